@@ -1,0 +1,53 @@
+# The short way to everything; CMakeLists.txt and CMakePresets.json are the long one.
+#
+#   make                          build build/lockstep (installs nothing)
+#   make quickstart [TEXT=FILE]   install what is missing, build, train a small model, sample from it
+#   make check                    install what is missing, build, run every test
+#   make check-quick              the tests that take under two minutes
+#   make debug | tsan             build/debug/lockstep, build/tsan/lockstep, with sanitizers
+#   make install [PREFIX=DIR]     command, library, headers, pkg-config file
+#   make fuzz [FUZZ_SECONDS=600]  every parser under libFuzzer
+#   make format                   clang-format on every source file
+#   make clean
+PREFIX ?= /usr/local
+JOBS ?= $(shell nproc)
+FUZZ_SECONDS ?= 600
+TEXT ?=
+export JOBS FUZZ_SECONDS
+
+.PHONY: all release debug tsan check check-quick quickstart install format fuzz clean dependencies
+all: release
+
+release debug tsan:
+	cmake --preset $@ $(if $(filter release,$@),-DCMAKE_INSTALL_PREFIX=$(PREFIX))
+	cmake --build --preset $@ --parallel $(JOBS)
+
+dependencies:
+	tools/install_dependencies.sh
+
+check: dependencies
+	$(MAKE) release debug
+	tools/run_tests.sh build/debug:quick build:slow
+
+check-quick: dependencies
+	$(MAKE) release
+	tools/run_tests.sh build:quick
+
+quickstart: dependencies
+	$(MAKE) release
+	tools/quickstart.sh $(TEXT)
+
+install: release
+	cmake --install build --prefix $(PREFIX)
+
+format:
+	git ls-files -co --exclude-standard '*.c' '*.h' | xargs clang-format -i
+
+fuzz:
+	tools/install_dependencies.sh --fuzz
+	cmake --preset fuzz
+	cmake --build --preset fuzz --parallel $(JOBS)
+	tools/fuzz.sh build/fuzz
+
+clean:
+	rm -rf build

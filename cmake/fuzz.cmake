@@ -1,0 +1,13 @@
+# libFuzzer programs: build/fuzz/NAME_fuzz for each src/ROOM/NAME_fuzz.c.
+if(NOT CMAKE_C_COMPILER_ID MATCHES "Clang")
+  message(FATAL_ERROR "fuzz targets need clang: cmake --preset fuzz")
+endif()
+add_custom_target(fuzz)
+foreach(source ${fuzz_sources})
+  get_filename_component(name ${source} NAME_WE)
+  add_executable(${name} ${source})
+  target_link_libraries(${name} PRIVATE lockstep_static)
+  target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+  add_dependencies(fuzz ${name})
+endforeach()

@@ -1,0 +1,61 @@
+# Every *_test.c beside the code and every tests/*.c is a cmocka program; every tests/*.sh is run
+# with the lockstep command as its first argument. All run in the source folder; 77 means skipped.
+enable_testing()
+
+function(lockstep_test name)
+  set(label quick)
+  set(timeout ${LS_TEST_TIMEOUT})
+  foreach(pattern ${LS_SLOW_TESTS})
+    if(name MATCHES "${pattern}")
+      set(label slow)
+      set(timeout ${LS_SLOW_TEST_TIMEOUT})
+    endif()
+  endforeach()
+  add_test(NAME ${name} COMMAND ${ARGN} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+  set(environment
+    "CC=${CMAKE_C_COMPILER}"
+    "LS_BUILD_DIR=${CMAKE_BINARY_DIR}"
+    "LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/support/leaks.txt:print_suppressions=0"
+    "TSAN_OPTIONS=ignore_noninstrumented_modules=1:halt_on_error=1"
+    "UBSAN_OPTIONS=print_stacktrace=1")
+  set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT ${timeout}
+    SKIP_RETURN_CODE 77 ENVIRONMENT "${environment}")
+endfunction()
+
+if(support_sources AND LS_CMOCKA_FOUND)
+  add_library(lockstep_test_support STATIC ${support_sources})
+  target_include_directories(lockstep_test_support PUBLIC tests)
+  target_link_libraries(lockstep_test_support PUBLIC lockstep_static PkgConfig::LS_CMOCKA)
+endif()
+
+function(lockstep_test_program name)
+  add_executable(${name} ${ARGN})
+  target_link_libraries(${name} PRIVATE
+    $<TARGET_NAME_IF_EXISTS:lockstep_test_support> lockstep_static PkgConfig::LS_CMOCKA)
+  set_target_properties(${name} PROPERTIES
+    RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  lockstep_test(${name} ${CMAKE_BINARY_DIR}/tests/${name})
+endfunction()
+
+foreach(source ${test_sources} ${tree_tests})
+  get_filename_component(name ${source} NAME_WE)
+  if(source MATCHES "\\.sh$")
+    lockstep_test(${name} ${CMAKE_SOURCE_DIR}/${source} ${CMAKE_BINARY_DIR}/lockstep)
+  elseif(LS_CMOCKA_FOUND)
+    lockstep_test_program(${name} ${source})
+    if(source MATCHES "^src/cli/" AND TARGET lockstep_command)
+      target_link_libraries(${name} PRIVATE lockstep_command)
+    endif()
+  endif()
+endforeach()
+
+# Fuzz targets are built here without a fuzzer, to run over the kept corpus and what once failed.
+foreach(source ${fuzz_sources})
+  get_filename_component(name ${source} NAME_WE)
+  add_executable(${name}_replay ${source} tests/support/fuzz_replay.c)
+  target_link_libraries(${name}_replay PRIVATE lockstep_static)
+  set_target_properties(${name}_replay PROPERTIES
+    RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  string(REGEX REPLACE "_fuzz$" "" corpus ${name})
+  lockstep_test(${name}_replay ${CMAKE_BINARY_DIR}/tests/${name}_replay tests/corpus/${corpus})
+endforeach()

@@ -1,0 +1,41 @@
+/* Element types of tensors, in memory and in files. */
+#ifndef LOCKSTEP_DTYPE_H
+#define LOCKSTEP_DTYPE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum ls_dtype {
+  LS_F32 = 0,
+  LS_BF16,
+  LS_F16, /* in files only: converted when read */
+  LS_F64,
+  LS_I32,
+  LS_I64,
+  LS_U8,
+  LS_DTYPE_COUNT
+} ls_dtype;
+
+/* Bytes of one element. */
+size_t ls_dtype_bytes(ls_dtype dtype);
+
+/* The run file's name: "fp32", "bf16", "fp16", "fp64", "int32", "int64", "uint8". */
+const char *ls_dtype_name(ls_dtype dtype);
+
+/* bfloat16 is the upper half of an fp32; to it by rounding to nearest even, NaN kept NaN. */
+float ls_bf16_to_f32(uint16_t value);
+uint16_t ls_f32_to_bf16(float value);
+float ls_f16_to_f32(uint16_t value);
+
+/* Converts `count` elements between any two floating types; source and target do not overlap. */
+void ls_convert(void *target, ls_dtype target_dtype, const void *source, ls_dtype source_dtype,
+                int64_t count);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,56 @@
+/* Memory of the compiler: small blocks that live and die together, and growable lists in them.
+ *
+ *   ls_arena *arena = ls_arena_create();
+ *   char *name = ls_arena_printf(arena, "layers.%d.mlp.up", layer);
+ *   ls_arena_destroy(&arena);
+ *
+ * Not for what a training step touches: that is laid out by `program`. One thread at a time.
+ * Running out of memory here ends the process through ls_panic: a compiler's lists are small. */
+#ifndef LS_BASE_ARENA_H
+#define LS_BASE_ARENA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "lockstep/status.h"
+
+typedef struct ls_arena ls_arena;
+
+ls_arena *ls_arena_create(void);
+void ls_arena_destroy(ls_arena **arena);
+
+/* Zeroed memory, aligned to 16 bytes, owned by the arena. */
+void *ls_arena_alloc(ls_arena *arena, size_t bytes);
+char *ls_arena_strdup(ls_arena *arena, const char *text);
+char *ls_arena_printf(ls_arena *arena, const char *format, ...) LS_PRINTF(2, 3);
+
+#define LS_NEW(arena, type) ((type *)ls_arena_alloc((arena), sizeof(type)))
+#define LS_NEW_ARRAY(arena, type, count) \
+  ((type *)ls_arena_alloc((arena), sizeof(type) * (size_t)(count)))
+
+/* A growable list: struct { type *items; int count, capacity; }. Items move when it grows. */
+#define LS_LIST(type)    \
+  struct {               \
+    type *items;         \
+    int count, capacity; \
+  }
+
+/* Makes room for one more item of `item_bytes`; returns the possibly moved items. */
+void *ls_list_grow(ls_arena *arena, void *items, int count, int *capacity, size_t item_bytes);
+
+/* Appends a zeroed item and evaluates to a pointer to it. */
+#define LS_APPEND(arena, list)                                                              \
+  ((list)->items = ls_list_grow((arena), (list)->items, (list)->count, &(list)->capacity,   \
+                                sizeof *(list)->items),                                     \
+   &(list)->items[(list)->count++])
+
+/* Prints the text and aborts the process: for faults of ours and exhausted memory only. */
+_Noreturn void ls_panic(const char *format, ...) LS_PRINTF(1, 2);
+
+/* Stays on in release builds. */
+#define LS_ASSERT(condition)                                                             \
+  do {                                                                                   \
+    if (!(condition)) ls_panic("%s:%d: assertion failed: %s", __FILE__, __LINE__, #condition); \
+  } while (0)
+
+#endif

@@ -1,0 +1,47 @@
+#include "lockstep/status.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+ls_status ls_fail(ls_error *error, ls_status status, const char *format, ...) {
+  if (error) {
+    error->status = status;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(error->text, sizeof error->text, format, arguments);
+    va_end(arguments);
+  }
+  return status;
+}
+
+ls_status ls_error_prefix(ls_error *error, const char *format, ...) {
+  char prefix[512];
+  char text[sizeof error->text];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(prefix, sizeof prefix, format, arguments);
+  va_end(arguments);
+  memcpy(text, error->text, sizeof text);
+  size_t used = strlen(prefix);
+  if (used > sizeof error->text - 3) used = sizeof error->text - 3;
+  memcpy(error->text, prefix, used);
+  memcpy(error->text + used, ": ", 2);
+  size_t room = sizeof error->text - used - 3;
+  size_t length = strnlen(text, room);
+  memcpy(error->text + used + 2, text, length);
+  error->text[used + 2 + length] = 0;
+  return error->status;
+}
+
+int ls_exit_status(ls_status status) {
+  switch (status) {
+    case LS_OK: return 0;
+    case LS_NO: return 1;
+    case LS_INPUT: return 2;
+    case LS_STOPPED: return 4;
+    case LS_FAILED:
+    case LS_INTERNAL: break;
+  }
+  return 3;
+}

@@ -1,0 +1,237 @@
+/* Worlds of threads, and the groups of every world. */
+#include "comm/comm.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/arena.h"
+#include "comm/world.h"
+
+static const double DEADLINE_S = 300;
+static const size_t MESSAGE_BYTES = (size_t)1 << 30;  /* MPI counts in int */
+static const size_t STAGING_BYTES = (size_t)8 << 20;
+
+static int cores(void) {
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) return CPU_COUNT(&allowed);
+  return (int)sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+ls_world *ls_world_new(int ranks, int first, int count_here) {
+  ls_arena *memory = ls_arena_create();
+  ls_world *world = LS_NEW(memory, ls_world);
+  world->memory = memory;
+  world->size = ranks;
+  world->first = first;
+  world->count_here = count_here;
+  world->deadline_s = DEADLINE_S;
+  world->message_bytes = MESSAGE_BYTES;
+  world->staging_bytes = STAGING_BYTES;
+  pthread_mutex_init(&world->lock, NULL);
+  world->process = LS_NEW_ARRAY(memory, int, ranks);
+  world->place = LS_NEW_ARRAY(memory, int, ranks);
+  world->comms = LS_NEW_ARRAY(memory, ls_comm, count_here);
+  for (int i = 0; i < count_here; i++) {
+    ls_comm *comm = &world->comms[i];
+    comm->world = world;
+    comm->memory = ls_arena_create();
+    comm->rank = first + i;
+    comm->doing.name = "nothing";
+    comm->doing.of = "bytes";
+  }
+  return world;
+}
+
+void ls_world_open(ls_world *world, int domain_ranks) {
+  const size_t views = (size_t)LS_MAX_ARENAS * (size_t)domain_ranks;
+  world->domain_ranks = domain_ranks;
+  world->views = LS_NEW_ARRAY(world->memory, void *, views);
+  world->view_bytes = LS_NEW_ARRAY(world->memory, size_t, views);
+  world->crowded = domain_ranks > cores();
+  world->distant = domain_ranks < world->size;
+}
+
+ls_status ls_world_create_threads(int ranks, ls_world **made, ls_error *error) {
+  *made = NULL;
+  if (ranks < 1) return ls_fail(error, LS_INPUT, "%d ranks asked for; at least 1 is", ranks);
+  int fd;
+  ls_control *control = ls_memory_map(ls_control_bytes(), false, &fd);
+  if (!control) {
+    return ls_fail(error, LS_FAILED, "%zu MiB for flags cannot be mapped: %s",
+                   ls_control_bytes() >> 20, strerror(errno));
+  }
+  ls_control_init(control, 0);
+  ls_world *world = ls_world_new(ranks, 0, ranks);
+  world->control = control;
+  for (int rank = 0; rank < ranks; rank++) world->place[rank] = rank;
+  ls_world_open(world, ranks);
+  *made = world;
+  return LS_OK;
+}
+
+static void comm_close(ls_comm *comm) {
+  for (int i = 0; i < comm->arena_count; i++) {
+    ls_memory_unmap(comm->arenas[i].base, comm->arenas[i].bytes);
+  }
+  ls_memory_unmap(comm->staging, comm->world->staging_bytes);
+  ls_arena_destroy(&comm->memory);
+}
+
+void ls_world_destroy(ls_world **made) {
+  ls_world *world = *made;
+  *made = NULL;
+  if (!world) return;
+  if (world->transport) world->transport->destroy(world->transport);
+  for (int i = 0; i < world->count_here; i++) comm_close(&world->comms[i]);
+  for (int i = 0; i < LS_MAX_ARENAS * world->domain_ranks; i++) {
+    ls_memory_unmap(world->views[i], world->view_bytes[i]);
+  }
+  for (int i = 0; i < world->neighbour_count; i++) {
+    if (world->neighbours[i].pidfd >= 0) close(world->neighbours[i].pidfd);
+  }
+  ls_memory_unmap(world->control, ls_control_bytes());
+  pthread_mutex_destroy(&world->lock);
+  ls_arena *memory = world->memory;
+  ls_arena_destroy(&memory);
+}
+
+void ls_world_set_deadline(ls_world *world, double seconds) {
+  world->deadline_s = seconds > 0 ? seconds : DEADLINE_S;
+}
+
+int ls_world_size(const ls_world *world) { return world->size; }
+int ls_world_first_here(const ls_world *world) { return world->first; }
+int ls_world_count_here(const ls_world *world) { return world->count_here; }
+
+ls_comm *ls_world_comm(ls_world *world, int rank) {
+  LS_ASSERT(rank >= world->first && rank < world->first + world->count_here);
+  return &world->comms[rank - world->first];
+}
+
+int ls_comm_rank(const ls_comm *comm) { return comm->rank; }
+int ls_comm_size(const ls_comm *comm) { return comm->world->size; }
+int ls_group_size(const ls_group *group) { return group->size; }
+int ls_group_rank(const ls_group *group) { return group->rank; }
+
+int64_t ls_comm_bytes_sent(const ls_comm *comm) {
+  return atomic_load_explicit(&comm->bytes_sent, memory_order_relaxed);
+}
+
+void ls_comm_abort(ls_comm *comm, const char *text) {
+  (void)ls_control_abort(comm->world->control, comm->rank, text);
+  if (comm->world->transport) comm->world->transport->announce(comm->world->transport);
+}
+
+/* FNV-1a over the members and how often this rank has made a group of just these: the same number
+ * on each member, another one for each group. */
+static uint64_t group_key(const ls_comm *comm, const int *members, int count) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (int i = 0; i < count; i++) hash = (hash ^ (uint64_t)members[i]) * 0x100000001b3u;
+  uint64_t before = 0;
+  for (const ls_group *group = comm->groups; group; group = group->next) {
+    if (group->size != count) continue;
+    before += memcmp(group->members, members, (size_t)count * sizeof *members) == 0;
+  }
+  hash = (hash ^ (uint64_t)count) * 0x100000001b3u;
+  hash = (hash ^ before) * 0x100000001b3u;
+  hash ^= hash >> 29;
+  return hash ? hash : 1;
+}
+
+/* Seats the members of this rank's domain: those that share flags with it. */
+static ls_status seat_members(ls_comm *comm, ls_group *group, const int *members,
+                              ls_error *error) {
+  const ls_world *world = comm->world;
+  group->rank = -1;
+  for (int i = 0; i < group->size; i++) {
+    const int rank = members[i];
+    if (rank < 0 || rank >= world->size) {
+      return ls_fail(error, LS_INTERNAL, "a group of rank %d in a world of %d", rank, world->size);
+    }
+    for (int j = 0; j < i; j++) {
+      if (members[j] == rank) return ls_fail(error, LS_INTERNAL, "rank %d twice in a group", rank);
+    }
+    group->members[i] = rank;
+    group->seats[i] = world->place[rank] < 0 ? -1 : group->seat_count++;
+    if (rank != comm->rank) continue;
+    group->rank = i;
+    group->seat = group->seats[i];
+  }
+  if (group->rank >= 0) return LS_OK;
+  return ls_fail(error, LS_INTERNAL, "rank %d makes a group without itself", comm->rank);
+}
+
+static size_t aligned(size_t bytes) { return (bytes + 127) / 128 * 128; }
+
+/* Finds the flags of the group in the domain's memory; its first member there makes them. */
+static ls_status group_attach(ls_comm *comm, ls_group *group, ls_error *error) {
+  const size_t seats = (size_t)group->seat_count;
+  const size_t slots = aligned(seats * sizeof *group->slots);
+  const size_t channels = aligned(seats * seats * sizeof *group->channels);
+  const size_t portions = aligned(seats * seats * sizeof *group->portions);
+  ls_wait wait = {.comm = comm, .peer = -1};
+  for (int i = group->size; i-- > 0;) {
+    if (group->seats[i] == 0) wait.peer = group->members[i];
+  }
+  void *block = NULL;
+  for (;;) {
+    LS_TRY(ls_control_block(comm->world->control, group->key, slots + channels + portions,
+                            group->seat == 0, &block, error));
+    if (block) break;
+    LS_TRY(ls_wait_turn(&wait, error));
+  }
+  group->slots = block;
+  group->channels = (ls_channel *)(void *)((char *)block + slots);
+  group->portions = (ls_portion *)(void *)((char *)block + slots + channels);
+  return LS_OK;
+}
+
+/* Memory for messages is made here, so that no collective makes any. */
+static ls_status lanes_grow(ls_comm *comm, int size, ls_error *error) {
+  if (!comm->world->transport || size <= comm->lane_room) return LS_OK;
+  for (int i = 0; i < 2; i++) {
+    comm->lanes[i].requests = LS_NEW_ARRAY(comm->memory, ls_request, 2 * size);
+  }
+  comm->lane_room = size;
+  int fd;
+  if (!comm->staging) comm->staging = ls_memory_map(comm->world->staging_bytes, false, &fd);
+  if (comm->staging) return LS_OK;
+  return ls_comm_give_up(comm, error, "%zu MiB for messages cannot be mapped: %s",
+                         comm->world->staging_bytes >> 20, strerror(errno));
+}
+
+static ls_group *group_new(ls_comm *comm, int size) {
+  ls_group *group = LS_NEW(comm->memory, ls_group);
+  group->comm = comm;
+  group->size = size;
+  group->members = LS_NEW_ARRAY(comm->memory, int, size);
+  group->seats = LS_NEW_ARRAY(comm->memory, int, size);
+  group->sent = LS_NEW_ARRAY(comm->memory, uint32_t, size);
+  group->taken = LS_NEW_ARRAY(comm->memory, uint32_t, size);
+  group->peers = LS_NEW_ARRAY(comm->memory, void *, size);
+  group->sources = LS_NEW_ARRAY(comm->memory, const void *, size);
+  group->targets = LS_NEW_ARRAY(comm->memory, void *, size);
+  group->legs = LS_NEW_ARRAY(comm->memory, ls_leg, size);
+  return group;
+}
+
+ls_status ls_comm_group(ls_comm *comm, const int *members, int count, ls_group **made,
+                        ls_error *error) {
+  *made = NULL;
+  if (count < 1) return ls_fail(error, LS_INTERNAL, "a group of %d ranks", count);
+  comm->doing.name = "making a group";
+  comm->doing.count = count;
+  comm->doing.of = "ranks";
+  if (ls_control_aborted(comm->world->control, error)) return LS_FAILED;
+  LS_TRY(lanes_grow(comm, count, error));
+  ls_group *group = group_new(comm, count);
+  group->key = group_key(comm, members, count);
+  LS_TRY(seat_members(comm, group, members, error));
+  if (count > 1) LS_TRY(group_attach(comm, group, error));
+  group->next = comm->groups;
+  comm->groups = group;
+  *made = group;
+  return LS_OK;
+}

@@ -1,0 +1,117 @@
+/* Collectives between ranks: threads of one process or processes under MPI.
+ *
+ * A world is what one process holds of the run: all ranks when ranks are threads, one or several
+ * when they are processes. Each rank calls from its own thread through its ls_comm; a collective
+ * over a group is called by every member in the same order.
+ *
+ *   ls_world *world; ls_group *all;
+ *   ls_world_create_threads(4, &world, &error);
+ *   ... in thread r:  ls_comm *comm = ls_world_comm(world, r);
+ *                     ls_comm_group(comm, members, 4, &all, &error);
+ *                     ls_all_reduce(all, data, count, LS_F32, LS_SUM, &error);
+ *
+ * Reductions are direct: the owner of a piece receives all pieces, sums them in rank order
+ * (bf16: in fp32, rounded once), so results have the same bits on threads and on MPI and on every
+ * member. Every wait has a deadline and an abort: a rank that fails calls ls_comm_abort, and every
+ * wait on every rank then returns LS_FAILED with that rank's text. Waiting yields the core. */
+#ifndef LS_COMM_COMM_H
+#define LS_COMM_COMM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "graph/op.h"
+#include "lockstep/dtype.h"
+#include "lockstep/status.h"
+
+typedef struct ls_world ls_world;
+typedef struct ls_comm ls_comm;
+typedef struct ls_group ls_group;
+
+/* A world of `ranks` ranks that are threads of this process. Owns: caller destroys it after every
+ * rank's thread has ended. */
+LS_CHECKED ls_status ls_world_create_threads(int ranks, ls_world **world, ls_error *error);
+
+/* Options of a world under MPI. */
+typedef struct ls_mpi_options {
+  int ranks_here;      /* ranks of this process (threads of it); usually 1 */
+  bool refuse_shared;  /* use point-to-point even between processes of one host (tests) */
+  double deadline_s;   /* longest wait for a peer; 0: 300 s */
+} ls_mpi_options;
+
+/* A world over MPI_COMM_WORLD; initialises MPI (thread level: multiple). LS_INPUT where this build
+ * has no MPI. Collective: all processes. */
+LS_CHECKED ls_status ls_world_create_mpi(const ls_mpi_options *options, ls_world **world,
+                                         ls_error *error);
+
+/* Frees the world. Under MPI collective: all processes; after an abort it waits some seconds for
+ * the others to have noticed, then has MPI end those that have not. */
+void ls_world_destroy(ls_world **world);
+
+/* Longest wait for a peer from now on; 0: 300 s. Before any rank waits, the same everywhere. */
+void ls_world_set_deadline(ls_world *world, double seconds);
+
+int ls_world_size(const ls_world *world);       /* ranks of the whole run */
+int ls_world_first_here(const ls_world *world); /* first rank of this process */
+int ls_world_count_here(const ls_world *world);
+
+/* The handle of a rank of this process. Owned by the world. */
+ls_comm *ls_world_comm(ls_world *world, int rank);
+int ls_comm_rank(const ls_comm *comm);
+int ls_comm_size(const ls_comm *comm);
+
+/* Memory peers can read: zeroed, 4096-aligned, owned by the comm until the world is destroyed.
+ * Data outside any arena is legal in every collective; between processes it is then sent by MPI.
+ * Collective: all ranks of the world. `peak` bytes are mapped, touched on use. */
+LS_CHECKED ls_status ls_comm_arena(ls_comm *comm, size_t bytes, void **base, ls_error *error);
+
+/* A group of `count` ranks; members[i] is its rank i; this rank must be one of them. Owned by the
+ * comm. Collective: all members, groups in the same order. A group of one is legal and free. */
+LS_CHECKED ls_status ls_comm_group(ls_comm *comm, const int *members, int count, ls_group **group,
+                                   ls_error *error);
+int ls_group_size(const ls_group *group);
+int ls_group_rank(const ls_group *group);
+
+/* Every collective below: Collective: all members of the group, same arguments but for pointers.
+ * dtypes: LS_F32, LS_BF16, LS_F64, LS_I64 (LS_I32 too where nothing is reduced).
+ * Counts are elements of the whole; rank r owns piece r: [r * chunk, min((r + 1) * chunk, count))
+ * where chunk = ceil(count / size): the last pieces may be short or empty. */
+
+/* data[count] of every rank is replaced by the reduction over ranks. */
+LS_CHECKED ls_status ls_all_reduce(ls_group *group, void *data, int64_t count, ls_dtype dtype,
+                                   ls_reduce op, ls_error *error);
+
+/* source[count] is reduced; this rank's piece goes to target[0..piece). `accumulate`: adds to what
+ * target holds. target may be source + rank * chunk (in place) or not overlap source at all. */
+LS_CHECKED ls_status ls_reduce_scatter(ls_group *group, void *target, const void *source,
+                                       int64_t count, ls_dtype dtype, bool accumulate,
+                                       ls_error *error);
+
+/* source is this rank's piece; target[count] gets all. source may be target + rank * chunk. */
+LS_CHECKED ls_status ls_all_gather(ls_group *group, void *target, const void *source,
+                                   int64_t count, ls_dtype dtype, ls_error *error);
+LS_CHECKED ls_status ls_broadcast(ls_group *group, void *data, int64_t count, ls_dtype dtype,
+                                  int root, ls_error *error);
+
+/* Rank r sends source[sum of send_counts before i ..] (send_counts[i] elements) to each rank i and
+ * receives receive_counts[i] elements from it, in rank order. Counts may differ by pair. */
+LS_CHECKED ls_status ls_all_to_all(ls_group *group, void *target, const int64_t *receive_counts,
+                                   const void *source, const int64_t *send_counts, ls_dtype dtype,
+                                   ls_error *error);
+LS_CHECKED ls_status ls_send(ls_group *group, const void *data, int64_t count, ls_dtype dtype,
+                             int to, ls_error *error);
+LS_CHECKED ls_status ls_receive(ls_group *group, void *data, int64_t count, ls_dtype dtype,
+                                int from, ls_error *error);
+LS_CHECKED ls_status ls_barrier(ls_group *group, ls_error *error);
+
+/* Ends the run everywhere: each wait of each rank returns LS_FAILED with "rank R: text". Callable
+ * from any thread, more than once (the first text stays). */
+void ls_comm_abort(ls_comm *comm, const char *text);
+
+/* Bytes this rank has sent so far by the rule of the field: all-reduce of K bytes over n ranks
+ * counts 2K(n-1)/n a rank, all-gather and reduce-scatter K(n-1)/n (exact pieces when uneven: what
+ * others read of this rank's data). */
+int64_t ls_comm_bytes_sent(const ls_comm *comm);
+
+#endif

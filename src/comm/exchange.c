@@ -1,0 +1,100 @@
+/* Messages between members that cannot read each other's buffers, by the world's transport. */
+#include <string.h>
+
+#include "comm/world.h"
+
+bool ls_group_needs_message(const ls_group *group, int member, const ls_posting *posting) {
+  const ls_world *world = group->comm->world;
+  if (member == group->rank) return false;
+  const int rank = group->members[member];
+  if (world->process[rank] == world->process[group->comm->rank]) return false;
+  return group->seats[member] < 0 || posting->arena < 0;
+}
+
+void ls_legs_clear(ls_group *group) {
+  memset(group->legs, 0, (size_t)group->size * sizeof *group->legs);
+}
+
+static ls_status start(ls_group *group, ls_lane *lane, int member, bool receive,
+                       ls_error *error) {
+  ls_comm *comm = group->comm;
+  ls_transport *transport = comm->world->transport;
+  ls_leg *leg = &group->legs[member];
+  const int peer = group->members[member];
+  const size_t longest = comm->world->message_bytes;
+  const size_t whole = receive ? leg->in_bytes : leg->out_bytes;
+  const size_t bytes = whole < longest ? whole : longest;
+  ls_request *request = &lane->requests[lane->count];
+  if (receive) {
+    LS_TRY(transport->start(transport, true, peer, comm->rank, group->key, leg->in, bytes,
+                            request, error));
+  } else {
+    LS_TRY(transport->start(transport, false, comm->rank, peer, group->key, (void *)leg->out,
+                            bytes, request, error));
+  }
+  lane->count++;
+  return LS_OK;
+}
+
+ls_status ls_lane_start(ls_group *group, int lane_index, ls_error *error) {
+  ls_lane *lane = &group->comm->lanes[lane_index];
+  lane->count = 0;
+  for (int step = 1; step < group->size; step++) {
+    const int member = (group->rank + step) % group->size;
+    if (group->legs[member].in_bytes) LS_TRY(start(group, lane, member, true, error));
+    if (group->legs[member].out_bytes) LS_TRY(start(group, lane, member, false, error));
+  }
+  return LS_OK;
+}
+
+ls_status ls_lane_finish(ls_group *group, int lane_index, ls_error *error) {
+  ls_comm *comm = group->comm;
+  ls_transport *transport = comm->world->transport;
+  ls_lane *lane = &comm->lanes[lane_index];
+  ls_wait wait = {.comm = comm};
+  for (int i = 0; i < lane->count; i++) {
+    ls_request *request = &lane->requests[i];
+    for (;;) {
+      if (request->active) LS_TRY(transport->test(transport, request, error));
+      if (!request->active) break;
+      wait.peer = request->peer;
+      LS_TRY(ls_wait_turn(&wait, error));
+    }
+  }
+  lane->count = 0;
+  return LS_OK;
+}
+
+ls_status ls_exchange(ls_group *group, ls_error *error) {
+  const size_t longest = group->comm->world->message_bytes;
+  for (;;) {
+    bool left = false;
+    for (int i = 0; i < group->size; i++) {
+      left = left || group->legs[i].in_bytes || group->legs[i].out_bytes;
+    }
+    if (!left) return LS_OK;
+    LS_TRY(ls_lane_start(group, 0, error));
+    LS_TRY(ls_lane_finish(group, 0, error));
+    /* Legs longer than a message go in several: the next round takes what is left. */
+    for (int i = 0; i < group->size; i++) {
+      ls_leg *leg = &group->legs[i];
+      const size_t in = leg->in_bytes < longest ? leg->in_bytes : longest;
+      const size_t out = leg->out_bytes < longest ? leg->out_bytes : longest;
+      leg->in += in;
+      leg->in_bytes -= in;
+      leg->out += out;
+      leg->out_bytes -= out;
+    }
+  }
+}
+
+void ls_lanes_cancel(ls_comm *comm) {
+  ls_transport *transport = comm->world->transport;
+  for (int l = 0; transport && l < 2; l++) {
+    ls_lane *lane = &comm->lanes[l];
+    for (int i = 0; i < lane->count; i++) {
+      if (lane->requests[i].active) transport->cancel(transport, &lane->requests[i]);
+    }
+    lane->count = 0;
+  }
+}

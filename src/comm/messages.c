@@ -1,0 +1,175 @@
+/* Data for one receiver each: all-to-all, send and receive. */
+#include <string.h>
+
+#include "comm/comm.h"
+#include "comm/world.h"
+
+/* Says where in this rank's buffer each reader finds its part; returns the bytes of the whole. */
+static size_t post_portions(ls_group *group, const int64_t *counts, size_t width) {
+  size_t offset = 0;
+  for (int i = 0; i < group->size; i++) {
+    const size_t bytes = (size_t)counts[i] * width;
+    if (group->seats[i] >= 0) {
+      group->portions[group->seat * group->seat_count + group->seats[i]] =
+          (ls_portion){offset, bytes};
+    }
+    offset += bytes;
+  }
+  return offset;
+}
+
+/* Copies what `member` has for this rank, or leaves it to a message. */
+static ls_status take_portion(ls_group *group, int member, char *target, size_t bytes,
+                              ls_error *error) {
+  if (group->seats[member] >= 0) {
+    const ls_portion *portion =
+        &group->portions[group->seats[member] * group->seat_count + group->seat];
+    if (portion->bytes != bytes) {
+      return ls_comm_give_up(group->comm, error,
+                             "all-to-all: %zu bytes expected of rank %d, which sends %llu", bytes,
+                             group->members[member], (unsigned long long)portion->bytes);
+    }
+    if (group->peers[member]) {
+      if (bytes) memcpy(target, (char *)group->peers[member] + portion->offset, bytes);
+      return LS_OK;
+    }
+  }
+  group->legs[member].in = target;
+  group->legs[member].in_bytes = bytes;
+  return LS_OK;
+}
+
+static ls_status all_to_all(ls_group *group, char *target, const int64_t *receive_counts,
+                            const char *source, const int64_t *send_counts, ls_dtype dtype,
+                            ls_error *error) {
+  const size_t width = ls_dtype_bytes(dtype);
+  const ls_posting call = {.kind = LS_CALL_ALL_TO_ALL, .dtype = (int32_t)dtype};
+  const size_t whole = post_portions(group, send_counts, width);
+  LS_TRY(ls_call_begin(group, &call, (void *)source, whole, LS_ALL_MEMBERS, error));
+  ls_legs_clear(group);
+  size_t sent = 0, received = 0;
+  for (int i = 0; i < group->size; i++) {
+    const size_t out_bytes = (size_t)send_counts[i] * width;
+    const size_t in_bytes = (size_t)receive_counts[i] * width;
+    if (ls_group_needs_message(group, i, ls_call_own(group))) {
+      group->legs[i].out = source + sent;
+      group->legs[i].out_bytes = out_bytes;
+    }
+    LS_TRY(take_portion(group, i, target + received, in_bytes, error));
+    sent += out_bytes;
+    received += in_bytes;
+  }
+  LS_TRY(ls_exchange(group, error));
+  const size_t kept = (size_t)send_counts[group->rank] * width;
+  ls_count_sent(group->comm, (int64_t)(sent - kept));
+  return ls_call_end(group, true, error);
+}
+
+ls_status ls_all_to_all(ls_group *group, void *target, const int64_t *receive_counts,
+                        const void *source, const int64_t *send_counts, ls_dtype dtype,
+                        ls_error *error) {
+  int64_t total = 0;
+  for (int i = 0; i < group->size; i++) {
+    if (send_counts[i] < 0 || receive_counts[i] < 0) {
+      return ls_fail(error, LS_INTERNAL, "all-to-all: a negative count for member %d", i);
+    }
+    total += send_counts[i];
+  }
+  LS_TRY(ls_call_check(group, LS_CALL_ALL_TO_ALL, total, dtype, false, error));
+  if (send_counts[group->rank] != receive_counts[group->rank]) {
+    return ls_fail(error, LS_INTERNAL, "all-to-all: a rank sends itself another count than it takes");
+  }
+  if (group->size == 1) {
+    if (total) memcpy(target, source, (size_t)total * ls_dtype_bytes(dtype));
+    return LS_OK;
+  }
+  return ls_call_conclude(
+      group, all_to_all(group, target, receive_counts, source, send_counts, dtype, error));
+}
+
+/* The message itself, where the receiver cannot read the sender's memory. */
+static ls_status carry(ls_group *group, int member, const char *out, char *in, size_t bytes,
+                       ls_error *error) {
+  ls_legs_clear(group);
+  group->legs[member] = (ls_leg){
+      .out = out, .in = in, .out_bytes = out ? bytes : 0, .in_bytes = in ? bytes : 0};
+  return ls_exchange(group, error);
+}
+
+/* The flags of a direction; NULL where the two share none. */
+static ls_channel *channel_of(const ls_group *group, int from, int to) {
+  if (group->seats[from] < 0 || group->seats[to] < 0) return NULL;
+  return &group->channels[group->seats[from] * group->seat_count + group->seats[to]];
+}
+
+/* Sends message `number`: the receiver's flag goes to 2 number - 1 as it starts to read, to
+ * 2 number when it is through. */
+static ls_status send_to(ls_group *group, ls_channel *channel, void *data, size_t bytes,
+                         const ls_posting *call, int to, ls_error *error) {
+  ls_comm *comm = group->comm;
+  const uint32_t number = ++group->sent[to];
+  ls_posting own = *call;
+  ls_arena_locate(comm, data, bytes, &own);
+  if (channel) {
+    channel->posting = own;
+    ls_flag_raise(&channel->sent, number);
+  }
+  if (ls_group_needs_message(group, to, &own)) {
+    LS_TRY(carry(group, to, data, NULL, bytes, error));
+  }
+  ls_count_sent(comm, (int64_t)bytes);
+  if (!channel) return LS_OK;
+  return ls_wait_flag(comm, &channel->taken, 2 * number, group->members[to], error);
+}
+
+static ls_status receive_from(ls_group *group, ls_channel *channel, void *data, size_t bytes,
+                              const ls_posting *call, int from, ls_error *error) {
+  ls_comm *comm = group->comm;
+  const uint32_t number = ++group->taken[from];
+  if (!channel) return carry(group, from, NULL, data, bytes, error);
+  LS_TRY(ls_wait_flag(comm, &channel->sent, number, group->members[from], error));
+  ls_flag_raise(&channel->taken, 2 * number - 1);
+  if (ls_control_aborted(comm->world->control, error)) return LS_FAILED;
+  LS_TRY(ls_call_agree(group, from, call, &channel->posting, error));
+  const void *theirs =
+      ls_arena_view(comm->world, comm->rank, group->members[from], &channel->posting);
+  if (!theirs) LS_TRY(carry(group, from, NULL, data, bytes, error));
+  if (theirs && bytes) memcpy(data, theirs, bytes);
+  ls_flag_raise(&channel->taken, 2 * number);
+  return LS_OK;
+}
+
+static ls_status check_peer(const ls_group *group, int member, ls_error *error) {
+  if (member >= 0 && member < group->size && member != group->rank) return LS_OK;
+  return ls_fail(error, LS_INTERNAL, "a message between members %d and %d of a group of %d",
+                 group->rank, member, group->size);
+}
+
+ls_status ls_send(ls_group *group, const void *data, int64_t count, ls_dtype dtype, int to,
+                  ls_error *error) {
+  LS_TRY(check_peer(group, to, error));
+  LS_TRY(ls_call_check(group, LS_CALL_MESSAGE, count, dtype, false, error));
+  const ls_posting call = {.kind = LS_CALL_MESSAGE, .dtype = (int32_t)dtype, .count = count};
+  const size_t bytes = (size_t)count * ls_dtype_bytes(dtype);
+  ls_channel *channel = channel_of(group, group->rank, to);
+  const ls_status status = send_to(group, channel, (void *)data, bytes, &call, to, error);
+  if (status == LS_OK) return LS_OK;
+  ls_lanes_cancel(group->comm);
+  /* The caller may free the data: a receiver that is reading it has the time to end. */
+  if (channel) ls_call_leave(group, to, &channel->taken, 2 * group->sent[to]);
+  return status;
+}
+
+ls_status ls_receive(ls_group *group, void *data, int64_t count, ls_dtype dtype, int from,
+                     ls_error *error) {
+  LS_TRY(check_peer(group, from, error));
+  LS_TRY(ls_call_check(group, LS_CALL_MESSAGE, count, dtype, false, error));
+  const ls_posting call = {.kind = LS_CALL_MESSAGE, .dtype = (int32_t)dtype, .count = count};
+  const size_t bytes = (size_t)count * ls_dtype_bytes(dtype);
+  ls_channel *channel = channel_of(group, from, group->rank);
+  const ls_status status = receive_from(group, channel, data, bytes, &call, from, error);
+  if (status == LS_OK) return LS_OK;
+  ls_lanes_cancel(group->comm);
+  if (channel) ls_flag_raise(&channel->taken, 2 * group->taken[from]);
+  return status;
+}

@@ -1,0 +1,304 @@
+/* What a world is made of: for the files of this room, not for others.
+ *
+ * Ranks that can address a common piece of memory form a domain: all ranks of a thread world, the
+ * ranks of a host whose processes share memory, or the ranks of one process. A domain has one
+ * control block of flags. What a rank's peers read of its data they read in place wherever they
+ * can (same process; same domain and data in an arena), else the transport carries it: the ranks of
+ * a pair know from the same facts which of the two it is, so no question is ever asked.
+ *
+ *   control.c  the domain's memory: flags, abort, blocks of groups     wait.c    waiting
+ *   comm.c     worlds and groups                                       arena.c   memory peers read
+ *   collectives.c, messages.c, exchange.c   the operations             reduce.c  arithmetic
+ *   mpi.c      the only transport, and worlds of several processes
+ *
+ * Threads: a comm and its groups belong to one thread; what is shared by the threads of a process
+ * is constant, atomic or under ls_world.lock; what is shared by processes is atomic, or written
+ * before a flag is raised and read after. */
+#ifndef LS_COMM_WORLD_H
+#define LS_COMM_WORLD_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/arena.h"
+#include "comm/comm.h"
+
+/* Arenas a rank may ask for. The program has one; tests and tiers a few more. */
+enum { LS_MAX_ARENAS = 8 };
+
+/* A word one rank raises and others wait for. It only ever grows, modulo 2^32. */
+typedef struct ls_flag {
+  _Atomic uint32_t value;
+  _Atomic uint32_t sleepers; /* ranks asleep on `value`: it need not be woken where there is none */
+} ls_flag;
+
+/* Which operation a posting belongs to. */
+typedef enum ls_call_kind {
+  LS_CALL_BARRIER = 1,
+  LS_CALL_ALL_REDUCE,
+  LS_CALL_REDUCE_SCATTER,
+  LS_CALL_ALL_GATHER,
+  LS_CALL_BROADCAST,
+  LS_CALL_ALL_TO_ALL,
+  LS_CALL_MESSAGE,
+} ls_call_kind;
+
+/* What a rank says of the buffer that peers of its group may touch now. */
+typedef struct ls_posting {
+  int32_t kind;    /* ls_call_kind, dtype and reduction must agree between ranks */
+  int32_t dtype;
+  int32_t detail;  /* root, reduction */
+  int32_t arena;   /* which arena of the rank holds the buffer; -1: none */
+  int64_t count;
+  uint64_t offset; /* in that arena */
+  void *pointer;   /* for ranks of the same process */
+} ls_posting;
+
+/* A member of a group, as its domain sees it. Two cache lines, so that neighbours do not share. */
+typedef struct ls_slot {
+  _Alignas(128) ls_flag flag;
+  ls_posting posting;
+} ls_slot;
+
+/* One direction of a pair: `sent` and `posting` are the sender's, `taken` the receiver's. */
+typedef struct ls_channel {
+  _Alignas(64) ls_flag sent;
+  ls_posting posting;
+  _Alignas(64) ls_flag taken;
+} ls_channel;
+
+/* Where a rank's data for one receiver lies in its buffer (all-to-all). */
+typedef struct ls_portion {
+  uint64_t offset, bytes;
+} ls_portion;
+
+typedef struct ls_control ls_control;
+
+/* A message under way. Filled by the transport. */
+typedef struct ls_request {
+  _Alignas(8) unsigned char opaque[16];
+  size_t bytes;
+  int peer;
+  bool active, receiving;
+} ls_request;
+
+/* Carries bytes between ranks that share no memory. Messages between two ranks under one tag
+ * arrive in the order they were started. No call waits. */
+typedef struct ls_transport ls_transport;
+struct ls_transport {
+  ls_status (*start)(ls_transport *transport, bool receive, int from, int to, uint64_t tag,
+                     void *data, size_t bytes, ls_request *request, ls_error *error);
+  /* Clears request->active once it is done. */
+  ls_status (*test)(ls_transport *transport, ls_request *request, ls_error *error);
+  /* Gives up a message after a failure, so that its buffer is left alone where that can be had. */
+  void (*cancel)(ls_transport *transport, ls_request *request);
+  /* Lets messages move and takes note of a peer's abort. */
+  void (*poll)(ls_transport *transport);
+  /* Tells all processes of the abort; once is enough. */
+  void (*announce)(ls_transport *transport);
+  /* Meets the other processes a last time and frees the transport. */
+  void (*destroy)(ls_transport *transport);
+};
+
+/* A process of the same host, watched so that its death is noticed. */
+typedef struct ls_neighbour {
+  int pid, pidfd; /* pidfd -1: the kernel has none */
+  int first_rank;
+} ls_neighbour;
+
+struct ls_world {
+  ls_arena *memory; /* the world itself and its tables */
+  int size, first, count_here;
+  double deadline_s;
+  bool crowded;         /* more ranks than cores: spinning would take the peer's core */
+  bool distant;         /* some rank is outside the domain: waits must let messages move */
+  int *process;         /* [size] process of each rank */
+  int *place;           /* [size] place of each rank in its domain if that is ours, else -1 */
+  int domain_ranks;
+  ls_control *control;
+  ls_neighbour *neighbours;
+  int neighbour_count;
+  ls_transport *transport; /* NULL: one process */
+  size_t message_bytes;    /* longest single message */
+  size_t staging_bytes;    /* memory a rank may use for pieces that arrive to be summed */
+  ls_comm *comms;
+  pthread_mutex_t lock; /* guards mapping of `views` */
+  /* [LS_MAX_ARENAS][domain_ranks], where this process sees each rank's arenas; NULL: not at all */
+  void **views;
+  size_t *view_bytes;
+};
+
+/* Messages started together. Rounds follow one another; two may be under way. */
+typedef struct ls_lane {
+  ls_request *requests; /* [2 * group size] for the largest group of the comm */
+  int count;
+} ls_lane;
+
+struct ls_comm {
+  ls_world *world;
+  ls_arena *memory; /* groups: their owner's thread alone makes them */
+  int rank;
+  _Atomic int64_t bytes_sent;
+  struct {
+    void *base;
+    size_t bytes;
+    bool readable; /* by the other processes of the domain */
+  } arenas[LS_MAX_ARENAS];
+  int arena_count;
+  ls_group *groups; /* newest first */
+  ls_group *everyone;
+  ls_lane lanes[2];
+  int lane_room;
+  void *staging;
+  struct {
+    const char *name;
+    int64_t count;
+    const char *of;
+  } doing; /* for the text of a wait that ends badly: "all-reduce of 1000 fp32" */
+};
+
+/* What is to go to and to come from a member as messages. */
+typedef struct ls_leg {
+  const char *out;
+  char *in;
+  size_t out_bytes, in_bytes;
+} ls_leg;
+
+struct ls_group {
+  ls_comm *comm;
+  ls_group *next;
+  int size, rank;
+  uint64_t key;
+  int *members;
+  int *seats; /* [size] place among the members of this domain, else -1 */
+  int seat_count, seat;
+  uint32_t sequence;
+  ls_slot *slots;        /* [seat_count], shared */
+  ls_channel *channels;  /* [seat_count][seat_count] from, to; shared */
+  ls_portion *portions;  /* [seat_count][seat_count] of, for; shared */
+  uint32_t *sent, *taken;      /* [size] messages so far to and from each member */
+  void **peers;                /* [size] each member's posted buffer; NULL: the transport has it */
+  const void **sources;        /* [size] scratch */
+  void **targets;              /* [size] scratch */
+  ls_leg *legs;                /* [size] */
+};
+
+/* --- control.c ------------------------------------------------------------------------------ */
+
+/* Bytes to map for a control block: sparse, only what is used takes memory. */
+size_t ls_control_bytes(void);
+
+/* Prepares zeroed memory as a control block; `nonce` tells it from any other. */
+void ls_control_init(ls_control *control, uint64_t nonce);
+uint64_t ls_control_nonce(const ls_control *control);
+
+/* Sets the abort's rank and text unless there is one; true where this call did. */
+bool ls_control_abort(ls_control *control, int rank, const char *text);
+
+/* True once aborted; fills the error with "rank R: text". */
+bool ls_control_aborted(ls_control *control, ls_error *error);
+
+/* The block of `bytes` registered under `key`. The one caller with `create` carves it out; the
+ * others get NULL until it has. LS_FAILED where the control block is full. */
+ls_status ls_control_block(ls_control *control, uint64_t key, size_t bytes, bool create,
+                           void **block, ls_error *error);
+
+/* --- wait.c --------------------------------------------------------------------------------- */
+
+typedef struct ls_wait {
+  ls_comm *comm;
+  int peer;        /* rank waited for */
+  ls_flag *flag;   /* may be slept on; NULL: the caller polls */
+  uint32_t target; /* value of the flag that ends the wait */
+  int turns;
+  int64_t started_ns, looked_ns;
+} ls_wait;
+
+/* Whether the flag has come to `target`. */
+bool ls_flag_reached(ls_flag *flag, uint32_t target);
+void ls_flag_raise(ls_flag *flag, uint32_t value);
+
+/* Waits a moment: spins, then yields, then sleeps. LS_FAILED on abort, on the death of a neighbour
+ * and at the deadline (both end the run for everybody). */
+ls_status ls_wait_turn(ls_wait *wait, ls_error *error);
+ls_status ls_wait_flag(ls_comm *comm, ls_flag *flag, uint32_t target, int peer, ls_error *error);
+
+/* Ends the run with a text of this room's making; returns LS_FAILED with the text that stands. */
+ls_status ls_comm_give_up(ls_comm *comm, ls_error *error, const char *format, ...)
+    LS_PRINTF(3, 4);
+int64_t ls_now_ns(void);
+
+/* --- comm.c --------------------------------------------------------------------------------- */
+
+/* A world of `ranks` in all, `count_here` of them here from `first` on, without a control block. */
+ls_world *ls_world_new(int ranks, int first, int count_here);
+
+/* Readies the comms once process, place, control and transport are known. */
+void ls_world_open(ls_world *world, int domain_ranks);
+
+/* --- arena.c -------------------------------------------------------------------------------- */
+
+/* Maps zeroed memory, with huge pages where the kernel has them; *fd is that of a memfd or, with
+ * `shared` false, -1. NULL: errno says why. */
+void *ls_memory_map(size_t bytes, bool shared, int *fd);
+
+/* Maps another process's memfd; NULL where that is refused. */
+void *ls_memory_open(int pid, int fd, size_t bytes);
+void ls_memory_unmap(void *base, size_t bytes);
+
+/* Fills posting's arena, offset and pointer for a buffer of this rank. */
+void ls_arena_locate(const ls_comm *comm, void *data, size_t bytes, ls_posting *posting);
+
+/* Where this process sees what `rank` of the domain posted; NULL: it does not. */
+void *ls_arena_view(const ls_world *world, int self, int rank, const ls_posting *posting);
+
+/* --- call.c --------------------------------------------------------------------------------- */
+
+enum { LS_ALL_MEMBERS = -1, LS_NO_MEMBER = -2 };
+
+/* Whether data of this count and dtype can be sent, or reduced where `reducing`. */
+ls_status ls_call_check(ls_group *group, ls_call_kind kind, int64_t count, ls_dtype dtype,
+                        bool reducing, ls_error *error);
+
+/* Posts this rank's buffer of `bytes` and waits until `reads` (a member, all, none) have posted
+ * theirs, the same call; fills group->peers for them. */
+ls_status ls_call_begin(ls_group *group, const ls_posting *call, void *data, size_t bytes,
+                        int reads, ls_error *error);
+
+/* Says that this rank is through and, with `wait`, waits until all others are, so that buffers may
+ * be used again. */
+ls_status ls_call_end(ls_group *group, bool wait, ls_error *error);
+
+/* After a failure: gives up messages under way and, since the caller may free its buffers, waits
+ * until no other thread is at them. Returns `status`. */
+ls_status ls_call_conclude(ls_group *group, ls_status status);
+
+/* Waits while `member`, a thread of this process, is between left - 1 and `left`. */
+void ls_call_leave(ls_group *group, int member, ls_flag *flag, uint32_t left);
+
+/* Whether a peer's posting is of the same call; ends the run where it is not. */
+ls_status ls_call_agree(ls_group *group, int member, const ls_posting *own,
+                        const ls_posting *theirs, ls_error *error);
+
+/* What this rank posted last. */
+const ls_posting *ls_call_own(const ls_group *group);
+
+void ls_count_sent(ls_comm *comm, int64_t bytes);
+
+/* --- exchange.c ------------------------------------------------------------------------------ */
+
+/* Whether `member` cannot touch what this rank posted, so that messages carry it. */
+bool ls_group_needs_message(const ls_group *group, int member, const ls_posting *posting);
+
+/* Sends and receives all of group->legs, in messages of bounded length. */
+ls_status ls_exchange(ls_group *group, ls_error *error);
+
+/* One round: starts one message of each leg on a lane; waits for all that a lane has under way. */
+ls_status ls_lane_start(ls_group *group, int lane, ls_error *error);
+ls_status ls_lane_finish(ls_group *group, int lane, ls_error *error);
+void ls_legs_clear(ls_group *group);
+
+/* Gives up what is under way after a failure. */
+void ls_lanes_cancel(ls_comm *comm);
+
+#endif

@@ -1,0 +1,255 @@
+#include "graph/graph.h"
+
+#include <string.h>
+
+#include "graph/labels.h"
+
+static const ls_tensor_id none = {-1};
+
+ls_graph *ls_graph_create(ls_arena *arena) {
+  ls_graph *graph = LS_NEW(arena, ls_graph);
+  graph->arena = arena;
+  graph->ids = graph->labels = graph->positions = none;
+  graph->loss_scale = graph->loss = graph->logits = none;
+  return graph;
+}
+
+int ls_graph_segment(ls_graph *graph, const char *name) {
+  *LS_APPEND(graph->arena, &graph->segments) = ls_arena_strdup(graph->arena, name);
+  return graph->segment = graph->segments.count - 1;
+}
+
+ls_tensor *ls_graph_tensor(const ls_graph *graph, ls_tensor_id id) {
+  LS_ASSERT(id.index >= 0 && id.index < graph->tensors.count);
+  return &graph->tensors.items[id.index];
+}
+
+int64_t ls_tensor_elements(const ls_tensor *tensor) {
+  int64_t elements = 1;
+  for (int d = 0; d < tensor->ndim; d++) elements *= tensor->dims[d];
+  return elements;
+}
+
+static ls_tensor_id add_tensor(ls_graph *graph, const ls_tensor *tensor) {
+  ls_tensor *added = LS_APPEND(graph->arena, &graph->tensors);
+  *added = *tensor;
+  added->segment = graph->segment;
+  return (ls_tensor_id){graph->tensors.count - 1};
+}
+
+static ls_tensor_id add_source(ls_graph *graph, const char *name, ls_role role,
+                               ls_precision precision, int64_t rows, int64_t columns) {
+  return add_tensor(graph, &(ls_tensor){.name = ls_arena_strdup(graph->arena, name),
+                                        .role = role,
+                                        .precision = precision,
+                                        .ndim = columns ? 2 : 1,
+                                        .dims = {rows, columns},
+                                        .producer = -1,
+                                        .parameter = -1});
+}
+
+ls_tensor_id ls_graph_input(ls_graph *graph, const char *name, int64_t count) {
+  return add_source(graph, name, LS_ROLE_INPUT, LS_INDEX, count, 0);
+}
+
+ls_tensor_id ls_graph_cell(ls_graph *graph, const char *name) {
+  return add_source(graph, name, LS_ROLE_CELL, LS_DOUBLE, 1, 0);
+}
+
+ls_tensor_id ls_graph_state(ls_graph *graph, const char *name, int64_t rows, int64_t columns) {
+  return add_source(graph, name, LS_ROLE_STATE, LS_COMPUTE, rows, columns);
+}
+
+ls_tensor_id ls_graph_parameter(ls_graph *graph, const ls_parameter *about) {
+  ls_tensor tensor = {.name = ls_arena_strdup(graph->arena, about->name),
+                      .role = LS_ROLE_PARAMETER,
+                      .precision = LS_COMPUTE,
+                      .ndim = about->ndim,
+                      .producer = -1,
+                      .parameter = graph->parameters.count};
+  memcpy(tensor.dims, about->dims, sizeof tensor.dims);
+  ls_parameter_record *added = LS_APPEND(graph->arena, &graph->parameters);
+  added->about = *about;
+  added->about.name = tensor.name;
+  added->gradient = none;
+  ls_tensor_id id = add_tensor(graph, &tensor);
+  graph->parameters.items[tensor.parameter].tensor = id;
+  return id;
+}
+
+ls_tensor_id ls_graph_stream(ls_graph *graph, ls_tensor_id tensor) {
+  ls_graph_tensor(graph, tensor)->stream = true;
+  return tensor;
+}
+
+/* The size of a dimension that carries `label` in the node's inputs, or -1. */
+static int64_t label_size(const ls_graph *graph, const ls_node *node, const ls_op_labels *labels,
+                          const char *label) {
+  for (int i = 0; i < labels->inputs; i++)
+    for (int d = 0; d < labels->in[i].ndim; d++)
+      if (strcmp(labels->in[i].dim[d], label) == 0)
+        return ls_graph_tensor(graph, node->in[i])->dims[d];
+  return -1;
+}
+
+static bool makes_weight_gradient(ls_op_kind kind, int output) {
+  switch (kind) {
+    case LS_OP_EMBEDDING_DW:
+    case LS_OP_LINEAR_DW:
+    case LS_OP_BIAS_DB: return true;
+    case LS_OP_LAYERNORM_BWD:
+    case LS_OP_RMSNORM_BWD: return output > 0;
+    default: return false;
+  }
+}
+
+static ls_precision output_precision(ls_op_kind kind, int output) {
+  switch (kind) {
+    case LS_OP_LAYERNORM:
+    case LS_OP_RMSNORM:
+    case LS_OP_ATTENTION: return output > 0 ? LS_ACCUMULATE : LS_COMPUTE;
+    case LS_OP_ROPE_TABLE:
+    case LS_OP_XENT_MAX:
+    case LS_OP_XENT_SUM: return LS_ACCUMULATE;
+    case LS_OP_XENT_LOSS:
+    case LS_OP_COUNT_VALID: return LS_DOUBLE;
+    default: return makes_weight_gradient(kind, output) ? LS_ACCUMULATE : LS_COMPUTE;
+  }
+}
+
+static ls_tensor output_tensor(const ls_graph *graph, const ls_node *node,
+                               const ls_op_labels *labels, int output, const int64_t *extra) {
+  ls_tensor tensor = {.precision = output_precision(node->kind, output),
+                      .ndim = labels->out[output].ndim,
+                      .producer = graph->nodes.count,
+                      .parameter = -1};
+  for (int d = 0; d < tensor.ndim; d++) {
+    const char *label = labels->out[output].dim[d];
+    int64_t size = strcmp(label, "1") == 0 ? 1 : label_size(graph, node, labels, label);
+    if (size < 0) {
+      LS_ASSERT(extra);
+      size = extra[d];
+    }
+    tensor.dims[d] = size;
+  }
+  /* The log-sum-exp has one column a head where its siblings have head_dim. */
+  if (node->kind == LS_OP_ATTENTION && output == 1) tensor.dims[1] /= node->attributes.head_dim;
+  return tensor;
+}
+
+static void check_inputs(const ls_graph *graph, const ls_node *node, const ls_op_labels *labels) {
+  for (int i = 0; i < labels->inputs; i++) {
+    const ls_tensor *tensor = ls_graph_tensor(graph, node->in[i]);
+    LS_ASSERT(tensor->ndim == labels->in[i].ndim);
+    for (int d = 0; d < tensor->ndim; d++) {
+      const char *label = labels->in[i].dim[d];
+      bool heads_column = node->kind == LS_OP_ATTENTION_BWD && i == 5 && d == 1;
+      if (strcmp(label, "1") == 0 || heads_column) continue;
+      if (label_size(graph, node, labels, label) != tensor->dims[d])
+        ls_panic("%s: %s has %lld where label %s says %lld", ls_op_name(node->kind), tensor->name,
+                 (long long)tensor->dims[d], label,
+                 (long long)label_size(graph, node, labels, label));
+    }
+  }
+}
+
+int ls_graph_node(ls_graph *graph, ls_op_kind kind, const ls_attributes *attributes,
+                  const ls_tensor_id *inputs, const int64_t *extra) {
+  const ls_op_labels labels = ls_op_labels_read(kind);
+  ls_node node = {.kind = kind,
+                  .segment = graph->segment,
+                  .backward = graph->in_backward,
+                  .inputs = labels.inputs,
+                  .outputs = labels.outputs};
+  if (attributes) node.attributes = *attributes;
+  memcpy(node.in, inputs, sizeof *inputs * (size_t)labels.inputs);
+  check_inputs(graph, &node, &labels);
+  for (int o = 0; o < labels.outputs; o++) {
+    ls_tensor tensor = output_tensor(graph, &node, &labels, o, extra);
+    tensor.name = ls_arena_printf(graph->arena, "%s%s.%d.%s%s",
+                                  graph->segments.count ? graph->segments.items[graph->segment] : "",
+                                  graph->in_backward ? ".grad" : "", graph->nodes.count,
+                                  ls_op_name(kind), o ? (o == 1 ? ".1" : ".2") : "");
+    node.out[o] = add_tensor(graph, &tensor);
+  }
+  *LS_APPEND(graph->arena, &graph->nodes) = node;
+  return graph->nodes.count - 1;
+}
+
+static ls_tensor_id first_output(ls_graph *graph, ls_op_kind kind, const ls_attributes *attributes,
+                                 const ls_tensor_id *inputs, const int64_t *extra) {
+  int node = ls_graph_node(graph, kind, attributes, inputs, extra);
+  return graph->nodes.items[node].out[0];
+}
+
+ls_tensor_id ls_graph_embedding(ls_graph *graph, ls_tensor_id table, ls_tensor_id ids) {
+  return first_output(graph, LS_OP_EMBEDDING, NULL, (ls_tensor_id[]){table, ids}, NULL);
+}
+
+ls_tensor_id ls_graph_linear(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight) {
+  return first_output(graph, LS_OP_LINEAR, NULL, (ls_tensor_id[]){x, weight}, NULL);
+}
+
+ls_tensor_id ls_graph_bias(ls_graph *graph, ls_tensor_id x, ls_tensor_id bias) {
+  return first_output(graph, LS_OP_BIAS, NULL, (ls_tensor_id[]){x, bias}, NULL);
+}
+
+ls_tensor_id ls_graph_add(ls_graph *graph, ls_tensor_id a, ls_tensor_id b) {
+  return first_output(graph, LS_OP_ADD, NULL, (ls_tensor_id[]){a, b}, NULL);
+}
+
+ls_tensor_id ls_graph_layernorm(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight,
+                                ls_tensor_id bias, double epsilon) {
+  return first_output(graph, LS_OP_LAYERNORM, &(ls_attributes){.epsilon = epsilon},
+                      (ls_tensor_id[]){x, weight, bias}, NULL);
+}
+
+ls_tensor_id ls_graph_rmsnorm(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight,
+                              double epsilon) {
+  return first_output(graph, LS_OP_RMSNORM, &(ls_attributes){.epsilon = epsilon},
+                      (ls_tensor_id[]){x, weight}, NULL);
+}
+
+ls_tensor_id ls_graph_rope_table(ls_graph *graph, ls_tensor_id positions,
+                                 const ls_attributes *attributes) {
+  return first_output(graph, LS_OP_ROPE_TABLE, attributes, &positions,
+                      (int64_t[]){0, attributes->head_dim});
+}
+
+ls_tensor_id ls_graph_rope(ls_graph *graph, ls_tensor_id x, ls_tensor_id table,
+                           const ls_attributes *attributes) {
+  return first_output(graph, LS_OP_ROPE, attributes, (ls_tensor_id[]){x, table}, NULL);
+}
+
+ls_tensor_id ls_graph_attention(ls_graph *graph, ls_tensor_id q, ls_tensor_id k, ls_tensor_id v,
+                                const ls_attributes *attributes) {
+  return first_output(graph, LS_OP_ATTENTION, attributes, (ls_tensor_id[]){q, k, v}, NULL);
+}
+
+ls_tensor_id ls_graph_cached_attention(ls_graph *graph, ls_tensor_id q, ls_tensor_id k,
+                                       ls_tensor_id v, ls_tensor_id cache_k, ls_tensor_id cache_v,
+                                       ls_tensor_id positions, const ls_attributes *attributes) {
+  return first_output(graph, LS_OP_CACHED_ATTENTION, attributes,
+                      (ls_tensor_id[]){q, k, v, cache_k, cache_v, positions}, NULL);
+}
+
+ls_tensor_id ls_graph_gelu(ls_graph *graph, ls_tensor_id x, bool tanh) {
+  return first_output(graph, LS_OP_GELU, &(ls_attributes){.gelu_tanh = tanh}, &x, NULL);
+}
+
+ls_tensor_id ls_graph_swiglu(ls_graph *graph, ls_tensor_id gate, ls_tensor_id up) {
+  return first_output(graph, LS_OP_SWIGLU, NULL, (ls_tensor_id[]){gate, up}, NULL);
+}
+
+void ls_graph_cross_entropy(ls_graph *graph, ls_tensor_id logits) {
+  ls_tensor_id labels = graph->labels;
+  ls_tensor_id max = first_output(graph, LS_OP_XENT_MAX, NULL, &logits, NULL);
+  int sums =
+      ls_graph_node(graph, LS_OP_XENT_SUM, NULL, (ls_tensor_id[]){logits, max, labels}, NULL);
+  const ls_node *node = &graph->nodes.items[sums];
+  ls_tensor_id sum = node->out[0], target = node->out[1];
+  graph->logits = logits;
+  graph->loss = first_output(graph, LS_OP_XENT_LOSS, NULL,
+                             (ls_tensor_id[]){max, sum, target, labels}, NULL);
+  graph->loss_scale = ls_graph_cell(graph, "loss_scale");
+}

@@ -1,0 +1,162 @@
+/* The graph of one training step of one microbatch: tensors with global shapes, and nodes.
+ *
+ * Nothing here knows a device. A model builds the forward part with the functions below, in
+ * order; ls_graph_backward adds the gradient of the loss for every parameter. Matrices of tokens
+ * are [n, c] where n = B x T, sequences one after the other.
+ *
+ *   ls_graph *graph = ls_graph_create(arena);
+ *   int segment = ls_graph_segment(graph, "layers.0");
+ *   ls_tensor_id w = ls_graph_parameter(graph, &(ls_parameter){.name = "layers.0.mlp.up", ...});
+ *   ls_tensor_id y = ls_graph_linear(graph, x, w);
+ *
+ * Shape errors here are faults of ours (a model file that is wrong): they panic. */
+#ifndef LS_GRAPH_GRAPH_H
+#define LS_GRAPH_GRAPH_H
+
+#include "base/arena.h"
+#include "graph/op.h"
+
+typedef struct ls_tensor_id {
+  int index; /* -1: none */
+} ls_tensor_id;
+
+typedef enum ls_role {
+  LS_ROLE_VALUE = 0,
+  LS_ROLE_INPUT,     /* tokens, labels, positions: filled before the step */
+  LS_ROLE_CELL,      /* one fp64 number that changes between steps */
+  LS_ROLE_PARAMETER,
+  LS_ROLE_GRADIENT,  /* of a parameter */
+  LS_ROLE_STATE,     /* persistent between programs: the caches of decoding */
+} ls_role;
+
+/* Which type a tensor is stored in: the layout decides what COMPUTE and ACCUMULATE are. */
+typedef enum ls_precision {
+  LS_COMPUTE = 0, /* bf16, fp32 or fp64 */
+  LS_ACCUMULATE,  /* fp32; fp64 where compute is fp64 */
+  LS_INDEX,       /* int32 */
+  LS_DOUBLE,      /* fp64: cells */
+} ls_precision;
+
+/* How tensor parallelism may cut a parameter; a strategy's row says what each becomes. */
+typedef enum ls_cut {
+  LS_CUT_NONE = 0,     /* norms, biases after a row-cut product */
+  LS_CUT_COLUMN,       /* weight[out, in] or bias[out], cut on out */
+  LS_CUT_ROW,          /* weight[out, in], cut on in */
+  LS_CUT_QUERY,        /* out = query heads */
+  LS_CUT_KEY_VALUE,    /* out = KV heads: cut as far as they go, replicated beyond */
+  LS_CUT_HEADS_IN,     /* weight[out, in], in = query heads */
+  LS_CUT_VOCABULARY,   /* [vocabulary, c], cut on the vocabulary */
+  LS_CUT_COUNT
+} ls_cut;
+
+typedef enum ls_init { LS_INIT_NORMAL = 0, LS_INIT_ONES, LS_INIT_ZEROS } ls_init;
+
+typedef struct ls_parameter {
+  const char *name; /* ours, unfused: "layers.3.attention.query" */
+  int ndim;
+  int64_t dims[LS_MAX_DIMS];
+  ls_cut cut;
+  ls_init init;
+  double deviation; /* of LS_INIT_NORMAL */
+} ls_parameter;
+
+typedef struct ls_tensor {
+  const char *name;
+  ls_role role;
+  ls_precision precision;
+  int ndim;
+  int64_t dims[LS_MAX_DIMS];
+  bool stream;      /* on the residual stream (or its gradient): the row pins its placement */
+  int segment;      /* where it is made; a parameter: where it is first used */
+  int producer;     /* node; -1 for inputs and parameters */
+  int parameter;    /* index into graph->parameters for parameters and their gradients; else -1 */
+} ls_tensor;
+
+typedef struct ls_node {
+  ls_op_kind kind;
+  ls_attributes attributes;
+  int segment;
+  bool backward;
+  int inputs, outputs;
+  ls_tensor_id in[LS_MAX_INPUTS], out[LS_MAX_OUTPUTS];
+} ls_node;
+
+typedef struct ls_parameter_record {
+  ls_parameter about;
+  ls_tensor_id tensor;
+  ls_tensor_id gradient; /* -1 before ls_graph_backward */
+} ls_parameter_record;
+
+typedef struct ls_graph {
+  ls_arena *arena;
+  LS_LIST(ls_tensor) tensors;
+  LS_LIST(ls_node) nodes;
+  LS_LIST(ls_parameter_record) parameters;
+  LS_LIST(const char *) segments; /* names; a segment is a part that weights are gathered for */
+  int segment;                    /* the one being built */
+  bool in_backward;
+  int64_t tokens, sequence;       /* n = B x T of one microbatch over the whole mesh; T */
+  int64_t kv_heads, heads, head_dim, vocabulary;
+  ls_tensor_id ids, labels, positions; /* inputs [n], int32; label < 0: none */
+  ls_tensor_id loss_scale;             /* cell: 1 / valid tokens of the step */
+  ls_tensor_id loss;                   /* cell: sum of the tokens' losses */
+  ls_tensor_id logits;                 /* [n, vocabulary] */
+} ls_graph;
+
+/* Everything below allocates in the graph's arena. */
+ls_graph *ls_graph_create(ls_arena *arena);
+
+/* Opens a segment: nodes and parameters made from here on belong to it. "embedding", "layers.0"
+ * ... "head". Returns its index. */
+int ls_graph_segment(ls_graph *graph, const char *name);
+
+ls_tensor_id ls_graph_input(ls_graph *graph, const char *name, int64_t count);
+ls_tensor_id ls_graph_cell(ls_graph *graph, const char *name);
+ls_tensor_id ls_graph_state(ls_graph *graph, const char *name, int64_t rows, int64_t columns);
+ls_tensor_id ls_graph_parameter(ls_graph *graph, const ls_parameter *about);
+
+/* Marks a tensor as lying on the residual stream. Returns it. */
+ls_tensor_id ls_graph_stream(ls_graph *graph, ls_tensor_id tensor);
+
+ls_tensor_id ls_graph_embedding(ls_graph *graph, ls_tensor_id table, ls_tensor_id ids);
+ls_tensor_id ls_graph_linear(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight);
+ls_tensor_id ls_graph_bias(ls_graph *graph, ls_tensor_id x, ls_tensor_id bias);
+ls_tensor_id ls_graph_add(ls_graph *graph, ls_tensor_id a, ls_tensor_id b);
+ls_tensor_id ls_graph_layernorm(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight,
+                                ls_tensor_id bias, double epsilon);
+ls_tensor_id ls_graph_rmsnorm(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight,
+                              double epsilon);
+/* attributes: head_dim and the rope_ fields. */
+ls_tensor_id ls_graph_rope_table(ls_graph *graph, ls_tensor_id positions,
+                                 const ls_attributes *attributes);
+ls_tensor_id ls_graph_rope(ls_graph *graph, ls_tensor_id x, ls_tensor_id table,
+                           const ls_attributes *attributes);
+/* attributes: sequence, head_dim, kv_heads, softmax_scale. Causal. q [n, heads x head_dim]. */
+ls_tensor_id ls_graph_attention(ls_graph *graph, ls_tensor_id q, ls_tensor_id k, ls_tensor_id v,
+                                const ls_attributes *attributes);
+ls_tensor_id ls_graph_cached_attention(ls_graph *graph, ls_tensor_id q, ls_tensor_id k,
+                                       ls_tensor_id v, ls_tensor_id cache_k, ls_tensor_id cache_v,
+                                       ls_tensor_id positions, const ls_attributes *attributes);
+ls_tensor_id ls_graph_gelu(ls_graph *graph, ls_tensor_id x, bool tanh);
+ls_tensor_id ls_graph_swiglu(ls_graph *graph, ls_tensor_id gate, ls_tensor_id up);
+/* Sets graph->logits, loss and the cells; needs graph->labels. */
+void ls_graph_cross_entropy(ls_graph *graph, ls_tensor_id logits);
+
+/* Adds the backward part: reverse-mode differentiation of `loss` by each op's gradient rule, scaled
+ * by loss_scale. Afterwards each parameter has its gradient. */
+void ls_graph_backward(ls_graph *graph);
+
+ls_tensor *ls_graph_tensor(const ls_graph *graph, ls_tensor_id id);
+int64_t ls_tensor_elements(const ls_tensor *tensor);
+
+/* A node as gradient rules make them: outputs are created with the row's shapes. `extra` are the
+ * dims of an output whose shape no input gives (embedding_dw, rope_table); else NULL. Returns the
+ * node's index. */
+int ls_graph_node(ls_graph *graph, ls_op_kind kind, const ls_attributes *attributes,
+                  const ls_tensor_id *inputs, const int64_t *extra);
+
+/* Floating-point operations of a node on global shapes (matrix products and causal attention; the
+ * rest counts 0, as MFU does). */
+double ls_node_flops(const ls_graph *graph, const ls_node *node);
+
+#endif

@@ -1,0 +1,111 @@
+/* The op table: one row for each kind of computation a training step is made of.
+ *
+ * A row is data: names of dimensions in the manner of einsum, from which `shard` derives every
+ * placement and every collective; and functions for shapes, gradients and costs. To add an op:
+ * add its name to LS_OPS, its row to op_table.c, its reference kernel to run/reference.
+ *
+ * Labels: operands are separated by commas, inputs from outputs by "->", the dimensions of an
+ * operand by blanks. A dimension may be a product of labels, major first: "gr" is KV-head groups
+ * times query heads per group. "1" is a dimension of one element that nothing cuts.
+ * A label that stands in an input and in no output is contracted: cut it, and each output is
+ * partial (P) on that axis, to be reduced by the row's `reduce`. */
+#ifndef LS_GRAPH_OP_H
+#define LS_GRAPH_OP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "lockstep/dtype.h"
+
+enum { LS_MAX_DIMS = 3, LS_MAX_INPUTS = 6, LS_MAX_OUTPUTS = 3 };
+
+/* enum suffix, printed name */
+#define LS_OPS(X)                      \
+  /* forward */                        \
+  X(EMBEDDING, "embedding")            \
+  X(LINEAR, "linear")                  \
+  X(BIAS, "bias")                      \
+  X(ADD, "add")                        \
+  X(LAYERNORM, "layernorm")            \
+  X(RMSNORM, "rmsnorm")                \
+  X(ROPE_TABLE, "rope_table")          \
+  X(ROPE, "rope")                      \
+  X(ATTENTION, "attention")            \
+  X(CACHED_ATTENTION, "cached_attention") \
+  X(GELU, "gelu")                      \
+  X(SWIGLU, "swiglu")                  \
+  X(XENT_MAX, "xent_max")              \
+  X(XENT_SUM, "xent_sum")              \
+  X(XENT_LOSS, "xent_loss")            \
+  /* backward */                       \
+  X(EMBEDDING_DW, "embedding_dw")      \
+  X(LINEAR_DX, "linear_dx")            \
+  X(LINEAR_DW, "linear_dw")            \
+  X(BIAS_DB, "bias_db")                \
+  X(LAYERNORM_BWD, "layernorm_bwd")    \
+  X(RMSNORM_BWD, "rmsnorm_bwd")        \
+  X(ROPE_BWD, "rope_bwd")              \
+  X(ATTENTION_BWD, "attention_bwd")    \
+  X(GELU_BWD, "gelu_bwd")              \
+  X(SWIGLU_BWD, "swiglu_bwd")          \
+  X(XENT_GRAD, "xent_grad")            \
+  /* the step around them */           \
+  X(COUNT_VALID, "count_valid")        \
+  X(RECIPROCAL, "reciprocal")          \
+  X(SQUARED_NORM, "squared_norm")      \
+  X(CLIP_FACTOR, "clip_factor")        \
+  X(ADAMW, "adamw")                    \
+  X(SGD, "sgd")                        \
+  X(CAST, "cast")                      \
+  X(COPY, "copy")
+
+typedef enum ls_op_kind {
+#define LS_OP_ENUM(suffix, name) LS_OP_##suffix,
+  LS_OPS(LS_OP_ENUM)
+#undef LS_OP_ENUM
+      LS_OP_COUNT
+} ls_op_kind;
+
+typedef enum ls_rope_scaling {
+  LS_ROPE_PLAIN = 0,
+  LS_ROPE_LINEAR,
+  LS_ROPE_LLAMA3,
+} ls_rope_scaling;
+
+/* What a node knows beyond its tensors. Zero where it means nothing. */
+typedef struct ls_attributes {
+  int64_t sequence;     /* T: rows of dimension 0 are whole sequences of this many tokens */
+  int64_t head_dim;     /* columns of one head (attention, rope) */
+  int64_t kv_heads;     /* global count of KV heads: how many values label g has */
+  double epsilon;       /* norms, adamw */
+  double softmax_scale; /* attention: usually 1/sqrt(head_dim) */
+  double rope_theta;
+  ls_rope_scaling rope_scaling;
+  double rope_factor, rope_low_freq_factor, rope_high_freq_factor;
+  double rope_original_positions;
+  bool gelu_tanh;            /* tanh approximation (gelu_new) or erf */
+  double beta1, beta2;       /* adamw; sgd: beta1 is the momentum */
+  double weight_decay;       /* adamw, sgd: decoupled */
+  double clip;               /* clip_factor: largest global norm; 0: none */
+  double weight;             /* squared_norm: how often a value counts */
+} ls_attributes;
+
+/* How a node's output that lost a cut label is still to be reduced. */
+typedef enum ls_reduce { LS_SUM = 0, LS_MAX } ls_reduce;
+
+typedef struct ls_op {
+  const char *labels;
+  const char *cut;        /* labels that may be cut over any axis */
+  const char *batch_only; /* labels that may be cut over batch axes only (whole sequences) */
+  /* Inputs, as a string of digits, in which the op is linear together: where all of them are P(sum)
+   * and the others R, its outputs are P(sum). NULL: in none. */
+  const char *linear;
+  ls_reduce reduce;
+  int in_place; /* 1 + input whose memory output 0 may take when that is its last use; 0: none */
+} ls_op;
+
+/* The row of `kind`. Static storage. */
+const ls_op *ls_op_row(ls_op_kind kind);
+const char *ls_op_name(ls_op_kind kind);
+
+#endif

@@ -1,0 +1,89 @@
+#include "graph/op.h"
+
+/* Order of operands is part of the row: kernels and gradients rely on it.
+ *
+ * n tokens (B x T flattened)   k, m, c features   v vocabulary   h columns of heads
+ * g KV heads   r query heads per KV head   d one head's columns   t cache rows   e flat elements */
+static const ls_op rows[LS_OP_COUNT] = {
+    /* table, ids */
+    [LS_OP_EMBEDDING] = {.labels = "v c, n -> n c", .cut = "nv"},
+    /* x, weight[out, in] */
+    [LS_OP_LINEAR] = {.labels = "n k, m k -> n m", .cut = "nmk", .linear = "0"},
+    /* x, bias */
+    [LS_OP_BIAS] = {.labels = "n c, c -> n c", .cut = "nc", .in_place = 1},
+    [LS_OP_ADD] = {.labels = "n c, n c -> n c", .cut = "nc", .linear = "01", .in_place = 1},
+    /* x, weight, bias -> y, mean, 1/deviation */
+    [LS_OP_LAYERNORM] = {.labels = "n c, c, c -> n c, n, n", .cut = "n"},
+    /* x, weight -> y, 1/rms */
+    [LS_OP_RMSNORM] = {.labels = "n c, c -> n c, n", .cut = "n"},
+    /* positions -> cosines (first half of the columns), sines (second half) */
+    [LS_OP_ROPE_TABLE] = {.labels = "n -> n d", .cut = "n"},
+    /* x, table */
+    [LS_OP_ROPE] = {.labels = "n h, n d -> n h", .cut = "nh", .linear = "0", .in_place = 1},
+    /* q, k, v -> o, log-sum-exp per token and head */
+    [LS_OP_ATTENTION] = {.labels = "n gr, n g, n g -> n gr, n gr",
+                         .cut = "gr",
+                         .batch_only = "n"},
+    /* q, k, v of new tokens of one sequence, cache of k, cache of v (rows are written at the
+     * tokens' positions), positions */
+    [LS_OP_CACHED_ATTENTION] = {.labels = "n gr, n g, n g, t g, t g, n -> n gr", .cut = "gr"},
+    [LS_OP_GELU] = {.labels = "n c -> n c", .cut = "nc"},
+    /* gate, up -> silu(gate) * up */
+    [LS_OP_SWIGLU] = {.labels = "n c, n c -> n c", .cut = "nc"},
+    /* logits -> largest logit of each token */
+    [LS_OP_XENT_MAX] = {.labels = "n v -> n", .cut = "nv", .reduce = LS_MAX},
+    /* logits, max, labels -> sum of exp(logit - max), the label's logit */
+    [LS_OP_XENT_SUM] = {.labels = "n v, n, n -> n, n", .cut = "nv"},
+    /* max, sum, target, labels -> sum over tokens with a label of log(sum) + max - target */
+    [LS_OP_XENT_LOSS] = {.labels = "n, n, n, n -> 1", .cut = "n"},
+
+    /* dy, ids */
+    [LS_OP_EMBEDDING_DW] = {.labels = "n c, n -> v c", .cut = "nv", .linear = "0"},
+    /* dy, weight */
+    [LS_OP_LINEAR_DX] = {.labels = "n m, m k -> n k", .cut = "nmk", .linear = "0"},
+    /* dy, x */
+    [LS_OP_LINEAR_DW] = {.labels = "n m, n k -> m k", .cut = "nmk", .linear = "0"},
+    [LS_OP_BIAS_DB] = {.labels = "n c -> c", .cut = "nc", .linear = "0"},
+    /* dy, x, weight, mean, 1/deviation -> dx, dweight, dbias */
+    [LS_OP_LAYERNORM_BWD] = {.labels = "n c, n c, c, n, n -> n c, c, c", .cut = "n"},
+    /* dy, x, weight, 1/rms -> dx, dweight */
+    [LS_OP_RMSNORM_BWD] = {.labels = "n c, n c, c, n -> n c, c", .cut = "n"},
+    /* dy, table */
+    [LS_OP_ROPE_BWD] = {.labels = "n h, n d -> n h", .cut = "nh", .linear = "0", .in_place = 1},
+    /* do, q, k, v, o, log-sum-exp -> dq, dk, dv */
+    [LS_OP_ATTENTION_BWD] = {.labels = "n gr, n gr, n g, n g, n gr, n gr -> n gr, n g, n g",
+                             .cut = "gr",
+                             .batch_only = "n"},
+    /* dy, x */
+    [LS_OP_GELU_BWD] = {.labels = "n c, n c -> n c", .cut = "nc", .in_place = 1},
+    /* dy, gate, up -> dgate, dup */
+    [LS_OP_SWIGLU_BWD] = {.labels = "n c, n c, n c -> n c, n c", .cut = "nc"},
+    /* logits, max, sum, labels, scale -> dlogits */
+    [LS_OP_XENT_GRAD] = {.labels = "n v, n, n, n, 1 -> n v", .cut = "nv", .in_place = 1},
+
+    /* labels -> how many tokens have one */
+    [LS_OP_COUNT_VALID] = {.labels = "n -> 1", .cut = "n"},
+    /* cell -> 1 / max(cell, 1), a cell */
+    [LS_OP_RECIPROCAL] = {.labels = "1 -> 1"},
+    /* gradients -> weight * sum of squares */
+    [LS_OP_SQUARED_NORM] = {.labels = "e -> 1"},
+    /* cells: squared norm, loss sum, count -> norm, factor, mean loss */
+    [LS_OP_CLIP_FACTOR] = {.labels = "1, 1, 1 -> 1, 1, 1"},
+    /* gradient, learning rate, step, clip factor -> master, first moment, second moment (all
+     * updated in place) */
+    [LS_OP_ADAMW] = {.labels = "e, 1, 1, 1 -> e, e, e"},
+    /* gradient, learning rate, step, clip factor -> master, momentum (updated in place) */
+    [LS_OP_SGD] = {.labels = "e, 1, 1, 1 -> e, e"},
+    [LS_OP_CAST] = {.labels = "e -> e"},
+    [LS_OP_COPY] = {.labels = "n c -> n c", .cut = "n"},
+};
+
+static const char *const names[LS_OP_COUNT] = {
+#define LS_OP_NAME(suffix, name) [LS_OP_##suffix] = name,
+    LS_OPS(LS_OP_NAME)
+#undef LS_OP_NAME
+};
+
+const ls_op *ls_op_row(ls_op_kind kind) { return &rows[kind]; }
+
+const char *ls_op_name(ls_op_kind kind) { return names[kind]; }

@@ -1,0 +1,151 @@
+#include <string.h>
+
+#include "model/family.h"
+
+static ls_tensor_id add_parameter(ls_builder *builder, const char *name,
+                                  const ls_parameter *about) {
+  ls_parameter named = *about;
+  named.name = ls_arena_printf(builder->graph->arena, "%s.%s", builder->part, name);
+  return ls_graph_parameter(builder->graph, &named);
+}
+
+ls_tensor_id ls_builder_weight(ls_builder *builder, const char *name, int64_t out, int64_t in,
+                               ls_cut cut, double deviation) {
+  return add_parameter(builder, name,
+                       &(ls_parameter){.ndim = 2,
+                                       .dims = {out, in},
+                                       .cut = cut,
+                                       .init = LS_INIT_NORMAL,
+                                       .deviation = deviation});
+}
+
+ls_tensor_id ls_builder_vector(ls_builder *builder, const char *name, int64_t count, ls_cut cut,
+                               ls_init init) {
+  return add_parameter(builder, name,
+                       &(ls_parameter){.ndim = 1, .dims = {count}, .cut = cut, .init = init});
+}
+
+ls_tensor_id ls_builder_project(ls_builder *builder, ls_tensor_id x, const char *name, int64_t out,
+                                ls_cut cut, bool bias, double deviation) {
+  ls_graph *graph = builder->graph;
+  const bool sums = cut == LS_CUT_ROW || cut == LS_CUT_HEADS_IN;
+  const int64_t in = ls_graph_tensor(graph, x)->dims[1];
+  const char *weight_name = ls_arena_printf(graph->arena, "%s.weight", name);
+  const char *bias_name = ls_arena_printf(graph->arena, "%s.bias", name);
+  ls_tensor_id weight = ls_builder_weight(builder, weight_name, out, in, cut, deviation);
+  ls_tensor_id y = ls_graph_linear(graph, x, weight);
+  if (!bias) return y;
+  return ls_graph_bias(
+      graph, y,
+      ls_builder_vector(builder, bias_name, out, sums ? LS_CUT_NONE : cut, LS_INIT_ZEROS));
+}
+
+ls_tensor_id ls_builder_attend(ls_builder *builder, ls_tensor_id q, ls_tensor_id k,
+                               ls_tensor_id v) {
+  ls_graph *graph = builder->graph;
+  const ls_model_config *config = builder->config;
+  const ls_attributes attributes = {.sequence = builder->options->sequence,
+                                    .head_dim = config->head_dim,
+                                    .kv_heads = config->kv_heads,
+                                    .softmax_scale = config->softmax_scale};
+  if (builder->options->mode != LS_MODEL_DECODE)
+    return ls_graph_attention(graph, q, k, v, &attributes);
+  const int64_t rows = builder->options->cache_rows, columns = config->kv_heads * config->head_dim;
+  ls_tensor_id caches[2];
+  static const char *const names[2] = {"key", "value"};
+  for (int i = 0; i < 2; i++) {
+    const char *name = ls_arena_printf(graph->arena, "%s.cache.%s", builder->part, names[i]);
+    caches[i] = ls_graph_state(graph, name, rows, columns);
+  }
+  return ls_graph_cached_attention(graph, q, k, v, caches[0], caches[1], graph->positions,
+                                   &attributes);
+}
+
+static ls_status check_options(const ls_model_config *config, const ls_build_options *options,
+                               ls_error *error) {
+  const bool decode = options->mode == LS_MODEL_DECODE;
+  const int64_t longest = decode ? options->cache_rows : options->sequence;
+  if (longest < 1 || options->tokens < 1 || (decode && options->tokens > longest))
+    return ls_fail(error, LS_INPUT,
+                   "%s: %lld tokens in sequences of %lld; expected at least one of each",
+                   config->source, (long long)options->tokens, (long long)longest);
+  if (!decode && options->tokens % options->sequence != 0)
+    return ls_fail(error, LS_INPUT,
+                   "%s: %lld tokens are not whole sequences of %lld; use a multiple of it",
+                   config->source, (long long)options->tokens, (long long)options->sequence);
+  if (longest > config->positions)
+    return ls_fail(error, LS_INPUT,
+                   "%s: sequences of %lld tokens, but the model is made for at most %lld; use "
+                   "seq_len %lld or less",
+                   config->source, (long long)longest, (long long)config->positions,
+                   (long long)config->positions);
+  return LS_OK;
+}
+
+static void open_segment(ls_builder *builder, const char *name) {
+  builder->part = name;
+  ls_graph_segment(builder->graph, name);
+}
+
+static ls_tensor_id build_head(ls_builder *builder, const ls_family *family, ls_tensor_id x) {
+  const ls_model_config *config = builder->config;
+  open_segment(builder, "head");
+  x = family->final_norm(builder, x);
+  ls_tensor_id weight = builder->table;
+  if (!config->tied)
+    weight = ls_builder_weight(builder, "weight", config->vocabulary, config->width,
+                               LS_CUT_VOCABULARY, config->initializer_range);
+  return ls_graph_linear(builder->graph, x, weight);
+}
+
+static ls_graph *build(ls_arena *arena, const ls_family *family, const ls_model_config *config,
+                       const ls_build_options *options) {
+  ls_graph *graph = ls_graph_create(arena);
+  ls_builder builder = {.graph = graph, .config = config, .options = options, .rope = {-1}};
+  graph->tokens = options->tokens;
+  graph->sequence = options->mode == LS_MODEL_DECODE ? options->tokens : options->sequence;
+  graph->heads = config->heads;
+  graph->kv_heads = config->kv_heads;
+  graph->head_dim = config->head_dim;
+  graph->vocabulary = config->vocabulary;
+  open_segment(&builder, "embedding");
+  graph->ids = ls_graph_input(graph, "ids", options->tokens);
+  if (options->mode != LS_MODEL_DECODE)
+    graph->labels = ls_graph_input(graph, "labels", options->tokens);
+  graph->positions = ls_graph_input(graph, "positions", options->tokens);
+  ls_tensor_id x = family->embed(&builder);
+  for (builder.layer = 0; builder.layer < config->layers; builder.layer++) {
+    open_segment(&builder, ls_arena_printf(arena, "layers.%d", builder.layer));
+    x = family->block(&builder, x);
+  }
+  ls_tensor_id logits = build_head(&builder, family, x);
+  if (options->mode == LS_MODEL_DECODE)
+    graph->logits = logits;
+  else
+    ls_graph_cross_entropy(graph, logits);
+  return graph;
+}
+
+ls_status ls_model_build(ls_arena *arena, const ls_model_config *config,
+                         const ls_build_options *options, ls_graph **graph, ls_error *error) {
+  const ls_family *family = ls_family_find(config->family);
+  LS_ASSERT(family);
+  LS_TRY(check_options(config, options, error));
+  *graph = build(arena, family, config, options);
+  return LS_OK;
+}
+
+int64_t ls_model_parameters(const ls_model_config *config) {
+  ls_arena *arena = ls_arena_create();
+  const ls_build_options one = {.tokens = 1, .sequence = 1};
+  const ls_graph *graph = build(arena, ls_family_find(config->family), config, &one);
+  int64_t total = 0;
+  for (int i = 0; i < graph->parameters.count; i++) {
+    const ls_parameter *about = &graph->parameters.items[i].about;
+    int64_t elements = 1;
+    for (int d = 0; d < about->ndim; d++) elements *= about->dims[d];
+    total += elements;
+  }
+  ls_arena_destroy(&arena);
+  return total;
+}

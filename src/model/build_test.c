@@ -1,0 +1,265 @@
+/* Graphs of models: parameters, their order and gradients, and what is on the residual stream. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "model/model.h"
+
+typedef struct count_case {
+  const char *preset;
+  int64_t parameters;
+} count_case;
+
+/* As their publishers, or transformers' num_parameters(), give them. */
+static const count_case counts[] = {
+    {"gpt2-124m", 124439808},  {"gpt2-355m", 354823168},    {"gpt2-774m", 774030080},
+    {"gpt2-1.5b", 1557611200}, {"smollm2-135m", 134515008}, {"tinyllama-1.1b", 1100048384},
+    {"llama2-7b", 6738415616}, {"llama3-8b", 8030261248},   {"llama3-70b", 70553706496},
+};
+
+static void counts_are_the_published_ones(void **state) {
+  (void)state;
+  for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+    ls_model_config config;
+    assert_true(ls_model_preset(counts[i].preset, &config));
+    assert_int_equal(ls_model_parameters(&config), counts[i].parameters);
+  }
+}
+
+static ls_model_config small(const char *preset, bool tied, bool bias) {
+  ls_model_config config;
+  assert_true(ls_model_preset(preset, &config));
+  config.vocabulary = 37;
+  config.width = 24;
+  config.layers = 2;
+  config.heads = 6;
+  config.kv_heads = config.rope_theta > 0 ? 3 : 6;
+  config.head_dim = 4;
+  config.mlp_width = 50;
+  config.positions = 16;
+  config.tied = tied;
+  if (config.rope_theta > 0) config.attention_bias = config.mlp_bias = bias;
+  return config;
+}
+
+static ls_graph *build(ls_arena *arena, const ls_model_config *config, ls_model_mode mode) {
+  ls_graph *graph = NULL;
+  ls_error error = {0};
+  const bool decode = mode == LS_MODEL_DECODE;
+  const ls_build_options options = {
+      .mode = mode, .tokens = decode ? 3 : 24, .sequence = 8, .cache_rows = 16};
+  if (ls_model_build(arena, config, &options, &graph, &error) != LS_OK) fail_msg("%s", error.text);
+  return graph;
+}
+
+static const ls_parameter *find(const ls_graph *graph, const char *name) {
+  for (int i = 0; i < graph->parameters.count; i++)
+    if (strcmp(graph->parameters.items[i].about.name, name) == 0)
+      return &graph->parameters.items[i].about;
+  fail_msg("no parameter %s", name);
+  return NULL;
+}
+
+static bool has(const ls_graph *graph, const char *name) {
+  for (int i = 0; i < graph->parameters.count; i++)
+    if (strcmp(graph->parameters.items[i].about.name, name) == 0) return true;
+  return false;
+}
+
+static void check_gradients(const ls_model_config *config, int parameters) {
+  ls_arena *arena = ls_arena_create();
+  ls_graph *graph = build(arena, config, LS_MODEL_TRAIN);
+  ls_graph_backward(graph);
+  assert_int_equal(graph->parameters.count, parameters);
+  for (int i = 0; i < graph->parameters.count; i++) {
+    const ls_parameter_record *parameter = &graph->parameters.items[i];
+    if (parameter->gradient.index < 0) fail_msg("%s has no gradient", parameter->about.name);
+    const ls_tensor *gradient = ls_graph_tensor(graph, parameter->gradient);
+    assert_int_equal(gradient->role, LS_ROLE_GRADIENT);
+    assert_int_equal(gradient->ndim, parameter->about.ndim);
+    for (int d = 0; d < gradient->ndim; d++)
+      assert_int_equal(gradient->dims[d], parameter->about.dims[d]);
+    for (int j = 0; j < i; j++)
+      assert_string_not_equal(parameter->about.name, graph->parameters.items[j].about.name);
+  }
+  ls_arena_destroy(&arena);
+}
+
+static void every_parameter_has_a_gradient(void **state) {
+  (void)state;
+  const ls_model_config gpt2 = small("gpt2-10m", true, true);
+  check_gradients(&gpt2, 2 + 2 * 16 + 2);
+  const ls_model_config gpt2_free = small("gpt2-10m", false, true);
+  check_gradients(&gpt2_free, 2 + 2 * 16 + 3);
+  const ls_model_config llama = small("llama-3m", false, false);
+  check_gradients(&llama, 1 + 2 * 9 + 2);
+  const ls_model_config llama_tied = small("llama-3m", true, false);
+  check_gradients(&llama_tied, 1 + 2 * 9 + 1);
+  const ls_model_config llama_bias = small("llama-3m", true, true);
+  check_gradients(&llama_bias, 1 + 2 * 16 + 1);
+}
+
+typedef struct cut_case {
+  const char *name;
+  ls_cut cut;
+  int64_t rows, columns;
+} cut_case;
+
+static void check_cuts(const ls_graph *graph, const cut_case *cases, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    const ls_parameter *parameter = find(graph, cases[i].name);
+    assert_int_equal(parameter->cut, cases[i].cut);
+    assert_int_equal(parameter->ndim, cases[i].columns ? 2 : 1);
+    assert_int_equal(parameter->dims[0], cases[i].rows);
+    if (cases[i].columns) assert_int_equal(parameter->dims[1], cases[i].columns);
+  }
+}
+
+static void cuts_and_shapes_of_llama(void **state) {
+  (void)state;
+  static const cut_case cases[] = {
+      {"embedding.token", LS_CUT_VOCABULARY, 37, 24},
+      {"layers.1.attention.query.weight", LS_CUT_QUERY, 24, 24},
+      {"layers.1.attention.query.bias", LS_CUT_QUERY, 24, 0},
+      {"layers.1.attention.key.weight", LS_CUT_KEY_VALUE, 12, 24},
+      {"layers.1.attention.value.bias", LS_CUT_KEY_VALUE, 12, 0},
+      {"layers.1.attention.output.weight", LS_CUT_HEADS_IN, 24, 24},
+      {"layers.1.attention.output.bias", LS_CUT_NONE, 24, 0},
+      {"layers.1.mlp.gate.weight", LS_CUT_COLUMN, 50, 24},
+      {"layers.1.mlp.up.bias", LS_CUT_COLUMN, 50, 0},
+      {"layers.1.mlp.down.weight", LS_CUT_ROW, 24, 50},
+      {"layers.1.mlp.down.bias", LS_CUT_NONE, 24, 0},
+      {"layers.1.norm2.weight", LS_CUT_NONE, 24, 0},
+      {"head.norm.weight", LS_CUT_NONE, 24, 0},
+      {"head.weight", LS_CUT_VOCABULARY, 37, 24},
+  };
+  ls_arena *arena = ls_arena_create();
+  const ls_model_config config = small("llama-3m", false, true);
+  const ls_graph *graph = build(arena, &config, LS_MODEL_FORWARD);
+  check_cuts(graph, cases, sizeof cases / sizeof *cases);
+  ls_arena_destroy(&arena);
+}
+
+static void cuts_and_starts_of_gpt2(void **state) {
+  (void)state;
+  static const cut_case cases[] = {
+      {"embedding.token", LS_CUT_VOCABULARY, 37, 24},
+      {"embedding.position", LS_CUT_NONE, 16, 24},
+      {"layers.0.norm1.bias", LS_CUT_NONE, 24, 0},
+      {"layers.0.attention.key.bias", LS_CUT_KEY_VALUE, 24, 0},
+      {"layers.0.mlp.up.weight", LS_CUT_COLUMN, 50, 24},
+      {"head.norm.bias", LS_CUT_NONE, 24, 0},
+  };
+  ls_arena *arena = ls_arena_create();
+  const ls_model_config config = small("gpt2-10m", true, true);
+  const ls_graph *graph = build(arena, &config, LS_MODEL_FORWARD);
+  check_cuts(graph, cases, sizeof cases / sizeof *cases);
+  assert_false(has(graph, "head.weight"));
+  assert_true(fabs(find(graph, "layers.0.mlp.up.weight")->deviation - 0.02) < 1e-15);
+  assert_true(fabs(find(graph, "layers.0.mlp.down.weight")->deviation - 0.01) < 1e-15);
+  assert_true(fabs(find(graph, "layers.1.attention.output.weight")->deviation - 0.01) < 1e-15);
+  assert_int_equal(find(graph, "layers.0.norm1.weight")->init, LS_INIT_ONES);
+  assert_int_equal(find(graph, "layers.0.norm1.bias")->init, LS_INIT_ZEROS);
+  ls_arena_destroy(&arena);
+}
+
+/* Two branches of two tensors in each of two layers, and the embedding. */
+static void the_stream_is_marked(void **state) {
+  (void)state;
+  static const char *const presets[] = {"gpt2-10m", "llama-3m"};
+  for (int p = 0; p < 2; p++) {
+    ls_arena *arena = ls_arena_create();
+    const ls_model_config config = small(presets[p], true, p == 1);
+    const ls_graph *graph = build(arena, &config, LS_MODEL_FORWARD);
+    int marked = 0;
+    for (int t = 0; t < graph->tensors.count; t++) {
+      const ls_tensor *tensor = &graph->tensors.items[t];
+      if (!tensor->stream) continue;
+      marked++;
+      assert_int_equal(tensor->dims[1], config.width);
+      const ls_op_kind kind = graph->nodes.items[tensor->producer].kind;
+      assert_true(kind == LS_OP_ADD || kind == LS_OP_BIAS || kind == LS_OP_EMBEDDING);
+    }
+    assert_int_equal(marked, 1 + 2 * 4);
+    ls_arena_destroy(&arena);
+  }
+}
+
+static void decoding_has_caches_and_no_loss(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  const ls_model_config config = small("llama-3m", true, false);
+  const ls_graph *graph = build(arena, &config, LS_MODEL_DECODE);
+  int caches = 0;
+  for (int t = 0; t < graph->tensors.count; t++) {
+    const ls_tensor *tensor = &graph->tensors.items[t];
+    if (tensor->role != LS_ROLE_STATE) continue;
+    caches++;
+    assert_int_equal(tensor->dims[0], 16);
+    assert_int_equal(tensor->dims[1], 12);
+  }
+  assert_int_equal(caches, 4);
+  assert_int_equal(graph->loss.index, -1);
+  assert_int_equal(graph->labels.index, -1);
+  assert_int_equal(ls_graph_tensor(graph, graph->logits)->dims[0], 3);
+  assert_int_equal(ls_graph_tensor(graph, graph->logits)->dims[1], 37);
+  ls_arena_destroy(&arena);
+}
+
+static void segments_are_units(void **state) {
+  (void)state;
+  static const char *const names[] = {"embedding", "layers.0", "layers.1", "head"};
+  ls_arena *arena = ls_arena_create();
+  const ls_model_config config = small("gpt2-10m", false, true);
+  const ls_graph *graph = build(arena, &config, LS_MODEL_TRAIN);
+  assert_int_equal(graph->segments.count, 4);
+  for (int s = 0; s < 4; s++) assert_string_equal(graph->segments.items[s], names[s]);
+  for (int i = 0; i < graph->parameters.count; i++) {
+    const ls_parameter_record *parameter = &graph->parameters.items[i];
+    const char *segment = names[ls_graph_tensor(graph, parameter->tensor)->segment];
+    assert_memory_equal(parameter->about.name, segment, strlen(segment));
+  }
+  ls_arena_destroy(&arena);
+}
+
+static void impossible_lengths_are_refused(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  const ls_model_config config = small("gpt2-10m", true, true);
+  static const ls_build_options cases[] = {
+      {.tokens = 24, .sequence = 7},
+      {.tokens = 34, .sequence = 17},
+      {.tokens = 0, .sequence = 8},
+      {.mode = LS_MODEL_DECODE, .tokens = 1, .cache_rows = 17},
+      {.mode = LS_MODEL_DECODE, .tokens = 5, .cache_rows = 4},
+  };
+  static const char *const texts[] = {"not whole sequences of 7", "at most 16", "at least one",
+                                      "at most 16", "at least one"};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    ls_graph *graph = NULL;
+    ls_error error = {0};
+    assert_int_equal(ls_model_build(arena, &config, &cases[i], &graph, &error), LS_INPUT);
+    if (!strstr(error.text, texts[i])) fail_msg("case %zu: %s", i, error.text);
+  }
+  ls_arena_destroy(&arena);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(counts_are_the_published_ones),
+      cmocka_unit_test(every_parameter_has_a_gradient),
+      cmocka_unit_test(cuts_and_shapes_of_llama),
+      cmocka_unit_test(cuts_and_starts_of_gpt2),
+      cmocka_unit_test(the_stream_is_marked),
+      cmocka_unit_test(decoding_has_caches_and_no_loss),
+      cmocka_unit_test(segments_are_units),
+      cmocka_unit_test(impossible_lengths_are_refused),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

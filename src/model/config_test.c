@@ -1,0 +1,324 @@
+/* config.json: every published one of the families reads as its publisher means it; what changes
+ * the mathematics and is not built is refused by name; what is written reads back. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "model/model.h"
+
+#define CONFIGS "../shared/data/configs/"
+
+static ls_arena *arena;
+
+static int make_arena(void **state) {
+  (void)state;
+  arena = ls_arena_create();
+  return 0;
+}
+
+static int drop_arena(void **state) {
+  (void)state;
+  ls_arena_destroy(&arena);
+  return 0;
+}
+
+static ls_status parse(const char *text, ls_model_config *config, ls_error *error) {
+  return ls_model_config_parse(arena, "config.json", text, strlen(text), config, error);
+}
+
+typedef struct published {
+  const char *file;
+  int64_t parameters, kv_heads, head_dim;
+} published;
+
+static void published_files_parse(void **state) {
+  (void)state;
+  static const published cases[] = {
+      {"gpt2.json", 124439808, 12, 64},
+      {"gpt2-large.json", 774030080, 20, 64},
+      {"TheBloke--Llama-2-7B-fp16.json", 6738415616, 32, 128},
+      {"TinyLlama--TinyLlama-1.1B-Chat-v1.0.json", 1100048384, 4, 64},
+      {"HuggingFaceTB--SmolLM2-135M.json", 134515008, 3, 64},
+      {"meta-llama--Meta-Llama-3.1-8B.json", 8030261248, 8, 128},
+      {"meta-llama--Meta-Llama-3.1-70B.json", 70553706496, 8, 128},
+  };
+  if (!ls_directory_exists(CONFIGS)) skip();
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    ls_model_config config;
+    ls_error error = {0};
+    const char *path = ls_arena_printf(arena, CONFIGS "%s", cases[i].file);
+    if (ls_model_config_read(arena, path, &config, &error) != LS_OK) fail_msg("%s", error.text);
+    assert_int_equal(ls_model_parameters(&config), cases[i].parameters);
+    assert_int_equal(config.kv_heads, cases[i].kv_heads);
+    assert_int_equal(config.head_dim, cases[i].head_dim);
+    assert_string_equal(config.source, path);
+  }
+}
+
+static void llama31_has_its_rope(void **state) {
+  (void)state;
+  ls_model_config config;
+  ls_error error = {0};
+  if (!ls_directory_exists(CONFIGS)) skip();
+  assert_int_equal(
+      ls_model_config_read(arena, CONFIGS "meta-llama--Meta-Llama-3.1-8B.json", &config, &error),
+      LS_OK);
+  assert_int_equal(config.rope_scaling, LS_ROPE_LLAMA3);
+  assert_true(config.rope_theta == 5e5);
+  assert_true(config.rope_factor == 8);
+  assert_true(config.rope_low_freq_factor == 1);
+  assert_true(config.rope_high_freq_factor == 4);
+  assert_true(config.rope_original_positions == 8192);
+  assert_int_equal(config.begin_id, 128000);
+  assert_int_equal(config.end_count, 1);
+  assert_int_equal(config.end_ids[0], 128001);
+  assert_true(config.dropout == 0);
+}
+
+static void others_are_refused_by_name(void **state) {
+  (void)state;
+  static const char *const files[] = {"Qwen--Qwen3-0.6B.json", "microsoft--phi-2.json",
+                                      "mistralai--Mixtral-8x7B-v0.1.json",
+                                      "deepseek-ai--DeepSeek-V3.json"};
+  static const char *const types[] = {"\"qwen3\"", "\"phi\"", "\"mixtral\"", "\"deepseek_v3\""};
+  if (!ls_directory_exists(CONFIGS)) skip();
+  for (int i = 0; i < 4; i++) {
+    ls_model_config config;
+    ls_error error = {0};
+    const char *path = ls_arena_printf(arena, CONFIGS "%s", files[i]);
+    assert_int_equal(ls_model_config_read(arena, path, &config, &error), LS_INPUT);
+    assert_non_null(strstr(error.text, types[i]));
+    assert_non_null(strstr(error.text, "expected one of gpt2, llama"));
+  }
+}
+
+static void missing_keys_take_the_defaults(void **state) {
+  (void)state;
+  ls_model_config config;
+  ls_error error = {0};
+  assert_int_equal(parse("{\"model_type\": \"gpt2\"}", &config, &error), LS_OK);
+  assert_int_equal(ls_model_parameters(&config), 124439808);
+  assert_int_equal(config.activation, LS_GELU_TANH);
+  assert_true(config.dropout == 0.1);
+  assert_string_equal(config.dropout_keys, "resid_pdrop 0.1, embd_pdrop 0.1, attn_pdrop 0.1");
+  assert_true(config.softmax_scale == 0.125);
+  assert_int_equal(config.end_ids[0], 50256);
+  assert_int_equal(parse("{\"model_type\": \"llama\"}", &config, &error), LS_OK);
+  assert_int_equal(ls_model_parameters(&config), 6738415616);
+  assert_true(config.epsilon == 1e-6);
+  assert_true(config.rope_theta == 1e4);
+  assert_false(config.tied);
+  assert_int_equal(config.end_ids[0], 2);
+}
+
+static void variants_are_read(void **state) {
+  (void)state;
+  ls_model_config config;
+  ls_error error = {0};
+  assert_int_equal(parse("{\"model_type\": \"gpt2\", \"activation_function\": \"gelu\", "
+                         "\"n_inner\": 100, \"hidden_size\": 48, \"n_head\": 4, "
+                         "\"scale_attn_weights\": false, \"tie_word_embeddings\": false, "
+                         "\"reorder_and_upcast_attn\": true, \"eos_token_id\": null}",
+                         &config, &error),
+                   LS_OK);
+  assert_int_equal(config.activation, LS_GELU_ERF);
+  assert_int_equal(config.mlp_width, 100);
+  assert_int_equal(config.width, 48);
+  assert_true(config.softmax_scale == 1);
+  assert_false(config.tied);
+  assert_int_equal(config.end_count, 0);
+  assert_int_equal(
+      parse("{\"model_type\": \"llama\", \"attention_bias\": true, \"mlp_bias\": true, "
+            "\"head_dim\": 32, \"num_key_value_heads\": 4, \"eos_token_id\": [7, 9], "
+            "\"pretraining_tp\": 2, \"rope_interleaved\": false, \"sliding_window\": null, "
+            "\"rope_parameters\": {\"rope_theta\": 5e4, \"rope_type\": \"linear\", \"factor\": 2}}",
+            &config, &error),
+      LS_OK);
+  assert_true(config.attention_bias && config.mlp_bias);
+  assert_int_equal(config.head_dim, 32);
+  assert_int_equal(config.rope_scaling, LS_ROPE_LINEAR);
+  assert_true(config.rope_theta == 5e4);
+  assert_true(config.rope_factor == 2);
+  assert_int_equal(config.end_count, 2);
+  assert_int_equal(config.end_ids[1], 9);
+}
+
+typedef struct refusal {
+  const char *keys, *text;
+} refusal;
+
+static void check_refusals(const char *family, const refusal *cases, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    ls_model_config config;
+    ls_error error = {0};
+    const char *text =
+        ls_arena_printf(arena, "{\"model_type\": \"%s\", %s}", family, cases[i].keys);
+    const ls_status status = parse(text, &config, &error);
+    if (status != LS_INPUT || !strstr(error.text, cases[i].text) || strchr(error.text, '\n'))
+      fail_msg("%s: status %d, \"%s\"; expected \"%s\"", cases[i].keys, status, error.text,
+               cases[i].text);
+  }
+}
+
+static void refusals_of_gpt2(void **state) {
+  (void)state;
+  static const refusal cases[] = {
+      {"\"activation_function\": \"relu\"", "activation_function: found \"relu\""},
+      {"\"scale_attn_by_inverse_layer_idx\": true", "scale_attn_by_inverse_layer_idx: found true"},
+      {"\"add_cross_attention\": true", "add_cross_attention"},
+      {"\"is_causal\": false", "is_causal"},
+      {"\"quantization_config\": {\"bits\": 4}", "quantization_config"},
+      {"\"n_embd\": 100, \"n_head\": 12", "n_embd is 100 and n_head 12"},
+      {"\"n_embd\": 96, \"hidden_size\": 96", "n_embd and hidden_size"},
+      {"\"n_layer\": 0", "n_layer"},
+      {"\"n_layer\": \"12\"", "n_layer"},
+      {"\"n_layer\": 1.5", "n_layer"},
+      {"\"n_layer\": 100000", "100000 layers"},
+      {"\"resid_pdrop\": 1", "resid_pdrop"},
+      {"\"layer_norm_epsilon\": -1", "layer_norm_epsilon"},
+      {"\"tie_word_embeddings\": 1", "tie_word_embeddings"},
+      {"\"vocab_size\": 2000000000, \"n_embd\": 1200000", "parameters"},
+  };
+  check_refusals("gpt2", cases, sizeof cases / sizeof *cases);
+}
+
+static void refusals_of_llama(void **state) {
+  (void)state;
+  static const refusal cases[] = {
+      {"\"hidden_act\": \"gelu\"", "hidden_act: found \"gelu\"; expected silu"},
+      {"\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4}", "found \"yarn\""},
+      {"\"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 4}", "found \"dynamic\""},
+      {"\"rope_scaling\": {\"type\": \"linear\"}", "factor"},
+      {"\"rope_scaling\": {\"type\": \"linear\", \"factor\": -1}", "factor"},
+      {"\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8}", "low_freq_factor"},
+      {"\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 4, "
+       "\"high_freq_factor\": 4}",
+       "high_freq_factor"},
+      {"\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2, \"mscale\": 3}", "mscale"},
+      {"\"rope_parameters\": {\"full_attention\": {}}", "full_attention"},
+      {"\"rope_parameters\": {\"partial_rotary_factor\": 0.5}", "partial_rotary_factor"},
+      {"\"rope_scaling\": {\"type\": \"default\"}, \"rope_parameters\": {}", "rope_parameters"},
+      {"\"rope_theta\": 0", "rope_theta"},
+      {"\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 1, "
+       "\"high_freq_factor\": 4, \"original_max_position_embeddings\": 0}",
+       "original_max_position_embeddings"},
+      {"\"rope_interleaved\": true", "rope_interleaved"},
+      {"\"partial_rotary_factor\": 0.25", "partial_rotary_factor"},
+      {"\"sliding_window\": 4096", "sliding_window"},
+      {"\"num_attention_heads\": 6, \"head_dim\": 64, \"num_key_value_heads\": 4",
+       "num_key_value_heads 4"},
+      {"\"num_attention_heads\": 7", "num_attention_heads 7"},
+      {"\"head_dim\": 65", "head_dim: found 65"},
+      {"\"eos_token_id\": [1,2,3,4,5,6,7,8,9]", "eos_token_id"},
+      {"\"eos_token_id\": \"x\"", "eos_token_id"},
+  };
+  check_refusals("llama", cases, sizeof cases / sizeof *cases);
+}
+
+static void other_files_are_refused(void **state) {
+  (void)state;
+  static const refusal cases[] = {
+      {"", "config.json"},
+      {"[1]", "config.json"},
+      {"{}", "no model_type"},
+      {"{\"model_type\": 3}", "model_type"},
+      {"{\"model_type\": \"gpt2\",}", "config.json"},
+      {"{\"model_type\": \"gpt2\", \"n_head\": 12, \"n_head\": 16}", "n_head"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    ls_model_config config;
+    ls_error error = {0};
+    assert_int_equal(parse(cases[i].keys, &config, &error), LS_INPUT);
+    if (!strstr(error.text, cases[i].text)) fail_msg("%s: %s", cases[i].keys, error.text);
+  }
+}
+
+static void unknown_models_list_the_presets(void **state) {
+  (void)state;
+  ls_model_config config;
+  ls_error error = {0};
+  assert_int_equal(ls_model_find(arena, "lama-3m", &config, &error), LS_INPUT);
+  assert_non_null(strstr(error.text, "\"lama-3m\""));
+  assert_non_null(strstr(error.text, "llama-3m"));
+  assert_non_null(strstr(error.text, "gpt2-124m"));
+}
+
+/* All fields but where it came from and its text. */
+static void assert_same(const ls_model_config *a, const ls_model_config *b) {
+  ls_model_config left = *a, right = *b;
+  assert_string_equal(left.family, right.family);
+  assert_string_equal(left.dropout_keys, right.dropout_keys);
+  left.family = right.family = left.source = right.source = left.text = right.text = NULL;
+  left.dropout_keys = right.dropout_keys = NULL;
+  assert_memory_equal(&left, &right, sizeof left);
+}
+
+static void what_is_written_reads_back(void **state) {
+  (void)state;
+  int count;
+  const ls_preset_line *presets = ls_model_presets(arena, &count);
+  assert_true(count >= 8);
+  for (int i = 0; i < count; i++) {
+    for (int variant = 0; variant < 3; variant++) {
+      ls_model_config config, again;
+      memset(&again, 0, sizeof again);
+      memset(&config, 0, sizeof config);
+      ls_error error = {0};
+      const char *text;
+      assert_int_equal(ls_model_find(arena, presets[i].name, &config, &error), LS_OK);
+      if (variant > 0 && config.rope_theta > 0) {
+        config.rope_scaling = variant == 1 ? LS_ROPE_LLAMA3 : LS_ROPE_LINEAR;
+        config.rope_factor = 8.1;
+        config.rope_low_freq_factor = variant == 1 ? 1 : 0;
+        config.rope_high_freq_factor = variant == 1 ? 4 : 0;
+        config.rope_original_positions = variant == 1 ? 512 : 0;
+      }
+      config.end_count = variant;
+      for (int e = 0; e < variant; e++) config.end_ids[e] = 10 + e;
+      if (variant == 0) config.begin_id = 5;
+      assert_int_equal(ls_model_config_text(arena, &config, LS_BF16, &text, &error), LS_OK);
+      assert_non_null(strstr(text, "\"torch_dtype\": \"bfloat16\""));
+      if (parse(text, &again, &error) != LS_OK) fail_msg("%s\n%s", error.text, text);
+      assert_same(&config, &again);
+    }
+  }
+}
+
+static void the_text_of_a_file_is_kept(void **state) {
+  (void)state;
+  ls_model_config config;
+  ls_error error = {0};
+  const char *text;
+  const char *given =
+      "{\"model_type\":\"gpt2\", \"x\": {\"dtype\": \"int8\", \"torch_dtype\": [\"a\\\"b}\"]},\n"
+      " \"layer_norm_epsilon\": 1e-05,\t\"torch_dtype\" : \"float16\", \"note\": \"dtype\"}";
+  const char *expected =
+      "{\"model_type\":\"gpt2\", \"x\": {\"dtype\": \"int8\", \"torch_dtype\": [\"a\\\"b}\"]},\n"
+      " \"layer_norm_epsilon\": 1e-05,\t\"torch_dtype\" : \"float32\", \"note\": \"dtype\"}";
+  assert_int_equal(parse(given, &config, &error), LS_OK);
+  assert_int_equal(ls_model_config_text(arena, &config, LS_F32, &text, &error), LS_OK);
+  assert_string_equal(text, expected);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(published_files_parse),
+      cmocka_unit_test(llama31_has_its_rope),
+      cmocka_unit_test(others_are_refused_by_name),
+      cmocka_unit_test(missing_keys_take_the_defaults),
+      cmocka_unit_test(variants_are_read),
+      cmocka_unit_test(refusals_of_gpt2),
+      cmocka_unit_test(refusals_of_llama),
+      cmocka_unit_test(other_files_are_refused),
+      cmocka_unit_test(unknown_models_list_the_presets),
+      cmocka_unit_test(what_is_written_reads_back),
+      cmocka_unit_test(the_text_of_a_file_is_kept),
+  };
+  return cmocka_run_group_tests(tests, make_arena, drop_arena);
+}

@@ -1,0 +1,19 @@
+#include "model/family.h"
+
+#include <string.h>
+
+static const ls_family *const families[] = {&ls_family_gpt2, &ls_family_llama};
+enum { FAMILIES = sizeof families / sizeof *families };
+
+const ls_family *ls_family_find(const char *name) {
+  for (int i = 0; i < FAMILIES; i++)
+    if (strcmp(families[i]->name, name) == 0) return families[i];
+  return NULL;
+}
+
+const char *ls_family_names(ls_arena *arena) {
+  const char *names = families[0]->name;
+  for (int i = 1; i < FAMILIES; i++)
+    names = ls_arena_printf(arena, "%s, %s", names, families[i]->name);
+  return names;
+}

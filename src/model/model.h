@@ -1,0 +1,92 @@
+/* What a model is: its shape, read from a Hugging Face config.json or taken from a preset, and the
+ * graph it becomes. Knows nothing of devices, files of weights or how the work is laid out.
+ *
+ *   ls_model_config config;
+ *   LS_TRY(ls_model_find(arena, "llama-3m", &config, error));
+ *   ls_graph *graph;
+ *   LS_TRY(ls_model_build(arena, &config,
+ *                         &(ls_build_options){.tokens = 4 * 256, .sequence = 256}, &graph, error));
+ *   ls_graph_backward(graph);
+ *
+ * A key of config.json that changes the mathematics is applied or refused by name, never ignored.
+ * To add a family: one file like gpt2.c with its row, that row in the table of family.c, and the
+ * names of its tensors in store/names.c. Thread-safe: no state. */
+#ifndef LS_MODEL_MODEL_H
+#define LS_MODEL_MODEL_H
+
+#include "base/arena.h"
+#include "graph/graph.h"
+
+enum { LS_MAX_END_IDS = 8 };
+
+typedef enum ls_activation { LS_SILU = 0, LS_GELU_TANH, LS_GELU_ERF } ls_activation;
+
+typedef struct ls_model_config {
+  const char *family; /* HF's model_type: "gpt2", "llama" */
+  const char *source; /* the file it was read from, or the preset's name: for messages */
+  const char *text;   /* of config.json as read; NULL for a preset */
+  int64_t vocabulary, width, layers, heads, kv_heads, head_dim, mlp_width, positions;
+  double epsilon; /* of the norms */
+  double initializer_range;
+  double softmax_scale; /* of the attention scores */
+  ls_activation activation;
+  bool tied; /* the head is the token embedding */
+  bool attention_bias, mlp_bias;
+  double rope_theta;
+  ls_rope_scaling rope_scaling;
+  double rope_factor, rope_low_freq_factor, rope_high_freq_factor, rope_original_positions;
+  double dropout;           /* the largest rate the file asks for; nothing here applies it, so a */
+  const char *dropout_keys; /* caller refuses what is not 0: "attn_pdrop 0.1, embd_pdrop 0.1" */
+  int64_t begin_id;         /* bos; -1: none */
+  int64_t end_ids[LS_MAX_END_IDS];
+  int end_count;
+} ls_model_config;
+
+/* Reads config.json at `path` (the file, or a folder that holds it). */
+LS_CHECKED ls_status ls_model_config_read(ls_arena *arena, const char *path,
+                                          ls_model_config *config, ls_error *error);
+
+/* The same from text in memory; `name` stands for the file in errors. For tests and fuzzing. */
+LS_CHECKED ls_status ls_model_config_parse(ls_arena *arena, const char *name, const char *text,
+                                           size_t bytes, ls_model_config *config, ls_error *error);
+
+/* The preset called `name`; false where there is none. */
+bool ls_model_preset(const char *name, ls_model_config *config);
+
+/* Names of the presets with a line of description each; *count of them. */
+typedef struct ls_preset_line {
+  const char *name, *description;
+} ls_preset_line;
+const ls_preset_line *ls_model_presets(ls_arena *arena, int *count);
+
+/* A preset's name, a config.json or a folder with one. An error lists the presets. */
+LS_CHECKED ls_status ls_model_find(ls_arena *arena, const char *model, ls_model_config *config,
+                                   ls_error *error);
+
+/* The text of a config.json for a checkpoint whose tensors are of type `dtype`: as it was read, but
+ * for torch_dtype; for a preset written from the configuration. */
+LS_CHECKED ls_status ls_model_config_text(ls_arena *arena, const ls_model_config *config,
+                                          ls_dtype dtype, const char **text, ls_error *error);
+
+typedef enum ls_model_mode {
+  LS_MODEL_TRAIN = 0, /* ends with the loss; the caller adds the backward part */
+  LS_MODEL_FORWARD,   /* ends with the loss */
+  LS_MODEL_DECODE,    /* one sequence, key and value caches, ends with the logits */
+} ls_model_mode;
+
+typedef struct ls_build_options {
+  ls_model_mode mode;
+  int64_t tokens;     /* n: B x T of one microbatch; decoding: new tokens of the one sequence */
+  int64_t sequence;   /* T; decoding: not used */
+  int64_t cache_rows; /* decoding: the longest the sequence may become */
+} ls_build_options;
+
+/* Builds the forward graph: segments "embedding", "layers.0" ..., "head". */
+LS_CHECKED ls_status ls_model_build(ls_arena *arena, const ls_model_config *config,
+                                    const ls_build_options *options, ls_graph **graph,
+                                    ls_error *error);
+
+/* Numbers in all parameters, a shared one counted once. */
+int64_t ls_model_parameters(const ls_model_config *config);
+
+#endif

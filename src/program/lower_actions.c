@@ -1,0 +1,195 @@
+#include "program/lower.h"
+
+/* The instructions of actions on units and on the whole step. */
+
+static ls_instruction *with(ls_instruction *made, int inputs, const int *in, int outputs,
+                            const int *out) {
+  made->inputs = inputs;
+  made->outputs = outputs;
+  for (int i = 0; i < inputs; i++) made->in[i] = in[i];
+  for (int o = 0; o < outputs; o++) made->out[o] = out[o];
+  return made;
+}
+
+static void reduce_cell(ls_lowering *lowering, ls_cell cell, ls_axes axes, const char *reason) {
+  axes = ls_mesh_active(&lowering->program->mesh, axes);
+  if (!axes) return;
+  const int value = lowering->program->cell[cell];
+  ls_lower_collective(lowering, LS_ALL_REDUCE, axes, value, value, 1, reason);
+}
+
+static void lower_count(ls_lowering *lowering) {
+  ls_program *program = lowering->program;
+  ls_instruction *made = ls_lower_op(lowering, LS_OP_COUNT_VALID);
+  with(made, 1, &program->labels, 1, &program->cell[LS_CELL_VALID_TOKENS]);
+  made->write[0] = LS_ADD_AFTER_FIRST;
+}
+
+static void lower_total(ls_lowering *lowering) {
+  ls_program *program = lowering->program;
+  reduce_cell(lowering, LS_CELL_VALID_TOKENS, LS_AXES_DATA,
+              "valid tokens of the step: P(sum) -> R");
+  with(ls_lower_op(lowering, LS_OP_RECIPROCAL), 1, &program->cell[LS_CELL_VALID_TOKENS], 1,
+       &program->cell[LS_CELL_LOSS_SCALE]);
+}
+
+static void lower_gather(ls_lowering *lowering, int unit, bool publish) {
+  const ls_unit *about = &lowering->units->items[unit];
+  const ls_unit_memory *memory = &lowering->memory[unit];
+  const ls_dtype compute = lowering->sharded->layout.compute;
+  ls_arena *arena = lowering->program->arena;
+  const char *name = ls_arena_printf(arena, "%s piece", about->name);
+  const int piece = ls_lower_range(lowering, name, memory->stored, compute, unit, 0,
+                                   about->elements, true);
+  const int whole = ls_lower_range(lowering, about->name, memory->used, compute, unit, 0,
+                                   about->elements, false);
+  const char *reason = ls_arena_printf(arena, "parameters of %s: S(flat) on dp_shard -> R for %s",
+                                       about->name, publish ? "storing them whole" : "use");
+  ls_lower_collective(lowering, LS_ALL_GATHER, 1u << LS_AXIS_DP_SHARD, piece, whole,
+                      about->elements, reason);
+}
+
+/* Gradients partial on tp lie last in the unit, together by axes: one all-reduce for each range. */
+static void reduce_partial(ls_lowering *lowering, int unit) {
+  const ls_unit *about = &lowering->units->items[unit];
+  ls_arena *arena = lowering->program->arena;
+  for (int e = 0; e < about->entries.count;) {
+    const ls_unit_entry *first = &about->entries.items[e];
+    int next = e + 1;
+    while (next < about->entries.count && about->entries.items[next].partial == first->partial)
+      next++;
+    const ls_unit_entry *last = &about->entries.items[next - 1];
+    e = next;
+    if (!first->partial) continue;
+    const int64_t elements = last->offset + last->elements - first->offset;
+    const char *name = ls_arena_printf(arena, "gradient of %s, partial on tp", about->name);
+    const int range = ls_lower_range(lowering, name, lowering->memory[unit].raw,
+                                     lowering->accumulate, unit, first->offset, elements, false);
+    const char *reason = ls_arena_printf(arena, "gradient of %s, P(sum) on %s -> R", about->name,
+                                         ls_axes_print(arena, first->partial));
+    ls_lower_collective(lowering, LS_ALL_REDUCE, first->partial, range, range, elements, reason);
+  }
+}
+
+static void scatter_gradient(ls_lowering *lowering, int unit, ls_write_mode write) {
+  const ls_unit *about = &lowering->units->items[unit];
+  const ls_unit_memory *memory = &lowering->memory[unit];
+  ls_arena *arena = lowering->program->arena;
+  const char *name = ls_arena_printf(arena, "gradient of %s", about->name);
+  const int raw = ls_lower_range(lowering, name, memory->raw, lowering->accumulate, unit, 0,
+                                 about->elements, false);
+  const int piece = ls_lower_range(lowering, name, memory->reduced, lowering->accumulate, unit, 0,
+                                   about->elements, true);
+  const char *reason =
+      ls_arena_printf(arena, "gradient of %s, P(sum) on dp_shard -> S(flat)", about->name);
+  ls_lower_collective(lowering, LS_REDUCE_SCATTER, 1u << LS_AXIS_DP_SHARD, raw, piece,
+                      about->elements, reason)
+      ->write[0] = write;
+}
+
+static void all_reduce_gradient(ls_lowering *lowering, int unit, ls_axes axes, bool piece) {
+  axes = ls_mesh_active(&lowering->program->mesh, axes);
+  if (!axes) return;
+  const ls_unit *about = &lowering->units->items[unit];
+  ls_arena *arena = lowering->program->arena;
+  const char *name = ls_arena_printf(arena, "gradient of %s", about->name);
+  const int range = ls_lower_range(lowering, name, lowering->memory[unit].reduced,
+                                   lowering->accumulate, unit, 0, about->elements, piece);
+  const char *reason = ls_arena_printf(arena, "gradient of %s, P(sum) on %s -> R", about->name,
+                                       ls_axes_print(arena, axes));
+  ls_lower_collective(lowering, LS_ALL_REDUCE, axes, range, range,
+                      piece ? about->chunk : about->elements, reason);
+}
+
+static void lower_finish(ls_lowering *lowering, int unit) {
+  const ls_sharded *sharded = lowering->sharded;
+  const bool sharded_state = ls_schedule_state_sharded(sharded);
+  if (!ls_schedule_reduces_each(sharded)) {
+    reduce_partial(lowering, unit);
+    if (sharded_state) scatter_gradient(lowering, unit, LS_WRITE);
+  }
+  all_reduce_gradient(lowering, unit, sharded_state ? 1u << LS_AXIS_DP_REPLICATE : LS_AXES_DATA,
+                      sharded_state);
+}
+
+static void lower_norm(ls_lowering *lowering) {
+  ls_program *program = lowering->program;
+  const int cell = program->cell[LS_CELL_SQUARED_NORM];
+  for (int p = 0; p < program->parameter_count; p++) {
+    const ls_unit *unit = &lowering->units->items[program->parameters[p].unit];
+    ls_instruction *made = ls_lower_op(lowering, LS_OP_SQUARED_NORM);
+    made->attributes.weight = 1;
+    made->first_only = unit->entries.items[lowering->units->entry_of[p]].replicated;
+    with(made, 1, &program->parameters[p].gradient, 1, &cell)->write[0] = p ? LS_ADD : LS_WRITE;
+  }
+  const bool sharded = ls_schedule_state_sharded(lowering->sharded);
+  reduce_cell(lowering, LS_CELL_SQUARED_NORM,
+              LS_AXES_TENSOR | (sharded ? 1u << LS_AXIS_DP_SHARD : 0),
+              "squared gradient norm: P(sum) -> R");
+}
+
+static void lower_loss(ls_lowering *lowering) {
+  ls_program *program = lowering->program;
+  reduce_cell(lowering, LS_CELL_LOSS_SUM, LS_AXES_DATA, "loss: P(sum) -> R");
+  ls_instruction *made = ls_lower_op(lowering, LS_OP_CLIP_FACTOR);
+  made->attributes.clip = lowering->sharded->layout.optimizer.clip;
+  const int *cell = program->cell;
+  with(made, 3,
+       (int[]){cell[LS_CELL_SQUARED_NORM], cell[LS_CELL_LOSS_SUM], cell[LS_CELL_VALID_TOKENS]}, 3,
+       (int[]){cell[LS_CELL_NORM], cell[LS_CELL_CLIP_FACTOR], cell[LS_CELL_MEAN_LOSS]});
+}
+
+static void lower_parameter_update(ls_lowering *lowering, const ls_program_parameter *parameter) {
+  const ls_program *program = lowering->program;
+  const ls_optimizer *optimizer = &lowering->sharded->layout.optimizer;
+  const bool adamw = optimizer->kind == LS_OPTIMIZER_ADAMW;
+  ls_instruction *made = ls_lower_op(lowering, adamw ? LS_OP_ADAMW : LS_OP_SGD);
+  made->attributes.beta1 = adamw ? optimizer->beta1 : optimizer->momentum;
+  made->attributes.beta2 = optimizer->beta2;
+  made->attributes.epsilon = optimizer->epsilon;
+  made->attributes.weight_decay = parameter->ndim >= 2 ? optimizer->weight_decay : 0;
+  const int *cell = program->cell;
+  with(made, 4,
+       (int[]){parameter->gradient, cell[LS_CELL_LEARNING_RATE], cell[LS_CELL_STEP],
+               cell[LS_CELL_CLIP_FACTOR]},
+       adamw ? 3 : 2, (int[]){parameter->master, parameter->moment1, parameter->moment2});
+}
+
+static void lower_update(ls_lowering *lowering, int unit) {
+  const ls_program *program = lowering->program;
+  for (int p = 0; p < program->parameter_count; p++)
+    if (program->parameters[p].unit == unit)
+      lower_parameter_update(lowering, &program->parameters[p]);
+  const ls_unit_memory *memory = &lowering->memory[unit];
+  if (memory->master == memory->stored) return;
+  const ls_unit *about = &lowering->units->items[unit];
+  const int master = ls_lower_range(lowering, about->name, memory->master, lowering->accumulate,
+                                    unit, 0, about->elements, true);
+  const int stored = ls_lower_range(lowering, about->name, memory->stored,
+                                    lowering->sharded->layout.compute, unit, 0, about->elements,
+                                    ls_schedule_state_sharded(lowering->sharded));
+  program->values.items[master].flat_chunk =
+      program->values.items[stored].flat_chunk; /* both whole, or both this rank's piece */
+  with(ls_lower_op(lowering, LS_OP_CAST), 1, &master, 1, &stored);
+}
+
+void ls_lower_action(ls_lowering *lowering, const ls_action *action) {
+  switch (action->kind) {
+    case LS_ACTION_COUNT: lower_count(lowering); break;
+    case LS_ACTION_TOTAL: lower_total(lowering); break;
+    case LS_ACTION_GATHER: lower_gather(lowering, action->unit, false); break;
+    case LS_ACTION_REDUCE:
+      reduce_partial(lowering, action->unit);
+      scatter_gradient(lowering, action->unit, LS_ADD_AFTER_FIRST);
+      break;
+    case LS_ACTION_FINISH: lower_finish(lowering, action->unit); break;
+    case LS_ACTION_NORM:
+      lower_norm(lowering);
+      lower_loss(lowering);
+      break;
+    case LS_ACTION_UPDATE: lower_update(lowering, action->unit); break;
+    case LS_ACTION_PUBLISH: lower_gather(lowering, action->unit, true); break;
+    case LS_ACTION_LOSS: lower_loss(lowering); break;
+    default: break; /* DROP ends a lifetime; passes are lowered from the graph */
+  }
+}

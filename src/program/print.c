@@ -1,0 +1,134 @@
+#include <string.h>
+
+#include "program/program.h"
+
+static void print_mesh(const ls_program *program, FILE *stream) {
+  fprintf(stream, "mesh");
+  for (int a = 0; a < LS_AXIS_COUNT; a++)
+    fprintf(stream, " %s=%d", ls_axis_name((ls_axis)a), program->mesh.size[a]);
+  const ls_layout *layout = &program->layout;
+  fprintf(stream, ", %s%s, %d microbatch%s of %lld tokens, %s\n",
+          ls_data_strategy_row(layout->zero)->name,
+          layout->sequence_parallel && layout->tp > 1 ? ", sequence parallel" : "",
+          layout->microbatches, layout->microbatches == 1 ? "" : "es",
+          (long long)program->tokens, ls_dtype_name(layout->compute));
+}
+
+static void print_value(const ls_program *program, int index, FILE *stream) {
+  const ls_value *value = &program->values.items[index];
+  const ls_storage *storage = &program->storages.items[value->storage];
+  fprintf(stream, "%%%d:%s[", index, ls_dtype_name(value->dtype));
+  const ls_local local = ls_program_local(program, 0, index);
+  for (int d = 0; d < value->ndim; d++)
+    fprintf(stream, "%s%lld", d ? "," : "", (long long)local.dims[d]);
+  fprintf(stream, "]@%s+%lld", ls_pool_name(storage->pool), (long long)local.offset);
+}
+
+static void print_instruction(const ls_program *program, int index, FILE *stream) {
+  static const char *const modes[] = {"", "+=", "+=*"};
+  const ls_instruction *instruction = &program->instructions.items[index];
+  fprintf(stream, "  %5d ", index);
+  for (int o = 0; o < instruction->outputs; o++) {
+    if (o) fputs(", ", stream);
+    print_value(program, instruction->out[o], stream);
+    fputs(modes[instruction->write[o]], stream);
+  }
+  if (instruction->collective == LS_COLLECTIVE_NONE) {
+    fprintf(stream, " = %s(", ls_op_name(instruction->kind));
+  } else {
+    ls_arena *arena = ls_arena_create();
+    fprintf(stream, " = %s%s over %s (%lld elements, ",
+            ls_collective_name(instruction->collective),
+            instruction->reduce == LS_MAX ? " max" : "", ls_axes_print(arena, instruction->axes),
+            (long long)instruction->count);
+    ls_arena_destroy(&arena);
+  }
+  for (int i = 0; i < instruction->inputs; i++) {
+    if (i) fputs(", ", stream);
+    print_value(program, instruction->in[i], stream);
+  }
+  fputc(')', stream);
+  if (instruction->wait >= 0) fprintf(stream, " waits %d", instruction->wait);
+  if (instruction->first_only) fputs(" once among replicas", stream);
+  if (instruction->reason) fprintf(stream, "  ; %s", instruction->reason);
+  fputc('\n', stream);
+}
+
+static void print_action(const ls_program *program, const ls_program_action *action, int number,
+                         FILE *stream) {
+  const ls_body *body = &program->bodies.items[action->body];
+  fprintf(stream, "action %d %s", number, ls_action_name(action->action.kind));
+  if (action->action.segment >= 0) fprintf(stream, " segment %d", action->action.segment);
+  if (action->action.unit >= 0) fprintf(stream, " unit %d", action->action.unit);
+  if (action->action.microbatch >= 0)
+    fprintf(stream, " microbatch %d", action->action.microbatch);
+  fprintf(stream, ": body %d\n", action->body);
+  if (action->action.microbatch > 0) return; /* printed with the first microbatch */
+  for (int i = 0; i < body->count; i++) print_instruction(program, body->first + i, stream);
+}
+
+void ls_program_print(const ls_program *program, FILE *stream) {
+  print_mesh(program, stream);
+  fprintf(stream, "pools");
+  for (int p = 0; p < LS_POOL_COUNT; p++)
+    fprintf(stream, " %s=%lld", ls_pool_name((ls_pool)p), (long long)program->pool_bytes[p]);
+  fprintf(stream, " bytes, %d values, %d instructions, %d actions\n", program->values.count,
+          program->instructions.count, program->actions.count);
+  for (int a = 0; a < program->actions.count; a++)
+    print_action(program, &program->actions.items[a], a, stream);
+}
+
+static double mib(int64_t bytes) { return (double)bytes / (1024.0 * 1024.0); }
+
+void ls_program_print_memory(const ls_program *program, FILE *stream) {
+  int64_t by_category[LS_CATEGORY_COUNT] = {0};
+  const int64_t peak = ls_program_peak(program, by_category);
+  fprintf(stream, "memory of one rank, MiB at the peak\n");
+  for (int c = 0; c < LS_CATEGORY_COUNT; c++)
+    if (by_category[c])
+      fprintf(stream, "  %-20s %10.2f\n", ls_category_name((ls_category)c), mib(by_category[c]));
+  fprintf(stream, "  %-20s %10.2f\n", "sum", mib(peak));
+  fprintf(stream, "  %-20s %10.2f  (arena; %.2f not used at the peak)\n", "laid out",
+          mib(ls_program_bytes(program)), mib(ls_program_bytes(program) - peak));
+}
+
+typedef struct total {
+  const char *reason;
+  ls_collective collective;
+  int calls;
+  double bytes;
+} total;
+
+static total *find_total(total *totals, int *count, const ls_instruction *instruction) {
+  for (int t = 0; t < *count; t++)
+    if (totals[t].collective == instruction->collective &&
+        strcmp(totals[t].reason, instruction->reason) == 0)
+      return &totals[t];
+  totals[*count] = (total){instruction->reason, instruction->collective, 0, 0};
+  return &totals[(*count)++];
+}
+
+void ls_program_print_collectives(const ls_program *program, FILE *stream) {
+  ls_arena *arena = ls_arena_create();
+  total *totals = LS_NEW_ARRAY(arena, total, program->instructions.count + 1);
+  int count = 0;
+  for (int a = 0; a < program->actions.count; a++) {
+    const ls_body *body = &program->bodies.items[program->actions.items[a].body];
+    for (int i = 0; i < body->count; i++) {
+      const ls_instruction *instruction = &program->instructions.items[body->first + i];
+      if (instruction->collective == LS_COLLECTIVE_NONE) continue;
+      total *found = find_total(totals, &count, instruction);
+      found->calls++;
+      found->bytes += ls_instruction_bytes_sent(program, instruction);
+    }
+  }
+  fprintf(stream, "%-15s %6s %12s  %s\n", "collective", "calls", "KiB sent", "why");
+  for (int t = 0; t < count; t++)
+    fprintf(stream, "%-15s %6d %12.1f  %s\n", ls_collective_name(totals[t].collective),
+            totals[t].calls, totals[t].bytes / 1024, totals[t].reason);
+  int collectives;
+  const double bytes = ls_program_bytes_sent(program, &collectives);
+  fprintf(stream, "%-15s %6d %12.1f  by one rank in one run of the program\n", "all", collectives,
+          bytes / 1024);
+  ls_arena_destroy(&arena);
+}

@@ -1,0 +1,203 @@
+/* The compiled program of a step: a static list of instructions, every operand with its address.
+ *
+ * One program serves all ranks: what differs by coordinates follows from an operand's placement
+ * (ls_program_view). An operand's address is pool base + offset, + slot_bytes x microbatch, + what
+ * its coordinates add. Step, evaluation and decoding are programs over one persistent region: the
+ * same layout of the same model gives the same STATE and CELL offsets.
+ *
+ *   ls_program *program;
+ *   ls_program_compile(graph, &layout, LS_PROGRAM_STEP, &program, &error);
+ *   ls_program_print(program, stdout_like_stream);
+ */
+#ifndef LS_PROGRAM_PROGRAM_H
+#define LS_PROGRAM_PROGRAM_H
+
+#include <stdio.h>
+
+#include "schedule/schedule.h"
+
+typedef enum ls_pool {
+  LS_POOL_STATE = 0, /* parameters, master weights, moments, caches: kept between programs */
+  LS_POOL_CELL,      /* fp64 numbers that change between steps */
+  LS_POOL_INPUT,     /* tokens, labels, positions: one slot a microbatch */
+  LS_POOL_STEP,      /* lives for the whole step: gradient accumulators, weights kept gathered */
+  LS_POOL_WORK,      /* everything else, coloured by lifetime */
+  LS_POOL_COUNT
+} ls_pool;
+
+const char *ls_pool_name(ls_pool pool);
+
+/* What memory is for, as a person counts it. */
+#define LS_CATEGORIES(X)                  \
+  X(PARAMETERS, "parameters")             \
+  X(MASTER, "master weights")             \
+  X(MOMENTS, "optimizer moments")         \
+  X(GRADIENTS, "gradients")               \
+  X(GATHERED, "gathered parameters")      \
+  X(ACTIVATIONS, "activations kept")      \
+  X(TEMPORARIES, "temporaries")           \
+  X(CACHES, "key/value caches")           \
+  X(INPUTS, "inputs and cells")
+
+typedef enum ls_category {
+#define LS_CATEGORY_ENUM(suffix, name) LS_CATEGORY_##suffix,
+  LS_CATEGORIES(LS_CATEGORY_ENUM)
+#undef LS_CATEGORY_ENUM
+      LS_CATEGORY_COUNT
+} ls_category;
+
+const char *ls_category_name(ls_category category);
+
+typedef enum ls_cell {
+  LS_CELL_LEARNING_RATE = 0,
+  LS_CELL_STEP, /* 1 for the first update */
+  LS_CELL_VALID_TOKENS,
+  LS_CELL_LOSS_SCALE, /* 1 / valid tokens */
+  LS_CELL_LOSS_SUM,
+  LS_CELL_SQUARED_NORM,
+  LS_CELL_NORM,
+  LS_CELL_CLIP_FACTOR,
+  LS_CELL_MEAN_LOSS,
+  LS_CELL_COUNT
+} ls_cell;
+
+enum { LS_CELL_BYTES = 64 }; /* a cache line each */
+
+typedef struct ls_interval {
+  int first, last;
+} ls_interval;
+
+/* A region of memory with a lifetime. */
+typedef struct ls_storage {
+  const char *name;
+  ls_pool pool;
+  ls_category category;
+  int64_t offset, bytes;
+  LS_LIST(ls_interval) alive; /* instruction positions; LS_POOL_WORK only */
+} ls_storage;
+
+/* A tensor as instructions see it. */
+typedef struct ls_value {
+  const char *name;
+  ls_dtype dtype;
+  int ndim;
+  int64_t global[LS_MAX_DIMS];
+  ls_placement placement;
+  int storage;
+  int64_t offset;     /* bytes from the storage's start */
+  int64_t slot_bytes; /* of each microbatch; 0: one for all */
+  /* A 1-D range of a unit's flat buffer: elements [flat_offset, flat_offset + global[0]) of the
+   * whole, of which this rank has what lies in its piece of `flat_chunk` elements (0: not cut).
+   * `flat_whole`: the storage holds the whole buffer, else the piece. */
+  bool flat;
+  int64_t flat_offset, flat_chunk;
+  bool flat_whole;
+  /* Of one parameter's range: its rows in the whole (cut as `placement` says) and the stored
+   * elements of a row. Rows of padding, last in an uneven cut, do not count. 0: no rows. */
+  int64_t flat_rows, flat_row_elements;
+} ls_value;
+
+typedef enum ls_write_mode {
+  LS_WRITE = 0,
+  LS_ADD,             /* to what is there */
+  LS_ADD_AFTER_FIRST, /* the first microbatch writes, later ones add */
+} ls_write_mode;
+
+typedef enum ls_queue { LS_QUEUE_COMPUTE = 0, LS_QUEUE_COMMUNICATE } ls_queue;
+
+typedef struct ls_instruction {
+  ls_collective collective; /* NONE: the op `kind` */
+  ls_op_kind kind;
+  ls_attributes attributes;
+  ls_axes axes;             /* group of a collective */
+  ls_reduce reduce;
+  int64_t count;            /* elements of the whole that a collective moves */
+  ls_queue queue;
+  int wait;                 /* event: the latest instruction on the other queue, in the same body,
+                               that this one needs; -1: none */
+  ls_axes first_only;       /* only ranks at index 0 of these axes; others write zero */
+  int inputs, outputs;
+  int in[LS_MAX_INPUTS], out[LS_MAX_OUTPUTS]; /* values */
+  ls_write_mode write[LS_MAX_OUTPUTS];
+  const char *reason;       /* why a collective is here; else NULL */
+} ls_instruction;
+
+/* An action's instructions: [first, first + count). Stored once for all microbatches. */
+typedef struct ls_body {
+  int first, count;
+} ls_body;
+
+typedef struct ls_program_action {
+  ls_action action;
+  int body;
+} ls_program_action;
+
+/* Where a parameter's parts are: values, -1 where there is none. */
+typedef struct ls_program_parameter {
+  const char *name;
+  ls_cut cut;
+  int ndim;
+  int64_t dims[LS_MAX_DIMS]; /* of the whole tensor */
+  int unit;
+  int used;                  /* as kernels use it: whole along dp_shard (gathered or stored) */
+  int stored;                /* 1-D: this rank's piece of the stored parameter, compute dtype */
+  int gradient;              /* 1-D: this rank's piece of the reduced gradient */
+  int master, moment1, moment2; /* 1-D pieces; master is `stored` where compute is not bf16 */
+  int raw_gradient;          /* of one microbatch, before reduction */
+} ls_program_parameter;
+
+typedef enum ls_program_kind {
+  LS_PROGRAM_STEP = 0, /* forward, backward, update */
+  LS_PROGRAM_FORWARD,  /* evaluation, or decoding where the graph has no loss */
+} ls_program_kind;
+
+typedef struct ls_program {
+  ls_arena *arena;
+  ls_program_kind kind;
+  ls_mesh mesh;
+  ls_layout layout;
+  int64_t tokens, sequence; /* of a microbatch over the whole mesh */
+  LS_LIST(ls_storage) storages;
+  LS_LIST(ls_value) values;
+  LS_LIST(ls_instruction) instructions;
+  LS_LIST(ls_body) bodies;
+  LS_LIST(ls_program_action) actions;
+  ls_program_parameter *parameters;
+  int parameter_count;
+  int64_t pool_bytes[LS_POOL_COUNT];
+  int ids, labels, positions, logits, cell[LS_CELL_COUNT]; /* values; -1: none */
+  double flops; /* of one step over the whole mesh: matrix products and attention */
+} ls_program;
+
+/* Compiles a graph (with its backward part for LS_PROGRAM_STEP) under a layout. In the graph's
+ * arena. LS_INPUT: the layout cannot be, with the reason and the nearest legal one. */
+LS_CHECKED ls_status ls_program_compile(const ls_graph *graph, const ls_layout *layout,
+                                        ls_program_kind kind, ls_program **program,
+                                        ls_error *error);
+
+/* A rank's part of a value: its sizes, and its place in the pool in bytes for a microbatch. */
+typedef struct ls_local {
+  int64_t offset;
+  int64_t dims[LS_MAX_DIMS], valid[LS_MAX_DIMS], start[LS_MAX_DIMS];
+} ls_local;
+ls_local ls_program_local(const ls_program *program, int rank, int value);
+
+/* Bytes of all pools: what a rank's arena holds. */
+int64_t ls_program_bytes(const ls_program *program);
+
+/* Bytes alive at the position where most are, by category; returns their sum. */
+int64_t ls_program_peak(const ls_program *program, int64_t by_category[LS_CATEGORY_COUNT]);
+
+/* Bytes a rank sends in one run of the program, by the field's formulas (all-reduce of K bytes over
+ * n ranks 2K(n-1)/n, the others K(n-1)/n), and how many collectives that is. */
+double ls_program_bytes_sent(const ls_program *program, int *collectives);
+
+/* Bytes of one instruction's collective, sent by one rank. */
+double ls_instruction_bytes_sent(const ls_program *program, const ls_instruction *instruction);
+
+/* The printed form: stable, for people and golden tests. */
+void ls_program_print(const ls_program *program, FILE *stream);
+void ls_program_print_memory(const ls_program *program, FILE *stream);
+void ls_program_print_collectives(const ls_program *program, FILE *stream);
+
+#endif

@@ -1,0 +1,115 @@
+#include "run/cpu/cpu.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "run/cpu/onednn.h"
+#include "run/cpu/vector_table.h"
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static ls_onednn_isa effective; /* written once, before any other use */
+static pthread_key_t buffer_key;
+static bool buffers_kept;
+
+/* A thread's own scratch. */
+typedef struct thread_buffer {
+  void *data;
+  size_t bytes;
+} thread_buffer;
+
+static void buffer_destroy(void *data) {
+  thread_buffer *buffer = data;
+  free(buffer->data);
+  free(buffer);
+}
+
+static void start(void) {
+  effective = ls_onednn_effective_isa();
+  buffers_kept = pthread_key_create(&buffer_key, buffer_destroy) == 0;
+}
+
+static const ls_onednn_isa *isa(void) {
+  pthread_once(&once, start);
+  return &effective;
+}
+
+bool ls_cpu_native_bf16(void) { return isa()->bf16; }
+
+const char *ls_cpu_isa_name(void) { return isa()->name; }
+
+const ls_vector_set *ls_cpu_vectors(void) {
+#if defined(__x86_64__)
+  if (isa()->avx512) return &ls_vector_set_avx512;
+  if (isa()->avx2) return &ls_vector_set_avx2;
+#endif
+  return &ls_vector_set_plain;
+}
+
+const char *ls_cpu_vector_set(void) { return ls_cpu_vectors()->name; }
+
+/* The calling thread's buffer of at least `bytes`. What it held is lost when it grows. */
+static void *thread_scratch(size_t bytes) {
+  pthread_once(&once, start);
+  if (!buffers_kept) return NULL;
+  thread_buffer *buffer = pthread_getspecific(buffer_key);
+  if (!buffer) {
+    buffer = calloc(1, sizeof *buffer);
+    if (!buffer) return NULL;
+    if (pthread_setspecific(buffer_key, buffer) != 0) {
+      free(buffer);
+      return NULL;
+    }
+  }
+  if (buffer->bytes >= bytes) return buffer->data;
+  free(buffer->data);
+  const size_t rounded = (bytes + 4095) / 4096 * 4096;
+  buffer->data = aligned_alloc(64, rounded);
+  buffer->bytes = buffer->data ? rounded : 0;
+  return buffer->data;
+}
+
+void *ls_cpu_scratch(const ls_kernel_args *args, size_t bytes) {
+  if (bytes == 0) return NULL;
+  const size_t skipped = (64 - (uintptr_t)args->workspace % 64) % 64;
+  if (args->workspace && args->workspace_bytes >= bytes + skipped) {
+    return (char *)args->workspace + skipped;
+  }
+  return thread_scratch(bytes);
+}
+
+int ls_cpu_parts(const ls_kernel_args *args, int64_t elements) {
+  enum { WORTH_FORKING = 16384 };
+  if (args->threads <= 1 || elements < WORTH_FORKING) return 1;
+  return args->threads < LS_CPU_PARTS_MAX ? args->threads : LS_CPU_PARTS_MAX;
+}
+
+size_t ls_cpu_workspace_bytes(ls_op_kind kind, const ls_kernel_args *args) {
+  const size_t threads = args->threads > 1 ? (size_t)args->threads : 1;
+  size_t bytes = 0;
+  switch (kind) {
+    case LS_OP_LINEAR:
+    case LS_OP_LINEAR_DX:
+    case LS_OP_LINEAR_DW: bytes = ls_cpu_linear_workspace(kind, args); break;
+    case LS_OP_LAYERNORM_BWD:
+    case LS_OP_RMSNORM_BWD:
+      bytes = threads * 2 * sizeof(float) * (size_t)(args->in[1].dims[1] + 16);
+      break;
+    case LS_OP_ATTENTION: bytes = ls_cpu_vectors()->attention_bytes(args); break;
+    case LS_OP_ATTENTION_BWD: bytes = ls_cpu_vectors()->attention_bwd_bytes(args); break;
+    default: break;
+  }
+  return bytes ? bytes + 64 : 0; /* room to align it */
+}
+
+ls_status ls_cpu_kernels(ls_kernel_table *table, ls_dtype dtype, ls_error *error) {
+  if (dtype != LS_F32 && dtype != LS_BF16) {
+    return ls_fail(error, LS_INPUT, "dtype: the CPU device computes in fp32 or bf16, not in %s",
+                   ls_dtype_name(dtype));
+  }
+  ls_reference_kernels(table, LS_F32);
+  table->name = "cpu";
+  table->workspace_bytes = ls_cpu_workspace_bytes;
+  ls_cpu_vectors()->fill(table);
+  ls_cpu_linear_kernels(table);
+  return LS_OK;
+}

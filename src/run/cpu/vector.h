@@ -1,0 +1,190 @@
+/* What the vectorised kernels are written with: rows in pieces of LS_PIECE fp32 numbers, whatever
+ * they are stored as, and the mathematics of a piece's elements.
+ *
+ *   float buffer[LS_PIECE];
+ *   const float *x = piece_load(view, row, at, count, buffer);   // in place where it is fp32
+ *
+ * Files named vector_*.c are compiled once for each instruction set, with LS_ISA set to its name;
+ * LS_VECTOR(name) gives what they share a name of its own in each. Loops are plain C that the
+ * compiler vectorises. */
+#ifndef LS_RUN_CPU_VECTOR_H
+#define LS_RUN_CPU_VECTOR_H
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "run/cpu/cpu.h"
+
+#ifndef LS_ISA
+#error "compile with -DLS_ISA=plain, avx2 or avx512"
+#endif
+#define LS_JOIN_(a, b) a##_##b
+#define LS_JOIN(a, b) LS_JOIN_(a, b)
+#define LS_VECTOR(name) LS_JOIN(name, LS_ISA)
+
+/* The widest vectors of the set. */
+#if defined(__AVX512F__)
+enum { LS_LANES = 16 };
+#elif defined(__AVX2__)
+enum { LS_LANES = 8 };
+#else
+enum { LS_LANES = 4 };
+#endif
+
+/* Pieces this long leave room for five of them in a first-level cache. */
+enum { LS_PIECE = 1024 };
+
+/* Marks what is inlined into loops, so that they are vectorised. */
+#define LS_INLINE static inline __attribute__((always_inline))
+
+LS_INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* The part'th of `parts` ranges of [0, count). */
+LS_INLINE void part_range(int64_t count, int part, int parts, int64_t *begin, int64_t *end) {
+  *begin = count * part / parts;
+  *end = count * (part + 1) / parts;
+}
+
+LS_INLINE float float_of_bits(uint32_t bits) {
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+LS_INLINE uint32_t bits_of_float(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+LS_INLINE float bf16_load(uint16_t value) { return float_of_bits((uint32_t)value << 16); }
+
+/* To nearest even; NaN stays NaN. */
+LS_INLINE uint16_t bf16_round(float value) {
+  const uint32_t bits = bits_of_float(value);
+  const uint32_t rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
+  return (uint16_t)((value == value ? rounded : (bits | 0x400000u)) >> 16);
+}
+
+/* A view of one dimension is one row; dimensions after the second belong to a row's columns. */
+LS_INLINE int64_t view_inner(const ls_view *view) { return view->ndim > 2 ? view->dims[2] : 1; }
+LS_INLINE int64_t view_rows(const ls_view *view) { return view->ndim > 1 ? view->valid[0] : 1; }
+LS_INLINE int64_t view_columns(const ls_view *view) {
+  return view->ndim > 1 ? view->valid[1] * view_inner(view) : view->valid[0];
+}
+LS_INLINE int64_t view_stride(const ls_view *view) {
+  return view->ndim > 1 ? view->dims[1] * view_inner(view) : 0;
+}
+
+LS_INLINE void *view_at(const ls_view *view, int64_t row, int64_t column) {
+  return (char *)view->data +
+         (size_t)(row * view_stride(view) + column) * ls_dtype_bytes(view->dtype);
+}
+
+LS_INLINE void widen(float *target, const uint16_t *source, int64_t count) {
+#pragma omp simd
+  for (int64_t i = 0; i < count; i++) target[i] = bf16_load(source[i]);
+}
+
+LS_INLINE void narrow(uint16_t *target, const float *source, int64_t count, bool add) {
+  if (add) {
+#pragma omp simd
+    for (int64_t i = 0; i < count; i++) target[i] = bf16_round(source[i] + bf16_load(target[i]));
+  } else {
+#pragma omp simd
+    for (int64_t i = 0; i < count; i++) target[i] = bf16_round(source[i]);
+  }
+}
+
+/* `count` elements of a row from column `at` on, as fp32: where they lie, or in `buffer`. */
+LS_INLINE const float *piece_load(const ls_view *view, int64_t row, int64_t at, int64_t count,
+                                  float *buffer) {
+  const void *source = view_at(view, row, at);
+  if (view->dtype == LS_F32) return source;
+  widen(buffer, source, count);
+  return buffer;
+}
+
+/* Where a piece's results are to be written: the place itself, or `buffer`. */
+LS_INLINE float *piece_target(const ls_view *view, int64_t row, int64_t at, bool add,
+                              float *buffer) {
+  return view->dtype == LS_F32 && !add ? view_at(view, row, at) : buffer;
+}
+
+/* Puts what piece_target's buffer holds where it belongs. */
+LS_INLINE void piece_store(const ls_view *view, int64_t row, int64_t at, int64_t count, bool add,
+                           const float *buffer) {
+  void *place = view_at(view, row, at);
+  if (view->dtype == LS_BF16) {
+    narrow(place, buffer, count, add);
+  } else if (add) {
+    float *target = place;
+#pragma omp simd
+    for (int64_t i = 0; i < count; i++) target[i] += buffer[i];
+  }
+}
+
+/* Zeroes the columns of a written row that do not exist. */
+LS_INLINE void row_clear_tail(const ls_view *view, int64_t row, bool add) {
+  const int64_t tail = view_stride(view) - view_columns(view);
+  if (add || view->ndim < 2 || tail == 0) return;
+  memset(view_at(view, row, view_columns(view)), 0, (size_t)tail * ls_dtype_bytes(view->dtype));
+}
+
+/* 2^x within 2 units in the last place; 0 below 2^-126. The magic number 1.5 * 2^23 rounds to
+ * whole numbers and leaves them in the low bits. */
+LS_INLINE float exp2_of(float x) {
+  const float bounded = x > 128.0f ? 128.0f : (x < -127.0f ? -127.0f : x);
+  const float shifted = bounded + 12582912.0f;
+  const float f = bounded - (shifted - 12582912.0f);
+  float p = 1.5403530e-4f;
+  p = p * f + 1.3333558e-3f;
+  p = p * f + 9.6181291e-3f;
+  p = p * f + 5.5504109e-2f;
+  p = p * f + 2.4022651e-1f;
+  p = p * f + 6.9314718e-1f;
+  p = p * f + 1.0f;
+  /* Exponents run from -127, whose bits are those of 0, to 128, whose bits are infinity. */
+  return p * float_of_bits((bits_of_float(shifted) + 127u) << 23);
+}
+
+LS_INLINE float exp_of(float x) {
+  const float bounded = x > 89.0f ? 89.0f : (x < -88.0f ? -88.0f : x);
+  const float shifted = bounded * 1.44269504f + 12582912.0f;
+  const float n = shifted - 12582912.0f;
+  const float r = (bounded - n * 0.693145752f) - n * 1.42860677e-6f;
+  float p = 1.3888889e-3f;
+  p = p * r + 8.3333333e-3f;
+  p = p * r + 4.1666667e-2f;
+  p = p * r + 1.6666667e-1f;
+  p = p * r + 0.5f;
+  p = p * r + 1.0f;
+  p = p * r + 1.0f;
+  return p * float_of_bits((bits_of_float(shifted) + 127u) << 23);
+}
+
+LS_INLINE float sigmoid_of(float x) { return 1.0f / (1.0f + exp_of(-x)); }
+
+/* erf within 1.5 units in the last place: a polynomial near 0, 1 - exp(polynomial) elsewhere. */
+LS_INLINE float erf_of(float x) {
+  const float t = x < 0.0f ? -x : x;
+  const float s = x * x;
+  float far = -1.72853470e-5f * t + 3.83197126e-4f;
+  far = far * s + (-3.88396438e-3f * t + 2.42546219e-2f);
+  far = far * t - 1.06777877e-1f;
+  far = far * t - 6.34846687e-1f;
+  far = far * t - 1.28717512e-1f;
+  far = 1.0f - exp_of(far * t - t);
+  float near = -5.96761703e-4f;
+  near = near * s + 4.99119423e-3f;
+  near = near * s - 2.67681349e-2f;
+  near = near * s + 1.12819925e-1f;
+  near = near * s - 3.76125336e-1f;
+  near = near * s + 1.28379166e-1f;
+  near = near * x + x;
+  return t > 0.927734375f ? (x < 0.0f ? -far : far) : near;
+}
+
+#endif

@@ -1,0 +1,151 @@
+/* Causal attention, forward: rows of queries against blocks of keys with a running maximum and
+ * sum, so that no more than a block of scores exists (Dao, Fu, Ermon, Rudra, Re: "FlashAttention",
+ * 2022). One head's keys and values are turned into fp32 tiles once and serve all queries. */
+#include "run/cpu/vector_kernels.h"
+#include "run/cpu/vector_tile.h"
+
+enum { QUERIES = 64, KEYS = 64 };
+
+static const float log2_e = 1.44269504f;
+static const double ln_2 = 0.693147180559945309;
+
+/* One part's scratch. */
+typedef struct forward_tiles {
+  float *keys;   /* [blocks][width, KEYS]: transposed */
+  float *values; /* [blocks * KEYS, width] */
+  float *q, *o;  /* [QUERIES, width] */
+  float *scores; /* [QUERIES, KEYS] */
+  float *rows;   /* maximum, then sum, of each query */
+  int64_t kept;  /* sequence and KV head whose keys and values are there */
+} forward_tiles;
+
+static int64_t key_blocks(const attention_shape *s) { return (s->sequence + KEYS - 1) / KEYS; }
+
+static int64_t forward_floats(const attention_shape *s) {
+  return 2 * key_blocks(s) * KEYS * s->width + 2 * QUERIES * s->width + QUERIES * KEYS +
+         2 * QUERIES;
+}
+
+static forward_tiles forward_tiles_at(const attention_shape *s, float *scratch) {
+  forward_tiles t = {.kept = -1};
+  t.keys = scratch;
+  t.values = t.keys + key_blocks(s) * KEYS * s->width;
+  t.q = t.values + key_blocks(s) * KEYS * s->width;
+  t.o = t.q + QUERIES * s->width;
+  t.scores = t.o + QUERIES * s->width;
+  t.rows = t.scores + QUERIES * KEYS;
+  return t;
+}
+
+static void keys_load(const ls_kernel_args *args, const attention_shape *s, forward_tiles *t,
+                      int64_t first, int64_t length, int64_t kv_head) {
+  for (int64_t block = 0; block * KEYS < length; block++) {
+    const int64_t row = first + block * KEYS;
+    const int64_t rows = least(KEYS, length - block * KEYS);
+    float *values = t->values + block * KEYS * s->width;
+    tile_load(values, s->width, KEYS, &args->in[1], row, rows, kv_head * s->head_dim, s->head_dim);
+    tile_transpose(t->keys + block * KEYS * s->width, KEYS, values, s->width, KEYS, s->width);
+    tile_load(values, s->width, KEYS, &args->in[2], row, rows, kv_head * s->head_dim, s->head_dim);
+  }
+}
+
+/* One query's scores in a block, of which `count` are for keys it may see, become exponentials
+ * under the running maximum; what it has summed so far is scaled down to that. */
+static void scores_softmax(float *scores, int64_t count, float *max, float *sum, float *o,
+                           int64_t width) {
+  float largest = *max;
+#pragma omp simd reduction(max : largest)
+  for (int64_t j = 0; j < count; j++) largest = scores[j] > largest ? scores[j] : largest;
+  float total = 0;
+#pragma omp simd reduction(+ : total)
+  for (int64_t j = 0; j < count; j++) {
+    const float p = exp2_of(scores[j] - largest);
+    scores[j] = p;
+    total += p;
+  }
+  for (int64_t j = count; j < KEYS; j++) scores[j] = 0;
+  const float shrink = exp2_of(*max - largest);
+  *sum = *sum * shrink + total;
+  *max = largest;
+  if (shrink == 1.0f) return;
+#pragma omp simd
+  for (int64_t j = 0; j < width; j++) o[j] *= shrink;
+}
+
+/* Queries [begin, begin + count) of a sequence, in one head. */
+static void queries_run(const ls_kernel_args *args, const attention_shape *s, forward_tiles *t,
+                        int64_t first, int64_t begin, int64_t count, int64_t head) {
+  const int64_t column = head * s->head_dim, width = s->width;
+  const float scale = (float)args->attributes->softmax_scale * log2_e;
+  float *max = t->rows, *sum = t->rows + QUERIES;
+  tile_load(t->q, width, QUERIES, &args->in[0], first + begin, count, column, s->head_dim);
+#pragma omp simd
+  for (int64_t i = 0; i < QUERIES * width; i++) t->q[i] *= scale;
+  memset(t->o, 0, (size_t)(QUERIES * width) * sizeof(float));
+  for (int64_t i = 0; i < QUERIES; i++) {
+    max[i] = -3e38f; /* finite, so that the first difference is no NaN */
+    sum[i] = 0;
+  }
+  const int64_t rows = round_up(count, LS_TILE_ROWS);
+  for (int64_t key = 0; key < begin + count; key += KEYS) {
+    const float *keys = t->keys + key * width;
+    tile_multiply(t->scores, KEYS, t->q, width, 1, keys, KEYS, rows, KEYS, s->head_dim, false);
+    for (int64_t i = 0; i < rows; i++) {
+      const int64_t seen = least(KEYS, begin + i + 1 - key);
+      scores_softmax(t->scores + i * KEYS, seen, &max[i], &sum[i], t->o + i * width, width);
+    }
+    const int64_t depth = least(KEYS, begin + count - key);
+    tile_multiply(t->o, width, t->scores, KEYS, 1, t->values + key * width, width, rows, width,
+                  depth, true);
+  }
+  float *sums = args->out[1].data;
+  for (int64_t i = 0; i < count; i++) {
+    const float inverse = 1.0f / sum[i];
+    for (int64_t j = 0; j < width; j++) t->o[i * width + j] *= inverse;
+    const float log_sum = (float)((double)max[i] * ln_2 + log((double)sum[i]));
+    float *place = &sums[(first + begin + i) * args->out[1].dims[1] + head];
+    *place = log_sum + (args->accumulate[1] ? *place : 0);
+  }
+  tile_store(&args->out[0], first + begin, count, column, s->head_dim, t->o, width,
+             args->accumulate[0]);
+}
+
+static ls_status kernel_attention(const ls_kernel_args *args, ls_error *error) {
+  const attention_shape s =
+      attention_shape_of(args, &args->in[0], &args->in[1], args->in[0].valid[0]);
+  const int64_t units = s.sequences * s.heads;
+  if (units == 0) return LS_OK;
+  const int parts = ls_cpu_parts(args, s.tokens * s.heads * s.head_dim);
+  const int64_t floats = round_up(forward_floats(&s), 16);
+  const size_t bytes = (size_t)(floats * parts) * sizeof(float);
+  float *scratch = ls_cpu_scratch(args, bytes);
+  if (!scratch) return ls_fail(error, LS_FAILED, "no memory for %zu bytes of scratch", bytes);
+#pragma omp parallel for num_threads(parts) if (parts > 1) schedule(static)
+  for (int part = 0; part < parts; part++) {
+    forward_tiles tiles = forward_tiles_at(&s, scratch + part * floats);
+    int64_t begin, end;
+    part_range(units, part, parts, &begin, &end);
+    for (int64_t unit = begin; unit < end; unit++) {
+      const int64_t head = unit % s.heads, first = unit / s.heads * s.sequence;
+      const int64_t length = least(s.sequence, s.tokens - first);
+      const int64_t kv_unit = unit / s.group;
+      if (tiles.kept != kv_unit) keys_load(args, &s, &tiles, first, length, head / s.group);
+      tiles.kept = kv_unit;
+      for (int64_t i = 0; i < length; i += QUERIES) {
+        queries_run(args, &s, &tiles, first, i, least(QUERIES, length - i), head);
+      }
+    }
+  }
+  return LS_OK;
+}
+
+void LS_VECTOR(ls_fill_attention)(ls_kernel_table *table) {
+  table->kernel[LS_OP_ATTENTION] = kernel_attention;
+}
+
+size_t LS_VECTOR(ls_attention_bytes)(const ls_kernel_args *args) {
+  const attention_shape s =
+      attention_shape_of(args, &args->in[0], &args->in[1], args->in[0].dims[0]);
+  const int parts = ls_cpu_parts(args, INT64_MAX);
+  return (size_t)(round_up(forward_floats(&s), 16) * parts) * sizeof(float);
+}

@@ -1,0 +1,17 @@
+/* The kernels of each vector_*.c file, as one instruction set's vector_table.c joins them. */
+#ifndef LS_RUN_CPU_VECTOR_KERNELS_H
+#define LS_RUN_CPU_VECTOR_KERNELS_H
+
+#include "run/cpu/vector.h"
+
+void LS_VECTOR(ls_fill_elementwise)(ls_kernel_table *table);
+void LS_VECTOR(ls_fill_norm)(ls_kernel_table *table);
+void LS_VECTOR(ls_fill_token)(ls_kernel_table *table);
+void LS_VECTOR(ls_fill_loss)(ls_kernel_table *table);
+void LS_VECTOR(ls_fill_optimizer)(ls_kernel_table *table);
+void LS_VECTOR(ls_fill_attention)(ls_kernel_table *table);
+void LS_VECTOR(ls_fill_attention_bwd)(ls_kernel_table *table);
+size_t LS_VECTOR(ls_attention_bytes)(const ls_kernel_args *args);
+size_t LS_VECTOR(ls_attention_bwd_bytes)(const ls_kernel_args *args);
+
+#endif

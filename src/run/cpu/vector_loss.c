@@ -1,0 +1,116 @@
+/* Cross-entropy over a vocabulary that may be cut: only this rank's valid columns are looked at. */
+#include "run/cpu/vector_kernels.h"
+
+static float row_max(const ls_view *logits, int64_t row, int64_t columns) {
+  float buffer[LS_PIECE];
+  float largest = -INFINITY;
+  bool unordered = false;
+  for (int64_t at = 0; at < columns; at += LS_PIECE) {
+    const int64_t count = least(LS_PIECE, columns - at);
+    const float *x = piece_load(logits, row, at, count, buffer);
+    float best = -INFINITY;
+    int nans = 0;
+#pragma omp simd reduction(max : best) reduction(+ : nans)
+    for (int64_t i = 0; i < count; i++) {
+      best = x[i] > best ? x[i] : best;
+      nans += x[i] != x[i];
+    }
+    largest = best > largest ? best : largest;
+    unordered = unordered || nans > 0;
+  }
+  return unordered ? NAN : largest; /* a comparison would have lost it */
+}
+
+static ls_status kernel_xent_max(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  const ls_view *logits = &args->in[0];
+  float *out = args->out[0].data;
+  const int parts = ls_cpu_parts(args, logits->valid[0] * logits->valid[1]);
+#pragma omp parallel for num_threads(parts) if (parts > 1) schedule(static)
+  for (int64_t row = 0; row < logits->valid[0]; row++) {
+    out[row] = row_max(logits, row, logits->valid[1]);
+  }
+  return LS_OK;
+}
+
+/* Piece sums are added in double: 50,000 terms would cost fp32 two digits. */
+static float row_exp_sum(const ls_view *logits, int64_t row, int64_t columns, float max) {
+  float buffer[LS_PIECE];
+  double total = 0;
+  for (int64_t at = 0; at < columns; at += LS_PIECE) {
+    const int64_t count = least(LS_PIECE, columns - at);
+    const float *x = piece_load(logits, row, at, count, buffer);
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < count; i++) sum += exp_of(x[i] - max);
+    total += (double)sum;
+  }
+  return (float)total;
+}
+
+/* The column of this rank's logits that `label` names; -1 if none of them. */
+LS_INLINE int64_t label_column(const ls_view *logits, int32_t label) {
+  const int64_t column = label - logits->start[1];
+  return label >= 0 && column >= 0 && column < logits->valid[1] ? column : -1;
+}
+
+static ls_status kernel_xent_sum(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  const ls_view *logits = &args->in[0];
+  const float *max = args->in[1].data;
+  const int32_t *labels = args->in[2].data;
+  float *sums = args->out[0].data, *targets = args->out[1].data;
+  const int parts = ls_cpu_parts(args, logits->valid[0] * logits->valid[1]);
+#pragma omp parallel for num_threads(parts) if (parts > 1) schedule(static)
+  for (int64_t row = 0; row < logits->valid[0]; row++) {
+    const int64_t column = label_column(logits, labels[row]);
+    float one = 0, buffer;
+    if (column >= 0) one = *piece_load(logits, row, column, 1, &buffer);
+    const float sum = row_exp_sum(logits, row, logits->valid[1], max[row]);
+    sums[row] = sum + (args->accumulate[0] ? sums[row] : 0);
+    targets[row] = one + (args->accumulate[1] ? targets[row] : 0);
+  }
+  return LS_OK;
+}
+
+/* One row of (softmax - one at the label) * scale. */
+static void grad_row(const ls_kernel_args *args, int64_t row, float max, float factor,
+                     int64_t label, float scale) {
+  float in_buffer[LS_PIECE], out_buffer[LS_PIECE];
+  const ls_view *logits = &args->in[0], *out = &args->out[0];
+  const bool add = args->accumulate[0];
+  for (int64_t at = 0; at < logits->valid[1]; at += LS_PIECE) {
+    const int64_t count = least(LS_PIECE, logits->valid[1] - at);
+    const float *x = piece_load(logits, row, at, count, in_buffer);
+    float *to = piece_target(out, row, at, add, out_buffer);
+#pragma omp simd
+    for (int64_t i = 0; i < count; i++) to[i] = exp_of(x[i] - max) * factor;
+    if (label >= at && label < at + count) to[label - at] -= scale;
+    piece_store(out, row, at, count, add, out_buffer);
+  }
+  row_clear_tail(out, row, add);
+}
+
+static ls_status kernel_xent_grad(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  const ls_view *logits = &args->in[0], *out = &args->out[0];
+  const float *max = args->in[1].data, *sum = args->in[2].data;
+  const int32_t *labels = args->in[3].data;
+  const float scale = (float)*(const double *)args->in[4].data;
+  const int parts = ls_cpu_parts(args, logits->valid[0] * logits->valid[1]);
+#pragma omp parallel for num_threads(parts) if (parts > 1) schedule(static)
+  for (int64_t row = 0; row < logits->valid[0]; row++) {
+    if (labels[row] >= 0) {
+      grad_row(args, row, max[row], scale / sum[row], label_column(logits, labels[row]), scale);
+    } else if (!args->accumulate[0]) {
+      memset(view_at(out, row, 0), 0, (size_t)out->dims[1] * ls_dtype_bytes(out->dtype));
+    }
+  }
+  return LS_OK;
+}
+
+void LS_VECTOR(ls_fill_loss)(ls_kernel_table *table) {
+  table->kernel[LS_OP_XENT_MAX] = kernel_xent_max;
+  table->kernel[LS_OP_XENT_SUM] = kernel_xent_sum;
+  table->kernel[LS_OP_XENT_GRAD] = kernel_xent_grad;
+}

@@ -1,0 +1,202 @@
+/* layernorm and rmsnorm, and their gradients.
+ *
+ * A row is read once per pass in pieces that the first-level cache keeps. Gradients of weights are
+ * summed by parts of the rows, each part into its own row of scratch, and the parts' sums are added
+ * in order: same count of threads, same bits. */
+#include "run/cpu/vector_kernels.h"
+
+/* sum of (x - mean)^power of a row, with power 1 or 2. */
+LS_INLINE float row_moment(const ls_view *x, int64_t row, int64_t columns, float mean,
+                           bool squared) {
+  float buffer[LS_PIECE];
+  float total = 0;
+  for (int64_t at = 0; at < columns; at += LS_PIECE) {
+    const int64_t count = least(LS_PIECE, columns - at);
+    const float *piece = piece_load(x, row, at, count, buffer);
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < count; i++) {
+      const float distance = piece[i] - mean;
+      sum += squared ? distance * distance : distance;
+    }
+    total += sum;
+  }
+  return total;
+}
+
+/* y = (x - mean) * scale * weight + bias; `bias` may be NULL. */
+LS_INLINE void row_scale(const ls_view *y, const ls_view *x, const ls_view *weight,
+                         const ls_view *bias, int64_t row, int64_t columns, float mean, float scale,
+                         bool add) {
+  float x_buffer[LS_PIECE], w_buffer[LS_PIECE], b_buffer[LS_PIECE], y_buffer[LS_PIECE];
+  for (int64_t at = 0; at < columns; at += LS_PIECE) {
+    const int64_t count = least(LS_PIECE, columns - at);
+    const float *from = piece_load(x, row, at, count, x_buffer);
+    const float *w = piece_load(weight, 0, at, count, w_buffer);
+    float *to = piece_target(y, row, at, add, y_buffer);
+    if (bias) {
+      const float *b = piece_load(bias, 0, at, count, b_buffer);
+#pragma omp simd
+      for (int64_t i = 0; i < count; i++) to[i] = (from[i] - mean) * scale * w[i] + b[i];
+    } else {
+#pragma omp simd
+      for (int64_t i = 0; i < count; i++) to[i] = from[i] * scale * w[i];
+    }
+    piece_store(y, row, at, count, add, y_buffer);
+  }
+  row_clear_tail(y, row, add);
+}
+
+static ls_status kernel_layernorm(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  const ls_view *x = &args->in[0];
+  float *means = args->out[1].data, *scales = args->out[2].data;
+  const int64_t rows = x->valid[0], columns = x->valid[1];
+  const int parts = ls_cpu_parts(args, rows * columns);
+#pragma omp parallel for num_threads(parts) if (parts > 1) schedule(static)
+  for (int64_t row = 0; row < rows; row++) {
+    const float mean = row_moment(x, row, columns, 0, false) / (float)columns;
+    const float variance = row_moment(x, row, columns, mean, true) / (float)columns;
+    const float scale = 1.0f / sqrtf(variance + (float)args->attributes->epsilon);
+    row_scale(&args->out[0], x, &args->in[1], &args->in[2], row, columns, mean, scale,
+              args->accumulate[0]);
+    means[row] = mean + (args->accumulate[1] ? means[row] : 0);
+    scales[row] = scale + (args->accumulate[2] ? scales[row] : 0);
+  }
+  return LS_OK;
+}
+
+static ls_status kernel_rmsnorm(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  const ls_view *x = &args->in[0];
+  float *scales = args->out[1].data;
+  const int64_t rows = x->valid[0], columns = x->valid[1];
+  const int parts = ls_cpu_parts(args, rows * columns);
+#pragma omp parallel for num_threads(parts) if (parts > 1) schedule(static)
+  for (int64_t row = 0; row < rows; row++) {
+    const float square = row_moment(x, row, columns, 0, true) / (float)columns;
+    const float scale = 1.0f / sqrtf(square + (float)args->attributes->epsilon);
+    row_scale(&args->out[0], x, &args->in[1], NULL, row, columns, 0, scale, args->accumulate[0]);
+    scales[row] = scale + (args->accumulate[1] ? scales[row] : 0);
+  }
+  return LS_OK;
+}
+
+/* Sums over a row of g and of g * xhat, where g = dy * weight; and this row's share of the
+ * weight's and the bias's gradients (`db` may be NULL). */
+LS_INLINE void row_sums(const ls_kernel_args *args, int64_t row, int64_t columns, float mean,
+                        float scale, float *dw, float *db, float *g_sum, float *gx_sum) {
+  float dy_buffer[LS_PIECE], x_buffer[LS_PIECE], w_buffer[LS_PIECE];
+  *g_sum = *gx_sum = 0;
+  for (int64_t at = 0; at < columns; at += LS_PIECE) {
+    const int64_t count = least(LS_PIECE, columns - at);
+    const float *dy = piece_load(&args->in[0], row, at, count, dy_buffer);
+    const float *x = piece_load(&args->in[1], row, at, count, x_buffer);
+    const float *w = piece_load(&args->in[2], 0, at, count, w_buffer);
+    float *dw_piece = dw + at;
+    float g = 0, gx = 0;
+#pragma omp simd reduction(+ : g, gx)
+    for (int64_t i = 0; i < count; i++) {
+      const float xhat = (x[i] - mean) * scale;
+      g += dy[i] * w[i];
+      gx += dy[i] * w[i] * xhat;
+      dw_piece[i] += dy[i] * xhat;
+    }
+    if (db) {
+      float *db_piece = db + at;
+#pragma omp simd
+      for (int64_t i = 0; i < count; i++) db_piece[i] += dy[i];
+    }
+    *g_sum += g;
+    *gx_sum += gx;
+  }
+}
+
+/* dx = scale * (g - g_mean - xhat * gx_mean). */
+LS_INLINE void row_dx(const ls_kernel_args *args, int64_t row, int64_t columns, float mean,
+                      float scale, float g_mean, float gx_mean) {
+  float dy_buffer[LS_PIECE], x_buffer[LS_PIECE], w_buffer[LS_PIECE], dx_buffer[LS_PIECE];
+  const bool add = args->accumulate[0];
+  for (int64_t at = 0; at < columns; at += LS_PIECE) {
+    const int64_t count = least(LS_PIECE, columns - at);
+    const float *dy = piece_load(&args->in[0], row, at, count, dy_buffer);
+    const float *x = piece_load(&args->in[1], row, at, count, x_buffer);
+    const float *w = piece_load(&args->in[2], 0, at, count, w_buffer);
+    float *dx = piece_target(&args->out[0], row, at, add, dx_buffer);
+#pragma omp simd
+    for (int64_t i = 0; i < count; i++) {
+      const float xhat = (x[i] - mean) * scale;
+      dx[i] = scale * (dy[i] * w[i] - g_mean - xhat * gx_mean);
+    }
+    piece_store(&args->out[0], row, at, count, add, dx_buffer);
+  }
+  row_clear_tail(&args->out[0], row, add);
+}
+
+/* One part's rows. `means` is NULL for rmsnorm, whose sums are of the part's dw alone. */
+static void norm_bwd_part(const ls_kernel_args *args, const float *means, const float *scales,
+                          int part, int parts, float *dw, float *db) {
+  const int64_t columns = args->in[1].valid[1];
+  int64_t begin, end;
+  part_range(args->in[1].valid[0], part, parts, &begin, &end);
+  memset(dw, 0, (size_t)columns * sizeof(float));
+  if (db) memset(db, 0, (size_t)columns * sizeof(float));
+  for (int64_t row = begin; row < end; row++) {
+    const float mean = means ? means[row] : 0;
+    float g, gx;
+    row_sums(args, row, columns, mean, scales[row], dw, db, &g, &gx);
+    row_dx(args, row, columns, mean, scales[row], means ? g / (float)columns : 0,
+           gx / (float)columns);
+  }
+}
+
+/* Adds the parts' sums into the output, parts in order. */
+static void join_parts(const ls_view *out, bool add, const float *sums, int64_t stride, int parts) {
+  const int64_t columns = view_columns(out);
+  float buffer[LS_PIECE];
+  for (int64_t at = 0; at < columns; at += LS_PIECE) {
+    const int64_t count = least(LS_PIECE, columns - at);
+    float *to = piece_target(out, 0, at, add, buffer);
+    memcpy(to, sums + at, (size_t)count * sizeof(float));
+    for (int part = 1; part < parts; part++) {
+      const float *from = sums + part * stride + at;
+#pragma omp simd
+      for (int64_t i = 0; i < count; i++) to[i] += from[i];
+    }
+    piece_store(out, 0, at, count, add, buffer);
+  }
+}
+
+static ls_status norm_bwd(const ls_kernel_args *args, const float *means, const float *scales,
+                          bool has_bias, ls_error *error) {
+  const ls_view *x = &args->in[1];
+  const int parts = ls_cpu_parts(args, x->valid[0] * x->valid[1]);
+  const int64_t length = (x->valid[1] + 15) / 16 * 16; /* whole cache lines for each part */
+  const int64_t stride = has_bias ? 2 * length : length;
+  const size_t bytes = (size_t)(stride * parts) * sizeof(float);
+  float *sums = ls_cpu_scratch(args, bytes);
+  if (!sums) return ls_fail(error, LS_FAILED, "no memory for %zu bytes of scratch", bytes);
+#pragma omp parallel for num_threads(parts) if (parts > 1) schedule(static)
+  for (int part = 0; part < parts; part++) {
+    float *dw = sums + part * stride;
+    norm_bwd_part(args, means, scales, part, parts, dw, has_bias ? dw + length : NULL);
+  }
+  join_parts(&args->out[1], args->accumulate[1], sums, stride, parts);
+  if (has_bias) join_parts(&args->out[2], args->accumulate[2], sums + length, stride, parts);
+  return LS_OK;
+}
+
+static ls_status kernel_layernorm_bwd(const ls_kernel_args *args, ls_error *error) {
+  return norm_bwd(args, args->in[3].data, args->in[4].data, true, error);
+}
+
+static ls_status kernel_rmsnorm_bwd(const ls_kernel_args *args, ls_error *error) {
+  return norm_bwd(args, NULL, args->in[3].data, false, error);
+}
+
+void LS_VECTOR(ls_fill_norm)(ls_kernel_table *table) {
+  table->kernel[LS_OP_LAYERNORM] = kernel_layernorm;
+  table->kernel[LS_OP_RMSNORM] = kernel_rmsnorm;
+  table->kernel[LS_OP_LAYERNORM_BWD] = kernel_layernorm_bwd;
+  table->kernel[LS_OP_RMSNORM_BWD] = kernel_rmsnorm_bwd;
+}

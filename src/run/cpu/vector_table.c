@@ -1,0 +1,33 @@
+#include "run/cpu/vector_table.h"
+
+#include "run/cpu/vector_kernels.h"
+
+static void fill(ls_kernel_table *table) {
+  LS_VECTOR(ls_fill_elementwise)(table);
+  LS_VECTOR(ls_fill_norm)(table);
+  LS_VECTOR(ls_fill_token)(table);
+  LS_VECTOR(ls_fill_loss)(table);
+  LS_VECTOR(ls_fill_optimizer)(table);
+  LS_VECTOR(ls_fill_attention)(table);
+  LS_VECTOR(ls_fill_attention_bwd)(table);
+}
+
+static void widen_row(float *target, const uint16_t *source, int64_t count) {
+  widen(target, source, count);
+}
+
+static void narrow_row(uint16_t *target, const float *source, int64_t count, bool add) {
+  narrow(target, source, count, add);
+}
+
+#define LS_TEXT_(name) #name
+#define LS_TEXT(name) LS_TEXT_(name)
+
+const ls_vector_set LS_VECTOR(ls_vector_set) = {
+    .name = LS_TEXT(LS_ISA),
+    .fill = fill,
+    .widen = widen_row,
+    .narrow = narrow_row,
+    .attention_bytes = LS_VECTOR(ls_attention_bytes),
+    .attention_bwd_bytes = LS_VECTOR(ls_attention_bwd_bytes),
+};

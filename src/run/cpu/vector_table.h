@@ -1,0 +1,29 @@
+/* The vectorised kernels: one text, compiled once per instruction set with -DLS_ISA=NAME.
+ *
+ *   ls_vector_kernels_avx2(&table);   // overrides every op the text has a kernel for
+ *
+ * Which set may be called is cpu.c's to know; everything here is thread-safe. */
+#ifndef LS_RUN_CPU_VECTOR_TABLE_H
+#define LS_RUN_CPU_VECTOR_TABLE_H
+
+#include "run/kernel.h"
+
+typedef struct ls_vector_set {
+  const char *name;
+  void (*fill)(ls_kernel_table *table);
+  /* bf16 to fp32 and back (adding to what the target holds when `add`), `count` elements. */
+  void (*widen)(float *target, const uint16_t *source, int64_t count);
+  void (*narrow)(uint16_t *target, const float *source, int64_t count, bool add);
+  /* Bytes of scratch that attention (or attention_bwd) wants for these arguments. */
+  size_t (*attention_bytes)(const ls_kernel_args *args);
+  size_t (*attention_bwd_bytes)(const ls_kernel_args *args);
+} ls_vector_set;
+
+extern const ls_vector_set ls_vector_set_plain;
+extern const ls_vector_set ls_vector_set_avx2;
+extern const ls_vector_set ls_vector_set_avx512;
+
+/* The set in effect on this processor. */
+const ls_vector_set *ls_cpu_vectors(void);
+
+#endif

@@ -1,0 +1,153 @@
+/* Products of small fp32 tiles that stay in cache, and the moving of tiles in and out: what
+ * attention is made of.
+ *
+ *   tile_multiply(scores, KEYS, q, width, 1, keys, KEYS, QUERIES, KEYS, head_dim, false);
+ *
+ * A tile is row-major with a leading dimension that is a multiple of LS_LANES, and has rows to a
+ * multiple of LS_TILE_ROWS; what pads it is computed like the rest. */
+#ifndef LS_RUN_CPU_VECTOR_TILE_H
+#define LS_RUN_CPU_VECTOR_TILE_H
+
+#include "run/cpu/vector.h"
+
+typedef float lanes __attribute__((vector_size(LS_LANES * sizeof(float))));
+typedef float lanes_anywhere
+    __attribute__((vector_size(LS_LANES * sizeof(float)), aligned(4), may_alias));
+
+/* Sums held in registers at a time: rows x vectors. 32 registers are there with AVX-512, else 16;
+ * with fewer than 8 sums the multipliers would wait for each other. */
+enum { LS_TILE_ROWS = LS_LANES == 16 ? 8 : 4, LS_TILE_VECTORS = LS_LANES == 16 ? 3 : 2 };
+
+LS_INLINE int64_t round_up(int64_t count, int64_t multiple) {
+  return (count + multiple - 1) / multiple * multiple;
+}
+
+/* c[LS_TILE_ROWS, vectors * LS_LANES] (+)= a[.., depth] b[depth, ..]; `vectors` is a constant. */
+LS_INLINE void block_multiply(const int vectors, float *c, int64_t c_stride, const float *a,
+                              int64_t a_row, int64_t a_column, const float *b, int64_t b_stride,
+                              int64_t depth, bool add) {
+  lanes sums[LS_TILE_ROWS][LS_TILE_VECTORS];
+#pragma GCC unroll 8
+  for (int i = 0; i < LS_TILE_ROWS; i++) {
+#pragma GCC unroll 4
+    for (int j = 0; j < vectors; j++) {
+      sums[i][j] = (lanes){0};
+      if (add) sums[i][j] = *(const lanes_anywhere *)(c + i * c_stride + j * LS_LANES);
+    }
+  }
+  for (int64_t k = 0; k < depth; k++) {
+    lanes right[LS_TILE_VECTORS];
+#pragma GCC unroll 4
+    for (int j = 0; j < vectors; j++) {
+      right[j] = *(const lanes_anywhere *)(b + k * b_stride + j * LS_LANES);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < LS_TILE_ROWS; i++) {
+      const float left = a[i * a_row + k * a_column];
+#pragma GCC unroll 4
+      for (int j = 0; j < vectors; j++) sums[i][j] += left * right[j];
+    }
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < LS_TILE_ROWS; i++) {
+#pragma GCC unroll 4
+    for (int j = 0; j < vectors; j++) {
+      *(lanes_anywhere *)(c + i * c_stride + j * LS_LANES) = sums[i][j];
+    }
+  }
+}
+
+/* c[rows, columns] (+)= a[rows, depth] b[depth, columns], where element (i, k) of `a` lies at
+ * a[i * a_row + k * a_column]. */
+LS_INLINE void tile_multiply(float *c, int64_t c_stride, const float *a, int64_t a_row,
+                             int64_t a_column, const float *b, int64_t b_stride, int64_t rows,
+                             int64_t columns, int64_t depth, bool add) {
+  for (int64_t j = 0; j < columns;) {
+    const int64_t left = (columns - j) / LS_LANES;
+    const int64_t vectors = least(left, LS_TILE_VECTORS);
+    for (int64_t i = 0; i < rows; i += LS_TILE_ROWS) {
+      float *to = c + i * c_stride + j;
+      const float *from = a + i * a_row;
+      switch (vectors) {
+        case 1:
+          block_multiply(1, to, c_stride, from, a_row, a_column, b + j, b_stride, depth, add);
+          break;
+        case 2:
+          block_multiply(2, to, c_stride, from, a_row, a_column, b + j, b_stride, depth, add);
+          break;
+        default:
+          block_multiply(LS_TILE_VECTORS, to, c_stride, from, a_row, a_column, b + j, b_stride,
+                         depth, add);
+      }
+    }
+    j += vectors * LS_LANES;
+  }
+}
+
+/* Reads `rows` rows of `columns` columns at (row, column) of `view` into a tile of `width` columns
+ * and `all_rows` rows, zero where there is nothing. */
+LS_INLINE void tile_load(float *tile, int64_t width, int64_t all_rows, const ls_view *view,
+                         int64_t row, int64_t rows, int64_t column, int64_t columns) {
+  for (int64_t i = 0; i < rows; i++) {
+    const void *source = view_at(view, row + i, column);
+    float *target = tile + i * width;
+    if (view->dtype == LS_F32) {
+      memcpy(target, source, (size_t)columns * sizeof(float));
+    } else {
+      widen(target, source, columns);
+    }
+    for (int64_t j = columns; j < width; j++) target[j] = 0;
+  }
+  if (rows < all_rows) {
+    memset(tile + rows * width, 0, (size_t)((all_rows - rows) * width) * sizeof(float));
+  }
+}
+
+/* target[columns, rows] = source[rows, columns]; both counts are multiples of 4. */
+LS_INLINE void tile_transpose(float *target, int64_t target_stride, const float *source,
+                              int64_t source_stride, int64_t rows, int64_t columns) {
+  for (int64_t i = 0; i < rows; i += 4) {
+    for (int64_t j = 0; j < columns; j += 4) {
+      const float *from = source + i * source_stride + j;
+      float *to = target + j * target_stride + i;
+      for (int64_t y = 0; y < 4; y++) {
+        for (int64_t x = 0; x < 4; x++) to[y * target_stride + x] = from[x * source_stride + y];
+      }
+    }
+  }
+}
+
+/* Writes `rows` rows of `columns` columns of a tile to (row, column) of `view`, or adds them. */
+LS_INLINE void tile_store(const ls_view *view, int64_t row, int64_t rows, int64_t column,
+                          int64_t columns, const float *tile, int64_t width, bool add) {
+  for (int64_t i = 0; i < rows; i++) {
+    const float *source = tile + i * width;
+    if (view->dtype == LS_F32 && !add) {
+      memcpy(view_at(view, row + i, column), source, (size_t)columns * sizeof(float));
+    } else {
+      piece_store(view, row + i, column, columns, add, source);
+    }
+  }
+}
+
+/* Where attention's dimensions stand in its arguments. */
+typedef struct attention_shape {
+  int64_t tokens, sequence, sequences;
+  int64_t head_dim, width; /* columns of a head, and those of its tiles */
+  int64_t heads, kv_heads, group;
+} attention_shape;
+
+LS_INLINE attention_shape attention_shape_of(const ls_kernel_args *args, const ls_view *q,
+                                             const ls_view *k, int64_t tokens) {
+  attention_shape s = {.tokens = tokens,
+                       .sequence = args->attributes->sequence,
+                       .head_dim = args->attributes->head_dim};
+  s.sequences = (tokens + s.sequence - 1) / s.sequence;
+  s.width = round_up(s.head_dim, LS_LANES);
+  s.heads = q->dims[1] / s.head_dim;
+  s.kv_heads = k->dims[1] / s.head_dim;
+  s.group = s.kv_heads ? s.heads / s.kv_heads : 0;
+  return s;
+}
+
+#endif

@@ -1,0 +1,176 @@
+/* Kernels over tokens: embedding and its gradient, the bias's gradient, rotary positions.
+ *
+ * Sums over tokens are taken by parts that own columns, each going through all tokens in order, so
+ * their bits do not depend on the count of threads. */
+#include "run/cpu/vector_kernels.h"
+
+/* The row of `slice` (of a table cut by rows) that `id` stands in; -1 if in none. */
+LS_INLINE int64_t slice_row(const ls_view *slice, int32_t id) {
+  const int64_t row = id - slice->start[0];
+  return row >= 0 && row < slice->valid[0] ? row : -1;
+}
+
+static ls_status kernel_embedding(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  const ls_view *table = &args->in[0], *y = &args->out[0];
+  const int32_t *ids = args->in[1].data;
+  const bool add = args->accumulate[0];
+  const int64_t columns = y->valid[1];
+  const int parts = ls_cpu_parts(args, y->valid[0] * columns);
+#pragma omp parallel for num_threads(parts) if (parts > 1) schedule(static)
+  for (int64_t row = 0; row < y->valid[0]; row++) {
+    float in_buffer[LS_PIECE], out_buffer[LS_PIECE];
+    const int64_t from_row = slice_row(table, ids[row]);
+    for (int64_t at = 0; at < columns; at += LS_PIECE) {
+      const int64_t count = least(LS_PIECE, columns - at);
+      float *to = piece_target(y, row, at, add, out_buffer);
+      if (from_row < 0) {
+        memset(to, 0, (size_t)count * sizeof(float));
+      } else {
+        const float *from = piece_load(table, from_row, at, count, in_buffer);
+        memcpy(to, from, (size_t)count * sizeof(float));
+      }
+      piece_store(y, row, at, count, add, out_buffer);
+    }
+    row_clear_tail(y, row, add);
+  }
+  return LS_OK;
+}
+
+/* Parts own whole cache lines of columns. */
+LS_INLINE void column_range(int64_t columns, int part, int parts, int64_t *begin, int64_t *end) {
+  const int64_t lines = (columns + 15) / 16;
+  part_range(lines, part, parts, begin, end);
+  *begin = least(*begin * 16, columns);
+  *end = least(*end * 16, columns);
+}
+
+static ls_status kernel_embedding_dw(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  const ls_view *dy = &args->in[0], *dw = &args->out[0];
+  const int32_t *ids = args->in[1].data;
+  if (!args->accumulate[0]) {
+    memset(dw->data, 0, (size_t)(dw->dims[0] * dw->dims[1]) * ls_dtype_bytes(dw->dtype));
+  }
+  const int64_t columns = dy->valid[1];
+  const int parts = ls_cpu_parts(args, dy->valid[0] * columns);
+#pragma omp parallel for num_threads(parts) if (parts > 1) schedule(static)
+  for (int part = 0; part < parts; part++) {
+    float buffer[LS_PIECE];
+    int64_t begin, end;
+    column_range(columns, part, parts, &begin, &end);
+    for (int64_t row = 0; row < dy->valid[0]; row++) {
+      const int64_t to_row = slice_row(dw, ids[row]);
+      if (to_row < 0) continue;
+      for (int64_t at = begin; at < end; at += LS_PIECE) {
+        const int64_t count = least(LS_PIECE, end - at);
+        const float *from = piece_load(dy, row, at, count, buffer);
+        piece_store(dw, to_row, at, count, true, from);
+      }
+    }
+  }
+  return LS_OK;
+}
+
+/* Adds rows [begin, end) of a piece to `sums`. */
+LS_INLINE void rows_add(const ls_view *x, int64_t begin, int64_t end, int64_t at, int64_t count,
+                        float *sums) {
+  float buffer[LS_PIECE];
+  for (int64_t row = begin; row < end; row++) {
+    const float *piece = piece_load(x, row, at, count, buffer);
+#pragma omp simd
+    for (int64_t i = 0; i < count; i++) sums[i] += piece[i];
+  }
+}
+
+/* Column sums of a piece, of blocks of rows first so that long sums keep their digits. */
+static void columns_sum(const ls_view *x, int64_t at, int64_t count, float *total) {
+  enum { BLOCK = 64 };
+  float sums[LS_PIECE];
+  memset(total, 0, (size_t)count * sizeof(float));
+  for (int64_t row = 0; row < x->valid[0]; row += BLOCK) {
+    memset(sums, 0, (size_t)count * sizeof(float));
+    rows_add(x, row, least(row + BLOCK, x->valid[0]), at, count, sums);
+#pragma omp simd
+    for (int64_t i = 0; i < count; i++) total[i] += sums[i];
+  }
+}
+
+static ls_status kernel_bias_db(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  const ls_view *dy = &args->in[0], *db = &args->out[0];
+  const int64_t columns = least(dy->valid[1], db->valid[0]);
+  const int parts = ls_cpu_parts(args, dy->valid[0] * columns);
+#pragma omp parallel for num_threads(parts) if (parts > 1) schedule(static)
+  for (int part = 0; part < parts; part++) {
+    float buffer[LS_PIECE];
+    int64_t begin, end;
+    column_range(columns, part, parts, &begin, &end);
+    for (int64_t at = begin; at < end; at += LS_PIECE) {
+      const int64_t count = least(LS_PIECE, end - at);
+      float *to = piece_target(db, 0, at, args->accumulate[0], buffer);
+      columns_sum(dy, at, count, to);
+      piece_store(db, 0, at, count, args->accumulate[0], buffer);
+    }
+  }
+  return LS_OK;
+}
+
+/* Rotates pairs (i, i + half) of one head by the row's angles, or back by them. */
+LS_INLINE void head_rotate(const ls_kernel_args *args, int64_t row, int64_t head, int64_t half,
+                           float direction) {
+  enum { HALF_PIECE = LS_PIECE / 2 };
+  float low_in[HALF_PIECE], high_in[HALF_PIECE], low_out[HALF_PIECE], high_out[HALF_PIECE];
+  float cosine_buffer[HALF_PIECE], sine_buffer[HALF_PIECE];
+  const ls_view *x = &args->in[0], *angles = &args->in[1], *y = &args->out[0];
+  const bool add = args->accumulate[0];
+  for (int64_t at = 0; at < half; at += HALF_PIECE) {
+    const int64_t count = least(HALF_PIECE, half - at);
+    const int64_t low = head * 2 * half + at, high = low + half;
+    const float *a = piece_load(x, row, low, count, low_in);
+    const float *b = piece_load(x, row, high, count, high_in);
+    const float *cosine = piece_load(angles, row, at, count, cosine_buffer);
+    const float *sine = piece_load(angles, row, half + at, count, sine_buffer);
+    float *to_low = piece_target(y, row, low, add, low_out);
+    float *to_high = piece_target(y, row, high, add, high_out);
+#pragma omp simd
+    for (int64_t i = 0; i < count; i++) {
+      const float first = a[i], second = b[i], turned = sine[i] * direction;
+      to_low[i] = first * cosine[i] - second * turned;
+      to_high[i] = second * cosine[i] + first * turned;
+    }
+    piece_store(y, row, low, count, add, low_out);
+    piece_store(y, row, high, count, add, high_out);
+  }
+}
+
+static ls_status rotate(const ls_kernel_args *args, float direction) {
+  const ls_view *y = &args->out[0];
+  const int64_t head_dim = args->in[1].dims[1]; /* the angles' columns are a head's */
+  const int64_t half = head_dim / 2, heads = y->valid[1] / head_dim;
+  const int parts = ls_cpu_parts(args, y->valid[0] * y->valid[1]);
+#pragma omp parallel for num_threads(parts) if (parts > 1) schedule(static)
+  for (int64_t row = 0; row < y->valid[0]; row++) {
+    for (int64_t head = 0; head < heads; head++) head_rotate(args, row, head, half, direction);
+    row_clear_tail(y, row, args->accumulate[0]);
+  }
+  return LS_OK;
+}
+
+static ls_status kernel_rope(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  return rotate(args, 1.0f);
+}
+
+static ls_status kernel_rope_bwd(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  return rotate(args, -1.0f);
+}
+
+void LS_VECTOR(ls_fill_token)(ls_kernel_table *table) {
+  table->kernel[LS_OP_EMBEDDING] = kernel_embedding;
+  table->kernel[LS_OP_EMBEDDING_DW] = kernel_embedding_dw;
+  table->kernel[LS_OP_BIAS_DB] = kernel_bias_db;
+  table->kernel[LS_OP_ROPE] = kernel_rope;
+  table->kernel[LS_OP_ROPE_BWD] = kernel_rope_bwd;
+}

@@ -1,0 +1,58 @@
+#include "run/crew.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct crew {
+  ls_crew_body body;
+  void *context;
+  pthread_mutex_t lock;
+  ls_error first; /* failure; status LS_OK: none yet */
+} crew;
+
+typedef struct member {
+  crew *of;
+  ls_comm *comm;
+  pthread_t thread;
+} member;
+
+static void *run_member(void *argument) {
+  member *self = argument;
+  ls_error error = {0};
+  const ls_status status = self->of->body(self->comm, self->of->context, &error);
+  if (status == LS_OK) return NULL;
+  pthread_mutex_lock(&self->of->lock);
+  if (self->of->first.status == LS_OK) {
+    self->of->first = error;
+    self->of->first.status = status;
+  }
+  pthread_mutex_unlock(&self->of->lock);
+  ls_comm_abort(self->comm, error.text);
+  return NULL;
+}
+
+ls_status ls_crew_run(ls_world *world, ls_crew_body body, void *context, ls_error *error) {
+  const int count = ls_world_count_here(world), first = ls_world_first_here(world);
+  crew all = {.body = body, .context = context, .lock = PTHREAD_MUTEX_INITIALIZER};
+  member *members = calloc((size_t)count, sizeof *members);
+  if (!members) return ls_fail(error, LS_FAILED, "out of memory for %d ranks", count);
+  int started = 0;
+  for (; started < count; started++) {
+    member *each = &members[started];
+    each->of = &all;
+    each->comm = ls_world_comm(world, first + started);
+    const int failure = pthread_create(&each->thread, NULL, run_member, each);
+    if (!failure) continue;
+    all.first.status = LS_FAILED;
+    ls_fail(&all.first, LS_FAILED, "cannot start the thread of rank %d: %s", first + started,
+            strerror(failure));
+    ls_comm_abort(each->comm, all.first.text);
+    break;
+  }
+  for (int i = 0; i < started; i++) pthread_join(members[i].thread, NULL);
+  free(members);
+  if (all.first.status == LS_OK) return LS_OK;
+  if (error) *error = all.first;
+  return all.first.status;
+}

@@ -1,0 +1,67 @@
+/* One rank of a run: its arena, its groups, and the execution of programs on it.
+ *
+ * A rank is a value: N of them may be N threads of one process. It is created with all programs it
+ * will run (step, evaluation); they share the persistent region, and one work region as large as
+ * the largest needs. Running a program allocates nothing.
+ *
+ *   ls_rank *rank;
+ *   ls_rank_create(comm, &(ls_rank_options){.programs = programs, .program_count = 2, ...}, &rank,
+ *                  &error);
+ *   *ls_rank_cell(rank, LS_CELL_LEARNING_RATE) = 3e-4;
+ *   ls_rank_run(rank, 0, &error);
+ *
+ * Used by one thread at a time. Collective: create, run (all ranks of the mesh). */
+#ifndef LS_RUN_RANK_H
+#define LS_RUN_RANK_H
+
+#include "comm/comm.h"
+#include "program/program.h"
+#include "run/kernel.h"
+
+typedef struct ls_rank ls_rank;
+
+enum { LS_MAX_PROGRAMS = 4 };
+
+typedef struct ls_rank_options {
+  const ls_program *const *programs; /* borrowed until the rank is destroyed */
+  int program_count;
+  const ls_kernel_table *kernels;    /* copied */
+  int threads;                       /* for each kernel */
+} ls_rank_options;
+
+/* Owns: caller destroys the rank before the world. Errors: LS_FAILED where memory is short. */
+LS_CHECKED ls_status ls_rank_create(ls_comm *comm, const ls_rank_options *options, ls_rank **rank,
+                                    ls_error *error);
+void ls_rank_destroy(ls_rank **rank);
+
+/* The whole program. On failure of this rank all ranks are aborted; the error names rank, op and
+ * tensor. */
+LS_CHECKED ls_status ls_rank_run(ls_rank *rank, int program, ls_error *error);
+
+/* The part before the first UPDATE (which may be run again), and the rest. */
+LS_CHECKED ls_status ls_rank_run_gradients(ls_rank *rank, int program, ls_error *error);
+LS_CHECKED ls_status ls_rank_run_update(ls_rank *rank, int program, ls_error *error);
+
+/* Runs the part before UPDATE again and looks at every floating-point output: LS_FAILED naming the
+ * first tensor and op of this rank with a NaN or an infinity, LS_OK where there is none. */
+LS_CHECKED ls_status ls_rank_find_nonfinite(ls_rank *rank, int program, ls_error *error);
+
+/* A value's memory on this rank. Slot: the microbatch of an input. */
+ls_view ls_rank_view(const ls_rank *rank, int program, int value, int slot);
+
+/* A cell: shared by all programs. */
+double *ls_rank_cell(const ls_rank *rank, ls_cell cell);
+
+int ls_rank_number(const ls_rank *rank);
+ls_comm *ls_rank_comm(const ls_rank *rank);
+
+/* The group of all ranks of the mesh. */
+ls_group *ls_rank_world_group(const ls_rank *rank);
+
+/* Bytes of the arena. */
+int64_t ls_rank_arena_bytes(const ls_rank *rank);
+
+/* Memory a run with these programs needs on one rank. */
+int64_t ls_rank_bytes_needed(const ls_program *const *programs, int count);
+
+#endif

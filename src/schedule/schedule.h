@@ -1,0 +1,56 @@
+/* The order of a step: actions over segments, units and microbatches, as data.
+ *
+ * What each action does in instructions is `program`'s. */
+#ifndef LS_SCHEDULE_SCHEDULE_H
+#define LS_SCHEDULE_SCHEDULE_H
+
+#include "schedule/units.h"
+
+#define LS_ACTIONS(X)                                                                        \
+  X(COUNT, "count")       /* count the valid tokens of a microbatch */                       \
+  X(TOTAL, "total")       /* sum the counts over the data axes */                            \
+  X(GATHER, "gather")     /* a unit's weights, from the pieces of dp_shard */                \
+  X(FORWARD, "forward")   /* of a segment */                                                 \
+  X(BACKWARD, "backward") /* of a segment */                                                 \
+  X(DROP, "drop")         /* a gathered unit's weights */                                    \
+  X(REDUCE, "reduce")     /* a unit's gradient of this microbatch, into its piece */         \
+  X(FINISH, "finish")     /* what is left of a unit's gradient reduction, once a step */     \
+  X(NORM, "norm")         /* of all gradients, loss, clip factor */                          \
+  X(UPDATE, "update")     /* a unit's master weights and moments */                          \
+  X(PUBLISH, "publish")   /* updated pieces to ranks that store a unit's weights whole */    \
+  X(LOSS, "loss")         /* of an evaluation */
+
+typedef enum ls_action_kind {
+#define LS_ACTION_ENUM(suffix, name) LS_ACTION_##suffix,
+  LS_ACTIONS(LS_ACTION_ENUM)
+#undef LS_ACTION_ENUM
+      LS_ACTION_COUNT_OF_KINDS
+} ls_action_kind;
+
+const char *ls_action_name(ls_action_kind kind);
+
+typedef struct ls_action {
+  ls_action_kind kind;
+  int segment;    /* FORWARD, BACKWARD; else -1 */
+  int unit;       /* actions on a unit; else -1 */
+  int microbatch; /* -1: once a step */
+} ls_action;
+
+typedef struct ls_schedule {
+  ls_action *items;
+  int count, capacity;
+} ls_schedule;
+
+/* Which choices of the layout come to effect on this mesh. */
+bool ls_schedule_gathers(const ls_sharded *sharded);            /* parameters stored in pieces */
+bool ls_schedule_gathers_once(const ls_sharded *sharded);       /* and kept for the step */
+bool ls_schedule_state_sharded(const ls_sharded *sharded);      /* master and moments in pieces */
+bool ls_schedule_reduces_each(const ls_sharded *sharded);       /* REDUCE for each microbatch */
+
+/* The training step: all microbatches, then the update. */
+ls_schedule ls_schedule_step(const ls_sharded *sharded, const ls_units *units);
+
+/* The forward pass of one microbatch and its loss; without a loss (decoding) just the pass. */
+ls_schedule ls_schedule_forward(const ls_sharded *sharded, const ls_units *units);
+
+#endif

@@ -1,0 +1,86 @@
+#include "schedule/units.h"
+
+#include <string.h>
+
+static int64_t align(int64_t elements, int64_t to) { return (elements + to - 1) / to * to; }
+
+static bool is_layer(const char *segment) { return strncmp(segment, "layers.", 7) == 0; }
+
+/* The unit of each segment: layers are grouped, everything else stands alone. */
+static int assign_segments(const ls_sharded *sharded, int *unit_of_segment) {
+  const ls_graph *graph = sharded->graph;
+  int units = 0, layers_in_unit = 0;
+  bool open = false;
+  for (int s = 0; s < graph->segments.count; s++) {
+    const bool layer = is_layer(graph->segments.items[s]);
+    const int limit = sharded->layout.layers_per_unit;
+    if (!layer || !open || (limit && layers_in_unit == limit)) {
+      units++;
+      layers_in_unit = 0;
+    }
+    open = layer;
+    layers_in_unit++;
+    unit_of_segment[s] = units - 1;
+  }
+  return units;
+}
+
+static void add_entry(const ls_sharded *sharded, ls_unit *unit, int parameter, ls_axes partial) {
+  const ls_graph *graph = sharded->graph;
+  const ls_tensor *tensor = ls_graph_tensor(graph, graph->parameters.items[parameter].tensor);
+  const ls_placement *used =
+      &sharded->values.items[sharded->parameter_value[parameter]].placement;
+  int64_t elements = 1;
+  for (int d = 0; d < tensor->ndim; d++)
+    elements *= ls_mesh_part(&sharded->mesh, 0, used, d, tensor->dims[d]).stored;
+  const ls_axes active = ls_mesh_active(&sharded->mesh, LS_AXES_TENSOR);
+  const ls_axes cut = ls_placement_axes(&sharded->mesh, used, LS_SHARDED, -1);
+  *LS_APPEND(sharded->arena, &unit->entries) =
+      (ls_unit_entry){.parameter = parameter,
+                      .offset = unit->elements,
+                      .elements = elements,
+                      .partial = partial,
+                      .replicated = active & ~cut};
+  unit->elements = align(unit->elements + elements, LS_UNIT_ALIGNMENT);
+}
+
+static ls_axes gradient_partial(const ls_sharded *sharded, int parameter) {
+  const int gradient = sharded->gradient_value[parameter];
+  if (gradient < 0) return 0;
+  return LS_AXES_TENSOR & ls_placement_axes(&sharded->mesh,
+                                            &sharded->values.items[gradient].placement,
+                                            LS_PARTIAL, -1);
+}
+
+static void fill_unit(const ls_sharded *sharded, ls_units *units, int u, const int *unit_of_segment) {
+  const ls_graph *graph = sharded->graph;
+  ls_unit *unit = &units->items[u];
+  for (ls_axes partial = 0; partial <= LS_AXES_ALL; partial++) {
+    for (int p = 0; p < graph->parameters.count; p++) {
+      const ls_tensor *tensor = ls_graph_tensor(graph, graph->parameters.items[p].tensor);
+      if (unit_of_segment[tensor->segment] != u || gradient_partial(sharded, p) != partial)
+        continue;
+      units->of_parameter[p] = u;
+      units->entry_of[p] = unit->entries.count;
+      add_entry(sharded, unit, p, partial);
+    }
+  }
+  const int ranks = sharded->mesh.size[LS_AXIS_DP_SHARD];
+  unit->elements = align(unit->elements, (int64_t)LS_UNIT_ALIGNMENT * ranks);
+  unit->chunk = unit->elements / ranks;
+}
+
+ls_units *ls_units_make(const ls_sharded *sharded) {
+  ls_arena *arena = sharded->arena;
+  const ls_graph *graph = sharded->graph;
+  ls_units *units = LS_NEW(arena, ls_units);
+  int *unit_of_segment = LS_NEW_ARRAY(arena, int, graph->segments.count);
+  units->count = assign_segments(sharded, unit_of_segment);
+  units->items = LS_NEW_ARRAY(arena, ls_unit, units->count);
+  units->of_parameter = LS_NEW_ARRAY(arena, int, graph->parameters.count);
+  units->entry_of = LS_NEW_ARRAY(arena, int, graph->parameters.count);
+  for (int s = graph->segments.count - 1; s >= 0; s--)
+    units->items[unit_of_segment[s]].name = graph->segments.items[s];
+  for (int u = 0; u < units->count; u++) fill_unit(sharded, units, u, unit_of_segment);
+  return units;
+}

@@ -1,0 +1,41 @@
+/* Units: parameters that are gathered, reduced and updated together, as one flat buffer.
+ *
+ * A unit is an ordered list of parameters, already cut over tp; S(flat) cuts the whole buffer over
+ * dp_shard, not tensor by tensor. Order: as the model has them (query, key, value adjacent), those
+ * whose gradients are partial on tp axes last and together by axes, so that one all-reduce of a
+ * range resolves them. Each starts on a multiple of LS_UNIT_ALIGNMENT elements; the buffer is
+ * padded so that every rank's piece has the same length. */
+#ifndef LS_SCHEDULE_UNITS_H
+#define LS_SCHEDULE_UNITS_H
+
+#include "shard/shard.h"
+
+enum { LS_UNIT_ALIGNMENT = 32 };
+
+typedef struct ls_unit_entry {
+  int parameter;      /* of the graph */
+  int64_t offset;     /* elements from the unit's start */
+  int64_t elements;   /* stored by this rank (padding of an uneven cut included) */
+  ls_axes partial;    /* tp axes on which its gradient is still to be summed */
+  ls_axes replicated; /* tp axes on which the parameter is the same: counted once in norms */
+} ls_unit_entry;
+
+typedef struct ls_unit {
+  const char *name;
+  int64_t elements; /* of the whole buffer, padded */
+  int64_t chunk;    /* of one dp_shard rank's piece: elements / dp_shard */
+  LS_LIST(ls_unit_entry) entries;
+} ls_unit;
+
+typedef struct ls_units {
+  ls_unit *items;
+  int count;
+  int *of_parameter; /* unit by parameter */
+  int *entry_of;     /* entry within it, by parameter */
+} ls_units;
+
+/* A unit for "embedding", for each group of layers_per_unit layers and for "head" (segments named
+ * "layers.N" are layers). In the sharded graph's arena. */
+ls_units *ls_units_make(const ls_sharded *sharded);
+
+#endif

@@ -1,0 +1,352 @@
+#include "shard/shard.h"
+
+#include <string.h>
+
+#include "graph/labels.h"
+#include "shard/convert.h"
+
+/* What a node does on one axis: cut a label, cut nothing, or let partial inputs flow through. */
+enum { CUT_NOTHING = '.', FLOW_THROUGH = '~', MAX_CHOICES = 8 };
+
+typedef struct cached_conversion {
+  int from, to; /* values */
+} cached_conversion;
+
+typedef struct sharder {
+  ls_sharded *out;
+  const ls_graph *graph;
+  ls_place stream;
+  int *home; /* by tensor: its value as made; -1: not made yet */
+  LS_LIST(cached_conversion) cache; /* of the body being laid */
+  int segment;
+  bool backward;
+} sharder;
+
+typedef struct node_context {
+  const ls_node *node;
+  const ls_op *row;
+  ls_op_labels labels;
+  char choice[LS_AXIS_COUNT];
+} node_context;
+
+const char *ls_collective_name(ls_collective collective) {
+  static const char *const names[] = {"op", "all-reduce", "reduce-scatter", "all-gather"};
+  return names[collective];
+}
+
+static size_t element_bytes(const sharder *s, const ls_tensor *tensor) {
+  switch (tensor->precision) {
+    case LS_COMPUTE: return ls_dtype_bytes(s->out->layout.compute);
+    case LS_ACCUMULATE: return s->out->layout.compute == LS_F64 ? 8 : 4;
+    case LS_INDEX: return 4;
+    case LS_DOUBLE: break;
+  }
+  return 8;
+}
+
+static int add_value(sharder *s, ls_tensor_id tensor, const ls_placement *placement) {
+  ls_shard_value *value = LS_APPEND(s->out->arena, &s->out->values);
+  value->tensor = tensor;
+  value->placement = *placement;
+  return s->out->values.count - 1;
+}
+
+/* Labels stand major first in a product: the KV heads go to tp_kv, what a KV head's query heads
+ * are left with to tp_group. */
+static bool may_cut(const node_context *context, char label, ls_axis axis) {
+  const bool data = LS_AXES_DATA >> axis & 1;
+  if (data && context->row->batch_only && strchr(context->row->batch_only, label)) return true;
+  if (!context->row->cut || !strchr(context->row->cut, label)) return false;
+  if (label == 'g') return axis == LS_AXIS_TP_KV;
+  if (label == 'r') return axis == LS_AXIS_TP_GROUP;
+  return true;
+}
+
+static int list_choices(const node_context *context, const ls_mesh *mesh, ls_axis axis,
+                        char choices[MAX_CHOICES]) {
+  int count = 0;
+  choices[count++] = CUT_NOTHING;
+  if (mesh->size[axis] < 2) return count;
+  if (context->row->linear) choices[count++] = FLOW_THROUGH;
+  const char *const lists[] = {context->row->batch_only, context->row->cut};
+  for (int l = 0; l < 2; l++)
+    for (const char *label = lists[l]; label && *label; label++)
+      if (may_cut(context, *label, axis)) choices[count++] = *label;
+  LS_ASSERT(count <= MAX_CHOICES);
+  return count;
+}
+
+static ls_place input_place(const node_context *context, int input, char choice) {
+  if (choice == FLOW_THROUGH && strchr(context->row->linear, '0' + input))
+    return (ls_place){LS_PARTIAL, 0, LS_SUM};
+  const int dim = ls_operand_dim(&context->labels.in[input], choice);
+  return dim < 0 ? (ls_place){0} : (ls_place){LS_SHARDED, dim, LS_SUM};
+}
+
+static ls_place output_place(const node_context *context, int output, char choice) {
+  if (choice == CUT_NOTHING) return (ls_place){0};
+  if (choice == FLOW_THROUGH) return (ls_place){LS_PARTIAL, 0, LS_SUM};
+  const int dim = ls_operand_dim(&context->labels.out[output], choice);
+  if (dim < 0) return (ls_place){LS_PARTIAL, 0, context->row->reduce};
+  return (ls_place){LS_SHARDED, dim, LS_SUM};
+}
+
+/* The placement an operand needs under the choices made for the axes of `family`; on other axes it
+ * stays as it is. */
+static ls_placement with_choices(const node_context *context, int operand, bool is_input,
+                                 const ls_placement *now, ls_axes family) {
+  ls_placement placement = *now;
+  for (int a = 0; a < LS_AXIS_COUNT; a++)
+    if (family >> a & 1)
+      placement.on[a] = is_input ? input_place(context, operand, context->choice[a])
+                                 : output_place(context, operand, context->choice[a]);
+  return placement;
+}
+
+static int find_cached(const sharder *s, int value, const ls_placement *placement) {
+  for (int i = 0; i < s->cache.count; i++) {
+    const int to = s->cache.items[i].to;
+    if (s->cache.items[i].from == value &&
+        ls_placement_equal(&s->out->mesh, &s->out->values.items[to].placement, placement,
+                           LS_AXES_ALL))
+      return to;
+  }
+  return -1;
+}
+
+/* Bytes to bring input `i` where the choices want it; negative: impossible. Parameters never move:
+ * only stored -> used converts them, and that is the schedule's. */
+static double input_cost(const sharder *s, const node_context *context, int i, ls_axes family) {
+  const ls_tensor_id id = context->node->in[i];
+  const ls_tensor *tensor = ls_graph_tensor(s->graph, id);
+  const int home = s->home[id.index];
+  const ls_placement *now = &s->out->values.items[home].placement;
+  const ls_placement target = with_choices(context, i, true, now, family);
+  if (ls_placement_equal(&s->out->mesh, now, &target, family)) return 0;
+  if (tensor->role == LS_ROLE_PARAMETER || tensor->role == LS_ROLE_CELL) return -1;
+  if (find_cached(s, home, &target) >= 0) return 0;
+  return ls_conversion_bytes(&s->out->mesh, now, &target, tensor, element_bytes(s, tensor));
+}
+
+/* A gradient must come out as its parameter is used, partial where the parameter is replicated; the
+ * reduction it then needs is part of the price. */
+static double gradient_cost(const sharder *s, const ls_tensor *tensor, const ls_placement *made,
+                            ls_axes family) {
+  const ls_mesh *mesh = &s->out->mesh;
+  const int earlier = s->out->gradient_value[tensor->parameter];
+  if (earlier >= 0 &&
+      !ls_placement_equal(mesh, made, &s->out->values.items[earlier].placement, family))
+    return -1;
+  const ls_placement used =
+      ls_parameter_placement(s->graph->parameters.items[tensor->parameter].about.cut);
+  ls_axes partial = 0;
+  for (int a = 0; a < LS_AXIS_COUNT; a++) {
+    if (!(family >> a & 1) || mesh->size[a] < 2) continue;
+    if (used.on[a].kind == LS_SHARDED && !ls_place_equal(used.on[a], made->on[a])) return -1;
+    if (used.on[a].kind == LS_REPLICATED && made->on[a].kind == LS_SHARDED) return -1;
+    if (made->on[a].kind == LS_PARTIAL) partial |= 1u << a;
+  }
+  if (!partial || family == LS_AXES_DATA) return 0;
+  const double ranks = ls_mesh_size(mesh, partial);
+  return 2 * (double)ls_placement_elements(mesh, made, tensor) * (double)element_bytes(s, tensor) *
+         (ranks - 1) / ranks;
+}
+
+static ls_placement pinned(const sharder *s, const ls_placement *made) {
+  ls_placement placement = *made;
+  placement.on[LS_AXIS_TP_KV] = placement.on[LS_AXIS_TP_GROUP] = s->stream;
+  return placement;
+}
+
+static double output_cost(const sharder *s, const node_context *context, int o, ls_axes family) {
+  const ls_tensor *tensor = ls_graph_tensor(s->graph, context->node->out[o]);
+  const ls_placement made = with_choices(context, o, false, &(ls_placement){0}, family);
+  if (tensor->role == LS_ROLE_GRADIENT) return gradient_cost(s, tensor, &made, family);
+  if (!tensor->stream || family != LS_AXES_TENSOR) return 0;
+  const ls_placement target = pinned(s, &made);
+  return ls_conversion_bytes(&s->out->mesh, &made, &target, tensor, element_bytes(s, tensor));
+}
+
+static double choice_cost(const sharder *s, const node_context *context, ls_axes family) {
+  double total = 0;
+  for (int i = 0; i < context->labels.inputs; i++) {
+    const double cost = input_cost(s, context, i, family);
+    if (cost < 0) return -1;
+    total += cost;
+  }
+  for (int o = 0; o < context->labels.outputs; o++) {
+    const double cost = output_cost(s, context, o, family);
+    if (cost < 0) return -1;
+    total += cost;
+  }
+  return total;
+}
+
+/* The pair of choices on the two axes of a family that sends the fewest bytes. */
+static ls_status choose(const sharder *s, node_context *context, ls_axis first, ls_axis second,
+                        ls_error *error) {
+  char of_first[MAX_CHOICES], of_second[MAX_CHOICES];
+  const int firsts = list_choices(context, &s->out->mesh, first, of_first);
+  const int seconds = list_choices(context, &s->out->mesh, second, of_second);
+  const ls_axes family = 1u << first | 1u << second;
+  double best = -1;
+  char chosen[2] = {CUT_NOTHING, CUT_NOTHING};
+  for (int i = 0; i < firsts; i++) {
+    for (int j = 0; j < seconds; j++) {
+      context->choice[first] = of_first[i];
+      context->choice[second] = of_second[j];
+      const double cost = choice_cost(s, context, family);
+      if (cost < 0 || (best >= 0 && cost >= best)) continue;
+      best = cost;
+      chosen[0] = of_first[i];
+      chosen[1] = of_second[j];
+    }
+  }
+  context->choice[first] = chosen[0];
+  context->choice[second] = chosen[1];
+  if (best < 0)
+    return ls_fail(error, LS_INTERNAL, "no placement on %s x %s for %s (%s)", ls_axis_name(first),
+                   ls_axis_name(second), ls_op_name(context->node->kind),
+                   ls_graph_tensor(s->graph, context->node->out[0])->name);
+  return LS_OK;
+}
+
+static const char *conversion_reason(const sharder *s, const ls_tensor *tensor, int from,
+                                     const ls_placement *to, const char *consumer) {
+  ls_arena *arena = s->out->arena;
+  const ls_mesh *mesh = &s->out->mesh;
+  return ls_arena_printf(
+      arena, "%s: %s -> %s for %s", tensor->name,
+      ls_placement_print(arena, mesh, &s->out->values.items[from].placement),
+      ls_placement_print(arena, mesh, to), consumer);
+}
+
+/* Adds the collectives that bring `value` to `target`; returns the converted value. */
+static int convert(sharder *s, int value, const ls_placement *target, const char *consumer) {
+  const int cached = find_cached(s, value, target);
+  if (cached >= 0) return cached;
+  const ls_tensor_id id = s->out->values.items[value].tensor;
+  const ls_tensor *tensor = ls_graph_tensor(s->graph, id);
+  ls_conversion_step steps[LS_MAX_CONVERSION_STEPS];
+  const int count = ls_conversion_plan(
+      &s->out->mesh, &s->out->values.items[value].placement, target, steps);
+  LS_ASSERT(count > 0);
+  int now = value;
+  for (int i = 0; i < count; i++) {
+    const int next = add_value(s, id, &steps[i].after);
+    const char *reason = conversion_reason(s, tensor, now, &steps[i].after, consumer);
+    *LS_APPEND(s->out->arena, &s->out->nodes) =
+        (ls_shard_node){.collective = steps[i].collective,
+                        .kind = LS_OP_COPY,
+                        .axes = steps[i].axes,
+                        .reduce = LS_SUM,
+                        .segment = s->segment,
+                        .backward = s->backward,
+                        .inputs = 1,
+                        .outputs = 1,
+                        .in = {now},
+                        .out = {next},
+                        .reason = reason};
+    const ls_placement *was = &s->out->values.items[now].placement;
+    for (int a = 0; a < LS_AXIS_COUNT; a++)
+      if ((steps[i].axes >> a & 1) && was->on[a].kind == LS_PARTIAL)
+        s->out->nodes.items[s->out->nodes.count - 1].reduce = was->on[a].reduce;
+    now = next;
+  }
+  *LS_APPEND(s->out->arena, &s->cache) = (cached_conversion){value, now};
+  return now;
+}
+
+static int place_gradient(sharder *s, const ls_tensor *tensor, ls_tensor_id id,
+                          const ls_placement *placement, bool *accumulate) {
+  int *value = &s->out->gradient_value[tensor->parameter];
+  *accumulate = *value >= 0;
+  if (*value < 0) *value = add_value(s, id, placement);
+  return *value;
+}
+
+static void emit(sharder *s, const node_context *context) {
+  const ls_node *node = context->node;
+  ls_shard_node made = {.kind = node->kind,
+                        .attributes = node->attributes,
+                        .segment = node->segment,
+                        .backward = node->backward,
+                        .inputs = node->inputs,
+                        .outputs = node->outputs};
+  for (int i = 0; i < node->inputs; i++) {
+    const int home = s->home[node->in[i].index];
+    const ls_placement *now = &s->out->values.items[home].placement;
+    const ls_placement target = with_choices(context, i, true, now, LS_AXES_ALL);
+    made.in[i] = ls_placement_equal(&s->out->mesh, now, &target, LS_AXES_ALL)
+                     ? home
+                     : convert(s, home, &target, ls_op_name(node->kind));
+  }
+  for (int o = 0; o < node->outputs; o++) {
+    const ls_tensor *tensor = ls_graph_tensor(s->graph, node->out[o]);
+    const ls_placement placement =
+        with_choices(context, o, false, &(ls_placement){0}, LS_AXES_ALL);
+    made.out[o] = tensor->role == LS_ROLE_GRADIENT
+                      ? place_gradient(s, tensor, node->out[o], &placement, &made.accumulate[o])
+                      : add_value(s, node->out[o], &placement);
+    s->home[node->out[o].index] = made.out[o];
+  }
+  *LS_APPEND(s->out->arena, &s->out->nodes) = made;
+  for (int o = 0; o < node->outputs; o++) {
+    const ls_tensor *tensor = ls_graph_tensor(s->graph, node->out[o]);
+    if (!tensor->stream) continue;
+    const ls_placement *now = &s->out->values.items[made.out[o]].placement;
+    const ls_placement target = pinned(s, now);
+    if (!ls_placement_equal(&s->out->mesh, now, &target, LS_AXES_TENSOR))
+      s->home[node->out[o].index] = convert(s, made.out[o], &target, "the residual stream");
+  }
+}
+
+/* Inputs are cut over the data axes by whole sequences; parameters lie as they are used. */
+static void place_sources(sharder *s) {
+  const ls_graph *graph = s->graph;
+  for (int t = 0; t < graph->tensors.count; t++) {
+    const ls_tensor *tensor = &graph->tensors.items[t];
+    s->home[t] = -1;
+    if (tensor->producer >= 0) continue;
+    ls_placement placement = {0};
+    if (tensor->role == LS_ROLE_INPUT) {
+      placement.on[LS_AXIS_DP_REPLICATE] = (ls_place){LS_SHARDED, 0, LS_SUM};
+      placement.on[LS_AXIS_DP_SHARD] = (ls_place){LS_SHARDED, 0, LS_SUM};
+    } else if (tensor->role == LS_ROLE_PARAMETER) {
+      placement = ls_parameter_placement(graph->parameters.items[tensor->parameter].about.cut);
+    }
+    s->home[t] = add_value(s, (ls_tensor_id){t}, &placement);
+    if (tensor->role == LS_ROLE_PARAMETER)
+      s->out->parameter_value[tensor->parameter] = s->home[t];
+  }
+}
+
+ls_status ls_shard(const ls_graph *graph, const ls_layout *layout, ls_sharded **sharded,
+                   ls_error *error) {
+  ls_sharded *out = LS_NEW(graph->arena, ls_sharded);
+  *out = (ls_sharded){.arena = graph->arena, .graph = graph, .layout = *layout};
+  LS_TRY(ls_layout_mesh(layout, graph, &out->mesh, error));
+  const int parameters = graph->parameters.count;
+  out->parameter_value = LS_NEW_ARRAY(graph->arena, int, parameters + 1);
+  out->gradient_value = LS_NEW_ARRAY(graph->arena, int, parameters + 1);
+  for (int p = 0; p < parameters; p++) out->gradient_value[p] = -1;
+  sharder s = {.out = out,
+               .graph = graph,
+               .stream = ls_stream_place(layout->sequence_parallel && layout->tp > 1),
+               .home = LS_NEW_ARRAY(graph->arena, int, graph->tensors.count)};
+  place_sources(&s);
+  for (int n = 0; n < graph->nodes.count; n++) {
+    const ls_node *node = &graph->nodes.items[n];
+    if (node->segment != s.segment || node->backward != s.backward) s.cache.count = 0;
+    s.segment = node->segment;
+    s.backward = node->backward;
+    node_context context = {.node = node,
+                            .row = ls_op_row(node->kind),
+                            .labels = ls_op_labels_read(node->kind)};
+    LS_TRY(choose(&s, &context, LS_AXIS_DP_REPLICATE, LS_AXIS_DP_SHARD, error));
+    LS_TRY(choose(&s, &context, LS_AXIS_TP_KV, LS_AXIS_TP_GROUP, error));
+    emit(&s, &context);
+  }
+  *sharded = out;
+  return LS_OK;
+}

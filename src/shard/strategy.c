@@ -1,0 +1,97 @@
+#include "shard/strategy.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const ls_data_strategy data_strategies[] = {
+    {"ddp", LS_REPLICATED, LS_REPLICATED, LS_REPLICATED},
+    {"zero-1", LS_REPLICATED, LS_REPLICATED, LS_SHARDED},
+    {"zero-2", LS_REPLICATED, LS_SHARDED, LS_SHARDED},
+    {"zero-3", LS_SHARDED, LS_SHARDED, LS_SHARDED},
+};
+
+#define CUT_0 {LS_SHARDED, 0, LS_SUM}
+#define CUT_1 {LS_SHARDED, 1, LS_SUM}
+#define WHOLE {LS_REPLICATED, 0, LS_SUM}
+
+/* A kind of cut -> on tp_kv, on tp_group. */
+static const ls_place tensor_strategy[LS_CUT_COUNT][2] = {
+    [LS_CUT_NONE] = {WHOLE, WHOLE},       [LS_CUT_COLUMN] = {CUT_0, CUT_0},
+    [LS_CUT_ROW] = {CUT_1, CUT_1},        [LS_CUT_QUERY] = {CUT_0, CUT_0},
+    [LS_CUT_KEY_VALUE] = {CUT_0, WHOLE},  [LS_CUT_HEADS_IN] = {CUT_1, CUT_1},
+    [LS_CUT_VOCABULARY] = {CUT_0, CUT_0},
+};
+
+ls_layout ls_layout_default(void) {
+  return (ls_layout){
+      .dp_replicate = 1,
+      .dp_shard = 1,
+      .tp = 1,
+      .zero = 3,
+      .microbatches = 1,
+      .layers_per_unit = 1,
+      .compute = LS_F32,
+      .optimizer = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1, .clip = 1.0},
+  };
+}
+
+const ls_data_strategy *ls_data_strategy_row(int zero) {
+  LS_ASSERT(zero >= 0 && zero <= 3);
+  return &data_strategies[zero];
+}
+
+ls_placement ls_parameter_placement(ls_cut cut) {
+  ls_placement placement = {0};
+  placement.on[LS_AXIS_TP_KV] = tensor_strategy[cut][0];
+  placement.on[LS_AXIS_TP_GROUP] = tensor_strategy[cut][1];
+  return placement;
+}
+
+ls_place ls_stream_place(bool sequence_parallel) {
+  return sequence_parallel ? (ls_place)CUT_0 : (ls_place)WHOLE;
+}
+
+static bool tp_fits(int64_t heads, int64_t kv_heads, int64_t tp) {
+  return heads % tp == 0 && (kv_heads % tp == 0 || tp % kv_heads == 0);
+}
+
+static ls_status refuse_tp(const ls_graph *graph, int tp, ls_error *error) {
+  char legal[256] = "";
+  size_t used = 0;
+  for (int64_t t = 1; t <= graph->heads && used < sizeof legal - 24; t++)
+    if (tp_fits(graph->heads, graph->kv_heads, t))
+      used += (size_t)snprintf(legal + used, sizeof legal - used, "%s%lld", used ? ", " : "",
+                               (long long)t);
+  char *last = strrchr(legal, ',');
+  if (last) {
+    char tail[64];
+    snprintf(tail, sizeof tail, " or%.*s", (int)sizeof tail - 8, last + 1);
+    snprintf(last, sizeof legal - (size_t)(last - legal), "%s", tail);
+  }
+  return ls_fail(error, LS_INPUT, "tp=%d and %lld heads, %lld KV heads: use tp=%s", tp,
+                 (long long)graph->heads, (long long)graph->kv_heads, legal);
+}
+
+ls_status ls_layout_mesh(const ls_layout *layout, const ls_graph *graph, ls_mesh *mesh,
+                         ls_error *error) {
+  if (layout->dp_replicate < 1 || layout->dp_shard < 1 || layout->tp < 1 ||
+      layout->microbatches < 1)
+    return ls_fail(error, LS_INPUT,
+                   "mesh.dp_replicate=%d, mesh.dp_shard=%d, mesh.tp=%d, %d microbatches: each "
+                   "must be at least 1",
+                   layout->dp_replicate, layout->dp_shard, layout->tp, layout->microbatches);
+  if (layout->zero < 0 || layout->zero > 3)
+    return ls_fail(error, LS_INPUT, "zero=%d: expected 0, 1, 2 or 3", layout->zero);
+  if (!tp_fits(graph->heads, graph->kv_heads, layout->tp))
+    return refuse_tp(graph, layout->tp, error);
+  const int64_t data = (int64_t)layout->dp_replicate * layout->dp_shard;
+  const int64_t sequences = graph->tokens / graph->sequence;
+  if (sequences % data)
+    return ls_fail(error, LS_INPUT,
+                   "%lld sequences per microbatch over %lld data-parallel ranks: use a batch that "
+                   "is a multiple of %lld",
+                   (long long)sequences, (long long)data, (long long)(data * layout->microbatches));
+  const int tp_kv = graph->kv_heads % layout->tp == 0 ? layout->tp : (int)graph->kv_heads;
+  *mesh = (ls_mesh){{layout->dp_replicate, layout->dp_shard, tp_kv, layout->tp / tp_kv}};
+  return LS_OK;
+}

@@ -1,0 +1,60 @@
+/* Strategies as rows of placements, and the layout a user asked for.
+ *
+ * A data strategy says what dp_shard shards; the tensor strategy says what each kind of cut becomes
+ * on the two tp sub-axes, and where the residual stream lies. A new strategy is a new row. */
+#ifndef LS_SHARD_STRATEGY_H
+#define LS_SHARD_STRATEGY_H
+
+#include "graph/graph.h"
+#include "shard/mesh.h"
+
+/* When the gradient of a unit is reduced over dp_shard (and its weights gathered). */
+typedef enum ls_when { LS_WHEN_AUTO = 0, LS_WHEN_MICROBATCH, LS_WHEN_STEP } ls_when;
+
+typedef enum ls_optimizer_kind { LS_OPTIMIZER_ADAMW = 0, LS_OPTIMIZER_SGD } ls_optimizer_kind;
+
+typedef struct ls_optimizer {
+  ls_optimizer_kind kind;
+  double beta1, beta2, epsilon, weight_decay, momentum;
+  double clip; /* largest global norm; 0: none */
+} ls_optimizer;
+
+/* What a user lays out: sizes of the mesh and the choices of strategy. */
+typedef struct ls_layout {
+  int dp_replicate, dp_shard, tp;
+  int zero; /* row of the data strategies: 0 to 3 */
+  bool sequence_parallel;
+  int microbatches;
+  int layers_per_unit; /* 0: one */
+  ls_when gather, reduce;
+  ls_dtype compute; /* LS_F32, LS_BF16 or LS_F64 */
+  ls_optimizer optimizer;
+} ls_layout;
+
+/* One device, fp32, one microbatch, AdamW with the run file's defaults. */
+ls_layout ls_layout_default(void);
+
+/* What dp_shard does with the parts of a unit: LS_REPLICATED whole on every rank, LS_SHARDED cut
+ * flat. */
+typedef struct ls_data_strategy {
+  const char *name;
+  ls_place_kind parameters; /* as stored between steps; used whole */
+  ls_place_kind gradients;  /* as accumulated over microbatches */
+  ls_place_kind state;      /* master weights and moments, and so the reduced gradient */
+} ls_data_strategy;
+
+/* Row 0 DDP, 1 ZeRO-1, 2 ZeRO-2, 3 ZeRO-3 / FSDP. */
+const ls_data_strategy *ls_data_strategy_row(int zero);
+
+/* Where a parameter lies on the tp sub-axes when it is used. */
+ls_placement ls_parameter_placement(ls_cut cut);
+
+/* Where the residual stream lies on the tp sub-axes. */
+ls_place ls_stream_place(bool sequence_parallel);
+
+/* Checks that the layout fits the model and makes the mesh; the refusal (LS_INPUT) names the key,
+ * the reason and the nearest legal choice. */
+LS_CHECKED ls_status ls_layout_mesh(const ls_layout *layout, const ls_graph *graph, ls_mesh *mesh,
+                                    ls_error *error);
+
+#endif

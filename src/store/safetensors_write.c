@@ -1,0 +1,386 @@
+/* Writing safetensors: headers first, then data at each tensor's place as it is appended. */
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/arena.h"
+#include "base/file.h"
+#include "store/safetensors.h"
+#include "store/safetensors_format.h"
+#include "text/quote.h"
+
+typedef struct shard {
+  const char *path;
+  int first, count; /* of the tensors, in appending order */
+  uint64_t data_bytes;
+  uint64_t header_bytes; /* with its length before it */
+  int descriptor;        /* -1: not open */
+  bool created;          /* a regular file to remove when the writing is abandoned */
+} shard;
+
+typedef struct slot {
+  ls_tensor_spec spec;
+  uint64_t bytes;
+  uint64_t begin; /* in the shard's data */
+  int shard;
+} slot;
+
+struct ls_safetensors_writer {
+  ls_arena *arena;
+  slot *slots;
+  int count;
+  LS_LIST(shard) shards;
+  const char *index; /* NULL: none is written */
+  uint64_t total_bytes;
+  int current;      /* slot being written */
+  uint64_t written; /* of that slot */
+  bool failed;
+};
+
+static ls_status fail_write(const shard *file, const char *what, ls_error *error) {
+  return ls_fail(error, LS_FAILED, "%s: %s: %s", file->path, what, strerror(errno));
+}
+
+/* Adds keys and values to an object; false where text is no UTF-8 or memory is short. */
+static bool set_string(json_t *object, const char *key, const char *value) {
+  return json_object_set_new(object, key, json_string(value)) == 0;
+}
+
+static ls_status slot_fill(ls_arena *arena, const ls_tensor_spec *spec, slot *made,
+                           ls_error *error) {
+  char shown[LS_QUOTE_BYTES];
+  ls_quote(shown, spec->name, strlen(spec->name));
+  if (strcmp(spec->name, "__metadata__") == 0) {
+    return ls_fail(error, LS_INPUT, "tensor \"%s\": found a reserved name; expected another",
+                   shown);
+  }
+  int64_t *dims = LS_NEW_ARRAY(arena, int64_t, spec->ndim + 1);
+  uint64_t bytes = ls_dtype_bytes(spec->dtype);
+  for (int i = 0; i < spec->ndim; i++) {
+    dims[i] = spec->dims[i];
+    if (dims[i] < 0 || __builtin_mul_overflow(bytes, (uint64_t)dims[i], &bytes) ||
+        bytes > INT64_MAX) {
+      return ls_fail(error, LS_INPUT,
+                     "tensor \"%s\": found a shape of more than 2^63 bytes or below "
+                     "0; expected a real one",
+                     shown);
+    }
+  }
+  made->spec = *spec;
+  made->spec.name = ls_arena_strdup(arena, spec->name);
+  made->spec.dims = dims;
+  made->bytes = bytes;
+  return LS_OK;
+}
+
+/* Tensors of a shard by falling element size: with no holes allowed, all are then aligned. */
+static void shard_layout(ls_safetensors_writer *writer, const shard *file, int *order) {
+  int placed = 0;
+  uint64_t begin = 0;
+  for (size_t size = 8; size >= 1; size /= 2) {
+    for (int i = file->first; i < file->first + file->count; i++) {
+      slot *each = &writer->slots[i];
+      if (ls_dtype_bytes(each->spec.dtype) != size) continue;
+      each->begin = begin;
+      begin += each->bytes;
+      order[placed++] = i;
+    }
+  }
+  LS_ASSERT(placed == file->count && begin == file->data_bytes);
+}
+
+static json_t *header_entry(const slot *each) {
+  json_t *shape = json_array();
+  for (int i = 0; i < each->spec.ndim; i++) {
+    json_array_append_new(shape, json_integer((json_int_t)each->spec.dims[i]));
+  }
+  return json_pack("{s:s, s:o, s:[I, I]}", "dtype", ls_format_of(each->spec.dtype)->name, "shape",
+                   shape, "data_offsets", (json_int_t)each->begin,
+                   (json_int_t)(each->begin + each->bytes));
+}
+
+static json_t *header_metadata(const ls_metadata_pair *metadata, int count, ls_error *error) {
+  json_t *object = json_object();
+  bool good = set_string(object, "format", "pt");
+  for (int i = 0; i < count && good; i++)
+    good = set_string(object, metadata[i].key, metadata[i].value);
+  if (good) return object;
+  json_decref(object);
+  ls_fail(error, LS_INPUT, "metadata: found text that is no UTF-8; expected UTF-8");
+  return NULL;
+}
+
+/* The header as text, padded with spaces so that the data begins at a multiple of 8. Freed with
+ * free(). */
+static ls_status header_text(ls_safetensors_writer *writer, shard *file,
+                             const ls_metadata_pair *metadata, int metadata_count, char **text,
+                             ls_error *error) {
+  int *order = LS_NEW_ARRAY(writer->arena, int, file->count + 1);
+  shard_layout(writer, file, order);
+  json_t *pairs = header_metadata(metadata, metadata_count, error);
+  if (!pairs) return LS_INPUT;
+  json_t *root = json_object();
+  json_object_set_new(root, "__metadata__", pairs);
+  for (int i = 0; i < file->count; i++) {
+    const slot *each = &writer->slots[order[i]];
+    /* The name is UTF-8, as refuse_duplicates saw. */
+    LS_ASSERT(json_object_set_new(root, each->spec.name, header_entry(each)) == 0);
+  }
+  char *dumped = json_dumps(root, JSON_COMPACT);
+  json_decref(root);
+  if (!dumped) return ls_fail(error, LS_FAILED, "%s: out of memory for its header", file->path);
+  const size_t length = strlen(dumped), padded = (length + 7) / 8 * 8;
+  *text = ls_arena_alloc(writer->arena, LS_SAFETENSORS_PREFIX + padded);
+  memset(*text, ' ', LS_SAFETENSORS_PREFIX + padded);
+  memcpy(*text, &(uint64_t){padded}, LS_SAFETENSORS_PREFIX);
+  memcpy(*text + LS_SAFETENSORS_PREFIX, dumped, length);
+  free(dumped);
+  file->header_bytes = LS_SAFETENSORS_PREFIX + padded;
+  if (padded <= LS_SAFETENSORS_MAX_HEADER) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "%s: found a header of %zu bytes; expected at most %d: use shards", file->path,
+                 padded, (int)LS_SAFETENSORS_MAX_HEADER);
+}
+
+static ls_status write_at(const shard *file, const void *data, size_t bytes, uint64_t offset,
+                          ls_error *error) {
+  const char *at = data;
+  while (bytes > 0) {
+    const ssize_t done = pwrite(file->descriptor, at, bytes, (off_t)offset);
+    if (done < 0 && errno == EINTR) continue;
+    if (done <= 0) return fail_write(file, "cannot write", error);
+    at += done;
+    bytes -= (size_t)done;
+    offset += (uint64_t)done;
+  }
+  return LS_OK;
+}
+
+/* Only one shard is open at a time: there may be more shards than descriptors. */
+static ls_status shard_close(shard *file, ls_error *error) {
+  if (file->descriptor < 0) return LS_OK;
+  const int result = close(file->descriptor);
+  file->descriptor = -1;
+  return result == 0 ? LS_OK : fail_write(file, "cannot finish", error);
+}
+
+static ls_status shard_open(shard *file, int flags, ls_error *error) {
+  file->descriptor = open(file->path, O_WRONLY | O_CLOEXEC | flags, 0666);
+  if (file->descriptor < 0) return fail_write(file, "cannot open for writing", error);
+  struct stat about; /* a device is never removed */
+  file->created = fstat(file->descriptor, &about) == 0 && S_ISREG(about.st_mode);
+  return LS_OK;
+}
+
+static ls_status shard_begin(ls_safetensors_writer *writer, shard *file,
+                             const ls_metadata_pair *metadata, int metadata_count,
+                             ls_error *error) {
+  char *text = NULL;
+  LS_TRY(header_text(writer, file, metadata, metadata_count, &text, error));
+  LS_TRY(shard_open(file, O_CREAT | O_TRUNC, error));
+  LS_TRY(write_at(file, text, file->header_bytes, 0, error));
+  return shard_close(file, error);
+}
+
+/* Equal names in one file would vanish in its header, and in two shards in the index. */
+static ls_status refuse_duplicates(const ls_safetensors_writer *writer, ls_error *error) {
+  json_t *seen = json_object();
+  ls_status status = LS_OK;
+  for (int i = 0; i < writer->count && status == LS_OK; i++) {
+    const char *name = writer->slots[i].spec.name;
+    char shown[LS_QUOTE_BYTES];
+    if (json_object_get(seen, name)) {
+      status = ls_fail(error, LS_INPUT, "tensor \"%s\": found the name twice; expected it once",
+                       ls_quote(shown, name, strlen(name)));
+    } else if (json_object_set_new(seen, name, json_true()) != 0) {
+      status =
+          ls_fail(error, LS_INPUT, "tensor \"%s\": found a name that is no UTF-8; expected UTF-8",
+                  ls_quote(shown, name, strlen(name)));
+    }
+  }
+  json_decref(seen);
+  return status;
+}
+
+static void shards_assign(ls_safetensors_writer *writer, size_t max_shard_bytes) {
+  shard *open = NULL;
+  for (int i = 0; i < writer->count; i++) {
+    const uint64_t bytes = writer->slots[i].bytes;
+    if (!open || (open->count > 0 &&
+                  (bytes > max_shard_bytes || open->data_bytes > max_shard_bytes - bytes))) {
+      open = LS_APPEND(writer->arena, &writer->shards);
+      *open = (shard){.first = i, .descriptor = -1};
+    }
+    open->count++;
+    open->data_bytes += bytes;
+    writer->slots[i].shard = writer->shards.count - 1;
+    writer->total_bytes += bytes;
+  }
+  if (!open) *LS_APPEND(writer->arena, &writer->shards) = (shard){.descriptor = -1};
+}
+
+static ls_status writer_create(const ls_tensor_spec *specs, int count, size_t max_shard_bytes,
+                               ls_safetensors_writer **made, ls_error *error) {
+  ls_arena *arena = ls_arena_create();
+  ls_safetensors_writer *writer = LS_NEW(arena, ls_safetensors_writer);
+  *made = writer;
+  writer->arena = arena;
+  writer->slots = LS_NEW_ARRAY(arena, slot, count + 1);
+  writer->count = count;
+  for (int i = 0; i < count; i++) LS_TRY(slot_fill(arena, &specs[i], &writer->slots[i], error));
+  LS_TRY(refuse_duplicates(writer, error));
+  shards_assign(writer, max_shard_bytes);
+  return LS_OK;
+}
+
+static ls_status shards_begin(ls_safetensors_writer *writer, const ls_metadata_pair *metadata,
+                              int metadata_count, ls_error *error) {
+  for (int i = 0; i < writer->shards.count; i++) {
+    LS_TRY(shard_begin(writer, &writer->shards.items[i], metadata, metadata_count, error));
+  }
+  return LS_OK;
+}
+
+ls_status ls_safetensors_create(const char *path, const ls_tensor_spec *specs, int count,
+                                const ls_metadata_pair *metadata, int metadata_count,
+                                ls_safetensors_writer **writer, ls_error *error) {
+  ls_status status = writer_create(specs, count, SIZE_MAX, writer, error);
+  if (status == LS_OK) {
+    (*writer)->shards.items[0].path = ls_arena_strdup((*writer)->arena, path);
+    status = shards_begin(*writer, metadata, metadata_count, error);
+  }
+  if (status != LS_OK) ls_safetensors_abandon(writer);
+  return status;
+}
+
+ls_status ls_safetensors_create_shards(const char *folder, const char *stem, size_t max_shard_bytes,
+                                       const ls_tensor_spec *specs, int count,
+                                       const ls_metadata_pair *metadata, int metadata_count,
+                                       ls_safetensors_writer **made, ls_error *error) {
+  ls_status status = writer_create(specs, count, max_shard_bytes, made, error);
+  if (status == LS_OK) {
+    ls_safetensors_writer *writer = *made;
+    const int shards = writer->shards.count;
+    for (int i = 0; i < shards; i++) {
+      writer->shards.items[i].path =
+          shards == 1 ? ls_arena_printf(writer->arena, "%s/%s.safetensors", folder, stem)
+                      : ls_arena_printf(writer->arena, "%s/%s-%05d-of-%05d.safetensors", folder,
+                                        stem, i + 1, shards);
+    }
+    if (shards > 1) {
+      writer->index = ls_arena_printf(writer->arena, "%s/%s.safetensors.index.json", folder, stem);
+    }
+    status = shards_begin(writer, metadata, metadata_count, error);
+  }
+  if (status != LS_OK) ls_safetensors_abandon(made);
+  return status;
+}
+
+static ls_status append(ls_safetensors_writer *writer, const char *data, size_t bytes,
+                        ls_error *error) {
+  while (bytes > 0) {
+    while (writer->current < writer->count &&
+           writer->written == writer->slots[writer->current].bytes) {
+      writer->current++;
+      writer->written = 0;
+    }
+    if (writer->current == writer->count) {
+      return ls_fail(error, LS_INTERNAL, "%s: %zu bytes more than its tensors have were appended",
+                     writer->shards.items[0].path, bytes);
+    }
+    const slot *each = &writer->slots[writer->current];
+    shard *file = &writer->shards.items[each->shard];
+    if (file->descriptor < 0) {
+      if (each->shard > 0) LS_TRY(shard_close(file - 1, error));
+      LS_TRY(shard_open(file, 0, error));
+    }
+    const uint64_t left = each->bytes - writer->written;
+    const size_t now = bytes < left ? bytes : (size_t)left;
+    LS_TRY(write_at(file, data, now, file->header_bytes + each->begin + writer->written, error));
+    writer->written += now;
+    data += now;
+    bytes -= now;
+  }
+  return LS_OK;
+}
+
+ls_status ls_safetensors_append(ls_safetensors_writer *writer, const void *data, size_t bytes,
+                                ls_error *error) {
+  LS_ASSERT(!writer->failed);
+  const ls_status status = append(writer, data, bytes, error);
+  writer->failed = status != LS_OK;
+  return status;
+}
+
+static const char *base_name(const char *path) {
+  const char *slash = strrchr(path, '/');
+  return slash ? slash + 1 : path;
+}
+
+/* {"metadata": {"total_size": N}, "weight_map": {name: shard}}, keys sorted, as transformers does.
+ */
+static ls_status write_index(const ls_safetensors_writer *writer, ls_error *error) {
+  json_t *map = json_object();
+  for (int i = 0; i < writer->count; i++) {
+    const slot *each = &writer->slots[i];
+    set_string(map, each->spec.name, base_name(writer->shards.items[each->shard].path));
+  }
+  json_t *root = json_pack("{s:{s:I}, s:o}", "metadata", "total_size",
+                           (json_int_t)writer->total_bytes, "weight_map", map);
+  char *text = json_dumps(root, JSON_INDENT(2) | JSON_SORT_KEYS);
+  json_decref(root);
+  if (!text) return ls_fail(error, LS_FAILED, "%s: out of memory for the index", writer->index);
+  const char *whole = ls_arena_printf(writer->arena, "%s\n", text);
+  free(text);
+  return ls_file_write(writer->index, whole, strlen(whole), error);
+}
+
+static ls_status check_complete(const ls_safetensors_writer *writer, ls_error *error) {
+  uint64_t missing = 0;
+  for (int i = writer->current; i < writer->count; i++) missing += writer->slots[i].bytes;
+  if (writer->current < writer->count) missing -= writer->written;
+  if (missing == 0) return LS_OK;
+  const char *name = writer->slots[writer->current].spec.name;
+  return ls_fail(error, LS_INTERNAL, "%s: %llu bytes were not appended, from tensor \"%s\" on",
+                 writer->shards.items[0].path, (unsigned long long)missing, name);
+}
+
+static ls_status finish(ls_safetensors_writer *writer, ls_error *error) {
+  LS_ASSERT(!writer->failed);
+  LS_TRY(check_complete(writer, error));
+  for (int i = 0; i < writer->shards.count; i++) {
+    LS_TRY(shard_close(&writer->shards.items[i], error));
+  }
+  return writer->index ? write_index(writer, error) : LS_OK;
+}
+
+static void writer_free(ls_safetensors_writer **writer) {
+  ls_arena *arena = (*writer)->arena;
+  *writer = NULL;
+  ls_arena_destroy(&arena);
+}
+
+ls_status ls_safetensors_finish(ls_safetensors_writer **writer, ls_error *error) {
+  const ls_status status = finish(*writer, error);
+  if (status == LS_OK) {
+    writer_free(writer);
+  } else {
+    ls_safetensors_abandon(writer);
+  }
+  return status;
+}
+
+void ls_safetensors_abandon(ls_safetensors_writer **writer) {
+  if (!*writer) return;
+  for (int i = 0; i < (*writer)->shards.count; i++) {
+    shard *file = &(*writer)->shards.items[i];
+    if (file->descriptor >= 0) close(file->descriptor);
+    if (file->created) unlink(file->path);
+  }
+  writer_free(writer);
+}

@@ -1,0 +1,192 @@
+#include "store/weights.h"
+
+#include <string.h>
+
+typedef struct place {
+  const ls_stored_layout *layout;
+  const ls_stored_tensor *tensor;
+  int64_t offset, rows; /* along out */
+} place;
+
+struct ls_weights {
+  ls_safetensors *file;
+  ls_weight_plan plan;
+  const ls_stored_tensor **tensors; /* by tensor of the plan */
+  place *places;                    /* by parameter */
+  int parameters;
+};
+
+/* Finding, in a set that may have all names behind a prefix of its own. */
+typedef struct name_search {
+  ls_arena *arena;
+  const ls_safetensors *file;
+  const char *path, *prefix;
+} name_search;
+
+static const ls_stored_tensor *find(const name_search *search, const char *name,
+                                    const char *plain) {
+  const char *both[2] = {name, plain};
+  for (int i = 0; i < 2; i++) {
+    const char *whole = ls_arena_printf(search->arena, "%s%s", search->prefix, both[i]);
+    const ls_stored_tensor *tensor = ls_safetensors_find(search->file, whole);
+    if (tensor) return tensor;
+  }
+  return NULL;
+}
+
+static const char *shape_text(ls_arena *arena, int ndim, const int64_t *dims) {
+  const char *text = "[";
+  for (int d = 0; d < ndim; d++)
+    text = ls_arena_printf(arena, "%s%s%lld", text, d ? ", " : "", (long long)dims[d]);
+  return ls_arena_printf(arena, "%s]", text);
+}
+
+static ls_status check_tensor(const name_search *search, const ls_stored_layout *layout,
+                              const ls_stored_tensor *tensor, ls_error *error) {
+  bool same = tensor->ndim == layout->ndim;
+  for (int d = 0; same && d < tensor->ndim; d++) same = tensor->dims[d] == layout->dims[d];
+  if (!same)
+    return ls_fail(error, LS_INPUT, "%s: %s has shape %s; expected %s, as config.json says",
+                   tensor->file, tensor->name,
+                   shape_text(search->arena, tensor->ndim, tensor->dims),
+                   shape_text(search->arena, layout->ndim, layout->dims));
+  switch (tensor->dtype) {
+    case LS_F32:
+    case LS_BF16:
+    case LS_F16:
+    case LS_F64: return LS_OK;
+    default: break;
+  }
+  return ls_fail(error, LS_INPUT, "%s: %s has elements of type %s; expected F32, BF16, F16 or F64",
+                 tensor->file, tensor->name, tensor->format);
+}
+
+static ls_status find_all(const name_search *search, ls_weights *weights, ls_error *error) {
+  const ls_weight_plan *plan = &weights->plan;
+  for (int i = 0; i < plan->count; i++) {
+    const ls_stored_layout *layout = &plan->tensors[i];
+    const ls_stored_tensor *tensor = find(search, layout->name, layout->plain);
+    if (!tensor)
+      return ls_fail(error, LS_INPUT,
+                     "%s: no tensor %s%s, which a %s model of this config.json has", search->path,
+                     search->prefix, layout->name, plan->family);
+    LS_TRY(check_tensor(search, layout, tensor, error));
+    weights->tensors[i] = tensor;
+    for (int p = 0; p < layout->pieces.count; p++) {
+      const ls_weight_piece *piece = &layout->pieces.items[p];
+      weights->places[piece->parameter] = (place){layout, tensor, piece->offset, piece->rows};
+    }
+  }
+  return LS_OK;
+}
+
+/* A head in the file of a tied model. */
+static ls_status check_tied_head(const ls_weights *weights, const ls_stored_tensor *head,
+                                 ls_error *error) {
+  const ls_stored_tensor *table = weights->tensors[0];
+  if (head->dtype == table->dtype && head->bytes == table->bytes &&
+      (head->bytes == 0 || memcmp(head->data, table->data, head->bytes) == 0))
+    return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "%s: %s differs from %s, though config.json ties them; set tie_word_embeddings to "
+                 "false there, or remove the tensor",
+                 head->file, head->name, table->name);
+}
+
+static bool is_used(const ls_weights *weights, const ls_stored_tensor *tensor) {
+  for (int i = 0; i < weights->plan.count; i++)
+    if (weights->tensors[i] == tensor) return true;
+  return false;
+}
+
+/* Every tensor of the file is a parameter's, a known buffer, or a head that is tied. */
+static ls_status check_others(const name_search *search, const ls_weights *weights,
+                              ls_error *error) {
+  const ls_weight_plan *plan = &weights->plan;
+  const size_t prefix = strlen(search->prefix);
+  const int count = ls_safetensors_count(search->file);
+  for (int i = 0; i < count; i++) {
+    const ls_stored_tensor *tensor = ls_safetensors_at(search->file, i);
+    if (strncmp(tensor->name, search->prefix, prefix) != 0 || is_used(weights, tensor)) continue;
+    const char *name = tensor->name + prefix;
+    if (ls_weight_ignored(plan, name)) continue;
+    if (plan->tied_head && strcmp(name, plan->tied_head) == 0) {
+      LS_TRY(check_tied_head(weights, tensor, error));
+      continue;
+    }
+    return ls_fail(error, LS_INPUT, "%s: %s is no tensor of a %s model of this config.json",
+                   tensor->file, tensor->name, plan->family);
+  }
+  return LS_OK;
+}
+
+static ls_status match(const name_search *search, ls_weights *weights, ls_error *error) {
+  LS_TRY(find_all(search, weights, error));
+  return check_others(search, weights, error);
+}
+
+ls_status ls_weights_open(ls_arena *arena, const ls_model_config *config, const ls_graph *graph,
+                          const ls_weights_source *source, ls_weights **weights, ls_error *error) {
+  ls_weights *opened = LS_NEW(arena, ls_weights);
+  LS_TRY(ls_weights_plan(arena, config, graph, &opened->plan, error));
+  opened->parameters = graph->parameters.count;
+  opened->places = LS_NEW_ARRAY(arena, place, opened->parameters);
+  opened->tensors = LS_NEW_ARRAY(arena, const ls_stored_tensor *, opened->plan.count);
+  LS_TRY(ls_safetensors_open(source->path, source->stem, &opened->file, error));
+  const name_search search = {arena, opened->file, source->path,
+                              source->prefix ? source->prefix : ""};
+  const ls_status status = match(&search, opened, error);
+  if (status != LS_OK) {
+    ls_safetensors_close(&opened->file);
+    return status;
+  }
+  *weights = opened;
+  return LS_OK;
+}
+
+void ls_weights_close(ls_weights **weights) {
+  if (!*weights) return;
+  ls_safetensors_close(&(*weights)->file);
+  *weights = NULL;
+}
+
+/* Reads rows of ours, which are columns of a stored [in, out]: a strip of each stored row at a
+ * time, as many columns as stay in the cache on both sides. */
+static ls_status read_transposed(const place *from, int64_t first, int64_t rows, char *target,
+                                 ls_dtype dtype, ls_error *error) {
+  enum { STRIP = 64 };
+  const int64_t in = from->layout->dims[0], out = from->layout->dims[1];
+  const size_t element = ls_dtype_bytes(dtype);
+  char strip[STRIP * sizeof(double)];
+  for (int64_t begin = 0; begin < rows; begin += STRIP) {
+    const int64_t wide = rows - begin < STRIP ? rows - begin : STRIP;
+    for (int64_t k = 0; k < in; k++) {
+      const int64_t at = k * out + from->offset + first + begin;
+      LS_TRY(ls_stored_tensor_read(from->tensor, at, wide, dtype, strip, error));
+      for (int64_t r = 0; r < wide; r++)
+        memcpy(target + (size_t)((begin + r) * in + k) * element, strip + (size_t)r * element,
+               element);
+    }
+  }
+  return LS_OK;
+}
+
+ls_status ls_weights_read(const ls_weights *weights, int parameter, int64_t first, int64_t rows,
+                          void *target, ls_dtype dtype, ls_error *error) {
+  LS_ASSERT(parameter >= 0 && parameter < weights->parameters);
+  const place *from = &weights->places[parameter];
+  LS_ASSERT(first >= 0 && rows >= 0 && first + rows <= from->rows);
+  if (from->layout->transposed) return read_transposed(from, first, rows, target, dtype, error);
+  const int64_t columns = from->layout->ndim == 2 ? from->layout->dims[1] : 1;
+  return ls_stored_tensor_read(from->tensor, (from->offset + first) * columns, rows * columns,
+                               dtype, target, error);
+}
+
+const ls_weight_plan *ls_weights_layout(const ls_weights *weights) {
+  return &weights->plan;
+}
+
+const ls_stored_tensor *ls_weights_tensor(const ls_weights *weights, int index) {
+  LS_ASSERT(index >= 0 && index < weights->plan.count);
+  return weights->tensors[index];
+}

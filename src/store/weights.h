@@ -1,0 +1,45 @@
+/* Weights of a model out of Hugging Face files, by our parameters' names and in our layout.
+ *
+ *   ls_weights *weights;
+ *   LS_TRY(ls_weights_open(arena, &config, graph, &(ls_weights_source){.path = "model/"},
+ *                          &weights, error));
+ *   LS_TRY(ls_weights_read(weights, index, 0, rows, target, LS_F32, error));
+ *   ls_weights_close(&weights);
+ *
+ * Opening checks all: every parameter has its tensor in its shape, and every tensor of the file is
+ * a parameter or a known buffer (masks, rotary frequencies). A head that the file holds beside tied
+ * embeddings must equal them: transformers ties or does not tie by its version where it differs.
+ * An opened set may be read by many threads. */
+#ifndef LS_STORE_WEIGHTS_H
+#define LS_STORE_WEIGHTS_H
+
+#include "store/names.h"
+#include "store/safetensors.h"
+
+typedef struct ls_weights ls_weights;
+
+typedef struct ls_weights_source {
+  const char *path;   /* a file, an index or a folder, as ls_safetensors_open takes it */
+  const char *stem;   /* NULL: "model" */
+  const char *prefix; /* only names that begin so are meant, "grad." say, others are left alone;
+                         NULL: all names are */
+} ls_weights_source;
+
+/* LS_INPUT names the file and the tensor that is missing, unknown, or of another shape. The arena
+ * and the graph's parameters must outlive the set. */
+LS_CHECKED ls_status ls_weights_open(ls_arena *arena, const ls_model_config *config,
+                                     const ls_graph *graph, const ls_weights_source *source,
+                                     ls_weights **weights, ls_error *error);
+void ls_weights_close(ls_weights **weights);
+
+/* Rows first .. first + rows - 1 of a parameter (elements where it has one dimension), given as its
+ * index into graph->parameters, to `target` as fp32, bf16 or fp64. Every graph of one configuration
+ * has the same parameters in the same order. */
+LS_CHECKED ls_status ls_weights_read(const ls_weights *weights, int parameter, int64_t first,
+                                     int64_t rows, void *target, ls_dtype dtype, ls_error *error);
+
+/* The plan, and what the file holds for its tensor `index`: for those who compare files. */
+const ls_weight_plan *ls_weights_layout(const ls_weights *weights);
+const ls_stored_tensor *ls_weights_tensor(const ls_weights *weights, int index);
+
+#endif

@@ -1,0 +1,380 @@
+/* Names and layouts of Hugging Face files: real checkpoints load, what is loaded and laid out again
+ * is bit-equal to the file, and files of other models are refused by name. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/random.h"
+#include "store/weights.h"
+
+#define SHARED "../shared/data/"
+#define TRACES "tests/data/traces/"
+
+static ls_arena *arena;
+static char folder[] = "/tmp/lockstep-weights-XXXXXX";
+
+static int set_up(void **state) {
+  (void)state;
+  arena = ls_arena_create();
+  return mkdtemp(folder) ? 0 : -1;
+}
+
+static int tear_down(void **state) {
+  (void)state;
+  ls_arena_destroy(&arena);
+  return ls_directory_remove(folder, NULL) == LS_OK ? 0 : -1;
+}
+
+static ls_graph *build(const ls_model_config *config) {
+  ls_graph *graph = NULL;
+  ls_error error = {0};
+  const ls_build_options options = {.tokens = 4, .sequence = 4};
+  if (ls_model_build(arena, config, &options, &graph, &error) != LS_OK) fail_msg("%s", error.text);
+  return graph;
+}
+
+static ls_model_config read_config(const char *path) {
+  ls_model_config config;
+  ls_error error = {0};
+  if (ls_model_config_read(arena, path, &config, &error) != LS_OK) fail_msg("%s", error.text);
+  return config;
+}
+
+static int64_t elements(const ls_graph *graph, int parameter) {
+  return ls_tensor_elements(ls_graph_tensor(graph, graph->parameters.items[parameter].tensor));
+}
+
+/* All parameters, each read in two parts of uneven size. */
+static void **read_all(const ls_weights *weights, const ls_graph *graph, ls_dtype dtype) {
+  ls_error error = {0};
+  const size_t element = ls_dtype_bytes(dtype);
+  void **all = LS_NEW_ARRAY(arena, void *, graph->parameters.count);
+  for (int i = 0; i < graph->parameters.count; i++) {
+    const int64_t rows = graph->parameters.items[i].about.dims[0];
+    const int64_t columns = elements(graph, i) / rows, half = rows / 3;
+    all[i] = ls_arena_alloc(arena, (size_t)(rows * columns) * element);
+    char *second = (char *)all[i] + (size_t)(half * columns) * element;
+    if (ls_weights_read(weights, i, 0, half, all[i], dtype, &error) != LS_OK ||
+        ls_weights_read(weights, i, half, rows - half, second, dtype, &error) != LS_OK)
+      fail_msg("%s", error.text);
+  }
+  return all;
+}
+
+/* Lays out every tensor of the plan from our parameters, in pieces of rows. */
+static void *assemble(const ls_stored_layout *layout, void *const *all, ls_dtype dtype,
+                      int64_t *count) {
+  const void **pieces = LS_NEW_ARRAY(arena, const void *, layout->pieces.count);
+  for (int p = 0; p < layout->pieces.count; p++) pieces[p] = all[layout->pieces.items[p].parameter];
+  const int64_t columns = layout->ndim == 2 ? layout->dims[1] : 1;
+  *count = layout->dims[0] * columns;
+  char *target = ls_arena_alloc(arena, (size_t)*count * ls_dtype_bytes(dtype));
+  for (int64_t first = 0; first < layout->dims[0]; first += 7) {
+    const int64_t left = layout->dims[0] - first;
+    ls_stored_layout_fill(layout, pieces, dtype, first, left < 7 ? left : 7,
+                          target + (size_t)(first * columns) * ls_dtype_bytes(dtype));
+  }
+  return target;
+}
+
+/* Loads `path`, lays it out again as a checkpoint would and compares bits. */
+static void check_round_trip(const char *config_path, const ls_weights_source *source) {
+  const ls_model_config config = read_config(config_path);
+  const ls_graph *graph = build(&config);
+  ls_weights *weights = NULL;
+  ls_error error = {0};
+  if (ls_weights_open(arena, &config, graph, source, &weights, &error) != LS_OK)
+    fail_msg("%s", error.text);
+  const ls_weight_plan *plan = ls_weights_layout(weights);
+  const ls_dtype dtype = ls_weights_tensor(weights, 0)->dtype;
+  void **all = read_all(weights, graph, dtype);
+  int64_t total = 0;
+  for (int i = 0; i < plan->count; i++) {
+    int64_t count;
+    const void *made = assemble(&plan->tensors[i], all, dtype, &count);
+    const ls_stored_tensor *stored = ls_weights_tensor(weights, i);
+    assert_int_equal(stored->bytes, (size_t)count * ls_dtype_bytes(dtype));
+    assert_memory_equal(made, stored->data, stored->bytes);
+    total += count;
+  }
+  assert_int_equal(total, ls_model_parameters(&config));
+  ls_weights_close(&weights);
+  assert_null(weights);
+}
+
+static void shared_checkpoints_load(void **state) {
+  (void)state;
+  if (!ls_directory_exists(SHARED)) skip();
+  static const char *const paths[] = {
+      SHARED "checkpoints/stories260K", SHARED "checkpoints/stories260K-bf16-sharded",
+      SHARED "traces/gpt2-tiny-pretrain", SHARED "traces/llama3-rope-tiny"};
+  for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
+    check_round_trip(paths[i], &(ls_weights_source){.path = paths[i]});
+}
+
+static void shared_gradients_load(void **state) {
+  (void)state;
+  if (!ls_directory_exists(SHARED)) skip();
+  static const char *const names[] = {"gpt2-tiny-pretrain", "llama3-rope-tiny",
+                                      "llama-stories260K-finetune"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    const char *path = ls_arena_printf(arena, SHARED "traces/%s", names[i]);
+    check_round_trip(i == 2 ? SHARED "checkpoints/stories260K" : path,
+                     &(ls_weights_source){.path = path, .stem = "step0", .prefix = "grad."});
+  }
+}
+
+static void our_traces_load(void **state) {
+  (void)state;
+  static const char *const names[] = {"gpt2-tied", "llama-gqa-free", "llama-gqa-tied"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    const char *path = ls_arena_printf(arena, TRACES "%s", names[i]);
+    check_round_trip(path, &(ls_weights_source){.path = path});
+    check_round_trip(path, &(ls_weights_source){.path = path, .stem = "step0", .prefix = "grad."});
+  }
+}
+
+/* The bf16 twin is the fp32 checkpoint rounded; its head is the embedding written out. */
+static void the_twins_agree(void **state) {
+  (void)state;
+  if (!ls_directory_exists(SHARED)) skip();
+  static const char *const paths[] = {SHARED "checkpoints/stories260K",
+                                      SHARED "checkpoints/stories260K-bf16-sharded"};
+  float **all[2];
+  const ls_graph *graphs[2];
+  for (int i = 0; i < 2; i++) {
+    const ls_model_config config = read_config(paths[i]);
+    graphs[i] = build(&config);
+    ls_weights *weights = NULL;
+    ls_error error = {0};
+    if (ls_weights_open(arena, &config, graphs[i], &(ls_weights_source){.path = paths[i]}, &weights,
+                        &error) != LS_OK)
+      fail_msg("%s", error.text);
+    all[i] = (float **)read_all(weights, graphs[i], LS_F32);
+    ls_weights_close(&weights);
+  }
+  assert_int_equal(graphs[1]->parameters.count, graphs[0]->parameters.count + 1);
+  for (int i = 0; i < graphs[1]->parameters.count; i++) {
+    const bool head = i == graphs[0]->parameters.count;
+    const float *exact = all[0][head ? 0 : i], *rounded = all[1][i];
+    for (int64_t e = 0; e < elements(graphs[1], i); e++)
+      assert_true(rounded[e] == ls_bf16_to_f32(ls_f32_to_bf16(exact[e])));
+  }
+}
+
+/* A small model of either family with random weights of `dtype`, to be written in many ways. */
+typedef struct made {
+  ls_model_config config;
+  const ls_graph *graph;
+  ls_weight_plan plan;
+  void **all;
+} made;
+
+static made make(const char *preset, bool tied, bool bias) {
+  made model;
+  ls_error error = {0};
+  assert_true(ls_model_preset(preset, &model.config));
+  ls_model_config *config = &model.config;
+  config->vocabulary = 11;
+  config->width = 12;
+  config->layers = 12; /* numbers of two digits */
+  config->heads = 3;
+  config->kv_heads = config->rope_theta > 0 ? 1 : 3;
+  config->head_dim = 4;
+  config->mlp_width = 71; /* more than one strip */
+  config->positions = 8;
+  config->tied = tied;
+  config->attention_bias = config->mlp_bias = bias;
+  model.graph = build(config);
+  if (ls_weights_plan(arena, config, model.graph, &model.plan, &error) != LS_OK)
+    fail_msg("%s", error.text);
+  model.all = LS_NEW_ARRAY(arena, void *, model.graph->parameters.count);
+  for (int i = 0; i < model.graph->parameters.count; i++) {
+    const int64_t count = elements(model.graph, i);
+    float *values = LS_NEW_ARRAY(arena, float, count);
+    for (int64_t e = 0; e < count; e++)
+      values[e] = (float)ls_random_normal(1, (uint64_t)i, (uint64_t)e);
+    model.all[i] = values;
+  }
+  return model;
+}
+
+/* A tensor to be written beside the model's, or (data NULL) instead of nothing: left out. */
+typedef struct extra {
+  const char *name;
+  ls_dtype dtype;
+  int ndim;
+  int64_t dims[2];
+  const void *data;
+} extra;
+
+typedef struct writing {
+  bool plain;          /* names without the prefix */
+  const char *without; /* a tensor left out */
+  const extra *with;   /* a tensor added */
+} writing;
+
+static const char *write_model(const made *model, const writing *how) {
+  ls_safetensors_writer *writer = NULL;
+  ls_error error = {0};
+  const char *path = ls_arena_printf(arena, "%s/model.safetensors", folder);
+  ls_tensor_spec *specs = LS_NEW_ARRAY(arena, ls_tensor_spec, model->plan.count + 1);
+  int count = 0;
+  for (int i = 0; i < model->plan.count; i++) {
+    const ls_stored_layout *layout = &model->plan.tensors[i];
+    if (how->without && strcmp(how->without, layout->name) == 0) continue;
+    specs[count++] = (ls_tensor_spec){how->plain ? layout->plain : layout->name, LS_F32,
+                                      layout->ndim, layout->dims};
+  }
+  if (how->with)
+    specs[count++] =
+        (ls_tensor_spec){how->with->name, how->with->dtype, how->with->ndim, how->with->dims};
+  ls_status status = ls_safetensors_create(path, specs, count, NULL, 0, &writer, &error);
+  for (int i = 0; status == LS_OK && i < model->plan.count; i++) {
+    const ls_stored_layout *layout = &model->plan.tensors[i];
+    if (how->without && strcmp(how->without, layout->name) == 0) continue;
+    int64_t elements_made;
+    const void *data = assemble(layout, model->all, LS_F32, &elements_made);
+    status = ls_safetensors_append(writer, data, (size_t)elements_made * sizeof(float), &error);
+  }
+  if (status == LS_OK && how->with) {
+    const size_t rows = (size_t)how->with->dims[0];
+    const size_t columns = how->with->ndim == 2 ? (size_t)how->with->dims[1] : 1;
+    status = ls_safetensors_append(writer, how->with->data,
+                                   rows * columns * ls_dtype_bytes(how->with->dtype), &error);
+  }
+  if (status == LS_OK) status = ls_safetensors_finish(&writer, &error);
+  if (status != LS_OK) fail_msg("%s", error.text);
+  return path;
+}
+
+static ls_status open_made(const made *model, const writing *how, ls_weights **weights,
+                           ls_error *error) {
+  const ls_weights_source source = {.path = write_model(model, how)};
+  *error = (ls_error){0};
+  return ls_weights_open(arena, &model->config, model->graph, &source, weights, error);
+}
+
+static void written_models_read_back(void **state) {
+  (void)state;
+  for (int variant = 0; variant < 8; variant++) {
+    const made model =
+        make(variant & 1 ? "gpt2-10m" : "llama-3m", variant & 2, (variant & 1) || (variant & 4));
+    ls_weights *weights = NULL;
+    ls_error error;
+    if (open_made(&model, &(writing){.plain = variant & 4}, &weights, &error) != LS_OK)
+      fail_msg("variant %d: %s", variant, error.text);
+    void **all = read_all(weights, model.graph, LS_F32);
+    void **wide = read_all(weights, model.graph, LS_F64);
+    for (int i = 0; i < model.graph->parameters.count; i++) {
+      const int64_t count = elements(model.graph, i);
+      assert_memory_equal(all[i], model.all[i], (size_t)count * sizeof(float));
+      for (int64_t e = 0; e < count; e++)
+        assert_true(((double *)wide[i])[e] == ((float *)model.all[i])[e]);
+    }
+    ls_weights_close(&weights);
+  }
+}
+
+/* GPT-2's c_attn is [in, 3 out], query, key and value side by side. */
+static void fused_attention_is_as_in_transformers(void **state) {
+  (void)state;
+  const made model = make("gpt2-10m", true, true);
+  const ls_stored_layout *layout = NULL;
+  for (int i = 0; i < model.plan.count; i++)
+    if (strcmp(model.plan.tensors[i].name, "transformer.h.10.attn.c_attn.weight") == 0)
+      layout = &model.plan.tensors[i];
+  assert_non_null(layout);
+  assert_int_equal(layout->dims[0], 12);
+  assert_int_equal(layout->dims[1], 36);
+  assert_int_equal(layout->pieces.count, 3);
+  int64_t count;
+  const float *stored = assemble(layout, model.all, LS_F32, &count);
+  static const char *const names[] = {"layers.10.attention.query.weight",
+                                      "layers.10.attention.key.weight",
+                                      "layers.10.attention.value.weight"};
+  for (int p = 0; p < 3; p++) {
+    const int parameter = layout->pieces.items[p].parameter;
+    const float *ours = model.all[parameter];
+    assert_string_equal(model.graph->parameters.items[parameter].about.name, names[p]);
+    for (int64_t in = 0; in < 12; in++)
+      for (int64_t out = 0; out < 12; out++)
+        assert_true(stored[in * 36 + p * 12 + out] == ours[out * 12 + in]);
+  }
+}
+
+static void known_buffers_and_equal_heads_are_fine(void **state) {
+  (void)state;
+  static const float zeros[64];
+  const made gpt2 = make("gpt2-10m", true, true), llama = make("llama-3m", true, false);
+  const struct {
+    const made *model;
+    extra with;
+  } cases[] = {
+      {&gpt2, {"transformer.h.3.attn.bias", LS_U8, 2, {8, 8}, zeros}},
+      {&gpt2, {"h.11.attn.masked_bias", LS_F32, 1, {1}, zeros}},
+      {&gpt2, {"lm_head.weight", LS_F32, 2, {11, 12}, gpt2.all[0]}},
+      {&llama, {"model.layers.0.self_attn.rotary_emb.inv_freq", LS_F32, 1, {2}, zeros}},
+      {&llama, {"lm_head.weight", LS_F32, 2, {11, 12}, llama.all[0]}},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    ls_weights *weights = NULL;
+    ls_error error;
+    if (open_made(cases[i].model, &(writing){.with = &cases[i].with}, &weights, &error) != LS_OK)
+      fail_msg("case %zu: %s", i, error.text);
+    ls_weights_close(&weights);
+  }
+}
+
+static void other_files_are_refused(void **state) {
+  (void)state;
+  static const float zeros[512];
+  const made model = make("llama-3m", true, false);
+  const char *const down = "model.layers.11.mlp.down_proj.weight";
+  const struct {
+    writing how;
+    const char *text;
+  } cases[] = {
+      {{.without = down}, "no tensor model.layers.11.mlp.down_proj.weight"},
+      {{.with = &(extra){"model.layers.12.mlp.up_proj.weight", LS_F32, 1, {3}, zeros}},
+       "model.layers.12.mlp.up_proj.weight is no tensor"},
+      {{.with = &(extra){"score.weight", LS_F32, 1, {3}, zeros}}, "score.weight is no tensor"},
+      {{.with = &(extra){"norm.weight", LS_F32, 1, {12}, zeros}}, "norm.weight is no tensor"},
+      {{.with = &(extra){"lm_head.weight", LS_F32, 2, {11, 12}, zeros}}, "lm_head.weight differs"},
+      {{.without = down, .with = &(extra){down, LS_F32, 2, {6, 71}, zeros}},
+       "model.layers.11.mlp.down_proj.weight has shape [6, 71]; expected [12, 71]"},
+      {{.without = "model.norm.weight",
+        .with = &(extra){"model.norm.weight", LS_I32, 1, {12}, zeros}},
+       "elements of type I32"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    ls_weights *weights = NULL;
+    ls_error error;
+    const ls_status status = open_made(&model, &cases[i].how, &weights, &error);
+    if (status != LS_INPUT || !strstr(error.text, cases[i].text) || !strstr(error.text, folder))
+      fail_msg("case %zu: status %d, \"%s\"; expected \"%s\"", i, status, error.text,
+               cases[i].text);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(shared_checkpoints_load),
+      cmocka_unit_test(shared_gradients_load),
+      cmocka_unit_test(our_traces_load),
+      cmocka_unit_test(the_twins_agree),
+      cmocka_unit_test(written_models_read_back),
+      cmocka_unit_test(fused_attention_is_as_in_transformers),
+      cmocka_unit_test(known_buffers_and_equal_heads_are_fine),
+      cmocka_unit_test(other_files_are_refused),
+  };
+  return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,231 @@
+/* The run file: what a user asks for, as typed values.
+ *
+ *   ls_run_file *run;
+ *   LS_TRY(ls_run_file_read(arena, "run.yaml", words, word_count, &run, error));
+ *   LS_TRY(ls_run_file_resolve_mesh(run, devices, error));
+ *   LS_TRY(ls_run_file_resolve_batch(run, error));
+ *   if (run->train.lr == 0) run->train.lr = 3e-4;
+ *   LS_TRY(ls_run_file_write(run, "runs/bible/run.yaml", error));
+ *
+ * Every key is a row of one table (run_keys.h): reading, ranges, `--help`, the resolved file and
+ * the rules of resuming come from it. A run file belongs to one thread at a time. */
+#ifndef LS_TEXT_RUN_FILE_H
+#define LS_TEXT_RUN_FILE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/arena.h"
+#include "lockstep/status.h"
+
+/* Choices, in the order of their words in the table. */
+typedef enum ls_run_init { LS_RUN_INIT_AUTO, LS_RUN_INIT_WEIGHTS, LS_RUN_INIT_SCRATCH } ls_run_init;
+typedef enum ls_run_gather {
+  LS_RUN_GATHER_AUTO,
+  LS_RUN_GATHER_MICROBATCH,
+  LS_RUN_GATHER_STEP
+} ls_run_gather; /* also of `reduce` */
+typedef enum ls_run_dtype {
+  LS_RUN_DTYPE_AUTO,
+  LS_RUN_DTYPE_FP32,
+  LS_RUN_DTYPE_BF16,
+  LS_RUN_DTYPE_FP64
+} ls_run_dtype;
+typedef enum ls_run_device_kind { LS_RUN_DEVICE_AUTO, LS_RUN_DEVICE_CPU } ls_run_device_kind;
+typedef enum ls_run_lr_schedule {
+  LS_RUN_LR_CONSTANT,
+  LS_RUN_LR_LINEAR,
+  LS_RUN_LR_COSINE,
+  LS_RUN_LR_WSD
+} ls_run_lr_schedule;
+typedef enum ls_run_optimizer_name { LS_RUN_ADAMW, LS_RUN_SGD } ls_run_optimizer_name;
+
+/* A count of steps, or a percentage of the run's steps. */
+typedef struct ls_run_span {
+  double value;
+  bool percent;
+} ls_run_span;
+
+/* Text files by path or glob. */
+typedef struct ls_run_globs {
+  const char *const *items;
+  int count;
+} ls_run_globs;
+
+/* A fraction of the text's tail, or, where globs.count > 0, files of its own. */
+typedef struct ls_run_validation {
+  double fraction;
+  ls_run_globs globs;
+} ls_run_validation;
+
+typedef struct ls_run_data {
+  ls_run_globs text; /* count 0: not given */
+  int tokenizer;     /* 0 auto, 1 bytes */
+  int64_t seq_len;
+  ls_run_validation validation;
+  int documents, on_bad_line; /* 0: the only choice there is now */
+  int64_t seed;
+} ls_run_data;
+
+/* Devices along each axis, outermost first; -1: what is left of -n. */
+typedef struct ls_run_mesh {
+  int64_t pp, dp_replicate, dp_shard, cp, tp, ep;
+} ls_run_mesh;
+
+typedef struct ls_run_offload {
+  int optimizer, parameters, activations; /* 0 none */
+  double optimizer_fraction;
+  const char *path; /* "": none given */
+} ls_run_offload;
+
+typedef struct ls_run_device {
+  ls_run_device_kind kind;
+  int64_t memory;  /* bytes; 0 auto */
+  int64_t threads; /* of each device; 0 auto */
+} ls_run_device;
+
+typedef struct ls_run_train {
+  int64_t steps;        /* 0: train.epochs was given instead */
+  double epochs;        /* 0: train.steps holds */
+  int64_t batch;        /* sequences a step over the whole mesh */
+  int64_t micro_batch;  /* sequences of a data-parallel rank at a time; 0 auto */
+  int64_t microbatches; /* 0 auto */
+  double lr;            /* 0 auto */
+  double lr_min;
+  ls_run_lr_schedule lr_schedule;
+  ls_run_span warmup, decay;
+  double clip; /* 0: none */
+  int64_t seed;
+} ls_run_train;
+
+typedef struct ls_run_optimizer {
+  ls_run_optimizer_name name;
+  double betas[2], eps, weight_decay, momentum;
+} ls_run_optimizer;
+
+typedef struct ls_run_eval {
+  int64_t every, batches; /* every 0: never */
+} ls_run_eval;
+
+typedef struct ls_run_checkpoint {
+  int64_t every, keep; /* every 0: at the end only */
+} ls_run_checkpoint;
+
+/* Where a value came from. Later kinds override earlier ones. */
+typedef enum ls_run_source {
+  LS_RUN_DEFAULT,
+  LS_RUN_FILE,         /* origin.line is the line */
+  LS_RUN_COMMAND_LINE, /* origin.line is the word's number, from 1 */
+  LS_RUN_RESOLVED      /* worked out from other values */
+} ls_run_source;
+
+typedef struct ls_run_origin {
+  ls_run_source source;
+  int line;
+} ls_run_origin;
+
+typedef struct ls_run_file {
+  ls_arena *arena;        /* holds the texts in here; borrowed */
+  const char *path;       /* "": command line only */
+  ls_run_origin *origins; /* one per row of the table */
+
+  const char *model; /* "": not given */
+  ls_run_init init;
+  ls_run_data data;
+  ls_run_mesh mesh;
+  int64_t zero;
+  int64_t wrap; /* layers of a unit */
+  bool sequence_parallel;
+  int schedule, stages, chunks; /* 0: the only choice there is now */
+  ls_run_gather gather, reduce;
+  int recompute; /* 0 none */
+  ls_run_offload offload;
+  ls_run_dtype dtype;
+  int grad_dtype; /* 0 fp32 */
+  double dropout; /* -1 auto: as the model's configuration says */
+  ls_run_device device;
+  ls_run_train train;
+  ls_run_optimizer optimizer;
+  ls_run_eval eval;
+  ls_run_checkpoint checkpoint;
+  bool trace;
+  const char *out;
+} ls_run_file;
+
+/* Reads the file at `path` (NULL: defaults only), then the words of the command line, each
+ * "key=value", "--key=value", or "--key" with the value in the next word. Every word must be of
+ * this kind: the caller has taken its own flags out. LS_INPUT names file and line, or the word. */
+LS_CHECKED ls_status ls_run_file_read(ls_arena *arena, const char *path, const char *const *words,
+                                      int word_count, ls_run_file **run, ls_error *error);
+
+/* The same for a text in memory; `name` stands for the file in errors. */
+LS_CHECKED ls_status ls_run_file_parse(ls_arena *arena, const char *name, const char *text,
+                                       size_t bytes, const char *const *words, int word_count,
+                                       ls_run_file **run, ls_error *error);
+
+/* Whether `word` is "key=value", "--key=value" or "--key" for a key or section of the table (so
+ * that a command can tell keys from flags of its own). */
+bool ls_run_file_is_word(const char *word);
+
+/* LS_INPUT, saying what to give, where the key has no value ("model", "data.text"). */
+LS_CHECKED ls_status ls_run_file_require(const ls_run_file *run, const char *key, ls_error *error);
+
+/* Product of the mesh's axes, an open one counted as 1. ep is not in it. */
+int64_t ls_run_file_mesh_devices(const ls_run_file *run);
+
+/* Fills the open axis so that the mesh has `devices` devices; LS_INPUT where it cannot. */
+LS_CHECKED ls_status ls_run_file_resolve_mesh(ls_run_file *run, int64_t devices, ls_error *error);
+
+/* Fills micro_batch and microbatches, so that batch = microbatches x micro_batch x data-parallel
+ * ranks; LS_INPUT with the nearest batch that can be cut where this one cannot. Needs the mesh. */
+LS_CHECKED ls_status ls_run_file_resolve_batch(ls_run_file *run, ls_error *error);
+
+/* Turns train.epochs into train.steps, rounded up. */
+void ls_run_file_resolve_steps(ls_run_file *run, int64_t steps_per_epoch);
+
+/* Marks a value that the caller worked out in place of auto ("train.lr"). */
+void ls_run_file_mark_resolved(ls_run_file *run, const char *key);
+
+/* Where a key's value came from, as errors say it: "run.yaml:7: train.lr", "command line:
+ * train.lr", "default: train.lr". */
+const char *ls_run_file_where(const ls_run_file *run, const char *key);
+
+/* Every key with its value, as YAML that reads back to the same values. In the arena. */
+char *ls_run_file_text(ls_arena *arena, const ls_run_file *run);
+
+/* Publishes that text at `path`. */
+LS_CHECKED ls_status ls_run_file_write(const ls_run_file *run, const char *path, ls_error *error);
+
+/* What changing a key between two starts of one run means. */
+typedef enum ls_run_effect {
+  LS_RUN_MATHEMATICS, /* other numbers: resuming is refused */
+  LS_RUN_LAYOUT,      /* the same numbers elsewhere */
+  LS_RUN_MEMORY,
+  LS_RUN_LOGGING,
+  LS_RUN_DURATION
+} ls_run_effect;
+
+typedef struct ls_run_difference {
+  const char *key, *before, *after; /* values as the run file has them */
+  ls_run_effect effect;
+} ls_run_difference;
+
+typedef struct ls_run_differences {
+  ls_run_difference *items;
+  int count;
+  bool mathematics; /* at least one key that changes the mathematics */
+} ls_run_differences;
+
+/* Keys whose values differ, in the order of the table. In the arena. */
+ls_run_differences ls_run_file_diff(ls_arena *arena, const ls_run_file *before,
+                                    const ls_run_file *after);
+
+/* LS_OK where a run of `before` may go on as `after`; else LS_INPUT naming the keys. */
+LS_CHECKED ls_status ls_run_file_may_resume(ls_arena *arena, const ls_run_file *before,
+                                            const ls_run_file *after, ls_error *error);
+
+/* The keys as a table for --help: name, default, what it may be, one line of help. */
+char *ls_run_file_help(ls_arena *arena);
+
+#endif

@@ -1,0 +1,174 @@
+/* Values of the run file that follow from others: the open axis of the mesh, the cut of the
+ * batch. */
+#include <math.h>
+
+#include "text/run_keys.h"
+
+enum { AXES = 5, DP_SHARD = 2 };
+
+typedef struct run_axis {
+  const char *key;
+  int64_t *size;
+} run_axis;
+
+static void axes_of(ls_run_mesh *mesh, run_axis axes[AXES]) {
+  axes[0] = (run_axis){"mesh.pp", &mesh->pp};
+  axes[1] = (run_axis){"mesh.dp_replicate", &mesh->dp_replicate};
+  axes[DP_SHARD] = (run_axis){"mesh.dp_shard", &mesh->dp_shard};
+  axes[3] = (run_axis){"mesh.cp", &mesh->cp};
+  axes[4] = (run_axis){"mesh.tp", &mesh->tp};
+}
+
+/* The product of the closed axes, INT64_MAX where it does not fit. */
+static int64_t product_of(const run_axis axes[AXES]) {
+  int64_t product = 1;
+  for (int i = 0; i < AXES; i++) {
+    if (*axes[i].size < 0) continue;
+    if (__builtin_mul_overflow(product, *axes[i].size, &product)) return INT64_MAX;
+  }
+  return product;
+}
+
+/* "dp_replicate 2 x tp 3": the closed axes above 1. */
+static const char *axes_text(ls_arena *arena, const run_axis axes[AXES]) {
+  const char *text = "";
+  for (int i = 0; i < AXES; i++) {
+    if (*axes[i].size <= 1) continue;
+    text = ls_arena_printf(arena, "%s%s%s %lld", text, text[0] ? " x " : "",
+                           axes[i].key + sizeof "mesh." - 1, (long long)*axes[i].size);
+  }
+  return text[0] ? text : "one device";
+}
+
+int64_t ls_run_file_mesh_devices(const ls_run_file *run) {
+  run_axis axes[AXES];
+  ls_run_mesh mesh = run->mesh;
+  axes_of(&mesh, axes);
+  return product_of(axes);
+}
+
+/* The first open axis, -1 for none. dp_shard is open by default and yields to one that was opened
+ * by name. */
+static ls_status find_open(ls_run_file *run, run_axis axes[AXES], int *open, ls_error *error) {
+  *open = -1;
+  for (int i = 0; i < AXES; i++) {
+    if (*axes[i].size >= 0) continue;
+    if (*open >= 0) {
+      return ls_fail(error, LS_INPUT, "%s: found -1, as for %s; expected one axis at most to be -1",
+                     ls_run_file_where(run, axes[i].key), axes[*open].key);
+    }
+    *open = i;
+  }
+  return LS_OK;
+}
+
+static bool is_standard(const ls_run_file *run, const char *key) {
+  return run->origins[ls_run_key_find(key) - ls_run_keys].source == LS_RUN_DEFAULT;
+}
+
+static void close_standard(ls_run_file *run, run_axis axes[AXES]) {
+  if (*axes[DP_SHARD].size >= 0 || !is_standard(run, axes[DP_SHARD].key)) return;
+  for (int i = 0; i < AXES; i++) {
+    if (i == DP_SHARD || *axes[i].size >= 0) continue;
+    *axes[DP_SHARD].size = 1;
+    ls_run_file_mark_resolved(run, axes[DP_SHARD].key);
+    return;
+  }
+}
+
+ls_status ls_run_file_resolve_mesh(ls_run_file *run, int64_t devices, ls_error *error) {
+  run_axis axes[AXES];
+  int open;
+  axes_of(&run->mesh, axes);
+  LS_ASSERT(devices > 0);
+  close_standard(run, axes);
+  LS_TRY(find_open(run, axes, &open, error));
+  const int64_t product = product_of(axes);
+  const char *text = axes_text(run->arena, axes);
+  if (open < 0 && product != devices) {
+    return ls_fail(error, LS_INPUT,
+                   "mesh: found %s = %lld devices; expected %lld (-n): change -n, or make one "
+                   "axis -1",
+                   text, (long long)product, (long long)devices);
+  }
+  if (open < 0) return LS_OK;
+  if (product > devices || devices % product) {
+    const int64_t fewer = devices / product * product;
+    const char *nearest = ls_arena_printf(run->arena, "%lld", (long long)(fewer + product));
+    if (fewer > 0) {
+      nearest = ls_arena_printf(run->arena, "%lld or %s", (long long)fewer, nearest);
+    }
+    return ls_fail(error, LS_INPUT,
+                   "mesh: found %s = %lld, which does not divide %lld devices (-n); use -n %s, or "
+                   "another mesh",
+                   text, (long long)product, (long long)devices, nearest);
+  }
+  *axes[open].size = devices / product;
+  ls_run_file_mark_resolved(run, axes[open].key);
+  return LS_OK;
+}
+
+/* "4 or 8": the divisors of `whole` next to `wanted` on both sides. */
+static const char *near_divisors(ls_arena *arena, int64_t whole, int64_t wanted) {
+  int64_t below = wanted < whole ? wanted : whole, above = wanted;
+  while (whole % below) below--;
+  while (above < whole && whole % above) above++;
+  if (above >= whole) above = whole;
+  if (above == below) return ls_arena_printf(arena, "%lld", (long long)below);
+  return ls_arena_printf(arena, "%lld or %lld", (long long)below, (long long)above);
+}
+
+/* Cuts the sequences of one data-parallel rank into microbatches. */
+static ls_status cut(ls_run_file *run, const char *key, int64_t whole, int64_t part,
+                     const char *what, ls_error *error) {
+  if (whole % part == 0) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "%s: found %lld %s, which do not divide the %lld sequences of each data-parallel "
+                 "rank; use %s",
+                 ls_run_file_where(run, key), (long long)part, what, (long long)whole,
+                 near_divisors(run->arena, whole, part));
+}
+
+ls_status ls_run_file_resolve_batch(ls_run_file *run, ls_error *error) {
+  ls_run_train *train = &run->train;
+  const ls_run_mesh *mesh = &run->mesh;
+  LS_ASSERT(mesh->dp_replicate > 0 && mesh->dp_shard > 0);
+  const int64_t ranks = mesh->dp_replicate * mesh->dp_shard;
+  if (train->batch % ranks) {
+    const int64_t fewer = train->batch / ranks * ranks;
+    const char *nearest = ls_arena_printf(run->arena, "%lld", (long long)(fewer + ranks));
+    if (fewer > 0) {
+      nearest = ls_arena_printf(run->arena, "%lld or %s", (long long)fewer, nearest);
+    }
+    return ls_fail(error, LS_INPUT,
+                   "%s: found %lld sequences, which do not divide evenly over %lld data-parallel "
+                   "ranks (dp_replicate %lld x dp_shard %lld); use %s",
+                   ls_run_file_where(run, "train.batch"), (long long)train->batch, (long long)ranks,
+                   (long long)mesh->dp_replicate, (long long)mesh->dp_shard, nearest);
+  }
+  const int64_t whole = train->batch / ranks;
+  if (train->micro_batch > 0) {
+    LS_TRY(cut(run, "train.micro_batch", whole, train->micro_batch, "sequences at a time", error));
+    train->microbatches = whole / train->micro_batch;
+    ls_run_file_mark_resolved(run, "train.microbatches");
+    return LS_OK;
+  }
+  if (train->microbatches > 0) {
+    LS_TRY(cut(run, "train.microbatches", whole, train->microbatches, "microbatches", error));
+  } else {
+    train->microbatches = 1;
+    ls_run_file_mark_resolved(run, "train.microbatches");
+  }
+  train->micro_batch = whole / train->microbatches;
+  ls_run_file_mark_resolved(run, "train.micro_batch");
+  return LS_OK;
+}
+
+void ls_run_file_resolve_steps(ls_run_file *run, int64_t steps_per_epoch) {
+  LS_ASSERT(steps_per_epoch > 0);
+  if (run->train.epochs == 0) return;
+  const double steps = ceil(run->train.epochs * (double)steps_per_epoch - 1e-9);
+  run->train.steps = steps < 1 ? 1 : steps > 0x1p53 ? (int64_t)0x1p53 : (int64_t)steps;
+  run->train.epochs = 0;
+  ls_run_file_mark_resolved(run, "train.steps");
+}

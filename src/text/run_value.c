@@ -1,0 +1,335 @@
+/* Values of the run file's keys: from YAML nodes, to text, and what each may be. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "text/number.h"
+#include "text/quote.h"
+#include "text/run_keys.h"
+
+enum { WORD_BYTES = 32, EXPECTED_BYTES = 200 };
+
+static void *field(const ls_run_file *run, const ls_run_key *key) {
+  return (char *)run + key->offset;
+}
+
+/* Copies the next blank-separated word of *list, moving it on; false at the end. */
+static bool next_word(const char **list, char word[WORD_BYTES]) {
+  if (!*list) return false;
+  *list += strspn(*list, " ");
+  const size_t length = strcspn(*list, " ");
+  if (length == 0 || length >= WORD_BYTES) return false;
+  memcpy(word, *list, length);
+  word[length] = 0;
+  *list += length;
+  return true;
+}
+
+static int word_index(const char *list, const char *wanted) {
+  char word[WORD_BYTES];
+  for (int i = 0; next_word(&list, word); i++) {
+    if (strcmp(word, wanted) == 0) return i;
+  }
+  return -1;
+}
+
+/* "auto", "auto or cpu", "auto, fp32 or bf16". */
+static char *join_words(ls_arena *arena, const char *list) {
+  char word[WORD_BYTES], after[WORD_BYTES];
+  char *joined = ls_arena_strdup(arena, "");
+  bool more = next_word(&list, word);
+  while (more) {
+    more = next_word(&list, after);
+    const char *peek = list;
+    char rest[WORD_BYTES];
+    const bool last_follows = more && !next_word(&peek, rest);
+    joined =
+        ls_arena_printf(arena, "%s%s%s", joined, word, last_follows ? " or " : (more ? ", " : ""));
+    memcpy(word, after, sizeof word);
+  }
+  return joined;
+}
+
+static char *expected_range(ls_arena *arena, const ls_run_key *key) {
+  const char *what = key->kind == LS_RUN_INTEGER ? "a whole number" : "a number";
+  char low[LS_NUMBER_BYTES], high[LS_NUMBER_BYTES];
+  ls_number_write(low, key->low);
+  ls_number_write(high, key->high);
+  const bool bounded = key->high <= 1e6;
+  if (key->low == key->high) return ls_arena_strdup(arena, low);
+  if (key->above_low) {
+    return bounded ? ls_arena_printf(arena, "%s above %s, at most %s", what, low, high)
+                   : ls_arena_printf(arena, "%s above %s", what, low);
+  }
+  if (!bounded) return ls_arena_printf(arena, "%s of at least %s", what, low);
+  return ls_arena_printf(arena, "%s from %s to %s%s", what, low, key->below_high ? "below " : "",
+                         high);
+}
+
+char *ls_run_key_expected(ls_arena *arena, const ls_run_key *key) {
+  char *expected = NULL;
+  switch (key->kind) {
+    case LS_RUN_TEXT: expected = ls_arena_strdup(arena, "text"); break;
+    case LS_RUN_CHOICE: expected = join_words(arena, key->words); break;
+    case LS_RUN_INTEGER:
+    case LS_RUN_NUMBER: expected = expected_range(arena, key); break;
+    case LS_RUN_BOOL: expected = ls_arena_strdup(arena, "true or false"); break;
+    case LS_RUN_SIZE: expected = ls_arena_strdup(arena, "a size such as 2GiB"); break;
+    case LS_RUN_SPAN:
+      expected = ls_arena_strdup(arena, "a whole number of steps, or up to 100% of them");
+      break;
+    case LS_RUN_PAIR:
+      expected = ls_arena_strdup(arena, "two numbers in [ ], each from 0 to below 1");
+      break;
+    case LS_RUN_GLOBS:
+      expected = ls_arena_strdup(arena, "a path, a glob, or a list of them");
+      break;
+    case LS_RUN_VALIDATION:
+      expected = ls_arena_strdup(arena, "a fraction from 0 to below 1, or a list of files");
+      break;
+  }
+  return key->word ? ls_arena_printf(arena, "%s, or %s", expected, key->word) : expected;
+}
+
+static ls_status wrong(const ls_run_file *run, const ls_run_key *key, const ls_yaml *node,
+                       ls_error *error) {
+  return ls_yaml_fail(node, ls_run_key_expected(run->arena, key), error);
+}
+
+/* What later versions have is refused as that, not as a mistake. */
+static ls_status not_yet(const ls_yaml *node, const char *has, ls_error *error) {
+  char shown[LS_QUOTE_BYTES], line[16] = "";
+  if (node->line > 0) snprintf(line, sizeof line, ":%d", node->line);
+  const char *found = node->kind == LS_YAML_SEQUENCE  ? "a list"
+                      : node->kind == LS_YAML_MAPPING ? "a mapping"
+                                                      : node->text;
+  return ls_fail(error, LS_INPUT,
+                 "%s%s: %s: not yet: %s comes with a later version; this one has %s", node->file,
+                 line, node->path, ls_quote(shown, found, strlen(found)), has);
+}
+
+static bool is_later(const ls_run_key *key, const ls_yaml *node) {
+  const char *list = key->later;
+  char word[WORD_BYTES];
+  while (next_word(&list, word)) {
+    if (node->kind != LS_YAML_SCALAR) {
+      if (word[0] == '[') return true;
+      continue;
+    }
+    double number;
+    const char *ending = strrchr(node->text, '.');
+    if (word[0] == '#' && ls_number_read(node->text, &number)) return true;
+    if (word[0] == '/' && strchr(node->text, '/')) return true;
+    if (word[0] == '.' && ending && strcmp(ending, word) == 0) return true;
+    if (strcmp(node->text, word) == 0) return true;
+  }
+  return false;
+}
+
+static ls_status set_choice(ls_run_file *run, const ls_run_key *key, const ls_yaml *node,
+                            ls_error *error) {
+  if (is_later(key, node)) return not_yet(node, join_words(run->arena, key->words), error);
+  const int index = node->kind == LS_YAML_SCALAR ? word_index(key->words, node->text) : -1;
+  if (index < 0) return wrong(run, key, node, error);
+  memcpy(field(run, key), &index, sizeof index);
+  return LS_OK;
+}
+
+static bool in_range(const ls_run_key *key, double value) {
+  if (key->above_low ? value <= key->low : value < key->low) return false;
+  return key->below_high ? value < key->high : value <= key->high;
+}
+
+/* Whole numbers may be written 1e6 too. */
+static bool read_whole(const ls_yaml *node, int64_t *value) {
+  if (ls_yaml_int(node, value, NULL) == LS_OK) return true;
+  double number;
+  if (ls_yaml_number(node, &number, NULL) != LS_OK) return false;
+  if (number != floor(number) || fabs(number) > 0x1p53) return false;
+  *value = (int64_t)number;
+  return true;
+}
+
+static bool is_word(const ls_run_key *key, const ls_yaml *node) {
+  return key->word && node->kind == LS_YAML_SCALAR && strcmp(node->text, key->word) == 0;
+}
+
+static ls_status set_whole(ls_run_file *run, const ls_run_key *key, const ls_yaml *node,
+                           ls_error *error) {
+  int64_t value = key->word_value;
+  if (!is_word(key, node)) {
+    const bool size = key->kind == LS_RUN_SIZE;
+    const bool read = size ? node->kind == LS_YAML_SCALAR && ls_size_read(node->text, &value)
+                           : read_whole(node, &value);
+    if (!read || !in_range(key, (double)value)) return wrong(run, key, node, error);
+  }
+  memcpy(field(run, key), &value, sizeof value);
+  return LS_OK;
+}
+
+static ls_status set_number(ls_run_file *run, const ls_run_key *key, const ls_yaml *node,
+                            ls_error *error) {
+  double value = (double)key->word_value;
+  if (!is_word(key, node)) {
+    const bool read = ls_yaml_number(node, &value, NULL) == LS_OK;
+    if (!read || !in_range(key, value)) return wrong(run, key, node, error);
+  }
+  memcpy(field(run, key), &value, sizeof value);
+  return LS_OK;
+}
+
+/* The number before the % of "3%"; false where there is none. */
+static bool read_percent(const ls_yaml *node, double *value) {
+  char number[LS_NUMBER_BYTES];
+  if (node->kind != LS_YAML_SCALAR || !node->plain) return false;
+  const size_t length = strlen(node->text);
+  if (length < 2 || length > sizeof number || node->text[length - 1] != '%') return false;
+  memcpy(number, node->text, length - 1);
+  number[length - 1] = 0;
+  return ls_number_read(number, value);
+}
+
+static ls_status set_span(ls_run_file *run, const ls_run_key *key, const ls_yaml *node,
+                          ls_error *error) {
+  ls_run_span span = {0};
+  int64_t whole;
+  if (read_percent(node, &span.value)) {
+    span.percent = true;
+    if (span.value < 0 || span.value > 100) return wrong(run, key, node, error);
+  } else if (read_whole(node, &whole) && in_range(key, (double)whole)) {
+    span.value = (double)whole;
+  } else {
+    return wrong(run, key, node, error);
+  }
+  memcpy(field(run, key), &span, sizeof span);
+  return LS_OK;
+}
+
+static ls_status set_pair(ls_run_file *run, const ls_run_key *key, const ls_yaml *node,
+                          ls_error *error) {
+  double pair[2];
+  if (node->kind != LS_YAML_SEQUENCE || node->items.count != 2) {
+    return wrong(run, key, node, error);
+  }
+  for (int i = 0; i < 2; i++) {
+    const bool read = ls_yaml_number(node->items.items[i], &pair[i], NULL) == LS_OK;
+    if (!read || !in_range(key, pair[i])) return wrong(run, key, node->items.items[i], error);
+  }
+  memcpy(field(run, key), pair, sizeof pair);
+  return LS_OK;
+}
+
+/* {path: GLOB, weight: 1, field: text}: weights and fields of JSON lines come later. */
+static ls_status read_source(const ls_yaml *node, const char **path, ls_error *error) {
+  for (int i = 0; i < node->items.count; i++) {
+    const ls_yaml *part = node->items.items[i];
+    double weight;
+    if (strcmp(part->key, "path") == 0) {
+      LS_TRY(ls_yaml_string(part, path, error));
+    } else if (strcmp(part->key, "weight") == 0) {
+      LS_TRY(ls_yaml_number(part, &weight, error));
+      if (weight != 1) return not_yet(part, "weight 1", error);
+    } else if (strcmp(part->key, "field") == 0) {
+      return not_yet(part, "text files, which have no fields", error);
+    } else {
+      return ls_yaml_fail(part, "path, weight or field as the key", error);
+    }
+  }
+  return *path ? LS_OK : ls_yaml_fail(node, "a path in it", error);
+}
+
+static ls_status read_globs(ls_run_file *run, const ls_run_key *key, const ls_yaml *node,
+                            ls_run_globs *globs, ls_error *error) {
+  const bool list = node->kind == LS_YAML_SEQUENCE;
+  const int count = list ? node->items.count : 1;
+  const char **items = LS_NEW_ARRAY(run->arena, const char *, count);
+  for (int i = 0; i < count; i++) {
+    const ls_yaml *each = list ? node->items.items[i] : node;
+    if (each->kind == LS_YAML_MAPPING) {
+      LS_TRY(read_source(each, &items[i], error));
+    } else if (ls_yaml_string(each, &items[i], NULL) != LS_OK) {
+      return wrong(run, key, each, error);
+    }
+    if (!items[i][0]) return wrong(run, key, each, error);
+  }
+  *globs = (ls_run_globs){items, count};
+  return LS_OK;
+}
+
+static ls_status set_globs(ls_run_file *run, const ls_run_key *key, const ls_yaml *node,
+                           ls_error *error) {
+  ls_run_globs globs;
+  LS_TRY(read_globs(run, key, node, &globs, error));
+  memcpy(field(run, key), &globs, sizeof globs);
+  return LS_OK;
+}
+
+/* Only a list names files: a fraction that was mistyped must not become a path. */
+static ls_status set_validation(ls_run_file *run, const ls_run_key *key, const ls_yaml *node,
+                                ls_error *error) {
+  ls_run_validation part = {0};
+  if (node->kind == LS_YAML_SEQUENCE && node->items.count > 0) {
+    LS_TRY(read_globs(run, key, node, &part.globs, error));
+  } else {
+    const bool percent = read_percent(node, &part.fraction);
+    if (percent) part.fraction /= 100;
+    if (!percent && ls_yaml_number(node, &part.fraction, NULL) != LS_OK) {
+      return wrong(run, key, node, error);
+    }
+    if (!in_range(key, part.fraction)) return wrong(run, key, node, error);
+  }
+  memcpy(field(run, key), &part, sizeof part);
+  return LS_OK;
+}
+
+static ls_status set_text(ls_run_file *run, const ls_run_key *key, const ls_yaml *node,
+                          ls_error *error) {
+  const char *text;
+  if (ls_yaml_string(node, &text, NULL) != LS_OK) return wrong(run, key, node, error);
+  memcpy(field(run, key), &text, sizeof text);
+  return LS_OK;
+}
+
+static ls_status set_bool(ls_run_file *run, const ls_run_key *key, const ls_yaml *node,
+                          ls_error *error) {
+  bool value;
+  LS_TRY(ls_yaml_bool(node, &value, error));
+  memcpy(field(run, key), &value, sizeof value);
+  return LS_OK;
+}
+
+static ls_status set_any(ls_run_file *run, const ls_run_key *key, const ls_yaml *node,
+                         ls_error *error) {
+  switch (key->kind) {
+    case LS_RUN_TEXT: return set_text(run, key, node, error);
+    case LS_RUN_CHOICE: return set_choice(run, key, node, error);
+    case LS_RUN_INTEGER:
+    case LS_RUN_SIZE: return set_whole(run, key, node, error);
+    case LS_RUN_NUMBER: return set_number(run, key, node, error);
+    case LS_RUN_BOOL: return set_bool(run, key, node, error);
+    case LS_RUN_SPAN: return set_span(run, key, node, error);
+    case LS_RUN_PAIR: return set_pair(run, key, node, error);
+    case LS_RUN_GLOBS: return set_globs(run, key, node, error);
+    case LS_RUN_VALIDATION: return set_validation(run, key, node, error);
+  }
+  return ls_fail(error, LS_INTERNAL, "%s: kind %d is not known", key->name, (int)key->kind);
+}
+
+ls_status ls_run_key_set(ls_run_file *run, const ls_run_key *key, const ls_yaml *node,
+                         ls_error *error) {
+  if (ls_yaml_is_null(node)) return wrong(run, key, node, error);
+  LS_TRY(set_any(run, key, node, error));
+  if (!key->only_standard) return LS_OK;
+  ls_run_file plain = {.arena = run->arena};
+  LS_TRY(ls_run_key_set_text(&plain, key, key->standard, error));
+  const char *standard = ls_run_key_text(run->arena, &plain, key);
+  if (strcmp(standard, ls_run_key_text(run->arena, run, key)) == 0) return LS_OK;
+  return not_yet(node, key->standard[0] ? standard : "none", error);
+}
+
+ls_status ls_run_key_set_text(ls_run_file *run, const ls_run_key *key, const char *text,
+                              ls_error *error) {
+  ls_yaml *node = NULL;
+  LS_TRY(ls_yaml_value(run->arena, key->name, text[0] ? text : "''", &node, error));
+  return set_any(run, key, node, error);
+}

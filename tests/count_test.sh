@@ -1,0 +1,49 @@
+#!/bin/sh
+# The closing count of 'make check' over a log with every kind of outcome.
+set -u
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+cat >"$work/log" <<'LOG'
+1/6 Testing: good_test
+[       OK ] first
+[  SKIPPED ] second
+[==========] 3 test(s) run.
+[  PASSED  ] 2 test(s).
+[  SKIPPED ] 1 test(s), listed below:
+[  SKIPPED ] second
+Test Passed.
+2/6 Testing: bad_test
+[  PASSED  ] 4 test(s).
+[  FAILED  ] 1 test(s), listed below:
+[  FAILED  ] broken
+
+ 1 FAILED TEST(S)
+Test Failed.
+3/6 Testing: crash_test
+[ RUN      ] first
+Test Failed.
+4/6 Testing: leak_test
+[  PASSED  ] 5 test(s).
+Test Failed.
+5/6 Testing: script_test
+Test Passed.
+6/6 Testing: absent_test
+Test Skipped.
+LOG
+expected='skipped:
+  good_test: second
+  absent_test
+failed:
+  bad_test: broken
+  crash_test
+  leak_test
+12 passed, 3 failed, 2 skipped'
+found=$(awk -f tools/count_tests.awk "$work/log") && { echo "failures must fail"; exit 1; }
+[ "$found" = "$expected" ] || { echo "expected: $expected"; echo "found: $found"; exit 1; }
+: >"$work/empty"
+if awk -f tools/count_tests.awk "$work/empty" >/dev/null; then
+  echo "no test at all must fail"
+  exit 1
+fi
+echo "counted"

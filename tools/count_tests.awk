@@ -1,0 +1,47 @@
+# Counts test cases in ctest's LastTest.log: cmocka's cases, and one for each other program.
+# Prints the skipped cases by name, then 'N passed, N failed, N skipped'; exit status 1 if any
+# failed or none ran.
+function close_program() {
+  if (!open) return
+  if (program_cases) {
+    passed += program_passed; failed += program_failed; skipped += program_skipped
+    # The program died, timed out, or a sanitizer stopped it after its cases.
+    if (result == "failed" && !program_failed) { failed++; failures = failures "  " name "\n" }
+  } else if (result == "passed") {
+    passed++
+  } else if (result == "skipped") {
+    skipped++; skips = skips "  " name "\n"
+  } else {
+    failed++; failures = failures "  " name "\n"
+  }
+  open = 0
+}
+/^[0-9]+\/[0-9]+ Testing: / {
+  close_program()
+  name = $3; open = 1; result = "failed"; heading = ""
+  program_cases = program_passed = program_failed = program_skipped = 0
+}
+match($0, /\[  PASSED  \] [0-9]+ test/) {
+  program_cases = 1; program_passed += substr($0, RSTART + 13)
+}
+match($0, /\[  SKIPPED \] [0-9]+ test/) {
+  program_cases = 1; program_skipped += substr($0, RSTART + 13); heading = "skipped"; next
+}
+match($0, /\[  FAILED  \] [0-9]+ test/) {
+  program_cases = 1; program_failed += substr($0, RSTART + 13); heading = "failed"; next
+}
+# The names follow their heading.
+heading && match($0, /\[  (SKIPPED|FAILED ) \] /) {
+  line = "  " name ": " substr($0, RSTART + RLENGTH) "\n"
+  if (heading == "skipped") skips = skips line; else failures = failures line
+}
+/^Test Passed\.$/ { result = "passed" }
+/^Test (Failed|timeout)/ { result = "failed" }
+/^Test Skipped\.|^Skip return code/ { result = "skipped" }
+END {
+  close_program()
+  if (skips) printf "skipped:\n%s", skips
+  if (failures) printf "failed:\n%s", failures
+  printf "%d passed, %d failed, %d skipped\n", passed, failed, skipped
+  exit failed > 0 || passed == 0
+}

@@ -1,0 +1,248 @@
+"""Makes the training traces of tests/data/traces with PyTorch and transformers.
+
+    python3 -m venv venv && venv/bin/pip install torch==2.15.0 transformers==5.23.0
+    bible -f gen1:1-50:26 | sed 's/^[^ ]* //' > genesis.txt      # Debian package bible-kjv
+    venv/bin/python tools/reference/make_traces.py --text genesis.txt --out tests/data/traces
+
+Each trace is a folder: config.json and model.safetensors (the start, as transformers saves it),
+tokens.u16le, step0.safetensors (logits of the first row, gradients of step 0) and trace.json
+(hyper-parameters, every step's loss and gradient norm in float64 and float32, summaries of every
+parameter after the last step, and how far float32 is from float64).
+
+The float32 run is transformers as it is. The float64 run is the same model in double precision with
+the two places patched where transformers computes in float32 whatever the model's type: the RMS
+norm and the rotary table. Both start from the same float32 numbers.
+"""
+
+import argparse
+import json
+import math
+import pathlib
+import sys
+
+import torch
+import transformers
+from safetensors.torch import save_file
+from transformers.models.llama import modeling_llama
+
+# The gradient of GPT-2's key biases is 0 but for rounding, which AdamW divides by its own size: an
+# epsilon of 1e-8 would put noise of the learning rate's size into the final parameters.
+BETAS, EPSILON, WEIGHT_DECAY, CLIP = (0.9, 0.95), 1e-6, 0.1, 1.0
+
+GPT2 = dict(
+    vocab_size=203, n_positions=32, n_embd=32, n_layer=2, n_head=4, resid_pdrop=0.0,
+    embd_pdrop=0.0, attn_pdrop=0.0, initializer_range=0.08, bos_token_id=0, eos_token_id=0)
+LLAMA = dict(
+    num_hidden_layers=2, max_position_embeddings=64, rms_norm_eps=1e-5, initializer_range=0.08)
+
+# Vocabularies and MLP widths are such that few counts of ranks divide them; heads, so that these
+# tensor-parallel sizes are legal: 1, 2, 4; 1, 3, 6; 1, 2, 4.
+TRACES = {
+    "gpt2-tied": dict(
+        kind="gpt2", config=GPT2, seed=1, steps=8, B=4, T=32, micro_batches=2, lr=3e-3,
+        min_lr=3e-4, warmup=3),
+    "llama-gqa-free": dict(
+        kind="llama", config=dict(
+            LLAMA, vocab_size=199, hidden_size=36, intermediate_size=86, num_attention_heads=6,
+            num_key_value_heads=3, tie_word_embeddings=False),
+        seed=2, steps=8, B=6, T=32, micro_batches=1, lr=3e-3),
+    "llama-gqa-tied": dict(
+        kind="llama", config=dict(
+            LLAMA, vocab_size=201, hidden_size=40, intermediate_size=90, num_attention_heads=4,
+            num_key_value_heads=2, head_dim=10, tie_word_embeddings=True, attention_bias=True,
+            mlp_bias=True, rope_parameters=dict(
+                rope_type="linear", factor=2.5, rope_theta=500.0)),
+        seed=3, steps=6, B=12, T=16, micro_batches=1, lr=3e-3),
+}
+
+
+def norm_forward(self, x):
+    """The RMS norm in the type of its input."""
+    return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon))
+
+
+def rope_forward(self, x, position_ids):
+    """The rotary table in double precision."""
+    parameters = self.config.rope_parameters
+    columns = self.config.head_dim
+    steps = torch.arange(0, columns, 2, dtype=torch.float64) / columns
+    frequencies = parameters["rope_theta"] ** -steps
+    if parameters["rope_type"] == "linear":
+        frequencies = frequencies / parameters["factor"]
+    angles = position_ids[..., None].double() * frequencies
+    angles = torch.cat((angles, angles), dim=-1)
+    return angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+
+
+def make_model(trace):
+    """The start: the family's own initialisation, with biases and norms made uneven."""
+    torch.manual_seed(trace["seed"])
+    if trace["kind"] == "gpt2":
+        config = transformers.GPT2Config(**trace["config"])
+        model = transformers.GPT2LMHeadModel(config)
+    else:
+        config = transformers.LlamaConfig(**trace["config"])
+        model = transformers.LlamaForCausalLM(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim == 1:
+                parameter += 0.1 * torch.randn_like(parameter)
+    return model
+
+
+def clone(model, dtype):
+    """A copy of the model in `dtype`; with SDPA, the only attention that keeps to it."""
+    copy = type(model)._from_config(model.config, attn_implementation="sdpa").to(dtype)
+    copy.load_state_dict(model.state_dict())
+    copy.tie_weights()
+    copy.eval()
+    if dtype == torch.float64:
+        for module in copy.modules():
+            if isinstance(module, modeling_llama.LlamaRMSNorm):
+                module.forward = norm_forward.__get__(module)
+            if isinstance(module, modeling_llama.LlamaRotaryEmbedding):
+                module.forward = rope_forward.__get__(module)
+    return copy
+
+
+def learning_rate(trace, step):
+    if "warmup" not in trace:
+        return trace["lr"]
+    if step < trace["warmup"]:
+        return trace["lr"] * (step + 1) / trace["warmup"]
+    part = (step - trace["warmup"]) / (trace["steps"] - trace["warmup"])
+    return trace["min_lr"] + 0.5 * (1 + math.cos(math.pi * part)) * (trace["lr"] - trace["min_lr"])
+
+
+def batch(trace, tokens, step, micro):
+    rows, width = trace["B"], trace["T"]
+    start = (step * trace["micro_batches"] + micro) * rows * width
+    x = tokens[start:start + rows * width].view(rows, width)
+    y = tokens[start + 1:start + rows * width + 1].view(rows, width)
+    return x, y
+
+
+def train(trace, model, tokens):
+    """All steps; what each gave, the first row's logits and the gradients of step 0."""
+    decayed = [p for p in model.parameters() if p.ndim >= 2]
+    others = [p for p in model.parameters() if p.ndim < 2]
+    optimizer = torch.optim.AdamW(
+        [dict(params=decayed, weight_decay=WEIGHT_DECAY), dict(params=others, weight_decay=0.0)],
+        lr=trace["lr"], betas=BETAS, eps=EPSILON)
+    steps, logits0, gradients = [], None, None
+    for step in range(trace["steps"]):
+        rate = learning_rate(trace, step)
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        optimizer.zero_grad()
+        total = 0.0
+        for micro in range(trace["micro_batches"]):
+            x, y = batch(trace, tokens, step, micro)
+            logits = model(input_ids=x, use_cache=False).logits
+            loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), y.flatten())
+            (loss / trace["micro_batches"]).backward()
+            total += loss.item() / trace["micro_batches"]
+            if logits0 is None:
+                logits0 = logits[0].detach().clone()
+        if gradients is None:
+            gradients = {n: p.grad.clone() for n, p in model.named_parameters()}
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+        optimizer.step()
+        steps.append((rate, total, norm.item()))
+    return steps, logits0, gradients
+
+
+def largest_difference(wide, narrow):
+    return max((wide[name] - narrow[name].double()).abs().max().item() for name in wide)
+
+
+def summary(tensor):
+    flat = tensor.detach().flatten()
+    return dict(
+        l2=flat.norm().item(), sum=flat.sum().item(), first4=flat[:4].tolist(),
+        last4=flat[-4:].tolist())
+
+
+def describe(trace, model, wide, narrow, wide_model, narrow_model):
+    hyper = {key: trace[key] for key in ("steps", "micro_batches", "B", "T", "lr")}
+    if "warmup" in trace:
+        hyper.update(
+            min_lr=trace["min_lr"], warmup=trace["warmup"],
+            schedule="warmup_cosine: lr*(s+1)/warmup for s<warmup, else "
+            "min_lr+0.5*(1+cos(pi*(s-warmup)/(steps-warmup)))*(lr-min_lr)")
+    else:
+        hyper.update(schedule="constant")
+    hyper.update(betas=BETAS, eps=EPSILON, weight_decay=WEIGHT_DECAY, grad_clip=CLIP)
+    final_wide = dict(wide_model.named_parameters())
+    return {
+        "source": f"PyTorch {torch.__version__.split('+')[0]}, transformers "
+        f"{transformers.__version__} {type(model).__name__}, torch.optim.AdamW",
+        "hyper": hyper,
+        "batch_layout": "row b of micro-batch m of step s starts at "
+        "((s*micro_batches+m)*B+b)*T; x = tokens[start:start+T], y = tokens[start+1:start+T+1]",
+        "loss": "mean cross-entropy over B*T positions, averaged over micro-batches",
+        "weight_decay_on": "parameters with 2 or more dimensions (embeddings included), none on "
+        "1-D parameters",
+        "tied_embeddings": bool(model.config.tie_word_embeddings),
+        "reference_noise_f32_vs_f64": {
+            "logits_max_abs": (wide[1] - narrow[1].double()).abs().max().item(),
+            "grads_max_abs": largest_difference(wide[2], narrow[2]),
+            "final_params_max_abs": largest_difference(
+                final_wide, dict(narrow_model.named_parameters())),
+        },
+        "tokenizer": "bytes; the book of Genesis from its start (King James)",
+        "initial": f"random (torch seed {trace['seed']}; 1-D parameters perturbed so that biases "
+        "and norms are not trivial)",
+        "final_params_f64": {name: summary(final_wide[name]) for name in sorted(final_wide)},
+        "steps": [
+            dict(step=s, lr=a[0], loss_f64=a[1], grad_norm_f64=a[2], loss_f32=b[1],
+                 grad_norm_f32=b[2]) for s, (a, b) in enumerate(zip(wide[0], narrow[0]))],
+    }
+
+
+def make(name, trace, text, out):
+    folder = out / name
+    folder.mkdir(parents=True, exist_ok=True)
+    count = trace["steps"] * trace["micro_batches"] * trace["B"] * trace["T"] + 1
+    if len(text) < count or max(text[:count]) >= trace["config"]["vocab_size"]:
+        sys.exit(f"{name}: needs {count} bytes of text below {trace['config']['vocab_size']}")
+    tokens = torch.tensor(list(text[:count]), dtype=torch.long)
+    model = make_model(trace)
+    named = dict(model.named_parameters())
+    wide_model, narrow_model = clone(model, torch.float64), clone(model, torch.float32)
+    wide = train(trace, wide_model, tokens)
+    narrow = train(trace, narrow_model, tokens)
+    model.config.save_pretrained(folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["architectures"] = [type(model).__name__]
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    save_file({n: named[n].detach().contiguous() for n in sorted(named)},
+              folder / "model.safetensors", metadata={"format": "pt"})
+    first = {f"grad.{n}": g.float().contiguous() for n, g in wide[2].items()}
+    first["logits.row0"] = wide[1].float().contiguous()
+    save_file(first, folder / "step0.safetensors", metadata={
+        "note": "computed in float64, rounded to float32; grads are the mean over micro-batches "
+        "before clipping"})
+    (folder / "tokens.u16le").write_bytes(b"".join(b.to_bytes(2, "little") for b in text[:count]))
+    for file in folder.iterdir():
+        file.chmod(0o644)
+    told = describe(trace, model, wide, narrow, wide_model, narrow_model)
+    (folder / "trace.json").write_text(json.dumps(told, indent=1) + "\n")
+    size = sum(f.stat().st_size for f in folder.iterdir())
+    print(f"{name}: {size} bytes, losses {wide[0][0][1]:.6f} to {wide[0][-1][1]:.6f}, "
+          f"{told['reference_noise_f32_vs_f64']}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--text", required=True, help="ASCII text; its first bytes are the tokens")
+    parser.add_argument("--out", required=True, type=pathlib.Path)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    text = pathlib.Path(options.text).read_bytes()
+    for name, trace in TRACES.items():
+        make(name, trace, text, options.out)
+
+
+if __name__ == "__main__":
+    main()
