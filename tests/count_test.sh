@@ -5,6 +5,9 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 cat >"$work/log" <<'LOG'
+1/6 Test #1: good_test ............   Passed    0.01 sec
+3/6 Test  #3: absent_test ..........***Skipped   0.01 sec
+4/6 Test #14: missing_test .........***Not Run   0.00 sec
 1/6 Testing: good_test
 [       OK ] first
 [  SKIPPED ] second
@@ -29,7 +32,7 @@ Test Failed.
 5/6 Testing: script_test
 Test Passed.
 6/6 Testing: absent_test
-Test Skipped.
+Test Passed.
 LOG
 expected='skipped:
   good_test: second
@@ -38,7 +41,8 @@ failed:
   bad_test: broken
   crash_test
   leak_test
-12 passed, 3 failed, 2 skipped'
+  missing_test (not run)
+12 passed, 4 failed, 2 skipped'
 found=$(awk -f tools/count_tests.awk "$work/log") && { echo "failures must fail"; exit 1; }
 [ "$found" = "$expected" ] || { echo "expected: $expected"; echo "found: $found"; exit 1; }
 : >"$work/empty"

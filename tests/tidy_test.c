@@ -42,7 +42,8 @@ static bool is_word(char c) {
 }
 
 static bool is_test(const char *path) {
-  return ends_with(path, "_test.c") || ends_with(path, "_fuzz.c") || !starts_with(path, "src/");
+  return ends_with(path, "_test.c") || ends_with(path, "_fuzz.c") || ends_with(path, "_bench.c") ||
+         !starts_with(path, "src/");
 }
 
 static int list_find(const texts *list, const char *text, size_t length) {

@@ -1,8 +1,11 @@
-# Counts test cases in ctest's LastTest.log: cmocka's cases, and one for each other program.
+# Counts test cases in what ctest printed, followed by its LastTest.log: cmocka's cases, and one for
+# each other program. (That a program was skipped or not run stands in what it printed only.)
 # Prints the skipped cases by name, then 'N passed, N failed, N skipped'; exit status 1 if any
 # failed or none ran.
 function close_program() {
   if (!open) return
+  delete not_run[name]
+  if (name in skipped_programs) result = "skipped"
   if (program_cases) {
     passed += program_passed; failed += program_failed; skipped += program_skipped
     # The program died, timed out, or a sanitizer stopped it after its cases.
@@ -15,6 +18,11 @@ function close_program() {
     failed++; failures = failures "  " name "\n"
   }
   open = 0
+}
+/ Test +#[0-9]+: .*\*\*\*(Skipped|Not Run)/ {
+  sub(/.* Test +#[0-9]+: /, "")
+  if (/\*\*\*Skipped/) skipped_programs[$1] = 1; else not_run[$1] = 1
+  next
 }
 /^[0-9]+\/[0-9]+ Testing: / {
   close_program()
@@ -37,9 +45,9 @@ heading && match($0, /\[  (SKIPPED|FAILED ) \] /) {
 }
 /^Test Passed\.$/ { result = "passed" }
 /^Test (Failed|timeout)/ { result = "failed" }
-/^Test Skipped\.|^Skip return code/ { result = "skipped" }
 END {
   close_program()
+  for (each in not_run) { failed++; failures = failures "  " each " (not run)\n" }
   if (skips) printf "skipped:\n%s", skips
   if (failures) printf "failed:\n%s", failures
   printf "%d passed, %d failed, %d skipped\n", passed, failed, skipped

@@ -228,7 +228,7 @@ static void cross_entropy_pieces_make_the_whole(void **state) {
         pieces[r][n * STORED + c] =
             c < valid ? logits[n * VOCABULARY + r * STORED + c] : (double)NAN;
     on_rank(LS_OP_XENT_MAX, views[r], NULL, NULL, NULL, NULL,
-            &(ls_view){piece_largest, LS_F64, 1, {TOKENS}, {TOKENS}, {0}}, false);
+            (ls_view[]){vector(piece_largest, TOKENS)}, false);
     for (int n = 0; n < TOKENS; n++) largest[n] = fmax(largest[n], piece_largest[n]);
   }
   for (int r = 0; r < RANKS; r++)
@@ -266,6 +266,44 @@ static void cross_entropy_pieces_make_the_whole(void **state) {
           .inputs = 1, .outputs = 1, .in = {indices(labels, TOKENS)}, .out = {vector(&count, 1)}},
       LS_OP_COUNT_VALID);
   assert_true(count == TOKENS - 2);
+}
+
+/* The loss of whole logits, through the three forward kernels. */
+static double loss_of(ls_view logits, double *largest, double *sum, int32_t *labels) {
+  double target[TOKENS], loss;
+  on_rank(LS_OP_XENT_MAX, logits, NULL, NULL, NULL, NULL, (ls_view[]){vector(largest, TOKENS)},
+          false);
+  on_rank(LS_OP_XENT_SUM, logits, largest, NULL, labels, NULL,
+          (ls_view[]){vector(sum, TOKENS), vector(target, TOKENS)}, false);
+  call(&(ls_kernel_args){.inputs = 4,
+                         .outputs = 1,
+                         .in = {vector(largest, TOKENS), vector(sum, TOKENS),
+                                vector(target, TOKENS), indices(labels, TOKENS)},
+                         .out = {vector(&loss, 1)}},
+       LS_OP_XENT_LOSS);
+  return loss;
+}
+
+static void cross_entropy_gradient_matches_differences(void **state) {
+  (void)state;
+  double data[TOKENS * VOCABULARY], slopes[TOKENS * VOCABULARY], largest[TOKENS], sum[TOKENS];
+  double scale = 0.3;
+  const double step = 1e-5;
+  int32_t labels[TOKENS] = {0, 10, 3, 4, -1, 7, 8, 5, -100};
+  draw_into(data, TOKENS * VOCABULARY);
+  const ls_view logits = matrix(data, TOKENS, VOCABULARY);
+  const ls_view out = matrix(slopes, TOKENS, VOCABULARY);
+  loss_of(logits, largest, sum, labels);
+  on_rank(LS_OP_XENT_GRAD, logits, largest, sum, labels, &scale, &out, false);
+  for (int i = 0; i < TOKENS * VOCABULARY; i++) {
+    const double at = data[i];
+    data[i] = at + step;
+    const double above = loss_of(logits, largest, sum, labels);
+    data[i] = at - step;
+    const double below = loss_of(logits, largest, sum, labels);
+    data[i] = at;
+    expect_equal(&slopes[i], &(double){scale * (above - below) / (2 * step)}, 1, 1e-8);
+  }
 }
 
 enum { SEQUENCE = 5, SEQUENCES = 2, HEADS = 6, KV_HEADS = 2, HEAD_DIM = 3 };
@@ -545,6 +583,7 @@ int main(void) {
       cmocka_unit_test(activations_are_their_formulas),
       cmocka_unit_test(embedding_pieces_sum_to_the_whole),
       cmocka_unit_test(cross_entropy_pieces_make_the_whole),
+      cmocka_unit_test(cross_entropy_gradient_matches_differences),
       cmocka_unit_test(attention_equals_the_whole_matrix),
       cmocka_unit_test(rope_scales_as_llama3),
       cmocka_unit_test(rope_pairs_halves),

@@ -181,8 +181,8 @@ LS_CHECKED ls_status ls_run_file_resolve_mesh(ls_run_file *run, int64_t devices,
  * ranks; LS_INPUT with the nearest batch that can be cut where this one cannot. Needs the mesh. */
 LS_CHECKED ls_status ls_run_file_resolve_batch(ls_run_file *run, ls_error *error);
 
-/* Turns train.epochs into train.steps, rounded up. */
-void ls_run_file_resolve_steps(ls_run_file *run, int64_t steps_per_epoch);
+/* Turns train.epochs into train.steps, rounded up, for a text of so many sequences. */
+void ls_run_file_resolve_steps(ls_run_file *run, int64_t sequences);
 
 /* Marks a value that the caller worked out in place of auto ("train.lr"). */
 void ls_run_file_mark_resolved(ls_run_file *run, const char *key);

@@ -139,7 +139,7 @@ static void the_written_file_reads_back_to_the_same_values(void **state) {
   ls_run_file *run = good("train: {batch: 24, epochs: 3}\n", NULL);
   assert_int_equal(ls_run_file_resolve_mesh(run, 2, &error), LS_OK);
   assert_int_equal(ls_run_file_resolve_batch(run, &error), LS_OK);
-  ls_run_file_resolve_steps(run, 11);
+  ls_run_file_resolve_steps(run, 261); /* 3 x 261 sequences / 24 = 32.6 steps */
   char path[64];
   snprintf(path, sizeof path, "/tmp/run_file_test.%d.yaml", (int)getpid());
   assert_int_equal(ls_run_file_write(run, path, &error), LS_OK);

@@ -164,11 +164,12 @@ ls_status ls_run_file_resolve_batch(ls_run_file *run, ls_error *error) {
   return LS_OK;
 }
 
-void ls_run_file_resolve_steps(ls_run_file *run, int64_t steps_per_epoch) {
-  LS_ASSERT(steps_per_epoch > 0);
-  if (run->train.epochs == 0) return;
-  const double steps = ceil(run->train.epochs * (double)steps_per_epoch - 1e-9);
-  run->train.steps = steps < 1 ? 1 : steps > 0x1p53 ? (int64_t)0x1p53 : (int64_t)steps;
-  run->train.epochs = 0;
+void ls_run_file_resolve_steps(ls_run_file *run, int64_t sequences) {
+  ls_run_train *train = &run->train;
+  LS_ASSERT(sequences > 0);
+  if (train->epochs == 0) return;
+  const double steps = ceil(train->epochs * (double)sequences / (double)train->batch - 1e-9);
+  train->steps = steps < 1 ? 1 : steps > 0x1p53 ? (int64_t)0x1p53 : (int64_t)steps;
+  train->epochs = 0;
   ls_run_file_mark_resolved(run, "train.steps");
 }

@@ -16,8 +16,8 @@
 
 #include "run/kernel.h"
 
-/* Whether the processor, as far as ONEDNN_MAX_CPU_ISA lets it be used, multiplies bf16 itself.
- * Where it does not, bf16 operands are widened to fp32 before they are multiplied. */
+/* Whether the processor, as far as ONEDNN_MAX_CPU_ISA lets it be used, multiplies bf16 faster than
+ * fp32. Where it does not, bf16 operands are widened to fp32 before they are multiplied. */
 bool ls_cpu_native_bf16(void);
 
 /* The instruction set in effect, as oneDNN names it in lower case: "avx512_core_bf16". */

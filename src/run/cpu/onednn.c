@@ -308,6 +308,7 @@ ls_onednn_isa ls_onednn_effective_isa(void) {
 #if defined(__x86_64__)
   result.avx2 = (isa & dnnl_cpu_isa_avx2) == dnnl_cpu_isa_avx2;
   result.avx512 = (isa & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core;
+  result.amx = (isa & dnnl_cpu_isa_avx512_core_amx) == dnnl_cpu_isa_avx512_core_amx;
   result.bf16 = (isa & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
 #endif
   return result;

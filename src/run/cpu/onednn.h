@@ -36,7 +36,7 @@ size_t ls_onednn_scratch_bytes(const ls_matrix *target, const ls_matrix *left,
 /* Instruction sets as oneDNN reports them in effect; the name is static storage. */
 typedef struct ls_onednn_isa {
   const char *name;
-  bool avx2, avx512, bf16;
+  bool avx2, avx512, bf16, amx;
 } ls_onednn_isa;
 ls_onednn_isa ls_onednn_effective_isa(void);
 

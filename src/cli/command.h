@@ -1,0 +1,53 @@
+/* The commands of `lockstep`, one file each, and what they share.
+ *
+ * A command takes the words after its name and returns the process's exit status: 0 done, 1 the
+ * answer is no, 2 wrong input or usage, 3 failed while running, 4 stopped by a signal. Results go to
+ * stdout, progress and errors to stderr. */
+#ifndef LS_CLI_COMMAND_H
+#define LS_CLI_COMMAND_H
+
+#include <stdbool.h>
+
+#include "base/arena.h"
+#include "comm/comm.h"
+#include "text/run_file.h"
+
+int ls_command_train(int count, char **words);
+int ls_command_show(int count, char **words);
+int ls_command_verify(int count, char **words);
+int ls_command_generate(int count, char **words);
+
+/* Prints "lockstep COMMAND: text" to stderr and returns the exit status of `status`. */
+int ls_command_fail(const char *command, ls_status status, const ls_error *error);
+
+/* A flag of a command: "--name" or "-n", with a value or without. */
+typedef struct ls_flag {
+  const char *name;   /* "--json", "-n" */
+  const char **value; /* where the value goes; NULL: takes none */
+  bool *given;        /* set when it is there; may be NULL */
+} ls_flag;
+
+/* The words of a command taken apart: flags of its own, then positional words, then run-file keys
+ * (key=value, --key=value, --key value). */
+typedef struct ls_words {
+  const char **positional;
+  int positional_count;
+  const char **keys;
+  int key_count;
+} ls_words;
+
+/* LS_INPUT for a flag that is neither of the command's nor a key; names the nearest. */
+LS_CHECKED ls_status ls_words_parse(ls_arena *arena, int count, char **words, const ls_flag *flags,
+                                    int flag_count, ls_words *parsed, ls_error *error);
+
+/* How many devices: -n where given (text may be NULL), else the launcher's tasks, else the product
+ * of the mesh's axes. LS_INPUT where the launcher has started more tasks than MPI reports, with the
+ * fix: N silent single-device runs in one directory is a known disaster. */
+LS_CHECKED ls_status ls_command_devices(const char *text, const ls_run_file *run, int *devices,
+                                        ls_error *error);
+
+/* The world of a run: under a launcher its processes (MPI), else threads of this process. LS_INPUT
+ * where the launcher's count and `devices` do not fit. Collective: all processes. */
+LS_CHECKED ls_status ls_command_world(int devices, ls_world **world, ls_error *error);
+
+#endif

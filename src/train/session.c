@@ -1,0 +1,236 @@
+#include "train/session.h"
+
+#include <omp.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/random.h"
+#include "cluster/machine.h"
+#include "run/cpu/cpu.h"
+#include "store/weights.h"
+
+enum { FILL_ELEMENTS = 1 << 16 };
+
+static ls_dtype choose_dtype(ls_run_file *run) {
+  switch (run->dtype) {
+    case LS_RUN_DTYPE_FP32: return LS_F32;
+    case LS_RUN_DTYPE_BF16: return LS_BF16;
+    case LS_RUN_DTYPE_FP64: return LS_F64;
+    case LS_RUN_DTYPE_AUTO: break;
+  }
+  run->dtype = ls_cpu_native_bf16() ? LS_RUN_DTYPE_BF16 : LS_RUN_DTYPE_FP32;
+  ls_run_file_mark_resolved(run, "dtype");
+  return run->dtype == LS_RUN_DTYPE_BF16 ? LS_BF16 : LS_F32;
+}
+
+static ls_when choose_when(ls_run_gather when) {
+  if (when == LS_RUN_GATHER_MICROBATCH) return LS_WHEN_MICROBATCH;
+  return when == LS_RUN_GATHER_STEP ? LS_WHEN_STEP : LS_WHEN_AUTO;
+}
+
+static ls_layout make_layout(ls_run_file *run) {
+  return (ls_layout){
+      .dp_replicate = (int)run->mesh.dp_replicate,
+      .dp_shard = (int)run->mesh.dp_shard,
+      .tp = (int)run->mesh.tp,
+      .zero = (int)run->zero,
+      .sequence_parallel = run->sequence_parallel && run->mesh.tp > 1,
+      .microbatches = (int)run->train.microbatches,
+      .layers_per_unit = (int)run->wrap,
+      .gather = choose_when(run->gather),
+      .reduce = choose_when(run->reduce),
+      .compute = choose_dtype(run),
+      .optimizer = {.kind = run->optimizer.name == LS_RUN_SGD ? LS_OPTIMIZER_SGD
+                                                               : LS_OPTIMIZER_ADAMW,
+                    .beta1 = run->optimizer.betas[0],
+                    .beta2 = run->optimizer.betas[1],
+                    .epsilon = run->optimizer.eps,
+                    .weight_decay = run->optimizer.weight_decay,
+                    .momentum = run->optimizer.momentum,
+                    .clip = run->train.clip},
+  };
+}
+
+static ls_status refuse_dropout(const ls_session *session, ls_error *error) {
+  if (session->config.dropout == 0 || session->run->dropout == 0) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "%s: asks for dropout (%s), which is not applied yet: give dropout=0 to train "
+                 "without it",
+                 session->config.source, session->config.dropout_keys);
+}
+
+/* The step's graph has a backward part; evaluation and the step have the same parameters. */
+static ls_status compile(ls_session *session, ls_error *error) {
+  const int64_t tokens = session->batch / session->layout.microbatches * session->sequence;
+  ls_graph *forward;
+  LS_TRY(ls_model_build(session->arena, &session->config,
+                        &(ls_build_options){.mode = LS_MODEL_TRAIN,
+                                            .tokens = tokens,
+                                            .sequence = session->sequence},
+                        &session->graph, error));
+  ls_graph_backward(session->graph);
+  LS_TRY(ls_model_build(session->arena, &session->config,
+                        &(ls_build_options){.mode = LS_MODEL_FORWARD,
+                                            .tokens = tokens,
+                                            .sequence = session->sequence},
+                        &forward, error));
+  ls_program *program;
+  LS_TRY(ls_program_compile(session->graph, &session->layout, LS_PROGRAM_STEP, &program, error));
+  session->programs[LS_SESSION_STEP] = program;
+  LS_TRY(ls_program_compile(forward, &session->layout, LS_PROGRAM_FORWARD, &program, error));
+  session->programs[LS_SESSION_EVALUATE] = program;
+  return LS_OK;
+}
+
+static ls_status check_memory(const ls_session *session, ls_error *error) {
+  const int64_t limit = session->run->device.memory;
+  const int64_t needed = ls_rank_bytes_needed(session->programs, LS_SESSION_PROGRAMS);
+  if (!limit || needed <= limit) return LS_OK;
+  int64_t by_category[LS_CATEGORY_COUNT] = {0};
+  ls_program_peak(session->programs[LS_SESSION_STEP], by_category);
+  char text[256] = "";
+  size_t used = 0;
+  for (int named = 0; named < 3; named++) {
+    int most = 0;
+    for (int c = 1; c < LS_CATEGORY_COUNT; c++)
+      if (by_category[c] > by_category[most]) most = c;
+    if (!by_category[most]) break;
+    used += (size_t)snprintf(text + used, sizeof text - used, "%s%s %.1f", used ? ", " : "",
+                             ls_category_name((ls_category)most),
+                             (double)by_category[most] / 1048576);
+    by_category[most] = 0;
+  }
+  return ls_fail(error, LS_NO,
+                 "%s: a device needs %.1f MiB and may use %.1f (largest, MiB: %s): cut train."
+                 "micro_batch, raise zero or mesh.dp_shard, or allow more",
+                 ls_run_file_where(session->run, "device.memory"), (double)needed / 1048576,
+                 (double)limit / 1048576, text);
+}
+
+static int choose_threads(const ls_run_file *run, int ranks_here) {
+  if (run->device.threads > 0) return (int)run->device.threads;
+  const int cores = ls_machine_cores();
+  return cores > ranks_here ? cores / ranks_here : 1;
+}
+
+ls_status ls_session_create(ls_arena *arena, ls_run_file *run, int devices, int ranks_here,
+                            ls_session **session, ls_error *error) {
+  LS_TRY(ls_run_file_require(run, "model", error));
+  LS_TRY(ls_run_file_resolve_mesh(run, devices, error));
+  LS_TRY(ls_run_file_resolve_batch(run, error));
+  ls_session *made = LS_NEW(arena, ls_session);
+  made->arena = arena;
+  made->run = run;
+  made->devices = devices;
+  made->sequence = run->data.seq_len;
+  made->batch = run->train.batch;
+  LS_TRY(ls_model_find(arena, run->model, &made->config, error));
+  LS_TRY(refuse_dropout(made, error));
+  made->layout = make_layout(run);
+  made->threads = choose_threads(run, ranks_here);
+  LS_TRY(compile(made, error));
+  LS_TRY(check_memory(made, error));
+  if (made->layout.compute == LS_F64)
+    ls_reference_kernels(&made->kernels, LS_F64);
+  else
+    LS_TRY(ls_cpu_kernels(&made->kernels, made->layout.compute, error));
+  *session = made;
+  return LS_OK;
+}
+
+ls_status ls_session_rank(const ls_session *session, ls_comm *comm, ls_rank **rank,
+                          ls_error *error) {
+  omp_set_num_threads(session->threads);
+  return ls_rank_create(comm,
+                        &(ls_rank_options){.programs = session->programs,
+                                           .program_count = LS_SESSION_PROGRAMS,
+                                           .kernels = &session->kernels,
+                                           .threads = session->threads},
+                        rank, error);
+}
+
+static void initial_values(const ls_parameter *about, uint64_t seed, int64_t first, int64_t count,
+                           double *values) {
+  const uint64_t stream = ls_random_stream(about->name);
+  for (int64_t i = 0; i < count; i++) {
+    switch (about->init) {
+      case LS_INIT_ONES: values[i] = 1; break;
+      case LS_INIT_ZEROS: values[i] = 0; break;
+      case LS_INIT_NORMAL:
+        values[i] = about->deviation * ls_random_normal(seed, stream, (uint64_t)(first + i));
+        break;
+    }
+  }
+}
+
+ls_status ls_session_initialise(const ls_session *session, ls_rank *rank, ls_error *error) {
+  const ls_program *program = session->programs[LS_SESSION_STEP];
+  const uint64_t seed = (uint64_t)session->run->train.seed;
+  ls_arena *scratch = ls_arena_create();
+  double *values = LS_NEW_ARRAY(scratch, double, FILL_ELEMENTS);
+  ls_status status = LS_OK;
+  for (int p = 0; p < program->parameter_count && status == LS_OK; p++) {
+    const int64_t elements = ls_program_parameter_elements(&program->parameters[p]);
+    for (int64_t first = 0; first < elements && status == LS_OK; first += FILL_ELEMENTS) {
+      const int64_t left = elements - first;
+      const int64_t count = left < FILL_ELEMENTS ? left : FILL_ELEMENTS;
+      initial_values(&session->graph->parameters.items[p].about, seed, first, count, values);
+      status = ls_rank_write_parameter(rank, program, p, LS_PART_MASTER, first, count, values,
+                                       LS_F64, error);
+    }
+  }
+  ls_arena_destroy(&scratch);
+  return status;
+}
+
+static ls_status load_parameter(const ls_session *session, ls_rank *rank,
+                                const ls_weights *weights, int p, ls_error *error) {
+  const ls_program *program = session->programs[LS_SESSION_STEP];
+  const ls_program_parameter *about = &program->parameters[p];
+  const int64_t columns = about->ndim > 1 ? about->dims[1] : 1;
+  int64_t rows_at_once = FILL_ELEMENTS / columns;
+  if (rows_at_once < 1) rows_at_once = 1;
+  ls_arena *scratch = ls_arena_create();
+  double *values = LS_NEW_ARRAY(scratch, double, rows_at_once * columns);
+  ls_status status = LS_OK;
+  for (int64_t row = 0; row < about->dims[0] && status == LS_OK; row += rows_at_once) {
+    const int64_t left = about->dims[0] - row;
+    const int64_t rows = left < rows_at_once ? left : rows_at_once;
+    status = ls_weights_read(weights, p, row, rows, values, LS_F64, error);
+    if (status == LS_OK)
+      status = ls_rank_write_parameter(rank, program, p, LS_PART_MASTER, row * columns,
+                                       rows * columns, values, LS_F64, error);
+  }
+  ls_arena_destroy(&scratch);
+  return status;
+}
+
+ls_status ls_session_load_weights(const ls_session *session, ls_rank *rank, const char *path,
+                                  ls_error *error) {
+  ls_arena *scratch = ls_arena_create();
+  ls_weights *weights = NULL;
+  ls_status status = ls_weights_open(scratch, &session->config, session->graph,
+                                     &(ls_weights_source){.path = path}, &weights, error);
+  const int count = session->programs[LS_SESSION_STEP]->parameter_count;
+  for (int p = 0; p < count && status == LS_OK; p++)
+    status = load_parameter(session, rank, weights, p, error);
+  ls_weights_close(&weights);
+  ls_arena_destroy(&scratch);
+  return status;
+}
+
+void ls_session_fill(const ls_session *session, const ls_rank *rank, int program, int microbatch,
+                     const int32_t *ids, const int32_t *labels) {
+  const ls_program *from = session->programs[program];
+  const int slot = program == LS_SESSION_STEP ? microbatch : 0;
+  const ls_view id_view = ls_rank_view(rank, program, from->ids, slot);
+  const ls_view label_view = ls_rank_view(rank, program, from->labels, slot);
+  const ls_view position_view = ls_rank_view(rank, program, from->positions, slot);
+  const int64_t first = microbatch * from->tokens + id_view.start[0];
+  const size_t bytes = (size_t)id_view.valid[0] * sizeof *ids;
+  memcpy(id_view.data, ids + first, bytes);
+  memcpy(label_view.data, labels + first, bytes);
+  int32_t *positions = position_view.data;
+  for (int64_t i = 0; i < position_view.valid[0]; i++)
+    positions[i] = (int32_t)((position_view.start[0] + i) % session->sequence);
+}

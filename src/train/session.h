@@ -1,0 +1,60 @@
+/* A run from its run file to compiled programs: what train, show and verify have in common.
+ *
+ *   ls_session *session;
+ *   LS_TRY(ls_session_create(arena, run, devices, &session, error));
+ *   ... on each rank's thread:
+ *   ls_rank *rank;
+ *   LS_TRY(ls_session_rank(session, comm, &rank, error));
+ *   LS_TRY(ls_session_initialise(session, rank, error));
+ *
+ * Read-only once created: all rank threads share it. */
+#ifndef LS_TRAIN_SESSION_H
+#define LS_TRAIN_SESSION_H
+
+#include "model/model.h"
+#include "run/parameters.h"
+#include "text/run_file.h"
+
+/* Programs of a session's ranks, by number. */
+enum { LS_SESSION_STEP = 0, LS_SESSION_EVALUATE = 1, LS_SESSION_PROGRAMS = 2 };
+
+typedef struct ls_session {
+  ls_arena *arena; /* borrowed */
+  ls_run_file *run;
+  ls_model_config config;
+  ls_layout layout;
+  int devices;          /* ranks of the whole mesh */
+  int threads;          /* of each rank's kernels */
+  int64_t sequence;     /* T */
+  int64_t batch;        /* sequences of a step over the whole mesh */
+  ls_graph *graph;      /* of the step, with its backward part */
+  const ls_program *programs[LS_SESSION_PROGRAMS];
+  ls_kernel_table kernels;
+} ls_session;
+
+/* Resolves what the run file leaves open (mesh, batch, dtype, threads, learning rate), finds the
+ * model and compiles its programs for `devices` ranks, `ranks_here` of them in this process. LS_INPUT
+ * says which key cannot be and the nearest that can; LS_NO: the program does not fit device.memory,
+ * with the largest categories. Nothing is written. */
+LS_CHECKED ls_status ls_session_create(ls_arena *arena, ls_run_file *run, int devices,
+                                       int ranks_here, ls_session **session, ls_error *error);
+
+/* A rank with the session's programs. Collective: all ranks. */
+LS_CHECKED ls_status ls_session_rank(const ls_session *session, ls_comm *comm, ls_rank **rank,
+                                     ls_error *error);
+
+/* Fills the parameters from scratch, as the family initialises them, from train.seed: the same for
+ * every layout. */
+LS_CHECKED ls_status ls_session_initialise(const ls_session *session, ls_rank *rank,
+                                           ls_error *error);
+
+/* Fills the parameters from Hugging Face weights: a folder or file as ls_safetensors_open takes. */
+LS_CHECKED ls_status ls_session_load_weights(const ls_session *session, ls_rank *rank,
+                                             const char *path, ls_error *error);
+
+/* This rank's part of `microbatch` of a batch given whole: ids and labels [batch x sequence] of
+ * which the program's microbatch m is rows [m x rows, (m + 1) x rows). */
+void ls_session_fill(const ls_session *session, const ls_rank *rank, int program, int microbatch,
+                     const int32_t *ids, const int32_t *labels);
+
+#endif
