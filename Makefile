@@ -14,6 +14,7 @@ JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 600
 TEXT ?=
 export JOBS FUZZ_SECONDS
+MAKEFLAGS += --no-print-directory
 
 .PHONY: all release debug tsan check check-quick quickstart install format fuzz clean dependencies
 all: release

@@ -10,16 +10,13 @@
 
 #include <cmocka.h>
 
-#include "support/shapes.h"
+#include "support/layouts.h"
 #include "support/trajectory.h"
-
-enum { SEQUENCES = 48, SEQUENCE = 4 };
 
 /* Counts that every run must reach, so that the matrix cannot empty itself. */
 enum { EXPECTED_RUN = 756, EXPECTED_REFUSED = 582 };
 
 static const double tolerance = 1e-10;
-static const int rank_counts[] = {1, 2, 3, 4, 5, 6, 8, 12, 16};
 
 typedef struct tally {
   int run, refused, failed;
@@ -31,26 +28,12 @@ static uint64_t chosen_seed(void) {
   return given ? strtoull(given, NULL, 10) : 20261121;
 }
 
-static void describe(const ls_layout *layout, const char *model, char *text, size_t size) {
-  snprintf(text, size, "%s dp_replicate=%d dp_shard=%d tp=%d zero=%d%s microbatches=%d", model,
-           layout->dp_replicate, layout->dp_shard, layout->tp, layout->zero,
-           layout->sequence_parallel ? " sp" : "", layout->microbatches);
-}
-
-/* Layouts that compile to the program of another one: ZeRO is about dp_shard, sequence parallelism
- * about tp. */
-static bool repeats(const ls_layout *layout) {
-  return (layout->dp_shard == 1 && layout->zero != 1) ||
-         (layout->tp == 1 && layout->sequence_parallel);
-}
-
 static void run_case(const ls_experiment *experiment, const ls_trajectory *reference,
                      const ls_layout *layout, const char *model, tally *counts) {
   ls_arena *arena = ls_arena_create();
   ls_trajectory found;
   ls_error error = {0};
-  char name[160];
-  describe(layout, model, name, sizeof name);
+  const char *name = ls_test_layout_print(arena, layout, model);
   const char *only = getenv("LS_CASE");
   const ls_status status = only && !strstr(name, only)
                                ? LS_INPUT
@@ -73,33 +56,13 @@ static void run_case(const ls_experiment *experiment, const ls_trajectory *refer
   ls_arena_destroy(&arena);
 }
 
-static void run_mesh(const ls_experiment *experiment, const ls_trajectory *reference,
-                     const char *model, const int mesh[3], tally *counts) {
-  for (int zero = 1; zero <= 3; zero++)
-    for (int sp = 0; sp < 2; sp++)
-      for (int microbatches = 1; microbatches <= 3; microbatches += 2) {
-        ls_layout layout = ls_layout_default();
-        layout.dp_replicate = mesh[0];
-        layout.dp_shard = mesh[1];
-        layout.tp = mesh[2];
-        layout.zero = zero;
-        layout.sequence_parallel = sp;
-        layout.microbatches = microbatches;
-        layout.compute = LS_F64;
-        if (!repeats(&layout)) run_case(experiment, reference, &layout, model, counts);
-      }
-}
-
 static void run_model(const ls_test_shape *shape, uint64_t seed, tally *counts) {
   ls_arena *arena = ls_arena_create();
   ls_error error = {0};
-  ls_model_config config;
-  assert_int_equal(ls_model_config_parse(arena, shape->name, shape->config,
-                                         strlen(shape->config), &config, &error),
-                   LS_OK);
+  const ls_model_config config = ls_test_shape_config(arena, shape);
   const ls_experiment experiment = {.config = &config,
-                                    .sequences = SEQUENCES,
-                                    .sequence = SEQUENCE,
+                                    .sequences = LS_TEST_SEQUENCES,
+                                    .sequence = LS_TEST_SEQUENCE,
                                     .seed = seed,
                                     .learning_rate = 0.01};
   ls_layout one = ls_layout_default();
@@ -107,14 +70,9 @@ static void run_model(const ls_test_shape *shape, uint64_t seed, tally *counts) 
   ls_trajectory reference;
   if (ls_trajectory_run(arena, &experiment, &one, &reference, &error) != LS_OK)
     fail_msg("%s on one device: %s", shape->name, error.text);
-  for (size_t n = 0; n < sizeof rank_counts / sizeof *rank_counts; n++) {
-    const int ranks = rank_counts[n];
-    for (int replicate = 1; replicate <= ranks; replicate++)
-      for (int shard = 1; shard <= ranks; shard++)
-        if (ranks % (replicate * shard) == 0)
-          run_mesh(&experiment, &reference, shape->name,
-                   (int[]){replicate, shard, ranks / (replicate * shard)}, counts);
-  }
+  const ls_test_layouts all = ls_test_layouts_all(arena);
+  for (int l = 0; l < all.count; l++)
+    run_case(&experiment, &reference, &all.items[l], shape->name, counts);
   ls_arena_destroy(&arena);
 }
 

@@ -13,7 +13,8 @@ for target in "$build"/*_fuzz; do
     -print_final_stats=1 -verbosity=0 -artifact_prefix="build/corpus/$name-" \
     "build/corpus/$name" "tests/corpus/$name" || failed=1
   # Keep the few inputs that reach all that was reached, so that the tests replay them.
-  "$target" -merge=1 -verbosity=0 "tests/corpus/$name" "build/corpus/$name" || failed=1
+  "$target" -merge=1 -verbosity=0 "tests/corpus/$name" "build/corpus/$name" \
+    >"build/corpus/$name.merge" 2>&1 || { cat "build/corpus/$name.merge"; failed=1; }
   ran=$((ran + 1))
 done
 [ $ran -gt 0 ] || { echo "fuzz.sh: no fuzz target in $build" >&2; exit 1; }

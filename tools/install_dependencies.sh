@@ -60,13 +60,8 @@ if [ $with_fuzzer = 1 ]; then
   if has clang && ! echo 'int LLVMFuzzerTestOneInput(const char *d, unsigned long n);
       int LLVMFuzzerTestOneInput(const char *d, unsigned long n) { return d && n ? 0 : 0; }' |
       clang -x c -fsanitize=fuzzer,address -o /dev/null - 2>/dev/null; then
+    # Ubuntu 22.04 has no such package: there the fuzzer comes with clang itself.
     need "libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev"
-  elif ! has clang; then
-    # The runtime's package carries clang's version, which is that of the clang to be installed.
-    version=$(apt-cache depends clang 2>/dev/null | sed -n 's/.*Depends: clang-\([0-9]*\).*/\1/p')
-    [ -z "$version" ] || case $(apt-cache policy "libclang-rt-$version-dev" 2>/dev/null) in
-      *Candidate*) need "libclang-rt-$version-dev" ;;
-    esac
   fi
 fi
 
@@ -86,6 +81,11 @@ if [ "$(id -u)" != 0 ]; then
   echo "  $line" >&2
   exit 1
 fi
+round=$((${LS_INSTALL_ROUND:-0} + 1))
+if [ $round -gt 2 ]; then
+  echo "Still missing after they were installed:$missing" >&2
+  exit 1
+fi
 echo "+ $line"
 export DEBIAN_FRONTEND=noninteractive
 # A list older than the packages fails to install: refresh it and try once more.
@@ -95,3 +95,5 @@ apt-get install -y -qq --no-install-recommends $missing >/dev/null 2>&1 ||
     echo "Could not install them: check the network and the package sources, then run again." >&2
     exit 1
   }
+# Look again: what was installed must be found, and clang's fuzzer is known by clang's version only.
+LS_INSTALL_ROUND=$round exec "$0" "$@"

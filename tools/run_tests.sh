@@ -11,6 +11,7 @@ for part in "$@"; do
   build=${part%%:*}
   label=${part##*:}
   runs=$((runs + 1))
+  rm -f "$build/Testing/Temporary/LastTest.log"
   {
     ctest --test-dir "$build" -L "^$label\$" -j "${JOBS:-1}" --output-on-failure ||
       touch "$logs/failed"

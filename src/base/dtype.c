@@ -12,7 +12,7 @@ size_t ls_dtype_bytes(ls_dtype dtype) {
 
 const char *ls_dtype_name(ls_dtype dtype) {
   static const char *const names[LS_DTYPE_COUNT] = {
-      [LS_F32] = "fp32",  [LS_BF16] = "bf16", [LS_F16] = "fp16",  [LS_F64] = "fp64",
+      [LS_F32] = "fp32",  [LS_BF16] = "bf16", [LS_F16] = "fp16", [LS_F64] = "fp64",
       [LS_I32] = "int32", [LS_I64] = "int64", [LS_U8] = "uint8",
   };
   return names[dtype];

@@ -280,6 +280,8 @@ static ls_status barrier(ls_group *group, ls_error *error) {
 
 ls_status ls_barrier(ls_group *group, ls_error *error) {
   LS_TRY(ls_call_check(group, LS_CALL_BARRIER, 0, LS_I32, false, error));
+  group->comm->doing.count = group->size;
+  group->comm->doing.of = "ranks";
   if (group->size == 1) return LS_OK;
   return ls_call_conclude(group, barrier(group, error));
 }

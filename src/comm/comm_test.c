@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "base/random.h"
+#include "comm/test_values.h"
 
 enum { MAX_RANKS = 16 };
 
@@ -104,61 +104,6 @@ static ls_group *group_of_all(team *all, ls_comm *comm) {
   return group;
 }
 
-/* --- values --------------------------------------------------------------------------------- */
-
-/* Element `index` of `rank`: magnitudes differ, so that another order gives other bits. */
-static void put_value(void *data, ls_dtype dtype, int64_t at, uint64_t stream, int rank) {
-  const uint64_t bits = ls_random_bits(seed, stream * 64 + (uint64_t)rank, (uint64_t)at);
-  const double magnitude = (double)(1u << (bits % 12));
-  const double value = ((double)(bits >> 12) * 0x1p-51 - 1.0) * magnitude;
-  switch (dtype) {
-    case LS_F32: ((float *)data)[at] = (float)value; break;
-    case LS_BF16: ((uint16_t *)data)[at] = ls_f32_to_bf16((float)value); break;
-    case LS_F64: ((double *)data)[at] = value; break;
-    case LS_I64: ((int64_t *)data)[at] = (int64_t)bits; break;
-    default: ((int32_t *)data)[at] = (int32_t)bits; break;
-  }
-}
-
-static void *values(ls_dtype dtype, int64_t count, uint64_t stream, int rank) {
-  void *data = calloc((size_t)count + 1, ls_dtype_bytes(dtype));
-  for (int64_t i = 0; i < count; i++) put_value(data, dtype, i, stream, rank);
-  return data;
-}
-
-/* target[i] = the inputs' element i, reduced in their order; `before` is added first of all. */
-static void reduce_serially(void *target, void *const *inputs, int count, ls_dtype dtype,
-                            int64_t at, ls_reduce op, const void *before) {
-  if (dtype == LS_I64) {
-    uint64_t sum = ((const uint64_t *)inputs[0])[at];
-    for (int r = 1; r < count; r++) {
-      const uint64_t x = ((const uint64_t *)inputs[r])[at];
-      sum = op == LS_SUM ? sum + x : (int64_t)x > (int64_t)sum ? x : sum;
-    }
-    ((uint64_t *)target)[at] = sum + (before ? ((const uint64_t *)before)[at] : 0);
-  } else if (dtype == LS_F64) {
-    double sum = ((const double *)inputs[0])[at];
-    for (int r = 1; r < count; r++) {
-      const double x = ((const double *)inputs[r])[at];
-      sum = op == LS_SUM ? sum + x : x > sum ? x : sum;
-    }
-    ((double *)target)[at] = before ? ((const double *)before)[at] + sum : sum;
-  } else {
-    const bool narrow = dtype == LS_BF16;
-    float sum = 0;
-    for (int r = 0; r < count; r++) {
-      const float x = narrow ? ls_bf16_to_f32(((const uint16_t *)inputs[r])[at])
-                             : ((const float *)inputs[r])[at];
-      sum = r == 0 ? x : op == LS_SUM ? sum + x : x > sum ? x : sum;
-    }
-    if (before) {
-      sum += narrow ? ls_bf16_to_f32(((const uint16_t *)before)[at]) : ((const float *)before)[at];
-    }
-    if (narrow) ((uint16_t *)target)[at] = ls_f32_to_bf16(sum);
-    if (!narrow) ((float *)target)[at] = sum;
-  }
-}
-
 /* --- every collective, dtype, size and count ------------------------------------------------ */
 
 typedef struct sample {
@@ -183,12 +128,12 @@ static sample make_sample(int size, ls_dtype dtype, int64_t count) {
   s.maxima = calloc((size_t)count + 1, width);
   s.added = calloc((size_t)count + 1, width);
   for (int rank = 0; rank < size; rank++) {
-    s.inputs[rank] = values(dtype, count, (uint64_t)count, rank);
+    s.inputs[rank] = ls_test_values(seed, dtype, count, (uint64_t)count, rank);
   }
   for (int64_t i = 0; i < count && dtype != LS_I32; i++) {
-    reduce_serially(s.sums, s.inputs, size, dtype, i, LS_SUM, NULL);
-    reduce_serially(s.maxima, s.inputs, size, dtype, i, LS_MAX, NULL);
-    reduce_serially(s.added, s.inputs, size, dtype, i, LS_SUM, s.inputs[0]);
+    ls_test_reduce(s.sums, s.inputs, size, dtype, i, LS_SUM, NULL);
+    ls_test_reduce(s.maxima, s.inputs, size, dtype, i, LS_MAX, NULL);
+    ls_test_reduce(s.added, s.inputs, size, dtype, i, LS_SUM, s.inputs[0]);
   }
   return s;
 }
@@ -428,10 +373,10 @@ static void mesh_body(team *all, ls_comm *comm) {
       const uint64_t stream = 1000 + (uint64_t)repeat * 8 + axes;
       const int count = ls_group_size(groups[axes]);
       void *inputs[12];
-      for (int i = 0; i < count; i++) inputs[i] = values(LS_F32, COUNT, stream, members[axes][i]);
+      for (int i = 0; i < count; i++) inputs[i] = ls_test_values(seed, LS_F32, COUNT, stream, members[axes][i]);
       float *want = calloc(COUNT, sizeof *want);
       for (int64_t i = 0; i < COUNT; i++) {
-        reduce_serially(want, inputs, count, LS_F32, i, LS_SUM, NULL);
+        ls_test_reduce(want, inputs, count, LS_F32, i, LS_SUM, NULL);
       }
       float *data = inputs[ls_group_rank(groups[axes])];
       REQUIRE(all, comm, ls_all_reduce(groups[axes], data, COUNT, LS_F32, LS_SUM, &error) == LS_OK,

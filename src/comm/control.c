@@ -54,6 +54,13 @@ bool ls_control_aborted(ls_control *control, ls_error *error) {
   return true;
 }
 
+bool ls_control_abort_text(ls_control *control, int *rank, char *text, size_t room) {
+  if (atomic_load(&control->abort_state) != ABORT_SET) return false;
+  *rank = control->abort_rank;
+  snprintf(text, room, "%s", control->abort_text);
+  return true;
+}
+
 static ls_status carve(ls_control *control, size_t bytes, entry *found, ls_error *error) {
   const uint64_t rounded = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
   const uint64_t offset = atomic_fetch_add(&control->used, rounded);

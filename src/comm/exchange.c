@@ -24,16 +24,15 @@ static ls_status start(ls_group *group, ls_lane *lane, int member, bool receive,
   const size_t longest = comm->world->message_bytes;
   const size_t whole = receive ? leg->in_bytes : leg->out_bytes;
   const size_t bytes = whole < longest ? whole : longest;
-  ls_request *request = &lane->requests[lane->count];
-  if (receive) {
-    LS_TRY(transport->start(transport, true, peer, comm->rank, group->key, leg->in, bytes,
-                            request, error));
-  } else {
-    LS_TRY(transport->start(transport, false, comm->rank, peer, group->key, (void *)leg->out,
-                            bytes, request, error));
-  }
-  lane->count++;
-  return LS_OK;
+  ls_request *request = &lane->requests[lane->count++];
+  request->active = false;
+  ls_error cause = {0};
+  const ls_status status =
+      receive ? transport->start(transport, true, peer, comm->rank, group->key, leg->in, bytes,
+                                 request, &cause)
+              : transport->start(transport, false, comm->rank, peer, group->key,
+                                 (void *)leg->out, bytes, request, &cause);
+  return status == LS_OK ? LS_OK : ls_comm_give_up(comm, error, "%s", cause.text);
 }
 
 ls_status ls_lane_start(ls_group *group, int lane_index, ls_error *error) {
@@ -47,15 +46,20 @@ ls_status ls_lane_start(ls_group *group, int lane_index, ls_error *error) {
   return LS_OK;
 }
 
+static ls_status test(ls_comm *comm, ls_request *request, ls_error *error) {
+  ls_error cause = {0};
+  if (comm->world->transport->test(comm->world->transport, request, &cause) == LS_OK) return LS_OK;
+  return ls_comm_give_up(comm, error, "%s", cause.text);
+}
+
 ls_status ls_lane_finish(ls_group *group, int lane_index, ls_error *error) {
   ls_comm *comm = group->comm;
-  ls_transport *transport = comm->world->transport;
   ls_lane *lane = &comm->lanes[lane_index];
   ls_wait wait = {.comm = comm};
   for (int i = 0; i < lane->count; i++) {
     ls_request *request = &lane->requests[i];
     for (;;) {
-      if (request->active) LS_TRY(transport->test(transport, request, error));
+      if (request->active) LS_TRY(test(comm, request, error));
       if (!request->active) break;
       wait.peer = request->peer;
       LS_TRY(ls_wait_turn(&wait, error));

@@ -1,12 +1,254 @@
-/* Worlds of several processes under MPI. */
-#include "comm/world.h"
+/* Messages between processes, and the news of an abort, by MPI point-to-point.
+ *
+ * MPI's own collectives promise neither an order of summation nor bf16, so none is used once the
+ * world stands. Only calls of MPI-3 that do not wait are made, under one lock where the library
+ * does not take calls from several threads at once. */
+#include "comm/mpi.h"
 
-#ifndef LS_HAVE_MPI
-ls_status ls_world_create_mpi(const ls_mpi_options *options, ls_world **world, ls_error *error) {
-  (void)options;
-  *world = NULL;
-  return ls_fail(error, LS_INPUT,
-                 "this build has no MPI: install an MPI library (on Debian: libopenmpi-dev "
-                 "openmpi-bin) and build again; without mpirun, ranks are threads");
+#ifdef LS_HAVE_MPI
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+_Static_assert(sizeof(MPI_Request) <= sizeof(((ls_request *)0)->opaque), "a request fits");
+
+/* How long peers have, after an abort, to say that they have heard of it. */
+static const double REACTION_S = 5;
+
+enum { CANCEL_TURNS = 1000 };
+
+static ls_mpi *of(ls_transport *transport) { return (ls_mpi *)(void *)transport; }
+
+static void enter(ls_mpi *mpi) {
+  if (mpi->one_at_a_time) pthread_mutex_lock(&mpi->call_lock);
 }
+
+static void leave(ls_mpi *mpi) {
+  if (mpi->one_at_a_time) pthread_mutex_unlock(&mpi->call_lock);
+}
+
+static MPI_Request *handle(ls_request *request) {
+  return (MPI_Request *)(void *)request->opaque;
+}
+
+static ls_status fault(int code, const char *doing, int peer, ls_error *error) {
+  char text[MPI_MAX_ERROR_STRING] = "unknown";
+  int length;
+  MPI_Error_string(code, text, &length);
+  return ls_fail(error, LS_FAILED, "MPI failed %s rank %d: %.300s", doing, peer, text);
+}
+
+/* One tag for each pair of threads of two processes; groups differ as far as tags go round, which
+ * only matters to those who would run two groups of a rank at once. */
+static int tag_of(const ls_mpi *mpi, int from, int to, uint64_t key) {
+  const ls_world *world = mpi->world;
+  const int64_t most = mpi->most_ranks;
+  const int64_t source = from - mpi->first_ranks[world->process[from]];
+  const int64_t target = to - mpi->first_ranks[world->process[to]];
+  const uint64_t colours = (uint64_t)((int64_t)mpi->largest_tag / (most * most));
+  return (int)((int64_t)(key % colours) * most * most + source * most + target);
+}
+
+static ls_status start(ls_transport *transport, bool receive, int from, int to, uint64_t key,
+                       void *data, size_t bytes, ls_request *request, ls_error *error) {
+  ls_mpi *mpi = of(transport);
+  const int tag = tag_of(mpi, from, to, key);
+  const int peer = receive ? from : to;
+  const int process = mpi->world->process[peer];
+  enter(mpi);
+  const int code = receive ? MPI_Irecv(data, (int)bytes, MPI_BYTE, process, tag, mpi->data,
+                                       handle(request))
+                           : MPI_Isend(data, (int)bytes, MPI_BYTE, process, tag, mpi->data,
+                                       handle(request));
+  leave(mpi);
+  if (code != MPI_SUCCESS) return fault(code, receive ? "receiving from" : "sending to", peer, error);
+  request->bytes = bytes;
+  request->peer = peer;
+  request->receiving = receive;
+  request->active = true;
+  return LS_OK;
+}
+
+static ls_status test(ls_transport *transport, ls_request *request, ls_error *error) {
+  ls_mpi *mpi = of(transport);
+  int done = 0, received = 0;
+  MPI_Status status;
+  enter(mpi);
+  const int code = MPI_Test(handle(request), &done, &status);
+  if (code == MPI_SUCCESS && done && request->receiving) {
+    MPI_Get_count(&status, MPI_BYTE, &received);
+  }
+  leave(mpi);
+  if (code != MPI_SUCCESS) {
+    request->active = false;
+    int class = MPI_SUCCESS;
+    MPI_Error_class(code, &class);
+    if (class == MPI_ERR_TRUNCATE) {
+      return ls_fail(error, LS_FAILED, "ranks disagree: rank %d sends more than %zu bytes",
+                     request->peer, request->bytes);
+    }
+    return fault(code, "in a message with", request->peer, error);
+  }
+  if (!done) return LS_OK;
+  request->active = false;
+  if (!request->receiving || (size_t)received == request->bytes) return LS_OK;
+  return ls_fail(error, LS_FAILED, "ranks disagree: rank %d sends %d bytes, not %zu",
+                 request->peer, received, request->bytes);
+}
+
+static void cancel(ls_transport *transport, ls_request *request) {
+  ls_mpi *mpi = of(transport);
+  request->active = false;
+  /* A send cannot be called back; its receiver is about to give up as well. */
+  if (!request->receiving) return;
+  enter(mpi);
+  int done = 0;
+  MPI_Cancel(handle(request));
+  for (int turn = 0; turn < CANCEL_TURNS && !done; turn++) {
+    if (MPI_Test(handle(request), &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) break;
+  }
+  leave(mpi);
+}
+
+static void announce(ls_transport *transport) {
+  ls_mpi *mpi = of(transport);
+  pthread_mutex_lock(&mpi->news_lock);
+  int rank;
+  char text[sizeof mpi->outgoing.text];
+  if (!mpi->announced &&
+      ls_control_abort_text(mpi->world->control, &rank, text, sizeof text)) {
+    mpi->announced = true;
+    mpi->outgoing.rank = rank;
+    memcpy(mpi->outgoing.text, text, sizeof text);
+    enter(mpi);
+    for (int p = 0; p < mpi->processes; p++) {
+      if (p == mpi->self) continue;
+      MPI_Isend(&mpi->outgoing, (int)sizeof mpi->outgoing, MPI_BYTE, p, 0, mpi->news,
+                &mpi->outgoing_requests[p]);
+    }
+    leave(mpi);
+  }
+  pthread_mutex_unlock(&mpi->news_lock);
+}
+
+/* Takes one piece of news if there is one. */
+static bool hear(ls_mpi *mpi) {
+  int arrived = 0;
+  MPI_Status status;
+  if (MPI_Test(&mpi->incoming_request, &arrived, &status) != MPI_SUCCESS || !arrived) return false;
+  mpi->heard[status.MPI_SOURCE] = true;
+  (void)ls_control_abort(mpi->world->control, mpi->incoming.rank, mpi->incoming.text);
+  MPI_Irecv(&mpi->incoming, (int)sizeof mpi->incoming, MPI_BYTE, MPI_ANY_SOURCE, 0, mpi->news,
+            &mpi->incoming_request);
+  return true;
+}
+
+static void poll_news(ls_transport *transport) {
+  ls_mpi *mpi = of(transport);
+  if (pthread_mutex_trylock(&mpi->news_lock) != 0) return; /* another thread is at it */
+  enter(mpi);
+  const bool heard = hear(mpi);
+  leave(mpi);
+  pthread_mutex_unlock(&mpi->news_lock);
+  if (heard) announce(transport); /* the answer tells the others that this process knows */
+}
+
+static void doze(void) {
+  const struct timespec time = {.tv_nsec = 200 * 1000};
+  nanosleep(&time, NULL);
+}
+
+static double seconds_since(int64_t started_ns) {
+  return (double)(ls_now_ns() - started_ns) * 1e-9;
+}
+
+/* Waits until every process has come here, so that none sees another one's end as a death. False
+ * where the run was aborted or somebody never came. */
+static bool meet(ls_mpi *mpi) {
+  MPI_Request request;
+  int done = 0;
+  const int64_t started = ls_now_ns();
+  if (MPI_Ibarrier(mpi->data, &request) != MPI_SUCCESS) return false;
+  while (!done) {
+    if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
+    poll_news(&mpi->transport);
+    if (ls_control_aborted(mpi->world->control, NULL)) return false;
+    if (!done && seconds_since(started) > mpi->world->deadline_s) return false;
+    if (!done) doze();
+  }
+  return true;
+}
+
+static bool died(const ls_mpi *mpi, int process) {
+  const ls_world *world = mpi->world;
+  for (int i = 0; i < world->neighbour_count; i++) {
+    const ls_neighbour *neighbour = &world->neighbours[i];
+    if (world->process[neighbour->first_rank] == process) return ls_neighbour_died(neighbour);
+  }
+  return false;
+}
+
+/* Counts the processes that the abort has not reached: those alive that have not said so, or whom
+ * our own word is still on its way to. *dead: those that will never say anything. */
+static int count_unaware(ls_mpi *mpi, int *dead) {
+  int unaware = 0;
+  *dead = 0;
+  for (int p = 0; p < mpi->processes; p++) {
+    if (p == mpi->self) continue;
+    int gone = 0;
+    if (MPI_Test(&mpi->outgoing_requests[p], &gone, MPI_STATUS_IGNORE) != MPI_SUCCESS) gone = 1;
+    if (gone && mpi->heard[p]) continue;
+    if (died(mpi, p)) {
+      *dead += 1;
+    } else {
+      unaware++;
+    }
+  }
+  return unaware;
+}
+
+/* Gives the others time to hear of the abort; true where all did, so that MPI can end as usual. */
+static bool part(ls_mpi *mpi) {
+  const int64_t started = ls_now_ns();
+  int dead = 0;
+  announce(&mpi->transport);
+  while (count_unaware(mpi, &dead) > 0) {
+    poll_news(&mpi->transport);
+    if (seconds_since(started) > REACTION_S) return false;
+    doze();
+  }
+  return dead == 0;
+}
+
+static void destroy(ls_transport *transport) {
+  ls_mpi *mpi = of(transport);
+  const bool well = !ls_control_aborted(mpi->world->control, NULL) && meet(mpi);
+  /* Peers that do not react would be waited for by MPI_Finalize without end. */
+  if (!well && !part(mpi)) MPI_Abort(MPI_COMM_WORLD, ls_exit_status(LS_FAILED));
+  MPI_Cancel(&mpi->incoming_request);
+  MPI_Wait(&mpi->incoming_request, MPI_STATUS_IGNORE);
+  if (well) {
+    MPI_Comm_free(&mpi->news);
+    MPI_Comm_free(&mpi->data);
+  }
+  if (mpi->owns_mpi) MPI_Finalize();
+  pthread_mutex_destroy(&mpi->news_lock);
+  pthread_mutex_destroy(&mpi->call_lock);
+}
+
+void ls_mpi_open(ls_mpi *mpi) {
+  mpi->transport = (ls_transport){.start = start,
+                                  .test = test,
+                                  .cancel = cancel,
+                                  .poll = poll_news,
+                                  .announce = announce,
+                                  .destroy = destroy};
+  pthread_mutex_init(&mpi->news_lock, NULL);
+  pthread_mutex_init(&mpi->call_lock, NULL);
+  for (int p = 0; p < mpi->processes; p++) mpi->outgoing_requests[p] = MPI_REQUEST_NULL;
+  MPI_Irecv(&mpi->incoming, (int)sizeof mpi->incoming, MPI_BYTE, MPI_ANY_SOURCE, 0, mpi->news,
+            &mpi->incoming_request);
+}
+
 #endif

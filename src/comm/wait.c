@@ -61,7 +61,7 @@ static void pause_core(void) {
 #endif
 }
 
-static bool process_died(const ls_neighbour *neighbour) {
+bool ls_neighbour_died(const ls_neighbour *neighbour) {
   if (neighbour->pidfd >= 0) {
     /* A pidfd becomes readable when its process ends, even while nobody has collected it. */
     struct pollfd ended = {.fd = neighbour->pidfd, .events = POLLIN};
@@ -98,7 +98,7 @@ static ls_status look_around(ls_wait *wait, int64_t now, ls_error *error) {
   wait->looked_ns = now;
   for (int i = 0; i < world->neighbour_count; i++) {
     const ls_neighbour *neighbour = &world->neighbours[i];
-    if (!process_died(neighbour)) continue;
+    if (!ls_neighbour_died(neighbour)) continue;
     char text[160];
     snprintf(text, sizeof text, "its process (pid %d) died; rank %d noticed in %s of %lld %s",
              neighbour->pid, comm->rank, comm->doing.name, (long long)comm->doing.count,

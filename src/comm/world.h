@@ -198,6 +198,9 @@ bool ls_control_abort(ls_control *control, int rank, const char *text);
 /* True once aborted; fills the error with "rank R: text". */
 bool ls_control_aborted(ls_control *control, ls_error *error);
 
+/* The abort's rank and text; false where there is none. */
+bool ls_control_abort_text(ls_control *control, int *rank, char *text, size_t room);
+
 /* The block of `bytes` registered under `key`. The one caller with `create` carves it out; the
  * others get NULL until it has. LS_FAILED where the control block is full. */
 ls_status ls_control_block(ls_control *control, uint64_t key, size_t bytes, bool create,
@@ -217,6 +220,9 @@ typedef struct ls_wait {
 /* Whether the flag has come to `target`. */
 bool ls_flag_reached(ls_flag *flag, uint32_t target);
 void ls_flag_raise(ls_flag *flag, uint32_t value);
+
+/* Whether the process has ended. */
+bool ls_neighbour_died(const ls_neighbour *neighbour);
 
 /* Waits a moment: spins, then yields, then sleeps. LS_FAILED on abort, on the death of a neighbour
  * and at the deadline (both end the run for everybody). */

@@ -20,8 +20,8 @@
 typedef void ls_corpus_progress(void *context, int64_t done, int64_t total);
 
 typedef struct ls_corpus_options {
-  const char *key;              /* of the run file, for errors */
-  const char *const *patterns;  /* paths or globs */
+  const char *key;             /* of the run file, for errors */
+  const char *const *patterns; /* paths or globs */
   int pattern_count;
   const ls_tokenizer *tokenizer;
   const char *cache_folder;     /* made if it is missing */

@@ -40,8 +40,8 @@ static ls_status check_training(const ls_run_file *run, const ls_dataset *datase
                  (long long)run->train.batch, (long long)data->seq_len, (long long)needed);
 }
 
-static ls_status open_validation(ls_arena *arena, const ls_run_file *run,
-                                 ls_corpus_options options, ls_dataset *dataset, ls_error *error) {
+static ls_status open_validation(ls_arena *arena, const ls_run_file *run, ls_corpus_options options,
+                                 ls_dataset *dataset, ls_error *error) {
   const ls_run_globs *globs = &run->data.validation.globs;
   options.key = ls_run_file_where(run, "data.validation");
   options.patterns = globs->items;
@@ -50,11 +50,12 @@ static ls_status open_validation(ls_arena *arena, const ls_run_file *run,
   LS_TRY(check_apart(dataset, error));
   dataset->evaluation_tokens = dataset->validation.count;
   if (dataset->evaluation_tokens > run->data.seq_len) return LS_OK;
-  return ls_fail(error, LS_INPUT,
-                 "%s: found %lld tokens; a sequence of %lld tokens needs %lld: give more text, or a "
-                 "smaller data.seq_len",
-                 options.key, (long long)dataset->evaluation_tokens, (long long)run->data.seq_len,
-                 (long long)(run->data.seq_len + 1));
+  return ls_fail(
+      error, LS_INPUT,
+      "%s: found %lld tokens; a sequence of %lld tokens needs %lld: give more text, or a "
+      "smaller data.seq_len",
+      options.key, (long long)dataset->evaluation_tokens, (long long)run->data.seq_len,
+      (long long)(run->data.seq_len + 1));
 }
 
 static ls_status open_parts(ls_arena *arena, const ls_run_file *run, ls_corpus_options options,

@@ -43,13 +43,13 @@ static json_t *byte_level(void) {
 }
 
 static json_t *tokenizer_file(void) {
-  json_t *model = json_pack(
-      "{s:s, s:n, s:n, s:n, s:n, s:b, s:b, s:b, s:o, s:[]}", "type", "BPE", "dropout", "unk_token",
-      "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", 0, "byte_fallback", 0,
-      "ignore_merges", 0, "vocab", vocabulary(), "merges");
-  return json_pack("{s:s, s:n, s:n, s:[], s:n, s:o, s:n, s:o, s:o}", "version", "1.0",
-                   "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
-                   byte_level(), "post_processor", "decoder", byte_level(), "model", model);
+  json_t *model =
+      json_pack("{s:s, s:n, s:n, s:n, s:n, s:b, s:b, s:b, s:o, s:[]}", "type", "BPE", "dropout",
+                "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", 0,
+                "byte_fallback", 0, "ignore_merges", 0, "vocab", vocabulary(), "merges");
+  return json_pack("{s:s, s:n, s:n, s:[], s:n, s:o, s:n, s:o, s:o}", "version", "1.0", "truncation",
+                   "padding", "added_tokens", "normalizer", "pre_tokenizer", byte_level(),
+                   "post_processor", "decoder", byte_level(), "model", model);
 }
 
 static json_t *configuration(void) {

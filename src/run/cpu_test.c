@@ -2,6 +2,7 @@
  * nothing, fp32 and bf16, one and two threads, written and added, with padding that would show if
  * it were read or written. tests/cpu_isa_test.sh repeats it under smaller instruction sets. */
 #include <math.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,6 +14,7 @@
 #include <cmocka.h>
 
 #include "run/cpu/cpu.h"
+#include "run/cpu/onednn.h"
 
 /* How an operand is typed and filled. */
 typedef enum operand_kind {
@@ -564,6 +566,161 @@ static void test_attention(void **state) {
   run_made(make_attention, 20);
 }
 
+/* bf16 products as oneDNN makes them itself, also where fp32 would be faster. */
+static void test_bf16_products(void **state) {
+  (void)state;
+  if (!ls_onednn_effective_isa().bf16) skip();
+  for (int i = 0; i < 20; i++) {
+    const int64_t rows = any_size(), columns = any_size(), depth = any_size();
+    const operand left = matrix_of(rows, depth, 0, 3), right = matrix_of(columns, depth, 0, 3);
+    operand target = matrix_of(rows, columns, 0, 3);
+    if (i & 1) target.kind = SUMS;
+    const ls_dtype dtype = dtype_of(&target, LS_BF16);
+    uint16_t *a = operand_make(&left, LS_BF16, false), *b = operand_make(&right, LS_BF16, false);
+    void *c = operand_make(&target, dtype, false);
+    float *wanted = reference_copy(&target, dtype, c);
+    for (int64_t j = 0; j < rows * columns; j++) {
+      const int64_t row = j / columns, column = j % columns;
+      double sum = 0;
+      for (int64_t k = 0; k < depth; k++) {
+        sum += (double)ls_bf16_to_f32(a[row * (depth + 3) + k]) *
+               (double)ls_bf16_to_f32(b[column * (depth + 3) + k]);
+      }
+      wanted[row * (columns + 3) + column] += (float)sum;
+    }
+    const ls_matrix to = {c, dtype, columns + 3, 1}, from = {a, LS_BF16, depth + 3, 1};
+    const ls_matrix turned = {b, LS_BF16, 1, depth + 3};
+    const ls_kernel_args args = {.threads = 1 + i % 2};
+    ls_error error = {0};
+    assert_int_equal(
+        ls_onednn_multiply(&to, &from, &turned, rows, columns, depth, true, &args, &error), LS_OK);
+    const op_case named = {.kind = LS_OP_LINEAR, .out = {target}};
+    const ls_view got = view_of(&target, dtype, c), reference = view_of(&target, LS_F32, wanted);
+    output_compare(&named, &(variant){.dtype = LS_BF16}, 0, &got, &reference);
+    free(a), free(b), free(c), free(wanted);
+  }
+}
+
+/* One rank of test_ranks: its own copy of the same work. */
+typedef struct rank_work {
+  const ls_kernel_table *table;
+  ls_attributes attributes;
+  int threads;
+  float *q, *weight, *y, *o, *lse, *gradients;
+  ls_status status;
+} rank_work;
+
+enum { RANK_ROWS = 130, RANK_COLUMNS = 192, RANKS = 3 };
+
+static void rank_allocate(rank_work *work, const rank_work *like) {
+  enum { COUNT = RANK_ROWS * RANK_COLUMNS };
+  float **const arrays[] = {&work->q, &work->weight, &work->y, &work->o, &work->gradients};
+  for (int i = 0; i < 5; i++) {
+    *arrays[i] = bytes_of(3 * COUNT * sizeof(float));
+    for (int j = 0; j < COUNT; j++) (*arrays[i])[j] = like ? 0 : random_normal();
+  }
+  work->lse = bytes_of(3 * RANK_ROWS * sizeof(float));
+  if (!like) return;
+  memcpy(work->q, like->q, COUNT * sizeof(float));
+  memcpy(work->weight, like->weight, COUNT * sizeof(float));
+}
+
+static void rank_free(rank_work *work) {
+  free(work->q), free(work->weight), free(work->y), free(work->o);
+  free(work->lse), free(work->gradients);
+}
+
+static ls_view plain_view(float *data, int64_t rows, int64_t columns) {
+  return (ls_view){.data = data,
+                   .ndim = 2,
+                   .dims = {rows, columns},
+                   .valid = {rows, columns}};
+}
+
+/* A product, attention on its result, and attention's gradients. */
+static void *rank_run(void *data) {
+  rank_work *work = data;
+  ls_error error = {0};
+  const ls_view q = plain_view(work->q, RANK_ROWS, RANK_COLUMNS);
+  const ls_view y = plain_view(work->y, RANK_ROWS, RANK_ROWS);
+  const ls_view o = plain_view(work->o, RANK_ROWS, RANK_COLUMNS);
+  const ls_view lse = plain_view(work->lse, RANK_ROWS, 3);
+  ls_kernel_args linear = {.inputs = 2, .outputs = 1, .threads = work->threads};
+  linear.in[0] = q, linear.in[1] = plain_view(work->weight, RANK_ROWS, RANK_COLUMNS);
+  linear.out[0] = y;
+  work->status = work->table->kernel[LS_OP_LINEAR](&linear, &error);
+  ls_kernel_args forward = {.attributes = &work->attributes, .threads = work->threads};
+  forward.inputs = 3, forward.outputs = 2;
+  forward.in[0] = forward.in[1] = q, forward.in[2] = linear.in[1];
+  forward.out[0] = o, forward.out[1] = lse;
+  if (!work->status) work->status = work->table->kernel[LS_OP_ATTENTION](&forward, &error);
+  ls_kernel_args backward = {.attributes = &work->attributes, .threads = work->threads};
+  backward.inputs = 6, backward.outputs = 3;
+  backward.in[0] = linear.in[1], backward.in[1] = backward.in[2] = q;
+  backward.in[3] = linear.in[1], backward.in[4] = o, backward.in[5] = lse;
+  for (int i = 0; i < 3; i++) {
+    backward.out[i] = o;
+    backward.out[i].data = work->gradients + i * RANK_ROWS * RANK_COLUMNS;
+  }
+  if (!work->status) work->status = work->table->kernel[LS_OP_ATTENTION_BWD](&backward, &error);
+  return NULL;
+}
+
+/* Ranks that are threads compute at once, and their bits are those of one alone. */
+static void test_ranks(void **state) {
+  (void)state;
+  ls_kernel_table table;
+  ls_error error = {0};
+  assert_int_equal(ls_cpu_kernels(&table, LS_F32, &error), LS_OK);
+  rank_work work[RANKS + 1] = {0};
+  for (int threads = 1; threads <= 2; threads++) {
+    pthread_t ranks[RANKS];
+    for (int i = 0; i <= RANKS; i++) {
+      work[i].table = &table;
+      work[i].threads = threads;
+      work[i].attributes = (ls_attributes){.sequence = 65, .head_dim = 64, .softmax_scale = 0.125};
+      rank_allocate(&work[i], i ? &work[0] : NULL);
+    }
+    rank_run(&work[0]);
+    for (int i = 0; i < RANKS; i++) {
+      assert_int_equal(pthread_create(&ranks[i], NULL, rank_run, &work[i + 1]), 0);
+    }
+    for (int i = 0; i < RANKS; i++) pthread_join(ranks[i], NULL);
+    for (int i = 0; i <= RANKS; i++) {
+      const size_t bytes = RANK_ROWS * RANK_COLUMNS * sizeof(float);
+      assert_int_equal(work[i].status, LS_OK);
+      assert_memory_equal(work[i].y, work[0].y, RANK_ROWS * RANK_ROWS * sizeof(float));
+      assert_memory_equal(work[i].o, work[0].o, bytes);
+      assert_memory_equal(work[i].gradients, work[0].gradients, 3 * bytes);
+      if (i) rank_free(&work[i]);
+    }
+    rank_free(&work[0]);
+  }
+}
+
+/* Not a number goes on to where it is looked for: the loss. */
+static void test_nan(void **state) {
+  (void)state;
+  static const ls_op_kind kinds[] = {LS_OP_GELU, LS_OP_XENT_MAX, LS_OP_RMSNORM, LS_OP_ATTENTION,
+                                     LS_OP_SWIGLU};
+  ls_kernel_table table;
+  ls_error error = {0};
+  assert_int_equal(ls_cpu_kernels(&table, LS_F32, &error), LS_OK);
+  for (int i = 0; i < 5; i++) {
+    float x[40], y[40] = {0}, z[40] = {0};
+    for (int j = 0; j < 40; j++) x[j] = j == 23 ? NAN : random_normal();
+    const ls_attributes attributes = {.sequence = 1, .head_dim = 40, .softmax_scale = 1};
+    const ls_view row = plain_view(x, 1, 40);
+    ls_kernel_args args = {.attributes = &attributes, .inputs = 3, .outputs = 2, .threads = 1};
+    for (int j = 0; j < 3; j++) args.in[j] = row;
+    args.out[0] = plain_view(y, 1, 40), args.out[1] = plain_view(z, 1, 40);
+    if (kinds[i] == LS_OP_GELU || kinds[i] == LS_OP_XENT_MAX) args.inputs = args.outputs = 1;
+    if (kinds[i] == LS_OP_SWIGLU) args.inputs = 2, args.outputs = 1;
+    assert_int_equal(table.kernel[kinds[i]](&args, &error), LS_OK);
+    assert_true(isnan(y[kinds[i] == LS_OP_XENT_MAX ? 0 : 23]));
+  }
+}
+
 static void test_table(void **state) {
   (void)state;
   ls_kernel_table table, reference;
@@ -590,6 +747,8 @@ int main(void) {
       cmocka_unit_test(test_bias_db),       cmocka_unit_test(test_rope),
       cmocka_unit_test(test_cross_entropy), cmocka_unit_test(test_optimizer),
       cmocka_unit_test(test_move),          cmocka_unit_test(test_attention),
+      cmocka_unit_test(test_bf16_products), cmocka_unit_test(test_ranks),
+      cmocka_unit_test(test_nan),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

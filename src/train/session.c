@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/random.h"
 #include "cluster/machine.h"
 #include "run/cpu/cpu.h"
@@ -57,6 +58,28 @@ static ls_status refuse_dropout(const ls_session *session, ls_error *error) {
                  "%s: asks for dropout (%s), which is not applied yet: give dropout=0 to train "
                  "without it",
                  session->config.source, session->config.dropout_keys);
+}
+
+static bool has_weights(ls_arena *arena, const char *model) {
+  return ls_file_exists(ls_arena_printf(arena, "%s/model.safetensors", model)) ||
+         ls_file_exists(ls_arena_printf(arena, "%s/model.safetensors.index.json", model));
+}
+
+/* Weights where the model is a folder that has some, unless the run starts from scratch. */
+static ls_status choose_start(ls_session *session, ls_error *error) {
+  ls_run_file *run = session->run;
+  const bool there = ls_directory_exists(run->model) && has_weights(session->arena, run->model);
+  if (run->init == LS_RUN_INIT_WEIGHTS && !there)
+    return ls_fail(error, LS_INPUT,
+                   "%s: weights, but %s has no model.safetensors: name a folder with one, or give "
+                   "init=scratch",
+                   ls_run_file_where(run, "init"), run->model);
+  if (there && run->init != LS_RUN_INIT_SCRATCH) session->weights = run->model;
+  if (run->train.lr == 0) {
+    run->train.lr = session->weights ? 1e-5 : 3e-4;
+    ls_run_file_mark_resolved(run, "train.lr");
+  }
+  return LS_OK;
 }
 
 /* The step's graph has a backward part; evaluation and the step have the same parameters. */
@@ -126,6 +149,7 @@ ls_status ls_session_create(ls_arena *arena, ls_run_file *run, int devices, int 
   made->batch = run->train.batch;
   LS_TRY(ls_model_find(arena, run->model, &made->config, error));
   LS_TRY(refuse_dropout(made, error));
+  LS_TRY(choose_start(made, error));
   made->layout = make_layout(run);
   made->threads = choose_threads(run, ranks_here);
   LS_TRY(compile(made, error));
@@ -219,18 +243,16 @@ ls_status ls_session_load_weights(const ls_session *session, ls_rank *rank, cons
   return status;
 }
 
-void ls_session_fill(const ls_session *session, const ls_rank *rank, int program, int microbatch,
-                     const int32_t *ids, const int32_t *labels) {
+void ls_session_fill(const ls_session *session, ls_rank *rank, int program, int microbatch,
+                     const ls_order *order, int64_t step) {
   const ls_program *from = session->programs[program];
   const int slot = program == LS_SESSION_STEP ? microbatch : 0;
-  const ls_view id_view = ls_rank_view(rank, program, from->ids, slot);
-  const ls_view label_view = ls_rank_view(rank, program, from->labels, slot);
-  const ls_view position_view = ls_rank_view(rank, program, from->positions, slot);
-  const int64_t first = microbatch * from->tokens + id_view.start[0];
-  const size_t bytes = (size_t)id_view.valid[0] * sizeof *ids;
-  memcpy(id_view.data, ids + first, bytes);
-  memcpy(label_view.data, labels + first, bytes);
-  int32_t *positions = position_view.data;
-  for (int64_t i = 0; i < position_view.valid[0]; i++)
-    positions[i] = (int32_t)((position_view.start[0] + i) % session->sequence);
+  const ls_view ids = ls_rank_view(rank, program, from->ids, slot);
+  const ls_view labels = ls_rank_view(rank, program, from->labels, slot);
+  const ls_view places = ls_rank_view(rank, program, from->positions, slot);
+  const int64_t first = (microbatch * from->tokens + ids.start[0]) / session->sequence;
+  ls_batch_fill(order, step, first, ids.valid[0] / session->sequence, ids.data, labels.data);
+  int32_t *positions = places.data;
+  for (int64_t i = 0; i < places.valid[0]; i++)
+    positions[i] = (int32_t)((places.start[0] + i) % session->sequence);
 }

@@ -11,6 +11,7 @@
 #ifndef LS_TRAIN_SESSION_H
 #define LS_TRAIN_SESSION_H
 
+#include "data/order.h"
 #include "model/model.h"
 #include "run/parameters.h"
 #include "text/run_file.h"
@@ -23,6 +24,7 @@ typedef struct ls_session {
   ls_run_file *run;
   ls_model_config config;
   ls_layout layout;
+  const char *weights;  /* Hugging Face weights to start from; NULL: from scratch */
   int devices;          /* ranks of the whole mesh */
   int threads;          /* of each rank's kernels */
   int64_t sequence;     /* T */
@@ -52,9 +54,13 @@ LS_CHECKED ls_status ls_session_initialise(const ls_session *session, ls_rank *r
 LS_CHECKED ls_status ls_session_load_weights(const ls_session *session, ls_rank *rank,
                                              const char *path, ls_error *error);
 
-/* This rank's part of `microbatch` of a batch given whole: ids and labels [batch x sequence] of
- * which the program's microbatch m is rows [m x rows, (m + 1) x rows). */
-void ls_session_fill(const ls_session *session, const ls_rank *rank, int program, int microbatch,
-                     const int32_t *ids, const int32_t *labels);
+/* Fills this rank's inputs of one microbatch with its rows of batch `step` of the order. */
+void ls_session_fill(const ls_session *session, ls_rank *rank, int program, int microbatch,
+                     const ls_order *order, int64_t step);
+
+/* Floating-point operations per second that all ranks reach together on a large matrix product of
+ * the compute type: the denominator of MFU. Takes about 0.1 s. Collective: all ranks. */
+LS_CHECKED ls_status ls_session_measure_peak(const ls_session *session, ls_rank *rank,
+                                             double *flops_per_s, ls_error *error);
 
 #endif

@@ -1,9 +1,11 @@
 #include "support/trajectory.h"
 
 #include <math.h>
-#include <omp.h>
 #include <stdio.h>
 #include <string.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
 
 #include "base/random.h"
 #include "run/cpu/cpu.h"
@@ -80,6 +82,45 @@ static ls_status read_all(ls_rank *rank, const job *work, ls_part_of_parameter p
   return LS_OK;
 }
 
+/* The axes along which ranks hold the same elements of a stored parameter. */
+static ls_axes held_alike(const ls_program *program, const ls_program_parameter *parameter) {
+  ls_axes axes = 1u << LS_AXIS_DP_REPLICATE;
+  if (!program->values.items[parameter->stored].flat_chunk) axes |= 1u << LS_AXIS_DP_SHARD;
+  return axes | (LS_AXES_TENSOR &
+                 ~ls_placement_axes(&program->mesh,
+                                    &program->values.items[parameter->used].placement, LS_SHARDED,
+                                    -1));
+}
+
+/* Reading a parameter takes each element from one rank only; here all that hold it must agree. */
+static ls_status check_replicas(ls_rank *rank, const job *work, ls_error *error) {
+  const ls_program *program = work->program;
+  ls_group *groups[LS_AXES_ALL + 1] = {0};
+  ls_arena *scratch = ls_arena_create();
+  ls_status status = LS_OK;
+  for (int p = 0; p < program->parameter_count && status == LS_OK; p++) {
+    const ls_axes axes = held_alike(program, &program->parameters[p]);
+    const int size = ls_mesh_size(&program->mesh, axes);
+    int *members = LS_NEW_ARRAY(scratch, int, size);
+    ls_mesh_group(&program->mesh, ls_rank_number(rank), axes, members);
+    if (!groups[axes])
+      status = ls_comm_group(ls_rank_comm(rank), members, size, &groups[axes], error);
+    if (status != LS_OK) break;
+    const ls_view own = ls_rank_view(rank, 0, program->parameters[p].stored, 0);
+    double *mine = LS_NEW_ARRAY(scratch, double, own.valid[0] + 1);
+    double *largest = LS_NEW_ARRAY(scratch, double, own.valid[0] + 1);
+    ls_convert(mine, LS_F64, own.data, own.dtype, own.valid[0]);
+    memcpy(largest, mine, (size_t)own.valid[0] * sizeof *mine);
+    status = ls_all_reduce(groups[axes], largest, own.valid[0], LS_F64, LS_MAX, error);
+    for (int64_t i = 0; i < own.valid[0] && status == LS_OK; i++)
+      if (!(mine[i] == largest[i]))
+        status = ls_fail(error, LS_FAILED, "rank %d holds another %s than its replicas",
+                         ls_rank_number(rank), program->parameters[p].name);
+  }
+  ls_arena_destroy(&scratch);
+  return status;
+}
+
 static ls_status train(ls_rank *rank, const job *work, ls_error *error) {
   LS_TRY(write_parameters(rank, work, error));
   for (int step = 0; step < LS_TRAJECTORY_STEPS; step++) {
@@ -95,12 +136,15 @@ static ls_status train(ls_rank *rank, const job *work, ls_error *error) {
     }
     LS_TRY(ls_rank_run_update(rank, 0, error));
   }
+  LS_TRY(check_replicas(rank, work, error));
   return read_all(rank, work, LS_PART_MASTER, work->result->final, error);
 }
 
 static ls_status rank_body(ls_comm *comm, void *context, ls_error *error) {
   const job *work = context;
+#ifdef _OPENMP
   omp_set_num_threads(1);
+#endif
   ls_rank *rank;
   LS_TRY(ls_rank_create(
       comm,
@@ -147,6 +191,7 @@ static ls_status run_in(ls_arena *compiler, ls_arena *arena, const ls_experiment
     ls_reference_kernels(&work.kernels, layout->compute);
   ls_world *world;
   LS_TRY(ls_world_create_threads(ls_mesh_size(&program->mesh, LS_AXES_ALL), &world, error));
+  if (experiment->deadline_s > 0) ls_world_set_deadline(world, experiment->deadline_s);
   const ls_status status = ls_crew_run(world, rank_body, &work, error);
   ls_world_destroy(&world);
   return status;
@@ -172,6 +217,7 @@ typedef struct worst {
 } worst;
 
 static void compare(worst *so_far, double difference, double scale, const char *where) {
+  if (isnan(so_far->difference)) return;
   const double relative = difference == 0 ? 0 : difference / scale;
   if (!(relative <= so_far->difference)) *so_far = (worst){relative, where};
 }
@@ -195,16 +241,28 @@ static void compare_tensors(worst *so_far, double *const *a, double *const *refe
   }
 }
 
-double ls_trajectory_difference(const ls_trajectory *a, const ls_trajectory *reference,
-                                const char **where) {
+static worst compare_steps(const ls_trajectory *a, const ls_trajectory *reference, int steps) {
   worst so_far = {0, "nothing"};
-  for (int s = 0; s < LS_TRAJECTORY_STEPS; s++) {
+  for (int s = 0; s < steps; s++) {
     compare(&so_far, fabs(a->loss[s] - reference->loss[s]), fabs(reference->loss[s]), "loss");
     compare(&so_far, fabs(a->norm[s] - reference->norm[s]), fabs(reference->norm[s]), "norm");
     compare_tensors(&so_far, a->gradient + s * a->parameters,
                     reference->gradient + s * a->parameters, a);
   }
-  compare_tensors(&so_far, a->final, reference->final, a);
-  *where = so_far.where;
-  return so_far.difference;
+  return so_far;
+}
+
+double ls_trajectory_difference_of_steps(const ls_trajectory *a, const ls_trajectory *reference,
+                                         int steps, const char **where) {
+  const worst found = compare_steps(a, reference, steps);
+  *where = found.where;
+  return found.difference;
+}
+
+double ls_trajectory_difference(const ls_trajectory *a, const ls_trajectory *reference,
+                                const char **where) {
+  worst found = compare_steps(a, reference, LS_TRAJECTORY_STEPS);
+  compare_tensors(&found, a->final, reference->final, a);
+  *where = found.where;
+  return found.difference;
 }

@@ -18,6 +18,7 @@ typedef struct ls_experiment {
   void (*alter)(ls_program *program, void *context);
   void *alter_context;
   double learning_rate;
+  double deadline_s; /* longest wait of a rank for another; 0: the default */
 } ls_experiment;
 
 typedef struct ls_trajectory {
@@ -29,13 +30,18 @@ typedef struct ls_trajectory {
   double **final;    /* by parameter */
 } ls_trajectory;
 
-/* Runs it on threads; the result is owned by the arena. LS_INPUT: the layout was refused. */
+/* Runs it on threads; the result is owned by the arena. LS_INPUT: the layout was refused. LS_FAILED
+ * also where ranks that hold the same parameters end with different ones. */
 ls_status ls_trajectory_run(ls_arena *arena, const ls_experiment *experiment,
                             const ls_layout *layout, ls_trajectory *result, ls_error *error);
 
 /* The worst of all differences, each relative to max(norm of the reference tensor, 1e-3 x the
- * norm of all tensors of its kind); `where` names it. */
+ * norm of all tensors of its kind); NaN where there is one. `where` names it. */
 double ls_trajectory_difference(const ls_trajectory *a, const ls_trajectory *reference,
                                 const char **where);
+
+/* The same for the first `steps` steps' losses, norms and gradients alone. */
+double ls_trajectory_difference_of_steps(const ls_trajectory *a, const ls_trajectory *reference,
+                                         int steps, const char **where);
 
 #endif

@@ -51,21 +51,15 @@ static void keys_load(const ls_kernel_args *args, const attention_shape *s, forw
 
 /* One query's scores in a block, of which `count` are for keys it may see, become exponentials
  * under the running maximum; what it has summed so far is scaled down to that. */
-static void scores_softmax(float *scores, int64_t count, float *max, float *sum, float *o,
-                           int64_t width) {
-  float largest = *max;
-#pragma omp simd reduction(max : largest)
-  for (int64_t j = 0; j < count; j++) largest = scores[j] > largest ? scores[j] : largest;
-  float total = 0;
-#pragma omp simd reduction(+ : total)
-  for (int64_t j = 0; j < count; j++) {
-    const float p = exp2_of(scores[j] - largest);
-    scores[j] = p;
-    total += p;
-  }
-  for (int64_t j = count; j < KEYS; j++) scores[j] = 0;
+LS_INLINE void scores_softmax(float *scores, int64_t count, float *max, float *sum, float *o,
+                              int64_t width) {
+  for (int64_t j = count; j < KEYS; j++) scores[j] = -INFINITY;
+  const float block_max = row_largest(scores, KEYS);
+  const float largest = block_max > *max ? block_max : *max;
+#pragma omp simd
+  for (int64_t j = 0; j < KEYS; j++) scores[j] = exp2_of(scores[j] - largest);
   const float shrink = exp2_of(*max - largest);
-  *sum = *sum * shrink + total;
+  *sum = *sum * shrink + row_sum(scores, KEYS);
   *max = largest;
   if (shrink == 1.0f) return;
 #pragma omp simd

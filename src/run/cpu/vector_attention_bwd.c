@@ -8,22 +8,20 @@ enum { QUERIES = 64, KEYS = 64 };
 
 static const float log2_e = 1.44269504f;
 
-/* One part's scratch. */
+/* One part's scratch. `rows` are a sequence's, in whole blocks. */
 typedef struct backward_tiles {
   float *keys, *keys_turned, *values_turned; /* [KEYS, width], [width, KEYS] twice */
-  float *dk, *dv;                            /* [KEYS, width] */
-  float *q, *go;                             /* [QUERIES, width] */
   float *p, *ds;                             /* [QUERIES, KEYS] */
-  float *dq;                                 /* [group][rows, width] */
-  float *sums, *deltas;                      /* [group][rows]: log-sum-exp to base 2; do . o */
-  int64_t rows;                              /* a sequence's, in whole blocks */
+  float *dk, *dv;                            /* [rows, width]: of the KV head */
+  float *q, *go, *dq;                        /* [rows, width]: of one query head */
+  float *sums, *deltas;                      /* [rows]: log-sum-exp to base 2; do . o */
+  int64_t rows;
 } backward_tiles;
 
 static int64_t sequence_rows(const attention_shape *s) { return round_up(s->sequence, QUERIES); }
 
 static int64_t backward_floats(const attention_shape *s) {
-  return 5 * KEYS * s->width + 2 * QUERIES * s->width + 2 * QUERIES * KEYS +
-         s->group * sequence_rows(s) * (s->width + 2);
+  return 3 * KEYS * s->width + 2 * QUERIES * KEYS + sequence_rows(s) * (5 * s->width + 2);
 }
 
 static backward_tiles backward_tiles_at(const attention_shape *s, float *scratch) {
@@ -31,33 +29,31 @@ static backward_tiles backward_tiles_at(const attention_shape *s, float *scratch
   t.keys = scratch;
   t.keys_turned = t.keys + KEYS * s->width;
   t.values_turned = t.keys_turned + KEYS * s->width;
-  t.dk = t.values_turned + KEYS * s->width;
-  t.dv = t.dk + KEYS * s->width;
-  t.q = t.dv + KEYS * s->width;
-  t.go = t.q + QUERIES * s->width;
-  t.p = t.go + QUERIES * s->width;
+  t.p = t.values_turned + KEYS * s->width;
   t.ds = t.p + QUERIES * KEYS;
-  t.dq = t.ds + QUERIES * KEYS;
-  t.sums = t.dq + s->group * t.rows * s->width;
-  t.deltas = t.sums + s->group * t.rows;
+  t.dk = t.ds + QUERIES * KEYS;
+  t.dv = t.dk + t.rows * s->width;
+  t.q = t.dv + t.rows * s->width;
+  t.go = t.q + t.rows * s->width;
+  t.dq = t.go + t.rows * s->width;
+  t.sums = t.dq + t.rows * s->width;
+  t.deltas = t.sums + t.rows;
   return t;
 }
 
-/* What the softmax's gradient takes off each score: do . o, per token of one query head. */
-static void deltas_load(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
-                        int64_t first, int64_t length, int64_t head, int64_t in_group) {
+/* A query head's q and do; and what the softmax's gradient takes off each score: do . o. */
+static void head_load(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
+                      int64_t first, int64_t length, int64_t head) {
   const ls_view *lse = &args->in[5];
-  float *sums = t->sums + in_group * t->rows, *deltas = t->deltas + in_group * t->rows;
+  const int64_t column = head * s->head_dim, width = s->width, d = s->head_dim;
+  tile_load(t->go, width, t->rows, &args->in[0], first, length, column, d);
+  tile_load(t->dq, width, t->rows, &args->in[4], first, length, column, d);
   for (int64_t i = 0; i < length; i++) {
-    tile_load(t->q, s->width, 1, &args->in[4], first + i, 1, head * s->head_dim, s->head_dim);
-    tile_load(t->go, s->width, 1, &args->in[0], first + i, 1, head * s->head_dim, s->head_dim);
-    const float *o = t->q, *go = t->go;
-    float delta = 0;
-#pragma omp simd reduction(+ : delta)
-    for (int64_t j = 0; j < s->width; j++) delta += o[j] * go[j];
-    deltas[i] = delta;
-    sums[i] = ((const float *)lse->data)[(first + i) * lse->dims[1] + head] * log2_e;
+    t->deltas[i] = row_dot(t->dq + i * width, t->go + i * width, width);
+    t->sums[i] = ((const float *)lse->data)[(first + i) * lse->dims[1] + head] * log2_e;
   }
+  tile_load(t->q, width, t->rows, &args->in[1], first, length, column, d);
+  memset(t->dq, 0, (size_t)(t->rows * width) * sizeof(float));
 }
 
 static void keys_load(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
@@ -67,41 +63,37 @@ static void keys_load(const ls_kernel_args *args, const attention_shape *s, back
   tile_transpose(t->values_turned, KEYS, t->keys, width, KEYS, width);
   tile_load(t->keys, width, KEYS, &args->in[2], row, rows, column, s->head_dim);
   tile_transpose(t->keys_turned, KEYS, t->keys, width, KEYS, width);
-  memset(t->dk, 0, (size_t)(KEYS * width) * sizeof(float));
-  memset(t->dv, 0, (size_t)(KEYS * width) * sizeof(float));
 }
 
 /* From scores and do . v of one query: its probabilities, and the gradient of its scores. */
-static void row_gradient(float *p, float *ds, int64_t count, float scale, float sum, float delta) {
+LS_INLINE void row_gradient(float *p, float *ds, int64_t count, float scale, float sum,
+                            float delta) {
 #pragma omp simd
-  for (int64_t j = 0; j < count; j++) {
+  for (int64_t j = 0; j < KEYS; j++) {
     const float probability = exp2_of(p[j] * (scale * log2_e) - sum);
     p[j] = probability;
     ds[j] = probability * (ds[j] - delta) * scale;
   }
-  for (int64_t j = count < 0 ? 0 : count; j < KEYS; j++) p[j] = ds[j] = 0;
+  for (int64_t j = count; j < KEYS; j++) p[j] = ds[j] = 0;
 }
 
-/* Queries [begin, begin + count) of one query head against the keys from `key` on. */
+/* Queries [begin, begin + count) of the loaded head against the loaded keys, from `key` on. */
 static void queries_run(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
-                        int64_t first, int64_t key, int64_t begin, int64_t count, int64_t head,
-                        int64_t in_group) {
-  const int64_t column = head * s->head_dim, width = s->width, d = s->head_dim;
+                        int64_t key, int64_t begin, int64_t count) {
+  const int64_t width = s->width, d = s->head_dim;
   const float scale = (float)args->attributes->softmax_scale;
-  const float *sums = t->sums + in_group * t->rows + begin;
-  const float *deltas = t->deltas + in_group * t->rows + begin;
   const int64_t rows = round_up(count, LS_TILE_ROWS);
-  tile_load(t->q, width, rows, &args->in[1], first + begin, count, column, d);
-  tile_load(t->go, width, rows, &args->in[0], first + begin, count, column, d);
-  tile_multiply(t->p, KEYS, t->q, width, 1, t->keys_turned, KEYS, rows, KEYS, d, false);
-  tile_multiply(t->ds, KEYS, t->go, width, 1, t->values_turned, KEYS, rows, KEYS, d, false);
+  const float *q = t->q + begin * width, *go = t->go + begin * width;
+  tile_multiply(t->p, KEYS, q, width, 1, t->keys_turned, KEYS, rows, KEYS, d, false);
+  tile_multiply(t->ds, KEYS, go, width, 1, t->values_turned, KEYS, rows, KEYS, d, false);
   for (int64_t i = 0; i < rows; i++) {
     const int64_t seen = i < count ? least(KEYS, begin + i + 1 - key) : 0;
-    row_gradient(t->p + i * KEYS, t->ds + i * KEYS, seen, scale, sums[i], deltas[i]);
+    row_gradient(t->p + i * KEYS, t->ds + i * KEYS, seen, scale, t->sums[begin + i],
+                 t->deltas[begin + i]);
   }
-  tile_multiply(t->dv, width, t->p, 1, KEYS, t->go, width, KEYS, width, count, true);
-  tile_multiply(t->dk, width, t->ds, 1, KEYS, t->q, width, KEYS, width, count, true);
-  float *dq = t->dq + (in_group * t->rows + begin) * width;
+  float *dv = t->dv + key * width, *dk = t->dk + key * width, *dq = t->dq + begin * width;
+  tile_multiply(dv, width, t->p, 1, KEYS, go, width, KEYS, width, count, true);
+  tile_multiply(dk, width, t->ds, 1, KEYS, q, width, KEYS, width, count, true);
   tile_multiply(dq, width, t->ds, KEYS, 1, t->keys, width, rows, width, KEYS, true);
 }
 
@@ -109,28 +101,21 @@ static void queries_run(const ls_kernel_args *args, const attention_shape *s, ba
 static void kv_head_run(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
                         int64_t first, int64_t length, int64_t kv_head) {
   const int64_t d = s->head_dim, width = s->width;
-  memset(t->dq, 0, (size_t)(s->group * t->rows * width) * sizeof(float));
-  for (int64_t i = 0; i < s->group; i++) {
-    deltas_load(args, s, t, first, length, kv_head * s->group + i, i);
-  }
-  for (int64_t key = 0; key < length; key += KEYS) {
-    const int64_t keys = least(KEYS, length - key);
-    keys_load(args, s, t, first + key, keys, kv_head);
-    for (int64_t i = 0; i < s->group; i++) {
+  memset(t->dk, 0, (size_t)(t->rows * width) * sizeof(float));
+  memset(t->dv, 0, (size_t)(t->rows * width) * sizeof(float));
+  memset(t->sums, 0, (size_t)(2 * t->rows) * sizeof(float));
+  for (int64_t head = kv_head * s->group; head < (kv_head + 1) * s->group; head++) {
+    head_load(args, s, t, first, length, head);
+    for (int64_t key = 0; key < length; key += KEYS) {
+      keys_load(args, s, t, first + key, least(KEYS, length - key), kv_head);
       for (int64_t begin = key / QUERIES * QUERIES; begin < length; begin += QUERIES) {
-        queries_run(args, s, t, first, key, begin, least(QUERIES, length - begin),
-                    kv_head * s->group + i, i);
+        queries_run(args, s, t, key, begin, least(QUERIES, length - begin));
       }
     }
-    tile_store(&args->out[1], first + key, keys, kv_head * d, d, t->dk, width,
-               args->accumulate[1]);
-    tile_store(&args->out[2], first + key, keys, kv_head * d, d, t->dv, width,
-               args->accumulate[2]);
+    tile_store(&args->out[0], first, length, head * d, d, t->dq, width, args->accumulate[0]);
   }
-  for (int64_t i = 0; i < s->group; i++) {
-    tile_store(&args->out[0], first, length, (kv_head * s->group + i) * d, d,
-               t->dq + i * t->rows * width, width, args->accumulate[0]);
-  }
+  tile_store(&args->out[1], first, length, kv_head * d, d, t->dk, width, args->accumulate[1]);
+  tile_store(&args->out[2], first, length, kv_head * d, d, t->dv, width, args->accumulate[2]);
 }
 
 static ls_status kernel_attention_bwd(const ls_kernel_args *args, ls_error *error) {

@@ -14,9 +14,52 @@ typedef float lanes __attribute__((vector_size(LS_LANES * sizeof(float))));
 typedef float lanes_anywhere
     __attribute__((vector_size(LS_LANES * sizeof(float)), aligned(4), may_alias));
 
+typedef int32_t lanes_mask __attribute__((vector_size(LS_LANES * sizeof(int32_t))));
+
+/* The sum, and the largest, of a row of a multiple of LS_LANES numbers. What a compiler makes of a
+ * loop with a reduction adds the lanes one by one, which takes longer than a short row. */
+LS_INLINE float lanes_sum(lanes v) {
+  typedef float four __attribute__((vector_size(16)));
+  four parts[LS_LANES / 4];
+  memcpy(parts, &v, sizeof v);
+  for (int i = 1; i < LS_LANES / 4; i++) parts[0] += parts[i];
+  return (parts[0][0] + parts[0][1]) + (parts[0][2] + parts[0][3]);
+}
+
+LS_INLINE float row_sum(const float *x, int64_t count) {
+  lanes sum = {0};
+  for (int64_t j = 0; j < count; j += LS_LANES) sum += *(const lanes_anywhere *)(x + j);
+  return lanes_sum(sum);
+}
+
+LS_INLINE float row_dot(const float *x, const float *y, int64_t count) {
+  lanes sum = {0};
+  for (int64_t j = 0; j < count; j += LS_LANES) {
+    sum += *(const lanes_anywhere *)(x + j) * *(const lanes_anywhere *)(y + j);
+  }
+  return lanes_sum(sum);
+}
+
+LS_INLINE float row_largest(const float *x, int64_t count) {
+  lanes best = *(const lanes_anywhere *)x;
+  for (int64_t j = LS_LANES; j < count; j += LS_LANES) {
+    const lanes next = *(const lanes_anywhere *)(x + j);
+    const lanes_mask more = (lanes_mask)(next > best);
+    best = (lanes)((more & (lanes_mask)next) | (~more & (lanes_mask)best));
+  }
+  float largest[LS_LANES];
+  memcpy(largest, &best, sizeof best);
+  for (int half = LS_LANES / 2; half > 0; half /= 2) {
+    for (int i = 0; i < half; i++) {
+      largest[i] = largest[i + half] > largest[i] ? largest[i + half] : largest[i];
+    }
+  }
+  return largest[0];
+}
+
 /* Sums held in registers at a time: rows x vectors. 32 registers are there with AVX-512, else 16;
  * with fewer than 8 sums the multipliers would wait for each other. */
-enum { LS_TILE_ROWS = LS_LANES == 16 ? 8 : 4, LS_TILE_VECTORS = LS_LANES == 16 ? 3 : 2 };
+enum { LS_TILE_ROWS = 4, LS_TILE_VECTORS = LS_LANES == 16 ? 4 : 2 };
 
 LS_INLINE int64_t round_up(int64_t count, int64_t multiple) {
   return (count + multiple - 1) / multiple * multiple;
@@ -27,7 +70,7 @@ LS_INLINE void block_multiply(const int vectors, float *c, int64_t c_stride, con
                               int64_t a_row, int64_t a_column, const float *b, int64_t b_stride,
                               int64_t depth, bool add) {
   lanes sums[LS_TILE_ROWS][LS_TILE_VECTORS];
-#pragma GCC unroll 8
+#pragma GCC unroll 4
   for (int i = 0; i < LS_TILE_ROWS; i++) {
 #pragma GCC unroll 4
     for (int j = 0; j < vectors; j++) {
@@ -41,14 +84,14 @@ LS_INLINE void block_multiply(const int vectors, float *c, int64_t c_stride, con
     for (int j = 0; j < vectors; j++) {
       right[j] = *(const lanes_anywhere *)(b + k * b_stride + j * LS_LANES);
     }
-#pragma GCC unroll 8
+#pragma GCC unroll 4
     for (int i = 0; i < LS_TILE_ROWS; i++) {
       const float left = a[i * a_row + k * a_column];
 #pragma GCC unroll 4
       for (int j = 0; j < vectors; j++) sums[i][j] += left * right[j];
     }
   }
-#pragma GCC unroll 8
+#pragma GCC unroll 4
   for (int i = 0; i < LS_TILE_ROWS; i++) {
 #pragma GCC unroll 4
     for (int j = 0; j < vectors; j++) {
@@ -74,6 +117,9 @@ LS_INLINE void tile_multiply(float *c, int64_t c_stride, const float *a, int64_t
           break;
         case 2:
           block_multiply(2, to, c_stride, from, a_row, a_column, b + j, b_stride, depth, add);
+          break;
+        case 3: /* there are as many with AVX-512 only */
+          block_multiply(LS_TILE_VECTORS > 3 ? 3 : LS_TILE_VECTORS, to, c_stride, from, a_row, a_column, b + j, b_stride, depth, add);
           break;
         default:
           block_multiply(LS_TILE_VECTORS, to, c_stride, from, a_row, a_column, b + j, b_stride,

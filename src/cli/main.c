@@ -1,0 +1,75 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/command.h"
+#include "text/distance.h"
+
+typedef struct command {
+  const char *name, *summary;
+  int (*run)(int count, char **words); /* NULL: comes with a later version */
+} command;
+
+static const command commands[] = {
+    {"train", "train or fine-tune a model; resumes by itself", ls_command_train},
+    {"show", "the compiled program in words: instructions, memory, bytes sent and why",
+     ls_command_show},
+    {"verify", "repeat a training trace recorded elsewhere, under any layout", ls_command_verify},
+    {"generate", "sample text from a checkpoint", ls_command_generate},
+    {"plan", "which layout, how fast, how much memory, what money", NULL},
+    {"check", "prove a program: deadlock-free, reductions once, memory fits", NULL},
+    {"bench", "measure this machine", NULL},
+    {"export", "write a Hugging Face directory", NULL},
+    {"inspect", "what a checkpoint or tokenizer holds", NULL},
+    {"tokenize", "text to tokens", NULL},
+    {"watch", "the live page of a run", NULL},
+};
+
+enum { COMMANDS = sizeof commands / sizeof *commands };
+
+static void print_help(FILE *stream) {
+  fprintf(stream,
+          "lockstep: compiles one training step of a transformer model for a mesh of devices,\n"
+          "then runs it.\n\n"
+          "usage: lockstep COMMAND [words]      lockstep COMMAND --help\n\n");
+  for (int c = 0; c < COMMANDS; c++)
+    if (commands[c].run) fprintf(stream, "  %-10s %s\n", commands[c].name, commands[c].summary);
+  fprintf(stream,
+          "\nexamples:\n"
+          "  lockstep train examples/quickstart.yaml data.text=book.txt -n 2\n"
+          "  lockstep show examples/quickstart.yaml --compare -n 8\n"
+          "  lockstep generate runs/quickstart \"In the beginning\" --temperature 0.8\n\n"
+          "exit status: 0 done, 1 the answer is no, 2 wrong input, 3 failed while running,\n"
+          "4 stopped by a signal with the state saved\n");
+}
+
+static int unknown(const char *name) {
+  const char *names[COMMANDS];
+  for (int c = 0; c < COMMANDS; c++) names[c] = commands[c].name;
+  const char *nearest = ls_nearest(name, names, COMMANDS);
+  fprintf(stderr, "lockstep: unknown command \"%s\"%s%s%s (see lockstep --help)\n", name,
+          nearest ? ": did you mean \"" : "", nearest ? nearest : "", nearest ? "\"?" : "");
+  return 2;
+}
+
+int main(int argc, char **argv) {
+  if (argc < 2) {
+    print_help(stderr);
+    return 2;
+  }
+  const char *name = argv[1];
+  if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
+    print_help(stdout);
+    return 0;
+  }
+  if (strcmp(name, "--version") == 0) {
+    printf("lockstep %s\n", LS_VERSION);
+    return 0;
+  }
+  for (int c = 0; c < COMMANDS; c++) {
+    if (strcmp(name, commands[c].name) != 0) continue;
+    if (commands[c].run) return commands[c].run(argc - 2, argv + 2);
+    fprintf(stderr, "lockstep: %s: not yet: this command comes with a later version\n", name);
+    return 2;
+  }
+  return unknown(name);
+}

@@ -1,0 +1,146 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/command.h"
+#include "cluster/machine.h"
+#include "text/distance.h"
+
+int ls_command_fail(const char *command, ls_status status, const ls_error *error) {
+  if (status != LS_OK) fprintf(stderr, "lockstep %s: %s\n", command, error->text);
+  return ls_exit_status(status);
+}
+
+static const ls_flag *find_flag(const ls_flag *flags, int count, const char *word) {
+  for (int f = 0; f < count; f++)
+    if (strcmp(flags[f].name, word) == 0) return &flags[f];
+  return NULL;
+}
+
+/* "--name=value" of a flag that takes one. */
+static const ls_flag *find_assigned(const ls_flag *flags, int count, const char *word,
+                                    const char **value) {
+  for (int f = 0; f < count; f++) {
+    const size_t length = strlen(flags[f].name);
+    if (!flags[f].value || strncmp(flags[f].name, word, length) != 0 || word[length] != '=')
+      continue;
+    *value = word + length + 1;
+    return &flags[f];
+  }
+  return NULL;
+}
+
+static ls_status unknown_flag(const char *word, const ls_flag *flags, int count,
+                              ls_error *error) {
+  const char *names[32];
+  int known = 0;
+  for (int f = 0; f < count && known < 32; f++) names[known++] = flags[f].name;
+  const char *nearest = ls_nearest(word, names, known);
+  if (nearest)
+    return ls_fail(error, LS_INPUT, "unknown flag %s: did you mean %s? (see --help)", word,
+                   nearest);
+  return ls_fail(error, LS_INPUT, "unknown flag %s (see --help)", word);
+}
+
+static bool looks_like_number(const char *word) {
+  return word[0] == '-' && word[1] >= '0' && word[1] <= '9';
+}
+
+typedef struct parser {
+  const ls_flag *flags;
+  int flag_count;
+  ls_words *into;
+} parser;
+
+/* Takes words[at] and what belongs to it; *taken says how many words that was. */
+static ls_status take_word(const parser *p, int left, char **words, int *taken, ls_error *error) {
+  const char *word = words[0], *value = NULL;
+  *taken = 1;
+  const ls_flag *flag = find_flag(p->flags, p->flag_count, word);
+  if (!flag) flag = find_assigned(p->flags, p->flag_count, word, &value);
+  if (flag) {
+    if (flag->given) *flag->given = true;
+    if (!flag->value) return LS_OK;
+    if (!value && left < 2)
+      return ls_fail(error, LS_INPUT, "%s: expected a value after it", word);
+    *taken = value ? 1 : 2;
+    *flag->value = value ? value : words[1];
+    return LS_OK;
+  }
+  if (ls_run_file_is_word(word)) {
+    p->into->keys[p->into->key_count++] = word;
+    if (word[0] == '-' && !strchr(word, '=') && left > 1) {
+      p->into->keys[p->into->key_count++] = words[1];
+      *taken = 2;
+    }
+    return LS_OK;
+  }
+  if (word[0] == '-' && word[1] && !looks_like_number(word)) {
+    /* A key that does not exist is answered by the table of keys, which knows the nearest. */
+    if (!strchr(word, '=') && !strchr(word, '.'))
+      return unknown_flag(word, p->flags, p->flag_count, error);
+    p->into->keys[p->into->key_count++] = word;
+    return LS_OK;
+  }
+  const char *equals = strchr(word, '=');
+  const bool key = equals && equals > word && !memchr(word, '/', (size_t)(equals - word)) &&
+                   !memchr(word, ' ', (size_t)(equals - word));
+  if (key)
+    p->into->keys[p->into->key_count++] = word;
+  else
+    p->into->positional[p->into->positional_count++] = word;
+  return LS_OK;
+}
+
+ls_status ls_words_parse(ls_arena *arena, int count, char **words, const ls_flag *flags,
+                         int flag_count, ls_words *parsed, ls_error *error) {
+  *parsed = (ls_words){.positional = LS_NEW_ARRAY(arena, const char *, count + 1),
+                       .keys = LS_NEW_ARRAY(arena, const char *, count + 1)};
+  const parser p = {flags, flag_count, parsed};
+  for (int at = 0; at < count;) {
+    if (strcmp(words[at], "--") == 0) { /* what follows is no flag, whatever it looks like */
+      while (++at < count) parsed->positional[parsed->positional_count++] = words[at];
+      break;
+    }
+    int taken;
+    LS_TRY(take_word(&p, count - at, words + at, &taken, error));
+    at += taken;
+  }
+  return LS_OK;
+}
+
+ls_status ls_command_devices(const char *text, const ls_run_file *run, int *devices,
+                             ls_error *error) {
+  if (text) {
+    char *end;
+    const long value = strtol(text, &end, 10);
+    if (*end || end == text || value < 1 || value > 1 << 20)
+      return ls_fail(error, LS_INPUT, "-n: found \"%s\"; expected a count of devices, 1 or more",
+                     text);
+    *devices = (int)value;
+    return LS_OK;
+  }
+  const ls_launcher launcher = ls_launcher_detect();
+  if (launcher.tasks > 1) {
+    *devices = launcher.tasks;
+    return LS_OK;
+  }
+  *devices = (int)ls_run_file_mesh_devices(run);
+  return LS_OK;
+}
+
+ls_status ls_command_world(int devices, ls_world **world, ls_error *error) {
+  const ls_launcher launcher = ls_launcher_detect();
+  if (launcher.tasks <= 1) return ls_world_create_threads(devices, world, error);
+  if (devices % launcher.tasks != 0)
+    return ls_fail(error, LS_INPUT,
+                   "%s says %d processes, but the mesh has %d devices: start a number of processes "
+                   "that divides them, or give -n %d",
+                   launcher.variable, launcher.tasks, devices, launcher.tasks);
+  const ls_mpi_options options = {.ranks_here = devices / launcher.tasks};
+  LS_TRY(ls_world_create_mpi(&options, world, error));
+  const ls_status status =
+      ls_launcher_check(&launcher, ls_world_size(*world) / options.ranks_here, error);
+  if (status != LS_OK) ls_world_destroy(world);
+  return status;
+}

@@ -1,0 +1,183 @@
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli/command.h"
+#include "train/checkpoint.h"
+#include "train/loop.h"
+#include "watch/progress.h"
+
+static const char help[] =
+    "usage: lockstep train RUN.yaml [key=value ...] [-n DEVICES] [--fresh]\n\n"
+    "Trains the model the run file names, on as many devices as its mesh has; resumes by itself\n"
+    "from the newest checkpoint in `out`. Any key can be set on the command line.\n\n"
+    "  -n DEVICES   devices of the whole mesh (default: the launcher's tasks, else the mesh)\n"
+    "  --fresh      start anew: remove the checkpoints in `out`\n"
+    "  --help       this text and all keys\n\n"
+    "examples:\n"
+    "  lockstep train examples/quickstart.yaml data.text=book.txt\n"
+    "  lockstep train run.yaml mesh.dp_shard=2 mesh.tp=2 train.steps=500\n"
+    "  mpirun -n 4 lockstep train run.yaml -n 4\n\n"
+    "SIGINT, SIGTERM and SIGUSR1 finish the step, save a checkpoint and exit with status 4; a\n"
+    "second SIGINT quits at once.\n\n";
+
+/* Signal handlers can reach nothing else. */
+static volatile sig_atomic_t stop_asked;
+
+static void ask_to_stop(int number) {
+  if (number == SIGINT && stop_asked) {
+    signal(SIGINT, SIG_DFL);
+    raise(SIGINT);
+  }
+  stop_asked = 1;
+}
+
+static void catch_signals(void) {
+  struct sigaction action = {.sa_handler = ask_to_stop, .sa_flags = SA_RESTART};
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGINT, &action, NULL);
+  sigaction(SIGTERM, &action, NULL);
+  sigaction(SIGUSR1, &action, NULL);
+}
+
+typedef struct printer {
+  ls_arena *arena;
+  ls_progress *progress;
+  double begin_s;
+} printer;
+
+static double now_s(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static void print_begin(void *context, int64_t done, int64_t steps, const char *where_from) {
+  printer *self = context;
+  self->progress =
+      ls_progress_create(self->arena, stderr, isatty(STDERR_FILENO) != 0, done, steps);
+  self->begin_s = now_s();
+  ls_progress_note(self->progress, "%s", where_from);
+}
+
+static void print_step(void *context, const ls_metrics_step *step) {
+  const printer *self = context;
+  const ls_progress_step shown = {.step = step->step,
+                                  .loss = step->loss,
+                                  .learning_rate = step->learning_rate,
+                                  .grad_norm = step->grad_norm,
+                                  .tokens_per_second = step->tokens_per_second,
+                                  .mfu = step->mfu,
+                                  .memory_bytes = (double)step->memory_bytes};
+  ls_progress_show(self->progress, &shown, now_s() - self->begin_s);
+  if (!isnan(step->validation_loss))
+    ls_progress_note(self->progress, "step %lld: validation loss %.4f", (long long)step->step,
+                     step->validation_loss);
+}
+
+static ls_status check_vocabulary(const ls_session *session, const ls_tokenizer *tokenizer,
+                                  ls_error *error) {
+  if (session->config.vocabulary >= tokenizer->vocabulary) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "%s: a vocabulary of %lld, but the tokenizer (%s) has %d ids: take another model "
+                 "or tokenizer",
+                 session->config.source, (long long)session->config.vocabulary, tokenizer->name,
+                 (int)tokenizer->vocabulary);
+}
+
+static void describe(const ls_session *session, const ls_dataset *dataset) {
+  const ls_layout *layout = &session->layout;
+  fprintf(stderr,
+          "%s: %.2f M parameters in %s on %d device%s (dp_replicate %d, dp_shard %d, tp %d, %s), "
+          "%d thread%s each; %lld training tokens\n",
+          session->run->model, (double)ls_model_parameters(&session->config) / 1e6,
+          ls_dtype_name(layout->compute), session->devices, session->devices == 1 ? "" : "s",
+          layout->dp_replicate, layout->dp_shard, layout->tp,
+          ls_data_strategy_row(layout->zero)->name, session->threads,
+          session->threads == 1 ? "" : "s", (long long)dataset->training_tokens);
+}
+
+static ls_status train_with_data(ls_session *session, ls_dataset *dataset, ls_world *world,
+                                 const ls_tokenizer *tokenizer, bool fresh, ls_error *error) {
+  const bool speaks = ls_world_first_here(world) == 0;
+  ls_run_file_resolve_steps(session->run, (dataset->training.sequences + session->batch - 1) /
+                                              session->batch);
+  if (speaks) describe(session, dataset);
+  printer out = {.arena = session->arena};
+  const ls_train_options options = {.fresh = fresh,
+                                    .begin = print_begin,
+                                    .report = print_step,
+                                    .context = &out,
+                                    .tokenizer = tokenizer,
+                                    .stop = &stop_asked};
+  catch_signals();
+  const ls_status status = ls_train(session, dataset, world, &options, error);
+  if (out.progress) ls_progress_end(out.progress);
+  if (status == LS_OK && speaks)
+    printf("trained %lld steps; the model is in %s/checkpoints/step-%lld\n",
+           (long long)session->run->train.steps, session->run->out,
+           (long long)session->run->train.steps);
+  return status;
+}
+
+static ls_status train_in_world(ls_arena *arena, ls_run_file *run, int devices, ls_world *world,
+                                bool fresh, ls_error *error) {
+  ls_session *session;
+  LS_TRY(ls_session_create(arena, run, devices, ls_world_count_here(world), &session, error));
+  const ls_tokenizer *tokenizer = ls_tokenizer_bytes();
+  LS_TRY(check_vocabulary(session, tokenizer, error));
+  ls_dataset *dataset;
+  LS_TRY(ls_dataset_open(arena, run, tokenizer, ls_corpus_cache_folder(arena, run->out), NULL,
+                         NULL, &dataset, error));
+  const ls_status status = train_with_data(session, dataset, world, tokenizer, fresh, error);
+  ls_dataset_close(dataset);
+  return status;
+}
+
+static ls_status train(ls_arena *arena, const ls_words *words, const char *devices_text,
+                       bool fresh, ls_run_file **run, ls_error *error) {
+  if (words->positional_count > 1)
+    return ls_fail(error, LS_INPUT, "%s: one run file is expected", words->positional[1]);
+  const char *path = words->positional_count ? words->positional[0] : NULL;
+  LS_TRY(ls_run_file_read(arena, path, words->keys, words->key_count, run, error));
+  int devices;
+  LS_TRY(ls_command_devices(devices_text, *run, &devices, error));
+  ls_world *world;
+  LS_TRY(ls_command_world(devices, &world, error));
+  const ls_status status = train_in_world(arena, *run, devices, world, fresh, error);
+  ls_world_destroy(&world);
+  return status;
+}
+
+/* After a failure a person wants to know what is safe. */
+static void name_last_checkpoint(ls_arena *arena, const ls_run_file *run) {
+  const char *folder = NULL;
+  int64_t step;
+  if (run && ls_checkpoint_newest(arena, run->out, &folder, &step, NULL) == LS_OK && folder)
+    fprintf(stderr, "lockstep train: the last checkpoint is %s\n", folder);
+}
+
+int ls_command_train(int count, char **given) {
+  ls_arena *arena = ls_arena_create();
+  ls_error error = {0};
+  const char *devices = NULL;
+  bool fresh = false, wants_help = false;
+  const ls_flag flags[] = {{"-n", &devices, NULL},
+                           {"--fresh", NULL, &fresh},
+                           {"--help", NULL, &wants_help},
+                           {"-h", NULL, &wants_help}};
+  ls_words words;
+  ls_run_file *run = NULL;
+  ls_status status = ls_words_parse(arena, count, given, flags, sizeof flags / sizeof *flags,
+                                    &words, &error);
+  if (status == LS_OK && wants_help)
+    printf("%s%s", help, ls_run_file_help(arena));
+  else if (status == LS_OK)
+    status = train(arena, &words, devices, fresh, &run, &error);
+  if (status == LS_FAILED) name_last_checkpoint(arena, run);
+  const int exit_status = ls_command_fail("train", status, &error);
+  ls_arena_destroy(&arena);
+  return exit_status;
+}

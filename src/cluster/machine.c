@@ -1,0 +1,212 @@
+#include "cluster/machine.h"
+
+#include <sched.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_THREADS = 8192, PATH_BYTES = 4096, TEXT_BYTES = 8192 };
+
+/* Hardware threads this process may run on. */
+typedef struct thread_set {
+  bool has[MAX_THREADS];
+} thread_set;
+
+/* The start of root + path, NUL-terminated; false where it cannot be read. */
+static bool read_text(const char *root, const char *path, char text[TEXT_BYTES]) {
+  char full[PATH_BYTES];
+  if (snprintf(full, sizeof full, "%s%s", root, path) >= (int)sizeof full) return false;
+  FILE *file = fopen(full, "r");
+  if (!file) return false;
+  const size_t bytes = fread(text, 1, TEXT_BYTES - 1, file);
+  fclose(file);
+  text[bytes] = 0;
+  return bytes > 0;
+}
+
+static bool read_whole(const char *root, const char *path, long long *value) {
+  char text[TEXT_BYTES];
+  return read_text(root, path, text) && sscanf(text, "%lld", value) == 1;
+}
+
+/* The path of this process in the hierarchy of a controller ("" for cgroup v2); false where
+ * /proc/self/cgroup does not name it. Lines are "4:cpu,cpuacct:/path". */
+static bool cgroup_path(const char *root, const char *controller, char path[PATH_BYTES]) {
+  char text[TEXT_BYTES];
+  if (!read_text(root, "/proc/self/cgroup", text)) return false;
+  char *rest = text;
+  for (char *line; (line = strsep(&rest, "\n"));) {
+    strsep(&line, ":");
+    char *names = line ? strsep(&line, ":") : NULL;
+    if (!names || !line) continue;
+    bool found = !*controller && !*names;
+    for (char *name; *controller && (name = strsep(&names, ","));) {
+      found = found || strcmp(name, controller) == 0;
+    }
+    if (!found) continue;
+    snprintf(path, PATH_BYTES, "%s", strcmp(line, "/") == 0 ? "" : line);
+    return true;
+  }
+  return false;
+}
+
+/* Reads one cgroup's limit from its folder; false where it has none. */
+typedef bool limit_reader(const char *root, const char *folder, double *limit);
+
+static bool cores_v2(const char *root, const char *folder, double *limit) {
+  char path[PATH_BYTES], text[TEXT_BYTES];
+  double quota, period;
+  snprintf(path, sizeof path, "%.4000s/cpu.max", folder);
+  if (!read_text(root, path, text)) return false;
+  if (sscanf(text, "%lf %lf", &quota, &period) != 2 || period <= 0) return false; /* "max ..." */
+  *limit = quota / period;
+  return true;
+}
+
+static bool cores_v1(const char *root, const char *folder, double *limit) {
+  char path[PATH_BYTES];
+  long long quota, period;
+  snprintf(path, sizeof path, "%.4000s/cpu.cfs_quota_us", folder);
+  if (!read_whole(root, path, &quota) || quota <= 0) return false; /* -1: none */
+  snprintf(path, sizeof path, "%.4000s/cpu.cfs_period_us", folder);
+  if (!read_whole(root, path, &period) || period <= 0) return false;
+  *limit = (double)quota / (double)period;
+  return true;
+}
+
+static bool memory_v2(const char *root, const char *folder, double *limit) {
+  char path[PATH_BYTES];
+  long long bytes;
+  snprintf(path, sizeof path, "%.4000s/memory.max", folder);
+  if (!read_whole(root, path, &bytes)) return false; /* "max" */
+  *limit = (double)bytes;
+  return true;
+}
+
+static bool memory_v1(const char *root, const char *folder, double *limit) {
+  char path[PATH_BYTES];
+  long long bytes;
+  snprintf(path, sizeof path, "%.4000s/memory.limit_in_bytes", folder);
+  if (!read_whole(root, path, &bytes)) return false;
+  *limit = (double)bytes;
+  return true;
+}
+
+/* The smallest limit of a process's cgroup and of those around it. In a container the names in
+ * /proc may be the host's while the mounted tree begins at ours: then only the root is there. */
+static double smallest_limit(const char *root, const char *mount, const char *controller,
+                             limit_reader *reader, double limit) {
+  char path[PATH_BYTES], folder[PATH_BYTES];
+  if (!cgroup_path(root, controller, path)) return limit;
+  for (;;) {
+    double found;
+    snprintf(folder, sizeof folder, "%s%.3900s", mount, path);
+    if (reader(root, folder, &found) && found < limit) limit = found;
+    char *slash = strrchr(path, '/');
+    if (!slash) return limit;
+    *slash = 0;
+  }
+}
+
+static double cores_limit(const char *root, double limit) {
+  limit = smallest_limit(root, "/sys/fs/cgroup", "", cores_v2, limit);
+  limit = smallest_limit(root, "/sys/fs/cgroup/cpu,cpuacct", "cpu", cores_v1, limit);
+  return smallest_limit(root, "/sys/fs/cgroup/cpu", "cpu", cores_v1, limit);
+}
+
+static double memory_limit(const char *root) {
+  char text[TEXT_BYTES];
+  long long kilobytes = 0;
+  double limit = 0x1p62;
+  if (read_text(root, "/proc/meminfo", text) &&
+      sscanf(text, "MemTotal: %lld kB", &kilobytes) == 1) {
+    limit = (double)kilobytes * 1024;
+  }
+  limit = smallest_limit(root, "/sys/fs/cgroup", "", memory_v2, limit);
+  limit = smallest_limit(root, "/sys/fs/cgroup/memory", "memory", memory_v1, limit);
+  return limit < 0x1p62 ? limit : 0;
+}
+
+/* Whether the hardware thread shares its core with an earlier one of the set. */
+static bool shares_core(const char *root, const thread_set *threads, int thread) {
+  char path[PATH_BYTES], text[TEXT_BYTES];
+  snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list",
+           thread);
+  if (!read_text(root, path, text)) return false;
+  char *rest = text;
+  for (char *range; (range = strsep(&rest, ","));) { /* "0,64" or "0-1" */
+    int first, last;
+    const int read = sscanf(range, "%d-%d", &first, &last);
+    if (read < 1) return false;
+    if (read < 2) last = first;
+    for (int i = first; i <= last && i < thread; i++) {
+      if (i >= 0 && threads->has[i]) return true;
+    }
+  }
+  return false;
+}
+
+static int at_most(int count, double limit) {
+  if (limit >= count) return count;
+  return limit < 1 ? 1 : (int)limit;
+}
+
+static ls_machine probe(const char *root, const thread_set *threads, const char *slurm_cpus) {
+  ls_machine machine = {0};
+  for (int i = 0; i < MAX_THREADS; i++) {
+    if (!threads->has[i]) continue;
+    machine.threads++;
+    if (!shares_core(root, threads, i)) machine.cores++;
+  }
+  double limit = cores_limit(root, MAX_THREADS);
+  const double slurm = slurm_cpus ? strtod(slurm_cpus, NULL) : 0;
+  if (slurm >= 1 && slurm < limit) limit = slurm;
+  machine.threads = at_most(machine.threads > 0 ? machine.threads : 1, limit);
+  machine.cores = at_most(machine.cores > 0 ? machine.cores : 1, limit);
+  machine.memory_bytes = (int64_t)memory_limit(root);
+  return machine;
+}
+
+ls_machine ls_machine_probe_at(const char *root, int threads, const char *slurm_cpus) {
+  thread_set set = {0};
+  for (int i = 0; i < threads && i < MAX_THREADS; i++) set.has[i] = true;
+  return probe(root, &set, slurm_cpus);
+}
+
+ls_machine ls_machine_probe(void) {
+  thread_set set = {0};
+  cpu_set_t allowed[MAX_THREADS / CPU_SETSIZE];
+  CPU_ZERO_S(sizeof allowed, allowed);
+  if (sched_getaffinity(0, sizeof allowed, allowed) == 0) {
+    for (size_t i = 0; i < MAX_THREADS; i++) set.has[i] = CPU_ISSET_S(i, sizeof allowed, allowed);
+  }
+  return probe("", &set, getenv("SLURM_CPUS_PER_TASK"));
+}
+
+int ls_machine_cores(void) {
+  return ls_machine_probe().cores;
+}
+
+ls_launcher ls_launcher_detect(void) {
+  static const char *const variables[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS",
+                                          "WORLD_SIZE"};
+  for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
+    const char *value = getenv(variables[i]);
+    if (!value) continue;
+    char *end;
+    const long tasks = strtol(value, &end, 10);
+    if (end == value || *end || tasks < 1 || tasks > 1 << 24) continue;
+    return (ls_launcher){(int)tasks, variables[i]};
+  }
+  return (ls_launcher){1, NULL};
+}
+
+ls_status ls_launcher_check(const ls_launcher *launcher, int processes, ls_error *error) {
+  if (launcher->tasks <= processes) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "%s is %d, but MPI joined %d process%s: start with \"mpirun -n %d lockstep ...\" "
+                 "or \"srun --mpi=pmix\" and a build that found MPI; for one process unset %s",
+                 launcher->variable, launcher->tasks, processes, processes == 1 ? "" : "es",
+                 launcher->tasks, launcher->variable);
+}

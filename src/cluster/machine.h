@@ -1,0 +1,44 @@
+/* This machine as a process may use it, and how the process was launched.
+ *
+ *   const ls_machine machine = ls_machine_probe();
+ *   const ls_launcher launcher = ls_launcher_detect();
+ *   LS_TRY(ls_launcher_check(&launcher, processes, error));
+ *
+ * Limits are those of the affinity mask, of cgroups (v1 and v2) and of Slurm. Nothing here is
+ * cached; thread-safe as long as nobody changes the environment. */
+#ifndef LS_CLUSTER_MACHINE_H
+#define LS_CLUSTER_MACHINE_H
+
+#include <stdint.h>
+
+#include "lockstep/status.h"
+
+typedef struct ls_machine {
+  int threads;          /* hardware threads that may be used */
+  int cores;            /* of these, on different cores: as many threads as computing gains from */
+  int64_t memory_bytes; /* the machine's or the cgroup's, whichever is less; 0: not known */
+} ls_machine;
+
+ls_machine ls_machine_probe(void);
+
+/* The same from files under `root` (proc/meminfo, sys/fs/cgroup ...), for hardware threads
+ * [0, threads) and a value of SLURM_CPUS_PER_TASK (or NULL): machines recorded elsewhere. */
+ls_machine ls_machine_probe_at(const char *root, int threads, const char *slurm_cpus);
+
+/* ls_machine_probe().cores. */
+int ls_machine_cores(void);
+
+/* How many tasks a launcher says it started. */
+typedef struct ls_launcher {
+  int tasks;            /* 1 where no launcher says anything */
+  const char *variable; /* the environment variable that says so; NULL: none */
+} ls_launcher;
+
+/* The variable nearest to the process: OMPI_COMM_WORLD_SIZE, PMI_SIZE, SLURM_NTASKS, WORLD_SIZE. */
+ls_launcher ls_launcher_detect(void);
+
+/* LS_INPUT where the launcher started more tasks than MPI joined into `processes`: each would be a
+ * run of its own, all in one folder. */
+LS_CHECKED ls_status ls_launcher_check(const ls_launcher *launcher, int processes, ls_error *error);
+
+#endif

@@ -1,0 +1,192 @@
+#include "cluster/machine.h"
+
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+
+static ls_arena *arena;
+static ls_error error;
+static char root[64];
+
+static int set_up(void **state) {
+  (void)state;
+  arena = ls_arena_create();
+  snprintf(root, sizeof root, "/tmp/machine_test.XXXXXX");
+  return mkdtemp(root) ? 0 : -1;
+}
+
+static int tear_down(void **state) {
+  (void)state;
+  ls_arena_destroy(&arena);
+  return ls_directory_remove(root, &error) == LS_OK ? 0 : -1;
+}
+
+/* A file of the recorded machine. */
+static void put(const char *path, const char *text) {
+  char *full = ls_arena_printf(arena, "%s%s", root, path);
+  char *slash = strrchr(full, '/');
+  *slash = 0;
+  assert_int_equal(ls_directory_make(full, &error), LS_OK);
+  *slash = '/';
+  assert_int_equal(ls_file_write(full, text, strlen(text), &error), LS_OK);
+}
+
+static void put_siblings(int thread, const char *list) {
+  put(ls_arena_printf(arena, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", thread),
+      list);
+}
+
+static void nothing_known_is_one_thread_each(void **state) {
+  (void)state;
+  const ls_machine machine = ls_machine_probe_at(root, 6, NULL);
+  assert_int_equal(machine.threads, 6);
+  assert_int_equal(machine.cores, 6);
+  assert_int_equal(machine.memory_bytes, 0);
+  assert_int_equal(ls_machine_probe_at(root, 0, NULL).cores, 1);
+}
+
+static void threads_of_one_core_count_once(void **state) {
+  (void)state;
+  for (int i = 0; i < 8; i++) put_siblings(i, ls_arena_printf(arena, "%d,%d\n", i % 4, i % 4 + 4));
+  assert_int_equal(ls_machine_probe_at(root, 8, NULL).cores, 4);
+  assert_int_equal(ls_machine_probe_at(root, 8, NULL).threads, 8);
+  assert_int_equal(ls_machine_probe_at(root, 5, NULL).cores, 4); /* 0 to 3, and 4 is 0's */
+  for (int i = 0; i < 8; i++) {
+    put_siblings(i, ls_arena_printf(arena, "%d-%d\n", i / 2 * 2, i / 2 * 2 + 1));
+  }
+  assert_int_equal(ls_machine_probe_at(root, 3, NULL).cores, 2);
+}
+
+static void cgroup_v2_limits_are_the_least_on_the_way_up(void **state) {
+  (void)state;
+  put("/proc/meminfo", "MemTotal:       16000 kB\nMemFree: 1 kB\n");
+  put("/proc/self/cgroup", "0::/user.slice/job\n");
+  assert_int_equal(ls_machine_probe_at(root, 8, NULL).memory_bytes, 16000 * 1024);
+  put("/sys/fs/cgroup/user.slice/job/cpu.max", "max 100000\n");
+  put("/sys/fs/cgroup/user.slice/job/memory.max", "max\n");
+  assert_int_equal(ls_machine_probe_at(root, 8, NULL).cores, 8);
+  put("/sys/fs/cgroup/user.slice/cpu.max", "350000 100000\n");
+  put("/sys/fs/cgroup/user.slice/memory.max", "9000000\n");
+  assert_int_equal(ls_machine_probe_at(root, 8, NULL).cores, 3);
+  assert_int_equal(ls_machine_probe_at(root, 8, NULL).memory_bytes, 9000000);
+  put("/sys/fs/cgroup/user.slice/job/cpu.max", "50000 100000\n");
+  assert_int_equal(ls_machine_probe_at(root, 8, NULL).cores, 1);
+}
+
+static void cgroup_v1_is_read_too_and_a_container_sees_its_root_only(void **state) {
+  (void)state;
+  put("/proc/meminfo", "MemTotal:       16000 kB\n");
+  put("/proc/self/cgroup",
+      "12:memory:/docker/abc\n3:cpu,cpuacct:/docker/abc\n1:name=systemd:/x\n0::/\n");
+  put("/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "-1\n");
+  put("/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n");
+  put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+  assert_int_equal(ls_machine_probe_at(root, 8, NULL).cores, 8);
+  assert_int_equal(ls_machine_probe_at(root, 8, NULL).memory_bytes, 16000 * 1024);
+  put("/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "200000\n");
+  put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "8192\n");
+  assert_int_equal(ls_machine_probe_at(root, 8, NULL).cores, 2);
+  assert_int_equal(ls_machine_probe_at(root, 8, NULL).memory_bytes, 8192);
+  put("/sys/fs/cgroup/memory/docker/abc/memory.limit_in_bytes", "4096\n");
+  assert_int_equal(ls_machine_probe_at(root, 8, NULL).memory_bytes, 4096);
+}
+
+static void slurm_limits_cores(void **state) {
+  (void)state;
+  assert_int_equal(ls_machine_probe_at(root, 8, "3").cores, 3);
+  assert_int_equal(ls_machine_probe_at(root, 8, "30").cores, 8);
+  assert_int_equal(ls_machine_probe_at(root, 8, "").cores, 8);
+  assert_int_equal(ls_machine_probe_at(root, 8, "many").cores, 8);
+}
+
+static void broken_files_are_taken_for_missing_ones(void **state) {
+  (void)state;
+  put("/proc/meminfo", "nothing\n");
+  put("/proc/self/cgroup", "no colons\n:\n::\n0::/a\nx:y");
+  put("/sys/fs/cgroup/a/cpu.max", "1 0\n");
+  put("/sys/fs/cgroup/a/memory.max", "\n");
+  put_siblings(0, "a-b,,\n");
+  const ls_machine machine = ls_machine_probe_at(root, 4, NULL);
+  assert_int_equal(machine.cores, 4);
+  assert_int_equal(machine.memory_bytes, 0);
+}
+
+static void this_machine_has_what_its_affinity_allows(void **state) {
+  (void)state;
+  cpu_set_t before, one;
+  unsetenv("SLURM_CPUS_PER_TASK");
+  const ls_machine machine = ls_machine_probe();
+  assert_true(machine.cores >= 1 && machine.cores <= machine.threads);
+  assert_true(machine.memory_bytes > 1 << 20);
+  assert_int_equal(ls_machine_cores(), machine.cores);
+  assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+  CPU_ZERO(&one);
+  for (size_t i = 0; i < CPU_SETSIZE && CPU_COUNT(&one) == 0; i++) {
+    if (CPU_ISSET(i, &before)) CPU_SET(i, &one);
+  }
+  assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+  assert_int_equal(ls_machine_cores(), 1);
+  assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
+}
+
+static void clear_launchers(void) {
+  unsetenv("OMPI_COMM_WORLD_SIZE");
+  unsetenv("PMI_SIZE");
+  unsetenv("SLURM_NTASKS");
+  unsetenv("WORLD_SIZE");
+}
+
+static void launchers_are_known_by_their_variables(void **state) {
+  (void)state;
+  static const char *const variables[] = {"WORLD_SIZE", "SLURM_NTASKS", "PMI_SIZE",
+                                          "OMPI_COMM_WORLD_SIZE"};
+  clear_launchers();
+  assert_int_equal(ls_launcher_detect().tasks, 1);
+  assert_null(ls_launcher_detect().variable);
+  for (int i = 0; i < 4; i++) { /* the later ones are nearer to the process */
+    setenv(variables[i], (const char *[]){"3", "4", "5", "6"}[i], 1);
+    assert_int_equal(ls_launcher_detect().tasks, 3 + i);
+    assert_string_equal(ls_launcher_detect().variable, variables[i]);
+  }
+  setenv("OMPI_COMM_WORLD_SIZE", "many", 1);
+  assert_int_equal(ls_launcher_detect().tasks, 5);
+  setenv("PMI_SIZE", "0", 1);
+  assert_int_equal(ls_launcher_detect().tasks, 4);
+  clear_launchers();
+}
+
+static void more_tasks_than_mpi_joined_are_refused(void **state) {
+  (void)state;
+  const ls_launcher eight = {8, "SLURM_NTASKS"};
+  assert_int_equal(ls_launcher_check(&eight, 8, &error), LS_OK);
+  assert_int_equal(ls_launcher_check(&(ls_launcher){1, NULL}, 1, &error), LS_OK);
+  assert_int_equal(ls_launcher_check(&eight, 1, &error), LS_INPUT);
+  assert_string_equal(error.text,
+                      "SLURM_NTASKS is 8, but MPI joined 1 process: start with \"mpirun -n 8 "
+                      "lockstep ...\" or \"srun --mpi=pmix\" and a build that found MPI; for one "
+                      "process unset SLURM_NTASKS");
+}
+
+int main(void) {
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+  const struct CMUnitTest tests[] = {
+      CASE(nothing_known_is_one_thread_each),
+      CASE(threads_of_one_core_count_once),
+      CASE(cgroup_v2_limits_are_the_least_on_the_way_up),
+      CASE(cgroup_v1_is_read_too_and_a_container_sees_its_root_only),
+      CASE(slurm_limits_cores),
+      CASE(broken_files_are_taken_for_missing_ones),
+      CASE(this_machine_has_what_its_affinity_allows),
+      CASE(launchers_are_known_by_their_variables),
+      CASE(more_tasks_than_mpi_joined_are_refused),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,118 @@
+#include "data/tokenizer.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "text/json.h"
+
+static char folder[64];
+static ls_error error;
+
+static int make_folder(void **state) {
+  (void)state;
+  snprintf(folder, sizeof folder, "/tmp/tokenizer_test.XXXXXX");
+  return mkdtemp(folder) ? 0 : -1;
+}
+
+static int drop_folder(void **state) {
+  (void)state;
+  return ls_directory_remove(folder, &error) == LS_OK ? 0 : -1;
+}
+
+static void every_byte_comes_back(void **state) {
+  (void)state;
+  const ls_tokenizer *tokenizer = ls_tokenizer_bytes();
+  uint8_t text[256];
+  int32_t ids[256];
+  for (int i = 0; i < 256; i++) text[i] = (uint8_t)(255 - i);
+  assert_int_equal(ls_tokenizer_encode(tokenizer, text, 256, ids), 256);
+  for (int i = 0; i < 256; i++) {
+    char piece[LS_TOKEN_BYTES];
+    assert_int_equal(ids[i], 255 - i);
+    assert_int_equal(ls_tokenizer_decode(tokenizer, ids[i], piece), 1);
+    assert_int_equal((uint8_t)piece[0], text[i]);
+  }
+  char piece[LS_TOKEN_BYTES];
+  assert_int_equal(ls_tokenizer_decode(tokenizer, 256, piece), 0);
+  assert_int_equal(ls_tokenizer_decode(tokenizer, -1, piece), 0);
+  assert_int_equal(tokenizer->vocabulary, 256);
+  assert_int_equal(tokenizer->end_of_text, -1);
+}
+
+/* The characters are those of GPT-2's bytes_to_unicode, known here by some of its entries. */
+static void the_files_hold_gpt2s_alphabet(void **state) {
+  (void)state;
+  assert_int_equal(ls_tokenizer_write(ls_tokenizer_bytes(), folder, &error), LS_OK);
+  char path[128];
+  snprintf(path, sizeof path, "%s/tokenizer.json", folder);
+  json_t *root = NULL;
+  assert_int_equal(ls_json_read(path, 0, &root, &error), LS_OK);
+  const json_t *model = json_object_get(root, "model");
+  const json_t *vocabulary = json_object_get(model, "vocab");
+  assert_int_equal(json_object_size(vocabulary), 256);
+  assert_int_equal(json_array_size(json_object_get(model, "merges")), 0);
+  static const struct {
+    const char *character;
+    int byte;
+  } known[] = {{"\u0100", 0}, {"\u010a", '\n'}, {"\u0120", ' '},  {"!", '!'},
+               {"A", 'A'},    {"~", '~'},       {"\u0121", 0x7f}, {"¡", 0xa1},
+               {"¬", 0xac},   {"\u0143", 0xad}, {"\u0142", 0xa0}, {"®", 0xae},
+               {"ÿ", 0xff},   {"\u0122", 0x80}};
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+    const json_t *id = json_object_get(vocabulary, known[i].character);
+    assert_non_null(id);
+    assert_int_equal(json_integer_value(id), known[i].byte);
+  }
+  json_decref(root);
+}
+
+static void write_text(const char *name, const char *text) {
+  char path[128];
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  assert_int_equal(ls_file_write(path, text, strlen(text), &error), LS_OK);
+}
+
+static void a_folders_tokenizer_is_known_or_refused(void **state) {
+  (void)state;
+  const ls_tokenizer *tokenizer = NULL;
+  assert_int_equal(ls_tokenizer_of(folder, &tokenizer, &error), LS_OK); /* it has none */
+  assert_ptr_equal(tokenizer, ls_tokenizer_bytes());
+  assert_int_equal(ls_tokenizer_write(ls_tokenizer_bytes(), folder, &error), LS_OK);
+  tokenizer = NULL;
+  assert_int_equal(ls_tokenizer_of(folder, &tokenizer, &error), LS_OK);
+  assert_ptr_equal(tokenizer, ls_tokenizer_bytes());
+
+  write_text("tokenizer.json", "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}}}\n");
+  assert_int_equal(ls_tokenizer_of(folder, &tokenizer, &error), LS_INPUT);
+  assert_non_null(strstr(error.text, "tokenizer.json: not yet: tokenizers other than bytes"));
+  write_text("tokenizer.json", "{");
+  assert_int_equal(ls_tokenizer_of(folder, &tokenizer, &error), LS_INPUT);
+  char path[128];
+  snprintf(path, sizeof path, "%s/tokenizer.json", folder);
+  unlink(path);
+  write_text("tokenizer.model", "x");
+  assert_int_equal(ls_tokenizer_of(folder, &tokenizer, &error), LS_INPUT);
+}
+
+static void a_file_that_cannot_be_written_is_an_error(void **state) {
+  (void)state;
+  assert_int_equal(ls_tokenizer_write(ls_tokenizer_bytes(), "/no/such/folder", &error), LS_FAILED);
+}
+
+int main(void) {
+#define IN_FOLDER(name) cmocka_unit_test_setup_teardown(name, make_folder, drop_folder)
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(every_byte_comes_back),
+      IN_FOLDER(the_files_hold_gpt2s_alphabet),
+      IN_FOLDER(a_folders_tokenizer_is_known_or_refused),
+      cmocka_unit_test(a_file_that_cannot_be_written_is_an_error),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

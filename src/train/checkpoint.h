@@ -1,0 +1,64 @@
+/* Checkpoints: a run's state as a folder that Hugging Face tools read, and back onto any layout.
+ *
+ * OUT/checkpoints/step-N holds config.json, model.safetensors (fp32, fp64 in fp64 runs, or shards
+ * with an index), the tokenizer's files, optimizer.safetensors (moment1.NAME, moment2.NAME by our
+ * names), run.yaml and state.json, which has the position and size and checksum of every file. It
+ * is written aside and published whole: a kill at any moment leaves the last good one.
+ *
+ *   LS_TRY(ls_checkpoint_save(session, rank, run->out, step, &extra, error));
+ *   if (rank 0) LS_TRY(ls_checkpoint_prune(run->out, run->checkpoint.keep, error));
+ *   ...
+ *   LS_TRY(ls_checkpoint_newest(arena, run->out, &folder, &step, error));
+ *   if (folder) LS_TRY(ls_checkpoint_load(session, rank, folder, &step, error));
+ *
+ * No state: what is called on different folders may be called by different threads. */
+#ifndef LS_TRAIN_CHECKPOINT_H
+#define LS_TRAIN_CHECKPOINT_H
+
+#include "data/tokenizer.h"
+#include "train/session.h"
+
+/* What a checkpoint holds beside tensors. Only rank 0 looks at it. */
+typedef struct ls_checkpoint_extra {
+  const char *run_text;          /* of the resolved run file: ls_run_file_text */
+  const ls_tokenizer *tokenizer; /* NULL: no tokenizer files are written */
+  int64_t tokens;                /* seen since the run began */
+  int64_t sequences;             /* likewise: with data.seed the place in the order of the data */
+} ls_checkpoint_extra;
+
+/* Saves the parameters and moments after `step` updates as OUT/checkpoints/step-N; one of that name
+ * is replaced at the instant of publishing. Rank 0 writes; memory for one piece of a tensor is used
+ * on every rank. Collective: all ranks, which all return the same status and text: LS_FAILED where
+ * the disk is full, say, with nothing left behind. */
+LS_CHECKED ls_status ls_checkpoint_save(const ls_session *session, ls_rank *rank, const char *out,
+                                        int64_t step, const ls_checkpoint_extra *extra,
+                                        ls_error *error);
+
+/* The newest good checkpoint of OUT; *folder NULL where there is none. One that is damaged (a file
+ * missing, cut or changed) is named in a line on stderr and the one before is taken. */
+LS_CHECKED ls_status ls_checkpoint_newest(ls_arena *arena, const char *out, const char **folder,
+                                          int64_t *step, ls_error *error);
+
+/* What state.json says. */
+typedef struct ls_checkpoint_state {
+  int64_t step, tokens, sequences, seed;
+} ls_checkpoint_state;
+
+/* Reads and checks state.json; files of tensors are not looked at. LS_INPUT: damaged. */
+LS_CHECKED ls_status ls_checkpoint_state_read(const char *folder, ls_checkpoint_state *state,
+                                              ls_error *error);
+
+/* Size and checksum of every file, too. LS_INPUT names the file that does not fit. */
+LS_CHECKED ls_status ls_checkpoint_verify(const char *folder, ls_error *error);
+
+/* Fills parameters and moments from a checkpoint, whatever layout wrote it, and gives its step.
+ * LS_INPUT names the tensor, shape or number where it is of another model. Does not verify
+ * checksums. Not collective: every rank calls it. */
+LS_CHECKED ls_status ls_checkpoint_load(const ls_session *session, ls_rank *rank,
+                                        const char *folder, int64_t *step, ls_error *error);
+
+/* Leaves the `keep` newest checkpoints of OUT (all where keep is 0), and removes what dead or
+ * earlier processes left half-written. Of one process at a time, not while it saves. */
+LS_CHECKED ls_status ls_checkpoint_prune(const char *out, int64_t keep, ls_error *error);
+
+#endif

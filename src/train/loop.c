@@ -1,0 +1,255 @@
+#include "train/loop.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+
+#include "run/crew.h"
+#include "train/checkpoint.h"
+#include "train/metrics.h"
+#include "train/run_folder.h"
+#include "train/schedule.h"
+
+/* What all ranks of this process share; written before they start. */
+typedef struct training {
+  const ls_session *session;
+  const ls_dataset *dataset;
+  const ls_train_options *options;
+  ls_run_folder *folder; /* of the process that has rank 0; else NULL */
+  const char *run_text;  /* the resolved run file */
+  ls_metrics *metrics;   /* rank 0's, once it has begun */
+} training;
+
+/* One rank in the loop. */
+typedef struct trainer {
+  training *of;
+  ls_rank *rank;
+  ls_learning_rate rate;
+  double peak_flops; /* of all ranks together */
+  int64_t step;      /* finished */
+} trainer;
+
+static double now_s(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static bool is_first(const trainer *self) { return ls_rank_number(self->rank) == 0; }
+
+ls_status ls_evaluate(const ls_session *session, const ls_dataset *dataset, ls_rank *rank,
+                      double *loss, ls_error *error) {
+  int64_t batches = ls_order_batches(&dataset->evaluation);
+  if (batches > session->run->eval.batches) batches = session->run->eval.batches;
+  double sum = 0, tokens = 0;
+  for (int64_t b = 0; b < batches; b++)
+    for (int m = 0; m < session->layout.microbatches; m++) {
+      ls_session_fill(session, rank, LS_SESSION_EVALUATE, m, &dataset->evaluation, b);
+      LS_TRY(ls_rank_run(rank, LS_SESSION_EVALUATE, error));
+      sum += *ls_rank_cell(rank, LS_CELL_LOSS_SUM);
+      tokens += *ls_rank_cell(rank, LS_CELL_VALID_TOKENS);
+    }
+  *loss = tokens > 0 ? sum / tokens : NAN;
+  return LS_OK;
+}
+
+/* A NaN or an infinity stops the run and names where it came from: the part before the update is
+ * run again and looked at. Ranks that find nothing wait for the one that does. */
+static ls_status explain_nonfinite(const trainer *self, ls_error *error) {
+  const double loss = *ls_rank_cell(self->rank, LS_CELL_MEAN_LOSS);
+  const double norm = *ls_rank_cell(self->rank, LS_CELL_NORM);
+  if (ls_rank_find_nonfinite(self->rank, LS_SESSION_STEP, error) != LS_OK) {
+    ls_error_prefix(error, "step %lld", (long long)self->step + 1);
+    return LS_FAILED;
+  }
+  LS_TRY(ls_barrier(ls_rank_world_group(self->rank), error));
+  return ls_fail(error, LS_FAILED, "step %lld: loss %g, gradient norm %g",
+                 (long long)self->step + 1, loss, norm);
+}
+
+static ls_status run_step(trainer *self, ls_error *error) {
+  const ls_session *session = self->of->session;
+  *ls_rank_cell(self->rank, LS_CELL_LEARNING_RATE) =
+      ls_learning_rate_at(&self->rate, self->step);
+  *ls_rank_cell(self->rank, LS_CELL_STEP) = (double)self->step + 1;
+  for (int m = 0; m < session->layout.microbatches; m++)
+    ls_session_fill(session, self->rank, LS_SESSION_STEP, m, &self->of->dataset->training,
+                    self->step);
+  LS_TRY(ls_rank_run_gradients(self->rank, LS_SESSION_STEP, error));
+  if (!isfinite(*ls_rank_cell(self->rank, LS_CELL_MEAN_LOSS)) ||
+      !isfinite(*ls_rank_cell(self->rank, LS_CELL_NORM)))
+    return explain_nonfinite(self, error);
+  LS_TRY(ls_rank_run_update(self->rank, LS_SESSION_STEP, error));
+  self->step++;
+  return LS_OK;
+}
+
+static int64_t resident_bytes(void) {
+  struct rusage usage;
+  return getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : 0;
+}
+
+static ls_status report(const trainer *self, double loss, double norm, double seconds,
+                        double evaluation, ls_error *error) {
+  const training *of = self->of;
+  const ls_session *session = of->session;
+  const int64_t tokens = session->batch * session->sequence;
+  const ls_metrics_step made = {
+      .step = self->step,
+      .epoch = ls_order_epoch(&of->dataset->training, self->step),
+      .tokens = self->step * tokens,
+      .loss = loss,
+      .grad_norm = norm,
+      .learning_rate = ls_learning_rate_at(&self->rate, self->step - 1),
+      .step_seconds = seconds,
+      .tokens_per_second = (double)tokens / seconds,
+      .tokens_per_second_per_device = (double)tokens / seconds / session->devices,
+      .mfu = self->peak_flops > 0
+                 ? session->programs[LS_SESSION_STEP]->flops / seconds / self->peak_flops
+                 : NAN,
+      .memory_bytes = resident_bytes(),
+      .validation_loss = evaluation};
+  if (of->options->report) of->options->report(of->options->context, &made);
+  return ls_metrics_write(of->metrics, &made, error);
+}
+
+static bool is_due(const trainer *self, int64_t every) {
+  if (self->step == self->of->session->run->train.steps) return true;
+  return every > 0 && self->step % every == 0;
+}
+
+static ls_status save(const trainer *self, ls_error *error) {
+  const training *of = self->of;
+  const ls_run_file *run = of->session->run;
+  const int64_t sequences = self->step * of->session->batch;
+  const ls_checkpoint_extra extra = {.run_text = of->run_text,
+                                     .tokenizer = of->options->tokenizer,
+                                     .tokens = sequences * of->session->sequence,
+                                     .sequences = sequences};
+  LS_TRY(ls_checkpoint_save(of->session, self->rank, run->out, self->step, &extra, error));
+  if (is_first(self)) LS_TRY(ls_checkpoint_prune(run->out, run->checkpoint.keep, error));
+  return LS_OK;
+}
+
+/* Whether any process was asked to stop: all must leave the loop after the same step. */
+static ls_status agree_to_stop(const trainer *self, bool *stop, ls_error *error) {
+  const volatile sig_atomic_t *asked = self->of->options->stop;
+  int64_t flag = asked && *asked;
+  LS_TRY(ls_all_reduce(ls_rank_world_group(self->rank), &flag, 1, LS_I64, LS_MAX, error));
+  *stop = flag != 0;
+  return LS_OK;
+}
+
+static ls_status finish_step(trainer *self, double begin, bool *stop, ls_error *error) {
+  const training *of = self->of;
+  const ls_run_file *run = of->session->run;
+  const double loss = *ls_rank_cell(self->rank, LS_CELL_MEAN_LOSS);
+  const double norm = *ls_rank_cell(self->rank, LS_CELL_NORM);
+  const double seconds = now_s() - begin;
+  double evaluation = NAN;
+  if (of->dataset->evaluation.sequences > 0 && run->eval.every > 0 &&
+      is_due(self, run->eval.every))
+    LS_TRY(ls_evaluate(of->session, of->dataset, self->rank, &evaluation, error));
+  if (is_first(self)) LS_TRY(report(self, loss, norm, seconds, evaluation, error));
+  LS_TRY(agree_to_stop(self, stop, error));
+  if (*stop || is_due(self, run->checkpoint.every)) return save(self, error);
+  return LS_OK;
+}
+
+/* Rank 0 looked for a checkpoint; the others learn from it which one. */
+static ls_status share_checkpoint(const trainer *self, char path[1024], int64_t *step,
+                                  ls_error *error) {
+  int64_t message[1 + 1024 / sizeof(int64_t)] = {0};
+  if (is_first(self)) {
+    const ls_run_folder *folder = self->of->folder;
+    message[0] = folder->step;
+    if (folder->checkpoint) {
+      if (strlen(folder->checkpoint) >= 1024)
+        return ls_fail(error, LS_INPUT, "%s: the path is too long", folder->checkpoint);
+      memcpy(&message[1], folder->checkpoint, strlen(folder->checkpoint));
+    }
+  }
+  LS_TRY(ls_broadcast(ls_rank_world_group(self->rank), message,
+                      (int64_t)(sizeof message / sizeof *message), LS_I64, 0, error));
+  *step = message[0];
+  memcpy(path, &message[1], 1024);
+  path[1023] = 0;
+  return LS_OK;
+}
+
+static ls_status begin(const trainer *self, const char *where_from, ls_error *error) {
+  training *of = self->of;
+  const ls_run_file *run = of->session->run;
+  ls_arena *arena = ls_arena_create();
+  const ls_status status = ls_metrics_open(ls_arena_printf(arena, "%s/metrics.jsonl", run->out),
+                                           self->step, &of->metrics, error);
+  ls_arena_destroy(&arena);
+  LS_TRY(status);
+  if (of->options->begin)
+    of->options->begin(of->options->context, self->step, run->train.steps, where_from);
+  return LS_OK;
+}
+
+static ls_status start(trainer *self, ls_error *error) {
+  const training *of = self->of;
+  const ls_session *session = of->session;
+  char checkpoint[1024];
+  LS_TRY(share_checkpoint(self, checkpoint, &self->step, error));
+  char text[1280];
+  if (*checkpoint) {
+    LS_TRY(ls_checkpoint_load(session, self->rank, checkpoint, &self->step, error));
+    snprintf(text, sizeof text, "resuming after step %lld from %s", (long long)self->step,
+             checkpoint);
+  } else if (session->weights) {
+    LS_TRY(ls_session_load_weights(session, self->rank, session->weights, error));
+    snprintf(text, sizeof text, "starting from the weights in %s", session->weights);
+  } else {
+    LS_TRY(ls_session_initialise(session, self->rank, error));
+    snprintf(text, sizeof text, "starting from scratch, seed %lld",
+             (long long)session->run->train.seed);
+  }
+  if (is_first(self)) LS_TRY(begin(self, text, error));
+  self->rate = ls_learning_rate_of(session->run);
+  return ls_session_measure_peak(session, self->rank, &self->peak_flops, error);
+}
+
+static ls_status run_loop(trainer *self, ls_error *error) {
+  LS_TRY(start(self, error));
+  bool stop = false;
+  while (self->step < self->of->session->run->train.steps && !stop) {
+    const double begin = now_s();
+    LS_TRY(run_step(self, error));
+    LS_TRY(finish_step(self, begin, &stop, error));
+  }
+  if (!stop) return LS_OK;
+  return ls_fail(error, LS_STOPPED, "stopped after step %lld; its checkpoint is saved",
+                 (long long)self->step);
+}
+
+static ls_status rank_body(ls_comm *comm, void *context, ls_error *error) {
+  trainer self = {.of = context};
+  LS_TRY(ls_session_rank(self.of->session, comm, &self.rank, error));
+  const ls_status status = run_loop(&self, error);
+  ls_rank_destroy(&self.rank);
+  return status;
+}
+
+ls_status ls_train(const ls_session *session, const ls_dataset *dataset, ls_world *world,
+                   const ls_train_options *options, ls_error *error) {
+  training all = {.session = session, .dataset = dataset, .options = options};
+  ls_arena *arena = ls_arena_create();
+  all.run_text = ls_run_file_text(arena, session->run);
+  ls_status status = LS_OK;
+  if (ls_world_first_here(world) == 0)
+    status = ls_run_folder_open(arena, session->run, options->fresh, &all.folder, error);
+  if (status == LS_OK)
+    status = ls_crew_run(world, rank_body, &all, error);
+  else
+    ls_comm_abort(ls_world_comm(world, ls_world_first_here(world)), error->text);
+  ls_metrics_close(&all.metrics);
+  ls_run_folder_close(&all.folder);
+  ls_arena_destroy(&arena);
+  return status;
+}

@@ -1,0 +1,109 @@
+#include "train/metrics.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "text/number.h"
+
+enum { LINE_BYTES = 1024 };
+
+struct ls_metrics {
+  ls_arena *arena;
+  const char *path;
+  int file;
+};
+
+/* The step of a line of ours; -1 for anything else. */
+static int64_t step_of(const char *line) {
+  long long step;
+  return sscanf(line, "{\"step\": %lld,", &step) == 1 ? step : -1;
+}
+
+/* Bytes of the whole lines up to step `steps`. */
+static size_t kept_bytes(const char *text, int64_t steps) {
+  size_t kept = 0;
+  for (const char *end; (end = strchr(text + kept, '\n')) != NULL;) {
+    const int64_t step = step_of(text + kept);
+    if (step < 0 || step > steps) break;
+    kept = (size_t)(end - text) + 1;
+  }
+  return kept;
+}
+
+static ls_status cut_after(const ls_metrics *metrics, int64_t steps, ls_error *error) {
+  ls_arena *arena = ls_arena_create();
+  char *text;
+  size_t bytes;
+  ls_status status = ls_file_read(arena, metrics->path, &text, &bytes, error);
+  if (status == LS_OK && ftruncate(metrics->file, (off_t)kept_bytes(text, steps)) != 0) {
+    status = ls_fail(error, LS_FAILED, "%s: cannot be cut to step %lld: %m", metrics->path,
+                     (long long)steps);
+  }
+  ls_arena_destroy(&arena);
+  return status;
+}
+
+ls_status ls_metrics_open(const char *path, int64_t steps, ls_metrics **metrics, ls_error *error) {
+  ls_arena *arena = ls_arena_create();
+  ls_metrics *made = LS_NEW(arena, ls_metrics);
+  *made = (ls_metrics){.arena = arena, .path = ls_arena_strdup(arena, path)};
+  made->file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  const ls_status status = made->file >= 0
+                               ? cut_after(made, steps, error)
+                               : ls_fail(error, LS_FAILED, "%s: cannot be written: %m", path);
+  if (status != LS_OK) ls_metrics_close(&made);
+  *metrics = made;
+  return status;
+}
+
+static void append_number(char line[LINE_BYTES], const char *name, double value) {
+  char text[LS_NUMBER_BYTES];
+  const size_t used = strlen(line);
+  ls_number_write(text, value);
+  snprintf(line + used, LINE_BYTES - used, ", \"%s\": %s", name, text);
+}
+
+static void append_whole(char line[LINE_BYTES], const char *name, int64_t value) {
+  const size_t used = strlen(line);
+  snprintf(line + used, LINE_BYTES - used, ", \"%s\": %lld", name, (long long)value);
+}
+
+ls_status ls_metrics_write(ls_metrics *metrics, const ls_metrics_step *step, ls_error *error) {
+  char line[LINE_BYTES];
+  snprintf(line, sizeof line, "{\"step\": %lld", (long long)step->step);
+  append_number(line, "epoch", step->epoch);
+  append_whole(line, "tokens", step->tokens);
+  append_number(line, "loss", step->loss);
+  append_number(line, "grad_norm", step->grad_norm);
+  append_number(line, "learning_rate", step->learning_rate);
+  append_number(line, "tokens_per_second", step->tokens_per_second);
+  append_number(line, "tokens_per_second_per_device", step->tokens_per_second_per_device);
+  append_number(line, "mfu", step->mfu);
+  append_whole(line, "memory_bytes", step->memory_bytes);
+  append_number(line, "step_seconds", step->step_seconds);
+  if (!isnan(step->validation_loss)) {
+    append_number(line, "validation_loss", step->validation_loss);
+  }
+  const size_t used = strlen(line);
+  LS_ASSERT(used + 3 < sizeof line);
+  memcpy(line + used, "}\n", 2);
+  /* One write for one line: who reads along sees whole lines, and a kill cuts none short. */
+  const ssize_t written = write(metrics->file, line, used + 2);
+  if (written == (ssize_t)(used + 2)) return LS_OK;
+  if (written >= 0) errno = ENOSPC;
+  return ls_fail(error, LS_FAILED, "%s: writing step %lld failed: %m", metrics->path,
+                 (long long)step->step);
+}
+
+void ls_metrics_close(ls_metrics **metrics) {
+  if (!*metrics) return;
+  if ((*metrics)->file >= 0) close((*metrics)->file);
+  ls_arena *arena = (*metrics)->arena;
+  *metrics = NULL;
+  ls_arena_destroy(&arena);
+}

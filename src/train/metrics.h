@@ -1,0 +1,43 @@
+/* metrics.jsonl: one line of JSON for each step of a run.
+ *
+ *   ls_metrics *metrics;
+ *   LS_TRY(ls_metrics_open(path, steps_done, &metrics, error));
+ *   LS_TRY(ls_metrics_write(metrics, &(ls_metrics_step){.step = 1, .loss = 5.5, ...}, error));
+ *   ls_metrics_close(&metrics);
+ *
+ * A line is in the file when ls_metrics_write returns. `step` counts finished steps: the first line
+ * is step 1, and checkpoint step-N follows line N. One thread at a time. */
+#ifndef LS_TRAIN_METRICS_H
+#define LS_TRAIN_METRICS_H
+
+#include <stdint.h>
+
+#include "lockstep/status.h"
+
+/* NaN stands for "not known" and is written as null; validation_loss then is left out. */
+typedef struct ls_metrics_step {
+  int64_t step;
+  double epoch;
+  int64_t tokens; /* since the run's start */
+  double loss, grad_norm, learning_rate;
+  double tokens_per_second, tokens_per_second_per_device;
+  double mfu;
+  int64_t memory_bytes;
+  double step_seconds;
+  double validation_loss; /* where this step was followed by an evaluation; else NaN */
+} ls_metrics_step;
+
+typedef struct ls_metrics ls_metrics;
+
+/* Opens the file for a run that has done `steps` steps: lines of later steps, and one cut off in
+ * its middle, are removed. Steps 0 empties it. */
+LS_CHECKED ls_status ls_metrics_open(const char *path, int64_t steps, ls_metrics **metrics,
+                                     ls_error *error);
+
+LS_CHECKED ls_status ls_metrics_write(ls_metrics *metrics, const ls_metrics_step *step,
+                                      ls_error *error);
+
+/* Nothing happens where *metrics is NULL. */
+void ls_metrics_close(ls_metrics **metrics);
+
+#endif

@@ -1,0 +1,59 @@
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "train/session.h"
+
+/* A square matrix product large enough to reach the machine's rate, small enough to be quick. */
+enum { SIDE = 768 };
+static const double measured_s = 0.08;
+
+static double now_s(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static ls_view square(char *data, ls_dtype dtype) {
+  return (ls_view){.data = data,
+                   .dtype = dtype,
+                   .ndim = 2,
+                   .dims = {SIDE, SIDE},
+                   .valid = {SIDE, SIDE}};
+}
+
+static ls_status measure(const ls_session *session, char *memory, size_t matrix_bytes,
+                         double *rate, ls_error *error) {
+  const ls_dtype dtype = session->layout.compute;
+  const ls_attributes attributes = {0};
+  const ls_kernel_args args = {
+      .attributes = &attributes,
+      .inputs = 2,
+      .outputs = 1,
+      .in = {square(memory, dtype), square(memory + matrix_bytes, dtype)},
+      .out = {square(memory + 2 * matrix_bytes, dtype)},
+      .threads = session->threads};
+  LS_TRY(session->kernels.kernel[LS_OP_LINEAR](&args, error)); /* makes the primitive */
+  const double begin = now_s();
+  double calls = 0, elapsed = 0;
+  while (elapsed < measured_s) {
+    LS_TRY(session->kernels.kernel[LS_OP_LINEAR](&args, error));
+    calls++;
+    elapsed = now_s() - begin;
+  }
+  *rate = calls * 2.0 * SIDE * SIDE * SIDE / elapsed;
+  return LS_OK;
+}
+
+ls_status ls_session_measure_peak(const ls_session *session, ls_rank *rank, double *flops_per_s,
+                                  ls_error *error) {
+  const size_t matrix_bytes = (size_t)SIDE * SIDE * ls_dtype_bytes(session->layout.compute);
+  char *memory = calloc(3, matrix_bytes);
+  if (!memory) return ls_fail(error, LS_FAILED, "out of memory to measure the peak");
+  *flops_per_s = 0;
+  ls_status status = ls_barrier(ls_rank_world_group(rank), error);
+  if (status == LS_OK) status = measure(session, memory, matrix_bytes, flops_per_s, error);
+  free(memory);
+  LS_TRY(status);
+  return ls_all_reduce(ls_rank_world_group(rank), flops_per_s, 1, LS_F64, LS_SUM, error);
+}

@@ -1,0 +1,32 @@
+/* How far a repetition may be from its trace: one number for each thing compared.
+ *
+ * fp32: 8 times what float32 alone did to the reference. The noise of logits, gradients and
+ * parameters is the trace's; that of a loss or a gradient norm is the largest difference between
+ * its fp32 and its fp64 column up to that step, and never less than 4 ulps of the value.
+ *
+ * fp64: constants near rounding (verify_bands.c) where the reference's fp64 run is double
+ * throughout. Where parts of it are float32 even so (rotary tables, norms), we cannot be nearer to
+ * it than that: once the noise, and 1e-6 of the value for losses and norms.
+ *
+ * bf16: wide bands that a right program keeps and a wrong one leaves.
+ *
+ * Pure functions. */
+#ifndef LS_TRAIN_VERIFY_BANDS_H
+#define LS_TRAIN_VERIFY_BANDS_H
+
+#include "lockstep/dtype.h"
+#include "train/trace.h"
+
+typedef struct ls_verify_bands {
+  double *loss, *norm; /* by step */
+  double logits, gradients, parameters;
+  /* Of a number the trace keeps as float32: that part of it which its own rounding explains. */
+  double rounding;
+} ls_verify_bands;
+
+/* `largest_logit` and `largest_gradient`: magnitudes in the reference's first step. In the arena.
+ */
+ls_verify_bands ls_verify_bands_make(ls_arena *arena, const ls_trace *trace, ls_dtype compute,
+                                     double largest_logit, double largest_gradient);
+
+#endif

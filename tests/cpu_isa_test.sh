@@ -1,0 +1,13 @@
+#!/bin/sh
+# The CPU device's kernels against the reference under smaller instruction sets than this machine's:
+# oneDNN reads ONEDNN_MAX_CPU_ISA once per process, and our own kernels follow what it reports.
+set -eu
+program="${LS_BUILD_DIR:?}/tests/cpu_test"
+if [ ! -x "$program" ]; then
+  echo "cpu_test was not built (cmocka is missing)"
+  exit 77
+fi
+for isa in SSE41 AVX2 AVX512_CORE; do
+  echo "== ONEDNN_MAX_CPU_ISA=$isa"
+  ONEDNN_MAX_CPU_ISA=$isa "$program"
+done

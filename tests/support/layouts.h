@@ -1,0 +1,32 @@
+/* The layouts of the equality tests: every distinct program of small meshes, and their names. */
+#ifndef LS_TESTS_LAYOUTS_H
+#define LS_TESTS_LAYOUTS_H
+
+#include "model/model.h"
+#include "shard/strategy.h"
+#include "support/shapes.h"
+
+/* Sequences of a step that every data axis and count of microbatches below divides, but for
+ * products like 3 x 3 x 16 that the matrix counts as refused; T. */
+enum { LS_TEST_SEQUENCES = 48, LS_TEST_SEQUENCE = 4 };
+
+typedef struct ls_test_layouts {
+  ls_layout *items;
+  int count, capacity;
+} ls_test_layouts;
+
+/* {factorisations of 1, 2, 3, 4, 5, 6, 8, 12, 16 ranks} x {ZeRO 1, 2, 3} x {sequence parallel on,
+ * off} x {1, 3 microbatches}, without those that compile to the program of another; in fp64 with
+ * the default optimizer. Not every one is legal for every model. */
+ls_test_layouts ls_test_layouts_all(ls_arena *arena);
+
+/* Ranks of its mesh. */
+int ls_test_layout_ranks(const ls_layout *layout);
+
+/* "MODEL dp_replicate=1 dp_shard=2 tp=4 zero=3 sp microbatches=1", in the arena. */
+const char *ls_test_layout_print(ls_arena *arena, const ls_layout *layout, const char *model);
+
+/* The configuration of a shape. Ends the test program where it is wrong. */
+ls_model_config ls_test_shape_config(ls_arena *arena, const ls_test_shape *shape);
+
+#endif
