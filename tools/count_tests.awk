@@ -19,6 +19,7 @@ function close_program() {
   }
   open = 0
 }
+FNR == 1 { close_program() }
 / Test +#[0-9]+: .*\*\*\*(Skipped|Not Run)/ {
   sub(/.* Test +#[0-9]+: /, "")
   if (/\*\*\*Skipped/) skipped_programs[$1] = 1; else not_run[$1] = 1
@@ -29,6 +30,7 @@ function close_program() {
   name = $3; open = 1; result = "failed"; heading = ""
   program_cases = program_passed = program_failed = program_skipped = 0
 }
+!open { next } # what ctest prints of a failed program stands in its log as well
 match($0, /\[  PASSED  \] [0-9]+ test/) {
   program_cases = 1; program_passed += substr($0, RSTART + 13)
 }

@@ -321,7 +321,7 @@ static ls_status largest_gradient(const task *of, double *largest, ls_error *err
 }
 
 static ls_status run_with_gradients(task *of, ls_world *world, ls_error *error) {
-  const ls_verification *about = of->about;
+  ls_verification *about = of->about;
   const int64_t logits = about->trace->sequence * of->session->config.vocabulary;
   double gradient;
   LS_TRY(match_summaries(of, error));
@@ -330,6 +330,7 @@ static ls_status run_with_gradients(task *of, ls_world *world, ls_error *error) 
   of->bands = ls_verify_bands_make(about->arena, about->trace, of->session->layout.compute,
                                    largest_magnitude(of->logits, logits), gradient);
   LS_TRY(ls_crew_run(world, rank_body, of, error));
+  about->compared = true;
   for (int k = 0; k < LS_VERIFY_KINDS; k++) {
     const ls_verify_row *row = &about->rows[k];
     if (!row->ok)

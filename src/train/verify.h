@@ -41,6 +41,7 @@ typedef struct ls_verification {
   const ls_trace *trace;
   ls_run_file *run;    /* of the trace's hyper-parameters and the user's layout */
   ls_session *session; /* once run */
+  bool compared;       /* the rows are filled */
   ls_verify_row rows[LS_VERIFY_KINDS];
 } ls_verification;
 

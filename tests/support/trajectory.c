@@ -182,7 +182,7 @@ static ls_status run_in(ls_arena *compiler, ls_arena *arena, const ls_experiment
   ls_graph_backward(graph);
   ls_program *program;
   LS_TRY(ls_program_compile(graph, layout, LS_PROGRAM_STEP, &program, error));
-  if (experiment->alter) experiment->alter(program, experiment->alter_context);
+  if (experiment->alter && !experiment->alter(program, experiment->alter_context)) return LS_NO;
   make_room(arena, program, result);
   job work = {experiment, program, graph, .result = result};
   if (experiment->fast_kernels)
@@ -241,10 +241,15 @@ static void compare_tensors(worst *so_far, double *const *a, double *const *refe
   }
 }
 
+static void compare_loss(worst *so_far, const ls_trajectory *a, const ls_trajectory *reference,
+                         int s) {
+  compare(so_far, fabs(a->loss[s] - reference->loss[s]), fabs(reference->loss[s]), "loss");
+}
+
 static worst compare_steps(const ls_trajectory *a, const ls_trajectory *reference, int steps) {
   worst so_far = {0, "nothing"};
   for (int s = 0; s < steps; s++) {
-    compare(&so_far, fabs(a->loss[s] - reference->loss[s]), fabs(reference->loss[s]), "loss");
+    compare_loss(&so_far, a, reference, s);
     compare(&so_far, fabs(a->norm[s] - reference->norm[s]), fabs(reference->norm[s]), "norm");
     compare_tensors(&so_far, a->gradient + s * a->parameters,
                     reference->gradient + s * a->parameters, a);
@@ -263,6 +268,14 @@ double ls_trajectory_difference(const ls_trajectory *a, const ls_trajectory *ref
                                 const char **where) {
   worst found = compare_steps(a, reference, LS_TRAJECTORY_STEPS);
   compare_tensors(&found, a->final, reference->final, a);
+  *where = found.where;
+  return found.difference;
+}
+
+double ls_trajectory_loss_difference(const ls_trajectory *a, const ls_trajectory *reference,
+                                     const char **where) {
+  worst found = {0, "nothing"};
+  for (int s = 0; s < LS_TRAJECTORY_STEPS; s++) compare_loss(&found, a, reference, s);
   *where = found.where;
   return found.difference;
 }

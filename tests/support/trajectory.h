@@ -14,8 +14,9 @@ typedef struct ls_experiment {
   int64_t sequences, sequence; /* of a step */
   uint64_t seed;
   bool fast_kernels; /* the CPU device's, in place of the reference */
-  /* Applied to the compiled program before it runs; NULL: none. For faults put in on purpose. */
-  void (*alter)(ls_program *program, void *context);
+  /* Applied to the compiled program before it runs; NULL: none. For faults put in on purpose.
+   * False: there was nothing to alter, and the program does not run. */
+  bool (*alter)(ls_program *program, void *context);
   void *alter_context;
   double learning_rate;
   double deadline_s; /* longest wait of a rank for another; 0: the default */
@@ -30,8 +31,8 @@ typedef struct ls_trajectory {
   double **final;    /* by parameter */
 } ls_trajectory;
 
-/* Runs it on threads; the result is owned by the arena. LS_INPUT: the layout was refused. LS_FAILED
- * also where ranks that hold the same parameters end with different ones. */
+/* Runs it on threads; the result is owned by the arena. LS_INPUT: the layout was refused. LS_NO:
+ * there was nothing to alter. LS_FAILED also where ranks that hold the same parameters end with different ones. */
 ls_status ls_trajectory_run(ls_arena *arena, const ls_experiment *experiment,
                             const ls_layout *layout, ls_trajectory *result, ls_error *error);
 
@@ -43,5 +44,9 @@ double ls_trajectory_difference(const ls_trajectory *a, const ls_trajectory *ref
 /* The same for the first `steps` steps' losses, norms and gradients alone. */
 double ls_trajectory_difference_of_steps(const ls_trajectory *a, const ls_trajectory *reference,
                                          int steps, const char **where);
+
+/* The same for the losses alone. */
+double ls_trajectory_loss_difference(const ls_trajectory *a, const ls_trajectory *reference,
+                                     const char **where);
 
 #endif
