@@ -18,7 +18,7 @@
 /* What an unaltered layout must stay under, and what counts as caught: in bf16 the first is the
  * rounding of weights and activations to 8 bits, grown over five steps. */
 static const double fp64_tolerance = 1e-10, fp64_caught = 1e-8;
-static const double bf16_tolerance = 0.05, bf16_caught = 0.1;
+static const double bf16_tolerance = 0.005, bf16_caught = 0.05;
 
 enum { SMALL_SEQUENCES = 12, SEED = 20261121 };
 
@@ -117,7 +117,8 @@ static void check_smallest(const bench *with, const ls_fault *fault) {
   const verdict wrong = run(with, fault, fault->shape, &layout);
   const char *name = ls_test_layout_print(with->arena, &layout, ls_test_shapes[fault->shape].name);
   if (wrong.status == LS_OK)
-    print_message("%-60s %9.2g in %s\n", fault->name, wrong.difference, wrong.where);
+    print_message("%-60s %9.2g in place of %.1g, in %s\n", fault->name, wrong.difference,
+                  right.difference, wrong.where);
   else
     print_message("%-60s %s\n", fault->name, wrong.where);
   if (right.status != LS_OK ||

@@ -41,7 +41,10 @@ static bool is_word(char c) {
   return isalnum((unsigned char)c) || c == '_';
 }
 
+/* Tests, what they share (test_NAME.h), fuzz targets and measurements. */
 static bool is_test(const char *path) {
+  const char *slash = strrchr(path, '/');
+  if (slash && starts_with(slash, "/test_")) return true;
   return ends_with(path, "_test.c") || ends_with(path, "_fuzz.c") || ends_with(path, "_bench.c") ||
          !starts_with(path, "src/");
 }

@@ -19,7 +19,8 @@ static const char help[] =
     "Keys are those of the layout, as in a run file (mesh.dp_shard, mesh.tp, zero,\n"
     "sequence_parallel, train.microbatches, ...), and dtype: fp32 (the default), fp64 or bf16.\n"
     "Tolerances: fp32, 8 times what float32 did to the reference itself; fp64, rounding (or once\n"
-    "that noise where parts of the reference are float32 even in its fp64 run); bf16, wide bands.\n\n"
+    "that noise where parts of the reference are float32 even in its fp64 run); bf16, wide "
+    "bands.\n\n"
     "examples:\n"
     "  lockstep verify --trace tests/data/traces/gpt2-tied\n"
     "  lockstep verify --trace tests/data/traces/llama-gqa-free mesh.dp_shard=3 dtype=fp64\n"
@@ -29,14 +30,14 @@ static void print_table(const ls_verification *about) {
   const ls_trace *trace = about->trace;
   const ls_session *session = about->session;
   const ls_layout *layout = &session->layout;
-  printf("%s: %lld steps of %lld x %lld tokens, in %s on %d device%s (dp_replicate %d, dp_shard "
-         "%d, tp %d, %s%s, %d microbatch%s)\n",
-         trace->folder, (long long)trace->steps, (long long)trace->rows,
-         (long long)trace->sequence, ls_dtype_name(layout->compute), session->devices,
-         session->devices == 1 ? "" : "s", layout->dp_replicate, layout->dp_shard, layout->tp,
-         ls_data_strategy_row(layout->zero)->name,
-         layout->sequence_parallel ? ", sequence parallel" : "", layout->microbatches,
-         layout->microbatches == 1 ? "" : "es");
+  printf(
+      "%s: %lld steps of %lld x %lld tokens, in %s on %d device%s (dp_replicate %d, dp_shard "
+      "%d, tp %d, %s%s, %d microbatch%s)\n",
+      trace->folder, (long long)trace->steps, (long long)trace->rows, (long long)trace->sequence,
+      ls_dtype_name(layout->compute), session->devices, session->devices == 1 ? "" : "s",
+      layout->dp_replicate, layout->dp_shard, layout->tp, ls_data_strategy_row(layout->zero)->name,
+      layout->sequence_parallel ? ", sequence parallel" : "", layout->microbatches,
+      layout->microbatches == 1 ? "" : "es");
   if (layout->compute == LS_F64 && trace->single_parts)
     printf("the reference has float32 %s even in its fp64 run\n", trace->single_parts);
   printf("%-20s %10s %12s %12s  %-6s  %s\n", "what", "numbers", "worst error", "tolerance", "",
@@ -60,18 +61,17 @@ static void print_json(const ls_verification *about, bool ok) {
   for (int k = 0; k < LS_VERIFY_KINDS; k++) {
     const ls_verify_row *row = &about->rows[k];
     json_array_append_new(
-        rows, json_pack("{s:s, s:I, s:o, s:o, s:s, s:b}", "what",
-                        ls_verify_kind_name((ls_verify_kind)k), "numbers",
-                        (json_int_t)row->compared, "worst_error", number(row->worst), "tolerance",
-                        number(row->tolerance), "where", row->where, "ok", (int)row->ok));
+        rows,
+        json_pack("{s:s, s:I, s:o, s:o, s:s, s:b}", "what", ls_verify_kind_name((ls_verify_kind)k),
+                  "numbers", (json_int_t)row->compared, "worst_error", number(row->worst),
+                  "tolerance", number(row->tolerance), "where", row->where, "ok", (int)row->ok));
   }
-  json_t *root =
-      json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:b, s:i, s:o, s:b}", "trace",
-                about->trace->folder, "dtype", ls_dtype_name(layout->compute), "devices",
-                about->session->devices, "dp_replicate", layout->dp_replicate, "dp_shard",
-                layout->dp_shard, "tp", layout->tp, "zero", layout->zero, "sequence_parallel",
-                (int)layout->sequence_parallel, "microbatches", layout->microbatches, "kinds", rows,
-                "ok", (int)ok);
+  json_t *root = json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:b, s:i, s:o, s:b}", "trace",
+                           about->trace->folder, "dtype", ls_dtype_name(layout->compute), "devices",
+                           about->session->devices, "dp_replicate", layout->dp_replicate,
+                           "dp_shard", layout->dp_shard, "tp", layout->tp, "zero", layout->zero,
+                           "sequence_parallel", (int)layout->sequence_parallel, "microbatches",
+                           layout->microbatches, "kinds", rows, "ok", (int)ok);
   json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
   putchar('\n');
   json_decref(root);

@@ -314,11 +314,12 @@ static int run_program(int count, char **arguments) {
   } else {
     const ls_mpi_options options = {.ranks_here = atoi(arguments[2]),
                                     .refuse_shared = strcmp(arguments[3], "refused") == 0,
-                                    .deadline_s = count > 5 ? 2 : 100};
+                                    .deadline_s = 100};
     p.seed = strtoull(arguments[4], NULL, 10);
     if (count > 6) p.ending = arguments[5];
     if (count > 6) p.ending_rank = atoi(arguments[6]);
     status = ls_world_create_mpi(&options, &world, &error);
+    if (status == LS_OK && strcmp(p.ending, "late") == 0) ls_world_set_deadline(world, 2);
   }
   if (status != LS_OK) {
     fprintf(stderr, "%s\n", error.text);

@@ -15,7 +15,7 @@
 #include "comm/world.h"
 
 enum {
-  SPIN_TURNS = 100,           /* some microseconds */
+  SPIN_TURNS = 150,           /* some microseconds */
   YIELD_TURNS = 100,          /* then asleep: the cores belong to those who compute */
   SLEEP_NS = 20 * 1000000,    /* a sleeper looks for aborts this often */
   POLL_SLEEP_NS = 50 * 1000,  /* a sleeper that moves messages looks this often */

@@ -42,6 +42,7 @@ typedef struct op_case {
   bool updates;     /* outputs are read too: an optimizer */
   bool writes_all;  /* rows that pad the output are written as well */
   bool no_add;      /* cannot be accumulated */
+  double floor;     /* what may be lost where terms of order 1 cancel; 0: see output_compare */
 } op_case;
 
 typedef struct variant {
@@ -210,7 +211,7 @@ static void output_compare(const op_case *c, const variant *v, int output, const
   const int64_t count = o->valid[0] * columns;
   const double root_count = sqrt((double)count);
   /* A few sums of terms that cancel may all be small by chance. */
-  const double floor = count < 64 ? 2e-6 : 1e-30;
+  const double floor = c->floor > 0 ? c->floor : (count < 64 ? 2e-5 : 1e-30);
   const bool near = sqrt(distance) <= tolerance * sqrt(norm) + floor * root_count;
   if (!near || !(largest * root_count <= 30 * (tolerance * sqrt(norm) + floor * root_count))) {
     describe(c, v, output);
@@ -321,8 +322,8 @@ static void test_linear(void **state) {
 static void test_linear_ranges(void **state) {
   (void)state;
   static const ls_op_kind kinds[] = {LS_OP_LINEAR, LS_OP_LINEAR_DX, LS_OP_LINEAR_DW};
-  const operand nk = matrix_of(9, 3, 0, 0), nm = matrix_of(9, 330001, 0, 2);
-  const operand mk = matrix_of(330001, 3, 1, 0);
+  const operand nk = matrix_of(9, 3, 0, 0), nm = matrix_of(9, 90001, 0, 2);
+  const operand mk = matrix_of(90001, 3, 1, 0);
   for (int i = 0; i < 3; i++) {
     op_case c = {.kind = kinds[i], .inputs = 2, .outputs = 1};
     c.in[0] = i == 0 ? nk : nm;
@@ -556,6 +557,7 @@ static void make_attention(op_case *c) {
   } else {
     c->kind = LS_OP_ATTENTION_BWD;
     c->inputs = 6, c->outputs = 3;
+    c->floor = 1e-6; /* one token alone: do . v is do . o */
     c->in[0] = c->in[1] = q, c->in[2] = c->in[3] = kv, c->in[4] = q, c->in[5] = lse;
     c->out[0] = q, c->out[1] = c->out[2] = kv;
   }

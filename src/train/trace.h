@@ -51,8 +51,10 @@ typedef struct ls_trace {
   ls_trace_summary *summaries;
   int summary_count;
   ls_trace_noise noise;
-  /* What the reference computes in fp32 even in its fp64 run; NULL: nothing. */
+  /* What the reference computes in fp32 even in its fp64 run; NULL: nothing. `single_share`:
+   * how many times its fp32 run's noise that puts between it and a double run. */
   const char *single_parts;
+  double single_share;
   const unsigned char *tokens; /* two bytes each, the low one first */
   int64_t token_count;         /* steps x rows x sequence, and one for the last label */
 } ls_trace;

@@ -2,11 +2,11 @@
  *
  * fp32: 8 times what float32 alone did to the reference. The noise of logits, gradients and
  * parameters is the trace's; that of a loss or a gradient norm is the largest difference between
- * its fp32 and its fp64 column up to that step, and never less than 4 ulps of the value.
+ * its fp32 and its fp64 column up to that step. The band of these is never below 4 ulps.
  *
  * fp64: constants near rounding (verify_bands.c) where the reference's fp64 run is double
  * throughout. Where parts of it are float32 even so (rotary tables, norms), we cannot be nearer to
- * it than that: once the noise, and 1e-6 of the value for losses and norms.
+ * it than that: then the share of the noise that comes from there (trace.c), without the 8.
  *
  * bf16: wide bands that a right program keeps and a wrong one leaves.
  *

@@ -131,9 +131,9 @@ static void narrow(const ls_view *target, int64_t row, int64_t rows, int64_t col
   }
 }
 
-/* How much of m is widened at a time: about 16 MB of it. */
+/* How much of m is widened at a time: about 4 MB of it. */
 static int64_t chunk_of(const linear *l) {
-  const int64_t chunk = (4 << 20) / (l->n + l->k + 1);
+  const int64_t chunk = (1 << 20) / (l->n + l->k + 1);
   return least(l->m, chunk < 64 ? 64 : chunk - chunk % 64);
 }
 

@@ -1,0 +1,305 @@
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/file.h"
+#include "cli/command.h"
+#include "cluster/machine.h"
+#include "data/tokenizer.h"
+#include "run/cpu/cpu.h"
+#include "text/utf8.h"
+#include "train/generate.h"
+
+static const char help[] =
+    "usage: lockstep generate RUN_OR_CHECKPOINT \"PROMPT\" [flags] [dtype=fp32|bf16|fp64]\n\n"
+    "Continues the prompt and prints both as the text comes. The first word is a run's folder\n"
+    "(its newest good checkpoint is taken), a checkpoint, or a Hugging Face folder of a gpt2 or\n"
+    "llama model whose tokens are bytes. A prompt of - is read from standard input.\n\n"
+    "  --temperature X     0 takes the likeliest token, 1 the model's own chances (default 0.8)\n"
+    "  --top-k K           only the K likeliest tokens; 0: all (default)\n"
+    "  --top-p P           only the likeliest tokens that sum to P (default 0.9)\n"
+    "  --greedy            the likeliest token, always: --temperature 0\n"
+    "  --seed N            the same seed gives the same text (default 1)\n"
+    "  --max-new-tokens N  default 200\n"
+    "  --json              one object: prompt, text, tokens, tokens_per_second\n"
+    "  --help              this text\n\n"
+    "dtype is bf16 where the processor multiplies it natively, else fp32; device.threads sets the\n"
+    "threads.\n\n"
+    "examples:\n"
+    "  lockstep generate runs/quickstart \"In the beginning\"\n"
+    "  lockstep generate runs/quickstart \"And God said\" --temperature 0.8 --top-p 0.9 --seed 7\n"
+    "  lockstep generate runs/quickstart/checkpoints/step-500 - --greedy < prompt.txt\n"
+    "  lockstep generate runs/quickstart \"In the\" --max-new-tokens 50 --json | jq -r .text\n";
+
+enum { PROMPT_BLOCK = 1 << 16 };
+
+/* The words as they were given. */
+typedef struct request {
+  const char *model, *prompt;
+  size_t prompt_bytes;
+  ls_sampling sampling;
+  int64_t most;
+  bool json;
+  ls_dtype compute;
+  int threads;
+} request;
+
+typedef struct printer {
+  const ls_tokenizer *tokenizer;
+  ls_utf8_stream stream;
+  char *text; /* with --json: all of it, until the end */
+  size_t used;
+  bool json;
+  int64_t tokens;
+} printer;
+
+static ls_status put(printer *out, const char *text, size_t bytes, ls_error *error) {
+  if (out->json) {
+    memcpy(out->text + out->used, text, bytes);
+    out->used += bytes;
+    return LS_OK;
+  }
+  if (fwrite(text, 1, bytes, stdout) == bytes && fflush(stdout) == 0) return LS_OK;
+  return ls_fail(error, LS_FAILED, "standard output cannot be written: %s", strerror(errno));
+}
+
+static ls_status put_token(void *context, int32_t id, ls_error *error) {
+  printer *out = context;
+  char piece[LS_TOKEN_BYTES], text[LS_UTF8_MOST(LS_TOKEN_BYTES)];
+  const int bytes = ls_tokenizer_decode(out->tokenizer, id, piece);
+  out->tokens++;
+  return put(out, text, ls_utf8_push(&out->stream, piece, (size_t)bytes, text), error);
+}
+
+static ls_status read_whole(const char *text, const char *flag, int64_t low, int64_t *value,
+                            ls_error *error) {
+  if (!text) return LS_OK;
+  char *end;
+  errno = 0;
+  const long long read = strtoll(text, &end, 10);
+  if (end == text || *end || errno || read < low)
+    return ls_fail(error, LS_INPUT, "%s: found \"%s\"; expected a whole number, %lld or more", flag,
+                   text, (long long)low);
+  *value = read;
+  return LS_OK;
+}
+
+static ls_status read_number(const char *text, const char *flag, double *value, ls_error *error) {
+  if (!text) return LS_OK;
+  char *end;
+  *value = strtod(text, &end);
+  if (end == text || *end)
+    return ls_fail(error, LS_INPUT, "%s: found \"%s\"; expected a number", flag, text);
+  return LS_OK;
+}
+
+static ls_status read_prompt(ls_arena *arena, request *asked, ls_error *error) {
+  asked->prompt_bytes = strlen(asked->prompt);
+  if (strcmp(asked->prompt, "-") == 0) {
+    char *text = NULL;
+    size_t used = 0, capacity = 0, got;
+    do {
+      if (used == capacity) {
+        char *larger = ls_arena_alloc(arena, 2 * capacity + PROMPT_BLOCK);
+        if (used) memcpy(larger, text, used);
+        text = larger;
+        capacity = 2 * capacity + PROMPT_BLOCK;
+      }
+      got = fread(text + used, 1, capacity - used, stdin);
+      used += got;
+    } while (got);
+    asked->prompt = text;
+    asked->prompt_bytes = used;
+  }
+  if (asked->prompt_bytes) return LS_OK;
+  return ls_fail(error, LS_INPUT, "the prompt is empty; expected at least one character");
+}
+
+/* Of the run file's keys those that mean something here. */
+static ls_status read_keys(ls_arena *arena, const ls_words *words, request *asked,
+                           ls_error *error) {
+  ls_run_file *run, *standard;
+  LS_TRY(ls_run_file_read(arena, NULL, words->keys, words->key_count, &run, error));
+  LS_TRY(ls_run_file_read(arena, NULL, NULL, 0, &standard, error));
+  const ls_run_differences found = ls_run_file_diff(arena, standard, run);
+  for (int i = 0; i < found.count; i++)
+    if (strcmp(found.items[i].key, "dtype") != 0 && strncmp(found.items[i].key, "device.", 7) != 0)
+      return ls_fail(error, LS_INPUT, "%s: has no effect on generating: leave it out",
+                     found.items[i].key);
+  asked->compute = ls_cpu_native_bf16() ? LS_BF16 : LS_F32;
+  if (run->dtype == LS_RUN_DTYPE_FP32) asked->compute = LS_F32;
+  if (run->dtype == LS_RUN_DTYPE_BF16) asked->compute = LS_BF16;
+  if (run->dtype == LS_RUN_DTYPE_FP64) asked->compute = LS_F64;
+  asked->threads = run->device.threads ? (int)run->device.threads : ls_machine_cores();
+  return LS_OK;
+}
+
+/* Bytes, or an error: a folder without a tokenizer is taken for bytes only if it has their count.
+ */
+static ls_status find_tokenizer(ls_arena *arena, const char *folder, const ls_model_config *config,
+                                const ls_tokenizer **tokenizer, ls_error *error) {
+  LS_TRY(ls_tokenizer_of(folder, tokenizer, error));
+  const bool given = ls_file_exists(ls_arena_printf(arena, "%s/tokenizer.json", folder));
+  const int64_t ids = (*tokenizer)->vocabulary;
+  if (given ? config->vocabulary >= ids : config->vocabulary == ids) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "%s: a vocabulary of %lld%s; expected the byte tokenizer's %lld (others come with "
+                 "a later version)",
+                 folder, (long long)config->vocabulary, given ? "" : " and no tokenizer.json",
+                 (long long)ids);
+}
+
+static double now_s(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static ls_status print_json(const request *asked, printer *out, double rate, ls_error *error) {
+  /* The prompt by the same rule as the text: JSON is UTF-8. */
+  char *prompt = malloc(LS_UTF8_MOST(asked->prompt_bytes) + LS_UTF8_MOST(0));
+  if (!prompt) return ls_fail(error, LS_FAILED, "out of memory");
+  ls_utf8_stream stream = {0};
+  size_t bytes = ls_utf8_push(&stream, asked->prompt, asked->prompt_bytes, prompt);
+  bytes += ls_utf8_end(&stream, prompt + bytes);
+  json_t *root = json_object();
+  json_object_set_new(root, "prompt", json_stringn(prompt, bytes));
+  json_object_set_new(root, "text", json_stringn(out->text, out->used));
+  json_object_set_new(root, "tokens", json_integer(out->tokens));
+  json_object_set_new(root, "tokens_per_second", json_real(rate));
+  free(prompt);
+  const int failed = json_dumpf(root, stdout, 0);
+  json_decref(root);
+  if (!failed && putchar('\n') != EOF && fflush(stdout) == 0) return LS_OK;
+  return ls_fail(error, LS_FAILED, "standard output cannot be written: %s", strerror(errno));
+}
+
+static void tell_end(const printer *out, ls_generate_end end, int64_t positions, double rate) {
+  fprintf(stderr, "%lld tokens, %.1f a second", (long long)out->tokens, rate);
+  if (end == LS_GENERATE_END_ID) fprintf(stderr, "; the model ended the text");
+  if (end == LS_GENERATE_POSITIONS)
+    fprintf(stderr, "; stopped at the %lld positions the model is made for", (long long)positions);
+  fprintf(stderr, "\n");
+}
+
+static ls_status print_all(ls_generator *generator, const request *asked,
+                           const ls_generate_request *what, printer *out, ls_error *error) {
+  char text[LS_UTF8_MOST(0)];
+  if (!out->json) LS_TRY(put(out, asked->prompt, asked->prompt_bytes, error));
+  const double begin = now_s();
+  ls_generate_end end;
+  LS_TRY(ls_generate(generator, what, &end, error));
+  const double seconds = now_s() - begin;
+  const double rate = seconds > 0 ? (double)out->tokens / seconds : 0;
+  LS_TRY(put(out, text, ls_utf8_end(&out->stream, text), error));
+  if (out->json) {
+    LS_TRY(print_json(asked, out, rate, error));
+  } else {
+    LS_TRY(put(out, "\n", 1, error));
+  }
+  if (!out->json || end == LS_GENERATE_POSITIONS)
+    tell_end(out, end, ls_generator_config(generator)->positions, rate);
+  return LS_OK;
+}
+
+static ls_status generate_with(ls_arena *arena, ls_generator *generator, const char *folder,
+                               const request *asked, ls_error *error) {
+  printer out = {.json = asked->json};
+  LS_TRY(find_tokenizer(arena, folder, ls_generator_config(generator), &out.tokenizer, error));
+  int32_t *ids = LS_NEW_ARRAY(arena, int32_t, asked->prompt_bytes);
+  const int64_t count =
+      ls_tokenizer_encode(out.tokenizer, asked->prompt, (int64_t)asked->prompt_bytes, ids);
+  const int64_t rows = ls_generator_rows(generator);
+  if (count > rows)
+    return ls_fail(error, LS_INPUT,
+                   "the prompt has %lld tokens; the model is made for %lld: shorten it",
+                   (long long)count, (long long)rows);
+  /* No more tokens than there are rows left come out, and one. */
+  const int64_t left = rows - count + 1, most = asked->most < left ? asked->most : left;
+  if (out.json)
+    out.text = ls_arena_alloc(arena, LS_UTF8_MOST((size_t)most * LS_TOKEN_BYTES) + LS_UTF8_MOST(0));
+  const ls_generate_request what = {.prompt = ids,
+                                    .prompt_count = count,
+                                    .most = asked->most,
+                                    .sampling = asked->sampling,
+                                    .token = put_token,
+                                    .context = &out};
+  return print_all(generator, asked, &what, &out, error);
+}
+
+static ls_status generate(ls_arena *arena, const request *asked, ls_error *error) {
+  const char *folder;
+  LS_TRY(ls_sampling_check(&asked->sampling, error));
+  LS_TRY(ls_generator_find(arena, asked->model, &folder, error));
+  const int64_t most = INT64_MAX - (int64_t)asked->prompt_bytes;
+  const int64_t rows = (int64_t)asked->prompt_bytes + (asked->most < most ? asked->most : most);
+  ls_generator *generator;
+  LS_TRY(ls_generator_create(
+      arena,
+      &(ls_generator_options){
+          .folder = folder, .compute = asked->compute, .threads = asked->threads, .rows = rows},
+      &generator, error));
+  const ls_status status = generate_with(arena, generator, folder, asked, error);
+  ls_generator_destroy(&generator);
+  return status;
+}
+
+/* The texts of flags that take a value. */
+typedef struct values {
+  const char *temperature, *top_k, *top_p, *seed, *most;
+} values;
+
+static ls_status read_request(ls_arena *arena, const ls_words *words, const values *given,
+                              bool greedy, request *asked, ls_error *error) {
+  if (words->positional_count != 2)
+    return ls_fail(error, LS_INPUT,
+                   "found %d words; expected a run or checkpoint and a prompt in quotes (see "
+                   "--help)",
+                   words->positional_count);
+  asked->model = words->positional[0];
+  asked->prompt = words->positional[1];
+  asked->most = 200;
+  asked->sampling = (ls_sampling){.temperature = 0.8, .top_p = 0.9};
+  int64_t seed = 1;
+  LS_TRY(read_number(given->temperature, "--temperature", &asked->sampling.temperature, error));
+  LS_TRY(read_whole(given->top_k, "--top-k", 0, &asked->sampling.top_k, error));
+  LS_TRY(read_number(given->top_p, "--top-p", &asked->sampling.top_p, error));
+  LS_TRY(read_whole(given->seed, "--seed", 0, &seed, error));
+  LS_TRY(read_whole(given->most, "--max-new-tokens", 1, &asked->most, error));
+  asked->sampling.seed = (uint64_t)seed;
+  if (greedy) asked->sampling.temperature = 0;
+  LS_TRY(read_keys(arena, words, asked, error));
+  return read_prompt(arena, asked, error);
+}
+
+int ls_command_generate(int count, char **given) {
+  ls_arena *arena = ls_arena_create();
+  ls_error error = {0};
+  values texts = {0};
+  request asked = {0};
+  bool greedy = false, wants_help = false;
+  const ls_flag flags[] = {{"--temperature", &texts.temperature, NULL},
+                           {"--top-k", &texts.top_k, NULL},
+                           {"--top-p", &texts.top_p, NULL},
+                           {"--seed", &texts.seed, NULL},
+                           {"--max-new-tokens", &texts.most, NULL},
+                           {"--greedy", NULL, &greedy},
+                           {"--json", NULL, &asked.json},
+                           {"--help", NULL, &wants_help},
+                           {"-h", NULL, &wants_help}};
+  ls_words words;
+  ls_status status =
+      ls_words_parse(arena, count, given, flags, sizeof flags / sizeof *flags, &words, &error);
+  if (status == LS_OK && wants_help) {
+    fputs(help, stdout);
+  } else if (status == LS_OK) {
+    status = read_request(arena, &words, &texts, greedy, &asked, &error);
+    if (status == LS_OK) status = generate(arena, &asked, &error);
+  }
+  const int exit_status = ls_command_fail("generate", status, &error);
+  ls_arena_destroy(&arena);
+  return exit_status;
+}

@@ -1,0 +1,351 @@
+#include <jansson.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "program/saved.h"
+#include "program/saved_fields.h"
+
+typedef struct loader {
+  ls_arena *arena;
+  const char *name;
+  ls_program *program;
+  ls_error *error;
+} loader;
+
+static ls_status damaged(const loader *l, const char *part, size_t index) {
+  return ls_fail(l->error, LS_INPUT, "%s: damaged program: %s %zu", l->name, part, index);
+}
+
+static bool in_range(int64_t value, int64_t count) { return value >= 0 && value < count; }
+static bool is_value(const loader *l, int64_t value, bool may_miss) {
+  return (may_miss && value == -1) || in_range(value, l->program->values.count);
+}
+
+static int find_dtype(const char *name) {
+  for (int d = 0; d < LS_DTYPE_COUNT; d++)
+    if (strcmp(ls_dtype_name((ls_dtype)d), name) == 0) return d;
+  return -1;
+}
+
+static int find_op(const char *name) {
+  for (int k = 0; k < LS_OP_COUNT; k++)
+    if (strcmp(ls_op_name((ls_op_kind)k), name) == 0) return k;
+  return -1;
+}
+
+static int find_action(const char *name) {
+  for (int k = 0; k < LS_ACTION_COUNT_OF_KINDS; k++)
+    if (strcmp(ls_action_name((ls_action_kind)k), name) == 0) return k;
+  return -1;
+}
+
+/* Up to `most` integers; -1: not an array of integers, or too long. */
+static int read_integers(const json_t *array, int64_t *items, int most) {
+  if (!json_is_array(array) || json_array_size(array) > (size_t)most) return -1;
+  const int count = (int)json_array_size(array);
+  for (int i = 0; i < count; i++) {
+    const json_t *item = json_array_get(array, (size_t)i);
+    if (!json_is_integer(item)) return -1;
+    items[i] = json_integer_value(item);
+  }
+  return count;
+}
+
+static bool read_ints(const json_t *array, int *items, int exactly) {
+  int64_t wide[LS_CELL_COUNT + LS_POOL_COUNT];
+  LS_ASSERT(exactly <= LS_CELL_COUNT + LS_POOL_COUNT);
+  if (read_integers(array, wide, exactly) != exactly) return false;
+  for (int i = 0; i < exactly; i++) {
+    if (wide[i] < INT32_MIN || wide[i] > INT32_MAX) return false;
+    items[i] = (int)wide[i];
+  }
+  return true;
+}
+
+static bool read_layout(const json_t *object, ls_layout *layout) {
+  const char *compute;
+  int gather, reduce, kind, sequence_parallel;
+  ls_optimizer *optimizer = &layout->optimizer;
+  if (json_unpack((json_t *)object, "{s:i,s:i,s:i,s:i,s:b,s:i,s:i,s:i,s:i,s:s,s:[iffffff]}",
+                  "dp_replicate", &layout->dp_replicate, "dp_shard", &layout->dp_shard, "tp",
+                  &layout->tp, "zero", &layout->zero, "sequence_parallel", &sequence_parallel,
+                  "microbatches", &layout->microbatches, "layers_per_unit",
+                  &layout->layers_per_unit, "gather", &gather, "reduce", &reduce, "compute",
+                  &compute, "optimizer", &kind, &optimizer->beta1, &optimizer->beta2,
+                  &optimizer->epsilon, &optimizer->weight_decay, &optimizer->momentum,
+                  &optimizer->clip) != 0)
+    return false;
+  const int dtype = find_dtype(compute);
+  if (dtype < 0 || !in_range(gather, 3) || !in_range(reduce, 3) || !in_range(kind, 2)) return false;
+  layout->sequence_parallel = sequence_parallel != 0;
+  layout->gather = (ls_when)gather;
+  layout->reduce = (ls_when)reduce;
+  layout->compute = (ls_dtype)dtype;
+  optimizer->kind = (ls_optimizer_kind)kind;
+  return layout->microbatches > 0 && in_range(layout->zero, 4);
+}
+
+static ls_status load_storage(loader *l, json_t *item, size_t index) {
+  ls_storage storage = {0};
+  const char *name;
+  int pool, category;
+  json_int_t offset, bytes;
+  json_t *alive;
+  if (json_unpack(item, "[siiIIo]", &name, &pool, &category, &offset, &bytes, &alive) != 0 ||
+      !in_range(pool, LS_POOL_COUNT) || !in_range(category, LS_CATEGORY_COUNT) || offset < 0 ||
+      bytes < 0 || bytes > l->program->pool_bytes[pool] ||
+      offset > l->program->pool_bytes[pool] - bytes)
+    return damaged(l, "storage", index);
+  storage.name = ls_arena_strdup(l->arena, name);
+  storage.pool = (ls_pool)pool;
+  storage.category = (ls_category)category;
+  storage.offset = offset;
+  storage.bytes = bytes;
+  for (size_t i = 0; i < json_array_size(alive); i++) {
+    ls_interval interval;
+    if (json_unpack(json_array_get(alive, i), "[ii]", &interval.first, &interval.last) != 0)
+      return damaged(l, "storage", index);
+    *LS_APPEND(l->arena, &storage.alive) = interval;
+  }
+  *LS_APPEND(l->arena, &l->program->storages) = storage;
+  return LS_OK;
+}
+
+static bool read_placement(const json_t *array, ls_placement *placement) {
+  if (json_array_size(array) != LS_AXIS_COUNT) return false;
+  for (int a = 0; a < LS_AXIS_COUNT; a++) {
+    int place[3];
+    if (!read_ints(json_array_get(array, (size_t)a), place, 3) || !in_range(place[0], 3) ||
+        !in_range(place[1], LS_MAX_DIMS) || !in_range(place[2], 2))
+      return false;
+    placement->on[a] = (ls_place){(ls_place_kind)place[0], place[1], (ls_reduce)place[2]};
+  }
+  return true;
+}
+
+/* Whether every rank's part of the value lies in its storage. */
+static bool fits(const loader *l, int index) {
+  const ls_value *value = &l->program->values.items[index];
+  const ls_storage *storage = &l->program->storages.items[value->storage];
+  const int ranks = ls_mesh_size(&l->program->mesh, LS_AXES_ALL);
+  const int64_t slots = value->slot_bytes ? l->program->layout.microbatches - 1 : 0;
+  for (int rank = 0; rank < ranks; rank += rank + 1 < ranks ? (ranks > 64 ? ranks - 1 : 1) : 1) {
+    const ls_local local = ls_program_local(l->program, rank, index);
+    int64_t bytes = (int64_t)ls_dtype_bytes(value->dtype);
+    for (int d = 0; d < value->ndim; d++) {
+      if (local.dims[d] < 0 || local.dims[d] > INT64_C(1) << 40) return false;
+      if (__builtin_mul_overflow(bytes, local.dims[d], &bytes)) return false;
+    }
+    const int64_t begin = local.offset - storage->offset;
+    const bool step = l->program->kind == LS_PROGRAM_STEP;
+    if (begin < 0 || bytes > storage->bytes - begin - (step ? slots * value->slot_bytes : 0))
+      return false;
+  }
+  return true;
+}
+
+static ls_status load_value(loader *l, json_t *item, size_t index) {
+  ls_value value = {0};
+  const char *name, *dtype;
+  json_t *global, *placement, *fields;
+  if (json_unpack(item, "[ssooio]", &name, &dtype, &global, &placement, &value.storage, &fields) !=
+          0 ||
+      find_dtype(dtype) < 0 || !in_range(value.storage, l->program->storages.count) ||
+      !read_placement(placement, &value.placement))
+    return damaged(l, "value", index);
+  value.name = ls_arena_strdup(l->arena, name);
+  value.dtype = (ls_dtype)find_dtype(dtype);
+  value.ndim = read_integers(global, value.global, LS_MAX_DIMS);
+  int64_t numbers[LS_VALUE_FIELDS];
+  if (value.ndim < 1 || read_integers(fields, numbers, LS_VALUE_FIELDS) != LS_VALUE_FIELDS)
+    return damaged(l, "value", index);
+  for (int d = 0; d < value.ndim; d++)
+    if (!in_range(value.global[d], INT64_C(1) << 48)) return damaged(l, "value", index);
+  for (int f = 0; f < LS_VALUE_FIELDS; f++) {
+    if (!in_range(numbers[f], INT64_C(1) << 52)) return damaged(l, "value", index);
+    ls_value_set_field(&value, f, numbers[f]);
+  }
+  *LS_APPEND(l->arena, &l->program->values) = value;
+  return fits(l, l->program->values.count - 1) ? LS_OK : damaged(l, "value", index);
+}
+
+static bool read_operands(const loader *l, const json_t *array, int most, int *items, int *count) {
+  int64_t wide[LS_MAX_INPUTS];
+  *count = read_integers(array, wide, most);
+  for (int i = 0; i < *count; i++) {
+    if (!is_value(l, wide[i], false)) return false;
+    items[i] = (int)wide[i];
+  }
+  return *count >= 0;
+}
+
+static ls_status load_instruction(loader *l, json_t *item, size_t index) {
+  ls_instruction made = {0};
+  int collective, axes, reduce, queue, first_only;
+  const char *op, *reason;
+  json_int_t count;
+  json_t *in, *out, *write, *attributes;
+  if (json_unpack(item, "[isiiIiiioooso]", &collective, &op, &axes, &reduce, &count, &queue,
+                  &made.wait, &first_only, &in, &out, &write, &reason, &attributes) != 0)
+    return damaged(l, "instruction", index);
+  if (!in_range(collective, LS_ALL_GATHER + 1) || find_op(op) < 0 ||
+      !in_range(axes, LS_AXES_ALL + 1) || !in_range(reduce, 2) || count < 0 ||
+      !in_range(queue, 2) || !in_range(first_only, LS_AXES_ALL + 1) ||
+      !read_operands(l, in, LS_MAX_INPUTS, made.in, &made.inputs) ||
+      !read_operands(l, out, LS_MAX_OUTPUTS, made.out, &made.outputs) ||
+      json_array_size(write) != (size_t)made.outputs ||
+      json_array_size(attributes) != LS_ATTRIBUTE_FIELDS)
+    return damaged(l, "instruction", index);
+  made.collective = (ls_collective)collective;
+  made.kind = (ls_op_kind)find_op(op);
+  made.axes = (ls_axes)axes;
+  made.reduce = (ls_reduce)reduce;
+  made.count = count;
+  made.queue = (ls_queue)queue;
+  made.first_only = (ls_axes)first_only;
+  made.reason = *reason ? ls_arena_strdup(l->arena, reason) : NULL;
+  for (int o = 0; o < made.outputs; o++) {
+    const json_int_t mode = json_integer_value(json_array_get(write, (size_t)o));
+    if (!in_range(mode, LS_ADD_AFTER_FIRST + 1)) return damaged(l, "instruction", index);
+    made.write[o] = (ls_write_mode)mode;
+  }
+  for (int f = 0; f < LS_ATTRIBUTE_FIELDS; f++)
+    ls_attribute_set_field(&made.attributes, f,
+                           json_number_value(json_array_get(attributes, (size_t)f)));
+  *LS_APPEND(l->arena, &l->program->instructions) = made;
+  return LS_OK;
+}
+
+static ls_status load_body(loader *l, json_t *item, size_t index) {
+  ls_body body;
+  if (json_unpack(item, "[ii]", &body.first, &body.count) != 0 || body.first < 0 ||
+      body.count < 0 || body.first > l->program->instructions.count - body.count)
+    return damaged(l, "body", index);
+  *LS_APPEND(l->arena, &l->program->bodies) = body;
+  return LS_OK;
+}
+
+static ls_status load_action(loader *l, json_t *item, size_t index) {
+  ls_program_action made;
+  const char *kind;
+  if (json_unpack(item, "[siiii]", &kind, &made.action.segment, &made.action.unit,
+                  &made.action.microbatch, &made.body) != 0 ||
+      find_action(kind) < 0 || !in_range(made.body, l->program->bodies.count) ||
+      made.action.microbatch < -1 || made.action.microbatch >= l->program->layout.microbatches)
+    return damaged(l, "action", index);
+  made.action.kind = (ls_action_kind)find_action(kind);
+  *LS_APPEND(l->arena, &l->program->actions) = made;
+  return LS_OK;
+}
+
+static ls_status load_parameter(loader *l, json_t *item, size_t index) {
+  ls_program_parameter *made = &l->program->parameters[index];
+  const char *name;
+  int cut, parts[7];
+  json_t *dims, *values;
+  if (json_unpack(item, "[sioio]", &name, &cut, &dims, &made->unit, &values) != 0 ||
+      !in_range(cut, LS_CUT_COUNT) || !read_ints(values, parts, 7))
+    return damaged(l, "parameter", index);
+  made->name = ls_arena_strdup(l->arena, name);
+  made->cut = (ls_cut)cut;
+  made->ndim = read_integers(dims, made->dims, LS_MAX_DIMS);
+  for (int v = 0; v < 7; v++)
+    if (made->ndim < 1 || !is_value(l, parts[v], v >= 2)) return damaged(l, "parameter", index);
+  made->used = parts[0];
+  made->stored = parts[1];
+  made->gradient = parts[2];
+  made->master = parts[3];
+  made->moment1 = parts[4];
+  made->moment2 = parts[5];
+  made->raw_gradient = parts[6];
+  l->program->parameter_count++;
+  return LS_OK;
+}
+
+static ls_status load_list(loader *l, const json_t *root, const char *key,
+                           ls_status (*load)(loader *, json_t *, size_t)) {
+  const json_t *list = json_object_get(root, key);
+  if (!json_is_array(list)) return damaged(l, key, 0);
+  for (size_t i = 0; i < json_array_size(list); i++)
+    LS_TRY(load(l, json_array_get(list, i), i));
+  return LS_OK;
+}
+
+static ls_status load_head(loader *l, json_t *root) {
+  ls_program *program = l->program;
+  int version, kind;
+  json_int_t tokens, sequence;
+  if (json_unpack(root, "{s:i,s:i,s:I,s:I,s:F}", "lockstep_program", &version, "kind", &kind,
+                  "tokens", &tokens, "sequence", &sequence, "flops", &program->flops) != 0 ||
+      !in_range(kind, LS_PROGRAM_FORWARD + 1) || tokens < 1 || sequence < 1)
+    return damaged(l, "head", 0);
+  if (version != LS_SAVED_VERSION)
+    return ls_fail(l->error, LS_INPUT, "%s: saved form %d; this version reads %d", l->name,
+                   version, LS_SAVED_VERSION);
+  program->kind = (ls_program_kind)kind;
+  program->tokens = tokens;
+  program->sequence = sequence;
+  if (!read_ints(json_object_get(root, "mesh"), program->mesh.size, LS_AXIS_COUNT) ||
+      !read_layout(json_object_get(root, "layout"), &program->layout) ||
+      read_integers(json_object_get(root, "pool_bytes"), program->pool_bytes, LS_POOL_COUNT) !=
+          LS_POOL_COUNT)
+    return damaged(l, "head", 0);
+  int64_t ranks = 1;
+  for (int a = 0; a < LS_AXIS_COUNT; a++) {
+    if (!in_range(program->mesh.size[a], 1 << 20) || program->mesh.size[a] < 1)
+      return damaged(l, "mesh", (size_t)a);
+    ranks *= program->mesh.size[a];
+    if (ranks > 1 << 24) return damaged(l, "mesh", (size_t)a);
+  }
+  for (int p = 0; p < LS_POOL_COUNT; p++)
+    if (!in_range(program->pool_bytes[p], INT64_C(1) << 50)) return damaged(l, "pool", (size_t)p);
+  return LS_OK;
+}
+
+static ls_status load_program(loader *l, json_t *root) {
+  ls_program *program = l->program;
+  LS_TRY(load_head(l, root));
+  LS_TRY(load_list(l, root, "storages", load_storage));
+  LS_TRY(load_list(l, root, "values", load_value));
+  LS_TRY(load_list(l, root, "instructions", load_instruction));
+  LS_TRY(load_list(l, root, "bodies", load_body));
+  LS_TRY(load_list(l, root, "actions", load_action));
+  program->parameters = LS_NEW_ARRAY(l->arena, ls_program_parameter,
+                                     json_array_size(json_object_get(root, "parameters")) + 1);
+  LS_TRY(load_list(l, root, "parameters", load_parameter));
+  int inputs[4];
+  if (!read_ints(json_object_get(root, "inputs"), inputs, 4) ||
+      !read_ints(json_object_get(root, "cells"), program->cell, LS_CELL_COUNT))
+    return damaged(l, "inputs", 0);
+  for (int i = 0; i < 4; i++)
+    if (!is_value(l, inputs[i], true)) return damaged(l, "inputs", (size_t)i);
+  for (int c = 0; c < LS_CELL_COUNT; c++)
+    if (!is_value(l, program->cell[c], false)) return damaged(l, "cell", (size_t)c);
+  program->ids = inputs[0];
+  program->labels = inputs[1];
+  program->positions = inputs[2];
+  program->logits = inputs[3];
+  return LS_OK;
+}
+
+ls_status ls_program_parse(ls_arena *arena, const char *name, const char *text, size_t bytes,
+                           ls_program **program, ls_error *error) {
+  json_error_t reason;
+  json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &reason);
+  if (!root)
+    return ls_fail(error, LS_INPUT, "%s:%d:%d: %s", name, reason.line, reason.column, reason.text);
+  loader l = {arena, name, LS_NEW(arena, ls_program), error};
+  l.program->arena = arena;
+  const ls_status status = load_program(&l, root);
+  json_decref(root);
+  *program = l.program;
+  return status;
+}
+
+ls_status ls_program_load(ls_arena *arena, const char *path, ls_program **program,
+                          ls_error *error) {
+  char *text;
+  size_t bytes;
+  LS_TRY(ls_file_read(arena, path, &text, &bytes, error));
+  return ls_program_parse(arena, path, text, bytes, program, error);
+}

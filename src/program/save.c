@@ -1,0 +1,145 @@
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "program/saved.h"
+#include "program/saved_fields.h"
+
+/* Arrays of numbers in a fixed order: the saved form is for machines; people have the printed one. */
+
+static json_t *integers(const int64_t *items, int count) {
+  json_t *array = json_array();
+  for (int i = 0; i < count; i++) json_array_append_new(array, json_integer(items[i]));
+  return array;
+}
+
+static json_t *ints(const int *items, int count) {
+  json_t *array = json_array();
+  for (int i = 0; i < count; i++) json_array_append_new(array, json_integer(items[i]));
+  return array;
+}
+
+static json_t *layout_json(const ls_layout *layout) {
+  const ls_optimizer *optimizer = &layout->optimizer;
+  return json_pack("{s:i,s:i,s:i,s:i,s:b,s:i,s:i,s:i,s:i,s:s,s:[iffffff]}", "dp_replicate",
+                   layout->dp_replicate, "dp_shard", layout->dp_shard, "tp", layout->tp, "zero",
+                   layout->zero, "sequence_parallel", layout->sequence_parallel, "microbatches",
+                   layout->microbatches, "layers_per_unit", layout->layers_per_unit, "gather",
+                   (int)layout->gather, "reduce", (int)layout->reduce, "compute",
+                   ls_dtype_name(layout->compute), "optimizer", (int)optimizer->kind,
+                   optimizer->beta1, optimizer->beta2, optimizer->epsilon, optimizer->weight_decay,
+                   optimizer->momentum, optimizer->clip);
+}
+
+static json_t *storage_json(const ls_storage *storage) {
+  json_t *alive = json_array();
+  for (int i = 0; i < storage->alive.count; i++)
+    json_array_append_new(
+        alive, json_pack("[ii]", storage->alive.items[i].first, storage->alive.items[i].last));
+  return json_pack("[siiIIo]", storage->name, (int)storage->pool, (int)storage->category,
+                   (json_int_t)storage->offset, (json_int_t)storage->bytes, alive);
+}
+
+static json_t *placement_json(const ls_placement *placement) {
+  json_t *array = json_array();
+  for (int a = 0; a < LS_AXIS_COUNT; a++) {
+    const ls_place *place = &placement->on[a];
+    json_array_append_new(array, json_pack("[iii]", (int)place->kind, place->dim,
+                                           (int)place->reduce));
+  }
+  return array;
+}
+
+static json_t *value_json(const ls_value *value) {
+  json_t *fields = json_array();
+  for (int f = 0; f < LS_VALUE_FIELDS; f++)
+    json_array_append_new(fields, json_integer(ls_value_field(value, f)));
+  return json_pack("[ssooio]", value->name, ls_dtype_name(value->dtype),
+                   integers(value->global, value->ndim), placement_json(&value->placement),
+                   value->storage, fields);
+}
+
+static json_t *attributes_json(const ls_attributes *attributes) {
+  json_t *array = json_array();
+  for (int f = 0; f < LS_ATTRIBUTE_FIELDS; f++)
+    json_array_append_new(array, json_real(ls_attribute_field(attributes, f)));
+  return array;
+}
+
+static json_t *instruction_json(const ls_instruction *each) {
+  json_t *write = json_array();
+  for (int o = 0; o < each->outputs; o++)
+    json_array_append_new(write, json_integer(each->write[o]));
+  return json_pack("[isiiIiiioooso]", (int)each->collective, ls_op_name(each->kind),
+                   (int)each->axes, (int)each->reduce, (json_int_t)each->count, (int)each->queue,
+                   each->wait, (int)each->first_only, ints(each->in, each->inputs),
+                   ints(each->out, each->outputs), write, each->reason ? each->reason : "",
+                   attributes_json(&each->attributes));
+}
+
+static json_t *parameter_json(const ls_program_parameter *p) {
+  return json_pack("[sioi[iiiiiii]]", p->name, (int)p->cut, integers(p->dims, p->ndim), p->unit,
+                   p->used, p->stored, p->gradient, p->master, p->moment1, p->moment2,
+                   p->raw_gradient);
+}
+
+static json_t *lists_json(const ls_program *program) {
+  json_t *root = json_object();
+  json_t *storages = json_array(), *values = json_array(), *instructions = json_array();
+  json_t *bodies = json_array(), *actions = json_array(), *parameters = json_array();
+  for (int i = 0; i < program->storages.count; i++)
+    json_array_append_new(storages, storage_json(&program->storages.items[i]));
+  for (int i = 0; i < program->values.count; i++)
+    json_array_append_new(values, value_json(&program->values.items[i]));
+  for (int i = 0; i < program->instructions.count; i++)
+    json_array_append_new(instructions, instruction_json(&program->instructions.items[i]));
+  for (int i = 0; i < program->bodies.count; i++)
+    json_array_append_new(bodies, json_pack("[ii]", program->bodies.items[i].first,
+                                            program->bodies.items[i].count));
+  for (int i = 0; i < program->actions.count; i++) {
+    const ls_program_action *each = &program->actions.items[i];
+    json_array_append_new(actions, json_pack("[siiii]", ls_action_name(each->action.kind),
+                                             each->action.segment, each->action.unit,
+                                             each->action.microbatch, each->body));
+  }
+  for (int p = 0; p < program->parameter_count; p++)
+    json_array_append_new(parameters, parameter_json(&program->parameters[p]));
+  json_object_set_new(root, "storages", storages);
+  json_object_set_new(root, "values", values);
+  json_object_set_new(root, "instructions", instructions);
+  json_object_set_new(root, "bodies", bodies);
+  json_object_set_new(root, "actions", actions);
+  json_object_set_new(root, "parameters", parameters);
+  return root;
+}
+
+const char *ls_program_text(ls_arena *arena, const ls_program *program) {
+  json_t *root = lists_json(program);
+  json_object_set_new(root, "lockstep_program", json_integer(LS_SAVED_VERSION));
+  json_object_set_new(root, "kind", json_integer(program->kind));
+  json_object_set_new(root, "mesh", ints(program->mesh.size, LS_AXIS_COUNT));
+  json_object_set_new(root, "layout", layout_json(&program->layout));
+  json_object_set_new(root, "tokens", json_integer(program->tokens));
+  json_object_set_new(root, "sequence", json_integer(program->sequence));
+  json_object_set_new(root, "pool_bytes", integers(program->pool_bytes, LS_POOL_COUNT));
+  json_object_set_new(root, "inputs",
+                      json_pack("[iiii]", program->ids, program->labels, program->positions,
+                                program->logits));
+  json_object_set_new(root, "cells", ints(program->cell, LS_CELL_COUNT));
+  json_object_set_new(root, "flops", json_real(program->flops));
+  char *text = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(17) | JSON_SORT_KEYS);
+  json_decref(root);
+  if (!text) ls_panic("out of memory for the saved form of a program");
+  const char *kept = ls_arena_strdup(arena, text);
+  free(text);
+  return kept;
+}
+
+ls_status ls_program_save(const ls_program *program, const char *path, ls_error *error) {
+  ls_arena *arena = ls_arena_create();
+  const char *text = ls_program_text(arena, program);
+  const ls_status status = ls_file_write(path, text, strlen(text), error);
+  ls_arena_destroy(&arena);
+  return status;
+}

@@ -1,0 +1,49 @@
+/* Numbers of values and attributes by place in the saved form: one list for writing and reading. */
+#ifndef LS_PROGRAM_SAVED_FIELDS_H
+#define LS_PROGRAM_SAVED_FIELDS_H
+
+#include "program/program.h"
+
+enum { LS_SAVED_VERSION = 1 };
+
+#define LS_VALUE_NUMBERS(X) \
+  X(offset)                 \
+  X(slot_bytes)             \
+  X(flat)                   \
+  X(flat_offset)            \
+  X(flat_chunk)             \
+  X(flat_whole)             \
+  X(flat_rows)              \
+  X(flat_row_elements)
+
+#define LS_ATTRIBUTE_NUMBERS(X) \
+  X(sequence, int64_t)          \
+  X(head_dim, int64_t)          \
+  X(kv_heads, int64_t)          \
+  X(epsilon, double)            \
+  X(softmax_scale, double)      \
+  X(rope_theta, double)         \
+  X(rope_scaling, ls_rope_scaling) \
+  X(rope_factor, double)        \
+  X(rope_low_freq_factor, double)  \
+  X(rope_high_freq_factor, double) \
+  X(rope_original_positions, double) \
+  X(gelu_tanh, bool)            \
+  X(beta1, double)              \
+  X(beta2, double)              \
+  X(weight_decay, double)       \
+  X(clip, double)               \
+  X(weight, double)
+
+#define LS_COUNT_ONE(...) +1
+enum {
+  LS_VALUE_FIELDS = 0 LS_VALUE_NUMBERS(LS_COUNT_ONE),
+  LS_ATTRIBUTE_FIELDS = 0 LS_ATTRIBUTE_NUMBERS(LS_COUNT_ONE)
+};
+
+int64_t ls_value_field(const ls_value *value, int field);
+void ls_value_set_field(ls_value *value, int field, int64_t number);
+double ls_attribute_field(const ls_attributes *attributes, int field);
+void ls_attribute_set_field(ls_attributes *attributes, int field, double number);
+
+#endif

@@ -1,0 +1,213 @@
+#include "train/generate.h"
+
+#include <omp.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "train/checkpoint.h"
+
+/* The rank's programs: one token, and many at a time for the prompt. */
+enum { DECODE = 0, PREFILL = 1, PROGRAMS = 2, PREFILL_TOKENS = 32 };
+
+struct ls_generator {
+  ls_arena *arena;
+  ls_session session; /* of the decoding program: what loads weights */
+  const ls_program *programs[PROGRAMS];
+  ls_kernel_table kernels;
+  ls_world *world;
+  ls_rank *rank;
+  int64_t rows, fed;
+  float *logits;
+};
+
+static bool has_config(ls_arena *arena, const char *folder) {
+  return ls_file_exists(ls_arena_printf(arena, "%s/config.json", folder));
+}
+
+ls_status ls_generator_find(ls_arena *arena, const char *word, const char **folder,
+                            ls_error *error) {
+  *folder = word;
+  if (!ls_directory_exists(word))
+    return ls_fail(error, LS_INPUT,
+                   "%s: no such folder; expected a run's folder, a checkpoint or a model's folder",
+                   word);
+  if (has_config(arena, word)) return LS_OK;
+  if (!ls_directory_exists(ls_arena_printf(arena, "%s/checkpoints", word)))
+    return ls_fail(error, LS_INPUT,
+                   "%s: neither config.json nor checkpoints in it; expected a run's folder, a "
+                   "checkpoint or a model's folder",
+                   word);
+  int64_t step;
+  LS_TRY(ls_checkpoint_newest(arena, word, folder, &step, error));
+  if (*folder) return LS_OK;
+  return ls_fail(error, LS_INPUT, "%s: no good checkpoint in it; let the run save one first", word);
+}
+
+static ls_status compile(ls_generator *self, int64_t tokens, int which, ls_error *error) {
+  const ls_layout layout = {.dp_replicate = 1,
+                            .dp_shard = 1,
+                            .tp = 1,
+                            .microbatches = 1,
+                            .layers_per_unit = 1,
+                            .compute = self->session.layout.compute,
+                            .optimizer = {.kind = LS_OPTIMIZER_SGD}};
+  ls_graph *graph;
+  LS_TRY(ls_model_build(
+      self->arena, &self->session.config,
+      &(ls_build_options){.mode = LS_MODEL_DECODE, .tokens = tokens, .cache_rows = self->rows},
+      &graph, error));
+  ls_program *program;
+  LS_TRY(ls_program_compile(graph, &layout, LS_PROGRAM_FORWARD, &program, error));
+  LS_ASSERT(program->logits >= 0);
+  self->programs[which] = program;
+  if (which == DECODE) {
+    self->session.graph = graph;
+    self->session.programs[LS_SESSION_STEP] = program;
+  }
+  return LS_OK;
+}
+
+/* One program's parameters and caches are the other's: each storage must lie at the same place. */
+static void check_shared(const ls_program *a, const ls_program *b) {
+  int at = 0;
+  for (int s = 0; s < a->storages.count; s++) {
+    const ls_storage *one = &a->storages.items[s];
+    if (one->pool != LS_POOL_STATE) continue;
+    while (at < b->storages.count && b->storages.items[at].pool != LS_POOL_STATE) at++;
+    LS_ASSERT(at < b->storages.count);
+    const ls_storage *other = &b->storages.items[at++];
+    LS_ASSERT(strcmp(one->name, other->name) == 0);
+    LS_ASSERT(one->offset == other->offset && one->bytes == other->bytes);
+  }
+  LS_ASSERT(a->pool_bytes[LS_POOL_STATE] == b->pool_bytes[LS_POOL_STATE]);
+}
+
+static ls_status start(ls_generator *self, const ls_generator_options *options, ls_error *error) {
+  LS_TRY(ls_model_config_read(self->arena, options->folder, &self->session.config, error));
+  const int64_t positions = self->session.config.positions;
+  self->rows = options->rows < positions ? options->rows : positions;
+  self->session.layout.compute = options->compute;
+  LS_TRY(compile(self, 1, DECODE, error));
+  LS_TRY(compile(self, self->rows < PREFILL_TOKENS ? self->rows : PREFILL_TOKENS, PREFILL, error));
+  check_shared(self->programs[DECODE], self->programs[PREFILL]);
+  if (options->compute == LS_F64)
+    ls_reference_kernels(&self->kernels, LS_F64);
+  else
+    LS_TRY(ls_cpu_kernels(&self->kernels, options->compute, error));
+  omp_set_num_threads(options->threads);
+  LS_TRY(ls_world_create_threads(1, &self->world, error));
+  LS_TRY(ls_rank_create(ls_world_comm(self->world, 0),
+                        &(ls_rank_options){.programs = self->programs,
+                                           .program_count = PROGRAMS,
+                                           .kernels = &self->kernels,
+                                           .threads = options->threads},
+                        &self->rank, error));
+  self->logits = LS_NEW_ARRAY(self->arena, float, self->session.config.vocabulary);
+  return ls_session_load_weights(&self->session, self->rank, options->folder, error);
+}
+
+ls_status ls_generator_create(ls_arena *arena, const ls_generator_options *options,
+                              ls_generator **generator, ls_error *error) {
+  ls_generator *made = LS_NEW(arena, ls_generator);
+  made->arena = arena;
+  const ls_status status = start(made, options, error);
+  if (status != LS_OK) ls_generator_destroy(&made);
+  *generator = made;
+  return status;
+}
+
+void ls_generator_destroy(ls_generator **generator) {
+  if (!*generator) return;
+  ls_rank_destroy(&(*generator)->rank);
+  if ((*generator)->world) ls_world_destroy(&(*generator)->world);
+  *generator = NULL;
+}
+
+const ls_model_config *ls_generator_config(const ls_generator *generator) {
+  return &generator->session.config;
+}
+
+int64_t ls_generator_rows(const ls_generator *generator) {
+  return generator->rows;
+}
+
+void ls_generator_reset(ls_generator *generator) {
+  generator->fed = 0;
+}
+
+static ls_status check_feed(const ls_generator *self, const int32_t *ids, int64_t count,
+                            ls_error *error) {
+  if (count < 1) return ls_fail(error, LS_INPUT, "no tokens; expected at least one");
+  if (count > self->rows - self->fed)
+    return ls_fail(error, LS_INPUT, "%lld tokens after %lld; there is room for %lld in all",
+                   (long long)count, (long long)self->fed, (long long)self->rows);
+  for (int64_t i = 0; i < count; i++)
+    if (ids[i] < 0 || ids[i] >= self->session.config.vocabulary)
+      return ls_fail(error, LS_INPUT, "token %d; expected one below the vocabulary of %lld", ids[i],
+                     (long long)self->session.config.vocabulary);
+  return LS_OK;
+}
+
+ls_status ls_generator_feed(ls_generator *generator, const int32_t *ids, int64_t count,
+                            const float **logits, ls_error *error) {
+  LS_TRY(check_feed(generator, ids, count, error));
+  int which = DECODE;
+  for (int64_t done = 0; done < count; done += generator->programs[which]->tokens) {
+    const int64_t many = generator->programs[PREFILL]->tokens;
+    which = count - done >= many ? PREFILL : DECODE;
+    const ls_program *program = generator->programs[which];
+    int32_t *id = ls_rank_view(generator->rank, which, program->ids, 0).data;
+    int32_t *position = ls_rank_view(generator->rank, which, program->positions, 0).data;
+    for (int64_t i = 0; i < program->tokens; i++) {
+      id[i] = ids[done + i];
+      position[i] = (int32_t)(generator->fed + i);
+    }
+    LS_TRY(ls_rank_run(generator->rank, which, error));
+    generator->fed += program->tokens;
+  }
+  const ls_program *last = generator->programs[which];
+  const ls_view rows = ls_rank_view(generator->rank, which, last->logits, 0);
+  const size_t row_bytes = (size_t)rows.dims[1] * ls_dtype_bytes(rows.dtype);
+  ls_convert(generator->logits, LS_F32,
+             (const char *)rows.data + (last->tokens - 1) * (int64_t)row_bytes, rows.dtype,
+             generator->session.config.vocabulary);
+  *logits = generator->logits;
+  return LS_OK;
+}
+
+static bool ends_text(const ls_model_config *config, int32_t id) {
+  for (int e = 0; e < config->end_count; e++)
+    if (config->end_ids[e] == id) return true;
+  return false;
+}
+
+static ls_status generate(ls_generator *self, ls_arena *scratch, const ls_generate_request *request,
+                          ls_generate_end *end, ls_error *error) {
+  const ls_model_config *config = &self->session.config;
+  ls_sampler *sampler = ls_sampler_create(scratch, (int32_t)config->vocabulary, &request->sampling);
+  const float *logits;
+  LS_TRY(ls_generator_feed(self, request->prompt, request->prompt_count, &logits, error));
+  for (int64_t made = 0; made < request->most; made++) {
+    int32_t id;
+    LS_TRY(ls_sampler_next(sampler, logits, (uint64_t)self->fed, &id, error));
+    *end = LS_GENERATE_END_ID;
+    if (ends_text(config, id)) return LS_OK;
+    LS_TRY(request->token(request->context, id, error));
+    *end = LS_GENERATE_POSITIONS;
+    if (made + 1 == request->most) break;
+    if (self->fed == self->rows) return LS_OK;
+    LS_TRY(ls_generator_feed(self, &id, 1, &logits, error));
+  }
+  *end = LS_GENERATE_ALL;
+  return LS_OK;
+}
+
+ls_status ls_generate(ls_generator *generator, const ls_generate_request *request,
+                      ls_generate_end *end, ls_error *error) {
+  LS_TRY(ls_sampling_check(&request->sampling, error));
+  ls_generator_reset(generator);
+  ls_arena *scratch = ls_arena_create();
+  const ls_status status = generate(generator, scratch, request, end, error);
+  ls_arena_destroy(&scratch);
+  return status;
+}

@@ -1,0 +1,45 @@
+#include "support/trace_case.h"
+
+#include <stdio.h>
+#include <string.h>
+
+ls_status ls_trace_case_run(ls_arena *arena, const char *trace, const char *words,
+                            ls_verification **verification, ls_error *error) {
+  enum { MOST = 16 };
+  const char *list[MOST];
+  int count = 0;
+  char *rest = ls_arena_strdup(arena, words), *place;
+  for (char *word = strtok_r(rest, " ", &place); word && count < MOST;
+       word = strtok_r(NULL, " ", &place))
+    list[count++] = word;
+  LS_TRY(ls_verify_prepare(arena, trace, list, count, verification, error));
+  ls_world *world;
+  const int devices = (int)ls_run_file_mesh_devices((*verification)->run);
+  LS_TRY(ls_world_create_threads(devices, &world, error));
+  const ls_status status = ls_verify_run(*verification, world, error);
+  ls_world_destroy(&world);
+  return status;
+}
+
+bool ls_trace_case_holds(const char *trace, const char *dtype, const char *words) {
+  ls_arena *arena = ls_arena_create();
+  ls_error error = {0};
+  ls_verification *found = NULL;
+  const char *all = ls_arena_printf(arena, "%s dtype=%s device.threads=1", words, dtype);
+  ls_status status = ls_trace_case_run(arena, trace, all, &found, &error);
+  double worst = 0;
+  for (int k = 0; status == LS_OK && k < LS_VERIFY_KINDS; k++) {
+    const ls_verify_row *row = &found->rows[k];
+    if (row->compared == 0)
+      status = ls_fail(&error, LS_FAILED, "nothing compared: %s",
+                       ls_verify_kind_name((ls_verify_kind)k));
+    if (row->worst > worst * row->tolerance) worst = row->worst / row->tolerance;
+  }
+  if (status == LS_OK)
+    printf("  %s %s: %.2g of the tolerance\n", dtype, words, worst);
+  else
+    printf("  %s %s: %s\n", dtype, words, error.text);
+  fflush(stdout);
+  ls_arena_destroy(&arena);
+  return status == LS_OK;
+}
