@@ -50,20 +50,13 @@ typedef struct request {
 typedef struct printer {
   const ls_tokenizer *tokenizer;
   ls_utf8_stream stream;
-  char *text; /* with --json: all of it, until the end */
-  size_t used;
-  bool json;
+  FILE *to; /* with --json memory, until the end */
   int64_t tokens;
 } printer;
 
-static ls_status put(printer *out, const char *text, size_t bytes, ls_error *error) {
-  if (out->json) {
-    memcpy(out->text + out->used, text, bytes);
-    out->used += bytes;
-    return LS_OK;
-  }
-  if (fwrite(text, 1, bytes, stdout) == bytes && fflush(stdout) == 0) return LS_OK;
-  return ls_fail(error, LS_FAILED, "standard output cannot be written: %s", strerror(errno));
+static ls_status put(const printer *out, const char *text, size_t bytes, ls_error *error) {
+  if (fwrite(text, 1, bytes, out->to) == bytes && fflush(out->to) == 0) return LS_OK;
+  return ls_fail(error, LS_FAILED, "the text cannot be written: %s", strerror(errno));
 }
 
 static ls_status put_token(void *context, int32_t id, ls_error *error) {
@@ -158,23 +151,28 @@ static double now_s(void) {
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static ls_status print_json(const request *asked, printer *out, double rate, ls_error *error) {
-  /* The prompt by the same rule as the text: JSON is UTF-8. */
-  char *prompt = malloc(LS_UTF8_MOST(asked->prompt_bytes) + LS_UTF8_MOST(0));
-  if (!prompt) return ls_fail(error, LS_FAILED, "out of memory");
+/* Any bytes as a JSON string. */
+static json_t *json_text(const char *bytes, size_t count) {
+  char *text = malloc(LS_UTF8_MOST(count) + LS_UTF8_MOST(0));
+  if (!text) return NULL;
   ls_utf8_stream stream = {0};
-  size_t bytes = ls_utf8_push(&stream, asked->prompt, asked->prompt_bytes, prompt);
-  bytes += ls_utf8_end(&stream, prompt + bytes);
-  json_t *root = json_object();
-  json_object_set_new(root, "prompt", json_stringn(prompt, bytes));
-  json_object_set_new(root, "text", json_stringn(out->text, out->used));
-  json_object_set_new(root, "tokens", json_integer(out->tokens));
-  json_object_set_new(root, "tokens_per_second", json_real(rate));
-  free(prompt);
+  size_t length = ls_utf8_push(&stream, bytes, count, text);
+  length += ls_utf8_end(&stream, text + length);
+  json_t *string = json_stringn(text, length);
+  free(text);
+  return string;
+}
+
+static ls_status print_json(const request *asked, const char *text, size_t bytes, int64_t tokens,
+                            double rate, ls_error *error) {
+  json_t *root = json_pack(
+      "{s:o, s:o, s:I, s:f}", "prompt", json_text(asked->prompt, asked->prompt_bytes), "text",
+      json_text(text, bytes), "tokens", (json_int_t)tokens, "tokens_per_second", rate);
+  if (!root) return ls_fail(error, LS_FAILED, "out of memory");
   const int failed = json_dumpf(root, stdout, 0);
   json_decref(root);
   if (!failed && putchar('\n') != EOF && fflush(stdout) == 0) return LS_OK;
-  return ls_fail(error, LS_FAILED, "standard output cannot be written: %s", strerror(errno));
+  return ls_fail(error, LS_FAILED, "the text cannot be written: %s", strerror(errno));
 }
 
 static void tell_end(const printer *out, ls_generate_end end, int64_t positions, double rate) {
@@ -185,29 +183,43 @@ static void tell_end(const printer *out, ls_generate_end end, int64_t positions,
   fprintf(stderr, "\n");
 }
 
-static ls_status print_all(ls_generator *generator, const request *asked,
-                           const ls_generate_request *what, printer *out, ls_error *error) {
+/* Prints prompt, text and how it went; to memory only the text. */
+static ls_status print_text(ls_generator *generator, const request *asked,
+                            const ls_generate_request *what, printer *out, double *rate,
+                            ls_error *error) {
   char text[LS_UTF8_MOST(0)];
-  if (!out->json) LS_TRY(put(out, asked->prompt, asked->prompt_bytes, error));
+  if (!asked->json) LS_TRY(put(out, asked->prompt, asked->prompt_bytes, error));
   const double begin = now_s();
   ls_generate_end end;
   LS_TRY(ls_generate(generator, what, &end, error));
   const double seconds = now_s() - begin;
-  const double rate = seconds > 0 ? (double)out->tokens / seconds : 0;
+  *rate = seconds > 0 ? (double)out->tokens / seconds : 0;
   LS_TRY(put(out, text, ls_utf8_end(&out->stream, text), error));
-  if (out->json) {
-    LS_TRY(print_json(asked, out, rate, error));
-  } else {
-    LS_TRY(put(out, "\n", 1, error));
-  }
-  if (!out->json || end == LS_GENERATE_POSITIONS)
-    tell_end(out, end, ls_generator_config(generator)->positions, rate);
+  if (!asked->json) LS_TRY(put(out, "\n", 1, error));
+  if (!asked->json || end == LS_GENERATE_POSITIONS)
+    tell_end(out, end, ls_generator_config(generator)->positions, *rate);
   return LS_OK;
+}
+
+static ls_status print_all(ls_generator *generator, const request *asked,
+                           const ls_generate_request *what, printer *out, ls_error *error) {
+  double rate;
+  out->to = stdout;
+  if (!asked->json) return print_text(generator, asked, what, out, &rate, error);
+  char *text = NULL;
+  size_t bytes = 0;
+  out->to = open_memstream(&text, &bytes);
+  if (!out->to) return ls_fail(error, LS_FAILED, "out of memory");
+  ls_status status = print_text(generator, asked, what, out, &rate, error);
+  fclose(out->to);
+  if (status == LS_OK) status = print_json(asked, text, bytes, out->tokens, rate, error);
+  free(text);
+  return status;
 }
 
 static ls_status generate_with(ls_arena *arena, ls_generator *generator, const char *folder,
                                const request *asked, ls_error *error) {
-  printer out = {.json = asked->json};
+  printer out = {0};
   LS_TRY(find_tokenizer(arena, folder, ls_generator_config(generator), &out.tokenizer, error));
   int32_t *ids = LS_NEW_ARRAY(arena, int32_t, asked->prompt_bytes);
   const int64_t count =
@@ -217,10 +229,6 @@ static ls_status generate_with(ls_arena *arena, ls_generator *generator, const c
     return ls_fail(error, LS_INPUT,
                    "the prompt has %lld tokens; the model is made for %lld: shorten it",
                    (long long)count, (long long)rows);
-  /* No more tokens than there are rows left come out, and one. */
-  const int64_t left = rows - count + 1, most = asked->most < left ? asked->most : left;
-  if (out.json)
-    out.text = ls_arena_alloc(arena, LS_UTF8_MOST((size_t)most * LS_TOKEN_BYTES) + LS_UTF8_MOST(0));
   const ls_generate_request what = {.prompt = ids,
                                     .prompt_count = count,
                                     .most = asked->most,

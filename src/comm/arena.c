@@ -137,7 +137,8 @@ ls_status ls_comm_arena(ls_comm *comm, size_t bytes, void **base, ls_error *erro
   LS_TRY(everyone(comm, error));
   const size_t page = 4096;
   /* A size that overflows stays one that cannot be mapped. */
-  const size_t rounded = bytes > SIZE_MAX - page ? bytes : (bytes + !bytes + page - 1) / page * page;
+  const size_t rounded =
+      bytes > SIZE_MAX - page ? bytes : (bytes + !bytes + page - 1) / page * page;
   int fd = -1;
   void *memory = ls_memory_map(rounded, comm->world->domain_ranks > comm->world->count_here, &fd);
   const int64_t reason = memory ? 0 : errno;

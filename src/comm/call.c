@@ -50,10 +50,9 @@ ls_status ls_call_agree(ls_group *group, int member, const ls_posting *own,
                          "ranks disagree: %s of %lld %s (variant %d) here, %s of %lld %s "
                          "(variant %d) on rank %d",
                          call_names[own->kind], (long long)own->count,
-                         ls_dtype_name((ls_dtype)own->dtype), own->detail,
-                         call_names[theirs->kind], (long long)theirs->count,
-                         ls_dtype_name((ls_dtype)theirs->dtype), theirs->detail,
-                         group->members[member]);
+                         ls_dtype_name((ls_dtype)own->dtype), own->detail, call_names[theirs->kind],
+                         (long long)theirs->count, ls_dtype_name((ls_dtype)theirs->dtype),
+                         theirs->detail, group->members[member]);
 }
 
 const ls_posting *ls_call_own(const ls_group *group) {

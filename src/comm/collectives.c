@@ -51,8 +51,7 @@ static char *staging_of(const ls_group *group, const reduction *r, int member, i
 }
 
 /* Sends the owners this rank's part of their blocks, receives the others' part of its own. */
-static ls_status start_round(ls_group *group, const reduction *r, int64_t round,
-                             ls_error *error) {
+static ls_status start_round(ls_group *group, const reduction *r, int64_t round, ls_error *error) {
   const size_t width = ls_dtype_bytes(r->dtype);
   const piece own = block_of(group, r, group->rank, round);
   ls_legs_clear(group);
@@ -80,8 +79,7 @@ static void reduce_round(ls_group *group, const reduction *r, int64_t round) {
   group->targets[target_count++] = r->target + (size_t)done * width;
   for (int i = 0; i < group->size; i++) {
     char *data = group->peers[i];
-    group->sources[i] =
-        data ? data + (size_t)own.start * width : staging_of(group, r, i, round);
+    group->sources[i] = data ? data + (size_t)own.start * width : staging_of(group, r, i, round);
     if (r->everywhere && data && i != group->rank) {
       group->targets[target_count++] = data + (size_t)own.start * width;
     }
@@ -183,7 +181,7 @@ ls_status ls_reduce_scatter(ls_group *group, void *target, const void *source, i
     return LS_OK;
   }
   return ls_call_conclude(group,
-                  reduce_scatter(group, target, source, count, dtype, accumulate, error));
+                          reduce_scatter(group, target, source, count, dtype, accumulate, error));
 }
 
 static ls_status all_gather(ls_group *group, char *target, const void *source, int64_t count,

@@ -10,7 +10,7 @@
 #include "comm/world.h"
 
 static const double DEADLINE_S = 300;
-static const size_t MESSAGE_BYTES = (size_t)1 << 30;  /* MPI counts in int */
+static const size_t MESSAGE_BYTES = (size_t)1 << 30; /* MPI counts in int */
 static const size_t STAGING_BYTES = (size_t)8 << 20;
 
 static int cores(void) {
@@ -101,19 +101,33 @@ void ls_world_set_deadline(ls_world *world, double seconds) {
   world->deadline_s = seconds > 0 ? seconds : DEADLINE_S;
 }
 
-int ls_world_size(const ls_world *world) { return world->size; }
-int ls_world_first_here(const ls_world *world) { return world->first; }
-int ls_world_count_here(const ls_world *world) { return world->count_here; }
+int ls_world_size(const ls_world *world) {
+  return world->size;
+}
+int ls_world_first_here(const ls_world *world) {
+  return world->first;
+}
+int ls_world_count_here(const ls_world *world) {
+  return world->count_here;
+}
 
 ls_comm *ls_world_comm(ls_world *world, int rank) {
   LS_ASSERT(rank >= world->first && rank < world->first + world->count_here);
   return &world->comms[rank - world->first];
 }
 
-int ls_comm_rank(const ls_comm *comm) { return comm->rank; }
-int ls_comm_size(const ls_comm *comm) { return comm->world->size; }
-int ls_group_size(const ls_group *group) { return group->size; }
-int ls_group_rank(const ls_group *group) { return group->rank; }
+int ls_comm_rank(const ls_comm *comm) {
+  return comm->rank;
+}
+int ls_comm_size(const ls_comm *comm) {
+  return comm->world->size;
+}
+int ls_group_size(const ls_group *group) {
+  return group->size;
+}
+int ls_group_rank(const ls_group *group) {
+  return group->rank;
+}
 
 int64_t ls_comm_bytes_sent(const ls_comm *comm) {
   return atomic_load_explicit(&comm->bytes_sent, memory_order_relaxed);
@@ -141,8 +155,7 @@ static uint64_t group_key(const ls_comm *comm, const int *members, int count) {
 }
 
 /* Seats the members of this rank's domain: those that share flags with it. */
-static ls_status seat_members(ls_comm *comm, ls_group *group, const int *members,
-                              ls_error *error) {
+static ls_status seat_members(ls_comm *comm, ls_group *group, const int *members, ls_error *error) {
   const ls_world *world = comm->world;
   group->rank = -1;
   for (int i = 0; i < group->size; i++) {
@@ -163,7 +176,9 @@ static ls_status seat_members(ls_comm *comm, ls_group *group, const int *members
   return ls_fail(error, LS_INTERNAL, "rank %d makes a group without itself", comm->rank);
 }
 
-static size_t aligned(size_t bytes) { return (bytes + 127) / 128 * 128; }
+static size_t aligned(size_t bytes) {
+  return (bytes + 127) / 128 * 128;
+}
 
 /* Finds the flags of the group in the domain's memory; its first member there makes them. */
 static ls_status group_attach(ls_comm *comm, ls_group *group, ls_error *error) {

@@ -61,9 +61,10 @@ ls_comm *ls_world_comm(ls_world *world, int rank);
 int ls_comm_rank(const ls_comm *comm);
 int ls_comm_size(const ls_comm *comm);
 
-/* Memory peers can read: zeroed, 4096-aligned, owned by the comm until the world is destroyed.
+/* Memory peers can read: zeroed, 4096-aligned, owned by the comm until the world is destroyed. At
+ * most 8 a rank. LS_FAILED on every rank, naming the size, where one rank's cannot be mapped.
  * Data outside any arena is legal in every collective; between processes it is then sent by MPI.
- * Collective: all ranks of the world. `peak` bytes are mapped, touched on use. */
+ * Collective: all ranks of the world. `bytes` are mapped, touched on use. */
 LS_CHECKED ls_status ls_comm_arena(ls_comm *comm, size_t bytes, void **base, ls_error *error);
 
 /* A group of `count` ranks; members[i] is its rank i; this rank must be one of them. Owned by the
@@ -73,10 +74,16 @@ LS_CHECKED ls_status ls_comm_group(ls_comm *comm, const int *members, int count,
 int ls_group_size(const ls_group *group);
 int ls_group_rank(const ls_group *group);
 
-/* Every collective below: Collective: all members of the group, same arguments but for pointers.
+/* Buffers may be used again or freed as soon as a call returns, failed or not; only what failed
+ * under MPI outside an arena stays allocated until the world is destroyed, which is all that can
+ * be done with a world after a failure.
+ * Errors: LS_FAILED after an abort, at the deadline, when a process died, or when members disagree
+ * on the arguments ("rank R: why", the same on all); LS_INTERNAL for arguments that cannot be,
+ * in which case the caller aborts, since the others wait.
+ * Collective: all members of the group, same arguments but for pointers.
  * dtypes: LS_F32, LS_BF16, LS_F64, LS_I64 (LS_I32 too where nothing is reduced).
  * Counts are elements of the whole; rank r owns piece r: [r * chunk, min((r + 1) * chunk, count))
- * where chunk = ceil(count / size): the last pieces may be short or empty. */
+ * where chunk = ceil(count / size): the last pieces may be short or empty. Nothing here allocates (an MPI library may). */
 
 /* data[count] of every rank is replaced by the reduction over ranks. */
 LS_CHECKED ls_status ls_all_reduce(ls_group *group, void *data, int64_t count, ls_dtype dtype,
@@ -99,6 +106,9 @@ LS_CHECKED ls_status ls_broadcast(ls_group *group, void *data, int64_t count, ls
 LS_CHECKED ls_status ls_all_to_all(ls_group *group, void *target, const int64_t *receive_counts,
                                    const void *source, const int64_t *send_counts, ls_dtype dtype,
                                    ls_error *error);
+
+/* A message between two members, which nobody else takes part in. A send may end only when its data
+ * has been taken: two members that both send first wait for each other until the deadline. */
 LS_CHECKED ls_status ls_send(ls_group *group, const void *data, int64_t count, ls_dtype dtype,
                              int to, ls_error *error);
 LS_CHECKED ls_status ls_receive(ls_group *group, void *data, int64_t count, ls_dtype dtype,
@@ -111,7 +121,8 @@ void ls_comm_abort(ls_comm *comm, const char *text);
 
 /* Bytes this rank has sent so far by the rule of the field: all-reduce of K bytes over n ranks
  * counts 2K(n-1)/n a rank, all-gather and reduce-scatter K(n-1)/n (exact pieces when uneven: what
- * others read of this rank's data). */
+ * others read of this rank's data). A broadcast of K bytes counts K(n-1) for its root, all-to-all
+ * and send what goes to other ranks, a barrier nothing. */
 int64_t ls_comm_bytes_sent(const ls_comm *comm);
 
 #endif

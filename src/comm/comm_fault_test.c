@@ -31,7 +31,9 @@ static double now(void) {
   return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
 }
 
-static ls_comm *comm_of(const rank *self) { return ls_world_comm(self->world, self->number); }
+static ls_comm *comm_of(const rank *self) {
+  return ls_world_comm(self->world, self->number);
+}
 
 static void *run(void *argument) {
   rank *self = argument;

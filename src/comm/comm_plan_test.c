@@ -53,8 +53,8 @@ static uint64_t draw(const plan *p, uint64_t step, uint64_t what, uint64_t below
 static int draw_members(const plan *p, int g, int *members) {
   int count = 0;
   for (int i = 0; i < p->ranks; i++) {
-    const int rank = (int)ls_random_permute(p->seed, 50 + (uint64_t)g, (uint64_t)p->ranks,
-                                            (uint64_t)i);
+    const int rank =
+        (int)ls_random_permute(p->seed, 50 + (uint64_t)g, (uint64_t)p->ranks, (uint64_t)i);
     if (g == 0) members[count++] = i;
     if (g > 0 && draw(p, (uint64_t)g, 100 + (uint64_t)rank, 3) > 0) members[count++] = rank;
   }
@@ -89,9 +89,9 @@ static void note(worker *w, const void *data, size_t bytes) {
 static void expect(step *s, const void *got, const void *want, size_t bytes, const char *what) {
   note(s->w, got, bytes);
   if (bytes == 0 || memcmp(got, want, bytes) == 0) return;
-  s->w->status = ls_fail(&s->w->error, LS_INTERNAL,
-                         "WRONG: step %d, %s of %lld %s over %d ranks", (int)s->number, what,
-                         (long long)s->count, ls_dtype_name(s->dtype), s->size);
+  s->w->status =
+      ls_fail(&s->w->error, LS_INTERNAL, "WRONG: step %d, %s of %lld %s over %d ranks",
+              (int)s->number, what, (long long)s->count, ls_dtype_name(s->dtype), s->size);
   ls_comm_abort(s->w->comm, s->w->error.text);
 }
 
@@ -137,8 +137,8 @@ static void do_reduce_scatter(step *s) {
     memcpy(target, first + at, (size_t)s->piece * s->width);
     free(first);
   }
-  s->w->status = ls_reduce_scatter(s->group, target, s->source, s->count, s->dtype, accumulate,
-                                   &s->w->error);
+  s->w->status =
+      ls_reduce_scatter(s->group, target, s->source, s->count, s->dtype, accumulate, &s->w->error);
   if (s->w->status != LS_OK) return;
   char *want = reduced(s, LS_SUM, accumulate);
   expect(s, target, want + at, (size_t)s->piece * s->width, "reduce-scatter");
@@ -214,7 +214,9 @@ static void do_message(step *s) {
   }
 }
 
-static void do_barrier(step *s) { s->w->status = ls_barrier(s->group, &s->w->error); }
+static void do_barrier(step *s) {
+  s->w->status = ls_barrier(s->group, &s->w->error);
+}
 
 static void run_step(worker *w, uint64_t number) {
   static void (*const kinds[])(step *) = {do_all_reduce, do_reduce_scatter, do_all_gather,
@@ -262,8 +264,7 @@ static void *run_worker(void *argument) {
     bool inside = false;
     for (int i = 0; i < w->sizes[g]; i++) inside = inside || w->members[g][i] == w->rank;
     if (!inside) continue;
-    w->status =
-        ls_comm_group(w->comm, w->members[g], w->sizes[g], &w->groups[g], &w->error);
+    w->status = ls_comm_group(w->comm, w->members[g], w->sizes[g], &w->groups[g], &w->error);
   }
   for (uint64_t number = 0; number < STEPS && w->status == LS_OK; number++) {
     if (number == STEPS / 2 && w->rank == w->todo->ending_rank) end_early(w);

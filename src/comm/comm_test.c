@@ -39,12 +39,12 @@ typedef struct start {
 } start;
 
 /* Used in rank threads, where cmocka's own assertions may not be. */
-#define REQUIRE(team_, comm_, condition, ...)                 \
-  do {                                                        \
-    if (!(condition)) {                                       \
-      fail_rank((team_), (comm_), __LINE__, __VA_ARGS__);     \
-      return;                                                 \
-    }                                                         \
+#define REQUIRE(team_, comm_, condition, ...)             \
+  do {                                                    \
+    if (!(condition)) {                                   \
+      fail_rank((team_), (comm_), __LINE__, __VA_ARGS__); \
+      return;                                             \
+    }                                                     \
   } while (0)
 
 LS_PRINTF(4, 5)
@@ -162,12 +162,11 @@ static char *copy_of_input(const bench *b) {
   return data;
 }
 
-#define SAME(b, got, want, bytes, what)                                                      \
-  REQUIRE((b)->all, (b)->comm, memcmp((got), (want), (bytes)) == 0,                          \
-          "%s differs: %d ranks, %lld %s", (what), (b)->s->size, (long long)(b)->s->count,   \
+#define SAME(b, got, want, bytes, what)                                                    \
+  REQUIRE((b)->all, (b)->comm, memcmp((got), (want), (bytes)) == 0,                        \
+          "%s differs: %d ranks, %lld %s", (what), (b)->s->size, (long long)(b)->s->count, \
           ls_dtype_name((b)->s->dtype))
-#define DONE(b, call) \
-  REQUIRE((b)->all, (b)->comm, (call) == LS_OK, "%s", error.text)
+#define DONE(b, call) REQUIRE((b)->all, (b)->comm, (call) == LS_OK, "%s", error.text)
 
 static void check_all_reduce(const bench *b) {
   ls_error error = {0};
@@ -247,8 +246,8 @@ static void check_all_to_all(const bench *b) {
     memcpy(to, b->s->inputs[b->rank], (size_t)send_counts[i] * b->width);
     to += (size_t)send_counts[i] * b->width;
   }
-  DONE(b, ls_all_to_all(b->group, target, receive_counts, source, send_counts, b->s->dtype,
-                        &error));
+  DONE(b,
+       ls_all_to_all(b->group, target, receive_counts, source, send_counts, b->s->dtype, &error));
   const char *from = target;
   for (int i = 0; i < b->s->size; i++) {
     SAME(b, from, b->s->inputs[i], (size_t)receive_counts[i] * b->width, "all-to-all");
@@ -373,7 +372,8 @@ static void mesh_body(team *all, ls_comm *comm) {
       const uint64_t stream = 1000 + (uint64_t)repeat * 8 + axes;
       const int count = ls_group_size(groups[axes]);
       void *inputs[12];
-      for (int i = 0; i < count; i++) inputs[i] = ls_test_values(seed, LS_F32, COUNT, stream, members[axes][i]);
+      for (int i = 0; i < count; i++)
+        inputs[i] = ls_test_values(seed, LS_F32, COUNT, stream, members[axes][i]);
       float *want = calloc(COUNT, sizeof *want);
       for (int64_t i = 0; i < COUNT; i++) {
         ls_test_reduce(want, inputs, count, LS_F32, i, LS_SUM, NULL);
@@ -558,8 +558,8 @@ static void more_ranks_than_cores(void **state) {
   clock_gettime(CLOCK_MONOTONIC, &before);
   with_team(16, load_body, NULL);
   clock_gettime(CLOCK_MONOTONIC, &after);
-  const double seconds = (double)(after.tv_sec - before.tv_sec) +
-                         (double)(after.tv_nsec - before.tv_nsec) * 1e-9;
+  const double seconds =
+      (double)(after.tv_sec - before.tv_sec) + (double)(after.tv_nsec - before.tv_nsec) * 1e-9;
   print_message("16 ranks: %.0f us an all-reduce of 32 bytes\n", seconds * 1e3);
   assert_true(seconds < 60);
 }
@@ -590,10 +590,10 @@ int main(void) {
   seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
   print_message("seed %llu (LS_TEST_SEED repeats it)\n", (unsigned long long)seed);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(every_collective),  cmocka_unit_test(long_reduction),
-      cmocka_unit_test(mesh_axes),         cmocka_unit_test(order_of_members),
-      cmocka_unit_test(nans_are_kept),     cmocka_unit_test(bytes_are_counted),
-      cmocka_unit_test(arenas),            cmocka_unit_test(more_ranks_than_cores),
+      cmocka_unit_test(every_collective), cmocka_unit_test(long_reduction),
+      cmocka_unit_test(mesh_axes),        cmocka_unit_test(order_of_members),
+      cmocka_unit_test(nans_are_kept),    cmocka_unit_test(bytes_are_counted),
+      cmocka_unit_test(arenas),           cmocka_unit_test(more_ranks_than_cores),
       cmocka_unit_test(bad_calls),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

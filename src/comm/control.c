@@ -28,7 +28,9 @@ struct ls_control {
   entry entries[ENTRIES];
 };
 
-size_t ls_control_bytes(void) { return CONTROL_BYTES; }
+size_t ls_control_bytes(void) {
+  return CONTROL_BYTES;
+}
 
 void ls_control_init(ls_control *control, uint64_t nonce) {
   control->nonce = nonce;
@@ -36,7 +38,9 @@ void ls_control_init(ls_control *control, uint64_t nonce) {
   atomic_store(&control->used, head);
 }
 
-uint64_t ls_control_nonce(const ls_control *control) { return control->nonce; }
+uint64_t ls_control_nonce(const ls_control *control) {
+  return control->nonce;
+}
 
 bool ls_control_abort(ls_control *control, int rank, const char *text) {
   uint32_t none = ABORT_NONE;

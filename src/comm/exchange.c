@@ -15,8 +15,7 @@ void ls_legs_clear(ls_group *group) {
   memset(group->legs, 0, (size_t)group->size * sizeof *group->legs);
 }
 
-static ls_status start(ls_group *group, ls_lane *lane, int member, bool receive,
-                       ls_error *error) {
+static ls_status start(ls_group *group, ls_lane *lane, int member, bool receive, ls_error *error) {
   ls_comm *comm = group->comm;
   ls_transport *transport = comm->world->transport;
   ls_leg *leg = &group->legs[member];
@@ -27,11 +26,11 @@ static ls_status start(ls_group *group, ls_lane *lane, int member, bool receive,
   ls_request *request = &lane->requests[lane->count++];
   request->active = false;
   ls_error cause = {0};
-  const ls_status status =
-      receive ? transport->start(transport, true, peer, comm->rank, group->key, leg->in, bytes,
-                                 request, &cause)
-              : transport->start(transport, false, comm->rank, peer, group->key,
-                                 (void *)leg->out, bytes, request, &cause);
+  const ls_status status = receive
+                               ? transport->start(transport, true, peer, comm->rank, group->key,
+                                                  leg->in, bytes, request, &cause)
+                               : transport->start(transport, false, comm->rank, peer, group->key,
+                                                  (void *)leg->out, bytes, request, &cause);
   return status == LS_OK ? LS_OK : ls_comm_give_up(comm, error, "%s", cause.text);
 }
 

@@ -77,7 +77,8 @@ ls_status ls_all_to_all(ls_group *group, void *target, const int64_t *receive_co
   }
   LS_TRY(ls_call_check(group, LS_CALL_ALL_TO_ALL, total, dtype, false, error));
   if (send_counts[group->rank] != receive_counts[group->rank]) {
-    return ls_fail(error, LS_INTERNAL, "all-to-all: a rank sends itself another count than it takes");
+    return ls_fail(error, LS_INTERNAL,
+                   "all-to-all: a rank sends itself another count than it takes");
   }
   if (group->size == 1) {
     if (total) memcpy(target, source, (size_t)total * ls_dtype_bytes(dtype));
@@ -91,8 +92,8 @@ ls_status ls_all_to_all(ls_group *group, void *target, const int64_t *receive_co
 static ls_status carry(ls_group *group, int member, const char *out, char *in, size_t bytes,
                        ls_error *error) {
   ls_legs_clear(group);
-  group->legs[member] = (ls_leg){
-      .out = out, .in = in, .out_bytes = out ? bytes : 0, .in_bytes = in ? bytes : 0};
+  group->legs[member] =
+      (ls_leg){.out = out, .in = in, .out_bytes = out ? bytes : 0, .in_bytes = in ? bytes : 0};
   return ls_exchange(group, error);
 }
 

@@ -18,7 +18,9 @@ static const double REACTION_S = 5;
 
 enum { CANCEL_TURNS = 1000 };
 
-static ls_mpi *of(ls_transport *transport) { return (ls_mpi *)(void *)transport; }
+static ls_mpi *of(ls_transport *transport) {
+  return (ls_mpi *)(void *)transport;
+}
 
 static void enter(ls_mpi *mpi) {
   if (mpi->one_at_a_time) pthread_mutex_lock(&mpi->call_lock);
@@ -57,12 +59,12 @@ static ls_status start(ls_transport *transport, bool receive, int from, int to, 
   const int peer = receive ? from : to;
   const int process = mpi->world->process[peer];
   enter(mpi);
-  const int code = receive ? MPI_Irecv(data, (int)bytes, MPI_BYTE, process, tag, mpi->data,
-                                       handle(request))
-                           : MPI_Isend(data, (int)bytes, MPI_BYTE, process, tag, mpi->data,
-                                       handle(request));
+  const int code =
+      receive ? MPI_Irecv(data, (int)bytes, MPI_BYTE, process, tag, mpi->data, handle(request))
+              : MPI_Isend(data, (int)bytes, MPI_BYTE, process, tag, mpi->data, handle(request));
   leave(mpi);
-  if (code != MPI_SUCCESS) return fault(code, receive ? "receiving from" : "sending to", peer, error);
+  if (code != MPI_SUCCESS)
+    return fault(code, receive ? "receiving from" : "sending to", peer, error);
   request->bytes = bytes;
   request->peer = peer;
   request->receiving = receive;
@@ -93,8 +95,8 @@ static ls_status test(ls_transport *transport, ls_request *request, ls_error *er
   if (!done) return LS_OK;
   request->active = false;
   if (!request->receiving || (size_t)received == request->bytes) return LS_OK;
-  return ls_fail(error, LS_FAILED, "ranks disagree: rank %d sends %d bytes, not %zu",
-                 request->peer, received, request->bytes);
+  return ls_fail(error, LS_FAILED, "ranks disagree: rank %d sends %d bytes, not %zu", request->peer,
+                 received, request->bytes);
 }
 
 static void cancel(ls_transport *transport, ls_request *request) {
@@ -116,8 +118,7 @@ static void announce(ls_transport *transport) {
   pthread_mutex_lock(&mpi->news_lock);
   int rank;
   char text[sizeof mpi->outgoing.text];
-  if (!mpi->announced &&
-      ls_control_abort_text(mpi->world->control, &rank, text, sizeof text)) {
+  if (!mpi->announced && ls_control_abort_text(mpi->world->control, &rank, text, sizeof text)) {
     mpi->announced = true;
     mpi->outgoing.rank = rank;
     memcpy(mpi->outgoing.text, text, sizeof text);

@@ -35,7 +35,7 @@ static card own_card(const ls_mpi_options *options, int process) {
               .process = process};
   struct stat namespace;
   /* Process numbers mean the same to two processes only in one namespace. */
-  if (stat("/proc/self/ns/pid", &namespace) == 0) own.pid_namespace = (int64_t)namespace.st_ino;
+  if (stat("/proc/self/ns/pid", &namespace) == 0) own.pid_namespace = (int64_t) namespace.st_ino;
   return own;
 }
 
@@ -52,8 +52,9 @@ static ls_status start_mpi(bool *owns, int *level, ls_error *error) {
   }
   if (*level >= MPI_THREAD_SERIALIZED) return LS_OK;
   if (*owns) MPI_Finalize();
-  return ls_fail(error, LS_INPUT, "this MPI library takes no calls from threads; use one that has "
-                                  "MPI_THREAD_SERIALIZED or MPI_THREAD_MULTIPLE");
+  return ls_fail(error, LS_INPUT,
+                 "this MPI library takes no calls from threads; use one that has "
+                 "MPI_THREAD_SERIALIZED or MPI_THREAD_MULTIPLE");
 }
 
 static ls_status check_cards(const card *cards, int processes, bool *refused, ls_error *error) {

@@ -40,34 +40,36 @@ DEFINE_KERNEL(sum_i64, int64_t, WRAPPED_SUM)
 DEFINE_KERNEL(max_i64, int64_t, WHOLE_MAX)
 
 /* The sums of one tile over all sources, in order; then, where asked for, target + sums. */
-#define DEFINE_TILE(NAME, TYPE, SUM, MAX)                                                       \
-  static void NAME(TYPE *sums, const void *target, const void *const *sources, int count,       \
-                   int64_t start, int n, ls_reduce op) {                                        \
-    const TYPE *first = (const TYPE *)sources[0] + start;                                       \
-    if (count == 1) memcpy(sums, first, (size_t)n * sizeof *sums);                              \
-    if (count > 1 && op == LS_SUM) SUM(sums, first, (const TYPE *)sources[1] + start, n);       \
-    if (count > 1 && op == LS_MAX) MAX(sums, first, (const TYPE *)sources[1] + start, n);       \
-    for (int s = 2; s < count; s++) {                                                           \
-      if (op == LS_SUM) SUM##_more(sums, (const TYPE *)sources[s] + start, n);                  \
-      if (op == LS_MAX) MAX##_more(sums, (const TYPE *)sources[s] + start, n);                  \
-    }                                                                                           \
-    if (target && op == LS_SUM) SUM##_more(sums, (const TYPE *)target + start, n);              \
-    if (target && op == LS_MAX) MAX##_more(sums, (const TYPE *)target + start, n);              \
+#define DEFINE_TILE(NAME, TYPE, SUM, MAX)                                                 \
+  static void NAME(TYPE *sums, const void *target, const void *const *sources, int count, \
+                   int64_t start, int n, ls_reduce op) {                                  \
+    const TYPE *first = (const TYPE *)sources[0] + start;                                 \
+    if (count == 1) memcpy(sums, first, (size_t)n * sizeof *sums);                        \
+    if (count > 1 && op == LS_SUM) SUM(sums, first, (const TYPE *)sources[1] + start, n); \
+    if (count > 1 && op == LS_MAX) MAX(sums, first, (const TYPE *)sources[1] + start, n); \
+    for (int s = 2; s < count; s++) {                                                     \
+      if (op == LS_SUM) SUM##_more(sums, (const TYPE *)sources[s] + start, n);            \
+      if (op == LS_MAX) MAX##_more(sums, (const TYPE *)sources[s] + start, n);            \
+    }                                                                                     \
+    if (target && op == LS_SUM) SUM##_more(sums, (const TYPE *)target + start, n);        \
+    if (target && op == LS_MAX) MAX##_more(sums, (const TYPE *)target + start, n);        \
   }
 
 DEFINE_TILE(tile_f32, float, sum_f32, max_f32)
 DEFINE_TILE(tile_f64, double, sum_f64, max_f64)
 DEFINE_TILE(tile_i64, int64_t, sum_i64, max_i64)
 
+#define INLINE static inline __attribute__((always_inline))
+
 /* The conversions of base, written so that the compiler turns them into vector code. */
-static void widen(float *restrict wide, const uint16_t *restrict narrow, int n) {
+INLINE void widen(float *restrict wide, const uint16_t *restrict narrow, int n) {
   for (int i = 0; i < n; i++) {
     const uint32_t bits = (uint32_t)narrow[i] << 16;
     memcpy(&wide[i], &bits, sizeof bits);
   }
 }
 
-static void widen_sum(float *restrict sums, const uint16_t *restrict narrow, int n) {
+INLINE void widen_sum(float *restrict sums, const uint16_t *restrict narrow, int n) {
   for (int i = 0; i < n; i++) {
     const uint32_t bits = (uint32_t)narrow[i] << 16;
     float value;
@@ -76,7 +78,7 @@ static void widen_sum(float *restrict sums, const uint16_t *restrict narrow, int
   }
 }
 
-static void widen_max(float *restrict sums, const uint16_t *restrict narrow, int n) {
+INLINE void widen_max(float *restrict sums, const uint16_t *restrict narrow, int n) {
   for (int i = 0; i < n; i++) {
     const uint32_t bits = (uint32_t)narrow[i] << 16;
     float value;
@@ -85,7 +87,7 @@ static void widen_max(float *restrict sums, const uint16_t *restrict narrow, int
   }
 }
 
-static void narrow_all(uint16_t *restrict narrow, const float *restrict wide, int n) {
+INLINE void narrow_all(uint16_t *restrict narrow, const float *restrict wide, int n) {
   for (int i = 0; i < n; i++) {
     uint32_t bits;
     memcpy(&bits, &wide[i], sizeof bits);
@@ -95,8 +97,8 @@ static void narrow_all(uint16_t *restrict narrow, const float *restrict wide, in
   }
 }
 
-static void tile_bf16(uint16_t *narrow, const void *target, const void *const *sources, int count,
-                      int64_t start, int n, ls_reduce op) {
+INLINE void convert_and_sum(uint16_t *narrow, const void *target, const void *const *sources,
+                            int count, int64_t start, int n, ls_reduce op) {
   float sums[TILE];
   widen(sums, (const uint16_t *)sources[0] + start, n);
   for (int s = 1; s < count; s++) {
@@ -107,6 +109,35 @@ static void tile_bf16(uint16_t *narrow, const void *target, const void *const *s
   if (target && op == LS_SUM) widen_sum(sums, (const uint16_t *)target + start, n);
   if (target && op == LS_MAX) widen_max(sums, (const uint16_t *)target + start, n);
   narrow_all(narrow, sums, n);
+}
+
+/* Converting is more work than adding, so that wider vectors pay here and nowhere else; all give
+ * the same bits. */
+#define DEFINE_BF16_TILE(NAME, TARGET)                                                      \
+  TARGET static void NAME(uint16_t *narrow, const void *target, const void *const *sources, \
+                          int count, int64_t start, int n, ls_reduce op) {                  \
+    convert_and_sum(narrow, target, sources, count, start, n, op);                          \
+  }
+
+DEFINE_BF16_TILE(tile_bf16_plain, )
+#if defined(__x86_64__)
+DEFINE_BF16_TILE(tile_bf16_avx2, __attribute__((target("avx2"))))
+DEFINE_BF16_TILE(tile_bf16_avx512, __attribute__((target("avx512f,avx512bw,avx512vl"))))
+#endif
+
+static void tile_bf16(uint16_t *narrow, const void *target, const void *const *sources, int count,
+                      int64_t start, int n, ls_reduce op) {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) {
+    tile_bf16_avx512(narrow, target, sources, count, start, n, op);
+    return;
+  }
+  if (__builtin_cpu_supports("avx2")) {
+    tile_bf16_avx2(narrow, target, sources, count, start, n, op);
+    return;
+  }
+#endif
+  tile_bf16_plain(narrow, target, sources, count, start, n, op);
 }
 
 void ls_reduce_range(void *const *targets, int target_count, const void *const *sources,

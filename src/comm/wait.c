@@ -1,7 +1,7 @@
 /* Waiting for a peer: spin, yield, sleep; and never for ever. */
 #include <errno.h>
-#include <linux/futex.h>
 #include <limits.h>
+#include <linux/futex.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -15,12 +15,12 @@
 #include "comm/world.h"
 
 enum {
-  SPIN_TURNS = 150,           /* some microseconds */
-  YIELD_TURNS = 100,          /* then asleep: the cores belong to those who compute */
-  SLEEP_NS = 20 * 1000000,    /* a sleeper looks for aborts this often */
-  POLL_SLEEP_NS = 50 * 1000,  /* a sleeper that moves messages looks this often */
-  POLL_YIELD_TURNS = 2000,    /* messages move only while someone looks: sleep later */
-  LOOK_NS = 100 * 1000000,    /* neighbours' deaths are looked for this often */
+  SPIN_TURNS = 150,          /* some microseconds */
+  YIELD_TURNS = 100,         /* then asleep: the cores belong to those who compute */
+  SLEEP_NS = 20 * 1000000,   /* a sleeper looks for aborts this often */
+  POLL_SLEEP_NS = 50 * 1000, /* a sleeper that moves messages looks this often */
+  POLL_YIELD_TURNS = 2000,   /* messages move only while someone looks: sleep later */
+  LOOK_NS = 100 * 1000000,   /* neighbours' deaths are looked for this often */
 };
 
 int64_t ls_now_ns(void) {

@@ -45,10 +45,10 @@ typedef enum ls_call_kind {
 
 /* What a rank says of the buffer that peers of its group may touch now. */
 typedef struct ls_posting {
-  int32_t kind;    /* ls_call_kind, dtype and reduction must agree between ranks */
+  int32_t kind; /* ls_call_kind, dtype and reduction must agree between ranks */
   int32_t dtype;
-  int32_t detail;  /* root, reduction */
-  int32_t arena;   /* which arena of the rank holds the buffer; -1: none */
+  int32_t detail; /* root, reduction */
+  int32_t arena;  /* which arena of the rank holds the buffer; -1: none */
   int64_t count;
   uint64_t offset; /* in that arena */
   void *pointer;   /* for ranks of the same process */
@@ -110,10 +110,10 @@ struct ls_world {
   ls_arena *memory; /* the world itself and its tables */
   int size, first, count_here;
   double deadline_s;
-  bool crowded;         /* more ranks than cores: spinning would take the peer's core */
-  bool distant;         /* some rank is outside the domain: waits must let messages move */
-  int *process;         /* [size] process of each rank */
-  int *place;           /* [size] place of each rank in its domain if that is ours, else -1 */
+  bool crowded; /* more ranks than cores: spinning would take the peer's core */
+  bool distant; /* some rank is outside the domain: waits must let messages move */
+  int *process; /* [size] process of each rank */
+  int *place;   /* [size] place of each rank in its domain if that is ours, else -1 */
   int domain_ranks;
   ls_control *control;
   ls_neighbour *neighbours;
@@ -173,14 +173,14 @@ struct ls_group {
   int *seats; /* [size] place among the members of this domain, else -1 */
   int seat_count, seat;
   uint32_t sequence;
-  ls_slot *slots;        /* [seat_count], shared */
-  ls_channel *channels;  /* [seat_count][seat_count] from, to; shared */
-  ls_portion *portions;  /* [seat_count][seat_count] of, for; shared */
-  uint32_t *sent, *taken;      /* [size] messages so far to and from each member */
-  void **peers;                /* [size] each member's posted buffer; NULL: the transport has it */
-  const void **sources;        /* [size] scratch */
-  void **targets;              /* [size] scratch */
-  ls_leg *legs;                /* [size] */
+  ls_slot *slots;         /* [seat_count], shared */
+  ls_channel *channels;   /* [seat_count][seat_count] from, to; shared */
+  ls_portion *portions;   /* [seat_count][seat_count] of, for; shared */
+  uint32_t *sent, *taken; /* [size] messages so far to and from each member */
+  void **peers;           /* [size] each member's posted buffer; NULL: the transport has it */
+  const void **sources;   /* [size] scratch */
+  void **targets;         /* [size] scratch */
+  ls_leg *legs;           /* [size] */
 };
 
 /* --- control.c ------------------------------------------------------------------------------ */
@@ -230,8 +230,7 @@ ls_status ls_wait_turn(ls_wait *wait, ls_error *error);
 ls_status ls_wait_flag(ls_comm *comm, ls_flag *flag, uint32_t target, int peer, ls_error *error);
 
 /* Ends the run with a text of this room's making; returns LS_FAILED with the text that stands. */
-ls_status ls_comm_give_up(ls_comm *comm, ls_error *error, const char *format, ...)
-    LS_PRINTF(3, 4);
+ls_status ls_comm_give_up(ls_comm *comm, ls_error *error, const char *format, ...) LS_PRINTF(3, 4);
 int64_t ls_now_ns(void);
 
 /* --- comm.c --------------------------------------------------------------------------------- */

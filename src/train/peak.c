@@ -1,5 +1,3 @@
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "train/session.h"
@@ -48,12 +46,12 @@ static ls_status measure(const ls_session *session, char *memory, size_t matrix_
 ls_status ls_session_measure_peak(const ls_session *session, ls_rank *rank, double *flops_per_s,
                                   ls_error *error) {
   const size_t matrix_bytes = (size_t)SIDE * SIDE * ls_dtype_bytes(session->layout.compute);
-  char *memory = calloc(3, matrix_bytes);
-  if (!memory) return ls_fail(error, LS_FAILED, "out of memory to measure the peak");
+  ls_arena *arena = ls_arena_create();
+  char *memory = ls_arena_alloc(arena, 3 * matrix_bytes);
   *flops_per_s = 0;
   ls_status status = ls_barrier(ls_rank_world_group(rank), error);
   if (status == LS_OK) status = measure(session, memory, matrix_bytes, flops_per_s, error);
-  free(memory);
+  ls_arena_destroy(&arena);
   LS_TRY(status);
   return ls_all_reduce(ls_rank_world_group(rank), flops_per_s, 1, LS_F64, LS_SUM, error);
 }

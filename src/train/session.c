@@ -7,6 +7,8 @@
 #include "base/file.h"
 #include "base/random.h"
 #include "cluster/machine.h"
+#include "model/hub.h"
+#include "program/saved.h"
 #include "run/cpu/cpu.h"
 #include "store/weights.h"
 
@@ -82,6 +84,17 @@ static ls_status choose_start(ls_session *session, ls_error *error) {
   return LS_OK;
 }
 
+/* What runs is the saved form, read back: nothing reaches a run that a saved program lacks. */
+static ls_status compile_saved(ls_session *session, const ls_graph *graph, ls_program_kind kind,
+                               const ls_program **program, ls_error *error) {
+  ls_program *made, *loaded;
+  LS_TRY(ls_program_compile(graph, &session->layout, kind, &made, error));
+  const char *text = ls_program_text(session->arena, made);
+  LS_TRY(ls_program_parse(session->arena, "compiled program", text, strlen(text), &loaded, error));
+  *program = loaded;
+  return LS_OK;
+}
+
 /* The step's graph has a backward part; evaluation and the step have the same parameters. */
 static ls_status compile(ls_session *session, ls_error *error) {
   const int64_t tokens = session->batch / session->layout.microbatches * session->sequence;
@@ -97,12 +110,10 @@ static ls_status compile(ls_session *session, ls_error *error) {
                                             .tokens = tokens,
                                             .sequence = session->sequence},
                         &forward, error));
-  ls_program *program;
-  LS_TRY(ls_program_compile(session->graph, &session->layout, LS_PROGRAM_STEP, &program, error));
-  session->programs[LS_SESSION_STEP] = program;
-  LS_TRY(ls_program_compile(forward, &session->layout, LS_PROGRAM_FORWARD, &program, error));
-  session->programs[LS_SESSION_EVALUATE] = program;
-  return LS_OK;
+  LS_TRY(compile_saved(session, session->graph, LS_PROGRAM_STEP,
+                       &session->programs[LS_SESSION_STEP], error));
+  return compile_saved(session, forward, LS_PROGRAM_FORWARD,
+                       &session->programs[LS_SESSION_EVALUATE], error);
 }
 
 static ls_status check_memory(const ls_session *session, ls_error *error) {
@@ -147,6 +158,7 @@ ls_status ls_session_create(ls_arena *arena, ls_run_file *run, int devices, int 
   made->devices = devices;
   made->sequence = run->data.seq_len;
   made->batch = run->train.batch;
+  if (ls_hub_is_name(run->model)) LS_TRY(ls_hub_find(arena, run->model, &run->model, error));
   LS_TRY(ls_model_find(arena, run->model, &made->config, error));
   LS_TRY(refuse_dropout(made, error));
   LS_TRY(choose_start(made, error));

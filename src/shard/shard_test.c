@@ -1,0 +1,292 @@
+/* Meshes, placements, conversions and what a layout may be; what sharding does to a whole model. */
+#include "shard/shard.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/random.h"
+#include "model/model.h"
+#include "shard/convert.h"
+
+static const char llama[] =
+    "{\"model_type\": \"llama\", \"vocab_size\": %d, \"hidden_size\": %d, \"intermediate_size\": 45,"
+    " \"num_hidden_layers\": 2, \"num_attention_heads\": %d, \"num_key_value_heads\": %d,"
+    " \"max_position_embeddings\": 16, \"rms_norm_eps\": 1e-5, \"tie_word_embeddings\": false}";
+
+static ls_graph *make_graph(ls_arena *arena, int vocabulary, int heads, int kv_heads,
+                            int64_t sequences) {
+  const char *text = ls_arena_printf(arena, llama, vocabulary, 2 * heads, heads, kv_heads);
+  ls_model_config config;
+  ls_graph *graph;
+  ls_error error = {0};
+  if (ls_model_config_parse(arena, "model", text, strlen(text), &config, &error) != LS_OK)
+    fail_msg("%s", error.text);
+  const ls_build_options options = {.tokens = 4 * sequences, .sequence = 4};
+  assert_int_equal(ls_model_build(arena, &config, &options, &graph, &error), LS_OK);
+  ls_graph_backward(graph);
+  return graph;
+}
+
+static ls_layout layout_of(int replicate, int shard, int tp, bool sequence_parallel) {
+  ls_layout layout = ls_layout_default();
+  layout.dp_replicate = replicate;
+  layout.dp_shard = shard;
+  layout.tp = tp;
+  layout.sequence_parallel = sequence_parallel;
+  return layout;
+}
+
+static void assert_refused(const ls_graph *graph, const ls_layout *layout, const char *text) {
+  ls_sharded *sharded;
+  ls_error error = {0};
+  assert_int_equal(ls_shard(graph, layout, &sharded, &error), LS_INPUT);
+  assert_string_equal(error.text, text);
+}
+
+static void test_refusals_name_the_nearest_legal_choice(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  const ls_graph *six = make_graph(arena, 41, 6, 6, 12);
+  ls_layout layout = layout_of(1, 1, 4, false);
+  assert_refused(six, &layout, "tp=4 and 6 heads, 6 KV heads: use tp=1, 2, 3 or 6");
+  const ls_graph *grouped = make_graph(arena, 41, 12, 6, 12);
+  assert_refused(grouped, &layout, "tp=4 and 12 heads, 6 KV heads: use tp=1, 2, 3, 6 or 12");
+  const ls_graph *one = make_graph(arena, 41, 1, 1, 12);
+  assert_refused(one, &layout, "tp=4 and 1 heads, 1 KV heads: use tp=1");
+  layout = layout_of(2, 4, 1, false);
+  layout.microbatches = 3;
+  assert_refused(six, &layout,
+                 "12 sequences per microbatch over 8 data-parallel ranks: use a batch that is a "
+                 "multiple of 24");
+  layout = layout_of(1, 1, 1, false);
+  layout.zero = 4;
+  assert_refused(six, &layout, "zero=4: expected 0, 1, 2 or 3");
+  layout = layout_of(0, 1, 1, false);
+  assert_refused(six, &layout,
+                 "mesh.dp_replicate=0, mesh.dp_shard=1, mesh.tp=1, 1 microbatches: each must be at "
+                 "least 1");
+  ls_arena_destroy(&arena);
+}
+
+static void test_tp_beyond_the_kv_heads_splits_in_two_axes(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  const ls_graph *graph = make_graph(arena, 41, 16, 4, 12);
+  static const int expected[][3] = {{1, 1, 1}, {2, 2, 1}, {4, 4, 1}, {8, 4, 2}, {16, 4, 4}};
+  for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+    const ls_layout layout = layout_of(1, 1, expected[i][0], false);
+    ls_mesh mesh;
+    ls_error error = {0};
+    assert_int_equal(ls_layout_mesh(&layout, graph, &mesh, &error), LS_OK);
+    assert_int_equal(mesh.size[LS_AXIS_TP_KV], expected[i][1]);
+    assert_int_equal(mesh.size[LS_AXIS_TP_GROUP], expected[i][2]);
+  }
+  const ls_placement key = ls_parameter_placement(LS_CUT_KEY_VALUE);
+  assert_int_equal(key.on[LS_AXIS_TP_KV].kind, LS_SHARDED);
+  assert_int_equal(key.on[LS_AXIS_TP_GROUP].kind, LS_REPLICATED);
+  const ls_placement query = ls_parameter_placement(LS_CUT_QUERY);
+  assert_int_equal(query.on[LS_AXIS_TP_GROUP].kind, LS_SHARDED);
+  ls_arena_destroy(&arena);
+}
+
+static void test_uneven_cut_of_a_vocabulary(void **state) {
+  (void)state;
+  static const int64_t expected[][4] = {
+      {2, 25129, 25128, 25129}, {3, 16753, 16751, 33506}, {4, 12565, 12562, 37695},
+      {8, 6283, 6276, 43981}}; /* ranks; stored, valid on the last, start of the last */
+  const ls_placement placement = ls_parameter_placement(LS_CUT_VOCABULARY);
+  for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+    const int ranks = (int)expected[i][0];
+    const ls_mesh mesh = {{1, 1, ranks, 1}};
+    int64_t sum = 0;
+    for (int r = 0; r < ranks; r++) {
+      const ls_part part = ls_mesh_part(&mesh, r, &placement, 0, 50257);
+      assert_int_equal(part.stored, expected[i][1]);
+      assert_int_equal(part.start, sum);
+      sum += part.valid;
+    }
+    assert_int_equal(sum, 50257);
+    const ls_part last = ls_mesh_part(&mesh, ranks - 1, &placement, 0, 50257);
+    assert_int_equal(last.valid, expected[i][2]);
+    assert_int_equal(last.start, expected[i][3]);
+  }
+}
+
+/* Fewer rows than ranks, and data axes outside: every element has one owner among the tp ranks. */
+static void test_parts_cover_everything_once(void **state) {
+  (void)state;
+  const uint64_t seed = 20261121;
+  print_message("seed %llu\n", (unsigned long long)seed);
+  for (uint64_t round = 0; round < 200; round++) {
+    int size[LS_AXIS_COUNT];
+    for (int a = 0; a < LS_AXIS_COUNT; a++)
+      size[a] = 1 + (int)(ls_random_bits(seed, round, (uint64_t)a) % 4);
+    const ls_mesh mesh = {{size[0], size[1], size[2], size[3]}};
+    const int64_t data = size[0] * size[1];
+    const int64_t global = data * (1 + (int64_t)(ls_random_bits(seed, round, 9) % 20));
+    ls_placement rows = {0};
+    for (int a = 0; a < LS_AXIS_COUNT; a++) rows.on[a] = (ls_place){LS_SHARDED, 0, LS_SUM};
+    int owners[320] = {0};
+    for (int r = 0; r < ls_mesh_size(&mesh, LS_AXES_ALL); r++) {
+      const ls_part part = ls_mesh_part(&mesh, r, &rows, 0, global);
+      assert_true(part.valid >= 0 && part.valid <= part.stored);
+      for (int64_t i = 0; i < part.valid; i++) owners[part.start + i]++;
+    }
+    for (int64_t i = 0; i < global; i++) assert_int_equal(owners[i], 1);
+  }
+}
+
+static void test_groups_are_the_ranks_that_differ_on_their_axes(void **state) {
+  (void)state;
+  const ls_mesh mesh = {{2, 3, 2, 2}};
+  for (ls_axes axes = 0; axes <= LS_AXES_ALL; axes++)
+    for (int r = 0; r < 24; r++) {
+      int members[24];
+      ls_mesh_group(&mesh, r, axes, members);
+      const int index = ls_mesh_index(&mesh, r, axes);
+      assert_int_equal(members[index], r);
+      for (int i = 0; i < ls_mesh_size(&mesh, axes); i++) {
+        assert_int_equal(ls_mesh_index(&mesh, members[i], axes), i);
+        assert_int_equal(ls_mesh_index(&mesh, members[i], LS_AXES_ALL & ~axes),
+                         ls_mesh_index(&mesh, r, LS_AXES_ALL & ~axes));
+      }
+    }
+}
+
+static ls_placement on_tp(ls_place_kind kind, int dim, ls_reduce reduce) {
+  ls_placement placement = {0};
+  placement.on[LS_AXIS_TP_KV] = (ls_place){kind, dim, reduce};
+  return placement;
+}
+
+static void test_conversions_and_their_bytes(void **state) {
+  (void)state;
+  const ls_mesh mesh = {{2, 1, 4, 1}};
+  const ls_tensor tensor = {.name = "x", .ndim = 2, .dims = {16, 8}};
+  const ls_placement whole = {0}, rows = on_tp(LS_SHARDED, 0, LS_SUM),
+                     columns = on_tp(LS_SHARDED, 1, LS_SUM), sum = on_tp(LS_PARTIAL, 0, LS_SUM),
+                     max = on_tp(LS_PARTIAL, 0, LS_MAX);
+  const struct {
+    const ls_placement *from, *to;
+    ls_collective collective;
+    double bytes; /* of 16 x 8 fp32 by one rank; -1: cannot be */
+  } cases[] = {{&sum, &whole, LS_ALL_REDUCE, 2 * 512 * 3.0 / 4},
+               {&max, &whole, LS_ALL_REDUCE, 2 * 512 * 3.0 / 4},
+               {&sum, &rows, LS_REDUCE_SCATTER, 512 * 3.0 / 4},
+               {&rows, &whole, LS_ALL_GATHER, 512 * 3.0 / 4},
+               {&whole, &rows, LS_COLLECTIVE_NONE, 0},
+               {&columns, &whole, LS_COLLECTIVE_NONE, -1},
+               {&columns, &rows, LS_COLLECTIVE_NONE, -1},
+               {&whole, &columns, LS_COLLECTIVE_NONE, -1},
+               {&whole, &sum, LS_COLLECTIVE_NONE, -1},
+               {&max, &rows, LS_COLLECTIVE_NONE, -1}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    ls_conversion_step steps[LS_MAX_CONVERSION_STEPS];
+    const int count = ls_conversion_plan(&mesh, cases[i].from, cases[i].to, steps);
+    assert_int_equal(count, cases[i].bytes < 0 ? -1 : 1);
+    if (count == 1) {
+      assert_int_equal(steps[0].collective, cases[i].collective);
+      assert_true(ls_placement_equal(&mesh, &steps[0].after, cases[i].to, LS_AXES_ALL));
+    }
+    const double bytes = ls_conversion_bytes(&mesh, cases[i].from, cases[i].to, &tensor, 4);
+    if (cases[i].bytes < 0) assert_true(bytes < 0);
+    else assert_true(bytes == cases[i].bytes);
+  }
+  ls_conversion_step steps[LS_MAX_CONVERSION_STEPS];
+  assert_int_equal(ls_conversion_plan(&mesh, &whole, &whole, steps), 0);
+  ls_placement batch = {0};
+  batch.on[LS_AXIS_DP_REPLICATE] = (ls_place){LS_SHARDED, 0, LS_SUM};
+  assert_int_equal(ls_conversion_plan(&mesh, &batch, &whole, steps), -1);
+}
+
+static ls_sharded *shard(const ls_graph *graph, const ls_layout *layout) {
+  ls_sharded *sharded;
+  ls_error error = {0};
+  if (ls_shard(graph, layout, &sharded, &error) != LS_OK) fail_msg("%s", error.text);
+  return sharded;
+}
+
+/* Whole logits never exist on one rank, nor their gradient. */
+static void test_logits_are_never_whole(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  const ls_graph *graph = make_graph(arena, 41, 16, 4, 12);
+  for (int tp = 2; tp <= 16; tp *= 2)
+    for (int sp = 0; sp < 2; sp++) {
+      const ls_layout layout = layout_of(1, 1, tp, sp);
+      const ls_sharded *sharded = shard(graph, &layout);
+      int seen = 0;
+      for (int v = 0; v < sharded->values.count; v++) {
+        const ls_shard_value *value = &sharded->values.items[v];
+        const ls_tensor *tensor = ls_graph_tensor(graph, value->tensor);
+        if (tensor->ndim != 2 || tensor->dims[0] != graph->tokens || tensor->dims[1] != 41)
+          continue;
+        const ls_part part = ls_mesh_part(&sharded->mesh, 0, &value->placement, 1, 41);
+        assert_int_equal(part.stored, (41 + tp - 1) / tp);
+        seen++;
+      }
+      assert_int_equal(seen, 2);
+    }
+  ls_arena_destroy(&arena);
+}
+
+/* What adds to the residual stream reads it where the row pins it. */
+static void test_the_stream_lies_where_the_row_pins_it(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  const ls_graph *graph = make_graph(arena, 41, 16, 4, 12);
+  for (int sp = 0; sp < 2; sp++) {
+    const ls_layout layout = layout_of(1, 1, 8, sp);
+    const ls_sharded *sharded = shard(graph, &layout);
+    int seen = 0;
+    for (int n = 0; n < sharded->nodes.count; n++) {
+      const ls_shard_node *node = &sharded->nodes.items[n];
+      if (node->collective != LS_COLLECTIVE_NONE || node->kind != LS_OP_ADD || node->backward)
+        continue;
+      for (int i = 0; i < node->inputs; i++) {
+        const ls_placement *found = &sharded->values.items[node->in[i]].placement;
+        for (int a = LS_AXIS_TP_KV; a <= LS_AXIS_TP_GROUP; a++)
+          assert_true(ls_place_equal(found->on[a], ls_stream_place(sp)));
+        seen++;
+      }
+    }
+    assert_int_equal(seen, 8); /* two layers of two branches */
+  }
+  ls_arena_destroy(&arena);
+}
+
+static void test_placements_print(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  const ls_mesh mesh = {{2, 1, 4, 2}};
+  ls_placement placement = on_tp(LS_PARTIAL, 0, LS_SUM);
+  assert_string_equal(ls_placement_print(arena, &mesh, &placement), "P(sum) on tp_kv");
+  placement.on[LS_AXIS_DP_REPLICATE] = (ls_place){LS_SHARDED, 0, LS_SUM};
+  placement.on[LS_AXIS_TP_GROUP] = (ls_place){LS_PARTIAL, 0, LS_MAX};
+  assert_string_equal(ls_placement_print(arena, &mesh, &placement),
+                      "S(0) on dp_replicate, P(sum) on tp_kv, P(max) on tp_group");
+  placement = (ls_placement){0};
+  placement.on[LS_AXIS_DP_SHARD] = (ls_place){LS_SHARDED, 0, LS_SUM}; /* of one rank */
+  assert_string_equal(ls_placement_print(arena, &mesh, &placement), "R");
+  assert_string_equal(ls_axes_print(arena, LS_AXES_TENSOR), "tp_kv x tp_group");
+  ls_arena_destroy(&arena);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_refusals_name_the_nearest_legal_choice),
+      cmocka_unit_test(test_tp_beyond_the_kv_heads_splits_in_two_axes),
+      cmocka_unit_test(test_uneven_cut_of_a_vocabulary),
+      cmocka_unit_test(test_parts_cover_everything_once),
+      cmocka_unit_test(test_groups_are_the_ranks_that_differ_on_their_axes),
+      cmocka_unit_test(test_conversions_and_their_bytes),
+      cmocka_unit_test(test_logits_are_never_whole),
+      cmocka_unit_test(test_the_stream_lies_where_the_row_pins_it),
+      cmocka_unit_test(test_placements_print)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
