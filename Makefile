@@ -1,7 +1,8 @@
 # The short way to everything; CMakeLists.txt and CMakePresets.json are the long one.
 #
 #   make                          build build/lockstep (installs nothing)
-#   make quickstart [TEXT=FILE]   install what is missing, build, train a small model, sample from it
+#   make quickstart [TEXT=FILE] [FRESH=1]
+#                                 install what is missing, build, train a small model, sample from it
 #   make check                    install what is missing, build, run every test
 #   make check-quick              the tests that take under two minutes
 #   make debug | tsan             build/debug/lockstep, build/tsan/lockstep, with sanitizers
@@ -13,6 +14,7 @@ PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 600
 TEXT ?=
+FRESH ?=
 export JOBS FUZZ_SECONDS
 MAKEFLAGS += --no-print-directory
 
@@ -34,9 +36,10 @@ check-quick: dependencies
 	$(MAKE) release
 	tools/run_tests.sh build:quick
 
-quickstart: dependencies
+quickstart:
+	tools/install_dependencies.sh $(if $(TEXT),,--text)
 	$(MAKE) release
-	tools/quickstart.sh $(TEXT)
+	tools/quickstart.sh $(if $(FRESH),--fresh) "$(TEXT)"
 
 install: release
 	cmake --install build --prefix $(PREFIX)

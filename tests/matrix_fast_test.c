@@ -4,8 +4,8 @@
  *
  * The reference is one device in fp64, so the error is that of fp32 itself and of the layout. The
  * first step's loss, norm and gradients must be within 1e-5 of it, on the scale of max(the
- * tensor's norm, 1e-3 of all). Later steps start from parameters that differ in rounding. AdamW would
- * make of that what it likes, since a gradient of 1e-9 moves a weight as far as one of 1; SGD
+ * tensor's norm, 1e-3 of all). Later steps start from parameters that differ in rounding. AdamW
+ * would make of that what it likes, since a gradient of 1e-9 moves a weight as far as one of 1; SGD
  * with momentum is smooth, so its five steps and final parameters are held to the same bound.
  * (fp64 runs of the whole matrix hold AdamW to 1e-10.) */
 
@@ -74,12 +74,11 @@ static void list_candidates(sample *of) {
         of->refused++;
         continue;
       }
-      *LS_APPEND(of->arena, &of->legal) =
-          (candidate){.shape = m,
-                      .layout = *layout,
-                      .value = {m, ls_test_layout_ranks(layout), layout->zero,
-                                layout->sequence_parallel, layout->microbatches, layout->tp > 1,
-                                layout->dp_replicate > 1}};
+      *LS_APPEND(of->arena, &of->legal) = (candidate){
+          .shape = m,
+          .layout = *layout,
+          .value = {m, ls_test_layout_ranks(layout), layout->zero, layout->sequence_parallel,
+                    layout->microbatches, layout->tp > 1, layout->dp_replicate > 1}};
     }
   }
 }
@@ -185,10 +184,11 @@ static void test_sample_equals_one_device(void **state) {
   const int pairs = choose(of);
   tally counts = {0};
   for (int m = 0; m < LS_TEST_SHAPES; m++) run_shape(of, m, &counts);
-  print_message("%d of %d legal layouts run (%d refused), %d pairs, %d failed; worst difference "
-                "%.3g in the first step, %.3g in all\n",
-                counts.run, of->legal.count, of->refused, pairs, counts.failed, counts.worst_first,
-                counts.worst);
+  print_message(
+      "%d of %d legal layouts run (%d refused), %d pairs, %d failed; worst difference "
+      "%.3g in the first step, %.3g in all\n",
+      counts.run, of->legal.count, of->refused, pairs, counts.failed, counts.worst_first,
+      counts.worst);
   assert_int_equal(counts.failed, 0);
   assert_int_equal(of->legal.count, EXPECTED_LEGAL);
   assert_int_equal(of->refused, EXPECTED_REFUSED);

@@ -171,8 +171,8 @@ static ls_status fill_parameters(ls_rank *rank, const ls_program *program, ls_er
     const int64_t count_of = ls_program_parameter_elements(&program->parameters[p]);
     for (int64_t i = 0; i < count_of; i++) {
       const float value = 0.1F * (float)ls_random_normal(1, (uint64_t)p, (uint64_t)i);
-      LS_TRY(ls_rank_write_parameter(rank, program, p, LS_PART_MASTER, i, 1, &value, LS_F32,
-                                     error));
+      LS_TRY(
+          ls_rank_write_parameter(rank, program, p, LS_PART_MASTER, i, 1, &value, LS_F32, error));
     }
   }
   return LS_OK;
@@ -334,8 +334,8 @@ static void test_bytes_sent_are_those_of_the_program(void **state) {
                   strategies[s].name, said, collectives);
     if (sent % COUNTED_STEPS || (double)(sent / COUNTED_STEPS) - said > 0.5 ||
         said - (double)(sent / COUNTED_STEPS) > 0.5)
-      fail_msg("%s: %lld bytes sent in %d steps, the program says %.1f a step",
-               strategies[s].name, (long long)sent, COUNTED_STEPS, said);
+      fail_msg("%s: %lld bytes sent in %d steps, the program says %.1f a step", strategies[s].name,
+               (long long)sent, COUNTED_STEPS, said);
     assert_int_equal(ranks > 1, said > 0);
     ls_arena_destroy(&arena);
   }
@@ -343,10 +343,9 @@ static void test_bytes_sent_are_those_of_the_program(void **state) {
 
 int main(void) {
   setvbuf(stdout, NULL, _IOLBF, 0);
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_the_counter_counts),
-      cmocka_unit_test(test_nothing_allocates_on_reference_kernels),
-      cmocka_unit_test(test_only_libraries_allocate_on_cpu_kernels),
-      cmocka_unit_test(test_bytes_sent_are_those_of_the_program)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_the_counter_counts),
+                                     cmocka_unit_test(test_nothing_allocates_on_reference_kernels),
+                                     cmocka_unit_test(test_only_libraries_allocate_on_cpu_kernels),
+                                     cmocka_unit_test(test_bytes_sent_are_those_of_the_program)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Finds what the build and the tests miss, by trying; root installs it, others are told.
 #
-#   tools/install_dependencies.sh           build, tests, quick start
+#   tools/install_dependencies.sh           build and tests
+#   tools/install_dependencies.sh --text    and the quick start's text
 #   tools/install_dependencies.sh --fuzz    and clang's fuzzer
 #   tools/install_dependencies.sh --print   only says what is missing
 #
@@ -9,12 +10,14 @@
 # under other prefixes (CMAKE_PREFIX_PATH, CPATH, LIBRARY_PATH, PKG_CONFIG_PATH) count as found.
 set -u
 with_fuzzer=0
+with_text=0
 only_print=0
 for argument in "$@"; do
   case $argument in
     --fuzz) with_fuzzer=1 ;;
+    --text) with_text=1 ;;
     --print) only_print=1 ;;
-    *) echo "install_dependencies.sh: '$argument': expected --fuzz or --print" >&2; exit 2 ;;
+    *) echo "install_dependencies.sh: '$argument': expected --text, --fuzz or --print" >&2; exit 2 ;;
   esac
 done
 
@@ -53,7 +56,7 @@ has mpicc || need libopenmpi-dev
 has mpirun || has mpiexec || need openmpi-bin
 has clang-format || need clang-format
 has git || need git
-has bible || need bible-kjv
+[ $with_text = 0 ] || has bible || need bible-kjv
 
 if [ $with_fuzzer = 1 ]; then
   has clang || need clang

@@ -43,7 +43,8 @@ static void catch_signals(void) {
 }
 
 typedef struct printer {
-  ls_arena *arena;
+  const ls_session *session;
+  const ls_dataset *dataset;
   ls_progress *progress;
   double begin_s;
 } printer;
@@ -54,10 +55,24 @@ static double now_s(void) {
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
+/* Said once the run begins: what is refused before that is one line. */
+static void describe(const ls_session *session, const ls_dataset *dataset) {
+  const ls_layout *layout = &session->layout;
+  fprintf(stderr,
+          "%s: %.2f M parameters in %s on %d device%s (dp_replicate %d, dp_shard %d, tp %d, %s), "
+          "%d thread%s each; %lld training tokens\n",
+          session->run->model, (double)ls_model_parameters(&session->config) / 1e6,
+          ls_dtype_name(layout->compute), session->devices, session->devices == 1 ? "" : "s",
+          layout->dp_replicate, layout->dp_shard, layout->tp,
+          ls_data_strategy_row(layout->zero)->name, session->threads,
+          session->threads == 1 ? "" : "s", (long long)dataset->training_tokens);
+}
+
 static void print_begin(void *context, int64_t done, int64_t steps, const char *where_from) {
   printer *self = context;
-  self->progress =
-      ls_progress_create(self->arena, stderr, isatty(STDERR_FILENO) != 0, done, steps);
+  describe(self->session, self->dataset);
+  self->progress = ls_progress_create(self->session->arena, stderr, isatty(STDERR_FILENO) != 0,
+                                      done, steps);
   self->begin_s = now_s();
   ls_progress_note(self->progress, "%s", where_from);
 }
@@ -87,25 +102,12 @@ static ls_status check_vocabulary(const ls_session *session, const ls_tokenizer 
                  (int)tokenizer->vocabulary);
 }
 
-static void describe(const ls_session *session, const ls_dataset *dataset) {
-  const ls_layout *layout = &session->layout;
-  fprintf(stderr,
-          "%s: %.2f M parameters in %s on %d device%s (dp_replicate %d, dp_shard %d, tp %d, %s), "
-          "%d thread%s each; %lld training tokens\n",
-          session->run->model, (double)ls_model_parameters(&session->config) / 1e6,
-          ls_dtype_name(layout->compute), session->devices, session->devices == 1 ? "" : "s",
-          layout->dp_replicate, layout->dp_shard, layout->tp,
-          ls_data_strategy_row(layout->zero)->name, session->threads,
-          session->threads == 1 ? "" : "s", (long long)dataset->training_tokens);
-}
-
 static ls_status train_with_data(ls_session *session, ls_dataset *dataset, ls_world *world,
                                  const ls_tokenizer *tokenizer, bool fresh, ls_error *error) {
   const bool speaks = ls_world_first_here(world) == 0;
   ls_run_file_resolve_steps(session->run, (dataset->training.sequences + session->batch - 1) /
                                               session->batch);
-  if (speaks) describe(session, dataset);
-  printer out = {.arena = session->arena};
+  printer out = {.session = session, .dataset = dataset};
   const ls_train_options options = {.fresh = fresh,
                                     .begin = print_begin,
                                     .report = print_step,

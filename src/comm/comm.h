@@ -83,7 +83,8 @@ int ls_group_rank(const ls_group *group);
  * Collective: all members of the group, same arguments but for pointers.
  * dtypes: LS_F32, LS_BF16, LS_F64, LS_I64 (LS_I32 too where nothing is reduced).
  * Counts are elements of the whole; rank r owns piece r: [r * chunk, min((r + 1) * chunk, count))
- * where chunk = ceil(count / size): the last pieces may be short or empty. Nothing here allocates (an MPI library may). */
+ * where chunk = ceil(count / size): the last pieces may be short or empty.
+ * Nothing here allocates (an MPI library may). */
 
 /* data[count] of every rank is replaced by the reduction over ranks. */
 LS_CHECKED ls_status ls_all_reduce(ls_group *group, void *data, int64_t count, ls_dtype dtype,

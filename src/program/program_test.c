@@ -16,7 +16,8 @@
 enum { LAYERS = 3, SEQUENCE = 4 };
 
 static const char llama[] =
-    "{\"model_type\": \"llama\", \"vocab_size\": 41, \"hidden_size\": 32, \"intermediate_size\": 45,"
+    "{\"model_type\": \"llama\", \"vocab_size\": 41, \"hidden_size\": 32, \"intermediate_size\": "
+    "45,"
     " \"num_hidden_layers\": 3, \"num_attention_heads\": 16, \"num_key_value_heads\": 4,"
     " \"max_position_embeddings\": 16, \"rms_norm_eps\": 1e-5, \"tie_word_embeddings\": false}";
 static const char gpt2[] =
@@ -31,8 +32,8 @@ static ls_graph *build(ls_arena *arena, const char *text, int64_t sequences, boo
   const ls_build_options options = {.mode = backward ? LS_MODEL_TRAIN : LS_MODEL_FORWARD,
                                     .tokens = sequences * SEQUENCE,
                                     .sequence = SEQUENCE};
-  assert_int_equal(
-      ls_model_config_parse(arena, "model", text, strlen(text), &config, &error), LS_OK);
+  assert_int_equal(ls_model_config_parse(arena, "model", text, strlen(text), &config, &error),
+                   LS_OK);
   assert_int_equal(ls_model_build(arena, &config, &options, &graph, &error), LS_OK);
   if (backward) ls_graph_backward(graph);
   return graph;
@@ -111,14 +112,13 @@ static void test_gradients_partial_on_tp(void **state) {
   ls_arena *arena = ls_arena_create();
   const ls_layout sp = layout_of(1, 1, 4, 1, true), wide = layout_of(1, 1, 8, 1, true),
                   plain = layout_of(1, 1, 4, 1, false), grouped = layout_of(1, 1, 8, 1, false);
-  const ls_program *programs[] = {
-      compile(arena, llama, 12, &sp), compile(arena, llama, 12, &wide),
-      compile(arena, llama, 12, &plain), compile(arena, llama, 12, &grouped)};
+  const ls_program *programs[] = {compile(arena, llama, 12, &sp), compile(arena, llama, 12, &wide),
+                                  compile(arena, llama, 12, &plain),
+                                  compile(arena, llama, 12, &grouped)};
   static const int expected[] = {1, 2, 0, 1};
   for (int i = 0; i < 4; i++)
     for (int unit = 1; unit <= LAYERS; unit++)
-      assert_int_equal(count(programs[i], LS_ACTION_FINISH, -1, unit, LS_ALL_REDUCE),
-                       expected[i]);
+      assert_int_equal(count(programs[i], LS_ACTION_FINISH, -1, unit, LS_ALL_REDUCE), expected[i]);
   /* The embedding has nothing partial, the head its norm. */
   assert_int_equal(count(programs[0], LS_ACTION_FINISH, -1, 0, LS_ALL_REDUCE), 0);
   assert_int_equal(count(programs[0], LS_ACTION_FINISH, -1, LAYERS + 1, LS_ALL_REDUCE), 1);
@@ -165,8 +165,8 @@ static void test_bytes_of_data_parallel_strategies(void **state) {
     const double share = (ranks - 1.0) / ranks, gradients = 4.0 * (double)gradient_elements(ddp);
     const double cell = 2 * 8 * share;
     int collectives;
-    assert_true(fabs(ls_program_bytes_sent(ddp, &collectives) -
-                     (2 * gradients * share + 2 * cell)) < 1e-6);
+    assert_true(
+        fabs(ls_program_bytes_sent(ddp, &collectives) - (2 * gradients * share + 2 * cell)) < 1e-6);
     assert_int_equal(collectives, LAYERS + 2 + 2);
     layout = layout_of(1, ranks, 1, 1, false);
     const ls_program *zero1 = compile(arena, llama, 12, &layout);
@@ -181,8 +181,8 @@ static void test_bytes_of_data_parallel_strategies(void **state) {
 /* Who last wrote each byte of the work pool, and what each storage has ever written. */
 typedef struct shadow {
   const ls_program *program;
-  int *writer;     /* by byte: storage + 1 */
-  char **written;  /* by storage, by byte of it */
+  int *writer;    /* by byte: storage + 1 */
+  char **written; /* by storage, by byte of it */
 } shadow;
 
 static int64_t extent(const ls_program *program, int value) {
@@ -192,7 +192,10 @@ static int64_t extent(const ls_program *program, int value) {
   return elements * (int64_t)ls_dtype_bytes(program->values.items[value].dtype);
 }
 
-static void read_or_write(shadow *of, int value, int64_t bytes, bool write, int instruction) {
+typedef enum use { READ, WRITE, WRITE_IN_PLACE } use;
+
+/* A collective in place writes padding too, but nothing new: what was not there stays so. */
+static void touch(shadow *of, int value, int64_t bytes, use how, int instruction) {
   const int s = of->program->values.items[value].storage;
   const ls_storage *storage = &of->program->storages.items[s];
   const int64_t first = ls_program_local(of->program, 0, value).offset;
@@ -204,11 +207,10 @@ static void read_or_write(shadow *of, int value, int64_t bytes, bool write, int 
   if (storage->pool != LS_POOL_WORK) return;
   for (int64_t b = first; b < first + bytes; b++) {
     char *written = &of->written[s][b - storage->offset];
-    if (!write && *written && of->writer[b] != s + 1)
+    if (how == READ && *written && of->writer[b] != s + 1)
       fail_msg("instruction %d reads %s, whose byte %lld %s has written over", instruction,
-               storage->name, (long long)b,
-               of->program->storages.items[of->writer[b] - 1].name);
-    if (!write) continue;
+               storage->name, (long long)b, of->program->storages.items[of->writer[b] - 1].name);
+    if (how == READ || (how == WRITE_IN_PLACE && !*written)) continue;
     *written = 1;
     of->writer[b] = s + 1;
   }
@@ -237,12 +239,15 @@ static void check_memory(ls_arena *arena, const ls_program *program) {
     for (int i = body->first; i < body->first + body->count; i++) {
       const ls_instruction *each = &program->instructions.items[i];
       for (int n = 0; n < each->inputs; n++)
-        read_or_write(&of, each->in[n], covered(program, each, each->in[n], true), false, i);
+        touch(&of, each->in[n], covered(program, each, each->in[n], true), READ, i);
       for (int n = 0; n < each->outputs; n++) {
         const int64_t bytes = covered(program, each, each->out[n], false);
         const bool adds = each->write[n] == LS_ADD;
-        if (adds) read_or_write(&of, each->out[n], bytes, false, i);
-        read_or_write(&of, each->out[n], bytes, true, i);
+        const bool in_place = each->collective != LS_COLLECTIVE_NONE &&
+                              program->values.items[each->in[0]].storage ==
+                                  program->values.items[each->out[0]].storage;
+        if (adds) touch(&of, each->out[n], bytes, READ, i);
+        touch(&of, each->out[n], bytes, in_place ? WRITE_IN_PLACE : WRITE, i);
       }
     }
   }
@@ -288,7 +293,8 @@ static void check_lifetimes(const ls_program *program) {
 
 static void test_memory_layout(void **state) {
   (void)state;
-  static const int meshes[][3] = {{1, 1, 1}, {2, 1, 1}, {1, 2, 1}, {2, 2, 2}, {1, 1, 4}, {1, 2, 12}};
+  static const int meshes[][3] = {{1, 1, 1}, {2, 1, 1}, {1, 2, 1},
+                                  {2, 2, 2}, {1, 1, 4}, {1, 2, 12}};
   for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++)
     for (int which = 0; which < 32; which++) {
       ls_arena *arena = ls_arena_create();
@@ -305,21 +311,19 @@ static void test_memory_layout(void **state) {
     }
 }
 
-/* Step and evaluation agree on where parameters and cells lie. */
-static void test_programs_share_the_persistent_region(void **state) {
-  (void)state;
+static void check_shared_region(const char *model, const ls_layout *layout) {
   ls_arena *arena = ls_arena_create();
-  const ls_layout layout = layout_of(1, 2, 2, 3, true);
-  const ls_program *step = compile(arena, llama, 4, &layout);
+  const ls_program *step = compile(arena, model, 4, layout);
   ls_program *evaluation;
   ls_error error = {0};
-  assert_int_equal(ls_program_compile(build(arena, llama, 4, false), &layout, LS_PROGRAM_FORWARD,
+  assert_int_equal(ls_program_compile(build(arena, model, 4, false), layout, LS_PROGRAM_FORWARD,
                                       &evaluation, &error),
                    LS_OK);
   assert_int_equal(step->pool_bytes[LS_POOL_STATE], evaluation->pool_bytes[LS_POOL_STATE]);
+  const int last = ls_mesh_size(&step->mesh, LS_AXES_ALL) - 1;
   for (int p = 0; p < step->parameter_count; p++) {
-    const ls_local a = ls_program_local(step, 3, step->parameters[p].stored);
-    const ls_local b = ls_program_local(evaluation, 3, evaluation->parameters[p].stored);
+    const ls_local a = ls_program_local(step, last, step->parameters[p].stored);
+    const ls_local b = ls_program_local(evaluation, last, evaluation->parameters[p].stored);
     assert_int_equal(a.offset, b.offset);
     assert_int_equal(a.valid[0], b.valid[0]);
   }
@@ -330,15 +334,30 @@ static void test_programs_share_the_persistent_region(void **state) {
   ls_arena_destroy(&arena);
 }
 
+/* Step and evaluation agree on where parameters and cells lie. */
+static void test_programs_share_the_persistent_region(void **state) {
+  (void)state;
+  for (int shard = 1; shard <= 4; shard *= 2)
+    for (int zero = 0; zero <= 3; zero++)
+      for (int which = 0; which < 4; which++) {
+        ls_layout layout = layout_of(1, shard, 4, zero, which & 1);
+        layout.compute = which & 2 ? LS_BF16 : LS_F32;
+        check_shared_region(gpt2, &layout);
+        check_shared_region(llama, &layout);
+        layout.tp = 8; /* KV heads replicated */
+        check_shared_region(llama, &layout);
+      }
+}
+
 static void test_refusals_come_through(void **state) {
   (void)state;
   ls_arena *arena = ls_arena_create();
   const ls_layout layout = layout_of(1, 5, 1, 3, false);
   ls_program *program;
   ls_error error = {0};
-  assert_int_equal(ls_program_compile(build(arena, llama, 12, true), &layout, LS_PROGRAM_STEP,
-                                      &program, &error),
-                   LS_INPUT);
+  assert_int_equal(
+      ls_program_compile(build(arena, llama, 12, true), &layout, LS_PROGRAM_STEP, &program, &error),
+      LS_INPUT);
   assert_string_equal(error.text,
                       "12 sequences per microbatch over 5 data-parallel ranks: use a batch that "
                       "is a multiple of 5");
@@ -416,7 +435,8 @@ static void test_printed_form(void **state) {
   print_all(program, stream);
   assert_int_equal(fclose(stream), 0);
   ls_error error = {0};
-  if (ls_file_read(arena, path, &golden, &golden_bytes, &error) != LS_OK) fail_msg("%s", error.text);
+  if (ls_file_read(arena, path, &golden, &golden_bytes, &error) != LS_OK)
+    fail_msg("%s", error.text);
   size_t line = 1;
   for (size_t i = 0; i < bytes && i < golden_bytes && printed[i] == golden[i]; i++)
     line += printed[i] == '\n';

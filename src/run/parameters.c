@@ -113,6 +113,21 @@ ls_status ls_rank_write_parameter(ls_rank *rank, const ls_program *program, int 
   return LS_OK;
 }
 
+static bool has_any(const share *of, int64_t first, int64_t count) {
+  const int64_t rows_end = (first + count + of->columns - 1) / of->columns;
+  for (int64_t row = first / of->columns; row < rows_end; row++)
+    if (row_run(of, row, first, first + count).count) return true;
+  return false;
+}
+
+bool ls_rank_keeps_parameter(const ls_rank *rank, const ls_program *program, int parameter,
+                             int64_t first, int64_t count) {
+  const ls_program_parameter *about = &program->parameters[parameter];
+  const share master = find_share(rank, about, about->master);
+  const share compute = find_share(rank, about, about->stored);
+  return has_any(&master, first, count) || has_any(&compute, first, count);
+}
+
 /* Of the ranks that hold the same elements, the one with the lowest coordinates gives them. */
 static bool gives(const ls_rank *rank, const ls_program *program,
                   const ls_program_parameter *about, int value) {

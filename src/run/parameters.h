@@ -21,6 +21,11 @@ LS_CHECKED ls_status ls_rank_write_parameter(ls_rank *rank, const ls_program *pr
                                              int64_t first, int64_t count, const void *data,
                                              ls_dtype dtype, ls_error *error);
 
+/* Whether this rank keeps any of elements [first, first + count), so that a caller need not make
+ * what would be thrown away. */
+bool ls_rank_keeps_parameter(const ls_rank *rank, const ls_program *program, int parameter,
+                             int64_t first, int64_t count);
+
 /* Gets elements [first, first + count) of the whole tensor on every rank, in `dtype` (the type of
  * accumulation: fp32, or fp64 in fp64 runs). Each element comes from the first rank that has it.
  * Collective: all ranks. `program` must be program 0 of the rank. */

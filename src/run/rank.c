@@ -245,6 +245,7 @@ static ls_status fail_instruction(ls_rank *rank, const ls_program *program,
                          : ls_collective_name(instruction->collective);
   ls_error_prefix(error, "%s of %s", what, program->values.items[instruction->out[0]].name);
   ls_comm_abort(rank->comm, error->text);
+  ls_error_prefix(error, "rank %d", rank->number);
   return LS_FAILED;
 }
 

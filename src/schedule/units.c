@@ -2,9 +2,13 @@
 
 #include <string.h>
 
-static int64_t align(int64_t elements, int64_t to) { return (elements + to - 1) / to * to; }
+static int64_t align(int64_t elements, int64_t to) {
+  return (elements + to - 1) / to * to;
+}
 
-static bool is_layer(const char *segment) { return strncmp(segment, "layers.", 7) == 0; }
+static bool is_layer(const char *segment) {
+  return strncmp(segment, "layers.", 7) == 0;
+}
 
 /* The unit of each segment: layers are grouped, everything else stands alone. */
 static int assign_segments(const ls_sharded *sharded, int *unit_of_segment) {
@@ -25,44 +29,49 @@ static int assign_segments(const ls_sharded *sharded, int *unit_of_segment) {
   return units;
 }
 
-static void add_entry(const ls_sharded *sharded, ls_unit *unit, int parameter, ls_axes partial) {
-  const ls_graph *graph = sharded->graph;
-  const ls_tensor *tensor = ls_graph_tensor(graph, graph->parameters.items[parameter].tensor);
-  const ls_placement *used =
-      &sharded->values.items[sharded->parameter_value[parameter]].placement;
-  int64_t elements = 1;
-  for (int d = 0; d < tensor->ndim; d++)
-    elements *= ls_mesh_part(&sharded->mesh, 0, used, d, tensor->dims[d]).stored;
-  const ls_axes active = ls_mesh_active(&sharded->mesh, LS_AXES_TENSOR);
-  const ls_axes cut = ls_placement_axes(&sharded->mesh, used, LS_SHARDED, -1);
-  *LS_APPEND(sharded->arena, &unit->entries) =
-      (ls_unit_entry){.parameter = parameter,
-                      .offset = unit->elements,
-                      .elements = elements,
-                      .partial = partial,
-                      .replicated = active & ~cut};
-  unit->elements = align(unit->elements + elements, LS_UNIT_ALIGNMENT);
-}
-
 static ls_axes gradient_partial(const ls_sharded *sharded, int parameter) {
   const int gradient = sharded->gradient_value[parameter];
   if (gradient < 0) return 0;
   return LS_AXES_TENSOR & ls_placement_axes(&sharded->mesh,
-                                            &sharded->values.items[gradient].placement,
-                                            LS_PARTIAL, -1);
+                                            &sharded->values.items[gradient].placement, LS_PARTIAL,
+                                            -1);
 }
 
-static void fill_unit(const ls_sharded *sharded, ls_units *units, int u, const int *unit_of_segment) {
+static ls_axes replicated_axes(const ls_sharded *sharded, int parameter) {
+  const ls_placement *used = &sharded->values.items[sharded->parameter_value[parameter]].placement;
+  return ls_mesh_active(&sharded->mesh, LS_AXES_TENSOR) &
+         ~ls_placement_axes(&sharded->mesh, used, LS_SHARDED, -1);
+}
+
+static void add_entry(const ls_sharded *sharded, ls_unit *unit, int parameter, ls_axes replicated) {
+  const ls_graph *graph = sharded->graph;
+  const ls_tensor *tensor = ls_graph_tensor(graph, graph->parameters.items[parameter].tensor);
+  const ls_placement *used = &sharded->values.items[sharded->parameter_value[parameter]].placement;
+  int64_t elements = 1;
+  for (int d = 0; d < tensor->ndim; d++)
+    elements *= ls_mesh_part(&sharded->mesh, 0, used, d, tensor->dims[d]).stored;
+  *LS_APPEND(sharded->arena, &unit->entries) =
+      (ls_unit_entry){.parameter = parameter,
+                      .offset = unit->elements,
+                      .elements = elements,
+                      .partial = gradient_partial(sharded, parameter),
+                      .replicated = replicated};
+  unit->elements = align(unit->elements + elements, LS_UNIT_ALIGNMENT);
+}
+
+/* The order must not depend on gradients: programs without any share the step's parameters. */
+static void fill_unit(const ls_sharded *sharded, ls_units *units, int u,
+                      const int *unit_of_segment) {
   const ls_graph *graph = sharded->graph;
   ls_unit *unit = &units->items[u];
-  for (ls_axes partial = 0; partial <= LS_AXES_ALL; partial++) {
+  for (ls_axes replicated = 0; replicated <= LS_AXES_ALL; replicated++) {
     for (int p = 0; p < graph->parameters.count; p++) {
       const ls_tensor *tensor = ls_graph_tensor(graph, graph->parameters.items[p].tensor);
-      if (unit_of_segment[tensor->segment] != u || gradient_partial(sharded, p) != partial)
+      if (unit_of_segment[tensor->segment] != u || replicated_axes(sharded, p) != replicated)
         continue;
       units->of_parameter[p] = u;
       units->entry_of[p] = unit->entries.count;
-      add_entry(sharded, unit, p, partial);
+      add_entry(sharded, unit, p, replicated);
     }
   }
   const int ranks = sharded->mesh.size[LS_AXIS_DP_SHARD];

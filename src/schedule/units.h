@@ -2,8 +2,9 @@
  *
  * A unit is an ordered list of parameters, already cut over tp; S(flat) cuts the whole buffer over
  * dp_shard, not tensor by tensor. Order: as the model has them (query, key, value adjacent), those
- * whose gradients are partial on tp axes last and together by axes, so that one all-reduce of a
- * range resolves them. Each starts on a multiple of LS_UNIT_ALIGNMENT elements; the buffer is
+ * replicated on tp axes last and together by axes: their gradients may be partial there, and one
+ * all-reduce of a range resolves them. The order is that of every program of the layout, with
+ * gradients or without. Each starts on a multiple of LS_UNIT_ALIGNMENT elements; the buffer is
  * padded so that every rank's piece has the same length. */
 #ifndef LS_SCHEDULE_UNITS_H
 #define LS_SCHEDULE_UNITS_H

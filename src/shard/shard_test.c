@@ -14,7 +14,8 @@
 #include "shard/convert.h"
 
 static const char llama[] =
-    "{\"model_type\": \"llama\", \"vocab_size\": %d, \"hidden_size\": %d, \"intermediate_size\": 45,"
+    "{\"model_type\": \"llama\", \"vocab_size\": %d, \"hidden_size\": %d, \"intermediate_size\": "
+    "45,"
     " \"num_hidden_layers\": 2, \"num_attention_heads\": %d, \"num_key_value_heads\": %d,"
     " \"max_position_embeddings\": 16, \"rms_norm_eps\": 1e-5, \"tie_word_embeddings\": false}";
 
@@ -97,7 +98,9 @@ static void test_tp_beyond_the_kv_heads_splits_in_two_axes(void **state) {
 static void test_uneven_cut_of_a_vocabulary(void **state) {
   (void)state;
   static const int64_t expected[][4] = {
-      {2, 25129, 25128, 25129}, {3, 16753, 16751, 33506}, {4, 12565, 12562, 37695},
+      {2, 25129, 25128, 25129},
+      {3, 16753, 16751, 33506},
+      {4, 12565, 12562, 37695},
       {8, 6283, 6276, 43981}}; /* ranks; stored, valid on the last, start of the last */
   const ls_placement placement = ls_parameter_placement(LS_CUT_VOCABULARY);
   for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
@@ -194,8 +197,10 @@ static void test_conversions_and_their_bytes(void **state) {
       assert_true(ls_placement_equal(&mesh, &steps[0].after, cases[i].to, LS_AXES_ALL));
     }
     const double bytes = ls_conversion_bytes(&mesh, cases[i].from, cases[i].to, &tensor, 4);
-    if (cases[i].bytes < 0) assert_true(bytes < 0);
-    else assert_true(bytes == cases[i].bytes);
+    if (cases[i].bytes < 0)
+      assert_true(bytes < 0);
+    else
+      assert_true(bytes == cases[i].bytes);
   }
   ls_conversion_step steps[LS_MAX_CONVERSION_STEPS];
   assert_int_equal(ls_conversion_plan(&mesh, &whole, &whole, steps), 0);

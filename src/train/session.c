@@ -12,7 +12,7 @@
 #include "run/cpu/cpu.h"
 #include "store/weights.h"
 
-enum { FILL_ELEMENTS = 1 << 16 };
+enum { FILL_ELEMENTS = 1 << 18 };
 
 static ls_dtype choose_dtype(ls_run_file *run) {
   switch (run->dtype) {
@@ -188,14 +188,11 @@ ls_status ls_session_rank(const ls_session *session, ls_comm *comm, ls_rank **ra
 static void initial_values(const ls_parameter *about, uint64_t seed, int64_t first, int64_t count,
                            double *values) {
   const uint64_t stream = ls_random_stream(about->name);
+#pragma omp parallel for schedule(static)
   for (int64_t i = 0; i < count; i++) {
-    switch (about->init) {
-      case LS_INIT_ONES: values[i] = 1; break;
-      case LS_INIT_ZEROS: values[i] = 0; break;
-      case LS_INIT_NORMAL:
-        values[i] = about->deviation * ls_random_normal(seed, stream, (uint64_t)(first + i));
-        break;
-    }
+    values[i] = about->init == LS_INIT_ONES ? 1 : 0;
+    if (about->init == LS_INIT_NORMAL)
+      values[i] = about->deviation * ls_random_normal(seed, stream, (uint64_t)(first + i));
   }
 }
 
@@ -210,6 +207,7 @@ ls_status ls_session_initialise(const ls_session *session, ls_rank *rank, ls_err
     for (int64_t first = 0; first < elements && status == LS_OK; first += FILL_ELEMENTS) {
       const int64_t left = elements - first;
       const int64_t count = left < FILL_ELEMENTS ? left : FILL_ELEMENTS;
+      if (!ls_rank_keeps_parameter(rank, program, p, first, count)) continue;
       initial_values(&session->graph->parameters.items[p].about, seed, first, count, values);
       status = ls_rank_write_parameter(rank, program, p, LS_PART_MASTER, first, count, values,
                                        LS_F64, error);

@@ -88,8 +88,10 @@ static int repeat(ls_program *program, int i) {
   items[i + 1].in[0] = items[i + 1].out[0];
   for (int b = 0; b < program->bodies.count; b++) {
     ls_body *body = &program->bodies.items[b];
-    if (body->first > i) body->first++;
-    else if (body->first + body->count > i) body->count++;
+    if (body->first > i)
+      body->first++;
+    else if (body->first + body->count > i)
+      body->count++;
   }
   return 1;
 }
@@ -123,12 +125,12 @@ static int add_value(ls_program *program, const ls_value *value) {
 
 /* A fault is a condition on an instruction and what is done to it; `p` is the program and `i` the
  * instruction in both. */
-#define FAULT(function, condition, change)                              \
-  static int function(ls_program *p) {                                  \
-    int hits = 0;                                                       \
-    for (int i = p->instructions.count - 1; i >= 0; i--)                \
-      if (condition) hits += (change);                                  \
-    return hits;                                                        \
+#define FAULT(function, condition, change)               \
+  static int function(ls_program *p) {                   \
+    int hits = 0;                                        \
+    for (int i = p->instructions.count - 1; i >= 0; i--) \
+      if (condition) hits += (change);                   \
+    return hits;                                         \
   }
 
 /* Gradients that are partial on tp: norms, biases and replicated KV heads. */
@@ -152,8 +154,7 @@ FAULT(shared_heads_over_all_of_tp,
       reduces_gradient(p, i, LS_ALL_REDUCE) && at(p, i)->axes == TP_GROUP && p->mesh.size[2] > 1,
       change_axes(at(p, i), TP_KV | TP_GROUP))
 
-FAULT(gradients_summed_over_tp_too,
-      reduces_gradient(p, i, LS_ALL_REDUCE) && !of_tp(p, i),
+FAULT(gradients_summed_over_tp_too, reduces_gradient(p, i, LS_ALL_REDUCE) && !of_tp(p, i),
       change_axes(at(p, i), at(p, i)->axes | ls_mesh_active(&p->mesh, LS_AXES_TENSOR)))
 
 /* Gradients over the data axes. */
@@ -167,11 +168,9 @@ static int halve(ls_instruction *instruction) {
   return 1;
 }
 
-FAULT(half_of_a_unit_summed, reduces_gradient(p, i, LS_ALL_REDUCE) && !of_tp(p, i),
-      halve(at(p, i)))
+FAULT(half_of_a_unit_summed, reduces_gradient(p, i, LS_ALL_REDUCE) && !of_tp(p, i), halve(at(p, i)))
 
-FAULT(gradients_not_scattered, reduces_gradient(p, i, LS_REDUCE_SCATTER),
-      take_own_slice(at(p, i)))
+FAULT(gradients_not_scattered, reduces_gradient(p, i, LS_REDUCE_SCATTER), take_own_slice(at(p, i)))
 
 /* Only where the groups are as large as those meant: else the pieces have other sizes. */
 FAULT(gradients_scattered_over_replicas,
@@ -218,8 +217,9 @@ static int overwrite(ls_instruction *instruction) {
   return changed;
 }
 
-FAULT(scatter_overwrites, is(p, i, LS_ACTION_REDUCE, LS_REDUCE_SCATTER) &&
-      p->layout.microbatches > 1, overwrite(at(p, i)))
+FAULT(scatter_overwrites,
+      is(p, i, LS_ACTION_REDUCE, LS_REDUCE_SCATTER) && p->layout.microbatches > 1,
+      overwrite(at(p, i)))
 
 FAULT(raw_gradient_not_cleared, in(p, i, LS_ACTION_BACKWARD) && p->layout.microbatches > 1,
       set_mode(p, i, LS_WRITE, LS_ADD))
@@ -249,15 +249,13 @@ static bool sums_matrix(const ls_program *program, int i, ls_action_kind kind) {
   return is(program, i, kind, LS_ALL_REDUCE) && output(program, i)->ndim == 2;
 }
 
-FAULT(product_not_summed,
-      sums_matrix(p, i, LS_ACTION_FORWARD) && action_of(p, i)->segment > 0,
+FAULT(product_not_summed, sums_matrix(p, i, LS_ACTION_FORWARD) && action_of(p, i)->segment > 0,
       take_as_whole(at(p, i)))
 
-FAULT(product_summed_twice,
-      sums_matrix(p, i, LS_ACTION_FORWARD) && action_of(p, i)->segment > 0, repeat(p, i))
+FAULT(product_summed_twice, sums_matrix(p, i, LS_ACTION_FORWARD) && action_of(p, i)->segment > 0,
+      repeat(p, i))
 
-FAULT(embedding_not_summed,
-      sums_matrix(p, i, LS_ACTION_FORWARD) && action_of(p, i)->segment == 0,
+FAULT(embedding_not_summed, sums_matrix(p, i, LS_ACTION_FORWARD) && action_of(p, i)->segment == 0,
       take_as_whole(at(p, i)))
 
 FAULT(product_of_backward_not_summed, sums_matrix(p, i, LS_ACTION_BACKWARD),
@@ -271,8 +269,7 @@ FAULT(stream_of_backward_not_scattered, is(p, i, LS_ACTION_BACKWARD, LS_REDUCE_S
 
 FAULT(stream_not_gathered, is(p, i, LS_ACTION_FORWARD, LS_ALL_GATHER), drop(at(p, i)))
 
-FAULT(stream_of_backward_not_gathered, is(p, i, LS_ACTION_BACKWARD, LS_ALL_GATHER),
-      drop(at(p, i)))
+FAULT(stream_of_backward_not_gathered, is(p, i, LS_ACTION_BACKWARD, LS_ALL_GATHER), drop(at(p, i)))
 
 /* Bias and sum change places: all ranks add the bias. They must work on one storage. */
 static int bias_before_sum(ls_program *program) {
@@ -292,14 +289,12 @@ static int bias_before_sum(ls_program *program) {
 }
 
 /* The vocabulary. */
-FAULT(max_not_reduced,
-      is(p, i, LS_ACTION_FORWARD, LS_ALL_REDUCE) && at(p, i)->reduce == LS_MAX,
+FAULT(max_not_reduced, is(p, i, LS_ACTION_FORWARD, LS_ALL_REDUCE) && at(p, i)->reduce == LS_MAX,
       take_as_whole(at(p, i)))
 
 static bool is_read_by_loss(const ls_program *program, int i, int input) {
   for (int j = i + 1; j < program->instructions.count; j++)
-    if (at(program, j)->kind == LS_OP_XENT_LOSS &&
-        at(program, j)->collective == LS_COLLECTIVE_NONE)
+    if (at(program, j)->kind == LS_OP_XENT_LOSS && at(program, j)->collective == LS_COLLECTIVE_NONE)
       return at(program, j)->in[input] == at(program, i)->out[0];
   return false;
 }
@@ -363,7 +358,7 @@ FAULT(norm_of_one_piece, reduces_cell(p, i, LS_CELL_SQUARED_NORM) && (at(p, i)->
 
 FAULT(norm_of_one_tp_rank,
       reduces_cell(p, i, LS_CELL_SQUARED_NORM) && (at(p, i)->axes & LS_AXES_TENSOR),
-      change_axes(at(p, i), at(p, i)->axes & LS_AXES_DATA))
+      change_axes(at(p, i), at(p, i)->axes &LS_AXES_DATA))
 
 static int set_first_only(ls_instruction *instruction, ls_axes axes) {
   const bool changed = instruction->first_only != axes;
@@ -466,12 +461,12 @@ static int weight_shifted(ls_program *program) {
 
 /* name, change, model, dp_replicate, dp_shard, tp, zero, sequence parallel, microbatches, dtype */
 const ls_fault ls_faults[] = {
-    {"gradients of norms not summed under sequence parallelism", partial_gradients_kept,
-     LLAMA_FREE, 1, 1, 2, 1, true, 1, LS_F64},
+    {"gradients of norms not summed under sequence parallelism", partial_gradients_kept, LLAMA_FREE,
+     1, 1, 2, 1, true, 1, LS_F64},
     {"gradients of replicated KV heads not summed", shared_heads_kept, LLAMA_TIED, 1, 1, 6, 1,
      false, 1, LS_F64},
-    {"gradients of replicated KV heads summed over tp_kv", shared_heads_over_wrong_axis,
-     LLAMA_TIED, 1, 1, 6, 1, false, 1, LS_F64},
+    {"gradients of replicated KV heads summed over tp_kv", shared_heads_over_wrong_axis, LLAMA_TIED,
+     1, 1, 6, 1, false, 1, LS_F64},
     {"gradients of replicated KV heads summed over all of tp", shared_heads_over_all_of_tp,
      LLAMA_TIED, 1, 1, 6, 1, false, 1, LS_F64},
     {"gradients summed over tp as well as data", gradients_summed_over_tp_too, GPT2, 2, 1, 2, 1,
@@ -494,14 +489,14 @@ const ls_fault ls_faults[] = {
      LS_F64},
     {"reduced gradients of a later microbatch overwrite", scatter_overwrites, GPT2, 1, 2, 1, 2,
      false, 3, LS_F64},
-    {"gradients of the microbatch before reduced again", raw_gradient_not_cleared, GPT2, 1, 2, 1,
-     2, false, 3, LS_F64},
+    {"gradients of the microbatch before reduced again", raw_gradient_not_cleared, GPT2, 1, 2, 1, 2,
+     false, 3, LS_F64},
     {"gradients of a later microbatch overwrite", later_microbatch_overwrites, GPT2, 1, 1, 1, 1,
      false, 3, LS_F64},
     {"gradients of the first microbatch added to the last step's", first_microbatch_adds, GPT2, 1,
      1, 1, 1, false, 1, LS_F64},
-    {"second use of a tied embedding overwrites", second_use_overwrites, GPT2, 1, 1, 1, 1, false,
-     1, LS_F64},
+    {"second use of a tied embedding overwrites", second_use_overwrites, GPT2, 1, 1, 1, 1, false, 1,
+     LS_F64},
     {"second use of a tied embedding dropped", second_use_dropped, GPT2, 1, 1, 1, 1, false, 1,
      LS_F64},
     {"all microbatches read the same tokens", same_tokens_for_all_microbatches, GPT2, 1, 1, 1, 1,
@@ -509,8 +504,8 @@ const ls_fault ls_faults[] = {
     {"partial product taken as whole", product_not_summed, GPT2, 1, 1, 2, 1, false, 1, LS_F64},
     {"partial product summed twice", product_summed_twice, GPT2, 1, 1, 2, 1, false, 1, LS_F64},
     {"partial embedding taken as whole", embedding_not_summed, GPT2, 1, 1, 2, 1, false, 1, LS_F64},
-    {"partial product of backward taken as whole", product_of_backward_not_summed, GPT2, 1, 1, 2,
-     1, false, 1, LS_F64},
+    {"partial product of backward taken as whole", product_of_backward_not_summed, GPT2, 1, 1, 2, 1,
+     false, 1, LS_F64},
     {"reduce-scatter of the stream dropped", stream_not_scattered, GPT2, 1, 1, 2, 1, true, 1,
      LS_F64},
     {"reduce-scatter of the stream's gradient dropped", stream_of_backward_not_scattered, GPT2, 1,

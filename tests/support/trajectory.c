@@ -86,10 +86,10 @@ static ls_status read_all(ls_rank *rank, const job *work, ls_part_of_parameter p
 static ls_axes held_alike(const ls_program *program, const ls_program_parameter *parameter) {
   ls_axes axes = 1u << LS_AXIS_DP_REPLICATE;
   if (!program->values.items[parameter->stored].flat_chunk) axes |= 1u << LS_AXIS_DP_SHARD;
-  return axes | (LS_AXES_TENSOR &
-                 ~ls_placement_axes(&program->mesh,
-                                    &program->values.items[parameter->used].placement, LS_SHARDED,
-                                    -1));
+  return axes |
+         (LS_AXES_TENSOR & ~ls_placement_axes(&program->mesh,
+                                              &program->values.items[parameter->used].placement,
+                                              LS_SHARDED, -1));
 }
 
 /* Reading a parameter takes each element from one rank only; here all that hold it must agree. */

@@ -32,7 +32,8 @@ typedef struct ls_trajectory {
 } ls_trajectory;
 
 /* Runs it on threads; the result is owned by the arena. LS_INPUT: the layout was refused. LS_NO:
- * there was nothing to alter. LS_FAILED also where ranks that hold the same parameters end with different ones. */
+ * there was nothing to alter. LS_FAILED also where ranks that hold the same parameters end with
+ * different ones. */
 ls_status ls_trajectory_run(ls_arena *arena, const ls_experiment *experiment,
                             const ls_layout *layout, ls_trajectory *result, ls_error *error);
 

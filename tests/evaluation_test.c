@@ -1,0 +1,136 @@
+/* The evaluation is a program of its own over the region the step keeps its parameters in: under
+ * every strategy, before and after updates, it gives the loss that the step gives. */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "base/random.h"
+#include "run/crew.h"
+#include "run/parameters.h"
+#include "support/layouts.h"
+
+enum { SEQUENCES = 12, STEPS = 2, SEED = 20261121 };
+
+typedef struct job {
+  const ls_program *programs[2]; /* step, evaluation */
+  ls_kernel_table kernels;
+  double step_loss[STEPS], evaluation_loss[STEPS];
+} job;
+
+static void fill_inputs(const ls_rank *rank, const ls_program *from, int program) {
+  const ls_view ids = ls_rank_view(rank, program, from->ids, 0);
+  const ls_view labels = ls_rank_view(rank, program, from->labels, 0);
+  const ls_view positions = ls_rank_view(rank, program, from->positions, 0);
+  for (int64_t i = 0; i < ids.valid[0]; i++) {
+    const int64_t at = ids.start[0] + i;
+    ((int32_t *)ids.data)[i] = (int32_t)(at * 7 % 37);
+    ((int32_t *)labels.data)[i] = at % 5 ? (int32_t)(at * 11 % 37) : -1;
+    ((int32_t *)positions.data)[i] = (int32_t)(at % from->sequence);
+  }
+}
+
+static ls_status fill_parameters(ls_rank *rank, const ls_program *program, ls_error *error) {
+  for (int p = 0; p < program->parameter_count; p++) {
+    const int64_t count = ls_program_parameter_elements(&program->parameters[p]);
+    for (int64_t i = 0; i < count; i++) {
+      const double value = 0.3 * ls_random_normal(SEED, (uint64_t)p, (uint64_t)i);
+      LS_TRY(
+          ls_rank_write_parameter(rank, program, p, LS_PART_MASTER, i, 1, &value, LS_F64, error));
+    }
+  }
+  return LS_OK;
+}
+
+static ls_status train_and_evaluate(ls_rank *rank, job *work, ls_error *error) {
+  LS_TRY(fill_parameters(rank, work->programs[0], error));
+  *ls_rank_cell(rank, LS_CELL_LEARNING_RATE) = 0.01;
+  for (int s = 0; s < STEPS; s++) {
+    fill_inputs(rank, work->programs[1], 1);
+    LS_TRY(ls_rank_run(rank, 1, error));
+    const double evaluated = *ls_rank_cell(rank, LS_CELL_MEAN_LOSS);
+    fill_inputs(rank, work->programs[0], 0);
+    *ls_rank_cell(rank, LS_CELL_STEP) = s + 1;
+    LS_TRY(ls_rank_run(rank, 0, error));
+    if (ls_rank_number(rank) != 0) continue;
+    work->evaluation_loss[s] = evaluated;
+    work->step_loss[s] = *ls_rank_cell(rank, LS_CELL_MEAN_LOSS);
+  }
+  return LS_OK;
+}
+
+static ls_status rank_body(ls_comm *comm, void *context, ls_error *error) {
+  job *work = context;
+  ls_rank *rank;
+  const ls_rank_options options = {
+      .programs = work->programs, .program_count = 2, .kernels = &work->kernels, .threads = 1};
+  LS_TRY(ls_rank_create(comm, &options, &rank, error));
+  const ls_status status = train_and_evaluate(rank, work, error);
+  ls_rank_destroy(&rank);
+  return status;
+}
+
+static const ls_program *compile(ls_arena *arena, const ls_test_shape *shape,
+                                 const ls_layout *layout, bool step) {
+  const ls_model_config config = ls_test_shape_config(arena, shape);
+  const ls_build_options options = {.mode = step ? LS_MODEL_TRAIN : LS_MODEL_FORWARD,
+                                    .tokens = SEQUENCES * LS_TEST_SEQUENCE,
+                                    .sequence = LS_TEST_SEQUENCE};
+  ls_graph *graph;
+  ls_program *program;
+  ls_error error = {0};
+  assert_int_equal(ls_model_build(arena, &config, &options, &graph, &error), LS_OK);
+  if (step) ls_graph_backward(graph);
+  if (ls_program_compile(graph, layout, step ? LS_PROGRAM_STEP : LS_PROGRAM_FORWARD, &program,
+                         &error) != LS_OK)
+    fail_msg("%s", error.text);
+  return program;
+}
+
+static void check(const ls_test_shape *shape, const ls_layout *layout) {
+  ls_arena *arena = ls_arena_create();
+  ls_error error = {0};
+  ls_world *world;
+  job work = {
+      .programs = {compile(arena, shape, layout, true), compile(arena, shape, layout, false)}};
+  ls_reference_kernels(&work.kernels, layout->compute);
+  assert_int_equal(ls_world_create_threads(ls_test_layout_ranks(layout), &world, &error), LS_OK);
+  if (ls_crew_run(world, rank_body, &work, &error) != LS_OK) fail_msg("%s", error.text);
+  ls_world_destroy(&world);
+  for (int s = 0; s < STEPS; s++) {
+    if (work.step_loss[s] != work.evaluation_loss[s])
+      fail_msg("%s: step %d has loss %.17g, its evaluation %.17g",
+               ls_test_layout_print(arena, layout, shape->name), s, work.step_loss[s],
+               work.evaluation_loss[s]);
+    assert_true(work.step_loss[s] > 1);
+  }
+  assert_true(work.step_loss[0] != work.step_loss[1]);
+  ls_arena_destroy(&arena);
+}
+
+static void test_evaluation_gives_the_loss_of_the_step(void **state) {
+  (void)state;
+  static const int meshes[][4] = {/* shape, dp_replicate, dp_shard, tp */
+                                  {0, 1, 1, 1}, {0, 2, 1, 1}, {1, 1, 2, 1}, {0, 1, 2, 3},
+                                  {1, 1, 1, 2}, {1, 1, 2, 8}, {2, 1, 1, 6}, {2, 2, 2, 3}};
+  for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++)
+    for (int which = 0; which < 8; which++) {
+      ls_layout layout = ls_layout_default();
+      layout.dp_replicate = meshes[m][1];
+      layout.dp_shard = meshes[m][2];
+      layout.tp = meshes[m][3];
+      layout.zero = which & 3;
+      layout.sequence_parallel = which >> 2;
+      layout.compute = LS_F64;
+      check(&ls_test_shapes[meshes[m][0]], &layout);
+    }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_evaluation_gives_the_loss_of_the_step)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
