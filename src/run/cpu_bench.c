@@ -107,9 +107,8 @@ static void bench_linear(bench *b, int64_t n, int64_t m, int64_t k, double calls
 
 static void bench_attention(bench *b, int64_t n, int64_t sequence, int64_t heads, int64_t kv_heads,
                             int64_t head_dim, double calls) {
-  const ls_attributes attributes = {.sequence = sequence,
-                                    .head_dim = head_dim,
-                                    .softmax_scale = 1 / sqrt((double)head_dim)};
+  const ls_attributes attributes = {
+      .sequence = sequence, .head_dim = head_dim, .softmax_scale = 1 / sqrt((double)head_dim)};
   const double product = (double)n * (double)(sequence + 1) * (double)(heads * head_dim);
   char shape[32];
   snprintf(shape, sizeof shape, "d%lld H%lld/%lld", (long long)head_dim, (long long)heads,

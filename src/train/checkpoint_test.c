@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -487,8 +488,8 @@ static void test_full_disk(void **state) {
   ls_arena_destroy(&arena);
 }
 
-/* Saves over and over, with one of its steps twice. */
-_Noreturn static void save_until_killed(ls_session *session, const char *out) {
+/* Saves over and over, again and again the same steps; *saves counts. */
+_Noreturn static void save_until_killed(ls_session *session, const char *out, volatile int *saves) {
   job save = {.session = session, .save = out};
   for (int round = 0;; round++) {
     ls_error error = {0};
@@ -497,6 +498,7 @@ _Noreturn static void save_until_killed(ls_session *session, const char *out) {
       fprintf(stderr, "%s\n", error.text);
       _exit(1);
     }
+    ++*saves;
   }
 }
 
@@ -508,11 +510,14 @@ static void test_kill_at_any_moment(void **state) {
   job first = {.session = session, .steps = 1, .save = out};
   must_run(&first);
   int leftovers = 0;
+  volatile int *saves =
+      mmap(NULL, sizeof *saves, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  assert_ptr_not_equal(saves, MAP_FAILED);
   for (int round = 0; round < 30; round++) {
     const pid_t child = fork();
     assert_true(child >= 0);
-    if (child == 0) save_until_killed(session, out);
-    const long after_us = 3000 + (long)(ls_random_bits(seed, 9, (uint64_t)round) % 60000);
+    if (child == 0) save_until_killed(session, out, saves);
+    const long after_us = 3000 + (long)(ls_random_bits(seed, 9, (uint64_t)round) % 150000);
     nanosleep(&(struct timespec){.tv_nsec = after_us * 1000}, NULL);
     assert_int_equal(kill(child, SIGKILL), 0);
     int how;
@@ -529,8 +534,9 @@ static void test_kill_at_any_moment(void **state) {
     assert_int_equal(ls_checkpoint_prune(out, 2, &error), LS_OK);
     assert_int_equal(count_names(out, "*.tmp-*", NULL), 0);
   }
-  print_message("of 30 kills %d came amid writing\n", leftovers);
+  print_message("%d saves; of 30 kills %d came amid writing\n", *saves, leftovers);
   assert_true(leftovers > 0);
+  munmap((void *)saves, sizeof *saves);
   ls_arena_destroy(&arena);
 }
 

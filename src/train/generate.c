@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "cluster/machine.h"
 #include "train/checkpoint.h"
 
 /* The rank's programs: one token, and many at a time for the prompt. */
@@ -67,6 +68,14 @@ static ls_status compile(ls_generator *self, int64_t tokens, int which, ls_error
   return LS_OK;
 }
 
+/* Below this many parameters a token takes less time than threads take to meet after every op. */
+static const int64_t parameters_for_threads = 30000000;
+
+static int choose_threads(const ls_model_config *config, int asked) {
+  if (asked > 0) return asked;
+  return ls_model_parameters(config) < parameters_for_threads ? 1 : ls_machine_cores();
+}
+
 /* One program's parameters and caches are the other's: each storage must lie at the same place. */
 static void check_shared(const ls_program *a, const ls_program *b) {
   int at = 0;
@@ -94,13 +103,14 @@ static ls_status start(ls_generator *self, const ls_generator_options *options, 
     ls_reference_kernels(&self->kernels, LS_F64);
   else
     LS_TRY(ls_cpu_kernels(&self->kernels, options->compute, error));
-  omp_set_num_threads(options->threads);
+  const int threads = choose_threads(&self->session.config, options->threads);
+  omp_set_num_threads(threads);
   LS_TRY(ls_world_create_threads(1, &self->world, error));
   LS_TRY(ls_rank_create(ls_world_comm(self->world, 0),
                         &(ls_rank_options){.programs = self->programs,
                                            .program_count = PROGRAMS,
                                            .kernels = &self->kernels,
-                                           .threads = options->threads},
+                                           .threads = threads},
                         &self->rank, error));
   self->logits = LS_NEW_ARRAY(self->arena, float, self->session.config.vocabulary);
   return ls_session_load_weights(&self->session, self->rank, options->folder, error);

@@ -62,7 +62,9 @@ bool ls_cpu_native_bf16(void) {
   return multiplies_bf16;
 }
 
-const char *ls_cpu_isa_name(void) { return isa()->name; }
+const char *ls_cpu_isa_name(void) {
+  return isa()->name;
+}
 
 const ls_vector_set *ls_cpu_vectors(void) {
 #if defined(__x86_64__)
@@ -72,7 +74,9 @@ const ls_vector_set *ls_cpu_vectors(void) {
   return &ls_vector_set_plain;
 }
 
-const char *ls_cpu_vector_set(void) { return ls_cpu_vectors()->name; }
+const char *ls_cpu_vector_set(void) {
+  return ls_cpu_vectors()->name;
+}
 
 /* The calling thread's buffer of at least `bytes`. What it held is lost when it grows. */
 static void *thread_scratch(size_t bytes) {

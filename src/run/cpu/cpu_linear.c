@@ -17,7 +17,9 @@ typedef struct linear {
   bool add;
 } linear;
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t least(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
 
 /* Reads the three views of `kind` from `args`, as many of their entries as `whole` says: those
  * stored, or those valid. */
@@ -38,8 +40,7 @@ static linear linear_read(ls_op_kind kind, const ls_kernel_args *args, bool whol
 }
 
 static char *element(const ls_view *view, int64_t row, int64_t column) {
-  return (char *)view->data +
-         (size_t)(row * view->dims[1] + column) * ls_dtype_bytes(view->dtype);
+  return (char *)view->data + (size_t)(row * view->dims[1] + column) * ls_dtype_bytes(view->dtype);
 }
 
 static ls_matrix matrix(const ls_view *view, bool transposed) {
@@ -138,15 +139,14 @@ static int64_t chunk_of(const linear *l) {
 }
 
 static ls_view dense(float *data, int64_t rows, int64_t columns) {
-  return (ls_view){.data = data,
-                   .dtype = LS_F32,
-                   .ndim = 2,
-                   .dims = {rows, columns},
-                   .valid = {rows, columns}};
+  return (ls_view){
+      .data = data, .dtype = LS_F32, .ndim = 2, .dims = {rows, columns}, .valid = {rows, columns}};
 }
 
 /* Floats of the widened matrices, each begun on a cache line. */
-static int64_t padded(int64_t count) { return (count + 15) / 16 * 16; }
+static int64_t padded(int64_t count) {
+  return (count + 15) / 16 * 16;
+}
 
 static size_t widened_floats(const linear *l, int64_t chunk) {
   return (size_t)(padded(l->n * l->k) + padded(l->n * chunk) + padded(chunk * l->k));
@@ -161,8 +161,7 @@ static ls_status widened_chunk(const linear *l, const ls_kernel_args *rest, floa
   const ls_view mk_view = dense(mk, count, l->k);
   if (l->kind != LS_OP_LINEAR) widen(nm, l->nm, 0, l->n, m0, count, parts);
   if (l->kind != LS_OP_LINEAR_DW) widen(mk, l->mk, m0, count, 0, l->k, parts);
-  const product_shape p =
-      shape_of(l->kind, &nk_view, &nm_view, &mk_view, l->n, count, l->k);
+  const product_shape p = shape_of(l->kind, &nk_view, &nm_view, &mk_view, l->n, count, l->k);
   LS_TRY(multiply(&p, l->kind == LS_OP_LINEAR_DX && m0 > 0, rest, error));
   if (l->kind == LS_OP_LINEAR) narrow(l->nm, 0, l->n, m0, count, nm, l->add, parts);
   if (l->kind == LS_OP_LINEAR_DW) narrow(l->mk, m0, count, 0, l->k, mk, l->add, parts);

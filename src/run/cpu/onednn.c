@@ -55,7 +55,9 @@ static void desc_destroy(dnnl_memory_desc_t *desc) {
   if (*desc) dnnl_memory_desc_destroy(*desc);
 }
 
-static memory_desc_ref desc_ref(const dnnl_memory_desc_t *desc) { return *desc; }
+static memory_desc_ref desc_ref(const dnnl_memory_desc_t *desc) {
+  return *desc;
+}
 
 static dnnl_status_t append_sum(dnnl_post_ops_t operations) {
   return dnnl_post_ops_append_sum(operations, 1.0f, 0, dnnl_data_type_undef);
@@ -74,9 +76,13 @@ static dnnl_status_t desc_create(dnnl_memory_desc_t *desc, const dnnl_dims_t dim
   return dnnl_memory_desc_init_by_strides(desc, 2, dims, dtype, strides);
 }
 
-static void desc_destroy(dnnl_memory_desc_t *desc) { (void)desc; }
+static void desc_destroy(dnnl_memory_desc_t *desc) {
+  (void)desc;
+}
 
-static memory_desc_ref desc_ref(const dnnl_memory_desc_t *desc) { return desc; }
+static memory_desc_ref desc_ref(const dnnl_memory_desc_t *desc) {
+  return desc;
+}
 
 static dnnl_status_t append_sum(dnnl_post_ops_t operations) {
   return dnnl_post_ops_append_sum(operations, 1.0f);
@@ -286,17 +292,17 @@ ls_onednn_isa ls_onednn_effective_isa(void) {
     unsigned bits;
     const char *name;
   } names[] = {
-      {dnnl_cpu_isa_avx512_core_amx, "avx512_core_amx"},
+    {dnnl_cpu_isa_avx512_core_amx, "avx512_core_amx"},
 #if DNNL_VERSION_MAJOR >= 3
-      {dnnl_cpu_isa_avx512_core_fp16, "avx512_core_fp16"},
+    {dnnl_cpu_isa_avx512_core_fp16, "avx512_core_fp16"},
 #endif
-      {dnnl_cpu_isa_avx512_core_bf16, "avx512_core_bf16"},
-      {dnnl_cpu_isa_avx512_core_vnni, "avx512_core_vnni"},
-      {dnnl_cpu_isa_avx512_core, "avx512_core"},
-      {dnnl_cpu_isa_avx2_vnni, "avx2_vnni"},
-      {dnnl_cpu_isa_avx2, "avx2"},
-      {dnnl_cpu_isa_avx, "avx"},
-      {dnnl_cpu_isa_sse41, "sse41"},
+    {dnnl_cpu_isa_avx512_core_bf16, "avx512_core_bf16"},
+    {dnnl_cpu_isa_avx512_core_vnni, "avx512_core_vnni"},
+    {dnnl_cpu_isa_avx512_core, "avx512_core"},
+    {dnnl_cpu_isa_avx2_vnni, "avx2_vnni"},
+    {dnnl_cpu_isa_avx2, "avx2"},
+    {dnnl_cpu_isa_avx, "avx"},
+    {dnnl_cpu_isa_sse41, "sse41"},
   };
   ls_onednn_isa result = {.name = "plain"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {

@@ -30,8 +30,8 @@ LS_CHECKED ls_status ls_onednn_multiply(const ls_matrix *target, const ls_matrix
 /* Bytes of scratch that product wants of `threads` threads; 0 if it cannot be made. Makes its
  * primitive, which the same thread's later call then finds. */
 size_t ls_onednn_scratch_bytes(const ls_matrix *target, const ls_matrix *left,
-                               const ls_matrix *right, int64_t rows, int64_t columns,
-                               int64_t depth, bool add, int threads);
+                               const ls_matrix *right, int64_t rows, int64_t columns, int64_t depth,
+                               bool add, int threads);
 
 /* Instruction sets as oneDNN reports them in effect; the name is static storage. */
 typedef struct ls_onednn_isa {

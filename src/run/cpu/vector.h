@@ -39,7 +39,9 @@ enum { LS_PIECE = 1024 };
 /* Marks what is inlined into loops, so that they are vectorised. */
 #define LS_INLINE static inline __attribute__((always_inline))
 
-LS_INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+LS_INLINE int64_t least(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
 
 /* The part'th of `parts` ranges of [0, count). */
 LS_INLINE void part_range(int64_t count, int part, int parts, int64_t *begin, int64_t *end) {
@@ -59,7 +61,9 @@ LS_INLINE uint32_t bits_of_float(float value) {
   return bits;
 }
 
-LS_INLINE float bf16_load(uint16_t value) { return float_of_bits((uint32_t)value << 16); }
+LS_INLINE float bf16_load(uint16_t value) {
+  return float_of_bits((uint32_t)value << 16);
+}
 
 /* To nearest even; NaN stays NaN. */
 LS_INLINE uint16_t bf16_round(float value) {
@@ -69,8 +73,12 @@ LS_INLINE uint16_t bf16_round(float value) {
 }
 
 /* A view of one dimension is one row; dimensions after the second belong to a row's columns. */
-LS_INLINE int64_t view_inner(const ls_view *view) { return view->ndim > 2 ? view->dims[2] : 1; }
-LS_INLINE int64_t view_rows(const ls_view *view) { return view->ndim > 1 ? view->valid[0] : 1; }
+LS_INLINE int64_t view_inner(const ls_view *view) {
+  return view->ndim > 2 ? view->dims[2] : 1;
+}
+LS_INLINE int64_t view_rows(const ls_view *view) {
+  return view->ndim > 1 ? view->valid[0] : 1;
+}
 LS_INLINE int64_t view_columns(const ls_view *view) {
   return view->ndim > 1 ? view->valid[1] * view_inner(view) : view->valid[0];
 }
@@ -165,7 +173,9 @@ LS_INLINE float exp_of(float x) {
   return p * float_of_bits((bits_of_float(shifted) + 127u) << 23);
 }
 
-LS_INLINE float sigmoid_of(float x) { return 1.0f / (1.0f + exp_of(-x)); }
+LS_INLINE float sigmoid_of(float x) {
+  return 1.0f / (1.0f + exp_of(-x));
+}
 
 /* erf within 1.5 units in the last place: a polynomial near 0, 1 - exp(polynomial) elsewhere. */
 LS_INLINE float erf_of(float x) {

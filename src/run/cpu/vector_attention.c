@@ -19,7 +19,9 @@ typedef struct forward_tiles {
   int64_t kept;  /* sequence and KV head whose keys and values are there */
 } forward_tiles;
 
-static int64_t key_blocks(const attention_shape *s) { return (s->sequence + KEYS - 1) / KEYS; }
+static int64_t key_blocks(const attention_shape *s) {
+  return (s->sequence + KEYS - 1) / KEYS;
+}
 
 static int64_t forward_floats(const attention_shape *s) {
   return 2 * key_blocks(s) * KEYS * s->width + 2 * QUERIES * s->width + QUERIES * KEYS +

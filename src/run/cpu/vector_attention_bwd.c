@@ -18,7 +18,9 @@ typedef struct backward_tiles {
   int64_t rows;
 } backward_tiles;
 
-static int64_t sequence_rows(const attention_shape *s) { return round_up(s->sequence, QUERIES); }
+static int64_t sequence_rows(const attention_shape *s) {
+  return round_up(s->sequence, QUERIES);
+}
 
 static int64_t backward_floats(const attention_shape *s) {
   return 3 * KEYS * s->width + 2 * QUERIES * KEYS + sequence_rows(s) * (5 * s->width + 2);
@@ -135,8 +137,7 @@ static ls_status kernel_attention_bwd(const ls_kernel_args *args, ls_error *erro
     part_range(units, part, parts, &begin, &end);
     for (int64_t unit = begin; unit < end; unit++) {
       const int64_t first = unit / s.kv_heads * s.sequence;
-      kv_head_run(args, &s, &tiles, first, least(s.sequence, s.tokens - first),
-                  unit % s.kv_heads);
+      kv_head_run(args, &s, &tiles, first, least(s.sequence, s.tokens - first), unit % s.kv_heads);
     }
   }
   return LS_OK;

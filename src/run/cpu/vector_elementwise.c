@@ -7,7 +7,9 @@
 typedef void (*piece_function)(float *const *out, const float *const *in, int64_t count);
 
 /* Inputs of one row are given to every row. */
-static int64_t input_row(const ls_view *view, int64_t row) { return view->ndim > 1 ? row : 0; }
+static int64_t input_row(const ls_view *view, int64_t row) {
+  return view->ndim > 1 ? row : 0;
+}
 
 static void piece_run(const ls_kernel_args *args, piece_function function, int64_t row, int64_t at,
                       int64_t count) {
@@ -61,7 +63,9 @@ static void piece_copy(float *const *out, const float *const *in, int64_t count)
 
 /* gelu's tanh form, x/2 (1 + tanh(u)) with u = sqrt(2/pi) (x + 0.044715 x^3), is x sigmoid(2u),
  * which loses no digits where tanh comes near -1. */
-LS_INLINE float twice_u(float x) { return 1.595769122f * (x + 0.044715f * x * x * x); }
+LS_INLINE float twice_u(float x) {
+  return 1.595769122f * (x + 0.044715f * x * x * x);
+}
 
 static void piece_gelu_tanh(float *const *out, const float *const *in, int64_t count) {
   const float *x = in[0];
@@ -125,7 +129,9 @@ static ls_status kernel_add(const ls_kernel_args *args, ls_error *error) {
 }
 
 /* A type our loops load and store. */
-static bool is_ours(ls_dtype dtype) { return dtype == LS_F32 || dtype == LS_BF16; }
+static bool is_ours(ls_dtype dtype) {
+  return dtype == LS_F32 || dtype == LS_BF16;
+}
 
 static ls_status kernel_cast(const ls_kernel_args *args, ls_error *error) {
   const ls_view *in = &args->in[0], *out = &args->out[0];
@@ -135,8 +141,7 @@ static ls_status kernel_cast(const ls_kernel_args *args, ls_error *error) {
                    ls_dtype_name(in->dtype), ls_dtype_name(out->dtype));
   }
   for (int64_t row = 0; row < view_rows(out); row++) {
-    ls_convert(view_at(out, row, 0), out->dtype, view_at(in, row, 0), in->dtype,
-               view_columns(out));
+    ls_convert(view_at(out, row, 0), out->dtype, view_at(in, row, 0), in->dtype, view_columns(out));
     row_clear_tail(out, row, false);
   }
   return LS_OK;
@@ -185,8 +190,7 @@ static ls_status kernel_gelu(const ls_kernel_args *args, ls_error *error) {
 
 static ls_status kernel_gelu_bwd(const ls_kernel_args *args, ls_error *error) {
   (void)error;
-  return elementwise(args,
-                     args->attributes->gelu_tanh ? piece_gelu_tanh_bwd : piece_gelu_erf_bwd);
+  return elementwise(args, args->attributes->gelu_tanh ? piece_gelu_tanh_bwd : piece_gelu_erf_bwd);
 }
 
 static ls_status kernel_swiglu(const ls_kernel_args *args, ls_error *error) {

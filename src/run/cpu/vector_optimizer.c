@@ -4,7 +4,9 @@
  * every one of these. */
 #include "run/cpu/vector_kernels.h"
 
-static double cell(const ls_view *view) { return *(const double *)view->data; }
+static double cell(const ls_view *view) {
+  return *(const double *)view->data;
+}
 
 static double piece_square(const ls_view *x, int64_t row, int64_t at, int64_t count) {
   float buffer[LS_PIECE];

@@ -119,7 +119,8 @@ LS_INLINE void tile_multiply(float *c, int64_t c_stride, const float *a, int64_t
           block_multiply(2, to, c_stride, from, a_row, a_column, b + j, b_stride, depth, add);
           break;
         case 3: /* there are as many with AVX-512 only */
-          block_multiply(LS_TILE_VECTORS > 3 ? 3 : LS_TILE_VECTORS, to, c_stride, from, a_row, a_column, b + j, b_stride, depth, add);
+          block_multiply(LS_TILE_VECTORS > 3 ? 3 : LS_TILE_VECTORS, to, c_stride, from, a_row,
+                         a_column, b + j, b_stride, depth, add);
           break;
         default:
           block_multiply(LS_TILE_VECTORS, to, c_stride, from, a_row, a_column, b + j, b_stride,

@@ -1,0 +1,58 @@
+#!/bin/sh
+# Trains a tiny model for some steps, and generates from the run as a user does.
+set -eu
+lockstep=$1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+fail() { echo "generate_test: $1" >&2; exit 1; }
+
+cat >"$work/config.json" <<'JSON'
+{"model_type": "llama", "vocab_size": 256, "hidden_size": 16, "intermediate_size": 24,
+ "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1,
+ "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "tie_word_embeddings": true}
+JSON
+i=0
+while [ $i -lt 300 ]; do echo "In the beginning was line $i."; i=$((i + 1)); done >"$work/text.txt"
+"$lockstep" train model="$work/config.json" data.text="$work/text.txt" data.seq_len=32 \
+  train.batch=4 train.steps=4 train.lr=1e-2 out="$work/run" >"$work/log" 2>&1 ||
+  { cat "$work/log"; fail "the training failed"; }
+
+generate() { "$lockstep" generate "$work/run" "$@" 2>"$work/errors"; }
+refused() { # words...: exit status 2 and one line
+  code=0
+  generate "$@" >"$work/output" || code=$?
+  [ $code -eq 2 ] || fail "$*: exit status $code, expected 2"
+  [ "$(wc -l <"$work/errors")" -eq 1 ] || fail "$*: expected one line, found: $(cat "$work/errors")"
+  [ ! -s "$work/output" ] || fail "$*: wrote to standard output"
+}
+
+first=$(generate "In the" --max-new-tokens 20 --seed 3)
+again=$(generate "In the" --max-new-tokens 20 --seed 3)
+other=$(generate "In the" --max-new-tokens 20 --seed 4)
+[ "$first" = "$again" ] || fail "the same seed gave another text"
+[ "$first" != "$other" ] || fail "another seed gave the same text"
+case $first in "In the"*) ;; *) fail "the prompt is not printed: $first" ;; esac
+piped=$(printf 'In the' | generate - --max-new-tokens 20 --seed 3)
+[ "$first" = "$piped" ] || fail "the prompt from standard input gave another text"
+greedy=$(generate "In the" --max-new-tokens 9 --greedy)
+cold=$("$lockstep" generate "$work/run/checkpoints/step-4" "In the" --max-new-tokens 9 \
+  --temperature 0 2>/dev/null)
+[ "$greedy" = "$cold" ] || fail "--greedy and --temperature 0 differ"
+json=$(generate "In the" --max-new-tokens 5 --json --greedy)
+case $json in '{"prompt": "In the", "text": "'*'"tokens": '[1-5]', "tokens_per_second": '*) ;;
+  *) fail "--json: $json" ;; esac
+generate "In the" --max-new-tokens 1000 --top-k 5 >/dev/null
+grep -q 'the 64 positions\|ended the text' "$work/errors" || fail "no reason: $(cat "$work/errors")"
+"$lockstep" generate --help | grep -q 'examples:' || fail "--help has no examples"
+
+refused
+refused ""
+refused "In" --max-new-tokens 0
+refused "In" --temperature hot
+refused "In" --top-p 2
+refused "In" --sed 1
+refused "In" train.lr=1
+refused "$(cat "$work/text.txt")"
+code=0
+generate "In" >/dev/full || code=$?
+[ $code -eq 3 ] || fail "a full disk: exit status $code, expected 3"
