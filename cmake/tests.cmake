@@ -49,6 +49,12 @@ foreach(source ${test_sources} ${tree_tests})
   endif()
 endforeach()
 
+# Each example runs as a test, without arguments, from the root of the tree.
+foreach(source ${example_sources})
+  get_filename_component(name ${source} NAME_WE)
+  lockstep_test(example_${name} ${CMAKE_BINARY_DIR}/examples/${name})
+endforeach()
+
 # Fuzz targets are built here without a fuzzer, to run over the kept corpus and what once failed.
 foreach(source ${fuzz_sources})
   get_filename_component(name ${source} NAME_WE)

@@ -48,10 +48,10 @@ ls_status ls_error_prefix(ls_error *error, const char *format, ...) LS_PRINTF(2,
 int ls_exit_status(ls_status status);
 
 /* Forwards a failure to the caller. */
-#define LS_TRY(call)                       \
-  do {                                     \
-    ls_status ls_try_ = (call);            \
-    if (ls_try_ != LS_OK) return ls_try_;  \
+#define LS_TRY(call)                      \
+  do {                                    \
+    ls_status ls_try_ = (call);           \
+    if (ls_try_ != LS_OK) return ls_try_; \
   } while (0)
 
 #ifdef __cplusplus

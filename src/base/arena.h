@@ -39,17 +39,17 @@ char *ls_arena_printf(ls_arena *arena, const char *format, ...) LS_PRINTF(2, 3);
 void *ls_list_grow(ls_arena *arena, void *items, int count, int *capacity, size_t item_bytes);
 
 /* Appends a zeroed item and evaluates to a pointer to it. */
-#define LS_APPEND(arena, list)                                                              \
-  ((list)->items = ls_list_grow((arena), (list)->items, (list)->count, &(list)->capacity,   \
-                                sizeof *(list)->items),                                     \
+#define LS_APPEND(arena, list)                                                            \
+  ((list)->items = ls_list_grow((arena), (list)->items, (list)->count, &(list)->capacity, \
+                                sizeof *(list)->items),                                   \
    &(list)->items[(list)->count++])
 
 /* Prints the text and aborts the process: for faults of ours and exhausted memory only. */
 _Noreturn void ls_panic(const char *format, ...) LS_PRINTF(1, 2);
 
 /* Stays on in release builds. */
-#define LS_ASSERT(condition)                                                             \
-  do {                                                                                   \
+#define LS_ASSERT(condition)                                                                   \
+  do {                                                                                         \
     if (!(condition)) ls_panic("%s:%d: assertion failed: %s", __FILE__, __LINE__, #condition); \
   } while (0)
 

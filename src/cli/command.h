@@ -1,8 +1,8 @@
 /* The commands of `lockstep`, one file each, and what they share.
  *
  * A command takes the words after its name and returns the process's exit status: 0 done, 1 the
- * answer is no, 2 wrong input or usage, 3 failed while running, 4 stopped by a signal. Results go to
- * stdout, progress and errors to stderr. */
+ * answer is no, 2 wrong input or usage, 3 failed while running, 4 stopped by a signal. Results go
+ * to stdout, progress and errors to stderr. */
 #ifndef LS_CLI_COMMAND_H
 #define LS_CLI_COMMAND_H
 

@@ -30,8 +30,7 @@ static const ls_flag *find_assigned(const ls_flag *flags, int count, const char 
   return NULL;
 }
 
-static ls_status unknown_flag(const char *word, const ls_flag *flags, int count,
-                              ls_error *error) {
+static ls_status unknown_flag(const char *word, const ls_flag *flags, int count, ls_error *error) {
   const char *names[32];
   int known = 0;
   for (int f = 0; f < count && known < 32; f++) names[known++] = flags[f].name;
@@ -61,8 +60,7 @@ static ls_status take_word(const parser *p, int left, char **words, int *taken, 
   if (flag) {
     if (flag->given) *flag->given = true;
     if (!flag->value) return LS_OK;
-    if (!value && left < 2)
-      return ls_fail(error, LS_INPUT, "%s: expected a value after it", word);
+    if (!value && left < 2) return ls_fail(error, LS_INPUT, "%s: expected a value after it", word);
     *taken = value ? 1 : 2;
     *flag->value = value ? value : words[1];
     return LS_OK;

@@ -26,7 +26,9 @@ typedef struct show_flags {
   bool memory, collectives, evaluate, compare, json, help;
 } show_flags;
 
-static double mib(double bytes) { return bytes / (1024 * 1024); }
+static double mib(double bytes) {
+  return bytes / (1024 * 1024);
+}
 
 /* One column of --compare. */
 typedef struct candidate {
@@ -121,7 +123,8 @@ static void print_comparison(const candidate *candidates, const measured *column
   print_row("MiB sent a step", columns, count, sent_mib, 0, "%.1f");
   print_row("collectives a step", columns, count, collectives, 0, "%.0f");
   for (int c = 0; c < count; c++)
-    if (columns[c].refusal) printf("%s: not possible: %s\n", candidates[c].name, columns[c].refusal);
+    if (columns[c].refusal)
+      printf("%s: not possible: %s\n", candidates[c].name, columns[c].refusal);
 }
 
 static json_t *memory_json(const int64_t by_category[LS_CATEGORY_COUNT], int64_t peak) {
@@ -225,8 +228,7 @@ static void print_program_json(const ls_program *program) {
   print_json(root);
 }
 
-static ls_status show_program(const ls_program *program, const show_flags *flags,
-                              ls_error *error) {
+static ls_status show_program(const ls_program *program, const show_flags *flags, ls_error *error) {
   if (flags->json) {
     print_program_json(program);
     return LS_OK;

@@ -71,8 +71,8 @@ static void describe(const ls_session *session, const ls_dataset *dataset) {
 static void print_begin(void *context, int64_t done, int64_t steps, const char *where_from) {
   printer *self = context;
   describe(self->session, self->dataset);
-  self->progress = ls_progress_create(self->session->arena, stderr, isatty(STDERR_FILENO) != 0,
-                                      done, steps);
+  self->progress =
+      ls_progress_create(self->session->arena, stderr, isatty(STDERR_FILENO) != 0, done, steps);
   self->begin_s = now_s();
   ls_progress_note(self->progress, "%s", where_from);
 }
@@ -92,21 +92,11 @@ static void print_step(void *context, const ls_metrics_step *step) {
                      step->validation_loss);
 }
 
-static ls_status check_vocabulary(const ls_session *session, const ls_tokenizer *tokenizer,
-                                  ls_error *error) {
-  if (session->config.vocabulary >= tokenizer->vocabulary) return LS_OK;
-  return ls_fail(error, LS_INPUT,
-                 "%s: a vocabulary of %lld, but the tokenizer (%s) has %d ids: take another model "
-                 "or tokenizer",
-                 session->config.source, (long long)session->config.vocabulary, tokenizer->name,
-                 (int)tokenizer->vocabulary);
-}
-
 static ls_status train_with_data(ls_session *session, ls_dataset *dataset, ls_world *world,
                                  const ls_tokenizer *tokenizer, bool fresh, ls_error *error) {
   const bool speaks = ls_world_first_here(world) == 0;
-  ls_run_file_resolve_steps(session->run, (dataset->training.sequences + session->batch - 1) /
-                                              session->batch);
+  ls_run_file_resolve_steps(session->run,
+                            (dataset->training.sequences + session->batch - 1) / session->batch);
   printer out = {.session = session, .dataset = dataset};
   const ls_train_options options = {.fresh = fresh,
                                     .begin = print_begin,
@@ -129,17 +119,17 @@ static ls_status train_in_world(ls_arena *arena, ls_run_file *run, int devices, 
   ls_session *session;
   LS_TRY(ls_session_create(arena, run, devices, ls_world_count_here(world), &session, error));
   const ls_tokenizer *tokenizer = ls_tokenizer_bytes();
-  LS_TRY(check_vocabulary(session, tokenizer, error));
+  LS_TRY(ls_session_check_tokenizer(session, tokenizer, error));
   ls_dataset *dataset;
-  LS_TRY(ls_dataset_open(arena, run, tokenizer, ls_corpus_cache_folder(arena, run->out), NULL,
-                         NULL, &dataset, error));
+  LS_TRY(ls_dataset_open(arena, run, tokenizer, ls_corpus_cache_folder(arena, run->out), NULL, NULL,
+                         &dataset, error));
   const ls_status status = train_with_data(session, dataset, world, tokenizer, fresh, error);
   ls_dataset_close(dataset);
   return status;
 }
 
-static ls_status train(ls_arena *arena, const ls_words *words, const char *devices_text,
-                       bool fresh, ls_run_file **run, ls_error *error) {
+static ls_status train(ls_arena *arena, const ls_words *words, const char *devices_text, bool fresh,
+                       ls_run_file **run, ls_error *error) {
   if (words->positional_count > 1)
     return ls_fail(error, LS_INPUT, "%s: one run file is expected", words->positional[1]);
   const char *path = words->positional_count ? words->positional[0] : NULL;
@@ -172,8 +162,8 @@ int ls_command_train(int count, char **given) {
                            {"-h", NULL, &wants_help}};
   ls_words words;
   ls_run_file *run = NULL;
-  ls_status status = ls_words_parse(arena, count, given, flags, sizeof flags / sizeof *flags,
-                                    &words, &error);
+  ls_status status =
+      ls_words_parse(arena, count, given, flags, sizeof flags / sizeof *flags, &words, &error);
   if (status == LS_OK && wants_help)
     printf("%s%s", help, ls_run_file_help(arena));
   else if (status == LS_OK)

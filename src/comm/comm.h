@@ -35,9 +35,9 @@ LS_CHECKED ls_status ls_world_create_threads(int ranks, ls_world **world, ls_err
 
 /* Options of a world under MPI. */
 typedef struct ls_mpi_options {
-  int ranks_here;      /* ranks of this process (threads of it); usually 1 */
-  bool refuse_shared;  /* use point-to-point even between processes of one host (tests) */
-  double deadline_s;   /* longest wait for a peer; 0: 300 s */
+  int ranks_here;     /* ranks of this process (threads of it); usually 1 */
+  bool refuse_shared; /* use point-to-point even between processes of one host (tests) */
+  double deadline_s;  /* longest wait for a peer; 0: 300 s */
 } ls_mpi_options;
 
 /* A world over MPI_COMM_WORLD; initialises MPI (thread level: multiple). LS_INPUT where this build
@@ -97,8 +97,8 @@ LS_CHECKED ls_status ls_reduce_scatter(ls_group *group, void *target, const void
                                        ls_error *error);
 
 /* source is this rank's piece; target[count] gets all. source may be target + rank * chunk. */
-LS_CHECKED ls_status ls_all_gather(ls_group *group, void *target, const void *source,
-                                   int64_t count, ls_dtype dtype, ls_error *error);
+LS_CHECKED ls_status ls_all_gather(ls_group *group, void *target, const void *source, int64_t count,
+                                   ls_dtype dtype, ls_error *error);
 LS_CHECKED ls_status ls_broadcast(ls_group *group, void *data, int64_t count, ls_dtype dtype,
                                   int root, ls_error *error);
 

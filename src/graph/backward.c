@@ -8,9 +8,9 @@
 
 typedef struct rule_context {
   ls_graph *graph;
-  ls_node node;              /* the forward node; a copy: the list moves as it grows */
-  ls_tensor_id dy;           /* gradient of output 0 */
-  ls_tensor_id *of_tensor;   /* gradient so far, by tensor index; -1: none yet */
+  ls_node node;            /* the forward node; a copy: the list moves as it grows */
+  ls_tensor_id dy;         /* gradient of output 0 */
+  ls_tensor_id *of_tensor; /* gradient so far, by tensor index; -1: none yet */
 } rule_context;
 
 static bool needs_gradient(const ls_graph *graph, ls_tensor_id id) {
@@ -96,9 +96,8 @@ static void layernorm_rule(rule_context *context) {
 
 static void rmsnorm_rule(rule_context *context) {
   const ls_node *node = &context->node;
-  int made =
-      contribute_node(context, node->in[0], LS_OP_RMSNORM_BWD,
-                      (ls_tensor_id[]){context->dy, node->in[0], node->in[1], node->out[1]});
+  int made = contribute_node(context, node->in[0], LS_OP_RMSNORM_BWD,
+                             (ls_tensor_id[]){context->dy, node->in[0], node->in[1], node->out[1]});
   contribute_to_parameter(context->graph, node->in[1], made, 1);
 }
 

@@ -166,10 +166,11 @@ int ls_graph_node(ls_graph *graph, ls_op_kind kind, const ls_attributes *attribu
   check_inputs(graph, &node, &labels);
   for (int o = 0; o < labels.outputs; o++) {
     ls_tensor tensor = output_tensor(graph, &node, &labels, o, extra);
-    tensor.name = ls_arena_printf(graph->arena, "%s%s.%d.%s%s",
-                                  graph->segments.count ? graph->segments.items[graph->segment] : "",
-                                  graph->in_backward ? ".grad" : "", graph->nodes.count,
-                                  ls_op_name(kind), o ? (o == 1 ? ".1" : ".2") : "");
+    tensor.name =
+        ls_arena_printf(graph->arena, "%s%s.%d.%s%s",
+                        graph->segments.count ? graph->segments.items[graph->segment] : "",
+                        graph->in_backward ? ".grad" : "", graph->nodes.count, ls_op_name(kind),
+                        o ? (o == 1 ? ".1" : ".2") : "");
     node.out[o] = add_tensor(graph, &tensor);
   }
   *LS_APPEND(graph->arena, &graph->nodes) = node;
@@ -249,7 +250,7 @@ void ls_graph_cross_entropy(ls_graph *graph, ls_tensor_id logits) {
   const ls_node *node = &graph->nodes.items[sums];
   ls_tensor_id sum = node->out[0], target = node->out[1];
   graph->logits = logits;
-  graph->loss = first_output(graph, LS_OP_XENT_LOSS, NULL,
-                             (ls_tensor_id[]){max, sum, target, labels}, NULL);
+  graph->loss =
+      first_output(graph, LS_OP_XENT_LOSS, NULL, (ls_tensor_id[]){max, sum, target, labels}, NULL);
   graph->loss_scale = ls_graph_cell(graph, "loss_scale");
 }

@@ -22,11 +22,11 @@ typedef struct ls_tensor_id {
 
 typedef enum ls_role {
   LS_ROLE_VALUE = 0,
-  LS_ROLE_INPUT,     /* tokens, labels, positions: filled before the step */
-  LS_ROLE_CELL,      /* one fp64 number that changes between steps */
+  LS_ROLE_INPUT, /* tokens, labels, positions: filled before the step */
+  LS_ROLE_CELL,  /* one fp64 number that changes between steps */
   LS_ROLE_PARAMETER,
-  LS_ROLE_GRADIENT,  /* of a parameter */
-  LS_ROLE_STATE,     /* persistent between programs: the caches of decoding */
+  LS_ROLE_GRADIENT, /* of a parameter */
+  LS_ROLE_STATE,    /* persistent between programs: the caches of decoding */
 } ls_role;
 
 /* Which type a tensor is stored in: the layout decides what COMPUTE and ACCUMULATE are. */
@@ -39,13 +39,13 @@ typedef enum ls_precision {
 
 /* How tensor parallelism may cut a parameter; a strategy's row says what each becomes. */
 typedef enum ls_cut {
-  LS_CUT_NONE = 0,     /* norms, biases after a row-cut product */
-  LS_CUT_COLUMN,       /* weight[out, in] or bias[out], cut on out */
-  LS_CUT_ROW,          /* weight[out, in], cut on in */
-  LS_CUT_QUERY,        /* out = query heads */
-  LS_CUT_KEY_VALUE,    /* out = KV heads: cut as far as they go, replicated beyond */
-  LS_CUT_HEADS_IN,     /* weight[out, in], in = query heads */
-  LS_CUT_VOCABULARY,   /* [vocabulary, c], cut on the vocabulary */
+  LS_CUT_NONE = 0,   /* norms, biases after a row-cut product */
+  LS_CUT_COLUMN,     /* weight[out, in] or bias[out], cut on out */
+  LS_CUT_ROW,        /* weight[out, in], cut on in */
+  LS_CUT_QUERY,      /* out = query heads */
+  LS_CUT_KEY_VALUE,  /* out = KV heads: cut as far as they go, replicated beyond */
+  LS_CUT_HEADS_IN,   /* weight[out, in], in = query heads */
+  LS_CUT_VOCABULARY, /* [vocabulary, c], cut on the vocabulary */
   LS_CUT_COUNT
 } ls_cut;
 
@@ -66,10 +66,10 @@ typedef struct ls_tensor {
   ls_precision precision;
   int ndim;
   int64_t dims[LS_MAX_DIMS];
-  bool stream;      /* on the residual stream (or its gradient): the row pins its placement */
-  int segment;      /* where it is made; a parameter: where it is first used */
-  int producer;     /* node; -1 for inputs and parameters */
-  int parameter;    /* index into graph->parameters for parameters and their gradients; else -1 */
+  bool stream;   /* on the residual stream (or its gradient): the row pins its placement */
+  int segment;   /* where it is made; a parameter: where it is first used */
+  int producer;  /* node; -1 for inputs and parameters */
+  int parameter; /* index into graph->parameters for parameters and their gradients; else -1 */
 } ls_tensor;
 
 typedef struct ls_node {
@@ -95,7 +95,7 @@ typedef struct ls_graph {
   LS_LIST(const char *) segments; /* names; a segment is a part that weights are gathered for */
   int segment;                    /* the one being built */
   bool in_backward;
-  int64_t tokens, sequence;       /* n = B x T of one microbatch over the whole mesh; T */
+  int64_t tokens, sequence; /* n = B x T of one microbatch over the whole mesh; T */
   int64_t kv_heads, heads, head_dim, vocabulary;
   ls_tensor_id ids, labels, positions; /* inputs [n], int32; label < 0: none */
   ls_tensor_id loss_scale;             /* cell: 1 / valid tokens of the step */
@@ -124,8 +124,7 @@ ls_tensor_id ls_graph_bias(ls_graph *graph, ls_tensor_id x, ls_tensor_id bias);
 ls_tensor_id ls_graph_add(ls_graph *graph, ls_tensor_id a, ls_tensor_id b);
 ls_tensor_id ls_graph_layernorm(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight,
                                 ls_tensor_id bias, double epsilon);
-ls_tensor_id ls_graph_rmsnorm(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight,
-                              double epsilon);
+ls_tensor_id ls_graph_rmsnorm(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight, double epsilon);
 /* attributes: head_dim and the rope_ fields. */
 ls_tensor_id ls_graph_rope_table(ls_graph *graph, ls_tensor_id positions,
                                  const ls_attributes *attributes);

@@ -20,43 +20,43 @@
 enum { LS_MAX_DIMS = 3, LS_MAX_INPUTS = 6, LS_MAX_OUTPUTS = 3 };
 
 /* enum suffix, printed name */
-#define LS_OPS(X)                      \
-  /* forward */                        \
-  X(EMBEDDING, "embedding")            \
-  X(LINEAR, "linear")                  \
-  X(BIAS, "bias")                      \
-  X(ADD, "add")                        \
-  X(LAYERNORM, "layernorm")            \
-  X(RMSNORM, "rmsnorm")                \
-  X(ROPE_TABLE, "rope_table")          \
-  X(ROPE, "rope")                      \
-  X(ATTENTION, "attention")            \
+#define LS_OPS(X)                         \
+  /* forward */                           \
+  X(EMBEDDING, "embedding")               \
+  X(LINEAR, "linear")                     \
+  X(BIAS, "bias")                         \
+  X(ADD, "add")                           \
+  X(LAYERNORM, "layernorm")               \
+  X(RMSNORM, "rmsnorm")                   \
+  X(ROPE_TABLE, "rope_table")             \
+  X(ROPE, "rope")                         \
+  X(ATTENTION, "attention")               \
   X(CACHED_ATTENTION, "cached_attention") \
-  X(GELU, "gelu")                      \
-  X(SWIGLU, "swiglu")                  \
-  X(XENT_MAX, "xent_max")              \
-  X(XENT_SUM, "xent_sum")              \
-  X(XENT_LOSS, "xent_loss")            \
-  /* backward */                       \
-  X(EMBEDDING_DW, "embedding_dw")      \
-  X(LINEAR_DX, "linear_dx")            \
-  X(LINEAR_DW, "linear_dw")            \
-  X(BIAS_DB, "bias_db")                \
-  X(LAYERNORM_BWD, "layernorm_bwd")    \
-  X(RMSNORM_BWD, "rmsnorm_bwd")        \
-  X(ROPE_BWD, "rope_bwd")              \
-  X(ATTENTION_BWD, "attention_bwd")    \
-  X(GELU_BWD, "gelu_bwd")              \
-  X(SWIGLU_BWD, "swiglu_bwd")          \
-  X(XENT_GRAD, "xent_grad")            \
-  /* the step around them */           \
-  X(COUNT_VALID, "count_valid")        \
-  X(RECIPROCAL, "reciprocal")          \
-  X(SQUARED_NORM, "squared_norm")      \
-  X(CLIP_FACTOR, "clip_factor")        \
-  X(ADAMW, "adamw")                    \
-  X(SGD, "sgd")                        \
-  X(CAST, "cast")                      \
+  X(GELU, "gelu")                         \
+  X(SWIGLU, "swiglu")                     \
+  X(XENT_MAX, "xent_max")                 \
+  X(XENT_SUM, "xent_sum")                 \
+  X(XENT_LOSS, "xent_loss")               \
+  /* backward */                          \
+  X(EMBEDDING_DW, "embedding_dw")         \
+  X(LINEAR_DX, "linear_dx")               \
+  X(LINEAR_DW, "linear_dw")               \
+  X(BIAS_DB, "bias_db")                   \
+  X(LAYERNORM_BWD, "layernorm_bwd")       \
+  X(RMSNORM_BWD, "rmsnorm_bwd")           \
+  X(ROPE_BWD, "rope_bwd")                 \
+  X(ATTENTION_BWD, "attention_bwd")       \
+  X(GELU_BWD, "gelu_bwd")                 \
+  X(SWIGLU_BWD, "swiglu_bwd")             \
+  X(XENT_GRAD, "xent_grad")               \
+  /* the step around them */              \
+  X(COUNT_VALID, "count_valid")           \
+  X(RECIPROCAL, "reciprocal")             \
+  X(SQUARED_NORM, "squared_norm")         \
+  X(CLIP_FACTOR, "clip_factor")           \
+  X(ADAMW, "adamw")                       \
+  X(SGD, "sgd")                           \
+  X(CAST, "cast")                         \
   X(COPY, "copy")
 
 typedef enum ls_op_kind {
@@ -83,11 +83,11 @@ typedef struct ls_attributes {
   ls_rope_scaling rope_scaling;
   double rope_factor, rope_low_freq_factor, rope_high_freq_factor;
   double rope_original_positions;
-  bool gelu_tanh;            /* tanh approximation (gelu_new) or erf */
-  double beta1, beta2;       /* adamw; sgd: beta1 is the momentum */
-  double weight_decay;       /* adamw, sgd: decoupled */
-  double clip;               /* clip_factor: largest global norm; 0: none */
-  double weight;             /* squared_norm: how often a value counts */
+  bool gelu_tanh;      /* tanh approximation (gelu_new) or erf */
+  double beta1, beta2; /* adamw; sgd: beta1 is the momentum */
+  double weight_decay; /* adamw, sgd: decoupled */
+  double clip;         /* clip_factor: largest global norm; 0: none */
+  double weight;       /* squared_norm: how often a value counts */
 } ls_attributes;
 
 /* How a node's output that lost a cut label is still to be reduced. */

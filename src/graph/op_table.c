@@ -21,9 +21,7 @@ static const ls_op rows[LS_OP_COUNT] = {
     /* x, table */
     [LS_OP_ROPE] = {.labels = "n h, n d -> n h", .cut = "nh", .linear = "0", .in_place = 1},
     /* q, k, v -> o, log-sum-exp per token and head */
-    [LS_OP_ATTENTION] = {.labels = "n gr, n g, n g -> n gr, n gr",
-                         .cut = "gr",
-                         .batch_only = "n"},
+    [LS_OP_ATTENTION] = {.labels = "n gr, n g, n g -> n gr, n gr", .cut = "gr", .batch_only = "n"},
     /* q, k, v of new tokens of one sequence, cache of k, cache of v (rows are written at the
      * tokens' positions), positions */
     [LS_OP_CACHED_ATTENTION] = {.labels = "n gr, n g, n g, t g, t g, n -> n gr", .cut = "gr"},
@@ -84,6 +82,10 @@ static const char *const names[LS_OP_COUNT] = {
 #undef LS_OP_NAME
 };
 
-const ls_op *ls_op_row(ls_op_kind kind) { return &rows[kind]; }
+const ls_op *ls_op_row(ls_op_kind kind) {
+  return &rows[kind];
+}
 
-const char *ls_op_name(ls_op_kind kind) { return names[kind]; }
+const char *ls_op_name(ls_op_kind kind) {
+  return names[kind];
+}

@@ -26,8 +26,8 @@ static const char *cache_folder(ls_arena *arena) {
 ls_status ls_hub_find(ls_arena *arena, const char *model, const char **folder, ls_error *error) {
   const char *slash = strchr(model, '/');
   const char *cache = cache_folder(arena);
-  const char *repository = ls_arena_printf(arena, "%s/models--%.*s--%s", cache,
-                                           (int)(slash - model), model, slash + 1);
+  const char *repository =
+      ls_arena_printf(arena, "%s/models--%.*s--%s", cache, (int)(slash - model), model, slash + 1);
   const char *reference = ls_arena_printf(arena, "%s/refs/main", repository);
   if (!ls_file_exists(reference))
     return ls_fail(error, LS_INPUT,

@@ -16,7 +16,9 @@ static ls_status damaged(const loader *l, const char *part, size_t index) {
   return ls_fail(l->error, LS_INPUT, "%s: damaged program: %s %zu", l->name, part, index);
 }
 
-static bool in_range(int64_t value, int64_t count) { return value >= 0 && value < count; }
+static bool in_range(int64_t value, int64_t count) {
+  return value >= 0 && value < count;
+}
 static bool is_value(const loader *l, int64_t value, bool may_miss) {
   return (may_miss && value == -1) || in_range(value, l->program->values.count);
 }
@@ -266,8 +268,7 @@ static ls_status load_list(loader *l, const json_t *root, const char *key,
                            ls_status (*load)(loader *, json_t *, size_t)) {
   const json_t *list = json_object_get(root, key);
   if (!json_is_array(list)) return damaged(l, key, 0);
-  for (size_t i = 0; i < json_array_size(list); i++)
-    LS_TRY(load(l, json_array_get(list, i), i));
+  for (size_t i = 0; i < json_array_size(list); i++) LS_TRY(load(l, json_array_get(list, i), i));
   return LS_OK;
 }
 
@@ -280,8 +281,8 @@ static ls_status load_head(loader *l, json_t *root) {
       !in_range(kind, LS_PROGRAM_FORWARD + 1) || tokens < 1 || sequence < 1)
     return damaged(l, "head", 0);
   if (version != LS_SAVED_VERSION)
-    return ls_fail(l->error, LS_INPUT, "%s: saved form %d; this version reads %d", l->name,
-                   version, LS_SAVED_VERSION);
+    return ls_fail(l->error, LS_INPUT, "%s: saved form %d; this version reads %d", l->name, version,
+                   LS_SAVED_VERSION);
   program->kind = (ls_program_kind)kind;
   program->tokens = tokens;
   program->sequence = sequence;

@@ -31,8 +31,7 @@ ls_local ls_program_local(const ls_program *program, int rank, int index) {
     return local;
   }
   for (int d = 0; d < value->ndim; d++) {
-    const ls_part part =
-        ls_mesh_part(&program->mesh, rank, &value->placement, d, value->global[d]);
+    const ls_part part = ls_mesh_part(&program->mesh, rank, &value->placement, d, value->global[d]);
     local.dims[d] = part.stored;
     local.valid[d] = part.valid;
     local.start[d] = part.start;
@@ -43,9 +42,9 @@ ls_local ls_program_local(const ls_program *program, int rank, int index) {
 double ls_instruction_bytes_sent(const ls_program *program, const ls_instruction *instruction) {
   if (instruction->collective == LS_COLLECTIVE_NONE) return 0;
   const double ranks = ls_mesh_size(&program->mesh, instruction->axes);
-  const double bytes =
-      (double)instruction->count *
-      (double)ls_dtype_bytes(program->values.items[instruction->in[0]].dtype) * (ranks - 1) / ranks;
+  const double bytes = (double)instruction->count *
+                       (double)ls_dtype_bytes(program->values.items[instruction->in[0]].dtype) *
+                       (ranks - 1) / ranks;
   return instruction->collective == LS_ALL_REDUCE ? 2 * bytes : bytes;
 }
 

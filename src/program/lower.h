@@ -6,11 +6,11 @@
 
 /* Storages of a unit; -1 where there is none. */
 typedef struct ls_unit_memory {
-  int stored;   /* parameters between steps: whole or the piece */
-  int used;     /* what kernels read: `stored`, or a gathered copy */
+  int stored; /* parameters between steps: whole or the piece */
+  int used;   /* what kernels read: `stored`, or a gathered copy */
   int master, moment1, moment2;
-  int raw;      /* gradient as nodes write it, whole */
-  int reduced;  /* the gradient the update reads: `raw`, or the piece */
+  int raw;     /* gradient as nodes write it, whole */
+  int reduced; /* the gradient the update reads: `raw`, or the piece */
 } ls_unit_memory;
 
 typedef struct ls_lowering {
@@ -19,8 +19,8 @@ typedef struct ls_lowering {
   const ls_units *units;
   ls_dtype accumulate; /* fp32, or fp64 under fp64 */
   ls_unit_memory *memory;
-  int *value_of;       /* program value by sharded value, -1: not made yet */
-  int *last_use;       /* node that last reads a sharded value */
+  int *value_of; /* program value by sharded value, -1: not made yet */
+  int *last_use; /* node that last reads a sharded value */
 } ls_lowering;
 
 int ls_lower_storage(ls_lowering *lowering, const char *name, ls_pool pool, ls_category category,
@@ -45,7 +45,8 @@ void ls_lower_action(ls_lowering *lowering, const ls_action *action);
 /* Appends the instructions of a pass over a segment. */
 void ls_lower_pass(ls_lowering *lowering, int segment, bool backward);
 
-/* Works out lifetimes over the actions of the first microbatch and gives each storage its offset. */
+/* Works out lifetimes over the actions of the first microbatch and gives each storage its offset.
+ */
 void ls_lower_memory(ls_program *program);
 
 #endif

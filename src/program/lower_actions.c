@@ -39,10 +39,10 @@ static void lower_gather(ls_lowering *lowering, int unit, bool publish) {
   const ls_dtype compute = lowering->sharded->layout.compute;
   ls_arena *arena = lowering->program->arena;
   const char *name = ls_arena_printf(arena, "%s piece", about->name);
-  const int piece = ls_lower_range(lowering, name, memory->stored, compute, unit, 0,
-                                   about->elements, true);
-  const int whole = ls_lower_range(lowering, about->name, memory->used, compute, unit, 0,
-                                   about->elements, false);
+  const int piece =
+      ls_lower_range(lowering, name, memory->stored, compute, unit, 0, about->elements, true);
+  const int whole =
+      ls_lower_range(lowering, about->name, memory->used, compute, unit, 0, about->elements, false);
   const char *reason = ls_arena_printf(arena, "parameters of %s: S(flat) on dp_shard -> R for %s",
                                        about->name, publish ? "storing them whole" : "use");
   ls_lower_collective(lowering, LS_ALL_GATHER, 1u << LS_AXIS_DP_SHARD, piece, whole,
@@ -165,9 +165,9 @@ static void lower_update(ls_lowering *lowering, int unit) {
   const ls_unit *about = &lowering->units->items[unit];
   const int master = ls_lower_range(lowering, about->name, memory->master, lowering->accumulate,
                                     unit, 0, about->elements, true);
-  const int stored = ls_lower_range(lowering, about->name, memory->stored,
-                                    lowering->sharded->layout.compute, unit, 0, about->elements,
-                                    ls_schedule_state_sharded(lowering->sharded));
+  const int stored =
+      ls_lower_range(lowering, about->name, memory->stored, lowering->sharded->layout.compute, unit,
+                     0, about->elements, ls_schedule_state_sharded(lowering->sharded));
   program->values.items[master].flat_chunk =
       program->values.items[stored].flat_chunk; /* both whole, or both this rank's piece */
   with(ls_lower_op(lowering, LS_OP_CAST), 1, &master, 1, &stored);

@@ -78,16 +78,18 @@ static bool kept_for_backward(const ls_lowering *lowering, int sharded_value, bo
 static int taken_over(const ls_lowering *lowering, const ls_shard_node *node, int n,
                       int64_t bytes) {
   int input = ls_op_row(node->kind)->in_place - 1;
-  if (node->collective == LS_ALL_REDUCE) input = 0;
-  else if (node->collective != LS_COLLECTIVE_NONE) return -1;
+  if (node->collective == LS_ALL_REDUCE)
+    input = 0;
+  else if (node->collective != LS_COLLECTIVE_NONE)
+    return -1;
   if (input < 0 || lowering->last_use[node->in[input]] != n) return -1;
   const int value = lowering->value_of[node->in[input]];
   const ls_value *from = &lowering->program->values.items[value];
   const ls_storage *storage = &lowering->program->storages.items[from->storage];
-  const bool activation = storage->category == LS_CATEGORY_TEMPORARIES ||
-                          storage->category == LS_CATEGORY_ACTIVATIONS;
+  const bool activation =
+      storage->category == LS_CATEGORY_TEMPORARIES || storage->category == LS_CATEGORY_ACTIVATIONS;
   return storage->pool == LS_POOL_WORK && activation && storage->bytes == bytes ? from->storage
-                                                                               : -1;
+                                                                                : -1;
 }
 
 static int make_value(ls_lowering *lowering, const ls_shard_node *node, int n, int output) {
@@ -106,9 +108,9 @@ static int make_value(ls_lowering *lowering, const ls_shard_node *node, int n, i
   const bool kept = kept_for_backward(lowering, sharded_value, node->backward);
   value.storage = output == 0 ? taken_over(lowering, node, n, bytes) : -1;
   if (value.storage < 0)
-    value.storage = ls_lower_storage(lowering, tensor->name, LS_POOL_WORK,
-                                     kept ? LS_CATEGORY_ACTIVATIONS : LS_CATEGORY_TEMPORARIES,
-                                     bytes);
+    value.storage =
+        ls_lower_storage(lowering, tensor->name, LS_POOL_WORK,
+                         kept ? LS_CATEGORY_ACTIVATIONS : LS_CATEGORY_TEMPORARIES, bytes);
   else if (kept)
     program->storages.items[value.storage].category = LS_CATEGORY_ACTIVATIONS;
   return ls_lower_value(lowering, &value);
@@ -125,10 +127,9 @@ static int source_value(ls_lowering *lowering, int sharded_value) {
                     .ndim = tensor->ndim,
                     .placement = about->placement};
   memcpy(value.global, tensor->dims, sizeof value.global);
-  value.storage =
-      ls_lower_storage(lowering, tensor->name, LS_POOL_STATE, LS_CATEGORY_CACHES,
-                       stored_elements(lowering, sharded_value) *
-                           (int64_t)ls_dtype_bytes(value.dtype));
+  value.storage = ls_lower_storage(
+      lowering, tensor->name, LS_POOL_STATE, LS_CATEGORY_CACHES,
+      stored_elements(lowering, sharded_value) * (int64_t)ls_dtype_bytes(value.dtype));
   return ls_lower_value(lowering, &value);
 }
 

@@ -21,15 +21,16 @@ int ls_lower_range(ls_lowering *lowering, const char *name, int storage, ls_dtyp
   const ls_unit *about = &lowering->units->items[unit];
   const int64_t whole = about->elements * (int64_t)ls_dtype_bytes(dtype);
   return ls_lower_value(
-      lowering, &(ls_value){.name = name,
-                            .dtype = dtype,
-                            .ndim = 1,
-                            .global = {elements},
-                            .storage = storage,
-                            .flat = true,
-                            .flat_offset = offset,
-                            .flat_chunk = cut ? about->chunk : 0,
-                            .flat_whole = lowering->program->storages.items[storage].bytes >= whole});
+      lowering,
+      &(ls_value){.name = name,
+                  .dtype = dtype,
+                  .ndim = 1,
+                  .global = {elements},
+                  .storage = storage,
+                  .flat = true,
+                  .flat_offset = offset,
+                  .flat_chunk = cut ? about->chunk : 0,
+                  .flat_whole = lowering->program->storages.items[storage].bytes >= whole});
 }
 
 static int unit_storage(ls_lowering *lowering, int unit, const char *what, ls_pool pool,
@@ -47,8 +48,8 @@ static void place_state(ls_lowering *lowering, int unit) {
   const bool gathers = ls_schedule_gathers(sharded), once = ls_schedule_gathers_once(sharded);
   const bool piece = ls_schedule_state_sharded(sharded);
   ls_unit_memory *memory = &lowering->memory[unit];
-  memory->stored = unit_storage(lowering, unit, "parameters", LS_POOL_STATE,
-                                LS_CATEGORY_PARAMETERS, compute, gathers);
+  memory->stored = unit_storage(lowering, unit, "parameters", LS_POOL_STATE, LS_CATEGORY_PARAMETERS,
+                                compute, gathers);
   memory->used = memory->stored;
   if (gathers)
     memory->used =
@@ -151,19 +152,19 @@ static void describe_parameter(ls_lowering *lowering, int p) {
 }
 
 static void make_cells(ls_lowering *lowering) {
-  static const char *const names[LS_CELL_COUNT] = {
-      "learning_rate", "step", "valid_tokens", "loss_scale", "loss_sum",
-      "squared_norm",  "norm", "clip_factor",  "mean_loss"};
+  static const char *const names[LS_CELL_COUNT] = {"learning_rate", "step",        "valid_tokens",
+                                                   "loss_scale",    "loss_sum",    "squared_norm",
+                                                   "norm",          "clip_factor", "mean_loss"};
   const int storage = ls_lower_storage(lowering, "cells", LS_POOL_CELL, LS_CATEGORY_INPUTS,
                                        (int64_t)LS_CELL_COUNT * LS_CELL_BYTES);
   for (int c = 0; c < LS_CELL_COUNT; c++)
-    lowering->program->cell[c] = ls_lower_value(
-        lowering, &(ls_value){.name = names[c],
-                              .dtype = LS_F64,
-                              .ndim = 1,
-                              .global = {1},
-                              .storage = storage,
-                              .offset = (int64_t)c * LS_CELL_BYTES});
+    lowering->program->cell[c] =
+        ls_lower_value(lowering, &(ls_value){.name = names[c],
+                                             .dtype = LS_F64,
+                                             .ndim = 1,
+                                             .global = {1},
+                                             .storage = storage,
+                                             .offset = (int64_t)c * LS_CELL_BYTES});
 }
 
 static int make_input(ls_lowering *lowering, ls_tensor_id id) {
@@ -200,8 +201,7 @@ void ls_lower_units(ls_lowering *lowering) {
   for (int u = 0; u < lowering->units->count; u++) place_state(lowering, u);
   for (int u = 0; u < lowering->units->count; u++) place_gradients(lowering, u);
   program->parameter_count = graph->parameters.count;
-  program->parameters =
-      LS_NEW_ARRAY(program->arena, ls_program_parameter, graph->parameters.count);
+  program->parameters = LS_NEW_ARRAY(program->arena, ls_program_parameter, graph->parameters.count);
   for (int p = 0; p < graph->parameters.count; p++) {
     describe_parameter(lowering, p);
     lowering->value_of[lowering->sharded->parameter_value[p]] = program->parameters[p].used;

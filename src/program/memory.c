@@ -35,8 +35,7 @@ static int find_lifetimes(ls_program *program) {
       for (int n = 0; n < instruction->inputs; n++)
         touch(program, instruction->in[n], position, false);
       for (int n = 0; n < instruction->outputs; n++)
-        touch(program, instruction->out[n], position,
-              begins_new_lifetime(program, instruction));
+        touch(program, instruction->out[n], position, begins_new_lifetime(program, instruction));
     }
   }
   if (program->kind == LS_PROGRAM_FORWARD && program->logits >= 0)

@@ -10,8 +10,8 @@ static void print_mesh(const ls_program *program, FILE *stream) {
   fprintf(stream, ", %s%s, %d microbatch%s of %lld tokens, %s\n",
           ls_data_strategy_row(layout->zero)->name,
           layout->sequence_parallel && layout->tp > 1 ? ", sequence parallel" : "",
-          layout->microbatches, layout->microbatches == 1 ? "" : "es",
-          (long long)program->tokens, ls_dtype_name(layout->compute));
+          layout->microbatches, layout->microbatches == 1 ? "" : "es", (long long)program->tokens,
+          ls_dtype_name(layout->compute));
 }
 
 static void print_value(const ls_program *program, int index, FILE *stream) {
@@ -37,8 +37,7 @@ static void print_instruction(const ls_program *program, int index, FILE *stream
     fprintf(stream, " = %s(", ls_op_name(instruction->kind));
   } else {
     ls_arena *arena = ls_arena_create();
-    fprintf(stream, " = %s%s over %s (%lld elements, ",
-            ls_collective_name(instruction->collective),
+    fprintf(stream, " = %s%s over %s (%lld elements, ", ls_collective_name(instruction->collective),
             instruction->reduce == LS_MAX ? " max" : "", ls_axes_print(arena, instruction->axes),
             (long long)instruction->count);
     ls_arena_destroy(&arena);
@@ -60,8 +59,7 @@ static void print_action(const ls_program *program, const ls_program_action *act
   fprintf(stream, "action %d %s", number, ls_action_name(action->action.kind));
   if (action->action.segment >= 0) fprintf(stream, " segment %d", action->action.segment);
   if (action->action.unit >= 0) fprintf(stream, " unit %d", action->action.unit);
-  if (action->action.microbatch >= 0)
-    fprintf(stream, " microbatch %d", action->action.microbatch);
+  if (action->action.microbatch >= 0) fprintf(stream, " microbatch %d", action->action.microbatch);
   fprintf(stream, ": body %d\n", action->body);
   if (action->action.microbatch > 0) return; /* printed with the first microbatch */
   for (int i = 0; i < body->count; i++) print_instruction(program, body->first + i, stream);
@@ -78,7 +76,9 @@ void ls_program_print(const ls_program *program, FILE *stream) {
     print_action(program, &program->actions.items[a], a, stream);
 }
 
-static double mib(int64_t bytes) { return (double)bytes / (1024.0 * 1024.0); }
+static double mib(int64_t bytes) {
+  return (double)bytes / (1024.0 * 1024.0);
+}
 
 void ls_program_print_memory(const ls_program *program, FILE *stream) {
   int64_t by_category[LS_CATEGORY_COUNT] = {0};

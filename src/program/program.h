@@ -28,15 +28,15 @@ typedef enum ls_pool {
 const char *ls_pool_name(ls_pool pool);
 
 /* What memory is for, as a person counts it. */
-#define LS_CATEGORIES(X)                  \
-  X(PARAMETERS, "parameters")             \
-  X(MASTER, "master weights")             \
-  X(MOMENTS, "optimizer moments")         \
-  X(GRADIENTS, "gradients")               \
-  X(GATHERED, "gathered parameters")      \
-  X(ACTIVATIONS, "activations kept")      \
-  X(TEMPORARIES, "temporaries")           \
-  X(CACHES, "key/value caches")           \
+#define LS_CATEGORIES(X)             \
+  X(PARAMETERS, "parameters")        \
+  X(MASTER, "master weights")        \
+  X(MOMENTS, "optimizer moments")    \
+  X(GRADIENTS, "gradients")          \
+  X(GATHERED, "gathered parameters") \
+  X(ACTIVATIONS, "activations kept") \
+  X(TEMPORARIES, "temporaries")      \
+  X(CACHES, "key/value caches")      \
   X(INPUTS, "inputs and cells")
 
 typedef enum ls_category {
@@ -109,17 +109,17 @@ typedef struct ls_instruction {
   ls_collective collective; /* NONE: the op `kind` */
   ls_op_kind kind;
   ls_attributes attributes;
-  ls_axes axes;             /* group of a collective */
+  ls_axes axes; /* group of a collective */
   ls_reduce reduce;
-  int64_t count;            /* elements of the whole that a collective moves */
+  int64_t count; /* elements of the whole that a collective moves */
   ls_queue queue;
-  int wait;                 /* event: the latest instruction on the other queue, in the same body,
-                               that this one needs; -1: none */
-  ls_axes first_only;       /* only ranks at index 0 of these axes; others write zero */
+  int wait;           /* event: the latest instruction on the other queue, in the same body,
+                         that this one needs; -1: none */
+  ls_axes first_only; /* only ranks at index 0 of these axes; others write zero */
   int inputs, outputs;
   int in[LS_MAX_INPUTS], out[LS_MAX_OUTPUTS]; /* values */
   ls_write_mode write[LS_MAX_OUTPUTS];
-  const char *reason;       /* why a collective is here; else NULL */
+  const char *reason; /* why a collective is here; else NULL */
 } ls_instruction;
 
 /* An action's instructions: [first, first + count). Stored once for all microbatches. */
@@ -139,11 +139,11 @@ typedef struct ls_program_parameter {
   int ndim;
   int64_t dims[LS_MAX_DIMS]; /* of the whole tensor */
   int unit;
-  int used;                  /* as kernels use it: whole along dp_shard (gathered or stored) */
-  int stored;                /* 1-D: this rank's piece of the stored parameter, compute dtype */
-  int gradient;              /* 1-D: this rank's piece of the reduced gradient */
+  int used;                     /* as kernels use it: whole along dp_shard (gathered or stored) */
+  int stored;                   /* 1-D: this rank's piece of the stored parameter, compute dtype */
+  int gradient;                 /* 1-D: this rank's piece of the reduced gradient */
   int master, moment1, moment2; /* 1-D pieces; master is `stored` where compute is not bf16 */
-  int raw_gradient;          /* of one microbatch, before reduction */
+  int raw_gradient;             /* of one microbatch, before reduction */
 } ls_program_parameter;
 
 typedef enum ls_program_kind {

@@ -6,7 +6,8 @@
 #include "program/saved.h"
 #include "program/saved_fields.h"
 
-/* Arrays of numbers in a fixed order: the saved form is for machines; people have the printed one. */
+/* Arrays of numbers in a fixed order: the saved form is for machines; people have the printed one.
+ */
 
 static json_t *integers(const int64_t *items, int count) {
   json_t *array = json_array();
@@ -45,8 +46,8 @@ static json_t *placement_json(const ls_placement *placement) {
   json_t *array = json_array();
   for (int a = 0; a < LS_AXIS_COUNT; a++) {
     const ls_place *place = &placement->on[a];
-    json_array_append_new(array, json_pack("[iii]", (int)place->kind, place->dim,
-                                           (int)place->reduce));
+    json_array_append_new(array,
+                          json_pack("[iii]", (int)place->kind, place->dim, (int)place->reduce));
   }
   return array;
 }
@@ -95,13 +96,13 @@ static json_t *lists_json(const ls_program *program) {
   for (int i = 0; i < program->instructions.count; i++)
     json_array_append_new(instructions, instruction_json(&program->instructions.items[i]));
   for (int i = 0; i < program->bodies.count; i++)
-    json_array_append_new(bodies, json_pack("[ii]", program->bodies.items[i].first,
-                                            program->bodies.items[i].count));
+    json_array_append_new(
+        bodies, json_pack("[ii]", program->bodies.items[i].first, program->bodies.items[i].count));
   for (int i = 0; i < program->actions.count; i++) {
     const ls_program_action *each = &program->actions.items[i];
-    json_array_append_new(actions, json_pack("[siiii]", ls_action_name(each->action.kind),
-                                             each->action.segment, each->action.unit,
-                                             each->action.microbatch, each->body));
+    json_array_append_new(
+        actions, json_pack("[siiii]", ls_action_name(each->action.kind), each->action.segment,
+                           each->action.unit, each->action.microbatch, each->body));
   }
   for (int p = 0; p < program->parameter_count; p++)
     json_array_append_new(parameters, parameter_json(&program->parameters[p]));
@@ -123,9 +124,9 @@ const char *ls_program_text(ls_arena *arena, const ls_program *program) {
   json_object_set_new(root, "tokens", json_integer(program->tokens));
   json_object_set_new(root, "sequence", json_integer(program->sequence));
   json_object_set_new(root, "pool_bytes", integers(program->pool_bytes, LS_POOL_COUNT));
-  json_object_set_new(root, "inputs",
-                      json_pack("[iiii]", program->ids, program->labels, program->positions,
-                                program->logits));
+  json_object_set_new(
+      root, "inputs",
+      json_pack("[iiii]", program->ids, program->labels, program->positions, program->logits));
   json_object_set_new(root, "cells", ints(program->cell, LS_CELL_COUNT));
   json_object_set_new(root, "flops", json_real(program->flops));
   char *text = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(17) | JSON_SORT_KEYS);

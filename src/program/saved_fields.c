@@ -2,7 +2,7 @@
 
 int64_t ls_value_field(const ls_value *value, int field) {
   const int64_t numbers[] = {
-#define LS_GET(name) (int64_t)value->name,
+#define LS_GET(name) (int64_t) value->name,
       LS_VALUE_NUMBERS(LS_GET)
 #undef LS_GET
   };

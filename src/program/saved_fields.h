@@ -16,23 +16,23 @@ enum { LS_SAVED_VERSION = 1 };
   X(flat_rows)              \
   X(flat_row_elements)
 
-#define LS_ATTRIBUTE_NUMBERS(X) \
-  X(sequence, int64_t)          \
-  X(head_dim, int64_t)          \
-  X(kv_heads, int64_t)          \
-  X(epsilon, double)            \
-  X(softmax_scale, double)      \
-  X(rope_theta, double)         \
-  X(rope_scaling, ls_rope_scaling) \
-  X(rope_factor, double)        \
-  X(rope_low_freq_factor, double)  \
-  X(rope_high_freq_factor, double) \
+#define LS_ATTRIBUTE_NUMBERS(X)      \
+  X(sequence, int64_t)               \
+  X(head_dim, int64_t)               \
+  X(kv_heads, int64_t)               \
+  X(epsilon, double)                 \
+  X(softmax_scale, double)           \
+  X(rope_theta, double)              \
+  X(rope_scaling, ls_rope_scaling)   \
+  X(rope_factor, double)             \
+  X(rope_low_freq_factor, double)    \
+  X(rope_high_freq_factor, double)   \
   X(rope_original_positions, double) \
-  X(gelu_tanh, bool)            \
-  X(beta1, double)              \
-  X(beta2, double)              \
-  X(weight_decay, double)       \
-  X(clip, double)               \
+  X(gelu_tanh, bool)                 \
+  X(beta1, double)                   \
+  X(beta2, double)                   \
+  X(weight_decay, double)            \
+  X(clip, double)                    \
   X(weight, double)
 
 #define LS_COUNT_ONE(...) +1

@@ -24,10 +24,9 @@ static ls_program *compile(ls_arena *arena, int shape, ls_program_kind kind) {
   assert_int_equal(ls_model_config_parse(arena, "shape", text, strlen(text), &config, &error),
                    LS_OK);
   ls_graph *graph;
-  assert_int_equal(
-      ls_model_build(arena, &config, &(ls_build_options){.tokens = 48, .sequence = 4}, &graph,
-                     &error),
-      LS_OK);
+  assert_int_equal(ls_model_build(arena, &config, &(ls_build_options){.tokens = 48, .sequence = 4},
+                                  &graph, &error),
+                   LS_OK);
   if (kind == LS_PROGRAM_STEP) ls_graph_backward(graph);
   ls_layout layout = ls_layout_default();
   layout.dp_replicate = 2;
@@ -97,8 +96,8 @@ static void refuse(const char *from, const char *to, const char *expected) {
   const char *text = ls_program_text(arena, compile(arena, 1, LS_PROGRAM_STEP));
   const char *at = strstr(text, from);
   if (!at) fail_msg("no %s in the saved form", from);
-  const char *damaged = ls_arena_printf(arena, "%.*s%s%s", (int)(at - text), text, to,
-                                        at + strlen(from));
+  const char *damaged =
+      ls_arena_printf(arena, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
   ls_program *loaded;
   assert_int_equal(ls_program_parse(arena, "saved", damaged, strlen(damaged), &loaded, &error),
                    LS_INPUT);
@@ -143,8 +142,8 @@ static void test_changed_digits_never_crash(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_round_trip), cmocka_unit_test(test_file),
-      cmocka_unit_test(test_damage_is_named), cmocka_unit_test(test_changed_digits_never_crash)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_round_trip), cmocka_unit_test(test_file),
+                                     cmocka_unit_test(test_damage_is_named),
+                                     cmocka_unit_test(test_changed_digits_never_crash)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

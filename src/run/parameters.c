@@ -73,8 +73,7 @@ static void put(const share *to, int64_t first, int64_t count, const char *data,
     const run found = row_run(to, row, first, first + count);
     if (found.count)
       ls_convert(to->data + found.piece * (int64_t)ls_dtype_bytes(to->dtype), to->dtype,
-                 data + (found.whole - first) * (int64_t)ls_dtype_bytes(dtype), dtype,
-                 found.count);
+                 data + (found.whole - first) * (int64_t)ls_dtype_bytes(dtype), dtype, found.count);
   }
 }
 
@@ -129,14 +128,14 @@ bool ls_rank_keeps_parameter(const ls_rank *rank, const ls_program *program, int
 }
 
 /* Of the ranks that hold the same elements, the one with the lowest coordinates gives them. */
-static bool gives(const ls_rank *rank, const ls_program *program,
-                  const ls_program_parameter *about, int value) {
+static bool gives(const ls_rank *rank, const ls_program *program, const ls_program_parameter *about,
+                  int value) {
   const ls_mesh *mesh = &program->mesh;
   ls_axes held_alike = 1u << LS_AXIS_DP_REPLICATE;
   if (!program->values.items[value].flat_chunk) held_alike |= 1u << LS_AXIS_DP_SHARD;
-  held_alike |= LS_AXES_TENSOR & ~ls_placement_axes(mesh,
-                                                    &program->values.items[about->used].placement,
-                                                    LS_SHARDED, -1);
+  held_alike |=
+      LS_AXES_TENSOR &
+      ~ls_placement_axes(mesh, &program->values.items[about->used].placement, LS_SHARDED, -1);
   return ls_mesh_index(mesh, ls_rank_number(rank), held_alike) == 0;
 }
 

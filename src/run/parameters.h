@@ -29,10 +29,9 @@ bool ls_rank_keeps_parameter(const ls_rank *rank, const ls_program *program, int
 /* Gets elements [first, first + count) of the whole tensor on every rank, in `dtype` (the type of
  * accumulation: fp32, or fp64 in fp64 runs). Each element comes from the first rank that has it.
  * Collective: all ranks. `program` must be program 0 of the rank. */
-LS_CHECKED ls_status ls_rank_read_parameter(ls_rank *rank, const ls_program *program,
-                                            int parameter, ls_part_of_parameter part,
-                                            int64_t first, int64_t count, void *data,
-                                            ls_dtype dtype, ls_error *error);
+LS_CHECKED ls_status ls_rank_read_parameter(ls_rank *rank, const ls_program *program, int parameter,
+                                            ls_part_of_parameter part, int64_t first, int64_t count,
+                                            void *data, ls_dtype dtype, ls_error *error);
 
 /* Elements of the whole tensor. */
 int64_t ls_program_parameter_elements(const ls_program_parameter *parameter);

@@ -87,8 +87,7 @@ static ls_status find_group(ls_rank *rank, const ls_mesh *mesh, ls_axes axes, ls
     int *members = calloc((size_t)size, sizeof *members);
     if (!members) return ls_fail(error, LS_FAILED, "out of memory for a group of %d ranks", size);
     ls_mesh_group(mesh, rank->number, axes, members);
-    const ls_status status =
-        ls_comm_group(rank->comm, members, size, &rank->groups[axes], error);
+    const ls_status status = ls_comm_group(rank->comm, members, size, &rank->groups[axes], error);
     free(members);
     LS_TRY(status);
   }
@@ -307,8 +306,7 @@ static int first_update(const ls_program *program) {
 }
 
 ls_status ls_rank_run(ls_rank *rank, int program, ls_error *error) {
-  return run_actions(rank, program, 0, rank->programs[program].program->actions.count, NULL,
-                     error);
+  return run_actions(rank, program, 0, rank->programs[program].program->actions.count, NULL, error);
 }
 
 ls_status ls_rank_run_gradients(ls_rank *rank, int program, ls_error *error) {
@@ -322,8 +320,8 @@ ls_status ls_rank_run_update(ls_rank *rank, int program, ls_error *error) {
 
 ls_status ls_rank_find_nonfinite(ls_rank *rank, int program, ls_error *error) {
   ls_error found = {0};
-  LS_TRY(run_actions(rank, program, 0, first_update(rank->programs[program].program), &found,
-                     error));
+  LS_TRY(
+      run_actions(rank, program, 0, first_update(rank->programs[program].program), &found, error));
   if (found.status != LS_OK && error) *error = found;
   return found.status;
 }
@@ -332,7 +330,15 @@ double *ls_rank_cell(const ls_rank *rank, ls_cell cell) {
   return ls_rank_view(rank, 0, rank->programs[0].program->cell[cell], 0).data;
 }
 
-int ls_rank_number(const ls_rank *rank) { return rank->number; }
-ls_comm *ls_rank_comm(const ls_rank *rank) { return rank->comm; }
-ls_group *ls_rank_world_group(const ls_rank *rank) { return rank->world; }
-int64_t ls_rank_arena_bytes(const ls_rank *rank) { return rank->bytes; }
+int ls_rank_number(const ls_rank *rank) {
+  return rank->number;
+}
+ls_comm *ls_rank_comm(const ls_rank *rank) {
+  return rank->comm;
+}
+ls_group *ls_rank_world_group(const ls_rank *rank) {
+  return rank->world;
+}
+int64_t ls_rank_arena_bytes(const ls_rank *rank) {
+  return rank->bytes;
+}

@@ -25,8 +25,8 @@ enum { LS_MAX_PROGRAMS = 4 };
 typedef struct ls_rank_options {
   const ls_program *const *programs; /* borrowed until the rank is destroyed */
   int program_count;
-  const ls_kernel_table *kernels;    /* copied */
-  int threads;                       /* for each kernel */
+  const ls_kernel_table *kernels; /* copied */
+  int threads;                    /* for each kernel */
 } ls_rank_options;
 
 /* Owns: caller destroys the rank before the world. Errors: LS_FAILED where memory is short. */

@@ -25,11 +25,12 @@ const char *ls_action_name(ls_action_kind kind) {
   return names[kind];
 }
 
-static bool shards(const ls_sharded *sharded) { return sharded->mesh.size[LS_AXIS_DP_SHARD] > 1; }
+static bool shards(const ls_sharded *sharded) {
+  return sharded->mesh.size[LS_AXIS_DP_SHARD] > 1;
+}
 
 bool ls_schedule_gathers(const ls_sharded *sharded) {
-  return shards(sharded) &&
-         ls_data_strategy_row(sharded->layout.zero)->parameters == LS_SHARDED;
+  return shards(sharded) && ls_data_strategy_row(sharded->layout.zero)->parameters == LS_SHARDED;
 }
 
 bool ls_schedule_gathers_once(const ls_sharded *sharded) {
@@ -41,8 +42,7 @@ bool ls_schedule_state_sharded(const ls_sharded *sharded) {
 }
 
 bool ls_schedule_reduces_each(const ls_sharded *sharded) {
-  return shards(sharded) &&
-         ls_data_strategy_row(sharded->layout.zero)->gradients == LS_SHARDED &&
+  return shards(sharded) && ls_data_strategy_row(sharded->layout.zero)->gradients == LS_SHARDED &&
          sharded->layout.reduce != LS_WHEN_STEP;
 }
 

@@ -6,18 +6,18 @@
 
 #include "schedule/units.h"
 
-#define LS_ACTIONS(X)                                                                        \
-  X(COUNT, "count")       /* count the valid tokens of a microbatch */                       \
-  X(TOTAL, "total")       /* sum the counts over the data axes */                            \
-  X(GATHER, "gather")     /* a unit's weights, from the pieces of dp_shard */                \
-  X(FORWARD, "forward")   /* of a segment */                                                 \
-  X(BACKWARD, "backward") /* of a segment */                                                 \
-  X(DROP, "drop")         /* a gathered unit's weights */                                    \
-  X(REDUCE, "reduce")     /* a unit's gradient of this microbatch, into its piece */         \
-  X(FINISH, "finish")     /* what is left of a unit's gradient reduction, once a step */     \
-  X(NORM, "norm")         /* of all gradients, loss, clip factor */                          \
-  X(UPDATE, "update")     /* a unit's master weights and moments */                          \
-  X(PUBLISH, "publish")   /* updated pieces to ranks that store a unit's weights whole */    \
+#define LS_ACTIONS(X)                                                                     \
+  X(COUNT, "count")       /* count the valid tokens of a microbatch */                    \
+  X(TOTAL, "total")       /* sum the counts over the data axes */                         \
+  X(GATHER, "gather")     /* a unit's weights, from the pieces of dp_shard */             \
+  X(FORWARD, "forward")   /* of a segment */                                              \
+  X(BACKWARD, "backward") /* of a segment */                                              \
+  X(DROP, "drop")         /* a gathered unit's weights */                                 \
+  X(REDUCE, "reduce")     /* a unit's gradient of this microbatch, into its piece */      \
+  X(FINISH, "finish")     /* what is left of a unit's gradient reduction, once a step */  \
+  X(NORM, "norm")         /* of all gradients, loss, clip factor */                       \
+  X(UPDATE, "update")     /* a unit's master weights and moments */                       \
+  X(PUBLISH, "publish")   /* updated pieces to ranks that store a unit's weights whole */ \
   X(LOSS, "loss")         /* of an evaluation */
 
 typedef enum ls_action_kind {
@@ -42,10 +42,10 @@ typedef struct ls_schedule {
 } ls_schedule;
 
 /* Which choices of the layout come to effect on this mesh. */
-bool ls_schedule_gathers(const ls_sharded *sharded);            /* parameters stored in pieces */
-bool ls_schedule_gathers_once(const ls_sharded *sharded);       /* and kept for the step */
-bool ls_schedule_state_sharded(const ls_sharded *sharded);      /* master and moments in pieces */
-bool ls_schedule_reduces_each(const ls_sharded *sharded);       /* REDUCE for each microbatch */
+bool ls_schedule_gathers(const ls_sharded *sharded);       /* parameters stored in pieces */
+bool ls_schedule_gathers_once(const ls_sharded *sharded);  /* and kept for the step */
+bool ls_schedule_state_sharded(const ls_sharded *sharded); /* master and moments in pieces */
+bool ls_schedule_reduces_each(const ls_sharded *sharded);  /* REDUCE for each microbatch */
 
 /* The training step: all microbatches, then the update. */
 ls_schedule ls_schedule_step(const ls_sharded *sharded, const ls_units *units);

@@ -12,12 +12,18 @@ static change find_change(const ls_mesh *mesh, const ls_placement *from, const l
     if (mesh->size[a] < 2 || ls_place_equal(was, is)) continue;
     const ls_axes bit = 1u << a;
     const bool to_rows = is.kind == LS_SHARDED && is.dim == 0;
-    if (bit & LS_AXES_DATA) found.impossible = true;
-    else if (was.kind == LS_PARTIAL && is.kind == LS_REPLICATED) found.reduce |= bit;
-    else if (was.kind == LS_PARTIAL && was.reduce == LS_SUM && to_rows) found.scatter |= bit;
-    else if (was.kind == LS_SHARDED && was.dim == 0 && is.kind == LS_REPLICATED) found.gather |= bit;
-    else if (was.kind == LS_REPLICATED && to_rows) found.slice |= bit;
-    else found.impossible = true;
+    if (bit & LS_AXES_DATA)
+      found.impossible = true;
+    else if (was.kind == LS_PARTIAL && is.kind == LS_REPLICATED)
+      found.reduce |= bit;
+    else if (was.kind == LS_PARTIAL && was.reduce == LS_SUM && to_rows)
+      found.scatter |= bit;
+    else if (was.kind == LS_SHARDED && was.dim == 0 && is.kind == LS_REPLICATED)
+      found.gather |= bit;
+    else if (was.kind == LS_REPLICATED && to_rows)
+      found.slice |= bit;
+    else
+      found.impossible = true;
   }
   return found;
 }
@@ -25,8 +31,7 @@ static change find_change(const ls_mesh *mesh, const ls_placement *from, const l
 /* Rows are contiguous only if every tensor axis that cuts them takes part. */
 static bool contiguous(const ls_mesh *mesh, const change *found, const ls_placement *from,
                        const ls_placement *to) {
-  const ls_axes rows_before =
-      ls_placement_axes(mesh, from, LS_SHARDED, 0) & LS_AXES_TENSOR;
+  const ls_axes rows_before = ls_placement_axes(mesh, from, LS_SHARDED, 0) & LS_AXES_TENSOR;
   const ls_axes rows_after = ls_placement_axes(mesh, to, LS_SHARDED, 0) & LS_AXES_TENSOR;
   if (found->gather && found->gather != rows_before) return false;
   const ls_axes made = found->scatter | found->slice;
@@ -73,10 +78,13 @@ double ls_conversion_bytes(const ls_mesh *mesh, const ls_placement *from, const 
   for (int s = 0; s < count; s++) {
     const double ranks = ls_mesh_size(mesh, steps[s].axes);
     const bool grows = steps[s].collective == LS_ALL_GATHER;
-    const double whole = (double)ls_placement_elements(mesh, grows ? &steps[s].after : &now, tensor);
+    const double whole =
+        (double)ls_placement_elements(mesh, grows ? &steps[s].after : &now, tensor);
     const double share = whole * (double)element_bytes * (ranks - 1) / ranks;
-    if (steps[s].collective == LS_ALL_REDUCE) bytes += 2 * share;
-    else if (steps[s].collective != LS_COLLECTIVE_NONE) bytes += share;
+    if (steps[s].collective == LS_ALL_REDUCE)
+      bytes += 2 * share;
+    else if (steps[s].collective != LS_COLLECTIVE_NONE)
+      bytes += share;
     now = steps[s].after;
   }
   return bytes;

@@ -4,7 +4,9 @@
 
 static const char *const names[LS_AXIS_COUNT] = {"dp_replicate", "dp_shard", "tp_kv", "tp_group"};
 
-const char *ls_axis_name(ls_axis axis) { return names[axis]; }
+const char *ls_axis_name(ls_axis axis) {
+  return names[axis];
+}
 
 int ls_mesh_size(const ls_mesh *mesh, ls_axes axes) {
   int size = 1;

@@ -88,7 +88,6 @@ ls_part ls_mesh_part(const ls_mesh *mesh, int rank, const ls_placement *placemen
                      int64_t global);
 
 /* "R", "S(0) on dp_shard, P(sum) on tp_kv" ... */
-const char *ls_placement_print(ls_arena *arena, const ls_mesh *mesh,
-                               const ls_placement *placement);
+const char *ls_placement_print(ls_arena *arena, const ls_mesh *mesh, const ls_placement *placement);
 
 #endif

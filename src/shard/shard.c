@@ -16,7 +16,7 @@ typedef struct sharder {
   ls_sharded *out;
   const ls_graph *graph;
   ls_place stream;
-  int *home; /* by tensor: its value as made; -1: not made yet */
+  int *home;                        /* by tensor: its value as made; -1: not made yet */
   LS_LIST(cached_conversion) cache; /* of the body being laid */
   int segment;
   bool backward;
@@ -215,10 +215,9 @@ static const char *conversion_reason(const sharder *s, const ls_tensor *tensor, 
                                      const ls_placement *to, const char *consumer) {
   ls_arena *arena = s->out->arena;
   const ls_mesh *mesh = &s->out->mesh;
-  return ls_arena_printf(
-      arena, "%s: %s -> %s for %s", tensor->name,
-      ls_placement_print(arena, mesh, &s->out->values.items[from].placement),
-      ls_placement_print(arena, mesh, to), consumer);
+  return ls_arena_printf(arena, "%s: %s -> %s for %s", tensor->name,
+                         ls_placement_print(arena, mesh, &s->out->values.items[from].placement),
+                         ls_placement_print(arena, mesh, to), consumer);
 }
 
 /* Adds the collectives that bring `value` to `target`; returns the converted value. */
@@ -228,25 +227,24 @@ static int convert(sharder *s, int value, const ls_placement *target, const char
   const ls_tensor_id id = s->out->values.items[value].tensor;
   const ls_tensor *tensor = ls_graph_tensor(s->graph, id);
   ls_conversion_step steps[LS_MAX_CONVERSION_STEPS];
-  const int count = ls_conversion_plan(
-      &s->out->mesh, &s->out->values.items[value].placement, target, steps);
+  const int count =
+      ls_conversion_plan(&s->out->mesh, &s->out->values.items[value].placement, target, steps);
   LS_ASSERT(count > 0);
   int now = value;
   for (int i = 0; i < count; i++) {
     const int next = add_value(s, id, &steps[i].after);
     const char *reason = conversion_reason(s, tensor, now, &steps[i].after, consumer);
-    *LS_APPEND(s->out->arena, &s->out->nodes) =
-        (ls_shard_node){.collective = steps[i].collective,
-                        .kind = LS_OP_COPY,
-                        .axes = steps[i].axes,
-                        .reduce = LS_SUM,
-                        .segment = s->segment,
-                        .backward = s->backward,
-                        .inputs = 1,
-                        .outputs = 1,
-                        .in = {now},
-                        .out = {next},
-                        .reason = reason};
+    *LS_APPEND(s->out->arena, &s->out->nodes) = (ls_shard_node){.collective = steps[i].collective,
+                                                                .kind = LS_OP_COPY,
+                                                                .axes = steps[i].axes,
+                                                                .reduce = LS_SUM,
+                                                                .segment = s->segment,
+                                                                .backward = s->backward,
+                                                                .inputs = 1,
+                                                                .outputs = 1,
+                                                                .in = {now},
+                                                                .out = {next},
+                                                                .reason = reason};
     const ls_placement *was = &s->out->values.items[now].placement;
     for (int a = 0; a < LS_AXIS_COUNT; a++)
       if ((steps[i].axes >> a & 1) && was->on[a].kind == LS_PARTIAL)
@@ -283,8 +281,7 @@ static void emit(sharder *s, const node_context *context) {
   }
   for (int o = 0; o < node->outputs; o++) {
     const ls_tensor *tensor = ls_graph_tensor(s->graph, node->out[o]);
-    const ls_placement placement =
-        with_choices(context, o, false, &(ls_placement){0}, LS_AXES_ALL);
+    const ls_placement placement = with_choices(context, o, false, &(ls_placement){0}, LS_AXES_ALL);
     made.out[o] = tensor->role == LS_ROLE_GRADIENT
                       ? place_gradient(s, tensor, node->out[o], &placement, &made.accumulate[o])
                       : add_value(s, node->out[o], &placement);
@@ -316,8 +313,7 @@ static void place_sources(sharder *s) {
       placement = ls_parameter_placement(graph->parameters.items[tensor->parameter].about.cut);
     }
     s->home[t] = add_value(s, (ls_tensor_id){t}, &placement);
-    if (tensor->role == LS_ROLE_PARAMETER)
-      s->out->parameter_value[tensor->parameter] = s->home[t];
+    if (tensor->role == LS_ROLE_PARAMETER) s->out->parameter_value[tensor->parameter] = s->home[t];
   }
 }
 
@@ -340,9 +336,8 @@ ls_status ls_shard(const ls_graph *graph, const ls_layout *layout, ls_sharded **
     if (node->segment != s.segment || node->backward != s.backward) s.cache.count = 0;
     s.segment = node->segment;
     s.backward = node->backward;
-    node_context context = {.node = node,
-                            .row = ls_op_row(node->kind),
-                            .labels = ls_op_labels_read(node->kind)};
+    node_context context = {
+        .node = node, .row = ls_op_row(node->kind), .labels = ls_op_labels_read(node->kind)};
     LS_TRY(choose(&s, &context, LS_AXIS_DP_REPLICATE, LS_AXIS_DP_SHARD, error));
     LS_TRY(choose(&s, &context, LS_AXIS_TP_KV, LS_AXIS_TP_GROUP, error));
     emit(&s, &context);

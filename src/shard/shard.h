@@ -28,7 +28,7 @@ typedef struct ls_shard_node {
   ls_collective collective; /* NONE: the op `kind`; COPY with no collective is a local slice */
   ls_op_kind kind;
   ls_attributes attributes;
-  ls_axes axes;             /* of the collective */
+  ls_axes axes; /* of the collective */
   ls_reduce reduce;
   int segment;
   bool backward;

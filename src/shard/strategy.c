@@ -10,9 +10,12 @@ static const ls_data_strategy data_strategies[] = {
     {"zero-3", LS_SHARDED, LS_SHARDED, LS_SHARDED},
 };
 
-#define CUT_0 {LS_SHARDED, 0, LS_SUM}
-#define CUT_1 {LS_SHARDED, 1, LS_SUM}
-#define WHOLE {LS_REPLICATED, 0, LS_SUM}
+#define CUT_0 \
+  { LS_SHARDED, 0, LS_SUM }
+#define CUT_1 \
+  { LS_SHARDED, 1, LS_SUM }
+#define WHOLE \
+  { LS_REPLICATED, 0, LS_SUM }
 
 /* A kind of cut -> on tp_kv, on tp_group. */
 static const ls_place tensor_strategy[LS_CUT_COUNT][2] = {

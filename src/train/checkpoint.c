@@ -1,6 +1,5 @@
 #include "train/checkpoint.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -78,52 +77,47 @@ static ls_status stream(saver *self, int parameter, ls_part_of_parameter part, l
   return LS_OK;
 }
 
-static ls_status gather_pieces(saver *self, const ls_stored_layout *layout, void **pieces,
-                               ls_error *error) {
+/* A tensor that the file has as [in, out]: every row of it takes from every row of ours, so that
+ * one such tensor is held whole (GPT-2's are not large). */
+static ls_status stream_transposed(saver *self, const ls_stored_layout *layout, ls_arena *scratch,
+                                   ls_error *error) {
+  const size_t element = ls_dtype_bytes(self->dtype);
+  const void **pieces = LS_NEW_ARRAY(scratch, const void *, layout->pieces.count);
   for (int i = 0; i < layout->pieces.count; i++) {
     const int p = layout->pieces.items[i].parameter;
     const int64_t elements = ls_program_parameter_elements(&self->program->parameters[p]);
-    pieces[i] = malloc((size_t)elements * ls_dtype_bytes(self->dtype));
-    if (!pieces[i])
-      return ls_fail(error, LS_FAILED, "%s: out of memory while it is saved", layout->name);
-    LS_TRY(ls_rank_read_parameter(self->rank, self->program, p, LS_PART_MASTER, 0, elements,
-                                  pieces[i], self->dtype, error));
+    void *piece = ls_arena_alloc(scratch, (size_t)elements * element);
+    LS_TRY(ls_rank_read_parameter(self->rank, self->program, p, LS_PART_MASTER, 0, elements, piece,
+                                  self->dtype, error));
+    pieces[i] = piece;
+  }
+  if (!able(self)) return LS_OK;
+  const int64_t columns = layout->dims[1];
+  const int64_t at_once = columns < PIECE_ELEMENTS ? PIECE_ELEMENTS / columns : 1;
+  void *rows = ls_arena_alloc(scratch, (size_t)(at_once * columns) * element);
+  for (int64_t row = 0; row < layout->dims[0]; row += at_once) {
+    const int64_t left = layout->dims[0] - row, count = left < at_once ? left : at_once;
+    ls_stored_layout_fill(layout, pieces, self->dtype, row, count, rows);
+    append(self, rows, count * columns);
   }
   return LS_OK;
 }
 
-/* A tensor that the file has as [in, out]: every row of it takes from every row of ours, so that
- * one such tensor is held whole (GPT-2's are not large). */
-static ls_status stream_transposed(saver *self, const ls_stored_layout *layout, ls_error *error) {
-  void **pieces = LS_NEW_ARRAY(self->arena, void *, layout->pieces.count);
-  const ls_status status = gather_pieces(self, layout, pieces, error);
-  const int64_t columns = layout->dims[1];
-  const int64_t at_once = columns < PIECE_ELEMENTS ? PIECE_ELEMENTS / columns : 1;
-  void *rows = status == LS_OK && able(self)
-                   ? malloc((size_t)(at_once * columns) * ls_dtype_bytes(self->dtype))
-                   : NULL;
-  if (status == LS_OK && able(self) && !rows)
-    self->failure.status =
-        ls_fail(&self->failure, LS_FAILED, "%s: out of memory while it is saved", layout->name);
-  for (int64_t row = 0; rows && row < layout->dims[0]; row += at_once) {
-    const int64_t left = layout->dims[0] - row, count = left < at_once ? left : at_once;
-    ls_stored_layout_fill(layout, (const void *const *)pieces, self->dtype, row, count, rows);
-    append(self, rows, count * columns);
+static ls_status save_tensor(saver *self, const ls_stored_layout *layout, ls_error *error) {
+  if (layout->transposed) {
+    ls_arena *scratch = ls_arena_create();
+    const ls_status status = stream_transposed(self, layout, scratch, error);
+    ls_arena_destroy(&scratch);
+    return status;
   }
-  free(rows);
-  for (int i = 0; i < layout->pieces.count; i++) free(pieces[i]);
-  return status;
+  for (int i = 0; i < layout->pieces.count; i++)
+    LS_TRY(stream(self, layout->pieces.items[i].parameter, LS_PART_MASTER, error));
+  return LS_OK;
 }
 
 static ls_status save_weights(saver *self, ls_error *error) {
   for (int t = 0; t < self->plan.count; t++) {
-    const ls_stored_layout *layout = &self->plan.tensors[t];
-    if (layout->transposed) {
-      LS_TRY(stream_transposed(self, layout, error));
-    } else {
-      for (int i = 0; i < layout->pieces.count; i++)
-        LS_TRY(stream(self, layout->pieces.items[i].parameter, LS_PART_MASTER, error));
-    }
+    LS_TRY(save_tensor(self, &self->plan.tensors[t], error));
     LS_TRY(agree(self, error));
   }
   return LS_OK;

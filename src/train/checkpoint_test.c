@@ -100,7 +100,7 @@ static ls_session *make_session(ls_arena *arena, const char *config, const char 
                                   "data.text=none.txt"};
   int count = 8;
   char *copy = ls_arena_strdup(arena, layout);
-  for (char *word = strtok(copy, " "); word; word = strtok(NULL, " ")) words[count++] = word;
+  for (char *word; (word = strsep(&copy, " "));) words[count++] = word;
   ls_run_file *run;
   if (ls_run_file_read(arena, NULL, words, count, &run, &error) != LS_OK)
     fail_msg("%s", error.text);

@@ -37,7 +37,9 @@ static double now_s(void) {
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static bool is_first(const trainer *self) { return ls_rank_number(self->rank) == 0; }
+static bool is_first(const trainer *self) {
+  return ls_rank_number(self->rank) == 0;
+}
 
 ls_status ls_evaluate(const ls_session *session, const ls_dataset *dataset, ls_rank *rank,
                       double *loss, ls_error *error) {
@@ -71,8 +73,7 @@ static ls_status explain_nonfinite(const trainer *self, ls_error *error) {
 
 static ls_status run_step(trainer *self, ls_error *error) {
   const ls_session *session = self->of->session;
-  *ls_rank_cell(self->rank, LS_CELL_LEARNING_RATE) =
-      ls_learning_rate_at(&self->rate, self->step);
+  *ls_rank_cell(self->rank, LS_CELL_LEARNING_RATE) = ls_learning_rate_at(&self->rate, self->step);
   *ls_rank_cell(self->rank, LS_CELL_STEP) = (double)self->step + 1;
   for (int m = 0; m < session->layout.microbatches; m++)
     ls_session_fill(session, self->rank, LS_SESSION_STEP, m, &self->of->dataset->training,
@@ -149,8 +150,7 @@ static ls_status finish_step(trainer *self, double begin, bool *stop, ls_error *
   const double norm = *ls_rank_cell(self->rank, LS_CELL_NORM);
   const double seconds = now_s() - begin;
   double evaluation = NAN;
-  if (of->dataset->evaluation.sequences > 0 && run->eval.every > 0 &&
-      is_due(self, run->eval.every))
+  if (of->dataset->evaluation.sequences > 0 && run->eval.every > 0 && is_due(self, run->eval.every))
     LS_TRY(ls_evaluate(of->session, of->dataset, self->rank, &evaluation, error));
   if (is_first(self)) LS_TRY(report(self, loss, norm, seconds, evaluation, error));
   LS_TRY(agree_to_stop(self, stop, error));

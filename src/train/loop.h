@@ -19,15 +19,15 @@ typedef struct ls_train_options {
   void (*begin)(void *context, int64_t steps_done, int64_t steps, const char *where_from);
   void (*report)(void *context, const ls_metrics_step *step);
   void *context;
-  const ls_tokenizer *tokenizer; /* written into checkpoints; NULL: none */
+  const ls_tokenizer *tokenizer;     /* written into checkpoints; NULL: none */
   const volatile sig_atomic_t *stop; /* not 0: finish the step, save, return LS_STOPPED; or NULL */
 } ls_train_options;
 
 /* Trains from the newest good checkpoint in run->out, or from the start. Errors: LS_INPUT where
  * `out` belongs to another run or another process, LS_STOPPED after a stop, LS_FAILED else.
  * Collective: all processes. */
-LS_CHECKED ls_status ls_train(const ls_session *session, const ls_dataset *dataset,
-                              ls_world *world, const ls_train_options *options, ls_error *error);
+LS_CHECKED ls_status ls_train(const ls_session *session, const ls_dataset *dataset, ls_world *world,
+                              const ls_train_options *options, ls_error *error);
 
 /* Mean loss per token over the evaluation part: eval.batches batches, or what there is. Collective:
  * all ranks. */

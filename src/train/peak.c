@@ -13,24 +13,20 @@ static double now_s(void) {
 }
 
 static ls_view square(char *data, ls_dtype dtype) {
-  return (ls_view){.data = data,
-                   .dtype = dtype,
-                   .ndim = 2,
-                   .dims = {SIDE, SIDE},
-                   .valid = {SIDE, SIDE}};
+  return (ls_view){
+      .data = data, .dtype = dtype, .ndim = 2, .dims = {SIDE, SIDE}, .valid = {SIDE, SIDE}};
 }
 
-static ls_status measure(const ls_session *session, char *memory, size_t matrix_bytes,
-                         double *rate, ls_error *error) {
+static ls_status measure(const ls_session *session, char *memory, size_t matrix_bytes, double *rate,
+                         ls_error *error) {
   const ls_dtype dtype = session->layout.compute;
   const ls_attributes attributes = {0};
-  const ls_kernel_args args = {
-      .attributes = &attributes,
-      .inputs = 2,
-      .outputs = 1,
-      .in = {square(memory, dtype), square(memory + matrix_bytes, dtype)},
-      .out = {square(memory + 2 * matrix_bytes, dtype)},
-      .threads = session->threads};
+  const ls_kernel_args args = {.attributes = &attributes,
+                               .inputs = 2,
+                               .outputs = 1,
+                               .in = {square(memory, dtype), square(memory + matrix_bytes, dtype)},
+                               .out = {square(memory + 2 * matrix_bytes, dtype)},
+                               .threads = session->threads};
   LS_TRY(session->kernels.kernel[LS_OP_LINEAR](&args, error)); /* makes the primitive */
   const double begin = now_s();
   double calls = 0, elapsed = 0;

@@ -45,8 +45,8 @@ ls_status ls_run_folder_open(ls_arena *arena, const ls_run_file *run, bool fresh
   made->lock = -1;
   LS_TRY(ls_directory_make(run->out, error));
   LS_TRY(lock_folder(arena, run->out, &made->lock, error));
-  ls_status status = fresh ? remove_earlier(arena, run->out, error)
-                           : find_earlier(arena, run, made, error);
+  ls_status status =
+      fresh ? remove_earlier(arena, run->out, error) : find_earlier(arena, run, made, error);
   if (status == LS_OK)
     status = ls_run_file_write(run, ls_arena_printf(arena, "%s/run.yaml", run->out), error);
   if (status != LS_OK) ls_run_folder_close(&made);

@@ -43,8 +43,8 @@ static ls_layout make_layout(ls_run_file *run) {
       .gather = choose_when(run->gather),
       .reduce = choose_when(run->reduce),
       .compute = choose_dtype(run),
-      .optimizer = {.kind = run->optimizer.name == LS_RUN_SGD ? LS_OPTIMIZER_SGD
-                                                               : LS_OPTIMIZER_ADAMW,
+      .optimizer = {.kind =
+                        run->optimizer.name == LS_RUN_SGD ? LS_OPTIMIZER_SGD : LS_OPTIMIZER_ADAMW,
                     .beta1 = run->optimizer.betas[0],
                     .beta2 = run->optimizer.betas[1],
                     .epsilon = run->optimizer.eps,
@@ -99,17 +99,16 @@ static ls_status compile_saved(ls_session *session, const ls_graph *graph, ls_pr
 static ls_status compile(ls_session *session, ls_error *error) {
   const int64_t tokens = session->batch / session->layout.microbatches * session->sequence;
   ls_graph *forward;
-  LS_TRY(ls_model_build(session->arena, &session->config,
-                        &(ls_build_options){.mode = LS_MODEL_TRAIN,
-                                            .tokens = tokens,
-                                            .sequence = session->sequence},
-                        &session->graph, error));
+  LS_TRY(ls_model_build(
+      session->arena, &session->config,
+      &(ls_build_options){.mode = LS_MODEL_TRAIN, .tokens = tokens, .sequence = session->sequence},
+      &session->graph, error));
   ls_graph_backward(session->graph);
-  LS_TRY(ls_model_build(session->arena, &session->config,
-                        &(ls_build_options){.mode = LS_MODEL_FORWARD,
-                                            .tokens = tokens,
-                                            .sequence = session->sequence},
-                        &forward, error));
+  LS_TRY(
+      ls_model_build(session->arena, &session->config,
+                     &(ls_build_options){
+                         .mode = LS_MODEL_FORWARD, .tokens = tokens, .sequence = session->sequence},
+                     &forward, error));
   LS_TRY(compile_saved(session, session->graph, LS_PROGRAM_STEP,
                        &session->programs[LS_SESSION_STEP], error));
   return compile_saved(session, forward, LS_PROGRAM_FORWARD,
@@ -129,9 +128,9 @@ static ls_status check_memory(const ls_session *session, ls_error *error) {
     for (int c = 1; c < LS_CATEGORY_COUNT; c++)
       if (by_category[c] > by_category[most]) most = c;
     if (!by_category[most]) break;
-    used += (size_t)snprintf(text + used, sizeof text - used, "%s%s %.1f", used ? ", " : "",
-                             ls_category_name((ls_category)most),
-                             (double)by_category[most] / 1048576);
+    used +=
+        (size_t)snprintf(text + used, sizeof text - used, "%s%s %.1f", used ? ", " : "",
+                         ls_category_name((ls_category)most), (double)by_category[most] / 1048576);
     by_category[most] = 0;
   }
   return ls_fail(error, LS_NO,
@@ -172,6 +171,16 @@ ls_status ls_session_create(ls_arena *arena, ls_run_file *run, int devices, int 
     LS_TRY(ls_cpu_kernels(&made->kernels, made->layout.compute, error));
   *session = made;
   return LS_OK;
+}
+
+ls_status ls_session_check_tokenizer(const ls_session *session, const ls_tokenizer *tokenizer,
+                                     ls_error *error) {
+  if (session->config.vocabulary >= tokenizer->vocabulary) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "%s: a vocabulary of %lld, but the tokenizer (%s) has %d ids: take another model "
+                 "or tokenizer",
+                 session->config.source, (long long)session->config.vocabulary, tokenizer->name,
+                 (int)tokenizer->vocabulary);
 }
 
 ls_status ls_session_rank(const ls_session *session, ls_comm *comm, ls_rank **rank,
@@ -217,15 +226,15 @@ ls_status ls_session_initialise(const ls_session *session, ls_rank *rank, ls_err
   return status;
 }
 
-static ls_status load_parameter(const ls_session *session, ls_rank *rank,
-                                const ls_weights *weights, int p, ls_error *error) {
+static ls_status load_parameter(const ls_session *session, ls_rank *rank, const ls_weights *weights,
+                                int p, ls_error *error) {
   const ls_program *program = session->programs[LS_SESSION_STEP];
   const ls_program_parameter *about = &program->parameters[p];
   const int64_t columns = about->ndim > 1 ? about->dims[1] : 1;
   int64_t rows_at_once = FILL_ELEMENTS / columns;
   if (rows_at_once < 1) rows_at_once = 1;
   ls_arena *scratch = ls_arena_create();
-  double *values = LS_NEW_ARRAY(scratch, double, rows_at_once * columns);
+  double *values = LS_NEW_ARRAY(scratch, double, rows_at_once *columns);
   ls_status status = LS_OK;
   for (int64_t row = 0; row < about->dims[0] && status == LS_OK; row += rows_at_once) {
     const int64_t left = about->dims[0] - row;

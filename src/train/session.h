@@ -12,6 +12,7 @@
 #define LS_TRAIN_SESSION_H
 
 #include "data/order.h"
+#include "data/tokenizer.h"
 #include "model/model.h"
 #include "run/parameters.h"
 #include "text/run_file.h"
@@ -24,22 +25,26 @@ typedef struct ls_session {
   ls_run_file *run;
   ls_model_config config;
   ls_layout layout;
-  const char *weights;  /* Hugging Face weights to start from; NULL: from scratch */
-  int devices;          /* ranks of the whole mesh */
-  int threads;          /* of each rank's kernels */
-  int64_t sequence;     /* T */
-  int64_t batch;        /* sequences of a step over the whole mesh */
-  ls_graph *graph;      /* of the step, with its backward part */
+  const char *weights; /* Hugging Face weights to start from; NULL: from scratch */
+  int devices;         /* ranks of the whole mesh */
+  int threads;         /* of each rank's kernels */
+  int64_t sequence;    /* T */
+  int64_t batch;       /* sequences of a step over the whole mesh */
+  ls_graph *graph;     /* of the step, with its backward part */
   const ls_program *programs[LS_SESSION_PROGRAMS];
   ls_kernel_table kernels;
 } ls_session;
 
 /* Resolves what the run file leaves open (mesh, batch, dtype, threads, learning rate), finds the
- * model and compiles its programs for `devices` ranks, `ranks_here` of them in this process. LS_INPUT
- * says which key cannot be and the nearest that can; LS_NO: the program does not fit device.memory,
- * with the largest categories. Nothing is written. */
+ * model and compiles its programs for `devices` ranks, `ranks_here` of them in this process.
+ * LS_INPUT says which key cannot be and the nearest that can; LS_NO: the program does not fit
+ * device.memory, with the largest categories. Nothing is written. */
 LS_CHECKED ls_status ls_session_create(ls_arena *arena, ls_run_file *run, int devices,
                                        int ranks_here, ls_session **session, ls_error *error);
+
+/* LS_INPUT where the tokenizer has ids that the model has no row for. */
+LS_CHECKED ls_status ls_session_check_tokenizer(const ls_session *session,
+                                                const ls_tokenizer *tokenizer, ls_error *error);
 
 /* A rank with the session's programs. Collective: all ranks. */
 LS_CHECKED ls_status ls_session_rank(const ls_session *session, ls_comm *comm, ls_rank **rank,

@@ -42,6 +42,14 @@ enum { LS_CPU_PARTS_MAX = 256 };
  * saves. Depends on arguments alone, so equal calls give equal bits. */
 int ls_cpu_parts(const ls_kernel_args *args, int64_t elements);
 
+/* Before a loop whose turns the threads of a variable `parts` share. */
+#ifdef _OPENMP
+#define LS_CPU_PARALLEL_FOR \
+  _Pragma("omp parallel for num_threads(parts) if (parts > 1) schedule(static)")
+#else
+#define LS_CPU_PARALLEL_FOR (void)parts;
+#endif
+
 /* Matrix products: linear, linear_dx, linear_dw. */
 void ls_cpu_linear_kernels(ls_kernel_table *table);
 size_t ls_cpu_linear_workspace(ls_op_kind kind, const ls_kernel_args *args);

@@ -2,8 +2,8 @@
  *
  * Every one of them joins three matrices: n x k (x or dx), n x m (y or dy) and m x k (weight or its
  * gradient). Where oneDNN multiplies the operands as they are stored, that is one call. Where it
- * does not (bf16 on a processor without it), they are widened to fp32, a range of m at a time, so
- * that the copies of a vocabulary's weights and logits stay small. */
+ * does not (bf16 on a processor without it), or slowly, they are copied as fp32, a range of m at a
+ * time, so that the copies of a vocabulary's weights and logits stay small. */
 #include <string.h>
 
 #include "run/cpu/cpu.h"
@@ -73,11 +73,21 @@ static const ls_view *target_of(const linear *l) {
   return l->kind == LS_OP_LINEAR_DX ? l->nk : l->mk;
 }
 
-/* Whether oneDNN multiplies these operands as they are stored. */
+/* Rows a multiple of 4 KB apart evict each other from the cache. oneDNN 2.6 copies the right
+ * operand where that is a power of two, and takes twice as long where it is not: measured for the
+ * gradient of GPT-2's second feed-forward weight, 3,072 columns. */
+static bool rows_collide(int64_t stride) {
+  return stride % 1024 == 0 && (stride & (stride - 1)) != 0;
+}
+
+/* Whether oneDNN multiplies these operands as they are stored, and fast. */
 static bool multiplies_directly(const linear *l) {
   const product_shape p = shape_of(l->kind, l->nk, l->nm, l->mk, l->n, l->m, l->k);
   if (p.left.dtype != p.right.dtype) return false;
-  if (p.left.dtype == LS_F32) return p.target.dtype == LS_F32;
+  if (p.left.dtype == LS_F32 && p.target.dtype == LS_F32) {
+    return l->kind != LS_OP_LINEAR_DW || !rows_collide(p.right.row_stride);
+  }
+  if (p.left.dtype == LS_F32) return false;
   return ls_cpu_native_bf16();
 }
 
@@ -99,14 +109,15 @@ static void clear_output(const linear *l, bool empty) {
   for (int64_t row = 0; row < rows; row++) memset(element(target, row, columns), 0, bytes);
 }
 
-/* Copies [rows, columns] of a stored matrix, from `column` on, to a dense fp32 one. */
-static void widen(float *target, const ls_view *source, int64_t row, int64_t rows, int64_t column,
-                  int64_t columns, int parts) {
+/* Fills a dense fp32 matrix from what is stored at (row, column) of `source`. */
+static void widen(const ls_view *target, const ls_view *source, int64_t row, int64_t column,
+                  int parts) {
   const ls_vector_set *vectors = ls_cpu_vectors();
-#pragma omp parallel for num_threads(parts) if (parts > 1) schedule(static)
-  for (int64_t i = 0; i < rows; i++) {
+  const int64_t columns = target->valid[1];
+  LS_CPU_PARALLEL_FOR
+  for (int64_t i = 0; i < target->valid[0]; i++) {
     const void *from = element(source, row + i, column);
-    float *to = target + i * columns;
+    void *to = element(target, i, 0);
     if (source->dtype == LS_BF16) {
       vectors->widen(to, from, columns);
     } else {
@@ -116,12 +127,13 @@ static void widen(float *target, const ls_view *source, int64_t row, int64_t row
 }
 
 /* The way back, adding to what is stored when `add`. */
-static void narrow(const ls_view *target, int64_t row, int64_t rows, int64_t column,
-                   int64_t columns, const float *source, bool add, int parts) {
+static void narrow(const ls_view *target, int64_t row, int64_t column, const ls_view *source,
+                   bool add, int parts) {
   const ls_vector_set *vectors = ls_cpu_vectors();
-#pragma omp parallel for num_threads(parts) if (parts > 1) schedule(static)
-  for (int64_t i = 0; i < rows; i++) {
-    const float *from = source + i * columns;
+  const int64_t columns = source->valid[1];
+  LS_CPU_PARALLEL_FOR
+  for (int64_t i = 0; i < source->valid[0]; i++) {
+    const float *from = (const float *)source->data + i * source->dims[1];
     void *to = element(target, row + i, column);
     if (target->dtype == LS_BF16) {
       vectors->narrow(to, from, columns, add);
@@ -138,50 +150,84 @@ static int64_t chunk_of(const linear *l) {
   return least(l->m, chunk < 64 ? 64 : chunk - chunk % 64);
 }
 
-static ls_view dense(float *data, int64_t rows, int64_t columns) {
-  return (ls_view){
-      .data = data, .dtype = LS_F32, .ndim = 2, .dims = {rows, columns}, .valid = {rows, columns}};
+/* Floats of a row of a copy: not a multiple of 2 KB, where rows would evict each other. */
+static int64_t dense_stride(int64_t columns) {
+  return columns % 512 == 0 ? columns + 16 : columns;
 }
 
-/* Floats of the widened matrices, each begun on a cache line. */
-static int64_t padded(int64_t count) {
-  return (count + 15) / 16 * 16;
+static ls_view dense(float *data, int64_t rows, int64_t columns) {
+  return (ls_view){.data = data,
+                   .dtype = LS_F32,
+                   .ndim = 2,
+                   .dims = {rows, dense_stride(columns)},
+                   .valid = {rows, columns}};
+}
+
+/* Floats of a copy, so that the next one begins on a cache line. */
+static int64_t dense_floats(int64_t rows, int64_t columns) {
+  return (rows * dense_stride(columns) + 15) / 16 * 16;
 }
 
 static size_t widened_floats(const linear *l, int64_t chunk) {
-  return (size_t)(padded(l->n * l->k) + padded(l->n * chunk) + padded(chunk * l->k));
+  return (size_t)(dense_floats(l->n, l->k) + dense_floats(l->n, chunk) + dense_floats(chunk, l->k));
 }
 
-/* One range [m0, m0 + count) of m in the widened product. */
-static ls_status widened_chunk(const linear *l, const ls_kernel_args *rest, float *nk, float *nm,
-                               float *mk, int64_t m0, int64_t count, ls_error *error) {
+/* A stored matrix from (row, column) on. */
+static ls_view slice(const ls_view *view, int64_t row, int64_t column) {
+  ls_view part = *view;
+  part.data = element(view, row, column);
+  return part;
+}
+
+/* The three matrices of the range [m0, m0 + count) of m: copies in the scratch at `nk`, `nm` and
+ * `mk`, or, where a weight's gradient joins fp32 ones, the stored matrices themselves. */
+typedef struct range {
+  ls_view nk, nm, mk;
+  bool own_nm, own_mk;
+} range;
+
+static range range_of(const linear *l, float *scratch, int64_t chunk, int64_t m0, int64_t count) {
+  float *nm = scratch ? scratch + dense_floats(l->n, l->k) : NULL;
+  float *mk = scratch ? nm + dense_floats(l->n, chunk) : NULL;
+  range r = {.nk = dense(scratch, l->n, l->k)};
+  r.own_nm = l->kind != LS_OP_LINEAR_DW || l->nm->dtype != LS_F32;
+  r.own_mk = l->kind != LS_OP_LINEAR_DW || l->mk->dtype != LS_F32;
+  r.nm = r.own_nm ? dense(nm, l->n, count) : slice(l->nm, 0, m0);
+  r.mk = r.own_mk ? dense(mk, count, l->k) : slice(l->mk, m0, 0);
+  return r;
+}
+
+/* One range of m in the widened product. */
+static ls_status widened_range(const linear *l, const range *r, const ls_kernel_args *rest,
+                               int64_t m0, int64_t count, ls_error *error) {
   const int parts = ls_cpu_parts(rest, l->n * count);
-  const ls_view nk_view = dense(nk, l->n, l->k);
-  const ls_view nm_view = dense(nm, l->n, count);
-  const ls_view mk_view = dense(mk, count, l->k);
-  if (l->kind != LS_OP_LINEAR) widen(nm, l->nm, 0, l->n, m0, count, parts);
-  if (l->kind != LS_OP_LINEAR_DW) widen(mk, l->mk, m0, count, 0, l->k, parts);
-  const product_shape p = shape_of(l->kind, &nk_view, &nm_view, &mk_view, l->n, count, l->k);
-  LS_TRY(multiply(&p, l->kind == LS_OP_LINEAR_DX && m0 > 0, rest, error));
-  if (l->kind == LS_OP_LINEAR) narrow(l->nm, 0, l->n, m0, count, nm, l->add, parts);
-  if (l->kind == LS_OP_LINEAR_DW) narrow(l->mk, m0, count, 0, l->k, mk, l->add, parts);
+  if (l->kind != LS_OP_LINEAR && r->own_nm) widen(&r->nm, l->nm, 0, m0, parts);
+  if (l->kind != LS_OP_LINEAR_DW) widen(&r->mk, l->mk, m0, 0, parts);
+  const product_shape p = shape_of(l->kind, &r->nk, &r->nm, &r->mk, l->n, count, l->k);
+  const bool add = l->kind == LS_OP_LINEAR_DX ? m0 > 0 : !r->own_mk && l->add;
+  LS_TRY(multiply(&p, add, rest, error));
+  if (l->kind == LS_OP_LINEAR) narrow(l->nm, 0, m0, &r->nm, l->add, parts);
+  if (l->kind == LS_OP_LINEAR_DW && r->own_mk) narrow(l->mk, m0, 0, &r->mk, l->add, parts);
   return LS_OK;
 }
 
-static size_t chunk_scratch(const linear *l, int64_t count, int threads) {
-  const ls_view nk = dense(NULL, l->n, l->k);
-  const ls_view nm = dense(NULL, l->n, count);
-  const ls_view mk = dense(NULL, count, l->k);
-  const product_shape p = shape_of(l->kind, &nk, &nm, &mk, l->n, count, l->k);
-  return ls_onednn_scratch_bytes(&p.target, &p.left, &p.right, p.rows, p.columns, p.depth,
-                                 l->kind == LS_OP_LINEAR_DX, threads);
+static size_t range_scratch(const linear *l, int64_t chunk, int64_t count, int threads) {
+  const range r = range_of(l, NULL, chunk, 0, count);
+  const product_shape p = shape_of(l->kind, &r.nk, &r.nm, &r.mk, l->n, count, l->k);
+  size_t most = 0;
+  for (int add = 0; add < 2; add++) {
+    const size_t bytes = ls_onednn_scratch_bytes(&p.target, &p.left, &p.right, p.rows, p.columns,
+                                                 p.depth, add, threads);
+    most = bytes > most ? bytes : most;
+  }
+  return most;
 }
 
 /* Scratch of oneDNN itself for the widened product, whose last range may be shorter. */
 static size_t inner_scratch(const linear *l, int64_t chunk, int threads) {
   const int64_t last = l->m % chunk;
-  const size_t first_bytes = chunk_scratch(l, chunk, threads);
-  const size_t last_bytes = last ? chunk_scratch(l, last, threads) : 0;
+  const size_t first_bytes = range_scratch(l, chunk, chunk, threads);
+  const size_t last_bytes = last ? range_scratch(l, chunk, last, threads) : 0;
   return (first_bytes > last_bytes ? first_bytes : last_bytes) + 64;
 }
 
@@ -191,18 +237,19 @@ static ls_status widened(const linear *l, const ls_kernel_args *args, ls_error *
   const size_t inner = inner_scratch(l, chunk, args->threads);
   char *scratch = ls_cpu_scratch(args, own + inner);
   if (!scratch) return ls_fail(error, LS_FAILED, "no memory for %zu bytes of scratch", own + inner);
-  float *nk = (float *)(void *)scratch;
-  float *nm = nk + padded(l->n * l->k);
-  float *mk = nm + padded(l->n * chunk);
   ls_kernel_args rest = *args;
   rest.workspace = scratch + own;
   rest.workspace_bytes = inner;
+  float *copies = (float *)(void *)scratch;
   const int parts = ls_cpu_parts(args, l->n * l->k);
-  if (l->kind != LS_OP_LINEAR_DX) widen(nk, l->nk, 0, l->n, 0, l->k, parts);
+  const ls_view nk = dense(copies, l->n, l->k);
+  if (l->kind != LS_OP_LINEAR_DX) widen(&nk, l->nk, 0, 0, parts);
   for (int64_t m0 = 0; m0 < l->m; m0 += chunk) {
-    LS_TRY(widened_chunk(l, &rest, nk, nm, mk, m0, least(chunk, l->m - m0), error));
+    const int64_t count = least(chunk, l->m - m0);
+    const range r = range_of(l, copies, chunk, m0, count);
+    LS_TRY(widened_range(l, &r, &rest, m0, count, error));
   }
-  if (l->kind == LS_OP_LINEAR_DX) narrow(l->nk, 0, l->n, 0, l->k, nk, l->add, parts);
+  if (l->kind == LS_OP_LINEAR_DX) narrow(l->nk, 0, 0, &nk, l->add, parts);
   return LS_OK;
 }
 

@@ -130,7 +130,7 @@ static ls_status kernel_attention_bwd(const ls_kernel_args *args, ls_error *erro
   const size_t bytes = (size_t)(floats * parts) * sizeof(float);
   float *scratch = ls_cpu_scratch(args, bytes);
   if (!scratch) return ls_fail(error, LS_FAILED, "no memory for %zu bytes of scratch", bytes);
-#pragma omp parallel for num_threads(parts) if (parts > 1) schedule(static)
+  LS_CPU_PARALLEL_FOR
   for (int part = 0; part < parts; part++) {
     backward_tiles tiles = backward_tiles_at(&s, scratch + part * floats);
     int64_t begin, end;

@@ -37,7 +37,7 @@ static ls_status elementwise(const ls_kernel_args *args, piece_function function
   const int64_t columns = view_columns(&args->out[0]);
   const int64_t pieces = (columns + LS_PIECE - 1) / LS_PIECE;
   const int parts = ls_cpu_parts(args, rows * columns);
-#pragma omp parallel for num_threads(parts) if (parts > 1) schedule(static)
+  LS_CPU_PARALLEL_FOR
   for (int64_t i = 0; i < rows * pieces; i++) {
     const int64_t row = i / pieces;
     const int64_t at = i % pieces * LS_PIECE;
@@ -153,7 +153,7 @@ static ls_status copy_bytes(const ls_view *out, const ls_view *in, const ls_kern
   const size_t bytes = (size_t)columns * ls_dtype_bytes(out->dtype);
   const int64_t rows = view_rows(out);
   const int parts = rows > 1 ? ls_cpu_parts(args, rows * columns) : 1;
-#pragma omp parallel for num_threads(parts) if (parts > 1) schedule(static)
+  LS_CPU_PARALLEL_FOR
   for (int64_t row = 0; row < rows; row++) {
     memmove(view_at(out, row, 0), view_at(in, row, 0), bytes);
     row_clear_tail(out, row, false);

@@ -26,7 +26,7 @@ static ls_status kernel_xent_max(const ls_kernel_args *args, ls_error *error) {
   const ls_view *logits = &args->in[0];
   float *out = args->out[0].data;
   const int parts = ls_cpu_parts(args, logits->valid[0] * logits->valid[1]);
-#pragma omp parallel for num_threads(parts) if (parts > 1) schedule(static)
+  LS_CPU_PARALLEL_FOR
   for (int64_t row = 0; row < logits->valid[0]; row++) {
     out[row] = row_max(logits, row, logits->valid[1]);
   }
@@ -61,7 +61,7 @@ static ls_status kernel_xent_sum(const ls_kernel_args *args, ls_error *error) {
   const int32_t *labels = args->in[2].data;
   float *sums = args->out[0].data, *targets = args->out[1].data;
   const int parts = ls_cpu_parts(args, logits->valid[0] * logits->valid[1]);
-#pragma omp parallel for num_threads(parts) if (parts > 1) schedule(static)
+  LS_CPU_PARALLEL_FOR
   for (int64_t row = 0; row < logits->valid[0]; row++) {
     const int64_t column = label_column(logits, labels[row]);
     float one = 0, buffer;
@@ -98,7 +98,7 @@ static ls_status kernel_xent_grad(const ls_kernel_args *args, ls_error *error) {
   const int32_t *labels = args->in[3].data;
   const float scale = (float)*(const double *)args->in[4].data;
   const int parts = ls_cpu_parts(args, logits->valid[0] * logits->valid[1]);
-#pragma omp parallel for num_threads(parts) if (parts > 1) schedule(static)
+  LS_CPU_PARALLEL_FOR
   for (int64_t row = 0; row < logits->valid[0]; row++) {
     if (labels[row] >= 0) {
       grad_row(args, row, max[row], scale / sum[row], label_column(logits, labels[row]), scale);

@@ -53,7 +53,7 @@ static ls_status kernel_layernorm(const ls_kernel_args *args, ls_error *error) {
   float *means = args->out[1].data, *scales = args->out[2].data;
   const int64_t rows = x->valid[0], columns = x->valid[1];
   const int parts = ls_cpu_parts(args, rows * columns);
-#pragma omp parallel for num_threads(parts) if (parts > 1) schedule(static)
+  LS_CPU_PARALLEL_FOR
   for (int64_t row = 0; row < rows; row++) {
     const float mean = row_moment(x, row, columns, 0, false) / (float)columns;
     const float variance = row_moment(x, row, columns, mean, true) / (float)columns;
@@ -72,7 +72,7 @@ static ls_status kernel_rmsnorm(const ls_kernel_args *args, ls_error *error) {
   float *scales = args->out[1].data;
   const int64_t rows = x->valid[0], columns = x->valid[1];
   const int parts = ls_cpu_parts(args, rows * columns);
-#pragma omp parallel for num_threads(parts) if (parts > 1) schedule(static)
+  LS_CPU_PARALLEL_FOR
   for (int64_t row = 0; row < rows; row++) {
     const float square = row_moment(x, row, columns, 0, true) / (float)columns;
     const float scale = 1.0f / sqrtf(square + (float)args->attributes->epsilon);
@@ -176,7 +176,7 @@ static ls_status norm_bwd(const ls_kernel_args *args, const float *means, const 
   const size_t bytes = (size_t)(stride * parts) * sizeof(float);
   float *sums = ls_cpu_scratch(args, bytes);
   if (!sums) return ls_fail(error, LS_FAILED, "no memory for %zu bytes of scratch", bytes);
-#pragma omp parallel for num_threads(parts) if (parts > 1) schedule(static)
+  LS_CPU_PARALLEL_FOR
   for (int part = 0; part < parts; part++) {
     float *dw = sums + part * stride;
     norm_bwd_part(args, means, scales, part, parts, dw, has_bias ? dw + length : NULL);

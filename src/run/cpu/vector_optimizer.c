@@ -24,7 +24,7 @@ static ls_status kernel_squared_norm(const ls_kernel_args *args, ls_error *error
   const int64_t pieces = (columns + LS_PIECE - 1) / LS_PIECE;
   const int parts = ls_cpu_parts(args, rows * columns);
   double sums[LS_CPU_PARTS_MAX];
-#pragma omp parallel for num_threads(parts) if (parts > 1) schedule(static)
+  LS_CPU_PARALLEL_FOR
   for (int part = 0; part < parts; part++) {
     int64_t begin, end;
     part_range(rows * pieces, part, parts, &begin, &end);
@@ -82,7 +82,7 @@ static ls_status kernel_adamw(const ls_kernel_args *args, ls_error *error) {
   const int64_t rows = view_rows(master), columns = view_columns(master);
   const int64_t pieces = (columns + LS_PIECE - 1) / LS_PIECE;
   const int parts = ls_cpu_parts(args, rows * columns);
-#pragma omp parallel for num_threads(parts) if (parts > 1) schedule(static)
+  LS_CPU_PARALLEL_FOR
   for (int64_t i = 0; i < rows * pieces; i++) {
     float buffer[LS_PIECE];
     const int64_t row = i / pieces, at = i % pieces * LS_PIECE;
@@ -114,7 +114,7 @@ static ls_status kernel_sgd(const ls_kernel_args *args, ls_error *error) {
   const int64_t rows = view_rows(master), columns = view_columns(master);
   const int64_t pieces = (columns + LS_PIECE - 1) / LS_PIECE;
   const int parts = ls_cpu_parts(args, rows * columns);
-#pragma omp parallel for num_threads(parts) if (parts > 1) schedule(static)
+  LS_CPU_PARALLEL_FOR
   for (int64_t i = 0; i < rows * pieces; i++) {
     float buffer[LS_PIECE];
     const int64_t row = i / pieces, at = i % pieces * LS_PIECE;

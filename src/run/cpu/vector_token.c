@@ -17,7 +17,7 @@ static ls_status kernel_embedding(const ls_kernel_args *args, ls_error *error) {
   const bool add = args->accumulate[0];
   const int64_t columns = y->valid[1];
   const int parts = ls_cpu_parts(args, y->valid[0] * columns);
-#pragma omp parallel for num_threads(parts) if (parts > 1) schedule(static)
+  LS_CPU_PARALLEL_FOR
   for (int64_t row = 0; row < y->valid[0]; row++) {
     float in_buffer[LS_PIECE], out_buffer[LS_PIECE];
     const int64_t from_row = slice_row(table, ids[row]);
@@ -54,7 +54,7 @@ static ls_status kernel_embedding_dw(const ls_kernel_args *args, ls_error *error
   }
   const int64_t columns = dy->valid[1];
   const int parts = ls_cpu_parts(args, dy->valid[0] * columns);
-#pragma omp parallel for num_threads(parts) if (parts > 1) schedule(static)
+  LS_CPU_PARALLEL_FOR
   for (int part = 0; part < parts; part++) {
     float buffer[LS_PIECE];
     int64_t begin, end;
@@ -101,7 +101,7 @@ static ls_status kernel_bias_db(const ls_kernel_args *args, ls_error *error) {
   const ls_view *dy = &args->in[0], *db = &args->out[0];
   const int64_t columns = least(dy->valid[1], db->valid[0]);
   const int parts = ls_cpu_parts(args, dy->valid[0] * columns);
-#pragma omp parallel for num_threads(parts) if (parts > 1) schedule(static)
+  LS_CPU_PARALLEL_FOR
   for (int part = 0; part < parts; part++) {
     float buffer[LS_PIECE];
     int64_t begin, end;
@@ -149,7 +149,7 @@ static ls_status rotate(const ls_kernel_args *args, float direction) {
   const int64_t head_dim = args->in[1].dims[1]; /* the angles' columns are a head's */
   const int64_t half = head_dim / 2, heads = y->valid[1] / head_dim;
   const int parts = ls_cpu_parts(args, y->valid[0] * y->valid[1]);
-#pragma omp parallel for num_threads(parts) if (parts > 1) schedule(static)
+  LS_CPU_PARALLEL_FOR
   for (int64_t row = 0; row < y->valid[0]; row++) {
     for (int64_t head = 0; head < heads; head++) head_rotate(args, row, head, half, direction);
     row_clear_tail(y, row, args->accumulate[0]);

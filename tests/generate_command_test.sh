@@ -4,7 +4,7 @@ set -eu
 lockstep=$1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-fail() { echo "generate_test: $1" >&2; exit 1; }
+fail() { echo "generate_command_test: $1" >&2; exit 1; }
 
 cat >"$work/config.json" <<'JSON'
 {"model_type": "llama", "vocab_size": 256, "hidden_size": 16, "intermediate_size": 24,
@@ -50,6 +50,7 @@ refused ""
 refused "In" --max-new-tokens 0
 refused "In" --temperature hot
 refused "In" --top-p 2
+refused "In" dtype=bf16
 refused "In" --sed 1
 refused "In" train.lr=1
 refused "$(cat "$work/text.txt")"

@@ -1,0 +1,160 @@
+/* The public interface: what include/lockstep/lockstep.h promises, over the rooms. */
+#include "lockstep/lockstep.h"
+
+#include <string.h>
+
+#include "cluster/machine.h"
+#include "train/loop.h"
+
+struct ls_run {
+  ls_arena *arena;
+  ls_run_file *file;
+  ls_session *session;
+  int64_t by_category[LS_CATEGORY_COUNT];
+};
+
+static ls_status open_session(ls_run *run, const char *path, const char *const *keys, int key_count,
+                              int devices, ls_error *error) {
+  LS_TRY(ls_run_file_read(run->arena, path, keys, key_count, &run->file, error));
+  if (devices < 0)
+    return ls_fail(error, LS_INPUT, "%d devices: expected 1 or more, or 0 for the mesh's", devices);
+  if (devices == 0) devices = (int)ls_run_file_mesh_devices(run->file);
+  LS_TRY(ls_session_create(run->arena, run->file, devices, devices, &run->session, error));
+  ls_program_peak(run->session->programs[LS_SESSION_STEP], run->by_category);
+  return LS_OK;
+}
+
+ls_status ls_run_open(const char *path, const char *const *keys, int key_count, int devices,
+                      ls_run **run, ls_error *error) {
+  *run = NULL;
+  ls_arena *arena = ls_arena_create();
+  ls_run *made = LS_NEW(arena, ls_run);
+  made->arena = arena;
+  const ls_status status = open_session(made, path, keys, key_count, devices, error);
+  if (status == LS_OK)
+    *run = made;
+  else
+    ls_run_close(&made);
+  return status;
+}
+
+void ls_run_close(ls_run **run) {
+  if (!*run) return;
+  ls_arena *arena = (*run)->arena; /* the run lies in it */
+  *run = NULL;
+  ls_arena_destroy(&arena);
+}
+
+static const ls_program *step_of(const ls_run *run) {
+  return run->session->programs[LS_SESSION_STEP];
+}
+
+int ls_run_devices(const ls_run *run) {
+  return run->session->devices;
+}
+
+int64_t ls_run_parameters(const ls_run *run) {
+  return ls_model_parameters(&run->session->config);
+}
+
+double ls_run_flops(const ls_run *run) {
+  return step_of(run)->flops;
+}
+
+double ls_run_bytes_sent(const ls_run *run, int *collectives) {
+  int count;
+  const double bytes = ls_program_bytes_sent(step_of(run), &count);
+  if (collectives) *collectives = count;
+  return bytes;
+}
+
+int ls_run_memory_parts(const ls_run *run) {
+  (void)run;
+  return LS_CATEGORY_COUNT;
+}
+
+ls_memory_part ls_run_memory_part(const ls_run *run, int index) {
+  LS_ASSERT(index >= 0 && index < LS_CATEGORY_COUNT);
+  return (ls_memory_part){ls_category_name((ls_category)index), run->by_category[index]};
+}
+
+int64_t ls_run_memory_bytes(const ls_run *run) {
+  return ls_rank_bytes_needed(run->session->programs, LS_SESSION_PROGRAMS);
+}
+
+ls_status ls_run_print(const ls_run *run, ls_show what, FILE *stream, ls_error *error) {
+  const ls_program *const *programs = run->session->programs;
+  switch (what) {
+    case LS_SHOW_PROGRAM: ls_program_print(programs[LS_SESSION_STEP], stream); break;
+    case LS_SHOW_EVALUATION: ls_program_print(programs[LS_SESSION_EVALUATE], stream); break;
+    case LS_SHOW_MEMORY: ls_program_print_memory(programs[LS_SESSION_STEP], stream); break;
+    case LS_SHOW_COLLECTIVES:
+      ls_program_print_collectives(programs[LS_SESSION_STEP], stream);
+      break;
+    case LS_SHOW_RUN_FILE: {
+      ls_arena *scratch = ls_arena_create();
+      fputs(ls_run_file_text(scratch, run->file), stream);
+      ls_arena_destroy(&scratch);
+      break;
+    }
+  }
+  if (fflush(stream) == 0 && !ferror(stream)) return LS_OK;
+  return ls_fail(error, LS_FAILED, "the stream cannot be written");
+}
+
+static void forward_begin(void *context, int64_t done, int64_t steps, const char *where_from) {
+  const ls_execute_options *options = context;
+  if (options->on_begin) options->on_begin(options->context, done, steps, where_from);
+}
+
+static void forward_step(void *context, const ls_metrics_step *step) {
+  const ls_execute_options *options = context;
+  if (!options->on_step) return;
+  const ls_step_report report = {.step = step->step,
+                                 .tokens = step->tokens,
+                                 .loss = step->loss,
+                                 .grad_norm = step->grad_norm,
+                                 .learning_rate = step->learning_rate,
+                                 .seconds = step->step_seconds,
+                                 .tokens_per_second = step->tokens_per_second,
+                                 .mfu = step->mfu,
+                                 .validation_loss = step->validation_loss};
+  options->on_step(options->context, &report);
+}
+
+static ls_status execute_with_data(const ls_run *run, const ls_dataset *dataset,
+                                   ls_execute_options *options, ls_error *error) {
+  const ls_session *session = run->session;
+  ls_run_file_resolve_steps(run->file,
+                            (dataset->training.sequences + session->batch - 1) / session->batch);
+  ls_world *world;
+  LS_TRY(ls_world_create_threads(session->devices, &world, error));
+  const ls_train_options inner = {.fresh = options->fresh,
+                                  .begin = forward_begin,
+                                  .report = forward_step,
+                                  .context = options,
+                                  .tokenizer = ls_tokenizer_bytes(),
+                                  .stop = options->stop};
+  const ls_status status = ls_train(session, dataset, world, &inner, error);
+  ls_world_destroy(&world);
+  return status;
+}
+
+ls_status ls_run_execute(ls_run *run, const ls_execute_options *options, ls_error *error) {
+  ls_execute_options chosen = options ? *options : (ls_execute_options){0};
+  const ls_launcher launcher = ls_launcher_detect();
+  LS_TRY(ls_launcher_check(&launcher, 1, error));
+  const ls_tokenizer *tokenizer = ls_tokenizer_bytes();
+  LS_TRY(ls_session_check_tokenizer(run->session, tokenizer, error));
+  ls_arena *arena = ls_arena_create();
+  ls_dataset *dataset;
+  ls_status status =
+      ls_dataset_open(arena, run->file, tokenizer, ls_corpus_cache_folder(arena, run->file->out),
+                      NULL, NULL, &dataset, error);
+  if (status == LS_OK) {
+    status = execute_with_data(run, dataset, &chosen, error);
+    ls_dataset_close(dataset);
+  }
+  ls_arena_destroy(&arena);
+  return status;
+}
