@@ -1,4 +1,5 @@
-/* What happens when a rank errs, is late, or does something else than the others. */
+/* What happens when a rank errs, is late, or does something else than the others: the control block
+ * they share, and every wait on it. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -342,6 +342,12 @@ static void test_linear_ranges(void **state) {
     case_run(&c, &(variant){.dtype = LS_BF16, .threads = 2});
     case_run(&c, &(variant){.dtype = LS_BF16, .threads = 1, .accumulate = true});
   }
+  /* Rows whose stride collides in the cache are copied before they are multiplied. */
+  op_case c = {.kind = LS_OP_LINEAR_DW, .inputs = 2, .outputs = 1};
+  c.in[0] = matrix_of(5, 401, 1, 2), c.in[1] = matrix_of(5, 3072, 1, 0);
+  c.out[0] = matrix_of(401, 3072, 1, 0);
+  c.out[0].kind = SUMS;
+  case_run_all(&c);
 }
 
 static void make_elementwise(op_case *c) {

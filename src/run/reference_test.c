@@ -1,3 +1,6 @@
+/* Every op of the table on random shapes: products, norms, attention, the pointwise ones and the
+ * rest: backward against finite differences of forward, fp32 against fp64, padding, accumulation.
+ */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
