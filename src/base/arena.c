@@ -40,14 +40,15 @@ ls_arena *ls_arena_create(void) {
 }
 
 void ls_arena_destroy(ls_arena **arena) {
-  if (!*arena) return;
-  for (chunk *each = (*arena)->first; each;) {
+  ls_arena *dying = *arena;
+  *arena = NULL; /* first: the pointer itself may lie in the arena */
+  if (!dying) return;
+  for (chunk *each = dying->first; each;) {
     chunk *next = each->next;
     free(each);
     each = next;
   }
-  free(*arena);
-  *arena = NULL;
+  free(dying);
 }
 
 void *ls_arena_alloc(ls_arena *arena, size_t bytes) {
