@@ -45,17 +45,17 @@ if [ -z "$text" ]; then
   fi
   prompt="In the beginning"
 else
-  out=runs/quickstart-$(basename "$text")
+  out=runs/quickstart-$(basename "$text" | tr -c "A-Za-z0-9._\n-" _)
   prompt=$(awk 'NF { print $1, $2, $3; exit }' "$text" | cut -c1-60)
 fi
 
 # say LINE: what is run, as a person would type it.
 say() { printf '\n$ %s\n' "$*" >&2; }
 
-say "lockstep train examples/quickstart.yaml data.text=$text out=$out $fresh"
+say "lockstep train examples/quickstart.yaml data.text=\"$text\" out=$out -n 2 $fresh"
 status=0
 # shellcheck disable=SC2086
-$lockstep train examples/quickstart.yaml "data.text=$text" "out=$out" $fresh || status=$?
+$lockstep train examples/quickstart.yaml "data.text=$text" "out=$out" -n 2 $fresh || status=$?
 if [ $status = 4 ]; then
   echo "Stopped and saved: the same command goes on from there." >&2
   exit 4
@@ -72,10 +72,10 @@ $lockstep show examples/quickstart.yaml --compare -n 4
 
 cat <<END
 
-The run is in $out: metrics.jsonl, run.yaml, and a checkpoint that transformers can load. Try next:
+The run is in $out: metrics.jsonl, run.yaml, and checkpoints in Hugging Face form. Try next:
   build/lockstep generate $out "And God said" --temperature 0.7 --seed 7
-  build/lockstep train examples/quickstart.yaml data.text=$text mesh.dp_shard=1 mesh.tp=2 out=runs/tp
-  build/lockstep train examples/quickstart.yaml data.text=$text model=llama-8m out=runs/8m
-  build/lockstep show examples/quickstart.yaml --memory --collectives
-  build/lockstep show examples/quickstart.yaml model=gpt2-124m --compare -n 8
+  build/lockstep train examples/quickstart.yaml data.text="$text" mesh.tp=2 out=runs/tp -n 2
+  build/lockstep train examples/quickstart.yaml data.text="$text" model=llama-8m out=runs/8m -n 2
+  build/lockstep show examples/quickstart.yaml -n 2 --memory --collectives
+  build/lockstep show examples/quickstart.yaml model=gpt2-124m train.batch=8 --compare -n 8
 END

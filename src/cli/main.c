@@ -36,7 +36,7 @@ static void print_help(FILE *stream) {
   fprintf(stream,
           "\nexamples:\n"
           "  lockstep train examples/quickstart.yaml data.text=book.txt -n 2\n"
-          "  lockstep show examples/quickstart.yaml --compare -n 8\n"
+          "  lockstep show examples/quickstart.yaml --compare -n 4\n"
           "  lockstep generate runs/quickstart \"In the beginning\" --temperature 0.8\n\n"
           "exit status: 0 done, 1 the answer is no, 2 wrong input, 3 failed while running,\n"
           "4 stopped by a signal with the state saved\n");

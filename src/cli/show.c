@@ -18,8 +18,8 @@ static const char help[] =
     "  --json          the numbers of --memory, --collectives and --compare for programs\n"
     "  -n DEVICES      devices of the whole mesh\n\n"
     "examples:\n"
-    "  lockstep show examples/quickstart.yaml --memory --collectives\n"
-    "  lockstep show examples/quickstart.yaml model=gpt2-124m dropout=0 --compare -n 8\n\n";
+    "  lockstep show examples/quickstart.yaml -n 2 --memory --collectives\n"
+    "  lockstep show examples/quickstart.yaml model=gpt2-124m train.batch=8 --compare -n 8\n\n";
 
 typedef struct show_flags {
   const char *devices, *rank;

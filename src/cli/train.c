@@ -17,7 +17,7 @@ static const char help[] =
     "  --fresh      start anew: remove the checkpoints in `out`\n"
     "  --help       this text and all keys\n\n"
     "examples:\n"
-    "  lockstep train examples/quickstart.yaml data.text=book.txt\n"
+    "  lockstep train examples/quickstart.yaml data.text=book.txt -n 2\n"
     "  lockstep train run.yaml mesh.dp_shard=2 mesh.tp=2 train.steps=500\n"
     "  mpirun -n 4 lockstep train run.yaml -n 4\n\n"
     "SIGINT, SIGTERM and SIGUSR1 finish the step, save a checkpoint and exit with status 4; a\n"

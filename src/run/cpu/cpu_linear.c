@@ -75,7 +75,7 @@ static const ls_view *target_of(const linear *l) {
 
 /* Rows a multiple of 4 KB apart evict each other from the cache. oneDNN 2.6 copies the right
  * operand where that is a power of two, and takes twice as long where it is not: measured for the
- * gradient of GPT-2's second feed-forward weight, 3,072 columns. */
+ * gradients of GPT-2's second feed-forward layer, 3,072 columns. */
 static bool rows_collide(int64_t stride) {
   return stride % 1024 == 0 && (stride & (stride - 1)) != 0;
 }
@@ -85,7 +85,7 @@ static bool multiplies_directly(const linear *l) {
   const product_shape p = shape_of(l->kind, l->nk, l->nm, l->mk, l->n, l->m, l->k);
   if (p.left.dtype != p.right.dtype) return false;
   if (p.left.dtype == LS_F32 && p.target.dtype == LS_F32) {
-    return l->kind != LS_OP_LINEAR_DW || !rows_collide(p.right.row_stride);
+    return l->kind == LS_OP_LINEAR || !rows_collide(p.right.row_stride);
   }
   if (p.left.dtype == LS_F32) return false;
   return ls_cpu_native_bf16();
@@ -179,19 +179,21 @@ static ls_view slice(const ls_view *view, int64_t row, int64_t column) {
   return part;
 }
 
-/* The three matrices of the range [m0, m0 + count) of m: copies in the scratch at `nk`, `nm` and
- * `mk`, or, where a weight's gradient joins fp32 ones, the stored matrices themselves. */
+/* The three matrices of the range [m0, m0 + count) of m: copies in the scratch or, of gradients
+ * that are fp32, the stored matrices themselves. */
 typedef struct range {
   ls_view nk, nm, mk;
-  bool own_nm, own_mk;
+  bool own_nk, own_nm, own_mk;
 } range;
 
 static range range_of(const linear *l, float *scratch, int64_t chunk, int64_t m0, int64_t count) {
   float *nm = scratch ? scratch + dense_floats(l->n, l->k) : NULL;
   float *mk = scratch ? nm + dense_floats(l->n, chunk) : NULL;
-  range r = {.nk = dense(scratch, l->n, l->k)};
-  r.own_nm = l->kind != LS_OP_LINEAR_DW || l->nm->dtype != LS_F32;
+  range r = {0};
+  r.own_nk = l->kind != LS_OP_LINEAR_DX || l->nk->dtype != LS_F32;
+  r.own_nm = l->kind == LS_OP_LINEAR || l->nm->dtype != LS_F32;
   r.own_mk = l->kind != LS_OP_LINEAR_DW || l->mk->dtype != LS_F32;
+  r.nk = r.own_nk ? dense(scratch, l->n, l->k) : *l->nk;
   r.nm = r.own_nm ? dense(nm, l->n, count) : slice(l->nm, 0, m0);
   r.mk = r.own_mk ? dense(mk, count, l->k) : slice(l->mk, m0, 0);
   return r;
@@ -204,7 +206,8 @@ static ls_status widened_range(const linear *l, const range *r, const ls_kernel_
   if (l->kind != LS_OP_LINEAR && r->own_nm) widen(&r->nm, l->nm, 0, m0, parts);
   if (l->kind != LS_OP_LINEAR_DW) widen(&r->mk, l->mk, m0, 0, parts);
   const product_shape p = shape_of(l->kind, &r->nk, &r->nm, &r->mk, l->n, count, l->k);
-  const bool add = l->kind == LS_OP_LINEAR_DX ? m0 > 0 : !r->own_mk && l->add;
+  const bool stored = !r->own_nk || !r->own_mk;
+  const bool add = (stored && l->add) || (l->kind == LS_OP_LINEAR_DX && m0 > 0);
   LS_TRY(multiply(&p, add, rest, error));
   if (l->kind == LS_OP_LINEAR) narrow(l->nm, 0, m0, &r->nm, l->add, parts);
   if (l->kind == LS_OP_LINEAR_DW && r->own_mk) narrow(l->mk, m0, 0, &r->mk, l->add, parts);
@@ -242,14 +245,14 @@ static ls_status widened(const linear *l, const ls_kernel_args *args, ls_error *
   rest.workspace_bytes = inner;
   float *copies = (float *)(void *)scratch;
   const int parts = ls_cpu_parts(args, l->n * l->k);
-  const ls_view nk = dense(copies, l->n, l->k);
-  if (l->kind != LS_OP_LINEAR_DX) widen(&nk, l->nk, 0, 0, parts);
+  range r = range_of(l, copies, chunk, 0, least(chunk, l->m));
+  if (l->kind != LS_OP_LINEAR_DX) widen(&r.nk, l->nk, 0, 0, parts);
   for (int64_t m0 = 0; m0 < l->m; m0 += chunk) {
     const int64_t count = least(chunk, l->m - m0);
-    const range r = range_of(l, copies, chunk, m0, count);
+    r = range_of(l, copies, chunk, m0, count);
     LS_TRY(widened_range(l, &r, &rest, m0, count, error));
   }
-  if (l->kind == LS_OP_LINEAR_DX) narrow(l->nk, 0, 0, &nk, l->add, parts);
+  if (l->kind == LS_OP_LINEAR_DX && r.own_nk) narrow(l->nk, 0, 0, &r.nk, l->add, parts);
   return LS_OK;
 }
 
