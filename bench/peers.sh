@@ -35,6 +35,7 @@ ours() {
 theirs() {
   local model=$1 dtype=$2 batch=$3 seq=$4 mode=$5 ranks=$6
   shift 6
+  [ "$mode" != none ] || { echo "0 0"; return; } # the script has no such work
   local run=("$python" "$script")
   [ "$ranks" = 1 ] || run=("$python" -m torch.distributed.run --nproc-per-node "$ranks" "$script")
   "${run[@]}" --model "$model" --dtype "$dtype" --mode "$mode" --batch "$batch" --seq "$seq" \
@@ -62,7 +63,8 @@ row() {
     awk '$3 > 0 { r = $1 / $3; if (!n || r < lo) lo = r; if (!n || r > hi) hi = r; n++ }
          END { printf "%.2f to %.2f", lo, hi }')
   awk -v n="$name" -v a="$a" -v b="$b" -v ma="$ma" -v mb="$mb" -v s="$spread" 'BEGIN {
-    printf "| %s | %.0f | %.0f | %.2f (%s) | %.0f | %.0f |\n", n, a, b, b > 0 ? a / b : 0, s, ma, mb }'
+    if (b > 0) printf "| %s | %.0f | %.0f | %.2f (%s) | %.0f | %.0f |\n", n, a, b, a / b, s, ma, mb
+    else printf "| %s | %.0f | - | - | %.0f | - |\n", n, a, ma }'
 }
 
 echo "| work | Lockstep tokens/s | PyTorch tokens/s | ratio (range of rounds) | Lockstep MiB, all ranks | PyTorch MiB, largest rank |"
@@ -71,5 +73,6 @@ for dtype in fp32 bf16; do
   row "one device, 2 threads, $dtype" gpt2-124m $dtype 4 512 single 1 device.threads=2 -n 1
   row "DDP, 2 ranks, $dtype" gpt2-124m $dtype 4 512 ddp 2 mesh.dp_replicate=2 device.threads=1 -n 2
   row "ZeRO-3 / FSDP2, 2 ranks, $dtype" gpt2-124m $dtype 4 512 fsdp 2 mesh.dp_shard=2 zero=3 device.threads=1 -n 2
+  row "TP + SP, 2 ranks, $dtype" gpt2-124m $dtype 4 512 none 2 mesh.tp=2 device.threads=1 -n 2
   row "llama-60m TP + SP, 2 ranks, $dtype" llama-60m $dtype 8 512 tp 2 mesh.tp=2 device.threads=1 -n 2
 done
