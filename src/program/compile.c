@@ -1,7 +1,7 @@
 #include "program/lower.h"
 
 const char *ls_pool_name(ls_pool pool) {
-  static const char *const names[] = {"state", "cell", "input", "step", "work"};
+  static const char *const names[] = {"state", "cell", "input", "work"};
   return names[pool];
 }
 
@@ -42,33 +42,7 @@ static void lower_body(ls_lowering *lowering, const ls_action *action) {
   else
     ls_lower_action(lowering, action);
   *LS_APPEND(program->arena, &program->bodies) =
-      (ls_body){first, program->instructions.count - first};
-}
-
-static bool touches(const ls_instruction *instruction, int storage, const ls_program *program) {
-  for (int i = 0; i < instruction->inputs; i++)
-    if (program->values.items[instruction->in[i]].storage == storage) return true;
-  for (int o = 0; o < instruction->outputs; o++)
-    if (program->values.items[instruction->out[o]].storage == storage) return true;
-  return false;
-}
-
-/* The event an instruction waits for: the latest one on the other queue, earlier in its body, that
- * shares memory with it. Bodies begin after all that came before is done. */
-static void find_waits(ls_program *program, const ls_body *body) {
-  for (int i = 0; i < body->count; i++) {
-    ls_instruction *later = &program->instructions.items[body->first + i];
-    for (int j = i - 1; j >= 0 && later->wait < 0; j--) {
-      const ls_instruction *earlier = &program->instructions.items[body->first + j];
-      if (earlier->queue == later->queue) continue;
-      bool shared = false;
-      for (int o = 0; o < earlier->outputs && !shared; o++)
-        shared = touches(later, program->values.items[earlier->out[o]].storage, program);
-      for (int o = 0; o < later->outputs && !shared; o++)
-        shared = touches(earlier, program->values.items[later->out[o]].storage, program);
-      if (shared) later->wait = body->first + j;
-    }
-  }
+      (ls_body){.first = first, .count = program->instructions.count - first};
 }
 
 static int find_logits(const ls_lowering *lowering) {
@@ -114,13 +88,14 @@ ls_status ls_program_compile(const ls_graph *graph, const ls_layout *layout, ls_
     if (body < 0) {
       lower_body(&lowering, &schedule.items[a]);
       body = made->bodies.count - 1;
-      find_waits(made, &made->bodies.items[body]);
     }
-    *LS_APPEND(arena, &made->actions) = (ls_program_action){schedule.items[a], body};
+    *LS_APPEND(arena, &made->actions) =
+        (ls_program_action){.action = schedule.items[a], .body = body};
   }
   made->logits = find_logits(&lowering);
   made->flops = count_flops(graph, kind == LS_PROGRAM_STEP ? layout->microbatches : 1);
-  ls_lower_memory(made);
+  ls_lower_frames(&lowering);
+  ls_lower_instances(made);
   *program = made;
   return LS_OK;
 }

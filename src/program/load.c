@@ -9,6 +9,7 @@ typedef struct loader {
   ls_arena *arena;
   const char *name;
   ls_program *program;
+  int64_t instances, actions; /* how many there will be */
   ls_error *error;
 } loader;
 
@@ -87,28 +88,54 @@ static bool read_layout(const json_t *object, ls_layout *layout) {
   return layout->microbatches > 0 && in_range(layout->zero, 4);
 }
 
+static ls_status load_frame(loader *l, json_t *item, size_t index) {
+  ls_frame frame = {0};
+  const char *name;
+  int pool, category;
+  json_int_t bytes;
+  if (json_unpack(item, "[siiIi]", &name, &pool, &category, &bytes, &frame.instance) != 0 ||
+      !in_range(pool, LS_POOL_COUNT) || !in_range(category, LS_CATEGORY_COUNT) ||
+      !in_range(bytes, l->program->pool_bytes[pool] + 1) || !in_range(frame.instance, l->instances))
+    return damaged(l, "frame", index);
+  frame.name = ls_arena_strdup(l->arena, name);
+  frame.pool = (ls_pool)pool;
+  frame.category = (ls_category)category;
+  frame.bytes = bytes;
+  *LS_APPEND(l->arena, &l->program->frames) = frame;
+  return LS_OK;
+}
+
+static ls_status load_instance(loader *l, json_t *item, size_t index) {
+  ls_instance made;
+  json_int_t offset;
+  if (json_unpack(item, "[iiiiI]", &made.frame, &made.microbatch, &made.first, &made.last,
+                  &offset) != 0 ||
+      !in_range(made.frame, l->program->frames.count))
+    return damaged(l, "instance", index);
+  const ls_frame *frame = &l->program->frames.items[made.frame];
+  const int64_t room = l->program->pool_bytes[frame->pool] - frame->bytes;
+  if (!in_range(offset, room + 1) || !in_range(made.first, l->actions) ||
+      !in_range(made.last, l->actions) || made.first > made.last ||
+      !in_range(made.microbatch + 1, l->program->layout.microbatches + 1))
+    return damaged(l, "instance", index);
+  made.offset = offset;
+  *LS_APPEND(l->arena, &l->program->instances) = made;
+  return LS_OK;
+}
+
 static ls_status load_storage(loader *l, json_t *item, size_t index) {
   ls_storage storage = {0};
   const char *name;
-  int pool, category;
   json_int_t offset, bytes;
-  json_t *alive;
-  if (json_unpack(item, "[siiIIo]", &name, &pool, &category, &offset, &bytes, &alive) != 0 ||
-      !in_range(pool, LS_POOL_COUNT) || !in_range(category, LS_CATEGORY_COUNT) || offset < 0 ||
-      bytes < 0 || bytes > l->program->pool_bytes[pool] ||
-      offset > l->program->pool_bytes[pool] - bytes)
+  if (json_unpack(item, "[siII]", &name, &storage.frame, &offset, &bytes) != 0 ||
+      !in_range(storage.frame, l->program->frames.count))
+    return damaged(l, "storage", index);
+  const int64_t room = l->program->frames.items[storage.frame].bytes;
+  if (!in_range(bytes, room + 1) || !in_range(offset, room - bytes + 1))
     return damaged(l, "storage", index);
   storage.name = ls_arena_strdup(l->arena, name);
-  storage.pool = (ls_pool)pool;
-  storage.category = (ls_category)category;
   storage.offset = offset;
   storage.bytes = bytes;
-  for (size_t i = 0; i < json_array_size(alive); i++) {
-    ls_interval interval;
-    if (json_unpack(json_array_get(alive, i), "[ii]", &interval.first, &interval.last) != 0)
-      return damaged(l, "storage", index);
-    *LS_APPEND(l->arena, &storage.alive) = interval;
-  }
   *LS_APPEND(l->arena, &l->program->storages) = storage;
   return LS_OK;
 }
@@ -130,7 +157,6 @@ static bool fits(const loader *l, int index) {
   const ls_value *value = &l->program->values.items[index];
   const ls_storage *storage = &l->program->storages.items[value->storage];
   const int ranks = ls_mesh_size(&l->program->mesh, LS_AXES_ALL);
-  const int64_t slots = value->slot_bytes ? l->program->layout.microbatches - 1 : 0;
   for (int rank = 0; rank < ranks; rank += rank + 1 < ranks ? (ranks > 64 ? ranks - 1 : 1) : 1) {
     const ls_local local = ls_program_local(l->program, rank, index);
     int64_t bytes = (int64_t)ls_dtype_bytes(value->dtype);
@@ -139,9 +165,7 @@ static bool fits(const loader *l, int index) {
       if (__builtin_mul_overflow(bytes, local.dims[d], &bytes)) return false;
     }
     const int64_t begin = local.offset - storage->offset;
-    const bool step = l->program->kind == LS_PROGRAM_STEP;
-    if (begin < 0 || bytes > storage->bytes - begin - (step ? slots * value->slot_bytes : 0))
-      return false;
+    if (begin < 0 || bytes > storage->bytes - begin) return false;
   }
   return true;
 }
@@ -218,11 +242,31 @@ static ls_status load_instruction(loader *l, json_t *item, size_t index) {
   return LS_OK;
 }
 
+static bool body_has(const ls_program *program, const ls_body *body, int value) {
+  const int frame = program->storages.items[program->values.items[value].storage].frame;
+  for (int i = 0; i < body->frames.count; i++)
+    if (body->frames.items[i] == frame) return true;
+  return false;
+}
+
 static ls_status load_body(loader *l, json_t *item, size_t index) {
-  ls_body body;
-  if (json_unpack(item, "[ii]", &body.first, &body.count) != 0 || body.first < 0 ||
+  ls_body body = {0};
+  json_t *frames;
+  if (json_unpack(item, "[iio]", &body.first, &body.count, &frames) != 0 || body.first < 0 ||
       body.count < 0 || body.first > l->program->instructions.count - body.count)
     return damaged(l, "body", index);
+  for (size_t i = 0; i < json_array_size(frames); i++) {
+    const json_int_t frame = json_integer_value(json_array_get(frames, i));
+    if (!in_range(frame, l->program->frames.count)) return damaged(l, "body", index);
+    *LS_APPEND(l->arena, &body.frames) = (int)frame;
+  }
+  for (int i = body.first; i < body.first + body.count; i++) {
+    const ls_instruction *each = &l->program->instructions.items[i];
+    for (int n = 0; n < each->inputs; n++)
+      if (!body_has(l->program, &body, each->in[n])) return damaged(l, "body", index);
+    for (int n = 0; n < each->outputs; n++)
+      if (!body_has(l->program, &body, each->out[n])) return damaged(l, "body", index);
+  }
   *LS_APPEND(l->arena, &l->program->bodies) = body;
   return LS_OK;
 }
@@ -230,12 +274,25 @@ static ls_status load_body(loader *l, json_t *item, size_t index) {
 static ls_status load_action(loader *l, json_t *item, size_t index) {
   ls_program_action made;
   const char *kind;
-  if (json_unpack(item, "[siiii]", &kind, &made.action.segment, &made.action.unit,
-                  &made.action.microbatch, &made.body) != 0 ||
+  int first;
+  json_t *instances;
+  if (json_unpack(item, "[siiiibo]", &kind, &made.action.segment, &made.action.unit,
+                  &made.action.microbatch, &made.body, &first, &instances) != 0 ||
       find_action(kind) < 0 || !in_range(made.body, l->program->bodies.count) ||
       made.action.microbatch < -1 || made.action.microbatch >= l->program->layout.microbatches)
     return damaged(l, "action", index);
   made.action.kind = (ls_action_kind)find_action(kind);
+  made.first = first != 0;
+  const ls_body *body = &l->program->bodies.items[made.body];
+  if (json_array_size(instances) != (size_t)body->frames.count) return damaged(l, "action", index);
+  made.instances = LS_NEW_ARRAY(l->arena, int, body->frames.count + 1);
+  for (int i = 0; i < body->frames.count; i++) {
+    const json_int_t instance = json_integer_value(json_array_get(instances, (size_t)i));
+    if (!in_range(instance, l->program->instances.count) ||
+        l->program->instances.items[instance].frame != body->frames.items[i])
+      return damaged(l, "action", index);
+    made.instances[i] = (int)instance;
+  }
   *LS_APPEND(l->arena, &l->program->actions) = made;
   return LS_OK;
 }
@@ -306,6 +363,13 @@ static ls_status load_head(loader *l, json_t *root) {
 static ls_status load_program(loader *l, json_t *root) {
   ls_program *program = l->program;
   LS_TRY(load_head(l, root));
+  l->instances = (int64_t)json_array_size(json_object_get(root, "instances"));
+  l->actions = (int64_t)json_array_size(json_object_get(root, "actions"));
+  LS_TRY(load_list(l, root, "frames", load_frame));
+  LS_TRY(load_list(l, root, "instances", load_instance));
+  for (int f = 0; f < program->frames.count; f++)
+    if (program->instances.items[program->frames.items[f].instance].frame != f)
+      return damaged(l, "frame", (size_t)f);
   LS_TRY(load_list(l, root, "storages", load_storage));
   LS_TRY(load_list(l, root, "values", load_value));
   LS_TRY(load_list(l, root, "instructions", load_instruction));
@@ -335,7 +399,7 @@ ls_status ls_program_parse(ls_arena *arena, const char *name, const char *text, 
   json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &reason);
   if (!root)
     return ls_fail(error, LS_INPUT, "%s:%d:%d: %s", name, reason.line, reason.column, reason.text);
-  loader l = {arena, name, LS_NEW(arena, ls_program), error};
+  loader l = {.arena = arena, .name = name, .program = LS_NEW(arena, ls_program), .error = error};
   l.program->arena = arena;
   const ls_status status = load_program(&l, root);
   json_decref(root);

@@ -23,6 +23,11 @@ static void cut_flat(const ls_program *program, int rank, const ls_value *value,
                    (int64_t)ls_dtype_bytes(value->dtype);
 }
 
+const ls_frame *ls_program_frame(const ls_program *program, int value) {
+  const int storage = program->values.items[value].storage;
+  return &program->frames.items[program->storages.items[storage].frame];
+}
+
 ls_local ls_program_local(const ls_program *program, int rank, int index) {
   const ls_value *value = &program->values.items[index];
   ls_local local = {.offset = program->storages.items[value->storage].offset + value->offset};

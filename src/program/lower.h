@@ -13,8 +13,15 @@ typedef struct ls_unit_memory {
   int reduced; /* the gradient the update reads: `raw`, or the piece */
 } ls_unit_memory;
 
+/* What is known of a storage before it has its place. */
+typedef struct ls_storage_plan {
+  ls_pool pool;
+  ls_category category;
+} ls_storage_plan;
+
 typedef struct ls_lowering {
   ls_program *program;
+  LS_LIST(ls_storage_plan) plans; /* of each storage */
   const ls_sharded *sharded;
   const ls_units *units;
   ls_dtype accumulate; /* fp32, or fp64 under fp64 */
@@ -45,8 +52,37 @@ void ls_lower_action(ls_lowering *lowering, const ls_action *action);
 /* Appends the instructions of a pass over a segment. */
 void ls_lower_pass(ls_lowering *lowering, int segment, bool backward);
 
-/* Works out lifetimes over the actions of the first microbatch and gives each storage its offset.
- */
-void ls_lower_memory(ls_program *program);
+/* Groups storages into frames by the bodies that touch them, and gives every storage its place in
+ * its frame. */
+void ls_lower_frames(ls_lowering *lowering);
+
+/* Makes the instances that actions need of their bodies' frames, and gives each its place. */
+void ls_lower_instances(ls_program *program);
+
+enum { LS_STORAGE_ALIGNMENT = 256 };
+int64_t ls_storage_aligned(int64_t bytes);
+
+/* Something that needs `bytes` from time `first` to time `last`. */
+typedef struct ls_box {
+  int64_t bytes, offset;
+  int first, last;
+  int about; /* the caller's */
+} ls_box;
+
+/* Boxes that have their place, ordered by offset. */
+typedef struct ls_space {
+  LS_LIST(ls_box) boxes;
+  int64_t limit; /* bytes there are; -1: no end */
+  int64_t bytes; /* used */
+} ls_space;
+
+/* Takes note of a box that has its offset. */
+void ls_space_add(ls_arena *arena, ls_space *space, const ls_box *box);
+
+/* Puts the box at the lowest offset where nothing lies at the same time; false: no room. */
+bool ls_space_place(ls_arena *arena, ls_space *space, ls_box *box);
+
+/* Largest first. (Optimal colouring is NP-hard; by size is the usual heuristic for tensors.) */
+void ls_boxes_sort(ls_box *boxes, int count);
 
 #endif

@@ -85,11 +85,11 @@ static int taken_over(const ls_lowering *lowering, const ls_shard_node *node, in
   if (input < 0 || lowering->last_use[node->in[input]] != n) return -1;
   const int value = lowering->value_of[node->in[input]];
   const ls_value *from = &lowering->program->values.items[value];
-  const ls_storage *storage = &lowering->program->storages.items[from->storage];
+  const ls_storage_plan *plan = &lowering->plans.items[from->storage];
   const bool activation =
-      storage->category == LS_CATEGORY_TEMPORARIES || storage->category == LS_CATEGORY_ACTIVATIONS;
-  return storage->pool == LS_POOL_WORK && activation && storage->bytes == bytes ? from->storage
-                                                                                : -1;
+      plan->category == LS_CATEGORY_TEMPORARIES || plan->category == LS_CATEGORY_ACTIVATIONS;
+  const bool fits = lowering->program->storages.items[from->storage].bytes == bytes;
+  return plan->pool == LS_POOL_WORK && activation && fits ? from->storage : -1;
 }
 
 static int make_value(ls_lowering *lowering, const ls_shard_node *node, int n, int output) {
@@ -112,7 +112,7 @@ static int make_value(ls_lowering *lowering, const ls_shard_node *node, int n, i
         ls_lower_storage(lowering, tensor->name, LS_POOL_WORK,
                          kept ? LS_CATEGORY_ACTIVATIONS : LS_CATEGORY_TEMPORARIES, bytes);
   else if (kept)
-    program->storages.items[value.storage].category = LS_CATEGORY_ACTIVATIONS;
+    lowering->plans.items[value.storage].category = LS_CATEGORY_ACTIVATIONS;
   return ls_lower_value(lowering, &value);
 }
 

@@ -6,7 +6,8 @@ int ls_lower_storage(ls_lowering *lowering, const char *name, ls_pool pool, ls_c
                      int64_t bytes) {
   ls_program *program = lowering->program;
   ls_storage *storage = LS_APPEND(program->arena, &program->storages);
-  *storage = (ls_storage){.name = name, .pool = pool, .category = category, .bytes = bytes};
+  *storage = (ls_storage){.name = name, .frame = -1, .bytes = bytes};
+  *LS_APPEND(program->arena, &lowering->plans) = (ls_storage_plan){pool, category};
   return program->storages.count - 1;
 }
 
@@ -45,16 +46,15 @@ static int unit_storage(ls_lowering *lowering, int unit, const char *what, ls_po
 static void place_state(ls_lowering *lowering, int unit) {
   const ls_sharded *sharded = lowering->sharded;
   const ls_dtype compute = sharded->layout.compute;
-  const bool gathers = ls_schedule_gathers(sharded), once = ls_schedule_gathers_once(sharded);
+  const bool gathers = ls_schedule_gathers(sharded);
   const bool piece = ls_schedule_state_sharded(sharded);
   ls_unit_memory *memory = &lowering->memory[unit];
   memory->stored = unit_storage(lowering, unit, "parameters", LS_POOL_STATE, LS_CATEGORY_PARAMETERS,
                                 compute, gathers);
   memory->used = memory->stored;
   if (gathers)
-    memory->used =
-        unit_storage(lowering, unit, "gathered parameters", once ? LS_POOL_STEP : LS_POOL_WORK,
-                     LS_CATEGORY_GATHERED, compute, false);
+    memory->used = unit_storage(lowering, unit, "gathered parameters", LS_POOL_WORK,
+                                LS_CATEGORY_GATHERED, compute, false);
   /* Evaluation shares the region that the step keeps the optimizer's state in. */
   memory->master = memory->stored;
   if (compute != lowering->accumulate)
@@ -74,11 +74,11 @@ static void place_gradients(ls_lowering *lowering, int unit) {
   memory->raw = memory->reduced = -1;
   if (lowering->program->kind != LS_PROGRAM_STEP) return;
   const bool each = ls_schedule_reduces_each(sharded);
-  memory->raw = unit_storage(lowering, unit, "gradient", each ? LS_POOL_WORK : LS_POOL_STEP,
-                             LS_CATEGORY_GRADIENTS, lowering->accumulate, false);
+  memory->raw = unit_storage(lowering, unit, "gradient", LS_POOL_WORK, LS_CATEGORY_GRADIENTS,
+                             lowering->accumulate, false);
   memory->reduced = memory->raw;
   if (each)
-    memory->reduced = unit_storage(lowering, unit, "reduced gradient", LS_POOL_STEP,
+    memory->reduced = unit_storage(lowering, unit, "reduced gradient", LS_POOL_WORK,
                                    LS_CATEGORY_GRADIENTS, lowering->accumulate, true);
 }
 
@@ -175,18 +175,14 @@ static int make_input(ls_lowering *lowering, ls_tensor_id id) {
   while (sharded->values.items[value].tensor.index != id.index) value++;
   const ls_placement *placement = &sharded->values.items[value].placement;
   const int64_t rows = ls_mesh_part(&sharded->mesh, 0, placement, 0, tensor->dims[0]).stored;
-  const int64_t slot = (rows * 4 + LS_CELL_BYTES - 1) / LS_CELL_BYTES * LS_CELL_BYTES;
-  const int microbatches =
-      lowering->program->kind == LS_PROGRAM_STEP ? sharded->layout.microbatches : 1;
-  const int storage = ls_lower_storage(lowering, tensor->name, LS_POOL_INPUT, LS_CATEGORY_INPUTS,
-                                       slot * microbatches);
+  const int storage =
+      ls_lower_storage(lowering, tensor->name, LS_POOL_INPUT, LS_CATEGORY_INPUTS, rows * 4);
   lowering->value_of[value] = ls_lower_value(lowering, &(ls_value){.name = tensor->name,
                                                                    .dtype = LS_I32,
                                                                    .ndim = 1,
                                                                    .global = {tensor->dims[0]},
                                                                    .placement = *placement,
-                                                                   .storage = storage,
-                                                                   .slot_bytes = slot});
+                                                                   .storage = storage});
   return lowering->value_of[value];
 }
 

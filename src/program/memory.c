@@ -1,116 +1,110 @@
-#include <stdlib.h>
+/* Instances: which memory each action works on. */
 #include <string.h>
 
 #include "program/lower.h"
 
-enum { STORAGE_ALIGNMENT = 256 };
+/* The instance of a frame that was last made for a microbatch; -1: none. */
+typedef struct live {
+  int *instance; /* [frame][microbatch + 1] */
+  int microbatches;
+} live;
 
-/* Ends of a storage's lifetimes are instruction positions over the first microbatch: all of them
- * use the same addresses, one after the other. */
-static void touch(ls_program *program, int value, int position, bool begins) {
-  ls_storage *storage = &program->storages.items[program->values.items[value].storage];
-  if (storage->pool != LS_POOL_WORK) return;
-  const bool dead = storage->alive.count == 0;
-  if (dead || begins) {
-    *LS_APPEND(program->arena, &storage->alive) = (ls_interval){position, position};
-    return;
+static int *live_at(const live *now, int frame, int microbatch) {
+  return &now->instance[(int64_t)frame * (now->microbatches + 1) + microbatch + 1];
+}
+
+static int new_instance(ls_program *program, int frame, int microbatch, int first, int last) {
+  const int made = program->instances.count;
+  *LS_APPEND(program->arena, &program->instances) =
+      (ls_instance){.frame = frame, .microbatch = microbatch, .first = first, .last = last};
+  if (program->frames.items[frame].instance < 0) program->frames.items[frame].instance = made;
+  return made;
+}
+
+/* Everything but the work region lies side by side and lives as long as the program. */
+static void place_lasting(ls_program *program, int microbatches) {
+  const int last = program->actions.count - 1;
+  for (int f = 0; f < program->frames.count; f++) {
+    const ls_frame *frame = &program->frames.items[f];
+    if (frame->pool == LS_POOL_WORK) continue;
+    const bool input = frame->pool == LS_POOL_INPUT;
+    for (int m = 0; m < (input ? microbatches : 1); m++) {
+      const int made = new_instance(program, f, input ? m : -1, 0, last);
+      program->instances.items[made].offset = program->pool_bytes[frame->pool];
+      program->pool_bytes[frame->pool] += ls_storage_aligned(frame->bytes);
+    }
   }
-  storage->alive.items[storage->alive.count - 1].last = position;
 }
 
-static bool begins_new_lifetime(const ls_program *program, const ls_instruction *instruction) {
-  const ls_value *target = &program->values.items[instruction->out[0]];
-  return instruction->collective == LS_ALL_GATHER &&
-         program->storages.items[target->storage].category == LS_CATEGORY_GATHERED;
-}
-
-static int find_lifetimes(ls_program *program) {
-  int position = 0;
+/* Whether a frame is of the whole step: some action outside the microbatches touches it. */
+static bool *find_once(const ls_program *program) {
+  bool *once = LS_NEW_ARRAY(program->arena, bool, program->frames.count + 1);
   for (int a = 0; a < program->actions.count; a++) {
     const ls_program_action *action = &program->actions.items[a];
-    if (action->action.microbatch > 0) continue;
     const ls_body *body = &program->bodies.items[action->body];
-    for (int i = 0; i < body->count; i++, position++) {
-      const ls_instruction *instruction = &program->instructions.items[body->first + i];
-      for (int n = 0; n < instruction->inputs; n++)
-        touch(program, instruction->in[n], position, false);
-      for (int n = 0; n < instruction->outputs; n++)
-        touch(program, instruction->out[n], position, begins_new_lifetime(program, instruction));
+    for (int i = 0; i < body->frames.count && action->action.microbatch < 0; i++)
+      once[body->frames.items[i]] = true;
+  }
+  return once;
+}
+
+static int find_instance(ls_program *program, const live *now, int frame, bool once, int a) {
+  const ls_action *action = &program->actions.items[a].action;
+  const ls_frame *about = &program->frames.items[frame];
+  if (about->pool == LS_POOL_INPUT)
+    return about->instance + (action->microbatch > 0 ? action->microbatch : 0);
+  if (about->pool != LS_POOL_WORK) return about->instance;
+  const int microbatch = once ? -1 : action->microbatch;
+  int *found = live_at(now, frame, microbatch);
+  const bool anew = action->kind == LS_ACTION_GATHER && about->category == LS_CATEGORY_GATHERED;
+  if (*found < 0 || anew) *found = new_instance(program, frame, microbatch, a, a);
+  program->instances.items[*found].last = a;
+  return *found;
+}
+
+static void bind_actions(ls_program *program, int microbatches) {
+  const bool *once = find_once(program);
+  live now = {.microbatches = microbatches};
+  const int64_t entries = (int64_t)program->frames.count * (microbatches + 1);
+  now.instance = LS_NEW_ARRAY(program->arena, int, entries + 1);
+  for (int64_t i = 0; i < entries; i++) now.instance[i] = -1;
+  bool *seen = LS_NEW_ARRAY(program->arena, bool, program->bodies.count + 1);
+  for (int a = 0; a < program->actions.count; a++) {
+    ls_program_action *action = &program->actions.items[a];
+    const ls_body *body = &program->bodies.items[action->body];
+    action->first = !seen[action->body];
+    seen[action->body] = true;
+    action->instances = LS_NEW_ARRAY(program->arena, int, body->frames.count + 1);
+    for (int i = 0; i < body->frames.count; i++) {
+      const int frame = body->frames.items[i];
+      action->instances[i] = find_instance(program, &now, frame, once[frame], a);
     }
   }
-  if (program->kind == LS_PROGRAM_FORWARD && program->logits >= 0)
-    touch(program, program->logits, position, false); /* read after the program */
-  return position;
+  if (program->kind == LS_PROGRAM_FORWARD && program->logits >= 0) { /* read after the program */
+    const int first = ls_program_frame(program, program->logits)->instance;
+    program->instances.items[first].last = program->actions.count - 1;
+  }
 }
 
-static bool overlap(const ls_storage *a, const ls_storage *b) {
-  for (int i = 0; i < a->alive.count; i++)
-    for (int j = 0; j < b->alive.count; j++)
-      if (a->alive.items[i].first <= b->alive.items[j].last &&
-          b->alive.items[j].first <= a->alive.items[i].last)
-        return true;
-  return false;
-}
-
-static int64_t aligned(int64_t bytes) {
-  return (bytes + STORAGE_ALIGNMENT - 1) / STORAGE_ALIGNMENT * STORAGE_ALIGNMENT;
-}
-
-static int larger_first(const void *a, const void *b) {
-  const ls_storage *first = *(ls_storage *const *)a, *second = *(ls_storage *const *)b;
-  if (first->bytes != second->bytes) return first->bytes < second->bytes ? 1 : -1;
-  return first < second ? -1 : first > second;
-}
-
-/* The lowest place free of everything placed whose lifetime overlaps; `placed` is ordered by
- * offset. */
-static int64_t find_place(const ls_storage *storage, ls_storage *const *placed, int count) {
-  int64_t offset = 0;
+void ls_lower_instances(ls_program *program) {
+  const int microbatches = program->kind == LS_PROGRAM_STEP ? program->layout.microbatches : 1;
+  place_lasting(program, microbatches);
+  bind_actions(program, microbatches);
+  ls_box *boxes = LS_NEW_ARRAY(program->arena, ls_box, program->instances.count + 1);
+  int count = 0;
+  for (int i = 0; i < program->instances.count; i++) {
+    const ls_instance *instance = &program->instances.items[i];
+    const ls_frame *frame = &program->frames.items[instance->frame];
+    if (frame->pool == LS_POOL_WORK)
+      boxes[count++] = (ls_box){frame->bytes, 0, instance->first, instance->last, i};
+  }
+  ls_boxes_sort(boxes, count);
+  ls_space work = {.limit = -1};
   for (int i = 0; i < count; i++) {
-    if (placed[i]->offset + aligned(placed[i]->bytes) <= offset || !overlap(storage, placed[i]))
-      continue;
-    if (placed[i]->offset >= offset + aligned(storage->bytes)) break;
-    offset = placed[i]->offset + aligned(placed[i]->bytes);
+    ls_space_place(program->arena, &work, &boxes[i]);
+    program->instances.items[boxes[i].about].offset = boxes[i].offset;
   }
-  return offset;
-}
-
-/* Greedy by size: a storage goes to the lowest offset where nothing alive at the same time lies.
- * (Optimal colouring is NP-hard; by size first is the usual heuristic for tensors.) */
-static int64_t colour(ls_program *program) {
-  const int count = program->storages.count;
-  ls_storage **order = LS_NEW_ARRAY(program->arena, ls_storage *, count + 1);
-  ls_storage **placed = LS_NEW_ARRAY(program->arena, ls_storage *, count + 1);
-  int to_place = 0;
-  for (int s = 0; s < count; s++)
-    if (program->storages.items[s].pool == LS_POOL_WORK && program->storages.items[s].alive.count)
-      order[to_place++] = &program->storages.items[s];
-  qsort(order, (size_t)to_place, sizeof *order, larger_first);
-  int64_t peak = 0;
-  for (int i = 0; i < to_place; i++) {
-    ls_storage *storage = order[i];
-    storage->offset = find_place(storage, placed, i);
-    const int64_t end = storage->offset + aligned(storage->bytes);
-    if (end > peak) peak = end;
-    int at = i;
-    while (at > 0 && placed[at - 1]->offset > storage->offset) {
-      placed[at] = placed[at - 1];
-      at--;
-    }
-    placed[at] = storage;
-  }
-  return peak;
-}
-
-void ls_lower_memory(ls_program *program) {
-  find_lifetimes(program);
-  for (int s = 0; s < program->storages.count; s++) {
-    ls_storage *storage = &program->storages.items[s];
-    if (storage->pool == LS_POOL_WORK) continue;
-    storage->offset = program->pool_bytes[storage->pool];
-    program->pool_bytes[storage->pool] += aligned(storage->bytes);
-  }
-  program->pool_bytes[LS_POOL_WORK] = colour(program);
+  program->pool_bytes[LS_POOL_WORK] = work.bytes;
 }
 
 int64_t ls_program_bytes(const ls_program *program) {
@@ -119,30 +113,27 @@ int64_t ls_program_bytes(const ls_program *program) {
   return bytes;
 }
 
-static void add_alive(const ls_program *program, int position,
-                      int64_t by_category[LS_CATEGORY_COUNT]) {
-  memset(by_category, 0, LS_CATEGORY_COUNT * sizeof *by_category);
-  for (int s = 0; s < program->storages.count; s++) {
-    const ls_storage *storage = &program->storages.items[s];
-    bool alive = storage->pool != LS_POOL_WORK;
-    for (int i = 0; i < storage->alive.count && !alive; i++)
-      alive = storage->alive.items[i].first <= position && position <= storage->alive.items[i].last;
-    if (alive) by_category[storage->category] += aligned(storage->bytes);
-  }
-}
-
 int64_t ls_program_peak(const ls_program *program, int64_t by_category[LS_CATEGORY_COUNT]) {
-  int64_t most = -1;
-  for (int s = 0; s < program->storages.count; s++) {
-    const ls_storage *storage = &program->storages.items[s];
-    for (int i = 0; i < storage->alive.count; i++) { /* a peak begins where something does */
-      int64_t now[LS_CATEGORY_COUNT], sum = 0;
-      add_alive(program, storage->alive.items[i].first, now);
-      for (int c = 0; c < LS_CATEGORY_COUNT; c++) sum += now[c];
-      if (sum <= most) continue;
-      most = sum;
-      memcpy(by_category, now, sizeof now);
-    }
+  ls_arena *arena = ls_arena_create();
+  typedef struct change {
+    int64_t bytes[LS_CATEGORY_COUNT];
+  } change;
+  change *changes = LS_NEW_ARRAY(arena, change, program->actions.count + 1);
+  for (int i = 0; i < program->instances.count; i++) {
+    const ls_instance *instance = &program->instances.items[i];
+    const ls_frame *frame = &program->frames.items[instance->frame];
+    const int64_t bytes = ls_storage_aligned(frame->bytes);
+    changes[instance->first].bytes[frame->category] += bytes;
+    changes[instance->last + 1].bytes[frame->category] -= bytes;
   }
+  int64_t most = -1, now[LS_CATEGORY_COUNT] = {0};
+  for (int a = 0; a < program->actions.count; a++) {
+    int64_t sum = 0;
+    for (int c = 0; c < LS_CATEGORY_COUNT; c++) sum += now[c] += changes[a].bytes[c];
+    if (sum <= most) continue;
+    most = sum;
+    memcpy(by_category, now, sizeof now);
+  }
+  ls_arena_destroy(&arena);
   return most;
 }

@@ -14,23 +14,34 @@ static void print_mesh(const ls_program *program, FILE *stream) {
           ls_dtype_name(layout->compute));
 }
 
-static void print_value(const ls_program *program, int index, FILE *stream) {
+/* Where a frame lies during an action. */
+static int64_t frame_offset(const ls_program *program, const ls_program_action *action, int frame) {
+  const ls_body *body = &program->bodies.items[action->body];
+  int at = 0;
+  while (body->frames.items[at] != frame) at++;
+  return program->instances.items[action->instances[at]].offset;
+}
+
+static void print_value(const ls_program *program, const ls_program_action *action, int index,
+                        FILE *stream) {
   const ls_value *value = &program->values.items[index];
-  const ls_storage *storage = &program->storages.items[value->storage];
+  const int frame = program->storages.items[value->storage].frame;
   fprintf(stream, "%%%d:%s[", index, ls_dtype_name(value->dtype));
   const ls_local local = ls_program_local(program, 0, index);
   for (int d = 0; d < value->ndim; d++)
     fprintf(stream, "%s%lld", d ? "," : "", (long long)local.dims[d]);
-  fprintf(stream, "]@%s+%lld", ls_pool_name(storage->pool), (long long)local.offset);
+  fprintf(stream, "]@%s+%lld", ls_pool_name(program->frames.items[frame].pool),
+          (long long)(frame_offset(program, action, frame) + local.offset));
 }
 
-static void print_instruction(const ls_program *program, int index, FILE *stream) {
+static void print_instruction(const ls_program *program, const ls_program_action *action, int index,
+                              FILE *stream) {
   static const char *const modes[] = {"", "+=", "+=*"};
   const ls_instruction *instruction = &program->instructions.items[index];
   fprintf(stream, "  %5d ", index);
   for (int o = 0; o < instruction->outputs; o++) {
     if (o) fputs(", ", stream);
-    print_value(program, instruction->out[o], stream);
+    print_value(program, action, instruction->out[o], stream);
     fputs(modes[instruction->write[o]], stream);
   }
   if (instruction->collective == LS_COLLECTIVE_NONE) {
@@ -44,7 +55,7 @@ static void print_instruction(const ls_program *program, int index, FILE *stream
   }
   for (int i = 0; i < instruction->inputs; i++) {
     if (i) fputs(", ", stream);
-    print_value(program, instruction->in[i], stream);
+    print_value(program, action, instruction->in[i], stream);
   }
   fputc(')', stream);
   if (instruction->wait >= 0) fprintf(stream, " waits %d", instruction->wait);
@@ -62,7 +73,7 @@ static void print_action(const ls_program *program, const ls_program_action *act
   if (action->action.microbatch >= 0) fprintf(stream, " microbatch %d", action->action.microbatch);
   fprintf(stream, ": body %d\n", action->body);
   if (action->action.microbatch > 0) return; /* printed with the first microbatch */
-  for (int i = 0; i < body->count; i++) print_instruction(program, body->first + i, stream);
+  for (int i = 0; i < body->count; i++) print_instruction(program, action, body->first + i, stream);
 }
 
 void ls_program_print(const ls_program *program, FILE *stream) {

@@ -1,9 +1,10 @@
 /* The compiled program of a step: a static list of instructions, every operand with its address.
  *
  * One program serves all ranks: what differs by coordinates follows from an operand's placement
- * (ls_program_view). An operand's address is pool base + offset, + slot_bytes x microbatch, + what
- * its coordinates add. Step, evaluation and decoding are programs over one persistent region: the
- * same layout of the same model gives the same STATE and CELL offsets.
+ * (ls_program_local). Memory is frames, whose places are worked out at compile time: an operand's
+ * address is pool base + place of the frame's instance + offset in it, + what its coordinates add.
+ * Step, evaluation and decoding are programs over one persistent region: the same layout of the
+ * same model gives the same STATE and CELL offsets.
  *
  *   ls_program *program;
  *   ls_program_compile(graph, &layout, LS_PROGRAM_STEP, &program, &error);
@@ -19,8 +20,7 @@
 typedef enum ls_pool {
   LS_POOL_STATE = 0, /* parameters, master weights, moments, caches: kept between programs */
   LS_POOL_CELL,      /* fp64 numbers that change between steps */
-  LS_POOL_INPUT,     /* tokens, labels, positions: one slot a microbatch */
-  LS_POOL_STEP,      /* lives for the whole step: gradient accumulators, weights kept gathered */
+  LS_POOL_INPUT,     /* tokens, labels, positions: filled before the program runs */
   LS_POOL_WORK,      /* everything else, coloured by lifetime */
   LS_POOL_COUNT
 } ls_pool;
@@ -63,17 +63,28 @@ typedef enum ls_cell {
 
 enum { LS_CELL_BYTES = 64 }; /* a cache line each */
 
-typedef struct ls_interval {
-  int first, last;
-} ls_interval;
-
-/* A region of memory with a lifetime. */
-typedef struct ls_storage {
+/* Memory that lives and dies as one: what a segment's forward pass keeps for its backward pass, a
+ * unit's gathered weights, the temporaries of a body, ... */
+typedef struct ls_frame {
   const char *name;
   ls_pool pool;
   ls_category category;
+  int64_t bytes;
+  int instance; /* its first; those of inputs follow one another, one a microbatch */
+} ls_frame;
+
+/* One life of a frame: actions [first, last], at `offset` of its pool. */
+typedef struct ls_instance {
+  int frame, microbatch; /* -1: not of one microbatch */
+  int first, last;
+  int64_t offset;
+} ls_instance;
+
+/* A place in a frame, for one tensor or several one after the other. */
+typedef struct ls_storage {
+  const char *name;
+  int frame;
   int64_t offset, bytes;
-  LS_LIST(ls_interval) alive; /* instruction positions; LS_POOL_WORK only */
 } ls_storage;
 
 /* A tensor as instructions see it. */
@@ -84,8 +95,7 @@ typedef struct ls_value {
   int64_t global[LS_MAX_DIMS];
   ls_placement placement;
   int storage;
-  int64_t offset;     /* bytes from the storage's start */
-  int64_t slot_bytes; /* of each microbatch; 0: one for all */
+  int64_t offset; /* bytes from the storage's start */
   /* A 1-D range of a unit's flat buffer: elements [flat_offset, flat_offset + global[0]) of the
    * whole, of which this rank has what lies in its piece of `flat_chunk` elements (0: not cut).
    * `flat_whole`: the storage holds the whole buffer, else the piece. */
@@ -100,7 +110,7 @@ typedef struct ls_value {
 typedef enum ls_write_mode {
   LS_WRITE = 0,
   LS_ADD,             /* to what is there */
-  LS_ADD_AFTER_FIRST, /* the first microbatch writes, later ones add */
+  LS_ADD_AFTER_FIRST, /* the first action of this body writes, later ones add */
 } ls_write_mode;
 
 typedef enum ls_queue { LS_QUEUE_COMPUTE = 0, LS_QUEUE_COMMUNICATE } ls_queue;
@@ -125,11 +135,14 @@ typedef struct ls_instruction {
 /* An action's instructions: [first, first + count). Stored once for all microbatches. */
 typedef struct ls_body {
   int first, count;
+  LS_LIST(int) frames; /* that they touch */
 } ls_body;
 
 typedef struct ls_program_action {
   ls_action action;
   int body;
+  bool first;     /* of its body: LS_ADD_AFTER_FIRST writes */
+  int *instances; /* of each of the body's frames */
 } ls_program_action;
 
 /* Where a parameter's parts are: values, -1 where there is none. */
@@ -157,6 +170,8 @@ typedef struct ls_program {
   ls_mesh mesh;
   ls_layout layout;
   int64_t tokens, sequence; /* of a microbatch over the whole mesh */
+  LS_LIST(ls_frame) frames;
+  LS_LIST(ls_instance) instances;
   LS_LIST(ls_storage) storages;
   LS_LIST(ls_value) values;
   LS_LIST(ls_instruction) instructions;
@@ -175,17 +190,20 @@ LS_CHECKED ls_status ls_program_compile(const ls_graph *graph, const ls_layout *
                                         ls_program_kind kind, ls_program **program,
                                         ls_error *error);
 
-/* A rank's part of a value: its sizes, and its place in the pool in bytes for a microbatch. */
+/* A rank's part of a value: its sizes, and its place in bytes from the start of its frame. */
 typedef struct ls_local {
   int64_t offset;
   int64_t dims[LS_MAX_DIMS], valid[LS_MAX_DIMS], start[LS_MAX_DIMS];
 } ls_local;
 ls_local ls_program_local(const ls_program *program, int rank, int value);
 
+/* The frame a value lies in. */
+const ls_frame *ls_program_frame(const ls_program *program, int value);
+
 /* Bytes of all pools: what a rank's arena holds. */
 int64_t ls_program_bytes(const ls_program *program);
 
-/* Bytes alive at the position where most are, by category; returns their sum. */
+/* Bytes alive during the action where most are, by category; returns their sum. */
 int64_t ls_program_peak(const ls_program *program, int64_t by_category[LS_CATEGORY_COUNT]);
 
 /* Bytes a rank sends in one run of the program, by the field's formulas (all-reduce of K bytes over

@@ -150,7 +150,7 @@ static void test_fully_sharded_layer(void **state) {
 static int64_t gradient_elements(const ls_program *program) {
   int64_t elements = 0;
   for (int s = 0; s < program->storages.count; s++)
-    if (program->storages.items[s].category == LS_CATEGORY_GRADIENTS)
+    if (program->frames.items[program->storages.items[s].frame].category == LS_CATEGORY_GRADIENTS)
       elements += program->storages.items[s].bytes / 4;
   return elements;
 }
@@ -178,11 +178,12 @@ static void test_bytes_of_data_parallel_strategies(void **state) {
   }
 }
 
-/* Who last wrote each byte of the work pool, and what each storage has ever written. */
+/* Who last wrote each byte of the work pool, and what of each storage was ever written. */
 typedef struct shadow {
   const ls_program *program;
-  int *writer;    /* by byte: storage + 1 */
-  char **written; /* by storage, by byte of it */
+  const ls_program_action *action;
+  int64_t *writer; /* by byte: instance x storages + storage + 1 */
+  int **written;   /* by storage, by byte of it: instance + 1 */
 } shadow;
 
 static int64_t extent(const ls_program *program, int value) {
@@ -194,25 +195,39 @@ static int64_t extent(const ls_program *program, int value) {
 
 typedef enum use { READ, WRITE, WRITE_IN_PLACE } use;
 
+static int instance_of(const shadow *of, int frame) {
+  const ls_body *body = &of->program->bodies.items[of->action->body];
+  int at = 0;
+  while (body->frames.items[at] != frame) at++;
+  return of->action->instances[at];
+}
+
 /* A collective in place writes padding too, but nothing new: what was not there stays so. */
 static void touch(shadow *of, int value, int64_t bytes, use how, int instruction) {
-  const int s = of->program->values.items[value].storage;
-  const ls_storage *storage = &of->program->storages.items[s];
-  const int64_t first = ls_program_local(of->program, 0, value).offset;
+  const ls_program *program = of->program;
+  const int s = program->values.items[value].storage;
+  const ls_storage *storage = &program->storages.items[s];
+  const ls_frame *frame = &program->frames.items[storage->frame];
+  const int64_t first = ls_program_local(program, 0, value).offset;
   if (bytes == 0) return;
   assert_true(first >= storage->offset);
   if (first + bytes > storage->offset + storage->bytes)
     fail_msg("instruction %d: %s lies beyond its storage", instruction, storage->name);
-  assert_true(storage->offset + storage->bytes <= of->program->pool_bytes[storage->pool]);
-  if (storage->pool != LS_POOL_WORK) return;
+  assert_true(storage->offset + storage->bytes <= frame->bytes);
+  const int instance = instance_of(of, storage->frame);
+  const int64_t base = program->instances.items[instance].offset;
+  assert_true(base + frame->bytes <= program->pool_bytes[frame->pool]);
+  if (frame->pool != LS_POOL_WORK) return;
+  const int64_t tag = (int64_t)instance * program->storages.count + s + 1;
   for (int64_t b = first; b < first + bytes; b++) {
-    char *written = &of->written[s][b - storage->offset];
-    if (how == READ && *written && of->writer[b] != s + 1)
+    int *written = &of->written[s][b - storage->offset];
+    if (how == READ && *written == instance + 1 && of->writer[base + b] != tag)
       fail_msg("instruction %d reads %s, whose byte %lld %s has written over", instruction,
-               storage->name, (long long)b, of->program->storages.items[of->writer[b] - 1].name);
-    if (how == READ || (how == WRITE_IN_PLACE && !*written)) continue;
-    *written = 1;
-    of->writer[b] = s + 1;
+               storage->name, (long long)b,
+               program->storages.items[(of->writer[base + b] - 1) % program->storages.count].name);
+    if (how == READ || (how == WRITE_IN_PLACE && *written != instance + 1)) continue;
+    *written = instance + 1;
+    of->writer[base + b] = tag;
   }
 }
 
@@ -230,19 +245,22 @@ static int64_t covered(const ls_program *program, const ls_instruction *instruct
 /* Goes through the whole step, all microbatches, as the executor does: what an instruction reads
  * must still be there, though other storages lie on the same bytes at other times. */
 static void check_memory(ls_arena *arena, const ls_program *program) {
-  shadow of = {program, LS_NEW_ARRAY(arena, int, program->pool_bytes[LS_POOL_WORK] + 1),
-               LS_NEW_ARRAY(arena, char *, program->storages.count)};
+  shadow of = {.program = program,
+               .writer = LS_NEW_ARRAY(arena, int64_t, program->pool_bytes[LS_POOL_WORK] + 1),
+               .written = LS_NEW_ARRAY(arena, int *, program->storages.count)};
   for (int s = 0; s < program->storages.count; s++)
-    of.written[s] = LS_NEW_ARRAY(arena, char, program->storages.items[s].bytes + 1);
+    of.written[s] = LS_NEW_ARRAY(arena, int, program->storages.items[s].bytes + 1);
   for (int a = 0; a < program->actions.count; a++) {
-    const ls_body *body = &program->bodies.items[program->actions.items[a].body];
+    of.action = &program->actions.items[a];
+    const ls_body *body = &program->bodies.items[of.action->body];
     for (int i = body->first; i < body->first + body->count; i++) {
       const ls_instruction *each = &program->instructions.items[i];
       for (int n = 0; n < each->inputs; n++)
         touch(&of, each->in[n], covered(program, each, each->in[n], true), READ, i);
       for (int n = 0; n < each->outputs; n++) {
         const int64_t bytes = covered(program, each, each->out[n], false);
-        const bool adds = each->write[n] == LS_ADD;
+        const bool adds =
+            each->write[n] == LS_ADD || (each->write[n] == LS_ADD_AFTER_FIRST && !of.action->first);
         const bool in_place = each->collective != LS_COLLECTIVE_NONE &&
                               program->values.items[each->in[0]].storage ==
                                   program->values.items[each->out[0]].storage;
@@ -253,33 +271,26 @@ static void check_memory(ls_arena *arena, const ls_program *program) {
   }
 }
 
-static bool alive_at(const ls_storage *storage, int position) {
-  if (storage->pool != LS_POOL_WORK) return true;
-  for (int i = 0; i < storage->alive.count; i++)
-    if (storage->alive.items[i].first <= position && position <= storage->alive.items[i].last)
-      return true;
-  return false;
+static bool alive_at(const ls_instance *instance, int action) {
+  return instance->first <= action && action <= instance->last;
 }
 
-/* By brute force over all positions and pairs: nothing alive overlaps, and the peak is the sum. */
+/* By brute force over all actions and pairs: nothing alive overlaps, and the peak is the sum. */
 static void check_lifetimes(const ls_program *program) {
   int64_t most = 0;
-  int positions = 0;
-  for (int s = 0; s < program->storages.count; s++)
-    for (int i = 0; i < program->storages.items[s].alive.count; i++)
-      if (program->storages.items[s].alive.items[i].last >= positions)
-        positions = program->storages.items[s].alive.items[i].last + 1;
-  for (int position = 0; position < positions; position++) {
+  for (int action = 0; action < program->actions.count; action++) {
     int64_t sum = 0;
-    for (int s = 0; s < program->storages.count; s++) {
-      const ls_storage *a = &program->storages.items[s];
-      if (!alive_at(a, position)) continue;
-      sum += (a->bytes + 255) / 256 * 256;
-      for (int t = 0; t < s; t++) {
-        const ls_storage *b = &program->storages.items[t];
-        if (a->pool != b->pool || !alive_at(b, position)) continue;
-        if (a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes)
-          fail_msg("%s and %s overlap at %d", a->name, b->name, position);
+    for (int i = 0; i < program->instances.count; i++) {
+      const ls_instance *a = &program->instances.items[i];
+      const ls_frame *of_a = &program->frames.items[a->frame];
+      if (!alive_at(a, action)) continue;
+      sum += (of_a->bytes + 255) / 256 * 256;
+      for (int j = 0; j < i; j++) {
+        const ls_instance *b = &program->instances.items[j];
+        const ls_frame *of_b = &program->frames.items[b->frame];
+        if (of_a->pool != of_b->pool || !alive_at(b, action)) continue;
+        if (a->offset < b->offset + of_b->bytes && b->offset < a->offset + of_a->bytes)
+          fail_msg("%s and %s overlap in action %d", of_a->name, of_b->name, action);
       }
     }
     if (sum > most) most = sum;
@@ -311,6 +322,12 @@ static void test_memory_layout(void **state) {
     }
 }
 
+/* In the pool, of a value in a region that lives as long as the program. */
+static int64_t lasting_offset(const ls_program *program, int rank, int value) {
+  return program->instances.items[ls_program_frame(program, value)->instance].offset +
+         ls_program_local(program, rank, value).offset;
+}
+
 static void check_shared_region(const char *model, const ls_layout *layout) {
   ls_arena *arena = ls_arena_create();
   const ls_program *step = compile(arena, model, 4, layout);
@@ -322,14 +339,14 @@ static void check_shared_region(const char *model, const ls_layout *layout) {
   assert_int_equal(step->pool_bytes[LS_POOL_STATE], evaluation->pool_bytes[LS_POOL_STATE]);
   const int last = ls_mesh_size(&step->mesh, LS_AXES_ALL) - 1;
   for (int p = 0; p < step->parameter_count; p++) {
-    const ls_local a = ls_program_local(step, last, step->parameters[p].stored);
-    const ls_local b = ls_program_local(evaluation, last, evaluation->parameters[p].stored);
-    assert_int_equal(a.offset, b.offset);
-    assert_int_equal(a.valid[0], b.valid[0]);
+    const int a = step->parameters[p].stored, b = evaluation->parameters[p].stored;
+    assert_int_equal(lasting_offset(step, last, a), lasting_offset(evaluation, last, b));
+    assert_int_equal(ls_program_local(step, last, a).valid[0],
+                     ls_program_local(evaluation, last, b).valid[0]);
   }
   for (int c = 0; c < LS_CELL_COUNT; c++)
-    assert_int_equal(ls_program_local(step, 0, step->cell[c]).offset,
-                     ls_program_local(evaluation, 0, evaluation->cell[c]).offset);
+    assert_int_equal(lasting_offset(step, 0, step->cell[c]),
+                     lasting_offset(evaluation, 0, evaluation->cell[c]));
   check_memory(arena, evaluation);
   ls_arena_destroy(&arena);
 }

@@ -33,13 +33,19 @@ static json_t *layout_json(const ls_layout *layout) {
                    optimizer->momentum, optimizer->clip);
 }
 
+static json_t *frame_json(const ls_frame *frame) {
+  return json_pack("[siiIi]", frame->name, (int)frame->pool, (int)frame->category,
+                   (json_int_t)frame->bytes, frame->instance);
+}
+
+static json_t *instance_json(const ls_instance *instance) {
+  return json_pack("[iiiiI]", instance->frame, instance->microbatch, instance->first,
+                   instance->last, (json_int_t)instance->offset);
+}
+
 static json_t *storage_json(const ls_storage *storage) {
-  json_t *alive = json_array();
-  for (int i = 0; i < storage->alive.count; i++)
-    json_array_append_new(
-        alive, json_pack("[ii]", storage->alive.items[i].first, storage->alive.items[i].last));
-  return json_pack("[siiIIo]", storage->name, (int)storage->pool, (int)storage->category,
-                   (json_int_t)storage->offset, (json_int_t)storage->bytes, alive);
+  return json_pack("[siII]", storage->name, storage->frame, (json_int_t)storage->offset,
+                   (json_int_t)storage->bytes);
 }
 
 static json_t *placement_json(const ls_placement *placement) {
@@ -85,34 +91,34 @@ static json_t *parameter_json(const ls_program_parameter *p) {
                    p->raw_gradient);
 }
 
+static json_t *body_json(const ls_body *body) {
+  return json_pack("[iio]", body->first, body->count, ints(body->frames.items, body->frames.count));
+}
+
+static json_t *action_json(const ls_program *program, const ls_program_action *each) {
+  const int frames = program->bodies.items[each->body].frames.count;
+  return json_pack("[siiiibo]", ls_action_name(each->action.kind), each->action.segment,
+                   each->action.unit, each->action.microbatch, each->body, (int)each->first,
+                   ints(each->instances, frames));
+}
+
+#define LIST_JSON(array, count, make) \
+  json_t *array = json_array();       \
+  for (int i = 0; i < (count); i++) json_array_append_new(array, make)
+
 static json_t *lists_json(const ls_program *program) {
-  json_t *root = json_object();
-  json_t *storages = json_array(), *values = json_array(), *instructions = json_array();
-  json_t *bodies = json_array(), *actions = json_array(), *parameters = json_array();
-  for (int i = 0; i < program->storages.count; i++)
-    json_array_append_new(storages, storage_json(&program->storages.items[i]));
-  for (int i = 0; i < program->values.count; i++)
-    json_array_append_new(values, value_json(&program->values.items[i]));
-  for (int i = 0; i < program->instructions.count; i++)
-    json_array_append_new(instructions, instruction_json(&program->instructions.items[i]));
-  for (int i = 0; i < program->bodies.count; i++)
-    json_array_append_new(
-        bodies, json_pack("[ii]", program->bodies.items[i].first, program->bodies.items[i].count));
-  for (int i = 0; i < program->actions.count; i++) {
-    const ls_program_action *each = &program->actions.items[i];
-    json_array_append_new(
-        actions, json_pack("[siiii]", ls_action_name(each->action.kind), each->action.segment,
-                           each->action.unit, each->action.microbatch, each->body));
-  }
-  for (int p = 0; p < program->parameter_count; p++)
-    json_array_append_new(parameters, parameter_json(&program->parameters[p]));
-  json_object_set_new(root, "storages", storages);
-  json_object_set_new(root, "values", values);
-  json_object_set_new(root, "instructions", instructions);
-  json_object_set_new(root, "bodies", bodies);
-  json_object_set_new(root, "actions", actions);
-  json_object_set_new(root, "parameters", parameters);
-  return root;
+  LIST_JSON(frames, program->frames.count, frame_json(&program->frames.items[i]));
+  LIST_JSON(instances, program->instances.count, instance_json(&program->instances.items[i]));
+  LIST_JSON(storages, program->storages.count, storage_json(&program->storages.items[i]));
+  LIST_JSON(values, program->values.count, value_json(&program->values.items[i]));
+  LIST_JSON(instructions, program->instructions.count,
+            instruction_json(&program->instructions.items[i]));
+  LIST_JSON(bodies, program->bodies.count, body_json(&program->bodies.items[i]));
+  LIST_JSON(actions, program->actions.count, action_json(program, &program->actions.items[i]));
+  LIST_JSON(parameters, program->parameter_count, parameter_json(&program->parameters[i]));
+  return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "frames", frames, "instances", instances,
+                   "storages", storages, "values", values, "instructions", instructions, "bodies",
+                   bodies, "actions", actions, "parameters", parameters);
 }
 
 const char *ls_program_text(ls_arena *arena, const ls_program *program) {

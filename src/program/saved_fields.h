@@ -4,11 +4,10 @@
 
 #include "program/program.h"
 
-enum { LS_SAVED_VERSION = 1 };
+enum { LS_SAVED_VERSION = 2 };
 
 #define LS_VALUE_NUMBERS(X) \
   X(offset)                 \
-  X(slot_bytes)             \
   X(flat)                   \
   X(flat_offset)            \
   X(flat_chunk)             \

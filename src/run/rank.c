@@ -7,8 +7,9 @@
 /* An instruction with its operands' places worked out for this rank. */
 typedef struct loaded {
   const ls_instruction *instruction;
-  ls_kernel_args args;
-  int64_t in_slot_bytes[LS_MAX_INPUTS];
+  ls_kernel_args args; /* data: offsets in frames, until an action says where these are */
+  int64_t in_offset[LS_MAX_INPUTS], out_offset[LS_MAX_OUTPUTS];
+  int in_frame[LS_MAX_INPUTS], out_frame[LS_MAX_OUTPUTS]; /* among those of the body */
   ls_group *group;
   bool skipped; /* another rank of first_only does it */
 } loaded;
@@ -17,6 +18,7 @@ typedef struct loaded_program {
   const ls_program *program;
   loaded *instructions;
   int64_t pool_base[LS_POOL_COUNT];
+  char **frames; /* where the frames of the action that runs lie */
 } loaded_program;
 
 struct ls_rank {
@@ -30,6 +32,7 @@ struct ls_rank {
   ls_group *groups[LS_AXES_ALL + 1]; /* by set of axes; made on demand, in program order */
   ls_group *world;
   void *workspace;
+  int threads;
 };
 
 static int64_t largest(const ls_program *const *programs, int count, ls_pool pool) {
@@ -40,8 +43,7 @@ static int64_t largest(const ls_program *const *programs, int count, ls_pool poo
 }
 
 static int64_t volatile_bytes(const ls_program *program) {
-  return program->pool_bytes[LS_POOL_INPUT] + program->pool_bytes[LS_POOL_STEP] +
-         program->pool_bytes[LS_POOL_WORK];
+  return program->pool_bytes[LS_POOL_INPUT] + program->pool_bytes[LS_POOL_WORK];
 }
 
 int64_t ls_rank_bytes_needed(const ls_program *const *programs, int count) {
@@ -51,7 +53,7 @@ int64_t ls_rank_bytes_needed(const ls_program *const *programs, int count) {
   return largest(programs, count, LS_POOL_STATE) + largest(programs, count, LS_POOL_CELL) + work;
 }
 
-/* [state][cells][inputs, step and work of whichever program runs] */
+/* [state][cells][inputs and work of whichever program runs] */
 static void place_pools(ls_rank *rank, const ls_program *const *programs, int count) {
   const int64_t cells = largest(programs, count, LS_POOL_STATE);
   const int64_t shared = cells + largest(programs, count, LS_POOL_CELL);
@@ -60,24 +62,34 @@ static void place_pools(ls_rank *rank, const ls_program *const *programs, int co
     base[LS_POOL_STATE] = 0;
     base[LS_POOL_CELL] = cells;
     base[LS_POOL_INPUT] = shared;
-    base[LS_POOL_STEP] = shared + programs[p]->pool_bytes[LS_POOL_INPUT];
-    base[LS_POOL_WORK] = base[LS_POOL_STEP] + programs[p]->pool_bytes[LS_POOL_STEP];
+    base[LS_POOL_WORK] = shared + programs[p]->pool_bytes[LS_POOL_INPUT];
   }
 }
 
-ls_view ls_rank_view(const ls_rank *rank, int program, int index, int slot) {
-  const loaded_program *from = &rank->programs[program];
-  const ls_value *value = &from->program->values.items[index];
-  const ls_local local = ls_program_local(from->program, rank->number, index);
-  const ls_pool pool = from->program->storages.items[value->storage].pool;
-  ls_view view = {
-      .data = rank->base + from->pool_base[pool] + local.offset + slot * value->slot_bytes,
-      .dtype = value->dtype,
-      .ndim = value->ndim};
+static ls_view view_of(const ls_rank *rank, const ls_program *program, int index, char *frame,
+                       int64_t *offset) {
+  const ls_value *value = &program->values.items[index];
+  const ls_local local = ls_program_local(program, rank->number, index);
+  *offset = local.offset;
+  ls_view view = {.data = frame + local.offset, .dtype = value->dtype, .ndim = value->ndim};
   memcpy(view.dims, local.dims, sizeof view.dims);
   memcpy(view.valid, local.valid, sizeof view.valid);
   memcpy(view.start, local.start, sizeof view.start);
   return view;
+}
+
+static char *instance_base(const ls_rank *rank, const loaded_program *from, int instance) {
+  const ls_instance *about = &from->program->instances.items[instance];
+  const ls_pool pool = from->program->frames.items[about->frame].pool;
+  return rank->base + from->pool_base[pool] + about->offset;
+}
+
+ls_view ls_rank_view(const ls_rank *rank, int program, int index, int microbatch) {
+  const loaded_program *from = &rank->programs[program];
+  const ls_frame *frame = ls_program_frame(from->program, index);
+  int64_t offset;
+  return view_of(rank, from->program, index,
+                 instance_base(rank, from, frame->instance + microbatch), &offset);
 }
 
 static ls_status find_group(ls_rank *rank, const ls_mesh *mesh, ls_axes axes, ls_group **group,
@@ -95,40 +107,58 @@ static ls_status find_group(ls_rank *rank, const ls_mesh *mesh, ls_axes axes, ls
   return LS_OK;
 }
 
-static ls_status load_instruction(ls_rank *rank, int p, const ls_instruction *instruction,
-                                  int threads, loaded *made, ls_error *error) {
-  const ls_program *program = rank->programs[p].program;
+static int frame_in_body(const ls_program *program, const ls_body *body, int value) {
+  const int frame = program->storages.items[program->values.items[value].storage].frame;
+  int at = 0;
+  while (body->frames.items[at] != frame) at++;
+  return at;
+}
+
+static ls_status load_instruction(ls_rank *rank, const ls_program *program, const ls_body *body,
+                                  const ls_instruction *instruction, loaded *made,
+                                  ls_error *error) {
   made->instruction = instruction;
   made->args = (ls_kernel_args){.attributes = &instruction->attributes,
                                 .inputs = instruction->inputs,
                                 .outputs = instruction->outputs,
-                                .threads = threads};
+                                .threads = rank->threads};
   for (int i = 0; i < instruction->inputs; i++) {
-    made->args.in[i] = ls_rank_view(rank, p, instruction->in[i], 0);
-    made->in_slot_bytes[i] = program->values.items[instruction->in[i]].slot_bytes;
+    made->args.in[i] = view_of(rank, program, instruction->in[i], rank->base, &made->in_offset[i]);
+    made->in_frame[i] = frame_in_body(program, body, instruction->in[i]);
   }
-  for (int o = 0; o < instruction->outputs; o++)
-    made->args.out[o] = ls_rank_view(rank, p, instruction->out[o], 0);
+  for (int o = 0; o < instruction->outputs; o++) {
+    made->args.out[o] =
+        view_of(rank, program, instruction->out[o], rank->base, &made->out_offset[o]);
+    made->out_frame[o] = frame_in_body(program, body, instruction->out[o]);
+  }
   made->skipped = instruction->first_only &&
                   ls_mesh_index(&program->mesh, rank->number, instruction->first_only) != 0;
   if (instruction->collective == LS_COLLECTIVE_NONE) return LS_OK;
   return find_group(rank, &program->mesh, instruction->axes, &made->group, error);
 }
 
-static ls_status load_program(ls_rank *rank, int p, int threads, size_t *workspace,
-                              ls_error *error) {
+static ls_status load_program(ls_rank *rank, int p, size_t *workspace, ls_error *error) {
   loaded_program *into = &rank->programs[p];
-  const int count = into->program->instructions.count;
+  const ls_program *program = into->program;
+  int frames = 1;
+  for (int b = 0; b < program->bodies.count; b++)
+    if (program->bodies.items[b].frames.count > frames)
+      frames = program->bodies.items[b].frames.count;
+  const int count = program->instructions.count;
   into->instructions = calloc((size_t)count + 1, sizeof *into->instructions);
-  if (!into->instructions)
+  into->frames = calloc((size_t)frames, sizeof *into->frames);
+  if (!into->instructions || !into->frames)
     return ls_fail(error, LS_FAILED, "out of memory for a program of %d instructions", count);
-  for (int i = 0; i < count; i++) {
-    const ls_instruction *instruction = &into->program->instructions.items[i];
-    loaded *made = &into->instructions[i];
-    LS_TRY(load_instruction(rank, p, instruction, threads, made, error));
-    if (instruction->collective != LS_COLLECTIVE_NONE || !rank->kernels.workspace_bytes) continue;
-    const size_t bytes = rank->kernels.workspace_bytes(instruction->kind, &made->args);
-    if (bytes > *workspace) *workspace = bytes;
+  for (int b = 0; b < program->bodies.count; b++) {
+    const ls_body *body = &program->bodies.items[b];
+    for (int i = body->first; i < body->first + body->count; i++) {
+      const ls_instruction *instruction = &program->instructions.items[i];
+      loaded *made = &into->instructions[i];
+      LS_TRY(load_instruction(rank, program, body, instruction, made, error));
+      if (instruction->collective != LS_COLLECTIVE_NONE || !rank->kernels.workspace_bytes) continue;
+      const size_t bytes = rank->kernels.workspace_bytes(instruction->kind, &made->args);
+      if (bytes > *workspace) *workspace = bytes;
+    }
   }
   return LS_OK;
 }
@@ -162,7 +192,7 @@ static ls_status fill_rank(ls_rank *rank, const ls_rank_options *options, ls_err
   size_t workspace = 0;
   for (int p = 0; p < options->program_count; p++) {
     rank->programs[p].program = options->programs[p];
-    LS_TRY(load_program(rank, p, options->threads, &workspace, error));
+    LS_TRY(load_program(rank, p, &workspace, error));
   }
   return allocate_workspace(rank, workspace, error);
 }
@@ -175,6 +205,7 @@ ls_status ls_rank_create(ls_comm *comm, const ls_rank_options *options, ls_rank 
   made->comm = comm;
   made->number = ls_comm_rank(comm);
   made->kernels = *options->kernels;
+  made->threads = options->threads;
   const ls_status status = fill_rank(made, options, error);
   if (status != LS_OK) ls_rank_destroy(&made);
   *rank = made;
@@ -183,16 +214,19 @@ ls_status ls_rank_create(ls_comm *comm, const ls_rank_options *options, ls_rank 
 
 void ls_rank_destroy(ls_rank **rank) {
   if (!*rank) return;
-  for (int p = 0; p < (*rank)->program_count; p++) free((*rank)->programs[p].instructions);
+  for (int p = 0; p < (*rank)->program_count; p++) {
+    free((*rank)->programs[p].instructions);
+    free((*rank)->programs[p].frames);
+  }
   free((*rank)->workspace);
   free(*rank);
   *rank = NULL;
 }
 
-static ls_status run_collective(const loaded *each, bool accumulate, ls_error *error) {
+static ls_status run_collective(const loaded *each, const ls_kernel_args *args, ls_error *error) {
   const ls_instruction *instruction = each->instruction;
-  void *source = each->args.in[0].data, *target = each->args.out[0].data;
-  const ls_dtype dtype = each->args.in[0].dtype;
+  void *source = args->in[0].data, *target = args->out[0].data;
+  const ls_dtype dtype = args->in[0].dtype;
   switch (instruction->collective) {
     case LS_ALL_REDUCE:
       if (target != source)
@@ -200,8 +234,8 @@ static ls_status run_collective(const loaded *each, bool accumulate, ls_error *e
       return ls_all_reduce(each->group, target, instruction->count, dtype, instruction->reduce,
                            error);
     case LS_REDUCE_SCATTER:
-      return ls_reduce_scatter(each->group, target, source, instruction->count, dtype, accumulate,
-                               error);
+      return ls_reduce_scatter(each->group, target, source, instruction->count, dtype,
+                               args->accumulate[0], error);
     case LS_ALL_GATHER:
       return ls_all_gather(each->group, target, source, instruction->count, dtype, error);
     case LS_COLLECTIVE_NONE: break;
@@ -209,9 +243,9 @@ static ls_status run_collective(const loaded *each, bool accumulate, ls_error *e
   return ls_fail(error, LS_INTERNAL, "not a collective");
 }
 
-static ls_status run_skipped(const loaded *each) {
-  for (int o = 0; o < each->args.outputs; o++) {
-    const ls_view *view = &each->args.out[o];
+static ls_status run_skipped(const loaded *each, const ls_kernel_args *args) {
+  for (int o = 0; o < args->outputs; o++) {
+    const ls_view *view = &args->out[o];
     int64_t elements = 1;
     for (int d = 0; d < view->ndim; d++) elements *= view->dims[d];
     if (each->instruction->write[o] == LS_WRITE)
@@ -220,21 +254,23 @@ static ls_status run_skipped(const loaded *each) {
   return LS_OK;
 }
 
-static ls_status run_instruction(ls_rank *rank, const loaded *each, int microbatch,
-                                 ls_error *error) {
+/* The instruction's operands where this action has them. */
+static void bind(loaded *each, char *const *frames, bool first) {
   const ls_instruction *instruction = each->instruction;
-  if (each->skipped) return run_skipped(each);
-  bool accumulate[LS_MAX_OUTPUTS];
-  for (int o = 0; o < instruction->outputs; o++)
-    accumulate[o] = instruction->write[o] == LS_ADD ||
-                    (instruction->write[o] == LS_ADD_AFTER_FIRST && microbatch > 0);
-  if (instruction->collective != LS_COLLECTIVE_NONE)
-    return run_collective(each, accumulate[0], error);
-  ls_kernel_args args = each->args;
-  memcpy(args.accumulate, accumulate, sizeof args.accumulate);
-  for (int i = 0; i < instruction->inputs && microbatch > 0; i++)
-    args.in[i].data = (char *)args.in[i].data + microbatch * each->in_slot_bytes[i];
-  return rank->kernels.kernel[instruction->kind](&args, error);
+  for (int i = 0; i < instruction->inputs; i++)
+    each->args.in[i].data = frames[each->in_frame[i]] + each->in_offset[i];
+  for (int o = 0; o < instruction->outputs; o++) {
+    each->args.out[o].data = frames[each->out_frame[o]] + each->out_offset[o];
+    each->args.accumulate[o] =
+        instruction->write[o] == LS_ADD || (instruction->write[o] == LS_ADD_AFTER_FIRST && !first);
+  }
+}
+
+static ls_status run_instruction(ls_rank *rank, const loaded *each, ls_error *error) {
+  if (each->skipped) return run_skipped(each, &each->args);
+  if (each->instruction->collective != LS_COLLECTIVE_NONE)
+    return run_collective(each, &each->args, error);
+  return rank->kernels.kernel[each->instruction->kind](&each->args, error);
 }
 
 static ls_status fail_instruction(ls_rank *rank, const ls_program *program,
@@ -285,9 +321,12 @@ static ls_status run_actions(ls_rank *rank, int p, int first, int last, ls_error
   for (int a = first; a < last; a++) {
     const ls_program_action *action = &from->program->actions.items[a];
     const ls_body *body = &from->program->bodies.items[action->body];
+    for (int i = 0; i < body->frames.count; i++)
+      from->frames[i] = instance_base(rank, from, action->instances[i]);
     for (int i = body->first; i < body->first + body->count; i++) {
-      const loaded *each = &from->instructions[i];
-      if (run_instruction(rank, each, action->action.microbatch, error) != LS_OK)
+      loaded *each = &from->instructions[i];
+      bind(each, from->frames, action->first);
+      if (run_instruction(rank, each, error) != LS_OK)
         return fail_instruction(rank, from->program, each->instruction, error);
       if (found && found->status == LS_OK &&
           check_outputs(rank, from->program, each, found) != LS_OK)

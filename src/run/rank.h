@@ -46,8 +46,8 @@ LS_CHECKED ls_status ls_rank_run_update(ls_rank *rank, int program, ls_error *er
  * first tensor and op of this rank with a NaN or an infinity, LS_OK where there is none. */
 LS_CHECKED ls_status ls_rank_find_nonfinite(ls_rank *rank, int program, ls_error *error);
 
-/* A value's memory on this rank. Slot: the microbatch of an input. */
-ls_view ls_rank_view(const ls_rank *rank, int program, int value, int slot);
+/* A value's memory on this rank, between runs: of an input, that of a microbatch. */
+ls_view ls_rank_view(const ls_rank *rank, int program, int value, int microbatch);
 
 /* A cell: shared by all programs. */
 double *ls_rank_cell(const ls_rank *rank, ls_cell cell);

@@ -76,17 +76,18 @@ static int choose_threads(const ls_model_config *config, int asked) {
   return ls_model_parameters(config) < parameters_for_threads ? 1 : ls_machine_cores();
 }
 
-/* One program's parameters and caches are the other's: each storage must lie at the same place. */
+/* One program's parameters and caches are the other's: each frame must lie at the same place. */
 static void check_shared(const ls_program *a, const ls_program *b) {
   int at = 0;
-  for (int s = 0; s < a->storages.count; s++) {
-    const ls_storage *one = &a->storages.items[s];
+  for (int f = 0; f < a->frames.count; f++) {
+    const ls_frame *one = &a->frames.items[f];
     if (one->pool != LS_POOL_STATE) continue;
-    while (at < b->storages.count && b->storages.items[at].pool != LS_POOL_STATE) at++;
-    LS_ASSERT(at < b->storages.count);
-    const ls_storage *other = &b->storages.items[at++];
-    LS_ASSERT(strcmp(one->name, other->name) == 0);
-    LS_ASSERT(one->offset == other->offset && one->bytes == other->bytes);
+    while (at < b->frames.count && b->frames.items[at].pool != LS_POOL_STATE) at++;
+    LS_ASSERT(at < b->frames.count);
+    const ls_frame *other = &b->frames.items[at++];
+    LS_ASSERT(strcmp(one->name, other->name) == 0 && one->bytes == other->bytes);
+    LS_ASSERT(a->instances.items[one->instance].offset ==
+              b->instances.items[other->instance].offset);
   }
   LS_ASSERT(a->pool_bytes[LS_POOL_STATE] == b->pool_bytes[LS_POOL_STATE]);
 }

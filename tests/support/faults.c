@@ -240,7 +240,10 @@ static bool adds_second_use(const ls_program *program, int i) {
 FAULT(second_use_dropped, adds_second_use(p, i), drop(at(p, i)))
 
 static int same_tokens_for_all_microbatches(ls_program *program) {
-  program->values.items[program->ids].slot_bytes = 0;
+  const ls_frame *ids = ls_program_frame(program, program->ids);
+  for (int m = 1; m < program->layout.microbatches; m++)
+    program->instances.items[ids->instance + m].offset =
+        program->instances.items[ids->instance].offset;
   return program->layout.microbatches > 1;
 }
 

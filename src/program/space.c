@@ -1,0 +1,53 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "program/lower.h"
+
+int64_t ls_storage_aligned(int64_t bytes) {
+  return (bytes + LS_STORAGE_ALIGNMENT - 1) / LS_STORAGE_ALIGNMENT * LS_STORAGE_ALIGNMENT;
+}
+
+static bool at_once(const ls_box *a, const ls_box *b) {
+  return a->first <= b->last && b->first <= a->last;
+}
+
+static int64_t find_place(const ls_space *space, const ls_box *box) {
+  int64_t offset = 0;
+  for (int i = 0; i < space->boxes.count; i++) {
+    const ls_box *placed = &space->boxes.items[i];
+    const int64_t end = placed->offset + ls_storage_aligned(placed->bytes);
+    if (end <= offset || !at_once(box, placed)) continue;
+    if (placed->offset >= offset + ls_storage_aligned(box->bytes)) break;
+    offset = end;
+  }
+  return offset;
+}
+
+void ls_space_add(ls_arena *arena, ls_space *space, const ls_box *box) {
+  const int64_t end = box->offset + ls_storage_aligned(box->bytes);
+  if (end > space->bytes) space->bytes = end;
+  *LS_APPEND(arena, &space->boxes) = *box;
+  ls_box *boxes = space->boxes.items;
+  int at = space->boxes.count - 1;
+  while (at > 0 && boxes[at - 1].offset > box->offset) at--;
+  memmove(&boxes[at + 1], &boxes[at], (size_t)(space->boxes.count - 1 - at) * sizeof *boxes);
+  boxes[at] = *box;
+}
+
+bool ls_space_place(ls_arena *arena, ls_space *space, ls_box *box) {
+  box->offset = find_place(space, box);
+  const int64_t end = box->offset + ls_storage_aligned(box->bytes);
+  if (space->limit >= 0 && end > space->limit) return false;
+  ls_space_add(arena, space, box);
+  return true;
+}
+
+static int larger_first(const void *a, const void *b) {
+  const ls_box *first = a, *second = b;
+  if (first->bytes != second->bytes) return first->bytes < second->bytes ? 1 : -1;
+  return first->about < second->about ? -1 : first->about > second->about;
+}
+
+void ls_boxes_sort(ls_box *boxes, int count) {
+  qsort(boxes, (size_t)count, sizeof *boxes, larger_first);
+}
