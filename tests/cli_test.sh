@@ -117,7 +117,9 @@ bad "batch that does not divide" 2 'train.batch: found 3.*use 2 or 4' train run.
 bad "microbatch that does not divide" 2 'micro_batch: found 3' train run.yaml train.micro_batch=3 -n 1
 bad "-n that is not the mesh" 2 'dp_shard 2 = 2 devices; expected 3' \
   train run.yaml mesh.dp_shard=2 -n 3
-bad "pipeline stages" 2 'mesh.pp: not yet' train run.yaml mesh.pp=2
+bad "more stages than layers" 2 '9 stages' train run.yaml mesh.pp=9 -n 9
+bad "unknown schedule" 2 'gpipe' train run.yaml mesh.pp=2 schedule=gpip -n 2
+bad "too few microbatches" 2 'microbatches' train run.yaml mesh.pp=2 schedule=dualpipev train.microbatches=2 -n 2
 bad "peer's word" 2 'recompute' train run.yaml gradient_checkpointing=true
 bad "dropout" 2 'dropout=0' train run.yaml model=drop
 bad "memory limit too small" 1 'device.memory: a device needs' train run.yaml device.memory=64KiB

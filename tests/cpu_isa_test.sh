@@ -2,12 +2,13 @@
 # The CPU device's kernels against the reference under smaller instruction sets than this machine's:
 # oneDNN reads ONEDNN_MAX_CPU_ISA once per process, and our own kernels follow what it reports.
 set -eu
-program="${LS_BUILD_DIR:?}/tests/cpu_test"
-if [ ! -x "$program" ]; then
+tests="${LS_BUILD_DIR:?}/tests"
+if [ ! -x "$tests/cpu_test" ]; then
   echo "cpu_test was not built (cmocka is missing)"
   exit 77
 fi
 for isa in SSE41 AVX2 AVX512_CORE; do
   echo "== ONEDNN_MAX_CPU_ISA=$isa"
-  ONEDNN_MAX_CPU_ISA=$isa "$program"
+  ONEDNN_MAX_CPU_ISA=$isa "$tests/cpu_test"
+  ONEDNN_MAX_CPU_ISA=$isa "$tests/cpu_table_test"
 done

@@ -38,6 +38,10 @@ greedy=$(generate "In the" --max-new-tokens 9 --greedy)
 cold=$("$lockstep" generate "$work/run/checkpoints/step-4" "In the" --max-new-tokens 9 \
   --temperature 0 2>/dev/null)
 [ "$greedy" = "$cold" ] || fail "--greedy and --temperature 0 differ"
+for dtype in bf16 fp16 fp64; do
+  generate "In the" --max-new-tokens 5 dtype=$dtype >"$work/$dtype" || fail "dtype=$dtype"
+  grep -q '^In the' "$work/$dtype" || fail "dtype=$dtype: $(cat "$work/$dtype")"
+done
 json=$(generate "In the" --max-new-tokens 5 --json --greedy)
 case $json in '{"prompt": "In the", "text": "'*'"tokens": '[1-5]', "tokens_per_second": '*) ;;
   *) fail "--json: $json" ;; esac
@@ -50,7 +54,7 @@ refused ""
 refused "In" --max-new-tokens 0
 refused "In" --temperature hot
 refused "In" --top-p 2
-refused "In" dtype=bf16
+refused "In" dtype=fp8
 refused "In" --sed 1
 refused "In" train.lr=1
 refused "$(cat "$work/text.txt")"

@@ -57,6 +57,7 @@ static const char *const llama_gqa_tied[] = {
 
 static void run_all(const char *trace, const char *const *layouts) {
   int failed = !ls_trace_case_holds(trace, "bf16", layouts[1]);
+  failed += !ls_trace_case_holds(trace, "fp16", layouts[1]);
   for (; *layouts; layouts++) {
     failed += !ls_trace_case_holds(trace, "fp64", *layouts);
     failed += !ls_trace_case_holds(trace, "fp32", *layouts);

@@ -12,7 +12,7 @@ extern "C" {
 typedef enum ls_dtype {
   LS_F32 = 0,
   LS_BF16,
-  LS_F16, /* in files only: converted when read */
+  LS_F16,
   LS_F64,
   LS_I32,
   LS_I64,
@@ -26,12 +26,16 @@ size_t ls_dtype_bytes(ls_dtype dtype);
 /* The run file's name: "fp32", "bf16", "fp16", "fp64", "int32", "int64", "uint8". */
 const char *ls_dtype_name(ls_dtype dtype);
 
-/* bfloat16 is the upper half of an fp32; to it by rounding to nearest even, NaN kept NaN. */
+/* bfloat16 is the upper half of an fp32, fp16 IEEE 754's binary16. To them by rounding to nearest
+ * even (what is too large becomes an infinity, what is small a subnormal number or zero); a NaN
+ * stays one. */
 float ls_bf16_to_f32(uint16_t value);
 uint16_t ls_f32_to_bf16(float value);
 float ls_f16_to_f32(uint16_t value);
+uint16_t ls_f32_to_f16(float value);
 
-/* Converts `count` elements between any two floating types; source and target do not overlap. */
+/* Converts `count` elements between any two floating types, rounding once; source and target do
+ * not overlap. */
 void ls_convert(void *target, ls_dtype target_dtype, const void *source, ls_dtype source_dtype,
                 int64_t count);
 

@@ -1,6 +1,9 @@
 #include "lockstep/dtype.h"
 
+#include <math.h>
 #include <string.h>
+
+#include "base/half.h"
 
 size_t ls_dtype_bytes(ls_dtype dtype) {
   static const size_t bytes[LS_DTYPE_COUNT] = {
@@ -19,42 +22,36 @@ const char *ls_dtype_name(ls_dtype dtype) {
 }
 
 float ls_bf16_to_f32(uint16_t value) {
-  uint32_t bits = (uint32_t)value << 16;
-  float result;
-  memcpy(&result, &bits, sizeof result);
-  return result;
+  return ls_bf16_widen(value);
 }
 
 uint16_t ls_f32_to_bf16(float value) {
-  uint32_t bits;
-  memcpy(&bits, &value, sizeof bits);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return (uint16_t)((bits >> 16) | 0x40u);
-  return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+  return ls_bf16_round(value);
 }
 
 float ls_f16_to_f32(uint16_t value) {
-  uint32_t sign = (uint32_t)(value & 0x8000u) << 16;
-  uint32_t exponent = (value >> 10) & 0x1fu;
-  uint32_t fraction = value & 0x3ffu;
-  uint32_t bits;
-  if (exponent == 31) {
-    bits = sign | 0x7f800000u | (fraction << 13);
-  } else if (exponent) {
-    bits = sign | ((exponent + 112) << 23) | (fraction << 13);
-  } else {
-    float magnitude = (float)fraction * 0x1p-24f;
-    return sign ? -magnitude : magnitude;
-  }
-  float result;
-  memcpy(&result, &bits, sizeof result);
-  return result;
+  return ls_f16_widen(value);
+}
+
+uint16_t ls_f32_to_f16(float value) {
+  return ls_f16_round(value);
+}
+
+/* Of the two fp32 neighbours of a value between them the one whose last bit is 1: rounding that to
+ * 16 bits gives what rounding the value itself would (S. Boldo, G. Melquiond, 2008), while rounding
+ * to nearest twice may not. */
+static float round_to_odd(double value) {
+  const float nearest = (float)value;
+  const uint32_t bits = ls_bits_of_float(nearest);
+  if ((double)nearest == value || nearest != nearest || bits & 1) return nearest;
+  return ls_float_of_bits(fabs((double)nearest) < fabs(value) ? bits + 1 : bits - 1);
 }
 
 static double load(const void *data, ls_dtype dtype, int64_t i) {
   switch (dtype) {
     case LS_F32: return (double)((const float *)data)[i];
-    case LS_BF16: return (double)ls_bf16_to_f32(((const uint16_t *)data)[i]);
-    case LS_F16: return (double)ls_f16_to_f32(((const uint16_t *)data)[i]);
+    case LS_BF16: return (double)ls_bf16_widen(((const uint16_t *)data)[i]);
+    case LS_F16: return (double)ls_f16_widen(((const uint16_t *)data)[i]);
     case LS_F64: return ((const double *)data)[i];
     default: return 0;
   }
@@ -71,7 +68,8 @@ void ls_convert(void *target, ls_dtype target_dtype, const void *source, ls_dtyp
     switch (target_dtype) {
       case LS_F32: ((float *)target)[i] = (float)value; break;
       case LS_F64: ((double *)target)[i] = value; break;
-      case LS_BF16: ((uint16_t *)target)[i] = ls_f32_to_bf16((float)value); break;
+      case LS_BF16: ((uint16_t *)target)[i] = ls_bf16_round(round_to_odd(value)); break;
+      case LS_F16: ((uint16_t *)target)[i] = ls_f16_round(round_to_odd(value)); break;
       default: break;
     }
   }

@@ -12,7 +12,7 @@
 #include "train/generate.h"
 
 static const char help[] =
-    "usage: lockstep generate RUN_OR_CHECKPOINT \"PROMPT\" [flags] [dtype=fp32|fp64]\n\n"
+    "usage: lockstep generate RUN_OR_CHECKPOINT \"PROMPT\" [flags] [dtype=WORD]\n\n"
     "Continues the prompt and prints both as the text comes. The first word is a run's folder\n"
     "(its newest good checkpoint is taken), a checkpoint, or a Hugging Face folder of a gpt2 or\n"
     "llama model whose tokens are bytes. A prompt of - is read from standard input.\n\n"
@@ -24,8 +24,9 @@ static const char help[] =
     "  --max-new-tokens N  default 200\n"
     "  --json              one object: prompt, text, tokens, tokens_per_second\n"
     "  --help              this text\n\n"
-    "dtype is fp32 unless fp64 is asked for; device.threads sets the threads (default: all cores\n"
-    "for models that gain from them).\n\n"
+    "dtype is fp32 unless bf16, fp16 or fp64 is asked for; device.threads sets the threads "
+    "(default:\n"
+    "all cores for models that gain from them).\n\n"
     "examples:\n"
     "  lockstep generate runs/quickstart \"In the beginning\"\n"
     "  lockstep generate runs/quickstart \"And God said\" --temperature 0.8 --top-p 0.9 --seed 7\n"
@@ -120,12 +121,13 @@ static ls_status read_keys(ls_arena *arena, const ls_words *words, request *aske
     if (strcmp(found.items[i].key, "dtype") != 0 && strncmp(found.items[i].key, "device.", 7) != 0)
       return ls_fail(error, LS_INPUT, "%s: has no effect on generating: leave it out",
                      found.items[i].key);
-  if (run->dtype == LS_RUN_DTYPE_BF16)
-    return ls_fail(error, LS_INPUT,
-                   "%s: bf16 is not yet for generating: leave it out (checkpoints of bf16 runs are "
-                   "in fp32)",
-                   ls_run_file_where(run, "dtype"));
-  asked->compute = run->dtype == LS_RUN_DTYPE_FP64 ? LS_F64 : LS_F32;
+  switch (run->dtype) {
+    case LS_RUN_DTYPE_BF16: asked->compute = LS_BF16; break;
+    case LS_RUN_DTYPE_FP16: asked->compute = LS_F16; break;
+    case LS_RUN_DTYPE_FP64: asked->compute = LS_F64; break;
+    case LS_RUN_DTYPE_AUTO:
+    case LS_RUN_DTYPE_FP32: asked->compute = LS_F32; break;
+  }
   asked->threads = (int)run->device.threads;
   return LS_OK;
 }

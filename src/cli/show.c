@@ -72,7 +72,9 @@ static measured measure(ls_arena *arena, const char *path, const ls_words *words
     found.refusal = ls_arena_strdup(arena, error.text);
     return found;
   }
-  const ls_program *program = session->programs[LS_SESSION_STEP];
+  int stage;
+  ls_session_bytes_needed(session, &stage);
+  const ls_program *program = session->stages[LS_SESSION_STEP][stage];
   found.peak = ls_program_peak(program, found.by_category);
   found.bytes_sent = ls_program_bytes_sent(program, &found.collectives);
   return found;
@@ -181,12 +183,13 @@ static ls_status compare(ls_arena *arena, const char *path, const ls_words *word
   return LS_OK;
 }
 
-static ls_status print_rank(const ls_program *program, const char *text, ls_error *error) {
-  const int ranks = ls_mesh_size(&program->mesh, LS_AXES_ALL);
+static ls_status print_rank(const ls_program *const *stages, const char *text, ls_error *error) {
+  const int ranks = ls_mesh_size(&stages[0]->mesh, LS_AXES_ALL);
   int rank = -1;
   char rest;
   if (sscanf(text, "%d%c", &rank, &rest) != 1 || rank < 0 || rank >= ranks)
     return ls_fail(error, LS_INPUT, "--rank %s: expected a rank from 0 to %d", text, ranks - 1);
+  const ls_program *program = stages[ls_mesh_coordinate(&stages[0]->mesh, rank, LS_AXIS_PP)];
   printf("rank %d:", rank);
   for (int a = 0; a < LS_AXIS_COUNT; a++)
     printf(" %s %d of %d", ls_axis_name((ls_axis)a),
@@ -195,6 +198,7 @@ static ls_status print_rank(const ls_program *program, const char *text, ls_erro
          "stored: elements");
   for (int p = 0; p < program->parameter_count; p++) {
     const ls_program_parameter *about = &program->parameters[p];
+    if (!about->here) continue;
     const ls_local used = ls_program_local(program, rank, about->used);
     const ls_local stored = ls_program_local(program, rank, about->stored);
     char whole[32], part[64], piece[48];
@@ -228,15 +232,23 @@ static void print_program_json(const ls_program *program) {
   print_json(root);
 }
 
-static ls_status show_program(const ls_program *program, const show_flags *flags, ls_error *error) {
+/* Programs of all stages; numbers of the one that needs most memory. */
+static ls_status show_program(const ls_session *session, const show_flags *flags, ls_error *error) {
+  const ls_program *const *stages =
+      session->stages[flags->evaluate ? LS_SESSION_EVALUATE : LS_SESSION_STEP];
+  int stage;
+  ls_session_bytes_needed(session, &stage);
   if (flags->json) {
-    print_program_json(program);
+    print_program_json(stages[stage]);
     return LS_OK;
   }
-  if (flags->rank) LS_TRY(print_rank(program, flags->rank, error));
-  if (flags->memory) ls_program_print_memory(program, stdout);
-  if (flags->collectives) ls_program_print_collectives(program, stdout);
-  if (!flags->rank && !flags->memory && !flags->collectives) ls_program_print(program, stdout);
+  if (flags->rank) LS_TRY(print_rank(stages, flags->rank, error));
+  if (session->layout.pp > 1 && (flags->memory || flags->collectives))
+    printf("stage %d, which needs most memory\n", stage);
+  if (flags->memory) ls_program_print_memory(stages[stage], stdout);
+  if (flags->collectives) ls_program_print_collectives(stages[stage], stdout);
+  if (flags->rank || flags->memory || flags->collectives) return LS_OK;
+  for (int s = 0; s < session->layout.pp; s++) ls_program_print(stages[s], stdout);
   return LS_OK;
 }
 
@@ -252,8 +264,7 @@ static ls_status show(ls_arena *arena, const ls_words *words, const show_flags *
   if (flags->compare) return compare(arena, path, words, devices, flags->json, error);
   ls_session *session;
   LS_TRY(ls_session_create(arena, run, devices, devices, &session, error));
-  return show_program(session->programs[flags->evaluate ? LS_SESSION_EVALUATE : LS_SESSION_STEP],
-                      flags, error);
+  return show_program(session, flags, error);
 }
 
 int ls_command_show(int count, char **given) {

@@ -59,12 +59,11 @@ static double now_s(void) {
 static void describe(const ls_session *session, const ls_dataset *dataset) {
   const ls_layout *layout = &session->layout;
   fprintf(stderr,
-          "%s: %.2f M parameters in %s on %d device%s (dp_replicate %d, dp_shard %d, tp %d, %s), "
-          "%d thread%s each; %lld training tokens\n",
+          "%s: %.2f M parameters in %s on %d device%s (%s), %d thread%s each; %lld training "
+          "tokens\n",
           session->run->model, (double)ls_model_parameters(&session->config) / 1e6,
           ls_dtype_name(layout->compute), session->devices, session->devices == 1 ? "" : "s",
-          layout->dp_replicate, layout->dp_shard, layout->tp,
-          ls_data_strategy_row(layout->zero)->name, session->threads,
+          ls_layout_print(session->arena, layout), session->threads,
           session->threads == 1 ? "" : "s", (long long)dataset->training_tokens);
 }
 

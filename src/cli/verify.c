@@ -17,10 +17,11 @@ static const char help[] =
     "  --json       the table as JSON\n"
     "  --help       this text\n\n"
     "Keys are those of the layout, as in a run file (mesh.dp_shard, mesh.tp, zero,\n"
-    "sequence_parallel, train.microbatches, ...), and dtype: fp32 (the default), fp64 or bf16.\n"
+    "sequence_parallel, train.microbatches, ...), and dtype: fp32 (the default), fp64,\n"
+    "bf16 or fp16.\n"
     "Tolerances: fp32, 8 times what float32 did to the reference itself; fp64, rounding (or once\n"
-    "that noise where parts of the reference are float32 even in its fp64 run); bf16, wide "
-    "bands.\n\n"
+    "that noise where parts of the reference are float32 even in its fp64 run); bf16 and fp16,\n"
+    "wide bands.\n\n"
     "examples:\n"
     "  lockstep verify --trace tests/data/traces/gpt2-tied\n"
     "  lockstep verify --trace tests/data/traces/llama-gqa-free mesh.dp_shard=3 dtype=fp64\n"
@@ -30,14 +31,12 @@ static void print_table(const ls_verification *about) {
   const ls_trace *trace = about->trace;
   const ls_session *session = about->session;
   const ls_layout *layout = &session->layout;
-  printf(
-      "%s: %lld steps of %lld x %lld tokens, in %s on %d device%s (dp_replicate %d, dp_shard "
-      "%d, tp %d, %s%s, %d microbatch%s)\n",
-      trace->folder, (long long)trace->steps, (long long)trace->rows, (long long)trace->sequence,
-      ls_dtype_name(layout->compute), session->devices, session->devices == 1 ? "" : "s",
-      layout->dp_replicate, layout->dp_shard, layout->tp, ls_data_strategy_row(layout->zero)->name,
-      layout->sequence_parallel ? ", sequence parallel" : "", layout->microbatches,
-      layout->microbatches == 1 ? "" : "es");
+  printf("%s: %lld steps of %lld x %lld tokens, in %s on %d device%s (%s%s, %d microbatch%s)\n",
+         trace->folder, (long long)trace->steps, (long long)trace->rows, (long long)trace->sequence,
+         ls_dtype_name(layout->compute), session->devices, session->devices == 1 ? "" : "s",
+         ls_layout_print(session->arena, layout),
+         layout->sequence_parallel ? ", sequence parallel" : "", layout->microbatches,
+         layout->microbatches == 1 ? "" : "es");
   if (layout->compute == LS_F64 && trace->single_parts)
     printf("the reference has float32 %s even in its fp64 run\n", trace->single_parts);
   printf("%-20s %10s %12s %12s  %-6s  %s\n", "what", "numbers", "worst error", "tolerance", "",

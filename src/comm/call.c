@@ -1,6 +1,7 @@
 /* What every collective has in common: posting a buffer, meeting the others, leaving together. */
 #include <sched.h>
 
+#include "comm/reduce.h"
 #include "comm/world.h"
 
 /* Longest wait for a peer to leave a buffer after an abort: it is copying, not waiting. */
@@ -27,10 +28,10 @@ ls_status ls_call_check(ls_group *group, ls_call_kind kind, int64_t count, ls_dt
   if (count < 0) {
     return ls_fail(error, LS_INTERNAL, "%s of %lld elements", name, (long long)count);
   }
-  const bool known = dtype == LS_F32 || dtype == LS_BF16 || dtype == LS_F64 || dtype == LS_I64;
-  if (!known && (reducing || dtype != LS_I32)) {
-    return ls_fail(error, LS_INTERNAL, "%s of dtype %s: fp32, bf16, fp64 or int64 are known%s",
-                   name, ls_dtype_name(dtype), reducing ? "" : " (and int32)");
+  if (!ls_reduce_knows(dtype) && (reducing || dtype != LS_I32)) {
+    return ls_fail(error, LS_INTERNAL,
+                   "%s of dtype %s: fp32, bf16, fp16, fp64 or int64 are known%s", name,
+                   ls_dtype_name(dtype), reducing ? "" : " (and int32)");
   }
   comm->doing.name = name;
   comm->doing.count = count;

@@ -225,6 +225,7 @@ static ls_group *group_new(ls_comm *comm, int size) {
   group->seats = LS_NEW_ARRAY(comm->memory, int, size);
   group->sent = LS_NEW_ARRAY(comm->memory, uint32_t, size);
   group->taken = LS_NEW_ARRAY(comm->memory, uint32_t, size);
+  group->ended = LS_NEW_ARRAY(comm->memory, uint32_t, size);
   group->peers = LS_NEW_ARRAY(comm->memory, void *, size);
   group->sources = LS_NEW_ARRAY(comm->memory, const void *, size);
   group->targets = LS_NEW_ARRAY(comm->memory, void *, size);

@@ -81,7 +81,7 @@ int ls_group_rank(const ls_group *group);
  * on the arguments ("rank R: why", the same on all); LS_INTERNAL for arguments that cannot be,
  * in which case the caller aborts, since the others wait.
  * Collective: all members of the group, same arguments but for pointers.
- * dtypes: LS_F32, LS_BF16, LS_F64, LS_I64 (LS_I32 too where nothing is reduced).
+ * dtypes: LS_F32, LS_BF16, LS_F16, LS_F64, LS_I64 (LS_I32 too where nothing is reduced).
  * Counts are elements of the whole; rank r owns piece r: [r * chunk, min((r + 1) * chunk, count))
  * where chunk = ceil(count / size): the last pieces may be short or empty.
  * Nothing here allocates (an MPI library may). */
@@ -112,6 +112,13 @@ LS_CHECKED ls_status ls_all_to_all(ls_group *group, void *target, const int64_t 
  * has been taken: two members that both send first wait for each other until the deadline. */
 LS_CHECKED ls_status ls_send(ls_group *group, const void *data, int64_t count, ls_dtype dtype,
                              int to, ls_error *error);
+/* A send in two halves: the data stays as it is until the end, which is that of the oldest send to
+ * this member. At most LS_MOST_SENDS to a member may be under way. In an arena only. */
+enum { LS_MOST_SENDS = 32 };
+LS_CHECKED ls_status ls_send_begin(ls_group *group, const void *data, int64_t count, ls_dtype dtype,
+                                   int to, ls_error *error);
+LS_CHECKED ls_status ls_send_end(ls_group *group, int to, ls_error *error);
+
 LS_CHECKED ls_status ls_receive(ls_group *group, void *data, int64_t count, ls_dtype dtype,
                                 int from, ls_error *error);
 LS_CHECKED ls_status ls_barrier(ls_group *group, ls_error *error);

@@ -222,14 +222,14 @@ static void run_step(worker *w, uint64_t number) {
   static void (*const kinds[])(step *) = {do_all_reduce, do_reduce_scatter, do_all_gather,
                                           do_broadcast,  do_all_to_all,     do_message,
                                           do_barrier};
-  static const ls_dtype dtypes[] = {LS_F32, LS_BF16, LS_F64, LS_I64};
+  static const ls_dtype dtypes[] = {LS_F32, LS_BF16, LS_F16, LS_F64, LS_I64};
   const plan *p = w->todo;
   const int g = (int)draw(p, number, 3, GROUPS);
   if (!w->groups[g]) return;
   step s = {.w = w, .number = number, .group = w->groups[g], .members = w->members[g]};
   s.size = ls_group_size(s.group);
   s.self = ls_group_rank(s.group);
-  s.dtype = dtypes[draw(p, number, 4, 4)];
+  s.dtype = dtypes[draw(p, number, 4, 5)];
   s.width = ls_dtype_bytes(s.dtype);
   s.count = draw_count(p, number);
   s.chunk = (s.count + s.size - 1) / s.size;

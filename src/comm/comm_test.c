@@ -17,7 +17,7 @@
 enum { MAX_RANKS = 16 };
 
 static const int sizes[] = {1, 2, 3, 5, 8, 16};
-static const ls_dtype reduced_dtypes[] = {LS_F32, LS_BF16, LS_F64, LS_I64};
+static const ls_dtype reduced_dtypes[] = {LS_F32, LS_BF16, LS_F16, LS_F64, LS_I64};
 static uint64_t seed;
 
 #define COUNT_OF(array) ((int)(sizeof(array) / sizeof(array)[0]))

@@ -100,4 +100,7 @@ void ls_lanes_cancel(ls_comm *comm) {
     }
     lane->count = 0;
   }
+  for (int i = 0; transport && i < 2 * LS_MOST_SENDS; i++) {
+    if (comm->sendings[i].request.active) transport->cancel(transport, &comm->sendings[i].request);
+  }
 }

@@ -103,18 +103,26 @@ static ls_channel *channel_of(const ls_group *group, int from, int to) {
   return &group->channels[group->seats[from] * group->seat_count + group->seats[to]];
 }
 
-/* Sends message `number`: the receiver's flag goes to 2 number - 1 as it starts to read, to
+/* Posts the next message: the receiver's flag goes to 2 number - 1 as it starts to read, to
  * 2 number when it is through. */
+static ls_posting post(ls_group *group, ls_channel *channel, void *data, size_t bytes,
+                       const ls_posting *call, int to) {
+  const uint32_t number = ++group->sent[to];
+  ls_posting own = *call;
+  ls_arena_locate(group->comm, data, bytes, &own);
+  if (channel) {
+    channel->postings[number % LS_MOST_SENDS] = own;
+    ls_flag_raise(&channel->sent, number);
+  }
+  return own;
+}
+
 static ls_status send_to(ls_group *group, ls_channel *channel, void *data, size_t bytes,
                          const ls_posting *call, int to, ls_error *error) {
   ls_comm *comm = group->comm;
-  const uint32_t number = ++group->sent[to];
-  ls_posting own = *call;
-  ls_arena_locate(comm, data, bytes, &own);
-  if (channel) {
-    channel->posting = own;
-    ls_flag_raise(&channel->sent, number);
-  }
+  const ls_posting own = post(group, channel, data, bytes, call, to);
+  const uint32_t number = group->sent[to];
+  group->ended[to] = number;
   if (ls_group_needs_message(group, to, &own)) {
     LS_TRY(carry(group, to, data, NULL, bytes, error));
   }
@@ -131,9 +139,9 @@ static ls_status receive_from(ls_group *group, ls_channel *channel, void *data, 
   LS_TRY(ls_wait_flag(comm, &channel->sent, number, group->members[from], error));
   ls_flag_raise(&channel->taken, 2 * number - 1);
   if (ls_control_aborted(comm->world->control, error)) return LS_FAILED;
-  LS_TRY(ls_call_agree(group, from, call, &channel->posting, error));
-  const void *theirs =
-      ls_arena_view(comm->world, comm->rank, group->members[from], &channel->posting);
+  const ls_posting *posting = &channel->postings[number % LS_MOST_SENDS];
+  LS_TRY(ls_call_agree(group, from, call, posting, error));
+  const void *theirs = ls_arena_view(comm->world, comm->rank, group->members[from], posting);
   if (!theirs) LS_TRY(carry(group, from, NULL, data, bytes, error));
   if (theirs && bytes) memcpy(data, theirs, bytes);
   ls_flag_raise(&channel->taken, 2 * number);
@@ -146,10 +154,20 @@ static ls_status check_peer(const ls_group *group, int member, ls_error *error) 
                  group->rank, member, group->size);
 }
 
-ls_status ls_send(ls_group *group, const void *data, int64_t count, ls_dtype dtype, int to,
-                  ls_error *error) {
+/* What every send begins with. */
+static ls_status check_send(ls_group *group, int64_t count, ls_dtype dtype, int to, int most,
+                            ls_error *error) {
   LS_TRY(check_peer(group, to, error));
   LS_TRY(ls_call_check(group, LS_CALL_MESSAGE, count, dtype, false, error));
+  const uint32_t under_way = group->sent[to] - group->ended[to];
+  if (under_way <= (uint32_t)most) return LS_OK;
+  return ls_fail(error, LS_INTERNAL, "a send to rank %d while %u are under way", group->members[to],
+                 (unsigned)under_way);
+}
+
+ls_status ls_send(ls_group *group, const void *data, int64_t count, ls_dtype dtype, int to,
+                  ls_error *error) {
+  LS_TRY(check_send(group, count, dtype, to, 0, error));
   const ls_posting call = {.kind = LS_CALL_MESSAGE, .dtype = (int32_t)dtype, .count = count};
   const size_t bytes = (size_t)count * ls_dtype_bytes(dtype);
   ls_channel *channel = channel_of(group, group->rank, to);
@@ -159,6 +177,82 @@ ls_status ls_send(ls_group *group, const void *data, int64_t count, ls_dtype dty
   /* The caller may free the data: a receiver that is reading it has the time to end. */
   if (channel) ls_call_leave(group, to, &channel->taken, 2 * group->sent[to]);
   return status;
+}
+
+static ls_status test_sending(ls_comm *comm, ls_sending *sending, ls_error *error) {
+  ls_error cause = {0};
+  ls_transport *transport = comm->world->transport;
+  if (transport->test(transport, &sending->request, &cause) == LS_OK) return LS_OK;
+  return ls_comm_give_up(comm, error, "%s", cause.text);
+}
+
+/* A place for a piece under way; waits for one of the earlier pieces where there is none. */
+static ls_status find_sending(ls_comm *comm, ls_sending **found, ls_error *error) {
+  ls_wait wait = {.comm = comm};
+  for (;;) {
+    for (int i = 0; i < 2 * LS_MOST_SENDS; i++) {
+      *found = &comm->sendings[i];
+      if (!(*found)->request.active) return LS_OK;
+      LS_TRY(test_sending(comm, *found, error));
+      wait.peer = (*found)->request.peer;
+    }
+    LS_TRY(ls_wait_turn(&wait, error));
+  }
+}
+
+static ls_status start_messages(ls_group *group, const char *data, size_t bytes, int to,
+                                ls_error *error) {
+  ls_comm *comm = group->comm;
+  ls_transport *transport = comm->world->transport;
+  const size_t longest = comm->world->message_bytes;
+  for (size_t at = 0; at < bytes; at += longest) {
+    const size_t piece = bytes - at < longest ? bytes - at : longest;
+    ls_sending *sending;
+    LS_TRY(find_sending(comm, &sending, error));
+    sending->group = group;
+    sending->to = to;
+    sending->number = group->sent[to];
+    ls_error cause = {0};
+    if (transport->start(transport, false, comm->rank, group->members[to], group->key,
+                         (void *)(data + at), piece, &sending->request, &cause) != LS_OK)
+      return ls_comm_give_up(comm, error, "%s", cause.text);
+  }
+  return LS_OK;
+}
+
+ls_status ls_send_begin(ls_group *group, const void *data, int64_t count, ls_dtype dtype, int to,
+                        ls_error *error) {
+  LS_TRY(check_send(group, count, dtype, to, LS_MOST_SENDS - 1, error));
+  const ls_posting call = {.kind = LS_CALL_MESSAGE, .dtype = (int32_t)dtype, .count = count};
+  const size_t bytes = (size_t)count * ls_dtype_bytes(dtype);
+  ls_channel *channel = channel_of(group, group->rank, to);
+  const ls_posting own = post(group, channel, (void *)data, bytes, &call, to);
+  ls_count_sent(group->comm, (int64_t)bytes);
+  if (!ls_group_needs_message(group, to, &own)) return LS_OK;
+  return start_messages(group, data, bytes, to, error);
+}
+
+ls_status ls_send_end(ls_group *group, int to, ls_error *error) {
+  LS_TRY(check_peer(group, to, error));
+  if (group->sent[to] == group->ended[to])
+    return ls_fail(error, LS_INTERNAL, "the end of a send to rank %d: none is under way",
+                   group->members[to]);
+  ls_comm *comm = group->comm;
+  comm->doing.name = "waiting for the end of a send";
+  const uint32_t number = ++group->ended[to];
+  ls_wait wait = {.comm = comm, .peer = group->members[to]};
+  for (int i = 0; i < 2 * LS_MOST_SENDS && comm->world->transport; i++) {
+    ls_sending *sending = &comm->sendings[i];
+    const bool asked = sending->group == group && sending->to == to && sending->number == number;
+    for (;;) {
+      if (asked && sending->request.active) LS_TRY(test_sending(comm, sending, error));
+      if (!asked || !sending->request.active) break;
+      LS_TRY(ls_wait_turn(&wait, error));
+    }
+  }
+  ls_channel *channel = channel_of(group, group->rank, to);
+  if (!channel) return LS_OK;
+  return ls_wait_flag(comm, &channel->taken, 2 * number, group->members[to], error);
 }
 
 ls_status ls_receive(ls_group *group, void *data, int64_t count, ls_dtype dtype, int from,

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "base/half.h"
+
 /* The loops below are written to become vector code, which gcc does for unknown lengths from -O3
  * on only; clang does at -O2. */
 #if defined(__GNUC__) && !defined(__clang__)
@@ -13,7 +15,8 @@
 enum { TILE = 2048 };
 
 bool ls_reduce_knows(ls_dtype dtype) {
-  return dtype == LS_F32 || dtype == LS_BF16 || dtype == LS_F64 || dtype == LS_I64;
+  return dtype == LS_F32 || dtype == LS_BF16 || dtype == LS_F16 || dtype == LS_F64 ||
+         dtype == LS_I64;
 }
 
 /* NaN is kept from either side, so that a fault in one rank's values is seen by all. */
@@ -61,83 +64,68 @@ DEFINE_TILE(tile_i64, int64_t, sum_i64, max_i64)
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* The conversions of base, written so that the compiler turns them into vector code. */
-INLINE void widen(float *restrict wide, const uint16_t *restrict narrow, int n) {
-  for (int i = 0; i < n; i++) {
-    const uint32_t bits = (uint32_t)narrow[i] << 16;
-    memcpy(&wide[i], &bits, sizeof bits);
+/* Of bf16 or fp16; the type is a constant wherever these are inlined. */
+INLINE float widen(ls_dtype dtype, uint16_t value) {
+  return dtype == LS_F16 ? ls_f16_widen(value) : ls_bf16_widen(value);
+}
+
+INLINE uint16_t narrow(ls_dtype dtype, float value) {
+  return dtype == LS_F16 ? ls_f16_round(value) : ls_bf16_round(value);
+}
+
+INLINE void more(ls_dtype dtype, float *restrict sums, const uint16_t *restrict source, int n,
+                 ls_reduce op) {
+  if (op == LS_SUM) {
+    for (int i = 0; i < n; i++) sums[i] += widen(dtype, source[i]);
+  } else {
+    for (int i = 0; i < n; i++) {
+      const float value = widen(dtype, source[i]);
+      sums[i] = FLOAT_MAX(sums[i], value);
+    }
   }
 }
 
-INLINE void widen_sum(float *restrict sums, const uint16_t *restrict narrow, int n) {
-  for (int i = 0; i < n; i++) {
-    const uint32_t bits = (uint32_t)narrow[i] << 16;
-    float value;
-    memcpy(&value, &bits, sizeof bits);
-    sums[i] += value;
-  }
-}
-
-INLINE void widen_max(float *restrict sums, const uint16_t *restrict narrow, int n) {
-  for (int i = 0; i < n; i++) {
-    const uint32_t bits = (uint32_t)narrow[i] << 16;
-    float value;
-    memcpy(&value, &bits, sizeof bits);
-    sums[i] = FLOAT_MAX(sums[i], value);
-  }
-}
-
-INLINE void narrow_all(uint16_t *restrict narrow, const float *restrict wide, int n) {
-  for (int i = 0; i < n; i++) {
-    uint32_t bits;
-    memcpy(&bits, &wide[i], sizeof bits);
-    const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-    const uint32_t quiet = (bits >> 16) | 0x40u;
-    narrow[i] = (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
-  }
-}
-
-INLINE void convert_and_sum(uint16_t *narrow, const void *target, const void *const *sources,
-                            int count, int64_t start, int n, ls_reduce op) {
+/* A tile of 16-bit elements, whose sums are made in fp32. */
+INLINE void convert_and_sum(ls_dtype dtype, uint16_t *restrict results, const void *target,
+                            const void *const *sources, int count, int64_t start, int n,
+                            ls_reduce op) {
   float sums[TILE];
-  widen(sums, (const uint16_t *)sources[0] + start, n);
-  for (int s = 1; s < count; s++) {
-    const uint16_t *source = (const uint16_t *)sources[s] + start;
-    if (op == LS_SUM) widen_sum(sums, source, n);
-    if (op == LS_MAX) widen_max(sums, source, n);
-  }
-  if (target && op == LS_SUM) widen_sum(sums, (const uint16_t *)target + start, n);
-  if (target && op == LS_MAX) widen_max(sums, (const uint16_t *)target + start, n);
-  narrow_all(narrow, sums, n);
+  const uint16_t *first = (const uint16_t *)sources[0] + start;
+  for (int i = 0; i < n; i++) sums[i] = widen(dtype, first[i]);
+  for (int s = 1; s < count; s++) more(dtype, sums, (const uint16_t *)sources[s] + start, n, op);
+  if (target) more(dtype, sums, (const uint16_t *)target + start, n, op);
+  for (int i = 0; i < n; i++) results[i] = narrow(dtype, sums[i]);
 }
 
 /* Converting is more work than adding, so that wider vectors pay here and nowhere else; all give
  * the same bits. */
-#define DEFINE_BF16_TILE(NAME, TARGET)                                                      \
-  TARGET static void NAME(uint16_t *narrow, const void *target, const void *const *sources, \
-                          int count, int64_t start, int n, ls_reduce op) {                  \
-    convert_and_sum(narrow, target, sources, count, start, n, op);                          \
+#define DEFINE_HALF_TILE(NAME, TARGET)                                                             \
+  TARGET static void NAME(uint16_t *results, ls_dtype dtype, const void *target,                   \
+                          const void *const *sources, int count, int64_t start, int n,             \
+                          ls_reduce op) {                                                          \
+    if (dtype == LS_BF16) convert_and_sum(LS_BF16, results, target, sources, count, start, n, op); \
+    if (dtype == LS_F16) convert_and_sum(LS_F16, results, target, sources, count, start, n, op);   \
   }
 
-DEFINE_BF16_TILE(tile_bf16_plain, )
+DEFINE_HALF_TILE(tile_half_plain, )
 #if defined(__x86_64__)
-DEFINE_BF16_TILE(tile_bf16_avx2, __attribute__((target("avx2"))))
-DEFINE_BF16_TILE(tile_bf16_avx512, __attribute__((target("avx512f,avx512bw,avx512vl"))))
+DEFINE_HALF_TILE(tile_half_avx2, __attribute__((target("avx2"))))
+DEFINE_HALF_TILE(tile_half_avx512, __attribute__((target("avx512f,avx512bw,avx512vl"))))
 #endif
 
-static void tile_bf16(uint16_t *narrow, const void *target, const void *const *sources, int count,
-                      int64_t start, int n, ls_reduce op) {
+static void tile_half(uint16_t *results, ls_dtype dtype, const void *target,
+                      const void *const *sources, int count, int64_t start, int n, ls_reduce op) {
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) {
-    tile_bf16_avx512(narrow, target, sources, count, start, n, op);
+    tile_half_avx512(results, dtype, target, sources, count, start, n, op);
     return;
   }
   if (__builtin_cpu_supports("avx2")) {
-    tile_bf16_avx2(narrow, target, sources, count, start, n, op);
+    tile_half_avx2(results, dtype, target, sources, count, start, n, op);
     return;
   }
 #endif
-  tile_bf16_plain(narrow, target, sources, count, start, n, op);
+  tile_half_plain(results, dtype, target, sources, count, start, n, op);
 }
 
 void ls_reduce_range(void *const *targets, int target_count, const void *const *sources,
@@ -149,7 +137,7 @@ void ls_reduce_range(void *const *targets, int target_count, const void *const *
     float f32[TILE];
     double f64[TILE];
     int64_t i64[TILE];
-    uint16_t bf16[TILE];
+    uint16_t half[TILE];
   } tile;
   for (int64_t start = 0; start < count; start += TILE) {
     const int n = count - start < TILE ? (int)(count - start) : TILE;
@@ -157,7 +145,8 @@ void ls_reduce_range(void *const *targets, int target_count, const void *const *
       case LS_F32: tile_f32(tile.f32, added, sources, source_count, start, n, op); break;
       case LS_F64: tile_f64(tile.f64, added, sources, source_count, start, n, op); break;
       case LS_I64: tile_i64(tile.i64, added, sources, source_count, start, n, op); break;
-      case LS_BF16: tile_bf16(tile.bf16, added, sources, source_count, start, n, op); break;
+      case LS_BF16:
+      case LS_F16: tile_half(tile.half, dtype, added, sources, source_count, start, n, op); break;
       default: return;
     }
     for (int t = 0; t < target_count; t++) {

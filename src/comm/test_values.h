@@ -17,6 +17,7 @@ static inline void ls_test_value(void *data, ls_dtype dtype, int64_t at, uint64_
   switch (dtype) {
     case LS_F32: ((float *)data)[at] = (float)value; break;
     case LS_BF16: ((uint16_t *)data)[at] = ls_f32_to_bf16((float)value); break;
+    case LS_F16: ((uint16_t *)data)[at] = ls_f32_to_f16((float)value); break;
     case LS_F64: ((double *)data)[at] = value; break;
     case LS_I64: ((int64_t *)data)[at] = (int64_t)bits; break;
     default: ((int32_t *)data)[at] = (int32_t)bits; break;
@@ -29,6 +30,14 @@ static inline void *ls_test_values(uint64_t seed, ls_dtype dtype, int64_t count,
   void *data = calloc((size_t)count + 1, ls_dtype_bytes(dtype));
   for (int64_t i = 0; i < count; i++) ls_test_value(data, dtype, i, seed, stream, rank);
   return data;
+}
+
+static inline float ls_test_load(const void *data, ls_dtype dtype, int64_t at) {
+  switch (dtype) {
+    case LS_BF16: return ls_bf16_to_f32(((const uint16_t *)data)[at]);
+    case LS_F16: return ls_f16_to_f32(((const uint16_t *)data)[at]);
+    default: return ((const float *)data)[at];
+  }
 }
 
 /* target[i] = the inputs' element i, reduced in their order; `before` is added first of all. */
@@ -49,18 +58,17 @@ static inline void ls_test_reduce(void *target, void *const *inputs, int count, 
     }
     ((double *)target)[at] = before ? ((const double *)before)[at] + sum : sum;
   } else {
-    const bool narrow = dtype == LS_BF16;
     float sum = 0;
     for (int r = 0; r < count; r++) {
-      const float x = narrow ? ls_bf16_to_f32(((const uint16_t *)inputs[r])[at])
-                             : ((const float *)inputs[r])[at];
+      const float x = ls_test_load(inputs[r], dtype, at);
       sum = r == 0 ? x : op == LS_SUM ? sum + x : x > sum ? x : sum;
     }
-    if (before) {
-      sum += narrow ? ls_bf16_to_f32(((const uint16_t *)before)[at]) : ((const float *)before)[at];
+    if (before) sum += ls_test_load(before, dtype, at);
+    switch (dtype) {
+      case LS_BF16: ((uint16_t *)target)[at] = ls_f32_to_bf16(sum); break;
+      case LS_F16: ((uint16_t *)target)[at] = ls_f32_to_f16(sum); break;
+      default: ((float *)target)[at] = sum; break;
     }
-    if (narrow) ((uint16_t *)target)[at] = ls_f32_to_bf16(sum);
-    if (!narrow) ((float *)target)[at] = sum;
   }
 }
 

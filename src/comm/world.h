@@ -60,10 +60,11 @@ typedef struct ls_slot {
   ls_posting posting;
 } ls_slot;
 
-/* One direction of a pair: `sent` and `posting` are the sender's, `taken` the receiver's. */
+/* One direction of a pair: `sent` and `postings` are the sender's, `taken` the receiver's. Message
+ * n is posted at n % LS_MOST_SENDS. */
 typedef struct ls_channel {
   _Alignas(64) ls_flag sent;
-  ls_posting posting;
+  ls_posting postings[LS_MOST_SENDS];
   _Alignas(64) ls_flag taken;
 } ls_channel;
 
@@ -134,6 +135,14 @@ typedef struct ls_lane {
   int count;
 } ls_lane;
 
+/* A piece of a send that messages carry while its rank goes on. */
+typedef struct ls_sending {
+  ls_request request;
+  ls_group *group;
+  int to;
+  uint32_t number; /* of the send */
+} ls_sending;
+
 struct ls_comm {
   ls_world *world;
   ls_arena *memory; /* groups: their owner's thread alone makes them */
@@ -149,6 +158,7 @@ struct ls_comm {
   ls_group *everyone;
   ls_lane lanes[2];
   int lane_room;
+  ls_sending sendings[2 * LS_MOST_SENDS];
   void *staging;
   struct {
     const char *name;
@@ -177,6 +187,7 @@ struct ls_group {
   ls_channel *channels;   /* [seat_count][seat_count] from, to; shared */
   ls_portion *portions;   /* [seat_count][seat_count] of, for; shared */
   uint32_t *sent, *taken; /* [size] messages so far to and from each member */
+  uint32_t *ended;        /* [size] sends to each member that are known to be taken */
   void **peers;           /* [size] each member's posted buffer; NULL: the transport has it */
   const void **sources;   /* [size] scratch */
   void **targets;         /* [size] scratch */

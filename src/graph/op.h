@@ -51,6 +51,7 @@ enum { LS_MAX_DIMS = 3, LS_MAX_INPUTS = 6, LS_MAX_OUTPUTS = 3 };
   X(XENT_GRAD, "xent_grad")               \
   /* the step around them */              \
   X(COUNT_VALID, "count_valid")           \
+  X(ZERO, "zero")                         \
   X(RECIPROCAL, "reciprocal")             \
   X(SQUARED_NORM, "squared_norm")         \
   X(CLIP_FACTOR, "clip_factor")           \

@@ -61,6 +61,8 @@ static const ls_op rows[LS_OP_COUNT] = {
 
     /* labels -> how many tokens have one */
     [LS_OP_COUNT_VALID] = {.labels = "n -> 1", .cut = "n"},
+    /* cell -> 0, the same cell */
+    [LS_OP_ZERO] = {.labels = "1 -> 1"},
     /* cell -> 1 / max(cell, 1), a cell */
     [LS_OP_RECIPROCAL] = {.labels = "1 -> 1"},
     /* gradients -> weight * sum of squares */

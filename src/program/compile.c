@@ -14,14 +14,19 @@ const char *ls_category_name(ls_category category) {
   return names[category];
 }
 
-/* The node that last reads each sharded value; nodes stand in the order they run in. */
-static void find_last_uses(ls_lowering *lowering) {
-  const ls_sharded *sharded = lowering->sharded;
-  lowering->last_use = LS_NEW_ARRAY(sharded->arena, int, sharded->values.count);
-  for (int v = 0; v < sharded->values.count; v++) lowering->last_use[v] = -1;
-  for (int n = 0; n < sharded->nodes.count; n++)
-    for (int i = 0; i < sharded->nodes.items[n].inputs; i++)
-      lowering->last_use[sharded->nodes.items[n].in[i]] = n;
+/* The nodes that make and last read each sharded value; nodes stand in the order they run in. */
+static void find_uses(const ls_sharded *sharded, int *producer, int *last_use,
+                      bool *read_by_weight) {
+  for (int v = 0; v < sharded->values.count; v++) producer[v] = last_use[v] = -1;
+  for (int n = 0; n < sharded->nodes.count; n++) {
+    const ls_shard_node *node = &sharded->nodes.items[n];
+    for (int i = 0; i < node->inputs; i++) {
+      last_use[node->in[i]] = n;
+      read_by_weight[node->in[i]] = read_by_weight[node->in[i]] || node->weight;
+    }
+    for (int o = 0; o < node->outputs; o++)
+      if (producer[node->out[o]] < 0) producer[node->out[o]] = n;
+  }
 }
 
 static bool same_body(const ls_action *a, const ls_action *b) {
@@ -37,10 +42,19 @@ static int find_body(const ls_program *program, const ls_action *action) {
 static void lower_body(ls_lowering *lowering, const ls_action *action) {
   ls_program *program = lowering->program;
   const int first = program->instructions.count;
-  if (action->kind == LS_ACTION_FORWARD || action->kind == LS_ACTION_BACKWARD)
-    ls_lower_pass(lowering, action->segment, action->kind == LS_ACTION_BACKWARD);
-  else
-    ls_lower_action(lowering, action);
+  switch (action->kind) {
+    case LS_ACTION_FORWARD:
+    case LS_ACTION_BACKWARD:
+    case LS_ACTION_INPUT:
+    case LS_ACTION_WEIGHT: ls_lower_pass(lowering, action->kind, action->segment); break;
+    case LS_ACTION_SEND:
+    case LS_ACTION_RECEIVE:
+    case LS_ACTION_SENT:
+    case LS_ACTION_SEND_BACK:
+    case LS_ACTION_RECEIVE_BACK:
+    case LS_ACTION_SENT_BACK: ls_lower_transfer(lowering, action); break;
+    default: ls_lower_action(lowering, action);
+  }
   *LS_APPEND(program->arena, &program->bodies) =
       (ls_body){.first = first, .count = program->instructions.count - first};
 }
@@ -60,42 +74,88 @@ static double count_flops(const ls_graph *graph, int microbatches) {
   return flops * microbatches;
 }
 
-ls_status ls_program_compile(const ls_graph *graph, const ls_layout *layout, ls_program_kind kind,
-                             ls_program **program, ls_error *error) {
-  ls_sharded *sharded;
-  LS_TRY(ls_shard(graph, layout, &sharded, error));
-  ls_arena *arena = graph->arena;
+typedef struct compilation {
+  const ls_graph *graph;
+  ls_program_kind kind;
+  const ls_sharded *sharded;
+  const ls_units *units;
+  const ls_chunks *chunks;
+  ls_crossings *crossings;
+  int *producer, *last_use;
+  bool *read_by_weight;
+} compilation;
+
+static bool has_halves(const ls_schedule *schedule) {
+  for (int a = 0; a < schedule->count; a++)
+    if (schedule->items[a].kind == LS_ACTION_INPUT) return true;
+  return false;
+}
+
+static void lower_actions(ls_lowering *lowering, const ls_schedule *schedule) {
+  ls_program *program = lowering->program;
+  for (int a = 0; a < schedule->count; a++) {
+    int body = find_body(program, &schedule->items[a]);
+    if (body < 0) {
+      lower_body(lowering, &schedule->items[a]);
+      body = program->bodies.count - 1;
+    }
+    *LS_APPEND(program->arena, &program->actions) =
+        (ls_program_action){.action = schedule->items[a], .body = body};
+  }
+}
+
+static ls_program *compile_stage(const compilation *c, int stage) {
+  const ls_sharded *sharded = c->sharded;
+  ls_arena *arena = c->graph->arena;
   ls_program *made = LS_NEW(arena, ls_program);
   *made = (ls_program){.arena = arena,
-                       .kind = kind,
+                       .kind = c->kind,
                        .mesh = sharded->mesh,
-                       .layout = *layout,
-                       .tokens = graph->tokens,
-                       .sequence = graph->sequence};
+                       .stage = stage,
+                       .layout = sharded->layout,
+                       .tokens = c->graph->tokens,
+                       .sequence = c->graph->sequence};
   ls_lowering lowering = {.program = made,
                           .sharded = sharded,
-                          .units = ls_units_make(sharded),
-                          .accumulate = layout->compute == LS_F64 ? LS_F64 : LS_F32,
-                          .value_of = LS_NEW_ARRAY(arena, int, sharded->values.count)};
+                          .units = c->units,
+                          .chunks = c->chunks,
+                          .crossings = c->crossings,
+                          .stage = stage,
+                          .here = ls_schedule_units_here(sharded, c->units, c->chunks, stage),
+                          .accumulate = sharded->layout.compute == LS_F64 ? LS_F64 : LS_F32,
+                          .value_of = LS_NEW_ARRAY(arena, int, sharded->values.count),
+                          .producer = c->producer,
+                          .last_use = c->last_use,
+                          .read_by_weight = c->read_by_weight,
+                          .contributed = LS_NEW_ARRAY(arena, bool, c->graph->parameters.count + 1)};
   for (int v = 0; v < sharded->values.count; v++) lowering.value_of[v] = -1;
-  find_last_uses(&lowering);
   ls_lower_units(&lowering);
-  const ls_schedule schedule = kind == LS_PROGRAM_STEP
-                                   ? ls_schedule_step(sharded, lowering.units)
-                                   : ls_schedule_forward(sharded, lowering.units);
-  for (int a = 0; a < schedule.count; a++) {
-    int body = find_body(made, &schedule.items[a]);
-    if (body < 0) {
-      lower_body(&lowering, &schedule.items[a]);
-      body = made->bodies.count - 1;
-    }
-    *LS_APPEND(arena, &made->actions) =
-        (ls_program_action){.action = schedule.items[a], .body = body};
-  }
+  const ls_schedule schedule = c->kind == LS_PROGRAM_STEP
+                                   ? ls_schedule_step(sharded, c->units, c->chunks, stage)
+                                   : ls_schedule_forward(sharded, c->units, c->chunks, stage);
+  lowering.halves = has_halves(&schedule);
+  lower_actions(&lowering, &schedule);
   made->logits = find_logits(&lowering);
-  made->flops = count_flops(graph, kind == LS_PROGRAM_STEP ? layout->microbatches : 1);
+  made->flops =
+      count_flops(c->graph, c->kind == LS_PROGRAM_STEP ? sharded->layout.microbatches : 1);
   ls_lower_frames(&lowering);
   ls_lower_instances(made);
-  *program = made;
+  return made;
+}
+
+ls_status ls_program_compile(const ls_graph *graph, const ls_layout *layout, ls_program_kind kind,
+                             ls_program **stages, ls_error *error) {
+  ls_sharded *sharded;
+  ls_chunks *chunks;
+  LS_TRY(ls_shard(graph, layout, &sharded, error));
+  LS_TRY(ls_chunks_make(sharded, kind == LS_PROGRAM_FORWARD, &chunks, error));
+  compilation c = {.graph = graph, .kind = kind, .sharded = sharded, .chunks = chunks};
+  c.producer = LS_NEW_ARRAY(graph->arena, int, sharded->values.count + 1);
+  c.last_use = LS_NEW_ARRAY(graph->arena, int, sharded->values.count + 1);
+  c.read_by_weight = LS_NEW_ARRAY(graph->arena, bool, sharded->values.count + 1);
+  find_uses(sharded, c.producer, c.last_use, c.read_by_weight);
+  LS_TRY(ls_crossings_make(sharded, chunks, c.producer, &c.crossings, error));
+  c.units = ls_units_make(sharded, chunks);
+  for (int s = 0; s < layout->pp; s++) stages[s] = compile_stage(&c, s);
   return LS_OK;
 }

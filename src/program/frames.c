@@ -23,7 +23,7 @@ typedef struct framer {
   LS_LIST(int) touched; /* storages of the body at hand */
   /* by frame */
   int *frame_born, *frame_dies;
-  bool *frame_once;
+  bool *frame_once, *frame_ends;
   int *next;      /* the one made before that is born in the same body */
   int *last_born; /* by body + 1: the newest frame born there */
 } framer;
@@ -128,6 +128,51 @@ static void place_kept(framer *f) {
   }
 }
 
+static void note_frame(void *context, int storage) {
+  const moment *now = context;
+  ls_program *program = now->framer->program;
+  ls_body *body = &program->bodies.items[now->body];
+  const int frame = program->storages.items[storage].frame;
+  if (frame < 0) return;
+  for (int i = 0; i < body->frames.count; i++)
+    if (body->frames.items[i] == frame) return;
+  *LS_APPEND(program->arena, &body->frames) = frame;
+}
+
+static void note_frames(framer *f) {
+  const ls_program *program = f->program;
+  for (int b = 0; b < program->bodies.count; b++) {
+    const ls_body *body = &program->bodies.items[b];
+    for (int i = body->first; i < body->first + body->count; i++)
+      each_storage(program, &program->instructions.items[i], note_frame, &(moment){f, b, i});
+  }
+}
+
+/* Where halves of backward passes are apart, microbatches may go through them in different orders:
+ * a frame has an end only if the same body is the last to touch it in every one. */
+static void find_ends(framer *f) {
+  const ls_program *program = f->program;
+  const int microbatches = program->layout.microbatches;
+  const int64_t cells = (int64_t)program->frames.count * microbatches;
+  int *last = LS_NEW_ARRAY(program->arena, int, cells + 1);
+  for (int64_t i = 0; i < cells; i++) last[i] = -1;
+  for (int a = 0; a < program->actions.count; a++) {
+    const ls_program_action *action = &program->actions.items[a];
+    const ls_body *body = &program->bodies.items[action->body];
+    for (int i = 0; i < body->frames.count && action->action.microbatch >= 0; i++)
+      last[(int64_t)body->frames.items[i] * microbatches + action->action.microbatch] =
+          action->body;
+  }
+  f->frame_ends = LS_NEW_ARRAY(program->arena, bool, program->frames.count + 1);
+  for (int frame = 0; frame < program->frames.count; frame++) {
+    f->frame_ends[frame] = true;
+    for (int m = 0; m < microbatches; m++) {
+      const int body = last[(int64_t)frame * microbatches + m];
+      if (body >= 0 && body != f->frame_dies[frame]) f->frame_ends[frame] = false;
+    }
+  }
+}
+
 /* The spaces a body's temporaries may lie in: frames it begins or ends, then its scratch. */
 typedef struct room {
   int frame;
@@ -143,7 +188,8 @@ static int open_rooms(framer *f, int b, room *rooms) {
     const usage *about = &f->usages[s];
     if (frame < 0 || about->once || f->body_once[b] ||
         program->frames.items[frame].pool != LS_POOL_WORK ||
-        (about->born == b) == (about->dies == b) || f->frame_born[frame] != about->born)
+        (about->born == b) == (about->dies == b) || f->frame_born[frame] != about->born ||
+        (about->dies == b && !f->frame_ends[frame]))
       continue;
     int r = 0;
     while (r < count && rooms[r].frame != frame) r++;
@@ -197,16 +243,6 @@ static void place_temporaries(framer *f, int b, room *rooms) {
   for (int t = 0; t < f->touched.count; t++) f->usages[f->touched.items[t]].begin = UNTOUCHED;
 }
 
-static void note_frame(void *context, int storage) {
-  const moment *now = context;
-  ls_program *program = now->framer->program;
-  ls_body *body = &program->bodies.items[now->body];
-  const int frame = program->storages.items[storage].frame;
-  for (int i = 0; i < body->frames.count; i++)
-    if (body->frames.items[i] == frame) return;
-  *LS_APPEND(program->arena, &body->frames) = frame;
-}
-
 static bool share_memory(const ls_program *program, int a, int b) {
   const ls_storage *first = &program->storages.items[program->values.items[a].storage];
   const ls_storage *second = &program->storages.items[program->values.items[b].storage];
@@ -253,12 +289,10 @@ void ls_lower_frames(ls_lowering *lowering) {
   for (int b = 0; b < program->bodies.count + 2; b++) f.last_born[b] = -1;
   find_usages(&f);
   place_kept(&f);
+  note_frames(&f);
+  find_ends(&f);
   room *rooms = LS_NEW_ARRAY(arena, room, program->storages.count + 1);
-  for (int b = 0; b < program->bodies.count; b++) {
-    place_temporaries(&f, b, rooms);
-    const ls_body *body = &program->bodies.items[b];
-    for (int i = body->first; i < body->first + body->count; i++)
-      each_storage(program, &program->instructions.items[i], note_frame, &(moment){&f, b, i});
-    find_waits(program, body);
-  }
+  for (int b = 0; b < program->bodies.count; b++) place_temporaries(&f, b, rooms);
+  note_frames(&f);
+  for (int b = 0; b < program->bodies.count; b++) find_waits(program, &program->bodies.items[b]);
 }

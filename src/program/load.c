@@ -65,21 +65,28 @@ static bool read_ints(const json_t *array, int *items, int exactly) {
   return true;
 }
 
-static bool read_layout(const json_t *object, ls_layout *layout) {
-  const char *compute;
+static const char *text_or_null(ls_arena *arena, const char *text) {
+  return *text ? ls_arena_strdup(arena, text) : NULL;
+}
+
+static bool read_layout(ls_arena *arena, const json_t *object, ls_layout *layout) {
+  const char *compute, *schedule, *stages;
   int gather, reduce, kind, sequence_parallel;
   ls_optimizer *optimizer = &layout->optimizer;
-  if (json_unpack((json_t *)object, "{s:i,s:i,s:i,s:i,s:b,s:i,s:i,s:i,s:i,s:s,s:[iffffff]}",
-                  "dp_replicate", &layout->dp_replicate, "dp_shard", &layout->dp_shard, "tp",
-                  &layout->tp, "zero", &layout->zero, "sequence_parallel", &sequence_parallel,
-                  "microbatches", &layout->microbatches, "layers_per_unit",
-                  &layout->layers_per_unit, "gather", &gather, "reduce", &reduce, "compute",
-                  &compute, "optimizer", &kind, &optimizer->beta1, &optimizer->beta2,
-                  &optimizer->epsilon, &optimizer->weight_decay, &optimizer->momentum,
-                  &optimizer->clip) != 0)
+  if (json_unpack(
+          (json_t *)object, "{s:i,s:s,s:s,s:i,s:i,s:i,s:i,s:i,s:b,s:i,s:i,s:i,s:i,s:s,s:[iffffff]}",
+          "pp", &layout->pp, "schedule", &schedule, "stages", &stages, "chunks", &layout->chunks,
+          "dp_replicate", &layout->dp_replicate, "dp_shard", &layout->dp_shard, "tp", &layout->tp,
+          "zero", &layout->zero, "sequence_parallel", &sequence_parallel, "microbatches",
+          &layout->microbatches, "layers_per_unit", &layout->layers_per_unit, "gather", &gather,
+          "reduce", &reduce, "compute", &compute, "optimizer", &kind, &optimizer->beta1,
+          &optimizer->beta2, &optimizer->epsilon, &optimizer->weight_decay, &optimizer->momentum,
+          &optimizer->clip) != 0)
     return false;
   const int dtype = find_dtype(compute);
   if (dtype < 0 || !in_range(gather, 3) || !in_range(reduce, 3) || !in_range(kind, 2)) return false;
+  layout->schedule = text_or_null(arena, schedule);
+  layout->stages = text_or_null(arena, stages);
   layout->sequence_parallel = sequence_parallel != 0;
   layout->gather = (ls_when)gather;
   layout->reduce = (ls_when)reduce;
@@ -211,11 +218,13 @@ static ls_status load_instruction(loader *l, json_t *item, size_t index) {
   const char *op, *reason;
   json_int_t count;
   json_t *in, *out, *write, *attributes;
-  if (json_unpack(item, "[isiiIiiioooso]", &collective, &op, &axes, &reduce, &count, &queue,
-                  &made.wait, &first_only, &in, &out, &write, &reason, &attributes) != 0)
+  if (json_unpack(item, "[isiiiIiiioooso]", &collective, &op, &axes, &reduce, &made.peer, &count,
+                  &queue, &made.wait, &first_only, &in, &out, &write, &reason, &attributes) != 0)
     return damaged(l, "instruction", index);
-  if (!in_range(collective, LS_ALL_GATHER + 1) || find_op(op) < 0 ||
-      !in_range(axes, LS_AXES_ALL + 1) || !in_range(reduce, 2) || count < 0 ||
+  if (!in_range(collective, LS_COLLECTIVE_COUNT) ||
+      !in_range(made.peer + 1, l->program->mesh.size[LS_AXIS_PP] + 1) ||
+      made.peer == l->program->stage || (collective >= LS_SEND && made.peer < 0) ||
+      find_op(op) < 0 || !in_range(axes, LS_AXES_ALL + 1) || !in_range(reduce, 2) || count < 0 ||
       !in_range(queue, 2) || !in_range(first_only, LS_AXES_ALL + 1) ||
       !read_operands(l, in, LS_MAX_INPUTS, made.in, &made.inputs) ||
       !read_operands(l, out, LS_MAX_OUTPUTS, made.out, &made.outputs) ||
@@ -300,16 +309,20 @@ static ls_status load_action(loader *l, json_t *item, size_t index) {
 static ls_status load_parameter(loader *l, json_t *item, size_t index) {
   ls_program_parameter *made = &l->program->parameters[index];
   const char *name;
-  int cut, parts[7];
+  int here, gives, cut, parts[7];
   json_t *dims, *values;
-  if (json_unpack(item, "[sioio]", &name, &cut, &dims, &made->unit, &values) != 0 ||
+  if (json_unpack(item, "[sbbioio]", &name, &here, &gives, &cut, &dims, &made->unit, &values) !=
+          0 ||
       !in_range(cut, LS_CUT_COUNT) || !read_ints(values, parts, 7))
     return damaged(l, "parameter", index);
   made->name = ls_arena_strdup(l->arena, name);
+  made->here = here != 0;
+  made->gives = gives != 0;
   made->cut = (ls_cut)cut;
   made->ndim = read_integers(dims, made->dims, LS_MAX_DIMS);
   for (int v = 0; v < 7; v++)
-    if (made->ndim < 1 || !is_value(l, parts[v], v >= 2)) return damaged(l, "parameter", index);
+    if (made->ndim < 1 || !is_value(l, parts[v], v >= 2 || !here))
+      return damaged(l, "parameter", index);
   made->used = parts[0];
   made->stored = parts[1];
   made->gradient = parts[2];
@@ -344,7 +357,7 @@ static ls_status load_head(loader *l, json_t *root) {
   program->tokens = tokens;
   program->sequence = sequence;
   if (!read_ints(json_object_get(root, "mesh"), program->mesh.size, LS_AXIS_COUNT) ||
-      !read_layout(json_object_get(root, "layout"), &program->layout) ||
+      !read_layout(l->arena, json_object_get(root, "layout"), &program->layout) ||
       read_integers(json_object_get(root, "pool_bytes"), program->pool_bytes, LS_POOL_COUNT) !=
           LS_POOL_COUNT)
     return damaged(l, "head", 0);
@@ -355,6 +368,9 @@ static ls_status load_head(loader *l, json_t *root) {
     ranks *= program->mesh.size[a];
     if (ranks > 1 << 24) return damaged(l, "mesh", (size_t)a);
   }
+  if (json_unpack(root, "{s:i}", "stage", &program->stage) != 0 ||
+      !in_range(program->stage, program->mesh.size[LS_AXIS_PP]))
+    return damaged(l, "stage", 0);
   for (int p = 0; p < LS_POOL_COUNT; p++)
     if (!in_range(program->pool_bytes[p], INT64_C(1) << 50)) return damaged(l, "pool", (size_t)p);
   return LS_OK;

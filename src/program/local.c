@@ -45,11 +45,14 @@ ls_local ls_program_local(const ls_program *program, int rank, int index) {
 }
 
 double ls_instruction_bytes_sent(const ls_program *program, const ls_instruction *instruction) {
-  if (instruction->collective == LS_COLLECTIVE_NONE) return 0;
-  const double ranks = ls_mesh_size(&program->mesh, instruction->axes);
-  const double bytes = (double)instruction->count *
-                       (double)ls_dtype_bytes(program->values.items[instruction->in[0]].dtype) *
-                       (ranks - 1) / ranks;
+  if (instruction->collective == LS_COLLECTIVE_NONE || instruction->inputs == 0 ||
+      instruction->collective == LS_SENT)
+    return 0;
+  const double whole = (double)instruction->count *
+                       (double)ls_dtype_bytes(program->values.items[instruction->in[0]].dtype);
+  if (instruction->collective == LS_SEND) return whole;
+  const double ranks = instruction->peer >= 0 ? 2 : ls_mesh_size(&program->mesh, instruction->axes);
+  const double bytes = whole * (ranks - 1) / ranks;
   return instruction->collective == LS_ALL_REDUCE ? 2 * bytes : bytes;
 }
 
@@ -60,7 +63,8 @@ double ls_program_bytes_sent(const ls_program *program, int *collectives) {
     const ls_body *body = &program->bodies.items[program->actions.items[a].body];
     for (int i = 0; i < body->count; i++) {
       const ls_instruction *instruction = &program->instructions.items[body->first + i];
-      *collectives += instruction->collective != LS_COLLECTIVE_NONE;
+      *collectives += instruction->collective != LS_COLLECTIVE_NONE &&
+                      instruction->collective != LS_RECEIVE && instruction->collective != LS_SENT;
       bytes += ls_instruction_bytes_sent(program, instruction);
     }
   }

@@ -19,15 +19,40 @@ typedef struct ls_storage_plan {
   ls_category category;
 } ls_storage_plan;
 
+/* What goes from the chunk before each boundary to the next, and gradients back: sharded values. */
+typedef struct ls_crossing {
+  LS_LIST(int) values, gradients;
+} ls_crossing;
+
+typedef struct ls_crossings {
+  ls_crossing *items; /* by boundary: the chunk before it */
+} ls_crossings;
+
+/* LS_INTERNAL: a value goes farther than to the next chunk and its taker is on another stage. */
+LS_CHECKED ls_status ls_crossings_make(const ls_sharded *sharded, const ls_chunks *chunks,
+                                       const int *producer, ls_crossings **crossings,
+                                       ls_error *error);
+
+/* Whether a node needs nothing but inputs of the model: every stage that uses what it makes has its
+ * own. */
+bool ls_node_is_free(const ls_sharded *sharded, int node, const int *producer);
+
 typedef struct ls_lowering {
   ls_program *program;
   LS_LIST(ls_storage_plan) plans; /* of each storage */
   const ls_sharded *sharded;
   const ls_units *units;
+  const ls_chunks *chunks;
+  const ls_crossings *crossings;
+  int stage;
+  const bool *here;    /* by unit: this stage has it */
   ls_dtype accumulate; /* fp32, or fp64 under fp64 */
   ls_unit_memory *memory;
-  int *value_of; /* program value by sharded value, -1: not made yet */
-  int *last_use; /* node that last reads a sharded value */
+  int *value_of;                  /* program value by sharded value, -1: not made yet */
+  const int *producer, *last_use; /* by sharded value: nodes that make it and last read it; -1 */
+  const bool *read_by_weight;     /* by sharded value: a weight node reads it */
+  bool halves;                    /* weight nodes run apart from the rest of backward */
+  bool *contributed;              /* by parameter: a node lowered before adds to its gradient */
 } ls_lowering;
 
 int ls_lower_storage(ls_lowering *lowering, const char *name, ls_pool pool, ls_category category,
@@ -50,7 +75,16 @@ void ls_lower_units(ls_lowering *lowering);
 void ls_lower_action(ls_lowering *lowering, const ls_action *action);
 
 /* Appends the instructions of a pass over a segment. */
-void ls_lower_pass(ls_lowering *lowering, int segment, bool backward);
+void ls_lower_pass(ls_lowering *lowering, ls_action_kind kind, int segment);
+
+/* Appends the instructions of a transfer over a boundary. */
+void ls_lower_transfer(ls_lowering *lowering, const ls_action *action);
+
+/* The program's value for a sharded value, in memory of its own. `kept`: for the backward pass. */
+int ls_lower_tensor(ls_lowering *lowering, int sharded_value, bool kept);
+
+/* Elements this rank stores of a sharded value. */
+int64_t ls_lower_elements(const ls_lowering *lowering, int sharded_value);
 
 /* Groups storages into frames by the bodies that touch them, and gives every storage its place in
  * its frame. */

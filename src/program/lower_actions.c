@@ -101,6 +101,21 @@ static void all_reduce_gradient(ls_lowering *lowering, int unit, ls_axes axes, b
                       piece ? about->chunk : about->elements, reason);
 }
 
+/* A parameter that two stages use: each has the gradient of its own use. */
+static void add_stages(ls_lowering *lowering, int unit, bool piece) {
+  const ls_unit *about = &lowering->units->items[unit];
+  if (about->stages[0] < 0) return;
+  ls_arena *arena = lowering->program->arena;
+  const char *name = ls_arena_printf(arena, "gradient of %s", about->name);
+  const int range = ls_lower_range(lowering, name, lowering->memory[unit].reduced,
+                                   lowering->accumulate, unit, 0, about->elements, piece);
+  const char *reason = ls_arena_printf(arena, "gradient of %s, P(sum) on stages %d and %d -> R",
+                                       about->name, about->stages[0], about->stages[1]);
+  ls_lower_collective(lowering, LS_ALL_REDUCE, LS_AXES_STAGE, range, range,
+                      piece ? about->chunk : about->elements, reason)
+      ->peer = about->stages[lowering->stage == about->stages[0] ? 1 : 0];
+}
+
 static void lower_finish(ls_lowering *lowering, int unit) {
   const ls_sharded *sharded = lowering->sharded;
   const bool sharded_state = ls_schedule_state_sharded(sharded);
@@ -110,27 +125,37 @@ static void lower_finish(ls_lowering *lowering, int unit) {
   }
   all_reduce_gradient(lowering, unit, sharded_state ? 1u << LS_AXIS_DP_REPLICATE : LS_AXES_DATA,
                       sharded_state);
+  add_stages(lowering, unit, sharded_state);
 }
 
 static void lower_norm(ls_lowering *lowering) {
   ls_program *program = lowering->program;
   const int cell = program->cell[LS_CELL_SQUARED_NORM];
+  bool first = true;
   for (int p = 0; p < program->parameter_count; p++) {
+    if (!program->parameters[p].gives) continue;
     const ls_unit *unit = &lowering->units->items[program->parameters[p].unit];
     ls_instruction *made = ls_lower_op(lowering, LS_OP_SQUARED_NORM);
     made->attributes.weight = 1;
     made->first_only = unit->entries.items[lowering->units->entry_of[p]].replicated;
-    with(made, 1, &program->parameters[p].gradient, 1, &cell)->write[0] = p ? LS_ADD : LS_WRITE;
+    with(made, 1, &program->parameters[p].gradient, 1, &cell)->write[0] = first ? LS_WRITE : LS_ADD;
+    first = false;
   }
+  if (first) with(ls_lower_op(lowering, LS_OP_ZERO), 1, &cell, 1, &cell);
   const bool sharded = ls_schedule_state_sharded(lowering->sharded);
   reduce_cell(lowering, LS_CELL_SQUARED_NORM,
-              LS_AXES_TENSOR | (sharded ? 1u << LS_AXIS_DP_SHARD : 0),
+              LS_AXES_STAGE | LS_AXES_TENSOR | (sharded ? 1u << LS_AXIS_DP_SHARD : 0),
               "squared gradient norm: P(sum) -> R");
 }
 
 static void lower_loss(ls_lowering *lowering) {
   ls_program *program = lowering->program;
-  reduce_cell(lowering, LS_CELL_LOSS_SUM, LS_AXES_DATA, "loss: P(sum) -> R");
+  const ls_graph *graph = lowering->sharded->graph;
+  const int *loss = &program->cell[LS_CELL_LOSS_SUM];
+  const ls_node *last = &graph->nodes.items[ls_graph_tensor(graph, graph->loss)->producer];
+  if (ls_chunks_stage(lowering->chunks, last->segment) != lowering->stage)
+    with(ls_lower_op(lowering, LS_OP_ZERO), 1, loss, 1, loss);
+  reduce_cell(lowering, LS_CELL_LOSS_SUM, LS_AXES_STAGE | LS_AXES_DATA, "loss: P(sum) -> R");
   ls_instruction *made = ls_lower_op(lowering, LS_OP_CLIP_FACTOR);
   made->attributes.clip = lowering->sharded->layout.optimizer.clip;
   const int *cell = program->cell;

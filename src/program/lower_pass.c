@@ -5,7 +5,7 @@
 ls_instruction *ls_lower_op(ls_lowering *lowering, ls_op_kind kind) {
   ls_program *program = lowering->program;
   ls_instruction *made = LS_APPEND(program->arena, &program->instructions);
-  *made = (ls_instruction){.kind = kind, .wait = -1};
+  *made = (ls_instruction){.kind = kind, .peer = -1, .wait = -1};
   return made;
 }
 
@@ -33,7 +33,7 @@ static ls_dtype value_dtype(const ls_lowering *lowering, const ls_tensor *tensor
   return LS_F64;
 }
 
-static int64_t stored_elements(const ls_lowering *lowering, int sharded_value) {
+int64_t ls_lower_elements(const ls_lowering *lowering, int sharded_value) {
   const ls_shard_value *value = &lowering->sharded->values.items[sharded_value];
   const ls_tensor *tensor = ls_graph_tensor(lowering->sharded->graph, value->tensor);
   int64_t elements = 1;
@@ -48,15 +48,15 @@ static int64_t stored_elements(const ls_lowering *lowering, int sharded_value) {
 static int64_t collective_count(const ls_lowering *lowering, const ls_shard_node *node) {
   const int64_t ranks = ls_mesh_size(&lowering->sharded->mesh, node->axes);
   switch (node->collective) {
-    case LS_REDUCE_SCATTER: return ranks * stored_elements(lowering, node->out[0]);
-    case LS_ALL_GATHER: return ranks * stored_elements(lowering, node->in[0]);
-    default: return stored_elements(lowering, node->in[0]);
+    case LS_REDUCE_SCATTER: return ranks * ls_lower_elements(lowering, node->out[0]);
+    case LS_ALL_GATHER: return ranks * ls_lower_elements(lowering, node->in[0]);
+    default: return ls_lower_elements(lowering, node->in[0]);
   }
 }
 
 /* The largest use of a value's memory by a collective, padding included. */
 static int64_t padded_bytes(const ls_lowering *lowering, int sharded_value, size_t element_bytes) {
-  int64_t elements = stored_elements(lowering, sharded_value);
+  int64_t elements = ls_lower_elements(lowering, sharded_value);
   for (int n = 0; n < lowering->sharded->nodes.count; n++) {
     const ls_shard_node *node = &lowering->sharded->nodes.items[n];
     if (node->collective == LS_COLLECTIVE_NONE) continue;
@@ -83,6 +83,7 @@ static int taken_over(const ls_lowering *lowering, const ls_shard_node *node, in
   else if (node->collective != LS_COLLECTIVE_NONE)
     return -1;
   if (input < 0 || lowering->last_use[node->in[input]] != n) return -1;
+  if (lowering->halves && lowering->read_by_weight[node->in[input]]) return -1;
   const int value = lowering->value_of[node->in[input]];
   const ls_value *from = &lowering->program->values.items[value];
   const ls_storage_plan *plan = &lowering->plans.items[from->storage];
@@ -92,54 +93,77 @@ static int taken_over(const ls_lowering *lowering, const ls_shard_node *node, in
   return plan->pool == LS_POOL_WORK && activation && fits ? from->storage : -1;
 }
 
-static int make_value(ls_lowering *lowering, const ls_shard_node *node, int n, int output) {
-  ls_program *program = lowering->program;
-  const int sharded_value = node->out[output];
+static int add_tensor(ls_lowering *lowering, int sharded_value, int storage) {
   const ls_shard_value *about = &lowering->sharded->values.items[sharded_value];
-  const ls_graph *graph = lowering->sharded->graph;
-  const ls_tensor *tensor = ls_graph_tensor(graph, about->tensor);
-  if (about->tensor.index == graph->loss.index) return program->cell[LS_CELL_LOSS_SUM];
+  const ls_tensor *tensor = ls_graph_tensor(lowering->sharded->graph, about->tensor);
   ls_value value = {.name = tensor->name,
                     .dtype = value_dtype(lowering, tensor),
                     .ndim = tensor->ndim,
-                    .placement = about->placement};
+                    .placement = about->placement,
+                    .storage = storage};
   memcpy(value.global, tensor->dims, sizeof value.global);
-  const int64_t bytes = padded_bytes(lowering, sharded_value, ls_dtype_bytes(value.dtype));
-  const bool kept = kept_for_backward(lowering, sharded_value, node->backward);
-  value.storage = output == 0 ? taken_over(lowering, node, n, bytes) : -1;
-  if (value.storage < 0)
-    value.storage =
-        ls_lower_storage(lowering, tensor->name, LS_POOL_WORK,
-                         kept ? LS_CATEGORY_ACTIVATIONS : LS_CATEGORY_TEMPORARIES, bytes);
-  else if (kept)
-    lowering->plans.items[value.storage].category = LS_CATEGORY_ACTIVATIONS;
   return ls_lower_value(lowering, &value);
 }
 
-/* Inputs that are neither parameters nor model inputs exist from outside: cells and caches. */
+static int64_t tensor_bytes(const ls_lowering *lowering, int sharded_value) {
+  const ls_tensor_id id = lowering->sharded->values.items[sharded_value].tensor;
+  const ls_tensor *tensor = ls_graph_tensor(lowering->sharded->graph, id);
+  return padded_bytes(lowering, sharded_value, ls_dtype_bytes(value_dtype(lowering, tensor)));
+}
+
+int ls_lower_tensor(ls_lowering *lowering, int sharded_value, bool kept) {
+  const ls_tensor_id id = lowering->sharded->values.items[sharded_value].tensor;
+  const int storage =
+      ls_lower_storage(lowering, ls_graph_tensor(lowering->sharded->graph, id)->name, LS_POOL_WORK,
+                       kept ? LS_CATEGORY_ACTIVATIONS : LS_CATEGORY_TEMPORARIES,
+                       tensor_bytes(lowering, sharded_value));
+  return add_tensor(lowering, sharded_value, storage);
+}
+
+static int make_value(ls_lowering *lowering, const ls_shard_node *node, int n, int output) {
+  const int value = node->out[output];
+  const ls_tensor_id id = lowering->sharded->values.items[value].tensor;
+  if (id.index == lowering->sharded->graph->loss.index)
+    return lowering->program->cell[LS_CELL_LOSS_SUM];
+  const bool kept = kept_for_backward(lowering, value, node->backward);
+  const int storage =
+      output == 0 ? taken_over(lowering, node, n, tensor_bytes(lowering, value)) : -1;
+  if (storage < 0) return ls_lower_tensor(lowering, value, kept);
+  if (kept) lowering->plans.items[storage].category = LS_CATEGORY_ACTIVATIONS;
+  return add_tensor(lowering, value, storage);
+}
+
+static void lower_node(ls_lowering *lowering, int n);
+
+/* What nothing lowered before has made: cells and caches, which exist from outside, and what needs
+ * nothing but inputs, of which each stage makes its own. */
 static int source_value(ls_lowering *lowering, int sharded_value) {
+  const int producer = lowering->producer[sharded_value];
+  if (producer >= 0) {
+    LS_ASSERT(ls_node_is_free(lowering->sharded, producer, lowering->producer));
+    lower_node(lowering, producer);
+    return lowering->value_of[sharded_value];
+  }
   const ls_shard_value *about = &lowering->sharded->values.items[sharded_value];
   const ls_tensor *tensor = ls_graph_tensor(lowering->sharded->graph, about->tensor);
   if (tensor->role == LS_ROLE_CELL) return lowering->program->cell[LS_CELL_LOSS_SCALE];
   LS_ASSERT(tensor->role == LS_ROLE_STATE);
-  ls_value value = {.name = tensor->name,
-                    .dtype = value_dtype(lowering, tensor),
-                    .ndim = tensor->ndim,
-                    .placement = about->placement};
-  memcpy(value.global, tensor->dims, sizeof value.global);
-  value.storage = ls_lower_storage(
-      lowering, tensor->name, LS_POOL_STATE, LS_CATEGORY_CACHES,
-      stored_elements(lowering, sharded_value) * (int64_t)ls_dtype_bytes(value.dtype));
-  return ls_lower_value(lowering, &value);
+  const int64_t bytes = ls_lower_elements(lowering, sharded_value) *
+                        (int64_t)ls_dtype_bytes(value_dtype(lowering, tensor));
+  return add_tensor(
+      lowering, sharded_value,
+      ls_lower_storage(lowering, tensor->name, LS_POOL_STATE, LS_CATEGORY_CACHES, bytes));
 }
 
-static ls_write_mode write_mode(const ls_lowering *lowering, const ls_shard_node *node,
-                                int output) {
+/* The first node of this stage that has a part in a gradient writes it, the others add. */
+static ls_write_mode write_mode(ls_lowering *lowering, const ls_shard_node *node, int output) {
   const ls_graph *graph = lowering->sharded->graph;
   const ls_tensor_id id = lowering->sharded->values.items[node->out[output]].tensor;
   if (id.index == graph->loss.index) return LS_ADD_AFTER_FIRST;
-  if (ls_graph_tensor(graph, id)->role != LS_ROLE_GRADIENT) return LS_WRITE;
-  if (node->accumulate[output]) return LS_ADD;
+  const ls_tensor *tensor = ls_graph_tensor(graph, id);
+  if (tensor->role != LS_ROLE_GRADIENT) return LS_WRITE;
+  if (lowering->contributed[tensor->parameter]) return LS_ADD;
+  lowering->contributed[tensor->parameter] = true;
   return ls_schedule_reduces_each(lowering->sharded) ? LS_WRITE : LS_ADD_AFTER_FIRST;
 }
 
@@ -150,6 +174,7 @@ static void lower_node(ls_lowering *lowering, int n) {
                          .attributes = node->attributes,
                          .axes = node->axes,
                          .reduce = node->reduce,
+                         .peer = -1,
                          .wait = -1,
                          .inputs = node->inputs,
                          .outputs = node->outputs,
@@ -159,9 +184,9 @@ static void lower_node(ls_lowering *lowering, int n) {
     made.count = collective_count(lowering, node);
   }
   for (int i = 0; i < node->inputs; i++) {
-    int *value = &lowering->value_of[node->in[i]];
-    if (*value < 0) *value = source_value(lowering, node->in[i]);
-    made.in[i] = *value;
+    if (lowering->value_of[node->in[i]] < 0)
+      lowering->value_of[node->in[i]] = source_value(lowering, node->in[i]);
+    made.in[i] = lowering->value_of[node->in[i]];
   }
   for (int o = 0; o < node->outputs; o++) {
     int *value = &lowering->value_of[node->out[o]];
@@ -172,9 +197,18 @@ static void lower_node(ls_lowering *lowering, int n) {
   *LS_APPEND(lowering->program->arena, &lowering->program->instructions) = made;
 }
 
-void ls_lower_pass(ls_lowering *lowering, int segment, bool backward) {
+static bool belongs(const ls_shard_node *node, ls_action_kind kind) {
+  switch (kind) {
+    case LS_ACTION_FORWARD: return !node->backward;
+    case LS_ACTION_INPUT: return node->backward && !node->weight;
+    case LS_ACTION_WEIGHT: return node->weight;
+    default: return node->backward;
+  }
+}
+
+void ls_lower_pass(ls_lowering *lowering, ls_action_kind kind, int segment) {
   for (int n = 0; n < lowering->sharded->nodes.count; n++) {
     const ls_shard_node *node = &lowering->sharded->nodes.items[n];
-    if (node->segment == segment && node->backward == backward) lower_node(lowering, n);
+    if (node->segment == segment && belongs(node, kind)) lower_node(lowering, n);
   }
 }

@@ -49,6 +49,8 @@ static void place_state(ls_lowering *lowering, int unit) {
   const bool gathers = ls_schedule_gathers(sharded);
   const bool piece = ls_schedule_state_sharded(sharded);
   ls_unit_memory *memory = &lowering->memory[unit];
+  *memory = (ls_unit_memory){-1, -1, -1, -1, -1, -1, -1};
+  if (!lowering->here[unit]) return;
   memory->stored = unit_storage(lowering, unit, "parameters", LS_POOL_STATE, LS_CATEGORY_PARAMETERS,
                                 compute, gathers);
   memory->used = memory->stored;
@@ -62,7 +64,6 @@ static void place_state(ls_lowering *lowering, int unit) {
                                   LS_CATEGORY_MASTER, lowering->accumulate, piece);
   memory->moment1 = unit_storage(lowering, unit, "first moments", LS_POOL_STATE,
                                  LS_CATEGORY_MOMENTS, lowering->accumulate, piece);
-  memory->moment2 = -1;
   if (sharded->layout.optimizer.kind == LS_OPTIMIZER_ADAMW)
     memory->moment2 = unit_storage(lowering, unit, "second moments", LS_POOL_STATE,
                                    LS_CATEGORY_MOMENTS, lowering->accumulate, piece);
@@ -72,7 +73,7 @@ static void place_gradients(ls_lowering *lowering, int unit) {
   const ls_sharded *sharded = lowering->sharded;
   ls_unit_memory *memory = &lowering->memory[unit];
   memory->raw = memory->reduced = -1;
-  if (lowering->program->kind != LS_PROGRAM_STEP) return;
+  if (lowering->program->kind != LS_PROGRAM_STEP || !lowering->here[unit]) return;
   const bool each = ls_schedule_reduces_each(sharded);
   memory->raw = unit_storage(lowering, unit, "gradient", LS_POOL_WORK, LS_CATEGORY_GRADIENTS,
                              lowering->accumulate, false);
@@ -127,15 +128,24 @@ static void describe_parameter(ls_lowering *lowering, int p) {
   const ls_unit_memory *memory = &lowering->memory[unit];
   const ls_dtype compute = sharded->layout.compute, accumulate = lowering->accumulate;
   const bool piece = ls_schedule_state_sharded(sharded), gathers = ls_schedule_gathers(sharded);
+  const int home = lowering->units->items[unit].stages[0];
   ls_program_parameter *made = &program->parameters[p];
-  *made = (ls_program_parameter){.name = about->name,
-                                 .cut = about->cut,
-                                 .ndim = about->ndim,
-                                 .unit = unit,
-                                 .gradient = -1,
-                                 .moment2 = -1,
-                                 .raw_gradient = -1};
+  *made =
+      (ls_program_parameter){.name = about->name,
+                             .here = lowering->here[unit],
+                             .gives = lowering->here[unit] && (home < 0 || home == program->stage),
+                             .cut = about->cut,
+                             .ndim = about->ndim,
+                             .unit = unit,
+                             .used = -1,
+                             .stored = -1,
+                             .gradient = -1,
+                             .master = -1,
+                             .moment1 = -1,
+                             .moment2 = -1,
+                             .raw_gradient = -1};
   memcpy(made->dims, about->dims, sizeof made->dims);
+  if (!made->here) return;
   const char *name = about->name;
   made->used = whole_tensor(lowering, p, memory->used, compute, name);
   made->stored = flat_range(lowering, made, p, name, memory->stored, compute, gathers);

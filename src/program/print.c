@@ -3,6 +3,7 @@
 #include "program/program.h"
 
 static void print_mesh(const ls_program *program, FILE *stream) {
+  if (program->mesh.size[LS_AXIS_PP] > 1) fprintf(stream, "stage %d of ", program->stage);
   fprintf(stream, "mesh");
   for (int a = 0; a < LS_AXIS_COUNT; a++)
     fprintf(stream, " %s=%d", ls_axis_name((ls_axis)a), program->mesh.size[a]);
@@ -48,9 +49,15 @@ static void print_instruction(const ls_program *program, const ls_program_action
     fprintf(stream, " = %s(", ls_op_name(instruction->kind));
   } else {
     ls_arena *arena = ls_arena_create();
-    fprintf(stream, " = %s%s over %s (%lld elements, ", ls_collective_name(instruction->collective),
-            instruction->reduce == LS_MAX ? " max" : "", ls_axes_print(arena, instruction->axes),
-            (long long)instruction->count);
+    if (instruction->peer >= 0)
+      fprintf(stream, "%s%s with stage %d (%lld elements, ", instruction->outputs ? " = " : "",
+              ls_collective_name(instruction->collective), instruction->peer,
+              (long long)instruction->count);
+    else
+      fprintf(stream, " = %s%s over %s (%lld elements, ",
+              ls_collective_name(instruction->collective),
+              instruction->reduce == LS_MAX ? " max" : "", ls_axes_print(arena, instruction->axes),
+              (long long)instruction->count);
     ls_arena_destroy(&arena);
   }
   for (int i = 0; i < instruction->inputs; i++) {

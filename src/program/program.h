@@ -121,6 +121,7 @@ typedef struct ls_instruction {
   ls_attributes attributes;
   ls_axes axes; /* group of a collective */
   ls_reduce reduce;
+  int peer;      /* the other stage of a transfer, or of a collective of two stages; -1: none */
   int64_t count; /* elements of the whole that a collective moves */
   ls_queue queue;
   int wait;           /* event: the latest instruction on the other queue, in the same body,
@@ -148,6 +149,8 @@ typedef struct ls_program_action {
 /* Where a parameter's parts are: values, -1 where there is none. */
 typedef struct ls_program_parameter {
   const char *name;
+  bool here;  /* this stage has it; if not, its values are -1 */
+  bool gives; /* this stage is the one that is asked for it (two stages may have it) */
   ls_cut cut;
   int ndim;
   int64_t dims[LS_MAX_DIMS]; /* of the whole tensor */
@@ -168,6 +171,7 @@ typedef struct ls_program {
   ls_arena *arena;
   ls_program_kind kind;
   ls_mesh mesh;
+  int stage; /* of the pipeline */
   ls_layout layout;
   int64_t tokens, sequence; /* of a microbatch over the whole mesh */
   LS_LIST(ls_frame) frames;
@@ -180,15 +184,17 @@ typedef struct ls_program {
   ls_program_parameter *parameters;
   int parameter_count;
   int64_t pool_bytes[LS_POOL_COUNT];
-  int ids, labels, positions, logits, cell[LS_CELL_COUNT]; /* values; -1: none */
-  double flops; /* of one step over the whole mesh: matrix products and attention */
+  int ids, labels, positions;
+  int logits;              /* of the last stage */
+  int cell[LS_CELL_COUNT]; /* values; -1: none */
+  double flops;            /* of one step over the whole mesh: matrix products and attention */
 } ls_program;
 
-/* Compiles a graph (with its backward part for LS_PROGRAM_STEP) under a layout. In the graph's
- * arena. LS_INPUT: the layout cannot be, with the reason and the nearest legal one. */
+/* Compiles a graph (with its backward part for LS_PROGRAM_STEP) under a layout: the program of each
+ * stage, stages[layout->pp]. In the graph's arena. LS_INPUT: the layout cannot be, with the reason
+ * and the nearest legal one. */
 LS_CHECKED ls_status ls_program_compile(const ls_graph *graph, const ls_layout *layout,
-                                        ls_program_kind kind, ls_program **program,
-                                        ls_error *error);
+                                        ls_program_kind kind, ls_program **stages, ls_error *error);
 
 /* A rank's part of a value: its sizes, and its place in bytes from the start of its frame. */
 typedef struct ls_local {

@@ -183,7 +183,7 @@ typedef struct shadow {
   const ls_program *program;
   const ls_program_action *action;
   int64_t *writer; /* by byte: instance x storages + storage + 1 */
-  int **written;   /* by storage, by byte of it: instance + 1 */
+  int **written;   /* by instance, by byte of it: storage + 1 */
 } shadow;
 
 static int64_t extent(const ls_program *program, int value) {
@@ -220,13 +220,13 @@ static void touch(shadow *of, int value, int64_t bytes, use how, int instruction
   if (frame->pool != LS_POOL_WORK) return;
   const int64_t tag = (int64_t)instance * program->storages.count + s + 1;
   for (int64_t b = first; b < first + bytes; b++) {
-    int *written = &of->written[s][b - storage->offset];
-    if (how == READ && *written == instance + 1 && of->writer[base + b] != tag)
+    int *written = &of->written[instance][b];
+    if (how == READ && *written == s + 1 && of->writer[base + b] != tag)
       fail_msg("instruction %d reads %s, whose byte %lld %s has written over", instruction,
                storage->name, (long long)b,
                program->storages.items[(of->writer[base + b] - 1) % program->storages.count].name);
-    if (how == READ || (how == WRITE_IN_PLACE && *written != instance + 1)) continue;
-    *written = instance + 1;
+    if (how == READ || (how == WRITE_IN_PLACE && *written != s + 1)) continue;
+    *written = s + 1;
     of->writer[base + b] = tag;
   }
 }
@@ -247,9 +247,10 @@ static int64_t covered(const ls_program *program, const ls_instruction *instruct
 static void check_memory(ls_arena *arena, const ls_program *program) {
   shadow of = {.program = program,
                .writer = LS_NEW_ARRAY(arena, int64_t, program->pool_bytes[LS_POOL_WORK] + 1),
-               .written = LS_NEW_ARRAY(arena, int *, program->storages.count)};
-  for (int s = 0; s < program->storages.count; s++)
-    of.written[s] = LS_NEW_ARRAY(arena, int, program->storages.items[s].bytes + 1);
+               .written = LS_NEW_ARRAY(arena, int *, program->instances.count)};
+  for (int i = 0; i < program->instances.count; i++)
+    of.written[i] = LS_NEW_ARRAY(
+        arena, int, program->frames.items[program->instances.items[i].frame].bytes + 1);
   for (int a = 0; a < program->actions.count; a++) {
     of.action = &program->actions.items[a];
     const ls_body *body = &program->bodies.items[of.action->body];
@@ -261,7 +262,7 @@ static void check_memory(ls_arena *arena, const ls_program *program) {
         const int64_t bytes = covered(program, each, each->out[n], false);
         const bool adds =
             each->write[n] == LS_ADD || (each->write[n] == LS_ADD_AFTER_FIRST && !of.action->first);
-        const bool in_place = each->collective != LS_COLLECTIVE_NONE &&
+        const bool in_place = each->collective != LS_COLLECTIVE_NONE && each->inputs > 0 &&
                               program->values.items[each->in[0]].storage ==
                                   program->values.items[each->out[0]].storage;
         if (adds) touch(&of, each->out[n], bytes, READ, i);
@@ -318,6 +319,31 @@ static void test_memory_layout(void **state) {
       const ls_program *program = compile(arena, model, 4, &layout);
       check_memory(arena, program);
       check_lifetimes(program);
+      ls_arena_destroy(&arena);
+    }
+}
+
+/* Every stage of every schedule: several microbatches under way, halves of backward apart. */
+static void test_memory_layout_of_pipelines(void **state) {
+  (void)state;
+  static const int microbatches[] = {1, 2, 3, 4, 6, 12};
+  for (int k = 0; k < ls_pipeline_kind_count; k++)
+    for (int which = 0; which < 24; which++) {
+      ls_arena *arena = ls_arena_create();
+      ls_layout layout = layout_of(1, which & 1 ? 2 : 1, which & 2 ? 2 : 1, 3, which & 2);
+      layout.pp = 2;
+      layout.schedule = ls_pipeline_kinds[k].name;
+      layout.microbatches = microbatches[which / 4];
+      layout.gather = which & 1 ? LS_WHEN_MICROBATCH : LS_WHEN_AUTO;
+      ls_program *stages[2];
+      ls_error error = {0};
+      const ls_status status = ls_program_compile(build(arena, which & 2 ? gpt2 : llama, 4, true),
+                                                  &layout, LS_PROGRAM_STEP, stages, &error);
+      for (int s = 0; s < 2 && status == LS_OK; s++) {
+        check_memory(arena, stages[s]);
+        check_lifetimes(stages[s]);
+      }
+      if (status != LS_OK && !strstr(error.text, "found")) fail_msg("%s", error.text);
       ls_arena_destroy(&arena);
     }
 }
@@ -470,6 +496,7 @@ int main(void) {
       cmocka_unit_test(test_fully_sharded_layer),
       cmocka_unit_test(test_bytes_of_data_parallel_strategies),
       cmocka_unit_test(test_memory_layout),
+      cmocka_unit_test(test_memory_layout_of_pipelines),
       cmocka_unit_test(test_programs_share_the_persistent_region),
       cmocka_unit_test(test_refusals_come_through),
       cmocka_unit_test(test_cost_of_compiling_does_not_grow_with_data_ranks),

@@ -23,7 +23,9 @@ static json_t *ints(const int *items, int count) {
 
 static json_t *layout_json(const ls_layout *layout) {
   const ls_optimizer *optimizer = &layout->optimizer;
-  return json_pack("{s:i,s:i,s:i,s:i,s:b,s:i,s:i,s:i,s:i,s:s,s:[iffffff]}", "dp_replicate",
+  return json_pack("{s:i,s:s,s:s,s:i,s:i,s:i,s:i,s:i,s:b,s:i,s:i,s:i,s:i,s:s,s:[iffffff]}", "pp",
+                   layout->pp, "schedule", layout->schedule ? layout->schedule : "", "stages",
+                   layout->stages ? layout->stages : "", "chunks", layout->chunks, "dp_replicate",
                    layout->dp_replicate, "dp_shard", layout->dp_shard, "tp", layout->tp, "zero",
                    layout->zero, "sequence_parallel", layout->sequence_parallel, "microbatches",
                    layout->microbatches, "layers_per_unit", layout->layers_per_unit, "gather",
@@ -78,17 +80,17 @@ static json_t *instruction_json(const ls_instruction *each) {
   json_t *write = json_array();
   for (int o = 0; o < each->outputs; o++)
     json_array_append_new(write, json_integer(each->write[o]));
-  return json_pack("[isiiIiiioooso]", (int)each->collective, ls_op_name(each->kind),
-                   (int)each->axes, (int)each->reduce, (json_int_t)each->count, (int)each->queue,
-                   each->wait, (int)each->first_only, ints(each->in, each->inputs),
-                   ints(each->out, each->outputs), write, each->reason ? each->reason : "",
-                   attributes_json(&each->attributes));
+  return json_pack("[isiiiIiiioooso]", (int)each->collective, ls_op_name(each->kind),
+                   (int)each->axes, (int)each->reduce, each->peer, (json_int_t)each->count,
+                   (int)each->queue, each->wait, (int)each->first_only,
+                   ints(each->in, each->inputs), ints(each->out, each->outputs), write,
+                   each->reason ? each->reason : "", attributes_json(&each->attributes));
 }
 
 static json_t *parameter_json(const ls_program_parameter *p) {
-  return json_pack("[sioi[iiiiiii]]", p->name, (int)p->cut, integers(p->dims, p->ndim), p->unit,
-                   p->used, p->stored, p->gradient, p->master, p->moment1, p->moment2,
-                   p->raw_gradient);
+  return json_pack("[sbbioi[iiiiiii]]", p->name, (int)p->here, (int)p->gives, (int)p->cut,
+                   integers(p->dims, p->ndim), p->unit, p->used, p->stored, p->gradient, p->master,
+                   p->moment1, p->moment2, p->raw_gradient);
 }
 
 static json_t *body_json(const ls_body *body) {
@@ -126,6 +128,7 @@ const char *ls_program_text(ls_arena *arena, const ls_program *program) {
   json_object_set_new(root, "lockstep_program", json_integer(LS_SAVED_VERSION));
   json_object_set_new(root, "kind", json_integer(program->kind));
   json_object_set_new(root, "mesh", ints(program->mesh.size, LS_AXIS_COUNT));
+  json_object_set_new(root, "stage", json_integer(program->stage));
   json_object_set_new(root, "layout", layout_json(&program->layout));
   json_object_set_new(root, "tokens", json_integer(program->tokens));
   json_object_set_new(root, "sequence", json_integer(program->sequence));

@@ -1,6 +1,6 @@
 /* Times every kernel of the CPU device at the shapes of one training step of GPT-2 124M:
  *
- *   cpu_bench [fp32|bf16] [THREADS] [B] [T]
+ *   cpu_bench [fp32|bf16|fp16] [THREADS] [B] [T]
  *
  * Columns: op and shape, calls a step, best ms of a call, GFLOP/s or GB/s, ms a step, share of the
  * step. Machines are shared: the best of several counts, and one thread is timed by the processor
@@ -46,6 +46,7 @@ static ls_view view_of(ls_dtype dtype, int64_t rows, int64_t columns) {
     switch (dtype) {
       case LS_F32: ((float *)view.data)[i] = value; break;
       case LS_BF16: ((uint16_t *)view.data)[i] = ls_f32_to_bf16(value); break;
+      case LS_F16: ((uint16_t *)view.data)[i] = ls_f32_to_f16(value); break;
       case LS_I32: ((int32_t *)view.data)[i] = (int32_t)(state % 50257); break;
       default: ((double *)view.data)[i] = 1; break;
     }
@@ -225,8 +226,9 @@ static void bench_update(bench *b) {
   time_op(b, LS_OP_ADAMW, &adamw, "", 1, 0);
   ls_kernel_args cast = {.inputs = 1, .outputs = 1};
   cast.in[0] = view_of(LS_F32, 0, PARAMETERS);
-  cast.out[0] = view_of(LS_BF16, 0, PARAMETERS);
-  time_op(b, LS_OP_CAST, &cast, "to bf16", b->dtype == LS_BF16, 0);
+  const ls_dtype half = b->dtype == LS_F16 ? LS_F16 : LS_BF16;
+  cast.out[0] = view_of(half, 0, PARAMETERS);
+  time_op(b, LS_OP_CAST, &cast, half == LS_F16 ? "to fp16" : "to bf16", b->dtype == half, 0);
 }
 
 static void print_rows(const bench *b) {
@@ -246,7 +248,8 @@ static void print_rows(const bench *b) {
 int main(int argc, char **argv) {
   static bench b;
   ls_error error = {0};
-  b.dtype = argc > 1 && strcmp(argv[1], "bf16") == 0 ? LS_BF16 : LS_F32;
+  if (argc > 1 && strcmp(argv[1], "bf16") == 0) b.dtype = LS_BF16;
+  if (argc > 1 && strcmp(argv[1], "fp16") == 0) b.dtype = LS_F16;
   b.threads = argc > 2 ? atoi(argv[2]) : 1;
   const int64_t sequences = argc > 3 ? atoll(argv[3]) : 4, length = argc > 4 ? atoll(argv[4]) : 512;
   const int64_t n = sequences * length;

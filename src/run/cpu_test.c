@@ -1,8 +1,8 @@
 /* Every kernel of the CPU device against the plain reference: random shapes that are multiples of
- * nothing, fp32 and bf16, one and two threads, written and added, with padding that would show if
- * it were read or written. tests/cpu_isa_test.sh repeats it under smaller instruction sets. */
+ * nothing, fp32, bf16 and fp16, one and two threads, written and added, with padding that would
+ * show if it were read or written. tests/cpu_isa_test.sh repeats it under smaller instruction sets.
+ */
 #include <math.h>
-#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -147,9 +147,14 @@ static void *operand_make(const operand *o, ls_dtype dtype, bool garbage) {
   return data;
 }
 
-/* The same values as the reference takes them: bf16 widened. */
+/* The type that the reference takes in place of `dtype`: bf16 and fp16 are widened. */
+static ls_dtype reference_dtype(ls_dtype dtype) {
+  return dtype == LS_BF16 || dtype == LS_F16 ? LS_F32 : dtype;
+}
+
+/* The same values in that type. */
 static void *reference_copy(const operand *o, ls_dtype dtype, const void *data) {
-  const ls_dtype wide = dtype == LS_BF16 ? LS_F32 : dtype;
+  const ls_dtype wide = reference_dtype(dtype);
   void *copy = bytes_of((size_t)stored_count(o) * ls_dtype_bytes(wide));
   if (dtype == LS_I32) {
     memcpy(copy, data, (size_t)stored_count(o) * sizeof(int32_t));
@@ -185,6 +190,17 @@ static void attention_prepare(const op_case *c, ls_kernel_args *device, ls_kerne
   }
 }
 
+/* The tokens' rows of the cache follow each other, in one order or the other. */
+static void cached_prepare(const op_case *c, ls_kernel_args *device, ls_kernel_args *reference) {
+  const int64_t tokens = c->in[5].valid[0], rows = c->in[3].valid[0];
+  const int64_t first = random_below(rows - tokens + 1);
+  const bool turned = random_below(2);
+  for (int64_t n = 0; n < tokens; n++) {
+    const int32_t position = (int32_t)(first + (turned ? tokens - 1 - n : n));
+    ((int32_t *)device->in[5].data)[n] = ((int32_t *)reference->in[5].data)[n] = position;
+  }
+}
+
 static double at(const ls_view *view, int64_t i) {
   double value = 0;
   ls_convert(&value, LS_F64, (const char *)view->data + (size_t)i * ls_dtype_bytes(view->dtype),
@@ -209,7 +225,7 @@ static void output_compare(const op_case *c, const variant *v, int output, const
                            const ls_view *wanted) {
   const operand *o = &c->out[output];
   const int64_t columns = o->ndim > 1 ? o->dims[1] : 1;
-  const double tolerance = got->dtype == LS_BF16 ? 0x1p-8 : 1e-5;
+  const double tolerance = got->dtype == LS_BF16 ? 0x1p-8 : (got->dtype == LS_F16 ? 0x1p-10 : 1e-5);
   double distance = 0, norm = 0, largest = 0;
   for (int64_t i = 0; i < o->valid[0] * columns; i++) {
     const double a = at(got, i), b = at(wanted, i);
@@ -225,7 +241,8 @@ static void output_compare(const op_case *c, const variant *v, int output, const
   const int64_t count = o->valid[0] * columns;
   const double root_count = sqrt((double)count);
   /* A few sums of terms that cancel may all be small by chance. */
-  const double floor = c->floor > 0 ? c->floor : (count < 64 ? 2e-5 : 1e-30);
+  const double smallest = got->dtype == LS_F16 ? 0x1p-24 : 1e-30;
+  const double floor = c->floor > 0 ? c->floor : (count < 64 ? 2e-5 : smallest);
   const bool near = sqrt(distance) <= tolerance * sqrt(norm) + floor * root_count;
   if (!near || !(largest * root_count <= 30 * (tolerance * sqrt(norm) + floor * root_count))) {
     describe(c, v, output);
@@ -236,6 +253,19 @@ static void output_compare(const op_case *c, const variant *v, int output, const
     describe(c, v, output);
     fail_msg("row %lld beyond the valid %lld was written", (long long)(i / columns),
              (long long)o->valid[0]);
+  }
+}
+
+/* Caches are inputs that are written: the rows of the new tokens, and no others. */
+static void caches_compare(const op_case *c, const variant *v, const ls_kernel_args *device,
+                           const ls_kernel_args *reference) {
+  for (int cache = 3; cache < 5; cache++) {
+    for (int64_t i = 0; i < stored_count(&c->in[cache]); i++) {
+      const double got = at(&device->in[cache], i), wanted = at(&reference->in[cache], i);
+      if (got == wanted || (isnan(got) && isnan(wanted))) continue;
+      describe(c, v, 0);
+      fail_msg("cache %d: element %lld is %g, not %g", cache, (long long)i, got, wanted);
+    }
   }
 }
 
@@ -257,10 +287,11 @@ static void case_run(const op_case *c, const variant *v) {
   for (int i = 0; i < c->inputs; i++) {
     const ls_dtype dtype = dtype_of(&c->in[i], v->dtype);
     device.in[i] = view_of(&c->in[i], dtype, operand_make(&c->in[i], dtype, false));
-    reference.in[i] = view_of(&c->in[i], dtype == LS_BF16 ? LS_F32 : dtype,
+    reference.in[i] = view_of(&c->in[i], reference_dtype(dtype),
                               reference_copy(&c->in[i], dtype, device.in[i].data));
   }
   if (c->kind == LS_OP_ATTENTION_BWD) attention_prepare(c, &device, &reference);
+  if (c->kind == LS_OP_CACHED_ATTENTION) cached_prepare(c, &device, &reference);
   for (int i = 0; i < c->outputs; i++) {
     const ls_dtype dtype = dtype_of(&c->out[i], v->dtype);
     const bool shared = c->in_place && i == 0;
@@ -268,7 +299,7 @@ static void case_run(const op_case *c, const variant *v) {
         shared ? device.in[0].data : operand_make(&c->out[i], dtype, !v->accumulate && !c->updates);
     device.out[i] = view_of(&c->out[i], dtype, data);
     reference.out[i] =
-        view_of(&c->out[i], dtype == LS_BF16 ? LS_F32 : dtype,
+        view_of(&c->out[i], reference_dtype(dtype),
                 shared ? reference.in[0].data : reference_copy(&c->out[i], dtype, data));
     device.accumulate[i] = reference.accumulate[i] = v->accumulate;
   }
@@ -282,6 +313,7 @@ static void case_run(const op_case *c, const variant *v) {
   }
   assert_int_equal(reference_table.kernel[c->kind](&reference, &error), LS_OK);
   for (int i = 0; i < c->outputs; i++) output_compare(c, v, i, &device.out[i], &reference.out[i]);
+  if (c->kind == LS_OP_CACHED_ATTENTION) caches_compare(c, v, &device, &reference);
   free(device.workspace);
   args_free(&device, c->in_place);
   args_free(&reference, c->in_place);
@@ -290,13 +322,14 @@ static void case_run(const op_case *c, const variant *v) {
 /* A case in every variant that it has. */
 static void case_run_all(op_case *c) {
   const bool may_be_in_place = c->in_place;
-  for (int i = 0; i < 16; i++) {
-    const variant v = {.dtype = i & 1 ? LS_BF16 : LS_F32,
-                       .threads = i & 2 ? MOST_THREADS : 1,
-                       .accumulate = i & 4,
-                       .given_workspace = i & 8};
+  static const ls_dtype dtypes[] = {LS_F32, LS_BF16, LS_F16};
+  for (int i = 0; i < 24; i++) {
+    const variant v = {.dtype = dtypes[i / 8],
+                       .threads = i & 1 ? MOST_THREADS : 1,
+                       .accumulate = i & 2,
+                       .given_workspace = i & 4};
     if (v.accumulate && c->no_add) continue;
-    c->in_place = may_be_in_place && !v.accumulate && (i & 8);
+    c->in_place = may_be_in_place && !v.accumulate && (i & 4);
     case_run(c, &v);
   }
 }
@@ -334,7 +367,7 @@ static void test_linear(void **state) {
   run_made(make_linear, 16);
 }
 
-/* Wide enough that what is not multiplied as bf16 is widened in several ranges. */
+/* Wide enough that what is not multiplied as it is stored is widened in several ranges. */
 static void test_linear_ranges(void **state) {
   (void)state;
   static const ls_op_kind kinds[] = {LS_OP_LINEAR, LS_OP_LINEAR_DX, LS_OP_LINEAR_DW};
@@ -346,8 +379,11 @@ static void test_linear_ranges(void **state) {
     c.in[1] = i == 2 ? nk : mk;
     c.out[0] = i == 0 ? nm : (i == 1 ? nk : mk);
     if (i == 2) c.out[0].kind = SUMS;
-    case_run(&c, &(variant){.dtype = LS_BF16, .threads = MOST_THREADS});
-    case_run(&c, &(variant){.dtype = LS_BF16, .threads = 1, .accumulate = true});
+    for (int half = 0; half < 2; half++) {
+      const ls_dtype dtype = half ? LS_F16 : LS_BF16;
+      case_run(&c, &(variant){.dtype = dtype, .threads = MOST_THREADS});
+      case_run(&c, &(variant){.dtype = dtype, .threads = 1, .accumulate = true});
+    }
   }
   /* Rows whose stride collides in the cache are copied before they are multiplied. */
   for (int i = 1; i < 3; i++) {
@@ -594,169 +630,101 @@ static void test_attention(void **state) {
   run_made(make_attention, 8);
 }
 
-/* bf16 products as oneDNN makes them itself, also where fp32 would be faster. */
-static void test_bf16_products(void **state) {
+/* More tokens and heads than a block of queries holds, caches shorter and longer than one of keys.
+ */
+static void make_cached_attention(op_case *c) {
+  static const int64_t head_dims[] = {3, 16, 64, 72, 128};
+  static const int64_t counts[] = {0, 1, 1, 5, 33, 130};
+  const int64_t d = pick(head_dims, 5), tokens = pick(counts, 6);
+  const int64_t rows = 1 + tokens + random_below(150);
+  const int64_t kv_heads = 1 + random_below(3), heads = kv_heads * (1 + random_below(4));
+  c->attributes.head_dim = d;
+  c->attributes.softmax_scale = 1 / sqrt((double)d);
+  c->kind = LS_OP_CACHED_ATTENTION;
+  c->inputs = 6, c->outputs = 1;
+  c->in[0] = c->out[0] = matrix_of(tokens, heads * d, 1, 0);
+  c->in[1] = c->in[2] = matrix_of(tokens, kv_heads * d, 1, 0);
+  c->in[3] = c->in[4] = matrix_of(rows, kv_heads * d, 2, 0);
+  c->in[5] = vector_of(INDEX, tokens);
+}
+
+static void test_cached_attention(void **state) {
   (void)state;
-  if (!ls_onednn_effective_isa().bf16) skip();
+  run_made(make_cached_attention, 10);
+}
+
+static void test_cached_attention_refuses(void **state) {
+  (void)state;
+  ls_kernel_table table;
+  ls_error error = {0};
+  assert_int_equal(ls_cpu_kernels(&table, LS_F16, &error), LS_OK);
+  uint16_t rows[2 * 4] = {0}, cache[3 * 4] = {0}, narrow[3 * 3] = {0};
+  int32_t positions[2] = {2, 3};
+  const ls_attributes attributes = {.head_dim = 4, .softmax_scale = 0.5};
+  const operand tokens = matrix_of(2, 4, 0, 0), kept = matrix_of(3, 4, 0, 0);
+  const operand thin = matrix_of(3, 3, 0, 0), at_rows = vector_of(INDEX, 2);
+  ls_kernel_args args = {.attributes = &attributes, .inputs = 6, .outputs = 1, .threads = 1};
+  for (int i = 0; i < 3; i++) args.in[i] = view_of(&tokens, LS_F16, rows);
+  for (int i = 3; i < 5; i++) args.in[i] = view_of(&kept, LS_F16, cache);
+  args.in[5] = view_of(&at_rows, LS_I32, positions);
+  args.out[0] = view_of(&tokens, LS_F16, rows);
+  const ls_kernel kernel = table.kernel[LS_OP_CACHED_ATTENTION];
+  assert_int_equal(kernel(&args, &error), LS_INTERNAL);
+  assert_string_equal(error.text, "position 3 lies outside a cache of 3 rows");
+  positions[1] = -1;
+  assert_int_equal(kernel(&args, &error), LS_INTERNAL);
+  positions[1] = 1;
+  assert_int_equal(kernel(&args, &error), LS_OK);
+  args.in[4] = view_of(&thin, LS_F16, narrow);
+  assert_int_equal(kernel(&args, &error), LS_INTERNAL);
+  args.in[4] = view_of(&kept, LS_BF16, cache);
+  assert_int_equal(kernel(&args, &error), LS_INTERNAL);
+  assert_string_equal(error.text, "a cache of 4 columns of bf16 for rows of 4 of fp16");
+}
+
+/* Products of a 16-bit type as oneDNN makes them itself, also where fp32 would be faster. */
+static void half_products(ls_dtype half) {
   for (int i = 0; i < 20; i++) {
     const int64_t rows = any_size(), columns = any_size(), depth = any_size();
     const operand left = matrix_of(rows, depth, 0, 3), right = matrix_of(columns, depth, 0, 3);
     operand target = matrix_of(rows, columns, 0, 3);
     if (i & 1) target.kind = SUMS;
-    const ls_dtype dtype = dtype_of(&target, LS_BF16);
-    uint16_t *a = operand_make(&left, LS_BF16, false), *b = operand_make(&right, LS_BF16, false);
+    const ls_dtype dtype = dtype_of(&target, half);
+    void *a = operand_make(&left, half, false), *b = operand_make(&right, half, false);
     void *c = operand_make(&target, dtype, false);
+    float *wide_a = reference_copy(&left, half, a), *wide_b = reference_copy(&right, half, b);
     float *wanted = reference_copy(&target, dtype, c);
     for (int64_t j = 0; j < rows * columns; j++) {
       const int64_t row = j / columns, column = j % columns;
       double sum = 0;
       for (int64_t k = 0; k < depth; k++) {
-        sum += (double)ls_bf16_to_f32(a[row * (depth + 3) + k]) *
-               (double)ls_bf16_to_f32(b[column * (depth + 3) + k]);
+        sum += (double)wide_a[row * (depth + 3) + k] * (double)wide_b[column * (depth + 3) + k];
       }
       wanted[row * (columns + 3) + column] += (float)sum;
     }
-    const ls_matrix to = {c, dtype, columns + 3, 1}, from = {a, LS_BF16, depth + 3, 1};
-    const ls_matrix turned = {b, LS_BF16, 1, depth + 3};
+    const ls_matrix to = {c, dtype, columns + 3, 1}, from = {a, half, depth + 3, 1};
+    const ls_matrix turned = {b, half, 1, depth + 3};
     const ls_kernel_args args = {.threads = 1 + i % MOST_THREADS};
     ls_error error = {0};
     assert_int_equal(
         ls_onednn_multiply(&to, &from, &turned, rows, columns, depth, true, &args, &error), LS_OK);
     const op_case named = {.kind = LS_OP_LINEAR, .out = {target}};
     const ls_view got = view_of(&target, dtype, c), reference = view_of(&target, LS_F32, wanted);
-    output_compare(&named, &(variant){.dtype = LS_BF16}, 0, &got, &reference);
-    free(a), free(b), free(c), free(wanted);
+    output_compare(&named, &(variant){.dtype = half}, 0, &got, &reference);
+    free(a), free(b), free(c), free(wide_a), free(wide_b), free(wanted);
   }
 }
 
-/* One rank of test_ranks: its own copy of the same work. */
-typedef struct rank_work {
-  const ls_kernel_table *table;
-  ls_attributes attributes;
-  int threads;
-  float *q, *weight, *y, *o, *lse, *gradients;
-  ls_status status;
-} rank_work;
-
-enum { RANK_ROWS = 130, RANK_COLUMNS = 192, RANKS = 3 };
-
-static void rank_allocate(rank_work *work, const rank_work *like) {
-  enum { COUNT = RANK_ROWS * RANK_COLUMNS };
-  float **const arrays[] = {&work->q, &work->weight, &work->y, &work->o, &work->gradients};
-  for (int i = 0; i < 5; i++) {
-    *arrays[i] = bytes_of(3 * COUNT * sizeof(float));
-    for (int j = 0; j < COUNT; j++) (*arrays[i])[j] = like ? 0 : random_normal();
-  }
-  work->lse = bytes_of(3 * RANK_ROWS * sizeof(float));
-  if (!like) return;
-  memcpy(work->q, like->q, COUNT * sizeof(float));
-  memcpy(work->weight, like->weight, COUNT * sizeof(float));
-}
-
-static void rank_free(rank_work *work) {
-  free(work->q), free(work->weight), free(work->y), free(work->o);
-  free(work->lse), free(work->gradients);
-}
-
-static ls_view plain_view(float *data, int64_t rows, int64_t columns) {
-  return (ls_view){.data = data, .ndim = 2, .dims = {rows, columns}, .valid = {rows, columns}};
-}
-
-/* A product, attention on its result, and attention's gradients. */
-static void *rank_run(void *data) {
-  rank_work *work = data;
-  ls_error error = {0};
-  const ls_view q = plain_view(work->q, RANK_ROWS, RANK_COLUMNS);
-  const ls_view y = plain_view(work->y, RANK_ROWS, RANK_ROWS);
-  const ls_view o = plain_view(work->o, RANK_ROWS, RANK_COLUMNS);
-  const ls_view lse = plain_view(work->lse, RANK_ROWS, 3);
-  ls_kernel_args linear = {.inputs = 2, .outputs = 1, .threads = work->threads};
-  linear.in[0] = q, linear.in[1] = plain_view(work->weight, RANK_ROWS, RANK_COLUMNS);
-  linear.out[0] = y;
-  work->status = work->table->kernel[LS_OP_LINEAR](&linear, &error);
-  ls_kernel_args forward = {.attributes = &work->attributes, .threads = work->threads};
-  forward.inputs = 3, forward.outputs = 2;
-  forward.in[0] = forward.in[1] = q, forward.in[2] = linear.in[1];
-  forward.out[0] = o, forward.out[1] = lse;
-  if (!work->status) work->status = work->table->kernel[LS_OP_ATTENTION](&forward, &error);
-  ls_kernel_args backward = {.attributes = &work->attributes, .threads = work->threads};
-  backward.inputs = 6, backward.outputs = 3;
-  backward.in[0] = linear.in[1], backward.in[1] = backward.in[2] = q;
-  backward.in[3] = linear.in[1], backward.in[4] = o, backward.in[5] = lse;
-  for (int i = 0; i < 3; i++) {
-    backward.out[i] = o;
-    backward.out[i].data = work->gradients + i * RANK_ROWS * RANK_COLUMNS;
-  }
-  if (!work->status) work->status = work->table->kernel[LS_OP_ATTENTION_BWD](&backward, &error);
-  return NULL;
-}
-
-/* Ranks that are threads compute at once, and their bits are those of one alone. */
-static void test_ranks(void **state) {
+static void test_bf16_products(void **state) {
   (void)state;
-  ls_kernel_table table;
-  ls_error error = {0};
-  assert_int_equal(ls_cpu_kernels(&table, LS_F32, &error), LS_OK);
-  rank_work work[RANKS + 1] = {0};
-  for (int threads = 1; threads <= MOST_THREADS; threads++) {
-    pthread_t ranks[RANKS];
-    for (int i = 0; i <= RANKS; i++) {
-      work[i].table = &table;
-      work[i].threads = threads;
-      work[i].attributes = (ls_attributes){.sequence = 65, .head_dim = 64, .softmax_scale = 0.125};
-      rank_allocate(&work[i], i ? &work[0] : NULL);
-    }
-    rank_run(&work[0]);
-    for (int i = 0; i < RANKS; i++) {
-      assert_int_equal(pthread_create(&ranks[i], NULL, rank_run, &work[i + 1]), 0);
-    }
-    for (int i = 0; i < RANKS; i++) pthread_join(ranks[i], NULL);
-    for (int i = 0; i <= RANKS; i++) {
-      const size_t bytes = RANK_ROWS * RANK_COLUMNS * sizeof(float);
-      assert_int_equal(work[i].status, LS_OK);
-      assert_memory_equal(work[i].y, work[0].y, RANK_ROWS * RANK_ROWS * sizeof(float));
-      assert_memory_equal(work[i].o, work[0].o, bytes);
-      assert_memory_equal(work[i].gradients, work[0].gradients, 3 * bytes);
-      if (i) rank_free(&work[i]);
-    }
-    rank_free(&work[0]);
-  }
+  if (!ls_onednn_effective_isa().bf16) skip();
+  half_products(LS_BF16);
 }
 
-/* Not a number goes on to where it is looked for: the loss. */
-static void test_nan(void **state) {
+static void test_fp16_products(void **state) {
   (void)state;
-  static const ls_op_kind kinds[] = {LS_OP_GELU, LS_OP_XENT_MAX, LS_OP_RMSNORM, LS_OP_ATTENTION,
-                                     LS_OP_SWIGLU};
-  ls_kernel_table table;
-  ls_error error = {0};
-  assert_int_equal(ls_cpu_kernels(&table, LS_F32, &error), LS_OK);
-  for (int i = 0; i < 5; i++) {
-    float x[40], y[40] = {0}, z[40] = {0};
-    for (int j = 0; j < 40; j++) x[j] = j == 23 ? NAN : random_normal();
-    const ls_attributes attributes = {.sequence = 1, .head_dim = 40, .softmax_scale = 1};
-    const ls_view row = plain_view(x, 1, 40);
-    ls_kernel_args args = {.attributes = &attributes, .inputs = 3, .outputs = 2, .threads = 1};
-    for (int j = 0; j < 3; j++) args.in[j] = row;
-    args.out[0] = plain_view(y, 1, 40), args.out[1] = plain_view(z, 1, 40);
-    if (kinds[i] == LS_OP_GELU || kinds[i] == LS_OP_XENT_MAX) args.inputs = args.outputs = 1;
-    if (kinds[i] == LS_OP_SWIGLU) args.inputs = 2, args.outputs = 1;
-    assert_int_equal(table.kernel[kinds[i]](&args, &error), LS_OK);
-    assert_true(isnan(y[kinds[i] == LS_OP_XENT_MAX ? 0 : 23]));
-  }
-}
-
-static void test_table(void **state) {
-  (void)state;
-  ls_kernel_table table, reference;
-  ls_error error = {0};
-  ls_reference_kernels(&reference, LS_F32);
-  assert_int_equal(ls_cpu_kernels(&table, LS_F64, &error), LS_INPUT);
-  assert_non_null(strstr(error.text, "fp64"));
-  assert_int_equal(ls_cpu_kernels(&table, LS_BF16, &error), LS_OK);
-  assert_string_equal(table.name, "cpu");
-  for (int i = 0; i < LS_OP_COUNT; i++) assert_non_null(table.kernel[i]);
-  assert_ptr_not_equal(table.kernel[LS_OP_ATTENTION], reference.kernel[LS_OP_ATTENTION]);
+  if (!ls_onednn_effective_isa().fp16) skip();
+  half_products(LS_F16);
 }
 
 int main(void) {
@@ -766,14 +734,21 @@ int main(void) {
   print_message("seed %llu (LS_TEST_SEED), %s, kernels for %s\n", (unsigned long long)seed,
                 ls_cpu_isa_name(), ls_cpu_vector_set());
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_table),         cmocka_unit_test(test_linear),
-      cmocka_unit_test(test_linear_ranges), cmocka_unit_test(test_elementwise),
-      cmocka_unit_test(test_norm),          cmocka_unit_test(test_embedding),
-      cmocka_unit_test(test_bias_db),       cmocka_unit_test(test_rope),
-      cmocka_unit_test(test_cross_entropy), cmocka_unit_test(test_optimizer),
-      cmocka_unit_test(test_move),          cmocka_unit_test(test_attention),
-      cmocka_unit_test(test_bf16_products), cmocka_unit_test(test_ranks),
-      cmocka_unit_test(test_nan),
+      cmocka_unit_test(test_linear),
+      cmocka_unit_test(test_linear_ranges),
+      cmocka_unit_test(test_elementwise),
+      cmocka_unit_test(test_norm),
+      cmocka_unit_test(test_embedding),
+      cmocka_unit_test(test_bias_db),
+      cmocka_unit_test(test_rope),
+      cmocka_unit_test(test_cross_entropy),
+      cmocka_unit_test(test_optimizer),
+      cmocka_unit_test(test_move),
+      cmocka_unit_test(test_attention),
+      cmocka_unit_test(test_cached_attention),
+      cmocka_unit_test(test_cached_attention_refuses),
+      cmocka_unit_test(test_bf16_products),
+      cmocka_unit_test(test_fp16_products),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

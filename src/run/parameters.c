@@ -90,7 +90,8 @@ static void get(const share *from, int64_t first, int64_t count, char *data, ls_
 
 static ls_status check_range(const ls_program_parameter *parameter, int value, int64_t first,
                              int64_t count, ls_error *error) {
-  if (value < 0) return ls_fail(error, LS_INTERNAL, "%s has no such part", parameter->name);
+  if (value < 0 && parameter->here)
+    return ls_fail(error, LS_INTERNAL, "%s has no such part", parameter->name);
   if (first < 0 || count < 0 || first + count > ls_program_parameter_elements(parameter))
     return ls_fail(error, LS_INTERNAL, "%s: elements %lld to %lld are outside it", parameter->name,
                    (long long)first, (long long)(first + count));
@@ -103,6 +104,7 @@ ls_status ls_rank_write_parameter(ls_rank *rank, const ls_program *program, int 
   const ls_program_parameter *about = &program->parameters[parameter];
   const int value = part_value(about, part);
   LS_TRY(check_range(about, value, first, count, error));
+  if (!about->here) return LS_OK;
   const share to = find_share(rank, about, value);
   put(&to, first, count, data, dtype);
   if (part != LS_PART_MASTER) return LS_OK;
@@ -122,6 +124,7 @@ static bool has_any(const share *of, int64_t first, int64_t count) {
 bool ls_rank_keeps_parameter(const ls_rank *rank, const ls_program *program, int parameter,
                              int64_t first, int64_t count) {
   const ls_program_parameter *about = &program->parameters[parameter];
+  if (!about->here) return false;
   const share master = find_share(rank, about, about->master);
   const share compute = find_share(rank, about, about->stored);
   return has_any(&master, first, count) || has_any(&compute, first, count);
@@ -131,6 +134,7 @@ bool ls_rank_keeps_parameter(const ls_rank *rank, const ls_program *program, int
 static bool gives(const ls_rank *rank, const ls_program *program, const ls_program_parameter *about,
                   int value) {
   const ls_mesh *mesh = &program->mesh;
+  if (!about->gives) return false;
   ls_axes held_alike = 1u << LS_AXIS_DP_REPLICATE;
   if (!program->values.items[value].flat_chunk) held_alike |= 1u << LS_AXIS_DP_SHARD;
   held_alike |=

@@ -30,6 +30,8 @@ struct ls_rank {
   loaded_program programs[LS_MAX_PROGRAMS];
   int program_count;
   ls_group *groups[LS_AXES_ALL + 1]; /* by set of axes; made on demand, in program order */
+  ls_group **pairs;                  /* by the other stage: the two that differ in nothing else */
+  int stages;
   ls_group *world;
   void *workspace;
   int threads;
@@ -107,6 +109,19 @@ static ls_status find_group(ls_rank *rank, const ls_mesh *mesh, ls_axes axes, ls
   return LS_OK;
 }
 
+/* This rank and the one at its place on another stage. */
+static ls_status find_pair(ls_rank *rank, const ls_mesh *mesh, int stage, int peer,
+                           ls_group **group, ls_error *error) {
+  if (!rank->pairs[peer]) {
+    const int apart = ls_mesh_size(mesh, LS_AXES_ALL & ~LS_AXES_STAGE) * (peer - stage);
+    const int other = rank->number + apart;
+    const int members[2] = {apart > 0 ? rank->number : other, apart > 0 ? other : rank->number};
+    LS_TRY(ls_comm_group(rank->comm, members, 2, &rank->pairs[peer], error));
+  }
+  *group = rank->pairs[peer];
+  return LS_OK;
+}
+
 static int frame_in_body(const ls_program *program, const ls_body *body, int value) {
   const int frame = program->storages.items[program->values.items[value].storage].frame;
   int at = 0;
@@ -134,6 +149,8 @@ static ls_status load_instruction(ls_rank *rank, const ls_program *program, cons
   made->skipped = instruction->first_only &&
                   ls_mesh_index(&program->mesh, rank->number, instruction->first_only) != 0;
   if (instruction->collective == LS_COLLECTIVE_NONE) return LS_OK;
+  if (instruction->peer >= 0)
+    return find_pair(rank, &program->mesh, program->stage, instruction->peer, &made->group, error);
   return find_group(rank, &program->mesh, instruction->axes, &made->group, error);
 }
 
@@ -188,6 +205,9 @@ static ls_status fill_rank(ls_rank *rank, const ls_rank_options *options, ls_err
   rank->base = base;
   rank->program_count = options->program_count;
   place_pools(rank, options->programs, options->program_count);
+  rank->stages = mesh->size[LS_AXIS_PP];
+  rank->pairs = calloc((size_t)rank->stages, sizeof *rank->pairs);
+  if (!rank->pairs) return ls_fail(error, LS_FAILED, "out of memory for %d stages", rank->stages);
   LS_TRY(find_group(rank, mesh, LS_AXES_ALL, &rank->world, error));
   size_t workspace = 0;
   for (int p = 0; p < options->program_count; p++) {
@@ -218,13 +238,26 @@ void ls_rank_destroy(ls_rank **rank) {
     free((*rank)->programs[p].instructions);
     free((*rank)->programs[p].frames);
   }
+  free((*rank)->pairs);
   free((*rank)->workspace);
   free(*rank);
   *rank = NULL;
 }
 
+static ls_status run_transfer(const loaded *each, ls_error *error) {
+  const ls_instruction *instruction = each->instruction;
+  const bool receives = instruction->collective == LS_RECEIVE;
+  const ls_view *view = receives ? &each->args.out[0] : &each->args.in[0];
+  const int peer = 1 - ls_group_rank(each->group);
+  if (receives)
+    return ls_receive(each->group, view->data, instruction->count, view->dtype, peer, error);
+  if (instruction->collective == LS_SENT) return ls_send_end(each->group, peer, error);
+  return ls_send_begin(each->group, view->data, instruction->count, view->dtype, peer, error);
+}
+
 static ls_status run_collective(const loaded *each, const ls_kernel_args *args, ls_error *error) {
   const ls_instruction *instruction = each->instruction;
+  if (instruction->collective >= LS_SEND) return run_transfer(each, error);
   void *source = args->in[0].data, *target = args->out[0].data;
   const ls_dtype dtype = args->in[0].dtype;
   switch (instruction->collective) {
@@ -238,9 +271,8 @@ static ls_status run_collective(const loaded *each, const ls_kernel_args *args, 
                                args->accumulate[0], error);
     case LS_ALL_GATHER:
       return ls_all_gather(each->group, target, source, instruction->count, dtype, error);
-    case LS_COLLECTIVE_NONE: break;
+    default: return ls_fail(error, LS_INTERNAL, "not a collective");
   }
-  return ls_fail(error, LS_INTERNAL, "not a collective");
 }
 
 static ls_status run_skipped(const loaded *each, const ls_kernel_args *args) {
@@ -278,14 +310,15 @@ static ls_status fail_instruction(ls_rank *rank, const ls_program *program,
   const char *what = instruction->collective == LS_COLLECTIVE_NONE
                          ? ls_op_name(instruction->kind)
                          : ls_collective_name(instruction->collective);
-  ls_error_prefix(error, "%s of %s", what, program->values.items[instruction->out[0]].name);
+  const int about = instruction->outputs ? instruction->out[0] : instruction->in[0];
+  ls_error_prefix(error, "%s of %s", what, program->values.items[about].name);
   ls_comm_abort(rank->comm, error->text);
   ls_error_prefix(error, "rank %d", rank->number);
   return LS_FAILED;
 }
 
 static bool view_is_finite(const ls_view *view) {
-  if (view->dtype != LS_F32 && view->dtype != LS_F64 && view->dtype != LS_BF16) return true;
+  if (view->dtype == LS_I32 || view->dtype == LS_I64) return true;
   const int64_t columns = view->ndim > 1 ? view->valid[1] : 1;
   const int64_t stride = view->ndim > 1 ? view->dims[1] : 1;
   for (int64_t i = 0; i < view->valid[0]; i++)
@@ -367,6 +400,10 @@ ls_status ls_rank_find_nonfinite(ls_rank *rank, int program, ls_error *error) {
 
 double *ls_rank_cell(const ls_rank *rank, ls_cell cell) {
   return ls_rank_view(rank, 0, rank->programs[0].program->cell[cell], 0).data;
+}
+
+const ls_program *ls_rank_program(const ls_rank *rank, int program) {
+  return rank->programs[program].program;
 }
 
 int ls_rank_number(const ls_rank *rank) {

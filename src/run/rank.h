@@ -23,7 +23,7 @@ typedef struct ls_rank ls_rank;
 enum { LS_MAX_PROGRAMS = 4 };
 
 typedef struct ls_rank_options {
-  const ls_program *const *programs; /* borrowed until the rank is destroyed */
+  const ls_program *const *programs; /* of the rank's stage; borrowed until it is destroyed */
   int program_count;
   const ls_kernel_table *kernels; /* copied */
   int threads;                    /* for each kernel */
@@ -51,6 +51,9 @@ ls_view ls_rank_view(const ls_rank *rank, int program, int value, int microbatch
 
 /* A cell: shared by all programs. */
 double *ls_rank_cell(const ls_rank *rank, ls_cell cell);
+
+/* The program of this rank's stage. */
+const ls_program *ls_rank_program(const ls_rank *rank, int program);
 
 int ls_rank_number(const ls_rank *rank);
 ls_comm *ls_rank_comm(const ls_rank *rank);

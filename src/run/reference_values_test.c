@@ -507,6 +507,11 @@ static void clipping_is_torchs(void **state) {
   attributes.clip = 0;
   call(&args, LS_OP_CLIP_FACTOR);
   assert_true(out[1] == 1);
+  call(
+      &(ls_kernel_args){
+          .inputs = 1, .outputs = 1, .in = {vector(&count, 1)}, .out = {vector(&count, 1)}},
+      LS_OP_ZERO);
+  assert_true(count == 0);
   const double counts[] = {0, 1, 8}, inverses[] = {1, 1, 0.125};
   for (int i = 0; i < 3; i++) {
     count = counts[i];

@@ -1,20 +1,50 @@
 #include "schedule/schedule.h"
 
-/* One pass of a microbatch over a segment: what the lists below are made of. */
-typedef struct pass {
-  int segment;
-  bool backward;
-} pass;
+#include <float.h>
+
+/* One pass of a microbatch over a segment. */
+typedef struct step {
+  ls_action_kind kind; /* FORWARD, BACKWARD, INPUT, WEIGHT */
+  int segment, microbatch;
+  int place; /* in the stage's list of the pipeline */
+} step;
+
+/* What goes over a boundary for a microbatch. */
+typedef struct message {
+  int boundary, microbatch;
+  bool back;
+} message;
+
+/* What another stage sends to this one, in the order in which it does, and how much was taken. */
+typedef struct inbox {
+  LS_LIST(message) messages;
+  int taken;
+} inbox;
 
 typedef struct builder {
   const ls_sharded *sharded;
   const ls_units *units;
+  const ls_chunks *chunks;
+  int stage;
   ls_schedule *schedule;
-  pass *passes;
-  int pass_count;
-  bool *reads;  /* [pass][unit]: the pass reads the unit's weights */
-  bool *writes; /* [pass][unit]: the pass contributes to the unit's gradient */
+  LS_LIST(step) steps;
+  struct inbox *inboxes; /* [stages] */
+  double *taken;         /* by place in the list: when what the pass sends is taken */
+  bool *reads, *writes;  /* [part][segment][unit]: weights of the unit, or its gradient */
+  bool *ours;            /* by unit: this stage has it */
 } builder;
+
+/* Parts of a segment's nodes, as bits. */
+enum { PART_FORWARD = 1, PART_INPUT = 2, PART_WEIGHT = 4, PARTS = 3 };
+
+static int parts_of(ls_action_kind kind) {
+  switch (kind) {
+    case LS_ACTION_FORWARD: return PART_FORWARD;
+    case LS_ACTION_INPUT: return PART_INPUT;
+    case LS_ACTION_WEIGHT: return PART_WEIGHT;
+    default: return PART_INPUT | PART_WEIGHT;
+  }
+}
 
 const char *ls_action_name(ls_action_kind kind) {
   static const char *const names[] = {
@@ -33,8 +63,13 @@ bool ls_schedule_gathers(const ls_sharded *sharded) {
   return shards(sharded) && ls_data_strategy_row(sharded->layout.zero)->parameters == LS_SHARDED;
 }
 
+/* With several microbatches under way on a stage, once a step is the least traffic. */
+static bool once_a_step(const ls_sharded *sharded, ls_when when) {
+  return when == LS_WHEN_STEP || (when == LS_WHEN_AUTO && sharded->layout.pp > 1);
+}
+
 bool ls_schedule_gathers_once(const ls_sharded *sharded) {
-  return ls_schedule_gathers(sharded) && sharded->layout.gather == LS_WHEN_STEP;
+  return ls_schedule_gathers(sharded) && once_a_step(sharded, sharded->layout.gather);
 }
 
 bool ls_schedule_state_sharded(const ls_sharded *sharded) {
@@ -43,7 +78,7 @@ bool ls_schedule_state_sharded(const ls_sharded *sharded) {
 
 bool ls_schedule_reduces_each(const ls_sharded *sharded) {
   return shards(sharded) && ls_data_strategy_row(sharded->layout.zero)->gradients == LS_SHARDED &&
-         sharded->layout.reduce != LS_WHEN_STEP;
+         !once_a_step(sharded, sharded->layout.reduce);
 }
 
 static void add(builder *b, ls_action_kind kind, int segment, int unit, int microbatch) {
@@ -52,80 +87,282 @@ static void add(builder *b, ls_action_kind kind, int segment, int unit, int micr
 }
 
 static void add_for_units(builder *b, ls_action_kind kind) {
-  for (int u = 0; u < b->units->count; u++) add(b, kind, -1, u, -1);
+  for (int u = 0; u < b->units->count; u++)
+    if (b->ours[u]) add(b, kind, -1, u, -1);
 }
 
-/* Passes in the order of the sharded nodes, which is forward through the segments and back. */
-static void find_passes(builder *b) {
+static bool *cell(const builder *b, bool *table, int part, int segment, int unit) {
+  return &table[(part * b->sharded->graph->segments.count + segment) * b->units->count + unit];
+}
+
+static void note_node(builder *b, const ls_shard_node *node) {
   const ls_sharded *sharded = b->sharded;
-  const int units = b->units->count;
-  b->passes = LS_NEW_ARRAY(sharded->arena, pass, 2 * sharded->graph->segments.count);
-  b->reads = LS_NEW_ARRAY(sharded->arena, bool, 2 * sharded->graph->segments.count * units);
-  b->writes = LS_NEW_ARRAY(sharded->arena, bool, 2 * sharded->graph->segments.count * units);
+  const int part = !node->backward ? 0 : node->weight ? 2 : 1;
+  for (int i = 0; i < node->inputs + node->outputs; i++) {
+    const bool is_input = i < node->inputs;
+    const int value = is_input ? node->in[i] : node->out[i - node->inputs];
+    const ls_tensor *tensor = ls_graph_tensor(sharded->graph, sharded->values.items[value].tensor);
+    if (tensor->role != LS_ROLE_PARAMETER && (tensor->role != LS_ROLE_GRADIENT || is_input))
+      continue;
+    const int unit = b->units->of_parameter[tensor->parameter];
+    bool *table = tensor->role == LS_ROLE_PARAMETER ? b->reads : b->writes;
+    *cell(b, table, part, node->segment, unit) = true;
+  }
+}
+
+bool *ls_schedule_units_here(const ls_sharded *sharded, const ls_units *units,
+                             const ls_chunks *chunks, int stage) {
+  bool *here = LS_NEW_ARRAY(sharded->arena, bool, units->count + 1);
   for (int n = 0; n < sharded->nodes.count; n++) {
     const ls_shard_node *node = &sharded->nodes.items[n];
-    const pass *last = b->pass_count ? &b->passes[b->pass_count - 1] : NULL;
-    if (!last || last->segment != node->segment || last->backward != node->backward) {
-      LS_ASSERT(b->pass_count < 2 * sharded->graph->segments.count);
-      b->passes[b->pass_count++] = (pass){node->segment, node->backward};
+    if (ls_chunks_stage(chunks, node->segment) != stage) continue;
+    for (int i = 0; i < node->inputs; i++) {
+      const ls_tensor_id id = sharded->values.items[node->in[i]].tensor;
+      const ls_tensor *tensor = ls_graph_tensor(sharded->graph, id);
+      if (tensor->role == LS_ROLE_PARAMETER) here[units->of_parameter[tensor->parameter]] = true;
     }
-    const int row = (b->pass_count - 1) * units;
-    for (int i = 0; i < node->inputs + node->outputs; i++) {
-      const bool is_input = i < node->inputs;
-      const int value = is_input ? node->in[i] : node->out[i - node->inputs];
-      const ls_tensor *tensor =
-          ls_graph_tensor(sharded->graph, sharded->values.items[value].tensor);
-      if (tensor->role == LS_ROLE_PARAMETER)
-        b->reads[row + b->units->of_parameter[tensor->parameter]] = true;
-      if (tensor->role == LS_ROLE_GRADIENT && !is_input)
-        b->writes[row + b->units->of_parameter[tensor->parameter]] = true;
-    }
+  }
+  return here;
+}
+
+static bool touches(const builder *b, bool *table, const step *at, int unit) {
+  for (int part = 0; part < PARTS; part++)
+    if ((parts_of(at->kind) >> part & 1) && *cell(b, table, part, at->segment, unit)) return true;
+  return false;
+}
+
+static bool splits(const ls_pipeline_list *list) {
+  for (int i = 0; i < list->count; i++)
+    if (list->items[i].kind == LS_PASS_INPUT || list->items[i].kind == LS_PASS_WEIGHT) return true;
+  return false;
+}
+
+static void add_steps(builder *b, ls_action_kind kind, const ls_pipeline_pass *pass, int place) {
+  const int first = b->chunks->first_segment[pass->chunk];
+  const int end = b->chunks->first_segment[pass->chunk + 1];
+  for (int i = 0; i < end - first; i++)
+    *LS_APPEND(b->sharded->arena, &b->steps) =
+        (step){kind, kind == LS_ACTION_FORWARD ? first + i : end - 1 - i, pass->microbatch, place};
+}
+
+/* A stage that splits some backward passes has the two halves of each. */
+static void find_steps(builder *b) {
+  const ls_pipeline_list *list = &b->chunks->pipeline->lists[b->stage];
+  const bool halves = splits(list);
+  for (int i = 0; i < list->count; i++) {
+    const ls_pipeline_pass *pass = &list->items[i];
+    if (pass->kind == LS_PASS_FORWARD) add_steps(b, LS_ACTION_FORWARD, pass, i);
+    if (pass->kind == LS_PASS_INPUT || (halves && pass->kind == LS_PASS_BACKWARD))
+      add_steps(b, LS_ACTION_INPUT, pass, i);
+    if (pass->kind == LS_PASS_WEIGHT || (halves && pass->kind == LS_PASS_BACKWARD))
+      add_steps(b, LS_ACTION_WEIGHT, pass, i);
+    if (!halves && pass->kind == LS_PASS_BACKWARD) add_steps(b, LS_ACTION_BACKWARD, pass, i);
   }
 }
 
-static bool writes_later(const builder *b, int p, int unit) {
-  for (int later = p + 1; later < b->pass_count; later++)
-    if (b->writes[later * b->units->count + unit]) return true;
+static bool writes_later(const builder *b, int s, int unit) {
+  const step *now = &b->steps.items[s];
+  for (int later = s + 1; later < b->steps.count; later++)
+    if (b->steps.items[later].microbatch == now->microbatch &&
+        touches(b, b->writes, &b->steps.items[later], unit))
+      return true;
   return false;
 }
 
-/* Whether the unit's weights are still there from an earlier pass: from the one just before, or,
- * where they are kept for the step, from any. */
-static bool is_held(const builder *b, int p, int unit, bool once, int microbatch) {
-  if (!once) return p > 0 && b->reads[(p - 1) * b->units->count + unit];
-  if (microbatch > 0) return true;
-  for (int earlier = 0; earlier < p; earlier++)
-    if (b->reads[earlier * b->units->count + unit]) return true;
-  return false;
+/* Whether the step beside this one is of the same microbatch and reads the unit too. */
+static bool neighbour_reads(const builder *b, int s, int neighbour, int unit) {
+  return neighbour >= 0 && neighbour < b->steps.count &&
+         b->steps.items[neighbour].microbatch == b->steps.items[s].microbatch &&
+         touches(b, b->reads, &b->steps.items[neighbour], unit);
 }
 
-static void add_pass(builder *b, int p, int microbatch) {
-  const int units = b->units->count;
+static void add_step(builder *b, int s, bool *kept) {
+  const step *at = &b->steps.items[s];
   const bool gathers = ls_schedule_gathers(b->sharded);
   const bool once = ls_schedule_gathers_once(b->sharded);
-  for (int u = 0; u < units && gathers; u++)
-    if (b->reads[p * units + u] && !is_held(b, p, u, once, microbatch))
-      add(b, LS_ACTION_GATHER, -1, u, once ? -1 : microbatch);
-  add(b, b->passes[p].backward ? LS_ACTION_BACKWARD : LS_ACTION_FORWARD, b->passes[p].segment, -1,
-      microbatch);
-  for (int u = 0; u < units; u++) {
-    const bool next = p + 1 < b->pass_count && b->reads[(p + 1) * units + u];
-    if (gathers && !once && b->reads[p * units + u] && !next)
-      add(b, LS_ACTION_DROP, -1, u, microbatch);
-    if (ls_schedule_reduces_each(b->sharded) && b->writes[p * units + u] && !writes_later(b, p, u))
-      add(b, LS_ACTION_REDUCE, -1, u, microbatch);
+  for (int u = 0; u < b->units->count && gathers; u++) {
+    if (!touches(b, b->reads, at, u) || (once ? kept[u] : neighbour_reads(b, s, s - 1, u)))
+      continue;
+    kept[u] = true;
+    add(b, LS_ACTION_GATHER, -1, u, once ? -1 : at->microbatch);
+  }
+  add(b, at->kind, at->segment, -1, at->microbatch);
+  for (int u = 0; u < b->units->count; u++) {
+    if (gathers && !once && touches(b, b->reads, at, u) && !neighbour_reads(b, s, s + 1, u))
+      add(b, LS_ACTION_DROP, -1, u, at->microbatch);
+    if (ls_schedule_reduces_each(b->sharded) && touches(b, b->writes, at, u) &&
+        !writes_later(b, s, u))
+      add(b, LS_ACTION_REDUCE, -1, u, at->microbatch);
   }
 }
 
-ls_schedule ls_schedule_step(const ls_sharded *sharded, const ls_units *units) {
+/* The boundary between the chunk and the one before or after it, where that is on another stage;
+ * -1: none. */
+static int boundary(const builder *b, int chunk, bool after) {
+  const int other = after ? chunk + 1 : chunk - 1;
+  if (other < 0 || other >= b->chunks->count) return -1;
+  if (b->chunks->pipeline->stage_of[other] == b->stage) return -1;
+  return after ? chunk : other;
+}
+
+/* A transfer that this stage has begun and whose data it must keep. */
+typedef struct sending {
+  ls_action_kind sent;
+  int boundary, microbatch;
+  double until;
+} sending;
+
+typedef struct sendings {
+  sending *items;
+  int count, capacity;
+} sendings;
+
+/* In the order of unit times every wait is for something earlier: a receive for its send, the end
+ * of a send for its receive; and of one moment receives come first. So nothing can deadlock, even
+ * if every transfer blocks. */
+static void end_sendings(builder *b, sendings *open, double now, bool all) {
+  int left = 0;
+  for (int i = 0; i < open->count; i++) {
+    const sending *each = &open->items[i];
+    if (all || each->until <= now)
+      add(b, each->sent, each->boundary, -1, each->microbatch);
+    else
+      open->items[left++] = *each;
+  }
+  open->count = left;
+}
+
+static void send(builder *b, sendings *open, const ls_pipeline_pass *pass, int place) {
+  const bool back = pass->kind != LS_PASS_FORWARD;
+  const int across = boundary(b, pass->chunk, !back);
+  if (across < 0 || pass->kind == LS_PASS_WEIGHT) return;
+  add(b, back ? LS_ACTION_SEND_BACK : LS_ACTION_SEND, across, -1, pass->microbatch);
+  *LS_APPEND(b->sharded->arena, open) = (sending){back ? LS_ACTION_SENT_BACK : LS_ACTION_SENT,
+                                                  across, pass->microbatch, b->taken[place]};
+}
+
+static bool same_message(const message *a, const message *b) {
+  return a->boundary == b->boundary && a->microbatch == b->microbatch && a->back == b->back;
+}
+
+/* What a pass sends to another stage; false: nothing. */
+static bool sent_by(const ls_pipeline *pipeline, const ls_pipeline_pass *pass, message *made,
+                    int *to) {
+  const bool back = pass->kind != LS_PASS_FORWARD;
+  const int other = back ? pass->chunk - 1 : pass->chunk + 1;
+  if (pass->kind == LS_PASS_WEIGHT || other < 0 || other >= pipeline->stages * pipeline->chunks ||
+      pipeline->stage_of[other] == pipeline->stage_of[pass->chunk])
+    return false;
+  *made = (message){back ? other : pass->chunk, pass->microbatch, back};
+  *to = pipeline->stage_of[other];
+  return true;
+}
+
+static void find_inboxes(builder *b) {
+  const ls_pipeline *pipeline = b->chunks->pipeline;
+  b->inboxes = LS_NEW_ARRAY(b->sharded->arena, inbox, pipeline->stages);
+  for (int s = 0; s < pipeline->stages; s++)
+    for (int i = 0; i < pipeline->lists[s].count; i++) {
+      message sent;
+      int to;
+      if (sent_by(pipeline, &pipeline->lists[s].items[i], &sent, &to) && to == b->stage)
+        *LS_APPEND(b->sharded->arena, &b->inboxes[s].messages) = sent;
+    }
+}
+
+/* When the pass begins that takes what a pass of this stage sends. */
+static double needed_at(const builder *b, int chunk, bool back, int microbatch) {
+  const ls_pipeline *pipeline = b->chunks->pipeline;
+  const int stage = pipeline->stage_of[chunk];
+  const ls_pipeline_list *list = &pipeline->lists[stage];
+  int i = 0;
+  while (list->items[i].chunk != chunk || list->items[i].microbatch != microbatch ||
+         (list->items[i].kind == LS_PASS_FORWARD) == back || list->items[i].kind == LS_PASS_WEIGHT)
+    i++;
+  return b->chunks->times->spans[stage][i].start;
+}
+
+/* A message is taken when it is needed, or with a later one that is needed before it. */
+static void find_taken(builder *b) {
+  const ls_pipeline *pipeline = b->chunks->pipeline;
+  const ls_pipeline_list *list = &pipeline->lists[b->stage];
+  b->taken = LS_NEW_ARRAY(b->sharded->arena, double, list->count + 1);
+  double *earliest = LS_NEW_ARRAY(b->sharded->arena, double, pipeline->stages);
+  for (int s = 0; s < pipeline->stages; s++) earliest[s] = DBL_MAX;
+  for (int i = list->count - 1; i >= 0; i--) {
+    message sent;
+    int to;
+    if (!sent_by(pipeline, &list->items[i], &sent, &to)) continue;
+    const double needed =
+        needed_at(b, sent.back ? sent.boundary : sent.boundary + 1, sent.back, sent.microbatch);
+    if (needed < earliest[to]) earliest[to] = needed;
+    b->taken[i] = earliest[to];
+  }
+}
+
+/* Messages are taken in the order in which they were sent: those before the one that is needed are
+ * there by then. */
+static void receive(builder *b, const message *needed, int from) {
+  inbox *in = &b->inboxes[from];
+  int last = in->taken;
+  while (last < in->messages.count && !same_message(&in->messages.items[last], needed)) last++;
+  if (last == in->messages.count) return; /* taken with another */
+  for (; in->taken <= last; in->taken++) {
+    const message *each = &in->messages.items[in->taken];
+    add(b, each->back ? LS_ACTION_RECEIVE_BACK : LS_ACTION_RECEIVE, each->boundary, -1,
+        each->microbatch);
+  }
+}
+
+/* Before the steps of a pass: what it takes, and the ends of earlier sends. */
+static void begin_pass(builder *b, sendings *open, const ls_pipeline_pass *pass, int place) {
+  const bool back = pass->kind != LS_PASS_FORWARD;
+  const int across = boundary(b, pass->chunk, back);
+  if (across >= 0 && pass->kind != LS_PASS_WEIGHT)
+    receive(b, &(message){across, pass->microbatch, back},
+            b->chunks->pipeline->stage_of[back ? across + 1 : across]);
+  end_sendings(b, open, b->chunks->times->spans[b->stage][place].start, false);
+}
+
+static void add_passes(builder *b) {
+  const ls_pipeline_list *list = &b->chunks->pipeline->lists[b->stage];
+  bool *kept = LS_NEW_ARRAY(b->sharded->arena, bool, b->units->count + 1);
+  sendings open = {0};
+  for (int s = 0, place = -1; s < b->steps.count; s++) {
+    const step *at = &b->steps.items[s];
+    if (at->place != place) begin_pass(b, &open, &list->items[at->place], at->place);
+    place = at->place;
+    add_step(b, s, kept);
+    /* The gradients of inputs leave before those of weights are made. */
+    const step *next = s + 1 < b->steps.count ? at + 1 : NULL;
+    const bool ends = !next || next->place != place || next->kind != at->kind;
+    if (ends && at->kind != LS_ACTION_WEIGHT) send(b, &open, &list->items[place], place);
+  }
+  end_sendings(b, &open, 0, true);
+}
+
+static builder begin(const ls_sharded *sharded, const ls_units *units, const ls_chunks *chunks,
+                     int stage, ls_schedule *schedule) {
+  builder b = {
+      .sharded = sharded, .units = units, .chunks = chunks, .stage = stage, .schedule = schedule};
+  const int64_t cells = (int64_t)PARTS * sharded->graph->segments.count * units->count;
+  b.reads = LS_NEW_ARRAY(sharded->arena, bool, cells + 1);
+  b.writes = LS_NEW_ARRAY(sharded->arena, bool, cells + 1);
+  b.ours = ls_schedule_units_here(sharded, units, chunks, stage);
+  for (int n = 0; n < sharded->nodes.count; n++) note_node(&b, &sharded->nodes.items[n]);
+  find_steps(&b);
+  find_inboxes(&b);
+  find_taken(&b);
+  return b;
+}
+
+ls_schedule ls_schedule_step(const ls_sharded *sharded, const ls_units *units,
+                             const ls_chunks *chunks, int stage) {
   ls_schedule schedule = {0};
-  builder b = {.sharded = sharded, .units = units, .schedule = &schedule};
-  find_passes(&b);
-  const int microbatches = sharded->layout.microbatches;
-  for (int m = 0; m < microbatches; m++) add(&b, LS_ACTION_COUNT, -1, -1, m);
+  builder b = begin(sharded, units, chunks, stage, &schedule);
+  for (int m = 0; m < sharded->layout.microbatches; m++) add(&b, LS_ACTION_COUNT, -1, -1, m);
   add(&b, LS_ACTION_TOTAL, -1, -1, -1);
-  for (int m = 0; m < microbatches; m++)
-    for (int p = 0; p < b.pass_count; p++) add_pass(&b, p, m);
+  add_passes(&b);
   add_for_units(&b, LS_ACTION_FINISH);
   add(&b, LS_ACTION_NORM, -1, -1, -1);
   add_for_units(&b, LS_ACTION_UPDATE);
@@ -134,16 +371,16 @@ ls_schedule ls_schedule_step(const ls_sharded *sharded, const ls_units *units) {
   return schedule;
 }
 
-ls_schedule ls_schedule_forward(const ls_sharded *sharded, const ls_units *units) {
+ls_schedule ls_schedule_forward(const ls_sharded *sharded, const ls_units *units,
+                                const ls_chunks *chunks, int stage) {
   ls_schedule schedule = {0};
-  builder b = {.sharded = sharded, .units = units, .schedule = &schedule};
-  find_passes(&b);
+  builder b = begin(sharded, units, chunks, stage, &schedule);
   const bool loss = sharded->graph->loss.index >= 0;
   if (loss) {
     add(&b, LS_ACTION_COUNT, -1, -1, 0);
     add(&b, LS_ACTION_TOTAL, -1, -1, -1);
   }
-  for (int p = 0; p < b.pass_count; p++) add_pass(&b, p, 0);
+  add_passes(&b);
   if (loss) add(&b, LS_ACTION_LOSS, -1, -1, -1);
   return schedule;
 }

@@ -4,21 +4,30 @@
 #ifndef LS_SCHEDULE_SCHEDULE_H
 #define LS_SCHEDULE_SCHEDULE_H
 
+#include "schedule/chunks.h"
 #include "schedule/units.h"
 
-#define LS_ACTIONS(X)                                                                     \
-  X(COUNT, "count")       /* count the valid tokens of a microbatch */                    \
-  X(TOTAL, "total")       /* sum the counts over the data axes */                         \
-  X(GATHER, "gather")     /* a unit's weights, from the pieces of dp_shard */             \
-  X(FORWARD, "forward")   /* of a segment */                                              \
-  X(BACKWARD, "backward") /* of a segment */                                              \
-  X(DROP, "drop")         /* a gathered unit's weights */                                 \
-  X(REDUCE, "reduce")     /* a unit's gradient of this microbatch, into its piece */      \
-  X(FINISH, "finish")     /* what is left of a unit's gradient reduction, once a step */  \
-  X(NORM, "norm")         /* of all gradients, loss, clip factor */                       \
-  X(UPDATE, "update")     /* a unit's master weights and moments */                       \
-  X(PUBLISH, "publish")   /* updated pieces to ranks that store a unit's weights whole */ \
-  X(LOSS, "loss")         /* of an evaluation */
+#define LS_ACTIONS(X)                                                                            \
+  X(COUNT, "count")            /* count the valid tokens of a microbatch */                      \
+  X(TOTAL, "total")            /* sum the counts over the data axes */                           \
+  X(GATHER, "gather")          /* a unit's weights, from the pieces of dp_shard */               \
+  X(FORWARD, "forward")        /* of a segment */                                                \
+  X(BACKWARD, "backward")      /* of a segment: INPUT and WEIGHT */                              \
+  X(INPUT, "input backward")   /* of a segment: what earlier segments wait for */                \
+  X(WEIGHT, "weight backward") /* of a segment: the rest of its parameters' gradients */         \
+  X(DROP, "drop")              /* a gathered unit's weights */                                   \
+  X(SEND, "send") /* what the chunk before a boundary made, to the stage of the next */          \
+  X(RECEIVE, "receive")                                                                          \
+  X(SENT, "sent")           /* wait until it was taken */                                        \
+  X(SEND_BACK, "send back") /* gradients over a boundary, to the stage of the chunk before it */ \
+  X(RECEIVE_BACK, "receive back")                                                                \
+  X(SENT_BACK, "sent back")                                                                      \
+  X(REDUCE, "reduce")   /* a unit's gradient of this microbatch, into its piece */               \
+  X(FINISH, "finish")   /* what is left of a unit's gradient reduction, once a step */           \
+  X(NORM, "norm")       /* of all gradients, loss, clip factor */                                \
+  X(UPDATE, "update")   /* a unit's master weights and moments */                                \
+  X(PUBLISH, "publish") /* updated pieces to ranks that store a unit's weights whole */          \
+  X(LOSS, "loss")       /* of an evaluation */
 
 typedef enum ls_action_kind {
 #define LS_ACTION_ENUM(suffix, name) LS_ACTION_##suffix,
@@ -31,7 +40,7 @@ const char *ls_action_name(ls_action_kind kind);
 
 typedef struct ls_action {
   ls_action_kind kind;
-  int segment;    /* FORWARD, BACKWARD; else -1 */
+  int segment;    /* of passes; of transfers the boundary: the chunk before it; else -1 */
   int unit;       /* actions on a unit; else -1 */
   int microbatch; /* -1: once a step */
 } ls_action;
@@ -47,10 +56,16 @@ bool ls_schedule_gathers_once(const ls_sharded *sharded);  /* and kept for the s
 bool ls_schedule_state_sharded(const ls_sharded *sharded); /* master and moments in pieces */
 bool ls_schedule_reduces_each(const ls_sharded *sharded);  /* REDUCE for each microbatch */
 
-/* The training step: all microbatches, then the update. */
-ls_schedule ls_schedule_step(const ls_sharded *sharded, const ls_units *units);
+/* By unit: whether the stage has it. */
+bool *ls_schedule_units_here(const ls_sharded *sharded, const ls_units *units,
+                             const ls_chunks *chunks, int stage);
+
+/* The training step of one stage: all microbatches, then the update. */
+ls_schedule ls_schedule_step(const ls_sharded *sharded, const ls_units *units,
+                             const ls_chunks *chunks, int stage);
 
 /* The forward pass of one microbatch and its loss; without a loss (decoding) just the pass. */
-ls_schedule ls_schedule_forward(const ls_sharded *sharded, const ls_units *units);
+ls_schedule ls_schedule_forward(const ls_sharded *sharded, const ls_units *units,
+                                const ls_chunks *chunks, int stage);
 
 #endif

@@ -1,5 +1,6 @@
 #include "schedule/units.h"
 
+#include <limits.h>
 #include <string.h>
 
 static int64_t align(int64_t elements, int64_t to) {
@@ -10,15 +11,17 @@ static bool is_layer(const char *segment) {
   return strncmp(segment, "layers.", 7) == 0;
 }
 
-/* The unit of each segment: layers are grouped, everything else stands alone. */
-static int assign_segments(const ls_sharded *sharded, int *unit_of_segment) {
+/* The unit of each segment: layers of one chunk are grouped, everything else stands alone. */
+static int assign_segments(const ls_sharded *sharded, const ls_chunks *chunks,
+                           int *unit_of_segment) {
   const ls_graph *graph = sharded->graph;
   int units = 0, layers_in_unit = 0;
   bool open = false;
   for (int s = 0; s < graph->segments.count; s++) {
     const bool layer = is_layer(graph->segments.items[s]);
     const int limit = sharded->layout.layers_per_unit;
-    if (!layer || !open || (limit && layers_in_unit == limit)) {
+    const bool other = s > 0 && chunks->chunk_of[s] != chunks->chunk_of[s - 1];
+    if (!layer || !open || other || (limit && layers_in_unit == limit)) {
       units++;
       layers_in_unit = 0;
     }
@@ -59,37 +62,86 @@ static void add_entry(const ls_sharded *sharded, ls_unit *unit, int parameter, l
   unit->elements = align(unit->elements + elements, LS_UNIT_ALIGNMENT);
 }
 
+/* The first and the last stage that use a parameter. */
+typedef struct users {
+  int first, last;
+} users;
+
+static bool is_shared(const users *of) {
+  return of->first < of->last;
+}
+
+static users *find_users(const ls_sharded *sharded, const ls_chunks *chunks) {
+  const ls_graph *graph = sharded->graph;
+  users *found = LS_NEW_ARRAY(sharded->arena, users, graph->parameters.count + 1);
+  for (int p = 0; p < graph->parameters.count; p++) found[p] = (users){INT_MAX, -1};
+  for (int n = 0; n < graph->nodes.count; n++) {
+    const ls_node *node = &graph->nodes.items[n];
+    const int stage = ls_chunks_stage(chunks, node->segment);
+    for (int i = 0; i < node->inputs; i++) {
+      const ls_tensor *tensor = ls_graph_tensor(graph, node->in[i]);
+      if (tensor->role != LS_ROLE_PARAMETER) continue;
+      users *of = &found[tensor->parameter];
+      if (stage < of->first) of->first = stage;
+      if (stage > of->last) of->last = stage;
+    }
+  }
+  return found;
+}
+
+static void close_unit(const ls_sharded *sharded, ls_unit *unit) {
+  const int ranks = sharded->mesh.size[LS_AXIS_DP_SHARD];
+  unit->elements = align(unit->elements, (int64_t)LS_UNIT_ALIGNMENT * ranks);
+  unit->chunk = unit->elements / ranks;
+}
+
+static void add_shared_unit(const ls_sharded *sharded, ls_units *units, int parameter,
+                            const users *of) {
+  ls_unit *unit = &units->items[units->count];
+  *unit = (ls_unit){.name = sharded->graph->parameters.items[parameter].about.name,
+                    .stages = {of->first, of->last}};
+  units->of_parameter[parameter] = units->count++;
+  units->entry_of[parameter] = 0;
+  add_entry(sharded, unit, parameter, replicated_axes(sharded, parameter));
+  close_unit(sharded, unit);
+}
+
 /* The order must not depend on gradients: programs without any share the step's parameters. */
-static void fill_unit(const ls_sharded *sharded, ls_units *units, int u,
-                      const int *unit_of_segment) {
+static void fill_unit(const ls_sharded *sharded, ls_units *units, int u, const int *unit_of_segment,
+                      const users *used) {
   const ls_graph *graph = sharded->graph;
   ls_unit *unit = &units->items[u];
   for (ls_axes replicated = 0; replicated <= LS_AXES_ALL; replicated++) {
     for (int p = 0; p < graph->parameters.count; p++) {
       const ls_tensor *tensor = ls_graph_tensor(graph, graph->parameters.items[p].tensor);
-      if (unit_of_segment[tensor->segment] != u || replicated_axes(sharded, p) != replicated)
+      if (unit_of_segment[tensor->segment] != u || is_shared(&used[p]) ||
+          replicated_axes(sharded, p) != replicated)
         continue;
       units->of_parameter[p] = u;
       units->entry_of[p] = unit->entries.count;
       add_entry(sharded, unit, p, replicated);
     }
   }
-  const int ranks = sharded->mesh.size[LS_AXIS_DP_SHARD];
-  unit->elements = align(unit->elements, (int64_t)LS_UNIT_ALIGNMENT * ranks);
-  unit->chunk = unit->elements / ranks;
+  close_unit(sharded, unit);
 }
 
-ls_units *ls_units_make(const ls_sharded *sharded) {
+ls_units *ls_units_make(const ls_sharded *sharded, const ls_chunks *chunks) {
   ls_arena *arena = sharded->arena;
   const ls_graph *graph = sharded->graph;
   ls_units *units = LS_NEW(arena, ls_units);
   int *unit_of_segment = LS_NEW_ARRAY(arena, int, graph->segments.count);
-  units->count = assign_segments(sharded, unit_of_segment);
-  units->items = LS_NEW_ARRAY(arena, ls_unit, units->count);
+  units->count = assign_segments(sharded, chunks, unit_of_segment);
+  units->items = LS_NEW_ARRAY(arena, ls_unit, units->count + graph->parameters.count);
   units->of_parameter = LS_NEW_ARRAY(arena, int, graph->parameters.count);
   units->entry_of = LS_NEW_ARRAY(arena, int, graph->parameters.count);
   for (int s = graph->segments.count - 1; s >= 0; s--)
     units->items[unit_of_segment[s]].name = graph->segments.items[s];
-  for (int u = 0; u < units->count; u++) fill_unit(sharded, units, u, unit_of_segment);
+  const users *used = find_users(sharded, chunks);
+  for (int u = 0; u < units->count; u++) {
+    units->items[u].stages[0] = units->items[u].stages[1] = -1;
+    fill_unit(sharded, units, u, unit_of_segment, used);
+  }
+  for (int p = 0; p < graph->parameters.count; p++)
+    if (is_shared(&used[p])) add_shared_unit(sharded, units, p, &used[p]);
   return units;
 }

@@ -9,7 +9,7 @@
 #ifndef LS_SCHEDULE_UNITS_H
 #define LS_SCHEDULE_UNITS_H
 
-#include "shard/shard.h"
+#include "schedule/chunks.h"
 
 enum { LS_UNIT_ALIGNMENT = 32 };
 
@@ -25,6 +25,7 @@ typedef struct ls_unit {
   const char *name;
   int64_t elements; /* of the whole buffer, padded */
   int64_t chunk;    /* of one dp_shard rank's piece: elements / dp_shard */
+  int stages[2];    /* that both have it (a tied parameter); else -1 */
   LS_LIST(ls_unit_entry) entries;
 } ls_unit;
 
@@ -36,7 +37,8 @@ typedef struct ls_units {
 } ls_units;
 
 /* A unit for "embedding", for each group of layers_per_unit layers and for "head" (segments named
- * "layers.N" are layers). In the sharded graph's arena. */
-ls_units *ls_units_make(const ls_sharded *sharded);
+ * "layers.N" are layers), and for each parameter that two stages of the pipeline use. Some may be
+ * empty. In the sharded graph's arena. */
+ls_units *ls_units_make(const ls_sharded *sharded, const ls_chunks *chunks);
 
 #endif

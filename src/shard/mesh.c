@@ -2,7 +2,8 @@
 
 #include <string.h>
 
-static const char *const names[LS_AXIS_COUNT] = {"dp_replicate", "dp_shard", "tp_kv", "tp_group"};
+static const char *const names[LS_AXIS_COUNT] = {"pp", "dp_replicate", "dp_shard", "tp_kv",
+                                                 "tp_group"};
 
 const char *ls_axis_name(ls_axis axis) {
   return names[axis];

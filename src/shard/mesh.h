@@ -12,7 +12,8 @@
 #include "lockstep/status.h"
 
 typedef enum ls_axis {
-  LS_AXIS_DP_REPLICATE = 0,
+  LS_AXIS_PP = 0, /* stages of a pipeline */
+  LS_AXIS_DP_REPLICATE,
   LS_AXIS_DP_SHARD,
   LS_AXIS_TP_KV,
   LS_AXIS_TP_GROUP,
@@ -24,14 +25,15 @@ typedef unsigned ls_axes;
 enum {
   LS_AXES_DATA = 1 << LS_AXIS_DP_REPLICATE | 1 << LS_AXIS_DP_SHARD,
   LS_AXES_TENSOR = 1 << LS_AXIS_TP_KV | 1 << LS_AXIS_TP_GROUP,
-  LS_AXES_ALL = LS_AXES_DATA | LS_AXES_TENSOR,
+  LS_AXES_STAGE = 1 << LS_AXIS_PP,
+  LS_AXES_ALL = LS_AXES_STAGE | LS_AXES_DATA | LS_AXES_TENSOR,
 };
 
 typedef struct ls_mesh {
   int size[LS_AXIS_COUNT];
 } ls_mesh;
 
-/* "dp_replicate", "dp_shard", "tp_kv", "tp_group". */
+/* "pp", "dp_replicate", "dp_shard", "tp_kv", "tp_group". */
 const char *ls_axis_name(ls_axis axis);
 
 /* How many ranks: the product over the axes of `axes`. */

@@ -30,7 +30,8 @@ typedef struct node_context {
 } node_context;
 
 const char *ls_collective_name(ls_collective collective) {
-  static const char *const names[] = {"op", "all-reduce", "reduce-scatter", "all-gather"};
+  static const char *const names[] = {
+      "op", "all-reduce", "reduce-scatter", "all-gather", "send", "receive", "sent"};
   return names[collective];
 }
 
@@ -317,6 +318,23 @@ static void place_sources(sharder *s) {
   }
 }
 
+/* The half of the backward pass that no earlier layer waits for: ops that make nothing but
+ * gradients of parameters, and what is converted for them alone. */
+static void find_weight_nodes(ls_sharded *sharded) {
+  bool *needed = LS_NEW_ARRAY(sharded->arena, bool, sharded->values.count + 1);
+  for (int n = sharded->nodes.count - 1; n >= 0; n--) {
+    ls_shard_node *node = &sharded->nodes.items[n];
+    node->weight = node->backward;
+    const bool converts = node->collective != LS_COLLECTIVE_NONE || node->kind == LS_OP_COPY;
+    for (int o = 0; o < node->outputs; o++) {
+      const ls_tensor_id tensor = sharded->values.items[node->out[o]].tensor;
+      const bool gradient = ls_graph_tensor(sharded->graph, tensor)->role == LS_ROLE_GRADIENT;
+      if (!gradient && (!converts || needed[node->out[o]])) node->weight = false;
+    }
+    for (int i = 0; i < node->inputs && !node->weight; i++) needed[node->in[i]] = true;
+  }
+}
+
 ls_status ls_shard(const ls_graph *graph, const ls_layout *layout, ls_sharded **sharded,
                    ls_error *error) {
   ls_sharded *out = LS_NEW(graph->arena, ls_sharded);
@@ -338,10 +356,12 @@ ls_status ls_shard(const ls_graph *graph, const ls_layout *layout, ls_sharded **
     s.backward = node->backward;
     node_context context = {
         .node = node, .row = ls_op_row(node->kind), .labels = ls_op_labels_read(node->kind)};
+    context.choice[LS_AXIS_PP] = CUT_NOTHING;
     LS_TRY(choose(&s, &context, LS_AXIS_DP_REPLICATE, LS_AXIS_DP_SHARD, error));
     LS_TRY(choose(&s, &context, LS_AXIS_TP_KV, LS_AXIS_TP_GROUP, error));
     emit(&s, &context);
   }
+  find_weight_nodes(out);
   *sharded = out;
   return LS_OK;
 }

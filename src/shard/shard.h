@@ -14,6 +14,10 @@ typedef enum ls_collective {
   LS_ALL_REDUCE,
   LS_REDUCE_SCATTER, /* on dimension 0 or flat */
   LS_ALL_GATHER,     /* on dimension 0 or flat */
+  LS_SEND,           /* to the same place on another stage; the data stays until SENT */
+  LS_RECEIVE,
+  LS_SENT,
+  LS_COLLECTIVE_COUNT
 } ls_collective;
 
 const char *ls_collective_name(ls_collective collective);
@@ -32,6 +36,7 @@ typedef struct ls_shard_node {
   ls_reduce reduce;
   int segment;
   bool backward;
+  bool weight; /* backward: makes gradients of parameters and nothing else */
   int inputs, outputs;
   int in[LS_MAX_INPUTS], out[LS_MAX_OUTPUTS]; /* values */
   bool accumulate[LS_MAX_OUTPUTS]; /* a later contribution to a gradient of this microbatch */

@@ -68,9 +68,10 @@ static void test_refusals_name_the_nearest_legal_choice(void **state) {
   layout.zero = 4;
   assert_refused(six, &layout, "zero=4: expected 0, 1, 2 or 3");
   layout = layout_of(0, 1, 1, false);
-  assert_refused(six, &layout,
-                 "mesh.dp_replicate=0, mesh.dp_shard=1, mesh.tp=1, 1 microbatches: each must be at "
-                 "least 1");
+  assert_refused(
+      six, &layout,
+      "mesh.pp=1, mesh.dp_replicate=0, mesh.dp_shard=1, mesh.tp=1, 1 microbatches: each must be at "
+      "least 1");
   ls_arena_destroy(&arena);
 }
 
@@ -105,7 +106,7 @@ static void test_uneven_cut_of_a_vocabulary(void **state) {
   const ls_placement placement = ls_parameter_placement(LS_CUT_VOCABULARY);
   for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
     const int ranks = (int)expected[i][0];
-    const ls_mesh mesh = {{1, 1, ranks, 1}};
+    const ls_mesh mesh = {{1, 1, 1, ranks, 1}};
     int64_t sum = 0;
     for (int r = 0; r < ranks; r++) {
       const ls_part part = ls_mesh_part(&mesh, r, &placement, 0, 50257);
@@ -128,9 +129,9 @@ static void test_parts_cover_everything_once(void **state) {
   for (uint64_t round = 0; round < 200; round++) {
     int size[LS_AXIS_COUNT];
     for (int a = 0; a < LS_AXIS_COUNT; a++)
-      size[a] = 1 + (int)(ls_random_bits(seed, round, (uint64_t)a) % 4);
-    const ls_mesh mesh = {{size[0], size[1], size[2], size[3]}};
-    const int64_t data = size[0] * size[1];
+      size[a] = a == LS_AXIS_PP ? 1 : 1 + (int)(ls_random_bits(seed, round, (uint64_t)a) % 4);
+    const ls_mesh mesh = {{size[0], size[1], size[2], size[3], size[4]}};
+    const int64_t data = size[LS_AXIS_DP_REPLICATE] * size[LS_AXIS_DP_SHARD];
     const int64_t global = data * (1 + (int64_t)(ls_random_bits(seed, round, 9) % 20));
     ls_placement rows = {0};
     for (int a = 0; a < LS_AXIS_COUNT; a++) rows.on[a] = (ls_place){LS_SHARDED, 0, LS_SUM};
@@ -146,10 +147,10 @@ static void test_parts_cover_everything_once(void **state) {
 
 static void test_groups_are_the_ranks_that_differ_on_their_axes(void **state) {
   (void)state;
-  const ls_mesh mesh = {{2, 3, 2, 2}};
+  const ls_mesh mesh = {{2, 2, 3, 2, 2}};
   for (ls_axes axes = 0; axes <= LS_AXES_ALL; axes++)
-    for (int r = 0; r < 24; r++) {
-      int members[24];
+    for (int r = 0; r < 48; r++) {
+      int members[48];
       ls_mesh_group(&mesh, r, axes, members);
       const int index = ls_mesh_index(&mesh, r, axes);
       assert_int_equal(members[index], r);
@@ -169,7 +170,7 @@ static ls_placement on_tp(ls_place_kind kind, int dim, ls_reduce reduce) {
 
 static void test_conversions_and_their_bytes(void **state) {
   (void)state;
-  const ls_mesh mesh = {{2, 1, 4, 1}};
+  const ls_mesh mesh = {{1, 2, 1, 4, 1}};
   const ls_tensor tensor = {.name = "x", .ndim = 2, .dims = {16, 8}};
   const ls_placement whole = {0}, rows = on_tp(LS_SHARDED, 0, LS_SUM),
                      columns = on_tp(LS_SHARDED, 1, LS_SUM), sum = on_tp(LS_PARTIAL, 0, LS_SUM),
@@ -268,7 +269,7 @@ static void test_the_stream_lies_where_the_row_pins_it(void **state) {
 static void test_placements_print(void **state) {
   (void)state;
   ls_arena *arena = ls_arena_create();
-  const ls_mesh mesh = {{2, 1, 4, 2}};
+  const ls_mesh mesh = {{1, 2, 1, 4, 2}};
   ls_placement placement = on_tp(LS_PARTIAL, 0, LS_SUM);
   assert_string_equal(ls_placement_print(arena, &mesh, &placement), "P(sum) on tp_kv");
   placement.on[LS_AXIS_DP_REPLICATE] = (ls_place){LS_SHARDED, 0, LS_SUM};

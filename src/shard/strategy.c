@@ -27,6 +27,7 @@ static const ls_place tensor_strategy[LS_CUT_COUNT][2] = {
 
 ls_layout ls_layout_default(void) {
   return (ls_layout){
+      .pp = 1,
       .dp_replicate = 1,
       .dp_shard = 1,
       .tp = 1,
@@ -41,6 +42,16 @@ ls_layout ls_layout_default(void) {
 const ls_data_strategy *ls_data_strategy_row(int zero) {
   LS_ASSERT(zero >= 0 && zero <= 3);
   return &data_strategies[zero];
+}
+
+const char *ls_layout_print(ls_arena *arena, const ls_layout *layout) {
+  const char *pipeline = "";
+  if (layout->pp > 1)
+    pipeline = ls_arena_printf(arena, "pp %d (%s), ", layout->pp,
+                               layout->schedule ? layout->schedule : "1f1b");
+  return ls_arena_printf(arena, "%sdp_replicate %d, dp_shard %d, tp %d, %s", pipeline,
+                         layout->dp_replicate, layout->dp_shard, layout->tp,
+                         ls_data_strategy_row(layout->zero)->name);
 }
 
 ls_placement ls_parameter_placement(ls_cut cut) {
@@ -77,12 +88,13 @@ static ls_status refuse_tp(const ls_graph *graph, int tp, ls_error *error) {
 
 ls_status ls_layout_mesh(const ls_layout *layout, const ls_graph *graph, ls_mesh *mesh,
                          ls_error *error) {
-  if (layout->dp_replicate < 1 || layout->dp_shard < 1 || layout->tp < 1 ||
+  if (layout->pp < 1 || layout->dp_replicate < 1 || layout->dp_shard < 1 || layout->tp < 1 ||
       layout->microbatches < 1)
-    return ls_fail(error, LS_INPUT,
-                   "mesh.dp_replicate=%d, mesh.dp_shard=%d, mesh.tp=%d, %d microbatches: each "
-                   "must be at least 1",
-                   layout->dp_replicate, layout->dp_shard, layout->tp, layout->microbatches);
+    return ls_fail(
+        error, LS_INPUT,
+        "mesh.pp=%d, mesh.dp_replicate=%d, mesh.dp_shard=%d, mesh.tp=%d, %d microbatches: "
+        "each must be at least 1",
+        layout->pp, layout->dp_replicate, layout->dp_shard, layout->tp, layout->microbatches);
   if (layout->zero < 0 || layout->zero > 3)
     return ls_fail(error, LS_INPUT, "zero=%d: expected 0, 1, 2 or 3", layout->zero);
   if (!tp_fits(graph->heads, graph->kv_heads, layout->tp))
@@ -95,6 +107,7 @@ ls_status ls_layout_mesh(const ls_layout *layout, const ls_graph *graph, ls_mesh
                    "is a multiple of %lld",
                    (long long)sequences, (long long)data, (long long)(data * layout->microbatches));
   const int tp_kv = graph->kv_heads % layout->tp == 0 ? layout->tp : (int)graph->kv_heads;
-  *mesh = (ls_mesh){{layout->dp_replicate, layout->dp_shard, tp_kv, layout->tp / tp_kv}};
+  *mesh =
+      (ls_mesh){{layout->pp, layout->dp_replicate, layout->dp_shard, tp_kv, layout->tp / tp_kv}};
   return LS_OK;
 }

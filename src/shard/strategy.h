@@ -21,8 +21,11 @@ typedef struct ls_optimizer {
 
 /* What a user lays out: sizes of the mesh and the choices of strategy. */
 typedef struct ls_layout {
-  int dp_replicate, dp_shard, tp;
-  int zero; /* row of the data strategies: 0 to 3 */
+  int pp, dp_replicate, dp_shard, tp;
+  const char *schedule; /* of the pipeline: a row's name or a CSV file; NULL: 1f1b */
+  const char *stages;   /* layers of each chunk by hand, "0-6, 7-13"; NULL: cut by cost */
+  int chunks;           /* of each stage; 0: as the schedule usually has */
+  int zero;             /* row of the data strategies: 0 to 3 */
   bool sequence_parallel;
   int microbatches;
   int layers_per_unit; /* 0: one */
@@ -33,6 +36,9 @@ typedef struct ls_layout {
 
 /* One device, fp32, one microbatch, AdamW with the run file's defaults. */
 ls_layout ls_layout_default(void);
+
+/* "pp 2 (zbv), dp_replicate 1, dp_shard 4, tp 2, zero-3", in the arena; pp where it is above 1. */
+const char *ls_layout_print(ls_arena *arena, const ls_layout *layout);
 
 /* What dp_shard does with the parts of a unit: LS_REPLICATED whole on every rank, LS_SHARDED cut
  * flat. */

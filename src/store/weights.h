@@ -33,7 +33,7 @@ LS_CHECKED ls_status ls_weights_open(ls_arena *arena, const ls_model_config *con
 void ls_weights_close(ls_weights **weights);
 
 /* Rows first .. first + rows - 1 of a parameter (elements where it has one dimension), given as its
- * index into graph->parameters, to `target` as fp32, bf16 or fp64. Every graph of one configuration
+ * index into graph->parameters, to `target` as any floating type. Every graph of one configuration
  * has the same parameters in the same order. */
 LS_CHECKED ls_status ls_weights_read(const ls_weights *weights, int parameter, int64_t first,
                                      int64_t rows, void *target, ls_dtype dtype, ls_error *error);

@@ -30,6 +30,7 @@ typedef enum ls_run_dtype {
   LS_RUN_DTYPE_AUTO,
   LS_RUN_DTYPE_FP32,
   LS_RUN_DTYPE_BF16,
+  LS_RUN_DTYPE_FP16,
   LS_RUN_DTYPE_FP64
 } ls_run_dtype;
 typedef enum ls_run_device_kind { LS_RUN_DEVICE_AUTO, LS_RUN_DEVICE_CPU } ls_run_device_kind;
@@ -137,7 +138,9 @@ typedef struct ls_run_file {
   int64_t zero;
   int64_t wrap; /* layers of a unit */
   bool sequence_parallel;
-  int schedule, stages, chunks; /* 0: the only choice there is now */
+  const char *schedule; /* of the pipeline: a name, or a CSV file */
+  ls_run_globs stages;  /* layers of each chunk; one item "auto": by cost */
+  int64_t chunks;       /* of a stage; 0 auto */
   ls_run_gather gather, reduce;
   int recompute; /* 0 none */
   ls_run_offload offload;

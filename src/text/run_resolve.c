@@ -129,6 +129,15 @@ static ls_status cut(ls_run_file *run, const char *key, int64_t whole, int64_t p
                  near_divisors(run->arena, whole, part));
 }
 
+/* Four for each stage of a pipeline keep its bubble below a fifth; more, where that does not divide
+ * the batch, and as many as there are sequences at most. */
+static int64_t usual_microbatches(int64_t whole, int64_t stages) {
+  if (stages < 2) return 1;
+  int64_t count = 4 * stages < whole ? 4 * stages : whole;
+  while (whole % count) count++;
+  return count;
+}
+
 ls_status ls_run_file_resolve_batch(ls_run_file *run, ls_error *error) {
   ls_run_train *train = &run->train;
   const ls_run_mesh *mesh = &run->mesh;
@@ -156,7 +165,7 @@ ls_status ls_run_file_resolve_batch(ls_run_file *run, ls_error *error) {
   if (train->microbatches > 0) {
     LS_TRY(cut(run, "train.microbatches", whole, train->microbatches, "microbatches", error));
   } else {
-    train->microbatches = 1;
+    train->microbatches = usual_microbatches(whole, mesh->pp);
     ls_run_file_mark_resolved(run, "train.microbatches");
   }
   train->micro_batch = whole / train->microbatches;

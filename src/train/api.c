@@ -10,8 +10,13 @@ struct ls_run {
   ls_arena *arena;
   ls_run_file *file;
   ls_session *session;
+  int stage; /* that needs most memory */
   int64_t by_category[LS_CATEGORY_COUNT];
 };
+
+static const ls_program *step_of(const ls_run *run) {
+  return run->session->stages[LS_SESSION_STEP][run->stage];
+}
 
 static ls_status open_session(ls_run *run, const char *path, const char *const *keys, int key_count,
                               int devices, ls_error *error) {
@@ -20,7 +25,8 @@ static ls_status open_session(ls_run *run, const char *path, const char *const *
     return ls_fail(error, LS_INPUT, "%d devices: expected 1 or more, or 0 for the mesh's", devices);
   if (devices == 0) devices = (int)ls_run_file_mesh_devices(run->file);
   LS_TRY(ls_session_create(run->arena, run->file, devices, devices, &run->session, error));
-  ls_program_peak(run->session->programs[LS_SESSION_STEP], run->by_category);
+  ls_session_bytes_needed(run->session, &run->stage);
+  ls_program_peak(step_of(run), run->by_category);
   return LS_OK;
 }
 
@@ -43,10 +49,6 @@ void ls_run_close(ls_run **run) {
   ls_arena *arena = (*run)->arena; /* the run lies in it */
   *run = NULL;
   ls_arena_destroy(&arena);
-}
-
-static const ls_program *step_of(const ls_run *run) {
-  return run->session->programs[LS_SESSION_STEP];
 }
 
 int ls_run_devices(const ls_run *run) {
@@ -79,18 +81,23 @@ ls_memory_part ls_run_memory_part(const ls_run *run, int index) {
 }
 
 int64_t ls_run_memory_bytes(const ls_run *run) {
-  return ls_rank_bytes_needed(run->session->programs, LS_SESSION_PROGRAMS);
+  int stage;
+  return ls_session_bytes_needed(run->session, &stage);
 }
 
 ls_status ls_run_print(const ls_run *run, ls_show what, FILE *stream, ls_error *error) {
-  const ls_program *const *programs = run->session->programs;
+  const int stages = run->session->layout.pp;
   switch (what) {
-    case LS_SHOW_PROGRAM: ls_program_print(programs[LS_SESSION_STEP], stream); break;
-    case LS_SHOW_EVALUATION: ls_program_print(programs[LS_SESSION_EVALUATE], stream); break;
-    case LS_SHOW_MEMORY: ls_program_print_memory(programs[LS_SESSION_STEP], stream); break;
-    case LS_SHOW_COLLECTIVES:
-      ls_program_print_collectives(programs[LS_SESSION_STEP], stream);
+    case LS_SHOW_PROGRAM:
+      for (int s = 0; s < stages; s++)
+        ls_program_print(run->session->stages[LS_SESSION_STEP][s], stream);
       break;
+    case LS_SHOW_EVALUATION:
+      for (int s = 0; s < stages; s++)
+        ls_program_print(run->session->stages[LS_SESSION_EVALUATE][s], stream);
+      break;
+    case LS_SHOW_MEMORY: ls_program_print_memory(step_of(run), stream); break;
+    case LS_SHOW_COLLECTIVES: ls_program_print_collectives(step_of(run), stream); break;
     case LS_SHOW_RUN_FILE: {
       ls_arena *scratch = ls_arena_create();
       fputs(ls_run_file_text(scratch, run->file), stream);

@@ -38,8 +38,8 @@ static bool able(const saver *self) {
   return self->writes && self->failure.status == LS_OK;
 }
 
-static int moment_value(const ls_program_parameter *parameter, int moment) {
-  return moment == 0 ? parameter->moment1 : parameter->moment2;
+static int moments_of(const ls_layout *layout) {
+  return layout->optimizer.kind == LS_OPTIMIZER_ADAMW ? 2 : 1;
 }
 
 static const char *moment_name(ls_arena *arena, const ls_program_parameter *parameter, int moment) {
@@ -125,9 +125,8 @@ static ls_status save_weights(saver *self, ls_error *error) {
 
 static ls_status save_moments(saver *self, ls_error *error) {
   for (int p = 0; p < self->program->parameter_count; p++) {
-    for (int m = 0; m < MOMENTS; m++)
-      if (moment_value(&self->program->parameters[p], m) >= 0)
-        LS_TRY(stream(self, p, moment_parts[m], error));
+    for (int m = 0; m < moments_of(&self->program->layout); m++)
+      LS_TRY(stream(self, p, moment_parts[m], error));
     LS_TRY(agree(self, error));
   }
   return LS_OK;
@@ -154,10 +153,9 @@ static ls_status open_moments(saver *self, ls_error *error) {
   int count = 0;
   for (int p = 0; p < self->program->parameter_count; p++) {
     const ls_program_parameter *about = &self->program->parameters[p];
-    for (int m = 0; m < MOMENTS; m++)
-      if (moment_value(about, m) >= 0)
-        specs[count++] = (ls_tensor_spec){moment_name(self->arena, about, m), self->dtype,
-                                          about->ndim, about->dims};
+    for (int m = 0; m < moments_of(&self->program->layout); m++)
+      specs[count++] = (ls_tensor_spec){moment_name(self->arena, about, m), self->dtype,
+                                        about->ndim, about->dims};
   }
   return ls_safetensors_create_shards(self->aside, "optimizer", max_shard_bytes, specs, count, NULL,
                                       0, &self->writer, error);
@@ -177,14 +175,14 @@ static ls_status begin(saver *self, ls_error *error) {
 
 static json_t *describe(const saver *self) {
   const ls_layout *layout = &self->program->layout;
-  return json_pack("{s:I, s:I, s:I, s:I, s:s, s:s, s:{s:i, s:i, s:i, s:i, s:b, s:i}}", "step",
+  return json_pack("{s:I, s:I, s:I, s:I, s:s, s:s, s:{s:i, s:i, s:i, s:i, s:i, s:b, s:i}}", "step",
                    (json_int_t)self->step, "tokens", (json_int_t)self->extra->tokens, "sequences",
                    (json_int_t)self->extra->sequences, "seed",
                    (json_int_t)self->session->run->train.seed, "dtype", ls_dtype_name(self->dtype),
-                   "compute", ls_dtype_name(layout->compute), "layout", "dp_replicate",
-                   layout->dp_replicate, "dp_shard", layout->dp_shard, "tp", layout->tp, "zero",
-                   layout->zero, "sequence_parallel", (int)layout->sequence_parallel,
-                   "microbatches", layout->microbatches);
+                   "compute", ls_dtype_name(layout->compute), "layout", "pp", layout->pp,
+                   "dp_replicate", layout->dp_replicate, "dp_shard", layout->dp_shard, "tp",
+                   layout->tp, "zero", layout->zero, "sequence_parallel",
+                   (int)layout->sequence_parallel, "microbatches", layout->microbatches);
 }
 
 static ls_status publish(saver *self, ls_error *error) {
@@ -226,7 +224,7 @@ static ls_status save(saver *self, ls_error *error) {
 ls_status ls_checkpoint_save(const ls_session *session, ls_rank *rank, const char *out,
                              int64_t step, const ls_checkpoint_extra *extra, ls_error *error) {
   ls_arena *arena = ls_arena_create();
-  const ls_program *program = session->programs[LS_SESSION_STEP];
+  const ls_program *program = ls_rank_program(rank, LS_SESSION_STEP);
   const ls_dtype dtype = program->layout.compute == LS_F64 ? LS_F64 : LS_F32;
   saver self = {.session = session,
                 .rank = rank,

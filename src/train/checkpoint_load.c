@@ -76,11 +76,11 @@ static ls_status load_moment(ls_rank *rank, const ls_program *program, int param
 static ls_status load_moments(const ls_program *program, ls_rank *rank, const char *folder,
                               const ls_safetensors *stored, ls_arena *arena, ls_error *error) {
   double *piece = LS_NEW_ARRAY(arena, double, PIECE_ELEMENTS);
+  const int moments = program->layout.optimizer.kind == LS_OPTIMIZER_ADAMW ? 2 : 1;
   int taken = 0;
   for (int p = 0; p < program->parameter_count; p++) {
     const ls_program_parameter *about = &program->parameters[p];
-    for (int m = 0; m < 2; m++) {
-      if ((m == 0 ? about->moment1 : about->moment2) < 0) continue;
+    for (int m = 0; m < moments; m++) {
       const char *name = ls_arena_printf(arena, "moment%d.%s", m + 1, about->name);
       const ls_stored_tensor *tensor = ls_safetensors_find(stored, name);
       if (!tensor)
@@ -108,7 +108,8 @@ ls_status ls_checkpoint_load(const ls_session *session, ls_rank *rank, const cha
   ls_safetensors *stored = NULL;
   ls_status status = ls_safetensors_open(folder, "optimizer", &stored, error);
   if (status == LS_OK)
-    status = load_moments(session->programs[LS_SESSION_STEP], rank, folder, stored, arena, error);
+    status =
+        load_moments(ls_rank_program(rank, LS_SESSION_STEP), rank, folder, stored, arena, error);
   ls_safetensors_close(&stored);
   ls_arena_destroy(&arena);
   if (status == LS_OK) *step = state.step;

@@ -45,7 +45,8 @@ ls_status ls_generator_find(ls_arena *arena, const char *word, const char **fold
 }
 
 static ls_status compile(ls_generator *self, int64_t tokens, int which, ls_error *error) {
-  const ls_layout layout = {.dp_replicate = 1,
+  const ls_layout layout = {.pp = 1,
+                            .dp_replicate = 1,
                             .dp_shard = 1,
                             .tp = 1,
                             .microbatches = 1,

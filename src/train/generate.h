@@ -19,7 +19,7 @@ typedef struct ls_generator ls_generator;
 
 typedef struct ls_generator_options {
   const char *folder; /* with config.json and weights, as Hugging Face lays them out */
-  ls_dtype compute;   /* LS_F32 or LS_F64 */
+  ls_dtype compute;   /* LS_F32, LS_BF16, LS_F16 or LS_F64 */
   int threads;        /* of the kernels; 0: what suits the model */
   int64_t rows;       /* the most tokens that are ever fed: cut at the model's positions */
 } ls_generator_options;

@@ -97,7 +97,8 @@ typedef struct evaluation {
 
 static void evaluation_open(evaluation *self, const char *folder, int64_t sequence) {
   ls_error error = {0};
-  const ls_layout layout = {.dp_replicate = 1,
+  const ls_layout layout = {.pp = 1,
+                            .dp_replicate = 1,
                             .dp_shard = 1,
                             .tp = 1,
                             .microbatches = 1,
@@ -207,6 +208,49 @@ static void test_prompts_of_any_length(void **state) {
     assert_int_equal(ls_generator_feed(one, ids, 1, &logits, &error), LS_INPUT);
     ls_generator_destroy(&one);
     ls_generator_destroy(&many);
+  }
+}
+
+/* Logits of one type against those in fp64, relative to the largest. */
+static double logits_distance(const char *model, ls_dtype dtype) {
+  enum { TOKENS = 45 };
+  ls_generator *exact = open_model(model, LS_F64, TOKENS);
+  ls_generator *near = open_model(model, dtype, TOKENS);
+  const int64_t rows = ls_generator_rows(exact);
+  const int64_t vocabulary = ls_generator_config(exact)->vocabulary;
+  int32_t ids[TOKENS];
+  for (int i = 0; i < TOKENS; i++)
+    ids[i] = (int32_t)(ls_random_bits(seed, 5, (uint64_t)i) % (uint64_t)vocabulary);
+  double largest_logit = 0, distance = 0;
+  for (int64_t at = 0; at < rows;) {
+    const int64_t count = at ? 1 : rows - 5; /* a prompt, then token by token */
+    const float *wanted = feed(exact, ids + at, count), *found = feed(near, ids + at, count);
+    for (int64_t v = 0; v < vocabulary; v++) {
+      largest_logit = fmax(largest_logit, fabs((double)wanted[v]));
+      distance = fmax(distance, fabs((double)wanted[v] - (double)found[v]));
+      assert_true(isfinite(found[v]));
+    }
+    at += count;
+  }
+  ls_generator_destroy(&exact);
+  ls_generator_destroy(&near);
+  return distance / largest_logit;
+}
+
+/* fp32, and types of 8 and of 11 bits: each is as far off as its bits allow, and no nearer. */
+static void test_every_dtype(void **state) {
+  (void)state;
+  static const struct {
+    ls_dtype dtype;
+    double least, most;
+  } types[] = {{LS_F32, 0, 1e-5}, {LS_F16, 1e-5, 0.01}, {LS_BF16, 1e-4, 0.08}};
+  for (int m = 0; m < MODELS; m++) {
+    for (int t = 0; t < 3; t++) {
+      const double distance = logits_distance(models[m], types[t].dtype);
+      if (distance <= types[t].most && distance >= types[t].least) continue;
+      fail_msg("%s in %s: logits differ by %g of the largest", models[m],
+               ls_dtype_name(types[t].dtype), distance);
+    }
   }
 }
 
@@ -340,6 +384,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_decoding_is_evaluation, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_prompts_of_any_length, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_every_dtype, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_greedy_as_llama2c, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_same_seed_same_tokens, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_ends, set_up, tear_down),

@@ -18,6 +18,7 @@ static ls_dtype choose_dtype(ls_run_file *run) {
   switch (run->dtype) {
     case LS_RUN_DTYPE_FP32: return LS_F32;
     case LS_RUN_DTYPE_BF16: return LS_BF16;
+    case LS_RUN_DTYPE_FP16: return LS_F16;
     case LS_RUN_DTYPE_FP64: return LS_F64;
     case LS_RUN_DTYPE_AUTO: break;
   }
@@ -31,8 +32,21 @@ static ls_when choose_when(ls_run_gather when) {
   return when == LS_RUN_GATHER_STEP ? LS_WHEN_STEP : LS_WHEN_AUTO;
 }
 
+/* "0-6, 7-13"; NULL: auto. */
+static const char *join(ls_arena *arena, const ls_run_globs *items) {
+  const char *text = NULL;
+  if (items->count == 1 && strcmp(items->items[0], "auto") == 0) return NULL;
+  for (int i = 0; i < items->count; i++)
+    text = ls_arena_printf(arena, "%s%s%s", text ? text : "", text ? ", " : "", items->items[i]);
+  return text;
+}
+
 static ls_layout make_layout(ls_run_file *run) {
   return (ls_layout){
+      .pp = (int)run->mesh.pp,
+      .schedule = run->schedule,
+      .stages = join(run->arena, &run->stages),
+      .chunks = (int)run->chunks,
       .dp_replicate = (int)run->mesh.dp_replicate,
       .dp_shard = (int)run->mesh.dp_shard,
       .tp = (int)run->mesh.tp,
@@ -86,12 +100,19 @@ static ls_status choose_start(ls_session *session, ls_error *error) {
 
 /* What runs is the saved form, read back: nothing reaches a run that a saved program lacks. */
 static ls_status compile_saved(ls_session *session, const ls_graph *graph, ls_program_kind kind,
-                               const ls_program **program, ls_error *error) {
-  ls_program *made, *loaded;
-  LS_TRY(ls_program_compile(graph, &session->layout, kind, &made, error));
-  const char *text = ls_program_text(session->arena, made);
-  LS_TRY(ls_program_parse(session->arena, "compiled program", text, strlen(text), &loaded, error));
-  *program = loaded;
+                               int number, ls_error *error) {
+  const int stages = session->layout.pp;
+  ls_program **made = LS_NEW_ARRAY(session->arena, ls_program *, stages);
+  session->stages[number] = LS_NEW_ARRAY(session->arena, const ls_program *, stages);
+  LS_TRY(ls_program_compile(graph, &session->layout, kind, made, error));
+  for (int s = 0; s < stages; s++) {
+    ls_program *loaded;
+    const char *text = ls_program_text(session->arena, made[s]);
+    LS_TRY(
+        ls_program_parse(session->arena, "compiled program", text, strlen(text), &loaded, error));
+    session->stages[number][s] = loaded;
+  }
+  session->programs[number] = session->stages[number][0];
   return LS_OK;
 }
 
@@ -109,18 +130,35 @@ static ls_status compile(ls_session *session, ls_error *error) {
                      &(ls_build_options){
                          .mode = LS_MODEL_FORWARD, .tokens = tokens, .sequence = session->sequence},
                      &forward, error));
-  LS_TRY(compile_saved(session, session->graph, LS_PROGRAM_STEP,
-                       &session->programs[LS_SESSION_STEP], error));
-  return compile_saved(session, forward, LS_PROGRAM_FORWARD,
-                       &session->programs[LS_SESSION_EVALUATE], error);
+  LS_TRY(compile_saved(session, session->graph, LS_PROGRAM_STEP, LS_SESSION_STEP, error));
+  return compile_saved(session, forward, LS_PROGRAM_FORWARD, LS_SESSION_EVALUATE, error);
+}
+
+static void programs_of(const ls_session *session, int stage,
+                        const ls_program *programs[LS_SESSION_PROGRAMS]) {
+  for (int p = 0; p < LS_SESSION_PROGRAMS; p++) programs[p] = session->stages[p][stage];
+}
+
+int64_t ls_session_bytes_needed(const ls_session *session, int *stage) {
+  int64_t most = -1;
+  for (int s = 0; s < session->layout.pp; s++) {
+    const ls_program *programs[LS_SESSION_PROGRAMS];
+    programs_of(session, s, programs);
+    const int64_t needed = ls_rank_bytes_needed(programs, LS_SESSION_PROGRAMS);
+    if (needed <= most) continue;
+    most = needed;
+    *stage = s;
+  }
+  return most;
 }
 
 static ls_status check_memory(const ls_session *session, ls_error *error) {
   const int64_t limit = session->run->device.memory;
-  const int64_t needed = ls_rank_bytes_needed(session->programs, LS_SESSION_PROGRAMS);
+  int stage;
+  const int64_t needed = ls_session_bytes_needed(session, &stage);
   if (!limit || needed <= limit) return LS_OK;
   int64_t by_category[LS_CATEGORY_COUNT] = {0};
-  ls_program_peak(session->programs[LS_SESSION_STEP], by_category);
+  ls_program_peak(session->stages[LS_SESSION_STEP][stage], by_category);
   char text[256] = "";
   size_t used = 0;
   for (int named = 0; named < 3; named++) {
@@ -186,8 +224,11 @@ ls_status ls_session_check_tokenizer(const ls_session *session, const ls_tokeniz
 ls_status ls_session_rank(const ls_session *session, ls_comm *comm, ls_rank **rank,
                           ls_error *error) {
   omp_set_num_threads(session->threads);
+  const ls_mesh *mesh = &session->programs[LS_SESSION_STEP]->mesh;
+  const ls_program *programs[LS_SESSION_PROGRAMS];
+  programs_of(session, ls_mesh_coordinate(mesh, ls_comm_rank(comm), LS_AXIS_PP), programs);
   return ls_rank_create(comm,
-                        &(ls_rank_options){.programs = session->programs,
+                        &(ls_rank_options){.programs = programs,
                                            .program_count = LS_SESSION_PROGRAMS,
                                            .kernels = &session->kernels,
                                            .threads = session->threads},
@@ -206,7 +247,7 @@ static void initial_values(const ls_parameter *about, uint64_t seed, int64_t fir
 }
 
 ls_status ls_session_initialise(const ls_session *session, ls_rank *rank, ls_error *error) {
-  const ls_program *program = session->programs[LS_SESSION_STEP];
+  const ls_program *program = ls_rank_program(rank, LS_SESSION_STEP);
   const uint64_t seed = (uint64_t)session->run->train.seed;
   ls_arena *scratch = ls_arena_create();
   double *values = LS_NEW_ARRAY(scratch, double, FILL_ELEMENTS);
@@ -226,9 +267,8 @@ ls_status ls_session_initialise(const ls_session *session, ls_rank *rank, ls_err
   return status;
 }
 
-static ls_status load_parameter(const ls_session *session, ls_rank *rank, const ls_weights *weights,
-                                int p, ls_error *error) {
-  const ls_program *program = session->programs[LS_SESSION_STEP];
+static ls_status load_parameter(ls_rank *rank, const ls_weights *weights, int p, ls_error *error) {
+  const ls_program *program = ls_rank_program(rank, LS_SESSION_STEP);
   const ls_program_parameter *about = &program->parameters[p];
   const int64_t columns = about->ndim > 1 ? about->dims[1] : 1;
   int64_t rows_at_once = FILL_ELEMENTS / columns;
@@ -256,7 +296,7 @@ ls_status ls_session_load_weights(const ls_session *session, ls_rank *rank, cons
                                      &(ls_weights_source){.path = path}, &weights, error);
   const int count = session->programs[LS_SESSION_STEP]->parameter_count;
   for (int p = 0; p < count && status == LS_OK; p++)
-    status = load_parameter(session, rank, weights, p, error);
+    status = load_parameter(rank, weights, p, error);
   ls_weights_close(&weights);
   ls_arena_destroy(&scratch);
   return status;
@@ -264,7 +304,7 @@ ls_status ls_session_load_weights(const ls_session *session, ls_rank *rank, cons
 
 void ls_session_fill(const ls_session *session, ls_rank *rank, int program, int microbatch,
                      const ls_order *order, int64_t step) {
-  const ls_program *from = session->programs[program];
+  const ls_program *from = ls_rank_program(rank, program);
   const int slot = program == LS_SESSION_STEP ? microbatch : 0;
   const ls_view ids = ls_rank_view(rank, program, from->ids, slot);
   const ls_view labels = ls_rank_view(rank, program, from->labels, slot);

@@ -31,7 +31,8 @@ typedef struct ls_session {
   int64_t sequence;    /* T */
   int64_t batch;       /* sequences of a step over the whole mesh */
   ls_graph *graph;     /* of the step, with its backward part */
-  const ls_program *programs[LS_SESSION_PROGRAMS];
+  const ls_program **stages[LS_SESSION_PROGRAMS];  /* [pp] programs of each stage */
+  const ls_program *programs[LS_SESSION_PROGRAMS]; /* of the first stage */
   ls_kernel_table kernels;
 } ls_session;
 
@@ -45,6 +46,9 @@ LS_CHECKED ls_status ls_session_create(ls_arena *arena, ls_run_file *run, int de
 /* LS_INPUT where the tokenizer has ids that the model has no row for. */
 LS_CHECKED ls_status ls_session_check_tokenizer(const ls_session *session,
                                                 const ls_tokenizer *tokenizer, ls_error *error);
+
+/* Memory a run needs on a device of the stage that needs most; `stage` says which that is. */
+int64_t ls_session_bytes_needed(const ls_session *session, int *stage);
 
 /* A rank with the session's programs. Collective: all ranks. */
 LS_CHECKED ls_status ls_session_rank(const ls_session *session, ls_comm *comm, ls_rank **rank,

@@ -70,7 +70,7 @@ static double largest_difference(const double *ours, const double *theirs, int64
 /* The trace's tokens of one step, this rank's part of them. */
 static void fill(const worker *self, int number, int64_t step, int microbatch) {
   const ls_trace *trace = self->of->about->trace;
-  const ls_program *program = self->of->session->programs[number];
+  const ls_program *program = ls_rank_program(self->rank, number);
   const int slot = number == LS_SESSION_STEP ? microbatch : 0;
   const ls_view ids = ls_rank_view(self->rank, number, program->ids, slot);
   const ls_view labels = ls_rank_view(self->rank, number, program->labels, slot);
@@ -84,15 +84,20 @@ static void fill(const worker *self, int number, int64_t step, int microbatch) {
     ((int32_t *)positions.data)[i] = (int32_t)((positions.start[0] + i) % trace->sequence);
 }
 
+/* Of the ranks that hold the same logits, the first. */
+static bool gives_logits(const ls_program *program, int rank) {
+  if (program->logits < 0) return false;
+  const ls_value *value = &program->values.items[program->logits];
+  const ls_axes cut = ls_placement_axes(&program->mesh, &value->placement, LS_SHARDED, -1);
+  return ls_mesh_index(&program->mesh, rank, LS_AXES_ALL & ~(cut | LS_AXES_STAGE)) == 0;
+}
+
 /* Logits of the first `rows` tokens, assembled from the ranks that hold them. */
 static ls_status gather_logits(const worker *self, int64_t rows, double *whole, ls_error *error) {
-  const ls_program *program = self->of->session->programs[LS_SESSION_EVALUATE];
-  const ls_value *value = &program->values.items[program->logits];
-  const int64_t columns = value->global[1];
-  const ls_axes cut = ls_placement_axes(&program->mesh, &value->placement, LS_SHARDED, -1);
-  const int number = ls_rank_number(self->rank);
+  const ls_program *program = ls_rank_program(self->rank, LS_SESSION_EVALUATE);
+  const int64_t columns = self->of->session->config.vocabulary;
   memset(whole, 0, sizeof *whole * (size_t)(rows * columns));
-  if (ls_mesh_index(&program->mesh, number, LS_AXES_ALL & ~cut) == 0) {
+  if (gives_logits(program, ls_rank_number(self->rank))) {
     const ls_view part = ls_rank_view(self->rank, LS_SESSION_EVALUATE, program->logits, 0);
     const size_t row_bytes = (size_t)part.dims[1] * ls_dtype_bytes(part.dtype);
     for (int64_t r = 0; r < part.valid[0] && part.start[0] + r < rows; r++)
@@ -128,7 +133,7 @@ static ls_status check_logits(const worker *self, ls_error *error) {
 static ls_status read_stored(const worker *self, ls_arena *scratch, const ls_stored_layout *layout,
                              ls_part_of_parameter part, double **stored, int64_t *count,
                              ls_error *error) {
-  const ls_program *program = self->of->session->programs[LS_SESSION_STEP];
+  const ls_program *program = ls_rank_program(self->rank, LS_SESSION_STEP);
   const ls_dtype dtype = program->layout.compute == LS_F64 ? LS_F64 : LS_F32;
   const void **pieces = LS_NEW_ARRAY(scratch, const void *, layout->pieces.count);
   for (int i = 0; i < layout->pieces.count; i++) {

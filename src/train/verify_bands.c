@@ -11,9 +11,9 @@ static const double double_logits = 1e-12, double_gradients = 1e-12, double_para
 static const double single_multiple = 8; /* of the reference's fp32 noise */
 static const double single_ulps = 4;
 
-/* bf16 keeps 8 bits. AdamW's first steps go by the sign of a gradient, so a parameter whose
- * gradient is near zero may walk the other way: then the sum of the learning rates is half of the
- * way between the two. */
+/* bf16 keeps 8 bits; fp16 11, but fewer of what is small: a quarter of these bands. AdamW's first
+ * steps go by the sign of a gradient, so a parameter whose gradient is near zero may walk the other
+ * way: then the sum of the learning rates is half of the way between the two. */
 static const double half_loss = 0.005, half_norm = 0.05;       /* relative */
 static const double half_logits = 0.05, half_gradients = 0.05; /* of the largest one */
 
@@ -22,10 +22,16 @@ static double noise_multiple(const ls_trace *trace, ls_dtype compute) {
   return compute == LS_F32 ? single_multiple : trace->single_share;
 }
 
+/* How much of the bands of 16-bit types holds; 0: others do. */
+static double half_share(ls_dtype compute) {
+  if (compute == LS_F16) return 0.25;
+  return compute == LS_BF16 ? 1 : 0;
+}
+
 static double step_band(const ls_trace *trace, ls_dtype compute, double value, double noise,
                         double half) {
   const double size = fabs(value), multiple = noise_multiple(trace, compute);
-  if (compute == LS_BF16) return half * size;
+  if (half_share(compute) > 0) return half_share(compute) * half * size;
   if (multiple == 0) return double_steps * size;
   const double floor = single_ulps * FLT_EPSILON * size * fmin(multiple, 1);
   return fmax(multiple * noise, floor);
@@ -53,9 +59,9 @@ ls_verify_bands ls_verify_bands_make(ls_arena *arena, const ls_trace *trace, ls_
   ls_verify_bands bands = {.loss = LS_NEW_ARRAY(arena, double, trace->steps),
                            .norm = LS_NEW_ARRAY(arena, double, trace->steps)};
   make_steps(trace, compute, &bands);
-  if (compute == LS_BF16) {
-    bands.logits = half_logits * largest_logit;
-    bands.gradients = half_gradients * largest_gradient;
+  if (half_share(compute) > 0) {
+    bands.logits = half_share(compute) * half_logits * largest_logit;
+    bands.gradients = half_share(compute) * half_gradients * largest_gradient;
     bands.parameters = sum_of_rates(trace);
     return bands;
   }

@@ -8,7 +8,7 @@
  * throughout. Where parts of it are float32 even so (rotary tables, norms), we cannot be nearer to
  * it than that: then the share of the noise that comes from there (trace.c), without the 8.
  *
- * bf16: wide bands that a right program keeps and a wrong one leaves.
+ * bf16: wide bands that a right program keeps and a wrong one leaves; fp16: a quarter of them.
  *
  * Pure functions. */
 #ifndef LS_TRAIN_VERIFY_BANDS_H

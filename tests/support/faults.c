@@ -147,11 +147,13 @@ static int change_axes(ls_instruction *instruction, ls_axes axes) {
 }
 
 FAULT(shared_heads_over_wrong_axis,
-      reduces_gradient(p, i, LS_ALL_REDUCE) && at(p, i)->axes == TP_GROUP && p->mesh.size[2] > 1,
+      reduces_gradient(p, i, LS_ALL_REDUCE) && at(p, i)->axes == TP_GROUP &&
+          p->mesh.size[LS_AXIS_TP_KV] > 1,
       change_axes(at(p, i), TP_KV))
 
 FAULT(shared_heads_over_all_of_tp,
-      reduces_gradient(p, i, LS_ALL_REDUCE) && at(p, i)->axes == TP_GROUP && p->mesh.size[2] > 1,
+      reduces_gradient(p, i, LS_ALL_REDUCE) && at(p, i)->axes == TP_GROUP &&
+          p->mesh.size[LS_AXIS_TP_KV] > 1,
       change_axes(at(p, i), TP_KV | TP_GROUP))
 
 FAULT(gradients_summed_over_tp_too, reduces_gradient(p, i, LS_ALL_REDUCE) && !of_tp(p, i),
@@ -174,7 +176,8 @@ FAULT(gradients_not_scattered, reduces_gradient(p, i, LS_REDUCE_SCATTER), take_o
 
 /* Only where the groups are as large as those meant: else the pieces have other sizes. */
 FAULT(gradients_scattered_over_replicas,
-      reduces_gradient(p, i, LS_REDUCE_SCATTER) && p->mesh.size[0] == p->mesh.size[1],
+      reduces_gradient(p, i, LS_REDUCE_SCATTER) &&
+          p->mesh.size[LS_AXIS_DP_REPLICATE] == p->mesh.size[LS_AXIS_DP_SHARD],
       change_axes(at(p, i), REPLICATE))
 
 /* Every piece begins a granule late; the whole ends where it did. */
@@ -385,7 +388,8 @@ FAULT(not_clipped, is_op(p, i, LS_OP_CLIP_FACTOR), forget_clip(at(p, i)))
 FAULT(weights_not_gathered, is(p, i, LS_ACTION_GATHER, LS_ALL_GATHER), drop(at(p, i)))
 
 FAULT(weights_gathered_from_replicas,
-      is(p, i, LS_ACTION_GATHER, LS_ALL_GATHER) && p->mesh.size[0] == p->mesh.size[1],
+      is(p, i, LS_ACTION_GATHER, LS_ALL_GATHER) &&
+          p->mesh.size[LS_AXIS_DP_REPLICATE] == p->mesh.size[LS_AXIS_DP_SHARD],
       change_axes(at(p, i), REPLICATE))
 
 /* Every GATHER of a unit in a microbatch but the first. */

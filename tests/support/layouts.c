@@ -39,7 +39,7 @@ ls_test_layouts ls_test_layouts_all(ls_arena *arena) {
 }
 
 int ls_test_layout_ranks(const ls_layout *layout) {
-  return layout->dp_replicate * layout->dp_shard * layout->tp;
+  return layout->pp * layout->dp_replicate * layout->dp_shard * layout->tp;
 }
 
 const char *ls_test_layout_print(ls_arena *arena, const ls_layout *layout, const char *model) {

@@ -14,14 +14,14 @@
 
 typedef struct job {
   const ls_experiment *experiment;
-  const ls_program *program;
+  ls_program **stages;
   const ls_graph *graph;
   ls_kernel_table kernels;
   ls_trajectory *result;
 } job;
 
 static ls_dtype accumulate_dtype(const job *work) {
-  return work->program->layout.compute == LS_F64 ? LS_F64 : LS_F32;
+  return work->stages[0]->layout.compute == LS_F64 ? LS_F64 : LS_F32;
 }
 
 static double initial(const ls_parameter_record *parameter, uint64_t seed, int64_t i) {
@@ -33,12 +33,13 @@ static double initial(const ls_parameter_record *parameter, uint64_t seed, int64
 }
 
 static ls_status write_parameters(ls_rank *rank, const job *work, ls_error *error) {
-  for (int p = 0; p < work->program->parameter_count; p++) {
+  const ls_program *program = ls_rank_program(rank, 0);
+  for (int p = 0; p < program->parameter_count; p++) {
     const int64_t count = work->result->elements[p];
     for (int64_t i = 0; i < count; i++) {
       const double value = initial(&work->graph->parameters.items[p], work->experiment->seed, i);
-      LS_TRY(ls_rank_write_parameter(rank, work->program, p, LS_PART_MASTER, i, 1, &value, LS_F64,
-                                     error));
+      LS_TRY(
+          ls_rank_write_parameter(rank, program, p, LS_PART_MASTER, i, 1, &value, LS_F64, error));
     }
   }
   return LS_OK;
@@ -46,7 +47,7 @@ static ls_status write_parameters(ls_rank *rank, const job *work, ls_error *erro
 
 /* Token t of step s: an id, and a label that one time in eight is missing. */
 static void fill_inputs(ls_rank *rank, const job *work, int step) {
-  const ls_program *program = work->program;
+  const ls_program *program = ls_rank_program(rank, 0);
   const int64_t sequence = program->sequence;
   for (int m = 0; m < program->layout.microbatches; m++) {
     const ls_view ids = ls_rank_view(rank, 0, program->ids, m);
@@ -67,13 +68,14 @@ static void fill_inputs(ls_rank *rank, const job *work, int step) {
 
 static ls_status read_all(ls_rank *rank, const job *work, ls_part_of_parameter part,
                           double **target, ls_error *error) {
-  for (int p = 0; p < work->program->parameter_count; p++) {
+  const ls_program *program = ls_rank_program(rank, 0);
+  for (int p = 0; p < program->parameter_count; p++) {
     const int64_t count = work->result->elements[p];
     ls_arena *scratch = ls_arena_create();
     double *data = LS_NEW_ARRAY(scratch, double, count);
     const ls_dtype dtype = accumulate_dtype(work);
     const ls_status status =
-        ls_rank_read_parameter(rank, work->program, p, part, 0, count, data, dtype, error);
+        ls_rank_read_parameter(rank, program, p, part, 0, count, data, dtype, error);
     if (status == LS_OK && ls_rank_number(rank) == 0)
       ls_convert(target[p], LS_F64, data, dtype, count);
     ls_arena_destroy(&scratch);
@@ -93,12 +95,13 @@ static ls_axes held_alike(const ls_program *program, const ls_program_parameter 
 }
 
 /* Reading a parameter takes each element from one rank only; here all that hold it must agree. */
-static ls_status check_replicas(ls_rank *rank, const job *work, ls_error *error) {
-  const ls_program *program = work->program;
+static ls_status check_replicas(ls_rank *rank, ls_error *error) {
+  const ls_program *program = ls_rank_program(rank, 0);
   ls_group *groups[LS_AXES_ALL + 1] = {0};
   ls_arena *scratch = ls_arena_create();
   ls_status status = LS_OK;
   for (int p = 0; p < program->parameter_count && status == LS_OK; p++) {
+    if (!program->parameters[p].here) continue;
     const ls_axes axes = held_alike(program, &program->parameters[p]);
     const int size = ls_mesh_size(&program->mesh, axes);
     int *members = LS_NEW_ARRAY(scratch, int, size);
@@ -136,7 +139,7 @@ static ls_status train(ls_rank *rank, const job *work, ls_error *error) {
     }
     LS_TRY(ls_rank_run_update(rank, 0, error));
   }
-  LS_TRY(check_replicas(rank, work, error));
+  LS_TRY(check_replicas(rank, error));
   return read_all(rank, work, LS_PART_MASTER, work->result->final, error);
 }
 
@@ -146,10 +149,13 @@ static ls_status rank_body(ls_comm *comm, void *context, ls_error *error) {
   omp_set_num_threads(1);
 #endif
   ls_rank *rank;
+  const ls_mesh *mesh = &work->stages[0]->mesh;
+  const int stage = ls_mesh_coordinate(mesh, ls_comm_rank(comm), LS_AXIS_PP);
+  const ls_program *const program = work->stages[stage];
   LS_TRY(ls_rank_create(
       comm,
       &(ls_rank_options){
-          .programs = &work->program, .program_count = 1, .kernels = &work->kernels, .threads = 1},
+          .programs = &program, .program_count = 1, .kernels = &work->kernels, .threads = 1},
       &rank, error));
   const ls_status status = train(rank, work, error);
   ls_rank_destroy(&rank);
@@ -180,17 +186,20 @@ static ls_status run_in(ls_arena *compiler, ls_arena *arena, const ls_experiment
                                             .sequence = experiment->sequence},
                         &graph, error));
   ls_graph_backward(graph);
-  ls_program *program;
-  LS_TRY(ls_program_compile(graph, layout, LS_PROGRAM_STEP, &program, error));
-  if (experiment->alter && !experiment->alter(program, experiment->alter_context)) return LS_NO;
-  make_room(arena, program, result);
-  job work = {experiment, program, graph, .result = result};
+  ls_program **stages = LS_NEW_ARRAY(compiler, ls_program *, layout->pp);
+  LS_TRY(ls_program_compile(graph, layout, LS_PROGRAM_STEP, stages, error));
+  int altered = 0;
+  for (int s = 0; s < layout->pp && experiment->alter; s++)
+    altered += experiment->alter(stages[s], experiment->alter_context);
+  if (experiment->alter && !altered) return LS_NO;
+  make_room(arena, stages[0], result);
+  job work = {experiment, stages, graph, .result = result};
   if (experiment->fast_kernels)
     LS_TRY(ls_cpu_kernels(&work.kernels, layout->compute, error));
   else
     ls_reference_kernels(&work.kernels, layout->compute);
   ls_world *world;
-  LS_TRY(ls_world_create_threads(ls_mesh_size(&program->mesh, LS_AXES_ALL), &world, error));
+  LS_TRY(ls_world_create_threads(ls_mesh_size(&stages[0]->mesh, LS_AXES_ALL), &world, error));
   if (experiment->deadline_s > 0) ls_world_set_deadline(world, experiment->deadline_s);
   const ls_status status = ls_crew_run(world, rank_body, &work, error);
   ls_world_destroy(&world);

@@ -11,8 +11,9 @@
 #include "run/cpu/vector_table.h"
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static ls_onednn_isa effective; /* both are written once, before any other use */
+static ls_onednn_isa effective; /* these are written once, before any other use */
 static bool multiplies_bf16;
+static bool converts_f16;
 static pthread_key_t buffer_key;
 static bool buffers_kept;
 
@@ -46,8 +47,19 @@ static bool bf16_dot_is_slow(void) {
 #endif
 }
 
+/* Every processor with AVX2 is known to convert fp16, but no document says that it must. */
+static bool has_f16c(void) {
+#if defined(__x86_64__)
+  unsigned a, b, c, d;
+  return __get_cpuid(1, &a, &b, &c, &d) && (c >> 29 & 1);
+#else
+  return false;
+#endif
+}
+
 static void start(void) {
   effective = ls_onednn_effective_isa();
+  converts_f16 = has_f16c();
   multiplies_bf16 = effective.amx || (effective.bf16 && !bf16_dot_is_slow());
   buffers_kept = pthread_key_create(&buffer_key, buffer_destroy) == 0;
 }
@@ -62,14 +74,18 @@ bool ls_cpu_native_bf16(void) {
   return multiplies_bf16;
 }
 
+bool ls_cpu_native_f16(void) {
+  return isa()->fp16;
+}
+
 const char *ls_cpu_isa_name(void) {
   return isa()->name;
 }
 
 const ls_vector_set *ls_cpu_vectors(void) {
 #if defined(__x86_64__)
-  if (isa()->avx512) return &ls_vector_set_avx512;
-  if (isa()->avx2) return &ls_vector_set_avx2;
+  if (isa()->avx512 && converts_f16) return &ls_vector_set_avx512;
+  if (isa()->avx2 && converts_f16) return &ls_vector_set_avx2;
 #endif
   return &ls_vector_set_plain;
 }
@@ -114,6 +130,17 @@ int ls_cpu_parts(const ls_kernel_args *args, int64_t elements) {
   return args->threads < LS_CPU_PARTS_MAX ? args->threads : LS_CPU_PARTS_MAX;
 }
 
+void ls_cpu_share(int parts, int64_t count, ls_cpu_turns turns, const void *work) {
+  if (parts <= 1) {
+    turns(work, 0, 0, count);
+    return;
+  }
+#pragma omp parallel for num_threads(parts) schedule(static)
+  for (int part = 0; part < parts; part++) {
+    turns(work, part, count * part / parts, count * (part + 1) / parts);
+  }
+}
+
 size_t ls_cpu_workspace_bytes(ls_op_kind kind, const ls_kernel_args *args) {
   const size_t threads = args->threads > 1 ? (size_t)args->threads : 1;
   size_t bytes = 0;
@@ -126,6 +153,7 @@ size_t ls_cpu_workspace_bytes(ls_op_kind kind, const ls_kernel_args *args) {
       bytes = threads * 2 * sizeof(float) * (size_t)(args->in[1].dims[1] + 16);
       break;
     case LS_OP_ATTENTION: bytes = ls_cpu_vectors()->attention_bytes(args); break;
+    case LS_OP_CACHED_ATTENTION: bytes = ls_cpu_vectors()->cached_attention_bytes(args); break;
     case LS_OP_ATTENTION_BWD: bytes = ls_cpu_vectors()->attention_bwd_bytes(args); break;
     default: break;
   }
@@ -133,8 +161,9 @@ size_t ls_cpu_workspace_bytes(ls_op_kind kind, const ls_kernel_args *args) {
 }
 
 ls_status ls_cpu_kernels(ls_kernel_table *table, ls_dtype dtype, ls_error *error) {
-  if (dtype != LS_F32 && dtype != LS_BF16) {
-    return ls_fail(error, LS_INPUT, "dtype: the CPU device computes in fp32 or bf16, not in %s",
+  if (dtype != LS_F32 && dtype != LS_BF16 && dtype != LS_F16) {
+    return ls_fail(error, LS_INPUT,
+                   "dtype: the CPU device computes in fp32, bf16 or fp16, not in %s",
                    ls_dtype_name(dtype));
   }
   ls_reference_kernels(table, LS_F32);

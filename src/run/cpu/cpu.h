@@ -5,9 +5,9 @@
  *   args.workspace_bytes = ls_cpu_workspace_bytes(LS_OP_LINEAR, &args);
  *   LS_TRY(table.kernel[LS_OP_LINEAR](&args, error));
  *
- * In a bf16 table compute tensors are LS_BF16 and accumulated ones LS_F32; kernels go by the
- * dtype of each view, so both tables hold the same functions. Thread-safe: any number of rank
- * threads may call kernels at once, each on its own views and workspace. */
+ * In a bf16 table compute tensors are LS_BF16 and accumulated ones LS_F32, likewise in an fp16 one;
+ * kernels go by the dtype of each view, so all tables hold the same functions. Thread-safe: any
+ * number of rank threads may call kernels at once, each on its own views and workspace. */
 #ifndef LS_RUN_CPU_CPU_H
 #define LS_RUN_CPU_CPU_H
 
@@ -19,6 +19,9 @@
 /* Whether the processor, as far as ONEDNN_MAX_CPU_ISA lets it be used, multiplies bf16 faster than
  * fp32. Where it does not, bf16 operands are widened to fp32 before they are multiplied. */
 bool ls_cpu_native_bf16(void);
+
+/* Whether fp16 is multiplied as it is stored; where it is not, it is widened as well. */
+bool ls_cpu_native_f16(void);
 
 /* The instruction set in effect, as oneDNN names it in lower case: "avx512_core_bf16". */
 const char *ls_cpu_isa_name(void);
@@ -42,13 +45,14 @@ enum { LS_CPU_PARTS_MAX = 256 };
  * saves. Depends on arguments alone, so equal calls give equal bits. */
 int ls_cpu_parts(const ls_kernel_args *args, int64_t elements);
 
-/* Before a loop whose turns the threads of a variable `parts` share. */
-#ifdef _OPENMP
-#define LS_CPU_PARALLEL_FOR \
-  _Pragma("omp parallel for num_threads(parts) if (parts > 1) schedule(static)")
-#else
-#define LS_CPU_PARALLEL_FOR (void)parts;
-#endif
+/* The turns [begin, end) of a loop, which are the part'th part of them; `work` is what
+ * ls_cpu_share was given. */
+typedef void (*ls_cpu_turns)(const void *work, int part, int64_t begin, int64_t end);
+
+/* Shares the turns [0, count) of a loop among `parts` threads, one range for each, in order; a
+ * range may be empty. One part is run by the caller, without OpenMP, which allocates a team even
+ * for one thread. */
+void ls_cpu_share(int parts, int64_t count, ls_cpu_turns turns, const void *work);
 
 /* Matrix products: linear, linear_dx, linear_dw. */
 void ls_cpu_linear_kernels(ls_kernel_table *table);

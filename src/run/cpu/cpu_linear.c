@@ -2,8 +2,8 @@
  *
  * Every one of them joins three matrices: n x k (x or dx), n x m (y or dy) and m x k (weight or its
  * gradient). Where oneDNN multiplies the operands as they are stored, that is one call. Where it
- * does not (bf16 on a processor without it), or slowly, they are copied as fp32, a range of m at a
- * time, so that the copies of a vocabulary's weights and logits stay small. */
+ * does not (bf16 or fp16 on a processor without it), or slowly, they are copied as fp32, a range of
+ * m at a time, so that the copies of a vocabulary's weights and logits stay small. */
 #include <string.h>
 
 #include "run/cpu/cpu.h"
@@ -87,8 +87,8 @@ static bool multiplies_directly(const linear *l) {
   if (p.left.dtype == LS_F32 && p.target.dtype == LS_F32) {
     return l->kind == LS_OP_LINEAR || !rows_collide(p.right.row_stride);
   }
-  if (p.left.dtype == LS_F32) return false;
-  return ls_cpu_native_bf16();
+  if (p.left.dtype == LS_F16) return ls_cpu_native_f16();
+  return p.left.dtype == LS_BF16 && ls_cpu_native_bf16();
 }
 
 static ls_status multiply(const product_shape *p, bool add, const ls_kernel_args *args,
@@ -109,39 +109,60 @@ static void clear_output(const linear *l, bool empty) {
   for (int64_t row = 0; row < rows; row++) memset(element(target, row, columns), 0, bytes);
 }
 
+/* Rows that go between what is stored, from (row, column) on, and a dense fp32 matrix. */
+typedef struct row_copy {
+  const ls_view *dense, *stored;
+  int64_t row, column;
+  bool add; /* to what is stored */
+} row_copy;
+
+static void widen_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  const row_copy *copy = work;
+  const ls_vector_set *vectors = ls_cpu_vectors();
+  const ls_dtype dtype = copy->stored->dtype;
+  const int64_t columns = copy->dense->valid[1];
+  for (int64_t i = begin; i < end; i++) {
+    const void *from = element(copy->stored, copy->row + i, copy->column);
+    float *to = (float *)copy->dense->data + i * copy->dense->dims[1];
+    if (dtype == LS_F32) {
+      memcpy(to, from, (size_t)columns * sizeof(float));
+    } else {
+      vectors->widen(to, from, dtype, columns);
+    }
+  }
+}
+
 /* Fills a dense fp32 matrix from what is stored at (row, column) of `source`. */
 static void widen(const ls_view *target, const ls_view *source, int64_t row, int64_t column,
                   int parts) {
+  const row_copy copy = {.dense = target, .stored = source, .row = row, .column = column};
+  ls_cpu_share(parts, target->valid[0], widen_turns, &copy);
+}
+
+static void narrow_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  const row_copy *copy = work;
   const ls_vector_set *vectors = ls_cpu_vectors();
-  const int64_t columns = target->valid[1];
-  LS_CPU_PARALLEL_FOR
-  for (int64_t i = 0; i < target->valid[0]; i++) {
-    const void *from = element(source, row + i, column);
-    void *to = element(target, i, 0);
-    if (source->dtype == LS_BF16) {
-      vectors->widen(to, from, columns);
-    } else {
-      memcpy(to, from, (size_t)columns * sizeof(float));
+  const ls_dtype dtype = copy->stored->dtype;
+  const int64_t columns = copy->dense->valid[1];
+  for (int64_t i = begin; i < end; i++) {
+    const float *from = (const float *)copy->dense->data + i * copy->dense->dims[1];
+    void *to = element(copy->stored, copy->row + i, copy->column);
+    if (dtype != LS_F32) {
+      vectors->narrow(to, dtype, from, columns, copy->add);
+      continue;
     }
+    float *sums = to;
+    for (int64_t j = 0; j < columns; j++) sums[j] = from[j] + (copy->add ? sums[j] : 0.0f);
   }
 }
 
 /* The way back, adding to what is stored when `add`. */
 static void narrow(const ls_view *target, int64_t row, int64_t column, const ls_view *source,
                    bool add, int parts) {
-  const ls_vector_set *vectors = ls_cpu_vectors();
-  const int64_t columns = source->valid[1];
-  LS_CPU_PARALLEL_FOR
-  for (int64_t i = 0; i < source->valid[0]; i++) {
-    const float *from = (const float *)source->data + i * source->dims[1];
-    void *to = element(target, row + i, column);
-    if (target->dtype == LS_BF16) {
-      vectors->narrow(to, from, columns, add);
-      continue;
-    }
-    float *sums = to;
-    for (int64_t j = 0; j < columns; j++) sums[j] = from[j] + (add ? sums[j] : 0.0f);
-  }
+  const row_copy copy = {source, target, row, column, add};
+  ls_cpu_share(parts, source->valid[0], narrow_turns, &copy);
 }
 
 /* How much of m is widened at a time: about 4 MB of it. */

@@ -221,6 +221,14 @@ static dnnl_status_t cache_find(product_cache *cache, const product_key *key, pr
   return dnnl_success;
 }
 
+static int32_t data_type(ls_dtype dtype) {
+  switch (dtype) {
+    case LS_BF16: return dnnl_bf16;
+    case LS_F16: return dnnl_f16;
+    default: return dnnl_f32;
+  }
+}
+
 static void key_fill(product_key *key, const ls_matrix *const operands[SCRATCH], int64_t rows,
                      int64_t columns, int64_t depth, bool add, int threads) {
 #ifdef _OPENMP
@@ -235,7 +243,7 @@ static void key_fill(product_key *key, const ls_matrix *const operands[SCRATCH],
   for (int i = 0; i < SCRATCH; i++) {
     key->strides[i][0] = operands[i]->row_stride;
     key->strides[i][1] = operands[i]->column_stride;
-    key->dtypes[i] = operands[i]->dtype == LS_BF16 ? dnnl_bf16 : dnnl_f32;
+    key->dtypes[i] = data_type(operands[i]->dtype);
   }
 }
 
@@ -315,6 +323,9 @@ ls_onednn_isa ls_onednn_effective_isa(void) {
   result.avx2 = (isa & dnnl_cpu_isa_avx2) == dnnl_cpu_isa_avx2;
   result.avx512 = (isa & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core;
   result.amx = (isa & dnnl_cpu_isa_avx512_core_amx) == dnnl_cpu_isa_avx512_core_amx;
+#if DNNL_VERSION_MAJOR >= 3
+  result.fp16 = (isa & dnnl_cpu_isa_avx512_core_fp16) == dnnl_cpu_isa_avx512_core_fp16;
+#endif
   result.bf16 = (isa & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
 #endif
   return result;

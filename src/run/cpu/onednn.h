@@ -16,7 +16,7 @@
 /* Element (i, j) lies at data[i * row_stride + j * column_stride], in elements of `dtype`. */
 typedef struct ls_matrix {
   void *data;
-  ls_dtype dtype; /* LS_F32 or LS_BF16 */
+  ls_dtype dtype; /* LS_F32, LS_BF16, or LS_F16 where the set in effect has fp16 */
   int64_t row_stride, column_stride;
 } ls_matrix;
 
@@ -36,7 +36,7 @@ size_t ls_onednn_scratch_bytes(const ls_matrix *target, const ls_matrix *left,
 /* Instruction sets as oneDNN reports them in effect; the name is static storage. */
 typedef struct ls_onednn_isa {
   const char *name;
-  bool avx2, avx512, bf16, amx;
+  bool avx2, avx512, bf16, fp16, amx;
 } ls_onednn_isa;
 ls_onednn_isa ls_onednn_effective_isa(void);
 

@@ -1,12 +1,11 @@
 /* Causal attention, forward: rows of queries against blocks of keys with a running maximum and
  * sum, so that no more than a block of scores exists (Dao, Fu, Ermon, Rudra, Re: "FlashAttention",
  * 2022). One head's keys and values are turned into fp32 tiles once and serve all queries. */
+#include "run/cpu/vector_attention.h"
 #include "run/cpu/vector_kernels.h"
-#include "run/cpu/vector_tile.h"
 
-enum { QUERIES = 64, KEYS = 64 };
+enum { QUERIES = 64, KEYS = LS_ATTENTION_KEYS };
 
-static const float log2_e = 1.44269504f;
 static const double ln_2 = 0.693147180559945309;
 
 /* One part's scratch. */
@@ -51,28 +50,11 @@ static void keys_load(const ls_kernel_args *args, const attention_shape *s, forw
   }
 }
 
-/* One query's scores in a block, of which `count` are for keys it may see, become exponentials
- * under the running maximum; what it has summed so far is scaled down to that. */
-LS_INLINE void scores_softmax(float *scores, int64_t count, float *max, float *sum, float *o,
-                              int64_t width) {
-  for (int64_t j = count; j < KEYS; j++) scores[j] = -INFINITY;
-  const float block_max = row_largest(scores, KEYS);
-  const float largest = block_max > *max ? block_max : *max;
-#pragma omp simd
-  for (int64_t j = 0; j < KEYS; j++) scores[j] = exp2_of(scores[j] - largest);
-  const float shrink = exp2_of(*max - largest);
-  *sum = *sum * shrink + row_sum(scores, KEYS);
-  *max = largest;
-  if (shrink == 1.0f) return;
-#pragma omp simd
-  for (int64_t j = 0; j < width; j++) o[j] *= shrink;
-}
-
 /* Queries [begin, begin + count) of a sequence, in one head. */
 static void queries_run(const ls_kernel_args *args, const attention_shape *s, forward_tiles *t,
                         int64_t first, int64_t begin, int64_t count, int64_t head) {
   const int64_t column = head * s->head_dim, width = s->width;
-  const float scale = (float)args->attributes->softmax_scale * log2_e;
+  const float scale = (float)args->attributes->softmax_scale * LS_LOG2_E;
   float *max = t->rows, *sum = t->rows + QUERIES;
   tile_load(t->q, width, QUERIES, &args->in[0], first + begin, count, column, s->head_dim);
 #pragma omp simd
@@ -106,33 +88,29 @@ static void queries_run(const ls_kernel_args *args, const attention_shape *s, fo
              args->accumulate[0]);
 }
 
+/* Units are the heads of each sequence. */
+static void attention_turns(const void *work, int part, int64_t begin, int64_t end) {
+  const attention_work *given = work;
+  const ls_kernel_args *args = given->args;
+  const attention_shape *s = &given->shape;
+  forward_tiles tiles = forward_tiles_at(s, given->scratch + part * given->floats);
+  for (int64_t unit = begin; unit < end; unit++) {
+    const int64_t head = unit % s->heads, first = unit / s->heads * s->sequence;
+    const int64_t length = least(s->sequence, s->tokens - first);
+    const int64_t kv_unit = unit / s->group;
+    if (tiles.kept != kv_unit) keys_load(args, s, &tiles, first, length, head / s->group);
+    tiles.kept = kv_unit;
+    for (int64_t i = 0; i < length; i += QUERIES) {
+      queries_run(args, s, &tiles, first, i, least(QUERIES, length - i), head);
+    }
+  }
+}
+
 static ls_status kernel_attention(const ls_kernel_args *args, ls_error *error) {
   const attention_shape s =
       attention_shape_of(args, &args->in[0], &args->in[1], args->in[0].valid[0]);
-  const int64_t units = s.sequences * s.heads;
-  if (units == 0) return LS_OK;
-  const int parts = ls_cpu_parts(args, s.tokens * s.heads * s.head_dim);
-  const int64_t floats = round_up(forward_floats(&s), 16);
-  const size_t bytes = (size_t)(floats * parts) * sizeof(float);
-  float *scratch = ls_cpu_scratch(args, bytes);
-  if (!scratch) return ls_fail(error, LS_FAILED, "no memory for %zu bytes of scratch", bytes);
-  LS_CPU_PARALLEL_FOR
-  for (int part = 0; part < parts; part++) {
-    forward_tiles tiles = forward_tiles_at(&s, scratch + part * floats);
-    int64_t begin, end;
-    part_range(units, part, parts, &begin, &end);
-    for (int64_t unit = begin; unit < end; unit++) {
-      const int64_t head = unit % s.heads, first = unit / s.heads * s.sequence;
-      const int64_t length = least(s.sequence, s.tokens - first);
-      const int64_t kv_unit = unit / s.group;
-      if (tiles.kept != kv_unit) keys_load(args, &s, &tiles, first, length, head / s.group);
-      tiles.kept = kv_unit;
-      for (int64_t i = 0; i < length; i += QUERIES) {
-        queries_run(args, &s, &tiles, first, i, least(QUERIES, length - i), head);
-      }
-    }
-  }
-  return LS_OK;
+  return attention_share(args, &s, s.sequences * s.heads, attention_elements(&s),
+                         forward_floats(&s), attention_turns, error);
 }
 
 void LS_VECTOR(ls_fill_attention)(ls_kernel_table *table) {
@@ -142,6 +120,5 @@ void LS_VECTOR(ls_fill_attention)(ls_kernel_table *table) {
 size_t LS_VECTOR(ls_attention_bytes)(const ls_kernel_args *args) {
   const attention_shape s =
       attention_shape_of(args, &args->in[0], &args->in[1], args->in[0].dims[0]);
-  const int parts = ls_cpu_parts(args, INT64_MAX);
-  return (size_t)(round_up(forward_floats(&s), 16) * parts) * sizeof(float);
+  return attention_scratch(args, forward_floats(&s));
 }

@@ -1,12 +1,10 @@
 /* Causal attention, backward: scores are computed again from the saved log-sum-exp, a block of
  * queries against a block of keys at a time. A part owns a KV head of a sequence and goes through
  * the query heads that share it, so sums are taken in one order and never by two threads. */
+#include "run/cpu/vector_attention.h"
 #include "run/cpu/vector_kernels.h"
-#include "run/cpu/vector_tile.h"
 
-enum { QUERIES = 64, KEYS = 64 };
-
-static const float log2_e = 1.44269504f;
+enum { QUERIES = 64, KEYS = LS_ATTENTION_KEYS };
 
 /* One part's scratch. `rows` are a sequence's, in whole blocks. */
 typedef struct backward_tiles {
@@ -52,7 +50,7 @@ static void head_load(const ls_kernel_args *args, const attention_shape *s, back
   tile_load(t->dq, width, t->rows, &args->in[4], first, length, column, d);
   for (int64_t i = 0; i < length; i++) {
     t->deltas[i] = row_dot(t->dq + i * width, t->go + i * width, width);
-    t->sums[i] = ((const float *)lse->data)[(first + i) * lse->dims[1] + head] * log2_e;
+    t->sums[i] = ((const float *)lse->data)[(first + i) * lse->dims[1] + head] * LS_LOG2_E;
   }
   tile_load(t->q, width, t->rows, &args->in[1], first, length, column, d);
   memset(t->dq, 0, (size_t)(t->rows * width) * sizeof(float));
@@ -72,7 +70,7 @@ LS_INLINE void row_gradient(float *p, float *ds, int64_t count, float scale, flo
                             float delta) {
 #pragma omp simd
   for (int64_t j = 0; j < KEYS; j++) {
-    const float probability = exp2_of(p[j] * (scale * log2_e) - sum);
+    const float probability = exp2_of(p[j] * (scale * LS_LOG2_E) - sum);
     p[j] = probability;
     ds[j] = probability * (ds[j] - delta) * scale;
   }
@@ -120,27 +118,23 @@ static void kv_head_run(const ls_kernel_args *args, const attention_shape *s, ba
   tile_store(&args->out[2], first, length, kv_head * d, d, t->dv, width, args->accumulate[2]);
 }
 
+/* Units are the KV heads of each sequence. */
+static void attention_bwd_turns(const void *work, int part, int64_t begin, int64_t end) {
+  const attention_work *given = work;
+  const attention_shape *s = &given->shape;
+  backward_tiles tiles = backward_tiles_at(s, given->scratch + part * given->floats);
+  for (int64_t unit = begin; unit < end; unit++) {
+    const int64_t first = unit / s->kv_heads * s->sequence;
+    const int64_t length = least(s->sequence, s->tokens - first);
+    kv_head_run(given->args, s, &tiles, first, length, unit % s->kv_heads);
+  }
+}
+
 static ls_status kernel_attention_bwd(const ls_kernel_args *args, ls_error *error) {
   const attention_shape s =
       attention_shape_of(args, &args->in[1], &args->in[2], args->in[1].valid[0]);
-  const int64_t units = s.sequences * s.kv_heads;
-  if (units == 0) return LS_OK;
-  const int parts = ls_cpu_parts(args, s.tokens * s.heads * s.head_dim);
-  const int64_t floats = round_up(backward_floats(&s), 16);
-  const size_t bytes = (size_t)(floats * parts) * sizeof(float);
-  float *scratch = ls_cpu_scratch(args, bytes);
-  if (!scratch) return ls_fail(error, LS_FAILED, "no memory for %zu bytes of scratch", bytes);
-  LS_CPU_PARALLEL_FOR
-  for (int part = 0; part < parts; part++) {
-    backward_tiles tiles = backward_tiles_at(&s, scratch + part * floats);
-    int64_t begin, end;
-    part_range(units, part, parts, &begin, &end);
-    for (int64_t unit = begin; unit < end; unit++) {
-      const int64_t first = unit / s.kv_heads * s.sequence;
-      kv_head_run(args, &s, &tiles, first, least(s.sequence, s.tokens - first), unit % s.kv_heads);
-    }
-  }
-  return LS_OK;
+  return attention_share(args, &s, s.sequences * s.kv_heads, attention_elements(&s),
+                         backward_floats(&s), attention_bwd_turns, error);
 }
 
 void LS_VECTOR(ls_fill_attention_bwd)(ls_kernel_table *table) {
@@ -150,6 +144,5 @@ void LS_VECTOR(ls_fill_attention_bwd)(ls_kernel_table *table) {
 size_t LS_VECTOR(ls_attention_bwd_bytes)(const ls_kernel_args *args) {
   const attention_shape s =
       attention_shape_of(args, &args->in[1], &args->in[2], args->in[1].dims[0]);
-  const int parts = ls_cpu_parts(args, INT64_MAX);
-  return (size_t)(round_up(backward_floats(&s), 16) * parts) * sizeof(float);
+  return attention_scratch(args, backward_floats(&s));
 }

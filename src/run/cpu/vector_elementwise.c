@@ -30,23 +30,35 @@ static void piece_run(const ls_kernel_args *args, piece_function function, int64
   }
 }
 
-/* Pieces are dealt out in order, whatever rows they lie in, so a tensor of one dimension is shared
- * by all threads as well. */
-static ls_status elementwise(const ls_kernel_args *args, piece_function function) {
-  const int64_t rows = view_rows(&args->out[0]);
+typedef struct elementwise_work {
+  const ls_kernel_args *args;
+  piece_function function;
+} elementwise_work;
+
+static void elementwise_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  const elementwise_work *given = work;
+  const ls_kernel_args *args = given->args;
   const int64_t columns = view_columns(&args->out[0]);
-  const int64_t pieces = (columns + LS_PIECE - 1) / LS_PIECE;
-  const int parts = ls_cpu_parts(args, rows * columns);
-  LS_CPU_PARALLEL_FOR
-  for (int64_t i = 0; i < rows * pieces; i++) {
+  const int64_t pieces = view_pieces(&args->out[0]);
+  for (int64_t i = begin; i < end; i++) {
     const int64_t row = i / pieces;
     const int64_t at = i % pieces * LS_PIECE;
-    piece_run(args, function, row, at, least(LS_PIECE, columns - at));
+    piece_run(args, given->function, row, at, least(LS_PIECE, columns - at));
     if (at + LS_PIECE < columns) continue;
     for (int j = 0; j < args->outputs; j++) {
       row_clear_tail(&args->out[j], row, args->accumulate[j]);
     }
   }
+}
+
+/* Pieces are dealt out in order, whatever rows they lie in, so a tensor of one dimension is shared
+ * by all threads as well. */
+static ls_status elementwise(const ls_kernel_args *args, piece_function function) {
+  const elementwise_work work = {args, function};
+  const int64_t rows = view_rows(&args->out[0]);
+  const int parts = ls_cpu_parts(args, rows * view_columns(&args->out[0]));
+  ls_cpu_share(parts, rows * view_pieces(&args->out[0]), elementwise_turns, &work);
   return LS_OK;
 }
 
@@ -130,14 +142,14 @@ static ls_status kernel_add(const ls_kernel_args *args, ls_error *error) {
 
 /* A type our loops load and store. */
 static bool is_ours(ls_dtype dtype) {
-  return dtype == LS_F32 || dtype == LS_BF16;
+  return dtype == LS_F32 || dtype == LS_BF16 || dtype == LS_F16;
 }
 
 static ls_status kernel_cast(const ls_kernel_args *args, ls_error *error) {
   const ls_view *in = &args->in[0], *out = &args->out[0];
   if (is_ours(in->dtype) && is_ours(out->dtype)) return elementwise(args, piece_copy);
   if (args->accumulate[0]) {
-    return ls_fail(error, LS_INTERNAL, "cast adds %s to %s; expected fp32 or bf16",
+    return ls_fail(error, LS_INTERNAL, "cast adds %s to %s; expected fp32, bf16 or fp16",
                    ls_dtype_name(in->dtype), ls_dtype_name(out->dtype));
   }
   for (int64_t row = 0; row < view_rows(out); row++) {
@@ -148,16 +160,22 @@ static ls_status kernel_cast(const ls_kernel_args *args, ls_error *error) {
 }
 
 /* Rows as bytes, of any type. */
-static ls_status copy_bytes(const ls_view *out, const ls_view *in, const ls_kernel_args *args) {
+static void copy_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  const ls_kernel_args *args = work;
+  const ls_view *in = &args->in[0], *out = &args->out[0];
   const int64_t columns = least(view_columns(out), view_columns(in));
   const size_t bytes = (size_t)columns * ls_dtype_bytes(out->dtype);
-  const int64_t rows = view_rows(out);
-  const int parts = rows > 1 ? ls_cpu_parts(args, rows * columns) : 1;
-  LS_CPU_PARALLEL_FOR
-  for (int64_t row = 0; row < rows; row++) {
+  for (int64_t row = begin; row < end; row++) {
     memmove(view_at(out, row, 0), view_at(in, row, 0), bytes);
     row_clear_tail(out, row, false);
   }
+}
+
+static ls_status copy_bytes(const ls_kernel_args *args) {
+  const int64_t rows = view_rows(&args->out[0]);
+  const int64_t columns = least(view_columns(&args->out[0]), view_columns(&args->in[0]));
+  ls_cpu_share(rows > 1 ? ls_cpu_parts(args, rows * columns) : 1, rows, copy_turns, args);
   return LS_OK;
 }
 
@@ -177,9 +195,9 @@ static ls_status kernel_copy(const ls_kernel_args *args, ls_error *error) {
   }
   in->data = in->ndim > 1 ? view_at(in, shift, 0) : view_at(in, 0, shift);
   in->valid[0] = rows;
-  if (!args->accumulate[0]) return copy_bytes(out, in, args);
+  if (!args->accumulate[0]) return copy_bytes(&moved);
   if (is_ours(in->dtype)) return elementwise(&moved, piece_copy);
-  return ls_fail(error, LS_INTERNAL, "copy adds %s; expected fp32 or bf16",
+  return ls_fail(error, LS_INTERNAL, "copy adds %s; expected fp32, bf16 or fp16",
                  ls_dtype_name(in->dtype));
 }
 

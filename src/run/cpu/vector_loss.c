@@ -24,16 +24,25 @@ static float row_max(const ls_view *logits, int64_t row, int64_t columns) {
   return best[0];
 }
 
-static ls_status kernel_xent_max(const ls_kernel_args *args, ls_error *error) {
-  (void)error;
+/* Shares the rows of logits. */
+static ls_status share_rows(const ls_kernel_args *args, ls_cpu_turns turns) {
+  const ls_view *logits = &args->in[0];
+  const int parts = ls_cpu_parts(args, logits->valid[0] * logits->valid[1]);
+  ls_cpu_share(parts, logits->valid[0], turns, args);
+  return LS_OK;
+}
+
+static void xent_max_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  const ls_kernel_args *args = work;
   const ls_view *logits = &args->in[0];
   float *out = args->out[0].data;
-  const int parts = ls_cpu_parts(args, logits->valid[0] * logits->valid[1]);
-  LS_CPU_PARALLEL_FOR
-  for (int64_t row = 0; row < logits->valid[0]; row++) {
-    out[row] = row_max(logits, row, logits->valid[1]);
-  }
-  return LS_OK;
+  for (int64_t row = begin; row < end; row++) out[row] = row_max(logits, row, logits->valid[1]);
+}
+
+static ls_status kernel_xent_max(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  return share_rows(args, xent_max_turns);
 }
 
 /* Piece sums are added in double: 50,000 terms would cost fp32 two digits. */
@@ -57,15 +66,14 @@ LS_INLINE int64_t label_column(const ls_view *logits, int32_t label) {
   return label >= 0 && column >= 0 && column < logits->valid[1] ? column : -1;
 }
 
-static ls_status kernel_xent_sum(const ls_kernel_args *args, ls_error *error) {
-  (void)error;
+static void xent_sum_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  const ls_kernel_args *args = work;
   const ls_view *logits = &args->in[0];
   const float *max = args->in[1].data;
   const int32_t *labels = args->in[2].data;
   float *sums = args->out[0].data, *targets = args->out[1].data;
-  const int parts = ls_cpu_parts(args, logits->valid[0] * logits->valid[1]);
-  LS_CPU_PARALLEL_FOR
-  for (int64_t row = 0; row < logits->valid[0]; row++) {
+  for (int64_t row = begin; row < end; row++) {
     const int64_t column = label_column(logits, labels[row]);
     float one = 0, buffer;
     if (column >= 0) one = *piece_load(logits, row, column, 1, &buffer);
@@ -73,7 +81,11 @@ static ls_status kernel_xent_sum(const ls_kernel_args *args, ls_error *error) {
     sums[row] = sum + (args->accumulate[0] ? sums[row] : 0);
     targets[row] = one + (args->accumulate[1] ? targets[row] : 0);
   }
-  return LS_OK;
+}
+
+static ls_status kernel_xent_sum(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  return share_rows(args, xent_sum_turns);
 }
 
 /* One row of (softmax - one at the label) * scale. */
@@ -94,22 +106,25 @@ static void grad_row(const ls_kernel_args *args, int64_t row, float max, float f
   row_clear_tail(out, row, add);
 }
 
-static ls_status kernel_xent_grad(const ls_kernel_args *args, ls_error *error) {
-  (void)error;
+static void xent_grad_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  const ls_kernel_args *args = work;
   const ls_view *logits = &args->in[0], *out = &args->out[0];
   const float *max = args->in[1].data, *sum = args->in[2].data;
   const int32_t *labels = args->in[3].data;
   const float scale = (float)*(const double *)args->in[4].data;
-  const int parts = ls_cpu_parts(args, logits->valid[0] * logits->valid[1]);
-  LS_CPU_PARALLEL_FOR
-  for (int64_t row = 0; row < logits->valid[0]; row++) {
+  for (int64_t row = begin; row < end; row++) {
     if (labels[row] >= 0) {
       grad_row(args, row, max[row], scale / sum[row], label_column(logits, labels[row]), scale);
     } else if (!args->accumulate[0]) {
       memset(view_at(out, row, 0), 0, (size_t)out->dims[1] * ls_dtype_bytes(out->dtype));
     }
   }
-  return LS_OK;
+}
+
+static ls_status kernel_xent_grad(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  return share_rows(args, xent_grad_turns);
 }
 
 void LS_VECTOR(ls_fill_loss)(ls_kernel_table *table) {

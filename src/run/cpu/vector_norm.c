@@ -47,14 +47,13 @@ LS_INLINE void row_scale(const ls_view *y, const ls_view *x, const ls_view *weig
   row_clear_tail(y, row, add);
 }
 
-static ls_status kernel_layernorm(const ls_kernel_args *args, ls_error *error) {
-  (void)error;
+static void layernorm_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  const ls_kernel_args *args = work;
   const ls_view *x = &args->in[0];
   float *means = args->out[1].data, *scales = args->out[2].data;
-  const int64_t rows = x->valid[0], columns = x->valid[1];
-  const int parts = ls_cpu_parts(args, rows * columns);
-  LS_CPU_PARALLEL_FOR
-  for (int64_t row = 0; row < rows; row++) {
+  const int64_t columns = x->valid[1];
+  for (int64_t row = begin; row < end; row++) {
     const float mean = row_moment(x, row, columns, 0, false) / (float)columns;
     const float variance = row_moment(x, row, columns, mean, true) / (float)columns;
     const float scale = 1.0f / sqrtf(variance + (float)args->attributes->epsilon);
@@ -63,22 +62,33 @@ static ls_status kernel_layernorm(const ls_kernel_args *args, ls_error *error) {
     means[row] = mean + (args->accumulate[1] ? means[row] : 0);
     scales[row] = scale + (args->accumulate[2] ? scales[row] : 0);
   }
+}
+
+static ls_status kernel_layernorm(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  const ls_view *x = &args->in[0];
+  ls_cpu_share(ls_cpu_parts(args, x->valid[0] * x->valid[1]), x->valid[0], layernorm_turns, args);
   return LS_OK;
 }
 
-static ls_status kernel_rmsnorm(const ls_kernel_args *args, ls_error *error) {
-  (void)error;
+static void rmsnorm_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  const ls_kernel_args *args = work;
   const ls_view *x = &args->in[0];
   float *scales = args->out[1].data;
-  const int64_t rows = x->valid[0], columns = x->valid[1];
-  const int parts = ls_cpu_parts(args, rows * columns);
-  LS_CPU_PARALLEL_FOR
-  for (int64_t row = 0; row < rows; row++) {
+  const int64_t columns = x->valid[1];
+  for (int64_t row = begin; row < end; row++) {
     const float square = row_moment(x, row, columns, 0, true) / (float)columns;
     const float scale = 1.0f / sqrtf(square + (float)args->attributes->epsilon);
     row_scale(&args->out[0], x, &args->in[1], NULL, row, columns, 0, scale, args->accumulate[0]);
     scales[row] = scale + (args->accumulate[1] ? scales[row] : 0);
   }
+}
+
+static ls_status kernel_rmsnorm(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  const ls_view *x = &args->in[0];
+  ls_cpu_share(ls_cpu_parts(args, x->valid[0] * x->valid[1]), x->valid[0], rmsnorm_turns, args);
   return LS_OK;
 }
 
@@ -133,12 +143,22 @@ LS_INLINE void row_dx(const ls_kernel_args *args, int64_t row, int64_t columns, 
   row_clear_tail(&args->out[0], row, add);
 }
 
-/* One part's rows. `means` is NULL for rmsnorm, whose sums are of the part's dw alone. */
-static void norm_bwd_part(const ls_kernel_args *args, const float *means, const float *scales,
-                          int part, int parts, float *dw, float *db) {
+/* `means` is NULL for rmsnorm, whose sums are those of dw alone. */
+typedef struct norm_bwd_work {
+  const ls_kernel_args *args;
+  const float *means, *scales;
+  float *sums;            /* a part's dw, then its db */
+  int64_t length, stride; /* of dw; of a part's sums */
+  bool has_bias;
+} norm_bwd_work;
+
+/* One part's rows. */
+static void norm_bwd_turns(const void *work, int part, int64_t begin, int64_t end) {
+  const norm_bwd_work *given = work;
+  const ls_kernel_args *args = given->args;
+  const float *means = given->means, *scales = given->scales;
+  float *dw = given->sums + part * given->stride, *db = given->has_bias ? dw + given->length : NULL;
   const int64_t columns = args->in[1].valid[1];
-  int64_t begin, end;
-  part_range(args->in[1].valid[0], part, parts, &begin, &end);
   memset(dw, 0, (size_t)columns * sizeof(float));
   if (db) memset(db, 0, (size_t)columns * sizeof(float));
   for (int64_t row = begin; row < end; row++) {
@@ -176,11 +196,8 @@ static ls_status norm_bwd(const ls_kernel_args *args, const float *means, const 
   const size_t bytes = (size_t)(stride * parts) * sizeof(float);
   float *sums = ls_cpu_scratch(args, bytes);
   if (!sums) return ls_fail(error, LS_FAILED, "no memory for %zu bytes of scratch", bytes);
-  LS_CPU_PARALLEL_FOR
-  for (int part = 0; part < parts; part++) {
-    float *dw = sums + part * stride;
-    norm_bwd_part(args, means, scales, part, parts, dw, has_bias ? dw + length : NULL);
-  }
+  const norm_bwd_work work = {args, means, scales, sums, length, stride, has_bias};
+  ls_cpu_share(parts, x->valid[0], norm_bwd_turns, &work);
   join_parts(&args->out[1], args->accumulate[1], sums, stride, parts);
   if (has_bias) join_parts(&args->out[2], args->accumulate[2], sums + length, stride, parts);
   return LS_OK;

@@ -17,24 +17,29 @@ static double piece_square(const ls_view *x, int64_t row, int64_t at, int64_t co
   return sum;
 }
 
+typedef struct squares_work {
+  const ls_view *x;
+  double *sums; /* of each part */
+} squares_work;
+
+static void squares_turns(const void *work, int part, int64_t begin, int64_t end) {
+  const squares_work *given = work;
+  const int64_t columns = view_columns(given->x), pieces = view_pieces(given->x);
+  double sum = 0;
+  for (int64_t i = begin; i < end; i++) {
+    const int64_t at = i % pieces * LS_PIECE;
+    sum += piece_square(given->x, i / pieces, at, least(LS_PIECE, columns - at));
+  }
+  given->sums[part] = sum;
+}
+
 static ls_status kernel_squared_norm(const ls_kernel_args *args, ls_error *error) {
   (void)error;
   const ls_view *x = &args->in[0];
-  const int64_t rows = view_rows(x), columns = view_columns(x);
-  const int64_t pieces = (columns + LS_PIECE - 1) / LS_PIECE;
-  const int parts = ls_cpu_parts(args, rows * columns);
+  const int parts = ls_cpu_parts(args, view_rows(x) * view_columns(x));
   double sums[LS_CPU_PARTS_MAX];
-  LS_CPU_PARALLEL_FOR
-  for (int part = 0; part < parts; part++) {
-    int64_t begin, end;
-    part_range(rows * pieces, part, parts, &begin, &end);
-    double sum = 0;
-    for (int64_t i = begin; i < end; i++) {
-      const int64_t at = i % pieces * LS_PIECE;
-      sum += piece_square(x, i / pieces, at, least(LS_PIECE, columns - at));
-    }
-    sums[part] = sum;
-  }
+  const squares_work work = {x, sums};
+  ls_cpu_share(parts, view_rows(x) * view_pieces(x), squares_turns, &work);
   double total = 0;
   for (int part = 0; part < parts; part++) total += sums[part];
   double *out = args->out[0].data;
@@ -75,15 +80,21 @@ static void adamw_piece(const adamw *a, const float *gradient, float *master, fl
   }
 }
 
-static ls_status kernel_adamw(const ls_kernel_args *args, ls_error *error) {
-  (void)error;
+/* Shares the pieces of the master parameters. */
+static ls_status share_pieces(const ls_kernel_args *args, ls_cpu_turns turns) {
+  const ls_view *master = &args->out[0];
+  const int parts = ls_cpu_parts(args, view_rows(master) * view_columns(master));
+  ls_cpu_share(parts, view_rows(master) * view_pieces(master), turns, args);
+  return LS_OK;
+}
+
+static void adamw_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  const ls_kernel_args *args = work;
   const adamw prepared = adamw_prepare(args);
   const ls_view *master = &args->out[0], *first = &args->out[1], *second = &args->out[2];
-  const int64_t rows = view_rows(master), columns = view_columns(master);
-  const int64_t pieces = (columns + LS_PIECE - 1) / LS_PIECE;
-  const int parts = ls_cpu_parts(args, rows * columns);
-  LS_CPU_PARALLEL_FOR
-  for (int64_t i = 0; i < rows * pieces; i++) {
+  const int64_t columns = view_columns(master), pieces = view_pieces(master);
+  for (int64_t i = begin; i < end; i++) {
     float buffer[LS_PIECE];
     const int64_t row = i / pieces, at = i % pieces * LS_PIECE;
     const int64_t count = least(LS_PIECE, columns - at);
@@ -91,7 +102,11 @@ static ls_status kernel_adamw(const ls_kernel_args *args, ls_error *error) {
     adamw_piece(&prepared, gradient, view_at(master, row, at), view_at(first, row, at),
                 view_at(second, row, at), count);
   }
-  return LS_OK;
+}
+
+static ls_status kernel_adamw(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  return share_pieces(args, adamw_turns);
 }
 
 static void sgd_piece(float factor, float keep, float momentum, float rate, const float *gradient,
@@ -104,18 +119,16 @@ static void sgd_piece(float factor, float keep, float momentum, float rate, cons
   }
 }
 
-static ls_status kernel_sgd(const ls_kernel_args *args, ls_error *error) {
-  (void)error;
+static void sgd_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  const ls_kernel_args *args = work;
   const ls_attributes *a = args->attributes;
   const double rate = cell(&args->in[1]);
   const float factor = (float)cell(&args->in[3]);
   const float keep = (float)(1 - rate * a->weight_decay);
   const ls_view *master = &args->out[0], *velocity = &args->out[1];
-  const int64_t rows = view_rows(master), columns = view_columns(master);
-  const int64_t pieces = (columns + LS_PIECE - 1) / LS_PIECE;
-  const int parts = ls_cpu_parts(args, rows * columns);
-  LS_CPU_PARALLEL_FOR
-  for (int64_t i = 0; i < rows * pieces; i++) {
+  const int64_t columns = view_columns(master), pieces = view_pieces(master);
+  for (int64_t i = begin; i < end; i++) {
     float buffer[LS_PIECE];
     const int64_t row = i / pieces, at = i % pieces * LS_PIECE;
     const int64_t count = least(LS_PIECE, columns - at);
@@ -123,7 +136,11 @@ static ls_status kernel_sgd(const ls_kernel_args *args, ls_error *error) {
     sgd_piece(factor, keep, (float)a->beta1, (float)rate, gradient, view_at(master, row, at),
               view_at(velocity, row, at), count);
   }
-  return LS_OK;
+}
+
+static ls_status kernel_sgd(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  return share_pieces(args, sgd_turns);
 }
 
 void LS_VECTOR(ls_fill_optimizer)(ls_kernel_table *table) {

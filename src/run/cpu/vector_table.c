@@ -10,14 +10,15 @@ static void fill(ls_kernel_table *table) {
   LS_VECTOR(ls_fill_optimizer)(table);
   LS_VECTOR(ls_fill_attention)(table);
   LS_VECTOR(ls_fill_attention_bwd)(table);
+  LS_VECTOR(ls_fill_cached_attention)(table);
 }
 
-static void widen_row(float *target, const uint16_t *source, int64_t count) {
-  widen(target, source, count);
+static void widen_row(float *target, const void *source, ls_dtype dtype, int64_t count) {
+  widen(target, source, dtype, count);
 }
 
-static void narrow_row(uint16_t *target, const float *source, int64_t count, bool add) {
-  narrow(target, source, count, add);
+static void narrow_row(void *target, ls_dtype dtype, const float *source, int64_t count, bool add) {
+  narrow(target, dtype, source, count, add);
 }
 
 #define LS_TEXT_(name) #name
@@ -29,5 +30,6 @@ const ls_vector_set LS_VECTOR(ls_vector_set) = {
     .widen = widen_row,
     .narrow = narrow_row,
     .attention_bytes = LS_VECTOR(ls_attention_bytes),
+    .cached_attention_bytes = LS_VECTOR(ls_cached_attention_bytes),
     .attention_bwd_bytes = LS_VECTOR(ls_attention_bwd_bytes),
 };

@@ -11,11 +11,13 @@
 typedef struct ls_vector_set {
   const char *name;
   void (*fill)(ls_kernel_table *table);
-  /* bf16 to fp32 and back (adding to what the target holds when `add`), `count` elements. */
-  void (*widen)(float *target, const uint16_t *source, int64_t count);
-  void (*narrow)(uint16_t *target, const float *source, int64_t count, bool add);
-  /* Bytes of scratch that attention (or attention_bwd) wants for these arguments. */
+  /* `count` elements of bf16 or fp16 to fp32, and back, adding to what the target holds when
+   * `add`. */
+  void (*widen)(float *target, const void *source, ls_dtype dtype, int64_t count);
+  void (*narrow)(void *target, ls_dtype dtype, const float *source, int64_t count, bool add);
+  /* Bytes of scratch that a kernel of attention wants for these arguments. */
   size_t (*attention_bytes)(const ls_kernel_args *args);
+  size_t (*cached_attention_bytes)(const ls_kernel_args *args);
   size_t (*attention_bwd_bytes)(const ls_kernel_args *args);
 } ls_vector_set;
 

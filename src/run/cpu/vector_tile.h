@@ -141,7 +141,7 @@ LS_INLINE void tile_load(float *tile, int64_t width, int64_t all_rows, const ls_
     if (view->dtype == LS_F32) {
       memcpy(target, source, (size_t)columns * sizeof(float));
     } else {
-      widen(target, source, columns);
+      widen(target, source, view->dtype, columns);
     }
     for (int64_t j = columns; j < width; j++) target[j] = 0;
   }
@@ -175,26 +175,6 @@ LS_INLINE void tile_store(const ls_view *view, int64_t row, int64_t rows, int64_
       piece_store(view, row + i, column, columns, add, source);
     }
   }
-}
-
-/* Where attention's dimensions stand in its arguments. */
-typedef struct attention_shape {
-  int64_t tokens, sequence, sequences;
-  int64_t head_dim, width; /* columns of a head, and those of its tiles */
-  int64_t heads, kv_heads, group;
-} attention_shape;
-
-LS_INLINE attention_shape attention_shape_of(const ls_kernel_args *args, const ls_view *q,
-                                             const ls_view *k, int64_t tokens) {
-  attention_shape s = {.tokens = tokens,
-                       .sequence = args->attributes->sequence,
-                       .head_dim = args->attributes->head_dim};
-  s.sequences = (tokens + s.sequence - 1) / s.sequence;
-  s.width = round_up(s.head_dim, LS_LANES);
-  s.heads = q->dims[1] / s.head_dim;
-  s.kv_heads = k->dims[1] / s.head_dim;
-  s.group = s.kv_heads ? s.heads / s.kv_heads : 0;
-  return s;
 }
 
 #endif

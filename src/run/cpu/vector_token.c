@@ -10,15 +10,14 @@ LS_INLINE int64_t slice_row(const ls_view *slice, int32_t id) {
   return row >= 0 && row < slice->valid[0] ? row : -1;
 }
 
-static ls_status kernel_embedding(const ls_kernel_args *args, ls_error *error) {
-  (void)error;
+static void embedding_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  const ls_kernel_args *args = work;
   const ls_view *table = &args->in[0], *y = &args->out[0];
   const int32_t *ids = args->in[1].data;
   const bool add = args->accumulate[0];
   const int64_t columns = y->valid[1];
-  const int parts = ls_cpu_parts(args, y->valid[0] * columns);
-  LS_CPU_PARALLEL_FOR
-  for (int64_t row = 0; row < y->valid[0]; row++) {
+  for (int64_t row = begin; row < end; row++) {
     float in_buffer[LS_PIECE], out_buffer[LS_PIECE];
     const int64_t from_row = slice_row(table, ids[row]);
     for (int64_t at = 0; at < columns; at += LS_PIECE) {
@@ -34,41 +33,45 @@ static ls_status kernel_embedding(const ls_kernel_args *args, ls_error *error) {
     }
     row_clear_tail(y, row, add);
   }
+}
+
+static ls_status kernel_embedding(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  const ls_view *y = &args->out[0];
+  ls_cpu_share(ls_cpu_parts(args, y->valid[0] * y->valid[1]), y->valid[0], embedding_turns, args);
   return LS_OK;
 }
 
-/* Parts own whole cache lines of columns. */
-LS_INLINE void column_range(int64_t columns, int part, int parts, int64_t *begin, int64_t *end) {
-  const int64_t lines = (columns + 15) / 16;
-  part_range(lines, part, parts, begin, end);
-  *begin = least(*begin * 16, columns);
-  *end = least(*end * 16, columns);
+/* Columns are shared in lines of the cache. */
+enum { LINE = 16 };
+
+static void embedding_dw_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  const ls_kernel_args *args = work;
+  const ls_view *dy = &args->in[0], *dw = &args->out[0];
+  const int32_t *ids = args->in[1].data;
+  const int64_t last = least(end * LINE, dy->valid[1]);
+  float buffer[LS_PIECE];
+  for (int64_t row = 0; row < dy->valid[0]; row++) {
+    const int64_t to_row = slice_row(dw, ids[row]);
+    if (to_row < 0) continue;
+    for (int64_t at = begin * LINE; at < last; at += LS_PIECE) {
+      const int64_t count = least(LS_PIECE, last - at);
+      const float *from = piece_load(dy, row, at, count, buffer);
+      piece_store(dw, to_row, at, count, true, from);
+    }
+  }
 }
 
 static ls_status kernel_embedding_dw(const ls_kernel_args *args, ls_error *error) {
   (void)error;
   const ls_view *dy = &args->in[0], *dw = &args->out[0];
-  const int32_t *ids = args->in[1].data;
+  const int64_t columns = dy->valid[1];
   if (!args->accumulate[0]) {
     memset(dw->data, 0, (size_t)(dw->dims[0] * dw->dims[1]) * ls_dtype_bytes(dw->dtype));
   }
-  const int64_t columns = dy->valid[1];
-  const int parts = ls_cpu_parts(args, dy->valid[0] * columns);
-  LS_CPU_PARALLEL_FOR
-  for (int part = 0; part < parts; part++) {
-    float buffer[LS_PIECE];
-    int64_t begin, end;
-    column_range(columns, part, parts, &begin, &end);
-    for (int64_t row = 0; row < dy->valid[0]; row++) {
-      const int64_t to_row = slice_row(dw, ids[row]);
-      if (to_row < 0) continue;
-      for (int64_t at = begin; at < end; at += LS_PIECE) {
-        const int64_t count = least(LS_PIECE, end - at);
-        const float *from = piece_load(dy, row, at, count, buffer);
-        piece_store(dw, to_row, at, count, true, from);
-      }
-    }
-  }
+  ls_cpu_share(ls_cpu_parts(args, dy->valid[0] * columns), (columns + LINE - 1) / LINE,
+               embedding_dw_turns, args);
   return LS_OK;
 }
 
@@ -96,23 +99,26 @@ static void columns_sum(const ls_view *x, int64_t at, int64_t count, float *tota
   }
 }
 
+static void bias_db_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  const ls_kernel_args *args = work;
+  const ls_view *dy = &args->in[0], *db = &args->out[0];
+  const int64_t last = least(end * LINE, least(dy->valid[1], db->valid[0]));
+  float buffer[LS_PIECE];
+  for (int64_t at = begin * LINE; at < last; at += LS_PIECE) {
+    const int64_t count = least(LS_PIECE, last - at);
+    float *to = piece_target(db, 0, at, args->accumulate[0], buffer);
+    columns_sum(dy, at, count, to);
+    piece_store(db, 0, at, count, args->accumulate[0], buffer);
+  }
+}
+
 static ls_status kernel_bias_db(const ls_kernel_args *args, ls_error *error) {
   (void)error;
-  const ls_view *dy = &args->in[0], *db = &args->out[0];
-  const int64_t columns = least(dy->valid[1], db->valid[0]);
-  const int parts = ls_cpu_parts(args, dy->valid[0] * columns);
-  LS_CPU_PARALLEL_FOR
-  for (int part = 0; part < parts; part++) {
-    float buffer[LS_PIECE];
-    int64_t begin, end;
-    column_range(columns, part, parts, &begin, &end);
-    for (int64_t at = begin; at < end; at += LS_PIECE) {
-      const int64_t count = least(LS_PIECE, end - at);
-      float *to = piece_target(db, 0, at, args->accumulate[0], buffer);
-      columns_sum(dy, at, count, to);
-      piece_store(db, 0, at, count, args->accumulate[0], buffer);
-    }
-  }
+  const ls_view *dy = &args->in[0];
+  const int64_t columns = least(dy->valid[1], args->out[0].valid[0]);
+  ls_cpu_share(ls_cpu_parts(args, dy->valid[0] * columns), (columns + LINE - 1) / LINE,
+               bias_db_turns, args);
   return LS_OK;
 }
 
@@ -144,16 +150,30 @@ LS_INLINE void head_rotate(const ls_kernel_args *args, int64_t row, int64_t head
   }
 }
 
-static ls_status rotate(const ls_kernel_args *args, float direction) {
+typedef struct rotate_work {
+  const ls_kernel_args *args;
+  float direction;
+} rotate_work;
+
+static void rotate_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  const rotate_work *given = work;
+  const ls_kernel_args *args = given->args;
   const ls_view *y = &args->out[0];
   const int64_t head_dim = args->in[1].dims[1]; /* the angles' columns are a head's */
   const int64_t half = head_dim / 2, heads = y->valid[1] / head_dim;
-  const int parts = ls_cpu_parts(args, y->valid[0] * y->valid[1]);
-  LS_CPU_PARALLEL_FOR
-  for (int64_t row = 0; row < y->valid[0]; row++) {
-    for (int64_t head = 0; head < heads; head++) head_rotate(args, row, head, half, direction);
+  for (int64_t row = begin; row < end; row++) {
+    for (int64_t head = 0; head < heads; head++) {
+      head_rotate(args, row, head, half, given->direction);
+    }
     row_clear_tail(y, row, args->accumulate[0]);
   }
+}
+
+static ls_status rotate(const ls_kernel_args *args, float direction) {
+  const rotate_work work = {args, direction};
+  const ls_view *y = &args->out[0];
+  ls_cpu_share(ls_cpu_parts(args, y->valid[0] * y->valid[1]), y->valid[0], rotate_turns, &work);
   return LS_OK;
 }
 

@@ -2,7 +2,7 @@
 #include "run/reference/reference.h"
 
 static bool is_floating(ls_dtype dtype) {
-  return dtype == LS_F32 || dtype == LS_BF16 || dtype == LS_F64;
+  return dtype == LS_F32 || dtype == LS_BF16 || dtype == LS_F16 || dtype == LS_F64;
 }
 
 static ls_status expect_operand(const ls_view *view, char letter, ls_dtype real, const char *side,

@@ -5,6 +5,12 @@
 /* Scaling, clipping and the optimizers. Only elements that exist are touched: padding enters no
  * norm and no decay. */
 
+ls_status LS_REFERENCE(ZERO)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "d>d", error));
+  ls_put_cell(&args->out[0], 0, args->accumulate[0]);
+  return LS_OK;
+}
+
 /* What the loss is scaled by; a step without a single label has gradients of zero, not of NaN. */
 ls_status LS_REFERENCE(RECIPROCAL)(const ls_kernel_args *args, ls_error *error) {
   LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "d>d", error));

@@ -1,0 +1,86 @@
+/* What the kernels of attention share: dimensions, scratch for each part, the running softmax.
+ *
+ *   const attention_shape s = attention_shape_of(args, q, k, tokens);
+ *   return attention_share(args, &s, units, floats, turns, error);
+ *
+ * Scores are kept times log2(e), so that exponentials are powers of 2. */
+#ifndef LS_RUN_CPU_VECTOR_ATTENTION_H
+#define LS_RUN_CPU_VECTOR_ATTENTION_H
+
+#include "run/cpu/vector_tile.h"
+
+#define LS_LOG2_E 1.44269504f
+
+/* Keys whose scores are made at a time. */
+enum { LS_ATTENTION_KEYS = 64 };
+
+/* Where attention's dimensions stand in its arguments. */
+typedef struct attention_shape {
+  int64_t tokens, sequence, sequences;
+  int64_t head_dim, width; /* columns of a head, and those of its tiles */
+  int64_t heads, kv_heads, group;
+} attention_shape;
+
+/* A kernel without sequences (its tokens are one's) has attributes that say 0. */
+LS_INLINE attention_shape attention_shape_of(const ls_kernel_args *args, const ls_view *q,
+                                             const ls_view *k, int64_t tokens) {
+  attention_shape s = {.tokens = tokens,
+                       .sequence = args->attributes->sequence,
+                       .head_dim = args->attributes->head_dim};
+  s.sequences = s.sequence ? (tokens + s.sequence - 1) / s.sequence : 1;
+  s.width = round_up(s.head_dim, LS_LANES);
+  s.heads = q->dims[1] / s.head_dim;
+  s.kv_heads = k->dims[1] / s.head_dim;
+  s.group = s.kv_heads ? s.heads / s.kv_heads : 0;
+  return s;
+}
+
+typedef struct attention_work {
+  const ls_kernel_args *args;
+  attention_shape shape;
+  float *scratch;
+  int64_t floats; /* of scratch for each part */
+} attention_work;
+
+/* Elements of a query's side, which attention takes at least one pass over. */
+LS_INLINE int64_t attention_elements(const attention_shape *shape) {
+  return shape->tokens * shape->heads * shape->head_dim;
+}
+
+/* Shares `units` of work on `elements` in all, each part with `floats` of scratch. */
+LS_INLINE ls_status attention_share(const ls_kernel_args *args, const attention_shape *shape,
+                                    int64_t units, int64_t elements, int64_t floats,
+                                    ls_cpu_turns turns, ls_error *error) {
+  if (units == 0) return LS_OK;
+  attention_work work = {.args = args, .shape = *shape, .floats = round_up(floats, 16)};
+  const int parts = ls_cpu_parts(args, elements);
+  const size_t bytes = (size_t)(work.floats * parts) * sizeof(float);
+  work.scratch = ls_cpu_scratch(args, bytes);
+  if (!work.scratch) return ls_fail(error, LS_FAILED, "no memory for %zu bytes of scratch", bytes);
+  ls_cpu_share(parts, units, turns, &work);
+  return LS_OK;
+}
+
+/* Bytes of all parts' scratch. */
+LS_INLINE size_t attention_scratch(const ls_kernel_args *args, int64_t floats) {
+  return (size_t)(round_up(floats, 16) * ls_cpu_parts(args, INT64_MAX)) * sizeof(float);
+}
+
+/* One query's scores in a block, of which `count` are for keys it may see, become exponentials
+ * under the running maximum; what it has summed so far is scaled down to that. */
+LS_INLINE void scores_softmax(float *scores, int64_t count, float *max, float *sum, float *o,
+                              int64_t width) {
+  for (int64_t j = count; j < LS_ATTENTION_KEYS; j++) scores[j] = -INFINITY;
+  const float block_max = row_largest(scores, LS_ATTENTION_KEYS);
+  const float largest = block_max > *max ? block_max : *max;
+#pragma omp simd
+  for (int64_t j = 0; j < LS_ATTENTION_KEYS; j++) scores[j] = exp2_of(scores[j] - largest);
+  const float shrink = exp2_of(*max - largest);
+  *sum = *sum * shrink + row_sum(scores, LS_ATTENTION_KEYS);
+  *max = largest;
+  if (shrink == 1.0f) return;
+#pragma omp simd
+  for (int64_t j = 0; j < width; j++) o[j] *= shrink;
+}
+
+#endif

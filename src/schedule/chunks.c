@@ -1,0 +1,98 @@
+#include "schedule/chunks.h"
+
+#include <string.h>
+
+#include "schedule/stages.h"
+
+/* What a segment costs: its products and attention, and a little, so that none is free. */
+static double *segment_costs(const ls_sharded *sharded) {
+  const ls_graph *graph = sharded->graph;
+  const int count = graph->segments.count;
+  double *costs = LS_NEW_ARRAY(sharded->arena, double, count), sum = 0;
+  for (int n = 0; n < graph->nodes.count; n++) {
+    const double flops = ls_node_flops(graph, &graph->nodes.items[n]);
+    costs[graph->nodes.items[n].segment] += flops;
+    sum += flops;
+  }
+  for (int s = 0; s < count; s++) costs[s] += (sum + 1) / (1000.0 * count);
+  return costs;
+}
+
+static bool is_layer(const char *segment) {
+  return strncmp(segment, "layers.", 7) == 0;
+}
+
+/* Layers by hand; what comes before the first goes with the first chunk, the rest with the last. */
+static ls_status cut_by_hand(const ls_sharded *sharded, ls_chunks *chunks, ls_error *error) {
+  const ls_graph *graph = sharded->graph;
+  int before = 0, layers = 0;
+  while (before < graph->segments.count && !is_layer(graph->segments.items[before])) before++;
+  for (int s = 0; s < graph->segments.count; s++) layers += is_layer(graph->segments.items[s]);
+  LS_TRY(
+      ls_stages_parse(sharded->layout.stages, layers, chunks->count, chunks->first_segment, error));
+  for (int c = 1; c < chunks->count; c++) chunks->first_segment[c] += before;
+  chunks->first_segment[0] = 0;
+  chunks->first_segment[chunks->count] = graph->segments.count;
+  return LS_OK;
+}
+
+static ls_status cut(const ls_sharded *sharded, ls_chunks *chunks, ls_error *error) {
+  const int segments = sharded->graph->segments.count;
+  chunks->first_segment = LS_NEW_ARRAY(sharded->arena, int, chunks->count + 1);
+  chunks->chunk_of = LS_NEW_ARRAY(sharded->arena, int, segments);
+  if (sharded->layout.stages)
+    LS_TRY(cut_by_hand(sharded, chunks, error));
+  else
+    LS_TRY(ls_stages_cut(segment_costs(sharded), segments, chunks->count, chunks->first_segment,
+                         error));
+  for (int c = 0; c < chunks->count; c++)
+    for (int s = chunks->first_segment[c]; s < chunks->first_segment[c + 1]; s++)
+      chunks->chunk_of[s] = c;
+  return LS_OK;
+}
+
+/* What evaluation runs: each stage its chunks, once. */
+static void keep_forward(const ls_sharded *sharded, ls_pipeline *pipeline) {
+  pipeline->microbatches = 1;
+  pipeline->splits = false;
+  for (int s = 0; s < pipeline->stages; s++) {
+    pipeline->lists[s] = (ls_pipeline_list){0};
+    for (int c = 0; c < pipeline->stages * pipeline->chunks; c++)
+      if (pipeline->stage_of[c] == s)
+        *LS_APPEND(sharded->arena, &pipeline->lists[s]) = (ls_pipeline_pass){LS_PASS_FORWARD, 0, c};
+  }
+}
+
+static bool is_file(const char *schedule) {
+  const size_t length = strlen(schedule);
+  return length > 4 && strcmp(schedule + length - 4, ".csv") == 0;
+}
+
+ls_status ls_chunks_make(const ls_sharded *sharded, bool forward, ls_chunks **chunks,
+                         ls_error *error) {
+  const ls_layout *layout = &sharded->layout;
+  const char *schedule = layout->schedule ? layout->schedule : "1f1b";
+  ls_pipeline *pipeline;
+  if (is_file(schedule)) {
+    LS_TRY(ls_pipeline_read_csv(sharded->arena, schedule, layout->pp, layout->chunks,
+                                layout->microbatches, &pipeline, error));
+  } else {
+    const ls_pipeline_kind *kind;
+    LS_TRY(ls_pipeline_kind_find(schedule, &kind, error));
+    LS_TRY(ls_pipeline_make(sharded->arena, kind, layout->pp, layout->chunks, layout->microbatches,
+                            &pipeline, error));
+  }
+  if (forward) keep_forward(sharded, pipeline);
+  ls_chunks *made = LS_NEW(sharded->arena, ls_chunks);
+  *made = (ls_chunks){.pipeline = pipeline, .count = pipeline->stages * pipeline->chunks};
+  LS_TRY(cut(sharded, made, error));
+  ls_pipeline_times *times;
+  LS_TRY(ls_pipeline_times_make(sharded->arena, pipeline, &ls_pipeline_unit_costs, &times, error));
+  made->times = times;
+  *chunks = made;
+  return LS_OK;
+}
+
+int ls_chunks_stage(const ls_chunks *chunks, int segment) {
+  return chunks->pipeline->stage_of[chunks->chunk_of[segment]];
+}

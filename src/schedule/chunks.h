@@ -1,0 +1,26 @@
+/* How a pipeline lays a model over its stages: which segments each chunk has, and in what order a
+ * stage goes through its chunks and microbatches. One stage is a pipeline too.
+ *
+ * In the arena of the sharded graph. */
+#ifndef LS_SCHEDULE_CHUNKS_H
+#define LS_SCHEDULE_CHUNKS_H
+
+#include "schedule/pipeline.h"
+#include "shard/shard.h"
+
+typedef struct ls_chunks {
+  const ls_pipeline *pipeline;
+  const ls_pipeline_times *times; /* of unit costs: the one order of all transfers */
+  int count;                      /* stages x chunks of each */
+  int *first_segment;             /* [count + 1] */
+  int *chunk_of;                  /* by segment */
+} ls_chunks;
+
+/* By the layout's schedule, stages and chunks; `forward`: one microbatch, without a backward pass.
+ * LS_INPUT: the schedule cannot be, with the nearest that can. */
+LS_CHECKED ls_status ls_chunks_make(const ls_sharded *sharded, bool forward, ls_chunks **chunks,
+                                    ls_error *error);
+
+int ls_chunks_stage(const ls_chunks *chunks, int segment);
+
+#endif
