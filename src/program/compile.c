@@ -44,6 +44,7 @@ static void lower_body(ls_lowering *lowering, const ls_action *action) {
   const int first = program->instructions.count;
   switch (action->kind) {
     case LS_ACTION_FORWARD:
+    case LS_ACTION_RECOMPUTE:
     case LS_ACTION_BACKWARD:
     case LS_ACTION_INPUT:
     case LS_ACTION_WEIGHT: ls_lower_pass(lowering, action->kind, action->segment); break;
@@ -80,6 +81,7 @@ typedef struct compilation {
   const ls_sharded *sharded;
   const ls_units *units;
   const ls_chunks *chunks;
+  const ls_recompute *recompute;
   ls_crossings *crossings;
   int *producer, *last_use;
   bool *read_by_weight;
@@ -120,6 +122,7 @@ static ls_program *compile_stage(const compilation *c, int stage) {
                           .units = c->units,
                           .chunks = c->chunks,
                           .crossings = c->crossings,
+                          .recompute = c->recompute,
                           .stage = stage,
                           .here = ls_schedule_units_here(sharded, c->units, c->chunks, stage),
                           .accumulate = sharded->layout.compute == LS_F64 ? LS_F64 : LS_F32,
@@ -130,14 +133,16 @@ static ls_program *compile_stage(const compilation *c, int stage) {
                           .contributed = LS_NEW_ARRAY(arena, bool, c->graph->parameters.count + 1)};
   for (int v = 0; v < sharded->values.count; v++) lowering.value_of[v] = -1;
   ls_lower_units(&lowering);
-  const ls_schedule schedule = c->kind == LS_PROGRAM_STEP
-                                   ? ls_schedule_step(sharded, c->units, c->chunks, stage)
-                                   : ls_schedule_forward(sharded, c->units, c->chunks, stage);
+  const ls_schedule schedule =
+      c->kind == LS_PROGRAM_STEP
+          ? ls_schedule_step(sharded, c->units, c->chunks, c->recompute, stage)
+          : ls_schedule_forward(sharded, c->units, c->chunks, stage);
   lowering.halves = has_halves(&schedule);
   lower_actions(&lowering, &schedule);
   made->logits = find_logits(&lowering);
-  made->flops =
-      count_flops(c->graph, c->kind == LS_PROGRAM_STEP ? sharded->layout.microbatches : 1);
+  const int microbatches = c->kind == LS_PROGRAM_STEP ? sharded->layout.microbatches : 1;
+  made->flops = count_flops(c->graph, microbatches);
+  made->recomputed_flops = ls_recompute_flops(sharded, c->recompute) * microbatches;
   ls_lower_frames(&lowering);
   ls_lower_instances(made);
   return made;
@@ -156,6 +161,7 @@ ls_status ls_program_compile(const ls_graph *graph, const ls_layout *layout, ls_
   find_uses(sharded, c.producer, c.last_use, c.read_by_weight);
   LS_TRY(ls_crossings_make(sharded, chunks, c.producer, &c.crossings, error));
   c.units = ls_units_make(sharded, chunks);
+  c.recompute = ls_recompute_make(sharded, chunks);
   for (int s = 0; s < layout->pp; s++) stages[s] = compile_stage(&c, s);
   return LS_OK;
 }

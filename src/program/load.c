@@ -71,20 +71,24 @@ static const char *text_or_null(ls_arena *arena, const char *text) {
 
 static bool read_layout(ls_arena *arena, const json_t *object, ls_layout *layout) {
   const char *compute, *schedule, *stages;
+  json_int_t recompute;
   int gather, reduce, kind, sequence_parallel;
   ls_optimizer *optimizer = &layout->optimizer;
-  if (json_unpack(
-          (json_t *)object, "{s:i,s:s,s:s,s:i,s:i,s:i,s:i,s:i,s:b,s:i,s:i,s:i,s:i,s:s,s:[iffffff]}",
-          "pp", &layout->pp, "schedule", &schedule, "stages", &stages, "chunks", &layout->chunks,
-          "dp_replicate", &layout->dp_replicate, "dp_shard", &layout->dp_shard, "tp", &layout->tp,
-          "zero", &layout->zero, "sequence_parallel", &sequence_parallel, "microbatches",
-          &layout->microbatches, "layers_per_unit", &layout->layers_per_unit, "gather", &gather,
-          "reduce", &reduce, "compute", &compute, "optimizer", &kind, &optimizer->beta1,
-          &optimizer->beta2, &optimizer->epsilon, &optimizer->weight_decay, &optimizer->momentum,
-          &optimizer->clip) != 0)
+  if (json_unpack((json_t *)object,
+                  "{s:i,s:s,s:s,s:i,s:I,s:i,s:i,s:i,s:i,s:i,s:b,s:i,s:i,s:i,s:i,s:s,s:[iffffff]}",
+                  "pp", &layout->pp, "schedule", &schedule, "stages", &stages, "chunks",
+                  &layout->chunks, "recompute", &recompute, "recompute_layers",
+                  &layout->recompute_layers, "dp_replicate", &layout->dp_replicate, "dp_shard",
+                  &layout->dp_shard, "tp", &layout->tp, "zero", &layout->zero, "sequence_parallel",
+                  &sequence_parallel, "microbatches", &layout->microbatches, "layers_per_unit",
+                  &layout->layers_per_unit, "gather", &gather, "reduce", &reduce, "compute",
+                  &compute, "optimizer", &kind, &optimizer->beta1, &optimizer->beta2,
+                  &optimizer->epsilon, &optimizer->weight_decay, &optimizer->momentum,
+                  &optimizer->clip) != 0)
     return false;
   const int dtype = find_dtype(compute);
   if (dtype < 0 || !in_range(gather, 3) || !in_range(reduce, 3) || !in_range(kind, 2)) return false;
+  layout->recompute = (uint64_t)recompute;
   layout->schedule = text_or_null(arena, schedule);
   layout->stages = text_or_null(arena, stages);
   layout->sequence_parallel = sequence_parallel != 0;
@@ -346,8 +350,9 @@ static ls_status load_head(loader *l, json_t *root) {
   ls_program *program = l->program;
   int version, kind;
   json_int_t tokens, sequence;
-  if (json_unpack(root, "{s:i,s:i,s:I,s:I,s:F}", "lockstep_program", &version, "kind", &kind,
-                  "tokens", &tokens, "sequence", &sequence, "flops", &program->flops) != 0 ||
+  if (json_unpack(root, "{s:i,s:i,s:I,s:I,s:F,s:F}", "lockstep_program", &version, "kind", &kind,
+                  "tokens", &tokens, "sequence", &sequence, "flops", &program->flops,
+                  "recomputed_flops", &program->recomputed_flops) != 0 ||
       !in_range(kind, LS_PROGRAM_FORWARD + 1) || tokens < 1 || sequence < 1)
     return damaged(l, "head", 0);
   if (version != LS_SAVED_VERSION)

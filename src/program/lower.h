@@ -45,12 +45,14 @@ typedef struct ls_lowering {
   const ls_chunks *chunks;
   const ls_crossings *crossings;
   int stage;
+  const ls_recompute *recompute;
   const bool *here;    /* by unit: this stage has it */
   ls_dtype accumulate; /* fp32, or fp64 under fp64 */
   ls_unit_memory *memory;
   int *value_of;                  /* program value by sharded value, -1: not made yet */
   const int *producer, *last_use; /* by sharded value: nodes that make it and last read it; -1 */
   const bool *read_by_weight;     /* by sharded value: a weight node reads it */
+  bool again;                     /* nodes are lowered a second time, for RECOMPUTE */
   bool halves;                    /* weight nodes run apart from the rest of backward */
   bool *contributed;              /* by parameter: a node lowered before adds to its gradient */
 } ls_lowering;

@@ -70,6 +70,8 @@ static int64_t padded_bytes(const ls_lowering *lowering, int sharded_value, size
 }
 
 static bool kept_for_backward(const ls_lowering *lowering, int sharded_value, bool backward) {
+  if (lowering->recompute->dropped[sharded_value] && !lowering->again) return false;
+  if (lowering->recompute->read[sharded_value]) return true;
   const int last = lowering->last_use[sharded_value];
   return !backward && last >= 0 && lowering->sharded->nodes.items[last].backward;
 }
@@ -84,6 +86,7 @@ static int taken_over(const ls_lowering *lowering, const ls_shard_node *node, in
     return -1;
   if (input < 0 || lowering->last_use[node->in[input]] != n) return -1;
   if (lowering->halves && lowering->read_by_weight[node->in[input]]) return -1;
+  if (lowering->recompute->read[node->in[input]]) return -1;
   const int value = lowering->value_of[node->in[input]];
   const ls_value *from = &lowering->program->values.items[value];
   const ls_storage_plan *plan = &lowering->plans.items[from->storage];
@@ -206,7 +209,23 @@ static bool belongs(const ls_shard_node *node, ls_action_kind kind) {
   }
 }
 
+/* What the nodes make is a new value each: backward reads these. */
+static void lower_again(ls_lowering *lowering, int segment) {
+  lowering->again = true;
+  for (int n = 0; n < lowering->sharded->nodes.count; n++) {
+    const ls_shard_node *node = &lowering->sharded->nodes.items[n];
+    if (node->segment != segment || !lowering->recompute->nodes[n]) continue;
+    for (int o = 0; o < node->outputs; o++) lowering->value_of[node->out[o]] = -1;
+    lower_node(lowering, n);
+  }
+  lowering->again = false;
+}
+
 void ls_lower_pass(ls_lowering *lowering, ls_action_kind kind, int segment) {
+  if (kind == LS_ACTION_RECOMPUTE) {
+    lower_again(lowering, segment);
+    return;
+  }
   for (int n = 0; n < lowering->sharded->nodes.count; n++) {
     const ls_shard_node *node = &lowering->sharded->nodes.items[n];
     if (node->segment == segment && belongs(node, kind)) lower_node(lowering, n);

@@ -108,6 +108,9 @@ void ls_program_print_memory(const ls_program *program, FILE *stream) {
   fprintf(stream, "  %-20s %10.2f\n", "sum", mib(peak));
   fprintf(stream, "  %-20s %10.2f  (arena; %.2f not used at the peak)\n", "laid out",
           mib(ls_program_bytes(program)), mib(ls_program_bytes(program) - peak));
+  if (program->recomputed_flops > 0)
+    fprintf(stream, "  %-20s %10.1f  %% of the step's work, to keep less\n", "done again",
+            100 * program->recomputed_flops / program->flops);
 }
 
 typedef struct total {

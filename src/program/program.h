@@ -188,6 +188,7 @@ typedef struct ls_program {
   int logits;              /* of the last stage */
   int cell[LS_CELL_COUNT]; /* values; -1: none */
   double flops;            /* of one step over the whole mesh: matrix products and attention */
+  double recomputed_flops; /* that are done a second time besides */
 } ls_program;
 
 /* Compiles a graph (with its backward part for LS_PROGRAM_STEP) under a layout: the program of each

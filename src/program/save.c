@@ -23,13 +23,14 @@ static json_t *ints(const int *items, int count) {
 
 static json_t *layout_json(const ls_layout *layout) {
   const ls_optimizer *optimizer = &layout->optimizer;
-  return json_pack("{s:i,s:s,s:s,s:i,s:i,s:i,s:i,s:i,s:b,s:i,s:i,s:i,s:i,s:s,s:[iffffff]}", "pp",
-                   layout->pp, "schedule", layout->schedule ? layout->schedule : "", "stages",
-                   layout->stages ? layout->stages : "", "chunks", layout->chunks, "dp_replicate",
-                   layout->dp_replicate, "dp_shard", layout->dp_shard, "tp", layout->tp, "zero",
-                   layout->zero, "sequence_parallel", layout->sequence_parallel, "microbatches",
-                   layout->microbatches, "layers_per_unit", layout->layers_per_unit, "gather",
-                   (int)layout->gather, "reduce", (int)layout->reduce, "compute",
+  return json_pack("{s:i,s:s,s:s,s:i,s:I,s:i,s:i,s:i,s:i,s:i,s:b,s:i,s:i,s:i,s:i,s:s,s:[iffffff]}",
+                   "pp", layout->pp, "schedule", layout->schedule ? layout->schedule : "", "stages",
+                   layout->stages ? layout->stages : "", "chunks", layout->chunks, "recompute",
+                   (json_int_t)layout->recompute, "recompute_layers", layout->recompute_layers,
+                   "dp_replicate", layout->dp_replicate, "dp_shard", layout->dp_shard, "tp",
+                   layout->tp, "zero", layout->zero, "sequence_parallel", layout->sequence_parallel,
+                   "microbatches", layout->microbatches, "layers_per_unit", layout->layers_per_unit,
+                   "gather", (int)layout->gather, "reduce", (int)layout->reduce, "compute",
                    ls_dtype_name(layout->compute), "optimizer", (int)optimizer->kind,
                    optimizer->beta1, optimizer->beta2, optimizer->epsilon, optimizer->weight_decay,
                    optimizer->momentum, optimizer->clip);
@@ -138,6 +139,7 @@ const char *ls_program_text(ls_arena *arena, const ls_program *program) {
       json_pack("[iiii]", program->ids, program->labels, program->positions, program->logits));
   json_object_set_new(root, "cells", ints(program->cell, LS_CELL_COUNT));
   json_object_set_new(root, "flops", json_real(program->flops));
+  json_object_set_new(root, "recomputed_flops", json_real(program->recomputed_flops));
   char *text = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(17) | JSON_SORT_KEYS);
   json_decref(root);
   if (!text) ls_panic("out of memory for the saved form of a program");

@@ -4,7 +4,7 @@
 
 /* One pass of a microbatch over a segment. */
 typedef struct step {
-  ls_action_kind kind; /* FORWARD, BACKWARD, INPUT, WEIGHT */
+  ls_action_kind kind; /* FORWARD, RECOMPUTE, BACKWARD, INPUT, WEIGHT */
   int segment, microbatch;
   int place; /* in the stage's list of the pipeline */
 } step;
@@ -25,6 +25,7 @@ typedef struct builder {
   const ls_sharded *sharded;
   const ls_units *units;
   const ls_chunks *chunks;
+  const ls_recompute *recompute; /* NULL: nothing runs again */
   int stage;
   ls_schedule *schedule;
   LS_LIST(step) steps;
@@ -39,7 +40,8 @@ enum { PART_FORWARD = 1, PART_INPUT = 2, PART_WEIGHT = 4, PARTS = 3 };
 
 static int parts_of(ls_action_kind kind) {
   switch (kind) {
-    case LS_ACTION_FORWARD: return PART_FORWARD;
+    case LS_ACTION_FORWARD:
+    case LS_ACTION_RECOMPUTE: return PART_FORWARD;
     case LS_ACTION_INPUT: return PART_INPUT;
     case LS_ACTION_WEIGHT: return PART_WEIGHT;
     default: return PART_INPUT | PART_WEIGHT;
@@ -137,12 +139,26 @@ static bool splits(const ls_pipeline_list *list) {
   return false;
 }
 
+static void append_step(builder *b, ls_action_kind kind, int segment, int microbatch, int place) {
+  *LS_APPEND(b->sharded->arena, &b->steps) = (step){kind, segment, microbatch, place};
+}
+
+/* Before backward enters a group of layers, the group's forward pass runs again. */
+static void add_recompute(builder *b, int last, int microbatch, int place) {
+  for (int s = 0; s <= last; s++)
+    if (b->recompute->group_last[s] == last)
+      append_step(b, LS_ACTION_RECOMPUTE, s, microbatch, place);
+}
+
 static void add_steps(builder *b, ls_action_kind kind, const ls_pipeline_pass *pass, int place) {
   const int first = b->chunks->first_segment[pass->chunk];
   const int end = b->chunks->first_segment[pass->chunk + 1];
-  for (int i = 0; i < end - first; i++)
-    *LS_APPEND(b->sharded->arena, &b->steps) =
-        (step){kind, kind == LS_ACTION_FORWARD ? first + i : end - 1 - i, pass->microbatch, place};
+  const bool again = kind == LS_ACTION_BACKWARD || kind == LS_ACTION_INPUT;
+  for (int i = 0; i < end - first; i++) {
+    const int segment = kind == LS_ACTION_FORWARD ? first + i : end - 1 - i;
+    if (again && b->recompute) add_recompute(b, segment, pass->microbatch, place);
+    append_step(b, kind, segment, pass->microbatch, place);
+  }
 }
 
 /* A stage that splits some backward passes has the two halves of each. */
@@ -335,16 +351,20 @@ static void add_passes(builder *b) {
     add_step(b, s, kept);
     /* The gradients of inputs leave before those of weights are made. */
     const step *next = s + 1 < b->steps.count ? at + 1 : NULL;
-    const bool ends = !next || next->place != place || next->kind != at->kind;
+    const bool ends = !next || next->place != place || next->kind == LS_ACTION_WEIGHT;
     if (ends && at->kind != LS_ACTION_WEIGHT) send(b, &open, &list->items[place], place);
   }
   end_sendings(b, &open, 0, true);
 }
 
 static builder begin(const ls_sharded *sharded, const ls_units *units, const ls_chunks *chunks,
-                     int stage, ls_schedule *schedule) {
-  builder b = {
-      .sharded = sharded, .units = units, .chunks = chunks, .stage = stage, .schedule = schedule};
+                     const ls_recompute *recompute, int stage, ls_schedule *schedule) {
+  builder b = {.sharded = sharded,
+               .units = units,
+               .chunks = chunks,
+               .recompute = recompute,
+               .stage = stage,
+               .schedule = schedule};
   const int64_t cells = (int64_t)PARTS * sharded->graph->segments.count * units->count;
   b.reads = LS_NEW_ARRAY(sharded->arena, bool, cells + 1);
   b.writes = LS_NEW_ARRAY(sharded->arena, bool, cells + 1);
@@ -357,9 +377,9 @@ static builder begin(const ls_sharded *sharded, const ls_units *units, const ls_
 }
 
 ls_schedule ls_schedule_step(const ls_sharded *sharded, const ls_units *units,
-                             const ls_chunks *chunks, int stage) {
+                             const ls_chunks *chunks, const ls_recompute *recompute, int stage) {
   ls_schedule schedule = {0};
-  builder b = begin(sharded, units, chunks, stage, &schedule);
+  builder b = begin(sharded, units, chunks, recompute, stage, &schedule);
   for (int m = 0; m < sharded->layout.microbatches; m++) add(&b, LS_ACTION_COUNT, -1, -1, m);
   add(&b, LS_ACTION_TOTAL, -1, -1, -1);
   add_passes(&b);
@@ -374,7 +394,7 @@ ls_schedule ls_schedule_step(const ls_sharded *sharded, const ls_units *units,
 ls_schedule ls_schedule_forward(const ls_sharded *sharded, const ls_units *units,
                                 const ls_chunks *chunks, int stage) {
   ls_schedule schedule = {0};
-  builder b = begin(sharded, units, chunks, stage, &schedule);
+  builder b = begin(sharded, units, chunks, NULL, stage, &schedule);
   const bool loss = sharded->graph->loss.index >= 0;
   if (loss) {
     add(&b, LS_ACTION_COUNT, -1, -1, 0);

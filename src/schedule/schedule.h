@@ -5,6 +5,7 @@
 #define LS_SCHEDULE_SCHEDULE_H
 
 #include "schedule/chunks.h"
+#include "schedule/recompute.h"
 #include "schedule/units.h"
 
 #define LS_ACTIONS(X)                                                                            \
@@ -12,6 +13,7 @@
   X(TOTAL, "total")            /* sum the counts over the data axes */                           \
   X(GATHER, "gather")          /* a unit's weights, from the pieces of dp_shard */               \
   X(FORWARD, "forward")        /* of a segment */                                                \
+  X(RECOMPUTE, "recompute")    /* what a segment's forward pass did not keep */                  \
   X(BACKWARD, "backward")      /* of a segment: INPUT and WEIGHT */                              \
   X(INPUT, "input backward")   /* of a segment: what earlier segments wait for */                \
   X(WEIGHT, "weight backward") /* of a segment: the rest of its parameters' gradients */         \
@@ -62,7 +64,7 @@ bool *ls_schedule_units_here(const ls_sharded *sharded, const ls_units *units,
 
 /* The training step of one stage: all microbatches, then the update. */
 ls_schedule ls_schedule_step(const ls_sharded *sharded, const ls_units *units,
-                             const ls_chunks *chunks, int stage);
+                             const ls_chunks *chunks, const ls_recompute *recompute, int stage);
 
 /* The forward pass of one microbatch and its loss; without a loss (decoding) just the pass. */
 ls_schedule ls_schedule_forward(const ls_sharded *sharded, const ls_units *units,

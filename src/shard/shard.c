@@ -237,6 +237,7 @@ static int convert(sharder *s, int value, const ls_placement *target, const char
     const char *reason = conversion_reason(s, tensor, now, &steps[i].after, consumer);
     *LS_APPEND(s->out->arena, &s->out->nodes) = (ls_shard_node){.collective = steps[i].collective,
                                                                 .kind = LS_OP_COPY,
+                                                                .node = -1,
                                                                 .axes = steps[i].axes,
                                                                 .reduce = LS_SUM,
                                                                 .segment = s->segment,
@@ -257,16 +258,16 @@ static int convert(sharder *s, int value, const ls_placement *target, const char
 }
 
 static int place_gradient(sharder *s, const ls_tensor *tensor, ls_tensor_id id,
-                          const ls_placement *placement, bool *accumulate) {
+                          const ls_placement *placement) {
   int *value = &s->out->gradient_value[tensor->parameter];
-  *accumulate = *value >= 0;
   if (*value < 0) *value = add_value(s, id, placement);
   return *value;
 }
 
 static void emit(sharder *s, const node_context *context) {
   const ls_node *node = context->node;
-  ls_shard_node made = {.kind = node->kind,
+  ls_shard_node made = {.node = (int)(node - s->graph->nodes.items),
+                        .kind = node->kind,
                         .attributes = node->attributes,
                         .segment = node->segment,
                         .backward = node->backward,
@@ -284,7 +285,7 @@ static void emit(sharder *s, const node_context *context) {
     const ls_tensor *tensor = ls_graph_tensor(s->graph, node->out[o]);
     const ls_placement placement = with_choices(context, o, false, &(ls_placement){0}, LS_AXES_ALL);
     made.out[o] = tensor->role == LS_ROLE_GRADIENT
-                      ? place_gradient(s, tensor, node->out[o], &placement, &made.accumulate[o])
+                      ? place_gradient(s, tensor, node->out[o], &placement)
                       : add_value(s, node->out[o], &placement);
     s->home[node->out[o].index] = made.out[o];
   }

@@ -34,13 +34,13 @@ typedef struct ls_shard_node {
   ls_attributes attributes;
   ls_axes axes; /* of the collective */
   ls_reduce reduce;
+  int node; /* of the graph; -1: a conversion */
   int segment;
   bool backward;
   bool weight; /* backward: makes gradients of parameters and nothing else */
   int inputs, outputs;
   int in[LS_MAX_INPUTS], out[LS_MAX_OUTPUTS]; /* values */
-  bool accumulate[LS_MAX_OUTPUTS]; /* a later contribution to a gradient of this microbatch */
-  const char *reason;              /* why a collective is here */
+  const char *reason;                         /* why a collective is here */
 } ls_shard_node;
 
 typedef struct ls_sharded {

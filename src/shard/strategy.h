@@ -30,7 +30,9 @@ typedef struct ls_layout {
   int microbatches;
   int layers_per_unit; /* 0: one */
   ls_when gather, reduce;
-  ls_dtype compute; /* LS_F32, LS_BF16 or LS_F64 */
+  uint64_t recompute;   /* ops whose results backward makes again: bit 1 << kind; ~0: of all */
+  int recompute_layers; /* run again together, from what enters the first of them; 0: one */
+  ls_dtype compute;     /* LS_F32, LS_BF16 or LS_F64 */
   ls_optimizer optimizer;
 } ls_layout;
 

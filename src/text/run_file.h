@@ -142,7 +142,8 @@ typedef struct ls_run_file {
   ls_run_globs stages;  /* layers of each chunk; one item "auto": by cost */
   int64_t chunks;       /* of a stage; 0 auto */
   ls_run_gather gather, reduce;
-  int recompute; /* 0 none */
+  ls_run_globs recompute; /* "none", "full", "selective", or names of ops */
+  int64_t recompute_layers;
   ls_run_offload offload;
   ls_run_dtype dtype;
   int grad_dtype; /* 0 fp32 */

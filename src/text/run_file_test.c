@@ -275,10 +275,6 @@ static void values_of_later_versions_are_refused_by_name(void **state) {
   (void)state;
   static const char *const laters[] = {"mesh.cp: 2",
                                        "mesh.ep: 8",
-                                       "recompute: full",
-                                       "recompute: selective",
-                                       "recompute: budget",
-                                       "recompute: [attention]",
                                        "offload.optimizer: host",
                                        "offload.parameters: nvme",
                                        "offload.activations: host",

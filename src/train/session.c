@@ -76,6 +76,43 @@ static ls_status refuse_dropout(const ls_session *session, ls_error *error) {
                  session->config.source, session->config.dropout_keys);
 }
 
+/* Norms and activations: much memory, next to no work. */
+static const uint64_t selective = 1ull << LS_OP_LAYERNORM | 1ull << LS_OP_RMSNORM |
+                                  1ull << LS_OP_GELU | 1ull << LS_OP_SWIGLU | 1ull << LS_OP_ROPE;
+
+static int find_op(const char *name) {
+  for (int k = 0; k <= LS_OP_SWIGLU; k++)
+    if (strcmp(ls_op_name((ls_op_kind)k), name) == 0) return k;
+  return -1;
+}
+
+static ls_status choose_recompute(ls_session *session, ls_error *error) {
+  const ls_run_globs *asked = &session->run->recompute;
+  const char *where = ls_run_file_where(session->run, "recompute");
+  session->layout.recompute_layers = (int)session->run->recompute_layers;
+  for (int i = 0; i < asked->count; i++) {
+    const char *word = asked->items[i];
+    const bool alone = asked->count == 1;
+    const int op = find_op(word);
+    if (alone && strcmp(word, "none") == 0) return LS_OK;
+    if (alone && strcmp(word, "budget") == 0)
+      return ls_fail(error, LS_INPUT, "%s: not yet: budget comes with a later version", where);
+    if (alone && strcmp(word, "full") == 0)
+      session->layout.recompute = ~UINT64_C(0);
+    else if (alone && strcmp(word, "selective") == 0)
+      session->layout.recompute = selective;
+    else if (op >= 0)
+      session->layout.recompute |= UINT64_C(1) << op;
+    else
+      return ls_fail(
+          error, LS_INPUT,
+          "%s: found %s; expected none, full, selective, or ops of the forward pass such "
+          "as [attention, gelu, swiglu, rmsnorm, layernorm]",
+          where, word);
+  }
+  return LS_OK;
+}
+
 static bool has_weights(ls_arena *arena, const char *model) {
   return ls_file_exists(ls_arena_printf(arena, "%s/model.safetensors", model)) ||
          ls_file_exists(ls_arena_printf(arena, "%s/model.safetensors.index.json", model));
@@ -200,6 +237,7 @@ ls_status ls_session_create(ls_arena *arena, ls_run_file *run, int devices, int 
   LS_TRY(refuse_dropout(made, error));
   LS_TRY(choose_start(made, error));
   made->layout = make_layout(run);
+  LS_TRY(choose_recompute(made, error));
   made->threads = choose_threads(run, ranks_here);
   LS_TRY(compile(made, error));
   LS_TRY(check_memory(made, error));
