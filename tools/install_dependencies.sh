@@ -56,6 +56,8 @@ has mpicc || need libopenmpi-dev
 has mpirun || has mpiexec || need openmpi-bin
 has clang-format || need clang-format
 has git || need git
+# One of the test suites beside the repository, where there is one, is packed with it.
+[ ! -e ../shared/data/json/JSONTestSuite.tar.zst ] || has zstd || need zstd
 [ $with_text = 0 ] || has bible || need bible-kjv
 
 if [ $with_fuzzer = 1 ]; then

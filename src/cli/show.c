@@ -4,6 +4,7 @@
 #include <jansson.h>
 
 #include "cli/command.h"
+#include "cli/show_timeline.h"
 #include "train/session.h"
 
 static const char help[] =
@@ -15,6 +16,8 @@ static const char help[] =
     "  --rank R        coordinates of a rank and its part of every parameter\n"
     "  --evaluate      the evaluation's program in place of the step's\n"
     "  --compare       DDP, ZeRO-1, 2, 3 and tensor parallelism side by side, each compiled\n"
+    "  --timeline FILE the pipeline's schedule as a picture: FILE.svg, or - for the terminal "
+    "alone\n"
     "  --json          the numbers of --memory, --collectives and --compare for programs\n"
     "  -n DEVICES      devices of the whole mesh\n\n"
     "examples:\n"
@@ -22,7 +25,7 @@ static const char help[] =
     "  lockstep show examples/quickstart.yaml model=gpt2-124m train.batch=8 --compare -n 8\n\n";
 
 typedef struct show_flags {
-  const char *devices, *rank;
+  const char *devices, *rank, *timeline;
   bool memory, collectives, evaluate, compare, json, help;
 } show_flags;
 
@@ -264,6 +267,7 @@ static ls_status show(ls_arena *arena, const ls_words *words, const show_flags *
   if (flags->compare) return compare(arena, path, words, devices, flags->json, error);
   ls_session *session;
   LS_TRY(ls_session_create(arena, run, devices, devices, &session, error));
+  if (flags->timeline) return ls_show_timeline(arena, &session->layout, flags->timeline, error);
   return show_program(session, flags, error);
 }
 
@@ -273,6 +277,7 @@ int ls_command_show(int count, char **given) {
   show_flags flags = {0};
   const ls_flag known[] = {{"-n", &flags.devices, NULL},
                            {"--rank", &flags.rank, NULL},
+                           {"--timeline", &flags.timeline, NULL},
                            {"--memory", NULL, &flags.memory},
                            {"--collectives", NULL, &flags.collectives},
                            {"--evaluate", NULL, &flags.evaluate},

@@ -68,20 +68,22 @@ static bool is_file(const char *schedule) {
   return length > 4 && strcmp(schedule + length - 4, ".csv") == 0;
 }
 
+ls_status ls_chunks_pipeline(ls_arena *arena, const ls_layout *layout, ls_pipeline **pipeline,
+                             ls_error *error) {
+  const char *schedule = layout->schedule ? layout->schedule : "1f1b";
+  if (is_file(schedule))
+    return ls_pipeline_read_csv(arena, schedule, layout->pp, layout->chunks, layout->microbatches,
+                                pipeline, error);
+  const ls_pipeline_kind *kind;
+  LS_TRY(ls_pipeline_kind_find(schedule, &kind, error));
+  return ls_pipeline_make(arena, kind, layout->pp, layout->chunks, layout->microbatches, pipeline,
+                          error);
+}
+
 ls_status ls_chunks_make(const ls_sharded *sharded, bool forward, ls_chunks **chunks,
                          ls_error *error) {
-  const ls_layout *layout = &sharded->layout;
-  const char *schedule = layout->schedule ? layout->schedule : "1f1b";
   ls_pipeline *pipeline;
-  if (is_file(schedule)) {
-    LS_TRY(ls_pipeline_read_csv(sharded->arena, schedule, layout->pp, layout->chunks,
-                                layout->microbatches, &pipeline, error));
-  } else {
-    const ls_pipeline_kind *kind;
-    LS_TRY(ls_pipeline_kind_find(schedule, &kind, error));
-    LS_TRY(ls_pipeline_make(sharded->arena, kind, layout->pp, layout->chunks, layout->microbatches,
-                            &pipeline, error));
-  }
+  LS_TRY(ls_chunks_pipeline(sharded->arena, &sharded->layout, &pipeline, error));
   if (forward) keep_forward(sharded, pipeline);
   ls_chunks *made = LS_NEW(sharded->arena, ls_chunks);
   *made = (ls_chunks){.pipeline = pipeline, .count = pipeline->stages * pipeline->chunks};

@@ -16,6 +16,10 @@ typedef struct ls_chunks {
   int *chunk_of;                  /* by segment */
 } ls_chunks;
 
+/* The pipeline of the layout's schedule, chunks and microbatches. LS_INPUT as below. */
+LS_CHECKED ls_status ls_chunks_pipeline(ls_arena *arena, const ls_layout *layout,
+                                        ls_pipeline **pipeline, ls_error *error);
+
 /* By the layout's schedule, stages and chunks; `forward`: one microbatch, without a backward pass.
  * LS_INPUT: the schedule cannot be, with the nearest that can. */
 LS_CHECKED ls_status ls_chunks_make(const ls_sharded *sharded, bool forward, ls_chunks **chunks,
