@@ -228,6 +228,14 @@ mpi_tests() {
   else
     fail "mpirun -n 2 with -n 4: exit status $?"
   fi
+  "$lockstep" train run.yaml -n 4 mesh.pp=2 mesh.dp_shard=2 schedule=zbh1 train.microbatches=2 \
+    out=threads_pp >output 2>errors || fail "a pipeline on threads: $(tail -1 errors)"
+  if launch 2 train run.yaml -n 4 mesh.pp=2 mesh.dp_shard=2 schedule=zbh1 train.microbatches=2 \
+    out=mpi_pp; then
+    same_model "a pipeline under mpirun -n 2 with -n 4" threads_pp mpi_pp 12
+  else
+    fail "a pipeline under mpirun: $(tail -1 errors)"
+  fi
   if launch 2 train run.yaml -n 3 out=mpi3 train.batch=3; then
     fail "mpirun -n 2 with -n 3 was not refused"
   elif [ -e mpi3 ] || ! grep -q "OMPI_COMM_WORLD_SIZE says 2 processes\|PMI_SIZE says 2" errors; then

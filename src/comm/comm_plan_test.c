@@ -214,14 +214,38 @@ static void do_message(step *s) {
   }
 }
 
+/* Two members send each other several messages before either receives: sends that end only when
+ * they are asked to. */
+static void do_messages_at_once(step *s) {
+  const int one = (int)draw(s->w->todo, s->number, 5, (uint64_t)s->size);
+  const int two = (one + 1 + (int)draw(s->w->todo, s->number, 6, (uint64_t)s->size)) % s->size;
+  const int many = 1 + (int)draw(s->w->todo, s->number, 7, LS_MOST_SENDS);
+  if (one == two || (s->self != one && s->self != two)) return;
+  const int peer = s->self == one ? two : one;
+  put_input(s, s->source);
+  for (int i = 0; i < many && s->w->status == LS_OK; i++)
+    s->w->status = ls_send_begin(s->group, s->source, s->count, s->dtype, peer, &s->w->error);
+  char *want = input(s, peer);
+  for (int i = 0; i < many && s->w->status == LS_OK; i++) {
+    memset(s->target, 0, (size_t)s->count * s->width);
+    s->w->status = ls_receive(s->group, s->target, s->count, s->dtype, peer, &s->w->error);
+    if (s->w->status == LS_OK) {
+      expect(s, s->target, want, (size_t)s->count * s->width, "message at once");
+    }
+  }
+  free(want);
+  for (int i = 0; i < many && s->w->status == LS_OK; i++)
+    s->w->status = ls_send_end(s->group, peer, &s->w->error);
+}
+
 static void do_barrier(step *s) {
   s->w->status = ls_barrier(s->group, &s->w->error);
 }
 
 static void run_step(worker *w, uint64_t number) {
-  static void (*const kinds[])(step *) = {do_all_reduce, do_reduce_scatter, do_all_gather,
-                                          do_broadcast,  do_all_to_all,     do_message,
-                                          do_barrier};
+  static void (*const kinds[])(step *) = {do_all_reduce,       do_reduce_scatter, do_all_gather,
+                                          do_broadcast,        do_all_to_all,     do_message,
+                                          do_messages_at_once, do_barrier};
   static const ls_dtype dtypes[] = {LS_F32, LS_BF16, LS_F16, LS_F64, LS_I64};
   const plan *p = w->todo;
   const int g = (int)draw(p, number, 3, GROUPS);
@@ -241,7 +265,7 @@ static void run_step(worker *w, uint64_t number) {
   if (outside) s.heap = calloc(2, half);
   s.source = outside ? s.heap : w->arena;
   s.target = s.source + half;
-  kinds[draw(p, number, 8, 7)](&s);
+  kinds[draw(p, number, 8, 8)](&s);
   free(s.heap);
 }
 

@@ -581,6 +581,8 @@ static void bad_calls(void **state) {
   assert_int_equal(ls_all_gather(group, data, data, 1, LS_U8, &error), LS_INTERNAL);
   assert_int_equal(ls_broadcast(group, data, 1, LS_F32, 1, &error), LS_INTERNAL);
   assert_int_equal(ls_send(group, data, 1, LS_F32, 0, &error), LS_INTERNAL);
+  assert_int_equal(ls_send_begin(group, data, 1, LS_F32, 0, &error), LS_INTERNAL);
+  assert_int_equal(ls_send_end(group, 0, &error), LS_INTERNAL);
   assert_int_equal(ls_comm_bytes_sent(comm), 0);
   ls_world_destroy(&world);
 }

@@ -100,7 +100,8 @@ void ls_lanes_cancel(ls_comm *comm) {
     }
     lane->count = 0;
   }
-  for (int i = 0; transport && i < 2 * LS_MOST_SENDS; i++) {
-    if (comm->sendings[i].request.active) transport->cancel(transport, &comm->sendings[i].request);
+  for (int i = 0; i < comm->sendings.count; i++) {
+    ls_request *request = &comm->sendings.items[i].request;
+    if (request->active) transport->cancel(transport, request);
   }
 }

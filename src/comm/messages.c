@@ -186,18 +186,16 @@ static ls_status test_sending(ls_comm *comm, ls_sending *sending, ls_error *erro
   return ls_comm_give_up(comm, error, "%s", cause.text);
 }
 
-/* A place for a piece under way; waits for one of the earlier pieces where there is none. */
+/* A place for a piece under way. It never waits for an earlier piece to be taken: whom that is for
+ * may be sending to this rank just now, and take nothing before it is through. */
 static ls_status find_sending(ls_comm *comm, ls_sending **found, ls_error *error) {
-  ls_wait wait = {.comm = comm};
-  for (;;) {
-    for (int i = 0; i < 2 * LS_MOST_SENDS; i++) {
-      *found = &comm->sendings[i];
-      if (!(*found)->request.active) return LS_OK;
-      LS_TRY(test_sending(comm, *found, error));
-      wait.peer = (*found)->request.peer;
-    }
-    LS_TRY(ls_wait_turn(&wait, error));
+  for (int i = 0; i < comm->sendings.count; i++) {
+    *found = &comm->sendings.items[i];
+    if ((*found)->request.active) LS_TRY(test_sending(comm, *found, error));
+    if (!(*found)->request.active) return LS_OK;
   }
+  *found = LS_APPEND(comm->memory, &comm->sendings);
+  return LS_OK;
 }
 
 static ls_status start_messages(ls_group *group, const char *data, size_t bytes, int to,
@@ -241,8 +239,8 @@ ls_status ls_send_end(ls_group *group, int to, ls_error *error) {
   comm->doing.name = "waiting for the end of a send";
   const uint32_t number = ++group->ended[to];
   ls_wait wait = {.comm = comm, .peer = group->members[to]};
-  for (int i = 0; i < 2 * LS_MOST_SENDS && comm->world->transport; i++) {
-    ls_sending *sending = &comm->sendings[i];
+  for (int i = 0; i < comm->sendings.count; i++) {
+    ls_sending *sending = &comm->sendings.items[i];
     const bool asked = sending->group == group && sending->to == to && sending->number == number;
     for (;;) {
       if (asked && sending->request.active) LS_TRY(test_sending(comm, sending, error));

@@ -158,7 +158,7 @@ struct ls_comm {
   ls_group *everyone;
   ls_lane lanes[2];
   int lane_room;
-  ls_sending sendings[2 * LS_MOST_SENDS];
+  LS_LIST(ls_sending) sendings; /* grows where more pieces are under way than ever before */
   void *staging;
   struct {
     const char *name;
