@@ -308,7 +308,8 @@ static void test_only_libraries_allocate_on_cpu_kernels(void **state) {
   if (!COUNTS_ALLOCATIONS) skip();
   for (size_t s = 0; s < strategy_count; s++) {
     ls_arena *arena = ls_arena_create();
-    const ls_layout layout = layout_of(&strategies[s], s % 2 ? LS_BF16 : LS_F32);
+    const ls_layout layout =
+        layout_of(&strategies[s], (ls_dtype[]){LS_F32, LS_BF16, LS_F16}[s % 3]);
     job work;
     run_layout(arena, strategies[s].shape, &layout, true, &work);
     print_message("  %s, %s:\n", strategies[s].name, ls_dtype_name(layout.compute));

@@ -83,10 +83,11 @@ LS_CHECKED ls_status ls_run_print(const ls_run *run, ls_show what, FILE *stream,
 
 /* A finished step. NaN stands for what is not known. */
 typedef struct ls_step_report {
-  int64_t step;   /* 1 for the first */
-  int64_t tokens; /* since the run's start */
-  double loss;    /* nats per token, mean over the batch of the whole mesh */
-  double grad_norm, learning_rate;
+  int64_t step;     /* 1 for the first */
+  int64_t tokens;   /* since the run's start */
+  double loss;      /* nats per token, mean over the batch of the whole mesh */
+  double grad_norm; /* not finite where fp16 gradients overflowed: the step changed nothing */
+  double learning_rate;
   double seconds, tokens_per_second;
   double mfu;             /* 0 to 1, against a matrix product measured at the start */
   double validation_loss; /* where an evaluation followed this step; else NaN */

@@ -84,7 +84,8 @@ static void print_step(void *context, const ls_metrics_step *step) {
                                   .grad_norm = step->grad_norm,
                                   .tokens_per_second = step->tokens_per_second,
                                   .mfu = step->mfu,
-                                  .memory_bytes = (double)step->memory_bytes};
+                                  .memory_bytes = (double)step->memory_bytes,
+                                  .skipped = step->skipped};
   ls_progress_show(self->progress, &shown, now_s() - self->begin_s);
   if (!isnan(step->validation_loss))
     ls_progress_note(self->progress, "step %lld: validation loss %.4f", (long long)step->step,

@@ -31,8 +31,8 @@ typedef enum ls_role {
 
 /* Which type a tensor is stored in: the layout decides what COMPUTE and ACCUMULATE are. */
 typedef enum ls_precision {
-  LS_COMPUTE = 0, /* bf16, fp32 or fp64 */
-  LS_ACCUMULATE,  /* fp32; fp64 where compute is fp64 */
+  LS_COMPUTE = 0, /* bf16, fp16, fp32 or fp64 */
+  LS_ACCUMULATE,  /* fp32; fp64 where compute is fp64; gradients of parameters may be bf16 */
   LS_INDEX,       /* int32 */
   LS_DOUBLE,      /* fp64: cells */
 } ls_precision;

@@ -63,16 +63,18 @@ static const ls_op rows[LS_OP_COUNT] = {
     [LS_OP_COUNT_VALID] = {.labels = "n -> 1", .cut = "n"},
     /* cell -> 0, the same cell */
     [LS_OP_ZERO] = {.labels = "1 -> 1"},
-    /* cell -> 1 / max(cell, 1), a cell */
-    [LS_OP_RECIPROCAL] = {.labels = "1 -> 1"},
+    /* cells: count, scale -> scale / max(count, 1) */
+    [LS_OP_RECIPROCAL] = {.labels = "1, 1 -> 1"},
     /* gradients -> weight * sum of squares */
     [LS_OP_SQUARED_NORM] = {.labels = "e -> 1"},
-    /* cells: squared norm, loss sum, count -> norm, factor, mean loss */
-    [LS_OP_CLIP_FACTOR] = {.labels = "1, 1, 1 -> 1, 1, 1"},
+    /* cells: squared norm of scaled gradients, loss sum, count, scale -> norm, factor, mean loss;
+     * the factor undoes the scale, and is 0 where the norm is not finite */
+    [LS_OP_CLIP_FACTOR] = {.labels = "1, 1, 1, 1 -> 1, 1, 1"},
     /* gradient, learning rate, step, clip factor -> master, first moment, second moment (all
-     * updated in place) */
+     * updated in place; where the factor is 0, nothing is) */
     [LS_OP_ADAMW] = {.labels = "e, 1, 1, 1 -> e, e, e"},
-    /* gradient, learning rate, step, clip factor -> master, momentum (updated in place) */
+    /* gradient, learning rate, step, clip factor -> master, momentum (updated in place, likewise)
+     */
     [LS_OP_SGD] = {.labels = "e, 1, 1, 1 -> e, e"},
     [LS_OP_CAST] = {.labels = "e -> e"},
     [LS_OP_COPY] = {.labels = "n c -> n c", .cut = "n"},

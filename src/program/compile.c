@@ -117,6 +117,7 @@ static ls_program *compile_stage(const compilation *c, int stage) {
                        .layout = sharded->layout,
                        .tokens = c->graph->tokens,
                        .sequence = c->graph->sequence};
+  const bool fp64 = sharded->layout.compute == LS_F64;
   ls_lowering lowering = {.program = made,
                           .sharded = sharded,
                           .units = c->units,
@@ -125,7 +126,8 @@ static ls_program *compile_stage(const compilation *c, int stage) {
                           .recompute = c->recompute,
                           .stage = stage,
                           .here = ls_schedule_units_here(sharded, c->units, c->chunks, stage),
-                          .accumulate = sharded->layout.compute == LS_F64 ? LS_F64 : LS_F32,
+                          .accumulate = fp64 ? LS_F64 : LS_F32,
+                          .gradient = fp64 ? LS_F64 : sharded->layout.grad_dtype,
                           .value_of = LS_NEW_ARRAY(arena, int, sharded->values.count),
                           .producer = c->producer,
                           .last_use = c->last_use,

@@ -70,24 +70,26 @@ static const char *text_or_null(ls_arena *arena, const char *text) {
 }
 
 static bool read_layout(ls_arena *arena, const json_t *object, ls_layout *layout) {
-  const char *compute, *schedule, *stages;
+  const char *compute, *grad_dtype, *schedule, *stages;
   json_int_t recompute;
   int gather, reduce, kind, sequence_parallel;
   ls_optimizer *optimizer = &layout->optimizer;
-  if (json_unpack((json_t *)object,
-                  "{s:i,s:s,s:s,s:i,s:I,s:i,s:i,s:i,s:i,s:i,s:b,s:i,s:i,s:i,s:i,s:s,s:[iffffff]}",
-                  "pp", &layout->pp, "schedule", &schedule, "stages", &stages, "chunks",
-                  &layout->chunks, "recompute", &recompute, "recompute_layers",
-                  &layout->recompute_layers, "dp_replicate", &layout->dp_replicate, "dp_shard",
-                  &layout->dp_shard, "tp", &layout->tp, "zero", &layout->zero, "sequence_parallel",
-                  &sequence_parallel, "microbatches", &layout->microbatches, "layers_per_unit",
-                  &layout->layers_per_unit, "gather", &gather, "reduce", &reduce, "compute",
-                  &compute, "optimizer", &kind, &optimizer->beta1, &optimizer->beta2,
-                  &optimizer->epsilon, &optimizer->weight_decay, &optimizer->momentum,
-                  &optimizer->clip) != 0)
+  if (json_unpack(
+          (json_t *)object,
+          "{s:i,s:s,s:s,s:i,s:I,s:i,s:i,s:i,s:i,s:i,s:b,s:i,s:i,s:i,s:i,s:s,s:s,s:[iffffff]}", "pp",
+          &layout->pp, "schedule", &schedule, "stages", &stages, "chunks", &layout->chunks,
+          "recompute", &recompute, "recompute_layers", &layout->recompute_layers, "dp_replicate",
+          &layout->dp_replicate, "dp_shard", &layout->dp_shard, "tp", &layout->tp, "zero",
+          &layout->zero, "sequence_parallel", &sequence_parallel, "microbatches",
+          &layout->microbatches, "layers_per_unit", &layout->layers_per_unit, "gather", &gather,
+          "reduce", &reduce, "compute", &compute, "grad_dtype", &grad_dtype, "optimizer", &kind,
+          &optimizer->beta1, &optimizer->beta2, &optimizer->epsilon, &optimizer->weight_decay,
+          &optimizer->momentum, &optimizer->clip) != 0)
     return false;
-  const int dtype = find_dtype(compute);
-  if (dtype < 0 || !in_range(gather, 3) || !in_range(reduce, 3) || !in_range(kind, 2)) return false;
+  const int dtype = find_dtype(compute), gradients = find_dtype(grad_dtype);
+  if (dtype < 0 || gradients < 0 || !in_range(gather, 3) || !in_range(reduce, 3) ||
+      !in_range(kind, 2))
+    return false;
   layout->recompute = (uint64_t)recompute;
   layout->schedule = text_or_null(arena, schedule);
   layout->stages = text_or_null(arena, stages);
@@ -95,6 +97,7 @@ static bool read_layout(ls_arena *arena, const json_t *object, ls_layout *layout
   layout->gather = (ls_when)gather;
   layout->reduce = (ls_when)reduce;
   layout->compute = (ls_dtype)dtype;
+  layout->grad_dtype = (ls_dtype)gradients;
   optimizer->kind = (ls_optimizer_kind)kind;
   return layout->microbatches > 0 && in_range(layout->zero, 4);
 }

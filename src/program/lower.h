@@ -48,6 +48,7 @@ typedef struct ls_lowering {
   const ls_recompute *recompute;
   const bool *here;    /* by unit: this stage has it */
   ls_dtype accumulate; /* fp32, or fp64 under fp64 */
+  ls_dtype gradient;   /* that, or bf16 */
   ls_unit_memory *memory;
   int *value_of;                  /* program value by sharded value, -1: not made yet */
   const int *producer, *last_use; /* by sharded value: nodes that make it and last read it; -1 */

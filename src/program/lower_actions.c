@@ -29,7 +29,8 @@ static void lower_total(ls_lowering *lowering) {
   ls_program *program = lowering->program;
   reduce_cell(lowering, LS_CELL_VALID_TOKENS, LS_AXES_DATA,
               "valid tokens of the step: P(sum) -> R");
-  with(ls_lower_op(lowering, LS_OP_RECIPROCAL), 1, &program->cell[LS_CELL_VALID_TOKENS], 1,
+  with(ls_lower_op(lowering, LS_OP_RECIPROCAL), 2,
+       (int[]){program->cell[LS_CELL_VALID_TOKENS], program->cell[LS_CELL_SCALE]}, 1,
        &program->cell[LS_CELL_LOSS_SCALE]);
 }
 
@@ -63,8 +64,8 @@ static void reduce_partial(ls_lowering *lowering, int unit) {
     if (!first->partial) continue;
     const int64_t elements = last->offset + last->elements - first->offset;
     const char *name = ls_arena_printf(arena, "gradient of %s, partial on tp", about->name);
-    const int range = ls_lower_range(lowering, name, lowering->memory[unit].raw,
-                                     lowering->accumulate, unit, first->offset, elements, false);
+    const int range = ls_lower_range(lowering, name, lowering->memory[unit].raw, lowering->gradient,
+                                     unit, first->offset, elements, false);
     const char *reason = ls_arena_printf(arena, "gradient of %s, P(sum) on %s -> R", about->name,
                                          ls_axes_print(arena, first->partial));
     ls_lower_collective(lowering, LS_ALL_REDUCE, first->partial, range, range, elements, reason);
@@ -76,9 +77,9 @@ static void scatter_gradient(ls_lowering *lowering, int unit, ls_write_mode writ
   const ls_unit_memory *memory = &lowering->memory[unit];
   ls_arena *arena = lowering->program->arena;
   const char *name = ls_arena_printf(arena, "gradient of %s", about->name);
-  const int raw = ls_lower_range(lowering, name, memory->raw, lowering->accumulate, unit, 0,
+  const int raw = ls_lower_range(lowering, name, memory->raw, lowering->gradient, unit, 0,
                                  about->elements, false);
-  const int piece = ls_lower_range(lowering, name, memory->reduced, lowering->accumulate, unit, 0,
+  const int piece = ls_lower_range(lowering, name, memory->reduced, lowering->gradient, unit, 0,
                                    about->elements, true);
   const char *reason =
       ls_arena_printf(arena, "gradient of %s, P(sum) on dp_shard -> S(flat)", about->name);
@@ -94,7 +95,7 @@ static void all_reduce_gradient(ls_lowering *lowering, int unit, ls_axes axes, b
   ls_arena *arena = lowering->program->arena;
   const char *name = ls_arena_printf(arena, "gradient of %s", about->name);
   const int range = ls_lower_range(lowering, name, lowering->memory[unit].reduced,
-                                   lowering->accumulate, unit, 0, about->elements, piece);
+                                   lowering->gradient, unit, 0, about->elements, piece);
   const char *reason = ls_arena_printf(arena, "gradient of %s, P(sum) on %s -> R", about->name,
                                        ls_axes_print(arena, axes));
   ls_lower_collective(lowering, LS_ALL_REDUCE, axes, range, range,
@@ -108,7 +109,7 @@ static void add_stages(ls_lowering *lowering, int unit, bool piece) {
   ls_arena *arena = lowering->program->arena;
   const char *name = ls_arena_printf(arena, "gradient of %s", about->name);
   const int range = ls_lower_range(lowering, name, lowering->memory[unit].reduced,
-                                   lowering->accumulate, unit, 0, about->elements, piece);
+                                   lowering->gradient, unit, 0, about->elements, piece);
   const char *reason = ls_arena_printf(arena, "gradient of %s, P(sum) on stages %d and %d -> R",
                                        about->name, about->stages[0], about->stages[1]);
   ls_lower_collective(lowering, LS_ALL_REDUCE, LS_AXES_STAGE, range, range,
@@ -159,9 +160,10 @@ static void lower_loss(ls_lowering *lowering) {
   ls_instruction *made = ls_lower_op(lowering, LS_OP_CLIP_FACTOR);
   made->attributes.clip = lowering->sharded->layout.optimizer.clip;
   const int *cell = program->cell;
-  with(made, 3,
-       (int[]){cell[LS_CELL_SQUARED_NORM], cell[LS_CELL_LOSS_SUM], cell[LS_CELL_VALID_TOKENS]}, 3,
-       (int[]){cell[LS_CELL_NORM], cell[LS_CELL_CLIP_FACTOR], cell[LS_CELL_MEAN_LOSS]});
+  with(made, 4,
+       (int[]){cell[LS_CELL_SQUARED_NORM], cell[LS_CELL_LOSS_SUM], cell[LS_CELL_VALID_TOKENS],
+               cell[LS_CELL_SCALE]},
+       3, (int[]){cell[LS_CELL_NORM], cell[LS_CELL_CLIP_FACTOR], cell[LS_CELL_MEAN_LOSS]});
 }
 
 static void lower_parameter_update(ls_lowering *lowering, const ls_program_parameter *parameter) {

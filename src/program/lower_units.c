@@ -76,11 +76,11 @@ static void place_gradients(ls_lowering *lowering, int unit) {
   if (lowering->program->kind != LS_PROGRAM_STEP || !lowering->here[unit]) return;
   const bool each = ls_schedule_reduces_each(sharded);
   memory->raw = unit_storage(lowering, unit, "gradient", LS_POOL_WORK, LS_CATEGORY_GRADIENTS,
-                             lowering->accumulate, false);
+                             lowering->gradient, false);
   memory->reduced = memory->raw;
   if (each)
     memory->reduced = unit_storage(lowering, unit, "reduced gradient", LS_POOL_WORK,
-                                   LS_CATEGORY_GRADIENTS, lowering->accumulate, true);
+                                   LS_CATEGORY_GRADIENTS, lowering->gradient, true);
 }
 
 /* A parameter or its gradient as kernels see it, inside its unit's whole buffer. */
@@ -155,16 +155,17 @@ static void describe_parameter(ls_lowering *lowering, int p) {
     made->moment2 = flat_range(lowering, made, p, name, memory->moment2, accumulate, piece);
   if (memory->raw < 0) return;
   const char *gradient = ls_arena_printf(program->arena, "gradient of %s", name);
-  made->raw_gradient = whole_tensor(lowering, p, memory->raw, accumulate, gradient);
+  made->raw_gradient = whole_tensor(lowering, p, memory->raw, lowering->gradient, gradient);
   program->values.items[made->raw_gradient].placement =
       sharded->values.items[sharded->gradient_value[p]].placement;
-  made->gradient = flat_range(lowering, made, p, gradient, memory->reduced, accumulate, piece);
+  made->gradient =
+      flat_range(lowering, made, p, gradient, memory->reduced, lowering->gradient, piece);
 }
 
 static void make_cells(ls_lowering *lowering) {
-  static const char *const names[LS_CELL_COUNT] = {"learning_rate", "step",        "valid_tokens",
-                                                   "loss_scale",    "loss_sum",    "squared_norm",
-                                                   "norm",          "clip_factor", "mean_loss"};
+  static const char *const names[LS_CELL_COUNT] = {
+      "learning_rate", "step", "valid_tokens", "loss_scale", "loss_sum",
+      "squared_norm",  "norm", "clip_factor",  "mean_loss",  "scale"};
   const int storage = ls_lower_storage(lowering, "cells", LS_POOL_CELL, LS_CATEGORY_INPUTS,
                                        (int64_t)LS_CELL_COUNT * LS_CELL_BYTES);
   for (int c = 0; c < LS_CELL_COUNT; c++)

@@ -8,11 +8,12 @@ static void print_mesh(const ls_program *program, FILE *stream) {
   for (int a = 0; a < LS_AXIS_COUNT; a++)
     fprintf(stream, " %s=%d", ls_axis_name((ls_axis)a), program->mesh.size[a]);
   const ls_layout *layout = &program->layout;
-  fprintf(stream, ", %s%s, %d microbatch%s of %lld tokens, %s\n",
+  fprintf(stream, ", %s%s, %d microbatch%s of %lld tokens, %s%s\n",
           ls_data_strategy_row(layout->zero)->name,
           layout->sequence_parallel && layout->tp > 1 ? ", sequence parallel" : "",
           layout->microbatches, layout->microbatches == 1 ? "" : "es", (long long)program->tokens,
-          ls_dtype_name(layout->compute));
+          ls_dtype_name(layout->compute),
+          layout->grad_dtype == LS_BF16 ? ", gradients in bf16" : "");
 }
 
 /* Where a frame lies during an action. */

@@ -52,12 +52,13 @@ typedef enum ls_cell {
   LS_CELL_LEARNING_RATE = 0,
   LS_CELL_STEP, /* 1 for the first update */
   LS_CELL_VALID_TOKENS,
-  LS_CELL_LOSS_SCALE, /* 1 / valid tokens */
+  LS_CELL_LOSS_SCALE, /* scale / valid tokens: what gradients begin with */
   LS_CELL_LOSS_SUM,
   LS_CELL_SQUARED_NORM,
   LS_CELL_NORM,
   LS_CELL_CLIP_FACTOR,
   LS_CELL_MEAN_LOSS,
+  LS_CELL_SCALE, /* what gradients are multiplied by until the update: 1, more in fp16 */
   LS_CELL_COUNT
 } ls_cell;
 
@@ -158,7 +159,7 @@ typedef struct ls_program_parameter {
   int used;                     /* as kernels use it: whole along dp_shard (gathered or stored) */
   int stored;                   /* 1-D: this rank's piece of the stored parameter, compute dtype */
   int gradient;                 /* 1-D: this rank's piece of the reduced gradient */
-  int master, moment1, moment2; /* 1-D pieces; master is `stored` where compute is not bf16 */
+  int master, moment1, moment2; /* 1-D pieces; master is `stored` where compute has no 16 bits */
   int raw_gradient;             /* of one microbatch, before reduction */
 } ls_program_parameter;
 

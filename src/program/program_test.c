@@ -272,6 +272,43 @@ static void check_memory(ls_arena *arena, const ls_program *program) {
   }
 }
 
+/* In bf16, gradients take half the memory and half the bytes; what is updated stays fp32. */
+static void test_narrow_gradients(void **state) {
+  (void)state;
+  for (int which = 0; which < 8; which++) {
+    ls_arena *arena = ls_arena_create();
+    ls_layout layout = layout_of(2, 2, 2, which & 3, true);
+    layout.compute = which & 4 ? LS_BF16 : LS_F32;
+    layout.microbatches = 2;
+    const ls_program *wide = compile(arena, llama, 8, &layout);
+    layout.grad_dtype = LS_BF16;
+    const ls_program *narrow = compile(arena, llama, 8, &layout);
+    int64_t wide_bytes = 0, narrow_bytes = 0;
+    for (int f = 0; f < wide->frames.count; f++)
+      if (wide->frames.items[f].category == LS_CATEGORY_GRADIENTS)
+        wide_bytes += wide->frames.items[f].bytes;
+    for (int f = 0; f < narrow->frames.count; f++)
+      if (narrow->frames.items[f].category == LS_CATEGORY_GRADIENTS)
+        narrow_bytes += narrow->frames.items[f].bytes;
+    /* What aligns pieces is a number of bytes, so a little more than half. */
+    assert_true(2 * narrow_bytes >= wide_bytes && 2 * narrow_bytes < 1.05 * (double)wide_bytes);
+    int collectives, as_many;
+    assert_true(ls_program_bytes_sent(narrow, &collectives) <
+                0.9 * ls_program_bytes_sent(wide, &as_many));
+    assert_int_equal(collectives, as_many);
+    for (int p = 0; p < narrow->parameter_count; p++) {
+      const ls_program_parameter *about = &narrow->parameters[p];
+      assert_int_equal(narrow->values.items[about->gradient].dtype, LS_BF16);
+      assert_int_equal(narrow->values.items[about->raw_gradient].dtype, LS_BF16);
+      assert_int_equal(narrow->values.items[about->master].dtype, LS_F32);
+      assert_int_equal(narrow->values.items[about->moment1].dtype, LS_F32);
+      assert_int_equal(narrow->values.items[about->moment2].dtype, LS_F32);
+    }
+    check_memory(arena, narrow);
+    ls_arena_destroy(&arena);
+  }
+}
+
 static bool alive_at(const ls_instance *instance, int action) {
   return instance->first <= action && action <= instance->last;
 }
@@ -495,6 +532,7 @@ int main(void) {
       cmocka_unit_test(test_gradients_partial_on_tp),
       cmocka_unit_test(test_fully_sharded_layer),
       cmocka_unit_test(test_bytes_of_data_parallel_strategies),
+      cmocka_unit_test(test_narrow_gradients),
       cmocka_unit_test(test_memory_layout),
       cmocka_unit_test(test_memory_layout_of_pipelines),
       cmocka_unit_test(test_programs_share_the_persistent_region),

@@ -27,6 +27,7 @@ enum { MOST_THREADS = 2 };
 typedef enum operand_kind {
   COMPUTE = 0, /* normal numbers, in the compute type */
   SUMS,        /* normal numbers, fp32 always */
+  NARROW_SUMS, /* the same, bf16 always: gradients of parameters may be */
   POSITIVE,    /* fp32, from 0.5 to 1.5 */
   INDEX,       /* int32 from -1 to `range` - 1 */
   CELL,        /* a double */
@@ -90,6 +91,10 @@ static int64_t any_size(void) {
   return pick(sizes, 6);
 }
 
+static operand_kind any_sums(void) {
+  return random_below(2) ? SUMS : NARROW_SUMS;
+}
+
 static operand vector_of(operand_kind kind, int64_t count) {
   return (operand){.kind = kind, .ndim = 1, .dims = {count}, .valid = {count}};
 }
@@ -113,6 +118,7 @@ static ls_dtype dtype_of(const operand *o, ls_dtype compute) {
     case COMPUTE: return compute;
     case INDEX: return LS_I32;
     case CELL: return LS_F64;
+    case NARROW_SUMS: return LS_BF16;
     default: return LS_F32;
   }
 }
@@ -358,7 +364,7 @@ static void make_linear(op_case *c) {
   switch (c->kind) {
     case LS_OP_LINEAR: c->in[0] = nk, c->in[1] = mk, c->out[0] = nm; break;
     case LS_OP_LINEAR_DX: c->in[0] = nm, c->in[1] = mk, c->out[0] = nk; break;
-    default: c->in[0] = nm, c->in[1] = nk, c->out[0] = mk, c->out[0].kind = SUMS; break;
+    default: c->in[0] = nm, c->in[1] = nk, c->out[0] = mk, c->out[0].kind = any_sums(); break;
   }
 }
 
@@ -378,7 +384,7 @@ static void test_linear_ranges(void **state) {
     c.in[0] = i == 0 ? nk : nm;
     c.in[1] = i == 2 ? nk : mk;
     c.out[0] = i == 0 ? nm : (i == 1 ? nk : mk);
-    if (i == 2) c.out[0].kind = SUMS;
+    if (i == 2) c.out[0].kind = any_sums();
     for (int half = 0; half < 2; half++) {
       const ls_dtype dtype = half ? LS_F16 : LS_BF16;
       case_run(&c, &(variant){.dtype = dtype, .threads = MOST_THREADS});
@@ -391,7 +397,7 @@ static void test_linear_ranges(void **state) {
     const operand wide = matrix_of(5, 3072, 1, 0), weight = matrix_of(401, 3072, 1, 0);
     c.in[0] = matrix_of(5, 401, 1, 2), c.in[1] = i == 1 ? weight : wide;
     c.out[0] = i == 1 ? wide : weight;
-    if (i == 2) c.out[0].kind = SUMS;
+    if (i == 2) c.out[0].kind = any_sums();
     case_run_all(&c);
   }
 }
@@ -420,7 +426,7 @@ static void test_elementwise(void **state) {
 static void make_norm(op_case *c) {
   const int64_t rows = any_rows(), columns = random_below(3) ? 2 + any_size() : 1300;
   const operand matrix = matrix_of(rows, columns, 1, random_below(3));
-  const operand of_columns = vector_of(COMPUTE, columns), sums = vector_of(SUMS, columns);
+  const operand of_columns = vector_of(COMPUTE, columns), sums = vector_of(any_sums(), columns);
   const operand of_rows = vector_of(SUMS, rows), scales = vector_of(POSITIVE, rows);
   static const ls_op_kind kinds[] = {LS_OP_LAYERNORM, LS_OP_RMSNORM, LS_OP_LAYERNORM_BWD,
                                      LS_OP_RMSNORM_BWD};
@@ -472,7 +478,7 @@ static void make_embedding(op_case *c) {
   } else {
     c->kind = LS_OP_EMBEDDING_DW;
     c->in[0] = matrix, c->out[0] = table;
-    c->out[0].kind = SUMS;
+    c->out[0].kind = any_sums();
     c->writes_all = true;
   }
 }
@@ -487,7 +493,7 @@ static void make_bias_db(op_case *c) {
   c->kind = LS_OP_BIAS_DB;
   c->inputs = c->outputs = 1;
   c->in[0] = matrix_of(any_rows(), columns, 1, random_below(3));
-  c->out[0] = vector_of(SUMS, columns);
+  c->out[0] = vector_of(any_sums(), columns);
 }
 
 static void test_bias_db(void **state) {
@@ -554,6 +560,7 @@ static void make_optimizer(op_case *c) {
   c->attributes = (ls_attributes){
       .epsilon = 1e-8, .beta1 = 0.9, .beta2 = 0.95, .weight_decay = 0.1, .weight = 0.25};
   c->in[0] = gradient;
+  c->in[0].kind = any_sums();
   c->kind = (ls_op_kind[]){LS_OP_SQUARED_NORM, LS_OP_ADAMW, LS_OP_SGD}[random_below(3)];
   if (c->kind == LS_OP_SQUARED_NORM) {
     c->inputs = 1, c->outputs = 1;
@@ -562,7 +569,7 @@ static void make_optimizer(op_case *c) {
   }
   c->inputs = 4, c->outputs = c->kind == LS_OP_ADAMW ? 3 : 2;
   c->in[1] = cell_of(3e-3), c->in[2] = cell_of((double)(1 + random_below(50)));
-  c->in[3] = cell_of(0.7);
+  c->in[3] = cell_of(random_below(4) ? 0.7 : 0);
   c->out[0] = c->out[1] = gradient;
   c->out[2] = positive;
   c->no_add = c->updates = true;

@@ -9,7 +9,8 @@ typedef enum ls_part_of_parameter {
   LS_PART_MASTER = 0, /* fp32 (fp64) weights */
   LS_PART_MOMENT1,
   LS_PART_MOMENT2,
-  LS_PART_GRADIENT, /* the reduced gradient, before clipping: after ls_rank_run_gradients */
+  LS_PART_GRADIENT, /* the reduced gradient, before clipping: after ls_rank_run_gradients. It is
+                     * multiplied by LS_CELL_SCALE */
   LS_PART_COUNT
 } ls_part_of_parameter;
 

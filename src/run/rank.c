@@ -227,7 +227,10 @@ ls_status ls_rank_create(ls_comm *comm, const ls_rank_options *options, ls_rank 
   made->kernels = *options->kernels;
   made->threads = options->threads;
   const ls_status status = fill_rank(made, options, error);
-  if (status != LS_OK) ls_rank_destroy(&made);
+  if (status == LS_OK)
+    *ls_rank_cell(made, LS_CELL_SCALE) = 1;
+  else
+    ls_rank_destroy(&made);
   *rank = made;
   return status;
 }

@@ -49,7 +49,7 @@ LS_CHECKED ls_status ls_rank_find_nonfinite(ls_rank *rank, int program, ls_error
 /* A value's memory on this rank, between runs: of an input, that of a microbatch. */
 ls_view ls_rank_view(const ls_rank *rank, int program, int value, int microbatch);
 
-/* A cell: shared by all programs. */
+/* A cell: shared by all programs. LS_CELL_SCALE is 1 until it is set. */
 double *ls_rank_cell(const ls_rank *rank, ls_cell cell);
 
 /* The program of this rank's stage. */

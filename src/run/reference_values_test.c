@@ -462,6 +462,11 @@ static void adamw_steps_as_by_hand(void **state) {
   expect_equal(&master, &(double){0.8635404181145108}, 1, 1e-14);
   expect_equal(&first, &(double){0.025}, 1, 1e-15);
   expect_equal(&second, &(double){0.00028975}, 1, 1e-15);
+  gradient = NAN, step = 3, factor = 0;
+  call(&args, LS_OP_ADAMW);
+  expect_equal(&master, &(double){0.8635404181145108}, 1, 1e-14);
+  expect_equal(&first, &(double){0.025}, 1, 1e-15);
+  expect_equal(&second, &(double){0.00028975}, 1, 1e-15);
 }
 
 static void sgd_steps_as_by_hand(void **state) {
@@ -479,11 +484,16 @@ static void sgd_steps_as_by_hand(void **state) {
   call(&args, LS_OP_SGD);
   expect_equal(&momentum, &(double){1.9}, 1, 1e-15);
   expect_equal(&master, &(double){0.85 * 0.95 - 0.19}, 1, 1e-15);
+  gradient = INFINITY, factor = 0;
+  call(&args, LS_OP_SGD);
+  expect_equal(&momentum, &(double){1.9}, 1, 1e-15);
+  expect_equal(&master, &(double){0.85 * 0.95 - 0.19}, 1, 1e-15);
 }
 
 static void clipping_is_torchs(void **state) {
   (void)state;
-  double values[4] = {3, 4, 100, 100}, squared = 0, loss = 12, count = 8, out[3], inverse;
+  double values[4] = {3, 4, 100, 100}, squared = 0, loss = 12, count = 8, out[3], inverse,
+         scale = 1;
   ls_attributes attributes = {.clip = 2.5, .weight = 0.25};
   const ls_view part = slice(matrix(values, 1, 4), 1, 0, 4, 2);
   ls_kernel_args norm = {.attributes = &attributes,
@@ -494,11 +504,12 @@ static void clipping_is_torchs(void **state) {
                          .accumulate = {true}};
   for (int i = 0; i < 4; i++) call(&norm, LS_OP_SQUARED_NORM);
   assert_true(squared == 25);
-  const ls_kernel_args args = {.attributes = &attributes,
-                               .inputs = 3,
-                               .outputs = 3,
-                               .in = {vector(&squared, 1), vector(&loss, 1), vector(&count, 1)},
-                               .out = {vector(&out[0], 1), vector(&out[1], 1), vector(&out[2], 1)}};
+  const ls_kernel_args args = {
+      .attributes = &attributes,
+      .inputs = 4,
+      .outputs = 3,
+      .in = {vector(&squared, 1), vector(&loss, 1), vector(&count, 1), vector(&scale, 1)},
+      .out = {vector(&out[0], 1), vector(&out[1], 1), vector(&out[2], 1)}};
   call(&args, LS_OP_CLIP_FACTOR);
   expect_equal(out, (double[]){5, 2.5 / (5 + 1e-6), 1.5}, 3, 1e-15);
   attributes.clip = 5.1;
@@ -507,18 +518,30 @@ static void clipping_is_torchs(void **state) {
   attributes.clip = 0;
   call(&args, LS_OP_CLIP_FACTOR);
   assert_true(out[1] == 1);
+  scale = 4; /* of gradients 4 times as large: the norm is 5 / 4, and clipped as that */
+  call(&args, LS_OP_CLIP_FACTOR);
+  assert_true(out[0] == 1.25 && out[1] == 0.25 && out[2] == 1.5);
+  attributes.clip = 0.5;
+  call(&args, LS_OP_CLIP_FACTOR);
+  expect_equal(out, (double[]){1.25, 0.5 / (1.25 + 1e-6) / 4, 1.5}, 3, 1e-15);
+  for (int i = 0; i < 2; i++) {
+    squared = i ? NAN : INFINITY;
+    call(&args, LS_OP_CLIP_FACTOR);
+    assert_true(!isfinite(out[0]) && out[1] == 0 && out[2] == 1.5);
+  }
   call(
       &(ls_kernel_args){
           .inputs = 1, .outputs = 1, .in = {vector(&count, 1)}, .out = {vector(&count, 1)}},
       LS_OP_ZERO);
   assert_true(count == 0);
-  const double counts[] = {0, 1, 8}, inverses[] = {1, 1, 0.125};
+  const double counts[] = {0, 1, 8}, inverses[] = {4, 4, 0.5};
   for (int i = 0; i < 3; i++) {
     count = counts[i];
-    call(
-        &(ls_kernel_args){
-            .inputs = 1, .outputs = 1, .in = {vector(&count, 1)}, .out = {vector(&inverse, 1)}},
-        LS_OP_RECIPROCAL);
+    call(&(ls_kernel_args){.inputs = 2,
+                           .outputs = 1,
+                           .in = {vector(&count, 1), vector(&scale, 1)},
+                           .out = {vector(&inverse, 1)}},
+         LS_OP_RECIPROCAL);
     assert_true(inverse == inverses[i]);
   }
 }

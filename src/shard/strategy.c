@@ -35,6 +35,7 @@ ls_layout ls_layout_default(void) {
       .microbatches = 1,
       .layers_per_unit = 1,
       .compute = LS_F32,
+      .grad_dtype = LS_F32,
       .optimizer = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1, .clip = 1.0},
   };
 }

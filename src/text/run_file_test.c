@@ -281,7 +281,6 @@ static void values_of_later_versions_are_refused_by_name(void **state) {
                                        "offload.optimizer_fraction: 0.5",
                                        "offload.path: /nvme",
                                        "dtype: fp8",
-                                       "grad_dtype: bf16",
                                        "device.kind: cuda",
                                        "trace: true",
                                        "data.tokenizer: some/folder",

@@ -87,8 +87,8 @@ const ls_run_key ls_run_keys[] = {
     {"dtype", LS_RUN_CHOICE, AT(dtype), .standard = "auto", .words = "auto fp32 bf16 fp16 fp64",
      .later = "fp8",
      .help = "of compute; auto: bf16 where the device multiplies it natively, else fp32"},
-    {"grad_dtype", LS_RUN_CHOICE, AT(grad_dtype), .standard = "fp32", .words = "fp32",
-     .later = "bf16", .help = "of accumulated gradients"},
+    {"grad_dtype", LS_RUN_CHOICE, AT(grad_dtype), .standard = "fp32", .words = "fp32 bf16",
+     .help = "of gradients that are added up and reduced"},
     {"dropout", LS_RUN_NUMBER, AT(dropout), .standard = "auto", .word = "auto", .word_value = -1,
      .low = 0, .high = 0, .help = "auto: as the model's configuration says; 0: none"},
 

@@ -175,14 +175,19 @@ static ls_status begin(saver *self, ls_error *error) {
 
 static json_t *describe(const saver *self) {
   const ls_layout *layout = &self->program->layout;
-  return json_pack("{s:I, s:I, s:I, s:I, s:s, s:s, s:{s:i, s:i, s:i, s:i, s:i, s:b, s:i}}", "step",
-                   (json_int_t)self->step, "tokens", (json_int_t)self->extra->tokens, "sequences",
-                   (json_int_t)self->extra->sequences, "seed",
-                   (json_int_t)self->session->run->train.seed, "dtype", ls_dtype_name(self->dtype),
-                   "compute", ls_dtype_name(layout->compute), "layout", "pp", layout->pp,
-                   "dp_replicate", layout->dp_replicate, "dp_shard", layout->dp_shard, "tp",
-                   layout->tp, "zero", layout->zero, "sequence_parallel",
-                   (int)layout->sequence_parallel, "microbatches", layout->microbatches);
+  json_t *state = json_pack(
+      "{s:I, s:I, s:I, s:I, s:s, s:s, s:{s:i, s:i, s:i, s:i, s:i, s:b, s:i}}", "step",
+      (json_int_t)self->step, "tokens", (json_int_t)self->extra->tokens, "sequences",
+      (json_int_t)self->extra->sequences, "seed", (json_int_t)self->session->run->train.seed,
+      "dtype", ls_dtype_name(self->dtype), "compute", ls_dtype_name(layout->compute), "layout",
+      "pp", layout->pp, "dp_replicate", layout->dp_replicate, "dp_shard", layout->dp_shard, "tp",
+      layout->tp, "zero", layout->zero, "sequence_parallel", (int)layout->sequence_parallel,
+      "microbatches", layout->microbatches);
+  const char *loss_scale = self->extra->loss_scale;
+  if (!state || !loss_scale) return state;
+  if (json_object_set_new(state, "loss_scale", json_string(loss_scale)) == 0) return state;
+  json_decref(state);
+  return NULL;
 }
 
 static ls_status publish(saver *self, ls_error *error) {

@@ -9,13 +9,14 @@
  *   if (rank 0) LS_TRY(ls_checkpoint_prune(run->out, run->checkpoint.keep, error));
  *   ...
  *   LS_TRY(ls_checkpoint_newest(arena, run->out, &folder, &step, error));
- *   if (folder) LS_TRY(ls_checkpoint_load(session, rank, folder, &step, error));
+ *   if (folder) LS_TRY(ls_checkpoint_load(session, rank, folder, &state, error));
  *
  * No state: what is called on different folders may be called by different threads. */
 #ifndef LS_TRAIN_CHECKPOINT_H
 #define LS_TRAIN_CHECKPOINT_H
 
 #include "data/tokenizer.h"
+#include "train/loss_scale.h"
 #include "train/session.h"
 
 /* What a checkpoint holds beside tensors. Only rank 0 looks at it. */
@@ -24,6 +25,7 @@ typedef struct ls_checkpoint_extra {
   const ls_tokenizer *tokenizer; /* NULL: no tokenizer files are written */
   int64_t tokens;                /* seen since the run began */
   int64_t sequences;             /* likewise: with data.seed the place in the order of the data */
+  const char *loss_scale;        /* ls_loss_scale_write's text; NULL: none */
 } ls_checkpoint_extra;
 
 /* Saves the parameters and moments after `step` updates as OUT/checkpoints/step-N; one of that name
@@ -42,6 +44,7 @@ LS_CHECKED ls_status ls_checkpoint_newest(ls_arena *arena, const char *out, cons
 /* What state.json says. */
 typedef struct ls_checkpoint_state {
   int64_t step, tokens, sequences, seed;
+  char loss_scale[LS_LOSS_SCALE_BYTES]; /* ls_loss_scale_read takes it; empty: none */
 } ls_checkpoint_state;
 
 /* Reads and checks state.json; files of tensors are not looked at. LS_INPUT: damaged. */
@@ -51,11 +54,12 @@ LS_CHECKED ls_status ls_checkpoint_state_read(const char *folder, ls_checkpoint_
 /* Size and checksum of every file, too. LS_INPUT names the file that does not fit. */
 LS_CHECKED ls_status ls_checkpoint_verify(const char *folder, ls_error *error);
 
-/* Fills parameters and moments from a checkpoint, whatever layout wrote it, and gives its step.
+/* Fills parameters and moments from a checkpoint, whatever layout wrote it, and gives its state.
  * LS_INPUT names the tensor, shape or number where it is of another model. Does not verify
  * checksums. Not collective: every rank calls it. */
 LS_CHECKED ls_status ls_checkpoint_load(const ls_session *session, ls_rank *rank,
-                                        const char *folder, int64_t *step, ls_error *error);
+                                        const char *folder, ls_checkpoint_state *state,
+                                        ls_error *error);
 
 /* Leaves the `keep` newest checkpoints of OUT (all where keep is 0), and removes what dead or
  * earlier processes left half-written. Of one process at a time, not while it saves. */

@@ -152,6 +152,17 @@ ls_status ls_checkpoint_publish(const char *aside, const char *final, ls_error *
   return status;
 }
 
+static ls_status read_loss_scale(const char *path, const ls_json_object *object,
+                                 ls_checkpoint_state *state, ls_error *error) {
+  const char *text;
+  LS_TRY(ls_json_string_or(object, "loss_scale", "", &text, error));
+  if (strlen(text) >= sizeof state->loss_scale)
+    return ls_fail(error, LS_INPUT, "%s: \"loss_scale\" has %zu bytes; expected at most %zu", path,
+                   strlen(text), sizeof state->loss_scale - 1);
+  snprintf(state->loss_scale, sizeof state->loss_scale, "%s", text);
+  return LS_OK;
+}
+
 static ls_status read_state(const char *path, json_t *root, ls_checkpoint_state *state,
                             ls_error *error) {
   ls_json_object object;
@@ -171,6 +182,7 @@ static ls_status read_state(const char *path, json_t *root, ls_checkpoint_state 
   LS_TRY(ls_json_int(&object, "step", &state->step, error));
   LS_TRY(ls_json_int(&object, "tokens", &state->tokens, error));
   LS_TRY(ls_json_int(&object, "sequences", &state->sequences, error));
+  LS_TRY(read_loss_scale(path, &object, state, error));
   return ls_json_int(&object, "seed", &state->seed, error);
 }
 

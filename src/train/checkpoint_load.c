@@ -99,9 +99,8 @@ static ls_status load_moments(const ls_program *program, ls_rank *rank, const ch
 }
 
 ls_status ls_checkpoint_load(const ls_session *session, ls_rank *rank, const char *folder,
-                             int64_t *step, ls_error *error) {
-  ls_checkpoint_state state;
-  LS_TRY(ls_checkpoint_state_read(folder, &state, error));
+                             ls_checkpoint_state *state, ls_error *error) {
+  LS_TRY(ls_checkpoint_state_read(folder, state, error));
   LS_TRY(check_model(session, folder, error));
   LS_TRY(ls_session_load_weights(session, rank, folder, error));
   ls_arena *arena = ls_arena_create();
@@ -112,6 +111,5 @@ ls_status ls_checkpoint_load(const ls_session *session, ls_rank *rank, const cha
         load_moments(ls_rank_program(rank, LS_SESSION_STEP), rank, folder, stored, arena, error);
   ls_safetensors_close(&stored);
   ls_arena_destroy(&arena);
-  if (status == LS_OK) *step = state.step;
   return status;
 }

@@ -54,12 +54,14 @@ typedef struct whole_state {
 
 typedef struct job {
   ls_session *session;
-  const char *load;      /* folder; NULL: from scratch */
-  int steps;             /* taken after that */
-  const char *save;      /* OUT; NULL: not saved */
-  whole_state *state;    /* read at the end, by rank 0; NULL: not */
-  int64_t step;          /* rank 0: where it ended */
-  ls_error failures[16]; /* of saving, by rank */
+  const char *load;                 /* folder; NULL: from scratch */
+  int steps;                        /* taken after that */
+  const char *save;                 /* OUT; NULL: not saved */
+  whole_state *state;               /* read at the end, by rank 0; NULL: not */
+  int64_t step;                     /* rank 0: where it ended */
+  const char *scale;                /* written into what is saved; NULL: none */
+  char loaded[LS_LOSS_SCALE_BYTES]; /* rank 0: what was read */
+  ls_error failures[16];            /* of saving, by rank */
   bool save_may_fail;
 } job;
 
@@ -159,16 +161,21 @@ static ls_status save_here(const job *work, ls_rank *rank, int64_t step, ls_erro
   const ls_checkpoint_extra extra = {.run_text = "model: x\n",
                                      .tokenizer = ls_tokenizer_bytes(),
                                      .tokens = step * BATCH * SEQUENCE,
-                                     .sequences = step * BATCH};
+                                     .sequences = step * BATCH,
+                                     .loss_scale = work->scale};
   return ls_checkpoint_save(work->session, rank, work->save, step, &extra, error);
 }
 
 static ls_status on_rank(job *work, ls_rank *rank, ls_error *error) {
   int64_t step = 0;
-  if (work->load)
-    LS_TRY(ls_checkpoint_load(work->session, rank, work->load, &step, error));
-  else
+  if (work->load) {
+    ls_checkpoint_state state;
+    LS_TRY(ls_checkpoint_load(work->session, rank, work->load, &state, error));
+    step = state.step;
+    if (ls_rank_number(rank) == 0) memcpy(work->loaded, state.loss_scale, sizeof work->loaded);
+  } else {
     LS_TRY(ls_session_initialise(work->session, rank, error));
+  }
   for (int s = 0; s < work->steps; s++) LS_TRY(take_step(work->session, rank, step++, error));
   if (work->save) {
     ls_error *failure = &work->failures[ls_rank_number(rank)];
@@ -287,8 +294,37 @@ static void test_goes_on_with_the_same_bits(void **state) {
   for (int l = 0; l < LAYOUTS; l++) go_on(gpt2_config, layouts[l], "fp32");
   go_on(llama_config, layouts[1], "bf16");
   go_on(llama_config, layouts[3], "bf16");
+  go_on(llama_config, layouts[3], "fp16");
+  go_on(llama_config, "mesh.dp_shard=2 zero=2 train.microbatches=2 grad_dtype=bf16", "bf16");
   go_on(llama_config, layouts[0], "fp64");
   go_on(llama_config, "mesh.dp_shard=2 optimizer.weight_decay=0", "fp32");
+}
+
+/* The scale's text comes back as it was; without one, none does. A text too long is damage. */
+static void test_the_loss_scale_is_kept(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  ls_session *session = make_session(arena, llama_config, layouts[1], "fp16");
+  const char *const texts[] = {"32768 after 17 steps, 3 skipped", NULL};
+  for (int t = 0; t < 2; t++) {
+    job save = {.session = session, .steps = 1, .save = path_of("scaled"), .scale = texts[t]};
+    must_run(&save);
+    job load = {.session = session,
+                .load = ls_arena_strdup(arena, path_of("scaled/checkpoints/step-1"))};
+    must_run(&load);
+    assert_string_equal(load.loaded, texts[t] ? texts[t] : "");
+  }
+  char text[2 * LS_LOSS_SCALE_BYTES];
+  memset(text, '6', sizeof text);
+  text[sizeof text - 1] = 0;
+  job save = {.session = session, .save = path_of("scaled"), .scale = text};
+  must_run(&save);
+  ls_error error = {0};
+  ls_checkpoint_state read;
+  assert_int_equal(ls_checkpoint_state_read(path_of("scaled/checkpoints/step-0"), &read, &error),
+                   LS_INPUT);
+  assert_non_null(strstr(error.text, "\"loss_scale\" has 191 bytes; expected at most 95"));
+  ls_arena_destroy(&arena);
 }
 
 /* Three checkpoints of one device in OUT, at steps 1, 2 and 3. */
@@ -551,6 +587,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_any_layout_llama, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_any_layout_fp64, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_goes_on_with_the_same_bits, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_the_loss_scale_is_kept, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_damage_is_found, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_state_numbers_are_sealed, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_another_model_is_refused, set_up, tear_down),

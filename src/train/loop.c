@@ -8,6 +8,7 @@
 
 #include "run/crew.h"
 #include "train/checkpoint.h"
+#include "train/loss_scale.h"
 #include "train/metrics.h"
 #include "train/run_folder.h"
 #include "train/schedule.h"
@@ -27,8 +28,9 @@ typedef struct trainer {
   training *of;
   ls_rank *rank;
   ls_learning_rate rate;
-  double peak_flops; /* of all ranks together */
-  int64_t step;      /* finished */
+  ls_loss_scale scale; /* 1 for ever unless compute is fp16 */
+  double peak_flops;   /* of all ranks together */
+  int64_t step;        /* finished */
 } trainer;
 
 static double now_s(void) {
@@ -71,18 +73,35 @@ static ls_status explain_nonfinite(const trainer *self, ls_error *error) {
                  (long long)self->step + 1, loss, norm);
 }
 
+static bool scales_loss(const trainer *self) {
+  return self->of->session->layout.compute == LS_F16;
+}
+
+/* Whether the gradients that were just made are to be left unused. Loss and norm are the same on
+ * every rank, so all ranks decide alike. */
+static ls_status judge_gradients(trainer *self, bool *overflowed, ls_error *error) {
+  const bool loss = isfinite(*ls_rank_cell(self->rank, LS_CELL_MEAN_LOSS));
+  const bool norm = isfinite(*ls_rank_cell(self->rank, LS_CELL_NORM));
+  if (!loss || (!norm && !scales_loss(self))) return explain_nonfinite(self, error);
+  *overflowed = !norm;
+  if (!scales_loss(self)) return LS_OK;
+  const ls_status status = ls_loss_scale_after_step(&self->scale, *overflowed, error);
+  if (status != LS_OK) ls_error_prefix(error, "step %lld", (long long)self->step + 1);
+  return status;
+}
+
 static ls_status run_step(trainer *self, ls_error *error) {
   const ls_session *session = self->of->session;
   *ls_rank_cell(self->rank, LS_CELL_LEARNING_RATE) = ls_learning_rate_at(&self->rate, self->step);
-  *ls_rank_cell(self->rank, LS_CELL_STEP) = (double)self->step + 1;
+  *ls_rank_cell(self->rank, LS_CELL_STEP) = (double)(self->step + 1 - self->scale.skipped);
+  *ls_rank_cell(self->rank, LS_CELL_SCALE) = self->scale.scale;
   for (int m = 0; m < session->layout.microbatches; m++)
     ls_session_fill(session, self->rank, LS_SESSION_STEP, m, &self->of->dataset->training,
                     self->step);
   LS_TRY(ls_rank_run_gradients(self->rank, LS_SESSION_STEP, error));
-  if (!isfinite(*ls_rank_cell(self->rank, LS_CELL_MEAN_LOSS)) ||
-      !isfinite(*ls_rank_cell(self->rank, LS_CELL_NORM)))
-    return explain_nonfinite(self, error);
-  LS_TRY(ls_rank_run_update(self->rank, LS_SESSION_STEP, error));
+  bool overflowed = false;
+  LS_TRY(judge_gradients(self, &overflowed, error));
+  if (!overflowed) LS_TRY(ls_rank_run_update(self->rank, LS_SESSION_STEP, error));
   self->step++;
   return LS_OK;
 }
@@ -111,7 +130,9 @@ static ls_status report(const trainer *self, double loss, double norm, double se
                  ? session->programs[LS_SESSION_STEP]->flops / seconds / self->peak_flops
                  : NAN,
       .memory_bytes = resident_bytes(),
-      .validation_loss = evaluation};
+      .validation_loss = evaluation,
+      .loss_scale = scales_loss(self) ? *ls_rank_cell(self->rank, LS_CELL_SCALE) : NAN,
+      .skipped = self->scale.skipped};
   if (of->options->report) of->options->report(of->options->context, &made);
   return ls_metrics_write(of->metrics, &made, error);
 }
@@ -125,10 +146,13 @@ static ls_status save(const trainer *self, ls_error *error) {
   const training *of = self->of;
   const ls_run_file *run = of->session->run;
   const int64_t sequences = self->step * of->session->batch;
+  char loss_scale[LS_LOSS_SCALE_BYTES];
+  ls_loss_scale_write(loss_scale, &self->scale);
   const ls_checkpoint_extra extra = {.run_text = of->run_text,
                                      .tokenizer = of->options->tokenizer,
                                      .tokens = sequences * of->session->sequence,
-                                     .sequences = sequences};
+                                     .sequences = sequences,
+                                     .loss_scale = scales_loss(self) ? loss_scale : NULL};
   LS_TRY(ls_checkpoint_save(of->session, self->rank, run->out, self->step, &extra, error));
   if (is_first(self)) LS_TRY(ls_checkpoint_prune(run->out, run->checkpoint.keep, error));
   return LS_OK;
@@ -192,14 +216,29 @@ static ls_status begin(const trainer *self, const char *where_from, ls_error *er
   return LS_OK;
 }
 
+static ls_status load_checkpoint(trainer *self, const char *folder, ls_error *error) {
+  ls_checkpoint_state state;
+  LS_TRY(ls_checkpoint_load(self->of->session, self->rank, folder, &state, error));
+  self->step = state.step;
+  if (!scales_loss(self) || !*state.loss_scale) return LS_OK;
+  ls_status status = ls_loss_scale_read(state.loss_scale, &self->scale, error);
+  if (status == LS_OK && self->scale.skipped > state.step)
+    status = ls_fail(error, LS_INPUT, "loss scale: found %lld skipped steps; expected at most %lld",
+                     (long long)self->scale.skipped, (long long)state.step);
+  if (status != LS_OK) ls_error_prefix(error, "%s/state.json", folder);
+  return status;
+}
+
 static ls_status start(trainer *self, ls_error *error) {
   const training *of = self->of;
   const ls_session *session = of->session;
   char checkpoint[1024];
+  self->scale = ls_loss_scale_start();
+  if (!scales_loss(self)) self->scale.scale = 1;
   LS_TRY(share_checkpoint(self, checkpoint, &self->step, error));
   char text[1280];
   if (*checkpoint) {
-    LS_TRY(ls_checkpoint_load(session, self->rank, checkpoint, &self->step, error));
+    LS_TRY(load_checkpoint(self, checkpoint, error));
     snprintf(text, sizeof text, "resuming after step %lld from %s", (long long)self->step,
              checkpoint);
   } else if (session->weights) {

@@ -14,6 +14,8 @@
 
 #include "base/file.h"
 #include "base/random.h"
+#include "store/safetensors.h"
+#include "train/checkpoint_folder.h"
 #include "train/loop.h"
 
 enum { STEPS = 6 };
@@ -27,7 +29,9 @@ static const char model[] =
 /* A folder with a text and a model, and the losses a run in it reports. */
 typedef struct fixture {
   char folder[64];
-  double loss[STEPS + 1];
+  const char *dtype;
+  double loss[STEPS + 1], norm[STEPS + 1], rate[STEPS + 1], scale[STEPS + 1];
+  int64_t skipped[STEPS + 1];
   int64_t begun_after, stop_after;
   volatile sig_atomic_t stop;
 } fixture;
@@ -43,6 +47,7 @@ static void write_text(const char *folder, const char *name, const char *text, s
 static int set_up(void **state) {
   fixture *f = calloc(1, sizeof *f);
   assert_non_null(f);
+  f->dtype = "fp32";
   snprintf(f->folder, sizeof f->folder, "/tmp/lockstep-loop-XXXXXX");
   assert_non_null(mkdtemp(f->folder));
   char text[8000];
@@ -71,6 +76,10 @@ static void on_begin(void *context, int64_t done, int64_t steps, const char *whe
 static void on_step(void *context, const ls_metrics_step *step) {
   fixture *f = context;
   f->loss[step->step] = step->loss;
+  f->norm[step->step] = step->grad_norm;
+  f->rate[step->step] = step->learning_rate;
+  f->scale[step->step] = step->loss_scale;
+  f->skipped[step->step] = step->skipped;
   if (step->step == f->stop_after) f->stop = 1;
 }
 
@@ -88,7 +97,7 @@ static ls_status train(fixture *f, int devices, const char *const *keys, int key
   words[count++] = ls_arena_printf(arena, "train.steps=%d", STEPS);
   words[count++] = "train.lr=0.01";
   words[count++] = "train.warmup=2";
-  words[count++] = "dtype=fp32";
+  words[count++] = ls_arena_printf(arena, "dtype=%s", f->dtype);
   words[count++] = "device.threads=1";
   for (int k = 0; k < key_count; k++) words[count++] = keys[k];
   ls_run_file *run;
@@ -140,6 +149,7 @@ static void test_layouts_train_alike(void **state) {
                               "train.microbatches=2"};
   if (train(f, 4, keys, 4, true, &error) != LS_OK) fail_msg("%s", error.text);
   for (int s = 1; s <= STEPS; s++) assert_true(fabs(f->loss[s] - one[s]) < 1e-4);
+  for (int s = 1; s <= STEPS; s++) assert_true(isnan(f->scale[s]) && f->skipped[s] == 0);
 }
 
 static void test_other_mathematics_is_refused(void **state) {
@@ -163,11 +173,242 @@ static void test_nan_is_named(void **state) {
   assert_non_null(strstr(error.text, "rank "));
 }
 
+/* Layouts with which fp16 is trained. */
+typedef struct mesh {
+  int devices, key_count;
+  const char *keys[5];
+} mesh;
+
+static const mesh meshes[] = {
+    {1, 0, {NULL}},
+    {2, 1, {"mesh.dp_replicate=2"}},
+    {2, 2, {"mesh.dp_shard=2", "zero=3"}},
+    {2, 3, {"mesh.pp=2", "mesh.dp_shard=1", "train.microbatches=2"}},
+};
+enum { MESHES = sizeof meshes / sizeof *meshes };
+
+static ls_status train_on(fixture *f, const mesh *on, bool fresh, ls_error *error) {
+  return train(f, on->devices, on->keys, on->key_count, fresh, error);
+}
+
+/* fp16 keeps 11 bits: losses are nearer to fp32's than 1 in 1000, norms than 1 in 100. */
+static void test_fp16_follows_fp32(void **state) {
+  fixture *f = *state;
+  ls_error error = {0};
+  if (train_on(f, &meshes[0], false, &error) != LS_OK) fail_msg("%s", error.text);
+  const fixture wide = *f;
+  f->dtype = "fp16";
+  double worst_loss = 0, worst_norm = 0;
+  for (int m = 0; m < MESHES; m++) {
+    if (train_on(f, &meshes[m], true, &error) != LS_OK) fail_msg("%s", error.text);
+    for (int s = 1; s <= STEPS; s++) {
+      worst_loss = fmax(worst_loss, fabs(f->loss[s] / wide.loss[s] - 1));
+      worst_norm = fmax(worst_norm, fabs(f->norm[s] / wide.norm[s] - 1));
+      assert_true(f->scale[s] == 65536 && f->skipped[s] == 0);
+    }
+  }
+  print_message("fp16 from fp32: loss %.2g, norm %.2g\n", worst_loss, worst_norm);
+  assert_true(worst_loss > 0 && worst_loss < 1e-3);
+  assert_true(worst_norm > 0 && worst_norm < 1e-2);
+}
+
+/* bf16 keeps 8 bits of a gradient: losses stay within 1 in 200 of fp32's, norms within 1 in 50. */
+static void test_narrow_gradients_follow_wide_ones(void **state) {
+  fixture *f = *state;
+  ls_error error = {0};
+  if (train_on(f, &meshes[0], false, &error) != LS_OK) fail_msg("%s", error.text);
+  const fixture wide = *f;
+  static const char *const dtypes[] = {"fp32", "bf16", "fp16"};
+  double worst_loss = 0, worst_norm = 0;
+  for (int m = 0; m < 3 * MESHES; m++) {
+    mesh on = meshes[m / 3];
+    on.keys[on.key_count++] = "grad_dtype=bf16";
+    if (m / 3 < 3) on.keys[on.key_count++] = "train.microbatches=4";
+    f->dtype = dtypes[m % 3];
+    if (train_on(f, &on, true, &error) != LS_OK) fail_msg("%s", error.text);
+    for (int s = 1; s <= STEPS; s++) {
+      worst_loss = fmax(worst_loss, fabs(f->loss[s] / wide.loss[s] - 1));
+      worst_norm = fmax(worst_norm, fabs(f->norm[s] / wide.norm[s] - 1));
+    }
+  }
+  print_message("bf16 gradients from fp32's: loss %.2g, norm %.2g\n", worst_loss, worst_norm);
+  assert_true(worst_loss > 0 && worst_loss < 5e-3);
+  assert_true(worst_norm > 0 && worst_norm < 2e-2);
+  f->dtype = "fp64";
+  const char *const keys[] = {"grad_dtype=bf16"};
+  assert_int_equal(train(f, 1, keys, 1, true, &error), LS_INPUT);
+  assert_non_null(strstr(error.text, "grad_dtype: found bf16 with dtype: fp64"));
+}
+
+static const char *checkpoint_file(ls_arena *arena, const fixture *f, int step, const char *name) {
+  return ls_arena_printf(arena, "%s/run/checkpoints/step-%d%s%s", f->folder, step, *name ? "/" : "",
+                         name);
+}
+
+/* Trains two steps and gives the checkpoint after them this loss scale; also another last weight,
+ * where there is one. */
+static void train_two_steps(fixture *f, const mesh *on, const char *scale, const float *weight) {
+  ls_error error = {0};
+  f->stop_after = 2;
+  assert_int_equal(train_on(f, on, true, &error), LS_STOPPED);
+  f->stop_after = 0;
+  ls_arena *arena = ls_arena_create();
+  json_t *sealed = json_load_file(checkpoint_file(arena, f, 2, "state.json"), 0, NULL);
+  assert_string_equal(json_string_value(json_object_get(sealed, "loss_scale")),
+                      "65536 after 2 steps, 0 skipped");
+  assert_int_equal(json_object_set_new(sealed, "loss_scale", json_string(scale)), 0);
+  if (weight) {
+    FILE *file = fopen(checkpoint_file(arena, f, 2, "model.safetensors"), "r+b");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, -(long)sizeof *weight, SEEK_END), 0);
+    assert_int_equal(fwrite(weight, sizeof *weight, 1, file), 1);
+    assert_int_equal(fclose(file), 0);
+  }
+  if (ls_checkpoint_seal(checkpoint_file(arena, f, 2, ""), sealed, &error) != LS_OK)
+    fail_msg("%s", error.text);
+  json_decref(sealed);
+  ls_arena_destroy(&arena);
+}
+
+static void assert_same_file(const fixture *f, int step, int other, const char *name, bool same) {
+  ls_arena *arena = ls_arena_create();
+  ls_error error = {0};
+  char *a, *b;
+  size_t a_bytes, b_bytes;
+  assert_int_equal(ls_file_read(arena, checkpoint_file(arena, f, step, name), &a, &a_bytes, &error),
+                   LS_OK);
+  assert_int_equal(
+      ls_file_read(arena, checkpoint_file(arena, f, other, name), &b, &b_bytes, &error), LS_OK);
+  assert_int_equal(a_bytes, b_bytes);
+  assert_int_equal(memcmp(a, b, a_bytes) == 0, same);
+  ls_arena_destroy(&arena);
+}
+
+/* In fp16 the gradient of a logit begins with the scale over 64 labels: 2^23 is too much for it,
+ * 2^22 for what the norms make of it. */
+static const char too_large[] = "8388608 after 1999 steps, 0 skipped";
+
+/* The first element of a tensor of the checkpoint after a step. */
+static double first_of(const fixture *f, int step, const char *stem, const char *name) {
+  ls_arena *arena = ls_arena_create();
+  ls_error error = {0};
+  ls_safetensors *stored;
+  double value = 0;
+  if (ls_safetensors_open(checkpoint_file(arena, f, step, ""), stem, &stored, &error) != LS_OK)
+    fail_msg("%s", error.text);
+  const ls_stored_tensor *tensor = ls_safetensors_find(stored, name);
+  if (!tensor) fail_msg("no %s", name);
+  assert_int_equal(ls_stored_tensor_read(tensor, 0, 1, LS_F64, &value, &error), LS_OK);
+  ls_safetensors_close(&stored);
+  ls_arena_destroy(&arena);
+  return value;
+}
+
+/* Step 5 is AdamW's third: nothing decays in a vector, so its moments and that count say how far
+ * it goes. */
+static void check_third_update(const fixture *f) {
+  const double first = first_of(f, 5, "optimizer", "moment1.head.norm.weight");
+  const double second = first_of(f, 5, "optimizer", "moment2.head.norm.weight");
+  const double way =
+      first_of(f, 5, "model", "model.norm.weight") - first_of(f, 4, "model", "model.norm.weight");
+  const double root = sqrt(second / (1 - pow(0.95, 3))) + 1e-8;
+  const double expected = -f->rate[5] * first / (1 - pow(0.9, 3)) / root;
+  print_message("the third update: %g, as its moments say %g\n", way, expected);
+  assert_true(fabs(way - expected) < 1e-3 * fabs(expected));
+}
+
+static void check_overflow(fixture *f, const mesh *on, const fixture *one) {
+  ls_error error = {0};
+  train_two_steps(f, on, too_large, NULL);
+  mesh saving = *on;
+  saving.keys[saving.key_count++] = "checkpoint.every=1";
+  saving.keys[saving.key_count++] = "checkpoint.keep=9";
+  if (train_on(f, &saving, false, &error) != LS_OK) fail_msg("%s", error.text);
+  assert_int_equal(f->begun_after, 2);
+  for (int s = 3; s <= STEPS; s++) {
+    const bool skips = s <= 4;
+    assert_true(isfinite(f->loss[s]) && isfinite(f->norm[s]) == !skips);
+    assert_int_equal(f->skipped[s], s == 3 ? 1 : 2);
+    assert_true(f->scale[s] == (s == 3 ? 0x1p23 : (s == 4 ? 0x1p22 : 0x1p21)));
+    assert_same_file(f, s, s - 1, "model.safetensors", skips);
+    assert_same_file(f, s, s - 1, "optimizer.safetensors", skips);
+    assert_true(fabs(f->loss[s] / one->loss[s] - 1) < 1e-3);
+  }
+  check_third_update(f);
+}
+
+static void test_overflow_skips_steps_on_all_ranks(void **state) {
+  fixture *f = *state;
+  ls_error error = {0};
+  f->dtype = "fp16";
+  train_two_steps(f, &meshes[0], too_large, NULL);
+  if (train_on(f, &meshes[0], false, &error) != LS_OK) fail_msg("%s", error.text);
+  const fixture one = *f;
+  for (int m = 0; m < MESHES; m++) check_overflow(f, &meshes[m], &one);
+}
+
+/* After two steps without an update, so that the count of AdamW's steps is another than the run's;
+ * and one step before the scale grows. */
+static void test_stopping_keeps_the_scale(void **state) {
+  fixture *f = *state;
+  ls_error error = {0};
+  f->dtype = "fp16";
+  for (int grows = 0; grows < 2; grows++) {
+    const char *scale = grows ? "1024 after 1997 steps, 1 skipped" : too_large;
+    train_two_steps(f, &meshes[2], scale, NULL);
+    if (train_on(f, &meshes[2], false, &error) != LS_OK) fail_msg("%s", error.text);
+    const fixture through = *f;
+    train_two_steps(f, &meshes[2], scale, NULL);
+    f->stop_after = grows ? 4 : 5;
+    assert_int_equal(train_on(f, &meshes[2], false, &error), LS_STOPPED);
+    f->stop_after = 0;
+    assert_int_equal(train_on(f, &meshes[2], false, &error), LS_OK);
+    for (int s = 3; s <= STEPS; s++) {
+      assert_true(f->loss[s] == through.loss[s]); /* bit for bit */
+      assert_true(f->scale[s] == through.scale[s] && f->skipped[s] == through.skipped[s]);
+    }
+    assert_true(f->scale[STEPS] == (grows ? 2048 : 0x1p21));
+    assert_int_equal(f->skipped[STEPS], grows ? 1 : 2);
+  }
+}
+
+static void test_nan_weight_is_no_overflow(void **state) {
+  fixture *f = *state;
+  ls_error error = {0};
+  f->dtype = "fp16";
+  const float weight = NAN;
+  train_two_steps(f, &meshes[1], "65536 after 2 steps, 0 skipped", &weight);
+  assert_int_equal(train_on(f, &meshes[1], false, &error), LS_FAILED);
+  print_message("%s\n", error.text);
+  assert_non_null(strstr(error.text, "step 3: rank "));
+  assert_non_null(strstr(error.text, "rmsnorm made a NaN or an infinity in "));
+}
+
+static void test_wrong_scale_is_refused(void **state) {
+  fixture *f = *state;
+  ls_error error = {0};
+  f->dtype = "fp16";
+  train_two_steps(f, &meshes[0], "large", NULL);
+  assert_int_equal(train_on(f, &meshes[0], false, &error), LS_INPUT);
+  assert_non_null(strstr(error.text, "step-2/state.json: loss scale: found \"large\""));
+  train_two_steps(f, &meshes[0], "1024 after 0 steps, 3 skipped", NULL);
+  assert_int_equal(train_on(f, &meshes[0], false, &error), LS_INPUT);
+  assert_non_null(strstr(error.text,
+                         "step-2/state.json: loss scale: found 3 skipped steps; "
+                         "expected at most 2"));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_stopping_changes_nothing, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_layouts_train_alike, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_other_mathematics_is_refused, set_up, tear_down),
-      cmocka_unit_test_setup_teardown(test_nan_is_named, set_up, tear_down)};
+      cmocka_unit_test_setup_teardown(test_nan_is_named, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_fp16_follows_fp32, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_narrow_gradients_follow_wide_ones, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_overflow_skips_steps_on_all_ranks, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_stopping_keeps_the_scale, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_nan_weight_is_no_overflow, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_wrong_scale_is_refused, set_up, tear_down)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -89,6 +89,10 @@ ls_status ls_metrics_write(ls_metrics *metrics, const ls_metrics_step *step, ls_
   if (!isnan(step->validation_loss)) {
     append_number(line, "validation_loss", step->validation_loss);
   }
+  if (!isnan(step->loss_scale)) {
+    append_number(line, "loss_scale", step->loss_scale);
+    append_whole(line, "skipped", step->skipped);
+  }
   const size_t used = strlen(line);
   LS_ASSERT(used + 3 < sizeof line);
   memcpy(line + used, "}\n", 2);

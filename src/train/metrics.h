@@ -14,17 +14,21 @@
 
 #include "lockstep/status.h"
 
-/* NaN stands for "not known" and is written as null; validation_loss then is left out. */
+/* NaN stands for "not known" and is written as null; validation_loss then is left out, and so are
+ * loss_scale and skipped where loss_scale is NaN. */
 typedef struct ls_metrics_step {
   int64_t step;
   double epoch;
   int64_t tokens; /* since the run's start */
-  double loss, grad_norm, learning_rate;
+  double loss, learning_rate;
+  double grad_norm; /* not finite where the step was skipped */
   double tokens_per_second, tokens_per_second_per_device;
   double mfu;
   int64_t memory_bytes;
   double step_seconds;
   double validation_loss; /* where this step was followed by an evaluation; else NaN */
+  double loss_scale;      /* of this step, where the loss is scaled (fp16); else NaN */
+  int64_t skipped;        /* steps whose gradients overflowed, since the run's start */
 } ls_metrics_step;
 
 typedef struct ls_metrics ls_metrics;

@@ -83,7 +83,8 @@ static void a_line_holds_every_field(void **state) {
                                 .mfu = 0.5,
                                 .memory_bytes = 7,
                                 .step_seconds = 1.0 / 3,
-                                .validation_loss = 2};
+                                .validation_loss = 2,
+                                .loss_scale = NAN};
   assert_int_equal(ls_metrics_write(metrics, &made, &error), LS_OK);
   /* There before it is closed: who watches the run sees it now. */
   assert_string_equal(content(),
@@ -92,6 +93,19 @@ static void a_line_holds_every_field(void **state) {
                       "\"tokens_per_second\": 12345.5, \"tokens_per_second_per_device\": 1e-300, "
                       "\"mfu\": 0.5, \"memory_bytes\": 7, \"step_seconds\": 0.3333333333333333, "
                       "\"validation_loss\": 2}\n");
+  ls_metrics_close(&metrics);
+}
+
+/* Where the loss is scaled, and nowhere else. */
+static void a_scaled_loss_is_told(void **state) {
+  (void)state;
+  ls_metrics *metrics = NULL;
+  assert_int_equal(ls_metrics_open(path, 0, &metrics, &error), LS_OK);
+  const ls_metrics_step made = {
+      .step = 1, .validation_loss = NAN, .loss_scale = 65536, .skipped = 3};
+  assert_int_equal(ls_metrics_write(metrics, &made, &error), LS_OK);
+  assert_non_null(
+      strstr(content(), "\"step_seconds\": 0, \"loss_scale\": 65536, \"skipped\": 3}\n"));
   ls_metrics_close(&metrics);
 }
 
@@ -139,6 +153,7 @@ int main(void) {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
   const struct CMUnitTest tests[] = {
       CASE(a_line_holds_every_field),
+      CASE(a_scaled_loss_is_told),
       CASE(resuming_cuts_the_file_to_its_step),
       CASE(what_cannot_be_written_is_an_error),
   };

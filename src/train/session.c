@@ -57,6 +57,7 @@ static ls_layout make_layout(ls_run_file *run) {
       .gather = choose_when(run->gather),
       .reduce = choose_when(run->reduce),
       .compute = choose_dtype(run),
+      .grad_dtype = run->grad_dtype == LS_RUN_GRAD_BF16 ? LS_BF16 : LS_F32,
       .optimizer = {.kind =
                         run->optimizer.name == LS_RUN_SGD ? LS_OPTIMIZER_SGD : LS_OPTIMIZER_ADAMW,
                     .beta1 = run->optimizer.betas[0],
@@ -66,6 +67,14 @@ static ls_layout make_layout(ls_run_file *run) {
                     .momentum = run->optimizer.momentum,
                     .clip = run->train.clip},
   };
+}
+
+static ls_status check_grad_dtype(const ls_session *session, ls_error *error) {
+  if (session->layout.compute != LS_F64 || session->layout.grad_dtype == LS_F32) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "%s: found bf16 with dtype: fp64, whose gradients are fp64; expected fp32, which "
+                 "is the standard, or another dtype",
+                 ls_run_file_where(session->run, "grad_dtype"));
 }
 
 static ls_status refuse_dropout(const ls_session *session, ls_error *error) {
@@ -237,6 +246,7 @@ ls_status ls_session_create(ls_arena *arena, ls_run_file *run, int devices, int 
   LS_TRY(refuse_dropout(made, error));
   LS_TRY(choose_start(made, error));
   made->layout = make_layout(run);
+  LS_TRY(check_grad_dtype(made, error));
   LS_TRY(choose_recompute(made, error));
   made->threads = choose_threads(run, ranks_here);
   LS_TRY(compile(made, error));

@@ -8,6 +8,7 @@
 #include "run/crew.h"
 #include "store/weights.h"
 #include "text/run_keys.h"
+#include "train/loss_scale.h"
 #include "train/verify_bands.h"
 
 static const char *const kind_names[LS_VERIFY_KINDS] = {"loss", "gradient norm", "logits of step 0",
@@ -135,6 +136,7 @@ static ls_status read_stored(const worker *self, ls_arena *scratch, const ls_sto
                              ls_error *error) {
   const ls_program *program = ls_rank_program(self->rank, LS_SESSION_STEP);
   const ls_dtype dtype = program->layout.compute == LS_F64 ? LS_F64 : LS_F32;
+  const double scale = part == LS_PART_GRADIENT ? *ls_rank_cell(self->rank, LS_CELL_SCALE) : 1;
   const void **pieces = LS_NEW_ARRAY(scratch, const void *, layout->pieces.count);
   for (int i = 0; i < layout->pieces.count; i++) {
     const int p = layout->pieces.items[i].parameter;
@@ -143,6 +145,7 @@ static ls_status read_stored(const worker *self, ls_arena *scratch, const ls_sto
     double *wide = LS_NEW_ARRAY(scratch, double, elements);
     LS_TRY(ls_rank_read_parameter(self->rank, program, p, part, 0, elements, read, dtype, error));
     ls_convert(wide, LS_F64, read, dtype, elements);
+    for (int64_t e = 0; e < elements; e++) wide[e] /= scale;
     pieces[i] = wide;
   }
   *count = layout->dims[0] * (layout->ndim > 1 ? layout->dims[1] : 1);
@@ -224,16 +227,31 @@ static void check_step(const worker *self, int64_t s) {
          of->bands.norm[s], where);
 }
 
+/* In fp16 a step whose scaled gradients overflow is done again with a smaller scale: the reference
+ * skips no step. */
+static ls_status run_gradients(const worker *self, ls_loss_scale *scale, ls_error *error) {
+  const bool scales = self->of->session->layout.compute == LS_F16;
+  for (bool overflowed = true; overflowed;) {
+    *ls_rank_cell(self->rank, LS_CELL_SCALE) = scales ? scale->scale : 1;
+    LS_TRY(ls_rank_run_gradients(self->rank, LS_SESSION_STEP, error));
+    overflowed = scales && isfinite(*ls_rank_cell(self->rank, LS_CELL_MEAN_LOSS)) &&
+                 !isfinite(*ls_rank_cell(self->rank, LS_CELL_NORM));
+    if (scales) LS_TRY(ls_loss_scale_after_step(scale, overflowed, error));
+  }
+  return LS_OK;
+}
+
 static ls_status repeat(const worker *self, ls_error *error) {
   const ls_trace *trace = self->of->about->trace;
   const int microbatches = self->of->session->layout.microbatches;
   LS_TRY(ls_session_load_weights(self->of->session, self->rank, trace->model, error));
   LS_TRY(check_logits(self, error));
+  ls_loss_scale scale = ls_loss_scale_start();
   for (int64_t s = 0; s < trace->steps; s++) {
     for (int m = 0; m < microbatches; m++) fill(self, LS_SESSION_STEP, s, m);
     *ls_rank_cell(self->rank, LS_CELL_LEARNING_RATE) = trace->step[s].learning_rate;
     *ls_rank_cell(self->rank, LS_CELL_STEP) = (double)(s + 1);
-    LS_TRY(ls_rank_run_gradients(self->rank, LS_SESSION_STEP, error));
+    LS_TRY(run_gradients(self, &scale, error));
     if (self->records) check_step(self, s);
     if (s == 0) LS_TRY(check_tensors(self, check_gradient, error));
     LS_TRY(ls_rank_run_update(self->rank, LS_SESSION_STEP, error));

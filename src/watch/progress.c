@@ -96,6 +96,7 @@ static void make_line(ls_progress *progress, const ls_progress_step *step, doubl
     ls_size_show(memory, step->memory_bytes);
     append(line, "  mem %s", memory);
   }
+  if (step->skipped) append(line, "  skipped %lld", (long long)step->skipped);
   append_left(progress, line, step->step, now);
 }
 

@@ -23,6 +23,7 @@ typedef struct ls_progress_step {
   double tokens_per_second;
   double mfu;          /* 0 to 1 */
   double memory_bytes; /* of the fullest device */
+  int64_t skipped;     /* steps without an update so far; 0: left out */
 } ls_progress_step;
 
 typedef struct ls_progress ls_progress;

@@ -49,6 +49,17 @@ static ls_progress_step plain(int64_t step) {
                             .memory_bytes = 812.4 * 1048576};
 }
 
+static void skipped_steps_are_told(void **state) {
+  (void)state;
+  ls_progress *progress = ls_progress_create(arena, stream, false, 0, 2);
+  ls_progress_step step = {.step = 1, NAN, NAN, NAN, NAN, NAN, NAN, .skipped = 1};
+  ls_progress_show(progress, &step, 5);
+  step.step = 2, step.skipped = 0;
+  ls_progress_show(progress, &step, 6);
+  ls_progress_end(progress);
+  assert_string_equal(shown(), "step 1/2  skipped 1\nstep 2/2\n");
+}
+
 static void a_line_says_all_that_is_known(void **state) {
   (void)state;
   ls_progress *progress = ls_progress_create(arena, stream, false, 0, 101);
@@ -140,6 +151,7 @@ int main(void) {
       CASE(a_line_says_all_that_is_known),    CASE(a_resumed_run_counts_from_where_it_began),
       CASE(plain_lines_thin_out_in_time),     CASE(a_terminals_line_is_rewritten_in_place),
       CASE(notes_stand_alone_off_a_terminal), CASE(durations_are_short),
+      CASE(skipped_steps_are_told),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

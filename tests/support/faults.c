@@ -384,6 +384,18 @@ static int forget_clip(ls_instruction *instruction) {
 
 FAULT(not_clipped, is_op(p, i, LS_OP_CLIP_FACTOR), forget_clip(at(p, i)))
 
+static int read_another(ls_instruction *instruction, int input, int value) {
+  instruction->in[input] = value;
+  return 1;
+}
+
+/* What is read instead is 1 in the first step. */
+FAULT(scale_not_undone, is_op(p, i, LS_OP_CLIP_FACTOR),
+      read_another(at(p, i), 3, p->cell[LS_CELL_STEP]))
+
+FAULT(loss_not_scaled, is_op(p, i, LS_OP_RECIPROCAL),
+      read_another(at(p, i), 1, p->cell[LS_CELL_STEP]))
+
 /* Weights and their update. */
 FAULT(weights_not_gathered, is(p, i, LS_ACTION_GATHER, LS_ALL_GATHER), drop(at(p, i)))
 
@@ -541,6 +553,8 @@ const ls_fault ls_faults[] = {
     {"norm counts the first tp rank only", norm_counts_first_rank_only, GPT2, 1, 1, 2, 1, false, 1,
      LS_F64},
     {"gradients not clipped", not_clipped, GPT2, 1, 1, 1, 1, false, 1, LS_F64},
+    {"scale of the loss not undone", scale_not_undone, GPT2, 1, 1, 1, 1, false, 1, LS_F64},
+    {"loss not scaled", loss_not_scaled, GPT2, 1, 1, 1, 1, false, 1, LS_F64},
     {"weights not gathered", weights_not_gathered, GPT2, 1, 2, 1, 3, false, 1, LS_F64},
     {"weights gathered from replicas", weights_gathered_from_replicas, GPT2, 2, 2, 1, 3, false, 1,
      LS_F64},

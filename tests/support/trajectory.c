@@ -69,6 +69,7 @@ static void fill_inputs(ls_rank *rank, const job *work, int step) {
 static ls_status read_all(ls_rank *rank, const job *work, ls_part_of_parameter part,
                           double **target, ls_error *error) {
   const ls_program *program = ls_rank_program(rank, 0);
+  const double scale = part == LS_PART_GRADIENT ? *ls_rank_cell(rank, LS_CELL_SCALE) : 1;
   for (int p = 0; p < program->parameter_count; p++) {
     const int64_t count = work->result->elements[p];
     ls_arena *scratch = ls_arena_create();
@@ -76,8 +77,10 @@ static ls_status read_all(ls_rank *rank, const job *work, ls_part_of_parameter p
     const ls_dtype dtype = accumulate_dtype(work);
     const ls_status status =
         ls_rank_read_parameter(rank, program, p, part, 0, count, data, dtype, error);
-    if (status == LS_OK && ls_rank_number(rank) == 0)
+    if (status == LS_OK && ls_rank_number(rank) == 0) {
       ls_convert(target[p], LS_F64, data, dtype, count);
+      for (int64_t i = 0; i < count; i++) target[p][i] /= scale;
+    }
     ls_arena_destroy(&scratch);
     LS_TRY(status);
   }
@@ -130,6 +133,8 @@ static ls_status train(ls_rank *rank, const job *work, ls_error *error) {
     fill_inputs(rank, work, step);
     *ls_rank_cell(rank, LS_CELL_LEARNING_RATE) = work->experiment->learning_rate;
     *ls_rank_cell(rank, LS_CELL_STEP) = step + 1;
+    if (work->experiment->loss_scale > 0)
+      *ls_rank_cell(rank, LS_CELL_SCALE) = work->experiment->loss_scale;
     LS_TRY(ls_rank_run_gradients(rank, 0, error));
     LS_TRY(read_all(rank, work, LS_PART_GRADIENT,
                     work->result->gradient + step * work->result->parameters, error));

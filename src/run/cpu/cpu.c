@@ -152,6 +152,7 @@ size_t ls_cpu_workspace_bytes(ls_op_kind kind, const ls_kernel_args *args) {
     case LS_OP_RMSNORM_BWD:
       bytes = threads * 2 * sizeof(float) * (size_t)(args->in[1].dims[1] + 16);
       break;
+    case LS_OP_EMBEDDING_DW: bytes = ls_cpu_vectors()->embedding_dw_bytes(args); break;
     case LS_OP_ATTENTION: bytes = ls_cpu_vectors()->attention_bytes(args); break;
     case LS_OP_CACHED_ATTENTION: bytes = ls_cpu_vectors()->cached_attention_bytes(args); break;
     case LS_OP_ATTENTION_BWD: bytes = ls_cpu_vectors()->attention_bwd_bytes(args); break;

@@ -87,7 +87,7 @@ static bool multiplies_directly(const linear *l) {
   if (p.left.dtype == LS_F32 && p.target.dtype == LS_F32) {
     return l->kind == LS_OP_LINEAR || !rows_collide(p.right.row_stride);
   }
-  if (p.left.dtype == LS_F16) return ls_cpu_native_f16();
+  if (p.left.dtype == LS_F16) return p.target.dtype != LS_BF16 && ls_cpu_native_f16();
   return p.left.dtype == LS_BF16 && ls_cpu_native_bf16();
 }
 

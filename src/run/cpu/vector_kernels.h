@@ -12,6 +12,7 @@ void LS_VECTOR(ls_fill_optimizer)(ls_kernel_table *table);
 void LS_VECTOR(ls_fill_attention)(ls_kernel_table *table);
 void LS_VECTOR(ls_fill_attention_bwd)(ls_kernel_table *table);
 void LS_VECTOR(ls_fill_cached_attention)(ls_kernel_table *table);
+size_t LS_VECTOR(ls_embedding_dw_bytes)(const ls_kernel_args *args);
 size_t LS_VECTOR(ls_attention_bytes)(const ls_kernel_args *args);
 size_t LS_VECTOR(ls_attention_bwd_bytes)(const ls_kernel_args *args);
 size_t LS_VECTOR(ls_cached_attention_bytes)(const ls_kernel_args *args);

@@ -80,8 +80,10 @@ static void adamw_piece(const adamw *a, const float *gradient, float *master, fl
   }
 }
 
-/* Shares the pieces of the master parameters. */
+/* Shares the pieces of the master parameters. A factor of 0 says that the gradients are not finite:
+ * then nothing is updated. */
 static ls_status share_pieces(const ls_kernel_args *args, ls_cpu_turns turns) {
+  if (cell(&args->in[3]) == 0) return LS_OK;
   const ls_view *master = &args->out[0];
   const int parts = ls_cpu_parts(args, view_rows(master) * view_columns(master));
   ls_cpu_share(parts, view_rows(master) * view_pieces(master), turns, args);

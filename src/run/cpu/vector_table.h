@@ -16,6 +16,7 @@ typedef struct ls_vector_set {
   void (*widen)(float *target, const void *source, ls_dtype dtype, int64_t count);
   void (*narrow)(void *target, ls_dtype dtype, const float *source, int64_t count, bool add);
   /* Bytes of scratch that a kernel of attention wants for these arguments. */
+  size_t (*embedding_dw_bytes)(const ls_kernel_args *args);
   size_t (*attention_bytes)(const ls_kernel_args *args);
   size_t (*cached_attention_bytes)(const ls_kernel_args *args);
   size_t (*attention_bwd_bytes)(const ls_kernel_args *args);

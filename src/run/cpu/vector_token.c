@@ -63,15 +63,72 @@ static void embedding_dw_turns(const void *work, int part, int64_t begin, int64_
   }
 }
 
+/* The tokens of each row of a table, in order. Where the table has 16 bits, what they add to a row
+ * is summed in fp32 first: one by one, a frequent token's later gradients would be rounded away. */
+typedef struct token_lists {
+  const ls_kernel_args *args;
+  int32_t *first; /* by row of the table: a token; -1: none */
+  int32_t *next;  /* by token */
+} token_lists;
+
+size_t LS_VECTOR(ls_embedding_dw_bytes)(const ls_kernel_args *args) {
+  if (args->out[0].dtype == LS_F32) return 0;
+  return sizeof(int32_t) * (size_t)(args->out[0].valid[0] + args->in[0].valid[0]);
+}
+
+static void lists_make(const token_lists *lists) {
+  const ls_view *dw = &lists->args->out[0];
+  const int32_t *ids = lists->args->in[1].data;
+  for (int64_t row = 0; row < dw->valid[0]; row++) lists->first[row] = -1;
+  for (int64_t token = lists->args->in[0].valid[0] - 1; token >= 0; token--) {
+    const int64_t row = slice_row(dw, ids[token]);
+    if (row < 0) continue;
+    lists->next[token] = lists->first[row];
+    lists->first[row] = (int32_t)token;
+  }
+}
+
+static void embedding_dw_narrow_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  const token_lists *lists = work;
+  const ls_view *dy = &lists->args->in[0], *dw = &lists->args->out[0];
+  const int64_t last = least(end * LINE, dy->valid[1]);
+  float buffer[LS_PIECE], sums[LS_PIECE];
+  for (int64_t row = 0; row < dw->valid[0]; row++) {
+    if (lists->first[row] < 0) continue;
+    for (int64_t at = begin * LINE; at < last; at += LS_PIECE) {
+      const int64_t count = least(LS_PIECE, last - at);
+      memset(sums, 0, (size_t)count * sizeof(float));
+      for (int32_t token = lists->first[row]; token >= 0; token = lists->next[token]) {
+        const float *from = piece_load(dy, token, at, count, buffer);
+#pragma omp simd
+        for (int64_t i = 0; i < count; i++) sums[i] += from[i];
+      }
+      piece_store(dw, row, at, count, true, sums);
+    }
+  }
+}
+
+static ls_status embedding_dw_narrow(const ls_kernel_args *args, int parts, ls_error *error) {
+  const size_t bytes = LS_VECTOR(ls_embedding_dw_bytes)(args);
+  if (bytes == 0) return LS_OK;
+  int32_t *places = ls_cpu_scratch(args, bytes);
+  if (!places) return ls_fail(error, LS_FAILED, "no memory for %zu bytes of scratch", bytes);
+  const token_lists lists = {args, places, places + args->out[0].valid[0]};
+  lists_make(&lists);
+  ls_cpu_share(parts, (args->in[0].valid[1] + LINE - 1) / LINE, embedding_dw_narrow_turns, &lists);
+  return LS_OK;
+}
+
 static ls_status kernel_embedding_dw(const ls_kernel_args *args, ls_error *error) {
-  (void)error;
   const ls_view *dy = &args->in[0], *dw = &args->out[0];
   const int64_t columns = dy->valid[1];
   if (!args->accumulate[0]) {
     memset(dw->data, 0, (size_t)(dw->dims[0] * dw->dims[1]) * ls_dtype_bytes(dw->dtype));
   }
-  ls_cpu_share(ls_cpu_parts(args, dy->valid[0] * columns), (columns + LINE - 1) / LINE,
-               embedding_dw_turns, args);
+  const int parts = ls_cpu_parts(args, dy->valid[0] * columns);
+  if (dw->dtype != LS_F32) return embedding_dw_narrow(args, parts, error);
+  ls_cpu_share(parts, (columns + LINE - 1) / LINE, embedding_dw_turns, args);
   return LS_OK;
 }
 

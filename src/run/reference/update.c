@@ -11,10 +11,12 @@ ls_status LS_REFERENCE(ZERO)(const ls_kernel_args *args, ls_error *error) {
   return LS_OK;
 }
 
-/* What the loss is scaled by; a step without a single label has gradients of zero, not of NaN. */
+/* What gradients begin with: `scale` over the count of labels. A step without a single label has
+ * gradients of zero, not of NaN. */
 ls_status LS_REFERENCE(RECIPROCAL)(const ls_kernel_args *args, ls_error *error) {
-  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "d>d", error));
-  ls_put_cell(&args->out[0], 1 / fmax(*ls_cell_data(&args->in[0]), 1), args->accumulate[0]);
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "dd>d", error));
+  const double count = *ls_cell_data(&args->in[0]), scale = *ls_cell_data(&args->in[1]);
+  ls_put_cell(&args->out[0], scale / fmax(count, 1), args->accumulate[0]);
   return LS_OK;
 }
 
@@ -30,16 +32,18 @@ ls_status LS_REFERENCE(SQUARED_NORM)(const ls_kernel_args *args, ls_error *error
   return LS_OK;
 }
 
-/* PyTorch's clip_grad_norm_: min(1, clip / (norm + 1e-6)). */
+/* PyTorch's clip_grad_norm_: min(1, clip / (norm + 1e-6)), of gradients without their scale. */
 ls_status LS_REFERENCE(CLIP_FACTOR)(const ls_kernel_args *args, ls_error *error) {
-  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "ddd>DDD", error));
-  const double norm = sqrt(*ls_cell_data(&args->in[0]));
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "dddd>DDD", error));
+  const double scale = *ls_cell_data(&args->in[3]);
+  const double norm = sqrt(*ls_cell_data(&args->in[0])) / scale;
   const double mean_loss = *ls_cell_data(&args->in[1]) / *ls_cell_data(&args->in[2]);
   const double clip = args->attributes->clip;
   const double ratio = clip / (norm + 1e-6);
   ls_put_cell(&args->out[0], norm, false);
-  /* A NaN norm is no reason to clip here: it stays NaN in the norm, where it is looked for. */
-  ls_put_cell(&args->out[1], clip > 0 && ratio < 1 ? ratio : 1, false);
+  const double factor = (clip > 0 && ratio < 1 ? ratio : 1) / scale;
+  /* An infinity or a NaN stays in the norm, where it is looked for; 0 keeps it from the update. */
+  ls_put_cell(&args->out[1], isfinite(norm) ? factor : 0, false);
   ls_put_cell(&args->out[2], mean_loss, false);
   return LS_OK;
 }
@@ -50,6 +54,7 @@ ls_status LS_REFERENCE(ADAMW)(const ls_kernel_args *args, ls_error *error) {
   const ls_attributes *attributes = args->attributes;
   const double rate = *ls_cell_data(&args->in[1]), step = *ls_cell_data(&args->in[2]);
   const double factor = *ls_cell_data(&args->in[3]);
+  if (factor == 0) return LS_OK; /* the gradients are not finite */
   const double beta1 = attributes->beta1, beta2 = attributes->beta2;
   const double first_rate = rate / (1 - pow(beta1, step));
   const double second_root = sqrt(1 - pow(beta2, step));
@@ -75,6 +80,7 @@ ls_status LS_REFERENCE(ADAMW)(const ls_kernel_args *args, ls_error *error) {
 ls_status LS_REFERENCE(SGD)(const ls_kernel_args *args, ls_error *error) {
   LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rddd>RR", error));
   const double rate = *ls_cell_data(&args->in[1]), factor = *ls_cell_data(&args->in[3]);
+  if (factor == 0) return LS_OK;
   const double momentum = args->attributes->beta1;
   const double keep = 1 - rate * args->attributes->weight_decay;
   for (int64_t n = 0; n < args->out[0].valid[0]; n++) {
