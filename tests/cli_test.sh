@@ -201,7 +201,7 @@ launcher=${MPIRUN:-mpirun}
 flags=${MPIRUN_FLAGS:-}
 # Open MPI alone refuses root and more ranks than cores, and pins ranks to one core.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-export OMPI_MCA_rmaps_base_oversubscribe=1
+export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
 # Some MPI libraries keep memory to the end; that is theirs to free.
 export ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0"
 if [ -z "$flags" ] && "$launcher" --version 2>&1 | grep -q "Open MPI\|OpenRTE"; then

@@ -694,7 +694,8 @@ static void half_products(ls_dtype half) {
   for (int i = 0; i < 20; i++) {
     const int64_t rows = any_size(), columns = any_size(), depth = any_size();
     const operand left = matrix_of(rows, depth, 0, 3), right = matrix_of(columns, depth, 0, 3);
-    operand target = matrix_of(rows, columns, 0, 3);
+    const int64_t padding = columns == 1 ? 0 : 3, stride = columns + padding;
+    operand target = matrix_of(rows, columns, 0, padding);
     if (i & 1) target.kind = SUMS;
     const ls_dtype dtype = dtype_of(&target, half);
     void *a = operand_make(&left, half, false), *b = operand_make(&right, half, false);
@@ -707,9 +708,9 @@ static void half_products(ls_dtype half) {
       for (int64_t k = 0; k < depth; k++) {
         sum += (double)wide_a[row * (depth + 3) + k] * (double)wide_b[column * (depth + 3) + k];
       }
-      wanted[row * (columns + 3) + column] += (float)sum;
+      wanted[row * stride + column] += (float)sum;
     }
-    const ls_matrix to = {c, dtype, columns + 3, 1}, from = {a, half, depth + 3, 1};
+    const ls_matrix to = {c, dtype, stride, 1}, from = {a, half, depth + 3, 1};
     const ls_matrix turned = {b, half, 1, depth + 3};
     const ls_kernel_args args = {.threads = 1 + i % MOST_THREADS};
     ls_error error = {0};

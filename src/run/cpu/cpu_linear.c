@@ -80,10 +80,17 @@ static bool rows_collide(int64_t stride) {
   return stride % 1024 == 0 && (stride & (stride - 1)) != 0;
 }
 
+/* A single column whose elements lie apart: oneDNN 3.7 takes vectors to be dense. */
+static bool column_apart(const ls_view *view, int64_t columns) {
+  return columns == 1 && view->dims[1] != 1;
+}
+
 /* Whether oneDNN multiplies these operands as they are stored, and fast. */
 static bool multiplies_directly(const linear *l) {
   const product_shape p = shape_of(l->kind, l->nk, l->nm, l->mk, l->n, l->m, l->k);
   if (p.left.dtype != p.right.dtype) return false;
+  if (column_apart(l->nk, l->k) || column_apart(l->nm, l->m) || column_apart(l->mk, l->k))
+    return false;
   if (p.left.dtype == LS_F32 && p.target.dtype == LS_F32) {
     return l->kind == LS_OP_LINEAR || !rows_collide(p.right.row_stride);
   }
@@ -211,9 +218,9 @@ static range range_of(const linear *l, float *scratch, int64_t chunk, int64_t m0
   float *nm = scratch ? scratch + dense_floats(l->n, l->k) : NULL;
   float *mk = scratch ? nm + dense_floats(l->n, chunk) : NULL;
   range r = {0};
-  r.own_nk = l->kind != LS_OP_LINEAR_DX || l->nk->dtype != LS_F32;
-  r.own_nm = l->kind == LS_OP_LINEAR || l->nm->dtype != LS_F32;
-  r.own_mk = l->kind != LS_OP_LINEAR_DW || l->mk->dtype != LS_F32;
+  r.own_nk = l->kind != LS_OP_LINEAR_DX || l->nk->dtype != LS_F32 || column_apart(l->nk, l->k);
+  r.own_nm = l->kind == LS_OP_LINEAR || l->nm->dtype != LS_F32 || column_apart(l->nm, count);
+  r.own_mk = l->kind != LS_OP_LINEAR_DW || l->mk->dtype != LS_F32 || column_apart(l->mk, l->k);
   r.nk = r.own_nk ? dense(scratch, l->n, l->k) : *l->nk;
   r.nm = r.own_nm ? dense(nm, l->n, count) : slice(l->nm, 0, m0);
   r.mk = r.own_mk ? dense(mk, count, l->k) : slice(l->mk, m0, 0);

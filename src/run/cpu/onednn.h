@@ -21,7 +21,8 @@ typedef struct ls_matrix {
 } ls_matrix;
 
 /* target[rows, columns] (+)= left[rows, depth] right[depth, columns]; sums are kept in fp32 and
- * rounded once. Threads and scratch are those of `args`. */
+ * rounded once. Matrices of one column are dense: row_stride 1, and so are those of one row.
+ * Threads and scratch are those of `args`. */
 LS_CHECKED ls_status ls_onednn_multiply(const ls_matrix *target, const ls_matrix *left,
                                         const ls_matrix *right, int64_t rows, int64_t columns,
                                         int64_t depth, bool add, const ls_kernel_args *args,
