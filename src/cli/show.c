@@ -4,6 +4,7 @@
 #include <jansson.h>
 
 #include "cli/command.h"
+#include "cli/show_memory_map.h"
 #include "cli/show_timeline.h"
 #include "train/session.h"
 
@@ -16,16 +17,23 @@ static const char help[] =
     "  --rank R        coordinates of a rank and its part of every parameter\n"
     "  --evaluate      the evaluation's program in place of the step's\n"
     "  --compare       DDP, ZeRO-1, 2, 3 and tensor parallelism side by side, each compiled\n"
-    "  --timeline FILE the pipeline's schedule as a picture: FILE.svg, or - for the terminal "
-    "alone\n"
+    "  --timeline FILE the pipeline's schedule, in the terminal and as a picture, FILE.svg, or as "
+    "a\n"
+    "                  trace for ui.perfetto.dev, FILE.json; -: in the terminal alone\n"
+    "  --memory-map FILE.svg\n"
+    "                  what lies where in a device's memory, when, through the step; of the stage\n"
+    "                  that needs most, or of --rank R\n"
     "  --json          the numbers of --memory, --collectives and --compare for programs\n"
     "  -n DEVICES      devices of the whole mesh\n\n"
     "examples:\n"
     "  lockstep show examples/quickstart.yaml -n 2 --memory --collectives\n"
-    "  lockstep show examples/quickstart.yaml model=gpt2-124m train.batch=8 --compare -n 8\n\n";
+    "  lockstep show examples/quickstart.yaml model=gpt2-124m train.batch=8 --compare -n 8\n"
+    "  lockstep show examples/quickstart.yaml mesh.pp=2 train.microbatches=4 -n 2 --timeline "
+    "pipeline.svg\n"
+    "  lockstep show examples/quickstart.yaml zero=3 -n 2 --memory-map memory.svg\n\n";
 
 typedef struct show_flags {
-  const char *devices, *rank, *timeline;
+  const char *devices, *rank, *timeline, *memory_map;
   bool memory, collectives, evaluate, compare, json, help;
 } show_flags;
 
@@ -186,12 +194,17 @@ static ls_status compare(ls_arena *arena, const char *path, const ls_words *word
   return LS_OK;
 }
 
-static ls_status print_rank(const ls_program *const *stages, const char *text, ls_error *error) {
+static ls_status read_rank(const ls_program *const *stages, const char *text, int *rank,
+                           ls_error *error) {
   const int ranks = ls_mesh_size(&stages[0]->mesh, LS_AXES_ALL);
-  int rank = -1;
   char rest;
-  if (sscanf(text, "%d%c", &rank, &rest) != 1 || rank < 0 || rank >= ranks)
-    return ls_fail(error, LS_INPUT, "--rank %s: expected a rank from 0 to %d", text, ranks - 1);
+  if (sscanf(text, "%d%c", rank, &rest) == 1 && *rank >= 0 && *rank < ranks) return LS_OK;
+  return ls_fail(error, LS_INPUT, "--rank %s: expected a rank from 0 to %d", text, ranks - 1);
+}
+
+static ls_status print_rank(const ls_program *const *stages, const char *text, ls_error *error) {
+  int rank;
+  LS_TRY(read_rank(stages, text, &rank, error));
   const ls_program *program = stages[ls_mesh_coordinate(&stages[0]->mesh, rank, LS_AXIS_PP)];
   printf("rank %d:", rank);
   for (int a = 0; a < LS_AXIS_COUNT; a++)
@@ -241,6 +254,14 @@ static ls_status show_program(const ls_session *session, const show_flags *flags
       session->stages[flags->evaluate ? LS_SESSION_EVALUATE : LS_SESSION_STEP];
   int stage;
   ls_session_bytes_needed(session, &stage);
+  if (flags->memory_map) {
+    int rank;
+    if (flags->rank) {
+      LS_TRY(read_rank(stages, flags->rank, &rank, error));
+      stage = ls_mesh_coordinate(&stages[0]->mesh, rank, LS_AXIS_PP);
+    }
+    return ls_show_memory_map(session, stages[stage], flags->memory_map, error);
+  }
   if (flags->json) {
     print_program_json(stages[stage]);
     return LS_OK;
@@ -278,6 +299,7 @@ int ls_command_show(int count, char **given) {
   const ls_flag known[] = {{"-n", &flags.devices, NULL},
                            {"--rank", &flags.rank, NULL},
                            {"--timeline", &flags.timeline, NULL},
+                           {"--memory-map", &flags.memory_map, NULL},
                            {"--memory", NULL, &flags.memory},
                            {"--collectives", NULL, &flags.collectives},
                            {"--evaluate", NULL, &flags.evaluate},

@@ -8,7 +8,6 @@
 
 #include "base/file.h"
 #include "schedule/chunks.h"
-#include "watch/timeline.h"
 
 static int terminal_columns(void) {
   struct winsize size;
@@ -32,27 +31,36 @@ static void print_bubble(const ls_layout *layout, const ls_pipeline *pipeline,
   printf("\n");
 }
 
-static ls_status write_svg(const ls_pipeline *pipeline, const ls_pipeline_times *times,
-                           const char *path, ls_error *error) {
+static bool ends_with(const char *text, const char *end) {
+  const size_t length = strlen(text), tail = strlen(end);
+  return length > tail && strcmp(text + length - tail, end) == 0;
+}
+
+ls_status ls_timeline_write(const ls_timeline *timeline, const char *path, ls_error *error) {
   char *text = NULL;
   size_t bytes = 0;
   FILE *stream = open_memstream(&text, &bytes);
   if (!stream) return ls_fail(error, LS_FAILED, "out of memory for a picture");
-  ls_timeline_svg(pipeline, times, pipeline->name, stream);
-  fclose(stream);
-  const ls_status status = ls_file_write(path, text, bytes, error);
+  if (ends_with(path, ".svg"))
+    ls_timeline_svg(timeline, stream);
+  else
+    ls_timeline_json(timeline, stream);
+  ls_status status;
+  if (fclose(stream) != 0)
+    status = ls_fail(error, LS_FAILED, "%s: out of memory for a timeline", path);
+  else
+    status = ls_file_write(path, text, bytes, error);
   free(text);
   return status;
 }
 
 ls_status ls_show_timeline(ls_arena *arena, const ls_layout *layout, const char *path,
                            ls_error *error) {
-  const size_t length = strlen(path);
-  const bool svg = length > 4 && strcmp(path + length - 4, ".svg") == 0;
-  if (!svg && strcmp(path, "-") != 0)
+  const bool file = ends_with(path, ".svg") || ends_with(path, ".json");
+  if (!file && strcmp(path, "-") != 0)
     return ls_fail(error, LS_INPUT,
-                   "--timeline %s: expected a name that ends with .svg, or - for "
-                   "the terminal alone",
+                   "--timeline %s: expected a name that ends with .svg (a picture) or .json (for "
+                   "Perfetto), or - for the terminal alone",
                    path);
   ls_pipeline *pipeline;
   ls_pipeline_times *times;
@@ -60,8 +68,8 @@ ls_status ls_show_timeline(ls_arena *arena, const ls_layout *layout, const char 
   LS_TRY(ls_pipeline_times_make(arena, pipeline, &ls_pipeline_unit_costs, &times, error));
   ls_pipeline_print(pipeline, times, terminal_columns(), stdout);
   print_bubble(layout, pipeline, times);
-  if (!svg) return LS_OK;
-  LS_TRY(write_svg(pipeline, times, path, error));
+  if (!file) return LS_OK;
+  LS_TRY(ls_timeline_write(ls_timeline_plan(arena, pipeline, times, pipeline->name), path, error));
   printf("written: %s\n", path);
   return LS_OK;
 }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "cli/command.h"
+#include "cli/train_trace.h"
 #include "train/checkpoint.h"
 #include "train/loop.h"
 #include "watch/progress.h"
@@ -19,7 +20,9 @@ static const char help[] =
     "examples:\n"
     "  lockstep train examples/quickstart.yaml data.text=book.txt -n 2\n"
     "  lockstep train run.yaml mesh.dp_shard=2 mesh.tp=2 train.steps=500\n"
-    "  mpirun -n 4 lockstep train run.yaml -n 4\n\n"
+    "  mpirun -n 4 lockstep train run.yaml -n 4\n"
+    "  lockstep train run.yaml trace=true   # RUN/timeline.svg and RUN/trace.json: a step, "
+    "timed\n\n"
     "SIGINT, SIGTERM and SIGUSR1 finish the step, save a checkpoint and exit with status 4; a\n"
     "second SIGINT quits at once.\n\n";
 
@@ -92,6 +95,16 @@ static void print_step(void *context, const ls_metrics_step *step) {
                      step->validation_loss);
 }
 
+static ls_status write_trace(void *context, const ls_recording *recording, ls_error *error) {
+  const printer *self = context;
+  const char *out = self->session->run->out;
+  LS_TRY(ls_train_trace_write(self->session, recording, error));
+  ls_progress_note(self->progress,
+                   "step %lld traced: %s/timeline.svg, and %s/trace.json for ui.perfetto.dev",
+                   (long long)recording->step, out, out);
+  return LS_OK;
+}
+
 static ls_status train_with_data(ls_session *session, ls_dataset *dataset, ls_world *world,
                                  const ls_tokenizer *tokenizer, bool fresh, ls_error *error) {
   const bool speaks = ls_world_first_here(world) == 0;
@@ -101,6 +114,7 @@ static ls_status train_with_data(ls_session *session, ls_dataset *dataset, ls_wo
   const ls_train_options options = {.fresh = fresh,
                                     .begin = print_begin,
                                     .report = print_step,
+                                    .traced = write_trace,
                                     .context = &out,
                                     .tokenizer = tokenizer,
                                     .stop = &stop_asked};

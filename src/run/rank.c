@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* An instruction with its operands' places worked out for this rank. */
 typedef struct loaded {
@@ -35,6 +36,9 @@ struct ls_rank {
   ls_group *world;
   void *workspace;
   int threads;
+  bool recording;
+  ls_record *records; /* a ring */
+  int64_t record_room, recorded;
 };
 
 static int64_t largest(const ls_program *const *programs, int count, ls_pool pool) {
@@ -241,6 +245,7 @@ void ls_rank_destroy(ls_rank **rank) {
     free((*rank)->programs[p].instructions);
     free((*rank)->programs[p].frames);
   }
+  free((*rank)->records);
   free((*rank)->pairs);
   free((*rank)->workspace);
   free(*rank);
@@ -349,6 +354,17 @@ static ls_status check_outputs(const ls_rank *rank, const ls_program *program, c
   return LS_OK;
 }
 
+static int64_t now_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static void record(ls_rank *rank, int action, int instruction, int64_t begin_ns) {
+  rank->records[rank->recorded++ % rank->record_room] =
+      (ls_record){begin_ns, now_ns(), action, instruction};
+}
+
 /* Actions [first, last). With `found`, the first non-finite output is put there and the run goes
  * on, since peers wait in collectives. */
 static ls_status run_actions(ls_rank *rank, int p, int first, int last, ls_error *found,
@@ -362,8 +378,10 @@ static ls_status run_actions(ls_rank *rank, int p, int first, int last, ls_error
     for (int i = body->first; i < body->first + body->count; i++) {
       loaded *each = &from->instructions[i];
       bind(each, from->frames, action->first);
+      const int64_t begin_ns = rank->recording ? now_ns() : 0;
       if (run_instruction(rank, each, error) != LS_OK)
         return fail_instruction(rank, from->program, each->instruction, error);
+      if (rank->recording) record(rank, a, i, begin_ns);
       if (found && found->status == LS_OK &&
           check_outputs(rank, from->program, each, found) != LS_OK)
         continue;
@@ -399,6 +417,37 @@ ls_status ls_rank_find_nonfinite(ls_rank *rank, int program, ls_error *error) {
       run_actions(rank, program, 0, first_update(rank->programs[program].program), &found, error));
   if (found.status != LS_OK && error) *error = found;
   return found.status;
+}
+
+ls_status ls_rank_record_room(ls_rank *rank, int program, ls_error *error) {
+  const ls_program *from = rank->programs[program].program;
+  int64_t room = 1;
+  for (int a = 0; a < from->actions.count; a++)
+    room += from->bodies.items[from->actions.items[a].body].count;
+  ls_record *records = calloc((size_t)room, sizeof *records);
+  if (!records)
+    return ls_fail(error, LS_FAILED, "out of memory for the times of %lld instructions",
+                   (long long)room);
+  free(rank->records);
+  rank->records = records;
+  rank->record_room = room;
+  rank->recorded = 0;
+  return LS_OK;
+}
+
+void ls_rank_record(ls_rank *rank, bool on) {
+  LS_ASSERT(!on || rank->records);
+  rank->recording = on;
+  if (on) rank->recorded = 0;
+}
+
+int64_t ls_rank_record_count(const ls_rank *rank) {
+  return rank->recorded < rank->record_room ? rank->recorded : rank->record_room;
+}
+
+ls_record ls_rank_record_at(const ls_rank *rank, int64_t index) {
+  const int64_t oldest = rank->recorded - ls_rank_record_count(rank);
+  return rank->records[(oldest + index) % rank->record_room];
 }
 
 double *ls_rank_cell(const ls_rank *rank, ls_cell cell) {

@@ -46,6 +46,23 @@ LS_CHECKED ls_status ls_rank_run_update(ls_rank *rank, int program, ls_error *er
  * first tensor and op of this rank with a NaN or an infinity, LS_OK where there is none. */
 LS_CHECKED ls_status ls_rank_find_nonfinite(ls_rank *rank, int program, ls_error *error);
 
+/* When an instruction of an action was executed, in nanoseconds of CLOCK_MONOTONIC. */
+typedef struct ls_record {
+  int64_t begin_ns, end_ns;
+  int32_t action, instruction; /* of the program that ran */
+} ls_record;
+
+/* Makes room for the records of one run of a program: a ring, which keeps the newest. Without it
+ * nothing can be recorded. LS_FAILED where memory is short. */
+LS_CHECKED ls_status ls_rank_record_room(ls_rank *rank, int program, ls_error *error);
+
+/* Whether runs are recorded from now on; on: what was recorded before is forgotten. */
+void ls_rank_record(ls_rank *rank, bool on);
+
+/* How many records there are, and one of them, the oldest first. */
+int64_t ls_rank_record_count(const ls_rank *rank);
+ls_record ls_rank_record_at(const ls_rank *rank, int64_t index);
+
 /* A value's memory on this rank, between runs: of an input, that of a microbatch. */
 ls_view ls_rank_view(const ls_rank *rank, int program, int value, int microbatch);
 

@@ -282,7 +282,6 @@ static void values_of_later_versions_are_refused_by_name(void **state) {
                                        "offload.path: /nvme",
                                        "dtype: fp8",
                                        "device.kind: cuda",
-                                       "trace: true",
                                        "data.tokenizer: some/folder",
                                        "data.tokenizer: tokenizer.json",
                                        "data.documents: pack",

@@ -31,6 +31,7 @@ typedef struct trainer {
   ls_loss_scale scale; /* 1 for ever unless compute is fp16 */
   double peak_flops;   /* of all ranks together */
   int64_t step;        /* finished */
+  int64_t traced;      /* the step that is recorded; 0: none */
 } trainer;
 
 static double now_s(void) {
@@ -167,12 +168,36 @@ static ls_status agree_to_stop(const trainer *self, bool *stop, ls_error *error)
   return LS_OK;
 }
 
+/* The third step from here, or the last where there are fewer. */
+static ls_status prepare_trace(trainer *self, ls_error *error) {
+  const ls_run_file *run = self->of->session->run;
+  if (!run->trace || self->step >= run->train.steps) return LS_OK;
+  self->traced = self->step + LS_RECORDING_WARM_STEPS + 1;
+  if (self->traced > run->train.steps) self->traced = run->train.steps;
+  return ls_rank_record_room(self->rank, LS_SESSION_STEP, error);
+}
+
+/* After the traced step, outside its time. */
+static ls_status finish_trace(const trainer *self, ls_error *error) {
+  const ls_train_options *options = self->of->options;
+  if (self->step != self->traced) return LS_OK;
+  ls_rank_record(self->rank, false);
+  ls_arena *arena = ls_arena_create();
+  ls_recording *recording;
+  ls_status status = ls_recording_gather(arena, self->rank, self->step, &recording, error);
+  if (status == LS_OK && recording && options->traced)
+    status = options->traced(options->context, recording, error);
+  ls_arena_destroy(&arena);
+  return status;
+}
+
 static ls_status finish_step(trainer *self, double begin, bool *stop, ls_error *error) {
   const training *of = self->of;
   const ls_run_file *run = of->session->run;
   const double loss = *ls_rank_cell(self->rank, LS_CELL_MEAN_LOSS);
   const double norm = *ls_rank_cell(self->rank, LS_CELL_NORM);
   const double seconds = now_s() - begin;
+  LS_TRY(finish_trace(self, error));
   double evaluation = NAN;
   if (of->dataset->evaluation.sequences > 0 && run->eval.every > 0 && is_due(self, run->eval.every))
     LS_TRY(ls_evaluate(of->session, of->dataset, self->rank, &evaluation, error));
@@ -251,6 +276,7 @@ static ls_status start(trainer *self, ls_error *error) {
   }
   if (is_first(self)) LS_TRY(begin(self, text, error));
   self->rate = ls_learning_rate_of(session->run);
+  LS_TRY(prepare_trace(self, error));
   return ls_session_measure_peak(session, self->rank, &self->peak_flops, error);
 }
 
@@ -259,6 +285,7 @@ static ls_status run_loop(trainer *self, ls_error *error) {
   bool stop = false;
   while (self->step < self->of->session->run->train.steps && !stop) {
     const double begin = now_s();
+    if (self->step + 1 == self->traced) ls_rank_record(self->rank, true);
     LS_TRY(run_step(self, error));
     LS_TRY(finish_step(self, begin, &stop, error));
   }
@@ -278,6 +305,11 @@ static ls_status rank_body(ls_comm *comm, void *context, ls_error *error) {
 ls_status ls_train(const ls_session *session, const ls_dataset *dataset, ls_world *world,
                    const ls_train_options *options, ls_error *error) {
   training all = {.session = session, .dataset = dataset, .options = options};
+  if (session->run->trace && !options->traced)
+    return ls_fail(error, LS_INPUT,
+                   "%s: timelines are written by lockstep train, not by this program: give "
+                   "trace=false",
+                   ls_run_file_where(session->run, "trace"));
   ls_arena *arena = ls_arena_create();
   all.run_text = ls_run_file_text(arena, session->run);
   ls_status status = LS_OK;

@@ -11,6 +11,7 @@
 
 #include "data/dataset.h"
 #include "train/metrics.h"
+#include "train/recording.h"
 #include "train/session.h"
 
 typedef struct ls_train_options {
@@ -18,6 +19,8 @@ typedef struct ls_train_options {
   /* Called by rank 0's thread; each may be NULL. The first when the run begins or resumes. */
   void (*begin)(void *context, int64_t steps_done, int64_t steps, const char *where_from);
   void (*report)(void *context, const ls_metrics_step *step);
+  /* With `trace: true`, once: what is done with the recorded step. */
+  ls_status (*traced)(void *context, const ls_recording *recording, ls_error *error);
   void *context;
   const ls_tokenizer *tokenizer;     /* written into checkpoints; NULL: none */
   const volatile sig_atomic_t *stop; /* not 0: finish the step, save, return LS_STOPPED; or NULL */

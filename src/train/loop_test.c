@@ -34,6 +34,9 @@ typedef struct fixture {
   int64_t skipped[STEPS + 1];
   int64_t begun_after, stop_after;
   volatile sig_atomic_t stop;
+  bool takes_traces;
+  int64_t traced; /* the step of the last recording */
+  int recordings, ranks;
 } fixture;
 
 static void write_text(const char *folder, const char *name, const char *text, size_t bytes) {
@@ -83,6 +86,16 @@ static void on_step(void *context, const ls_metrics_step *step) {
   if (step->step == f->stop_after) f->stop = 1;
 }
 
+static ls_status on_traced(void *context, const ls_recording *recording, ls_error *error) {
+  fixture *f = context;
+  (void)error;
+  f->traced = recording->step;
+  f->ranks = recording->ranks;
+  f->recordings++;
+  for (int r = 0; r < recording->ranks; r++) assert_true(recording->by_rank[r].count > 0);
+  return LS_OK;
+}
+
 /* Trains with these further keys on a mesh of so many devices; returns the status. */
 static ls_status train(fixture *f, int devices, const char *const *keys, int key_count, bool fresh,
                        ls_error *error) {
@@ -112,8 +125,12 @@ static ls_status train(fixture *f, int devices, const char *const *keys, int key
   if (status == LS_OK) {
     assert_int_equal(ls_world_create_threads(devices, &world, error), LS_OK);
     f->stop = 0;
-    const ls_train_options options = {
-        .fresh = fresh, .begin = on_begin, .report = on_step, .context = f, .stop = &f->stop};
+    const ls_train_options options = {.fresh = fresh,
+                                      .begin = on_begin,
+                                      .report = on_step,
+                                      .traced = f->takes_traces ? on_traced : NULL,
+                                      .context = f,
+                                      .stop = &f->stop};
     status = ls_train(session, dataset, world, &options, error);
     ls_world_destroy(&world);
     ls_dataset_close(dataset);
@@ -137,6 +154,33 @@ static void test_stopping_changes_nothing(void **state) {
   assert_int_equal(train(f, 2, keys, 2, false, &error), LS_OK);
   assert_int_equal(f->begun_after, 3);
   for (int s = 4; s <= STEPS; s++) assert_true(f->loss[s] == uninterrupted[s]); /* bit for bit */
+}
+
+/* The third step of a start is recorded, or its last; what is trained stays the same bits. */
+static void test_a_trace_is_of_one_step(void **state) {
+  fixture *f = *state;
+  ls_error error = {0};
+  const char *keys[] = {"mesh.dp_shard=2", "zero=3", "trace=true", "train.steps=6"};
+  assert_int_equal(train(f, 2, keys, 2, false, &error), LS_OK);
+  double untraced[STEPS + 1];
+  memcpy(untraced, f->loss, sizeof untraced);
+  assert_int_equal(train(f, 2, keys, 3, true, &error), LS_INPUT);
+  assert_non_null(strstr(error.text, "trace"));
+  f->takes_traces = true;
+  if (train(f, 2, keys, 3, true, &error) != LS_OK) fail_msg("%s", error.text);
+  assert_int_equal(f->recordings, 1);
+  assert_int_equal(f->traced, 3);
+  assert_int_equal(f->ranks, 2);
+  assert_memory_equal(f->loss, untraced, sizeof untraced);
+  f->stop_after = 2;
+  assert_int_equal(train(f, 2, keys, 3, true, &error), LS_STOPPED);
+  f->stop_after = 0;
+  assert_int_equal(f->recordings, 1);
+  keys[3] = "train.steps=4";
+  assert_int_equal(train(f, 2, keys, 4, false, &error), LS_OK);
+  assert_int_equal(f->recordings, 2);
+  assert_int_equal(f->traced, 4); /* the third would be 5 */
+  f->takes_traces = false;
 }
 
 static void test_layouts_train_alike(void **state) {
@@ -401,6 +445,7 @@ static void test_wrong_scale_is_refused(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_stopping_changes_nothing, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_a_trace_is_of_one_step, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_layouts_train_alike, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_other_mathematics_is_refused, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_nan_is_named, set_up, tear_down),

@@ -1,117 +1,178 @@
 #include "watch/timeline.h"
 
+#include <string.h>
+
+#include "watch/markup.h"
+
 enum {
-  LEFT = 84,
+  LEFT = 124,
   TOP = 64,
-  LANE = 34,
+  LANE = 34,      /* of what computes */
+  THIN_LANE = 20, /* of what communicates, below it */
   GAP = 8,
-  LEGEND = 64,
-  WIDEST_UNIT = 34, /* pixels of a unit of time */
+  AXIS = 26,
+  LEGEND = 40,
+  WIDEST_UNIT = 34, /* pixels of a unit of time of a plan */
   WIDTH = 1500,     /* pixels of all of it, where units shrink to fit */
   NARROWEST_UNIT = 12,
+  CROWD = 6,     /* pixels for each span of a process, of what was measured */
+  WIDEST = 6000, /* of that */
+  TICK = 90,     /* pixels between ticks, at least */
 };
 
 typedef struct drawing {
-  const ls_pipeline *pipeline;
-  const ls_pipeline_times *times;
+  const ls_timeline *timeline;
   double unit; /* pixels */
   FILE *stream;
 } drawing;
 
-/* Neighbouring microbatches are far apart on the circle of colours. */
-static double hue_of(int microbatch) {
-  const double turn = 0.618033988749895 * microbatch;
-  return 360 * (turn - (double)(long long)turn);
-}
-
 /* Forward is the pure colour; the parts of backward are darker, weights paler. */
-static int lightness_of(ls_pass_kind kind) {
-  switch (kind) {
-    case LS_PASS_FORWARD: return 78;
-    case LS_PASS_BACKWARD: return 55;
-    case LS_PASS_INPUT: return 62;
-    default: return 88;
+static int lightness_of(ls_span_kind kind) {
+  static const int lightness[LS_SPAN_KINDS] = {
+      [LS_SPAN_FORWARD] = 78,    [LS_SPAN_BACKWARD] = 55,  [LS_SPAN_INPUT] = 62,
+      [LS_SPAN_WEIGHT] = 88,     [LS_SPAN_RECOMPUTE] = 70, [LS_SPAN_UPDATE] = 72,
+      [LS_SPAN_COLLECTIVE] = 66, [LS_SPAN_TRANSFER] = 84,
+  };
+  return lightness[kind];
+}
+
+static int process_height(const ls_timeline *timeline) {
+  return LANE + (timeline->communicates ? THIN_LANE + 2 : 0) + GAP;
+}
+
+static int lane_top(const ls_timeline *timeline, int process, ls_queue queue) {
+  const int top = TOP + process * process_height(timeline);
+  return queue == LS_QUEUE_COMPUTE ? top : top + LANE + 2;
+}
+
+static void draw_tooltip(const drawing *of, const ls_timeline_span *span) {
+  const ls_timeline *timeline = of->timeline;
+  fputs("<title>", of->stream);
+  ls_markup_text(timeline->process_names[span->process], of->stream);
+  fputs(": ", of->stream);
+  ls_markup_text(span->name, of->stream);
+  if (span->chunk >= 0 && timeline->chunks > 1) fprintf(of->stream, ", chunk %d", span->chunk);
+  if (span->microbatch >= 0) fprintf(of->stream, ", microbatch %d", span->microbatch);
+  fprintf(of->stream, ": %.6g to %.6g %s", span->start, span->end, timeline->unit);
+  if (span->bytes > 0) {
+    char text[LS_BYTES_TEXT];
+    ls_bytes_show(text, span->bytes);
+    fprintf(of->stream, ", sends %s", text);
+  }
+  fputs("</title>", of->stream);
+}
+
+static void draw_label(const drawing *of, const ls_timeline_span *span, double x, int y,
+                       double width) {
+  const size_t characters = strlen(span->label);
+  const bool thin = span->queue == LS_QUEUE_COMMUNICATE;
+  const bool chunk = !thin && span->chunk >= 0 && of->timeline->chunks > 1;
+  const int below = thin ? 14 : chunk ? 15 : 21;
+  if (width >= 1 + 7 * (double)characters) {
+    fprintf(of->stream, "<text x='%.1f' y='%d'%s>%s</text>", x, y + below, thin ? " class='s'" : "",
+            span->label);
+    if (chunk)
+      fprintf(of->stream, "<text x='%.1f' y='%d' class='s'>c%d</text>", x, y + 28, span->chunk);
+  } else if (!thin && span->microbatch >= 0 && width >= (span->microbatch < 100 ? 11 : 16)) {
+    fprintf(of->stream, "<text x='%.1f' y='%d' class='t'>%d</text>", x, y + 21, span->microbatch);
   }
 }
 
-static void draw_pass(const drawing *of, const ls_pipeline_pass *pass, const ls_pipeline_span *span,
-                      int stage) {
+static void draw_span(const drawing *of, const ls_timeline_span *span) {
   const double x = LEFT + span->start * of->unit, width = (span->end - span->start) * of->unit;
-  const int y = TOP + stage * (LANE + GAP);
+  const bool thin = span->queue == LS_QUEUE_COMMUNICATE;
+  const int y = lane_top(of->timeline, span->process, span->queue);
+  fputs("<g>", of->stream);
+  draw_tooltip(of, span);
   fprintf(of->stream,
-          "<g><title>stage %d, chunk %d, microbatch %d: %c, %g to %g</title>"
-          "<rect x='%.1f' y='%d' width='%.1f' height='%d' fill='hsl(%.0f,65%%,%d%%)' "
-          "stroke='#444' stroke-width='0.6'/>",
-          stage, pass->chunk, pass->microbatch, ls_pass_letter(pass->kind), span->start, span->end,
-          x, y, width, LANE, hue_of(pass->microbatch), lightness_of(pass->kind));
-  if (width >= 18) {
-    fprintf(of->stream, "<text x='%.1f' y='%d'>%c%d</text>", x + width / 2,
-            of->pipeline->chunks > 1 ? y + 15 : y + 21, ls_pass_letter(pass->kind),
-            pass->microbatch);
-    if (of->pipeline->chunks > 1)
-      fprintf(of->stream, "<text x='%.1f' y='%d' class='s'>c%d</text>", x + width / 2, y + 28,
-              pass->chunk);
-  } else if (width >= (pass->microbatch < 100 ? 11 : 16)) {
-    fprintf(of->stream, "<text x='%.1f' y='%d' class='t'>%d</text>", x + width / 2, y + 21,
-            pass->microbatch);
+          "<rect x='%.2f' y='%d' width='%.2f' height='%d' fill='hsl(%.0f,%d%%,%d%%)'%s/>", x, y,
+          width, thin ? THIN_LANE : LANE, span->microbatch >= 0 ? ls_hue_of(span->microbatch) : 0,
+          span->microbatch >= 0 ? 65 : 0, lightness_of(span->kind), width < 3 ? "" : " class='b'");
+  draw_label(of, span, x + width / 2, y, width);
+  fputs("</g>\n", of->stream);
+}
+
+static void draw_lane(const drawing *of, int process, ls_queue queue) {
+  const bool thin = queue == LS_QUEUE_COMMUNICATE;
+  const int y = lane_top(of->timeline, process, queue);
+  fprintf(of->stream, "<text x='%d' y='%d' class='%s'>", LEFT - 8, y + (thin ? 14 : 21),
+          thin ? "q" : "l");
+  ls_markup_text(thin ? "communicate" : of->timeline->process_names[process], of->stream);
+  fprintf(of->stream, "</text><rect x='%d' y='%d' width='%.1f' height='%d' fill='#f2f2f2'/>\n",
+          LEFT, y, of->timeline->end * of->unit, thin ? THIN_LANE : LANE);
+}
+
+static void draw_axis(const drawing *of, int y) {
+  const double step = ls_round_step(TICK / of->unit);
+  for (int i = 0; i * step <= of->timeline->end; i++) {
+    const double x = LEFT + i * step * of->unit;
+    fprintf(of->stream,
+            "<line x1='%.1f' y1='%d' x2='%.1f' y2='%d' stroke='#999'/>"
+            "<text x='%.1f' y='%d' class='a'>%g%s%s</text>\n",
+            x, y, x, y + 5, x, y + 17, i * step, i ? "" : " ", i ? "" : of->timeline->unit);
   }
-  fprintf(of->stream, "</g>\n");
-}
-
-static void draw_lane(const drawing *of, int stage) {
-  const int y = TOP + stage * (LANE + GAP);
-  fprintf(of->stream,
-          "<text x='%d' y='%d' class='l'>stage %d</text>"
-          "<rect x='%d' y='%d' width='%.1f' height='%d' fill='#f2f2f2'/>\n",
-          LEFT - 8, y + 21, stage, LEFT, y, of->times->makespan * of->unit, LANE);
-  const ls_pipeline_list *list = &of->pipeline->lists[stage];
-  for (int i = 0; i < list->count; i++)
-    draw_pass(of, &list->items[i], &of->times->spans[stage][i], stage);
-}
-
-static bool has_kind(const ls_pipeline *pipeline, ls_pass_kind kind) {
-  for (int s = 0; s < pipeline->stages; s++)
-    for (int i = 0; i < pipeline->lists[s].count; i++)
-      if (pipeline->lists[s].items[i].kind == kind) return true;
-  return false;
 }
 
 static void draw_legend(const drawing *of, int y) {
-  static const char *const names[] = {"forward", "backward", "backward: inputs",
-                                      "backward: weights"};
+  static const char *const names[LS_SPAN_KINDS] = {
+      "F forward",
+      "B backward",
+      "I backward: inputs",
+      "W backward: weights",
+      "re recompute",
+      "U once a step",
+      "AR all-reduce, AG all-gather, RS reduce-scatter",
+      "S send, R receive with its wait, S end when it was taken"};
+  bool there[LS_SPAN_KINDS] = {false};
+  for (int i = 0; i < of->timeline->spans.count; i++)
+    there[of->timeline->spans.items[i].kind] = true;
   int x = LEFT;
-  for (int kind = LS_PASS_FORWARD; kind <= LS_PASS_WEIGHT; kind++) {
-    if (!has_kind(of->pipeline, (ls_pass_kind)kind)) continue;
+  for (int kind = 0; kind < LS_SPAN_KINDS; kind++) {
+    if (!there[kind]) continue;
     fprintf(of->stream,
-            "<rect x='%d' y='%d' width='16' height='16' fill='hsl(210,65%%,%d%%)' stroke='#444' "
-            "stroke-width='0.6'/><text x='%d' y='%d' class='g'>%c %s</text>\n",
-            x, y, lightness_of((ls_pass_kind)kind), x + 22, y + 13,
-            ls_pass_letter((ls_pass_kind)kind), names[kind]);
-    x += 160;
+            "<rect x='%d' y='%d' width='16' height='16' fill='hsl(210,%d%%,%d%%)' class='b'/>"
+            "<text x='%d' y='%d' class='g'>%s</text>\n",
+            x, y, kind == LS_SPAN_UPDATE ? 0 : 65, lightness_of((ls_span_kind)kind), x + 22, y + 13,
+            names[kind]);
+    x += 46 + 6 * (int)strlen(names[kind]);
   }
 }
 
-void ls_timeline_svg(const ls_pipeline *pipeline, const ls_pipeline_times *times, const char *title,
-                     FILE *stream) {
-  drawing of = {.pipeline = pipeline, .times = times, .stream = stream, .unit = WIDEST_UNIT};
-  if (times->makespan * of.unit > WIDTH) of.unit = WIDTH / times->makespan;
-  if (of.unit < NARROWEST_UNIT) of.unit = NARROWEST_UNIT;
-  const double width = LEFT + times->makespan * of.unit + 24;
-  const int legend = TOP + pipeline->stages * (LANE + GAP) + 12;
-  fprintf(
-      stream,
-      "<svg xmlns='http://www.w3.org/2000/svg' width='%.0f' height='%d' "
-      "font-family='sans-serif' font-size='12'>\n"
-      "<style>text{text-anchor:middle}.l{text-anchor:end}.g{text-anchor:start}"
-      ".s{font-size:9px;fill:#333}.t{font-size:8px}</style>\n"
-      "<rect width='100%%' height='100%%' fill='white'/>\n"
-      "<text x='%d' y='22' class='g' font-size='15'>%s</text>\n"
-      "<text x='%d' y='42' class='g'>%d stages, %d microbatches, %d chunk%s each: %.4g units of "
-      "time, bubble %.1f %%</text>\n",
-      width < 560 ? 560 : width, legend + LEGEND, LEFT, title, LEFT, pipeline->stages,
-      pipeline->microbatches, pipeline->chunks, pipeline->chunks == 1 ? "" : "s", times->makespan,
-      100 * times->bubble);
-  for (int s = 0; s < pipeline->stages; s++) draw_lane(&of, s);
-  draw_legend(&of, legend);
-  fprintf(stream, "</svg>\n");
+/* Wider where more happens. */
+static double measured_width(const ls_timeline *timeline) {
+  const double width = CROWD * (double)timeline->spans.count / timeline->processes;
+  return width < WIDTH ? WIDTH : width > WIDEST ? WIDEST : width;
+}
+
+void ls_timeline_svg(const ls_timeline *timeline, FILE *stream) {
+  drawing of = {.timeline = timeline, .stream = stream, .unit = WIDEST_UNIT};
+  const bool planned = strcmp(timeline->unit, "ms") != 0;
+  if (!planned)
+    of.unit = measured_width(timeline) / timeline->end;
+  else if (timeline->end * of.unit > WIDTH)
+    of.unit = WIDTH / timeline->end;
+  if (planned && of.unit < NARROWEST_UNIT) of.unit = NARROWEST_UNIT;
+  const double width = LEFT + timeline->end * of.unit + 36;
+  const int axis = TOP + timeline->processes * process_height(timeline);
+  fprintf(stream,
+          "<svg xmlns='http://www.w3.org/2000/svg' width='%.0f' height='%d' "
+          "font-family='sans-serif' font-size='12'>\n"
+          "<style>text{text-anchor:middle}.l{text-anchor:end}.g{text-anchor:start}"
+          ".q{text-anchor:end;font-size:10px;fill:#555}.a{font-size:10px;fill:#555}"
+          ".s{font-size:9px;fill:#333}.t{font-size:8px}.b{stroke:#444;stroke-width:0.6}</style>\n"
+          "<rect width='100%%' height='100%%' fill='white'/>\n"
+          "<text x='%d' y='22' class='g' font-size='15'>",
+          width < 760 ? 760 : width, axis + AXIS + LEGEND, LEFT);
+  ls_markup_text(timeline->title, stream);
+  fprintf(stream, "</text>\n<text x='%d' y='42' class='g'>", LEFT);
+  ls_markup_text(timeline->subtitle, stream);
+  fputs("</text>\n", stream);
+  for (int p = 0; p < timeline->processes; p++) {
+    draw_lane(&of, p, LS_QUEUE_COMPUTE);
+    if (timeline->communicates) draw_lane(&of, p, LS_QUEUE_COMMUNICATE);
+  }
+  for (int i = 0; i < timeline->spans.count; i++) draw_span(&of, &timeline->spans.items[i]);
+  draw_axis(&of, axis);
+  draw_legend(&of, axis + AXIS + 8);
+  fputs("</svg>\n", stream);
 }

@@ -1,15 +1,87 @@
-/* Pictures of a pipeline's schedule: one lane per stage, a box per pass, colours by microbatch.
+/* Timelines: who did what from when to when, planned or measured, in one form, as a picture (SVG)
+ * and as a trace for Perfetto or chrome://tracing (JSON).
  *
- * The SVG stands alone: no script, no font of its own; every box has a tooltip. Thread-safe. */
+ *   ls_timeline *timeline = ls_timeline_plan(arena, pipeline, times, "1f1b");
+ *   ls_timeline_svg(timeline, stream);
+ *   ls_timeline_json(timeline, stream);
+ *
+ * The SVG stands alone: no script, no font of its own; one lane per process and queue, colours by
+ * microbatch, a tooltip on every box. Thread-safe as long as no two threads share an arena. */
 #ifndef LS_WATCH_TIMELINE_H
 #define LS_WATCH_TIMELINE_H
 
 #include <stdio.h>
 
+#include "program/program.h"
 #include "schedule/pipeline.h"
+#include "train/recording.h"
 
-/* `title` is printed above; `times` are of this pipeline, in any unit of time. */
-void ls_timeline_svg(const ls_pipeline *pipeline, const ls_pipeline_times *times, const char *title,
-                     FILE *stream);
+/* What a span does, and so its shade. */
+typedef enum ls_span_kind {
+  LS_SPAN_FORWARD = LS_PASS_FORWARD,
+  LS_SPAN_BACKWARD = LS_PASS_BACKWARD,
+  LS_SPAN_INPUT = LS_PASS_INPUT,
+  LS_SPAN_WEIGHT = LS_PASS_WEIGHT,
+  LS_SPAN_RECOMPUTE,
+  LS_SPAN_UPDATE,     /* and other work that is done once a step */
+  LS_SPAN_COLLECTIVE, /* among ranks of a stage */
+  LS_SPAN_TRANSFER,   /* between stages */
+  LS_SPAN_KINDS
+} ls_span_kind;
+
+typedef struct ls_timeline_span {
+  int process; /* a stage of a plan, a rank of a run */
+  ls_queue queue;
+  ls_span_kind kind;
+  int microbatch, chunk; /* -1: of none */
+  double start, end;     /* in the timeline's unit */
+  const char *name;      /* in full: "linear of layers.0.mlp.up" */
+  const char *label;     /* short, for its box: "F3" */
+  double bytes;          /* that it sends */
+} ls_timeline_span;
+
+typedef struct ls_timeline {
+  const char *title, *subtitle;
+  const char *unit;    /* "units of time", "ms" */
+  double microseconds; /* that a unit is in the trace */
+  int processes;
+  const char **process_names;      /* "stage 0" */
+  bool communicates;               /* whether the second queue has a lane */
+  int chunks;                      /* of each stage */
+  double end;                      /* of the last span */
+  LS_LIST(ls_timeline_span) spans; /* by process, then in order of time */
+} ls_timeline;
+
+/* A schedule as planned, in units of time; transfers cost nothing in it. In the arena; borrows
+ * `title`. */
+ls_timeline *ls_timeline_plan(ls_arena *arena, const ls_pipeline *pipeline,
+                              const ls_pipeline_times *times, const char *title);
+
+/* What a recording is of. */
+typedef struct ls_timeline_run {
+  const ls_program *const *stages; /* [pp] that ran */
+  const ls_graph *graph;           /* names of the segments */
+  const int *chunk_of;             /* by segment; NULL: all of one chunk */
+  int chunks;                      /* of each stage */
+  const char *title;
+} ls_timeline_run;
+
+typedef enum ls_timeline_detail {
+  LS_TIMELINE_INSTRUCTIONS, /* a span for each; all ranks */
+  LS_TIMELINE_ACTIONS,      /* neighbours of one action and queue are one span; LS_TIMELINE_LANES
+                               ranks at most, else the first rank of each stage */
+} ls_timeline_detail;
+
+enum { LS_TIMELINE_LANES = 32 };
+
+/* A step as measured, in ms. In the arena; borrows the texts of programs and graph. */
+ls_timeline *ls_timeline_measured(ls_arena *arena, const ls_timeline_run *run,
+                                  const ls_recording *recording, ls_timeline_detail detail);
+
+void ls_timeline_svg(const ls_timeline *timeline, FILE *stream);
+
+/* Chrome trace events: pid is the process, tid the queue; complete events ("X") in order of time
+ * within each, with microbatch, chunk and bytes as their arguments. */
+void ls_timeline_json(const ls_timeline *timeline, FILE *stream);
 
 #endif

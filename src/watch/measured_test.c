@@ -1,0 +1,286 @@
+/* A recorded step: every instruction of every rank once, in order; as a picture no box over
+ * another; and the memory map of the programs that ran. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "run/crew.h"
+#include "schedule/chunks.h"
+#include "support/xml.h"
+#include "text/json.h"
+#include "train/recording.h"
+#include "train/session.h"
+#include "watch/memory_map.h"
+#include "watch/timeline.h"
+
+static const char model[] =
+    "{\"model_type\": \"llama\", \"vocab_size\": 64, \"hidden_size\": 16,"
+    " \"intermediate_size\": 24, \"num_hidden_layers\": 4, \"num_attention_heads\": 4,"
+    " \"num_key_value_heads\": 2, \"max_position_embeddings\": 16, \"rms_norm_eps\": 1e-5,"
+    " \"tie_word_embeddings\": true}";
+
+static ls_arena *arena;
+static char folder[64];
+
+static int set_up(void **state) {
+  (void)state;
+  arena = ls_arena_create();
+  snprintf(folder, sizeof folder, "/tmp/lockstep-picture-XXXXXX");
+  ls_error error;
+  return !mkdtemp(folder) || ls_file_write(ls_arena_printf(arena, "%s/config.json", folder), model,
+                                           strlen(model), &error) != LS_OK;
+}
+
+static int tear_down(void **state) {
+  (void)state;
+  ls_error error;
+  const int status = ls_directory_remove(folder, &error) != LS_OK;
+  ls_arena_destroy(&arena);
+  return status;
+}
+
+static ls_session *open_session(int devices, const char *const *keys, int key_count) {
+  const char *words[16];
+  int count = 0;
+  words[count++] = ls_arena_printf(arena, "model=%s/config.json", folder);
+  words[count++] = "data.seq_len=8";
+  words[count++] = "train.batch=8";
+  words[count++] = "dtype=fp32";
+  words[count++] = "device.threads=1";
+  for (int k = 0; k < key_count; k++) words[count++] = keys[k];
+  ls_run_file *run;
+  ls_session *session = NULL;
+  ls_error error = {0};
+  if (ls_run_file_read(arena, NULL, words, count, &run, &error) != LS_OK ||
+      ls_session_create(arena, run, devices, devices, &session, &error) != LS_OK)
+    fail_msg("%s", error.text);
+  return session;
+}
+
+typedef struct recorded {
+  const ls_session *session;
+  ls_recording *recording;
+} recorded;
+
+/* Tokens are zero: what is computed is of no matter here. */
+static ls_status record_step(ls_comm *comm, void *context, ls_error *error) {
+  recorded *into = context;
+  ls_rank *rank;
+  ls_arena *scratch = ls_arena_create();
+  ls_recording *recording = NULL;
+  LS_TRY(ls_session_rank(into->session, comm, &rank, error));
+  ls_status status = ls_session_initialise(into->session, rank, error);
+  if (status == LS_OK) status = ls_rank_record_room(rank, LS_SESSION_STEP, error);
+  *ls_rank_cell(rank, LS_CELL_STEP) = 1;
+  for (int step = 0; step < 3 && status == LS_OK; step++) {
+    ls_rank_record(rank, step != 2);
+    status = ls_rank_run_gradients(rank, LS_SESSION_STEP, error);
+    if (status == LS_OK) status = ls_rank_run_update(rank, LS_SESSION_STEP, error);
+  }
+  const bool first = ls_rank_number(rank) == 0;
+  if (status == LS_OK)
+    status = ls_recording_gather(first ? arena : scratch, rank, 2, &recording, error);
+  if (first) into->recording = recording;
+  ls_arena_destroy(&scratch);
+  ls_rank_destroy(&rank);
+  return status;
+}
+
+static const ls_recording *record(const ls_session *session) {
+  ls_world *world;
+  ls_error error = {0};
+  recorded made = {.session = session};
+  assert_int_equal(ls_world_create_threads(session->devices, &world, &error), LS_OK);
+  if (ls_crew_run(world, record_step, &made, &error) != LS_OK) fail_msg("%s", error.text);
+  ls_world_destroy(&world);
+  assert_non_null(made.recording);
+  return made.recording;
+}
+
+static const ls_program *program_of(const ls_session *session, int rank) {
+  const ls_program *const *stages = session->stages[LS_SESSION_STEP];
+  return stages[ls_mesh_coordinate(&stages[0]->mesh, rank, LS_AXIS_PP)];
+}
+
+/* Each instruction of each action once, one after the other. */
+static int64_t check_records(const ls_session *session, const ls_recording *recording) {
+  int64_t all = 0, earliest = INT64_MAX;
+  assert_int_equal(recording->ranks, session->devices);
+  for (int r = 0; r < recording->ranks; r++) {
+    const ls_program *program = program_of(session, r);
+    const ls_recording_rank *of = &recording->by_rank[r];
+    int64_t at = 0, before = INT64_MIN;
+    for (int a = 0; a < program->actions.count; a++) {
+      const ls_body *body = &program->bodies.items[program->actions.items[a].body];
+      for (int i = body->first; i < body->first + body->count; i++, at++) {
+        assert_true(at < of->count);
+        assert_int_equal(of->records[at].action, a);
+        assert_int_equal(of->records[at].instruction, i);
+        assert_true(of->records[at].begin_ns >= before);
+        assert_true(of->records[at].end_ns >= of->records[at].begin_ns);
+        before = of->records[at].end_ns;
+        if (of->records[at].begin_ns < earliest) earliest = of->records[at].begin_ns;
+      }
+    }
+    assert_int_equal(at, of->count);
+    all += at;
+  }
+  assert_int_equal(earliest, 0);
+  return all;
+}
+
+static void print_to(void (*write)(const ls_timeline *timeline, FILE *stream),
+                     const ls_timeline *timeline, char **text, size_t *bytes) {
+  FILE *stream = open_memstream(text, bytes);
+  write(timeline, stream);
+  fclose(stream);
+}
+
+static void check_trace(const ls_session *session, const ls_timeline *timeline, int64_t all) {
+  size_t bytes, index;
+  char *text = NULL;
+  print_to(ls_timeline_json, timeline, &text, &bytes);
+  json_t *root;
+  ls_error error = {0};
+  if (ls_json_parse("trace", text, bytes, 0, &root, &error) != LS_OK) fail_msg("%s", error.text);
+  const json_t *event;
+  int64_t spans = 0;
+  double end[64] = {0}, sent[64] = {0};
+  json_array_foreach(json_object_get(root, "traceEvents"), index, event) {
+    if (strcmp(json_string_value(json_object_get(event, "ph")), "X") != 0) continue;
+    const json_int_t process = json_integer_value(json_object_get(event, "pid"));
+    const double begin = json_number_value(json_object_get(event, "ts"));
+    assert_true(process >= 0 && process < session->devices);
+    assert_true(begin >= end[process] - 2e-3); /* two nanoseconds of rounding */
+    end[process] = begin + json_number_value(json_object_get(event, "dur"));
+    const json_t *arguments = json_object_get(event, "args");
+    sent[process] += json_number_value(json_object_get(arguments, "bytes"));
+    assert_non_null(strstr(json_string_value(json_object_get(event, "name")), " of "));
+    spans++;
+  }
+  assert_int_equal(spans, all);
+  for (int r = 0; r < session->devices; r++) {
+    int collectives;
+    assert_true(fabs(sent[r] - ls_program_bytes_sent(program_of(session, r), &collectives)) < 0.5);
+  }
+  json_decref(root);
+  free(text);
+}
+
+static void check_xml(const char *text) {
+  char why[LS_XML_WHY];
+  if (!xml_is_well_formed(text, why)) fail_msg("%s", why);
+}
+
+/* No box over another of its lane; all within the picture. */
+static void check_svg(const ls_timeline *timeline) {
+  size_t bytes;
+  char *text = NULL;
+  print_to(ls_timeline_svg, timeline, &text, &bytes);
+  check_xml(text);
+  double *end = LS_NEW_ARRAY(arena, double, 4096);
+  int boxes = 0;
+  for (const char *at = strstr(text, "<g>"); at; at = strstr(at + 1, "<g>"), boxes++) {
+    const char *box = strstr(at, "<rect");
+    const int y = (int)xml_attribute(box, "y");
+    assert_true(y >= 0 && y < 4096);
+    assert_true(xml_attribute(box, "x") >= end[y] - 0.02);
+    end[y] = xml_attribute(box, "x") + xml_attribute(box, "width");
+    assert_true(end[y] <= xml_attribute(text, "width"));
+  }
+  assert_int_equal(boxes, timeline->spans.count);
+  free(text);
+}
+
+/* A box of the map, of a frame. */
+typedef struct box {
+  double x, y, right, bottom;
+} box;
+
+static void check_map(const ls_session *session, const ls_program *program) {
+  char *text = NULL;
+  size_t bytes;
+  FILE *stream = open_memstream(&text, &bytes);
+  ls_memory_map_svg(program, session->graph, "a <map> & \"more\"", stream);
+  fclose(stream);
+  check_xml(text);
+  int64_t by_category[LS_CATEGORY_COUNT];
+  assert_non_null(strstr(text, ls_arena_printf(arena, "(%lld bytes), in action ",
+                                               (long long)ls_program_peak(program, by_category))));
+  int work = 0, boxes = 0;
+  for (int i = 0; i < program->instances.count; i++)
+    work += program->frames.items[program->instances.items[i].frame].pool == LS_POOL_WORK;
+  box *of = LS_NEW_ARRAY(arena, box, work + 1);
+  for (const char *at = strstr(text, "<g class='frame'>"); at;
+       at = strstr(at + 1, "<g class='frame'>")) {
+    const char *rect = strstr(at, "<rect");
+    assert_true(boxes < work);
+    box *each = &of[boxes++];
+    each->x = xml_attribute(rect, "x");
+    each->y = xml_attribute(rect, "y");
+    each->right = each->x + xml_attribute(rect, "width");
+    each->bottom = each->y + xml_attribute(rect, "height");
+    assert_true(each->x >= 0 && each->right <= xml_attribute(text, "width"));
+    for (int b = 0; b < boxes - 1; b++)
+      if (of[b].x < each->right - 0.02 && each->x < of[b].right - 0.02 &&
+          of[b].y < each->bottom - 0.02 && each->y < of[b].bottom - 0.02)
+        fail_msg("boxes %d and %d overlap", b, boxes - 1);
+  }
+  assert_int_equal(boxes, work);
+  free(text);
+}
+
+static void check_layout(int devices, const char *const *keys, int key_count) {
+  const ls_session *session = open_session(devices, keys, key_count);
+  const ls_recording *recording = record(session);
+  const int64_t all = check_records(session, recording);
+  ls_sharded *sharded;
+  ls_chunks *chunks;
+  ls_error error = {0};
+  assert_int_equal(ls_shard(session->graph, &session->layout, &sharded, &error), LS_OK);
+  assert_int_equal(ls_chunks_make(sharded, false, &chunks, &error), LS_OK);
+  const ls_timeline_run run = {.stages = session->stages[LS_SESSION_STEP],
+                               .graph = session->graph,
+                               .chunk_of = chunks->chunk_of,
+                               .chunks = chunks->pipeline->chunks,
+                               .title = "a & b"};
+  check_trace(session, ls_timeline_measured(arena, &run, recording, LS_TIMELINE_INSTRUCTIONS), all);
+  const ls_timeline *actions = ls_timeline_measured(arena, &run, recording, LS_TIMELINE_ACTIONS);
+  assert_true(actions->spans.count > 0 && actions->spans.count < all);
+  check_svg(actions);
+  for (int s = 0; s < session->layout.pp; s++)
+    check_map(session, session->stages[LS_SESSION_STEP][s]);
+}
+
+static void test_one_device(void **state) {
+  (void)state;
+  check_layout(1, NULL, 0);
+}
+
+static void test_shards(void **state) {
+  (void)state;
+  const char *const keys[] = {"mesh.dp_shard=2", "mesh.tp=2", "zero=3", "train.microbatches=2"};
+  check_layout(4, keys, 4);
+}
+
+static void test_pipelines(void **state) {
+  (void)state;
+  const char *const keys[] = {"mesh.pp=2", "schedule=zbv", "train.microbatches=4",
+                              "mesh.dp_shard=1"};
+  check_layout(2, keys, 4);
+  const char *const four[] = {"mesh.pp=4", "train.microbatches=8", "mesh.dp_shard=1",
+                              "recompute=full"};
+  check_layout(4, four, 4);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_device),
+                                     cmocka_unit_test(test_shards),
+                                     cmocka_unit_test(test_pipelines)};
+  return cmocka_run_group_tests(tests, set_up, tear_down);
+}

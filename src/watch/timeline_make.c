@@ -1,0 +1,191 @@
+/* Timelines from a planned schedule and from a recorded step. */
+#include <stdlib.h>
+
+#include "watch/markup.h"
+#include "watch/timeline.h"
+
+static void add_plan(ls_arena *arena, ls_timeline *timeline, const ls_pipeline *pipeline,
+                     const ls_pipeline_times *times, int stage) {
+  static const char *const names[LS_PASS_KINDS] = {"forward", "backward", "backward: inputs",
+                                                   "backward: weights"};
+  for (int i = 0; i < pipeline->lists[stage].count; i++) {
+    const ls_pipeline_pass *pass = &pipeline->lists[stage].items[i];
+    const ls_pipeline_span *when = &times->spans[stage][i];
+    *LS_APPEND(arena, &timeline->spans) = (ls_timeline_span){
+        .process = stage,
+        .queue = LS_QUEUE_COMPUTE,
+        .kind = (ls_span_kind)pass->kind,
+        .microbatch = pass->microbatch,
+        .chunk = pass->chunk,
+        .start = when->start,
+        .end = when->end,
+        .name = names[pass->kind],
+        .label = ls_arena_printf(arena, "%c%d", ls_pass_letter(pass->kind), pass->microbatch)};
+  }
+}
+
+ls_timeline *ls_timeline_plan(ls_arena *arena, const ls_pipeline *pipeline,
+                              const ls_pipeline_times *times, const char *title) {
+  ls_timeline *made = LS_NEW(arena, ls_timeline);
+  *made = (ls_timeline){
+      .title = ls_markup_clean(arena, title),
+      .subtitle = ls_arena_printf(
+          arena,
+          "planned: %d stage%s, %d microbatch%s, %d chunk%s each: %.4g units of time (F = I = W = "
+          "1, transfers free), bubble %.1f %%",
+          pipeline->stages, pipeline->stages == 1 ? "" : "s", pipeline->microbatches,
+          pipeline->microbatches == 1 ? "" : "es", pipeline->chunks,
+          pipeline->chunks == 1 ? "" : "s", times->makespan, 100 * times->bubble),
+      .unit = "units of time",
+      .microseconds = 1000,
+      .processes = pipeline->stages,
+      .chunks = pipeline->chunks,
+      .end = times->makespan};
+  made->process_names = LS_NEW_ARRAY(arena, const char *, made->processes);
+  for (int s = 0; s < made->processes; s++) {
+    made->process_names[s] = ls_arena_printf(arena, "stage %d", s);
+    add_plan(arena, made, pipeline, times, s);
+  }
+  return made;
+}
+
+/* A recording being turned into spans. */
+typedef struct measuring {
+  ls_arena *arena;
+  const ls_timeline_run *run;
+  ls_timeline *made;
+  ls_timeline_detail detail;
+} measuring;
+
+static ls_span_kind compute_kind(ls_action_kind kind) {
+  switch (kind) {
+    case LS_ACTION_FORWARD: return LS_SPAN_FORWARD;
+    case LS_ACTION_BACKWARD: return LS_SPAN_BACKWARD;
+    case LS_ACTION_INPUT: return LS_SPAN_INPUT;
+    case LS_ACTION_WEIGHT: return LS_SPAN_WEIGHT;
+    case LS_ACTION_RECOMPUTE: return LS_SPAN_RECOMPUTE;
+    default: return LS_SPAN_UPDATE;
+  }
+}
+
+static ls_span_kind kind_of(const ls_program_action *action, const ls_instruction *instruction) {
+  if (instruction->collective >= LS_SEND) return LS_SPAN_TRANSFER;
+  if (instruction->collective != LS_COLLECTIVE_NONE) return LS_SPAN_COLLECTIVE;
+  return compute_kind(action->action.kind);
+}
+
+static const char *label_of(ls_arena *arena, const ls_program_action *action,
+                            const ls_instruction *instruction) {
+  static const char *const collectives[LS_COLLECTIVE_COUNT] = {
+      [LS_ALL_REDUCE] = "AR", [LS_REDUCE_SCATTER] = "RS", [LS_ALL_GATHER] = "AG",
+      [LS_SEND] = "S",        [LS_RECEIVE] = "R",         [LS_SENT] = "S end"};
+  static const char *const letters[LS_SPAN_KINDS] = {"F", "B", "I", "W", "re", "U", "", ""};
+  if (instruction->collective != LS_COLLECTIVE_NONE) return collectives[instruction->collective];
+  const char *letter = letters[compute_kind(action->action.kind)];
+  if (action->action.microbatch < 0) return letter;
+  return ls_arena_printf(arena, "%s%d", letter, action->action.microbatch);
+}
+
+static const char *segment_name(const measuring *of, const ls_action *action) {
+  return action->segment >= 0 ? of->run->graph->segments.items[action->segment] : NULL;
+}
+
+/* "backward of layers.3" where actions are drawn, "matmul of layers.3.mlp.up" where instructions.
+ */
+static const char *name_of(const measuring *of, const ls_program *program,
+                           const ls_program_action *action, const ls_instruction *instruction) {
+  const bool collective = instruction->collective != LS_COLLECTIVE_NONE;
+  const char *what =
+      collective ? ls_collective_name(instruction->collective) : ls_op_name(instruction->kind);
+  const int about = instruction->outputs ? instruction->out[0] : instruction->in[0];
+  if (of->detail == LS_TIMELINE_INSTRUCTIONS || collective)
+    return ls_arena_printf(of->arena, "%s of %s", what, program->values.items[about].name);
+  const char *segment = segment_name(of, &action->action);
+  if (!segment) return ls_action_name(action->action.kind);
+  return ls_arena_printf(of->arena, "%s of %s", ls_action_name(action->action.kind), segment);
+}
+
+static int chunk_of(const ls_timeline_run *run, const ls_action *action) {
+  const bool transfer = action->kind >= LS_ACTION_SEND && action->kind <= LS_ACTION_SENT_BACK;
+  if (action->segment < 0 || transfer || !run->chunk_of) return -1;
+  return run->chunk_of[action->segment];
+}
+
+/* The span goes on where the next instruction is of the same action, kind and queue. */
+static bool extends(const measuring *of, const ls_timeline_span *span, int rank, bool same_action,
+                    const ls_instruction *instruction) {
+  return of->detail == LS_TIMELINE_ACTIONS && same_action && span->process == rank &&
+         instruction->collective == LS_COLLECTIVE_NONE && span->queue == instruction->queue;
+}
+
+static void add_rank(const measuring *of, int process, const ls_program *program,
+                     const ls_recording_rank *from) {
+  ls_timeline *made = of->made;
+  int action_before = -1;
+  ls_timeline_span *last = NULL;
+  for (int64_t i = 0; i < from->count; i++) {
+    const ls_record *record = &from->records[i];
+    const ls_program_action *action = &program->actions.items[record->action];
+    const ls_instruction *instruction = &program->instructions.items[record->instruction];
+    const double end = 1e-6 * (double)record->end_ns;
+    if (end > made->end) made->end = end;
+    if (instruction->queue == LS_QUEUE_COMMUNICATE) made->communicates = true;
+    if (last && extends(of, last, process, record->action == action_before, instruction)) {
+      last->end = end;
+      continue;
+    }
+    action_before = record->action;
+    last = LS_APPEND(of->arena, &made->spans);
+    *last = (ls_timeline_span){.process = process,
+                               .queue = instruction->queue,
+                               .kind = kind_of(action, instruction),
+                               .microbatch = action->action.microbatch,
+                               .chunk = chunk_of(of->run, &action->action),
+                               .start = 1e-6 * (double)record->begin_ns,
+                               .end = end,
+                               .name = name_of(of, program, action, instruction),
+                               .label = label_of(of->arena, action, instruction),
+                               .bytes = ls_instruction_bytes_sent(program, instruction)};
+  }
+}
+
+/* All ranks, or the first of each stage where those are too many for a picture. */
+static void add_ranks(measuring *of, const ls_recording *recording) {
+  const ls_mesh *mesh = &of->run->stages[0]->mesh;
+  const int stages = mesh->size[LS_AXIS_PP], each = recording->ranks / stages;
+  const bool few = of->detail == LS_TIMELINE_ACTIONS && recording->ranks > LS_TIMELINE_LANES;
+  ls_timeline *made = of->made;
+  made->processes = few ? stages : recording->ranks;
+  made->process_names = LS_NEW_ARRAY(of->arena, const char *, made->processes);
+  for (int p = 0; p < made->processes; p++) {
+    const int rank = few ? p * each : p;
+    const int stage = ls_mesh_coordinate(mesh, rank, LS_AXIS_PP);
+    made->process_names[p] = stages > 1
+                                 ? ls_arena_printf(of->arena, "rank %d, stage %d", rank, stage)
+                                 : ls_arena_printf(of->arena, "rank %d", rank);
+    add_rank(of, p, of->run->stages[stage], &recording->by_rank[rank]);
+  }
+  double busy = 0;
+  for (int i = 0; i < made->spans.count; i++)
+    if (made->spans.items[i].queue == LS_QUEUE_COMPUTE)
+      busy += made->spans.items[i].end - made->spans.items[i].start;
+  made->subtitle = ls_arena_printf(
+      of->arena,
+      "measured: step %lld, %d rank%s%s, %d microbatch%s: %.4g ms, computing %.1f %% of it",
+      (long long)recording->step, recording->ranks, recording->ranks == 1 ? "" : "s",
+      few ? " (drawn: the first of each stage)" : "", of->run->stages[0]->layout.microbatches,
+      of->run->stages[0]->layout.microbatches == 1 ? "" : "es", made->end,
+      100 * busy / (made->end * made->processes));
+}
+
+ls_timeline *ls_timeline_measured(ls_arena *arena, const ls_timeline_run *run,
+                                  const ls_recording *recording, ls_timeline_detail detail) {
+  ls_timeline *made = LS_NEW(arena, ls_timeline);
+  *made = (ls_timeline){.title = ls_markup_clean(arena, run->title),
+                        .unit = "ms",
+                        .microseconds = 1000,
+                        .chunks = run->chunks};
+  measuring of = {.arena = arena, .run = run, .made = made, .detail = detail};
+  add_ranks(&of, recording);
+  return made;
+}
