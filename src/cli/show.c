@@ -6,6 +6,7 @@
 #include "cli/command.h"
 #include "cli/show_memory_map.h"
 #include "cli/show_timeline.h"
+#include "program/budget.h"
 #include "train/session.h"
 
 static const char help[] =
@@ -270,6 +271,9 @@ static ls_status show_program(const ls_session *session, const show_flags *flags
   if (session->layout.pp > 1 && (flags->memory || flags->collectives))
     printf("stage %d, which needs most memory\n", stage);
   if (flags->memory) ls_program_print_memory(stages[stage], stdout);
+  if (flags->memory && session->layout.recompute_of_count)
+    printf("  runs again           %s\n",
+           ls_budget_print(session->arena, session->graph, &session->layout));
   if (flags->collectives) ls_program_print_collectives(stages[stage], stdout);
   if (flags->rank || flags->memory || flags->collectives) return LS_OK;
   for (int s = 0; s < session->layout.pp; s++) ls_program_print(stages[s], stdout);

@@ -6,6 +6,7 @@
 
 #include "cli/command.h"
 #include "cli/train_trace.h"
+#include "program/budget.h"
 #include "train/checkpoint.h"
 #include "train/loop.h"
 #include "watch/progress.h"
@@ -68,6 +69,10 @@ static void describe(const ls_session *session, const ls_dataset *dataset) {
           ls_dtype_name(layout->compute), session->devices, session->devices == 1 ? "" : "s",
           ls_layout_print(session->arena, layout), session->threads,
           session->threads == 1 ? "" : "s", (long long)dataset->training_tokens);
+  if (layout->recompute_of_count)
+    fprintf(stderr, "runs again to fit %.1f MiB: %s\n",
+            (double)session->run->device.memory / 1048576,
+            ls_budget_print(session->arena, session->graph, layout));
 }
 
 static void print_begin(void *context, int64_t done, int64_t steps, const char *where_from) {

@@ -69,6 +69,20 @@ static const char *text_or_null(ls_arena *arena, const char *text) {
   return *text ? ls_arena_strdup(arena, text) : NULL;
 }
 
+static bool read_recompute_of(ls_arena *arena, const json_t *object, ls_layout *layout) {
+  const json_t *array = json_object_get(object, "recompute_of");
+  if (!json_is_array(array)) return false;
+  const size_t count = json_array_size(array);
+  uint64_t *items = LS_NEW_ARRAY(arena, uint64_t, count + 1);
+  for (size_t i = 0; i < count; i++) {
+    if (!json_is_integer(json_array_get(array, i))) return false;
+    items[i] = (uint64_t)json_integer_value(json_array_get(array, i));
+  }
+  layout->recompute_of = items;
+  layout->recompute_of_count = (int)count;
+  return true;
+}
+
 static bool read_layout(ls_arena *arena, const json_t *object, ls_layout *layout) {
   const char *compute, *grad_dtype, *schedule, *stages;
   json_int_t recompute;
@@ -84,7 +98,8 @@ static bool read_layout(ls_arena *arena, const json_t *object, ls_layout *layout
           &layout->microbatches, "layers_per_unit", &layout->layers_per_unit, "gather", &gather,
           "reduce", &reduce, "compute", &compute, "grad_dtype", &grad_dtype, "optimizer", &kind,
           &optimizer->beta1, &optimizer->beta2, &optimizer->epsilon, &optimizer->weight_decay,
-          &optimizer->momentum, &optimizer->clip) != 0)
+          &optimizer->momentum, &optimizer->clip) != 0 ||
+      !read_recompute_of(arena, object, layout))
     return false;
   const int dtype = find_dtype(compute), gradients = find_dtype(grad_dtype);
   if (dtype < 0 || gradients < 0 || !in_range(gather, 3) || !in_range(reduce, 3) ||

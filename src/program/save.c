@@ -23,18 +23,23 @@ static json_t *ints(const int *items, int count) {
 
 static json_t *layout_json(const ls_layout *layout) {
   const ls_optimizer *optimizer = &layout->optimizer;
-  return json_pack(
-      "{s:i,s:s,s:s,s:i,s:I,s:i,s:i,s:i,s:i,s:i,s:b,s:i,s:i,s:i,s:i,s:s,s:s,s:[iffffff]}", "pp",
-      layout->pp, "schedule", layout->schedule ? layout->schedule : "", "stages",
-      layout->stages ? layout->stages : "", "chunks", layout->chunks, "recompute",
-      (json_int_t)layout->recompute, "recompute_layers", layout->recompute_layers, "dp_replicate",
-      layout->dp_replicate, "dp_shard", layout->dp_shard, "tp", layout->tp, "zero", layout->zero,
-      "sequence_parallel", layout->sequence_parallel, "microbatches", layout->microbatches,
-      "layers_per_unit", layout->layers_per_unit, "gather", (int)layout->gather, "reduce",
-      (int)layout->reduce, "compute", ls_dtype_name(layout->compute), "grad_dtype",
-      ls_dtype_name(layout->grad_dtype), "optimizer", (int)optimizer->kind, optimizer->beta1,
-      optimizer->beta2, optimizer->epsilon, optimizer->weight_decay, optimizer->momentum,
-      optimizer->clip);
+  json_t *object =
+      json_pack("{s:i,s:s,s:s,s:i,s:I,s:i,s:i,s:i,s:i,s:i,s:b,s:i,s:i,s:i,s:i,s:s,s:s,s:[iffffff]}",
+                "pp", layout->pp, "schedule", layout->schedule ? layout->schedule : "", "stages",
+                layout->stages ? layout->stages : "", "chunks", layout->chunks, "recompute",
+                (json_int_t)layout->recompute, "recompute_layers", layout->recompute_layers,
+                "dp_replicate", layout->dp_replicate, "dp_shard", layout->dp_shard, "tp",
+                layout->tp, "zero", layout->zero, "sequence_parallel", layout->sequence_parallel,
+                "microbatches", layout->microbatches, "layers_per_unit", layout->layers_per_unit,
+                "gather", (int)layout->gather, "reduce", (int)layout->reduce, "compute",
+                ls_dtype_name(layout->compute), "grad_dtype", ls_dtype_name(layout->grad_dtype),
+                "optimizer", (int)optimizer->kind, optimizer->beta1, optimizer->beta2,
+                optimizer->epsilon, optimizer->weight_decay, optimizer->momentum, optimizer->clip);
+  json_t *recompute_of = json_array();
+  for (int i = 0; i < layout->recompute_of_count; i++)
+    json_array_append_new(recompute_of, json_integer((json_int_t)layout->recompute_of[i]));
+  json_object_set_new(object, "recompute_of", recompute_of);
+  return object;
 }
 
 static json_t *frame_json(const ls_frame *frame) {

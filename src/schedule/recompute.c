@@ -10,6 +10,10 @@ typedef struct planner {
   int *group;    /* by segment; -1: its forward pass never runs again */
 } planner;
 
+static uint64_t ops_of(const ls_layout *layout, int segment) {
+  return layout->recompute_of_count ? layout->recompute_of[segment] : layout->recompute;
+}
+
 static bool is_layer(const char *segment) {
   return strncmp(segment, "layers.", 7) == 0;
 }
@@ -56,7 +60,7 @@ static void find_dropped(planner *p) {
     const int by = p->producer[v];
     if (by < 0 || group_of(p, by) < 0 || !backward[v] || outside[v]) continue;
     const ls_shard_node *node = &sharded->nodes.items[by];
-    p->out->dropped[v] = sharded->layout.recompute >> node->kind & 1;
+    p->out->dropped[v] = ops_of(&sharded->layout, node->segment) >> node->kind & 1;
   }
 }
 
@@ -99,7 +103,7 @@ ls_recompute *ls_recompute_make(const ls_sharded *sharded, const ls_chunks *chun
   p.out->read = LS_NEW_ARRAY(arena, bool, sharded->values.count + 1);
   p.out->group_last = LS_NEW_ARRAY(arena, int, segments + 1);
   for (int s = 0; s < segments; s++) p.out->group_last[s] = -1;
-  if (!sharded->layout.recompute) return p.out;
+  if (!sharded->layout.recompute && !sharded->layout.recompute_of_count) return p.out;
   p.producer = LS_NEW_ARRAY(arena, int, sharded->values.count + 1);
   p.group = LS_NEW_ARRAY(arena, int, segments + 1);
   for (int v = 0; v < sharded->values.count; v++) p.producer[v] = -1;

@@ -32,8 +32,11 @@ typedef struct ls_layout {
   ls_when gather, reduce;
   uint64_t recompute;   /* ops whose results backward makes again: bit 1 << kind; ~0: of all */
   int recompute_layers; /* run again together, from what enters the first of them; 0: one */
-  ls_dtype compute;     /* LS_F32, LS_BF16, LS_F16 or LS_F64 */
-  ls_dtype grad_dtype;  /* of gradients added up and reduced: LS_F32 or LS_BF16; fp64 under fp64 */
+  /* By segment of the graph, in place of `recompute`; none: that holds for all. Not owned. */
+  const uint64_t *recompute_of;
+  int recompute_of_count;
+  ls_dtype compute;    /* LS_F32, LS_BF16, LS_F16 or LS_F64 */
+  ls_dtype grad_dtype; /* of gradients added up and reduced: LS_F32 or LS_BF16; fp64 under fp64 */
   ls_optimizer optimizer;
 } ls_layout;
 

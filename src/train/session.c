@@ -8,6 +8,7 @@
 #include "base/random.h"
 #include "cluster/machine.h"
 #include "model/hub.h"
+#include "program/budget.h"
 #include "program/saved.h"
 #include "run/cpu/cpu.h"
 #include "store/weights.h"
@@ -95,6 +96,25 @@ static int find_op(const char *name) {
   return -1;
 }
 
+static bool asks_budget(const ls_run_file *run) {
+  return run->recompute.count == 1 && strcmp(run->recompute.items[0], "budget") == 0;
+}
+
+/* The choice itself waits for the graph. */
+static ls_status check_budget(const ls_session *session, const char *where, ls_error *error) {
+  if (!session->run->device.memory)
+    return ls_fail(error, LS_INPUT,
+                   "%s: budget needs device.memory: give the bytes a device has, as in "
+                   "device.memory=16GiB",
+                   where);
+  if (session->layout.recompute_layers == 1) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "%s: found %d with recompute: budget, which chooses by layer: "
+                 "expected 1",
+                 ls_run_file_where(session->run, "recompute_layers"),
+                 session->layout.recompute_layers);
+}
+
 static ls_status choose_recompute(ls_session *session, ls_error *error) {
   const ls_run_globs *asked = &session->run->recompute;
   const char *where = ls_run_file_where(session->run, "recompute");
@@ -104,8 +124,7 @@ static ls_status choose_recompute(ls_session *session, ls_error *error) {
     const bool alone = asked->count == 1;
     const int op = find_op(word);
     if (alone && strcmp(word, "none") == 0) return LS_OK;
-    if (alone && strcmp(word, "budget") == 0)
-      return ls_fail(error, LS_INPUT, "%s: not yet: budget comes with a later version", where);
+    if (asks_budget(session->run)) return check_budget(session, where, error);
     if (alone && strcmp(word, "full") == 0)
       session->layout.recompute = ~UINT64_C(0);
     else if (alone && strcmp(word, "selective") == 0)
@@ -115,7 +134,7 @@ static ls_status choose_recompute(ls_session *session, ls_error *error) {
     else
       return ls_fail(
           error, LS_INPUT,
-          "%s: found %s; expected none, full, selective, or ops of the forward pass such "
+          "%s: found %s; expected none, full, selective, budget, or ops of the forward pass such "
           "as [attention, gelu, swiglu, rmsnorm, layernorm]",
           where, word);
   }
@@ -162,6 +181,13 @@ static ls_status compile_saved(ls_session *session, const ls_graph *graph, ls_pr
   return LS_OK;
 }
 
+static ls_status fit_budget(ls_session *session, ls_error *error) {
+  const ls_status status =
+      ls_budget_choose(session->graph, &session->layout, session->run->device.memory, error);
+  if (status != LS_OK) ls_error_prefix(error, "%s", ls_run_file_where(session->run, "recompute"));
+  return status;
+}
+
 /* The step's graph has a backward part; evaluation and the step have the same parameters. */
 static ls_status compile(ls_session *session, ls_error *error) {
   const int64_t tokens = session->batch / session->layout.microbatches * session->sequence;
@@ -176,6 +202,7 @@ static ls_status compile(ls_session *session, ls_error *error) {
                      &(ls_build_options){
                          .mode = LS_MODEL_FORWARD, .tokens = tokens, .sequence = session->sequence},
                      &forward, error));
+  if (asks_budget(session->run)) LS_TRY(fit_budget(session, error));
   LS_TRY(compile_saved(session, session->graph, LS_PROGRAM_STEP, LS_SESSION_STEP, error));
   return compile_saved(session, forward, LS_PROGRAM_FORWARD, LS_SESSION_EVALUATE, error);
 }
