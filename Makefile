@@ -5,6 +5,8 @@
 #                                 install what is missing, build, train a small model, sample from it
 #   make check                    install what is missing, build, run every test
 #   make check-quick              the tests that take under two minutes
+#   make check-mutants [LS_MUTANTS=10000]
+#                                 damaged programs, which `check` must reject or run alike
 #   make debug | tsan             build/debug/lockstep, build/tsan/lockstep, with sanitizers
 #   make install [PREFIX=DIR]     command, library, headers, pkg-config file
 #   make fuzz [FUZZ_SECONDS=600]  every parser under libFuzzer
@@ -13,12 +15,13 @@
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 600
+LS_MUTANTS ?= 10000
 TEXT ?=
 FRESH ?=
 export JOBS FUZZ_SECONDS
 MAKEFLAGS += --no-print-directory
 
-.PHONY: all release debug tsan check check-quick quickstart install format fuzz clean dependencies
+.PHONY: all release debug tsan check check-quick check-mutants quickstart install format fuzz clean dependencies
 all: release
 
 release debug tsan:
@@ -35,6 +38,10 @@ check: dependencies
 check-quick: dependencies
 	$(MAKE) release
 	tools/run_tests.sh build:quick
+
+check-mutants: dependencies
+	$(MAKE) release
+	LS_MUTANTS=$(LS_MUTANTS) build/tests/mutants_test
 
 quickstart:
 	tools/install_dependencies.sh $(if $(TEXT),,--text)

@@ -124,6 +124,8 @@ bad "peer's word" 2 'recompute' train run.yaml gradient_checkpointing=true
 bad "dropout" 2 'dropout=0' train run.yaml model=drop
 bad "memory limit too small" 1 'device.memory: a device needs' train run.yaml device.memory=64KiB
 bad "memory limit too small, shown" 1 'device.memory' show run.yaml device.memory=64KiB
+bad "memory limit too small, checked" 1 'device.memory' check run.yaml device.memory=64KiB
+bad "no run file to check" 2 'model' check
 bad "empty text" 2 'nothing.txt is empty' train run.yaml data.text=nothing.txt
 bad "rank beyond the mesh" 2 '--rank 2' show run.yaml --rank 2 -n 2
 bad "nothing to sample from" 2 'absent' generate absent hello
@@ -162,7 +164,31 @@ wait_for_step() {
   done
 }
 
+# proved WHAT PATTERN WORD...: proved, and the output has the pattern.
+proved() {
+  what=$1
+  pattern=$2
+  shift 2
+  ran "$what" check "$@" || return 1
+  if grep -qE -e "$pattern" output && grep -q "proved for" output; then
+    pass "$what: $(tail -1 output)"
+  else
+    fail "$what: nothing like '$pattern' in: $(cat output)"
+  fi
+}
+proved "check" '^instructions, as executed +[1-9]' run.yaml -n 2
+proved "check of a pipeline" 'proved for 2 stages' run.yaml -n 8 mesh.pp=2 mesh.tp=2 \
+  train.microbatches=2 schedule=zbv device.memory=1GiB
+proved "check for 4,096 devices" 'on 4096 devices' run.yaml -n 4096 mesh.pp=2 train.batch=8192 \
+  train.microbatches=4
+ran "check --help" check --help && grep -q "usage: lockstep check" output && pass "check --help"
+
 ran "train" train run.yaml -n 2 out=whole train.steps=400 && pass "trains"
+if grep -qE '^checked in [0-9.]+ s: [0-9]+ instructions' errors; then
+  pass "a run is checked: $(grep -m 1 '^checked' errors)"
+else
+  fail "a run is not checked first"
+fi
 ran "train to the end again" train run.yaml -n 2 out=whole train.steps=400 &&
   pass "a finished run has nothing left to do"
 "$lockstep" train run.yaml -n 2 out=cut train.steps=400 >cut.output 2>cut.errors &

@@ -14,6 +14,7 @@
 
 int ls_command_train(int count, char **words);
 int ls_command_show(int count, char **words);
+int ls_command_check(int count, char **words);
 int ls_command_verify(int count, char **words);
 int ls_command_generate(int count, char **words);
 

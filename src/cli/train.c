@@ -49,6 +49,7 @@ static void catch_signals(void) {
 typedef struct printer {
   const ls_session *session;
   const ls_dataset *dataset;
+  ls_session_proof proof;
   ls_progress *progress;
   double begin_s;
 } printer;
@@ -75,9 +76,19 @@ static void describe(const ls_session *session, const ls_dataset *dataset) {
             ls_budget_print(session->arena, session->graph, layout));
 }
 
+static void keep_proof(void *context, const ls_session_proof *proof) {
+  printer *self = context;
+  self->proof = *proof;
+}
+
 static void print_begin(void *context, int64_t done, int64_t steps, const char *where_from) {
   printer *self = context;
   describe(self->session, self->dataset);
+  if (self->session->run->check)
+    fprintf(stderr, "checked in %.2f s: %lld instructions, no deadlock, every reduction once\n",
+            self->proof.seconds,
+            (long long)(self->proof.reports[LS_SESSION_STEP].instructions +
+                        self->proof.reports[LS_SESSION_EVALUATE].instructions));
   self->progress =
       ls_progress_create(self->session->arena, stderr, isatty(STDERR_FILENO) != 0, done, steps);
   self->begin_s = now_s();
@@ -117,6 +128,7 @@ static ls_status train_with_data(ls_session *session, ls_dataset *dataset, ls_wo
                             (dataset->training.sequences + session->batch - 1) / session->batch);
   printer out = {.session = session, .dataset = dataset};
   const ls_train_options options = {.fresh = fresh,
+                                    .proved = keep_proof,
                                     .begin = print_begin,
                                     .report = print_step,
                                     .traced = write_trace,

@@ -283,13 +283,12 @@ static ls_status run_collective(const loaded *each, const ls_kernel_args *args, 
   }
 }
 
-static ls_status run_skipped(const loaded *each, const ls_kernel_args *args) {
+static ls_status run_skipped(const ls_kernel_args *args) {
   for (int o = 0; o < args->outputs; o++) {
     const ls_view *view = &args->out[o];
     int64_t elements = 1;
     for (int d = 0; d < view->ndim; d++) elements *= view->dims[d];
-    if (each->instruction->write[o] == LS_WRITE)
-      memset(view->data, 0, (size_t)elements * ls_dtype_bytes(view->dtype));
+    if (!args->accumulate[o]) memset(view->data, 0, (size_t)elements * ls_dtype_bytes(view->dtype));
   }
   return LS_OK;
 }
@@ -307,7 +306,7 @@ static void bind(loaded *each, char *const *frames, bool first) {
 }
 
 static ls_status run_instruction(ls_rank *rank, const loaded *each, ls_error *error) {
-  if (each->skipped) return run_skipped(each, &each->args);
+  if (each->skipped) return run_skipped(&each->args);
   if (each->instruction->collective != LS_COLLECTIVE_NONE)
     return run_collective(each, &each->args, error);
   return rank->kernels.kernel[each->instruction->kind](&each->args, error);

@@ -154,7 +154,7 @@ typedef struct ls_run_file {
   ls_run_optimizer optimizer;
   ls_run_eval eval;
   ls_run_checkpoint checkpoint;
-  bool trace;
+  bool check, trace;
   const char *out;
 } ls_run_file;
 

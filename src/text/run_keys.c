@@ -149,6 +149,8 @@ const ls_run_key ls_run_keys[] = {
      .help = "steps between checkpoints; 0: at the end only"},
     {"checkpoint.keep", LS_RUN_INTEGER, AT(checkpoint.keep), .standard = "2", .low = 1,
      .high = COUNT_LIMIT, .effect = LS_RUN_LOGGING, .help = "newest checkpoints kept"},
+    {"check", LS_RUN_BOOL, AT(check), .standard = "true", .effect = LS_RUN_LOGGING,
+     .help = "prove the compiled program before it runs"},
     {"trace", LS_RUN_BOOL, AT(trace), .standard = "false", .effect = LS_RUN_LOGGING,
      .help = "time every instruction of the third step: trace.json and timeline.svg in `out`"},
     {"out", LS_RUN_TEXT, AT(out), .standard = "", .effect = LS_RUN_LOGGING,

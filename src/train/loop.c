@@ -302,6 +302,14 @@ static ls_status rank_body(ls_comm *comm, void *context, ls_error *error) {
   return status;
 }
 
+static ls_status prove(const training *all, ls_error *error) {
+  if (!all->session->run->check) return LS_OK;
+  ls_session_proof proof;
+  LS_TRY(ls_session_prove(all->session, &proof, error));
+  if (all->options->proved) all->options->proved(all->options->context, &proof);
+  return LS_OK;
+}
+
 ls_status ls_train(const ls_session *session, const ls_dataset *dataset, ls_world *world,
                    const ls_train_options *options, ls_error *error) {
   training all = {.session = session, .dataset = dataset, .options = options};
@@ -312,8 +320,8 @@ ls_status ls_train(const ls_session *session, const ls_dataset *dataset, ls_worl
                    ls_run_file_where(session->run, "trace"));
   ls_arena *arena = ls_arena_create();
   all.run_text = ls_run_file_text(arena, session->run);
-  ls_status status = LS_OK;
-  if (ls_world_first_here(world) == 0)
+  ls_status status = prove(&all, error);
+  if (status == LS_OK && ls_world_first_here(world) == 0)
     status = ls_run_folder_open(arena, session->run, options->fresh, &all.folder, error);
   if (status == LS_OK)
     status = ls_crew_run(world, rank_body, &all, error);

@@ -11,11 +11,14 @@
 
 #include "data/dataset.h"
 #include "train/metrics.h"
+#include "train/proof.h"
 #include "train/recording.h"
 #include "train/session.h"
 
 typedef struct ls_train_options {
   bool fresh; /* start anew: what an earlier run left in `out` is removed */
+  /* Called when the programs are proved, on each process; NULL: nobody asks. */
+  void (*proved)(void *context, const ls_session_proof *proof);
   /* Called by rank 0's thread; each may be NULL. The first when the run begins or resumes. */
   void (*begin)(void *context, int64_t steps_done, int64_t steps, const char *where_from);
   void (*report)(void *context, const ls_metrics_step *step);
@@ -27,7 +30,8 @@ typedef struct ls_train_options {
 } ls_train_options;
 
 /* Trains from the newest good checkpoint in run->out, or from the start. Errors: LS_INPUT where
- * `out` belongs to another run or another process, LS_STOPPED after a stop, LS_FAILED else.
+ * `out` belongs to another run or another process, LS_NO where a program is wrong (nothing is
+ * written then; run->check false: not looked at), LS_STOPPED after a stop, LS_FAILED else.
  * Collective: all processes. */
 LS_CHECKED ls_status ls_train(const ls_session *session, const ls_dataset *dataset, ls_world *world,
                               const ls_train_options *options, ls_error *error);

@@ -1,5 +1,5 @@
 /* The training loop: stopping and going on changes nothing, a NaN is named, a folder has one owner,
- * and no layout changes what is trained. */
+ * no layout changes what is trained, and a wrong program does not run. */
 
 #include <math.h>
 #include <setjmp.h>
@@ -33,6 +33,8 @@ typedef struct fixture {
   double loss[STEPS + 1], norm[STEPS + 1], rate[STEPS + 1], scale[STEPS + 1];
   int64_t skipped[STEPS + 1];
   int64_t begun_after, stop_after;
+  int proofs;  /* calls of on_proved */
+  int damaged; /* program whose last instruction is taken away, + 1 */
   volatile sig_atomic_t stop;
   bool takes_traces;
   int64_t traced; /* the step of the last recording */
@@ -96,6 +98,21 @@ static ls_status on_traced(void *context, const ls_recording *recording, ls_erro
   return LS_OK;
 }
 
+static void on_proved(void *context, const ls_session_proof *proof) {
+  fixture *f = context;
+  assert_true(proof->reports[LS_SESSION_STEP].gradients > 0 && proof->seconds >= 0);
+  assert_true(proof->reports[LS_SESSION_EVALUATE].instructions > 0);
+  f->proofs++;
+}
+
+/* Takes away the last instruction of a program: its instructions are its own, though const here. */
+static void damage(const ls_session *session, int program) {
+  ls_program *damaged = (ls_program *)session->programs[program];
+  ls_body *last = &damaged->bodies.items[damaged->actions.items[damaged->actions.count - 1].body];
+  assert_true(last->count > 0);
+  last->count--;
+}
+
 /* Trains with these further keys on a mesh of so many devices; returns the status. */
 static ls_status train(fixture *f, int devices, const char *const *keys, int key_count, bool fresh,
                        ls_error *error) {
@@ -122,10 +139,12 @@ static ls_status train(fixture *f, int devices, const char *const *keys, int key
   if (status == LS_OK)
     status =
         ls_dataset_open(arena, run, ls_tokenizer_bytes(), f->folder, NULL, NULL, &dataset, error);
+  if (status == LS_OK && f->damaged) damage(session, f->damaged - 1);
   if (status == LS_OK) {
     assert_int_equal(ls_world_create_threads(devices, &world, error), LS_OK);
     f->stop = 0;
     const ls_train_options options = {.fresh = fresh,
+                                      .proved = on_proved,
                                       .begin = on_begin,
                                       .report = on_step,
                                       .traced = f->takes_traces ? on_traced : NULL,
@@ -442,12 +461,37 @@ static void test_wrong_scale_is_refused(void **state) {
                          "expected at most 2"));
 }
 
+static void test_a_wrong_program_does_not_run(void **state) {
+  fixture *f = *state;
+  ls_error error = {0};
+  for (int program = 0; program < LS_SESSION_PROGRAMS; program++) {
+    f->damaged = program + 1;
+    assert_int_equal(train(f, 1, NULL, 0, false, &error), LS_NO);
+    print_message("%s\n", error.text);
+    assert_non_null(strstr(error.text, program == LS_SESSION_STEP
+                                           ? "step is wrong: stage 0"
+                                           : "evaluation is wrong: stage 0"));
+    ls_arena *arena = ls_arena_create();
+    assert_false(ls_directory_exists(ls_arena_printf(arena, "%s/run", f->folder)));
+    ls_arena_destroy(&arena);
+  }
+  assert_int_equal(f->proofs, 0);
+  const char *const unchecked[] = {"check=false"};
+  f->damaged = LS_SESSION_EVALUATE + 1;
+  assert_int_equal(train(f, 1, unchecked, 1, false, &error), LS_OK);
+  assert_int_equal(f->proofs, 0);
+  f->damaged = 0;
+  assert_int_equal(train(f, 1, NULL, 0, true, &error), LS_OK);
+  assert_int_equal(f->proofs, 1);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_stopping_changes_nothing, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_a_trace_is_of_one_step, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_layouts_train_alike, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_other_mathematics_is_refused, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_a_wrong_program_does_not_run, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_nan_is_named, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_fp16_follows_fp32, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_narrow_gradients_follow_wide_ones, set_up, tear_down),

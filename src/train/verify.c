@@ -9,6 +9,7 @@
 #include "store/weights.h"
 #include "text/run_keys.h"
 #include "train/loss_scale.h"
+#include "train/proof.h"
 #include "train/verify_bands.h"
 
 static const char *const kind_names[LS_VERIFY_KINDS] = {"loss", "gradient norm", "logits of step 0",
@@ -398,6 +399,8 @@ ls_status ls_verify_run(ls_verification *verification, ls_world *world, ls_error
                            ls_world_count_here(world), &verification->session, error));
   LS_TRY(check_tokens(verification, error));
   const ls_session *session = verification->session;
+  ls_session_proof proof;
+  if (run->check) LS_TRY(ls_session_prove(session, &proof, error));
   ls_weights *gradients;
   const ls_weights_source source = {
       .path = verification->trace->folder, .stem = "step0", .prefix = "grad."};

@@ -127,9 +127,27 @@ static ls_status check_replicas(ls_rank *rank, ls_error *error) {
   return status;
 }
 
+/* Before a step its work region holds nothing, and no cell but those that are given: what reads
+ * them before it writes them is to be seen. */
+static void poison(ls_rank *rank) {
+  const ls_program *program = ls_rank_program(rank, 0);
+  for (int c = LS_CELL_STEP + 1; c < LS_CELL_COUNT; c++)
+    if (program->cell[c] >= 0 && c != LS_CELL_SCALE) *ls_rank_cell(rank, (ls_cell)c) = NAN;
+  for (int v = 0; v < program->values.count; v++) {
+    const ls_frame *frame = ls_program_frame(program, v);
+    if (frame->pool != LS_POOL_WORK || frame->instance < 0) continue;
+    const ls_view view = ls_rank_view(rank, 0, v, 0);
+    const int64_t offset = ls_program_local(program, ls_rank_number(rank), v).offset;
+    char *pool = (char *)view.data - offset - program->instances.items[frame->instance].offset;
+    memset(pool, 0xff, (size_t)program->pool_bytes[LS_POOL_WORK]); /* NaN, as a number */
+    return;
+  }
+}
+
 static ls_status train(ls_rank *rank, const job *work, ls_error *error) {
   LS_TRY(write_parameters(rank, work, error));
   for (int step = 0; step < LS_TRAJECTORY_STEPS; step++) {
+    poison(rank);
     fill_inputs(rank, work, step);
     *ls_rank_cell(rank, LS_CELL_LEARNING_RATE) = work->experiment->learning_rate;
     *ls_rank_cell(rank, LS_CELL_STEP) = step + 1;

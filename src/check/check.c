@@ -1,0 +1,148 @@
+#include "check/check.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "check/proof.h"
+
+static bool ended(const ls_stage *stage) {
+  return stage->action >= stage->program->actions.count;
+}
+
+const ls_program_action *ls_proof_action(const ls_stage *stage) {
+  return &stage->program->actions.items[stage->action];
+}
+
+const ls_instruction *ls_proof_instruction(const ls_stage *stage) {
+  const ls_body *body = &stage->program->bodies.items[ls_proof_action(stage)->body];
+  return &stage->program->instructions.items[body->first + stage->at];
+}
+
+ls_place_in_program ls_proof_place(const ls_stage *stage) {
+  if (ended(stage)) return (ls_place_in_program){stage->number, stage->action, -1};
+  const ls_body *body = &stage->program->bodies.items[ls_proof_action(stage)->body];
+  return (ls_place_in_program){stage->number, stage->action, body->first + stage->at};
+}
+
+static const char *what_it_does(const ls_instruction *instruction) {
+  static const char *const names[LS_COLLECTIVE_COUNT] = {
+      "op", "all-reduce", "reduce-scatter", "all-gather", "send", "receive", "sent"};
+  return instruction->collective == LS_COLLECTIVE_NONE ? ls_op_name(instruction->kind)
+                                                       : names[instruction->collective];
+}
+
+ls_status ls_proof_fail(const ls_stage *stage, ls_error *error, const char *format, ...) {
+  char text[768];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  const ls_place_in_program place = ls_proof_place(stage);
+  if (place.instruction < 0) return ls_fail(error, LS_NO, "stage %d: %s", stage->number, text);
+  const ls_instruction *instruction = ls_proof_instruction(stage);
+  const int value = instruction->outputs ? instruction->out[0] : instruction->in[0];
+  return ls_fail(error, LS_NO, "stage %d action %d instruction %d (%s of %s): %s", place.stage,
+                 place.action, place.instruction, what_it_does(instruction),
+                 stage->program->values.items[value].name, text);
+}
+
+static ls_status run_one(ls_stage *stage, bool *blocked, ls_error *error) {
+  *blocked = false;
+  const ls_instruction *instruction = ls_proof_instruction(stage);
+  const bool is_op = instruction->collective == LS_COLLECTIVE_NONE;
+  if (instruction->first_only && !(is_op && instruction->kind == LS_OP_SQUARED_NORM))
+    return ls_proof_fail(stage, error, "runs on some ranks only: expected all");
+  if (is_op) return ls_run_op(stage, error);
+  if (instruction->collective >= LS_SEND) return ls_run_transfer(stage, blocked, error);
+  *blocked = ls_is_join(stage);
+  return *blocked ? LS_OK : ls_run_collective(stage, error);
+}
+
+/* Goes on until the stage must wait for another. */
+static ls_status run_stage(ls_stage *stage, bool *progress, ls_error *error) {
+  ls_proof *proof = stage->proof;
+  while (!ended(stage)) {
+    const ls_body *body = &stage->program->bodies.items[ls_proof_action(stage)->body];
+    if (stage->at >= body->count) {
+      stage->action++;
+      stage->at = 0;
+      *progress = true;
+      continue;
+    }
+    bool blocked;
+    LS_TRY(run_one(stage, &blocked, error));
+    if (blocked) return LS_OK;
+    stage->at++;
+    proof->report.instructions++;
+    *progress = true;
+  }
+  return LS_OK;
+}
+
+static ls_status run_all(ls_proof *proof, ls_error *error) {
+  bool progress = true;
+  while (progress) {
+    progress = false;
+    for (int s = 0; s < proof->count; s++) LS_TRY(run_stage(&proof->stages[s], &progress, error));
+    LS_TRY(ls_run_joins(proof, &progress, error));
+  }
+  return ls_name_circle(proof, error);
+}
+
+static ls_status check_ends(ls_proof *proof, ls_error *error) {
+  for (int from = 0; from < proof->count; from++)
+    for (int to = 0; to < proof->count; to++) {
+      const ls_channel *channel = &proof->channels[from * proof->count + to];
+      if (channel->taken < channel->sent.count) {
+        const ls_place_in_program *place = &channel->sent.items[channel->taken].place;
+        return ls_fail(error, LS_NO,
+                       "stage %d action %d instruction %d: sends what stage %d never takes: "
+                       "expected a receive there",
+                       place->stage, place->action, place->instruction, to);
+      }
+      if (channel->ended < channel->sent.count)
+        return ls_fail(error, LS_NO,
+                       "stage %d: ends with a send to stage %d under way: expected its end", from,
+                       to);
+    }
+  LS_TRY(ls_gradient_claims(proof, error));
+  for (int s = 0; s < proof->count; s++) LS_TRY(ls_proof_end(&proof->stages[s], error));
+  return LS_OK;
+}
+
+static ls_status prove(ls_proof *proof, ls_error *error) {
+  for (int s = 0; s < proof->count; s++) {
+    ls_stage *stage = &proof->stages[s];
+    LS_TRY(ls_proof_structure(stage, error));
+    LS_TRY(ls_proof_extents(stage, error));
+    LS_TRY(ls_proof_parameters(stage, error));
+    LS_TRY(ls_proof_lives(stage, error));
+    LS_TRY(ls_proof_waits(stage, error));
+    ls_proof_begin(stage);
+    proof->report.actions += stage->program->actions.count;
+  }
+  LS_TRY(run_all(proof, error));
+  return check_ends(proof, error);
+}
+
+ls_status ls_check(const ls_program *const *stages, int count, ls_check_report *report,
+                   ls_error *error) {
+  if (count < 1 || count != stages[0]->mesh.size[LS_AXIS_PP])
+    return ls_fail(error, LS_NO, "%d programs: expected one for each of %d stages", count,
+                   count < 1 ? 1 : stages[0]->mesh.size[LS_AXIS_PP]);
+  ls_arena *arena = ls_arena_create();
+  ls_proof proof = {.arena = arena, .count = count, .mesh = stages[0]->mesh};
+  for (int axis = 0; axis < LS_AXIS_COUNT; axis++)
+    if (proof.mesh.size[axis] > 1) proof.active |= 1u << axis;
+  proof.stages = LS_NEW_ARRAY(arena, ls_stage, count);
+  proof.channels = LS_NEW_ARRAY(arena, ls_channel, count * count);
+  proof.labels = LS_NEW_ARRAY(arena, ls_op_labels, LS_OP_COUNT);
+  for (int k = 0; k < LS_OP_COUNT; k++) proof.labels[k] = ls_op_labels_read((ls_op_kind)k);
+  for (int s = 0; s < count; s++)
+    proof.stages[s] = (ls_stage){.proof = &proof, .program = stages[s], .number = s};
+  ls_expressions_begin(&proof.expressions, arena);
+  const ls_status status = prove(&proof, error);
+  if (report) *report = proof.report;
+  ls_arena_destroy(&arena);
+  return status;
+}

@@ -1,0 +1,44 @@
+/* Proves a compiled program for the mesh it was compiled for, or names the instruction that breaks
+ * it: who waits for whom, what each byte holds, that every reduction happens exactly once.
+ *
+ * It reads the programs of all stages as data and interprets them, once for all ranks of a stage
+ * (what differs by coordinates is a placement), all stages together. Of every byte range it knows
+ * which tensor lies there, of which microbatch, in which placement, and of gradients and sums which
+ * contributions they hold. It shares the table of ops and no code with what makes programs.
+ *
+ * What it cannot know is which model was meant: a forward pass that is another model's, and is
+ * differentiated as such, is right.
+ *
+ *   ls_check_report report;
+ *   if (ls_check(stages, count, &report, &error) != LS_OK) puts(error.text);
+ *
+ * The cost grows with the instructions that a step executes, not with ranks. Thread-safe: programs
+ * are only read. */
+#ifndef LS_CHECK_CHECK_H
+#define LS_CHECK_CHECK_H
+
+#include "program/program.h"
+
+/* What was looked at: instructions as executed, an action's body once for each action. */
+typedef struct ls_check_report {
+  int64_t actions, instructions;
+  int64_t operands;    /* reads and writes whose memory was proved */
+  int64_t waits;       /* pairs of instructions on two queues that an event keeps apart */
+  int64_t collectives; /* over axes inside a stage */
+  int64_t transfers;   /* sends that found their receive */
+  int64_t joins;       /* collectives between stages */
+  int64_t reductions;  /* partial sums brought together, each contribution once */
+  int64_t gradients;   /* of parameters, as updates read them: complete */
+} ls_check_report;
+
+/* LS_OK: proved. LS_NO: "stage S action A instruction I (op of tensor): what is wrong: what was
+ * expected". `stages`: the programs of all stages, in their order; `report` may be NULL. */
+LS_CHECKED ls_status ls_check(const ls_program *const *stages, int count, ls_check_report *report,
+                              ls_error *error);
+
+/* Two proved programs of one run, by stage: LS_NO where a parameter, its optimizer state or a cell
+ * lies at one place in the one and at another in the other. */
+LS_CHECKED ls_status ls_check_shared(const ls_program *const *a, const ls_program *const *b,
+                                     int count, ls_error *error);
+
+#endif

@@ -1,0 +1,287 @@
+/* Programs as they are compiled are accepted, in every layout: structure, extents, lives, waits,
+ * memory, parameters, expressions, gradients, placements, ops, updates, collectives, transfers.
+ * That damaged ones are not is tests/mutants_test.c. */
+#include "check/check.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "schedule/pipeline.h"
+#include "support/layouts.h"
+
+enum { MOST_STAGES = 16, MOST_SEGMENTS = 16 };
+
+static double seconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static ls_status compile(ls_arena *arena, const ls_test_shape *shape, const ls_layout *layout,
+                         ls_program_kind kind, ls_program **stages, ls_error *error) {
+  const ls_model_config config = ls_test_shape_config(arena, shape);
+  const int64_t sequences = LS_TEST_SEQUENCES / layout->microbatches;
+  ls_graph *graph;
+  const ls_build_options options = {
+      .mode = kind == LS_PROGRAM_STEP ? LS_MODEL_TRAIN : LS_MODEL_FORWARD,
+      .tokens = sequences * LS_TEST_SEQUENCE,
+      .sequence = LS_TEST_SEQUENCE};
+  LS_TRY(ls_model_build(arena, &config, &options, &graph, error));
+  if (kind == LS_PROGRAM_STEP) ls_graph_backward(graph);
+  return ls_program_compile(graph, layout, kind, stages, error);
+}
+
+static ls_status check(ls_program *const *stages, int count, ls_check_report *report,
+                       ls_error *error) {
+  const ls_program *programs[MOST_STAGES];
+  for (int s = 0; s < count; s++) programs[s] = stages[s];
+  return ls_check(programs, count, report, error);
+}
+
+typedef struct tally {
+  int accepted, refused;
+  int64_t instructions;
+} tally;
+
+static void accept(const ls_test_shape *shape, const ls_layout *layout, ls_program_kind kind,
+                   tally *count) {
+  ls_arena *arena = ls_arena_create();
+  ls_program *stages[MOST_STAGES];
+  ls_error error = {0};
+  if (compile(arena, shape, layout, kind, stages, &error) != LS_OK) {
+    count->refused++;
+  } else {
+    ls_check_report report;
+    if (check(stages, layout->pp, &report, &error) != LS_OK)
+      fail_msg("%s: %s, %s, %d microbatches%s: %s", shape->name, ls_layout_print(arena, layout),
+               ls_dtype_name(layout->compute), layout->microbatches,
+               layout->sequence_parallel ? ", sp" : "", error.text);
+    assert_true(kind == LS_PROGRAM_FORWARD || report.gradients > 0);
+    assert_true(layout->pp == 1 || report.transfers > 0);
+    count->accepted++;
+    count->instructions += report.instructions;
+  }
+  ls_arena_destroy(&arena);
+}
+
+static void test_layouts_are_accepted(void **state) {
+  (void)state;
+  tally count = {0};
+  ls_arena *arena = ls_arena_create();
+  const ls_test_layouts all = ls_test_layouts_all(arena);
+  for (int s = 0; s < LS_TEST_SHAPES; s++)
+    for (int i = 0; i < all.count; i++) {
+      ls_layout layout = all.items[i];
+      accept(&ls_test_shapes[s], &layout, LS_PROGRAM_STEP, &count);
+      if (layout.microbatches == 1) accept(&ls_test_shapes[s], &layout, LS_PROGRAM_FORWARD, &count);
+      layout.compute = LS_BF16;
+      accept(&ls_test_shapes[s], &layout, LS_PROGRAM_STEP, &count);
+      if (layout.zero != 1) continue;
+      layout.zero = 0;
+      layout.optimizer.kind = LS_OPTIMIZER_SGD;
+      layout.compute = LS_F32;
+      layout.layers_per_unit = 2;
+      accept(&ls_test_shapes[s], &layout, LS_PROGRAM_STEP, &count);
+    }
+  ls_arena_destroy(&arena);
+  print_message("%d programs accepted, %d layouts refused, %lld instructions\n", count.accepted,
+                count.refused, (long long)count.instructions);
+  assert_true(count.accepted > 1500);
+}
+
+/* What stands beside the pipeline: each of ZeRO, tp, sp, and when units are gathered and reduced.
+ */
+static ls_layout beside(const ls_pipeline_kind *kind, int stages, int microbatches, int b) {
+  ls_layout layout = ls_layout_default();
+  layout.pp = stages;
+  layout.schedule = kind->name;
+  layout.microbatches = microbatches;
+  layout.compute = b % 2 ? LS_F64 : (b % 4 ? LS_F16 : LS_BF16);
+  layout.grad_dtype = b % 4 == 2 ? LS_BF16 : LS_F32;
+  layout.tp = b % 3 == 0 ? 1 : (b % 3 == 1 ? 2 : 6);
+  layout.dp_shard = b % 4 > 1 ? 2 : 1;
+  layout.dp_replicate = b == 9 ? 2 : 1;
+  layout.zero = b % 4;
+  layout.sequence_parallel = b % 5 == 1;
+  layout.gather = (ls_when)(b % 3);
+  layout.reduce = (ls_when)(b / 2 % 3);
+  return layout;
+}
+
+static void test_pipelines_are_accepted(void **state) {
+  (void)state;
+  static const int microbatches[] = {1, 2, 4, 6, 8};
+  tally count = {0};
+  for (int s = 0; s < LS_TEST_SHAPES; s++)
+    for (int k = 0; k < ls_pipeline_kind_count; k++)
+      for (int stages = 2; stages <= 4; stages++)
+        for (int m = 0; m < 5; m++)
+          for (int b = 0; b < 12; b++) {
+            const ls_layout layout = beside(&ls_pipeline_kinds[k], stages, microbatches[m], b);
+            accept(&ls_test_shapes[s], &layout, LS_PROGRAM_STEP, &count);
+            if (m == 0) accept(&ls_test_shapes[s], &layout, LS_PROGRAM_FORWARD, &count);
+          }
+  print_message("%d programs accepted, %d layouts refused, %lld instructions\n", count.accepted,
+                count.refused, (long long)count.instructions);
+  assert_true(count.accepted > 2000);
+}
+
+static const uint64_t made_again[] = {
+    ~UINT64_C(0), /* full */
+    1ull << LS_OP_LAYERNORM | 1ull << LS_OP_RMSNORM | 1ull << LS_OP_GELU | 1ull << LS_OP_SWIGLU,
+    1ull << LS_OP_ATTENTION,
+    1ull << LS_OP_LINEAR | 1ull << LS_OP_BIAS,
+};
+
+static int segments_of(const ls_test_shape *shape) {
+  ls_arena *arena = ls_arena_create();
+  const int count = (int)ls_test_shape_config(arena, shape).layers + 2;
+  ls_arena_destroy(&arena);
+  return count;
+}
+
+static void test_recomputation_is_accepted(void **state) {
+  (void)state;
+  static const char *const schedules[] = {"1f1b", "zbh1", "interleaved", "zbv", "dualpipev"};
+  tally count = {0};
+  for (int i = 0; i < LS_TEST_SHAPES * 5 * 3 * 4 * 3 * 6; i++) {
+    const int rest = i / LS_TEST_SHAPES;
+    const ls_pipeline_kind *kind;
+    ls_error error = {0};
+    if (ls_pipeline_kind_find(schedules[rest % 5], &kind, &error) != LS_OK)
+      fail_msg("%s", error.text);
+    const int stages = 1 + rest / 5 % 3, b = rest / 5 / 3 / 4 / 3;
+    ls_layout layout = beside(kind, stages, b % 2 ? 6 : 4, b);
+    layout.recompute = made_again[rest / 5 / 3 % 4];
+    uint64_t by_segment[MOST_SEGMENTS]; /* as a budget chooses: each layer its own */
+    for (int s = 0; s < MOST_SEGMENTS; s++) by_segment[s] = s % 3 ? made_again[(s + b) % 4] : 0;
+    layout.recompute_of = by_segment;
+    layout.recompute_of_count = b % 3 == 2 ? segments_of(&ls_test_shapes[i % LS_TEST_SHAPES]) : 0;
+    layout.recompute_layers = 1 + rest / 5 / 3 / 4 % 3;
+    if (stages > 1 || rest % 5 == 0)
+      accept(&ls_test_shapes[i % LS_TEST_SHAPES], &layout, LS_PROGRAM_STEP, &count);
+  }
+  print_message("%d programs accepted, %d layouts refused, %lld instructions\n", count.accepted,
+                count.refused, (long long)count.instructions);
+  assert_true(count.accepted > 500);
+}
+
+/* What `generate` runs: a few tokens at a time, or one, behind caches of keys and values. */
+static void test_decoding_is_accepted(void **state) {
+  (void)state;
+  for (int s = 0; s < LS_TEST_SHAPES; s++)
+    for (int tokens = 1; tokens <= 4; tokens += 3) {
+      ls_arena *arena = ls_arena_create();
+      const ls_model_config config = ls_test_shape_config(arena, &ls_test_shapes[s]);
+      ls_error error = {0};
+      ls_graph *graph;
+      ls_program *program;
+      const ls_layout layout = ls_layout_default();
+      const ls_build_options options = {.mode = LS_MODEL_DECODE, .tokens = tokens, .cache_rows = 4};
+      assert_int_equal(ls_model_build(arena, &config, &options, &graph, &error), LS_OK);
+      assert_int_equal(ls_program_compile(graph, &layout, LS_PROGRAM_FORWARD, &program, &error),
+                       LS_OK);
+      if (check(&program, 1, NULL, &error) != LS_OK)
+        fail_msg("%s, %d tokens: %s", ls_test_shapes[s].name, tokens, error.text);
+      ls_arena_destroy(&arena);
+    }
+}
+
+static ls_status check_shared(ls_program *const *a, ls_program *const *b, int count,
+                              ls_error *error) {
+  const ls_program *of_a[MOST_STAGES], *of_b[MOST_STAGES];
+  for (int s = 0; s < count; s++) {
+    of_a[s] = a[s];
+    of_b[s] = b[s];
+  }
+  return ls_check_shared(of_a, of_b, count, error);
+}
+
+/* Step and evaluation keep what lasts at the same places; moved in one of them, that is named. */
+static void test_what_programs_share(void **state) {
+  (void)state;
+  const ls_pipeline_kind *kind;
+  ls_error error = {0};
+  assert_int_equal(ls_pipeline_kind_find("1f1b", &kind, &error), LS_OK);
+  int shared = 0, moved = 0;
+  for (int i = 0; i < LS_TEST_SHAPES * 2 * 12; i++) {
+    ls_arena *arena = ls_arena_create();
+    const ls_test_shape *shape = &ls_test_shapes[i % LS_TEST_SHAPES];
+    const ls_layout layout = beside(kind, 1 + i / LS_TEST_SHAPES % 2, 4, i / LS_TEST_SHAPES / 2);
+    ls_program *step[MOST_STAGES], *evaluation[MOST_STAGES];
+    if (compile(arena, shape, &layout, LS_PROGRAM_STEP, step, &error) == LS_OK &&
+        compile(arena, shape, &layout, LS_PROGRAM_FORWARD, evaluation, &error) == LS_OK) {
+      if (check_shared(step, evaluation, layout.pp, &error) != LS_OK) fail_msg("%s", error.text);
+      shared++;
+      ls_program *last = evaluation[layout.pp - 1];
+      for (int f = 0; f < last->frames.count; f++) {
+        const ls_frame *frame = &last->frames.items[f];
+        if (frame->pool != LS_POOL_STATE && frame->pool != LS_POOL_CELL) continue;
+        last->instances.items[frame->instance].offset += 64;
+        assert_int_equal(check_shared(step, evaluation, layout.pp, &error), LS_NO);
+        last->instances.items[frame->instance].offset -= 64;
+        moved++;
+      }
+    }
+    ls_arena_destroy(&arena);
+  }
+  print_message("%d pairs fit, %d moved frames named, as in: %s\n", shared, moved, error.text);
+  assert_true(shared > 20 && moved > 200);
+}
+
+/* Llama 3.1 405B on 16,384 devices: some 100,000 instructions. */
+static void test_a_large_model_takes_no_time(void **state) {
+  (void)state;
+  static const ls_test_shape large = {
+      "llama-405b",
+      "{\"model_type\": \"llama\", \"vocab_size\": 128256, \"hidden_size\": 16384,"
+      " \"intermediate_size\": 53248, \"num_hidden_layers\": 126, \"num_attention_heads\": 128,"
+      " \"num_key_value_heads\": 8, \"max_position_embeddings\": 131072, \"rms_norm_eps\": 1e-5,"
+      " \"tie_word_embeddings\": false}"};
+  ls_arena *arena = ls_arena_create();
+  ls_layout layout = ls_layout_default();
+  layout.pp = 16;
+  layout.tp = 8;
+  layout.dp_shard = 128;
+  layout.zero = 1;
+  layout.sequence_parallel = true;
+  layout.schedule = "interleaved";
+  layout.chunks = 8;
+  layout.microbatches = 16;
+  layout.compute = LS_BF16;
+  const ls_model_config config = ls_test_shape_config(arena, &large);
+  ls_program *stages[MOST_STAGES];
+  ls_error error = {0};
+  ls_graph *graph;
+  const ls_build_options options = {.tokens = 128 * 8192, .sequence = 8192};
+  assert_int_equal(ls_model_build(arena, &config, &options, &graph, &error), LS_OK);
+  ls_graph_backward(graph);
+  if (ls_program_compile(graph, &layout, LS_PROGRAM_STEP, stages, &error) != LS_OK)
+    fail_msg("%s", error.text);
+  ls_check_report report;
+  const double start = seconds();
+  const ls_status status = check(stages, layout.pp, &report, &error);
+  const double taken = seconds() - start;
+  if (status != LS_OK) fail_msg("%s", error.text);
+  print_message("%lld instructions of 16 stages on 16,384 devices in %.2f s\n",
+                (long long)report.instructions, taken);
+  assert_true(report.instructions > 100000);
+  assert_int_equal(report.gradients, 126 * 9 + 3);
+  assert_true(taken < 10);
+  ls_arena_destroy(&arena);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_layouts_are_accepted),
+      cmocka_unit_test(test_pipelines_are_accepted),
+      cmocka_unit_test(test_recomputation_is_accepted),
+      cmocka_unit_test(test_decoding_is_accepted),
+      cmocka_unit_test(test_what_programs_share),
+      cmocka_unit_test(test_a_large_model_takes_no_time),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,108 @@
+/* Where values lie, for all ranks of a stage at once. Dimensions are cut evenly over data axes and
+ * into equal parts, the last ones padded, over the product of tensor axes. A rank's piece of a
+ * unit's flat buffer differs by rank, but each holds its own: it is known by place in the unit. */
+#include "check/proof.h"
+
+static ls_axes cut_axes(const ls_proof *proof, const ls_placement *placement, int dim,
+                        ls_axes family) {
+  ls_axes axes = 0;
+  for (int axis = 0; axis < LS_AXIS_COUNT; axis++)
+    if ((proof->active & family) >> axis & 1 && placement->on[axis].kind == LS_SHARDED &&
+        placement->on[axis].dim == dim)
+      axes |= 1u << axis;
+  return axes;
+}
+
+int64_t ls_proof_group(const ls_proof *proof, ls_axes axes) {
+  int64_t ranks = 1;
+  for (int axis = 0; axis < LS_AXIS_COUNT; axis++)
+    if (axes >> axis & 1) ranks *= proof->mesh.size[axis];
+  return ranks;
+}
+
+/* What a rank stores of a dimension; -1: it does not divide. */
+static int64_t stored_length(const ls_proof *proof, const ls_value *value, int dim) {
+  const int64_t data = ls_proof_group(proof, cut_axes(proof, &value->placement, dim, LS_AXES_DATA));
+  const int64_t tensor =
+      ls_proof_group(proof, cut_axes(proof, &value->placement, dim, LS_AXES_TENSOR));
+  if (value->global[dim] < 0 || value->global[dim] % data != 0) return -1;
+  return (value->global[dim] / data + tensor - 1) / tensor;
+}
+
+static ls_status fail_value(const ls_stage *stage, int value, ls_error *error, const char *what) {
+  return ls_fail(error, LS_NO, "stage %d value %d (%s): %s", stage->number, value,
+                 stage->program->values.items[value].name, what);
+}
+
+static ls_status place_flat(const ls_stage *stage, int v, ls_extent *made, ls_error *error) {
+  const ls_program *program = stage->program;
+  const ls_value *value = &program->values.items[v];
+  const ls_storage *storage = &program->storages.items[value->storage];
+  const int64_t bytes = (int64_t)ls_dtype_bytes(value->dtype);
+  const int64_t ranks = stage->proof->mesh.size[LS_AXIS_DP_SHARD];
+  const int64_t end = value->flat_offset + value->global[0];
+  if (value->ndim != 1 || value->offset != 0 || value->flat_offset < 0 || value->global[0] < 0)
+    return fail_value(stage, v, error, "is no range of a flat buffer: expected one");
+  made->cut = value->flat_chunk > 0;
+  made->piece = made->cut && !value->flat_whole;
+  made->elements = value->global[0];
+  if (made->cut && end > value->flat_chunk * ranks)
+    return fail_value(stage, v, error,
+                      "reaches beyond the pieces of all ranks: expected its end "
+                      "within them");
+  if ((made->piece ? value->flat_chunk : (made->cut ? value->flat_chunk * ranks : end)) * bytes >
+      storage->bytes)
+    return fail_value(stage, v, error, "reaches beyond its storage: expected it inside");
+  const int64_t base =
+      made->piece ? (int64_t)(value->storage + 1) << LS_PIECE_SHIFT : storage->offset;
+  made->begin = base + value->flat_offset * bytes;
+  made->end = base + end * bytes;
+  return LS_OK;
+}
+
+static ls_status place_value(const ls_stage *stage, int v, ls_extent *made, ls_error *error) {
+  const ls_program *program = stage->program;
+  const ls_value *value = &program->values.items[v];
+  const ls_storage *storage = &program->storages.items[value->storage];
+  if (storage->offset < 0 || storage->bytes < 0 ||
+      storage->offset + storage->bytes > program->frames.items[storage->frame].bytes)
+    return fail_value(stage, v, error, "its storage reaches beyond its frame: expected it inside");
+  if (value->flat) return place_flat(stage, v, made, error);
+  made->elements = 1;
+  for (int d = 0; d < value->ndim; d++) {
+    const int64_t length = stored_length(stage->proof, value, d);
+    if (length < 0)
+      return fail_value(stage, v, error,
+                        "is cut over data axes that do not divide it: expected "
+                        "equal parts");
+    made->elements *= length;
+  }
+  const int64_t bytes = made->elements * (int64_t)ls_dtype_bytes(value->dtype);
+  made->begin = storage->offset + value->offset;
+  made->end = made->begin + bytes;
+  if (value->offset < 0 || value->offset + bytes > storage->bytes)
+    return fail_value(stage, v, error, "reaches beyond its storage: expected it inside");
+  return LS_OK;
+}
+
+ls_status ls_proof_extents(ls_stage *stage, ls_error *error) {
+  const int count = stage->program->values.count;
+  stage->extents = LS_NEW_ARRAY(stage->proof->arena, ls_extent, count + 1);
+  for (int v = 0; v < count; v++) LS_TRY(place_value(stage, v, &stage->extents[v], error));
+  return LS_OK;
+}
+
+bool ls_value_same_place(const ls_value *a, const ls_value *b) {
+  if (a->dtype != b->dtype || a->ndim != b->ndim || a->storage != b->storage ||
+      a->offset != b->offset || a->flat != b->flat || a->flat_offset != b->flat_offset ||
+      a->flat_chunk != b->flat_chunk || a->flat_whole != b->flat_whole ||
+      a->flat_rows != b->flat_rows || a->flat_row_elements != b->flat_row_elements)
+    return false;
+  for (int d = 0; d < a->ndim; d++)
+    if (a->global[d] != b->global[d]) return false;
+  for (int axis = 0; axis < LS_AXIS_COUNT; axis++)
+    if (a->placement.on[axis].kind != b->placement.on[axis].kind ||
+        a->placement.on[axis].dim != b->placement.on[axis].dim)
+      return false;
+  return true;
+}

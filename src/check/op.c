@@ -1,0 +1,203 @@
+/* Ops: what they read must be whole and fit, what they make follows. */
+#include <string.h>
+
+#include "check/proof.h"
+
+typedef struct operands {
+  ls_operand in[LS_MAX_INPUTS], out[LS_MAX_OUTPUTS];
+  const ls_content *read[LS_MAX_INPUTS];
+} operands;
+
+static ls_status find_operands(ls_stage *stage, operands *all, ls_error *error) {
+  const ls_instruction *instruction = ls_proof_instruction(stage);
+  for (int i = 0; i < instruction->inputs; i++) {
+    LS_TRY(ls_operand_find(stage, instruction->in[i], &all->in[i], error));
+    LS_TRY(ls_memory_read(stage, &all->in[i], &all->read[i], error));
+  }
+  for (int o = 0; o < instruction->outputs; o++)
+    LS_TRY(ls_operand_find(stage, instruction->out[o], &all->out[o], error));
+  return LS_OK;
+}
+
+/* An output may take an input's place only where the row says so. */
+static ls_status check_places(const ls_stage *stage, const operands *all, ls_error *error) {
+  const ls_instruction *instruction = ls_proof_instruction(stage);
+  const int in_place = ls_op_row(instruction->kind)->in_place - 1;
+  for (int o = 0; o < instruction->outputs; o++) {
+    for (int i = 0; i < instruction->inputs; i++) {
+      if (!ls_operands_overlap(&all->in[i], &all->out[o])) continue;
+      if (o == 0 && i == in_place && ls_operands_same(&all->in[i], &all->out[o])) continue;
+      return ls_proof_fail(stage, error,
+                           "writes output %d over its input %d: expected a place of "
+                           "its own",
+                           o, i);
+    }
+    for (int p = 0; p < o; p++)
+      if (ls_operands_overlap(&all->out[p], &all->out[o]))
+        return ls_proof_fail(stage, error, "writes two outputs to one place: expected two");
+  }
+  return LS_OK;
+}
+
+static ls_status note_length(const ls_stage *stage, int64_t lengths[128],
+                             const ls_operand_labels *labels, int value, ls_error *error) {
+  const ls_value *about = &stage->program->values.items[value];
+  if (about->flat || about->ndim != labels->ndim)
+    return ls_proof_fail(stage, error, "%s has %d dimensions: expected %d", about->name,
+                         about->ndim, labels->ndim);
+  for (int d = 0; d < labels->ndim; d++) {
+    const char *label = labels->dim[d];
+    if (label[1]) continue; /* a product: its labels have no lengths of their own here */
+    const int64_t expected = *label == '1' ? 1 : lengths[(int)*label];
+    if (expected && expected != about->global[d])
+      return ls_proof_fail(stage, error, "%s has %lld elements in dimension %d: expected %lld",
+                           about->name, (long long)about->global[d], d, (long long)expected);
+    lengths[(int)*label] = about->global[d];
+  }
+  return LS_OK;
+}
+
+/* Operands have the dimensions that the labels say, the same label one length. */
+static ls_status check_shapes(const ls_stage *stage, ls_error *error) {
+  const ls_instruction *instruction = ls_proof_instruction(stage);
+  const ls_op_labels *labels = &stage->proof->labels[instruction->kind];
+  int64_t lengths[128] = {0};
+  if (instruction->inputs != labels->inputs || instruction->outputs != labels->outputs)
+    return ls_proof_fail(stage, error, "has %d inputs and %d outputs: expected %d and %d",
+                         instruction->inputs, instruction->outputs, labels->inputs,
+                         labels->outputs);
+  for (int i = 0; i < labels->inputs; i++)
+    LS_TRY(note_length(stage, lengths, &labels->in[i], instruction->in[i], error));
+  for (int o = 0; o < labels->outputs; o++)
+    LS_TRY(note_length(stage, lengths, &labels->out[o], instruction->out[o], error));
+  return LS_OK;
+}
+
+static ls_status common_microbatch(const ls_stage *stage, const operands *all, int *microbatch,
+                                   ls_error *error) {
+  const ls_instruction *instruction = ls_proof_instruction(stage);
+  *microbatch = -1;
+  for (int i = 0; i < instruction->inputs; i++) {
+    const int m = all->read[i]->microbatch;
+    if (m < 0) continue;
+    if (*microbatch >= 0 && m != *microbatch)
+      return ls_proof_fail(stage, error, "reads microbatches %d and %d: expected one", *microbatch,
+                           m);
+    *microbatch = m;
+  }
+  const int own = ls_proof_action(stage)->action.microbatch;
+  if (*microbatch >= 0 && own >= 0 && *microbatch != own)
+    return ls_proof_fail(stage, error, "reads microbatch %d: expected %d, its action's",
+                         *microbatch, own);
+  return LS_OK;
+}
+
+/* Rotations have no gradient that would have to fit them: what they are of is looked at here. */
+static ls_status check_source(const ls_stage *stage, const ls_content *read, ls_error *error) {
+  if (ls_proof_instruction(stage)->kind != LS_OP_ROPE_TABLE) return LS_OK;
+  const ls_node_record *of = ls_expression_record(&stage->proof->expressions, read->expression);
+  if (of->kind == (int)LS_LEAF_INPUT && of->in[0] == LS_INPUT_POSITIONS) return LS_OK;
+  return ls_proof_fail(stage, error, "turns by something else: expected the positions of tokens");
+}
+
+/* An op of the forward pass, or one made again: its results are expressions of its inputs. */
+static ls_status forward_op(ls_stage *stage, const operands *all, int microbatch, ls_content *out,
+                            ls_error *error) {
+  const ls_instruction *instruction = ls_proof_instruction(stage);
+  int in[LS_MAX_INPUTS];
+  for (int i = 0; i < instruction->inputs; i++) {
+    if (all->read[i]->kind != LS_CONTENT_VALUE)
+      return ls_proof_fail(stage, error,
+                           "reads %s, a gradient or an unfinished sum, as a value: "
+                           "expected a value",
+                           stage->program->values.items[instruction->in[i]].name);
+    in[i] = all->read[i]->expression;
+  }
+  LS_TRY(check_source(stage, all->read[0], error));
+  const int node = ls_expression_node(&stage->proof->expressions, instruction->kind,
+                                      &instruction->attributes, in, instruction->inputs);
+  const bool counts =
+      instruction->kind == LS_OP_XENT_LOSS || instruction->kind == LS_OP_COUNT_VALID;
+  for (int o = 0; o < instruction->outputs; o++)
+    out[o] = (ls_content){.expression = node * LS_EXPRESSION_OUTPUTS + o, .microbatch = microbatch};
+  if (!counts) return LS_OK;
+  if (microbatch < 0)
+    return ls_proof_fail(stage, error, "sums what is of no microbatch: expected one of them");
+  out[0] = (ls_content){
+      .kind = LS_CONTENT_SUM,
+      .expression = instruction->kind == LS_OP_XENT_LOSS ? LS_CELL_LOSS_SUM : LS_CELL_VALID_TOKENS,
+      .microbatch = -1,
+      .terms = ls_term_one(stage->proof->arena, node, -1, microbatch, microbatch)};
+  return LS_OK;
+}
+
+/* A local slice, or a copy: rows of what every rank has. */
+static ls_status copy_op(ls_stage *stage, const operands *all, ls_error *error) {
+  const ls_instruction *instruction = ls_proof_instruction(stage);
+  ls_content made = *all->read[0];
+  const ls_value *out = &stage->program->values.items[instruction->out[0]];
+  LS_TRY(ls_check_declared(stage, instruction->in[0], &made.placement, error));
+  LS_TRY(check_shapes(stage, error));
+  for (int axis = 0; axis < LS_AXIS_COUNT; axis++) {
+    const ls_place wanted = out->placement.on[axis];
+    ls_place *now = &made.placement.on[axis];
+    if ((stage->proof->active >> axis & 1) && now->kind == LS_REPLICATED &&
+        wanted.kind == LS_SHARDED && wanted.dim == 0)
+      *now = wanted;
+  }
+  LS_TRY(ls_check_declared(stage, instruction->out[0], &made.placement, error));
+  return ls_memory_put(stage, 0, &all->out[0], &made, error);
+}
+
+static bool is_gradient(const operands *all, int count) {
+  bool any = false;
+  for (int i = 0; i < count; i++) any |= all->read[i]->kind == LS_CONTENT_GRADIENT;
+  return any;
+}
+
+static ls_status compute(ls_stage *stage, const operands *all, int microbatch, ls_content *out,
+                         ls_error *error) {
+  const ls_instruction *instruction = ls_proof_instruction(stage);
+  if (ls_op_is_backward(instruction->kind)) return ls_gradient_op(stage, all->read, out, error);
+  const bool sum = instruction->kind == LS_OP_ADD && is_gradient(all, instruction->inputs);
+  if (sum && is_gradient(all, 1) && all->read[1]->kind == LS_CONTENT_GRADIENT)
+    return ls_gradient_add(stage, all->read, out, error);
+  return forward_op(stage, all, microbatch, out, error);
+}
+
+static ls_status general_op(ls_stage *stage, ls_error *error) {
+  const ls_instruction *instruction = ls_proof_instruction(stage);
+  operands all;
+  LS_TRY(check_shapes(stage, error));
+  LS_TRY(find_operands(stage, &all, error));
+  LS_TRY(check_places(stage, &all, error));
+  int microbatch;
+  LS_TRY(common_microbatch(stage, &all, &microbatch, error));
+  for (int i = 0; i < instruction->inputs; i++)
+    LS_TRY(ls_check_declared(stage, instruction->in[i], &all.read[i]->placement, error));
+  ls_content out[LS_MAX_OUTPUTS];
+  LS_TRY(compute(stage, &all, microbatch, out, error));
+  ls_placement placements[LS_MAX_OUTPUTS];
+  LS_TRY(ls_derive_placements(stage, all.read, placements, error));
+  for (int o = 0; o < instruction->outputs; o++) {
+    out[o].placement = placements[o];
+    LS_TRY(ls_check_declared(stage, instruction->out[o], &placements[o], error));
+    LS_TRY(ls_memory_put(stage, o, &all.out[o], &out[o], error));
+  }
+  return LS_OK;
+}
+
+ls_status ls_run_op(ls_stage *stage, ls_error *error) {
+  bool done = false;
+  LS_TRY(ls_run_cells(stage, &done, error));
+  if (!done) LS_TRY(ls_run_update(stage, &done, error));
+  if (done) return LS_OK;
+  if (ls_proof_instruction(stage)->kind != LS_OP_COPY) return general_op(stage, error);
+  operands all;
+  const ls_instruction *instruction = ls_proof_instruction(stage);
+  if (instruction->inputs != 1 || instruction->outputs != 1)
+    return ls_proof_fail(stage, error, "has other operands: expected one input and one output");
+  LS_TRY(find_operands(stage, &all, error));
+  LS_TRY(check_places(stage, &all, error));
+  return copy_op(stage, &all, error);
+}

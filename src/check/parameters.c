@@ -1,0 +1,301 @@
+/* Parameters: whether their parts lie where the cut says, what memory holds before the program and
+ * what it must hold after it. */
+#include "check/proof.h"
+
+/* How tensor parallelism cuts a parameter, on its two axes: dimension, or -1 for whole. */
+static const signed char cuts[LS_CUT_COUNT][2] = {
+    [LS_CUT_NONE] = {-1, -1},     [LS_CUT_COLUMN] = {0, 0},     [LS_CUT_ROW] = {1, 1},
+    [LS_CUT_QUERY] = {0, 0},      [LS_CUT_KEY_VALUE] = {0, -1}, [LS_CUT_HEADS_IN] = {1, 1},
+    [LS_CUT_VOCABULARY] = {0, 0},
+};
+
+static ls_placement used_placement(const ls_program_parameter *parameter) {
+  ls_placement placement = {0};
+  for (int i = 0; i < 2; i++) {
+    const int dim = cuts[parameter->cut][i];
+    if (dim >= 0) placement.on[LS_AXIS_TP_KV + i] = (ls_place){LS_SHARDED, dim, LS_SUM};
+  }
+  return placement;
+}
+
+static ls_status fail_parameter(const ls_stage *stage, const ls_program_parameter *parameter,
+                                ls_error *error, const char *what) {
+  return ls_fail(error, LS_NO,
+                 "stage %d parameter %s: its %s not where its cut says: expected one "
+                 "place in its unit for all its parts",
+                 stage->number, parameter->name, what);
+}
+
+/* A 1-D part: the same range of the unit for all, rows of padding left out alike. */
+static bool range_fits(const ls_stage *stage, const ls_program_parameter *parameter, int part,
+                       ls_dtype dtype) {
+  const ls_program *program = stage->program;
+  const ls_value *value = &program->values.items[part];
+  const ls_value *used = &program->values.items[parameter->used];
+  const ls_value *stored = &program->values.items[parameter->stored];
+  const int64_t elements = stage->extents[parameter->used].elements;
+  ls_axes across = 0; /* that cut a row */
+  for (int axis = LS_AXIS_TP_KV; axis <= LS_AXIS_TP_GROUP; axis++)
+    if (cuts[parameter->cut][axis - LS_AXIS_TP_KV] == 1) across |= 1u << axis;
+  const int64_t columns = ls_proof_group(stage->proof, across);
+  const int64_t row = parameter->ndim > 1 ? (parameter->dims[1] + columns - 1) / columns : 1;
+  return value->flat && value->dtype == dtype && value->global[0] == elements &&
+         value->flat_offset == stored->flat_offset && value->flat_rows == parameter->dims[0] &&
+         value->flat_row_elements == row &&
+         ls_places_equal(stage->proof, &value->placement, &used->placement);
+}
+
+static bool whole_fits(const ls_stage *stage, const ls_program_parameter *parameter, int part) {
+  const ls_program *program = stage->program;
+  const ls_value *value = &program->values.items[part];
+  const int64_t bytes = (int64_t)ls_dtype_bytes(value->dtype);
+  if (value->flat || value->ndim != parameter->ndim ||
+      value->offset != program->values.items[parameter->stored].flat_offset * bytes)
+    return false;
+  for (int d = 0; d < value->ndim; d++)
+    if (value->global[d] != parameter->dims[d]) return false;
+  return true;
+}
+
+static ls_status check_parts(const ls_stage *stage, const ls_program_parameter *parameter,
+                             ls_error *error) {
+  const ls_program *program = stage->program;
+  const ls_dtype compute = program->layout.compute;
+  const ls_dtype precise = compute == LS_F64 ? LS_F64 : LS_F32;
+  const ls_dtype added = compute == LS_F64 ? LS_F64 : program->layout.grad_dtype;
+  const int parts[] = {parameter->used,        parameter->stored,  parameter->gradient,
+                       parameter->master,      parameter->moment1, parameter->moment2,
+                       parameter->raw_gradient};
+  for (int i = 0; i < 7; i++)
+    if (parts[i] >= program->values.count || (i < 2 && parts[i] < 0))
+      return fail_parameter(stage, parameter, error, "parts are");
+  const ls_placement placement = used_placement(parameter);
+  const ls_value *used = &program->values.items[parameter->used];
+  if (!ls_places_equal(stage->proof, &used->placement, &placement) || used->dtype != compute ||
+      !whole_fits(stage, parameter, parameter->used))
+    return fail_parameter(stage, parameter, error, "used form is");
+  if (!range_fits(stage, parameter, parameter->stored, compute))
+    return fail_parameter(stage, parameter, error, "stored form is");
+  for (int i = 2; i < 6; i++)
+    if (parts[i] >= 0 && !range_fits(stage, parameter, parts[i], i == 2 ? added : precise))
+      return fail_parameter(stage, parameter, error, "gradient, master weights or moments are");
+  const int raw = parameter->raw_gradient;
+  if (raw >= 0 && (program->values.items[raw].dtype != added || !whole_fits(stage, parameter, raw)))
+    return fail_parameter(stage, parameter, error, "gradient of a microbatch is");
+  return LS_OK;
+}
+
+/* Notes the region; regions of one storage stay ordered and must be apart. */
+static ls_status note_region(ls_stage *stage, int p, int value, ls_error *error) {
+  if (value < 0) return LS_OK;
+  const ls_extent *extent = &stage->extents[value];
+  ls_regions *regions = &stage->regions[stage->program->values.items[value].storage];
+  int at = 0;
+  while (at < regions->items.count && regions->items.items[at].begin < extent->begin) at++;
+  const ls_region *here = &regions->items.items[at];
+  if (at < regions->items.count && here->parameter == p && here->begin == extent->begin &&
+      here->end == extent->end)
+    return LS_OK;
+  if ((at > 0 && here[-1].end > extent->begin) ||
+      (at < regions->items.count && here->begin < extent->end))
+    return fail_parameter(stage, &stage->program->parameters[p], error,
+                          "elements are also another parameter's,");
+  LS_APPEND(stage->proof->arena, &regions->items);
+  for (int i = regions->items.count - 1; i > at; i--)
+    regions->items.items[i] = regions->items.items[i - 1];
+  regions->items.items[at] = (ls_region){p, extent->begin, extent->end};
+  return LS_OK;
+}
+
+ls_status ls_proof_parameters(ls_stage *stage, ls_error *error) {
+  const ls_program *program = stage->program;
+  stage->regions = LS_NEW_ARRAY(stage->proof->arena, ls_regions, program->storages.count + 1);
+  if (program->parameter_count != stage->proof->stages[0].program->parameter_count)
+    return ls_fail(error, LS_NO, "stage %d: knows %d parameters: expected those of stage 0",
+                   stage->number, program->parameter_count);
+  for (int p = 0; p < program->parameter_count; p++) {
+    const ls_program_parameter *parameter = &program->parameters[p];
+    if (!parameter->here) continue;
+    if ((int)parameter->cut < 0 || parameter->cut >= LS_CUT_COUNT)
+      return fail_parameter(stage, parameter, error, "cut is of no known kind: its parts are");
+    LS_TRY(check_parts(stage, parameter, error));
+    const int parts[] = {parameter->used,        parameter->stored,  parameter->gradient,
+                         parameter->master,      parameter->moment1, parameter->moment2,
+                         parameter->raw_gradient};
+    for (int i = 0; i < 7; i++) LS_TRY(note_region(stage, p, parts[i], error));
+  }
+  return LS_OK;
+}
+
+/* Puts down what memory outside the work region holds. */
+static void lay(ls_stage *stage, int value, int instance, int expression, int microbatch,
+                const ls_placement *placement) {
+  const ls_extent *extent = &stage->extents[value];
+  const ls_operand operand = {value, instance, extent->begin, extent->end, extent->end};
+  const ls_content content = {
+      .expression = expression, .microbatch = microbatch, .placement = *placement};
+  LS_ASSERT(ls_memory_write(stage, &operand, &content, NULL) == LS_OK);
+}
+
+static int lasting_instance(const ls_program *program, int value) {
+  const int storage = program->values.items[value].storage;
+  return program->frames.items[program->storages.items[storage].frame].instance;
+}
+
+static ls_placement part_placement(const ls_stage *stage, int used, int part) {
+  ls_placement placement = stage->program->values.items[used].placement;
+  placement.on[LS_AXIS_DP_REPLICATE] = placement.on[LS_AXIS_DP_SHARD] = (ls_place){0};
+  if (stage->extents[part].cut)
+    placement.on[LS_AXIS_DP_SHARD] = (ls_place){LS_SHARDED, LS_FLAT, LS_SUM};
+  return placement;
+}
+
+/* The parts that are kept between programs, with what they are. */
+static int kept_parts(const ls_stage *stage, int p, int values[4], ls_leaf leaves[4]) {
+  const ls_program *program = stage->program;
+  const ls_program_parameter *parameter = &program->parameters[p];
+  const int parts[4] = {parameter->stored, parameter->master, parameter->moment1,
+                        parameter->moment2};
+  const ls_leaf kinds[4] = {LS_LEAF_PARAMETER, LS_LEAF_MASTER, LS_LEAF_MOMENT1, LS_LEAF_MOMENT2};
+  const int stored_in = program->values.items[parameter->stored].storage;
+  int count = 0;
+  for (int i = 0; i < 4; i++) {
+    if (parts[i] < 0) continue;
+    /* In fp32 the parameter is its own master. */
+    if (i == 1 && program->values.items[parts[i]].storage == stored_in) continue;
+    values[count] = parts[i];
+    leaves[count++] = kinds[i];
+  }
+  return count;
+}
+
+static void begin_inputs(ls_stage *stage) {
+  const ls_program *program = stage->program;
+  const int inputs[] = {program->ids, program->labels, program->positions};
+  for (int i = 0; i < 3; i++) {
+    if (inputs[i] < 0) continue;
+    const int first = lasting_instance(program, inputs[i]);
+    const int frame = program->instances.items[first].frame;
+    const int expression = ls_expression_leaf(&stage->proof->expressions, LS_LEAF_INPUT, i, 0);
+    for (int j = first; j < program->instances.count; j++)
+      if (program->instances.items[j].frame == frame)
+        lay(stage, inputs[i], j, expression, j - first,
+            &program->values.items[inputs[i]].placement);
+  }
+}
+
+/* Learning rate, step and scale come from outside; an evaluation finds the step's cells as they
+ * were. */
+static void begin_cells(ls_stage *stage) {
+  const ls_program *program = stage->program;
+  for (int c = 0; c < LS_CELL_COUNT; c++) {
+    if (program->cell[c] < 0) continue;
+    const bool outside = c == LS_CELL_LEARNING_RATE || c == LS_CELL_STEP || c == LS_CELL_SCALE;
+    if (!outside && program->kind == LS_PROGRAM_STEP) continue;
+    const int expression =
+        ls_expression_leaf(&stage->proof->expressions, LS_LEAF_CELL, c, outside ? 0 : -1);
+    lay(stage, program->cell[c], lasting_instance(program, program->cell[c]), expression, -1,
+        &(ls_placement){0});
+  }
+}
+
+/* Persistent tensors that are no part of a parameter: the caches of decoding. */
+static void begin_caches(ls_stage *stage) {
+  const ls_program *program = stage->program;
+  for (int v = 0; v < program->values.count; v++) {
+    const ls_value *value = &program->values.items[v];
+    const int frame = program->storages.items[value->storage].frame;
+    if (program->frames.items[frame].pool != LS_POOL_STATE || value->flat ||
+        program->frames.items[frame].category != LS_CATEGORY_CACHES)
+      continue;
+    const int expression =
+        ls_expression_leaf(&stage->proof->expressions, LS_LEAF_CACHE, value->storage, 0);
+    lay(stage, v, program->frames.items[frame].instance, expression, -1, &value->placement);
+  }
+}
+
+void ls_proof_begin(ls_stage *stage) {
+  const ls_program *program = stage->program;
+  stage->contents = LS_NEW_ARRAY(stage->proof->arena, ls_contents, program->instances.count + 1);
+  begin_inputs(stage);
+  begin_cells(stage);
+  begin_caches(stage);
+  for (int p = 0; p < program->parameter_count; p++) {
+    if (!program->parameters[p].here) continue;
+    int values[4];
+    ls_leaf leaves[4];
+    const int count = kept_parts(stage, p, values, leaves);
+    for (int i = 0; i < count; i++) {
+      const ls_placement placement = part_placement(stage, program->parameters[p].used, values[i]);
+      lay(stage, values[i], lasting_instance(program, values[i]),
+          ls_expression_leaf(&stage->proof->expressions, leaves[i], p, 0), -1, &placement);
+    }
+  }
+}
+
+static ls_status check_kept(ls_stage *stage, int p, ls_error *error) {
+  const ls_program *program = stage->program;
+  const int version = program->kind == LS_PROGRAM_STEP ? 1 : 0;
+  int values[4];
+  ls_leaf leaves[4];
+  const int count = kept_parts(stage, p, values, leaves);
+  for (int i = 0; i < count; i++) {
+    const ls_extent *extent = &stage->extents[values[i]];
+    const ls_content *found =
+        ls_memory_look(stage, lasting_instance(program, values[i]),
+                       program->values.items[values[i]].storage, extent->begin, extent->end);
+    const ls_placement wanted = part_placement(stage, program->parameters[p].used, values[i]);
+    static const char *const names[] = {"weights", "master weights", "first moments",
+                                        "second moments"};
+    const int expression = ls_expression_leaf(&stage->proof->expressions, leaves[i], p, version);
+    if (!found || found->expression != expression || found->kind != LS_CONTENT_VALUE)
+      return ls_fail(error, LS_NO, "stage %d: ends without the %s%s of %s: expected %s",
+                     stage->number, version ? "updated " : "", names[leaves[i] - LS_LEAF_PARAMETER],
+                     program->parameters[p].name, version ? "one update" : "them unchanged");
+    if (!ls_places_equal(stage->proof, &found->placement, &wanted))
+      return ls_fail(error, LS_NO,
+                     "stage %d: leaves the %s of %s in other pieces than it found them: expected "
+                     "them as they are stored",
+                     stage->number, names[leaves[i] - LS_LEAF_PARAMETER],
+                     program->parameters[p].name);
+  }
+  return LS_OK;
+}
+
+static ls_status check_cell(ls_stage *stage, ls_cell cell, ls_error *error) {
+  const ls_program *program = stage->program;
+  const int value = program->cell[cell];
+  if (value < 0) return LS_OK;
+  const ls_extent *extent = &stage->extents[value];
+  const ls_content *found =
+      ls_memory_look(stage, lasting_instance(program, value), program->values.items[value].storage,
+                     extent->begin, extent->end);
+  if (found && found->kind == LS_CONTENT_VALUE &&
+      found->expression ==
+          ls_expression_leaf(&stage->proof->expressions, LS_LEAF_CELL, (int)cell, 0))
+    return LS_OK;
+  return ls_fail(error, LS_NO, "stage %d: ends without %s: expected it made of finished sums",
+                 stage->number, program->values.items[value].name);
+}
+
+ls_status ls_proof_end(ls_stage *stage, ls_error *error) {
+  const ls_program *program = stage->program;
+  for (int p = 0; p < program->parameter_count; p++)
+    if (program->parameters[p].here) LS_TRY(check_kept(stage, p, error));
+  const bool loss = program->labels >= 0;
+  if (loss) LS_TRY(check_cell(stage, LS_CELL_MEAN_LOSS, error));
+  if (program->kind == LS_PROGRAM_STEP) LS_TRY(check_cell(stage, LS_CELL_NORM, error));
+  if (program->kind != LS_PROGRAM_FORWARD || program->logits < 0) return LS_OK;
+  const int value = program->logits, instance = lasting_instance(program, value);
+  const ls_extent *extent = &stage->extents[value];
+  const ls_content *logits =
+      instance < 0 ? NULL
+                   : ls_memory_look(stage, instance, program->values.items[value].storage,
+                                    extent->begin, extent->end);
+  if (!logits || logits->kind != LS_CONTENT_VALUE)
+    return ls_fail(error, LS_NO,
+                   "stage %d: ends without %s, which is read after the program: "
+                   "expected it kept",
+                   stage->number, program->values.items[value].name);
+  return LS_OK;
+}

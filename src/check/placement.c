@@ -1,0 +1,142 @@
+/* Placements of an op's outputs, from its labels and what its inputs are. */
+#include <string.h>
+
+#include "check/proof.h"
+
+static bool same_place(ls_place a, ls_place b) {
+  if (a.kind != b.kind) return false;
+  return a.kind == LS_REPLICATED || (a.kind == LS_SHARDED ? a.dim == b.dim : a.reduce == b.reduce);
+}
+
+const char *ls_proof_axis(int axis) {
+  static const char *const names[LS_AXIS_COUNT] = {"pp", "dp_replicate", "dp_shard", "tp_kv",
+                                                   "tp_group"};
+  return names[axis];
+}
+
+static const char *print_placement(const ls_proof *proof, const ls_placement *placement) {
+  const char *text = "";
+  for (int axis = 0; axis < LS_AXIS_COUNT; axis++) {
+    const ls_place place = placement->on[axis];
+    if (!(proof->active >> axis & 1) || place.kind == LS_REPLICATED) continue;
+    const char *what =
+        place.kind == LS_PARTIAL ? "P" : ls_arena_printf(proof->arena, "S(%d)", place.dim);
+    text = ls_arena_printf(proof->arena, "%s%s%s on %s", text, *text ? ", " : "", what,
+                           ls_proof_axis(axis));
+  }
+  return *text ? text : "R";
+}
+
+bool ls_places_equal(const ls_proof *proof, const ls_placement *a, const ls_placement *b) {
+  for (int axis = 0; axis < LS_AXIS_COUNT; axis++)
+    if ((proof->active >> axis & 1) && !same_place(a->on[axis], b->on[axis])) return false;
+  return true;
+}
+
+/* Which labels an axis may cut: those of the row; of grouped heads, KV heads on the outer tensor
+ * axis and a KV head's query heads on the inner; data axes cut whole sequences. */
+static bool may_cut(const ls_op *row, char label, int axis) {
+  const bool data = LS_AXES_DATA >> axis & 1;
+  if (data && row->batch_only && strchr(row->batch_only, label)) return true;
+  if (!row->cut || !strchr(row->cut, label)) return false;
+  if (label == 'g') return axis == LS_AXIS_TP_KV;
+  return label != 'r' || axis == LS_AXIS_TP_GROUP;
+}
+
+typedef struct question {
+  const ls_op *row;
+  const ls_op_labels *labels;
+  int axis;
+  ls_place in[LS_MAX_INPUTS], declared[LS_MAX_OUTPUTS], out[LS_MAX_OUTPUTS];
+} question;
+
+static bool flows_through(question *q, bool *partial) {
+  *partial = false;
+  for (int i = 0; i < q->labels->inputs; i++) *partial |= q->in[i].kind == LS_PARTIAL;
+  if (!*partial) return false;
+  for (int i = 0; i < q->labels->inputs; i++) {
+    const bool linear = q->row->linear && strchr(q->row->linear, '0' + i);
+    if (q->in[i].kind != (linear ? LS_PARTIAL : LS_REPLICATED)) return false;
+    if (linear && q->in[i].reduce != LS_SUM) return false;
+  }
+  for (int o = 0; o < q->labels->outputs; o++) q->out[o] = (ls_place){LS_PARTIAL, 0, LS_SUM};
+  return true;
+}
+
+/* Whether every input lies as cutting this label wants it; then so do the outputs. */
+static bool cut_fits(question *q, char label) {
+  for (int i = 0; i < q->labels->inputs; i++) {
+    const int dim = ls_operand_dim(&q->labels->in[i], label);
+    const ls_place wanted = dim < 0 ? (ls_place){0} : (ls_place){LS_SHARDED, dim, LS_SUM};
+    if (!same_place(q->in[i], wanted)) return false;
+  }
+  for (int o = 0; o < q->labels->outputs; o++) {
+    const int dim = ls_operand_dim(&q->labels->out[o], label);
+    q->out[o] =
+        dim < 0 ? (ls_place){LS_PARTIAL, 0, q->row->reduce} : (ls_place){LS_SHARDED, dim, LS_SUM};
+  }
+  return true;
+}
+
+static bool try_labels(question *q, const ls_operand_labels *operand, int dim) {
+  if (dim < 0 || dim >= operand->ndim) return false;
+  for (const char *label = operand->dim[dim]; *label; label++)
+    if (may_cut(q->row, *label, q->axis) && cut_fits(q, *label)) return true;
+  return false;
+}
+
+static bool derive(question *q, bool *partial) {
+  if (flows_through(q, partial)) return true;
+  if (*partial) return false;
+  for (int i = 0; i < q->labels->inputs; i++)
+    if (q->in[i].kind == LS_SHARDED) return try_labels(q, &q->labels->in[i], q->in[i].dim);
+  /* A label of outputs alone: what each rank makes of it is its own choice. */
+  if (q->declared[0].kind == LS_SHARDED && q->labels->out[0].ndim > q->declared[0].dim)
+    return try_labels(q, &q->labels->out[0], q->declared[0].dim);
+  for (int o = 0; o < q->labels->outputs; o++) q->out[o] = (ls_place){0};
+  return true;
+}
+
+ls_status ls_derive_placements(ls_stage *stage, const ls_content *const *in, ls_placement *out,
+                               ls_error *error) {
+  const ls_instruction *instruction = ls_proof_instruction(stage);
+  question q = {.row = ls_op_row(instruction->kind),
+                .labels = &stage->proof->labels[instruction->kind]};
+  for (int o = 0; o < instruction->outputs; o++) out[o] = (ls_placement){0};
+  for (q.axis = 0; q.axis < LS_AXIS_COUNT; q.axis++) {
+    if (!(stage->proof->active >> q.axis & 1)) continue;
+    for (int i = 0; i < instruction->inputs; i++) q.in[i] = in[i]->placement.on[q.axis];
+    for (int o = 0; o < instruction->outputs; o++)
+      q.declared[o] = stage->program->values.items[instruction->out[o]].placement.on[q.axis];
+    bool partial;
+    if (!derive(&q, &partial))
+      return ls_proof_fail(stage, error,
+                           partial ? "reads a partial sum over %s as a value: expected it reduced"
+                                   : "its inputs are cut over %s in ways that do not fit: expected "
+                                     "one label of the op cut on all",
+                           ls_proof_axis(q.axis));
+    for (int o = 0; o < instruction->outputs; o++) out[o].on[q.axis] = q.out[o];
+  }
+  return LS_OK;
+}
+
+ls_status ls_check_declared(ls_stage *stage, int value, const ls_placement *placement,
+                            ls_error *error) {
+  const ls_program *program = stage->program;
+  const ls_value *about = &program->values.items[value];
+  const int frame = program->storages.items[about->storage].frame;
+  if (about->flat || program->frames.items[frame].pool == LS_POOL_CELL) return LS_OK;
+  if (ls_places_equal(stage->proof, &about->placement, placement)) return LS_OK;
+  return ls_proof_fail(stage, error, "%s is declared as %s: expected %s", about->name,
+                       print_placement(stage->proof, &about->placement),
+                       print_placement(stage->proof, placement));
+}
+
+ls_status ls_check_whole(ls_stage *stage, const ls_content *content, const char *what,
+                         ls_error *error) {
+  for (int axis = 0; axis < LS_AXIS_COUNT; axis++)
+    if ((stage->proof->active >> axis & 1) && content->placement.on[axis].kind == LS_PARTIAL)
+      return ls_proof_fail(stage, error, "%s is still partial over %s: expected it reduced", what,
+                           ls_proof_axis(axis));
+  return LS_OK;
+}

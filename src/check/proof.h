@@ -1,0 +1,256 @@
+/* Inside of `check`: what is known of memory while programs are interpreted. */
+#ifndef LS_CHECK_PROOF_H
+#define LS_CHECK_PROOF_H
+
+#include <stdbool.h>
+
+#include "check/check.h"
+#include "graph/labels.h"
+
+/* The dimension of S(flat), on the flattened elements of a unit; and where addresses of units
+ * begin: storage + 1, shifted, above every address in a frame. */
+enum { LS_FLAT = -1, LS_PIECE_SHIFT = 44 };
+
+/* Part of a sum: what the use of an expression by `node` at `position` gives, of microbatches
+ * [first, last]. Lists of terms are sorted and never change. */
+typedef struct ls_term {
+  int node, position, first, last;
+} ls_term;
+
+typedef struct ls_terms {
+  const ls_term *items;
+  int count;
+} ls_terms;
+
+/* What the forward pass computes, apart from microbatch, placement and stage: equal expressions
+ * have equal numbers (node x LS_EXPRESSION_OUTPUTS + output), so what is made again is the same. */
+enum { LS_EXPRESSION_OUTPUTS = 4 };
+
+typedef enum ls_leaf {
+  LS_LEAF_PARAMETER = LS_OP_COUNT, /* by parameter and version: 0, 1 after the update */
+  LS_LEAF_MASTER,
+  LS_LEAF_MOMENT1,
+  LS_LEAF_MOMENT2,
+  LS_LEAF_INPUT, /* by ls_input */
+  LS_LEAF_CELL,  /* by cell: set from outside, or made from finished sums */
+  LS_LEAF_CACHE  /* by storage */
+} ls_leaf;
+
+/* What a program is given before it runs. */
+typedef enum ls_input { LS_INPUT_TOKENS = 0, LS_INPUT_LABELS, LS_INPUT_POSITIONS } ls_input;
+
+typedef struct ls_node_record {
+  int kind; /* ls_op_kind or ls_leaf */
+  int inputs, in[LS_MAX_INPUTS];
+  ls_attributes attributes;
+} ls_node_record;
+
+/* Where an instruction stands. */
+typedef struct ls_place_in_program {
+  int stage, action, instruction;
+} ls_place_in_program;
+
+typedef struct ls_expressions {
+  ls_arena *arena;
+  LS_LIST(ls_node_record) nodes;
+  int *table; /* nodes + 1 by hash */
+  int table_size;
+  LS_LIST(int) uses;    /* by expression: uses that give it a gradient */
+  LS_LIST(int) claimed; /* by expression: uses its gradient was found to have; 0: not looked at */
+  LS_LIST(ls_place_in_program) claimed_by;
+} ls_expressions;
+
+typedef enum ls_content_kind {
+  LS_CONTENT_VALUE = 0, /* `expression` itself */
+  LS_CONTENT_GRADIENT,  /* the gradient of `expression`, as far as `terms` go */
+  LS_CONTENT_SUM,       /* a cell's sum of `terms`; `expression` is the ls_cell; zero: of any */
+  LS_CONTENT_PIECES     /* a storage whose contents are known by place in their unit */
+} ls_content_kind;
+
+/* What lies in a range of memory. Never changes once made. */
+typedef struct ls_content {
+  ls_content_kind kind;
+  int expression;
+  int microbatch; /* -1: of none, or a sum over them */
+  ls_terms terms;
+  ls_placement placement;
+  ls_dtype dtype;
+  int value, storage; /* through which it was written */
+  int64_t begin, end;
+} ls_content;
+
+typedef struct ls_entry {
+  int64_t begin, end;
+  const ls_content *content;
+} ls_entry;
+
+/* The contents of an instance, ordered, disjoint. Addresses are bytes from the frame's start; for
+ * storages that hold a rank's piece of a unit, bytes of the whole unit behind a large base. */
+typedef struct ls_contents {
+  LS_LIST(ls_entry) entries;
+} ls_contents;
+
+/* Where a value lies, for every rank at once. */
+typedef struct ls_extent {
+  bool piece;         /* addresses are of the unit, not of memory */
+  bool cut;           /* flat, and only this rank's piece */
+  int64_t begin, end; /* addresses */
+  int64_t elements;   /* that a rank stores; of a cut range: of the whole range */
+} ls_extent;
+
+/* A parameter's elements in a storage. */
+typedef struct ls_region {
+  int parameter;
+  int64_t begin, end; /* addresses */
+} ls_region;
+
+typedef struct ls_regions {
+  LS_LIST(ls_region) items; /* by begin */
+} ls_regions;
+
+typedef struct ls_operand {
+  int value, instance;
+  int64_t begin, end; /* addresses of the content */
+  int64_t reach;      /* end of what is touched: padding behind the content included */
+} ls_operand;
+
+/* A send whose data must stay. */
+typedef struct ls_open_send {
+  int peer;
+  ls_operand operand;
+} ls_open_send;
+
+typedef struct ls_message {
+  const ls_content *content;
+  int64_t count;
+  int from_value;
+  ls_place_in_program place;
+} ls_message;
+
+typedef struct ls_channel {
+  LS_LIST(ls_message) sent;
+  int taken, ended;
+} ls_channel;
+
+typedef struct ls_proof ls_proof;
+
+typedef struct ls_stage {
+  ls_proof *proof;
+  const ls_program *program;
+  int number;
+  ls_extent *extents;    /* by value */
+  ls_regions *regions;   /* by storage */
+  ls_contents *contents; /* by instance */
+  LS_LIST(ls_open_send) sends;
+  int action, at; /* what comes next: the action, and the instruction in its body */
+} ls_stage;
+
+/* All that is known. */
+struct ls_proof {
+  ls_arena *arena;
+  ls_stage *stages;
+  int count;
+  ls_mesh mesh;
+  ls_axes active; /* axes with more than one rank */
+  ls_expressions expressions;
+  ls_channel *channels; /* [from][to] */
+  ls_op_labels *labels; /* by op */
+  ls_check_report report;
+};
+
+/* "stage S action A instruction I (op of tensor): ..." for what comes next on the stage; LS_NO. */
+ls_status ls_proof_fail(const ls_stage *stage, ls_error *error, const char *format, ...)
+    LS_PRINTF(3, 4);
+const ls_instruction *ls_proof_instruction(const ls_stage *stage);
+const ls_program_action *ls_proof_action(const ls_stage *stage);
+ls_place_in_program ls_proof_place(const ls_stage *stage);
+
+/* structure.c: indices and sizes of the whole program, before anything is interpreted. */
+LS_CHECKED ls_status ls_proof_structure(ls_stage *stage, ls_error *error);
+
+/* extents.c: places of values and parameters. */
+LS_CHECKED ls_status ls_proof_extents(ls_stage *stage, ls_error *error);
+bool ls_value_same_place(const ls_value *a, const ls_value *b);
+int64_t ls_proof_group(const ls_proof *proof, ls_axes axes); /* ranks */
+
+/* parameters.c: their parts' places and what memory holds before the program. */
+LS_CHECKED ls_status ls_proof_parameters(ls_stage *stage, ls_error *error);
+void ls_proof_begin(ls_stage *stage);
+LS_CHECKED ls_status ls_proof_end(ls_stage *stage, ls_error *error);
+
+/* lives.c: instances of frames. */
+LS_CHECKED ls_status ls_proof_lives(ls_stage *stage, ls_error *error);
+
+/* waits.c: events between queues. */
+LS_CHECKED ls_status ls_proof_waits(ls_stage *stage, ls_error *error);
+
+/* memory.c: reads and writes of what comes next on the stage. */
+LS_CHECKED ls_status ls_operand_find(const ls_stage *stage, int value, ls_operand *operand,
+                                     ls_error *error);
+bool ls_operands_overlap(const ls_operand *a, const ls_operand *b);
+bool ls_operands_same(const ls_operand *a, const ls_operand *b);
+LS_CHECKED ls_status ls_memory_read(ls_stage *stage, const ls_operand *operand,
+                                    const ls_content **content, ls_error *error);
+/* A copy of `content` now lies there. */
+LS_CHECKED ls_status ls_memory_write(ls_stage *stage, const ls_operand *operand,
+                                     const ls_content *content, ls_error *error);
+/* The same, or added to what is there, by the instruction's mode for `output`. */
+LS_CHECKED ls_status ls_memory_put(ls_stage *stage, int output, const ls_operand *operand,
+                                   const ls_content *content, ls_error *error);
+/* What lies exactly at an address, or NULL. */
+const ls_content *ls_memory_look(const ls_stage *stage, int instance, int storage, int64_t begin,
+                                 int64_t end);
+
+/* expression.c */
+void ls_expressions_begin(ls_expressions *all, ls_arena *arena);
+int ls_expression_leaf(ls_expressions *all, ls_leaf leaf, int which, int version);
+/* The node of an op over expressions. */
+int ls_expression_node(ls_expressions *all, ls_op_kind kind, const ls_attributes *attributes,
+                       const int *in, int inputs);
+const ls_node_record *ls_expression_record(const ls_expressions *all, int expression);
+bool ls_attributes_equal(const ls_attributes *a, const ls_attributes *b);
+ls_terms ls_term_one(ls_arena *arena, int node, int position, int first, int last);
+/* False: both have some term. */
+bool ls_terms_join(ls_arena *arena, ls_terms a, ls_terms b, ls_terms *both);
+/* How many uses the terms are of, or -1 where one lacks some of microbatches [first, last]. */
+int ls_terms_uses(ls_terms terms, int first, int last);
+
+/* gradient.c: which gradients follow from which. */
+bool ls_use_gives_gradient(ls_op_kind kind, int position);
+bool ls_op_is_backward(ls_op_kind kind);
+LS_CHECKED ls_status ls_gradient_op(ls_stage *stage, const ls_content *const *in, ls_content *out,
+                                    ls_error *error);
+LS_CHECKED ls_status ls_gradient_add(ls_stage *stage, const ls_content *const *in, ls_content *out,
+                                     ls_error *error);
+/* Every use and every microbatch once, and nothing partial where `wanted` is not. */
+LS_CHECKED ls_status ls_gradient_complete(ls_stage *stage, const ls_content *content,
+                                          ls_error *error);
+LS_CHECKED ls_status ls_gradient_claims(ls_proof *proof, ls_error *error);
+
+/* placement.c */
+const char *ls_proof_axis(int axis);
+bool ls_places_equal(const ls_proof *proof, const ls_placement *a, const ls_placement *b);
+LS_CHECKED ls_status ls_derive_placements(ls_stage *stage, const ls_content *const *in,
+                                          ls_placement *out, ls_error *error);
+/* The value is what the program says of it: placement as declared. */
+LS_CHECKED ls_status ls_check_declared(ls_stage *stage, int value, const ls_placement *placement,
+                                       ls_error *error);
+LS_CHECKED ls_status ls_check_whole(ls_stage *stage, const ls_content *content, const char *what,
+                                    ls_error *error);
+
+/* op.c, update.c, collective.c, transfer.c: what comes next on the stage. */
+LS_CHECKED ls_status ls_run_op(ls_stage *stage, ls_error *error);
+LS_CHECKED ls_status ls_run_cells(ls_stage *stage, bool *done, ls_error *error);
+LS_CHECKED ls_status ls_run_update(ls_stage *stage, bool *done, ls_error *error);
+LS_CHECKED ls_status ls_run_collective(ls_stage *stage, ls_error *error);
+/* What reduces a rank's piece in place must not find there what others still need of it. */
+LS_CHECKED ls_status ls_check_own_piece(ls_stage *stage, int value, const ls_content *content,
+                                        ls_error *error);
+bool ls_is_join(const ls_stage *stage);
+LS_CHECKED ls_status ls_run_transfer(ls_stage *stage, bool *blocked, ls_error *error);
+/* A collective between stages whose members all stand at it: done, and their next instruction. */
+LS_CHECKED ls_status ls_run_joins(ls_proof *proof, bool *progress, ls_error *error);
+/* All stages are stuck or at their end. */
+LS_CHECKED ls_status ls_name_circle(ls_proof *proof, ls_error *error);
+
+#endif

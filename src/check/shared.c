@@ -1,0 +1,68 @@
+/* Programs of one run take turns on one region: what they keep must lie at the same places. */
+#include "check/proof.h"
+
+/* Where a value that lasts between programs begins in its pool. */
+static int64_t address_of(const ls_program *program, int value) {
+  const ls_storage *storage = &program->storages.items[program->values.items[value].storage];
+  const ls_frame *frame = &program->frames.items[storage->frame];
+  return program->instances.items[frame->instance].offset + storage->offset +
+         program->values.items[value].offset;
+}
+
+static ls_pool pool_of(const ls_program *program, int value) {
+  const int storage = program->values.items[value].storage;
+  return program->frames.items[program->storages.items[storage].frame].pool;
+}
+
+static bool shares(const ls_program *a, int in_a, const ls_program *b, int in_b) {
+  const ls_value *x = &a->values.items[in_a], *y = &b->values.items[in_b];
+  if (pool_of(a, in_a) != pool_of(b, in_b) || address_of(a, in_a) != address_of(b, in_b) ||
+      x->dtype != y->dtype || x->ndim != y->ndim || x->flat != y->flat ||
+      x->flat_offset != y->flat_offset || x->flat_chunk != y->flat_chunk ||
+      x->flat_whole != y->flat_whole)
+    return false;
+  for (int d = 0; d < x->ndim; d++)
+    if (x->global[d] != y->global[d]) return false;
+  return true;
+}
+
+static ls_status fail_shared(const ls_program *program, const char *name, ls_error *error) {
+  return ls_fail(error, LS_NO,
+                 "stage %d: %s lies elsewhere, or otherwise, than in the other program of the run: "
+                 "expected the same place and form",
+                 program->stage, name);
+}
+
+static ls_status check_pair(const ls_program *a, const ls_program *b, ls_error *error) {
+  for (int axis = 0; axis < LS_AXIS_COUNT; axis++)
+    if (a->mesh.size[axis] != b->mesh.size[axis])
+      return ls_fail(error, LS_NO,
+                     "stage %d: is for another mesh than the other program's: expected "
+                     "one",
+                     a->stage);
+  if (a->parameter_count != b->parameter_count)
+    return ls_fail(error, LS_NO,
+                   "stage %d: knows %d parameters, the other program %d: expected "
+                   "the same",
+                   a->stage, a->parameter_count, b->parameter_count);
+  for (int p = 0; p < a->parameter_count; p++) {
+    const ls_program_parameter *x = &a->parameters[p], *y = &b->parameters[p];
+    if (x->here != y->here) return fail_shared(a, x->name, error);
+    if (!x->here) continue;
+    const int in_a[] = {x->stored, x->master, x->moment1, x->moment2};
+    const int in_b[] = {y->stored, y->master, y->moment1, y->moment2};
+    for (int i = 0; i < 4; i++)
+      if (in_a[i] >= 0 && in_b[i] >= 0 && !shares(a, in_a[i], b, in_b[i]))
+        return fail_shared(a, a->values.items[in_a[i]].name, error);
+  }
+  for (int c = 0; c < LS_CELL_COUNT; c++)
+    if (a->cell[c] >= 0 && b->cell[c] >= 0 && !shares(a, a->cell[c], b, b->cell[c]))
+      return fail_shared(a, a->values.items[a->cell[c]].name, error);
+  return LS_OK;
+}
+
+ls_status ls_check_shared(const ls_program *const *a, const ls_program *const *b, int count,
+                          ls_error *error) {
+  for (int s = 0; s < count; s++) LS_TRY(check_pair(a[s], b[s], error));
+  return LS_OK;
+}

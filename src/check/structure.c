@@ -1,0 +1,105 @@
+/* Whether the lists of a program refer to what is there, before anything is made of them. */
+#include "check/proof.h"
+
+static ls_status fail_at(const ls_stage *stage, ls_error *error, const char *what, int index) {
+  return ls_fail(error, LS_NO,
+                 "stage %d: %s %d refers to what is not there: expected indices of "
+                 "its program's lists",
+                 stage->number, what, index);
+}
+
+static bool within(int index, int count) {
+  return index >= 0 && index < count;
+}
+
+/* What lasts between programs, or is filled before them, has the instance that its frame names. */
+static bool frame_fits(const ls_program *program, int f) {
+  const ls_frame *frame = &program->frames.items[f];
+  if (!within((int)frame->pool, LS_POOL_COUNT) || frame->bytes < 0) return false;
+  if (frame->pool == LS_POOL_WORK) return frame->instance < program->instances.count;
+  return within(frame->instance, program->instances.count) &&
+         program->instances.items[frame->instance].frame == f;
+}
+
+static ls_status check_memory(const ls_stage *stage, ls_error *error) {
+  const ls_program *program = stage->program;
+  for (int f = 0; f < program->frames.count; f++)
+    if (!frame_fits(program, f)) return fail_at(stage, error, "frame", f);
+  for (int i = 0; i < program->instances.count; i++)
+    if (!within(program->instances.items[i].frame, program->frames.count))
+      return fail_at(stage, error, "instance", i);
+  for (int s = 0; s < program->storages.count; s++)
+    if (!within(program->storages.items[s].frame, program->frames.count))
+      return fail_at(stage, error, "storage", s);
+  for (int v = 0; v < program->values.count; v++) {
+    const ls_value *value = &program->values.items[v];
+    if (!within(value->storage, program->storages.count) || value->ndim < 1 ||
+        value->ndim > LS_MAX_DIMS || !within((int)value->dtype, LS_DTYPE_COUNT))
+      return fail_at(stage, error, "value", v);
+  }
+  return LS_OK;
+}
+
+static bool instruction_fits(const ls_program *program, const ls_instruction *each) {
+  if (!within((int)each->collective, LS_COLLECTIVE_COUNT) ||
+      !within((int)each->kind, LS_OP_COUNT) || each->axes > LS_AXES_ALL ||
+      each->first_only > LS_AXES_ALL || each->inputs < 0 || each->inputs > LS_MAX_INPUTS ||
+      each->outputs < 0 || each->outputs > LS_MAX_OUTPUTS || each->inputs + each->outputs == 0)
+    return false;
+  for (int i = 0; i < each->inputs; i++)
+    if (!within(each->in[i], program->values.count)) return false;
+  for (int o = 0; o < each->outputs; o++)
+    if (!within(each->out[o], program->values.count)) return false;
+  return true;
+}
+
+static ls_status check_code(const ls_stage *stage, ls_error *error) {
+  const ls_program *program = stage->program;
+  for (int i = 0; i < program->instructions.count; i++)
+    if (!instruction_fits(program, &program->instructions.items[i]))
+      return fail_at(stage, error, "instruction", i);
+  for (int b = 0; b < program->bodies.count; b++) {
+    const ls_body *body = &program->bodies.items[b];
+    if (body->first < 0 || body->count < 0 || body->first > program->instructions.count ||
+        body->count > program->instructions.count - body->first)
+      return fail_at(stage, error, "body", b);
+    for (int f = 0; f < body->frames.count; f++)
+      if (!within(body->frames.items[f], program->frames.count))
+        return fail_at(stage, error, "body", b);
+  }
+  for (int a = 0; a < program->actions.count; a++) {
+    const ls_program_action *action = &program->actions.items[a];
+    if (!within(action->body, program->bodies.count)) return fail_at(stage, error, "action", a);
+    const ls_body *body = &program->bodies.items[action->body];
+    for (int f = 0; f < body->frames.count; f++)
+      if (!within(action->instances[f], program->instances.count) ||
+          program->instances.items[action->instances[f]].frame != body->frames.items[f])
+        return ls_fail(error, LS_NO,
+                       "stage %d action %d: is given other memory than its body's frame %s: "
+                       "expected an instance of it",
+                       stage->number, a, program->frames.items[body->frames.items[f]].name);
+  }
+  return LS_OK;
+}
+
+ls_status ls_proof_structure(ls_stage *stage, ls_error *error) {
+  const ls_program *program = stage->program;
+  for (int axis = 0; axis < LS_AXIS_COUNT; axis++)
+    if (program->mesh.size[axis] != stage->proof->mesh.size[axis] || program->mesh.size[axis] < 1)
+      return ls_fail(error, LS_NO, "stage %d: its mesh has %d ranks on %s: expected %d",
+                     stage->number, program->mesh.size[axis], ls_proof_axis(axis),
+                     stage->proof->mesh.size[axis]);
+  if (program->stage != stage->number)
+    return ls_fail(error, LS_NO, "stage %d: is the program of stage %d: expected its own",
+                   stage->number, program->stage);
+  if (program->layout.microbatches != stage->proof->stages[0].program->layout.microbatches)
+    return ls_fail(error, LS_NO, "stage %d: has %d microbatches: expected those of stage 0",
+                   stage->number, program->layout.microbatches);
+  const int inputs[] = {program->ids, program->labels, program->positions, program->logits};
+  for (int i = 0; i < 4; i++)
+    if (inputs[i] >= program->values.count) return fail_at(stage, error, "input", i);
+  for (int c = 0; c < LS_CELL_COUNT; c++)
+    if (program->cell[c] >= program->values.count) return fail_at(stage, error, "cell", c);
+  LS_TRY(check_memory(stage, error));
+  return check_code(stage, error);
+}

@@ -1,0 +1,336 @@
+/* The end of a step: cells made of finished sums, and the optimizer. */
+#include "check/proof.h"
+
+static ls_status read_input(ls_stage *stage, int i, ls_operand *operand, const ls_content **content,
+                            ls_error *error) {
+  const int value = ls_proof_instruction(stage)->in[i];
+  LS_TRY(ls_operand_find(stage, value, operand, error));
+  return ls_memory_read(stage, operand, content, error);
+}
+
+static ls_status write_output(ls_stage *stage, int o, const ls_content *content, ls_error *error) {
+  ls_operand operand;
+  LS_TRY(ls_operand_find(stage, ls_proof_instruction(stage)->out[o], &operand, error));
+  return ls_memory_put(stage, o, &operand, content, error);
+}
+
+static ls_status expect_operands(const ls_stage *stage, int inputs, int outputs, ls_error *error) {
+  const ls_instruction *instruction = ls_proof_instruction(stage);
+  if (instruction->inputs == inputs && instruction->outputs == outputs) return LS_OK;
+  return ls_proof_fail(stage, error, "has %d inputs and %d outputs: expected %d and %d",
+                       instruction->inputs, instruction->outputs, inputs, outputs);
+}
+
+static ls_content cell_content(ls_stage *stage, ls_cell cell) {
+  return (ls_content){
+      .expression = ls_expression_leaf(&stage->proof->expressions, LS_LEAF_CELL, (int)cell, 0),
+      .microbatch = -1};
+}
+
+/* Which cell a value is, or -1. */
+static int cell_of(const ls_stage *stage, int value) {
+  const ls_program *program = stage->program;
+  for (int c = 0; c < LS_CELL_COUNT; c++)
+    if (program->cell[c] >= 0 && ls_value_same_place(&program->values.items[value],
+                                                     &program->values.items[program->cell[c]]))
+      return c;
+  return -1;
+}
+
+static ls_status expect_cell(const ls_stage *stage, int value, ls_cell cell, ls_error *error) {
+  if (cell_of(stage, value) == (int)cell) return LS_OK;
+  return ls_proof_fail(stage, error, "writes %s: expected another cell",
+                       stage->program->values.items[value].name);
+}
+
+static ls_status expect_cell_read(ls_stage *stage, int i, ls_cell cell, ls_error *error) {
+  ls_operand operand;
+  const ls_content *content;
+  LS_TRY(read_input(stage, i, &operand, &content, error));
+  const ls_content wanted = cell_content(stage, cell);
+  if (content->kind == LS_CONTENT_VALUE && content->expression == wanted.expression) return LS_OK;
+  return ls_proof_fail(stage, error, "input %d is not the cell it should be: expected %s", i,
+                       stage->program->values.items[stage->program->cell[cell]].name);
+}
+
+/* A sum of every microbatch of one node, whole on every rank. */
+static ls_status finished_sum(ls_stage *stage, const ls_content *content, ls_cell cell,
+                              const char *what, int *node, ls_error *error) {
+  const int last =
+      stage->program->kind == LS_PROGRAM_STEP ? stage->program->layout.microbatches - 1 : 0;
+  if (content->kind != LS_CONTENT_SUM || content->expression != (int)cell)
+    return ls_proof_fail(stage, error, "reads something else: expected the %s", what);
+  if (ls_terms_uses(content->terms, 0, last) != 1)
+    return ls_proof_fail(stage, error,
+                         "reads a %s that lacks microbatches: expected each of %d "
+                         "once",
+                         what, last + 1);
+  LS_TRY(ls_check_whole(stage, content, what, error));
+  *node = content->terms.items[0].node;
+  return LS_OK;
+}
+
+static ls_status run_zero(ls_stage *stage, ls_error *error) {
+  LS_TRY(expect_operands(stage, 1, 1, error));
+  const int cell = cell_of(stage, ls_proof_instruction(stage)->out[0]);
+  if (cell < 0) return ls_proof_fail(stage, error, "writes no cell: expected one");
+  return write_output(
+      stage, 0, &(ls_content){.kind = LS_CONTENT_SUM, .expression = cell, .microbatch = -1}, error);
+}
+
+static ls_status run_reciprocal(ls_stage *stage, ls_error *error) {
+  LS_TRY(expect_operands(stage, 2, 1, error));
+  LS_TRY(expect_cell_read(stage, 1, LS_CELL_SCALE, error));
+  ls_operand operand;
+  const ls_content *count;
+  int node;
+  LS_TRY(read_input(stage, 0, &operand, &count, error));
+  LS_TRY(finished_sum(stage, count, LS_CELL_VALID_TOKENS, "count of valid tokens", &node, error));
+  LS_TRY(expect_cell(stage, ls_proof_instruction(stage)->out[0], LS_CELL_LOSS_SCALE, error));
+  const ls_content made = cell_content(stage, LS_CELL_LOSS_SCALE);
+  return write_output(stage, 0, &made, error);
+}
+
+/* Loss and count must be of the same labels, and the loss that of one model's logits. */
+static ls_status check_loss(ls_stage *stage, int loss, int count, ls_error *error) {
+  const ls_expressions *all = &stage->proof->expressions;
+  const ls_node_record *node = &all->nodes.items[loss], *counted = &all->nodes.items[count];
+  const ls_node_record *max = ls_expression_record(all, node->in[0]);
+  const ls_node_record *sum = ls_expression_record(all, node->in[1]);
+  if (node->kind != (int)LS_OP_XENT_LOSS || counted->kind != (int)LS_OP_COUNT_VALID ||
+      max->kind != (int)LS_OP_XENT_MAX || sum->kind != (int)LS_OP_XENT_SUM ||
+      node->in[2] != node->in[1] + 1 || sum->in[0] != max->in[0] || sum->in[1] != node->in[0] ||
+      sum->in[2] != node->in[3])
+    return ls_proof_fail(stage, error,
+                         "reads a loss of parts that do not belong together: "
+                         "expected maximum, sum and labels of one cross-entropy");
+  const ls_node_record *labels = ls_expression_record(all, node->in[3]);
+  if (counted->in[0] != node->in[3] || labels->kind != (int)LS_LEAF_INPUT ||
+      labels->in[0] != LS_INPUT_LABELS)
+    return ls_proof_fail(stage, error,
+                         "counts other labels than the loss is of: expected the "
+                         "program's");
+  return LS_OK;
+}
+
+/* Every parameter once, over all stages. */
+static ls_status check_norm(ls_stage *stage, const ls_content *norm, ls_error *error) {
+  if (norm->kind != LS_CONTENT_SUM || norm->expression != (int)LS_CELL_SQUARED_NORM)
+    return ls_proof_fail(stage, error, "reads something else: expected the squared gradient norm");
+  if (norm->terms.count != stage->program->parameter_count)
+    return ls_proof_fail(stage, error, "reads a squared norm of %d parameters: expected all %d",
+                         norm->terms.count, stage->program->parameter_count);
+  return ls_check_whole(stage, norm, "the squared norm", error);
+}
+
+static ls_status run_clip_factor(ls_stage *stage, ls_error *error) {
+  LS_TRY(expect_operands(stage, 4, 3, error));
+  LS_TRY(expect_cell_read(stage, 3, LS_CELL_SCALE, error));
+  const ls_instruction *instruction = ls_proof_instruction(stage);
+  ls_operand operand;
+  const ls_content *in[3];
+  for (int i = 0; i < 3; i++) LS_TRY(read_input(stage, i, &operand, &in[i], error));
+  const bool step = stage->program->kind == LS_PROGRAM_STEP;
+  if (step) LS_TRY(check_norm(stage, in[0], error));
+  int loss, count;
+  LS_TRY(finished_sum(stage, in[1], LS_CELL_LOSS_SUM, "loss", &loss, error));
+  LS_TRY(finished_sum(stage, in[2], LS_CELL_VALID_TOKENS, "count of valid tokens", &count, error));
+  LS_TRY(check_loss(stage, loss, count, error));
+  if (instruction->attributes.clip != stage->program->layout.optimizer.clip)
+    return ls_proof_fail(stage, error, "clips at %g: expected %g", instruction->attributes.clip,
+                         stage->program->layout.optimizer.clip);
+  static const ls_cell cells[3] = {LS_CELL_NORM, LS_CELL_CLIP_FACTOR, LS_CELL_MEAN_LOSS};
+  for (int o = 0; o < 3; o++) {
+    LS_TRY(expect_cell(stage, instruction->out[o], cells[o], error));
+    const ls_content made = cell_content(stage, cells[o]);
+    LS_TRY(write_output(stage, o, &made, error));
+  }
+  return LS_OK;
+}
+
+/* The reduced gradient of a parameter of this stage. */
+static ls_status read_gradient(ls_stage *stage, const ls_content **gradient, int *parameter,
+                               ls_error *error) {
+  ls_operand operand;
+  LS_TRY(read_input(stage, 0, &operand, gradient, error));
+  const ls_node_record *of =
+      ls_expression_record(&stage->proof->expressions, (*gradient)->expression);
+  if ((*gradient)->kind != LS_CONTENT_GRADIENT || of->kind != (int)LS_LEAF_PARAMETER)
+    return ls_proof_fail(stage, error, "reads no gradient of a parameter: expected one");
+  *parameter = of->in[0];
+  const ls_program *program = stage->program;
+  const int own = program->parameters[*parameter].gradient;
+  if (own < 0 ||
+      !ls_value_same_place(&program->values.items[operand.value], &program->values.items[own]))
+    return ls_proof_fail(stage, error, "reads the gradient of %s elsewhere: expected its own place",
+                         program->parameters[*parameter].name);
+  LS_TRY(ls_gradient_complete(stage, *gradient, error));
+  return ls_check_whole(stage, *gradient, "the gradient", error);
+}
+
+/* Where a gradient lies when it is finished: as its parameter, and in pieces where it is kept so.
+ */
+static ls_status check_gradient_placement(ls_stage *stage, const ls_content *gradient, int p,
+                                          ls_error *error) {
+  const ls_program *program = stage->program;
+  const ls_program_parameter *parameter = &program->parameters[p];
+  ls_placement wanted = program->values.items[parameter->used].placement;
+  wanted.on[LS_AXIS_DP_SHARD] = (ls_place){0};
+  if (stage->extents[parameter->gradient].cut)
+    wanted.on[LS_AXIS_DP_SHARD] = (ls_place){LS_SHARDED, LS_FLAT, LS_SUM};
+  if (ls_places_equal(stage->proof, &gradient->placement, &wanted)) return LS_OK;
+  return ls_proof_fail(stage, error,
+                       "reads a gradient that is cut otherwise than its parameter: "
+                       "expected the same");
+}
+
+static ls_status run_squared_norm(ls_stage *stage, ls_error *error) {
+  LS_TRY(expect_operands(stage, 1, 1, error));
+  const ls_instruction *instruction = ls_proof_instruction(stage);
+  const ls_content *gradient;
+  int p;
+  LS_TRY(read_gradient(stage, &gradient, &p, error));
+  LS_TRY(check_gradient_placement(stage, gradient, p, error));
+  if (instruction->attributes.weight != 1)
+    return ls_proof_fail(stage, error, "counts a gradient %g times: expected once",
+                         instruction->attributes.weight);
+  ls_content made = {.kind = LS_CONTENT_SUM,
+                     .expression = LS_CELL_SQUARED_NORM,
+                     .microbatch = -1,
+                     .terms = ls_term_one(stage->proof->arena, gradient->expression, -1, 0, 0)};
+  for (int axis = 0; axis < LS_AXIS_COUNT; axis++) {
+    const ls_place place = gradient->placement.on[axis];
+    const bool once = instruction->first_only >> axis & 1;
+    if (!(stage->proof->active >> axis & 1)) continue;
+    if (once && place.kind == LS_SHARDED)
+      return ls_proof_fail(stage, error, "leaves out pieces over %s: expected every rank's counted",
+                           ls_proof_axis(axis));
+    if (once || place.kind == LS_SHARDED)
+      made.placement.on[axis] = (ls_place){LS_PARTIAL, 0, LS_SUM};
+  }
+  return write_output(stage, 0, &made, error);
+}
+
+static bool settings_fit(const ls_stage *stage, int p) {
+  const ls_attributes *given = &ls_proof_instruction(stage)->attributes;
+  const ls_optimizer *wanted = &stage->program->layout.optimizer;
+  const bool adamw = wanted->kind == LS_OPTIMIZER_ADAMW;
+  const double decay = stage->program->parameters[p].ndim >= 2 ? wanted->weight_decay : 0;
+  if (given->weight_decay != decay) return false;
+  return adamw ? given->beta1 == wanted->beta1 && given->beta2 == wanted->beta2 &&
+                     given->epsilon == wanted->epsilon
+               : given->beta1 == wanted->momentum;
+}
+
+/* One part of the state goes from its old version to its new one, where it lies. */
+static ls_status update_part(ls_stage *stage, int o, int expected, int p, ls_error *error) {
+  const ls_program *program = stage->program;
+  const ls_instruction *instruction = ls_proof_instruction(stage);
+  const ls_value *value = &program->values.items[instruction->out[o]];
+  ls_expressions *all = &stage->proof->expressions;
+  if (expected < 0 || !ls_value_same_place(value, &program->values.items[expected]))
+    return ls_proof_fail(stage, error, "updates %s elsewhere: expected its own place", value->name);
+  ls_operand operand;
+  const ls_content *old;
+  LS_TRY(ls_operand_find(stage, instruction->out[o], &operand, error));
+  LS_TRY(ls_memory_read(stage, &operand, &old, error));
+  static const ls_leaf leaves[] = {LS_LEAF_MASTER, LS_LEAF_MOMENT1, LS_LEAF_MOMENT2};
+  const ls_leaf leaf =
+      o == 0 && value->storage == program->values.items[program->parameters[p].stored].storage
+          ? LS_LEAF_PARAMETER
+          : leaves[o];
+  if (old->kind != LS_CONTENT_VALUE || old->expression != ls_expression_leaf(all, leaf, p, 0))
+    return ls_proof_fail(stage, error,
+                         "updates %s a second time or from something else: expected "
+                         "what the step began with",
+                         value->name);
+  ls_content made = *old;
+  made.expression = ls_expression_leaf(all, leaf, p, 1);
+  if (stage->extents[instruction->out[o]].cut)
+    made.placement.on[LS_AXIS_DP_SHARD] = (ls_place){LS_SHARDED, LS_FLAT, LS_SUM};
+  if (instruction->write[o] != LS_WRITE)
+    return ls_proof_fail(stage, error, "adds to %s: expected to write it", value->name);
+  return ls_memory_write(stage, &operand, &made, error);
+}
+
+static ls_status run_optimizer(ls_stage *stage, ls_error *error) {
+  const ls_program *program = stage->program;
+  const ls_instruction *instruction = ls_proof_instruction(stage);
+  const bool adamw = instruction->kind == LS_OP_ADAMW;
+  LS_TRY(expect_operands(stage, 4, adamw ? 3 : 2, error));
+  if (adamw != (program->layout.optimizer.kind == LS_OPTIMIZER_ADAMW))
+    return ls_proof_fail(stage, error, "is not the layout's optimizer: expected it");
+  const ls_content *gradient;
+  int p;
+  LS_TRY(read_gradient(stage, &gradient, &p, error));
+  LS_TRY(check_gradient_placement(stage, gradient, p, error));
+  LS_TRY(expect_cell_read(stage, 1, LS_CELL_LEARNING_RATE, error));
+  LS_TRY(expect_cell_read(stage, 2, LS_CELL_STEP, error));
+  LS_TRY(expect_cell_read(stage, 3, LS_CELL_CLIP_FACTOR, error));
+  if (!settings_fit(stage, p))
+    return ls_proof_fail(stage, error, "has other settings than the layout: expected the same");
+  const ls_program_parameter *parameter = &program->parameters[p];
+  const int parts[] = {parameter->master, parameter->moment1, parameter->moment2};
+  for (int o = 0; o < instruction->outputs; o++) LS_TRY(update_part(stage, o, parts[o], p, error));
+  stage->proof->report.gradients++;
+  return LS_OK;
+}
+
+/* Master weights to weights: each parameter that lies in the range. */
+static ls_status run_cast(ls_stage *stage, ls_error *error) {
+  LS_TRY(expect_operands(stage, 1, 1, error));
+  const ls_instruction *instruction = ls_proof_instruction(stage);
+  const ls_program *program = stage->program;
+  const ls_value *from = &program->values.items[instruction->in[0]];
+  const ls_value *to = &program->values.items[instruction->out[0]];
+  ls_expressions *all = &stage->proof->expressions;
+  ls_operand in, out;
+  LS_TRY(ls_operand_find(stage, instruction->in[0], &in, error));
+  LS_TRY(ls_operand_find(stage, instruction->out[0], &out, error));
+  if (!from->flat || !to->flat || from->flat_offset != to->flat_offset ||
+      from->global[0] != to->global[0] || from->flat_chunk != to->flat_chunk ||
+      instruction->write[0] != LS_WRITE)
+    return ls_proof_fail(stage, error, "goes from one range to another: expected the same of both");
+  const ls_regions *regions = &stage->regions[from->storage];
+  const int64_t wide = (int64_t)ls_dtype_bytes(from->dtype);
+  const int64_t narrow = (int64_t)ls_dtype_bytes(to->dtype);
+  for (int r = 0; r < regions->items.count; r++) {
+    const ls_region *region = &regions->items.items[r];
+    if (region->end <= in.begin || region->begin >= in.end) continue;
+    ls_operand source = in, target = out;
+    source.begin = region->begin;
+    source.end = source.reach = region->end;
+    target.begin = out.begin + (region->begin - in.begin) / wide * narrow;
+    target.end = target.reach = out.begin + (region->end - in.begin) / wide * narrow;
+    const ls_content *master;
+    LS_TRY(ls_memory_read(stage, &source, &master, error));
+    const ls_node_record node = *ls_expression_record(all, master->expression);
+    if (master->kind != LS_CONTENT_VALUE || node.kind != (int)LS_LEAF_MASTER)
+      return ls_proof_fail(stage, error, "rounds something else: expected master weights");
+    ls_content made = *master;
+    made.expression = ls_expression_leaf(all, LS_LEAF_PARAMETER, node.in[0], node.in[1]);
+    LS_TRY(ls_memory_write(stage, &target, &made, error));
+  }
+  return LS_OK;
+}
+
+ls_status ls_run_cells(ls_stage *stage, bool *done, ls_error *error) {
+  *done = true;
+  switch (ls_proof_instruction(stage)->kind) {
+    case LS_OP_ZERO: return run_zero(stage, error);
+    case LS_OP_RECIPROCAL: return run_reciprocal(stage, error);
+    case LS_OP_CLIP_FACTOR: return run_clip_factor(stage, error);
+    default: *done = false; return LS_OK;
+  }
+}
+
+ls_status ls_run_update(ls_stage *stage, bool *done, ls_error *error) {
+  *done = true;
+  switch (ls_proof_instruction(stage)->kind) {
+    case LS_OP_SQUARED_NORM: return run_squared_norm(stage, error);
+    case LS_OP_ADAMW:
+    case LS_OP_SGD: return run_optimizer(stage, error);
+    case LS_OP_CAST: return run_cast(stage, error);
+    default: *done = false; return LS_OK;
+  }
+}
