@@ -4,6 +4,7 @@
 #include <jansson.h>
 
 #include "cli/command.h"
+#include "cli/show_html.h"
 #include "cli/show_memory_map.h"
 #include "cli/show_timeline.h"
 #include "program/budget.h"
@@ -24,6 +25,8 @@ static const char help[] =
     "  --memory-map FILE.svg\n"
     "                  what lies where in a device's memory, when, through the step; of the stage\n"
     "                  that needs most, or of --rank R\n"
+    "  --html FILE     an offline page: steps through forward, backward and every collective,\n"
+    "                  each device's shards coloured; this run beside DDP, ZeRO-3, TP and PP\n"
     "  --json          the numbers of --memory, --collectives and --compare for programs\n"
     "  -n DEVICES      devices of the whole mesh\n\n"
     "examples:\n"
@@ -31,10 +34,11 @@ static const char help[] =
     "  lockstep show examples/quickstart.yaml model=gpt2-124m train.batch=8 --compare -n 8\n"
     "  lockstep show examples/quickstart.yaml mesh.pp=2 train.microbatches=4 -n 2 --timeline "
     "pipeline.svg\n"
-    "  lockstep show examples/quickstart.yaml zero=3 -n 2 --memory-map memory.svg\n\n";
+    "  lockstep show examples/quickstart.yaml zero=3 -n 2 --memory-map memory.svg\n"
+    "  lockstep show examples/quickstart.yaml -n 4 --html step.html\n\n";
 
 typedef struct show_flags {
-  const char *devices, *rank, *timeline, *memory_map;
+  const char *devices, *rank, *timeline, *memory_map, *html;
   bool memory, collectives, evaluate, compare, json, help;
 } show_flags;
 
@@ -290,6 +294,7 @@ static ls_status show(ls_arena *arena, const ls_words *words, const show_flags *
   int devices;
   LS_TRY(ls_command_devices(flags->devices, run, &devices, error));
   if (flags->compare) return compare(arena, path, words, devices, flags->json, error);
+  if (flags->html) return ls_show_html(arena, path, words, devices, flags->html, error);
   ls_session *session;
   LS_TRY(ls_session_create(arena, run, devices, devices, &session, error));
   if (flags->timeline) return ls_show_timeline(arena, &session->layout, flags->timeline, error);
@@ -303,6 +308,7 @@ int ls_command_show(int count, char **given) {
   const ls_flag known[] = {{"-n", &flags.devices, NULL},
                            {"--rank", &flags.rank, NULL},
                            {"--timeline", &flags.timeline, NULL},
+                           {"--html", &flags.html, NULL},
                            {"--memory-map", &flags.memory_map, NULL},
                            {"--memory", NULL, &flags.memory},
                            {"--collectives", NULL, &flags.collectives},

@@ -375,7 +375,8 @@ static void draw_head(const picture *of, double width, int height, const char *t
     fprintf(of->stream, " of stage %d", of->program->stage);
   fputs(", ", of->stream);
   print_bytes(of, ls_program_bytes(of->program));
-  fprintf(of->stream, ", through the %d actions of a step</text>\n", of->program->actions.count);
+  fprintf(of->stream, ", through the %d actions of %s</text>\n", of->program->actions.count,
+          of->program->kind == LS_PROGRAM_STEP ? "a step" : "an evaluation");
 }
 
 void ls_memory_map_svg(const ls_program *program, const ls_graph *graph, const char *title,

@@ -36,13 +36,18 @@ static int lightness_of(ls_span_kind kind) {
   return lightness[kind];
 }
 
-static int process_height(const ls_timeline *timeline) {
-  return LANE + (timeline->communicates ? THIN_LANE + 2 : 0) + GAP;
+const char *ls_timeline_queue_name(int queue) {
+  static const char *const names[] = {"compute", "communicate"};
+  return queue < (int)(sizeof names / sizeof *names) ? names[queue] : "tier";
 }
 
-static int lane_top(const ls_timeline *timeline, int process, ls_queue queue) {
+static int process_height(const ls_timeline *timeline) {
+  return LANE + (timeline->queues - 1) * (THIN_LANE + 2) + GAP;
+}
+
+static int lane_top(const ls_timeline *timeline, int process, int queue) {
   const int top = TOP + process * process_height(timeline);
-  return queue == LS_QUEUE_COMPUTE ? top : top + LANE + 2;
+  return queue == LS_QUEUE_COMPUTE ? top : top + LANE + 2 + (queue - 1) * (THIN_LANE + 2);
 }
 
 static void draw_tooltip(const drawing *of, const ls_timeline_span *span) {
@@ -65,7 +70,7 @@ static void draw_tooltip(const drawing *of, const ls_timeline_span *span) {
 static void draw_label(const drawing *of, const ls_timeline_span *span, double x, int y,
                        double width) {
   const size_t characters = strlen(span->label);
-  const bool thin = span->queue == LS_QUEUE_COMMUNICATE;
+  const bool thin = span->queue != LS_QUEUE_COMPUTE;
   const bool chunk = !thin && span->chunk >= 0 && of->timeline->chunks > 1;
   const int below = thin ? 14 : chunk ? 15 : 21;
   if (width >= 1 + 7 * (double)characters) {
@@ -80,8 +85,8 @@ static void draw_label(const drawing *of, const ls_timeline_span *span, double x
 
 static void draw_span(const drawing *of, const ls_timeline_span *span) {
   const double x = LEFT + span->start * of->unit, width = (span->end - span->start) * of->unit;
-  const bool thin = span->queue == LS_QUEUE_COMMUNICATE;
-  const int y = lane_top(of->timeline, span->process, span->queue);
+  const bool thin = span->queue != LS_QUEUE_COMPUTE;
+  const int y = lane_top(of->timeline, span->process, (int)span->queue);
   fputs("<g>", of->stream);
   draw_tooltip(of, span);
   fprintf(of->stream,
@@ -92,12 +97,13 @@ static void draw_span(const drawing *of, const ls_timeline_span *span) {
   fputs("</g>\n", of->stream);
 }
 
-static void draw_lane(const drawing *of, int process, ls_queue queue) {
-  const bool thin = queue == LS_QUEUE_COMMUNICATE;
+static void draw_lane(const drawing *of, int process, int queue) {
+  const bool thin = queue != LS_QUEUE_COMPUTE;
   const int y = lane_top(of->timeline, process, queue);
   fprintf(of->stream, "<text x='%d' y='%d' class='%s'>", LEFT - 8, y + (thin ? 14 : 21),
           thin ? "q" : "l");
-  ls_markup_text(thin ? "communicate" : of->timeline->process_names[process], of->stream);
+  ls_markup_text(thin ? ls_timeline_queue_name(queue) : of->timeline->process_names[process],
+                 of->stream);
   fprintf(of->stream, "</text><rect x='%d' y='%d' width='%.1f' height='%d' fill='#f2f2f2'/>\n",
           LEFT, y, of->timeline->end * of->unit, thin ? THIN_LANE : LANE);
 }
@@ -167,10 +173,8 @@ void ls_timeline_svg(const ls_timeline *timeline, FILE *stream) {
   fprintf(stream, "</text>\n<text x='%d' y='42' class='g'>", LEFT);
   ls_markup_text(timeline->subtitle, stream);
   fputs("</text>\n", stream);
-  for (int p = 0; p < timeline->processes; p++) {
-    draw_lane(&of, p, LS_QUEUE_COMPUTE);
-    if (timeline->communicates) draw_lane(&of, p, LS_QUEUE_COMMUNICATE);
-  }
+  for (int p = 0; p < timeline->processes; p++)
+    for (int queue = 0; queue < timeline->queues; queue++) draw_lane(&of, p, queue);
   for (int i = 0; i < timeline->spans.count; i++) draw_span(&of, &timeline->spans.items[i]);
   draw_axis(&of, axis);
   draw_legend(&of, axis + AXIS + 8);

@@ -46,7 +46,7 @@ typedef struct ls_timeline {
   double microseconds; /* that a unit is in the trace */
   int processes;
   const char **process_names;      /* "stage 0" */
-  bool communicates;               /* whether the second queue has a lane */
+  int queues;                      /* each has a lane; the first computes */
   int chunks;                      /* of each stage */
   double end;                      /* of the last span */
   LS_LIST(ls_timeline_span) spans; /* by process, then in order of time */
@@ -77,6 +77,9 @@ enum { LS_TIMELINE_LANES = 32 };
 /* A step as measured, in ms. In the arena; borrows the texts of programs and graph. */
 ls_timeline *ls_timeline_measured(ls_arena *arena, const ls_timeline_run *run,
                                   const ls_recording *recording, ls_timeline_detail detail);
+
+/* "compute", "communicate"; "tier" for those that move bytes between tiers of memory. */
+const char *ls_timeline_queue_name(int queue);
 
 void ls_timeline_svg(const ls_timeline *timeline, FILE *stream);
 

@@ -40,9 +40,8 @@ void ls_timeline_json(const ls_timeline *timeline, FILE *stream) {
   fputs(",\n\"traceEvents\": [\n", stream);
   for (int p = 0; p < timeline->processes; p++) {
     write_name("process_name", p, 0, timeline->process_names[p], p == 0, stream);
-    write_name("thread_name", p, LS_QUEUE_COMPUTE, "compute", false, stream);
-    if (timeline->communicates)
-      write_name("thread_name", p, LS_QUEUE_COMMUNICATE, "communicate", false, stream);
+    for (int queue = 0; queue < timeline->queues; queue++)
+      write_name("thread_name", p, queue, ls_timeline_queue_name(queue), false, stream);
   }
   for (int i = 0; i < timeline->spans.count; i++)
     write_span(timeline, &timeline->spans.items[i], stream);

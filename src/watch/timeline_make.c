@@ -39,6 +39,7 @@ ls_timeline *ls_timeline_plan(ls_arena *arena, const ls_pipeline *pipeline,
       .unit = "units of time",
       .microseconds = 1000,
       .processes = pipeline->stages,
+      .queues = 1,
       .chunks = pipeline->chunks,
       .end = times->makespan};
   made->process_names = LS_NEW_ARRAY(arena, const char *, made->processes);
@@ -80,7 +81,10 @@ static const char *label_of(ls_arena *arena, const ls_program_action *action,
       [LS_ALL_REDUCE] = "AR", [LS_REDUCE_SCATTER] = "RS", [LS_ALL_GATHER] = "AG",
       [LS_SEND] = "S",        [LS_RECEIVE] = "R",         [LS_SENT] = "S end"};
   static const char *const letters[LS_SPAN_KINDS] = {"F", "B", "I", "W", "re", "U", "", ""};
-  if (instruction->collective != LS_COLLECTIVE_NONE) return collectives[instruction->collective];
+  if (instruction->collective != LS_COLLECTIVE_NONE) {
+    const char *known = collectives[instruction->collective];
+    return known ? known : ls_collective_name(instruction->collective);
+  }
   const char *letter = letters[compute_kind(action->action.kind)];
   if (action->action.microbatch < 0) return letter;
   return ls_arena_printf(arena, "%s%d", letter, action->action.microbatch);
@@ -129,7 +133,7 @@ static void add_rank(const measuring *of, int process, const ls_program *program
     const ls_instruction *instruction = &program->instructions.items[record->instruction];
     const double end = 1e-6 * (double)record->end_ns;
     if (end > made->end) made->end = end;
-    if (instruction->queue == LS_QUEUE_COMMUNICATE) made->communicates = true;
+    if ((int)instruction->queue >= made->queues) made->queues = (int)instruction->queue + 1;
     if (last && extends(of, last, process, record->action == action_before, instruction)) {
       last->end = end;
       continue;
@@ -184,6 +188,7 @@ ls_timeline *ls_timeline_measured(ls_arena *arena, const ls_timeline_run *run,
   *made = (ls_timeline){.title = ls_markup_clean(arena, run->title),
                         .unit = "ms",
                         .microseconds = 1000,
+                        .queues = 1,
                         .chunks = run->chunks};
   measuring of = {.arena = arena, .run = run, .made = made, .detail = detail};
   add_ranks(&of, recording);

@@ -1,0 +1,215 @@
+/* The events of a page: what one stage does between two collectives, or a collective. */
+#include <stdlib.h>
+
+#include "watch/page.h"
+
+/* An event; of compute, all instructions of an action up to the next collective. */
+typedef struct event {
+  int action, instruction; /* the first one; instruction -1: an action without any */
+  int count;
+  bool last; /* of its action */
+} event;
+
+typedef LS_LIST(event) event_list;
+
+/* All stages on their way through their events, passes taking unit times. */
+typedef struct simulation {
+  const ls_page_layout *layout;
+  const int *row_of_unit;
+  ls_arena *arena;
+  event_list *events; /* [stage] */
+  int *next;          /* [stage] */
+  double *now;        /* [stage] */
+  int microbatches;
+  double *forward_sent, *backward_sent; /* [boundary][microbatch]: when; < 0: not yet */
+} simulation;
+
+/* Counts of all microbatches in a row are one event. */
+static bool is_count(const ls_program *program, int action) {
+  return program->actions.items[action].action.kind == LS_ACTION_COUNT;
+}
+
+static void find_events(simulation *of, int stage) {
+  const ls_program *program = of->layout->stages[stage];
+  event_list *events = &of->events[stage];
+  for (int a = 0; a < program->actions.count; a++) {
+    const ls_body *body = &program->bodies.items[program->actions.items[a].body];
+    event *before = events->count ? &events->items[events->count - 1] : NULL;
+    if (before && is_count(program, a) && is_count(program, before->action)) {
+      before->count++;
+      continue;
+    }
+    event *open = NULL;
+    for (int i = body->first; i < body->first + body->count; i++) {
+      const bool collective = program->instructions.items[i].collective != LS_COLLECTIVE_NONE;
+      if (!open || collective) {
+        open = LS_APPEND(of->arena, events);
+        *open = (event){.action = a, .instruction = i};
+      }
+      open->count++;
+      if (collective) open = NULL;
+    }
+    if (!body->count) *LS_APPEND(of->arena, events) = (event){.action = a, .instruction = -1};
+    events->items[events->count - 1].last = true;
+  }
+}
+
+static double duration(ls_action_kind kind, bool collective) {
+  if (collective) return 0.125;
+  switch (kind) {
+    case LS_ACTION_BACKWARD: return 2;
+    case LS_ACTION_FORWARD:
+    case LS_ACTION_RECOMPUTE:
+    case LS_ACTION_INPUT:
+    case LS_ACTION_WEIGHT: return 1;
+    default: return 0.125;
+  }
+}
+
+static const ls_instruction *instruction_of(const ls_program *program, const event *each) {
+  return each->instruction < 0 ? NULL : &program->instructions.items[each->instruction];
+}
+
+static double *message_of(const simulation *of, const ls_action *action) {
+  const bool back = action->kind == LS_ACTION_SEND_BACK || action->kind == LS_ACTION_RECEIVE_BACK;
+  return &(back ? of->backward_sent
+                : of->forward_sent)[action->segment * of->microbatches + action->microbatch];
+}
+
+static const event *next_event(const simulation *of, int stage) {
+  return of->next[stage] < of->events[stage].count ? &of->events[stage].items[of->next[stage]]
+                                                   : NULL;
+}
+
+static bool takes_part(const ls_instruction *collective, int own, int other) {
+  return collective->peer == other || (collective->peer < 0 && collective->axes & LS_AXES_STAGE) ||
+         own == other;
+}
+
+/* A collective of several stages begins when all of them have come to it; -1: not yet. */
+static double meet(const simulation *of, int stage, const ls_instruction *collective) {
+  double start = 0;
+  for (int s = 0; s < of->layout->stages[0]->mesh.size[LS_AXIS_PP]; s++) {
+    if (!takes_part(collective, stage, s)) continue;
+    const event *each = next_event(of, s);
+    const ls_instruction *other = each ? instruction_of(of->layout->stages[s], each) : NULL;
+    if (!other || other->collective != collective->collective ||
+        other->count != collective->count || !takes_part(other, s, stage))
+      return -1;
+    if (of->now[s] > start) start = of->now[s];
+  }
+  return start;
+}
+
+/* When a stage's next event can begin; -1: it waits for another stage, or there is none. */
+static double ready(const simulation *of, int stage) {
+  const event *each = next_event(of, stage);
+  if (!each) return -1;
+  const ls_program *program = of->layout->stages[stage];
+  const ls_instruction *instruction = instruction_of(program, each);
+  const ls_action *action = &program->actions.items[each->action].action;
+  if (instruction && instruction->collective != LS_COLLECTIVE_NONE &&
+      instruction->collective < LS_SEND)
+    return meet(of, stage, instruction);
+  if (action->kind != LS_ACTION_RECEIVE && action->kind != LS_ACTION_RECEIVE_BACK)
+    return of->now[stage];
+  const double sent = *message_of(of, action);
+  if (sent < 0) return -1;
+  return sent > of->now[stage] ? sent : of->now[stage];
+}
+
+/* The row of what an action is about. */
+static int row_of(const simulation *of, const ls_action *action) {
+  const ls_page_layout *layout = of->layout;
+  if (action->unit >= 0) return of->row_of_unit[action->unit];
+  if (action->segment < 0) return -1;
+  int segment = action->segment;
+  if (action->kind >= LS_ACTION_SEND && action->kind <= LS_ACTION_SENT_BACK)
+    segment = layout->chunks->first_segment[action->segment + 1] - 1;
+  int row = -1;
+  for (int p = 0; p < layout->graph->parameters.count; p++) {
+    const int unit = layout->units->of_parameter[p];
+    if (ls_graph_tensor(layout->graph, layout->graph->parameters.items[p].tensor)->segment !=
+            segment ||
+        of->row_of_unit[unit] < 0)
+      continue;
+    if (row < 0 || layout->units->items[unit].stages[0] < 0) row = of->row_of_unit[unit];
+  }
+  return row;
+}
+
+static json_t *event_json(const simulation *of, int stage, const event *each) {
+  const ls_program *program = of->layout->stages[stage];
+  const ls_action *action = &program->actions.items[each->action].action;
+  const ls_instruction *instruction = instruction_of(program, each);
+  json_t *made =
+      json_pack("{s:i, s:s, s:i, s:i, s:i}", "stage", stage, "kind", ls_action_name(action->kind),
+                "row", row_of(of, action), "microbatch",
+                is_count(program, each->action) ? -1 : action->microbatch, "action", each->action);
+  if (each->last) json_object_set_new(made, "last", json_true());
+  if (action->segment >= 0 && action->unit < 0)
+    json_object_set_new(made, "segment",
+                        json_string(of->layout->graph->segments.items[action->segment]));
+  if (!instruction || instruction->collective == LS_COLLECTIVE_NONE) {
+    json_object_set_new(made, "ops", json_integer(each->count));
+    return made;
+  }
+  json_object_set_new(made, "collective", json_string(ls_collective_name(instruction->collective)));
+  json_object_set_new(made, "axes", json_integer(instruction->axes));
+  if (instruction->peer >= 0) json_object_set_new(made, "peer", json_integer(instruction->peer));
+  json_object_set_new(made, "bytes", json_real(ls_instruction_bytes_sent(program, instruction)));
+  if (instruction->reason) json_object_set_new(made, "why", json_string(instruction->reason));
+  return made;
+}
+
+static void advance(simulation *of, int stage, double start) {
+  const ls_program *program = of->layout->stages[stage];
+  const event *each = &of->events[stage].items[of->next[stage]++];
+  const ls_action *action = &program->actions.items[each->action].action;
+  const ls_instruction *instruction = instruction_of(program, each);
+  const bool collective = instruction && instruction->collective != LS_COLLECTIVE_NONE;
+  of->now[stage] = start + duration(action->kind, collective);
+  if (each->last && (action->kind == LS_ACTION_SEND || action->kind == LS_ACTION_SEND_BACK))
+    *message_of(of, action) = of->now[stage];
+}
+
+/* All events that can begin at the earliest time are one moment. */
+static json_t *next_moment(simulation *of) {
+  const int stages = of->layout->stages[0]->mesh.size[LS_AXIS_PP];
+  double *starts = LS_NEW_ARRAY(of->arena, double, stages);
+  double first = -1;
+  for (int s = 0; s < stages; s++) {
+    starts[s] = ready(of, s);
+    if (starts[s] >= 0 && (first < 0 || starts[s] < first)) first = starts[s];
+  }
+  if (first < 0) return NULL;
+  json_t *moment = json_array();
+  for (int s = 0; s < stages; s++) {
+    if (starts[s] < 0 || starts[s] > first + 1e-9) continue;
+    json_array_append_new(moment, event_json(of, s, &of->events[s].items[of->next[s]]));
+    advance(of, s, starts[s]);
+  }
+  return moment;
+}
+
+json_t *ls_page_moments(const ls_page_layout *layout, const int *row_of_unit) {
+  const int stages = layout->stages[0]->mesh.size[LS_AXIS_PP];
+  ls_arena *arena = ls_arena_create();
+  simulation of = {.layout = layout,
+                   .row_of_unit = row_of_unit,
+                   .arena = arena,
+                   .microbatches = layout->stages[0]->layout.microbatches};
+  const int messages = layout->chunks->count * of.microbatches;
+  of.events = LS_NEW_ARRAY(arena, event_list, stages);
+  of.next = LS_NEW_ARRAY(arena, int, stages);
+  of.now = LS_NEW_ARRAY(arena, double, stages);
+  of.forward_sent = LS_NEW_ARRAY(arena, double, messages);
+  of.backward_sent = LS_NEW_ARRAY(arena, double, messages);
+  for (int m = 0; m < messages; m++) of.forward_sent[m] = of.backward_sent[m] = -1;
+  for (int s = 0; s < stages; s++) find_events(&of, s);
+  json_t *moments = json_array(), *moment;
+  while ((moment = next_moment(&of))) json_array_append_new(moments, moment);
+  for (int s = 0; s < stages; s++) LS_ASSERT(of.next[s] == of.events[s].count);
+  ls_arena_destroy(&arena);
+  return moments;
+}

@@ -1,0 +1,198 @@
+/* The page of `show --html`: the data in it are JSON again, hold every instruction of every stage
+ * once, and no text can break out of them. What a browser makes of it: tests/browser_test.sh. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "schedule/units.h"
+#include "text/json.h"
+#include "train/session.h"
+#include "watch/page.h"
+
+static const char model[] =
+    "{\"model_type\": \"llama\", \"vocab_size\": 64, \"hidden_size\": 16,"
+    " \"intermediate_size\": 24, \"num_hidden_layers\": 4, \"num_attention_heads\": 4,"
+    " \"num_key_value_heads\": 2, \"max_position_embeddings\": 16, \"rms_norm_eps\": 1e-5,"
+    " \"tie_word_embeddings\": true}";
+
+static ls_arena *arena;
+static char folder[64];
+
+static int set_up(void **state) {
+  (void)state;
+  arena = ls_arena_create();
+  snprintf(folder, sizeof folder, "/tmp/lockstep-page-XXXXXX");
+  ls_error error;
+  return !mkdtemp(folder) || ls_file_write(ls_arena_printf(arena, "%s/config.json", folder), model,
+                                           strlen(model), &error) != LS_OK;
+}
+
+static int tear_down(void **state) {
+  (void)state;
+  ls_error error;
+  const int status = ls_directory_remove(folder, &error) != LS_OK;
+  ls_arena_destroy(&arena);
+  return status;
+}
+
+static ls_page_layout open_layout(int devices, const char *const *keys, int key_count) {
+  const char *words[16];
+  int count = 0;
+  words[count++] = ls_arena_printf(arena, "model=%s/config.json", folder);
+  words[count++] = "data.seq_len=8";
+  words[count++] = "train.batch=8";
+  words[count++] = "dtype=fp32";
+  for (int k = 0; k < key_count; k++) words[count++] = keys[k];
+  ls_run_file *run;
+  ls_session *session = NULL;
+  ls_sharded *sharded = NULL;
+  ls_chunks *chunks = NULL;
+  ls_error error = {0};
+  if (ls_run_file_read(arena, NULL, words, count, &run, &error) != LS_OK ||
+      ls_session_create(arena, run, devices, devices, &session, &error) != LS_OK ||
+      ls_shard(session->graph, &session->layout, &sharded, &error) != LS_OK ||
+      ls_chunks_make(sharded, false, &chunks, &error) != LS_OK)
+    fail_msg("%s", error.text);
+  return (ls_page_layout){.name = "a layout",
+                          .about = "</script><script>alert(1)</script>",
+                          .stages = session->stages[LS_SESSION_STEP],
+                          .graph = session->graph,
+                          .units = ls_units_make(sharded, chunks),
+                          .chunks = chunks};
+}
+
+static json_t *data_of(const ls_page_layout *layouts, int count) {
+  char *text = NULL;
+  size_t bytes = 0;
+  FILE *stream = open_memstream(&text, &bytes);
+  ls_page_write(layouts, count, "<!-- \"title\" \\ \xff & 'x' </title>", stream);
+  fclose(stream);
+  assert_null(strstr(text, "http://"));
+  assert_null(strstr(text, "https://"));
+  assert_null(strstr(text, "@DATA@"));
+  const char *mark = "<script id=\"data\" type=\"application/json\">";
+  const char *start = strstr(text, mark);
+  assert_non_null(start);
+  start += strlen(mark);
+  const size_t length = strcspn(start, "<");
+  assert_memory_equal(start + length, "</script>\n<script>\n'use strict'", 30);
+  json_t *root;
+  ls_error error = {0};
+  if (ls_json_parse("page", start, length, 0, &root, &error) != LS_OK) fail_msg("%s", error.text);
+  free(text);
+  return root;
+}
+
+static json_int_t integer_of(const json_t *object, const char *key) {
+  const json_t *value = json_object_get(object, key);
+  if (!json_is_integer(value)) fail_msg("no whole number %s", key);
+  return json_integer_value(value);
+}
+
+/* Every stage does each of its instructions once, and sends what its program says. */
+static void check_moments(const ls_page_layout *layout, const json_t *made) {
+  const int stages = layout->stages[0]->mesh.size[LS_AXIS_PP];
+  json_int_t *done = LS_NEW_ARRAY(arena, json_int_t, stages);
+  double *sent = LS_NEW_ARRAY(arena, double, stages);
+  json_int_t *action = LS_NEW_ARRAY(arena, json_int_t, stages);
+  const json_t *moment, *event;
+  size_t m, e;
+  json_array_foreach(json_object_get(made, "moments"), m, moment) {
+    json_int_t before = -1;
+    json_array_foreach(moment, e, event) {
+      const json_int_t stage = integer_of(event, "stage");
+      assert_true(stage > before && stage < stages); /* one event of a stage */
+      before = stage;
+      assert_true(integer_of(event, "row") <
+                  (json_int_t)json_array_size(json_object_get(made, "rows")));
+      assert_true(integer_of(event, "action") >= action[stage]);
+      action[stage] = integer_of(event, "action");
+      done[stage] += json_object_get(event, "collective") ? 1 : integer_of(event, "ops");
+      sent[stage] += json_number_value(json_object_get(event, "bytes"));
+    }
+  }
+  for (int s = 0; s < stages; s++) {
+    const ls_program *program = layout->stages[s];
+    int all = 0, collectives;
+    for (int a = 0; a < program->actions.count; a++)
+      all += program->bodies.items[program->actions.items[a].body].count;
+    assert_int_equal(done[s], all);
+    assert_true(fabs(sent[s] - ls_program_bytes_sent(program, &collectives)) < 0.5);
+    assert_int_equal(json_array_size(json_array_get(json_object_get(made, "memory"), (size_t)s)),
+                     program->actions.count);
+  }
+}
+
+/* A collective of several stages is in one moment on all of them; a send before its receive. */
+static void check_order(const json_t *made, int stages) {
+  const json_t *moment, *event;
+  size_t m, e;
+  int sends = 0, receives = 0;
+  json_array_foreach(json_object_get(made, "moments"), m, moment) {
+    int across = 0;
+    json_array_foreach(moment, e, event) {
+      const char *what = json_string_value(json_object_get(event, "collective"));
+      if (!what) continue;
+      sends += !strcmp(what, "send");
+      receives += !strcmp(what, "receive");
+      if (strcmp(what, "send") == 0 || strcmp(what, "receive") == 0 || strcmp(what, "sent") == 0)
+        continue;
+      across += json_object_get(event, "peer") || integer_of(event, "axes") & LS_AXES_STAGE;
+    }
+    if (stages > 1) assert_true(across != 1);
+    assert_true(receives <= sends);
+  }
+  assert_int_equal(sends, receives);
+}
+
+static void test_layouts(void **state) {
+  (void)state;
+  const char *const shards[] = {"mesh.dp_shard=2", "mesh.tp=2", "zero=3", "train.microbatches=2"};
+  const char *const first[] = {"mesh.dp_replicate=2", "mesh.dp_shard=2", "zero=1"};
+  const char *const pipeline[] = {"mesh.pp=2", "schedule=zbv", "train.microbatches=4",
+                                  "mesh.dp_shard=2", "zero=2"};
+  const char *const four[] = {"mesh.pp=4", "train.microbatches=8", "recompute=full"};
+  const ls_page_layout layouts[] = {open_layout(1, NULL, 0), open_layout(4, shards, 4),
+                                    open_layout(4, first, 3), open_layout(4, pipeline, 5),
+                                    open_layout(4, four, 3)};
+  enum { COUNT = sizeof layouts / sizeof *layouts };
+  json_t *root = data_of(layouts, COUNT);
+  const json_t *all = json_object_get(root, "layouts");
+  assert_int_equal(json_array_size(all), COUNT);
+  for (int i = 0; i < COUNT; i++) {
+    const json_t *made = json_array_get(all, (size_t)i);
+    check_moments(&layouts[i], made);
+    check_order(made, layouts[i].stages[0]->mesh.size[LS_AXIS_PP]);
+    assert_string_equal(json_string_value(json_object_get(made, "about")), layouts[i].about);
+  }
+  /* embedding, layers, head: cut as the layout says */
+  const json_t *row = json_array_get(json_object_get(json_array_get(all, 1), "rows"), 1);
+  assert_string_equal(json_string_value(json_object_get(row, "name")), "layers.0");
+  assert_true(json_is_true(json_object_get(row, "tensor")));
+  assert_true(json_is_true(json_object_get(row, "stored")));
+  row = json_array_get(json_object_get(json_array_get(all, 2), "rows"), 1);
+  assert_true(json_is_false(json_object_get(row, "tensor")));
+  assert_true(json_is_false(json_object_get(row, "stored")));
+  assert_true(json_is_true(json_object_get(row, "state")));
+  json_decref(root);
+}
+
+static void test_a_refusal_says_why(void **state) {
+  (void)state;
+  const ls_page_layout refused = {.name = "TP", .refused = "tp=3 & 4 heads: <no>\x01"};
+  json_t *root = data_of(&refused, 1);
+  const json_t *made = json_array_get(json_object_get(root, "layouts"), 0);
+  assert_string_equal(json_string_value(json_object_get(made, "refused")), "tp=3 & 4 heads: <no>?");
+  json_decref(root);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_layouts),
+                                     cmocka_unit_test(test_a_refusal_says_why)};
+  return cmocka_run_group_tests(tests, set_up, tear_down);
+}
