@@ -9,7 +9,7 @@
 
 #include "program/budget.h"
 #include "support/layouts.h"
-#include "support/trajectory.h"
+#include "train/equality.h"
 
 #define OP(kind) (UINT64_C(1) << LS_OP_##kind)
 #define NORMS (OP(LAYERNORM) | OP(RMSNORM) | OP(GELU) | OP(SWIGLU))

@@ -13,7 +13,7 @@
 
 #include "support/faults.h"
 #include "support/layouts.h"
-#include "support/trajectory.h"
+#include "train/equality.h"
 
 /* What an unaltered layout must stay under, and what counts as caught: in bf16 the first is the
  * rounding of weights and activations to 8 bits, grown over five steps. */

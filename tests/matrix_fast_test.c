@@ -20,7 +20,7 @@
 #include <cmocka.h>
 
 #include "support/layouts.h"
-#include "support/trajectory.h"
+#include "train/equality.h"
 
 static const double tolerance = 1e-5;
 

@@ -12,7 +12,7 @@
 #include "base/random.h"
 #include "schedule/pipeline.h"
 #include "support/layouts.h"
-#include "support/trajectory.h"
+#include "train/equality.h"
 
 /* What the data and tensor axes are beside the pipeline. */
 static const struct beside {

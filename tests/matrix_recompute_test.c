@@ -12,7 +12,7 @@
 #include "base/random.h"
 #include "program/program.h"
 #include "support/layouts.h"
-#include "support/trajectory.h"
+#include "train/equality.h"
 
 static const char *const schedules[] = {"1f1b", "zbh1", "interleaved", "zbv"};
 static const uint64_t kinds[] = {

@@ -12,7 +12,7 @@
 #include "check/check.h"
 #include "support/layouts.h"
 #include "support/mutate.h"
-#include "support/trajectory.h"
+#include "train/equality.h"
 
 enum { GPT2 = 0, LLAMA_FREE, LLAMA_TIED, MOST_STAGES = 16, MUTANTS = 500 };
 

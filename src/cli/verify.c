@@ -4,25 +4,43 @@
 #include <jansson.h>
 
 #include "cli/command.h"
+#include "cli/verify_layout_command.h"
 #include "train/verify.h"
 
 static const char help[] =
-    "usage: lockstep verify --trace DIR [key=value ...] [-n DEVICES] [--json]\n\n"
-    "Repeats a training that another program did, from the trace it left, and compares every\n"
-    "step's loss and gradient norm, the first step's logits and gradients, and the parameters\n"
-    "after the last step. Exit status 0: all within tolerance; 1: something is not.\n\n"
+    "usage: lockstep verify RUN.yaml [key=value ...] [-n DEVICES] [--kernels] [--json]\n"
+    "       lockstep verify --trace DIR [key=value ...] [-n DEVICES] [--json]\n\n"
+    "The first form asks whether a run's own layout is the same training as one device. The model\n"
+    "and the mesh shrink (to at most 16 devices, threads of this process) until both train here "
+    "in\n"
+    "a moment, with all strategies still in play, and all that does not divide still not "
+    "dividing:\n"
+    "a vocabulary uneven over tp, KV heads fewer than tp, layers and microbatches uneven over\n"
+    "stages. It says what it shrank, and why that much. Then both do five steps on random tokens,\n"
+    "and every step's loss and gradient norm, the first step's gradients, and the parameters "
+    "after\n"
+    "the first and the last step are compared. Needs the model's shape only: no data, no "
+    "weights.\n\n"
+    "The second form repeats a training that another program did, from the trace it left, and\n"
+    "compares every step's loss and gradient norm, the first step's logits and gradients, and the\n"
+    "parameters after the last step.\n\n"
+    "Exit status 0: all within tolerance; 1: something is not, and it says what differs first.\n\n"
+    "  -n DEVICES   devices of the whole mesh (default: the launcher's tasks, else the mesh)\n"
+    "  --kernels    the run's own kernels and dtype, in place of fp64 on reference kernels\n"
     "  --trace DIR  folder with trace.json, tokens.u16le, step0.safetensors, config.json and\n"
     "               model.safetensors (or \"initial\" in trace.json naming a checkpoint)\n"
-    "  -n DEVICES   devices of the whole mesh (default: the launcher's tasks, else the mesh)\n"
-    "  --json       the table as JSON\n"
+    "  --json       the tables as JSON\n"
     "  --help       this text\n\n"
-    "Keys are those of the layout, as in a run file (mesh.dp_shard, mesh.tp, zero,\n"
-    "sequence_parallel, train.microbatches, ...), and dtype: fp32 (the default), fp64,\n"
-    "bf16 or fp16.\n"
-    "Tolerances: fp32, 8 times what float32 did to the reference itself; fp64, rounding (or once\n"
-    "that noise where parts of the reference are float32 even in its fp64 run); bf16 and fp16,\n"
-    "wide bands.\n\n"
+    "A layout's differences are relative to the norm of the tensor. Tolerances: fp64, rounding\n"
+    "(1e-10); with --kernels, 8 times what these and the dtype do to the tensor on one device (32\n"
+    "times where that has grown over steps).\n"
+    "With a trace, keys are those of the layout and dtype (fp32 where not given). Tolerances: "
+    "fp32,\n"
+    "8 times what float32 did to the reference itself; fp64, rounding (or once that noise where\n"
+    "parts of the reference are float32 even in its fp64 run); bf16 and fp16, wide bands.\n\n"
     "examples:\n"
+    "  lockstep verify run.yaml mesh.tp=8 mesh.pp=4 schedule=zbv train.microbatches=16 -n 512\n"
+    "  lockstep verify examples/quickstart.yaml zero=2 -n 4 --kernels\n"
     "  lockstep verify --trace tests/data/traces/gpt2-tied\n"
     "  lockstep verify --trace tests/data/traces/llama-gqa-free mesh.dp_shard=3 dtype=fp64\n"
     "  lockstep verify --trace tests/data/traces/llama-gqa-tied mesh.tp=2 zero=2 -n 4\n";
@@ -76,24 +94,29 @@ static void print_json(const ls_verification *about, bool ok) {
   json_decref(root);
 }
 
-static ls_status verify(ls_arena *arena, const ls_words *words, const char *trace,
-                        const char *devices_text, bool json, ls_error *error) {
+typedef struct verify_flags {
+  const char *trace, *devices;
+  bool kernels, json, help;
+} verify_flags;
+
+static ls_status verify_trace(ls_arena *arena, const ls_words *words, const verify_flags *flags,
+                              ls_error *error) {
   if (words->positional_count)
     return ls_fail(error, LS_INPUT, "%s: expected key=value or a flag (the trace is --trace DIR)",
                    words->positional[0]);
-  if (!trace)
+  if (flags->kernels)
     return ls_fail(error, LS_INPUT,
-                   "found no trace; expected --trace DIR, such as --trace "
-                   "tests/data/traces/gpt2-tied");
+                   "--kernels: a trace is always repeated on the run's own kernels; expected "
+                   "RUN.yaml with it, or dtype=fp64 for the reference's");
   ls_verification *about;
-  LS_TRY(ls_verify_prepare(arena, trace, words->keys, words->key_count, &about, error));
+  LS_TRY(ls_verify_prepare(arena, flags->trace, words->keys, words->key_count, &about, error));
   int devices;
-  LS_TRY(ls_command_devices(devices_text, about->run, &devices, error));
+  LS_TRY(ls_command_devices(flags->devices, about->run, &devices, error));
   ls_world *world;
   LS_TRY(ls_command_world(devices, &world, error));
   const ls_status status = ls_verify_run(about, world, error);
   if ((status == LS_OK || status == LS_NO) && ls_world_first_here(world) == 0 && about->compared) {
-    if (json)
+    if (flags->json)
       print_json(about, status == LS_OK);
     else
       print_table(about);
@@ -103,23 +126,36 @@ static ls_status verify(ls_arena *arena, const ls_words *words, const char *trac
   return status;
 }
 
+static ls_status verify_run(ls_arena *arena, const ls_words *words, const verify_flags *flags,
+                            ls_error *error) {
+  if (words->positional_count > 1)
+    return ls_fail(error, LS_INPUT, "%s: one run file is expected", words->positional[1]);
+  const char *path = words->positional_count ? words->positional[0] : NULL;
+  ls_run_file *run;
+  LS_TRY(ls_run_file_read(arena, path, words->keys, words->key_count, &run, error));
+  if (!path && !*run->model)
+    return ls_fail(error, LS_INPUT,
+                   "found no run file and no trace; expected RUN.yaml, or --trace DIR, such as "
+                   "--trace tests/data/traces/gpt2-tied");
+  int devices;
+  LS_TRY(ls_command_devices(flags->devices, run, &devices, error));
+  return ls_verify_layout_command(arena, run, devices, flags->kernels, flags->json, error);
+}
+
 int ls_command_verify(int count, char **given) {
   ls_arena *arena = ls_arena_create();
   ls_error error = {0};
-  const char *trace = NULL, *devices = NULL;
-  bool json = false, wants_help = false;
-  const ls_flag flags[] = {{"--trace", &trace, NULL},
-                           {"-n", &devices, NULL},
-                           {"--json", NULL, &json},
-                           {"--help", NULL, &wants_help},
-                           {"-h", NULL, &wants_help}};
+  verify_flags asked = {0};
+  const ls_flag flags[] = {{"--trace", &asked.trace, NULL},     {"-n", &asked.devices, NULL},
+                           {"--kernels", NULL, &asked.kernels}, {"--json", NULL, &asked.json},
+                           {"--help", NULL, &asked.help},       {"-h", NULL, &asked.help}};
   ls_words words;
   ls_status status =
       ls_words_parse(arena, count, given, flags, sizeof flags / sizeof *flags, &words, &error);
-  if (status == LS_OK && wants_help)
+  if (status == LS_OK && asked.help)
     fputs(help, stdout);
   else if (status == LS_OK)
-    status = verify(arena, &words, trace, devices, json, &error);
+    status = (asked.trace ? verify_trace : verify_run)(arena, &words, &asked, &error);
   const int exit_status = ls_command_fail("verify", status, &error);
   ls_arena_destroy(&arena);
   return exit_status;

@@ -188,21 +188,24 @@ static ls_status fit_budget(ls_session *session, ls_error *error) {
   return status;
 }
 
-/* The step's graph has a backward part; evaluation and the step have the same parameters. */
-static ls_status compile(ls_session *session, ls_error *error) {
+static ls_build_options options_of(const ls_session *session, ls_model_mode mode) {
   const int64_t tokens = session->batch / session->layout.microbatches * session->sequence;
-  ls_graph *forward;
-  LS_TRY(ls_model_build(
-      session->arena, &session->config,
-      &(ls_build_options){.mode = LS_MODEL_TRAIN, .tokens = tokens, .sequence = session->sequence},
-      &session->graph, error));
+  return (ls_build_options){.mode = mode, .tokens = tokens, .sequence = session->sequence};
+}
+
+/* The step's graph has a backward part. */
+static ls_status build_graph(ls_session *session, ls_error *error) {
+  const ls_build_options options = options_of(session, LS_MODEL_TRAIN);
+  LS_TRY(ls_model_build(session->arena, &session->config, &options, &session->graph, error));
   ls_graph_backward(session->graph);
-  LS_TRY(
-      ls_model_build(session->arena, &session->config,
-                     &(ls_build_options){
-                         .mode = LS_MODEL_FORWARD, .tokens = tokens, .sequence = session->sequence},
-                     &forward, error));
-  if (asks_budget(session->run)) LS_TRY(fit_budget(session, error));
+  return asks_budget(session->run) ? fit_budget(session, error) : LS_OK;
+}
+
+/* Evaluation and the step have the same parameters. */
+static ls_status compile(ls_session *session, ls_error *error) {
+  const ls_build_options options = options_of(session, LS_MODEL_FORWARD);
+  ls_graph *forward;
+  LS_TRY(ls_model_build(session->arena, &session->config, &options, &forward, error));
   LS_TRY(compile_saved(session, session->graph, LS_PROGRAM_STEP, LS_SESSION_STEP, error));
   return compile_saved(session, forward, LS_PROGRAM_FORWARD, LS_SESSION_EVALUATE, error);
 }
@@ -257,8 +260,8 @@ static int choose_threads(const ls_run_file *run, int ranks_here) {
   return cores > ranks_here ? cores / ranks_here : 1;
 }
 
-ls_status ls_session_create(ls_arena *arena, ls_run_file *run, int devices, int ranks_here,
-                            ls_session **session, ls_error *error) {
+ls_status ls_session_resolve(ls_arena *arena, ls_run_file *run, int devices, ls_session **session,
+                             ls_error *error) {
   LS_TRY(ls_run_file_require(run, "model", error));
   LS_TRY(ls_run_file_resolve_mesh(run, devices, error));
   LS_TRY(ls_run_file_resolve_batch(run, error));
@@ -275,6 +278,15 @@ ls_status ls_session_create(ls_arena *arena, ls_run_file *run, int devices, int 
   made->layout = make_layout(run);
   LS_TRY(check_grad_dtype(made, error));
   LS_TRY(choose_recompute(made, error));
+  LS_TRY(build_graph(made, error));
+  *session = made;
+  return LS_OK;
+}
+
+ls_status ls_session_create(ls_arena *arena, ls_run_file *run, int devices, int ranks_here,
+                            ls_session **session, ls_error *error) {
+  ls_session *made;
+  LS_TRY(ls_session_resolve(arena, run, devices, &made, error));
   made->threads = choose_threads(run, ranks_here);
   LS_TRY(compile(made, error));
   LS_TRY(check_memory(made, error));

@@ -43,6 +43,11 @@ typedef struct ls_session {
 LS_CHECKED ls_status ls_session_create(ls_arena *arena, ls_run_file *run, int devices,
                                        int ranks_here, ls_session **session, ls_error *error);
 
+/* The first part of it, without programs, threads and kernels: what is to be trained, and how; its
+ * graph too. */
+LS_CHECKED ls_status ls_session_resolve(ls_arena *arena, ls_run_file *run, int devices,
+                                        ls_session **session, ls_error *error);
+
 /* LS_INPUT where the tokenizer has ids that the model has no row for. */
 LS_CHECKED ls_status ls_session_check_tokenizer(const ls_session *session,
                                                 const ls_tokenizer *tokenizer, ls_error *error);

@@ -1,13 +1,15 @@
-#include "support/trajectory.h"
+#include "train/equality.h"
 
 #include <math.h>
-#include <stdio.h>
+#include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #ifdef _OPENMP
 #include <omp.h>
 #endif
 
 #include "base/random.h"
+#include "program/saved.h"
 #include "run/cpu/cpu.h"
 #include "run/crew.h"
 #include "run/parameters.h"
@@ -18,6 +20,7 @@ typedef struct job {
   const ls_graph *graph;
   ls_kernel_table kernels;
   ls_trajectory *result;
+  _Atomic(const char *) unlike;
 } job;
 
 static ls_dtype accumulate_dtype(const job *work) {
@@ -45,7 +48,8 @@ static ls_status write_parameters(ls_rank *rank, const job *work, ls_error *erro
   return LS_OK;
 }
 
-/* Token t of step s: an id, and a label that one time in eight is missing. */
+/* Token t of step s: an id, and a label that one time in eight is missing (a step's first never is:
+ * the mean over no tokens is no number). */
 static void fill_inputs(ls_rank *rank, const job *work, int step) {
   const ls_program *program = ls_rank_program(rank, 0);
   const int64_t sequence = program->sequence;
@@ -59,7 +63,8 @@ static void fill_inputs(ls_rank *rank, const job *work, int step) {
       const uint64_t vocabulary = (uint64_t)work->experiment->config->vocabulary;
       const uint64_t bits = ls_random_bits(work->experiment->seed, 77, at);
       ((int32_t *)ids.data)[i] = (int32_t)(bits % vocabulary);
-      const bool missing = (bits >> 40) % 8 == 0;
+      const bool first = m == 0 && ids.start[0] + i == 0;
+      const bool missing = !first && (bits >> 40) % 8 == 0;
       ((int32_t *)labels.data)[i] = missing ? -1 : (int32_t)((bits >> 20) % vocabulary);
       ((int32_t *)positions.data)[i] = (int32_t)((ids.start[0] + i) % sequence);
     }
@@ -98,7 +103,7 @@ static ls_axes held_alike(const ls_program *program, const ls_program_parameter 
 }
 
 /* Reading a parameter takes each element from one rank only; here all that hold it must agree. */
-static ls_status check_replicas(ls_rank *rank, ls_error *error) {
+static ls_status check_replicas(ls_rank *rank, job *work, ls_error *error) {
   const ls_program *program = ls_rank_program(rank, 0);
   ls_group *groups[LS_AXES_ALL + 1] = {0};
   ls_arena *scratch = ls_arena_create();
@@ -118,10 +123,12 @@ static ls_status check_replicas(ls_rank *rank, ls_error *error) {
     ls_convert(mine, LS_F64, own.data, own.dtype, own.valid[0]);
     memcpy(largest, mine, (size_t)own.valid[0] * sizeof *mine);
     status = ls_all_reduce(groups[axes], largest, own.valid[0], LS_F64, LS_MAX, error);
-    for (int64_t i = 0; i < own.valid[0] && status == LS_OK; i++)
-      if (!(mine[i] == largest[i]))
-        status = ls_fail(error, LS_FAILED, "rank %d holds another %s than its replicas",
-                         ls_rank_number(rank), program->parameters[p].name);
+    for (int64_t i = 0; i < own.valid[0] && status == LS_OK; i++) {
+      if (mine[i] == largest[i]) continue;
+      atomic_store(&work->unlike, program->parameters[p].name);
+      status = ls_fail(error, LS_FAILED, "rank %d holds another %s than its replicas",
+                       ls_rank_number(rank), program->parameters[p].name);
+    }
   }
   ls_arena_destroy(&scratch);
   return status;
@@ -144,7 +151,7 @@ static void poison(ls_rank *rank) {
   }
 }
 
-static ls_status train(ls_rank *rank, const job *work, ls_error *error) {
+static ls_status train(ls_rank *rank, job *work, ls_error *error) {
   LS_TRY(write_parameters(rank, work, error));
   for (int step = 0; step < LS_TRAJECTORY_STEPS; step++) {
     poison(rank);
@@ -161,13 +168,15 @@ static ls_status train(ls_rank *rank, const job *work, ls_error *error) {
       work->result->norm[step] = *ls_rank_cell(rank, LS_CELL_NORM);
     }
     LS_TRY(ls_rank_run_update(rank, 0, error));
+    if (step == 0) LS_TRY(read_all(rank, work, LS_PART_MASTER, work->result->first, error));
   }
-  LS_TRY(check_replicas(rank, error));
-  return read_all(rank, work, LS_PART_MASTER, work->result->final, error);
+  LS_TRY(read_all(rank, work, LS_PART_MASTER, work->result->final, error));
+  LS_TRY(ls_barrier(ls_rank_world_group(rank), error)); /* a failure below stops all ranks */
+  return check_replicas(rank, work, error);
 }
 
 static ls_status rank_body(ls_comm *comm, void *context, ls_error *error) {
-  const job *work = context;
+  job *work = context;
 #ifdef _OPENMP
   omp_set_num_threads(1);
 #endif
@@ -190,31 +199,44 @@ static void make_room(ls_arena *arena, const ls_program *program, ls_trajectory 
   result->name = LS_NEW_ARRAY(arena, const char *, count);
   result->elements = LS_NEW_ARRAY(arena, int64_t, count);
   result->gradient = LS_NEW_ARRAY(arena, double *, count *LS_TRAJECTORY_STEPS);
+  result->first = LS_NEW_ARRAY(arena, double *, count);
   result->final = LS_NEW_ARRAY(arena, double *, count);
   for (int p = 0; p < count; p++) {
     result->name[p] = ls_arena_strdup(arena, program->parameters[p].name);
     result->elements[p] = ls_program_parameter_elements(&program->parameters[p]);
+    result->first[p] = LS_NEW_ARRAY(arena, double, result->elements[p]);
     result->final[p] = LS_NEW_ARRAY(arena, double, result->elements[p]);
     for (int s = 0; s < LS_TRAJECTORY_STEPS; s++)
       result->gradient[s * count + p] = LS_NEW_ARRAY(arena, double, result->elements[p]);
   }
 }
 
-static ls_status run_in(ls_arena *compiler, ls_arena *arena, const ls_experiment *experiment,
-                        const ls_layout *layout, ls_trajectory *result, ls_error *error) {
-  ls_graph *graph;
-  LS_TRY(ls_model_build(compiler, experiment->config,
+static ls_status compile(ls_arena *arena, const ls_experiment *experiment, const ls_layout *layout,
+                         ls_graph **graph, ls_program **stages, ls_error *error) {
+  LS_TRY(ls_model_build(arena, experiment->config,
                         &(ls_build_options){.tokens = experiment->sequences / layout->microbatches *
                                                       experiment->sequence,
                                             .sequence = experiment->sequence},
-                        &graph, error));
-  ls_graph_backward(graph);
+                        graph, error));
+  ls_graph_backward(*graph);
+  LS_TRY(ls_program_compile(*graph, layout, LS_PROGRAM_STEP, stages, error));
+  for (int s = 0; s < layout->pp && experiment->saved; s++) {
+    const char *text = ls_program_text(arena, stages[s]);
+    LS_TRY(ls_program_parse(arena, "compiled program", text, strlen(text), &stages[s], error));
+  }
+  return LS_OK;
+}
+
+static ls_status run_in(ls_arena *compiler, ls_arena *arena, const ls_experiment *experiment,
+                        const ls_layout *layout, ls_trajectory *result, ls_error *error) {
+  ls_graph *graph;
   ls_program **stages = LS_NEW_ARRAY(compiler, ls_program *, layout->pp);
-  LS_TRY(ls_program_compile(graph, layout, LS_PROGRAM_STEP, stages, error));
+  LS_TRY(compile(compiler, experiment, layout, &graph, stages, error));
   int altered = 0;
   for (int s = 0; s < layout->pp && experiment->alter; s++)
     altered += experiment->alter(stages[s], experiment->alter_context);
   if (experiment->alter && !altered) return LS_NO;
+  *result = (ls_trajectory){0};
   make_room(arena, stages[0], result);
   job work = {experiment, stages, graph, .result = result};
   if (experiment->fast_kernels)
@@ -226,6 +248,8 @@ static ls_status run_in(ls_arena *compiler, ls_arena *arena, const ls_experiment
   if (experiment->deadline_s > 0) ls_world_set_deadline(world, experiment->deadline_s);
   const ls_status status = ls_crew_run(world, rank_body, &work, error);
   ls_world_destroy(&world);
+  const char *unlike = atomic_load(&work.unlike);
+  if (unlike) result->unlike = ls_arena_strdup(arena, unlike);
   return status;
 }
 
@@ -243,46 +267,187 @@ static double norm_of(const double *values, int64_t count) {
   return sqrt(squares);
 }
 
+static double norm_of_all(double *const *tensors, const ls_trajectory *about) {
+  double squares = 0;
+  for (int p = 0; p < about->parameters; p++) {
+    const double norm = norm_of(tensors[p], about->elements[p]);
+    squares += norm * norm;
+  }
+  return sqrt(squares);
+}
+
+static double relative_to(double difference, double scale) {
+  return difference == 0 ? 0 : difference / scale;
+}
+
+/* A tensor against its reference, on the scale of itself or of all of them together. */
+static double tensor_gap(const double *a, const double *reference, int64_t count, double all) {
+  double squares = 0;
+  for (int64_t i = 0; i < count; i++) squares += (a[i] - reference[i]) * (a[i] - reference[i]);
+  return relative_to(sqrt(squares), fmax(norm_of(reference, count), 1e-3 * all));
+}
+
+/* The gaps of one kind, in the order in which they come about; in the arena. */
+typedef struct gap_list {
+  int count;
+  double *relative;
+  int *parameter; /* -1: a number */
+  double *const *tensors, *const *exact;
+  const double *numbers, *right;
+} gap_list;
+
+static const double *numbers_of(const ls_trajectory *of, ls_equality_kind kind) {
+  if (kind == LS_EQUALITY_LOSS) return of->loss;
+  return kind == LS_EQUALITY_NORM ? of->norm : NULL;
+}
+
+static double *const *tensors_of(const ls_trajectory *of, ls_equality_kind kind) {
+  if (kind == LS_EQUALITY_GRADIENTS) return of->gradient;
+  return kind == LS_EQUALITY_FIRST ? of->first : of->final;
+}
+
+static double number_gap(const double *a, const double *reference, int step) {
+  return relative_to(fabs(a[step] - reference[step]), fabs(reference[step]));
+}
+
+static gap_list list_gaps(ls_arena *arena, const ls_trajectory *a, const ls_trajectory *reference,
+                          ls_equality_kind kind) {
+  gap_list list = {.numbers = numbers_of(a, kind), .right = numbers_of(reference, kind)};
+  list.count = list.numbers ? LS_TRAJECTORY_STEPS : a->parameters;
+  list.relative = LS_NEW_ARRAY(arena, double, list.count);
+  list.parameter = LS_NEW_ARRAY(arena, int, list.count);
+  if (!list.numbers) {
+    list.tensors = tensors_of(a, kind);
+    list.exact = tensors_of(reference, kind);
+  }
+  const double all = list.numbers ? 0 : norm_of_all(list.exact, reference);
+  for (int i = 0; i < list.count; i++) {
+    const int p = kind == LS_EQUALITY_GRADIENTS ? a->parameters - 1 - i : i;
+    list.parameter[i] = list.numbers ? -1 : p;
+    list.relative[i] = list.numbers
+                           ? number_gap(list.numbers, list.right, i)
+                           : tensor_gap(list.tensors[p], list.exact[p], a->elements[p], all);
+  }
+  return list;
+}
+
+static int compare_doubles(const void *a, const void *b) {
+  const double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+static double median_of(ls_arena *arena, const double *values, int count) {
+  double *sorted = LS_NEW_ARRAY(arena, double, count);
+  memcpy(sorted, values, sizeof *values * (size_t)count);
+  qsort(sorted, (size_t)count, sizeof *sorted, compare_doubles);
+  return sorted[count / 2];
+}
+
+/* By gap of the list: what is allowed. */
+static double *list_allowed(ls_arena *arena, const gap_list *list, const ls_trajectory *reference,
+                            ls_equality_kind kind, const ls_equality_bands *bands) {
+  double *allowed = LS_NEW_ARRAY(arena, double, list->count);
+  for (int i = 0; i < list->count; i++) allowed[i] = bands->least;
+  if (!bands->rounded) return allowed;
+  const gap_list noise = list_gaps(arena, bands->rounded, reference, kind);
+  const bool later = noise.numbers || kind == LS_EQUALITY_FINAL;
+  const double multiple = later ? bands->later : bands->multiple;
+  double usual = noise.numbers ? 0 : median_of(arena, noise.relative, noise.count);
+  for (int i = 0; i < list->count; i++) {
+    const double own = fmax(noise.relative[i], usual);
+    if (noise.numbers) usual = own;
+    allowed[i] = fmax(allowed[i], multiple * own);
+  }
+  return allowed;
+}
+
+static ls_equality_gap describe(const gap_list *list, int i, double allowed, ls_equality_kind kind,
+                                const ls_trajectory *about) {
+  const int p = list->parameter[i];
+  ls_equality_gap gap = {.relative = list->relative[i], .allowed = allowed, .parameter = p};
+  if (p < 0) {
+    gap.step = i;
+    gap.found = list->numbers[i];
+    gap.expected = list->right[i];
+    return gap;
+  }
+  double most = -1;
+  for (int64_t e = 0; e < about->elements[p] && !isnan(most); e++) {
+    const double difference = fabs(list->tensors[p][e] - list->exact[p][e]);
+    if (difference <= most) continue;
+    most = difference;
+    gap.element = e;
+  }
+  gap.step = kind == LS_EQUALITY_FINAL ? LS_TRAJECTORY_STEPS - 1 : 0;
+  gap.found = list->tensors[p][gap.element];
+  gap.expected = list->exact[p][gap.element];
+  return gap;
+}
+
+/* Goes through a kind's gaps in order, up to the first that is not allowed where only that counts;
+ * *found is the largest for what is allowed. Whether any is not. */
+static bool scan(const ls_trajectory *a, const ls_trajectory *reference, ls_equality_kind kind,
+                 const ls_equality_bands *bands, bool first, ls_equality_gap *found) {
+  ls_arena *scratch = ls_arena_create();
+  const gap_list list = list_gaps(scratch, a, reference, kind);
+  const double *allowed = list_allowed(scratch, &list, reference, kind, bands);
+  bool beyond = false;
+  int worst = 0;
+  for (int i = 0; i < list.count && !(first && beyond); i++) {
+    const double share = list.relative[i] / allowed[i];
+    beyond = beyond || !(share <= 1);
+    if (isnan(list.relative[worst] / allowed[worst])) continue;
+    if (!(share <= list.relative[worst] / allowed[worst])) worst = i;
+  }
+  *found = describe(&list, worst, allowed[worst], kind, a);
+  ls_arena_destroy(&scratch);
+  return beyond;
+}
+
+ls_equality_gap ls_equality_worst(const ls_trajectory *a, const ls_trajectory *reference,
+                                  ls_equality_kind kind, const ls_equality_bands *bands) {
+  ls_equality_gap worst;
+  scan(a, reference, kind, bands, false, &worst);
+  return worst;
+}
+
+bool ls_equality_first(const ls_trajectory *a, const ls_trajectory *reference,
+                       ls_equality_kind kind, const ls_equality_bands *bands,
+                       ls_equality_gap *gap) {
+  return scan(a, reference, kind, bands, true, gap);
+}
+
+double ls_equality_median(const ls_trajectory *a, const ls_trajectory *reference,
+                          ls_equality_kind kind) {
+  ls_arena *scratch = ls_arena_create();
+  const gap_list list = list_gaps(scratch, a, reference, kind);
+  const double median = median_of(scratch, list.relative, list.count);
+  ls_arena_destroy(&scratch);
+  return median;
+}
+
 typedef struct worst {
   double difference;
   const char *where;
 } worst;
 
-static void compare(worst *so_far, double difference, double scale, const char *where) {
+static void compare(worst *so_far, double relative, const char *where) {
   if (isnan(so_far->difference)) return;
-  const double relative = difference == 0 ? 0 : difference / scale;
   if (!(relative <= so_far->difference)) *so_far = (worst){relative, where};
 }
 
-/* Each tensor against its reference, on the scale of itself or of all of them together. */
 static void compare_tensors(worst *so_far, double *const *a, double *const *reference,
                             const ls_trajectory *about) {
-  double squares = 0;
-  for (int p = 0; p < about->parameters; p++) {
-    const double norm = norm_of(reference[p], about->elements[p]);
-    squares += norm * norm;
-  }
-  for (int p = 0; p < about->parameters; p++) {
-    double difference = 0;
-    for (int64_t i = 0; i < about->elements[p]; i++) {
-      const double d = a[p][i] - reference[p][i];
-      difference += d * d;
-    }
-    const double scale = fmax(norm_of(reference[p], about->elements[p]), 1e-3 * sqrt(squares));
-    compare(so_far, sqrt(difference), scale, about->name[p]);
-  }
-}
-
-static void compare_loss(worst *so_far, const ls_trajectory *a, const ls_trajectory *reference,
-                         int s) {
-  compare(so_far, fabs(a->loss[s] - reference->loss[s]), fabs(reference->loss[s]), "loss");
+  const double all = norm_of_all(reference, about);
+  for (int p = 0; p < about->parameters; p++)
+    compare(so_far, tensor_gap(a[p], reference[p], about->elements[p], all), about->name[p]);
 }
 
 static worst compare_steps(const ls_trajectory *a, const ls_trajectory *reference, int steps) {
   worst so_far = {0, "nothing"};
   for (int s = 0; s < steps; s++) {
-    compare_loss(&so_far, a, reference, s);
-    compare(&so_far, fabs(a->norm[s] - reference->norm[s]), fabs(reference->norm[s]), "norm");
+    compare(&so_far, number_gap(a->loss, reference->loss, s), "loss");
+    compare(&so_far, number_gap(a->norm, reference->norm, s), "norm");
     compare_tensors(&so_far, a->gradient + s * a->parameters,
                     reference->gradient + s * a->parameters, a);
   }
@@ -299,6 +464,7 @@ double ls_trajectory_difference_of_steps(const ls_trajectory *a, const ls_trajec
 double ls_trajectory_difference(const ls_trajectory *a, const ls_trajectory *reference,
                                 const char **where) {
   worst found = compare_steps(a, reference, LS_TRAJECTORY_STEPS);
+  compare_tensors(&found, a->first, reference->first, a);
   compare_tensors(&found, a->final, reference->final, a);
   *where = found.where;
   return found.difference;
@@ -307,7 +473,8 @@ double ls_trajectory_difference(const ls_trajectory *a, const ls_trajectory *ref
 double ls_trajectory_loss_difference(const ls_trajectory *a, const ls_trajectory *reference,
                                      const char **where) {
   worst found = {0, "nothing"};
-  for (int s = 0; s < LS_TRAJECTORY_STEPS; s++) compare_loss(&found, a, reference, s);
+  for (int s = 0; s < LS_TRAJECTORY_STEPS; s++)
+    compare(&found, number_gap(a->loss, reference->loss, s), "loss");
   *where = found.where;
   return found.difference;
 }

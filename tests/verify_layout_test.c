@@ -1,0 +1,175 @@
+/* `verify` of a run's own layout: random right ones pass (LS_SEED for others, LS_RUNS for more),
+ * in fp64 and on the CPU device's kernels; each deliberate fault is seen in its smallest case, and
+ * the tensor it spoils is named. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "support/faults.h"
+#include "support/layouts.h"
+#include "support/random_run.h"
+#include "train/verify_layout.h"
+
+enum { RUNS = 40, KERNEL_RUNS = 12 };
+
+static uint64_t number_from(const char *variable, uint64_t fallback) {
+  const char *given = getenv(variable);
+  return given ? strtoull(given, NULL, 10) : fallback;
+}
+
+/* A resolved session of a model and layout that are in no file. */
+static const ls_session *session_of(ls_arena *arena, const ls_test_run *run) {
+  ls_session *session = LS_NEW(arena, ls_session);
+  ls_error error = {0};
+  session->arena = arena;
+  assert_int_equal(ls_run_file_read(arena, NULL, NULL, 0, &session->run, &error), LS_OK);
+  session->config = run->config;
+  session->layout = run->layout;
+  session->batch = run->batch;
+  session->sequence = run->sequence;
+  session->devices = ls_test_layout_ranks(&run->layout);
+  return session;
+}
+
+static ls_status verify(ls_arena *arena, const ls_test_run *run,
+                        const ls_verify_layout_options *options, ls_layout_verification **about,
+                        ls_error *error) {
+  LS_TRY(ls_verify_layout_prepare(arena, session_of(arena, run), options, about, error));
+  return ls_verify_layout_run(*about, error);
+}
+
+typedef struct tally {
+  int right, refused, wrong;
+  double worst; /* share of its tolerance */
+} tally;
+
+static void check_right(uint64_t seed, uint64_t number, ls_dtype compute, tally *count) {
+  ls_arena *arena = ls_arena_create();
+  ls_test_run run = ls_test_random_run(arena, seed, number);
+  const ls_verify_layout_options options = {.kernels = compute != LS_F64};
+  ls_layout_verification *about;
+  ls_error error = {0};
+  run.layout.compute = compute;
+  const ls_status status = verify(arena, &run, &options, &about, &error);
+  count->right += status == LS_OK;
+  count->refused += status == LS_INPUT;
+  count->wrong += status != LS_OK && status != LS_INPUT;
+  if (status != LS_OK && status != LS_INPUT)
+    print_message("run %llu, %s: %s\n", (unsigned long long)number, ls_test_run_print(arena, &run),
+                  error.text);
+  for (int k = 0; k < LS_EQUALITY_KINDS && status == LS_OK; k++)
+    count->worst = fmax(count->worst, about->rows[k].worst / about->rows[k].tolerance);
+  ls_arena_destroy(&arena);
+}
+
+static void check_runs(ls_dtype compute, int runs) {
+  const uint64_t seed = number_from("LS_SEED", 20261121);
+  const int asked = (int)number_from("LS_RUNS", (uint64_t)runs);
+  tally count = {0};
+  for (int number = 0; number < asked; number++)
+    check_right(seed, (uint64_t)number, compute, &count);
+  print_message("seed %llu, %s: %d of %d right, %d refused; the worst is %.2g of its tolerance\n",
+                (unsigned long long)seed, ls_dtype_name(compute), count.right, asked, count.refused,
+                count.worst);
+  assert_int_equal(count.wrong, 0);
+  assert_true(count.right >= asked * 3 / 4);
+}
+
+static void test_right_layouts_pass(void **state) {
+  (void)state;
+  check_runs(LS_F64, RUNS);
+}
+
+static void test_right_layouts_pass_on_kernels(void **state) {
+  (void)state;
+  check_runs(LS_F32, KERNEL_RUNS);
+  check_runs(LS_BF16, KERNEL_RUNS);
+  check_runs(LS_F16, KERNEL_RUNS);
+}
+
+static bool alter(ls_program *program, void *context) {
+  const ls_fault *fault = context;
+  return fault->inject(program) > 0;
+}
+
+static ls_test_run run_of(ls_arena *arena, const ls_fault *fault) {
+  ls_test_run run = {.config = ls_test_shape_config(arena, &ls_test_shapes[fault->shape]),
+                     .layout = ls_layout_default(),
+                     .batch = 12,
+                     .sequence = LS_TEST_SEQUENCE};
+  run.layout.dp_replicate = fault->dp_replicate;
+  run.layout.dp_shard = fault->dp_shard;
+  run.layout.tp = fault->tp;
+  run.layout.zero = fault->zero;
+  run.layout.sequence_parallel = fault->sequence_parallel;
+  run.layout.microbatches = fault->microbatches;
+  run.layout.compute = fault->compute;
+  return run;
+}
+
+static ls_status verify_fault(ls_arena *arena, const ls_fault *fault,
+                              ls_layout_verification **about, ls_error *error) {
+  ls_fault copy = *fault;
+  const ls_test_run run = run_of(arena, fault);
+  const ls_verify_layout_options options = {
+      .kernels = fault->compute != LS_F64, .alter = alter, .alter_context = &copy};
+  return verify(arena, &run, &options, about, error);
+}
+
+static void test_faults_are_seen(void **state) {
+  (void)state;
+  for (int f = 0; f < ls_fault_count; f++) {
+    ls_arena *arena = ls_arena_create();
+    ls_layout_verification *about;
+    ls_error error = {0};
+    const ls_status status = verify_fault(arena, &ls_faults[f], &about, &error);
+    print_message("%s: %s\n", ls_faults[f].name, error.text);
+    if (status != LS_NO) fail_msg("%s: not seen (%d)", ls_faults[f].name, status);
+    ls_arena_destroy(&arena);
+  }
+  print_message("%d faults\n", ls_fault_count);
+}
+
+static const ls_fault *find_fault(const char *name) {
+  for (int f = 0; f < ls_fault_count; f++)
+    if (strcmp(ls_faults[f].name, name) == 0) return &ls_faults[f];
+  fail_msg("no fault %s", name);
+  return NULL;
+}
+
+/* What spoils one tensor is said of that tensor, at the time when it goes wrong. */
+static void test_the_first_tensor_is_named(void **state) {
+  (void)state;
+  static const char *const said[][2] = {
+      {"second use of a tied embedding dropped", "the gradient of embedding.token in step 1"},
+      {"last unit not updated", "head.norm.weight after step 1"},
+      {"partial product taken as whole", "the loss of step 1 is off"},
+      {"piece of a gradient one element late", "the gradient of embedding.position in step 1"},
+  };
+  for (size_t i = 0; i < sizeof said / sizeof *said; i++) {
+    ls_arena *arena = ls_arena_create();
+    ls_layout_verification *about;
+    ls_error error = {0};
+    assert_int_equal(verify_fault(arena, find_fault(said[i][0]), &about, &error), LS_NO);
+    if (!strstr(error.text, said[i][1]))
+      fail_msg("%s: \"%s\" is not in \"%s\"", said[i][0], said[i][1], error.text);
+    ls_arena_destroy(&arena);
+  }
+}
+
+int main(void) {
+  setvbuf(stdout, NULL, _IOLBF, 0);
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_right_layouts_pass),
+      cmocka_unit_test(test_right_layouts_pass_on_kernels),
+      cmocka_unit_test(test_faults_are_seen),
+      cmocka_unit_test(test_the_first_tensor_is_named),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
