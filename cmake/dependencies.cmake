@@ -67,6 +67,16 @@ else()
   message(STATUS "hwloc: not found (cores are taken from the scheduler's affinity mask)")
 endif()
 
+pkg_check_modules(LS_URING QUIET IMPORTED_TARGET liburing)
+if(LS_URING_FOUND)
+  message(STATUS "liburing: found (${LS_URING_VERSION})")
+  target_compile_definitions(lockstep_dependencies INTERFACE LS_HAVE_URING)
+  target_link_libraries(lockstep_dependencies INTERFACE PkgConfig::LS_URING)
+  list(APPEND private_libraries ${LS_URING_LINK_LIBRARIES})
+else()
+  message(STATUS "liburing: not found (threads read and write what is offloaded to a file)")
+endif()
+
 list(JOIN private_libraries " " pkg_config_private)
 
 pkg_check_modules(LS_CMOCKA QUIET IMPORTED_TARGET cmocka)

@@ -203,8 +203,11 @@ static ls_status run_steps(ls_rank *rank, job *work, ls_error *error) {
 static ls_status rank_body(ls_comm *comm, void *context, ls_error *error) {
   job *work = context;
   ls_rank *rank;
-  const ls_rank_options options = {
-      .programs = &work->program, .program_count = 1, .kernels = &work->kernels, .threads = 1};
+  const ls_rank_options options = {.programs = &work->program,
+                                   .program_count = 1,
+                                   .kernels = &work->kernels,
+                                   .threads = 1,
+                                   .offload_path = "/var/tmp"};
   LS_TRY(ls_rank_create(comm, &options, &rank, error));
   const ls_status status = run_steps(rank, work, error);
   ls_rank_destroy(&rank);
@@ -241,20 +244,24 @@ typedef struct strategy {
   const char *name;
   int shape, dp_replicate, dp_shard, tp, zero;
   bool sequence_parallel;
+  ls_offload offload;
 } strategy;
 
 static const strategy strategies[] = {
-    {"one device", 0, 1, 1, 1, 1, false},
-    {"DDP", 0, 3, 1, 1, 0, false},
-    {"DDP on dp_shard", 1, 1, 2, 1, 0, false},
-    {"ZeRO-1", 2, 1, 2, 1, 1, false},
-    {"ZeRO-2", 0, 1, 4, 1, 2, false},
-    {"ZeRO-3", 1, 1, 4, 1, 3, false},
-    {"HYBRID_SHARD", 2, 2, 2, 1, 3, false},
-    {"tensor parallel", 0, 1, 1, 3, 1, false},
-    {"tensor parallel, replicated KV heads", 1, 1, 1, 8, 1, false},
-    {"tensor and sequence parallel", 1, 1, 1, 4, 1, true},
-    {"all together", 2, 2, 2, 3, 3, true},
+    {"one device", 0, 1, 1, 1, 1, false, {0}},
+    {"DDP", 0, 3, 1, 1, 0, false, {0}},
+    {"DDP on dp_shard", 1, 1, 2, 1, 0, false, {0}},
+    {"ZeRO-1", 2, 1, 2, 1, 1, false, {0}},
+    {"ZeRO-2", 0, 1, 4, 1, 2, false, {0}},
+    {"ZeRO-3", 1, 1, 4, 1, 3, false, {0}},
+    {"HYBRID_SHARD", 2, 2, 2, 1, 3, false, {0}},
+    {"tensor parallel", 0, 1, 1, 3, 1, false, {0}},
+    {"tensor parallel, replicated KV heads", 1, 1, 1, 8, 1, false, {0}},
+    {"tensor and sequence parallel", 1, 1, 1, 4, 1, true, {0}},
+    {"all together", 2, 2, 2, 3, 3, true, {0}},
+    {"offloaded to the host", 0, 1, 2, 1, 3, false, {LS_TIER_HOST, 1, LS_TIER_HOST, LS_TIER_HOST}},
+    {"offloaded to a file", 1, 1, 1, 1, 1, false, {LS_TIER_NVME, 1, LS_TIER_NVME, LS_TIER_NVME}},
+    {"some of it", 2, 2, 1, 3, 1, false, {LS_TIER_NVME, 0.5, LS_TIER_DEVICE, LS_TIER_HOST}},
 };
 
 static ls_layout layout_of(const strategy *of, ls_dtype compute) {
@@ -264,6 +271,7 @@ static ls_layout layout_of(const strategy *of, ls_dtype compute) {
   layout.tp = of->tp;
   layout.zero = of->zero;
   layout.sequence_parallel = of->sequence_parallel;
+  layout.offload = of->offload;
   layout.microbatches = of->dp_replicate == 3 ? 2 : MICROBATCHES;
   layout.compute = compute;
   return layout;

@@ -52,6 +52,7 @@ module yaml-0.1 || need libyaml-dev
 module libpcre2-8 || need libpcre2-dev
 module cmocka || need libcmocka-dev
 module hwloc || need libhwloc-dev
+module liburing || need liburing-dev
 has mpicc || need libopenmpi-dev
 has mpirun || has mpiexec || need openmpi-bin
 has clang-format || need clang-format

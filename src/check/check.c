@@ -26,7 +26,8 @@ ls_place_in_program ls_proof_place(const ls_stage *stage) {
 
 static const char *what_it_does(const ls_instruction *instruction) {
   static const char *const names[LS_COLLECTIVE_COUNT] = {
-      "op", "all-reduce", "reduce-scatter", "all-gather", "send", "receive", "sent"};
+      "op",      "all-reduce", "reduce-scatter", "all-gather", "send",
+      "receive", "sent",       "move",           "moved"};
   return instruction->collective == LS_COLLECTIVE_NONE ? ls_op_name(instruction->kind)
                                                        : names[instruction->collective];
 }
@@ -52,6 +53,9 @@ static ls_status run_one(ls_stage *stage, bool *blocked, ls_error *error) {
   const bool is_op = instruction->collective == LS_COLLECTIVE_NONE;
   if (instruction->first_only && !(is_op && instruction->kind == LS_OP_SQUARED_NORM))
     return ls_proof_fail(stage, error, "runs on some ranks only: expected all");
+  const bool moves = instruction->collective == LS_MOVE || instruction->collective == LS_MOVED;
+  if (moves) return ls_run_move(stage, error);
+  LS_TRY(ls_check_tiers(stage, error));
   if (is_op) return ls_run_op(stage, error);
   if (instruction->collective >= LS_SEND) return ls_run_transfer(stage, blocked, error);
   *blocked = ls_is_join(stage);
@@ -105,6 +109,11 @@ static ls_status check_ends(ls_proof *proof, ls_error *error) {
                        "stage %d: ends with a send to stage %d under way: expected its end", from,
                        to);
     }
+  for (int s = 0; s < proof->count; s++)
+    if (proof->stages[s].moves.count)
+      return ls_fail(
+          error, LS_NO, "stage %d: ends with %s being moved: expected the end of the move", s,
+          proof->stages[s].program->values.items[proof->stages[s].moves.items[0].to.value].name);
   LS_TRY(ls_gradient_claims(proof, error));
   for (int s = 0; s < proof->count; s++) LS_TRY(ls_proof_end(&proof->stages[s], error));
   return LS_OK;

@@ -26,6 +26,7 @@ typedef struct ls_check_report {
   int64_t waits;       /* pairs of instructions on two queues that an event keeps apart */
   int64_t collectives; /* over axes inside a stage */
   int64_t transfers;   /* sends that found their receive */
+  int64_t moves;       /* between tiers, begun and ended */
   int64_t joins;       /* collectives between stages */
   int64_t reductions;  /* partial sums brought together, each contribution once */
   int64_t gradients;   /* of parameters, as updates read them: complete */

@@ -11,6 +11,7 @@
 
 #include "schedule/pipeline.h"
 #include "support/layouts.h"
+#include "support/offloads.h"
 
 enum { MOST_STAGES = 16, MOST_SEGMENTS = 16 };
 
@@ -274,9 +275,26 @@ static void test_a_large_model_takes_no_time(void **state) {
   ls_arena_destroy(&arena);
 }
 
+static void test_offloading_programs_are_accepted(void **state) {
+  (void)state;
+  enum { SAMPLES = 400 };
+  tally count = {0};
+  for (int sample = 0; sample < SAMPLES; sample++) {
+    ls_layout layout = ls_test_offload_layout(sample);
+    layout.offload = ls_test_offload(sample);
+    const ls_test_shape *shape = &ls_test_shapes[ls_test_offload_shape(sample)];
+    accept(shape, &layout, LS_PROGRAM_STEP, &count);
+    if (layout.microbatches == 1) accept(shape, &layout, LS_PROGRAM_FORWARD, &count);
+  }
+  print_message("%d programs accepted, %lld instructions, %d layouts refused\n", count.accepted,
+                (long long)count.instructions, count.refused);
+  assert_true(count.accepted > SAMPLES / 2);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_layouts_are_accepted),
+      cmocka_unit_test(test_offloading_programs_are_accepted),
       cmocka_unit_test(test_pipelines_are_accepted),
       cmocka_unit_test(test_recomputation_is_accepted),
       cmocka_unit_test(test_decoding_is_accepted),

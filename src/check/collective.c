@@ -161,6 +161,8 @@ static ls_status move_region(ls_stage *stage, const ls_region *region, const ls_
   if (ls_proof_instruction(stage)->collective == LS_ALL_REDUCE)
     LS_TRY(ls_check_own_piece(stage, in->value, content, error));
   LS_TRY(change(stage, content, LS_FLAT, &made, error));
+  ls_note_region(stage, region->parameter, stage->program->values.items[out->value].storage,
+                 target.begin, target.end);
   return ls_memory_put(stage, 0, &target, &made, error);
 }
 
@@ -170,12 +172,12 @@ static ls_status run_flat(ls_stage *stage, const ls_operand *in, const ls_operan
   const ls_value *source = &stage->program->values.items[in->value];
   const ls_regions *regions = &stage->regions[source->storage];
   for (int r = 0; r < regions->items.count; r++) {
-    const ls_region *region = &regions->items.items[r];
-    if (region->end <= in->begin || region->begin >= in->end) continue;
-    if (region->begin < in->begin || region->end > in->end)
+    const ls_region region = regions->items.items[r];
+    if (region.end <= in->begin || region.begin >= in->end) continue;
+    if (region.begin < in->begin || region.end > in->end)
       return ls_proof_fail(stage, error, "moves a part of %s: expected all of it or none",
-                           stage->program->parameters[region->parameter].name);
-    LS_TRY(move_region(stage, region, in, out, error));
+                           stage->program->parameters[region.parameter].name);
+    LS_TRY(move_region(stage, &region, in, out, error));
   }
   return LS_OK;
 }

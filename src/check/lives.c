@@ -55,6 +55,10 @@ static ls_status find_lives(const ls_stage *stage, life *lives, ls_error *error)
   return LS_OK;
 }
 
+bool ls_pool_is_work(ls_pool pool) {
+  return pool == LS_POOL_WORK || pool == LS_POOL_HOST_WORK || pool == LS_POOL_FILE_WORK;
+}
+
 static int by_first(const void *a, const void *b) {
   const life *x = a, *y = b;
   return x->first != y->first ? (x->first > y->first) - (x->first < y->first)
@@ -125,7 +129,7 @@ ls_status ls_proof_lives(ls_stage *stage, ls_error *error) {
   LS_TRY(find_lives(stage, lives, error));
   for (int i = 0; i < count; i++) { /* what is kept between programs lives always */
     const ls_pool pool = program->frames.items[program->instances.items[i].frame].pool;
-    if (pool != LS_POOL_WORK) lives[i] = (life){i, 0, program->actions.count};
+    if (!ls_pool_is_work(pool)) lives[i] = (life){i, 0, program->actions.count};
   }
   if (program->kind == LS_PROGRAM_FORWARD && program->logits >= 0) { /* read after the program */
     const int storage = program->values.items[program->logits].storage;
@@ -141,7 +145,9 @@ ls_status ls_proof_lives(ls_stage *stage, ls_error *error) {
     if (lives[i].first < 0) continue;
     const ls_pool pool =
         program->frames.items[program->instances.items[lives[i].instance].frame].pool;
-    if (i == 0 || lives[i].first != lives[i - 1].first) bury(&pools[LS_POOL_WORK], lives[i].first);
+    for (int p = 0; p < LS_POOL_COUNT; p++)
+      if ((i == 0 || lives[i].first != lives[i - 1].first) && ls_pool_is_work((ls_pool)p))
+        bury(&pools[p], lives[i].first);
     LS_TRY(admit(stage, &pools[pool], &lives[i], error));
   }
   return LS_OK;

@@ -131,6 +131,7 @@ static ls_status fail_read(const ls_stage *stage, const ls_operand *operand, ls_
 ls_status ls_memory_read(ls_stage *stage, const ls_operand *operand, const ls_content **content,
                          ls_error *error) {
   const ls_value *value = &stage->program->values.items[operand->value];
+  LS_TRY(ls_check_moves(stage, operand, false, error));
   const ls_content *found =
       ls_memory_look(stage, operand->instance, value->storage, operand->begin, operand->end);
   if (!found) return fail_read(stage, operand, error);
@@ -158,6 +159,7 @@ ls_status ls_memory_write(ls_stage *stage, const ls_operand *operand, const ls_c
   ls_contents *contents = &stage->contents[operand->instance];
   ls_arena *arena = stage->proof->arena;
   LS_TRY(check_sends(stage, operand, error));
+  LS_TRY(ls_check_moves(stage, operand, true, error));
   ls_content *made = LS_NEW(arena, ls_content);
   *made = *content;
   made->dtype = value->dtype;
@@ -178,6 +180,12 @@ ls_status ls_memory_write(ls_stage *stage, const ls_operand *operand, const ls_c
     set(arena, contents, proxy->begin, proxy->end, proxy);
   }
   set(arena, contents, operand->begin, operand->reach, made);
+  return LS_OK;
+}
+
+ls_status ls_memory_forget(ls_stage *stage, const ls_operand *operand, ls_error *error) {
+  LS_TRY(check_sends(stage, operand, error));
+  clear(stage->proof->arena, &stage->contents[operand->instance], operand->begin, operand->reach);
   return LS_OK;
 }
 

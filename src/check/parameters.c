@@ -107,6 +107,17 @@ static ls_status note_region(ls_stage *stage, int p, int value, ls_error *error)
   return LS_OK;
 }
 
+void ls_note_region(ls_stage *stage, int p, int storage, int64_t begin, int64_t end) {
+  ls_regions *regions = &stage->regions[storage];
+  int at = 0;
+  while (at < regions->items.count && regions->items.items[at].begin < begin) at++;
+  if (at < regions->items.count && regions->items.items[at].begin == begin) return;
+  LS_APPEND(stage->proof->arena, &regions->items);
+  for (int i = regions->items.count - 1; i > at; i--)
+    regions->items.items[i] = regions->items.items[i - 1];
+  regions->items.items[at] = (ls_region){p, begin, end};
+}
+
 ls_status ls_proof_parameters(ls_stage *stage, ls_error *error) {
   const ls_program *program = stage->program;
   stage->regions = LS_NEW_ARRAY(stage->proof->arena, ls_regions, program->storages.count + 1);

@@ -120,6 +120,11 @@ typedef struct ls_open_send {
   ls_operand operand;
 } ls_open_send;
 
+/* A move between tiers under way. */
+typedef struct ls_open_move {
+  ls_operand from, to;
+} ls_open_move;
+
 typedef struct ls_message {
   const ls_content *content;
   int64_t count;
@@ -142,6 +147,7 @@ typedef struct ls_stage {
   ls_regions *regions;   /* by storage */
   ls_contents *contents; /* by instance */
   LS_LIST(ls_open_send) sends;
+  LS_LIST(ls_open_move) moves;
   int action, at; /* what comes next: the action, and the instruction in its body */
 } ls_stage;
 
@@ -175,6 +181,9 @@ int64_t ls_proof_group(const ls_proof *proof, ls_axes axes); /* ranks */
 
 /* parameters.c: their parts' places and what memory holds before the program. */
 LS_CHECKED ls_status ls_proof_parameters(ls_stage *stage, ls_error *error);
+/* The parameter's elements lie in a storage too, at an address. */
+void ls_note_region(ls_stage *stage, int parameter, int storage, int64_t begin, int64_t end);
+bool ls_pool_is_work(ls_pool pool);
 void ls_proof_begin(ls_stage *stage);
 LS_CHECKED ls_status ls_proof_end(ls_stage *stage, ls_error *error);
 
@@ -197,6 +206,8 @@ LS_CHECKED ls_status ls_memory_write(ls_stage *stage, const ls_operand *operand,
 /* The same, or added to what is there, by the instruction's mode for `output`. */
 LS_CHECKED ls_status ls_memory_put(ls_stage *stage, int output, const ls_operand *operand,
                                    const ls_content *content, ls_error *error);
+/* Nothing lies there any more. */
+LS_CHECKED ls_status ls_memory_forget(ls_stage *stage, const ls_operand *operand, ls_error *error);
 /* What lies exactly at an address, or NULL. */
 const ls_content *ls_memory_look(const ls_stage *stage, int instance, int storage, int64_t begin,
                                  int64_t end);
@@ -248,6 +259,14 @@ LS_CHECKED ls_status ls_check_own_piece(ls_stage *stage, int value, const ls_con
                                         ls_error *error);
 bool ls_is_join(const ls_stage *stage);
 LS_CHECKED ls_status ls_run_transfer(ls_stage *stage, bool *blocked, ls_error *error);
+
+/* move.c: what comes next on the stage moves; its operands lie in one memory, none in a file. */
+LS_CHECKED ls_status ls_run_move(ls_stage *stage, ls_error *error);
+LS_CHECKED ls_status ls_check_tiers(ls_stage *stage, ls_error *error);
+/* Neither does it touch what a move fills nor write what a move takes. */
+LS_CHECKED ls_status ls_check_moves(const ls_stage *stage, const ls_operand *operand, bool writes,
+                                    ls_error *error);
+
 /* A collective between stages whose members all stand at it: done, and their next instruction. */
 LS_CHECKED ls_status ls_run_joins(ls_proof *proof, bool *progress, ls_error *error);
 /* All stages are stuck or at their end. */

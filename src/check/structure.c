@@ -16,7 +16,7 @@ static bool within(int index, int count) {
 static bool frame_fits(const ls_program *program, int f) {
   const ls_frame *frame = &program->frames.items[f];
   if (!within((int)frame->pool, LS_POOL_COUNT) || frame->bytes < 0) return false;
-  if (frame->pool == LS_POOL_WORK) return frame->instance < program->instances.count;
+  if (ls_pool_is_work(frame->pool)) return frame->instance < program->instances.count;
   return within(frame->instance, program->instances.count) &&
          program->instances.items[frame->instance].frame == f;
 }

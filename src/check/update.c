@@ -222,23 +222,32 @@ static bool settings_fit(const ls_stage *stage, int p) {
                : given->beta1 == wanted->momentum;
 }
 
+/* Its own place; of a part that waits in a file, the same range of what was moved out of it. */
+static bool lies_as(const ls_stage *stage, const ls_value *value, const ls_value *expected) {
+  const ls_program *program = stage->program;
+  const int frame = program->storages.items[expected->storage].frame;
+  ls_value moved = *expected;
+  if (program->frames.items[frame].pool == LS_POOL_FILE_STATE) moved.storage = value->storage;
+  return ls_value_same_place(value, &moved);
+}
+
 /* One part of the state goes from its old version to its new one, where it lies. */
 static ls_status update_part(ls_stage *stage, int o, int expected, int p, ls_error *error) {
   const ls_program *program = stage->program;
   const ls_instruction *instruction = ls_proof_instruction(stage);
   const ls_value *value = &program->values.items[instruction->out[o]];
   ls_expressions *all = &stage->proof->expressions;
-  if (expected < 0 || !ls_value_same_place(value, &program->values.items[expected]))
+  if (expected < 0 || !lies_as(stage, value, &program->values.items[expected]))
     return ls_proof_fail(stage, error, "updates %s elsewhere: expected its own place", value->name);
   ls_operand operand;
   const ls_content *old;
   LS_TRY(ls_operand_find(stage, instruction->out[o], &operand, error));
   LS_TRY(ls_memory_read(stage, &operand, &old, error));
   static const ls_leaf leaves[] = {LS_LEAF_MASTER, LS_LEAF_MOMENT1, LS_LEAF_MOMENT2};
-  const ls_leaf leaf =
-      o == 0 && value->storage == program->values.items[program->parameters[p].stored].storage
-          ? LS_LEAF_PARAMETER
-          : leaves[o];
+  const ls_leaf leaf = o == 0 && program->values.items[expected].storage ==
+                                     program->values.items[program->parameters[p].stored].storage
+                           ? LS_LEAF_PARAMETER
+                           : leaves[o];
   if (old->kind != LS_CONTENT_VALUE || old->expression != ls_expression_leaf(all, leaf, p, 0))
     return ls_proof_fail(stage, error,
                          "updates %s a second time or from something else: expected "
@@ -309,6 +318,7 @@ static ls_status run_cast(ls_stage *stage, ls_error *error) {
       return ls_proof_fail(stage, error, "rounds something else: expected master weights");
     ls_content made = *master;
     made.expression = ls_expression_leaf(all, LS_LEAF_PARAMETER, node.in[0], node.in[1]);
+    ls_note_region(stage, region->parameter, to->storage, target.begin, target.end);
     LS_TRY(ls_memory_write(stage, &target, &made, error));
   }
   return LS_OK;

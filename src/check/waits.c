@@ -48,6 +48,10 @@ static ls_status fail_wait(const ls_stage *stage, ls_error *error, int i, const 
 
 static ls_status check_body(const ls_stage *stage, const ls_body *body, ls_error *error) {
   const ls_instruction *items = stage->program->instructions.items;
+  for (int i = body->first; i < body->first + body->count; i++)
+    if ((items[i].queue == LS_QUEUE_TRANSFER) != (items[body->first].queue == LS_QUEUE_TRANSFER))
+      return fail_wait(stage, error, i,
+                       "moves beside other work: expected bodies of their own, not", body->first);
   int waited[2] = {-1, -1}; /* by queue: the latest on the other one that it has waited for */
   for (int i = body->first; i < body->first + body->count; i++) {
     const ls_instruction *later = &items[i];

@@ -50,6 +50,8 @@ static void print_proof(const ls_session_proof *proof) {
   print_row("collectives that all their ranks reach", step->collectives, evaluation->collectives);
   print_row("sends that find their receive", step->transfers, evaluation->transfers);
   print_row("collectives between stages that meet", step->joins, evaluation->joins);
+  if (step->moves + evaluation->moves)
+    print_row("moves that are back before they are used", step->moves, evaluation->moves);
   print_row("events that keep two queues apart", step->waits, evaluation->waits);
   print_row("sums that take each contribution once", step->reductions, evaluation->reductions);
   print_row("updates that read a complete gradient", step->gradients, evaluation->gradients);
@@ -66,6 +68,10 @@ static void print_memory(const ls_session *session) {
     printf(", of %.1f allowed\n", (double)limit / 1048576);
   else
     printf("; no device.memory to compare it with\n");
+  const double host = (double)ls_session_tier_bytes(session, LS_TIER_HOST, &stage) / 1048576;
+  const double file = (double)ls_session_tier_bytes(session, LS_TIER_NVME, &stage) / 1048576;
+  if (host > 0) printf("offloaded to the host: %.1f MiB a device\n", host);
+  if (file > 0) printf("offloaded to nvme: %.1f MiB a device\n", file);
 }
 
 static ls_status check(ls_arena *arena, const ls_words *words, const char *devices_text,

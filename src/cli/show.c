@@ -246,6 +246,12 @@ static void print_program_json(const ls_program *program) {
   json_t *root = json_object();
   json_object_set_new(root, "memory_bytes", memory_json(by_category, peak));
   json_object_set_new(root, "arena_bytes", json_integer(ls_program_bytes(program)));
+  for (int t = LS_TIER_HOST; t < LS_TIER_COUNT; t++) {
+    const int64_t elsewhere = ls_program_tier_bytes(program, (ls_tier)t);
+    if (elsewhere)
+      json_object_set_new(root, t == LS_TIER_HOST ? "host_bytes" : "nvme_bytes",
+                          json_integer(elsewhere));
+  }
   json_object_set_new(root, "bytes_sent", json_real(bytes));
   json_object_set_new(root, "collectives", json_integer(calls));
   json_object_set_new(root, "instructions", json_integer(program->instructions.count));

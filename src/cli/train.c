@@ -9,6 +9,7 @@
 #include "program/budget.h"
 #include "train/checkpoint.h"
 #include "train/loop.h"
+#include "train/offload.h"
 #include "watch/progress.h"
 
 static const char help[] =
@@ -149,6 +150,7 @@ static ls_status train_in_world(ls_arena *arena, ls_run_file *run, int devices, 
                                 bool fresh, ls_error *error) {
   ls_session *session;
   LS_TRY(ls_session_create(arena, run, devices, ls_world_count_here(world), &session, error));
+  LS_TRY(ls_session_check_offload(session, ls_world_count_here(world), error));
   const ls_tokenizer *tokenizer = ls_tokenizer_bytes();
   LS_TRY(ls_session_check_tokenizer(session, tokenizer, error));
   ls_dataset *dataset;

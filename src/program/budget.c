@@ -204,12 +204,13 @@ static double solve_limit(const chooser *c, const stage_plan *plan, uint64_t *ma
   return best;
 }
 
-/* Bytes alive in each action of a program. */
+/* Bytes of the device alive in each action of a program. */
 static double *live_bytes(ls_arena *arena, const ls_program *program) {
   double *live = LS_NEW_ARRAY(arena, double, program->actions.count + 2);
   for (int i = 0; i < program->instances.count; i++) {
     const ls_instance *instance = &program->instances.items[i];
-    const double bytes = (double)program->frames.items[instance->frame].bytes;
+    const ls_frame *frame = &program->frames.items[instance->frame];
+    const double bytes = ls_pool_tier(frame->pool) == LS_TIER_DEVICE ? (double)frame->bytes : 0;
     live[instance->first] += bytes;
     live[instance->last + 1] -= bytes;
   }

@@ -1,8 +1,18 @@
 #include "program/lower.h"
 
 const char *ls_pool_name(ls_pool pool) {
-  static const char *const names[] = {"state", "cell", "input", "work"};
+  static const char *const names[] = {"state",      "cell",      "input",      "work",
+                                      "host_state", "host_work", "file_state", "file_work"};
   return names[pool];
+}
+
+ls_tier ls_pool_tier(ls_pool pool) {
+  if (pool >= LS_POOL_FILE_STATE) return LS_TIER_NVME;
+  return pool >= LS_POOL_HOST_STATE ? LS_TIER_HOST : LS_TIER_DEVICE;
+}
+
+bool ls_pool_works(ls_pool pool) {
+  return pool == LS_POOL_WORK || pool == LS_POOL_HOST_WORK || pool == LS_POOL_FILE_WORK;
 }
 
 const char *ls_category_name(ls_category category) {
@@ -106,6 +116,12 @@ static void lower_actions(ls_lowering *lowering, const ls_schedule *schedule) {
   }
 }
 
+static int64_t alignment_of(const ls_offload *offload) {
+  const bool file = offload->optimizer == LS_TIER_NVME || offload->parameters == LS_TIER_NVME ||
+                    offload->activations == LS_TIER_NVME;
+  return file ? LS_FILE_ALIGNMENT : LS_STORAGE_ALIGNMENT;
+}
+
 static ls_program *compile_stage(const compilation *c, int stage) {
   const ls_sharded *sharded = c->sharded;
   ls_arena *arena = c->graph->arena;
@@ -115,8 +131,11 @@ static ls_program *compile_stage(const compilation *c, int stage) {
                        .mesh = sharded->mesh,
                        .stage = stage,
                        .layout = sharded->layout,
+                       .alignment = alignment_of(&sharded->layout.offload),
                        .tokens = c->graph->tokens,
                        .sequence = c->graph->sequence};
+  const bool *here = ls_schedule_units_here(sharded, c->units, c->chunks, stage);
+  const ls_homes *homes = ls_homes_make(sharded, c->units, c->chunks, c->recompute, here, stage);
   const bool fp64 = sharded->layout.compute == LS_F64;
   ls_lowering lowering = {.program = made,
                           .sharded = sharded,
@@ -125,20 +144,22 @@ static ls_program *compile_stage(const compilation *c, int stage) {
                           .crossings = c->crossings,
                           .recompute = c->recompute,
                           .stage = stage,
-                          .here = ls_schedule_units_here(sharded, c->units, c->chunks, stage),
+                          .homes = homes,
+                          .here = here,
                           .accumulate = fp64 ? LS_F64 : LS_F32,
                           .gradient = fp64 ? LS_F64 : sharded->layout.grad_dtype,
                           .value_of = LS_NEW_ARRAY(arena, int, sharded->values.count),
+                          .away = LS_NEW_ARRAY(arena, int, sharded->values.count),
                           .producer = c->producer,
                           .last_use = c->last_use,
                           .read_by_weight = c->read_by_weight,
                           .contributed = LS_NEW_ARRAY(arena, bool, c->graph->parameters.count + 1)};
-  for (int v = 0; v < sharded->values.count; v++) lowering.value_of[v] = -1;
+  for (int v = 0; v < sharded->values.count; v++) lowering.value_of[v] = lowering.away[v] = -1;
   ls_lower_units(&lowering);
   const ls_schedule schedule =
       c->kind == LS_PROGRAM_STEP
-          ? ls_schedule_step(sharded, c->units, c->chunks, c->recompute, stage)
-          : ls_schedule_forward(sharded, c->units, c->chunks, stage);
+          ? ls_schedule_step(sharded, c->units, c->chunks, c->recompute, homes, stage)
+          : ls_schedule_forward(sharded, c->units, c->chunks, homes, stage);
   lowering.halves = has_halves(&schedule);
   lower_actions(&lowering, &schedule);
   made->logits = find_logits(&lowering);

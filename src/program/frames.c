@@ -23,7 +23,7 @@ typedef struct framer {
   LS_LIST(int) touched; /* storages of the body at hand */
   /* by frame */
   int *frame_born, *frame_dies;
-  bool *frame_once, *frame_ends;
+  bool *frame_once, *frame_ends, *frame_moves;
   int *next;      /* the one made before that is born in the same body */
   int *last_born; /* by body + 1: the newest frame born there */
 } framer;
@@ -86,6 +86,7 @@ static int new_frame(framer *f, const char *name, const ls_storage_plan *plan, c
   f->frame_born[made] = about->born;
   f->frame_dies[made] = about->dies;
   f->frame_once[made] = about->once;
+  f->frame_moves[made] = plan->moves;
   f->next[made] = f->last_born[about->born + 1];
   f->last_born[about->born + 1] = made;
   return made;
@@ -96,7 +97,7 @@ static void append_storage(framer *f, int storage, int frame) {
   ls_frame *into = &f->program->frames.items[frame];
   placed->frame = frame;
   placed->offset = into->bytes;
-  into->bytes += ls_storage_aligned(placed->bytes);
+  into->bytes += ls_storage_aligned(placed->bytes, f->program->alignment);
 }
 
 static bool is_temporary(const framer *f, int storage) {
@@ -106,12 +107,13 @@ static bool is_temporary(const framer *f, int storage) {
 
 /* The frame of a storage that several bodies touch: that of the others like it. */
 static int find_frame(const framer *f, const ls_storage_plan *plan, const usage *about) {
-  if (plan->pool != LS_POOL_WORK) return -1;
+  if (!ls_pool_works(plan->pool)) return -1;
   int frame = f->last_born[about->born + 1];
   for (; frame >= 0; frame = f->next[frame]) {
     const ls_frame *other = &f->program->frames.items[frame];
     if (f->frame_dies[frame] == about->dies && f->frame_once[frame] == about->once &&
-        other->pool == plan->pool && other->category == plan->category)
+        other->pool == plan->pool && other->category == plan->category &&
+        f->frame_moves[frame] == plan->moves)
       break;
   }
   return frame;
@@ -194,8 +196,9 @@ static int open_rooms(framer *f, int b, room *rooms) {
     int r = 0;
     while (r < count && rooms[r].frame != frame) r++;
     if (r == count)
-      rooms[count++] =
-          (room){.frame = frame, .space = {.limit = program->frames.items[frame].bytes}};
+      rooms[count++] = (room){
+          .frame = frame,
+          .space = {.alignment = program->alignment, .limit = program->frames.items[frame].bytes}};
     const ls_storage *placed = &program->storages.items[s];
     const ls_box box = {.bytes = placed->bytes,
                         .offset = placed->offset,
@@ -213,7 +216,7 @@ static void place_temporary(framer *f, int b, room *rooms, int count, ls_box *bo
   LS_ASSERT(r < count);
   if (rooms[r].frame < 0)
     rooms[r].frame =
-        new_frame(f, "scratch", &(ls_storage_plan){LS_POOL_WORK, LS_CATEGORY_TEMPORARIES},
+        new_frame(f, "scratch", &(ls_storage_plan){LS_POOL_WORK, LS_CATEGORY_TEMPORARIES, false},
                   &(usage){.born = b, .dies = b});
   ls_storage *storage = &f->program->storages.items[box->about];
   storage->frame = rooms[r].frame;
@@ -227,7 +230,7 @@ static void place_temporaries(framer *f, int b, room *rooms) {
   for (int i = body->first; i < body->first + body->count; i++)
     each_storage(program, &program->instructions.items[i], note_instruction, &(moment){f, b, i});
   const int scratch = open_rooms(f, b, rooms);
-  rooms[scratch] = (room){.frame = -1, .space = {.limit = -1}};
+  rooms[scratch] = (room){.frame = -1, .space = {.alignment = program->alignment, .limit = -1}};
   ls_box *boxes = LS_NEW_ARRAY(program->arena, ls_box, f->touched.count + 1);
   int count = 0;
   for (int t = 0; t < f->touched.count; t++) {
@@ -284,6 +287,7 @@ void ls_lower_frames(ls_lowering *lowering) {
   f.frame_born = LS_NEW_ARRAY(arena, int, most + 1);
   f.frame_dies = LS_NEW_ARRAY(arena, int, most + 1);
   f.frame_once = LS_NEW_ARRAY(arena, bool, most + 1);
+  f.frame_moves = LS_NEW_ARRAY(arena, bool, most + 1);
   f.next = LS_NEW_ARRAY(arena, int, most + 1);
   f.last_born = LS_NEW_ARRAY(arena, int, program->bodies.count + 2);
   for (int b = 0; b < program->bodies.count + 2; b++) f.last_born[b] = -1;

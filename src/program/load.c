@@ -83,6 +83,19 @@ static bool read_recompute_of(ls_arena *arena, const json_t *object, ls_layout *
   return true;
 }
 
+static bool read_offload(const json_t *object, ls_offload *offload) {
+  int tiers[3];
+  if (json_unpack((json_t *)object, "{s:[iFii]}", "offload", &tiers[0],
+                  &offload->optimizer_fraction, &tiers[1], &tiers[2]) != 0)
+    return false;
+  for (int t = 0; t < 3; t++)
+    if (!in_range(tiers[t], LS_TIER_COUNT)) return false;
+  offload->optimizer = (ls_tier)tiers[0];
+  offload->parameters = (ls_tier)tiers[1];
+  offload->activations = (ls_tier)tiers[2];
+  return true;
+}
+
 static bool read_layout(ls_arena *arena, const json_t *object, ls_layout *layout) {
   const char *compute, *grad_dtype, *schedule, *stages;
   json_int_t recompute;
@@ -99,7 +112,7 @@ static bool read_layout(ls_arena *arena, const json_t *object, ls_layout *layout
           "reduce", &reduce, "compute", &compute, "grad_dtype", &grad_dtype, "optimizer", &kind,
           &optimizer->beta1, &optimizer->beta2, &optimizer->epsilon, &optimizer->weight_decay,
           &optimizer->momentum, &optimizer->clip) != 0 ||
-      !read_recompute_of(arena, object, layout))
+      !read_recompute_of(arena, object, layout) || !read_offload(object, &layout->offload))
     return false;
   const int dtype = find_dtype(compute), gradients = find_dtype(grad_dtype);
   if (dtype < 0 || gradients < 0 || !in_range(gather, 3) || !in_range(reduce, 3) ||
@@ -234,6 +247,24 @@ static bool read_operands(const loader *l, const json_t *array, int most, int *i
   return *count >= 0;
 }
 
+/* Whether what a move takes and fills lies in its operands' storages, on every rank. */
+static bool moves_fit(const loader *l, const ls_instruction *move) {
+  if (move->inputs != 1 || move->outputs != 1) return false;
+  const int operands[] = {move->in[0], move->out[0]};
+  const ls_program *program = l->program;
+  for (int i = 0; i < 2; i++) {
+    const ls_value *value = &program->values.items[operands[i]];
+    const ls_storage *storage = &program->storages.items[value->storage];
+    const int last = ls_mesh_size(&program->mesh, LS_AXES_ALL) - 1;
+    const ls_local local = ls_program_local(program, last, operands[i]);
+    const int64_t room = storage->offset + storage->bytes - local.offset;
+    if (value->dtype != program->values.items[operands[0]].dtype ||
+        move->count > room / (int64_t)ls_dtype_bytes(value->dtype))
+      return false;
+  }
+  return true;
+}
+
 static ls_status load_instruction(loader *l, json_t *item, size_t index) {
   ls_instruction made = {0};
   int collective, axes, reduce, queue, first_only;
@@ -245,9 +276,10 @@ static ls_status load_instruction(loader *l, json_t *item, size_t index) {
     return damaged(l, "instruction", index);
   if (!in_range(collective, LS_COLLECTIVE_COUNT) ||
       !in_range(made.peer + 1, l->program->mesh.size[LS_AXIS_PP] + 1) ||
-      made.peer == l->program->stage || (collective >= LS_SEND && made.peer < 0) ||
-      find_op(op) < 0 || !in_range(axes, LS_AXES_ALL + 1) || !in_range(reduce, 2) || count < 0 ||
-      !in_range(queue, 2) || !in_range(first_only, LS_AXES_ALL + 1) ||
+      made.peer == l->program->stage ||
+      (collective >= LS_SEND && collective <= LS_SENT && made.peer < 0) || find_op(op) < 0 ||
+      !in_range(axes, LS_AXES_ALL + 1) || !in_range(reduce, 2) || count < 0 ||
+      !in_range(queue, LS_QUEUE_COUNT) || !in_range(first_only, LS_AXES_ALL + 1) ||
       !read_operands(l, in, LS_MAX_INPUTS, made.in, &made.inputs) ||
       !read_operands(l, out, LS_MAX_OUTPUTS, made.out, &made.outputs) ||
       json_array_size(write) != (size_t)made.outputs ||
@@ -269,6 +301,8 @@ static ls_status load_instruction(loader *l, json_t *item, size_t index) {
   for (int f = 0; f < LS_ATTRIBUTE_FIELDS; f++)
     ls_attribute_set_field(&made.attributes, f,
                            json_number_value(json_array_get(attributes, (size_t)f)));
+  if (ls_collective_moves(made.collective) && !moves_fit(l, &made))
+    return damaged(l, "instruction", index);
   *LS_APPEND(l->arena, &l->program->instructions) = made;
   return LS_OK;
 }
@@ -367,7 +401,7 @@ static ls_status load_list(loader *l, const json_t *root, const char *key,
 static ls_status load_head(loader *l, json_t *root) {
   ls_program *program = l->program;
   int version, kind;
-  json_int_t tokens, sequence;
+  json_int_t tokens, sequence, alignment;
   if (json_unpack(root, "{s:i,s:i,s:I,s:I,s:F,s:F}", "lockstep_program", &version, "kind", &kind,
                   "tokens", &tokens, "sequence", &sequence, "flops", &program->flops,
                   "recomputed_flops", &program->recomputed_flops) != 0 ||
@@ -381,9 +415,12 @@ static ls_status load_head(loader *l, json_t *root) {
   program->sequence = sequence;
   if (!read_ints(json_object_get(root, "mesh"), program->mesh.size, LS_AXIS_COUNT) ||
       !read_layout(l->arena, json_object_get(root, "layout"), &program->layout) ||
+      json_unpack(root, "{s:I}", "alignment", &alignment) != 0 ||
+      !in_range(alignment - 1, 1 << 20) ||
       read_integers(json_object_get(root, "pool_bytes"), program->pool_bytes, LS_POOL_COUNT) !=
           LS_POOL_COUNT)
     return damaged(l, "head", 0);
+  program->alignment = alignment;
   int64_t ranks = 1;
   for (int a = 0; a < LS_AXIS_COUNT; a++) {
     if (!in_range(program->mesh.size[a], 1 << 20) || program->mesh.size[a] < 1)

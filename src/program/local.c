@@ -46,7 +46,7 @@ ls_local ls_program_local(const ls_program *program, int rank, int index) {
 
 double ls_instruction_bytes_sent(const ls_program *program, const ls_instruction *instruction) {
   if (instruction->collective == LS_COLLECTIVE_NONE || instruction->inputs == 0 ||
-      instruction->collective == LS_SENT)
+      instruction->collective >= LS_SENT)
     return 0;
   const double whole = (double)instruction->count *
                        (double)ls_dtype_bytes(program->values.items[instruction->in[0]].dtype);
@@ -64,7 +64,7 @@ double ls_program_bytes_sent(const ls_program *program, int *collectives) {
     for (int i = 0; i < body->count; i++) {
       const ls_instruction *instruction = &program->instructions.items[body->first + i];
       *collectives += instruction->collective != LS_COLLECTIVE_NONE &&
-                      instruction->collective != LS_RECEIVE && instruction->collective != LS_SENT;
+                      instruction->collective != LS_RECEIVE && instruction->collective < LS_SENT;
       bytes += ls_instruction_bytes_sent(program, instruction);
     }
   }

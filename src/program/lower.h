@@ -7,16 +7,21 @@
 /* Storages of a unit; -1 where there is none. */
 typedef struct ls_unit_memory {
   int stored; /* parameters between steps: whole or the piece */
-  int used;   /* what kernels read: `stored`, or a gathered copy */
+  int source; /* what is gathered: `stored`, or a copy fetched to the device */
+  int used;   /* what kernels read: `source`, or a gathered copy */
   int master, moment1, moment2;
-  int raw;     /* gradient as nodes write it, whole */
-  int reduced; /* the gradient the update reads: `raw`, or the piece */
+  int master_at, moment1_at, moment2_at; /* while they are updated: the same, or the host's copy */
+  int fresh;                             /* updated parameters before they go to `stored` */
+  int raw;                               /* gradient as nodes write it, whole */
+  int reduced;                           /* after reduction: `raw`, or the piece */
+  int given;                             /* the gradient the update reads: `reduced`, or a copy */
 } ls_unit_memory;
 
 /* What is known of a storage before it has its place. */
 typedef struct ls_storage_plan {
   ls_pool pool;
   ls_category category;
+  bool moves; /* out of its pool and back: shares no frame with what stays */
 } ls_storage_plan;
 
 /* What goes from the chunk before each boundary to the next, and gradients back: sharded values. */
@@ -46,11 +51,13 @@ typedef struct ls_lowering {
   const ls_crossings *crossings;
   int stage;
   const ls_recompute *recompute;
+  const ls_homes *homes;
   const bool *here;    /* by unit: this stage has it */
   ls_dtype accumulate; /* fp32, or fp64 under fp64 */
   ls_dtype gradient;   /* that, or bf16 */
   ls_unit_memory *memory;
   int *value_of;                  /* program value by sharded value, -1: not made yet */
+  int *away;                      /* its copy outside the device; -1: none */
   const int *producer, *last_use; /* by sharded value: nodes that make it and last read it; -1 */
   const bool *read_by_weight;     /* by sharded value: a weight node reads it */
   bool again;                     /* nodes are lowered a second time, for RECOMPUTE */
@@ -77,6 +84,17 @@ void ls_lower_units(ls_lowering *lowering);
 /* Appends the instructions of one action that is not FORWARD or BACKWARD. */
 void ls_lower_action(ls_lowering *lowering, const ls_action *action);
 
+/* The pools of a tier. */
+ls_pool ls_lower_state_pool(ls_tier tier);
+ls_pool ls_lower_work_pool(ls_tier tier);
+
+/* A parameter's elements in its unit's flat buffer, without rows of padding. */
+int ls_lower_parameter(ls_lowering *lowering, int parameter, const char *name, int storage,
+                       ls_dtype dtype, bool cut);
+
+/* Appends the instructions that begin or end moves between tiers. */
+void ls_lower_move(ls_lowering *lowering, const ls_action *action);
+
 /* Appends the instructions of a pass over a segment. */
 void ls_lower_pass(ls_lowering *lowering, ls_action_kind kind, int segment);
 
@@ -96,8 +114,9 @@ void ls_lower_frames(ls_lowering *lowering);
 /* Makes the instances that actions need of their bodies' frames, and gives each its place. */
 void ls_lower_instances(ls_program *program);
 
-enum { LS_STORAGE_ALIGNMENT = 256 };
-int64_t ls_storage_aligned(int64_t bytes);
+/* Of storages; of those that a file is read into and written from, as O_DIRECT wants it. */
+enum { LS_STORAGE_ALIGNMENT = 256, LS_FILE_ALIGNMENT = 4096 };
+int64_t ls_storage_aligned(int64_t bytes, int64_t alignment);
 
 /* Something that needs `bytes` from time `first` to time `last`. */
 typedef struct ls_box {
@@ -109,6 +128,7 @@ typedef struct ls_box {
 /* Boxes that have their place, ordered by offset. */
 typedef struct ls_space {
   LS_LIST(ls_box) boxes;
+  int64_t alignment;
   int64_t limit; /* bytes there are; -1: no end */
   int64_t bytes; /* used */
 } ls_space;

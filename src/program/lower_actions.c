@@ -1,4 +1,5 @@
 #include "program/lower.h"
+#include "schedule/offload.h"
 
 /* The instructions of actions on units and on the whole step. */
 
@@ -40,10 +41,10 @@ static void lower_gather(ls_lowering *lowering, int unit, bool publish) {
   const ls_dtype compute = lowering->sharded->layout.compute;
   ls_arena *arena = lowering->program->arena;
   const char *name = ls_arena_printf(arena, "%s piece", about->name);
-  const int piece =
-      ls_lower_range(lowering, name, memory->stored, compute, unit, 0, about->elements, true);
-  const int whole =
-      ls_lower_range(lowering, about->name, memory->used, compute, unit, 0, about->elements, false);
+  const int piece = ls_lower_range(lowering, name, publish ? memory->stored : memory->source,
+                                   compute, unit, 0, about->elements, true);
+  const int whole = ls_lower_range(lowering, about->name, publish ? memory->stored : memory->used,
+                                   compute, unit, 0, about->elements, false);
   const char *reason = ls_arena_printf(arena, "parameters of %s: S(flat) on dp_shard -> R for %s",
                                        about->name, publish ? "storing them whole" : "use");
   ls_lower_collective(lowering, LS_ALL_GATHER, 1u << LS_AXIS_DP_SHARD, piece, whole,
@@ -166,8 +167,21 @@ static void lower_loss(ls_lowering *lowering) {
        3, (int[]){cell[LS_CELL_NORM], cell[LS_CELL_CLIP_FACTOR], cell[LS_CELL_MEAN_LOSS]});
 }
 
-static void lower_parameter_update(ls_lowering *lowering, const ls_program_parameter *parameter) {
+/* A part of a parameter where it is updated. */
+static int updated(ls_lowering *lowering, int p, int waiting, int home, int at) {
+  if (waiting < 0 || home == at) return waiting;
+  const char *name = lowering->program->parameters[p].name;
+  return ls_lower_parameter(lowering, p, name, at, lowering->accumulate,
+                            ls_schedule_state_sharded(lowering->sharded));
+}
+
+static void lower_parameter_update(ls_lowering *lowering, int p) {
   const ls_program *program = lowering->program;
+  const ls_program_parameter *parameter = &program->parameters[p];
+  const ls_unit_memory *memory = &lowering->memory[parameter->unit];
+  const int master = updated(lowering, p, parameter->master, memory->master, memory->master_at);
+  const int moment1 = updated(lowering, p, parameter->moment1, memory->moment1, memory->moment1_at);
+  const int moment2 = updated(lowering, p, parameter->moment2, memory->moment2, memory->moment2_at);
   const ls_optimizer *optimizer = &lowering->sharded->layout.optimizer;
   const bool adamw = optimizer->kind == LS_OPTIMIZER_ADAMW;
   ls_instruction *made = ls_lower_op(lowering, adamw ? LS_OP_ADAMW : LS_OP_SGD);
@@ -179,22 +193,22 @@ static void lower_parameter_update(ls_lowering *lowering, const ls_program_param
   with(made, 4,
        (int[]){parameter->gradient, cell[LS_CELL_LEARNING_RATE], cell[LS_CELL_STEP],
                cell[LS_CELL_CLIP_FACTOR]},
-       adamw ? 3 : 2, (int[]){parameter->master, parameter->moment1, parameter->moment2});
+       adamw ? 3 : 2, (int[]){master, moment1, moment2});
 }
 
 static void lower_update(ls_lowering *lowering, int unit) {
   const ls_program *program = lowering->program;
   for (int p = 0; p < program->parameter_count; p++)
-    if (program->parameters[p].unit == unit)
-      lower_parameter_update(lowering, &program->parameters[p]);
+    if (program->parameters[p].unit == unit) lower_parameter_update(lowering, p);
   const ls_unit_memory *memory = &lowering->memory[unit];
-  if (memory->master == memory->stored) return;
+  const bool returns = ls_offload_returns(lowering->homes, unit);
+  if (memory->master == memory->stored || (returns && memory->fresh == memory->master_at)) return;
   const ls_unit *about = &lowering->units->items[unit];
-  const int master = ls_lower_range(lowering, about->name, memory->master, lowering->accumulate,
+  const int master = ls_lower_range(lowering, about->name, memory->master_at, lowering->accumulate,
                                     unit, 0, about->elements, true);
-  const int stored =
-      ls_lower_range(lowering, about->name, memory->stored, lowering->sharded->layout.compute, unit,
-                     0, about->elements, ls_schedule_state_sharded(lowering->sharded));
+  const int stored = ls_lower_range(lowering, about->name, returns ? memory->fresh : memory->stored,
+                                    lowering->sharded->layout.compute, unit, 0, about->elements,
+                                    ls_schedule_state_sharded(lowering->sharded));
   program->values.items[master].flat_chunk =
       program->values.items[stored].flat_chunk; /* both whole, or both this rank's piece */
   with(ls_lower_op(lowering, LS_OP_CAST), 1, &master, 1, &stored);
@@ -217,6 +231,7 @@ void ls_lower_action(ls_lowering *lowering, const ls_action *action) {
     case LS_ACTION_UPDATE: lower_update(lowering, action->unit); break;
     case LS_ACTION_PUBLISH: lower_gather(lowering, action->unit, true); break;
     case LS_ACTION_LOSS: lower_loss(lowering); break;
-    default: break; /* DROP ends a lifetime; passes are lowered from the graph */
+    case LS_ACTION_DROP: break; /* ends a lifetime */
+    default: ls_lower_move(lowering, action);
   }
 }

@@ -120,6 +120,7 @@ int ls_lower_tensor(ls_lowering *lowering, int sharded_value, bool kept) {
       ls_lower_storage(lowering, ls_graph_tensor(lowering->sharded->graph, id)->name, LS_POOL_WORK,
                        kept ? LS_CATEGORY_ACTIVATIONS : LS_CATEGORY_TEMPORARIES,
                        tensor_bytes(lowering, sharded_value));
+  lowering->plans.items[storage].moves = lowering->homes->moved[sharded_value] >= 0;
   return add_tensor(lowering, sharded_value, storage);
 }
 
@@ -133,6 +134,7 @@ static int make_value(ls_lowering *lowering, const ls_shard_node *node, int n, i
       output == 0 ? taken_over(lowering, node, n, tensor_bytes(lowering, value)) : -1;
   if (storage < 0) return ls_lower_tensor(lowering, value, kept);
   if (kept) lowering->plans.items[storage].category = LS_CATEGORY_ACTIVATIONS;
+  if (lowering->homes->moved[value] >= 0) lowering->plans.items[storage].moves = true;
   return add_tensor(lowering, value, storage);
 }
 

@@ -1,13 +1,14 @@
 #include <string.h>
 
 #include "program/lower.h"
+#include "schedule/offload.h"
 
 int ls_lower_storage(ls_lowering *lowering, const char *name, ls_pool pool, ls_category category,
                      int64_t bytes) {
   ls_program *program = lowering->program;
   ls_storage *storage = LS_APPEND(program->arena, &program->storages);
   *storage = (ls_storage){.name = name, .frame = -1, .bytes = bytes};
-  *LS_APPEND(program->arena, &lowering->plans) = (ls_storage_plan){pool, category};
+  *LS_APPEND(program->arena, &lowering->plans) = (ls_storage_plan){pool, category, false};
   return program->storages.count - 1;
 }
 
@@ -43,36 +44,87 @@ static int unit_storage(ls_lowering *lowering, int unit, const char *what, ls_po
                           elements * (int64_t)ls_dtype_bytes(dtype));
 }
 
-static void place_state(ls_lowering *lowering, int unit) {
-  const ls_sharded *sharded = lowering->sharded;
-  const ls_dtype compute = sharded->layout.compute;
-  const bool gathers = ls_schedule_gathers(sharded);
-  const bool piece = ls_schedule_state_sharded(sharded);
+ls_pool ls_lower_state_pool(ls_tier tier) {
+  static const ls_pool pools[] = {LS_POOL_STATE, LS_POOL_HOST_STATE, LS_POOL_FILE_STATE};
+  return pools[tier];
+}
+
+ls_pool ls_lower_work_pool(ls_tier tier) {
+  static const ls_pool pools[] = {LS_POOL_WORK, LS_POOL_HOST_WORK, LS_POOL_FILE_WORK};
+  return pools[tier];
+}
+
+static void place_parameters(ls_lowering *lowering, int unit) {
+  const ls_dtype compute = lowering->sharded->layout.compute;
+  const bool gathers = ls_schedule_gathers(lowering->sharded);
+  const ls_tier tier = lowering->homes->parameters[unit];
   ls_unit_memory *memory = &lowering->memory[unit];
-  *memory = (ls_unit_memory){-1, -1, -1, -1, -1, -1, -1};
-  if (!lowering->here[unit]) return;
-  memory->stored = unit_storage(lowering, unit, "parameters", LS_POOL_STATE, LS_CATEGORY_PARAMETERS,
-                                compute, gathers);
-  memory->used = memory->stored;
+  memory->stored = unit_storage(lowering, unit, "parameters", ls_lower_state_pool(tier),
+                                LS_CATEGORY_PARAMETERS, compute, gathers);
+  memory->source = memory->stored;
+  if (tier)
+    memory->source = unit_storage(lowering, unit, "fetched parameters", LS_POOL_WORK,
+                                  LS_CATEGORY_GATHERED, compute, gathers);
+  memory->used = memory->source;
   if (gathers)
     memory->used = unit_storage(lowering, unit, "gathered parameters", LS_POOL_WORK,
                                 LS_CATEGORY_GATHERED, compute, false);
-  /* Evaluation shares the region that the step keeps the optimizer's state in. */
+}
+
+/* Evaluation shares the region that the step keeps the optimizer's state in. */
+static void place_state(ls_lowering *lowering, int unit) {
+  const ls_sharded *sharded = lowering->sharded;
+  const ls_homes *homes = lowering->homes;
+  const bool piece = ls_schedule_state_sharded(sharded);
+  const ls_pool pool = ls_lower_state_pool(homes->state[unit]);
+  ls_unit_memory *memory = &lowering->memory[unit];
   memory->master = memory->stored;
-  if (compute != lowering->accumulate)
-    memory->master = unit_storage(lowering, unit, "master weights", LS_POOL_STATE,
-                                  LS_CATEGORY_MASTER, lowering->accumulate, piece);
-  memory->moment1 = unit_storage(lowering, unit, "first moments", LS_POOL_STATE,
-                                 LS_CATEGORY_MOMENTS, lowering->accumulate, piece);
+  if (!homes->one_copy || homes->state[unit] != homes->parameters[unit])
+    memory->master = unit_storage(lowering, unit, "master weights", pool, LS_CATEGORY_MASTER,
+                                  lowering->accumulate, piece);
+  memory->moment1 = unit_storage(lowering, unit, "first moments", pool, LS_CATEGORY_MOMENTS,
+                                 lowering->accumulate, piece);
   if (sharded->layout.optimizer.kind == LS_OPTIMIZER_ADAMW)
-    memory->moment2 = unit_storage(lowering, unit, "second moments", LS_POOL_STATE,
-                                   LS_CATEGORY_MOMENTS, lowering->accumulate, piece);
+    memory->moment2 = unit_storage(lowering, unit, "second moments", pool, LS_CATEGORY_MOMENTS,
+                                   lowering->accumulate, piece);
+}
+
+/* What an update works on, where that is not what stays between steps. */
+static void place_update(ls_lowering *lowering, int unit) {
+  const ls_homes *homes = lowering->homes;
+  const bool piece = ls_schedule_state_sharded(lowering->sharded);
+  ls_unit_memory *memory = &lowering->memory[unit];
+  memory->master_at = memory->master;
+  memory->moment1_at = memory->moment1;
+  memory->moment2_at = memory->moment2;
+  if (lowering->program->kind != LS_PROGRAM_STEP) return;
+  if (homes->state[unit] == LS_TIER_NVME) {
+    memory->master_at = unit_storage(lowering, unit, "loaded master weights", LS_POOL_HOST_WORK,
+                                     LS_CATEGORY_MASTER, lowering->accumulate, piece);
+    memory->moment1_at = unit_storage(lowering, unit, "loaded first moments", LS_POOL_HOST_WORK,
+                                      LS_CATEGORY_MOMENTS, lowering->accumulate, piece);
+    if (memory->moment2 >= 0)
+      memory->moment2_at = unit_storage(lowering, unit, "loaded second moments", LS_POOL_HOST_WORK,
+                                        LS_CATEGORY_MOMENTS, lowering->accumulate, piece);
+  }
+  memory->fresh = memory->master_at;
+  if (ls_offload_returns(homes, unit) && !homes->one_copy)
+    memory->fresh = unit_storage(lowering, unit, "updated parameters",
+                                 homes->state[unit] ? LS_POOL_HOST_WORK : LS_POOL_WORK,
+                                 LS_CATEGORY_PARAMETERS, lowering->sharded->layout.compute, piece);
+}
+
+static void place_unit(ls_lowering *lowering, int unit) {
+  lowering->memory[unit] = (ls_unit_memory){-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
+  if (!lowering->here[unit]) return;
+  place_parameters(lowering, unit);
+  place_state(lowering, unit);
+  place_update(lowering, unit);
 }
 
 static void place_gradients(ls_lowering *lowering, int unit) {
   const ls_sharded *sharded = lowering->sharded;
   ls_unit_memory *memory = &lowering->memory[unit];
-  memory->raw = memory->reduced = -1;
   if (lowering->program->kind != LS_PROGRAM_STEP || !lowering->here[unit]) return;
   const bool each = ls_schedule_reduces_each(sharded);
   memory->raw = unit_storage(lowering, unit, "gradient", LS_POOL_WORK, LS_CATEGORY_GRADIENTS,
@@ -81,6 +133,11 @@ static void place_gradients(ls_lowering *lowering, int unit) {
   if (each)
     memory->reduced = unit_storage(lowering, unit, "reduced gradient", LS_POOL_WORK,
                                    LS_CATEGORY_GRADIENTS, lowering->gradient, true);
+  memory->given = memory->reduced;
+  if (lowering->homes->state[unit])
+    memory->given =
+        unit_storage(lowering, unit, "given gradient", LS_POOL_HOST_WORK, LS_CATEGORY_GRADIENTS,
+                     lowering->gradient, ls_schedule_state_sharded(sharded));
 }
 
 /* A parameter or its gradient as kernels see it, inside its unit's whole buffer. */
@@ -102,10 +159,10 @@ static int whole_tensor(ls_lowering *lowering, int parameter, int storage, ls_dt
   return ls_lower_value(lowering, &value);
 }
 
-/* A parameter's elements in its unit's flat buffer, without rows of padding. */
-static int flat_range(ls_lowering *lowering, const ls_program_parameter *about, int p,
-                      const char *name, int storage, ls_dtype dtype, bool cut) {
+int ls_lower_parameter(ls_lowering *lowering, int p, const char *name, int storage, ls_dtype dtype,
+                       bool cut) {
   const ls_sharded *sharded = lowering->sharded;
+  const ls_program_parameter *about = &lowering->program->parameters[p];
   const ls_unit_entry *entry =
       &lowering->units->items[about->unit].entries.items[lowering->units->entry_of[p]];
   const int made = ls_lower_range(lowering, name, storage, dtype, about->unit, entry->offset,
@@ -148,18 +205,18 @@ static void describe_parameter(ls_lowering *lowering, int p) {
   if (!made->here) return;
   const char *name = about->name;
   made->used = whole_tensor(lowering, p, memory->used, compute, name);
-  made->stored = flat_range(lowering, made, p, name, memory->stored, compute, gathers);
-  made->master = flat_range(lowering, made, p, name, memory->master, accumulate, piece);
-  made->moment1 = flat_range(lowering, made, p, name, memory->moment1, accumulate, piece);
+  made->stored = ls_lower_parameter(lowering, p, name, memory->stored, compute, gathers);
+  made->master = ls_lower_parameter(lowering, p, name, memory->master, accumulate, piece);
+  made->moment1 = ls_lower_parameter(lowering, p, name, memory->moment1, accumulate, piece);
   if (memory->moment2 >= 0)
-    made->moment2 = flat_range(lowering, made, p, name, memory->moment2, accumulate, piece);
+    made->moment2 = ls_lower_parameter(lowering, p, name, memory->moment2, accumulate, piece);
   if (memory->raw < 0) return;
   const char *gradient = ls_arena_printf(program->arena, "gradient of %s", name);
   made->raw_gradient = whole_tensor(lowering, p, memory->raw, lowering->gradient, gradient);
   program->values.items[made->raw_gradient].placement =
       sharded->values.items[sharded->gradient_value[p]].placement;
   made->gradient =
-      flat_range(lowering, made, p, gradient, memory->reduced, lowering->gradient, piece);
+      ls_lower_parameter(lowering, p, gradient, memory->given, lowering->gradient, piece);
 }
 
 static void make_cells(ls_lowering *lowering) {
@@ -205,7 +262,7 @@ void ls_lower_units(ls_lowering *lowering) {
   program->labels = make_input(lowering, graph->labels);
   program->positions = make_input(lowering, graph->positions);
   lowering->memory = LS_NEW_ARRAY(program->arena, ls_unit_memory, lowering->units->count);
-  for (int u = 0; u < lowering->units->count; u++) place_state(lowering, u);
+  for (int u = 0; u < lowering->units->count; u++) place_unit(lowering, u);
   for (int u = 0; u < lowering->units->count; u++) place_gradients(lowering, u);
   program->parameter_count = graph->parameters.count;
   program->parameters = LS_NEW_ARRAY(program->arena, ls_program_parameter, graph->parameters.count);

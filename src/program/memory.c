@@ -21,17 +21,17 @@ static int new_instance(ls_program *program, int frame, int microbatch, int firs
   return made;
 }
 
-/* Everything but the work region lies side by side and lives as long as the program. */
+/* Everything but the work regions lies side by side and lives as long as the program. */
 static void place_lasting(ls_program *program, int microbatches) {
   const int last = program->actions.count - 1;
   for (int f = 0; f < program->frames.count; f++) {
     const ls_frame *frame = &program->frames.items[f];
-    if (frame->pool == LS_POOL_WORK) continue;
+    if (ls_pool_works(frame->pool)) continue;
     const bool input = frame->pool == LS_POOL_INPUT;
     for (int m = 0; m < (input ? microbatches : 1); m++) {
       const int made = new_instance(program, f, input ? m : -1, 0, last);
       program->instances.items[made].offset = program->pool_bytes[frame->pool];
-      program->pool_bytes[frame->pool] += ls_storage_aligned(frame->bytes);
+      program->pool_bytes[frame->pool] += ls_storage_aligned(frame->bytes, program->alignment);
     }
   }
 }
@@ -48,16 +48,28 @@ static bool *find_once(const ls_program *program) {
   return once;
 }
 
+/* Whether the action fills a frame as a whole, which then has another life. */
+static bool begins_anew(const ls_program *program, int a, int frame) {
+  const ls_program_action *action = &program->actions.items[a];
+  const ls_body *body = &program->bodies.items[action->body];
+  const ls_instruction *each = &program->instructions.items[body->first];
+  const bool gathers = action->action.kind == LS_ACTION_GATHER;
+  if (!body->count || !(gathers || each->collective == LS_MOVE)) return false;
+  for (int i = 0; i < body->count; i++)
+    if (ls_program_frame(program, each[i].out[0]) == &program->frames.items[frame]) return true;
+  return false;
+}
+
 static int find_instance(ls_program *program, const live *now, int frame, bool once, int a) {
   const ls_action *action = &program->actions.items[a].action;
   const ls_frame *about = &program->frames.items[frame];
   if (about->pool == LS_POOL_INPUT)
     return about->instance + (action->microbatch > 0 ? action->microbatch : 0);
-  if (about->pool != LS_POOL_WORK) return about->instance;
+  if (!ls_pool_works(about->pool)) return about->instance;
   const int microbatch = once ? -1 : action->microbatch;
   int *found = live_at(now, frame, microbatch);
-  const bool anew = action->kind == LS_ACTION_GATHER && about->category == LS_CATEGORY_GATHERED;
-  if (*found < 0 || anew) *found = new_instance(program, frame, microbatch, a, a);
+  if (*found < 0 || begins_anew(program, a, frame))
+    *found = new_instance(program, frame, microbatch, a, a);
   program->instances.items[*found].last = a;
   return *found;
 }
@@ -86,34 +98,42 @@ static void bind_actions(ls_program *program, int microbatches) {
   }
 }
 
-void ls_lower_instances(ls_program *program) {
-  const int microbatches = program->kind == LS_PROGRAM_STEP ? program->layout.microbatches : 1;
-  place_lasting(program, microbatches);
-  bind_actions(program, microbatches);
+/* Places by lifetime in one work pool. */
+static void colour(ls_program *program, ls_pool pool) {
   ls_box *boxes = LS_NEW_ARRAY(program->arena, ls_box, program->instances.count + 1);
   int count = 0;
   for (int i = 0; i < program->instances.count; i++) {
     const ls_instance *instance = &program->instances.items[i];
     const ls_frame *frame = &program->frames.items[instance->frame];
-    if (frame->pool == LS_POOL_WORK)
+    if (frame->pool == pool)
       boxes[count++] = (ls_box){frame->bytes, 0, instance->first, instance->last, i};
   }
   ls_boxes_sort(boxes, count);
-  ls_space work = {.limit = -1};
+  ls_space work = {.alignment = program->alignment, .limit = -1};
   for (int i = 0; i < count; i++) {
     ls_space_place(program->arena, &work, &boxes[i]);
     program->instances.items[boxes[i].about].offset = boxes[i].offset;
   }
-  program->pool_bytes[LS_POOL_WORK] = work.bytes;
+  program->pool_bytes[pool] = work.bytes;
 }
 
-int64_t ls_program_bytes(const ls_program *program) {
+void ls_lower_instances(ls_program *program) {
+  const int microbatches = program->kind == LS_PROGRAM_STEP ? program->layout.microbatches : 1;
+  place_lasting(program, microbatches);
+  bind_actions(program, microbatches);
+  for (int p = 0; p < LS_POOL_COUNT; p++)
+    if (ls_pool_works((ls_pool)p)) colour(program, (ls_pool)p);
+}
+
+int64_t ls_program_tier_bytes(const ls_program *program, ls_tier tier) {
   int64_t bytes = 0;
-  for (int p = 0; p < LS_POOL_COUNT; p++) bytes += program->pool_bytes[p];
+  for (int p = 0; p < LS_POOL_COUNT; p++)
+    if (ls_pool_tier((ls_pool)p) == tier) bytes += program->pool_bytes[p];
   return bytes;
 }
 
-int64_t ls_program_peak(const ls_program *program, int64_t by_category[LS_CATEGORY_COUNT]) {
+int64_t ls_program_tier_peak(const ls_program *program, ls_tier tier,
+                             int64_t by_category[LS_CATEGORY_COUNT]) {
   ls_arena *arena = ls_arena_create();
   typedef struct change {
     int64_t bytes[LS_CATEGORY_COUNT];
@@ -122,7 +142,8 @@ int64_t ls_program_peak(const ls_program *program, int64_t by_category[LS_CATEGO
   for (int i = 0; i < program->instances.count; i++) {
     const ls_instance *instance = &program->instances.items[i];
     const ls_frame *frame = &program->frames.items[instance->frame];
-    const int64_t bytes = ls_storage_aligned(frame->bytes);
+    if (ls_pool_tier(frame->pool) != tier) continue;
+    const int64_t bytes = ls_storage_aligned(frame->bytes, program->alignment);
     changes[instance->first].bytes[frame->category] += bytes;
     changes[instance->last + 1].bytes[frame->category] -= bytes;
   }
@@ -136,4 +157,35 @@ int64_t ls_program_peak(const ls_program *program, int64_t by_category[LS_CATEGO
   }
   ls_arena_destroy(&arena);
   return most;
+}
+
+int64_t ls_program_bytes(const ls_program *program) {
+  return ls_program_tier_bytes(program, LS_TIER_DEVICE);
+}
+
+int64_t ls_program_peak(const ls_program *program, int64_t by_category[LS_CATEGORY_COUNT]) {
+  return ls_program_tier_peak(program, LS_TIER_DEVICE, by_category);
+}
+
+int64_t ls_program_bytes_moved(const ls_program *program, ls_tier from, ls_tier to) {
+  int64_t bytes = 0;
+  for (int a = 0; a < program->actions.count; a++) {
+    const ls_body *body = &program->bodies.items[program->actions.items[a].body];
+    for (int i = body->first; i < body->first + body->count; i++) {
+      const ls_instruction *each = &program->instructions.items[i];
+      if (each->collective == LS_MOVE &&
+          ls_pool_tier(ls_program_frame(program, each->in[0])->pool) == from &&
+          ls_pool_tier(ls_program_frame(program, each->out[0])->pool) == to)
+        bytes += each->count * (int64_t)ls_dtype_bytes(program->values.items[each->in[0]].dtype);
+    }
+  }
+  return bytes;
+}
+
+int ls_program_first_of_update(const ls_program *program) {
+  int action = 0;
+  while (action < program->actions.count &&
+         program->actions.items[action].action.kind != LS_ACTION_NORM)
+    action++;
+  return action < program->actions.count ? action + 1 : action;
 }

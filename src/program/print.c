@@ -14,6 +14,10 @@ static void print_mesh(const ls_program *program, FILE *stream) {
           layout->microbatches, layout->microbatches == 1 ? "" : "es", (long long)program->tokens,
           ls_dtype_name(layout->compute),
           layout->grad_dtype == LS_BF16 ? ", gradients in bf16" : "");
+  if (layout->offload.optimizer || layout->offload.parameters || layout->offload.activations)
+    fprintf(stream, "waiting elsewhere: optimizer %s, parameters %s, activations %s\n",
+            ls_tier_name(layout->offload.optimizer), ls_tier_name(layout->offload.parameters),
+            ls_tier_name(layout->offload.activations));
 }
 
 /* Where a frame lies during an action. */
@@ -48,6 +52,9 @@ static void print_instruction(const ls_program *program, const ls_program_action
   }
   if (instruction->collective == LS_COLLECTIVE_NONE) {
     fprintf(stream, " = %s(", ls_op_name(instruction->kind));
+  } else if (ls_collective_moves(instruction->collective)) {
+    fprintf(stream, " = %s(%lld elements, ", ls_collective_name(instruction->collective),
+            (long long)instruction->count);
   } else {
     ls_arena *arena = ls_arena_create();
     if (instruction->peer >= 0)
@@ -88,7 +95,8 @@ void ls_program_print(const ls_program *program, FILE *stream) {
   print_mesh(program, stream);
   fprintf(stream, "pools");
   for (int p = 0; p < LS_POOL_COUNT; p++)
-    fprintf(stream, " %s=%lld", ls_pool_name((ls_pool)p), (long long)program->pool_bytes[p]);
+    if (ls_pool_tier((ls_pool)p) == LS_TIER_DEVICE || program->pool_bytes[p])
+      fprintf(stream, " %s=%lld", ls_pool_name((ls_pool)p), (long long)program->pool_bytes[p]);
   fprintf(stream, " bytes, %d values, %d instructions, %d actions\n", program->values.count,
           program->instructions.count, program->actions.count);
   for (int a = 0; a < program->actions.count; a++)
@@ -99,16 +107,36 @@ static double mib(int64_t bytes) {
   return (double)bytes / (1024.0 * 1024.0);
 }
 
-void ls_program_print_memory(const ls_program *program, FILE *stream) {
+static void print_tier(const ls_program *program, ls_tier tier, FILE *stream) {
+  static const char *const names[] = {"memory of one rank", "memory of its host",
+                                      "its file on nvme"};
   int64_t by_category[LS_CATEGORY_COUNT] = {0};
-  const int64_t peak = ls_program_peak(program, by_category);
-  fprintf(stream, "memory of one rank, MiB at the peak\n");
+  const int64_t peak = ls_program_tier_peak(program, tier, by_category);
+  const int64_t bytes = ls_program_tier_bytes(program, tier);
+  fprintf(stream, "%s, MiB at the peak\n", names[tier]);
   for (int c = 0; c < LS_CATEGORY_COUNT; c++)
     if (by_category[c])
       fprintf(stream, "  %-20s %10.2f\n", ls_category_name((ls_category)c), mib(by_category[c]));
   fprintf(stream, "  %-20s %10.2f\n", "sum", mib(peak));
-  fprintf(stream, "  %-20s %10.2f  (arena; %.2f not used at the peak)\n", "laid out",
-          mib(ls_program_bytes(program)), mib(ls_program_bytes(program) - peak));
+  fprintf(stream, "  %-20s %10.2f  (arena; %.2f not used at the peak)\n", "laid out", mib(bytes),
+          mib(bytes - peak));
+}
+
+static void print_moved(const ls_program *program, FILE *stream) {
+  for (int from = 0; from < LS_TIER_COUNT; from++)
+    for (int to = 0; to < LS_TIER_COUNT; to++) {
+      const int64_t bytes = ls_program_bytes_moved(program, (ls_tier)from, (ls_tier)to);
+      if (bytes)
+        fprintf(stream, "  moved %-6s -> %-6s %8.2f  MiB a step\n", ls_tier_name((ls_tier)from),
+                ls_tier_name((ls_tier)to), mib(bytes));
+    }
+}
+
+void ls_program_print_memory(const ls_program *program, FILE *stream) {
+  for (int t = 0; t < LS_TIER_COUNT; t++)
+    if (t == LS_TIER_DEVICE || ls_program_tier_bytes(program, (ls_tier)t))
+      print_tier(program, (ls_tier)t, stream);
+  print_moved(program, stream);
   if (program->recomputed_flops > 0)
     fprintf(stream, "  %-20s %10.1f  %% of the step's work, to keep less\n", "done again",
             100 * program->recomputed_flops / program->flops);
@@ -138,7 +166,9 @@ void ls_program_print_collectives(const ls_program *program, FILE *stream) {
     const ls_body *body = &program->bodies.items[program->actions.items[a].body];
     for (int i = 0; i < body->count; i++) {
       const ls_instruction *instruction = &program->instructions.items[body->first + i];
-      if (instruction->collective == LS_COLLECTIVE_NONE) continue;
+      if (instruction->collective == LS_COLLECTIVE_NONE ||
+          ls_collective_moves(instruction->collective))
+        continue;
       total *found = find_total(totals, &count, instruction);
       found->calls++;
       found->bytes += ls_instruction_bytes_sent(program, instruction);

@@ -6,6 +6,11 @@
  * Step, evaluation and decoding are programs over one persistent region: the same layout of the
  * same model gives the same STATE and CELL offsets.
  *
+ * Instructions compute in the tier that their outputs lie in (cells aside). MOVE begins to copy
+ * in[0], the bytes of a value, to out[0] in another tier; MOVED, with the same operands, ends it.
+ * In between nobody writes the one or touches the other. A MOVE into a work pool begins a new life
+ * of the frame, so a frame may have several in a step, with holes between them.
+ *
  *   ls_program *program;
  *   ls_program_compile(graph, &layout, LS_PROGRAM_STEP, &program, &error);
  *   ls_program_print(program, stdout_like_stream);
@@ -18,14 +23,20 @@
 #include "schedule/schedule.h"
 
 typedef enum ls_pool {
-  LS_POOL_STATE = 0, /* parameters, master weights, moments, caches: kept between programs */
-  LS_POOL_CELL,      /* fp64 numbers that change between steps */
-  LS_POOL_INPUT,     /* tokens, labels, positions: filled before the program runs */
-  LS_POOL_WORK,      /* everything else, coloured by lifetime */
+  LS_POOL_STATE = 0,  /* parameters, master weights, moments, caches: kept between programs */
+  LS_POOL_CELL,       /* fp64 numbers that change between steps */
+  LS_POOL_INPUT,      /* tokens, labels, positions: filled before the program runs */
+  LS_POOL_WORK,       /* everything else, coloured by lifetime */
+  LS_POOL_HOST_STATE, /* as STATE and WORK, in the machine's memory */
+  LS_POOL_HOST_WORK,
+  LS_POOL_FILE_STATE, /* in a file, which MOVE alone reads and writes */
+  LS_POOL_FILE_WORK,
   LS_POOL_COUNT
 } ls_pool;
 
 const char *ls_pool_name(ls_pool pool);
+ls_tier ls_pool_tier(ls_pool pool);
+bool ls_pool_works(ls_pool pool); /* WORK of its tier */
 
 /* What memory is for, as a person counts it. */
 #define LS_CATEGORIES(X)             \
@@ -114,7 +125,12 @@ typedef enum ls_write_mode {
   LS_ADD_AFTER_FIRST, /* the first action of this body writes, later ones add */
 } ls_write_mode;
 
-typedef enum ls_queue { LS_QUEUE_COMPUTE = 0, LS_QUEUE_COMMUNICATE } ls_queue;
+typedef enum ls_queue {
+  LS_QUEUE_COMPUTE = 0,
+  LS_QUEUE_COMMUNICATE,
+  LS_QUEUE_TRANSFER, /* between tiers */
+  LS_QUEUE_COUNT
+} ls_queue;
 
 typedef struct ls_instruction {
   ls_collective collective; /* NONE: the op `kind` */
@@ -156,11 +172,14 @@ typedef struct ls_program_parameter {
   int ndim;
   int64_t dims[LS_MAX_DIMS]; /* of the whole tensor */
   int unit;
-  int used;                     /* as kernels use it: whole along dp_shard (gathered or stored) */
-  int stored;                   /* 1-D: this rank's piece of the stored parameter, compute dtype */
-  int gradient;                 /* 1-D: this rank's piece of the reduced gradient */
-  int master, moment1, moment2; /* 1-D pieces; master is `stored` where compute has no 16 bits */
-  int raw_gradient;             /* of one microbatch, before reduction */
+  int used;     /* as kernels use it: whole along dp_shard (gathered or stored) */
+  int stored;   /* 1-D: this rank's piece of the stored parameter, compute dtype */
+  int gradient; /* 1-D: this rank's piece of the reduced gradient, where the
+                   update reads it */
+  /* 1-D pieces, where they stay between steps; master is `stored` where compute has no 16 bits and
+   * both are in one tier. */
+  int master, moment1, moment2;
+  int raw_gradient; /* of one microbatch, before reduction */
 } ls_program_parameter;
 
 typedef enum ls_program_kind {
@@ -174,6 +193,7 @@ typedef struct ls_program {
   ls_mesh mesh;
   int stage; /* of the pipeline */
   ls_layout layout;
+  int64_t alignment;        /* of every frame and storage, bytes */
   int64_t tokens, sequence; /* of a microbatch over the whole mesh */
   LS_LIST(ls_frame) frames;
   LS_LIST(ls_instance) instances;
@@ -208,11 +228,22 @@ ls_local ls_program_local(const ls_program *program, int rank, int value);
 /* The frame a value lies in. */
 const ls_frame *ls_program_frame(const ls_program *program, int value);
 
-/* Bytes of all pools: what a rank's arena holds. */
-int64_t ls_program_bytes(const ls_program *program);
+/* Bytes of all pools of a tier: what a rank's arena there holds. */
+int64_t ls_program_tier_bytes(const ls_program *program, ls_tier tier);
 
-/* Bytes alive during the action where most are, by category; returns their sum. */
+/* Bytes of a tier alive during the action where most are, by category; returns their sum. */
+int64_t ls_program_tier_peak(const ls_program *program, ls_tier tier,
+                             int64_t by_category[LS_CATEGORY_COUNT]);
+
+/* The same of the device. */
+int64_t ls_program_bytes(const ls_program *program);
 int64_t ls_program_peak(const ls_program *program, int64_t by_category[LS_CATEGORY_COUNT]);
+
+/* Bytes that one run of the program moves from one tier to another, on one rank. */
+int64_t ls_program_bytes_moved(const ls_program *program, ls_tier from, ls_tier to);
+
+/* The first action of the update: those before may be run again. */
+int ls_program_first_of_update(const ls_program *program);
 
 /* Bytes a rank sends in one run of the program, by the field's formulas (all-reduce of K bytes over
  * n ranks 2K(n-1)/n, the others K(n-1)/n), and how many collectives that is. */

@@ -39,6 +39,10 @@ static json_t *layout_json(const ls_layout *layout) {
   for (int i = 0; i < layout->recompute_of_count; i++)
     json_array_append_new(recompute_of, json_integer((json_int_t)layout->recompute_of[i]));
   json_object_set_new(object, "recompute_of", recompute_of);
+  const ls_offload *offload = &layout->offload;
+  json_object_set_new(object, "offload",
+                      json_pack("[ifii]", (int)offload->optimizer, offload->optimizer_fraction,
+                                (int)offload->parameters, (int)offload->activations));
   return object;
 }
 
@@ -137,6 +141,7 @@ const char *ls_program_text(ls_arena *arena, const ls_program *program) {
   json_object_set_new(root, "mesh", ints(program->mesh.size, LS_AXIS_COUNT));
   json_object_set_new(root, "stage", json_integer(program->stage));
   json_object_set_new(root, "layout", layout_json(&program->layout));
+  json_object_set_new(root, "alignment", json_integer(program->alignment));
   json_object_set_new(root, "tokens", json_integer(program->tokens));
   json_object_set_new(root, "sequence", json_integer(program->sequence));
   json_object_set_new(root, "pool_bytes", integers(program->pool_bytes, LS_POOL_COUNT));

@@ -3,8 +3,8 @@
 
 #include "program/lower.h"
 
-int64_t ls_storage_aligned(int64_t bytes) {
-  return (bytes + LS_STORAGE_ALIGNMENT - 1) / LS_STORAGE_ALIGNMENT * LS_STORAGE_ALIGNMENT;
+int64_t ls_storage_aligned(int64_t bytes, int64_t alignment) {
+  return (bytes + alignment - 1) / alignment * alignment;
 }
 
 static bool at_once(const ls_box *a, const ls_box *b) {
@@ -15,16 +15,16 @@ static int64_t find_place(const ls_space *space, const ls_box *box) {
   int64_t offset = 0;
   for (int i = 0; i < space->boxes.count; i++) {
     const ls_box *placed = &space->boxes.items[i];
-    const int64_t end = placed->offset + ls_storage_aligned(placed->bytes);
+    const int64_t end = placed->offset + ls_storage_aligned(placed->bytes, space->alignment);
     if (end <= offset || !at_once(box, placed)) continue;
-    if (placed->offset >= offset + ls_storage_aligned(box->bytes)) break;
+    if (placed->offset >= offset + ls_storage_aligned(box->bytes, space->alignment)) break;
     offset = end;
   }
   return offset;
 }
 
 void ls_space_add(ls_arena *arena, ls_space *space, const ls_box *box) {
-  const int64_t end = box->offset + ls_storage_aligned(box->bytes);
+  const int64_t end = box->offset + ls_storage_aligned(box->bytes, space->alignment);
   if (end > space->bytes) space->bytes = end;
   *LS_APPEND(arena, &space->boxes) = *box;
   ls_box *boxes = space->boxes.items;
@@ -36,7 +36,7 @@ void ls_space_add(ls_arena *arena, ls_space *space, const ls_box *box) {
 
 bool ls_space_place(ls_arena *arena, ls_space *space, ls_box *box) {
   box->offset = find_place(space, box);
-  const int64_t end = box->offset + ls_storage_aligned(box->bytes);
+  const int64_t end = box->offset + ls_storage_aligned(box->bytes, space->alignment);
   if (space->limit >= 0 && end > space->limit) return false;
   ls_space_add(arena, space, box);
   return true;

@@ -6,7 +6,8 @@
  * of its tp-cut tensor, which is `stored` x `stored_columns` and begins at (row, column) of the
  * whole. */
 typedef struct share {
-  char *data; /* of element piece_first */
+  char *data;      /* of element piece_first */
+  ls_tiers *tiers; /* that it lies in, if it is in a file; else NULL */
   ls_dtype dtype;
   int64_t piece_first, piece_count;
   int64_t columns; /* of the whole */
@@ -39,7 +40,9 @@ static share find_share(const ls_rank *rank, const ls_program_parameter *paramet
   const ls_view piece = ls_rank_view(rank, 0, value, 0);
   const ls_view used = ls_rank_view(rank, 0, parameter->used, 0);
   const bool matrix = parameter->ndim > 1;
+  ls_tiers *tiers = ls_rank_tiers(rank);
   return (share){.data = piece.data,
+                 .tiers = tiers && ls_tiers_in_file(tiers, piece.data) ? tiers : NULL,
                  .dtype = piece.dtype,
                  .piece_first = piece.start[0],
                  .piece_count = piece.valid[0],
@@ -67,25 +70,46 @@ static run row_run(const share *of, int64_t row, int64_t first, int64_t last) {
   return (run){begin, begin - shift - of->piece_first, end - begin};
 }
 
-static void put(const share *to, int64_t first, int64_t count, const char *data, ls_dtype dtype) {
-  const int64_t rows_end = (first + count + to->columns - 1) / to->columns;
-  for (int64_t row = first / to->columns; row < rows_end; row++) {
-    const run found = row_run(to, row, first, first + count);
-    if (found.count)
-      ls_convert(to->data + found.piece * (int64_t)ls_dtype_bytes(to->dtype), to->dtype,
-                 data + (found.whole - first) * (int64_t)ls_dtype_bytes(dtype), dtype, found.count);
+/* Elements of a share's memory or file, from or to `data`. */
+static ls_status copy_run(const share *of, int64_t piece, int64_t count, char *data, ls_dtype dtype,
+                          bool writes, ls_error *error) {
+  enum { AT_ONCE = 1024 };
+  const int64_t own = (int64_t)ls_dtype_bytes(of->dtype), given = (int64_t)ls_dtype_bytes(dtype);
+  char *place = of->data + piece * own;
+  if (!of->tiers && writes)
+    ls_convert(place, of->dtype, data, dtype, count);
+  else if (!of->tiers)
+    ls_convert(data, dtype, place, of->dtype, count);
+  for (int64_t done = 0; done < count && of->tiers; done += AT_ONCE) {
+    double buffer[AT_ONCE];
+    const int64_t some = count - done < AT_ONCE ? count - done : AT_ONCE;
+    if (writes) {
+      ls_convert(buffer, of->dtype, data + done * given, dtype, some);
+      LS_TRY(ls_tiers_write(of->tiers, place + done * own, buffer, some * own, error));
+    } else {
+      LS_TRY(ls_tiers_read(of->tiers, buffer, place + done * own, some * own, error));
+      ls_convert(data + done * given, dtype, buffer, of->dtype, some);
+    }
   }
+  return LS_OK;
 }
 
-static void get(const share *from, int64_t first, int64_t count, char *data, ls_dtype dtype) {
-  const int64_t rows_end = (first + count + from->columns - 1) / from->columns;
-  for (int64_t row = first / from->columns; row < rows_end; row++) {
-    const run found = row_run(from, row, first, first + count);
-    if (found.count)
-      ls_convert(data + (found.whole - first) * (int64_t)ls_dtype_bytes(dtype), dtype,
-                 from->data + found.piece * (int64_t)ls_dtype_bytes(from->dtype), from->dtype,
-                 found.count);
+/* What the share has of elements [first, first + count) of the whole, which `data` holds. */
+static ls_status copy(const share *of, int64_t first, int64_t count, char *data, ls_dtype dtype,
+                      bool writes, ls_error *error) {
+  const int64_t rows_end = (first + count + of->columns - 1) / of->columns;
+  for (int64_t row = first / of->columns; row < rows_end; row++) {
+    const run found = row_run(of, row, first, first + count);
+    if (!found.count) continue;
+    char *at = data + (found.whole - first) * (int64_t)ls_dtype_bytes(dtype);
+    LS_TRY(copy_run(of, found.piece, found.count, at, dtype, writes, error));
   }
+  return LS_OK;
+}
+
+static ls_status put(const share *to, int64_t first, int64_t count, const void *data,
+                     ls_dtype dtype, ls_error *error) {
+  return copy(to, first, count, (char *)(uintptr_t)data, dtype, true, error);
 }
 
 static ls_status check_range(const ls_program_parameter *parameter, int value, int64_t first,
@@ -106,12 +130,11 @@ ls_status ls_rank_write_parameter(ls_rank *rank, const ls_program *program, int 
   LS_TRY(check_range(about, value, first, count, error));
   if (!about->here) return LS_OK;
   const share to = find_share(rank, about, value);
-  put(&to, first, count, data, dtype);
+  LS_TRY(put(&to, first, count, data, dtype, error));
   if (part != LS_PART_MASTER) return LS_OK;
   /* Parameters stored whole lie on every rank, their masters in pieces. */
   const share compute = find_share(rank, about, about->stored);
-  put(&compute, first, count, data, dtype);
-  return LS_OK;
+  return put(&compute, first, count, data, dtype, error);
 }
 
 static bool has_any(const share *of, int64_t first, int64_t count) {
@@ -152,7 +175,7 @@ ls_status ls_rank_read_parameter(ls_rank *rank, const ls_program *program, int p
   memset(data, 0, (size_t)count * ls_dtype_bytes(dtype));
   if (gives(rank, program, about, value)) {
     const share from = find_share(rank, about, value);
-    get(&from, first, count, data, dtype);
+    LS_TRY(copy(&from, first, count, data, dtype, false, error));
   }
   return ls_all_reduce(ls_rank_world_group(rank), data, count, dtype, LS_SUM, error);
 }

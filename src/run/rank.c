@@ -18,7 +18,7 @@ typedef struct loaded {
 typedef struct loaded_program {
   const ls_program *program;
   loaded *instructions;
-  int64_t pool_base[LS_POOL_COUNT];
+  char *pool_base[LS_POOL_COUNT];
   char **frames; /* where the frames of the action that runs lie */
 } loaded_program;
 
@@ -27,6 +27,8 @@ struct ls_rank {
   int number;
   char *base;
   int64_t bytes;
+  ls_tiers *tiers;     /* NULL: all is on the device */
+  ls_tiers_span moved; /* of the move that ended last */
   ls_kernel_table kernels;
   loaded_program programs[LS_MAX_PROGRAMS];
   int program_count;
@@ -52,24 +54,65 @@ static int64_t volatile_bytes(const ls_program *program) {
   return program->pool_bytes[LS_POOL_INPUT] + program->pool_bytes[LS_POOL_WORK];
 }
 
-int64_t ls_rank_bytes_needed(const ls_program *const *programs, int count) {
+int64_t ls_rank_bytes_needed(const ls_program *const *programs, int count, ls_tier tier) {
+  if (tier == LS_TIER_HOST)
+    return largest(programs, count, LS_POOL_HOST_STATE) +
+           largest(programs, count, LS_POOL_HOST_WORK);
+  if (tier == LS_TIER_NVME)
+    return largest(programs, count, LS_POOL_FILE_STATE) +
+           largest(programs, count, LS_POOL_FILE_WORK);
   int64_t work = 0;
   for (int p = 0; p < count; p++)
     if (volatile_bytes(programs[p]) > work) work = volatile_bytes(programs[p]);
   return largest(programs, count, LS_POOL_STATE) + largest(programs, count, LS_POOL_CELL) + work;
 }
 
-/* [state][cells][inputs and work of whichever program runs] */
+/* Of each tier: [state][cells][inputs and work of whichever program runs] */
 static void place_pools(ls_rank *rank, const ls_program *const *programs, int count) {
-  const int64_t cells = largest(programs, count, LS_POOL_STATE);
-  const int64_t shared = cells + largest(programs, count, LS_POOL_CELL);
+  char *cells = rank->base + largest(programs, count, LS_POOL_STATE);
+  char *shared = cells + largest(programs, count, LS_POOL_CELL);
   for (int p = 0; p < count; p++) {
-    int64_t *base = rank->programs[p].pool_base;
-    base[LS_POOL_STATE] = 0;
+    char **base = rank->programs[p].pool_base;
+    base[LS_POOL_STATE] = rank->base;
     base[LS_POOL_CELL] = cells;
     base[LS_POOL_INPUT] = shared;
     base[LS_POOL_WORK] = shared + programs[p]->pool_bytes[LS_POOL_INPUT];
+    if (!rank->tiers) continue;
+    base[LS_POOL_HOST_STATE] = ls_tiers_base(rank->tiers, LS_TIER_HOST);
+    base[LS_POOL_HOST_WORK] =
+        base[LS_POOL_HOST_STATE] + largest(programs, count, LS_POOL_HOST_STATE);
+    base[LS_POOL_FILE_STATE] = ls_tiers_base(rank->tiers, LS_TIER_NVME);
+    base[LS_POOL_FILE_WORK] =
+        base[LS_POOL_FILE_STATE] + largest(programs, count, LS_POOL_FILE_STATE);
   }
+}
+
+/* Most moves that a program has under way at once. */
+static int most_moves(const ls_program *program) {
+  int most = 0, now = 0;
+  for (int a = 0; a < program->actions.count; a++) {
+    const ls_body *body = &program->bodies.items[program->actions.items[a].body];
+    for (int i = body->first; i < body->first + body->count; i++) {
+      const ls_collective kind = program->instructions.items[i].collective;
+      now += (kind == LS_MOVE) - (kind == LS_MOVED);
+      if (now > most) most = now;
+    }
+  }
+  return most;
+}
+
+static ls_status create_tiers(ls_rank *rank, const ls_rank_options *options, ls_error *error) {
+  ls_tiers_options made = {
+      .host_bytes = ls_rank_bytes_needed(options->programs, options->program_count, LS_TIER_HOST),
+      .file_bytes = ls_rank_bytes_needed(options->programs, options->program_count, LS_TIER_NVME),
+      .path = options->offload_path};
+  if (!made.host_bytes && !made.file_bytes) return LS_OK;
+  for (int p = 0; p < options->program_count; p++)
+    if (most_moves(options->programs[p]) > made.moves)
+      made.moves = most_moves(options->programs[p]);
+  if (made.file_bytes && !made.path)
+    return ls_fail(error, LS_INPUT, "offload.path: none given; expected a folder for the file");
+  return ls_tiers_create(&made, &rank->tiers, error);
 }
 
 static ls_view view_of(const ls_rank *rank, const ls_program *program, int index, char *frame,
@@ -84,18 +127,18 @@ static ls_view view_of(const ls_rank *rank, const ls_program *program, int index
   return view;
 }
 
-static char *instance_base(const ls_rank *rank, const loaded_program *from, int instance) {
+static char *instance_base(const loaded_program *from, int instance) {
   const ls_instance *about = &from->program->instances.items[instance];
   const ls_pool pool = from->program->frames.items[about->frame].pool;
-  return rank->base + from->pool_base[pool] + about->offset;
+  return from->pool_base[pool] + about->offset;
 }
 
 ls_view ls_rank_view(const ls_rank *rank, int program, int index, int microbatch) {
   const loaded_program *from = &rank->programs[program];
   const ls_frame *frame = ls_program_frame(from->program, index);
   int64_t offset;
-  return view_of(rank, from->program, index,
-                 instance_base(rank, from, frame->instance + microbatch), &offset);
+  return view_of(rank, from->program, index, instance_base(from, frame->instance + microbatch),
+                 &offset);
 }
 
 static ls_status find_group(ls_rank *rank, const ls_mesh *mesh, ls_axes axes, ls_group **group,
@@ -152,7 +195,8 @@ static ls_status load_instruction(ls_rank *rank, const ls_program *program, cons
   }
   made->skipped = instruction->first_only &&
                   ls_mesh_index(&program->mesh, rank->number, instruction->first_only) != 0;
-  if (instruction->collective == LS_COLLECTIVE_NONE) return LS_OK;
+  if (instruction->collective == LS_COLLECTIVE_NONE || ls_collective_moves(instruction->collective))
+    return LS_OK;
   if (instruction->peer >= 0)
     return find_pair(rank, &program->mesh, program->stage, instruction->peer, &made->group, error);
   return find_group(rank, &program->mesh, instruction->axes, &made->group, error);
@@ -203,11 +247,12 @@ static ls_status fill_rank(ls_rank *rank, const ls_rank_options *options, ls_err
   if (ranks != ls_comm_size(rank->comm))
     return ls_fail(error, LS_INPUT, "the mesh has %d ranks and the world %d", ranks,
                    ls_comm_size(rank->comm));
-  rank->bytes = ls_rank_bytes_needed(options->programs, options->program_count);
+  rank->bytes = ls_rank_bytes_needed(options->programs, options->program_count, LS_TIER_DEVICE);
   void *base;
   LS_TRY(ls_comm_arena(rank->comm, (size_t)rank->bytes, &base, error));
   rank->base = base;
   rank->program_count = options->program_count;
+  LS_TRY(create_tiers(rank, options, error));
   place_pools(rank, options->programs, options->program_count);
   rank->stages = mesh->size[LS_AXIS_PP];
   rank->pairs = calloc((size_t)rank->stages, sizeof *rank->pairs);
@@ -246,6 +291,7 @@ void ls_rank_destroy(ls_rank **rank) {
     free((*rank)->programs[p].frames);
   }
   free((*rank)->records);
+  ls_tiers_destroy(&(*rank)->tiers);
   free((*rank)->pairs);
   free((*rank)->workspace);
   free(*rank);
@@ -261,6 +307,15 @@ static ls_status run_transfer(const loaded *each, ls_error *error) {
     return ls_receive(each->group, view->data, instruction->count, view->dtype, peer, error);
   if (instruction->collective == LS_SENT) return ls_send_end(each->group, peer, error);
   return ls_send_begin(each->group, view->data, instruction->count, view->dtype, peer, error);
+}
+
+static ls_status run_move(ls_rank *rank, const loaded *each, ls_error *error) {
+  const ls_instruction *instruction = each->instruction;
+  const ls_view *from = &each->args.in[0], *to = &each->args.out[0];
+  if (instruction->collective == LS_MOVED)
+    return ls_tiers_end(rank->tiers, to->data, &rank->moved, error);
+  const int64_t bytes = instruction->count * (int64_t)ls_dtype_bytes(from->dtype);
+  return ls_tiers_begin(rank->tiers, to->data, from->data, bytes, instruction->reason, error);
 }
 
 static ls_status run_collective(const loaded *each, const ls_kernel_args *args, ls_error *error) {
@@ -307,6 +362,7 @@ static void bind(loaded *each, char *const *frames, bool first) {
 
 static ls_status run_instruction(ls_rank *rank, const loaded *each, ls_error *error) {
   if (each->skipped) return run_skipped(&each->args);
+  if (ls_collective_moves(each->instruction->collective)) return run_move(rank, each, error);
   if (each->instruction->collective != LS_COLLECTIVE_NONE)
     return run_collective(each, &each->args, error);
   return rank->kernels.kernel[each->instruction->kind](&each->args, error);
@@ -342,8 +398,9 @@ static bool view_is_finite(const ls_view *view) {
 static ls_status check_outputs(const ls_rank *rank, const ls_program *program, const loaded *each,
                                ls_error *error) {
   for (int o = 0; o < each->args.outputs; o++) {
-    if (view_is_finite(&each->args.out[o])) continue;
     const ls_instruction *instruction = each->instruction;
+    if (ls_collective_moves(instruction->collective) || view_is_finite(&each->args.out[o]))
+      continue;
     return ls_fail(error, LS_FAILED, "rank %d: %s made a NaN or an infinity in %s", rank->number,
                    instruction->collective == LS_COLLECTIVE_NONE
                        ? ls_op_name(instruction->kind)
@@ -359,9 +416,13 @@ static int64_t now_ns(void) {
   return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-static void record(ls_rank *rank, int action, int instruction, int64_t begin_ns) {
+/* The end of a move is recorded as all of it. */
+static void record(ls_rank *rank, const ls_instruction *of, int action, int instruction,
+                   int64_t begin_ns) {
+  const bool moved = of->collective == LS_MOVED;
   rank->records[rank->recorded++ % rank->record_room] =
-      (ls_record){begin_ns, now_ns(), action, instruction};
+      (ls_record){moved ? rank->moved.begin_ns : begin_ns, moved ? rank->moved.end_ns : now_ns(),
+                  action, instruction};
 }
 
 /* Actions [first, last). With `found`, the first non-finite output is put there and the run goes
@@ -373,14 +434,14 @@ static ls_status run_actions(ls_rank *rank, int p, int first, int last, ls_error
     const ls_program_action *action = &from->program->actions.items[a];
     const ls_body *body = &from->program->bodies.items[action->body];
     for (int i = 0; i < body->frames.count; i++)
-      from->frames[i] = instance_base(rank, from, action->instances[i]);
+      from->frames[i] = instance_base(from, action->instances[i]);
     for (int i = body->first; i < body->first + body->count; i++) {
       loaded *each = &from->instructions[i];
       bind(each, from->frames, action->first);
       const int64_t begin_ns = rank->recording ? now_ns() : 0;
       if (run_instruction(rank, each, error) != LS_OK)
         return fail_instruction(rank, from->program, each->instruction, error);
-      if (rank->recording) record(rank, a, i, begin_ns);
+      if (rank->recording) record(rank, each->instruction, a, i, begin_ns);
       if (found && found->status == LS_OK &&
           check_outputs(rank, from->program, each, found) != LS_OK)
         continue;
@@ -389,31 +450,25 @@ static ls_status run_actions(ls_rank *rank, int p, int first, int last, ls_error
   return LS_OK;
 }
 
-static int first_update(const ls_program *program) {
-  int action = 0;
-  while (action < program->actions.count &&
-         program->actions.items[action].action.kind != LS_ACTION_UPDATE)
-    action++;
-  return action;
-}
-
 ls_status ls_rank_run(ls_rank *rank, int program, ls_error *error) {
   return run_actions(rank, program, 0, rank->programs[program].program->actions.count, NULL, error);
 }
 
 ls_status ls_rank_run_gradients(ls_rank *rank, int program, ls_error *error) {
-  return run_actions(rank, program, 0, first_update(rank->programs[program].program), NULL, error);
+  return run_actions(rank, program, 0, ls_program_first_of_update(rank->programs[program].program),
+                     NULL, error);
 }
 
 ls_status ls_rank_run_update(ls_rank *rank, int program, ls_error *error) {
   const ls_program *from = rank->programs[program].program;
-  return run_actions(rank, program, first_update(from), from->actions.count, NULL, error);
+  return run_actions(rank, program, ls_program_first_of_update(from), from->actions.count, NULL,
+                     error);
 }
 
 ls_status ls_rank_find_nonfinite(ls_rank *rank, int program, ls_error *error) {
   ls_error found = {0};
-  LS_TRY(
-      run_actions(rank, program, 0, first_update(rank->programs[program].program), &found, error));
+  LS_TRY(run_actions(rank, program, 0, ls_program_first_of_update(rank->programs[program].program),
+                     &found, error));
   if (found.status != LS_OK && error) *error = found;
   return found.status;
 }
@@ -465,6 +520,9 @@ ls_comm *ls_rank_comm(const ls_rank *rank) {
 }
 ls_group *ls_rank_world_group(const ls_rank *rank) {
   return rank->world;
+}
+ls_tiers *ls_rank_tiers(const ls_rank *rank) {
+  return rank->tiers;
 }
 int64_t ls_rank_arena_bytes(const ls_rank *rank) {
   return rank->bytes;

@@ -17,6 +17,7 @@
 #include "comm/comm.h"
 #include "program/program.h"
 #include "run/kernel.h"
+#include "run/tiers.h"
 
 typedef struct ls_rank ls_rank;
 
@@ -27,9 +28,11 @@ typedef struct ls_rank_options {
   int program_count;
   const ls_kernel_table *kernels; /* copied */
   int threads;                    /* for each kernel */
+  const char *offload_path;       /* folder of the file, where programs have one */
 } ls_rank_options;
 
-/* Owns: caller destroys the rank before the world. Errors: LS_FAILED where memory is short. */
+/* Owns: caller destroys the rank before the world. Errors: LS_FAILED where memory is short; those
+ * of ls_tiers_create for what lies outside the device. */
 LS_CHECKED ls_status ls_rank_create(ls_comm *comm, const ls_rank_options *options, ls_rank **rank,
                                     ls_error *error);
 void ls_rank_destroy(ls_rank **rank);
@@ -38,7 +41,7 @@ void ls_rank_destroy(ls_rank **rank);
  * tensor. */
 LS_CHECKED ls_status ls_rank_run(ls_rank *rank, int program, ls_error *error);
 
-/* The part before the first UPDATE (which may be run again), and the rest. */
+/* The part up to the norm (which may be run again), and the rest. */
 LS_CHECKED ls_status ls_rank_run_gradients(ls_rank *rank, int program, ls_error *error);
 LS_CHECKED ls_status ls_rank_run_update(ls_rank *rank, int program, ls_error *error);
 
@@ -63,7 +66,8 @@ void ls_rank_record(ls_rank *rank, bool on);
 int64_t ls_rank_record_count(const ls_rank *rank);
 ls_record ls_rank_record_at(const ls_rank *rank, int64_t index);
 
-/* A value's memory on this rank, between runs: of an input, that of a microbatch. */
+/* A value's memory on this rank, between runs: of an input, that of a microbatch. Of a value in the
+ * file it is an address for ls_rank_tiers alone. */
 ls_view ls_rank_view(const ls_rank *rank, int program, int value, int microbatch);
 
 /* A cell: shared by all programs. LS_CELL_SCALE is 1 until it is set. */
@@ -81,7 +85,10 @@ ls_group *ls_rank_world_group(const ls_rank *rank);
 /* Bytes of the arena. */
 int64_t ls_rank_arena_bytes(const ls_rank *rank);
 
-/* Memory a run with these programs needs on one rank. */
-int64_t ls_rank_bytes_needed(const ls_program *const *programs, int count);
+/* What lies outside the device; NULL: nothing. */
+ls_tiers *ls_rank_tiers(const ls_rank *rank);
+
+/* Memory of a tier that a run with these programs needs on one rank. */
+int64_t ls_rank_bytes_needed(const ls_program *const *programs, int count, ls_tier tier);
 
 #endif

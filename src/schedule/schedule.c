@@ -2,11 +2,15 @@
 
 #include <float.h>
 
+#include "schedule/offload.h"
+
 /* One pass of a microbatch over a segment. */
 typedef struct step {
   ls_action_kind kind; /* FORWARD, RECOMPUTE, BACKWARD, INPUT, WEIGHT */
   int segment, microbatch;
-  int place; /* in the stage's list of the pipeline */
+  int place;   /* in the stage's list of the pipeline */
+  int partner; /* of a FORWARD and the first step back through its segment: the other, where what
+                * the one keeps leaves the device until the other; -1: none */
 } step;
 
 /* What goes over a boundary for a microbatch. */
@@ -26,6 +30,7 @@ typedef struct builder {
   const ls_units *units;
   const ls_chunks *chunks;
   const ls_recompute *recompute; /* NULL: nothing runs again */
+  const ls_homes *homes;
   int stage;
   ls_schedule *schedule;
   LS_LIST(step) steps;
@@ -33,6 +38,11 @@ typedef struct builder {
   double *taken;         /* by place in the list: when what the pass sends is taken */
   bool *reads, *writes;  /* [part][segment][unit]: weights of the unit, or its gradient */
   bool *ours;            /* by unit: this stage has it */
+  bool *kept;            /* by unit: its weights were brought once for the step */
+  int *fetching;         /* by unit: the step its parameters are on their way for; -1 */
+  bool *finished;        /* by unit */
+  int giving;            /* a unit whose gradient is on its way to the host; -1 */
+  int offloading;        /* a FORWARD step whose activations are on their way out; -1 */
 } builder;
 
 /* Parts of a segment's nodes, as bits. */
@@ -70,8 +80,8 @@ static bool once_a_step(const ls_sharded *sharded, ls_when when) {
   return when == LS_WHEN_STEP || (when == LS_WHEN_AUTO && sharded->layout.pp > 1);
 }
 
-bool ls_schedule_gathers_once(const ls_sharded *sharded) {
-  return ls_schedule_gathers(sharded) && once_a_step(sharded, sharded->layout.gather);
+bool ls_schedule_brings_once(const ls_sharded *sharded) {
+  return once_a_step(sharded, sharded->layout.gather);
 }
 
 bool ls_schedule_state_sharded(const ls_sharded *sharded) {
@@ -140,7 +150,7 @@ static bool splits(const ls_pipeline_list *list) {
 }
 
 static void append_step(builder *b, ls_action_kind kind, int segment, int microbatch, int place) {
-  *LS_APPEND(b->sharded->arena, &b->steps) = (step){kind, segment, microbatch, place};
+  *LS_APPEND(b->sharded->arena, &b->steps) = (step){kind, segment, microbatch, place, -1};
 }
 
 /* Before backward enters a group of layers, the group's forward pass runs again. */
@@ -192,23 +202,98 @@ static bool neighbour_reads(const builder *b, int s, int neighbour, int unit) {
          touches(b, b->reads, &b->steps.items[neighbour], unit);
 }
 
-static void add_step(builder *b, int s, bool *kept) {
+/* Whether the unit's weights are brought for this step: gathered, fetched or both. */
+static bool brings(const builder *b, int s, int unit) {
   const step *at = &b->steps.items[s];
-  const bool gathers = ls_schedule_gathers(b->sharded);
-  const bool once = ls_schedule_gathers_once(b->sharded);
-  for (int u = 0; u < b->units->count && gathers; u++) {
-    if (!touches(b, b->reads, at, u) || (once ? kept[u] : neighbour_reads(b, s, s - 1, u)))
-      continue;
-    kept[u] = true;
-    add(b, LS_ACTION_GATHER, -1, u, once ? -1 : at->microbatch);
+  if (!ls_schedule_gathers(b->sharded) && !b->homes->parameters[unit]) return false;
+  if (!touches(b, b->reads, at, unit)) return false;
+  if (ls_schedule_brings_once(b->sharded)) return !b->kept[unit];
+  return !neighbour_reads(b, s, s - 1, unit);
+}
+
+static int brought_for(const builder *b, const step *at) {
+  return ls_schedule_brings_once(b->sharded) ? -1 : at->microbatch;
+}
+
+/* Begins to fetch what a step needs and what is not yet on its way. */
+static void fetch(builder *b, int s) {
+  for (int u = 0; u < b->units->count && s < b->steps.count; u++) {
+    if (!b->homes->parameters[u] || !brings(b, s, u) || b->fetching[u] >= 0) continue;
+    b->fetching[u] = s;
+    add(b, LS_ACTION_FETCH, -1, u, brought_for(b, &b->steps.items[s]));
   }
-  add(b, at->kind, at->segment, -1, at->microbatch);
+}
+
+/* What a step of the future needs begins to come before the step ahead of it. */
+static void look_ahead(builder *b, int s) {
+  fetch(b, s);
+  fetch(b, s + 1);
+  const step *next = s + 1 < b->steps.count ? &b->steps.items[s + 1] : NULL;
+  if (next && next->partner >= 0 && next->kind != LS_ACTION_FORWARD)
+    add(b, LS_ACTION_PREFETCH, next->segment, -1, next->microbatch);
+}
+
+static void bring(builder *b, int s) {
+  const step *at = &b->steps.items[s];
+  if (at->partner >= 0 && at->kind != LS_ACTION_FORWARD)
+    add(b, LS_ACTION_PREFETCHED, at->segment, -1, at->microbatch);
   for (int u = 0; u < b->units->count; u++) {
-    if (gathers && !once && touches(b, b->reads, at, u) && !neighbour_reads(b, s, s + 1, u))
+    if (!brings(b, s, u)) continue;
+    if (b->homes->parameters[u]) add(b, LS_ACTION_FETCHED, -1, u, brought_for(b, at));
+    b->fetching[u] = -1;
+    b->kept[u] = true;
+    if (ls_schedule_gathers(b->sharded)) add(b, LS_ACTION_GATHER, -1, u, brought_for(b, at));
+  }
+}
+
+/* What began to leave the device after the step before has left it. */
+static void end_leaving(builder *b) {
+  if (b->giving >= 0) add(b, LS_ACTION_GIVEN, -1, b->giving, -1);
+  b->giving = -1;
+  if (b->offloading >= 0) {
+    const step *of = &b->steps.items[b->offloading];
+    add(b, LS_ACTION_OFFLOADED, of->segment, -1, of->microbatch);
+  }
+  b->offloading = -1;
+}
+
+/* The unit's gradient is complete; where the host updates it, it leaves the device. */
+static void finish(builder *b, int unit) {
+  b->finished[unit] = true;
+  add(b, LS_ACTION_FINISH, -1, unit, -1);
+  if (!b->homes->state[unit]) return;
+  if (b->giving >= 0) add(b, LS_ACTION_GIVEN, -1, b->giving, -1);
+  add(b, LS_ACTION_GIVE, -1, unit, -1);
+  b->giving = unit;
+}
+
+/* The last step of all that adds to the unit's gradient, where that leaves as soon as it is made.
+ * What two stages share they finish together, at the end. */
+static bool gives_after(const builder *b, int s, int unit) {
+  if (!b->homes->state[unit] || b->units->items[unit].stages[0] >= 0) return false;
+  for (int later = b->steps.count - 1; later > s; later--)
+    if (touches(b, b->writes, &b->steps.items[later], unit)) return false;
+  return touches(b, b->writes, &b->steps.items[s], unit);
+}
+
+static void add_step(builder *b, int s) {
+  const step *at = &b->steps.items[s];
+  const bool once = ls_schedule_brings_once(b->sharded);
+  bring(b, s);
+  add(b, at->kind, at->segment, -1, at->microbatch);
+  end_leaving(b);
+  for (int u = 0; u < b->units->count; u++) {
+    const bool brought = ls_schedule_gathers(b->sharded) || b->homes->parameters[u];
+    if (brought && !once && touches(b, b->reads, at, u) && !neighbour_reads(b, s, s + 1, u))
       add(b, LS_ACTION_DROP, -1, u, at->microbatch);
     if (ls_schedule_reduces_each(b->sharded) && touches(b, b->writes, at, u) &&
         !writes_later(b, s, u))
       add(b, LS_ACTION_REDUCE, -1, u, at->microbatch);
+    if (gives_after(b, s, u)) finish(b, u);
+  }
+  if (at->partner >= 0 && at->kind == LS_ACTION_FORWARD) {
+    add(b, LS_ACTION_OFFLOAD, at->segment, -1, at->microbatch);
+    b->offloading = s;
   }
 }
 
@@ -342,59 +427,90 @@ static void begin_pass(builder *b, sendings *open, const ls_pipeline_pass *pass,
 
 static void add_passes(builder *b) {
   const ls_pipeline_list *list = &b->chunks->pipeline->lists[b->stage];
-  bool *kept = LS_NEW_ARRAY(b->sharded->arena, bool, b->units->count + 1);
   sendings open = {0};
   for (int s = 0, place = -1; s < b->steps.count; s++) {
     const step *at = &b->steps.items[s];
+    look_ahead(b, s);
     if (at->place != place) begin_pass(b, &open, &list->items[at->place], at->place);
     place = at->place;
-    add_step(b, s, kept);
+    add_step(b, s);
     /* The gradients of inputs leave before those of weights are made. */
     const step *next = s + 1 < b->steps.count ? at + 1 : NULL;
     const bool ends = !next || next->place != place || next->kind == LS_ACTION_WEIGHT;
     if (ends && at->kind != LS_ACTION_WEIGHT) send(b, &open, &list->items[place], place);
   }
   end_sendings(b, &open, 0, true);
+  end_leaving(b);
+}
+
+/* Fewer steps between a forward step and the way back through its segment leave the device's memory
+ * free for none of them. */
+enum { FEWEST_STEPS_AWAY = 4 };
+
+static void find_partners(builder *b) {
+  for (int s = 0; s < b->steps.count; s++) {
+    step *at = &b->steps.items[s];
+    if (at->kind != LS_ACTION_FORWARD || !b->homes->moves[at->segment]) continue;
+    int back = s + 1;
+    while (back < b->steps.count && (b->steps.items[back].segment != at->segment ||
+                                     b->steps.items[back].microbatch != at->microbatch))
+      back++;
+    if (back == b->steps.count || back - s < FEWEST_STEPS_AWAY) continue;
+    at->partner = back;
+    b->steps.items[back].partner = s;
+  }
 }
 
 static builder begin(const ls_sharded *sharded, const ls_units *units, const ls_chunks *chunks,
-                     const ls_recompute *recompute, int stage, ls_schedule *schedule) {
+                     const ls_recompute *recompute, const ls_homes *homes, int stage,
+                     ls_schedule *schedule) {
   builder b = {.sharded = sharded,
                .units = units,
                .chunks = chunks,
                .recompute = recompute,
+               .homes = homes,
                .stage = stage,
+               .giving = -1,
+               .offloading = -1,
                .schedule = schedule};
   const int64_t cells = (int64_t)PARTS * sharded->graph->segments.count * units->count;
   b.reads = LS_NEW_ARRAY(sharded->arena, bool, cells + 1);
   b.writes = LS_NEW_ARRAY(sharded->arena, bool, cells + 1);
   b.ours = ls_schedule_units_here(sharded, units, chunks, stage);
   for (int n = 0; n < sharded->nodes.count; n++) note_node(&b, &sharded->nodes.items[n]);
+  b.kept = LS_NEW_ARRAY(sharded->arena, bool, units->count + 1);
+  b.finished = LS_NEW_ARRAY(sharded->arena, bool, units->count + 1);
+  b.fetching = LS_NEW_ARRAY(sharded->arena, int, units->count + 1);
+  for (int u = 0; u < units->count; u++) b.fetching[u] = -1;
   find_steps(&b);
+  find_partners(&b);
   find_inboxes(&b);
   find_taken(&b);
   return b;
 }
 
 ls_schedule ls_schedule_step(const ls_sharded *sharded, const ls_units *units,
-                             const ls_chunks *chunks, const ls_recompute *recompute, int stage) {
+                             const ls_chunks *chunks, const ls_recompute *recompute,
+                             const ls_homes *homes, int stage) {
   ls_schedule schedule = {0};
-  builder b = begin(sharded, units, chunks, recompute, stage, &schedule);
+  builder b = begin(sharded, units, chunks, recompute, homes, stage, &schedule);
   for (int m = 0; m < sharded->layout.microbatches; m++) add(&b, LS_ACTION_COUNT, -1, -1, m);
   add(&b, LS_ACTION_TOTAL, -1, -1, -1);
   add_passes(&b);
-  add_for_units(&b, LS_ACTION_FINISH);
+  for (int u = 0; u < units->count; u++)
+    if (b.ours[u] && !b.finished[u]) finish(&b, u);
+  end_leaving(&b);
   add(&b, LS_ACTION_NORM, -1, -1, -1);
-  add_for_units(&b, LS_ACTION_UPDATE);
+  ls_offload_update(sharded->arena, units, b.ours, homes, &schedule);
   if (ls_schedule_state_sharded(sharded) && !ls_schedule_gathers(sharded))
     add_for_units(&b, LS_ACTION_PUBLISH);
   return schedule;
 }
 
 ls_schedule ls_schedule_forward(const ls_sharded *sharded, const ls_units *units,
-                                const ls_chunks *chunks, int stage) {
+                                const ls_chunks *chunks, const ls_homes *homes, int stage) {
   ls_schedule schedule = {0};
-  builder b = begin(sharded, units, chunks, NULL, stage, &schedule);
+  builder b = begin(sharded, units, chunks, NULL, homes, stage, &schedule);
   const bool loss = sharded->graph->loss.index >= 0;
   if (loss) {
     add(&b, LS_ACTION_COUNT, -1, -1, 0);

@@ -5,8 +5,7 @@
 #define LS_SCHEDULE_SCHEDULE_H
 
 #include "schedule/chunks.h"
-#include "schedule/recompute.h"
-#include "schedule/units.h"
+#include "schedule/homes.h"
 
 #define LS_ACTIONS(X)                                                                            \
   X(COUNT, "count")            /* count the valid tokens of a microbatch */                      \
@@ -24,10 +23,24 @@
   X(SEND_BACK, "send back") /* gradients over a boundary, to the stage of the chunk before it */ \
   X(RECEIVE_BACK, "receive back")                                                                \
   X(SENT_BACK, "sent back")                                                                      \
-  X(REDUCE, "reduce")   /* a unit's gradient of this microbatch, into its piece */               \
-  X(FINISH, "finish")   /* what is left of a unit's gradient reduction, once a step */           \
-  X(NORM, "norm")       /* of all gradients, loss, clip factor */                                \
-  X(UPDATE, "update")   /* a unit's master weights and moments */                                \
+  X(REDUCE, "reduce") /* a unit's gradient of this microbatch, into its piece */                 \
+  X(FINISH, "finish") /* what is left of a unit's gradient reduction, once a step */             \
+  X(NORM, "norm")     /* of all gradients, loss, clip factor */                                  \
+  X(UPDATE, "update") /* a unit's master weights and moments */                                  \
+  X(FETCH, "fetch")   /* a unit's parameters to the device, from where they wait; begins */      \
+  X(FETCHED, "fetched")                                                                          \
+  X(OFFLOAD, "offload") /* what a segment's forward pass kept, from the device; begins */        \
+  X(OFFLOADED, "offloaded")                                                                      \
+  X(PREFETCH, "prefetch") /* the same back to the device; begins */                              \
+  X(PREFETCHED, "prefetched")                                                                    \
+  X(GIVE, "give gradient") /* a unit's reduced gradient to the host; begins */                   \
+  X(GIVEN, "gradient given")                                                                     \
+  X(LOAD, "load state") /* a unit's optimizer state from its file; begins */                     \
+  X(LOADED, "state loaded")                                                                      \
+  X(STORE, "store state") /* and back; begins */                                                 \
+  X(STORED, "state stored")                                                                      \
+  X(RETURN, "return") /* a unit's updated parameters to where they wait; begins */               \
+  X(RETURNED, "returned")                                                                        \
   X(PUBLISH, "publish") /* updated pieces to ranks that store a unit's weights whole */          \
   X(LOSS, "loss")       /* of an evaluation */
 
@@ -54,7 +67,7 @@ typedef struct ls_schedule {
 
 /* Which choices of the layout come to effect on this mesh. */
 bool ls_schedule_gathers(const ls_sharded *sharded);       /* parameters stored in pieces */
-bool ls_schedule_gathers_once(const ls_sharded *sharded);  /* and kept for the step */
+bool ls_schedule_brings_once(const ls_sharded *sharded);   /* gathered or fetched for the step */
 bool ls_schedule_state_sharded(const ls_sharded *sharded); /* master and moments in pieces */
 bool ls_schedule_reduces_each(const ls_sharded *sharded);  /* REDUCE for each microbatch */
 
@@ -64,10 +77,11 @@ bool *ls_schedule_units_here(const ls_sharded *sharded, const ls_units *units,
 
 /* The training step of one stage: all microbatches, then the update. */
 ls_schedule ls_schedule_step(const ls_sharded *sharded, const ls_units *units,
-                             const ls_chunks *chunks, const ls_recompute *recompute, int stage);
+                             const ls_chunks *chunks, const ls_recompute *recompute,
+                             const ls_homes *homes, int stage);
 
 /* The forward pass of one microbatch and its loss; without a loss (decoding) just the pass. */
 ls_schedule ls_schedule_forward(const ls_sharded *sharded, const ls_units *units,
-                                const ls_chunks *chunks, int stage);
+                                const ls_chunks *chunks, const ls_homes *homes, int stage);
 
 #endif

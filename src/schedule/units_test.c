@@ -44,6 +44,11 @@ static laid lay(ls_arena *arena, const char *text, const ls_layout *layout) {
   return made;
 }
 
+static const ls_homes *homes_of(const laid *of) {
+  const bool *here = ls_schedule_units_here(of->sharded, of->units, of->chunks, 0);
+  return ls_homes_make(of->sharded, of->units, of->chunks, NULL, here, 0);
+}
+
 static const char *name_of(const laid *of, const ls_unit_entry *entry) {
   return of->sharded->graph->parameters.items[entry->parameter].about.name;
 }
@@ -154,7 +159,8 @@ static void test_layers_are_wrapped_in_groups(void **state) {
 /* A pass finds its segment's weights gathered; what is gathered is dropped; every unit's gradient
  * is reduced after its last contribution, and once more a step finished, updated and published. */
 static void check_schedule(const laid *of, bool gathers, bool reduces, bool publishes) {
-  const ls_schedule schedule = ls_schedule_step(of->sharded, of->units, of->chunks, NULL, 0);
+  const ls_schedule schedule =
+      ls_schedule_step(of->sharded, of->units, of->chunks, NULL, homes_of(of), 0);
   const int units = of->units->count, microbatches = of->sharded->layout.microbatches;
   int *held = LS_NEW_ARRAY(of->sharded->arena, int, units);
   int *count = LS_NEW_ARRAY(of->sharded->arena, int, units *LS_ACTION_COUNT_OF_KINDS);
@@ -212,7 +218,8 @@ static void test_schedule_with_gather_and_reduce_once(void **state) {
   layout.microbatches = 3;
   layout.gather = layout.reduce = LS_WHEN_STEP;
   const laid made = lay(arena, gpt2, &layout);
-  const ls_schedule schedule = ls_schedule_step(made.sharded, made.units, made.chunks, NULL, 0);
+  const ls_schedule schedule =
+      ls_schedule_step(made.sharded, made.units, made.chunks, NULL, homes_of(&made), 0);
   int gathered = 0;
   for (int a = 0; a < schedule.count; a++) {
     gathered += schedule.items[a].kind == LS_ACTION_GATHER;

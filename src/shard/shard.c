@@ -30,9 +30,14 @@ typedef struct node_context {
 } node_context;
 
 const char *ls_collective_name(ls_collective collective) {
-  static const char *const names[] = {
-      "op", "all-reduce", "reduce-scatter", "all-gather", "send", "receive", "sent"};
+  static const char *const names[] = {"op",         "all-reduce", "reduce-scatter",
+                                      "all-gather", "send",       "receive",
+                                      "sent",       "move",       "moved"};
   return names[collective];
+}
+
+bool ls_collective_moves(ls_collective collective) {
+  return collective == LS_MOVE || collective == LS_MOVED;
 }
 
 static size_t element_bytes(const sharder *s, const ls_tensor *tensor) {

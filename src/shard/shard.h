@@ -17,8 +17,13 @@ typedef enum ls_collective {
   LS_SEND,           /* to the same place on another stage; the data stays until SENT */
   LS_RECEIVE,
   LS_SENT,
+  LS_MOVE,  /* this rank's bytes of one tier to another; both places stay alone until MOVED */
+  LS_MOVED, /* the end of a MOVE */
   LS_COLLECTIVE_COUNT
 } ls_collective;
+
+/* MOVE or MOVED: nothing that other ranks take part in. */
+bool ls_collective_moves(ls_collective collective);
 
 const char *ls_collective_name(ls_collective collective);
 

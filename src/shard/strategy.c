@@ -37,6 +37,7 @@ ls_layout ls_layout_default(void) {
       .compute = LS_F32,
       .grad_dtype = LS_F32,
       .optimizer = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1, .clip = 1.0},
+      .offload = {.optimizer_fraction = 1},
   };
 }
 
@@ -45,14 +46,34 @@ const ls_data_strategy *ls_data_strategy_row(int zero) {
   return &data_strategies[zero];
 }
 
+const char *ls_tier_name(ls_tier tier) {
+  static const char *const names[] = {"device", "host", "nvme"};
+  return names[tier];
+}
+
+static const char *print_offload(ls_arena *arena, const ls_offload *offload) {
+  const char *text = "";
+  if (offload->optimizer)
+    text = ls_arena_printf(arena, ", optimizer on %s", ls_tier_name(offload->optimizer));
+  if (offload->optimizer && offload->optimizer_fraction < 1)
+    text = ls_arena_printf(arena, "%s (%g %%)", text, 100 * offload->optimizer_fraction);
+  if (offload->parameters)
+    text = ls_arena_printf(arena, "%s, parameters on %s", text, ls_tier_name(offload->parameters));
+  if (offload->activations)
+    text =
+        ls_arena_printf(arena, "%s, activations on %s", text, ls_tier_name(offload->activations));
+  return text;
+}
+
 const char *ls_layout_print(ls_arena *arena, const ls_layout *layout) {
   const char *pipeline = "";
   if (layout->pp > 1)
     pipeline = ls_arena_printf(arena, "pp %d (%s), ", layout->pp,
                                layout->schedule ? layout->schedule : "1f1b");
-  return ls_arena_printf(arena, "%sdp_replicate %d, dp_shard %d, tp %d, %s", pipeline,
+  return ls_arena_printf(arena, "%sdp_replicate %d, dp_shard %d, tp %d, %s%s", pipeline,
                          layout->dp_replicate, layout->dp_shard, layout->tp,
-                         ls_data_strategy_row(layout->zero)->name);
+                         ls_data_strategy_row(layout->zero)->name,
+                         print_offload(arena, &layout->offload));
 }
 
 ls_placement ls_parameter_placement(ls_cut cut) {
@@ -100,6 +121,11 @@ ls_status ls_layout_mesh(const ls_layout *layout, const ls_graph *graph, ls_mesh
     return ls_fail(error, LS_INPUT, "zero=%d: expected 0, 1, 2 or 3", layout->zero);
   if (!tp_fits(graph->heads, graph->kv_heads, layout->tp))
     return refuse_tp(graph, layout->tp, error);
+  if (layout->offload.parameters && layout->dp_shard > 1 && layout->zero < 3)
+    return ls_fail(error, LS_INPUT,
+                   "offload.parameters=%s with zero=%d, where every rank stores them whole: use "
+                   "zero=3, or offload.parameters=none",
+                   ls_tier_name(layout->offload.parameters), layout->zero);
   const int64_t data = (int64_t)layout->dp_replicate * layout->dp_shard;
   const int64_t sequences = graph->tokens / graph->sequence;
   if (sequences % data)

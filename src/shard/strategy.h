@@ -19,6 +19,24 @@ typedef struct ls_optimizer {
   double clip; /* largest global norm; 0: none */
 } ls_optimizer;
 
+/* Where something waits until it is needed. */
+typedef enum ls_tier {
+  LS_TIER_DEVICE = 0,
+  LS_TIER_HOST, /* the machine's memory */
+  LS_TIER_NVME, /* a file */
+  LS_TIER_COUNT
+} ls_tier;
+
+const char *ls_tier_name(ls_tier tier);
+
+/* What waits outside the device, by tier. */
+typedef struct ls_offload {
+  ls_tier optimizer;         /* master weights and moments; updated by the host */
+  double optimizer_fraction; /* how much of them, of a stage's bytes; whole units */
+  ls_tier parameters;        /* fetched around use */
+  ls_tier activations;       /* that are kept for the backward pass */
+} ls_offload;
+
 /* What a user lays out: sizes of the mesh and the choices of strategy. */
 typedef struct ls_layout {
   int pp, dp_replicate, dp_shard, tp;
@@ -38,6 +56,7 @@ typedef struct ls_layout {
   ls_dtype compute;    /* LS_F32, LS_BF16, LS_F16 or LS_F64 */
   ls_dtype grad_dtype; /* of gradients added up and reduced: LS_F32 or LS_BF16; fp64 under fp64 */
   ls_optimizer optimizer;
+  ls_offload offload;
 } ls_layout;
 
 /* One device, fp32, one microbatch, AdamW with the run file's defaults. */

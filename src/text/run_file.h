@@ -76,7 +76,7 @@ typedef struct ls_run_mesh {
 } ls_run_mesh;
 
 typedef struct ls_run_offload {
-  int optimizer, parameters, activations; /* 0 none */
+  int optimizer, parameters, activations; /* 0 none, 1 host, 2 nvme */
   double optimizer_fraction;
   const char *path; /* "": none given */
 } ls_run_offload;
@@ -86,6 +86,10 @@ typedef struct ls_run_device {
   int64_t memory;  /* bytes; 0 auto */
   int64_t threads; /* of each device; 0 auto */
 } ls_run_device;
+
+typedef struct ls_run_host {
+  int64_t memory; /* bytes; 0 auto */
+} ls_run_host;
 
 typedef struct ls_run_train {
   int64_t steps;        /* 0: train.epochs was given instead */
@@ -150,6 +154,7 @@ typedef struct ls_run_file {
   ls_run_grad_dtype grad_dtype;
   double dropout; /* -1 auto: as the model's configuration says */
   ls_run_device device;
+  ls_run_host host;
   ls_run_train train;
   ls_run_optimizer optimizer;
   ls_run_eval eval;

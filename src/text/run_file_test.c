@@ -275,11 +275,6 @@ static void values_of_later_versions_are_refused_by_name(void **state) {
   (void)state;
   static const char *const laters[] = {"mesh.cp: 2",
                                        "mesh.ep: 8",
-                                       "offload.optimizer: host",
-                                       "offload.parameters: nvme",
-                                       "offload.activations: host",
-                                       "offload.optimizer_fraction: 0.5",
-                                       "offload.path: /nvme",
                                        "dtype: fp8",
                                        "device.kind: cuda",
                                        "data.tokenizer: some/folder",

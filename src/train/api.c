@@ -5,6 +5,7 @@
 
 #include "cluster/machine.h"
 #include "train/loop.h"
+#include "train/offload.h"
 
 struct ls_run {
   ls_arena *arena;
@@ -134,6 +135,7 @@ static ls_status execute_with_data(const ls_run *run, const ls_dataset *dataset,
   const ls_session *session = run->session;
   ls_run_file_resolve_steps(run->file,
                             (dataset->training.sequences + session->batch - 1) / session->batch);
+  LS_TRY(ls_session_check_offload(session, session->devices, error));
   ls_world *world;
   LS_TRY(ls_world_create_threads(session->devices, &world, error));
   const ls_train_options inner = {.fresh = options->fresh,

@@ -117,9 +117,16 @@ static ls_status check_replicas(ls_rank *rank, job *work, ls_error *error) {
     if (!groups[axes])
       status = ls_comm_group(ls_rank_comm(rank), members, size, &groups[axes], error);
     if (status != LS_OK) break;
-    const ls_view own = ls_rank_view(rank, 0, program->parameters[p].stored, 0);
+    ls_view own = ls_rank_view(rank, 0, program->parameters[p].stored, 0);
     double *mine = LS_NEW_ARRAY(scratch, double, own.valid[0] + 1);
     double *largest = LS_NEW_ARRAY(scratch, double, own.valid[0] + 1);
+    if (ls_rank_tiers(rank) && ls_tiers_in_file(ls_rank_tiers(rank), own.data)) {
+      const int64_t bytes = own.valid[0] * (int64_t)ls_dtype_bytes(own.dtype);
+      void *copy = ls_arena_alloc(scratch, (size_t)bytes + 1);
+      status = ls_tiers_read(ls_rank_tiers(rank), copy, own.data, bytes, error);
+      if (status != LS_OK) break;
+      own.data = copy;
+    }
     ls_convert(mine, LS_F64, own.data, own.dtype, own.valid[0]);
     memcpy(largest, mine, (size_t)own.valid[0] * sizeof *mine);
     status = ls_all_reduce(groups[axes], largest, own.valid[0], LS_F64, LS_MAX, error);
@@ -134,20 +141,22 @@ static ls_status check_replicas(ls_rank *rank, job *work, ls_error *error) {
   return status;
 }
 
-/* Before a step its work region holds nothing, and no cell but those that are given: what reads
+/* Before a step its work regions hold nothing, and no cell but those that are given: what reads
  * them before it writes them is to be seen. */
 static void poison(ls_rank *rank) {
   const ls_program *program = ls_rank_program(rank, 0);
   for (int c = LS_CELL_STEP + 1; c < LS_CELL_COUNT; c++)
     if (program->cell[c] >= 0 && c != LS_CELL_SCALE) *ls_rank_cell(rank, (ls_cell)c) = NAN;
+  bool done[LS_POOL_COUNT] = {0};
   for (int v = 0; v < program->values.count; v++) {
     const ls_frame *frame = ls_program_frame(program, v);
-    if (frame->pool != LS_POOL_WORK || frame->instance < 0) continue;
+    const bool memory = frame->pool == LS_POOL_WORK || frame->pool == LS_POOL_HOST_WORK;
+    if (!memory || done[frame->pool] || frame->instance < 0) continue;
     const ls_view view = ls_rank_view(rank, 0, v, 0);
     const int64_t offset = ls_program_local(program, ls_rank_number(rank), v).offset;
     char *pool = (char *)view.data - offset - program->instances.items[frame->instance].offset;
-    memset(pool, 0xff, (size_t)program->pool_bytes[LS_POOL_WORK]); /* NaN, as a number */
-    return;
+    memset(pool, 0xff, (size_t)program->pool_bytes[frame->pool]); /* NaN, as a number */
+    done[frame->pool] = true;
   }
 }
 
@@ -184,11 +193,13 @@ static ls_status rank_body(ls_comm *comm, void *context, ls_error *error) {
   const ls_mesh *mesh = &work->stages[0]->mesh;
   const int stage = ls_mesh_coordinate(mesh, ls_comm_rank(comm), LS_AXIS_PP);
   const ls_program *const program = work->stages[stage];
-  LS_TRY(ls_rank_create(
-      comm,
-      &(ls_rank_options){
-          .programs = &program, .program_count = 1, .kernels = &work->kernels, .threads = 1},
-      &rank, error));
+  LS_TRY(ls_rank_create(comm,
+                        &(ls_rank_options){.programs = &program,
+                                           .program_count = 1,
+                                           .kernels = &work->kernels,
+                                           .threads = 1,
+                                           .offload_path = work->experiment->offload_path},
+                        &rank, error));
   const ls_status status = train(rank, work, error);
   ls_rank_destroy(&rank);
   return status;

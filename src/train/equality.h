@@ -27,8 +27,9 @@ typedef struct ls_experiment {
   bool (*alter)(ls_program *program, void *context);
   void *alter_context;
   double learning_rate;
-  double loss_scale; /* LS_CELL_SCALE; 0: 1 */
-  double deadline_s; /* longest wait of a rank for another; 0: the default */
+  const char *offload_path; /* folder of the file, where the layout has one */
+  double loss_scale;        /* LS_CELL_SCALE; 0: 1 */
+  double deadline_s;        /* longest wait of a rank for another; 0: the default */
 } ls_experiment;
 
 typedef struct ls_trajectory {

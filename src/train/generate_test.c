@@ -116,7 +116,8 @@ static void evaluation_open(evaluation *self, const char *folder, int64_t sequen
   self->program = self->session.programs[LS_SESSION_STEP] = program;
   ls_reference_kernels(&self->kernels, LS_F64);
   assert_int_equal(ls_world_create_threads(1, &self->world, &error), LS_OK);
-  const ls_rank_options rank_options = {&self->program, 1, &self->kernels, 1};
+  const ls_rank_options rank_options = {
+      .programs = &self->program, .program_count = 1, .kernels = &self->kernels, .threads = 1};
   assert_int_equal(
       ls_rank_create(ls_world_comm(self->world, 0), &rank_options, &self->rank, &error), LS_OK);
   assert_int_equal(ls_session_load_weights(&self->session, self->rank, folder, &error), LS_OK);

@@ -261,7 +261,7 @@ static ls_status start(trainer *self, ls_error *error) {
   self->scale = ls_loss_scale_start();
   if (!scales_loss(self)) self->scale.scale = 1;
   LS_TRY(share_checkpoint(self, checkpoint, &self->step, error));
-  char text[1280];
+  char text[1600];
   if (*checkpoint) {
     LS_TRY(load_checkpoint(self, checkpoint, error));
     snprintf(text, sizeof text, "resuming after step %lld from %s", (long long)self->step,
@@ -274,6 +274,9 @@ static ls_status start(trainer *self, ls_error *error) {
     snprintf(text, sizeof text, "starting from scratch, seed %lld",
              (long long)session->run->train.seed);
   }
+  const ls_tiers *tiers = ls_rank_tiers(self->rank);
+  const char *note = tiers ? ls_tiers_note(tiers) : NULL;
+  if (note) snprintf(text + strlen(text), sizeof text - strlen(text), "; %s", note);
   if (is_first(self)) LS_TRY(begin(self, text, error));
   self->rate = ls_learning_rate_of(session->run);
   LS_TRY(prepare_trace(self, error));

@@ -12,6 +12,7 @@
 #include "program/saved.h"
 #include "run/cpu/cpu.h"
 #include "store/weights.h"
+#include "train/offload.h"
 
 enum { FILL_ELEMENTS = 1 << 18 };
 
@@ -67,6 +68,10 @@ static ls_layout make_layout(ls_run_file *run) {
                     .weight_decay = run->optimizer.weight_decay,
                     .momentum = run->optimizer.momentum,
                     .clip = run->train.clip},
+      .offload = {.optimizer = (ls_tier)run->offload.optimizer,
+                  .optimizer_fraction = run->offload.optimizer_fraction,
+                  .parameters = (ls_tier)run->offload.parameters,
+                  .activations = (ls_tier)run->offload.activations},
   };
 }
 
@@ -215,12 +220,12 @@ static void programs_of(const ls_session *session, int stage,
   for (int p = 0; p < LS_SESSION_PROGRAMS; p++) programs[p] = session->stages[p][stage];
 }
 
-int64_t ls_session_bytes_needed(const ls_session *session, int *stage) {
+int64_t ls_session_tier_bytes(const ls_session *session, ls_tier tier, int *stage) {
   int64_t most = -1;
   for (int s = 0; s < session->layout.pp; s++) {
     const ls_program *programs[LS_SESSION_PROGRAMS];
     programs_of(session, s, programs);
-    const int64_t needed = ls_rank_bytes_needed(programs, LS_SESSION_PROGRAMS);
+    const int64_t needed = ls_rank_bytes_needed(programs, LS_SESSION_PROGRAMS, tier);
     if (needed <= most) continue;
     most = needed;
     *stage = s;
@@ -228,13 +233,18 @@ int64_t ls_session_bytes_needed(const ls_session *session, int *stage) {
   return most;
 }
 
+int64_t ls_session_bytes_needed(const ls_session *session, int *stage) {
+  return ls_session_tier_bytes(session, LS_TIER_DEVICE, stage);
+}
+
 static ls_status check_memory(const ls_session *session, ls_error *error) {
   const int64_t limit = session->run->device.memory;
   int stage;
   const int64_t needed = ls_session_bytes_needed(session, &stage);
-  if (!limit || needed <= limit) return LS_OK;
+  if (!limit || needed <= limit) return ls_session_check_host(session, 1, false, error);
   int64_t by_category[LS_CATEGORY_COUNT] = {0};
   ls_program_peak(session->stages[LS_SESSION_STEP][stage], by_category);
+  const char *advice = ls_session_offload_advice(session, by_category);
   char text[256] = "";
   size_t used = 0;
   for (int named = 0; named < 3; named++) {
@@ -248,10 +258,10 @@ static ls_status check_memory(const ls_session *session, ls_error *error) {
     by_category[most] = 0;
   }
   return ls_fail(error, LS_NO,
-                 "%s: a device needs %.1f MiB and may use %.1f (largest, MiB: %s): cut train."
-                 "micro_batch, raise zero or mesh.dp_shard, or allow more",
+                 "%s: a device needs %.1f MiB and may use %.1f (largest, MiB: %s): %scut "
+                 "train.micro_batch, raise zero or mesh.dp_shard, or allow more",
                  ls_run_file_where(session->run, "device.memory"), (double)needed / 1048576,
-                 (double)limit / 1048576, text);
+                 (double)limit / 1048576, text, advice);
 }
 
 static int choose_threads(const ls_run_file *run, int ranks_here) {
@@ -318,7 +328,8 @@ ls_status ls_session_rank(const ls_session *session, ls_comm *comm, ls_rank **ra
                         &(ls_rank_options){.programs = programs,
                                            .program_count = LS_SESSION_PROGRAMS,
                                            .kernels = &session->kernels,
-                                           .threads = session->threads},
+                                           .threads = session->threads,
+                                           .offload_path = session->run->offload.path},
                         rank, error);
 }
 

@@ -39,7 +39,7 @@ typedef struct ls_session {
 /* Resolves what the run file leaves open (mesh, batch, dtype, threads, learning rate), finds the
  * model and compiles its programs for `devices` ranks, `ranks_here` of them in this process.
  * LS_INPUT says which key cannot be and the nearest that can; LS_NO: the program does not fit
- * device.memory, with the largest categories. Nothing is written. */
+ * device.memory or host.memory, with the largest categories. Nothing is written. */
 LS_CHECKED ls_status ls_session_create(ls_arena *arena, ls_run_file *run, int devices,
                                        int ranks_here, ls_session **session, ls_error *error);
 
@@ -52,7 +52,11 @@ LS_CHECKED ls_status ls_session_resolve(ls_arena *arena, ls_run_file *run, int d
 LS_CHECKED ls_status ls_session_check_tokenizer(const ls_session *session,
                                                 const ls_tokenizer *tokenizer, ls_error *error);
 
-/* Memory a run needs on a device of the stage that needs most; `stage` says which that is. */
+/* Memory of a tier that a run needs for a device of the stage that needs most; `stage` says which
+ * that is. */
+int64_t ls_session_tier_bytes(const ls_session *session, ls_tier tier, int *stage);
+
+/* The same of the device. */
 int64_t ls_session_bytes_needed(const ls_session *session, int *stage);
 
 /* A rank with the session's programs. Collective: all ranks. */

@@ -9,6 +9,7 @@
 #include "store/weights.h"
 #include "text/run_keys.h"
 #include "train/loss_scale.h"
+#include "train/offload.h"
 #include "train/proof.h"
 #include "train/verify_bands.h"
 
@@ -399,6 +400,7 @@ ls_status ls_verify_run(ls_verification *verification, ls_world *world, ls_error
                            ls_world_count_here(world), &verification->session, error));
   LS_TRY(check_tokens(verification, error));
   const ls_session *session = verification->session;
+  LS_TRY(ls_session_check_offload(session, ls_world_count_here(world), error));
   ls_session_proof proof;
   if (run->check) LS_TRY(ls_session_prove(session, &proof, error));
   ls_weights *gradients;

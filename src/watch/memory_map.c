@@ -178,7 +178,8 @@ static int lasting_bytes(const ls_program *program, int64_t bytes[LS_CATEGORY_CO
   memset(bytes, 0, sizeof(int64_t) * LS_CATEGORY_COUNT);
   for (int i = 0; i < program->instances.count; i++) {
     const ls_frame *frame = &program->frames.items[program->instances.items[i].frame];
-    if (frame->pool != LS_POOL_WORK) bytes[frame->category] += frame->bytes;
+    if (frame->pool != LS_POOL_WORK && ls_pool_tier(frame->pool) == LS_TIER_DEVICE)
+      bytes[frame->category] += frame->bytes;
   }
   for (int c = 0; c < LS_CATEGORY_COUNT; c++) bands += bytes[c] > 0;
   return bands;
@@ -209,6 +210,7 @@ static void draw_curve(const picture *of, ls_arena *arena, int64_t most) {
   for (int i = 0; i < program->instances.count; i++) {
     const ls_instance *instance = &program->instances.items[i];
     const ls_frame *frame = &program->frames.items[instance->frame];
+    if (ls_pool_tier(frame->pool) != LS_TIER_DEVICE) continue;
     alive[instance->first * LS_CATEGORY_COUNT + (int)frame->category] += frame->bytes;
     alive[(instance->last + 1) * LS_CATEGORY_COUNT + (int)frame->category] -= frame->bytes;
   }
@@ -313,7 +315,8 @@ static int find_peak(const ls_program *program, ls_arena *arena, int64_t *most) 
   int64_t *change = LS_NEW_ARRAY(arena, int64_t, actions + 1);
   for (int i = 0; i < program->instances.count; i++) {
     const ls_instance *instance = &program->instances.items[i];
-    const int64_t bytes = program->frames.items[instance->frame].bytes;
+    const ls_frame *frame = &program->frames.items[instance->frame];
+    const int64_t bytes = ls_pool_tier(frame->pool) == LS_TIER_DEVICE ? frame->bytes : 0;
     change[instance->first] += bytes;
     change[instance->last + 1] -= bytes;
   }

@@ -8,7 +8,7 @@ enum {
   LEFT = 124,
   TOP = 64,
   LANE = 34,      /* of what computes */
-  THIN_LANE = 20, /* of what communicates, below it */
+  THIN_LANE = 20, /* of what communicates, and of what moves, below it */
   GAP = 8,
   AXIS = 26,
   LEGEND = 40,

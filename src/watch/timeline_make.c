@@ -78,8 +78,8 @@ static ls_span_kind kind_of(const ls_program_action *action, const ls_instructio
 static const char *label_of(ls_arena *arena, const ls_program_action *action,
                             const ls_instruction *instruction) {
   static const char *const collectives[LS_COLLECTIVE_COUNT] = {
-      [LS_ALL_REDUCE] = "AR", [LS_REDUCE_SCATTER] = "RS", [LS_ALL_GATHER] = "AG",
-      [LS_SEND] = "S",        [LS_RECEIVE] = "R",         [LS_SENT] = "S end"};
+      [LS_ALL_REDUCE] = "AR", [LS_REDUCE_SCATTER] = "RS", [LS_ALL_GATHER] = "AG", [LS_SEND] = "S",
+      [LS_RECEIVE] = "R",     [LS_SENT] = "S end",        [LS_MOVE] = "",         [LS_MOVED] = "M"};
   static const char *const letters[LS_SPAN_KINDS] = {"F", "B", "I", "W", "re", "U", "", ""};
   if (instruction->collective != LS_COLLECTIVE_NONE) {
     const char *known = collectives[instruction->collective];
@@ -122,6 +122,17 @@ static bool extends(const measuring *of, const ls_timeline_span *span, int rank,
          instruction->collective == LS_COLLECTIVE_NONE && span->queue == instruction->queue;
 }
 
+static void put_in_order(ls_timeline *made) {
+  ls_timeline_span *spans = made->spans.items;
+  const int end = made->spans.count - 1;
+  const ls_timeline_span moved = spans[end];
+  int at = end;
+  for (; at > 0 && spans[at - 1].process == moved.process && spans[at - 1].start > moved.start;
+       at--)
+    spans[at] = spans[at - 1];
+  spans[at] = moved;
+}
+
 static void add_rank(const measuring *of, int process, const ls_program *program,
                      const ls_recording_rank *from) {
   ls_timeline *made = of->made;
@@ -150,6 +161,10 @@ static void add_rank(const measuring *of, int process, const ls_program *program
                                .name = name_of(of, program, action, instruction),
                                .label = label_of(of->arena, action, instruction),
                                .bytes = ls_instruction_bytes_sent(program, instruction)};
+    if (instruction->collective == LS_MOVED) { /* recorded at its end, it began before others */
+      put_in_order(made);
+      last = NULL;
+    }
   }
 }
 

@@ -373,6 +373,19 @@ static bool drop_sent(mutator *m) {
   return true;
 }
 
+/* The beginning or the end of a move between tiers. */
+static bool drop_move(mutator *m) {
+  const int kinds = LS_ACTION_RETURNED - LS_ACTION_FETCH + 1, first = draw(m, kinds);
+  for (int k = 0; k < kinds; k++) {
+    const ls_action_kind kind = (ls_action_kind)(LS_ACTION_FETCH + (first + k) % kinds);
+    const int a = pick_action(m, kind, kind);
+    if (a < 0) continue;
+    remove_action(m, a);
+    return true;
+  }
+  return false;
+}
+
 static bool double_action(mutator *m) {
   ls_program *program = m->program;
   const int a = draw(m, program->actions.count);
@@ -566,6 +579,7 @@ static bool change_op(mutator *m) {
   X("retarget an output", retarget_output, "the new place is free as long as it is used")          \
   X("drop an action", drop_action, "it does nothing, or nothing reads what it made")               \
   X("drop a sent", drop_sent, NULL)                                                                \
+  X("drop half a move", drop_move, NULL)                                                           \
   X("double an action", double_action, "it makes the same once more, in the same places")          \
   X("swap two actions", swap_actions, "neither needs what the other makes")                        \
   X("move a receive", move_receive,                                                                \
@@ -616,13 +630,13 @@ static bool may_start(const ls_body *body, const ls_instruction *each, int at, c
 
 static void delay_body(mutator *m, const ls_body *body, ls_instruction *made, bool *done) {
   const ls_instruction *items = instruction_at(m, body->first);
-  int next[2] = {0, 0};
+  int next[LS_QUEUE_COUNT] = {0};
   memset(done, 0, (size_t)body->count * sizeof *done);
   for (int n = 0; n < body->count; n++) {
     int chosen = -1;
     const int late = draw(m, 4) ? 0 : 1; /* the queue that goes second, mostly one of them */
-    for (int turn = 0; turn < 2 && chosen < 0; turn++) {
-      const int queue = turn ? late : !late;
+    for (int turn = 0; turn < LS_QUEUE_COUNT && chosen < 0; turn++) {
+      const int queue = turn == 2 ? LS_QUEUE_TRANSFER : turn ? late : !late;
       while (next[queue] < body->count &&
              (done[next[queue]] || items[next[queue]].queue != (ls_queue)queue))
         next[queue]++;

@@ -1,0 +1,200 @@
+/* Moves between tiers: until its end neither is what it takes written nor what it fills touched,
+ * and then that holds what this held. */
+#include "check/proof.h"
+
+static ls_tier tier_of(const ls_stage *stage, int value) {
+  const ls_program *program = stage->program;
+  const int storage = program->values.items[value].storage;
+  const ls_pool pool = program->frames.items[program->storages.items[storage].frame].pool;
+  if (pool == LS_POOL_FILE_STATE || pool == LS_POOL_FILE_WORK) return LS_TIER_NVME;
+  return pool == LS_POOL_HOST_STATE || pool == LS_POOL_HOST_WORK ? LS_TIER_HOST : LS_TIER_DEVICE;
+}
+
+static bool is_cell(const ls_stage *stage, int value) {
+  const ls_program *program = stage->program;
+  const int storage = program->values.items[value].storage;
+  return program->frames.items[program->storages.items[storage].frame].pool == LS_POOL_CELL;
+}
+
+ls_status ls_check_tiers(ls_stage *stage, ls_error *error) {
+  const ls_instruction *instruction = ls_proof_instruction(stage);
+  if (instruction->queue == LS_QUEUE_TRANSFER)
+    return ls_proof_fail(stage, error, "is on the queue of moves: expected another");
+  int first = -1;
+  for (int i = 0; i < instruction->inputs + instruction->outputs; i++) {
+    const int value =
+        i < instruction->inputs ? instruction->in[i] : instruction->out[i - instruction->inputs];
+    if (is_cell(stage, value)) continue;
+    if (tier_of(stage, value) == LS_TIER_NVME)
+      return ls_proof_fail(stage, error, "touches %s, which lies in a file: expected a move",
+                           stage->program->values.items[value].name);
+    if (first >= 0 && tier_of(stage, value) != tier_of(stage, first))
+      return ls_proof_fail(stage, error, "has operands in two memories: expected one");
+    first = value;
+  }
+  return LS_OK;
+}
+
+/* The bytes of memory that an operand stands for. */
+static ls_operand bytes_of(const ls_stage *stage, const ls_operand *operand) {
+  const ls_program *program = stage->program;
+  const ls_storage *storage =
+      &program->storages.items[program->values.items[operand->value].storage];
+  ls_operand made = *operand;
+  if (!stage->extents[operand->value].piece) return made;
+  made.begin = storage->offset;
+  made.end = made.reach = storage->offset + storage->bytes;
+  return made;
+}
+
+ls_status ls_check_moves(const ls_stage *stage, const ls_operand *operand, bool writes,
+                         ls_error *error) {
+  if (!stage->moves.count) return LS_OK;
+  const ls_operand touched = bytes_of(stage, operand);
+  for (int m = 0; m < stage->moves.count; m++) {
+    const ls_open_move *move = &stage->moves.items[m];
+    const ls_operand from = bytes_of(stage, &move->from), to = bytes_of(stage, &move->to);
+    if (ls_operands_overlap(&to, &touched))
+      return ls_proof_fail(stage, error,
+                           "touches %s, which is being filled by a move: expected it left alone "
+                           "until moved",
+                           stage->program->values.items[move->to.value].name);
+    if (writes && ls_operands_overlap(&from, &touched))
+      return ls_proof_fail(stage, error,
+                           "writes over %s, which is being moved: expected it kept until moved",
+                           stage->program->values.items[move->from.value].name);
+  }
+  return LS_OK;
+}
+
+/* Drives read and write whole blocks: places, and what lies behind them up to the next, must do. */
+static ls_status check_block(const ls_stage *stage, const ls_operand *operand, ls_error *error) {
+  enum { BLOCK = 4096 };
+  const ls_program *program = stage->program;
+  const ls_operand bytes = bytes_of(stage, operand);
+  const ls_instance *instance = &program->instances.items[operand->instance];
+  const int64_t end = (bytes.end + BLOCK - 1) / BLOCK * BLOCK;
+  bool fits = (instance->offset + bytes.begin) % BLOCK == 0 &&
+              end <= program->frames.items[instance->frame].bytes;
+  for (int p = 0; p < LS_POOL_COUNT; p++) fits = fits && program->pool_bytes[p] % BLOCK == 0;
+  if (fits) return LS_OK;
+  return ls_proof_fail(stage, error,
+                       "moves %s, which does not lie in whole blocks of %d bytes: "
+                       "expected it to, as a file wants",
+                       program->values.items[operand->value].name, BLOCK);
+}
+
+static ls_status check_operands(const ls_stage *stage, const ls_open_move *move, ls_error *error) {
+  const ls_instruction *instruction = ls_proof_instruction(stage);
+  const ls_value *from = &stage->program->values.items[move->from.value];
+  const ls_value *to = &stage->program->values.items[move->to.value];
+  bool same = from->flat == to->flat && from->dtype == to->dtype && from->ndim == to->ndim &&
+              from->flat_offset == to->flat_offset && from->flat_chunk == to->flat_chunk &&
+              ls_places_equal(stage->proof, &from->placement, &to->placement);
+  for (int d = 0; d < from->ndim && same; d++) same = from->global[d] == to->global[d];
+  if (!same) return ls_proof_fail(stage, error, "goes from one size to another: expected the same");
+  if (tier_of(stage, move->from.value) == tier_of(stage, move->to.value))
+    return ls_proof_fail(stage, error, "stays in one memory: expected another");
+  if (instruction->write[0] != LS_WRITE)
+    return ls_proof_fail(stage, error, "adds to its target: expected to write it");
+  if (tier_of(stage, move->from.value) == LS_TIER_NVME ||
+      tier_of(stage, move->to.value) == LS_TIER_NVME) {
+    LS_TRY(check_block(stage, &move->from, error));
+    LS_TRY(check_block(stage, &move->to, error));
+  }
+  int64_t elements = stage->extents[move->from.value].elements;
+  if (from->flat_chunk) {
+    const int64_t ranks = stage->proof->mesh.size[LS_AXIS_DP_SHARD];
+    if (from->flat_offset != 0 || from->global[0] != from->flat_chunk * ranks)
+      return ls_proof_fail(stage, error, "moves a part of a piece: expected all of it");
+    elements = from->flat_chunk;
+  }
+  if (instruction->count != elements)
+    return ls_proof_fail(stage, error, "moves %lld elements: expected %lld",
+                         (long long)instruction->count, (long long)elements);
+  return LS_OK;
+}
+
+/* What comes with one tensor, or with one parameter of a unit. */
+static ls_status copy_part(ls_stage *stage, const ls_operand *from, const ls_operand *to,
+                           bool writes, ls_error *error) {
+  const ls_content *content;
+  LS_TRY(ls_memory_read(stage, from, &content, error));
+  if (!writes) return LS_OK;
+  ls_content made = *content;
+  const ls_program *program = stage->program;
+  const ls_node_record *node = ls_expression_record(&stage->proof->expressions, made.expression);
+  const bool master = made.kind == LS_CONTENT_VALUE && node->kind == (int)LS_LEAF_MASTER;
+  const int storage = program->values.items[to->value].storage;
+  /* Without rounding, weights are made from their masters by moving these. */
+  if (master && program->values.items[program->parameters[node->in[0]].stored].storage == storage)
+    made.expression =
+        ls_expression_leaf(&stage->proof->expressions, LS_LEAF_PARAMETER, node->in[0], node->in[1]);
+  return ls_memory_write(stage, to, &made, error);
+}
+
+static ls_status copy(ls_stage *stage, const ls_open_move *move, bool writes, ls_error *error) {
+  const ls_program *program = stage->program;
+  const ls_value *from = &program->values.items[move->from.value];
+  if (!from->flat) {
+    LS_TRY(copy_part(stage, &move->from, &move->to, writes, error));
+    return ls_check_declared(stage, move->to.value, &from->placement, error);
+  }
+  const ls_regions *regions = &stage->regions[from->storage];
+  int parts = 0;
+  for (int r = 0; r < regions->items.count; r++) {
+    const ls_region region = regions->items.items[r];
+    if (region.end <= move->from.begin || region.begin >= move->from.end) continue;
+    ls_operand source = move->from, target = move->to;
+    source.begin = region.begin;
+    source.end = source.reach = region.end;
+    target.begin = move->to.begin + (region.begin - move->from.begin);
+    target.end = target.reach = move->to.begin + (region.end - move->from.begin);
+    ls_note_region(stage, region.parameter, program->values.items[target.value].storage,
+                   target.begin, target.end);
+    LS_TRY(copy_part(stage, &source, &target, writes, error));
+    parts++;
+  }
+  if (!parts) return ls_proof_fail(stage, error, "moves nothing that is known: expected a unit");
+  return LS_OK;
+}
+
+static ls_status begin_move(ls_stage *stage, const ls_open_move *move, ls_error *error) {
+  LS_TRY(ls_check_moves(stage, &move->to, true, error));
+  LS_TRY(copy(stage, move, false, error));
+  const ls_operand target = bytes_of(stage, &move->to);
+  LS_TRY(ls_memory_forget(stage, &target, error));
+  *LS_APPEND(stage->proof->arena, &stage->moves) = *move;
+  return LS_OK;
+}
+
+static ls_status end_move(ls_stage *stage, const ls_open_move *move, ls_error *error) {
+  int open = 0;
+  while (open < stage->moves.count &&
+         !(ls_operands_same(&stage->moves.items[open].from, &move->from) &&
+           ls_operands_same(&stage->moves.items[open].to, &move->to)))
+    open++;
+  if (open == stage->moves.count)
+    return ls_proof_fail(stage, error, "ends no move that is under way: expected its beginning");
+  for (int m = open + 1; m < stage->moves.count; m++)
+    stage->moves.items[m - 1] = stage->moves.items[m];
+  stage->moves.count--;
+  stage->proof->report.moves++;
+  return copy(stage, move, true, error);
+}
+
+ls_status ls_run_move(ls_stage *stage, ls_error *error) {
+  const ls_instruction *instruction = ls_proof_instruction(stage);
+  if (instruction->inputs != 1 || instruction->outputs != 1)
+    return ls_proof_fail(stage, error, "has other operands: expected one input and one output");
+  if (instruction->queue != LS_QUEUE_TRANSFER || instruction->axes || instruction->peer >= 0 ||
+      instruction->reduce != LS_SUM)
+    return ls_proof_fail(stage, error,
+                         "has a group, a peer or another queue: expected a move of one rank's own");
+  ls_open_move move;
+  LS_TRY(ls_operand_find(stage, instruction->in[0], &move.from, error));
+  LS_TRY(ls_operand_find(stage, instruction->out[0], &move.to, error));
+  LS_TRY(check_operands(stage, &move, error));
+  return instruction->collective == LS_MOVE ? begin_move(stage, &move, error)
+                                            : end_move(stage, &move, error);
+}

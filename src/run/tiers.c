@@ -1,0 +1,211 @@
+#include "run/tiers.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "run/tier_file.h"
+
+typedef struct move {
+  void *to; /* NULL: the slot is free */
+  const void *from;
+  int64_t bytes;
+  const char *name;
+  bool in_file, copied;
+  int64_t begin_ns, end_ns;
+  ls_file_job job;
+} move;
+
+struct ls_tiers {
+  int64_t host_bytes, file_bytes;
+  char *host, *file_base; /* the latter only to be pointed into */
+  char *path;
+  ls_tier_file *file;
+  int count;
+  move *moves;
+  int *waiting; /* copies in memory, in their order: a ring of slots */
+  int first_waiting, waiting_count;
+  pthread_t copier;
+  bool copies, stop;
+  pthread_mutex_t lock;
+  pthread_cond_t work, done;
+};
+
+static int64_t now_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static void *run_copier(void *argument) {
+  ls_tiers *tiers = argument;
+  pthread_mutex_lock(&tiers->lock);
+  while (!tiers->stop) {
+    if (!tiers->waiting_count) {
+      pthread_cond_wait(&tiers->work, &tiers->lock);
+      continue;
+    }
+    move *next = &tiers->moves[tiers->waiting[tiers->first_waiting]];
+    tiers->first_waiting = (tiers->first_waiting + 1) % tiers->count;
+    tiers->waiting_count--;
+    pthread_mutex_unlock(&tiers->lock);
+    memcpy(next->to, next->from, (size_t)next->bytes);
+    pthread_mutex_lock(&tiers->lock);
+    next->copied = true;
+    next->end_ns = now_ns();
+    pthread_cond_signal(&tiers->done);
+  }
+  pthread_mutex_unlock(&tiers->lock);
+  return NULL;
+}
+
+static ls_status map(int64_t bytes, int protection, char **base, ls_error *error) {
+  if (!bytes) return LS_OK;
+  void *made =
+      mmap(NULL, (size_t)bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (made == MAP_FAILED)
+    return ls_fail(error, LS_FAILED, "out of memory for %.1f MiB of the host's",
+                   (double)bytes / 1048576);
+  *base = made;
+  return LS_OK;
+}
+
+static ls_status fill_tiers(ls_tiers *tiers, const ls_tiers_options *options, ls_error *error) {
+  tiers->count = options->moves > 0 ? options->moves : 1;
+  tiers->moves = calloc((size_t)tiers->count, sizeof *tiers->moves);
+  tiers->waiting = calloc((size_t)tiers->count, sizeof *tiers->waiting);
+  if (!tiers->moves || !tiers->waiting)
+    return ls_fail(error, LS_FAILED, "out of memory for %d moves", tiers->count);
+  tiers->host_bytes = options->host_bytes;
+  tiers->file_bytes = options->file_bytes;
+  LS_TRY(map(tiers->host_bytes, PROT_READ | PROT_WRITE, &tiers->host, error));
+  LS_TRY(map(tiers->file_bytes, PROT_NONE, &tiers->file_base, error));
+  if (tiers->file_bytes) {
+    tiers->path = strdup(options->path ? options->path : "");
+    if (!tiers->path) return ls_fail(error, LS_FAILED, "out of memory for a path");
+    LS_TRY(ls_tier_file_create(tiers->path, tiers->file_bytes, options->no_ring, options->no_direct,
+                               &tiers->file, error));
+  }
+  if (!options->moves) return LS_OK;
+  const int failure = pthread_create(&tiers->copier, NULL, run_copier, tiers);
+  if (failure) return ls_fail(error, LS_FAILED, "cannot start a thread: %s", strerror(failure));
+  tiers->copies = true;
+  return LS_OK;
+}
+
+ls_status ls_tiers_create(const ls_tiers_options *options, ls_tiers **tiers, ls_error *error) {
+  ls_tiers *made = calloc(1, sizeof *made);
+  if (!made) return ls_fail(error, LS_FAILED, "out of memory for tiers");
+  pthread_mutex_init(&made->lock, NULL);
+  pthread_cond_init(&made->work, NULL);
+  pthread_cond_init(&made->done, NULL);
+  const ls_status status = fill_tiers(made, options, error);
+  if (status != LS_OK) ls_tiers_destroy(&made);
+  *tiers = made;
+  return status;
+}
+
+void ls_tiers_destroy(ls_tiers **tiers) {
+  ls_tiers *self = *tiers;
+  if (!self) return;
+  pthread_mutex_lock(&self->lock);
+  self->stop = true;
+  pthread_cond_signal(&self->work);
+  pthread_mutex_unlock(&self->lock);
+  if (self->copies) pthread_join(self->copier, NULL);
+  ls_tier_file_destroy(&self->file);
+  if (self->host) munmap(self->host, (size_t)self->host_bytes);
+  if (self->file_base) munmap(self->file_base, (size_t)self->file_bytes);
+  free(self->moves);
+  free(self->waiting);
+  free(self->path);
+  pthread_mutex_destroy(&self->lock);
+  pthread_cond_destroy(&self->work);
+  pthread_cond_destroy(&self->done);
+  free(self);
+  *tiers = NULL;
+}
+
+char *ls_tiers_base(const ls_tiers *tiers, ls_tier tier) {
+  return tier == LS_TIER_NVME ? tiers->file_base : tiers->host;
+}
+
+bool ls_tiers_in_file(const ls_tiers *tiers, const void *address) {
+  const uintptr_t at = (uintptr_t)address, base = (uintptr_t)tiers->file_base;
+  return tiers->file_base && at >= base && at - base < (uintptr_t)tiers->file_bytes;
+}
+
+static int64_t offset_of(const ls_tiers *tiers, const void *address) {
+  return (const char *)address - tiers->file_base;
+}
+
+static ls_status fail_file(const ls_tiers *tiers, bool writes, const char *name, int reason,
+                           ls_error *error) {
+  return ls_fail(error, LS_FAILED, "offload.path: %s: %s %s: %s", tiers->path,
+                 writes ? "writing" : "reading", name, strerror(reason));
+}
+
+static void begin_copy(ls_tiers *tiers, int slot) {
+  pthread_mutex_lock(&tiers->lock);
+  tiers->waiting[(tiers->first_waiting + tiers->waiting_count++) % tiers->count] = slot;
+  pthread_cond_signal(&tiers->work);
+  pthread_mutex_unlock(&tiers->lock);
+}
+
+ls_status ls_tiers_begin(ls_tiers *tiers, void *to, const void *from, int64_t bytes,
+                         const char *name, ls_error *error) {
+  int slot = 0;
+  while (slot < tiers->count && tiers->moves[slot].to) slot++;
+  if (slot == tiers->count)
+    return ls_fail(error, LS_INTERNAL, "more than %d moves under way", tiers->count);
+  move *made = &tiers->moves[slot];
+  const bool writes = ls_tiers_in_file(tiers, to), reads = ls_tiers_in_file(tiers, from);
+  if (writes && reads) return ls_fail(error, LS_INTERNAL, "a move within the file");
+  *made = (move){to, from, bytes, name, .in_file = writes || reads, .begin_ns = now_ns()};
+  if (!made->in_file) {
+    begin_copy(tiers, slot);
+    return LS_OK;
+  }
+  made->job = (ls_file_job){.memory = writes ? (char *)(uintptr_t)from : to,
+                            .offset = offset_of(tiers, writes ? to : from),
+                            .bytes = bytes,
+                            .writes = writes};
+  ls_tier_file_begin(tiers->file, &made->job);
+  return LS_OK;
+}
+
+ls_status ls_tiers_end(ls_tiers *tiers, const void *to, ls_tiers_span *span, ls_error *error) {
+  int slot = 0;
+  while (slot < tiers->count && tiers->moves[slot].to != to) slot++;
+  if (slot == tiers->count) return ls_fail(error, LS_INTERNAL, "no such move is under way");
+  move *ended = &tiers->moves[slot];
+  if (ended->in_file) {
+    ls_tier_file_wait(tiers->file, &ended->job);
+  } else {
+    pthread_mutex_lock(&tiers->lock);
+    while (!ended->copied) pthread_cond_wait(&tiers->done, &tiers->lock);
+    pthread_mutex_unlock(&tiers->lock);
+  }
+  ended->to = NULL;
+  if (span) *span = (ls_tiers_span){ended->begin_ns, ended->in_file ? now_ns() : ended->end_ns};
+  if (!ended->in_file || !ended->job.reason) return LS_OK;
+  return fail_file(tiers, ended->job.writes, ended->name, ended->job.reason, error);
+}
+
+ls_status ls_tiers_read(const ls_tiers *tiers, void *data, const void *from, int64_t bytes,
+                        ls_error *error) {
+  const int reason = ls_tier_file_read(tiers->file, data, offset_of(tiers, from), bytes);
+  return reason ? fail_file(tiers, false, "parameters", reason, error) : LS_OK;
+}
+
+ls_status ls_tiers_write(const ls_tiers *tiers, void *to, const void *data, int64_t bytes,
+                         ls_error *error) {
+  const int reason = ls_tier_file_write(tiers->file, data, offset_of(tiers, to), bytes);
+  return reason ? fail_file(tiers, true, "parameters", reason, error) : LS_OK;
+}
+
+const char *ls_tiers_note(const ls_tiers *tiers) {
+  return tiers->file ? ls_tier_file_note(tiers->file) : NULL;
+}

@@ -1,0 +1,212 @@
+/* What waits outside the device and when it moves: shares of the optimizer's state, activations
+ * that one segment alone needs, and actions in pairs with work between them. */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "model/model.h"
+#include "schedule/offload.h"
+#include "support/layouts.h"
+
+static ls_arena *arena;
+
+static int set_up(void **state) {
+  (void)state;
+  arena = ls_arena_create();
+  return 0;
+}
+
+static int tear_down(void **state) {
+  (void)state;
+  ls_arena_destroy(&arena);
+  return 0;
+}
+
+/* All that a stage's schedule is made from. */
+typedef struct made {
+  ls_sharded *sharded;
+  ls_chunks *chunks;
+  ls_units *units;
+  ls_recompute *recompute;
+  const bool *here;
+  ls_homes *homes;
+  ls_schedule schedule;
+} made;
+
+static made make(const ls_layout *layout, int stage) {
+  ls_error error = {0};
+  const ls_model_config config = ls_test_shape_config(arena, &ls_test_shapes[1]);
+  ls_graph *graph;
+  made all = {0};
+  const ls_build_options options = {
+      .tokens = LS_TEST_SEQUENCES / layout->microbatches * LS_TEST_SEQUENCE,
+      .sequence = LS_TEST_SEQUENCE};
+  assert_int_equal(ls_model_build(arena, &config, &options, &graph, &error), LS_OK);
+  ls_graph_backward(graph);
+  assert_int_equal(ls_shard(graph, layout, &all.sharded, &error), LS_OK);
+  assert_int_equal(ls_chunks_make(all.sharded, false, &all.chunks, &error), LS_OK);
+  all.units = ls_units_make(all.sharded, all.chunks);
+  all.recompute = ls_recompute_make(all.sharded, all.chunks);
+  all.here = ls_schedule_units_here(all.sharded, all.units, all.chunks, stage);
+  all.homes = ls_homes_make(all.sharded, all.units, all.chunks, all.recompute, all.here, stage);
+  all.schedule =
+      ls_schedule_step(all.sharded, all.units, all.chunks, all.recompute, all.homes, stage);
+  return all;
+}
+
+static double share_away(const made *all) {
+  double away = 0, sum = 0;
+  for (int u = 0; u < all->units->count; u++) {
+    if (!all->here[u]) continue;
+    sum += (double)all->units->items[u].elements;
+    if (all->homes->state[u]) away += (double)all->units->items[u].elements;
+  }
+  return away / sum;
+}
+
+static void test_at_least_the_fraction_is_away(void **state) {
+  (void)state;
+  double before = -1;
+  for (int tenths = 0; tenths <= 10; tenths++) {
+    ls_layout layout = ls_layout_default();
+    layout.offload.optimizer = LS_TIER_HOST;
+    layout.offload.optimizer_fraction = tenths / 10.0;
+    const made all = make(&layout, 0);
+    const double away = share_away(&all);
+    assert_true(away >= tenths / 10.0 && away >= before);
+    before = away;
+    /* The first units stay. */
+    for (int u = 1; u < all.units->count; u++)
+      assert_true(all.homes->state[u] >= all.homes->state[u - 1]);
+  }
+  assert_true(before == 1);
+}
+
+static ls_layout offloading(int pp, int microbatches, bool again) {
+  ls_layout layout = ls_layout_default();
+  layout.offload = (ls_offload){LS_TIER_NVME, 1, LS_TIER_HOST, LS_TIER_HOST};
+  layout.pp = pp;
+  layout.microbatches = microbatches;
+  layout.recompute = again ? ~UINT64_C(0) : 0;
+  return layout;
+}
+
+static void test_what_moves_is_read_by_one_segment(void **state) {
+  (void)state;
+  for (int again = 0; again < 2; again++) {
+    const ls_layout layout = offloading(1, 2, again);
+    const made all = make(&layout, 0);
+    int moved = 0;
+    for (int v = 0; v < all.sharded->values.count; v++) {
+      const int segment = all.homes->moved[v];
+      if (segment < 0) continue;
+      moved++;
+      for (int n = 0; n < all.sharded->nodes.count; n++) {
+        const ls_shard_node *node = &all.sharded->nodes.items[n];
+        for (int i = 0; i < node->inputs; i++)
+          if (node->in[i] == v)
+            assert_true(node->backward ? node->segment == segment : node->segment <= segment);
+      }
+    }
+    print_message("%d values move%s\n", moved, again ? ", where layers run again" : "");
+    assert_true(moved > 0 && (again ? moved < 10 : moved > 10));
+  }
+}
+
+/* Beginnings have their end behind them, with another action between the two. */
+static void check_pairs(const ls_schedule *schedule) {
+  int pairs = 0;
+  for (int a = 0; a < schedule->count; a++) {
+    const ls_action *begin = &schedule->items[a];
+    const bool begins = begin->kind >= LS_ACTION_FETCH && begin->kind <= LS_ACTION_RETURN &&
+                        (begin->kind - LS_ACTION_FETCH) % 2 == 0;
+    if (!begins) continue;
+    int end = a + 1;
+    while (end < schedule->count && (schedule->items[end].kind != begin->kind + 1 ||
+                                     schedule->items[end].segment != begin->segment ||
+                                     schedule->items[end].unit != begin->unit ||
+                                     schedule->items[end].microbatch != begin->microbatch)) {
+      assert_false(schedule->items[end].kind == begin->kind &&
+                   schedule->items[end].unit == begin->unit &&
+                   schedule->items[end].segment == begin->segment &&
+                   schedule->items[end].microbatch == begin->microbatch);
+      end++;
+    }
+    assert_true(end < schedule->count);
+    pairs++;
+  }
+  assert_true(pairs > 0);
+}
+
+static int find(const ls_schedule *schedule, ls_action_kind kind, int unit) {
+  for (int a = 0; a < schedule->count; a++)
+    if (schedule->items[a].kind == kind && schedule->items[a].unit == unit) return a;
+  return -1;
+}
+
+static void check_update(const made *all) {
+  const ls_schedule *schedule = &all->schedule;
+  int before = -1;
+  const int norm = find(schedule, LS_ACTION_NORM, -1);
+  for (int u = 0; u < all->units->count; u++) {
+    if (!all->here[u]) continue;
+    const int update = find(schedule, LS_ACTION_UPDATE, u);
+    assert_true(find(schedule, LS_ACTION_GIVEN, u) < norm);
+    assert_true(norm < find(schedule, LS_ACTION_LOAD, u));
+    assert_true(find(schedule, LS_ACTION_LOADED, u) < update);
+    assert_true(update < find(schedule, LS_ACTION_STORE, u));
+    if (before >= 0) { /* read i + 1, update i, write i - 1 */
+      assert_true(find(schedule, LS_ACTION_LOAD, u) < find(schedule, LS_ACTION_UPDATE, before));
+      assert_true(find(schedule, LS_ACTION_STORED, before) > update);
+    }
+    before = u;
+  }
+}
+
+static void test_moves_are_pairs_with_work_between(void **state) {
+  (void)state;
+  for (int pp = 1; pp <= 2; pp++)
+    for (int again = 0; again < 2; again++)
+      for (int stage = 0; stage < pp; stage++) {
+        const ls_layout layout = offloading(pp, pp * 2, again);
+        const made all = make(&layout, stage);
+        check_pairs(&all.schedule);
+        check_update(&all);
+      }
+}
+
+/* A gradient leaves before the backward pass is over. */
+static void test_gradients_leave_during_backward(void **state) {
+  (void)state;
+  const ls_layout layout = offloading(1, 2, false);
+  const made all = make(&layout, 0);
+  int last_pass = 0, given = 0;
+  for (int a = 0; a < all.schedule.count; a++)
+    if (all.schedule.items[a].kind == LS_ACTION_BACKWARD) last_pass = a;
+  for (int a = 0; a < last_pass; a++) given += all.schedule.items[a].kind == LS_ACTION_GIVEN;
+  assert_true(given > 0);
+}
+
+static void test_nothing_moves_unasked(void **state) {
+  (void)state;
+  const ls_layout layout = ls_layout_default();
+  const made all = make(&layout, 0);
+  for (int a = 0; a < all.schedule.count; a++)
+    assert_true(all.schedule.items[a].kind < LS_ACTION_FETCH ||
+                all.schedule.items[a].kind > LS_ACTION_RETURNED);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(test_at_least_the_fraction_is_away, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_what_moves_is_read_by_one_segment, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_moves_are_pairs_with_work_between, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_gradients_leave_during_backward, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_nothing_moves_unasked, set_up, tear_down)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,59 @@
+#include "schedule/offload.h"
+
+typedef struct updater {
+  ls_arena *arena;
+  const ls_homes *homes;
+  ls_schedule *schedule;
+  const bool *ours;
+  int units;
+} updater;
+
+static void add(const updater *u, ls_action_kind kind, int unit) {
+  *LS_APPEND(u->arena, u->schedule) = (ls_action){kind, -1, unit, -1};
+}
+
+/* Of what tier the memory is that an update writes to. */
+static ls_tier computes_in(ls_tier state) {
+  return state == LS_TIER_DEVICE ? LS_TIER_DEVICE : LS_TIER_HOST;
+}
+
+bool ls_offload_returns(const ls_homes *homes, int unit) {
+  const ls_tier state = homes->state[unit], parameters = homes->parameters[unit];
+  if (state == parameters && homes->one_copy) return false;
+  return parameters != computes_in(state);
+}
+
+static bool in_file(const updater *u, int unit) {
+  return unit >= 0 && u->homes->state[unit] == LS_TIER_NVME;
+}
+
+static int next_of(const updater *u, int unit) {
+  do unit++;
+  while (unit < u->units && !u->ours[unit]);
+  return unit < u->units ? unit : -1;
+}
+
+static void end_unit(const updater *u, int unit) {
+  if (unit < 0) return;
+  if (ls_offload_returns(u->homes, unit)) add(u, LS_ACTION_RETURNED, unit);
+  if (in_file(u, unit)) add(u, LS_ACTION_STORED, unit);
+}
+
+void ls_offload_update(ls_arena *arena, const ls_units *units, const bool *ours,
+                       const ls_homes *homes, ls_schedule *schedule) {
+  const updater u = {arena, homes, schedule, ours, units->count};
+  int last = -1;
+  const int first = next_of(&u, -1);
+  if (in_file(&u, first)) add(&u, LS_ACTION_LOAD, first);
+  for (int unit = first; unit >= 0; unit = next_of(&u, unit)) {
+    const int next = next_of(&u, unit);
+    if (in_file(&u, unit)) add(&u, LS_ACTION_LOADED, unit);
+    if (in_file(&u, next)) add(&u, LS_ACTION_LOAD, next);
+    add(&u, LS_ACTION_UPDATE, unit);
+    end_unit(&u, last);
+    if (ls_offload_returns(homes, unit)) add(&u, LS_ACTION_RETURN, unit);
+    if (in_file(&u, unit)) add(&u, LS_ACTION_STORE, unit);
+    last = unit;
+  }
+  end_unit(&u, last);
+}

@@ -1,0 +1,23 @@
+/* Whether what a session offloads has room on this machine. */
+#ifndef LS_TRAIN_OFFLOAD_H
+#define LS_TRAIN_OFFLOAD_H
+
+#include "train/session.h"
+
+/* Before a run of `ranks_here` ranks in this process: LS_INPUT where offload.path is missing, no
+ * folder or not to be written; LS_NO where the disk or the host's memory is too small, with both
+ * numbers. Nothing is written. */
+LS_CHECKED ls_status ls_session_check_offload(const ls_session *session, int ranks_here,
+                                              ls_error *error);
+
+/* LS_NO: `ranks` offload more to their host than host.memory allows each. `here`: where that is
+ * auto, than this machine has. */
+LS_CHECKED ls_status ls_session_check_host(const ls_session *session, int ranks, bool here,
+                                           ls_error *error);
+
+/* What to offload next where the device's memory is short: "give offload.optimizer=host, ", or ""
+ * where nothing is left that would help. In the session's arena or static. */
+const char *ls_session_offload_advice(const ls_session *session,
+                                      const int64_t by_category[LS_CATEGORY_COUNT]);
+
+#endif
