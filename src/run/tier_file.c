@@ -303,9 +303,11 @@ ls_status ls_tier_file_create(const char *path, int64_t bytes, bool no_ring, boo
 void ls_tier_file_destroy(ls_tier_file **file) {
   ls_tier_file *self = *file;
   if (!self) return;
-  self->first = NULL;
-  while (self->rings && self->under_way) reap(self);
-  if (self->rings) close_ring(self);
+  if (self->rings) {
+    self->first = NULL;
+    while (self->under_way) reap(self);
+    close_ring(self);
+  }
   pthread_mutex_lock(&self->lock);
   self->stop = true;
   self->first = NULL;
