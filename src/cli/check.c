@@ -1,6 +1,6 @@
 #include <stdio.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "cli/command.h"
 #include "train/proof.h"
 
@@ -30,12 +30,6 @@ static const char help[] =
     "  lockstep check run.yaml mesh.tp=8 mesh.pp=16 mesh.dp_shard=128 train.microbatches=16 -n "
     "16384\n"
     "  lockstep check run.yaml device.memory=80GiB zero=3 -n 64\n\n";
-
-static double now_s(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 static void print_row(const char *what, int64_t step, int64_t evaluation) {
   printf("%-46s %14lld %14lld\n", what, (long long)step, (long long)evaluation);
@@ -79,14 +73,14 @@ static ls_status check(ls_arena *arena, const ls_words *words, const char *devic
   if (words->positional_count > 1)
     return ls_fail(error, LS_INPUT, "%s: one run file is expected", words->positional[1]);
   const char *path = words->positional_count ? words->positional[0] : NULL;
-  const double begin = now_s();
+  const double begin = ls_now_s();
   ls_run_file *run;
   LS_TRY(ls_run_file_read(arena, path, words->keys, words->key_count, &run, error));
   int devices;
   LS_TRY(ls_command_devices(devices_text, run, &devices, error));
   ls_session *session;
   LS_TRY(ls_session_create(arena, run, devices, devices, &session, error));
-  const double compiled = now_s() - begin;
+  const double compiled = ls_now_s() - begin;
   ls_session_proof proof;
   LS_TRY(ls_session_prove(session, &proof, error));
   const ls_layout *layout = &session->layout;

@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "cli/command.h"
 #include "data/tokenizer.h"
@@ -147,12 +147,6 @@ static ls_status find_tokenizer(ls_arena *arena, const char *folder, const ls_mo
                  (long long)ids);
 }
 
-static double now_s(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 /* Any bytes as a JSON string. */
 static json_t *json_text(const char *bytes, size_t count) {
   char *text = malloc(LS_UTF8_MOST(count) + LS_UTF8_MOST(0));
@@ -191,10 +185,10 @@ static ls_status print_text(ls_generator *generator, const request *asked,
                             ls_error *error) {
   char text[LS_UTF8_MOST(0)];
   if (!asked->json) LS_TRY(put(out, asked->prompt, asked->prompt_bytes, error));
-  const double begin = now_s();
+  const double begin = ls_now_s();
   ls_generate_end end;
   LS_TRY(ls_generate(generator, what, &end, error));
-  const double seconds = now_s() - begin;
+  const double seconds = ls_now_s() - begin;
   *rate = seconds > 0 ? (double)out->tokens / seconds : 0;
   LS_TRY(put(out, text, ls_utf8_end(&out->stream, text), error));
   if (!asked->json) LS_TRY(put(out, "\n", 1, error));

@@ -1,9 +1,9 @@
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "cli/command.h"
 #include "cli/train_trace.h"
 #include "program/budget.h"
@@ -55,12 +55,6 @@ typedef struct printer {
   double begin_s;
 } printer;
 
-static double now_s(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 /* Said once the run begins: what is refused before that is one line. */
 static void describe(const ls_session *session, const ls_dataset *dataset) {
   const ls_layout *layout = &session->layout;
@@ -92,7 +86,7 @@ static void print_begin(void *context, int64_t done, int64_t steps, const char *
                         self->proof.reports[LS_SESSION_EVALUATE].instructions));
   self->progress =
       ls_progress_create(self->session->arena, stderr, isatty(STDERR_FILENO) != 0, done, steps);
-  self->begin_s = now_s();
+  self->begin_s = ls_now_s();
   ls_progress_note(self->progress, "%s", where_from);
 }
 
@@ -106,7 +100,7 @@ static void print_step(void *context, const ls_metrics_step *step) {
                                   .mfu = step->mfu,
                                   .memory_bytes = (double)step->memory_bytes,
                                   .skipped = step->skipped};
-  ls_progress_show(self->progress, &shown, now_s() - self->begin_s);
+  ls_progress_show(self->progress, &shown, ls_now_s() - self->begin_s);
   if (!isnan(step->validation_loss))
     ls_progress_note(self->progress, "step %lld: validation loss %.4f", (long long)step->step,
                      step->validation_loss);

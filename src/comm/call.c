@@ -1,6 +1,7 @@
 /* What every collective has in common: posting a buffer, meeting the others, leaving together. */
 #include <sched.h>
 
+#include "base/clock.h"
 #include "comm/reduce.h"
 #include "comm/world.h"
 

@@ -11,6 +11,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
+
 _Static_assert(sizeof(MPI_Request) <= sizeof(((ls_request *)0)->opaque), "a request fits");
 
 /* How long peers have, after an abort, to say that they have heard of it. */

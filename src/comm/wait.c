@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "comm/world.h"
 
 enum {
@@ -22,12 +23,6 @@ enum {
   POLL_YIELD_TURNS = 2000,   /* messages move only while someone looks: sleep later */
   LOOK_NS = 100 * 1000000,   /* neighbours' deaths are looked for this often */
 };
-
-int64_t ls_now_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
 
 bool ls_flag_reached(ls_flag *flag, uint32_t target) {
   const uint32_t value = atomic_load_explicit(&flag->value, memory_order_acquire);

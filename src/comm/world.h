@@ -242,7 +242,6 @@ ls_status ls_wait_flag(ls_comm *comm, ls_flag *flag, uint32_t target, int peer, 
 
 /* Ends the run with a text of this room's making; returns LS_FAILED with the text that stands. */
 ls_status ls_comm_give_up(ls_comm *comm, ls_error *error, const char *format, ...) LS_PRINTF(3, 4);
-int64_t ls_now_ns(void);
 
 /* --- comm.c --------------------------------------------------------------------------------- */
 

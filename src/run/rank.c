@@ -3,7 +3,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+#include "base/clock.h"
 
 /* An instruction with its operands' places worked out for this rank. */
 typedef struct loaded {
@@ -410,18 +411,12 @@ static ls_status check_outputs(const ls_rank *rank, const ls_program *program, c
   return LS_OK;
 }
 
-static int64_t now_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 /* The end of a move is recorded as all of it. */
 static void record(ls_rank *rank, const ls_instruction *of, int action, int instruction,
                    int64_t begin_ns) {
   const bool moved = of->collective == LS_MOVED;
   rank->records[rank->recorded++ % rank->record_room] =
-      (ls_record){moved ? rank->moved.begin_ns : begin_ns, moved ? rank->moved.end_ns : now_ns(),
+      (ls_record){moved ? rank->moved.begin_ns : begin_ns, moved ? rank->moved.end_ns : ls_now_ns(),
                   action, instruction};
 }
 
@@ -438,7 +433,7 @@ static ls_status run_actions(ls_rank *rank, int p, int first, int last, ls_error
     for (int i = body->first; i < body->first + body->count; i++) {
       loaded *each = &from->instructions[i];
       bind(each, from->frames, action->first);
-      const int64_t begin_ns = rank->recording ? now_ns() : 0;
+      const int64_t begin_ns = rank->recording ? ls_now_ns() : 0;
       if (run_instruction(rank, each, error) != LS_OK)
         return fail_instruction(rank, from->program, each->instruction, error);
       if (rank->recording) record(rank, each->instruction, a, i, begin_ns);

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "run/tier_file.h"
 
 typedef struct move {
@@ -33,12 +33,6 @@ struct ls_tiers {
   pthread_cond_t work, done;
 };
 
-static int64_t now_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 static void *run_copier(void *argument) {
   ls_tiers *tiers = argument;
   pthread_mutex_lock(&tiers->lock);
@@ -54,7 +48,7 @@ static void *run_copier(void *argument) {
     memcpy(next->to, next->from, (size_t)next->bytes);
     pthread_mutex_lock(&tiers->lock);
     next->copied = true;
-    next->end_ns = now_ns();
+    next->end_ns = ls_now_ns();
     pthread_cond_signal(&tiers->done);
   }
   pthread_mutex_unlock(&tiers->lock);
@@ -163,7 +157,7 @@ ls_status ls_tiers_begin(ls_tiers *tiers, void *to, const void *from, int64_t by
   move *made = &tiers->moves[slot];
   const bool writes = ls_tiers_in_file(tiers, to), reads = ls_tiers_in_file(tiers, from);
   if (writes && reads) return ls_fail(error, LS_INTERNAL, "a move within the file");
-  *made = (move){to, from, bytes, name, .in_file = writes || reads, .begin_ns = now_ns()};
+  *made = (move){to, from, bytes, name, .in_file = writes || reads, .begin_ns = ls_now_ns()};
   if (!made->in_file) {
     begin_copy(tiers, slot);
     return LS_OK;
@@ -189,7 +183,7 @@ ls_status ls_tiers_end(ls_tiers *tiers, const void *to, ls_tiers_span *span, ls_
     pthread_mutex_unlock(&tiers->lock);
   }
   ended->to = NULL;
-  if (span) *span = (ls_tiers_span){ended->begin_ns, ended->in_file ? now_ns() : ended->end_ns};
+  if (span) *span = (ls_tiers_span){ended->begin_ns, ended->in_file ? ls_now_ns() : ended->end_ns};
   if (!ended->in_file || !ended->job.reason) return LS_OK;
   return fail_file(tiers, ended->job.writes, ended->name, ended->job.reason, error);
 }

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "run/crew.h"
 #include "train/checkpoint.h"
 #include "train/loss_scale.h"
@@ -33,12 +33,6 @@ typedef struct trainer {
   int64_t step;        /* finished */
   int64_t traced;      /* the step that is recorded; 0: none */
 } trainer;
-
-static double now_s(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 static bool is_first(const trainer *self) {
   return ls_rank_number(self->rank) == 0;
@@ -196,7 +190,7 @@ static ls_status finish_step(trainer *self, double begin, bool *stop, ls_error *
   const ls_run_file *run = of->session->run;
   const double loss = *ls_rank_cell(self->rank, LS_CELL_MEAN_LOSS);
   const double norm = *ls_rank_cell(self->rank, LS_CELL_NORM);
-  const double seconds = now_s() - begin;
+  const double seconds = ls_now_s() - begin;
   LS_TRY(finish_trace(self, error));
   double evaluation = NAN;
   if (of->dataset->evaluation.sequences > 0 && run->eval.every > 0 && is_due(self, run->eval.every))
@@ -287,7 +281,7 @@ static ls_status run_loop(trainer *self, ls_error *error) {
   LS_TRY(start(self, error));
   bool stop = false;
   while (self->step < self->of->session->run->train.steps && !stop) {
-    const double begin = now_s();
+    const double begin = ls_now_s();
     if (self->step + 1 == self->traced) ls_rank_record(self->rank, true);
     LS_TRY(run_step(self, error));
     LS_TRY(finish_step(self, begin, &stop, error));

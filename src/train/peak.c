@@ -1,16 +1,10 @@
-#include <time.h>
 
+#include "base/clock.h"
 #include "train/session.h"
 
 /* A square matrix product large enough to reach the machine's rate, small enough to be quick. */
 enum { SIDE = 768 };
 static const double measured_s = 0.08;
-
-static double now_s(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 static ls_view square(char *data, ls_dtype dtype) {
   return (ls_view){
@@ -28,12 +22,12 @@ static ls_status measure(const ls_session *session, char *memory, size_t matrix_
                                .out = {square(memory + 2 * matrix_bytes, dtype)},
                                .threads = session->threads};
   LS_TRY(session->kernels.kernel[LS_OP_LINEAR](&args, error)); /* makes the primitive */
-  const double begin = now_s();
+  const double begin = ls_now_s();
   double calls = 0, elapsed = 0;
   while (elapsed < measured_s) {
     LS_TRY(session->kernels.kernel[LS_OP_LINEAR](&args, error));
     calls++;
-    elapsed = now_s() - begin;
+    elapsed = ls_now_s() - begin;
   }
   *rate = calls * 2.0 * SIDE * SIDE * SIDE / elapsed;
   return LS_OK;

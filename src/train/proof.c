@@ -1,16 +1,10 @@
 #include "train/proof.h"
 
-#include <time.h>
-
-static double now_s(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
+#include "base/clock.h"
 
 ls_status ls_session_prove(const ls_session *session, ls_session_proof *proof, ls_error *error) {
   static const char *const names[LS_SESSION_PROGRAMS] = {"step", "evaluation"};
-  const double begin = now_s();
+  const double begin = ls_now_s();
   for (int p = 0; p < LS_SESSION_PROGRAMS; p++) {
     ls_error found = {0};
     const ls_status status =
@@ -24,6 +18,6 @@ ls_status ls_session_prove(const ls_session *session, ls_session_proof *proof, l
                       session->layout.pp, &found);
   if (status != LS_OK)
     return ls_fail(error, status, "step and evaluation do not fit: %s", found.text);
-  proof->seconds = now_s() - begin;
+  proof->seconds = ls_now_s() - begin;
   return LS_OK;
 }

@@ -1,8 +1,8 @@
 #include "train/recording.h"
 
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/random.h"
 
@@ -24,12 +24,6 @@ static int64_t machine_number(ls_arena *arena) {
   if (ls_file_read(arena, "/proc/sys/kernel/random/boot_id", &text, &bytes, &error) != LS_OK)
     return 0;
   return (int64_t)ls_random_stream(text);
-}
-
-static int64_t now_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
 static ls_record *own_records(ls_arena *arena, const ls_rank *rank, int64_t count) {
@@ -74,7 +68,7 @@ ls_status ls_recording_gather(ls_arena *arena, ls_rank *rank, int64_t step,
   ls_group *world = ls_rank_world_group(rank);
   *recording = NULL;
   LS_TRY(ls_barrier(world, error));
-  const header own = {.barrier_ns = now_ns(),
+  const header own = {.barrier_ns = ls_now_ns(),
                       .count = ls_rank_record_count(rank),
                       .machine = machine_number(arena)};
   ls_record *records = own_records(arena, rank, own.count);
