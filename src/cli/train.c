@@ -36,7 +36,7 @@ static void ask_to_stop(int number) {
     signal(SIGINT, SIG_DFL);
     raise(SIGINT);
   }
-  stop_asked = 1;
+  __atomic_store_n(&stop_asked, 1, __ATOMIC_RELAXED);
 }
 
 static void catch_signals(void) {

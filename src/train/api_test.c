@@ -157,7 +157,7 @@ static void on_step(void *context, const ls_step_report *report) {
   seen *all = context;
   if (all->reports++ == 0) all->first_loss = report->loss;
   all->last_loss = report->loss;
-  if (report->step == all->stop_after) all->stop = 1;
+  if (report->step == all->stop_after) __atomic_store_n(&all->stop, 1, __ATOMIC_RELAXED);
 }
 
 static void trains_stops_and_goes_on(void **state) {

@@ -156,7 +156,7 @@ static ls_status save(const trainer *self, ls_error *error) {
 /* Whether any process was asked to stop: all must leave the loop after the same step. */
 static ls_status agree_to_stop(const trainer *self, bool *stop, ls_error *error) {
   const volatile sig_atomic_t *asked = self->of->options->stop;
-  int64_t flag = asked && *asked;
+  int64_t flag = asked && __atomic_load_n(asked, __ATOMIC_RELAXED); /* another thread sets it */
   LS_TRY(ls_all_reduce(ls_rank_world_group(self->rank), &flag, 1, LS_I64, LS_MAX, error));
   *stop = flag != 0;
   return LS_OK;

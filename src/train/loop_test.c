@@ -85,7 +85,7 @@ static void on_step(void *context, const ls_metrics_step *step) {
   f->rate[step->step] = step->learning_rate;
   f->scale[step->step] = step->loss_scale;
   f->skipped[step->step] = step->skipped;
-  if (step->step == f->stop_after) f->stop = 1;
+  if (step->step == f->stop_after) __atomic_store_n(&f->stop, 1, __ATOMIC_RELAXED);
 }
 
 static ls_status on_traced(void *context, const ls_recording *recording, ls_error *error) {
