@@ -7,6 +7,7 @@
 #   make check-quick              the tests that take under two minutes
 #   make check-mutants [LS_MUTANTS=10000]
 #                                 damaged programs, which `check` must reject or run alike
+#   make check-matrix             every layout of the equality tests, not only their samples
 #   make debug | tsan             build/debug/lockstep, build/tsan/lockstep, with sanitizers
 #   make install [PREFIX=DIR]     command, library, headers, pkg-config file
 #   make fuzz [FUZZ_SECONDS=600]  every parser under libFuzzer
@@ -21,7 +22,8 @@ FRESH ?=
 export JOBS FUZZ_SECONDS
 MAKEFLAGS += --no-print-directory
 
-.PHONY: all release debug tsan check check-quick check-mutants quickstart install format fuzz clean dependencies
+.PHONY: all release debug tsan check check-quick check-mutants check-matrix \
+  quickstart install format fuzz clean dependencies
 all: release
 
 release debug tsan:
@@ -42,6 +44,10 @@ check-quick: dependencies
 check-mutants: dependencies
 	$(MAKE) release
 	LS_MUTANTS=$(LS_MUTANTS) build/tests/mutants_test
+
+check-matrix: dependencies
+	$(MAKE) release
+	for each in build/tests/matrix_*_test; do LS_LAYOUTS=all $$each || exit 1; done
 
 quickstart:
 	tools/install_dependencies.sh $(if $(TEXT),,--text)

@@ -1,5 +1,6 @@
 /* The equality tests can fail: each deliberate fault is caught by its named smallest case, and with
- * LS_FAULTS_MATRIX=1 (an hour) by the whole matrix, which then says where.
+ * LS_FAULTS_MATRIX=1 (an hour) those of flat meshes by the whole matrix, which then says where. And
+ * the proof of programs rejects each, so none of them would have run.
  * LS_FAULT=TEXT: only faults whose name has TEXT. */
 
 #include <setjmp.h>
@@ -11,8 +12,10 @@
 
 #include <cmocka.h>
 
+#include "check/check.h"
 #include "support/faults.h"
 #include "support/layouts.h"
+#include "support/mutate.h"
 #include "train/equality.h"
 
 /* What an unaltered layout must stay under, and what counts as caught: in bf16 the first is the
@@ -37,11 +40,28 @@ typedef struct verdict {
   ls_status status;
   double difference;
   char where[160];
+  ls_status proved;
+  ls_error rejected; /* why */
 } verdict;
 
+enum { MOST_STAGES = 4 };
+
+typedef struct alteration {
+  const ls_fault *fault; /* NULL: none */
+  const ls_program *stages[MOST_STAGES];
+  int count;
+  ls_status proved;
+  ls_error error;
+} alteration;
+
 static bool alter(ls_program *program, void *context) {
-  const ls_fault *fault = context;
-  return fault->inject(program) > 0;
+  alteration *with = context;
+  const bool altered = !with->fault || with->fault->inject(program) > 0;
+  ls_refresh_lives(program);
+  with->stages[with->count++] = program;
+  if (with->count == program->layout.pp)
+    with->proved = ls_check(with->stages, with->count, NULL, &with->error);
+  return altered;
 }
 
 static ls_experiment experiment_of(const bench *with, int shape) {
@@ -50,6 +70,7 @@ static ls_experiment experiment_of(const bench *with, int shape) {
                          .sequence = LS_TEST_SEQUENCE,
                          .seed = SEED,
                          .learning_rate = 0.01,
+                         .offload_path = "/tmp",
                          .deadline_s = 60};
 }
 
@@ -71,15 +92,12 @@ static verdict run(const bench *with, const ls_fault *fault, int shape, const ls
   ls_arena *arena = ls_arena_create();
   verdict found = {.status = LS_OK};
   ls_error error = {0};
-  ls_fault copy;
+  alteration with_fault = {.fault = fault};
   ls_experiment experiment = experiment_of(with, shape);
   experiment.fast_kernels = layout->compute == LS_BF16;
   experiment.loss_scale = loss_scale;
-  if (fault) {
-    copy = *fault;
-    experiment.alter = alter;
-    experiment.alter_context = &copy;
-  }
+  experiment.alter = alter;
+  experiment.alter_context = &with_fault;
   ls_trajectory trajectory;
   const char *where = error.text;
   found.status = ls_trajectory_run(arena, &experiment, layout, &trajectory, &error);
@@ -90,6 +108,8 @@ static verdict run(const bench *with, const ls_fault *fault, int shape, const ls
                            : ls_trajectory_difference(&trajectory, reference, &where);
   }
   snprintf(found.where, sizeof found.where, "%s", where);
+  found.proved = with_fault.proved;
+  found.rejected = with_fault.error;
   ls_arena_destroy(&arena);
   return found;
 }
@@ -108,6 +128,13 @@ static ls_layout smallest(const ls_fault *fault) {
   layout.sequence_parallel = fault->sequence_parallel;
   layout.microbatches = fault->microbatches;
   layout.compute = fault->compute;
+  if (!fault->room) return layout;
+  layout.pp = fault->room->pp ? fault->room->pp : 1;
+  layout.schedule = fault->room->schedule;
+  layout.gather = fault->room->gather;
+  layout.reduce = fault->room->reduce;
+  layout.recompute = fault->room->recompute;
+  layout.offload = fault->room->offload;
   return layout;
 }
 
@@ -120,26 +147,38 @@ static void check_smallest(const bench *with, const ls_fault *fault) {
   const ls_layout layout = smallest(fault);
   const verdict right = run(with, NULL, fault->shape, &layout);
   const verdict wrong = run(with, fault, fault->shape, &layout);
-  const char *name = ls_test_layout_print(with->arena, &layout, ls_test_shapes[fault->shape].name);
+  const char *name =
+      ls_arena_printf(with->arena, "%s, %s, %d microbatches", ls_test_shapes[fault->shape].name,
+                      ls_layout_print(with->arena, &layout), layout.microbatches);
   if (wrong.status == LS_OK)
     print_message("%-60s %9.2g in place of %.1g, in %s\n", fault->name, wrong.difference,
                   right.difference, wrong.where);
   else
     print_message("%-60s %s\n", fault->name, wrong.where);
+  print_message("  rejected: %s\n", wrong.rejected.text);
   if (right.status != LS_OK ||
       !(right.difference <= (fault->compute == LS_BF16 ? bf16_tolerance : fp64_tolerance)))
     fail_msg("%s as it should be: %.3g in %s", name, right.difference, right.where);
+  if (right.proved != LS_OK) fail_msg("%s as it should be: %s", name, right.rejected.text);
   if (wrong.status == LS_NO) fail_msg("%s: \"%s\" has nothing to change", name, fault->name);
+  if (wrong.proved != LS_NO) fail_msg("%s: \"%s\" accepted by check", name, fault->name);
   if (!is_caught(&wrong, fault->compute)) fail_msg("%s: \"%s\" not caught", name, fault->name);
+}
+
+static int check_faults(const bench *with, const ls_fault *faults, int count) {
+  for (int f = 0; f < count; f++)
+    if (is_chosen(&faults[f])) check_smallest(with, &faults[f]);
+  return count;
 }
 
 static void test_smallest_case_catches_each_fault(void **state) {
   (void)state;
   bench with;
   set_up(&with, SMALL_SEQUENCES);
-  for (int f = 0; f < ls_fault_count; f++)
-    if (is_chosen(&ls_faults[f])) check_smallest(&with, &ls_faults[f]);
-  print_message("%d faults\n", ls_fault_count);
+  const int count = check_faults(&with, ls_faults, ls_fault_count) +
+                    check_faults(&with, ls_pipeline_faults, ls_pipeline_fault_count) +
+                    check_faults(&with, ls_offload_faults, ls_offload_fault_count);
+  print_message("%d faults\n", count);
   ls_arena_destroy(&with.arena);
 }
 

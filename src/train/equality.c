@@ -162,7 +162,8 @@ static void poison(ls_rank *rank) {
 
 static ls_status train(ls_rank *rank, job *work, ls_error *error) {
   LS_TRY(write_parameters(rank, work, error));
-  for (int step = 0; step < LS_TRAJECTORY_STEPS; step++) {
+  const int steps = work->experiment->steps ? work->experiment->steps : LS_TRAJECTORY_STEPS;
+  for (int step = 0; step < steps; step++) {
     poison(rank);
     fill_inputs(rank, work, step);
     *ls_rank_cell(rank, LS_CELL_LEARNING_RATE) = work->experiment->learning_rate;
@@ -206,7 +207,8 @@ static ls_status rank_body(ls_comm *comm, void *context, ls_error *error) {
 }
 
 static void make_room(ls_arena *arena, const ls_program *program, ls_trajectory *result) {
-  const int count = result->parameters = program->parameter_count;
+  *result = (ls_trajectory){.parameters = program->parameter_count};
+  const int count = result->parameters;
   result->name = LS_NEW_ARRAY(arena, const char *, count);
   result->elements = LS_NEW_ARRAY(arena, int64_t, count);
   result->gradient = LS_NEW_ARRAY(arena, double *, count *LS_TRAJECTORY_STEPS);

@@ -30,10 +30,11 @@ typedef struct ls_experiment {
   const char *offload_path; /* folder of the file, where the layout has one */
   double loss_scale;        /* LS_CELL_SCALE; 0: 1 */
   double deadline_s;        /* longest wait of a rank for another; 0: the default */
+  int steps;                /* 0: LS_TRAJECTORY_STEPS, at most so many */
 } ls_experiment;
 
 typedef struct ls_trajectory {
-  double loss[LS_TRAJECTORY_STEPS], norm[LS_TRAJECTORY_STEPS];
+  double loss[LS_TRAJECTORY_STEPS], norm[LS_TRAJECTORY_STEPS]; /* 0 of steps not run */
   int parameters;
   const char **name;
   int64_t *elements;

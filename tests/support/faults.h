@@ -8,6 +8,15 @@
 
 #include "program/program.h"
 
+/* What of a smallest case is beside the flat mesh. */
+typedef struct ls_fault_room {
+  int pp; /* 0: one stage */
+  const char *schedule;
+  ls_when gather, reduce;
+  uint64_t recompute;
+  ls_offload offload;
+} ls_fault_room;
+
 typedef struct ls_fault {
   const char *name;
   int (*inject)(ls_program *program); /* returns how many places it changed */
@@ -15,10 +24,12 @@ typedef struct ls_fault {
   int shape, dp_replicate, dp_shard, tp, zero;
   bool sequence_parallel;
   int microbatches;
-  ls_dtype compute; /* LS_F64 on reference kernels, or LS_BF16 on the CPU device's */
+  ls_dtype compute;          /* LS_F64 on reference kernels, or LS_BF16 on the CPU device's */
+  const ls_fault_room *room; /* NULL: one stage, nothing else */
 } ls_fault;
 
-extern const ls_fault ls_faults[];
-extern const int ls_fault_count;
+/* In what sharding and units make; in pipelines and recomputation; in moves between tiers. */
+extern const ls_fault ls_faults[], ls_pipeline_faults[], ls_offload_faults[];
+extern const int ls_fault_count, ls_pipeline_fault_count, ls_offload_fault_count;
 
 #endif

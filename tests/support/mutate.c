@@ -323,12 +323,10 @@ static bool retarget_output(mutator *m) {
   return retarget(m, true);
 }
 
-/* Lifetimes as the actions have them now. */
-static void refresh_lives(mutator *m) {
-  ls_program *program = m->program;
+void ls_refresh_lives(ls_program *program) {
   for (int i = 0; i < program->instances.count; i++) {
     ls_instance *instance = &program->instances.items[i];
-    const bool work = program->frames.items[instance->frame].pool == LS_POOL_WORK;
+    const bool work = ls_pool_works(program->frames.items[instance->frame].pool);
     instance->first = work ? program->actions.count : 0;
     instance->last = work ? -1 : program->actions.count - 1;
   }
@@ -348,7 +346,7 @@ static void remove_action(mutator *m, int a) {
   ls_program_action *items = m->program->actions.items;
   memmove(&items[a], &items[a + 1], (size_t)(m->program->actions.count - a - 1) * sizeof *items);
   m->program->actions.count--;
-  refresh_lives(m);
+  ls_refresh_lives(m->program);
 }
 
 static int pick_action(mutator *m, ls_action_kind first, ls_action_kind second) {
@@ -392,7 +390,7 @@ static bool double_action(mutator *m) {
   LS_APPEND(program->arena, &program->actions);
   ls_program_action *items = program->actions.items;
   memmove(&items[a + 1], &items[a], (size_t)(program->actions.count - 1 - a) * sizeof *items);
-  refresh_lives(m);
+  ls_refresh_lives(m->program);
   say_action(m, a);
   return true;
 }
@@ -404,7 +402,7 @@ static void move_action(mutator *m, int from, int to) {
   for (int a = from; a < to; a++) items[a] = items[a + 1];
   for (int a = from; a > to; a--) items[a] = items[a - 1];
   items[to] = moved;
-  refresh_lives(m);
+  ls_refresh_lives(m->program);
   snprintf(m->what, 160, "stage %d action %d (%s) to %d", m->program->stage, from,
            ls_action_name(moved.action.kind), to);
 }
@@ -477,7 +475,7 @@ static bool rebind(mutator *m) {
       memcpy(instances, action->instances, (size_t)body->frames.count * sizeof *instances);
       instances[f] = i;
       action->instances = instances;
-      refresh_lives(m);
+      ls_refresh_lives(m->program);
       say_action(m, a);
       return true;
     }
