@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "cli/command.h"
 #include "cli/train_trace.h"
+#include "cluster/machine.h"
 #include "program/budget.h"
 #include "train/checkpoint.h"
 #include "train/loop.h"
@@ -53,6 +54,7 @@ typedef struct printer {
   ls_session_proof proof;
   ls_progress *progress;
   double begin_s;
+  int64_t done; /* steps before this run */
 } printer;
 
 /* Said once the run begins: what is refused before that is one line. */
@@ -78,6 +80,7 @@ static void keep_proof(void *context, const ls_session_proof *proof) {
 
 static void print_begin(void *context, int64_t done, int64_t steps, const char *where_from) {
   printer *self = context;
+  self->done = done;
   describe(self->session, self->dataset);
   if (self->session->run->check)
     fprintf(stderr, "checked in %.2f s: %lld instructions, no deadlock, every reduction once\n",
@@ -116,6 +119,15 @@ static ls_status write_trace(void *context, const ls_recording *recording, ls_er
   return LS_OK;
 }
 
+static void print_end(const printer *self, const ls_run_file *run) {
+  const long long steps = (long long)run->train.steps, done = (long long)self->done;
+  if (done >= steps)
+    printf("already trained %lld steps (train.steps: %lld); ", done, steps);
+  else
+    printf("trained %lld steps; ", steps);
+  printf("the model is in %s/checkpoints/step-%lld\n", run->out, done > steps ? done : steps);
+}
+
 static ls_status train_with_data(ls_session *session, ls_dataset *dataset, ls_world *world,
                                  const ls_tokenizer *tokenizer, bool fresh, ls_error *error) {
   const bool speaks = ls_world_first_here(world) == 0;
@@ -133,18 +145,17 @@ static ls_status train_with_data(ls_session *session, ls_dataset *dataset, ls_wo
   catch_signals();
   const ls_status status = ls_train(session, dataset, world, &options, error);
   if (out.progress) ls_progress_end(out.progress);
-  if (status == LS_OK && speaks)
-    printf("trained %lld steps; the model is in %s/checkpoints/step-%lld\n",
-           (long long)session->run->train.steps, session->run->out,
-           (long long)session->run->train.steps);
+  if (status == LS_OK && speaks) print_end(&out, session->run);
   return status;
 }
 
 static ls_status train_in_world(ls_arena *arena, ls_run_file *run, int devices, ls_world *world,
                                 bool fresh, ls_error *error) {
   ls_session *session;
-  LS_TRY(ls_session_create(arena, run, devices, ls_world_count_here(world), &session, error));
-  LS_TRY(ls_session_check_offload(session, ls_world_count_here(world), error));
+  const int on_host = ls_world_count_on_host(world);
+  const int sharers = ls_machine_is_bound() ? ls_world_count_here(world) : on_host;
+  LS_TRY(ls_session_create(arena, run, devices, sharers, &session, error));
+  LS_TRY(ls_session_check_offload(session, on_host, error));
   const ls_tokenizer *tokenizer = ls_tokenizer_bytes();
   LS_TRY(ls_session_check_tokenizer(session, tokenizer, error));
   ls_dataset *dataset;

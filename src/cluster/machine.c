@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MAX_THREADS = 8192, PATH_BYTES = 4096, TEXT_BYTES = 8192 };
 
@@ -186,6 +187,14 @@ ls_machine ls_machine_probe(void) {
 
 int ls_machine_cores(void) {
   return ls_machine_probe().cores;
+}
+
+bool ls_machine_is_bound(void) {
+  cpu_set_t allowed[MAX_THREADS / CPU_SETSIZE];
+  CPU_ZERO_S(sizeof allowed, allowed);
+  if (getenv("SLURM_CPUS_PER_TASK")) return true;
+  return sched_getaffinity(0, sizeof allowed, allowed) == 0 &&
+         CPU_COUNT_S(sizeof allowed, allowed) < sysconf(_SC_NPROCESSORS_ONLN);
 }
 
 ls_launcher ls_launcher_detect(void) {

@@ -9,6 +9,7 @@
 #ifndef LS_CLUSTER_MACHINE_H
 #define LS_CLUSTER_MACHINE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "lockstep/status.h"
@@ -27,6 +28,9 @@ ls_machine ls_machine_probe_at(const char *root, int threads, const char *slurm_
 
 /* ls_machine_probe().cores. */
 int ls_machine_cores(void);
+
+/* Whether this process has cores for itself: bound to some by its launcher. */
+bool ls_machine_is_bound(void);
 
 /* How many tasks a launcher says it started. */
 typedef struct ls_launcher {

@@ -26,6 +26,7 @@ ls_world *ls_world_new(int ranks, int first, int count_here) {
   world->size = ranks;
   world->first = first;
   world->count_here = count_here;
+  world->on_host = count_here;
   world->deadline_s = DEADLINE_S;
   world->message_bytes = MESSAGE_BYTES;
   world->staging_bytes = STAGING_BYTES;
@@ -109,6 +110,9 @@ int ls_world_first_here(const ls_world *world) {
 }
 int ls_world_count_here(const ls_world *world) {
   return world->count_here;
+}
+int ls_world_count_on_host(const ls_world *world) {
+  return world->on_host;
 }
 
 ls_comm *ls_world_comm(ls_world *world, int rank) {

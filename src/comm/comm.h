@@ -55,6 +55,7 @@ void ls_world_set_deadline(ls_world *world, double seconds);
 int ls_world_size(const ls_world *world);       /* ranks of the whole run */
 int ls_world_first_here(const ls_world *world); /* first rank of this process */
 int ls_world_count_here(const ls_world *world);
+int ls_world_count_on_host(const ls_world *world); /* ranks of all processes of this host */
 
 /* The handle of a rank of this process. Owned by the world. */
 ls_comm *ls_world_comm(ls_world *world, int rank);

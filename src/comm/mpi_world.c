@@ -131,6 +131,8 @@ static ls_status find_domain(ls_mpi *mpi, const card *own, bool refused, ls_erro
   MPI_Comm_size(host, &host_size);
   card *cards = LS_NEW_ARRAY(world->memory, card, host_size);
   MPI_Allgather(own, CARD_FIELDS, MPI_INT64_T, cards, CARD_FIELDS, MPI_INT64_T, host);
+  world->on_host = 0;
+  for (int i = 0; i < host_size; i++) world->on_host += (int)cards[i].ranks;
   meet_neighbours(mpi, cards, host_size, own);
   world->control = refused || host_size == 1 ? NULL : share_control(host);
   const bool shared = world->control != NULL;

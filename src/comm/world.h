@@ -109,7 +109,7 @@ typedef struct ls_neighbour {
 
 struct ls_world {
   ls_arena *memory; /* the world itself and its tables */
-  int size, first, count_here;
+  int size, first, count_here, on_host;
   double deadline_s;
   bool crowded; /* more ranks than cores: spinning would take the peer's core */
   bool distant; /* some rank is outside the domain: waits must let messages move */

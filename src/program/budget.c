@@ -71,8 +71,9 @@ typedef struct chooser {
 static double local_bytes(const ls_sharded *sharded, int v) {
   const ls_shard_value *value = &sharded->values.items[v];
   const ls_tensor *tensor = ls_graph_tensor(sharded->graph, value->tensor);
-  const bool exact = tensor->precision == LS_ACCUMULATE || sharded->layout.compute == LS_F64;
-  double bytes = exact ? 4 : (double)ls_dtype_bytes(sharded->layout.compute);
+  const ls_dtype compute = sharded->layout.compute;
+  const bool wide = tensor->precision == LS_ACCUMULATE && compute != LS_F64;
+  double bytes = (double)ls_dtype_bytes(wide ? LS_F32 : compute);
   for (int d = 0; d < tensor->ndim; d++)
     bytes *= (double)ls_mesh_part(&sharded->mesh, 0, &value->placement, d, tensor->dims[d]).stored;
   return bytes;

@@ -519,6 +519,3 @@ ls_group *ls_rank_world_group(const ls_rank *rank) {
 ls_tiers *ls_rank_tiers(const ls_rank *rank) {
   return rank->tiers;
 }
-int64_t ls_rank_arena_bytes(const ls_rank *rank) {
-  return rank->bytes;
-}

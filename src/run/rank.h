@@ -82,9 +82,6 @@ ls_comm *ls_rank_comm(const ls_rank *rank);
 /* The group of all ranks of the mesh. */
 ls_group *ls_rank_world_group(const ls_rank *rank);
 
-/* Bytes of the arena. */
-int64_t ls_rank_arena_bytes(const ls_rank *rank);
-
 /* What lies outside the device; NULL: nothing. */
 ls_tiers *ls_rank_tiers(const ls_rank *rank);
 

@@ -30,7 +30,7 @@ typedef struct ls_tiers_options {
 LS_CHECKED ls_status ls_tiers_create(const ls_tiers_options *options, ls_tiers **tiers,
                                      ls_error *error);
 
-/* Waits for moves that were not ended. */
+/* Waits for moves under way; copies that have not begun are dropped. */
 void ls_tiers_destroy(ls_tiers **tiers);
 
 /* The first byte of LS_TIER_HOST or LS_TIER_NVME; 4096-aligned, zero at first. NULL: no bytes. */

@@ -67,7 +67,8 @@ const ls_run_key ls_run_keys[] = {
     {"reduce", LS_RUN_CHOICE, AT(reduce), .standard = "auto", .words = "auto microbatch step",
      .effect = LS_RUN_MEMORY, .help = "gradients reduced after each microbatch, or once a step"},
     {"recompute", LS_RUN_GLOBS, AT(recompute), .standard = "none", .effect = LS_RUN_MEMORY,
-     .help = "made again in backward, not kept: none, full, selective, budget or a list of ops"},
+     .help =
+         "made again: none, full, selective (norms, activations), budget or ops: [attention, ...]"},
     {"recompute_layers", LS_RUN_INTEGER, AT(recompute_layers), .standard = "1", .low = 1,
      .high = 1 << 20, .effect = LS_RUN_MEMORY, .help = "layers that are made again together"},
 

@@ -31,8 +31,8 @@ ls_status ls_session_check_host(const ls_session *session, int ranks, bool here,
   return LS_OK;
 }
 
-ls_status ls_session_check_offload(const ls_session *session, int ranks_here, ls_error *error) {
-  LS_TRY(ls_session_check_host(session, ranks_here, true, error));
+ls_status ls_session_check_offload(const ls_session *session, int ranks, ls_error *error) {
+  LS_TRY(ls_session_check_host(session, ranks, true, error));
   int stage;
   const int64_t needed = ls_session_tier_bytes(session, LS_TIER_NVME, &stage);
   if (!needed) return LS_OK;
@@ -51,12 +51,12 @@ ls_status ls_session_check_offload(const ls_session *session, int ranks_here, ls
   struct statvfs about;
   if (statvfs(path, &about) != 0) return LS_OK; /* creating the file will say why */
   const int64_t room = (int64_t)(about.f_bavail * about.f_frsize);
-  if (needed > room / ranks_here)
+  if (needed > room / ranks)
     return ls_fail(error, LS_NO,
                    "%s: %s has %.1f MiB free, and %d device%s of this machine offload%s %.1f MiB "
                    "each: free some, name another folder, or offload less",
-                   where, path, mib(room), ranks_here, ranks_here == 1 ? "" : "s",
-                   ranks_here == 1 ? "s" : "", mib(needed));
+                   where, path, mib(room), ranks, ranks == 1 ? "" : "s", ranks == 1 ? "s" : "",
+                   mib(needed));
   return LS_OK;
 }
 

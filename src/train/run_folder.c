@@ -23,9 +23,12 @@ static ls_status lock_folder(ls_arena *arena, const char *out, int *lock, ls_err
 
 static ls_status remove_earlier(ls_arena *arena, const char *out, ls_error *error) {
   LS_TRY(ls_directory_remove(ls_arena_printf(arena, "%s/checkpoints", out), error));
-  const char *metrics = ls_arena_printf(arena, "%s/metrics.jsonl", out);
-  if (unlink(metrics) != 0 && errno != ENOENT)
-    return ls_fail(error, LS_FAILED, "%s: cannot be removed: %s", metrics, strerror(errno));
+  static const char *const names[] = {"metrics.jsonl", "trace.json", "timeline.svg"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    const char *path = ls_arena_printf(arena, "%s/%s", out, names[i]);
+    if (unlink(path) != 0 && errno != ENOENT)
+      return ls_fail(error, LS_FAILED, "%s: cannot be removed: %s", path, strerror(errno));
+  }
   return LS_OK;
 }
 

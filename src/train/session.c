@@ -264,10 +264,10 @@ static ls_status check_memory(const ls_session *session, ls_error *error) {
                  (double)limit / 1048576, text, advice);
 }
 
-static int choose_threads(const ls_run_file *run, int ranks_here) {
+static int choose_threads(const ls_run_file *run, int sharers) {
   if (run->device.threads > 0) return (int)run->device.threads;
   const int cores = ls_machine_cores();
-  return cores > ranks_here ? cores / ranks_here : 1;
+  return cores > sharers ? cores / sharers : 1;
 }
 
 ls_status ls_session_resolve(ls_arena *arena, ls_run_file *run, int devices, ls_session **session,
@@ -293,11 +293,11 @@ ls_status ls_session_resolve(ls_arena *arena, ls_run_file *run, int devices, ls_
   return LS_OK;
 }
 
-ls_status ls_session_create(ls_arena *arena, ls_run_file *run, int devices, int ranks_here,
+ls_status ls_session_create(ls_arena *arena, ls_run_file *run, int devices, int sharers,
                             ls_session **session, ls_error *error) {
   ls_session *made;
   LS_TRY(ls_session_resolve(arena, run, devices, &made, error));
-  made->threads = choose_threads(run, ranks_here);
+  made->threads = choose_threads(run, sharers);
   LS_TRY(compile(made, error));
   LS_TRY(check_memory(made, error));
   if (made->layout.compute == LS_F64)

@@ -37,11 +37,11 @@ typedef struct ls_session {
 } ls_session;
 
 /* Resolves what the run file leaves open (mesh, batch, dtype, threads, learning rate), finds the
- * model and compiles its programs for `devices` ranks, `ranks_here` of them in this process.
- * LS_INPUT says which key cannot be and the nearest that can; LS_NO: the program does not fit
- * device.memory or host.memory, with the largest categories. Nothing is written. */
-LS_CHECKED ls_status ls_session_create(ls_arena *arena, ls_run_file *run, int devices,
-                                       int ranks_here, ls_session **session, ls_error *error);
+ * model and compiles its programs for `devices` ranks, `sharers` of them on the cores of this
+ * process. LS_INPUT says which key cannot be and the nearest that can; LS_NO: the program does not
+ * fit device.memory or host.memory, with the largest categories. Nothing is written. */
+LS_CHECKED ls_status ls_session_create(ls_arena *arena, ls_run_file *run, int devices, int sharers,
+                                       ls_session **session, ls_error *error);
 
 /* The first part of it, without programs, threads and kernels: what is to be trained, and how; its
  * graph too. */

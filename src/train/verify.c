@@ -400,7 +400,7 @@ ls_status ls_verify_run(ls_verification *verification, ls_world *world, ls_error
                            ls_world_count_here(world), &verification->session, error));
   LS_TRY(check_tokens(verification, error));
   const ls_session *session = verification->session;
-  LS_TRY(ls_session_check_offload(session, ls_world_count_here(world), error));
+  LS_TRY(ls_session_check_offload(session, ls_world_count_on_host(world), error));
   ls_session_proof proof;
   if (run->check) LS_TRY(ls_session_prove(session, &proof, error));
   ls_weights *gradients;
