@@ -21,8 +21,10 @@ static const struct known {
   double parameters;
   int devices;
 } known[] = {
-    {"gpt3-175b", 175.0, 1024}, {"bloom-176b-sized", 176.2, 384}, {"neox-20b-sized", 20.55, 16},
-    {"llama-65b", 65.29, 512},  {"llama-3-70b", 70.55, 64},       {"llama-3.1-405b", 405.9, 16384},
+    {"gpt3-175b", 175.0, 1024},    {"bloom-176b-sized", 176.2, 384},
+    {"neox-20b-sized", 20.55, 16}, {"llama-65b", 65.29, 512},
+    {"llama-3-70b", 70.55, 64},    {"llama-3.1-405b", 405.9, 16384},
+    {"trillion-nvme", 1008.0, 16},
 };
 enum { KNOWN = sizeof known / sizeof *known };
 
@@ -37,6 +39,21 @@ static ls_session *open_session(ls_arena *arena, const char *path, const char *c
   return session;
 }
 
+/* What its host and its part of the drive must hold. */
+static void print_tiers(const ls_program *program, FILE *stream) {
+  static const char *const names[] = {"", "host", "drive"};
+  for (int t = LS_TIER_HOST; t < LS_TIER_COUNT; t++) {
+    if (!ls_program_tier_bytes(program, (ls_tier)t)) continue;
+    int64_t by_category[LS_CATEGORY_COUNT] = {0};
+    const int64_t peak = ls_program_tier_peak(program, (ls_tier)t, by_category);
+    fprintf(stream, "  of its %s %lld bytes; at the peak:\n", names[t], (long long)peak);
+    for (int c = 0; c < LS_CATEGORY_COUNT; c++)
+      if (by_category[c])
+        fprintf(stream, "    %-20s %14lld  %9.1f MiB\n", ls_category_name((ls_category)c),
+                (long long)by_category[c], (double)by_category[c] / MIB);
+  }
+}
+
 /* Of the stage that needs most. */
 static void print_memory(const ls_session *session, FILE *stream) {
   int stage;
@@ -49,6 +66,7 @@ static void print_memory(const ls_session *session, FILE *stream) {
     if (by_category[c])
       fprintf(stream, "    %-20s %14lld  %9.1f MiB\n", ls_category_name((ls_category)c),
               (long long)by_category[c], (double)by_category[c] / MIB);
+  print_tiers(session->stages[LS_SESSION_STEP][stage], stream);
 }
 
 static void print_report(const char *what, const ls_check_report *report, FILE *stream) {

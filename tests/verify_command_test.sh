@@ -62,6 +62,8 @@ expect 0 '"shrunk_devices": 2' model=gpt2-10m -n 2 dtype=fp32 --kernels --json
 expect 0 "^parameters, step 5 .* ok " model=gpt2-10m mesh.tp=2 dtype=fp16 --kernels
 printf '0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n' >"$folder/two.csv"
 expect 0 "two.csv" model=gpt2-10m mesh.pp=2 schedule="$folder/two.csv" train.microbatches=2 -n 16
+expect 0 "offload.path .* none -> /tmp" model=gpt2-10m offload.optimizer=nvme \
+  offload.activations=host offload.parameters=host -n 2
 expect 0 "gradients begin at" model=gpt2-10m train.clip=1000
 
 one_line() {

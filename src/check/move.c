@@ -74,7 +74,10 @@ static ls_status check_block(const ls_stage *stage, const ls_operand *operand, l
   const ls_operand bytes = bytes_of(stage, operand);
   const ls_instance *instance = &program->instances.items[operand->instance];
   const int64_t end = (bytes.end + BLOCK - 1) / BLOCK * BLOCK;
+  const ls_value *value = &program->values.items[operand->value];
+  const int64_t piece = value->flat_chunk * (int64_t)ls_dtype_bytes(value->dtype);
   bool fits = (instance->offset + bytes.begin) % BLOCK == 0 &&
+              (!value->flat_whole || piece % BLOCK == 0) && /* each rank begins at its own */
               end <= program->frames.items[instance->frame].bytes;
   for (int p = 0; p < LS_POOL_COUNT; p++) fits = fits && program->pool_bytes[p] % BLOCK == 0;
   if (fits) return LS_OK;

@@ -148,6 +148,16 @@ static ls_status run_clip_factor(ls_stage *stage, ls_error *error) {
   return LS_OK;
 }
 
+/* Its own place; of a part that waits in a file, the same range of what was moved out of it. */
+static bool lies_as(const ls_stage *stage, const ls_value *value, const ls_value *expected) {
+  const ls_program *program = stage->program;
+  const int frame = program->storages.items[expected->storage].frame;
+  ls_value moved = *expected;
+  const ls_pool pool = program->frames.items[frame].pool;
+  if (pool == LS_POOL_FILE_STATE || pool == LS_POOL_FILE_WORK) moved.storage = value->storage;
+  return ls_value_same_place(value, &moved);
+}
+
 /* The reduced gradient of a parameter of this stage. */
 static ls_status read_gradient(ls_stage *stage, const ls_content **gradient, int *parameter,
                                ls_error *error) {
@@ -161,7 +171,7 @@ static ls_status read_gradient(ls_stage *stage, const ls_content **gradient, int
   const ls_program *program = stage->program;
   const int own = program->parameters[*parameter].gradient;
   if (own < 0 ||
-      !ls_value_same_place(&program->values.items[operand.value], &program->values.items[own]))
+      !lies_as(stage, &program->values.items[operand.value], &program->values.items[own]))
     return ls_proof_fail(stage, error, "reads the gradient of %s elsewhere: expected its own place",
                          program->parameters[*parameter].name);
   LS_TRY(ls_gradient_complete(stage, *gradient, error));
@@ -220,15 +230,6 @@ static bool settings_fit(const ls_stage *stage, int p) {
   return adamw ? given->beta1 == wanted->beta1 && given->beta2 == wanted->beta2 &&
                      given->epsilon == wanted->epsilon
                : given->beta1 == wanted->momentum;
-}
-
-/* Its own place; of a part that waits in a file, the same range of what was moved out of it. */
-static bool lies_as(const ls_stage *stage, const ls_value *value, const ls_value *expected) {
-  const ls_program *program = stage->program;
-  const int frame = program->storages.items[expected->storage].frame;
-  ls_value moved = *expected;
-  if (program->frames.items[frame].pool == LS_POOL_FILE_STATE) moved.storage = value->storage;
-  return ls_value_same_place(value, &moved);
 }
 
 /* One part of the state goes from its old version to its new one, where it lies. */

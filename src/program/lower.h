@@ -14,7 +14,8 @@ typedef struct ls_unit_memory {
   int fresh;                             /* updated parameters before they go to `stored` */
   int raw;                               /* gradient as nodes write it, whole */
   int reduced;                           /* after reduction: `raw`, or the piece */
-  int given;                             /* the gradient the update reads: `reduced`, or a copy */
+  int given;                             /* the gradient until the update: `reduced`, or a copy */
+  int taken; /* the gradient the update reads: `given`, or the host's copy */
 } ls_unit_memory;
 
 /* What is known of a storage before it has its place. */
@@ -62,6 +63,7 @@ typedef struct ls_lowering {
   const bool *read_by_weight;     /* by sharded value: a weight node reads it */
   bool again;                     /* nodes are lowered a second time, for RECOMPUTE */
   bool halves;                    /* weight nodes run apart from the rest of backward */
+  bool summed;                    /* squares of some gradient are in the norm */
   bool *contributed;              /* by parameter: a node lowered before adds to its gradient */
 } ls_lowering;
 

@@ -130,20 +130,41 @@ static void lower_finish(ls_lowering *lowering, int unit) {
   add_stages(lowering, unit, sharded_state);
 }
 
-static void lower_norm(ls_lowering *lowering) {
+/* A part of a parameter where it is updated. */
+static int updated(ls_lowering *lowering, int p, int waiting, int home, int at, ls_dtype dtype) {
+  if (waiting < 0 || home == at) return waiting;
+  return ls_lower_parameter(lowering, p, lowering->program->values.items[waiting].name, at, dtype,
+                            ls_schedule_state_sharded(lowering->sharded));
+}
+
+static int gradient_of(ls_lowering *lowering, int p) {
+  const ls_program_parameter *parameter = &lowering->program->parameters[p];
+  const ls_unit_memory *memory = &lowering->memory[parameter->unit];
+  return updated(lowering, p, parameter->gradient, memory->given, memory->taken,
+                 lowering->gradient);
+}
+
+/* The squares of a unit's gradient, or of all; in the order of parameters either way. */
+static void sum_squares(ls_lowering *lowering, int only) {
   ls_program *program = lowering->program;
   const int cell = program->cell[LS_CELL_SQUARED_NORM];
-  bool first = true;
   for (int p = 0; p < program->parameter_count; p++) {
-    if (!program->parameters[p].gives) continue;
-    const ls_unit *unit = &lowering->units->items[program->parameters[p].unit];
+    const int unit = program->parameters[p].unit;
+    if (!program->parameters[p].gives || (only >= 0 && unit != only)) continue;
+    const int gradient = gradient_of(lowering, p);
     ls_instruction *made = ls_lower_op(lowering, LS_OP_SQUARED_NORM);
     made->attributes.weight = 1;
-    made->first_only = unit->entries.items[lowering->units->entry_of[p]].replicated;
-    with(made, 1, &program->parameters[p].gradient, 1, &cell)->write[0] = first ? LS_WRITE : LS_ADD;
-    first = false;
+    made->first_only =
+        lowering->units->items[unit].entries.items[lowering->units->entry_of[p]].replicated;
+    with(made, 1, &gradient, 1, &cell)->write[0] = lowering->summed ? LS_ADD : LS_WRITE;
+    lowering->summed = true;
   }
-  if (first) with(ls_lower_op(lowering, LS_OP_ZERO), 1, &cell, 1, &cell);
+}
+
+static void lower_norm(ls_lowering *lowering) {
+  const int cell = lowering->program->cell[LS_CELL_SQUARED_NORM];
+  if (!ls_homes_files(lowering->homes, lowering->units)) sum_squares(lowering, -1);
+  if (!lowering->summed) with(ls_lower_op(lowering, LS_OP_ZERO), 1, &cell, 1, &cell);
   const bool sharded = ls_schedule_state_sharded(lowering->sharded);
   reduce_cell(lowering, LS_CELL_SQUARED_NORM,
               LS_AXES_STAGE | LS_AXES_TENSOR | (sharded ? 1u << LS_AXIS_DP_SHARD : 0),
@@ -167,33 +188,29 @@ static void lower_loss(ls_lowering *lowering) {
        3, (int[]){cell[LS_CELL_NORM], cell[LS_CELL_CLIP_FACTOR], cell[LS_CELL_MEAN_LOSS]});
 }
 
-/* A part of a parameter where it is updated. */
-static int updated(ls_lowering *lowering, int p, int waiting, int home, int at) {
-  if (waiting < 0 || home == at) return waiting;
-  const char *name = lowering->program->parameters[p].name;
-  return ls_lower_parameter(lowering, p, name, at, lowering->accumulate,
-                            ls_schedule_state_sharded(lowering->sharded));
-}
-
 static void lower_parameter_update(ls_lowering *lowering, int p) {
   const ls_program *program = lowering->program;
   const ls_program_parameter *parameter = &program->parameters[p];
   const ls_unit_memory *memory = &lowering->memory[parameter->unit];
-  const int master = updated(lowering, p, parameter->master, memory->master, memory->master_at);
-  const int moment1 = updated(lowering, p, parameter->moment1, memory->moment1, memory->moment1_at);
-  const int moment2 = updated(lowering, p, parameter->moment2, memory->moment2, memory->moment2_at);
+  const int master = updated(lowering, p, parameter->master, memory->master, memory->master_at,
+                             lowering->accumulate);
+  const int moment1 = updated(lowering, p, parameter->moment1, memory->moment1, memory->moment1_at,
+                              lowering->accumulate);
+  const int moment2 = updated(lowering, p, parameter->moment2, memory->moment2, memory->moment2_at,
+                              lowering->accumulate);
   const ls_optimizer *optimizer = &lowering->sharded->layout.optimizer;
   const bool adamw = optimizer->kind == LS_OPTIMIZER_ADAMW;
+  const int gradient = gradient_of(lowering, p);
   ls_instruction *made = ls_lower_op(lowering, adamw ? LS_OP_ADAMW : LS_OP_SGD);
   made->attributes.beta1 = adamw ? optimizer->beta1 : optimizer->momentum;
   made->attributes.beta2 = optimizer->beta2;
   made->attributes.epsilon = optimizer->epsilon;
   made->attributes.weight_decay = parameter->ndim >= 2 ? optimizer->weight_decay : 0;
   const int *cell = program->cell;
-  with(made, 4,
-       (int[]){parameter->gradient, cell[LS_CELL_LEARNING_RATE], cell[LS_CELL_STEP],
-               cell[LS_CELL_CLIP_FACTOR]},
-       adamw ? 3 : 2, (int[]){master, moment1, moment2});
+  with(
+      made, 4,
+      (int[]){gradient, cell[LS_CELL_LEARNING_RATE], cell[LS_CELL_STEP], cell[LS_CELL_CLIP_FACTOR]},
+      adamw ? 3 : 2, (int[]){master, moment1, moment2});
 }
 
 static void lower_update(ls_lowering *lowering, int unit) {
@@ -224,6 +241,7 @@ void ls_lower_action(ls_lowering *lowering, const ls_action *action) {
       scatter_gradient(lowering, action->unit, LS_ADD_AFTER_FIRST);
       break;
     case LS_ACTION_FINISH: lower_finish(lowering, action->unit); break;
+    case LS_ACTION_SUM: sum_squares(lowering, action->unit); break;
     case LS_ACTION_NORM:
       lower_norm(lowering);
       lower_loss(lowering);

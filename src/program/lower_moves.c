@@ -87,6 +87,10 @@ void ls_lower_move(ls_lowering *lowering, const ls_action *action) {
       move_unit(lowering, unit, memory->reduced, memory->given, lowering->gradient, piece,
                 "gradient");
       break;
+    case LS_ACTION_TAKE:
+      move_unit(lowering, unit, memory->given, memory->taken, lowering->gradient, piece,
+                "gradient");
+      break;
     case LS_ACTION_LOAD: move_state(lowering, unit, false); break;
     case LS_ACTION_STORE: move_state(lowering, unit, true); break;
     case LS_ACTION_RETURN:

@@ -115,7 +115,7 @@ static void place_update(ls_lowering *lowering, int unit) {
 }
 
 static void place_unit(ls_lowering *lowering, int unit) {
-  lowering->memory[unit] = (ls_unit_memory){-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
+  lowering->memory[unit] = (ls_unit_memory){-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
   if (!lowering->here[unit]) return;
   place_parameters(lowering, unit);
   place_state(lowering, unit);
@@ -126,18 +126,24 @@ static void place_gradients(ls_lowering *lowering, int unit) {
   const ls_sharded *sharded = lowering->sharded;
   ls_unit_memory *memory = &lowering->memory[unit];
   if (lowering->program->kind != LS_PROGRAM_STEP || !lowering->here[unit]) return;
-  const bool each = ls_schedule_reduces_each(sharded);
+  const ls_tier tier = lowering->homes->state[unit];
+  const bool piece = ls_schedule_state_sharded(sharded);
+  /* A piece where the whole lies is aligned to no block of a file. */
+  const bool apart = ls_schedule_reduces_each(sharded) || (piece && tier == LS_TIER_NVME);
   memory->raw = unit_storage(lowering, unit, "gradient", LS_POOL_WORK, LS_CATEGORY_GRADIENTS,
                              lowering->gradient, false);
   memory->reduced = memory->raw;
-  if (each)
+  if (apart)
     memory->reduced = unit_storage(lowering, unit, "reduced gradient", LS_POOL_WORK,
                                    LS_CATEGORY_GRADIENTS, lowering->gradient, true);
   memory->given = memory->reduced;
-  if (lowering->homes->state[unit])
-    memory->given =
-        unit_storage(lowering, unit, "given gradient", LS_POOL_HOST_WORK, LS_CATEGORY_GRADIENTS,
-                     lowering->gradient, ls_schedule_state_sharded(sharded));
+  if (tier)
+    memory->given = unit_storage(lowering, unit, "given gradient", ls_lower_work_pool(tier),
+                                 LS_CATEGORY_GRADIENTS, lowering->gradient, piece);
+  memory->taken = memory->given;
+  if (tier == LS_TIER_NVME)
+    memory->taken = unit_storage(lowering, unit, "taken gradient", LS_POOL_HOST_WORK,
+                                 LS_CATEGORY_GRADIENTS, lowering->gradient, piece);
 }
 
 /* A parameter or its gradient as kernels see it, inside its unit's whole buffer. */

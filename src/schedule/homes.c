@@ -15,6 +15,12 @@ static void place_state(const ls_sharded *sharded, const ls_units *units, const 
   }
 }
 
+bool ls_homes_files(const ls_homes *homes, const ls_units *units) {
+  for (int u = 0; u < units->count; u++)
+    if (homes->state[u] == LS_TIER_NVME) return true;
+  return false;
+}
+
 /* Who reads a value on the stage at hand, as segments. */
 typedef struct readers {
   int made_by;                   /* node of the forward pass; -1: none */

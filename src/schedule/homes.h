@@ -15,6 +15,10 @@ typedef struct ls_homes {
   bool *moves; /* by segment: there is such a value */
 } ls_homes;
 
+/* Whether some unit's gradient waits in a file, as its state does: then the norm is summed unit by
+ * unit. */
+bool ls_homes_files(const ls_homes *homes, const ls_units *units);
+
 /* Of one stage, whose units are `here`. Of the optimizer's state the first units stay on the
  * device, as far as the layout's fraction allows. Activations move where one segment alone reads
  * them in backward and is the last to read them in forward, and no other stage takes them.

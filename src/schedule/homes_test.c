@@ -158,6 +158,10 @@ static void check_update(const made *all) {
     const int update = find(schedule, LS_ACTION_UPDATE, u);
     assert_true(find(schedule, LS_ACTION_GIVEN, u) < norm);
     assert_true(norm < find(schedule, LS_ACTION_LOAD, u));
+    /* Gradients in files are taken for the norm and once more for the update. */
+    assert_true(find(schedule, LS_ACTION_GIVEN, u) < find(schedule, LS_ACTION_TAKE, u));
+    assert_true(find(schedule, LS_ACTION_TAKEN, u) < find(schedule, LS_ACTION_SUM, u));
+    assert_true(find(schedule, LS_ACTION_SUM, u) < norm);
     assert_true(find(schedule, LS_ACTION_LOADED, u) < update);
     assert_true(update < find(schedule, LS_ACTION_STORE, u));
     if (before >= 0) { /* read i + 1, update i, write i - 1 */

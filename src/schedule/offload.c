@@ -33,10 +33,49 @@ static int next_of(const updater *u, int unit) {
   return unit < u->units ? unit : -1;
 }
 
+static void begin_unit(const updater *u, int unit) {
+  if (!in_file(u, unit)) return;
+  add(u, LS_ACTION_LOAD, unit);
+  add(u, LS_ACTION_TAKE, unit);
+}
+
 static void end_unit(const updater *u, int unit) {
   if (unit < 0) return;
   if (ls_offload_returns(u->homes, unit)) add(u, LS_ACTION_RETURNED, unit);
   if (in_file(u, unit)) add(u, LS_ACTION_STORED, unit);
+}
+
+/* The unit with the first parameter of those that are left; -1: none is. */
+static int first_unit(const ls_units *units, const bool *left) {
+  int found = -1, first = 0;
+  for (int u = 0; u < units->count; u++)
+    for (int e = 0; e < units->items[u].entries.count && left[u]; e++) {
+      const int each = units->items[u].entries.items[e].parameter;
+      if (found >= 0 && each >= first) continue;
+      first = each;
+      found = u;
+    }
+  return found;
+}
+
+void ls_offload_norm(ls_arena *arena, const ls_units *units, const bool *ours, int stage,
+                     const ls_homes *homes, ls_schedule *schedule) {
+  const updater u = {arena, homes, schedule, ours, units->count};
+  bool *left = LS_NEW_ARRAY(arena, bool, units->count + 1);
+  for (int i = 0; i < units->count; i++) { /* of two stages that share a unit the first counts it */
+    const int home = units->items[i].stages[0];
+    left[i] = ours[i] && (home < 0 || home == stage);
+  }
+  int unit = first_unit(units, left);
+  if (in_file(&u, unit)) add(&u, LS_ACTION_TAKE, unit);
+  while (unit >= 0) {
+    left[unit] = false;
+    const int next = first_unit(units, left);
+    if (in_file(&u, unit)) add(&u, LS_ACTION_TAKEN, unit);
+    if (in_file(&u, next)) add(&u, LS_ACTION_TAKE, next);
+    add(&u, LS_ACTION_SUM, unit);
+    unit = next;
+  }
 }
 
 void ls_offload_update(ls_arena *arena, const ls_units *units, const bool *ours,
@@ -44,11 +83,14 @@ void ls_offload_update(ls_arena *arena, const ls_units *units, const bool *ours,
   const updater u = {arena, homes, schedule, ours, units->count};
   int last = -1;
   const int first = next_of(&u, -1);
-  if (in_file(&u, first)) add(&u, LS_ACTION_LOAD, first);
+  begin_unit(&u, first);
   for (int unit = first; unit >= 0; unit = next_of(&u, unit)) {
     const int next = next_of(&u, unit);
-    if (in_file(&u, unit)) add(&u, LS_ACTION_LOADED, unit);
-    if (in_file(&u, next)) add(&u, LS_ACTION_LOAD, next);
+    if (in_file(&u, unit)) {
+      add(&u, LS_ACTION_LOADED, unit);
+      add(&u, LS_ACTION_TAKEN, unit);
+    }
+    begin_unit(&u, next);
     add(&u, LS_ACTION_UPDATE, unit);
     end_unit(&u, last);
     if (ls_offload_returns(homes, unit)) add(&u, LS_ACTION_RETURN, unit);

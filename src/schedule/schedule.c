@@ -500,6 +500,8 @@ ls_schedule ls_schedule_step(const ls_sharded *sharded, const ls_units *units,
   for (int u = 0; u < units->count; u++)
     if (b.ours[u] && !b.finished[u]) finish(&b, u);
   end_leaving(&b);
+  if (ls_homes_files(homes, units))
+    ls_offload_norm(sharded->arena, units, b.ours, stage, homes, &schedule);
   add(&b, LS_ACTION_NORM, -1, -1, -1);
   ls_offload_update(sharded->arena, units, b.ours, homes, &schedule);
   if (ls_schedule_state_sharded(sharded) && !ls_schedule_gathers(sharded))

@@ -23,18 +23,22 @@
   X(SEND_BACK, "send back") /* gradients over a boundary, to the stage of the chunk before it */ \
   X(RECEIVE_BACK, "receive back")                                                                \
   X(SENT_BACK, "sent back")                                                                      \
-  X(REDUCE, "reduce") /* a unit's gradient of this microbatch, into its piece */                 \
-  X(FINISH, "finish") /* what is left of a unit's gradient reduction, once a step */             \
-  X(NORM, "norm")     /* of all gradients, loss, clip factor */                                  \
-  X(UPDATE, "update") /* a unit's master weights and moments */                                  \
-  X(FETCH, "fetch")   /* a unit's parameters to the device, from where they wait; begins */      \
+  X(REDUCE, "reduce")      /* a unit's gradient of this microbatch, into its piece */            \
+  X(FINISH, "finish")      /* what is left of a unit's gradient reduction, once a step */        \
+  X(SUM, "sum of squares") /* of a unit's gradient, where NORM would not find it */              \
+  X(NORM, "norm")          /* of all gradients, loss, clip factor */                             \
+  X(UPDATE, "update")      /* a unit's master weights and moments */                             \
+  X(FETCH, "fetch")        /* a unit's parameters to the device, from where they wait; begins */ \
   X(FETCHED, "fetched")                                                                          \
   X(OFFLOAD, "offload") /* what a segment's forward pass kept, from the device; begins */        \
   X(OFFLOADED, "offloaded")                                                                      \
   X(PREFETCH, "prefetch") /* the same back to the device; begins */                              \
   X(PREFETCHED, "prefetched")                                                                    \
-  X(GIVE, "give gradient") /* a unit's reduced gradient to the host; begins */                   \
+  X(GIVE,                                                                                        \
+    "give gradient") /* a unit's reduced gradient to where it waits for the update; begins */    \
   X(GIVEN, "gradient given")                                                                     \
+  X(TAKE, "take gradient") /* a unit's gradient from its file to the host; begins */             \
+  X(TAKEN, "gradient taken")                                                                     \
   X(LOAD, "load state") /* a unit's optimizer state from its file; begins */                     \
   X(LOADED, "state loaded")                                                                      \
   X(STORE, "store state") /* and back; begins */                                                 \

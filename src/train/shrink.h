@@ -29,6 +29,7 @@ typedef struct ls_form {
   int64_t sequence;  /* T */
   int64_t positions; /* the longest T of the model */
   bool sequence_parallel;
+  bool offloads;    /* activations: what a chunk's last layers keep has no time to leave */
   unsigned by_hand; /* of stages: ls_form_cut; 0: cut by cost */
 } ls_form;
 

@@ -41,6 +41,7 @@ EDGE(grouped_heads, form->heads > form->kv_heads)
 EDGE(vocabulary_over_tp, form->vocabulary % form->tp != 0)
 EDGE(mlp_over_tp, form->mlp_width % form->tp != 0)
 EDGE(several_layers, form->layers > 1)
+EDGE(layers_away, form->offloads && form->layers >= 2 * chain(form))
 EDGE(layers_over_chunks, !form->by_hand && form->layers % chain(form) != 0)
 EDGE(cut_by_hand, form->by_hand)
 EDGE(microbatches_over_stages, form->microbatches % form->pp != 0)
@@ -78,6 +79,7 @@ const ls_form_edge ls_form_edges[] = {
     {"vocabulary over tp", LS_SHRINK_VOCABULARY, vocabulary_over_tp},
     {"MLP width over tp", LS_SHRINK_MLP, mlp_over_tp},
     {"more than one layer", LS_SHRINK_LAYERS, several_layers},
+    {"layers that keep nothing on the device", LS_SHRINK_LAYERS, layers_away},
     {"layers over chunks", LS_SHRINK_LAYERS, layers_over_chunks},
     {"chunks cut by hand, empty and unlike ones", LS_SHRINK_LAYERS, cut_by_hand},
     {"microbatches over stages", LS_SHRINK_MICROBATCHES, microbatches_over_stages},
@@ -152,7 +154,8 @@ ls_status ls_form_make(const ls_model_config *config, const ls_layout *layout, i
                                             layout->dp_shard),
                       .sequence = sequence,
                       .positions = config->positions,
-                      .sequence_parallel = layout->sequence_parallel && layout->tp > 1};
+                      .sequence_parallel = layout->sequence_parallel && layout->tp > 1,
+                      .offloads = layout->offload.activations != LS_TIER_DEVICE};
   if (status == LS_OK) status = read_cut(scratch, layout->stages, form, error);
   ls_arena_destroy(&scratch);
   return status;

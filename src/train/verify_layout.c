@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* In fp64 a right layout differs by the order of its sums: 1e-15 of what is summed, grown over five
  * steps to 1e-12 at most in the matrix of all layouts; what a wrong one does is above 1e-8. On a
@@ -82,6 +83,20 @@ static void choose_epsilon(ls_layout_verification *about) {
   optimizer->epsilon = least;
 }
 
+/* A drive that is another machine's is not needed for so small a model. */
+static void choose_path(ls_layout_verification *about) {
+  const ls_offload *offload = &about->shrunk->layout.offload;
+  const char *path = about->session->run->offload.path;
+  about->offload_path = path;
+  if ((*path && access(path, W_OK | X_OK) == 0) ||
+      (offload->optimizer != LS_TIER_NVME && offload->parameters != LS_TIER_NVME &&
+       offload->activations != LS_TIER_NVME))
+    return;
+  about->offload_path = "/tmp";
+  add_row(about, "offload.path", *path ? path : "none", about->offload_path,
+          "a folder that is here");
+}
+
 static void choose_training(ls_layout_verification *about) {
   const ls_run_file *run = about->session->run;
   ls_arena *arena = about->arena;
@@ -98,6 +113,7 @@ static void choose_training(ls_layout_verification *about) {
   if (run->device.memory)
     add_row(about, "device.memory", ls_arena_printf(arena, "%lld", (long long)run->device.memory),
             "auto", "so small a model fits");
+  choose_path(about);
   choose_dtype(about);
   choose_epsilon(about);
 }
@@ -126,6 +142,7 @@ static ls_experiment experiment_of(const ls_layout_verification *about) {
                          .seed = SEED,
                          .saved = true,
                          .learning_rate = about->learning_rate,
+                         .offload_path = about->offload_path,
                          .deadline_s = deadline_s};
 }
 

@@ -40,6 +40,7 @@ typedef struct ls_layout_verification {
   ls_shrunk *shrunk; /* with the dtype of the comparison in its layout */
   int ranks;         /* of the shrunk mesh */
   double learning_rate;
+  const char *offload_path;
   bool compared; /* the rows are filled */
   ls_layout_row rows[LS_EQUALITY_KINDS];
   char first[768]; /* what differs first, in a sentence; "": nothing */
