@@ -35,6 +35,8 @@ cat >model/config.json <<'JSON'
  "num_key_value_heads": 2, "vocab_size": 256, "max_position_embeddings": 64,
  "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": true}
 JSON
+mkdir four
+sed 's/"num_hidden_layers": 2/"num_hidden_layers": 4/' model/config.json >four/config.json
 sed 's/"vocab_size": 256/"vocab_size": 200/' model/config.json >few/config.json
 cat >drop/config.json <<'JSON'
 {"model_type": "gpt2", "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64,
@@ -128,12 +130,44 @@ bad "memory limit too small, checked" 1 'device.memory' check run.yaml device.me
 bad "no run file to check" 2 'model' check
 bad "empty text" 2 'nothing.txt is empty' train run.yaml data.text=nothing.txt
 bad "rank beyond the mesh" 2 '--rank 2' show run.yaml --rank 2 -n 2
+bad "rank beyond what a number holds" 2 '--rank 4294967296: expected a rank from 0 to 1' \
+  show run.yaml --rank 4294967296 -n 2
+for picture in "--timeline none/x.svg" "--memory-map none/x.svg" "--html none/x.html"; do
+  # shellcheck disable=SC2086
+  bad "no folder for a picture" 2 'found no folder none' show run.yaml -n 2 $picture
+done
+for picture in "--timeline x.svg" "--memory-map x.svg" "--html x.html"; do
+  # shellcheck disable=SC2086
+  bad "a picture as JSON" 2 '--json beside --' show run.yaml -n 2 --json $picture
+done
+bad "two answers" 2 '--compare beside --html' show run.yaml -n 2 --compare --html x.html
 bad "nothing to sample from" 2 'absent' generate absent hello
 bad "trace that is not there" 2 'absent' verify --trace absent
 # The token file of a text is whole and is kept: what counts is that no run began.
 "$lockstep" train run.yaml data.text=short.txt out=none/out >/dev/null 2>&1
 bad "text shorter than a batch" 2 'data.text: found 10 tokens.*needs 129' \
   train run.yaml data.text=short.txt out=none/out
+
+# A pipeline's run beside other layouts: its mesh, its stages and its schedule are its own.
+printf '0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n' >two.csv
+for pipeline in "train.microbatches=4" "stages=none,0-1" "schedule=two.csv train.microbatches=2" \
+  "schedule=zbv chunks=2 train.microbatches=4 model=four"; do
+  # shellcheck disable=SC2086
+  if ! "$lockstep" show run.yaml mesh.pp=2 mesh.dp_shard=1 -n 2 --compare $pipeline \
+    >output 2>errors; then
+    fail "--compare of a pipeline's run, $pipeline"
+  elif grep -q 'not possible' output || ! grep -q '^ .* TP+SP  *PP$' output; then
+    fail "--compare of a pipeline's run, $pipeline: $(cat output)"
+  else
+    pass "--compare of a pipeline's run, $pipeline"
+  fi
+done
+if ! "$lockstep" show run.yaml offload.optimizer=host -n 2 --compare >output 2>errors ||
+  ! grep -q '^on the host besides  *[0-9]' output || grep -q '^optimizer moments' output; then
+  fail "--compare with the optimizer's state on the host"
+else
+  pass "--compare with the optimizer's state on the host"
+fi
 
 # ran WHAT WORD...: must succeed.
 ran() {
@@ -262,6 +296,16 @@ mpi_tests() {
   else
     fail "a pipeline under mpirun: $(tail -1 errors)"
   fi
+  for command in check show; do
+    if ! { launch 2 $command run.yaml -n 2 && mv output mpi_output; } ||
+      ! "$lockstep" $command run.yaml -n 2 >output 2>errors; then
+      fail "mpirun -n 2 $command: exit status $?"
+    elif [ "$(wc -l <mpi_output)" != "$(wc -l <output)" ]; then
+      fail "mpirun -n 2 $command says it $(wc -l <mpi_output) lines, not $(wc -l <output)"
+    else
+      pass "mpirun -n 2 $command says it once"
+    fi
+  done
   if launch 2 train run.yaml -n 3 out=mpi3 train.batch=3; then
     fail "mpirun -n 2 with -n 3 was not refused"
   elif [ -e mpi3 ] || ! grep -q "OMPI_COMM_WORLD_SIZE says 2 processes\|PMI_SIZE says 2" errors; then

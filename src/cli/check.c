@@ -97,6 +97,7 @@ static ls_status check(ls_arena *arena, const ls_words *words, const char *devic
 }
 
 int ls_command_check(int count, char **given) {
+  if (!ls_command_is_first()) return ls_exit_status(LS_OK);
   ls_arena *arena = ls_arena_create();
   ls_error error = {0};
   const char *devices = NULL;

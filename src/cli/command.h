@@ -47,6 +47,14 @@ LS_CHECKED ls_status ls_words_parse(ls_arena *arena, int count, char **words, co
 LS_CHECKED ls_status ls_command_devices(const char *text, const ls_run_file *run, int *devices,
                                         ls_error *error);
 
+/* Whether this process is the launcher's first, or there is none: of a command that needs one
+ * process, the first does the work and says it, and the others have nothing to do. */
+bool ls_command_is_first(void);
+
+/* LS_INPUT, before any work, where a file that `flag` names could not be written: no such folder,
+ * or a folder of that name. */
+LS_CHECKED ls_status ls_command_check_file(const char *flag, const char *path, ls_error *error);
+
 /* The world of a run: under a launcher its processes (MPI), else threads of this process. LS_INPUT
  * where the launcher's count and `devices` do not fit. Collective: all processes. */
 LS_CHECKED ls_status ls_command_world(int devices, ls_world **world, ls_error *error);

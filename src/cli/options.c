@@ -1,7 +1,10 @@
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/file.h"
 #include "cli/command.h"
 #include "cluster/machine.h"
 #include "text/distance.h"
@@ -124,6 +127,26 @@ ls_status ls_command_devices(const char *text, const ls_run_file *run, int *devi
     return LS_OK;
   }
   *devices = (int)ls_run_file_mesh_devices(run);
+  return LS_OK;
+}
+
+bool ls_command_is_first(void) {
+  const ls_launcher launcher = ls_launcher_detect();
+  return ls_launcher_rank(&launcher) == 0;
+}
+
+ls_status ls_command_check_file(const char *flag, const char *path, ls_error *error) {
+  const char *slash = strrchr(path, '/');
+  char folder[4096] = ".";
+  if (slash) snprintf(folder, sizeof folder, "%.*s", slash > path ? (int)(slash - path) : 1, path);
+  if (!ls_directory_exists(folder))
+    return ls_fail(error, LS_INPUT, "%s %s: found no folder %s; make it first", flag, path, folder);
+  if (ls_directory_exists(path))
+    return ls_fail(error, LS_INPUT, "%s %s: found a folder; expected the name of a file", flag,
+                   path);
+  if (access(folder, W_OK) != 0)
+    return ls_fail(error, LS_INPUT, "%s %s: files cannot be written to the folder %s: %s", flag,
+                   path, folder, strerror(errno));
   return LS_OK;
 }
 

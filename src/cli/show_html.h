@@ -3,10 +3,11 @@
 #define LS_CLI_SHOW_HTML_H
 
 #include "cli/command.h"
+#include "train/session.h"
 
-/* This run's own layout beside DDP, ZeRO-3, TP and PP of the same model on as many devices; those
- * that cannot be say why. LS_INPUT where not even the run's own can be. */
-LS_CHECKED ls_status ls_show_html(ls_arena *arena, const char *run_path, const ls_words *words,
-                                  int devices, const char *path, ls_error *error);
+/* This run's own layout, the session's, beside DDP, ZeRO-3, TP and PP of the same model on as many
+ * devices, made of the same run file and words; those that cannot be say why. */
+LS_CHECKED ls_status ls_show_html(const ls_session *session, const char *run_path,
+                                  const ls_words *words, const char *path, ls_error *error);
 
 #endif

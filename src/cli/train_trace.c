@@ -1,14 +1,11 @@
 #include "cli/train_trace.h"
 
 #include "cli/show_timeline.h"
-#include "schedule/chunks.h"
 
-/* A program does not say which chunk a segment is of: the cut is made again, as it was made. */
 static ls_status find_chunks(const ls_session *session, ls_timeline_run *run, ls_error *error) {
   ls_sharded *sharded;
   ls_chunks *chunks;
-  LS_TRY(ls_shard(session->graph, &session->layout, &sharded, error));
-  LS_TRY(ls_chunks_make(sharded, false, &chunks, error));
+  LS_TRY(ls_session_cut(session, &sharded, &chunks, error));
   run->chunk_of = chunks->chunk_of;
   run->chunks = chunks->pipeline->chunks;
   return LS_OK;

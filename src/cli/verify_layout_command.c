@@ -7,7 +7,6 @@
 #include <jansson.h>
 
 #include "cli/command.h"
-#include "cluster/machine.h"
 #include "train/verify_layout.h"
 
 /* Longer values are cut: what matters of them is said beside. */
@@ -126,26 +125,12 @@ static void print_json(const ls_layout_verification *about, bool ok) {
   json_decref(root);
 }
 
-/* All ranks are threads of one process, so of a launcher's processes the first does the work. */
-static ls_status is_first_process(bool *first, ls_error *error) {
-  const ls_launcher launcher = ls_launcher_detect();
-  *first = true;
-  if (launcher.tasks <= 1) return LS_OK;
-  ls_world *world;
-  LS_TRY(ls_command_world(launcher.tasks, &world, error));
-  *first = ls_world_first_here(world) == 0;
-  ls_world_destroy(&world);
-  return LS_OK;
-}
-
 ls_status ls_verify_layout_command(ls_arena *arena, ls_run_file *run, int devices, bool kernels,
                                    bool json, ls_error *error) {
   const ls_verify_layout_options options = {.kernels = kernels};
   ls_session *session;
   ls_layout_verification *about;
-  bool first;
-  LS_TRY(is_first_process(&first, error));
-  if (!first) return LS_OK;
+  if (!ls_command_is_first()) return LS_OK; /* all ranks are threads of one process */
   LS_TRY(ls_session_resolve(arena, run, devices, &session, error));
   LS_TRY(ls_verify_layout_prepare(arena, session, &options, &about, error));
   const int said = about->shrunk->rows.count;

@@ -197,18 +197,40 @@ bool ls_machine_is_bound(void) {
          CPU_COUNT_S(sizeof allowed, allowed) < sysconf(_SC_NPROCESSORS_ONLN);
 }
 
+/* What launchers say, the nearest to the process first. */
+static const struct {
+  const char *tasks, *rank;
+} launchers[] = {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
+                 {"PMI_SIZE", "PMI_RANK"},
+                 {"SLURM_NTASKS", "SLURM_PROCID"},
+                 {"WORLD_SIZE", "RANK"}};
+
+enum { LAUNCHERS = sizeof launchers / sizeof *launchers };
+
+/* A whole number from `low` to `high` in an environment variable; -1: there is none. */
+static int number_in(const char *variable, int low, int high) {
+  const char *value = getenv(variable);
+  if (!value) return -1;
+  char *end;
+  const long number = strtol(value, &end, 10);
+  return end == value || *end || number < low || number > high ? -1 : (int)number;
+}
+
 ls_launcher ls_launcher_detect(void) {
-  static const char *const variables[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS",
-                                          "WORLD_SIZE"};
-  for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
-    const char *value = getenv(variables[i]);
-    if (!value) continue;
-    char *end;
-    const long tasks = strtol(value, &end, 10);
-    if (end == value || *end || tasks < 1 || tasks > 1 << 24) continue;
-    return (ls_launcher){(int)tasks, variables[i]};
+  for (int i = 0; i < LAUNCHERS; i++) {
+    const int tasks = number_in(launchers[i].tasks, 1, 1 << 24);
+    if (tasks > 0) return (ls_launcher){tasks, launchers[i].tasks};
   }
   return (ls_launcher){1, NULL};
+}
+
+int ls_launcher_rank(const ls_launcher *launcher) {
+  for (int i = 0; i < LAUNCHERS && launcher->variable; i++) {
+    if (strcmp(launcher->variable, launchers[i].tasks) != 0) continue;
+    const int rank = number_in(launchers[i].rank, 0, launcher->tasks - 1);
+    return rank > 0 ? rank : 0;
+  }
+  return 0;
 }
 
 ls_status ls_launcher_check(const ls_launcher *launcher, int processes, ls_error *error) {

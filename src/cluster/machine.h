@@ -41,6 +41,10 @@ typedef struct ls_launcher {
 /* The variable nearest to the process: OMPI_COMM_WORLD_SIZE, PMI_SIZE, SLURM_NTASKS, WORLD_SIZE. */
 ls_launcher ls_launcher_detect(void);
 
+/* This process's number among the launcher's tasks, by the variable beside that one; 0 where
+ * nothing says it. For what one process can do alone: it asks no MPI. */
+int ls_launcher_rank(const ls_launcher *launcher);
+
 /* LS_INPUT where the launcher started more tasks than MPI joined into `processes`: each would be a
  * run of its own, all in one folder. */
 LS_CHECKED ls_status ls_launcher_check(const ls_launcher *launcher, int processes, ls_error *error);

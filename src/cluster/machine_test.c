@@ -163,6 +163,27 @@ static void launchers_are_known_by_their_variables(void **state) {
   clear_launchers();
 }
 
+static void the_rank_is_said_beside_the_tasks(void **state) {
+  (void)state;
+  clear_launchers();
+  setenv("PMI_RANK", "1", 1);
+  ls_launcher launcher = ls_launcher_detect();
+  assert_int_equal(ls_launcher_rank(&launcher), 0); /* nothing was launched */
+  setenv("SLURM_NTASKS", "4", 1);
+  setenv("SLURM_PROCID", "3", 1);
+  launcher = ls_launcher_detect();
+  assert_int_equal(ls_launcher_rank(&launcher), 3);
+  setenv("PMI_SIZE", "2", 1);
+  launcher = ls_launcher_detect();
+  assert_int_equal(ls_launcher_rank(&launcher), 1);
+  setenv("PMI_RANK", "2", 1);
+  assert_int_equal(ls_launcher_rank(&launcher), 0);
+  unsetenv("PMI_RANK");
+  assert_int_equal(ls_launcher_rank(&launcher), 0);
+  unsetenv("SLURM_PROCID");
+  clear_launchers();
+}
+
 static void more_tasks_than_mpi_joined_are_refused(void **state) {
   (void)state;
   const ls_launcher eight = {8, "SLURM_NTASKS"};
@@ -186,6 +207,7 @@ int main(void) {
       CASE(broken_files_are_taken_for_missing_ones),
       CASE(this_machine_has_what_its_affinity_allows),
       CASE(launchers_are_known_by_their_variables),
+      CASE(the_rank_is_said_beside_the_tasks),
       CASE(more_tasks_than_mpi_joined_are_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

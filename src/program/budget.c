@@ -205,23 +205,9 @@ static double solve_limit(const chooser *c, const stage_plan *plan, uint64_t *ma
   return best;
 }
 
-/* Bytes of the device alive in each action of a program. */
-static double *live_bytes(ls_arena *arena, const ls_program *program) {
-  double *live = LS_NEW_ARRAY(arena, double, program->actions.count + 2);
-  for (int i = 0; i < program->instances.count; i++) {
-    const ls_instance *instance = &program->instances.items[i];
-    const ls_frame *frame = &program->frames.items[instance->frame];
-    const double bytes = ls_pool_tier(frame->pool) == LS_TIER_DEVICE ? (double)frame->bytes : 0;
-    live[instance->first] += bytes;
-    live[instance->last + 1] -= bytes;
-  }
-  for (int a = 1; a < program->actions.count; a++) live[a] += live[a - 1];
-  return live;
-}
-
 /* What a stage needs beside what its layers keep, from the program in which they keep all. */
 static void measure_rest(chooser *c, stage_plan *plan, const ls_program *program) {
-  const double *live = live_bytes(c->arena, program);
+  const ls_alive *alive = ls_program_alive(c->arena, program, LS_TIER_DEVICE);
   const int layers = plan->layers.count;
   double *kept = LS_NEW_ARRAY(c->arena, double, layers + 1); /* by the first layers */
   plan->rest = LS_NEW_ARRAY(c->arena, double, layers + 1);
@@ -235,9 +221,10 @@ static void measure_rest(chooser *c, stage_plan *plan, const ls_program *program
     const int segment = program->actions.items[a].action.segment;
     int l = 0;
     while (l < layers && plan->layers.items[l] != segment) l++;
+    const double live = (double)alive[a].sum;
     if (l < layers)
-      plan->rest[l] = fmax(plan->rest[l], live[a] - kept_at(plan, kept[l + 1], kept[layers]));
-    plan->rest_all = fmax(plan->rest_all, live[a] - kept[layers]);
+      plan->rest[l] = fmax(plan->rest[l], live - kept_at(plan, kept[l + 1], kept[layers]));
+    plan->rest_all = fmax(plan->rest_all, live - kept[layers]);
   }
 }
 

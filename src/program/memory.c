@@ -132,29 +132,34 @@ int64_t ls_program_tier_bytes(const ls_program *program, ls_tier tier) {
   return bytes;
 }
 
-int64_t ls_program_tier_peak(const ls_program *program, ls_tier tier,
-                             int64_t by_category[LS_CATEGORY_COUNT]) {
-  ls_arena *arena = ls_arena_create();
-  typedef struct change {
-    int64_t bytes[LS_CATEGORY_COUNT];
-  } change;
-  change *changes = LS_NEW_ARRAY(arena, change, program->actions.count + 1);
+ls_alive *ls_program_alive(ls_arena *arena, const ls_program *program, ls_tier tier) {
+  const int actions = program->actions.count;
+  ls_alive *alive = LS_NEW_ARRAY(arena, ls_alive, actions + 1);
   for (int i = 0; i < program->instances.count; i++) {
     const ls_instance *instance = &program->instances.items[i];
     const ls_frame *frame = &program->frames.items[instance->frame];
     if (ls_pool_tier(frame->pool) != tier) continue;
     const int64_t bytes = ls_storage_aligned(frame->bytes, program->alignment);
-    changes[instance->first].bytes[frame->category] += bytes;
-    changes[instance->last + 1].bytes[frame->category] -= bytes;
+    alive[instance->first].by_category[frame->category] += bytes;
+    alive[instance->last + 1].by_category[frame->category] -= bytes;
   }
-  int64_t most = -1, now[LS_CATEGORY_COUNT] = {0};
-  for (int a = 0; a < program->actions.count; a++) {
-    int64_t sum = 0;
-    for (int c = 0; c < LS_CATEGORY_COUNT; c++) sum += now[c] += changes[a].bytes[c];
-    if (sum <= most) continue;
-    most = sum;
-    memcpy(by_category, now, sizeof now);
-  }
+  for (int a = 0; a < actions; a++)
+    for (int c = 0; c < LS_CATEGORY_COUNT; c++) {
+      if (a) alive[a].by_category[c] += alive[a - 1].by_category[c];
+      alive[a].sum += alive[a].by_category[c];
+    }
+  return alive;
+}
+
+int64_t ls_program_tier_peak(const ls_program *program, ls_tier tier,
+                             int64_t by_category[LS_CATEGORY_COUNT]) {
+  ls_arena *arena = ls_arena_create();
+  const ls_alive *alive = ls_program_alive(arena, program, tier);
+  int peak = 0;
+  for (int a = 1; a < program->actions.count; a++)
+    if (alive[a].sum > alive[peak].sum) peak = a;
+  const int64_t most = alive[peak].sum;
+  memcpy(by_category, alive[peak].by_category, sizeof alive[peak].by_category);
   ls_arena_destroy(&arena);
   return most;
 }

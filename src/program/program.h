@@ -231,7 +231,15 @@ const ls_frame *ls_program_frame(const ls_program *program, int value);
 /* Bytes of all pools of a tier: what a rank's arena there holds. */
 int64_t ls_program_tier_bytes(const ls_program *program, ls_tier tier);
 
-/* Bytes of a tier alive during the action where most are, by category; returns their sum. */
+/* What is alive during one action. */
+typedef struct ls_alive {
+  int64_t by_category[LS_CATEGORY_COUNT], sum; /* bytes */
+} ls_alive;
+
+/* Bytes of a tier alive during each action of the program. In `arena`. */
+ls_alive *ls_program_alive(ls_arena *arena, const ls_program *program, ls_tier tier);
+
+/* The same during the action where most are, the first of these; returns their sum. */
 int64_t ls_program_tier_peak(const ls_program *program, ls_tier tier,
                              int64_t by_category[LS_CATEGORY_COUNT]);
 

@@ -316,6 +316,8 @@ static bool alive_at(const ls_instance *instance, int action) {
 /* By brute force over all actions and pairs: nothing alive overlaps, and the peak is the sum. */
 static void check_lifetimes(const ls_program *program) {
   int64_t most = 0;
+  ls_arena *arena = ls_arena_create();
+  const ls_alive *alive = ls_program_alive(arena, program, LS_TIER_DEVICE);
   for (int action = 0; action < program->actions.count; action++) {
     int64_t sum = 0;
     for (int i = 0; i < program->instances.count; i++) {
@@ -331,8 +333,10 @@ static void check_lifetimes(const ls_program *program) {
           fail_msg("%s and %s overlap in action %d", of_a->name, of_b->name, action);
       }
     }
+    assert_int_equal(alive[action].sum, sum);
     if (sum > most) most = sum;
   }
+  ls_arena_destroy(&arena);
   int64_t by_category[LS_CATEGORY_COUNT] = {0}, sum = 0;
   assert_int_equal(ls_program_peak(program, by_category), most);
   for (int c = 0; c < LS_CATEGORY_COUNT; c++) sum += by_category[c];

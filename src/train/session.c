@@ -308,6 +308,12 @@ ls_status ls_session_create(ls_arena *arena, ls_run_file *run, int devices, int 
   return LS_OK;
 }
 
+ls_status ls_session_cut(const ls_session *session, ls_sharded **sharded, ls_chunks **chunks,
+                         ls_error *error) {
+  LS_TRY(ls_shard(session->graph, &session->layout, sharded, error));
+  return ls_chunks_make(*sharded, false, chunks, error);
+}
+
 ls_status ls_session_check_tokenizer(const ls_session *session, const ls_tokenizer *tokenizer,
                                      ls_error *error) {
   if (session->config.vocabulary >= tokenizer->vocabulary) return LS_OK;

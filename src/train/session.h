@@ -15,6 +15,7 @@
 #include "data/tokenizer.h"
 #include "model/model.h"
 #include "run/parameters.h"
+#include "schedule/chunks.h"
 #include "text/run_file.h"
 
 /* Programs of a session's ranks, by number. */
@@ -47,6 +48,11 @@ LS_CHECKED ls_status ls_session_create(ls_arena *arena, ls_run_file *run, int de
  * graph too. */
 LS_CHECKED ls_status ls_session_resolve(ls_arena *arena, ls_run_file *run, int devices,
                                         ls_session **session, ls_error *error);
+
+/* How the step's program was cut, which it does not say: the sharded graph, and which chunk and
+ * stage each segment is of. Made again, as it was made; in the graph's arena. */
+LS_CHECKED ls_status ls_session_cut(const ls_session *session, ls_sharded **sharded,
+                                    ls_chunks **chunks, ls_error *error);
 
 /* LS_INPUT where the tokenizer has ids that the model has no row for. */
 LS_CHECKED ls_status ls_session_check_tokenizer(const ls_session *session,

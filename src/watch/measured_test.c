@@ -197,17 +197,33 @@ static void check_svg(const ls_timeline *timeline) {
   free(text);
 }
 
+/* Spans between tiers of memory lie in a lane of their own and are no transfers of stages. */
+static int count_kind(const ls_timeline *timeline, ls_span_kind kind) {
+  int count = 0;
+  for (int i = 0; i < timeline->spans.count; i++) {
+    const ls_timeline_span *span = &timeline->spans.items[i];
+    assert_int_equal(span->kind == LS_SPAN_MOVE, span->queue == LS_QUEUE_TRANSFER);
+    count += span->kind == kind;
+  }
+  return count;
+}
+
 /* A box of the map, of a frame. */
 typedef struct box {
   double x, y, right, bottom;
 } box;
 
+static void print_map(const ls_session *session, const ls_program *program, char **text,
+                      size_t *bytes) {
+  FILE *stream = open_memstream(text, bytes);
+  ls_memory_map_svg(program, session->graph, "a <map> & \"more\"", stream);
+  fclose(stream);
+}
+
 static void check_map(const ls_session *session, const ls_program *program) {
   char *text = NULL;
   size_t bytes;
-  FILE *stream = open_memstream(&text, &bytes);
-  ls_memory_map_svg(program, session->graph, "a <map> & \"more\"", stream);
-  fclose(stream);
+  print_map(session, program, &text, &bytes);
   check_xml(text);
   int64_t by_category[LS_CATEGORY_COUNT];
   assert_non_null(strstr(text, ls_arena_printf(arena, "(%lld bytes), in action ",
@@ -242,8 +258,7 @@ static void check_layout(int devices, const char *const *keys, int key_count) {
   ls_sharded *sharded;
   ls_chunks *chunks;
   ls_error error = {0};
-  assert_int_equal(ls_shard(session->graph, &session->layout, &sharded, &error), LS_OK);
-  assert_int_equal(ls_chunks_make(sharded, false, &chunks, &error), LS_OK);
+  assert_int_equal(ls_session_cut(session, &sharded, &chunks, &error), LS_OK);
   const ls_timeline_run run = {.stages = session->stages[LS_SESSION_STEP],
                                .graph = session->graph,
                                .chunk_of = chunks->chunk_of,
@@ -268,6 +283,34 @@ static void test_shards(void **state) {
   check_layout(4, keys, 4);
 }
 
+/* What an offloading run draws of its device: the moves are said to be moves, and the map's legend
+ * has what lies on the device alone. */
+static void test_offload(void **state) {
+  (void)state;
+  const char *const keys[] = {"mesh.dp_shard=1", "offload.optimizer=host"};
+  const ls_session *session = open_session(1, keys, 2);
+  const ls_recording *recording = record(session);
+  const ls_program *program = session->stages[LS_SESSION_STEP][0];
+  const ls_timeline_run run = {.stages = session->stages[LS_SESSION_STEP],
+                               .graph = session->graph,
+                               .chunks = 1,
+                               .title = "offload"};
+  const ls_timeline *timeline = ls_timeline_measured(arena, &run, recording, LS_TIMELINE_ACTIONS);
+  assert_true(count_kind(timeline, LS_SPAN_MOVE) > 0);
+  assert_int_equal(count_kind(timeline, LS_SPAN_TRANSFER), 0);
+  size_t bytes;
+  char *text = NULL;
+  print_to(ls_timeline_svg, timeline, &text, &bytes);
+  assert_non_null(strstr(text, "moves between tiers</text>"));
+  assert_null(strstr(text, "S send, R receive"));
+  free(text);
+  check_map(session, program);
+  print_map(session, program, &text, &bytes);
+  assert_non_null(strstr(text, ">parameters</text>"));
+  assert_null(strstr(text, ">optimizer moments</text>"));
+  free(text);
+}
+
 static void test_pipelines(void **state) {
   (void)state;
   const char *const keys[] = {"mesh.pp=2", "schedule=zbv", "train.microbatches=4",
@@ -280,7 +323,7 @@ static void test_pipelines(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_device),
-                                     cmocka_unit_test(test_shards),
+                                     cmocka_unit_test(test_shards), cmocka_unit_test(test_offload),
                                      cmocka_unit_test(test_pipelines)};
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }

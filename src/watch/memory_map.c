@@ -203,33 +203,21 @@ static void draw_bands(const picture *of, const int64_t bytes[LS_CATEGORY_COUNT]
 }
 
 /* Bytes alive through the actions, a category on another. */
-static void draw_curve(const picture *of, ls_arena *arena, int64_t most) {
-  const ls_program *program = of->program;
-  const int actions = program->actions.count;
-  int64_t *alive = LS_NEW_ARRAY(arena, int64_t, (int64_t)(actions + 1) * LS_CATEGORY_COUNT);
-  for (int i = 0; i < program->instances.count; i++) {
-    const ls_instance *instance = &program->instances.items[i];
-    const ls_frame *frame = &program->frames.items[instance->frame];
-    if (ls_pool_tier(frame->pool) != LS_TIER_DEVICE) continue;
-    alive[instance->first * LS_CATEGORY_COUNT + (int)frame->category] += frame->bytes;
-    alive[(instance->last + 1) * LS_CATEGORY_COUNT + (int)frame->category] -= frame->bytes;
-  }
+static void draw_curve(const picture *of, ls_arena *arena, const ls_alive *alive, int64_t most) {
+  const int actions = of->program->actions.count;
   int64_t *below = LS_NEW_ARRAY(arena, int64_t, actions + 1);
-  for (int a = 1; a < actions; a++)
-    for (int c = 0; c < LS_CATEGORY_COUNT; c++)
-      alive[a * LS_CATEGORY_COUNT + c] += alive[(a - 1) * LS_CATEGORY_COUNT + c];
   const double scale = (double)CURVE / (double)most;
   for (int c = 0; c < LS_CATEGORY_COUNT; c++) {
     fprintf(of->stream, "<path fill='%s' d='M%d %d", color_of((ls_category)c), LEFT, TOP + CURVE);
     bool any = false;
     for (int a = 0; a < actions; a++) {
-      below[a] += alive[a * LS_CATEGORY_COUNT + c];
-      any |= alive[a * LS_CATEGORY_COUNT + c] > 0;
+      below[a] += alive[a].by_category[c];
+      any |= alive[a].by_category[c] > 0;
       const double y = TOP + CURVE - (double)below[a] * scale;
       fprintf(of->stream, "L%.2f %.2fH%.2f", x_of(of, a), y, x_of(of, a + 1));
     }
     for (int a = actions - 1; a >= 0; a--) {
-      const double y = TOP + CURVE - (double)(below[a] - alive[a * LS_CATEGORY_COUNT + c]) * scale;
+      const double y = TOP + CURVE - (double)(below[a] - alive[a].by_category[c]) * scale;
       fprintf(of->stream, "L%.2f %.2fH%.2f", x_of(of, a + 1), y, x_of(of, a));
     }
     fprintf(of->stream, "Z'%s/>\n", any ? "" : " visibility='hidden'");
@@ -310,26 +298,11 @@ static void draw_ticks(const picture *of, int64_t most, double pixels_per_byte, 
   }
 }
 
-static int find_peak(const ls_program *program, ls_arena *arena, int64_t *most) {
-  const int actions = program->actions.count;
-  int64_t *change = LS_NEW_ARRAY(arena, int64_t, actions + 1);
-  for (int i = 0; i < program->instances.count; i++) {
-    const ls_instance *instance = &program->instances.items[i];
-    const ls_frame *frame = &program->frames.items[instance->frame];
-    const int64_t bytes = ls_pool_tier(frame->pool) == LS_TIER_DEVICE ? frame->bytes : 0;
-    change[instance->first] += bytes;
-    change[instance->last + 1] -= bytes;
-  }
-  int at = 0;
-  int64_t now = 0;
-  *most = 0;
-  for (int a = 0; a < actions; a++) {
-    now += change[a];
-    if (now <= *most) continue;
-    *most = now;
-    at = a;
-  }
-  return at;
+static int find_peak(const ls_program *program, const ls_alive *alive) {
+  int peak = 0;
+  for (int a = 1; a < program->actions.count; a++)
+    if (alive[a].sum > alive[peak].sum) peak = a;
+  return peak;
 }
 
 static void draw_peak(const picture *of, int peak, int64_t most) {
@@ -346,10 +319,13 @@ static void draw_peak(const picture *of, int peak, int64_t most) {
   fputs("</text>\n", of->stream);
 }
 
+/* Of what lies on the device at some time. */
 static void draw_legend(const picture *of, int y) {
   int64_t bytes[LS_CATEGORY_COUNT] = {0};
-  for (int f = 0; f < of->program->frames.count; f++)
-    bytes[of->program->frames.items[f].category] += of->program->frames.items[f].bytes;
+  for (int f = 0; f < of->program->frames.count; f++) {
+    const ls_frame *frame = &of->program->frames.items[f];
+    if (ls_pool_tier(frame->pool) == LS_TIER_DEVICE) bytes[frame->category] += frame->bytes;
+  }
   int x = LEFT;
   for (int c = 0; c < LS_CATEGORY_COUNT; c++) {
     if (!bytes[c]) continue;
@@ -386,8 +362,10 @@ void ls_memory_map_svg(const ls_program *program, const ls_graph *graph, const c
                        FILE *stream) {
   ls_arena *arena = ls_arena_create();
   const int actions = program->actions.count;
-  int64_t lasting[LS_CATEGORY_COUNT], most;
-  const int bands = lasting_bytes(program, lasting), peak = find_peak(program, arena, &most);
+  const ls_alive *alive = ls_program_alive(arena, program, LS_TIER_DEVICE);
+  int64_t lasting[LS_CATEGORY_COUNT];
+  const int bands = lasting_bytes(program, lasting), peak = find_peak(program, alive);
+  const int64_t most = alive[peak].sum;
   const int64_t work = program->pool_bytes[LS_POOL_WORK];
   picture of = {.program = program, .graph = graph, .stream = stream, .action = WIDEST_ACTION};
   if (actions * of.action > WIDTH) of.action = (double)WIDTH / actions;
@@ -403,7 +381,7 @@ void ls_memory_map_svg(const ls_program *program, const ls_graph *graph, const c
   of.by_tensor = !too_many_tensors(&of);
   const double width = LEFT + actions * of.action + RIGHT;
   draw_head(&of, width < 900 ? 900 : width, of.bottom + 54, ls_markup_clean(arena, title));
-  draw_curve(&of, arena, most);
+  draw_curve(&of, arena, alive, most);
   draw_ticks(&of, most, (double)CURVE / (double)most, TOP + CURVE);
   draw_ribbon(&of);
   fprintf(stream,

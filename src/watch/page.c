@@ -67,25 +67,15 @@ static json_t *row_json(const ls_page_layout *layout, int unit) {
                    cut_flat(program, about->moment1));
 }
 
-/* Bytes alive during each action of a stage, by category. */
+/* Bytes of a device alive during each action of a stage, by category. */
 static json_t *memory_json(const ls_program *program) {
   ls_arena *arena = ls_arena_create();
-  const int actions = program->actions.count;
-  int64_t *change = LS_NEW_ARRAY(arena, int64_t, (actions + 1) * LS_CATEGORY_COUNT);
-  for (int i = 0; i < program->instances.count; i++) {
-    const ls_instance *instance = &program->instances.items[i];
-    const ls_frame *frame = &program->frames.items[instance->frame];
-    change[instance->first * LS_CATEGORY_COUNT + (int)frame->category] += frame->bytes;
-    change[(instance->last + 1) * LS_CATEGORY_COUNT + (int)frame->category] -= frame->bytes;
-  }
+  const ls_alive *alive = ls_program_alive(arena, program, LS_TIER_DEVICE);
   json_t *all = json_array();
-  int64_t now[LS_CATEGORY_COUNT] = {0};
-  for (int a = 0; a < actions; a++) {
+  for (int a = 0; a < program->actions.count; a++) {
     json_t *each = json_array();
-    for (int c = 0; c < LS_CATEGORY_COUNT; c++) {
-      now[c] += change[a * LS_CATEGORY_COUNT + c];
-      json_array_append_new(each, json_integer(now[c]));
-    }
+    for (int c = 0; c < LS_CATEGORY_COUNT; c++)
+      json_array_append_new(each, json_integer(alive[a].by_category[c]));
     json_array_append_new(all, each);
   }
   ls_arena_destroy(&arena);

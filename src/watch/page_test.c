@@ -55,8 +55,7 @@ static ls_page_layout open_layout(int devices, const char *const *keys, int key_
   ls_error error = {0};
   if (ls_run_file_read(arena, NULL, words, count, &run, &error) != LS_OK ||
       ls_session_create(arena, run, devices, devices, &session, &error) != LS_OK ||
-      ls_shard(session->graph, &session->layout, &sharded, &error) != LS_OK ||
-      ls_chunks_make(sharded, false, &chunks, &error) != LS_OK)
+      ls_session_cut(session, &sharded, &chunks, &error) != LS_OK)
     fail_msg("%s", error.text);
   return (ls_page_layout){.name = "a layout",
                           .about = "</script><script>alert(1)</script>",
@@ -128,6 +127,22 @@ static void check_moments(const ls_page_layout *layout, const json_t *made) {
   }
 }
 
+/* What is drawn is a device's memory: at its most, the program's peak, by category. */
+static void check_memory(const ls_page_layout *layout, const json_t *made) {
+  for (int s = 0; s < layout->stages[0]->mesh.size[LS_AXIS_PP]; s++) {
+    const json_t *action, *bytes;
+    size_t a, c;
+    json_int_t most = 0;
+    json_array_foreach(json_array_get(json_object_get(made, "memory"), (size_t)s), a, action) {
+      json_int_t sum = 0;
+      json_array_foreach(action, c, bytes) sum += json_integer_value(bytes);
+      if (sum > most) most = sum;
+    }
+    int64_t by_category[LS_CATEGORY_COUNT];
+    assert_int_equal(most, ls_program_peak(layout->stages[s], by_category));
+  }
+}
+
 /* A collective of several stages is in one moment on all of them; a send before its receive. */
 static void check_order(const json_t *made, int stages) {
   const json_t *moment, *event;
@@ -157,9 +172,11 @@ static void test_layouts(void **state) {
   const char *const pipeline[] = {"mesh.pp=2", "schedule=zbv", "train.microbatches=4",
                                   "mesh.dp_shard=2", "zero=2"};
   const char *const four[] = {"mesh.pp=4", "train.microbatches=8", "recompute=full"};
-  const ls_page_layout layouts[] = {open_layout(1, NULL, 0), open_layout(4, shards, 4),
+  const char *const offload[] = {"mesh.dp_shard=2", "offload.optimizer=host",
+                                 "offload.parameters=host", "offload.activations=host"};
+  const ls_page_layout layouts[] = {open_layout(1, NULL, 0),  open_layout(4, shards, 4),
                                     open_layout(4, first, 3), open_layout(4, pipeline, 5),
-                                    open_layout(4, four, 3)};
+                                    open_layout(4, four, 3),  open_layout(2, offload, 4)};
   enum { COUNT = sizeof layouts / sizeof *layouts };
   json_t *root = data_of(layouts, COUNT);
   const json_t *all = json_object_get(root, "layouts");
@@ -167,6 +184,7 @@ static void test_layouts(void **state) {
   for (int i = 0; i < COUNT; i++) {
     const json_t *made = json_array_get(all, (size_t)i);
     check_moments(&layouts[i], made);
+    check_memory(&layouts[i], made);
     check_order(made, layouts[i].stages[0]->mesh.size[LS_AXIS_PP]);
     assert_string_equal(json_string_value(json_object_get(made, "about")), layouts[i].about);
   }

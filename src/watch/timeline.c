@@ -31,7 +31,7 @@ static int lightness_of(ls_span_kind kind) {
   static const int lightness[LS_SPAN_KINDS] = {
       [LS_SPAN_FORWARD] = 78,    [LS_SPAN_BACKWARD] = 55,  [LS_SPAN_INPUT] = 62,
       [LS_SPAN_WEIGHT] = 88,     [LS_SPAN_RECOMPUTE] = 70, [LS_SPAN_UPDATE] = 72,
-      [LS_SPAN_COLLECTIVE] = 66, [LS_SPAN_TRANSFER] = 84,
+      [LS_SPAN_COLLECTIVE] = 66, [LS_SPAN_TRANSFER] = 84,  [LS_SPAN_MOVE] = 75,
   };
   return lightness[kind];
 }
@@ -128,7 +128,8 @@ static void draw_legend(const drawing *of, int y) {
       "re recompute",
       "U once a step",
       "AR all-reduce, AG all-gather, RS reduce-scatter",
-      "S send, R receive with its wait, S end when it was taken"};
+      "S send, R receive with its wait, S end when it was taken",
+      "M moves between tiers"};
   bool there[LS_SPAN_KINDS] = {false};
   for (int i = 0; i < of->timeline->spans.count; i++)
     there[of->timeline->spans.items[i].kind] = true;

@@ -26,6 +26,7 @@ typedef enum ls_span_kind {
   LS_SPAN_UPDATE,     /* and other work that is done once a step */
   LS_SPAN_COLLECTIVE, /* among ranks of a stage */
   LS_SPAN_TRANSFER,   /* between stages */
+  LS_SPAN_MOVE,       /* between tiers of memory */
   LS_SPAN_KINDS
 } ls_span_kind;
 

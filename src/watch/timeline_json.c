@@ -17,8 +17,9 @@ static void write_name(const char *what, int process, int queue, const char *nam
 
 static void write_span(const ls_timeline *timeline, const ls_timeline_span *span, FILE *stream) {
   static const char *const kinds[LS_SPAN_KINDS] = {
-      "forward",   "backward", "backward: inputs", "backward: weights",
-      "recompute", "update",   "collective",       "transfer"};
+      "forward",           "backward",  "backward: inputs",
+      "backward: weights", "recompute", "update",
+      "collective",        "transfer",  "move"};
   json_t *arguments = json_object();
   if (span->microbatch >= 0)
     json_object_set_new(arguments, "microbatch", json_integer(span->microbatch));

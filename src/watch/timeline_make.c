@@ -70,6 +70,7 @@ static ls_span_kind compute_kind(ls_action_kind kind) {
 }
 
 static ls_span_kind kind_of(const ls_program_action *action, const ls_instruction *instruction) {
+  if (ls_collective_moves(instruction->collective)) return LS_SPAN_MOVE;
   if (instruction->collective >= LS_SEND) return LS_SPAN_TRANSFER;
   if (instruction->collective != LS_COLLECTIVE_NONE) return LS_SPAN_COLLECTIVE;
   return compute_kind(action->action.kind);
@@ -80,7 +81,7 @@ static const char *label_of(ls_arena *arena, const ls_program_action *action,
   static const char *const collectives[LS_COLLECTIVE_COUNT] = {
       [LS_ALL_REDUCE] = "AR", [LS_REDUCE_SCATTER] = "RS", [LS_ALL_GATHER] = "AG", [LS_SEND] = "S",
       [LS_RECEIVE] = "R",     [LS_SENT] = "S end",        [LS_MOVE] = "",         [LS_MOVED] = "M"};
-  static const char *const letters[LS_SPAN_KINDS] = {"F", "B", "I", "W", "re", "U", "", ""};
+  static const char *const letters[LS_SPAN_KINDS] = {"F", "B", "I", "W", "re", "U", "", "", ""};
   if (instruction->collective != LS_COLLECTIVE_NONE) {
     const char *known = collectives[instruction->collective];
     return known ? known : ls_collective_name(instruction->collective);
