@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Whether the quick start's losses in bf16 and fp16 follow those in fp32 over its whole run: every
-# step within 5 %, means of 50 steps within 0.02 nats. Prints the distances; exit 1 outside.
+# step within 8 %, means of 50 steps within 0.02 nats. Prints the distances; exit 1 outside.
 #   bench/follow.sh TEXT [DTYPE ...]       Works on build/lockstep, some minutes for each type.
 set -euo pipefail
 text=${1:?usage: bench/follow.sh TEXT [DTYPE ...]}
@@ -25,6 +25,6 @@ for dtype in "${@:-bf16}"; do
       if (NR % 50 == 0) { m = sum / 50; if (m < 0) m = -m; if (m > mean) mean = m; sum = 0 } }
     END { printf "%s: %d steps, each within %.1f %% of fp32, means of 50 within %.3f nats\n",
             dtype, NR, 100 * worst, mean
-          exit worst > 0.05 || mean > 0.02 }' || outside=1
+          exit worst > 0.08 || mean > 0.02 }' || outside=1
 done
 exit $outside
