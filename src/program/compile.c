@@ -97,10 +97,11 @@ typedef struct compilation {
   bool *read_by_weight;
 } compilation;
 
-static bool has_halves(const ls_schedule *schedule) {
+static const bool *find_halves(const ls_sharded *sharded, const ls_schedule *schedule) {
+  bool *halves = LS_NEW_ARRAY(sharded->arena, bool, sharded->graph->segments.count + 1);
   for (int a = 0; a < schedule->count; a++)
-    if (schedule->items[a].kind == LS_ACTION_INPUT) return true;
-  return false;
+    if (schedule->items[a].kind == LS_ACTION_INPUT) halves[schedule->items[a].segment] = true;
+  return halves;
 }
 
 static void lower_actions(ls_lowering *lowering, const ls_schedule *schedule) {
@@ -160,7 +161,7 @@ static ls_program *compile_stage(const compilation *c, int stage) {
       c->kind == LS_PROGRAM_STEP
           ? ls_schedule_step(sharded, c->units, c->chunks, c->recompute, homes, stage)
           : ls_schedule_forward(sharded, c->units, c->chunks, homes, stage);
-  lowering.halves = has_halves(&schedule);
+  lowering.halves = find_halves(sharded, &schedule);
   lower_actions(&lowering, &schedule);
   made->logits = find_logits(&lowering);
   const int microbatches = c->kind == LS_PROGRAM_STEP ? sharded->layout.microbatches : 1;

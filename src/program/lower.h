@@ -62,7 +62,7 @@ typedef struct ls_lowering {
   const int *producer, *last_use; /* by sharded value: nodes that make it and last read it; -1 */
   const bool *read_by_weight;     /* by sharded value: a weight node reads it */
   bool again;                     /* nodes are lowered a second time, for RECOMPUTE */
-  bool halves;                    /* weight nodes run apart from the rest of backward */
+  const bool *halves;             /* by segment: weight nodes run apart from the rest of backward */
   bool summed;                    /* squares of some gradient are in the norm */
   bool *contributed;              /* by parameter: a node lowered before adds to its gradient */
 } ls_lowering;

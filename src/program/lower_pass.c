@@ -85,7 +85,7 @@ static int taken_over(const ls_lowering *lowering, const ls_shard_node *node, in
   else if (node->collective != LS_COLLECTIVE_NONE)
     return -1;
   if (input < 0 || lowering->last_use[node->in[input]] != n) return -1;
-  if (lowering->halves && lowering->read_by_weight[node->in[input]]) return -1;
+  if (lowering->halves[node->segment] && lowering->read_by_weight[node->in[input]]) return -1;
   if (lowering->recompute->read[node->in[input]]) return -1;
   const int value = lowering->value_of[node->in[input]];
   const ls_value *from = &lowering->program->values.items[value];
