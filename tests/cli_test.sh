@@ -288,6 +288,15 @@ mpi_tests() {
   else
     fail "mpirun -n 2 with -n 4: exit status $?"
   fi
+  # Processes share a host's cores as threads of one process do.
+  "$lockstep" train run.yaml -n 2 device.threads=auto train.steps=1 out=shared 2>errors >output
+  each=$(sed -n 's/.*, \([0-9]* threads*\) each.*/\1/p' errors)
+  launch 2 train run.yaml -n 2 device.threads=auto train.steps=1 out=mpi_shared
+  if [ -n "$each" ] && grep -q ", $each each" errors; then
+    pass "mpirun -n 2 shares the cores: $each each"
+  else
+    fail "mpirun -n 2: not $each each as in one process: $(grep each errors)"
+  fi
   "$lockstep" train run.yaml -n 4 mesh.pp=2 mesh.dp_shard=2 schedule=zbh1 train.microbatches=2 \
     out=threads_pp >output 2>errors || fail "a pipeline on threads: $(tail -1 errors)"
   if launch 2 train run.yaml -n 4 mesh.pp=2 mesh.dp_shard=2 schedule=zbh1 train.microbatches=2 \
