@@ -51,7 +51,7 @@ void ls_world_open(ls_world *world, int domain_ranks) {
   world->views = LS_NEW_ARRAY(world->memory, void *, views);
   world->view_bytes = LS_NEW_ARRAY(world->memory, size_t, views);
   world->crowded = domain_ranks > cores();
-  world->distant = domain_ranks < world->size;
+  world->talks = domain_ranks < world->size; /* news of an abort comes by message as well */
 }
 
 ls_status ls_world_create_threads(int ranks, ls_world **made, ls_error *error) {

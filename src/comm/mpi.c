@@ -60,6 +60,7 @@ static ls_status start(ls_transport *transport, bool receive, int from, int to, 
   const int tag = tag_of(mpi, from, to, key);
   const int peer = receive ? from : to;
   const int process = mpi->world->process[peer];
+  mpi->world->talks = true;
   enter(mpi);
   const int code =
       receive ? MPI_Irecv(data, (int)bytes, MPI_BYTE, process, tag, mpi->data, handle(request))

@@ -132,7 +132,7 @@ ls_status ls_wait_turn(ls_wait *wait, ls_error *error) {
   ls_comm *comm = wait->comm;
   ls_world *world = comm->world;
   if (ls_control_aborted(world->control, error)) return aborted(comm, error);
-  const bool polling = world->distant || !wait->flag;
+  const bool polling = world->talks || !wait->flag;
   if (polling && world->transport) world->transport->poll(world->transport);
   const bool slept = rest(wait, polling, wait->turns);
   wait->turns++;

@@ -112,7 +112,6 @@ struct ls_world {
   int size, first, count_here, on_host;
   double deadline_s;
   bool crowded; /* more ranks than cores: spinning would take the peer's core */
-  bool distant; /* some rank is outside the domain: waits must let messages move */
   int *process; /* [size] process of each rank */
   int *place;   /* [size] place of each rank in its domain if that is ours, else -1 */
   int domain_ranks;
@@ -120,6 +119,9 @@ struct ls_world {
   ls_neighbour *neighbours;
   int neighbour_count;
   ls_transport *transport; /* NULL: one process */
+  /* Messages have been sent or received here. From then on every wait lets them move: whoever has
+   * got its data and goes on may still owe the sender the library's receipt. */
+  _Atomic bool talks;
   size_t message_bytes;    /* longest single message */
   size_t staging_bytes;    /* memory a rank may use for pieces that arrive to be summed */
   ls_comm *comms;
