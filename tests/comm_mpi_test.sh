@@ -76,9 +76,6 @@ for processes in 2 3 4; do
 done
 same 2 2 shared 4
 same 2 2 refused 2
-# Once a hang: who has its data goes on to wait by flags, and owes the library's receipt.
-seed=1795290788
-same 2 1 shared 2
 
 # ends WORD MODE PATTERN: rank 1 of 3 aborts, is late or dies; nobody may go on for long.
 ends() {

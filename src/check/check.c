@@ -26,8 +26,8 @@ ls_place_in_program ls_proof_place(const ls_stage *stage) {
 
 static const char *what_it_does(const ls_instruction *instruction) {
   static const char *const names[LS_COLLECTIVE_COUNT] = {
-      "op",      "all-reduce", "reduce-scatter", "all-gather", "send",
-      "receive", "sent",       "move",           "moved"};
+      "op",   "all-reduce", "reduce-scatter", "all-gather", "send",   "receive",
+      "sent", "move",       "moved",          "sum begin",  "sum end"};
   return instruction->collective == LS_COLLECTIVE_NONE ? ls_op_name(instruction->kind)
                                                        : names[instruction->collective];
 }
@@ -57,7 +57,9 @@ static ls_status run_one(ls_stage *stage, bool *blocked, ls_error *error) {
   if (moves) return ls_run_move(stage, error);
   LS_TRY(ls_check_tiers(stage, error));
   if (is_op) return ls_run_op(stage, error);
-  if (instruction->collective >= LS_SEND) return ls_run_transfer(stage, blocked, error);
+  if (instruction->collective >= LS_SEND && instruction->collective <= LS_SENT)
+    return ls_run_transfer(stage, blocked, error);
+  if (instruction->collective == LS_SUM_BEGIN) return ls_run_sum_begin(stage, error);
   *blocked = ls_is_join(stage);
   return *blocked ? LS_OK : ls_run_collective(stage, error);
 }
@@ -71,6 +73,7 @@ static ls_status run_stage(ls_stage *stage, bool *progress, ls_error *error) {
       stage->action++;
       stage->at = 0;
       *progress = true;
+      if (!ended(stage)) LS_TRY(ls_proof_enter(stage, error));
       continue;
     }
     bool blocked;
@@ -114,6 +117,10 @@ static ls_status check_ends(ls_proof *proof, ls_error *error) {
       return ls_fail(
           error, LS_NO, "stage %d: ends with %s being moved: expected the end of the move", s,
           proof->stages[s].program->values.items[proof->stages[s].moves.items[0].to.value].name);
+  for (int s = 0; s < proof->count; s++)
+    if (proof->stages[s].sums.count)
+      return ls_fail(error, LS_NO,
+                     "stage %d: ends with a sum over stages under way: expected its end", s);
   LS_TRY(ls_gradient_claims(proof, error));
   for (int s = 0; s < proof->count; s++) LS_TRY(ls_proof_end(&proof->stages[s], error));
   return LS_OK;
@@ -125,6 +132,7 @@ static ls_status prove(ls_proof *proof, ls_error *error) {
     LS_TRY(ls_proof_structure(stage, error));
     LS_TRY(ls_proof_extents(stage, error));
     LS_TRY(ls_proof_parameters(stage, error));
+    LS_TRY(ls_proof_ahead(stage, error));
     LS_TRY(ls_proof_lives(stage, error));
     LS_TRY(ls_proof_waits(stage, error));
     ls_proof_begin(stage);

@@ -109,6 +109,7 @@ static ls_layout beside(const ls_pipeline_kind *kind, int stages, int microbatch
   layout.sequence_parallel = b % 5 == 1;
   layout.gather = (ls_when)(b % 3);
   layout.reduce = (ls_when)(b / 2 % 3);
+  layout.post_validation = b % 2;
   return layout;
 }
 

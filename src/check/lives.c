@@ -137,6 +137,8 @@ ls_status ls_proof_lives(ls_stage *stage, ls_error *error) {
     const int i = program->frames.items[frame].instance;
     if (i >= 0 && i < count && lives[i].first >= 0) lives[i].last = program->actions.count;
   }
+  for (int i = 0; i < count; i++) /* beside all that the next step begins with */
+    if (stage->outlives[i] && lives[i].first >= 0) lives[i].first = 0;
   qsort(lives, (size_t)count, sizeof *lives, by_first);
   alive pools[LS_POOL_COUNT];
   for (int p = 0; p < LS_POOL_COUNT; p++)

@@ -143,6 +143,12 @@ ls_status ls_memory_read(ls_stage *stage, const ls_operand *operand, const ls_co
 }
 
 static ls_status check_sends(const ls_stage *stage, const ls_operand *operand, ls_error *error) {
+  for (int s = 0; s < stage->sums.count; s++)
+    if (ls_operands_overlap(&stage->sums.items[s], operand))
+      return ls_proof_fail(stage, error,
+                           "writes over %s, which other stages still take: expected it kept until "
+                           "the end of the sum",
+                           stage->program->values.items[stage->sums.items[s].value].name);
   for (int s = 0; s < stage->sends.count; s++)
     if (ls_operands_overlap(&stage->sends.items[s].operand, operand))
       return ls_proof_fail(stage, error,

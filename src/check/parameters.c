@@ -210,6 +210,23 @@ static void begin_cells(ls_stage *stage) {
   }
 }
 
+/* Each rank's own wish to stop, where the sum over stages is not waited for. */
+static void begin_wish(ls_stage *stage) {
+  const int value = stage->program->cell[LS_CELL_STOP];
+  if (stage->program->cut < 0 || value < 0) return;
+  const ls_extent *extent = &stage->extents[value];
+  const ls_operand operand = {value, lasting_instance(stage->program, value), extent->begin,
+                              extent->end, extent->end};
+  ls_content content = {.kind = LS_CONTENT_SUM,
+                        .expression = LS_CELL_STOP,
+                        .microbatch = -1,
+                        .terms = ls_term_one(stage->proof->arena, stage->number, -1, 0, 0)};
+  for (int axis = 0; axis < LS_AXIS_COUNT; axis++)
+    if (axis != LS_AXIS_PP && (stage->proof->active >> axis & 1))
+      content.placement.on[axis] = (ls_place){LS_PARTIAL, 0, LS_SUM};
+  LS_ASSERT(ls_memory_write(stage, &operand, &content, NULL) == LS_OK);
+}
+
 /* Persistent tensors that are no part of a parameter: the caches of decoding. */
 static void begin_caches(ls_stage *stage) {
   const ls_program *program = stage->program;
@@ -230,6 +247,7 @@ void ls_proof_begin(ls_stage *stage) {
   stage->contents = LS_NEW_ARRAY(stage->proof->arena, ls_contents, program->instances.count + 1);
   begin_inputs(stage);
   begin_cells(stage);
+  begin_wish(stage);
   begin_caches(stage);
   for (int p = 0; p < program->parameter_count; p++) {
     if (!program->parameters[p].here) continue;
@@ -273,6 +291,39 @@ static ls_status check_kept(ls_stage *stage, int p, ls_error *error) {
   return LS_OK;
 }
 
+ls_status ls_proof_guessed(ls_stage *stage, int p, ls_error *error) {
+  const ls_program *program = stage->program;
+  const int stored = program->parameters[p].stored;
+  const ls_extent *extent = &stage->extents[stored];
+  const ls_content *found =
+      ls_memory_look(stage, lasting_instance(program, stored),
+                     program->values.items[stored].storage, extent->begin, extent->end);
+  const ls_placement wanted = part_placement(stage, program->parameters[p].used, stored);
+  if (found && found->kind == LS_CONTENT_VALUE &&
+      found->expression ==
+          ls_expression_leaf(&stage->proof->expressions, LS_LEAF_PARAMETER, p, 2) &&
+      ls_places_equal(stage->proof, &found->placement, &wanted))
+    return LS_OK;
+  return ls_proof_fail(stage, error, "comes before the weights of %s are guessed: expected all",
+                       program->parameters[p].name);
+}
+
+/* Every stage's wish, on all ranks. */
+static ls_status check_wish(ls_stage *stage, ls_error *error) {
+  const int value = stage->program->cell[LS_CELL_STOP];
+  if (stage->program->cut < 0) return LS_OK;
+  const ls_extent *extent = &stage->extents[value];
+  const ls_content *found =
+      ls_memory_look(stage, lasting_instance(stage->program, value),
+                     stage->program->values.items[value].storage, extent->begin, extent->end);
+  if (found && found->kind == LS_CONTENT_SUM && found->terms.count == stage->proof->count)
+    return ls_check_whole(stage, found, "the wish to stop", error);
+  return ls_fail(error, LS_NO,
+                 "stage %d: ends without the wishes to stop of all stages: expected "
+                 "their sum",
+                 stage->number);
+}
+
 static ls_status check_cell(ls_stage *stage, ls_cell cell, ls_error *error) {
   const ls_program *program = stage->program;
   const int value = program->cell[cell];
@@ -296,6 +347,7 @@ ls_status ls_proof_end(ls_stage *stage, ls_error *error) {
   const bool loss = program->labels >= 0;
   if (loss) LS_TRY(check_cell(stage, LS_CELL_MEAN_LOSS, error));
   if (program->kind == LS_PROGRAM_STEP) LS_TRY(check_cell(stage, LS_CELL_NORM, error));
+  LS_TRY(check_wish(stage, error));
   if (program->kind != LS_PROGRAM_FORWARD || program->logits < 0) return LS_OK;
   const int value = program->logits, instance = lasting_instance(program, value);
   const ls_extent *extent = &stage->extents[value];

@@ -27,7 +27,7 @@ typedef struct ls_terms {
 enum { LS_EXPRESSION_OUTPUTS = 4 };
 
 typedef enum ls_leaf {
-  LS_LEAF_PARAMETER = LS_OP_COUNT, /* by parameter and version: 0, 1 after the update */
+  LS_LEAF_PARAMETER = LS_OP_COUNT, /* by parameter and version: 0, 1 after the update, 2 guessed */
   LS_LEAF_MASTER,
   LS_LEAF_MOMENT1,
   LS_LEAF_MOMENT2,
@@ -148,7 +148,10 @@ typedef struct ls_stage {
   ls_contents *contents; /* by instance */
   LS_LIST(ls_open_send) sends;
   LS_LIST(ls_open_move) moves;
-  int action, at; /* what comes next: the action, and the instruction in its body */
+  LS_LIST(ls_operand) sums; /* over stages, begun and not ended; the oldest first */
+  bool *outlives;           /* by instance: lives through the next step's prologue */
+  int norm, settle;         /* actions where sums over stages begin and end; -1: none */
+  int action, at;           /* what comes next: the action, and the instruction in its body */
 } ls_stage;
 
 /* All that is known. */
@@ -186,6 +189,16 @@ void ls_note_region(ls_stage *stage, int parameter, int storage, int64_t begin, 
 bool ls_pool_is_work(ls_pool pool);
 void ls_proof_begin(ls_stage *stage);
 LS_CHECKED ls_status ls_proof_end(ls_stage *stage, ls_error *error);
+/* The parameter's stored weights are a guess at its update. */
+LS_CHECKED ls_status ls_proof_guessed(ls_stage *stage, int parameter, ls_error *error);
+
+/* ahead.c: what runs before the norm of the step before is known. */
+LS_CHECKED ls_status ls_proof_ahead(ls_stage *stage, ls_error *error);
+LS_CHECKED ls_status ls_proof_enter(ls_stage *stage, ls_error *error);
+LS_CHECKED ls_status ls_proof_same_side(const ls_stage *stage, const ls_message *message,
+                                        ls_error *error);
+LS_CHECKED ls_status ls_run_sum_begin(ls_stage *stage, ls_error *error);
+LS_CHECKED ls_status ls_run_sum_end(ls_stage *stage, const ls_operand *operand, ls_error *error);
 
 /* lives.c: instances of frames. */
 LS_CHECKED ls_status ls_proof_lives(ls_stage *stage, ls_error *error);
@@ -258,6 +271,8 @@ LS_CHECKED ls_status ls_run_collective(ls_stage *stage, ls_error *error);
 LS_CHECKED ls_status ls_check_own_piece(ls_stage *stage, int value, const ls_content *content,
                                         ls_error *error);
 bool ls_is_join(const ls_stage *stage);
+/* Whether the instruction needs all stages, or two, at once. */
+bool ls_stage_joins(const ls_stage *stage, const ls_instruction *instruction);
 LS_CHECKED ls_status ls_run_transfer(ls_stage *stage, bool *blocked, ls_error *error);
 
 /* move.c: what comes next on the stage moves; its operands lie in one memory, none in a file. */

@@ -101,6 +101,7 @@ static ls_status run_receive(ls_stage *stage, bool *blocked, ls_error *error) {
   if (*blocked) return LS_OK;
   const ls_message message = from->sent.items[from->taken];
   LS_TRY(check_message(stage, &message, error));
+  LS_TRY(ls_proof_same_side(stage, &message, error));
   LS_TRY(ls_check_declared(stage, instruction->out[0], &message.content->placement, error));
   ls_operand operand;
   LS_TRY(ls_operand_find(stage, instruction->out[0], &operand, error));
@@ -123,7 +124,11 @@ static bool ended(const ls_stage *stage) {
 }
 
 bool ls_is_join(const ls_stage *stage) {
-  const ls_instruction *instruction = ls_proof_instruction(stage);
+  return ls_stage_joins(stage, ls_proof_instruction(stage));
+}
+
+bool ls_stage_joins(const ls_stage *stage, const ls_instruction *instruction) {
+  if (instruction->collective == LS_SUM_BEGIN || instruction->collective == LS_SUM_END) return true;
   return instruction->collective >= LS_ALL_REDUCE && instruction->collective <= LS_ALL_GATHER &&
          (instruction->peer >= 0 || ((instruction->axes & stage->proof->active) >> LS_AXIS_PP & 1));
 }
@@ -202,7 +207,10 @@ static ls_status reduce_axes(ls_stage *stage, ls_content *sum, ls_error *error) 
 static ls_status check_join(const ls_stage *stage, ls_error *error) {
   const ls_instruction *instruction = ls_proof_instruction(stage);
   const ls_program *program = stage->program;
-  if (instruction->collective != LS_ALL_REDUCE || instruction->reduce != LS_SUM ||
+  const bool half = instruction->collective == LS_SUM_END;
+  if (half && (instruction->axes != LS_AXES_STAGE || instruction->peer >= 0))
+    return ls_proof_fail(stage, error, "ends a sum over other ranks: expected pp");
+  if ((instruction->collective != LS_ALL_REDUCE && !half) || instruction->reduce != LS_SUM ||
       instruction->inputs != 1 || instruction->outputs != 1 || instruction->write[0] != LS_WRITE ||
       !ls_value_same_place(&program->values.items[instruction->in[0]],
                            &program->values.items[instruction->out[0]]))
@@ -262,6 +270,9 @@ static ls_status join(ls_stage *first, ls_error *error) {
                            "same");
     if (all.any) LS_TRY(reduce_axes(first, &all.sum, error));
     proof->report.reductions++;
+    for (int s = 0; s < proof->count; s++)
+      if (ls_proof_instruction(first)->collective == LS_SUM_END)
+        LS_TRY(ls_run_sum_end(&proof->stages[s], &operands[s], error));
     for (int s = 0; s < proof->count && all.any; s++)
       if (is_member(first, s))
         LS_TRY(ls_memory_write(&proof->stages[s], &operands[s], &all.sum, error));

@@ -21,9 +21,10 @@ static ls_status expect_operands(const ls_stage *stage, int inputs, int outputs,
                        instruction->inputs, instruction->outputs, inputs, outputs);
 }
 
-static ls_content cell_content(ls_stage *stage, ls_cell cell) {
+/* guess: made of sums that are not finished. */
+static ls_content cell_content(ls_stage *stage, ls_cell cell, bool guess) {
   return (ls_content){
-      .expression = ls_expression_leaf(&stage->proof->expressions, LS_LEAF_CELL, (int)cell, 0),
+      .expression = ls_expression_leaf(&stage->proof->expressions, LS_LEAF_CELL, (int)cell, guess),
       .microbatch = -1};
 }
 
@@ -43,14 +44,19 @@ static ls_status expect_cell(const ls_stage *stage, int value, ls_cell cell, ls_
                        stage->program->values.items[value].name);
 }
 
-static ls_status expect_cell_read(ls_stage *stage, int i, ls_cell cell, ls_error *error) {
+static ls_status expect_cell_made(ls_stage *stage, int i, ls_cell cell, bool guess,
+                                  ls_error *error) {
   ls_operand operand;
   const ls_content *content;
   LS_TRY(read_input(stage, i, &operand, &content, error));
-  const ls_content wanted = cell_content(stage, cell);
+  const ls_content wanted = cell_content(stage, cell, guess);
   if (content->kind == LS_CONTENT_VALUE && content->expression == wanted.expression) return LS_OK;
   return ls_proof_fail(stage, error, "input %d is not the cell it should be: expected %s", i,
                        stage->program->values.items[stage->program->cell[cell]].name);
+}
+
+static ls_status expect_cell_read(ls_stage *stage, int i, ls_cell cell, ls_error *error) {
+  return expect_cell_made(stage, i, cell, false, error);
 }
 
 /* A sum of every microbatch of one node, whole on every rank. */
@@ -87,7 +93,7 @@ static ls_status run_reciprocal(ls_stage *stage, ls_error *error) {
   LS_TRY(read_input(stage, 0, &operand, &count, error));
   LS_TRY(finished_sum(stage, count, LS_CELL_VALID_TOKENS, "count of valid tokens", &node, error));
   LS_TRY(expect_cell(stage, ls_proof_instruction(stage)->out[0], LS_CELL_LOSS_SCALE, error));
-  const ls_content made = cell_content(stage, LS_CELL_LOSS_SCALE);
+  const ls_content made = cell_content(stage, LS_CELL_LOSS_SCALE, false);
   return write_output(stage, 0, &made, error);
 }
 
@@ -123,6 +129,22 @@ static ls_status check_norm(ls_stage *stage, const ls_content *norm, ls_error *e
   return ls_check_whole(stage, norm, "the squared norm", error);
 }
 
+/* What the sums must be that the factor is made of. A guess is made of a stage's own: a part of the
+ * norm, which clips nothing unless the whole does. */
+static ls_status check_sums(ls_stage *stage, const ls_content *const *in, bool guess,
+                            ls_error *error) {
+  if (guess) {
+    if (in[0]->kind == LS_CONTENT_SUM && in[0]->expression == (int)LS_CELL_SQUARED_NORM)
+      return LS_OK;
+    return ls_proof_fail(stage, error, "guesses by something else: expected the squared norm");
+  }
+  if (stage->program->kind == LS_PROGRAM_STEP) LS_TRY(check_norm(stage, in[0], error));
+  int loss, count;
+  LS_TRY(finished_sum(stage, in[1], LS_CELL_LOSS_SUM, "loss", &loss, error));
+  LS_TRY(finished_sum(stage, in[2], LS_CELL_VALID_TOKENS, "count of valid tokens", &count, error));
+  return check_loss(stage, loss, count, error);
+}
+
 static ls_status run_clip_factor(ls_stage *stage, ls_error *error) {
   LS_TRY(expect_operands(stage, 4, 3, error));
   LS_TRY(expect_cell_read(stage, 3, LS_CELL_SCALE, error));
@@ -130,19 +152,15 @@ static ls_status run_clip_factor(ls_stage *stage, ls_error *error) {
   ls_operand operand;
   const ls_content *in[3];
   for (int i = 0; i < 3; i++) LS_TRY(read_input(stage, i, &operand, &in[i], error));
-  const bool step = stage->program->kind == LS_PROGRAM_STEP;
-  if (step) LS_TRY(check_norm(stage, in[0], error));
-  int loss, count;
-  LS_TRY(finished_sum(stage, in[1], LS_CELL_LOSS_SUM, "loss", &loss, error));
-  LS_TRY(finished_sum(stage, in[2], LS_CELL_VALID_TOKENS, "count of valid tokens", &count, error));
-  LS_TRY(check_loss(stage, loss, count, error));
+  const bool guess = stage->program->cut >= 0 && stage->action == stage->norm;
+  LS_TRY(check_sums(stage, in, guess, error));
   if (instruction->attributes.clip != stage->program->layout.optimizer.clip)
     return ls_proof_fail(stage, error, "clips at %g: expected %g", instruction->attributes.clip,
                          stage->program->layout.optimizer.clip);
   static const ls_cell cells[3] = {LS_CELL_NORM, LS_CELL_CLIP_FACTOR, LS_CELL_MEAN_LOSS};
   for (int o = 0; o < 3; o++) {
     LS_TRY(expect_cell(stage, instruction->out[o], cells[o], error));
-    const ls_content made = cell_content(stage, cells[o]);
+    const ls_content made = cell_content(stage, cells[o], guess);
     LS_TRY(write_output(stage, o, &made, error));
   }
   return LS_OK;
@@ -286,6 +304,74 @@ static ls_status run_optimizer(ls_stage *stage, ls_error *error) {
   return LS_OK;
 }
 
+/* A part of the state that a guess reads: as the step began with it, where it lies. */
+static ls_status read_part(ls_stage *stage, int i, int expected, ls_leaf leaf, int p,
+                           ls_error *error) {
+  const ls_program *program = stage->program;
+  ls_operand operand;
+  const ls_content *content;
+  LS_TRY(read_input(stage, i, &operand, &content, error));
+  if (expected >= 0 && content->kind == LS_CONTENT_VALUE &&
+      ls_value_same_place(&program->values.items[operand.value],
+                          &program->values.items[expected]) &&
+      content->expression == ls_expression_leaf(&stage->proof->expressions, leaf, p, 0))
+    return LS_OK;
+  return ls_proof_fail(stage, error, "guesses from %s: expected the %s of %s as the step found it",
+                       program->values.items[operand.value].name,
+                       leaf == LS_LEAF_MASTER ? "master weight" : "moment",
+                       program->parameters[p].name);
+}
+
+/* The rank's piece of the weights as they are stored. */
+static ls_status write_guess(ls_stage *stage, int p, const ls_content *gradient, ls_error *error) {
+  const ls_program *program = stage->program;
+  const int out = ls_proof_instruction(stage)->out[0];
+  const ls_value *weights = &program->values.items[out];
+  const ls_value *stored = &program->values.items[program->parameters[p].stored];
+  if (!weights->flat || weights->storage != stored->storage ||
+      weights->flat_offset != stored->flat_offset || weights->global[0] != stored->global[0] ||
+      weights->dtype != stored->dtype || weights->offset != stored->offset ||
+      (stored->flat_chunk && weights->flat_chunk != stored->flat_chunk))
+    return ls_proof_fail(stage, error, "guesses the weights of %s elsewhere: expected their place",
+                         program->parameters[p].name);
+  const bool piece = gradient->placement.on[LS_AXIS_DP_SHARD].kind == LS_SHARDED;
+  if (stage->extents[out].cut != piece && (stage->proof->active >> LS_AXIS_DP_SHARD & 1))
+    return ls_proof_fail(stage, error,
+                         "guesses other pieces than it has the gradient of: expected "
+                         "the same");
+  ls_operand operand;
+  LS_TRY(ls_operand_find(stage, out, &operand, error));
+  ls_content made = {
+      .expression = ls_expression_leaf(&stage->proof->expressions, LS_LEAF_PARAMETER, p, 2),
+      .microbatch = -1,
+      .placement = gradient->placement};
+  if (ls_proof_instruction(stage)->write[0] != LS_WRITE)
+    return ls_proof_fail(stage, error, "adds to weights: expected to write them");
+  return ls_memory_write(stage, &operand, &made, error);
+}
+
+static ls_status run_guess(ls_stage *stage, ls_error *error) {
+  const ls_program *program = stage->program;
+  const bool adamw = ls_proof_instruction(stage)->kind == LS_OP_ADAMW_AHEAD;
+  LS_TRY(expect_operands(stage, adamw ? 7 : 6, 1, error));
+  if (adamw != (program->layout.optimizer.kind == LS_OPTIMIZER_ADAMW))
+    return ls_proof_fail(stage, error, "is not the layout's optimizer: expected it");
+  const ls_content *gradient;
+  int p;
+  LS_TRY(read_gradient(stage, &gradient, &p, error));
+  LS_TRY(check_gradient_placement(stage, gradient, p, error));
+  LS_TRY(expect_cell_read(stage, 1, LS_CELL_LEARNING_RATE, error));
+  LS_TRY(expect_cell_read(stage, 2, LS_CELL_STEP, error));
+  LS_TRY(expect_cell_made(stage, 3, LS_CELL_CLIP_FACTOR, true, error));
+  if (!settings_fit(stage, p))
+    return ls_proof_fail(stage, error, "has other settings than the layout: expected the same");
+  const ls_program_parameter *parameter = &program->parameters[p];
+  const int parts[] = {parameter->master, parameter->moment1, parameter->moment2};
+  for (int i = 4; i < (adamw ? 7 : 6); i++)
+    LS_TRY(read_part(stage, i, parts[i - 4], LS_LEAF_MASTER + (ls_leaf)(i - 4), p, error));
+  return write_guess(stage, p, gradient, error);
+}
+
 /* Master weights to weights: each parameter that lies in the range. */
 static ls_status run_cast(ls_stage *stage, ls_error *error) {
   LS_TRY(expect_operands(stage, 1, 1, error));
@@ -341,6 +427,8 @@ ls_status ls_run_update(ls_stage *stage, bool *done, ls_error *error) {
     case LS_OP_SQUARED_NORM: return run_squared_norm(stage, error);
     case LS_OP_ADAMW:
     case LS_OP_SGD: return run_optimizer(stage, error);
+    case LS_OP_ADAMW_AHEAD:
+    case LS_OP_SGD_AHEAD: return run_guess(stage, error);
     case LS_OP_CAST: return run_cast(stage, error);
     default: *done = false; return LS_OK;
   }

@@ -122,6 +122,16 @@ LS_CHECKED ls_status ls_send_end(ls_group *group, int to, ls_error *error);
 
 LS_CHECKED ls_status ls_receive(ls_group *group, void *data, int64_t count, ls_dtype dtype,
                                 int from, ls_error *error);
+/* The sum of `count` numbers over the members in two halves: everyone says its own, and goes on; at
+ * the end numbers[count] become the sum, in rank order. In between they stay as they are. One sum
+ * of a group may follow another before that ends; they end in the order in which they began. Sends
+ * 8 count (size - 1) bytes a rank: for few members and at most LS_MOST_NUMBERS. In an arena only.
+ * Collective. */
+enum { LS_MOST_NUMBERS = 8 };
+LS_CHECKED ls_status ls_sum_begin(ls_group *group, const double *numbers, int count,
+                                  ls_error *error);
+LS_CHECKED ls_status ls_sum_end(ls_group *group, double *numbers, int count, ls_error *error);
+
 LS_CHECKED ls_status ls_barrier(ls_group *group, ls_error *error);
 
 /* Ends the run everywhere: each wait of each rank returns LS_FAILED with "rank R: text". Callable

@@ -238,6 +238,29 @@ static void do_messages_at_once(step *s) {
     s->w->status = ls_send_end(s->group, peer, &s->w->error);
 }
 
+/* Sums that begin before a collective of the same group, and end after it. */
+static void do_sums(step *s) {
+  const int count = 1 + (int)draw(s->w->todo, s->number, 5, LS_MOST_NUMBERS);
+  const int many = 1 + (int)draw(s->w->todo, s->number, 6, 3);
+  double want[3][LS_MOST_NUMBERS] = {0};
+  double *numbers = (double *)(void *)s->source;
+  for (int m = 0; m < s->size; m++)
+    for (int i = 0; i < many * count; i++) {
+      const double number =
+          (double)draw(s->w->todo, s->number, 2000 + (uint64_t)(s->members[m] * 100 + i), 1000) / 7;
+      if (m == s->self) numbers[i] = number;
+      want[i / count][i % count] += number;
+    }
+  for (int k = 0; k < many && s->w->status == LS_OK; k++)
+    s->w->status = ls_sum_begin(s->group, &numbers[k * count], count, &s->w->error);
+  if (s->w->status == LS_OK) s->w->status = ls_barrier(s->group, &s->w->error);
+  for (int k = 0; k < many && s->w->status == LS_OK; k++) {
+    s->w->status = ls_sum_end(s->group, &numbers[k * count], count, &s->w->error);
+    if (s->w->status == LS_OK)
+      expect(s, &numbers[k * count], want[k], (size_t)count * sizeof(double), "sum");
+  }
+}
+
 static void do_barrier(step *s) {
   s->w->status = ls_barrier(s->group, &s->w->error);
 }
@@ -245,7 +268,7 @@ static void do_barrier(step *s) {
 static void run_step(worker *w, uint64_t number) {
   static void (*const kinds[])(step *) = {do_all_reduce,       do_reduce_scatter, do_all_gather,
                                           do_broadcast,        do_all_to_all,     do_message,
-                                          do_messages_at_once, do_barrier};
+                                          do_messages_at_once, do_sums,           do_barrier};
   static const ls_dtype dtypes[] = {LS_F32, LS_BF16, LS_F16, LS_F64, LS_I64};
   const plan *p = w->todo;
   const int g = (int)draw(p, number, 3, GROUPS);
@@ -265,8 +288,25 @@ static void run_step(worker *w, uint64_t number) {
   if (outside) s.heap = calloc(2, half);
   s.source = outside ? s.heap : w->arena;
   s.target = s.source + half;
-  kinds[draw(p, number, 8, 8)](&s);
+  kinds[draw(p, number, 8, 9)](&s);
   free(s.heap);
+}
+
+/* Many long messages both ways that must be copied, then a wait by flags alone: who has its data
+ * and goes on may owe the sender the library's receipt. */
+static void send_much_then_meet(worker *w) {
+  enum { MANY = 24, COUNT = 47119 };
+  const int size = ls_group_size(w->groups[0]), peer = 1 - w->rank;
+  char *sent = calloc(COUNT, 8), *taken = calloc(COUNT, 8);
+  for (int i = 0; i < MANY && w->rank < 2 && size > 1 && w->status == LS_OK; i++)
+    w->status = ls_send_begin(w->groups[0], sent, COUNT, LS_I64, peer, &w->error);
+  for (int i = 0; i < MANY && w->rank < 2 && size > 1 && w->status == LS_OK; i++)
+    w->status = ls_receive(w->groups[0], taken, COUNT, LS_I64, peer, &w->error);
+  for (int i = 0; i < MANY && w->rank < 2 && size > 1 && w->status == LS_OK; i++)
+    w->status = ls_send_end(w->groups[0], peer, &w->error);
+  if (w->status == LS_OK) w->status = ls_barrier(w->groups[0], &w->error);
+  free(sent);
+  free(taken);
 }
 
 static void end_early(worker *w) {
@@ -294,6 +334,7 @@ static void *run_worker(void *argument) {
     if (number == STEPS / 2 && w->rank == w->todo->ending_rank) end_early(w);
     run_step(w, number);
   }
+  for (int i = 0; i < 4 && w->status == LS_OK; i++) send_much_then_meet(w);
   if (w->status != LS_OK) ls_comm_abort(w->comm, w->error.text);
   return NULL;
 }

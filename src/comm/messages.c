@@ -1,4 +1,4 @@
-/* Data for one receiver each: all-to-all, send and receive. */
+/* Data for one receiver each: all-to-all, send and receive, and sums made of such messages. */
 #include <string.h>
 
 #include "comm/comm.h"
@@ -59,7 +59,7 @@ static ls_status all_to_all(ls_group *group, char *target, const int64_t *receiv
     sent += out_bytes;
     received += in_bytes;
   }
-  LS_TRY(ls_exchange(group, error));
+  LS_TRY(ls_exchange(group, group->key, error));
   const size_t kept = (size_t)send_counts[group->rank] * width;
   ls_count_sent(group->comm, (int64_t)(sent - kept));
   return ls_call_end(group, true, error);
@@ -88,13 +88,18 @@ ls_status ls_all_to_all(ls_group *group, void *target, const int64_t *receive_co
       group, all_to_all(group, target, receive_counts, source, send_counts, dtype, error));
 }
 
+/* Not that of collectives: of these some may come between a send's beginning and its end. */
+static uint64_t message_tag(const ls_group *group) {
+  return group->key + 1;
+}
+
 /* The message itself, where the receiver cannot read the sender's memory. */
 static ls_status carry(ls_group *group, int member, const char *out, char *in, size_t bytes,
                        ls_error *error) {
   ls_legs_clear(group);
   group->legs[member] =
       (ls_leg){.out = out, .in = in, .out_bytes = out ? bytes : 0, .in_bytes = in ? bytes : 0};
-  return ls_exchange(group, error);
+  return ls_exchange(group, message_tag(group), error);
 }
 
 /* The flags of a direction; NULL where the two share none. */
@@ -211,7 +216,7 @@ static ls_status start_messages(ls_group *group, const char *data, size_t bytes,
     sending->to = to;
     sending->number = group->sent[to];
     ls_error cause = {0};
-    if (transport->start(transport, false, comm->rank, group->members[to], group->key,
+    if (transport->start(transport, false, comm->rank, group->members[to], message_tag(group),
                          (void *)(data + at), piece, &sending->request, &cause) != LS_OK)
       return ls_comm_give_up(comm, error, "%s", cause.text);
   }
@@ -265,4 +270,31 @@ ls_status ls_receive(ls_group *group, void *data, int64_t count, ls_dtype dtype,
   ls_lanes_cancel(group->comm);
   if (channel) ls_flag_raise(&channel->taken, 2 * group->taken[from]);
   return status;
+}
+
+static ls_status check_sum(const ls_group *group, int count, ls_error *error) {
+  if (count > 0 && count <= LS_MOST_NUMBERS) return LS_OK;
+  return ls_fail(error, LS_INTERNAL, "a sum of %d numbers over %d ranks: at most %d are", count,
+                 group->size, LS_MOST_NUMBERS);
+}
+
+ls_status ls_sum_begin(ls_group *group, const double *numbers, int count, ls_error *error) {
+  LS_TRY(check_sum(group, count, error));
+  for (int i = 0; i < group->size; i++)
+    if (i != group->rank) LS_TRY(ls_send_begin(group, numbers, count, LS_F64, i, error));
+  return LS_OK;
+}
+
+ls_status ls_sum_end(ls_group *group, double *numbers, int count, ls_error *error) {
+  LS_TRY(check_sum(group, count, error));
+  double sums[LS_MOST_NUMBERS] = {0}, theirs[LS_MOST_NUMBERS];
+  for (int i = 0; i < group->size; i++) {
+    const bool own = i == group->rank;
+    if (!own) LS_TRY(ls_receive(group, theirs, count, LS_F64, i, error));
+    for (int n = 0; n < count; n++) sums[n] += own ? numbers[n] : theirs[n];
+  }
+  for (int i = 0; i < group->size; i++)
+    if (i != group->rank) LS_TRY(ls_send_end(group, i, error));
+  memcpy(numbers, sums, (size_t)count * sizeof *numbers);
+  return LS_OK;
 }

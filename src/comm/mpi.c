@@ -43,8 +43,9 @@ static ls_status fault(int code, const char *doing, int peer, ls_error *error) {
   return ls_fail(error, LS_FAILED, "MPI failed %s rank %d: %.300s", doing, peer, text);
 }
 
-/* One tag for each pair of threads of two processes; groups differ as far as tags go round, which
- * only matters to those who would run two groups of a rank at once. */
+/* One tag for each pair of threads of two processes; groups differ as far as tags go round. That
+ * matters where two groups of a rank have something under way at once: a pipeline's transfers, and
+ * the sums over its stages. MPI libraries have millions of tags; 32,768 are what they must have. */
 static int tag_of(const ls_mpi *mpi, int from, int to, uint64_t key) {
   const ls_world *world = mpi->world;
   const int64_t most = mpi->most_ranks;

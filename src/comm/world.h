@@ -122,8 +122,8 @@ struct ls_world {
   /* Messages have been sent or received here. From then on every wait lets them move: whoever has
    * got its data and goes on may still owe the sender the library's receipt. */
   _Atomic bool talks;
-  size_t message_bytes;    /* longest single message */
-  size_t staging_bytes;    /* memory a rank may use for pieces that arrive to be summed */
+  size_t message_bytes; /* longest single message */
+  size_t staging_bytes; /* memory a rank may use for pieces that arrive to be summed */
   ls_comm *comms;
   pthread_mutex_t lock; /* guards mapping of `views` */
   /* [LS_MAX_ARENAS][domain_ranks], where this process sees each rank's arenas; NULL: not at all */
@@ -307,11 +307,11 @@ void ls_count_sent(ls_comm *comm, int64_t bytes);
 /* Whether `member` cannot touch what this rank posted, so that messages carry it. */
 bool ls_group_needs_message(const ls_group *group, int member, const ls_posting *posting);
 
-/* Sends and receives all of group->legs, in messages of bounded length. */
-ls_status ls_exchange(ls_group *group, ls_error *error);
+/* Sends and receives all of group->legs, in messages of bounded length, under a tag. */
+ls_status ls_exchange(ls_group *group, uint64_t tag, ls_error *error);
 
 /* One round: starts one message of each leg on a lane; waits for all that a lane has under way. */
-ls_status ls_lane_start(ls_group *group, int lane, ls_error *error);
+ls_status ls_lane_start(ls_group *group, uint64_t tag, int lane, ls_error *error);
 ls_status ls_lane_finish(ls_group *group, int lane, ls_error *error);
 void ls_legs_clear(ls_group *group);
 

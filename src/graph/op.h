@@ -17,7 +17,7 @@
 
 #include "lockstep/dtype.h"
 
-enum { LS_MAX_DIMS = 3, LS_MAX_INPUTS = 6, LS_MAX_OUTPUTS = 3 };
+enum { LS_MAX_DIMS = 3, LS_MAX_INPUTS = 7, LS_MAX_OUTPUTS = 3 };
 
 /* enum suffix, printed name */
 #define LS_OPS(X)                         \
@@ -57,6 +57,8 @@ enum { LS_MAX_DIMS = 3, LS_MAX_INPUTS = 6, LS_MAX_OUTPUTS = 3 };
   X(CLIP_FACTOR, "clip_factor")           \
   X(ADAMW, "adamw")                       \
   X(SGD, "sgd")                           \
+  X(ADAMW_AHEAD, "adamw_ahead")           \
+  X(SGD_AHEAD, "sgd_ahead")               \
   X(CAST, "cast")                         \
   X(COPY, "copy")
 

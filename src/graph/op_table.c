@@ -76,6 +76,11 @@ static const ls_op rows[LS_OP_COUNT] = {
     /* gradient, learning rate, step, clip factor -> master, momentum (updated in place, likewise)
      */
     [LS_OP_SGD] = {.labels = "e, 1, 1, 1 -> e, e"},
+    /* gradient, learning rate, step, clip factor, master, first moment, second moment -> the
+     * weights that ADAMW would make of these, which stay as they are; factor 0: not finite ones */
+    [LS_OP_ADAMW_AHEAD] = {.labels = "e, 1, 1, 1, e, e, e -> e"},
+    /* gradient, learning rate, step, clip factor, master, momentum -> likewise of SGD */
+    [LS_OP_SGD_AHEAD] = {.labels = "e, 1, 1, 1, e, e -> e"},
     [LS_OP_CAST] = {.labels = "e -> e"},
     [LS_OP_COPY] = {.labels = "n c -> n c", .cut = "n"},
 };

@@ -122,6 +122,7 @@ static bool read_layout(ls_arena *arena, const json_t *object, ls_layout *layout
   layout->schedule = text_or_null(arena, schedule);
   layout->stages = text_or_null(arena, stages);
   layout->sequence_parallel = sequence_parallel != 0;
+  layout->post_validation = json_is_true(json_object_get(object, "post_validation"));
   layout->gather = (ls_when)gather;
   layout->reduce = (ls_when)reduce;
   layout->compute = (ls_dtype)dtype;
@@ -458,6 +459,9 @@ static ls_status load_program(loader *l, json_t *root) {
   if (!read_ints(json_object_get(root, "inputs"), inputs, 4) ||
       !read_ints(json_object_get(root, "cells"), program->cell, LS_CELL_COUNT))
     return damaged(l, "inputs", 0);
+  if (json_unpack(root, "{s:i}", "cut", &program->cut) != 0 || program->cut < -1 ||
+      program->cut > program->actions.count)
+    return damaged(l, "cut", 0);
   for (int i = 0; i < 4; i++)
     if (!is_value(l, inputs[i], true)) return damaged(l, "inputs", (size_t)i);
   for (int c = 0; c < LS_CELL_COUNT; c++)

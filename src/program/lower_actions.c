@@ -161,31 +161,97 @@ static void sum_squares(ls_lowering *lowering, int only) {
   }
 }
 
-static void lower_norm(ls_lowering *lowering) {
-  const int cell = lowering->program->cell[LS_CELL_SQUARED_NORM];
-  if (!ls_homes_files(lowering->homes, lowering->units)) sum_squares(lowering, -1);
-  if (!lowering->summed) with(ls_lower_op(lowering, LS_OP_ZERO), 1, &cell, 1, &cell);
-  const bool sharded = ls_schedule_state_sharded(lowering->sharded);
-  reduce_cell(lowering, LS_CELL_SQUARED_NORM,
-              LS_AXES_STAGE | LS_AXES_TENSOR | (sharded ? 1u << LS_AXIS_DP_SHARD : 0),
-              "squared gradient norm: P(sum) -> R");
+/* Between stages in halves: nobody waits until the sum is asked for. */
+static void sum_stages(ls_lowering *lowering, ls_collective half, ls_cell cell,
+                       const char *reason) {
+  const int value = lowering->program->cell[cell];
+  ls_instruction *made =
+      ls_lower_collective(lowering, half, LS_AXES_STAGE, value, value, 1, reason);
+  if (half == LS_SUM_BEGIN) made->outputs = 0;
 }
 
-static void lower_loss(ls_lowering *lowering) {
-  ls_program *program = lowering->program;
-  const ls_graph *graph = lowering->sharded->graph;
-  const int *loss = &program->cell[LS_CELL_LOSS_SUM];
-  const ls_node *last = &graph->nodes.items[ls_graph_tensor(graph, graph->loss)->producer];
-  if (ls_chunks_stage(lowering->chunks, last->segment) != lowering->stage)
-    with(ls_lower_op(lowering, LS_OP_ZERO), 1, loss, 1, loss);
-  reduce_cell(lowering, LS_CELL_LOSS_SUM, LS_AXES_STAGE | LS_AXES_DATA, "loss: P(sum) -> R");
+static bool validates(const ls_lowering *lowering) {
+  return lowering->sharded->layout.post_validation && lowering->program->kind == LS_PROGRAM_STEP;
+}
+
+/* A cell's sum over axes of which pp is one; `zero`: nothing of it is of this stage. */
+static void reduce_stages(ls_lowering *lowering, ls_cell cell, bool zero, ls_axes axes,
+                          const char *reason) {
+  const int *value = &lowering->program->cell[cell];
+  const bool begins = validates(lowering);
+  if (zero) with(ls_lower_op(lowering, LS_OP_ZERO), 1, value, 1, value);
+  const ls_axes inside = zero ? 0 : axes & (LS_AXES_ALL ^ LS_AXES_STAGE);
+  reduce_cell(lowering, cell, begins ? inside : axes, reason);
+  if (begins) sum_stages(lowering, LS_SUM_BEGIN, cell, reason);
+}
+
+static void lower_norm(ls_lowering *lowering) {
+  if (!ls_homes_files(lowering->homes, lowering->units)) sum_squares(lowering, -1);
+  const bool sharded = ls_schedule_state_sharded(lowering->sharded);
+  reduce_stages(lowering, LS_CELL_SQUARED_NORM, !lowering->summed,
+                LS_AXES_STAGE | LS_AXES_TENSOR | (sharded ? 1u << LS_AXIS_DP_SHARD : 0),
+                "squared gradient norm: P(sum) -> R");
+}
+
+static void lower_factor(ls_lowering *lowering) {
   ls_instruction *made = ls_lower_op(lowering, LS_OP_CLIP_FACTOR);
   made->attributes.clip = lowering->sharded->layout.optimizer.clip;
-  const int *cell = program->cell;
+  const int *cell = lowering->program->cell;
   with(made, 4,
        (int[]){cell[LS_CELL_SQUARED_NORM], cell[LS_CELL_LOSS_SUM], cell[LS_CELL_VALID_TOKENS],
                cell[LS_CELL_SCALE]},
        3, (int[]){cell[LS_CELL_NORM], cell[LS_CELL_CLIP_FACTOR], cell[LS_CELL_MEAN_LOSS]});
+}
+
+/* With post-validation the factor is a guess until SETTLE: that of this stage's part of the norm.
+ */
+static void lower_loss(ls_lowering *lowering) {
+  const ls_graph *graph = lowering->sharded->graph;
+  const ls_node *last = &graph->nodes.items[ls_graph_tensor(graph, graph->loss)->producer];
+  const bool elsewhere = ls_chunks_stage(lowering->chunks, last->segment) != lowering->stage;
+  reduce_stages(lowering, LS_CELL_LOSS_SUM, elsewhere, LS_AXES_STAGE | LS_AXES_DATA,
+                "loss: P(sum) -> R");
+  if (validates(lowering))
+    reduce_stages(lowering, LS_CELL_STOP, false, LS_AXES_ALL, "wishes to stop: P(sum) -> R");
+  lower_factor(lowering);
+}
+
+static void lower_settle(ls_lowering *lowering) {
+  sum_stages(lowering, LS_SUM_END, LS_CELL_SQUARED_NORM, "squared gradient norm: P(sum) -> R");
+  sum_stages(lowering, LS_SUM_END, LS_CELL_LOSS_SUM, "loss: P(sum) -> R");
+  sum_stages(lowering, LS_SUM_END, LS_CELL_STOP, "wishes to stop: P(sum) -> R");
+  lower_factor(lowering);
+}
+
+static void set_optimizer(ls_instruction *made, const ls_optimizer *optimizer, int ndim) {
+  const bool adamw = optimizer->kind == LS_OPTIMIZER_ADAMW;
+  made->attributes.beta1 = adamw ? optimizer->beta1 : optimizer->momentum;
+  made->attributes.beta2 = optimizer->beta2;
+  made->attributes.epsilon = optimizer->epsilon;
+  made->attributes.weight_decay = ndim >= 2 ? optimizer->weight_decay : 0;
+}
+
+/* A parameter's weights as the update will make them where the factor is what it is now. */
+static void lower_guess(ls_lowering *lowering, int p) {
+  const ls_program_parameter *parameter = &lowering->program->parameters[p];
+  const ls_sharded *sharded = lowering->sharded;
+  const bool adamw = sharded->layout.optimizer.kind == LS_OPTIMIZER_ADAMW;
+  const int *cell = lowering->program->cell;
+  const int weights =
+      ls_lower_parameter(lowering, p, parameter->name, lowering->memory[parameter->unit].stored,
+                         sharded->layout.compute, ls_schedule_state_sharded(sharded));
+  ls_instruction *made = ls_lower_op(lowering, adamw ? LS_OP_ADAMW_AHEAD : LS_OP_SGD_AHEAD);
+  set_optimizer(made, &sharded->layout.optimizer, parameter->ndim);
+  with(
+      made, adamw ? 7 : 6,
+      (int[]){gradient_of(lowering, p), cell[LS_CELL_LEARNING_RATE], cell[LS_CELL_STEP],
+              cell[LS_CELL_CLIP_FACTOR], parameter->master, parameter->moment1, parameter->moment2},
+      1, &weights);
+}
+
+static void lower_ahead(ls_lowering *lowering, int unit) {
+  for (int p = 0; p < lowering->program->parameter_count; p++)
+    if (lowering->program->parameters[p].unit == unit) lower_guess(lowering, p);
 }
 
 static void lower_parameter_update(ls_lowering *lowering, int p) {
@@ -202,10 +268,7 @@ static void lower_parameter_update(ls_lowering *lowering, int p) {
   const bool adamw = optimizer->kind == LS_OPTIMIZER_ADAMW;
   const int gradient = gradient_of(lowering, p);
   ls_instruction *made = ls_lower_op(lowering, adamw ? LS_OP_ADAMW : LS_OP_SGD);
-  made->attributes.beta1 = adamw ? optimizer->beta1 : optimizer->momentum;
-  made->attributes.beta2 = optimizer->beta2;
-  made->attributes.epsilon = optimizer->epsilon;
-  made->attributes.weight_decay = parameter->ndim >= 2 ? optimizer->weight_decay : 0;
+  set_optimizer(made, optimizer, parameter->ndim);
   const int *cell = program->cell;
   with(
       made, 4,
@@ -246,6 +309,8 @@ void ls_lower_action(ls_lowering *lowering, const ls_action *action) {
       lower_norm(lowering);
       lower_loss(lowering);
       break;
+    case LS_ACTION_AHEAD: lower_ahead(lowering, action->unit); break;
+    case LS_ACTION_SETTLE: lower_settle(lowering); break;
     case LS_ACTION_UPDATE: lower_update(lowering, action->unit); break;
     case LS_ACTION_PUBLISH: lower_gather(lowering, action->unit, true); break;
     case LS_ACTION_LOSS: lower_loss(lowering); break;

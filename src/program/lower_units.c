@@ -227,8 +227,8 @@ static void describe_parameter(ls_lowering *lowering, int p) {
 
 static void make_cells(ls_lowering *lowering) {
   static const char *const names[LS_CELL_COUNT] = {
-      "learning_rate", "step", "valid_tokens", "loss_scale", "loss_sum",
-      "squared_norm",  "norm", "clip_factor",  "mean_loss",  "scale"};
+      "learning_rate", "step",        "valid_tokens", "loss_scale", "loss_sum", "squared_norm",
+      "norm",          "clip_factor", "mean_loss",    "scale",      "stop"};
   const int storage = ls_lower_storage(lowering, "cells", LS_POOL_CELL, LS_CATEGORY_INPUTS,
                                        (int64_t)LS_CELL_COUNT * LS_CELL_BYTES);
   for (int c = 0; c < LS_CELL_COUNT; c++)

@@ -117,10 +117,22 @@ static void colour(ls_program *program, ls_pool pool) {
   program->pool_bytes[pool] = work.bytes;
 }
 
+/* With post-validation the next step's first passes run before the update, and the update before
+ * the rest of the step: what it touches lives beside all of them. */
+static void outlive_prologue(ls_program *program) {
+  const int norm = ls_program_first_of(program, LS_PROGRAM_GUESS) - 1;
+  for (int a = norm; program->cut >= 0 && a < program->actions.count; a++) {
+    const ls_program_action *action = &program->actions.items[a];
+    for (int i = 0; i < program->bodies.items[action->body].frames.count; i++)
+      program->instances.items[action->instances[i]].first = 0;
+  }
+}
+
 void ls_lower_instances(ls_program *program) {
   const int microbatches = program->kind == LS_PROGRAM_STEP ? program->layout.microbatches : 1;
   place_lasting(program, microbatches);
   bind_actions(program, microbatches);
+  outlive_prologue(program);
   for (int p = 0; p < LS_POOL_COUNT; p++)
     if (ls_pool_works((ls_pool)p)) colour(program, (ls_pool)p);
 }
@@ -187,10 +199,22 @@ int64_t ls_program_bytes_moved(const ls_program *program, ls_tier from, ls_tier 
   return bytes;
 }
 
-int ls_program_first_of_update(const ls_program *program) {
-  int action = 0;
-  while (action < program->actions.count &&
-         program->actions.items[action].action.kind != LS_ACTION_NORM)
-    action++;
-  return action < program->actions.count ? action + 1 : action;
+static int after(const ls_program *program, ls_action_kind kind, int otherwise) {
+  for (int a = program->actions.count - 1; a >= 0; a--)
+    if (program->actions.items[a].action.kind == kind) return a + 1;
+  return otherwise;
+}
+
+int ls_program_first_of(const ls_program *program, ls_program_part part) {
+  const int all = program->actions.count;
+  const int norm = after(program, LS_ACTION_NORM, all);
+  const int settled = after(program, LS_ACTION_SETTLE, norm);
+  switch (part) {
+    case LS_PROGRAM_PROLOGUE: return 0;
+    case LS_PROGRAM_PASSES: return program->cut > 0 ? program->cut : 0;
+    case LS_PROGRAM_GUESS: return norm;
+    case LS_PROGRAM_SETTLE: return settled > norm ? settled - 1 : norm;
+    case LS_PROGRAM_UPDATE: return settled;
+    default: return all;
+  }
 }

@@ -70,6 +70,7 @@ typedef enum ls_cell {
   LS_CELL_CLIP_FACTOR,
   LS_CELL_MEAN_LOSS,
   LS_CELL_SCALE, /* what gradients are multiplied by until the update: 1, more in fp16 */
+  LS_CELL_STOP,  /* ranks that wish to stop: of this one, then of all */
   LS_CELL_COUNT
 } ls_cell;
 
@@ -202,6 +203,7 @@ typedef struct ls_program {
   LS_LIST(ls_instruction) instructions;
   LS_LIST(ls_body) bodies;
   LS_LIST(ls_program_action) actions;
+  int cut; /* post-validation: actions before it may run before the step before is settled; -1 */
   ls_program_parameter *parameters;
   int parameter_count;
   int64_t pool_bytes[LS_POOL_COUNT];
@@ -250,8 +252,20 @@ int64_t ls_program_peak(const ls_program *program, int64_t by_category[LS_CATEGO
 /* Bytes that one run of the program moves from one tier to another, on one rank. */
 int64_t ls_program_bytes_moved(const ls_program *program, ls_tier from, ls_tier to);
 
-/* The first action of the update: those before may be run again. */
-int ls_program_first_of_update(const ls_program *program);
+/* The parts of a step's program, in the order of its actions. Run one after the other, without
+ * GUESS, they are the step. With post-validation GUESS and the next step's PROLOGUE may come before
+ * SETTLE and UPDATE; where the guess was wrong PROLOGUE runs again after these. */
+typedef enum ls_program_part {
+  LS_PROGRAM_PROLOGUE = 0, /* up to the cut; empty where there is none */
+  LS_PROGRAM_PASSES,       /* all others, and this stage's part of the norm */
+  LS_PROGRAM_GUESS,        /* weights as they are if the norm clips nothing */
+  LS_PROGRAM_SETTLE,       /* the norm over all stages; empty where PASSES end with it */
+  LS_PROGRAM_UPDATE,
+  LS_PROGRAM_PARTS
+} ls_program_part;
+
+/* The first action of a part; of LS_PROGRAM_PARTS: the number of actions. */
+int ls_program_first_of(const ls_program *program, ls_program_part part);
 
 /* Bytes a rank sends in one run of the program, by the field's formulas (all-reduce of K bytes over
  * n ranks 2K(n-1)/n, the others K(n-1)/n), and how many collectives that is. */

@@ -40,6 +40,7 @@ static json_t *layout_json(const ls_layout *layout) {
     json_array_append_new(recompute_of, json_integer((json_int_t)layout->recompute_of[i]));
   json_object_set_new(object, "recompute_of", recompute_of);
   const ls_offload *offload = &layout->offload;
+  json_object_set_new(object, "post_validation", json_boolean(layout->post_validation));
   json_object_set_new(object, "offload",
                       json_pack("[ifii]", (int)offload->optimizer, offload->optimizer_fraction,
                                 (int)offload->parameters, (int)offload->activations));
@@ -148,6 +149,7 @@ const char *ls_program_text(ls_arena *arena, const ls_program *program) {
   json_object_set_new(
       root, "inputs",
       json_pack("[iiii]", program->ids, program->labels, program->positions, program->logits));
+  json_object_set_new(root, "cut", json_integer(program->cut));
   json_object_set_new(root, "cells", ints(program->cell, LS_CELL_COUNT));
   json_object_set_new(root, "flops", json_real(program->flops));
   json_object_set_new(root, "recomputed_flops", json_real(program->recomputed_flops));

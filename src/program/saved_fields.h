@@ -4,7 +4,7 @@
 
 #include "program/program.h"
 
-enum { LS_SAVED_VERSION = 4 };
+enum { LS_SAVED_VERSION = 5 };
 
 #define LS_VALUE_NUMBERS(X) \
   X(offset)                 \

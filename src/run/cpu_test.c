@@ -561,23 +561,33 @@ static void make_optimizer(op_case *c) {
       .epsilon = 1e-8, .beta1 = 0.9, .beta2 = 0.95, .weight_decay = 0.1, .weight = 0.25};
   c->in[0] = gradient;
   c->in[0].kind = any_sums();
-  c->kind = (ls_op_kind[]){LS_OP_SQUARED_NORM, LS_OP_ADAMW, LS_OP_SGD}[random_below(3)];
+  c->kind = (ls_op_kind[]){LS_OP_SQUARED_NORM, LS_OP_ADAMW, LS_OP_SGD, LS_OP_ADAMW_AHEAD,
+                           LS_OP_SGD_AHEAD}[random_below(5)];
   if (c->kind == LS_OP_SQUARED_NORM) {
     c->inputs = 1, c->outputs = 1;
     c->out[0] = cell_of(3.5);
     return;
   }
-  c->inputs = 4, c->outputs = c->kind == LS_OP_ADAMW ? 3 : 2;
+  const bool ahead = c->kind == LS_OP_ADAMW_AHEAD || c->kind == LS_OP_SGD_AHEAD;
   c->in[1] = cell_of(3e-3), c->in[2] = cell_of((double)(1 + random_below(50)));
-  c->in[3] = cell_of(random_below(4) ? 0.7 : 0);
+  c->in[3] = cell_of(ahead || random_below(4) ? 0.7 : 0);
+  c->no_add = true;
+  if (ahead) {
+    c->inputs = c->kind == LS_OP_ADAMW_AHEAD ? 7 : 6, c->outputs = 1;
+    c->in[4] = c->in[5] = gradient, c->in[6] = positive;
+    c->out[0] = gradient;
+    c->out[0].kind = random_below(2) ? SUMS : COMPUTE;
+    return;
+  }
+  c->inputs = 4, c->outputs = c->kind == LS_OP_ADAMW ? 3 : 2;
   c->out[0] = c->out[1] = gradient;
   c->out[2] = positive;
-  c->no_add = c->updates = true;
+  c->updates = true;
 }
 
 static void test_optimizer(void **state) {
   (void)state;
-  run_made(make_optimizer, 16);
+  run_made(make_optimizer, 24);
 }
 
 static void make_move(op_case *c) {

@@ -321,7 +321,8 @@ static ls_status run_move(ls_rank *rank, const loaded *each, ls_error *error) {
 
 static ls_status run_collective(const loaded *each, const ls_kernel_args *args, ls_error *error) {
   const ls_instruction *instruction = each->instruction;
-  if (instruction->collective >= LS_SEND) return run_transfer(each, error);
+  if (instruction->collective >= LS_SEND && instruction->collective <= LS_SENT)
+    return run_transfer(each, error);
   void *source = args->in[0].data, *target = args->out[0].data;
   const ls_dtype dtype = args->in[0].dtype;
   switch (instruction->collective) {
@@ -335,6 +336,8 @@ static ls_status run_collective(const loaded *each, const ls_kernel_args *args, 
                                args->accumulate[0], error);
     case LS_ALL_GATHER:
       return ls_all_gather(each->group, target, source, instruction->count, dtype, error);
+    case LS_SUM_BEGIN: return ls_sum_begin(each->group, source, (int)instruction->count, error);
+    case LS_SUM_END: return ls_sum_end(each->group, target, (int)instruction->count, error);
     default: return ls_fail(error, LS_INTERNAL, "not a collective");
   }
 }
@@ -449,21 +452,23 @@ ls_status ls_rank_run(ls_rank *rank, int program, ls_error *error) {
   return run_actions(rank, program, 0, rank->programs[program].program->actions.count, NULL, error);
 }
 
-ls_status ls_rank_run_gradients(ls_rank *rank, int program, ls_error *error) {
-  return run_actions(rank, program, 0, ls_program_first_of_update(rank->programs[program].program),
-                     NULL, error);
+ls_status ls_rank_run_part(ls_rank *rank, int program, ls_program_part part, ls_error *error) {
+  const ls_program *from = rank->programs[program].program;
+  return run_actions(rank, program, ls_program_first_of(from, part),
+                     ls_program_first_of(from, part + 1), NULL, error);
 }
 
-ls_status ls_rank_run_update(ls_rank *rank, int program, ls_error *error) {
-  const ls_program *from = rank->programs[program].program;
-  return run_actions(rank, program, ls_program_first_of_update(from), from->actions.count, NULL,
-                     error);
+ls_status ls_rank_run_gradients(ls_rank *rank, int program, ls_error *error) {
+  LS_TRY(ls_rank_run_part(rank, program, LS_PROGRAM_PROLOGUE, error));
+  LS_TRY(ls_rank_run_part(rank, program, LS_PROGRAM_PASSES, error));
+  return ls_rank_run_part(rank, program, LS_PROGRAM_SETTLE, error);
 }
 
 ls_status ls_rank_find_nonfinite(ls_rank *rank, int program, ls_error *error) {
   ls_error found = {0};
-  LS_TRY(run_actions(rank, program, 0, ls_program_first_of_update(rank->programs[program].program),
-                     &found, error));
+  const ls_program *from = rank->programs[program].program;
+  LS_TRY(run_actions(rank, program, 0, ls_program_first_of(from, LS_PROGRAM_GUESS), &found, error));
+  LS_TRY(ls_rank_run_part(rank, program, LS_PROGRAM_SETTLE, error));
   if (found.status != LS_OK && error) *error = found;
   return found.status;
 }

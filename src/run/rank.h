@@ -41,9 +41,12 @@ void ls_rank_destroy(ls_rank **rank);
  * tensor. */
 LS_CHECKED ls_status ls_rank_run(ls_rank *rank, int program, ls_error *error);
 
-/* The part up to the norm (which may be run again), and the rest. */
+/* A part of a step; nothing where it is empty. */
+LS_CHECKED ls_status ls_rank_run_part(ls_rank *rank, int program, ls_program_part part,
+                                      ls_error *error);
+
+/* All parts up to the norm, which may be run again. */
 LS_CHECKED ls_status ls_rank_run_gradients(ls_rank *rank, int program, ls_error *error);
-LS_CHECKED ls_status ls_rank_run_update(ls_rank *rank, int program, ls_error *error);
 
 /* Runs the part before UPDATE again and looks at every floating-point output: LS_FAILED naming the
  * first tensor and op of this rank with a NaN or an infinity, LS_OK where there is none. */

@@ -59,6 +59,8 @@ static const char *const operands[LS_OP_COUNT] = {
     [LS_OP_CLIP_FACTOR] = "dddd>DDD",
     [LS_OP_ADAMW] = "rddd>RRR",
     [LS_OP_SGD] = "rddd>RR",
+    [LS_OP_ADAMW_AHEAD] = "rdddrrr>R",
+    [LS_OP_SGD_AHEAD] = "rdddrr>R",
     [LS_OP_CAST] = "r>r",
     [LS_OP_COPY] = "r>r",
 };
@@ -172,15 +174,20 @@ static ls_view make_view(const kernel_case *test, const ls_operand_labels *label
   return view;
 }
 
+static bool counts_steps(ls_op_kind kind) {
+  return kind == LS_OP_ADAMW || kind == LS_OP_ADAMW_AHEAD;
+}
+
 static double input_value(const kernel_case *test, int input, char letter, int64_t i, int64_t j) {
   const int64_t vocabulary = label_size(test->seed, 'v');
-  if (letter == 'd') return test->kind == LS_OP_ADAMW && input == 2 ? 3 : 1.5;
+  if (letter == 'd') return counts_steps(test->kind) && input == 2 ? 3 : 1.5;
   if (letter == 'i' && test->kind == LS_OP_CACHED_ATTENTION) return (double)i;
   if (letter == 'i')
     return (double)(bits(test->seed, input, i, j) % (uint64_t)(vocabulary + 2)) - 1;
   const double value = noise(test->seed, input, i, j);
-  /* Sums of exponentials are positive. */
-  if ((test->kind == LS_OP_XENT_LOSS && input == 1) ||
+  /* Sums of exponentials and of squares are positive. */
+  if ((test->kind == LS_OP_ADAMW_AHEAD && input == 6) ||
+      (test->kind == LS_OP_XENT_LOSS && input == 1) ||
       (test->kind == LS_OP_XENT_GRAD && input == 2))
     return value + 2;
   return value;

@@ -458,7 +458,16 @@ static void adamw_steps_as_by_hand(void **state) {
   call(&args, LS_OP_ADAMW);
   expect_equal(&master, &(double){0.899000002}, 1, 1e-15);
   gradient = -0.4, step = 2, factor = 0.5;
+  double ahead = 0;
+  const ls_kernel_args guess = {
+      .attributes = &attributes,
+      .inputs = 7,
+      .outputs = 1,
+      .in = {args.in[0], args.in[1], args.in[2], args.in[3], args.out[0], args.out[1], args.out[2]},
+      .out = {vector(&ahead, 1)}};
+  call(&guess, LS_OP_ADAMW_AHEAD);
   call(&args, LS_OP_ADAMW);
+  assert_true(ahead == master); /* to the bit, and the state was left alone */
   expect_equal(&master, &(double){0.8635404181145108}, 1, 1e-14);
   expect_equal(&first, &(double){0.025}, 1, 1e-15);
   expect_equal(&second, &(double){0.00028975}, 1, 1e-15);
@@ -481,7 +490,16 @@ static void sgd_steps_as_by_hand(void **state) {
       .out = {vector(&master, 1), vector(&momentum, 1)}};
   call(&args, LS_OP_SGD);
   expect_equal(&master, &(double){0.95 - 0.1}, 1, 1e-15);
+  double ahead = 0;
+  const ls_kernel_args guess = {
+      .attributes = &attributes,
+      .inputs = 6,
+      .outputs = 1,
+      .in = {args.in[0], args.in[1], args.in[2], args.in[3], args.out[0], args.out[1]},
+      .out = {vector(&ahead, 1)}};
+  call(&guess, LS_OP_SGD_AHEAD);
   call(&args, LS_OP_SGD);
+  assert_true(ahead == master);
   expect_equal(&momentum, &(double){1.9}, 1, 1e-15);
   expect_equal(&master, &(double){0.85 * 0.95 - 0.19}, 1, 1e-15);
   gradient = INFINITY, factor = 0;

@@ -89,7 +89,8 @@ ls_homes *ls_homes_make(const ls_sharded *sharded, const ls_units *units, const 
   ls_homes *homes = LS_NEW(arena, ls_homes);
   homes->state = LS_NEW_ARRAY(arena, ls_tier, units->count + 1);
   homes->parameters = LS_NEW_ARRAY(arena, ls_tier, units->count + 1);
-  homes->one_copy = sharded->layout.compute == LS_F32 || sharded->layout.compute == LS_F64;
+  const bool wide = sharded->layout.compute == LS_F32 || sharded->layout.compute == LS_F64;
+  homes->one_copy = wide && !sharded->layout.post_validation; /* guessed weights lie apart */
   homes->activations = sharded->layout.offload.activations;
   homes->moved = LS_NEW_ARRAY(arena, int, sharded->values.count + 1);
   homes->moves = LS_NEW_ARRAY(arena, bool, sharded->graph->segments.count + 1);

@@ -2,6 +2,7 @@
 
 #include <float.h>
 
+#include "schedule/ahead.h"
 #include "schedule/offload.h"
 
 /* One pass of a microbatch over a segment. */
@@ -43,6 +44,7 @@ typedef struct builder {
   bool *finished;        /* by unit */
   int giving;            /* a unit whose gradient is on its way to the host; -1 */
   int offloading;        /* a FORWARD step whose activations are on their way out; -1 */
+  const int *ahead;      /* by stage: passes before the cut; NULL: there is none */
 } builder;
 
 /* Parts of a segment's nodes, as bits. */
@@ -439,19 +441,43 @@ static void begin_pass(builder *b, sendings *open, const ls_pipeline_pass *pass,
   end_sendings(b, open, b->chunks->times->spans[b->stage][place].start, false);
 }
 
+/* What the last pass before the cut sends is taken behind it. */
+static bool waits_for_cut(const builder *b, int place) {
+  return b->ahead && place == b->ahead[b->stage] - 1 &&
+         !ls_ahead_sends(b->chunks->pipeline, b->ahead, b->stage, place);
+}
+
+static void add_counts(builder *b) {
+  for (int m = 0; m < b->sharded->layout.microbatches; m++) add(b, LS_ACTION_COUNT, -1, -1, m);
+  add(b, LS_ACTION_TOTAL, -1, -1, -1);
+}
+
+/* Nothing is under way across the cut. The counts are read by what comes behind it alone. */
+static void add_cut(builder *b, sendings *open) {
+  const int place = b->ahead[b->stage] - 1;
+  end_sendings(b, open, 0, true);
+  b->schedule->cut = b->schedule->count;
+  if (place >= 0 && waits_for_cut(b, place))
+    send(b, open, &b->chunks->pipeline->lists[b->stage].items[place], place);
+  add_counts(b);
+}
+
 static void add_passes(builder *b) {
   const ls_pipeline_list *list = &b->chunks->pipeline->lists[b->stage];
   sendings open = {0};
   for (int s = 0, place = -1; s < b->steps.count; s++) {
     const step *at = &b->steps.items[s];
+    const bool begins = at->place != place;
+    if (b->ahead && begins && at->place == b->ahead[b->stage]) add_cut(b, &open);
     look_ahead(b, s);
-    if (at->place != place) begin_pass(b, &open, &list->items[at->place], at->place);
+    if (begins) begin_pass(b, &open, &list->items[at->place], at->place);
     place = at->place;
     add_step(b, s);
     /* The gradients of inputs leave before those of weights are made. */
     const step *next = s + 1 < b->steps.count ? at + 1 : NULL;
     const bool ends = !next || next->place != place || next->kind == LS_ACTION_WEIGHT;
-    if (ends && at->kind != LS_ACTION_WEIGHT) send(b, &open, &list->items[place], place);
+    if (ends && at->kind != LS_ACTION_WEIGHT && !waits_for_cut(b, place))
+      send(b, &open, &list->items[place], place);
   }
   end_sendings(b, &open, 0, true);
   end_leaving(b);
@@ -506,10 +532,11 @@ static builder begin(const ls_sharded *sharded, const ls_units *units, const ls_
 ls_schedule ls_schedule_step(const ls_sharded *sharded, const ls_units *units,
                              const ls_chunks *chunks, const ls_recompute *recompute,
                              const ls_homes *homes, int stage) {
-  ls_schedule schedule = {0};
+  ls_schedule schedule = {.cut = -1};
   builder b = begin(sharded, units, chunks, recompute, homes, stage, &schedule);
-  for (int m = 0; m < sharded->layout.microbatches; m++) add(&b, LS_ACTION_COUNT, -1, -1, m);
-  add(&b, LS_ACTION_TOTAL, -1, -1, -1);
+  const bool validates = sharded->layout.post_validation;
+  if (validates) b.ahead = ls_ahead_passes(sharded->arena, chunks->pipeline);
+  if (!validates) add_counts(&b);
   add_passes(&b);
   for (int u = 0; u < units->count; u++)
     if (b.ours[u] && !b.finished[u]) finish(&b, u);
@@ -517,15 +544,20 @@ ls_schedule ls_schedule_step(const ls_sharded *sharded, const ls_units *units,
   if (ls_homes_files(homes, units))
     ls_offload_norm(sharded->arena, units, b.ours, stage, homes, &schedule);
   add(&b, LS_ACTION_NORM, -1, -1, -1);
+  const bool publishes = ls_schedule_state_sharded(sharded) && !ls_schedule_gathers(sharded);
+  if (validates) {
+    add_for_units(&b, LS_ACTION_AHEAD);
+    if (publishes) add_for_units(&b, LS_ACTION_PUBLISH);
+    add(&b, LS_ACTION_SETTLE, -1, -1, -1);
+  }
   ls_offload_update(sharded->arena, units, b.ours, homes, &schedule);
-  if (ls_schedule_state_sharded(sharded) && !ls_schedule_gathers(sharded))
-    add_for_units(&b, LS_ACTION_PUBLISH);
+  if (publishes) add_for_units(&b, LS_ACTION_PUBLISH);
   return schedule;
 }
 
 ls_schedule ls_schedule_forward(const ls_sharded *sharded, const ls_units *units,
                                 const ls_chunks *chunks, const ls_homes *homes, int stage) {
-  ls_schedule schedule = {0};
+  ls_schedule schedule = {.cut = -1};
   builder b = begin(sharded, units, chunks, NULL, homes, stage, &schedule);
   const bool loss = sharded->graph->loss.index >= 0;
   if (loss) {

@@ -27,6 +27,8 @@
   X(FINISH, "finish")      /* what is left of a unit's gradient reduction, once a step */        \
   X(SUM, "sum of squares") /* of a unit's gradient, where NORM would not find it */              \
   X(NORM, "norm")          /* of all gradients, loss, clip factor */                             \
+  X(AHEAD, "ahead")        /* a unit's weights as they are if the norm clips nothing */          \
+  X(SETTLE, "settle")      /* the norm over all stages, where NORM did not wait for them */      \
   X(UPDATE, "update")      /* a unit's master weights and moments */                             \
   X(FETCH, "fetch")        /* a unit's parameters to the device, from where they wait; begins */ \
   X(FETCHED, "fetched")                                                                          \
@@ -67,6 +69,7 @@ typedef struct ls_action {
 typedef struct ls_schedule {
   ls_action *items;
   int count, capacity;
+  int cut; /* post-validation: actions that run before the step before is settled; else -1 */
 } ls_schedule;
 
 /* Which choices of the layout come to effect on this mesh. */

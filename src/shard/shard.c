@@ -30,9 +30,9 @@ typedef struct node_context {
 } node_context;
 
 const char *ls_collective_name(ls_collective collective) {
-  static const char *const names[] = {"op",         "all-reduce", "reduce-scatter",
-                                      "all-gather", "send",       "receive",
-                                      "sent",       "move",       "moved"};
+  static const char *const names[] = {"op",    "all-reduce", "reduce-scatter", "all-gather",
+                                      "send",  "receive",    "sent",           "move",
+                                      "moved", "sum begin",  "sum end"};
   return names[collective];
 }
 

@@ -19,6 +19,10 @@ typedef enum ls_collective {
   LS_SENT,
   LS_MOVE,  /* this rank's bytes of one tier to another; both places stay alone until MOVED */
   LS_MOVED, /* the end of a MOVE */
+  /* The sum of a few fp64 numbers over all ranks, in halves: everyone says its own, which stay as
+   * they are until the end, where they become the sum. */
+  LS_SUM_BEGIN,
+  LS_SUM_END,
   LS_COLLECTIVE_COUNT
 } ls_collective;
 

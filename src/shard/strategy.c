@@ -108,6 +108,23 @@ static ls_status refuse_tp(const ls_graph *graph, int tp, ls_error *error) {
                  (long long)graph->heads, (long long)graph->kv_heads, legal);
 }
 
+static ls_status check_post_validation(const ls_layout *layout, ls_error *error) {
+  const ls_offload *offload = &layout->offload;
+  if (!layout->post_validation) return LS_OK;
+  if (layout->pp < 2)
+    return ls_fail(error, LS_INPUT,
+                   "post_validation=true with mesh.pp=%d, where no other stage is waited for: use "
+                   "post_validation=false, or a pipeline",
+                   layout->pp);
+  if (!offload->optimizer && !offload->parameters && !offload->activations) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "post_validation=true with %s, whose transfers cannot be begun twice: use "
+                 "post_validation=false, or leave offload out",
+                 offload->optimizer    ? "offload.optimizer"
+                 : offload->parameters ? "offload.parameters"
+                                       : "offload.activations");
+}
+
 ls_status ls_layout_mesh(const ls_layout *layout, const ls_graph *graph, ls_mesh *mesh,
                          ls_error *error) {
   if (layout->pp < 1 || layout->dp_replicate < 1 || layout->dp_shard < 1 || layout->tp < 1 ||
@@ -121,6 +138,7 @@ ls_status ls_layout_mesh(const ls_layout *layout, const ls_graph *graph, ls_mesh
     return ls_fail(error, LS_INPUT, "zero=%d: expected 0, 1, 2 or 3", layout->zero);
   if (!tp_fits(graph->heads, graph->kv_heads, layout->tp))
     return refuse_tp(graph, layout->tp, error);
+  LS_TRY(check_post_validation(layout, error));
   if (layout->offload.parameters && layout->dp_shard > 1 && layout->zero < 3)
     return ls_fail(error, LS_INPUT,
                    "offload.parameters=%s with zero=%d, where every rank stores them whole: use "

@@ -43,7 +43,9 @@ typedef struct ls_layout {
   const char *schedule; /* of the pipeline: a row's name or a CSV file; NULL: 1f1b */
   const char *stages;   /* layers of each chunk by hand, "0-6, 7-13"; NULL: cut by cost */
   int chunks;           /* of each stage; 0: as the schedule usually has */
-  int zero;             /* row of the data strategies: 0 to 3 */
+  /* Update before the global norm is known, and validate after the next step's first passes. */
+  bool post_validation;
+  int zero; /* row of the data strategies: 0 to 3 */
   bool sequence_parallel;
   int microbatches;
   int layers_per_unit; /* 0: one */

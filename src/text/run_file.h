@@ -146,6 +146,7 @@ typedef struct ls_run_file {
   const char *schedule; /* of the pipeline: a name, or a CSV file */
   ls_run_globs stages;  /* layers of each chunk; one item "auto": by cost */
   int64_t chunks;       /* of a stage; 0 auto */
+  bool post_validation;
   ls_run_gather gather, reduce;
   ls_run_globs recompute; /* "none", "full", "selective", or names of ops */
   int64_t recompute_layers;

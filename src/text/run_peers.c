@@ -75,6 +75,7 @@ const ls_run_peer ls_run_peers[] = {
     {"reshard_after_forward", "gather"},
     {"pipeline_parallel_schedule", "schedule"},
     {"pipeline_schedule", "schedule"},
+    {"enable_optimizer_post_validation", "post_validation"},
     {"gradient_checkpointing", "recompute: full"},
     {"activation_checkpointing", "recompute: full"},
     {"activation_checkpoint", "recompute: full"},

@@ -160,26 +160,51 @@ static void poison(ls_rank *rank) {
   }
 }
 
+static ls_status run_part(ls_rank *rank, ls_program_part part, ls_error *error) {
+  return ls_rank_run_part(rank, 0, part, error);
+}
+
+/* The end of a step: its norm, and the update. */
+static ls_status settle(ls_rank *rank, job *work, int step, ls_error *error) {
+  LS_TRY(run_part(rank, LS_PROGRAM_SETTLE, error));
+  LS_TRY(read_all(rank, work, LS_PART_GRADIENT,
+                  work->result->gradient + step * work->result->parameters, error));
+  if (ls_rank_number(rank) == 0) {
+    work->result->loss[step] = *ls_rank_cell(rank, LS_CELL_MEAN_LOSS);
+    work->result->norm[step] = *ls_rank_cell(rank, LS_CELL_NORM);
+  }
+  LS_TRY(run_part(rank, LS_PROGRAM_UPDATE, error));
+  if (step == 0) return read_all(rank, work, LS_PART_MASTER, work->result->first, error);
+  return LS_OK;
+}
+
+/* With post-validation every norm is guessed, so that some guesses are wrong. */
+static ls_status train_step(ls_rank *rank, job *work, int step, bool validates, ls_error *error) {
+  const bool guessed = validates && step > 0;
+  if (!guessed) poison(rank);
+  fill_inputs(rank, work, step);
+  LS_TRY(run_part(rank, LS_PROGRAM_PROLOGUE, error));
+  if (guessed) {
+    LS_TRY(settle(rank, work, step - 1, error));
+    const double right = 1 / *ls_rank_cell(rank, LS_CELL_SCALE);
+    if (*ls_rank_cell(rank, LS_CELL_CLIP_FACTOR) != right)
+      LS_TRY(run_part(rank, LS_PROGRAM_PROLOGUE, error));
+  }
+  *ls_rank_cell(rank, LS_CELL_LEARNING_RATE) = work->experiment->learning_rate;
+  *ls_rank_cell(rank, LS_CELL_STEP) = step + 1;
+  *ls_rank_cell(rank, LS_CELL_STOP) = 0;
+  if (work->experiment->loss_scale > 0)
+    *ls_rank_cell(rank, LS_CELL_SCALE) = work->experiment->loss_scale;
+  LS_TRY(run_part(rank, LS_PROGRAM_PASSES, error));
+  return validates ? run_part(rank, LS_PROGRAM_GUESS, error) : settle(rank, work, step, error);
+}
+
 static ls_status train(ls_rank *rank, job *work, ls_error *error) {
   LS_TRY(write_parameters(rank, work, error));
   const int steps = work->experiment->steps ? work->experiment->steps : LS_TRAJECTORY_STEPS;
-  for (int step = 0; step < steps; step++) {
-    poison(rank);
-    fill_inputs(rank, work, step);
-    *ls_rank_cell(rank, LS_CELL_LEARNING_RATE) = work->experiment->learning_rate;
-    *ls_rank_cell(rank, LS_CELL_STEP) = step + 1;
-    if (work->experiment->loss_scale > 0)
-      *ls_rank_cell(rank, LS_CELL_SCALE) = work->experiment->loss_scale;
-    LS_TRY(ls_rank_run_gradients(rank, 0, error));
-    LS_TRY(read_all(rank, work, LS_PART_GRADIENT,
-                    work->result->gradient + step * work->result->parameters, error));
-    if (ls_rank_number(rank) == 0) {
-      work->result->loss[step] = *ls_rank_cell(rank, LS_CELL_MEAN_LOSS);
-      work->result->norm[step] = *ls_rank_cell(rank, LS_CELL_NORM);
-    }
-    LS_TRY(ls_rank_run_update(rank, 0, error));
-    if (step == 0) LS_TRY(read_all(rank, work, LS_PART_MASTER, work->result->first, error));
-  }
+  const bool validates = ls_rank_program(rank, 0)->cut >= 0;
+  for (int step = 0; step < steps; step++) LS_TRY(train_step(rank, work, step, validates, error));
+  if (validates) LS_TRY(settle(rank, work, steps - 1, error));
   LS_TRY(read_all(rank, work, LS_PART_MASTER, work->result->final, error));
   LS_TRY(ls_barrier(ls_rank_world_group(rank), error)); /* a failure below stops all ranks */
   return check_replicas(rank, work, error);

@@ -32,6 +32,10 @@ typedef struct trainer {
   double peak_flops;   /* of all ranks together */
   int64_t step;        /* finished */
   int64_t traced;      /* the step that is recorded; 0: none */
+  double begun_s;      /* when the time of the step began */
+  bool open;           /* the passes of one more are done: its norm and its update are not */
+  bool guessed;        /* weights are a guess at that update */
+  bool clipped;        /* so was the last norm that is known: then none is guessed */
 } trainer;
 
 static bool is_first(const trainer *self) {
@@ -54,11 +58,26 @@ ls_status ls_evaluate(const ls_session *session, const ls_dataset *dataset, ls_r
   return LS_OK;
 }
 
+static void fill_inputs(const trainer *self, int64_t step) {
+  const ls_session *session = self->of->session;
+  for (int m = 0; m < session->layout.microbatches; m++)
+    ls_session_fill(session, self->rank, LS_SESSION_STEP, m, &self->of->dataset->training, step);
+}
+
+/* Weights and inputs as the open step found them: with a factor of 0 the update changes no master
+ * weights and makes the weights of them again. */
+static ls_status undo_guess(const trainer *self, ls_error *error) {
+  fill_inputs(self, self->step);
+  *ls_rank_cell(self->rank, LS_CELL_CLIP_FACTOR) = 0;
+  return ls_rank_run_part(self->rank, LS_SESSION_STEP, LS_PROGRAM_UPDATE, error);
+}
+
 /* A NaN or an infinity stops the run and names where it came from: the part before the update is
  * run again and looked at. Ranks that find nothing wait for the one that does. */
 static ls_status explain_nonfinite(const trainer *self, ls_error *error) {
   const double loss = *ls_rank_cell(self->rank, LS_CELL_MEAN_LOSS);
   const double norm = *ls_rank_cell(self->rank, LS_CELL_NORM);
+  if (self->guessed) LS_TRY(undo_guess(self, error));
   if (ls_rank_find_nonfinite(self->rank, LS_SESSION_STEP, error) != LS_OK) {
     ls_error_prefix(error, "step %lld", (long long)self->step + 1);
     return LS_FAILED;
@@ -85,18 +104,23 @@ static ls_status judge_gradients(trainer *self, bool *overflowed, ls_error *erro
   return status;
 }
 
-static ls_status run_step(trainer *self, ls_error *error) {
-  const ls_session *session = self->of->session;
+/* What the open step's update multiplies by; skipped steps are not among those that it counts. */
+static void set_rates(const trainer *self) {
   *ls_rank_cell(self->rank, LS_CELL_LEARNING_RATE) = ls_learning_rate_at(&self->rate, self->step);
   *ls_rank_cell(self->rank, LS_CELL_STEP) = (double)(self->step + 1 - self->scale.skipped);
-  *ls_rank_cell(self->rank, LS_CELL_SCALE) = self->scale.scale;
-  for (int m = 0; m < session->layout.microbatches; m++)
-    ls_session_fill(session, self->rank, LS_SESSION_STEP, m, &self->of->dataset->training,
-                    self->step);
-  LS_TRY(ls_rank_run_gradients(self->rank, LS_SESSION_STEP, error));
+}
+
+/* The norm and the update of the open step. */
+static ls_status settle(trainer *self, ls_error *error) {
+  set_rates(self);
+  LS_TRY(ls_rank_run_part(self->rank, LS_SESSION_STEP, LS_PROGRAM_SETTLE, error));
   bool overflowed = false;
+  const double scale = *ls_rank_cell(self->rank, LS_CELL_SCALE);
   LS_TRY(judge_gradients(self, &overflowed, error));
-  if (!overflowed) LS_TRY(ls_rank_run_update(self->rank, LS_SESSION_STEP, error));
+  self->clipped = *ls_rank_cell(self->rank, LS_CELL_CLIP_FACTOR) != 1 / scale;
+  if (!overflowed || self->guessed)
+    LS_TRY(ls_rank_run_part(self->rank, LS_SESSION_STEP, LS_PROGRAM_UPDATE, error));
+  self->open = self->guessed = false;
   self->step++;
   return LS_OK;
 }
@@ -132,9 +156,9 @@ static ls_status report(const trainer *self, double loss, double norm, double se
   return ls_metrics_write(of->metrics, &made, error);
 }
 
-static bool is_due(const trainer *self, int64_t every) {
-  if (self->step == self->of->session->run->train.steps) return true;
-  return every > 0 && self->step % every == 0;
+static bool is_due(const trainer *self, int64_t step, int64_t every) {
+  if (step == self->of->session->run->train.steps) return true;
+  return every > 0 && step % every == 0;
 }
 
 static ls_status save(const trainer *self, ls_error *error) {
@@ -153,10 +177,22 @@ static ls_status save(const trainer *self, ls_error *error) {
   return LS_OK;
 }
 
+static bool is_asked_to_stop(const trainer *self) {
+  const volatile sig_atomic_t *asked = self->of->options->stop;
+  return asked && __atomic_load_n(asked, __ATOMIC_RELAXED); /* another thread sets it */
+}
+
+static bool validates(const trainer *self) {
+  return self->of->session->layout.post_validation;
+}
+
 /* Whether any process was asked to stop: all must leave the loop after the same step. */
 static ls_status agree_to_stop(const trainer *self, bool *stop, ls_error *error) {
-  const volatile sig_atomic_t *asked = self->of->options->stop;
-  int64_t flag = asked && __atomic_load_n(asked, __ATOMIC_RELAXED); /* another thread sets it */
+  int64_t flag = is_asked_to_stop(self);
+  if (validates(self)) { /* it went with the norm */
+    *stop = *ls_rank_cell(self->rank, LS_CELL_STOP) > 0;
+    return LS_OK;
+  }
   LS_TRY(ls_all_reduce(ls_rank_world_group(self->rank), &flag, 1, LS_I64, LS_MAX, error));
   *stop = flag != 0;
   return LS_OK;
@@ -185,19 +221,20 @@ static ls_status finish_trace(const trainer *self, ls_error *error) {
   return status;
 }
 
-static ls_status finish_step(trainer *self, double begin, bool *stop, ls_error *error) {
+static ls_status finish_step(trainer *self, bool *stop, ls_error *error) {
   const training *of = self->of;
   const ls_run_file *run = of->session->run;
   const double loss = *ls_rank_cell(self->rank, LS_CELL_MEAN_LOSS);
   const double norm = *ls_rank_cell(self->rank, LS_CELL_NORM);
-  const double seconds = ls_now_s() - begin;
+  const double seconds = ls_now_s() - self->begun_s;
   LS_TRY(finish_trace(self, error));
   double evaluation = NAN;
-  if (of->dataset->evaluation.sequences > 0 && run->eval.every > 0 && is_due(self, run->eval.every))
+  if (of->dataset->evaluation.sequences > 0 && run->eval.every > 0 &&
+      is_due(self, self->step, run->eval.every))
     LS_TRY(ls_evaluate(of->session, of->dataset, self->rank, &evaluation, error));
   if (is_first(self)) LS_TRY(report(self, loss, norm, seconds, evaluation, error));
   LS_TRY(agree_to_stop(self, stop, error));
-  if (*stop || is_due(self, run->checkpoint.every)) return save(self, error);
+  if (*stop || is_due(self, self->step, run->checkpoint.every)) return save(self, error);
   return LS_OK;
 }
 
@@ -277,15 +314,54 @@ static ls_status start(trainer *self, ls_error *error) {
   return ls_session_measure_peak(session, self->rank, &self->peak_flops, error);
 }
 
+/* Whether the step after `step` others is settled before the next begins. */
+static bool closes(const trainer *self, int64_t step) {
+  const ls_run_file *run = self->of->session->run;
+  return !validates(self) || step == self->traced || step + 1 == self->traced ||
+         is_due(self, step, run->eval.every) || is_due(self, step, run->checkpoint.every);
+}
+
+static ls_status close_step(trainer *self, bool *stop, ls_error *error) {
+  LS_TRY(settle(self, error));
+  LS_TRY(finish_step(self, stop, error));
+  self->begun_s = ls_now_s();
+  return LS_OK;
+}
+
+static ls_status run_part(const trainer *self, ls_program_part part, ls_error *error) {
+  return ls_rank_run_part(self->rank, LS_SESSION_STEP, part, error);
+}
+
+/* The next step's passes, and the end of the step that was open. */
+static ls_status run_step(trainer *self, bool *stop, ls_error *error) {
+  const int64_t now = self->step + self->open + 1;
+  if (now == self->traced) ls_rank_record(self->rank, true);
+  fill_inputs(self, now - 1);
+  const bool ready = !self->open || self->guessed;
+  if (ready) LS_TRY(run_part(self, LS_PROGRAM_PROLOGUE, error));
+  if (self->open) {
+    LS_TRY(close_step(self, stop, error));
+    if (*stop) return LS_OK;
+    if (!ready || self->clipped) LS_TRY(run_part(self, LS_PROGRAM_PROLOGUE, error));
+  }
+  *ls_rank_cell(self->rank, LS_CELL_SCALE) = self->scale.scale;
+  *ls_rank_cell(self->rank, LS_CELL_STOP) = is_asked_to_stop(self);
+  LS_TRY(run_part(self, LS_PROGRAM_PASSES, error));
+  self->open = true;
+  if (closes(self, now)) return close_step(self, stop, error);
+  if (self->clipped) return LS_OK;
+  set_rates(self);
+  self->guessed = true;
+  return run_part(self, LS_PROGRAM_GUESS, error);
+}
+
 static ls_status run_loop(trainer *self, ls_error *error) {
   LS_TRY(start(self, error));
   bool stop = false;
-  while (self->step < self->of->session->run->train.steps && !stop) {
-    const double begin = ls_now_s();
-    if (self->step + 1 == self->traced) ls_rank_record(self->rank, true);
-    LS_TRY(run_step(self, error));
-    LS_TRY(finish_step(self, begin, &stop, error));
-  }
+  self->clipped = true; /* nothing is known */
+  self->begun_s = ls_now_s();
+  while (self->step < self->of->session->run->train.steps && !stop)
+    LS_TRY(run_step(self, &stop, error));
   if (!stop) return LS_OK;
   return ls_fail(error, LS_STOPPED, "stopped after step %lld; its checkpoint is saved",
                  (long long)self->step);

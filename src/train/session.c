@@ -49,6 +49,7 @@ static ls_layout make_layout(ls_run_file *run) {
       .schedule = run->schedule,
       .stages = join(run->arena, &run->stages),
       .chunks = (int)run->chunks,
+      .post_validation = run->post_validation,
       .dp_replicate = (int)run->mesh.dp_replicate,
       .dp_shard = (int)run->mesh.dp_shard,
       .tp = (int)run->mesh.tp,

@@ -256,7 +256,7 @@ static ls_status repeat(const worker *self, ls_error *error) {
     LS_TRY(run_gradients(self, &scale, error));
     if (self->records) check_step(self, s);
     if (s == 0) LS_TRY(check_tensors(self, check_gradient, error));
-    LS_TRY(ls_rank_run_update(self->rank, LS_SESSION_STEP, error));
+    LS_TRY(ls_rank_run_part(self->rank, LS_SESSION_STEP, LS_PROGRAM_UPDATE, error));
   }
   return check_tensors(self, check_final, error);
 }

@@ -80,7 +80,7 @@ static ls_status record_step(ls_comm *comm, void *context, ls_error *error) {
   for (int step = 0; step < 3 && status == LS_OK; step++) {
     ls_rank_record(rank, step != 2);
     status = ls_rank_run_gradients(rank, LS_SESSION_STEP, error);
-    if (status == LS_OK) status = ls_rank_run_update(rank, LS_SESSION_STEP, error);
+    if (status == LS_OK) status = ls_rank_run_part(rank, LS_SESSION_STEP, LS_PROGRAM_UPDATE, error);
   }
   const bool first = ls_rank_number(rank) == 0;
   if (status == LS_OK)

@@ -80,7 +80,8 @@ static const char *label_of(ls_arena *arena, const ls_program_action *action,
                             const ls_instruction *instruction) {
   static const char *const collectives[LS_COLLECTIVE_COUNT] = {
       [LS_ALL_REDUCE] = "AR", [LS_REDUCE_SCATTER] = "RS", [LS_ALL_GATHER] = "AG", [LS_SEND] = "S",
-      [LS_RECEIVE] = "R",     [LS_SENT] = "S end",        [LS_MOVE] = "",         [LS_MOVED] = "M"};
+      [LS_RECEIVE] = "R",     [LS_SENT] = "S end",        [LS_MOVE] = "",         [LS_MOVED] = "M",
+      [LS_SUM_BEGIN] = "+",   [LS_SUM_END] = "="};
   static const char *const letters[LS_SPAN_KINDS] = {"F", "B", "I", "W", "re", "U", "", "", ""};
   if (instruction->collective != LS_COLLECTIVE_NONE) {
     const char *known = collectives[instruction->collective];

@@ -15,6 +15,7 @@ typedef struct ls_fault_room {
   ls_when gather, reduce;
   uint64_t recompute;
   ls_offload offload;
+  bool post_validation;
 } ls_fault_room;
 
 typedef struct ls_fault {
@@ -28,8 +29,10 @@ typedef struct ls_fault {
   const ls_fault_room *room; /* NULL: one stage, nothing else */
 } ls_fault;
 
-/* In what sharding and units make; in pipelines and recomputation; in moves between tiers. */
-extern const ls_fault ls_faults[], ls_pipeline_faults[], ls_offload_faults[];
-extern const int ls_fault_count, ls_pipeline_fault_count, ls_offload_fault_count;
+/* In what sharding and units make; in pipelines and recomputation; in moves between tiers; in what
+ * goes on before the norm is known. */
+extern const ls_fault ls_faults[], ls_pipeline_faults[], ls_offload_faults[], ls_ahead_faults[];
+extern const int ls_fault_count, ls_pipeline_fault_count, ls_offload_fault_count,
+    ls_ahead_fault_count;
 
 #endif

@@ -31,7 +31,8 @@ static void say_action(mutator *m, int a) {
 
 static void say_instruction(mutator *m, int i) {
   static const char *const names[LS_COLLECTIVE_COUNT] = {
-      NULL, "all-reduce", "reduce-scatter", "all-gather", "send", "receive", "sent"};
+      NULL,   "all-reduce", "reduce-scatter", "all-gather", "send",   "receive",
+      "sent", "move",       "moved",          "sum begin",  "sum end"};
   const ls_instruction *each = instruction_at(m, i);
   const char *name = names[each->collective] ? names[each->collective] : ls_op_name(each->kind);
   const int value = each->outputs ? each->out[0] : each->in[0];
@@ -346,6 +347,7 @@ static void remove_action(mutator *m, int a) {
   ls_program_action *items = m->program->actions.items;
   memmove(&items[a], &items[a + 1], (size_t)(m->program->actions.count - a - 1) * sizeof *items);
   m->program->actions.count--;
+  m->program->cut -= a < m->program->cut;
   ls_refresh_lives(m->program);
 }
 
@@ -390,6 +392,7 @@ static bool double_action(mutator *m) {
   LS_APPEND(program->arena, &program->actions);
   ls_program_action *items = program->actions.items;
   memmove(&items[a + 1], &items[a], (size_t)(program->actions.count - 1 - a) * sizeof *items);
+  program->cut += a < program->cut;
   ls_refresh_lives(m->program);
   say_action(m, a);
   return true;
@@ -427,6 +430,14 @@ static bool move_receive(mutator *m) {
   if (to == a) return false;
   move_action(m, a, to);
   return true;
+}
+
+static bool move_cut(mutator *m) {
+  const int before = m->program->cut;
+  if (before < 0) return false;
+  m->program->cut = near_by(m, before, 6);
+  snprintf(m->what, 160, "stage %d cut from %d to %d", m->program->stage, before, m->program->cut);
+  return m->program->cut != before;
 }
 
 static bool flip_first(mutator *m) {
@@ -582,6 +593,7 @@ static bool change_op(mutator *m) {
   X("swap two actions", swap_actions, "neither needs what the other makes")                        \
   X("move a receive", move_receive,                                                                \
     "it still comes before what reads it, in the order of the sends")                              \
+  X("move the cut", move_cut, "what changes sides may run on either")                              \
   X("flip first", flip_first, NULL)                                                                \
   X("change a microbatch", change_microbatch, "the action does nothing with its microbatch")       \
   X("rebind an instance", rebind, NULL)                                                            \

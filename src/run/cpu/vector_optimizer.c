@@ -111,6 +111,43 @@ static ls_status kernel_adamw(const ls_kernel_args *args, ls_error *error) {
   return share_pieces(args, adamw_turns);
 }
 
+/* A copy of a piece for the update to work on. */
+static float *piece_copy(const ls_view *view, int64_t row, int64_t at, int64_t count,
+                         float *buffer) {
+  return memcpy(buffer, view_at(view, row, at), (size_t)count * sizeof(float));
+}
+
+static void adamw_ahead_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  const ls_kernel_args *args = work;
+  const adamw prepared = adamw_prepare(args);
+  const ls_view *weights = &args->out[0];
+  const int64_t columns = view_columns(weights), pieces = view_pieces(weights);
+  for (int64_t i = begin; i < end; i++) {
+    float buffer[LS_PIECE], made[LS_PIECE], first[LS_PIECE], second[LS_PIECE];
+    const int64_t row = i / pieces, at = i % pieces * LS_PIECE;
+    const int64_t count = least(LS_PIECE, columns - at);
+    const float *gradient = piece_load(&args->in[0], row, at, count, buffer);
+    float *master = piece_target(weights, row, at, false, made);
+    adamw_piece(&prepared, gradient, piece_copy(&args->in[4], row, at, count, master),
+                piece_copy(&args->in[5], row, at, count, first),
+                piece_copy(&args->in[6], row, at, count, second), count);
+    piece_store(weights, row, at, count, false, made);
+  }
+}
+
+static ls_status share_ahead(const ls_kernel_args *args, ls_cpu_turns turns) {
+  const ls_view *weights = &args->out[0];
+  const int parts = ls_cpu_parts(args, view_rows(weights) * view_columns(weights));
+  ls_cpu_share(parts, view_rows(weights) * view_pieces(weights), turns, args);
+  return LS_OK;
+}
+
+static ls_status kernel_adamw_ahead(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  return share_ahead(args, adamw_ahead_turns);
+}
+
 static void sgd_piece(float factor, float keep, float momentum, float rate, const float *gradient,
                       float *master, float *velocity, int64_t count) {
 #pragma omp simd
@@ -145,8 +182,37 @@ static ls_status kernel_sgd(const ls_kernel_args *args, ls_error *error) {
   return share_pieces(args, sgd_turns);
 }
 
+static void sgd_ahead_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  const ls_kernel_args *args = work;
+  const ls_attributes *a = args->attributes;
+  const double rate = cell(&args->in[1]);
+  const float factor = (float)cell(&args->in[3]);
+  const float keep = (float)(1 - rate * a->weight_decay);
+  const ls_view *weights = &args->out[0];
+  const int64_t columns = view_columns(weights), pieces = view_pieces(weights);
+  for (int64_t i = begin; i < end; i++) {
+    float buffer[LS_PIECE], made[LS_PIECE], velocity[LS_PIECE];
+    const int64_t row = i / pieces, at = i % pieces * LS_PIECE;
+    const int64_t count = least(LS_PIECE, columns - at);
+    const float *gradient = piece_load(&args->in[0], row, at, count, buffer);
+    float *master = piece_target(weights, row, at, false, made);
+    sgd_piece(factor, keep, (float)a->beta1, (float)rate, gradient,
+              piece_copy(&args->in[4], row, at, count, master),
+              piece_copy(&args->in[5], row, at, count, velocity), count);
+    piece_store(weights, row, at, count, false, made);
+  }
+}
+
+static ls_status kernel_sgd_ahead(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  return share_ahead(args, sgd_ahead_turns);
+}
+
 void LS_VECTOR(ls_fill_optimizer)(ls_kernel_table *table) {
   table->kernel[LS_OP_SQUARED_NORM] = kernel_squared_norm;
   table->kernel[LS_OP_ADAMW] = kernel_adamw;
   table->kernel[LS_OP_SGD] = kernel_sgd;
+  table->kernel[LS_OP_ADAMW_AHEAD] = kernel_adamw_ahead;
+  table->kernel[LS_OP_SGD_AHEAD] = kernel_sgd_ahead;
 }

@@ -48,48 +48,101 @@ ls_status LS_REFERENCE(CLIP_FACTOR)(const ls_kernel_args *args, ls_error *error)
   return LS_OK;
 }
 
-/* PyTorch's AdamW (Loshchilov and Hutter, 2019): decay apart from the gradient. */
-ls_status LS_REFERENCE(ADAMW)(const ls_kernel_args *args, ls_error *error) {
-  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rddd>RRR", error));
+/* What a step multiplies by. */
+typedef struct rates {
+  double factor, keep, first, second_root;
+} rates;
+
+static rates adamw_rates(const ls_kernel_args *args) {
   const ls_attributes *attributes = args->attributes;
   const double rate = *ls_cell_data(&args->in[1]), step = *ls_cell_data(&args->in[2]);
-  const double factor = *ls_cell_data(&args->in[3]);
-  if (factor == 0) return LS_OK; /* the gradients are not finite */
-  const double beta1 = attributes->beta1, beta2 = attributes->beta2;
-  const double first_rate = rate / (1 - pow(beta1, step));
-  const double second_root = sqrt(1 - pow(beta2, step));
-  const double keep = 1 - rate * attributes->weight_decay;
+  return (rates){.factor = *ls_cell_data(&args->in[3]),
+                 .keep = 1 - rate * attributes->weight_decay,
+                 .first = rate / (1 - pow(attributes->beta1, step)),
+                 .second_root = sqrt(1 - pow(attributes->beta2, step))};
+}
+
+/* PyTorch's AdamW (Loshchilov and Hutter, 2019): decay apart from the gradient. Of one element;
+ * moments are updated in place. */
+static double adamw_element(const ls_attributes *attributes, const rates *by, double gradient,
+                            double master, double *first, double *second) {
+  gradient *= by->factor;
+  *first = attributes->beta1 * *first + (1 - attributes->beta1) * gradient;
+  *second = attributes->beta2 * *second + (1 - attributes->beta2) * gradient * gradient;
+  const double divisor = sqrt(*second) / by->second_root + attributes->epsilon;
+  return by->keep * master - by->first * *first / divisor;
+}
+
+ls_status LS_REFERENCE(ADAMW)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rddd>RRR", error));
+  const rates by = adamw_rates(args);
+  if (by.factor == 0) return LS_OK; /* the gradients are not finite */
   for (int64_t n = 0; n < args->out[0].valid[0]; n++) {
     const LS_REAL *gradients = ls_real_row(&args->in[0], n);
     LS_REAL *masters = ls_real_row(&args->out[0], n);
     LS_REAL *firsts = ls_real_row(&args->out[1], n), *seconds = ls_real_row(&args->out[2], n);
     for (int64_t c = 0; c < ls_valid_columns(&args->out[0]); c++) {
-      const double gradient = factor * (double)gradients[c];
-      const double first = beta1 * (double)firsts[c] + (1 - beta1) * gradient;
-      const double second = beta2 * (double)seconds[c] + (1 - beta2) * gradient * gradient;
-      const double divisor = sqrt(second) / second_root + attributes->epsilon;
+      double first = (double)firsts[c], second = (double)seconds[c];
+      masters[c] = (LS_REAL)adamw_element(args->attributes, &by, (double)gradients[c],
+                                          (double)masters[c], &first, &second);
       firsts[c] = (LS_REAL)first;
       seconds[c] = (LS_REAL)second;
-      masters[c] = (LS_REAL)(keep * (double)masters[c] - first_rate * first / divisor);
     }
   }
   return LS_OK;
 }
 
-/* PyTorch's SGD with momentum and no dampening, the buffer starting at zero; decay decoupled. */
+ls_status LS_REFERENCE(ADAMW_AHEAD)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rdddrrr>R", error));
+  const rates by = adamw_rates(args);
+  for (int64_t n = 0; n < args->out[0].valid[0]; n++) {
+    const LS_REAL *gradients = ls_real_row(&args->in[0], n);
+    const LS_REAL *masters = ls_real_row(&args->in[4], n);
+    const LS_REAL *firsts = ls_real_row(&args->in[5], n), *seconds = ls_real_row(&args->in[6], n);
+    LS_REAL *weights = ls_real_row(&args->out[0], n);
+    for (int64_t c = 0; c < ls_valid_columns(&args->out[0]); c++) {
+      double first = (double)firsts[c], second = (double)seconds[c];
+      weights[c] = (LS_REAL)adamw_element(args->attributes, &by, (double)gradients[c],
+                                          (double)masters[c], &first, &second);
+    }
+  }
+  return LS_OK;
+}
+
+/* PyTorch's SGD with momentum and no dampening, the buffer starting at zero; decay decoupled. Of
+ * one element; the buffer is updated in place. */
+static double sgd_element(const ls_kernel_args *args, double gradient, double master,
+                          double *buffer) {
+  const double rate = *ls_cell_data(&args->in[1]), factor = *ls_cell_data(&args->in[3]);
+  const double keep = 1 - rate * args->attributes->weight_decay;
+  *buffer = args->attributes->beta1 * *buffer + factor * gradient;
+  return keep * master - rate * *buffer;
+}
+
 ls_status LS_REFERENCE(SGD)(const ls_kernel_args *args, ls_error *error) {
   LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rddd>RR", error));
-  const double rate = *ls_cell_data(&args->in[1]), factor = *ls_cell_data(&args->in[3]);
-  if (factor == 0) return LS_OK;
-  const double momentum = args->attributes->beta1;
-  const double keep = 1 - rate * args->attributes->weight_decay;
+  if (*ls_cell_data(&args->in[3]) == 0) return LS_OK;
   for (int64_t n = 0; n < args->out[0].valid[0]; n++) {
     const LS_REAL *gradients = ls_real_row(&args->in[0], n);
     LS_REAL *masters = ls_real_row(&args->out[0], n), *buffers = ls_real_row(&args->out[1], n);
     for (int64_t c = 0; c < ls_valid_columns(&args->out[0]); c++) {
-      const double buffer = momentum * (double)buffers[c] + factor * (double)gradients[c];
+      double buffer = (double)buffers[c];
+      masters[c] = (LS_REAL)sgd_element(args, (double)gradients[c], (double)masters[c], &buffer);
       buffers[c] = (LS_REAL)buffer;
-      masters[c] = (LS_REAL)(keep * (double)masters[c] - rate * buffer);
+    }
+  }
+  return LS_OK;
+}
+
+ls_status LS_REFERENCE(SGD_AHEAD)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rdddrr>R", error));
+  for (int64_t n = 0; n < args->out[0].valid[0]; n++) {
+    const LS_REAL *gradients = ls_real_row(&args->in[0], n);
+    const LS_REAL *masters = ls_real_row(&args->in[4], n), *buffers = ls_real_row(&args->in[5], n);
+    LS_REAL *weights = ls_real_row(&args->out[0], n);
+    for (int64_t c = 0; c < ls_valid_columns(&args->out[0]); c++) {
+      double buffer = (double)buffers[c];
+      weights[c] = (LS_REAL)sgd_element(args, (double)gradients[c], (double)masters[c], &buffer);
     }
   }
   return LS_OK;

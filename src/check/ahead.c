@@ -1,0 +1,169 @@
+/* Post-validation: a stage runs the actions before its cut again, before and after the update of
+ * the step before, and may have guessed that update. The program is interpreted in the order of its
+ * list, where the guess is made and then overwritten; here is what makes the other order, GUESS,
+ * the next step's PROLOGUE, SETTLE, UPDATE and perhaps PROLOGUE again, the same step:
+ *
+ *   what SETTLE, UPDATE and GUESS touch shares no memory with anything that PROLOGUE touches;
+ *   PROLOGUE only writes memory of its own, and adds to none of it, so it can run twice;
+ *   no transfer of any stage is under way at the cut, and what is sent before it is taken before
+ * it; GUESS makes all stored parameters anew and nothing else. */
+#include "check/proof.h"
+
+static ls_status fail_at(const ls_stage *stage, int action, ls_error *error, const char *what) {
+  return ls_fail(error, LS_NO, "stage %d action %d: %s", stage->number, action, what);
+}
+
+static const ls_body *body_of(const ls_stage *stage, int action) {
+  return &stage->program->bodies.items[stage->program->actions.items[action].body];
+}
+
+/* The one action that has instructions of this kind; -1: none has; -2: several have. */
+static int find_action(const ls_stage *stage, ls_collective kind) {
+  int found = -1;
+  for (int a = 0; a < stage->program->actions.count; a++) {
+    const ls_body *body = body_of(stage, a);
+    bool has = false;
+    for (int i = body->first; i < body->first + body->count; i++)
+      has = has || stage->program->instructions.items[i].collective == kind;
+    if (has) found = found == -1 ? a : -2;
+  }
+  return found;
+}
+
+static bool guesses(const ls_instruction *each) {
+  const bool op = each->collective == LS_COLLECTIVE_NONE;
+  return op && (each->kind == LS_OP_ADAMW_AHEAD || each->kind == LS_OP_SGD_AHEAD);
+}
+
+static ls_status find_parts(ls_stage *stage, ls_error *error) {
+  const ls_program *program = stage->program;
+  stage->norm = find_action(stage, LS_SUM_BEGIN);
+  stage->settle = find_action(stage, LS_SUM_END);
+  const bool validates = program->cut >= 0;
+  const bool asked = program->layout.post_validation && program->kind == LS_PROGRAM_STEP;
+  if (validates != asked || validates != (stage->proof->stages[0].program->cut >= 0))
+    return fail_at(stage, 0, error, "has a cut or not: expected what its layout says");
+  if (!validates && stage->norm == -1 && stage->settle == -1) return LS_OK;
+  if (!validates || stage->norm < 0 || stage->settle <= stage->norm || program->cut > stage->norm ||
+      stage->proof->count < 2 ||
+      program->actions.items[stage->norm].action.kind != LS_ACTION_NORM ||
+      program->actions.items[stage->settle].action.kind != LS_ACTION_SETTLE)
+    return fail_at(stage, 0, error,
+                   "sums over stages in halves: expected a cut, then the norm, then its end, once "
+                   "each");
+  for (int a = stage->norm + 1; a < program->actions.count; a++) {
+    const ls_action_kind kind = program->actions.items[a].action.kind;
+    if (kind == LS_ACTION_NORM || (kind == LS_ACTION_SETTLE) != (a == stage->settle))
+      return fail_at(stage, a, error, "is a second norm or end of it: expected one");
+  }
+  return LS_OK;
+}
+
+static ls_status check_prologue(const ls_stage *stage, const bool *tail, ls_error *error) {
+  const ls_program *program = stage->program;
+  for (int a = 0; a < program->cut; a++) {
+    const ls_body *body = body_of(stage, a);
+    for (int f = 0; f < body->frames.count; f++) {
+      const int i = program->actions.items[a].instances[f];
+      const ls_pool pool = program->frames.items[program->instances.items[i].frame].pool;
+      if (tail[i] && ls_pool_is_work(pool))
+        return fail_at(stage, a, error, "touches what the update before it needs: expected not");
+    }
+    for (int i = body->first; i < body->first + body->count; i++) {
+      const ls_instruction *each = &program->instructions.items[i];
+      if (ls_stage_joins(stage, each) || each->collective == LS_MOVE ||
+          each->collective == LS_MOVED)
+        return fail_at(stage, a, error, "cannot be run again: expected it after the cut");
+      for (int o = 0; o < each->outputs; o++) {
+        const int storage = program->values.items[each->out[o]].storage;
+        const int frame = program->storages.items[storage].frame;
+        if (each->write[o] != LS_WRITE || !ls_pool_is_work(program->frames.items[frame].pool))
+          return fail_at(stage, a, error,
+                         "adds to something or changes what is kept before the cut: expected it "
+                         "after the cut");
+      }
+    }
+  }
+  return LS_OK;
+}
+
+static ls_status check_guess(const ls_stage *stage, ls_error *error) {
+  for (int a = 0; a < stage->program->actions.count; a++) {
+    const bool inside = a > stage->norm && a < stage->settle;
+    const ls_body *body = body_of(stage, a);
+    for (int i = body->first; i < body->first + body->count; i++) {
+      const ls_instruction *each = &stage->program->instructions.items[i];
+      if (guesses(each) && !inside)
+        return fail_at(stage, a, error, "guesses weights: expected that between norm and its end");
+      if (inside && !guesses(each) && each->collective != LS_ALL_GATHER)
+        return fail_at(stage, a, error,
+                       "is no guess of weights: expected none else before the norm has come");
+    }
+  }
+  return LS_OK;
+}
+
+ls_status ls_proof_ahead(ls_stage *stage, ls_error *error) {
+  LS_TRY(find_parts(stage, error));
+  LS_TRY(check_guess(stage, error));
+  const ls_program *program = stage->program;
+  stage->outlives = LS_NEW_ARRAY(stage->proof->arena, bool, program->instances.count + 1);
+  if (program->cut < 0) return LS_OK;
+  for (int a = stage->norm; a < program->actions.count; a++)
+    for (int f = 0; f < body_of(stage, a)->frames.count; f++)
+      stage->outlives[program->actions.items[a].instances[f]] = true;
+  return check_prologue(stage, stage->outlives, error);
+}
+
+/* Before an action: what must hold there. */
+ls_status ls_proof_enter(ls_stage *stage, ls_error *error) {
+  if (stage->program->cut < 0) return LS_OK;
+  if (stage->action == stage->program->cut && (stage->sends.count || stage->moves.count))
+    return fail_at(stage, stage->action, error,
+                   "is the first after the cut, with a send under way: expected its end before");
+  if (stage->action != stage->settle) return LS_OK;
+  for (int p = 0; p < stage->program->parameter_count; p++)
+    if (stage->program->parameters[p].here) LS_TRY(ls_proof_guessed(stage, p, error));
+  return LS_OK;
+}
+
+static bool before_cut(const ls_stage *stage, int action) {
+  return action < stage->program->cut;
+}
+
+ls_status ls_proof_same_side(const ls_stage *stage, const ls_message *message, ls_error *error) {
+  const ls_stage *from = &stage->proof->stages[message->place.stage];
+  if (before_cut(from, message->place.action) == before_cut(stage, stage->action)) return LS_OK;
+  return ls_proof_fail(stage, error,
+                       "takes on one side of the cut what stage %d sends on the other: expected it "
+                       "on the same",
+                       message->place.stage);
+}
+
+ls_status ls_run_sum_begin(ls_stage *stage, ls_error *error) {
+  const ls_instruction *instruction = ls_proof_instruction(stage);
+  if (instruction->inputs != 1 || instruction->outputs != 0 || instruction->count != 1 ||
+      instruction->axes != LS_AXES_STAGE || instruction->peer >= 0)
+    return ls_proof_fail(stage, error, "has other operands: expected one number, over pp");
+  ls_operand operand;
+  const ls_content *content;
+  LS_TRY(ls_operand_find(stage, instruction->in[0], &operand, error));
+  LS_TRY(ls_memory_read(stage, &operand, &content, error));
+  if (content->kind != LS_CONTENT_SUM)
+    return ls_proof_fail(stage, error, "sums over stages what is no sum: expected one");
+  for (int s = 0; s < stage->sums.count; s++)
+    if (ls_operands_overlap(&stage->sums.items[s], &operand))
+      return ls_proof_fail(stage, error, "begins a sum twice: expected its end between");
+  *LS_APPEND(stage->proof->arena, &stage->sums) = operand;
+  return LS_OK;
+}
+
+ls_status ls_run_sum_end(ls_stage *stage, const ls_operand *operand, ls_error *error) {
+  if (!stage->sums.count || !ls_operands_same(&stage->sums.items[0], operand))
+    return ls_proof_fail(stage, error,
+                         "ends a sum that is not the oldest under way: expected the order in "
+                         "which they begin");
+  stage->sums.count--;
+  for (int s = 0; s < stage->sums.count; s++) stage->sums.items[s] = stage->sums.items[s + 1];
+  return LS_OK;
+}
