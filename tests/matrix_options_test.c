@@ -41,6 +41,7 @@ enum {
   OFFLOAD_OPTIMIZER,
   OFFLOAD_PARAMETERS,
   OFFLOAD_ACTIVATIONS,
+  POST_VALIDATION,
   FACTORS
 };
 
@@ -72,8 +73,8 @@ enum {
 enum {
   LEGAL_CORES = 2151,
   SAMPLE_RUN = 264,
-  PAIRS = 2447,
-  IMPOSSIBLE = 196,
+  PAIRS = 2589,
+  IMPOSSIBLE = 212,
   ALL_OF_MESHES = 7140,
   ALL_OF_OFFLOADS = 2112,
 };
@@ -156,6 +157,10 @@ static void set_offload_activations(ls_layout *layout, int option) {
   layout->offload.activations = (ls_tier)option;
 }
 
+static void set_post_validation(ls_layout *layout, int option) {
+  layout->post_validation = option;
+}
+
 /* A new factor is a row here and above; what it needs of others is said in `rules`. */
 static const struct factor {
   const char *name;
@@ -177,6 +182,7 @@ static const struct factor {
     [OFFLOAD_OPTIMIZER] = {"offload.optimizer", 4, set_offload_optimizer},
     [OFFLOAD_PARAMETERS] = {"offload.parameters", LS_TIER_COUNT, set_offload_parameters},
     [OFFLOAD_ACTIVATIONS] = {"offload.activations", LS_TIER_COUNT, set_offload_activations},
+    [POST_VALIDATION] = {"post-validation", 2, set_post_validation},
 };
 
 typedef struct bench {
@@ -311,13 +317,19 @@ static bool is(const ls_pairs_case *chosen, int factor, int option) {
 }
 
 /* Whether every option that is chosen has its effect, and none is refused beside the others:
- * parameters that all ranks of dp_shard hold whole do not leave the device. */
+ * parameters that all ranks of dp_shard hold whole do not leave the device, and what leaves it goes
+ * once a step, which post-validation may begin twice. */
 static bool rules(const ls_pairs_case *chosen) {
   const int *option = chosen->option;
   if (option[GATHER] > 0 && !is(chosen, ZERO, 3)) return false;
   if (option[REDUCE] > 0 && !is(chosen, ZERO, 2) && !is(chosen, ZERO, 3)) return false;
+  if (option[POST_VALIDATION] == 1 &&
+      !(is(chosen, OFFLOAD_OPTIMIZER, 0) && is(chosen, OFFLOAD_PARAMETERS, 0) &&
+        is(chosen, OFFLOAD_ACTIVATIONS, 0)))
+    return false;
   if (option[MESH] == LS_PAIRS_ANY) return true;
   const int *mesh = meshes[option[MESH]];
+  if (option[POST_VALIDATION] == 1 && mesh[0] == 1) return false;
   const bool shards = option[ZERO] > 0 || option[GATHER] > 0 || option[REDUCE] > 0;
   if (shards && mesh[2] == 1) return false;
   if (option[OFFLOAD_PARAMETERS] > 0 && mesh[2] > 1 && !is(chosen, ZERO, 3)) return false;

@@ -103,7 +103,7 @@ static void print_legend(const drawing *of, FILE *stream) {
       used[pipeline->lists[s].items[i].kind] = true;
   fprintf(stream, "%s: bubble %.1f%%", pipeline->name, 100 * of->times->bubble);
   if (fabs(of->times->bubble - of->times->steady_bubble) > 5e-4)
-    fprintf(stream, ", %.1f%% where steps follow without a barrier",
+    fprintf(stream, ", %.1f%% where steps follow without a barrier (post_validation: true)",
             100 * of->times->steady_bubble);
   fputc('\n', stream);
   const char *before = "";

@@ -481,7 +481,8 @@ static void pictures_are_legible(void **state) {
   assert_string_equal(text,
                       "stage 0   F0 F1 F2 I0 W0 I1 W1 I2 W2\n"
                       "stage 1      F0 I0 F1 I1 F2 I2 W0 W1 W2\n"
-                      "zbh2: bubble 10.0%, 0.0% where steps follow without a barrier\n"
+                      "zbh2: bubble 10.0%, 0.0% where steps follow without a barrier "
+                      "(post_validation: true)\n"
                       "F forward, I backward of inputs, W backward of weights of microbatch 0, 1, "
                       "...\n");
   free(text);

@@ -63,7 +63,7 @@ const ls_run_key ls_run_keys[] = {
      .high = 1 << 20, .effect = LS_RUN_LAYOUT, .help = "parts of a pipeline stage"},
     {"post_validation", LS_RUN_BOOL, AT(post_validation), .standard = "false",
      .effect = LS_RUN_LAYOUT,
-     .help = "stages begin the next step before the gradient norm is known; redone if it clips"},
+     .help = "stages begin the next step before the gradient norm is known; repeated if it clips"},
     {"gather", LS_RUN_CHOICE, AT(gather), .standard = "auto", .words = "auto microbatch step",
      .effect = LS_RUN_MEMORY,
      .help = "zero 3: weights gathered for each microbatch, or kept for the step"},

@@ -239,7 +239,7 @@ static void test_nan_is_named(void **state) {
 /* Layouts with which fp16 is trained. */
 typedef struct mesh {
   int devices, key_count;
-  const char *keys[5];
+  const char *keys[6];
 } mesh;
 
 static const mesh meshes[] = {
@@ -435,6 +435,59 @@ static void test_stopping_keeps_the_scale(void **state) {
   }
 }
 
+static void assert_same_steps(const fixture *f, const fixture *other, int from) {
+  for (int s = from; s <= STEPS; s++) {
+    assert_true(f->loss[s] == other->loss[s]); /* bit for bit */
+    assert_true(f->norm[s] == other->norm[s] || !isfinite(f->norm[s]));
+    assert_true(f->skipped[s] == other->skipped[s]);
+  }
+}
+
+/* Going on before the norm is known, where it clips and where not, over a stop and a new beginning,
+ * and where it overflows. */
+static void test_post_validation_changes_nothing(void **state) {
+  fixture *f = *state;
+  static const char *const clips[] = {"train.clip=0", "train.clip=1.9", "train.clip=0.01"};
+  ls_error error = {0};
+  for (int c = 0; c < 3; c++) {
+    const mesh waits = {
+        2, 5, {"mesh.pp=2", "mesh.dp_shard=1", "train.microbatches=4", "schedule=zbh1", clips[c]}};
+    mesh guesses = waits;
+    guesses.keys[guesses.key_count++] = "post_validation=true";
+    if (train_on(f, &waits, true, &error) != LS_OK) fail_msg("%s", error.text);
+    const fixture through = *f;
+    if (train_on(f, &guesses, true, &error) != LS_OK) fail_msg("%s", error.text);
+    assert_same_steps(f, &through, 1);
+    f->stop_after = 2;
+    assert_int_equal(train_on(f, &guesses, true, &error), LS_STOPPED);
+    f->stop_after = 0;
+    if (train_on(f, &guesses, false, &error) != LS_OK) fail_msg("%s", error.text);
+    assert_true(f->begun_after >= 2 && f->begun_after < STEPS);
+    assert_same_steps(f, &through, 1);
+    f->dtype = "fp16";
+    train_two_steps(f, &waits, too_large, NULL);
+    if (train_on(f, &waits, false, &error) != LS_OK) fail_msg("%s", error.text);
+    const fixture skips = *f;
+    assert_int_equal(f->skipped[STEPS], 2);
+    train_two_steps(f, &waits, too_large, NULL);
+    if (train_on(f, &guesses, false, &error) != LS_OK) fail_msg("%s", error.text);
+    assert_same_steps(f, &skips, 3);
+    f->dtype = "fp32";
+  }
+}
+
+static void test_nan_after_a_guess_is_named(void **state) {
+  fixture *f = *state;
+  ls_error waiting = {0}, guessing = {0};
+  const char *const keys[] = {"train.lr=1e18",   "train.warmup=0",       "train.clip=0",
+                              "mesh.pp=2",       "train.microbatches=4", "schedule=zbh1",
+                              "mesh.dp_shard=1", "post_validation=true"};
+  assert_int_equal(train(f, 2, keys, 7, true, &waiting), LS_FAILED);
+  assert_int_equal(train(f, 2, keys, 8, true, &guessing), LS_FAILED);
+  print_message("%s\n", guessing.text);
+  assert_string_equal(guessing.text, waiting.text);
+}
+
 static void test_nan_weight_is_no_overflow(void **state) {
   fixture *f = *state;
   ls_error error = {0};
@@ -497,6 +550,8 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_narrow_gradients_follow_wide_ones, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_overflow_skips_steps_on_all_ranks, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_stopping_keeps_the_scale, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_post_validation_changes_nothing, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_nan_after_a_guess_is_named, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_nan_weight_is_no_overflow, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_wrong_scale_is_refused, set_up, tear_down)};
   return cmocka_run_group_tests(tests, NULL, NULL);
