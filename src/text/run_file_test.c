@@ -212,6 +212,7 @@ static void errors_say_what_and_what_to_do(void **state) {
   refused("zero: 4\n", "run.yaml:1: zero: found 4; expected a whole number from 0 to 3");
   refused("mesh: {tp: 0}\n",
           "run.yaml:1: mesh.tp: found 0; expected a whole number of at least 1, or -1");
+  refused("chunks: 4294967296\n", "run.yaml:1: chunks: found 4294967296; expected at most 1048576");
   refused("dtype: int8\n",
           "run.yaml:1: dtype: found int8; expected auto, fp32, bf16, fp16 or fp64");
   refused("dropout: 0.1\n", "run.yaml:1: dropout: found 0.1; expected 0, or auto");

@@ -55,8 +55,7 @@ const ls_run_key ls_run_keys[] = {
     {"sequence_parallel", LS_RUN_BOOL, AT(sequence_parallel), .standard = "true",
      .effect = LS_RUN_LAYOUT, .help = "with tp > 1: cut the tokens between blocks as well"},
     {"schedule", LS_RUN_TEXT, AT(schedule), .standard = "1f1b", .effect = LS_RUN_LAYOUT,
-     .help =
-         "of the pipeline: gpipe 1f1b interleaved zbh1 zbh2 zbv vhalf vmin dualpipev, or a .csv"},
+     .help = "sequential gpipe 1f1b interleaved zbh1 zbh2 zbv vhalf vmin dualpipev, or a .csv"},
     {"stages", LS_RUN_GLOBS, AT(stages), .standard = "auto", .effect = LS_RUN_LAYOUT,
      .help = "layers of each chunk of the pipeline, as [0-6, 7-13]; auto: cut by cost"},
     {"chunks", LS_RUN_INTEGER, AT(chunks), .standard = "auto", .word = "auto", .low = 1,

@@ -50,12 +50,17 @@ static char *join_words(ls_arena *arena, const char *list) {
   return joined;
 }
 
+/* Limits that nobody comes near are not named where they are kept. */
+static bool names_high(const ls_run_key *key) {
+  return key->high <= 1e6;
+}
+
 static char *expected_range(ls_arena *arena, const ls_run_key *key) {
   const char *what = key->kind == LS_RUN_INTEGER ? "a whole number" : "a number";
   char low[LS_NUMBER_BYTES], high[LS_NUMBER_BYTES];
   ls_number_write(low, key->low);
   ls_number_write(high, key->high);
-  const bool bounded = key->high <= 1e6;
+  const bool bounded = names_high(key);
   if (key->low == key->high) return ls_arena_strdup(arena, low);
   if (key->above_low) {
     return bounded ? ls_arena_printf(arena, "%s above %s, at most %s", what, low, high)
@@ -93,6 +98,13 @@ char *ls_run_key_expected(ls_arena *arena, const ls_run_key *key) {
 
 static ls_status wrong(const ls_run_file *run, const ls_run_key *key, const ls_yaml *node,
                        ls_error *error) {
+  double value;
+  if (key->kind == LS_RUN_INTEGER && !names_high(key) &&
+      ls_yaml_number(node, &value, NULL) == LS_OK && value > key->high) {
+    char high[LS_NUMBER_BYTES];
+    ls_number_write(high, key->high);
+    return ls_yaml_fail(node, ls_arena_printf(run->arena, "at most %s", high), error);
+  }
   return ls_yaml_fail(node, ls_run_key_expected(run->arena, key), error);
 }
 

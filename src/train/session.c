@@ -147,6 +147,24 @@ static ls_status choose_recompute(ls_session *session, ls_error *error) {
   return LS_OK;
 }
 
+/* A key that only says more of another one is not passed over where that one is left out. */
+static ls_status check_partners(const ls_session *session, ls_error *error) {
+  const ls_run_file *run = session->run;
+  const ls_layout *layout = &session->layout;
+  if (run->recompute_layers > 1 && !layout->recompute && !asks_budget(run))
+    return ls_fail(error, LS_INPUT,
+                   "%s: found %lld with recompute: none, which runs nothing again; expected 1, or "
+                   "recompute: full",
+                   ls_run_file_where(run, "recompute_layers"), (long long)run->recompute_layers);
+  if (layout->offload.optimizer_fraction < 1 && !layout->offload.optimizer)
+    return ls_fail(error, LS_INPUT,
+                   "%s: found %g with offload.optimizer: none; expected 1, or offload.optimizer: "
+                   "host or nvme",
+                   ls_run_file_where(run, "offload.optimizer_fraction"),
+                   layout->offload.optimizer_fraction);
+  return LS_OK;
+}
+
 static bool has_weights(ls_arena *arena, const char *model) {
   return ls_file_exists(ls_arena_printf(arena, "%s/model.safetensors", model)) ||
          ls_file_exists(ls_arena_printf(arena, "%s/model.safetensors.index.json", model));
@@ -289,6 +307,7 @@ ls_status ls_session_resolve(ls_arena *arena, ls_run_file *run, int devices, ls_
   made->layout = make_layout(run);
   LS_TRY(check_grad_dtype(made, error));
   LS_TRY(choose_recompute(made, error));
+  LS_TRY(check_partners(made, error));
   LS_TRY(build_graph(made, error));
   *session = made;
   return LS_OK;
