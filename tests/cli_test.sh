@@ -96,6 +96,8 @@ bad() {
 
 bad "unknown command" 2 '"trian": did you mean "train"' trian run.yaml
 bad "command of a later version" 2 'plan: not yet' plan run.yaml
+bad "export of nothing" 2 'nowhere: no such folder; expected a run' export nowhere there
+bad "export with a type that is none" 2 '--dtype: found int8; expected fp32, bf16' export . there --dtype int8
 bad "unknown flag" 2 '--frehs: did you mean --fresh' train run.yaml --frehs
 bad "flag without its value" 2 '-n: expected a value' train run.yaml -n
 bad "no count of devices" 2 '-n: found "two"' train run.yaml -n two

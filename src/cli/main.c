@@ -20,7 +20,7 @@ static const command commands[] = {
     {"generate", "sample text from a checkpoint", ls_command_generate},
     {"plan", "which layout, how fast, how much memory, what money", NULL},
     {"bench", "measure this machine", NULL},
-    {"export", "write a Hugging Face directory", NULL},
+    {"export", "write a Hugging Face directory", ls_command_export},
     {"inspect", "what a checkpoint or tokenizer holds", NULL},
     {"tokenize", "text to tokens", NULL},
     {"watch", "the live page of a run", NULL},
