@@ -98,6 +98,8 @@ bad "unknown command" 2 '"trian": did you mean "train"' trian run.yaml
 bad "command of a later version" 2 'plan: not yet' plan run.yaml
 bad "export of nothing" 2 'nowhere: no such folder; expected a run' export nowhere there
 bad "export with a type that is none" 2 '--dtype: found int8; expected fp32, bf16' export . there --dtype int8
+bad "inspection of nothing" 2 'nowhere: no such file or folder' inspect nowhere
+bad "inspection of a text" 2 'text.txt: of no known kind; expected config.json' inspect text.txt
 bad "unknown flag" 2 '--frehs: did you mean --fresh' train run.yaml --frehs
 bad "flag without its value" 2 '-n: expected a value' train run.yaml -n
 bad "no count of devices" 2 '-n: found "two"' train run.yaml -n two
@@ -227,6 +229,10 @@ else
 fi
 ran "train to the end again" train run.yaml -n 2 out=whole train.steps=400 &&
   pass "a finished run has nothing left to do"
+ran "inspect" inspect whole --json && grep -q '"step": 400' output && grep -q '"optimizer": {' output &&
+  pass "inspect says what a run holds"
+ran "export" export whole exported --dtype bf16 && ran "inspect an export" inspect exported &&
+  grep -q '{"BF16":' output && [ -s exported/tokenizer.json ] && pass "export"
 "$lockstep" train run.yaml -n 2 out=cut train.steps=400 >cut.output 2>cut.errors &
 running=$!
 wait_for_step cut 3 || fail "interrupted run: no step within a minute"

@@ -21,7 +21,7 @@ static const command commands[] = {
     {"plan", "which layout, how fast, how much memory, what money", NULL},
     {"bench", "measure this machine", NULL},
     {"export", "write a Hugging Face directory", ls_command_export},
-    {"inspect", "what a checkpoint or tokenizer holds", NULL},
+    {"inspect", "what a run, model, adapter or file of tensors holds", ls_command_inspect},
     {"tokenize", "text to tokens", NULL},
     {"watch", "the live page of a run", NULL},
 };
