@@ -10,17 +10,6 @@ void ls_expressions_begin(ls_expressions *all, ls_arena *arena) {
   all->table = LS_NEW_ARRAY(arena, int, FIRST_TABLE);
 }
 
-bool ls_attributes_equal(const ls_attributes *a, const ls_attributes *b) {
-  return a->sequence == b->sequence && a->head_dim == b->head_dim && a->kv_heads == b->kv_heads &&
-         a->epsilon == b->epsilon && a->softmax_scale == b->softmax_scale &&
-         a->rope_theta == b->rope_theta && a->rope_scaling == b->rope_scaling &&
-         a->rope_factor == b->rope_factor && a->rope_low_freq_factor == b->rope_low_freq_factor &&
-         a->rope_high_freq_factor == b->rope_high_freq_factor &&
-         a->rope_original_positions == b->rope_original_positions && a->gelu_tanh == b->gelu_tanh &&
-         a->beta1 == b->beta1 && a->beta2 == b->beta2 && a->weight_decay == b->weight_decay &&
-         a->clip == b->clip && a->weight == b->weight;
-}
-
 static bool same_node(const ls_node_record *a, const ls_node_record *b) {
   return a->kind == b->kind && a->inputs == b->inputs &&
          memcmp(a->in, b->in, sizeof *a->in * (size_t)a->inputs) == 0 &&

@@ -16,10 +16,14 @@ static const struct rule {
     {LS_OP_BIAS_DB, LS_OP_BIAS, "g", "1"},
     {LS_OP_LAYERNORM_BWD, LS_OP_LAYERNORM, "g01BC", "012"},
     {LS_OP_RMSNORM_BWD, LS_OP_RMSNORM, "g01B", "01"},
+    {LS_OP_HEADNORM_BWD, LS_OP_HEADNORM, "g01B", "01"},
+    {LS_OP_ROW_SQUARES_BWD, LS_OP_ROW_SQUARES, "g0", "0"},
+    {LS_OP_ROW_SCALE_BWD, LS_OP_ROW_SCALE, "g012", "012"},
     {LS_OP_ROPE_BWD, LS_OP_ROPE, "g1", "0"},
     {LS_OP_ATTENTION_BWD, LS_OP_ATTENTION, "g012AB", "012"},
     {LS_OP_GELU_BWD, LS_OP_GELU, "g0", "0"},
     {LS_OP_SWIGLU_BWD, LS_OP_SWIGLU, "g01", "01"},
+    {LS_OP_SOFTCAP_BWD, LS_OP_SOFTCAP, "gA", "0"},
 };
 enum { RULES = sizeof rules / sizeof *rules, MOST_CANDIDATES = 64 };
 

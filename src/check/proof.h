@@ -232,7 +232,6 @@ int ls_expression_leaf(ls_expressions *all, ls_leaf leaf, int which, int version
 int ls_expression_node(ls_expressions *all, ls_op_kind kind, const ls_attributes *attributes,
                        const int *in, int inputs);
 const ls_node_record *ls_expression_record(const ls_expressions *all, int expression);
-bool ls_attributes_equal(const ls_attributes *a, const ls_attributes *b);
 ls_terms ls_term_one(ls_arena *arena, int node, int position, int first, int last);
 /* False: both have some term. */
 bool ls_terms_join(ls_arena *arena, ls_terms a, ls_terms b, ls_terms *both);

@@ -101,6 +101,31 @@ static void rmsnorm_rule(rule_context *context) {
   contribute_to_parameter(context->graph, node->in[1], made, 1);
 }
 
+static void headnorm_rule(rule_context *context) {
+  const ls_node *node = &context->node;
+  int made = contribute_node(context, node->in[0], LS_OP_HEADNORM_BWD,
+                             (ls_tensor_id[]){context->dy, node->in[0], node->in[1], node->out[1]});
+  contribute_to_parameter(context->graph, node->in[1], made, 1);
+}
+
+static void row_squares_rule(rule_context *context) {
+  contribute_node(context, context->node.in[0], LS_OP_ROW_SQUARES_BWD,
+                  (ls_tensor_id[]){context->dy, context->node.in[0]});
+}
+
+static void row_scale_rule(rule_context *context) {
+  const ls_node *node = &context->node;
+  int made = contribute_node(context, node->in[0], LS_OP_ROW_SCALE_BWD,
+                             (ls_tensor_id[]){context->dy, node->in[0], node->in[1], node->in[2]});
+  contribute_to_parameter(context->graph, node->in[1], made, 1);
+  contribute(context, node->in[2], context->graph->nodes.items[made].out[2]);
+}
+
+static void softcap_rule(rule_context *context) {
+  contribute_node(context, context->node.in[0], LS_OP_SOFTCAP_BWD,
+                  (ls_tensor_id[]){context->dy, context->node.out[0]});
+}
+
 static void rope_rule(rule_context *context) {
   contribute_node(context, context->node.in[0], LS_OP_ROPE_BWD,
                   (ls_tensor_id[]){context->dy, context->node.in[1]});
@@ -123,7 +148,7 @@ static void gelu_rule(rule_context *context) {
 
 static void swiglu_rule(rule_context *context) {
   const ls_node *node = &context->node;
-  int made = ls_graph_node(context->graph, LS_OP_SWIGLU_BWD, NULL,
+  int made = ls_graph_node(context->graph, LS_OP_SWIGLU_BWD, &node->attributes,
                            (ls_tensor_id[]){context->dy, node->in[0], node->in[1]}, NULL);
   for (int i = 0; i < 2; i++)
     contribute(context, node->in[i], context->graph->nodes.items[made].out[i]);
@@ -144,6 +169,8 @@ static void (*const rules[LS_OP_COUNT])(rule_context *) = {
     [LS_OP_LAYERNORM] = layernorm_rule, [LS_OP_RMSNORM] = rmsnorm_rule,
     [LS_OP_ROPE] = rope_rule,           [LS_OP_ATTENTION] = attention_rule,
     [LS_OP_GELU] = gelu_rule,           [LS_OP_SWIGLU] = swiglu_rule,
+    [LS_OP_HEADNORM] = headnorm_rule,   [LS_OP_ROW_SQUARES] = row_squares_rule,
+    [LS_OP_ROW_SCALE] = row_scale_rule, [LS_OP_SOFTCAP] = softcap_rule,
     [LS_OP_XENT_LOSS] = xent_loss_rule,
 };
 

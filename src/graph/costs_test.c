@@ -29,13 +29,13 @@ static void products_and_attention_are_counted(void **state) {
   const ls_attributes attributes = {
       .sequence = SEQUENCE, .head_dim = HEAD_DIM, .kv_heads = KV_HEADS, .softmax_scale = 1};
   ls_tensor_id x = ls_graph_embedding(graph, weight(graph, "table", 5, WIDTH),
-                                      ls_graph_input(graph, "ids", TOKENS));
+                                      ls_graph_input(graph, "ids", TOKENS), 1);
   ls_tensor_id q = ls_graph_linear(graph, x, weight(graph, "q", HEADS * HEAD_DIM, WIDTH));
   ls_tensor_id k = ls_graph_linear(graph, x, weight(graph, "k", KV_HEADS * HEAD_DIM, WIDTH));
   ls_tensor_id out = ls_graph_attention(graph, q, k, k, &attributes);
   ls_tensor_id hidden = ls_graph_linear(graph, out, weight(graph, "up", HIDDEN, HEADS * HEAD_DIM));
   graph->labels = ls_graph_input(graph, "labels", TOKENS);
-  ls_graph_cross_entropy(graph, ls_graph_gelu(graph, hidden, true));
+  ls_graph_cross_entropy(graph, ls_graph_gelu(graph, hidden, LS_GELU_TANH));
   ls_graph_backward(graph);
   const double products = 2.0 * TOKENS * (WIDTH * 12 + WIDTH * 6 + 12 * HIDDEN);
   assert_true(total(graph, LS_OP_LINEAR) == products);

@@ -98,7 +98,9 @@ static bool makes_weight_gradient(ls_op_kind kind, int output) {
     case LS_OP_LINEAR_DW:
     case LS_OP_BIAS_DB: return true;
     case LS_OP_LAYERNORM_BWD:
-    case LS_OP_RMSNORM_BWD: return output > 0;
+    case LS_OP_RMSNORM_BWD:
+    case LS_OP_HEADNORM_BWD: return output > 0;
+    case LS_OP_ROW_SCALE_BWD: return output > 0; /* the last is of sums that are accumulated */
     default: return false;
   }
 }
@@ -107,8 +109,10 @@ static ls_precision output_precision(ls_op_kind kind, int output) {
   switch (kind) {
     case LS_OP_LAYERNORM:
     case LS_OP_RMSNORM:
+    case LS_OP_HEADNORM:
     case LS_OP_ATTENTION: return output > 0 ? LS_ACCUMULATE : LS_COMPUTE;
     case LS_OP_ROPE_TABLE:
+    case LS_OP_ROW_SQUARES:
     case LS_OP_XENT_MAX:
     case LS_OP_XENT_SUM: return LS_ACCUMULATE;
     case LS_OP_XENT_LOSS:
@@ -183,8 +187,10 @@ static ls_tensor_id first_output(ls_graph *graph, ls_op_kind kind, const ls_attr
   return graph->nodes.items[node].out[0];
 }
 
-ls_tensor_id ls_graph_embedding(ls_graph *graph, ls_tensor_id table, ls_tensor_id ids) {
-  return first_output(graph, LS_OP_EMBEDDING, NULL, (ls_tensor_id[]){table, ids}, NULL);
+ls_tensor_id ls_graph_embedding(ls_graph *graph, ls_tensor_id table, ls_tensor_id ids,
+                                double scale) {
+  return first_output(graph, LS_OP_EMBEDDING, &(ls_attributes){.scale = scale},
+                      (ls_tensor_id[]){table, ids}, NULL);
 }
 
 ls_tensor_id ls_graph_linear(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight) {
@@ -205,21 +211,39 @@ ls_tensor_id ls_graph_layernorm(ls_graph *graph, ls_tensor_id x, ls_tensor_id we
                       (ls_tensor_id[]){x, weight, bias}, NULL);
 }
 
-ls_tensor_id ls_graph_rmsnorm(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight,
-                              double epsilon) {
-  return first_output(graph, LS_OP_RMSNORM, &(ls_attributes){.epsilon = epsilon},
-                      (ls_tensor_id[]){x, weight}, NULL);
+ls_tensor_id ls_graph_rmsnorm(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight, double epsilon,
+                              double offset) {
+  const ls_attributes attributes = {.epsilon = epsilon, .weight_offset = offset};
+  return first_output(graph, LS_OP_RMSNORM, &attributes, (ls_tensor_id[]){x, weight}, NULL);
+}
+
+ls_tensor_id ls_graph_headnorm(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight, double epsilon,
+                               double offset) {
+  const ls_attributes attributes = {.epsilon = epsilon, .weight_offset = offset};
+  const int64_t heads =
+      ls_graph_tensor(graph, x)->dims[1] / ls_graph_tensor(graph, weight)->dims[0];
+  return first_output(graph, LS_OP_HEADNORM, &attributes, (ls_tensor_id[]){x, weight},
+                      (int64_t[]){0, heads});
+}
+
+ls_tensor_id ls_graph_cut_rmsnorm(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight,
+                                  double epsilon) {
+  const ls_attributes attributes = {.epsilon = epsilon,
+                                    .columns = ls_graph_tensor(graph, x)->dims[1]};
+  ls_tensor_id squares = first_output(graph, LS_OP_ROW_SQUARES, NULL, &x, NULL);
+  return first_output(graph, LS_OP_ROW_SCALE, &attributes, (ls_tensor_id[]){x, weight, squares},
+                      NULL);
 }
 
 ls_tensor_id ls_graph_rope_table(ls_graph *graph, ls_tensor_id positions,
                                  const ls_attributes *attributes) {
   return first_output(graph, LS_OP_ROPE_TABLE, attributes, &positions,
-                      (int64_t[]){0, attributes->head_dim});
+                      (int64_t[]){0, 2 * attributes->rope_pairs});
 }
 
-ls_tensor_id ls_graph_rope(ls_graph *graph, ls_tensor_id x, ls_tensor_id table,
-                           const ls_attributes *attributes) {
-  return first_output(graph, LS_OP_ROPE, attributes, (ls_tensor_id[]){x, table}, NULL);
+ls_tensor_id ls_graph_rope(ls_graph *graph, ls_tensor_id x, ls_tensor_id table, int64_t head_dim) {
+  return first_output(graph, LS_OP_ROPE, &(ls_attributes){.head_dim = head_dim},
+                      (ls_tensor_id[]){x, table}, NULL);
 }
 
 ls_tensor_id ls_graph_attention(ls_graph *graph, ls_tensor_id q, ls_tensor_id k, ls_tensor_id v,
@@ -234,12 +258,18 @@ ls_tensor_id ls_graph_cached_attention(ls_graph *graph, ls_tensor_id q, ls_tenso
                       (ls_tensor_id[]){q, k, v, cache_k, cache_v, positions}, NULL);
 }
 
-ls_tensor_id ls_graph_gelu(ls_graph *graph, ls_tensor_id x, bool tanh) {
-  return first_output(graph, LS_OP_GELU, &(ls_attributes){.gelu_tanh = tanh}, &x, NULL);
+ls_tensor_id ls_graph_gelu(ls_graph *graph, ls_tensor_id x, ls_activation which) {
+  return first_output(graph, LS_OP_GELU, &(ls_attributes){.activation = which}, &x, NULL);
 }
 
-ls_tensor_id ls_graph_swiglu(ls_graph *graph, ls_tensor_id gate, ls_tensor_id up) {
-  return first_output(graph, LS_OP_SWIGLU, NULL, (ls_tensor_id[]){gate, up}, NULL);
+ls_tensor_id ls_graph_swiglu(ls_graph *graph, ls_tensor_id gate, ls_tensor_id up,
+                             ls_activation of_gate) {
+  return first_output(graph, LS_OP_SWIGLU, &(ls_attributes){.activation = of_gate},
+                      (ls_tensor_id[]){gate, up}, NULL);
+}
+
+ls_tensor_id ls_graph_softcap(ls_graph *graph, ls_tensor_id x, double cap) {
+  return first_output(graph, LS_OP_SOFTCAP, &(ls_attributes){.softcap = cap}, &x, NULL);
 }
 
 void ls_graph_cross_entropy(ls_graph *graph, ls_tensor_id logits) {

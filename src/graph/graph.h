@@ -118,26 +118,39 @@ ls_tensor_id ls_graph_parameter(ls_graph *graph, const ls_parameter *about);
 /* Marks a tensor as lying on the residual stream. Returns it. */
 ls_tensor_id ls_graph_stream(ls_graph *graph, ls_tensor_id tensor);
 
-ls_tensor_id ls_graph_embedding(ls_graph *graph, ls_tensor_id table, ls_tensor_id ids);
+/* Rows of the table, times `scale`. */
+ls_tensor_id ls_graph_embedding(ls_graph *graph, ls_tensor_id table, ls_tensor_id ids,
+                                double scale);
 ls_tensor_id ls_graph_linear(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight);
 ls_tensor_id ls_graph_bias(ls_graph *graph, ls_tensor_id x, ls_tensor_id bias);
 ls_tensor_id ls_graph_add(ls_graph *graph, ls_tensor_id a, ls_tensor_id b);
 ls_tensor_id ls_graph_layernorm(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight,
                                 ls_tensor_id bias, double epsilon);
-ls_tensor_id ls_graph_rmsnorm(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight, double epsilon);
-/* attributes: head_dim and the rope_ fields. */
+/* `offset` is added to the weights. */
+ls_tensor_id ls_graph_rmsnorm(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight, double epsilon,
+                              double offset);
+/* The same of each head's columns by themselves: as many as the weight has. */
+ls_tensor_id ls_graph_headnorm(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight, double epsilon,
+                               double offset);
+/* rmsnorm of rows whose columns tensor parallelism may cut. */
+ls_tensor_id ls_graph_cut_rmsnorm(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight,
+                                  double epsilon);
+/* attributes: the rope_ fields; the table has 2 x rope_pairs columns. */
 ls_tensor_id ls_graph_rope_table(ls_graph *graph, ls_tensor_id positions,
                                  const ls_attributes *attributes);
-ls_tensor_id ls_graph_rope(ls_graph *graph, ls_tensor_id x, ls_tensor_id table,
-                           const ls_attributes *attributes);
-/* attributes: sequence, head_dim, kv_heads, softmax_scale. Causal. q [n, heads x head_dim]. */
+/* Turns the first columns of each head, as many as the table has; the others stay. */
+ls_tensor_id ls_graph_rope(ls_graph *graph, ls_tensor_id x, ls_tensor_id table, int64_t head_dim);
+/* attributes: sequence, head_dim, kv_heads, softmax_scale; where wanted heads and alibi, window,
+ * softcap. Causal. q [n, heads x head_dim]. */
 ls_tensor_id ls_graph_attention(ls_graph *graph, ls_tensor_id q, ls_tensor_id k, ls_tensor_id v,
                                 const ls_attributes *attributes);
 ls_tensor_id ls_graph_cached_attention(ls_graph *graph, ls_tensor_id q, ls_tensor_id k,
                                        ls_tensor_id v, ls_tensor_id cache_k, ls_tensor_id cache_v,
                                        ls_tensor_id positions, const ls_attributes *attributes);
-ls_tensor_id ls_graph_gelu(ls_graph *graph, ls_tensor_id x, bool tanh);
-ls_tensor_id ls_graph_swiglu(ls_graph *graph, ls_tensor_id gate, ls_tensor_id up);
+ls_tensor_id ls_graph_gelu(ls_graph *graph, ls_tensor_id x, ls_activation which);
+ls_tensor_id ls_graph_swiglu(ls_graph *graph, ls_tensor_id gate, ls_tensor_id up,
+                             ls_activation of_gate);
+ls_tensor_id ls_graph_softcap(ls_graph *graph, ls_tensor_id x, double cap);
 /* Sets graph->logits, loss and the cells; needs graph->labels. */
 void ls_graph_cross_entropy(ls_graph *graph, ls_tensor_id logits);
 
@@ -149,8 +162,8 @@ ls_tensor *ls_graph_tensor(const ls_graph *graph, ls_tensor_id id);
 int64_t ls_tensor_elements(const ls_tensor *tensor);
 
 /* A node as gradient rules make them: outputs are created with the row's shapes. `extra` are the
- * dims of an output whose shape no input gives (embedding_dw, rope_table); else NULL. Returns the
- * node's index. */
+ * dims of an output whose shape no input gives (embedding_dw, rope_table, headnorm); else NULL.
+ * Returns the node's index. */
 int ls_graph_node(ls_graph *graph, ls_op_kind kind, const ls_attributes *attributes,
                   const ls_tensor_id *inputs, const int64_t *extra);
 

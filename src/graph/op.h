@@ -28,12 +28,16 @@ enum { LS_MAX_DIMS = 3, LS_MAX_INPUTS = 7, LS_MAX_OUTPUTS = 3 };
   X(ADD, "add")                           \
   X(LAYERNORM, "layernorm")               \
   X(RMSNORM, "rmsnorm")                   \
+  X(HEADNORM, "headnorm")                 \
+  X(ROW_SQUARES, "row_squares")           \
+  X(ROW_SCALE, "row_scale")               \
   X(ROPE_TABLE, "rope_table")             \
   X(ROPE, "rope")                         \
   X(ATTENTION, "attention")               \
   X(CACHED_ATTENTION, "cached_attention") \
   X(GELU, "gelu")                         \
   X(SWIGLU, "swiglu")                     \
+  X(SOFTCAP, "softcap")                   \
   X(XENT_MAX, "xent_max")                 \
   X(XENT_SUM, "xent_sum")                 \
   X(XENT_LOSS, "xent_loss")               \
@@ -44,10 +48,14 @@ enum { LS_MAX_DIMS = 3, LS_MAX_INPUTS = 7, LS_MAX_OUTPUTS = 3 };
   X(BIAS_DB, "bias_db")                   \
   X(LAYERNORM_BWD, "layernorm_bwd")       \
   X(RMSNORM_BWD, "rmsnorm_bwd")           \
+  X(HEADNORM_BWD, "headnorm_bwd")         \
+  X(ROW_SQUARES_BWD, "row_squares_bwd")   \
+  X(ROW_SCALE_BWD, "row_scale_bwd")       \
   X(ROPE_BWD, "rope_bwd")                 \
   X(ATTENTION_BWD, "attention_bwd")       \
   X(GELU_BWD, "gelu_bwd")                 \
   X(SWIGLU_BWD, "swiglu_bwd")             \
+  X(SOFTCAP_BWD, "softcap_bwd")           \
   X(XENT_GRAD, "xent_grad")               \
   /* the step around them */              \
   X(COUNT_VALID, "count_valid")           \
@@ -69,28 +77,32 @@ typedef enum ls_op_kind {
       LS_OP_COUNT
 } ls_op_kind;
 
-typedef enum ls_rope_scaling {
-  LS_ROPE_PLAIN = 0,
-  LS_ROPE_LINEAR,
-  LS_ROPE_LLAMA3,
-} ls_rope_scaling;
+/* gelu_tanh is the approximation that Hugging Face calls gelu_new too. */
+typedef enum ls_activation { LS_SILU = 0, LS_GELU_TANH, LS_GELU_ERF } ls_activation;
 
-/* What a node knows beyond its tensors. Zero where it means nothing. */
+/* What a node knows beyond its tensors. Zero where it means nothing, or asks for nothing. */
 typedef struct ls_attributes {
   int64_t sequence;     /* T: rows of dimension 0 are whole sequences of this many tokens */
   int64_t head_dim;     /* columns of one head (attention, rope) */
   int64_t kv_heads;     /* global count of KV heads: how many values label g has */
+  int64_t heads;        /* attention with ALiBi: global count of query heads */
+  int64_t window;       /* attention: a token sees itself and window - 1 before it; 0: all */
+  int64_t columns;      /* row_scale: global count of columns whose squares were summed */
   double epsilon;       /* norms, adamw */
+  double weight_offset; /* rmsnorm, headnorm: added to the weights, 1 in Gemma */
   double softmax_scale; /* attention: usually 1/sqrt(head_dim) */
-  double rope_theta;
-  ls_rope_scaling rope_scaling;
-  double rope_factor, rope_low_freq_factor, rope_high_freq_factor;
-  double rope_original_positions;
-  bool gelu_tanh;      /* tanh approximation (gelu_new) or erf */
-  double beta1, beta2; /* adamw; sgd: beta1 is the momentum */
-  double weight_decay; /* adamw, sgd: decoupled */
-  double clip;         /* clip_factor: largest global norm; 0: none */
-  double weight;       /* squared_norm: how often a value counts */
+  double softcap;       /* attention's scores and softcap: x becomes softcap tanh(x / softcap) */
+  double alibi;         /* attention: factor of ls_alibi_slope; 0: no bias by distance */
+  double scale;         /* embedding: rows are multiplied by it; 0: not */
+  double rope_scale;    /* rope_table: cosines and sines are multiplied by it; 0: not */
+  /* rope_table: angle per position of each pair of columns. Borrowed; outlives the node. */
+  const double *rope_frequencies;
+  int64_t rope_pairs;
+  ls_activation activation; /* gelu: which; swiglu: of the gate */
+  double beta1, beta2;      /* adamw; sgd: beta1 is the momentum */
+  double weight_decay;      /* adamw, sgd: decoupled */
+  double clip;              /* clip_factor: largest global norm; 0: none */
+  double weight;            /* squared_norm: how often a value counts */
 } ls_attributes;
 
 /* How a node's output that lost a cut label is still to be reduced. */
@@ -106,6 +118,15 @@ typedef struct ls_op {
   ls_reduce reduce;
   int in_place; /* 1 + input whose memory output 0 may take when that is its last use; 0: none */
 } ls_op;
+
+/* How much the score of a key falls with each token between it and the query, in head `head` of
+ * `heads`: powers of 2^(-8/n) for the first n heads, n the largest power of two among counts of
+ * heads, and every other power of its root for the rest (Press, Smith, Lewis: "Train Short, Test
+ * Long", 2022, and its code). */
+double ls_alibi_slope(int64_t head, int64_t heads);
+
+/* Whether all settings are the same, lists by what they hold. */
+bool ls_attributes_equal(const ls_attributes *a, const ls_attributes *b);
 
 /* The row of `kind`. Static storage. */
 const ls_op *ls_op_row(ls_op_kind kind);

@@ -16,6 +16,12 @@ static const ls_op rows[LS_OP_COUNT] = {
     [LS_OP_LAYERNORM] = {.labels = "n c, c, c -> n c, n, n", .cut = "n"},
     /* x, weight -> y, 1/rms */
     [LS_OP_RMSNORM] = {.labels = "n c, c -> n c, n", .cut = "n"},
+    /* x in heads of d columns, weight -> y, 1/rms of each head */
+    [LS_OP_HEADNORM] = {.labels = "n hd, d -> n hd, n h", .cut = "nh"},
+    /* x -> sum of the squares of each row; with row_scale an RMS norm whose columns may be cut */
+    [LS_OP_ROW_SQUARES] = {.labels = "n c -> n", .cut = "nc"},
+    /* x, weight, sum of squares -> x weight / sqrt(sum / columns + epsilon) */
+    [LS_OP_ROW_SCALE] = {.labels = "n c, c, n -> n c", .cut = "nc"},
     /* positions -> cosines (first half of the columns), sines (second half) */
     [LS_OP_ROPE_TABLE] = {.labels = "n -> n d", .cut = "n"},
     /* x, table */
@@ -26,8 +32,9 @@ static const ls_op rows[LS_OP_COUNT] = {
      * tokens' positions), positions */
     [LS_OP_CACHED_ATTENTION] = {.labels = "n gr, n g, n g, t g, t g, n -> n gr", .cut = "gr"},
     [LS_OP_GELU] = {.labels = "n c -> n c", .cut = "nc"},
-    /* gate, up -> silu(gate) * up */
+    /* gate, up -> activation(gate) * up */
     [LS_OP_SWIGLU] = {.labels = "n c, n c -> n c", .cut = "nc"},
+    [LS_OP_SOFTCAP] = {.labels = "n c -> n c", .cut = "nc", .in_place = 1},
     /* logits -> largest logit of each token */
     [LS_OP_XENT_MAX] = {.labels = "n v -> n", .cut = "nv", .reduce = LS_MAX},
     /* logits, max, labels -> sum of exp(logit - max), the label's logit */
@@ -46,6 +53,12 @@ static const ls_op rows[LS_OP_COUNT] = {
     [LS_OP_LAYERNORM_BWD] = {.labels = "n c, n c, c, n, n -> n c, c, c", .cut = "n"},
     /* dy, x, weight, 1/rms -> dx, dweight */
     [LS_OP_RMSNORM_BWD] = {.labels = "n c, n c, c, n -> n c, c", .cut = "n"},
+    /* dy, x, weight, 1/rms -> dx, dweight */
+    [LS_OP_HEADNORM_BWD] = {.labels = "n hd, n hd, d, n h -> n hd, d", .cut = "nh", .linear = "0"},
+    /* dsum, x */
+    [LS_OP_ROW_SQUARES_BWD] = {.labels = "n, n c -> n c", .cut = "nc", .linear = "0"},
+    /* dy, x, weight, sum -> dx, dweight, dsum */
+    [LS_OP_ROW_SCALE_BWD] = {.labels = "n c, n c, c, n -> n c, c, n", .cut = "nc", .linear = "0"},
     /* dy, table */
     [LS_OP_ROPE_BWD] = {.labels = "n h, n d -> n h", .cut = "nh", .linear = "0", .in_place = 1},
     /* do, q, k, v, o, log-sum-exp -> dq, dk, dv */
@@ -56,6 +69,8 @@ static const ls_op rows[LS_OP_COUNT] = {
     [LS_OP_GELU_BWD] = {.labels = "n c, n c -> n c", .cut = "nc", .in_place = 1},
     /* dy, gate, up -> dgate, dup */
     [LS_OP_SWIGLU_BWD] = {.labels = "n c, n c, n c -> n c, n c", .cut = "nc"},
+    /* dy, y */
+    [LS_OP_SOFTCAP_BWD] = {.labels = "n c, n c -> n c", .cut = "nc", .in_place = 1},
     /* logits, max, sum, labels, scale -> dlogits */
     [LS_OP_XENT_GRAD] = {.labels = "n v, n, n, n, 1 -> n v", .cut = "nv", .in_place = 1},
 

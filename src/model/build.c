@@ -44,10 +44,16 @@ ls_tensor_id ls_builder_attend(ls_builder *builder, ls_tensor_id q, ls_tensor_id
                                ls_tensor_id v) {
   ls_graph *graph = builder->graph;
   const ls_model_config *config = builder->config;
+  const bool local = ls_builder_layer_has(builder, LS_LAYER_WINDOW);
+  const bool alibi = builder->family->decoder.alibi;
   const ls_attributes attributes = {.sequence = builder->options->sequence,
                                     .head_dim = config->head_dim,
                                     .kv_heads = config->kv_heads,
-                                    .softmax_scale = config->softmax_scale};
+                                    .heads = alibi ? config->heads : 0,
+                                    .window = local ? config->window : 0,
+                                    .softmax_scale = config->softmax_scale,
+                                    .softcap = config->softcap,
+                                    .alibi = alibi};
   if (builder->options->mode != LS_MODEL_DECODE)
     return ls_graph_attention(graph, q, k, v, &attributes);
   const int64_t rows = builder->options->cache_rows, columns = config->kv_heads * config->head_dim;
@@ -73,12 +79,15 @@ static ls_status check_options(const ls_model_config *config, const ls_build_opt
     return ls_fail(error, LS_INPUT,
                    "%s: %lld tokens are not whole sequences of %lld; use a multiple of it",
                    config->source, (long long)options->tokens, (long long)options->sequence);
-  if (longest > config->positions)
+  /* Dynamic scaling is there to go beyond them. */
+  const bool dynamic = config->rope_scaling == LS_ROPE_DYNAMIC;
+  const int64_t positions =
+      dynamic ? (int64_t)((double)config->positions * config->rope_factor) : config->positions;
+  if (longest > positions)
     return ls_fail(error, LS_INPUT,
                    "%s: sequences of %lld tokens, but the model is made for at most %lld; use "
                    "seq_len %lld or less",
-                   config->source, (long long)longest, (long long)config->positions,
-                   (long long)config->positions);
+                   config->source, (long long)longest, (long long)positions, (long long)positions);
   return LS_OK;
 }
 
@@ -95,13 +104,24 @@ static ls_tensor_id build_head(ls_builder *builder, const ls_family *family, ls_
   if (!config->tied)
     weight = ls_builder_weight(builder, "weight", config->vocabulary, config->width,
                                LS_CUT_VOCABULARY, config->initializer_range);
-  return ls_graph_linear(builder->graph, x, weight);
+  ls_tensor_id logits = ls_graph_linear(builder->graph, x, weight);
+  if (family->decoder.head_bias)
+    logits = ls_graph_bias(
+        builder->graph, logits,
+        ls_builder_vector(builder, "bias", config->vocabulary, LS_CUT_VOCABULARY, LS_INIT_ZEROS));
+  return config->logit_cap > 0 ? ls_graph_softcap(builder->graph, logits, config->logit_cap)
+                               : logits;
 }
 
 static ls_graph *build(ls_arena *arena, const ls_family *family, const ls_model_config *config,
                        const ls_build_options *options) {
   ls_graph *graph = ls_graph_create(arena);
-  ls_builder builder = {.graph = graph, .config = config, .options = options, .rope = {-1}};
+  ls_builder builder = {.graph = graph,
+                        .config = config,
+                        .options = options,
+                        .family = family,
+                        .rope = {-1},
+                        .local_rope = {-1}};
   graph->tokens = options->tokens;
   graph->sequence = options->mode == LS_MODEL_DECODE ? options->tokens : options->sequence;
   graph->heads = config->heads;

@@ -1,3 +1,4 @@
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,7 +23,7 @@ static ls_status read_key(const ls_json_object *json, const ls_config_key *key,
     case LS_KEY_NUMBER: break;
   }
   LS_TRY(ls_json_number_or(json, name, key->fallback, field, error));
-  if (*(double *)field >= 0) return LS_OK;
+  if (*(double *)field >= 0 && isfinite(*(double *)field)) return LS_OK;
   return ls_fail(error, LS_INPUT, "%s: %s: found %g; expected a number not below 0", json->where,
                  name, *(double *)field);
 }
@@ -53,6 +54,87 @@ static ls_status check_guard(const ls_json_object *json, const ls_config_guard *
   return status;
 }
 
+/* Of every family. */
+static const ls_config_guard common_guards[] = {{"add_cross_attention", "false"},
+                                                {"is_encoder_decoder", "false"},
+                                                {"is_causal", "true"},
+                                                {"use_bidirectional_attention", "false"},
+                                                {"quantization_config", "null"},
+                                                {"pruned_heads", "{}"},
+                                                {0}};
+
+/* Keys that say nothing about the mathematics of a language model: where the file comes from, how
+ * weights are stored, what generating takes for defaults, heads for other
+ * tasks, and notes. Each stands between blanks. */
+static const char common_unused[] =
+    " comment license note source architectures attn_implementation auto_map bad_words_ids"
+    " begin_suppress_tokens chunk_size_feed_forward classifier_dropout"
+    " cross_attention_hidden_size decoder_start_token_id diversity_penalty do_sample dtype"
+    " early_stopping encoder_no_repeat_ngram_size exponential_decay_length_penalty"
+    " finetuning_task forced_bos_token_id forced_eos_token_id gradient_checkpointing id2label"
+    " is_decoder keys_to_ignore_at_inference label2id length_penalty max_length min_length"
+    " model_type name_or_path no_repeat_ngram_size num_beam_groups num_beams num_labels"
+    " num_return_sequences output_attentions output_hidden_states output_scores pad_token_id"
+    " prefix pretraining_tp problem_type remove_invalid_values repetition_penalty return_dict"
+    " return_dict_in_generate sep_token_id suppress_tokens task_specific_params temperature"
+    " tf_legacy_loss tokenizer_class top_k top_p torch_dtype torchscript transformers_version"
+    " typical_p use_bfloat16 use_cache bos_token_id eos_token_id"
+    " ";
+
+static bool lists(const char *const *keys, const char *key) {
+  for (; *keys; keys++)
+    if (strcmp(*keys, key) == 0) return true;
+  return false;
+}
+
+static bool is_common(const char *key) {
+  const size_t length = strlen(key);
+  if (!length || strchr(key, ' ')) return false;
+  for (const char *at = common_unused; (at = strstr(at, key)) != NULL; at++)
+    if (at[-1] == ' ' && at[length] == ' ') return true;
+  return false;
+}
+
+static bool guards_list(const ls_config_guard *guards, const char *key) {
+  for (; guards->key; guards++)
+    if (strcmp(guards->key, key) == 0) return true;
+  return false;
+}
+
+static bool is_known(const ls_family *family, const char *key) {
+  for (const ls_config_key *each = family->keys; each->key; each++)
+    if (strcmp(each->key, key) == 0 || (each->alias && strcmp(each->alias, key) == 0)) return true;
+  return lists(family->others, key) || lists(family->unused, key) ||
+         lists(family->dropout_keys, key) || guards_list(family->guards, key) || is_common(key) ||
+         guards_list(common_guards, key);
+}
+
+/* What asks for nothing, whatever it is about. A leading underscore is transformers' own note. */
+static bool asks_nothing(const char *key, const json_t *value) {
+  return *key == '_' || json_is_null(value) || json_is_false(value) ||
+         (json_is_array(value) && json_array_size(value) == 0) ||
+         (json_is_object(value) && json_object_size(value) == 0);
+}
+
+/* A key that is not known may change the mathematics. */
+static ls_status check_unknown(const ls_json_object *json, const ls_family *family,
+                               ls_error *error) {
+  const char *key;
+  json_t *value;
+  json_object_foreach((json_t *)json->json, key, value) {
+    if (asks_nothing(key, value) || is_known(family, key)) continue;
+    char *found = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    const ls_status status =
+        ls_fail(error, LS_INPUT,
+                "%s: %.60s: found %.60s; this key is not known for the family %s and may change "
+                "its mathematics: remove it if it does not",
+                json->where, key, found ? found : "a value", family->name);
+    free(found);
+    return status;
+  }
+  return LS_OK;
+}
+
 static ls_status read_dropout(ls_arena *arena, const ls_json_object *json, const ls_family *family,
                               ls_model_config *config, ls_error *error) {
   config->dropout_keys = "";
@@ -75,6 +157,7 @@ static ls_status read_ends(ls_arena *arena, const ls_json_object *json, const ls
                            ls_model_config *config, ls_error *error) {
   const json_t *value = json_object_get(json->json, "eos_token_id");
   if (value && json_is_null(value)) return LS_OK;
+  if (!value && family->end_fallback < 0) return LS_OK;
   config->end_count = 1;
   if (!json_is_array(value))
     return ls_json_int_or(json, "eos_token_id", family->end_fallback, config->end_ids, error);
@@ -101,9 +184,6 @@ static ls_status check_size(const ls_json_object *json, const ls_model_config *c
   const double layer = width * (heads + 3 * (double)config->mlp_width);
   const double outside = width * (2 * (double)config->vocabulary + (double)config->positions);
   const double total = (double)config->layers * layer + outside;
-  if (config->layers > MOST_LAYERS)
-    return ls_fail(error, LS_INPUT, "%s: %lld layers; expected at most %d", json->where,
-                   (long long)config->layers, MOST_LAYERS);
   if (total > most_parameters)
     return ls_fail(error, LS_INPUT, "%s: about %g parameters; expected at most %g", json->where,
                    total, most_parameters);
@@ -128,10 +208,16 @@ static ls_status read_object(ls_arena *arena, const ls_json_object *json, ls_mod
   const ls_family *family;
   LS_TRY(find_family(arena, json, &family, error));
   config->family = family->name;
+  for (const ls_config_guard *guard = common_guards; guard->key; guard++)
+    LS_TRY(check_guard(json, guard, error));
   for (const ls_config_guard *guard = family->guards; guard->key; guard++)
     LS_TRY(check_guard(json, guard, error));
+  LS_TRY(check_unknown(json, family, error));
   for (const ls_config_key *key = family->keys; key->key; key++)
     LS_TRY(read_key(json, key, config, error));
+  if (config->layers > MOST_LAYERS)
+    return ls_fail(error, LS_INPUT, "%s: %lld layers; expected at most %d", json->where,
+                   (long long)config->layers, MOST_LAYERS);
   LS_TRY(read_dropout(arena, json, family, config, error));
   LS_TRY(read_begin(json, family, config, error));
   LS_TRY(read_ends(arena, json, family, config, error));

@@ -48,6 +48,11 @@ static void published_files_parse(void **state) {
       {"HuggingFaceTB--SmolLM2-135M.json", 134515008, 3, 64},
       {"meta-llama--Meta-Llama-3.1-8B.json", 8030261248, 8, 128},
       {"meta-llama--Meta-Llama-3.1-70B.json", 70553706496, 8, 128},
+      {"mistralai--Mistral-7B-v0.1.json", 7241732096, 8, 128},
+      {"Qwen--Qwen2.5-0.5B-Instruct.json", 494032768, 2, 64},
+      {"Qwen--Qwen3-0.6B.json", 596049920, 8, 128},
+      {"Qwen--Qwen3-8B.json", 8190735360, 8, 128},
+      {"microsoft--phi-2.json", 2779683840, 32, 80},
   };
   if (!ls_directory_exists(CONFIGS)) skip();
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -84,18 +89,19 @@ static void llama31_has_its_rope(void **state) {
 
 static void others_are_refused_by_name(void **state) {
   (void)state;
-  static const char *const files[] = {"Qwen--Qwen3-0.6B.json", "microsoft--phi-2.json",
+  static const char *const files[] = {"Qwen--Qwen3-30B-A3B.json",
                                       "mistralai--Mixtral-8x7B-v0.1.json",
                                       "deepseek-ai--DeepSeek-V3.json"};
-  static const char *const types[] = {"\"qwen3\"", "\"phi\"", "\"mixtral\"", "\"deepseek_v3\""};
+  static const char *const types[] = {"\"qwen3_moe\"", "\"mixtral\"", "\"deepseek_v3\""};
   if (!ls_directory_exists(CONFIGS)) skip();
-  for (int i = 0; i < 4; i++) {
+  for (int i = 0; i < 3; i++) {
     ls_model_config config;
     ls_error error = {0};
     const char *path = ls_arena_printf(arena, CONFIGS "%s", files[i]);
     assert_int_equal(ls_model_config_read(arena, path, &config, &error), LS_INPUT);
     assert_non_null(strstr(error.text, types[i]));
-    assert_non_null(strstr(error.text, "expected one of gpt2, llama"));
+    assert_non_null(
+        strstr(error.text, "expected one of bloom, falcon, gemma, gemma2, gemma3_text, gpt2, "));
   }
 }
 
@@ -193,8 +199,20 @@ static void refusals_of_llama(void **state) {
   (void)state;
   static const refusal cases[] = {
       {"\"hidden_act\": \"gelu\"", "hidden_act: found \"gelu\"; expected silu"},
-      {"\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4}", "found \"yarn\""},
-      {"\"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 4}", "found \"dynamic\""},
+      {"\"rope_scaling\": {\"type\": \"su\", \"factor\": 4}", "found \"su\""},
+      {"\"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 0.5}", "found 0.5"},
+      {"\"rope_scaling\": {\"type\": \"yarn\", \"rope_type\": \"linear\", \"factor\": 4}",
+       "rope_type is \"linear\" and type \"yarn\""},
+      {"\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4, \"beta_slow\": 0}", "beta_slow"},
+      {"\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4, "
+       "\"original_max_position_embeddings\": 8}, \"original_max_position_embeddings\": 16",
+       "original_max_position_embeddings is 8, and 16"},
+      {"\"rope_theta\": 10, \"rope_parameters\": {\"rope_theta\": 100}", "rope_theta is 100"},
+      {"\"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [1], \"long_factor\": [1]}",
+       "short_factor has 1 numbers; expected 64"},
+      {"\"residual_multiplier\": 0.22", "residual_multiplier: found 0.22; this key is not known"},
+      {"\"position_embedding_type\": \"alibi\"", "position_embedding_type"},
+      {"\"rms_norm_eps\": 1e999", "config.json"},
       {"\"rope_scaling\": {\"type\": \"linear\"}", "factor"},
       {"\"rope_scaling\": {\"type\": \"linear\", \"factor\": -1}", "factor"},
       {"\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8}", "low_freq_factor"},
@@ -220,6 +238,123 @@ static void refusals_of_llama(void **state) {
       {"\"eos_token_id\": \"x\"", "eos_token_id"},
   };
   check_refusals("llama", cases, sizeof cases / sizeof *cases);
+}
+
+/* Of the families that followed, what each has of its own. */
+static void refusals_of_the_others(void **state) {
+  (void)state;
+  static const struct {
+    const char *family;
+    refusal one;
+  } cases[] = {
+      {"mistral", {"\"sliding_window\": 0", "sliding_window"}},
+      {"mistral",
+       {"\"num_hidden_layers\": 1, \"layer_types\": [\"full_attention\"]",
+        "layer 0 is full_attention, which the other keys contradict"}},
+      {"qwen2", {"\"attention_bias\": true", "attention_bias: found true; this key is not known"}},
+      {"qwen2",
+       {"\"num_hidden_layers\": 1, \"layer_types\": [\"sliding_attention\"]",
+        "no sliding_window is in use"}},
+      {"qwen3", {"\"layer_types\": [\"full_attention\"]", "layer_types has 1 entries"}},
+      {"qwen3",
+       {"\"num_hidden_layers\": 1, \"layer_types\": [\"linear_attention\"]",
+        "found \"linear_attention\""}},
+      {"gemma", {"\"hidden_activation\": \"gelu\"", "hidden_activation: found \"gelu\""}},
+      {"gemma2", {"\"hidden_act\": \"silu\"", "hidden_act: found \"silu\""}},
+      {"gemma2", {"\"attn_logit_softcapping\": 0", "attn_logit_softcapping: found 0"}},
+      {"gemma2", {"\"final_logit_softcapping\": -3", "final_logit_softcapping"}},
+      {"gemma2", {"\"query_pre_attn_scalar\": 0", "query_pre_attn_scalar"}},
+      {"gemma2", {"\"use_bidirectional_attention\": true", "use_bidirectional_attention"}},
+      {"gemma3_text", {"\"rope_parameters\": {\"full_attention\": {}}", "sliding_attention"}},
+      {"gemma3_text",
+       {"\"rope_parameters\": {\"full_attention\": {}, \"sliding_attention\": {\"rope_type\": "
+        "\"linear\", \"factor\": 2}}",
+        "expected default"}},
+      {"gemma3_text", {"\"rope_local_base_freq\": 0", "rope_local_base_freq"}},
+      {"phi", {"\"qk_layernorm\": true", "qk_layernorm: found true"}},
+      {"phi", {"\"partial_rotary_factor\": 1.5", "partial_rotary_factor: found 1.5"}},
+      {"phi", {"\"partial_rotary_factor\": 0.33", "of which 21 columns are turned"}},
+      {"phi3", {"\"sliding_window\": -5", "sliding_window"}},
+      {"gpt_neox", {"\"rotary_pct\": 0.5, \"partial_rotary_factor\": 0.5", "rotary_pct and"}},
+      {"olmo2", {"\"clip_qkv\": 8", "clip_qkv"}},
+      {"smollm3", {"\"no_rope_layers\": [1, 0]", "no_rope_layers has 2 entries"}},
+      {"bloom",
+       {"\"apply_residual_connection_post_layernorm\": true",
+        "apply_residual_connection_post_layernorm"}},
+      {"bloom", {"\"hidden_size\": 64, \"n_embed\": 64", "hidden_size and n_embed"}},
+      {"falcon", {"\"alibi\": true", "alibi: found true; expected false"}},
+      {"falcon",
+       {"\"new_decoder_architecture\": true, \"parallel_attn\": false, \"num_kv_heads\": 1",
+        "without parallel_attn"}},
+      {"falcon", {"\"num_ln_in_parallel_attn\": 2", "num_ln_in_parallel_attn: found 2"}},
+      {"starcoder2", {"\"norm_type\": \"rms_norm\"", "norm_type"}},
+      {"starcoder2", {"\"num_attention_heads\": 7", "num_attention_heads 7"}},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    check_refusals(cases[i].family, &cases[i].one, 1);
+}
+
+/* Published shapes that are not among the files: parameters as their publishers count them. */
+static void published_shapes_count(void **state) {
+  (void)state;
+  static const struct {
+    int64_t parameters;
+    const char *keys;
+  } cases[] = {
+      {162322944,
+       "\"gpt_neox\", \"vocab_size\": 50304, \"hidden_size\": 768, "
+       "\"num_hidden_layers\": 12, \"num_attention_heads\": 12, "
+       "\"intermediate_size\": 3072, \"rotary_pct\": 0.25"},
+      {559214592,
+       "\"bloom\", \"n_embed\": 1024, \"n_layer\": 24, \"num_attention_heads\": 16, "
+       "\"offset_alibi\": 100, \"seq_length\": 2048"},
+      {6921720704, "\"falcon\", \"num_kv_heads\": 71"},
+      {41303293952,
+       "\"falcon\", \"hidden_size\": 8192, \"n_layer\": 60, \"n_head\": 128, "
+       "\"n_head_kv\": 8, \"new_decoder_architecture\": true"},
+      {2506172416,
+       "\"gemma\", \"hidden_size\": 2048, \"intermediate_size\": 16384, "
+       "\"num_hidden_layers\": 18, \"num_attention_heads\": 8, "
+       "\"num_key_value_heads\": 1, \"hidden_act\": \"gelu\""},
+      {2614341888, "\"gemma2\""},
+      {999885952,
+       "\"gemma3_text\", \"vocab_size\": 262144, \"hidden_size\": 1152, "
+       "\"intermediate_size\": 6912, \"num_attention_heads\": 4, "
+       "\"num_key_value_heads\": 1, \"sliding_window\": 512"},
+      {3821079552, "\"phi3\", \"sliding_window\": 2047"},
+      {7298617344, "\"olmo2\", \"vocab_size\": 100352"},
+      {3075098624, "\"smollm3\", \"num_key_value_heads\": 4"},
+      {3030371328, "\"starcoder2\", \"mlp_type\": \"default\""},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    ls_model_config config;
+    ls_error error = {0};
+    const char *text = ls_arena_printf(arena, "{\"model_type\": %s}", cases[i].keys);
+    if (parse(text, &config, &error) != LS_OK) fail_msg("%s", error.text);
+    if (ls_model_parameters(&config) != cases[i].parameters)
+      fail_msg("%s: %lld parameters", text, (long long)ls_model_parameters(&config));
+  }
+}
+
+/* Sizes that no model has end in one line, for every family. */
+static void absurd_sizes_are_refused(void **state) {
+  (void)state;
+  static const char *const families[] = {
+      "bloom", "falcon", "gemma", "gemma2", "gemma3_text", "gpt2",    "llama",    "mistral",
+      "olmo2", "phi",    "phi3",  "qwen2",  "qwen3",       "smollm3", "gpt_neox", "starcoder2"};
+  static const char *const sizes[] = {
+      "0", "-1", "1000000000000000000", "1e18", "NaN", "2147483648", "\"8\"", "1.5", "[]"};
+  static const char *const keys[] = {"vocab_size", "num_hidden_layers", "num_attention_heads"};
+  for (size_t f = 0; f < sizeof families / sizeof *families; f++)
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+      for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
+        ls_model_config config;
+        ls_error error = {0};
+        const char *text = ls_arena_printf(arena, "{\"model_type\": \"%s\", \"%s\": %s}",
+                                           families[f], keys[k], sizes[s]);
+        if (parse(text, &config, &error) != LS_INPUT || strchr(error.text, '\n'))
+          fail_msg("%s: %s", text, error.text);
+      }
 }
 
 static void other_files_are_refused(void **state) {
@@ -296,11 +431,11 @@ static void the_text_of_a_file_is_kept(void **state) {
   ls_error error = {0};
   const char *text;
   const char *given =
-      "{\"model_type\":\"gpt2\", \"x\": {\"dtype\": \"int8\", \"torch_dtype\": [\"a\\\"b}\"]},\n"
-      " \"layer_norm_epsilon\": 1e-05,\t\"torch_dtype\" : \"float16\", \"note\": \"dtype\"}";
+      "{\"model_type\":\"gpt2\", \"_x\": {\"dtype\": \"int8\", \"torch_dtype\": [\"a\\\"b}\"]},\n"
+      " \"layer_norm_epsilon\": 1e-05,\t\"torch_dtype\" : \"float16\", \"_note\": \"dtype\"}";
   const char *expected =
-      "{\"model_type\":\"gpt2\", \"x\": {\"dtype\": \"int8\", \"torch_dtype\": [\"a\\\"b}\"]},\n"
-      " \"layer_norm_epsilon\": 1e-05,\t\"torch_dtype\" : \"float32\", \"note\": \"dtype\"}";
+      "{\"model_type\":\"gpt2\", \"_x\": {\"dtype\": \"int8\", \"torch_dtype\": [\"a\\\"b}\"]},\n"
+      " \"layer_norm_epsilon\": 1e-05,\t\"torch_dtype\" : \"float32\", \"_note\": \"dtype\"}";
   assert_int_equal(parse(given, &config, &error), LS_OK);
   assert_int_equal(ls_model_config_text(arena, &config, LS_F32, &text, &error), LS_OK);
   assert_string_equal(text, expected);
@@ -315,6 +450,9 @@ int main(void) {
       cmocka_unit_test(variants_are_read),
       cmocka_unit_test(refusals_of_gpt2),
       cmocka_unit_test(refusals_of_llama),
+      cmocka_unit_test(refusals_of_the_others),
+      cmocka_unit_test(published_shapes_count),
+      cmocka_unit_test(absurd_sizes_are_refused),
       cmocka_unit_test(other_files_are_refused),
       cmocka_unit_test(unknown_models_list_the_presets),
       cmocka_unit_test(what_is_written_reads_back),

@@ -47,6 +47,7 @@ static json_t *make_object(const ls_model_config *config, ls_dtype dtype) {
     failed |= write_key(json, key, config);
   for (const char *const *key = family->dropout_keys; !failed && *key; key++)
     failed |= json_object_set_new(json, *key, json_real(0));
+  LS_ASSERT(family->write); /* only presets are without a text */
   if (!failed && family->write(json, config) == 0) return json;
   ls_panic("%s: no memory for its config.json", config->source);
 }

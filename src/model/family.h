@@ -26,33 +26,72 @@ typedef struct ls_config_guard {
       *allowed; /* JSON of the one value that changes nothing; a missing or null key is fine */
 } ls_config_guard;
 
+typedef enum ls_norm_kind {
+  LS_NORM_RMS = 0,
+  LS_NORM_RMS_OFFSET, /* its weights are what they differ from 1 by */
+  LS_NORM_LAYER,
+} ls_norm_kind;
+
+/* Where a block's norms stand: before each branch, behind it, or both. */
+typedef enum ls_norm_place { LS_NORM_BEFORE = 0, LS_NORM_BEHIND, LS_NORM_AROUND } ls_norm_place;
+
+/* Of queries and keys: each head's columns by themselves, or all heads' together. */
+typedef enum ls_query_norm {
+  LS_QUERY_NORM_NONE = 0,
+  LS_QUERY_NORM_HEAD,
+  LS_QUERY_NORM_ALL
+} ls_query_norm;
+
+/* What the families built from decoder.c's block differ in; what a file decides is in
+ * ls_model_config. Zero is Llama. */
+typedef struct ls_decoder {
+  ls_norm_kind norm;
+  ls_norm_place norm_place;
+  ls_query_norm query_norm;
+  bool plain_mlp;       /* activation(up), no gate */
+  bool output_unbiased; /* attention_bias means queries, keys and values alone */
+  bool head_bias;       /* the logits have a bias */
+  bool embedding_norm;  /* the stream begins with a norm */
+  bool alibi;           /* scores fall with distance; nothing is turned */
+} ls_decoder;
+
+typedef struct ls_family ls_family;
+
 typedef struct ls_builder {
   ls_graph *graph;
   const ls_model_config *config;
   const ls_build_options *options;
-  ls_tensor_id rope;  /* table of this step's positions; only where the family has one */
-  ls_tensor_id table; /* token embedding: the head of a tied model */
-  const char *part;   /* name of the segment being built */
+  const ls_family *family;
+  ls_tensor_id rope;       /* table of this step's positions; only where the family has one */
+  ls_tensor_id local_rope; /* the one of layers with a window, where they have their own */
+  ls_tensor_id table;      /* token embedding: the head of a tied model */
+  const char *part;        /* name of the segment being built */
   int layer;
 } ls_builder;
 
-typedef struct ls_family {
+struct ls_family {
   const char *name, *architecture;
   const ls_config_key *keys;       /* up to one whose key is NULL */
-  const ls_config_guard *guards;   /* likewise */
+  const ls_config_guard *guards;   /* likewise; those of config.c hold for every family */
+  const char *const *others;       /* keys that `read` looks at, up to NULL */
+  const char *const *unused;       /* keys that say nothing about the mathematics, likewise */
   const char *const *dropout_keys; /* likewise */
   double dropout_fallback;         /* Hugging Face's default for each of them */
   int64_t begin_fallback, end_fallback;
   /* What the tables cannot say: activation, rope, scales, and checks between fields. */
   ls_status (*read)(ls_arena *arena, const ls_json_object *json, ls_model_config *config,
                     ls_error *error);
-  int (*write)(json_t *json, const ls_model_config *config);
+  int (*write)(json_t *json, const ls_model_config *config); /* NULL: it has no presets */
   ls_tensor_id (*embed)(ls_builder *builder);
   ls_tensor_id (*block)(ls_builder *builder, ls_tensor_id x);
   ls_tensor_id (*final_norm)(ls_builder *builder, ls_tensor_id x);
-} ls_family;
+  ls_decoder decoder;
+};
 
-extern const ls_family ls_family_gpt2, ls_family_llama;
+extern const ls_family ls_family_bloom, ls_family_falcon, ls_family_gemma, ls_family_gemma2,
+    ls_family_gemma3, ls_family_gpt2, ls_family_gpt_neox, ls_family_llama, ls_family_mistral,
+    ls_family_olmo2, ls_family_phi, ls_family_phi3, ls_family_qwen2, ls_family_qwen3,
+    ls_family_smollm3, ls_family_starcoder2;
 
 /* The row called `name`; NULL where there is none. */
 const ls_family *ls_family_find(const char *name);
@@ -71,7 +110,72 @@ ls_tensor_id ls_builder_vector(ls_builder *builder, const char *name, int64_t co
 ls_tensor_id ls_builder_project(ls_builder *builder, ls_tensor_id x, const char *name, int64_t out,
                                 ls_cut cut, bool bias, double deviation);
 
-/* Causal attention of q, k and v, through caches where the mode is decoding. */
+/* Causal attention of q, k and v as the layer being built has it, through caches where the mode is
+ * decoding. */
 ls_tensor_id ls_builder_attend(ls_builder *builder, ls_tensor_id q, ls_tensor_id k, ls_tensor_id v);
+
+/* Whether the layer being built has the bit of layer_kinds. */
+bool ls_builder_layer_has(const ls_builder *builder, int kind);
+
+/* The norm of the family over the stream, with parameters called PART.NAME. */
+ls_tensor_id ls_builder_norm(ls_builder *builder, const char *name, ls_tensor_id x);
+
+/* The block of all families but GPT-2. */
+ls_tensor_id ls_decoder_embed(ls_builder *builder);
+ls_tensor_id ls_decoder_block(ls_builder *builder, ls_tensor_id x);
+ls_tensor_id ls_decoder_final_norm(ls_builder *builder, ls_tensor_id x);
+
+/* Parts of `read` that families share; each fails as the getters of text/json.h do. */
+
+/* num_key_value_heads (`kv_fallback` where it is missing; 0: as many as heads) and head_dim
+ * (`head_fallback`; 0: width / heads); softmax_scale follows. */
+LS_CHECKED ls_status ls_read_heads(const ls_json_object *json, int64_t kv_fallback,
+                                   int64_t head_fallback, ls_model_config *config, ls_error *error);
+
+/* The activation named by `key`, one of those whose bit 1 << ls_activation is in `allowed`. */
+LS_CHECKED ls_status ls_read_activation(const ls_json_object *json, const char *key,
+                                        const char *fallback, unsigned allowed,
+                                        ls_model_config *config, ls_error *error);
+
+/* rope_theta, whose fallback is `theta`; rope_scaling or rope_parameters; partial_rotary_factor,
+ * whose fallback is `partial`, negative where the family turns whole heads only. Needs positions
+ * and head_dim. */
+LS_CHECKED ls_status ls_read_rope(ls_arena *arena, const ls_json_object *json, double theta,
+                                  double partial, ls_model_config *config, ls_error *error);
+
+/* The object with the rotary numbers, under either of its names; its json is NULL where there is
+ * none. */
+LS_CHECKED ls_status ls_find_rope(ls_arena *arena, const ls_json_object *json, ls_json_object *rope,
+                                  ls_error *error);
+
+/* ls_read_rope with that object found. */
+LS_CHECKED ls_status ls_read_rope_object(ls_arena *arena, const ls_json_object *file,
+                                         const ls_json_object *object, double theta, double partial,
+                                         ls_model_config *config, ls_error *error);
+
+/* layer_types, which must be what `expected` says where both are given: window or not, by layer.
+ * `expected` NULL: layer_types alone says it. */
+LS_CHECKED ls_status ls_read_layer_types(ls_arena *arena, const ls_json_object *json,
+                                         const uint8_t *expected, ls_model_config *config,
+                                         ls_error *error);
+
+/* sliding_window where use_sliding_window is on (or that key is not the family's), in layers from
+ * max_window_layers on, or as layer_types says: Qwen 2 and 3. */
+LS_CHECKED ls_status ls_read_upper_window(ls_arena *arena, const ls_json_object *json,
+                                          ls_model_config *config, ls_error *error);
+
+/* What Gemma 2 and 3 share: activation, heads, window, query_pre_attn_scalar, the embedding's
+ * scale, and caps, whose fallbacks are given. */
+LS_CHECKED ls_status ls_read_gemma(const ls_json_object *json, double softcap, double logit_cap,
+                                   ls_model_config *config, ls_error *error);
+
+/* The window in all layers but every `every`-th, or as layer_types says. */
+LS_CHECKED ls_status ls_read_window_pattern(ls_arena *arena, const ls_json_object *json,
+                                            int64_t every, ls_model_config *config,
+                                            ls_error *error);
+
+extern const ls_config_guard ls_no_guards[];
+extern const char *const ls_no_keys[];
+extern const char *const ls_attention_dropout[]; /* the one that most families have */
 
 #endif

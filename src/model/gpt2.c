@@ -18,44 +18,29 @@ static const ls_config_key keys[] = {
     {"tie_word_embeddings", NULL, LS_KEY_BOOL, offsetof(ls_model_config, tied), 1},
     {0}};
 
-static const ls_config_guard guards[] = {{"scale_attn_by_inverse_layer_idx", "false"},
-                                         {"add_cross_attention", "false"},
-                                         {"is_encoder_decoder", "false"},
-                                         {"is_causal", "true"},
-                                         {"quantization_config", "null"},
-                                         {"pruned_heads", "{}"},
-                                         {0}};
+static const ls_config_guard guards[] = {{"scale_attn_by_inverse_layer_idx", "false"}, {0}};
+
+static const char *const others[] = {"activation_function", "n_inner", "scale_attn_weights", NULL};
+
+/* How precisely transformers multiplies queries and keys in 16 bits, and what its heads for other
+ * tasks do. */
+static const char *const unused[] = {"n_ctx",
+                                     "reorder_and_upcast_attn",
+                                     "summary_activation",
+                                     "summary_first_dropout",
+                                     "summary_proj_to_labels",
+                                     "summary_type",
+                                     "summary_use_proj",
+                                     NULL};
 
 static const char *const dropout_keys[] = {"resid_pdrop", "embd_pdrop", "attn_pdrop", NULL};
-
-/* The names under which transformers has one of our two kinds of GELU. */
-static const struct {
-  const char *name;
-  ls_activation activation;
-} activations[] = {{"gelu_new", LS_GELU_TANH},         {"gelu_pytorch_tanh", LS_GELU_TANH},
-                   {"gelu_python_tanh", LS_GELU_TANH}, {"gelu_fast", LS_GELU_TANH},
-                   {"gelu_accurate", LS_GELU_TANH},    {"gelu", LS_GELU_ERF},
-                   {"gelu_python", LS_GELU_ERF}};
-
-static ls_status read_activation(const ls_json_object *json, ls_model_config *config,
-                                 ls_error *error) {
-  const char *name;
-  LS_TRY(ls_json_string_or(json, "activation_function", "gelu_new", &name, error));
-  for (size_t i = 0; i < sizeof activations / sizeof *activations; i++) {
-    config->activation = activations[i].activation;
-    if (strcmp(name, activations[i].name) == 0) return LS_OK;
-  }
-  return ls_fail(error, LS_INPUT,
-                 "%s: activation_function: found \"%s\"; expected gelu_new or gelu (their other "
-                 "names are known as well)",
-                 json->where, name);
-}
 
 static ls_status read_gpt2(ls_arena *arena, const ls_json_object *json, ls_model_config *config,
                            ls_error *error) {
   (void)arena;
   bool scaled;
-  LS_TRY(read_activation(json, config, error));
+  LS_TRY(ls_read_activation(json, "activation_function", "gelu_new",
+                            1u << LS_GELU_TANH | 1u << LS_GELU_ERF, config, error));
   LS_TRY(ls_json_count_or(json, "n_inner", 4 * config->width, &config->mlp_width, error));
   LS_TRY(ls_json_bool_or(json, "scale_attn_weights", true, &scaled, error));
   if (config->width % config->heads != 0)
@@ -96,9 +81,9 @@ static ls_tensor_id embed(ls_builder *builder) {
                                      LS_CUT_VOCABULARY, config->initializer_range);
   ls_tensor_id position = ls_builder_weight(builder, "position", config->positions, config->width,
                                             LS_CUT_NONE, config->initializer_range);
-  return ls_graph_stream(graph,
-                         ls_graph_add(graph, ls_graph_embedding(graph, builder->table, graph->ids),
-                                      ls_graph_embedding(graph, position, graph->positions)));
+  return ls_graph_stream(
+      graph, ls_graph_add(graph, ls_graph_embedding(graph, builder->table, graph->ids, 1),
+                          ls_graph_embedding(graph, position, graph->positions, 1)));
 }
 
 static ls_tensor_id block(ls_builder *builder, ls_tensor_id x) {
@@ -123,7 +108,7 @@ static ls_tensor_id block(ls_builder *builder, ls_tensor_id x) {
 
   y = norm(builder, "norm2", x);
   y = ls_builder_project(builder, y, "mlp.up", config->mlp_width, LS_CUT_COLUMN, true, deviation);
-  y = ls_graph_gelu(graph, y, config->activation == LS_GELU_TANH);
+  y = ls_graph_gelu(graph, y, config->activation);
   y = ls_graph_stream(
       graph, ls_builder_project(builder, y, "mlp.down", width, LS_CUT_ROW, true, residual));
   return ls_graph_stream(graph, ls_graph_add(graph, x, y));
@@ -137,6 +122,8 @@ const ls_family ls_family_gpt2 = {.name = "gpt2",
                                   .architecture = "GPT2LMHeadModel",
                                   .keys = keys,
                                   .guards = guards,
+                                  .others = others,
+                                  .unused = unused,
                                   .dropout_keys = dropout_keys,
                                   .dropout_fallback = 0.1,
                                   .begin_fallback = 50256,

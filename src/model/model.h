@@ -9,7 +9,7 @@
  *   ls_graph_backward(graph);
  *
  * A key of config.json that changes the mathematics is applied or refused by name, never ignored.
- * To add a family: one file like gpt2.c with its row, that row in the table of family.c, and the
+ * To add a family: one file like qwen3.c with its row, that row in the table of family.c, and the
  * names of its tensors in store/names.c. Thread-safe: no state. */
 #ifndef LS_MODEL_MODEL_H
 #define LS_MODEL_MODEL_H
@@ -19,10 +19,23 @@
 
 enum { LS_MAX_END_IDS = 8 };
 
-typedef enum ls_activation { LS_SILU = 0, LS_GELU_TANH, LS_GELU_ERF } ls_activation;
+/* HF's rope_type: "default" and the others by name. */
+typedef enum ls_rope_scaling {
+  LS_ROPE_PLAIN = 0,
+  LS_ROPE_LINEAR,
+  LS_ROPE_DYNAMIC,
+  LS_ROPE_YARN,
+  LS_ROPE_LONGROPE,
+  LS_ROPE_LLAMA3,
+} ls_rope_scaling;
 
+/* What a layer does otherwise than the family's plain one: bits of ls_model_config.layer_kinds. */
+enum { LS_LAYER_WINDOW = 1, LS_LAYER_NO_ROPE = 2 };
+
+/* Lists are of the arena that the configuration was read into; they are NULL where a family has
+ * none. Fields that a family has no use for are 0. */
 typedef struct ls_model_config {
-  const char *family; /* HF's model_type: "gpt2", "llama" */
+  const char *family; /* HF's model_type: "gpt2", "llama", "qwen3" ... */
   const char *source; /* the file it was read from, or the preset's name: for messages */
   const char *text;   /* of config.json as read; NULL for a preset */
   int64_t vocabulary, width, layers, heads, kv_heads, head_dim, mlp_width, positions;
@@ -32,9 +45,22 @@ typedef struct ls_model_config {
   ls_activation activation;
   bool tied; /* the head is the token embedding */
   bool attention_bias, mlp_bias;
+  bool parallel;          /* attention and MLP read the same stream, and are added to it together */
+  bool shared_norm;       /* parallel: both read one norm */
+  int64_t window;         /* keys that a query sees, in layers that have LS_LAYER_WINDOW; 0: all */
+  double softcap;         /* of the attention scores; 0: none */
+  double logit_cap;       /* of the logits; 0: none */
+  double embedding_scale; /* 0: none */
+  const uint8_t *layer_kinds; /* by layer; NULL: every layer has the window, if there is one */
+  int64_t rotary_dim;         /* columns of a head that are turned; 0: all */
   double rope_theta;
+  double rope_local_theta; /* of layers with the window, which have no scaling then; 0: the same */
   ls_rope_scaling rope_scaling;
   double rope_factor, rope_low_freq_factor, rope_high_freq_factor, rope_original_positions;
+  double rope_beta_fast, rope_beta_slow; /* yarn */
+  bool rope_exact_range;                 /* yarn: its two limits are not rounded to pairs */
+  double rope_attention_factor;          /* yarn, longrope: of cosines and sines */
+  const double *rope_short, *rope_long;  /* longrope: by pair of columns */
   double dropout;           /* the largest rate the file asks for; nothing here applies it, so a */
   const char *dropout_keys; /* caller refuses what is not 0: "attn_pdrop 0.1, embd_pdrop 0.1" */
   int64_t begin_id;         /* bos; -1: none */
@@ -80,6 +106,12 @@ typedef struct ls_build_options {
   int64_t sequence;   /* T; decoding: not used */
   int64_t cache_rows; /* decoding: the longest the sequence may become */
 } ls_build_options;
+
+/* How fast each pair of columns turns, in radians per position, in sequences of `sequence` tokens:
+ * rotary_dim / 2 numbers (transformers' modeling_rope_utils.py). `local`: with rope_local_theta.
+ * *scale is what cosines and sines are multiplied by. The list is the arena's. */
+const double *ls_rope_frequencies(ls_arena *arena, const ls_model_config *config, bool local,
+                                  int64_t sequence, double *scale);
 
 /* Builds the forward graph: segments "embedding", "layers.0" ..., "head". */
 LS_CHECKED ls_status ls_model_build(ls_arena *arena, const ls_model_config *config,

@@ -266,6 +266,22 @@ static bool moves_fit(const loader *l, const ls_instruction *move) {
   return true;
 }
 
+/* False where the list is not as long as it says, or holds what is no number that an op could have.
+ */
+static bool read_attributes(loader *l, json_t *array, ls_attributes *attributes) {
+  const size_t count = json_array_size(array);
+  if (count < LS_ATTRIBUTE_FIELDS) return false;
+  for (size_t f = 0; f < LS_ATTRIBUTE_FIELDS; f++)
+    ls_attribute_set_field(attributes, (int)f, json_number_value(json_array_get(array, f)));
+  const size_t pairs = count - LS_ATTRIBUTE_FIELDS;
+  if (attributes->rope_pairs < 0 || (size_t)attributes->rope_pairs != pairs) return false;
+  double *frequencies = LS_NEW_ARRAY(l->arena, double, pairs + 1);
+  for (size_t p = 0; p < pairs; p++)
+    frequencies[p] = json_number_value(json_array_get(array, LS_ATTRIBUTE_FIELDS + p));
+  if (pairs) attributes->rope_frequencies = frequencies;
+  return true;
+}
+
 static ls_status load_instruction(loader *l, json_t *item, size_t index) {
   ls_instruction made = {0};
   int collective, axes, reduce, queue, first_only;
@@ -284,7 +300,7 @@ static ls_status load_instruction(loader *l, json_t *item, size_t index) {
       !read_operands(l, in, LS_MAX_INPUTS, made.in, &made.inputs) ||
       !read_operands(l, out, LS_MAX_OUTPUTS, made.out, &made.outputs) ||
       json_array_size(write) != (size_t)made.outputs ||
-      json_array_size(attributes) != LS_ATTRIBUTE_FIELDS)
+      !read_attributes(l, attributes, &made.attributes))
     return damaged(l, "instruction", index);
   made.collective = (ls_collective)collective;
   made.kind = (ls_op_kind)find_op(op);
@@ -299,9 +315,6 @@ static ls_status load_instruction(loader *l, json_t *item, size_t index) {
     if (!in_range(mode, LS_ADD_AFTER_FIRST + 1)) return damaged(l, "instruction", index);
     made.write[o] = (ls_write_mode)mode;
   }
-  for (int f = 0; f < LS_ATTRIBUTE_FIELDS; f++)
-    ls_attribute_set_field(&made.attributes, f,
-                           json_number_value(json_array_get(attributes, (size_t)f)));
   if (ls_collective_moves(made.collective) && !moves_fit(l, &made))
     return damaged(l, "instruction", index);
   *LS_APPEND(l->arena, &l->program->instructions) = made;

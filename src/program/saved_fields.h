@@ -4,7 +4,7 @@
 
 #include "program/program.h"
 
-enum { LS_SAVED_VERSION = 5 };
+enum { LS_SAVED_VERSION = 6 };
 
 #define LS_VALUE_NUMBERS(X) \
   X(offset)                 \
@@ -15,23 +15,27 @@ enum { LS_SAVED_VERSION = 5 };
   X(flat_rows)              \
   X(flat_row_elements)
 
-#define LS_ATTRIBUTE_NUMBERS(X)      \
-  X(sequence, int64_t)               \
-  X(head_dim, int64_t)               \
-  X(kv_heads, int64_t)               \
-  X(epsilon, double)                 \
-  X(softmax_scale, double)           \
-  X(rope_theta, double)              \
-  X(rope_scaling, ls_rope_scaling)   \
-  X(rope_factor, double)             \
-  X(rope_low_freq_factor, double)    \
-  X(rope_high_freq_factor, double)   \
-  X(rope_original_positions, double) \
-  X(gelu_tanh, bool)                 \
-  X(beta1, double)                   \
-  X(beta2, double)                   \
-  X(weight_decay, double)            \
-  X(clip, double)                    \
+/* The frequencies of a rope table, rope_pairs of them, follow these. */
+#define LS_ATTRIBUTE_NUMBERS(X) \
+  X(sequence, int64_t)          \
+  X(head_dim, int64_t)          \
+  X(kv_heads, int64_t)          \
+  X(heads, int64_t)             \
+  X(window, int64_t)            \
+  X(columns, int64_t)           \
+  X(epsilon, double)            \
+  X(weight_offset, double)      \
+  X(softmax_scale, double)      \
+  X(softcap, double)            \
+  X(alibi, double)              \
+  X(scale, double)              \
+  X(rope_scale, double)         \
+  X(rope_pairs, int64_t)        \
+  X(activation, ls_activation)  \
+  X(beta1, double)              \
+  X(beta2, double)              \
+  X(weight_decay, double)       \
+  X(clip, double)               \
   X(weight, double)
 
 #define LS_COUNT_ONE(...) +1

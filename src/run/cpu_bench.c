@@ -159,7 +159,7 @@ static void bench_norm(bench *b, int64_t n) {
 /* `kind` from `inputs` matrices to `outputs` of the same shape. */
 static void bench_rows(bench *b, ls_op_kind kind, int inputs, int outputs, int64_t n, int64_t c,
                        const char *shape, double calls) {
-  const ls_attributes attributes = {.gelu_tanh = true, .head_dim = 64};
+  const ls_attributes attributes = {.activation = LS_GELU_TANH, .head_dim = 64};
   ls_kernel_args args = {.attributes = &attributes, .inputs = inputs, .outputs = outputs};
   for (int i = 0; i < inputs; i++) args.in[i] = view_of(b->dtype, n, c);
   for (int i = 0; i < outputs; i++) args.out[i] = view_of(b->dtype, n, c);

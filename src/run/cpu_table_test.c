@@ -130,20 +130,25 @@ static void test_ranks(void **state) {
 /* Not a number goes on to where it is looked for: the loss. */
 static void test_nan(void **state) {
   (void)state;
-  static const ls_op_kind kinds[] = {LS_OP_GELU, LS_OP_XENT_MAX, LS_OP_RMSNORM, LS_OP_ATTENTION,
-                                     LS_OP_SWIGLU};
+  static const ls_op_kind kinds[] = {LS_OP_GELU,      LS_OP_XENT_MAX, LS_OP_RMSNORM,
+                                     LS_OP_ATTENTION, LS_OP_SWIGLU,   LS_OP_SOFTCAP};
   ls_kernel_table table;
   ls_error error = {0};
   assert_int_equal(ls_cpu_kernels(&table, LS_F32, &error), LS_OK);
-  for (int i = 0; i < 5; i++) {
+  for (int i = 0; i < 6; i++) {
     float x[40], y[40] = {0}, z[40] = {0};
     for (int j = 0; j < 40; j++) x[j] = j == 23 ? NAN : normal(i, j);
-    const ls_attributes attributes = {.sequence = 1, .head_dim = 40, .softmax_scale = 1};
+    const ls_attributes attributes = {.sequence = 1,
+                                      .head_dim = 40,
+                                      .softmax_scale = 1,
+                                      .softcap = 30,
+                                      .activation = LS_GELU_TANH};
     const ls_view row = plain_view(x, 1, 40);
     ls_kernel_args args = {.attributes = &attributes, .inputs = 3, .outputs = 2, .threads = 1};
     for (int j = 0; j < 3; j++) args.in[j] = row;
     args.out[0] = plain_view(y, 1, 40), args.out[1] = plain_view(z, 1, 40);
-    if (kinds[i] == LS_OP_GELU || kinds[i] == LS_OP_XENT_MAX) args.inputs = args.outputs = 1;
+    if (kinds[i] == LS_OP_GELU || kinds[i] == LS_OP_XENT_MAX || kinds[i] == LS_OP_SOFTCAP)
+      args.inputs = args.outputs = 1;
     if (kinds[i] == LS_OP_SWIGLU) args.inputs = 2, args.outputs = 1;
     assert_int_equal(table.kernel[kinds[i]](&args, &error), LS_OK);
     assert_true(isnan(y[kinds[i] == LS_OP_XENT_MAX ? 0 : 23]));

@@ -15,345 +15,7 @@
 
 #include "run/cpu/cpu.h"
 #include "run/cpu/onednn.h"
-
-/* The thread sanitizer does not know how OpenMP's threads wait for each other. */
-#if defined(__SANITIZE_THREAD__)
-enum { MOST_THREADS = 1 };
-#else
-enum { MOST_THREADS = 2 };
-#endif
-
-/* How an operand is typed and filled. */
-typedef enum operand_kind {
-  COMPUTE = 0, /* normal numbers, in the compute type */
-  SUMS,        /* normal numbers, fp32 always */
-  NARROW_SUMS, /* the same, bf16 always: gradients of parameters may be */
-  POSITIVE,    /* fp32, from 0.5 to 1.5 */
-  INDEX,       /* int32 from -1 to `range` - 1 */
-  CELL,        /* a double */
-} operand_kind;
-
-typedef struct operand {
-  operand_kind kind;
-  int ndim;
-  int64_t dims[2], valid[2], start[2];
-  int64_t range;
-  double value; /* of a cell */
-} operand;
-
-typedef struct op_case {
-  ls_op_kind kind;
-  ls_attributes attributes;
-  int inputs, outputs;
-  operand in[LS_MAX_INPUTS], out[LS_MAX_OUTPUTS];
-  bool in_place;   /* output 0 takes the memory of input 0 */
-  bool updates;    /* outputs are read too: an optimizer */
-  bool writes_all; /* rows that pad the output are written as well */
-  bool no_add;     /* cannot be accumulated */
-  double floor;    /* what may be lost where terms of order 1 cancel; 0: see output_compare */
-} op_case;
-
-typedef struct variant {
-  ls_dtype dtype;
-  int threads;
-  bool accumulate, given_workspace;
-} variant;
-
-static uint64_t random_state;
-
-static uint64_t random_bits(void) {
-  random_state += 0x9e3779b97f4a7c15u;
-  uint64_t z = random_state;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
-
-static int64_t random_below(int64_t count) {
-  return (int64_t)(random_bits() % (uint64_t)count);
-}
-
-static double random_uniform(void) {
-  return (double)(random_bits() >> 11) * 0x1p-53;
-}
-
-static float random_normal(void) {
-  const double radius = sqrt(-2 * log(1 - random_uniform()));
-  return (float)(radius * cos(6.283185307179586 * random_uniform()));
-}
-
-static int64_t pick(const int64_t *from, int count) {
-  return from[random_below(count)];
-}
-
-static int64_t any_size(void) {
-  static const int64_t sizes[] = {1, 3, 17, 65, 130, 257};
-  return pick(sizes, 6);
-}
-
-static operand_kind any_sums(void) {
-  return random_below(2) ? SUMS : NARROW_SUMS;
-}
-
-static operand vector_of(operand_kind kind, int64_t count) {
-  return (operand){.kind = kind, .ndim = 1, .dims = {count}, .valid = {count}};
-}
-
-/* A matrix stored with up to 5 rows and columns more than it has. */
-static operand matrix_of(int64_t rows, int64_t columns, int64_t more_rows, int64_t more_columns) {
-  return (operand){
-      .ndim = 2, .dims = {rows + more_rows, columns + more_columns}, .valid = {rows, columns}};
-}
-
-static operand cell_of(double value) {
-  return (operand){.kind = CELL, .ndim = 1, .dims = {1}, .valid = {1}, .value = value};
-}
-
-static int64_t stored_count(const operand *o) {
-  return o->dims[0] * (o->ndim > 1 ? o->dims[1] : 1);
-}
-
-static ls_dtype dtype_of(const operand *o, ls_dtype compute) {
-  switch (o->kind) {
-    case COMPUTE: return compute;
-    case INDEX: return LS_I32;
-    case CELL: return LS_F64;
-    case NARROW_SUMS: return LS_BF16;
-    default: return LS_F32;
-  }
-}
-
-/* malloc that is never NULL and never free of bounds for the sanitizer. */
-static void *bytes_of(size_t bytes) {
-  void *data = malloc(bytes ? bytes : 1);
-  assert_non_null(data);
-  return data;
-}
-
-/* Memory of an operand: values where they exist, zero in columns that do not, NaN in rows that do
- * not. `garbage`: values that must be overwritten, in all columns. */
-static void *operand_make(const operand *o, ls_dtype dtype, bool garbage) {
-  const int64_t columns = o->ndim > 1 ? o->dims[1] : 1;
-  const int64_t valid_columns = o->ndim > 1 ? o->valid[1] : 1;
-  char *data = bytes_of((size_t)stored_count(o) * ls_dtype_bytes(dtype));
-  for (int64_t i = 0; i < stored_count(o); i++) {
-    const bool absent = i / columns >= o->valid[0], padding = i % columns >= valid_columns;
-    float value = o->kind == POSITIVE ? 0.5f + (float)random_uniform() : random_normal();
-    if (padding && !garbage) value = 0;
-    if (absent) value = NAN;
-    const double cell = o->value;
-    const int32_t index = absent ? 1 << 30 : (int32_t)(random_below(o->range + 1) - 1);
-    void *place = data + (size_t)i * ls_dtype_bytes(dtype);
-    switch (dtype) {
-      case LS_F64: memcpy(place, &cell, sizeof cell); break;
-      case LS_I32: memcpy(place, &index, sizeof index); break;
-      default: ls_convert(place, dtype, &value, LS_F32, 1); break;
-    }
-  }
-  return data;
-}
-
-/* The type that the reference takes in place of `dtype`: bf16 and fp16 are widened. */
-static ls_dtype reference_dtype(ls_dtype dtype) {
-  return dtype == LS_BF16 || dtype == LS_F16 ? LS_F32 : dtype;
-}
-
-/* The same values in that type. */
-static void *reference_copy(const operand *o, ls_dtype dtype, const void *data) {
-  const ls_dtype wide = reference_dtype(dtype);
-  void *copy = bytes_of((size_t)stored_count(o) * ls_dtype_bytes(wide));
-  if (dtype == LS_I32) {
-    memcpy(copy, data, (size_t)stored_count(o) * sizeof(int32_t));
-  } else {
-    ls_convert(copy, wide, data, dtype, stored_count(o));
-  }
-  return copy;
-}
-
-static ls_view view_of(const operand *o, ls_dtype dtype, void *data) {
-  ls_view view = {.data = data, .dtype = dtype, .ndim = o->ndim};
-  for (int d = 0; d < o->ndim; d++) {
-    view.dims[d] = o->dims[d];
-    view.valid[d] = o->valid[d];
-    view.start[d] = o->start[d];
-  }
-  return view;
-}
-
-/* attention_bwd needs o and log-sum-exp that belong to q, k and v: those of the reference. */
-static void attention_prepare(const op_case *c, ls_kernel_args *device, ls_kernel_args *reference) {
-  ls_kernel_table table;
-  ls_reference_kernels(&table, LS_F32);
-  ls_kernel_args forward = {.attributes = &c->attributes, .inputs = 3, .outputs = 2, .threads = 1};
-  for (int i = 0; i < 3; i++) forward.in[i] = reference->in[i + 1];
-  for (int i = 0; i < 2; i++) forward.out[i] = reference->in[i + 4];
-  ls_error error = {0};
-  assert_int_equal(table.kernel[LS_OP_ATTENTION](&forward, &error), LS_OK);
-  for (int i = 4; i < 6; i++) {
-    ls_view *to = &device->in[i], *from = &reference->in[i];
-    ls_convert(to->data, to->dtype, from->data, LS_F32, stored_count(&c->in[i]));
-    ls_convert(from->data, LS_F32, to->data, to->dtype, stored_count(&c->in[i]));
-  }
-}
-
-/* The tokens' rows of the cache follow each other, in one order or the other. */
-static void cached_prepare(const op_case *c, ls_kernel_args *device, ls_kernel_args *reference) {
-  const int64_t tokens = c->in[5].valid[0], rows = c->in[3].valid[0];
-  const int64_t first = random_below(rows - tokens + 1);
-  const bool turned = random_below(2);
-  for (int64_t n = 0; n < tokens; n++) {
-    const int32_t position = (int32_t)(first + (turned ? tokens - 1 - n : n));
-    ((int32_t *)device->in[5].data)[n] = ((int32_t *)reference->in[5].data)[n] = position;
-  }
-}
-
-static double at(const ls_view *view, int64_t i) {
-  double value = 0;
-  ls_convert(&value, LS_F64, (const char *)view->data + (size_t)i * ls_dtype_bytes(view->dtype),
-             view->dtype, 1);
-  return value;
-}
-
-static void describe(const op_case *c, const variant *v, int output) {
-  print_error("%s output %d: %s, %d threads, %s, %s workspace, %s;", ls_op_name(c->kind), output,
-              ls_dtype_name(v->dtype), v->threads, v->accumulate ? "added" : "written",
-              v->given_workspace ? "given" : "own", c->in_place ? "in place" : "apart");
-  for (int i = 0; i < c->inputs; i++) {
-    print_error(" [%lld/%lld, %lld/%lld]", (long long)c->in[i].valid[0],
-                (long long)c->in[i].dims[0], (long long)c->in[i].valid[1],
-                (long long)c->in[i].dims[1]);
-  }
-  print_error("\n");
-}
-
-/* Rows that exist agree relative to their norm and, loosely, one by one; others are untouched. */
-static void output_compare(const op_case *c, const variant *v, int output, const ls_view *got,
-                           const ls_view *wanted) {
-  const operand *o = &c->out[output];
-  const int64_t columns = o->ndim > 1 ? o->dims[1] : 1;
-  const double tolerance = got->dtype == LS_BF16 ? 0x1p-8 : (got->dtype == LS_F16 ? 0x1p-10 : 1e-5);
-  double distance = 0, norm = 0, largest = 0;
-  for (int64_t i = 0; i < o->valid[0] * columns; i++) {
-    const double a = at(got, i), b = at(wanted, i);
-    if (a == b) {
-      norm += isfinite(b) ? b * b : 0;
-      continue;
-    }
-    distance += (a - b) * (a - b);
-    norm += b * b;
-    const double beyond = fabs(a - b) - tolerance * fabs(b);
-    if (!(beyond <= largest)) largest = beyond;
-  }
-  const int64_t count = o->valid[0] * columns;
-  const double root_count = sqrt((double)count);
-  /* A few sums of terms that cancel may all be small by chance. */
-  const double smallest = got->dtype == LS_F16 ? 0x1p-24 : 1e-30;
-  const double floor = c->floor > 0 ? c->floor : (count < 64 ? 2e-5 : smallest);
-  const bool near = sqrt(distance) <= tolerance * sqrt(norm) + floor * root_count;
-  if (!near || !(largest * root_count <= 30 * (tolerance * sqrt(norm) + floor * root_count))) {
-    describe(c, v, output);
-    fail_msg("distance %g of norm %g, largest %g", sqrt(distance), sqrt(norm), largest);
-  }
-  for (int64_t i = count; i < stored_count(o) && !c->writes_all; i++) {
-    if (isnan(at(got, i))) continue;
-    describe(c, v, output);
-    fail_msg("row %lld beyond the valid %lld was written", (long long)(i / columns),
-             (long long)o->valid[0]);
-  }
-}
-
-/* Caches are inputs that are written: the rows of the new tokens, and no others. */
-static void caches_compare(const op_case *c, const variant *v, const ls_kernel_args *device,
-                           const ls_kernel_args *reference) {
-  for (int cache = 3; cache < 5; cache++) {
-    for (int64_t i = 0; i < stored_count(&c->in[cache]); i++) {
-      const double got = at(&device->in[cache], i), wanted = at(&reference->in[cache], i);
-      if (got == wanted || (isnan(got) && isnan(wanted))) continue;
-      describe(c, v, 0);
-      fail_msg("cache %d: element %lld is %g, not %g", cache, (long long)i, got, wanted);
-    }
-  }
-}
-
-static void args_free(ls_kernel_args *args, bool in_place) {
-  for (int i = 0; i < args->inputs; i++) free(args->in[i].data);
-  for (int i = in_place ? 1 : 0; i < args->outputs; i++) free(args->out[i].data);
-}
-
-static void case_run(const op_case *c, const variant *v) {
-  ls_kernel_table device_table, reference_table;
-  ls_error error = {0};
-  assert_int_equal(ls_cpu_kernels(&device_table, v->dtype, &error), LS_OK);
-  ls_reference_kernels(&reference_table, LS_F32);
-  ls_kernel_args device = {.attributes = &c->attributes,
-                           .inputs = c->inputs,
-                           .outputs = c->outputs,
-                           .threads = v->threads};
-  ls_kernel_args reference = device;
-  for (int i = 0; i < c->inputs; i++) {
-    const ls_dtype dtype = dtype_of(&c->in[i], v->dtype);
-    device.in[i] = view_of(&c->in[i], dtype, operand_make(&c->in[i], dtype, false));
-    reference.in[i] = view_of(&c->in[i], reference_dtype(dtype),
-                              reference_copy(&c->in[i], dtype, device.in[i].data));
-  }
-  if (c->kind == LS_OP_ATTENTION_BWD) attention_prepare(c, &device, &reference);
-  if (c->kind == LS_OP_CACHED_ATTENTION) cached_prepare(c, &device, &reference);
-  for (int i = 0; i < c->outputs; i++) {
-    const ls_dtype dtype = dtype_of(&c->out[i], v->dtype);
-    const bool shared = c->in_place && i == 0;
-    void *data =
-        shared ? device.in[0].data : operand_make(&c->out[i], dtype, !v->accumulate && !c->updates);
-    device.out[i] = view_of(&c->out[i], dtype, data);
-    reference.out[i] =
-        view_of(&c->out[i], reference_dtype(dtype),
-                shared ? reference.in[0].data : reference_copy(&c->out[i], dtype, data));
-    device.accumulate[i] = reference.accumulate[i] = v->accumulate;
-  }
-  if (v->given_workspace) {
-    device.workspace_bytes = ls_cpu_workspace_bytes(c->kind, &device);
-    device.workspace = bytes_of(device.workspace_bytes);
-  }
-  if (device_table.kernel[c->kind](&device, &error) != LS_OK) {
-    describe(c, v, 0);
-    fail_msg("%s", error.text);
-  }
-  assert_int_equal(reference_table.kernel[c->kind](&reference, &error), LS_OK);
-  for (int i = 0; i < c->outputs; i++) output_compare(c, v, i, &device.out[i], &reference.out[i]);
-  if (c->kind == LS_OP_CACHED_ATTENTION) caches_compare(c, v, &device, &reference);
-  free(device.workspace);
-  args_free(&device, c->in_place);
-  args_free(&reference, c->in_place);
-}
-
-/* A case in every variant that it has. */
-static void case_run_all(op_case *c) {
-  const bool may_be_in_place = c->in_place;
-  static const ls_dtype dtypes[] = {LS_F32, LS_BF16, LS_F16};
-  for (int i = 0; i < 24; i++) {
-    const variant v = {.dtype = dtypes[i / 8],
-                       .threads = i & 1 ? MOST_THREADS : 1,
-                       .accumulate = i & 2,
-                       .given_workspace = i & 4};
-    if (v.accumulate && c->no_add) continue;
-    c->in_place = may_be_in_place && !v.accumulate && (i & 4);
-    case_run(c, &v);
-  }
-}
-
-typedef void (*case_maker)(op_case *c);
-
-static void run_made(case_maker make, int times) {
-  for (int i = 0; i < times; i++) {
-    op_case c = {0};
-    make(&c);
-    case_run_all(&c);
-  }
-}
-
-/* Rows of a tensor: sometimes none. */
-static int64_t any_rows(void) {
-  return random_below(8) ? any_size() : 0;
-}
+#include "support/cpu_case.h"
 
 static void make_linear(op_case *c) {
   const int64_t n = any_rows(), m = any_size(), k = any_size(), pad = random_below(5);
@@ -403,24 +65,29 @@ static void test_linear_ranges(void **state) {
 }
 
 static void make_elementwise(op_case *c) {
-  static const ls_op_kind kinds[] = {LS_OP_ADD,      LS_OP_BIAS,   LS_OP_GELU,
-                                     LS_OP_GELU_BWD, LS_OP_SWIGLU, LS_OP_SWIGLU_BWD};
-  static const int inputs[] = {2, 2, 1, 2, 2, 3};
-  const int64_t which = random_below(6), columns = random_below(4) ? any_size() : 2500;
+  static const ls_op_kind kinds[] = {LS_OP_ADD,      LS_OP_BIAS,       LS_OP_GELU,
+                                     LS_OP_GELU_BWD, LS_OP_SWIGLU,     LS_OP_SWIGLU_BWD,
+                                     LS_OP_SOFTCAP,  LS_OP_SOFTCAP_BWD};
+  static const int inputs[] = {2, 2, 1, 2, 2, 3, 1, 2};
+  const int64_t which = random_below(8), columns = random_below(4) ? any_size() : 2500;
   const operand matrix = matrix_of(any_rows(), columns, 2, random_below(4));
   c->kind = kinds[which];
-  c->attributes.gelu_tanh = random_below(2);
+  c->attributes.activation = (ls_activation)(1 + random_below(2));
+  if (c->kind == LS_OP_SWIGLU || c->kind == LS_OP_SWIGLU_BWD)
+    c->attributes.activation = (ls_activation)random_below(3);
+  c->attributes.softcap = 1.5;
   c->inputs = inputs[which];
   c->outputs = c->kind == LS_OP_SWIGLU_BWD ? 2 : 1;
   for (int i = 0; i < c->inputs; i++) c->in[i] = matrix;
   for (int i = 0; i < c->outputs; i++) c->out[i] = matrix;
   if (c->kind == LS_OP_BIAS) c->in[1] = vector_of(COMPUTE, columns);
-  c->in_place = c->kind == LS_OP_ADD || c->kind == LS_OP_BIAS || c->kind == LS_OP_GELU_BWD;
+  c->in_place = c->kind == LS_OP_ADD || c->kind == LS_OP_BIAS || c->kind == LS_OP_GELU_BWD ||
+                c->kind == LS_OP_SOFTCAP || c->kind == LS_OP_SOFTCAP_BWD;
 }
 
 static void test_elementwise(void **state) {
   (void)state;
-  run_made(make_elementwise, 20);
+  run_made(make_elementwise, 26);
 }
 
 static void make_norm(op_case *c) {
@@ -432,6 +99,8 @@ static void make_norm(op_case *c) {
                                      LS_OP_RMSNORM_BWD};
   c->attributes.epsilon = 1e-5;
   c->kind = kinds[random_below(4)];
+  if (c->kind == LS_OP_RMSNORM || c->kind == LS_OP_RMSNORM_BWD)
+    c->attributes.weight_offset = (double)random_below(2);
   switch (c->kind) {
     case LS_OP_LAYERNORM:
       c->inputs = 3, c->outputs = 3;
@@ -462,6 +131,72 @@ static void test_norm(void **state) {
   run_made(make_norm, 20);
 }
 
+/* Heads' norms: rows of whole heads, which are not padded. */
+static void make_headnorm(op_case *c) {
+  static const int64_t head_dims[] = {2, 20, 64, 129};
+  const int64_t rows = any_rows(), d = pick(head_dims, 4), heads = 1 + random_below(5);
+  const operand matrix = matrix_of(rows, heads * d, 1, 0), of_columns = vector_of(COMPUTE, d);
+  operand of_heads = matrix_of(rows, heads, 1, 0);
+  of_heads.kind = SUMS;
+  c->attributes.epsilon = 1e-5;
+  c->attributes.weight_offset = (double)random_below(2);
+  c->kind = random_below(2) ? LS_OP_HEADNORM : LS_OP_HEADNORM_BWD;
+  c->outputs = 2;
+  c->out[0] = matrix;
+  if (c->kind == LS_OP_HEADNORM) {
+    c->inputs = 2;
+    c->in[0] = matrix, c->in[1] = of_columns;
+    c->out[1] = of_heads;
+    return;
+  }
+  of_heads.kind = POSITIVE;
+  c->inputs = 4;
+  c->in[0] = c->in[1] = matrix, c->in[2] = of_columns, c->in[3] = of_heads;
+  c->out[1] = vector_of(any_sums(), d);
+}
+
+static void test_headnorm(void **state) {
+  (void)state;
+  run_made(make_headnorm, 12);
+}
+
+/* The norm in two ops, of rows whose columns are cut. */
+static void make_row(op_case *c) {
+  static const ls_op_kind kinds[] = {LS_OP_ROW_SQUARES, LS_OP_ROW_SQUARES_BWD, LS_OP_ROW_SCALE,
+                                     LS_OP_ROW_SCALE_BWD};
+  const int64_t rows = any_rows(), columns = random_below(3) ? any_size() : 1300;
+  const operand matrix = matrix_of(rows, columns, 1, random_below(3));
+  const operand of_columns = vector_of(COMPUTE, columns), of_rows = vector_of(SUMS, rows);
+  c->kind = kinds[random_below(4)];
+  c->attributes.epsilon = 1e-5;
+  c->attributes.columns = 2 * columns;
+  c->outputs = 1;
+  c->out[0] = matrix;
+  switch (c->kind) {
+    case LS_OP_ROW_SQUARES:
+      c->inputs = 1;
+      c->in[0] = matrix, c->out[0] = of_rows;
+      break;
+    case LS_OP_ROW_SQUARES_BWD:
+      c->inputs = 2;
+      c->in[0] = of_rows, c->in[1] = matrix;
+      break;
+    case LS_OP_ROW_SCALE:
+      c->inputs = 3;
+      c->in[0] = matrix, c->in[1] = of_columns, c->in[2] = vector_of(POSITIVE, rows);
+      break;
+    default:
+      c->inputs = 4, c->outputs = 3;
+      c->in[0] = c->in[1] = matrix, c->in[2] = of_columns, c->in[3] = vector_of(POSITIVE, rows);
+      c->out[1] = vector_of(any_sums(), columns), c->out[2] = of_rows;
+  }
+}
+
+static void test_row(void **state) {
+  (void)state;
+  run_made(make_row, 16);
+}
+
 static void make_embedding(op_case *c) {
   const int64_t tokens = any_rows(), columns = random_below(3) ? any_size() : 1100;
   const int64_t vocabulary = any_size();
@@ -471,6 +206,7 @@ static void make_embedding(op_case *c) {
   ids.range = vocabulary + 30;
   const operand matrix = matrix_of(tokens, columns, 2, 0);
   c->inputs = 2, c->outputs = 1;
+  c->attributes.scale = random_below(2) ? 6.5 : 0;
   c->in[1] = ids;
   if (random_below(2)) {
     c->kind = LS_OP_EMBEDDING;
@@ -508,7 +244,8 @@ static void make_rope(op_case *c) {
   c->attributes.head_dim = head_dim;
   c->inputs = 2, c->outputs = 1;
   c->in[0] = c->out[0] = matrix_of(rows, heads * head_dim, 1, 0);
-  c->in[1] = matrix_of(rows, head_dim, 1, 0);
+  c->in[1] =
+      matrix_of(rows, random_below(2) ? head_dim : 2 * (1 + random_below(head_dim / 2)), 1, 0);
   c->in[1].kind = SUMS;
   c->in_place = true;
 }
@@ -615,6 +352,17 @@ static void test_move(void **state) {
   run_made(make_move, 16);
 }
 
+/* Windows, caps and slopes by distance, alone and together; the rank's heads begin at the third. */
+static void bend_attention(op_case *c, operand *q) {
+  static const int64_t windows[] = {1, 5, 63, 64, 100};
+  if (random_below(2)) c->attributes.window = pick(windows, 5);
+  if (random_below(3) == 0) c->attributes.softcap = 2;
+  if (random_below(3)) return;
+  c->attributes.alibi = 0.5;
+  c->attributes.heads = 11;
+  q->start[1] = 2 * c->attributes.head_dim;
+}
+
 static void make_attention(op_case *c) {
   static const int64_t head_dims[] = {3, 16, 32, 48, 64, 72, 128};
   static const int64_t lengths[] = {1, 3, 17, 64, 65, 130};
@@ -624,8 +372,9 @@ static void make_attention(op_case *c) {
   c->attributes.head_dim = d;
   c->attributes.sequence = length;
   c->attributes.softmax_scale = 1 / sqrt((double)d);
-  const operand q = matrix_of(tokens, heads * d, length, 0);
+  operand q = matrix_of(tokens, heads * d, length, 0);
   const operand kv = matrix_of(tokens, kv_heads * d, length, 0);
+  bend_attention(c, &q);
   operand lse = matrix_of(tokens, heads, length, 0);
   lse.kind = SUMS;
   if (random_below(2)) {
@@ -644,7 +393,7 @@ static void make_attention(op_case *c) {
 
 static void test_attention(void **state) {
   (void)state;
-  run_made(make_attention, 8);
+  run_made(make_attention, 20);
 }
 
 /* More tokens and heads than a block of queries holds, caches shorter and longer than one of keys.
@@ -659,7 +408,9 @@ static void make_cached_attention(op_case *c) {
   c->attributes.softmax_scale = 1 / sqrt((double)d);
   c->kind = LS_OP_CACHED_ATTENTION;
   c->inputs = 6, c->outputs = 1;
-  c->in[0] = c->out[0] = matrix_of(tokens, heads * d, 1, 0);
+  operand q = matrix_of(tokens, heads * d, 1, 0);
+  bend_attention(c, &q);
+  c->in[0] = c->out[0] = q;
   c->in[1] = c->in[2] = matrix_of(tokens, kv_heads * d, 1, 0);
   c->in[3] = c->in[4] = matrix_of(rows, kv_heads * d, 2, 0);
   c->in[5] = vector_of(INDEX, tokens);
@@ -667,7 +418,7 @@ static void make_cached_attention(op_case *c) {
 
 static void test_cached_attention(void **state) {
   (void)state;
-  run_made(make_cached_attention, 10);
+  run_made(make_cached_attention, 20);
 }
 
 static void test_cached_attention_refuses(void **state) {
@@ -756,6 +507,8 @@ int main(void) {
       cmocka_unit_test(test_linear_ranges),
       cmocka_unit_test(test_elementwise),
       cmocka_unit_test(test_norm),
+      cmocka_unit_test(test_headnorm),
+      cmocka_unit_test(test_row),
       cmocka_unit_test(test_embedding),
       cmocka_unit_test(test_bias_db),
       cmocka_unit_test(test_rope),

@@ -32,12 +32,16 @@ static const char *const operands[LS_OP_COUNT] = {
     [LS_OP_ADD] = "rr>r",
     [LS_OP_LAYERNORM] = "rrr>rrr",
     [LS_OP_RMSNORM] = "rr>rr",
+    [LS_OP_HEADNORM] = "rr>rr",
+    [LS_OP_ROW_SQUARES] = "r>r",
+    [LS_OP_ROW_SCALE] = "rrr>r",
     [LS_OP_ROPE_TABLE] = "i>r",
     [LS_OP_ROPE] = "rr>r",
     [LS_OP_ATTENTION] = "rrr>rr",
     [LS_OP_CACHED_ATTENTION] = "rrrrri>r",
     [LS_OP_GELU] = "r>r",
     [LS_OP_SWIGLU] = "rr>r",
+    [LS_OP_SOFTCAP] = "r>r",
     [LS_OP_XENT_MAX] = "r>R",
     [LS_OP_XENT_SUM] = "rri>rr",
     [LS_OP_XENT_LOSS] = "rrri>d",
@@ -47,10 +51,14 @@ static const char *const operands[LS_OP_COUNT] = {
     [LS_OP_BIAS_DB] = "r>r",
     [LS_OP_LAYERNORM_BWD] = "rrrrr>rrr",
     [LS_OP_RMSNORM_BWD] = "rrrr>rr",
+    [LS_OP_HEADNORM_BWD] = "rrrr>rr",
+    [LS_OP_ROW_SQUARES_BWD] = "rr>r",
+    [LS_OP_ROW_SCALE_BWD] = "rrrr>rrr",
     [LS_OP_ROPE_BWD] = "rr>r",
     [LS_OP_ATTENTION_BWD] = "rrrrrr>rrr",
     [LS_OP_GELU_BWD] = "rr>r",
     [LS_OP_SWIGLU_BWD] = "rrr>rr",
+    [LS_OP_SOFTCAP_BWD] = "rr>r",
     [LS_OP_XENT_GRAD] = "rrrid>r",
     [LS_OP_COUNT_VALID] = "i>d",
     [LS_OP_ZERO] = "d>d",
@@ -188,7 +196,9 @@ static double input_value(const kernel_case *test, int input, char letter, int64
   /* Sums of exponentials and of squares are positive. */
   if ((test->kind == LS_OP_ADAMW_AHEAD && input == 6) ||
       (test->kind == LS_OP_XENT_LOSS && input == 1) ||
-      (test->kind == LS_OP_XENT_GRAD && input == 2))
+      (test->kind == LS_OP_XENT_GRAD && input == 2) ||
+      (test->kind == LS_OP_ROW_SCALE && input == 2) ||
+      (test->kind == LS_OP_ROW_SCALE_BWD && input == 3))
     return value + 2;
   return value;
 }
@@ -220,21 +230,52 @@ static void fill_output(const kernel_case *test, int output) {
               : 1.25 + noise(test->seed, 100 + output, i, j));
 }
 
+/* Windows, caps and slopes of attention, each in some cases; heads of which only a part is turned;
+ * a table of frequencies. */
+static void add_options(kernel_case *test) {
+  ls_attributes *attributes = &test->attributes;
+  const uint64_t seed = test->seed;
+  const bool softcap = test->kind == LS_OP_SOFTCAP || test->kind == LS_OP_SOFTCAP_BWD;
+  if (softcap || seed / 2 % 3 == 0) attributes->softcap = 1.5;
+  if (seed / 6 % 3 == 0) attributes->window = draw(seed, 'w', 1, 6);
+  if (seed / 18 % 3 == 0) {
+    attributes->alibi = 0.5;
+    attributes->heads = 12;
+  }
+  if (test->kind == LS_OP_ROPE_TABLE) {
+    double *frequencies = buffer(attributes->head_dim / 2 * (int64_t)sizeof(double));
+    attributes->rope_pairs = attributes->head_dim / 2;
+    for (int64_t i = 0; i < attributes->rope_pairs; i++)
+      frequencies[i] = pow(100, -(double)i / (double)attributes->rope_pairs);
+    attributes->rope_frequencies = frequencies;
+    attributes->rope_scale = seed % 2 ? 1.25 : 0;
+  }
+  /* One wide head of which the first columns are turned. */
+  if ((test->kind == LS_OP_ROPE || test->kind == LS_OP_ROPE_BWD) && seed % 2)
+    attributes->head_dim = label_size(seed, 'h');
+}
+
 static void make_case(kernel_case *test, ls_op_kind kind, ls_dtype dtype, uint64_t seed,
                       bool padded) {
+  const bool gelu = kind == LS_OP_GELU || kind == LS_OP_GELU_BWD;
+  const ls_activation activation =
+      gelu ? (seed % 2 ? LS_GELU_TANH : LS_GELU_ERF) : (ls_activation)(seed % 3);
   *test = (kernel_case){.kind = kind, .seed = seed, .padded = padded, .dtype = dtype};
   test->labels = ls_op_labels_read(kind);
   test->attributes = (ls_attributes){.sequence = draw(seed, 'T', 1, 7),
                                      .head_dim = 2 * draw(seed, 'd', 1, 5),
                                      .epsilon = 1e-5,
+                                     .weight_offset = seed % 3 == 0,
                                      .softmax_scale = 0.7,
-                                     .rope_theta = 100,
-                                     .gelu_tanh = seed % 2,
+                                     .scale = seed % 2 ? 1.75 : 0,
+                                     .columns = draw(seed, 'c', 4, 90),
+                                     .activation = activation,
                                      .beta1 = 0.9,
                                      .beta2 = 0.95,
                                      .weight_decay = 0.1,
                                      .clip = 1,
                                      .weight = 0.5};
+  add_options(test);
   test->args.attributes = &test->attributes;
   test->args.inputs = test->labels.inputs;
   test->args.outputs = test->labels.outputs;
@@ -376,8 +417,8 @@ static void no_rows_give_zero_gradients(void **state) {
     }
     free_buffers();
   }
-  /* embedding, linear, bias: 1 each; norms: 2 and 1; loss, count and norm: 1 each. */
-  assert_int_equal(zeroed, 9);
+  /* embedding, linear, bias: 1 each; norms: 2, 1, 1 and 1; loss, count and norm: 1 each. */
+  assert_int_equal(zeroed, 11);
 }
 
 static void in_place_equals_apart(void **state) {
@@ -416,10 +457,14 @@ static const gradient_rule gradient_rules[] = {
     {LS_OP_BIAS, LS_OP_BIAS_DB, "y", "1"},
     {LS_OP_LAYERNORM, LS_OP_LAYERNORM_BWD, "y01BC", "012"},
     {LS_OP_RMSNORM, LS_OP_RMSNORM_BWD, "y01B", "01"},
+    {LS_OP_HEADNORM, LS_OP_HEADNORM_BWD, "y01B", "01"},
+    {LS_OP_ROW_SQUARES, LS_OP_ROW_SQUARES_BWD, "y0", "0"},
+    {LS_OP_ROW_SCALE, LS_OP_ROW_SCALE_BWD, "y012", "012"},
     {LS_OP_ROPE, LS_OP_ROPE_BWD, "y1", "0"},
     {LS_OP_ATTENTION, LS_OP_ATTENTION_BWD, "y012AB", "012"},
     {LS_OP_GELU, LS_OP_GELU_BWD, "y0", "0"},
     {LS_OP_SWIGLU, LS_OP_SWIGLU_BWD, "y01", "01"},
+    {LS_OP_SOFTCAP, LS_OP_SOFTCAP_BWD, "yA", "0"},
 };
 
 static ls_view copy_shape(const ls_view *view) {

@@ -135,14 +135,17 @@ static void activations_are_their_formulas(void **state) {
   (void)state;
   double x[2] = {1, -2}, up[2] = {2, 3}, y[2];
   ls_kernel_args args = {.inputs = 1, .outputs = 1, .in = {vector(x, 2)}, .out = {vector(y, 2)}};
-  args.attributes = &(ls_attributes){.gelu_tanh = false};
+  args.attributes = &(ls_attributes){.activation = LS_GELU_ERF};
   call(&args, LS_OP_GELU);
   expect_equal(y, (double[]){0.8413447460685429, -0.04550026389635842}, 2, 1e-14);
-  args.attributes = &(ls_attributes){.gelu_tanh = true};
+  args.attributes = &(ls_attributes){.activation = LS_GELU_TANH};
   call(&args, LS_OP_GELU);
   expect_equal(y, (double[]){0.8411919906082768, -0.04540230591222494}, 2, 1e-14);
   args.inputs = 2;
   args.in[1] = vector(up, 2);
+  call(&args, LS_OP_SWIGLU);
+  expect_equal(y, (double[]){2 * 0.8411919906082768, -3 * 0.04540230591222494}, 2, 1e-14);
+  args.attributes = &(ls_attributes){.activation = LS_SILU};
   call(&args, LS_OP_SWIGLU);
   expect_equal(y, (double[]){1.4621171572600098, -0.7152175321327052}, 2, 1e-14);
 }
@@ -151,16 +154,19 @@ enum { ENTRIES = 10, WIDTH = 3, TOKENS = 9 };
 
 static void embedding_pieces_sum_to_the_whole(void **state) {
   (void)state;
+  const ls_attributes plain = {0};
   double table[ENTRIES * WIDTH], whole[TOKENS * WIDTH], sum[TOKENS * WIDTH] = {0};
   double slope[ENTRIES * WIDTH], slopes[ENTRIES * WIDTH], dy[TOKENS * WIDTH];
   int32_t ids[TOKENS] = {0, 9, 4, 5, 5, 8, 3, 0, -1};
   draw_into(table, ENTRIES * WIDTH);
   draw_into(dy, TOKENS * WIDTH);
-  ls_kernel_args forward = {.inputs = 2,
+  ls_kernel_args forward = {.attributes = &plain,
+                            .inputs = 2,
                             .outputs = 1,
                             .in = {matrix(table, ENTRIES, WIDTH), indices(ids, TOKENS)},
                             .out = {matrix(whole, TOKENS, WIDTH)}};
-  ls_kernel_args back = {.inputs = 2,
+  ls_kernel_args back = {.attributes = &plain,
+                         .inputs = 2,
                          .outputs = 1,
                          .in = {matrix(dy, TOKENS, WIDTH), indices(ids, TOKENS)},
                          .out = {matrix(slope, ENTRIES, WIDTH)}};
@@ -371,67 +377,90 @@ static void attention_equals_the_whole_matrix(void **state) {
   expect_equal(cached, expected, SEQUENCE * Q, 1e-13);
 }
 
-/* Llama 3.2's numbers with heads of 16: frequencies worked out apart from this code, by the formula
- * of transformers' _compute_llama3_parameters; four are kept, one blended, three stretched. */
-static void rope_scales_as_llama3(void **state) {
+/* Windows, soft caps and slopes by distance, against the whole matrix of scores; heads 2 to 5 of 6
+ * on a rank that begins there have their own slopes. */
+static void attention_bends_its_scores(void **state) {
   (void)state;
-  enum { DIM = 16 };
-  static const double frequencies[DIM / 2] = {
-      1,
-      0.19392274474868576,
-      0.03760603093086393,
-      0.0072926647372171085,
-      0.00042955679655936815,
-      8.570255489881478e-06,
-      1.661967467795309e-06,
-      3.2229329303788936e-07,
-  };
+  enum { T = 7, H = 4, D = 2, FIRST = 2, ALL = 6 };
+  double q[T * H * D], k[T * D], v[T * D], out[T * H * D], log_sums[T * H], expected[T * H * D];
+  const ls_attributes attributes = {.sequence = T,
+                                    .head_dim = D,
+                                    .heads = ALL,
+                                    .window = 3,
+                                    .softmax_scale = 1.3,
+                                    .softcap = 0.8,
+                                    .alibi = 0.5};
+  /* Six heads: powers of 1/4 for four of them, odd powers of 1/2 for the others. */
+  static const double slopes[ALL] = {0.25, 0.0625, 0.015625, 0.00390625, 0.5, 0.125};
+  draw_into(q, T * H * D);
+  draw_into(k, T * D);
+  draw_into(v, T * D);
+  for (int n = 0; n < T; n++)
+    for (int h = 0; h < H; h++) {
+      double sum = 0, values[D] = {0};
+      for (int j = n > 2 ? n - 2 : 0; j <= n; j++) {
+        double score = 0;
+        for (int c = 0; c < D; c++) score += 1.3 * q[n * H * D + h * D + c] * k[j * D + c];
+        const double bent = 0.8 * tanh(score / 0.8) - 0.5 * slopes[FIRST + h] * (n - j);
+        sum += exp(bent);
+        for (int c = 0; c < D; c++) values[c] += exp(bent) * v[j * D + c];
+      }
+      for (int c = 0; c < D; c++) expected[n * H * D + h * D + c] = values[c] / sum;
+    }
+  ls_kernel_args args = {.attributes = &attributes,
+                         .inputs = 3,
+                         .outputs = 2,
+                         .in = {matrix(q, T, H * D), matrix(k, T, D), matrix(v, T, D)},
+                         .out = {matrix(out, T, H * D), matrix(log_sums, T, H)}};
+  args.in[0].start[1] = FIRST * D;
+  call(&args, LS_OP_ATTENTION);
+  expect_equal(out, expected, T * H * D, 1e-13);
+}
+
+static void rope_tables_turn_by_their_frequencies(void **state) {
+  (void)state;
+  enum { DIM = 6 };
+  static const double frequencies[DIM / 2] = {1, 0.25, 0.01};
   int32_t positions[2] = {100, 3};
   double table[2 * DIM];
-  ls_attributes attributes = {.head_dim = DIM,
-                              .rope_theta = 500000,
-                              .rope_scaling = LS_ROPE_LLAMA3,
-                              .rope_factor = 32,
-                              .rope_low_freq_factor = 1,
-                              .rope_high_freq_factor = 4,
-                              .rope_original_positions = 8192};
+  ls_attributes attributes = {.rope_frequencies = frequencies, .rope_pairs = DIM / 2};
   const ls_kernel_args args = {.attributes = &attributes,
                                .inputs = 1,
                                .outputs = 1,
                                .in = {indices(positions, 2)},
                                .out = {matrix(table, 2, DIM)}};
-  call(&args, LS_OP_ROPE_TABLE);
-  for (int n = 0; n < 2; n++)
-    for (int i = 0; i < DIM / 2; i++) {
-      const double angle = positions[n] * frequencies[i];
-      expect_equal(&table[n * DIM + i], &(double){cos(angle)}, 1, 1e-13);
-      expect_equal(&table[n * DIM + DIM / 2 + i], &(double){sin(angle)}, 1, 1e-13);
-    }
-  /* Position 100 over a factor of 4 is position 25. */
-  attributes = (ls_attributes){.rope_theta = 10000, .rope_factor = 4};
-  attributes.rope_scaling = LS_ROPE_LINEAR;
-  call(&args, LS_OP_ROPE_TABLE);
-  for (int i = 0; i < DIM / 2; i++)
-    expect_equal(&table[i], &(double){cos(25 * pow(10000, -i / 8.0))}, 1, 1e-13);
-  attributes.rope_scaling = LS_ROPE_PLAIN;
-  call(&args, LS_OP_ROPE_TABLE);
-  for (int i = 0; i < DIM / 2; i++)
-    expect_equal(&table[i], &(double){cos(100 * pow(10000, -i / 8.0))}, 1, 1e-13);
+  for (int scaled = 0; scaled < 2; scaled++) {
+    attributes.rope_scale = scaled ? 1.5 : 0;
+    call(&args, LS_OP_ROPE_TABLE);
+    for (int n = 0; n < 2; n++)
+      for (int i = 0; i < DIM / 2; i++) {
+        const double angle = positions[n] * frequencies[i], scale = scaled ? 1.5 : 1;
+        expect_equal(&table[n * DIM + i], &(double){scale * cos(angle)}, 1, 1e-13);
+        expect_equal(&table[n * DIM + DIM / 2 + i], &(double){scale * sin(angle)}, 1, 1e-13);
+      }
+  }
+  attributes.rope_pairs = DIM;
+  assert_int_equal(try_call(&args, LS_OP_ROPE_TABLE), LS_INTERNAL);
 }
 
+/* Heads of 5 columns, of which 4 are turned. */
 static void rope_pairs_halves(void **state) {
   (void)state;
-  enum { DIM = 4, COLUMNS = 2 * DIM };
+  enum { DIM = 4, HEAD = 5, COLUMNS = 2 * HEAD };
   double x[COLUMNS], y[COLUMNS], back[COLUMNS], expected[COLUMNS];
   double table[DIM] = {cos(0.3), cos(1.1), sin(0.3), sin(1.1)};
+  const ls_attributes attributes = {.head_dim = HEAD};
   draw_into(x, COLUMNS);
-  for (int h = 0; h < 2; h++)
+  for (int h = 0; h < 2; h++) {
     for (int c = 0; c < DIM; c++) {
       /* x cos + rotate_half(x) sin, where rotate_half is (-second half, first half). */
-      const double turned = c < 2 ? -x[h * DIM + c + 2] : x[h * DIM + c - 2];
-      expected[h * DIM + c] = x[h * DIM + c] * table[c % 2] + turned * table[2 + c % 2];
+      const double turned = c < 2 ? -x[h * HEAD + c + 2] : x[h * HEAD + c - 2];
+      expected[h * HEAD + c] = x[h * HEAD + c] * table[c % 2] + turned * table[2 + c % 2];
     }
-  ls_kernel_args args = {.inputs = 2,
+    expected[h * HEAD + DIM] = x[h * HEAD + DIM];
+  }
+  ls_kernel_args args = {.attributes = &attributes,
+                         .inputs = 2,
                          .outputs = 1,
                          .in = {matrix(x, 1, COLUMNS), matrix(table, 1, DIM)},
                          .out = {matrix(y, 1, COLUMNS)}};
@@ -631,7 +660,8 @@ int main(void) {
       cmocka_unit_test(cross_entropy_pieces_make_the_whole),
       cmocka_unit_test(cross_entropy_gradient_matches_differences),
       cmocka_unit_test(attention_equals_the_whole_matrix),
-      cmocka_unit_test(rope_scales_as_llama3),
+      cmocka_unit_test(attention_bends_its_scores),
+      cmocka_unit_test(rope_tables_turn_by_their_frequencies),
       cmocka_unit_test(rope_pairs_halves),
       cmocka_unit_test(adamw_steps_as_by_hand),
       cmocka_unit_test(sgd_steps_as_by_hand),

@@ -5,7 +5,7 @@
 typedef struct place {
   const ls_stored_layout *layout;
   const ls_stored_tensor *tensor;
-  int64_t offset, rows; /* along out */
+  const ls_weight_piece *piece;
 } place;
 
 struct ls_weights {
@@ -74,7 +74,7 @@ static ls_status find_all(const name_search *search, ls_weights *weights, ls_err
     weights->tensors[i] = tensor;
     for (int p = 0; p < layout->pieces.count; p++) {
       const ls_weight_piece *piece = &layout->pieces.items[p];
-      weights->places[piece->parameter] = (place){layout, tensor, piece->offset, piece->rows};
+      weights->places[piece->parameter] = (place){layout, tensor, piece};
     }
   }
   return LS_OK;
@@ -125,17 +125,37 @@ static ls_status match(const name_search *search, ls_weights *weights, ls_error 
   return check_others(search, weights, error);
 }
 
+static int count_found(const name_search *search, const ls_weight_plan *plan) {
+  int found = 0;
+  for (int i = 0; i < plan->count; i++)
+    found += find(search, plan->tensors[i].name, plan->tensors[i].plain) != NULL;
+  return found;
+}
+
+/* The plan of the form that the file is in: the usual one, unless the other one fits better. */
+static ls_status choose_plan(const name_search *search, const ls_model_config *config,
+                             const ls_graph *graph, ls_weight_plan *plan, ls_error *error) {
+  ls_weight_plan other;
+  LS_TRY(ls_weights_plan(search->arena, config, graph, plan, error));
+  if (!ls_weights_other_form(config) || count_found(search, plan) == plan->count) return LS_OK;
+  LS_TRY(ls_weights_plan_form(search->arena, config, graph, true, &other, error));
+  if (count_found(search, &other) == other.count) *plan = other;
+  return LS_OK;
+}
+
 ls_status ls_weights_open(ls_arena *arena, const ls_model_config *config, const ls_graph *graph,
                           const ls_weights_source *source, ls_weights **weights, ls_error *error) {
   ls_weights *opened = LS_NEW(arena, ls_weights);
-  LS_TRY(ls_weights_plan(arena, config, graph, &opened->plan, error));
   opened->parameters = graph->parameters.count;
   opened->places = LS_NEW_ARRAY(arena, place, opened->parameters);
-  opened->tensors = LS_NEW_ARRAY(arena, const ls_stored_tensor *, opened->plan.count);
   LS_TRY(ls_safetensors_open(source->path, source->stem, &opened->file, error));
   const name_search search = {arena, opened->file, source->path,
                               source->prefix ? source->prefix : ""};
-  const ls_status status = match(&search, opened, error);
+  ls_status status = choose_plan(&search, config, graph, &opened->plan, error);
+  if (status == LS_OK) {
+    opened->tensors = LS_NEW_ARRAY(arena, const ls_stored_tensor *, opened->plan.count);
+    status = match(&search, opened, error);
+  }
   if (status != LS_OK) {
     ls_safetensors_close(&opened->file);
     return status;
@@ -161,7 +181,7 @@ static ls_status read_transposed(const place *from, int64_t first, int64_t rows,
   for (int64_t begin = 0; begin < rows; begin += STRIP) {
     const int64_t wide = rows - begin < STRIP ? rows - begin : STRIP;
     for (int64_t k = 0; k < in; k++) {
-      const int64_t at = k * out + from->offset + first + begin;
+      const int64_t at = k * out + from->piece->offset + first + begin;
       LS_TRY(ls_stored_tensor_read(from->tensor, at, wide, dtype, strip, error));
       for (int64_t r = 0; r < wide; r++)
         memcpy(target + (size_t)((begin + r) * in + k) * element, strip + (size_t)r * element,
@@ -175,11 +195,20 @@ ls_status ls_weights_read(const ls_weights *weights, int parameter, int64_t firs
                           void *target, ls_dtype dtype, ls_error *error) {
   LS_ASSERT(parameter >= 0 && parameter < weights->parameters);
   const place *from = &weights->places[parameter];
-  LS_ASSERT(first >= 0 && rows >= 0 && first + rows <= from->rows);
+  const ls_weight_piece *piece = from->piece;
+  LS_ASSERT(first >= 0 && rows >= 0 && first + rows <= piece->rows);
   if (from->layout->transposed) return read_transposed(from, first, rows, target, dtype, error);
   const int64_t columns = from->layout->ndim == 2 ? from->layout->dims[1] : 1;
-  return ls_stored_tensor_read(from->tensor, (from->offset + first) * columns, rows * columns,
-                               dtype, target, error);
+  char *to = target;
+  for (int64_t row = first; row < first + rows;) {
+    const int64_t left = first + rows - row, whole = piece->block - row % piece->block;
+    const int64_t count = left < whole ? left : whole;
+    LS_TRY(ls_stored_tensor_read(from->tensor, ls_weight_piece_place(piece, row) * columns,
+                                 count * columns, dtype, to, error));
+    to += (size_t)(count * columns) * ls_dtype_bytes(dtype);
+    row += count;
+  }
+  return LS_OK;
 }
 
 const ls_weight_plan *ls_weights_layout(const ls_weights *weights) {

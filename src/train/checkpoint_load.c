@@ -27,6 +27,13 @@ static ls_status compare_configs(const char *folder, const ls_model_config *stor
       {"rope_theta", stored->rope_theta, config->rope_theta},
       {"kind of rope_scaling", (double)stored->rope_scaling, (double)config->rope_scaling},
       {"factor of rope_scaling", stored->rope_factor, config->rope_factor},
+      {"base of the rotations in layers with a window", stored->rope_local_theta,
+       config->rope_local_theta},
+      {"columns of a head that are turned", (double)stored->rotary_dim, (double)config->rotary_dim},
+      {"window", (double)stored->window, (double)config->window},
+      {"soft cap of the attention scores", stored->softcap, config->softcap},
+      {"soft cap of the logits", stored->logit_cap, config->logit_cap},
+      {"attention beside the MLP", stored->parallel, config->parallel},
   };
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
     const hidden_number *number = &numbers[i];

@@ -94,6 +94,7 @@ static ls_status refuse_dropout(const ls_session *session, ls_error *error) {
 
 /* Norms and activations: much memory, next to no work. */
 static const uint64_t selective = 1ull << LS_OP_LAYERNORM | 1ull << LS_OP_RMSNORM |
+                                  1ull << LS_OP_HEADNORM | 1ull << LS_OP_ROW_SCALE |
                                   1ull << LS_OP_GELU | 1ull << LS_OP_SWIGLU | 1ull << LS_OP_ROPE;
 
 static int find_op(const char *name) {

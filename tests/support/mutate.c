@@ -173,9 +173,9 @@ static bool is_norm(const ls_instruction *each) {
 static bool has_settings(const ls_instruction *each) {
   return each->collective == LS_COLLECTIVE_NONE && each->kind != LS_OP_ROPE_TABLE &&
          (each->attributes.head_dim != 0 || each->attributes.sequence != 0 ||
-          each->attributes.gelu_tanh || each->attributes.epsilon != 0 ||
-          each->attributes.weight != 0 || each->attributes.clip != 0 ||
-          each->attributes.softmax_scale != 0);
+          each->attributes.activation || each->attributes.window != 0 ||
+          each->attributes.epsilon != 0 || each->attributes.weight != 0 ||
+          each->attributes.clip != 0 || each->attributes.softmax_scale != 0);
 }
 
 static int *operand(mutator *m, int i, bool *is_output) {
@@ -536,7 +536,8 @@ static bool change_settings(mutator *m) {
   const int i = pick(m, has_settings);
   if (i < 0) return false;
   ls_attributes *settings = &instruction_at(m, i)->attributes;
-  settings->gelu_tanh = !settings->gelu_tanh;
+  settings->activation = settings->activation == LS_GELU_TANH ? LS_GELU_ERF : LS_GELU_TANH;
+  settings->window++;
   if (settings->head_dim % 2 == 0) settings->head_dim /= 2;
   settings->epsilon *= 2;
   settings->weight *= 2;

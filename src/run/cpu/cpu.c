@@ -150,6 +150,8 @@ size_t ls_cpu_workspace_bytes(ls_op_kind kind, const ls_kernel_args *args) {
     case LS_OP_LINEAR_DW: bytes = ls_cpu_linear_workspace(kind, args); break;
     case LS_OP_LAYERNORM_BWD:
     case LS_OP_RMSNORM_BWD:
+    case LS_OP_HEADNORM_BWD: /* of a head's columns, which are fewer */
+    case LS_OP_ROW_SCALE_BWD:
       bytes = threads * 2 * sizeof(float) * (size_t)(args->in[1].dims[1] + 16);
       break;
     case LS_OP_EMBEDDING_DW: bytes = ls_cpu_vectors()->embedding_dw_bytes(args); break;

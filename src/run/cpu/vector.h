@@ -223,6 +223,17 @@ LS_INLINE float sigmoid_of(float x) {
   return 1.0f / (1.0f + exp_of(-x));
 }
 
+/* tanh: a quotient of polynomials (Lambert's continued fraction, cut off) near 0, where the other
+ * form would lose the small digits. */
+LS_INLINE float tanh_of(float x) {
+  const float t = x < 0.0f ? -x : x;
+  const float s = x * x;
+  const float above = x * (135135.0f + s * (17325.0f + s * (378.0f + s)));
+  const float below = 135135.0f + s * (62370.0f + s * (3150.0f + s * 28.0f));
+  const float far = 1.0f - 2.0f / (1.0f + exp_of(2.0f * t));
+  return t > 1.0f ? (x < 0.0f ? -far : far) : above / below;
+}
+
 /* erf within 1.5 units in the last place: a polynomial near 0, 1 - exp(polynomial) elsewhere. */
 LS_INLINE float erf_of(float x) {
   const float t = x < 0.0f ? -x : x;

@@ -55,6 +55,8 @@ static void queries_run(const ls_kernel_args *args, const attention_shape *s, fo
                         int64_t first, int64_t begin, int64_t count, int64_t head) {
   const int64_t column = head * s->head_dim, width = s->width;
   const float scale = (float)args->attributes->softmax_scale * LS_LOG2_E;
+  const attention_bend bend = attention_bend_of(args, &args->in[0], head);
+  const int64_t earliest = begin >= s->window ? (begin - s->window + 1) / KEYS * KEYS : 0;
   float *max = t->rows, *sum = t->rows + QUERIES;
   tile_load(t->q, width, QUERIES, &args->in[0], first + begin, count, column, s->head_dim);
 #pragma omp simd
@@ -65,12 +67,14 @@ static void queries_run(const ls_kernel_args *args, const attention_shape *s, fo
     sum[i] = 0;
   }
   const int64_t rows = round_up(count, LS_TILE_ROWS);
-  for (int64_t key = 0; key < begin + count; key += KEYS) {
+  for (int64_t key = earliest; key < begin + count; key += KEYS) {
     const float *keys = t->keys + key * width;
     tile_multiply(t->scores, KEYS, t->q, width, 1, keys, KEYS, rows, KEYS, s->head_dim, false);
     for (int64_t i = 0; i < rows; i++) {
-      const int64_t seen = least(KEYS, begin + i + 1 - key);
-      scores_softmax(t->scores + i * KEYS, seen, &max[i], &sum[i], t->o + i * width, width);
+      const int64_t place = begin + i, seen = least(KEYS, place + 1 - key);
+      scores_bend(t->scores + i * KEYS, bend, place - key);
+      scores_softmax(t->scores + i * KEYS, window_begin(s, place, key), seen, &max[i], &sum[i],
+                     t->o + i * width, width);
     }
     const int64_t depth = least(KEYS, begin + count - key);
     tile_multiply(t->o, width, t->scores, KEYS, 1, t->values + key * width, width, rows, width,

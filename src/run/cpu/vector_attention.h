@@ -19,6 +19,7 @@ typedef struct attention_shape {
   int64_t tokens, sequence, sequences;
   int64_t head_dim, width; /* columns of a head, and those of its tiles */
   int64_t heads, kv_heads, group;
+  int64_t window; /* keys that a query sees: all where none is asked for */
 } attention_shape;
 
 /* A kernel without sequences (its tokens are one's) has attributes that say 0. */
@@ -32,6 +33,7 @@ LS_INLINE attention_shape attention_shape_of(const ls_kernel_args *args, const l
   s.heads = q->dims[1] / s.head_dim;
   s.kv_heads = k->dims[1] / s.head_dim;
   s.group = s.kv_heads ? s.heads / s.kv_heads : 0;
+  s.window = args->attributes->window > 0 ? args->attributes->window : INT64_MAX / 2;
   return s;
 }
 
@@ -66,11 +68,51 @@ LS_INLINE size_t attention_scratch(const ls_kernel_args *args, int64_t floats) {
   return (size_t)(round_up(floats, 16) * ls_cpu_parts(args, INT64_MAX)) * sizeof(float);
 }
 
-/* One query's scores in a block, of which `count` are for keys it may see, become exponentials
- * under the running maximum; what it has summed so far is scaled down to that. */
-LS_INLINE void scores_softmax(float *scores, int64_t count, float *max, float *sum, float *o,
-                              int64_t width) {
-  for (int64_t j = count; j < LS_ATTENTION_KEYS; j++) scores[j] = -INFINITY;
+/* How scores are bent: soft cap and ALiBi, for one head. Both are kept times log2(e). */
+typedef struct attention_bend {
+  float cap;   /* 0: none */
+  float slope; /* 0: none */
+} attention_bend;
+
+/* `head` counts those of this rank, whose first column in the whole is q's start. */
+LS_INLINE attention_bend attention_bend_of(const ls_kernel_args *args, const ls_view *q,
+                                           int64_t head) {
+  const ls_attributes *attributes = args->attributes;
+  attention_bend bend = {.cap = (float)attributes->softcap * LS_LOG2_E};
+  if (attributes->alibi > 0) {
+    const int64_t place = q->start[1] / attributes->head_dim + head;
+    bend.slope = (float)(attributes->alibi * ls_alibi_slope(place, attributes->heads)) * LS_LOG2_E;
+  }
+  return bend;
+}
+
+/* Scores of a block whose first key lies `distance` tokens before the query. */
+LS_INLINE void scores_bend(float *scores, attention_bend bend, int64_t distance) {
+  if (bend.cap > 0.0f) {
+    const float inverse = 1.0f / bend.cap;
+#pragma omp simd
+    for (int64_t j = 0; j < LS_ATTENTION_KEYS; j++)
+      scores[j] = bend.cap * tanh_of(scores[j] * inverse);
+  }
+  if (bend.slope > 0.0f) {
+#pragma omp simd
+    for (int64_t j = 0; j < LS_ATTENTION_KEYS; j++)
+      scores[j] -= bend.slope * (float)((int32_t)distance - (int32_t)j);
+  }
+}
+
+/* The first key of the block that begins at `key` that the query at `place` sees. */
+LS_INLINE int64_t window_begin(const attention_shape *shape, int64_t place, int64_t key) {
+  const int64_t first = place - shape->window + 1 - key;
+  return first > 0 ? least(first, LS_ATTENTION_KEYS) : 0;
+}
+
+/* One query's scores in a block, of which [first, count) are for keys it may see, become
+ * exponentials under the running maximum; what it has summed so far is scaled down to that. */
+LS_INLINE void scores_softmax(float *scores, int64_t first, int64_t count, float *max, float *sum,
+                              float *o, int64_t width) {
+  for (int64_t j = 0; j < first; j++) scores[j] = -INFINITY;
+  for (int64_t j = count > 0 ? count : 0; j < LS_ATTENTION_KEYS; j++) scores[j] = -INFINITY;
   const float block_max = row_largest(scores, LS_ATTENTION_KEYS);
   const float largest = block_max > *max ? block_max : *max;
 #pragma omp simd

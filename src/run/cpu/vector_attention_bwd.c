@@ -66,20 +66,44 @@ static void keys_load(const ls_kernel_args *args, const attention_shape *s, back
 }
 
 /* From scores and do . v of one query: its probabilities, and the gradient of its scores. */
-LS_INLINE void row_gradient(float *p, float *ds, int64_t count, float scale, float sum,
-                            float delta) {
+LS_INLINE void row_gradient(float *p, float *ds, float scale, float sum, float delta) {
 #pragma omp simd
   for (int64_t j = 0; j < KEYS; j++) {
     const float probability = exp2_of(p[j] * (scale * LS_LOG2_E) - sum);
     p[j] = probability;
     ds[j] = probability * (ds[j] - delta) * scale;
   }
-  for (int64_t j = count; j < KEYS; j++) p[j] = ds[j] = 0;
+}
+
+/* The same of scores that are bent; `distance`: see scores_bend. */
+static void bent_gradient(float *p, float *ds, attention_bend bend, int64_t distance, float scale,
+                          float sum, float delta) {
+  float scores[KEYS];
+#pragma omp simd
+  for (int64_t j = 0; j < KEYS; j++) scores[j] = p[j] * (scale * LS_LOG2_E);
+  scores_bend(scores, (attention_bend){.cap = bend.cap}, distance);
+#pragma omp simd
+  for (int64_t j = 0; j < KEYS; j++) {
+    const float share = bend.cap > 0.0f ? scores[j] / bend.cap : 0.0f;
+    ds[j] = (ds[j] - delta) * scale * (1.0f - share * share);
+  }
+  scores_bend(scores, (attention_bend){.slope = bend.slope}, distance);
+#pragma omp simd
+  for (int64_t j = 0; j < KEYS; j++) {
+    p[j] = exp2_of(scores[j] - sum);
+    ds[j] *= p[j];
+  }
+}
+
+/* A query sees keys [first, count) of the block. */
+static void clear_unseen(float *p, float *ds, int64_t first, int64_t count) {
+  for (int64_t j = 0; j < first; j++) p[j] = ds[j] = 0;
+  for (int64_t j = count > 0 ? count : 0; j < KEYS; j++) p[j] = ds[j] = 0;
 }
 
 /* Queries [begin, begin + count) of the loaded head against the loaded keys, from `key` on. */
 static void queries_run(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
-                        int64_t key, int64_t begin, int64_t count) {
+                        attention_bend bend, int64_t key, int64_t begin, int64_t count) {
   const int64_t width = s->width, d = s->head_dim;
   const float scale = (float)args->attributes->softmax_scale;
   const int64_t rows = round_up(count, LS_TILE_ROWS);
@@ -87,9 +111,13 @@ static void queries_run(const ls_kernel_args *args, const attention_shape *s, ba
   tile_multiply(t->p, KEYS, q, width, 1, t->keys_turned, KEYS, rows, KEYS, d, false);
   tile_multiply(t->ds, KEYS, go, width, 1, t->values_turned, KEYS, rows, KEYS, d, false);
   for (int64_t i = 0; i < rows; i++) {
-    const int64_t seen = i < count ? least(KEYS, begin + i + 1 - key) : 0;
-    row_gradient(t->p + i * KEYS, t->ds + i * KEYS, seen, scale, t->sums[begin + i],
-                 t->deltas[begin + i]);
+    const int64_t place = begin + i, seen = i < count ? least(KEYS, place + 1 - key) : 0;
+    float *p = t->p + i * KEYS, *ds = t->ds + i * KEYS;
+    if (bend.cap > 0.0f || bend.slope > 0.0f)
+      bent_gradient(p, ds, bend, place - key, scale, t->sums[place], t->deltas[place]);
+    else
+      row_gradient(p, ds, scale, t->sums[place], t->deltas[place]);
+    clear_unseen(p, ds, window_begin(s, place, key), seen);
   }
   float *dv = t->dv + key * width, *dk = t->dk + key * width, *dq = t->dq + begin * width;
   tile_multiply(dv, width, t->p, 1, KEYS, go, width, KEYS, width, count, true);
@@ -105,11 +133,14 @@ static void kv_head_run(const ls_kernel_args *args, const attention_shape *s, ba
   memset(t->dv, 0, (size_t)(t->rows * width) * sizeof(float));
   memset(t->sums, 0, (size_t)(2 * t->rows) * sizeof(float));
   for (int64_t head = kv_head * s->group; head < (kv_head + 1) * s->group; head++) {
+    const attention_bend bend = attention_bend_of(args, &args->in[1], head);
     head_load(args, s, t, first, length, head);
     for (int64_t key = 0; key < length; key += KEYS) {
       keys_load(args, s, t, first + key, least(KEYS, length - key), kv_head);
-      for (int64_t begin = key / QUERIES * QUERIES; begin < length; begin += QUERIES) {
-        queries_run(args, s, t, key, begin, least(QUERIES, length - begin));
+      /* The last query that sees a key of the block is a window's length behind its last key. */
+      const int64_t end = s->window < length ? least(length, key + KEYS - 1 + s->window) : length;
+      for (int64_t begin = key / QUERIES * QUERIES; begin < end; begin += QUERIES) {
+        queries_run(args, s, t, bend, key, begin, least(QUERIES, length - begin));
       }
     }
     tile_store(&args->out[0], first, length, head * d, d, t->dq, width, args->accumulate[0]);

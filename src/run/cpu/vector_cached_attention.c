@@ -14,6 +14,7 @@ typedef struct cached_tiles {
   float *q, *o;         /* [QUERIES, width] */
   float *scores;        /* [QUERIES, KEYS] */
   float *max, *sum;     /* of each query */
+  attention_bend bends[QUERIES];
 } cached_tiles;
 
 static int64_t cached_floats(const attention_shape *s) {
@@ -44,46 +45,56 @@ static int64_t column_of(const attention_shape *s, const query_block *block, int
   return (block->kv_head * s->group + (block->first + i) % s->group) * s->head_dim;
 }
 
-/* Loads the queries; returns how many rows of the cache the longest of them sees. */
-static int64_t queries_load(const ls_kernel_args *args, const attention_shape *s,
-                            const query_block *block, cached_tiles *t) {
+/* Rows [first, end) of the cache, which all queries of a block together see. */
+typedef struct cache_rows {
+  int64_t first, end;
+} cache_rows;
+
+/* Loads the queries. */
+static cache_rows queries_load(const ls_kernel_args *args, const attention_shape *s,
+                               const query_block *block, cached_tiles *t) {
   const int32_t *positions = args->in[5].data;
   const int64_t rows = round_up(block->count, LS_TILE_ROWS), width = s->width;
   const float scale = (float)args->attributes->softmax_scale * LS_LOG2_E;
   memset(t->o, 0, (size_t)(rows * width) * sizeof(float));
   memset(t->scores, 0, (size_t)(rows * KEYS) * sizeof(float));
-  int64_t longest = 0;
+  cache_rows seen = {INT64_MAX, 0};
   for (int64_t i = 0; i < block->count; i++) {
     const int64_t token = token_of(s, block, i);
     float *q = t->q + i * width;
     tile_load(q, width, 1, &args->in[0], token, 1, column_of(s, block, i), s->head_dim);
 #pragma omp simd
     for (int64_t j = 0; j < width; j++) q[j] *= scale;
+    t->bends[i] = attention_bend_of(args, &args->in[0], column_of(s, block, i) / s->head_dim);
     t->max[i] = -3e38f; /* finite, so that the first difference is no NaN */
     t->sum[i] = 0;
-    if (positions[token] >= longest) longest = (int64_t)positions[token] + 1;
+    const int64_t first = (int64_t)positions[token] - s->window + 1;
+    seen.first = least(seen.first, first > 0 ? first : 0);
+    if (positions[token] >= seen.end) seen.end = (int64_t)positions[token] + 1;
   }
-  return longest;
+  return seen;
 }
 
 static void queries_run(const ls_kernel_args *args, const attention_shape *s,
                         const query_block *block, cached_tiles *t) {
   const int32_t *positions = args->in[5].data;
   const int64_t width = s->width, d = s->head_dim, kv_column = block->kv_head * d;
-  const int64_t longest = queries_load(args, s, block, t);
+  const cache_rows all = queries_load(args, s, block, t);
   const int64_t rows = round_up(block->count, LS_TILE_ROWS);
-  for (int64_t key = 0; key < longest; key += KEYS) {
-    const int64_t keys = least(KEYS, longest - key);
+  for (int64_t key = all.first / KEYS * KEYS; key < all.end; key += KEYS) {
+    const int64_t keys = least(KEYS, all.end - key);
     tile_load(t->keys, width, KEYS, &args->in[3], key, keys, kv_column, d);
     tile_load(t->values, width, KEYS, &args->in[4], key, keys, kv_column, d);
     for (int64_t i = 0; i < block->count; i++) {
-      const int64_t beyond = positions[token_of(s, block, i)] + 1 - key;
+      const int64_t place = positions[token_of(s, block, i)], beyond = place + 1 - key;
       const int64_t seen = beyond < 0 ? 0 : least(keys, beyond);
       float *scores = t->scores + i * KEYS;
       for (int64_t j = 0; j < seen; j++) {
         scores[j] = row_dot(t->q + i * width, t->keys + j * width, width);
       }
-      scores_softmax(scores, seen, &t->max[i], &t->sum[i], t->o + i * width, width);
+      scores_bend(scores, t->bends[i], place - key);
+      scores_softmax(scores, window_begin(s, place, key), seen, &t->max[i], &t->sum[i],
+                     t->o + i * width, width);
     }
     tile_multiply(t->o, width, t->scores, KEYS, 1, t->values, width, rows, width, keys, true);
   }

@@ -116,6 +116,48 @@ static void piece_gelu_erf_bwd(float *const *out, const float *const *in, int64_
   }
 }
 
+/* gate's activation times up, with gelu in its two forms; see above. */
+static void piece_geglu_tanh(float *const *out, const float *const *in, int64_t count) {
+  const float *gate = in[0], *up = in[1];
+  float *y = out[0];
+#pragma omp simd
+  for (int64_t i = 0; i < count; i++) y[i] = gate[i] * sigmoid_of(twice_u(gate[i])) * up[i];
+}
+
+static void piece_geglu_tanh_bwd(float *const *out, const float *const *in, int64_t count) {
+  const float *dy = in[0], *gate = in[1], *up = in[2];
+  float *dgate = out[0], *dup = out[1];
+#pragma omp simd
+  for (int64_t i = 0; i < count; i++) {
+    const float g = gate[i], d = dy[i], u = up[i];
+    const float s = sigmoid_of(twice_u(g));
+    const float slope = 1.595769122f * (1.0f + 0.134145f * g * g);
+    dgate[i] = d * u * (s + g * s * (1.0f - s) * slope);
+    dup[i] = d * g * s;
+  }
+}
+
+static void piece_geglu_erf(float *const *out, const float *const *in, int64_t count) {
+  const float *gate = in[0], *up = in[1];
+  float *y = out[0];
+#pragma omp simd
+  for (int64_t i = 0; i < count; i++) {
+    y[i] = 0.5f * gate[i] * (1.0f + erf_of(0.707106781f * gate[i])) * up[i];
+  }
+}
+
+static void piece_geglu_erf_bwd(float *const *out, const float *const *in, int64_t count) {
+  const float *dy = in[0], *gate = in[1], *up = in[2];
+  float *dgate = out[0], *dup = out[1];
+#pragma omp simd
+  for (int64_t i = 0; i < count; i++) {
+    const float g = gate[i], d = dy[i], u = up[i];
+    const float normal = 0.5f * (1.0f + erf_of(0.707106781f * g));
+    dgate[i] = d * u * (normal + g * 0.398942280f * exp_of(-0.5f * g * g));
+    dup[i] = d * g * normal;
+  }
+}
+
 static void piece_swiglu(float *const *out, const float *const *in, int64_t count) {
   const float *gate = in[0], *up = in[1];
   float *y = out[0];
@@ -201,24 +243,36 @@ static ls_status kernel_copy(const ls_kernel_args *args, ls_error *error) {
                  ls_dtype_name(in->dtype));
 }
 
+/* By activation. */
+static const struct {
+  piece_function alone, alone_bwd, gated, gated_bwd;
+} activations[] = {
+    [LS_SILU] = {NULL, NULL, piece_swiglu, piece_swiglu_bwd},
+    [LS_GELU_TANH] = {piece_gelu_tanh, piece_gelu_tanh_bwd, piece_geglu_tanh, piece_geglu_tanh_bwd},
+    [LS_GELU_ERF] = {piece_gelu_erf, piece_gelu_erf_bwd, piece_geglu_erf, piece_geglu_erf_bwd},
+};
+
+static ls_status alone(const ls_kernel_args *args, piece_function function, ls_error *error) {
+  if (function) return elementwise(args, function);
+  return ls_fail(error, LS_INTERNAL, "gelu without a kind; expected tanh or erf");
+}
+
 static ls_status kernel_gelu(const ls_kernel_args *args, ls_error *error) {
-  (void)error;
-  return elementwise(args, args->attributes->gelu_tanh ? piece_gelu_tanh : piece_gelu_erf);
+  return alone(args, activations[args->attributes->activation].alone, error);
 }
 
 static ls_status kernel_gelu_bwd(const ls_kernel_args *args, ls_error *error) {
-  (void)error;
-  return elementwise(args, args->attributes->gelu_tanh ? piece_gelu_tanh_bwd : piece_gelu_erf_bwd);
+  return alone(args, activations[args->attributes->activation].alone_bwd, error);
 }
 
 static ls_status kernel_swiglu(const ls_kernel_args *args, ls_error *error) {
   (void)error;
-  return elementwise(args, piece_swiglu);
+  return elementwise(args, activations[args->attributes->activation].gated);
 }
 
 static ls_status kernel_swiglu_bwd(const ls_kernel_args *args, ls_error *error) {
   (void)error;
-  return elementwise(args, piece_swiglu_bwd);
+  return elementwise(args, activations[args->attributes->activation].gated_bwd);
 }
 
 void LS_VECTOR(ls_fill_elementwise)(ls_kernel_table *table) {

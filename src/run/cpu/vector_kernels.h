@@ -6,12 +6,18 @@
 
 void LS_VECTOR(ls_fill_elementwise)(ls_kernel_table *table);
 void LS_VECTOR(ls_fill_norm)(ls_kernel_table *table);
+void LS_VECTOR(ls_fill_row)(ls_kernel_table *table);
 void LS_VECTOR(ls_fill_token)(ls_kernel_table *table);
 void LS_VECTOR(ls_fill_loss)(ls_kernel_table *table);
 void LS_VECTOR(ls_fill_optimizer)(ls_kernel_table *table);
 void LS_VECTOR(ls_fill_attention)(ls_kernel_table *table);
 void LS_VECTOR(ls_fill_attention_bwd)(ls_kernel_table *table);
 void LS_VECTOR(ls_fill_cached_attention)(ls_kernel_table *table);
+
+/* Adds up the parts' sums of a vector, `stride` apart, parts in order, into `out`. */
+void LS_VECTOR(ls_join_parts)(const ls_view *out, bool add, const float *sums, int64_t stride,
+                              int parts);
+
 size_t LS_VECTOR(ls_embedding_dw_bytes)(const ls_kernel_args *args);
 size_t LS_VECTOR(ls_attention_bytes)(const ls_kernel_args *args);
 size_t LS_VECTOR(ls_attention_bwd_bytes)(const ls_kernel_args *args);

@@ -1,4 +1,5 @@
-/* Cross-entropy over a vocabulary that may be cut: only this rank's valid columns are looked at. */
+/* Cross-entropy over a vocabulary that may be cut: only this rank's valid columns are looked at.
+ * And the soft cap of logits. */
 #include "run/cpu/vector_kernels.h"
 
 /* The larger of two, or the one that is not a number: it must reach the loss. */
@@ -127,8 +128,64 @@ static ls_status kernel_xent_grad(const ls_kernel_args *args, ls_error *error) {
   return share_rows(args, xent_grad_turns);
 }
 
+static void softcap_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  const ls_kernel_args *args = work;
+  const ls_view *x = &args->in[0], *y = &args->out[0];
+  const float cap = (float)args->attributes->softcap, inverse = 1.0f / cap;
+  const bool add = args->accumulate[0];
+  float in[LS_PIECE], out[LS_PIECE];
+  for (int64_t row = begin; row < end; row++) {
+    for (int64_t at = 0; at < y->valid[1]; at += LS_PIECE) {
+      const int64_t count = least(LS_PIECE, y->valid[1] - at);
+      const float *from = piece_load(x, row, at, count, in);
+      float *to = piece_target(y, row, at, add, out);
+#pragma omp simd
+      for (int64_t i = 0; i < count; i++) to[i] = cap * tanh_of(from[i] * inverse);
+      piece_store(y, row, at, count, add, out);
+    }
+    row_clear_tail(y, row, add);
+  }
+}
+
+static void softcap_bwd_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  const ls_kernel_args *args = work;
+  const ls_view *dy = &args->in[0], *y = &args->in[1], *dx = &args->out[0];
+  const float inverse = 1.0f / (float)args->attributes->softcap;
+  const bool add = args->accumulate[0];
+  float dy_buffer[LS_PIECE], y_buffer[LS_PIECE], out[LS_PIECE];
+  for (int64_t row = begin; row < end; row++) {
+    for (int64_t at = 0; at < dx->valid[1]; at += LS_PIECE) {
+      const int64_t count = least(LS_PIECE, dx->valid[1] - at);
+      const float *slope = piece_load(dy, row, at, count, dy_buffer);
+      const float *made = piece_load(y, row, at, count, y_buffer);
+      float *to = piece_target(dx, row, at, add, out);
+#pragma omp simd
+      for (int64_t i = 0; i < count; i++) {
+        const float share = made[i] * inverse;
+        to[i] = slope[i] * (1.0f - share * share);
+      }
+      piece_store(dx, row, at, count, add, out);
+    }
+    row_clear_tail(dx, row, add);
+  }
+}
+
+static ls_status kernel_softcap(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  return share_rows(args, softcap_turns);
+}
+
+static ls_status kernel_softcap_bwd(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  return share_rows(args, softcap_bwd_turns);
+}
+
 void LS_VECTOR(ls_fill_loss)(ls_kernel_table *table) {
   table->kernel[LS_OP_XENT_MAX] = kernel_xent_max;
   table->kernel[LS_OP_XENT_SUM] = kernel_xent_sum;
   table->kernel[LS_OP_XENT_GRAD] = kernel_xent_grad;
+  table->kernel[LS_OP_SOFTCAP] = kernel_softcap;
+  table->kernel[LS_OP_SOFTCAP_BWD] = kernel_softcap_bwd;
 }

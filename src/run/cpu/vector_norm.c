@@ -1,4 +1,4 @@
-/* layernorm and rmsnorm, and their gradients.
+/* layernorm and rmsnorm, of whole rows and of each head by itself, and their gradients.
  *
  * A row is read once per pass in pieces that the first-level cache keeps. Gradients of weights are
  * summed by parts of the rows, each part into its own row of scratch, and the parts' sums are added
@@ -24,10 +24,11 @@ LS_INLINE float row_moment(const ls_view *x, int64_t row, int64_t columns, float
   return total;
 }
 
-/* y = (x - mean) * scale * weight + bias; `bias` may be NULL. */
+/* y = (x - mean) * scale * weight + bias; or without mean and bias, which may be NULL, and with
+ * `offset` added to the weights. */
 LS_INLINE void row_scale(const ls_view *y, const ls_view *x, const ls_view *weight,
                          const ls_view *bias, int64_t row, int64_t columns, float mean, float scale,
-                         bool add) {
+                         float offset, bool add) {
   float x_buffer[LS_PIECE], w_buffer[LS_PIECE], b_buffer[LS_PIECE], y_buffer[LS_PIECE];
   for (int64_t at = 0; at < columns; at += LS_PIECE) {
     const int64_t count = least(LS_PIECE, columns - at);
@@ -40,7 +41,7 @@ LS_INLINE void row_scale(const ls_view *y, const ls_view *x, const ls_view *weig
       for (int64_t i = 0; i < count; i++) to[i] = (from[i] - mean) * scale * w[i] + b[i];
     } else {
 #pragma omp simd
-      for (int64_t i = 0; i < count; i++) to[i] = from[i] * scale * w[i];
+      for (int64_t i = 0; i < count; i++) to[i] = from[i] * scale * (w[i] + offset);
     }
     piece_store(y, row, at, count, add, y_buffer);
   }
@@ -57,7 +58,7 @@ static void layernorm_turns(const void *work, int part, int64_t begin, int64_t e
     const float mean = row_moment(x, row, columns, 0, false) / (float)columns;
     const float variance = row_moment(x, row, columns, mean, true) / (float)columns;
     const float scale = 1.0f / sqrtf(variance + (float)args->attributes->epsilon);
-    row_scale(&args->out[0], x, &args->in[1], &args->in[2], row, columns, mean, scale,
+    row_scale(&args->out[0], x, &args->in[1], &args->in[2], row, columns, mean, scale, 0,
               args->accumulate[0]);
     means[row] = mean + (args->accumulate[1] ? means[row] : 0);
     scales[row] = scale + (args->accumulate[2] ? scales[row] : 0);
@@ -80,7 +81,8 @@ static void rmsnorm_turns(const void *work, int part, int64_t begin, int64_t end
   for (int64_t row = begin; row < end; row++) {
     const float square = row_moment(x, row, columns, 0, true) / (float)columns;
     const float scale = 1.0f / sqrtf(square + (float)args->attributes->epsilon);
-    row_scale(&args->out[0], x, &args->in[1], NULL, row, columns, 0, scale, args->accumulate[0]);
+    row_scale(&args->out[0], x, &args->in[1], NULL, row, columns, 0, scale,
+              (float)args->attributes->weight_offset, args->accumulate[0]);
     scales[row] = scale + (args->accumulate[1] ? scales[row] : 0);
   }
 }
@@ -92,8 +94,8 @@ static ls_status kernel_rmsnorm(const ls_kernel_args *args, ls_error *error) {
   return LS_OK;
 }
 
-/* Sums over a row of g and of g * xhat, where g = dy * weight; and this row's share of the
- * weight's and the bias's gradients (`db` may be NULL). */
+/* Sums over a row of g and of g * xhat, where g = dy * (weight + offset); and this row's share of
+ * the weight's and the bias's gradients (`db` may be NULL). */
 LS_INLINE void row_sums(const ls_kernel_args *args, int64_t row, int64_t columns, float mean,
                         float scale, float *dw, float *db, float *g_sum, float *gx_sum) {
   float dy_buffer[LS_PIECE], x_buffer[LS_PIECE], w_buffer[LS_PIECE];
@@ -103,13 +105,14 @@ LS_INLINE void row_sums(const ls_kernel_args *args, int64_t row, int64_t columns
     const float *dy = piece_load(&args->in[0], row, at, count, dy_buffer);
     const float *x = piece_load(&args->in[1], row, at, count, x_buffer);
     const float *w = piece_load(&args->in[2], 0, at, count, w_buffer);
+    const float offset = (float)args->attributes->weight_offset;
     float *dw_piece = dw + at;
     float g = 0, gx = 0;
 #pragma omp simd reduction(+ : g, gx)
     for (int64_t i = 0; i < count; i++) {
       const float xhat = (x[i] - mean) * scale;
-      g += dy[i] * w[i];
-      gx += dy[i] * w[i] * xhat;
+      g += dy[i] * (w[i] + offset);
+      gx += dy[i] * (w[i] + offset) * xhat;
       dw_piece[i] += dy[i] * xhat;
     }
     if (db) {
@@ -127,6 +130,7 @@ LS_INLINE void row_dx(const ls_kernel_args *args, int64_t row, int64_t columns, 
                       float scale, float g_mean, float gx_mean) {
   float dy_buffer[LS_PIECE], x_buffer[LS_PIECE], w_buffer[LS_PIECE], dx_buffer[LS_PIECE];
   const bool add = args->accumulate[0];
+  const float offset = (float)args->attributes->weight_offset;
   for (int64_t at = 0; at < columns; at += LS_PIECE) {
     const int64_t count = least(LS_PIECE, columns - at);
     const float *dy = piece_load(&args->in[0], row, at, count, dy_buffer);
@@ -136,7 +140,7 @@ LS_INLINE void row_dx(const ls_kernel_args *args, int64_t row, int64_t columns, 
 #pragma omp simd
     for (int64_t i = 0; i < count; i++) {
       const float xhat = (x[i] - mean) * scale;
-      dx[i] = scale * (dy[i] * w[i] - g_mean - xhat * gx_mean);
+      dx[i] = scale * (dy[i] * (w[i] + offset) - g_mean - xhat * gx_mean);
     }
     piece_store(&args->out[0], row, at, count, add, dx_buffer);
   }
@@ -170,8 +174,8 @@ static void norm_bwd_turns(const void *work, int part, int64_t begin, int64_t en
   }
 }
 
-/* Adds the parts' sums into the output, parts in order. */
-static void join_parts(const ls_view *out, bool add, const float *sums, int64_t stride, int parts) {
+void LS_VECTOR(ls_join_parts)(const ls_view *out, bool add, const float *sums, int64_t stride,
+                              int parts) {
   const int64_t columns = view_columns(out);
   float buffer[LS_PIECE];
   for (int64_t at = 0; at < columns; at += LS_PIECE) {
@@ -198,9 +202,54 @@ static ls_status norm_bwd(const ls_kernel_args *args, const float *means, const 
   if (!sums) return ls_fail(error, LS_FAILED, "no memory for %zu bytes of scratch", bytes);
   const norm_bwd_work work = {args, means, scales, sums, length, stride, has_bias};
   ls_cpu_share(parts, x->valid[0], norm_bwd_turns, &work);
-  join_parts(&args->out[1], args->accumulate[1], sums, stride, parts);
-  if (has_bias) join_parts(&args->out[2], args->accumulate[2], sums + length, stride, parts);
+  LS_VECTOR(ls_join_parts)(&args->out[1], args->accumulate[1], sums, stride, parts);
+  if (has_bias)
+    LS_VECTOR(ls_join_parts)(&args->out[2], args->accumulate[2], sums + length, stride, parts);
   return LS_OK;
+}
+
+/* Heads as rows of their own: none is padded. */
+static void heads_as_rows(ls_view *view, int64_t columns) {
+  const int64_t heads = view->valid[1] / columns;
+  view->dims[0] *= heads;
+  view->valid[0] *= heads;
+  view->dims[1] = view->valid[1] = columns;
+}
+
+/* One number for each head of each row, as a vector. */
+static void flatten(ls_view *view) {
+  view->ndim = 1;
+  view->dims[0] *= view->dims[1];
+  view->valid[0] *= view->valid[1];
+}
+
+static ls_status check_heads(const ls_view *x, int64_t columns, ls_error *error) {
+  if (columns > 0 && x->dims[1] == x->valid[1] && x->valid[1] % columns == 0) return LS_OK;
+  return ls_fail(error, LS_INTERNAL,
+                 "norm of heads of %lld columns in rows of %lld, stored as %lld; expected whole "
+                 "heads",
+                 (long long)columns, (long long)x->valid[1], (long long)x->dims[1]);
+}
+
+static ls_status kernel_headnorm(const ls_kernel_args *args, ls_error *error) {
+  const int64_t columns = args->in[1].valid[0];
+  ls_kernel_args rows = *args;
+  LS_TRY(check_heads(&args->in[0], columns, error));
+  heads_as_rows(&rows.in[0], columns);
+  heads_as_rows(&rows.out[0], columns);
+  flatten(&rows.out[1]);
+  return kernel_rmsnorm(&rows, error);
+}
+
+static ls_status kernel_headnorm_bwd(const ls_kernel_args *args, ls_error *error) {
+  const int64_t columns = args->in[2].valid[0];
+  ls_kernel_args rows = *args;
+  LS_TRY(check_heads(&args->in[1], columns, error));
+  heads_as_rows(&rows.in[0], columns);
+  heads_as_rows(&rows.in[1], columns);
+  heads_as_rows(&rows.out[0], columns);
+  flatten(&rows.in[3]);
+  return norm_bwd(&rows, NULL, args->in[3].data, false, error);
 }
 
 static ls_status kernel_layernorm_bwd(const ls_kernel_args *args, ls_error *error) {
@@ -214,6 +263,8 @@ static ls_status kernel_rmsnorm_bwd(const ls_kernel_args *args, ls_error *error)
 void LS_VECTOR(ls_fill_norm)(ls_kernel_table *table) {
   table->kernel[LS_OP_LAYERNORM] = kernel_layernorm;
   table->kernel[LS_OP_RMSNORM] = kernel_rmsnorm;
+  table->kernel[LS_OP_HEADNORM] = kernel_headnorm;
+  table->kernel[LS_OP_HEADNORM_BWD] = kernel_headnorm_bwd;
   table->kernel[LS_OP_LAYERNORM_BWD] = kernel_layernorm_bwd;
   table->kernel[LS_OP_RMSNORM_BWD] = kernel_rmsnorm_bwd;
 }

@@ -10,6 +10,15 @@ LS_INLINE int64_t slice_row(const ls_view *slice, int32_t id) {
   return row >= 0 && row < slice->valid[0] ? row : -1;
 }
 
+LS_INLINE float embedding_scale(const ls_kernel_args *args) {
+  return args->attributes->scale > 0 ? (float)args->attributes->scale : 1.0f;
+}
+
+LS_INLINE void scaled_copy(float *to, const float *from, float scale, int64_t count) {
+#pragma omp simd
+  for (int64_t i = 0; i < count; i++) to[i] = scale * from[i];
+}
+
 static void embedding_turns(const void *work, int part, int64_t begin, int64_t end) {
   (void)part;
   const ls_kernel_args *args = work;
@@ -17,6 +26,7 @@ static void embedding_turns(const void *work, int part, int64_t begin, int64_t e
   const int32_t *ids = args->in[1].data;
   const bool add = args->accumulate[0];
   const int64_t columns = y->valid[1];
+  const float scale = embedding_scale(args);
   for (int64_t row = begin; row < end; row++) {
     float in_buffer[LS_PIECE], out_buffer[LS_PIECE];
     const int64_t from_row = slice_row(table, ids[row]);
@@ -27,7 +37,7 @@ static void embedding_turns(const void *work, int part, int64_t begin, int64_t e
         memset(to, 0, (size_t)count * sizeof(float));
       } else {
         const float *from = piece_load(table, from_row, at, count, in_buffer);
-        memcpy(to, from, (size_t)count * sizeof(float));
+        scaled_copy(to, from, scale, count);
       }
       piece_store(y, row, at, count, add, out_buffer);
     }
@@ -51,14 +61,16 @@ static void embedding_dw_turns(const void *work, int part, int64_t begin, int64_
   const ls_view *dy = &args->in[0], *dw = &args->out[0];
   const int32_t *ids = args->in[1].data;
   const int64_t last = least(end * LINE, dy->valid[1]);
-  float buffer[LS_PIECE];
+  const float scale = embedding_scale(args);
+  float buffer[LS_PIECE], scaled[LS_PIECE];
   for (int64_t row = 0; row < dy->valid[0]; row++) {
     const int64_t to_row = slice_row(dw, ids[row]);
     if (to_row < 0) continue;
     for (int64_t at = begin * LINE; at < last; at += LS_PIECE) {
       const int64_t count = least(LS_PIECE, last - at);
       const float *from = piece_load(dy, row, at, count, buffer);
-      piece_store(dw, to_row, at, count, true, from);
+      scaled_copy(scaled, from, scale, count);
+      piece_store(dw, to_row, at, count, true, scaled);
     }
   }
 }
@@ -93,6 +105,7 @@ static void embedding_dw_narrow_turns(const void *work, int part, int64_t begin,
   const token_lists *lists = work;
   const ls_view *dy = &lists->args->in[0], *dw = &lists->args->out[0];
   const int64_t last = least(end * LINE, dy->valid[1]);
+  const float scale = embedding_scale(lists->args);
   float buffer[LS_PIECE], sums[LS_PIECE];
   for (int64_t row = 0; row < dw->valid[0]; row++) {
     if (lists->first[row] < 0) continue;
@@ -104,6 +117,7 @@ static void embedding_dw_narrow_turns(const void *work, int part, int64_t begin,
 #pragma omp simd
         for (int64_t i = 0; i < count; i++) sums[i] += from[i];
       }
+      scaled_copy(sums, sums, scale, count);
       piece_store(dw, row, at, count, true, sums);
     }
   }
@@ -179,9 +193,10 @@ static ls_status kernel_bias_db(const ls_kernel_args *args, ls_error *error) {
   return LS_OK;
 }
 
-/* Rotates pairs (i, i + half) of one head by the row's angles, or back by them. */
-LS_INLINE void head_rotate(const ls_kernel_args *args, int64_t row, int64_t head, int64_t half,
-                           float direction) {
+/* Rotates pairs (i, i + half) of one head, whose columns begin at `first_column`, by the row's
+ * angles, or back by them. */
+LS_INLINE void head_rotate(const ls_kernel_args *args, int64_t row, int64_t first_column,
+                           int64_t half, float direction) {
   enum { HALF_PIECE = LS_PIECE / 2 };
   float low_in[HALF_PIECE], high_in[HALF_PIECE], low_out[HALF_PIECE], high_out[HALF_PIECE];
   float cosine_buffer[HALF_PIECE], sine_buffer[HALF_PIECE];
@@ -189,7 +204,7 @@ LS_INLINE void head_rotate(const ls_kernel_args *args, int64_t row, int64_t head
   const bool add = args->accumulate[0];
   for (int64_t at = 0; at < half; at += HALF_PIECE) {
     const int64_t count = least(HALF_PIECE, half - at);
-    const int64_t low = head * 2 * half + at, high = low + half;
+    const int64_t low = first_column + at, high = low + half;
     const float *a = piece_load(x, row, low, count, low_in);
     const float *b = piece_load(x, row, high, count, high_in);
     const float *cosine = piece_load(angles, row, at, count, cosine_buffer);
@@ -207,6 +222,20 @@ LS_INLINE void head_rotate(const ls_kernel_args *args, int64_t row, int64_t head
   }
 }
 
+/* Columns [at, end) of a row as they are. */
+LS_INLINE void columns_keep(const ls_kernel_args *args, int64_t row, int64_t at, int64_t end) {
+  const bool add = args->accumulate[0];
+  float in[LS_PIECE], out[LS_PIECE];
+  if (!add && args->in[0].data == args->out[0].data) return;
+  for (; at < end; at += LS_PIECE) {
+    const int64_t count = least(LS_PIECE, end - at);
+    const float *from = piece_load(&args->in[0], row, at, count, in);
+    float *to = piece_target(&args->out[0], row, at, add, out);
+    memcpy(to, from, (size_t)count * sizeof(float));
+    piece_store(&args->out[0], row, at, count, add, out);
+  }
+}
+
 typedef struct rotate_work {
   const ls_kernel_args *args;
   float direction;
@@ -217,11 +246,12 @@ static void rotate_turns(const void *work, int part, int64_t begin, int64_t end)
   const rotate_work *given = work;
   const ls_kernel_args *args = given->args;
   const ls_view *y = &args->out[0];
-  const int64_t head_dim = args->in[1].dims[1]; /* the angles' columns are a head's */
-  const int64_t half = head_dim / 2, heads = y->valid[1] / head_dim;
+  const int64_t head_dim = args->attributes->head_dim, turned = args->in[1].dims[1];
+  const int64_t heads = y->valid[1] / head_dim;
   for (int64_t row = begin; row < end; row++) {
     for (int64_t head = 0; head < heads; head++) {
-      head_rotate(args, row, head, half, given->direction);
+      head_rotate(args, row, head * head_dim, turned / 2, given->direction);
+      columns_keep(args, row, head * head_dim + turned, (head + 1) * head_dim);
     }
     row_clear_tail(y, row, args->accumulate[0]);
   }

@@ -10,7 +10,8 @@ enum { COLUMNS = 64 };
 
 typedef struct head_shape {
   int64_t head_dim, heads, per_kv_head; /* heads of this rank; query heads per KV head */
-  double scale;
+  int64_t first_head;                   /* its place among all heads */
+  const ls_attributes *attributes;
 } head_shape;
 
 static double dot(const LS_REAL *x, const LS_REAL *y, int64_t count) {
@@ -34,7 +35,8 @@ static ls_status read_shape(head_shape *shape, const ls_attributes *attributes, 
   *shape = (head_shape){.head_dim = head_dim,
                         .heads = q->dims[1] / head_dim,
                         .per_kv_head = q->dims[1] / k->dims[1],
-                        .scale = attributes->softmax_scale};
+                        .first_head = q->start[1] / head_dim,
+                        .attributes = attributes};
   return LS_OK;
 }
 
@@ -46,13 +48,40 @@ static ls_status check_sequences(const ls_attributes *attributes, const ls_view 
                  (long long)q->valid[0], (long long)attributes->sequence);
 }
 
-/* One query over `count` keys: writes the head's output, returns the log-sum-exp of its scores. */
+/* The score of a key `distance` tokens before the query, in head `h` of this rank; *slope takes its
+ * derivative by the product of the two. */
+static double score_of(const head_shape *shape, int64_t h, double product, int64_t distance,
+                       double *slope) {
+  const ls_attributes *attributes = shape->attributes;
+  double score = attributes->softmax_scale * product;
+  *slope = attributes->softmax_scale;
+  if (attributes->softcap > 0) {
+    const double share = tanh(score / attributes->softcap);
+    score = attributes->softcap * share;
+    *slope *= 1 - share * share;
+  }
+  if (attributes->alibi > 0)
+    score -= attributes->alibi * ls_alibi_slope(shape->first_head + h, attributes->heads) *
+             (double)distance;
+  return score;
+}
+
+/* The first key that the query at place `last` sees. */
+static int64_t first_key(const head_shape *shape, int64_t last) {
+  const int64_t window = shape->attributes->window;
+  return window > 0 && last >= window ? last - window + 1 : 0;
+}
+
+/* One query over the keys up to its own, which is the last of `count`: writes the head's output,
+ * returns the log-sum-exp of its scores. */
 static double attend(LS_REAL *out, bool accumulate, const LS_REAL *query, const LS_REAL *keys,
                      int64_t key_stride, const LS_REAL *values, int64_t value_stride, int64_t count,
-                     const head_shape *shape) {
-  double largest = -INFINITY, sum = 0;
-  for (int64_t j = 0; j < count; j++) {
-    const double score = shape->scale * dot(query, keys + j * key_stride, shape->head_dim);
+                     const head_shape *shape, int64_t head) {
+  double largest = -INFINITY, sum = 0, slope;
+  const int64_t begin = first_key(shape, count - 1);
+  for (int64_t j = begin; j < count; j++) {
+    const double product = dot(query, keys + j * key_stride, shape->head_dim);
+    const double score = score_of(shape, head, product, count - 1 - j, &slope);
     if (score > largest) {
       sum = sum * exp(largest - score) + 1;
       largest = score;
@@ -64,8 +93,9 @@ static double attend(LS_REAL *out, bool accumulate, const LS_REAL *query, const 
   for (int64_t first = 0; first < shape->head_dim; first += COLUMNS) {
     const int64_t width = ls_smaller(COLUMNS, shape->head_dim - first);
     double sums[COLUMNS] = {0};
-    for (int64_t j = 0; j < count; j++) {
-      const double score = shape->scale * dot(query, keys + j * key_stride, shape->head_dim);
+    for (int64_t j = begin; j < count; j++) {
+      const double product = dot(query, keys + j * key_stride, shape->head_dim);
+      const double score = score_of(shape, head, product, count - 1 - j, &slope);
       const double share = exp(score - log_sum);
       const LS_REAL *value = values + j * value_stride + first;
       for (int64_t c = 0; c < width; c++) sums[c] += share * (double)value[c];
@@ -90,7 +120,7 @@ ls_status LS_REFERENCE(ATTENTION)(const ls_kernel_args *args, ls_error *error) {
       const double log_sum =
           attend(ls_real_row(out, n) + column, args->accumulate[0], ls_real_row(q, n) + column,
                  ls_real_row(k, start) + kv_column, k->dims[1], ls_real_row(v, start) + kv_column,
-                 v->dims[1], n - start + 1, &shape);
+                 v->dims[1], n - start + 1, &shape, h);
       ls_put(&ls_real_row(&args->out[1], n)[h], log_sum, args->accumulate[1]);
     }
   }
@@ -123,7 +153,7 @@ ls_status LS_REFERENCE(CACHED_ATTENTION)(const ls_kernel_args *args, ls_error *e
       const int64_t kv_column = h / shape.per_kv_head * shape.head_dim;
       attend(ls_real_row(out, n) + column, args->accumulate[0], ls_real_row(q, n) + column,
              ls_real_data(cache_k) + kv_column, cache_k->dims[1], ls_real_data(cache_v) + kv_column,
-             cache_v->dims[1], (int64_t)positions[n] + 1, &shape);
+             cache_v->dims[1], (int64_t)positions[n] + 1, &shape, h);
     }
   }
   return LS_OK;
@@ -134,8 +164,9 @@ static void zero_rows(const ls_view *view) {
     ls_put_padding(ls_real_row(view, n), 0, view->dims[1], false);
 }
 
-/* Adds what one query contributes to dq, dk and dv. With p the softmax and D = do . o:
- * dv_j += p_j do, ds_j = p_j (do . v_j - D), dq += scale ds_j k_j, dk_j += scale ds_j q. */
+/* Adds what one query contributes to dq, dk and dv. With p the softmax, D = do . o and s' the
+ * score's derivative by q . k: dv_j += p_j do, ds_j = s' p_j (do . v_j - D), dq += ds_j k_j,
+ * dk_j += ds_j q. */
 static void attend_back(const ls_kernel_args *args, const head_shape *shape, int64_t n, int64_t h) {
   const ls_view *k = &args->in[2], *v = &args->in[3];
   const ls_view *dk = &args->out[1], *dv = &args->out[2];
@@ -146,11 +177,14 @@ static void attend_back(const ls_kernel_args *args, const head_shape *shape, int
   const double log_sum = (double)ls_real_row(&args->in[5], n)[h];
   const double shared = dot(dout, ls_real_row(&args->in[4], n) + column, head_dim);
   LS_REAL *dquery = ls_real_row(&args->out[0], n) + column;
-  for (int64_t j = n - n % args->attributes->sequence; j <= n; j++) {
+  const int64_t start = n - n % args->attributes->sequence;
+  for (int64_t j = start + first_key(shape, n - start); j <= n; j++) {
     const LS_REAL *key = ls_real_row(k, j) + kv_column, *value = ls_real_row(v, j) + kv_column;
     LS_REAL *dkey = ls_real_row(dk, j) + kv_column, *dvalue = ls_real_row(dv, j) + kv_column;
-    const double share = exp(shape->scale * dot(query, key, head_dim) - log_sum);
-    const double slope = shape->scale * share * (dot(dout, value, head_dim) - shared);
+    double derivative;
+    const double score = score_of(shape, h, dot(query, key, head_dim), n - j, &derivative);
+    const double share = exp(score - log_sum);
+    const double slope = derivative * share * (dot(dout, value, head_dim) - shared);
     for (int64_t c = 0; c < head_dim; c++) {
       ls_put(&dquery[c], slope * (double)key[c], true);
       ls_put(&dkey[c], slope * (double)query[c], true);

@@ -5,6 +5,10 @@
 /* The table is a slice of the vocabulary, [start, start + valid): an id outside it gives zeros, so
  * that the slices' outputs sum to the whole's. */
 
+static double scale_of(const ls_kernel_args *args) {
+  return args->attributes->scale > 0 ? args->attributes->scale : 1;
+}
+
 static bool holds(const ls_view *table, int32_t id, int64_t *row) {
   *row = (int64_t)id - table->start[0];
   return *row >= 0 && *row < table->valid[0];
@@ -23,7 +27,8 @@ ls_status LS_REFERENCE(EMBEDDING)(const ls_kernel_args *args, ls_error *error) {
       continue;
     }
     const LS_REAL *from = ls_real_row(table, place);
-    for (int64_t c = 0; c < columns; c++) ls_put(&row[c], (double)from[c], args->accumulate[0]);
+    for (int64_t c = 0; c < columns; c++)
+      ls_put(&row[c], scale_of(args) * (double)from[c], args->accumulate[0]);
     ls_put_padding(row, columns, out->dims[1], args->accumulate[0]);
   }
   return LS_OK;
@@ -41,7 +46,7 @@ ls_status LS_REFERENCE(EMBEDDING_DW)(const ls_kernel_args *args, ls_error *error
     if (!holds(dtable, ids[n], &place)) continue;
     const LS_REAL *from = ls_real_row(dy, n);
     LS_REAL *row = ls_real_row(dtable, place);
-    for (int64_t c = 0; c < columns; c++) ls_put(&row[c], (double)from[c], true);
+    for (int64_t c = 0; c < columns; c++) ls_put(&row[c], scale_of(args) * (double)from[c], true);
   }
   return LS_OK;
 }

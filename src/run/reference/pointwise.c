@@ -38,40 +38,59 @@ static const double root_half = 0.70710678118654752440;
 static const double inverse_root_two_pi = 0.39894228040143267794;
 static const double cubic = 0.044715;
 
-static void gelu(const ls_attributes *attributes, const double *in, double *out) {
-  const double x = in[0];
-  const double inner =
-      attributes->gelu_tanh ? tanh(root_two_over_pi * (x + cubic * x * x * x)) : erf(x * root_half);
-  out[0] = 0.5 * x * (1 + inner);
-}
-
-static void gelu_back(const ls_attributes *attributes, const double *in, double *out) {
-  const double x = in[1];
-  double slope;
-  if (attributes->gelu_tanh) {
-    const double inner = tanh(root_two_over_pi * (x + cubic * x * x * x));
-    const double inner_slope = (1 - inner * inner) * root_two_over_pi * (1 + 3 * cubic * x * x);
-    slope = 0.5 * (1 + inner) + 0.5 * x * inner_slope;
-  } else {
-    slope = 0.5 * (1 + erf(x * root_half)) + x * inverse_root_two_pi * exp(-0.5 * x * x);
-  }
-  out[0] = in[0] * slope;
-}
-
 static double sigmoid(double x) {
   return 1 / (1 + exp(-x));
 }
 
+/* The activation at x; *slope takes its derivative there. */
+static double activate(ls_activation which, double x, double *slope) {
+  if (which == LS_SILU) {
+    const double share = sigmoid(x);
+    *slope = share * (1 + x * (1 - share));
+    return x * share;
+  }
+  if (which == LS_GELU_TANH) {
+    const double inner = tanh(root_two_over_pi * (x + cubic * x * x * x));
+    const double inner_slope = (1 - inner * inner) * root_two_over_pi * (1 + 3 * cubic * x * x);
+    *slope = 0.5 * (1 + inner) + 0.5 * x * inner_slope;
+    return 0.5 * x * (1 + inner);
+  }
+  const double normal = 0.5 * (1 + erf(x * root_half));
+  *slope = normal + x * inverse_root_two_pi * exp(-0.5 * x * x);
+  return x * normal;
+}
+
+static void gelu(const ls_attributes *attributes, const double *in, double *out) {
+  double slope;
+  out[0] = activate(attributes->activation, in[0], &slope);
+}
+
+static void gelu_back(const ls_attributes *attributes, const double *in, double *out) {
+  double slope;
+  activate(attributes->activation, in[1], &slope);
+  out[0] = in[0] * slope;
+}
+
 static void swiglu(const ls_attributes *attributes, const double *in, double *out) {
-  (void)attributes;
-  out[0] = in[0] * sigmoid(in[0]) * in[1];
+  double slope;
+  out[0] = activate(attributes->activation, in[0], &slope) * in[1];
 }
 
 static void swiglu_back(const ls_attributes *attributes, const double *in, double *out) {
-  (void)attributes;
-  const double dy = in[0], gate = in[1], up = in[2], share = sigmoid(gate);
-  out[0] = dy * up * share * (1 + gate * (1 - share));
-  out[1] = dy * gate * share;
+  double slope;
+  const double gate = activate(attributes->activation, in[1], &slope);
+  out[0] = in[0] * in[2] * slope;
+  out[1] = in[0] * gate;
+}
+
+static void softcap(const ls_attributes *attributes, const double *in, double *out) {
+  out[0] = attributes->softcap * tanh(in[0] / attributes->softcap);
+}
+
+/* From the output: the derivative of tanh is 1 - tanh^2. */
+static void softcap_back(const ls_attributes *attributes, const double *in, double *out) {
+  const double share = in[1] / attributes->softcap;
+  out[0] = in[0] * (1 - share * share);
 }
 
 ls_status LS_REFERENCE(ADD)(const ls_kernel_args *args, ls_error *error) {
@@ -97,4 +116,14 @@ ls_status LS_REFERENCE(SWIGLU)(const ls_kernel_args *args, ls_error *error) {
 ls_status LS_REFERENCE(SWIGLU_BWD)(const ls_kernel_args *args, ls_error *error) {
   LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rrr>rr", error));
   return apply(args, swiglu_back, error);
+}
+
+ls_status LS_REFERENCE(SOFTCAP)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "r>r", error));
+  return apply(args, softcap, error);
+}
+
+ls_status LS_REFERENCE(SOFTCAP_BWD)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rr>r", error));
+  return apply(args, softcap_back, error);
 }

@@ -1,0 +1,285 @@
+#include "store/names_table.h"
+
+#include <string.h>
+
+static const ls_name_rule gpt2_rules[] = {
+    {"embedding.token", "wte.weight", LS_NAME_PLAIN},
+    {"embedding.position", "wpe.weight", LS_NAME_PLAIN},
+    {"layers.*.norm1.weight", "h.*.ln_1.weight", LS_NAME_PLAIN},
+    {"layers.*.norm1.bias", "h.*.ln_1.bias", LS_NAME_PLAIN},
+    {"layers.*.attention.query.weight", "h.*.attn.c_attn.weight", LS_NAME_TRANSPOSED},
+    {"layers.*.attention.query.bias", "h.*.attn.c_attn.bias", LS_NAME_PLAIN},
+    {"layers.*.attention.key.weight", "h.*.attn.c_attn.weight", LS_NAME_TRANSPOSED},
+    {"layers.*.attention.key.bias", "h.*.attn.c_attn.bias", LS_NAME_PLAIN},
+    {"layers.*.attention.value.weight", "h.*.attn.c_attn.weight", LS_NAME_TRANSPOSED},
+    {"layers.*.attention.value.bias", "h.*.attn.c_attn.bias", LS_NAME_PLAIN},
+    {"layers.*.attention.output.weight", "h.*.attn.c_proj.weight", LS_NAME_TRANSPOSED},
+    {"layers.*.attention.output.bias", "h.*.attn.c_proj.bias", LS_NAME_PLAIN},
+    {"layers.*.norm2.weight", "h.*.ln_2.weight", LS_NAME_PLAIN},
+    {"layers.*.norm2.bias", "h.*.ln_2.bias", LS_NAME_PLAIN},
+    {"layers.*.mlp.up.weight", "h.*.mlp.c_fc.weight", LS_NAME_TRANSPOSED},
+    {"layers.*.mlp.up.bias", "h.*.mlp.c_fc.bias", LS_NAME_PLAIN},
+    {"layers.*.mlp.down.weight", "h.*.mlp.c_proj.weight", LS_NAME_TRANSPOSED},
+    {"layers.*.mlp.down.bias", "h.*.mlp.c_proj.bias", LS_NAME_PLAIN},
+    {"head.norm.weight", "ln_f.weight", LS_NAME_PLAIN},
+    {"head.norm.bias", "ln_f.bias", LS_NAME_PLAIN},
+    {0}};
+
+static const char *const gpt2_ignored[] = {"h.*.attn.bias", "h.*.attn.masked_bias", NULL};
+
+/* Llama and those that kept its names; rules for what a family lacks are never asked for. */
+static const ls_name_rule llama_rules[] = {
+    {"embedding.token", "embed_tokens.weight", LS_NAME_PLAIN},
+    {"layers.*.norm1.weight", "layers.*.input_layernorm.weight", LS_NAME_PLAIN},
+    {"layers.*.attention.query.weight", "layers.*.self_attn.q_proj.weight", LS_NAME_PLAIN},
+    {"layers.*.attention.query.bias", "layers.*.self_attn.q_proj.bias", LS_NAME_PLAIN},
+    {"layers.*.attention.key.weight", "layers.*.self_attn.k_proj.weight", LS_NAME_PLAIN},
+    {"layers.*.attention.key.bias", "layers.*.self_attn.k_proj.bias", LS_NAME_PLAIN},
+    {"layers.*.attention.value.weight", "layers.*.self_attn.v_proj.weight", LS_NAME_PLAIN},
+    {"layers.*.attention.value.bias", "layers.*.self_attn.v_proj.bias", LS_NAME_PLAIN},
+    {"layers.*.attention.output.weight", "layers.*.self_attn.o_proj.weight", LS_NAME_PLAIN},
+    {"layers.*.attention.output.bias", "layers.*.self_attn.o_proj.bias", LS_NAME_PLAIN},
+    {"layers.*.attention.query_norm.weight", "layers.*.self_attn.q_norm.weight", LS_NAME_PLAIN},
+    {"layers.*.attention.key_norm.weight", "layers.*.self_attn.k_norm.weight", LS_NAME_PLAIN},
+    {"layers.*.norm2.weight", "layers.*.post_attention_layernorm.weight", LS_NAME_PLAIN},
+    {"layers.*.mlp.gate.weight", "layers.*.mlp.gate_proj.weight", LS_NAME_PLAIN},
+    {"layers.*.mlp.gate.bias", "layers.*.mlp.gate_proj.bias", LS_NAME_PLAIN},
+    {"layers.*.mlp.up.weight", "layers.*.mlp.up_proj.weight", LS_NAME_PLAIN},
+    {"layers.*.mlp.up.bias", "layers.*.mlp.up_proj.bias", LS_NAME_PLAIN},
+    {"layers.*.mlp.down.weight", "layers.*.mlp.down_proj.weight", LS_NAME_PLAIN},
+    {"layers.*.mlp.down.bias", "layers.*.mlp.down_proj.bias", LS_NAME_PLAIN},
+    {"head.norm.weight", "norm.weight", LS_NAME_PLAIN},
+    {0}};
+
+/* As other trainers save them, and as Phi-3 has them. */
+static const ls_name_rule fused_rules[] = {
+    {"layers.*.attention.query.weight", "layers.*.self_attn.qkv_proj.weight", LS_NAME_PLAIN},
+    {"layers.*.attention.query.bias", "layers.*.self_attn.qkv_proj.bias", LS_NAME_PLAIN},
+    {"layers.*.attention.key.weight", "layers.*.self_attn.qkv_proj.weight", LS_NAME_PLAIN},
+    {"layers.*.attention.key.bias", "layers.*.self_attn.qkv_proj.bias", LS_NAME_PLAIN},
+    {"layers.*.attention.value.weight", "layers.*.self_attn.qkv_proj.weight", LS_NAME_PLAIN},
+    {"layers.*.attention.value.bias", "layers.*.self_attn.qkv_proj.bias", LS_NAME_PLAIN},
+    {"layers.*.mlp.gate.weight", "layers.*.mlp.gate_up_proj.weight", LS_NAME_PLAIN},
+    {"layers.*.mlp.gate.bias", "layers.*.mlp.gate_up_proj.bias", LS_NAME_PLAIN},
+    {"layers.*.mlp.up.weight", "layers.*.mlp.gate_up_proj.weight", LS_NAME_PLAIN},
+    {"layers.*.mlp.up.bias", "layers.*.mlp.gate_up_proj.bias", LS_NAME_PLAIN},
+    {0}};
+
+static const ls_name_rule split_rules[] = {
+    {"layers.*.attention.query.weight", "layers.*.self_attn.q_proj.weight", LS_NAME_PLAIN},
+    {"layers.*.attention.query.bias", "layers.*.self_attn.q_proj.bias", LS_NAME_PLAIN},
+    {"layers.*.attention.key.weight", "layers.*.self_attn.k_proj.weight", LS_NAME_PLAIN},
+    {"layers.*.attention.key.bias", "layers.*.self_attn.k_proj.bias", LS_NAME_PLAIN},
+    {"layers.*.attention.value.weight", "layers.*.self_attn.v_proj.weight", LS_NAME_PLAIN},
+    {"layers.*.attention.value.bias", "layers.*.self_attn.v_proj.bias", LS_NAME_PLAIN},
+    {"layers.*.mlp.gate.weight", "layers.*.mlp.gate_proj.weight", LS_NAME_PLAIN},
+    {"layers.*.mlp.gate.bias", "layers.*.mlp.gate_proj.bias", LS_NAME_PLAIN},
+    {"layers.*.mlp.up.weight", "layers.*.mlp.up_proj.weight", LS_NAME_PLAIN},
+    {"layers.*.mlp.up.bias", "layers.*.mlp.up_proj.bias", LS_NAME_PLAIN},
+    {0}};
+
+static const ls_name_rule phi3_rules[] = {
+    {"embedding.token", "embed_tokens.weight", LS_NAME_PLAIN},
+    {"layers.*.norm1.weight", "layers.*.input_layernorm.weight", LS_NAME_PLAIN},
+    {"layers.*.attention.query.weight", "layers.*.self_attn.qkv_proj.weight", LS_NAME_PLAIN},
+    {"layers.*.attention.query.bias", "layers.*.self_attn.qkv_proj.bias", LS_NAME_PLAIN},
+    {"layers.*.attention.key.weight", "layers.*.self_attn.qkv_proj.weight", LS_NAME_PLAIN},
+    {"layers.*.attention.key.bias", "layers.*.self_attn.qkv_proj.bias", LS_NAME_PLAIN},
+    {"layers.*.attention.value.weight", "layers.*.self_attn.qkv_proj.weight", LS_NAME_PLAIN},
+    {"layers.*.attention.value.bias", "layers.*.self_attn.qkv_proj.bias", LS_NAME_PLAIN},
+    {"layers.*.attention.output.weight", "layers.*.self_attn.o_proj.weight", LS_NAME_PLAIN},
+    {"layers.*.attention.output.bias", "layers.*.self_attn.o_proj.bias", LS_NAME_PLAIN},
+    {"layers.*.norm2.weight", "layers.*.post_attention_layernorm.weight", LS_NAME_PLAIN},
+    {"layers.*.mlp.gate.weight", "layers.*.mlp.gate_up_proj.weight", LS_NAME_PLAIN},
+    {"layers.*.mlp.gate.bias", "layers.*.mlp.gate_up_proj.bias", LS_NAME_PLAIN},
+    {"layers.*.mlp.up.weight", "layers.*.mlp.gate_up_proj.weight", LS_NAME_PLAIN},
+    {"layers.*.mlp.up.bias", "layers.*.mlp.gate_up_proj.bias", LS_NAME_PLAIN},
+    {"layers.*.mlp.down.weight", "layers.*.mlp.down_proj.weight", LS_NAME_PLAIN},
+    {"layers.*.mlp.down.bias", "layers.*.mlp.down_proj.bias", LS_NAME_PLAIN},
+    {"head.norm.weight", "norm.weight", LS_NAME_PLAIN},
+    {0}};
+
+/* Norms on both sides: Gemma 2 and 3; behind alone: OLMo 2. */
+static const ls_name_rule around_rules[] = {
+    {"embedding.token", "embed_tokens.weight", LS_NAME_PLAIN},
+    {"layers.*.norm1.weight", "layers.*.input_layernorm.weight", LS_NAME_PLAIN},
+    {"layers.*.attention.query.weight", "layers.*.self_attn.q_proj.weight", LS_NAME_PLAIN},
+    {"layers.*.attention.query.bias", "layers.*.self_attn.q_proj.bias", LS_NAME_PLAIN},
+    {"layers.*.attention.key.weight", "layers.*.self_attn.k_proj.weight", LS_NAME_PLAIN},
+    {"layers.*.attention.key.bias", "layers.*.self_attn.k_proj.bias", LS_NAME_PLAIN},
+    {"layers.*.attention.value.weight", "layers.*.self_attn.v_proj.weight", LS_NAME_PLAIN},
+    {"layers.*.attention.value.bias", "layers.*.self_attn.v_proj.bias", LS_NAME_PLAIN},
+    {"layers.*.attention.output.weight", "layers.*.self_attn.o_proj.weight", LS_NAME_PLAIN},
+    {"layers.*.attention.output.bias", "layers.*.self_attn.o_proj.bias", LS_NAME_PLAIN},
+    {"layers.*.attention.query_norm.weight", "layers.*.self_attn.q_norm.weight", LS_NAME_PLAIN},
+    {"layers.*.attention.key_norm.weight", "layers.*.self_attn.k_norm.weight", LS_NAME_PLAIN},
+    {"layers.*.behind1.weight", "layers.*.post_attention_layernorm.weight", LS_NAME_PLAIN},
+    {"layers.*.norm2.weight", "layers.*.pre_feedforward_layernorm.weight", LS_NAME_PLAIN},
+    {"layers.*.mlp.gate.weight", "layers.*.mlp.gate_proj.weight", LS_NAME_PLAIN},
+    {"layers.*.mlp.gate.bias", "layers.*.mlp.gate_proj.bias", LS_NAME_PLAIN},
+    {"layers.*.mlp.up.weight", "layers.*.mlp.up_proj.weight", LS_NAME_PLAIN},
+    {"layers.*.mlp.up.bias", "layers.*.mlp.up_proj.bias", LS_NAME_PLAIN},
+    {"layers.*.mlp.down.weight", "layers.*.mlp.down_proj.weight", LS_NAME_PLAIN},
+    {"layers.*.mlp.down.bias", "layers.*.mlp.down_proj.bias", LS_NAME_PLAIN},
+    {"layers.*.behind2.weight", "layers.*.post_feedforward_layernorm.weight", LS_NAME_PLAIN},
+    {"head.norm.weight", "norm.weight", LS_NAME_PLAIN},
+    {0}};
+
+static const char *const llama_ignored[] = {"layers.*.self_attn.rotary_emb.inv_freq",
+                                            "rotary_emb.inv_freq", NULL};
+
+static const ls_name_rule phi_rules[] = {
+    {"embedding.token", "embed_tokens.weight", LS_NAME_PLAIN},
+    {"layers.*.norm1.weight", "layers.*.input_layernorm.weight", LS_NAME_PLAIN},
+    {"layers.*.norm1.bias", "layers.*.input_layernorm.bias", LS_NAME_PLAIN},
+    {"layers.*.attention.query.weight", "layers.*.self_attn.q_proj.weight", LS_NAME_PLAIN},
+    {"layers.*.attention.query.bias", "layers.*.self_attn.q_proj.bias", LS_NAME_PLAIN},
+    {"layers.*.attention.key.weight", "layers.*.self_attn.k_proj.weight", LS_NAME_PLAIN},
+    {"layers.*.attention.key.bias", "layers.*.self_attn.k_proj.bias", LS_NAME_PLAIN},
+    {"layers.*.attention.value.weight", "layers.*.self_attn.v_proj.weight", LS_NAME_PLAIN},
+    {"layers.*.attention.value.bias", "layers.*.self_attn.v_proj.bias", LS_NAME_PLAIN},
+    {"layers.*.attention.output.weight", "layers.*.self_attn.dense.weight", LS_NAME_PLAIN},
+    {"layers.*.attention.output.bias", "layers.*.self_attn.dense.bias", LS_NAME_PLAIN},
+    {"layers.*.mlp.up.weight", "layers.*.mlp.fc1.weight", LS_NAME_PLAIN},
+    {"layers.*.mlp.up.bias", "layers.*.mlp.fc1.bias", LS_NAME_PLAIN},
+    {"layers.*.mlp.down.weight", "layers.*.mlp.fc2.weight", LS_NAME_PLAIN},
+    {"layers.*.mlp.down.bias", "layers.*.mlp.fc2.bias", LS_NAME_PLAIN},
+    {"head.norm.weight", "final_layernorm.weight", LS_NAME_PLAIN},
+    {"head.norm.bias", "final_layernorm.bias", LS_NAME_PLAIN},
+    {0}};
+
+static const ls_name_rule gpt_neox_rules[] = {
+    {"embedding.token", "embed_in.weight", LS_NAME_PLAIN},
+    {"layers.*.norm1.weight", "layers.*.input_layernorm.weight", LS_NAME_PLAIN},
+    {"layers.*.norm1.bias", "layers.*.input_layernorm.bias", LS_NAME_PLAIN},
+    {"layers.*.attention.query.weight", "layers.*.attention.query_key_value.weight",
+     LS_NAME_BY_HEAD},
+    {"layers.*.attention.query.bias", "layers.*.attention.query_key_value.bias", LS_NAME_BY_HEAD},
+    {"layers.*.attention.key.weight", "layers.*.attention.query_key_value.weight", LS_NAME_BY_HEAD},
+    {"layers.*.attention.key.bias", "layers.*.attention.query_key_value.bias", LS_NAME_BY_HEAD},
+    {"layers.*.attention.value.weight", "layers.*.attention.query_key_value.weight",
+     LS_NAME_BY_HEAD},
+    {"layers.*.attention.value.bias", "layers.*.attention.query_key_value.bias", LS_NAME_BY_HEAD},
+    {"layers.*.attention.output.weight", "layers.*.attention.dense.weight", LS_NAME_PLAIN},
+    {"layers.*.attention.output.bias", "layers.*.attention.dense.bias", LS_NAME_PLAIN},
+    {"layers.*.norm2.weight", "layers.*.post_attention_layernorm.weight", LS_NAME_PLAIN},
+    {"layers.*.norm2.bias", "layers.*.post_attention_layernorm.bias", LS_NAME_PLAIN},
+    {"layers.*.mlp.up.weight", "layers.*.mlp.dense_h_to_4h.weight", LS_NAME_PLAIN},
+    {"layers.*.mlp.up.bias", "layers.*.mlp.dense_h_to_4h.bias", LS_NAME_PLAIN},
+    {"layers.*.mlp.down.weight", "layers.*.mlp.dense_4h_to_h.weight", LS_NAME_PLAIN},
+    {"layers.*.mlp.down.bias", "layers.*.mlp.dense_4h_to_h.bias", LS_NAME_PLAIN},
+    {"head.norm.weight", "final_layer_norm.weight", LS_NAME_PLAIN},
+    {"head.norm.bias", "final_layer_norm.bias", LS_NAME_PLAIN},
+    {0}};
+
+static const char *const gpt_neox_ignored[] = {
+    "layers.*.attention.bias", "layers.*.attention.masked_bias",
+    "layers.*.attention.rotary_emb.inv_freq", "rotary_emb.inv_freq", NULL};
+
+static const ls_name_rule bloom_rules[] = {
+    {"embedding.token", "word_embeddings.weight", LS_NAME_PLAIN},
+    {"embedding.norm.weight", "word_embeddings_layernorm.weight", LS_NAME_PLAIN},
+    {"embedding.norm.bias", "word_embeddings_layernorm.bias", LS_NAME_PLAIN},
+    {"layers.*.norm1.weight", "h.*.input_layernorm.weight", LS_NAME_PLAIN},
+    {"layers.*.norm1.bias", "h.*.input_layernorm.bias", LS_NAME_PLAIN},
+    {"layers.*.attention.query.weight", "h.*.self_attention.query_key_value.weight",
+     LS_NAME_BY_HEAD},
+    {"layers.*.attention.query.bias", "h.*.self_attention.query_key_value.bias", LS_NAME_BY_HEAD},
+    {"layers.*.attention.key.weight", "h.*.self_attention.query_key_value.weight", LS_NAME_BY_HEAD},
+    {"layers.*.attention.key.bias", "h.*.self_attention.query_key_value.bias", LS_NAME_BY_HEAD},
+    {"layers.*.attention.value.weight", "h.*.self_attention.query_key_value.weight",
+     LS_NAME_BY_HEAD},
+    {"layers.*.attention.value.bias", "h.*.self_attention.query_key_value.bias", LS_NAME_BY_HEAD},
+    {"layers.*.attention.output.weight", "h.*.self_attention.dense.weight", LS_NAME_PLAIN},
+    {"layers.*.attention.output.bias", "h.*.self_attention.dense.bias", LS_NAME_PLAIN},
+    {"layers.*.mlp.up.weight", "h.*.mlp.dense_h_to_4h.weight", LS_NAME_PLAIN},
+    {"layers.*.mlp.up.bias", "h.*.mlp.dense_h_to_4h.bias", LS_NAME_PLAIN},
+    {"layers.*.mlp.down.weight", "h.*.mlp.dense_4h_to_h.weight", LS_NAME_PLAIN},
+    {"layers.*.mlp.down.bias", "h.*.mlp.dense_4h_to_h.bias", LS_NAME_PLAIN},
+    {"layers.*.norm2.weight", "h.*.post_attention_layernorm.weight", LS_NAME_PLAIN},
+    {"layers.*.norm2.bias", "h.*.post_attention_layernorm.bias", LS_NAME_PLAIN},
+    {"head.norm.weight", "ln_f.weight", LS_NAME_PLAIN},
+    {"head.norm.bias", "ln_f.bias", LS_NAME_PLAIN},
+    {0}};
+
+static const ls_name_rule falcon_rules[] = {
+    {"embedding.token", "word_embeddings.weight", LS_NAME_PLAIN},
+    {"layers.*.norm1.weight", "h.*.input_layernorm.weight", LS_NAME_PLAIN},
+    {"layers.*.norm1.bias", "h.*.input_layernorm.bias", LS_NAME_PLAIN},
+    {"layers.*.attention.query.weight", "h.*.self_attention.query_key_value.weight",
+     LS_NAME_BY_HEAD},
+    {"layers.*.attention.query.bias", "h.*.self_attention.query_key_value.bias", LS_NAME_BY_HEAD},
+    {"layers.*.attention.key.weight", "h.*.self_attention.query_key_value.weight", LS_NAME_BY_HEAD},
+    {"layers.*.attention.key.bias", "h.*.self_attention.query_key_value.bias", LS_NAME_BY_HEAD},
+    {"layers.*.attention.value.weight", "h.*.self_attention.query_key_value.weight",
+     LS_NAME_BY_HEAD},
+    {"layers.*.attention.value.bias", "h.*.self_attention.query_key_value.bias", LS_NAME_BY_HEAD},
+    {"layers.*.attention.output.weight", "h.*.self_attention.dense.weight", LS_NAME_PLAIN},
+    {"layers.*.attention.output.bias", "h.*.self_attention.dense.bias", LS_NAME_PLAIN},
+    {"layers.*.mlp.up.weight", "h.*.mlp.dense_h_to_4h.weight", LS_NAME_PLAIN},
+    {"layers.*.mlp.up.bias", "h.*.mlp.dense_h_to_4h.bias", LS_NAME_PLAIN},
+    {"layers.*.mlp.down.weight", "h.*.mlp.dense_4h_to_h.weight", LS_NAME_PLAIN},
+    {"layers.*.mlp.down.bias", "h.*.mlp.dense_4h_to_h.bias", LS_NAME_PLAIN},
+    {"layers.*.norm2.weight", "h.*.post_attention_layernorm.weight", LS_NAME_PLAIN},
+    {"layers.*.norm2.bias", "h.*.post_attention_layernorm.bias", LS_NAME_PLAIN},
+    {"head.norm.weight", "ln_f.weight", LS_NAME_PLAIN},
+    {"head.norm.bias", "ln_f.bias", LS_NAME_PLAIN},
+    {0}};
+
+/* Falcon with two norms side by side. */
+static const ls_name_rule falcon_pair_rules[] = {
+    {"layers.*.norm1.weight", "h.*.ln_attn.weight", LS_NAME_PLAIN},
+    {"layers.*.norm1.bias", "h.*.ln_attn.bias", LS_NAME_PLAIN},
+    {"layers.*.norm2.weight", "h.*.ln_mlp.weight", LS_NAME_PLAIN},
+    {"layers.*.norm2.bias", "h.*.ln_mlp.bias", LS_NAME_PLAIN},
+    {0}};
+
+static const char *const block_ignored[] = {"h.*.self_attention.rotary_emb.inv_freq",
+                                            "rotary_emb.inv_freq", NULL};
+
+static const ls_name_rule starcoder2_rules[] = {
+    {"embedding.token", "embed_tokens.weight", LS_NAME_PLAIN},
+    {"layers.*.norm1.weight", "layers.*.input_layernorm.weight", LS_NAME_PLAIN},
+    {"layers.*.norm1.bias", "layers.*.input_layernorm.bias", LS_NAME_PLAIN},
+    {"layers.*.attention.query.weight", "layers.*.self_attn.q_proj.weight", LS_NAME_PLAIN},
+    {"layers.*.attention.query.bias", "layers.*.self_attn.q_proj.bias", LS_NAME_PLAIN},
+    {"layers.*.attention.key.weight", "layers.*.self_attn.k_proj.weight", LS_NAME_PLAIN},
+    {"layers.*.attention.key.bias", "layers.*.self_attn.k_proj.bias", LS_NAME_PLAIN},
+    {"layers.*.attention.value.weight", "layers.*.self_attn.v_proj.weight", LS_NAME_PLAIN},
+    {"layers.*.attention.value.bias", "layers.*.self_attn.v_proj.bias", LS_NAME_PLAIN},
+    {"layers.*.attention.output.weight", "layers.*.self_attn.o_proj.weight", LS_NAME_PLAIN},
+    {"layers.*.attention.output.bias", "layers.*.self_attn.o_proj.bias", LS_NAME_PLAIN},
+    {"layers.*.norm2.weight", "layers.*.post_attention_layernorm.weight", LS_NAME_PLAIN},
+    {"layers.*.norm2.bias", "layers.*.post_attention_layernorm.bias", LS_NAME_PLAIN},
+    {"layers.*.mlp.up.weight", "layers.*.mlp.c_fc.weight", LS_NAME_PLAIN},
+    {"layers.*.mlp.up.bias", "layers.*.mlp.c_fc.bias", LS_NAME_PLAIN},
+    {"layers.*.mlp.down.weight", "layers.*.mlp.c_proj.weight", LS_NAME_PLAIN},
+    {"layers.*.mlp.down.bias", "layers.*.mlp.c_proj.bias", LS_NAME_PLAIN},
+    {"head.norm.weight", "norm.weight", LS_NAME_PLAIN},
+    {"head.norm.bias", "norm.bias", LS_NAME_PLAIN},
+    {0}};
+
+static const ls_family_tensors families[] = {
+    {"gpt2", "transformer.", "lm_head", gpt2_rules, NULL, gpt2_ignored, NULL},
+    {"llama", "model.", "lm_head", llama_rules, fused_rules, llama_ignored, NULL},
+    {"mistral", "model.", "lm_head", llama_rules, fused_rules, llama_ignored, NULL},
+    {"qwen2", "model.", "lm_head", llama_rules, fused_rules, llama_ignored, NULL},
+    {"qwen3", "model.", "lm_head", llama_rules, fused_rules, llama_ignored, NULL},
+    {"smollm3", "model.", "lm_head", llama_rules, fused_rules, llama_ignored, NULL},
+    {"gemma", "model.", "lm_head", llama_rules, fused_rules, llama_ignored, NULL},
+    {"gemma2", "model.", "lm_head", around_rules, fused_rules, llama_ignored, NULL},
+    {"gemma3_text", "model.", "lm_head", around_rules, fused_rules, llama_ignored, NULL},
+    {"olmo2", "model.", "lm_head", around_rules, fused_rules, llama_ignored, NULL},
+    {"phi3", "model.", "lm_head", phi3_rules, split_rules, llama_ignored, NULL},
+    {"phi", "model.", "lm_head", phi_rules, NULL, llama_ignored, NULL},
+    {"starcoder2", "model.", "lm_head", starcoder2_rules, fused_rules, llama_ignored, NULL},
+    {"gpt_neox", "gpt_neox.", "embed_out", gpt_neox_rules, NULL, gpt_neox_ignored, NULL},
+    {"bloom", "transformer.", "lm_head", bloom_rules, NULL, block_ignored, NULL},
+    {"falcon", "transformer.", "lm_head", falcon_rules, NULL, block_ignored, falcon_pair_rules},
+};
+
+const ls_family_tensors *ls_family_tensors_find(const char *family) {
+  for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+    if (strcmp(families[i].family, family) == 0) return &families[i];
+  return NULL;
+}

@@ -1,0 +1,34 @@
+/* Names of tensors by family, as tables. Internal to this room.
+ *
+ * "*" stands for the layer's number, which is the same on both sides. Rules with the same name of
+ * theirs are its pieces, in their order. Thread-safe: constant. */
+#ifndef LS_STORE_NAMES_TABLE_H
+#define LS_STORE_NAMES_TABLE_H
+
+#include "store/names.h"
+
+typedef enum ls_name_form {
+  LS_NAME_PLAIN = 0,  /* [out, in] */
+  LS_NAME_TRANSPOSED, /* [in, out] */
+  LS_NAME_BY_HEAD,    /* pieces in turns: for each KV head its queries, its key, its value */
+} ls_name_form;
+
+typedef struct ls_name_rule {
+  const char *ours, *theirs;
+  ls_name_form form;
+} ls_name_rule;
+
+typedef struct ls_family_tensors {
+  const char *family;
+  const char *prefix;         /* of all but the head */
+  const char *head;           /* without ".weight" */
+  const ls_name_rule *rules;  /* up to one whose name is NULL */
+  const ls_name_rule *other;  /* what is named otherwise in the family's other form; or NULL */
+  const char *const *ignored; /* up to NULL */
+  const ls_name_rule *pair;   /* what is named otherwise with two norms side by side; or NULL */
+} ls_family_tensors;
+
+/* The row of a family; NULL where there is none. */
+const ls_family_tensors *ls_family_tensors_find(const char *family);
+
+#endif
