@@ -46,6 +46,16 @@ static const char *const llama3[] = {
     NULL,
 };
 
+/* Families that another wrote down: litgpt, whose names were mapped. */
+static const char *const others[] = {
+    "mesh.dp_shard=3 zero=3",
+    "mesh.tp=2 sequence_parallel=false",
+    "mesh.tp=4",
+    "mesh.dp_replicate=3 mesh.tp=2 zero=1",
+    "mesh.dp_shard=3 mesh.tp=2 zero=3",
+    NULL,
+};
+
 static int run_layouts(const char *trace, const char *dtype, const char *const *layouts) {
   int failed = 0;
   for (; *layouts; layouts++) failed += !ls_trace_case_holds(trace, dtype, *layouts);
@@ -91,8 +101,23 @@ static void test_llama3(void **state) {
   assert_int_equal(failed + run_layouts(trace, "fp32", llama3), 0);
 }
 
+static void test_others(void **state) {
+  (void)state;
+  static const char *const traces[] = {TRACES "gemma2-tiny", TRACES "mistral-tiny",
+                                       TRACES "qwen2-tiny", TRACES "qwen3-tiny"};
+  int failed = 0;
+  for (int t = 0; t < 4; t++) {
+    need(traces[t]);
+    failed += !ls_trace_case_holds(traces[t], "fp64", "mesh.dp_shard=1");
+    failed += !ls_trace_case_holds(traces[t], "fp32", "mesh.dp_shard=1");
+    failed += run_layouts(traces[t], "fp64", others);
+    failed += run_layouts(traces[t], "fp32", others);
+  }
+  assert_int_equal(failed, 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_gpt2), cmocka_unit_test(test_stories),
-                                     cmocka_unit_test(test_llama3)};
+                                     cmocka_unit_test(test_llama3), cmocka_unit_test(test_others)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -257,6 +257,36 @@ static void llama_tied_with_biases(void **state) {
   check_trace(OURS "llama-gqa-tied", OURS "llama-gqa-tied", 1e-11);
 }
 
+/* Every other family. BLOOM's reference has constants of eight digits in its GELU. */
+static void families(void **state) {
+  (void)state;
+  static const char *const names[] = {"falcon-grouped",
+                                      "falcon-sequential",
+                                      "falcon-single",
+                                      "gemma",
+                                      "gemma2",
+                                      "gemma3",
+                                      "gpt-neox",
+                                      "gpt-neox-sequential",
+                                      "llama-dynamic",
+                                      "llama-yarn",
+                                      "mistral",
+                                      "olmo2",
+                                      "phi",
+                                      "phi3",
+                                      "qwen2",
+                                      "qwen3",
+                                      "smollm3",
+                                      "starcoder2",
+                                      "bloom"};
+  const size_t count = sizeof names / sizeof *names;
+  for (size_t i = 0; i < count; i++) {
+    char path[96];
+    snprintf(path, sizeof path, OURS "%s", names[i]);
+    check_trace(path, path, i + 1 < count ? 1e-11 : 1e-9);
+  }
+}
+
 static void shared_traces(void **state) {
   (void)state;
   if (!ls_directory_exists(SHARED)) skip();
@@ -264,6 +294,12 @@ static void shared_traces(void **state) {
   /* Their rotary tables are float32. */
   check_trace(SHARED "traces/llama3-rope-tiny", SHARED "traces/llama3-rope-tiny", 2e-8);
   check_trace(SHARED "traces/llama-stories260K-finetune", SHARED "checkpoints/stories260K", 2e-8);
+  static const char *const others[] = {"gemma2-tiny", "mistral-tiny", "qwen2-tiny", "qwen3-tiny"};
+  for (int i = 0; i < 4; i++) {
+    char path[96];
+    snprintf(path, sizeof path, SHARED "traces/%s", others[i]);
+    check_trace(path, path, 2e-8);
+  }
 }
 
 /* Copies parameters by name and runs `count` tokens from `first` on through the decoding graph. */
@@ -297,10 +333,12 @@ static interpreter decoder(ls_arena *arena, const ls_model_config *config, const
 /* A prompt of 5 tokens at once and then 7, one by one, give the logits of all 12 at once. */
 static void decoding_is_the_forward_pass(void **state) {
   (void)state;
-  static const char *const paths[] = {OURS "gpt2-tied", OURS "llama-gqa-free",
-                                      OURS "llama-gqa-tied"};
+  static const char *const paths[] = {
+      OURS "gpt2-tied", OURS "llama-gqa-free", OURS "llama-gqa-tied", OURS "bloom", OURS "gemma2",
+      OURS "gemma3",    OURS "falcon-single",  OURS "mistral",        OURS "olmo2", OURS "phi",
+      OURS "qwen3",     OURS "smollm3"};
   enum { PROMPT = 5, ALL = 12 };
-  for (int p = 0; p < 3; p++) {
+  for (size_t p = 0; p < sizeof paths / sizeof *paths; p++) {
     ls_arena *arena = ls_arena_create();
     ls_error error = {0};
     ls_model_config config;
@@ -334,6 +372,7 @@ int main(void) {
       cmocka_unit_test(gpt2_tied),
       cmocka_unit_test(llama_free),
       cmocka_unit_test(llama_tied_with_biases),
+      cmocka_unit_test(families),
       cmocka_unit_test(shared_traces),
       cmocka_unit_test(decoding_is_the_forward_pass),
   };

@@ -311,10 +311,97 @@ static void fused_attention_is_as_in_transformers(void **state) {
   }
 }
 
+/* A model read from one of our traces, its parameters filled with noise. */
+static made make_family(const char *trace) {
+  made model = {.config = read_config(ls_arena_printf(arena, TRACES "%s", trace))};
+  ls_error error = {0};
+  model.graph = build(&model.config);
+  if (ls_weights_plan(arena, &model.config, model.graph, &model.plan, &error) != LS_OK)
+    fail_msg("%s", error.text);
+  model.all = LS_NEW_ARRAY(arena, void *, model.graph->parameters.count);
+  for (int i = 0; i < model.graph->parameters.count; i++) {
+    const int64_t count = elements(model.graph, i);
+    float *values = LS_NEW_ARRAY(arena, float, count);
+    for (int64_t e = 0; e < count; e++)
+      values[e] = (float)ls_random_normal(2, (uint64_t)i, (uint64_t)e);
+    model.all[i] = values;
+  }
+  return model;
+}
+
+static void expect_read_back(const made *model, const writing *how, const char *what) {
+  ls_weights *weights = NULL;
+  ls_error error;
+  if (open_made(model, how, &weights, &error) != LS_OK) fail_msg("%s: %s", what, error.text);
+  void **all = read_all(weights, model->graph, LS_F32);
+  for (int i = 0; i < model->graph->parameters.count; i++)
+    assert_memory_equal(all[i], model->all[i], (size_t)elements(model->graph, i) * sizeof(float));
+  ls_weights_close(&weights);
+}
+
+/* With the prefix and without, fused and apart, with a head where it is tied: all are one model. */
+static void every_form_of_a_family_loads(void **state) {
+  (void)state;
+  static const char *const traces[] = {"bloom",         "falcon-grouped", "falcon-sequential",
+                                       "falcon-single", "gemma",          "gemma2",
+                                       "gemma3",        "gpt-neox",       "llama-gqa-tied",
+                                       "mistral",       "olmo2",          "phi",
+                                       "phi3",          "qwen2",          "qwen3",
+                                       "smollm3",       "starcoder2"};
+  int others = 0;
+  for (size_t t = 0; t < sizeof traces / sizeof *traces; t++) {
+    made model = make_family(traces[t]);
+    ls_error error = {0};
+    for (int form = 0; form < 2; form++) {
+      if (form && !ls_weights_other_form(&model.config)) break;
+      others += form;
+      assert_int_equal(
+          ls_weights_plan_form(arena, &model.config, model.graph, form, &model.plan, &error),
+          LS_OK);
+      expect_read_back(&model, &(writing){0}, traces[t]);
+      expect_read_back(&model, &(writing){.plain = true}, traces[t]);
+      if (!model.config.tied) continue;
+      const extra head = {model.plan.tied_head,
+                          LS_F32,
+                          2,
+                          {model.config.vocabulary, model.config.width},
+                          model.all[0]};
+      expect_read_back(&model, &(writing){.with = &head}, traces[t]);
+    }
+  }
+  assert_int_equal(others, 11);
+}
+
+/* BLOOM, Falcon and GPT-NeoX: for each KV head its queries, its key and its value. */
+static void heads_in_turns_are_as_in_transformers(void **state) {
+  (void)state;
+  const made model = make_family("falcon-grouped"); /* 4 heads of 4 columns, 2 KV heads */
+  const ls_stored_layout *layout = NULL;
+  for (int i = 0; i < model.plan.count; i++)
+    if (strcmp(model.plan.tensors[i].name,
+               "transformer.h.1.self_attention.query_key_value.weight") == 0)
+      layout = &model.plan.tensors[i];
+  assert_non_null(layout);
+  assert_int_equal(layout->dims[0], 32);
+  int64_t count;
+  const float *stored = assemble(layout, model.all, LS_F32, &count);
+  /* Rows of a KV head: two queries of 4, the key, the value. */
+  const int64_t width = model.config.width;
+  for (int64_t group = 0; group < 2; group++)
+    for (int64_t row = 0; row < 16; row++) {
+      const int piece = row < 8 ? 0 : row < 12 ? 1 : 2;
+      const int64_t ours = row < 8 ? group * 8 + row : group * 4 + row % 4;
+      const float *from = model.all[layout->pieces.items[piece].parameter];
+      assert_memory_equal(stored + (group * 16 + row) * width, from + ours * width,
+                          (size_t)width * sizeof(float));
+    }
+}
+
 static void known_buffers_and_equal_heads_are_fine(void **state) {
   (void)state;
   static const float zeros[64];
   const made gpt2 = make("gpt2-10m", true, true), llama = make("llama-3m", true, false);
+  const made neox = make_family("gpt-neox");
   const struct {
     const made *model;
     extra with;
@@ -324,6 +411,9 @@ static void known_buffers_and_equal_heads_are_fine(void **state) {
       {&gpt2, {"lm_head.weight", LS_F32, 2, {11, 12}, gpt2.all[0]}},
       {&llama, {"model.layers.0.self_attn.rotary_emb.inv_freq", LS_F32, 1, {2}, zeros}},
       {&llama, {"lm_head.weight", LS_F32, 2, {11, 12}, llama.all[0]}},
+      {&neox, {"gpt_neox.layers.1.attention.bias", LS_U8, 2, {8, 8}, zeros}},
+      {&neox, {"gpt_neox.layers.0.attention.masked_bias", LS_F32, 1, {1}, zeros}},
+      {&neox, {"gpt_neox.layers.0.attention.rotary_emb.inv_freq", LS_F32, 1, {2}, zeros}},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     ls_weights *weights = NULL;
@@ -373,6 +463,8 @@ int main(void) {
       cmocka_unit_test(the_twins_agree),
       cmocka_unit_test(written_models_read_back),
       cmocka_unit_test(fused_attention_is_as_in_transformers),
+      cmocka_unit_test(every_form_of_a_family_loads),
+      cmocka_unit_test(heads_in_turns_are_as_in_transformers),
       cmocka_unit_test(known_buffers_and_equal_heads_are_fine),
       cmocka_unit_test(other_files_are_refused),
   };

@@ -9,9 +9,9 @@ tokens.u16le, step0.safetensors (logits of the first row, gradients of step 0) a
 (hyper-parameters, every step's loss and gradient norm in float64 and float32, summaries of every
 parameter after the last step, and how far float32 is from float64).
 
-The float32 run is transformers as it is. The float64 run is the same model in double precision with
-the two places patched where transformers computes in float32 whatever the model's type: the RMS
-norm and the rotary table. Both start from the same float32 numbers.
+The float32 run is transformers as it is. The float64 run is the same code with every mention of
+float32 read as float64, since transformers computes norms, softmax and rotary tables in float32
+whatever the model's type. Both start from the same float32 numbers.
 """
 
 import argparse
@@ -23,7 +23,7 @@ import sys
 import torch
 import transformers
 from safetensors.torch import save_file
-from transformers.models.llama import modeling_llama
+from torch.overrides import TorchFunctionMode
 
 # The gradient of GPT-2's key biases is 0 but for rounding, which AdamW divides by its own size: an
 # epsilon of 1e-8 would put noise of the learning rate's size into the final parameters.
@@ -35,54 +35,106 @@ GPT2 = dict(
 LLAMA = dict(
     num_hidden_layers=2, max_position_embeddings=64, rms_norm_eps=1e-5, initializer_range=0.08)
 
+# Of the families below: sizes that few counts of ranks divide, a trace of tens of kilobytes.
+SMALL = dict(
+    vocab_size=67, hidden_size=16, intermediate_size=22, num_hidden_layers=2,
+    num_attention_heads=4, max_position_embeddings=32, initializer_range=0.15, bos_token_id=0,
+    eos_token_id=0, pad_token_id=None)
+GROUPED = dict(SMALL, num_key_value_heads=2)
+HEADS = dict(GROUPED, head_dim=6)
+PARTIAL = dict(SMALL, hidden_size=24)
+FALCON = {k: v for k, v in SMALL.items() if k != "intermediate_size"}
+FALCON["ffn_hidden_size"] = 22
+BLOOM = {k: v for k, v in SMALL.items() if k not in (
+    "intermediate_size", "max_position_embeddings", "num_attention_heads")}
+
+
+def small(kind, seed, config, **others):
+    return dict(dict(kind=kind, config=config, seed=seed, steps=5, B=4, T=12, micro_batches=1,
+                     lr=3e-3), **others)
+
+
 # Vocabularies and MLP widths are such that few counts of ranks divide them; heads, so that these
 # tensor-parallel sizes are legal: 1, 2, 4; 1, 3, 6; 1, 2, 4.
 TRACES = {
     "gpt2-tied": dict(
-        kind="gpt2", config=GPT2, seed=1, steps=8, B=4, T=32, micro_batches=2, lr=3e-3,
+        kind="GPT2", config=GPT2, seed=1, steps=8, B=4, T=32, micro_batches=2, lr=3e-3,
         min_lr=3e-4, warmup=3),
     "llama-gqa-free": dict(
-        kind="llama", config=dict(
+        kind="Llama", config=dict(
             LLAMA, vocab_size=199, hidden_size=36, intermediate_size=86, num_attention_heads=6,
             num_key_value_heads=3, tie_word_embeddings=False),
         seed=2, steps=8, B=6, T=32, micro_batches=1, lr=3e-3),
     "llama-gqa-tied": dict(
-        kind="llama", config=dict(
+        kind="Llama", config=dict(
             LLAMA, vocab_size=201, hidden_size=40, intermediate_size=90, num_attention_heads=4,
             num_key_value_heads=2, head_dim=10, tie_word_embeddings=True, attention_bias=True,
             mlp_bias=True, rope_parameters=dict(
                 rope_type="linear", factor=2.5, rope_theta=500.0)),
         seed=3, steps=6, B=12, T=16, micro_batches=1, lr=3e-3),
+    "llama-yarn": small("Llama", 4, dict(GROUPED, rope_parameters=dict(
+        rope_type="yarn", factor=4.0, original_max_position_embeddings=8, rope_theta=100.0,
+        beta_fast=4.0, beta_slow=1.0))),
+    "llama-dynamic": small("Llama", 5, dict(GROUPED, max_position_embeddings=8, rope_parameters=dict(
+        rope_type="dynamic", factor=2.0, rope_theta=100.0))),
+    "mistral": small("Mistral", 6, dict(HEADS, sliding_window=5)),
+    "qwen2": small("Qwen2", 7, dict(
+        GROUPED, use_sliding_window=True, sliding_window=5, max_window_layers=1)),
+    "qwen3": small("Qwen3", 8, dict(HEADS, attention_bias=True, use_sliding_window=False)),
+    "gemma": small("Gemma", 9, dict(HEADS)),
+    "gemma2": small("Gemma2", 10, dict(
+        HEADS, query_pre_attn_scalar=9, sliding_window=5, attn_logit_softcapping=2.0,
+        final_logit_softcapping=3.0)),
+    "gemma3": small("Gemma3", 23, dict(
+        HEADS, num_hidden_layers=3, query_pre_attn_scalar=9, sliding_window=5,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        rope_parameters=dict(
+            full_attention=dict(rope_type="linear", factor=4.0, rope_theta=1000.0),
+            sliding_attention=dict(rope_type="default", rope_theta=10.0)))),
+    "phi": small("Phi", 12, dict(PARTIAL, partial_rotary_factor=0.7)),
+    "phi3": small("Phi3", 13, dict(
+        PARTIAL, num_key_value_heads=2, original_max_position_embeddings=8, sliding_window=7, rope_parameters=dict(
+            rope_type="longrope", short_factor=[1.0, 1.1], long_factor=[1.2, 3.0],
+            rope_theta=100.0, partial_rotary_factor=0.7))),
+    "gpt-neox": small("GPTNeoX", 14, dict(PARTIAL, rope_parameters=dict(
+        rope_theta=100.0, rope_type="default", partial_rotary_factor=0.7))),
+    "gpt-neox-sequential": small("GPTNeoX", 15, dict(
+        SMALL, use_parallel_residual=False, attention_bias=False, rope_parameters=dict(
+            rope_theta=100.0, rope_type="default", partial_rotary_factor=0.5))),
+    "olmo2": small("Olmo2", 16, dict(GROUPED)),
+    "smollm3": small("SmolLM3", 17, dict(GROUPED, no_rope_layers=[1, 0], tie_word_embeddings=True)),
+    "bloom": small("Bloom", 18, dict(BLOOM, hidden_size=18, n_head=6)),
+    "falcon-single": small("Falcon", 19, dict(FALCON)),
+    "falcon-grouped": small("Falcon", 20, dict(
+        FALCON, new_decoder_architecture=True, num_kv_heads=2)),
+    "falcon-sequential": small("Falcon", 21, dict(
+        FALCON, multi_query=False, parallel_attn=False, bias=True, tie_word_embeddings=False)),
+    "starcoder2": small("Starcoder2", 22, dict(GROUPED, sliding_window=5)),
 }
 
 
-def norm_forward(self, x):
-    """The RMS norm in the type of its input."""
-    return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon))
+class Wide(TorchFunctionMode):
+    """Reads float32 as float64."""
 
-
-def rope_forward(self, x, position_ids):
-    """The rotary table in double precision."""
-    parameters = self.config.rope_parameters
-    columns = self.config.head_dim
-    steps = torch.arange(0, columns, 2, dtype=torch.float64) / columns
-    frequencies = parameters["rope_theta"] ** -steps
-    if parameters["rope_type"] == "linear":
-        frequencies = frequencies / parameters["factor"]
-    angles = position_ids[..., None].double() * frequencies
-    angles = torch.cat((angles, angles), dim=-1)
-    return angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if function is torch.Tensor.float:
+            function = torch.Tensor.double
+        wider = {torch.float32: torch.float64}
+        args = tuple(wider.get(a, a) if isinstance(a, torch.dtype) else a for a in args)
+        kwargs = {k: wider.get(v, v) if isinstance(v, torch.dtype) else v
+                  for k, v in (kwargs or {}).items()}
+        return function(*args, **kwargs)
 
 
 def make_model(trace):
     """The start: the family's own initialisation, with biases and norms made uneven."""
     torch.manual_seed(trace["seed"])
-    if trace["kind"] == "gpt2":
-        config = transformers.GPT2Config(**trace["config"])
-        model = transformers.GPT2LMHeadModel(config)
-    else:
-        config = transformers.LlamaConfig(**trace["config"])
-        model = transformers.LlamaForCausalLM(config)
+    kind = trace["kind"]
+    config_class = getattr(transformers, "Gemma3TextConfig" if kind == "Gemma3" else kind + "Config")
+    model_class = getattr(transformers, kind + (
+        "LMHeadModel" if kind == "GPT2" else "ForCausalLM"))
+    model = model_class._from_config(
+        config_class(**trace["config"]), attn_implementation="eager", dtype=torch.float32)
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.ndim == 1:
@@ -91,17 +143,11 @@ def make_model(trace):
 
 
 def clone(model, dtype):
-    """A copy of the model in `dtype`; with SDPA, the only attention that keeps to it."""
-    copy = type(model)._from_config(model.config, attn_implementation="sdpa").to(dtype)
+    """A copy of the model in `dtype`."""
+    copy = type(model)._from_config(model.config, attn_implementation="eager", dtype=dtype)
     copy.load_state_dict(model.state_dict())
     copy.tie_weights()
     copy.eval()
-    if dtype == torch.float64:
-        for module in copy.modules():
-            if isinstance(module, modeling_llama.LlamaRMSNorm):
-                module.forward = norm_forward.__get__(module)
-            if isinstance(module, modeling_llama.LlamaRotaryEmbedding):
-                module.forward = rope_forward.__get__(module)
     return copy
 
 
@@ -120,6 +166,13 @@ def batch(trace, tokens, step, micro):
     x = tokens[start:start + rows * width].view(rows, width)
     y = tokens[start + 1:start + rows * width + 1].view(rows, width)
     return x, y
+
+
+def parameters_of(model):
+    """By the names in files, of which the modules' differ in one family."""
+    neox = isinstance(model, transformers.GPTNeoXForCausalLM)
+    return {n.replace("lm_head.", "embed_out.") if neox else n: p
+            for n, p in model.named_parameters()}
 
 
 def train(trace, model, tokens):
@@ -145,7 +198,7 @@ def train(trace, model, tokens):
             if logits0 is None:
                 logits0 = logits[0].detach().clone()
         if gradients is None:
-            gradients = {n: p.grad.clone() for n, p in model.named_parameters()}
+            gradients = {n: p.grad.clone() for n, p in parameters_of(model).items()}
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
         optimizer.step()
         steps.append((rate, total, norm.item()))
@@ -173,7 +226,7 @@ def describe(trace, model, wide, narrow, wide_model, narrow_model):
     else:
         hyper.update(schedule="constant")
     hyper.update(betas=BETAS, eps=EPSILON, weight_decay=WEIGHT_DECAY, grad_clip=CLIP)
-    final_wide = dict(wide_model.named_parameters())
+    final_wide = parameters_of(wide_model)
     return {
         "source": f"PyTorch {torch.__version__.split('+')[0]}, transformers "
         f"{transformers.__version__} {type(model).__name__}, torch.optim.AdamW",
@@ -188,9 +241,9 @@ def describe(trace, model, wide, narrow, wide_model, narrow_model):
             "logits_max_abs": (wide[1] - narrow[1].double()).abs().max().item(),
             "grads_max_abs": largest_difference(wide[2], narrow[2]),
             "final_params_max_abs": largest_difference(
-                final_wide, dict(narrow_model.named_parameters())),
+                final_wide, parameters_of(narrow_model)),
         },
-        "tokenizer": "bytes; the book of Genesis from its start (King James)",
+        "tokenizer": "bytes, modulo the vocabulary; the book of Genesis from its start (King James)",
         "initial": f"random (torch seed {trace['seed']}; 1-D parameters perturbed so that biases "
         "and norms are not trivial)",
         "final_params_f64": {name: summary(final_wide[name]) for name in sorted(final_wide)},
@@ -204,15 +257,18 @@ def make(name, trace, text, out):
     folder = out / name
     folder.mkdir(parents=True, exist_ok=True)
     count = trace["steps"] * trace["micro_batches"] * trace["B"] * trace["T"] + 1
-    if len(text) < count or max(text[:count]) >= trace["config"]["vocab_size"]:
-        sys.exit(f"{name}: needs {count} bytes of text below {trace['config']['vocab_size']}")
-    tokens = torch.tensor(list(text[:count]), dtype=torch.long)
+    if len(text) < count:
+        sys.exit(f"{name}: needs {count} bytes of text")
+    text = bytes(byte % trace["config"]["vocab_size"] for byte in text[:count])
+    tokens = torch.tensor(list(text), dtype=torch.long)
     model = make_model(trace)
-    named = dict(model.named_parameters())
-    wide_model, narrow_model = clone(model, torch.float64), clone(model, torch.float32)
-    wide = train(trace, wide_model, tokens)
-    narrow = train(trace, narrow_model, tokens)
     model.config.save_pretrained(folder)
+    named = parameters_of(model)
+    narrow_model = clone(model, torch.float32)
+    with Wide():
+        wide_model = clone(model, torch.float64)
+        wide = train(trace, wide_model, tokens)
+    narrow = train(trace, narrow_model, tokens)
     config = json.loads((folder / "config.json").read_text())
     config["architectures"] = [type(model).__name__]
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
@@ -237,11 +293,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--text", required=True, help="ASCII text; its first bytes are the tokens")
     parser.add_argument("--out", required=True, type=pathlib.Path)
+    parser.add_argument("names", nargs="*", help="of the traces to make; none: all")
     options = parser.parse_args()
     torch.set_num_threads(1)
     text = pathlib.Path(options.text).read_bytes()
     for name, trace in TRACES.items():
-        make(name, trace, text, options.out)
+        if not options.names or name in options.names:
+            make(name, trace, text, options.out)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,152 @@
+/* Every family of models: five steps of a training done with transformers, repeated on one device
+ * and in four layouts, in fp64 and fp32: logits, losses, every gradient, parameters at the end. And
+ * the programs of these layouts are proved. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "check/check.h"
+#include "model/model.h"
+#include "support/trace_case.h"
+
+#define TRACES "tests/data/traces/"
+
+/* How heads may be cut: all but Falcon with one KV head and BLOOM go to 4, which is more than the
+ * KV heads of those with two. */
+static const struct family_trace {
+  const char *name;
+  int tp;
+} traces[] = {
+    {"bloom", 3},
+    {"falcon-grouped", 4},
+    {"falcon-sequential", 4},
+    {"falcon-single", 4},
+    {"gemma", 4},
+    {"gemma2", 4},
+    {"gemma3", 4},
+    {"gpt-neox-sequential", 4},
+    {"gpt-neox", 4},
+    {"llama-dynamic", 4},
+    {"llama-yarn", 4},
+    {"mistral", 4},
+    {"olmo2", 4},
+    {"phi", 4},
+    {"phi3", 4},
+    {"qwen2", 4},
+    {"qwen3", 4},
+    {"smollm3", 4},
+    {"starcoder2", 4},
+};
+enum { TRACE_COUNT = sizeof traces / sizeof *traces };
+
+static int run_all(ls_arena *arena, const char *const *layouts) {
+  int failed = 0;
+  for (int t = 0; t < TRACE_COUNT; t++) {
+    const char *trace = ls_arena_printf(arena, TRACES "%s", traces[t].name);
+    for (const char *const *layout = layouts; *layout; layout++) {
+      failed += !ls_trace_case_holds(trace, "fp64", *layout);
+      failed += !ls_trace_case_holds(trace, "fp32", *layout);
+    }
+  }
+  return failed;
+}
+
+static void test_one_device(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  assert_int_equal(run_all(arena, (const char *const[]){"mesh.dp_shard=1", NULL}), 0);
+  ls_arena_destroy(&arena);
+}
+
+/* ZeRO-3; tensor parallelism without and with sequence parallelism; HYBRID_SHARD x tp. */
+static void test_four_layouts(void **state) {
+  (void)state;
+  static const char *const layouts[] = {
+      "mesh.dp_shard=4 zero=3", "mesh.tp=2 sequence_parallel=false", "mesh.tp=2",
+      "mesh.dp_replicate=2 mesh.dp_shard=2 mesh.tp=2 zero=3", NULL};
+  ls_arena *arena = ls_arena_create();
+  assert_int_equal(run_all(arena, layouts), 0);
+  ls_arena_destroy(&arena);
+}
+
+/* More ranks than KV heads: what is done head by head is repeated, and its gradients are summed. */
+static void test_many_tensor_ranks(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  int failed = 0;
+  for (int t = 0; t < TRACE_COUNT; t++) {
+    const char *trace = ls_arena_printf(arena, TRACES "%s", traces[t].name);
+    const char *layout = ls_arena_printf(arena, "mesh.tp=%d", traces[t].tp);
+    failed += !ls_trace_case_holds(trace, "fp64", layout);
+    layout = ls_arena_printf(arena, "%s sequence_parallel=false train.microbatches=2", layout);
+    failed += !ls_trace_case_holds(trace, "fp32", layout);
+  }
+  assert_int_equal(failed, 0);
+  ls_arena_destroy(&arena);
+}
+
+static void test_half_precision(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  int failed = 0;
+  for (int t = 0; t < TRACE_COUNT; t++) {
+    const char *trace = ls_arena_printf(arena, TRACES "%s", traces[t].name);
+    failed += !ls_trace_case_holds(trace, "bf16", "mesh.tp=2");
+  }
+  assert_int_equal(failed, 0);
+  ls_arena_destroy(&arena);
+}
+
+/* Pipelines are cut between layers; with recomputation what a layer makes is made twice. */
+static void prove(const char *name, int tp, int pp, bool recompute) {
+  ls_arena *arena = ls_arena_create();
+  ls_error error = {0};
+  ls_model_config config;
+  ls_graph *graph;
+  const ls_build_options options = {.tokens = 24, .sequence = 12};
+  ls_layout layout = ls_layout_default();
+  layout.tp = tp;
+  layout.pp = pp;
+  layout.dp_shard = 2;
+  layout.microbatches = 2;
+  layout.sequence_parallel = true;
+  if (recompute) {
+    layout.recompute = UINT64_MAX;
+    layout.recompute_layers = 1;
+  }
+  ls_program *stages[2];
+  const char *path = ls_arena_printf(arena, TRACES "%s", name);
+  ls_status status = ls_model_config_read(arena, path, &config, &error);
+  if (status == LS_OK) status = ls_model_build(arena, &config, &options, &graph, &error);
+  if (status == LS_OK) {
+    ls_graph_backward(graph);
+    status = ls_program_compile(graph, &layout, LS_PROGRAM_STEP, stages, &error);
+  }
+  if (status == LS_OK) status = ls_check((const ls_program *const *)stages, pp, NULL, &error);
+  if (status != LS_OK) fail_msg("%s, tp %d, pp %d: %s", name, tp, pp, error.text);
+  ls_arena_destroy(&arena);
+}
+
+static void test_programs_are_proved(void **state) {
+  (void)state;
+  for (int t = 0; t < TRACE_COUNT; t++) {
+    prove(traces[t].name, 2, 1, false);
+    prove(traces[t].name, traces[t].tp, 1, false);
+    prove(traces[t].name, 2, 2, false);
+    prove(traces[t].name, 2, 1, true);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_one_device),          cmocka_unit_test(test_four_layouts),
+      cmocka_unit_test(test_many_tensor_ranks),   cmocka_unit_test(test_half_precision),
+      cmocka_unit_test(test_programs_are_proved),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
