@@ -246,8 +246,35 @@ static const char *cut_text(const search *s, const ls_form *small) {
   return text;
 }
 
+/* Layers of every kind that the model has, in the order in which it has them first. */
+static const uint8_t *sample_kinds(ls_arena *arena, const ls_model_config *config, int64_t few) {
+  uint8_t *kinds = LS_NEW_ARRAY(arena, uint8_t, few), distinct[4] = {0};
+  int count = 0;
+  for (int64_t l = 0; l < config->layers; l++) {
+    const uint8_t *found = memchr(distinct, config->layer_kinds[l], (size_t)count);
+    if (!found) distinct[count++] = config->layer_kinds[l];
+  }
+  for (int64_t l = 0; l < few; l++) kinds[l] = distinct[l % count];
+  return kinds;
+}
+
+/* A window that cuts sequences still does; a table for long ones is still the one in use; and a
+ * part of each head is still turned, if that leaves a pair. */
+static void keep_proportions(ls_arena *arena, const ls_model_config *config, const ls_form *user,
+                             const ls_form *form, ls_model_config *small) {
+  const int64_t half = form->sequence > 1 ? form->sequence / 2 : 1;
+  if (config->window && config->window < user->sequence) small->window = half;
+  if (config->layer_kinds) small->layer_kinds = sample_kinds(arena, config, form->layers);
+  if ((config->rope_scaling == LS_ROPE_DYNAMIC || config->rope_scaling == LS_ROPE_LONGROPE) &&
+      (double)user->sequence > config->rope_original_positions)
+    small->rope_original_positions = (double)half;
+  if (config->embedding_scale > 0) small->embedding_scale = sqrt((double)form->width);
+  const int64_t pairs = form->head_dim * config->rotary_dim / config->head_dim / 2;
+  if (config->rotary_dim) small->rotary_dim = pairs ? 2 * pairs : 2;
+}
+
 static ls_model_config small_config(ls_arena *arena, const ls_model_config *config,
-                                    const ls_form *form) {
+                                    const ls_form *user, const ls_form *form) {
   ls_model_config small = *config;
   const double scale = 1 / sqrt((double)config->head_dim);
   small.source = ls_arena_printf(arena, "%s, shrunk", config->source);
@@ -262,6 +289,7 @@ static ls_model_config small_config(ls_arena *arena, const ls_model_config *conf
   small.positions = form->positions;
   if (fabs(config->softmax_scale - scale) < 1e-6 * scale)
     small.softmax_scale = 1 / sqrt((double)form->head_dim);
+  keep_proportions(arena, config, user, form, &small);
   return small;
 }
 
@@ -319,7 +347,7 @@ static ls_status choose_legal(search *s, const ls_model_config *config, const ls
     shrunk->given_up.count = 0;
     LS_TRY(choose(s, shrunk, error));
     const ls_form *form = &shrunk->form;
-    shrunk->config = small_config(s->arena, config, form);
+    shrunk->config = small_config(s->arena, config, s->user, form);
     shrunk->layout = small_layout(s, layout, form);
     shrunk->batch = form->sequences * form->microbatches * form->dp_replicate * form->dp_shard;
     const ls_status status =
