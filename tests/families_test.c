@@ -102,13 +102,27 @@ static void test_half_precision(void **state) {
   ls_arena_destroy(&arena);
 }
 
-/* Pipelines are cut between layers; with recomputation what a layer makes is made twice. */
-static void prove(const char *name, int tp, int pp, bool recompute) {
+static void prove_layout(const char *path, const ls_layout *layout, ls_build_options options) {
   ls_arena *arena = ls_arena_create();
   ls_error error = {0};
   ls_model_config config;
   ls_graph *graph;
-  const ls_build_options options = {.tokens = 24, .sequence = 12};
+  ls_program *stages[2];
+  ls_status status = ls_model_config_read(arena, path, &config, &error);
+  if (status == LS_OK) status = ls_model_build(arena, &config, &options, &graph, &error);
+  if (status == LS_OK) {
+    ls_graph_backward(graph);
+    status = ls_program_compile(graph, layout, LS_PROGRAM_STEP, stages, &error);
+  }
+  if (status == LS_OK)
+    status = ls_check((const ls_program *const *)stages, layout->pp, NULL, &error);
+  if (status != LS_OK) fail_msg("%s, %s: %s", path, ls_layout_print(arena, layout), error.text);
+  ls_arena_destroy(&arena);
+}
+
+/* Pipelines are cut between layers; with recomputation what a layer makes is made twice. */
+static void prove(const char *name, int tp, int pp, bool recompute) {
+  ls_arena *arena = ls_arena_create();
   ls_layout layout = ls_layout_default();
   layout.tp = tp;
   layout.pp = pp;
@@ -119,16 +133,8 @@ static void prove(const char *name, int tp, int pp, bool recompute) {
     layout.recompute = UINT64_MAX;
     layout.recompute_layers = 1;
   }
-  ls_program *stages[2];
-  const char *path = ls_arena_printf(arena, TRACES "%s", name);
-  ls_status status = ls_model_config_read(arena, path, &config, &error);
-  if (status == LS_OK) status = ls_model_build(arena, &config, &options, &graph, &error);
-  if (status == LS_OK) {
-    ls_graph_backward(graph);
-    status = ls_program_compile(graph, &layout, LS_PROGRAM_STEP, stages, &error);
-  }
-  if (status == LS_OK) status = ls_check((const ls_program *const *)stages, pp, NULL, &error);
-  if (status != LS_OK) fail_msg("%s, tp %d, pp %d: %s", name, tp, pp, error.text);
+  prove_layout(ls_arena_printf(arena, TRACES "%s", name), &layout,
+               (ls_build_options){.tokens = 24, .sequence = 12});
   ls_arena_destroy(&arena);
 }
 
@@ -142,11 +148,37 @@ static void test_programs_are_proved(void **state) {
   }
 }
 
+/* Published shapes, the largest on 8 devices each. */
+static void test_published_configs_compile(void **state) {
+  (void)state;
+  static const char *const files[] = {"HuggingFaceTB--SmolLM2-135M",
+                                      "Qwen--Qwen2.5-0.5B-Instruct",
+                                      "Qwen--Qwen3-0.6B",
+                                      "Qwen--Qwen3-8B",
+                                      "TheBloke--Llama-2-7B-fp16",
+                                      "TinyLlama--TinyLlama-1.1B-Chat-v1.0",
+                                      "gpt2-large",
+                                      "gpt2",
+                                      "meta-llama--Meta-Llama-3.1-70B",
+                                      "meta-llama--Meta-Llama-3.1-8B",
+                                      "microsoft--phi-2",
+                                      "mistralai--Mistral-7B-v0.1"};
+  if (!ls_directory_exists("../shared/data/configs")) skip();
+  for (size_t f = 0; f < sizeof files / sizeof *files; f++) {
+    ls_arena *arena = ls_arena_create();
+    const char *path = ls_arena_printf(arena, "../shared/data/configs/%s.json", files[f]);
+    ls_layout layout = ls_layout_default();
+    layout.dp_shard = 8;
+    prove_layout(path, &layout, (ls_build_options){.tokens = 8 * 1024, .sequence = 1024});
+    ls_arena_destroy(&arena);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_one_device),          cmocka_unit_test(test_four_layouts),
       cmocka_unit_test(test_many_tensor_ranks),   cmocka_unit_test(test_half_precision),
-      cmocka_unit_test(test_programs_are_proved),
+      cmocka_unit_test(test_programs_are_proved), cmocka_unit_test(test_published_configs_compile),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -78,7 +78,8 @@ static const char common_unused[] =
     " prefix pretraining_tp problem_type remove_invalid_values repetition_penalty return_dict"
     " return_dict_in_generate sep_token_id suppress_tokens task_specific_params temperature"
     " tf_legacy_loss tokenizer_class top_k top_p torch_dtype torchscript transformers_version"
-    " typical_p use_bfloat16 use_cache bos_token_id eos_token_id"
+    " typical_p unk_token_id unsloth_fixed unsloth_version use_bfloat16 use_cache"
+    " bos_token_id eos_token_id"
     " ";
 
 static bool lists(const char *const *keys, const char *key) {

@@ -264,6 +264,7 @@ static void refusals_of_the_others(void **state) {
       {"gemma2", {"\"attn_logit_softcapping\": 0", "attn_logit_softcapping: found 0"}},
       {"gemma2", {"\"final_logit_softcapping\": -3", "final_logit_softcapping"}},
       {"gemma2", {"\"query_pre_attn_scalar\": 0", "query_pre_attn_scalar"}},
+      {"gemma2", {"\"sliding_window_size\": 1024", "sliding_window_size is 1024"}},
       {"gemma2", {"\"use_bidirectional_attention\": true", "use_bidirectional_attention"}},
       {"gemma3_text", {"\"rope_parameters\": {\"full_attention\": {}}", "sliding_attention"}},
       {"gemma3_text",
@@ -333,6 +334,37 @@ static void published_shapes_count(void **state) {
     if (parse(text, &config, &error) != LS_OK) fail_msg("%s", error.text);
     if (ls_model_parameters(&config) != cases[i].parameters)
       fail_msg("%s: %lld parameters", text, (long long)ls_model_parameters(&config));
+  }
+}
+
+/* Keys that published files have besides those of the shape. */
+static void published_keys_are_known(void **state) {
+  (void)state;
+  static const char *const cases[] = {
+      "\"gemma2\", \"hidden_act\": \"gelu_pytorch_tanh\", \"hidden_activation\": "
+      "\"gelu_pytorch_tanh\", \"cache_implementation\": \"hybrid\", \"sliding_window\": 4096, "
+      "\"sliding_window_size\": 4096, \"eos_token_id\": [1, 107]",
+      "\"gemma3_text\", \"attn_logit_softcapping\": null, \"rope_scaling\": {\"rope_type\": "
+      "\"linear\", \"factor\": 8.0}, \"rope_local_base_freq\": 10000.0, "
+      "\"sliding_window_pattern\": 6",
+      "\"phi3\", \"hidden_size\": 32, \"num_attention_heads\": 4, \"partial_rotary_factor\": "
+      "0.75, \"full_attn_mod\": 1, \"interpolate_factor\": 1, \"lm_head_bias\": false, "
+      "\"max_position_embeddings\": 131072, \"rope_scaling\": {\"type\": \"su\", "
+      "\"short_factor\": [1, 1, 1], \"long_factor\": [1, 2, 3.5]}, \"sliding_window\": 262144",
+      "\"starcoder2\", \"activation_function\": \"gelu\", \"attention_softmax_in_fp32\": true, "
+      "\"layer_norm_epsilon\": 1e-05, \"scale_attn_weights\": true, \"residual_dropout\": 0.1",
+      "\"smollm3\", \"max_window_layers\": 28, \"no_rope_layer_interval\": 4, "
+      "\"pretraining_tp\": 2, \"use_sliding_window\": false, \"sliding_window\": null",
+      "\"gpt_neox\", \"attention_probs_dropout_prob\": 0, \"hidden_dropout_prob\": 0, "
+      "\"rotary_emb_base\": 10000",
+      "\"llama\", \"max_sequence_length\": 2048, \"unsloth_fixed\": true",
+      "\"qwen2\", \"use_mrope\": false, \"max_window_layers\": 21, \"sliding_window\": 32768",
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    ls_model_config config;
+    ls_error error = {0};
+    const char *text = ls_arena_printf(arena, "{\"model_type\": %s}", cases[i]);
+    if (parse(text, &config, &error) != LS_OK) fail_msg("%s", error.text);
   }
 }
 
@@ -452,6 +484,7 @@ int main(void) {
       cmocka_unit_test(refusals_of_llama),
       cmocka_unit_test(refusals_of_the_others),
       cmocka_unit_test(published_shapes_count),
+      cmocka_unit_test(published_keys_are_known),
       cmocka_unit_test(absurd_sizes_are_refused),
       cmocka_unit_test(other_files_are_refused),
       cmocka_unit_test(unknown_models_list_the_presets),

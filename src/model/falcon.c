@@ -39,7 +39,7 @@ static const char *const others[] = {"hidden_size",
                                      "original_max_position_embeddings",
                                      NULL};
 
-static const char *const unused[] = {"apply_residual_connection_post_layernorm", NULL};
+static const char *const unused[] = {"apply_residual_connection_post_layernorm", "ff_factor", NULL};
 
 static const char *const dropout_keys[] = {"attention_dropout", "hidden_dropout", NULL};
 

@@ -40,6 +40,13 @@ ls_status ls_read_gemma(const ls_json_object *json, double softcap, double logit
                    json->where, scalar);
   if (!(window && json_is_null(window)))
     LS_TRY(ls_json_count_or(json, "sliding_window", 4096, &config->window, error));
+  int64_t size;
+  LS_TRY(ls_json_count_or(json, "sliding_window_size", config->window, &size, error));
+  if (ls_json_has(json, "sliding_window_size") && size != config->window)
+    return ls_fail(
+        error, LS_INPUT,
+        "%s: sliding_window_size is %lld and sliding_window %lld; expected them to agree",
+        json->where, (long long)size, (long long)config->window);
   config->softmax_scale = 1 / sqrt(scalar);
   config->embedding_scale = sqrt((double)config->width);
   return LS_OK;

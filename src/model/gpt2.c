@@ -25,6 +25,8 @@ static const char *const others[] = {"activation_function", "n_inner", "scale_at
 /* How precisely transformers multiplies queries and keys in 16 bits, and what its heads for other
  * tasks do. */
 static const char *const unused[] = {"n_ctx",
+                                     "output_past",
+                                     "predict_special_tokens",
                                      "reorder_and_upcast_attn",
                                      "summary_activation",
                                      "summary_first_dropout",

@@ -28,6 +28,9 @@ static const char *const others[] = {"hidden_act",
                                      "original_max_position_embeddings",
                                      NULL};
 
+/* Which transformers reads in no GPT-NeoX. */
+static const char *const unused[] = {"attention_probs_dropout_prob", "hidden_dropout_prob", NULL};
+
 static const char *const dropout_keys[] = {"attention_dropout", "hidden_dropout", NULL};
 
 static ls_status read_old(const ls_json_object *json, const char *old, const char *name,
@@ -55,7 +58,7 @@ const ls_family ls_family_gpt_neox = {.name = "gpt_neox",
                                       .keys = keys,
                                       .guards = ls_no_guards,
                                       .others = others,
-                                      .unused = ls_no_keys,
+                                      .unused = unused,
                                       .dropout_keys = dropout_keys,
                                       .begin_fallback = 0,
                                       .end_fallback = 2,

@@ -33,8 +33,8 @@ static const char *const others[] = {"num_key_value_heads",
                                      "original_max_position_embeddings",
                                      NULL};
 
-/* SmolLM2 says that it is a Llama. */
-static const char *const unused[] = {"is_llama_config", NULL};
+/* SmolLM2 says that it is a Llama; the first Llamas say their positions twice. */
+static const char *const unused[] = {"is_llama_config", "max_sequence_length", NULL};
 
 static ls_status read_llama(ls_arena *arena, const ls_json_object *json, ls_model_config *config,
                             ls_error *error) {

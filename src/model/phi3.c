@@ -15,7 +15,8 @@ static const ls_config_key keys[] = {
     {"tie_word_embeddings", NULL, LS_KEY_BOOL, offsetof(ls_model_config, tied), 0},
     {0}};
 
-static const ls_config_guard guards[] = {{"attention_bias", "false"}, {0}};
+static const ls_config_guard guards[] = {
+    {"attention_bias", "false"}, {"full_attn_mod", "1"}, {"interpolate_factor", "1"}, {0}};
 
 static const char *const others[] = {"num_key_value_heads",
                                      "hidden_act",

@@ -63,8 +63,10 @@ static ls_status check_keys(const ls_json_object *rope, int type, ls_error *erro
   return LS_OK;
 }
 
-/* rope_type, or type, which files have from before transformers 4.43. */
-static ls_status find_type(const ls_json_object *rope, int *type, ls_error *error) {
+/* rope_type, or type, which files have from before transformers 4.43. The first Phi-3s call
+ * longrope "su". */
+static ls_status find_type(const ls_json_object *rope, const ls_model_config *config, int *type,
+                           ls_error *error) {
   const char *name, *old;
   LS_TRY(ls_json_string_or(rope, "type", "default", &old, error));
   LS_TRY(ls_json_string_or(rope, "rope_type", old, &name, error));
@@ -72,6 +74,7 @@ static ls_status find_type(const ls_json_object *rope, int *type, ls_error *erro
     return ls_fail(error, LS_INPUT,
                    "%s: rope_type is \"%.40s\" and type \"%.40s\"; expected one of them",
                    rope->where, name, old);
+  if (strcmp(name, "su") == 0 && strcmp(config->family, "phi3") == 0) name = "longrope";
   for (*type = 0; *type < TYPES; ++*type)
     if (strcmp(types[*type].name, name) == 0) return LS_OK;
   return ls_fail(error, LS_INPUT,
@@ -171,7 +174,7 @@ static ls_status read_longrope(ls_arena *arena, const rope_source *rope, ls_mode
 static ls_status read_scaling(ls_arena *arena, const rope_source *rope, ls_model_config *config,
                               ls_error *error) {
   int type;
-  LS_TRY(find_type(&rope->object, &type, error));
+  LS_TRY(find_type(&rope->object, config, &type, error));
   LS_TRY(check_keys(&rope->object, type, error));
   config->rope_scaling = types[type].scaling;
   switch (config->rope_scaling) {

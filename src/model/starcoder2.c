@@ -28,8 +28,14 @@ static const char *const others[] = {"num_key_value_heads",
                                      NULL};
 
 /* What its files say of the form that this family has anyway. */
-static const ls_config_guard guards[] = {
-    {"mlp_type", "\"default\""}, {"norm_type", "\"layer_norm\""}, {0}};
+static const ls_config_guard guards[] = {{"mlp_type", "\"default\""},
+                                         {"norm_type", "\"layer_norm\""},
+                                         {"scale_attn_weights", "true"},
+                                         {0}};
+
+/* Left by GPT-BigCode, which it followed; transformers reads them in no StarCoder2. */
+static const char *const unused[] = {"activation_function", "attention_softmax_in_fp32",
+                                     "layer_norm_epsilon", "scale_attention_softmax_in_fp32", NULL};
 
 static const char *const dropout_keys[] = {"attention_dropout", "residual_dropout",
                                            "embedding_dropout", NULL};
@@ -53,7 +59,7 @@ const ls_family ls_family_starcoder2 = {.name = "starcoder2",
                                         .keys = keys,
                                         .guards = guards,
                                         .others = others,
-                                        .unused = ls_no_keys,
+                                        .unused = unused,
                                         .dropout_keys = dropout_keys,
                                         .begin_fallback = 50256,
                                         .end_fallback = 50256,

@@ -67,6 +67,13 @@ static void check_by_hand(const ls_shrunk *small, const ls_test_run *run, const 
           (before->kv_heads < a->tp) == (after->kv_heads < b->tp) &&
           (a->microbatches > 1) == (b->microbatches > 1);
   if (!right) fail_msg("%s: a strategy or an edge is lost", name);
+  const bool cuts = before->window > 0 && before->window < run->sequence;
+  const bool cuts_still = after->window > 0 && after->window < small->form.sequence;
+  right = (cuts == cuts_still || small->form.sequence == 1) && before->softcap == after->softcap &&
+          before->parallel == after->parallel && !before->layer_kinds == !after->layer_kinds &&
+          (before->rotary_dim > 0) == (after->rotary_dim > 0) &&
+          after->rotary_dim <= after->head_dim && after->rotary_dim % 2 == 0;
+  if (!right) fail_msg("%s: a window, or what the family has, is lost", name);
 }
 
 static void check_sizes(const ls_shrunk *small, const char *name) {

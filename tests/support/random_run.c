@@ -1,6 +1,7 @@
 #include "support/random_run.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "base/random.h"
 #include "schedule/pipeline.h"
@@ -23,7 +24,44 @@ static bool fits(int64_t heads, int64_t kv_heads, int64_t tp) {
   return heads % tp == 0 && (kv_heads % tp == 0 || tp % kv_heads == 0);
 }
 
-static ls_model_config random_config(dice *of) {
+/* Layers with a window and without, or turned and not, in any order. */
+static const uint8_t *random_kinds(ls_arena *arena, dice *of, const ls_model_config *config,
+                                   int kind) {
+  uint8_t *kinds = LS_NEW_ARRAY(arena, uint8_t, config->layers);
+  for (int64_t l = 0; l < config->layers; l++) kinds[l] = (uint8_t)(throw(of, 2) * kind);
+  return kinds;
+}
+
+/* Another family of Llama's kind, with what is its own drawn at random. */
+static void choose_family(ls_arena *arena, dice *of, ls_model_config *config) {
+  static const char *const names[] = {"mistral", "qwen2",   "qwen3", "gemma2", "gemma3_text", "phi",
+                                      "olmo2",   "smollm3", "bloom", "falcon", "starcoder2"};
+  const char *family = config->family = names[throw(of, 11)];
+  const bool gemma = strncmp(family, "gemma", 5) == 0;
+  const bool plain = strcmp(family, "phi") == 0 || strcmp(family, "bloom") == 0 ||
+                     strcmp(family, "falcon") == 0 || strcmp(family, "starcoder2") == 0;
+  if (gemma || plain) config->activation = LS_GELU_TANH;
+  if (plain && throw(of, 2)) config->activation = LS_GELU_ERF;
+  if (gemma || strcmp(family, "mistral") == 0 || strcmp(family, "qwen2") == 0)
+    config->window = 1 + throw(of, 24);
+  if (gemma || strcmp(family, "qwen2") == 0)
+    config->layer_kinds = random_kinds(arena, of, config, LS_LAYER_WINDOW);
+  if (strcmp(family, "smollm3") == 0)
+    config->layer_kinds = random_kinds(arena, of, config, LS_LAYER_NO_ROPE);
+  if (gemma) {
+    config->softcap = throw(of, 2) ? 2 : 0;
+    config->logit_cap = throw(of, 2) ? 3 : 0;
+    config->embedding_scale = sqrt((double)config->width);
+  }
+  if (strcmp(family, "gemma3_text") == 0) config->rope_local_theta = 10;
+  if (strcmp(family, "phi") == 0 || strcmp(family, "falcon") == 0) {
+    config->parallel = true;
+    config->shared_norm = throw(of, 2);
+    config->rotary_dim = config->head_dim > 2 && throw(of, 2) ? 2 : 0;
+  }
+}
+
+static ls_model_config random_config(ls_arena *arena, dice *of) {
   const bool gpt2 = throw(of, 3) == 0;
   ls_model_config config = {.family = gpt2 ? "gpt2" : "llama",
                             .source = "a random model",
@@ -46,6 +84,7 @@ static ls_model_config random_config(dice *of) {
   config.attention_bias = gpt2 || throw(of, 3) == 0;
   config.mlp_bias = gpt2 || throw(of, 3) == 0;
   config.softmax_scale = 1 / sqrt((double)config.head_dim);
+  if (!gpt2 && throw(of, 2)) choose_family(arena, of, &config);
   return config;
 }
 
@@ -107,7 +146,7 @@ static void choose_rest(dice *of, const ls_model_config *config, ls_layout *layo
 
 ls_test_run ls_test_random_run(ls_arena *arena, uint64_t seed, uint64_t number) {
   dice of = {.seed = seed, .stream = number};
-  ls_test_run run = {.config = random_config(&of), .layout = ls_layout_default()};
+  ls_test_run run = {.config = random_config(arena, &of), .layout = ls_layout_default()};
   choose_pipeline(arena, &of, &run.config, &run.layout);
   choose_mesh(&of, &run.config, &run.layout);
   choose_rest(&of, &run.config, &run.layout);
