@@ -57,16 +57,32 @@ typedef struct printer {
   int64_t done; /* steps before this run */
 } printer;
 
+/* " of 233 documents, 1204 for validation, by document; 3 bad lines skipped" */
+static const char *describe_data(ls_arena *arena, const ls_dataset *dataset) {
+  const char *text = "";
+  if (dataset->documents > 1) {
+    text = ls_arena_printf(arena, " of %lld documents", (long long)dataset->documents);
+    if (dataset->evaluation.sequences > 0)
+      text = ls_arena_printf(arena, "%s, %lld for validation%s", text,
+                             (long long)dataset->evaluation_tokens,
+                             dataset->by_document ? ", by document" : "");
+  }
+  if (!dataset->skipped) return text;
+  return ls_arena_printf(arena, "%s; %lld bad line%s skipped", text, (long long)dataset->skipped,
+                         dataset->skipped == 1 ? "" : "s");
+}
+
 /* Said once the run begins: what is refused before that is one line. */
 static void describe(const ls_session *session, const ls_dataset *dataset) {
   const ls_layout *layout = &session->layout;
   fprintf(stderr,
           "%s: %.2f M parameters in %s on %d device%s (%s), %d thread%s each; %lld training "
-          "tokens\n",
+          "tokens%s\n",
           session->run->model, (double)ls_model_parameters(&session->config) / 1e6,
           ls_dtype_name(layout->compute), session->devices, session->devices == 1 ? "" : "s",
           ls_layout_print(session->arena, layout), session->threads,
-          session->threads == 1 ? "" : "s", (long long)dataset->training_tokens);
+          session->threads == 1 ? "" : "s", (long long)dataset->training_tokens,
+          describe_data(session->arena, dataset));
   if (layout->recompute_of_count)
     fprintf(stderr, "runs again to fit %.1f MiB: %s\n",
             (double)session->run->device.memory / 1048576,

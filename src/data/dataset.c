@@ -1,87 +1,223 @@
 #include "data/dataset.h"
 
 #include <math.h>
+#include <stdio.h>
 
-/* A file of both lists would be trained on and then asked about. */
-static ls_status check_apart(const ls_dataset *dataset, ls_error *error) {
-  for (int i = 0; i < dataset->validation.source_count; i++) {
-    for (int k = 0; k < dataset->text.source_count; k++) {
-      const ls_corpus_source *kept = &dataset->validation.sources[i];
-      const ls_corpus_source *text = &dataset->text.sources[k];
-      if (kept->inode != text->inode || kept->device != text->device) continue;
-      return ls_fail(error, LS_INPUT,
-                     "data.validation: found %s, which is in data.text too (as %s); expected files "
-                     "of its own",
-                     kept->path, text->path);
-    }
+#include "base/random.h"
+#include "data/fingerprint.h"
+
+/* What is the same while a dataset is opened. */
+typedef struct opening {
+  ls_arena *arena;
+  const ls_run_file *run;
+  ls_corpus_options options; /* without patterns */
+  ls_dataset *dataset;
+} opening;
+
+static ls_status check_apart(ls_arena *arena, const ls_corpus *kept, const ls_corpus *text,
+                             const char *key, ls_error *error) {
+  int in_kept, in_text;
+  if (!ls_text_files_shared(arena, &kept->files, &text->files, &in_kept, &in_text)) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "%s: found %s, which is in data.text too (as %s); expected files of its own", key,
+                 kept->files.items[in_kept].path, text->files.items[in_text].path);
+}
+
+/* One corpus of the items [first, first + count) of data.text. */
+static ls_status open_text(const opening *self, int first, int count, ls_corpus *corpus,
+                           ls_error *error) {
+  const ls_run_text *items = self->run->data.text.items + first;
+  const char **patterns = LS_NEW_ARRAY(self->arena, const char *, count);
+  const char **fields = LS_NEW_ARRAY(self->arena, const char *, count);
+  for (int i = 0; i < count; i++) {
+    patterns[i] = items[i].path;
+    fields[i] = items[i].field;
   }
+  ls_corpus_options options = self->options;
+  options.key = ls_run_file_where(self->run, "data.text");
+  options.patterns = patterns;
+  options.pattern_count = count;
+  options.fields = fields;
+  LS_TRY(ls_corpus_open(self->arena, &options, corpus, error));
+  self->dataset->documents += corpus->document_count;
+  self->dataset->skipped += corpus->skipped;
   return LS_OK;
+}
+
+static bool has_weights(const ls_run_texts *texts) {
+  for (int i = 0; i < texts->count; i++)
+    if (texts->items[i].weight > 0) return true;
+  return false;
+}
+
+static ls_status open_texts(const opening *self, ls_error *error) {
+  const ls_run_texts *texts = &self->run->data.text;
+  ls_dataset *made = self->dataset;
+  const int count = has_weights(texts) ? texts->count : 1;
+  made->texts = LS_NEW_ARRAY(self->arena, ls_corpus, count);
+  for (; made->text_count < count; made->text_count++) {
+    const int t = made->text_count, items = count > 1 ? 1 : texts->count;
+    LS_TRY(open_text(self, t, items, &made->texts[t], error));
+  }
+  for (int t = 1; t < count; t++)
+    for (int k = 0; k < t; k++) {
+      int here, there;
+      if (!ls_text_files_shared(self->arena, &made->texts[t].files, &made->texts[k].files, &here,
+                                &there))
+        continue;
+      return ls_fail(error, LS_INPUT, "%s: found %s a second time (as %s); expected each file once",
+                     ls_run_file_where(self->run, "data.text"),
+                     made->texts[t].files.items[here].path, made->texts[k].files.items[there].path);
+    }
+  return LS_OK;
+}
+
+static ls_status open_validation(const opening *self, ls_error *error) {
+  const ls_run_globs *globs = &self->run->data.validation.globs;
+  ls_dataset *made = self->dataset;
+  ls_corpus_options options = self->options;
+  options.key = ls_run_file_where(self->run, "data.validation");
+  options.patterns = globs->items;
+  options.pattern_count = globs->count;
+  LS_TRY(ls_corpus_open(self->arena, &options, &made->validation, error));
+  made->skipped += made->validation.skipped;
+  for (int t = 0; t < made->text_count; t++)
+    LS_TRY(check_apart(self->arena, &made->validation, &made->texts[t], "data.validation", error));
+  if (made->validation.count > self->run->data.seq_len) return LS_OK;
+  return ls_fail(
+      error, LS_INPUT,
+      "%s: found %lld tokens; a sequence of %lld tokens needs %lld: give more text, or a "
+      "smaller data.seq_len",
+      options.key, (long long)made->validation.count, (long long)self->run->data.seq_len,
+      (long long)(self->run->data.seq_len + 1));
 }
 
 /* Tokens of the tail kept for evaluation. */
 static int64_t tail_of(const ls_run_data *data, int64_t tokens) {
   const int64_t least = data->seq_len + 1;
-  if (data->validation.fraction <= 0) return 0;
   const int64_t tail = (int64_t)llround(data->validation.fraction * (double)tokens);
   return tail > least ? tail : least;
 }
 
-static ls_status check_training(const ls_run_file *run, const ls_dataset *dataset,
-                                ls_error *error) {
-  const ls_run_data *data = &run->data;
-  const int64_t needed = run->train.batch * data->seq_len + 1;
-  if (dataset->training_tokens >= needed) return LS_OK;
+/* Whether drawing documents leaves each corpus a sequence to train on and one to be asked about. */
+static bool draw_documents(const opening *self) {
+  const ls_run_data *data = &self->run->data;
+  const ls_dataset *made = self->dataset;
+  bool enough = true;
+  for (int t = 0; t < made->text_count; t++) {
+    const ls_corpus *corpus = &made->texts[t];
+    ls_text_part *others = &made->training.mix[t].part, *kept = &made->evaluation.mix[t].part;
+    ls_text_part_split_documents(self->arena, corpus, data->validation.fraction, others, kept);
+    enough = enough && ls_order_count(others->tokens, data->seq_len) > 0 &&
+             ls_order_count(kept->tokens, data->seq_len) > 0;
+  }
+  return enough;
+}
+
+static ls_status fail_too_few(const opening *self, ls_error *error) {
+  const ls_dataset *made = self->dataset;
+  int64_t tokens = 0, documents = 0;
+  for (int t = 0; t < made->text_count; t++) {
+    tokens += made->evaluation.mix[t].part.tokens;
+    documents += made->evaluation.mix[t].part.documents;
+  }
+  return ls_fail(error, LS_INPUT,
+                 "%s: document: %lld of %lld documents are kept, with %lld tokens; each text needs "
+                 "%lld or more on both sides: give another data.validation, or data.split=tail",
+                 ls_run_file_where(self->run, "data.split"), (long long)documents,
+                 (long long)made->documents, (long long)tokens,
+                 (long long)self->run->data.seq_len + 1);
+}
+
+static ls_status split(const opening *self, ls_error *error) {
+  const ls_run_data *data = &self->run->data;
+  ls_dataset *made = self->dataset;
+  const bool some = data->validation.fraction > 0 && data->validation.globs.count == 0;
+  for (int t = 0; t < made->text_count && !some; t++)
+    ls_text_part_whole(self->arena, &made->texts[t], &made->training.mix[t].part);
+  if (!some) return LS_OK;
+  if (data->split != LS_RUN_SPLIT_TAIL) {
+    made->by_document = draw_documents(self);
+    if (made->by_document) return LS_OK;
+    if (data->split == LS_RUN_SPLIT_DOCUMENT) return fail_too_few(self, error);
+  }
+  for (int t = 0; t < made->text_count; t++) {
+    const ls_corpus *corpus = &made->texts[t];
+    ls_text_part_split_tail(self->arena, corpus, tail_of(data, corpus->count),
+                            &made->training.mix[t].part, &made->evaluation.mix[t].part);
+  }
+  return LS_OK;
+}
+
+static ls_status check_training(const opening *self, ls_error *error) {
+  const ls_run_data *data = &self->run->data;
+  const ls_dataset *made = self->dataset;
+  const int64_t batch = self->run->train.batch, needed = batch * data->seq_len + 1;
+  int64_t tokens = 0;
+  for (int t = 0; t < made->text_count; t++) tokens += made->texts[t].count;
+  if (made->training_tokens >= needed) return LS_OK;
   return ls_fail(error, LS_INPUT,
                  "%s: found %lld tokens, %lld of them kept for validation; a batch of %lld "
                  "sequences of %lld tokens needs %lld: give more text, or a smaller train.batch or "
                  "data.seq_len",
-                 ls_run_file_where(run, "data.text"), (long long)dataset->text.count,
-                 (long long)(dataset->text.count - dataset->training_tokens),
-                 (long long)run->train.batch, (long long)data->seq_len, (long long)needed);
+                 ls_run_file_where(self->run, "data.text"), (long long)tokens,
+                 (long long)(tokens - made->training_tokens), (long long)batch,
+                 (long long)data->seq_len, (long long)needed);
 }
 
-static ls_status open_validation(ls_arena *arena, const ls_run_file *run, ls_corpus_options options,
-                                 ls_dataset *dataset, ls_error *error) {
-  const ls_run_globs *globs = &run->data.validation.globs;
-  options.key = ls_run_file_where(run, "data.validation");
-  options.patterns = globs->items;
-  options.pattern_count = globs->count;
-  LS_TRY(ls_corpus_open(arena, &options, &dataset->validation, error));
-  LS_TRY(check_apart(dataset, error));
-  dataset->evaluation_tokens = dataset->validation.count;
-  if (dataset->evaluation_tokens > run->data.seq_len) return LS_OK;
-  return ls_fail(
-      error, LS_INPUT,
-      "%s: found %lld tokens; a sequence of %lld tokens needs %lld: give more text, or a "
-      "smaller data.seq_len",
-      options.key, (long long)dataset->evaluation_tokens, (long long)run->data.seq_len,
-      (long long)(run->data.seq_len + 1));
-}
-
-static ls_status open_parts(ls_arena *arena, const ls_run_file *run, ls_corpus_options options,
-                            ls_dataset *dataset, ls_error *error) {
-  const ls_run_data *data = &run->data;
-  LS_TRY(ls_corpus_open(arena, &options, &dataset->text, error));
-  const bool own_files = data->validation.globs.count > 0;
-  if (own_files) LS_TRY(open_validation(arena, run, options, dataset, error));
-  const int64_t tail = own_files ? 0 : tail_of(data, dataset->text.count);
-  dataset->training_tokens = dataset->text.count > tail ? dataset->text.count - tail : 0;
-  LS_TRY(check_training(run, dataset, error));
-  const ls_order part = {.corpus = &dataset->text,
-                         .seq_len = data->seq_len,
-                         .batch = run->train.batch,
-                         .seed = (uint64_t)data->seed};
-  dataset->training = part;
-  dataset->training.shuffled = true;
-  dataset->training.sequences = ls_order_count(dataset->training_tokens, data->seq_len);
-  dataset->evaluation = part;
-  if (own_files) {
-    dataset->evaluation.corpus = &dataset->validation;
-  } else {
-    dataset->evaluation.first = dataset->training_tokens;
-    dataset->evaluation_tokens = tail;
+static void prepare_parts(const opening *self) {
+  const ls_run_data *data = &self->run->data;
+  ls_dataset *made = self->dataset;
+  const ls_order order = {.seq_len = data->seq_len,
+                          .batch = self->run->train.batch,
+                          .mix_count = made->text_count,
+                          .masked = data->documents == LS_RUN_MASKED,
+                          .seed = (uint64_t)data->seed};
+  made->training = made->evaluation = order;
+  made->training.shuffled = true;
+  made->training.mix = LS_NEW_ARRAY(self->arena, ls_mix, made->text_count);
+  made->evaluation.mix = LS_NEW_ARRAY(self->arena, ls_mix, made->text_count);
+  for (int t = 0; t < made->text_count; t++) {
+    const double weight = data->text.items[t].weight;
+    made->training.mix[t].weight = weight > 0 ? weight : 1;
   }
-  dataset->evaluation.sequences = ls_order_count(dataset->evaluation_tokens, data->seq_len);
+}
+
+static int64_t tokens_of(const ls_order *order) {
+  int64_t tokens = 0;
+  for (int m = 0; m < order->mix_count; m++) tokens += order->mix[m].part.tokens;
+  return tokens;
+}
+
+static void make_fingerprint(ls_dataset *made) {
+  uint64_t hash = ls_random_stream("dataset");
+  for (int t = 0; t < made->text_count; t++)
+    hash = ls_fingerprint_word(hash, made->texts[t].content);
+  hash = ls_fingerprint_word(hash, made->validation.content);
+  hash = ls_fingerprint_word(hash, (uint64_t)made->training_tokens);
+  hash = ls_fingerprint_word(hash, made->by_document);
+  snprintf(made->fingerprint, sizeof made->fingerprint, "%016llx",
+           (unsigned long long)ls_fingerprint_spread(hash));
+}
+
+static ls_status open_parts(const opening *self, ls_error *error) {
+  ls_dataset *made = self->dataset;
+  LS_TRY(open_texts(self, error));
+  const bool own_files = self->run->data.validation.globs.count > 0;
+  if (own_files) LS_TRY(open_validation(self, error));
+  prepare_parts(self);
+  LS_TRY(split(self, error));
+  if (own_files) {
+    made->evaluation.mix_count = 1;
+    ls_text_part_whole(self->arena, &made->validation, &made->evaluation.mix[0].part);
+  }
+  made->training_tokens = tokens_of(&made->training);
+  made->evaluation_tokens = tokens_of(&made->evaluation);
+  LS_TRY(check_training(self, error));
+  if (ls_order_prepare(&made->training, error) != LS_OK)
+    return ls_error_prefix(error, "%s", ls_run_file_where(self->run, "data.text"));
+  LS_TRY(ls_order_prepare(&made->evaluation, error));
+  make_fingerprint(made);
   return LS_OK;
 }
 
@@ -89,24 +225,25 @@ ls_status ls_dataset_open(ls_arena *arena, const ls_run_file *run, const ls_toke
                           const char *cache_folder, ls_corpus_progress *progress, void *context,
                           ls_dataset **dataset, ls_error *error) {
   LS_TRY(ls_run_file_require(run, "data.text", error));
-  const ls_corpus_options options = {.key = ls_run_file_where(run, "data.text"),
-                                     .patterns = run->data.text.items,
-                                     .pattern_count = run->data.text.count,
-                                     .tokenizer = tokenizer,
-                                     .cache_folder = cache_folder,
-                                     .progress = progress,
-                                     .context = context};
-  ls_dataset *made = LS_NEW(arena, ls_dataset);
-  const ls_status status = open_parts(arena, run, options, made, error);
+  const opening self = {.arena = arena,
+                        .run = run,
+                        .options = {.text_key = run->data.text_key,
+                                    .skip_bad_lines = run->data.on_bad_line == LS_RUN_BAD_LINE_SKIP,
+                                    .tokenizer = tokenizer,
+                                    .cache_folder = cache_folder,
+                                    .progress = progress,
+                                    .context = context},
+                        .dataset = LS_NEW(arena, ls_dataset)};
+  const ls_status status = open_parts(&self, error);
   if (status != LS_OK) {
-    ls_dataset_close(made);
+    ls_dataset_close(self.dataset);
     return status;
   }
-  *dataset = made;
+  *dataset = self.dataset;
   return LS_OK;
 }
 
 void ls_dataset_close(ls_dataset *dataset) {
-  ls_corpus_close(&dataset->text);
+  for (int t = 0; t < dataset->text_count; t++) ls_corpus_close(&dataset->texts[t]);
   ls_corpus_close(&dataset->validation);
 }

@@ -1,23 +1,33 @@
-/* The data of a run: the text's training part and its evaluation part, which share no token.
+/* The data of a run: what is trained on and what is kept for evaluation, which share no token.
  *
  *   ls_dataset *dataset;
  *   LS_TRY(ls_dataset_open(arena, run, tokenizer, cache_folder, NULL, NULL, &dataset, error));
- *   ls_batch_fill(&dataset->training, step, first_row, rows, ids, labels);
+ *   LS_TRY(ls_batch_fill(&dataset->training, step, first_row, rows, &batch, error));
  *   ls_dataset_close(dataset);
  *
- * The evaluation part is the text's tail (at least one sequence, where data.validation is above 0)
- * or files of its own, read in their order. Reading an open dataset is thread-safe. */
+ * The evaluation part is documents drawn by their hash, or the text's tail (at least one sequence,
+ * where data.validation is above 0), of each corpus of a mix; or files of its own. It is read in
+ * the texts' order. Reading an open dataset is thread-safe. */
 #ifndef LS_DATA_DATASET_H
 #define LS_DATA_DATASET_H
 
 #include "data/order.h"
 #include "text/run_file.h"
 
+enum { LS_CORPUS_NAME_BYTES = 17 };
+
 typedef struct ls_dataset {
-  ls_corpus text, validation; /* the latter only where it has files of its own */
+  ls_corpus *texts; /* one, or as many as are mixed */
+  int text_count;
+  ls_corpus validation; /* only where it has files of its own */
   ls_order training;
   ls_order evaluation; /* .sequences 0: there is none */
   int64_t training_tokens, evaluation_tokens;
+  int64_t documents; /* of all texts */
+  int64_t skipped;   /* bad lines, validation's included */
+  bool by_document;  /* evaluation is whole documents; else the tail, or files */
+  /* Changes with any document, its order, the tokenizer, and what is kept for evaluation. */
+  char fingerprint[LS_CORPUS_NAME_BYTES];
 } ls_dataset;
 
 /* Opens what run->data names. LS_INPUT where the text is shorter than one batch, a validation file

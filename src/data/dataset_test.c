@@ -51,10 +51,10 @@ static ls_status open_text(const char *yaml, ls_dataset **dataset) {
 
 /* Marks the tokens that an order's sequences use, inputs and labels. */
 static void mark(const ls_order *order, uint8_t *used) {
+  const ls_text_part *part = &order->mix[0].part;
   for (int64_t i = 0; i < order->sequences; i++) {
-    const int64_t sequence = ls_order_sequence(order, i);
-    for (int64_t t = 0; t <= order->seq_len; t++)
-      used[order->first + sequence * order->seq_len + t] = 1;
+    const int64_t first = ls_order_sample(order, i).sequence * order->seq_len;
+    for (int64_t t = 0; t <= order->seq_len; t++) used[part->runs[0].first + first + t] = 1;
   }
 }
 
@@ -113,7 +113,8 @@ static void validation_may_have_files_of_its_own(void **state) {
   assert_int_equal(dataset->training_tokens, 1000);
   assert_int_equal(dataset->evaluation.sequences, 2);
   int32_t ids[50], labels[50];
-  ls_batch_fill(&dataset->evaluation, 0, 1, 1, ids, labels);
+  const ls_batch batch = {ids, labels, NULL};
+  assert_int_equal(ls_batch_fill(&dataset->evaluation, 0, 1, 1, &batch, &error), LS_OK);
   assert_int_equal(ids[1], 25);
   ls_dataset_close(dataset);
 

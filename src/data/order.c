@@ -1,5 +1,6 @@
 #include "data/order.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/random.h"
@@ -9,13 +10,107 @@ int64_t ls_order_count(int64_t tokens, int64_t seq_len) {
   return tokens > 1 ? (tokens - 1) / seq_len : 0;
 }
 
-int64_t ls_order_sequence(const ls_order *order, int64_t sample) {
+/* The smallest period in which every share is whole: 3 and 7 for 0.3 and 0.7. */
+static int64_t smallest_period(const ls_order *order, double total) {
+  for (int64_t period = order->mix_count; period < LS_MIX_PERIOD; period++) {
+    bool whole = true;
+    for (int m = 0; m < order->mix_count && whole; m++) {
+      const double share = order->mix[m].weight / total * (double)period;
+      whole = fabs(share - nearbyint(share)) < 1e-9 * (double)period && share > 0.5;
+    }
+    if (whole) return period;
+  }
+  return LS_MIX_PERIOD;
+}
+
+/* Rounds down, and gives what is left over to those that lost most by it. */
+static void share_out(ls_order *order, double total) {
+  int64_t left = order->period;
+  for (int m = 0; m < order->mix_count; m++) {
+    ls_mix *each = &order->mix[m];
+    each->share = (int64_t)floor(each->weight / total * (double)order->period + 1e-6);
+    left -= each->share;
+  }
+  for (; left > 0; left--) {
+    int most = 0;
+    double loss = -1;
+    for (int m = 0; m < order->mix_count; m++) {
+      const ls_mix *each = &order->mix[m];
+      const double lost = each->weight / total * (double)order->period - (double)each->share;
+      if (lost > loss + 1e-9) {
+        loss = lost;
+        most = m;
+      }
+    }
+    order->mix[most].share++;
+  }
+}
+
+static ls_status check_shares(const ls_order *order, ls_error *error) {
+  for (int m = 0; m < order->mix_count; m++) {
+    const ls_mix *each = &order->mix[m];
+    if (each->sequences == 0)
+      return ls_fail(error, LS_INPUT,
+                     "text %d: found %lld tokens; a sequence of %lld tokens needs %lld: give more "
+                     "text, or a smaller data.seq_len",
+                     m + 1, (long long)each->part.tokens, (long long)order->seq_len,
+                     (long long)order->seq_len + 1);
+    if (each->share == 0)
+      return ls_fail(error, LS_INPUT,
+                     "text %d: a weight of %g is less than one sample in %d; expected a larger "
+                     "weight, or leave the text out",
+                     m + 1, each->weight, LS_MIX_PERIOD);
+  }
+  return LS_OK;
+}
+
+ls_status ls_order_prepare(ls_order *order, ls_error *error) {
+  LS_ASSERT(order->mix_count > 0 && order->batch > 0);
+  double total = 0;
+  order->sequences = 0;
+  for (int m = 0; m < order->mix_count; m++) {
+    ls_mix *each = &order->mix[m];
+    each->sequences = ls_order_count(each->part.tokens, order->seq_len);
+    order->sequences += each->sequences;
+    total += each->weight;
+  }
+  if (order->mix_count == 1 || !order->shuffled) {
+    order->period = order->mix[0].share = 1;
+    return LS_OK;
+  }
+  order->period = smallest_period(order, total);
+  share_out(order, total);
+  for (int m = 1; m < order->mix_count; m++)
+    order->mix[m].before = order->mix[m - 1].before + order->mix[m - 1].share;
+  return check_shares(order, error);
+}
+
+/* Parts one after another. */
+static ls_sample in_sequence(const ls_order *order, int64_t sample) {
+  for (int m = 0; m < order->mix_count; m++) {
+    if (sample < order->mix[m].sequences) return (ls_sample){m, sample};
+    sample -= order->mix[m].sequences;
+  }
+  return (ls_sample){-1, 0};
+}
+
+ls_sample ls_order_sample(const ls_order *order, int64_t sample) {
   LS_ASSERT(order->sequences > 0 && sample >= 0);
-  if (!order->shuffled) return sample < order->sequences ? sample : -1;
-  const uint64_t count = (uint64_t)order->sequences;
+  if (!order->shuffled) return in_sequence(order, sample);
+  int part = 0;
+  if (order->mix_count > 1) {
+    const int64_t period = sample / order->period;
+    const uint64_t stream = ls_random_stream("data.mix") + (uint64_t)period;
+    const int64_t slot = (int64_t)ls_random_permute(order->seed, stream, (uint64_t)order->period,
+                                                    (uint64_t)(sample % order->period));
+    while (slot >= order->mix[part].before + order->mix[part].share) part++;
+    sample = period * order->mix[part].share + (slot - order->mix[part].before);
+  }
+  const uint64_t count = (uint64_t)order->mix[part].sequences;
   const uint64_t epoch = (uint64_t)sample / count, index = (uint64_t)sample % count;
-  const uint64_t stream = ls_random_stream("data.order") + epoch;
-  return (int64_t)ls_random_permute(order->seed, stream, count, index);
+  const uint64_t stream =
+      ls_random_stream("data.order") + epoch + (uint64_t)part * 0x9e3779b97f4a7c15u;
+  return (ls_sample){part, (int64_t)ls_random_permute(order->seed, stream, count, index)};
 }
 
 int64_t ls_order_batches(const ls_order *order) {
@@ -26,27 +121,55 @@ double ls_order_epoch(const ls_order *order, int64_t steps) {
   return (double)steps * (double)order->batch / (double)order->sequences;
 }
 
-static void fill_row(const ls_order *order, int64_t sample, int32_t *ids, int32_t *labels) {
-  const int64_t length = order->seq_len;
-  const int64_t sequence = ls_order_sequence(order, sample);
-  if (sequence < 0) {
-    for (int64_t t = 0; t < length; t++) {
-      ids[t] = 0;
-      labels[t] = LS_NO_LABEL;
-    }
-    return;
+static void fill_empty(int64_t length, const ls_batch *row) {
+  for (int64_t t = 0; t < length; t++) {
+    row->ids[t] = 0;
+    row->labels[t] = LS_NO_LABEL;
+    if (row->positions) row->positions[t] = (int32_t)t;
   }
-  const int64_t start = order->first + sequence * length;
-  ls_corpus_copy(order->corpus, start, length, ids);
-  memcpy(labels, ids + 1, (size_t)(length - 1) * sizeof *labels);
-  ls_corpus_copy(order->corpus, start + length, 1, labels + length - 1);
 }
 
-void ls_batch_fill(const ls_order *order, int64_t step, int64_t first_row, int64_t rows,
-                   int32_t *ids, int32_t *labels) {
-  LS_ASSERT(step >= 0 && first_row >= 0 && rows >= 0 && first_row <= order->batch - rows);
-  for (int64_t row = 0; row < rows; row++) {
-    fill_row(order, step * order->batch + first_row + row, ids + row * order->seq_len,
-             labels + row * order->seq_len);
+/* Nothing after a document's last token is asked of it. */
+static void fill_documents(const ls_text_part *part, int64_t start, int64_t length,
+                           const ls_batch *row) {
+  ls_text_part_places(part, start, length, row->positions);
+  for (int64_t t = 0; t + 1 < length; t++)
+    if (row->positions[t + 1] == 0) row->labels[t] = LS_NO_LABEL;
+  int32_t after[2];
+  ls_text_part_places(part, start + length - 1, 2, after);
+  if (after[1] == 0) row->labels[length - 1] = LS_NO_LABEL;
+}
+
+static ls_status fill_row(const ls_order *order, int64_t sample, const ls_batch *row,
+                          ls_error *error) {
+  const int64_t length = order->seq_len;
+  const ls_sample at = ls_order_sample(order, sample);
+  if (at.part < 0) {
+    fill_empty(length, row);
+    return LS_OK;
   }
+  const ls_text_part *part = &order->mix[at.part].part;
+  const int64_t start = at.sequence * length;
+  LS_TRY(ls_text_part_copy(part, start, length, row->ids, error));
+  memcpy(row->labels, row->ids + 1, (size_t)(length - 1) * sizeof *row->labels);
+  LS_TRY(ls_text_part_copy(part, start + length, 1, row->labels + length - 1, error));
+  if (order->masked) {
+    LS_ASSERT(row->positions);
+    fill_documents(part, start, length, row);
+  } else if (row->positions) {
+    for (int64_t t = 0; t < length; t++) row->positions[t] = (int32_t)t;
+  }
+  return LS_OK;
+}
+
+ls_status ls_batch_fill(const ls_order *order, int64_t step, int64_t first_row, int64_t rows,
+                        const ls_batch *batch, ls_error *error) {
+  LS_ASSERT(step >= 0 && first_row >= 0 && rows >= 0 && first_row <= order->batch - rows);
+  for (int64_t r = 0; r < rows; r++) {
+    const int64_t begin = r * order->seq_len;
+    const ls_batch row = {batch->ids + begin, batch->labels + begin,
+                          batch->positions ? batch->positions + begin : NULL};
+    LS_TRY(fill_row(order, step * order->batch + first_row + r, &row, error));
+  }
+  return LS_OK;
 }

@@ -1,47 +1,78 @@
 /* Which tokens are in which row of which batch: a function of (seed, epoch, index) alone.
  *
- *   ls_order order = {.corpus = &corpus, .first = 0, .sequences = ls_order_count(tokens, T), ...};
- *   ls_batch_fill(&order, step, first_row, rows, ids, labels);
+ *   ls_order order = {.mix = &mix, .mix_count = 1, .seq_len = T, .batch = B, .shuffled = true};
+ *   LS_TRY(ls_order_prepare(&order, error));
+ *   LS_TRY(ls_batch_fill(&order, step, first_row, rows, &batch, error));
  *
  * Sequence i of a part of the text covers its tokens [i T, i T + T + 1): T inputs and, shifted by
  * one, T labels. What is left at the end is dropped. A shuffled order goes through all sequences
- * once an epoch, each epoch in another permutation; row r of step s is sample s x batch + r of the
- * endless row of epochs. So every layout of ranks sees the same batches, and resuming needs the
- * step's number only. Thread-safe: values. */
+ * of a part once an epoch, each epoch in another permutation; row r of step s is sample
+ * s x batch + r of the endless row of epochs. So every layout of ranks sees the same batches, and
+ * resuming needs the step's number only.
+ *
+ * Of several parts each sample belongs to one. Samples come in periods, in each of which a part has
+ * as many as its share says, in an order drawn for that period; a part's samples go through its own
+ * epochs. Thread-safe: values. */
 #ifndef LS_DATA_ORDER_H
 #define LS_DATA_ORDER_H
 
 #include <stdbool.h>
 
-#include "data/corpus.h"
+#include "data/text_part.h"
 
-enum { LS_NO_LABEL = -1 };
+enum { LS_NO_LABEL = -1, LS_MIX_PERIOD = 10000 };
+
+/* A part among others. */
+typedef struct ls_mix {
+  ls_text_part part;
+  double weight;     /* above 0, in any unit; of one part alone it means nothing */
+  int64_t sequences; /* ls_order_prepare fills in the rest */
+  int64_t share;     /* samples of a period ... */
+  int64_t before;    /* ... and those of the parts before it */
+} ls_mix;
 
 typedef struct ls_order {
-  const ls_corpus *corpus;
-  int64_t first;     /* token where the part starts */
-  int64_t sequences; /* 0: there is no part */
+  ls_mix *mix;
+  int mix_count;
+  int64_t sequences; /* of all parts; 0: there is nothing */
   int64_t seq_len;   /* T */
   int64_t batch;     /* rows of a step over the whole mesh */
-  bool shuffled;     /* else in the text's order, once */
+  int64_t period;    /* samples; all shares together */
+  bool shuffled;     /* else in the texts' order, once */
+  bool masked;       /* positions begin anew and labels end with each document */
   uint64_t seed;
 } ls_order;
+
+/* Where a sample is. */
+typedef struct ls_sample {
+  int part; /* -1: past the end of an order that is not shuffled */
+  int64_t sequence;
+} ls_sample;
+
+/* Rows of a batch, [rows, T] each. */
+typedef struct ls_batch {
+  int32_t *ids, *labels;
+  int32_t *positions; /* may be NULL */
+} ls_batch;
 
 /* Whole sequences in so many tokens. */
 int64_t ls_order_count(int64_t tokens, int64_t seq_len);
 
-/* The sequence of a sample; -1 past the end of an order that is not shuffled. */
-int64_t ls_order_sequence(const ls_order *order, int64_t sample);
+/* Counts sequences and turns weights into shares. LS_INPUT, naming the part by its number from 1,
+ * where a share is less than one of LS_MIX_PERIOD, or a part with a weight has no sequence. */
+LS_CHECKED ls_status ls_order_prepare(ls_order *order, ls_error *error);
+
+ls_sample ls_order_sample(const ls_order *order, int64_t sample);
 
 /* Batches that hold all sequences once; the last may have empty rows. */
 int64_t ls_order_batches(const ls_order *order);
 
-/* Passes over the sequences after so many steps. */
+/* Passes over as many sequences as there are after so many steps. */
 double ls_order_epoch(const ls_order *order, int64_t steps);
 
-/* Rows [first_row, first_row + rows) of a step's batch: ids and labels [rows, T]. An empty row has
- * ids 0 and no labels (LS_NO_LABEL), so that it counts for nothing. */
-void ls_batch_fill(const ls_order *order, int64_t step, int64_t first_row, int64_t rows,
-                   int32_t *ids, int32_t *labels);
+/* Rows [first_row, first_row + rows) of a step's batch. An empty row has ids 0 and no labels
+ * (LS_NO_LABEL), so that it counts for nothing. Errors: as ls_corpus_copy has. */
+LS_CHECKED ls_status ls_batch_fill(const ls_order *order, int64_t step, int64_t first_row,
+                                   int64_t rows, const ls_batch *batch, ls_error *error);
 
 #endif

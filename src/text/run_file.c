@@ -274,7 +274,7 @@ void ls_run_file_mark_resolved(ls_run_file *run, const char *name) {
 ls_status ls_run_file_require(const ls_run_file *run, const char *name, ls_error *error) {
   const ls_run_key *key = key_of(name);
   const void *value = (const char *)run + key->offset;
-  LS_ASSERT(key->kind == LS_RUN_TEXT || key->kind == LS_RUN_GLOBS);
+  LS_ASSERT(key->kind == LS_RUN_TEXT || key->kind == LS_RUN_TEXTS);
   const bool given = key->kind == LS_RUN_TEXT ? (*(const char *const *)value)[0] != 0
                                               : ((const ls_run_globs *)value)->count > 0;
   if (given) return LS_OK;

@@ -49,24 +49,50 @@ typedef struct ls_run_span {
   bool percent;
 } ls_run_span;
 
-/* Text files by path or glob. */
+/* Texts of a list: paths or globs, layers, ops. */
 typedef struct ls_run_globs {
   const char *const *items;
   int count;
 } ls_run_globs;
 
-/* A fraction of the text's tail, or, where globs.count > 0, files of its own. */
+/* Files of text, and what holds for them alone. */
+typedef struct ls_run_text {
+  const char *path;  /* a path, a glob or a folder */
+  const char *field; /* of JSON lines; NULL: data.text_key */
+  double weight;     /* share of the sequences; 0: none given */
+} ls_run_text;
+
+/* Without weights all files are one corpus; with one, each item is a corpus of its own. */
+typedef struct ls_run_texts {
+  const ls_run_text *items;
+  int count;
+} ls_run_texts;
+
+/* A fraction of the text, or, where globs.count > 0, files of its own. */
 typedef struct ls_run_validation {
   double fraction;
   ls_run_globs globs;
 } ls_run_validation;
 
+typedef enum ls_run_documents { LS_RUN_STREAM, LS_RUN_MASKED } ls_run_documents;
+typedef enum ls_run_bad_line { LS_RUN_BAD_LINE_STOP, LS_RUN_BAD_LINE_SKIP } ls_run_bad_line;
+typedef enum ls_run_split {
+  LS_RUN_SPLIT_AUTO,
+  LS_RUN_SPLIT_DOCUMENT,
+  LS_RUN_SPLIT_TAIL
+} ls_run_split;
+typedef enum ls_run_change { LS_RUN_CHANGE_STOP, LS_RUN_CHANGE_ALLOW } ls_run_change;
+
 typedef struct ls_run_data {
-  ls_run_globs text; /* count 0: not given */
-  int tokenizer;     /* 0 auto, 1 bytes */
+  ls_run_texts text;    /* count 0: not given */
+  const char *text_key; /* of JSON lines */
+  int tokenizer;        /* 0 auto, 1 bytes */
   int64_t seq_len;
   ls_run_validation validation;
-  int documents, on_bad_line; /* 0: the only choice there is now */
+  ls_run_split split;
+  ls_run_documents documents;
+  ls_run_bad_line on_bad_line;
+  ls_run_change on_change;
   int64_t seed;
 } ls_run_data;
 

@@ -106,8 +106,8 @@ static void values_are_typed_and_know_where_they_came_from(void **state) {
   (void)state;
   const ls_run_file *run = good(everything, WORDS("train.lr=1e-3", "--mesh.tp", "-1"));
   assert_int_equal(run->data.text.count, 2);
-  assert_string_equal(run->data.text.items[0], "a*.txt");
-  assert_string_equal(run->data.text.items[1], "b.txt");
+  assert_string_equal(run->data.text.items[0].path, "a*.txt");
+  assert_string_equal(run->data.text.items[1].path, "b.txt");
   assert_int_equal(run->data.seq_len, 1000);
   assert_int_equal(run->data.validation.globs.count, 1);
   assert_int_equal(run->mesh.tp, -1);
@@ -180,7 +180,8 @@ static void every_key_refuses_a_wrong_type_with_its_place(void **state) {
   static const char *const wrongs[] = {"{a: 1}", "~", "[[1], 2, 3]", "\"$ %\"", "-7"};
   for (int i = 0; i < ls_run_key_count; i++) {
     const ls_run_key *key = &ls_run_keys[i];
-    const bool text = key->kind == LS_RUN_TEXT || key->kind == LS_RUN_GLOBS;
+    const bool text =
+        key->kind == LS_RUN_TEXT || key->kind == LS_RUN_GLOBS || key->kind == LS_RUN_TEXTS;
     const char *point = strchr(key->name, '.');
     for (int k = 0; k < 5; k++) {
       if (text && k >= 3) continue; /* any scalar is a text */
@@ -234,6 +235,28 @@ static void errors_say_what_and_what_to_do(void **state) {
           "run.yaml:1: data.text.file: found a.txt; expected path, weight or field as the key");
 }
 
+static void texts_may_have_weights_and_fields(void **state) {
+  (void)state;
+  const ls_run_file *run = good(
+      "data:\n  text:\n    - a.txt\n    - {path: b/*.jsonl, weight: 0.25, field: body}\n", NULL);
+  assert_int_equal(run->data.text.count, 2);
+  assert_null(run->data.text.items[0].field);
+  assert_true(run->data.text.items[0].weight == 0);
+  assert_string_equal(run->data.text.items[1].path, "b/*.jsonl");
+  assert_string_equal(run->data.text.items[1].field, "body");
+  assert_true(run->data.text.items[1].weight == 0.25);
+  const char *text = ls_run_file_text(arena, run);
+  assert_non_null(strstr(text, "text: [a.txt, {path: \"b/*.jsonl\", weight: 0.25, field: body}]"));
+  const ls_run_file *again = good(text, NULL);
+  assert_int_equal(ls_run_file_diff(arena, run, again).count, 0);
+  refused("data: {text: {path: a, weight: 0}}\n",
+          "run.yaml:1: data.text.weight: found 0; expected a number above 0");
+  refused("data: {text: {path: a, weight: .nan}}\n",
+          "run.yaml:1: data.text.weight: found .nan; expected a number");
+  refused("data: {text: {weight: 1}}\n",
+          "run.yaml:1: data.text: found a mapping; expected a path in it");
+}
+
 static void unknown_keys_are_answered_with_the_nearest(void **state) {
   (void)state;
   refused("modle: x\n", "run.yaml:1: unknown key \"modle\"; the nearest one is \"model\"");
@@ -280,10 +303,7 @@ static void values_of_later_versions_are_refused_by_name(void **state) {
                                        "device.kind: cuda",
                                        "data.tokenizer: some/folder",
                                        "data.tokenizer: tokenizer.json",
-                                       "data.documents: pack",
-                                       "data.on_bad_line: skip",
-                                       "data.text: [{path: a, weight: 2}]",
-                                       "data.text: {path: a, field: body}"};
+                                       "data.documents: pad"};
   for (size_t i = 0; i < sizeof laters / sizeof *laters; i++) {
     ls_run_file *run = NULL;
     error = (ls_error){0};
@@ -309,7 +329,7 @@ static void the_command_line_overrides_the_file(void **state) {
   assert_int_equal(run->train.micro_batch, 0);
   assert_int_equal(run->train.microbatches, 2);
   assert_int_equal(run->mesh.tp, 2);
-  assert_string_equal(run->data.text.items[0], "*.txt");
+  assert_string_equal(run->data.text.items[0].path, "*.txt");
   assert_string_equal(run->out, "last");
   run = good("train: {epochs: 2}\n", WORDS("train.epochs=none"));
   assert_int_equal(run->train.steps, 1000);
@@ -449,7 +469,7 @@ static void what_a_command_needs_is_asked_for(void **state) {
   assert_int_equal(ls_run_file_require(run, "data.text", &error), LS_INPUT);
   assert_string_equal(error.text,
                       "run.yaml: data.text: found nothing; expected text files: a path, "
-                      "a glob, or a list of them");
+                      "a glob, a folder, or a list of them; {path: GLOB, weight: 2} mixes");
   ls_run_file *missing = NULL;
   assert_int_equal(ls_run_file_read(arena, "no/such.yaml", NULL, 0, &missing, &error), LS_INPUT);
   assert_non_null(strstr(error.text, "no/such.yaml"));
@@ -464,6 +484,7 @@ int main(void) {
       CASE(every_key_of_the_table_is_sound),
       CASE(every_key_refuses_a_wrong_type_with_its_place),
       CASE(errors_say_what_and_what_to_do),
+      CASE(texts_may_have_weights_and_fields),
       CASE(unknown_keys_are_answered_with_the_nearest),
       CASE(every_peer_word_is_answered_with_ours),
       CASE(values_of_later_versions_are_refused_by_name),

@@ -18,6 +18,7 @@ typedef enum ls_run_kind {
   LS_RUN_SPAN,       /* ls_run_span */
   LS_RUN_PAIR,       /* double[2] */
   LS_RUN_GLOBS,      /* ls_run_globs */
+  LS_RUN_TEXTS,      /* ls_run_texts */
   LS_RUN_VALIDATION, /* ls_run_validation */
 } ls_run_kind;
 

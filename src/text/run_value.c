@@ -87,6 +87,7 @@ char *ls_run_key_expected(ls_arena *arena, const ls_run_key *key) {
       expected = ls_arena_strdup(arena, "two numbers in [ ], each from 0 to below 1");
       break;
     case LS_RUN_GLOBS:
+    case LS_RUN_TEXTS:
       expected = ls_arena_strdup(arena, "a path, a glob, or a list of them");
       break;
     case LS_RUN_VALIDATION:
@@ -231,23 +232,43 @@ static ls_status set_pair(ls_run_file *run, const ls_run_key *key, const ls_yaml
   return LS_OK;
 }
 
-/* {path: GLOB, weight: 1, field: text}: weights and fields of JSON lines come later. */
-static ls_status read_source(const ls_yaml *node, const char **path, ls_error *error) {
+/* {path: GLOB, weight: 2, field: text} */
+static ls_status read_source(const ls_yaml *node, ls_run_text *text, ls_error *error) {
   for (int i = 0; i < node->items.count; i++) {
     const ls_yaml *part = node->items.items[i];
-    double weight;
     if (strcmp(part->key, "path") == 0) {
-      LS_TRY(ls_yaml_string(part, path, error));
+      LS_TRY(ls_yaml_string(part, &text->path, error));
     } else if (strcmp(part->key, "weight") == 0) {
-      LS_TRY(ls_yaml_number(part, &weight, error));
-      if (weight != 1) return not_yet(part, "weight 1", error);
+      LS_TRY(ls_yaml_number(part, &text->weight, error));
+      if (!(text->weight > 0 && text->weight <= 1e9))
+        return ls_yaml_fail(part, "a number above 0", error);
     } else if (strcmp(part->key, "field") == 0) {
-      return not_yet(part, "text files, which have no fields", error);
+      LS_TRY(ls_yaml_string(part, &text->field, error));
+      if (!text->field[0]) return ls_yaml_fail(part, "a key of JSON lines", error);
     } else {
       return ls_yaml_fail(part, "path, weight or field as the key", error);
     }
   }
-  return *path ? LS_OK : ls_yaml_fail(node, "a path in it", error);
+  return text->path ? LS_OK : ls_yaml_fail(node, "a path in it", error);
+}
+
+static ls_status set_texts(ls_run_file *run, const ls_run_key *key, const ls_yaml *node,
+                           ls_error *error) {
+  const bool list = node->kind == LS_YAML_SEQUENCE;
+  const int count = list ? node->items.count : 1;
+  ls_run_text *items = LS_NEW_ARRAY(run->arena, ls_run_text, count);
+  for (int i = 0; i < count; i++) {
+    const ls_yaml *each = list ? node->items.items[i] : node;
+    if (each->kind == LS_YAML_MAPPING) {
+      LS_TRY(read_source(each, &items[i], error));
+    } else if (ls_yaml_string(each, &items[i].path, NULL) != LS_OK) {
+      return wrong(run, key, each, error);
+    }
+    if (!items[i].path[0]) return wrong(run, key, each, error);
+  }
+  const ls_run_texts texts = {items, count};
+  memcpy(field(run, key), &texts, sizeof texts);
+  return LS_OK;
 }
 
 static ls_status read_globs(ls_run_file *run, const ls_run_key *key, const ls_yaml *node,
@@ -257,12 +278,8 @@ static ls_status read_globs(ls_run_file *run, const ls_run_key *key, const ls_ya
   const char **items = LS_NEW_ARRAY(run->arena, const char *, count);
   for (int i = 0; i < count; i++) {
     const ls_yaml *each = list ? node->items.items[i] : node;
-    if (each->kind == LS_YAML_MAPPING) {
-      LS_TRY(read_source(each, &items[i], error));
-    } else if (ls_yaml_string(each, &items[i], NULL) != LS_OK) {
+    if (ls_yaml_string(each, &items[i], NULL) != LS_OK || !items[i][0])
       return wrong(run, key, each, error);
-    }
-    if (!items[i][0]) return wrong(run, key, each, error);
   }
   *globs = (ls_run_globs){items, count};
   return LS_OK;
@@ -322,6 +339,7 @@ static ls_status set_any(ls_run_file *run, const ls_run_key *key, const ls_yaml 
     case LS_RUN_SPAN: return set_span(run, key, node, error);
     case LS_RUN_PAIR: return set_pair(run, key, node, error);
     case LS_RUN_GLOBS: return set_globs(run, key, node, error);
+    case LS_RUN_TEXTS: return set_texts(run, key, node, error);
     case LS_RUN_VALIDATION: return set_validation(run, key, node, error);
   }
   return ls_fail(error, LS_INTERNAL, "%s: kind %d is not known", key->name, (int)key->kind);

@@ -80,6 +80,22 @@ static char *globs_of(ls_arena *arena, const ls_run_globs *globs) {
   return ls_arena_printf(arena, "%s]", text);
 }
 
+static char *texts_of(ls_arena *arena, const ls_run_texts *texts) {
+  char *text = ls_arena_strdup(arena, "[");
+  for (int i = 0; i < texts->count; i++) {
+    const ls_run_text *each = &texts->items[i];
+    char *item = text_of(arena, each->path);
+    if (each->weight > 0 || each->field) item = ls_arena_printf(arena, "{path: %s", item);
+    if (each->weight > 0)
+      item = ls_arena_printf(arena, "%s, weight: %s", item, number_of(arena, each->weight));
+    if (each->field)
+      item = ls_arena_printf(arena, "%s, field: %s", item, text_of(arena, each->field));
+    if (each->weight > 0 || each->field) item = ls_arena_printf(arena, "%s}", item);
+    text = ls_arena_printf(arena, "%s%s%s", text, i ? ", " : "", item);
+  }
+  return ls_arena_printf(arena, "%s]", text);
+}
+
 static char *choice_of(ls_arena *arena, const char *words, int index) {
   for (; index > 0; index--) words += strcspn(words, " ") + 1;
   return ls_arena_printf(arena, "%.*s", (int)strcspn(words, " "), words);
@@ -117,6 +133,7 @@ char *ls_run_key_text(ls_arena *arena, const ls_run_file *run, const ls_run_key 
                              number_of(arena, pair[1]));
     }
     case LS_RUN_GLOBS: return globs_of(arena, value);
+    case LS_RUN_TEXTS: return texts_of(arena, value);
     case LS_RUN_VALIDATION: {
       const ls_run_validation *part = value;
       return part->globs.count ? globs_of(arena, &part->globs) : number_of(arena, part->fraction);

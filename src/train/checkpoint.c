@@ -183,9 +183,12 @@ static json_t *describe(const saver *self) {
       "pp", layout->pp, "dp_replicate", layout->dp_replicate, "dp_shard", layout->dp_shard, "tp",
       layout->tp, "zero", layout->zero, "sequence_parallel", (int)layout->sequence_parallel,
       "microbatches", layout->microbatches);
-  const char *loss_scale = self->extra->loss_scale;
-  if (!state || !loss_scale) return state;
-  if (json_object_set_new(state, "loss_scale", json_string(loss_scale)) == 0) return state;
+  const char *loss_scale = self->extra->loss_scale, *corpus = self->extra->corpus;
+  int failed = 0;
+  if (state && loss_scale)
+    failed |= json_object_set_new(state, "loss_scale", json_string(loss_scale));
+  if (state && corpus) failed |= json_object_set_new(state, "corpus", json_string(corpus));
+  if (!failed) return state;
   json_decref(state);
   return NULL;
 }

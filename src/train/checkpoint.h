@@ -15,7 +15,7 @@
 #ifndef LS_TRAIN_CHECKPOINT_H
 #define LS_TRAIN_CHECKPOINT_H
 
-#include "data/tokenizer.h"
+#include "data/dataset.h"
 #include "train/loss_scale.h"
 #include "train/session.h"
 
@@ -26,6 +26,7 @@ typedef struct ls_checkpoint_extra {
   int64_t tokens;                /* seen since the run began */
   int64_t sequences;             /* likewise: with data.seed the place in the order of the data */
   const char *loss_scale;        /* ls_loss_scale_write's text; NULL: none */
+  const char *corpus;            /* ls_dataset's fingerprint; NULL: none */
 } ls_checkpoint_extra;
 
 /* Saves the parameters and moments after `step` updates as OUT/checkpoints/step-N; one of that name
@@ -45,6 +46,7 @@ LS_CHECKED ls_status ls_checkpoint_newest(ls_arena *arena, const char *out, cons
 typedef struct ls_checkpoint_state {
   int64_t step, tokens, sequences, seed;
   char loss_scale[LS_LOSS_SCALE_BYTES]; /* ls_loss_scale_read takes it; empty: none */
+  char corpus[LS_CORPUS_NAME_BYTES];    /* fingerprint of the dataset; empty: not known */
 } ls_checkpoint_state;
 
 /* Reads and checks state.json; files of tensors are not looked at. LS_INPUT: damaged. */

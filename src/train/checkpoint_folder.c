@@ -163,6 +163,17 @@ static ls_status read_loss_scale(const char *path, const ls_json_object *object,
   return LS_OK;
 }
 
+static ls_status read_corpus(const char *path, const ls_json_object *object,
+                             ls_checkpoint_state *state, ls_error *error) {
+  const char *text;
+  LS_TRY(ls_json_string_or(object, "corpus", "", &text, error));
+  if (strlen(text) >= sizeof state->corpus)
+    return ls_fail(error, LS_INPUT, "%s: \"corpus\" has %zu bytes; expected at most %zu", path,
+                   strlen(text), sizeof state->corpus - 1);
+  snprintf(state->corpus, sizeof state->corpus, "%s", text);
+  return LS_OK;
+}
+
 static ls_status read_state(const char *path, json_t *root, ls_checkpoint_state *state,
                             ls_error *error) {
   ls_json_object object;
@@ -183,6 +194,7 @@ static ls_status read_state(const char *path, json_t *root, ls_checkpoint_state 
   LS_TRY(ls_json_int(&object, "tokens", &state->tokens, error));
   LS_TRY(ls_json_int(&object, "sequences", &state->sequences, error));
   LS_TRY(read_loss_scale(path, &object, state, error));
+  LS_TRY(read_corpus(path, &object, state, error));
   return ls_json_int(&object, "seed", &state->seed, error);
 }
 

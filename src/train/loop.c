@@ -49,7 +49,8 @@ ls_status ls_evaluate(const ls_session *session, const ls_dataset *dataset, ls_r
   double sum = 0, tokens = 0;
   for (int64_t b = 0; b < batches; b++)
     for (int m = 0; m < session->layout.microbatches; m++) {
-      ls_session_fill(session, rank, LS_SESSION_EVALUATE, m, &dataset->evaluation, b);
+      LS_TRY(
+          ls_session_fill(session, rank, LS_SESSION_EVALUATE, m, &dataset->evaluation, b, error));
       LS_TRY(ls_rank_run(rank, LS_SESSION_EVALUATE, error));
       sum += *ls_rank_cell(rank, LS_CELL_LOSS_SUM);
       tokens += *ls_rank_cell(rank, LS_CELL_VALID_TOKENS);
@@ -58,16 +59,18 @@ ls_status ls_evaluate(const ls_session *session, const ls_dataset *dataset, ls_r
   return LS_OK;
 }
 
-static void fill_inputs(const trainer *self, int64_t step) {
+static ls_status fill_inputs(const trainer *self, int64_t step, ls_error *error) {
   const ls_session *session = self->of->session;
   for (int m = 0; m < session->layout.microbatches; m++)
-    ls_session_fill(session, self->rank, LS_SESSION_STEP, m, &self->of->dataset->training, step);
+    LS_TRY(ls_session_fill(session, self->rank, LS_SESSION_STEP, m, &self->of->dataset->training,
+                           step, error));
+  return LS_OK;
 }
 
 /* Weights and inputs as the open step found them: with a factor of 0 the update changes no master
  * weights and makes the weights of them again. */
 static ls_status undo_guess(const trainer *self, ls_error *error) {
-  fill_inputs(self, self->step);
+  LS_TRY(fill_inputs(self, self->step, error));
   *ls_rank_cell(self->rank, LS_CELL_CLIP_FACTOR) = 0;
   return ls_rank_run_part(self->rank, LS_SESSION_STEP, LS_PROGRAM_UPDATE, error);
 }
@@ -171,6 +174,7 @@ static ls_status save(const trainer *self, ls_error *error) {
                                      .tokenizer = of->options->tokenizer,
                                      .tokens = sequences * of->session->sequence,
                                      .sequences = sequences,
+                                     .corpus = of->dataset->fingerprint,
                                      .loss_scale = scales_loss(self) ? loss_scale : NULL};
   LS_TRY(ls_checkpoint_save(of->session, self->rank, run->out, self->step, &extra, error));
   if (is_first(self)) LS_TRY(ls_checkpoint_prune(run->out, run->checkpoint.keep, error));
@@ -272,10 +276,24 @@ static ls_status begin(const trainer *self, const char *where_from, ls_error *er
   return LS_OK;
 }
 
+/* Going on with other texts would see some sequences twice, and be asked about what it has seen. */
+static ls_status check_corpus(const trainer *self, const char *folder,
+                              const ls_checkpoint_state *state, ls_error *error) {
+  const ls_run_file *run = self->of->session->run;
+  const char *now = self->of->dataset->fingerprint;
+  const bool same = !*state->corpus || strcmp(state->corpus, now) == 0;
+  if (same || run->data.on_change == LS_RUN_CHANGE_ALLOW) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "%s: is not the text that %s was trained on (fingerprint %s, then %s): bring that "
+                 "back, give data.on_change=allow to go on with this one, or --fresh to start anew",
+                 ls_run_file_where(run, "data.text"), folder, now, state->corpus);
+}
+
 static ls_status load_checkpoint(trainer *self, const char *folder, ls_error *error) {
   ls_checkpoint_state state;
   LS_TRY(ls_checkpoint_load(self->of->session, self->rank, folder, &state, error));
   self->step = state.step;
+  LS_TRY(check_corpus(self, folder, &state, error));
   if (!scales_loss(self) || !*state.loss_scale) return LS_OK;
   ls_status status = ls_loss_scale_read(state.loss_scale, &self->scale, error);
   if (status == LS_OK && self->scale.skipped > state.step)
@@ -336,7 +354,7 @@ static ls_status run_part(const trainer *self, ls_program_part part, ls_error *e
 static ls_status run_step(trainer *self, bool *stop, ls_error *error) {
   const int64_t now = self->step + self->open + 1;
   if (now == self->traced) ls_rank_record(self->rank, true);
-  fill_inputs(self, now - 1);
+  LS_TRY(fill_inputs(self, now - 1, error));
   const bool ready = !self->open || self->guessed;
   if (ready) LS_TRY(run_part(self, LS_PROGRAM_PROLOGUE, error));
   if (self->open) {

@@ -225,6 +225,33 @@ static void test_other_mathematics_is_refused(void **state) {
   assert_int_equal(train(f, 1, keys, 1, true, &error), LS_OK);
 }
 
+/* Other words, or others for evaluation: what a checkpoint was trained on is not what is there. */
+static void test_a_changed_text_is_refused_or_allowed(void **state) {
+  fixture *f = *state;
+  ls_error error = {0};
+  f->stop_after = 3;
+  assert_int_equal(train(f, 1, NULL, 0, true, &error), LS_STOPPED);
+  f->stop_after = 0;
+  ls_arena *arena = ls_arena_create();
+  const char *path = ls_arena_printf(arena, "%s/text", f->folder);
+  char *text;
+  size_t bytes;
+  assert_int_equal(ls_file_read(arena, path, &text, &bytes, &error), LS_OK);
+  text[bytes / 3] ^= 1;
+  assert_int_equal(ls_file_write(path, text, bytes, &error), LS_OK);
+  assert_int_equal(train(f, 1, NULL, 0, false, &error), LS_INPUT);
+  assert_non_null(strstr(error.text, "data.text: is not the text that"));
+  assert_non_null(strstr(error.text, "data.on_change=allow"));
+  const char *const keys[] = {"data.on_change=allow"};
+  assert_int_equal(train(f, 1, keys, 1, false, &error), LS_OK);
+  assert_int_equal(f->begun_after, 3);
+  text[bytes / 3] ^= 1;
+  assert_int_equal(ls_file_write(path, text, bytes, &error), LS_OK);
+  assert_int_equal(train(f, 1, NULL, 0, false, &error), LS_INPUT); /* its text is the other one */
+  assert_int_equal(train(f, 1, NULL, 0, true, &error), LS_OK);
+  ls_arena_destroy(&arena);
+}
+
 static void test_nan_is_named(void **state) {
   fixture *f = *state;
   ls_error error = {0};
@@ -544,6 +571,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_a_trace_is_of_one_step, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_layouts_train_alike, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_other_mathematics_is_refused, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_a_changed_text_is_refused_or_allowed, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_a_wrong_program_does_not_run, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_nan_is_named, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_fp16_follows_fp32, set_up, tear_down),

@@ -78,9 +78,11 @@ LS_CHECKED ls_status ls_session_initialise(const ls_session *session, ls_rank *r
 LS_CHECKED ls_status ls_session_load_weights(const ls_session *session, ls_rank *rank,
                                              const char *path, ls_error *error);
 
-/* Fills this rank's inputs of one microbatch with its rows of batch `step` of the order. */
-void ls_session_fill(const ls_session *session, ls_rank *rank, int program, int microbatch,
-                     const ls_order *order, int64_t step);
+/* Fills this rank's inputs of one microbatch with its rows of batch `step` of the order. Errors: as
+ * ls_corpus_copy has. */
+LS_CHECKED ls_status ls_session_fill(const ls_session *session, ls_rank *rank, int program,
+                                     int microbatch, const ls_order *order, int64_t step,
+                                     ls_error *error);
 
 /* Floating-point operations per second that all ranks reach together on a large matrix product of
  * the compute type: the denominator of MFU. Takes about 0.1 s. Collective: all ranks. */

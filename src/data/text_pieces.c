@@ -1,0 +1,202 @@
+#include "data/text_pieces.h"
+
+#include <string.h>
+
+#include "base/random.h"
+#include "data/fingerprint.h"
+#include "data/text_stream.h"
+
+enum { BUFFER_BYTES = 1 << 24 };
+
+struct ls_text_pieces {
+  const char *key;
+  const ls_text_files *files;
+  ls_text_stream *stream; /* of files->items[file]; NULL: it is still to be opened */
+  int file;
+  ls_arena *arena;
+  char *buffer;
+  size_t capacity, used;
+  size_t cut;           /* bytes that are in pieces already */
+  size_t known;         /* bytes without a line's end; of JSON lines */
+  int64_t line;         /* number of the line that begins at `cut` */
+  bool inside;          /* plain text: a piece of the document is out already */
+  bool skipping;        /* a line that is too long, to its end */
+  int64_t packed_bytes; /* of the files before */
+  uint64_t fingerprint;
+  LS_LIST(ls_text_piece) items; /* of this batch */
+};
+
+void ls_text_pieces_open(const char *key, const ls_text_files *files, ls_text_pieces **pieces) {
+  ls_arena *arena = ls_arena_create();
+  ls_text_pieces *made = LS_NEW(arena, ls_text_pieces);
+  made->arena = arena;
+  made->key = key;
+  made->files = files;
+  made->capacity = BUFFER_BYTES;
+  made->buffer = ls_arena_alloc(arena, made->capacity);
+  made->fingerprint = ls_random_stream("texts");
+  *pieces = made;
+}
+
+void ls_text_pieces_close(ls_text_pieces **pieces) {
+  ls_text_pieces *dying = *pieces;
+  *pieces = NULL;
+  if (!dying) return;
+  ls_text_stream_close(&dying->stream);
+  ls_arena_destroy(&dying->arena); /* which it lies in */
+}
+
+int64_t ls_text_pieces_packed_bytes(const ls_text_pieces *pieces) {
+  return pieces->packed_bytes + (pieces->stream ? ls_text_stream_packed_bytes(pieces->stream) : 0);
+}
+
+uint64_t ls_text_pieces_fingerprint(const ls_text_pieces *pieces) {
+  return pieces->fingerprint;
+}
+
+static bool is_blank(char c) {
+  return c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\v' || c == '\f';
+}
+
+/* Tokenizers split text into words first, and a line's end between two characters that are no
+ * blanks ends one in all of them (GPT-2's and its successors' patterns, and whatever splits at
+ * blanks): what comes before it and after it are the same ids as in one piece. Failing that, a
+ * single blank begins a word. Failing that, a character begins here at least. */
+int64_t ls_text_cut(const char *text, int64_t bytes) {
+  LS_ASSERT(bytes > 1);
+  int64_t most = LS_PIECE_BYTES;
+  if (most > bytes - 1) most = bytes - 1;
+  for (int64_t at = most; at > most / 2 && at > 1; at--)
+    if (text[at - 1] == '\n' && !is_blank(text[at - 2]) && !is_blank(text[at])) return at;
+  for (int64_t at = most; at > most / 2 && at > 0 && at + 1 < bytes; at--)
+    if (text[at] == ' ' && !is_blank(text[at - 1]) && !is_blank(text[at + 1])) return at;
+  int64_t at = most;
+  while (at > 1 && most - at < 3 && ((unsigned char)text[at] & 0xc0) == 0x80) at--;
+  return ((unsigned char)text[at] & 0xc0) == 0x80 ? most : at;
+}
+
+static void add_piece(ls_text_pieces *self, const ls_text_piece *piece) {
+  *LS_APPEND(self->arena, &self->items) = *piece;
+}
+
+static void take_plain(ls_text_pieces *self, bool ended) {
+  while (self->cut < self->used) {
+    const int64_t left = (int64_t)(self->used - self->cut);
+    const bool whole = left <= LS_PIECE_BYTES;
+    /* One byte beyond a piece is looked at, so that a cut does not depend on what is here yet. */
+    if (!ended && left <= LS_PIECE_BYTES + 1) return;
+    const char *text = self->buffer + self->cut;
+    const int64_t bytes = whole ? left : ls_text_cut(text, left);
+    add_piece(self, &(ls_text_piece){.text = text,
+                                     .bytes = bytes,
+                                     .file = self->file,
+                                     .first = !self->inside,
+                                     .last = whole});
+    self->inside = !whole;
+    self->cut += (size_t)bytes;
+  }
+}
+
+/* A line from `cut` on, without its end. */
+static void add_line(ls_text_pieces *self, int64_t bytes) {
+  const char *text = self->buffer + self->cut;
+  if (self->line == 1 && bytes >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) {
+    text += 3; /* a byte order mark */
+    bytes -= 3;
+  }
+  while (bytes > 0 && is_blank(text[bytes - 1])) bytes--;
+  const bool too_long = self->skipping || bytes > LS_LINE_BYTES;
+  self->skipping = false;
+  if (bytes == 0 && !too_long) return;
+  add_piece(self, &(ls_text_piece){.text = text,
+                                   .bytes = too_long ? 0 : bytes,
+                                   .file = self->file,
+                                   .line = self->line,
+                                   .first = true,
+                                   .last = true,
+                                   .too_long = too_long});
+}
+
+static void take_lines(ls_text_pieces *self, bool ended) {
+  for (;;) {
+    const size_t looked_at = self->cut + self->known;
+    const char *end = memchr(self->buffer + looked_at, '\n', self->used - looked_at);
+    if (!end) break;
+    const size_t place = (size_t)(end - self->buffer);
+    add_line(self, (int64_t)(place - self->cut));
+    self->line++;
+    self->cut = place + 1;
+    self->known = 0;
+  }
+  self->known = self->used - self->cut;
+  if (!ended) return;
+  const bool open = self->known > 0 || self->skipping;
+  if (open) add_line(self, (int64_t)self->known);
+  self->cut = self->used;
+  self->known = 0;
+}
+
+/* Nothing could be cut from a full buffer: a line that needs a larger one, or is too long. */
+static void make_room(ls_text_pieces *self) {
+  if (self->cut > 0) {
+    memmove(self->buffer, self->buffer + self->cut, self->used - self->cut);
+    self->used -= self->cut;
+    self->cut = 0;
+    return;
+  }
+  if (self->skipping || self->capacity > LS_LINE_BYTES) {
+    self->skipping = true;
+    self->used = self->known = 0;
+    return;
+  }
+  char *buffer = ls_arena_alloc(self->arena, 2 * self->capacity);
+  memcpy(buffer, self->buffer, self->used);
+  self->buffer = buffer;
+  self->capacity *= 2;
+}
+
+static ls_status begin_file(ls_text_pieces *self, ls_error *error) {
+  self->line = 1;
+  self->known = 0;
+  self->inside = self->skipping = false;
+  return ls_text_stream_open(self->key, &self->files->items[self->file], &self->stream, error);
+}
+
+static void end_file(ls_text_pieces *self) {
+  self->packed_bytes += ls_text_stream_packed_bytes(self->stream);
+  self->fingerprint =
+      ls_fingerprint_word(self->fingerprint, ls_text_stream_fingerprint(self->stream));
+  ls_text_stream_close(&self->stream);
+  self->file++;
+}
+
+/* Reads on in the open file and cuts what is there. */
+static ls_status read_on(ls_text_pieces *self, ls_error *error) {
+  size_t got;
+  LS_TRY(ls_text_stream_read(self->stream, self->buffer + self->used, self->capacity - self->used,
+                             &got, error));
+  self->used += got;
+  const bool ended = got == 0;
+  if (self->files->items[self->file].json_lines)
+    take_lines(self, ended);
+  else
+    take_plain(self, ended);
+  if (ended) end_file(self);
+  return LS_OK;
+}
+
+ls_status ls_text_pieces_next(ls_text_pieces *self, ls_text_batch *batch, ls_error *error) {
+  self->items.count = 0;
+  if (self->cut > 0) make_room(self);
+  while (self->file < self->files->count) {
+    if (!self->stream) LS_TRY(begin_file(self, error));
+    if (self->used == self->capacity) {
+      if (self->items.count > 0) break;
+      make_room(self);
+    }
+    LS_TRY(read_on(self, error));
+  }
+  *batch =
+      (ls_text_batch){self->buffer, (int64_t)self->capacity, self->items.items, self->items.count};
+  return LS_OK;
+}

@@ -1,0 +1,55 @@
+/* A corpus' texts as pieces for the tokenizer: whole lines of JSON lines, and plain text whole or,
+ * where it is long, cut where no tokenizer's word ends up in two pieces.
+ *
+ *   ls_text_pieces *pieces;
+ *   ls_text_pieces_open(key, &files, &pieces);
+ *   LS_TRY(ls_text_pieces_next(pieces, &batch, error));   // batch.count 0: at the end
+ *   ls_text_pieces_close(&pieces);
+ *
+ * The cuts depend on the text alone. Memory is bounded, but for the longest line. One thread. */
+#ifndef LS_DATA_TEXT_PIECES_H
+#define LS_DATA_TEXT_PIECES_H
+
+#include "data/text_files.h"
+
+enum {
+  LS_PIECE_BYTES = 1 << 20, /* the longest piece of plain text */
+  LS_LINE_BYTES = 1 << 26,  /* the longest line */
+};
+
+typedef struct ls_text_piece {
+  const char *text;
+  int64_t bytes;
+  int file;
+  int64_t line;     /* from 1; 0: plain text */
+  bool first, last; /* of its document; both, of a line */
+  bool too_long;    /* a line of more than LS_LINE_BYTES: its text is not here */
+} ls_text_piece;
+
+/* Texts lie in `buffer`, and are valid until the next call. */
+typedef struct ls_text_batch {
+  const char *buffer;
+  int64_t bytes; /* of the buffer, more than all pieces together */
+  const ls_text_piece *items;
+  int count;
+} ls_text_batch;
+
+typedef struct ls_text_pieces ls_text_pieces;
+
+void ls_text_pieces_open(const char *key, const ls_text_files *files, ls_text_pieces **pieces);
+
+/* Some pieces more, none of them empty, blank lines left out; none: the end of all texts. Errors:
+ * as ls_text_stream_read has. */
+LS_CHECKED ls_status ls_text_pieces_next(ls_text_pieces *pieces, ls_text_batch *batch,
+                                         ls_error *error);
+
+/* Bytes read so far, as they lie on disk, and the fingerprint of all files read to their ends. */
+int64_t ls_text_pieces_packed_bytes(const ls_text_pieces *pieces);
+uint64_t ls_text_pieces_fingerprint(const ls_text_pieces *pieces);
+
+void ls_text_pieces_close(ls_text_pieces **pieces);
+
+/* Where a long text is cut: at most LS_PIECE_BYTES, less than `bytes`. For tests too. */
+int64_t ls_text_cut(const char *text, int64_t bytes);
+
+#endif

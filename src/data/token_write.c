@@ -1,0 +1,317 @@
+#include "data/token_write.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/random.h"
+#include "data/fingerprint.h"
+#include "data/json_line.h"
+#include "data/text_pieces.h"
+#include "data/text_stream.h"
+
+/* The part of the file that has checksums, written a block at a time. */
+typedef struct body {
+  FILE *out;
+  uint8_t *block; /* [LS_TOKEN_BLOCK_BYTES] */
+  size_t used;
+  int64_t bytes; /* so far */
+  LS_LIST(uint64_t) sums;
+} body;
+
+/* What one piece became. */
+typedef struct outcome {
+  int64_t count; /* of ids; -1: a bad line */
+  uint64_t hash; /* of the text */
+} outcome;
+
+typedef struct pass {
+  const ls_token_file *file;
+  const char *out_path;
+  ls_arena *arena;
+  body body;
+  FILE *documents; /* aside, until all ids are out */
+  int32_t *ids;    /* as many as the batch's buffer has bytes: a piece's lie where its text does */
+  int64_t ids_room;
+  outcome *outcomes;
+  int outcome_room;
+  ls_document open; /* the document that is being written */
+  ls_token_header header;
+} pass;
+
+static int64_t now_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static ls_status fail_write(const pass *self, ls_error *error) {
+  const int64_t written = (int64_t)sizeof self->header + self->body.bytes;
+  return ls_fail(
+      error, LS_FAILED,
+      "%s: writing the token cache failed after %lld bytes: %m; make room for about %lld "
+      "bytes or set XDG_CACHE_HOME to another disk",
+      self->out_path, (long long)written,
+      (long long)(self->file->files->bytes * (int64_t)self->header.width));
+}
+
+static bool flush_block(pass *self) {
+  body *b = &self->body;
+  if (!b->used) return true;
+  *LS_APPEND(self->arena, &b->sums) = ls_token_block_checksum(b->block, b->used);
+  const bool written = fwrite(b->block, 1, b->used, b->out) == b->used;
+  b->used = 0;
+  return written;
+}
+
+static bool put(pass *self, const void *data, size_t bytes) {
+  body *b = &self->body;
+  const uint8_t *from = data;
+  while (bytes > 0) {
+    const size_t room = LS_TOKEN_BLOCK_BYTES - b->used;
+    const size_t taken = bytes < room ? bytes : room;
+    memcpy(b->block + b->used, from, taken);
+    from += taken;
+    bytes -= taken;
+    b->used += taken;
+    b->bytes += (int64_t)taken;
+    if (b->used == LS_TOKEN_BLOCK_BYTES && !flush_block(self)) return false;
+  }
+  return true;
+}
+
+/* Ids to `width` bytes each, in place: they only get shorter. */
+static void narrow(int32_t *ids, int64_t count, int width) {
+  uint8_t *target = (uint8_t *)ids;
+  if (width == 1)
+    for (int64_t i = 0; i < count; i++) target[i] = (uint8_t)ids[i];
+  if (width == 2)
+    for (int64_t i = 0; i < count; i++) {
+      const uint16_t id = (uint16_t)ids[i];
+      memcpy(target + 2 * i, &id, sizeof id);
+    }
+}
+
+static bool put_ids(pass *self, int32_t *ids, int64_t count) {
+  const int width = (int)self->header.width;
+  narrow(ids, count, width);
+  self->header.count += count;
+  return put(self, ids, (size_t)count * (size_t)width);
+}
+
+static const ls_text_file *file_of(const pass *self, const ls_text_piece *piece) {
+  return &self->file->files->items[piece->file];
+}
+
+static ls_status read_line(const pass *self, const ls_text_piece *piece, ls_json_line *line,
+                           ls_error *error) {
+  const ls_text_file *file = file_of(self, piece);
+  if (piece->too_long)
+    return ls_fail(error, LS_INPUT, "%s:%lld: a line of more than %d bytes; expected shorter ones",
+                   file->path, (long long)piece->line, LS_LINE_BYTES);
+  return ls_json_line_read(file->path, piece->line, piece->text, piece->bytes,
+                           ls_corpus_field(self->file->options, file), line, error);
+}
+
+/* Any thread: a piece's ids, in its own part of self->ids. */
+static outcome tokenize(const pass *self, const ls_text_batch *batch, const ls_text_piece *piece) {
+  const ls_tokenizer *tokenizer = self->file->options->tokenizer;
+  int32_t *ids = self->ids + (piece->text - batch->buffer);
+  const uint64_t seed = ls_random_stream("document");
+  if (!piece->line)
+    return (outcome){ls_tokenizer_encode(tokenizer, piece->text, piece->bytes, ids),
+                     ls_fingerprint_bytes(seed, piece->text, (size_t)piece->bytes)};
+  ls_json_line line;
+  if (read_line(self, piece, &line, NULL) != LS_OK) return (outcome){.count = -1};
+  const outcome made = {ls_tokenizer_encode(tokenizer, line.text, line.bytes, ids),
+                        ls_fingerprint_bytes(seed, line.text, (size_t)line.bytes)};
+  ls_json_line_close(&line);
+  return made;
+}
+
+static void tokenize_batch(pass *self, const ls_text_batch *batch) {
+  if (batch->bytes > self->ids_room) {
+    self->ids_room = batch->bytes;
+    self->ids = LS_NEW_ARRAY(self->arena, int32_t, self->ids_room);
+  }
+  if (batch->count > self->outcome_room) {
+    self->outcome_room = 2 * batch->count;
+    self->outcomes = LS_NEW_ARRAY(self->arena, outcome, self->outcome_room);
+  }
+#pragma omp parallel for schedule(dynamic, 16)
+  for (int i = 0; i < batch->count; i++)
+    self->outcomes[i] = tokenize(self, batch, &batch->items[i]);
+}
+
+/* The document's end: its end-of-text, and its place in the table. One without ids is none. */
+static bool end_document(pass *self) {
+  const int32_t end_of_text = (int32_t)self->header.end_of_text;
+  if (self->header.count == self->open.first) return true;
+  if (end_of_text >= 0 && !put_ids(self, (int32_t[]){end_of_text}, 1)) return false;
+  self->header.documents++;
+  self->header.content = ls_fingerprint_word(self->header.content, self->open.hash);
+  self->open.hash = ls_fingerprint_spread(self->open.hash);
+  return fwrite(&self->open, sizeof self->open, 1, self->documents) == 1;
+}
+
+static ls_status write_piece(pass *self, const ls_text_batch *batch, int index, ls_error *error) {
+  const ls_text_piece *piece = &batch->items[index];
+  const outcome *made = &self->outcomes[index];
+  if (made->count < 0) {
+    self->header.skipped++;
+    if (self->file->options->skip_bad_lines) return LS_OK;
+    ls_json_line line;
+    const ls_status status = read_line(self, piece, &line, error);
+    LS_ASSERT(status != LS_OK);
+    return status;
+  }
+  if (piece->first) self->open = (ls_document){self->header.count, ls_random_stream("document")};
+  self->open.hash = ls_fingerprint_word(self->open.hash, made->hash);
+  const bool written = put_ids(self, self->ids + (piece->text - batch->buffer), made->count);
+  if (!written || (piece->last && !end_document(self))) return fail_write(self, error);
+  return LS_OK;
+}
+
+static void report(const pass *self, const ls_text_pieces *pieces) {
+  const ls_corpus_options *options = self->file->options;
+  if (options->progress)
+    options->progress(options->context, ls_text_pieces_packed_bytes(pieces),
+                      self->file->files->bytes);
+}
+
+static ls_status write_batches(pass *self, ls_text_pieces *pieces, ls_error *error) {
+  for (;;) {
+    ls_text_batch batch;
+    LS_TRY(ls_text_pieces_next(pieces, &batch, error));
+    report(self, pieces);
+    if (batch.count == 0) break;
+    tokenize_batch(self, &batch);
+    for (int i = 0; i < batch.count; i++) LS_TRY(write_piece(self, &batch, i, error));
+  }
+  self->header.packed = ls_text_pieces_fingerprint(pieces);
+  return LS_OK;
+}
+
+static ls_status write_ids(pass *self, ls_error *error) {
+  ls_text_pieces *pieces;
+  ls_text_pieces_open(self->file->options->key, self->file->files, &pieces);
+  const ls_status status = write_batches(self, pieces, error);
+  ls_text_pieces_close(&pieces);
+  LS_TRY(status);
+  if (self->header.count > 0) return LS_OK;
+  return ls_fail(error, LS_INPUT, "%s: found no text in %s%s (%lld bad lines); expected some",
+                 self->file->options->key, self->file->files->items[0].path,
+                 self->file->files->count > 1 ? " and the others" : "",
+                 (long long)self->header.skipped);
+}
+
+static bool append_documents(pass *self) {
+  static const uint8_t zeros[8];
+  if (!put(self, zeros, (size_t)(-self->body.bytes & 7))) return false;
+  if (fflush(self->documents) != 0 || fseeko(self->documents, 0, SEEK_SET) != 0) return false;
+  uint8_t copied[1 << 14];
+  for (size_t got; (got = fread(copied, 1, sizeof copied, self->documents)) > 0;)
+    if (!put(self, copied, got)) return false;
+  return !ferror(self->documents) && flush_block(self);
+}
+
+/* The rest of the file, and its header once more, now that it is known. */
+static bool finish(pass *self) {
+  FILE *out = self->body.out;
+  if (!append_documents(self)) return false;
+  const size_t sums = (size_t)self->body.sums.count;
+  if (fwrite(self->body.sums.items, sizeof(uint64_t), sums, out) != sums) return false;
+  self->header.checksums = ls_fingerprint_bytes(ls_random_stream("sums"), self->body.sums.items,
+                                                sums * sizeof(uint64_t));
+  self->header.checksum = ls_token_header_checksum(&self->header);
+  return fseeko(out, 0, SEEK_SET) == 0 && fwrite(&self->header, sizeof self->header, 1, out) == 1 &&
+         fflush(out) == 0 && fsync(fileno(out)) == 0;
+}
+
+/* A file without a name: nothing is left of it, however this ends. */
+static FILE *open_aside(ls_arena *arena, const char *path) {
+  const char *name = ls_arena_printf(arena, "%s.documents", path);
+  FILE *file = fopen(name, "w+bx");
+  if (file) unlink(name);
+  return file;
+}
+
+static ls_status write_all(pass *self, ls_error *error) {
+  self->body.out = fopen(self->out_path, "wbx");
+  self->documents = open_aside(self->arena, self->out_path);
+  self->body.block = ls_arena_alloc(self->arena, LS_TOKEN_BLOCK_BYTES);
+  if (!self->body.out || !self->documents)
+    return ls_fail(error, LS_FAILED, "%s: the token cache cannot be made: %m", self->out_path);
+  if (fwrite(&self->header, sizeof self->header, 1, self->body.out) != 1)
+    return fail_write(self, error);
+  LS_TRY(write_ids(self, error));
+  return finish(self) ? LS_OK : fail_write(self, error);
+}
+
+static ls_token_header header_of(const ls_token_file *file) {
+  const ls_tokenizer *tokenizer = file->options->tokenizer;
+  ls_token_header header = {.version = LS_TOKEN_VERSION,
+                            .width = (uint32_t)ls_token_width(tokenizer->vocabulary),
+                            .quick = ls_token_file_quick(file),
+                            .content = ls_random_stream(tokenizer->name),
+                            .made_ns = now_ns(),
+                            .vocabulary = tokenizer->vocabulary,
+                            .end_of_text = ls_corpus_end_of_text(tokenizer)};
+  memcpy(header.magic, ls_token_magic, sizeof header.magic);
+  snprintf(header.tokenizer, sizeof header.tokenizer, "%s", tokenizer->name);
+  return header;
+}
+
+static ls_status write_file(const ls_token_file *file, ls_arena *arena, const char *aside,
+                            ls_error *error) {
+  pass self = {.file = file, .out_path = aside, .arena = arena, .header = header_of(file)};
+  ls_status status = write_all(&self, error);
+  const int cause = errno;
+  const bool closed = !self.body.out || fclose(self.body.out) == 0;
+  if (self.documents) fclose(self.documents);
+  if (status == LS_OK && !closed) {
+    errno = cause;
+    status = fail_write(&self, error);
+  }
+  return status;
+}
+
+ls_status ls_token_file_make(const ls_token_file *file, ls_error *error) {
+  ls_arena *arena = ls_arena_create();
+  const char *aside =
+      ls_arena_printf(arena, "%s.%d.%llx", file->path, (int)getpid(), (unsigned long long)now_ns());
+  ls_status status = write_file(file, arena, aside, error);
+  if (status == LS_OK && rename(aside, file->path) != 0) {
+    status = ls_fail(error, LS_FAILED, "%s: the token cache cannot be published: %m", file->path);
+  }
+  if (status != LS_OK) unlink(aside);
+  ls_arena_destroy(&arena);
+  return status;
+}
+
+bool ls_token_file_read_texts(const ls_token_file *file, uint64_t *packed) {
+  /* The files as they lie on disk, not unpacked. */
+  const ls_corpus_options *options = file->options;
+  int64_t done = 0;
+  *packed = ls_random_stream("texts");
+  ls_arena *arena = ls_arena_create();
+  uint8_t *data = ls_arena_alloc(arena, 1 << 20);
+  bool good = true;
+  for (int i = 0; i < file->files->count && good; i++) {
+    ls_text_file raw = file->files->items[i];
+    raw.packing = LS_TEXT_RAW;
+    ls_text_stream *stream = NULL;
+    good = ls_text_stream_open(options->key, &raw, &stream, NULL) == LS_OK;
+    for (size_t got = 1; good && got > 0;) {
+      good = ls_text_stream_read(stream, data, 1 << 20, &got, NULL) == LS_OK;
+      done += (int64_t)got;
+      if (options->progress) options->progress(options->context, done, file->files->bytes);
+    }
+    if (good) *packed = ls_fingerprint_word(*packed, ls_text_stream_fingerprint(stream));
+    ls_text_stream_close(&stream);
+  }
+  ls_arena_destroy(&arena);
+  return good;
+}
