@@ -5,7 +5,8 @@
 #include "check/proof.h"
 
 /* `in`: the operands by what they must be: g the gradient of the forward op's output 0, digits its
- * inputs, letters from A its outputs. `out`: of which inputs the gradients come out. */
+ * inputs (those that it has), letters from A its outputs. `out`: of which inputs the gradients come
+ * out. */
 static const struct rule {
   ls_op_kind backward, forward;
   const char *in, *out;
@@ -20,7 +21,7 @@ static const struct rule {
     {LS_OP_ROW_SQUARES_BWD, LS_OP_ROW_SQUARES, "g0", "0"},
     {LS_OP_ROW_SCALE_BWD, LS_OP_ROW_SCALE, "g012", "012"},
     {LS_OP_ROPE_BWD, LS_OP_ROPE, "g1", "0"},
-    {LS_OP_ATTENTION_BWD, LS_OP_ATTENTION, "g012AB", "012"},
+    {LS_OP_ATTENTION_BWD, LS_OP_ATTENTION, "g012AB3", "012"},
     {LS_OP_GELU_BWD, LS_OP_GELU, "g0", "0"},
     {LS_OP_SWIGLU_BWD, LS_OP_SWIGLU, "g01", "01"},
     {LS_OP_SOFTCAP_BWD, LS_OP_SOFTCAP, "gA", "0"},
@@ -114,6 +115,10 @@ static bool fits(const ls_stage *stage, const struct rule *rule, const ls_conten
   for (int i = 0; rule->in[i]; i++) {
     const char operand = rule->in[i];
     if (operand == 'g') continue;
+    /* What the forward op was without, its gradient is without. */
+    const bool there = operand >= 'A' || operand - '0' < node->inputs;
+    if (there != (i < instruction->inputs)) return false;
+    if (!there) continue;
     const int expected = operand >= 'A' ? target + (operand - 'A') : node->in[operand - '0'];
     if (in[i]->expression != expected) return false;
   }

@@ -62,11 +62,11 @@ static ls_status check_shapes(const ls_stage *stage, ls_error *error) {
   const ls_instruction *instruction = ls_proof_instruction(stage);
   const ls_op_labels *labels = &stage->proof->labels[instruction->kind];
   int64_t lengths[128] = {0};
-  if (instruction->inputs != labels->inputs || instruction->outputs != labels->outputs)
+  if (!ls_op_labels_allow(labels, instruction->inputs) || instruction->outputs != labels->outputs)
     return ls_proof_fail(stage, error, "has %d inputs and %d outputs: expected %d and %d",
                          instruction->inputs, instruction->outputs, labels->inputs,
                          labels->outputs);
-  for (int i = 0; i < labels->inputs; i++)
+  for (int i = 0; i < instruction->inputs; i++)
     LS_TRY(note_length(stage, lengths, &labels->in[i], instruction->in[i], error));
   for (int o = 0; o < labels->outputs; o++)
     LS_TRY(note_length(stage, lengths, &labels->out[o], instruction->out[o], error));
@@ -92,12 +92,19 @@ static ls_status common_microbatch(const ls_stage *stage, const operands *all, i
   return LS_OK;
 }
 
-/* Rotations have no gradient that would have to fit them: what they are of is looked at here. */
-static ls_status check_source(const ls_stage *stage, const ls_content *read, ls_error *error) {
-  if (ls_proof_instruction(stage)->kind != LS_OP_ROPE_TABLE) return LS_OK;
-  const ls_node_record *of = ls_expression_record(&stage->proof->expressions, read->expression);
+/* Positions have no gradient that would have to fit them: what is read as such is looked at here.
+ */
+static ls_status check_source(const ls_stage *stage, const ls_content *const *read,
+                              ls_error *error) {
+  const ls_instruction *instruction = ls_proof_instruction(stage);
+  const bool turns = instruction->kind == LS_OP_ROPE_TABLE;
+  const bool attends = instruction->kind == LS_OP_ATTENTION && instruction->inputs > 3;
+  if (!turns && !attends) return LS_OK;
+  const ls_node_record *of =
+      ls_expression_record(&stage->proof->expressions, read[turns ? 0 : 3]->expression);
   if (of->kind == (int)LS_LEAF_INPUT && of->in[0] == LS_INPUT_POSITIONS) return LS_OK;
-  return ls_proof_fail(stage, error, "turns by something else: expected the positions of tokens");
+  return ls_proof_fail(stage, error, "%s by something else: expected the positions of tokens",
+                       turns ? "turns" : "tells documents apart");
 }
 
 /* An op of the forward pass, or one made again: its results are expressions of its inputs. */
@@ -113,7 +120,7 @@ static ls_status forward_op(ls_stage *stage, const operands *all, int microbatch
                            stage->program->values.items[instruction->in[i]].name);
     in[i] = all->read[i]->expression;
   }
-  LS_TRY(check_source(stage, all->read[0], error));
+  LS_TRY(check_source(stage, all->read, error));
   const int node = ls_expression_node(&stage->proof->expressions, instruction->kind,
                                       &instruction->attributes, in, instruction->inputs);
   const bool counts =

@@ -46,15 +46,15 @@ static bool may_cut(const ls_op *row, char label, int axis) {
 typedef struct question {
   const ls_op *row;
   const ls_op_labels *labels;
-  int axis;
+  int inputs, axis;
   ls_place in[LS_MAX_INPUTS], declared[LS_MAX_OUTPUTS], out[LS_MAX_OUTPUTS];
 } question;
 
 static bool flows_through(question *q, bool *partial) {
   *partial = false;
-  for (int i = 0; i < q->labels->inputs; i++) *partial |= q->in[i].kind == LS_PARTIAL;
+  for (int i = 0; i < q->inputs; i++) *partial |= q->in[i].kind == LS_PARTIAL;
   if (!*partial) return false;
-  for (int i = 0; i < q->labels->inputs; i++) {
+  for (int i = 0; i < q->inputs; i++) {
     const bool linear = q->row->linear && strchr(q->row->linear, '0' + i);
     if (q->in[i].kind != (linear ? LS_PARTIAL : LS_REPLICATED)) return false;
     if (linear && q->in[i].reduce != LS_SUM) return false;
@@ -65,7 +65,7 @@ static bool flows_through(question *q, bool *partial) {
 
 /* Whether every input lies as cutting this label wants it; then so do the outputs. */
 static bool cut_fits(question *q, char label) {
-  for (int i = 0; i < q->labels->inputs; i++) {
+  for (int i = 0; i < q->inputs; i++) {
     const int dim = ls_operand_dim(&q->labels->in[i], label);
     const ls_place wanted = dim < 0 ? (ls_place){0} : (ls_place){LS_SHARDED, dim, LS_SUM};
     if (!same_place(q->in[i], wanted)) return false;
@@ -88,7 +88,7 @@ static bool try_labels(question *q, const ls_operand_labels *operand, int dim) {
 static bool derive(question *q, bool *partial) {
   if (flows_through(q, partial)) return true;
   if (*partial) return false;
-  for (int i = 0; i < q->labels->inputs; i++)
+  for (int i = 0; i < q->inputs; i++)
     if (q->in[i].kind == LS_SHARDED) return try_labels(q, &q->labels->in[i], q->in[i].dim);
   /* A label of outputs alone: what each rank makes of it is its own choice. */
   if (q->declared[0].kind == LS_SHARDED && q->labels->out[0].ndim > q->declared[0].dim)
@@ -101,7 +101,8 @@ ls_status ls_derive_placements(ls_stage *stage, const ls_content *const *in, ls_
                                ls_error *error) {
   const ls_instruction *instruction = ls_proof_instruction(stage);
   question q = {.row = ls_op_row(instruction->kind),
-                .labels = &stage->proof->labels[instruction->kind]};
+                .labels = &stage->proof->labels[instruction->kind],
+                .inputs = instruction->inputs};
   for (int o = 0; o < instruction->outputs; o++) out[o] = (ls_placement){0};
   for (q.axis = 0; q.axis < LS_AXIS_COUNT; q.axis++) {
     if (!(stage->proof->active >> q.axis & 1)) continue;

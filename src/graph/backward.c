@@ -133,10 +133,11 @@ static void rope_rule(rule_context *context) {
 
 static void attention_rule(rule_context *context) {
   const ls_node *node = &context->node;
-  int made = ls_graph_node(context->graph, LS_OP_ATTENTION_BWD, &node->attributes,
-                           (ls_tensor_id[]){context->dy, node->in[0], node->in[1], node->in[2],
-                                            node->out[0], node->out[1]},
-                           NULL);
+  int made = ls_graph_node(
+      context->graph, LS_OP_ATTENTION_BWD, &node->attributes,
+      (ls_tensor_id[]){context->dy, node->in[0], node->in[1], node->in[2], node->out[0],
+                       node->out[1], node->inputs > 3 ? node->in[3] : (ls_tensor_id){-1}},
+      NULL);
   for (int i = 0; i < 3; i++)
     contribute(context, node->in[i], context->graph->nodes.items[made].out[i]);
 }

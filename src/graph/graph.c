@@ -85,7 +85,7 @@ ls_tensor_id ls_graph_stream(ls_graph *graph, ls_tensor_id tensor) {
 /* The size of a dimension that carries `label` in the node's inputs, or -1. */
 static int64_t label_size(const ls_graph *graph, const ls_node *node, const ls_op_labels *labels,
                           const char *label) {
-  for (int i = 0; i < labels->inputs; i++)
+  for (int i = 0; i < node->inputs; i++)
     for (int d = 0; d < labels->in[i].ndim; d++)
       if (strcmp(labels->in[i].dim[d], label) == 0)
         return ls_graph_tensor(graph, node->in[i])->dims[d];
@@ -142,7 +142,7 @@ static ls_tensor output_tensor(const ls_graph *graph, const ls_node *node,
 }
 
 static void check_inputs(const ls_graph *graph, const ls_node *node, const ls_op_labels *labels) {
-  for (int i = 0; i < labels->inputs; i++) {
+  for (int i = 0; i < node->inputs; i++) {
     const ls_tensor *tensor = ls_graph_tensor(graph, node->in[i]);
     LS_ASSERT(tensor->ndim == labels->in[i].ndim);
     for (int d = 0; d < tensor->ndim; d++) {
@@ -157,6 +157,10 @@ static void check_inputs(const ls_graph *graph, const ls_node *node, const ls_op
   }
 }
 
+static bool exists(ls_tensor_id id) {
+  return id.index >= 0;
+}
+
 int ls_graph_node(ls_graph *graph, ls_op_kind kind, const ls_attributes *attributes,
                   const ls_tensor_id *inputs, const int64_t *extra) {
   const ls_op_labels labels = ls_op_labels_read(kind);
@@ -166,7 +170,9 @@ int ls_graph_node(ls_graph *graph, ls_op_kind kind, const ls_attributes *attribu
                   .inputs = labels.inputs,
                   .outputs = labels.outputs};
   if (attributes) node.attributes = *attributes;
-  memcpy(node.in, inputs, sizeof *inputs * (size_t)labels.inputs);
+  while (!exists(inputs[node.inputs - 1])) node.inputs--;
+  LS_ASSERT(ls_op_labels_allow(&labels, node.inputs));
+  memcpy(node.in, inputs, sizeof *inputs * (size_t)node.inputs);
   check_inputs(graph, &node, &labels);
   for (int o = 0; o < labels.outputs; o++) {
     ls_tensor tensor = output_tensor(graph, &node, &labels, o, extra);
@@ -248,7 +254,14 @@ ls_tensor_id ls_graph_rope(ls_graph *graph, ls_tensor_id x, ls_tensor_id table, 
 
 ls_tensor_id ls_graph_attention(ls_graph *graph, ls_tensor_id q, ls_tensor_id k, ls_tensor_id v,
                                 const ls_attributes *attributes) {
-  return first_output(graph, LS_OP_ATTENTION, attributes, (ls_tensor_id[]){q, k, v}, NULL);
+  return ls_graph_document_attention(graph, q, k, v, none, attributes);
+}
+
+ls_tensor_id ls_graph_document_attention(ls_graph *graph, ls_tensor_id q, ls_tensor_id k,
+                                         ls_tensor_id v, ls_tensor_id positions,
+                                         const ls_attributes *attributes) {
+  return first_output(graph, LS_OP_ATTENTION, attributes, (ls_tensor_id[]){q, k, v, positions},
+                      NULL);
 }
 
 ls_tensor_id ls_graph_cached_attention(ls_graph *graph, ls_tensor_id q, ls_tensor_id k,

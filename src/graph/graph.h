@@ -144,6 +144,10 @@ ls_tensor_id ls_graph_rope(ls_graph *graph, ls_tensor_id x, ls_tensor_id table, 
  * softcap. Causal. q [n, heads x head_dim]. */
 ls_tensor_id ls_graph_attention(ls_graph *graph, ls_tensor_id q, ls_tensor_id k, ls_tensor_id v,
                                 const ls_attributes *attributes);
+/* The same inside each document: where a position is 0, one begins. */
+ls_tensor_id ls_graph_document_attention(ls_graph *graph, ls_tensor_id q, ls_tensor_id k,
+                                         ls_tensor_id v, ls_tensor_id positions,
+                                         const ls_attributes *attributes);
 ls_tensor_id ls_graph_cached_attention(ls_graph *graph, ls_tensor_id q, ls_tensor_id k,
                                        ls_tensor_id v, ls_tensor_id cache_k, ls_tensor_id cache_v,
                                        ls_tensor_id positions, const ls_attributes *attributes);
@@ -162,8 +166,8 @@ ls_tensor *ls_graph_tensor(const ls_graph *graph, ls_tensor_id id);
 int64_t ls_tensor_elements(const ls_tensor *tensor);
 
 /* A node as gradient rules make them: outputs are created with the row's shapes. `extra` are the
- * dims of an output whose shape no input gives (embedding_dw, rope_table, headnorm); else NULL.
- * Returns the node's index. */
+ * dims of an output whose shape no input gives (embedding_dw, rope_table, headnorm); else NULL. An
+ * input that the row has as optional may be {-1}. Returns the node's index. */
 int ls_graph_node(ls_graph *graph, ls_op_kind kind, const ls_attributes *attributes,
                   const ls_tensor_id *inputs, const int64_t *extra);
 

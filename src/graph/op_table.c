@@ -26,8 +26,11 @@ static const ls_op rows[LS_OP_COUNT] = {
     [LS_OP_ROPE_TABLE] = {.labels = "n -> n d", .cut = "n"},
     /* x, table */
     [LS_OP_ROPE] = {.labels = "n h, n d -> n h", .cut = "nh", .linear = "0", .in_place = 1},
-    /* q, k, v -> o, log-sum-exp per token and head */
-    [LS_OP_ATTENTION] = {.labels = "n gr, n g, n g -> n gr, n gr", .cut = "gr", .batch_only = "n"},
+    /* q, k, v; positions, where each 0 begins a document that sees nothing before it -> o,
+     * log-sum-exp per token and head */
+    [LS_OP_ATTENTION] = {.labels = "n gr, n g, n g, n? -> n gr, n gr",
+                         .cut = "gr",
+                         .batch_only = "n"},
     /* q, k, v of new tokens of one sequence, cache of k, cache of v (rows are written at the
      * tokens' positions), positions */
     [LS_OP_CACHED_ATTENTION] = {.labels = "n gr, n g, n g, t g, t g, n -> n gr", .cut = "gr"},
@@ -61,8 +64,8 @@ static const ls_op rows[LS_OP_COUNT] = {
     [LS_OP_ROW_SCALE_BWD] = {.labels = "n c, n c, c, n -> n c, c, n", .cut = "nc", .linear = "0"},
     /* dy, table */
     [LS_OP_ROPE_BWD] = {.labels = "n h, n d -> n h", .cut = "nh", .linear = "0", .in_place = 1},
-    /* do, q, k, v, o, log-sum-exp -> dq, dk, dv */
-    [LS_OP_ATTENTION_BWD] = {.labels = "n gr, n gr, n g, n g, n gr, n gr -> n gr, n g, n g",
+    /* do, q, k, v, o, log-sum-exp; positions -> dq, dk, dv */
+    [LS_OP_ATTENTION_BWD] = {.labels = "n gr, n gr, n g, n g, n gr, n gr, n? -> n gr, n g, n g",
                              .cut = "gr",
                              .batch_only = "n"},
     /* dy, x */

@@ -54,6 +54,8 @@ ls_tensor_id ls_builder_attend(ls_builder *builder, ls_tensor_id q, ls_tensor_id
                                     .softmax_scale = config->softmax_scale,
                                     .softcap = config->softcap,
                                     .alibi = alibi};
+  if (builder->options->mode != LS_MODEL_DECODE && builder->options->documents)
+    return ls_graph_document_attention(graph, q, k, v, graph->positions, &attributes);
   if (builder->options->mode != LS_MODEL_DECODE)
     return ls_graph_attention(graph, q, k, v, &attributes);
   const int64_t rows = builder->options->cache_rows, columns = config->kv_heads * config->head_dim;

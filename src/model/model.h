@@ -105,6 +105,7 @@ typedef struct ls_build_options {
   int64_t tokens;     /* n: B x T of one microbatch; decoding: new tokens of the one sequence */
   int64_t sequence;   /* T; decoding: not used */
   int64_t cache_rows; /* decoding: the longest the sequence may become */
+  bool documents;     /* attention stays inside documents, each from a position 0 on */
 } ls_build_options;
 
 /* How fast each pair of columns turns, in radians per position, in sequences of `sequence` tokens:

@@ -37,7 +37,7 @@ static const char *const operands[LS_OP_COUNT] = {
     [LS_OP_ROW_SCALE] = "rrr>r",
     [LS_OP_ROPE_TABLE] = "i>r",
     [LS_OP_ROPE] = "rr>r",
-    [LS_OP_ATTENTION] = "rrr>rr",
+    [LS_OP_ATTENTION] = "rrri>rr",
     [LS_OP_CACHED_ATTENTION] = "rrrrri>r",
     [LS_OP_GELU] = "r>r",
     [LS_OP_SWIGLU] = "rr>r",
@@ -55,7 +55,7 @@ static const char *const operands[LS_OP_COUNT] = {
     [LS_OP_ROW_SQUARES_BWD] = "rr>r",
     [LS_OP_ROW_SCALE_BWD] = "rrrr>rrr",
     [LS_OP_ROPE_BWD] = "rr>r",
-    [LS_OP_ATTENTION_BWD] = "rrrrrr>rrr",
+    [LS_OP_ATTENTION_BWD] = "rrrrrri>rrr",
     [LS_OP_GELU_BWD] = "rr>r",
     [LS_OP_SWIGLU_BWD] = "rrr>rr",
     [LS_OP_SOFTCAP_BWD] = "rr>r",
@@ -277,15 +277,18 @@ static void make_case(kernel_case *test, ls_op_kind kind, ls_dtype dtype, uint64
                                      .weight = 0.5};
   add_options(test);
   test->args.attributes = &test->attributes;
-  test->args.inputs = test->labels.inputs;
+  /* What a node may be without, half of the cases are without. */
+  const bool without = draw(seed, '?', 0, 1) == 0;
+  test->args.inputs = test->labels.inputs - (without ? test->labels.optional : 0);
   test->args.outputs = test->labels.outputs;
   test->args.threads = 1;
   const char *letter = operands[kind];
-  for (int i = 0; i < test->labels.inputs; i++, letter++) {
+  for (int i = 0; i < test->args.inputs; i++, letter++) {
     const bool per_head = kind == LS_OP_ATTENTION_BWD && i == 5;
     test->args.in[i] = make_view(test, &test->labels.in[i], *letter, per_head);
     fill_input(test, i, *letter);
   }
+  if (without) letter += test->labels.optional;
   assert_int_equal(*letter, '>');
   for (int o = 0; o < test->labels.outputs; o++) {
     const bool per_head = kind == LS_OP_ATTENTION && o == 1;
@@ -461,7 +464,7 @@ static const gradient_rule gradient_rules[] = {
     {LS_OP_ROW_SQUARES, LS_OP_ROW_SQUARES_BWD, "y0", "0"},
     {LS_OP_ROW_SCALE, LS_OP_ROW_SCALE_BWD, "y012", "012"},
     {LS_OP_ROPE, LS_OP_ROPE_BWD, "y1", "0"},
-    {LS_OP_ATTENTION, LS_OP_ATTENTION_BWD, "y012AB", "012"},
+    {LS_OP_ATTENTION, LS_OP_ATTENTION_BWD, "y012AB3", "012"},
     {LS_OP_GELU, LS_OP_GELU_BWD, "y0", "0"},
     {LS_OP_SWIGLU, LS_OP_SWIGLU_BWD, "y01", "01"},
     {LS_OP_SOFTCAP, LS_OP_SOFTCAP_BWD, "yA", "0"},
@@ -506,10 +509,12 @@ static void check_rule(const gradient_rule *rule, uint64_t seed, bool padded) {
   for (int64_t i = 0; i < slope.valid[0]; i++)
     for (int64_t j = 0; j < valid_columns(&slope); j++) set(&slope, i, j, noise(seed, 200, i, j));
   ls_kernel_args back = {.attributes = &test.attributes, .threads = 1};
-  for (const char *from = rule->inputs; *from; from++)
+  for (const char *from = rule->inputs; *from; from++) {
+    if (*from <= '9' && *from - '0' >= test.args.inputs) continue;
     back.in[back.inputs++] = *from == 'y'   ? slope
                              : *from <= '9' ? test.args.in[*from - '0']
                                             : test.args.out[*from - 'A'];
+  }
   for (const char *of = rule->of; *of; of++)
     back.out[back.outputs++] = copy_shape(&test.args.in[*of - '0']);
   assert_int_equal(call(&back, rule->backward, LS_F64), LS_OK);

@@ -175,7 +175,7 @@ static double output_cost(const sharder *s, const node_context *context, int o, 
 
 static double choice_cost(const sharder *s, const node_context *context, ls_axes family) {
   double total = 0;
-  for (int i = 0; i < context->labels.inputs; i++) {
+  for (int i = 0; i < context->node->inputs; i++) {
     const double cost = input_cost(s, context, i, family);
     if (cost < 0) return -1;
     total += cost;

@@ -98,14 +98,20 @@ static void attention_turns(const void *work, int part, int64_t begin, int64_t e
   const ls_kernel_args *args = given->args;
   const attention_shape *s = &given->shape;
   forward_tiles tiles = forward_tiles_at(s, given->scratch + part * given->floats);
+  const ls_view *positions = args->inputs > 3 ? &args->in[3] : NULL;
   for (int64_t unit = begin; unit < end; unit++) {
     const int64_t head = unit % s->heads, first = unit / s->heads * s->sequence;
-    const int64_t length = least(s->sequence, s->tokens - first);
+    const int64_t whole = least(s->sequence, s->tokens - first);
     const int64_t kv_unit = unit / s->group;
-    if (tiles.kept != kv_unit) keys_load(args, s, &tiles, first, length, head / s->group);
-    tiles.kept = kv_unit;
-    for (int64_t i = 0; i < length; i += QUERIES) {
-      queries_run(args, s, &tiles, first, i, least(QUERIES, length - i), head);
+    for (int64_t row = first, next; row < first + whole; row = next) { /* a document, or all */
+      next = document_end(positions, row, first + whole);
+      const int64_t length = next - row;
+      if (tiles.kept != kv_unit || length < whole)
+        keys_load(args, s, &tiles, row, length, head / s->group);
+      tiles.kept = length < whole ? -1 : kv_unit;
+      for (int64_t i = 0; i < length; i += QUERIES) {
+        queries_run(args, s, &tiles, row, i, least(QUERIES, length - i), head);
+      }
     }
   }
 }

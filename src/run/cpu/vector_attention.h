@@ -37,6 +37,16 @@ LS_INLINE attention_shape attention_shape_of(const ls_kernel_args *args, const l
   return s;
 }
 
+/* Where the document that begins at row `first` ends, at `end` at the latest: before the next row
+ * of position 0. NULL: there are no documents. */
+LS_INLINE int64_t document_end(const ls_view *positions, int64_t first, int64_t end) {
+  if (!positions) return end;
+  const int32_t *at = positions->data;
+  int64_t next = first + 1;
+  while (next < end && at[next] != 0) next++;
+  return next;
+}
+
 typedef struct attention_work {
   const ls_kernel_args *args;
   attention_shape shape;

@@ -6,7 +6,7 @@
 
 enum { QUERIES = 64, KEYS = LS_ATTENTION_KEYS };
 
-/* One part's scratch. `rows` are a sequence's, in whole blocks. */
+/* One part's scratch. `rows` are a sequence's or a document's, in whole blocks. */
 typedef struct backward_tiles {
   float *keys, *keys_turned, *values_turned; /* [KEYS, width], [width, KEYS] twice */
   float *p, *ds;                             /* [QUERIES, KEYS] */
@@ -153,11 +153,16 @@ static void kv_head_run(const ls_kernel_args *args, const attention_shape *s, ba
 static void attention_bwd_turns(const void *work, int part, int64_t begin, int64_t end) {
   const attention_work *given = work;
   const attention_shape *s = &given->shape;
+  const ls_view *positions = given->args->inputs > 6 ? &given->args->in[6] : NULL;
   backward_tiles tiles = backward_tiles_at(s, given->scratch + part * given->floats);
   for (int64_t unit = begin; unit < end; unit++) {
     const int64_t first = unit / s->kv_heads * s->sequence;
-    const int64_t length = least(s->sequence, s->tokens - first);
-    kv_head_run(given->args, s, &tiles, first, length, unit % s->kv_heads);
+    const int64_t stop = first + least(s->sequence, s->tokens - first);
+    for (int64_t row = first, next; row < stop; row = next) { /* a document, or all */
+      next = document_end(positions, row, stop);
+      tiles.rows = round_up(next - row, QUERIES);
+      kv_head_run(given->args, s, &tiles, row, next - row, unit % s->kv_heads);
+    }
   }
 }
 

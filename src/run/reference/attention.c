@@ -72,6 +72,16 @@ static int64_t first_key(const head_shape *shape, int64_t last) {
   return window > 0 && last >= window ? last - window + 1 : 0;
 }
 
+/* Where the keys begin that token n may see: with its sequence or, where there are positions, its
+ * document, which begins with position 0. */
+static int64_t first_seen(const ls_kernel_args *args, int positions, int64_t n) {
+  const int64_t sequence = args->attributes->sequence, begin = n - n % sequence;
+  if (positions >= args->inputs) return begin;
+  const int32_t *at = ls_index_data(&args->in[positions]);
+  while (n > begin && at[n] != 0) n--;
+  return n;
+}
+
 /* One query over the keys up to its own, which is the last of `count`: writes the head's output,
  * returns the log-sum-exp of its scores. */
 static double attend(LS_REAL *out, bool accumulate, const LS_REAL *query, const LS_REAL *keys,
@@ -106,14 +116,13 @@ static double attend(LS_REAL *out, bool accumulate, const LS_REAL *query, const 
 }
 
 ls_status LS_REFERENCE(ATTENTION)(const ls_kernel_args *args, ls_error *error) {
-  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rrr>rr", error));
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, args->inputs > 3 ? "rrri>rr" : "rrr>rr", error));
   const ls_view *q = &args->in[0], *k = &args->in[1], *v = &args->in[2], *out = &args->out[0];
-  const int64_t sequence = args->attributes->sequence;
   head_shape shape;
   LS_TRY(read_shape(&shape, args->attributes, q, k, error));
   LS_TRY(check_sequences(args->attributes, q, error));
   for (int64_t n = 0; n < out->valid[0]; n++) {
-    const int64_t start = n - n % sequence;
+    const int64_t start = first_seen(args, 3, n);
     for (int64_t h = 0; h < shape.heads; h++) {
       const int64_t column = h * shape.head_dim;
       const int64_t kv_column = h / shape.per_kv_head * shape.head_dim;
@@ -177,7 +186,7 @@ static void attend_back(const ls_kernel_args *args, const head_shape *shape, int
   const double log_sum = (double)ls_real_row(&args->in[5], n)[h];
   const double shared = dot(dout, ls_real_row(&args->in[4], n) + column, head_dim);
   LS_REAL *dquery = ls_real_row(&args->out[0], n) + column;
-  const int64_t start = n - n % args->attributes->sequence;
+  const int64_t start = first_seen(args, 6, n);
   for (int64_t j = start + first_key(shape, n - start); j <= n; j++) {
     const LS_REAL *key = ls_real_row(k, j) + kv_column, *value = ls_real_row(v, j) + kv_column;
     LS_REAL *dkey = ls_real_row(dk, j) + kv_column, *dvalue = ls_real_row(dv, j) + kv_column;
@@ -194,7 +203,8 @@ static void attend_back(const ls_kernel_args *args, const head_shape *shape, int
 }
 
 ls_status LS_REFERENCE(ATTENTION_BWD)(const ls_kernel_args *args, ls_error *error) {
-  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rrrrrr>rrr", error));
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, args->inputs > 6 ? "rrrrrri>rrr" : "rrrrrr>rrr",
+                             error));
   const ls_view *q = &args->in[1];
   head_shape shape;
   LS_TRY(read_shape(&shape, args->attributes, q, &args->in[2], error));
