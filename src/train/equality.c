@@ -66,7 +66,10 @@ static void fill_inputs(ls_rank *rank, const job *work, int step) {
       const bool first = m == 0 && ids.start[0] + i == 0;
       const bool missing = !first && (bits >> 40) % 8 == 0;
       ((int32_t *)labels.data)[i] = missing ? -1 : (int32_t)((bits >> 20) % vocabulary);
-      ((int32_t *)positions.data)[i] = (int32_t)((ids.start[0] + i) % sequence);
+      const bool begins = work->experiment->documents && (bits >> 50) % 5 == 0;
+      const bool follows = (ids.start[0] + i) % sequence != 0 && !begins;
+      int32_t *position = (int32_t *)positions.data + i;
+      *position = follows ? position[-1] + 1 : 0;
     }
   }
 }
@@ -254,7 +257,8 @@ static ls_status compile(ls_arena *arena, const ls_experiment *experiment, const
   LS_TRY(ls_model_build(arena, experiment->config,
                         &(ls_build_options){.tokens = experiment->sequences / layout->microbatches *
                                                       experiment->sequence,
-                                            .sequence = experiment->sequence},
+                                            .sequence = experiment->sequence,
+                                            .documents = experiment->documents},
                         graph, error));
   ls_graph_backward(*graph);
   LS_TRY(ls_program_compile(*graph, layout, LS_PROGRAM_STEP, stages, error));

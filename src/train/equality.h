@@ -20,6 +20,7 @@ typedef struct ls_experiment {
   const ls_model_config *config;
   int64_t sequences, sequence; /* of a step */
   uint64_t seed;
+  bool documents;    /* attention and positions stay inside documents of chance */
   bool fast_kernels; /* the CPU device's, in place of the reference */
   bool saved;        /* what runs is the saved form of the programs, read back */
   /* Applied to each stage's program before it runs; NULL: none. For faults put in on purpose.

@@ -215,7 +215,10 @@ static ls_status fit_budget(ls_session *session, ls_error *error) {
 
 static ls_build_options options_of(const ls_session *session, ls_model_mode mode) {
   const int64_t tokens = session->batch / session->layout.microbatches * session->sequence;
-  return (ls_build_options){.mode = mode, .tokens = tokens, .sequence = session->sequence};
+  return (ls_build_options){.mode = mode,
+                            .tokens = tokens,
+                            .sequence = session->sequence,
+                            .documents = session->run->data.documents == LS_RUN_MASKED};
 }
 
 /* The step's graph has a backward part. */

@@ -140,6 +140,7 @@ static ls_experiment experiment_of(const ls_layout_verification *about) {
                          .sequences = shrunk->batch,
                          .sequence = shrunk->form.sequence,
                          .seed = SEED,
+                         .documents = about->session->run->data.documents == LS_RUN_MASKED,
                          .saved = true,
                          .learning_rate = about->learning_rate,
                          .offload_path = about->offload_path,
