@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "data/json_scan.h"
 #include "text/quote.h"
 
 static const char *kind_of(const json_t *value) {
@@ -56,9 +57,9 @@ static ls_status find_text(const char *name, int64_t number, const char *key, co
   return LS_OK;
 }
 
-ls_status ls_json_line_read(const char *name, int64_t number, const char *text, int64_t bytes,
+/* What was no ordinary line. */
+static ls_status parse_line(const char *name, int64_t number, const char *text, int64_t bytes,
                             const char *key, ls_json_line *line, ls_error *error) {
-  *line = (ls_json_line){0};
   /* jansson takes a NUL outside of strings for the end, and would ignore what follows. */
   const char *nul = bytes ? memchr(text, 0, (size_t)bytes) : NULL;
   if (nul)
@@ -77,6 +78,14 @@ ls_status ls_json_line_read(const char *name, int64_t number, const char *text, 
   const ls_status status = find_text(name, number, key, line->root, line, error);
   if (status != LS_OK) ls_json_line_close(line);
   return status;
+}
+
+ls_status ls_json_line_read(const char *name, int64_t number, char *text, int64_t bytes,
+                            const char *key, ls_json_line *line, ls_error *error) {
+  *line = (ls_json_line){0};
+  line->text = ls_json_scan(text, bytes, key, &line->bytes);
+  if (line->text) return LS_OK;
+  return parse_line(name, number, text, bytes, key, line, error);
 }
 
 void ls_json_line_close(ls_json_line *line) {

@@ -26,13 +26,21 @@ struct ls_text_pieces {
   LS_LIST(ls_text_piece) items; /* of this batch */
 };
 
+/* Of a few small texts all of them; else what keeps all cores busy. */
+static size_t buffer_bytes(const ls_text_files *files) {
+  for (int i = 0; i < files->count; i++)
+    if (files->items[i].packing == LS_TEXT_GZIP || files->items[i].packing == LS_TEXT_ZSTD)
+      return BUFFER_BYTES;
+  return files->bytes < BUFFER_BYTES ? (size_t)files->bytes + 1 : BUFFER_BYTES;
+}
+
 void ls_text_pieces_open(const char *key, const ls_text_files *files, ls_text_pieces **pieces) {
   ls_arena *arena = ls_arena_create();
   ls_text_pieces *made = LS_NEW(arena, ls_text_pieces);
   made->arena = arena;
   made->key = key;
   made->files = files;
-  made->capacity = BUFFER_BYTES;
+  made->capacity = buffer_bytes(files);
   made->buffer = ls_arena_alloc(arena, made->capacity);
   made->fingerprint = ls_random_stream("texts");
   *pieces = made;
@@ -85,7 +93,7 @@ static void take_plain(ls_text_pieces *self, bool ended) {
     const bool whole = left <= LS_PIECE_BYTES;
     /* One byte beyond a piece is looked at, so that a cut does not depend on what is here yet. */
     if (!ended && left <= LS_PIECE_BYTES + 1) return;
-    const char *text = self->buffer + self->cut;
+    char *text = self->buffer + self->cut;
     const int64_t bytes = whole ? left : ls_text_cut(text, left);
     add_piece(self, &(ls_text_piece){.text = text,
                                      .bytes = bytes,
@@ -99,7 +107,7 @@ static void take_plain(ls_text_pieces *self, bool ended) {
 
 /* A line from `cut` on, without its end. */
 static void add_line(ls_text_pieces *self, int64_t bytes) {
-  const char *text = self->buffer + self->cut;
+  char *text = self->buffer + self->cut;
   if (self->line == 1 && bytes >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) {
     text += 3; /* a byte order mark */
     bytes -= 3;

@@ -18,7 +18,7 @@ enum {
 };
 
 typedef struct ls_text_piece {
-  const char *text;
+  char *text; /* in the batch's buffer; whoever reads the batch may change it */
   int64_t bytes;
   int file;
   int64_t line;     /* from 1; 0: plain text */
