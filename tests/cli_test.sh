@@ -66,6 +66,9 @@ printf 'model: model/config.json\n\ntrain:\n  steps: soon\n' >type.yaml
 printf 'model: model/config.json\ntrain: {steps: 3}\ntrain: {batch: 2}\n' >twice.yaml
 printf 'model: model/config.json\ndata: {text: *.txt}\n' >alias.yaml
 
+printf '{"text": "one"}\n{"txet": "two"}\n' >bad.jsonl
+printf 'PAR1' >some.parquet
+
 # All but what a run beside this one writes, and our own.
 list_files() { find . -path ./cut -prune -o -type f ! -name before ! -name after -print | sort; }
 
@@ -117,6 +120,8 @@ bad "model folder without config" 2 'empty_folder.*config.json' train run.yaml m
 bad "weights that are not there" 2 'model.safetensors' train run.yaml model=model init=weights
 bad "vocabulary below the tokenizer's" 2 'vocabulary of 200' train run.yaml model=few
 bad "missing text" 2 'none.txt' train run.yaml data.text=none.txt
+bad "line without its text" 2 'bad.jsonl:2: found no key "text".*txet' train run.yaml data.text=bad.jsonl
+bad "Parquet" 2 'some.parquet: .parquet files are not read; .*duckdb' train run.yaml data.text=some.parquet
 bad "tp that does not divide the heads" 2 'tp=3 and 4 heads.*use tp=1, 2 or 4' \
   train run.yaml mesh.dp_shard=1 mesh.tp=3 -n 3
 bad "batch that does not divide" 2 'train.batch: found 3.*use 2 or 4' train run.yaml train.batch=3 -n 2

@@ -40,7 +40,7 @@ static const struct refusal {
 } refusals[] = {
     {".parquet",
      "no Parquet library is in the distributions this builds on: convert it with "
-     "duckdb -c \"COPY (FROM 'FILE.parquet') TO 'FILE.jsonl'\""},
+     "duckdb -c \"COPY (FROM 'FILE.parquet') TO 'FILE.jsonl' (FORMAT json)\""},
     {".arrow", "convert it to JSON lines (datasets: to_json)"},
     {".feather", "convert it to JSON lines (pandas: to_json, orient records, lines true)"},
     {".json",
