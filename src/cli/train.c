@@ -165,6 +165,21 @@ static ls_status train_with_data(ls_session *session, ls_dataset *dataset, ls_wo
   return status;
 }
 
+/* Of a large text, how far its reading is; a small one is there before anyone asks. */
+typedef struct reading {
+  double begin_s;
+  int64_t told; /* tenths */
+} reading;
+
+static void tell_reading(void *context, int64_t done, int64_t total) {
+  reading *self = context;
+  const int64_t tenths = total > 0 ? 10 * done / total : 10;
+  if (ls_now_s() - self->begin_s < 2 || tenths <= self->told || tenths >= 10) return;
+  self->told = tenths;
+  fprintf(stderr, "reading texts: %lld%% of %.1f MB\n", (long long)(10 * tenths),
+          (double)total / 1e6);
+}
+
 static ls_status train_in_world(ls_arena *arena, ls_run_file *run, int devices, ls_world *world,
                                 bool fresh, ls_error *error) {
   ls_session *session;
@@ -175,8 +190,10 @@ static ls_status train_in_world(ls_arena *arena, ls_run_file *run, int devices, 
   const ls_tokenizer *tokenizer = ls_tokenizer_bytes();
   LS_TRY(ls_session_check_tokenizer(session, tokenizer, error));
   ls_dataset *dataset;
-  LS_TRY(ls_dataset_open(arena, run, tokenizer, ls_corpus_cache_folder(arena, run->out), NULL, NULL,
-                         &dataset, error));
+  reading progress = {.begin_s = ls_now_s()};
+  const bool speaks = ls_world_first_here(world) == 0;
+  LS_TRY(ls_dataset_open(arena, run, tokenizer, ls_corpus_cache_folder(arena, run->out),
+                         speaks ? tell_reading : NULL, &progress, &dataset, error));
   const ls_status status = train_with_data(session, dataset, world, tokenizer, fresh, error);
   ls_dataset_close(dataset);
   return status;

@@ -1,7 +1,11 @@
 #include "data/corpus.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "data/token_file.h"
 
@@ -15,6 +19,21 @@ const char *ls_corpus_field(const ls_corpus_options *options, const ls_text_file
   return field ? field : "text";
 }
 
+/* Of several processes that want one corpus, the first makes it with all cores, and the others
+ * wait. A file system without locks has them all make it. */
+static ls_status make_alone(const ls_token_file *file, bool *fits, ls_error *error) {
+  struct stat before = {0}, now = {0};
+  stat(file->path, &before);
+  const int folder = open(file->options->cache_folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const bool waited = folder >= 0 && flock(folder, LOCK_EX) == 0;
+  stat(file->path, &now);
+  /* Looking may mean to read all texts: only where someone else has made a file meanwhile. */
+  *fits = waited && now.st_ino != before.st_ino && ls_token_file_fits(file);
+  const ls_status status = *fits ? LS_OK : ls_token_file_make(file, error);
+  if (folder >= 0) close(folder);
+  return status;
+}
+
 ls_status ls_corpus_open(ls_arena *arena, const ls_corpus_options *options, ls_corpus *corpus,
                          ls_error *error) {
   *corpus = (ls_corpus){0};
@@ -23,8 +42,8 @@ ls_status ls_corpus_open(ls_arena *arena, const ls_corpus_options *options, ls_c
                             error));
   LS_TRY(ls_directory_make(options->cache_folder, error));
   const ls_token_file file = ls_token_file_of(arena, options, &files);
-  const bool fits = ls_token_file_fits(&file);
-  if (!fits) LS_TRY(ls_token_file_make(&file, error));
+  bool fits = ls_token_file_fits(&file);
+  if (!fits) LS_TRY(make_alone(&file, &fits, error));
   LS_TRY(ls_token_file_view(arena, file.path, corpus, error));
   corpus->files = files;
   corpus->from_cache = fits;

@@ -99,17 +99,21 @@ static int64_t tail_of(const ls_run_data *data, int64_t tokens) {
   return tail > least ? tail : least;
 }
 
-/* Whether drawing documents leaves each corpus a sequence to train on and one to be asked about. */
-static bool draw_documents(const opening *self) {
+/* Whether drawing documents leaves each corpus a sequence to train on and one to be asked about;
+ * *fair: and about as many tokens as were wanted, which one long document may foil. */
+static bool draw_documents(const opening *self, bool *fair) {
   const ls_run_data *data = &self->run->data;
   const ls_dataset *made = self->dataset;
   bool enough = true;
+  *fair = true;
   for (int t = 0; t < made->text_count; t++) {
     const ls_corpus *corpus = &made->texts[t];
     ls_text_part *others = &made->training.mix[t].part, *kept = &made->evaluation.mix[t].part;
     ls_text_part_split_documents(self->arena, corpus, data->validation.fraction, others, kept);
     enough = enough && ls_order_count(others->tokens, data->seq_len) > 0 &&
              ls_order_count(kept->tokens, data->seq_len) > 0;
+    const double wanted = data->validation.fraction * (double)corpus->count;
+    *fair = *fair && (double)kept->tokens > wanted / 4 && (double)kept->tokens < wanted * 4;
   }
   return enough;
 }
@@ -137,9 +141,11 @@ static ls_status split(const opening *self, ls_error *error) {
     ls_text_part_whole(self->arena, &made->texts[t], &made->training.mix[t].part);
   if (!some) return LS_OK;
   if (data->split != LS_RUN_SPLIT_TAIL) {
-    made->by_document = draw_documents(self);
+    bool fair;
+    const bool enough = draw_documents(self, &fair), asked = data->split == LS_RUN_SPLIT_DOCUMENT;
+    made->by_document = enough && (fair || asked);
     if (made->by_document) return LS_OK;
-    if (data->split == LS_RUN_SPLIT_DOCUMENT) return fail_too_few(self, error);
+    if (asked) return fail_too_few(self, error);
   }
   for (int t = 0; t < made->text_count; t++) {
     const ls_corpus *corpus = &made->texts[t];

@@ -5,9 +5,10 @@
  *   LS_TRY(ls_batch_fill(&dataset->training, step, first_row, rows, &batch, error));
  *   ls_dataset_close(dataset);
  *
- * The evaluation part is documents drawn by their hash, or the text's tail (at least one sequence,
- * where data.validation is above 0), of each corpus of a mix; or files of its own. It is read in
- * the texts' order. Reading an open dataset is thread-safe. */
+ * The evaluation part is documents drawn by their hash, where about as many tokens are drawn as are
+ * wanted, or else the text's tail (at least one sequence, where data.validation is above 0), of
+ * each corpus of a mix; or files of its own. It is read in the texts' order. Reading an open
+ * dataset is thread-safe. */
 #ifndef LS_DATA_DATASET_H
 #define LS_DATA_DATASET_H
 

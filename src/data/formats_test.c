@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -423,6 +424,32 @@ static void a_damaged_cache_is_noticed_where_it_is_read(void **state) {
   }
 }
 
+/* As ranks of one host do: one of them makes the cache, the others wait for it. */
+static void several_processes_make_one_cache(void **state) {
+  (void)state;
+  enum { PROCESSES = 4 };
+  char *text = ls_arena_alloc(arena, 8 << 20);
+  memset(text, 'w', 8 << 20);
+  const char *path = write_bytes("a.txt", text, 8 << 20);
+  const struct timespec old[2] = {{time(NULL) - 100, 0}, {time(NULL) - 100, 0}};
+  assert_int_equal(utimensat(AT_FDCWD, path, old, 0), 0);
+  pid_t children[PROCESSES];
+  for (int i = 0; i < PROCESSES; i++) {
+    children[i] = fork();
+    if (children[i]) continue;
+    ls_corpus corpus; /* 0: made it, 1: found it, 2: neither */
+    _exit(open_one(path, &corpus) != LS_OK ? 2 : corpus.from_cache);
+  }
+  int made = 0;
+  for (int i = 0; i < PROCESSES; i++) {
+    int status;
+    assert_int_equal(waitpid(children[i], &status, 0), children[i]);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) <= 1);
+    made += WEXITSTATUS(status) == 0;
+  }
+  assert_int_equal(made, 1);
+}
+
 /* Whatever lies in a long text, its pieces are it, and cut where it says. */
 static void long_texts_are_cut_between_words(void **state) {
   (void)state;
@@ -468,6 +495,7 @@ int main(void) {
   printf("seed %llu\n", (unsigned long long)seed);
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
   const struct CMUnitTest tests[] = {
+      CASE(several_processes_make_one_cache), /* first: OpenMP's threads do not survive a fork */
       CASE(json_lines_are_documents),
       CASE(a_nul_is_a_character_like_others),
       CASE(a_field_may_have_another_name),

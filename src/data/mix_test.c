@@ -153,6 +153,19 @@ static void few_documents_leave_the_tail(void **state) {
   assert_false(dataset->by_document);
   assert_int_equal(dataset->evaluation_tokens, 6);
   ls_dataset_close(dataset);
+  /* Half of the text in one document is not the hundredth that was asked for. */
+  for (int d = 0; d < 400; d++) {
+    char *text = ls_arena_alloc(arena, 4000);
+    size_t used = (size_t)snprintf(text, 64, "{\"text\": \"long %d", d);
+    memset(text + used, '.', 3000);
+    used += 3000;
+    used += (size_t)snprintf(text + used, 64, "\"}\n{\"text\": \"short\"}\n");
+    const char *path = ls_arena_printf(arena, "%s/long.jsonl", folder);
+    assert_int_equal(ls_file_write(path, text, used, &error), LS_OK);
+    dataset = opened("text: @/long.jsonl, seq_len: 5, validation: 1%", 4);
+    assert_false(dataset->by_document);
+    ls_dataset_close(dataset);
+  }
   assert_int_equal(
       open_data("text: @/a.jsonl, seq_len: 5, validation: 0.0001, split: document", 4, &dataset),
       LS_INPUT);

@@ -31,6 +31,13 @@ const ls_run_peer ls_run_peers[] = {
     {"validation_file", "data.validation"},
     {"val_size", "data.validation"},
     {"data_seed", "data.seed"},
+    {"dataset_text_field", "data.text_key"},
+    {"text_column", "data.text_key"},
+    {"text_column_name", "data.text_key"},
+    {"sample_packing", "data.documents: masked"},
+    {"neat_packing", "data.documents: masked"},
+    {"reset_position_ids", "data.documents: masked"},
+    {"reset_attention_mask", "data.documents: masked"},
 
     {"pipeline_parallel_size", "mesh.pp"},
     {"pipeline_model_parallel_size", "mesh.pp"},
