@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "cli/command.h"
+#include "data/token_file.h"
 #include "model/model.h"
 #include "store/safetensors.h"
 #include "train/checkpoint.h"
@@ -12,10 +13,10 @@
 
 static const char help[] =
     "usage: lockstep inspect PATH [--json] [--tensors]\n\n"
-    "What a folder or file holds, in words: a run or checkpoint of ours, a model's folder from "
-    "the\n"
-    "Hugging Face hub, an adapter's folder, a config.json, a .safetensors file or its index.\n"
-    "Files are checked as far as they are read: a checkpoint's by size and checksum.\n\n"
+    "What a folder or file holds, in words: a run or checkpoint of ours, a folder of a model or\n"
+    "an adapter from the Hugging Face hub, a config.json, a .safetensors file or its index, a\n"
+    "token file. Files are checked as far as they are read: a checkpoint's and a token file by\n"
+    "checksum.\n\n"
     "  --tensors   every tensor by name, type and shape\n"
     "  --json      one object\n"
     "  --help      this text\n\n"
@@ -106,6 +107,20 @@ static ls_status inspect_state(const inspection *self, const char *folder, ls_er
   return LS_OK;
 }
 
+static ls_status inspect_token_file(const inspection *self, const char *path, ls_error *error) {
+  ls_token_header about;
+  LS_TRY(ls_token_file_about(path, &about, error));
+  const char *content = ls_arena_printf(self->arena, "%016llx", (unsigned long long)about.content);
+  json_t *found =
+      json_pack("{s:I, s:I, s:I, s:i, s:s, s:I, s:I, s:s, s:s}", "tokens", (json_int_t)about.count,
+                "documents", (json_int_t)about.documents, "skipped_lines",
+                (json_int_t)about.skipped, "bytes_per_token", (int)about.width, "tokenizer",
+                about.tokenizer, "vocabulary", (json_int_t)about.vocabulary, "end_of_text",
+                (json_int_t)about.end_of_text, "content", content, "file", "as it was written");
+  json_object_set_new(self->found, "tokens", found);
+  return LS_OK;
+}
+
 /* An adapter's own keys, but for those that say nothing. */
 static ls_status inspect_adapter(const inspection *self, const char *path, ls_error *error) {
   char *text;
@@ -170,9 +185,10 @@ static ls_status inspect(const inspection *self, ls_error *error) {
     return inspect_tensors(self, self->path, NULL, error);
   if (ends_with(self->path, "adapter_config.json")) return inspect_adapter(self, self->path, error);
   if (ends_with(self->path, ".json")) return inspect_config(self, self->path, error);
+  if (ls_token_file_is(self->path)) return inspect_token_file(self, self->path, error);
   return ls_fail(error, LS_INPUT,
-                 "%s: of no known kind; expected config.json, adapter_config.json, .safetensors or "
-                 "its index",
+                 "%s: of no known kind; expected config.json, adapter_config.json, .safetensors, "
+                 "its index, or a token file",
                  self->path);
 }
 

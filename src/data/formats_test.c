@@ -18,6 +18,7 @@
 #include "base/random.h"
 #include "data/corpus.h"
 #include "data/text_pieces.h"
+#include "data/token_file.h"
 
 static ls_arena *arena;
 static ls_error error;
@@ -424,6 +425,27 @@ static void a_damaged_cache_is_noticed_where_it_is_read(void **state) {
   }
 }
 
+static void a_token_file_says_what_it_holds(void **state) {
+  (void)state;
+  const char *path = write_text("a.jsonl", "{\"text\": \"one\"}\nbad\n{\"text\": \"three\"}\n");
+  ls_corpus corpus;
+  assert_int_equal(open_with(&path, 1, true, &corpus), LS_OK);
+  const char *cache = corpus.cache_path;
+  ls_token_header about;
+  assert_true(ls_token_file_is(cache));
+  assert_false(ls_token_file_is(path));
+  assert_int_equal(ls_token_file_about(cache, &about, &error), LS_OK);
+  assert_int_equal(about.count, 10);
+  assert_int_equal(about.documents, 2);
+  assert_int_equal(about.skipped, 1);
+  assert_int_equal(about.end_of_text, 256);
+  assert_string_equal(about.tokenizer, "ending");
+  assert_true(about.content == corpus.content);
+  ls_corpus_close(&corpus);
+  assert_int_equal(truncate(cache, 130), 0);
+  assert_int_equal(ls_token_file_about(cache, &about, &error), LS_FAILED);
+}
+
 /* As ranks of one host do: one of them makes the cache, the others wait for it. */
 static void several_processes_make_one_cache(void **state) {
   (void)state;
@@ -507,6 +529,7 @@ int main(void) {
       CASE(folders_stand_for_the_texts_in_them),
       CASE(a_text_changed_while_it_is_read_is_refused),
       CASE(a_damaged_cache_is_noticed_where_it_is_read),
+      CASE(a_token_file_says_what_it_holds),
       CASE(long_texts_are_cut_between_words),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

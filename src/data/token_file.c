@@ -190,3 +190,25 @@ ls_status ls_token_file_view(ls_arena *arena, const char *path, ls_corpus *corpu
   if (status != LS_OK) ls_file_unmap(&corpus->map);
   return status;
 }
+
+bool ls_token_file_is(const char *path) {
+  char magic[sizeof ls_token_magic] = {0};
+  FILE *in = fopen(path, "rb");
+  const bool read = in && fread(magic, sizeof magic, 1, in) == 1;
+  if (in) fclose(in);
+  return read && memcmp(magic, ls_token_magic, sizeof magic) == 0;
+}
+
+ls_status ls_token_file_about(const char *path, ls_token_header *about, ls_error *error) {
+  ls_arena *arena = ls_arena_create();
+  ls_corpus corpus = {0};
+  ls_status status = ls_token_file_view(arena, path, &corpus, error);
+  if (status == LS_OK) {
+    memcpy(about, corpus.map.data, sizeof *about);
+    about->tokenizer[sizeof about->tokenizer - 1] = 0;
+    status = check_blocks(&corpus, 0, ls_token_body_bytes(about), error);
+    ls_corpus_close(&corpus);
+  }
+  ls_arena_destroy(&arena);
+  return status;
+}

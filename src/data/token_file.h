@@ -1,5 +1,5 @@
-/* The cache file of a corpus: ids of all its documents, one after another. Used by corpus.c; what
- * is said of it in words is ls_token_file_about.
+/* The cache file of a corpus: ids of all its documents, one after another. Used by corpus.c,
+ * and by who says what such a file holds.
  *
  * A header of 128 bytes with its own checksum; token ids, little-endian, of 1, 2 or 4 bytes, filled
  * up to 8; a ls_document each; and a checksum of each 64 KiB of what lies between header and
@@ -49,6 +49,12 @@ LS_CHECKED ls_status ls_token_file_make(const ls_token_file *file, ls_error *err
  * where they are not: LS_FAILED. Checksums of ids are looked at when they are read. */
 LS_CHECKED ls_status ls_token_file_view(ls_arena *arena, const char *path, ls_corpus *corpus,
                                         ls_error *error);
+
+/* Whether a file begins as token files do. */
+bool ls_token_file_is(const char *path);
+
+/* The header of a token file, all of which is read and found whole: else LS_FAILED. */
+LS_CHECKED ls_status ls_token_file_about(const char *path, ls_token_header *about, ls_error *error);
 
 /* Whether tokens [first, first + count) of a corpus are what was written; LS_FAILED where not. */
 LS_CHECKED ls_status ls_token_file_check(const ls_corpus *corpus, int64_t first, int64_t count,
