@@ -22,7 +22,7 @@ string(REPLACE ";" "." dnnl_version "${dnnl_version}")
 set(private_libraries ${DNNL_LIBRARY}) # what users of the static library link too
 message(STATUS "oneDNN: found (${dnnl_version})")
 
-foreach(module jansson yaml-0.1 libpcre2-8 zlib libzstd)
+foreach(module jansson yaml-0.1 libpcre2-8 libutf8proc zlib libzstd)
   string(MAKE_C_IDENTIFIER LS_${module} variable)
   pkg_check_modules(${variable} QUIET IMPORTED_TARGET ${module})
   if(NOT ${variable}_FOUND)

@@ -52,6 +52,7 @@ module yaml-0.1 || need libyaml-dev
 module libpcre2-8 || need libpcre2-dev
 module zlib || need zlib1g-dev
 module libzstd || need libzstd-dev
+module libutf8proc || need libutf8proc-dev
 module cmocka || need libcmocka-dev
 module hwloc || need libhwloc-dev
 module liburing || need liburing-dev

@@ -15,7 +15,7 @@ static const char help[] =
     "usage: lockstep generate RUN_OR_CHECKPOINT \"PROMPT\" [flags] [dtype=WORD]\n\n"
     "Continues the prompt and prints both as the text comes. The first word is a run's folder\n"
     "(its newest good checkpoint is taken), a checkpoint, or a Hugging Face folder of a gpt2 or\n"
-    "llama model whose tokens are bytes. A prompt of - is read from standard input.\n\n"
+    "llama model with its tokenizer. A prompt of - is read from standard input.\n\n"
     "  --temperature X     0 takes the likeliest token, 1 the model's own chances (default 0.8)\n"
     "  --top-k K           only the K likeliest tokens; 0: all (default)\n"
     "  --top-p P           only the likeliest tokens that sum to P (default 0.9)\n"
@@ -60,10 +60,19 @@ static ls_status put(const printer *out, const char *text, size_t bytes, ls_erro
 
 static ls_status put_token(void *context, int32_t id, ls_error *error) {
   printer *out = context;
-  char piece[LS_TOKEN_BYTES], text[LS_UTF8_MOST(LS_TOKEN_BYTES)];
-  const int bytes = ls_tokenizer_decode(out->tokenizer, id, piece);
+  enum { AT_ONCE = 256 };
+  char small[AT_ONCE], text[LS_UTF8_MOST(AT_ONCE)];
+  size_t bytes = 0;
+  const char *piece = ls_tokenizer_piece(out->tokenizer, id, small, &bytes);
   out->tokens++;
-  return put(out, text, ls_utf8_push(&out->stream, piece, (size_t)bytes, text), error);
+  if (!piece || ls_tokenizer_is_special(out->tokenizer, id)) return LS_OK;
+  while (bytes) {
+    const size_t taken = bytes < AT_ONCE ? bytes : AT_ONCE;
+    LS_TRY(put(out, text, ls_utf8_push(&out->stream, piece, taken, text), error));
+    piece += taken;
+    bytes -= taken;
+  }
+  return LS_OK;
 }
 
 static ls_status read_whole(const char *text, const char *flag, int64_t low, int64_t *value,
@@ -132,19 +141,20 @@ static ls_status read_keys(ls_arena *arena, const ls_words *words, request *aske
   return LS_OK;
 }
 
-/* Bytes, or an error: a folder without a tokenizer is taken for bytes only if it has their count.
- */
-static ls_status find_tokenizer(ls_arena *arena, const char *folder, const ls_model_config *config,
+/* A folder without a tokenizer is taken for bytes only if it has their count. Close it. */
+static ls_status find_tokenizer(const char *folder, const ls_model_config *config,
                                 const ls_tokenizer **tokenizer, ls_error *error) {
   LS_TRY(ls_tokenizer_of(folder, tokenizer, error));
-  const bool given = ls_file_exists(ls_arena_printf(arena, "%s/tokenizer.json", folder));
   const int64_t ids = (*tokenizer)->vocabulary;
+  const bool given = *tokenizer != ls_tokenizer_bytes();
   if (given ? config->vocabulary >= ids : config->vocabulary == ids) return LS_OK;
-  return ls_fail(error, LS_INPUT,
-                 "%s: a vocabulary of %lld%s; expected the byte tokenizer's %lld (others come with "
-                 "a later version)",
-                 folder, (long long)config->vocabulary, given ? "" : " and no tokenizer.json",
-                 (long long)ids);
+  const char *name = given ? (*tokenizer)->name : "no tokenizer";
+  ls_fail(error, LS_INPUT,
+          "%s: a vocabulary of %lld and %s; expected a tokenizer of at most that many ids (without "
+          "one tokens are bytes, %lld ids)",
+          folder, (long long)config->vocabulary, name, (long long)ls_tokenizer_bytes()->vocabulary);
+  ls_tokenizer_close(tokenizer);
+  return LS_INPUT;
 }
 
 /* Any bytes as a JSON string. */
@@ -213,40 +223,50 @@ static ls_status print_all(ls_generator *generator, const request *asked,
   return status;
 }
 
-static ls_status generate_with(ls_arena *arena, ls_generator *generator, const char *folder,
-                               const request *asked, ls_error *error) {
-  printer out = {0};
-  LS_TRY(find_tokenizer(arena, folder, ls_generator_config(generator), &out.tokenizer, error));
-  int32_t *ids = LS_NEW_ARRAY(arena, int32_t, asked->prompt_bytes);
-  const int64_t count =
-      ls_tokenizer_encode(out.tokenizer, asked->prompt, (int64_t)asked->prompt_bytes, ids);
+static ls_status generate_ids(ls_generator *generator, const request *asked, printer *out,
+                              const ls_ids *ids, ls_error *error) {
   const int64_t rows = ls_generator_rows(generator);
-  if (count > rows)
+  if (ids->count > rows)
     return ls_fail(error, LS_INPUT,
                    "the prompt has %lld tokens; the model is made for %lld: shorten it",
-                   (long long)count, (long long)rows);
-  const ls_generate_request what = {.prompt = ids,
-                                    .prompt_count = count,
+                   (long long)ids->count, (long long)rows);
+  const ls_generate_request what = {.prompt = ids->items,
+                                    .prompt_count = ids->count,
                                     .most = asked->most,
                                     .sampling = asked->sampling,
                                     .token = put_token,
-                                    .context = &out};
-  return print_all(generator, asked, &what, &out, error);
+                                    .context = out};
+  return print_all(generator, asked, &what, out, error);
+}
+
+static ls_status generate_with(ls_generator *generator, const char *folder, const request *asked,
+                               ls_error *error) {
+  printer out = {0};
+  ls_ids ids = {0};
+  LS_TRY(find_tokenizer(folder, ls_generator_config(generator), &out.tokenizer, error));
+  ls_status status = ls_tokenizer_append(out.tokenizer, asked->prompt, (int64_t)asked->prompt_bytes,
+                                         LS_TOKENS_SPECIAL | LS_TOKENS_MORE, &ids, error);
+  if (status == LS_OK) status = generate_ids(generator, asked, &out, &ids, error);
+  ls_ids_free(&ids);
+  ls_tokenizer_close(&out.tokenizer);
+  return status;
 }
 
 static ls_status generate(ls_arena *arena, const request *asked, ls_error *error) {
   const char *folder;
   LS_TRY(ls_sampling_check(&asked->sampling, error));
   LS_TRY(ls_generator_find(arena, asked->model, &folder, error));
-  const int64_t most = INT64_MAX - (int64_t)asked->prompt_bytes;
-  const int64_t rows = (int64_t)asked->prompt_bytes + (asked->most < most ? asked->most : most);
+  /* A prompt has about as many tokens as bytes at most; those before it come to that. */
+  const int64_t prompt = 2 * (int64_t)asked->prompt_bytes + 16;
+  const int64_t most = INT64_MAX - prompt;
+  const int64_t rows = prompt + (asked->most < most ? asked->most : most);
   ls_generator *generator;
   LS_TRY(ls_generator_create(
       arena,
       &(ls_generator_options){
           .folder = folder, .compute = asked->compute, .threads = asked->threads, .rows = rows},
       &generator, error));
-  const ls_status status = generate_with(arena, generator, folder, asked, error);
+  const ls_status status = generate_with(generator, folder, asked, error);
   ls_generator_destroy(&generator);
   return status;
 }

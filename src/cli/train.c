@@ -187,15 +187,18 @@ static ls_status train_in_world(ls_arena *arena, ls_run_file *run, int devices, 
   const int sharers = ls_machine_is_bound() ? ls_world_count_here(world) : on_host;
   LS_TRY(ls_session_create(arena, run, devices, sharers, &session, error));
   LS_TRY(ls_session_check_offload(session, on_host, error));
-  const ls_tokenizer *tokenizer = ls_tokenizer_bytes();
-  LS_TRY(ls_session_check_tokenizer(session, tokenizer, error));
+  const ls_tokenizer *tokenizer;
+  LS_TRY(ls_session_open_tokenizer(session, &tokenizer, error));
   ls_dataset *dataset;
   reading progress = {.begin_s = ls_now_s()};
   const bool speaks = ls_world_first_here(world) == 0;
-  LS_TRY(ls_dataset_open(arena, run, tokenizer, ls_corpus_cache_folder(arena, run->out),
-                         speaks ? tell_reading : NULL, &progress, &dataset, error));
-  const ls_status status = train_with_data(session, dataset, world, tokenizer, fresh, error);
-  ls_dataset_close(dataset);
+  ls_status status = ls_dataset_open(arena, run, tokenizer, ls_corpus_cache_folder(arena, run->out),
+                                     speaks ? tell_reading : NULL, &progress, &dataset, error);
+  if (status == LS_OK) {
+    status = train_with_data(session, dataset, world, tokenizer, fresh, error);
+    ls_dataset_close(dataset);
+  }
+  ls_tokenizer_close(&tokenizer);
   return status;
 }
 

@@ -11,6 +11,7 @@ enum { BUFFER_BYTES = 1 << 24 };
 struct ls_text_pieces {
   const char *key;
   const ls_text_files *files;
+  const ls_tokenizer *tokenizer;
   ls_text_stream *stream; /* of files->items[file]; NULL: it is still to be opened */
   int file;
   ls_arena *arena;
@@ -34,12 +35,14 @@ static size_t buffer_bytes(const ls_text_files *files) {
   return files->bytes < BUFFER_BYTES ? (size_t)files->bytes + 1 : BUFFER_BYTES;
 }
 
-void ls_text_pieces_open(const char *key, const ls_text_files *files, ls_text_pieces **pieces) {
+void ls_text_pieces_open(const char *key, const ls_text_files *files, const ls_tokenizer *tokenizer,
+                         ls_text_pieces **pieces) {
   ls_arena *arena = ls_arena_create();
   ls_text_pieces *made = LS_NEW(arena, ls_text_pieces);
   made->arena = arena;
   made->key = key;
   made->files = files;
+  made->tokenizer = tokenizer;
   made->capacity = buffer_bytes(files);
   made->buffer = ls_arena_alloc(arena, made->capacity);
   made->fingerprint = ls_random_stream("texts");
@@ -87,6 +90,13 @@ static void add_piece(ls_text_pieces *self, const ls_text_piece *piece) {
   *LS_APPEND(self->arena, &self->items) = *piece;
 }
 
+static int64_t cut(const ls_text_pieces *self, const char *text, int64_t bytes) {
+  const int64_t window = bytes < LS_PIECE_BYTES + 1 ? bytes : LS_PIECE_BYTES + 1;
+  const bool asks = self->tokenizer && self->tokenizer->pipeline;
+  const int64_t known = asks ? ls_tokenizer_cut(self->tokenizer, text, window) : 0;
+  return known > 0 ? known : ls_text_cut(text, bytes);
+}
+
 static void take_plain(ls_text_pieces *self, bool ended) {
   while (self->cut < self->used) {
     const int64_t left = (int64_t)(self->used - self->cut);
@@ -94,7 +104,7 @@ static void take_plain(ls_text_pieces *self, bool ended) {
     /* One byte beyond a piece is looked at, so that a cut does not depend on what is here yet. */
     if (!ended && left <= LS_PIECE_BYTES + 1) return;
     char *text = self->buffer + self->cut;
-    const int64_t bytes = whole ? left : ls_text_cut(text, left);
+    const int64_t bytes = whole ? left : cut(self, text, left);
     add_piece(self, &(ls_text_piece){.text = text,
                                      .bytes = bytes,
                                      .file = self->file,

@@ -2,7 +2,7 @@
  * where it is long, cut where no tokenizer's word ends up in two pieces.
  *
  *   ls_text_pieces *pieces;
- *   ls_text_pieces_open(key, &files, &pieces);
+ *   ls_text_pieces_open(key, &files, tokenizer, &pieces);
  *   LS_TRY(ls_text_pieces_next(pieces, &batch, error));   // batch.count 0: at the end
  *   ls_text_pieces_close(&pieces);
  *
@@ -11,6 +11,7 @@
 #define LS_DATA_TEXT_PIECES_H
 
 #include "data/text_files.h"
+#include "data/tokenizer.h"
 
 enum {
   LS_PIECE_BYTES = 1 << 20, /* the longest piece of plain text */
@@ -36,7 +37,9 @@ typedef struct ls_text_batch {
 
 typedef struct ls_text_pieces ls_text_pieces;
 
-void ls_text_pieces_open(const char *key, const ls_text_files *files, ls_text_pieces **pieces);
+/* Long texts are cut where the tokenizer says, if it knows a place; NULL: by the text alone. */
+void ls_text_pieces_open(const char *key, const ls_text_files *files, const ls_tokenizer *tokenizer,
+                         ls_text_pieces **pieces);
 
 /* Some pieces more, none of them empty, blank lines left out; none: the end of all texts. Errors:
  * as ls_text_stream_read has. */

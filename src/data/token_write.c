@@ -23,8 +23,9 @@ typedef struct body {
 
 /* What one piece became. */
 typedef struct outcome {
-  int64_t count; /* of ids; -1: a bad line */
+  ls_ids ids;
   uint64_t hash; /* of the text */
+  bool bad;      /* a line that is none, or a text that the tokenizer gives up */
 } outcome;
 
 typedef struct pass {
@@ -32,12 +33,9 @@ typedef struct pass {
   const char *out_path;
   ls_arena *arena;
   body body;
-  FILE *documents; /* aside, until all ids are out */
-  int32_t *ids;    /* as many as the batch's buffer has bytes: a piece's lie where its text does */
-  int64_t ids_room;
-  outcome *outcomes;
-  int outcome_room;
-  ls_document open; /* the document that is being written */
+  FILE *documents;           /* aside, until all ids are out */
+  LS_LIST(outcome) outcomes; /* by piece of a batch; ids keep their room from batch to batch */
+  ls_document open;          /* the document that is being written */
   ls_token_header header;
 } pass;
 
@@ -115,34 +113,39 @@ static ls_status read_line(const pass *self, const ls_text_piece *piece, ls_json
                            ls_corpus_field(self->file->options, file), line, error);
 }
 
-/* Any thread: a piece's ids, in its own part of self->ids. */
-static outcome tokenize(const pass *self, const ls_text_batch *batch, const ls_text_piece *piece) {
-  const ls_tokenizer *tokenizer = self->file->options->tokenizer;
-  int32_t *ids = self->ids + (piece->text - batch->buffer);
-  const uint64_t seed = ls_random_stream("document");
-  if (!piece->line)
-    return (outcome){ls_tokenizer_encode(tokenizer, piece->text, piece->bytes, ids),
-                     ls_fingerprint_bytes(seed, piece->text, (size_t)piece->bytes)};
+static ls_status encode(const pass *self, const ls_text_piece *piece, const char *text,
+                        int64_t bytes, outcome *made, ls_error *error) {
+  const unsigned flags =
+      (piece->first ? 0u : LS_TOKENS_CONTINUE) | (piece->last ? 0u : LS_TOKENS_MORE);
+  made->ids.count = 0;
+  made->hash = ls_fingerprint_bytes(ls_random_stream("document"), text, (size_t)bytes);
+  const ls_status status =
+      ls_tokenizer_append(self->file->options->tokenizer, text, bytes, flags, &made->ids, error);
+  if (status != LS_OK && piece->line)
+    ls_error_prefix(error, "%s:%lld", file_of(self, piece)->path, (long long)piece->line);
+  if (status != LS_OK && !piece->line) ls_error_prefix(error, "%s", file_of(self, piece)->path);
+  return status;
+}
+
+/* Any thread: a piece's ids. */
+static ls_status tokenize(const pass *self, const ls_text_piece *piece, outcome *made,
+                          ls_error *error) {
+  if (!piece->line) return encode(self, piece, piece->text, piece->bytes, made, error);
   ls_json_line line;
-  if (read_line(self, piece, &line, NULL) != LS_OK) return (outcome){.count = -1};
-  const outcome made = {ls_tokenizer_encode(tokenizer, line.text, line.bytes, ids),
-                        ls_fingerprint_bytes(seed, line.text, (size_t)line.bytes)};
+  LS_TRY(read_line(self, piece, &line, error));
+  const ls_status status = encode(self, piece, line.text, line.bytes, made, error);
   ls_json_line_close(&line);
-  return made;
+  return status;
 }
 
 static void tokenize_batch(pass *self, const ls_text_batch *batch) {
-  if (batch->bytes > self->ids_room) {
-    self->ids_room = batch->bytes;
-    self->ids = LS_NEW_ARRAY(self->arena, int32_t, self->ids_room);
-  }
-  if (batch->count > self->outcome_room) {
-    self->outcome_room = 2 * batch->count;
-    self->outcomes = LS_NEW_ARRAY(self->arena, outcome, self->outcome_room);
-  }
+  while (self->outcomes.count < batch->count)
+    *LS_APPEND(self->arena, &self->outcomes) = (outcome){0};
 #pragma omp parallel for schedule(dynamic, 16)
-  for (int i = 0; i < batch->count; i++)
-    self->outcomes[i] = tokenize(self, batch, &batch->items[i]);
+  for (int i = 0; i < batch->count; i++) {
+    outcome *made = &self->outcomes.items[i];
+    made->bad = tokenize(self, &batch->items[i], made, NULL) != LS_OK;
+  }
 }
 
 /* The document's end: its end-of-text, and its place in the table. One without ids is none. */
@@ -156,20 +159,23 @@ static bool end_document(pass *self) {
   return fwrite(&self->open, sizeof self->open, 1, self->documents) == 1;
 }
 
+/* Of plain text a piece that cannot be is no line to be left out. */
 static ls_status write_piece(pass *self, const ls_text_batch *batch, int index, ls_error *error) {
   const ls_text_piece *piece = &batch->items[index];
-  const outcome *made = &self->outcomes[index];
-  if (made->count < 0) {
+  outcome *made = &self->outcomes.items[index];
+  if (made->bad && self->file->options->skip_bad_lines && piece->line) {
     self->header.skipped++;
-    if (self->file->options->skip_bad_lines) return LS_OK;
-    ls_json_line line;
-    const ls_status status = read_line(self, piece, &line, error);
+    return LS_OK;
+  }
+  if (made->bad) {
+    self->header.skipped += piece->line > 0;
+    const ls_status status = tokenize(self, piece, made, error);
     LS_ASSERT(status != LS_OK);
     return status;
   }
   if (piece->first) self->open = (ls_document){self->header.count, ls_random_stream("document")};
   self->open.hash = ls_fingerprint_word(self->open.hash, made->hash);
-  const bool written = put_ids(self, self->ids + (piece->text - batch->buffer), made->count);
+  const bool written = put_ids(self, made->ids.items, made->ids.count);
   if (!written || (piece->last && !end_document(self))) return fail_write(self, error);
   return LS_OK;
 }
@@ -196,7 +202,8 @@ static ls_status write_batches(pass *self, ls_text_pieces *pieces, ls_error *err
 
 static ls_status write_ids(pass *self, ls_error *error) {
   ls_text_pieces *pieces;
-  ls_text_pieces_open(self->file->options->key, self->file->files, &pieces);
+  ls_text_pieces_open(self->file->options->key, self->file->files, self->file->options->tokenizer,
+                      &pieces);
   const ls_status status = write_batches(self, pieces, error);
   ls_text_pieces_close(&pieces);
   LS_TRY(status);
@@ -269,6 +276,7 @@ static ls_status write_file(const ls_token_file *file, ls_arena *arena, const ch
   pass self = {.file = file, .out_path = aside, .arena = arena, .header = header_of(file)};
   ls_status status = write_all(&self, error);
   const int cause = errno;
+  for (int i = 0; i < self.outcomes.count; i++) ls_ids_free(&self.outcomes.items[i].ids);
   const bool closed = !self.body.out || fclose(self.body.out) == 0;
   if (self.documents) fclose(self.documents);
   if (status == LS_OK && !closed) {

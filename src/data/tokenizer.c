@@ -1,7 +1,5 @@
 #include "data/tokenizer.h"
 
-#include "base/arena.h"
-
 static int64_t encode_bytes(const ls_tokenizer *tokenizer, const void *text, int64_t bytes,
                             int32_t *ids) {
   (void)tokenizer;
@@ -10,7 +8,7 @@ static int64_t encode_bytes(const ls_tokenizer *tokenizer, const void *text, int
   return bytes;
 }
 
-static int decode_byte(const ls_tokenizer *tokenizer, int32_t id, char piece[LS_TOKEN_BYTES]) {
+static int decode_byte(const ls_tokenizer *tokenizer, int32_t id, char *piece) {
   (void)tokenizer;
   piece[0] = (char)(uint8_t)id;
   return 1;
@@ -23,15 +21,4 @@ const ls_tokenizer *ls_tokenizer_bytes(void) {
                                      .encode = encode_bytes,
                                      .decode = decode_byte};
   return &bytes;
-}
-
-int64_t ls_tokenizer_encode(const ls_tokenizer *tokenizer, const void *text, int64_t bytes,
-                            int32_t *ids) {
-  LS_ASSERT(bytes >= 0);
-  return tokenizer->encode(tokenizer, text, bytes, ids);
-}
-
-int ls_tokenizer_decode(const ls_tokenizer *tokenizer, int32_t id, char piece[LS_TOKEN_BYTES]) {
-  if (id < 0 || id >= tokenizer->vocabulary) return 0;
-  return tokenizer->decode(tokenizer, id, piece);
 }

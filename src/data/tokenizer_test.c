@@ -30,20 +30,30 @@ static void every_byte_comes_back(void **state) {
   (void)state;
   const ls_tokenizer *tokenizer = ls_tokenizer_bytes();
   uint8_t text[256];
-  int32_t ids[256];
+  ls_ids ids = {0};
   for (int i = 0; i < 256; i++) text[i] = (uint8_t)(255 - i);
-  assert_int_equal(ls_tokenizer_encode(tokenizer, text, 256, ids), 256);
+  assert_int_equal(ls_tokenizer_append(tokenizer, text, 256, 0, &ids, &error), LS_OK);
+  assert_int_equal(ids.count, 256);
+  char small[256], *again;
+  size_t bytes;
   for (int i = 0; i < 256; i++) {
-    char piece[LS_TOKEN_BYTES];
-    assert_int_equal(ids[i], 255 - i);
-    assert_int_equal(ls_tokenizer_decode(tokenizer, ids[i], piece), 1);
+    assert_int_equal(ids.items[i], 255 - i);
+    const char *piece = ls_tokenizer_piece(tokenizer, ids.items[i], small, &bytes);
+    assert_int_equal(bytes, 1);
     assert_int_equal((uint8_t)piece[0], text[i]);
   }
-  char piece[LS_TOKEN_BYTES];
-  assert_int_equal(ls_tokenizer_decode(tokenizer, 256, piece), 0);
-  assert_int_equal(ls_tokenizer_decode(tokenizer, -1, piece), 0);
+  assert_int_equal(ls_tokenizer_text(tokenizer, ids.items, 256, 0, &again, &bytes, &error), LS_OK);
+  assert_int_equal(bytes, 256);
+  assert_memory_equal(again, text, 256);
+  free(again);
+  ids.items[7] = 256;
+  assert_int_equal(ls_tokenizer_text(tokenizer, ids.items, 8, 0, &again, &bytes, &error), LS_INPUT);
+  assert_string_equal(error.text, "id 256 is not one of the tokenizer's; expected 0 to 255");
+  assert_null(ls_tokenizer_piece(tokenizer, 256, small, &bytes));
+  assert_null(ls_tokenizer_piece(tokenizer, -1, small, &bytes));
   assert_int_equal(tokenizer->vocabulary, 256);
   assert_int_equal(tokenizer->end_of_text, -1);
+  ls_ids_free(&ids);
 }
 
 /* The characters are those of GPT-2's bytes_to_unicode, known here by some of its entries. */
@@ -88,17 +98,49 @@ static void a_folders_tokenizer_is_known_or_refused(void **state) {
   tokenizer = NULL;
   assert_int_equal(ls_tokenizer_of(folder, &tokenizer, &error), LS_OK);
   assert_ptr_equal(tokenizer, ls_tokenizer_bytes());
+  /* Opened as any other it gives the same ids. */
+  ls_ids ids = {0};
+  assert_int_equal(ls_tokenizer_open(folder, NULL, &tokenizer, &error), LS_OK);
+  assert_int_equal(tokenizer->vocabulary, 256);
+  assert_int_equal(ls_tokenizer_append(tokenizer, "a\0\xc3\xa9", 4, 0, &ids, &error), LS_OK);
+  assert_int_equal(ids.count, 4);
+  assert_memory_equal(ids.items, ((const int32_t[]){'a', 0, 0xc3, 0xa9}), 4 * sizeof(int32_t));
+  ls_ids_free(&ids);
+  ls_tokenizer_close(&tokenizer);
+  assert_null(tokenizer);
 
   write_text("tokenizer.json", "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}}}\n");
   assert_int_equal(ls_tokenizer_of(folder, &tokenizer, &error), LS_INPUT);
-  assert_non_null(strstr(error.text, "tokenizer.json: not yet: tokenizers other than bytes"));
+  assert_non_null(strstr(error.text, "tokenizer.json: \"model\": \"merges\": expected a list"));
   write_text("tokenizer.json", "{");
   assert_int_equal(ls_tokenizer_of(folder, &tokenizer, &error), LS_INPUT);
   char path[128];
   snprintf(path, sizeof path, "%s/tokenizer.json", folder);
   unlink(path);
-  write_text("tokenizer.model", "x");
+  write_text("tokenizer.model", "\nx");
   assert_int_equal(ls_tokenizer_of(folder, &tokenizer, &error), LS_INPUT);
+  assert_non_null(strstr(error.text, "tokenizer.model: the file is cut or damaged"));
+}
+
+/* What is written is what was read, and reads the same. */
+static void an_opened_tokenizer_is_written_as_it_was(void **state) {
+  (void)state;
+  static const char *const names[] = {"bytes-nfc-split/tokenizer.json",
+                                      "sentencepiece-bpe/tokenizer.model"};
+  for (int i = 0; i < 2; i++) {
+    char from[128], to[128];
+    snprintf(from, sizeof from, "tests/data/tokenizers/%s", names[i]);
+    snprintf(to, sizeof to, "%s%s", folder, strchr(names[i], '/'));
+    const ls_tokenizer *tokenizer, *again;
+    assert_int_equal(ls_tokenizer_open(from, NULL, &tokenizer, &error), LS_OK);
+    assert_int_equal(ls_tokenizer_write(tokenizer, folder, &error), LS_OK);
+    assert_int_equal(ls_tokenizer_open(to, NULL, &again, &error), LS_OK);
+    assert_string_equal(again->name, tokenizer->name);
+    assert_int_equal(again->vocabulary, tokenizer->vocabulary);
+    ls_tokenizer_close(&tokenizer);
+    ls_tokenizer_close(&again);
+    assert_int_equal(unlink(to), 0);
+  }
 }
 
 static void a_file_that_cannot_be_written_is_an_error(void **state) {
@@ -112,6 +154,7 @@ int main(void) {
       cmocka_unit_test(every_byte_comes_back),
       IN_FOLDER(the_files_hold_gpt2s_alphabet),
       IN_FOLDER(a_folders_tokenizer_is_known_or_refused),
+      IN_FOLDER(an_opened_tokenizer_is_written_as_it_was),
       cmocka_unit_test(a_file_that_cannot_be_written_is_an_error),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

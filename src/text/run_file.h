@@ -84,9 +84,9 @@ typedef enum ls_run_split {
 typedef enum ls_run_change { LS_RUN_CHANGE_STOP, LS_RUN_CHANGE_ALLOW } ls_run_change;
 
 typedef struct ls_run_data {
-  ls_run_texts text;    /* count 0: not given */
-  const char *text_key; /* of JSON lines */
-  int tokenizer;        /* 0 auto, 1 bytes */
+  ls_run_texts text;     /* count 0: not given */
+  const char *text_key;  /* of JSON lines */
+  const char *tokenizer; /* "auto", "bytes", a folder or a file */
   int64_t seq_len;
   ls_run_validation validation;
   ls_run_split split;

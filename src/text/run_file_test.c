@@ -301,8 +301,6 @@ static void values_of_later_versions_are_refused_by_name(void **state) {
                                        "mesh.ep: 8",
                                        "dtype: fp8",
                                        "device.kind: cuda",
-                                       "data.tokenizer: some/folder",
-                                       "data.tokenizer: tokenizer.json",
                                        "data.documents: pad"};
   for (size_t i = 0; i < sizeof laters / sizeof *laters; i++) {
     ls_run_file *run = NULL;

@@ -131,7 +131,8 @@ static void forward_step(void *context, const ls_metrics_step *step) {
 }
 
 static ls_status execute_with_data(const ls_run *run, const ls_dataset *dataset,
-                                   ls_execute_options *options, ls_error *error) {
+                                   const ls_tokenizer *tokenizer, ls_execute_options *options,
+                                   ls_error *error) {
   const ls_session *session = run->session;
   ls_run_file_resolve_steps(run->file,
                             (dataset->training.sequences + session->batch - 1) / session->batch);
@@ -142,7 +143,7 @@ static ls_status execute_with_data(const ls_run *run, const ls_dataset *dataset,
                                   .begin = forward_begin,
                                   .report = forward_step,
                                   .context = options,
-                                  .tokenizer = ls_tokenizer_bytes(),
+                                  .tokenizer = tokenizer,
                                   .stop = options->stop};
   const ls_status status = ls_train(session, dataset, world, &inner, error);
   ls_world_destroy(&world);
@@ -153,17 +154,18 @@ ls_status ls_run_execute(ls_run *run, const ls_execute_options *options, ls_erro
   ls_execute_options chosen = options ? *options : (ls_execute_options){0};
   const ls_launcher launcher = ls_launcher_detect();
   LS_TRY(ls_launcher_check(&launcher, 1, error));
-  const ls_tokenizer *tokenizer = ls_tokenizer_bytes();
-  LS_TRY(ls_session_check_tokenizer(run->session, tokenizer, error));
+  const ls_tokenizer *tokenizer;
+  LS_TRY(ls_session_open_tokenizer(run->session, &tokenizer, error));
   ls_arena *arena = ls_arena_create();
   ls_dataset *dataset;
   ls_status status =
       ls_dataset_open(arena, run->file, tokenizer, ls_corpus_cache_folder(arena, run->file->out),
                       NULL, NULL, &dataset, error);
   if (status == LS_OK) {
-    status = execute_with_data(run, dataset, &chosen, error);
+    status = execute_with_data(run, dataset, tokenizer, &chosen, error);
     ls_dataset_close(dataset);
   }
+  ls_tokenizer_close(&tokenizer);
   ls_arena_destroy(&arena);
   return status;
 }

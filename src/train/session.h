@@ -54,6 +54,12 @@ LS_CHECKED ls_status ls_session_resolve(ls_arena *arena, ls_run_file *run, int d
 LS_CHECKED ls_status ls_session_cut(const ls_session *session, ls_sharded **sharded,
                                     ls_chunks **chunks, ls_error *error);
 
+/* The tokenizer that data.tokenizer names: a folder or file, bytes, or for "auto" the model's own,
+ * else bytes. LS_INPUT also where the model has no row for one of its ids. Close it with
+ * ls_tokenizer_close. */
+LS_CHECKED ls_status ls_session_open_tokenizer(const ls_session *session,
+                                               const ls_tokenizer **tokenizer, ls_error *error);
+
 /* LS_INPUT where the tokenizer has ids that the model has no row for. */
 LS_CHECKED ls_status ls_session_check_tokenizer(const ls_session *session,
                                                 const ls_tokenizer *tokenizer, ls_error *error);

@@ -1,36 +1,21 @@
-/* The byte tokenizer as the files that Hugging Face's tokenizers and transformers read. */
-#include <stdio.h>
+#include "data/tokenizer/byte_form.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
-#include "data/tokenizer.h"
+#include "data/tokenizer/byte_level.h"
+#include "data/tokenizer/unicode.h"
 #include "text/json.h"
 
-enum { BYTES = 256, CHARACTER_BYTES = 4 };
-
-/* GPT-2's alphabet: a byte that prints in Latin-1 stands for itself, the others are U+0100 and on
- * in order. All are at most two bytes of UTF-8. */
-static void byte_character(int byte, char text[CHARACTER_BYTES]) {
-  int point = 0x100;
-  for (int each = 0; each <= byte; each++) {
-    const bool prints = (each >= '!' && each <= '~') || (each >= 0xa1 && each != 0xad);
-    if (each == byte && prints) point = byte;
-    if (each < byte && !prints) point++;
-  }
-  const int high = 0xc0 | point >> 6, low = 0x80 | (point & 0x3f);
-  if (point < 0x80) {
-    snprintf(text, CHARACTER_BYTES, "%c", point);
-  } else {
-    snprintf(text, CHARACTER_BYTES, "%c%c", high, low);
-  }
-}
+/* The written form is smaller: a larger file is another tokenizer's. */
+enum { BYTES = 256, FORM_BYTES = 1 << 16 };
 
 static json_t *vocabulary(void) {
   json_t *made = json_object();
   for (int byte = 0; byte < BYTES; byte++) {
-    char text[CHARACTER_BYTES];
-    byte_character(byte, text);
+    char text[5] = "";
+    ls_unicode_put(ls_byte_level_point(byte), text);
     json_object_set_new(made, text, json_integer(byte));
   }
   return made;
@@ -71,8 +56,7 @@ static ls_status write_json(const char *folder, const char *name, json_t *root, 
   return status;
 }
 
-ls_status ls_tokenizer_write(const ls_tokenizer *tokenizer, const char *folder, ls_error *error) {
-  LS_ASSERT(tokenizer == ls_tokenizer_bytes());
+ls_status ls_byte_form_write(const char *folder, ls_error *error) {
   LS_TRY(write_json(folder, "tokenizer.json", tokenizer_file(), error));
   return write_json(folder, "tokenizer_config.json", configuration(), error);
 }
@@ -89,25 +73,10 @@ static bool same_ids(const json_t *root) {
   return same;
 }
 
-ls_status ls_tokenizer_of(const char *folder, const ls_tokenizer **tokenizer, ls_error *error) {
-  ls_arena *arena = ls_arena_create();
-  const char *path = ls_arena_printf(arena, "%s/tokenizer.json", folder);
-  const char *sentences = ls_arena_printf(arena, "%s/tokenizer.model", folder);
-  json_t *root = NULL;
-  ls_status status = LS_OK;
-  const char *other = ls_file_exists(sentences) ? sentences : NULL;
-  if (ls_file_exists(path)) {
-    status = ls_json_read(path, 0, &root, error);
-    other = status == LS_OK && !same_ids(root) ? path : NULL;
-    json_decref(root);
-  }
-  if (status == LS_OK && other) {
-    status = ls_fail(error, LS_INPUT,
-                     "%s: not yet: tokenizers other than bytes come with a later version; "
-                     "data.tokenizer=bytes trains on bytes",
-                     other);
-  }
-  if (status == LS_OK) *tokenizer = ls_tokenizer_bytes();
-  ls_arena_destroy(&arena);
-  return status;
+bool ls_byte_form_is(const char *text, size_t bytes) {
+  json_t *root;
+  if (bytes > FORM_BYTES || ls_json_parse("", text, bytes, 0, &root, NULL) != LS_OK) return false;
+  const bool same = same_ids(root);
+  json_decref(root);
+  return same;
 }

@@ -1,0 +1,47 @@
+/* Regular expressions of tokenizers, run by PCRE2 with limits.
+ *
+ *   ls_pattern *pattern;
+ *   LS_TRY(ls_pattern_compile(arena, where, "\\p{L}+", LS_PATTERN_RUBY, &pattern, error));
+ *   ls_matcher matcher = {0};
+ *   LS_TRY(ls_pattern_find(pattern, &matcher, text, 0, &match, error));
+ *   ls_matcher_free(&matcher);
+ *   ls_pattern_free(pattern);
+ *
+ * The files' patterns are written for Oniguruma (Hugging Face) or fancy-regex (tiktoken). Where
+ * those and PCRE2 read a sign differently it is translated (\s, \w, ^, $, classes in classes) or
+ * refused. A compiled pattern is constant: thread-safe; a matcher is one thread's. */
+#ifndef LS_DATA_TOKENIZER_PATTERN_H
+#define LS_DATA_TOKENIZER_PATTERN_H
+
+#include "data/tokenizer/token_buffer.h"
+
+typedef enum ls_pattern_syntax { LS_PATTERN_RUBY, LS_PATTERN_RUST } ls_pattern_syntax;
+
+typedef struct ls_pattern ls_pattern;
+
+/* What a thread needs to match; all zero at first, made when it is used. */
+typedef struct ls_matcher {
+  void *data, *context, *stack;
+} ls_matcher;
+void ls_matcher_free(ls_matcher *matcher);
+
+/* LS_INPUT says, after `where`, what the pattern has that is wrong or not supported. */
+LS_CHECKED ls_status ls_pattern_compile(ls_arena *arena, const char *where, const char *source,
+                                        ls_pattern_syntax syntax, ls_pattern **pattern,
+                                        ls_error *error);
+void ls_pattern_free(ls_pattern *pattern);
+
+typedef struct ls_match {
+  size_t begin, end;
+  bool found;
+} ls_match;
+
+/* The first match that begins at `from` or later in a text of valid UTF-8. LS_INPUT where it costs
+ * more than the limits of steps and stack allow. */
+LS_CHECKED ls_status ls_pattern_find(const ls_pattern *pattern, ls_matcher *matcher, ls_span text,
+                                     size_t from, ls_match *match, ls_error *error);
+
+/* The pattern as PCRE2 reads it, for tests. */
+const char *ls_pattern_translated(const ls_pattern *pattern);
+
+#endif
