@@ -22,7 +22,7 @@ static const command commands[] = {
     {"bench", "measure this machine", NULL},
     {"export", "write a Hugging Face directory", ls_command_export},
     {"inspect", "what a run, model, adapter or file of tensors holds", ls_command_inspect},
-    {"tokenize", "text to tokens", NULL},
+    {"tokenize", "text to tokens and back, by any model's tokenizer", ls_command_tokenize},
     {"watch", "the live page of a run", NULL},
 };
 
