@@ -5,11 +5,18 @@
 #include "data/tokenizer/unicode.h"
 #include "data/tokenizer/word_cache.h"
 
-/* Up to so many symbols the next pair is found by looking at all: a word's worth, in one or two
- * cache lines; beyond, a heap finds it. */
-enum { SHORT = 48 };
+/* Up to so many symbols the next pair is found by looking at all their ranks, which a processor
+ * compares four or more at once; beyond, a heap finds it. */
+enum { SHORT = 160, LANES = 8 };
 
-#define NO_RANK UINT32_MAX
+enum { FILTER_BITS = 3 }; /* the filter has 2^3 bits for each place of the table */
+
+/* In a short word rank and place are one number; greater ranks make every word a long one. */
+enum { PLACE_BITS = 8, SHORT_RANKS = INT32_MAX >> PLACE_BITS };
+_Static_assert(SHORT < 1 << PLACE_BITS, "places fit");
+
+#define NO_ORDER INT32_MAX
+#define NO_PLACE UINT32_MAX
 #define NO_PAIR UINT64_MAX
 
 typedef struct merge {
@@ -23,6 +30,9 @@ struct ls_bpe {
   merge *merges; /* hash table */
   uint64_t mask;
   int shift;
+  bool no_short;    /* ranks are too great for the short words' way */
+  uint64_t *filter; /* a bit for each hash that a pair has: most pairs of neighbours are none, and
+                       this is a tenth of the table's size */
 };
 
 ls_bpe *ls_bpe_create(ls_arena *arena, const ls_bpe_options *options, int64_t merges) {
@@ -33,20 +43,37 @@ ls_bpe *ls_bpe_create(ls_arena *arena, const ls_bpe_options *options, int64_t me
   made->mask = ((uint64_t)1 << bits) - 1;
   made->shift = 64 - bits;
   made->merges = LS_NEW_ARRAY(arena, merge, made->mask + 1);
+  made->filter = LS_NEW_ARRAY(arena, uint64_t, ((made->mask + 1) << FILTER_BITS) / 64 + 1);
   for (uint64_t i = 0; i <= made->mask; i++) made->merges[i].pair = NO_PAIR;
   return made;
 }
 
-static merge *find_merge(const ls_bpe *bpe, int32_t left, int32_t right) {
-  const uint64_t pair = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
-  uint64_t at = (pair * 0x9e3779b97f4a7c15u) >> bpe->shift;
+static uint64_t hash_pair(uint64_t pair) {
+  return (pair ^ pair >> 32) * 0x9e3779b97f4a7c15u;
+}
+
+/* The pair's place in the table, or the free one where it would go. */
+static merge *find_place(const ls_bpe *bpe, uint64_t pair) {
+  uint64_t at = hash_pair(pair) >> bpe->shift;
   while (bpe->merges[at].pair != pair && bpe->merges[at].pair != NO_PAIR) at = (at + 1) & bpe->mask;
   return &bpe->merges[at];
 }
 
+/* NULL: the two are not merged. */
+static const merge *find_merge(const ls_bpe *bpe, int32_t left, int32_t right) {
+  const uint64_t pair = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
+  const uint64_t bit = hash_pair(pair) >> (bpe->shift - FILTER_BITS);
+  if (!(bpe->filter[bit / 64] >> bit % 64 & 1)) return NULL;
+  const merge *found = find_place(bpe, pair);
+  return found->pair == NO_PAIR ? NULL : found;
+}
+
 void ls_bpe_add_merge(ls_bpe *bpe, int32_t left, int32_t right, uint32_t rank, int32_t made) {
-  merge *at = find_merge(bpe, left, right);
-  *at = (merge){(uint64_t)(uint32_t)left << 32 | (uint32_t)right, rank, made};
+  const uint64_t pair = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
+  const uint64_t bit = hash_pair(pair) >> (bpe->shift - FILTER_BITS);
+  if (rank >= SHORT_RANKS) bpe->no_short = true;
+  *find_place(bpe, pair) = (merge){pair, rank, made};
+  bpe->filter[bit / 64] |= (uint64_t)1 << bit % 64;
 }
 
 void ls_bpe_work_free(ls_bpe_work *work) {
@@ -56,12 +83,11 @@ void ls_bpe_work_free(ls_bpe_work *work) {
   *work = (ls_bpe_work){0};
 }
 
-/* A symbol of the word. In short words `rank` and `made` are of the pair it begins. */
 typedef struct symbol {
   int32_t id; /* -1: a character that nothing begins with */
   uint32_t bytes;
-  uint32_t rank; /* in long words: the place before */
-  int32_t made;  /* in long words: the place behind, the count where there is none */
+  uint32_t before; /* in long words: the place before, NO_PLACE where there is none */
+  uint32_t behind; /* in long words: the place behind, the count where there is none */
 } symbol;
 
 static symbol *push_symbol(ls_bytes *list, int32_t id, size_t bytes) {
@@ -129,29 +155,76 @@ static void list_symbols(const ls_bpe *bpe, ls_bytes *list, ls_span word) {
   }
 }
 
-static void rank_pair(const ls_bpe *bpe, symbol *left, const symbol *right) {
-  const merge *found = find_merge(bpe, left->id, right->id);
-  left->rank = found->pair == NO_PAIR ? NO_RANK : found->rank;
-  left->made = found->made;
+/* A short word: what is asked of all symbols at once, apart. A merged symbol's place stays, without
+ * an order; `before` and `behind` lead over it. */
+typedef struct short_word {
+  int32_t order[SHORT]; /* rank and place of the pair with the symbol behind */
+  int32_t made[SHORT];
+  int32_t id[SHORT];
+  uint8_t before[SHORT], behind[SHORT];
+} short_word;
+
+static void rank_pair(const ls_bpe *bpe, short_word *word, size_t left, size_t right) {
+  const merge *found = find_merge(bpe, word->id[left], word->id[right]);
+  word->order[left] = found ? (int32_t)(found->rank << PLACE_BITS | left) : NO_ORDER;
+  word->made[left] = found ? found->made : -1;
 }
 
-/* Looks at all pairs for each merge. Returns how many symbols are left. */
-static size_t merge_short(const ls_bpe *bpe, symbol *symbols, size_t count) {
-  for (size_t i = 0; i + 1 < count; i++) rank_pair(bpe, &symbols[i], &symbols[i + 1]);
-  while (count > 1) {
-    size_t best = 0;
-    for (size_t i = 1; i + 1 < count; i++) {
-      if (symbols[i].rank < symbols[best].rank) best = i;
-    }
-    if (symbols[best].rank == NO_RANK) break;
-    symbols[best].id = symbols[best].made;
-    symbols[best].bytes += symbols[best + 1].bytes;
-    memmove(&symbols[best + 1], &symbols[best + 2], (count - best - 2) * sizeof *symbols);
-    count--;
-    if (best + 1 < count) rank_pair(bpe, &symbols[best], &symbols[best + 1]);
-    if (best > 0) rank_pair(bpe, &symbols[best - 1], &symbols[best]);
+typedef int32_t lanes __attribute__((vector_size(16)));
+
+static lanes lower_of(lanes a, lanes b) {
+  const lanes less = a < b;
+  return (a & less) | (b & ~less);
+}
+
+/* Two running minima of four lanes each: one would wait for itself. */
+static int32_t lowest_order(const int32_t *order, size_t padded) {
+  lanes even, odd, next;
+  memcpy(&even, order, sizeof even);
+  memcpy(&odd, order + LANES / 2, sizeof odd);
+  for (size_t i = LANES; i < padded; i += LANES) {
+    memcpy(&next, order + i, sizeof next);
+    even = lower_of(even, next);
+    memcpy(&next, order + i + LANES / 2, sizeof next);
+    odd = lower_of(odd, next);
   }
-  return count;
+  even = lower_of(even, odd);
+  const int32_t low = even[0] < even[1] ? even[0] : even[1];
+  const int32_t high = even[2] < even[3] ? even[2] : even[3];
+  return low < high ? low : high;
+}
+
+/* Returns how many symbols are left. */
+static size_t merge_short(const ls_bpe *bpe, symbol *symbols, size_t count) {
+  short_word word;
+  const size_t padded = (count + LANES - 1) / LANES * LANES;
+  for (size_t i = 0; i < count; i++) {
+    word.id[i] = symbols[i].id;
+    word.before[i] = (uint8_t)(i - 1);
+    word.behind[i] = (uint8_t)(i + 1);
+  }
+  for (size_t i = count - 1; i < padded; i++) word.order[i] = NO_ORDER;
+  for (size_t i = 0; i + 1 < count; i++) rank_pair(bpe, &word, i, i + 1);
+  for (;;) {
+    const int32_t lowest = lowest_order(word.order, padded);
+    if (lowest == NO_ORDER) break;
+    const size_t left = (size_t)lowest & (((size_t)1 << PLACE_BITS) - 1);
+    const size_t right = word.behind[left], behind = word.behind[right];
+    word.id[left] = word.made[left];
+    word.behind[left] = (uint8_t)behind;
+    word.order[right] = word.order[left] = NO_ORDER;
+    symbols[left].bytes += symbols[right].bytes;
+    if (behind < count) {
+      word.before[behind] = (uint8_t)left;
+      rank_pair(bpe, &word, left, behind);
+    }
+    if (left > 0) rank_pair(bpe, &word, word.before[left], left);
+  }
+  size_t kept = 0;
+  for (size_t i = 0; i < count; i = word.behind[i]) {
+    symbols[kept++] = (symbol){.id = word.id[i], .bytes = symbols[i].bytes};
+  }
+  return kept;
 }
 
 /* A pair that may be merged: the lowest rank first, of equal ones the leftmost. */
@@ -194,17 +267,17 @@ static candidate heap_pop(ls_bytes *heap) {
 static void push_pair(const ls_bpe *bpe, ls_bytes *heap, const symbol *symbols, uint32_t left,
                       uint32_t right) {
   const merge *found = find_merge(bpe, symbols[left].id, symbols[right].id);
-  if (found->pair == NO_PAIR) return;
+  if (!found) return;
   heap_push(heap, &(candidate){(uint64_t)found->rank << 32 | left, symbols[left].id,
                                symbols[right].id, found->made, right});
 }
 
-/* Symbols as a list with places before (rank) and behind (made); a merged one has no bytes. */
+/* A merged symbol has no bytes. */
 static size_t merge_long(const ls_bpe *bpe, ls_bytes *heap, symbol *symbols, size_t count) {
   heap->count = 0;
   for (uint32_t i = 0; i < count; i++) {
-    symbols[i].rank = i ? i - 1 : NO_RANK;
-    symbols[i].made = (int32_t)i + 1;
+    symbols[i].before = i ? i - 1 : NO_PLACE;
+    symbols[i].behind = i + 1;
     if (i + 1 < count) push_pair(bpe, heap, symbols, i, i + 1);
   }
   while (heap->count) {
@@ -213,21 +286,21 @@ static size_t merge_long(const ls_bpe *bpe, ls_bytes *heap, symbol *symbols, siz
     symbol *left = &symbols[place], *right = &symbols[next.behind];
     /* Either may have been merged since with something else. */
     if (!left->bytes || !right->bytes || left->id != next.left || right->id != next.right ||
-        (uint32_t)left->made != next.behind) {
+        left->behind != next.behind) {
       continue;
     }
     left->id = next.made;
     left->bytes += right->bytes;
-    left->made = right->made;
+    left->behind = right->behind;
     right->bytes = 0;
-    if ((size_t)left->made < count) {
-      symbols[left->made].rank = place;
-      push_pair(bpe, heap, symbols, place, (uint32_t)left->made);
+    if (left->behind < count) {
+      symbols[left->behind].before = place;
+      push_pair(bpe, heap, symbols, place, left->behind);
     }
-    if (left->rank != NO_RANK) push_pair(bpe, heap, symbols, left->rank, place);
+    if (left->before != NO_PLACE) push_pair(bpe, heap, symbols, left->before, place);
   }
   size_t kept = 0;
-  for (size_t i = 0; i < count; i = (size_t)symbols[i].made) symbols[kept++] = symbols[i];
+  for (size_t i = 0; i < count; i = symbols[i].behind) symbols[kept++] = symbols[i];
   return kept;
 }
 
@@ -258,7 +331,9 @@ static void encode_word(const ls_bpe *bpe, ls_bpe_work *work, ls_span word, ls_i
   list_symbols(bpe, &work->symbols, word);
   symbol *symbols = (symbol *)(void *)work->symbols.data;
   size_t count = work->symbols.count / sizeof *symbols;
-  if (count <= SHORT) {
+  if (count < 2) {
+    /* nothing to merge */
+  } else if (count <= SHORT && !bpe->no_short) {
     count = merge_short(bpe, symbols, count);
   } else {
     count = merge_long(bpe, &work->heap, symbols, count);
@@ -274,10 +349,11 @@ static void encode_word(const ls_bpe *bpe, ls_bpe_work *work, ls_span word, ls_i
 void ls_bpe_encode(const ls_bpe *bpe, ls_bpe_work *work, ls_span word, ls_ids *ids) {
   if (!word.bytes) return;
   const bool kept = word.bytes <= LS_WORD_CACHE_BYTES;
-  const uint64_t hash = kept ? ls_vocabulary_hash(word) : 0;
+  ls_word_key key = {0};
   if (kept) {
+    key = ls_word_key_of(word);
     if (!work->cache) work->cache = ls_word_cache_create();
-    if (ls_word_cache_find(work->cache, word, hash, ids)) return;
+    if (ls_word_cache_find(work->cache, &key, ids)) return;
   }
   const int64_t before = ids->count;
   const int32_t whole = bpe->options.whole ? ls_vocabulary_find(bpe->options.whole, word) : -1;
@@ -287,6 +363,6 @@ void ls_bpe_encode(const ls_bpe *bpe, ls_bpe_work *work, ls_span word, ls_ids *i
     encode_word(bpe, work, word, ids);
   }
   if (kept) {
-    ls_word_cache_keep(work->cache, word, hash, ids->items + before, ids->count - before);
+    ls_word_cache_keep(work->cache, &key, ids->items + before, ids->count - before);
   }
 }
