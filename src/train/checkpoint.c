@@ -64,17 +64,23 @@ static void append(saver *self, const void *data, int64_t elements) {
       self->writer, data, (size_t)elements * ls_dtype_bytes(self->dtype), &self->failure);
 }
 
-/* A whole part of a parameter, row after row, in pieces. */
-static ls_status stream(saver *self, int parameter, ls_part_of_parameter part, ls_error *error) {
-  const int64_t elements = ls_program_parameter_elements(&self->program->parameters[parameter]);
-  for (int64_t first = 0; first < elements; first += PIECE_ELEMENTS) {
-    const int64_t left = elements - first;
+/* Elements [begin, end) of a part of a parameter, in pieces. */
+static ls_status stream_range(saver *self, int parameter, ls_part_of_parameter part, int64_t begin,
+                              int64_t end, ls_error *error) {
+  for (int64_t first = begin; first < end; first += PIECE_ELEMENTS) {
+    const int64_t left = end - first;
     const int64_t count = left < PIECE_ELEMENTS ? left : PIECE_ELEMENTS;
     LS_TRY(ls_rank_read_parameter(self->rank, self->program, parameter, part, first, count,
                                   self->piece, self->dtype, error));
     append(self, self->piece, count);
   }
   return LS_OK;
+}
+
+/* A whole part of a parameter, row after row. */
+static ls_status stream(saver *self, int parameter, ls_part_of_parameter part, ls_error *error) {
+  const int64_t elements = ls_program_parameter_elements(&self->program->parameters[parameter]);
+  return stream_range(self, parameter, part, 0, elements, error);
 }
 
 /* A tensor that the file has as [in, out]: every row of it takes from every row of ours, so that
@@ -110,8 +116,15 @@ static ls_status save_tensor(saver *self, const ls_stored_layout *layout, ls_err
     ls_arena_destroy(&scratch);
     return status;
   }
-  for (int i = 0; i < layout->pieces.count; i++)
-    LS_TRY(stream(self, layout->pieces.items[i].parameter, LS_PART_MASTER, error));
+  /* Pieces lie side by side in as many blocks each: one, or one for each KV head. */
+  const int64_t groups = layout->pieces.items[0].rows / layout->pieces.items[0].block;
+  for (int64_t g = 0; g < groups; g++)
+    for (int i = 0; i < layout->pieces.count; i++) {
+      const ls_weight_piece *piece = &layout->pieces.items[i];
+      const int64_t columns = layout->ndim == 2 ? layout->dims[1] : 1,
+                    size = piece->block * columns;
+      LS_TRY(stream_range(self, piece->parameter, LS_PART_MASTER, g * size, (g + 1) * size, error));
+    }
   return LS_OK;
 }
 

@@ -32,6 +32,12 @@ static const char llama_config[] =
     " \"intermediate_size\": 23, \"num_hidden_layers\": 2, \"num_attention_heads\": 4,"
     " \"num_key_value_heads\": 2, \"max_position_embeddings\": 16, \"rms_norm_eps\": 1e-5,"
     " \"tie_word_embeddings\": false}";
+/* Its queries, keys and values lie in turns in files, KV head by KV head. */
+static const char falcon_config[] =
+    "{\"model_type\": \"falcon\", \"vocab_size\": 41, \"hidden_size\": 16,"
+    " \"ffn_hidden_size\": 23, \"num_hidden_layers\": 2, \"num_attention_heads\": 4,"
+    " \"num_kv_heads\": 2, \"new_decoder_architecture\": true, \"bias\": true,"
+    " \"max_position_embeddings\": 16}";
 /* Every shape of llama_config, with other heads. */
 static const char other_heads_config[] =
     "{\"model_type\": \"llama\", \"vocab_size\": 41, \"hidden_size\": 16,"
@@ -264,6 +270,11 @@ static void test_any_layout_gpt2(void **state) {
 static void test_any_layout_llama(void **state) {
   (void)state;
   load_everywhere(llama_config, "fp32");
+}
+
+static void test_any_layout_falcon(void **state) {
+  (void)state;
+  load_everywhere(falcon_config, "fp32");
 }
 
 static void test_any_layout_fp64(void **state) {
@@ -585,6 +596,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_kill_at_any_moment, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_any_layout_gpt2, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_any_layout_llama, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_any_layout_falcon, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_any_layout_fp64, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_goes_on_with_the_same_bits, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_the_loss_scale_is_kept, set_up, tear_down),
