@@ -106,7 +106,8 @@ static void evaluation_open(evaluation *self, const char *folder, int64_t sequen
                             .compute = LS_F64};
   *self = (evaluation){.sequence = sequence};
   assert_int_equal(ls_model_config_read(arena, folder, &self->session.config, &error), LS_OK);
-  const ls_build_options options = {LS_MODEL_FORWARD, sequence, sequence, 0};
+  const ls_build_options options = {
+      .mode = LS_MODEL_FORWARD, .tokens = sequence, .sequence = sequence};
   assert_int_equal(
       ls_model_build(arena, &self->session.config, &options, &self->session.graph, &error), LS_OK);
   ls_program *program;
