@@ -80,6 +80,12 @@ refused "unknown flag --id" "$work/a.txt" --tokenizer $t --id
 refused "takes no keys" "$work/a.txt" --tokenizer $t --ids data.seq_len=3
 printf '{"model": {"type": "WordPiece"}}' >"$work/tokenizer.json"
 refused "the model WordPiece is not supported" "$work/a.txt" --tokenizer "$work/tokenizer.json" --ids
+cat >"$work/slow.json" <<'JSON'
+{"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "(a+)+\\p{N}"}, "behavior": "Isolated"},
+ "model": {"vocab": {"a": 0, "b": 1}, "merges": []}}
+JSON
+printf 'b\n%064d' 0 | tr 0 a >"$work/letters.txt"
+refused "reaches its match limit" "$work/letters.txt" --tokenizer "$work/slow.json" --ids
 "$lockstep" tokenize --help | grep -q 'examples:' || fail "--help has no examples"
 
 # Training and generating: the run's tokenizer goes into its checkpoints, and comes out of them.
@@ -105,6 +111,10 @@ for name in bytes-nfc-split sentencepiece-bpe metaspace-first; do
   cmp -s "$work/$name/checkpoints/step-3/${file##*/}" "$work/$name-on/checkpoints/step-1/${file##*/}" ||
     fail "$name: another tokenizer after fine-tuning"
 done
+code=0
+train data.tokenizer="$work/slow.json" data.text="$work/letters.txt" out="$work/slow" || code=$?
+[ $code -eq 2 ] || fail "a pattern that blows up: exit status $code"
+grep -q 'letters.txt: .*reaches its match limit' "$work/log" || fail "slow: $(cat "$work/log")"
 code=0
 train data.tokenizer=$data/none out="$work/none" || code=$?
 [ $code -eq 2 ] || fail "a tokenizer that is not there: exit status $code"

@@ -121,10 +121,10 @@ static ls_status encode(const pass *self, const ls_text_piece *piece, const char
   made->hash = ls_fingerprint_bytes(ls_random_stream("document"), text, (size_t)bytes);
   const ls_status status =
       ls_tokenizer_append(self->file->options->tokenizer, text, bytes, flags, &made->ids, error);
-  if (status != LS_OK && piece->line)
-    ls_error_prefix(error, "%s:%lld", file_of(self, piece)->path, (long long)piece->line);
-  if (status != LS_OK && !piece->line) ls_error_prefix(error, "%s", file_of(self, piece)->path);
-  return status;
+  if (status == LS_OK || !error) return status;
+  if (piece->line)
+    return ls_error_prefix(error, "%s:%lld", file_of(self, piece)->path, (long long)piece->line);
+  return ls_error_prefix(error, "%s", file_of(self, piece)->path);
 }
 
 /* Any thread: a piece's ids. */

@@ -143,6 +143,39 @@ static void an_opened_tokenizer_is_written_as_it_was(void **state) {
   }
 }
 
+/* GPT-2's two files: words are cut its way, and the end of text is special. */
+static void vocabulary_and_merges_are_read_together(void **state) {
+  (void)state;
+  const ls_tokenizer *tokenizer;
+  ls_ids ids = {0};
+  write_text(
+      "vocab.json",
+      "{\"a\": 0, \"b\": 1, \"\u0120\": 2, \"ab\": 3, \"\u0120ab\": 4, \"<|endoftext|>\": 5}");
+  write_text("merges.txt", "#version: 0.2\na b\n\u0120 ab\n");
+  assert_int_equal(ls_tokenizer_of(folder, &tokenizer, &error), LS_OK);
+  assert_int_equal(tokenizer->vocabulary, 6);
+  assert_int_equal(tokenizer->end_of_text, 5);
+  assert_true(ls_tokenizer_is_special(tokenizer, 5));
+  assert_int_equal(ls_tokenizer_append(tokenizer, "ab ab  b<|endoftext|>ba", 23, 0, &ids, &error),
+                   LS_OK);
+  static const int32_t expected[] = {3, 4, 2, 2, 1, 5, 1, 0};
+  assert_int_equal(ids.count, 8);
+  assert_memory_equal(ids.items, expected, sizeof expected);
+  ls_ids_free(&ids);
+  ls_tokenizer_close(&tokenizer);
+
+  write_text("merges.txt", "a b\na c\n");
+  assert_int_equal(ls_tokenizer_of(folder, &tokenizer, &error), LS_INPUT);
+  assert_non_null(strstr(error.text, "entry 1 names \"c\", which is not in \"vocab\""));
+  write_text("merges.txt", "a b\nabc\n");
+  assert_int_equal(ls_tokenizer_of(folder, &tokenizer, &error), LS_INPUT);
+  assert_non_null(strstr(error.text, "merges.txt:2: expected two pieces"));
+  write_text("merges.txt", "a b\n");
+  write_text("tokenizer_config.json", "{\"tokenizer_class\": \"Qwen2Tokenizer\"}");
+  assert_int_equal(ls_tokenizer_of(folder, &tokenizer, &error), LS_INPUT);
+  assert_non_null(strstr(error.text, "of a Qwen2Tokenizer are not supported"));
+}
+
 static void a_file_that_cannot_be_written_is_an_error(void **state) {
   (void)state;
   assert_int_equal(ls_tokenizer_write(ls_tokenizer_bytes(), "/no/such/folder", &error), LS_FAILED);
@@ -155,6 +188,7 @@ int main(void) {
       IN_FOLDER(the_files_hold_gpt2s_alphabet),
       IN_FOLDER(a_folders_tokenizer_is_known_or_refused),
       IN_FOLDER(an_opened_tokenizer_is_written_as_it_was),
+      IN_FOLDER(vocabulary_and_merges_are_read_together),
       cmocka_unit_test(a_file_that_cannot_be_written_is_an_error),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

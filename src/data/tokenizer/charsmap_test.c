@@ -113,11 +113,11 @@ static void a_damaged_table_is_refused_or_finds_nothing(void **state) {
   }
 }
 
-static void check_normalized(const ls_sentence *sentence, const char *text, bool goes_on,
+static void check_normalized(const ls_sentence *sentence, const char *text, bool goes_on, bool more,
                              const char *expected) {
   ls_bytes out = {0};
   const ls_span made =
-      ls_sentence_normalize(sentence, (ls_span){text, strlen(text)}, goes_on, &out);
+      ls_sentence_normalize(sentence, (ls_span){text, strlen(text)}, goes_on, more, &out);
   assert_int_equal(made.bytes, strlen(expected));
   assert_memory_equal(made.text, expected, made.bytes);
   ls_bytes_free(&out);
@@ -129,16 +129,17 @@ static void spaces_are_taken_as_the_model_says(void **state) {
   ls_sentence sentence = {
       .add_dummy_prefix = true, .remove_extra_spaces = true, .escape_spaces = true};
   assert_int_equal(ls_charsmap_read("m", table, sizeof table, &sentence.map, &error), LS_OK);
-  check_normalized(&sentence, "  A  ABb ", false, "▁a▁x▁yb");
-  check_normalized(&sentence, "   ", false, "");
-  check_normalized(&sentence, " b", true, "▁b");
+  check_normalized(&sentence, "  A  ABb ", false, false, "▁a▁x▁yb");
+  check_normalized(&sentence, "   ", false, false, "");
+  check_normalized(&sentence, " b", true, false, "▁b");
+  check_normalized(&sentence, "b ", false, true, "▁b▁");
   sentence.remove_extra_spaces = false;
-  check_normalized(&sentence, " A ", false, "▁▁a▁");
-  check_normalized(&sentence, "", false, "");
+  check_normalized(&sentence, " A ", false, false, "▁▁a▁");
+  check_normalized(&sentence, "", false, false, "");
   sentence.space_behind = true;
-  check_normalized(&sentence, "b", false, "b▁");
+  check_normalized(&sentence, "b", false, false, "b▁");
   sentence.escape_spaces = sentence.add_dummy_prefix = false;
-  check_normalized(&sentence, "b b", false, "b b");
+  check_normalized(&sentence, "b b", false, false, "b b");
 }
 
 int main(void) {

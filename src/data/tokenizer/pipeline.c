@@ -190,7 +190,8 @@ static ls_status encode_segment(const encoding *self, ls_span text, bool at_star
   const ls_pipeline *pipeline = self->pipeline;
   const bool goes_on = at_start && (self->flags & LS_TOKENS_CONTINUE);
   if (pipeline->sentence) {
-    text = ls_sentence_normalize(pipeline->sentence, text, goes_on, &self->encoder->sentence);
+    text = ls_sentence_normalize(pipeline->sentence, text, goes_on, self->flags & LS_TOKENS_MORE,
+                                 &self->encoder->sentence);
   } else {
     self->encoder->normalizer.matcher = &self->encoder->matcher;
     LS_TRY(ls_normalizer_apply(&pipeline->normalizer, text, goes_on, &self->encoder->normalizer,

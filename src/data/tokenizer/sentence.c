@@ -42,7 +42,8 @@ static bool ends_with_space(const ls_sentence *self, const ls_bytes *out) {
          memcmp(out->data + out->count - bytes, self->escape_spaces ? sign : " ", bytes) == 0;
 }
 
-ls_span ls_sentence_normalize(const ls_sentence *self, ls_span text, bool goes_on, ls_bytes *out) {
+ls_span ls_sentence_normalize(const ls_sentence *self, ls_span text, bool goes_on, bool more,
+                              ls_bytes *out) {
   size_t taken;
   out->count = 0;
   ls_bytes_reserve(out, text.bytes + text.bytes / 2 + SIGN);
@@ -72,10 +73,10 @@ ls_span ls_sentence_normalize(const ls_sentence *self, ls_span text, bool goes_o
     text.text += taken;
     text.bytes -= taken;
   }
-  while (self->remove_extra_spaces && ends_with_space(self, out)) {
+  while (self->remove_extra_spaces && !more && ends_with_space(self, out)) {
     out->count -= self->escape_spaces ? SIGN : 1;
   }
-  if (self->add_dummy_prefix && self->space_behind) put_space(self, out);
+  if (self->add_dummy_prefix && self->space_behind && !more) put_space(self, out);
   return (ls_span){out->data, out->count};
 }
 

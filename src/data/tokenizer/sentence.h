@@ -1,7 +1,7 @@
 /* What SentencePiece does to a text before and behind its model: the normalizer_spec of a
  * tokenizer.model, and its way of decoding.
  *
- *   const ls_span normalized = ls_sentence_normalize(sentence, text, false, &buffer);
+ *   const ls_span normalized = ls_sentence_normalize(sentence, text, false, false, &buffer);
  *   ls_sentence_decode(sentence, &pieces, ids, &out);
  *
  * As SentencePiece 0.1.97 does it. Constant: thread-safe. */
@@ -28,8 +28,9 @@ typedef struct ls_sentence {
   ls_span unknown_surface; /* what an unknown token is decoded to */
 } ls_sentence;
 
-/* The text as the model sees it, in `out`. With `goes_on` it is no text's beginning. */
-ls_span ls_sentence_normalize(const ls_sentence *sentence, ls_span text, bool goes_on,
+/* The text as the model sees it, in `out`. With `goes_on` it is no text's beginning, with `more` no
+ * text's end. */
+ls_span ls_sentence_normalize(const ls_sentence *sentence, ls_span text, bool goes_on, bool more,
                               ls_bytes *out);
 
 /* Appends the text of pieces; ids are theirs. Control pieces are written as they are called. */
