@@ -69,42 +69,38 @@ static bool is_blank(char c) {
   return c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\v' || c == '\f';
 }
 
-/* Tokenizers split text into words first, and a line's end between two characters that are no
- * blanks ends one in all of them (GPT-2's and its successors' patterns, and whatever splits at
- * blanks): what comes before it and after it are the same ids as in one piece. Failing that, a
- * single blank begins a word. Failing that, a character begins here at least. */
-int64_t ls_text_cut(const char *text, int64_t bytes) {
-  LS_ASSERT(bytes > 1);
-  int64_t most = LS_PIECE_BYTES;
-  if (most > bytes - 1) most = bytes - 1;
-  for (int64_t at = most; at > most / 2 && at > 1; at--)
-    if (text[at - 1] == '\n' && !is_blank(text[at - 2]) && !is_blank(text[at])) return at;
-  for (int64_t at = most; at > most / 2 && at > 0 && at + 1 < bytes; at--)
-    if (text[at] == ' ' && !is_blank(text[at - 1]) && !is_blank(text[at + 1])) return at;
-  int64_t at = most;
-  while (at > 1 && most - at < 3 && ((unsigned char)text[at] & 0xc0) == 0x80) at--;
-  return ((unsigned char)text[at] & 0xc0) == 0x80 ? most : at;
-}
-
 static void add_piece(ls_text_pieces *self, const ls_text_piece *piece) {
   *LS_APPEND(self->arena, &self->items) = *piece;
 }
 
-static int64_t cut(const ls_text_pieces *self, const char *text, int64_t bytes) {
-  const int64_t window = bytes < LS_PIECE_BYTES + 1 ? bytes : LS_PIECE_BYTES + 1;
-  const bool asks = self->tokenizer && self->tokenizer->pipeline;
-  const int64_t known = asks ? ls_tokenizer_cut(self->tokenizer, text, window) : 0;
-  return known > 0 ? known : ls_text_cut(text, bytes);
+/* Where the text is cut, for its beginning alone, twice as long each time until it can be. All of
+ * it is where it ends; 0: more of it must be there. */
+static ls_status find_cut(const ls_text_pieces *self, const char *text, int64_t left, bool ended,
+                          int64_t *bytes, ls_error *error) {
+  *bytes = left;
+  if (ended && left <= LS_PIECE_BYTES) return LS_OK;
+  for (int64_t window = LS_PIECE_BYTES + 1; window <= LS_LINE_BYTES + 1; window = 2 * window - 1) {
+    const bool all = window >= left;
+    *bytes = 0;
+    if (all && !ended) return LS_OK;
+    *bytes = ls_tokenizer_cut(self->tokenizer, text, all ? left : window);
+    if (*bytes == 0 && all) *bytes = left;
+    if (*bytes > 0) return LS_OK;
+  }
+  return ls_fail(error, LS_INPUT,
+                 "%s: %s has %d MiB without a place where the text may be cut; expected a line end "
+                 "or a space between words",
+                 self->key, self->files->items[self->file].path, LS_LINE_BYTES >> 20);
 }
 
-static void take_plain(ls_text_pieces *self, bool ended) {
+static ls_status take_plain(ls_text_pieces *self, bool ended, ls_error *error) {
   while (self->cut < self->used) {
     const int64_t left = (int64_t)(self->used - self->cut);
-    const bool whole = left <= LS_PIECE_BYTES;
-    /* One byte beyond a piece is looked at, so that a cut does not depend on what is here yet. */
-    if (!ended && left <= LS_PIECE_BYTES + 1) return;
     char *text = self->buffer + self->cut;
-    const int64_t bytes = whole ? left : cut(self, text, left);
+    int64_t bytes;
+    LS_TRY(find_cut(self, text, left, ended, &bytes, error));
+    if (bytes == 0) return LS_OK;
+    const bool whole = bytes == left;
     add_piece(self, &(ls_text_piece){.text = text,
                                      .bytes = bytes,
                                      .file = self->file,
@@ -113,6 +109,7 @@ static void take_plain(ls_text_pieces *self, bool ended) {
     self->inside = !whole;
     self->cut += (size_t)bytes;
   }
+  return LS_OK;
 }
 
 /* A line from `cut` on, without its end. */
@@ -198,7 +195,7 @@ static ls_status read_on(ls_text_pieces *self, ls_error *error) {
   if (self->files->items[self->file].json_lines)
     take_lines(self, ended);
   else
-    take_plain(self, ended);
+    LS_TRY(take_plain(self, ended, error));
   if (ended) end_file(self);
   return LS_OK;
 }

@@ -1,5 +1,5 @@
 /* A corpus' texts as pieces for the tokenizer: whole lines of JSON lines, and plain text whole or,
- * where it is long, cut where no tokenizer's word ends up in two pieces.
+ * where it is long, cut where the tokenizer says that it may be.
  *
  *   ls_text_pieces *pieces;
  *   ls_text_pieces_open(key, &files, tokenizer, &pieces);
@@ -14,7 +14,7 @@
 #include "data/tokenizer.h"
 
 enum {
-  LS_PIECE_BYTES = 1 << 20, /* the longest piece of plain text */
+  LS_PIECE_BYTES = 1 << 20, /* plain text is cut above it, where it can be */
   LS_LINE_BYTES = 1 << 26,  /* the longest line */
 };
 
@@ -37,12 +37,11 @@ typedef struct ls_text_batch {
 
 typedef struct ls_text_pieces ls_text_pieces;
 
-/* Long texts are cut where the tokenizer says, if it knows a place; NULL: by the text alone. */
 void ls_text_pieces_open(const char *key, const ls_text_files *files, const ls_tokenizer *tokenizer,
                          ls_text_pieces **pieces);
 
 /* Some pieces more, none of them empty, blank lines left out; none: the end of all texts. Errors:
- * as ls_text_stream_read has. */
+ * as ls_text_stream_read has, and LS_INPUT for a text of LS_LINE_BYTES without a place to cut. */
 LS_CHECKED ls_status ls_text_pieces_next(ls_text_pieces *pieces, ls_text_batch *batch,
                                          ls_error *error);
 
@@ -51,8 +50,5 @@ int64_t ls_text_pieces_packed_bytes(const ls_text_pieces *pieces);
 uint64_t ls_text_pieces_fingerprint(const ls_text_pieces *pieces);
 
 void ls_text_pieces_close(ls_text_pieces **pieces);
-
-/* Where a long text is cut: at most LS_PIECE_BYTES, less than `bytes`. For tests too. */
-int64_t ls_text_cut(const char *text, int64_t bytes);
 
 #endif

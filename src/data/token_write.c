@@ -1,6 +1,9 @@
 #include "data/token_write.h"
 
 #include <errno.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -23,9 +26,10 @@ typedef struct body {
 
 /* What one piece became. */
 typedef struct outcome {
-  ls_ids ids;
+  ls_status status; /* of its line, and of the tokenizer */
+  int thread;       /* whose ids these are among */
+  int64_t first, count;
   uint64_t hash; /* of the text */
-  bool bad;      /* a line that is none, or a text that the tokenizer gives up */
 } outcome;
 
 typedef struct pass {
@@ -33,9 +37,12 @@ typedef struct pass {
   const char *out_path;
   ls_arena *arena;
   body body;
-  FILE *documents;           /* aside, until all ids are out */
-  LS_LIST(outcome) outcomes; /* by piece of a batch; ids keep their room from batch to batch */
-  ls_document open;          /* the document that is being written */
+  FILE *documents; /* aside, until all ids are out */
+  ls_ids *ids;     /* of this batch, by the thread that made them */
+  int threads;
+  outcome *outcomes;
+  int outcome_room;
+  ls_document open; /* the document that is being written */
   ls_token_header header;
 } pass;
 
@@ -113,38 +120,55 @@ static ls_status read_line(const pass *self, const ls_text_piece *piece, ls_json
                            ls_corpus_field(self->file->options, file), line, error);
 }
 
-static ls_status encode(const pass *self, const ls_text_piece *piece, const char *text,
-                        int64_t bytes, outcome *made, ls_error *error) {
-  const unsigned flags =
-      (piece->first ? 0u : LS_TOKENS_CONTINUE) | (piece->last ? 0u : LS_TOKENS_MORE);
-  made->ids.count = 0;
-  made->hash = ls_fingerprint_bytes(ls_random_stream("document"), text, (size_t)bytes);
-  const ls_status status =
-      ls_tokenizer_append(self->file->options->tokenizer, text, bytes, flags, &made->ids, error);
-  if (status == LS_OK || !error) return status;
-  if (piece->line)
-    return ls_error_prefix(error, "%s:%lld", file_of(self, piece)->path, (long long)piece->line);
-  return ls_error_prefix(error, "%s", file_of(self, piece)->path);
-}
-
-/* Any thread: a piece's ids. */
-static ls_status tokenize(const pass *self, const ls_text_piece *piece, outcome *made,
+/* Any thread: a piece's ids behind those that the thread has made. */
+static ls_status tokenize(const pass *self, const ls_text_piece *piece, ls_ids *ids, uint64_t *hash,
                           ls_error *error) {
-  if (!piece->line) return encode(self, piece, piece->text, piece->bytes, made, error);
+  const ls_tokenizer *tokenizer = self->file->options->tokenizer;
+  const uint64_t seed = ls_random_stream("document");
+  if (!piece->line) {
+    const unsigned flags =
+        (piece->first ? 0u : LS_TOKENS_CONTINUE) | (piece->last ? 0u : LS_TOKENS_MORE);
+    *hash = ls_fingerprint_bytes(seed, piece->text, (size_t)piece->bytes);
+    return ls_tokenizer_append(tokenizer, piece->text, piece->bytes, flags, ids, error);
+  }
   ls_json_line line;
   LS_TRY(read_line(self, piece, &line, error));
-  const ls_status status = encode(self, piece, line.text, line.bytes, made, error);
+  *hash = ls_fingerprint_bytes(seed, line.text, (size_t)line.bytes);
+  const ls_status status = ls_tokenizer_append(tokenizer, line.text, line.bytes, 0, ids, error);
   ls_json_line_close(&line);
   return status;
 }
 
+static int this_thread(void) {
+#ifdef _OPENMP
+  return omp_get_thread_num();
+#else
+  return 0;
+#endif
+}
+
+static void begin_threads(pass *self) {
+  self->threads = 1;
+#ifdef _OPENMP
+  self->threads = omp_get_max_threads();
+#endif
+  self->ids = LS_NEW_ARRAY(self->arena, ls_ids, self->threads);
+}
+
 static void tokenize_batch(pass *self, const ls_text_batch *batch) {
-  while (self->outcomes.count < batch->count)
-    *LS_APPEND(self->arena, &self->outcomes) = (outcome){0};
-#pragma omp parallel for schedule(dynamic, 16)
+  if (batch->count > self->outcome_room) {
+    self->outcome_room = 2 * batch->count;
+    self->outcomes = LS_NEW_ARRAY(self->arena, outcome, self->outcome_room);
+  }
+  for (int t = 0; t < self->threads; t++) self->ids[t].count = 0;
+#pragma omp parallel for schedule(dynamic, 16) num_threads(self->threads)
   for (int i = 0; i < batch->count; i++) {
-    outcome *made = &self->outcomes.items[i];
-    made->bad = tokenize(self, &batch->items[i], made, NULL) != LS_OK;
+    outcome *made = &self->outcomes[i];
+    made->thread = this_thread();
+    ls_ids *ids = &self->ids[made->thread];
+    made->first = ids->count;
+    made->status = tokenize(self, &batch->items[i], ids, &made->hash, NULL);
+    made->count = ids->count - made->first;
   }
 }
 
@@ -159,23 +183,32 @@ static bool end_document(pass *self) {
   return fwrite(&self->open, sizeof self->open, 1, self->documents) == 1;
 }
 
-/* Of plain text a piece that cannot be is no line to be left out. */
+/* A bad line; or a text that the tokenizer gives up on, which is no reason to go on without it. */
+static ls_status fail_piece(pass *self, const ls_text_piece *piece, ls_error *error) {
+  ls_json_line line;
+  if (piece->line && read_line(self, piece, &line, NULL) != LS_OK) {
+    self->header.skipped++;
+    if (self->file->options->skip_bad_lines) return LS_OK;
+    return read_line(self, piece, &line, error);
+  }
+  if (piece->line) ls_json_line_close(&line);
+  ls_ids ids = {0};
+  uint64_t hash;
+  const ls_status status = tokenize(self, piece, &ids, &hash, error);
+  ls_ids_free(&ids);
+  LS_ASSERT(status != LS_OK);
+  if (piece->line)
+    return ls_error_prefix(error, "%s:%lld", file_of(self, piece)->path, (long long)piece->line);
+  return ls_error_prefix(error, "%s", file_of(self, piece)->path);
+}
+
 static ls_status write_piece(pass *self, const ls_text_batch *batch, int index, ls_error *error) {
   const ls_text_piece *piece = &batch->items[index];
-  outcome *made = &self->outcomes.items[index];
-  if (made->bad && self->file->options->skip_bad_lines && piece->line) {
-    self->header.skipped++;
-    return LS_OK;
-  }
-  if (made->bad) {
-    self->header.skipped += piece->line > 0;
-    const ls_status status = tokenize(self, piece, made, error);
-    LS_ASSERT(status != LS_OK);
-    return status;
-  }
+  const outcome *made = &self->outcomes[index];
+  if (made->status != LS_OK) return fail_piece(self, piece, error);
   if (piece->first) self->open = (ls_document){self->header.count, ls_random_stream("document")};
   self->open.hash = ls_fingerprint_word(self->open.hash, made->hash);
-  const bool written = put_ids(self, made->ids.items, made->ids.count);
+  const bool written = put_ids(self, self->ids[made->thread].items + made->first, made->count);
   if (!written || (piece->last && !end_document(self))) return fail_write(self, error);
   return LS_OK;
 }
@@ -202,6 +235,7 @@ static ls_status write_batches(pass *self, ls_text_pieces *pieces, ls_error *err
 
 static ls_status write_ids(pass *self, ls_error *error) {
   ls_text_pieces *pieces;
+  begin_threads(self);
   ls_text_pieces_open(self->file->options->key, self->file->files, self->file->options->tokenizer,
                       &pieces);
   const ls_status status = write_batches(self, pieces, error);
@@ -276,9 +310,9 @@ static ls_status write_file(const ls_token_file *file, ls_arena *arena, const ch
   pass self = {.file = file, .out_path = aside, .arena = arena, .header = header_of(file)};
   ls_status status = write_all(&self, error);
   const int cause = errno;
-  for (int i = 0; i < self.outcomes.count; i++) ls_ids_free(&self.outcomes.items[i].ids);
   const bool closed = !self.body.out || fclose(self.body.out) == 0;
   if (self.documents) fclose(self.documents);
+  for (int t = 0; t < self.threads; t++) ls_ids_free(&self.ids[t]);
   if (status == LS_OK && !closed) {
     errno = cause;
     status = fail_write(&self, error);
