@@ -8,6 +8,7 @@
 #   make check-mutants [LS_MUTANTS=10000]
 #                                 damaged programs, which `check` must reject or run alike
 #   make check-matrix             every layout of the equality tests, not only their samples
+#   make check-hf                 every family to transformers and back; its own venv, some GB
 #   make debug | tsan             build/debug/lockstep, build/tsan/lockstep, with sanitizers
 #   make install [PREFIX=DIR]     command, library, headers, pkg-config file
 #   make fuzz [FUZZ_SECONDS=600]  every parser under libFuzzer
@@ -19,10 +20,11 @@ FUZZ_SECONDS ?= 600
 LS_MUTANTS ?= 10000
 TEXT ?=
 FRESH ?=
+HF_VENV = build/hf-venv
 export JOBS FUZZ_SECONDS
 MAKEFLAGS += --no-print-directory
 
-.PHONY: all release debug tsan check check-quick check-mutants check-matrix \
+.PHONY: all release debug tsan check check-quick check-mutants check-matrix check-hf \
   quickstart install format fuzz clean dependencies
 all: release
 
@@ -48,6 +50,19 @@ check-mutants: dependencies
 check-matrix: dependencies
 	$(MAKE) release
 	for each in build/tests/matrix_*_test; do LS_LAYOUTS=all $$each || exit 1; done
+
+# pip's own settings (PIP_INDEX_URL and the like) say where from, as for a torch without CUDA.
+$(HF_VENV)/ready: tools/reference/requirements.txt
+	tools/install_dependencies.sh --hf
+	rm -rf $(HF_VENV)
+	python3 -m venv $(HF_VENV)
+	$(HF_VENV)/bin/pip install --quiet -r tools/reference/requirements.txt
+	touch $@
+
+check-hf: dependencies $(HF_VENV)/ready
+	cmake --preset release
+	cmake --build --preset release --parallel $(JOBS) --target lockstep
+	tests/hf_slow_test.sh build/lockstep
 
 quickstart:
 	tools/install_dependencies.sh $(if $(TEXT),,--text)
