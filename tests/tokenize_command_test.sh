@@ -88,6 +88,43 @@ printf 'b\n%064d' 0 | tr 0 a >"$work/letters.txt"
 refused "reaches its match limit" "$work/letters.txt" --tokenizer "$work/slow.json" --ids
 "$lockstep" tokenize --help | grep -q 'examples:' || fail "--help has no examples"
 
+# A tokenizer trained here is read by all commands, and is the same however the texts lie.
+learn() { "$lockstep" tokenizer train "$@" 2>"$work/errors"; }
+learn "$work/big.txt" --vocab 700 --threads 3 -o "$work/learned" || fail "training: $(cat "$work/errors")"
+same "what is said" "$(wc -l <"$work/errors")" 1
+grep -q 'learned: 700 tokens, 443 merges' "$work/errors" || fail "training: $(cat "$work/errors")"
+tokenize "$work/big.txt" --tokenizer "$work/learned" --ids >"$work/one"
+tokenize "$work/one" --tokenizer "$work/learned" --decode --special >"$work/again.txt"
+cmp -s "$work/big.txt" "$work/again.txt" || fail "the text did not come back from a trained tokenizer"
+gzip -k "$work/big.txt"
+learn "$work/big.txt.gz" --vocab=700 --threads 1 -o "$work/learned-gz"
+cmp -s "$work/learned/tokenizer.json" "$work/learned-gz/tokenizer.json" || fail "a packed text trains another"
+printf '{"body": "low low lower"}\n{"body": "newest low"}\n' >"$work/documents.jsonl"
+learn "$work/documents.jsonl" --text-key body --vocab 260 --special '<s>,</s>' -o "$work/small"
+same "the first merges" "$(grep -A2 '"merges"' "$work/small/tokenizer.json" | tr -d ' \n')" '"merges":["lo","low"'
+same "special tokens" "$(echo '<s></s>' | tokenize - --tokenizer "$work/small" --ids | cut -d ' ' -f 1,2)" "0 1"
+not_learned() { # TEXT words...: exit status 2, one line that has the text, no folder
+  expected=$1
+  shift
+  code=0
+  learn "$@" -o "$work/not" >"$work/output" || code=$?
+  [ $code -eq 2 ] || fail "tokenizer train $*: exit status $code, expected 2"
+  [ "$(wc -l <"$work/errors")" -eq 1 ] || fail "$*: expected one line, found: $(cat "$work/errors")"
+  grep -qF -e "$expected" "$work/errors" || fail "$*: $(cat "$work/errors")"
+  [ "$(echo "$work"/not*)" = "$work/not*" ] || fail "$*: something was written"
+}
+not_learned "documents.jsonl:1: " "$work/documents.jsonl"
+not_learned "at least 257" "$work/a.txt" --vocab 256
+not_learned "--vocab: found" "$work/a.txt" --vocab many
+not_learned "special token" "$work/a.txt" --special 'a,a'
+not_learned "no file matches" "$work/none.txt"
+not_learned "found no text"
+learn "$work/a.txt" -o "$work/learned" && fail "trained over a tokenizer"
+grep -q 'something is there' "$work/errors" || fail "trained over a tokenizer: $(cat "$work/errors")"
+"$lockstep" tokenizer 2>"$work/errors" && fail "tokenizer without a word"
+grep -q 'expected the word train' "$work/errors" || fail "tokenizer: $(cat "$work/errors")"
+"$lockstep" tokenizer --help | grep -q 'examples:' || fail "tokenizer --help has no examples"
+
 # Training and generating: the run's tokenizer goes into its checkpoints, and comes out of them.
 cat >"$work/config.json" <<'JSON'
 {"model_type": "llama", "vocab_size": 600, "hidden_size": 16, "intermediate_size": 24,

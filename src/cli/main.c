@@ -23,6 +23,7 @@ static const command commands[] = {
     {"export", "write a Hugging Face directory", ls_command_export},
     {"inspect", "what a run, model, adapter or file of tensors holds", ls_command_inspect},
     {"tokenize", "text to tokens and back, by any model's tokenizer", ls_command_tokenize},
+    {"tokenizer", "train a tokenizer on texts: byte-level BPE", ls_command_tokenizer},
     {"watch", "the live page of a run", NULL},
 };
 
