@@ -57,10 +57,37 @@ static double load(const void *data, ls_dtype dtype, int64_t i) {
   }
 }
 
+/* What checkpoints are made of: loops that compilers turn into vector code. */
+#define CONVERT_PAIR(name, from_type, to_type, value)                        \
+  static void name(void *target, const void *source, int64_t count) {        \
+    const from_type *restrict from = source;                                 \
+    to_type *restrict to = target;                                           \
+    _Pragma("omp simd") for (int64_t i = 0; i < count; i++) to[i] = (value); \
+  }
+CONVERT_PAIR(widen_bf16, uint16_t, float, ls_bf16_widen(from[i]))
+CONVERT_PAIR(widen_f16, uint16_t, float, ls_f16_widen(from[i]))
+CONVERT_PAIR(widen_f32, float, double, (double)from[i])
+CONVERT_PAIR(round_bf16, float, uint16_t, ls_bf16_round(from[i]))
+CONVERT_PAIR(round_f16, float, uint16_t, ls_f16_round(from[i]))
+CONVERT_PAIR(round_f64, double, float, (float)from[i])
+
+static void (*find_pair(ls_dtype target, ls_dtype source))(void *, const void *, int64_t) {
+  if (source == LS_F64) return target == LS_F32 ? round_f64 : NULL;
+  if (target == LS_F64) return source == LS_F32 ? widen_f32 : NULL;
+  if (target == LS_F32) return source == LS_BF16 ? widen_bf16 : source == LS_F16 ? widen_f16 : NULL;
+  if (source != LS_F32) return NULL;
+  return target == LS_BF16 ? round_bf16 : target == LS_F16 ? round_f16 : NULL;
+}
+
 void ls_convert(void *target, ls_dtype target_dtype, const void *source, ls_dtype source_dtype,
                 int64_t count) {
   if (target_dtype == source_dtype) {
     memcpy(target, source, (size_t)count * ls_dtype_bytes(source_dtype));
+    return;
+  }
+  void (*const pair)(void *, const void *, int64_t) = find_pair(target_dtype, source_dtype);
+  if (pair) {
+    pair(target, source, count);
     return;
   }
   for (int64_t i = 0; i < count; i++) {

@@ -2,22 +2,26 @@
 
 #include <string.h>
 
-/* This rank's share of one part of a parameter: elements [piece_first, piece_first + piece_count)
- * of its tp-cut tensor, which is `stored` x `stored_columns` and begins at (row, column) of the
- * whole. */
+/* Elements of a parameter smaller than a page of fp32 are given by one rank alone. */
+enum { LEAST_GIVEN = 1024 };
+
+/* This rank's share of one part of a parameter: elements [first, first + count) of its tp-cut
+ * tensor, which is `stride` wide in memory and has `cut` of the whole. */
 typedef struct share {
-  char *data;      /* of element piece_first */
+  char *data;      /* of element first */
   ls_tiers *tiers; /* that it lies in, if it is in a file; else NULL */
   ls_dtype dtype;
-  int64_t piece_first, piece_count;
-  int64_t columns; /* of the whole */
-  int64_t row, rows, column, cut_columns, stored_columns;
+  int64_t first, count, stride;
+  ls_box cut;
 } share;
 
-/* A run of elements contiguous both in the whole and in the share. */
-typedef struct run {
-  int64_t whole, piece, count;
-} run;
+/* Memory of a caller: element (row, column) of the whole is its element row * stride + column -
+ * first. */
+typedef struct window {
+  char *data;
+  ls_dtype dtype;
+  int64_t stride, first;
+} window;
 
 int64_t ls_program_parameter_elements(const ls_program_parameter *parameter) {
   int64_t elements = 1;
@@ -36,6 +40,10 @@ static int part_value(const ls_program_parameter *parameter, ls_part_of_paramete
   return -1;
 }
 
+static int64_t columns_of(const ls_program_parameter *parameter) {
+  return parameter->ndim > 1 ? parameter->dims[1] : 1;
+}
+
 static share find_share(const ls_rank *rank, const ls_program_parameter *parameter, int value) {
   const ls_view piece = ls_rank_view(rank, 0, value, 0);
   const ls_view used = ls_rank_view(rank, 0, parameter->used, 0);
@@ -44,30 +52,30 @@ static share find_share(const ls_rank *rank, const ls_program_parameter *paramet
   return (share){.data = piece.data,
                  .tiers = tiers && ls_tiers_in_file(tiers, piece.data) ? tiers : NULL,
                  .dtype = piece.dtype,
-                 .piece_first = piece.start[0],
-                 .piece_count = piece.valid[0],
-                 .columns = matrix ? parameter->dims[1] : 1,
-                 .row = used.start[0],
-                 .rows = used.valid[0],
-                 .column = matrix ? used.start[1] : 0,
-                 .cut_columns = matrix ? used.valid[1] : 1,
-                 .stored_columns = matrix ? used.dims[1] : 1};
+                 .first = piece.start[0],
+                 .count = piece.valid[0],
+                 .stride = matrix ? used.dims[1] : 1,
+                 .cut = {.row = used.start[0],
+                         .rows = used.valid[0],
+                         .column = matrix ? used.start[1] : 0,
+                         .columns = matrix ? used.valid[1] : 1}};
 }
 
-/* What of whole row `row`, elements [first, last), this rank has; count 0: nothing. */
-static run row_run(const share *of, int64_t row, int64_t first, int64_t last) {
-  run none = {0};
-  if (row < of->row || row >= of->row + of->rows) return none;
-  int64_t begin = row * of->columns + of->column, end = begin + of->cut_columns;
-  const int64_t local = (row - of->row) * of->stored_columns;
-  const int64_t shift = begin - local; /* whole index - index in the tp-cut tensor */
-  if (begin < first) begin = first;
-  if (end > last) end = last;
-  if (begin - shift < of->piece_first) begin = of->piece_first + shift;
-  if (end - shift > of->piece_first + of->piece_count)
-    end = of->piece_first + of->piece_count + shift;
-  if (end <= begin) return none;
-  return (run){begin, begin - shift - of->piece_first, end - begin};
+/* What of the whole elements [first, end) of the tp-cut tensor are. */
+static int boxes_of(const share *of, int64_t first, int64_t end, ls_box boxes[LS_MOST_BOXES]) {
+  ls_box local[LS_MOST_BOXES];
+  const int cuts = ls_box_of_range(first, end, of->stride, local);
+  int count = 0;
+  for (int i = 0; i < cuts; i++) {
+    local[i].row += of->cut.row;
+    local[i].column += of->cut.column;
+    if (ls_box_meet(&local[i], &of->cut, &boxes[count])) count++; /* the rest is padding */
+  }
+  return count;
+}
+
+static int kept(const share *of, ls_box boxes[LS_MOST_BOXES]) {
+  return boxes_of(of, of->first, of->first + of->count, boxes);
 }
 
 /* Elements of a share's memory or file, from or to `data`. */
@@ -94,22 +102,29 @@ static ls_status copy_run(const share *of, int64_t piece, int64_t count, char *d
   return LS_OK;
 }
 
-/* What the share has of elements [first, first + count) of the whole, which `data` holds. */
-static ls_status copy(const share *of, int64_t first, int64_t count, char *data, ls_dtype dtype,
-                      bool writes, ls_error *error) {
-  const int64_t rows_end = (first + count + of->columns - 1) / of->columns;
-  for (int64_t row = first / of->columns; row < rows_end; row++) {
-    const run found = row_run(of, row, first, first + count);
-    if (!found.count) continue;
-    char *at = data + (found.whole - first) * (int64_t)ls_dtype_bytes(dtype);
-    LS_TRY(copy_run(of, found.piece, found.count, at, dtype, writes, error));
+/* A box that lies in the share whole. */
+static ls_status copy_box(const share *of, const ls_box *box, const window *with, bool writes,
+                          ls_error *error) {
+  const bool joined = box->columns == of->stride && box->columns == with->stride;
+  const int64_t element = (int64_t)ls_dtype_bytes(with->dtype);
+  for (int64_t row = box->row; row < box->row + box->rows; row++) {
+    const int64_t piece = (row - of->cut.row) * of->stride + box->column - of->cut.column;
+    char *data = with->data + (row * with->stride + box->column - with->first) * element;
+    const int64_t count = joined ? ls_box_elements(box) : box->columns;
+    LS_TRY(copy_run(of, piece - of->first, count, data, with->dtype, writes, error));
+    if (joined) break;
   }
   return LS_OK;
 }
 
-static ls_status put(const share *to, int64_t first, int64_t count, const void *data,
-                     ls_dtype dtype, ls_error *error) {
-  return copy(to, first, count, (char *)(uintptr_t)data, dtype, true, error);
+/* What of `box` the share has. */
+static ls_status copy(const share *of, const ls_box *box, const window *with, bool writes,
+                      ls_error *error) {
+  ls_box boxes[LS_MOST_BOXES], common;
+  const int count = kept(of, boxes);
+  for (int i = 0; i < count; i++)
+    if (ls_box_meet(&boxes[i], box, &common)) LS_TRY(copy_box(of, &common, with, writes, error));
+  return LS_OK;
 }
 
 static ls_status check_range(const ls_program_parameter *parameter, int value, int64_t first,
@@ -122,60 +137,134 @@ static ls_status check_range(const ls_program_parameter *parameter, int value, i
   return LS_OK;
 }
 
+/* The window of a box alone. */
+static window window_of(const ls_box *box, const void *data, ls_dtype dtype) {
+  return (window){.data = (char *)(uintptr_t)data,
+                  .dtype = dtype,
+                  .stride = box->columns,
+                  .first = box->row * box->columns + box->column};
+}
+
+/* Parameters stored whole lie on every rank, their masters in pieces. */
+static ls_status write(ls_rank *rank, const ls_program_parameter *about, ls_part_of_parameter part,
+                       const ls_box *box, const window *from, ls_error *error) {
+  const share to = find_share(rank, about, part_value(about, part));
+  LS_TRY(copy(&to, box, from, true, error));
+  if (part != LS_PART_MASTER) return LS_OK;
+  const share compute = find_share(rank, about, about->stored);
+  return copy(&compute, box, from, true, error);
+}
+
 ls_status ls_rank_write_parameter(ls_rank *rank, const ls_program *program, int parameter,
                                   ls_part_of_parameter part, int64_t first, int64_t count,
                                   const void *data, ls_dtype dtype, ls_error *error) {
   const ls_program_parameter *about = &program->parameters[parameter];
-  const int value = part_value(about, part);
-  LS_TRY(check_range(about, value, first, count, error));
+  LS_TRY(check_range(about, part_value(about, part), first, count, error));
   if (!about->here) return LS_OK;
-  const share to = find_share(rank, about, value);
-  LS_TRY(put(&to, first, count, data, dtype, error));
-  if (part != LS_PART_MASTER) return LS_OK;
-  /* Parameters stored whole lie on every rank, their masters in pieces. */
-  const share compute = find_share(rank, about, about->stored);
-  return put(&compute, first, count, data, dtype, error);
+  const window from = {(char *)(uintptr_t)data, dtype, columns_of(about), first};
+  ls_box boxes[LS_MOST_BOXES];
+  const int cuts = ls_box_of_range(first, first + count, columns_of(about), boxes);
+  for (int i = 0; i < cuts; i++) LS_TRY(write(rank, about, part, &boxes[i], &from, error));
+  return LS_OK;
 }
 
-static bool has_any(const share *of, int64_t first, int64_t count) {
-  const int64_t rows_end = (first + count + of->columns - 1) / of->columns;
-  for (int64_t row = first / of->columns; row < rows_end; row++)
-    if (row_run(of, row, first, first + count).count) return true;
-  return false;
+ls_status ls_rank_write_box(ls_rank *rank, const ls_program *program, int parameter,
+                            ls_part_of_parameter part, const ls_box *box, const void *data,
+                            ls_dtype dtype, ls_error *error) {
+  const ls_program_parameter *about = &program->parameters[parameter];
+  LS_TRY(check_range(about, part_value(about, part), 0, 0, error));
+  if (!about->here) return LS_OK;
+  const window from = window_of(box, data, dtype);
+  return write(rank, about, part, box, &from, error);
+}
+
+int ls_rank_kept_boxes(const ls_rank *rank, const ls_program *program, int parameter,
+                       ls_part_of_parameter part, ls_box boxes[LS_MOST_KEPT]) {
+  const ls_program_parameter *about = &program->parameters[parameter];
+  if (!about->here) return 0;
+  const share own = find_share(rank, about, part_value(about, part));
+  if (part != LS_PART_MASTER) return kept(&own, boxes);
+  const share compute = find_share(rank, about, about->stored);
+  int count = kept(&compute, boxes);
+  ls_box masters[LS_MOST_BOXES];
+  const int copies = count, more = kept(&own, masters);
+  for (int i = 0; i < more; i++) {
+    bool there = false;
+    for (int c = 0; c < copies && !there; c++) there = ls_box_holds(&boxes[c], &masters[i]);
+    if (!there) boxes[count++] = masters[i];
+  }
+  return count;
 }
 
 bool ls_rank_keeps_parameter(const ls_rank *rank, const ls_program *program, int parameter,
                              int64_t first, int64_t count) {
-  const ls_program_parameter *about = &program->parameters[parameter];
-  if (!about->here) return false;
-  const share master = find_share(rank, about, about->master);
-  const share compute = find_share(rank, about, about->stored);
-  return has_any(&master, first, count) || has_any(&compute, first, count);
+  ls_box boxes[LS_MOST_KEPT], asked[LS_MOST_BOXES], common;
+  const int kept_boxes = ls_rank_kept_boxes(rank, program, parameter, LS_PART_MASTER, boxes);
+  const int cuts =
+      ls_box_of_range(first, first + count, columns_of(&program->parameters[parameter]), asked);
+  for (int i = 0; i < kept_boxes; i++)
+    for (int c = 0; c < cuts; c++)
+      if (ls_box_meet(&boxes[i], &asked[c], &common)) return true;
+  return false;
 }
 
-/* Of the ranks that hold the same elements, the one with the lowest coordinates gives them. */
-static bool gives(const ls_rank *rank, const ls_program *program, const ls_program_parameter *about,
-                  int value) {
-  const ls_mesh *mesh = &program->mesh;
-  if (!about->gives) return false;
-  ls_axes held_alike = 1u << LS_AXIS_DP_REPLICATE;
-  if (!program->values.items[value].flat_chunk) held_alike |= 1u << LS_AXIS_DP_SHARD;
-  held_alike |=
-      LS_AXES_TENSOR &
-      ~ls_placement_axes(mesh, &program->values.items[about->used].placement, LS_SHARDED, -1);
-  return ls_mesh_index(mesh, ls_rank_number(rank), held_alike) == 0;
+/* The axes along which ranks hold the same elements of a value. */
+static ls_axes held_alike(const ls_program *program, const ls_program_parameter *about, int value) {
+  ls_axes alike = 1u << LS_AXIS_DP_REPLICATE;
+  if (!program->values.items[value].flat_chunk) alike |= 1u << LS_AXIS_DP_SHARD;
+  return alike | (LS_AXES_TENSOR & ~ls_placement_axes(&program->mesh,
+                                                      &program->values.items[about->used].placement,
+                                                      LS_SHARDED, -1));
+}
+
+int ls_rank_given_boxes(const ls_rank *rank, const ls_program *program, int parameter,
+                        ls_part_of_parameter part, ls_box boxes[LS_MOST_BOXES]) {
+  const ls_program_parameter *about = &program->parameters[parameter];
+  const int value = part_value(about, part);
+  if (!about->here || !about->gives || value < 0) return 0;
+  const share own = find_share(rank, about, value);
+  const ls_axes alike = held_alike(program, about, value);
+  const int64_t holders = ls_mesh_size(&program->mesh, alike);
+  int64_t chunk = (own.count + holders - 1) / holders;
+  if (holders > 1) chunk = (chunk + LEAST_GIVEN - 1) / LEAST_GIVEN * LEAST_GIVEN;
+  const int64_t begin = ls_mesh_index(&program->mesh, ls_rank_number(rank), alike) * chunk;
+  const int64_t end = begin + chunk < own.count ? begin + chunk : own.count;
+  return boxes_of(&own, own.first + begin, own.first + end, boxes);
+}
+
+ls_status ls_rank_read_box(ls_rank *rank, const ls_program *program, int parameter,
+                           ls_part_of_parameter part, const ls_box *box, void *data, ls_dtype dtype,
+                           ls_error *error) {
+  const ls_program_parameter *about = &program->parameters[parameter];
+  const share from = find_share(rank, about, part_value(about, part));
+  const window to = window_of(box, data, dtype);
+  return copy(&from, box, &to, false, error);
+}
+
+/* What this rank gives of elements [first, first + count). */
+static ls_status read_given(ls_rank *rank, const ls_program *program, int parameter,
+                            ls_part_of_parameter part, int64_t first, int64_t count,
+                            const window *to, ls_error *error) {
+  const ls_program_parameter *about = &program->parameters[parameter];
+  ls_box given[LS_MOST_BOXES], asked[LS_MOST_BOXES], common;
+  const int boxes = ls_rank_given_boxes(rank, program, parameter, part, given);
+  if (boxes == 0) return LS_OK;
+  const share from = find_share(rank, about, part_value(about, part));
+  const int cuts = ls_box_of_range(first, first + count, columns_of(about), asked);
+  for (int i = 0; i < boxes; i++)
+    for (int c = 0; c < cuts; c++)
+      if (ls_box_meet(&given[i], &asked[c], &common))
+        LS_TRY(copy(&from, &common, to, false, error));
+  return LS_OK;
 }
 
 ls_status ls_rank_read_parameter(ls_rank *rank, const ls_program *program, int parameter,
                                  ls_part_of_parameter part, int64_t first, int64_t count,
                                  void *data, ls_dtype dtype, ls_error *error) {
   const ls_program_parameter *about = &program->parameters[parameter];
-  const int value = part_value(about, part);
-  LS_TRY(check_range(about, value, first, count, error));
+  LS_TRY(check_range(about, part_value(about, part), first, count, error));
   memset(data, 0, (size_t)count * ls_dtype_bytes(dtype));
-  if (gives(rank, program, about, value)) {
-    const share from = find_share(rank, about, value);
-    LS_TRY(copy(&from, first, count, data, dtype, false, error));
-  }
+  const window to = {data, dtype, columns_of(about), first};
+  LS_TRY(read_given(rank, program, parameter, part, first, count, &to, error));
   return ls_all_reduce(ls_rank_world_group(rank), data, count, dtype, LS_SUM, error);
 }
