@@ -3,12 +3,17 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22 /* Linux 5.14; headers may be older than the system */
+#endif
 
 enum { WALK_FILES = 16 }; /* folders held open by a walk */
 
@@ -91,6 +96,30 @@ ls_status ls_file_map(const char *path, ls_map *map, ls_error *error) {
 void ls_file_unmap(ls_map *map) {
   if (map->data) munmap((void *)map->data, map->bytes);
   *map = (ls_map){0};
+}
+
+static int advise(const void *data, size_t bytes, int advice) {
+  const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)data / page * page;
+  const uintptr_t end = (uintptr_t)data + bytes;
+  return bytes && madvise((void *)begin, end - begin, advice) ? errno : 0;
+}
+
+void ls_map_expect(const void *data, size_t bytes) {
+  (void)advise(data, bytes, MADV_WILLNEED);
+}
+
+ls_status ls_map_fetch(const char *path, const void *data, size_t bytes, ls_error *error) {
+  const int reason = advise(data, bytes, MADV_POPULATE_READ);
+  if (reason == EFAULT)
+    return ls_fail(error, LS_INPUT,
+                   "%s: cannot be read where it could before: it was cut, or the "
+                   "disk fails",
+                   path);
+  return LS_OK; /* older systems do not know it: touching brings it in */
+}
+
+void ls_map_release(const void *data, size_t bytes) {
+  (void)advise(data, bytes, MADV_DONTNEED);
 }
 
 /* Flushes a file or a folder; returns 0 or the reason. */

@@ -23,6 +23,14 @@ typedef struct ls_map {
 LS_CHECKED ls_status ls_file_map(const char *path, ls_map *map, ls_error *error);
 void ls_file_unmap(ls_map *map);
 
+/* Reading through a map at the disk's speed and in little memory: what is read soon is asked for
+ * ahead; what is read now is brought in, LS_INPUT where the file has it no more (to touch it would
+ * be fatal); and what was read is given back (it stays in the system's cache). Whole pages. */
+void ls_map_expect(const void *data, size_t bytes);
+LS_CHECKED ls_status ls_map_fetch(const char *path, const void *data, size_t bytes,
+                                  ls_error *error);
+void ls_map_release(const void *data, size_t bytes);
+
 /* Writes `path` so that it holds all of `data` or is untouched: path.tmp-PID, fsync, rename, fsync
  * of the folder. */
 LS_CHECKED ls_status ls_file_write(const char *path, const void *data, size_t bytes,

@@ -163,6 +163,34 @@ static void maps_files(void **state) {
   ls_file_unmap(&map);
 }
 
+/* Given back and brought in again it is the same; what was cut off is an error, not the end. */
+static void maps_are_read_by_pieces(void **state) {
+  (void)state;
+  const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+  char *path = in_root("a"), *text = ls_arena_alloc(arena, 3 * page);
+  for (size_t i = 0; i < 3 * page; i++) text[i] = (char)(i % 251);
+  assert_int_equal(ls_file_write(path, text, 3 * page, &error), LS_OK);
+  ls_map map;
+  assert_int_equal(ls_file_map(path, &map, &error), LS_OK);
+  const char *data = map.data;
+  for (size_t at = 0; at < map.bytes; at += 1000) {
+    const size_t left = map.bytes - at, some = left < 1000 ? left : 1000;
+    ls_map_expect(data + at, some);
+    assert_int_equal(ls_map_fetch(path, data + at, some, &error), LS_OK);
+    assert_memory_equal(data + at, text + at, some);
+    ls_map_release(data + at, some);
+  }
+  assert_memory_equal(data, text, map.bytes);
+  assert_int_equal(truncate(path, (off_t)page), 0);
+  assert_int_equal(ls_map_fetch(path, data, page, &error), LS_OK);
+  const ls_status cut = ls_map_fetch(path, data + page, page, &error);
+  if (cut == LS_OK)
+    print_message("this system cannot bring pages in beforehand\n");
+  else
+    assert_non_null(strstr(error.text, ": cannot be read where it could before"));
+  ls_file_unmap(&map);
+}
+
 static void every_failed_call_leaves_the_old_file(void **state) {
   (void)state;
   char *path = in_root("a");
@@ -354,6 +382,7 @@ int main(void) {
       FILE_TEST(reads_whole_files),
       FILE_TEST(names_what_cannot_be_read),
       FILE_TEST(maps_files),
+      FILE_TEST(maps_are_read_by_pieces),
       FILE_TEST(every_failed_call_leaves_the_old_file),
       FILE_TEST(every_kill_leaves_a_whole_file),
       FILE_TEST(a_full_disk_is_an_error_and_changes_nothing),

@@ -405,7 +405,9 @@ static ls_status check_outputs(const ls_rank *rank, const ls_program *program, c
     const ls_instruction *instruction = each->instruction;
     if (ls_collective_moves(instruction->collective) || view_is_finite(&each->args.out[o]))
       continue;
-    return ls_fail(error, LS_FAILED, "rank %d: %s made a NaN or an infinity in %s", rank->number,
+    const bool received = instruction->collective == LS_RECEIVE;
+    return ls_fail(error, received ? LS_NO : LS_FAILED,
+                   "rank %d: %s made a NaN or an infinity in %s", rank->number,
                    instruction->collective == LS_COLLECTIVE_NONE
                        ? ls_op_name(instruction->kind)
                        : ls_collective_name(instruction->collective),

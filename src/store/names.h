@@ -60,9 +60,4 @@ LS_CHECKED ls_status ls_weights_plan_form(ls_arena *arena, const ls_model_config
 /* Whether a stored tensor is a buffer that means nothing here (masks, rotary frequencies). */
 bool ls_weight_ignored(const ls_weight_plan *plan, const char *name);
 
-/* Writes rows first .. first + rows - 1 of the stored tensor (its first dimension) to `target`;
- * pieces[i] is the whole of the i-th piece in our layout. All are of type `dtype`. */
-void ls_stored_layout_fill(const ls_stored_layout *layout, const void *const *pieces,
-                           ls_dtype dtype, int64_t first, int64_t rows, void *target);
-
 #endif

@@ -22,6 +22,7 @@ struct ls_safetensors {
   LS_LIST(ls_map) maps;
   tensor_list tensors;
   LS_LIST(ls_metadata_pair) metadata;
+  _Atomic int64_t bytes_read;
   int *slots; /* hash table of indices into tensors, -1 for none; a power of two of them */
   size_t slot_count;
 };
@@ -282,7 +283,8 @@ static ls_status parse_file(ls_safetensors *set, const char *file, const char *d
                            .count = each->count,
                            .data = size ? data + start + each->begin : NULL,
                            .bytes = size,
-                           .file = file};
+                           .file = file,
+                           .set = set};
   }
   return LS_OK;
 }
@@ -487,6 +489,7 @@ ls_status ls_stored_tensor_read(const ls_stored_tensor *tensor, int64_t first, i
                    tensor->file, tensor->name, tensor->format, ls_dtype_name(dtype));
   }
   if (count == 0) return LS_OK;
+  tensor->set->bytes_read += count * (int64_t)ls_dtype_bytes(tensor->dtype);
   const size_t from_bytes = ls_dtype_bytes(tensor->dtype), to_bytes = ls_dtype_bytes(dtype);
   const char *source = (const char *)tensor->data + (size_t)first * from_bytes;
   if (tensor->dtype == dtype) {
@@ -502,4 +505,32 @@ ls_status ls_stored_tensor_read(const ls_stored_tensor *tensor, int64_t first, i
     ls_convert((char *)target + (size_t)done * to_bytes, dtype, piece, tensor->dtype, now);
   }
   return LS_OK;
+}
+
+/* Elements of a tensor in a map; NULL where it is in memory. */
+static const char *mapped(const ls_stored_tensor *tensor, int64_t first, int64_t count) {
+  LS_ASSERT(first >= 0 && count >= 0 && count <= tensor->count - first);
+  if (tensor->set->maps.count == 0 || tensor->dtype == LS_DTYPE_COUNT || count == 0) return NULL;
+  return (const char *)tensor->data + (size_t)first * ls_dtype_bytes(tensor->dtype);
+}
+
+void ls_stored_tensor_expect(const ls_stored_tensor *tensor, int64_t first, int64_t count) {
+  const char *data = mapped(tensor, first, count);
+  if (data) ls_map_expect(data, (size_t)count * ls_dtype_bytes(tensor->dtype));
+}
+
+ls_status ls_stored_tensor_fetch(const ls_stored_tensor *tensor, int64_t first, int64_t count,
+                                 ls_error *error) {
+  const char *data = mapped(tensor, first, count);
+  if (!data) return LS_OK;
+  return ls_map_fetch(tensor->file, data, (size_t)count * ls_dtype_bytes(tensor->dtype), error);
+}
+
+void ls_stored_tensor_release(const ls_stored_tensor *tensor, int64_t first, int64_t count) {
+  const char *data = mapped(tensor, first, count);
+  if (data) ls_map_release(data, (size_t)count * ls_dtype_bytes(tensor->dtype));
+}
+
+int64_t ls_safetensors_bytes_read(const ls_safetensors *opened) {
+  return opened->bytes_read;
 }

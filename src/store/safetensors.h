@@ -16,8 +16,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/checksum.h"
 #include "lockstep/dtype.h"
 #include "lockstep/status.h"
+
+typedef struct ls_safetensors ls_safetensors;
 
 typedef struct ls_stored_tensor {
   const char *name;
@@ -28,10 +31,9 @@ typedef struct ls_stored_tensor {
   int64_t count;    /* elements */
   const void *data; /* in the map, NULL where bytes is 0; only as aligned as its file is */
   size_t bytes;
-  const char *file; /* the shard, for errors */
+  const char *file;    /* the shard, for errors */
+  ls_safetensors *set; /* that it is of */
 } ls_stored_tensor;
-
-typedef struct ls_safetensors ls_safetensors;
 
 /* Opens a .safetensors file, an index (*.safetensors.index.json) with its shards, or a folder with
  * STEM.safetensors or STEM.safetensors.index.json; `stem` NULL is "model". Every header is checked
@@ -60,6 +62,17 @@ const char *ls_safetensors_metadata(const ls_safetensors *opened, const char *ke
 LS_CHECKED ls_status ls_stored_tensor_read(const ls_stored_tensor *tensor, int64_t first,
                                            int64_t count, ls_dtype dtype, void *target,
                                            ls_error *error);
+
+/* Around reading: elements that will be read soon are asked of the disk; those read next are
+ * brought in (LS_INPUT where the file was cut since); what was read is no more in this process's
+ * memory. */
+void ls_stored_tensor_expect(const ls_stored_tensor *tensor, int64_t first, int64_t count);
+LS_CHECKED ls_status ls_stored_tensor_fetch(const ls_stored_tensor *tensor, int64_t first,
+                                            int64_t count, ls_error *error);
+void ls_stored_tensor_release(const ls_stored_tensor *tensor, int64_t first, int64_t count);
+
+/* Bytes that ls_stored_tensor_read took from the set's tensors so far. */
+int64_t ls_safetensors_bytes_read(const ls_safetensors *opened);
 
 /* What will be written. */
 typedef struct ls_tensor_spec {
@@ -93,6 +106,32 @@ LS_CHECKED ls_status ls_safetensors_create_shards(const char *folder, const char
                                                   int metadata_count,
                                                   ls_safetensors_writer **writer, ls_error *error);
 
+/* The same set for a process or rank that writes its part of what another has begun: the same
+ * arguments give the same places. LS_FAILED where the files are not there. */
+LS_CHECKED ls_status ls_safetensors_join_shards(const char *folder, const char *stem,
+                                                size_t max_shard_bytes, const ls_tensor_spec *specs,
+                                                int count, const ls_metadata_pair *metadata,
+                                                int metadata_count, ls_safetensors_writer **writer,
+                                                ls_error *error);
+
+/* Writes elements of a tensor, given as its index into the specs, from element `first` on, in any
+ * order. After a failure only ls_safetensors_abandon is left to call. */
+LS_CHECKED ls_status ls_safetensors_write(ls_safetensors_writer *writer, int tensor, int64_t first,
+                                          const void *data, int64_t count, ls_error *error);
+
+/* Puts on the disk what this writer wrote, and closes its file. */
+LS_CHECKED ls_status ls_safetensors_sync(ls_safetensors_writer *writer, ls_error *error);
+
+/* The files of the set, what this writer wrote of each (its header is the beginner's), and how many
+ * bytes each has when it is whole. */
+int ls_safetensors_files(const ls_safetensors_writer *writer);
+typedef struct ls_written_file {
+  const char *path;
+  uint64_t written, bytes;
+  ls_checksum checksum; /* of what this writer wrote */
+} ls_written_file;
+ls_written_file ls_safetensors_file(const ls_safetensors_writer *writer, int file);
+
 /* Appends the next bytes; a piece may end or begin anywhere. After a failure only
  * ls_safetensors_abandon is left to call. */
 LS_CHECKED ls_status ls_safetensors_append(ls_safetensors_writer *writer, const void *data,
@@ -102,7 +141,11 @@ LS_CHECKED ls_status ls_safetensors_append(ls_safetensors_writer *writer, const 
  * LS_FAILED where the disk is full. The files are not synced: publish the folder. */
 LS_CHECKED ls_status ls_safetensors_finish(ls_safetensors_writer **writer, ls_error *error);
 
-/* Frees the writer and removes what it wrote. Nothing to do where *writer is NULL. */
+/* The same for one of several writers of a set, who see to it by themselves that all was written.
+ * Only the beginner's writes the index. */
+LS_CHECKED ls_status ls_safetensors_leave(ls_safetensors_writer **writer, ls_error *error);
+
+/* Frees the writer and removes the files that it began. Nothing to do where *writer is NULL. */
 void ls_safetensors_abandon(ls_safetensors_writer **writer);
 
 #endif

@@ -14,6 +14,8 @@
 #include "store/safetensors_format.h"
 #include "text/quote.h"
 
+enum { EAGER_BYTES = 1 << 18 };
+
 typedef struct shard {
   const char *path;
   int first, count; /* of the tensors, in appending order */
@@ -21,6 +23,7 @@ typedef struct shard {
   uint64_t header_bytes; /* with its length before it */
   int descriptor;        /* -1: not open */
   bool created;          /* a regular file to remove when the writing is abandoned */
+  ls_written_file done;
 } shard;
 
 typedef struct slot {
@@ -37,7 +40,8 @@ struct ls_safetensors_writer {
   LS_LIST(shard) shards;
   const char *index; /* NULL: none is written */
   uint64_t total_bytes;
-  int current;      /* slot being written */
+  int open;         /* the shard that has a descriptor; -1: none */
+  int current;      /* slot being appended to */
   uint64_t written; /* of that slot */
   bool failed;
 };
@@ -147,9 +151,11 @@ static ls_status header_text(ls_safetensors_writer *writer, shard *file,
                  padded, (int)LS_SAFETENSORS_MAX_HEADER);
 }
 
-static ls_status write_at(const shard *file, const void *data, size_t bytes, uint64_t offset,
+/* What was written is on its way to the disk at once, so that little is left when all must be. */
+static ls_status write_at(shard *file, const void *data, size_t bytes, uint64_t offset,
                           ls_error *error) {
   const char *at = data;
+  const uint64_t begin = offset, all = bytes;
   while (bytes > 0) {
     const ssize_t done = pwrite(file->descriptor, at, bytes, (off_t)offset);
     if (done < 0 && errno == EINTR) continue;
@@ -158,33 +164,51 @@ static ls_status write_at(const shard *file, const void *data, size_t bytes, uin
     bytes -= (size_t)done;
     offset += (uint64_t)done;
   }
+  if (all >= EAGER_BYTES)
+    (void)sync_file_range(file->descriptor, (off_t)begin, (off_t)all, SYNC_FILE_RANGE_WRITE);
+  file->done.written += all;
+  ls_checksum_add(&file->done.checksum, begin, data, all);
   return LS_OK;
 }
 
 /* Only one shard is open at a time: there may be more shards than descriptors. */
-static ls_status shard_close(shard *file, ls_error *error) {
-  if (file->descriptor < 0) return LS_OK;
+static ls_status shard_close(ls_safetensors_writer *writer, ls_error *error) {
+  if (writer->open < 0) return LS_OK;
+  shard *file = &writer->shards.items[writer->open];
   const int result = close(file->descriptor);
-  file->descriptor = -1;
+  file->descriptor = writer->open = -1;
   return result == 0 ? LS_OK : fail_write(file, "cannot finish", error);
 }
 
-static ls_status shard_open(shard *file, int flags, ls_error *error) {
+static ls_status shard_open(ls_safetensors_writer *writer, int number, int flags, ls_error *error) {
+  if (writer->open == number) return LS_OK;
+  LS_TRY(shard_close(writer, error));
+  shard *file = &writer->shards.items[number];
   file->descriptor = open(file->path, O_WRONLY | O_CLOEXEC | flags, 0666);
   if (file->descriptor < 0) return fail_write(file, "cannot open for writing", error);
+  writer->open = number;
   struct stat about; /* a device is never removed */
-  file->created = fstat(file->descriptor, &about) == 0 && S_ISREG(about.st_mode);
+  if (flags) file->created = fstat(file->descriptor, &about) == 0 && S_ISREG(about.st_mode);
   return LS_OK;
 }
 
-static ls_status shard_begin(ls_safetensors_writer *writer, shard *file,
-                             const ls_metadata_pair *metadata, int metadata_count,
+/* Takes the file's place on the disk beforehand: a full one is found at once, and many may write
+ * side by side without holes being cut and filled. Not all file systems can. */
+static ls_status reserve(const shard *file, ls_error *error) {
+  if (!file->created) return LS_OK;
+  const off_t bytes = (off_t)(file->header_bytes + file->data_bytes);
+  if (fallocate(file->descriptor, 0, 0, bytes) == 0) return LS_OK;
+  if (errno == ENOSPC || errno == EDQUOT || errno == EFBIG)
+    return fail_write(file, "cannot write", error);
+  return LS_OK;
+}
+
+static ls_status shard_begin(ls_safetensors_writer *writer, int number, const char *text,
                              ls_error *error) {
-  char *text = NULL;
-  LS_TRY(header_text(writer, file, metadata, metadata_count, &text, error));
-  LS_TRY(shard_open(file, O_CREAT | O_TRUNC, error));
-  LS_TRY(write_at(file, text, file->header_bytes, 0, error));
-  return shard_close(file, error);
+  shard *file = &writer->shards.items[number];
+  LS_TRY(shard_open(writer, number, O_CREAT | O_TRUNC, error));
+  LS_TRY(reserve(file, error));
+  return write_at(file, text, file->header_bytes, 0, error);
 }
 
 /* Equal names in one file would vanish in its header, and in two shards in the index. */
@@ -230,6 +254,7 @@ static ls_status writer_create(const ls_tensor_spec *specs, int count, size_t ma
   ls_safetensors_writer *writer = LS_NEW(arena, ls_safetensors_writer);
   *made = writer;
   writer->arena = arena;
+  writer->open = -1;
   writer->slots = LS_NEW_ARRAY(arena, slot, count + 1);
   writer->count = count;
   for (int i = 0; i < count; i++) LS_TRY(slot_fill(arena, &specs[i], &writer->slots[i], error));
@@ -239,9 +264,14 @@ static ls_status writer_create(const ls_tensor_spec *specs, int count, size_t ma
 }
 
 static ls_status shards_begin(ls_safetensors_writer *writer, const ls_metadata_pair *metadata,
-                              int metadata_count, ls_error *error) {
+                              int metadata_count, bool joins, ls_error *error) {
   for (int i = 0; i < writer->shards.count; i++) {
-    LS_TRY(shard_begin(writer, &writer->shards.items[i], metadata, metadata_count, error));
+    char *text = NULL;
+    shard *file = &writer->shards.items[i];
+    LS_TRY(header_text(writer, file, metadata, metadata_count, &text, error));
+    file->done.path = file->path;
+    file->done.bytes = file->header_bytes + file->data_bytes;
+    if (!joins) LS_TRY(shard_begin(writer, i, text, error));
   }
   return LS_OK;
 }
@@ -252,10 +282,19 @@ ls_status ls_safetensors_create(const char *path, const ls_tensor_spec *specs, i
   ls_status status = writer_create(specs, count, SIZE_MAX, writer, error);
   if (status == LS_OK) {
     (*writer)->shards.items[0].path = ls_arena_strdup((*writer)->arena, path);
-    status = shards_begin(*writer, metadata, metadata_count, error);
+    status = shards_begin(*writer, metadata, metadata_count, false, error);
   }
   if (status != LS_OK) ls_safetensors_abandon(writer);
   return status;
+}
+
+static void name_shards(ls_safetensors_writer *writer, const char *folder, const char *stem) {
+  const int shards = writer->shards.count;
+  for (int i = 0; i < shards; i++)
+    writer->shards.items[i].path =
+        shards == 1 ? ls_arena_printf(writer->arena, "%s/%s.safetensors", folder, stem)
+                    : ls_arena_printf(writer->arena, "%s/%s-%05d-of-%05d.safetensors", folder, stem,
+                                      i + 1, shards);
 }
 
 ls_status ls_safetensors_create_shards(const char *folder, const char *stem, size_t max_shard_bytes,
@@ -265,20 +304,69 @@ ls_status ls_safetensors_create_shards(const char *folder, const char *stem, siz
   ls_status status = writer_create(specs, count, max_shard_bytes, made, error);
   if (status == LS_OK) {
     ls_safetensors_writer *writer = *made;
-    const int shards = writer->shards.count;
-    for (int i = 0; i < shards; i++) {
-      writer->shards.items[i].path =
-          shards == 1 ? ls_arena_printf(writer->arena, "%s/%s.safetensors", folder, stem)
-                      : ls_arena_printf(writer->arena, "%s/%s-%05d-of-%05d.safetensors", folder,
-                                        stem, i + 1, shards);
-    }
-    if (shards > 1) {
+    name_shards(writer, folder, stem);
+    if (writer->shards.count > 1)
       writer->index = ls_arena_printf(writer->arena, "%s/%s.safetensors.index.json", folder, stem);
-    }
-    status = shards_begin(writer, metadata, metadata_count, error);
+    status = shards_begin(writer, metadata, metadata_count, false, error);
   }
   if (status != LS_OK) ls_safetensors_abandon(made);
   return status;
+}
+
+ls_status ls_safetensors_join_shards(const char *folder, const char *stem, size_t max_shard_bytes,
+                                     const ls_tensor_spec *specs, int count,
+                                     const ls_metadata_pair *metadata, int metadata_count,
+                                     ls_safetensors_writer **made, ls_error *error) {
+  ls_status status = writer_create(specs, count, max_shard_bytes, made, error);
+  if (status == LS_OK) {
+    name_shards(*made, folder, stem);
+    status = shards_begin(*made, metadata, metadata_count, true, error);
+  }
+  if (status != LS_OK) ls_safetensors_abandon(made);
+  return status;
+}
+
+static ls_status write_bytes(ls_safetensors_writer *writer, const slot *each, uint64_t first,
+                             const void *data, size_t bytes, ls_error *error) {
+  LS_TRY(shard_open(writer, each->shard, 0, error));
+  shard *file = &writer->shards.items[each->shard];
+  return write_at(file, data, bytes, file->header_bytes + each->begin + first, error);
+}
+
+ls_status ls_safetensors_write(ls_safetensors_writer *writer, int tensor, int64_t first,
+                               const void *data, int64_t count, ls_error *error) {
+  LS_ASSERT(!writer->failed && tensor >= 0 && tensor < writer->count);
+  const slot *each = &writer->slots[tensor];
+  const uint64_t element = ls_dtype_bytes(each->spec.dtype), elements = each->bytes / element;
+  LS_ASSERT(first >= 0 && count >= 0 && (uint64_t)first + (uint64_t)count <= elements);
+  const ls_status status = write_bytes(writer, each, (uint64_t)first * element, data,
+                                       (size_t)((uint64_t)count * element), error);
+  writer->failed = status != LS_OK;
+  return status;
+}
+
+ls_status ls_safetensors_sync(ls_safetensors_writer *writer, ls_error *error) {
+  LS_ASSERT(!writer->failed);
+  ls_status status = LS_OK;
+  for (int i = 0; i < writer->shards.count && status == LS_OK; i++) {
+    shard *file = &writer->shards.items[i];
+    if (file->done.written == 0) continue;
+    status = shard_open(writer, i, 0, error);
+    if (status == LS_OK && fsync(file->descriptor) && errno != EINVAL)
+      status = fail_write(file, "cannot write", error);
+  }
+  if (status == LS_OK) status = shard_close(writer, error);
+  writer->failed = status != LS_OK;
+  return status;
+}
+
+int ls_safetensors_files(const ls_safetensors_writer *writer) {
+  return writer->shards.count;
+}
+
+ls_written_file ls_safetensors_file(const ls_safetensors_writer *writer, int file) {
+  LS_ASSERT(file >= 0 && file < writer->shards.count);
+  return writer->shards.items[file].done;
 }
 
 static ls_status append(ls_safetensors_writer *writer, const char *data, size_t bytes,
@@ -294,14 +382,9 @@ static ls_status append(ls_safetensors_writer *writer, const char *data, size_t 
                      writer->shards.items[0].path, bytes);
     }
     const slot *each = &writer->slots[writer->current];
-    shard *file = &writer->shards.items[each->shard];
-    if (file->descriptor < 0) {
-      if (each->shard > 0) LS_TRY(shard_close(file - 1, error));
-      LS_TRY(shard_open(file, 0, error));
-    }
     const uint64_t left = each->bytes - writer->written;
     const size_t now = bytes < left ? bytes : (size_t)left;
-    LS_TRY(write_at(file, data, now, file->header_bytes + each->begin + writer->written, error));
+    LS_TRY(write_bytes(writer, each, writer->written, data, now, error));
     writer->written += now;
     data += now;
     bytes -= now;
@@ -350,13 +433,15 @@ static ls_status check_complete(const ls_safetensors_writer *writer, ls_error *e
                  writer->shards.items[0].path, (unsigned long long)missing, name);
 }
 
-static ls_status finish(ls_safetensors_writer *writer, ls_error *error) {
+static ls_status leave(ls_safetensors_writer *writer, ls_error *error) {
   LS_ASSERT(!writer->failed);
-  LS_TRY(check_complete(writer, error));
-  for (int i = 0; i < writer->shards.count; i++) {
-    LS_TRY(shard_close(&writer->shards.items[i], error));
-  }
+  LS_TRY(shard_close(writer, error));
   return writer->index ? write_index(writer, error) : LS_OK;
+}
+
+static ls_status finish(ls_safetensors_writer *writer, ls_error *error) {
+  LS_TRY(check_complete(writer, error));
+  return leave(writer, error);
 }
 
 static void writer_free(ls_safetensors_writer **writer) {
@@ -365,14 +450,20 @@ static void writer_free(ls_safetensors_writer **writer) {
   ls_arena_destroy(&arena);
 }
 
-ls_status ls_safetensors_finish(ls_safetensors_writer **writer, ls_error *error) {
-  const ls_status status = finish(*writer, error);
-  if (status == LS_OK) {
+static ls_status end(ls_safetensors_writer **writer, ls_status status) {
+  if (status == LS_OK)
     writer_free(writer);
-  } else {
+  else
     ls_safetensors_abandon(writer);
-  }
   return status;
+}
+
+ls_status ls_safetensors_finish(ls_safetensors_writer **writer, ls_error *error) {
+  return end(writer, finish(*writer, error));
+}
+
+ls_status ls_safetensors_leave(ls_safetensors_writer **writer, ls_error *error) {
+  return end(writer, leave(*writer, error));
 }
 
 void ls_safetensors_abandon(ls_safetensors_writer **writer) {

@@ -2,17 +2,11 @@
 
 #include <string.h>
 
-typedef struct place {
-  const ls_stored_layout *layout;
-  const ls_stored_tensor *tensor;
-  const ls_weight_piece *piece;
-} place;
-
 struct ls_weights {
   ls_safetensors *file;
   ls_weight_plan plan;
   const ls_stored_tensor **tensors; /* by tensor of the plan */
-  place *places;                    /* by parameter */
+  ls_weight_place *places;          /* by parameter */
   int parameters;
 };
 
@@ -21,6 +15,7 @@ typedef struct name_search {
   ls_arena *arena;
   const ls_safetensors *file;
   const char *path, *prefix;
+  size_t part, parts;
 } name_search;
 
 static const ls_stored_tensor *find(const name_search *search, const char *name,
@@ -74,19 +69,24 @@ static ls_status find_all(const name_search *search, ls_weights *weights, ls_err
     weights->tensors[i] = tensor;
     for (int p = 0; p < layout->pieces.count; p++) {
       const ls_weight_piece *piece = &layout->pieces.items[p];
-      weights->places[piece->parameter] = (place){layout, tensor, piece};
+      weights->places[piece->parameter] = (ls_weight_place){layout, piece, tensor};
     }
   }
   return LS_OK;
 }
 
 /* A head in the file of a tied model. */
-static ls_status check_tied_head(const ls_weights *weights, const ls_stored_tensor *head,
-                                 ls_error *error) {
+static ls_status check_tied_head(const name_search *search, const ls_weights *weights,
+                                 const ls_stored_tensor *head, ls_error *error) {
   const ls_stored_tensor *table = weights->tensors[0];
-  if (head->dtype == table->dtype && head->bytes == table->bytes &&
-      (head->bytes == 0 || memcmp(head->data, table->data, head->bytes) == 0))
-    return LS_OK;
+  if (head->dtype == table->dtype && head->bytes == table->bytes) {
+    const size_t at_once = (head->bytes + search->parts - 1) / search->parts;
+    const size_t begin = search->part * at_once;
+    const size_t left = begin < head->bytes ? head->bytes - begin : 0;
+    if (left == 0 || memcmp((const char *)head->data + begin, (const char *)table->data + begin,
+                            left < at_once ? left : at_once) == 0)
+      return LS_OK;
+  }
   return ls_fail(error, LS_INPUT,
                  "%s: %s differs from %s, though config.json ties them; set tie_word_embeddings to "
                  "false there, or remove the tensor",
@@ -111,7 +111,7 @@ static ls_status check_others(const name_search *search, const ls_weights *weigh
     const char *name = tensor->name + prefix;
     if (ls_weight_ignored(plan, name)) continue;
     if (plan->tied_head && strcmp(name, plan->tied_head) == 0) {
-      LS_TRY(check_tied_head(weights, tensor, error));
+      LS_TRY(check_tied_head(search, weights, tensor, error));
       continue;
     }
     return ls_fail(error, LS_INPUT, "%s: %s is no tensor of a %s model of this config.json",
@@ -147,10 +147,14 @@ ls_status ls_weights_open(ls_arena *arena, const ls_model_config *config, const 
                           const ls_weights_source *source, ls_weights **weights, ls_error *error) {
   ls_weights *opened = LS_NEW(arena, ls_weights);
   opened->parameters = graph->parameters.count;
-  opened->places = LS_NEW_ARRAY(arena, place, opened->parameters);
+  opened->places = LS_NEW_ARRAY(arena, ls_weight_place, opened->parameters);
   LS_TRY(ls_safetensors_open(source->path, source->stem, &opened->file, error));
-  const name_search search = {arena, opened->file, source->path,
-                              source->prefix ? source->prefix : ""};
+  const name_search search = {arena,
+                              opened->file,
+                              source->path,
+                              source->prefix ? source->prefix : "",
+                              source->parts ? (size_t)source->part : 0,
+                              source->parts ? (size_t)source->parts : 1};
   ls_status status = choose_plan(&search, config, graph, &opened->plan, error);
   if (status == LS_OK) {
     opened->tensors = LS_NEW_ARRAY(arena, const ls_stored_tensor *, opened->plan.count);
@@ -170,45 +174,28 @@ void ls_weights_close(ls_weights **weights) {
   *weights = NULL;
 }
 
-/* Reads rows of ours, which are columns of a stored [in, out]: a strip of each stored row at a
- * time, as many columns as stay in the cache on both sides. */
-static ls_status read_transposed(const place *from, int64_t first, int64_t rows, char *target,
-                                 ls_dtype dtype, ls_error *error) {
-  enum { STRIP = 64 };
-  const int64_t in = from->layout->dims[0], out = from->layout->dims[1];
-  const size_t element = ls_dtype_bytes(dtype);
-  char strip[STRIP * sizeof(double)];
-  for (int64_t begin = 0; begin < rows; begin += STRIP) {
-    const int64_t wide = rows - begin < STRIP ? rows - begin : STRIP;
-    for (int64_t k = 0; k < in; k++) {
-      const int64_t at = k * out + from->piece->offset + first + begin;
-      LS_TRY(ls_stored_tensor_read(from->tensor, at, wide, dtype, strip, error));
-      for (int64_t r = 0; r < wide; r++)
-        memcpy(target + (size_t)((begin + r) * in + k) * element, strip + (size_t)r * element,
-               element);
-    }
-  }
-  return LS_OK;
-}
-
 ls_status ls_weights_read(const ls_weights *weights, int parameter, int64_t first, int64_t rows,
                           void *target, ls_dtype dtype, ls_error *error) {
+  const ls_weight_place *from = ls_weights_place(weights, parameter);
+  const ls_stored_layout *layout = from->layout;
+  LS_ASSERT(first >= 0 && rows >= 0 && first + rows <= from->piece->rows);
+  const int64_t columns = layout->ndim == 2 ? layout->dims[!layout->transposed] : 1;
+  const ls_box box = {first, rows, 0, columns};
+  if (ls_box_elements(&box) == 0) return LS_OK;
+  ls_arena *arena = ls_arena_create();
+  void *scratch = ls_arena_alloc(arena, (size_t)ls_box_elements(&box) * ls_dtype_bytes(dtype));
+  const ls_status status = ls_stored_read(from, &box, dtype, target, scratch, error);
+  ls_arena_destroy(&arena);
+  return status;
+}
+
+const ls_weight_place *ls_weights_place(const ls_weights *weights, int parameter) {
   LS_ASSERT(parameter >= 0 && parameter < weights->parameters);
-  const place *from = &weights->places[parameter];
-  const ls_weight_piece *piece = from->piece;
-  LS_ASSERT(first >= 0 && rows >= 0 && first + rows <= piece->rows);
-  if (from->layout->transposed) return read_transposed(from, first, rows, target, dtype, error);
-  const int64_t columns = from->layout->ndim == 2 ? from->layout->dims[1] : 1;
-  char *to = target;
-  for (int64_t row = first; row < first + rows;) {
-    const int64_t left = first + rows - row, whole = piece->block - row % piece->block;
-    const int64_t count = left < whole ? left : whole;
-    LS_TRY(ls_stored_tensor_read(from->tensor, ls_weight_piece_place(piece, row) * columns,
-                                 count * columns, dtype, to, error));
-    to += (size_t)(count * columns) * ls_dtype_bytes(dtype);
-    row += count;
-  }
-  return LS_OK;
+  return &weights->places[parameter];
+}
+
+int64_t ls_weights_bytes_read(const ls_weights *weights) {
+  return ls_safetensors_bytes_read(weights->file);
 }
 
 const ls_weight_plan *ls_weights_layout(const ls_weights *weights) {

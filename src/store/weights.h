@@ -13,8 +13,7 @@
 #ifndef LS_STORE_WEIGHTS_H
 #define LS_STORE_WEIGHTS_H
 
-#include "store/names.h"
-#include "store/safetensors.h"
+#include "store/stored_box.h"
 
 typedef struct ls_weights ls_weights;
 
@@ -23,6 +22,8 @@ typedef struct ls_weights_source {
   const char *stem;   /* NULL: "model" */
   const char *prefix; /* only names that begin so are meant, "grad." say, others are left alone;
                          NULL: all names are */
+  int part, parts;    /* of a tied head in the file only this part is compared: by rank `part` of
+                         `parts`, who all open the set; parts 0: all of it */
 } ls_weights_source;
 
 /* LS_INPUT names the file and the tensor that is missing, unknown, or of another shape. The arena
@@ -37,6 +38,12 @@ void ls_weights_close(ls_weights **weights);
  * has the same parameters in the same order. */
 LS_CHECKED ls_status ls_weights_read(const ls_weights *weights, int parameter, int64_t first,
                                      int64_t rows, void *target, ls_dtype dtype, ls_error *error);
+
+/* Where a parameter lies. */
+const ls_weight_place *ls_weights_place(const ls_weights *weights, int parameter);
+
+/* Bytes of tensors that were read through this set so far. */
+int64_t ls_weights_bytes_read(const ls_weights *weights);
 
 /* The plan, and what the file holds for its tensor `index`: for those who compare files. */
 const ls_weight_plan *ls_weights_layout(const ls_weights *weights);

@@ -69,18 +69,15 @@ static void **read_all(const ls_weights *weights, const ls_graph *graph, ls_dtyp
   return all;
 }
 
-/* Lays out every tensor of the plan from our parameters, in pieces of rows. */
+/* Lays a tensor of the plan out of our parameters. */
 static void *assemble(const ls_stored_layout *layout, void *const *all, ls_dtype dtype,
                       int64_t *count) {
-  const void **pieces = LS_NEW_ARRAY(arena, const void *, layout->pieces.count);
-  for (int p = 0; p < layout->pieces.count; p++) pieces[p] = all[layout->pieces.items[p].parameter];
   const int64_t columns = layout->ndim == 2 ? layout->dims[1] : 1;
   *count = layout->dims[0] * columns;
   char *target = ls_arena_alloc(arena, (size_t)*count * ls_dtype_bytes(dtype));
-  for (int64_t first = 0; first < layout->dims[0]; first += 7) {
-    const int64_t left = layout->dims[0] - first;
-    ls_stored_layout_fill(layout, pieces, dtype, first, left < 7 ? left : 7,
-                          target + (size_t)(first * columns) * ls_dtype_bytes(dtype));
+  for (int p = 0; p < layout->pieces.count; p++) {
+    const ls_weight_place place = {layout, &layout->pieces.items[p], NULL};
+    ls_stored_lay(&place, dtype, all[place.piece->parameter], target);
   }
   return target;
 }

@@ -5,18 +5,24 @@
 
 #include "base/file.h"
 #include "store/weights.h"
+#include "train/agree.h"
 #include "train/checkpoint_folder.h"
-
-enum {
-  PIECE_ELEMENTS = 1 << 19, /* of a tensor at a time: 2 MiB in fp32 */
-};
+#include "train/checkpoint_moments.h"
+#include "train/fill.h"
 
 /* One file of a shard set, as Hugging Face cuts them. */
 static const size_t max_shard_bytes = 5000000000u;
 
-static const ls_part_of_parameter moment_parts[] = {LS_PART_MOMENT1, LS_PART_MOMENT2};
-static const char *const moment_names[] = {"moment1", "moment2"};
-enum { MOMENTS = 2 };
+/* The weights or the moments. */
+typedef struct tensor_set {
+  const char *stem;
+  const ls_stored_layout **layouts;
+  ls_part_of_parameter *parts;
+  int count;
+  ls_safetensors_writer *writer;
+} tensor_set;
+
+enum { WEIGHTS, MOMENTS, SETS };
 
 typedef struct saver {
   const ls_session *session;
@@ -25,122 +31,106 @@ typedef struct saver {
   const ls_checkpoint_extra *extra;
   ls_arena *arena;
   ls_dtype dtype; /* of all tensors of the checkpoint */
-  bool writes;    /* rank 0 */
+  bool first;     /* rank 0 */
   const char *aside, *final;
   int64_t step;
-  ls_weight_plan plan;
-  ls_safetensors_writer *writer; /* rank 0: of the file that is being written */
-  void *piece;                   /* PIECE_ELEMENTS of dtype */
-  ls_error failure;              /* of rank 0: the first one */
+  tensor_set sets[SETS];
+  ls_sealed_file *files; /* of both sets */
+  int file_count;
 } saver;
 
-static bool able(const saver *self) {
-  return self->writes && self->failure.status == LS_OK;
-}
-
-static int moments_of(const ls_layout *layout) {
-  return layout->optimizer.kind == LS_OPTIMIZER_ADAMW ? 2 : 1;
-}
-
-static const char *moment_name(ls_arena *arena, const ls_program_parameter *parameter, int moment) {
-  return ls_arena_printf(arena, "%s.%s", moment_names[moment], parameter->name);
-}
-
-/* Rank 0 tells whether it could write so far; what it could not is everybody's error. */
-static ls_status agree(saver *self, ls_error *error) {
-  int32_t message[(sizeof(ls_error) + sizeof(int32_t) - 1) / sizeof(int32_t)] = {0};
-  if (self->writes) memcpy(message, &self->failure, sizeof self->failure);
-  LS_TRY(ls_broadcast(ls_rank_world_group(self->rank), message,
-                      (int64_t)(sizeof message / sizeof *message), LS_I32, 0, error));
-  ls_error told;
-  memcpy(&told, message, sizeof told);
-  if (told.status == LS_OK) return LS_OK;
-  return ls_fail(error, told.status, "%s", told.text);
-}
-
-static void append(saver *self, const void *data, int64_t elements) {
-  if (!able(self)) return;
-  self->failure.status = ls_safetensors_append(
-      self->writer, data, (size_t)elements * ls_dtype_bytes(self->dtype), &self->failure);
-}
-
-/* Elements [begin, end) of a part of a parameter, in pieces. */
-static ls_status stream_range(saver *self, int parameter, ls_part_of_parameter part, int64_t begin,
-                              int64_t end, ls_error *error) {
-  for (int64_t first = begin; first < end; first += PIECE_ELEMENTS) {
-    const int64_t left = end - first;
-    const int64_t count = left < PIECE_ELEMENTS ? left : PIECE_ELEMENTS;
-    LS_TRY(ls_rank_read_parameter(self->rank, self->program, parameter, part, first, count,
-                                  self->piece, self->dtype, error));
-    append(self, self->piece, count);
+static ls_status plan_weights(saver *self, ls_error *error) {
+  ls_weight_plan plan;
+  LS_TRY(ls_weights_plan(self->arena, &self->session->config, self->session->graph, &plan, error));
+  tensor_set *set = &self->sets[WEIGHTS];
+  *set = (tensor_set){.stem = "model",
+                      .layouts = LS_NEW_ARRAY(self->arena, const ls_stored_layout *, plan.count),
+                      .parts = LS_NEW_ARRAY(self->arena, ls_part_of_parameter, plan.count),
+                      .count = plan.count};
+  for (int t = 0; t < plan.count; t++) {
+    set->layouts[t] = &plan.tensors[t];
+    set->parts[t] = LS_PART_MASTER;
   }
   return LS_OK;
 }
 
-/* A whole part of a parameter, row after row. */
-static ls_status stream(saver *self, int parameter, ls_part_of_parameter part, ls_error *error) {
-  const int64_t elements = ls_program_parameter_elements(&self->program->parameters[parameter]);
-  return stream_range(self, parameter, part, 0, elements, error);
+static void plan_moments(saver *self) {
+  const int moments = ls_checkpoint_moments(&self->program->layout);
+  const int count = moments * self->program->parameter_count;
+  tensor_set *set = &self->sets[MOMENTS];
+  *set = (tensor_set){.stem = "optimizer",
+                      .layouts = LS_NEW_ARRAY(self->arena, const ls_stored_layout *, count),
+                      .parts = LS_NEW_ARRAY(self->arena, ls_part_of_parameter, count),
+                      .count = count};
+  for (int t = 0; t < count; t++) {
+    set->layouts[t] = ls_checkpoint_moment(self->arena, self->program, t / moments, t % moments);
+    set->parts[t] = t % moments ? LS_PART_MOMENT2 : LS_PART_MOMENT1;
+  }
 }
 
-/* A tensor that the file has as [in, out]: every row of it takes from every row of ours, so that
- * one such tensor is held whole (GPT-2's are not large). */
-static ls_status stream_transposed(saver *self, const ls_stored_layout *layout, ls_arena *scratch,
-                                   ls_error *error) {
-  const size_t element = ls_dtype_bytes(self->dtype);
-  const void **pieces = LS_NEW_ARRAY(scratch, const void *, layout->pieces.count);
+/* What this rank gives of one tensor. */
+static ls_status write_tensor(saver *self, tensor_set *set, int t, void *band_data, void *scratch,
+                              ls_error *error) {
+  const ls_stored_layout *layout = set->layouts[t];
   for (int i = 0; i < layout->pieces.count; i++) {
-    const int p = layout->pieces.items[i].parameter;
-    const int64_t elements = ls_program_parameter_elements(&self->program->parameters[p]);
-    void *piece = ls_arena_alloc(scratch, (size_t)elements * element);
-    LS_TRY(ls_rank_read_parameter(self->rank, self->program, p, LS_PART_MASTER, 0, elements, piece,
-                                  self->dtype, error));
-    pieces[i] = piece;
-  }
-  if (!able(self)) return LS_OK;
-  const int64_t columns = layout->dims[1];
-  const int64_t at_once = columns < PIECE_ELEMENTS ? PIECE_ELEMENTS / columns : 1;
-  void *rows = ls_arena_alloc(scratch, (size_t)(at_once * columns) * element);
-  for (int64_t row = 0; row < layout->dims[0]; row += at_once) {
-    const int64_t left = layout->dims[0] - row, count = left < at_once ? left : at_once;
-    ls_stored_layout_fill(layout, pieces, self->dtype, row, count, rows);
-    append(self, rows, count * columns);
+    const ls_weight_place to = {layout, &layout->pieces.items[i], NULL};
+    const int p = to.piece->parameter;
+    ls_box boxes[LS_MOST_BOXES];
+    const int count = ls_rank_given_boxes(self->rank, self->program, p, set->parts[t], boxes);
+    for (int b = 0; b < count; b++)
+      for (ls_box band = {0}; ls_stored_band(layout, &boxes[b], LS_BAND_ELEMENTS, &band);) {
+        LS_TRY(ls_rank_read_box(self->rank, self->program, p, set->parts[t], &band, band_data,
+                                self->dtype, error));
+        LS_TRY(ls_stored_write(set->writer, t, &to, &band, self->dtype, band_data, scratch, error));
+      }
   }
   return LS_OK;
 }
 
-static ls_status save_tensor(saver *self, const ls_stored_layout *layout, ls_error *error) {
-  if (layout->transposed) {
-    ls_arena *scratch = ls_arena_create();
-    const ls_status status = stream_transposed(self, layout, scratch, error);
-    ls_arena_destroy(&scratch);
-    return status;
+/* All that this rank gives, each byte once, until it is on the disk. */
+static ls_status write_own(saver *self, ls_error *error) {
+  const size_t bytes = LS_BAND_ELEMENTS * ls_dtype_bytes(self->dtype);
+  void *band = ls_arena_alloc(self->arena, bytes), *scratch = ls_arena_alloc(self->arena, bytes);
+  for (int s = 0; s < SETS; s++) {
+    tensor_set *set = &self->sets[s];
+    for (int t = 0; t < set->count; t++) LS_TRY(write_tensor(self, set, t, band, scratch, error));
+    LS_TRY(ls_safetensors_sync(set->writer, error));
   }
-  /* Pieces lie side by side in as many blocks each: one, or one for each KV head. */
-  const int64_t groups = layout->pieces.items[0].rows / layout->pieces.items[0].block;
-  for (int64_t g = 0; g < groups; g++)
-    for (int i = 0; i < layout->pieces.count; i++) {
-      const ls_weight_piece *piece = &layout->pieces.items[i];
-      const int64_t columns = layout->ndim == 2 ? layout->dims[1] : 1,
-                    size = piece->block * columns;
-      LS_TRY(stream_range(self, piece->parameter, LS_PART_MASTER, g * size, (g + 1) * size, error));
+  return LS_OK;
+}
+
+/* Adds up what all ranks wrote of each file. Collective. */
+static ls_status join_files(saver *self, ls_error *error) {
+  enum { WRITTEN, WORDS, PLACES, NUMBERS };
+  ls_group *all = ls_rank_world_group(self->rank);
+  const int ranks = ls_group_size(all);
+  self->file_count = 0;
+  for (int s = 0; s < SETS; s++) self->file_count += ls_safetensors_files(self->sets[s].writer);
+  const int64_t numbers = (int64_t)NUMBERS * self->file_count;
+  int64_t *own = LS_NEW_ARRAY(self->arena, int64_t, numbers);
+  int64_t *every = LS_NEW_ARRAY(self->arena, int64_t, numbers * ranks);
+  self->files = LS_NEW_ARRAY(self->arena, ls_sealed_file, self->file_count);
+  for (int s = 0, f = 0; s < SETS; s++)
+    for (int i = 0; i < ls_safetensors_files(self->sets[s].writer); i++, f++) {
+      const ls_written_file file = ls_safetensors_file(self->sets[s].writer, i);
+      self->files[f] = (ls_sealed_file){.name = strrchr(file.path, '/') + 1, .bytes = file.bytes};
+      own[f * NUMBERS + WRITTEN] = (int64_t)file.written;
+      own[f * NUMBERS + WORDS] = (int64_t)file.checksum.words;
+      own[f * NUMBERS + PLACES] = (int64_t)file.checksum.places;
     }
-  return LS_OK;
-}
-
-static ls_status save_weights(saver *self, ls_error *error) {
-  for (int t = 0; t < self->plan.count; t++) {
-    LS_TRY(save_tensor(self, &self->plan.tensors[t], error));
-    LS_TRY(agree(self, error));
-  }
-  return LS_OK;
-}
-
-static ls_status save_moments(saver *self, ls_error *error) {
-  for (int p = 0; p < self->program->parameter_count; p++) {
-    for (int m = 0; m < moments_of(&self->program->layout); m++)
-      LS_TRY(stream(self, p, moment_parts[m], error));
-    LS_TRY(agree(self, error));
+  LS_TRY(ls_all_gather(all, every, own, numbers * ranks, LS_I64, error));
+  for (int f = 0; f < self->file_count; f++) {
+    uint64_t written = 0;
+    ls_sealed_file *file = &self->files[f];
+    for (int r = 0; r < ranks; r++) {
+      const int64_t *of = every + r * numbers + f * NUMBERS;
+      const ls_checksum part = {(uint64_t)of[WORDS], (uint64_t)of[PLACES]};
+      ls_checksum_join(&file->checksum, &part);
+      written += (uint64_t)of[WRITTEN];
+    }
+    if (written != file->bytes)
+      return ls_fail(error, LS_INTERNAL, "%s: %llu bytes were written; it has %llu", file->name,
+                     (unsigned long long)written, (unsigned long long)file->bytes);
   }
   return LS_OK;
 }
@@ -150,28 +140,20 @@ static ls_status write_text(saver *self, const char *name, const char *text, ls_
                        error);
 }
 
-static ls_status open_weights(saver *self, ls_error *error) {
-  ls_tensor_spec *specs = LS_NEW_ARRAY(self->arena, ls_tensor_spec, self->plan.count);
-  for (int t = 0; t < self->plan.count; t++) {
-    const ls_stored_layout *layout = &self->plan.tensors[t];
+/* Rank 0 begins the files, the others join in. */
+static ls_status open_set(saver *self, tensor_set *set, ls_error *error) {
+  ls_tensor_spec *specs = LS_NEW_ARRAY(self->arena, ls_tensor_spec, set->count);
+  for (int t = 0; t < set->count; t++) {
+    const ls_stored_layout *layout = set->layouts[t];
     specs[t] = (ls_tensor_spec){layout->name, self->dtype, layout->ndim, layout->dims};
   }
-  return ls_safetensors_create_shards(self->aside, "model", max_shard_bytes, specs,
-                                      self->plan.count, NULL, 0, &self->writer, error);
+  return (self->first ? ls_safetensors_create_shards : ls_safetensors_join_shards)(
+      self->aside, set->stem, max_shard_bytes, specs, set->count, NULL, 0, &set->writer, error);
 }
 
-static ls_status open_moments(saver *self, ls_error *error) {
-  const int most = MOMENTS * self->program->parameter_count;
-  ls_tensor_spec *specs = LS_NEW_ARRAY(self->arena, ls_tensor_spec, most);
-  int count = 0;
-  for (int p = 0; p < self->program->parameter_count; p++) {
-    const ls_program_parameter *about = &self->program->parameters[p];
-    for (int m = 0; m < moments_of(&self->program->layout); m++)
-      specs[count++] = (ls_tensor_spec){moment_name(self->arena, about, m), self->dtype,
-                                        about->ndim, about->dims};
-  }
-  return ls_safetensors_create_shards(self->aside, "optimizer", max_shard_bytes, specs, count, NULL,
-                                      0, &self->writer, error);
+static ls_status open_sets(saver *self, ls_error *error) {
+  for (int s = 0; s < SETS; s++) LS_TRY(open_set(self, &self->sets[s], error));
+  return LS_OK;
 }
 
 static ls_status begin(saver *self, ls_error *error) {
@@ -183,7 +165,7 @@ static ls_status begin(saver *self, ls_error *error) {
   LS_TRY(write_text(self, "config.json", config, error));
   if (extra->run_text) LS_TRY(write_text(self, "run.yaml", extra->run_text, error));
   if (extra->tokenizer) LS_TRY(ls_tokenizer_write(extra->tokenizer, self->aside, error));
-  return open_weights(self, error);
+  return open_sets(self, error);
 }
 
 static json_t *describe(const saver *self) {
@@ -208,59 +190,54 @@ static json_t *describe(const saver *self) {
 
 static ls_status publish(saver *self, ls_error *error) {
   json_t *state = describe(self);
-  ls_status status = state ? ls_checkpoint_seal(self->aside, state, error)
-                           : ls_fail(error, LS_FAILED, "state.json: out of memory");
+  ls_status status =
+      state ? ls_checkpoint_seal(self->aside, state, self->files, self->file_count, error)
+            : ls_fail(error, LS_FAILED, "state.json: out of memory");
   json_decref(state);
   if (status == LS_OK) status = ls_checkpoint_publish(self->aside, self->final, error);
   return status;
 }
 
-static ls_status after_weights(saver *self, ls_error *error) {
-  LS_TRY(ls_safetensors_finish(&self->writer, error));
-  return open_moments(self, error);
+static ls_status end(saver *self, ls_error *error) {
+  for (int s = 0; s < SETS; s++) LS_TRY(ls_safetensors_leave(&self->sets[s].writer, error));
+  return self->first ? publish(self, error) : LS_OK;
 }
 
-static ls_status after_moments(saver *self, ls_error *error) {
-  LS_TRY(ls_safetensors_finish(&self->writer, error));
-  return publish(self, error);
-}
-
-/* What rank 0 does alone; all ranks learn how it went. */
-static ls_status alone(saver *self, ls_status (*act)(saver *self, ls_error *error),
-                       ls_error *error) {
-  if (able(self)) self->failure.status = act(self, &self->failure);
-  return agree(self, error);
+/* All write to the folder that has the first one's number in its name. */
+static ls_status name_aside(saver *self, ls_error *error) {
+  int64_t process = (int64_t)getpid();
+  LS_TRY(ls_broadcast(ls_rank_world_group(self->rank), &process, 1, LS_I64, 0, error));
+  self->aside = ls_arena_printf(self->arena, "%s.tmp-%lld", self->final, (long long)process);
+  return LS_OK;
 }
 
 static ls_status save(saver *self, ls_error *error) {
-  LS_TRY(ls_weights_plan(self->arena, &self->session->config, self->session->graph, &self->plan,
-                         error));
-  LS_TRY(alone(self, begin, error));
-  LS_TRY(save_weights(self, error));
-  LS_TRY(alone(self, after_weights, error));
-  LS_TRY(save_moments(self, error));
-  return alone(self, after_moments, error);
+  LS_TRY(name_aside(self, error));
+  LS_TRY(plan_weights(self, error));
+  plan_moments(self);
+  LS_TRY(ls_agree(self->rank, self->first ? begin(self, error) : LS_OK, error));
+  LS_TRY(ls_agree(self->rank, self->first ? LS_OK : open_sets(self, error), error));
+  LS_TRY(ls_agree(self->rank, write_own(self, error), error));
+  LS_TRY(join_files(self, error));
+  return ls_agree(self->rank, end(self, error), error);
 }
 
 ls_status ls_checkpoint_save(const ls_session *session, ls_rank *rank, const char *out,
                              int64_t step, const ls_checkpoint_extra *extra, ls_error *error) {
   ls_arena *arena = ls_arena_create();
   const ls_program *program = ls_rank_program(rank, LS_SESSION_STEP);
-  const ls_dtype dtype = program->layout.compute == LS_F64 ? LS_F64 : LS_F32;
   saver self = {.session = session,
                 .rank = rank,
                 .program = program,
                 .extra = extra,
                 .arena = arena,
-                .dtype = dtype,
-                .writes = ls_rank_number(rank) == 0,
-                .step = step,
-                .piece = ls_arena_alloc(arena, PIECE_ELEMENTS * ls_dtype_bytes(dtype))};
+                .dtype = program->layout.compute == LS_F64 ? LS_F64 : LS_F32,
+                .first = ls_rank_number(rank) == 0,
+                .step = step};
   self.final = ls_arena_printf(arena, "%s/checkpoints/step-%lld", out, (long long)step);
-  self.aside = ls_arena_printf(arena, "%s.tmp-%ld", self.final, (long)getpid());
   const ls_status status = save(&self, error);
-  ls_safetensors_abandon(&self.writer);
-  if (self.writes && status != LS_OK) (void)!ls_directory_remove(self.aside, NULL);
+  for (int s = 0; s < SETS; s++) ls_safetensors_abandon(&self.sets[s].writer);
+  if (self.first && self.aside && status != LS_OK) (void)!ls_directory_remove(self.aside, NULL);
   ls_arena_destroy(&arena);
   return status;
 }

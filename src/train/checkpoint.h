@@ -8,7 +8,7 @@
  *   LS_TRY(ls_checkpoint_save(session, rank, run->out, step, &extra, error));
  *   if (rank 0) LS_TRY(ls_checkpoint_prune(run->out, run->checkpoint.keep, error));
  *   ...
- *   LS_TRY(ls_checkpoint_newest(arena, run->out, &folder, &step, error));
+ *   LS_TRY(ls_checkpoint_newest_whole(arena, run->out, &folder, &step, error));
  *   if (folder) LS_TRY(ls_checkpoint_load(session, rank, folder, &state, error));
  *
  * No state: what is called on different folders may be called by different threads. */
@@ -30,23 +30,34 @@ typedef struct ls_checkpoint_extra {
 } ls_checkpoint_extra;
 
 /* Saves the parameters and moments after `step` updates as OUT/checkpoints/step-N; one of that name
- * is replaced at the instant of publishing. Rank 0 writes; memory for one piece of a tensor is used
- * on every rank. Collective: all ranks, which all return the same status and text: LS_FAILED where
- * the disk is full, say, with nothing left behind. */
+ * is replaced at the instant of publishing. Every rank writes what it alone holds, and its share of
+ * what several hold: each byte is written once, and by OUT's file system, which all hosts share.
+ * Beside the parameters a rank uses LS_BAND_MEMORY at most. Collective: all ranks, which all return
+ * the same status and text: LS_FAILED where the disk is full, say, with nothing left behind. */
 LS_CHECKED ls_status ls_checkpoint_save(const ls_session *session, ls_rank *rank, const char *out,
                                         int64_t step, const ls_checkpoint_extra *extra,
                                         ls_error *error);
 
-/* The newest good checkpoint of OUT; *folder NULL where there is none. One that is damaged (a file
- * missing, cut or changed) is named in a line on stderr and the one before is taken. */
-LS_CHECKED ls_status ls_checkpoint_newest(ls_arena *arena, const char *out, const char **folder,
-                                          int64_t *step, ls_error *error);
+/* The newest checkpoint of OUT of a step below `below` (INT64_MAX: any); *folder NULL where there
+ * is none. One that is damaged, as far as names and sizes tell, is named in a line on stderr and
+ * the one before is taken. */
+LS_CHECKED ls_status ls_checkpoint_newest(ls_arena *arena, const char *out, int64_t below,
+                                          const char **folder, int64_t *step, ls_error *error);
+
+/* The same with every byte looked at (ls_checkpoint_verify). */
+LS_CHECKED ls_status ls_checkpoint_newest_whole(ls_arena *arena, const char *out,
+                                                const char **folder, int64_t *step,
+                                                ls_error *error);
+
+/* The line on stderr. */
+void ls_checkpoint_warn(const ls_error *damage);
 
 /* What state.json says. */
 typedef struct ls_checkpoint_state {
   int64_t step, tokens, sequences, seed;
   char loss_scale[LS_LOSS_SCALE_BYTES]; /* ls_loss_scale_read takes it; empty: none */
   char corpus[LS_CORPUS_NAME_BYTES];    /* fingerprint of the dataset; empty: not known */
+  int64_t bytes_read;                   /* of tensors, by this rank: ls_checkpoint_load */
 } ls_checkpoint_state;
 
 /* Reads and checks state.json; files of tensors are not looked at. LS_INPUT: damaged. */
@@ -56,9 +67,15 @@ LS_CHECKED ls_status ls_checkpoint_state_read(const char *folder, ls_checkpoint_
 /* Size and checksum of every file, too. LS_INPUT names the file that does not fit. */
 LS_CHECKED ls_status ls_checkpoint_verify(const char *folder, ls_error *error);
 
+/* The same by all ranks, each of which reads its part of every file. Collective: all ranks, which
+ * all return the same. */
+LS_CHECKED ls_status ls_checkpoint_verify_together(ls_rank *rank, const char *folder,
+                                                   ls_error *error);
+
 /* Fills parameters and moments from a checkpoint, whatever layout wrote it, and gives its state.
- * LS_INPUT names the tensor, shape or number where it is of another model. Does not verify
- * checksums. Not collective: every rank calls it. */
+ * A rank reads the bytes of its own shards alone, and uses LS_BAND_MEMORY beside them. LS_INPUT
+ * names the tensor, shape or number where it is of another model. Does not verify checksums. Not
+ * collective: every rank calls it. */
 LS_CHECKED ls_status ls_checkpoint_load(const ls_session *session, ls_rank *rank,
                                         const char *folder, ls_checkpoint_state *state,
                                         ls_error *error);

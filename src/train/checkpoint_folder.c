@@ -16,59 +16,78 @@
 #include "text/json.h"
 #include "train/checkpoint.h"
 
-enum { STATE_FORMAT = 1, CHECKSUM_DIGITS = 16 };
+enum { STATE_FORMAT = 2, PIECE_BYTES = 4 << 20 };
 
 static const char state_name[] = "state.json";
 static const char checksum_key[] = "checksum";
 
-/* FNV-1a of the bytes taken as little-endian 64-bit words, the last one filled up with zeros, and
- * of their count. Each step is a bijection, so a change within one word is always seen. */
-static uint64_t checksum(const void *data, size_t bytes) {
-  const uint64_t prime = 0x100000001b3u;
-  uint64_t hash = 0xcbf29ce484222325u;
-  const char *at = data;
-  size_t left = bytes;
-  for (; left >= sizeof(uint64_t); left -= sizeof(uint64_t), at += sizeof(uint64_t)) {
-    uint64_t word;
-    memcpy(&word, at, sizeof word);
-    hash = (hash ^ word) * prime;
-  }
-  uint64_t word = 0;
-  if (left) memcpy(&word, at, left);
-  hash = (hash ^ word) * prime;
-  return (hash ^ bytes) * prime;
-}
-
-static void print_checksum(uint64_t value, char text[CHECKSUM_DIGITS + 1]) {
-  snprintf(text, CHECKSUM_DIGITS + 1, "%016" PRIx64, value);
-}
-
 /* Of the state without its own checksum, in a form that does not depend on layout or order. */
-static ls_status state_checksum(const json_t *state, char text[CHECKSUM_DIGITS + 1],
+static ls_status state_checksum(const json_t *state, char text[LS_CHECKSUM_DIGITS + 1],
                                 ls_error *error) {
   json_t *bare = json_copy((json_t *)state);
   if (bare) json_object_del(bare, checksum_key);
   char *dump = bare ? json_dumps(bare, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
   json_decref(bare);
   if (!dump) return ls_fail(error, LS_FAILED, "%s: out of memory", state_name);
-  print_checksum(checksum(dump, strlen(dump)), text);
+  ls_checksum sum = {0};
+  ls_checksum_add(&sum, 0, dump, strlen(dump));
+  ls_checksum_text(&sum, text);
   free(dump);
   return LS_OK;
 }
 
-static ls_status add_file(ls_arena *arena, const char *folder, const char *name, json_t *files,
-                          ls_error *error) {
+static ls_status fail_size(const char *path, uint64_t found, uint64_t bytes, ls_error *error) {
+  return ls_fail(error, LS_INPUT, "%s: damaged: it has %llu bytes; %llu were written", path,
+                 (unsigned long long)found, (unsigned long long)bytes);
+}
+
+/* Bytes [begin, end) of a file that is to have `bytes`: in pieces, the next one asked for while one
+ * is summed. */
+static ls_status sum_file(const char *path, uint64_t bytes, uint64_t begin, uint64_t end,
+                          ls_checksum *sum, ls_error *error) {
   ls_map map;
-  LS_TRY(ls_file_map(ls_arena_printf(arena, "%s/%s", folder, name), &map, error));
-  char text[CHECKSUM_DIGITS + 1];
-  print_checksum(checksum(map.data, map.bytes), text);
-  json_t *about = json_pack("{s:I, s:s}", "bytes", (json_int_t)map.bytes, checksum_key, text);
+  LS_TRY(ls_file_map(path, &map, error));
+  ls_status status = LS_OK;
+  if (map.bytes != bytes) status = fail_size(path, map.bytes, bytes, error);
+  for (uint64_t at = begin; at < end && status == LS_OK; at += PIECE_BYTES) {
+    const size_t some = end - at < PIECE_BYTES ? (size_t)(end - at) : PIECE_BYTES;
+    const size_t left = (size_t)(end - at) - some;
+    const char *data = (const char *)map.data + at;
+    if (at == begin) ls_map_expect(data, some);
+    ls_map_expect(data + some, left < PIECE_BYTES ? left : PIECE_BYTES);
+    status = ls_map_fetch(path, data, some, error);
+    if (status == LS_OK) ls_checksum_add(sum, at, data, some);
+    ls_map_release(data, some);
+  }
   ls_file_unmap(&map);
+  return status;
+}
+
+static ls_status sum_whole(ls_arena *arena, const char *folder, const char *name,
+                           ls_sealed_file *made, ls_error *error) {
+  const char *path = ls_arena_printf(arena, "%s/%s", folder, name);
+  struct stat info;
+  if (stat(path, &info))
+    return ls_fail(error, LS_FAILED, "%s: cannot be read: %s", path, strerror(errno));
+  *made = (ls_sealed_file){.name = name, .bytes = (uint64_t)info.st_size};
+  return sum_file(path, made->bytes, 0, made->bytes, &made->checksum, error);
+}
+
+static ls_status add_file(ls_arena *arena, const char *folder, const char *name,
+                          const ls_sealed_file *known, int count, json_t *files, ls_error *error) {
+  ls_sealed_file made = {0};
+  for (int i = 0; i < count; i++)
+    if (strcmp(known[i].name, name) == 0) made = known[i];
+  if (!made.name) LS_TRY(sum_whole(arena, folder, name, &made, error));
+  char text[LS_CHECKSUM_DIGITS + 1];
+  ls_checksum_text(&made.checksum, text);
+  json_t *about = json_pack("{s:I, s:s}", "bytes", (json_int_t)made.bytes, checksum_key, text);
   if (json_object_set_new(files, name, about) == 0) return LS_OK;
   return ls_fail(error, LS_FAILED, "%s: out of memory", state_name);
 }
 
-static ls_status add_files(ls_arena *arena, const char *folder, json_t *files, ls_error *error) {
+static ls_status add_files(ls_arena *arena, const char *folder, const ls_sealed_file *known,
+                           int count, json_t *files, ls_error *error) {
   DIR *directory = opendir(folder);
   if (!directory)
     return ls_fail(error, LS_FAILED, "%s: cannot be read: %s", folder, strerror(errno));
@@ -76,18 +95,19 @@ static ls_status add_files(ls_arena *arena, const char *folder, json_t *files, l
   const struct dirent *entry;
   while (status == LS_OK && (entry = readdir(directory)))
     if (entry->d_name[0] != '.' && strcmp(entry->d_name, state_name) != 0)
-      status = add_file(arena, folder, entry->d_name, files, error);
+      status = add_file(arena, folder, entry->d_name, known, count, files, error);
   closedir(directory);
   return status;
 }
 
-static ls_status seal(ls_arena *arena, const char *folder, json_t *state, ls_error *error) {
+static ls_status seal(ls_arena *arena, const char *folder, json_t *state,
+                      const ls_sealed_file *known, int count, ls_error *error) {
   json_t *files = json_object();
   int failed = json_object_set_new(state, "format", json_integer(STATE_FORMAT));
   failed |= json_object_set_new(state, "files", files);
   if (failed) return ls_fail(error, LS_FAILED, "%s: out of memory", state_name);
-  LS_TRY(add_files(arena, folder, files, error));
-  char text[CHECKSUM_DIGITS + 1];
+  LS_TRY(add_files(arena, folder, known, count, files, error));
+  char text[LS_CHECKSUM_DIGITS + 1];
   LS_TRY(state_checksum(state, text, error));
   char *dump = NULL;
   if (json_object_set_new(state, checksum_key, json_string(text)) == 0)
@@ -99,9 +119,10 @@ static ls_status seal(ls_arena *arena, const char *folder, json_t *state, ls_err
   return ls_file_write(path, lines, strlen(lines), error);
 }
 
-ls_status ls_checkpoint_seal(const char *folder, json_t *state, ls_error *error) {
+ls_status ls_checkpoint_seal(const char *folder, json_t *state, const ls_sealed_file *known,
+                             int count, ls_error *error) {
   ls_arena *arena = ls_arena_create();
-  const ls_status status = seal(arena, folder, state, error);
+  const ls_status status = seal(arena, folder, state, known, count, error);
   ls_arena_destroy(&arena);
   return status;
 }
@@ -177,14 +198,17 @@ static ls_status read_corpus(const char *path, const ls_json_object *object,
 static ls_status read_state(const char *path, json_t *root, ls_checkpoint_state *state,
                             ls_error *error) {
   ls_json_object object;
+  state->bytes_read = 0;
   LS_TRY(ls_json_root(path, root, &object, error));
   int64_t format;
   LS_TRY(ls_json_int(&object, "format", &format, error));
   if (format != STATE_FORMAT)
-    return ls_fail(error, LS_INPUT, "%s: format %lld; this version reads format %d", path,
-                   (long long)format, STATE_FORMAT);
+    return ls_fail(error, LS_INPUT,
+                   "%s: format %lld; this version reads format %d: take the version that wrote "
+                   "it",
+                   path, (long long)format, STATE_FORMAT);
   const char *found;
-  char expected[CHECKSUM_DIGITS + 1];
+  char expected[LS_CHECKSUM_DIGITS + 1];
   LS_TRY(ls_json_string(&object, checksum_key, &found, error));
   LS_TRY(state_checksum(root, expected, error));
   if (strcmp(found, expected) != 0)
@@ -210,41 +234,79 @@ ls_status ls_checkpoint_state_read(const char *folder, ls_checkpoint_state *stat
   return status;
 }
 
-static ls_status verify_file(ls_arena *arena, const char *folder, const char *name, json_t *about,
+/* What state.json says of one file. */
+static ls_status read_sealed(ls_arena *arena, const char *folder, const char *name, json_t *about,
+                             const char **path, int64_t *bytes, const char **expected,
                              ls_error *error) {
-  const char *path = ls_arena_printf(arena, "%s/%s", folder, name);
+  *path = ls_arena_printf(arena, "%s/%s", folder, name);
   ls_json_object object;
+  LS_TRY(ls_json_root(*path, about, &object, error));
+  LS_TRY(ls_json_int(&object, "bytes", bytes, error));
+  return ls_json_string(&object, checksum_key, expected, error);
+}
+
+ls_status ls_checkpoint_sum(ls_arena *arena, const char *folder, int part, int parts,
+                            ls_checksum **sums, int *count, ls_error *error) {
+  ls_checkpoint_state state;
+  LS_TRY(ls_checkpoint_state_read(folder, &state, error));
+  json_t *root = NULL, *about;
+  LS_TRY(ls_json_read(ls_arena_printf(arena, "%s/%s", folder, state_name), LS_JSON_EXACT, &root,
+                      error));
+  json_t *files = json_object_get(root, "files");
+  *sums = LS_NEW_ARRAY(arena, ls_checksum, json_object_size(files) + 1);
+  *count = 0;
+  ls_status status = LS_OK;
+  const char *name, *path, *expected;
   int64_t bytes;
-  const char *expected;
-  LS_TRY(ls_json_root(path, about, &object, error));
-  LS_TRY(ls_json_int(&object, "bytes", &bytes, error));
-  LS_TRY(ls_json_string(&object, checksum_key, &expected, error));
-  ls_map map;
-  LS_TRY(ls_file_map(path, &map, error));
-  const int64_t found_bytes = (int64_t)map.bytes;
-  char found[CHECKSUM_DIGITS + 1] = "";
-  if (found_bytes == bytes) print_checksum(checksum(map.data, map.bytes), found);
-  ls_file_unmap(&map);
-  if (found_bytes != bytes)
-    return ls_fail(error, LS_INPUT, "%s: damaged: it has %lld bytes; %lld were written", path,
-                   (long long)found_bytes, (long long)bytes);
-  if (strcmp(found, expected) == 0) return LS_OK;
-  return ls_fail(error, LS_INPUT, "%s: damaged: its checksum is %s; %.20s was written", path, found,
-                 expected);
+  json_object_foreach(files, name, about) {
+    if (status == LS_OK)
+      status = read_sealed(arena, folder, name, about, &path, &bytes, &expected, error);
+    if (status != LS_OK) break;
+    const uint64_t whole = (uint64_t)bytes, at_once = whole / (uint64_t)parts + 1;
+    const uint64_t begin = at_once * (uint64_t)part, end = begin + at_once;
+    status = sum_file(path, whole, begin, end < whole ? end : whole, &(*sums)[(*count)++], error);
+  }
+  json_decref(root);
+  return status;
+}
+
+static ls_status compare(ls_arena *arena, const char *folder, json_t *files,
+                         const ls_checksum *sums, int count, ls_error *error) {
+  const char *name, *path, *expected;
+  json_t *about;
+  int64_t bytes;
+  int i = 0;
+  json_object_foreach(files, name, about) {
+    LS_TRY(read_sealed(arena, folder, name, about, &path, &bytes, &expected, error));
+    LS_ASSERT(i < count);
+    char found[LS_CHECKSUM_DIGITS + 1];
+    ls_checksum_text(&sums[i++], found);
+    if (strcmp(found, expected) != 0)
+      return ls_fail(error, LS_INPUT, "%s: damaged: its checksum is %s; %.40s was written", path,
+                     found, expected);
+  }
+  return LS_OK;
+}
+
+ls_status ls_checkpoint_compare(const char *folder, const ls_checksum *sums, int count,
+                                ls_error *error) {
+  ls_arena *arena = ls_arena_create();
+  json_t *root = NULL;
+  const char *path = ls_arena_printf(arena, "%s/%s", folder, state_name);
+  ls_status status = ls_json_read(path, LS_JSON_EXACT, &root, error);
+  if (status == LS_OK)
+    status = compare(arena, folder, json_object_get(root, "files"), sums, count, error);
+  json_decref(root);
+  ls_arena_destroy(&arena);
+  return status;
 }
 
 ls_status ls_checkpoint_verify(const char *folder, ls_error *error) {
-  ls_checkpoint_state state;
-  LS_TRY(ls_checkpoint_state_read(folder, &state, error));
   ls_arena *arena = ls_arena_create();
-  json_t *root = NULL, *about;
-  const char *name;
-  ls_status status = ls_json_read(ls_arena_printf(arena, "%s/%s", folder, state_name),
-                                  LS_JSON_EXACT, &root, error);
-  json_object_foreach(json_object_get(root, "files"), name, about) {
-    if (status == LS_OK) status = verify_file(arena, folder, name, about, error);
-  }
-  json_decref(root);
+  ls_checksum *sums = NULL;
+  int count = 0;
+  ls_status status = ls_checkpoint_sum(arena, folder, 0, 1, &sums, &count, error);
+  if (status == LS_OK) status = ls_checkpoint_compare(folder, sums, count, error);
   ls_arena_destroy(&arena);
   return status;
 }
@@ -315,24 +377,64 @@ static int by_age(const void *a, const void *b) {
   return by_step_falling(a, b);
 }
 
-ls_status ls_checkpoint_newest(ls_arena *arena, const char *out, const char **folder, int64_t *step,
-                               ls_error *error) {
+/* That each file is there in its size: what can be seen without reading them. */
+static ls_status check_sizes(ls_arena *arena, const char *folder, ls_error *error) {
+  ls_checkpoint_state state;
+  LS_TRY(ls_checkpoint_state_read(folder, &state, error));
+  json_t *root = NULL, *about;
+  LS_TRY(ls_json_read(ls_arena_printf(arena, "%s/%s", folder, state_name), LS_JSON_EXACT, &root,
+                      error));
+  ls_status status = LS_OK;
+  const char *name, *path, *expected;
+  int64_t bytes;
+  json_object_foreach(json_object_get(root, "files"), name, about) {
+    status = read_sealed(arena, folder, name, about, &path, &bytes, &expected, error);
+    struct stat info;
+    if (status == LS_OK && stat(path, &info))
+      status = ls_fail(error, LS_INPUT, "%s: damaged: %s", path, strerror(errno));
+    else if (status == LS_OK && info.st_size != bytes)
+      status = fail_size(path, (uint64_t)info.st_size, (uint64_t)bytes, error);
+    if (status != LS_OK) break;
+  }
+  json_decref(root);
+  return status;
+}
+
+void ls_checkpoint_warn(const ls_error *damage) {
+  fprintf(stderr, "lockstep: %s; the checkpoint before it is taken, if there is one\n",
+          damage->text);
+}
+
+ls_status ls_checkpoint_newest(ls_arena *arena, const char *out, int64_t below, const char **folder,
+                               int64_t *step, ls_error *error) {
   *folder = NULL;
   published_list list = {0};
   LS_TRY(list_published(arena, out, &list, error));
   if (list.found.count)
     qsort(list.found.items, (size_t)list.found.count, sizeof *list.found.items, by_step_falling);
   for (int i = 0; i < list.found.count && !*folder; i++) {
+    const published *each = &list.found.items[i];
     ls_error damage = {0};
-    if (ls_checkpoint_verify(list.found.items[i].folder, &damage) != LS_OK) {
-      fprintf(stderr, "lockstep: %s; the checkpoint before it is taken, if there is one\n",
-              damage.text);
+    if (each->step >= below) continue;
+    if (check_sizes(arena, each->folder, &damage) != LS_OK) {
+      ls_checkpoint_warn(&damage);
       continue;
     }
-    *folder = list.found.items[i].folder;
-    *step = list.found.items[i].step;
+    *folder = each->folder;
+    *step = each->step;
   }
   return LS_OK;
+}
+
+ls_status ls_checkpoint_newest_whole(ls_arena *arena, const char *out, const char **folder,
+                                     int64_t *step, ls_error *error) {
+  *step = INT64_MAX;
+  for (;;) {
+    ls_error damage = {0};
+    LS_TRY(ls_checkpoint_newest(arena, out, *step, folder, step, error));
+    if (!*folder || ls_checkpoint_verify(*folder, &damage) == LS_OK) return LS_OK;
+    ls_checkpoint_warn(&damage);
+  }
 }
 
 /* Takes its name away first, so that a kill in between leaves no checkpoint with files missing. */

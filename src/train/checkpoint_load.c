@@ -2,9 +2,11 @@
 #include <string.h>
 
 #include "store/safetensors.h"
+#include "train/agree.h"
 #include "train/checkpoint.h"
-
-enum { PIECE_ELEMENTS = 1 << 16 };
+#include "train/checkpoint_folder.h"
+#include "train/checkpoint_moments.h"
+#include "train/fill.h"
 
 /* Numbers of the configuration that no tensor's shape tells. */
 typedef struct hidden_number {
@@ -55,7 +57,7 @@ static ls_status check_model(const ls_session *session, const char *folder, ls_e
   return status;
 }
 
-static ls_status check_shape(const ls_stored_tensor *tensor, const ls_program_parameter *about,
+static ls_status check_shape(const ls_stored_tensor *tensor, const ls_stored_layout *about,
                              ls_error *error) {
   bool same = tensor->ndim == about->ndim;
   for (int d = 0; same && d < about->ndim; d++) same = tensor->dims[d] == about->dims[d];
@@ -66,57 +68,80 @@ static ls_status check_shape(const ls_stored_tensor *tensor, const ls_program_pa
       about->ndim > 1 ? ", " : "", about->ndim > 1 ? (long long)about->dims[1] : 0LL);
 }
 
-static ls_status load_moment(ls_rank *rank, const ls_program *program, int parameter,
-                             ls_part_of_parameter part, const ls_stored_tensor *tensor,
-                             double *piece, ls_error *error) {
-  LS_TRY(check_shape(tensor, &program->parameters[parameter], error));
-  for (int64_t first = 0; first < tensor->count; first += PIECE_ELEMENTS) {
-    const int64_t left = tensor->count - first;
-    const int64_t count = left < PIECE_ELEMENTS ? left : PIECE_ELEMENTS;
-    LS_TRY(ls_stored_tensor_read(tensor, first, count, LS_F64, piece, error));
-    LS_TRY(ls_rank_write_parameter(rank, program, parameter, part, first, count, piece, LS_F64,
-                                   error));
-  }
-  return LS_OK;
-}
-
-static ls_status load_moments(const ls_program *program, ls_rank *rank, const char *folder,
-                              const ls_safetensors *stored, ls_arena *arena, ls_error *error) {
-  double *piece = LS_NEW_ARRAY(arena, double, PIECE_ELEMENTS);
-  const int moments = program->layout.optimizer.kind == LS_OPTIMIZER_ADAMW ? 2 : 1;
-  int taken = 0;
-  for (int p = 0; p < program->parameter_count; p++) {
-    const ls_program_parameter *about = &program->parameters[p];
-    for (int m = 0; m < moments; m++) {
-      const char *name = ls_arena_printf(arena, "moment%d.%s", m + 1, about->name);
-      const ls_stored_tensor *tensor = ls_safetensors_find(stored, name);
-      if (!tensor)
-        return ls_fail(error, LS_INPUT, "%s: the optimizer's tensor %s is missing", folder, name);
-      const ls_part_of_parameter part = m == 0 ? LS_PART_MOMENT1 : LS_PART_MOMENT2;
-      LS_TRY(load_moment(rank, program, p, part, tensor, piece, error));
-      taken++;
-    }
+/* Where each moment lies; every tensor must be one. */
+static ls_status find_moments(const ls_program *program, const char *folder,
+                              const ls_safetensors *stored, ls_arena *arena, ls_fill_item **items,
+                              int *count, ls_error *error) {
+  const int moments = ls_checkpoint_moments(&program->layout);
+  *count = moments * program->parameter_count;
+  *items = LS_NEW_ARRAY(arena, ls_fill_item, *count);
+  for (int i = 0; i < *count; i++) {
+    const int p = i / moments, m = i % moments;
+    const ls_stored_layout *layout = ls_checkpoint_moment(arena, program, p, m);
+    const ls_stored_tensor *tensor = ls_safetensors_find(stored, layout->name);
+    if (!tensor)
+      return ls_fail(error, LS_INPUT, "%s: the optimizer's tensor %s is missing", folder,
+                     layout->name);
+    LS_TRY(check_shape(tensor, layout, error));
+    (*items)[i] = (ls_fill_item){.from = {layout, layout->pieces.items, tensor},
+                                 .parameter = p,
+                                 .part = m ? LS_PART_MOMENT2 : LS_PART_MOMENT1};
   }
   const int there = ls_safetensors_count(stored);
-  if (taken == there) return LS_OK;
+  if (*count == there) return LS_OK;
   return ls_fail(error, LS_INPUT,
                  "%s: the optimizer has %d tensors; this model and optimizer have %d: take those "
                  "the checkpoint was made with",
-                 folder, there, taken);
+                 folder, there, *count);
+}
+
+static ls_status load_moments(ls_rank *rank, const char *folder, int64_t *bytes, ls_error *error) {
+  const ls_program *program = ls_rank_program(rank, LS_SESSION_STEP);
+  ls_arena *arena = ls_arena_create();
+  ls_safetensors *stored = NULL;
+  ls_fill_item *items;
+  int count;
+  ls_status status = ls_safetensors_open(folder, "optimizer", &stored, error);
+  if (status == LS_OK) status = find_moments(program, folder, stored, arena, &items, &count, error);
+  if (status == LS_OK) status = ls_fill(rank, program, items, count, error);
+  if (stored) *bytes += ls_safetensors_bytes_read(stored);
+  ls_safetensors_close(&stored);
+  ls_arena_destroy(&arena);
+  return status;
 }
 
 ls_status ls_checkpoint_load(const ls_session *session, ls_rank *rank, const char *folder,
                              ls_checkpoint_state *state, ls_error *error) {
   LS_TRY(ls_checkpoint_state_read(folder, state, error));
   LS_TRY(check_model(session, folder, error));
-  LS_TRY(ls_session_load_weights(session, rank, folder, error));
+  LS_TRY(ls_session_load_weights(session, rank, folder, &state->bytes_read, error));
+  return load_moments(rank, folder, &state->bytes_read, error);
+}
+
+/* Every rank takes a part of each file, and all learn of every part. */
+ls_status ls_checkpoint_verify_together(ls_rank *rank, const char *folder, ls_error *error) {
+  ls_group *all = ls_rank_world_group(rank);
+  const int ranks = ls_group_size(all);
   ls_arena *arena = ls_arena_create();
-  ls_safetensors *stored = NULL;
-  ls_status status = ls_safetensors_open(folder, "optimizer", &stored, error);
-  if (status == LS_OK)
-    status =
-        load_moments(ls_rank_program(rank, LS_SESSION_STEP), rank, folder, stored, arena, error);
-  ls_safetensors_close(&stored);
+  ls_checksum *own = NULL;
+  int files = 0;
+  ls_status status =
+      ls_checkpoint_sum(arena, folder, ls_rank_number(rank), ranks, &own, &files, error);
+  status = ls_agree(rank, status, error);
+  if (status == LS_OK) {
+    const int64_t numbers = 2 * files;
+    int64_t *sent = LS_NEW_ARRAY(arena, int64_t, numbers);
+    int64_t *every = LS_NEW_ARRAY(arena, int64_t, numbers * ranks);
+    memcpy(sent, own, (size_t)files * sizeof *own);
+    status = ls_all_gather(all, every, sent, numbers * ranks, LS_I64, error);
+    ls_checksum *sums = LS_NEW_ARRAY(arena, ls_checksum, files);
+    for (int64_t i = 0; i < (int64_t)files * ranks && status == LS_OK; i++)
+      ls_checksum_join(&sums[i % files],
+                       &(ls_checksum){(uint64_t)every[2 * i], (uint64_t)every[2 * i + 1]});
+    if (status == LS_OK) status = ls_checkpoint_compare(folder, sums, files, error);
+    /* Every rank compared the same numbers, with what it read itself. */
+    status = ls_agree(rank, status, error);
+  }
   ls_arena_destroy(&arena);
   return status;
 }

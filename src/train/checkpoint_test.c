@@ -247,7 +247,8 @@ static void load_everywhere(const char *config, const char *dtype) {
     ls_error error = {0};
     const char *newest;
     int64_t step;
-    assert_int_equal(ls_checkpoint_newest(arena, path_of("run"), &newest, &step, &error), LS_OK);
+    assert_int_equal(ls_checkpoint_newest_whole(arena, path_of("run"), &newest, &step, &error),
+                     LS_OK);
     assert_non_null(newest);
     assert_int_equal(step, 2);
     for (int onto = 0; onto < LAYOUTS; onto++) {
@@ -353,7 +354,7 @@ static int64_t newest_step(const char *out) {
   ls_error error = {0};
   const char *newest;
   int64_t step = -1;
-  assert_int_equal(ls_checkpoint_newest(arena, out, &newest, &step, &error), LS_OK);
+  assert_int_equal(ls_checkpoint_newest_whole(arena, out, &newest, &step, &error), LS_OK);
   const int64_t found = newest ? step : -1;
   ls_arena_destroy(&arena);
   return found;

@@ -39,7 +39,7 @@ ls_status ls_generator_find(ls_arena *arena, const char *word, const char **fold
                    "checkpoint or a model's folder",
                    word);
   int64_t step;
-  LS_TRY(ls_checkpoint_newest(arena, word, folder, &step, error));
+  LS_TRY(ls_checkpoint_newest_whole(arena, word, folder, &step, error));
   if (*folder) return LS_OK;
   return ls_fail(error, LS_INPUT, "%s: no good checkpoint in it; let the run save one first", word);
 }
@@ -115,7 +115,7 @@ static ls_status start(ls_generator *self, const ls_generator_options *options, 
                                            .threads = threads},
                         &self->rank, error));
   self->logits = LS_NEW_ARRAY(self->arena, float, self->session.config.vocabulary);
-  return ls_session_load_weights(&self->session, self->rank, options->folder, error);
+  return ls_session_load_weights(&self->session, self->rank, options->folder, NULL, error);
 }
 
 ls_status ls_generator_create(ls_arena *arena, const ls_generator_options *options,

@@ -121,7 +121,8 @@ static void evaluation_open(evaluation *self, const char *folder, int64_t sequen
       .programs = &self->program, .program_count = 1, .kernels = &self->kernels, .threads = 1};
   assert_int_equal(
       ls_rank_create(ls_world_comm(self->world, 0), &rank_options, &self->rank, &error), LS_OK);
-  assert_int_equal(ls_session_load_weights(&self->session, self->rank, folder, &error), LS_OK);
+  assert_int_equal(ls_session_load_weights(&self->session, self->rank, folder, NULL, &error),
+                   LS_OK);
 }
 
 static void evaluation_close(evaluation *self) {

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "run/crew.h"
+#include "train/agree.h"
 #include "train/checkpoint.h"
 #include "train/loss_scale.h"
 #include "train/metrics.h"
@@ -76,16 +77,18 @@ static ls_status undo_guess(const trainer *self, ls_error *error) {
 }
 
 /* A NaN or an infinity stops the run and names where it came from: the part before the update is
- * run again and looked at. Ranks that find nothing wait for the one that does. */
+ * run again and looked at. A rank that was sent it is asked only where none made it. */
 static ls_status explain_nonfinite(const trainer *self, ls_error *error) {
   const double loss = *ls_rank_cell(self->rank, LS_CELL_MEAN_LOSS);
   const double norm = *ls_rank_cell(self->rank, LS_CELL_NORM);
   if (self->guessed) LS_TRY(undo_guess(self, error));
-  if (ls_rank_find_nonfinite(self->rank, LS_SESSION_STEP, error) != LS_OK) {
+  const ls_status own = ls_rank_find_nonfinite(self->rank, LS_SESSION_STEP, error);
+  ls_status status = ls_agree(self->rank, own == LS_NO ? LS_OK : own, error);
+  if (status == LS_OK) status = ls_agree(self->rank, own ? LS_FAILED : LS_OK, error);
+  if (status != LS_OK) {
     ls_error_prefix(error, "step %lld", (long long)self->step + 1);
     return LS_FAILED;
   }
-  LS_TRY(ls_barrier(ls_rank_world_group(self->rank), error));
   return ls_fail(error, LS_FAILED, "step %lld: loss %g, gradient norm %g",
                  (long long)self->step + 1, loss, norm);
 }
@@ -242,25 +245,61 @@ static ls_status finish_step(trainer *self, bool *stop, ls_error *error) {
   return LS_OK;
 }
 
-/* Rank 0 looked for a checkpoint; the others learn from it which one. */
-static ls_status share_checkpoint(const trainer *self, char path[1024], int64_t *step,
+enum { PATH_BYTES = 1024, SHOWN_BYTES = 100000000 }; /* less is read in no time */
+
+static ls_status take_path(const char *folder, char path[PATH_BYTES], ls_error *error) {
+  *path = 0;
+  if (folder && strlen(folder) >= PATH_BYTES)
+    return ls_fail(error, LS_INPUT, "%s: the path is too long", folder);
+  if (folder) snprintf(path, PATH_BYTES, "%s", folder);
+  return LS_OK;
+}
+
+/* Rank 0's checkpoint and its step, to all. */
+static ls_status share_checkpoint(const trainer *self, char path[PATH_BYTES], int64_t *step,
                                   ls_error *error) {
-  int64_t message[1 + 1024 / sizeof(int64_t)] = {0};
-  if (is_first(self)) {
-    const ls_run_folder *folder = self->of->folder;
-    message[0] = folder->step;
-    if (folder->checkpoint) {
-      if (strlen(folder->checkpoint) >= 1024)
-        return ls_fail(error, LS_INPUT, "%s: the path is too long", folder->checkpoint);
-      memcpy(&message[1], folder->checkpoint, strlen(folder->checkpoint));
-    }
-  }
+  int64_t message[1 + PATH_BYTES / sizeof(int64_t)] = {*step};
+  memcpy(&message[1], path, PATH_BYTES);
   LS_TRY(ls_broadcast(ls_rank_world_group(self->rank), message,
                       (int64_t)(sizeof message / sizeof *message), LS_I64, 0, error));
   *step = message[0];
-  memcpy(path, &message[1], 1024);
-  path[1023] = 0;
+  memcpy(path, &message[1], PATH_BYTES);
   return LS_OK;
+}
+
+static ls_status take_earlier(const trainer *self, char path[PATH_BYTES], int64_t *step,
+                              ls_error *error) {
+  ls_arena *arena = ls_arena_create();
+  const char *folder;
+  const char *out = self->of->session->run->out;
+  ls_status status = ls_checkpoint_newest(arena, out, *step, &folder, step, error);
+  if (status == LS_OK) status = take_path(folder, path, error);
+  if (status == LS_OK && !folder) *step = 0;
+  ls_arena_destroy(&arena);
+  return status;
+}
+
+/* The newest checkpoint that has every byte as it was written, which all ranks look at together; an
+ * empty path where there is none. Collective. */
+static ls_status find_checkpoint(const trainer *self, char path[PATH_BYTES], int64_t *step,
+                                 ls_error *error) {
+  const ls_run_folder *folder = self->of->folder;
+  memset(path, 0, PATH_BYTES);
+  if (is_first(self)) {
+    LS_TRY(take_path(folder->checkpoint, path, error));
+    *step = folder->step;
+  }
+  for (;;) {
+    ls_error damage = {0};
+    LS_TRY(share_checkpoint(self, path, step, error));
+    if (!*path) return LS_OK;
+    const ls_status status = ls_checkpoint_verify_together(self->rank, path, &damage);
+    if (status == LS_OK) return LS_OK;
+    if (status != LS_INPUT) return ls_fail(error, status, "%s", damage.text);
+    if (!is_first(self)) continue;
+    ls_checkpoint_warn(&damage);
+    LS_TRY(take_earlier(self, path, step, error));
+  }
 }
 
 static ls_status begin(const trainer *self, const char *where_from, ls_error *error) {
@@ -289,10 +328,12 @@ static ls_status check_corpus(const trainer *self, const char *folder,
                  ls_run_file_where(run, "data.text"), folder, now, state->corpus);
 }
 
-static ls_status load_checkpoint(trainer *self, const char *folder, ls_error *error) {
+static ls_status load_checkpoint(trainer *self, const char *folder, int64_t *bytes,
+                                 ls_error *error) {
   ls_checkpoint_state state;
   LS_TRY(ls_checkpoint_load(self->of->session, self->rank, folder, &state, error));
   self->step = state.step;
+  *bytes = state.bytes_read;
   LS_TRY(check_corpus(self, folder, &state, error));
   if (!scales_loss(self) || !*state.loss_scale) return LS_OK;
   ls_status status = ls_loss_scale_read(state.loss_scale, &self->scale, error);
@@ -303,26 +344,38 @@ static ls_status load_checkpoint(trainer *self, const char *folder, ls_error *er
   return status;
 }
 
+/* Fills the parameters; `text` says from what. */
+static ls_status fill(trainer *self, char *text, size_t text_bytes, ls_error *error) {
+  const ls_session *session = self->of->session;
+  const double began = ls_now_s();
+  char checkpoint[PATH_BYTES];
+  int64_t bytes = 0;
+  LS_TRY(find_checkpoint(self, checkpoint, &self->step, error));
+  if (*checkpoint) {
+    LS_TRY(load_checkpoint(self, checkpoint, &bytes, error));
+    snprintf(text, text_bytes, "resuming after step %lld from %s", (long long)self->step,
+             checkpoint);
+  } else if (session->weights) {
+    LS_TRY(ls_session_load_weights(session, self->rank, session->weights, &bytes, error));
+    snprintf(text, text_bytes, "starting from the weights in %s", session->weights);
+  } else {
+    LS_TRY(ls_session_initialise(session, self->rank, error));
+    snprintf(text, text_bytes, "starting from scratch, seed %lld",
+             (long long)session->run->train.seed);
+  }
+  if (bytes >= SHOWN_BYTES)
+    snprintf(text + strlen(text), text_bytes - strlen(text), " (%s%.1f GB in %.1f s)",
+             session->devices > 1 ? "each rank " : "", 1e-9 * (double)bytes, ls_now_s() - began);
+  return LS_OK;
+}
+
 static ls_status start(trainer *self, ls_error *error) {
   const training *of = self->of;
   const ls_session *session = of->session;
-  char checkpoint[1024];
   self->scale = ls_loss_scale_start();
   if (!scales_loss(self)) self->scale.scale = 1;
-  LS_TRY(share_checkpoint(self, checkpoint, &self->step, error));
   char text[1600];
-  if (*checkpoint) {
-    LS_TRY(load_checkpoint(self, checkpoint, error));
-    snprintf(text, sizeof text, "resuming after step %lld from %s", (long long)self->step,
-             checkpoint);
-  } else if (session->weights) {
-    LS_TRY(ls_session_load_weights(session, self->rank, session->weights, error));
-    snprintf(text, sizeof text, "starting from the weights in %s", session->weights);
-  } else {
-    LS_TRY(ls_session_initialise(session, self->rank, error));
-    snprintf(text, sizeof text, "starting from scratch, seed %lld",
-             (long long)session->run->train.seed);
-  }
+  LS_TRY(fill(self, text, sizeof text, error));
   const ls_tiers *tiers = ls_rank_tiers(self->rank);
   const char *note = tiers ? ls_tiers_note(tiers) : NULL;
   if (note) snprintf(text + strlen(text), sizeof text - strlen(text), "; %s", note);

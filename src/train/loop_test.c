@@ -354,7 +354,7 @@ static void train_two_steps(fixture *f, const mesh *on, const char *scale, const
     assert_int_equal(fwrite(weight, sizeof *weight, 1, file), 1);
     assert_int_equal(fclose(file), 0);
   }
-  if (ls_checkpoint_seal(checkpoint_file(arena, f, 2, ""), sealed, &error) != LS_OK)
+  if (ls_checkpoint_seal(checkpoint_file(arena, f, 2, ""), sealed, NULL, 0, &error) != LS_OK)
     fail_msg("%s", error.text);
   json_decref(sealed);
   ls_arena_destroy(&arena);

@@ -12,7 +12,7 @@
 
 typedef struct ls_run_folder {
   int lock;               /* an open file, locked */
-  const char *checkpoint; /* folder of the newest good checkpoint; NULL: none */
+  const char *checkpoint; /* folder of the newest checkpoint, its bytes not looked at; NULL: none */
   int64_t step;           /* that it was taken after; 0: none */
 } ls_run_folder;
 

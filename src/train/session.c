@@ -12,6 +12,7 @@
 #include "program/saved.h"
 #include "run/cpu/cpu.h"
 #include "store/weights.h"
+#include "train/fill.h"
 #include "train/offload.h"
 
 enum { FILL_ELEMENTS = 1 << 18 };
@@ -427,36 +428,22 @@ ls_status ls_session_initialise(const ls_session *session, ls_rank *rank, ls_err
   return status;
 }
 
-static ls_status load_parameter(ls_rank *rank, const ls_weights *weights, int p, ls_error *error) {
-  const ls_program *program = ls_rank_program(rank, LS_SESSION_STEP);
-  const ls_program_parameter *about = &program->parameters[p];
-  const int64_t columns = about->ndim > 1 ? about->dims[1] : 1;
-  int64_t rows_at_once = FILL_ELEMENTS / columns;
-  if (rows_at_once < 1) rows_at_once = 1;
-  ls_arena *scratch = ls_arena_create();
-  double *values = LS_NEW_ARRAY(scratch, double, rows_at_once *columns);
-  ls_status status = LS_OK;
-  for (int64_t row = 0; row < about->dims[0] && status == LS_OK; row += rows_at_once) {
-    const int64_t left = about->dims[0] - row;
-    const int64_t rows = left < rows_at_once ? left : rows_at_once;
-    status = ls_weights_read(weights, p, row, rows, values, LS_F64, error);
-    if (status == LS_OK)
-      status = ls_rank_write_parameter(rank, program, p, LS_PART_MASTER, row * columns,
-                                       rows * columns, values, LS_F64, error);
-  }
-  ls_arena_destroy(&scratch);
-  return status;
-}
-
 ls_status ls_session_load_weights(const ls_session *session, ls_rank *rank, const char *path,
-                                  ls_error *error) {
+                                  int64_t *bytes_read, ls_error *error) {
+  const ls_program *program = ls_rank_program(rank, LS_SESSION_STEP);
   ls_arena *scratch = ls_arena_create();
   ls_weights *weights = NULL;
-  ls_status status = ls_weights_open(scratch, &session->config, session->graph,
-                                     &(ls_weights_source){.path = path}, &weights, error);
-  const int count = session->programs[LS_SESSION_STEP]->parameter_count;
-  for (int p = 0; p < count && status == LS_OK; p++)
-    status = load_parameter(rank, weights, p, error);
+  const ls_weights_source source = {
+      .path = path, .part = ls_rank_number(rank), .parts = ls_comm_size(ls_rank_comm(rank))};
+  ls_status status =
+      ls_weights_open(scratch, &session->config, session->graph, &source, &weights, error);
+  if (status == LS_OK) {
+    ls_fill_item *items = LS_NEW_ARRAY(scratch, ls_fill_item, program->parameter_count);
+    for (int p = 0; p < program->parameter_count; p++)
+      items[p] = (ls_fill_item){*ls_weights_place(weights, p), p, LS_PART_MASTER};
+    status = ls_fill(rank, program, items, program->parameter_count, error);
+    if (bytes_read) *bytes_read += ls_weights_bytes_read(weights);
+  }
   ls_weights_close(&weights);
   ls_arena_destroy(&scratch);
   return status;

@@ -80,9 +80,13 @@ LS_CHECKED ls_status ls_session_rank(const ls_session *session, ls_comm *comm, l
 LS_CHECKED ls_status ls_session_initialise(const ls_session *session, ls_rank *rank,
                                            ls_error *error);
 
-/* Fills the parameters from Hugging Face weights: a folder or file as ls_safetensors_open takes. */
+/* Fills the parameters from Hugging Face weights: a folder or file as ls_safetensors_open takes.
+ * Only what this rank keeps is read, in LS_BAND_MEMORY; the bytes of it are added to *bytes_read,
+ * which may be NULL. Not collective, but all ranks call it: of a head that the file holds beside
+ * tied embeddings each compares its part. */
 LS_CHECKED ls_status ls_session_load_weights(const ls_session *session, ls_rank *rank,
-                                             const char *path, ls_error *error);
+                                             const char *path, int64_t *bytes_read,
+                                             ls_error *error);
 
 /* Fills this rank's inputs of one microbatch with its rows of batch `step` of the order. Errors: as
  * ls_corpus_copy has. */

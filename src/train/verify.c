@@ -139,20 +139,19 @@ static ls_status read_stored(const worker *self, ls_arena *scratch, const ls_sto
   const ls_program *program = ls_rank_program(self->rank, LS_SESSION_STEP);
   const ls_dtype dtype = program->layout.compute == LS_F64 ? LS_F64 : LS_F32;
   const double scale = part == LS_PART_GRADIENT ? *ls_rank_cell(self->rank, LS_CELL_SCALE) : 1;
-  const void **pieces = LS_NEW_ARRAY(scratch, const void *, layout->pieces.count);
+  *count = layout->dims[0] * (layout->ndim > 1 ? layout->dims[1] : 1);
+  *stored = LS_NEW_ARRAY(scratch, double, *count);
   for (int i = 0; i < layout->pieces.count; i++) {
-    const int p = layout->pieces.items[i].parameter;
+    const ls_weight_piece *piece = &layout->pieces.items[i];
+    const int p = piece->parameter;
     const int64_t elements = ls_program_parameter_elements(&program->parameters[p]);
     void *read = LS_NEW_ARRAY(scratch, double, elements);
     double *wide = LS_NEW_ARRAY(scratch, double, elements);
     LS_TRY(ls_rank_read_parameter(self->rank, program, p, part, 0, elements, read, dtype, error));
     ls_convert(wide, LS_F64, read, dtype, elements);
     for (int64_t e = 0; e < elements; e++) wide[e] /= scale;
-    pieces[i] = wide;
+    ls_stored_lay(&(ls_weight_place){layout, piece, NULL}, LS_F64, wide, *stored);
   }
-  *count = layout->dims[0] * (layout->ndim > 1 ? layout->dims[1] : 1);
-  *stored = LS_NEW_ARRAY(scratch, double, *count);
-  ls_stored_layout_fill(layout, pieces, LS_F64, 0, layout->dims[0], *stored);
   return LS_OK;
 }
 
@@ -246,7 +245,7 @@ static ls_status run_gradients(const worker *self, ls_loss_scale *scale, ls_erro
 static ls_status repeat(const worker *self, ls_error *error) {
   const ls_trace *trace = self->of->about->trace;
   const int microbatches = self->of->session->layout.microbatches;
-  LS_TRY(ls_session_load_weights(self->of->session, self->rank, trace->model, error));
+  LS_TRY(ls_session_load_weights(self->of->session, self->rank, trace->model, NULL, error));
   LS_TRY(check_logits(self, error));
   ls_loss_scale scale = ls_loss_scale_start();
   for (int64_t s = 0; s < trace->steps; s++) {
