@@ -3,18 +3,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/command.h"
+#include "cli/tokenize_folder.h"
 #include "cluster/machine.h"
 #include "data/tokenizer_stream.h"
 
 static const char help[] =
-    "usage: lockstep tokenize TEXT... --tokenizer PATH (--ids | --count | --decode) [flags]\n\n"
+    "usage: lockstep tokenize TEXT... --tokenizer PATH -o FOLDER [flags]\n"
+    "       lockstep tokenize TEXT... --tokenizer PATH (--ids | --count | --decode) [flags]\n\n"
     "Texts to token ids and back, with the ids of the tokenizer's own library. PATH is a folder\n"
     "or one file: tokenizer.json (BPE of bytes or of characters), tokenizer.model "
     "(SentencePiece's\n"
     "BPE and Unigram), vocab.json beside merges.txt (GPT-2's), or a *.tiktoken file. A text of -\n"
     "is standard input. What a file holds that is not supported is refused by its name.\n\n"
     "  --tokenizer PATH  the tokenizer\n"
+    "  -o FOLDER         write token files to train on, with data.text=FOLDER: one of each TEXT,\n"
+    "                    which may be a file, a pattern in quotes or a folder, plain text and "
+    "JSON\n"
+    "                    lines (.jsonl, .ndjson), each also as .gz and .zst\n"
+    "  --text-key KEY    with -o: where JSON lines have their text (default text)\n"
+    "  --on-bad-line WORD  with -o: stop (default) or skip, which counts them\n"
     "  --ids             print each text's ids, a line of numbers with spaces between them\n"
     "  --count           print how many they are, with the text's name where there are several\n"
     "  --decode          the texts are ids: print the text that they are\n"
@@ -25,16 +32,21 @@ static const char help[] =
     "                    p50k_base, cl100k_base, o200k_base\n"
     "  --threads N       (default: all cores)\n"
     "  --help            this text\n\n"
+    "Training on token files is training on their texts: the same documents, each with its end of\n"
+    "text, validation and losses. A token file whose texts did not change is left as it is; an\n"
+    "interrupt leaves nothing half-written. Memory does not grow with the texts.\n\n"
     "Bytes that are no UTF-8 are read as U+FFFD: one for each longest beginning of a character,\n"
     "for tokenizer.model one for each byte, as the libraries do it.\n\n"
     "examples:\n"
+    "  lockstep tokenize books/ 'web/**/*.jsonl.zst' --tokenizer path/to/gpt2 -o tokens/\n"
+    "  lockstep train run.yaml data.tokenizer=path/to/gpt2 data.text=tokens/\n"
     "  lockstep tokenize book.txt --tokenizer path/to/Qwen2.5-0.5B --count\n"
     "  lockstep tokenize book.txt --tokenizer tokenizer.model --ids --special\n"
     "  lockstep tokenize - --tokenizer cl100k_base.tiktoken --ids < book.txt\n"
     "  lockstep tokenize ids.txt --tokenizer path/to/gpt2 --decode\n";
 
 typedef struct request {
-  const char *tokenizer, *pattern, *threads;
+  const char *tokenizer, *pattern, *threads, *out, *text_key, *on_bad_line;
   bool ids, count, decode, special;
 } request;
 
@@ -155,9 +167,7 @@ static ls_status read_threads(const char *text, int *threads, ls_error *error) {
   return LS_OK;
 }
 
-static ls_status tokenize(const ls_words *words, const request *asked, ls_error *error) {
-  int threads;
-  LS_TRY(read_threads(asked->threads, &threads, error));
+static ls_status check(const ls_words *words, const request *asked, ls_error *error) {
   if (words->key_count) {
     return ls_fail(error, LS_INPUT, "%s: tokenize takes no keys of a run file", words->keys[0]);
   }
@@ -165,20 +175,56 @@ static ls_status tokenize(const ls_words *words, const request *asked, ls_error 
     return ls_fail(error, LS_INPUT,
                    "--tokenizer is missing; expected a folder or file of a tokenizer");
   }
-  if (asked->ids + asked->count + asked->decode != 1) {
-    return ls_fail(error, LS_INPUT, "expected one of --ids, --count and --decode (see --help)");
+  if (asked->ids + asked->count + asked->decode + (asked->out != NULL) != 1) {
+    return ls_fail(error, LS_INPUT,
+                   "expected one of --ids, --count, --decode and -o FOLDER (see --help)");
   }
   if (!words->positional_count) {
     return ls_fail(error, LS_INPUT, "found no text; expected the name of one, or - (see --help)");
   }
+  if (asked->out && asked->special) {
+    return ls_fail(error, LS_INPUT,
+                   "--special: token files have the end of text alone, as training does; expected "
+                   "--ids or --decode");
+  }
+  if (!asked->out && (asked->text_key || asked->on_bad_line)) {
+    return ls_fail(error, LS_INPUT, "%s: expected it with -o, which reads JSON lines",
+                   asked->text_key ? "--text-key" : "--on-bad-line");
+  }
+  const char *word = asked->on_bad_line;
+  if (word && strcmp(word, "stop") != 0 && strcmp(word, "skip") != 0) {
+    return ls_fail(error, LS_INPUT, "--on-bad-line: found \"%s\"; expected stop or skip", word);
+  }
+  return LS_OK;
+}
+
+static ls_status each_way(ls_arena *arena, const ls_words *words, const request *asked, int threads,
+                          const ls_tokenizer *tokenizer, ls_error *error) {
+  if (asked->out) {
+    const ls_tokenize_folder to = {
+        .folder = asked->out,
+        .words = words,
+        .text_key = asked->text_key,
+        .skip_bad_lines = asked->on_bad_line && strcmp(asked->on_bad_line, "skip") == 0,
+        .threads = threads};
+    return ls_tokenize_to_folder(arena, &to, tokenizer, error);
+  }
+  for (int i = 0; i < words->positional_count; i++) {
+    LS_TRY(each_text(tokenizer, asked, threads, words->positional[i], words->positional_count > 1,
+                     error));
+  }
+  return LS_OK;
+}
+
+static ls_status tokenize(ls_arena *arena, const ls_words *words, const request *asked,
+                          ls_error *error) {
+  int threads;
+  LS_TRY(read_threads(asked->threads, &threads, error));
+  LS_TRY(check(words, asked, error));
   const ls_tokenizer *tokenizer;
   LS_TRY(ls_tokenizer_open(asked->tokenizer, &(ls_tokenizer_options){.pattern = asked->pattern},
                            &tokenizer, error));
-  ls_status status = LS_OK;
-  for (int i = 0; i < words->positional_count && status == LS_OK; i++) {
-    status = each_text(tokenizer, asked, threads, words->positional[i], words->positional_count > 1,
-                       error);
-  }
+  ls_status status = each_way(arena, words, asked, threads, tokenizer, error);
   ls_tokenizer_close(&tokenizer);
   if (status == LS_OK && fflush(stdout) != 0) status = fail_output(error);
   return status;
@@ -192,6 +238,9 @@ int ls_command_tokenize(int count, char **given) {
   const ls_flag flags[] = {{"--tokenizer", &asked.tokenizer, NULL},
                            {"--pattern", &asked.pattern, NULL},
                            {"--threads", &asked.threads, NULL},
+                           {"-o", &asked.out, NULL},
+                           {"--text-key", &asked.text_key, NULL},
+                           {"--on-bad-line", &asked.on_bad_line, NULL},
                            {"--ids", NULL, &asked.ids},
                            {"--count", NULL, &asked.count},
                            {"--decode", NULL, &asked.decode},
@@ -204,7 +253,7 @@ int ls_command_tokenize(int count, char **given) {
   if (status == LS_OK && wants_help) {
     fputs(help, stdout);
   } else if (status == LS_OK) {
-    status = tokenize(&words, &asked, &error);
+    status = tokenize(arena, &words, &asked, &error);
   }
   const int exit_status = ls_command_fail("tokenize", status, &error);
   ls_arena_destroy(&arena);

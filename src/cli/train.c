@@ -171,7 +171,8 @@ typedef struct reading {
   int64_t told; /* tenths */
 } reading;
 
-static void tell_reading(void *context, int64_t done, int64_t total) {
+static void tell_reading(void *context, int64_t done, int64_t total, int64_t tokens) {
+  (void)tokens;
   reading *self = context;
   const int64_t tenths = total > 0 ? 10 * done / total : 10;
   if (ls_now_s() - self->begin_s < 2 || tenths <= self->told || tenths >= 10) return;

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "data/token_corpus.h"
 #include "data/token_file.h"
 
 int32_t ls_corpus_end_of_text(const ls_tokenizer *tokenizer) {
@@ -40,6 +41,9 @@ ls_status ls_corpus_open(ls_arena *arena, const ls_corpus_options *options, ls_c
   ls_text_files files;
   LS_TRY(ls_text_files_find(arena, options->key, options->patterns, options->pattern_count, &files,
                             error));
+  bool tokens;
+  LS_TRY(ls_token_corpus_asked(options, &files, &tokens, error));
+  if (tokens) return ls_token_corpus_open(arena, options, &files, corpus, error);
   LS_TRY(ls_directory_make(options->cache_folder, error));
   const ls_token_file file = ls_token_file_of(arena, options, &files);
   bool fits = ls_token_file_fits(&file);
@@ -51,13 +55,14 @@ ls_status ls_corpus_open(ls_arena *arena, const ls_corpus_options *options, ls_c
 }
 
 void ls_corpus_close(ls_corpus *corpus) {
+  for (int p = 0; p < corpus->part_count; p++) ls_file_unmap(&corpus->parts[p].map);
   ls_file_unmap(&corpus->map);
   *corpus = (ls_corpus){0};
 }
 
-ls_status ls_corpus_copy(const ls_corpus *corpus, int64_t first, int64_t count, int32_t *ids,
-                         ls_error *error) {
-  LS_ASSERT(first >= 0 && count >= 0 && first <= corpus->count - count);
+/* Of one file. */
+static ls_status copy(const ls_corpus *corpus, int64_t first, int64_t count, int32_t *ids,
+                      ls_error *error) {
   LS_TRY(ls_token_file_check(corpus, first, count, error));
   if (corpus->width == 1) {
     const uint8_t *from = (const uint8_t *)corpus->tokens + first;
@@ -67,6 +72,35 @@ ls_status ls_corpus_copy(const ls_corpus *corpus, int64_t first, int64_t count, 
     for (int64_t i = 0; i < count; i++) ids[i] = from[i];
   } else {
     memcpy(ids, (const int32_t *)corpus->tokens + first, (size_t)count * sizeof *ids);
+  }
+  return LS_OK;
+}
+
+/* The token file that a token lies in. */
+static int find_part(const ls_corpus *corpus, int64_t token) {
+  int low = 0, high = corpus->part_count; /* parts[low].first <= token */
+  while (high - low > 1) {
+    const int middle = low + (high - low) / 2;
+    if (corpus->parts[middle].first <= token)
+      low = middle;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+ls_status ls_corpus_copy(const ls_corpus *corpus, int64_t first, int64_t count, int32_t *ids,
+                         ls_error *error) {
+  LS_ASSERT(first >= 0 && count >= 0 && first <= corpus->count - count);
+  if (!corpus->parts) return copy(corpus, first, count, ids, error);
+  for (int p = find_part(corpus, first); count > 0; p++) {
+    const ls_corpus *part = &corpus->parts[p];
+    const int64_t place = first - part->first, left = part->count - place;
+    const int64_t here = count < left ? count : left;
+    LS_TRY(copy(part, place, here, ids, error));
+    ids += here;
+    first += here;
+    count -= here;
   }
   return LS_OK;
 }

@@ -6,20 +6,24 @@
  *   ls_corpus_close(&corpus);
  *
  * A document is a plain text file or a line of JSON lines; the tokenizer's end-of-text follows
- * each, where it has one. The cache is made again when a file's path, size, time or content, the
- * tokenizer, or what is read of the files changed. It is published whole, so several processes may
- * open one corpus at the same time. Reading an open corpus is thread-safe. */
+ * each, where it has one. Token files (token_folder.h) are taken as they are, with the ids,
+ * documents and fingerprint that their texts have. The cache is made again when a file's path,
+ * size, time or content, the tokenizer, or what is read of the files changed. It is published
+ * whole, so several processes may open one corpus at the same time. Reading an open corpus is
+ * thread-safe. */
 #ifndef LS_DATA_CORPUS_H
 #define LS_DATA_CORPUS_H
 
+#include <signal.h>
 #include <stdbool.h>
 
 #include "base/file.h"
 #include "data/text_files.h"
 #include "data/tokenizer.h"
 
-/* Called now and then while texts are read; done and total in bytes as they lie on disk. */
-typedef void ls_corpus_progress(void *context, int64_t done, int64_t total);
+/* Called now and then while texts are read; done and total in bytes as they lie on disk, and the
+ * tokens that are made so far: 0 while a text is only compared with what it was. */
+typedef void ls_corpus_progress(void *context, int64_t done, int64_t total, int64_t tokens);
 
 typedef struct ls_corpus_options {
   const char *key;             /* of the run file, for errors */
@@ -29,9 +33,11 @@ typedef struct ls_corpus_options {
   const char *text_key;      /* of JSON lines where `fields` has none; NULL: "text" */
   bool skip_bad_lines;       /* count them and go on */
   const ls_tokenizer *tokenizer;
-  const char *cache_folder;     /* made if it is missing */
+  const char *cache_folder;     /* made if it is needed */
   ls_corpus_progress *progress; /* may be NULL */
   void *context;
+  int threads;                       /* 0: as OpenMP has them */
+  const volatile sig_atomic_t *stop; /* set by a signal: give up, LS_STOPPED; may be NULL */
 } ls_corpus_options;
 
 typedef struct ls_document {
@@ -53,11 +59,15 @@ typedef struct ls_corpus {
   ls_text_files files;
   bool from_cache; /* an earlier cache file still fitted */
   const char *cache_path;
+  /* Of several token files: each as a corpus, where they begin in this one, and no `tokens`. */
+  struct ls_corpus *parts;
+  int part_count;
+  int64_t first;
 } ls_corpus;
 
 /* LS_INPUT for a missing, unreadable or empty text, a file named twice, a bad line, a text that
- * changed while it was read; LS_FAILED where the cache cannot be written. Names in the corpus live
- * in the arena. */
+ * changed while it was read, a token file of another tokenizer; LS_STOPPED; LS_FAILED where the
+ * cache cannot be written. Names in the corpus live in the arena. */
 LS_CHECKED ls_status ls_corpus_open(ls_arena *arena, const ls_corpus_options *options,
                                     ls_corpus *corpus, ls_error *error);
 

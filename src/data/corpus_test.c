@@ -52,7 +52,8 @@ static const char *text_file(const char *name, const void *text, size_t bytes, i
   return path;
 }
 
-static void count_calls(void *context, int64_t done, int64_t total) {
+static void count_calls(void *context, int64_t done, int64_t total, int64_t tokens) {
+  assert_true(tokens >= 0);
   int64_t *calls = context;
   assert_true(done <= total);
   *calls += 1;

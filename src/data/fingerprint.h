@@ -39,4 +39,11 @@ static inline uint64_t ls_fingerprint_spread(uint64_t hash) {
   return hash ^ hash >> 31;
 }
 
+/* The fingerprint that was spread: each step undone, the factors being odd. */
+static inline uint64_t ls_fingerprint_unspread(uint64_t hash) {
+  hash = (hash ^ hash >> 31 ^ hash >> 62) * 0x319642b2d24d8ec3u;
+  hash = (hash ^ hash >> 27 ^ hash >> 54) * 0x96de1b173f119089u;
+  return hash ^ hash >> 30 ^ hash >> 60;
+}
+
 #endif

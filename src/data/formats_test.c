@@ -374,7 +374,7 @@ static void a_text_changed_while_it_is_read_is_refused(void **state) {
     write_text("a.txt", i == 0 ? "some words and more" : i == 1 ? "some" : "same words");
     ls_text_pieces *pieces;
     ls_text_batch batch;
-    ls_text_pieces_open("data.text", &files, &ending, &pieces);
+    ls_text_pieces_open("data.text", &files, &ending, 1, &pieces);
     assert_int_equal(ls_text_pieces_next(pieces, &batch, &error), LS_INPUT);
     assert_non_null(strstr(error.text, "a.txt changed while it was being read"));
     ls_text_pieces_close(&pieces);
@@ -490,7 +490,7 @@ static void long_texts_are_cut(void **state) {
     assert_int_equal(ls_text_files_find(arena, "k", &path, 1, &files, &error), LS_OK);
     ls_text_pieces *pieces;
     ls_text_batch batch;
-    ls_text_pieces_open("k", &files, &ending, &pieces);
+    ls_text_pieces_open("k", &files, &ending, 1, &pieces);
     size_t at = 0;
     do {
       assert_int_equal(ls_text_pieces_next(pieces, &batch, &error), LS_OK);

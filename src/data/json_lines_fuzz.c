@@ -68,7 +68,7 @@ static void check_file(const ls_text_files *files, const char *text, size_t byte
   size_t at = 0;
   int64_t line = 0;
   const char *expected = NULL;
-  ls_text_pieces_open("fuzz", files, ls_tokenizer_bytes(), &pieces);
+  ls_text_pieces_open("fuzz", files, ls_tokenizer_bytes(), 1, &pieces);
   do {
     LS_ASSERT(ls_text_pieces_next(pieces, &batch, &error) == LS_OK);
     for (int i = 0; i < batch.count; i++) {

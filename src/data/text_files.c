@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "base/file.h"
+#include "data/token_file.h"
 
 /* The part of the name before `ending`, where it has that ending in any case; else 0. */
 static size_t before_ending(const char *name, size_t length, const char *ending) {
@@ -33,6 +34,7 @@ static size_t unpacked_name(const char *path, ls_text_packing *packing) {
 
 static const char *const json_lines_endings[] = {".jsonl", ".ndjson", NULL};
 static const char *const plain_endings[] = {".txt", ".text", ".md", NULL};
+static const char token_ending[] = ".tokens";
 
 /* Formats that would be taken for plain text, and what to do about them. */
 static const struct refusal {
@@ -82,6 +84,7 @@ static ls_status look_at(const char *key, const char *path, ls_text_file *file, 
   };
   const size_t length = unpacked_name(path, &file->packing);
   file->json_lines = ends_with_any(path, length, json_lines_endings);
+  file->tokens = before_ending(path, strlen(path), token_ending) > 0;
   return LS_OK;
 }
 
@@ -124,7 +127,8 @@ static ls_status add_folder(finding *state, const char *folder, ls_error *error)
     const size_t length = unpacked_name(paths[i], &packing);
     LS_TRY(refuse_format(state->key, paths[i], error));
     if (!ends_with_any(paths[i], length, plain_endings) &&
-        !ends_with_any(paths[i], length, json_lines_endings))
+        !ends_with_any(paths[i], length, json_lines_endings) &&
+        !before_ending(paths[i], strlen(paths[i]), token_ending))
       continue;
     LS_TRY(add(state, paths[i], error));
     taken++;
@@ -132,7 +136,7 @@ static ls_status add_folder(finding *state, const char *folder, ls_error *error)
   if (taken) return LS_OK;
   return ls_fail(error, LS_INPUT,
                  "%s: none of the %d files in the folder %s ends in .txt, .text, .md, .jsonl or "
-                 ".ndjson (.gz, .zst): name them, as in %s/*",
+                 ".ndjson (.gz, .zst), or .tokens: name them, as in %s/*",
                  state->key, count, folder, folder);
 }
 
@@ -140,7 +144,12 @@ static ls_status add_pattern(finding *state, const char *pattern, ls_error *erro
   if (ls_directory_exists(pattern)) return add_folder(state, pattern, error);
   struct stat found;
   /* A name as it stands goes before its reading as a pattern: "notes [old].txt". */
-  if (stat(pattern, &found) == 0) return add(state, pattern, error);
+  if (stat(pattern, &found) == 0) {
+    LS_TRY(add(state, pattern, error));
+    ls_text_file *file = &state->files.items[state->files.count - 1];
+    file->tokens = file->tokens || ls_token_file_is(pattern);
+    return LS_OK;
+  }
   char **paths = NULL;
   int count = 0;
   if (ls_file_glob(state->arena, pattern, &paths, &count, error) != LS_OK)

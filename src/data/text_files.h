@@ -3,9 +3,10 @@
  *   ls_text_files files;
  *   LS_TRY(ls_text_files_find(arena, "data.text", patterns, pattern_count, &files, error));
  *
- * What a file is, its name says: .jsonl and .ndjson are JSON lines, others plain text; a last .gz
- * or .zst is how it is packed. Files of formats that are not read here are refused by name, with
- * what converts them. Thread-safe: no state. */
+ * What a file is, its name says: .jsonl and .ndjson are JSON lines, .tokens token files (and what
+ * is named itself and begins as one), others plain text; a last .gz or .zst is how it is packed.
+ * Files of formats that are not read here are refused by name, with what converts them.
+ * Thread-safe: no state. */
 #ifndef LS_DATA_TEXT_FILES_H
 #define LS_DATA_TEXT_FILES_H
 
@@ -29,6 +30,7 @@ typedef struct ls_text_file {
   uint64_t device, inode;
   int pattern; /* that found it */
   bool json_lines;
+  bool tokens; /* a token file, not a text */
   ls_text_packing packing;
 } ls_text_file;
 
@@ -38,9 +40,9 @@ typedef struct ls_text_files {
   int64_t bytes; /* of all, as they lie on disk */
 } ls_text_files;
 
-/* Paths, patterns ("**": any depth) and folders (the text files in them, at any depth) in the order
- * given, each sorted by name. LS_INPUT, with `key` in front: nothing found, a file named twice, all
- * empty, unreadable, or of a format that is not read. Lives in the arena. */
+/* Paths, patterns ("**": any depth) and folders (the texts and token files in them, at any depth)
+ * in the order given, each sorted by name. LS_INPUT, with `key` in front: nothing found, a file
+ * named twice, all empty, unreadable, or of a format that is not read. Lives in the arena. */
 LS_CHECKED ls_status ls_text_files_find(ls_arena *arena, const char *key,
                                         const char *const *patterns, int pattern_count,
                                         ls_text_files *files, ls_error *error);

@@ -27,23 +27,25 @@ struct ls_text_pieces {
   LS_LIST(ls_text_piece) items; /* of this batch */
 };
 
-/* Of a few small texts all of them; else what keeps all cores busy. */
-static size_t buffer_bytes(const ls_text_files *files) {
+/* Of a few small texts all of them; else what keeps all cores busy: two pieces each. */
+static size_t buffer_bytes(const ls_text_files *files, int threads) {
+  const int64_t busy = (int64_t)threads * 2 * LS_PIECE_BYTES;
+  const int64_t most = busy > BUFFER_BYTES ? busy : BUFFER_BYTES;
   for (int i = 0; i < files->count; i++)
     if (files->items[i].packing == LS_TEXT_GZIP || files->items[i].packing == LS_TEXT_ZSTD)
-      return BUFFER_BYTES;
-  return files->bytes < BUFFER_BYTES ? (size_t)files->bytes + 1 : BUFFER_BYTES;
+      return (size_t)most;
+  return (size_t)(files->bytes < most ? files->bytes + 1 : most);
 }
 
 void ls_text_pieces_open(const char *key, const ls_text_files *files, const ls_tokenizer *tokenizer,
-                         ls_text_pieces **pieces) {
+                         int threads, ls_text_pieces **pieces) {
   ls_arena *arena = ls_arena_create();
   ls_text_pieces *made = LS_NEW(arena, ls_text_pieces);
   made->arena = arena;
   made->key = key;
   made->files = files;
   made->tokenizer = tokenizer;
-  made->capacity = buffer_bytes(files);
+  made->capacity = buffer_bytes(files, threads);
   made->buffer = ls_arena_alloc(arena, made->capacity);
   made->fingerprint = ls_random_stream("texts");
   *pieces = made;

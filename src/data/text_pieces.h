@@ -2,7 +2,7 @@
  * where it is long, cut where the tokenizer says that it may be.
  *
  *   ls_text_pieces *pieces;
- *   ls_text_pieces_open(key, &files, tokenizer, &pieces);
+ *   ls_text_pieces_open(key, &files, tokenizer, threads, &pieces);
  *   LS_TRY(ls_text_pieces_next(pieces, &batch, error));   // batch.count 0: at the end
  *   ls_text_pieces_close(&pieces);
  *
@@ -37,8 +37,9 @@ typedef struct ls_text_batch {
 
 typedef struct ls_text_pieces ls_text_pieces;
 
+/* Batches are large enough for so many threads. */
 void ls_text_pieces_open(const char *key, const ls_text_files *files, const ls_tokenizer *tokenizer,
-                         ls_text_pieces **pieces);
+                         int threads, ls_text_pieces **pieces);
 
 /* Some pieces more, none of them empty, blank lines left out; none: the end of all texts. Errors:
  * as ls_text_stream_read has, and LS_INPUT for a text of LS_LINE_BYTES without a place to cut. */

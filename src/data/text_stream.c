@@ -7,6 +7,7 @@
 
 #include "base/random.h"
 #include "data/fingerprint.h"
+#include "data/token_file.h"
 
 enum { INPUT_BYTES = 1 << 18, GZIP_WINDOW = 15 + 16 };
 
@@ -82,6 +83,11 @@ static ls_status check_magic(const ls_text_stream *stream, ls_error *error) {
   }
   if (gzip) return fail_at(stream, "is packed with gzip; give it a name that ends in .gz", error);
   if (zstd) return fail_at(stream, "is packed with zstd; give it a name that ends in .zst", error);
+  if (begins_with(stream, ls_token_magic, sizeof ls_token_magic))
+    return fail_at(stream,
+                   "is a token file, not a text; to train on it, give it a name that ends in "
+                   ".tokens",
+                   error);
   if (begins_with(stream, "PAR1", 4))
     return fail_at(stream, "is a Parquet file, which is not read; convert it to JSON lines", error);
   return LS_OK;

@@ -44,7 +44,7 @@ ls_token_file ls_token_file_of(ls_arena *arena, const ls_corpus_options *options
   return (ls_token_file){options, files,
                          ls_arena_printf(arena, "%s/tokens-%016llx.bin", options->cache_folder,
                                          (unsigned long long)hash),
-                         settings};
+                         settings, "set XDG_CACHE_HOME to another disk"};
 }
 
 uint64_t ls_token_file_quick(const ls_token_file *file) {
@@ -106,14 +106,19 @@ static bool times_prove(const ls_token_file *file, const ls_token_header *header
   return true;
 }
 
-bool ls_token_file_fits(const ls_token_file *file) {
-  FILE *in = fopen(file->path, "rb");
+bool ls_token_file_header(const char *path, ls_token_header *header) {
+  FILE *in = fopen(path, "rb");
   if (!in) return false;
-  ls_token_header header;
-  bool sound = fread(&header, sizeof header, 1, in) == 1 && fseeko(in, 0, SEEK_END) == 0;
-  sound = sound && ls_token_header_is_sound(&header, ftello(in));
+  bool sound = fread(header, sizeof *header, 1, in) == 1 && fseeko(in, 0, SEEK_END) == 0;
+  sound = sound && ls_token_header_is_sound(header, ftello(in));
   fclose(in);
-  if (!sound || header.vocabulary != file->options->tokenizer->vocabulary) return false;
+  return sound;
+}
+
+bool ls_token_file_fits(const ls_token_file *file) {
+  ls_token_header header;
+  if (!ls_token_file_header(file->path, &header)) return false;
+  if (header.vocabulary != file->options->tokenizer->vocabulary) return false;
   if (header.quick == ls_token_file_quick(file) && times_prove(file, &header)) return true;
   uint64_t packed;
   return ls_token_file_read_texts(file, &packed) && packed == header.packed;
@@ -135,7 +140,7 @@ static ls_status check_blocks(const ls_corpus *corpus, int64_t begin, int64_t en
     const size_t bytes = (size_t)(left < LS_TOKEN_BLOCK_BYTES ? left : LS_TOKEN_BLOCK_BYTES);
     const char *block = (const char *)(header + 1) + first;
     if (ls_token_block_checksum(block, bytes) != corpus->sums[b])
-      return fail_damaged(corpus->cache_path, "the token cache is damaged", error);
+      return fail_damaged(corpus->cache_path, "the token file is damaged", error);
     __atomic_store_n(&corpus->checked[b], 1, __ATOMIC_RELAXED);
   }
   return LS_OK;
@@ -164,7 +169,7 @@ static ls_status view(ls_arena *arena, const char *path, ls_corpus *corpus, ls_e
   const ls_token_header *header = corpus->map.data;
   if (corpus->map.bytes < sizeof *header ||
       !ls_token_header_is_sound(header, (int64_t)corpus->map.bytes))
-    return fail_damaged(path, "found something else than a token cache of this version", error);
+    return fail_damaged(path, "found something else than a token file of this version", error);
   const char *body = (const char *)(header + 1);
   corpus->cache_path = path;
   corpus->tokens = body;
@@ -179,7 +184,7 @@ static ls_status view(ls_arena *arena, const char *path, ls_corpus *corpus, ls_e
   corpus->checked = LS_NEW_ARRAY(arena, uint8_t, blocks);
   const uint64_t found = ls_fingerprint_bytes(ls_random_stream("sums"), corpus->sums,
                                               (size_t)blocks * sizeof *corpus->sums);
-  if (found != header->checksums) return fail_damaged(path, "the token cache is damaged", error);
+  if (found != header->checksums) return fail_damaged(path, "the token file is damaged", error);
   return check_documents(corpus, error);
 }
 

@@ -3,10 +3,11 @@
  *
  * A header of 128 bytes with its own checksum; token ids, little-endian, of 1, 2 or 4 bytes, filled
  * up to 8; a ls_document each; and a checksum of each 64 KiB of what lies between header and
- * checksums. The name is made of the tokenizer, the texts' paths and what is read of them. The
- * header has three fingerprints: `quick` of sizes, times and inodes; `packed` of the files' bytes,
- * which decides where the quick one differs or a text is so young that its time proves nothing; and
- * `content` of the documents, which a run remembers. */
+ * checksums. A cache's name is made of the tokenizer, the texts' paths and what is read of them.
+ * The header has three fingerprints: `quick` of sizes, times and inodes; `packed` of the files'
+ * bytes, which decides where the quick one differs or a text is so young that its time proves
+ * nothing; both with what is read of the texts; and `content` of the documents, which a run
+ * remembers. */
 #ifndef LS_DATA_TOKEN_FILE_H
 #define LS_DATA_TOKEN_FILE_H
 
@@ -33,7 +34,8 @@ typedef struct ls_token_file {
   const ls_corpus_options *options;
   const ls_text_files *files;
   const char *path;
-  uint64_t settings; /* fingerprint of what is read of the texts, and by which tokenizer */
+  uint64_t settings;  /* fingerprint of what is read of the texts, and by which tokenizer */
+  const char *advice; /* how it is written to another disk, where this one is full */
 } ls_token_file;
 
 ls_token_file ls_token_file_of(ls_arena *arena, const ls_corpus_options *options,
@@ -49,6 +51,9 @@ LS_CHECKED ls_status ls_token_file_make(const ls_token_file *file, ls_error *err
  * where they are not: LS_FAILED. Checksums of ids are looked at when they are read. */
 LS_CHECKED ls_status ls_token_file_view(ls_arena *arena, const char *path, ls_corpus *corpus,
                                         ls_error *error);
+
+/* The header of a file; false where it is no token file, or was cut. */
+bool ls_token_file_header(const char *path, ls_token_header *header);
 
 /* Whether a file begins as token files do. */
 bool ls_token_file_is(const char *path);

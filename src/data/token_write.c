@@ -54,12 +54,12 @@ static int64_t now_ns(void) {
 
 static ls_status fail_write(const pass *self, ls_error *error) {
   const int64_t written = (int64_t)sizeof self->header + self->body.bytes;
-  return ls_fail(
-      error, LS_FAILED,
-      "%s: writing the token cache failed after %lld bytes: %m; make room for about %lld "
-      "bytes or set XDG_CACHE_HOME to another disk",
-      self->out_path, (long long)written,
-      (long long)(self->file->files->bytes * (int64_t)self->header.width));
+  return ls_fail(error, LS_FAILED,
+                 "%s: writing the token file failed after %lld bytes: %m; make room for about %lld "
+                 "bytes or %s",
+                 self->out_path, (long long)written,
+                 (long long)(self->file->files->bytes * (int64_t)self->header.width),
+                 self->file->advice);
 }
 
 static bool flush_block(pass *self) {
@@ -148,21 +148,32 @@ static int this_thread(void) {
 }
 
 static void begin_threads(pass *self) {
-  self->threads = 1;
+  self->threads = self->file->options->threads;
 #ifdef _OPENMP
-  self->threads = omp_get_max_threads();
+  if (self->threads <= 0) self->threads = omp_get_max_threads();
+#else
+  self->threads = 1;
 #endif
   self->ids = LS_NEW_ARRAY(self->arena, ls_ids, self->threads);
 }
 
+static bool is_stopped(const ls_corpus_options *options) {
+  return options->stop && __atomic_load_n(options->stop, __ATOMIC_RELAXED);
+}
+
+/* Lines are taken several at a time, but so that all threads have some: of plain text a batch is
+ * only a few pieces. What follows a signal is left out. */
 static void tokenize_batch(pass *self, const ls_text_batch *batch) {
   if (batch->count > self->outcome_room) {
     self->outcome_room = 2 * batch->count;
     self->outcomes = LS_NEW_ARRAY(self->arena, outcome, self->outcome_room);
   }
   for (int t = 0; t < self->threads; t++) self->ids[t].count = 0;
-#pragma omp parallel for schedule(dynamic, 16) num_threads(self->threads)
+  const int even = batch->count / (16 * self->threads);
+  const int at_once = even < 1 ? 1 : even > 16 ? 16 : even;
+#pragma omp parallel for schedule(dynamic, at_once) num_threads(self->threads)
   for (int i = 0; i < batch->count; i++) {
+    if (is_stopped(self->file->options)) continue;
     outcome *made = &self->outcomes[i];
     made->thread = this_thread();
     ls_ids *ids = &self->ids[made->thread];
@@ -217,19 +228,22 @@ static void report(const pass *self, const ls_text_pieces *pieces) {
   const ls_corpus_options *options = self->file->options;
   if (options->progress)
     options->progress(options->context, ls_text_pieces_packed_bytes(pieces),
-                      self->file->files->bytes);
+                      self->file->files->bytes, self->header.count);
 }
 
 static ls_status write_batches(pass *self, ls_text_pieces *pieces, ls_error *error) {
   for (;;) {
     ls_text_batch batch;
     LS_TRY(ls_text_pieces_next(pieces, &batch, error));
-    report(self, pieces);
     if (batch.count == 0) break;
     tokenize_batch(self, &batch);
+    if (is_stopped(self->file->options))
+      return ls_fail(error, LS_STOPPED, "stopped; nothing is left of %s", self->out_path);
     for (int i = 0; i < batch.count; i++) LS_TRY(write_piece(self, &batch, i, error));
+    report(self, pieces);
   }
-  self->header.packed = ls_text_pieces_fingerprint(pieces);
+  self->header.packed =
+      ls_fingerprint_word(ls_text_pieces_fingerprint(pieces), self->file->settings);
   return LS_OK;
 }
 
@@ -237,7 +251,7 @@ static ls_status write_ids(pass *self, ls_error *error) {
   ls_text_pieces *pieces;
   begin_threads(self);
   ls_text_pieces_open(self->file->options->key, self->file->files, self->file->options->tokenizer,
-                      &pieces);
+                      self->threads, &pieces);
   const ls_status status = write_batches(self, pieces, error);
   ls_text_pieces_close(&pieces);
   LS_TRY(status);
@@ -284,7 +298,7 @@ static ls_status write_all(pass *self, ls_error *error) {
   self->documents = open_aside(self->arena, self->out_path);
   self->body.block = ls_arena_alloc(self->arena, LS_TOKEN_BLOCK_BYTES);
   if (!self->body.out || !self->documents)
-    return ls_fail(error, LS_FAILED, "%s: the token cache cannot be made: %m", self->out_path);
+    return ls_fail(error, LS_FAILED, "%s: the token file cannot be made: %m", self->out_path);
   if (fwrite(&self->header, sizeof self->header, 1, self->body.out) != 1)
     return fail_write(self, error);
   LS_TRY(write_ids(self, error));
@@ -326,7 +340,7 @@ ls_status ls_token_file_make(const ls_token_file *file, ls_error *error) {
       ls_arena_printf(arena, "%s.%d.%llx", file->path, (int)getpid(), (unsigned long long)now_ns());
   ls_status status = write_file(file, arena, aside, error);
   if (status == LS_OK && rename(aside, file->path) != 0) {
-    status = ls_fail(error, LS_FAILED, "%s: the token cache cannot be published: %m", file->path);
+    status = ls_fail(error, LS_FAILED, "%s: the token file cannot be published: %m", file->path);
   }
   if (status != LS_OK) unlink(aside);
   ls_arena_destroy(&arena);
@@ -349,11 +363,13 @@ bool ls_token_file_read_texts(const ls_token_file *file, uint64_t *packed) {
     for (size_t got = 1; good && got > 0;) {
       good = ls_text_stream_read(stream, data, 1 << 20, &got, NULL) == LS_OK;
       done += (int64_t)got;
-      if (options->progress) options->progress(options->context, done, file->files->bytes);
+      if (options->progress) options->progress(options->context, done, file->files->bytes, 0);
+      good = good && !is_stopped(options);
     }
     if (good) *packed = ls_fingerprint_word(*packed, ls_text_stream_fingerprint(stream));
     ls_text_stream_close(&stream);
   }
+  *packed = ls_fingerprint_word(*packed, file->settings);
   ls_arena_destroy(&arena);
   return good;
 }

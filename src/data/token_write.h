@@ -14,7 +14,8 @@ uint64_t ls_token_file_quick(const ls_token_file *file);
 /* Bytes of an id below `vocabulary`. */
 int ls_token_width(int64_t vocabulary);
 
-/* The fingerprint of the files as they lie on disk; false where one cannot be read. */
+/* The fingerprint of the files as they lie on disk and of what is read of them; false where one
+ * cannot be read. */
 bool ls_token_file_read_texts(const ls_token_file *file, uint64_t *packed);
 
 #endif

@@ -463,8 +463,8 @@ static void what_a_command_needs_is_asked_for(void **state) {
   assert_int_equal(ls_run_file_require(run, "model", &error), LS_OK);
   assert_int_equal(ls_run_file_require(run, "data.text", &error), LS_INPUT);
   assert_string_equal(error.text,
-                      "run.yaml: data.text: found nothing; expected text files: a path, "
-                      "a glob, a folder, or a list of them; {path: GLOB, weight: 2} mixes");
+                      "run.yaml: data.text: found nothing; expected texts or token files: path, "
+                      "glob, folder or list of them; {path: GLOB, weight: 2} mixes");
   ls_run_file *missing = NULL;
   assert_int_equal(ls_run_file_read(arena, "no/such.yaml", NULL, 0, &missing, &error), LS_INPUT);
   assert_non_null(strstr(error.text, "no/such.yaml"));

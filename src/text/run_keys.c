@@ -14,7 +14,7 @@ const ls_run_key ls_run_keys[] = {
 
     {"data.text", LS_RUN_TEXTS, AT(data.text), .standard = "[]",
      .help =
-         "text files: a path, a glob, a folder, or a list of them; {path: GLOB, weight: 2} mixes"},
+         "texts or token files: path, glob, folder or list of them; {path: GLOB, weight: 2} mixes"},
     {"data.text_key", LS_RUN_TEXT, AT(data.text_key), .standard = "text",
      .help = "JSON lines: the key whose string is the document"},
     {"data.tokenizer", LS_RUN_TEXT, AT(data.tokenizer), .standard = "auto",

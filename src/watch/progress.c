@@ -134,6 +134,17 @@ void ls_progress_show(ls_progress *progress, const ls_progress_step *step, doubl
   draw(progress);
 }
 
+void ls_progress_line(ls_progress *progress, int64_t done, double now_seconds, const char *format,
+                      ...) {
+  if (!is_due(progress, done, now_seconds)) return;
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(progress->line, LINE_BYTES, format, arguments);
+  va_end(arguments);
+  progress->shown_at = now_seconds;
+  draw(progress);
+}
+
 void ls_progress_note(ls_progress *progress, const char *format, ...) {
   if (progress->open_line) fputs("\r\x1b[K", progress->stream);
   va_list arguments;

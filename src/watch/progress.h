@@ -35,6 +35,11 @@ ls_progress *ls_progress_create(ls_arena *arena, FILE *stream, bool terminal, in
 /* Shows a finished step at `now_seconds` of any steady clock, which starts when the run does. */
 void ls_progress_show(ls_progress *progress, const ls_progress_step *step, double now_seconds);
 
+/* A line of the caller's words instead, of work that is no training: `done` of the steps, in any
+ * unit. */
+void ls_progress_line(ls_progress *progress, int64_t done, double now_seconds, const char *format,
+                      ...) LS_PRINTF(4, 5);
+
 /* A line of its own, above the progress line. */
 void ls_progress_note(ls_progress *progress, const char *format, ...) LS_PRINTF(2, 3);
 

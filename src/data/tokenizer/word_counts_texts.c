@@ -252,7 +252,7 @@ ls_status ls_word_counts_texts(const ls_word_counts_options *options, const ls_t
   if (status == LS_OK) {
     ls_text_pieces *pieces;
     begin_counters(&self, arena);
-    ls_text_pieces_open("text", files, ls_tokenizer_bytes(), &pieces);
+    ls_text_pieces_open("text", files, ls_tokenizer_bytes(), self.threads, &pieces);
     status = count_all(&self, pieces, error);
     ls_text_pieces_close(&pieces);
     end_counters(&self, counts);
