@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+#include <zlib.h>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -37,8 +38,10 @@ static ls_status measure(ls_arena *arena, const char *path, const char *text_pat
     if (seconds < best) best = seconds;
   }
   if (status == LS_OK) {
-    printf("{\"ids\": %lld, \"mb_per_s\": %.2f, \"open_s\": %.3f}\n", (long long)ids.count,
-           (double)bytes / 1e6 / best, opened);
+    const size_t id_bytes = (size_t)ids.count * sizeof *ids.items;
+    const unsigned long check = crc32_z(0, (const Bytef *)ids.items, id_bytes);
+    printf("{\"ids\": %lld, \"crc32\": %lu, \"mb_per_s\": %.2f, \"open_s\": %.3f}\n",
+           (long long)ids.count, check, (double)bytes / 1e6 / best, opened);
   }
   ls_ids_free(&ids);
   ls_tokenizer_close(&tokenizer);
