@@ -130,6 +130,18 @@ static void notes_stand_alone_off_a_terminal(void **state) {
   assert_string_equal(shown(), "starting\n");
 }
 
+static void other_work_has_its_own_words(void **state) {
+  (void)state;
+  ls_progress *progress = ls_progress_create(arena, stream, false, 0, 100);
+  for (int done = 1; done <= 100; done++) /* 0.3 s each; a line a second, and the last */
+    ls_progress_line(progress, done, 0.3 * done, "%d of %d MB", done, 100);
+  ls_progress_end(progress);
+  const char *text = shown();
+  assert_int_equal(strncmp(text, "1 of 100 MB\n5 of 100 MB\n", 24), 0);
+  assert_non_null(strstr(text, "\n100 of 100 MB\n"));
+  assert_in_range(count(text, "\n"), 20, 30);
+}
+
 static void durations_are_short(void **state) {
   (void)state;
   static const struct {
@@ -151,7 +163,7 @@ int main(void) {
       CASE(a_line_says_all_that_is_known),    CASE(a_resumed_run_counts_from_where_it_began),
       CASE(plain_lines_thin_out_in_time),     CASE(a_terminals_line_is_rewritten_in_place),
       CASE(notes_stand_alone_off_a_terminal), CASE(durations_are_short),
-      CASE(skipped_steps_are_told),
+      CASE(skipped_steps_are_told),           CASE(other_work_has_its_own_words),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
