@@ -57,6 +57,9 @@ said "empty.txt: no text in it" "$work/output"
 said "documents          300" "$work/output"
 said "skipped_lines      1" "$work/output"
 said "tokenizer.json-" "$work/output"
+"$lockstep" inspect "$work/tokens" >"$work/output"
+said "00001-lines.jsonl.tokens" "$work/output"
+said "00002-books.tokens" "$work/output"
 
 # Trained on, in several ways of splitting and packing.
 cat >"$work/config.json" <<'JSON'

@@ -90,7 +90,8 @@ static ls_status inspect_state(const inspection *self, const char *folder, ls_er
   return LS_OK;
 }
 
-static ls_status inspect_token_file(const inspection *self, const char *path, ls_error *error) {
+static ls_status inspect_token_file(const inspection *self, const char *path, const char *section,
+                                    ls_error *error) {
   ls_token_header about;
   LS_TRY(ls_token_file_about(path, &about, error));
   const char *content = ls_arena_printf(self->arena, "%016llx", (unsigned long long)about.content);
@@ -100,7 +101,18 @@ static ls_status inspect_token_file(const inspection *self, const char *path, ls
                 (json_int_t)about.skipped, "bytes_per_token", (int)about.width, "tokenizer",
                 about.tokenizer, "vocabulary", (json_int_t)about.vocabulary, "end_of_text",
                 (json_int_t)about.end_of_text, "content", content, "file", "as it was written");
-  json_object_set_new(self->found, "tokens", found);
+  json_object_set_new(self->found, section, found);
+  return LS_OK;
+}
+
+/* Each under its name. */
+static ls_status inspect_token_files(const inspection *self, const char *folder, ls_error *error) {
+  char **paths = NULL;
+  int count = 0;
+  if (ls_file_glob(self->arena, path_in(self, folder, "*.tokens"), &paths, &count, NULL) != LS_OK)
+    return LS_OK;
+  for (int i = 0; i < count; i++)
+    LS_TRY(inspect_token_file(self, paths[i], strrchr(paths[i], '/') + 1, error));
   return LS_OK;
 }
 
@@ -181,10 +193,11 @@ static ls_status inspect_folder(const inspection *self, ls_error *error) {
   LS_TRY(inspect_tokenizer_of(self, folder, error));
   for (int s = 0; s < 3; s++)
     if (has_stem(self, folder, stems[s])) LS_TRY(inspect_tensors(self, folder, stems[s], error));
+  LS_TRY(inspect_token_files(self, folder, error));
   if (json_object_size(self->found)) return LS_OK;
   return ls_fail(error, LS_INPUT,
                  "%s: nothing known in it; expected a run, a checkpoint, a model's or an adapter's "
-                 "folder",
+                 "folder, or one of token files",
                  self->path);
 }
 
@@ -197,7 +210,7 @@ static ls_status inspect_path(const inspection *self, ls_error *error) {
   if (ends_with(self->path, "adapter_config.json")) return inspect_adapter(self, self->path, error);
   if (is_tokenizer(self->path)) return inspect_tokenizer(self, self->path, error);
   if (ends_with(self->path, ".json")) return inspect_config(self, self->path, error);
-  if (ls_token_file_is(self->path)) return inspect_token_file(self, self->path, error);
+  if (ls_token_file_is(self->path)) return inspect_token_file(self, self->path, "tokens", error);
   return ls_fail(error, LS_INPUT,
                  "%s: of no known kind; expected config.json, adapter_config.json, .safetensors, "
                  "its index, a tokenizer or a token file",
