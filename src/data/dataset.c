@@ -195,8 +195,22 @@ static int64_t tokens_of(const ls_order *order) {
   return tokens;
 }
 
+/* A part's share of the mixture, in bits. */
+static uint64_t share_bits(const ls_order *order, int part) {
+  double all = 0;
+  for (int m = 0; m < order->mix_count; m++) all += order->mix[m].weight;
+  const double share = order->mix[part].weight / all;
+  uint64_t bits;
+  memcpy(&bits, &share, sizeof bits);
+  return bits;
+}
+
+/* Of all that decides which batches there are, beside the keys of the run file that must not change
+ * between two starts. */
 static void make_fingerprint(ls_dataset *made) {
   uint64_t hash = ls_random_stream("dataset");
+  for (int m = 0; made->training.mix_count > 1 && m < made->training.mix_count; m++)
+    hash = ls_fingerprint_word(hash, share_bits(&made->training, m));
   for (int t = 0; t < made->text_count; t++)
     hash = ls_fingerprint_word(hash, made->texts[t].content);
   hash = ls_fingerprint_word(hash, made->validation.content);

@@ -433,7 +433,7 @@ static void only_keys_that_leave_the_mathematics_alone_may_change(void **state) 
   static const char *const harmless[] = {
       "mesh.tp: 2",          "zero: 1",       "train.steps: 5",     "train.micro_batch: 2",
       "device.memory: 1GiB", "eval.every: 7", "checkpoint.keep: 9", "out: elsewhere",
-      "gather: step",        "wrap: 4"};
+      "gather: step",        "wrap: 4",       "data.text: moved"};
   static const char *const harmful[] = {
       "train.lr: 1e-3",   "train.batch: 64",      "data.seed: 2",
       "data.seq_len: 64", "dtype: fp64",          "optimizer.eps: 1e-6",

@@ -13,6 +13,7 @@ const ls_run_key ls_run_keys[] = {
      .help = "start from weights or from scratch; auto: weights where there are any"},
 
     {"data.text", LS_RUN_TEXTS, AT(data.text), .standard = "[]",
+     .effect = LS_RUN_LAYOUT, /* what the texts are is told by their fingerprint */
      .help =
          "texts or token files: path, glob, folder or list of them; {path: GLOB, weight: 2} mixes"},
     {"data.text_key", LS_RUN_TEXT, AT(data.text_key), .standard = "text",

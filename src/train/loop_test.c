@@ -225,6 +225,22 @@ static void test_other_mathematics_is_refused(void **state) {
   assert_int_equal(train(f, 1, keys, 1, true, &error), LS_OK);
 }
 
+/* The same text by another name is the same text. */
+static void test_a_moved_text_is_the_same(void **state) {
+  fixture *f = *state;
+  ls_error error = {0};
+  f->stop_after = 3;
+  assert_int_equal(train(f, 1, NULL, 0, true, &error), LS_STOPPED);
+  f->stop_after = 0;
+  ls_arena *arena = ls_arena_create();
+  const char *moved = ls_arena_printf(arena, "%s/moved", f->folder);
+  assert_int_equal(rename(ls_arena_printf(arena, "%s/text", f->folder), moved), 0);
+  const char *const keys[] = {ls_arena_printf(arena, "data.text=%s", moved)};
+  if (train(f, 1, keys, 1, false, &error) != LS_OK) fail_msg("%s", error.text);
+  assert_int_equal(f->begun_after, 3);
+  ls_arena_destroy(&arena);
+}
+
 /* Other words, or others for evaluation: what a checkpoint was trained on is not what is there. */
 static void test_a_changed_text_is_refused_or_allowed(void **state) {
   fixture *f = *state;
@@ -572,6 +588,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_layouts_train_alike, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_other_mathematics_is_refused, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_a_changed_text_is_refused_or_allowed, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_a_moved_text_is_the_same, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_a_wrong_program_does_not_run, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_nan_is_named, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_fp16_follows_fp32, set_up, tear_down),
