@@ -113,7 +113,9 @@ static ls_status join_files(saver *self, ls_error *error) {
   for (int s = 0, f = 0; s < SETS; s++)
     for (int i = 0; i < ls_safetensors_files(self->sets[s].writer); i++, f++) {
       const ls_written_file file = ls_safetensors_file(self->sets[s].writer, i);
-      self->files[f] = (ls_sealed_file){.name = strrchr(file.path, '/') + 1, .bytes = file.bytes};
+      /* The writer's path goes with it, before the files are sealed. */
+      self->files[f] = (ls_sealed_file){
+          .name = ls_arena_strdup(self->arena, strrchr(file.path, '/') + 1), .bytes = file.bytes};
       own[f * NUMBERS + WRITTEN] = (int64_t)file.written;
       own[f * NUMBERS + WORDS] = (int64_t)file.checksum.words;
       own[f * NUMBERS + PLACES] = (int64_t)file.checksum.places;
