@@ -78,6 +78,9 @@ ls_status ls_file_map(const char *path, ls_map *map, ls_error *error) {
   *map = (ls_map){0};
   int descriptor;
   struct stat info;
+  /* A pipe cannot be mapped, and opening one waits for whoever writes to it. */
+  if (!stat(path, &info) && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode))
+    return ls_fail(error, LS_INPUT, "%s: cannot be read: expected a regular file", path);
   LS_TRY(open_read(path, &descriptor, &info, error));
   int reason = 0;
   if (info.st_size > 0) {

@@ -147,6 +147,16 @@ static void names_what_cannot_be_read(void **state) {
   assert_int_equal(ls_file_map(root, &map, &error), LS_INPUT);
 }
 
+/* Opening a pipe would wait for a writer that may never come. */
+static void what_is_no_file_is_not_mapped(void **state) {
+  (void)state;
+  ls_map map;
+  assert_int_equal(mkfifo(in_root("pipe"), 0600), 0);
+  assert_int_equal(ls_file_map(in_root("pipe"), &map, &error), LS_INPUT);
+  assert_non_null(strstr(error.text, "pipe: cannot be read: expected a regular file"));
+  assert_int_equal(ls_file_map("/dev/zero", &map, &error), LS_INPUT);
+}
+
 static void maps_files(void **state) {
   (void)state;
   ls_map map;
@@ -381,6 +391,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       FILE_TEST(reads_whole_files),
       FILE_TEST(names_what_cannot_be_read),
+      FILE_TEST(what_is_no_file_is_not_mapped),
       FILE_TEST(maps_files),
       FILE_TEST(maps_are_read_by_pieces),
       FILE_TEST(every_failed_call_leaves_the_old_file),

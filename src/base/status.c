@@ -4,6 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 
+/* A message is one line on a terminal, whatever names of files, keys and tensors it has in it. */
+static void keep_to_one_line(char *text) {
+  for (; *text; text++)
+    if ((unsigned char)*text < ' ' || *text == 0x7f) *text = '?';
+}
+
 ls_status ls_fail(ls_error *error, ls_status status, const char *format, ...) {
   if (error) {
     error->status = status;
@@ -11,6 +17,7 @@ ls_status ls_fail(ls_error *error, ls_status status, const char *format, ...) {
     va_start(arguments, format);
     vsnprintf(error->text, sizeof error->text, format, arguments);
     va_end(arguments);
+    keep_to_one_line(error->text);
   }
   return status;
 }
@@ -22,6 +29,7 @@ ls_status ls_error_prefix(ls_error *error, const char *format, ...) {
   va_start(arguments, format);
   vsnprintf(prefix, sizeof prefix, format, arguments);
   va_end(arguments);
+  keep_to_one_line(prefix);
   memcpy(text, error->text, sizeof text);
   size_t used = strlen(prefix);
   if (used > sizeof error->text - 3) used = sizeof error->text - 3;

@@ -17,6 +17,16 @@ static void failures_carry_their_text(void **state) {
   assert_int_equal(ls_fail(NULL, LS_FAILED, "nobody asks"), LS_FAILED);
 }
 
+/* Names in files are others': one with an escape sequence must not reach the terminal. */
+static void failures_are_one_line(void **state) {
+  (void)state;
+  ls_error error = {0};
+  ls_fail(&error, LS_INPUT, "%s: no tensor", "a\nb\x1b[31m\x7f \xc3\xa9");
+  assert_string_equal(error.text, "a?b?[31m? \xc3\xa9: no tensor");
+  ls_error_prefix(&error, "%s", "x\ty");
+  assert_string_equal(error.text, "x?y: a?b?[31m? \xc3\xa9: no tensor");
+}
+
 static void long_texts_are_cut(void **state) {
   (void)state;
   ls_error error = {0};
@@ -70,6 +80,7 @@ static void exit_statuses_are_the_documented_ones(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(failures_carry_their_text),
+      cmocka_unit_test(failures_are_one_line),
       cmocka_unit_test(long_texts_are_cut),
       cmocka_unit_test(prefixes_add_up),
       cmocka_unit_test(try_forwards_failures_only),
