@@ -14,6 +14,7 @@
 #include "store/weights.h"
 #include "train/fill.h"
 #include "train/offload.h"
+#include "train/weights_folder.h"
 
 enum { FILL_ELEMENTS = 1 << 18 };
 
@@ -167,21 +168,18 @@ static ls_status check_partners(const ls_session *session, ls_error *error) {
   return LS_OK;
 }
 
-static bool has_weights(ls_arena *arena, const char *model) {
-  return ls_file_exists(ls_arena_printf(arena, "%s/model.safetensors", model)) ||
-         ls_file_exists(ls_arena_printf(arena, "%s/model.safetensors.index.json", model));
-}
-
 /* Weights where the model is a folder that has some, unless the run starts from scratch. */
 static ls_status choose_start(ls_session *session, ls_error *error) {
   ls_run_file *run = session->run;
-  const bool there = ls_directory_exists(run->model) && has_weights(session->arena, run->model);
+  bool there = false;
+  if (run->init != LS_RUN_INIT_SCRATCH && ls_directory_exists(run->model))
+    LS_TRY(ls_weights_folder_check(session->arena, run->model, &there, error));
   if (run->init == LS_RUN_INIT_WEIGHTS && !there)
     return ls_fail(error, LS_INPUT,
                    "%s: weights, but %s has no model.safetensors: name a folder with one, or give "
                    "init=scratch",
                    ls_run_file_where(run, "init"), run->model);
-  if (there && run->init != LS_RUN_INIT_SCRATCH) session->weights = run->model;
+  if (there) session->weights = run->model;
   if (run->train.lr == 0) {
     run->train.lr = session->weights ? 1e-5 : 3e-4;
     ls_run_file_mark_resolved(run, "train.lr");
