@@ -9,6 +9,7 @@
 #include "store/weights.h"
 #include "text/run_file.h"
 #include "train/generate.h"
+#include "train/weights_folder.h"
 
 enum { PIECE_ELEMENTS = 1 << 20 };
 
@@ -41,11 +42,6 @@ static const char *path_in(const exporter *self, const char *folder, const char 
   return ls_arena_printf(self->arena, "%s/%s", folder, name);
 }
 
-static bool has_weights(const exporter *self, const char *folder) {
-  return ls_file_exists(path_in(self, folder, "model.safetensors")) ||
-         ls_file_exists(path_in(self, folder, "model.safetensors.index.json"));
-}
-
 static bool is_empty(const char *folder) {
   DIR *opened = opendir(folder);
   bool empty = true;
@@ -70,7 +66,17 @@ static ls_status find_names(exporter *self, ls_error *error) {
   if (self->names || !ls_file_exists(run_file)) return LS_OK;
   ls_run_file *run;
   LS_TRY(ls_run_file_read(self->arena, run_file, NULL, 0, &run, error));
-  if (ls_directory_exists(run->model) && has_weights(self, run->model)) self->names = run->model;
+  if (ls_directory_exists(run->model) && ls_weights_folder_has(self->arena, run->model))
+    self->names = run->model;
+  return LS_OK;
+}
+
+/* That they are the model of config.json: what is left out here, no reader of the export finds. */
+static ls_status check_tensors(const exporter *self, const ls_graph *graph, ls_error *error) {
+  ls_weights *weights;
+  const ls_weights_source source = {.path = self->folder};
+  LS_TRY(ls_weights_open(self->arena, &self->config, graph, &source, &weights, error));
+  ls_weights_close(&weights);
   return LS_OK;
 }
 
@@ -82,6 +88,7 @@ static ls_status read_model(exporter *self, ls_error *error) {
                         &(ls_build_options){.mode = LS_MODEL_FORWARD, .tokens = 1, .sequence = 1},
                         &graph, error));
   LS_TRY(ls_weights_plan(self->arena, &self->config, graph, &self->plan, error));
+  LS_TRY(check_tensors(self, graph, error));
   LS_TRY(ls_safetensors_open(self->folder, NULL, &self->stored, error));
   LS_TRY(find_names(self, error));
   return self->names ? ls_safetensors_open(self->names, NULL, &self->model, error) : LS_OK;

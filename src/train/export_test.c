@@ -214,11 +214,30 @@ static void test_what_fails_leaves_nothing(void **state) {
                    LS_INPUT);
 }
 
+/* What is missing here, no reader of the export would find. */
+static void test_another_model_than_its_config_says(void **state) {
+  fixture *f = *state;
+  ls_error error = {0};
+  ls_export_report report;
+  f->count--;
+  write_model(f, f->source, "transformer.", LS_F32);
+  assert_int_equal(export_from(f, NULL, LS_DTYPE_COUNT, 1 << 30, &report, &error), LS_INPUT);
+  print_message("%s\n", error.text);
+  assert_non_null(strstr(error.text, "no tensor transformer.ln_f.bias"));
+  f->count++;
+  f->dims[1][0]--;
+  write_model(f, f->source, "transformer.", LS_F32);
+  assert_int_equal(export_from(f, NULL, LS_DTYPE_COUNT, 1 << 30, &report, &error), LS_INPUT);
+  assert_non_null(strstr(error.text, "transformer.wpe.weight has shape [7, 8]; expected [8, 8]"));
+  assert_false(ls_directory_exists(f->target));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_names_and_types_stay, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_names_of_another_folder, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_types_on_demand, set_up, tear_down),
-      cmocka_unit_test_setup_teardown(test_what_fails_leaves_nothing, set_up, tear_down)};
+      cmocka_unit_test_setup_teardown(test_what_fails_leaves_nothing, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_another_model_than_its_config_says, set_up, tear_down)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
