@@ -222,6 +222,43 @@ static void a_pattern_that_blows_up_is_one_line(void **state) {
   ls_pipeline_destroy(&pipeline);
 }
 
+/* Eight steps, each of which makes a hundred letters of one: 10^16 bytes. */
+static void replacements_that_blow_up_are_one_line(void **state) {
+  (void)state;
+  static const char *const parts[] = {"normalizer", "decoder"};
+  char many[101];
+  memset(many, 'a', 100);
+  many[100] = 0;
+  ls_arena *arena = ls_arena_create();
+  const char *steps = "";
+  for (int i = 0; i < 8; i++)
+    steps = ls_arena_printf(arena,
+                            "%s%s{\"type\": \"Replace\", \"pattern\": {\"String\": \"a\"}, "
+                            "\"content\": \"%s\"}",
+                            steps, i ? ", " : "", many);
+  for (int part = 0; part < 2; part++) {
+    const char *text = ls_arena_printf(
+        arena,
+        "{\"%s\": {\"type\": \"Sequence\", \"%ss\": [%s]}, \"model\": {\"vocab\": {\"a\": 0}, "
+        "\"merges\": []}}",
+        parts[part], parts[part], steps);
+    ls_pipeline *pipeline = ls_pipeline_create();
+    ls_ids ids = {0};
+    assert_int_equal(ls_pipeline_read_json(pipeline, "t.json", text, strlen(text), &error), LS_OK);
+    ls_status status = ls_pipeline_finish(pipeline, &error); /* decodes every piece by itself */
+    if (part == 0) {
+      assert_int_equal(status, LS_OK);
+      status = ls_tokenizer_append(&pipeline->tokenizer, "aaaa", 4, 0, &ids, &error);
+    }
+    assert_int_equal(status, LS_INPUT);
+    assert_non_null(strstr(error.text, "replacements make more than"));
+    assert_one_line();
+    ls_ids_free(&ids);
+    ls_pipeline_destroy(&pipeline);
+  }
+  ls_arena_destroy(&arena);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_prefix_of_a_tokenizer_json_is_refused),
@@ -229,6 +266,7 @@ int main(void) {
       cmocka_unit_test(prefixes_of_ranks_are_refused_up_to_the_last_byte),
       cmocka_unit_test(what_is_wrong_is_named),
       cmocka_unit_test(damaged_models_do_no_harm),
+      cmocka_unit_test(replacements_that_blow_up_are_one_line),
       cmocka_unit_test(a_pattern_that_blows_up_is_one_line),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

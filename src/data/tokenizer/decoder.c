@@ -107,6 +107,7 @@ typedef struct decoding {
   ls_spans *pieces;
   ls_matcher matcher;
   ls_bytes scratch;
+  size_t most; /* bytes of a piece */
 } decoding;
 
 static ls_span keep(decoding *self, const char *text, size_t bytes) {
@@ -125,7 +126,7 @@ static ls_status replace_pieces(decoding *self, const ls_decoder_step *step, ls_
     self->scratch.count = 0;
     ls_bytes_reserve(&self->scratch, 1);
     LS_TRY(ls_replace_all(*piece, step->sought, step->pattern, &self->matcher, step->content,
-                          &self->scratch, error));
+                          self->most, &self->scratch, error));
     *piece = keep(self, self->scratch.data, self->scratch.count);
   }
   return LS_OK;
@@ -232,6 +233,9 @@ ls_status ls_decoder_apply(const ls_decoder *decoder, ls_spans *pieces, ls_bytes
                            ls_error *error) {
   decoding self = {.arena = ls_arena_create(), .pieces = pieces};
   ls_status status = LS_OK;
+  size_t total = 0;
+  for (size_t i = 0; i < pieces->count; i++) total += pieces->items[i].bytes;
+  self.most = ls_replaced_most(total);
   for (int i = 0; i < decoder->steps.count && status == LS_OK; i++) {
     status = apply_step(&self, &decoder->steps.items[i], error);
   }
@@ -251,6 +255,7 @@ ls_status ls_decoder_piece(const ls_decoder *decoder, ls_span piece, ls_bytes *o
   ls_bytes made[2] = {{0}, {0}};
   ls_status status = LS_OK;
   bool bytes = false;
+  const size_t most = ls_replaced_most(piece.bytes);
   const int byte = ls_byte_piece(piece);
   const char single = (char)byte;
   for (int i = 0; i < decoder->steps.count && status == LS_OK; i++) {
@@ -263,7 +268,7 @@ ls_status ls_decoder_piece(const ls_decoder *decoder, ls_span piece, ls_bytes *o
     next->count = 0;
     ls_bytes_reserve(next, 1);
     status = ls_replace_all(piece, step->sought, step->pattern, &matcher,
-                            space ? (ls_span){" ", 1} : step->content, next, error);
+                            space ? (ls_span){" ", 1} : step->content, most, next, error);
     piece = (ls_span){next->data, next->count};
   }
   if (bytes) {

@@ -6,6 +6,11 @@
 
 enum { DEEPEST = 8 }; /* Sequences in Sequences */
 
+size_t ls_replaced_most(size_t bytes) {
+  enum { GROWTH = 64, ROOM = 1 << 16 };
+  return GROWTH * bytes + ROOM;
+}
+
 static ls_span span_of(const json_t *string) {
   return (ls_span){json_string_value(string), json_string_length(string)};
 }
@@ -115,7 +120,8 @@ void ls_normalizer_free(ls_normalizer *normalizer) {
 }
 
 ls_status ls_replace_all(ls_span text, ls_span sought, const ls_pattern *pattern,
-                         ls_matcher *matcher, ls_span content, ls_bytes *out, ls_error *error) {
+                         ls_matcher *matcher, ls_span content, size_t most, ls_bytes *out,
+                         ls_error *error) {
   size_t at = 0, from = 0;
   while (from <= text.bytes) {
     ls_match match = {0};
@@ -128,6 +134,11 @@ ls_status ls_replace_all(ls_span text, ls_span sought, const ls_pattern *pattern
       match.end = match.begin + sought.bytes;
     }
     if (!match.found) break;
+    if (out->count + (match.begin - at) + content.bytes > most)
+      return ls_fail(error, LS_INPUT,
+                     "the tokenizer's replacements make more than %zu bytes of a text; expected "
+                     "fewer or shorter ones",
+                     most);
     ls_bytes_append(out, text.text + at, match.begin - at);
     ls_bytes_append(out, content.text, content.bytes);
     at = match.end;
@@ -162,6 +173,7 @@ static ls_span strip(const ls_normalizer_step *step, ls_span text) {
 
 ls_status ls_normalizer_apply(const ls_normalizer *normalizer, ls_span text, bool goes_on,
                               ls_normalizer_work *work, ls_span *out, ls_error *error) {
+  const size_t most = ls_replaced_most(text.bytes);
   int next = 0; /* which of the two buffers does not hold the text */
   for (int i = 0; i < normalizer->steps.count; i++) {
     const ls_normalizer_step *step = &normalizer->steps.items[i];
@@ -180,8 +192,8 @@ ls_status ls_normalizer_apply(const ls_normalizer *normalizer, ls_span text, boo
       case LS_NORMALIZE_REPLACE:
         made->count = 0;
         ls_bytes_reserve(made, text.bytes + 1);
-        LS_TRY(ls_replace_all(text, step->sought, step->pattern, work->matcher, step->content, made,
-                              error));
+        LS_TRY(ls_replace_all(text, step->sought, step->pattern, work->matcher, step->content, most,
+                              made, error));
         text = (ls_span){made->data, made->count};
         break;
     }

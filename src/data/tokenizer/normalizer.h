@@ -51,9 +51,14 @@ LS_CHECKED ls_status ls_normalizer_apply(const ls_normalizer *normalizer, ls_spa
 LS_CHECKED ls_status ls_component_pattern(ls_arena *arena, const ls_json_object *object,
                                           ls_span *text, ls_pattern **pattern, ls_error *error);
 
-/* Replaces all that is found of a text or pattern. */
+/* The most that all steps together may make of a text: real files make three bytes of a blank, and
+ * Unicode's forms eleven of one. */
+size_t ls_replaced_most(size_t bytes);
+
+/* Replaces all that is found of a text or pattern. LS_INPUT where that makes more than `most`
+ * bytes: a few steps that each replace a letter by a hundred would fill any memory. */
 LS_CHECKED ls_status ls_replace_all(ls_span text, ls_span sought, const ls_pattern *pattern,
-                                    ls_matcher *matcher, ls_span content, ls_bytes *out,
-                                    ls_error *error);
+                                    ls_matcher *matcher, ls_span content, size_t most,
+                                    ls_bytes *out, ls_error *error);
 
 #endif
