@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "data/tokenizer/unicode.h"
+
 /* A unit: bits 0 to 7 are the label, bit 8 says that a value follows, bit 9 that the offset is in
  * steps of 256, the rest is the offset; a value has bit 31 and nothing of these. */
 #define VALUE_BIT 0x80000000u
@@ -33,7 +35,18 @@ ls_status ls_charsmap_read(const char *where, const char *data, size_t bytes, ls
                        .unit_count = size / 4,
                        .replacements = data + 4 + size,
                        .replacement_bytes = bytes - 4 - size};
-  return LS_OK;
+  ls_bytes unused = {0};
+  const ls_span all = {map->replacements, map->replacement_bytes};
+  const bool utf8 = ls_unicode_repair(all, false, &unused).text == all.text;
+  ls_bytes_free(&unused);
+  if (utf8) return LS_OK;
+  *map = (ls_charsmap){0};
+  return ls_fail(error, LS_INPUT, "%s: found a table of replacements that are no UTF-8", where);
+}
+
+/* Whether a character of UTF-8 begins there, or the text ends. */
+static bool is_boundary(const char *text, size_t at, size_t bytes) {
+  return at >= bytes || ((unsigned char)text[at] & 0xc0) != 0x80;
 }
 
 size_t ls_charsmap_find(const ls_charsmap *map, ls_span text, ls_span *replacement) {
@@ -51,6 +64,10 @@ size_t ls_charsmap_find(const ls_charsmap *map, ls_span text, ls_span *replaceme
     if (at >= map->unit_count) break;
     const size_t value = unit_at(map, at) & ~VALUE_BIT;
     if (value >= map->replacement_bytes) break;
+    /* In a damaged table a match or what replaces it may be part of a character. */
+    if (!is_boundary(map->replacements, value, map->replacement_bytes) ||
+        !is_boundary(text.text, i + 1, text.bytes))
+      continue;
     const size_t room = map->replacement_bytes - value;
     *replacement = (ls_span){map->replacements + value, strnlen(map->replacements + value, room)};
     taken = i + 1;

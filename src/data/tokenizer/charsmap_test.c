@@ -107,10 +107,31 @@ static void a_damaged_table_is_refused_or_finds_nothing(void **state) {
   for (size_t i = 4; i < sizeof table; i++) { /* whatever a unit says, nothing outside is read */
     const char kept = table[i];
     table[i] = (char)-1;
-    assert_int_equal(ls_charsmap_read("m", table, sizeof table, &map, &error), LS_OK);
+    const bool index = i < 4 + 4 * UNITS; /* behind it, what replaces: no UTF-8 any more */
+    assert_int_equal(ls_charsmap_read("m", table, sizeof table, &map, &error),
+                     index ? LS_OK : LS_INPUT);
     assert_true(ls_charsmap_find(&map, (ls_span){"ABC", 3}, &made) <= 3);
     table[i] = kept;
   }
+}
+
+/* Of characters' parts nothing is made: behind half a character, the next would be read beyond the
+ * text's end. */
+static void parts_of_characters_are_left_alone(void **state) {
+  (void)state;
+  static const char text[] = "\xc3\xa9";
+  ls_charsmap map;
+  ls_span made;
+  make_table();
+  put_unit(ROOT ^ 0xc3, 0xc3u | 0x100u | 1u << 10); /* replaces the first byte alone */
+  put_unit(ROOT ^ 0xc3 ^ 1, 0x80000000u);
+  assert_int_equal(ls_charsmap_read("m", table, sizeof table, &map, &error), LS_OK);
+  assert_int_equal(ls_charsmap_find(&map, (ls_span){text, 2}, &made), 0);
+  make_table();
+  memcpy(table + 4 + 4 * UNITS, "\xc3\xa9xx", 4);
+  put_unit(ROOT ^ 'A' ^ 1, 0x80000001u); /* the second half of a character */
+  assert_int_equal(ls_charsmap_read("m", table, sizeof table, &map, &error), LS_OK);
+  assert_int_equal(ls_charsmap_find(&map, (ls_span){"AC", 2}, &made), 0);
 }
 
 static void check_normalized(const ls_sentence *sentence, const char *text, bool goes_on, bool more,
@@ -148,6 +169,7 @@ int main(void) {
       cmocka_unit_test(broken_fields_are_known),
       cmocka_unit_test(the_longest_beginning_is_replaced),
       cmocka_unit_test(a_damaged_table_is_refused_or_finds_nothing),
+      cmocka_unit_test(parts_of_characters_are_left_alone),
       cmocka_unit_test(spaces_are_taken_as_the_model_says),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
