@@ -216,6 +216,9 @@ static ls_status read_object(ls_arena *arena, const ls_json_object *json, ls_mod
   LS_TRY(check_unknown(json, family, error));
   for (const ls_config_key *key = family->keys; key->key; key++)
     LS_TRY(read_key(json, key, config, error));
+  if (config->initializer_range > 1)
+    return ls_fail(error, LS_INPUT, "%s: initializer_range: found %g; expected at most 1",
+                   json->where, config->initializer_range);
   if (config->layers > MOST_LAYERS)
     return ls_fail(error, LS_INPUT, "%s: %lld layers; expected at most %d", json->where,
                    (long long)config->layers, MOST_LAYERS);

@@ -260,6 +260,7 @@ static void refusals_of_the_others(void **state) {
        {"\"num_hidden_layers\": 1, \"layer_types\": [\"linear_attention\"]",
         "found \"linear_attention\""}},
       {"gemma", {"\"hidden_activation\": \"gelu\"", "hidden_activation: found \"gelu\""}},
+      {"gemma", {"\"hidden_act\": \"gelu_python\"", "hidden_act: found \"gelu_python\""}},
       {"gemma2", {"\"hidden_act\": \"silu\"", "hidden_act: found \"silu\""}},
       {"gemma2", {"\"attn_logit_softcapping\": 0", "attn_logit_softcapping: found 0"}},
       {"gemma2", {"\"final_logit_softcapping\": -3", "final_logit_softcapping"}},
@@ -271,11 +272,23 @@ static void refusals_of_the_others(void **state) {
        {"\"rope_parameters\": {\"full_attention\": {}, \"sliding_attention\": {\"rope_type\": "
         "\"linear\", \"factor\": 2}}",
         "expected default"}},
+      {"gemma3_text",
+       {"\"rope_parameters\": {\"rope_type\": \"linear\", \"factor\": 2}",
+        "expected full_attention and sliding_attention"}},
+      {"gemma3_text",
+       {"\"attn_logit_softcapping\": 50.0", "attn_logit_softcapping: found 50.0; expected null"}},
       {"gemma3_text", {"\"rope_local_base_freq\": 0", "rope_local_base_freq"}},
       {"phi", {"\"qk_layernorm\": true", "qk_layernorm: found true"}},
       {"phi", {"\"partial_rotary_factor\": 1.5", "partial_rotary_factor: found 1.5"}},
       {"phi", {"\"partial_rotary_factor\": 0.33", "of which 21 columns are turned"}},
       {"phi3", {"\"sliding_window\": -5", "sliding_window"}},
+      {"phi3",
+       {"\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}", "expected default or longrope"}},
+      {"phi3",
+       {"\"hidden_size\": 16, \"num_attention_heads\": 4, \"rope_scaling\": {\"type\": \"su\", "
+        "\"short_factor\": [1, 1], \"long_factor\": [2, 2]}",
+        "no original_max_position_embeddings"}},
+      {"olmo2", {"\"initializer_range\": 1e9", "initializer_range: found 1e+09"}},
       {"gpt_neox", {"\"rotary_pct\": 0.5, \"partial_rotary_factor\": 0.5", "rotary_pct and"}},
       {"olmo2", {"\"clip_qkv\": 8", "clip_qkv"}},
       {"smollm3", {"\"no_rope_layers\": [1, 0]", "no_rope_layers has 2 entries"}},
@@ -287,6 +300,8 @@ static void refusals_of_the_others(void **state) {
       {"falcon",
        {"\"new_decoder_architecture\": true, \"parallel_attn\": false, \"num_kv_heads\": 1",
         "without parallel_attn"}},
+      {"falcon", {"\"multi_query\": false, \"num_kv_heads\": 8", "expected them to agree"}},
+      {"falcon", {"\"num_kv_heads\": 1e18", "num_kv_heads"}},
       {"falcon", {"\"num_ln_in_parallel_attn\": 2", "num_ln_in_parallel_attn: found 2"}},
       {"starcoder2", {"\"norm_type\": \"rms_norm\"", "norm_type"}},
       {"starcoder2", {"\"num_attention_heads\": 7", "num_attention_heads 7"}},
@@ -349,7 +364,8 @@ static void published_keys_are_known(void **state) {
       "\"sliding_window_pattern\": 6",
       "\"phi3\", \"hidden_size\": 32, \"num_attention_heads\": 4, \"partial_rotary_factor\": "
       "0.75, \"full_attn_mod\": 1, \"interpolate_factor\": 1, \"lm_head_bias\": false, "
-      "\"max_position_embeddings\": 131072, \"rope_scaling\": {\"type\": \"su\", "
+      "\"max_position_embeddings\": 131072, \"original_max_position_embeddings\": 4096, "
+      "\"rope_scaling\": {\"type\": \"su\", "
       "\"short_factor\": [1, 1, 1], \"long_factor\": [1, 2, 3.5]}, \"sliding_window\": 262144",
       "\"starcoder2\", \"activation_function\": \"gelu\", \"attention_softmax_in_fp32\": true, "
       "\"layer_norm_epsilon\": 1e-05, \"scale_attn_weights\": true, \"residual_dropout\": 0.1",

@@ -70,10 +70,13 @@ static ls_status read_form(const ls_json_object *json, ls_model_config *config, 
                    "new_decoder_architecture",
                    json->where, (long long)norms);
   config->shared_norm = config->parallel && norms == 1;
-  config->kv_heads = config->heads;
-  if (grouped)
-    return read_count(json, "num_kv_heads", "n_head_kv", config->heads, &config->kv_heads, error);
-  if (single) config->kv_heads = 1;
+  LS_TRY(read_count(json, "num_kv_heads", "n_head_kv", config->heads, &config->kv_heads, error));
+  if (!grouped && !single && config->kv_heads != config->heads)
+    return ls_fail(error, LS_INPUT,
+                   "%s: num_kv_heads is %lld and num_attention_heads %lld, without multi_query and "
+                   "new_decoder_architecture; expected them to agree",
+                   json->where, (long long)config->kv_heads, (long long)config->heads);
+  if (!grouped) config->kv_heads = single ? 1 : config->heads;
   return LS_OK;
 }
 

@@ -34,8 +34,10 @@ static const char *const others[] = {"num_key_value_heads",
 
 static ls_status read_gemma(ls_arena *arena, const ls_json_object *json, ls_model_config *config,
                             ls_error *error) {
-  const unsigned both = 1u << LS_GELU_TANH | 1u << LS_GELU_ERF;
-  LS_TRY(ls_read_activation(json, "hidden_act", "gelu_pytorch_tanh", both, config, error));
+  const json_t *old = json_object_get(json->json, "hidden_act");
+  if (!(json_is_string(old) && strcmp(json_string_value(old), "gelu") == 0))
+    LS_TRY(ls_read_activation(json, "hidden_act", "gelu_pytorch_tanh", 1u << LS_GELU_TANH, config,
+                              error));
   LS_TRY(ls_read_activation(json, "hidden_activation", "gelu_pytorch_tanh", 1u << LS_GELU_TANH,
                             config, error));
   LS_TRY(ls_read_heads(json, config->heads % 16 == 0 ? 16 : 0, 256, config, error));

@@ -28,7 +28,6 @@ static const char *const others[] = {"num_key_value_heads",
                                      "sliding_window",
                                      "sliding_window_pattern",
                                      "layer_types",
-                                     "attn_logit_softcapping",
                                      "final_logit_softcapping",
                                      "rope_local_base_freq",
                                      "rope_theta",
@@ -37,6 +36,9 @@ static const char *const others[] = {"num_key_value_heads",
                                      "partial_rotary_factor",
                                      "original_max_position_embeddings",
                                      NULL};
+
+/* transformers has the key and applies no cap. */
+static const ls_config_guard guards[] = {{"attn_logit_softcapping", "null"}, {0}};
 
 static const char *const unused[] = {"cache_implementation", NULL};
 
@@ -74,8 +76,7 @@ static ls_status read_gemma3(ls_arena *arena, const ls_json_object *json, ls_mod
   LS_TRY(ls_json_count_or(json, "sliding_window_pattern", 6, &every, error));
   LS_TRY(ls_read_window_pattern(arena, json, every, config, error));
   LS_TRY(ls_find_rope(arena, json, &rope, error));
-  if (rope.json &&
-      (ls_json_has(&rope, "full_attention") || ls_json_has(&rope, "sliding_attention")))
+  if (ls_json_has(json, "rope_parameters"))
     return read_two_ropes(arena, json, &rope, config, error);
   LS_TRY(ls_json_number_or(json, "rope_local_base_freq", 1e4, &config->rope_local_theta, error));
   if (!(config->rope_local_theta > 0))
@@ -87,7 +88,7 @@ static ls_status read_gemma3(ls_arena *arena, const ls_json_object *json, ls_mod
 const ls_family ls_family_gemma3 = {.name = "gemma3_text",
                                     .architecture = "Gemma3ForCausalLM",
                                     .keys = keys,
-                                    .guards = ls_no_guards,
+                                    .guards = guards,
                                     .others = others,
                                     .unused = unused,
                                     .dropout_keys = ls_attention_dropout,

@@ -30,13 +30,29 @@ static const char *const others[] = {"num_key_value_heads",
 
 static const char *const dropout_keys[] = {"attention_dropout", "embd_pdrop", "resid_pdrop", NULL};
 
+/* transformers turns Phi-3 in these two ways alone, and has its own idea of how many positions it
+ * was trained for where the file does not say. */
+static ls_status check_rope(ls_arena *arena, const ls_json_object *json,
+                            const ls_model_config *config, ls_error *error) {
+  static const char *const original = "original_max_position_embeddings";
+  ls_json_object rope;
+  if (config->rope_scaling == LS_ROPE_PLAIN) return LS_OK;
+  LS_TRY(ls_find_rope(arena, json, &rope, error));
+  if (config->rope_scaling != LS_ROPE_LONGROPE)
+    return ls_fail(error, LS_INPUT, "%s: rope_type: found another; expected default or longrope",
+                   rope.where);
+  if (ls_json_has(json, original) || ls_json_has(&rope, original)) return LS_OK;
+  return ls_fail(error, LS_INPUT, "%s: no %s; expected it beside longrope", json->where, original);
+}
+
 static ls_status read_phi3(ls_arena *arena, const ls_json_object *json, ls_model_config *config,
                            ls_error *error) {
   LS_TRY(ls_read_activation(json, "hidden_act", "silu", 1u << LS_SILU, config, error));
   LS_TRY(ls_read_heads(json, 0, 0, config, error));
   if (ls_json_has(json, "sliding_window"))
     LS_TRY(ls_json_count(json, "sliding_window", &config->window, error));
-  return ls_read_rope(arena, json, 1e4, 1, config, error);
+  LS_TRY(ls_read_rope(arena, json, 1e4, 1, config, error));
+  return check_rope(arena, json, config, error);
 }
 
 const ls_family ls_family_phi3 = {.name = "phi3",
