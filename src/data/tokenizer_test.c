@@ -162,7 +162,22 @@ static void vocabulary_and_merges_are_read_together(void **state) {
   assert_int_equal(ids.count, 8);
   assert_memory_equal(ids.items, expected, sizeof expected);
   ls_ids_free(&ids);
+
+  /* Written beside another model than GPT-2's, transformers must find what they are. */
+  const ls_tokenizer *again;
+  assert_int_equal(ls_tokenizer_write(tokenizer, folder, &error), LS_OK);
+  assert_int_equal(ls_tokenizer_of(folder, &again, &error), LS_OK);
+  assert_string_equal(again->name, tokenizer->name);
+  ls_tokenizer_close(&again);
   ls_tokenizer_close(&tokenizer);
+  ls_arena *arena = ls_arena_create();
+  char *text;
+  size_t bytes;
+  assert_int_equal(ls_file_read(arena, ls_arena_printf(arena, "%s/tokenizer_config.json", folder),
+                                &text, &bytes, &error),
+                   LS_OK);
+  assert_string_equal(text, "{\"tokenizer_class\": \"GPT2Tokenizer\"}\n");
+  ls_arena_destroy(&arena);
 
   write_text("merges.txt", "a b\na c\n");
   assert_int_equal(ls_tokenizer_of(folder, &tokenizer, &error), LS_INPUT);

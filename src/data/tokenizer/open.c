@@ -94,6 +94,18 @@ static ls_status apply_config(ls_pipeline *self, const char *path, ls_error *err
   return LS_OK;
 }
 
+/* transformers finds the class of these two files beside a GPT-2 model alone; it would also add an
+ * end of text to a vocabulary without one. */
+static void add_merges_config(ls_pipeline *self) {
+  static const char end[] = "<|endoftext|>";
+  const bool has_end = ls_vocabulary_find(self->vocabulary, (ls_span){end, sizeof end - 1}) >= 0;
+  const char *text = has_end ? "{\"tokenizer_class\": \"GPT2Tokenizer\"}\n"
+                             : "{\"tokenizer_class\": \"GPT2Tokenizer\", \"bos_token\": null, "
+                               "\"eos_token\": null, \"unk_token\": null}\n";
+  *LS_APPEND(self->arena, &self->files) = (ls_tokenizer_file){
+      "tokenizer_config.json", ls_arena_strdup(self->arena, text), strlen(text)};
+}
+
 /* vocab.json and merges.txt say nothing of how words are cut: GPT-2's way is taken, unless the
  * folder says that it is another's. */
 static ls_status read_merges_files(ls_pipeline *self, const char *path, ls_error *error) {
@@ -115,10 +127,12 @@ static ls_status read_merges_files(ls_pipeline *self, const char *path, ls_error
   }
   json_decref(root);
   LS_TRY(status);
-  return ls_pipeline_read_merges(self, ls_arena_printf(self->arena, "%s/vocab.json", path),
+  LS_TRY(ls_pipeline_read_merges(self, ls_arena_printf(self->arena, "%s/vocab.json", path),
                                  vocabulary->data, vocabulary->bytes,
                                  ls_arena_printf(self->arena, "%s/merges.txt", path), merges->data,
-                                 merges->bytes, error);
+                                 merges->bytes, error));
+  if (!config) add_merges_config(self);
+  return LS_OK;
 }
 
 static ls_status read_folder(ls_pipeline *self, const char *path, const char *pattern,
