@@ -276,6 +276,8 @@ static void refusals_of_the_others(void **state) {
        {"\"rope_parameters\": {\"rope_type\": \"linear\", \"factor\": 2}",
         "expected full_attention and sliding_attention"}},
       {"gemma3_text",
+       {"\"rope_scaling\": {\"type\": \"linear\", \"factor\": 8}", "type: expected rope_type"}},
+      {"gemma3_text",
        {"\"attn_logit_softcapping\": 50.0", "attn_logit_softcapping: found 50.0; expected null"}},
       {"gemma3_text", {"\"rope_local_base_freq\": 0", "rope_local_base_freq"}},
       {"phi", {"\"qk_layernorm\": true", "qk_layernorm: found true"}},

@@ -78,6 +78,9 @@ static ls_status read_gemma3(ls_arena *arena, const ls_json_object *json, ls_mod
   LS_TRY(ls_find_rope(arena, json, &rope, error));
   if (ls_json_has(json, "rope_parameters"))
     return read_two_ropes(arena, json, &rope, config, error);
+  if (rope.json && ls_json_has(&rope, "type") && !ls_json_has(&rope, "rope_type"))
+    return ls_fail(error, LS_INPUT, "%s: type: expected rope_type, or transformers scales nothing",
+                   rope.where);
   LS_TRY(ls_json_number_or(json, "rope_local_base_freq", 1e4, &config->rope_local_theta, error));
   if (!(config->rope_local_theta > 0))
     return ls_fail(error, LS_INPUT, "%s: rope_local_base_freq: found %g; expected above 0",
