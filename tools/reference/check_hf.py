@@ -1,7 +1,7 @@
 """Takes every family through Lockstep and transformers and back, and compares what arrives.
 
     python3 -m venv venv && venv/bin/pip install -r tools/reference/requirements.txt
-    venv/bin/python tools/reference/check_hf.py build/lockstep [FAMILY ...]
+    venv/bin/python tools/reference/check_hf.py build/lockstep [FAMILY ... | tokenizers]
 
 `make check-hf` does both. For each folder of tests/data/traces, whose weights transformers saved:
 
@@ -15,6 +15,9 @@
 - --dtype is torch's own rounding, --max-shard-size loses nothing, in both directions;
 - config.json says of the model what the source's says; the tokenizer's files are the run's, and
   AutoTokenizer gives the ids that `lockstep tokenize` gives with them.
+
+And for tokenizers of every kind (those of tests/data/tokenizers, one trained here, GPT-2's two
+files, bytes): AutoTokenizer gives an export's ids and text as `lockstep tokenize` does.
 
 Exit status 0: all hold; else 1, and each line that does not.
 """
@@ -284,6 +287,68 @@ def check_tokenizer(room, one):
     expect(tokenizer.eos_token == "<|end|>", f"AutoTokenizer ends with {tokenizer.eos_token}")
 
 
+# SentencePiece's own library gives others than transformers where a model's normalization is not
+# Llama's, whose is the only one of these that LlamaTokenizer knows.
+SENTENCEPIECE = ("sentencepiece-bpe",)
+NASTY = "Hello  world, it's 123 \u00e9t\u00e9 don't.\n\n \u65e5\u672c\u8a9e x\u0301 \u2581 <0x41>\t\n"
+
+
+def make_tokenizers(room):
+    """Folders of tokenizers by name; None: bytes."""
+    made = {"bytes": None}
+    for folder in sorted((ROOT / "tests" / "data" / "tokenizers").iterdir()):
+        if (folder / "tokenizer.json").exists():
+            made[folder.name] = folder
+    try:
+        import google.protobuf
+        import sentencepiece
+    except ImportError:
+        print(f"no sentencepiece and protobuf: {len(SENTENCEPIECE)} tokenizer not compared")
+    else:
+        for name in SENTENCEPIECE:
+            shutil.copytree(ROOT / "tests" / "data" / "tokenizers" / name, room.work / name)
+            (room.work / name / "tokenizer_config.json").write_text(
+                '{"tokenizer_class": "LlamaTokenizer"}')
+            made[name] = room.work / name
+    room.run("tokenizer", "train", room.shared / "text.txt", "--vocab", "400", "-o",
+             room.work / "trained")
+    made["trained"] = room.work / "trained"
+    model = json.loads((room.work / "trained" / "tokenizer.json").read_text())["model"]
+    (room.work / "merges").mkdir()
+    (room.work / "merges" / "vocab.json").write_text(json.dumps(model["vocab"]))
+    (room.work / "merges" / "merges.txt").write_text("#version: 0.2\n" + "".join(
+        (pair if isinstance(pair, str) else " ".join(pair)) + "\n" for pair in model["merges"]))
+    made["merges"] = room.work / "merges"
+    return made
+
+
+def check_kind(room, name, folder):
+    """A run with this tokenizer, exported: transformers finds it there, and the same ids."""
+    text = room.work / "nasty.txt"
+    text.write_text(NASTY)
+    out = room.train(f"with-{name}", room.work / "config.json", "train.steps=1", "init=scratch",
+                     f"data.tokenizer={folder or 'bytes'}")
+    ids = [int(word) for word in room.run("tokenize", text, "--tokenizer", out, "--ids").split()]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(out)
+    theirs = tokenizer(NASTY, add_special_tokens=False)["input_ids"]
+    expect(ids == theirs, f"tokenizer {name}: AutoTokenizer gives {theirs}, lockstep {ids}")
+    (room.work / "ids.txt").write_text(" ".join(map(str, ids)))
+    ours = room.run("tokenize", room.work / "ids.txt", "--tokenizer", out, "--decode", "--special")
+    again = tokenizer.decode(ids, clean_up_tokenization_spaces=False)
+    expect(ours == again, f"tokenizer {name}: AutoTokenizer decodes {again!r}, lockstep {ours!r}")
+
+
+def check_tokenizers(room):
+    (room.work / "config.json").write_text(json.dumps(dict(
+        model_type="llama", architectures=["LlamaForCausalLM"], vocab_size=1000, hidden_size=8,
+        intermediate_size=8, num_hidden_layers=1, num_attention_heads=1,
+        max_position_embeddings=64)))
+    made = make_tokenizers(room)
+    for name, folder in made.items():
+        check_kind(room, name, folder)
+    return len(made)
+
+
 def check_family(room):
     one = room.train("one", TRACES / room.name)
     check_config(room, one)
@@ -302,30 +367,35 @@ def check_family(room):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("lockstep", type=pathlib.Path, help="the command")
-    parser.add_argument("names", nargs="*", help="folders of tests/data/traces; none: all")
+    parser.add_argument(
+        "names", nargs="*", help="folders of tests/data/traces, or tokenizers; none: all")
     options = parser.parse_args()
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     present = sorted(each.name for each in TRACES.iterdir() if each.is_dir())
-    names = options.names or present
+    names = options.names or [*present, "tokenizers"]
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
         shared = pathlib.Path(folder)
         make_tokenizer(shared / "tokenizer")
         (shared / "text.txt").write_text(make_text())
         for name in names:
-            work = shared / name
+            work = shared / f"{name}-room"
             work.mkdir()
             try:
-                worst = check_family(Room(name, options.lockstep.resolve(), shared, work))
-                print(f"{name}: ok; one device and four differ by {worst:.1e}", flush=True)
+                if name == "tokenizers":
+                    room = Room(present[0], options.lockstep.resolve(), shared, work)
+                    print(f"tokenizers: {check_tokenizers(room)} ok", flush=True)
+                else:
+                    worst = check_family(Room(name, options.lockstep.resolve(), shared, work))
+                    print(f"{name}: ok; one device and four differ by {worst:.1e}", flush=True)
             except Failure as failure:
                 failed += 1
                 print(f"{name}: FAILED: {failure}", flush=True)
             shutil.rmtree(work)
-    print(f"{len(names) - failed} of {len(names)} families go round, with PyTorch "
-          f"{torch.__version__} and transformers {transformers.__version__}")
+    print(f"{len(names) - failed} of {len(names)} (families, and tokenizers as one) go round, with "
+          f"PyTorch {torch.__version__} and transformers {transformers.__version__}")
     return failed > 0 or not names
 
 
