@@ -1,0 +1,118 @@
+#!/bin/sh
+# What is wrong with a user's files ends in one line and exit status 2, and leaves nothing behind.
+set -eu
+lockstep=$1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+fail() { echo "bad_input_command_test: $1" >&2; exit 1; }
+count=0
+
+refused() { # TEXT words...: exit status 2, one line that has the text
+  expected=$1
+  shift
+  code=0
+  timeout 60 "$lockstep" "$@" >"$work/log" 2>"$work/errors" </dev/null || code=$?
+  [ $code -eq 2 ] || fail "$*: exit status $code, expected 2: $(cat "$work/errors")"
+  [ "$(wc -l <"$work/errors")" -eq 1 ] || fail "$*: expected one line, found: $(cat "$work/errors")"
+  ! grep -q '[[:cntrl:]]' "$work/errors" || fail "$*: control characters: $(cat -v "$work/errors")"
+  grep -qF -e "$expected" "$work/errors" || fail "$*: \"$expected\" is not in: $(cat "$work/errors")"
+  for left in "$work"/run/checkpoints "$work"/run/metrics.jsonl "$work"/out* "$work"/cache/*tmp*; do
+    [ ! -e "$left" ] || fail "$*: left $left behind"
+  done
+  count=$((count + 1))
+}
+keys="data.text=$work/text.txt data.seq_len=16 train.steps=1 train.batch=2 data.validation=0
+  eval.every=0 dtype=fp32 out=$work/run"
+train() { refused "$1" train "model=$2" $keys; }
+# A model's folder: training, exporting and generating refuse it alike.
+model() { # TEXT
+  train "$1" "$work/model"
+  refused "$1" export "$work/model" "$work/out"
+  refused "$1" generate "$work/model" "a" --max-new-tokens 1
+}
+
+yes 'It was a bright cold day in April, and the clocks were striking thirteen.' | head -n 200 >"$work/text.txt"
+"$lockstep" train model=llama-3m $keys out="$work/good-run" >"$work/log" 2>&1 || fail "$(cat "$work/log")"
+"$lockstep" export "$work/good-run" "$work/good" >"$work/log" 2>&1 || fail "$(cat "$work/log")"
+"$lockstep" export "$work/good-run" "$work/shards" --max-shard-size 4MB >"$work/log" 2>&1
+fresh() { rm -rf "$work/model"; cp -r "$work/$1" "$work/model"; }
+bytes=$(wc -c <"$work/good/model.safetensors")
+
+# Weights: cut anywhere, with something behind, of another kind, or not there at all.
+fresh good
+for length in 0 7 8 100 $((bytes / 2)) $((bytes - 1)); do
+  head -c $length "$work/good/model.safetensors" >"$work/model/model.safetensors"
+  model "model.safetensors: found"
+done
+{ cat "$work/good/model.safetensors"; echo; } >"$work/model/model.safetensors"
+model "something after the last tensor"
+{ printf '\377\377\377\377\377\377\377\177'; tail -c +9 "$work/good/model.safetensors"; } >"$work/model/model.safetensors"
+model "expected at most"
+sed 's/F32/I32/' "$work/good/model.safetensors" >"$work/model/model.safetensors"
+model "expected F32, BF16, F16 or F64"
+fresh good
+rm "$work/model/model.safetensors"
+mkfifo "$work/model/model.safetensors"
+model "expected a regular file"
+rm "$work/model/model.safetensors"
+ln -s nowhere "$work/model/model.safetensors"
+train "init=scratch to start without weights" "$work/model"
+fresh shards
+shard=$(basename "$(find "$work/model" -name 'model-00002-of-*')")
+rm "$work/model/$shard"
+model "$shard"
+fresh shards
+head -c 200 "$work/shards/model.safetensors.index.json" >"$work/model/model.safetensors.index.json"
+model "model.safetensors.index.json"
+rm "$work/model/model.safetensors.index.json"
+train "init=scratch to start without weights" "$work/model"
+
+# Configurations.
+config() { # KEY VALUE
+  sed "s/\"$1\": [^,]*/\"$1\": $2/" "$work/good/config.json" >"$work/config.json"
+  grep -q "\"$1\": $2" "$work/config.json" || fail "no $1 in config.json"
+  train "" "$work/config.json"
+}
+for key in vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size \
+  num_key_value_heads max_position_embeddings head_dim; do
+  for value in NaN -1 0 1000000000000000000 1e400 '"8"'; do config $key $value; done
+done
+for value in NaN -1 1e400; do config rms_norm_eps $value; config rope_theta $value; done
+printf '{"model_type": "qwen3_moe"}' >"$work/config.json"
+train "expected one of bloom, falcon, gemma" "$work/config.json"
+sed 's/{/{"attention_multiplier": 2,/' "$work/good/config.json" >"$work/config.json"
+train "attention_multiplier: found 2; this key is not known" "$work/config.json"
+
+# Texts.
+with_text() { # TEXT FILE [key=value]
+  refused "$1" train model=llama-3m $keys data.text="$work/$2" ${3:+"$3"}
+}
+printf '{"text": "%s"}\n' $(seq 1 400) | sed '200s/.*/{"text": "cut/' >"$work/lines.jsonl"
+with_text "lines.jsonl:200:" lines.jsonl
+"$lockstep" train model=llama-3m $keys data.text="$work/lines.jsonl" data.on_bad_line=skip \
+  out="$work/skipped" >"$work/log" 2>&1 || fail "on_bad_line=skip: $(cat "$work/log")"
+grep -q '399 documents; 1 bad line skipped' "$work/log" || fail "skip: $(cat "$work/log")"
+with_text 'found no key "body"' lines.jsonl data.text_key=body
+gzip -c "$work/text.txt" | head -c 100 >"$work/cut.txt.gz"
+with_text "is cut short" cut.txt.gz
+: >"$work/empty.txt"
+with_text "is empty" empty.txt
+printf '\000\001\000' >"$work/nul.txt"
+cat "$work/nul.txt" "$work/text.txt" "$work/nul.txt" >"$work/zeros.txt"
+"$lockstep" train model=llama-3m $keys data.text="$work/zeros.txt" out="$work/zeros" >"$work/log" 2>&1 ||
+  fail "NUL bytes: $(cat "$work/log")"
+tokens=$("$lockstep" tokenize "$work/zeros.txt" --tokenizer "$work/good" --count)
+[ "$tokens" -eq "$(wc -c <"$work/zeros.txt")" ] || fail "NUL bytes: $tokens tokens"
+
+# Tokenizers.
+tokenizer() { refused "$1" tokenize "$work/text.txt" --tokenizer "$work/tokenizer.json" --ids; }
+whole=tests/data/tokenizers/bytes-prefix-space/tokenizer.json
+for length in 0 1 100 1000 $(($(wc -c <$whole) - 3)); do
+  head -c $length $whole >"$work/tokenizer.json"
+  tokenizer "tokenizer.json:"
+done
+printf '{"model": {"vocab": {"a": 0}, "merges": ["a b"]}}' >"$work/tokenizer.json"
+tokenizer 'names "b", which is not in "vocab"'
+printf '{"normalizer": {"type": "Foo\\n\\u001b"}, "model": {"vocab": {"a": 0}, "merges": []}}' >"$work/tokenizer.json"
+tokenizer "is not supported"
+echo "$count refusals"
