@@ -67,6 +67,15 @@ model "model.safetensors.index.json"
 rm "$work/model/model.safetensors.index.json"
 train "init=scratch to start without weights" "$work/model"
 
+# A name with a line end and an escape sequence, shown and refused on one line.
+header='{"evil\nname\u001b[31m":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
+{ printf "\\$(printf '%03o' ${#header})\\0\\0\\0\\0\\0\\0\\0"; printf '%sabcd' "$header"; } >"$work/evil.safetensors"
+"$lockstep" inspect "$work/evil.safetensors" --tensors >"$work/log"
+grep -qF 'evil?name?[31m ' "$work/log" || fail "inspect: $(cat -v "$work/log")"
+fresh good
+cp "$work/evil.safetensors" "$work/model/model.safetensors"
+model "no tensor"
+
 # Configurations.
 config() { # KEY VALUE
   sed "s/\"$1\": [^,]*/\"$1\": $2/" "$work/good/config.json" >"$work/config.json"

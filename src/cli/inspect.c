@@ -20,9 +20,17 @@ static const char help[] =
     "  lockstep inspect model/ --tensors\n"
     "  lockstep inspect adapter/ --json | jq .adapter\n";
 
+/* Names in files are others': their control characters are not for the terminal. */
+static int print_text(const char *text) {
+  int count = 0;
+  for (; text[count]; count++)
+    putchar((unsigned char)text[count] < ' ' || text[count] == 0x7f ? '?' : text[count]);
+  return count;
+}
+
 static void print_value(const json_t *value) {
   if (json_is_string(value)) {
-    printf("%s", json_string_value(value));
+    print_text(json_string_value(value));
   } else {
     char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(7));
     printf("%s", text ? text : "");
@@ -34,7 +42,10 @@ static void print_tensors(json_t *list) {
   const char *name;
   json_t *tensor;
   json_object_foreach(list, name, tensor) {
-    printf("  %-60s %-5s ", name, json_string_value(json_object_get(tensor, "dtype")));
+    printf("  ");
+    const int room = 60 - print_text(name);
+    printf("%*s %-5s ", room > 0 ? room : 0, "",
+           json_string_value(json_object_get(tensor, "dtype")));
     print_value(json_object_get(tensor, "shape"));
     printf("\n");
   }
