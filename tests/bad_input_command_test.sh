@@ -16,13 +16,15 @@ refused() { # TEXT words...: exit status 2, one line that has the text
   [ "$(wc -l <"$work/errors")" -eq 1 ] || fail "$*: expected one line, found: $(cat "$work/errors")"
   ! grep -q '[[:cntrl:]]' "$work/errors" || fail "$*: control characters: $(cat -v "$work/errors")"
   grep -qF -e "$expected" "$work/errors" || fail "$*: \"$expected\" is not in: $(cat "$work/errors")"
-  for left in "$work"/run/checkpoints "$work"/run/metrics.jsonl "$work"/out* "$work"/cache/*tmp*; do
+  for left in "$work"/run/checkpoints "$work"/run/metrics.jsonl "$work"/out* "$work"/cache/*tmp* \
+    ${no_run:+"$work"/run}; do
     [ ! -e "$left" ] || fail "$*: left $left behind"
   done
   count=$((count + 1))
 }
 keys="data.text=$work/text.txt data.seq_len=16 train.steps=1 train.batch=2 data.validation=0
   eval.every=0 dtype=fp32 out=$work/run"
+no_run=  # set: not even a run's folder may be there
 train() { refused "$1" train "model=$2" $keys; }
 # A model's folder: training, exporting and generating refuse it alike.
 model() { # TEXT
@@ -38,6 +40,7 @@ yes 'It was a bright cold day in April, and the clocks were striking thirteen.' 
 fresh() { rm -rf "$work/model"; cp -r "$work/$1" "$work/model"; }
 bytes=$(wc -c <"$work/good/model.safetensors")
 
+no_run=yes
 # Weights: cut anywhere, with something behind, of another kind, or not there at all.
 fresh good
 for length in 0 7 8 100 $((bytes / 2)) $((bytes - 1)); do

@@ -316,10 +316,25 @@ ls_status ls_session_resolve(ls_arena *arena, ls_run_file *run, int devices, ls_
   return LS_OK;
 }
 
+/* Before a text is read for hours and a run's folder made: the headers. What the tensors hold, and
+ * all but a byte of a tied head, is the ranks' to read. */
+static ls_status check_weights(const ls_session *session, ls_error *error) {
+  if (!session->weights) return LS_OK;
+  ls_arena *scratch = ls_arena_create();
+  ls_weights *weights;
+  const ls_weights_source source = {.path = session->weights, .parts = INT32_MAX};
+  const ls_status status =
+      ls_weights_open(scratch, &session->config, session->graph, &source, &weights, error);
+  if (status == LS_OK) ls_weights_close(&weights);
+  ls_arena_destroy(&scratch);
+  return status;
+}
+
 ls_status ls_session_create(ls_arena *arena, ls_run_file *run, int devices, int sharers,
                             ls_session **session, ls_error *error) {
   ls_session *made;
   LS_TRY(ls_session_resolve(arena, run, devices, &made, error));
+  LS_TRY(check_weights(made, error));
   made->threads = choose_threads(run, sharers);
   LS_TRY(compile(made, error));
   LS_TRY(check_memory(made, error));
