@@ -12,9 +12,10 @@
 #include "base/file.h"
 #include "store/safetensors.h"
 #include "store/safetensors_format.h"
+#include "store/write_behind.h"
 #include "text/quote.h"
 
-enum { EAGER_BYTES = 1 << 18 };
+enum { EAGER_BYTES = 1 << 18, DIRECT_BYTES = 1 << 18 };
 
 typedef struct shard {
   const char *path;
@@ -22,6 +23,7 @@ typedef struct shard {
   uint64_t data_bytes;
   uint64_t header_bytes; /* with its length before it */
   int descriptor;        /* -1: not open */
+  int direct;            /* past the system's cache; -1: not open, -2: it cannot be */
   bool created;          /* a regular file to remove when the writing is abandoned */
   ls_written_file done;
 } shard;
@@ -40,7 +42,8 @@ struct ls_safetensors_writer {
   LS_LIST(shard) shards;
   const char *index; /* NULL: none is written */
   uint64_t total_bytes;
-  int open;         /* the shard that has a descriptor; -1: none */
+  int open; /* the shard that has a descriptor; -1: none */
+  ls_write_behind *behind;
   int current;      /* slot being appended to */
   uint64_t written; /* of that slot */
   bool failed;
@@ -152,8 +155,8 @@ static ls_status header_text(ls_safetensors_writer *writer, shard *file,
 }
 
 /* What was written is on its way to the disk at once, so that little is left when all must be. */
-static ls_status write_at(shard *file, const void *data, size_t bytes, uint64_t offset,
-                          ls_error *error) {
+static ls_status write_cached(const shard *file, const void *data, size_t bytes, uint64_t offset,
+                              ls_error *error) {
   const char *at = data;
   const uint64_t begin = offset, all = bytes;
   while (bytes > 0) {
@@ -166,15 +169,61 @@ static ls_status write_at(shard *file, const void *data, size_t bytes, uint64_t 
   }
   if (all >= EAGER_BYTES)
     (void)sync_file_range(file->descriptor, (off_t)begin, (off_t)all, SYNC_FILE_RANGE_WRITE);
-  file->done.written += all;
-  ls_checksum_add(&file->done.checksum, begin, data, all);
   return LS_OK;
+}
+
+/* Some file systems take the flag and refuse the first transfer. */
+static bool is_direct(int descriptor, size_t block) {
+  struct stat about;
+  if (descriptor < 0 || fstat(descriptor, &about) || !S_ISREG(about.st_mode)) return false;
+  void *memory = aligned_alloc(block, block);
+  const bool good = memory && pread(descriptor, memory, block, 0) >= 0;
+  free(memory);
+  return good;
+}
+
+/* Whether the file can be written past the system's cache, in whole pages: a page that is in it as
+ * well would hold old bytes. */
+static bool open_direct(ls_safetensors_writer *writer, shard *file, size_t block) {
+  if (file->direct == -1) {
+    file->direct = open(file->path, O_RDWR | O_CLOEXEC | O_DIRECT);
+    if (!writer->behind) writer->behind = ls_write_behind_create();
+    if (!writer->behind || !is_direct(file->direct, block)) {
+      if (file->direct >= 0) close(file->direct);
+      file->direct = -2;
+    }
+  }
+  return file->direct >= 0;
+}
+
+static ls_status write_at(ls_safetensors_writer *writer, shard *file, const void *data,
+                          size_t bytes, uint64_t offset, ls_error *error) {
+  const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+  const size_t block = page > LS_DIRECT_BLOCK ? page : LS_DIRECT_BLOCK;
+  const char *at = data;
+  file->done.written += bytes;
+  ls_checksum_add(&file->done.checksum, offset, data, bytes);
+  if (bytes < DIRECT_BYTES || !open_direct(writer, file, block))
+    return write_cached(file, data, bytes, offset, error);
+  const size_t head = (block - offset % block) % block;
+  const size_t whole = (bytes - head) / block * block, done = head + whole;
+  LS_TRY(write_cached(file, at, head, offset, error));
+  ls_write_behind_put(writer->behind, file->direct, offset + head, at + head, whole);
+  return write_cached(file, at + done, bytes - done, offset + done, error);
+}
+
+static ls_status wait_behind(ls_safetensors_writer *writer, const shard *file, ls_error *error) {
+  errno = writer->behind ? ls_write_behind_wait(writer->behind) : 0;
+  return errno ? fail_write(file, "cannot write", error) : LS_OK;
 }
 
 /* Only one shard is open at a time: there may be more shards than descriptors. */
 static ls_status shard_close(ls_safetensors_writer *writer, ls_error *error) {
   if (writer->open < 0) return LS_OK;
   shard *file = &writer->shards.items[writer->open];
+  LS_TRY(wait_behind(writer, file, error));
+  if (file->direct >= 0) close(file->direct);
+  file->direct = file->direct == -2 ? -2 : -1;
   const int result = close(file->descriptor);
   file->descriptor = writer->open = -1;
   return result == 0 ? LS_OK : fail_write(file, "cannot finish", error);
@@ -208,7 +257,7 @@ static ls_status shard_begin(ls_safetensors_writer *writer, int number, const ch
   shard *file = &writer->shards.items[number];
   LS_TRY(shard_open(writer, number, O_CREAT | O_TRUNC, error));
   LS_TRY(reserve(file, error));
-  return write_at(file, text, file->header_bytes, 0, error);
+  return write_at(writer, file, text, file->header_bytes, 0, error);
 }
 
 /* Equal names in one file would vanish in its header, and in two shards in the index. */
@@ -238,14 +287,14 @@ static void shards_assign(ls_safetensors_writer *writer, size_t max_shard_bytes)
     if (!open || (open->count > 0 &&
                   (bytes > max_shard_bytes || open->data_bytes > max_shard_bytes - bytes))) {
       open = LS_APPEND(writer->arena, &writer->shards);
-      *open = (shard){.first = i, .descriptor = -1};
+      *open = (shard){.first = i, .descriptor = -1, .direct = -1};
     }
     open->count++;
     open->data_bytes += bytes;
     writer->slots[i].shard = writer->shards.count - 1;
     writer->total_bytes += bytes;
   }
-  if (!open) *LS_APPEND(writer->arena, &writer->shards) = (shard){.descriptor = -1};
+  if (!open) *LS_APPEND(writer->arena, &writer->shards) = (shard){.descriptor = -1, .direct = -1};
 }
 
 static ls_status writer_create(const ls_tensor_spec *specs, int count, size_t max_shard_bytes,
@@ -330,7 +379,7 @@ static ls_status write_bytes(ls_safetensors_writer *writer, const slot *each, ui
                              const void *data, size_t bytes, ls_error *error) {
   LS_TRY(shard_open(writer, each->shard, 0, error));
   shard *file = &writer->shards.items[each->shard];
-  return write_at(file, data, bytes, file->header_bytes + each->begin + first, error);
+  return write_at(writer, file, data, bytes, file->header_bytes + each->begin + first, error);
 }
 
 ls_status ls_safetensors_write(ls_safetensors_writer *writer, int tensor, int64_t first,
@@ -352,6 +401,7 @@ ls_status ls_safetensors_sync(ls_safetensors_writer *writer, ls_error *error) {
     shard *file = &writer->shards.items[i];
     if (file->done.written == 0) continue;
     status = shard_open(writer, i, 0, error);
+    if (status == LS_OK) status = wait_behind(writer, file, error);
     if (status == LS_OK && fsync(file->descriptor) && errno != EINVAL)
       status = fail_write(file, "cannot write", error);
   }
@@ -445,6 +495,7 @@ static ls_status finish(ls_safetensors_writer *writer, ls_error *error) {
 }
 
 static void writer_free(ls_safetensors_writer **writer) {
+  ls_write_behind_destroy(&(*writer)->behind);
   ls_arena *arena = (*writer)->arena;
   *writer = NULL;
   ls_arena_destroy(&arena);
@@ -468,8 +519,10 @@ ls_status ls_safetensors_leave(ls_safetensors_writer **writer, ls_error *error) 
 
 void ls_safetensors_abandon(ls_safetensors_writer **writer) {
   if (!*writer) return;
+  ls_write_behind_destroy(&(*writer)->behind);
   for (int i = 0; i < (*writer)->shards.count; i++) {
     shard *file = &(*writer)->shards.items[i];
+    if (file->direct >= 0) close(file->direct);
     if (file->descriptor >= 0) close(file->descriptor);
     if (file->created) unlink(file->path);
   }
