@@ -30,8 +30,9 @@ typedef struct bench {
   ls_session *session;
   const char *folder, *checkpoint;
   what does;
-  double seconds;    /* of the last one */
-  size_t file_bytes; /* of all files */
+  double seconds;                 /* of the last one */
+  size_t file_bytes;              /* of all files */
+  const char *pattern, *read_all; /* files to load, and the line that reads them */
 } bench;
 
 /* Touches weights and moments, as training would have. */
@@ -67,35 +68,11 @@ static ls_status act(const bench *self, ls_rank *rank, ls_error *error) {
 /* Memory that a virtual machine's host has to find first is slow to the one who gets it: both sides
  * are given some that was just in use. */
 static void warm_memory(size_t bytes) {
+  if (bytes == 0) return;
   void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return;
   memset(memory, 1, bytes);
   munmap(memory, bytes);
-}
-
-static ls_status body(ls_comm *comm, void *context, ls_error *error) {
-  bench *self = context;
-  ls_rank *rank;
-  LS_TRY(ls_session_rank(self->session, comm, &rank, error));
-  ls_status status = touch(rank, error);
-  if (status == LS_OK) status = ls_barrier(ls_rank_world_group(rank), error);
-  if (ls_rank_number(rank) == 0) warm_memory(self->file_bytes);
-  if (status == LS_OK) status = ls_barrier(ls_rank_world_group(rank), error);
-  const double begin = ls_now_s();
-  if (status == LS_OK) status = act(self, rank, error);
-  if (status == LS_OK) status = ls_barrier(ls_rank_world_group(rank), error);
-  if (ls_rank_number(rank) == 0) self->seconds = ls_now_s() - begin;
-  ls_rank_destroy(&rank);
-  return status;
-}
-
-static ls_status run(bench *self, what does, ls_error *error) {
-  ls_world *world;
-  self->does = does;
-  LS_TRY(ls_world_create_threads(self->session->devices, &world, error));
-  const ls_status status = ls_crew_run(world, body, self, error);
-  ls_world_destroy(&world);
-  return status;
 }
 
 /* Bytes of the files of a pattern; `forget`: the system drops them from its cache. */
@@ -115,11 +92,45 @@ static int64_t look(const char *pattern, bool forget) {
   return bytes;
 }
 
-static double shell(ls_arena *arena, size_t memory, const char *line) {
-  warm_memory(memory);
+static double shell(const char *line) {
   const double begin = ls_now_s();
-  if (system(ls_arena_printf(arena, "%s", line)) != 0) fprintf(stderr, "failed: %s\n", line);
+  if (system(line) != 0) fprintf(stderr, "failed: %s\n", line);
   return ls_now_s() - begin;
+}
+
+/* Both sides are given pages that were just given up, and files that are not in the cache. */
+static void prepare(const bench *self) {
+  if (self->does == SAVE) {
+    warm_memory(self->file_bytes);
+    return;
+  }
+  (void)shell(self->read_all);
+  (void)look(self->pattern, true);
+}
+
+static ls_status body(ls_comm *comm, void *context, ls_error *error) {
+  bench *self = context;
+  ls_rank *rank;
+  LS_TRY(ls_session_rank(self->session, comm, &rank, error));
+  ls_status status = touch(rank, error);
+  if (status == LS_OK) status = ls_barrier(ls_rank_world_group(rank), error);
+  if (ls_rank_number(rank) == 0) prepare(self);
+  if (status == LS_OK) status = ls_barrier(ls_rank_world_group(rank), error);
+  const double begin = ls_now_s();
+  if (status == LS_OK) status = act(self, rank, error);
+  if (status == LS_OK) status = ls_barrier(ls_rank_world_group(rank), error);
+  if (ls_rank_number(rank) == 0) self->seconds = ls_now_s() - begin;
+  ls_rank_destroy(&rank);
+  return status;
+}
+
+static ls_status run(bench *self, what does, ls_error *error) {
+  ls_world *world;
+  self->does = does;
+  LS_TRY(ls_world_create_threads(self->session->devices, &world, error));
+  const ls_status status = ls_crew_run(world, body, self, error);
+  ls_world_destroy(&world);
+  return status;
 }
 
 static int by_size(const void *a, const void *b) {
@@ -162,24 +173,25 @@ static ls_status measure(ls_arena *arena, bench *self, int rounds, ls_error *err
     ours[SAVE][i] = self->seconds;
     for (int w = 0; w < WHATS; w++) bytes[w] = (double)look(patterns[w], false);
     sync();
-    theirs[SAVE][i] = shell(arena, self->file_bytes,
-                            ls_arena_printf(arena,
+    self->does = SAVE;
+    prepare(self);
+    theirs[SAVE][i] = shell(ls_arena_printf(arena,
                                             "dd if=/dev/zero of=%s bs=8M count=%.0f "
                                             "iflag=count_bytes conv=fsync status=none",
                                             copy, bytes[SAVE]));
     (void)unlink(copy);
     report(names[SAVE], bytes[SAVE], ours[SAVE][i], theirs[SAVE][i]);
     for (what w = LOAD_WEIGHTS; w < WHATS; w++) {
-      sync();
-      (void)look(patterns[w], true);
+      const char *read_all = ls_arena_printf(
+          arena, "for f in %s; do dd if=$f of=/dev/null bs=8M status=none || exit 1; done",
+          patterns[w]);
+      self->pattern = patterns[w];
+      self->read_all = read_all;
       LS_TRY(run(self, w, error));
       ours[w][i] = self->seconds;
-      (void)look(patterns[w], true);
-      theirs[w][i] = shell(arena, self->file_bytes,
-                           ls_arena_printf(arena,
-                                           "for f in %s; do dd if=$f of=/dev/null bs=8M "
-                                           "status=none || exit 1; done",
-                                           patterns[w]));
+      self->does = w;
+      prepare(self);
+      theirs[w][i] = shell(read_all);
       report(names[w], bytes[w], ours[w][i], theirs[w][i]);
     }
   }
