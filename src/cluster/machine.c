@@ -185,6 +185,58 @@ ls_machine ls_machine_probe(void) {
   return probe("", &set, getenv("SLURM_CPUS_PER_TASK"));
 }
 
+/* The value of "key : value" in the first processor's lines; false where there is none. */
+static bool processor_line(const char *cpuinfo, const char *key, char value[LS_PROCESSOR_BYTES]) {
+  const size_t length = strlen(key);
+  for (const char *line = cpuinfo; line; line = strchr(line, '\n'), line = line ? line + 1 : NULL) {
+    if (strncmp(line, key, length) != 0) continue;
+    const char *at = line + length + strspn(line + length, " \t");
+    if (*at != ':') continue; /* "model" is not "model name" */
+    at += 1 + strspn(at + 1, " \t");
+    snprintf(value, LS_PROCESSOR_BYTES, "%.*s", (int)strcspn(at, "\n"), at);
+    return *value != 0;
+  }
+  return false;
+}
+
+void ls_machine_processor(const char *root, char text[LS_PROCESSOR_BYTES]) {
+  /* Of x86-64, then of ARM64, whose processors have numbers in place of names. */
+  static const struct {
+    const char *key, *shown;
+  } lines[] = {{"model name", ""},
+               {"cpu family", "family "},
+               {"model", "model "},
+               {"stepping", "stepping "},
+               {"CPU implementer", "ARM implementer "},
+               {"CPU part", "part "},
+               {"CPU variant", "variant "},
+               {"CPU revision", "revision "}};
+  char cpuinfo[TEXT_BYTES], value[LS_PROCESSOR_BYTES];
+  text[0] = 0;
+  if (!read_text(root, "/proc/cpuinfo", cpuinfo)) cpuinfo[0] = 0;
+  for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+    const size_t used = strlen(text);
+    if (processor_line(cpuinfo, lines[i].key, value))
+      snprintf(text + used, LS_PROCESSOR_BYTES - used, "%s%s%s", used ? ", " : "", lines[i].shown,
+               value);
+  }
+  if (!*text) snprintf(text, LS_PROCESSOR_BYTES, "unknown");
+}
+
+int64_t ls_machine_cache_bytes(const char *root) {
+  enum { CACHES = 8 };
+  int64_t most = 0;
+  for (int i = 0; i < CACHES; i++) {
+    char path[PATH_BYTES], text[TEXT_BYTES], unit = 0;
+    long long size = 0;
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/size", i);
+    if (!read_text(root, path, text) || sscanf(text, "%lld%c", &size, &unit) < 1) continue;
+    const int64_t bytes = size * (unit == 'M' ? 1 << 20 : unit == 'K' ? 1 << 10 : 1);
+    if (bytes > most) most = bytes;
+  }
+  return most;
+}
+
 int ls_machine_cores(void) {
   return ls_machine_probe().cores;
 }

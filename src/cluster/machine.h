@@ -26,6 +26,14 @@ ls_machine ls_machine_probe(void);
  * [0, threads) and a value of SLURM_CPUS_PER_TASK (or NULL): machines recorded elsewhere. */
 ls_machine ls_machine_probe_at(const char *root, int threads, const char *slurm_cpus);
 
+/* What the processor calls itself, and its family, model and stepping: "AMD EPYC 9R14, family 25,
+ * model 17, stepping 1"; "unknown" where /proc/cpuinfo does not say. `root`: as above, or "". */
+enum { LS_PROCESSOR_BYTES = 192 };
+void ls_machine_processor(const char *root, char text[LS_PROCESSOR_BYTES]);
+
+/* Bytes of the processor's largest cache, of those that one core can reach; 0: not known. */
+int64_t ls_machine_cache_bytes(const char *root);
+
 /* ls_machine_probe().cores. */
 int ls_machine_cores(void);
 

@@ -196,6 +196,30 @@ static void more_tasks_than_mpi_joined_are_refused(void **state) {
                       "process unset SLURM_NTASKS");
 }
 
+static void processors_are_named(void **state) {
+  (void)state;
+  char text[LS_PROCESSOR_BYTES];
+  ls_machine_processor(root, text);
+  assert_string_equal(text, "unknown");
+  put("/proc/cpuinfo",
+      "processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\n"
+      "model name\t: AMD EPYC 9R14\nstepping\t: 1\n\nprocessor\t: 1\nmodel\t\t: 99\n");
+  ls_machine_processor(root, text);
+  assert_string_equal(text, "AMD EPYC 9R14, family 25, model 17, stepping 1");
+  put("/proc/cpuinfo", "processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd40\n");
+  ls_machine_processor(root, text);
+  assert_string_equal(text, "ARM implementer 0x41, part 0xd40");
+}
+
+static void the_largest_cache_counts(void **state) {
+  (void)state;
+  assert_int_equal(ls_machine_cache_bytes(root), 0);
+  put("/sys/devices/system/cpu/cpu0/cache/index0/size", "48K\n");
+  put("/sys/devices/system/cpu/cpu0/cache/index3/size", "260M\n");
+  put("/sys/devices/system/cpu/cpu0/cache/index2/size", "2048K\n");
+  assert_int_equal(ls_machine_cache_bytes(root), 260 << 20);
+}
+
 int main(void) {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
   const struct CMUnitTest tests[] = {
@@ -209,6 +233,8 @@ int main(void) {
       CASE(launchers_are_known_by_their_variables),
       CASE(the_rank_is_said_beside_the_tasks),
       CASE(more_tasks_than_mpi_joined_are_refused),
+      CASE(processors_are_named),
+      CASE(the_largest_cache_counts),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
