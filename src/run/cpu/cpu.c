@@ -14,6 +14,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static ls_onednn_isa effective; /* these are written once, before any other use */
 static bool multiplies_bf16;
 static bool converts_f16;
+static char library[32];
 static pthread_key_t buffer_key;
 static bool buffers_kept;
 
@@ -59,6 +60,7 @@ static bool has_f16c(void) {
 
 static void start(void) {
   effective = ls_onednn_effective_isa();
+  ls_onednn_version(library, sizeof library);
   converts_f16 = has_f16c();
   multiplies_bf16 = effective.amx || (effective.bf16 && !bf16_dot_is_slow());
   buffers_kept = pthread_key_create(&buffer_key, buffer_destroy) == 0;
@@ -80,6 +82,11 @@ bool ls_cpu_native_f16(void) {
 
 const char *ls_cpu_isa_name(void) {
   return isa()->name;
+}
+
+const char *ls_cpu_library(void) {
+  pthread_once(&once, start);
+  return library;
 }
 
 const ls_vector_set *ls_cpu_vectors(void) {

@@ -26,6 +26,9 @@ bool ls_cpu_native_f16(void);
 /* The instruction set in effect, as oneDNN names it in lower case: "avx512_core_bf16". */
 const char *ls_cpu_isa_name(void);
 
+/* The version of oneDNN in use: "2.6.3". Static storage. */
+const char *ls_cpu_library(void);
+
 /* The set our own kernels were compiled for that is in effect: "avx512", "avx2" or "plain". */
 const char *ls_cpu_vector_set(void);
 

@@ -2,6 +2,7 @@
 
 #include <oneapi/dnnl/dnnl.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #ifdef _OPENMP
@@ -329,4 +330,9 @@ ls_onednn_isa ls_onednn_effective_isa(void) {
   result.bf16 = (isa & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
 #endif
   return result;
+}
+
+void ls_onednn_version(char *text, size_t bytes) {
+  const dnnl_version_t *version = dnnl_version();
+  snprintf(text, bytes, "%d.%d.%d", version->major, version->minor, version->patch);
 }

@@ -9,6 +9,7 @@
 #define LS_RUN_CPU_ONEDNN_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "run/kernel.h"
@@ -40,5 +41,8 @@ typedef struct ls_onednn_isa {
   bool avx2, avx512, bf16, fp16, amx;
 } ls_onednn_isa;
 ls_onednn_isa ls_onednn_effective_isa(void);
+
+/* "2.6.3": of the library in use, not of its headers. */
+void ls_onednn_version(char *text, size_t bytes);
 
 #endif

@@ -1,0 +1,141 @@
+#include <omp.h>
+
+#include "base/clock.h"
+#include "run/cpu/cpu.h"
+#include "run/kernel.h"
+#include "run/measure_parts.h"
+
+/* Large products, as training has them, and few rows against a large weight, as generation has. */
+static const struct {
+  int64_t rows, columns, depth;
+} shapes[] = {{1024, 1024, 1024}, {2048, 2048, 2048}, {2048, 3072, 768},
+              {128, 4096, 4096},  {16, 4096, 4096},   {1, 4096, 4096}};
+
+enum { SHAPES = sizeof shapes / sizeof *shapes };
+
+static const ls_dtype dtypes[] = {LS_F32, LS_BF16, LS_F16};
+
+enum { DTYPES = sizeof dtypes / sizeof *dtypes };
+
+static bool is_native(ls_dtype dtype) {
+  if (dtype == LS_BF16) return ls_cpu_native_bf16();
+  return dtype == LS_F32 || ls_cpu_native_f16();
+}
+
+/* bf16 is what many train in, native or not; fp16 is of interest where it is native. */
+static bool is_measured(ls_dtype dtype) {
+  return dtype != LS_F16 || is_native(dtype);
+}
+
+/* One thread and all cores, which may be the same. */
+static int thread_counts(const measuring *self) {
+  return self->rates->key.cores > 1 ? 2 : 1;
+}
+
+static int64_t larger(int64_t a, int64_t b) {
+  return a > b ? a : b;
+}
+
+static bool is_taken(const measuring *self, int shape) {
+  const int64_t rows = shapes[shape].rows, columns = shapes[shape].columns;
+  const int64_t depth = shapes[shape].depth;
+  const int64_t most = larger(rows * columns, larger(rows * depth, columns * depth));
+  return ls_measure_takes(self, most * (int64_t)sizeof(float));
+}
+
+int ls_measure_matmul_count(const measuring *self) {
+  int taken = 0, count = 0;
+  for (int s = 0; s < SHAPES; s++) taken += is_taken(self, s);
+  for (int d = 0; d < DTYPES; d++) count += is_measured(dtypes[d]) * taken;
+  return count * thread_counts(self);
+}
+
+/* Values between -1 and 1: with zeros a processor draws less power, and may run faster for it. */
+static void fill(ls_view *view) {
+  enum { VALUES = 8191 }; /* no row begins where another does */
+  float values[VALUES];
+  uint32_t state = 12345;
+  for (int i = 0; i < VALUES; i++) {
+    state = state * 1664525u + 1013904223u;
+    values[i] = (float)(state >> 8) * 0x1p-23f - 1.0f;
+  }
+  const int64_t all = view->dims[0] * view->dims[1];
+  for (int64_t i = 0; i < all; i += VALUES)
+    ls_convert((char *)view->data + (size_t)i * ls_dtype_bytes(view->dtype), view->dtype, values,
+               LS_F32, all - i < VALUES ? all - i : VALUES);
+}
+
+static ls_view matrix(ls_arena *arena, ls_dtype dtype, int64_t rows, int64_t columns) {
+  return (ls_view){.data = ls_arena_alloc(arena, (size_t)(rows * columns) * ls_dtype_bytes(dtype)),
+                   .dtype = dtype,
+                   .ndim = 2,
+                   .dims = {rows, columns},
+                   .valid = {rows, columns}};
+}
+
+static ls_status time_product(measuring *self, const ls_kernel_table *table,
+                              const ls_kernel_args *args, ls_matmul_rate *made, ls_error *error) {
+  const ls_kernel product = table->kernel[LS_OP_LINEAR];
+  const double flops = 2.0 * (double)made->rows * (double)made->columns * (double)made->depth;
+  /* A call of a small product is shorter than what a clock can tell well. */
+  const int calls = flops < 1e8 ? 8 : 1;
+  LS_TRY(product(args, error)); /* makes the primitive, and brings the operands in */
+  ls_measure_begin(self);
+  while (ls_measure_more(self)) {
+    const double begin = ls_now_s();
+    for (int c = 0; c < calls; c++) LS_TRY(product(args, error));
+    ls_measure_add(self, ls_now_s() - begin);
+  }
+  made->rate = ls_measure_rate(self, flops * calls);
+  *LS_APPEND(self->arena, &self->rates->matmul) = *made;
+  return LS_OK;
+}
+
+static ls_status measure_shape(measuring *self, const ls_kernel_table *table, ls_matmul_rate *made,
+                               ls_error *error) {
+  ls_measure_next(self, "matmul %s %lldx%lldx%lld, %d thread%s", ls_dtype_name(made->dtype),
+                  (long long)made->rows, (long long)made->columns, (long long)made->depth,
+                  made->threads, made->threads == 1 ? "" : "s");
+  ls_arena *arena = ls_arena_create();
+  const ls_attributes attributes = {0};
+  ls_kernel_args args = {.attributes = &attributes,
+                         .inputs = 2,
+                         .outputs = 1,
+                         .in = {matrix(arena, made->dtype, made->rows, made->depth),
+                                matrix(arena, made->dtype, made->columns, made->depth)},
+                         .out = {matrix(arena, made->dtype, made->rows, made->columns)},
+                         .threads = made->threads};
+  fill(&args.in[0]);
+  fill(&args.in[1]);
+  if (table->workspace_bytes) args.workspace_bytes = table->workspace_bytes(LS_OP_LINEAR, &args);
+  args.workspace = ls_arena_alloc(arena, args.workspace_bytes + 1);
+  const ls_status status = time_product(self, table, &args, made, error);
+  ls_arena_destroy(&arena);
+  return status;
+}
+
+static ls_status measure_dtype(measuring *self, ls_dtype dtype, ls_error *error) {
+  ls_kernel_table table;
+  LS_TRY(ls_cpu_kernels(&table, dtype, error));
+  for (int t = thread_counts(self) - 1; t >= 0; t--)
+    for (int s = 0; s < SHAPES; s++) {
+      if (!is_taken(self, s)) continue;
+      ls_matmul_rate made = {.dtype = dtype,
+                             .native = is_native(dtype),
+                             .threads = t ? self->rates->key.cores : 1,
+                             .rows = shapes[s].rows,
+                             .columns = shapes[s].columns,
+                             .depth = shapes[s].depth};
+      LS_TRY(measure_shape(self, &table, &made, error));
+    }
+  return LS_OK;
+}
+
+ls_status ls_measure_matmul(measuring *self, ls_error *error) {
+  const int threads = omp_get_max_threads(); /* kernels change it for the calling thread */
+  ls_status status = LS_OK;
+  for (int d = 0; d < DTYPES && status == LS_OK; d++)
+    if (is_measured(dtypes[d])) status = measure_dtype(self, dtypes[d], error);
+  omp_set_num_threads(threads);
+  return status;
+}
