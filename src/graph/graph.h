@@ -171,8 +171,7 @@ int64_t ls_tensor_elements(const ls_tensor *tensor);
 int ls_graph_node(ls_graph *graph, ls_op_kind kind, const ls_attributes *attributes,
                   const ls_tensor_id *inputs, const int64_t *extra);
 
-/* Floating-point operations of a node on global shapes (matrix products and causal attention; the
- * rest counts 0, as MFU does). */
+/* ls_op_flops of a node on global shapes. */
 double ls_node_flops(const ls_graph *graph, const ls_node *node);
 
 #endif

@@ -126,6 +126,12 @@ typedef struct ls_op {
  * Long", 2022, and its code). */
 double ls_alibi_slope(int64_t head, int64_t heads);
 
+/* Floating-point operations of an op whose first two inputs have these sizes, which may be those of
+ * the whole or of one rank's part: matrix products and causal attention; the rest counts 0, as MFU
+ * does. */
+double ls_op_flops(ls_op_kind kind, const ls_attributes *attributes, const int64_t *first,
+                   const int64_t *second);
+
 /* Whether all settings are the same, lists by what they hold. */
 bool ls_attributes_equal(const ls_attributes *a, const ls_attributes *b);
 

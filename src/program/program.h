@@ -274,6 +274,17 @@ double ls_program_bytes_sent(const ls_program *program, int *collectives);
 /* Bytes of one instruction's collective, sent by one rank. */
 double ls_instruction_bytes_sent(const ls_program *program, const ls_instruction *instruction);
 
+/* Floating-point operations of one execution of an instruction on a rank, as ls_op_flops counts
+ * them on its parts of the operands. */
+double ls_instruction_flops(const ls_program *program, int rank, const ls_instruction *instruction);
+
+/* Bytes that an op has to move on a rank, were every operand read or written once: what no kernel
+ * can do without unless a cache holds it. What is added to, and what an update changes in place,
+ * is read and written; of a table of embeddings, the rows that tokens name. `first`: of its body,
+ * where LS_ADD_AFTER_FIRST writes. 0 for a collective. */
+double ls_instruction_bytes(const ls_program *program, int rank, const ls_instruction *instruction,
+                            bool first);
+
 /* The printed form: stable, for people and golden tests. */
 void ls_program_print(const ls_program *program, FILE *stream);
 void ls_program_print_memory(const ls_program *program, FILE *stream);
