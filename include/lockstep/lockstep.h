@@ -89,7 +89,8 @@ typedef struct ls_step_report {
   double grad_norm; /* not finite where fp16 gradients overflowed: the step changed nothing */
   double learning_rate;
   double seconds, tokens_per_second;
-  double mfu;             /* 0 to 1, against a matrix product measured at the start */
+  double mfu; /* 0 to 1, of the rate of matrix products that `lockstep bench` has kept of
+                 this machine, else of one measured at the start */
   double validation_loss; /* where an evaluation followed this step; else NaN */
 } ls_step_report;
 

@@ -382,7 +382,7 @@ static ls_status start(trainer *self, ls_error *error) {
   if (is_first(self)) LS_TRY(begin(self, text, error));
   self->rate = ls_learning_rate_of(session->run);
   LS_TRY(prepare_trace(self, error));
-  return ls_session_measure_peak(session, self->rank, &self->peak_flops, error);
+  return ls_session_peak(session, self->rank, &self->peak_flops, error);
 }
 
 /* Whether the step after `step` others is settled before the next begins. */

@@ -1,5 +1,5 @@
-
 #include "base/clock.h"
+#include "run/measure.h"
 #include "train/session.h"
 
 /* A square matrix product large enough to reach the machine's rate, small enough to be quick. */
@@ -33,15 +33,42 @@ static ls_status measure(const ls_session *session, char *memory, size_t matrix_
   return LS_OK;
 }
 
-ls_status ls_session_measure_peak(const ls_session *session, ls_rank *rank, double *flops_per_s,
-                                  ls_error *error) {
+ls_session_limits ls_session_limits_of(const ls_session *session, const ls_rates *rates) {
+  const int sharers = session->sharers > 0 ? session->sharers : 1;
+  const int threads = sharers * session->threads;
+  return (ls_session_limits){
+      .flops_per_s = ls_rates_matmul(rates, session->layout.compute, threads) / sharers,
+      .bytes_per_s = ls_rates_memory(rates, threads) / sharers};
+}
+
+/* This rank's share of what is kept of its machine; 0: nothing is. */
+static double kept_rate(const ls_session *session) {
+  ls_arena *arena = ls_arena_create();
+  const ls_rates_key key = ls_measure_key(arena);
+  const char *why;
+  const ls_rates *rates = ls_rates_read(arena, &key, &why);
+  const double rate = rates ? ls_session_limits_of(session, rates).flops_per_s : 0;
+  ls_arena_destroy(&arena);
+  return rate;
+}
+
+static ls_status measure_rank(const ls_session *session, ls_rank *rank, double *rate,
+                              ls_error *error) {
   const size_t matrix_bytes = (size_t)SIDE * SIDE * ls_dtype_bytes(session->layout.compute);
   ls_arena *arena = ls_arena_create();
   char *memory = ls_arena_alloc(arena, 3 * matrix_bytes);
-  *flops_per_s = 0;
   ls_status status = ls_barrier(ls_rank_world_group(rank), error);
-  if (status == LS_OK) status = measure(session, memory, matrix_bytes, flops_per_s, error);
+  if (status == LS_OK) status = measure(session, memory, matrix_bytes, rate, error);
   ls_arena_destroy(&arena);
-  LS_TRY(status);
-  return ls_all_reduce(ls_rank_world_group(rank), flops_per_s, 1, LS_F64, LS_SUM, error);
+  return status;
+}
+
+ls_status ls_session_peak(const ls_session *session, ls_rank *rank, double *flops_per_s,
+                          ls_error *error) {
+  ls_group *world = ls_rank_world_group(rank);
+  *flops_per_s = kept_rate(session);
+  int64_t missing = *flops_per_s <= 0;
+  LS_TRY(ls_all_reduce(world, &missing, 1, LS_I64, LS_MAX, error));
+  if (missing) LS_TRY(measure_rank(session, rank, flops_per_s, error));
+  return ls_all_reduce(world, flops_per_s, 1, LS_F64, LS_SUM, error);
 }

@@ -336,6 +336,7 @@ ls_status ls_session_create(ls_arena *arena, ls_run_file *run, int devices, int 
   LS_TRY(ls_session_resolve(arena, run, devices, &made, error));
   LS_TRY(check_weights(made, error));
   made->threads = choose_threads(run, sharers);
+  made->sharers = sharers;
   LS_TRY(compile(made, error));
   LS_TRY(check_memory(made, error));
   if (made->layout.compute == LS_F64)

@@ -11,6 +11,7 @@
 #ifndef LS_TRAIN_SESSION_H
 #define LS_TRAIN_SESSION_H
 
+#include "cluster/rates.h"
 #include "data/order.h"
 #include "data/tokenizer.h"
 #include "model/model.h"
@@ -29,6 +30,7 @@ typedef struct ls_session {
   const char *weights; /* Hugging Face weights to start from; NULL: from scratch */
   int devices;         /* ranks of the whole mesh */
   int threads;         /* of each rank's kernels */
+  int sharers;         /* ranks that share the cores of this process */
   int64_t sequence;    /* T */
   int64_t batch;       /* sequences of a step over the whole mesh */
   ls_graph *graph;     /* of the step, with its backward part */
@@ -94,9 +96,19 @@ LS_CHECKED ls_status ls_session_fill(const ls_session *session, ls_rank *rank, i
                                      int microbatch, const ls_order *order, int64_t step,
                                      ls_error *error);
 
-/* Floating-point operations per second that all ranks reach together on a large matrix product of
- * the compute type: the denominator of MFU. Takes about 0.1 s. Collective: all ranks. */
-LS_CHECKED ls_status ls_session_measure_peak(const ls_session *session, ls_rank *rank,
-                                             double *flops_per_s, ls_error *error);
+/* What one rank can reach on this machine while the others that share its cores work too. */
+typedef struct ls_session_limits {
+  double flops_per_s; /* of the compute type; 0: not measured */
+  double bytes_per_s;
+} ls_session_limits;
+
+ls_session_limits ls_session_limits_of(const ls_session *session, const ls_rates *rates);
+
+/* Floating-point operations per second that all ranks together can do in products of the compute
+ * type: the denominator of MFU. By what `lockstep bench` has kept of each rank's machine; where one
+ * has nothing kept that can be believed, all ranks measure a product at once, which takes about
+ * 0.1 s. Collective: all ranks. */
+LS_CHECKED ls_status ls_session_peak(const ls_session *session, ls_rank *rank, double *flops_per_s,
+                                     ls_error *error);
 
 #endif

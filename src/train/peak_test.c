@@ -1,0 +1,110 @@
+/* What MFU is a share of: what is kept of this machine, by all ranks; else it is measured. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "run/crew.h"
+#include "run/measure.h"
+#include "train/session.h"
+
+static ls_arena *arena;
+static char folder[64];
+
+static int set_up(void **state) {
+  (void)state;
+  arena = ls_arena_create();
+  snprintf(folder, sizeof folder, "/tmp/peak_test.XXXXXX");
+  return !mkdtemp(folder) || setenv("XDG_CACHE_HOME", folder, 1) != 0;
+}
+
+static int tear_down(void **state) {
+  (void)state;
+  ls_error error;
+  ls_arena_destroy(&arena);
+  return ls_directory_remove(folder, &error) != LS_OK;
+}
+
+static ls_session *open_session(int devices) {
+  const char *keys[] = {"model=llama-3m", "data.seq_len=8", "train.batch=8", "dtype=fp32",
+                        "device.threads=1"};
+  ls_run_file *run;
+  ls_session *session = NULL;
+  ls_error error = {0};
+  if (ls_run_file_read(arena, NULL, keys, 5, &run, &error) != LS_OK ||
+      ls_session_create(arena, run, devices, devices, &session, &error) != LS_OK)
+    fail_msg("%s", error.text);
+  return session;
+}
+
+typedef struct asked {
+  const ls_session *session;
+  double peaks[4];
+} asked;
+
+static ls_status ask(ls_comm *comm, void *context, ls_error *error) {
+  asked *self = context;
+  ls_rank *rank;
+  LS_TRY(ls_session_rank(self->session, comm, &rank, error));
+  const ls_status status =
+      ls_session_peak(self->session, rank, &self->peaks[ls_comm_rank(comm)], error);
+  ls_rank_destroy(&rank);
+  return status;
+}
+
+/* Of all ranks, who must agree. */
+static double peak_of(const ls_session *session) {
+  asked made = {.session = session};
+  ls_world *world;
+  ls_error error = {0};
+  assert_int_equal(ls_world_create_threads(session->devices, &world, &error), LS_OK);
+  if (ls_crew_run(world, ask, &made, &error) != LS_OK) fail_msg("%s", error.text);
+  ls_world_destroy(&world);
+  for (int r = 1; r < session->devices; r++) assert_true(made.peaks[r] == made.peaks[0]);
+  return made.peaks[0];
+}
+
+static void keep(ls_dtype dtype, double one, double all) {
+  ls_rates rates = {.key = ls_measure_key(arena), .measured_s = (int64_t)time(NULL)};
+  const int cores = rates.key.cores;
+  *LS_APPEND(arena, &rates.matmul) = (ls_matmul_rate){dtype, true, cores, 1024, 8, 8, {all, all}};
+  if (cores > 1)
+    *LS_APPEND(arena, &rates.matmul) = (ls_matmul_rate){dtype, true, 1, 1024, 8, 8, {one, one}};
+  ls_error error = {0};
+  if (ls_rates_write(&rates, &error) != LS_OK) fail_msg("%s", error.text);
+}
+
+/* Rates that no machine has: they can only have been read. */
+static void what_is_kept_is_the_peak(void **state) {
+  (void)state;
+  const int cores = ls_measure_key(arena).cores;
+  keep(LS_F32, 3e20, 4e20);
+  assert_true(peak_of(open_session(1)) == (cores > 1 ? 3e20 : 4e20));
+  const double two = peak_of(open_session(2)), four = peak_of(open_session(4));
+  assert_true(two == 4e20); /* two of one core each would be 6e20, which all cores do not reach */
+  assert_true(four == 4e20);
+}
+
+static void without_it_a_product_is_measured(void **state) {
+  (void)state;
+  const double none = peak_of(open_session(2));
+  assert_true(none > 0 && none < 1e20);
+  keep(LS_BF16, 3e20, 4e20); /* of another type */
+  const double other = peak_of(open_session(2));
+  assert_true(other > 0 && other < 1e20);
+}
+
+int main(void) {
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+  const struct CMUnitTest tests[] = {
+      CASE(what_is_kept_is_the_peak),
+      CASE(without_it_a_product_is_measured),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
