@@ -1,0 +1,210 @@
+#include "watch/step_table.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A table being filled. */
+typedef struct filling {
+  ls_arena *arena;
+  ls_step_table *made;
+  const ls_program *const *stages;
+  const ls_recording *recording; /* NULL: planned */
+  bool by_shape;
+  int *members; /* of a group */
+} filling;
+
+static bool same(const char *a, const char *b) {
+  return strcmp(a, b) == 0;
+}
+
+static ls_step_row *find_row(filling *of, ls_step_part part, const char *name) {
+  for (int i = 0; i < of->made->rows.count; i++) {
+    ls_step_row *row = &of->made->rows.items[i];
+    if (row->part == part && same(row->name, name)) return row;
+  }
+  ls_step_row *row = LS_APPEND(of->arena, &of->made->rows);
+  row->part = part;
+  row->name = ls_arena_strdup(of->arena, name);
+  return row;
+}
+
+/* "linear 2048x768x3072": rows of the first operand, then what of the second is not contracted. */
+static const char *op_name(const filling *of, const ls_program *program, int rank,
+                           const ls_instruction *instruction, char text[96]) {
+  const char *name = ls_op_name(instruction->kind);
+  const bool product = instruction->kind == LS_OP_LINEAR || instruction->kind == LS_OP_LINEAR_DX ||
+                       instruction->kind == LS_OP_LINEAR_DW;
+  if (!of->by_shape || !product) return name;
+  const ls_local a = ls_program_local(program, rank, instruction->in[0]);
+  const ls_local b = ls_program_local(program, rank, instruction->in[1]);
+  const int64_t last = instruction->kind == LS_OP_LINEAR ? b.valid[0] : b.valid[1];
+  snprintf(text, 96, "%s %lldx%lldx%lld", name, (long long)a.valid[0], (long long)a.valid[1],
+           (long long)last);
+  return text;
+}
+
+static double longer(double a, double b) {
+  return a > b ? a : b;
+}
+
+static void add_op(filling *of, const ls_program *program, int rank,
+                   const ls_program_action *action, const ls_instruction *instruction,
+                   double seconds) {
+  char text[96];
+  const ls_step_limits *limits = &of->made->limits;
+  const bool again = action->action.kind == LS_ACTION_RECOMPUTE;
+  ls_step_row *row = find_row(of, again ? LS_STEP_AGAIN : LS_STEP_OP,
+                              op_name(of, program, rank, instruction, text));
+  const double flops = ls_instruction_flops(program, rank, instruction);
+  const double bytes = ls_instruction_bytes(program, rank, instruction, action->first);
+  double floor_s = 0;
+  if (limits->bytes_per_s > 0) floor_s = bytes / limits->bytes_per_s;
+  if (limits->flops_per_s > 0) floor_s = longer(floor_s, flops / limits->flops_per_s);
+  row->calls++;
+  row->seconds += seconds;
+  row->flops += flops;
+  row->bytes += bytes;
+  row->floor_s += floor_s;
+}
+
+/* How long of `record`, the index'th of its rank, was waiting for the last rank of the group. All
+ * ranks of a stage run one program, so the same record is the same collective there; of groups over
+ * several stages nothing is known. */
+static double waited(const filling *of, const ls_program *program, int rank, int64_t index,
+                     const ls_record *record, const ls_instruction *instruction) {
+  const ls_mesh *mesh = &program->mesh;
+  const bool stages = mesh->size[LS_AXIS_PP] > 1 && instruction->axes & LS_AXES_STAGE;
+  if (instruction->peer >= 0 || stages || instruction->collective > LS_ALL_GATHER) return 0;
+  const int count = ls_mesh_size(mesh, instruction->axes);
+  ls_mesh_group(mesh, rank, instruction->axes, of->members);
+  int64_t last = record->begin_ns;
+  for (int m = 0; m < count; m++) {
+    const ls_recording_rank *other = &of->recording->by_rank[of->members[m]];
+    if (index < other->count && other->records[index].begin_ns > last)
+      last = other->records[index].begin_ns;
+  }
+  if (last > record->end_ns) last = record->end_ns;
+  return 1e-9 * (double)(last - record->begin_ns);
+}
+
+static void add_collective(filling *of, const ls_program *program, int rank, int64_t index,
+                           const ls_record *record, const ls_instruction *instruction) {
+  const bool beside = instruction->collective == LS_MOVED;
+  const char *name = beside ? ls_collective_name(LS_MOVE)
+                     : instruction->collective == LS_MOVE
+                         ? "begin of moves"
+                         : ls_collective_name(instruction->collective);
+  ls_step_row *row = find_row(of, beside ? LS_STEP_BESIDE : LS_STEP_COLLECTIVE, name);
+  const ls_step_limits *limits = &of->made->limits;
+  double sent = ls_instruction_bytes_sent(program, instruction);
+  if (beside)
+    sent = (double)instruction->count *
+           (double)ls_dtype_bytes(program->values.items[instruction->in[0]].dtype);
+  row->calls++;
+  row->bytes += sent;
+  if (limits->bytes_per_s > 0 && !beside) row->floor_s += 2 * sent / limits->bytes_per_s;
+  if (!record) return;
+  const double seconds = 1e-9 * (double)(record->end_ns - record->begin_ns);
+  const double wait = waited(of, program, rank, index, record, instruction);
+  row->seconds += seconds - wait;
+  if (wait <= 0) return;
+  row = find_row(of, LS_STEP_WAIT, "waiting for other ranks"); /* may have moved the one before */
+  row->calls++;
+  row->seconds += wait;
+}
+
+static void add_recorded(filling *of, const ls_program *program, int rank) {
+  const ls_recording_rank *from = &of->recording->by_rank[rank];
+  double busy = 0;
+  for (int64_t i = 0; i < from->count; i++) {
+    const ls_record *record = &from->records[i];
+    const ls_program_action *action = &program->actions.items[record->action];
+    const ls_instruction *instruction = &program->instructions.items[record->instruction];
+    const double seconds = 1e-9 * (double)(record->end_ns - record->begin_ns);
+    if (instruction->collective == LS_COLLECTIVE_NONE)
+      add_op(of, program, rank, action, instruction, seconds);
+    else
+      add_collective(of, program, rank, i, record, instruction);
+    if (instruction->collective != LS_MOVED) busy += seconds;
+  }
+  find_row(of, LS_STEP_REST, "rest")->seconds += of->made->seconds - busy;
+}
+
+static void add_planned(filling *of, const ls_program *program, int rank) {
+  const int guess = ls_program_first_of(program, LS_PROGRAM_GUESS);
+  const int settle = ls_program_first_of(program, LS_PROGRAM_SETTLE);
+  for (int a = 0; a < program->actions.count; a++) {
+    if (a >= guess && a < settle) continue;
+    const ls_program_action *action = &program->actions.items[a];
+    const ls_body *body = &program->bodies.items[action->body];
+    for (int i = body->first; i < body->first + body->count; i++) {
+      const ls_instruction *instruction = &program->instructions.items[i];
+      if (instruction->collective == LS_COLLECTIVE_NONE)
+        add_op(of, program, rank, action, instruction, 0);
+      else
+        add_collective(of, program, rank, 0, NULL, instruction);
+    }
+  }
+}
+
+static int compare(const void *left, const void *right) {
+  const ls_step_row *a = left, *b = right;
+  if (a->part != b->part) return (int)a->part - (int)b->part;
+  const double x = a->seconds > 0 || b->seconds > 0 ? a->seconds : a->floor_s;
+  const double y = a->seconds > 0 || b->seconds > 0 ? b->seconds : b->floor_s;
+  if (x != y) return x < y ? 1 : -1;
+  return strcmp(a->name, b->name);
+}
+
+/* Sums over ranks become means. */
+static void finish(ls_step_table *made) {
+  qsort(made->rows.items, (size_t)made->rows.count, sizeof *made->rows.items, compare);
+  for (int i = 0; i < made->rows.count; i++) {
+    ls_step_row *row = &made->rows.items[i];
+    row->calls /= made->ranks;
+    row->seconds /= made->ranks;
+    row->flops /= made->ranks;
+    row->bytes /= made->ranks;
+    row->floor_s /= made->ranks;
+    if (row->part != LS_STEP_BESIDE) made->floor_s += row->floor_s;
+  }
+}
+
+static filling begin(ls_arena *arena, const ls_program *const *stages, const ls_step_limits *limits,
+                     bool by_shape) {
+  filling of = {
+      .arena = arena, .made = LS_NEW(arena, ls_step_table), .stages = stages, .by_shape = by_shape};
+  of.made->limits = *limits;
+  of.members = LS_NEW_ARRAY(arena, int, ls_mesh_size(&stages[0]->mesh, LS_AXES_ALL));
+  return of;
+}
+
+ls_step_table *ls_step_table_measured(ls_arena *arena, const ls_program *const *stages,
+                                      const ls_recording *recording, const ls_step_limits *limits,
+                                      bool by_shape) {
+  filling of = begin(arena, stages, limits, by_shape);
+  of.recording = recording;
+  of.made->measured = true;
+  of.made->ranks = recording->ranks;
+  int64_t end = 0;
+  for (int r = 0; r < recording->ranks; r++)
+    for (int64_t i = 0; i < recording->by_rank[r].count; i++)
+      if (recording->by_rank[r].records[i].end_ns > end)
+        end = recording->by_rank[r].records[i].end_ns;
+  of.made->seconds = 1e-9 * (double)end;
+  for (int r = 0; r < recording->ranks; r++)
+    add_recorded(&of, stages[ls_mesh_coordinate(&stages[0]->mesh, r, LS_AXIS_PP)], r);
+  finish(of.made);
+  return of.made;
+}
+
+ls_step_table *ls_step_table_planned(ls_arena *arena, const ls_program *const *stages,
+                                     const ls_step_limits *limits, bool by_shape) {
+  filling of = begin(arena, stages, limits, by_shape);
+  const ls_mesh *mesh = &stages[0]->mesh;
+  of.made->ranks = mesh->size[LS_AXIS_PP];
+  const int each = ls_mesh_size(mesh, LS_AXES_ALL) / of.made->ranks;
+  for (int s = 0; s < of.made->ranks; s++) add_planned(&of, stages[s], s * each);
+  finish(of.made);
+  return of.made;
+}
