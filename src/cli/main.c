@@ -19,7 +19,7 @@ static const command commands[] = {
      ls_command_verify},
     {"generate", "sample text from a checkpoint", ls_command_generate},
     {"plan", "which layout, how fast, how much memory, what money", NULL},
-    {"bench", "measure this machine", NULL},
+    {"bench", "measure this machine, or where the time of a model's step goes", ls_command_bench},
     {"export", "write a Hugging Face directory", ls_command_export},
     {"inspect", "what a run, model, adapter or file of tensors holds", ls_command_inspect},
     {"tokenize", "text to tokens and back, by any model's tokenizer", ls_command_tokenize},
