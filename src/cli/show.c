@@ -4,6 +4,7 @@
 
 #include "cli/command.h"
 #include "cli/show_compare.h"
+#include "cli/show_floor.h"
 #include "cli/show_html.h"
 #include "cli/show_memory_map.h"
 #include "cli/show_timeline.h"
@@ -19,6 +20,8 @@ static const char help[] =
     "  --rank R        coordinates of a rank and its part of every parameter\n"
     "  --evaluate      the evaluation's program in place of the step's\n"
     "  --compare       DDP, ZeRO-1, 2, 3, TP and PP side by side, each compiled\n"
+    "  --floor         work by kind of op, and how long this machine needs at least, by what\n"
+    "                  lockstep bench has kept of it\n"
     "  --timeline FILE the pipeline's schedule, in the terminal and as a picture, FILE.svg, or as "
     "a\n"
     "                  trace for ui.perfetto.dev, FILE.json; -: in the terminal alone\n"
@@ -27,7 +30,7 @@ static const char help[] =
     "                  that needs most, or of --rank R\n"
     "  --html FILE     an offline page: steps through forward, backward and every collective,\n"
     "                  each device's shards coloured; this run beside DDP, ZeRO-3, TP and PP\n"
-    "  --json          the numbers of --memory, --collectives and --compare for programs\n"
+    "  --json          the numbers of --memory, --collectives, --compare and --floor for programs\n"
     "  -n DEVICES      devices of the whole mesh\n\n"
     "examples:\n"
     "  lockstep show examples/quickstart.yaml -n 2 --memory --collectives\n"
@@ -39,7 +42,7 @@ static const char help[] =
 
 typedef struct show_flags {
   const char *devices, *rank, *timeline, *memory_map, *html;
-  bool memory, collectives, evaluate, compare, json, help;
+  bool memory, collectives, evaluate, compare, floor, json, help;
 } show_flags;
 
 static ls_status read_rank(const ls_program *const *stages, const char *text, int *rank,
@@ -122,7 +125,8 @@ static ls_status show_program(const ls_session *session, const show_flags *flags
   return LS_OK;
 }
 
-/* What is answered in a form of its own: one at a time, and of these --compare alone as JSON. */
+/* What is answered in a form of its own: one at a time, and of these those that write no file as
+ * JSON too. */
 static ls_status check_flags(const show_flags *flags, ls_error *error) {
   const struct {
     const char *name, *file;
@@ -130,7 +134,8 @@ static ls_status check_flags(const show_flags *flags, ls_error *error) {
   } forms[] = {{"--timeline", flags->timeline, flags->timeline != NULL},
                {"--memory-map", flags->memory_map, flags->memory_map != NULL},
                {"--html", flags->html, flags->html != NULL},
-               {"--compare", NULL, flags->compare}};
+               {"--compare", NULL, flags->compare},
+               {"--floor", NULL, flags->floor}};
   const char *first = NULL;
   for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {
     if (!forms[f].given) continue;
@@ -141,8 +146,8 @@ static ls_status check_flags(const show_flags *flags, ls_error *error) {
     if (!forms[f].file) continue;
     if (flags->json)
       return ls_fail(error, LS_INPUT,
-                     "--json beside %s: expected it with the numbers of --memory, --collectives or "
-                     "--compare",
+                     "--json beside %s: expected it with the numbers of --memory, --collectives, "
+                     "--compare or --floor",
                      first);
     if (strcmp(forms[f].file, "-") != 0) LS_TRY(ls_command_check_file(first, forms[f].file, error));
   }
@@ -162,6 +167,10 @@ static ls_status show(ls_arena *arena, const ls_words *words, const show_flags *
   if (flags->compare) return ls_show_compare(arena, path, words, devices, flags->json, error);
   ls_session *session;
   LS_TRY(ls_session_create(arena, run, devices, devices, &session, error));
+  if (flags->floor) {
+    ls_show_floor(session, flags->json);
+    return LS_OK;
+  }
   if (flags->html) return ls_show_html(session, path, words, flags->html, error);
   if (flags->timeline) return ls_show_timeline(arena, &session->layout, flags->timeline, error);
   return show_program(session, flags, error);
@@ -181,6 +190,7 @@ int ls_command_show(int count, char **given) {
                            {"--collectives", NULL, &flags.collectives},
                            {"--evaluate", NULL, &flags.evaluate},
                            {"--compare", NULL, &flags.compare},
+                           {"--floor", NULL, &flags.floor},
                            {"--json", NULL, &flags.json},
                            {"--help", NULL, &flags.help},
                            {"-h", NULL, &flags.help}};

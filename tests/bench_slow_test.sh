@@ -1,0 +1,97 @@
+#!/bin/sh
+# `lockstep bench`: what it says, what it keeps and who reads it; wrong input in one line.
+# How fast anything is, is not looked at.  bench_slow_test.sh LOCKSTEP
+set -u
+case $1 in
+  /*) lockstep=$1 ;;
+  *) lockstep=$PWD/$1 ;;
+esac
+[ -x "$lockstep" ] || { echo "no command $lockstep: skipped"; exit 77; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+unset OMPI_COMM_WORLD_SIZE PMI_SIZE SLURM_NTASKS WORLD_SIZE OMP_NUM_THREADS
+export XDG_CACHE_HOME="$work/cache"
+failed=0
+cat >config.json <<'JSON'
+{"model_type": "llama", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
+ "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 256,
+ "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "tie_word_embeddings": true}
+JSON
+printf 'model: config.json\ndata: {seq_len: 16}\ntrain: {batch: 4}\ndtype: fp32\n' >run.yaml
+
+fail() {
+  echo "FAILED: $1"
+  [ ! -s errors ] || sed 's/^/  stderr: /' errors | tail -5
+  failed=1
+}
+
+# expect STATUS PATTERN WORDS...: the exit status, and a line of the output (both streams).
+expect() {
+  status=$1
+  pattern=$2
+  shift 2
+  "$lockstep" "$@" >output 2>errors
+  got=$?
+  [ "$got" -eq "$status" ] || fail "$*: exit status $got; expected $status"
+  cat output errors | grep -q -e "$pattern" || fail "$*: no line with $pattern"
+  [ "$status" -ne 2 ] || [ "$(wc -l <errors)" -eq 1 ] || fail "$*: more than one line"
+}
+
+# refuse STATUS PATTERN WORDS...: the same, and nothing was kept by it.
+refuse() {
+  expect "$@"
+  [ ! -e cache ] || fail "something was kept"
+}
+
+refuse 0 "^usage: lockstep bench" bench --help
+refuse 1 "not measured yet: run lockstep bench" bench --kept
+refuse 2 "bench: gpt2-124m: expected nothing, or --model" bench gpt2-124m
+refuse 2 "bench: --steps without --model" bench --steps 3
+refuse 2 "bench: --folder beside --model" bench --model run.yaml --folder .
+refuse 2 "unknown flag --foldr: did you mean --folder" bench --foldr .
+refuse 2 "bench: --steps: found \"0\"; expected 1 to" bench --model run.yaml --steps 0
+refuse 2 "missing: No such file or directory; expected a folder" bench --folder missing
+refuse 2 "unknown key \"train.btach\"" bench --model run.yaml train.btach=3
+refuse 2 "bench: .*no-such-model" bench --model no-such-model
+refuse 2 "run.yaml: expected keys (key=value) after --model" bench --model config.json run.yaml
+refuse 0 "^no floors: this machine and build were not measured yet" show run.yaml --floor
+
+expect 0 "^kept in $work/cache/lockstep/machine-" bench --folder .
+for word in "^matrix products" "^  fp32 2048x2048x2048 " "^  bf16" "^  triad " "^  64MiB, 4 ranks" \
+  "^  write, fdatasync"; do
+  grep -q "$word" output || fail "bench: no line with $word"
+done
+grep -q "^0/[0-9]*  drive of" errors || fail "no progress line"
+grep -q "left" errors || fail "nothing says how long it takes"
+[ "$(find cache/lockstep -type f | wc -l)" -eq 1 ] || fail "not one file is kept"
+kept=$(echo cache/lockstep/*.json)
+cp "$kept" before
+expect 0 '"checksum"' bench --kept --json
+cmp -s output "$kept" || fail "--json is not what is kept"
+expect 0 "^step  " show run.yaml --floor
+grep -q "^floors by " output || fail "show --floor: no floors"
+expect 0 '"floor_ms"' show run.yaml --floor --json
+
+expect 0 "^step  .* 100.0 " bench --model run.yaml --steps 2
+grep -q "measured this machine" errors && fail "what is kept was measured again"
+cmp -s before "$kept" || fail "what is kept has changed"
+grep -q "^linear  " output || fail "bench --model: no row of an op"
+grep -q "^rest  " output || fail "bench --model: no row of the rest"
+expect 0 "^linear 64x32x256" bench --model config.json data.seq_len=16 train.batch=4 dtype=fp32 \
+  --steps 1 --shapes
+expect 0 "^waiting for other ranks" bench --model run.yaml mesh.dp_shard=2 zero=3 -n 2 --steps 1
+expect 0 '"of_floor"' bench --model run.yaml --steps 1 --json
+if command -v jq >/dev/null; then
+  jq -e '([.rows[] | select(.part != "beside") | .ms] | add) as $sum
+    | ($sum - .step_ms) / .step_ms | fabs < 1e-4' output >/dev/null || fail "rows are not the step"
+fi
+[ -z "$(find . -name 'runs' -o -name 'out')" ] || fail "a run folder was made"
+
+# Damaged, it is measured again where rates are needed, and said to be so.
+printf '{"form": 1' >"$kept"
+expect 1 "run lockstep bench" bench --kept
+expect 0 "^measured this machine: .*machine-" bench --model run.yaml --steps 1
+expect 0 "^matrix products" bench --kept
+[ $failed -eq 0 ] && echo "bench: all as expected"
+exit $failed
