@@ -9,6 +9,8 @@
 #                                 damaged programs, which `check` must reject or run alike
 #   make check-matrix             every layout of the equality tests, not only their samples
 #   make check-hf                 every family to transformers and back; its own venv, some GB
+#   make bench-check [COUNTS=write]
+#                                 instructions of kernels and of the compiler against kept counts
 #   make debug | tsan             build/debug/lockstep, build/tsan/lockstep, with sanitizers
 #   make install [PREFIX=DIR]     command, library, headers, pkg-config file
 #   make fuzz [FUZZ_SECONDS=600]  every parser under libFuzzer
@@ -18,6 +20,7 @@ PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 600
 LS_MUTANTS ?= 10000
+COUNTS ?= compare
 TEXT ?=
 FRESH ?=
 HF_VENV = build/hf-venv
@@ -25,7 +28,7 @@ export JOBS FUZZ_SECONDS
 MAKEFLAGS += --no-print-directory
 
 .PHONY: all release debug tsan check check-quick check-mutants check-matrix check-hf \
-  quickstart install format fuzz clean dependencies
+  bench-check quickstart install format fuzz clean dependencies
 all: release
 
 release debug tsan:
@@ -63,6 +66,11 @@ check-hf: dependencies $(HF_VENV)/ready
 	cmake --preset release
 	cmake --build --preset release --parallel $(JOBS) --target lockstep
 	tests/hf_slow_test.sh build/lockstep
+
+bench-check:
+	tools/install_dependencies.sh --bench
+	$(MAKE) release
+	tools/bench_check.sh build $(COUNTS)
 
 quickstart:
 	tools/install_dependencies.sh $(if $(TEXT),,--text)

@@ -5,6 +5,7 @@
 #   tools/install_dependencies.sh --text    and the quick start's text
 #   tools/install_dependencies.sh --fuzz    and clang's fuzzer
 #   tools/install_dependencies.sh --hf      and what makes Python's virtual environments
+#   tools/install_dependencies.sh --bench   and what counts instructions
 #   tools/install_dependencies.sh --print   only says what is missing
 #
 # Package names are those of Debian 12 and 13 and of Ubuntu 22.04 and 24.04, which agree. Libraries
@@ -13,15 +14,17 @@ set -u
 with_fuzzer=0
 with_text=0
 with_python=0
+with_valgrind=0
 only_print=0
 for argument in "$@"; do
   case $argument in
     --fuzz) with_fuzzer=1 ;;
     --text) with_text=1 ;;
     --hf) with_python=1 ;;
+    --bench) with_valgrind=1 ;;
     --print) only_print=1 ;;
     *)
-      echo "install_dependencies.sh: '$argument': expected --text, --fuzz, --hf or --print" >&2
+      echo "install_dependencies.sh: '$argument': expected --text, --fuzz, --hf, --bench or --print" >&2
       exit 2
       ;;
   esac
@@ -69,6 +72,7 @@ has git || need git
 # One of the test suites beside the repository, where there is one, is packed with it.
 [ ! -e ../shared/data/json/JSONTestSuite.tar.zst ] || has zstd || need zstd
 [ $with_text = 0 ] || has bible || need bible-kjv
+[ $with_valgrind = 0 ] || has valgrind || need valgrind
 [ $with_python = 0 ] || python3 -c 'import ensurepip, venv' 2>/dev/null || need python3-venv
 
 if [ $with_fuzzer = 1 ]; then
