@@ -41,7 +41,7 @@ static ls_status check_tensor(const name_search *search, const ls_stored_layout 
   bool same = tensor->ndim == layout->ndim;
   for (int d = 0; same && d < tensor->ndim; d++) same = tensor->dims[d] == layout->dims[d];
   if (!same)
-    return ls_fail(error, LS_INPUT, "%s: %s has shape %s; expected %s, as config.json says",
+    return ls_fail(error, LS_INPUT, "%s: %.100s has shape %s; expected %s, as config.json says",
                    tensor->file, tensor->name,
                    shape_text(search->arena, tensor->ndim, tensor->dims),
                    shape_text(search->arena, layout->ndim, layout->dims));
@@ -52,8 +52,9 @@ static ls_status check_tensor(const name_search *search, const ls_stored_layout 
     case LS_F64: return LS_OK;
     default: break;
   }
-  return ls_fail(error, LS_INPUT, "%s: %s has elements of type %s; expected F32, BF16, F16 or F64",
-                 tensor->file, tensor->name, tensor->format);
+  return ls_fail(error, LS_INPUT,
+                 "%s: %.100s has elements of type %s; expected F32, BF16, F16 or F64", tensor->file,
+                 tensor->name, tensor->format);
 }
 
 static ls_status find_all(const name_search *search, ls_weights *weights, ls_error *error) {
@@ -114,7 +115,7 @@ static ls_status check_others(const name_search *search, const ls_weights *weigh
       LS_TRY(check_tied_head(search, weights, tensor, error));
       continue;
     }
-    return ls_fail(error, LS_INPUT, "%s: %s is no tensor of a %s model of this config.json",
+    return ls_fail(error, LS_INPUT, "%s: %.100s is no tensor of a %s model of this config.json",
                    tensor->file, tensor->name, plan->family);
   }
   return LS_OK;

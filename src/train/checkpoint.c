@@ -10,8 +10,7 @@
 #include "train/checkpoint_moments.h"
 #include "train/fill.h"
 
-/* One file of a shard set, as Hugging Face cuts them. */
-static const size_t max_shard_bytes = 5000000000u;
+static const size_t usual_shard_bytes = 5000000000u;
 
 /* The weights or the moments. */
 typedef struct tensor_set {
@@ -149,6 +148,8 @@ static ls_status open_set(saver *self, tensor_set *set, ls_error *error) {
     const ls_stored_layout *layout = set->layouts[t];
     specs[t] = (ls_tensor_spec){layout->name, self->dtype, layout->ndim, layout->dims};
   }
+  const size_t asked = self->extra->max_shard_bytes;
+  const size_t max_shard_bytes = asked ? asked : usual_shard_bytes;
   return (self->first ? ls_safetensors_create_shards : ls_safetensors_join_shards)(
       self->aside, set->stem, max_shard_bytes, specs, set->count, NULL, 0, &set->writer, error);
 }

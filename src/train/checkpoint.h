@@ -27,6 +27,7 @@ typedef struct ls_checkpoint_extra {
   int64_t sequences;             /* likewise: with data.seed the place in the order of the data */
   const char *loss_scale;        /* ls_loss_scale_write's text; NULL: none */
   const char *corpus;            /* ls_dataset's fingerprint; NULL: none */
+  size_t max_shard_bytes;        /* of a file of tensors; 0: 5 GB, as Hugging Face cuts them */
 } ls_checkpoint_extra;
 
 /* Saves the parameters and moments after `step` updates as OUT/checkpoints/step-N; one of that name

@@ -105,6 +105,12 @@ static ls_status save(void *job_, ls_rank *rank, ls_error *error) {
   return ls_checkpoint_save(work->session, rank, folder, 1, &extra, error);
 }
 
+static ls_status save_in_shards(void *job_, ls_rank *rank, ls_error *error) {
+  const job *work = job_;
+  const ls_checkpoint_extra extra = {.run_text = "model: x\n", .max_shard_bytes = 100000};
+  return ls_checkpoint_save(work->session, rank, folder, 1, &extra, error);
+}
+
 static ls_status load(void *job_, ls_rank *rank, ls_error *error) {
   const job *work = job_;
   ls_checkpoint_state state;
@@ -187,10 +193,7 @@ typedef struct expected {
   bool even;                /* every rank the same */
 } expected;
 
-static void ranks_read_their_own_bytes(void **state) {
-  (void)state;
-  ls_session *one = make_session(small(), "mesh.dp_shard=1");
-  run(one, save, NULL);
+static void check_bytes_read(const ls_session *one) {
   const int64_t parameters = ls_model_parameters(&one->config);
   const int64_t norms = (int64_t)HIDDEN * (2 * LAYERS + 1);
   static const expected cases[] = {{"mesh.dp_shard=1", 1, 1, true},
@@ -224,6 +227,28 @@ static ls_status verify(void *job_, ls_rank *rank, ls_error *error) {
   ls_error *own = &said[ls_rank_number(rank)];
   own->status = ls_checkpoint_verify_together(rank, checkpoint(), own);
   return LS_OK;
+}
+
+static void ranks_read_their_own_bytes(void **state) {
+  (void)state;
+  ls_session *one = make_session(small(), "mesh.dp_shard=1");
+  run(one, save, NULL);
+  check_bytes_read(one);
+}
+
+/* Many files with an index, written by eight ranks. */
+static void shards_are_one_checkpoint(void **state) {
+  (void)state;
+  ls_error error = {0};
+  ls_session *one = make_session(small(), "mesh.dp_shard=1");
+  ls_session *eight = make_session(small(), "mesh.dp_replicate=2 mesh.dp_shard=2 mesh.tp=2 zero=3");
+  run(eight, save_in_shards, NULL);
+  const char *index = ls_arena_printf(arena, "%s/model.safetensors.index.json", checkpoint());
+  assert_true(ls_file_exists(index));
+  if (ls_checkpoint_verify(checkpoint(), &error) != LS_OK) fail_msg("%s", error.text);
+  check_bytes_read(one);
+  assert_int_equal(unlink(index), 0);
+  assert_int_equal(ls_checkpoint_verify(checkpoint(), &error), LS_INPUT);
 }
 
 /* A byte changed anywhere is found by all ranks, who say the same. */
@@ -324,6 +349,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(every_element_is_given_once, set_up, tear_down),
       cmocka_unit_test_setup_teardown(ranks_read_their_own_bytes, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(shards_are_one_checkpoint, set_up, tear_down),
       cmocka_unit_test_setup_teardown(all_ranks_find_damage, set_up, tear_down),
       cmocka_unit_test_setup_teardown(memory_is_bounded, set_up, tear_down),
   };
