@@ -11,6 +11,8 @@
 #   make check-hf                 every family to transformers and back; its own venv, some GB
 #   make bench-check [COUNTS=write]
 #                                 instructions of kernels and of the compiler against kept counts
+#   make bench-peers TORCH_TRAIN=FILE TEXT=FILE [PYTHON=python3] [ROUNDS=5] [ONLY=WORDS]
+#                                 the table of bench/results.md beside PyTorch, in turns
 #   make debug | tsan             build/debug/lockstep, build/tsan/lockstep, with sanitizers
 #   make install [PREFIX=DIR]     command, library, headers, pkg-config file
 #   make fuzz [FUZZ_SECONDS=600]  every parser under libFuzzer
@@ -23,12 +25,13 @@ LS_MUTANTS ?= 10000
 COUNTS ?= compare
 TEXT ?=
 FRESH ?=
+ROUNDS ?= 5
 HF_VENV = build/hf-venv
 export JOBS FUZZ_SECONDS
 MAKEFLAGS += --no-print-directory
 
 .PHONY: all release debug tsan check check-quick check-mutants check-matrix check-hf \
-  bench-check quickstart install format fuzz clean dependencies
+  bench-check bench-peers quickstart install format fuzz clean dependencies
 all: release
 
 release debug tsan:
@@ -66,6 +69,9 @@ check-hf: dependencies $(HF_VENV)/ready
 	cmake --preset release
 	cmake --build --preset release --parallel $(JOBS) --target lockstep
 	tests/hf_slow_test.sh build/lockstep
+
+bench-peers: release
+	PYTHON=$(or $(PYTHON),python3) bench/peers.sh "$(TORCH_TRAIN)" "$(TEXT)" $(ROUNDS)
 
 bench-check:
 	tools/install_dependencies.sh --bench

@@ -173,13 +173,10 @@ static ls_status write_cached(const shard *file, const void *data, size_t bytes,
 }
 
 /* Some file systems take the flag and refuse the first transfer. */
-static bool is_direct(int descriptor, size_t block) {
+static bool is_direct(ls_arena *arena, int descriptor, size_t block) {
   struct stat about;
   if (descriptor < 0 || fstat(descriptor, &about) || !S_ISREG(about.st_mode)) return false;
-  void *memory = aligned_alloc(block, block);
-  const bool good = memory && pread(descriptor, memory, block, 0) >= 0;
-  free(memory);
-  return good;
+  return pread(descriptor, ls_direct_memory(arena, block, block), block, 0) >= 0;
 }
 
 /* Whether the file can be written past the system's cache, in whole pages: a page that is in it as
@@ -187,8 +184,8 @@ static bool is_direct(int descriptor, size_t block) {
 static bool open_direct(ls_safetensors_writer *writer, shard *file, size_t block) {
   if (file->direct == -1) {
     file->direct = open(file->path, O_RDWR | O_CLOEXEC | O_DIRECT);
-    if (!writer->behind) writer->behind = ls_write_behind_create();
-    if (!writer->behind || !is_direct(file->direct, block)) {
+    if (!writer->behind) writer->behind = ls_write_behind_create(writer->arena);
+    if (!writer->behind || !is_direct(writer->arena, file->direct, block)) {
       if (file->direct >= 0) close(file->direct);
       file->direct = -2;
     }

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -58,24 +57,18 @@ static void *run(void *argument) {
   return NULL;
 }
 
-static void free_buffers(ls_write_behind *behind) {
-  for (int i = 0; i < LS_BEHIND_BUFFERS; i++) free(behind->buffers[i].memory);
-  free(behind);
+void *ls_direct_memory(ls_arena *arena, size_t bytes, size_t block) {
+  const uintptr_t place = (uintptr_t)ls_arena_alloc(arena, bytes + block);
+  return (void *)((place + block - 1) / block * block);
 }
 
-ls_write_behind *ls_write_behind_create(void) {
-  ls_write_behind *behind = calloc(1, sizeof *behind);
-  if (!behind) return NULL;
-  bool good = true;
-  for (int i = 0; i < LS_BEHIND_BUFFERS; i++) {
-    behind->buffers[i].memory = aligned_alloc(LS_DIRECT_BLOCK, LS_BEHIND_BYTES);
-    good = good && behind->buffers[i].memory;
-  }
+ls_write_behind *ls_write_behind_create(ls_arena *arena) {
+  ls_write_behind *behind = LS_NEW(arena, ls_write_behind);
+  for (int i = 0; i < LS_BEHIND_BUFFERS; i++)
+    behind->buffers[i].memory = ls_direct_memory(arena, LS_BEHIND_BYTES, LS_DIRECT_BLOCK);
   pthread_mutex_init(&behind->lock, NULL);
   pthread_cond_init(&behind->changed, NULL);
-  if (good && pthread_create(&behind->thread, NULL, run, behind) == 0) return behind;
-  free_buffers(behind);
-  return NULL;
+  return pthread_create(&behind->thread, NULL, run, behind) == 0 ? behind : NULL;
 }
 
 void ls_write_behind_destroy(ls_write_behind **behind) {
@@ -88,7 +81,6 @@ void ls_write_behind_destroy(ls_write_behind **behind) {
   pthread_join(self->thread, NULL);
   pthread_mutex_destroy(&self->lock);
   pthread_cond_destroy(&self->changed);
-  free_buffers(self);
   *behind = NULL;
 }
 

@@ -1,7 +1,7 @@
 /* Large writes past the system's cache, while the caller makes the next ones: what a checkpoint
  * writes nobody reads soon, and its pages would push out others.
  *
- *   ls_write_behind *behind = ls_write_behind_create();
+ *   ls_write_behind *behind = ls_write_behind_create(arena);
  *   ls_write_behind_put(behind, direct, offset, data, bytes);
  *   int reason = ls_write_behind_wait(behind);
  *   ls_write_behind_destroy(&behind);
@@ -13,14 +13,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/arena.h"
+
 enum { LS_DIRECT_BLOCK = 4096, LS_BEHIND_BYTES = 2 << 20, LS_BEHIND_BUFFERS = 2 };
 
 typedef struct ls_write_behind ls_write_behind;
 
-/* NULL where memory or a thread is not to be had. */
-ls_write_behind *ls_write_behind_create(void);
+/* In the arena, which must outlive it; NULL where no thread is to be had. */
+ls_write_behind *ls_write_behind_create(ls_arena *arena);
 
-/* Waits for what was put and ends the thread. */
+/* Memory of the arena that begins at a multiple of `block`, as direct transfers want it. */
+void *ls_direct_memory(ls_arena *arena, size_t bytes, size_t block);
+
+/* Waits for what was put and ends the thread. Nothing to do where *behind is NULL. */
 void ls_write_behind_destroy(ls_write_behind **behind);
 
 /* Copies `bytes` to be written at `offset` of a descriptor opened with O_DIRECT; both are multiples
