@@ -2,8 +2,8 @@
  *
  * Every one of them joins three matrices: n x k (x or dx), n x m (y or dy) and m x k (weight or its
  * gradient). Where oneDNN multiplies the operands as they are stored, that is one call. Where it
- * does not (bf16 or fp16 on a processor without it), or slowly, they are copied as fp32, a range of
- * m at a time, so that the copies of a vocabulary's weights and logits stay small. */
+ * does not (bf16 or fp16 on a processor without it) they are copied as fp32, a range of m at a
+ * time, so that the copies of a vocabulary's weights and logits stay small. */
 #include <string.h>
 
 #include "run/cpu/cpu.h"
@@ -73,13 +73,6 @@ static const ls_view *target_of(const linear *l) {
   return l->kind == LS_OP_LINEAR_DX ? l->nk : l->mk;
 }
 
-/* Rows a multiple of 4 KB apart evict each other from the cache. oneDNN 2.6 copies the right
- * operand where that is a power of two, and takes twice as long where it is not: measured for the
- * gradients of GPT-2's second feed-forward layer, 3,072 columns. */
-static bool rows_collide(int64_t stride) {
-  return stride % 1024 == 0 && (stride & (stride - 1)) != 0;
-}
-
 /* A single column whose elements lie apart: oneDNN 3.7 takes vectors to be dense. */
 static bool column_apart(const ls_view *view, int64_t columns) {
   return columns == 1 && view->dims[1] != 1;
@@ -91,9 +84,7 @@ static bool multiplies_directly(const linear *l) {
   if (p.left.dtype != p.right.dtype) return false;
   if (column_apart(l->nk, l->k) || column_apart(l->nm, l->m) || column_apart(l->mk, l->k))
     return false;
-  if (p.left.dtype == LS_F32 && p.target.dtype == LS_F32) {
-    return l->kind == LS_OP_LINEAR || !rows_collide(p.right.row_stride);
-  }
+  if (p.left.dtype == LS_F32 && p.target.dtype == LS_F32) return true;
   if (p.left.dtype == LS_F16) return p.target.dtype != LS_BF16 && ls_cpu_native_f16();
   return p.left.dtype == LS_BF16 && ls_cpu_native_bf16();
 }
