@@ -252,9 +252,10 @@ static inline void output_compare(const op_case *c, const variant *v, int output
   }
   const int64_t count = o->valid[0] * columns;
   const double root_count = sqrt((double)count);
-  /* A few sums of hundreds of terms that cancel may all be small by chance. */
+  /* A few sums of a thousand terms that cancel may all be small by chance. */
   const double smallest = got->dtype == LS_F16 ? 0x1p-24 : 1e-30;
-  const double floor = c->floor > 0 ? c->floor : (count < 64 ? 2e-4 : smallest);
+  const double few = count < 64 ? (count < 4 ? 2e-3 : 2e-4) : smallest;
+  const double floor = c->floor > 0 ? c->floor : few;
   const bool near = sqrt(distance) <= tolerance * sqrt(norm) + floor * root_count;
   if (!near || !(largest * root_count <= 30 * (tolerance * sqrt(norm) + floor * root_count))) {
     describe(c, v, output);

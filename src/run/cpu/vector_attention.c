@@ -1,6 +1,8 @@
-/* Causal attention, forward: rows of queries against blocks of keys with a running maximum and
+/* Causal attention, forward: a block of queries against blocks of keys with a running maximum and
  * sum, so that no more than a block of scores exists (Dao, Fu, Ermon, Rudra, Re: "FlashAttention",
- * 2022). One head's keys and values are turned into fp32 tiles once and serve all queries. */
+ * 2022). Tiles have the queries along their rows: what each query keeps is then a lane of a vector,
+ * and maxima and sums are taken over rows without any vector being added up in itself. One head's
+ * keys and values are turned into fp32 tiles once and serve all queries. */
 #include "run/cpu/vector_attention.h"
 #include "run/cpu/vector_kernels.h"
 
@@ -10,86 +12,171 @@ static const double ln_2 = 0.693147180559945309;
 
 /* One part's scratch. */
 typedef struct forward_tiles {
-  float *keys;   /* [blocks][width, KEYS]: transposed */
-  float *values; /* [blocks * KEYS, width] */
-  float *q, *o;  /* [QUERIES, width] */
-  float *scores; /* [QUERIES, KEYS] */
-  float *rows;   /* maximum, then sum, of each query */
-  int64_t kept;  /* sequence and KV head whose keys and values are there */
+  float *keys, *values; /* [blocks * KEYS, width] */
+  float *q, *o;         /* [width, QUERIES] */
+  float *turned;        /* [QUERIES, width]: q as it comes, o as it goes */
+  float *scores;        /* [KEYS, QUERIES] */
+  float *max, *sum;     /* [QUERIES] */
+  int64_t kept;         /* sequence and KV head whose keys and values are there */
 } forward_tiles;
 
-static int64_t key_blocks(const attention_shape *s) {
-  return (s->sequence + KEYS - 1) / KEYS;
+/* Floats of a head's keys, in whole blocks. */
+static int64_t key_floats(const attention_shape *s) {
+  return round_up(s->sequence, KEYS) * s->width;
 }
 
 static int64_t forward_floats(const attention_shape *s) {
-  return 2 * key_blocks(s) * KEYS * s->width + 2 * QUERIES * s->width + QUERIES * KEYS +
-         2 * QUERIES;
+  return 2 * key_floats(s) + 3 * QUERIES * s->width + KEYS * QUERIES + 2 * QUERIES;
 }
 
 static forward_tiles forward_tiles_at(const attention_shape *s, float *scratch) {
-  forward_tiles t = {.kept = -1};
-  t.keys = scratch;
-  t.values = t.keys + key_blocks(s) * KEYS * s->width;
-  t.q = t.values + key_blocks(s) * KEYS * s->width;
+  forward_tiles t = {.keys = scratch, .kept = -1};
+  t.values = t.keys + key_floats(s);
+  t.q = t.values + key_floats(s);
   t.o = t.q + QUERIES * s->width;
-  t.scores = t.o + QUERIES * s->width;
-  t.rows = t.scores + QUERIES * KEYS;
+  t.turned = t.o + QUERIES * s->width;
+  t.scores = t.turned + QUERIES * s->width;
+  t.max = t.scores + KEYS * QUERIES;
+  t.sum = t.max + QUERIES;
   return t;
 }
 
 static void keys_load(const ls_kernel_args *args, const attention_shape *s, forward_tiles *t,
                       int64_t first, int64_t length, int64_t kv_head) {
-  for (int64_t block = 0; block * KEYS < length; block++) {
-    const int64_t row = first + block * KEYS;
-    const int64_t rows = least(KEYS, length - block * KEYS);
-    float *values = t->values + block * KEYS * s->width;
-    tile_load(values, s->width, KEYS, &args->in[1], row, rows, kv_head * s->head_dim, s->head_dim);
-    tile_transpose(t->keys + block * KEYS * s->width, KEYS, values, s->width, KEYS, s->width);
-    tile_load(values, s->width, KEYS, &args->in[2], row, rows, kv_head * s->head_dim, s->head_dim);
+  const int64_t rows = round_up(length, KEYS), column = kv_head * s->head_dim;
+  tile_load(t->keys, s->width, rows, &args->in[1], first, length, column, s->head_dim);
+  tile_load(t->values, s->width, rows, &args->in[2], first, length, column, s->head_dim);
+}
+
+/* Queries [begin, begin + count) of the sequence whose first token is row `first`. */
+typedef struct query_block {
+  int64_t first, begin, count, head;
+} query_block;
+
+static void queries_load(const ls_kernel_args *args, const attention_shape *s,
+                         const query_block *block, forward_tiles *t) {
+  const int64_t width = s->width;
+  const float scale = (float)args->attributes->softmax_scale * LS_LOG2_E;
+  tile_load(t->turned, width, QUERIES, &args->in[0], block->first + block->begin, block->count,
+            block->head * s->head_dim, s->head_dim);
+#pragma omp simd
+  for (int64_t i = 0; i < QUERIES * width; i++) t->turned[i] *= scale;
+  tile_transpose(t->q, QUERIES, t->turned, width, QUERIES, width);
+  memset(t->o, 0, (size_t)(QUERIES * width) * sizeof(float));
+  for (int64_t i = 0; i < QUERIES; i++) {
+    t->max[i] = -3e38f; /* finite, so that the first difference is no NaN */
+    t->sum[i] = 0;
   }
 }
 
-/* Queries [begin, begin + count) of a sequence, in one head. */
-static void queries_run(const ls_kernel_args *args, const attention_shape *s, forward_tiles *t,
-                        int64_t first, int64_t begin, int64_t count, int64_t head) {
-  const int64_t column = head * s->head_dim, width = s->width;
-  const float scale = (float)args->attributes->softmax_scale * LS_LOG2_E;
-  const attention_bend bend = attention_bend_of(args, &args->in[0], head);
-  const int64_t earliest = begin >= s->window ? (begin - s->window + 1) / KEYS * KEYS : 0;
-  float *max = t->rows, *sum = t->rows + QUERIES;
-  tile_load(t->q, width, QUERIES, &args->in[0], first + begin, count, column, s->head_dim);
+/* The first query, in whole strips, that sees the key at row `key` of a block: on the diagonal
+ * those before it do not. */
+LS_INLINE int64_t first_lane(bool diagonal, int64_t key) {
+  return diagonal ? key / LS_ATTENTION_STRIP * LS_ATTENTION_STRIP : 0;
+}
+
+/* Bends the scores of the key `distance` tokens before the block's first query, and hides it from
+ * the queries that do not see it: those before it, or a window's length behind it. */
+static void key_hide(float *scores, int64_t lane, int64_t distance, int64_t window,
+                     attention_bend bend) {
+  if (bend.cap > 0.0f) {
+    const float inverse = 1.0f / bend.cap;
 #pragma omp simd
-  for (int64_t i = 0; i < QUERIES * width; i++) t->q[i] *= scale;
-  memset(t->o, 0, (size_t)(QUERIES * width) * sizeof(float));
-  for (int64_t i = 0; i < QUERIES; i++) {
-    max[i] = -3e38f; /* finite, so that the first difference is no NaN */
-    sum[i] = 0;
+    for (int64_t j = lane; j < QUERIES; j++) scores[j] = bend.cap * tanh_of(scores[j] * inverse);
   }
-  const int64_t rows = round_up(count, LS_TILE_ROWS);
-  for (int64_t key = earliest; key < begin + count; key += KEYS) {
-    const float *keys = t->keys + key * width;
-    tile_multiply(t->scores, KEYS, t->q, width, 1, keys, KEYS, rows, KEYS, s->head_dim, false);
-    for (int64_t i = 0; i < rows; i++) {
-      const int64_t place = begin + i, seen = least(KEYS, place + 1 - key);
-      scores_bend(t->scores + i * KEYS, bend, place - key);
-      scores_softmax(t->scores + i * KEYS, window_begin(s, place, key), seen, &max[i], &sum[i],
-                     t->o + i * width, width);
+  if (bend.slope > 0.0f) {
+#pragma omp simd
+    for (int64_t j = lane; j < QUERIES; j++)
+      scores[j] -= bend.slope * (float)((int32_t)distance + (int32_t)j);
+  }
+  for (int64_t j = lane; j < -distance; j++) scores[j] = -INFINITY;
+  const int64_t end = window - distance;
+  for (int64_t j = end > lane ? end : lane; j < QUERIES; j++) scores[j] = -INFINITY;
+}
+
+/* Scores become exponentials under the running maximum; what was summed so far is scaled down to
+ * that. */
+static void block_softmax(forward_tiles *t, bool diagonal, int64_t keys, int64_t width) {
+  float before[QUERIES];
+  memcpy(before, t->max, sizeof before);
+  for (int64_t i = 0; i < keys; i++) {
+    const float *scores = t->scores + i * QUERIES;
+#pragma omp simd
+    for (int64_t j = first_lane(diagonal, i); j < QUERIES; j++)
+      t->max[j] = scores[j] > t->max[j] ? scores[j] : t->max[j];
+  }
+  if (memcmp(before, t->max, sizeof before) != 0) {
+#pragma omp simd
+    for (int64_t j = 0; j < QUERIES; j++) {
+      before[j] = exp2_of(before[j] - t->max[j]);
+      t->sum[j] *= before[j];
     }
-    const int64_t depth = least(KEYS, begin + count - key);
-    tile_multiply(t->o, width, t->scores, KEYS, 1, t->values + key * width, width, rows, width,
-                  depth, true);
+    for (int64_t i = 0; i < width; i++) {
+      float *o = t->o + i * QUERIES;
+#pragma omp simd
+      for (int64_t j = 0; j < QUERIES; j++) o[j] *= before[j];
+    }
   }
-  float *sums = args->out[1].data;
-  for (int64_t i = 0; i < count; i++) {
-    const float inverse = 1.0f / sum[i];
-    for (int64_t j = 0; j < width; j++) t->o[i * width + j] *= inverse;
-    const float log_sum = (float)((double)max[i] * ln_2 + log((double)sum[i]));
-    float *place = &sums[(first + begin + i) * args->out[1].dims[1] + head];
+  for (int64_t i = 0; i < keys; i++) {
+    float *scores = t->scores + i * QUERIES;
+#pragma omp simd
+    for (int64_t j = first_lane(diagonal, i); j < QUERIES; j++) {
+      scores[j] = exp2_of(scores[j] - t->max[j]);
+      t->sum[j] += scores[j];
+    }
+  }
+}
+
+/* The queries against the block of keys from `key` on. */
+static void keys_run(const attention_shape *s, forward_tiles *t, const query_block *block,
+                     attention_bend bend, int64_t key) {
+  const bool diagonal = key == block->begin;
+  const int64_t width = s->width, strip = diagonal ? LS_ATTENTION_STRIP : KEYS;
+  const int64_t keys = diagonal ? round_up(block->count, strip) : KEYS;
+  const bool bent = bend.cap > 0.0f || bend.slope > 0.0f;
+  const bool cut = diagonal || block->begin + QUERIES - key > s->window;
+  for (int64_t i = 0; i < keys; i += strip) {
+    const int64_t lane = first_lane(diagonal, i);
+    tile_multiply(t->scores + i * QUERIES + lane, QUERIES, t->keys + (key + i) * width, width, 1,
+                  t->q + lane, QUERIES, strip, QUERIES - lane, s->head_dim, false);
+  }
+  for (int64_t i = 0; i < keys && (bent || cut); i++)
+    key_hide(t->scores + i * QUERIES, first_lane(diagonal, i), block->begin - key - i, s->window,
+             bend);
+  block_softmax(t, diagonal, keys, width);
+  for (int64_t i = 0; i < keys; i += strip) {
+    const int64_t lane = first_lane(diagonal, i);
+    tile_multiply(t->o + lane, QUERIES, t->values + (key + i) * width, 1, width,
+                  t->scores + i * QUERIES + lane, QUERIES, width, QUERIES - lane, strip, true);
+  }
+}
+
+/* Writes the queries' results, and the logarithm of each one's sum of exponentials. */
+static void queries_store(const ls_kernel_args *args, const attention_shape *s,
+                          const query_block *block, forward_tiles *t) {
+  const int64_t row = block->first + block->begin, width = s->width;
+  const ls_view *sums = &args->out[1];
+  tile_transpose(t->turned, width, t->o, QUERIES, width, QUERIES);
+  for (int64_t i = 0; i < block->count; i++) {
+    const float inverse = 1.0f / t->sum[i];
+#pragma omp simd
+    for (int64_t j = 0; j < width; j++) t->turned[i * width + j] *= inverse;
+    float *place = (float *)sums->data + (row + i) * sums->dims[1] + block->head;
+    const float log_sum = (float)((double)t->max[i] * ln_2 + log((double)t->sum[i]));
     *place = log_sum + (args->accumulate[1] ? *place : 0);
   }
-  tile_store(&args->out[0], first + begin, count, column, s->head_dim, t->o, width,
-             args->accumulate[0]);
+  tile_store(&args->out[0], row, block->count, block->head * s->head_dim, s->head_dim, t->turned,
+             width, args->accumulate[0]);
+}
+
+static void queries_run(const ls_kernel_args *args, const attention_shape *s, forward_tiles *t,
+                        const query_block *block) {
+  const attention_bend bend = attention_bend_of(args, &args->in[0], block->head);
+  const int64_t unseen = block->begin - s->window + 1; /* by any query: the keys before it */
+  queries_load(args, s, block, t);
+  for (int64_t key = unseen > 0 ? unseen / KEYS * KEYS : 0; key <= block->begin; key += KEYS)
+    keys_run(s, t, block, bend, key);
+  queries_store(args, s, block, t);
 }
 
 /* Units are the heads of each sequence. */
@@ -110,7 +197,8 @@ static void attention_turns(const void *work, int part, int64_t begin, int64_t e
         keys_load(args, s, &tiles, row, length, head / s->group);
       tiles.kept = length < whole ? -1 : kv_unit;
       for (int64_t i = 0; i < length; i += QUERIES) {
-        queries_run(args, s, &tiles, row, i, least(QUERIES, length - i), head);
+        const query_block block = {row, i, least(QUERIES, length - i), head};
+        queries_run(args, s, &tiles, &block);
       }
     }
   }

@@ -11,8 +11,9 @@
 
 #define LS_LOG2_E 1.44269504f
 
-/* Keys whose scores are made at a time. */
-enum { LS_ATTENTION_KEYS = 64 };
+/* Keys whose scores are made at a time; on the diagonal, where queries see some of a block, it is
+ * gone through in strips, so that little is computed that none sees. */
+enum { LS_ATTENTION_KEYS = 64, LS_ATTENTION_STRIP = 16 };
 
 /* Where attention's dimensions stand in its arguments. */
 typedef struct attention_shape {

@@ -66,9 +66,10 @@ static void keys_load(const ls_kernel_args *args, const attention_shape *s, back
 }
 
 /* From scores and do . v of one query: its probabilities, and the gradient of its scores. */
-LS_INLINE void row_gradient(float *p, float *ds, float scale, float sum, float delta) {
+LS_INLINE void row_gradient(float *p, float *ds, int64_t keys, float scale, float sum,
+                            float delta) {
 #pragma omp simd
-  for (int64_t j = 0; j < KEYS; j++) {
+  for (int64_t j = 0; j < keys; j++) {
     const float probability = exp2_of(p[j] * (scale * LS_LOG2_E) - sum);
     p[j] = probability;
     ds[j] = probability * (ds[j] - delta) * scale;
@@ -95,34 +96,48 @@ static void bent_gradient(float *p, float *ds, attention_bend bend, int64_t dist
   }
 }
 
-/* A query sees keys [first, count) of the block. */
-static void clear_unseen(float *p, float *ds, int64_t first, int64_t count) {
+/* A query sees keys [first, end) of the block. */
+static void clear_unseen(float *p, float *ds, int64_t keys, int64_t first, int64_t end) {
   for (int64_t j = 0; j < first; j++) p[j] = ds[j] = 0;
-  for (int64_t j = count > 0 ? count : 0; j < KEYS; j++) p[j] = ds[j] = 0;
+  for (int64_t j = end > 0 ? end : 0; j < keys; j++) p[j] = ds[j] = 0;
 }
 
-/* Queries [begin, begin + count) of the loaded head against the loaded keys, from `key` on. */
-static void queries_run(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
-                        attention_bend bend, int64_t key, int64_t begin, int64_t count) {
+/* Queries [begin, begin + count) of the loaded head against the first `keys` of the loaded block of
+ * keys, which begins at `key`. */
+static void strip_run(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
+                      attention_bend bend, int64_t key, int64_t keys, int64_t begin,
+                      int64_t count) {
   const int64_t width = s->width, d = s->head_dim;
   const float scale = (float)args->attributes->softmax_scale;
   const int64_t rows = round_up(count, LS_TILE_ROWS);
   const float *q = t->q + begin * width, *go = t->go + begin * width;
-  tile_multiply(t->p, KEYS, q, width, 1, t->keys_turned, KEYS, rows, KEYS, d, false);
-  tile_multiply(t->ds, KEYS, go, width, 1, t->values_turned, KEYS, rows, KEYS, d, false);
+  tile_multiply(t->p, KEYS, q, width, 1, t->keys_turned, KEYS, rows, keys, d, false);
+  tile_multiply(t->ds, KEYS, go, width, 1, t->values_turned, KEYS, rows, keys, d, false);
   for (int64_t i = 0; i < rows; i++) {
-    const int64_t place = begin + i, seen = i < count ? least(KEYS, place + 1 - key) : 0;
+    const int64_t place = begin + i, seen = i < count ? least(keys, place + 1 - key) : 0;
     float *p = t->p + i * KEYS, *ds = t->ds + i * KEYS;
     if (bend.cap > 0.0f || bend.slope > 0.0f)
       bent_gradient(p, ds, bend, place - key, scale, t->sums[place], t->deltas[place]);
     else
-      row_gradient(p, ds, scale, t->sums[place], t->deltas[place]);
-    clear_unseen(p, ds, window_begin(s, place, key), seen);
+      row_gradient(p, ds, keys, scale, t->sums[place], t->deltas[place]);
+    clear_unseen(p, ds, keys, window_begin(s, place, key), seen);
   }
   float *dv = t->dv + key * width, *dk = t->dk + key * width, *dq = t->dq + begin * width;
-  tile_multiply(dv, width, t->p, 1, KEYS, go, width, KEYS, width, count, true);
-  tile_multiply(dk, width, t->ds, 1, KEYS, q, width, KEYS, width, count, true);
-  tile_multiply(dq, width, t->ds, KEYS, 1, t->keys, width, rows, width, KEYS, true);
+  tile_multiply(dv, width, t->p, 1, KEYS, go, width, keys, width, count, true);
+  tile_multiply(dk, width, t->ds, 1, KEYS, q, width, keys, width, count, true);
+  tile_multiply(dq, width, t->ds, KEYS, 1, t->keys, width, rows, width, keys, true);
+}
+
+/* Queries [begin, begin + count) against the loaded block of keys. */
+static void queries_run(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
+                        attention_bend bend, int64_t key, int64_t begin, int64_t count) {
+  if (begin > key) {
+    strip_run(args, s, t, bend, key, KEYS, begin, count);
+    return;
+  }
+  for (int64_t i = 0; i < count; i += LS_ATTENTION_STRIP)
+    strip_run(args, s, t, bend, key, i + LS_ATTENTION_STRIP, begin + i,
+              least(LS_ATTENTION_STRIP, count - i));
 }
 
 /* One KV head of one sequence, whose tokens begin at row `first`. */
