@@ -4,6 +4,7 @@
  * gradient). Where oneDNN multiplies the operands as they are stored, that is one call. Where it
  * does not (bf16 or fp16 on a processor without it) they are copied as fp32, a range of m at a
  * time, so that the copies of a vocabulary's weights and logits stay small. */
+#include <stdatomic.h>
 #include <string.h>
 
 #include "run/cpu/cpu.h"
@@ -89,12 +90,6 @@ static bool multiplies_directly(const linear *l) {
   return p.left.dtype == LS_BF16 && ls_cpu_native_bf16();
 }
 
-static ls_status multiply(const product_shape *p, bool add, const ls_kernel_args *args,
-                          ls_error *error) {
-  return ls_onednn_multiply(&p->target, &p->left, &p->right, p->rows, p->columns, p->depth, add,
-                            args, error);
-}
-
 /* Rows and columns of the output that have no product: padding columns, or all of it where the
  * contracted dimension is empty. */
 static void clear_output(const linear *l, bool empty) {
@@ -107,66 +102,36 @@ static void clear_output(const linear *l, bool empty) {
   for (int64_t row = 0; row < rows; row++) memset(element(target, row, columns), 0, bytes);
 }
 
-/* Rows that go between what is stored, from (row, column) on, and a dense fp32 matrix. */
-typedef struct row_copy {
-  const ls_view *dense, *stored;
-  int64_t row, column;
-  bool add; /* to what is stored */
-} row_copy;
-
-static void widen_turns(const void *work, int part, int64_t begin, int64_t end) {
-  (void)part;
-  const row_copy *copy = work;
+/* Fills a dense fp32 matrix from what is stored at (row, column) of `source`. */
+static void widen(const ls_view *target, const ls_view *source, int64_t row, int64_t column) {
   const ls_vector_set *vectors = ls_cpu_vectors();
-  const ls_dtype dtype = copy->stored->dtype;
-  const int64_t columns = copy->dense->valid[1];
-  for (int64_t i = begin; i < end; i++) {
-    const void *from = element(copy->stored, copy->row + i, copy->column);
-    float *to = (float *)copy->dense->data + i * copy->dense->dims[1];
-    if (dtype == LS_F32) {
+  const int64_t columns = target->valid[1];
+  for (int64_t i = 0; i < target->valid[0]; i++) {
+    const void *from = element(source, row + i, column);
+    float *to = (float *)target->data + i * target->dims[1];
+    if (source->dtype == LS_F32) {
       memcpy(to, from, (size_t)columns * sizeof(float));
     } else {
-      vectors->widen(to, from, dtype, columns);
+      vectors->widen(to, from, source->dtype, columns);
     }
-  }
-}
-
-/* Fills a dense fp32 matrix from what is stored at (row, column) of `source`. */
-static void widen(const ls_view *target, const ls_view *source, int64_t row, int64_t column,
-                  int parts) {
-  const row_copy copy = {.dense = target, .stored = source, .row = row, .column = column};
-  ls_cpu_share(parts, target->valid[0], widen_turns, &copy);
-}
-
-static void narrow_turns(const void *work, int part, int64_t begin, int64_t end) {
-  (void)part;
-  const row_copy *copy = work;
-  const ls_vector_set *vectors = ls_cpu_vectors();
-  const ls_dtype dtype = copy->stored->dtype;
-  const int64_t columns = copy->dense->valid[1];
-  for (int64_t i = begin; i < end; i++) {
-    const float *from = (const float *)copy->dense->data + i * copy->dense->dims[1];
-    void *to = element(copy->stored, copy->row + i, copy->column);
-    if (dtype != LS_F32) {
-      vectors->narrow(to, dtype, from, columns, copy->add);
-      continue;
-    }
-    float *sums = to;
-    for (int64_t j = 0; j < columns; j++) sums[j] = from[j] + (copy->add ? sums[j] : 0.0f);
   }
 }
 
 /* The way back, adding to what is stored when `add`. */
 static void narrow(const ls_view *target, int64_t row, int64_t column, const ls_view *source,
-                   bool add, int parts) {
-  const row_copy copy = {source, target, row, column, add};
-  ls_cpu_share(parts, source->valid[0], narrow_turns, &copy);
-}
-
-/* How much of m is widened at a time: about 4 MB of it. */
-static int64_t chunk_of(const linear *l) {
-  const int64_t chunk = (1 << 20) / (l->n + l->k + 1);
-  return least(l->m, chunk < 64 ? 64 : chunk - chunk % 64);
+                   bool add) {
+  const ls_vector_set *vectors = ls_cpu_vectors();
+  const int64_t columns = source->valid[1];
+  for (int64_t i = 0; i < source->valid[0]; i++) {
+    const float *from = (const float *)source->data + i * source->dims[1];
+    void *to = element(target, row + i, column);
+    if (target->dtype != LS_F32) {
+      vectors->narrow(to, target->dtype, from, columns, add);
+      continue;
+    }
+    float *sums = to;
+    for (int64_t j = 0; j < columns; j++) sums[j] = from[j] + (add ? sums[j] : 0.0f);
+  }
 }
 
 /* Floats of a row of a copy: not a multiple of 2 KB, where rows would evict each other. */
@@ -187,91 +152,144 @@ static int64_t dense_floats(int64_t rows, int64_t columns) {
   return (rows * dense_stride(columns) + 15) / 16 * 16;
 }
 
-static size_t widened_floats(const linear *l, int64_t chunk) {
-  return (size_t)(dense_floats(l->n, l->k) + dense_floats(l->n, chunk) + dense_floats(chunk, l->k));
-}
-
-/* A stored matrix from (row, column) on. */
-static ls_view slice(const ls_view *view, int64_t row, int64_t column) {
+/* Rows [row, row + rows) and columns [column, column + columns) of a matrix, where they lie. */
+static ls_view slice(const ls_view *view, int64_t row, int64_t rows, int64_t column,
+                     int64_t columns) {
   ls_view part = *view;
   part.data = element(view, row, column);
+  part.valid[0] = rows;
+  part.valid[1] = columns;
   return part;
 }
 
-/* The three matrices of the range [m0, m0 + count) of m: copies in the scratch or, of gradients
- * that are fp32, the stored matrices themselves. */
-typedef struct range {
-  ls_view nk, nm, mk;
-  bool own_nk, own_nm, own_mk;
-} range;
+/* A product by way of fp32 copies. m is gone through in ranges, so that the copy of a vocabulary's
+ * weights stays small, and n in chunks of rows that a thread widens, multiplies by itself and
+ * narrows while they are in its cache. A gradient that is stored in fp32 is its own copy. */
+typedef struct widening {
+  const linear *l;
+  int64_t range, rows;   /* of m, and of n, at a time */
+  int64_t part_floats;   /* of each thread's chunk: rows of nk and of nm */
+  float *nk, *mk, *part; /* copies: all of dx where ranges add up to it; a range; the chunks */
+  int64_t m0, count;     /* the range at hand */
+  atomic_bool *failed;
+} widening;
 
-static range range_of(const linear *l, float *scratch, int64_t chunk, int64_t m0, int64_t count) {
-  float *nm = scratch ? scratch + dense_floats(l->n, l->k) : NULL;
-  float *mk = scratch ? nm + dense_floats(l->n, chunk) : NULL;
-  range r = {0};
-  r.own_nk = l->kind != LS_OP_LINEAR_DX || l->nk->dtype != LS_F32 || column_apart(l->nk, l->k);
-  r.own_nm = l->kind == LS_OP_LINEAR || l->nm->dtype != LS_F32 || column_apart(l->nm, count);
-  r.own_mk = l->kind != LS_OP_LINEAR_DW || l->mk->dtype != LS_F32 || column_apart(l->mk, l->k);
-  r.nk = r.own_nk ? dense(scratch, l->n, l->k) : *l->nk;
-  r.nm = r.own_nm ? dense(nm, l->n, count) : slice(l->nm, 0, m0);
-  r.mk = r.own_mk ? dense(mk, count, l->k) : slice(l->mk, m0, 0);
-  return r;
+enum { RANGE_FLOATS = 1 << 22, RANGE_MOST = 2048, CHUNK_FLOATS = 1 << 20, CHUNK_ROWS = 512 };
+
+static widening widening_of(const linear *l) {
+  widening w = {.l = l};
+  const int64_t range = least(RANGE_FLOATS / l->k, RANGE_MOST);
+  w.range = least(l->m, range < 64 ? 64 : range - range % 64);
+  const int64_t rows = CHUNK_FLOATS / (w.range + l->k);
+  w.rows = least(l->n, rows < 64 ? 64 : least(rows - rows % 16, CHUNK_ROWS));
+  w.part_floats = dense_floats(w.rows, l->k) + dense_floats(w.rows, w.range);
+  return w;
 }
 
-/* One range of m in the widened product. */
-static ls_status widened_range(const linear *l, const range *r, const ls_kernel_args *rest,
-                               int64_t m0, int64_t count, ls_error *error) {
-  const int parts = ls_cpu_parts(rest, l->n * count);
-  if (l->kind != LS_OP_LINEAR && r->own_nm) widen(&r->nm, l->nm, 0, m0, parts);
-  if (l->kind != LS_OP_LINEAR_DW) widen(&r->mk, l->mk, m0, 0, parts);
-  const product_shape p = shape_of(l->kind, &r->nk, &r->nm, &r->mk, l->n, count, l->k);
-  const bool stored = !r->own_nk || !r->own_mk;
-  const bool add = (stored && l->add) || (l->kind == LS_OP_LINEAR_DX && m0 > 0);
-  LS_TRY(multiply(&p, add, rest, error));
-  if (l->kind == LS_OP_LINEAR) narrow(l->nm, 0, m0, &r->nm, l->add, parts);
-  if (l->kind == LS_OP_LINEAR_DW && r->own_mk) narrow(l->mk, m0, 0, &r->mk, l->add, parts);
-  return LS_OK;
+static bool copies_nk(const linear *l) {
+  return l->kind == LS_OP_LINEAR_DX && l->nk->dtype != LS_F32;
 }
 
-static size_t range_scratch(const linear *l, int64_t chunk, int64_t count, int threads) {
-  const range r = range_of(l, NULL, chunk, 0, count);
-  const product_shape p = shape_of(l->kind, &r.nk, &r.nm, &r.mk, l->n, count, l->k);
-  size_t most = 0;
-  for (int add = 0; add < 2; add++) {
-    const size_t bytes = ls_onednn_scratch_bytes(&p.target, &p.left, &p.right, p.rows, p.columns,
-                                                 p.depth, add, threads);
-    most = bytes > most ? bytes : most;
+static bool copies_mk(const linear *l) {
+  return l->kind != LS_OP_LINEAR_DW || l->mk->dtype != LS_F32;
+}
+
+static int64_t shared_floats(const widening *w) {
+  const linear *l = w->l;
+  return (copies_nk(l) ? dense_floats(l->n, l->k) : 0) +
+         (copies_mk(l) ? dense_floats(w->range, l->k) : 0);
+}
+
+static void chunk_multiply(const widening *w, const ls_view *nk, const ls_view *nm,
+                           const ls_view *mk, int64_t n, int64_t m, bool add) {
+  const product_shape p = shape_of(w->l->kind, nk, nm, mk, n, m, w->l->k);
+  ls_error error;
+  if (ls_onednn_multiply_alone(&p.target, &p.left, &p.right, p.rows, p.columns, p.depth, add,
+                               &error) != LS_OK)
+    atomic_store(w->failed, true);
+}
+
+static void range_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  const widening *w = work;
+  const ls_view rows = dense(w->mk + begin * dense_stride(w->l->k), end - begin, w->l->k);
+  widen(&rows, w->l->mk, w->m0 + begin, 0);
+}
+
+/* linear: rows [begin, end) of y. */
+static void linear_turns(const void *work, int part, int64_t begin, int64_t end) {
+  const widening *w = work;
+  const linear *l = w->l;
+  const ls_view mk = dense(w->mk, w->count, l->k);
+  float *chunk = w->part + part * w->part_floats;
+  for (int64_t row = begin; row < end; row += w->rows) {
+    const int64_t rows = least(w->rows, end - row);
+    const ls_view nk = dense(chunk, rows, l->k);
+    const ls_view nm = dense(chunk + dense_floats(w->rows, l->k), rows, w->count);
+    widen(&nk, l->nk, row, 0);
+    chunk_multiply(w, &nk, &nm, &mk, rows, w->count, false);
+    narrow(l->nm, row, w->m0, &nm, l->add);
   }
-  return most;
 }
 
-/* Scratch of oneDNN itself for the widened product, whose last range may be shorter. */
-static size_t inner_scratch(const linear *l, int64_t chunk, int threads) {
-  const int64_t last = l->m % chunk;
-  const size_t first_bytes = range_scratch(l, chunk, chunk, threads);
-  const size_t last_bytes = last ? range_scratch(l, chunk, last, threads) : 0;
-  return (first_bytes > last_bytes ? first_bytes : last_bytes) + 64;
+/* linear_dx: what the range gives to rows [begin, end) of dx. */
+static void dx_turns(const void *work, int part, int64_t begin, int64_t end) {
+  const widening *w = work;
+  const linear *l = w->l;
+  const ls_view mk = dense(w->mk, w->count, l->k);
+  float *chunk = w->part + part * w->part_floats;
+  for (int64_t row = begin; row < end; row += w->rows) {
+    const int64_t rows = least(w->rows, end - row);
+    const ls_view nk = w->nk ? dense(w->nk + row * dense_stride(l->k), rows, l->k)
+                             : slice(l->nk, row, rows, 0, l->k);
+    const ls_view nm = dense(chunk, rows, w->count);
+    widen(&nm, l->nm, row, w->m0);
+    chunk_multiply(w, &nk, &nm, &mk, rows, w->count, w->m0 > 0 || (l->add && !w->nk));
+    if (w->nk && w->m0 + w->count == l->m) narrow(l->nk, row, 0, &nk, l->add);
+  }
+}
+
+/* linear_dw: rows [begin, end) of the range, to which chunk after chunk of tokens is added. */
+static void dw_turns(const void *work, int part, int64_t begin, int64_t end) {
+  const widening *w = work;
+  const linear *l = w->l;
+  const int64_t count = end - begin, first = w->m0 + begin;
+  if (count == 0) return;
+  const ls_view mk = w->mk ? dense(w->mk + begin * dense_stride(l->k), count, l->k)
+                           : slice(l->mk, first, count, 0, l->k);
+  float *chunk = w->part + part * w->part_floats;
+  for (int64_t row = 0; row < l->n; row += w->rows) {
+    const int64_t rows = least(w->rows, l->n - row);
+    const ls_view nk = dense(chunk, rows, l->k);
+    const ls_view nm = dense(chunk + dense_floats(w->rows, l->k), rows, count);
+    widen(&nk, l->nk, row, 0);
+    widen(&nm, l->nm, row, first);
+    chunk_multiply(w, &nk, &nm, &mk, rows, count, row > 0 || (l->add && !w->mk));
+  }
+  if (w->mk) narrow(l->mk, first, 0, &mk, l->add);
 }
 
 static ls_status widened(const linear *l, const ls_kernel_args *args, ls_error *error) {
-  const int64_t chunk = chunk_of(l);
-  const size_t own = widened_floats(l, chunk) * sizeof(float);
-  const size_t inner = inner_scratch(l, chunk, args->threads);
-  char *scratch = ls_cpu_scratch(args, own + inner);
-  if (!scratch) return ls_fail(error, LS_FAILED, "no memory for %zu bytes of scratch", own + inner);
-  ls_kernel_args rest = *args;
-  rest.workspace = scratch + own;
-  rest.workspace_bytes = inner;
-  float *copies = (float *)(void *)scratch;
-  const int parts = ls_cpu_parts(args, l->n * l->k);
-  range r = range_of(l, copies, chunk, 0, least(chunk, l->m));
-  if (l->kind != LS_OP_LINEAR_DX) widen(&r.nk, l->nk, 0, 0, parts);
-  for (int64_t m0 = 0; m0 < l->m; m0 += chunk) {
-    const int64_t count = least(chunk, l->m - m0);
-    r = range_of(l, copies, chunk, m0, count);
-    LS_TRY(widened_range(l, &r, &rest, m0, count, error));
+  widening w = widening_of(l);
+  const int parts = ls_cpu_parts(args, l->n * l->m);
+  const size_t bytes = (size_t)(shared_floats(&w) + parts * w.part_floats) * sizeof(float);
+  float *scratch = ls_cpu_scratch(args, bytes);
+  if (!scratch) return ls_fail(error, LS_FAILED, "no memory for %zu bytes of scratch", bytes);
+  atomic_bool failed = false;
+  w.failed = &failed;
+  if (copies_nk(l)) w.nk = scratch, scratch += dense_floats(l->n, l->k);
+  if (copies_mk(l)) w.mk = scratch, scratch += dense_floats(w.range, l->k);
+  w.part = scratch;
+  for (w.m0 = 0; w.m0 < l->m; w.m0 += w.range) {
+    w.count = least(w.range, l->m - w.m0);
+    if (l->kind == LS_OP_LINEAR_DW) {
+      ls_cpu_share(parts, w.count, dw_turns, &w);
+      continue;
+    }
+    ls_cpu_share(parts, w.count, range_turns, &w);
+    ls_cpu_share(parts, l->n, l->kind == LS_OP_LINEAR ? linear_turns : dx_turns, &w);
   }
-  if (l->kind == LS_OP_LINEAR_DX && r.own_nk) narrow(l->nk, 0, 0, &r.nk, l->add, parts);
+  if (failed) return ls_fail(error, LS_FAILED, "oneDNN: a product of fp32 copies failed");
   return LS_OK;
 }
 
@@ -282,7 +300,8 @@ static ls_status run(ls_op_kind kind, const ls_kernel_args *args, ls_error *erro
   clear_output(&l, empty);
   if (empty) return LS_OK;
   if (!multiplies_directly(&l)) return widened(&l, args, error);
-  return multiply(&p, l.add, args, error);
+  return ls_onednn_multiply(&p.target, &p.left, &p.right, p.rows, p.columns, p.depth, l.add, args,
+                            error);
 }
 
 static ls_status kernel_linear(const ls_kernel_args *args, ls_error *error) {
@@ -308,8 +327,9 @@ static size_t scratch_bytes(ls_op_kind kind, const ls_kernel_args *args, bool wh
   const linear l = linear_read(kind, args, whole);
   if (l.n <= 0 || l.m <= 0 || l.k <= 0) return 0;
   if (!multiplies_directly(&l)) {
-    const int64_t chunk = chunk_of(&l);
-    return widened_floats(&l, chunk) * sizeof(float) + inner_scratch(&l, chunk, args->threads);
+    const widening w = widening_of(&l);
+    return (size_t)(shared_floats(&w) + ls_cpu_parts(args, INT64_MAX) * w.part_floats) *
+           sizeof(float);
   }
   const product_shape p = shape_of(kind, l.nk, l.nm, l.mk, l.n, l.m, l.k);
   return ls_onednn_scratch_bytes(&p.target, &p.left, &p.right, p.rows, p.columns, p.depth, l.add,

@@ -29,6 +29,12 @@ LS_CHECKED ls_status ls_onednn_multiply(const ls_matrix *target, const ls_matrix
                                         int64_t depth, bool add, const ls_kernel_args *args,
                                         ls_error *error);
 
+/* The same of fp32 matrices, by the calling thread alone and without scratch: for one of several
+ * threads that share a product. */
+LS_CHECKED ls_status ls_onednn_multiply_alone(const ls_matrix *target, const ls_matrix *left,
+                                              const ls_matrix *right, int64_t rows, int64_t columns,
+                                              int64_t depth, bool add, ls_error *error);
+
 /* Bytes of scratch that product wants of `threads` threads; 0 if it cannot be made. Makes its
  * primitive, which the same thread's later call then finds. */
 size_t ls_onednn_scratch_bytes(const ls_matrix *target, const ls_matrix *left,
