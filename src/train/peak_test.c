@@ -1,4 +1,4 @@
-/* What MFU is a share of: what is kept of this machine, by all ranks; else it is measured. */
+/* What MFU is a share of: the most that is kept of this machine or measured now, by all ranks. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -100,11 +100,20 @@ static void without_it_a_product_is_measured(void **state) {
   assert_true(other > 0 && other < 1e20);
 }
 
+/* What was measured beside other work is too little to be believed. */
+static void what_a_rank_does_now_counts_as_well(void **state) {
+  (void)state;
+  keep(LS_F32, 1, 2); /* of one core, and of all */
+  const double two = peak_of(open_session(2));
+  assert_true(two > 1e6 && two < 1e20);
+}
+
 int main(void) {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
   const struct CMUnitTest tests[] = {
       CASE(what_is_kept_is_the_peak),
       CASE(without_it_a_product_is_measured),
+      CASE(what_a_rank_does_now_counts_as_well),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
