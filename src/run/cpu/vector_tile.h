@@ -131,6 +131,9 @@ LS_INLINE void tile_multiply(float *c, int64_t c_stride, const float *a, int64_t
   }
 }
 
+/* Rows of a tile to ask for before they are read: they lie too far apart for a processor to see. */
+enum { LS_TILE_AHEAD = 8 };
+
 /* Reads `rows` rows of `columns` columns at (row, column) of `view` into a tile of `width` columns
  * and `all_rows` rows, zero where there is nothing. */
 LS_INLINE void tile_load(float *tile, int64_t width, int64_t all_rows, const ls_view *view,
@@ -138,6 +141,9 @@ LS_INLINE void tile_load(float *tile, int64_t width, int64_t all_rows, const ls_
   for (int64_t i = 0; i < rows; i++) {
     const void *source = view_at(view, row + i, column);
     float *target = tile + i * width;
+    if (i + LS_TILE_AHEAD < rows)
+      for (int64_t j = 0; j < columns; j += 16)
+        __builtin_prefetch(view_at(view, row + i + LS_TILE_AHEAD, column + j), 0, 2);
     if (view->dtype == LS_F32) {
       memcpy(target, source, (size_t)columns * sizeof(float));
     } else {
