@@ -269,7 +269,7 @@ static void test_share(void **state) {
     int part_of[TURNS] = {0}, levels[32];
     for (int i = 0; i < 32; i++) levels[i] = -1;
     const shared_loop loop = {part_of, levels};
-    ls_cpu_share(parts, TURNS, note_turns, &loop);
+    ls_cpu_share(parts, parts, TURNS, note_turns, &loop);
     for (int i = 0; i < TURNS; i++) {
       assert_in_range(part_of[i], i ? part_of[i - 1] : 1, parts);
     }

@@ -29,6 +29,7 @@ typedef struct ls_kernel_args {
   ls_view out[LS_MAX_OUTPUTS];
   bool accumulate[LS_MAX_OUTPUTS]; /* add to the output in place of writing it */
   int threads;
+  bool exact; /* the same bits however many threads there are */
   void *workspace;
   size_t workspace_bytes;
 } ls_kernel_args;

@@ -39,6 +39,7 @@ struct ls_rank {
   ls_group *world;
   void *workspace;
   int threads;
+  bool exact;
   bool recording;
   ls_record *records; /* a ring */
   int64_t record_room, recorded;
@@ -184,7 +185,8 @@ static ls_status load_instruction(ls_rank *rank, const ls_program *program, cons
   made->args = (ls_kernel_args){.attributes = &instruction->attributes,
                                 .inputs = instruction->inputs,
                                 .outputs = instruction->outputs,
-                                .threads = rank->threads};
+                                .threads = rank->threads,
+                                .exact = rank->exact};
   for (int i = 0; i < instruction->inputs; i++) {
     made->args.in[i] = view_of(rank, program, instruction->in[i], rank->base, &made->in_offset[i]);
     made->in_frame[i] = frame_in_body(program, body, instruction->in[i]);
@@ -276,6 +278,7 @@ ls_status ls_rank_create(ls_comm *comm, const ls_rank_options *options, ls_rank 
   made->number = ls_comm_rank(comm);
   made->kernels = *options->kernels;
   made->threads = options->threads;
+  made->exact = options->exact;
   const ls_status status = fill_rank(made, options, error);
   if (status == LS_OK)
     *ls_rank_cell(made, LS_CELL_SCALE) = 1;

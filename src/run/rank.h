@@ -28,6 +28,7 @@ typedef struct ls_rank_options {
   int program_count;
   const ls_kernel_table *kernels; /* copied */
   int threads;                    /* for each kernel */
+  bool exact;                     /* kernels' results do not depend on how many */
   const char *offload_path;       /* folder of the file, where programs have one */
 } ls_rank_options;
 

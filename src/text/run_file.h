@@ -34,6 +34,7 @@ typedef enum ls_run_dtype {
   LS_RUN_DTYPE_FP64
 } ls_run_dtype;
 typedef enum ls_run_grad_dtype { LS_RUN_GRAD_FP32, LS_RUN_GRAD_BF16 } ls_run_grad_dtype;
+typedef enum ls_run_numerics { LS_RUN_FAST, LS_RUN_EXACT } ls_run_numerics;
 typedef enum ls_run_device_kind { LS_RUN_DEVICE_AUTO, LS_RUN_DEVICE_CPU } ls_run_device_kind;
 typedef enum ls_run_lr_schedule {
   LS_RUN_LR_CONSTANT,
@@ -179,6 +180,7 @@ typedef struct ls_run_file {
   ls_run_offload offload;
   ls_run_dtype dtype;
   ls_run_grad_dtype grad_dtype;
+  ls_run_numerics numerics;
   double dropout; /* -1 auto: as the model's configuration says */
   ls_run_device device;
   ls_run_host host;

@@ -103,6 +103,9 @@ const ls_run_key ls_run_keys[] = {
      .help = "of compute; auto: bf16 where the device multiplies it natively, else fp32"},
     {"grad_dtype", LS_RUN_CHOICE, AT(grad_dtype), .standard = "fp32", .words = "fp32 bf16",
      .help = "of gradients that are added up and reduced"},
+    {"numerics", LS_RUN_CHOICE, AT(numerics), .standard = "fast", .words = "fast exact",
+     .effect = LS_RUN_LAYOUT,
+     .help = "exact: the same bits whatever device.threads is; fast: for each number of threads"},
     {"dropout", LS_RUN_NUMBER, AT(dropout), .standard = "auto", .word = "auto", .word_value = -1,
      .low = 0, .high = 0, .help = "auto: as the model's configuration says; 0: none"},
 

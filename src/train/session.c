@@ -406,6 +406,7 @@ ls_status ls_session_rank(const ls_session *session, ls_comm *comm, ls_rank **ra
                                            .program_count = LS_SESSION_PROGRAMS,
                                            .kernels = &session->kernels,
                                            .threads = session->threads,
+                                           .exact = session->run->numerics == LS_RUN_EXACT,
                                            .offload_path = session->run->offload.path},
                         rank, error);
 }

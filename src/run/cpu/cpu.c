@@ -132,24 +132,27 @@ void *ls_cpu_scratch(const ls_kernel_args *args, size_t bytes) {
 }
 
 int ls_cpu_parts(const ls_kernel_args *args, int64_t elements) {
-  enum { WORTH_FORKING = 16384 };
-  if (args->threads <= 1 || elements < WORTH_FORKING) return 1;
+  enum { WORTH_FORKING = 16384, EXACT_PARTS = 16 };
+  if (elements < WORTH_FORKING) return 1;
+  if (args->exact) return EXACT_PARTS;
+  if (args->threads <= 1) return 1;
   return args->threads < LS_CPU_PARTS_MAX ? args->threads : LS_CPU_PARTS_MAX;
 }
 
-void ls_cpu_share(int parts, int64_t count, ls_cpu_turns turns, const void *work) {
-  if (parts <= 1) {
-    turns(work, 0, 0, count);
+void ls_cpu_share(int threads, int parts, int64_t count, ls_cpu_turns turns, const void *work) {
+  if (threads <= 1 || parts <= 1) {
+    for (int part = 0; part < parts; part++)
+      turns(work, part, count * part / parts, count * (part + 1) / parts);
     return;
   }
-#pragma omp parallel for num_threads(parts) schedule(static)
+#pragma omp parallel for num_threads(threads < parts ? threads : parts) schedule(static)
   for (int part = 0; part < parts; part++) {
     turns(work, part, count * part / parts, count * (part + 1) / parts);
   }
 }
 
 size_t ls_cpu_workspace_bytes(ls_op_kind kind, const ls_kernel_args *args) {
-  const size_t threads = args->threads > 1 ? (size_t)args->threads : 1;
+  const size_t parts = (size_t)ls_cpu_parts(args, INT64_MAX);
   size_t bytes = 0;
   switch (kind) {
     case LS_OP_LINEAR:
@@ -159,7 +162,7 @@ size_t ls_cpu_workspace_bytes(ls_op_kind kind, const ls_kernel_args *args) {
     case LS_OP_RMSNORM_BWD:
     case LS_OP_HEADNORM_BWD: /* of a head's columns, which are fewer */
     case LS_OP_ROW_SCALE_BWD:
-      bytes = threads * 2 * sizeof(float) * (size_t)(args->in[1].dims[1] + 16);
+      bytes = parts * 2 * sizeof(float) * (size_t)(args->in[1].dims[1] + 16);
       break;
     case LS_OP_EMBEDDING_DW: bytes = ls_cpu_vectors()->embedding_dw_bytes(args); break;
     case LS_OP_ATTENTION: bytes = ls_cpu_vectors()->attention_bytes(args); break;

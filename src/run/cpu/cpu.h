@@ -44,18 +44,19 @@ void *ls_cpu_scratch(const ls_kernel_args *args, size_t bytes);
 /* Most parts a kernel splits its work in, so that partial sums fit an array. */
 enum { LS_CPU_PARTS_MAX = 256 };
 
-/* Parts to split work of `elements` in: `threads`, but 1 where forking would cost more than it
- * saves. Depends on arguments alone, so equal calls give equal bits. */
+/* Parts to split work of `elements` in: `threads`, or as many for any number of them where exact,
+ * but 1 where forking would cost more than it saves. Depends on arguments alone, so equal calls
+ * give equal bits. */
 int ls_cpu_parts(const ls_kernel_args *args, int64_t elements);
 
 /* The turns [begin, end) of a loop, which are the part'th part of them; `work` is what
  * ls_cpu_share was given. */
 typedef void (*ls_cpu_turns)(const void *work, int part, int64_t begin, int64_t end);
 
-/* Shares the turns [0, count) of a loop among `parts` threads, one range for each, in order; a
- * range may be empty. One part is run by the caller, without OpenMP, which allocates a team even
- * for one thread. */
-void ls_cpu_share(int parts, int64_t count, ls_cpu_turns turns, const void *work);
+/* Shares the turns [0, count) of a loop in `parts` ranges, in order, among at most `threads`; a
+ * range may be empty. One thread is the caller, without OpenMP, which allocates a team even for
+ * one. */
+void ls_cpu_share(int threads, int parts, int64_t count, ls_cpu_turns turns, const void *work);
 
 /* Matrix products: linear, linear_dx, linear_dw. */
 void ls_cpu_linear_kernels(ls_kernel_table *table);

@@ -90,6 +90,12 @@ static bool multiplies_directly(const linear *l) {
   return p.left.dtype == LS_BF16 && ls_cpu_native_bf16();
 }
 
+static ls_status multiply(const product_shape *p, bool add, const ls_kernel_args *args,
+                          ls_error *error) {
+  return ls_onednn_multiply(&p->target, &p->left, &p->right, p->rows, p->columns, p->depth, add,
+                            args, error);
+}
+
 /* Rows and columns of the output that have no product: padding columns, or all of it where the
  * contracted dimension is empty. */
 static void clear_output(const linear *l, bool empty) {
@@ -283,13 +289,84 @@ static ls_status widened(const linear *l, const ls_kernel_args *args, ls_error *
   for (w.m0 = 0; w.m0 < l->m; w.m0 += w.range) {
     w.count = least(w.range, l->m - w.m0);
     if (l->kind == LS_OP_LINEAR_DW) {
-      ls_cpu_share(parts, w.count, dw_turns, &w);
+      ls_cpu_share(args->threads, parts, w.count, dw_turns, &w);
       continue;
     }
-    ls_cpu_share(parts, w.count, range_turns, &w);
-    ls_cpu_share(parts, l->n, l->kind == LS_OP_LINEAR ? linear_turns : dx_turns, &w);
+    ls_cpu_share(args->threads, parts, w.count, range_turns, &w);
+    ls_cpu_share(args->threads, parts, l->n, l->kind == LS_OP_LINEAR ? linear_turns : dx_turns, &w);
   }
   if (failed) return ls_fail(error, LS_FAILED, "oneDNN: a product of fp32 copies failed");
+  return LS_OK;
+}
+
+/* A product in parts of its rows, each by one thread: the order of its sums does not depend on how
+ * many threads there are. */
+typedef struct exact_product {
+  const product_shape *whole;
+  bool add;
+  char *scratch;
+  size_t part_bytes;
+  atomic_bool *failed;
+} exact_product;
+
+enum { EXACT_ROWS = 16 }; /* a turn: what kernels have as a multiple */
+
+static ls_matrix matrix_from(const ls_matrix *whole, int64_t row) {
+  ls_matrix part = *whole;
+  part.data =
+      (char *)whole->data + (size_t)(row * whole->row_stride) * ls_dtype_bytes(whole->dtype);
+  return part;
+}
+
+static product_shape part_of(const product_shape *whole, int64_t begin, int64_t end) {
+  product_shape part = *whole;
+  const int64_t row = begin * EXACT_ROWS;
+  part.rows = least(end * EXACT_ROWS, whole->rows) - row;
+  part.target = matrix_from(&whole->target, row);
+  part.left = matrix_from(&whole->left, row);
+  return part;
+}
+
+static void exact_turns(const void *work, int part, int64_t begin, int64_t end) {
+  const exact_product *given = work;
+  const ls_kernel_args alone = {.threads = 1,
+                                .workspace = given->scratch + (size_t)part * given->part_bytes,
+                                .workspace_bytes = given->part_bytes};
+  if (begin == end) return;
+  const product_shape p = part_of(given->whole, begin, end);
+  ls_error error;
+  if (multiply(&p, given->add, &alone, &error) != LS_OK) atomic_store(given->failed, true);
+}
+
+static int64_t exact_count(const product_shape *p) {
+  return (p->rows + EXACT_ROWS - 1) / EXACT_ROWS;
+}
+
+/* Scratch of each part. */
+static size_t exact_part_bytes(const product_shape *whole, int parts, bool add) {
+  const int64_t count = exact_count(whole);
+  size_t most = 0;
+  for (int i = 0; i < parts; i++) {
+    const product_shape p = part_of(whole, count * i / parts, count * (i + 1) / parts);
+    if (p.rows <= 0) continue;
+    const size_t bytes =
+        ls_onednn_scratch_bytes(&p.target, &p.left, &p.right, p.rows, p.columns, p.depth, add, 1);
+    most = bytes > most ? bytes : most;
+  }
+  return (most + 127) / 64 * 64; /* room to align it */
+}
+
+static ls_status multiply_exactly(const product_shape *p, bool add, const ls_kernel_args *args,
+                                  ls_error *error) {
+  const int parts = ls_cpu_parts(args, p->rows * p->columns);
+  atomic_bool failed = false;
+  exact_product product = {p, add, NULL, exact_part_bytes(p, parts, add), &failed};
+  const size_t bytes = product.part_bytes * (size_t)parts;
+  product.scratch = ls_cpu_scratch(args, bytes);
+  if (!product.scratch)
+    return ls_fail(error, LS_FAILED, "no memory for %zu bytes of scratch", bytes);
+  ls_cpu_share(args->threads, parts, exact_count(p), exact_turns, &product);
+  if (failed) return ls_fail(error, LS_FAILED, "oneDNN: a part of a product failed");
   return LS_OK;
 }
 
@@ -300,8 +377,7 @@ static ls_status run(ls_op_kind kind, const ls_kernel_args *args, ls_error *erro
   clear_output(&l, empty);
   if (empty) return LS_OK;
   if (!multiplies_directly(&l)) return widened(&l, args, error);
-  return ls_onednn_multiply(&p.target, &p.left, &p.right, p.rows, p.columns, p.depth, l.add, args,
-                            error);
+  return (args->exact ? multiply_exactly : multiply)(&p, l.add, args, error);
 }
 
 static ls_status kernel_linear(const ls_kernel_args *args, ls_error *error) {
@@ -332,6 +408,10 @@ static size_t scratch_bytes(ls_op_kind kind, const ls_kernel_args *args, bool wh
            sizeof(float);
   }
   const product_shape p = shape_of(kind, l.nk, l.nm, l.mk, l.n, l.m, l.k);
+  if (args->exact) {
+    const int parts = ls_cpu_parts(args, p.rows * p.columns);
+    return exact_part_bytes(&p, parts, l.add) * (size_t)parts + 64;
+  }
   return ls_onednn_scratch_bytes(&p.target, &p.left, &p.right, p.rows, p.columns, p.depth, l.add,
                                  args->threads);
 }

@@ -70,7 +70,7 @@ LS_INLINE ls_status attention_share(const ls_kernel_args *args, const attention_
   const size_t bytes = (size_t)(work.floats * parts) * sizeof(float);
   work.scratch = ls_cpu_scratch(args, bytes);
   if (!work.scratch) return ls_fail(error, LS_FAILED, "no memory for %zu bytes of scratch", bytes);
-  ls_cpu_share(parts, units, turns, &work);
+  ls_cpu_share(args->threads, parts, units, turns, &work);
   return LS_OK;
 }
 

@@ -68,7 +68,8 @@ static void layernorm_turns(const void *work, int part, int64_t begin, int64_t e
 static ls_status kernel_layernorm(const ls_kernel_args *args, ls_error *error) {
   (void)error;
   const ls_view *x = &args->in[0];
-  ls_cpu_share(ls_cpu_parts(args, x->valid[0] * x->valid[1]), x->valid[0], layernorm_turns, args);
+  ls_cpu_share(args->threads, ls_cpu_parts(args, x->valid[0] * x->valid[1]), x->valid[0],
+               layernorm_turns, args);
   return LS_OK;
 }
 
@@ -90,7 +91,8 @@ static void rmsnorm_turns(const void *work, int part, int64_t begin, int64_t end
 static ls_status kernel_rmsnorm(const ls_kernel_args *args, ls_error *error) {
   (void)error;
   const ls_view *x = &args->in[0];
-  ls_cpu_share(ls_cpu_parts(args, x->valid[0] * x->valid[1]), x->valid[0], rmsnorm_turns, args);
+  ls_cpu_share(args->threads, ls_cpu_parts(args, x->valid[0] * x->valid[1]), x->valid[0],
+               rmsnorm_turns, args);
   return LS_OK;
 }
 
@@ -201,7 +203,7 @@ static ls_status norm_bwd(const ls_kernel_args *args, const float *means, const 
   float *sums = ls_cpu_scratch(args, bytes);
   if (!sums) return ls_fail(error, LS_FAILED, "no memory for %zu bytes of scratch", bytes);
   const norm_bwd_work work = {args, means, scales, sums, length, stride, has_bias};
-  ls_cpu_share(parts, x->valid[0], norm_bwd_turns, &work);
+  ls_cpu_share(args->threads, parts, x->valid[0], norm_bwd_turns, &work);
   LS_VECTOR(ls_join_parts)(&args->out[1], args->accumulate[1], sums, stride, parts);
   if (has_bias)
     LS_VECTOR(ls_join_parts)(&args->out[2], args->accumulate[2], sums + length, stride, parts);

@@ -39,7 +39,7 @@ static ls_status kernel_squared_norm(const ls_kernel_args *args, ls_error *error
   const int parts = ls_cpu_parts(args, view_rows(x) * view_columns(x));
   double sums[LS_CPU_PARTS_MAX];
   const squares_work work = {x, sums};
-  ls_cpu_share(parts, view_rows(x) * view_pieces(x), squares_turns, &work);
+  ls_cpu_share(args->threads, parts, view_rows(x) * view_pieces(x), squares_turns, &work);
   double total = 0;
   for (int part = 0; part < parts; part++) total += sums[part];
   double *out = args->out[0].data;
@@ -86,7 +86,7 @@ static ls_status share_pieces(const ls_kernel_args *args, ls_cpu_turns turns) {
   if (cell(&args->in[3]) == 0) return LS_OK;
   const ls_view *master = &args->out[0];
   const int parts = ls_cpu_parts(args, view_rows(master) * view_columns(master));
-  ls_cpu_share(parts, view_rows(master) * view_pieces(master), turns, args);
+  ls_cpu_share(args->threads, parts, view_rows(master) * view_pieces(master), turns, args);
   return LS_OK;
 }
 
@@ -139,7 +139,7 @@ static void adamw_ahead_turns(const void *work, int part, int64_t begin, int64_t
 static ls_status share_ahead(const ls_kernel_args *args, ls_cpu_turns turns) {
   const ls_view *weights = &args->out[0];
   const int parts = ls_cpu_parts(args, view_rows(weights) * view_columns(weights));
-  ls_cpu_share(parts, view_rows(weights) * view_pieces(weights), turns, args);
+  ls_cpu_share(args->threads, parts, view_rows(weights) * view_pieces(weights), turns, args);
   return LS_OK;
 }
 

@@ -117,7 +117,8 @@ static void row_scale_bwd_turns(const void *work, int part, int64_t begin, int64
 }
 
 static ls_status share_rows(const ls_kernel_args *args, const ls_view *x, ls_cpu_turns turns) {
-  ls_cpu_share(ls_cpu_parts(args, x->valid[0] * x->valid[1]), x->valid[0], turns, args);
+  ls_cpu_share(args->threads, ls_cpu_parts(args, x->valid[0] * x->valid[1]), x->valid[0], turns,
+               args);
   return LS_OK;
 }
 
@@ -144,7 +145,7 @@ static ls_status kernel_row_scale_bwd(const ls_kernel_args *args, ls_error *erro
   float *sums = ls_cpu_scratch(args, bytes);
   if (bytes && !sums) return ls_fail(error, LS_FAILED, "no memory for %zu bytes of scratch", bytes);
   const row_bwd_work work = {args, sums, stride};
-  ls_cpu_share(parts, x->valid[0], row_scale_bwd_turns, &work);
+  ls_cpu_share(args->threads, parts, x->valid[0], row_scale_bwd_turns, &work);
   LS_VECTOR(ls_join_parts)(&args->out[1], args->accumulate[1], sums, stride, parts);
   return LS_OK;
 }
