@@ -245,12 +245,14 @@ static void key_fill(product_key *key, const ls_matrix *const operands[SCRATCH],
   }
 }
 
-/* Wide fp32 targets go to oneDNN's gemm: its matmul primitive takes 8 % longer for most of them,
- * and a third for a vocabulary's gradients; for narrow ones it takes up to 20 % less. */
+/* fp32 goes to oneDNN's gemm: its matmul primitive takes 8 % longer for most shapes, and up to a
+ * third for a vocabulary's gradients; but with an operand turned and a narrow target up to 20 %
+ * less. */
 enum { GEMM_COLUMNS = 640 };
 
 static bool gemm_takes(const ls_matrix *const operands[SCRATCH], int64_t columns) {
-  if (columns < GEMM_COLUMNS) return false;
+  const bool turned = operands[LEFT]->column_stride != 1 || operands[RIGHT]->column_stride != 1;
+  if (turned && columns < GEMM_COLUMNS) return false;
   for (int i = 0; i < SCRATCH; i++) {
     const ls_matrix *operand = operands[i];
     if (operand->dtype != LS_F32) return false;
