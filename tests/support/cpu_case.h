@@ -59,7 +59,7 @@ typedef struct op_case {
 typedef struct variant {
   ls_dtype dtype;
   int threads;
-  bool accumulate, given_workspace;
+  bool accumulate, given_workspace, exact;
 } variant;
 
 static uint64_t random_state;
@@ -221,9 +221,10 @@ static inline double at(const ls_view *view, int64_t i) {
 }
 
 static inline void describe(const op_case *c, const variant *v, int output) {
-  print_error("%s output %d: %s, %d threads, %s, %s workspace, %s;", ls_op_name(c->kind), output,
-              ls_dtype_name(v->dtype), v->threads, v->accumulate ? "added" : "written",
-              v->given_workspace ? "given" : "own", c->in_place ? "in place" : "apart");
+  print_error("%s output %d: %s, %d threads%s, %s, %s workspace, %s;", ls_op_name(c->kind), output,
+              ls_dtype_name(v->dtype), v->threads, v->exact ? " (exact)" : "",
+              v->accumulate ? "added" : "written", v->given_workspace ? "given" : "own",
+              c->in_place ? "in place" : "apart");
   for (int i = 0; i < c->inputs; i++) {
     print_error(" [%lld/%lld, %lld/%lld]", (long long)c->in[i].valid[0],
                 (long long)c->in[i].dims[0], (long long)c->in[i].valid[1],
@@ -295,7 +296,8 @@ static inline void case_run(const op_case *c, const variant *v) {
   ls_kernel_args device = {.attributes = &c->attributes,
                            .inputs = c->inputs,
                            .outputs = c->outputs,
-                           .threads = v->threads};
+                           .threads = v->threads,
+                           .exact = v->exact};
   ls_kernel_args reference = device;
   for (int i = 0; i < c->inputs; i++) {
     const ls_dtype dtype = dtype_of(&c->in[i], v->dtype);
@@ -340,7 +342,8 @@ static inline void case_run_all(op_case *c) {
     const variant v = {.dtype = dtypes[i / 8],
                        .threads = i & 1 ? MOST_THREADS : 1,
                        .accumulate = i & 2,
-                       .given_workspace = i & 4};
+                       .given_workspace = i & 4,
+                       .exact = random_below(3) == 0};
     if (v.accumulate && c->no_add) continue;
     c->in_place = may_be_in_place && !v.accumulate && (i & 4);
     case_run(c, &v);
