@@ -43,7 +43,7 @@ for dtype in bf16 fp16 fp64; do
   grep -q '^In the' "$work/$dtype" || fail "dtype=$dtype: $(cat "$work/$dtype")"
 done
 json=$(generate "In the" --max-new-tokens 5 --json --greedy)
-case $json in '{"prompt": "In the", "text": "'*'"tokens": '[1-5]', "tokens_per_second": '*) ;;
+case $json in '{"prompt": "In the", "text": "'*'"tokens": '[1-5]', "tokens_per_second": '*'"prompt_tokens": 6, "prompt_tokens_per_second": '*) ;;
   *) fail "--json: $json" ;; esac
 generate "In the" --max-new-tokens 1000 --top-k 5 >/dev/null
 grep -q 'the 64 positions\|ended the text' "$work/errors" || fail "no reason: $(cat "$work/errors")"

@@ -22,7 +22,8 @@ static const char help[] =
     "  --greedy            the likeliest token, always: --temperature 0\n"
     "  --seed N            the same seed gives the same text (default 1)\n"
     "  --max-new-tokens N  default 200\n"
-    "  --json              one object: prompt, text, tokens, tokens_per_second\n"
+    "  --json              one object: prompt, text, tokens, tokens_per_second (after the first),\n"
+    "                      prompt_tokens, prompt_tokens_per_second (up to the first new token)\n"
     "  --help              this text\n\n"
     "dtype is fp32 unless bf16, fp16 or fp64 is asked for; device.threads sets the threads "
     "(default:\n"
@@ -50,8 +51,19 @@ typedef struct printer {
   const ls_tokenizer *tokenizer;
   ls_utf8_stream stream;
   FILE *to; /* with --json memory, until the end */
-  int64_t tokens;
+  int64_t tokens, prompt_tokens;
+  double begin, first, last; /* s: when it began, and when the tokens were there */
 } printer;
+
+/* Tokens of the prompt until the first new one, and of those behind it, a second. */
+static double prompt_rate(const printer *out) {
+  const double seconds = out->first - out->begin;
+  return seconds > 0 ? (double)out->prompt_tokens / seconds : 0;
+}
+static double token_rate(const printer *out) {
+  const double seconds = out->last - out->first;
+  return seconds > 0 ? (double)(out->tokens - 1) / seconds : 0;
+}
 
 static ls_status put(const printer *out, const char *text, size_t bytes, ls_error *error) {
   if (fwrite(text, 1, bytes, out->to) == bytes && fflush(out->to) == 0) return LS_OK;
@@ -64,7 +76,8 @@ static ls_status put_token(void *context, int32_t id, ls_error *error) {
   char small[AT_ONCE], text[LS_UTF8_MOST(AT_ONCE)];
   size_t bytes = 0;
   const char *piece = ls_tokenizer_piece(out->tokenizer, id, small, &bytes);
-  out->tokens++;
+  out->last = ls_now_s();
+  if (out->tokens++ == 0) out->first = out->last;
   if (!piece || ls_tokenizer_is_special(out->tokenizer, id)) return LS_OK;
   while (bytes) {
     const size_t taken = bytes < AT_ONCE ? bytes : AT_ONCE;
@@ -169,11 +182,13 @@ static json_t *json_text(const char *bytes, size_t count) {
   return string;
 }
 
-static ls_status print_json(const request *asked, const char *text, size_t bytes, int64_t tokens,
-                            double rate, ls_error *error) {
+static ls_status print_json(const request *asked, const char *text, size_t bytes,
+                            const printer *out, ls_error *error) {
   json_t *root = json_pack(
-      "{s:o, s:o, s:I, s:f}", "prompt", json_text(asked->prompt, asked->prompt_bytes), "text",
-      json_text(text, bytes), "tokens", (json_int_t)tokens, "tokens_per_second", rate);
+      "{s:o, s:o, s:I, s:f, s:I, s:f}", "prompt", json_text(asked->prompt, asked->prompt_bytes),
+      "text", json_text(text, bytes), "tokens", (json_int_t)out->tokens, "tokens_per_second",
+      token_rate(out), "prompt_tokens", (json_int_t)out->prompt_tokens, "prompt_tokens_per_second",
+      prompt_rate(out));
   if (!root) return ls_fail(error, LS_FAILED, "out of memory");
   const int failed = json_dumpf(root, stdout, 0);
   json_decref(root);
@@ -181,8 +196,9 @@ static ls_status print_json(const request *asked, const char *text, size_t bytes
   return ls_fail(error, LS_FAILED, "the text cannot be written: %s", strerror(errno));
 }
 
-static void tell_end(const printer *out, ls_generate_end end, int64_t positions, double rate) {
-  fprintf(stderr, "%lld tokens, %.1f a second", (long long)out->tokens, rate);
+static void tell_end(const printer *out, ls_generate_end end, int64_t positions) {
+  fprintf(stderr, "prompt of %lld tokens, %.1f a second; %lld tokens, %.1f a second",
+          (long long)out->prompt_tokens, prompt_rate(out), (long long)out->tokens, token_rate(out));
   if (end == LS_GENERATE_END_ID) fprintf(stderr, "; the model ended the text");
   if (end == LS_GENERATE_POSITIONS)
     fprintf(stderr, "; stopped at the %lld positions the model is made for", (long long)positions);
@@ -191,34 +207,31 @@ static void tell_end(const printer *out, ls_generate_end end, int64_t positions,
 
 /* Prints prompt, text and how it went; to memory only the text. */
 static ls_status print_text(ls_generator *generator, const request *asked,
-                            const ls_generate_request *what, printer *out, double *rate,
-                            ls_error *error) {
+                            const ls_generate_request *what, printer *out, ls_error *error) {
   char text[LS_UTF8_MOST(0)];
   if (!asked->json) LS_TRY(put(out, asked->prompt, asked->prompt_bytes, error));
-  const double begin = ls_now_s();
+  out->prompt_tokens = what->prompt_count;
+  out->begin = ls_now_s();
   ls_generate_end end;
   LS_TRY(ls_generate(generator, what, &end, error));
-  const double seconds = ls_now_s() - begin;
-  *rate = seconds > 0 ? (double)out->tokens / seconds : 0;
   LS_TRY(put(out, text, ls_utf8_end(&out->stream, text), error));
   if (!asked->json) LS_TRY(put(out, "\n", 1, error));
   if (!asked->json || end == LS_GENERATE_POSITIONS)
-    tell_end(out, end, ls_generator_config(generator)->positions, *rate);
+    tell_end(out, end, ls_generator_config(generator)->positions);
   return LS_OK;
 }
 
 static ls_status print_all(ls_generator *generator, const request *asked,
                            const ls_generate_request *what, printer *out, ls_error *error) {
-  double rate;
   out->to = stdout;
-  if (!asked->json) return print_text(generator, asked, what, out, &rate, error);
+  if (!asked->json) return print_text(generator, asked, what, out, error);
   char *text = NULL;
   size_t bytes = 0;
   out->to = open_memstream(&text, &bytes);
   if (!out->to) return ls_fail(error, LS_FAILED, "out of memory");
-  ls_status status = print_text(generator, asked, what, out, &rate, error);
+  ls_status status = print_text(generator, asked, what, out, error);
   fclose(out->to);
-  if (status == LS_OK) status = print_json(asked, text, bytes, out->tokens, rate, error);
+  if (status == LS_OK) status = print_json(asked, text, bytes, out, error);
   free(text);
   return status;
 }

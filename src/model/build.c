@@ -106,11 +106,12 @@ static ls_tensor_id build_head(ls_builder *builder, const ls_family *family, ls_
   if (!config->tied)
     weight = ls_builder_weight(builder, "weight", config->vocabulary, config->width,
                                LS_CUT_VOCABULARY, config->initializer_range);
-  ls_tensor_id logits = ls_graph_linear(builder->graph, x, weight);
+  ls_tensor_id bias = {-1};
   if (family->decoder.head_bias)
-    logits = ls_graph_bias(
-        builder->graph, logits,
-        ls_builder_vector(builder, "bias", config->vocabulary, LS_CUT_VOCABULARY, LS_INIT_ZEROS));
+    bias = ls_builder_vector(builder, "bias", config->vocabulary, LS_CUT_VOCABULARY, LS_INIT_ZEROS);
+  if (builder->options->headless) return (ls_tensor_id){-1}; /* its parameters have their places */
+  ls_tensor_id logits = ls_graph_linear(builder->graph, x, weight);
+  if (family->decoder.head_bias) logits = ls_graph_bias(builder->graph, logits, bias);
   return config->logit_cap > 0 ? ls_graph_softcap(builder->graph, logits, config->logit_cap)
                                : logits;
 }

@@ -105,6 +105,7 @@ typedef struct ls_build_options {
   int64_t tokens;     /* n: B x T of one microbatch; decoding: new tokens of the one sequence */
   int64_t sequence;   /* T; decoding: not used */
   int64_t cache_rows; /* decoding: the longest the sequence may become */
+  bool headless;      /* decoding: fills the caches and ends there, with no logits */
   bool documents;     /* attention stays inside documents, each from a position 0 on */
 } ls_build_options;
 

@@ -61,6 +61,15 @@ static void test_linear_ranges(void **state) {
   products_of(1061, 41, 700);
 }
 
+/* As few rows as have a kernel of their own, and one more. */
+static void test_linear_few_rows(void **state) {
+  (void)state;
+  products_of(1, 517, 1029);
+  products_of(3, 61, 5);
+  products_of(8, 130, 200);
+  products_of(9, 130, 200);
+}
+
 static void make_elementwise(op_case *c) {
   static const ls_op_kind kinds[] = {LS_OP_ADD,      LS_OP_BIAS,       LS_OP_GELU,
                                      LS_OP_GELU_BWD, LS_OP_SWIGLU,     LS_OP_SWIGLU_BWD,
@@ -502,6 +511,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_linear),
       cmocka_unit_test(test_linear_ranges),
+      cmocka_unit_test(test_linear_few_rows),
       cmocka_unit_test(test_elementwise),
       cmocka_unit_test(test_norm),
       cmocka_unit_test(test_headnorm),

@@ -7,8 +7,10 @@
 #include "cluster/machine.h"
 #include "train/checkpoint.h"
 
-/* The rank's programs: one token, and many at a time for the prompt. */
-enum { DECODE = 0, PREFILL = 1, PROGRAMS = 2, PREFILL_TOKENS = 32 };
+/* The rank's programs: one token, and for all of a prompt but its last token many at a time, with
+ * no logits. */
+enum { DECODE = 0, PROGRAMS = 4 };
+static const int64_t program_tokens[PROGRAMS] = {1, 8, 64, 512};
 
 struct ls_generator {
   ls_arena *arena;
@@ -44,7 +46,7 @@ ls_status ls_generator_find(ls_arena *arena, const char *word, const char **fold
   return ls_fail(error, LS_INPUT, "%s: no good checkpoint in it; let the run save one first", word);
 }
 
-static ls_status compile(ls_generator *self, int64_t tokens, int which, ls_error *error) {
+static ls_status compile(ls_generator *self, int which, ls_error *error) {
   const ls_layout layout = {.pp = 1,
                             .dp_replicate = 1,
                             .dp_shard = 1,
@@ -53,16 +55,18 @@ static ls_status compile(ls_generator *self, int64_t tokens, int which, ls_error
                             .layers_per_unit = 1,
                             .compute = self->session.layout.compute,
                             .optimizer = {.kind = LS_OPTIMIZER_SGD}};
+  const ls_build_options options = {
+      .mode = LS_MODEL_DECODE,
+      .tokens = program_tokens[which] < self->rows ? program_tokens[which] : self->rows,
+      .cache_rows = self->rows,
+      .headless = which != DECODE};
   ls_graph *graph;
-  LS_TRY(ls_model_build(
-      self->arena, &self->session.config,
-      &(ls_build_options){.mode = LS_MODEL_DECODE, .tokens = tokens, .cache_rows = self->rows},
-      &graph, error));
+  LS_TRY(ls_model_build(self->arena, &self->session.config, &options, &graph, error));
   ls_program *program;
   LS_TRY(ls_program_compile(graph, &layout, LS_PROGRAM_FORWARD, &program, error));
-  LS_ASSERT(program->logits >= 0);
   self->programs[which] = program;
   if (which == DECODE) {
+    LS_ASSERT(program->logits >= 0);
     self->session.graph = graph;
     self->session.programs[LS_SESSION_STEP] = program;
   }
@@ -98,9 +102,10 @@ static ls_status start(ls_generator *self, const ls_generator_options *options, 
   const int64_t positions = self->session.config.positions;
   self->rows = options->rows < positions ? options->rows : positions;
   self->session.layout.compute = options->compute;
-  LS_TRY(compile(self, 1, DECODE, error));
-  LS_TRY(compile(self, self->rows < PREFILL_TOKENS ? self->rows : PREFILL_TOKENS, PREFILL, error));
-  check_shared(self->programs[DECODE], self->programs[PREFILL]);
+  for (int which = 0; which < PROGRAMS; which++) {
+    LS_TRY(compile(self, which, error));
+    check_shared(self->programs[DECODE], self->programs[which]);
+  }
   if (options->compute == LS_F64)
     ls_reference_kernels(&self->kernels, LS_F64);
   else
@@ -160,29 +165,32 @@ static ls_status check_feed(const ls_generator *self, const int32_t *ids, int64_
   return LS_OK;
 }
 
+/* The next tokens go through one program. */
+static ls_status run_program(ls_generator *self, int which, const int32_t *ids, ls_error *error) {
+  const ls_program *program = self->programs[which];
+  int32_t *id = ls_rank_view(self->rank, which, program->ids, 0).data;
+  int32_t *position = ls_rank_view(self->rank, which, program->positions, 0).data;
+  for (int64_t i = 0; i < program->tokens; i++) {
+    id[i] = ids[i];
+    position[i] = (int32_t)(self->fed + i);
+  }
+  LS_TRY(ls_rank_run(self->rank, which, error));
+  self->fed += program->tokens;
+  return LS_OK;
+}
+
 ls_status ls_generator_feed(ls_generator *generator, const int32_t *ids, int64_t count,
                             const float **logits, ls_error *error) {
   LS_TRY(check_feed(generator, ids, count, error));
-  int which = DECODE;
-  for (int64_t done = 0; done < count; done += generator->programs[which]->tokens) {
-    const int64_t many = generator->programs[PREFILL]->tokens;
-    which = count - done >= many ? PREFILL : DECODE;
-    const ls_program *program = generator->programs[which];
-    int32_t *id = ls_rank_view(generator->rank, which, program->ids, 0).data;
-    int32_t *position = ls_rank_view(generator->rank, which, program->positions, 0).data;
-    for (int64_t i = 0; i < program->tokens; i++) {
-      id[i] = ids[done + i];
-      position[i] = (int32_t)(generator->fed + i);
-    }
-    LS_TRY(ls_rank_run(generator->rank, which, error));
-    generator->fed += program->tokens;
+  for (int64_t done = 0; done < count;) {
+    int which = PROGRAMS - 1;
+    while (which != DECODE && generator->programs[which]->tokens >= count - done) which--;
+    LS_TRY(run_program(generator, which, ids + done, error));
+    done += generator->programs[which]->tokens;
   }
-  const ls_program *last = generator->programs[which];
-  const ls_view rows = ls_rank_view(generator->rank, which, last->logits, 0);
-  const size_t row_bytes = (size_t)rows.dims[1] * ls_dtype_bytes(rows.dtype);
-  ls_convert(generator->logits, LS_F32,
-             (const char *)rows.data + (last->tokens - 1) * (int64_t)row_bytes, rows.dtype,
-             generator->session.config.vocabulary);
+  const ls_program *last = generator->programs[DECODE];
+  const ls_view row = ls_rank_view(generator->rank, DECODE, last->logits, 0);
+  ls_convert(generator->logits, LS_F32, row.data, row.dtype, generator->session.config.vocabulary);
   *logits = generator->logits;
   return LS_OK;
 }

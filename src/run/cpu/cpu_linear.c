@@ -299,6 +299,46 @@ static ls_status widened(const linear *l, const ls_kernel_args *args, ls_error *
   return LS_OK;
 }
 
+/* Few rows of x: what memory gives of the weights is all there is to have, and oneDNN has half of
+ * it in fp32. Each sum is one thread's, so this is exact as well. */
+static bool has_few_rows(const linear *l) {
+  return l->kind == LS_OP_LINEAR && l->n <= LS_FEW_ROWS && l->mk->dtype != LS_F16;
+}
+
+static size_t few_rows_bytes(const linear *l) {
+  return (size_t)(l->n * (l->k + l->m) + 32) * sizeof(float);
+}
+
+static void few_rows_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  ls_cpu_vectors()->rows_multiply(work, begin, end);
+}
+
+static ls_status few_rows(const linear *l, const ls_kernel_args *args, ls_error *error) {
+  float *x = ls_cpu_scratch(args, few_rows_bytes(l));
+  if (!x) return ls_fail(error, LS_FAILED, "no memory for %zu bytes of scratch", few_rows_bytes(l));
+  const ls_view wide = {
+      .data = x, .dtype = LS_F32, .ndim = 2, .dims = {l->n, l->k}, .valid = {l->n, l->k}};
+  const ls_view sums = {.data = x + (l->n * l->k + 15) / 16 * 16,
+                        .dtype = LS_F32,
+                        .ndim = 2,
+                        .dims = {l->n, l->m},
+                        .valid = {l->n, l->m}};
+  widen(&wide, l->nk, 0, 0);
+  const ls_few_rows product = {.y = sums.data,
+                               .x = x,
+                               .weights = l->mk->data,
+                               .dtype = l->mk->dtype,
+                               .stride = l->mk->dims[1],
+                               .rows = l->n,
+                               .columns = l->m,
+                               .depth = l->k};
+  const int parts = ls_cpu_parts(args, l->m * l->k);
+  ls_cpu_share(args->threads, parts, l->m, few_rows_turns, &product);
+  narrow(l->nm, 0, 0, &sums, l->add);
+  return LS_OK;
+}
+
 /* A product in parts of its rows, each by one thread: the order of its sums does not depend on how
  * many threads there are. */
 typedef struct exact_product {
@@ -376,6 +416,7 @@ static ls_status run(ls_op_kind kind, const ls_kernel_args *args, ls_error *erro
   const bool empty = p.rows <= 0 || p.columns <= 0 || p.depth <= 0;
   clear_output(&l, empty);
   if (empty) return LS_OK;
+  if (has_few_rows(&l)) return few_rows(&l, args, error);
   if (!multiplies_directly(&l)) return widened(&l, args, error);
   return (args->exact ? multiply_exactly : multiply)(&p, l.add, args, error);
 }
@@ -402,6 +443,7 @@ void ls_cpu_linear_kernels(ls_kernel_table *table) {
 static size_t scratch_bytes(ls_op_kind kind, const ls_kernel_args *args, bool whole) {
   const linear l = linear_read(kind, args, whole);
   if (l.n <= 0 || l.m <= 0 || l.k <= 0) return 0;
+  if (has_few_rows(&l)) return few_rows_bytes(&l);
   if (!multiplies_directly(&l)) {
     const widening w = widening_of(&l);
     return (size_t)(shared_floats(&w) + ls_cpu_parts(args, INT64_MAX) * w.part_floats) *

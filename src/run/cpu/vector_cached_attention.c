@@ -1,16 +1,17 @@
 /* Attention of new tokens over the rows of a cache, which theirs join first: what generating runs.
  *
  * The queries of one KV head, of all its new tokens and query heads, go through the cache together,
- * a block of keys at a time, with a running maximum and sum. There are few of them, so scores are
- * made key by key, without turning the keys into columns. */
+ * a block of keys at a time, with a running maximum and sum. Where they are few, as with one new
+ * token, scores are made key by key, without turning the keys into columns. */
 #include "run/cpu/vector_attention.h"
 #include "run/cpu/vector_kernels.h"
 
-enum { QUERIES = 64, KEYS = LS_ATTENTION_KEYS };
+enum { QUERIES = 64, KEYS = LS_ATTENTION_KEYS, FEW_QUERIES = 8 };
 
 /* One part's scratch. */
 typedef struct cached_tiles {
   float *keys, *values; /* [KEYS, width] */
+  float *keys_turned;   /* [width, KEYS] */
   float *q, *o;         /* [QUERIES, width] */
   float *scores;        /* [QUERIES, KEYS] */
   float *max, *sum;     /* of each query */
@@ -18,13 +19,14 @@ typedef struct cached_tiles {
 } cached_tiles;
 
 static int64_t cached_floats(const attention_shape *s) {
-  return 2 * (KEYS + QUERIES) * s->width + QUERIES * KEYS + 2 * QUERIES;
+  return (3 * KEYS + 2 * QUERIES) * s->width + QUERIES * KEYS + 2 * QUERIES;
 }
 
 static cached_tiles cached_tiles_at(const attention_shape *s, float *scratch) {
   cached_tiles t = {.keys = scratch};
   t.values = t.keys + KEYS * s->width;
-  t.q = t.values + KEYS * s->width;
+  t.keys_turned = t.values + KEYS * s->width;
+  t.q = t.keys_turned + KEYS * s->width;
   t.o = t.q + QUERIES * s->width;
   t.scores = t.o + QUERIES * s->width;
   t.max = t.scores + QUERIES * KEYS;
@@ -57,6 +59,7 @@ static cache_rows queries_load(const ls_kernel_args *args, const attention_shape
   const int64_t rows = round_up(block->count, LS_TILE_ROWS), width = s->width;
   const float scale = (float)args->attributes->softmax_scale * LS_LOG2_E;
   memset(t->o, 0, (size_t)(rows * width) * sizeof(float));
+  memset(t->q, 0, (size_t)(rows * width) * sizeof(float));
   memset(t->scores, 0, (size_t)(rows * KEYS) * sizeof(float));
   cache_rows seen = {INT64_MAX, 0};
   for (int64_t i = 0; i < block->count; i++) {
@@ -75,6 +78,23 @@ static cache_rows queries_load(const ls_kernel_args *args, const attention_shape
   return seen;
 }
 
+/* q . k of the first `keys` keys, for each query of those of them that it sees at least. */
+static void scores_make(const attention_shape *s, const query_block *block, cached_tiles *t,
+                        const int32_t *positions, int64_t key, int64_t keys) {
+  const int64_t width = s->width;
+  if (block->count > FEW_QUERIES) {
+    tile_transpose(t->keys_turned, KEYS, t->keys, width, KEYS, width);
+    tile_multiply(t->scores, KEYS, t->q, width, 1, t->keys_turned, KEYS,
+                  round_up(block->count, LS_TILE_ROWS), KEYS, s->head_dim, false);
+    return;
+  }
+  for (int64_t i = 0; i < block->count; i++) {
+    const int64_t seen = least(keys, positions[token_of(s, block, i)] + 1 - key);
+    for (int64_t j = 0; j < seen; j++)
+      t->scores[i * KEYS + j] = row_dot(t->q + i * width, t->keys + j * width, width);
+  }
+}
+
 static void queries_run(const ls_kernel_args *args, const attention_shape *s,
                         const query_block *block, cached_tiles *t) {
   const int32_t *positions = args->in[5].data;
@@ -85,13 +105,11 @@ static void queries_run(const ls_kernel_args *args, const attention_shape *s,
     const int64_t keys = least(KEYS, all.end - key);
     tile_load(t->keys, width, KEYS, &args->in[3], key, keys, kv_column, d);
     tile_load(t->values, width, KEYS, &args->in[4], key, keys, kv_column, d);
+    scores_make(s, block, t, positions, key, keys);
     for (int64_t i = 0; i < block->count; i++) {
       const int64_t place = positions[token_of(s, block, i)], beyond = place + 1 - key;
       const int64_t seen = beyond < 0 ? 0 : least(keys, beyond);
       float *scores = t->scores + i * KEYS;
-      for (int64_t j = 0; j < seen; j++) {
-        scores[j] = row_dot(t->q + i * width, t->keys + j * width, width);
-      }
       scores_bend(scores, t->bends[i], place - key);
       scores_softmax(scores, window_begin(s, place, key), seen, &t->max[i], &t->sum[i],
                      t->o + i * width, width);

@@ -3,6 +3,7 @@
 #define LS_RUN_CPU_VECTOR_KERNELS_H
 
 #include "run/cpu/vector.h"
+#include "run/cpu/vector_table.h"
 
 void LS_VECTOR(ls_fill_elementwise)(ls_kernel_table *table);
 void LS_VECTOR(ls_fill_norm)(ls_kernel_table *table);
@@ -17,6 +18,8 @@ void LS_VECTOR(ls_fill_cached_attention)(ls_kernel_table *table);
 /* Adds up the parts' sums of a vector, `stride` apart, parts in order, into `out`. */
 void LS_VECTOR(ls_join_parts)(const ls_view *out, bool add, const float *sums, int64_t stride,
                               int parts);
+
+void LS_VECTOR(ls_rows_multiply)(const ls_few_rows *product, int64_t begin, int64_t end);
 
 size_t LS_VECTOR(ls_embedding_dw_bytes)(const ls_kernel_args *args);
 size_t LS_VECTOR(ls_attention_bytes)(const ls_kernel_args *args);

@@ -8,6 +8,17 @@
 
 #include "run/kernel.h"
 
+/* y[rows, columns] = x[rows, depth] weights[columns, depth]^T, of at most LS_FEW_ROWS rows: x and y
+ * dense fp32, rows of weights in fp32 or bf16, `stride` elements apart. */
+enum { LS_FEW_ROWS = 8 };
+typedef struct ls_few_rows {
+  float *y;
+  const float *x;
+  const void *weights;
+  ls_dtype dtype;
+  int64_t stride, rows, columns, depth;
+} ls_few_rows;
+
 typedef struct ls_vector_set {
   const char *name;
   void (*fill)(ls_kernel_table *table);
@@ -15,6 +26,8 @@ typedef struct ls_vector_set {
    * `add`. */
   void (*widen)(float *target, const void *source, ls_dtype dtype, int64_t count);
   void (*narrow)(void *target, ls_dtype dtype, const float *source, int64_t count, bool add);
+  /* Columns [begin, end) of y. */
+  void (*rows_multiply)(const ls_few_rows *product, int64_t begin, int64_t end);
   /* Bytes of scratch that a kernel of attention wants for these arguments. */
   size_t (*embedding_dw_bytes)(const ls_kernel_args *args);
   size_t (*attention_bytes)(const ls_kernel_args *args);

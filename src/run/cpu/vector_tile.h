@@ -14,6 +14,7 @@ typedef float lanes __attribute__((vector_size(LS_LANES * sizeof(float))));
 typedef float lanes_anywhere
     __attribute__((vector_size(LS_LANES * sizeof(float)), aligned(4), may_alias));
 
+typedef uint32_t lanes_bits __attribute__((vector_size(LS_LANES * sizeof(uint32_t))));
 typedef int32_t lanes_mask __attribute__((vector_size(LS_LANES * sizeof(int32_t))));
 
 /* The sum, and the largest, of a row of a multiple of LS_LANES numbers. What a compiler makes of a
