@@ -49,6 +49,27 @@ generate "In the" --max-new-tokens 1000 --top-k 5 >/dev/null
 grep -q 'the 64 positions\|ended the text' "$work/errors" || fail "no reason: $(cat "$work/errors")"
 "$lockstep" generate --help | grep -q 'examples:' || fail "--help has no examples"
 
+# Threads that wait let others have their core, unless the user says how they wait.
+waits() { # ENV TRIES: whether the process has it, while it reads its prompt
+  mkfifo "$work/prompt"
+  env $1 "$lockstep" generate "$work/run" - --max-new-tokens 1 <"$work/prompt" >/dev/null 2>&1 &
+  exec 3>"$work/prompt"
+  found=no
+  for i in $(seq "$2"); do
+    sleep 0.2
+    if tr '\0' '\n' <"/proc/$!/environ" | grep -q '^GOMP_SPINCOUNT='; then found=yes; break; fi
+  done
+  echo In >&3
+  exec 3>&-
+  wait $!
+  rm "$work/prompt"
+  echo $found
+}
+if [ -r /proc/self/environ ]; then
+  [ "$(waits "-u GOMP_SPINCOUNT -u OMP_WAIT_POLICY" 50)" = yes ] || fail "waiting threads keep their core"
+  [ "$(waits "-u GOMP_SPINCOUNT OMP_WAIT_POLICY=active" 5)" = no ] || fail "OMP_WAIT_POLICY is not heeded"
+fi
+
 refused
 refused ""
 refused "In" --max-new-tokens 0
