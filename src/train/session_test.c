@@ -15,6 +15,13 @@
 
 enum { MAX_WORDS = 16, SEED = 5 };
 
+/* gcc's OpenMP runtime is not built for that sanitizer, which sees races in it. */
+#if defined(__SANITIZE_THREAD__)
+#define SEVERAL "device.threads=1"
+#else
+#define SEVERAL "device.threads=3"
+#endif
+
 static ls_session *open_session(ls_arena *arena, const char *layout) {
   const char *words[MAX_WORDS] = {"model=gpt2-10m", "data.seq_len=8", "train.batch=8", "dropout=0",
                                   "train.seed=5"};
@@ -77,13 +84,13 @@ static ls_status on_rank(ls_comm *comm, void *context, ls_error *error) {
 static void first_weights_are_those_of_their_index(void **state) {
   (void)state;
   static const char *const layouts[] = {
-      "dtype=fp32 device.threads=1",
-      "dtype=fp32 device.threads=3",
-      "dtype=bf16 device.threads=2",
-      "dtype=fp32 device.threads=2 mesh.dp_shard=2",
-      "dtype=fp32 device.threads=2 mesh.dp_replicate=2 zero=1",
-      "dtype=bf16 device.threads=2 mesh.tp=2 mesh.dp_shard=2",
-      "dtype=fp32 device.threads=2 offload.optimizer=nvme offload.path=/tmp",
+      "device.threads=1 dtype=fp32",
+      SEVERAL " dtype=fp32",
+      SEVERAL " dtype=bf16",
+      SEVERAL " dtype=fp32 mesh.dp_shard=2",
+      SEVERAL " dtype=fp32 mesh.dp_replicate=2 zero=1",
+      SEVERAL " dtype=bf16 mesh.tp=2 mesh.dp_shard=2",
+      SEVERAL " dtype=fp32 offload.optimizer=nvme offload.path=/tmp",
   };
   for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
     ls_arena *arena = ls_arena_create();
