@@ -1,8 +1,7 @@
 #include "base/random.h"
 
-#include <math.h>
-
 #include "base/arena.h"
+#include "base/normals.h"
 
 typedef struct block {
   uint32_t word[4];
@@ -47,10 +46,12 @@ double ls_random_uniform(uint64_t seed, uint64_t stream, uint64_t index) {
 double ls_random_normal(uint64_t seed, uint64_t stream, uint64_t index) {
   uint64_t bits[2];
   draw(seed, stream, index, bits);
-  /* The radius takes a uniform in (0, 1], since log(0) is not a number. */
-  const double radius = sqrt(-2 * log((double)((bits[0] >> 11) + 1) * 0x1p-53));
-  const double turn = (double)(bits[1] >> 11) * 0x1p-53;
-  return radius * cos(6.283185307179586 * turn);
+  return ls_normal_of(bits[0], bits[1]);
+}
+
+void ls_random_normals(uint64_t seed, uint64_t stream, uint64_t first, int64_t count,
+                       double *values) {
+  ls_normals_at(0)->fill(seed, stream, first, count, values);
 }
 
 uint64_t ls_random_stream(const char *name) {

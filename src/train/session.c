@@ -16,7 +16,7 @@
 #include "train/offload.h"
 #include "train/weights_folder.h"
 
-enum { FILL_ELEMENTS = 1 << 18 };
+enum { FILL_ELEMENTS = 1 << 13 }; /* in a thread's own cache, and on its stack */
 
 static ls_dtype choose_dtype(ls_run_file *run) {
   switch (run->dtype) {
@@ -413,33 +413,62 @@ ls_status ls_session_rank(const ls_session *session, ls_comm *comm, ls_rank **ra
 
 static void initial_values(const ls_parameter *about, uint64_t seed, int64_t first, int64_t count,
                            double *values) {
-  const uint64_t stream = ls_random_stream(about->name);
-#pragma omp parallel for schedule(static)
-  for (int64_t i = 0; i < count; i++) {
-    values[i] = about->init == LS_INIT_ONES ? 1 : 0;
-    if (about->init == LS_INIT_NORMAL)
-      values[i] = about->deviation * ls_random_normal(seed, stream, (uint64_t)(first + i));
+  if (about->init != LS_INIT_NORMAL) {
+    for (int64_t i = 0; i < count; i++) values[i] = about->init == LS_INIT_ONES ? 1 : 0;
+    return;
   }
+  const double deviation = about->deviation;
+  ls_random_normals(seed, ls_random_stream(about->name), (uint64_t)first, count, values);
+#pragma omp simd
+  for (int64_t i = 0; i < count; i++) values[i] *= deviation;
+}
+
+static ls_status initialise_piece(const ls_session *session, ls_rank *rank, int p, int64_t first,
+                                  int64_t count, ls_error *error) {
+  const ls_program *program = ls_rank_program(rank, LS_SESSION_STEP);
+  if (!ls_rank_keeps_parameter(rank, program, p, first, count)) return LS_OK;
+  double values[FILL_ELEMENTS];
+  initial_values(&session->graph->parameters.items[p].about, (uint64_t)session->run->train.seed,
+                 first, count, values);
+  return ls_rank_write_parameter(rank, program, p, LS_PART_MASTER, first, count, values, LS_F64,
+                                 error);
+}
+
+/* One thread's part of a parameter; all threads call it. A thread writes what it makes, since most
+ * of a write's time is the system's, which clears each page that is written first: pieces are
+ * handed out by a large page of fp32, so that no two threads have the same one cleared. */
+static ls_status initialise_share(const ls_session *session, ls_rank *rank, int p,
+                                  ls_error *error) {
+  const ls_program *program = ls_rank_program(rank, LS_SESSION_STEP);
+  const int64_t elements = ls_program_parameter_elements(&program->parameters[p]);
+  const int64_t pieces = (elements + FILL_ELEMENTS - 1) / FILL_ELEMENTS;
+  ls_status status = LS_OK;
+#pragma omp for schedule(dynamic, 64) nowait
+  for (int64_t piece = 0; piece < pieces; piece++) {
+    const int64_t first = piece * FILL_ELEMENTS;
+    const int64_t count = elements - first < FILL_ELEMENTS ? elements - first : FILL_ELEMENTS;
+    if (status == LS_OK) status = initialise_piece(session, rank, p, first, count, error);
+  }
+  return status;
 }
 
 ls_status ls_session_initialise(const ls_session *session, ls_rank *rank, ls_error *error) {
-  const ls_program *program = ls_rank_program(rank, LS_SESSION_STEP);
-  const uint64_t seed = (uint64_t)session->run->train.seed;
-  ls_arena *scratch = ls_arena_create();
-  double *values = LS_NEW_ARRAY(scratch, double, FILL_ELEMENTS);
+  const int count = ls_rank_program(rank, LS_SESSION_STEP)->parameter_count;
   ls_status status = LS_OK;
-  for (int p = 0; p < program->parameter_count && status == LS_OK; p++) {
-    const int64_t elements = ls_program_parameter_elements(&program->parameters[p]);
-    for (int64_t first = 0; first < elements && status == LS_OK; first += FILL_ELEMENTS) {
-      const int64_t left = elements - first;
-      const int64_t count = left < FILL_ELEMENTS ? left : FILL_ELEMENTS;
-      if (!ls_rank_keeps_parameter(rank, program, p, first, count)) continue;
-      initial_values(&session->graph->parameters.items[p].about, seed, first, count, values);
-      status = ls_rank_write_parameter(rank, program, p, LS_PART_MASTER, first, count, values,
-                                       LS_F64, error);
+#pragma omp parallel
+  {
+    ls_error own = {0};
+    ls_status made = LS_OK;
+    for (int p = 0; p < count; p++) {
+      const ls_status share = initialise_share(session, rank, p, made == LS_OK ? &own : NULL);
+      if (made == LS_OK) made = share;
+    }
+#pragma omp critical
+    if (made != LS_OK) {
+      status = made;
+      if (error) *error = own;
     }
   }
-  ls_arena_destroy(&scratch);
   return status;
 }
 

@@ -1,0 +1,113 @@
+/* First weights: the values of their formula, however many threads make them and ranks hold them.
+ */
+#include "train/session.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/random.h"
+#include "run/crew.h"
+
+enum { MAX_WORDS = 16, SEED = 5 };
+
+/* gcc's OpenMP runtime is not built for that sanitizer, which sees races in it. */
+#if defined(__SANITIZE_THREAD__)
+#define SEVERAL "device.threads=1"
+#else
+#define SEVERAL "device.threads=3"
+#endif
+
+static ls_session *open_session(ls_arena *arena, const char *layout) {
+  const char *words[MAX_WORDS] = {"model=gpt2-10m", "data.seq_len=8", "train.batch=8", "dropout=0",
+                                  "train.seed=5"};
+  int count = 5;
+  char *copy = ls_arena_strdup(arena, layout);
+  for (char *word; (word = strsep(&copy, " "));) words[count++] = word;
+  ls_run_file *run;
+  ls_session *session = NULL;
+  ls_error error = {0};
+  if (ls_run_file_read(arena, NULL, words, count, &run, &error) != LS_OK)
+    fail_msg("%s", error.text);
+  const int devices = (int)ls_run_file_mesh_devices(run);
+  if (ls_session_create(arena, run, devices, devices, &session, &error) != LS_OK)
+    fail_msg("%s", error.text);
+  return session;
+}
+
+static int64_t differing(const ls_parameter *about, const float *values, int64_t count) {
+  const uint64_t stream = ls_random_stream(about->name);
+  int64_t wrong = 0;
+  for (int64_t i = 0; i < count; i++) {
+    double expected = about->init == LS_INIT_ONES ? 1 : 0;
+    if (about->init == LS_INIT_NORMAL)
+      expected = about->deviation * ls_random_normal(SEED, stream, (uint64_t)i);
+    wrong += values[i] != (float)expected;
+  }
+  return wrong;
+}
+
+/* All ranks read a parameter together; each compares what it gets. */
+static ls_status compare(const ls_session *session, ls_rank *rank, ls_error *error) {
+  const ls_program *program = ls_rank_program(rank, LS_SESSION_STEP);
+  for (int p = 0; p < program->parameter_count; p++) {
+    const ls_parameter *about = &session->graph->parameters.items[p].about;
+    const int64_t count = ls_program_parameter_elements(&program->parameters[p]);
+    float *values = calloc((size_t)count, sizeof *values);
+    if (!values) return ls_fail(error, LS_FAILED, "out of memory");
+    const ls_status status =
+        ls_rank_read_parameter(rank, program, p, LS_PART_MASTER, 0, count, values, LS_F32, error);
+    const int64_t wrong = status == LS_OK ? differing(about, values, count) : 0;
+    free(values);
+    LS_TRY(status);
+    if (wrong)
+      return ls_fail(error, LS_FAILED, "%s: %lld of %lld differ", about->name, (long long)wrong,
+                     (long long)count);
+  }
+  return LS_OK;
+}
+
+static ls_status on_rank(ls_comm *comm, void *context, ls_error *error) {
+  const ls_session *session = context;
+  ls_rank *rank;
+  LS_TRY(ls_session_rank(session, comm, &rank, error));
+  ls_status status = ls_session_initialise(session, rank, error);
+  if (status == LS_OK) status = compare(session, rank, error);
+  ls_rank_destroy(&rank);
+  return status;
+}
+
+static void first_weights_are_those_of_their_index(void **state) {
+  (void)state;
+  static const char *const layouts[] = {
+      "device.threads=1 dtype=fp32",
+      SEVERAL " dtype=fp32",
+      SEVERAL " dtype=bf16",
+      SEVERAL " dtype=fp32 mesh.dp_shard=2",
+      SEVERAL " dtype=fp32 mesh.dp_replicate=2 zero=1",
+      SEVERAL " dtype=bf16 mesh.tp=2 mesh.dp_shard=2",
+      SEVERAL " dtype=fp32 offload.optimizer=nvme offload.path=/tmp",
+  };
+  for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+    ls_arena *arena = ls_arena_create();
+    ls_session *session = open_session(arena, layouts[i]);
+    ls_world *world;
+    ls_error error = {0};
+    assert_int_equal(ls_world_create_threads(session->devices, &world, &error), LS_OK);
+    if (ls_crew_run(world, on_rank, session, &error) != LS_OK)
+      fail_msg("%s: %s", layouts[i], error.text);
+    ls_world_destroy(&world);
+    ls_arena_destroy(&arena);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(first_weights_are_those_of_their_index),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
