@@ -18,9 +18,10 @@
 #include "support/mutate.h"
 #include "train/equality.h"
 
-/* What an unaltered layout must stay under, and what counts as caught: in bf16 the first is the
+/* What an unaltered layout must stay under, and what counts as caught. AdamW makes a step of a
+ * gradient that is nothing but rounding: over ten seeds fp64 comes to 2e-10. In bf16 it is the
  * rounding of weights and activations to 8 bits, grown over five steps. */
-static const double fp64_tolerance = 1e-10, fp64_caught = 1e-8;
+static const double fp64_tolerance = 5e-10, fp64_caught = 1e-8;
 static const double bf16_tolerance = 0.005, bf16_caught = 0.05;
 
 /* Of what is compared with the references, which have none: a power of 2, so that undoing it leaves
