@@ -58,13 +58,13 @@ static int unknown(const char *name) {
 }
 
 /* Threads of OpenMP, oneDNN's among them, spin for some 15 ms before they sleep. Beside another
- * process each of their meetings then costs a share of that: steps took 2 to 9 times as long. How
+ * process each of their meetings then costs a share of that: steps took 6 times as long. How
  * long they spin is read before main, so the program starts once more with what it should be. */
 static void wait_briefly(char **argv) {
   char self[PATH_MAX];
   if (getenv("GOMP_SPINCOUNT") || getenv("OMP_WAIT_POLICY")) return;
   const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
-  if (length <= 0 || setenv("GOMP_SPINCOUNT", "1000", 1) != 0) return;
+  if (length <= 0 || setenv("GOMP_SPINCOUNT", "4000", 1) != 0) return;
   self[length] = 0;
   execv(self, argv); /* where that fails it goes on as it is */
 }

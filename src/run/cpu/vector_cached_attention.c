@@ -167,7 +167,7 @@ static ls_status kernel_cached_attention(const ls_kernel_args *args, ls_error *e
   for (int64_t n = 0; n < s.tokens; n++) {
     if (positions[n] >= longest) longest = (int64_t)positions[n] + 1;
   }
-  return attention_share(args, &s, blocks * s.kv_heads, attention_elements(&s) * longest / KEYS,
+  return attention_share(args, &s, blocks * s.kv_heads, attention_elements(&s) * longest,
                          cached_floats(&s), cached_turns, error);
 }
 
