@@ -114,6 +114,10 @@ static bool read_layout(ls_arena *arena, const json_t *object, ls_layout *layout
           &optimizer->momentum, &optimizer->clip) != 0 ||
       !read_recompute_of(arena, object, layout) || !read_offload(object, &layout->offload))
     return false;
+  json_int_t logits_rows;
+  if (json_unpack((json_t *)object, "{s:I}", "logits_rows", &logits_rows) != 0 || logits_rows < 0)
+    return false;
+  layout->logits_rows = logits_rows;
   const int dtype = find_dtype(compute), gradients = find_dtype(grad_dtype);
   if (dtype < 0 || gradients < 0 || !in_range(gather, 3) || !in_range(reduce, 3) ||
       !in_range(kind, 2))

@@ -36,6 +36,7 @@ static ls_program *compile(ls_arena *arena, int shape, ls_program_kind kind) {
   layout.zero = 2 + (shape == 0);
   layout.microbatches = 3;
   layout.grad_dtype = shape == 2 ? LS_BF16 : LS_F32;
+  layout.logits_rows = shape == 1 ? 5 : 0; /* of 8 */
   ls_program *program;
   if (ls_program_compile(graph, &layout, kind, &program, &error) != LS_OK)
     fail_msg("%s", error.text);
