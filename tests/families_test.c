@@ -63,12 +63,13 @@ static void test_one_device(void **state) {
   ls_arena_destroy(&arena);
 }
 
-/* ZeRO-3; tensor parallelism without and with sequence parallelism; HYBRID_SHARD x tp. */
+/* ZeRO-3; tensor parallelism without and with sequence parallelism; HYBRID_SHARD x tp. Two of them
+ * with slices of logits. */
 static void test_four_layouts(void **state) {
   (void)state;
   static const char *const layouts[] = {
-      "mesh.dp_shard=4 zero=3", "mesh.tp=2 sequence_parallel=false", "mesh.tp=2",
-      "mesh.dp_replicate=2 mesh.dp_shard=2 mesh.tp=2 zero=3", NULL};
+      "mesh.dp_shard=4 zero=3", "mesh.tp=2 sequence_parallel=false logits_rows=5", "mesh.tp=2",
+      "mesh.dp_replicate=2 mesh.dp_shard=2 mesh.tp=2 zero=3 logits_rows=7", NULL};
   ls_arena *arena = ls_arena_create();
   assert_int_equal(run_all(arena, layouts), 0);
   ls_arena_destroy(&arena);

@@ -142,6 +142,7 @@ static ls_layout smallest(const ls_fault *fault) {
   layout.recompute = fault->room->recompute;
   layout.offload = fault->room->offload;
   layout.post_validation = fault->room->post_validation;
+  layout.logits_rows = fault->room->logits_rows;
   if (layout.post_validation) layout.optimizer.clip = 0; /* so that guesses stand */
   return layout;
 }
@@ -186,7 +187,8 @@ static void test_smallest_case_catches_each_fault(void **state) {
   const int count = check_faults(&with, ls_faults, ls_fault_count) +
                     check_faults(&with, ls_pipeline_faults, ls_pipeline_fault_count) +
                     check_faults(&with, ls_offload_faults, ls_offload_fault_count) +
-                    check_faults(&with, ls_ahead_faults, ls_ahead_fault_count);
+                    check_faults(&with, ls_ahead_faults, ls_ahead_fault_count) +
+                    check_faults(&with, ls_slice_faults, ls_slice_fault_count);
   print_message("%d faults\n", count);
   ls_arena_destroy(&with.arena);
 }

@@ -1,10 +1,10 @@
 /* Everything together: model, mesh of up to 16 ranks, schedule, ZeRO, sequence parallelism,
- * microbatches, when weights are gathered and gradients reduced, recomputation, units, optimizer,
- * clipping and what is offloaded where. Every pair of options of two of them occurs in a run that
- * equals one device to 1e-10 in fp64 on the reference kernels (losses, norms, every gradient, the
- * parameters), and whose program is proved as it is. An option counts only where it changes the
- * program: ZeRO where there is something to shard, sequence parallelism where there is tp. Pairs
- * that cannot be are counted; all counts are golden.
+ * microbatches, when weights are gathered and gradients reduced, recomputation, units, slices of
+ * logits, optimizer, clipping and what is offloaded where. Every pair of options of two of them
+ * occurs in a run that equals one device to 1e-10 in fp64 on the reference kernels (losses, norms,
+ * every gradient, the parameters), and whose program is proved as it is. An option counts only
+ * where it changes the program: ZeRO where there is something to shard, sequence parallelism where
+ * there is tp. Pairs that cannot be are counted; all counts are golden.
  *
  * LS_LAYOUTS=all adds two products whole, with the other factors drawn: (mesh, schedule, ZeRO,
  * sequence parallelism, recomputation) and (schedule, ZeRO, sequence parallelism, what is offloaded
@@ -42,6 +42,7 @@ enum {
   OFFLOAD_PARAMETERS,
   OFFLOAD_ACTIVATIONS,
   POST_VALIDATION,
+  SLICES,
   FACTORS
 };
 
@@ -72,9 +73,9 @@ enum {
 /* Golden. */
 enum {
   LEGAL_CORES = 2151,
-  SAMPLE_RUN = 264,
-  PAIRS = 2589,
-  IMPOSSIBLE = 212,
+  SAMPLE_RUN = 262,
+  PAIRS = 2749,
+  IMPOSSIBLE = 214,
   ALL_OF_MESHES = 7140,
   ALL_OF_OFFLOADS = 2112,
 };
@@ -161,6 +162,13 @@ static void set_post_validation(ls_layout *layout, int option) {
   layout->post_validation = option;
 }
 
+/* Three slices of logits, the last one shorter, or two where a rank has three tokens. */
+static void set_slices(ls_layout *layout, int option) {
+  const int64_t tokens =
+      SEQUENCES * SEQUENCE / layout->microbatches / layout->dp_replicate / layout->dp_shard;
+  if (option) layout->logits_rows = tokens / 3 + 1;
+}
+
 /* A new factor is a row here and above; what it needs of others is said in `rules`. */
 static const struct factor {
   const char *name;
@@ -183,6 +191,7 @@ static const struct factor {
     [OFFLOAD_PARAMETERS] = {"offload.parameters", LS_TIER_COUNT, set_offload_parameters},
     [OFFLOAD_ACTIVATIONS] = {"offload.activations", LS_TIER_COUNT, set_offload_activations},
     [POST_VALIDATION] = {"post-validation", 2, set_post_validation},
+    [SLICES] = {"slices of logits", 2, set_slices},
 };
 
 typedef struct bench {

@@ -1,5 +1,5 @@
 /* Programs as they are compiled are accepted, in every layout: structure, extents, lives, waits,
- * memory, parameters, expressions, gradients, placements, ops, updates, collectives, transfers.
+ * memory, rows, parameters, expressions, gradients, placements, ops, updates, collectives, transfers.
  * That damaged ones are not is tests/mutants_test.c. */
 #include "check/check.h"
 
@@ -79,7 +79,9 @@ static void test_layouts_are_accepted(void **state) {
       accept(&ls_test_shapes[s], &layout, LS_PROGRAM_STEP, &count);
       if (layout.microbatches == 1) accept(&ls_test_shapes[s], &layout, LS_PROGRAM_FORWARD, &count);
       layout.compute = LS_BF16;
+      layout.logits_rows = 5;
       accept(&ls_test_shapes[s], &layout, LS_PROGRAM_STEP, &count);
+      if (layout.microbatches == 1) accept(&ls_test_shapes[s], &layout, LS_PROGRAM_FORWARD, &count);
       if (layout.zero != 1) continue;
       layout.zero = 0;
       layout.optimizer.kind = LS_OPTIMIZER_SGD;
@@ -110,6 +112,7 @@ static ls_layout beside(const ls_pipeline_kind *kind, int stages, int microbatch
   layout.gather = (ls_when)(b % 3);
   layout.reduce = (ls_when)(b / 2 % 3);
   layout.post_validation = b % 2;
+  layout.logits_rows = b % 3 == 2 ? 4 : 0;
   return layout;
 }
 

@@ -96,6 +96,10 @@ static ls_status run_tensor(ls_stage *stage, ls_operand *in, ls_operand *out, ls
   LS_TRY(ls_memory_read(stage, in, &content, error));
   LS_TRY(ls_check_declared(stage, in->value, &content->placement, error));
   LS_TRY(change(stage, content, 0, &made, error));
+  if (content->rows.count && instruction->collective != LS_ALL_REDUCE)
+    return ls_proof_fail(stage, error,
+                         "moves some of the rows that it gathers or scatters: "
+                         "expected all");
   if (instruction->collective == LS_ALL_REDUCE) {
     LS_TRY(expect_count(stage, stage->extents[in->value].elements, error));
   } else if (instruction->collective == LS_ALL_GATHER) {

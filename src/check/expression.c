@@ -71,27 +71,59 @@ const ls_node_record *ls_expression_record(const ls_expressions *all, int expres
 
 ls_terms ls_term_one(ls_arena *arena, int node, int position, int first, int last) {
   ls_term *made = LS_NEW(arena, ls_term);
-  *made = (ls_term){node, position, first, last};
+  *made = (ls_term){.node = node, .position = position, .first = first, .last = last};
   return (ls_terms){made, 1};
+}
+
+ls_terms ls_terms_of_rows(ls_arena *arena, ls_terms terms, ls_rows rows, int64_t all) {
+  if (!rows.count) return terms;
+  ls_term *made = LS_NEW_ARRAY(arena, ls_term, terms.count + 1);
+  for (int t = 0; t < terms.count; t++) {
+    made[t] = terms.items[t];
+    LS_ASSERT(!made[t].row_end && made[t].first == made[t].last);
+    made[t].row = rows.first;
+    made[t].row_end = rows.first + rows.count;
+    made[t].all_rows = all;
+  }
+  return (ls_terms){made, terms.count};
 }
 
 static int compare_terms(const ls_term *a, const ls_term *b) {
   if (a->node != b->node) return a->node < b->node ? -1 : 1;
   if (a->position != b->position) return a->position < b->position ? -1 : 1;
-  return (a->first > b->first) - (a->first < b->first);
+  if (a->first != b->first) return a->first < b->first ? -1 : 1;
+  return (a->row > b->row) - (a->row < b->row);
 }
 
-/* Appends in order; false: some microbatch of a use is there twice. */
-static bool append_term(ls_term *made, int *count, const ls_term *term) {
-  ls_term *last = *count ? &made[*count - 1] : NULL;
-  if (last && last->node == term->node && last->position == term->position) {
-    if (term->first <= last->last) return false;
-    if (term->first == last->last + 1) {
-      last->last = term->last;
-      return true;
-    }
+static bool same_use(const ls_term *a, const ls_term *b) {
+  return a->node == b->node && a->position == b->position;
+}
+
+/* Of one use and in order: whether something is in both. */
+static bool overlap(const ls_term *a, const ls_term *b) {
+  if (b->first > a->last) return false;
+  return !a->row_end || !b->row_end || b->row < a->row_end;
+}
+
+/* Of one use, in order and apart: both as one term. False: something is missing in between. */
+static bool unite(ls_term *a, const ls_term *b) {
+  if (a->row_end && b->row_end && a->first == b->first && a->row_end == b->row) {
+    a->row_end = b->row_end;
+    if (a->row == 0 && a->row_end == a->all_rows) a->row_end = 0;
+    return true;
   }
+  if (a->row_end || b->row_end || a->last + 1 != b->first) return false;
+  a->last = b->last;
+  return true;
+}
+
+/* Appends in order; false: something of a use is there twice. */
+static bool append_term(ls_term *made, int *count, const ls_term *term) {
+  if (*count && same_use(&made[*count - 1], term) && overlap(&made[*count - 1], term)) return false;
   made[(*count)++] = *term;
+  while (*count > 1 && same_use(&made[*count - 2], &made[*count - 1]) &&
+         unite(&made[*count - 2], &made[*count - 1]))
+    (*count)--;
   return true;
 }
 
@@ -109,6 +141,16 @@ bool ls_terms_join(ls_arena *arena, ls_terms a, ls_terms b, ls_terms *both) {
 
 int ls_terms_uses(ls_terms terms, int first, int last) {
   for (int t = 0; t < terms.count; t++)
-    if (terms.items[t].first != first || terms.items[t].last != last) return -1;
+    if (terms.items[t].first != first || terms.items[t].last != last || terms.items[t].row_end)
+      return -1;
   return terms.count;
+}
+
+bool ls_terms_equal(ls_terms a, ls_terms b) {
+  if (a.count != b.count) return false;
+  for (int t = 0; t < a.count; t++) {
+    const ls_term *x = &a.items[t], *y = &b.items[t];
+    if (compare_terms(x, y) != 0 || x->last != y->last || x->row_end != y->row_end) return false;
+  }
+  return true;
 }

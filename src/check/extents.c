@@ -41,7 +41,8 @@ static ls_status place_flat(const ls_stage *stage, int v, ls_extent *made, ls_er
   const int64_t bytes = (int64_t)ls_dtype_bytes(value->dtype);
   const int64_t ranks = stage->proof->mesh.size[LS_AXIS_DP_SHARD];
   const int64_t end = value->flat_offset + value->global[0];
-  if (value->ndim != 1 || value->offset != 0 || value->flat_offset < 0 || value->global[0] < 0)
+  if (value->ndim != 1 || value->offset != 0 || value->rows || value->flat_offset < 0 ||
+      value->global[0] < 0)
     return fail_value(stage, v, error, "is no range of a flat buffer: expected one");
   made->cut = value->flat_chunk > 0;
   made->piece = made->cut && !value->flat_whole;
@@ -76,7 +77,11 @@ static ls_status place_value(const ls_stage *stage, int v, ls_extent *made, ls_e
                         "is cut over data axes that do not divide it: expected "
                         "equal parts");
     made->elements *= length;
+    if (d == 0) made->all_rows = length;
   }
+  if (value->first_row < 0 || value->rows < 0 || value->rows > made->all_rows - value->first_row)
+    return fail_value(stage, v, error, "has rows that a rank does not store: expected some of its");
+  if (value->rows) made->elements = made->elements / made->all_rows * value->rows;
   const int64_t bytes = made->elements * (int64_t)ls_dtype_bytes(value->dtype);
   made->begin = storage->offset + value->offset;
   made->end = made->begin + bytes;
@@ -96,7 +101,8 @@ bool ls_value_same_place(const ls_value *a, const ls_value *b) {
   if (a->dtype != b->dtype || a->ndim != b->ndim || a->storage != b->storage ||
       a->offset != b->offset || a->flat != b->flat || a->flat_offset != b->flat_offset ||
       a->flat_chunk != b->flat_chunk || a->flat_whole != b->flat_whole ||
-      a->flat_rows != b->flat_rows || a->flat_row_elements != b->flat_row_elements)
+      a->flat_rows != b->flat_rows || a->flat_row_elements != b->flat_row_elements ||
+      a->first_row != b->first_row || a->rows != b->rows)
     return false;
   for (int d = 0; d < a->ndim; d++)
     if (a->global[d] != b->global[d]) return false;

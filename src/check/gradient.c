@@ -232,8 +232,8 @@ ls_status ls_gradient_complete(ls_stage *stage, const ls_content *content, ls_er
   const int expected = stage->proof->expressions.uses.items[content->expression];
   if (uses < 0)
     return ls_proof_fail(stage, error,
-                         "reads a gradient that lacks microbatches: expected each of "
-                         "%d once",
+                         "reads a gradient that lacks microbatches, or rows of one: expected each "
+                         "of %d once and whole",
                          last + 1);
   if (uses != expected)
     return ls_proof_fail(stage, error, "reads a gradient of %d uses: expected the sum over all %d",

@@ -27,8 +27,7 @@ bool ls_operands_same(const ls_operand *a, const ls_operand *b) {
   return a->instance == b->instance && a->begin == b->begin && a->end == b->end;
 }
 
-/* The first entry that ends behind the address. */
-static int find_entry(const ls_contents *contents, int64_t address) {
+int ls_contents_find(const ls_contents *contents, int64_t address) {
   int low = 0, high = contents->entries.count;
   while (low < high) {
     const int middle = (low + high) / 2;
@@ -52,7 +51,7 @@ static void replace(ls_arena *arena, ls_contents *contents, int at, int removed,
 
 /* Empties a range; what lay there in part keeps the rest, which no longer is the whole of it. */
 static int clear(ls_arena *arena, ls_contents *contents, int64_t begin, int64_t end) {
-  int at = find_entry(contents, begin);
+  int at = ls_contents_find(contents, begin);
   if (at < contents->entries.count && contents->entries.items[at].begin < begin) {
     ls_entry *first = &contents->entries.items[at++];
     const ls_entry rest = {end, first->end, first->content};
@@ -73,7 +72,7 @@ static int clear(ls_arena *arena, ls_contents *contents, int64_t begin, int64_t 
 static void set(ls_arena *arena, ls_contents *contents, int64_t begin, int64_t end,
                 const ls_content *content) {
   if (begin == end) return;
-  const int at = find_entry(contents, begin);
+  const int at = ls_contents_find(contents, begin);
   if (at < contents->entries.count && contents->entries.items[at].begin == begin &&
       contents->entries.items[at].end == end) {
     contents->entries.items[at].content = content;
@@ -85,7 +84,7 @@ static void set(ls_arena *arena, ls_contents *contents, int64_t begin, int64_t e
 }
 
 static const ls_content *look(const ls_contents *contents, int64_t begin, int64_t end) {
-  const int at = find_entry(contents, begin);
+  const int at = ls_contents_find(contents, begin);
   if (at == contents->entries.count) return NULL;
   const ls_entry *entry = &contents->entries.items[at];
   if (entry->begin != begin || entry->end < end) return NULL;
@@ -113,7 +112,7 @@ static ls_status fail_read(const ls_stage *stage, const ls_operand *operand, ls_
   int64_t begin = operand->begin;
   if (begin >> LS_PIECE_SHIFT && !holds_pieces(stage, operand->instance, value->storage))
     begin = stage->program->storages.items[value->storage].offset;
-  const int at = find_entry(contents, begin);
+  const int at = ls_contents_find(contents, begin);
   if (at == contents->entries.count || contents->entries.items[at].begin >= operand->end)
     return ls_proof_fail(stage, error, "reads %s, which nothing has written: expected it made",
                          value->name);
@@ -123,8 +122,8 @@ static ls_status fail_read(const ls_stage *stage, const ls_operand *operand, ls_
     return ls_proof_fail(stage, error, "reads %s, which %s has overwritten: expected it kept",
                          value->name, name);
   return ls_proof_fail(stage, error,
-                       "reads %s at %lld, where %s lies in part or in other sizes: expected all of "
-                       "it",
+                       "reads %s at %lld, where %s lies in part, in other rows or in other sizes: "
+                       "expected all of it",
                        value->name, (long long)operand->begin, name);
 }
 
@@ -134,6 +133,8 @@ ls_status ls_memory_read(ls_stage *stage, const ls_operand *operand, const ls_co
   LS_TRY(ls_check_moves(stage, operand, false, error));
   const ls_content *found =
       ls_memory_look(stage, operand->instance, value->storage, operand->begin, operand->end);
+  if (!found || !ls_rows_equal(found->rows, ls_value_rows(value)))
+    found = ls_rows_look(stage, operand);
   if (!found) return fail_read(stage, operand, error);
   if (found->dtype != value->dtype)
     return ls_proof_fail(stage, error, "reads %s as %s: expected %s", value->name,
@@ -166,6 +167,9 @@ ls_status ls_memory_write(ls_stage *stage, const ls_operand *operand, const ls_c
   ls_arena *arena = stage->proof->arena;
   LS_TRY(check_sends(stage, operand, error));
   LS_TRY(ls_check_moves(stage, operand, true, error));
+  if (!ls_rows_equal(content->rows, ls_value_rows(value)))
+    return ls_proof_fail(stage, error, "writes other rows than %s has: expected these",
+                         value->name);
   ls_content *made = LS_NEW(arena, ls_content);
   *made = *content;
   made->dtype = value->dtype;
@@ -203,7 +207,7 @@ static ls_status add(ls_stage *stage, const ls_operand *operand, const ls_conten
   const bool cells = there->kind == LS_CONTENT_SUM && added->kind == LS_CONTENT_SUM;
   const bool gradients = there->kind == LS_CONTENT_GRADIENT && added->kind == LS_CONTENT_GRADIENT;
   if ((!cells && !gradients) || there->expression != added->expression ||
-      there->microbatch != added->microbatch)
+      there->microbatch != added->microbatch || !ls_rows_equal(there->rows, added->rows))
     return ls_proof_fail(stage, error, "adds to what is no sum of the same: expected to write");
   if (!ls_places_equal(stage->proof, &there->placement, &added->placement))
     return ls_proof_fail(stage, error, "adds to a sum in another placement: expected the same");

@@ -145,6 +145,7 @@ static ls_status copy_op(ls_stage *stage, const operands *all, ls_error *error) 
   const ls_value *out = &stage->program->values.items[instruction->out[0]];
   LS_TRY(ls_check_declared(stage, instruction->in[0], &made.placement, error));
   LS_TRY(check_shapes(stage, error));
+  if (made.rows.count) return ls_proof_fail(stage, error, "copies some rows: expected all");
   for (int axis = 0; axis < LS_AXIS_COUNT; axis++) {
     const ls_place wanted = out->placement.on[axis];
     ls_place *now = &made.placement.on[axis];
@@ -182,12 +183,15 @@ static ls_status general_op(ls_stage *stage, ls_error *error) {
   LS_TRY(common_microbatch(stage, &all, &microbatch, error));
   for (int i = 0; i < instruction->inputs; i++)
     LS_TRY(ls_check_declared(stage, instruction->in[i], &all.read[i]->placement, error));
+  ls_rows rows;
+  LS_TRY(ls_rows_of_op(stage, all.read, &rows, error));
   ls_content out[LS_MAX_OUTPUTS];
   LS_TRY(compute(stage, &all, microbatch, out, error));
   ls_placement placements[LS_MAX_OUTPUTS];
   LS_TRY(ls_derive_placements(stage, all.read, placements, error));
   for (int o = 0; o < instruction->outputs; o++) {
     out[o].placement = placements[o];
+    LS_TRY(ls_rows_of_output(stage, o, rows, &out[o], error));
     LS_TRY(ls_check_declared(stage, instruction->out[o], &placements[o], error));
     LS_TRY(ls_memory_put(stage, o, &all.out[o], &out[o], error));
   }

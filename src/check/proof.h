@@ -11,10 +11,17 @@
  * begin: storage + 1, shifted, above every address in a frame. */
 enum { LS_FLAT = -1, LS_PIECE_SHIFT = 44 };
 
+/* Rows of what a rank stores of a tensor, from `first` on; count 0: all of them. */
+typedef struct ls_rows {
+  int64_t first, count;
+} ls_rows;
+
 /* Part of a sum: what the use of an expression by `node` at `position` gives, of microbatches
- * [first, last]. Lists of terms are sorted and never change. */
+ * [first, last]; or of one of them, and of its tokens' rows [row, row_end) of all that a rank has;
+ * row_end 0: of all. Lists of terms are sorted and never change. */
 typedef struct ls_term {
   int node, position, first, last;
+  int64_t row, row_end, all_rows;
 } ls_term;
 
 typedef struct ls_terms {
@@ -72,6 +79,7 @@ typedef struct ls_content {
   ls_content_kind kind;
   int expression;
   int microbatch; /* -1: of none, or a sum over them */
+  ls_rows rows;   /* that it has, of the tensor's */
   ls_terms terms;
   ls_placement placement;
   ls_dtype dtype;
@@ -96,6 +104,7 @@ typedef struct ls_extent {
   bool cut;           /* flat, and only this rank's piece */
   int64_t begin, end; /* addresses */
   int64_t elements;   /* that a rank stores; of a cut range: of the whole range */
+  int64_t all_rows;   /* that a rank stores of the tensor, of which the value may be some */
 } ls_extent;
 
 /* A parameter's elements in a storage. */
@@ -221,9 +230,24 @@ LS_CHECKED ls_status ls_memory_put(ls_stage *stage, int output, const ls_operand
                                    const ls_content *content, ls_error *error);
 /* Nothing lies there any more. */
 LS_CHECKED ls_status ls_memory_forget(ls_stage *stage, const ls_operand *operand, ls_error *error);
+/* The first entry that ends behind the address; as many as there are: none. */
+int ls_contents_find(const ls_contents *contents, int64_t address);
 /* What lies exactly at an address, or NULL. */
 const ls_content *ls_memory_look(const ls_stage *stage, int instance, int storage, int64_t begin,
                                  int64_t end);
+
+/* rows.c: tensors that are made or read some rows at a time. */
+ls_rows ls_value_rows(const ls_value *value);
+bool ls_rows_equal(ls_rows a, ls_rows b);
+/* What a value reads of a tensor that lies there whole, or in rows that together are all; else
+ * NULL. */
+const ls_content *ls_rows_look(const ls_stage *stage, const ls_operand *operand);
+/* The rows that an op works on, which all its inputs with tokens have, and from which those outputs
+ * follow that have tokens; those without are sums over them. */
+LS_CHECKED ls_status ls_rows_of_op(ls_stage *stage, const ls_content *const *in, ls_rows *rows,
+                                   ls_error *error);
+LS_CHECKED ls_status ls_rows_of_output(ls_stage *stage, int output, ls_rows rows, ls_content *out,
+                                       ls_error *error);
 
 /* expression.c */
 void ls_expressions_begin(ls_expressions *all, ls_arena *arena);
@@ -235,8 +259,12 @@ const ls_node_record *ls_expression_record(const ls_expressions *all, int expres
 ls_terms ls_term_one(ls_arena *arena, int node, int position, int first, int last);
 /* False: both have some term. */
 bool ls_terms_join(ls_arena *arena, ls_terms a, ls_terms b, ls_terms *both);
-/* How many uses the terms are of, or -1 where one lacks some of microbatches [first, last]. */
+/* How many uses the terms are of, or -1 where one lacks some of microbatches [first, last], or some
+ * of their rows. */
 int ls_terms_uses(ls_terms terms, int first, int last);
+/* Of each term these rows alone, of so many. */
+ls_terms ls_terms_of_rows(ls_arena *arena, ls_terms terms, ls_rows rows, int64_t all);
+bool ls_terms_equal(ls_terms a, ls_terms b);
 
 /* gradient.c: which gradients follow from which. */
 bool ls_use_gives_gradient(ls_op_kind kind, int position);

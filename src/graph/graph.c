@@ -161,12 +161,18 @@ static bool exists(ls_tensor_id id) {
   return id.index >= 0;
 }
 
+/* Nothing comes between forward and backward of the segment that makes the loss: its gradients are
+ * of its forward pass, so that what is large there need not outlive it. */
+static bool of_backward_pass(const ls_graph *graph) {
+  return graph->in_backward && graph->segment != ls_graph_tensor(graph, graph->loss)->segment;
+}
+
 int ls_graph_node(ls_graph *graph, ls_op_kind kind, const ls_attributes *attributes,
                   const ls_tensor_id *inputs, const int64_t *extra) {
   const ls_op_labels labels = ls_op_labels_read(kind);
   ls_node node = {.kind = kind,
                   .segment = graph->segment,
-                  .backward = graph->in_backward,
+                  .backward = of_backward_pass(graph),
                   .inputs = labels.inputs,
                   .outputs = labels.outputs};
   if (attributes) node.attributes = *attributes;

@@ -76,7 +76,7 @@ typedef struct ls_node {
   ls_op_kind kind;
   ls_attributes attributes;
   int segment;
-  bool backward;
+  bool backward; /* of its segment's backward pass; that of the loss is of its forward pass */
   int inputs, outputs;
   ls_tensor_id in[LS_MAX_INPUTS], out[LS_MAX_OUTPUTS];
 } ls_node;

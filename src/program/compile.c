@@ -74,7 +74,7 @@ static int find_logits(const ls_lowering *lowering) {
   const ls_sharded *sharded = lowering->sharded;
   for (int v = 0; v < sharded->values.count; v++)
     if (sharded->values.items[v].tensor.index == sharded->graph->logits.index)
-      return lowering->value_of[v];
+      return lowering->slices->inside[v] ? -1 : lowering->value_of[v];
   return -1;
 }
 
@@ -92,6 +92,7 @@ typedef struct compilation {
   const ls_units *units;
   const ls_chunks *chunks;
   const ls_recompute *recompute;
+  const ls_slices *slices;
   ls_crossings *crossings;
   int *producer, *last_use;
   bool *read_by_weight;
@@ -144,12 +145,14 @@ static ls_program *compile_stage(const compilation *c, int stage) {
                           .chunks = c->chunks,
                           .crossings = c->crossings,
                           .recompute = c->recompute,
+                          .slices = c->slices,
                           .stage = stage,
                           .homes = homes,
                           .here = here,
                           .accumulate = fp64 ? LS_F64 : LS_F32,
                           .gradient = fp64 ? LS_F64 : sharded->layout.grad_dtype,
                           .value_of = LS_NEW_ARRAY(arena, int, sharded->values.count),
+                          .of_slice = LS_NEW_ARRAY(arena, int, sharded->values.count),
                           .away = LS_NEW_ARRAY(arena, int, sharded->values.count),
                           .producer = c->producer,
                           .last_use = c->last_use,
@@ -187,6 +190,7 @@ ls_status ls_program_compile(const ls_graph *graph, const ls_layout *layout, ls_
   LS_TRY(ls_crossings_make(sharded, chunks, c.producer, &c.crossings, error));
   c.units = ls_units_make(sharded, chunks);
   c.recompute = ls_recompute_make(sharded, chunks);
+  c.slices = ls_slices_make(sharded);
   for (int s = 0; s < layout->pp; s++) stages[s] = compile_stage(&c, s);
   return LS_OK;
 }

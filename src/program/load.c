@@ -114,6 +114,10 @@ static bool read_layout(ls_arena *arena, const json_t *object, ls_layout *layout
           &optimizer->momentum, &optimizer->clip) != 0 ||
       !read_recompute_of(arena, object, layout) || !read_offload(object, &layout->offload))
     return false;
+  json_int_t logits_rows;
+  if (json_unpack((json_t *)object, "{s:I}", "logits_rows", &logits_rows) != 0 || logits_rows < 0)
+    return false;
+  layout->logits_rows = logits_rows;
   const int dtype = find_dtype(compute), gradients = find_dtype(grad_dtype);
   if (dtype < 0 || gradients < 0 || !in_range(gather, 3) || !in_range(reduce, 3) ||
       !in_range(kind, 2))
@@ -195,9 +199,17 @@ static bool read_placement(const json_t *array, ls_placement *placement) {
   return true;
 }
 
+/* Whether the value's own rows are among those that a rank stores. */
+static bool has_rows(const loader *l, const ls_value *value) {
+  if (!value->rows) return value->first_row == 0;
+  const ls_part part = ls_mesh_part(&l->program->mesh, 0, &value->placement, 0, value->global[0]);
+  return !value->flat && value->first_row + value->rows <= part.stored;
+}
+
 /* Whether every rank's part of the value lies in its storage. */
 static bool fits(const loader *l, int index) {
   const ls_value *value = &l->program->values.items[index];
+  if (!has_rows(l, value)) return false;
   const ls_storage *storage = &l->program->storages.items[value->storage];
   const int ranks = ls_mesh_size(&l->program->mesh, LS_AXES_ALL);
   for (int rank = 0; rank < ranks; rank += rank + 1 < ranks ? (ranks > 64 ? ranks - 1 : 1) : 1) {

@@ -23,6 +23,14 @@ static void cut_flat(const ls_program *program, int rank, const ls_value *value,
                    (int64_t)ls_dtype_bytes(value->dtype);
 }
 
+/* Of what a rank stores, the value's own rows; of these the last may not exist. */
+static void cut_rows(const ls_value *value, ls_local *local) {
+  const int64_t left = local->valid[0] - value->first_row;
+  local->dims[0] = value->rows;
+  local->valid[0] = left < 0 ? 0 : (left < value->rows ? left : value->rows);
+  local->start[0] += value->first_row;
+}
+
 const ls_frame *ls_program_frame(const ls_program *program, int value) {
   const int storage = program->values.items[value].storage;
   return &program->frames.items[program->storages.items[storage].frame];
@@ -41,6 +49,7 @@ ls_local ls_program_local(const ls_program *program, int rank, int index) {
     local.valid[d] = part.valid;
     local.start[d] = part.start;
   }
+  if (value->rows) cut_rows(value, &local);
   return local;
 }
 

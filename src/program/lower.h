@@ -3,6 +3,7 @@
 #define LS_PROGRAM_LOWER_H
 
 #include "program/program.h"
+#include "schedule/slices.h"
 
 /* Storages of a unit; -1 where there is none. */
 typedef struct ls_unit_memory {
@@ -62,9 +63,12 @@ typedef struct ls_lowering {
   const int *producer, *last_use; /* by sharded value: nodes that make it and last read it; -1 */
   const bool *read_by_weight;     /* by sharded value: a weight node reads it */
   bool again;                     /* nodes are lowered a second time, for RECOMPUTE */
-  const bool *halves;             /* by segment: weight nodes run apart from the rest of backward */
-  bool summed;                    /* squares of some gradient are in the norm */
-  bool *contributed;              /* by parameter: a node lowered before adds to its gradient */
+  const ls_slices *slices;
+  int64_t first_row, rows; /* of the slice at hand; rows 0: nodes run for all rows */
+  int *of_slice;           /* program value of the slice, by sharded value; -1 */
+  const bool *halves;      /* by segment: weight nodes run apart from the rest of backward */
+  bool summed;             /* squares of some gradient are in the norm */
+  bool *contributed;       /* by parameter: a node lowered before adds to its gradient */
 } ls_lowering;
 
 int ls_lower_storage(ls_lowering *lowering, const char *name, ls_pool pool, ls_category category,

@@ -1,5 +1,6 @@
 #include <string.h>
 
+#include "graph/labels.h"
 #include "program/lower.h"
 
 ls_instruction *ls_lower_op(ls_lowering *lowering, ls_op_kind kind) {
@@ -21,6 +22,33 @@ ls_instruction *ls_lower_collective(ls_lowering *lowering, ls_collective collect
   made->out[0] = target;
   made->reason = reason;
   return made;
+}
+
+/* Whether operand `i` of a node in slices, inputs first, has tokens and so rows of the slice. */
+static bool has_tokens(const ls_shard_node *node, int i) {
+  if (node->collective != LS_COLLECTIVE_NONE) return true;
+  const ls_op_labels labels = ls_op_labels_read(node->kind);
+  const ls_operand_labels *operand =
+      i < node->inputs ? &labels.in[i] : &labels.out[i - node->inputs];
+  return ls_operand_dim(operand, 'n') == 0;
+}
+
+/* The rows of the slice at hand, of a value that holds all or has held those of the first. */
+static int rows_of(ls_lowering *lowering, int sharded_value) {
+  int *made = &lowering->of_slice[sharded_value];
+  if (*made >= 0) return *made;
+  ls_value value = lowering->program->values.items[lowering->value_of[sharded_value]];
+  if (!value.rows) {
+    const ls_local local =
+        ls_program_local(lowering->program, 0, lowering->value_of[sharded_value]);
+    int64_t row = (int64_t)ls_dtype_bytes(value.dtype);
+    for (int d = 1; d < value.ndim; d++) row *= local.dims[d];
+    value.offset += lowering->first_row * row;
+  }
+  value.first_row = lowering->first_row;
+  value.rows = lowering->rows;
+  *made = ls_lower_value(lowering, &value);
+  return *made;
 }
 
 static ls_dtype value_dtype(const ls_lowering *lowering, const ls_tensor *tensor) {
@@ -85,6 +113,8 @@ static int taken_over(const ls_lowering *lowering, const ls_shard_node *node, in
   else if (node->collective != LS_COLLECTIVE_NONE)
     return -1;
   if (input < 0 || lowering->last_use[node->in[input]] != n) return -1;
+  /* Other nodes, of before in the list, may run after all slices. */
+  if (lowering->rows && !lowering->slices->inside[node->in[input]]) return -1;
   if (lowering->halves[node->segment] && lowering->read_by_weight[node->in[input]]) return -1;
   if (lowering->recompute->read[node->in[input]]) return -1;
   const int value = lowering->value_of[node->in[input]];
@@ -105,13 +135,21 @@ static int add_tensor(ls_lowering *lowering, int sharded_value, int storage) {
                     .placement = about->placement,
                     .storage = storage};
   memcpy(value.global, tensor->dims, sizeof value.global);
+  if (lowering->slices->inside[sharded_value]) {
+    value.first_row = lowering->first_row;
+    value.rows = lowering->rows;
+  }
   return ls_lower_value(lowering, &value);
 }
 
 static int64_t tensor_bytes(const ls_lowering *lowering, int sharded_value) {
   const ls_tensor_id id = lowering->sharded->values.items[sharded_value].tensor;
   const ls_tensor *tensor = ls_graph_tensor(lowering->sharded->graph, id);
-  return padded_bytes(lowering, sharded_value, ls_dtype_bytes(value_dtype(lowering, tensor)));
+  const size_t bytes = ls_dtype_bytes(value_dtype(lowering, tensor));
+  if (lowering->slices->inside[sharded_value])
+    return ls_lower_elements(lowering, sharded_value) / lowering->slices->all * lowering->rows *
+           (int64_t)bytes;
+  return padded_bytes(lowering, sharded_value, bytes);
 }
 
 int ls_lower_tensor(ls_lowering *lowering, int sharded_value, bool kept) {
@@ -146,7 +184,10 @@ static int source_value(ls_lowering *lowering, int sharded_value) {
   const int producer = lowering->producer[sharded_value];
   if (producer >= 0) {
     LS_ASSERT(ls_node_is_free(lowering->sharded, producer, lowering->producer));
+    const int64_t rows = lowering->rows;
+    lowering->rows = 0;
     lower_node(lowering, producer);
+    lowering->rows = rows;
     return lowering->value_of[sharded_value];
   }
   const ls_shard_value *about = &lowering->sharded->values.items[sharded_value];
@@ -187,16 +228,20 @@ static void lower_node(ls_lowering *lowering, int n) {
   if (node->collective != LS_COLLECTIVE_NONE) {
     made.queue = LS_QUEUE_COMMUNICATE;
     made.count = collective_count(lowering, node);
+    if (lowering->rows) made.count = made.count / lowering->slices->all * lowering->rows;
   }
   for (int i = 0; i < node->inputs; i++) {
     if (lowering->value_of[node->in[i]] < 0)
       lowering->value_of[node->in[i]] = source_value(lowering, node->in[i]);
     made.in[i] = lowering->value_of[node->in[i]];
+    if (lowering->rows && has_tokens(node, i)) made.in[i] = rows_of(lowering, node->in[i]);
   }
   for (int o = 0; o < node->outputs; o++) {
     int *value = &lowering->value_of[node->out[o]];
     if (*value < 0) *value = make_value(lowering, node, n, o);
     made.out[o] = *value;
+    if (lowering->rows && has_tokens(node, node->inputs + o))
+      made.out[o] = rows_of(lowering, node->out[o]);
     made.write[o] = write_mode(lowering, node, o);
   }
   *LS_APPEND(lowering->program->arena, &lowering->program->instructions) = made;
@@ -223,6 +268,20 @@ static void lower_again(ls_lowering *lowering, int segment) {
   lowering->again = false;
 }
 
+/* All slices in turn. The first has the most rows: what is only there in slices is as large. */
+static void lower_slices(ls_lowering *lowering) {
+  const ls_slices *slices = lowering->slices;
+  for (int64_t row = 0; row < slices->all; row += slices->rows) {
+    const int64_t left = slices->all - row;
+    lowering->first_row = row;
+    lowering->rows = left < slices->rows ? left : slices->rows;
+    for (int v = 0; v < lowering->sharded->values.count; v++) lowering->of_slice[v] = -1;
+    for (int n = slices->first; n <= slices->last; n++)
+      if (slices->nodes[n]) lower_node(lowering, n);
+  }
+  lowering->rows = 0;
+}
+
 void ls_lower_pass(ls_lowering *lowering, ls_action_kind kind, int segment) {
   if (kind == LS_ACTION_RECOMPUTE) {
     lower_again(lowering, segment);
@@ -230,6 +289,10 @@ void ls_lower_pass(ls_lowering *lowering, ls_action_kind kind, int segment) {
   }
   for (int n = 0; n < lowering->sharded->nodes.count; n++) {
     const ls_shard_node *node = &lowering->sharded->nodes.items[n];
-    if (node->segment == segment && belongs(node, kind)) lower_node(lowering, n);
+    if (node->segment != segment || !belongs(node, kind)) continue;
+    if (!lowering->slices->nodes[n])
+      lower_node(lowering, n);
+    else if (n == lowering->slices->first)
+      lower_slices(lowering);
   }
 }

@@ -20,10 +20,12 @@ static bool listed(const int *items, int count, int value) {
   return false;
 }
 
-/* A value that a node of another chunk reads: it crosses the boundary between the two. */
+/* A value that a node of another chunk reads: it crosses the boundary between the two. What goes to
+ * the chunk before is a gradient. */
 static ls_status cross(const ls_sharded *sharded, const ls_chunks *chunks, ls_crossing *crossings,
-                       int from, int to, bool backward, int value, ls_error *error) {
+                       int from, int to, int value, ls_error *error) {
   if (chunks->pipeline->stage_of[from] == chunks->pipeline->stage_of[to]) return LS_OK;
+  const bool backward = to < from;
   if (to != (backward ? from - 1 : from + 1)) {
     const ls_tensor_id id = sharded->values.items[value].tensor;
     return ls_fail(error, LS_INTERNAL, "%s goes from chunk %d of the pipeline to chunk %d",
@@ -47,10 +49,8 @@ ls_status ls_crossings_make(const ls_sharded *sharded, const ls_chunks *chunks, 
     for (int i = 0; i < node->inputs; i++) {
       const int by = producer[node->in[i]];
       if (by < 0 || ls_node_is_free(sharded, by, producer)) continue;
-      const ls_shard_node *maker = &sharded->nodes.items[by];
-      const int from = chunks->chunk_of[maker->segment];
-      if (from != to)
-        LS_TRY(cross(sharded, chunks, made->items, from, to, maker->backward, node->in[i], error));
+      const int from = chunks->chunk_of[sharded->nodes.items[by].segment];
+      if (from != to) LS_TRY(cross(sharded, chunks, made->items, from, to, node->in[i], error));
     }
   }
   *crossings = made;

@@ -118,6 +118,9 @@ typedef struct ls_value {
   /* Of one parameter's range: its rows in the whole (cut as `placement` says) and the stored
    * elements of a row. Rows of padding, last in an uneven cut, do not count. 0: no rows. */
   int64_t flat_rows, flat_row_elements;
+  /* Of the rows (dimension 0) that a rank stores, `rows` from first_row on; 0: all. The storage may
+   * hold all rows or these alone: `offset` is that of the first of these. */
+  int64_t first_row, rows;
 } ls_value;
 
 typedef enum ls_write_mode {
@@ -208,7 +211,7 @@ typedef struct ls_program {
   int parameter_count;
   int64_t pool_bytes[LS_POOL_COUNT];
   int ids, labels, positions;
-  int logits;              /* of the last stage */
+  int logits;              /* of the last stage; -1 where they are made in slices */
   int cell[LS_CELL_COUNT]; /* values; -1: none */
   double flops;            /* of one step over the whole mesh: matrix products and attention */
   double recomputed_flops; /* that are done a second time besides */

@@ -40,6 +40,7 @@ static json_t *layout_json(const ls_layout *layout) {
     json_array_append_new(recompute_of, json_integer((json_int_t)layout->recompute_of[i]));
   json_object_set_new(object, "recompute_of", recompute_of);
   const ls_offload *offload = &layout->offload;
+  json_object_set_new(object, "logits_rows", json_integer(layout->logits_rows));
   json_object_set_new(object, "post_validation", json_boolean(layout->post_validation));
   json_object_set_new(object, "offload",
                       json_pack("[ifii]", (int)offload->optimizer, offload->optimizer_fraction,

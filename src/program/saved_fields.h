@@ -4,7 +4,7 @@
 
 #include "program/program.h"
 
-enum { LS_SAVED_VERSION = 6 };
+enum { LS_SAVED_VERSION = 7 };
 
 #define LS_VALUE_NUMBERS(X) \
   X(offset)                 \
@@ -13,7 +13,9 @@ enum { LS_SAVED_VERSION = 6 };
   X(flat_chunk)             \
   X(flat_whole)             \
   X(flat_rows)              \
-  X(flat_row_elements)
+  X(flat_row_elements)      \
+  X(first_row)              \
+  X(rows)
 
 /* The frequencies of a rope table, rope_pairs of them, follow these. */
 #define LS_ATTRIBUTE_NUMBERS(X) \

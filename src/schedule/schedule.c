@@ -162,15 +162,6 @@ static void add_recompute(builder *b, int last, int microbatch, int place) {
       append_step(b, LS_ACTION_RECOMPUTE, s, microbatch, place);
 }
 
-/* The head's weights may be the model's largest tensor, and its gradient is as large. The first
- * half of its backward pass alone reads the one and the second alone writes the other, so where
- * weights are gathered for each microbatch they are dropped in between. A pipeline sends between
- * the halves of a whole pass, not of a segment: there the schedule says what is split. */
-static bool splits_segment(const builder *b, int segment) {
-  return b->sharded->layout.pp == 1 && ls_schedule_gathers(b->sharded) &&
-         !ls_schedule_brings_once(b->sharded) && segment == b->sharded->graph->segments.count - 1;
-}
-
 static void add_steps(builder *b, ls_action_kind kind, const ls_pipeline_pass *pass, int place) {
   const int first = b->chunks->first_segment[pass->chunk];
   const int end = b->chunks->first_segment[pass->chunk + 1];
@@ -178,11 +169,6 @@ static void add_steps(builder *b, ls_action_kind kind, const ls_pipeline_pass *p
   for (int i = 0; i < end - first; i++) {
     const int segment = kind == LS_ACTION_FORWARD ? first + i : end - 1 - i;
     if (again && b->recompute) add_recompute(b, segment, pass->microbatch, place);
-    if (kind == LS_ACTION_BACKWARD && splits_segment(b, segment)) {
-      append_step(b, LS_ACTION_INPUT, segment, pass->microbatch, place);
-      append_step(b, LS_ACTION_WEIGHT, segment, pass->microbatch, place);
-      continue;
-    }
     append_step(b, kind, segment, pass->microbatch, place);
   }
 }

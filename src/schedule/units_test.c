@@ -170,12 +170,12 @@ static void check_schedule(const laid *of, bool gathers, bool reduces, bool publ
     if (action->unit >= 0) count[action->unit * LS_ACTION_COUNT_OF_KINDS + (int)action->kind]++;
     if (action->kind == LS_ACTION_GATHER) assert_int_equal(held[action->unit]++, 0);
     if (action->kind == LS_ACTION_DROP) assert_int_equal(held[action->unit]--, 1);
-    /* Of a backward pass in halves the first alone reads weights. */
-    const bool back = action->kind == LS_ACTION_BACKWARD || action->kind == LS_ACTION_INPUT;
-    if (action->kind != LS_ACTION_FORWARD && !back) continue;
+    if (action->kind != LS_ACTION_FORWARD && action->kind != LS_ACTION_BACKWARD) continue;
     passes++;
-    /* Backward of the embedding needs no weights. */
-    const bool reads = action->kind == LS_ACTION_FORWARD || action->segment > 0;
+    /* Backward of the embedding needs no weights, and the head has none. */
+    const int last = of->sharded->graph->segments.count - 1;
+    const bool reads =
+        action->kind == LS_ACTION_FORWARD || (action->segment > 0 && action->segment < last);
     for (int p = 0; p < of->sharded->graph->parameters.count && gathers && reads; p++) {
       const ls_graph *graph = of->sharded->graph;
       if (ls_graph_tensor(graph, graph->parameters.items[p].tensor)->segment == action->segment)

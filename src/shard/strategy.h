@@ -49,6 +49,8 @@ typedef struct ls_layout {
   bool sequence_parallel;
   int microbatches;
   int layers_per_unit; /* 0: one */
+  /* Rows of logits that a rank makes at once, of those it has of a microbatch; 0: by their size. */
+  int64_t logits_rows;
   ls_when gather, reduce;
   uint64_t recompute;   /* ops whose results backward makes again: bit 1 << kind; ~0: of all */
   int recompute_layers; /* run again together, from what enters the first of them; 0: one */

@@ -177,6 +177,7 @@ typedef struct ls_run_file {
   ls_run_gather gather, reduce;
   ls_run_globs recompute; /* "none", "full", "selective", or names of ops */
   int64_t recompute_layers;
+  int64_t logits_rows; /* 0 auto */
   ls_run_offload offload;
   ls_run_dtype dtype;
   ls_run_grad_dtype grad_dtype;

@@ -82,6 +82,9 @@ const ls_run_key ls_run_keys[] = {
          "made again: none, full, selective (norms, activations), budget or ops: [attention, ...]"},
     {"recompute_layers", LS_RUN_INTEGER, AT(recompute_layers), .standard = "1", .low = 1,
      .high = 1 << 20, .effect = LS_RUN_MEMORY, .help = "layers that are made again together"},
+    {"logits_rows", LS_RUN_INTEGER, AT(logits_rows), .standard = "auto", .word = "auto", .low = 1,
+     .high = COUNT_LIMIT, .effect = LS_RUN_MEMORY,
+     .help = "tokens whose logits a device has at once; auto: by their size"},
 
     {"offload.optimizer", LS_RUN_CHOICE, AT(offload.optimizer), .standard = "none",
      .words = "none host nvme", .effect = LS_RUN_MEMORY,

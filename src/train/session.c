@@ -59,6 +59,7 @@ static ls_layout make_layout(ls_run_file *run) {
       .sequence_parallel = run->sequence_parallel && run->mesh.tp > 1,
       .microbatches = (int)run->train.microbatches,
       .layers_per_unit = (int)run->wrap,
+      .logits_rows = run->logits_rows,
       .gather = choose_when(run->gather),
       .reduce = choose_when(run->reduce),
       .compute = choose_dtype(run),
@@ -188,12 +189,12 @@ static ls_status choose_start(ls_session *session, ls_error *error) {
 }
 
 /* What runs is the saved form, read back: nothing reaches a run that a saved program lacks. */
-static ls_status compile_saved(ls_session *session, const ls_graph *graph, ls_program_kind kind,
-                               int number, ls_error *error) {
-  const int stages = session->layout.pp;
+static ls_status compile_saved(ls_session *session, const ls_graph *graph, const ls_layout *layout,
+                               ls_program_kind kind, int number, ls_error *error) {
+  const int stages = layout->pp;
   ls_program **made = LS_NEW_ARRAY(session->arena, ls_program *, stages);
   session->stages[number] = LS_NEW_ARRAY(session->arena, const ls_program *, stages);
-  LS_TRY(ls_program_compile(graph, &session->layout, kind, made, error));
+  LS_TRY(ls_program_compile(graph, layout, kind, made, error));
   for (int s = 0; s < stages; s++) {
     ls_program *loaded;
     const char *text = ls_program_text(session->arena, made[s]);
@@ -229,12 +230,23 @@ static ls_status build_graph(ls_session *session, ls_error *error) {
 }
 
 /* Evaluation and the step have the same parameters. */
-static ls_status compile(ls_session *session, ls_error *error) {
+static ls_status compile_evaluation(ls_session *session, const ls_layout *layout, ls_error *error) {
   const ls_build_options options = options_of(session, LS_MODEL_FORWARD);
   ls_graph *forward;
   LS_TRY(ls_model_build(session->arena, &session->config, &options, &forward, error));
-  LS_TRY(compile_saved(session, session->graph, LS_PROGRAM_STEP, LS_SESSION_STEP, error));
-  return compile_saved(session, forward, LS_PROGRAM_FORWARD, LS_SESSION_EVALUATE, error);
+  return compile_saved(session, forward, layout, LS_PROGRAM_FORWARD, LS_SESSION_EVALUATE, error);
+}
+
+static ls_status compile(ls_session *session, ls_error *error) {
+  LS_TRY(compile_saved(session, session->graph, &session->layout, LS_PROGRAM_STEP, LS_SESSION_STEP,
+                       error));
+  return compile_evaluation(session, &session->layout, error);
+}
+
+ls_status ls_session_keep_logits(ls_session *session, ls_error *error) {
+  ls_layout layout = session->layout;
+  layout.logits_rows = INT64_MAX;
+  return compile_evaluation(session, &layout, error);
 }
 
 static void programs_of(const ls_session *session, int stage,

@@ -51,6 +51,9 @@ LS_CHECKED ls_status ls_session_create(ls_arena *arena, ls_run_file *run, int de
 LS_CHECKED ls_status ls_session_resolve(ls_arena *arena, ls_run_file *run, int devices,
                                         ls_session **session, ls_error *error);
 
+/* Has the evaluation leave all logits, which it else may make in slices. Before there are ranks. */
+LS_CHECKED ls_status ls_session_keep_logits(ls_session *session, ls_error *error);
+
 /* How the step's program was cut, which it does not say: the sharded graph, and which chunk and
  * stage each segment is of. Made again, as it was made; in the graph's arena. */
 LS_CHECKED ls_status ls_session_cut(const ls_session *session, ls_sharded **sharded,

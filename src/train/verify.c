@@ -397,6 +397,7 @@ ls_status ls_verify_run(ls_verification *verification, ls_world *world, ls_error
   LS_TRY(check_rows(verification, error));
   LS_TRY(ls_session_create(verification->arena, run, ls_world_size(world),
                            ls_world_count_here(world), &verification->session, error));
+  LS_TRY(ls_session_keep_logits(verification->session, error));
   LS_TRY(check_tokens(verification, error));
   const ls_session *session = verification->session;
   LS_TRY(ls_session_check_offload(session, ls_world_count_on_host(world), error));

@@ -16,6 +16,7 @@ typedef struct ls_fault_room {
   uint64_t recompute;
   ls_offload offload;
   bool post_validation;
+  int64_t logits_rows;
 } ls_fault_room;
 
 typedef struct ls_fault {
@@ -30,9 +31,10 @@ typedef struct ls_fault {
 } ls_fault;
 
 /* In what sharding and units make; in pipelines and recomputation; in moves between tiers; in what
- * goes on before the norm is known. */
-extern const ls_fault ls_faults[], ls_pipeline_faults[], ls_offload_faults[], ls_ahead_faults[];
+ * goes on before the norm is known; in slices of logits. */
+extern const ls_fault ls_faults[], ls_pipeline_faults[], ls_offload_faults[], ls_ahead_faults[],
+    ls_slice_faults[];
 extern const int ls_fault_count, ls_pipeline_fault_count, ls_offload_fault_count,
-    ls_ahead_fault_count;
+    ls_ahead_fault_count, ls_slice_fault_count;
 
 #endif

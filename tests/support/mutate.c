@@ -570,6 +570,24 @@ static bool change_op(mutator *m) {
   return false;
 }
 
+/* Another row, or one more or fewer, of a value that is some rows of a tensor. */
+static bool change_rows(mutator *m) {
+  const int count = m->program->values.count, start = draw(m, count);
+  for (int n = 0; n < count; n++) {
+    const int v = (start + n) % count;
+    ls_value *value = &m->program->values.items[v];
+    if (!value->rows) continue;
+    const int by = draw(m, 2) ? 1 : -1;
+    if (draw(m, 2))
+      value->first_row += by;
+    else
+      value->rows += by;
+    say(m, "value", v);
+    return true;
+  }
+  return false;
+}
+
 /* Name, function, and why one that is accepted may change nothing. */
 #define MUTATIONS(X)                                                                               \
   X("drop an instruction", drop_instruction, "nothing reads what it made")                         \
@@ -604,7 +622,8 @@ static bool change_op(mutator *m) {
   X("change settings", change_settings,                                                            \
     "nothing reads what it makes, or the op does not go by it")                                    \
   X("change a collective", change_collective, NULL)                                                \
-  X("change an op", change_op, "nothing reads what it makes")
+  X("change an op", change_op, "nothing reads what it makes")                                      \
+  X("change rows", change_rows, NULL)
 
 const char *const ls_mutation_names[] = {
 #define NAME_OF(name, function, reason) name,
