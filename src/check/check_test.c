@@ -1,6 +1,6 @@
 /* Programs as they are compiled are accepted, in every layout: structure, extents, lives, waits,
- * memory, rows, parameters, expressions, gradients, placements, ops, updates, collectives, transfers.
- * That damaged ones are not is tests/mutants_test.c. */
+ * memory, rows, parameters, expressions, gradients, placements, ops, updates, collectives,
+ * transfers. That damaged ones are not is tests/mutants_test.c. */
 #include "check/check.h"
 
 #include <setjmp.h>

@@ -157,11 +157,22 @@ static bool find_over_tp(const search *s, ls_form *small, int64_t *number, int64
   return false;
 }
 
+/* The fewest slices: of one size where the user's are, else the first the longer of two. */
+static int64_t small_slice(const ls_form *user, const ls_form *small) {
+  const int64_t tokens = small->sequences * small->sequence;
+  if (!user->logits_rows || tokens < 2) return 0;
+  int64_t rows = tokens / 2 + 1;
+  if (user->sequences * user->sequence % user->logits_rows == 0)
+    for (rows = tokens / 2; tokens % rows; rows--) continue;
+  return rows < tokens ? rows : 0;
+}
+
 static bool try_tokens(const search *s, ls_form *small, int64_t sequence) {
   const ls_form *user = s->user;
   small->sequence = sequence;
   small->positions = sequence;
   if (user->sequence < user->positions) small->positions = least(user->positions, sequence + 2);
+  small->logits_rows = small_slice(user, small);
   return keeps(s, small, LS_SHRINK_TOKENS);
 }
 
@@ -321,6 +332,7 @@ static ls_layout small_layout(const search *s, const ls_layout *layout, const ls
     small.recompute_of_count = (int)form->layers + 2;
   }
   if (layout->stages) small.stages = cut_text(s, form);
+  if (form->logits_rows) small.logits_rows = form->logits_rows;
   return small;
 }
 

@@ -25,9 +25,10 @@ typedef struct ls_form {
   int64_t wrap, recompute; /* ... of a unit, and of what is made again together; 0: nothing is */
   int64_t heads, kv_heads, head_dim, width, mlp_width;
   int64_t vocabulary;
-  int64_t sequences; /* of a data-parallel rank and microbatch */
-  int64_t sequence;  /* T */
-  int64_t positions; /* the longest T of the model */
+  int64_t sequences;   /* of a data-parallel rank and microbatch */
+  int64_t sequence;    /* T */
+  int64_t positions;   /* the longest T of the model */
+  int64_t logits_rows; /* tokens of a slice of logits; 0: one has all */
   bool sequence_parallel;
   bool offloads;    /* activations: what a chunk's last layers keep has no time to leave */
   unsigned by_hand; /* of stages: ls_form_cut; 0: cut by cost */

@@ -1,5 +1,6 @@
 /* The edges that a shrunk form keeps, as a table. */
 #include "schedule/chunks.h"
+#include "schedule/slices.h"
 #include "schedule/stages.h"
 #include "train/shrink_parts.h"
 
@@ -23,6 +24,12 @@ static int64_t group_side(int64_t size, int64_t count) {
   if (size <= 1) return size;
   if (size >= count) return 2;
   return count % size ? 4 : 3;
+}
+
+/* 0: logits are made at once; 1: in slices of one size; 2: of which the last is shorter. */
+static int64_t slice_side(const ls_form *form) {
+  if (!form->logits_rows) return 0;
+  return form->sequences * form->sequence % form->logits_rows ? 2 : 1;
 }
 
 #define EDGE(name, ...)                      \
@@ -49,6 +56,7 @@ EDGE(tokens_over_tp, form->sequence_parallel && form->sequences * form->sequence
 EDGE(several_sequences, form->sequences > 1)
 /* What is partial over tp is summed before a product or after it, whichever is smaller. */
 EDGE(tokens_to_width, form->tp > 1 && form->sequences * form->sequence > form->width)
+EDGE(slices, slice_side(form))
 EDGE(layers_to_chunks, form->by_hand ? 0 : sign(form->layers, chain(form)))
 EDGE(units, group_side(form->wrap, form->layers))
 EDGE(recomputed, group_side(form->recompute, form->layers))
@@ -86,6 +94,7 @@ const ls_form_edge ls_form_edges[] = {
     {"tokens over tp", LS_SHRINK_TOKENS, tokens_over_tp},
     {"more tokens than width", LS_SHRINK_TOKENS, tokens_to_width},
     {"more than one sequence at a time", LS_SHRINK_TOKENS, several_sequences},
+    {"logits in slices, the last one shorter", LS_SHRINK_TOKENS, slices},
     {"fewer or more layers than chunks", LS_SHRINK_LAYERS, layers_to_chunks},
     {"units of layers, the last one smaller", LS_SHRINK_LAYERS, units},
     {"groups of recomputed layers, the last one smaller", LS_SHRINK_LAYERS, recomputed},
@@ -127,6 +136,12 @@ static ls_status read_cut(ls_arena *scratch, const char *stages, ls_form *form, 
   return LS_OK;
 }
 
+static int64_t slice_of(const ls_form *form, const ls_layout *layout) {
+  const int64_t columns = (form->vocabulary + form->tp - 1) / form->tp;
+  return ls_slices_rows(form->sequences * form->sequence,
+                        columns * (int64_t)ls_dtype_bytes(layout->compute), layout->logits_rows);
+}
+
 ls_status ls_form_make(const ls_model_config *config, const ls_layout *layout, int64_t batch,
                        int64_t sequence, ls_form *form, ls_error *error) {
   ls_arena *scratch = ls_arena_create();
@@ -156,6 +171,7 @@ ls_status ls_form_make(const ls_model_config *config, const ls_layout *layout, i
                       .positions = config->positions,
                       .sequence_parallel = layout->sequence_parallel && layout->tp > 1,
                       .offloads = layout->offload.activations != LS_TIER_DEVICE};
+  if (status == LS_OK) form->logits_rows = slice_of(form, layout);
   if (status == LS_OK) status = read_cut(scratch, layout->stages, form, error);
   ls_arena_destroy(&scratch);
   return status;

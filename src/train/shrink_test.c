@@ -224,6 +224,22 @@ static void test_stages_by_hand_keep_their_pattern(void **state) {
   ls_arena_destroy(&arena);
 }
 
+static void test_slices_of_logits_stay(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  ls_layout layout = ls_layout_default();
+  const ls_shrunk *small = shrink_preset(arena, "gpt2-124m", &layout, 1, 512);
+  assert_int_equal(small->layout.logits_rows, 0);
+  small = shrink_preset(arena, "gpt2-124m", &layout, 4, 512); /* 4 x 512 */
+  const int64_t even = small->form.sequences * small->form.sequence;
+  assert_int_equal(even % small->layout.logits_rows, 0);
+  assert_true(small->layout.logits_rows < even);
+  small = shrink_preset(arena, "gpt2-124m", &layout, 5, 500);
+  const int64_t uneven = small->form.sequences * small->form.sequence;
+  assert_true(uneven % small->layout.logits_rows > 0);
+  ls_arena_destroy(&arena);
+}
+
 static void test_illegal_layouts_are_refused_as_they_are(void **state) {
   (void)state;
   ls_arena *arena = ls_arena_create();
@@ -249,6 +265,7 @@ int main(void) {
       cmocka_unit_test(test_what_16_ranks_cannot_keep_is_said),
       cmocka_unit_test(test_uneven_numbers_stay_uneven),
       cmocka_unit_test(test_stages_by_hand_keep_their_pattern),
+      cmocka_unit_test(test_slices_of_logits_stay),
       cmocka_unit_test(test_illegal_layouts_are_refused_as_they_are),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -120,6 +120,9 @@ static void describe_step(ls_arena *arena, ls_shrunk *shrunk, int64_t batch) {
                              (long long)form->sequences, (long long)before->sequences));
   add_number(arena, shrunk, "data.seq_len", before->sequence, form->sequence,
              why_sequence(arena, before, form));
+  const bool shorter = form->logits_rows && form->sequences * form->sequence % form->logits_rows;
+  add_number(arena, shrunk, "logits_rows", before->logits_rows, form->logits_rows,
+             shorter ? "slices, the last one shorter" : "slices of one size");
 }
 
 void ls_shrink_describe(ls_arena *arena, ls_shrunk *shrunk, const ls_layout *layout,
