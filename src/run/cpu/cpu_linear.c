@@ -299,8 +299,8 @@ static ls_status widened(const linear *l, const ls_kernel_args *args, ls_error *
   return LS_OK;
 }
 
-/* Few rows of x: what memory gives of the weights is all there is to have, and oneDNN has half of
- * it in fp32. Each sum is one thread's, so this is exact as well. */
+/* Few rows of x: what memory gives of the weights is all there is to have, so they are read once,
+ * as they are stored. Each sum is one thread's, so this is exact as well. */
 static bool has_few_rows(const linear *l) {
   return l->kind == LS_OP_LINEAR && l->n <= LS_FEW_ROWS && l->mk->dtype != LS_F16;
 }
