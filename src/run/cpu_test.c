@@ -35,7 +35,8 @@ static void test_linear(void **state) {
   run_made(make_linear, 16);
 }
 
-/* The three products of a weight [m, k] and n rows: in 16 bits, and in fp32 in exact parts. */
+/* The three products of a weight [m, k] and n rows: in 16 bits and in fp32, by one thread and by
+ * several, and in exact parts. */
 static void products_of(int64_t n, int64_t m, int64_t k) {
   static const ls_op_kind kinds[] = {LS_OP_LINEAR, LS_OP_LINEAR_DX, LS_OP_LINEAR_DW};
   const operand nk = matrix_of(n, k, 0, 0), nm = matrix_of(n, m, 0, 2), mk = matrix_of(m, k, 1, 0);
@@ -46,6 +47,8 @@ static void products_of(int64_t n, int64_t m, int64_t k) {
     c.out[0] = i == 0 ? nm : (i == 1 ? nk : mk);
     if (i == 2) c.out[0].kind = any_sums();
     case_run(&c, &(variant){.dtype = LS_F32, .threads = MOST_THREADS, .exact = true});
+    case_run(&c, &(variant){.dtype = LS_F32, .threads = MOST_THREADS, .accumulate = true});
+    case_run(&c, &(variant){.dtype = LS_F32, .threads = 1});
     for (int half = 0; half < 2; half++) {
       const ls_dtype dtype = half ? LS_F16 : LS_BF16;
       case_run(&c, &(variant){.dtype = dtype, .threads = MOST_THREADS, .exact = half});
@@ -59,6 +62,15 @@ static void test_linear_ranges(void **state) {
   (void)state;
   products_of(9, 70001, 3);
   products_of(1061, 41, 700);
+}
+
+/* Targets that are divided across, down and both ways, with more of a turned operand than is copied
+ * at once. */
+static void test_linear_divided(void **state) {
+  (void)state;
+  products_of(67, 1030, 300);
+  products_of(270, 1100, 17);
+  products_of(260, 530, 130);
 }
 
 /* As few rows as have a kernel of their own, and one more. */
@@ -511,6 +523,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_linear),
       cmocka_unit_test(test_linear_ranges),
+      cmocka_unit_test(test_linear_divided),
       cmocka_unit_test(test_linear_few_rows),
       cmocka_unit_test(test_elementwise),
       cmocka_unit_test(test_norm),

@@ -339,75 +339,148 @@ static ls_status few_rows(const linear *l, const ls_kernel_args *args, ls_error 
   return LS_OK;
 }
 
-/* A product in parts of its rows, each by one thread: the order of its sums does not depend on how
- * many threads there are. */
-typedef struct exact_product {
+/* A product of operands as they are stored, in parts of its target that threads make by
+ * themselves. oneDNN's own division is slower by 5 to 10 %, and by half for few rows; and with as
+ * many parts whatever the threads, the order of sums does not depend on them. */
+typedef struct split_product {
   const product_shape *whole;
   bool add;
+  int parts, down, across; /* of the target: down * across parts */
   char *scratch;
   size_t part_bytes;
   atomic_bool *failed;
-} exact_product;
+} split_product;
 
-enum { EXACT_ROWS = 16 }; /* a turn: what kernels have as a multiple */
+enum {
+  SPLIT_UNIT = 16, /* parts begin at multiples: what kernels have as one */
+  PACKING = 4,     /* packing a unit of an operand takes as long as so many units of target */
+  TURNED_ROWS = 512,
+  TURNED_DEPTH = 256 /* of a turned operand at a time */
+};
 
-static ls_matrix matrix_from(const ls_matrix *whole, int64_t row) {
-  ls_matrix part = *whole;
-  part.data =
-      (char *)whole->data + (size_t)(row * whole->row_stride) * ls_dtype_bytes(whole->dtype);
-  return part;
+static int64_t units_of(int64_t length) {
+  return length < SPLIT_UNIT ? 1 : length / SPLIT_UNIT;
 }
 
-static product_shape part_of(const product_shape *whole, int64_t begin, int64_t end) {
-  product_shape part = *whole;
-  const int64_t row = begin * EXACT_ROWS;
-  part.rows = least(end * EXACT_ROWS, whole->rows) - row;
-  part.target = matrix_from(&whole->target, row);
-  part.left = matrix_from(&whole->left, row);
-  return part;
-}
-
-static void exact_turns(const void *work, int part, int64_t begin, int64_t end) {
-  const exact_product *given = work;
-  const ls_kernel_args alone = {.threads = 1,
-                                .workspace = given->scratch + (size_t)part * given->part_bytes,
-                                .workspace_bytes = given->part_bytes};
-  if (begin == end) return;
-  const product_shape p = part_of(given->whole, begin, end);
-  ls_error error;
-  if (multiply(&p, given->add, &alone, &error) != LS_OK) atomic_store(given->failed, true);
-}
-
-static int64_t exact_count(const product_shape *p) {
-  return (p->rows + EXACT_ROWS - 1) / EXACT_ROWS;
-}
-
-/* Scratch of each part. */
-static size_t exact_part_bytes(const product_shape *whole, int parts, bool add) {
-  const int64_t count = exact_count(whole);
-  size_t most = 0;
-  for (int i = 0; i < parts; i++) {
-    const product_shape p = part_of(whole, count * i / parts, count * (i + 1) / parts);
-    if (p.rows <= 0) continue;
-    const size_t bytes =
-        ls_onednn_scratch_bytes(&p.target, &p.left, &p.right, p.rows, p.columns, p.depth, add, 1);
-    most = bytes > most ? bytes : most;
+/* Divides the target so that the largest part, with the packing of its operands, is least. */
+static void split_grid(split_product *split) {
+  const int64_t rows = units_of(split->whole->rows), columns = units_of(split->whole->columns);
+  int64_t best = INT64_MAX;
+  for (int down = 1; down <= split->parts; down++) {
+    if (split->parts % down != 0) continue;
+    const int across = split->parts / down;
+    const int64_t high = (rows + down - 1) / down, wide = (columns + across - 1) / across;
+    const int64_t cost = high * wide + PACKING * (high + wide);
+    if (cost >= best) continue;
+    best = cost;
+    split->down = down;
+    split->across = across;
   }
-  return (most + 127) / 64 * 64; /* room to align it */
 }
 
-static ls_status multiply_exactly(const product_shape *p, bool add, const ls_kernel_args *args,
-                                  ls_error *error) {
-  const int parts = ls_cpu_parts(args, p->rows * p->columns);
+/* Where part `index` of `parts` begins in `length`; the last one takes what is no whole unit. */
+static int64_t split_at(int64_t length, int index, int parts) {
+  return index == parts ? length : units_of(length) * index / parts * SPLIT_UNIT;
+}
+
+static ls_matrix matrix_from(const ls_matrix *whole, int64_t row, int64_t column) {
+  const int64_t skipped = row * whole->row_stride + column * whole->column_stride;
+  ls_matrix part = *whole;
+  part.data = (char *)whole->data + (size_t)skipped * ls_dtype_bytes(whole->dtype);
+  return part;
+}
+
+static product_shape part_of(const split_product *split, int part) {
+  const product_shape *whole = split->whole;
+  const int i = part / split->across, j = part % split->across;
+  const int64_t row = split_at(whole->rows, i, split->down);
+  const int64_t column = split_at(whole->columns, j, split->across);
+  return (product_shape){.target = matrix_from(&whole->target, row, column),
+                         .left = matrix_from(&whole->left, row, 0),
+                         .right = matrix_from(&whole->right, 0, column),
+                         .rows = split_at(whole->rows, i + 1, split->down) - row,
+                         .columns = split_at(whole->columns, j + 1, split->across) - column,
+                         .depth = whole->depth};
+}
+
+static bool is_turned(const product_shape *p) {
+  return p->left.dtype == LS_F32 && p->left.column_stride != 1;
+}
+
+/* A turned left operand is copied to rows that do not evict each other, as much as stays in the
+ * second-level cache: 5 % faster over shapes of dw, a third where rows are a multiple of 2 KB. */
+static ls_status multiply_turned(const product_shape *p, bool add, float *copy, ls_error *error) {
+  for (int64_t row = 0; row < p->rows; row += TURNED_ROWS) {
+    const int64_t rows = least(TURNED_ROWS, p->rows - row);
+    const ls_matrix target = matrix_from(&p->target, row, 0);
+    const ls_matrix left = {copy, LS_F32, 1, dense_stride(rows)};
+    for (int64_t begin = 0; begin < p->depth; begin += TURNED_DEPTH) {
+      const int64_t depth = least(TURNED_DEPTH, p->depth - begin);
+      for (int64_t i = 0; i < depth; i++) {
+        const ls_matrix from = matrix_from(&p->left, row, begin + i);
+        memcpy(copy + i * left.column_stride, from.data, (size_t)rows * sizeof(float));
+      }
+      const ls_matrix right = matrix_from(&p->right, begin, 0);
+      LS_TRY(ls_onednn_multiply_alone(&target, &left, &right, rows, p->columns, depth,
+                                      add || begin > 0, error));
+    }
+  }
+  return LS_OK;
+}
+
+static void split_turns(const void *work, int index, int64_t begin, int64_t end) {
+  (void)begin, (void)end;
+  const split_product *split = work;
+  const product_shape p = part_of(split, index);
+  if (p.rows == 0 || p.columns == 0) return;
+  char *scratch = split->scratch + (size_t)index * split->part_bytes;
+  const ls_kernel_args alone = {
+      .threads = 1, .workspace = scratch, .workspace_bytes = split->part_bytes};
+  ls_error error;
+  const ls_status status = is_turned(&p) ? multiply_turned(&p, split->add, (float *)scratch, &error)
+                                         : multiply(&p, split->add, &alone, &error);
+  if (status != LS_OK) atomic_store(split->failed, true);
+}
+
+static size_t part_bytes(const product_shape *p, bool add) {
+  if (p->rows == 0 || p->columns == 0) return 0;
+  if (is_turned(p))
+    return (size_t)(TURNED_DEPTH * dense_stride(least(p->rows, TURNED_ROWS))) * sizeof(float);
+  return ls_onednn_scratch_bytes(&p->target, &p->left, &p->right, p->rows, p->columns, p->depth,
+                                 add, 1);
+}
+
+static split_product split_of(const product_shape *whole, bool add, const ls_kernel_args *args) {
+  enum { PRODUCTS_AS_ELEMENT = 32 }; /* so many take as long as an element of other kernels */
+  const double products = (double)whole->rows * (double)whole->columns * (double)whole->depth;
+  split_product split = {.whole = whole, .add = add};
+  split.parts = ls_cpu_parts(args, (int64_t)(products / PRODUCTS_AS_ELEMENT));
+  split_grid(&split);
+  for (int i = 0; i < split.parts; i++) {
+    const product_shape p = part_of(&split, i);
+    const size_t bytes = part_bytes(&p, add);
+    if (bytes > split.part_bytes) split.part_bytes = bytes;
+  }
+  split.part_bytes = (split.part_bytes + 127) / 64 * 64; /* room to align it */
+  return split;
+}
+
+static ls_status multiply_split(const product_shape *p, bool add, const ls_kernel_args *args,
+                                ls_error *error) {
+  split_product split = split_of(p, add, args);
+  const size_t bytes = split.part_bytes * (size_t)split.parts;
+  split.scratch = ls_cpu_scratch(args, bytes);
+  if (!split.scratch) return ls_fail(error, LS_FAILED, "no memory for %zu bytes of scratch", bytes);
   atomic_bool failed = false;
-  exact_product product = {p, add, NULL, exact_part_bytes(p, parts, add), &failed};
-  const size_t bytes = product.part_bytes * (size_t)parts;
-  product.scratch = ls_cpu_scratch(args, bytes);
-  if (!product.scratch)
-    return ls_fail(error, LS_FAILED, "no memory for %zu bytes of scratch", bytes);
-  ls_cpu_share(args->threads, parts, exact_count(p), exact_turns, &product);
+  split.failed = &failed;
+  ls_cpu_share(args->threads, split.parts, split.parts, split_turns, &split);
   if (failed) return ls_fail(error, LS_FAILED, "oneDNN: a part of a product failed");
   return LS_OK;
+}
+
+/* fp32 is divided here; oneDNN's threads have what it knows how to pack only when it makes it. */
+static bool splits(const product_shape *p, const ls_kernel_args *args) {
+  return args->exact || p->left.dtype == LS_F32;
 }
 
 static ls_status run(ls_op_kind kind, const ls_kernel_args *args, ls_error *error) {
@@ -418,7 +491,7 @@ static ls_status run(ls_op_kind kind, const ls_kernel_args *args, ls_error *erro
   if (empty) return LS_OK;
   if (has_few_rows(&l)) return few_rows(&l, args, error);
   if (!multiplies_directly(&l)) return widened(&l, args, error);
-  return (args->exact ? multiply_exactly : multiply)(&p, l.add, args, error);
+  return (splits(&p, args) ? multiply_split : multiply)(&p, l.add, args, error);
 }
 
 static ls_status kernel_linear(const ls_kernel_args *args, ls_error *error) {
@@ -450,9 +523,9 @@ static size_t scratch_bytes(ls_op_kind kind, const ls_kernel_args *args, bool wh
            sizeof(float);
   }
   const product_shape p = shape_of(kind, l.nk, l.nm, l.mk, l.n, l.m, l.k);
-  if (args->exact) {
-    const int parts = ls_cpu_parts(args, p.rows * p.columns);
-    return exact_part_bytes(&p, parts, l.add) * (size_t)parts + 64;
+  if (splits(&p, args)) {
+    const split_product split = split_of(&p, l.add, args);
+    return split.part_bytes * (size_t)split.parts + 64;
   }
   return ls_onednn_scratch_bytes(&p.target, &p.left, &p.right, p.rows, p.columns, p.depth, l.add,
                                  args->threads);

@@ -246,13 +246,8 @@ static void key_fill(product_key *key, const ls_matrix *const operands[SCRATCH],
 }
 
 /* fp32 goes to oneDNN's gemm: its matmul primitive takes 8 % longer for most shapes, and up to a
- * third for a vocabulary's gradients; but with an operand turned and a narrow target up to 20 %
- * less. */
-enum { GEMM_COLUMNS = 640 };
-
-static bool gemm_takes(const ls_matrix *const operands[SCRATCH], int64_t columns) {
-  const bool turned = operands[LEFT]->column_stride != 1 || operands[RIGHT]->column_stride != 1;
-  if (turned && columns < GEMM_COLUMNS) return false;
+ * third for a vocabulary's gradients. */
+static bool gemm_takes(const ls_matrix *const operands[SCRATCH]) {
   for (int i = 0; i < SCRATCH; i++) {
     const ls_matrix *operand = operands[i];
     if (operand->dtype != LS_F32) return false;
@@ -304,7 +299,7 @@ ls_status ls_onednn_multiply(const ls_matrix *target, const ls_matrix *left, con
                              const ls_kernel_args *args, ls_error *error) {
   const ls_matrix *const operands[SCRATCH] = {target, left, right};
   use_threads(args->threads);
-  if (gemm_takes(operands, columns)) {
+  if (gemm_takes(operands)) {
     const dnnl_status_t done = gemm(operands, rows, columns, depth, add);
     if (done == dnnl_success) return LS_OK;
     return product_error(left, rows, columns, depth, done, error);
@@ -340,7 +335,7 @@ size_t ls_onednn_scratch_bytes(const ls_matrix *target, const ls_matrix *left,
                                const ls_matrix *right, int64_t rows, int64_t columns, int64_t depth,
                                bool add, int threads) {
   const ls_matrix *const operands[SCRATCH] = {target, left, right};
-  if (gemm_takes(operands, columns)) return 0; /* it keeps its own */
+  if (gemm_takes(operands)) return 0; /* it keeps its own */
   use_threads(threads);
   product_cache *cache = cache_get();
   if (!cache) return 0;
