@@ -6,7 +6,7 @@
 #include "run/cpu/vector_attention.h"
 #include "run/cpu/vector_kernels.h"
 
-enum { QUERIES = 64, KEYS = LS_ATTENTION_KEYS, FEW_QUERIES = 8 };
+enum { QUERIES = 128, KEYS = LS_ATTENTION_KEYS, FEW_QUERIES = 8 };
 
 /* One part's scratch. */
 typedef struct cached_tiles {
@@ -78,17 +78,28 @@ static cache_rows queries_load(const ls_kernel_args *args, const attention_shape
   return seen;
 }
 
-/* q . k of the first `keys` keys, for each query of those of them that it sees at least. */
+/* How many of a block's queries come before `key`, and see nothing of it or of later ones: whole
+ * tiles of them. */
+static int64_t queries_before(const attention_shape *s, const query_block *block,
+                              const int32_t *positions, int64_t key) {
+  int64_t count = 0;
+  while (count < block->count && positions[token_of(s, block, count)] < key) count++;
+  return count / LS_TILE_ROWS * LS_TILE_ROWS;
+}
+
+/* q . k of the first `keys` keys, for each query from `begin` on of those of them that it sees at
+ * least. */
 static void scores_make(const attention_shape *s, const query_block *block, cached_tiles *t,
-                        const int32_t *positions, int64_t key, int64_t keys) {
+                        const int32_t *positions, int64_t begin, int64_t key, int64_t keys) {
   const int64_t width = s->width;
   if (block->count > FEW_QUERIES) {
+    const int64_t rows = round_up(block->count, LS_TILE_ROWS) - begin;
     tile_transpose(t->keys_turned, KEYS, t->keys, width, KEYS, width);
-    tile_multiply(t->scores, KEYS, t->q, width, 1, t->keys_turned, KEYS,
-                  round_up(block->count, LS_TILE_ROWS), KEYS, s->head_dim, false);
+    tile_multiply(t->scores + begin * KEYS, KEYS, t->q + begin * width, width, 1, t->keys_turned,
+                  KEYS, rows, KEYS, s->head_dim, false);
     return;
   }
-  for (int64_t i = 0; i < block->count; i++) {
+  for (int64_t i = begin; i < block->count; i++) {
     const int64_t seen = least(keys, positions[token_of(s, block, i)] + 1 - key);
     for (int64_t j = 0; j < seen; j++)
       t->scores[i * KEYS + j] = row_dot(t->q + i * width, t->keys + j * width, width);
@@ -105,8 +116,9 @@ static void queries_run(const ls_kernel_args *args, const attention_shape *s,
     const int64_t keys = least(KEYS, all.end - key);
     tile_load(t->keys, width, KEYS, &args->in[3], key, keys, kv_column, d);
     tile_load(t->values, width, KEYS, &args->in[4], key, keys, kv_column, d);
-    scores_make(s, block, t, positions, key, keys);
-    for (int64_t i = 0; i < block->count; i++) {
+    const int64_t begin = queries_before(s, block, positions, key);
+    scores_make(s, block, t, positions, begin, key, keys);
+    for (int64_t i = begin; i < block->count; i++) {
       const int64_t place = positions[token_of(s, block, i)], beyond = place + 1 - key;
       const int64_t seen = beyond < 0 ? 0 : least(keys, beyond);
       float *scores = t->scores + i * KEYS;
@@ -114,7 +126,8 @@ static void queries_run(const ls_kernel_args *args, const attention_shape *s,
       scores_softmax(scores, window_begin(s, place, key), seen, &t->max[i], &t->sum[i],
                      t->o + i * width, width);
     }
-    tile_multiply(t->o, width, t->scores, KEYS, 1, t->values, width, rows, width, keys, true);
+    tile_multiply(t->o + begin * width, width, t->scores + begin * KEYS, KEYS, 1, t->values, width,
+                  rows - begin, width, keys, true);
   }
   for (int64_t i = 0; i < block->count; i++) {
     float *o = t->o + i * width;
