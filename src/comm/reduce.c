@@ -64,7 +64,7 @@ DEFINE_TILE(tile_i64, int64_t, sum_i64, max_i64)
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Of bf16 or fp16; the type is a constant wherever these are inlined. */
+/* Of bf16 or fp16; type and operation are constants wherever these are inlined. */
 INLINE float widen(ls_dtype dtype, uint16_t value) {
   return dtype == LS_F16 ? ls_f16_widen(value) : ls_bf16_widen(value);
 }
@@ -73,38 +73,57 @@ INLINE uint16_t narrow(ls_dtype dtype, float value) {
   return dtype == LS_F16 ? ls_f16_round(value) : ls_bf16_round(value);
 }
 
-INLINE void more(ls_dtype dtype, float *restrict sums, const uint16_t *restrict source, int n,
-                 ls_reduce op) {
-  if (op == LS_SUM) {
-    for (int i = 0; i < n; i++) sums[i] += widen(dtype, source[i]);
-  } else {
-    for (int i = 0; i < n; i++) {
-      const float value = widen(dtype, source[i]);
-      sums[i] = FLOAT_MAX(sums[i], value);
-    }
-  }
+INLINE float combine(ls_reduce op, float a, float b) {
+  return op == LS_SUM ? a + b : FLOAT_MAX(a, b);
 }
 
-/* A tile of 16-bit elements, whose sums are made in fp32. */
-INLINE void convert_and_sum(ls_dtype dtype, uint16_t *restrict results, const void *target,
-                            const void *const *sources, int count, int64_t start, int n,
-                            ls_reduce op) {
+/* The source at `term`: those of the ranks, then the target where it is added to. */
+INLINE const uint16_t *source_at(const void *const *sources, int count, const void *target,
+                                 int term, int64_t start) {
+  return (const uint16_t *)(term < count ? sources[term] : target) + start;
+}
+
+/* A tile of 16-bit elements, whose sums are made in fp32. Two terms, the commonest case, need no
+ * sums in between; of more, the last is added as the result is rounded. */
+INLINE void convert_and_sum(ls_dtype dtype, ls_reduce op, uint16_t *restrict results,
+                            const void *target, const void *const *sources, int count,
+                            int64_t start, int n) {
+  const int terms = count + (target != NULL);
+  const uint16_t *first = source_at(sources, count, target, 0, start);
+  if (terms == 1) {
+    for (int i = 0; i < n; i++) results[i] = narrow(dtype, widen(dtype, first[i]));
+    return;
+  }
+  const uint16_t *last = source_at(sources, count, target, terms - 1, start);
+  if (terms == 2) {
+    for (int i = 0; i < n; i++)
+      results[i] = narrow(dtype, combine(op, widen(dtype, first[i]), widen(dtype, last[i])));
+    return;
+  }
   float sums[TILE];
-  const uint16_t *first = (const uint16_t *)sources[0] + start;
   for (int i = 0; i < n; i++) sums[i] = widen(dtype, first[i]);
-  for (int s = 1; s < count; s++) more(dtype, sums, (const uint16_t *)sources[s] + start, n, op);
-  if (target) more(dtype, sums, (const uint16_t *)target + start, n, op);
-  for (int i = 0; i < n; i++) results[i] = narrow(dtype, sums[i]);
+  for (int t = 1; t < terms - 1; t++) {
+    const uint16_t *next = source_at(sources, count, target, t, start);
+    for (int i = 0; i < n; i++) sums[i] = combine(op, sums[i], widen(dtype, next[i]));
+  }
+  for (int i = 0; i < n; i++)
+    results[i] = narrow(dtype, combine(op, sums[i], widen(dtype, last[i])));
 }
 
 /* Converting is more work than adding, so that wider vectors pay here and nowhere else; all give
  * the same bits. */
-#define DEFINE_HALF_TILE(NAME, TARGET)                                                             \
-  TARGET static void NAME(uint16_t *results, ls_dtype dtype, const void *target,                   \
-                          const void *const *sources, int count, int64_t start, int n,             \
-                          ls_reduce op) {                                                          \
-    if (dtype == LS_BF16) convert_and_sum(LS_BF16, results, target, sources, count, start, n, op); \
-    if (dtype == LS_F16) convert_and_sum(LS_F16, results, target, sources, count, start, n, op);   \
+#define DEFINE_HALF_TILE(NAME, TARGET)                                                 \
+  TARGET static void NAME(uint16_t *results, ls_dtype dtype, const void *target,       \
+                          const void *const *sources, int count, int64_t start, int n, \
+                          ls_reduce op) {                                              \
+    if (dtype == LS_BF16 && op == LS_SUM)                                              \
+      convert_and_sum(LS_BF16, LS_SUM, results, target, sources, count, start, n);     \
+    if (dtype == LS_BF16 && op == LS_MAX)                                              \
+      convert_and_sum(LS_BF16, LS_MAX, results, target, sources, count, start, n);     \
+    if (dtype == LS_F16 && op == LS_SUM)                                               \
+      convert_and_sum(LS_F16, LS_SUM, results, target, sources, count, start, n);      \
+    if (dtype == LS_F16 && op == LS_MAX)                                               \
+      convert_and_sum(LS_F16, LS_MAX, results, target, sources, count, start, n);      \
   }
 
 DEFINE_HALF_TILE(tile_half_plain, )
