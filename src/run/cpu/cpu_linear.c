@@ -478,7 +478,8 @@ static ls_status multiply_split(const product_shape *p, bool add, const ls_kerne
   return LS_OK;
 }
 
-/* fp32 is divided here; oneDNN's threads have what it knows how to pack only when it makes it. */
+/* 16-bit products are left to oneDNN's threads, unless the order of sums must not depend on them.
+ */
 static bool splits(const product_shape *p, const ls_kernel_args *args) {
   return args->exact || p->left.dtype == LS_F32;
 }
