@@ -64,10 +64,13 @@ static ls_status measure_rank(const ls_session *session, ls_rank *rank, double *
 }
 
 /* What is kept may have been measured beside other work: the machine can do what it did once. */
-ls_status ls_session_peak(const ls_session *session, ls_rank *rank, double *flops_per_s,
+ls_status ls_session_peak(const ls_session *session, ls_rank *rank, ls_peak *peak,
                           ls_error *error) {
   const double kept = kept_rate(session);
-  LS_TRY(measure_rank(session, rank, flops_per_s, error));
-  if (kept > *flops_per_s) *flops_per_s = kept;
-  return ls_all_reduce(ls_rank_world_group(rank), flops_per_s, 1, LS_F64, LS_SUM, error);
+  double now;
+  LS_TRY(measure_rank(session, rank, &now, error));
+  double sums[] = {now > kept ? now : kept, now > kept};
+  LS_TRY(ls_all_reduce(ls_rank_world_group(rank), sums, 2, LS_F64, LS_SUM, error));
+  *peak = (ls_peak){.flops_per_s = sums[0], .measured_now = (int)sums[1]};
+  return LS_OK;
 }

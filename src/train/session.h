@@ -107,11 +107,16 @@ typedef struct ls_session_limits {
 
 ls_session_limits ls_session_limits_of(const ls_session *session, const ls_rates *rates);
 
-/* Floating-point operations per second that all ranks together can do in products of the compute
- * type: the denominator of MFU. For each rank what `lockstep bench` has kept of its machine or,
- * where that is less (it may have run beside other work), what a product measured now reaches while
- * all ranks do the same, which takes about 0.1 s. Collective: all ranks. */
-LS_CHECKED ls_status ls_session_peak(const ls_session *session, ls_rank *rank, double *flops_per_s,
+/* What all ranks together can do in products of the compute type: the denominator of MFU. */
+typedef struct ls_peak {
+  double flops_per_s;
+  int measured_now; /* ranks of which that is more than what is kept */
+} ls_peak;
+
+/* For each rank what `lockstep bench` has kept of its machine or, where that is less (it may have
+ * run beside other work), what a product measured now reaches while all ranks do the same, which
+ * takes about 0.1 s. All ranks get the same. Collective: all ranks. */
+LS_CHECKED ls_status ls_session_peak(const ls_session *session, ls_rank *rank, ls_peak *peak,
                                      ls_error *error);
 
 #endif
