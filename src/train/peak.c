@@ -11,16 +11,22 @@ static ls_view square(char *data, ls_dtype dtype) {
       .data = data, .dtype = dtype, .ndim = 2, .dims = {SIDE, SIDE}, .valid = {SIDE, SIDE}};
 }
 
-static ls_status measure(const ls_session *session, char *memory, size_t matrix_bytes, double *rate,
+/* With operands and workspace in an arena, so that nothing of it stays with the thread. */
+static ls_status measure(const ls_session *session, ls_arena *arena, double *rate,
                          ls_error *error) {
   const ls_dtype dtype = session->layout.compute;
+  const size_t matrix_bytes = (size_t)SIDE * SIDE * ls_dtype_bytes(dtype);
+  char *memory = ls_arena_alloc(arena, 3 * matrix_bytes);
   const ls_attributes attributes = {0};
-  const ls_kernel_args args = {.attributes = &attributes,
-                               .inputs = 2,
-                               .outputs = 1,
-                               .in = {square(memory, dtype), square(memory + matrix_bytes, dtype)},
-                               .out = {square(memory + 2 * matrix_bytes, dtype)},
-                               .threads = session->threads};
+  ls_kernel_args args = {.attributes = &attributes,
+                         .inputs = 2,
+                         .outputs = 1,
+                         .in = {square(memory, dtype), square(memory + matrix_bytes, dtype)},
+                         .out = {square(memory + 2 * matrix_bytes, dtype)},
+                         .threads = session->threads};
+  if (session->kernels.workspace_bytes)
+    args.workspace_bytes = session->kernels.workspace_bytes(LS_OP_LINEAR, &args);
+  args.workspace = ls_arena_alloc(arena, args.workspace_bytes + 1);
   LS_TRY(session->kernels.kernel[LS_OP_LINEAR](&args, error)); /* makes the primitive */
   const double begin = ls_now_s();
   double calls = 0, elapsed = 0;
@@ -54,11 +60,9 @@ static double kept_rate(const ls_session *session) {
 
 static ls_status measure_rank(const ls_session *session, ls_rank *rank, double *rate,
                               ls_error *error) {
-  const size_t matrix_bytes = (size_t)SIDE * SIDE * ls_dtype_bytes(session->layout.compute);
   ls_arena *arena = ls_arena_create();
-  char *memory = ls_arena_alloc(arena, 3 * matrix_bytes);
   ls_status status = ls_barrier(ls_rank_world_group(rank), error);
-  if (status == LS_OK) status = measure(session, memory, matrix_bytes, rate, error);
+  if (status == LS_OK) status = measure(session, arena, rate, error);
   ls_arena_destroy(&arena);
   return status;
 }
