@@ -118,7 +118,7 @@ static void test_no_choice_that_fits_costs_less(void **state) {
         if (all->bytes[n] <= budget && (best < 0 || all->work[n] < best)) best = all->work[n];
       ls_layout layout = s.layout;
       ls_error error = {0};
-      if (ls_budget_choose(s.graph, &layout, budget, &error) != LS_OK)
+      if (ls_budget_choose(s.graph, &layout, budget, NULL, &error) != LS_OK)
         fail_msg("%s: %s", cases[i].model, error.text);
       assert_true(bytes_of(&s, &layout, NULL) <= budget);
       const double work = work_of(&s, &layout);
@@ -139,13 +139,13 @@ static void test_what_cannot_fit_is_refused(void **state) {
   subject s = make_subject("llama-3m", 4, 2, 128);
   ls_layout layout = s.layout;
   ls_error error = {0};
-  assert_int_equal(ls_budget_choose(s.graph, &layout, 1 << 20, &error), LS_NO);
+  assert_int_equal(ls_budget_choose(s.graph, &layout, 1 << 20, NULL, &error), LS_NO);
   assert_non_null(strstr(error.text, "budget of 1.0 MiB: stage 0 needs "));
   double said = 0;
   assert_int_equal(sscanf(strstr(error.text, "needs ") + 6, "%lf", &said), 1);
   layout = s.layout;
-  assert_int_equal(ls_budget_choose(s.graph, &layout, (int64_t)((said + 0.1) * 1048576), &error),
-                   LS_OK);
+  assert_int_equal(
+      ls_budget_choose(s.graph, &layout, (int64_t)((said + 0.1) * 1048576), NULL, &error), LS_OK);
   ls_arena_destroy(&s.arena);
 }
 
@@ -157,7 +157,7 @@ static void test_each_stage_has_its_own_choice(void **state) {
   ls_layout layout = s.layout;
   ls_error error = {0};
   const int64_t most = bytes_of(&s, &layout, NULL);
-  if (ls_budget_choose(s.graph, &layout, most * 8 / 10, &error) != LS_OK)
+  if (ls_budget_choose(s.graph, &layout, most * 8 / 10, NULL, &error) != LS_OK)
     fail_msg("%s", error.text);
   print_message("%s\n", ls_budget_print(s.arena, s.graph, &layout));
   assert_true(bytes_of(&s, &layout, NULL) <= most * 8 / 10);

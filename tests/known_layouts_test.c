@@ -54,10 +54,10 @@ static void print_tiers(const ls_program *program, FILE *stream) {
   }
 }
 
-/* Of the stage that needs most. */
+/* Of the stage that needs most: the arena, which is the same on every machine. */
 static void print_memory(const ls_session *session, FILE *stream) {
   int stage;
-  const int64_t needed = ls_session_bytes_needed(session, &stage);
+  const int64_t needed = ls_session_tier_bytes(session, LS_TIER_DEVICE, &stage);
   int64_t by_category[LS_CATEGORY_COUNT] = {0};
   const int64_t peak = ls_program_peak(session->stages[LS_SESSION_STEP][stage], by_category);
   fprintf(stream, "  a device of stage %d needs %lld bytes; at the peak %lld of them:\n", stage,

@@ -64,8 +64,9 @@ typedef struct ls_memory_part {
 int ls_run_memory_parts(const ls_run *run);
 ls_memory_part ls_run_memory_part(const ls_run *run, int index);
 
-/* Bytes that one device needs to run step and evaluation: one mapping, made before the first step.
- * It is no less than the sum of the parts, which leave out gaps between them. */
+/* Bytes that one device needs to run step and evaluation: one mapping, made before the first step,
+ * and a workspace of this machine's kernels. It is no less than the sum of the parts, which leave
+ * out gaps between them. */
 int64_t ls_run_memory_bytes(const ls_run *run);
 
 /* What ls_run_print prints, each as `lockstep show` has it. */

@@ -44,12 +44,12 @@ static void tell(void *context, int done, int count) {
                 done == count ? "steps" : (warms ? "steps: warming up" : "steps: timed"));
 }
 
-/* What the table is of, and what it was measured against. */
+/* What the table is of, and what it is held against: the rate of products that MFU is a share of,
+ * which all ranks have found, and the rate of memory that is kept of this machine. */
 typedef struct answer {
   const ls_session *session;
   const ls_repeated *repeated;
-  const ls_rates *rates;
-  ls_session_limits limits;
+  ls_step_limits limits;
   double shortest, median, longest; /* seconds of a step */
   double tokens_per_s, mfu;         /* mfu 0: not known */
 } answer;
@@ -58,8 +58,9 @@ static answer answer_of(const ls_session *session, const ls_repeated *repeated,
                         const ls_rates *rates) {
   answer made = {.session = session,
                  .repeated = repeated,
-                 .rates = rates,
-                 .limits = ls_session_limits_of(session, rates),
+                 .limits = {.flops_per_s = repeated->peak.flops_per_s / session->devices,
+                            .bytes_per_s = ls_session_limits_of(session, rates).bytes_per_s,
+                            .measured_now = repeated->peak.measured_now > 0},
                  .median = repeated->seconds[repeated->median]};
   made.shortest = made.longest = made.median;
   for (int i = 0; i < repeated->count; i++) {
@@ -67,9 +68,8 @@ static answer answer_of(const ls_session *session, const ls_repeated *repeated,
     if (repeated->seconds[i] > made.longest) made.longest = repeated->seconds[i];
   }
   made.tokens_per_s = (double)(session->batch * session->sequence) / made.median;
-  if (made.limits.flops_per_s > 0)
-    made.mfu = session->programs[LS_SESSION_STEP]->flops / made.median /
-               (made.limits.flops_per_s * session->devices);
+  if (repeated->peak.flops_per_s > 0)
+    made.mfu = session->programs[LS_SESSION_STEP]->flops / made.median / repeated->peak.flops_per_s;
   return made;
 }
 
@@ -135,10 +135,9 @@ static ls_status bench_in_world(ls_arena *arena, ls_run_file *run, int devices, 
   LS_TRY(status);
   if (!repeated) return LS_OK;
   const answer made = answer_of(session, repeated, rates);
-  const ls_step_limits limits = {made.limits.flops_per_s, made.limits.bytes_per_s};
   const ls_step_table *table =
       ls_step_table_measured(arena, session->stages[LS_SESSION_STEP],
-                             repeated->recordings[repeated->median], &limits, flags->shapes);
+                             repeated->recordings[repeated->median], &made.limits, flags->shapes);
   if (flags->json)
     print_json(&made, table);
   else

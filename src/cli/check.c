@@ -58,6 +58,7 @@ static void print_memory(const ls_session *session) {
   const double needed = (double)ls_session_bytes_needed(session, &stage) / 1048576;
   printf("device memory: %.1f MiB", needed);
   if (session->layout.pp > 1) printf(" on stage %d, which needs most", stage);
+  printf(" (%.1f of it workspace of kernels)", (double)session->workspace[stage] / 1048576);
   if (limit)
     printf(", of %.1f allowed\n", (double)limit / 1048576);
   else

@@ -15,7 +15,8 @@ static const char help[] =
     "usage: lockstep show RUN.yaml [key=value ...] [-n DEVICES] [flags]\n\n"
     "Compiles the training step and prints it in words: actions, instructions, addresses, the\n"
     "collectives and why they are there. Needs the model's shape only: no data, no weights.\n\n"
-    "  --memory        memory of one device by category, at the peak\n"
+    "  --memory        memory of one device by category, at the peak, and what kernels of this\n"
+    "                  machine need beside it\n"
     "  --collectives   bytes one device sends in a step, and why\n"
     "  --rank R        coordinates of a rank and its part of every parameter\n"
     "  --evaluate      the evaluation's program in place of the step's\n"
@@ -87,8 +88,8 @@ static ls_status print_rank(const ls_program *const *stages, const char *text, l
   return LS_OK;
 }
 
-static void print_program_json(const ls_program *program) {
-  json_t *root = ls_show_cost_json(program);
+static void print_program_json(const ls_program *program, int64_t workspace) {
+  json_t *root = ls_show_cost_json(program, workspace);
   json_object_set_new(root, "instructions", json_integer(program->instructions.count));
   json_object_set_new(root, "flops", json_real(program->flops));
   ls_show_print_json(root);
@@ -109,13 +110,13 @@ static ls_status show_program(const ls_session *session, const show_flags *flags
     return ls_show_memory_map(session, stages[stage], flags->memory_map, error);
   }
   if (flags->json) {
-    print_program_json(stages[stage]);
+    print_program_json(stages[stage], session->workspace[stage]);
     return LS_OK;
   }
   if (flags->rank) LS_TRY(print_rank(stages, flags->rank, error));
   if (session->layout.pp > 1 && (flags->memory || flags->collectives))
     printf("stage %d, which needs most memory\n", stage);
-  if (flags->memory) ls_program_print_memory(stages[stage], stdout);
+  if (flags->memory) ls_program_print_memory(stages[stage], session->workspace[stage], stdout);
   if (flags->memory && session->layout.recompute_of_count)
     printf("  runs again           %s\n",
            ls_budget_print(session->arena, session->graph, &session->layout));

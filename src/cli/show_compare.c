@@ -12,7 +12,7 @@ typedef struct column {
   int stages, stage;   /* the one that needs most memory, which all numbers are of */
   const ls_program *program;
   int64_t by_category[LS_CATEGORY_COUNT];
-  int64_t peak;
+  int64_t peak, workspace;
   double bytes_sent;
   int collectives;
 } column;
@@ -34,6 +34,7 @@ static column measure(ls_arena *arena, const char *run_path, const ls_words *wor
   made.stages = session->layout.pp;
   made.program = session->stages[LS_SESSION_STEP][made.stage];
   made.peak = ls_program_peak(made.program, made.by_category);
+  made.workspace = session->workspace[made.stage];
   made.bytes_sent = ls_program_bytes_sent(made.program, &made.collectives);
   return made;
 }
@@ -60,6 +61,10 @@ static double peak_mib(const column *of, int argument) {
   (void)argument;
   return mib((double)of->peak);
 }
+static double workspace_mib(const column *of, int argument) {
+  (void)argument;
+  return mib((double)of->workspace);
+}
 static double tier_mib(const column *of, int tier) {
   return mib((double)ls_program_tier_bytes(of->program, (ls_tier)tier));
 }
@@ -82,6 +87,7 @@ static void print_table(const column *columns, int count, int devices) {
     print_row(ls_category_name((ls_category)category), columns, count, category_mib, category,
               "%.1f");
   print_row("sum", columns, count, peak_mib, 0, "%.1f");
+  print_row("workspace besides", columns, count, workspace_mib, 0, "%.1f");
   print_row("on the host besides", columns, count, tier_mib, LS_TIER_HOST, "%.1f");
   print_row("on nvme besides", columns, count, tier_mib, LS_TIER_NVME, "%.1f");
   print_row("MiB sent a step", columns, count, sent_mib, 0, "%.1f");
@@ -94,7 +100,7 @@ static void print_table(const column *columns, int count, int devices) {
   }
 }
 
-json_t *ls_show_cost_json(const ls_program *program) {
+json_t *ls_show_cost_json(const ls_program *program, int64_t workspace) {
   static const char *const names[LS_TIER_COUNT] = {"arena_bytes", "host_bytes", "nvme_bytes"};
   int64_t by_category[LS_CATEGORY_COUNT] = {0};
   const int64_t peak = ls_program_peak(program, by_category);
@@ -109,6 +115,7 @@ json_t *ls_show_cost_json(const ls_program *program) {
     const int64_t there = ls_program_tier_bytes(program, (ls_tier)t);
     if (t == LS_TIER_DEVICE || there) json_object_set_new(root, names[t], json_integer(there));
   }
+  if (workspace) json_object_set_new(root, "workspace_bytes", json_integer(workspace));
   json_object_set_new(root, "bytes_sent", json_real(bytes));
   json_object_set_new(root, "collectives", json_integer(calls));
   return root;
@@ -125,7 +132,7 @@ static void print_all_json(const column *columns, int count) {
   json_t *root = json_object();
   for (int c = 0; c < count; c++) {
     const column *of = &columns[c];
-    json_t *made = of->refusal ? json_object() : ls_show_cost_json(of->program);
+    json_t *made = of->refusal ? json_object() : ls_show_cost_json(of->program, of->workspace);
     if (of->refusal) json_object_set_new(made, "refused", json_string(of->refusal));
     if (of->stages > 1) json_object_set_new(made, "stage", json_integer(of->stage));
     json_object_set_new(root, of->name, made);

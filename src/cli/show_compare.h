@@ -17,7 +17,7 @@ LS_CHECKED ls_status ls_show_compare(ls_arena *arena, const char *run_path, cons
 
 /* What a program costs a device: bytes by category at the peak, of each tier, and sent. The caller
  * owns it. */
-json_t *ls_show_cost_json(const ls_program *program);
+json_t *ls_show_cost_json(const ls_program *program, int64_t workspace);
 
 /* Prints it to stdout and drops it. */
 void ls_show_print_json(json_t *root);

@@ -13,7 +13,7 @@ void ls_show_floor(const ls_session *session, bool json) {
   ls_step_limits limits = {0};
   if (rates) {
     const ls_session_limits found = ls_session_limits_of(session, rates);
-    limits = (ls_step_limits){found.flops_per_s, found.bytes_per_s};
+    limits = (ls_step_limits){.flops_per_s = found.flops_per_s, .bytes_per_s = found.bytes_per_s};
   } else {
     fprintf(stderr, "no floors: %s; lockstep bench measures it\n", why);
   }

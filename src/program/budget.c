@@ -65,7 +65,8 @@ typedef struct chooser {
   /* By segment and row of the menu: what a microbatch keeps, what is made again, the work. */
   double (*bytes)[MENU], (*again)[MENU], (*work)[MENU];
   stage_plan *stages;
-  uint64_t *masks; /* by segment */
+  uint64_t *masks;       /* by segment */
+  const int64_t *beside; /* by stage: bytes that its program cannot have; NULL: none */
 } chooser;
 
 static double local_bytes(const ls_sharded *sharded, int v) {
@@ -272,7 +273,7 @@ static ls_status compile(chooser *c, const ls_layout *layout, int64_t *needed, b
   ls_program **stages = LS_NEW_ARRAY(graph.arena, ls_program *, layout->pp);
   const ls_status status = ls_program_compile(&graph, &tried, LS_PROGRAM_STEP, stages, error);
   for (int s = 0; s < layout->pp && status == LS_OK; s++) {
-    needed[s] = ls_program_bytes(stages[s]);
+    needed[s] = ls_program_bytes(stages[s]) + (c->beside ? c->beside[s] : 0);
     if (needed[s] < c->stages[s].least) c->stages[s].least = needed[s];
     if (measure) measure_rest(c, &c->stages[s], stages[s]);
   }
@@ -369,8 +370,8 @@ static ls_status choose(chooser *c, ls_layout *layout, int64_t bytes, ls_error *
 }
 
 ls_status ls_budget_choose(const ls_graph *graph, ls_layout *layout, int64_t bytes,
-                           ls_error *error) {
-  chooser c = {.graph = graph, .arena = ls_arena_create()};
+                           const int64_t *beside, ls_error *error) {
+  chooser c = {.graph = graph, .beside = beside, .arena = ls_arena_create()};
   const ls_status status = choose(&c, layout, bytes, error);
   ls_arena_destroy(&c.arena);
   return status;

@@ -1,7 +1,7 @@
 /* Recomputation that fits a budget: what each layer keeps is chosen so that every stage's program
  * fits the bytes a device has, at the least extra time.
  *
- *   LS_TRY(ls_budget_choose(graph, &layout, bytes, &error));
+ *   LS_TRY(ls_budget_choose(graph, &layout, bytes, NULL, &error));
  *   LS_TRY(ls_program_compile(graph, &layout, LS_PROGRAM_STEP, stages, &error));
  *
  * Each layer of a stage takes one row of a menu of ops to run again, with the bytes it then keeps,
@@ -21,10 +21,11 @@
 #include "program/program.h"
 
 /* Sets layout->recompute_of, in the graph's arena. `graph` has its backward part, `bytes` are what
- * the programs of a stage may use. LS_NO: no choice fits, with the least bytes found and what
- * else would help. */
+ * a device may use, `beside` those of them that a stage needs beside its program, as workspace of
+ * kernels: [pp], or NULL for none. LS_NO: no choice fits, with the least bytes found and what else
+ * would help. */
 LS_CHECKED ls_status ls_budget_choose(const ls_graph *graph, ls_layout *layout, int64_t bytes,
-                                      ls_error *error);
+                                      const int64_t *beside, ls_error *error);
 
 /* The estimate that is made least: the extra work of a layout's choice, in operations of a device.
  */

@@ -132,10 +132,18 @@ static void print_moved(const ls_program *program, FILE *stream) {
     }
 }
 
-void ls_program_print_memory(const ls_program *program, FILE *stream) {
-  for (int t = 0; t < LS_TIER_COUNT; t++)
-    if (t == LS_TIER_DEVICE || ls_program_tier_bytes(program, (ls_tier)t))
-      print_tier(program, (ls_tier)t, stream);
+static void print_workspace(const ls_program *program, int64_t workspace, FILE *stream) {
+  fprintf(stream, "  %-20s %10.2f  (of its kernels, beside the arena)\n", "workspace",
+          mib(workspace));
+  fprintf(stream, "  %-20s %10.2f\n", "needed",
+          mib(ls_program_tier_bytes(program, LS_TIER_DEVICE) + workspace));
+}
+
+void ls_program_print_memory(const ls_program *program, int64_t workspace, FILE *stream) {
+  print_tier(program, LS_TIER_DEVICE, stream);
+  if (workspace) print_workspace(program, workspace, stream);
+  for (int t = LS_TIER_DEVICE + 1; t < LS_TIER_COUNT; t++)
+    if (ls_program_tier_bytes(program, (ls_tier)t)) print_tier(program, (ls_tier)t, stream);
   print_moved(program, stream);
   if (program->recomputed_flops > 0)
     fprintf(stream, "  %-20s %10.1f  %% of the step's work, to keep less\n", "done again",

@@ -290,7 +290,8 @@ double ls_instruction_bytes(const ls_program *program, int rank, const ls_instru
 
 /* The printed form: stable, for people and golden tests. */
 void ls_program_print(const ls_program *program, FILE *stream);
-void ls_program_print_memory(const ls_program *program, FILE *stream);
+/* `workspace`: bytes that kernels need beside the arena, which no program knows; 0: not told. */
+void ls_program_print_memory(const ls_program *program, int64_t workspace, FILE *stream);
 void ls_program_print_collectives(const ls_program *program, FILE *stream);
 
 #endif

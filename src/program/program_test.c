@@ -519,7 +519,7 @@ static void test_uneven_vocabulary_in_a_program(void **state) {
 
 static void print_all(const ls_program *program, FILE *stream) {
   ls_program_print(program, stream);
-  ls_program_print_memory(program, stream);
+  ls_program_print_memory(program, 0, stream);
   ls_program_print_collectives(program, stream);
 }
 

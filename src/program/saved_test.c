@@ -49,7 +49,7 @@ static char *printed(const ls_program *program) {
   FILE *stream = open_memstream(&text, &bytes);
   assert_non_null(stream);
   ls_program_print(program, stream);
-  ls_program_print_memory(program, stream);
+  ls_program_print_memory(program, 0, stream);
   ls_program_print_collectives(program, stream);
   fclose(stream);
   return text;

@@ -117,10 +117,10 @@ static ls_status create_tiers(ls_rank *rank, const ls_rank_options *options, ls_
   return ls_tiers_create(&made, &rank->tiers, error);
 }
 
-static ls_view view_of(const ls_rank *rank, const ls_program *program, int index, char *frame,
+static ls_view view_of(int rank, const ls_program *program, int index, char *frame,
                        int64_t *offset) {
   const ls_value *value = &program->values.items[index];
-  const ls_local local = ls_program_local(program, rank->number, index);
+  const ls_local local = ls_program_local(program, rank, index);
   *offset = local.offset;
   ls_view view = {.data = frame + local.offset, .dtype = value->dtype, .ndim = value->ndim};
   memcpy(view.dims, local.dims, sizeof view.dims);
@@ -139,8 +139,8 @@ ls_view ls_rank_view(const ls_rank *rank, int program, int index, int microbatch
   const loaded_program *from = &rank->programs[program];
   const ls_frame *frame = ls_program_frame(from->program, index);
   int64_t offset;
-  return view_of(rank, from->program, index, instance_base(from, frame->instance + microbatch),
-                 &offset);
+  return view_of(rank->number, from->program, index,
+                 instance_base(from, frame->instance + microbatch), &offset);
 }
 
 static ls_status find_group(ls_rank *rank, const ls_mesh *mesh, ls_axes axes, ls_group **group,
@@ -188,12 +188,13 @@ static ls_status load_instruction(ls_rank *rank, const ls_program *program, cons
                                 .threads = rank->threads,
                                 .exact = rank->exact};
   for (int i = 0; i < instruction->inputs; i++) {
-    made->args.in[i] = view_of(rank, program, instruction->in[i], rank->base, &made->in_offset[i]);
+    made->args.in[i] =
+        view_of(rank->number, program, instruction->in[i], rank->base, &made->in_offset[i]);
     made->in_frame[i] = frame_in_body(program, body, instruction->in[i]);
   }
   for (int o = 0; o < instruction->outputs; o++) {
     made->args.out[o] =
-        view_of(rank, program, instruction->out[o], rank->base, &made->out_offset[o]);
+        view_of(rank->number, program, instruction->out[o], rank->base, &made->out_offset[o]);
     made->out_frame[o] = frame_in_body(program, body, instruction->out[o]);
   }
   made->skipped = instruction->first_only &&
@@ -205,7 +206,7 @@ static ls_status load_instruction(ls_rank *rank, const ls_program *program, cons
   return find_group(rank, &program->mesh, instruction->axes, &made->group, error);
 }
 
-static ls_status load_program(ls_rank *rank, int p, size_t *workspace, ls_error *error) {
+static ls_status load_program(ls_rank *rank, int p, ls_error *error) {
   loaded_program *into = &rank->programs[p];
   const ls_program *program = into->program;
   int frames = 1;
@@ -221,14 +222,40 @@ static ls_status load_program(ls_rank *rank, int p, size_t *workspace, ls_error 
     const ls_body *body = &program->bodies.items[b];
     for (int i = body->first; i < body->first + body->count; i++) {
       const ls_instruction *instruction = &program->instructions.items[i];
-      loaded *made = &into->instructions[i];
-      LS_TRY(load_instruction(rank, program, body, instruction, made, error));
-      if (instruction->collective != LS_COLLECTIVE_NONE || !rank->kernels.workspace_bytes) continue;
-      const size_t bytes = rank->kernels.workspace_bytes(instruction->kind, &made->args);
-      if (bytes > *workspace) *workspace = bytes;
+      LS_TRY(load_instruction(rank, program, body, instruction, &into->instructions[i], error));
     }
   }
   return LS_OK;
+}
+
+static size_t instruction_workspace(const ls_rank_options *options, const ls_program *program,
+                                    int rank, const ls_instruction *instruction) {
+  ls_kernel_args args = {.attributes = &instruction->attributes,
+                         .inputs = instruction->inputs,
+                         .outputs = instruction->outputs,
+                         .threads = options->threads,
+                         .exact = options->exact};
+  int64_t offset;
+  for (int i = 0; i < args.inputs; i++)
+    args.in[i] = view_of(rank, program, instruction->in[i], NULL, &offset);
+  for (int o = 0; o < args.outputs; o++)
+    args.out[o] = view_of(rank, program, instruction->out[o], NULL, &offset);
+  return options->kernels->workspace_bytes(instruction->kind, &args);
+}
+
+int64_t ls_rank_workspace(const ls_rank_options *options, int rank) {
+  size_t most = 0;
+  if (!options->kernels->workspace_bytes) return 0;
+  for (int p = 0; p < options->program_count; p++) {
+    const ls_program *program = options->programs[p];
+    for (int i = 0; i < program->instructions.count; i++) {
+      const ls_instruction *each = &program->instructions.items[i];
+      if (each->collective != LS_COLLECTIVE_NONE) continue;
+      const size_t bytes = instruction_workspace(options, program, rank, each);
+      if (bytes > most) most = bytes;
+    }
+  }
+  return (int64_t)most;
 }
 
 static ls_status allocate_workspace(ls_rank *rank, size_t bytes, ls_error *error) {
@@ -261,12 +288,11 @@ static ls_status fill_rank(ls_rank *rank, const ls_rank_options *options, ls_err
   rank->pairs = calloc((size_t)rank->stages, sizeof *rank->pairs);
   if (!rank->pairs) return ls_fail(error, LS_FAILED, "out of memory for %d stages", rank->stages);
   LS_TRY(find_group(rank, mesh, LS_AXES_ALL, &rank->world, error));
-  size_t workspace = 0;
   for (int p = 0; p < options->program_count; p++) {
     rank->programs[p].program = options->programs[p];
-    LS_TRY(load_program(rank, p, &workspace, error));
+    LS_TRY(load_program(rank, p, error));
   }
-  return allocate_workspace(rank, workspace, error);
+  return allocate_workspace(rank, (size_t)ls_rank_workspace(options, rank->number), error);
 }
 
 ls_status ls_rank_create(ls_comm *comm, const ls_rank_options *options, ls_rank **rank,

@@ -12,7 +12,7 @@ struct ls_run {
   ls_run_file *file;
   ls_session *session;
   int stage; /* that needs most memory */
-  int64_t by_category[LS_CATEGORY_COUNT];
+  int64_t parts[LS_SESSION_MEMORY_PARTS];
 };
 
 static const ls_program *step_of(const ls_run *run) {
@@ -27,7 +27,7 @@ static ls_status open_session(ls_run *run, const char *path, const char *const *
   if (devices == 0) devices = (int)ls_run_file_mesh_devices(run->file);
   LS_TRY(ls_session_create(run->arena, run->file, devices, devices, &run->session, error));
   ls_session_bytes_needed(run->session, &run->stage);
-  ls_program_peak(step_of(run), run->by_category);
+  ls_session_memory_parts(run->session, run->stage, run->parts);
   return LS_OK;
 }
 
@@ -73,12 +73,12 @@ double ls_run_bytes_sent(const ls_run *run, int *collectives) {
 
 int ls_run_memory_parts(const ls_run *run) {
   (void)run;
-  return LS_CATEGORY_COUNT;
+  return LS_SESSION_MEMORY_PARTS;
 }
 
 ls_memory_part ls_run_memory_part(const ls_run *run, int index) {
-  LS_ASSERT(index >= 0 && index < LS_CATEGORY_COUNT);
-  return (ls_memory_part){ls_category_name((ls_category)index), run->by_category[index]};
+  LS_ASSERT(index >= 0 && index < LS_SESSION_MEMORY_PARTS);
+  return (ls_memory_part){ls_session_memory_part_name(index), run->parts[index]};
 }
 
 int64_t ls_run_memory_bytes(const ls_run *run) {
@@ -97,7 +97,9 @@ ls_status ls_run_print(const ls_run *run, ls_show what, FILE *stream, ls_error *
       for (int s = 0; s < stages; s++)
         ls_program_print(run->session->stages[LS_SESSION_EVALUATE][s], stream);
       break;
-    case LS_SHOW_MEMORY: ls_program_print_memory(step_of(run), stream); break;
+    case LS_SHOW_MEMORY:
+      ls_program_print_memory(step_of(run), run->session->workspace[run->stage], stream);
+      break;
     case LS_SHOW_COLLECTIVES: ls_program_print_collectives(step_of(run), stream); break;
     case LS_SHOW_RUN_FILE: {
       ls_arena *scratch = ls_arena_create();

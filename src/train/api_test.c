@@ -86,6 +86,9 @@ static void sizes_add_up(void **state) {
       sum += ls_run_memory_part(run, p).bytes;
     }
     assert_true(sum > 0 && sum <= ls_run_memory_bytes(run));
+    const ls_memory_part last = ls_run_memory_part(run, ls_run_memory_parts(run) - 1);
+    assert_string_equal(last.name, "workspace of kernels");
+    assert_true(last.bytes > 0 && last.bytes < sum);
     int collectives;
     const double sent = ls_run_bytes_sent(run, &collectives);
     assert_true(devices == 1 ? sent == 0 && collectives == 0 : sent > 0 && collectives > 0);

@@ -30,13 +30,13 @@ typedef struct trainer {
   ls_rank *rank;
   ls_learning_rate rate;
   ls_loss_scale scale; /* 1 for ever unless compute is fp16 */
-  double peak_flops;   /* of all ranks together */
-  int64_t step;        /* finished */
-  int64_t traced;      /* the step that is recorded; 0: none */
-  double begun_s;      /* when the time of the step began */
-  bool open;           /* the passes of one more are done: its norm and its update are not */
-  bool guessed;        /* weights are a guess at that update */
-  bool clipped;        /* so was the last norm that is known: then none is guessed */
+  ls_peak peak;
+  int64_t step;   /* finished */
+  int64_t traced; /* the step that is recorded; 0: none */
+  double begun_s; /* when the time of the step began */
+  bool open;      /* the passes of one more are done: its norm and its update are not */
+  bool guessed;   /* weights are a guess at that update */
+  bool clipped;   /* so was the last norm that is known: then none is guessed */
 } trainer;
 
 static bool is_first(const trainer *self) {
@@ -151,8 +151,8 @@ static ls_status report(const trainer *self, double loss, double norm, double se
       .step_seconds = seconds,
       .tokens_per_second = (double)tokens / seconds,
       .tokens_per_second_per_device = (double)tokens / seconds / session->devices,
-      .mfu = self->peak_flops > 0
-                 ? session->programs[LS_SESSION_STEP]->flops / seconds / self->peak_flops
+      .mfu = self->peak.flops_per_s > 0
+                 ? session->programs[LS_SESSION_STEP]->flops / seconds / self->peak.flops_per_s
                  : NAN,
       .memory_bytes = resident_bytes(),
       .validation_loss = evaluation,
@@ -382,7 +382,7 @@ static ls_status start(trainer *self, ls_error *error) {
   if (is_first(self)) LS_TRY(begin(self, text, error));
   self->rate = ls_learning_rate_of(session->run);
   LS_TRY(prepare_trace(self, error));
-  return ls_session_peak(session, self->rank, &self->peak_flops, error);
+  return ls_session_peak(session, self->rank, &self->peak, error);
 }
 
 /* Whether the step after `step` others is settled before the next begins. */

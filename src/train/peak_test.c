@@ -12,7 +12,7 @@
 #include "base/file.h"
 #include "run/crew.h"
 #include "run/measure.h"
-#include "train/session.h"
+#include "train/repeat.h"
 
 static ls_arena *arena;
 static char folder[64];
@@ -45,7 +45,7 @@ static ls_session *open_session(int devices) {
 
 typedef struct asked {
   const ls_session *session;
-  double peaks[4];
+  ls_peak peaks[4];
 } asked;
 
 static ls_status ask(ls_comm *comm, void *context, ls_error *error) {
@@ -58,16 +58,19 @@ static ls_status ask(ls_comm *comm, void *context, ls_error *error) {
   return status;
 }
 
-/* Of all ranks, who must agree. */
-static double peak_of(const ls_session *session) {
+/* Of all ranks, who must agree; all of them measure it or none does. */
+static double peak_of(const ls_session *session, bool measured_now) {
   asked made = {.session = session};
   ls_world *world;
   ls_error error = {0};
   assert_int_equal(ls_world_create_threads(session->devices, &world, &error), LS_OK);
   if (ls_crew_run(world, ask, &made, &error) != LS_OK) fail_msg("%s", error.text);
   ls_world_destroy(&world);
-  for (int r = 1; r < session->devices; r++) assert_true(made.peaks[r] == made.peaks[0]);
-  return made.peaks[0];
+  for (int r = 0; r < session->devices; r++) {
+    assert_true(made.peaks[r].flops_per_s == made.peaks[0].flops_per_s);
+    assert_int_equal(made.peaks[r].measured_now, measured_now ? session->devices : 0);
+  }
+  return made.peaks[0].flops_per_s;
 }
 
 static void keep(ls_dtype dtype, double one, double all) {
@@ -85,18 +88,18 @@ static void what_is_kept_is_the_peak(void **state) {
   (void)state;
   const int cores = ls_measure_key(arena).cores;
   keep(LS_F32, 3e20, 4e20);
-  assert_true(peak_of(open_session(1)) == (cores > 1 ? 3e20 : 4e20));
-  const double two = peak_of(open_session(2)), four = peak_of(open_session(4));
+  assert_true(peak_of(open_session(1), false) == (cores > 1 ? 3e20 : 4e20));
+  const double two = peak_of(open_session(2), false), four = peak_of(open_session(4), false);
   assert_true(two == 4e20); /* two of one core each would be 6e20, which all cores do not reach */
   assert_true(four == 4e20);
 }
 
 static void without_it_a_product_is_measured(void **state) {
   (void)state;
-  const double none = peak_of(open_session(2));
+  const double none = peak_of(open_session(2), true);
   assert_true(none > 0 && none < 1e20);
   keep(LS_BF16, 3e20, 4e20); /* of another type */
-  const double other = peak_of(open_session(2));
+  const double other = peak_of(open_session(2), true);
   assert_true(other > 0 && other < 1e20);
 }
 
@@ -104,8 +107,28 @@ static void without_it_a_product_is_measured(void **state) {
 static void what_a_rank_does_now_counts_as_well(void **state) {
   (void)state;
   keep(LS_F32, 1, 2); /* of one core, and of all */
-  const double two = peak_of(open_session(2));
+  const double two = peak_of(open_session(2), true);
   assert_true(two > 1e6 && two < 1e20);
+}
+
+/* `lockstep bench --model`, whose floors and MFU would else be those of a machine at other work. */
+static void repeated_steps_are_held_against_it(void **state) {
+  (void)state;
+  for (int kept = 0; kept < 2; kept++) {
+    keep(LS_F32, kept ? 3e20 : 1, kept ? 4e20 : 2);
+    const ls_session *session = open_session(2);
+    const ls_repeated *repeated;
+    ls_world *world;
+    ls_error error = {0};
+    assert_int_equal(ls_world_create_threads(2, &world, &error), LS_OK);
+    if (ls_repeat_steps(arena, session, world, &(ls_repeat_options){.steps = 1}, &repeated,
+                        &error) != LS_OK)
+      fail_msg("%s", error.text);
+    ls_world_destroy(&world);
+    const double rate = repeated->peak.flops_per_s;
+    assert_true(kept ? rate == 4e20 : rate > 1e6 && rate < 1e20);
+    assert_int_equal(repeated->peak.measured_now, kept ? 0 : 2);
+  }
 }
 
 int main(void) {
@@ -114,6 +137,7 @@ int main(void) {
       CASE(what_is_kept_is_the_peak),
       CASE(without_it_a_product_is_measured),
       CASE(what_a_rank_does_now_counts_as_well),
+      CASE(repeated_steps_are_held_against_it),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

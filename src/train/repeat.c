@@ -83,6 +83,9 @@ static ls_status repeat_step(const repeating *of, ls_rank *rank, int step, ls_ar
 static ls_status repeat(const repeating *of, ls_rank *rank, ls_error *error) {
   LS_TRY(ls_session_initialise(of->session, rank, error));
   LS_TRY(ls_rank_record_room(rank, LS_SESSION_STEP, error));
+  ls_peak peak;
+  LS_TRY(ls_session_peak(of->session, rank, &peak, error));
+  if (ls_rank_number(rank) == 0) of->made->peak = peak;
   const int steps = LS_RECORDING_WARM_STEPS + of->options->steps;
   for (int step = 0; step < steps; step++) {
     ls_arena *scratch = ls_arena_create();

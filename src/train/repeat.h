@@ -22,6 +22,7 @@ typedef struct ls_repeated {
   int count, median;         /* recordings, and the one whose time is the median of all */
   double *seconds;           /* of each step, from its first instruction to its last on any rank */
   ls_recording **recordings; /* [count] */
+  ls_peak peak;              /* before the steps */
 } ls_repeated;
 
 /* Parameters are as a run from scratch has them. *repeated is in the arena on the process that has

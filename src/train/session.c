@@ -206,9 +206,42 @@ static ls_status compile_saved(ls_session *session, const ls_graph *graph, const
   return LS_OK;
 }
 
-static ls_status fit_budget(ls_session *session, ls_error *error) {
+static ls_rank_options rank_options(const ls_session *session, const ls_program *const *programs,
+                                    int count) {
+  return (ls_rank_options){.programs = programs,
+                           .program_count = count,
+                           .kernels = &session->kernels,
+                           .threads = session->threads,
+                           .exact = session->run->numerics == LS_RUN_EXACT,
+                           .offload_path = session->run->offload.path};
+}
+
+/* Of the first rank of the programs' stage. */
+static int64_t workspace_of(const ls_session *session, const ls_program *const *programs,
+                            int count) {
+  const ls_rank_options options = rank_options(session, programs, count);
+  const int ranks = ls_mesh_size(&programs[0]->mesh, LS_AXES_ALL & ~LS_AXES_STAGE);
+  return ls_rank_workspace(&options, programs[0]->stage * ranks);
+}
+
+/* What is run again needs what it needs the first time: one choice tells the workspace of all. */
+static ls_status budget_beside(const ls_session *session, int64_t *beside, ls_error *error) {
+  ls_graph graph = *session->graph; /* whose programs go with the arena they are in */
+  graph.arena = ls_arena_create();
+  ls_program **stages = LS_NEW_ARRAY(graph.arena, ls_program *, session->layout.pp);
   const ls_status status =
-      ls_budget_choose(session->graph, &session->layout, session->run->device.memory, error);
+      ls_program_compile(&graph, &session->layout, LS_PROGRAM_STEP, stages, error);
+  for (int s = 0; s < session->layout.pp && status == LS_OK; s++)
+    beside[s] = workspace_of(session, (const ls_program *const *)&stages[s], 1);
+  ls_arena_destroy(&graph.arena);
+  return status;
+}
+
+static ls_status fit_budget(ls_session *session, ls_error *error) {
+  int64_t *beside = LS_NEW_ARRAY(session->arena, int64_t, session->layout.pp);
+  LS_TRY(budget_beside(session, beside, error));
+  const ls_status status = ls_budget_choose(session->graph, &session->layout,
+                                            session->run->device.memory, beside, error);
   if (status != LS_OK) ls_error_prefix(error, "%s", ls_run_file_where(session->run, "recompute"));
   return status;
 }
@@ -237,29 +270,44 @@ static ls_status compile_evaluation(ls_session *session, const ls_layout *layout
   return compile_saved(session, forward, layout, LS_PROGRAM_FORWARD, LS_SESSION_EVALUATE, error);
 }
 
-static ls_status compile(ls_session *session, ls_error *error) {
-  LS_TRY(compile_saved(session, session->graph, &session->layout, LS_PROGRAM_STEP, LS_SESSION_STEP,
-                       error));
-  return compile_evaluation(session, &session->layout, error);
-}
-
-ls_status ls_session_keep_logits(ls_session *session, ls_error *error) {
-  ls_layout layout = session->layout;
-  layout.logits_rows = INT64_MAX;
-  return compile_evaluation(session, &layout, error);
-}
-
 static void programs_of(const ls_session *session, int stage,
                         const ls_program *programs[LS_SESSION_PROGRAMS]) {
   for (int p = 0; p < LS_SESSION_PROGRAMS; p++) programs[p] = session->stages[p][stage];
 }
 
-int64_t ls_session_tier_bytes(const ls_session *session, ls_tier tier, int *stage) {
+static void size_workspace(ls_session *session) {
+  session->workspace = LS_NEW_ARRAY(session->arena, int64_t, session->layout.pp);
+  for (int s = 0; s < session->layout.pp; s++) {
+    const ls_program *programs[LS_SESSION_PROGRAMS];
+    programs_of(session, s, programs);
+    session->workspace[s] = workspace_of(session, programs, LS_SESSION_PROGRAMS);
+  }
+}
+
+static ls_status compile(ls_session *session, ls_error *error) {
+  LS_TRY(compile_saved(session, session->graph, &session->layout, LS_PROGRAM_STEP, LS_SESSION_STEP,
+                       error));
+  LS_TRY(compile_evaluation(session, &session->layout, error));
+  size_workspace(session);
+  return LS_OK;
+}
+
+ls_status ls_session_keep_logits(ls_session *session, ls_error *error) {
+  ls_layout layout = session->layout;
+  layout.logits_rows = INT64_MAX;
+  LS_TRY(compile_evaluation(session, &layout, error));
+  size_workspace(session);
+  return LS_OK;
+}
+
+static int64_t most_of_stages(const ls_session *session, ls_tier tier, const int64_t *beside,
+                              int *stage) {
   int64_t most = -1;
   for (int s = 0; s < session->layout.pp; s++) {
     const ls_program *programs[LS_SESSION_PROGRAMS];
     programs_of(session, s, programs);
-    const int64_t needed = ls_rank_bytes_needed(programs, LS_SESSION_PROGRAMS, tier);
+    const int64_t needed =
+        ls_rank_bytes_needed(programs, LS_SESSION_PROGRAMS, tier) + (beside ? beside[s] : 0);
     if (needed <= most) continue;
     most = needed;
     *stage = s;
@@ -267,8 +315,22 @@ int64_t ls_session_tier_bytes(const ls_session *session, ls_tier tier, int *stag
   return most;
 }
 
+int64_t ls_session_tier_bytes(const ls_session *session, ls_tier tier, int *stage) {
+  return most_of_stages(session, tier, NULL, stage);
+}
+
 int64_t ls_session_bytes_needed(const ls_session *session, int *stage) {
-  return ls_session_tier_bytes(session, LS_TIER_DEVICE, stage);
+  return most_of_stages(session, LS_TIER_DEVICE, session->workspace, stage);
+}
+
+void ls_session_memory_parts(const ls_session *session, int stage,
+                             int64_t parts[LS_SESSION_MEMORY_PARTS]) {
+  ls_program_peak(session->stages[LS_SESSION_STEP][stage], parts);
+  parts[LS_CATEGORY_COUNT] = session->workspace[stage];
+}
+
+const char *ls_session_memory_part_name(int part) {
+  return part == LS_CATEGORY_COUNT ? "workspace of kernels" : ls_category_name((ls_category)part);
 }
 
 static ls_status check_memory(const ls_session *session, ls_error *error) {
@@ -276,20 +338,19 @@ static ls_status check_memory(const ls_session *session, ls_error *error) {
   int stage;
   const int64_t needed = ls_session_bytes_needed(session, &stage);
   if (!limit || needed <= limit) return ls_session_check_host(session, 1, false, error);
-  int64_t by_category[LS_CATEGORY_COUNT] = {0};
-  ls_program_peak(session->stages[LS_SESSION_STEP][stage], by_category);
-  const char *advice = ls_session_offload_advice(session, by_category);
+  int64_t parts[LS_SESSION_MEMORY_PARTS];
+  ls_session_memory_parts(session, stage, parts);
+  const char *advice = ls_session_offload_advice(session, parts);
   char text[256] = "";
   size_t used = 0;
   for (int named = 0; named < 3; named++) {
     int most = 0;
-    for (int c = 1; c < LS_CATEGORY_COUNT; c++)
-      if (by_category[c] > by_category[most]) most = c;
-    if (!by_category[most]) break;
-    used +=
-        (size_t)snprintf(text + used, sizeof text - used, "%s%s %.1f", used ? ", " : "",
-                         ls_category_name((ls_category)most), (double)by_category[most] / 1048576);
-    by_category[most] = 0;
+    for (int p = 1; p < LS_SESSION_MEMORY_PARTS; p++)
+      if (parts[p] > parts[most]) most = p;
+    if (!parts[most]) break;
+    used += (size_t)snprintf(text + used, sizeof text - used, "%s%s %.1f", used ? ", " : "",
+                             ls_session_memory_part_name(most), (double)parts[most] / 1048576);
+    parts[most] = 0;
   }
   return ls_fail(error, LS_NO,
                  "%s: a device needs %.1f MiB and may use %.1f (largest, MiB: %s): %scut "
@@ -304,8 +365,15 @@ static int choose_threads(const ls_run_file *run, int sharers) {
   return cores > sharers ? cores / sharers : 1;
 }
 
-ls_status ls_session_resolve(ls_arena *arena, ls_run_file *run, int devices, ls_session **session,
-                             ls_error *error) {
+static ls_status choose_kernels(ls_session *session, ls_error *error) {
+  if (session->layout.compute != LS_F64)
+    return ls_cpu_kernels(&session->kernels, session->layout.compute, error);
+  ls_reference_kernels(&session->kernels, LS_F64);
+  return LS_OK;
+}
+
+ls_status ls_session_resolve(ls_arena *arena, ls_run_file *run, int devices, int sharers,
+                             ls_session **session, ls_error *error) {
   LS_TRY(ls_run_file_require(run, "model", error));
   LS_TRY(ls_run_file_resolve_mesh(run, devices, error));
   LS_TRY(ls_run_file_resolve_batch(run, error));
@@ -320,6 +388,9 @@ ls_status ls_session_resolve(ls_arena *arena, ls_run_file *run, int devices, ls_
   LS_TRY(refuse_dropout(made, error));
   LS_TRY(choose_start(made, error));
   made->layout = make_layout(run);
+  made->threads = choose_threads(run, sharers);
+  made->sharers = sharers;
+  LS_TRY(choose_kernels(made, error));
   LS_TRY(check_grad_dtype(made, error));
   LS_TRY(choose_recompute(made, error));
   LS_TRY(check_partners(made, error));
@@ -345,16 +416,10 @@ static ls_status check_weights(const ls_session *session, ls_error *error) {
 ls_status ls_session_create(ls_arena *arena, ls_run_file *run, int devices, int sharers,
                             ls_session **session, ls_error *error) {
   ls_session *made;
-  LS_TRY(ls_session_resolve(arena, run, devices, &made, error));
+  LS_TRY(ls_session_resolve(arena, run, devices, sharers, &made, error));
   LS_TRY(check_weights(made, error));
-  made->threads = choose_threads(run, sharers);
-  made->sharers = sharers;
   LS_TRY(compile(made, error));
   LS_TRY(check_memory(made, error));
-  if (made->layout.compute == LS_F64)
-    ls_reference_kernels(&made->kernels, LS_F64);
-  else
-    LS_TRY(ls_cpu_kernels(&made->kernels, made->layout.compute, error));
   *session = made;
   return LS_OK;
 }
@@ -413,14 +478,8 @@ ls_status ls_session_rank(const ls_session *session, ls_comm *comm, ls_rank **ra
   const ls_mesh *mesh = &session->programs[LS_SESSION_STEP]->mesh;
   const ls_program *programs[LS_SESSION_PROGRAMS];
   programs_of(session, ls_mesh_coordinate(mesh, ls_comm_rank(comm), LS_AXIS_PP), programs);
-  return ls_rank_create(comm,
-                        &(ls_rank_options){.programs = programs,
-                                           .program_count = LS_SESSION_PROGRAMS,
-                                           .kernels = &session->kernels,
-                                           .threads = session->threads,
-                                           .exact = session->run->numerics == LS_RUN_EXACT,
-                                           .offload_path = session->run->offload.path},
-                        rank, error);
+  const ls_rank_options options = rank_options(session, programs, LS_SESSION_PROGRAMS);
+  return ls_rank_create(comm, &options, rank, error);
 }
 
 static void initial_values(const ls_parameter *about, uint64_t seed, int64_t first, int64_t count,

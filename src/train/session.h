@@ -37,6 +37,7 @@ typedef struct ls_session {
   const ls_program **stages[LS_SESSION_PROGRAMS];  /* [pp] programs of each stage */
   const ls_program *programs[LS_SESSION_PROGRAMS]; /* of the first stage */
   ls_kernel_table kernels;
+  int64_t *workspace; /* [pp] bytes that kernels of a device need beside its arena */
 } ls_session;
 
 /* Resolves what the run file leaves open (mesh, batch, dtype, threads, learning rate), finds the
@@ -46,9 +47,8 @@ typedef struct ls_session {
 LS_CHECKED ls_status ls_session_create(ls_arena *arena, ls_run_file *run, int devices, int sharers,
                                        ls_session **session, ls_error *error);
 
-/* The first part of it, without programs, threads and kernels: what is to be trained, and how; its
- * graph too. */
-LS_CHECKED ls_status ls_session_resolve(ls_arena *arena, ls_run_file *run, int devices,
+/* The first part of it, without programs: what is to be trained, and how; its graph too. */
+LS_CHECKED ls_status ls_session_resolve(ls_arena *arena, ls_run_file *run, int devices, int sharers,
                                         ls_session **session, ls_error *error);
 
 /* Has the evaluation leave all logits, which it else may make in slices. Before there are ranks. */
@@ -69,12 +69,19 @@ LS_CHECKED ls_status ls_session_open_tokenizer(const ls_session *session,
 LS_CHECKED ls_status ls_session_check_tokenizer(const ls_session *session,
                                                 const ls_tokenizer *tokenizer, ls_error *error);
 
-/* Memory of a tier that a run needs for a device of the stage that needs most; `stage` says which
- * that is. */
+/* Memory of a tier that a run's programs need for a device of the stage that needs most; `stage`
+ * says which that is. */
 int64_t ls_session_tier_bytes(const ls_session *session, ls_tier tier, int *stage);
 
-/* The same of the device. */
+/* Memory of the device itself: with the workspace of its kernels. */
 int64_t ls_session_bytes_needed(const ls_session *session, int *stage);
+
+/* What the device's memory is for: at the peak of a step a category each, and last the workspace of
+ * its kernels. */
+enum { LS_SESSION_MEMORY_PARTS = LS_CATEGORY_COUNT + 1 };
+void ls_session_memory_parts(const ls_session *session, int stage,
+                             int64_t parts[LS_SESSION_MEMORY_PARTS]);
+const char *ls_session_memory_part_name(int part);
 
 /* A rank with the session's programs. Collective: all ranks. */
 LS_CHECKED ls_status ls_session_rank(const ls_session *session, ls_comm *comm, ls_rank **rank,
@@ -107,11 +114,16 @@ typedef struct ls_session_limits {
 
 ls_session_limits ls_session_limits_of(const ls_session *session, const ls_rates *rates);
 
-/* Floating-point operations per second that all ranks together can do in products of the compute
- * type: the denominator of MFU. For each rank what `lockstep bench` has kept of its machine or,
- * where that is less (it may have run beside other work), what a product measured now reaches while
- * all ranks do the same, which takes about 0.1 s. Collective: all ranks. */
-LS_CHECKED ls_status ls_session_peak(const ls_session *session, ls_rank *rank, double *flops_per_s,
+/* What all ranks together can do in products of the compute type: the denominator of MFU. */
+typedef struct ls_peak {
+  double flops_per_s;
+  int measured_now; /* ranks of which that is more than what is kept */
+} ls_peak;
+
+/* For each rank what `lockstep bench` has kept of its machine or, where that is less (it may have
+ * run beside other work), what a product measured now reaches while all ranks do the same, which
+ * takes about 0.1 s. All ranks get the same. Collective: all ranks. */
+LS_CHECKED ls_status ls_session_peak(const ls_session *session, ls_rank *rank, ls_peak *peak,
                                      ls_error *error);
 
 #endif

@@ -1,5 +1,5 @@
 /* First weights: the values of their formula, however many threads make them and ranks hold them.
- */
+ * What a device needs: its programs and the workspace of its kernels. */
 #include "train/session.h"
 
 #include <setjmp.h>
@@ -22,20 +22,23 @@ enum { MAX_WORDS = 16, SEED = 5 };
 #define SEVERAL "device.threads=3"
 #endif
 
-static ls_session *open_session(ls_arena *arena, const char *layout) {
+static ls_status try_session(ls_arena *arena, const char *layout, ls_session **session,
+                             ls_error *error) {
   const char *words[MAX_WORDS] = {"model=gpt2-10m", "data.seq_len=8", "train.batch=8", "dropout=0",
                                   "train.seed=5"};
   int count = 5;
   char *copy = ls_arena_strdup(arena, layout);
   for (char *word; (word = strsep(&copy, " "));) words[count++] = word;
   ls_run_file *run;
+  LS_TRY(ls_run_file_read(arena, NULL, words, count, &run, error));
+  const int devices = (int)ls_run_file_mesh_devices(run);
+  return ls_session_create(arena, run, devices, devices, session, error);
+}
+
+static ls_session *open_session(ls_arena *arena, const char *layout) {
   ls_session *session = NULL;
   ls_error error = {0};
-  if (ls_run_file_read(arena, NULL, words, count, &run, &error) != LS_OK)
-    fail_msg("%s", error.text);
-  const int devices = (int)ls_run_file_mesh_devices(run);
-  if (ls_session_create(arena, run, devices, devices, &session, &error) != LS_OK)
-    fail_msg("%s", error.text);
+  if (try_session(arena, layout, &session, &error) != LS_OK) fail_msg("%s", error.text);
   return session;
 }
 
@@ -105,9 +108,70 @@ static void first_weights_are_those_of_their_index(void **state) {
   }
 }
 
+/* The prediction is of the first rank of a stage, and holds for all. */
+static void check_ranks(const ls_session *session) {
+  const int ranks = session->devices / session->layout.pp;
+  for (int r = 0; r < session->devices; r++) {
+    const int stage = r / ranks;
+    const ls_program *programs[LS_SESSION_PROGRAMS];
+    for (int p = 0; p < LS_SESSION_PROGRAMS; p++) programs[p] = session->stages[p][stage];
+    const int64_t bytes = ls_rank_workspace(&(ls_rank_options){.programs = programs,
+                                                               .program_count = LS_SESSION_PROGRAMS,
+                                                               .kernels = &session->kernels,
+                                                               .threads = session->threads},
+                                            r);
+    assert_true(bytes > 0 && bytes <= session->workspace[stage]);
+  }
+}
+
+static bool runs_again(const ls_session *session) {
+  for (int s = 0; s < session->layout.recompute_of_count; s++)
+    if (session->layout.recompute_of[s]) return true;
+  return false;
+}
+
+/* Of exactly what it needs a device has enough, and of a byte less too little; a budget counts
+ * alike. */
+static void workspace_is_part_of_what_is_needed(void **state) {
+  (void)state;
+  static const char *const layouts[] = {
+      "device.threads=2 dtype=fp32",
+      "device.threads=2 dtype=bf16 data.seq_len=128",
+      "device.threads=1 dtype=bf16 mesh.dp_shard=3 train.batch=9",
+      "device.threads=1 dtype=bf16 mesh.pp=2 train.microbatches=2",
+  };
+  int found = 0;
+  for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+    ls_arena *arena = ls_arena_create();
+    ls_session *session = open_session(arena, layouts[i]), *other;
+    check_ranks(session);
+    int stage;
+    const int64_t needed = ls_session_bytes_needed(session, &stage);
+    int64_t arenas = 0;
+    for (int p = 0; p < LS_SESSION_PROGRAMS; p++)
+      if (ls_program_bytes(session->stages[p][stage]) > arenas)
+        arenas = ls_program_bytes(session->stages[p][stage]);
+    assert_true(needed >= arenas + session->workspace[stage]);
+    for (int less = 0; less < 2; less++) {
+      const char *words =
+          ls_arena_printf(arena, "%s device.memory=%lld", layouts[i], (long long)needed - less);
+      ls_error error = {0};
+      assert_int_equal(try_session(arena, words, &other, &error), less ? LS_NO : LS_OK);
+      if (less) assert_non_null(strstr(error.text, "device.memory"));
+      words = ls_arena_printf(arena, "%s recompute=budget", words);
+      const ls_status status = try_session(arena, words, &other, &error);
+      assert_true(status == LS_OK ? runs_again(other) == less : less && status == LS_NO);
+      found += status == LS_OK && less;
+    }
+    ls_arena_destroy(&arena);
+  }
+  assert_true(found > 0); /* a budget that could be kept with a byte less */
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(first_weights_are_those_of_their_index),
+      cmocka_unit_test(workspace_is_part_of_what_is_needed),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

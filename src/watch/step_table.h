@@ -21,6 +21,7 @@
 /* What one rank can reach beside the others; 0: not known, so no floor comes from it. */
 typedef struct ls_step_limits {
   double flops_per_s, bytes_per_s;
+  bool measured_now; /* flops_per_s, which is more than is kept */
 } ls_step_limits;
 
 typedef enum ls_step_part {

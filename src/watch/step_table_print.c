@@ -66,7 +66,9 @@ static void print_row(const ls_step_table *table, const ls_step_row *row, FILE *
 static void print_limits(const ls_step_limits *limits, FILE *stream) {
   if (limits->bytes_per_s <= 0) return;
   fputs("floors by ", stream);
-  if (limits->flops_per_s > 0) fprintf(stream, "%.1f GFLOP/s and ", 1e-9 * limits->flops_per_s);
+  if (limits->flops_per_s > 0)
+    fprintf(stream, "%.1f GFLOP/s%s and ", 1e-9 * limits->flops_per_s,
+            limits->measured_now ? ", as measured now," : "");
   fprintf(stream, "%.1f GB/s of a rank, as lockstep bench found\n", 1e-9 * limits->bytes_per_s);
 }
 
@@ -111,6 +113,7 @@ json_t *ls_step_table_json(const ls_step_table *table) {
                            table->limits.flops_per_s, "bytes_per_s", table->limits.bytes_per_s,
                            "floor_ms", 1e3 * table->floor_s);
   if (table->measured) json_object_set_new(root, "step_ms", json_real(1e3 * table->seconds));
+  if (table->limits.measured_now) json_object_set_new(root, "flops_measured_now", json_true());
   json_object_set_new(root, "rows", rows);
   return root;
 }

@@ -137,7 +137,7 @@ static void check_sums(const ls_session *session, const ls_step_table *table) {
   assert_true(fabs(flops - expected) < 1e-9 * expected);
 }
 
-static const ls_step_limits limits = {1e9, 1e8};
+static const ls_step_limits limits = {.flops_per_s = 1e9, .bytes_per_s = 1e8};
 
 static const struct {
   int devices, key_count;
@@ -222,6 +222,29 @@ static void waiting_is_told_apart(void **state) {
   assert_int_equal(collectives, reductions / 2);
 }
 
+static void floors_say_whose_they_are(void **state) {
+  (void)state;
+  const ls_session *session = open_session(1, NULL, 0);
+  for (int now = 0; now < 2; now++) {
+    const ls_step_limits found = {.flops_per_s = 1e9, .bytes_per_s = 1e8, .measured_now = now};
+    const ls_step_table *table =
+        ls_step_table_planned(arena, session->stages[LS_SESSION_STEP], &found, false);
+    char line[128];
+    FILE *stream = tmpfile();
+    ls_step_table_print(table, stream);
+    rewind(stream);
+    assert_non_null(fgets(line, sizeof line, stream));
+    fclose(stream);
+    assert_string_equal(
+        line, now ? "floors by 1.0 GFLOP/s, as measured now, and 0.1 GB/s of a rank, as lockstep "
+                    "bench found\n"
+                  : "floors by 1.0 GFLOP/s and 0.1 GB/s of a rank, as lockstep bench found\n");
+    json_t *json = ls_step_table_json(table);
+    assert_int_equal(json_is_true(json_object_get(json, "flops_measured_now")), now);
+    json_decref(json);
+  }
+}
+
 static void texts_say_what_the_table_says(void **state) {
   (void)state;
   const ls_session *session = open_session(1, NULL, 0);
@@ -255,9 +278,8 @@ static void texts_say_what_the_table_says(void **state) {
 int main(void) {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
   const struct CMUnitTest tests[] = {
-      CASE(rows_add_up_to_the_step),
-      CASE(what_is_planned_is_what_runs),
-      CASE(waiting_is_told_apart),
+      CASE(rows_add_up_to_the_step),       CASE(what_is_planned_is_what_runs),
+      CASE(waiting_is_told_apart),         CASE(floors_say_whose_they_are),
       CASE(texts_say_what_the_table_says),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
