@@ -94,37 +94,32 @@ static void key_hide(float *scores, int64_t lane, int64_t distance, int64_t wind
   for (int64_t j = end > lane ? end : lane; j < QUERIES; j++) scores[j] = -INFINITY;
 }
 
-/* Scores become exponentials under the running maximum; what was summed so far is scaled down to
- * that. */
-static void block_softmax(forward_tiles *t, bool diagonal, int64_t keys, int64_t width) {
-  float before[QUERIES];
-  memcpy(before, t->max, sizeof before);
-  for (int64_t i = 0; i < keys; i++) {
-    const float *scores = t->scores + i * QUERIES;
-#pragma omp simd
-    for (int64_t j = first_lane(diagonal, i); j < QUERIES; j++)
-      t->max[j] = scores[j] > t->max[j] ? scores[j] : t->max[j];
+/* The scores of LS_LANES queries with `keys` keys, a multiple of 4, become exponentials under the
+ * running maximum; what was summed so far is scaled down to that. `lane`: the first query's. */
+LS_INLINE void lanes_softmax(forward_tiles *t, int64_t lane, int64_t keys, int64_t width) {
+  lanes_anywhere *max = (lanes_anywhere *)(t->max + lane), *sum = (lanes_anywhere *)(t->sum + lane);
+  float *scores = t->scores + lane, *o = t->o + lane;
+  lanes most[4] = {*max, *max, *max, *max};
+  for (int64_t i = 0; i < keys; i += 4) {
+#pragma GCC unroll 4
+    for (int64_t j = 0; j < 4; j++)
+      most[j] = lanes_larger(*(lanes_anywhere *)(scores + (i + j) * QUERIES), most[j]);
   }
-  if (memcmp(before, t->max, sizeof before) != 0) {
-#pragma omp simd
-    for (int64_t j = 0; j < QUERIES; j++) {
-      before[j] = exp2_of(before[j] - t->max[j]);
-      t->sum[j] *= before[j];
-    }
-    for (int64_t i = 0; i < width; i++) {
-      float *o = t->o + i * QUERIES;
-#pragma omp simd
-      for (int64_t j = 0; j < QUERIES; j++) o[j] *= before[j];
-    }
+  const lanes now = lanes_larger(lanes_larger(most[0], most[1]), lanes_larger(most[2], most[3]));
+  const lanes before = *max;
+  lanes total = *sum;
+  if (memcmp(&before, &now, sizeof now) != 0) {
+    const lanes shrink = lanes_exp2(before - now);
+    total *= shrink;
+    for (int64_t i = 0; i < width; i++) *(lanes_anywhere *)(o + i * QUERIES) *= shrink;
   }
   for (int64_t i = 0; i < keys; i++) {
-    float *scores = t->scores + i * QUERIES;
-#pragma omp simd
-    for (int64_t j = first_lane(diagonal, i); j < QUERIES; j++) {
-      scores[j] = exp2_of(scores[j] - t->max[j]);
-      t->sum[j] += scores[j];
-    }
+    lanes_anywhere *place = (lanes_anywhere *)(scores + i * QUERIES);
+    *place = lanes_exp2(*place - now);
+    total += *place;
   }
+  *max = now;
+  *sum = total;
 }
 
 /* The queries against the block of keys from `key` on. */
@@ -143,7 +138,10 @@ static void keys_run(const attention_shape *s, forward_tiles *t, const query_blo
   for (int64_t i = 0; i < keys && (bent || cut); i++)
     key_hide(t->scores + i * QUERIES, first_lane(diagonal, i), block->begin - key - i, s->window,
              bend);
-  block_softmax(t, diagonal, keys, width);
+  for (int64_t lane = 0; lane < QUERIES; lane += LS_LANES) {
+    const int64_t seen = (lane / LS_ATTENTION_STRIP + 1) * LS_ATTENTION_STRIP;
+    lanes_softmax(t, lane, diagonal ? least(keys, seen) : keys, width);
+  }
   for (int64_t i = 0; i < keys; i += strip) {
     const int64_t lane = first_lane(diagonal, i);
     tile_multiply(t->o + lane, QUERIES, t->values + (key + i) * width, 1, width,

@@ -65,14 +65,15 @@ static void keys_load(const ls_kernel_args *args, const attention_shape *s, back
   tile_transpose(t->keys_turned, KEYS, t->keys, width, KEYS, width);
 }
 
-/* From scores and do . v of one query: its probabilities, and the gradient of its scores. */
+/* From scores and do . v of one query: its probabilities, and the gradient of its scores. A key
+ * that it does not see may score anything: what is made of that is cleared. */
 LS_INLINE void row_gradient(float *p, float *ds, int64_t keys, float scale, float sum,
                             float delta) {
-#pragma omp simd
-  for (int64_t j = 0; j < keys; j++) {
-    const float probability = exp2_of(p[j] * (scale * LS_LOG2_E) - sum);
-    p[j] = probability;
-    ds[j] = probability * (ds[j] - delta) * scale;
+  for (int64_t j = 0; j < keys; j += LS_LANES) {
+    lanes_anywhere *score = (lanes_anywhere *)(p + j), *gradient = (lanes_anywhere *)(ds + j);
+    const lanes probability = lanes_exp2(*score * (scale * LS_LOG2_E) - sum);
+    *score = probability;
+    *gradient = probability * (*gradient * scale - delta * scale);
   }
 }
 
