@@ -78,6 +78,7 @@ static void test_linear_few_rows(void **state) {
   (void)state;
   products_of(1, 517, 1029);
   products_of(3, 61, 5);
+  products_of(7, 67, 300); /* four rows together, two, and one */
   products_of(8, 130, 200);
   products_of(9, 130, 200);
 }
