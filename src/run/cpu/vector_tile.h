@@ -145,6 +145,10 @@ LS_INLINE void block_multiply(const int vectors, float *c, int64_t c_stride, con
   }
 }
 
+LS_INLINE int64_t row_bytes(const ls_view *view) {
+  return view_stride(view) * (int64_t)ls_dtype_bytes(view->dtype);
+}
+
 /* c[rows, columns] (+)= a[rows, depth] b[depth, columns], where element (i, k) of `a` lies at
  * a[i * a_row + k * a_column]. */
 LS_INLINE void tile_multiply(float *c, int64_t c_stride, const float *a, int64_t a_row,
@@ -176,6 +180,14 @@ LS_INLINE void tile_multiply(float *c, int64_t c_stride, const float *a, int64_t
   }
 }
 
+/* What calling memcpy for each row of a head costs is half of copying it. */
+LS_INLINE void row_copy(float *target, const float *source, int64_t count) {
+  int64_t i = 0;
+  for (; i + LS_LANES <= count; i += LS_LANES)
+    *(lanes_anywhere *)(target + i) = *(const lanes_anywhere *)(source + i);
+  for (; i < count; i++) target[i] = source[i];
+}
+
 /* Rows of a tile to ask for before they are read: they lie too far apart for a processor to see. */
 enum { LS_TILE_AHEAD = 8 };
 
@@ -183,14 +195,15 @@ enum { LS_TILE_AHEAD = 8 };
  * and `all_rows` rows, zero where there is nothing. */
 LS_INLINE void tile_load(float *tile, int64_t width, int64_t all_rows, const ls_view *view,
                          int64_t row, int64_t rows, int64_t column, int64_t columns) {
-  for (int64_t i = 0; i < rows; i++) {
-    const void *source = view_at(view, row + i, column);
+  const int64_t step = row_bytes(view), bytes = columns * (int64_t)ls_dtype_bytes(view->dtype);
+  const char *source = view_at(view, row, column);
+  for (int64_t i = 0; i < rows; i++, source += step) {
     float *target = tile + i * width;
     if (i + LS_TILE_AHEAD < rows)
-      for (int64_t j = 0; j < columns; j += 16)
-        __builtin_prefetch(view_at(view, row + i + LS_TILE_AHEAD, column + j), 0, 2);
+      for (int64_t j = 0; j < bytes; j += 64)
+        __builtin_prefetch(source + LS_TILE_AHEAD * step + j, 0, 2);
     if (view->dtype == LS_F32) {
-      memcpy(target, source, (size_t)columns * sizeof(float));
+      row_copy(target, (const float *)(const void *)source, columns);
     } else {
       widen(target, source, view->dtype, columns);
     }
@@ -259,10 +272,12 @@ LS_INLINE void tile_transpose(float *target, int64_t target_stride, const float 
 /* Writes `rows` rows of `columns` columns of a tile to (row, column) of `view`, or adds them. */
 LS_INLINE void tile_store(const ls_view *view, int64_t row, int64_t rows, int64_t column,
                           int64_t columns, const float *tile, int64_t width, bool add) {
-  for (int64_t i = 0; i < rows; i++) {
+  const int64_t step = row_bytes(view);
+  char *target = view_at(view, row, column);
+  for (int64_t i = 0; i < rows; i++, target += step) {
     const float *source = tile + i * width;
     if (view->dtype == LS_F32 && !add) {
-      memcpy(view_at(view, row + i, column), source, (size_t)columns * sizeof(float));
+      row_copy((float *)(void *)target, source, columns);
     } else {
       piece_store(view, row + i, column, columns, add, source);
     }
