@@ -117,12 +117,14 @@ static ls_status create_tiers(ls_rank *rank, const ls_rank_options *options, ls_
   return ls_tiers_create(&made, &rank->tiers, error);
 }
 
+/* The view of a value in `frame`, or of its shape alone where that is NULL. */
 static ls_view view_of(int rank, const ls_program *program, int index, char *frame,
                        int64_t *offset) {
   const ls_value *value = &program->values.items[index];
   const ls_local local = ls_program_local(program, rank, index);
   *offset = local.offset;
-  ls_view view = {.data = frame + local.offset, .dtype = value->dtype, .ndim = value->ndim};
+  ls_view view = {
+      .data = frame ? frame + local.offset : NULL, .dtype = value->dtype, .ndim = value->ndim};
   memcpy(view.dims, local.dims, sizeof view.dims);
   memcpy(view.valid, local.valid, sizeof view.valid);
   memcpy(view.start, local.start, sizeof view.start);

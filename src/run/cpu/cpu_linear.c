@@ -340,8 +340,8 @@ static ls_status few_rows(const linear *l, const ls_kernel_args *args, ls_error 
 }
 
 /* A product of operands as they are stored, in parts of its target that threads make by
- * themselves. oneDNN's own division is slower by 5 to 10 %, and by half for few rows; and with as
- * many parts whatever the threads, the order of sums does not depend on them. */
+ * themselves. oneDNN's own division takes up to 10 % longer, and half as long again for few rows;
+ * and with as many parts whatever the threads, the order of sums does not depend on them. */
 typedef struct split_product {
   const product_shape *whole;
   bool add;
@@ -383,10 +383,11 @@ static int64_t split_at(int64_t length, int index, int parts) {
   return index == parts ? length : units_of(length) * index / parts * SPLIT_UNIT;
 }
 
+/* The matrix from (row, column) on; of one without data, whose scratch is asked for, the shape. */
 static ls_matrix matrix_from(const ls_matrix *whole, int64_t row, int64_t column) {
   const int64_t skipped = row * whole->row_stride + column * whole->column_stride;
   ls_matrix part = *whole;
-  part.data = (char *)whole->data + (size_t)skipped * ls_dtype_bytes(whole->dtype);
+  if (part.data) part.data = (char *)part.data + (size_t)skipped * ls_dtype_bytes(part.dtype);
   return part;
 }
 
@@ -408,7 +409,8 @@ static bool is_turned(const product_shape *p) {
 }
 
 /* A turned left operand is copied to rows that do not evict each other, as much as stays in the
- * second-level cache: 5 % faster over shapes of dw, a third where rows are a multiple of 2 KB. */
+ * second-level cache: of operands in the cache 5 % faster over shapes of dw, a third where rows are
+ * a multiple of 2 KB. */
 static ls_status multiply_turned(const product_shape *p, bool add, float *copy, ls_error *error) {
   for (int64_t row = 0; row < p->rows; row += TURNED_ROWS) {
     const int64_t rows = least(TURNED_ROWS, p->rows - row);
