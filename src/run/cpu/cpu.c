@@ -12,7 +12,7 @@
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static ls_onednn_isa effective; /* these are written once, before any other use */
-static bool multiplies_bf16;
+static bool dots_bf16, multiplies_bf16;
 static bool converts_f16;
 static char library[32];
 static pthread_key_t buffer_key;
@@ -62,7 +62,8 @@ static void start(void) {
   effective = ls_onednn_effective_isa();
   ls_onednn_version(library, sizeof library);
   converts_f16 = has_f16c();
-  multiplies_bf16 = effective.amx || (effective.bf16 && !bf16_dot_is_slow());
+  dots_bf16 = effective.bf16 && !bf16_dot_is_slow();
+  multiplies_bf16 = effective.amx || dots_bf16;
   buffers_kept = pthread_key_create(&buffer_key, buffer_destroy) == 0;
 }
 
@@ -91,6 +92,7 @@ const char *ls_cpu_library(void) {
 
 const ls_vector_set *ls_cpu_vectors(void) {
 #if defined(__x86_64__)
+  if (isa()->avx512 && dots_bf16 && converts_f16) return &ls_vector_set_avx512_bf16;
   if (isa()->avx512 && converts_f16) return &ls_vector_set_avx512;
   if (isa()->avx2 && converts_f16) return &ls_vector_set_avx2;
 #endif

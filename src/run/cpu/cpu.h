@@ -29,7 +29,8 @@ const char *ls_cpu_isa_name(void);
 /* The version of oneDNN in use: "2.6.3". Static storage. */
 const char *ls_cpu_library(void);
 
-/* The set our own kernels were compiled for that is in effect: "avx512", "avx2" or "plain". */
+/* The set our own kernels were compiled for that is in effect: "avx512_bf16", "avx512",
+ * "avx2" or "plain". */
 const char *ls_cpu_vector_set(void);
 
 /* Upper bound of the workspace `kind` wants for these arguments, of which attributes, dims,

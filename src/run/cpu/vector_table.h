@@ -38,6 +38,7 @@ typedef struct ls_vector_set {
 extern const ls_vector_set ls_vector_set_plain;
 extern const ls_vector_set ls_vector_set_avx2;
 extern const ls_vector_set ls_vector_set_avx512;
+extern const ls_vector_set ls_vector_set_avx512_bf16;
 
 /* The set in effect on this processor. */
 const ls_vector_set *ls_cpu_vectors(void);

@@ -1,0 +1,139 @@
+/* Products of small bf16 tiles that stay in cache, with fp32 sums: two terms at a time.
+ *
+ *   pairs_multiply(scores, KEYS, q, pairs, 1, keys, KEYS, QUERIES, KEYS, pairs, false);
+ *
+ * What is summed over goes by pairs: 32 bits with an even term in the lower half and the odd one
+ * that follows in the upper. A row of bf16 is such pairs along its columns as it lies; pairs along
+ * rows are made by joining two rows. Shapes are as in vector_tile.h, of 32-bit elements.
+ *
+ * For the set that has the dot product of pairs. */
+#ifndef LS_RUN_CPU_VECTOR_PAIRS_H
+#define LS_RUN_CPU_VECTOR_PAIRS_H
+
+#include "run/cpu/vector_tile.h"
+
+typedef uint32_t pairs_anywhere
+    __attribute__((vector_size(LS_LANES * sizeof(uint32_t)), aligned(4), may_alias));
+typedef uint16_t halves __attribute__((vector_size(LS_LANES * sizeof(uint16_t))));
+
+/* sums + the products of both halves. */
+LS_INLINE lanes pairs_dot(lanes sums, lanes_bits a, lanes_bits b) {
+  return (lanes)_mm512_dpbf16_ps((__m512)sums, (__m512bh)a, (__m512bh)b);
+}
+
+/* fp32 rounded to bf16, in the upper halves; the lower ones are 0. No number may be a NaN. */
+LS_INLINE lanes_bits upper_halves(lanes x) {
+  const lanes_bits bits = (lanes_bits)x;
+  return (bits + 0x7fffu + ((bits >> 16) & 1u)) & 0xffff0000u;
+}
+
+/* Pairs of what stands in the same lane of two rows. */
+LS_INLINE lanes_bits pairs_join(lanes even, lanes odd) {
+  return upper_halves(even) >> 16 | upper_halves(odd);
+}
+
+/* c[LS_TILE_ROWS, vectors * LS_LANES] (+)= a[.., pairs] b[pairs, ..]; `vectors` is a constant. */
+LS_INLINE void pairs_block(const int vectors, float *c, int64_t c_stride, const uint32_t *a,
+                           int64_t a_row, int64_t a_column, const uint32_t *b, int64_t b_stride,
+                           int64_t pairs, bool add) {
+  lanes sums[LS_TILE_ROWS][LS_TILE_VECTORS];
+#pragma GCC unroll 4
+  for (int i = 0; i < LS_TILE_ROWS; i++) {
+#pragma GCC unroll 4
+    for (int j = 0; j < vectors; j++) {
+      sums[i][j] = (lanes){0};
+      if (add) sums[i][j] = *(const lanes_anywhere *)(c + i * c_stride + j * LS_LANES);
+    }
+  }
+  for (int64_t k = 0; k < pairs; k++) {
+    lanes_bits right[LS_TILE_VECTORS];
+#pragma GCC unroll 4
+    for (int j = 0; j < vectors; j++) {
+      right[j] = *(const pairs_anywhere *)(b + k * b_stride + j * LS_LANES);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < LS_TILE_ROWS; i++) {
+      const lanes_bits left = a[i * a_row + k * a_column] - (lanes_bits){0};
+#pragma GCC unroll 4
+      for (int j = 0; j < vectors; j++) sums[i][j] = pairs_dot(sums[i][j], left, right[j]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < LS_TILE_ROWS; i++) {
+#pragma GCC unroll 4
+    for (int j = 0; j < vectors; j++) {
+      *(lanes_anywhere *)(c + i * c_stride + j * LS_LANES) = sums[i][j];
+    }
+  }
+}
+
+/* c[rows, columns] (+)= a[rows, pairs] b[pairs, columns], where pair (i, k) of `a` lies at
+ * a[i * a_row + k * a_column]. */
+LS_INLINE void pairs_multiply(float *c, int64_t c_stride, const uint32_t *a, int64_t a_row,
+                              int64_t a_column, const uint32_t *b, int64_t b_stride, int64_t rows,
+                              int64_t columns, int64_t pairs, bool add) {
+  for (int64_t j = 0; j < columns;) {
+    const int64_t vectors = least((columns - j) / LS_LANES, LS_TILE_VECTORS);
+    for (int64_t i = 0; i < rows; i += LS_TILE_ROWS) {
+      float *to = c + i * c_stride + j;
+      const uint32_t *from = a + i * a_row;
+      switch (vectors) {
+        case 1:
+          pairs_block(1, to, c_stride, from, a_row, a_column, b + j, b_stride, pairs, add);
+          break;
+        case 2:
+          pairs_block(2, to, c_stride, from, a_row, a_column, b + j, b_stride, pairs, add);
+          break;
+        case 3: /* there are as many with AVX-512 only */
+          pairs_block(LS_TILE_VECTORS > 3 ? 3 : LS_TILE_VECTORS, to, c_stride, from, a_row,
+                      a_column, b + j, b_stride, pairs, add);
+          break;
+        default:
+          pairs_block(LS_TILE_VECTORS, to, c_stride, from, a_row, a_column, b + j, b_stride, pairs,
+                      add);
+      }
+    }
+    j += vectors * LS_LANES;
+  }
+}
+
+/* Reads `rows` rows of `columns` bf16 numbers at (row, column) of `view` into a tile of `pairs`
+ * pairs a row and `all_rows` rows, zero where there is nothing. */
+LS_INLINE void pairs_load(uint32_t *tile, int64_t pairs, int64_t all_rows, const ls_view *view,
+                          int64_t row, int64_t rows, int64_t column, int64_t columns) {
+  const int64_t step = row_bytes(view), bytes = columns * (int64_t)sizeof(uint16_t);
+  const char *source = view_at(view, row, column);
+  for (int64_t i = 0; i < rows; i++, source += step) {
+    char *target = (char *)(tile + i * pairs);
+    if (i + LS_TILE_AHEAD < rows)
+      for (int64_t j = 0; j < bytes; j += 64)
+        __builtin_prefetch(source + LS_TILE_AHEAD * step + j, 0, 2);
+    int64_t j = 0;
+    for (; j + (int64_t)sizeof(lanes) <= bytes; j += (int64_t)sizeof(lanes))
+      memcpy(target + j, source + j, sizeof(lanes));
+    memcpy(target + j, source + j, (size_t)(bytes - j));
+    memset(target + bytes, 0, (size_t)(pairs * (int64_t)sizeof *tile - bytes));
+  }
+  if (rows < all_rows)
+    memset(tile + rows * pairs, 0, (size_t)((all_rows - rows) * pairs) * sizeof *tile);
+}
+
+/* target[rows / 2, columns]: pairs along rows, of a tile whose rows are pairs along columns:
+ * source[rows, columns / 2]. `columns` is a multiple of LS_LANES, `rows` is even. */
+LS_INLINE void rows_join(uint32_t *target, int64_t target_stride, const uint32_t *source,
+                         int64_t source_stride, int64_t rows, int64_t columns) {
+  for (int64_t i = 0; i < rows; i += 2) {
+    uint32_t *to = target + i / 2 * target_stride;
+    const char *even = (const char *)(source + i * source_stride);
+    const char *odd = (const char *)(source + (i + 1) * source_stride);
+    for (int64_t j = 0; j < columns; j += LS_LANES) {
+      halves low, high;
+      memcpy(&low, even + j * (int64_t)sizeof(uint16_t), sizeof low);
+      memcpy(&high, odd + j * (int64_t)sizeof(uint16_t), sizeof high);
+      *(pairs_anywhere *)(to + j) = __builtin_convertvector(low, lanes_bits) |
+                                    __builtin_convertvector(high, lanes_bits) << 16;
+    }
+  }
+}
+
+#endif
