@@ -179,15 +179,48 @@ static ls_status run_program(ls_generator *self, int which, const int32_t *ids, 
   return LS_OK;
 }
 
+/* The widest program for `left` tokens of a prompt. */
+static int widest_program(const ls_generator *self, int64_t left) {
+  int which = PROGRAMS - 1;
+  while (which != DECODE && self->programs[which]->tokens > left) which--;
+  return which;
+}
+
+/* What a program takes, in tokens: of few of them it is the time for reading the weights. */
+static int64_t program_work(const ls_generator *self, int which) {
+  enum { WEIGHTS = 16 };
+  const int64_t tokens = self->programs[which]->tokens;
+  return tokens > WEIGHTS ? tokens : WEIGHTS;
+}
+
+/* The program for the next of `left` tokens of a prompt, of which `done` have been fed: the widest,
+ * or the next wider one, which goes through some of those once more, where that takes less. */
+static int choose_program(const ls_generator *self, int64_t done, int64_t left) {
+  const int widest = widest_program(self, left), wider = widest + 1;
+  if (wider == PROGRAMS || self->programs[wider]->tokens > done + left) return widest;
+  int64_t work = 0;
+  for (int64_t rest = left; rest > 0;) {
+    const int which = widest_program(self, rest);
+    work += program_work(self, which);
+    rest -= self->programs[which]->tokens;
+  }
+  return program_work(self, wider) < work ? wider : widest;
+}
+
 ls_status ls_generator_feed(ls_generator *generator, const int32_t *ids, int64_t count,
                             const float **logits, ls_error *error) {
   LS_TRY(check_feed(generator, ids, count, error));
-  for (int64_t done = 0; done < count;) {
-    int which = PROGRAMS - 1;
-    while (which != DECODE && generator->programs[which]->tokens >= count - done) which--;
+  const int64_t headless = count - 1; /* the last token's program has logits */
+  for (int64_t done = 0; done < headless;) {
+    const int which = choose_program(generator, done, headless - done);
+    const int64_t excess = done + generator->programs[which]->tokens - headless;
+    const int64_t again = excess > 0 ? excess : 0;
+    generator->fed -= again;
+    done -= again;
     LS_TRY(run_program(generator, which, ids + done, error));
     done += generator->programs[which]->tokens;
   }
+  LS_TRY(run_program(generator, DECODE, ids + headless, error));
   const ls_program *last = generator->programs[DECODE];
   const ls_view row = ls_rank_view(generator->rank, DECODE, last->logits, 0);
   ls_convert(generator->logits, LS_F32, row.data, row.dtype, generator->session.config.vocabulary);

@@ -138,13 +138,19 @@ static void queries_run(const ls_kernel_args *args, const attention_shape *s,
   }
 }
 
-/* Units are blocks of queries, those of all KV heads side by side. */
+/* Of each KV head's queries. */
+static int64_t cached_blocks(const attention_shape *s) {
+  return (s->tokens * s->group + QUERIES - 1) / QUERIES;
+}
+
+/* Units are blocks of queries, a KV head's side by side: of them the later see more keys. */
 static void cached_turns(const void *work, int part, int64_t begin, int64_t end) {
   const attention_work *given = work;
   const attention_shape *s = &given->shape;
   cached_tiles tiles = cached_tiles_at(s, given->scratch + part * given->floats);
+  const int64_t blocks = cached_blocks(s);
   for (int64_t unit = begin; unit < end; unit++) {
-    query_block block = {.kv_head = unit % s->kv_heads, .first = unit / s->kv_heads * QUERIES};
+    query_block block = {.kv_head = unit / blocks, .first = unit % blocks * QUERIES};
     block.count = least(QUERIES, s->tokens * s->group - block.first);
     queries_run(given->args, s, &block, &tiles);
   }
@@ -175,12 +181,11 @@ static ls_status kernel_cached_attention(const ls_kernel_args *args, ls_error *e
   LS_TRY(cache_write(&args->in[3], k, positions, error));
   LS_TRY(cache_write(&args->in[4], &args->in[2], positions, error));
   const attention_shape s = attention_shape_of(args, q, k, q->valid[0]);
-  const int64_t blocks = (s.tokens * s.group + QUERIES - 1) / QUERIES;
   int64_t longest = 0;
   for (int64_t n = 0; n < s.tokens; n++) {
     if (positions[n] >= longest) longest = (int64_t)positions[n] + 1;
   }
-  return attention_share(args, &s, blocks * s.kv_heads, attention_elements(&s) * longest,
+  return attention_share(args, &s, cached_blocks(&s) * s.kv_heads, attention_elements(&s) * longest,
                          cached_floats(&s), cached_turns, error);
 }
 
