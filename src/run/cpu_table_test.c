@@ -194,9 +194,11 @@ static void cast_row(void *target, ls_dtype to, const void *source, ls_dtype fro
   assert_int_equal(table.kernel[LS_OP_CAST](&args, &error), LS_OK);
 }
 
-/* The same bits, or both not a number: which one is the processor's choice. */
+/* The same bits; or both not a number: which one is the processor's choice; or 0 for a bf16 below
+ * the normal numbers, where an instruction narrows that makes 0 of them. */
 static void assert_same(const void *got, const void *wanted, ls_dtype dtype, int64_t count) {
   const size_t width = ls_dtype_bytes(dtype);
+  const bool flushes = dtype == LS_BF16 && strcmp(ls_cpu_vector_set(), "avx512_bf16") == 0;
   for (int64_t i = 0; i < count; i++) {
     const char *a = (const char *)got + (size_t)i * width;
     const char *b = (const char *)wanted + (size_t)i * width;
@@ -204,6 +206,7 @@ static void assert_same(const void *got, const void *wanted, ls_dtype dtype, int
     ls_convert(&values[0], LS_F64, a, dtype, 1);
     ls_convert(&values[1], LS_F64, b, dtype, 1);
     if (memcmp(a, b, width) == 0 || (isnan(values[0]) && isnan(values[1]))) continue;
+    if (flushes && values[0] == 0 && fabs(values[1]) <= 0x1p-126) continue;
     fail_msg("%s element %lld: %a, expected %a", ls_dtype_name(dtype), (long long)i, values[0],
              values[1]);
   }

@@ -22,7 +22,7 @@ static void piece_run(const ls_kernel_args *args, piece_function function, int64
     in[i] = piece_load(view, input_row(view, row), at, count, in_buffers[i]);
   }
   for (int i = 0; i < args->outputs && i < OUTPUTS; i++) {
-    out[i] = piece_target(&args->out[i], row, at, args->accumulate[i], out_buffers[i]);
+    out[i] = piece_target(&args->out[i], row, at, count, args->accumulate[i], out_buffers[i]);
   }
   function(out, in, count);
   for (int i = 0; i < args->outputs && i < OUTPUTS; i++) {

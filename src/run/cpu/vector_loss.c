@@ -98,7 +98,7 @@ static void grad_row(const ls_kernel_args *args, int64_t row, float max, float f
   for (int64_t at = 0; at < logits->valid[1]; at += LS_PIECE) {
     const int64_t count = least(LS_PIECE, logits->valid[1] - at);
     const float *x = piece_load(logits, row, at, count, in_buffer);
-    float *to = piece_target(out, row, at, add, out_buffer);
+    float *to = piece_target(out, row, at, count, add, out_buffer);
 #pragma omp simd
     for (int64_t i = 0; i < count; i++) to[i] = exp_of(x[i] - max) * factor;
     if (label >= at && label < at + count) to[label - at] -= scale;
@@ -139,7 +139,7 @@ static void softcap_turns(const void *work, int part, int64_t begin, int64_t end
     for (int64_t at = 0; at < y->valid[1]; at += LS_PIECE) {
       const int64_t count = least(LS_PIECE, y->valid[1] - at);
       const float *from = piece_load(x, row, at, count, in);
-      float *to = piece_target(y, row, at, add, out);
+      float *to = piece_target(y, row, at, count, add, out);
 #pragma omp simd
       for (int64_t i = 0; i < count; i++) to[i] = cap * tanh_of(from[i] * inverse);
       piece_store(y, row, at, count, add, out);
@@ -160,7 +160,7 @@ static void softcap_bwd_turns(const void *work, int part, int64_t begin, int64_t
       const int64_t count = least(LS_PIECE, dx->valid[1] - at);
       const float *slope = piece_load(dy, row, at, count, dy_buffer);
       const float *made = piece_load(y, row, at, count, y_buffer);
-      float *to = piece_target(dx, row, at, add, out);
+      float *to = piece_target(dx, row, at, count, add, out);
 #pragma omp simd
       for (int64_t i = 0; i < count; i++) {
         const float share = made[i] * inverse;

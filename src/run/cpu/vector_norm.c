@@ -34,7 +34,7 @@ LS_INLINE void row_scale(const ls_view *y, const ls_view *x, const ls_view *weig
     const int64_t count = least(LS_PIECE, columns - at);
     const float *from = piece_load(x, row, at, count, x_buffer);
     const float *w = piece_load(weight, 0, at, count, w_buffer);
-    float *to = piece_target(y, row, at, add, y_buffer);
+    float *to = piece_target(y, row, at, count, add, y_buffer);
     if (bias) {
       const float *b = piece_load(bias, 0, at, count, b_buffer);
 #pragma omp simd
@@ -138,7 +138,7 @@ LS_INLINE void row_dx(const ls_kernel_args *args, int64_t row, int64_t columns, 
     const float *dy = piece_load(&args->in[0], row, at, count, dy_buffer);
     const float *x = piece_load(&args->in[1], row, at, count, x_buffer);
     const float *w = piece_load(&args->in[2], 0, at, count, w_buffer);
-    float *dx = piece_target(&args->out[0], row, at, add, dx_buffer);
+    float *dx = piece_target(&args->out[0], row, at, count, add, dx_buffer);
 #pragma omp simd
     for (int64_t i = 0; i < count; i++) {
       const float xhat = (x[i] - mean) * scale;
@@ -182,7 +182,7 @@ void LS_VECTOR(ls_join_parts)(const ls_view *out, bool add, const float *sums, i
   float buffer[LS_PIECE];
   for (int64_t at = 0; at < columns; at += LS_PIECE) {
     const int64_t count = least(LS_PIECE, columns - at);
-    float *to = piece_target(out, 0, at, add, buffer);
+    float *to = piece_target(out, 0, at, count, add, buffer);
     memcpy(to, sums + at, (size_t)count * sizeof(float));
     for (int part = 1; part < parts; part++) {
       const float *from = sums + part * stride + at;

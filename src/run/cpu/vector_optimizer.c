@@ -128,7 +128,7 @@ static void adamw_ahead_turns(const void *work, int part, int64_t begin, int64_t
     const int64_t row = i / pieces, at = i % pieces * LS_PIECE;
     const int64_t count = least(LS_PIECE, columns - at);
     const float *gradient = piece_load(&args->in[0], row, at, count, buffer);
-    float *master = piece_target(weights, row, at, false, made);
+    float *master = piece_target(weights, row, at, count, false, made);
     adamw_piece(&prepared, gradient, piece_copy(&args->in[4], row, at, count, master),
                 piece_copy(&args->in[5], row, at, count, first),
                 piece_copy(&args->in[6], row, at, count, second), count);
@@ -196,7 +196,7 @@ static void sgd_ahead_turns(const void *work, int part, int64_t begin, int64_t e
     const int64_t row = i / pieces, at = i % pieces * LS_PIECE;
     const int64_t count = least(LS_PIECE, columns - at);
     const float *gradient = piece_load(&args->in[0], row, at, count, buffer);
-    float *master = piece_target(weights, row, at, false, made);
+    float *master = piece_target(weights, row, at, count, false, made);
     sgd_piece(factor, keep, (float)a->beta1, (float)rate, gradient,
               piece_copy(&args->in[4], row, at, count, master),
               piece_copy(&args->in[5], row, at, count, velocity), count);

@@ -34,7 +34,7 @@ static void row_squares_bwd_turns(const void *work, int part, int64_t begin, int
     for (int64_t at = 0; at < x->valid[1]; at += LS_PIECE) {
       const int64_t count = least(LS_PIECE, x->valid[1] - at);
       const float *from = piece_load(x, row, at, count, x_buffer);
-      float *to = piece_target(dx, row, at, add, dx_buffer);
+      float *to = piece_target(dx, row, at, count, add, dx_buffer);
 #pragma omp simd
       for (int64_t i = 0; i < count; i++) to[i] = slope * from[i];
       piece_store(dx, row, at, count, add, dx_buffer);
@@ -60,7 +60,7 @@ static void row_scale_turns(const void *work, int part, int64_t begin, int64_t e
       const int64_t count = least(LS_PIECE, x->valid[1] - at);
       const float *from = piece_load(x, row, at, count, x_buffer);
       const float *w = piece_load(&args->in[1], 0, at, count, w_buffer);
-      float *to = piece_target(y, row, at, add, y_buffer);
+      float *to = piece_target(y, row, at, count, add, y_buffer);
 #pragma omp simd
       for (int64_t i = 0; i < count; i++) to[i] = from[i] * scale * w[i];
       piece_store(y, row, at, count, add, y_buffer);
@@ -86,7 +86,7 @@ LS_INLINE float row_bwd(const ls_kernel_args *args, int64_t row, float scale, fl
     const float *dy = piece_load(&args->in[0], row, at, count, dy_buffer);
     const float *from = piece_load(x, row, at, count, x_buffer);
     const float *w = piece_load(&args->in[2], 0, at, count, w_buffer);
-    float *dx = piece_target(&args->out[0], row, at, add, dx_buffer);
+    float *dx = piece_target(&args->out[0], row, at, count, add, dx_buffer);
     float *dw_piece = dw + at, sum = 0;
 #pragma omp simd reduction(+ : sum)
     for (int64_t i = 0; i < count; i++) {

@@ -32,7 +32,7 @@ static void embedding_turns(const void *work, int part, int64_t begin, int64_t e
     const int64_t from_row = slice_row(table, ids[row]);
     for (int64_t at = 0; at < columns; at += LS_PIECE) {
       const int64_t count = least(LS_PIECE, columns - at);
-      float *to = piece_target(y, row, at, add, out_buffer);
+      float *to = piece_target(y, row, at, count, add, out_buffer);
       if (from_row < 0) {
         memset(to, 0, (size_t)count * sizeof(float));
       } else {
@@ -180,7 +180,7 @@ static void bias_db_turns(const void *work, int part, int64_t begin, int64_t end
   float buffer[LS_PIECE];
   for (int64_t at = begin * LINE; at < last; at += LS_PIECE) {
     const int64_t count = least(LS_PIECE, last - at);
-    float *to = piece_target(db, 0, at, args->accumulate[0], buffer);
+    float *to = piece_target(db, 0, at, count, args->accumulate[0], buffer);
     columns_sum(dy, at, count, to);
     piece_store(db, 0, at, count, args->accumulate[0], buffer);
   }
@@ -207,12 +207,12 @@ LS_INLINE void head_rotate(const ls_kernel_args *args, int64_t row, int64_t firs
   for (int64_t at = 0; at < half; at += HALF_PIECE) {
     const int64_t count = least(HALF_PIECE, half - at);
     const int64_t low = first_column + at, high = low + half;
-    const float *a = piece_load(x, row, low, count, low_in);
-    const float *b = piece_load(x, row, high, count, high_in);
-    const float *cosine = piece_load(angles, row, at, count, cosine_buffer);
-    const float *sine = piece_load(angles, row, half + at, count, sine_buffer);
-    float *to_low = piece_target(y, row, low, add, low_out);
-    float *to_high = piece_target(y, row, high, add, high_out);
+    const float *a = piece_here(x, row, low, count, low_in);
+    const float *b = piece_here(x, row, high, count, high_in);
+    const float *cosine = piece_here(angles, row, at, count, cosine_buffer);
+    const float *sine = piece_here(angles, row, half + at, count, sine_buffer);
+    float *to_low = piece_target(y, row, low, count, add, low_out);
+    float *to_high = piece_target(y, row, high, count, add, high_out);
 #pragma omp simd
     for (int64_t i = 0; i < count; i++) {
       const float first = a[i], second = b[i], turned = sine[i] * direction;
@@ -232,7 +232,7 @@ LS_INLINE void columns_keep(const ls_kernel_args *args, int64_t row, int64_t at,
   for (; at < end; at += LS_PIECE) {
     const int64_t count = least(LS_PIECE, end - at);
     const float *from = piece_load(&args->in[0], row, at, count, in);
-    float *to = piece_target(&args->out[0], row, at, add, out);
+    float *to = piece_target(&args->out[0], row, at, count, add, out);
     memcpy(to, from, (size_t)count * sizeof(float));
     piece_store(&args->out[0], row, at, count, add, out);
   }
