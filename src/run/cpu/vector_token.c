@@ -148,14 +148,29 @@ static ls_status kernel_embedding_dw(const ls_kernel_args *args, ls_error *error
   return LS_OK;
 }
 
-/* Adds rows [begin, end) of a piece to `sums`. */
+/* Adds rows [begin, end) of a piece to `sums`, several at a time: `sums` are then read and written
+ * less often than the rows. What follows a piece in its row is another's to read, so it is the rows
+ * below that are asked for ahead. */
 LS_INLINE void rows_add(const ls_view *x, int64_t begin, int64_t end, int64_t at, int64_t count,
                         float *sums) {
-  float buffer[LS_PIECE];
-  for (int64_t row = begin; row < end; row++) {
-    const float *piece = piece_load(x, row, at, count, buffer);
+  enum { TOGETHER = 4, AHEAD = 8 };
+  const size_t bytes = (size_t)count * ls_dtype_bytes(x->dtype);
+  float buffers[TOGETHER][LS_PIECE];
+  const float *rows[TOGETHER];
+  int64_t row = begin;
+  for (; row + TOGETHER <= end; row += TOGETHER) {
+    for (int i = 0; i < TOGETHER; i++) {
+      piece_expect(view_at(x, row + AHEAD + i, at), bytes);
+      rows[i] = piece_here(x, row + i, at, count, buffers[i]);
+    }
+    const float *a = rows[0], *b = rows[1], *c = rows[2], *d = rows[3];
 #pragma omp simd
-    for (int64_t i = 0; i < count; i++) sums[i] += piece[i];
+    for (int64_t i = 0; i < count; i++) sums[i] += (a[i] + b[i]) + (c[i] + d[i]);
+  }
+  for (; row < end; row++) {
+    const float *a = piece_here(x, row, at, count, buffers[0]);
+#pragma omp simd
+    for (int64_t i = 0; i < count; i++) sums[i] += a[i];
   }
 }
 
