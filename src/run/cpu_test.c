@@ -110,7 +110,7 @@ static void test_elementwise(void **state) {
 }
 
 static void make_norm(op_case *c) {
-  const int64_t rows = any_rows(), columns = random_below(3) ? 2 + any_size() : 1300;
+  const int64_t rows = any_rows(), columns = random_below(3) ? 2 + any_size() : 2500;
   const operand matrix = matrix_of(rows, columns, 1, random_below(3));
   const operand of_columns = vector_of(COMPUTE, columns), sums = vector_of(any_sums(), columns);
   const operand of_rows = vector_of(SUMS, rows), scales = vector_of(POSITIVE, rows);

@@ -1,49 +1,83 @@
 /* layernorm and rmsnorm, of whole rows and of each head by itself, and their gradients.
  *
- * A row is read once per pass in pieces that the first-level cache keeps. Gradients of weights are
- * summed by parts of the rows, each part into its own row of scratch, and the parts' sums are added
- * in order: same count of threads, same bits. */
+ * A row is widened once where it fits a buffer, and so are the weights for all rows of a part; a
+ * longer one is read by pieces in each pass. Gradients of weights are summed by parts of the rows,
+ * each part into its own row of scratch, and the parts' sums are added in order: same count of
+ * threads, same bits. */
 #include "run/cpu/vector_kernels.h"
 
-/* sum of (x - mean)^power of a row, with power 1 or 2. */
-LS_INLINE float row_moment(const ls_view *x, int64_t row, int64_t columns, float mean,
-                           bool squared) {
-  float buffer[LS_PIECE];
-  float total = 0;
-  for (int64_t at = 0; at < columns; at += LS_PIECE) {
-    const int64_t count = least(LS_PIECE, columns - at);
-    const float *piece = piece_load(x, row, at, count, buffer);
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < count; i++) {
-      const float distance = piece[i] - mean;
-      sum += squared ? distance * distance : distance;
-    }
-    total += sum;
-  }
-  return total;
+/* Longer than LS_PIECE, for whole rows of most models. */
+enum { NORM_PIECE = 2048 };
+
+/* A row as fp32; `there` says that the buffer holds it if it has only one piece. */
+LS_INLINE const float *norm_load(const ls_view *view, int64_t row, int64_t at, int64_t count,
+                                 bool there, float *buffer) {
+  if (there && view->dtype != LS_F32 && view_columns(view) <= NORM_PIECE) return buffer;
+  return piece_here(view, row, at, count, buffer);
 }
 
+/* Sums kept side by side, two vectors of them, so that additions wait less for each other and the
+ * lanes are added up once a row: compilers do that one by one. */
+enum { SIDE_BY_SIDE = 2 * LS_LANES };
+
+LS_INLINE float sums_join(float *sums) {
+  for (int half = SIDE_BY_SIDE / 2; half > 0; half /= 2) {
+#pragma omp simd
+    for (int i = 0; i < half; i++) sums[i] += sums[i + half];
+  }
+  return sums[0];
+}
+
+/* sum of (x - mean)^power of a row, with power 1 or 2; of the first pass over it, or another. */
+LS_INLINE float row_moment(const ls_view *x, int64_t row, int64_t columns, float mean, bool squared,
+                           bool first, float *buffer) {
+  float sums[SIDE_BY_SIDE] = {0};
+  for (int64_t at = 0; at < columns; at += NORM_PIECE) {
+    const int64_t count = least(NORM_PIECE, columns - at);
+    const size_t bytes = (size_t)count * ls_dtype_bytes(x->dtype);
+    if (first) piece_expect(view_at(x, row, at + count), bytes);
+    const float *piece = norm_load(x, row, at, count, !first, buffer);
+    int64_t i = 0;
+    for (; i + SIDE_BY_SIDE <= count; i += SIDE_BY_SIDE) {
+#pragma omp simd
+      for (int j = 0; j < SIDE_BY_SIDE; j++) {
+        const float distance = piece[i + j] - mean;
+        sums[j] += squared ? distance * distance : distance;
+      }
+    }
+    for (int j = 0; i + j < count; j++) {
+      const float distance = piece[i + j] - mean;
+      sums[j] += squared ? distance * distance : distance;
+    }
+  }
+  return sums_join(sums);
+}
+
+/* What a part of the rows is widened into. */
+typedef struct norm_buffers {
+  float x[NORM_PIECE], weight[NORM_PIECE], bias[NORM_PIECE], y[NORM_PIECE];
+} norm_buffers;
+
 /* y = (x - mean) * scale * weight + bias; or without mean and bias, which may be NULL, and with
- * `offset` added to the weights. */
+ * `offset` added to the weights. x has been loaded; `there`: weight and bias too, for another row.
+ */
 LS_INLINE void row_scale(const ls_view *y, const ls_view *x, const ls_view *weight,
                          const ls_view *bias, int64_t row, int64_t columns, float mean, float scale,
-                         float offset, bool add) {
-  float x_buffer[LS_PIECE], w_buffer[LS_PIECE], b_buffer[LS_PIECE], y_buffer[LS_PIECE];
-  for (int64_t at = 0; at < columns; at += LS_PIECE) {
-    const int64_t count = least(LS_PIECE, columns - at);
-    const float *from = piece_load(x, row, at, count, x_buffer);
-    const float *w = piece_load(weight, 0, at, count, w_buffer);
-    float *to = piece_target(y, row, at, count, add, y_buffer);
+                         float offset, bool add, bool there, norm_buffers *buffers) {
+  for (int64_t at = 0; at < columns; at += NORM_PIECE) {
+    const int64_t count = least(NORM_PIECE, columns - at);
+    const float *from = norm_load(x, row, at, count, true, buffers->x);
+    const float *w = norm_load(weight, 0, at, count, there, buffers->weight);
+    float *to = piece_target(y, row, at, count, add, buffers->y);
     if (bias) {
-      const float *b = piece_load(bias, 0, at, count, b_buffer);
+      const float *b = norm_load(bias, 0, at, count, there, buffers->bias);
 #pragma omp simd
       for (int64_t i = 0; i < count; i++) to[i] = (from[i] - mean) * scale * w[i] + b[i];
     } else {
 #pragma omp simd
       for (int64_t i = 0; i < count; i++) to[i] = from[i] * scale * (w[i] + offset);
     }
-    piece_store(y, row, at, count, add, y_buffer);
+    piece_store(y, row, at, count, add, buffers->y);
   }
   row_clear_tail(y, row, add);
 }
@@ -54,12 +88,14 @@ static void layernorm_turns(const void *work, int part, int64_t begin, int64_t e
   const ls_view *x = &args->in[0];
   float *means = args->out[1].data, *scales = args->out[2].data;
   const int64_t columns = x->valid[1];
+  norm_buffers buffers;
   for (int64_t row = begin; row < end; row++) {
-    const float mean = row_moment(x, row, columns, 0, false) / (float)columns;
-    const float variance = row_moment(x, row, columns, mean, true) / (float)columns;
+    const float mean = row_moment(x, row, columns, 0, false, true, buffers.x) / (float)columns;
+    const float variance =
+        row_moment(x, row, columns, mean, true, false, buffers.x) / (float)columns;
     const float scale = 1.0f / sqrtf(variance + (float)args->attributes->epsilon);
     row_scale(&args->out[0], x, &args->in[1], &args->in[2], row, columns, mean, scale, 0,
-              args->accumulate[0]);
+              args->accumulate[0], row > begin, &buffers);
     means[row] = mean + (args->accumulate[1] ? means[row] : 0);
     scales[row] = scale + (args->accumulate[2] ? scales[row] : 0);
   }
@@ -79,11 +115,12 @@ static void rmsnorm_turns(const void *work, int part, int64_t begin, int64_t end
   const ls_view *x = &args->in[0];
   float *scales = args->out[1].data;
   const int64_t columns = x->valid[1];
+  norm_buffers buffers;
   for (int64_t row = begin; row < end; row++) {
-    const float square = row_moment(x, row, columns, 0, true) / (float)columns;
+    const float square = row_moment(x, row, columns, 0, true, true, buffers.x) / (float)columns;
     const float scale = 1.0f / sqrtf(square + (float)args->attributes->epsilon);
     row_scale(&args->out[0], x, &args->in[1], NULL, row, columns, 0, scale,
-              (float)args->attributes->weight_offset, args->accumulate[0]);
+              (float)args->attributes->weight_offset, args->accumulate[0], row > begin, &buffers);
     scales[row] = scale + (args->accumulate[1] ? scales[row] : 0);
   }
 }
@@ -96,55 +133,70 @@ static ls_status kernel_rmsnorm(const ls_kernel_args *args, ls_error *error) {
   return LS_OK;
 }
 
+/* What a part of the rows is widened into on the way back. */
+typedef struct norm_bwd_buffers {
+  float dy[NORM_PIECE], x[NORM_PIECE], weight[NORM_PIECE], dx[NORM_PIECE];
+} norm_bwd_buffers;
+
 /* Sums over a row of g and of g * xhat, where g = dy * (weight + offset); and this row's share of
- * the weight's and the bias's gradients (`db` may be NULL). */
+ * the weight's and the bias's gradients (`db` may be NULL). `there`: the weight is loaded. */
 LS_INLINE void row_sums(const ls_kernel_args *args, int64_t row, int64_t columns, float mean,
-                        float scale, float *dw, float *db, float *g_sum, float *gx_sum) {
-  float dy_buffer[LS_PIECE], x_buffer[LS_PIECE], w_buffer[LS_PIECE];
-  *g_sum = *gx_sum = 0;
-  for (int64_t at = 0; at < columns; at += LS_PIECE) {
-    const int64_t count = least(LS_PIECE, columns - at);
-    const float *dy = piece_load(&args->in[0], row, at, count, dy_buffer);
-    const float *x = piece_load(&args->in[1], row, at, count, x_buffer);
-    const float *w = piece_load(&args->in[2], 0, at, count, w_buffer);
-    const float offset = (float)args->attributes->weight_offset;
+                        float scale, float *dw, float *db, float *g_sum, float *gx_sum, bool there,
+                        norm_bwd_buffers *buffers) {
+  const ls_view *dy_view = &args->in[0], *x_view = &args->in[1];
+  const float offset = (float)args->attributes->weight_offset;
+  float g[SIDE_BY_SIDE] = {0}, gx[SIDE_BY_SIDE] = {0};
+  for (int64_t at = 0; at < columns; at += NORM_PIECE) {
+    const int64_t count = least(NORM_PIECE, columns - at);
+    piece_expect(view_at(dy_view, row, at + count), (size_t)count * ls_dtype_bytes(dy_view->dtype));
+    piece_expect(view_at(x_view, row, at + count), (size_t)count * ls_dtype_bytes(x_view->dtype));
+    const float *dy = norm_load(dy_view, row, at, count, false, buffers->dy);
+    const float *x = norm_load(x_view, row, at, count, false, buffers->x);
+    const float *w = norm_load(&args->in[2], 0, at, count, there, buffers->weight);
     float *dw_piece = dw + at;
-    float g = 0, gx = 0;
-#pragma omp simd reduction(+ : g, gx)
-    for (int64_t i = 0; i < count; i++) {
-      const float xhat = (x[i] - mean) * scale;
-      g += dy[i] * (w[i] + offset);
-      gx += dy[i] * (w[i] + offset) * xhat;
-      dw_piece[i] += dy[i] * xhat;
+    int64_t i = 0;
+    for (; i + SIDE_BY_SIDE <= count; i += SIDE_BY_SIDE) {
+#pragma omp simd
+      for (int j = 0; j < SIDE_BY_SIDE; j++) {
+        const float xhat = (x[i + j] - mean) * scale, slope = dy[i + j] * (w[i + j] + offset);
+        g[j] += slope;
+        gx[j] += slope * xhat;
+        dw_piece[i + j] += dy[i + j] * xhat;
+      }
+    }
+    for (int j = 0; i + j < count; j++) {
+      const float xhat = (x[i + j] - mean) * scale, slope = dy[i + j] * (w[i + j] + offset);
+      g[j] += slope;
+      gx[j] += slope * xhat;
+      dw_piece[i + j] += dy[i + j] * xhat;
     }
     if (db) {
       float *db_piece = db + at;
 #pragma omp simd
-      for (int64_t i = 0; i < count; i++) db_piece[i] += dy[i];
+      for (int64_t j = 0; j < count; j++) db_piece[j] += dy[j];
     }
-    *g_sum += g;
-    *gx_sum += gx;
   }
+  *g_sum = sums_join(g);
+  *gx_sum = sums_join(gx);
 }
 
-/* dx = scale * (g - g_mean - xhat * gx_mean). */
+/* dx = scale * (g - g_mean - xhat * gx_mean), of a row that row_sums has loaded. */
 LS_INLINE void row_dx(const ls_kernel_args *args, int64_t row, int64_t columns, float mean,
-                      float scale, float g_mean, float gx_mean) {
-  float dy_buffer[LS_PIECE], x_buffer[LS_PIECE], w_buffer[LS_PIECE], dx_buffer[LS_PIECE];
+                      float scale, float g_mean, float gx_mean, norm_bwd_buffers *buffers) {
   const bool add = args->accumulate[0];
   const float offset = (float)args->attributes->weight_offset;
-  for (int64_t at = 0; at < columns; at += LS_PIECE) {
-    const int64_t count = least(LS_PIECE, columns - at);
-    const float *dy = piece_load(&args->in[0], row, at, count, dy_buffer);
-    const float *x = piece_load(&args->in[1], row, at, count, x_buffer);
-    const float *w = piece_load(&args->in[2], 0, at, count, w_buffer);
-    float *dx = piece_target(&args->out[0], row, at, count, add, dx_buffer);
+  for (int64_t at = 0; at < columns; at += NORM_PIECE) {
+    const int64_t count = least(NORM_PIECE, columns - at);
+    const float *dy = norm_load(&args->in[0], row, at, count, true, buffers->dy);
+    const float *x = norm_load(&args->in[1], row, at, count, true, buffers->x);
+    const float *w = norm_load(&args->in[2], 0, at, count, true, buffers->weight);
+    float *dx = piece_target(&args->out[0], row, at, count, add, buffers->dx);
 #pragma omp simd
     for (int64_t i = 0; i < count; i++) {
       const float xhat = (x[i] - mean) * scale;
       dx[i] = scale * (dy[i] * (w[i] + offset) - g_mean - xhat * gx_mean);
     }
-    piece_store(&args->out[0], row, at, count, add, dx_buffer);
+    piece_store(&args->out[0], row, at, count, add, buffers->dx);
   }
   row_clear_tail(&args->out[0], row, add);
 }
@@ -165,14 +217,15 @@ static void norm_bwd_turns(const void *work, int part, int64_t begin, int64_t en
   const float *means = given->means, *scales = given->scales;
   float *dw = given->sums + part * given->stride, *db = given->has_bias ? dw + given->length : NULL;
   const int64_t columns = args->in[1].valid[1];
+  norm_bwd_buffers buffers;
   memset(dw, 0, (size_t)columns * sizeof(float));
   if (db) memset(db, 0, (size_t)columns * sizeof(float));
   for (int64_t row = begin; row < end; row++) {
     const float mean = means ? means[row] : 0;
     float g, gx;
-    row_sums(args, row, columns, mean, scales[row], dw, db, &g, &gx);
+    row_sums(args, row, columns, mean, scales[row], dw, db, &g, &gx, row > begin, &buffers);
     row_dx(args, row, columns, mean, scales[row], means ? g / (float)columns : 0,
-           gx / (float)columns);
+           gx / (float)columns, &buffers);
   }
 }
 
