@@ -155,6 +155,29 @@ static void test_nan(void **state) {
   }
 }
 
+/* Also where bf16 is rounded and joined on the way. */
+static void test_nan_bf16(void **state) {
+  (void)state;
+  enum { COLUMNS = 40, ROWS = 3 };
+  ls_kernel_table table;
+  ls_error error = {0};
+  assert_int_equal(ls_cpu_kernels(&table, LS_BF16, &error), LS_OK);
+  uint16_t x[ROWS * COLUMNS], y[ROWS * COLUMNS] = {0};
+  float sums[ROWS] = {0}, wide[ROWS * COLUMNS];
+  for (int i = 0; i < ROWS * COLUMNS; i++) wide[i] = i == COLUMNS + 23 ? NAN : normal(9, i);
+  ls_convert(x, LS_BF16, wide, LS_F32, ROWS * COLUMNS);
+  const ls_attributes attributes = {.sequence = ROWS, .head_dim = COLUMNS, .softmax_scale = 1};
+  const ls_view rows = {x, LS_BF16, 2, {ROWS, COLUMNS}, {ROWS, COLUMNS}, {0}};
+  ls_kernel_args args = {.attributes = &attributes, .inputs = 3, .outputs = 2, .threads = 1};
+  for (int i = 0; i < 3; i++) args.in[i] = rows;
+  args.out[0] = rows, args.out[1] = plain_view(sums, ROWS, 1);
+  args.out[0].data = y;
+  assert_int_equal(table.kernel[LS_OP_ATTENTION](&args, &error), LS_OK);
+  ls_convert(wide, LS_F32, y, LS_BF16, ROWS * COLUMNS);
+  for (int i = COLUMNS; i < ROWS * COLUMNS; i++) assert_true(isnan(wide[i]));
+  for (int i = 0; i < ROWS; i++) assert_int_equal(isnan(sums[i]) != 0, i >= 1);
+}
+
 /* What fp16 cannot hold becomes an infinity, never its largest number, and reaches the norm: that
  * is how a step whose loss was scaled too much is known. */
 static void test_overflow(void **state) {
@@ -301,9 +324,10 @@ static void test_table(void **state) {
 int main(void) {
   print_message("%s, kernels for %s\n", ls_cpu_isa_name(), ls_cpu_vector_set());
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_table),    cmocka_unit_test(test_share),
-      cmocka_unit_test(test_ranks),    cmocka_unit_test(test_nan),
-      cmocka_unit_test(test_overflow), cmocka_unit_test(test_conversions),
+      cmocka_unit_test(test_table),       cmocka_unit_test(test_share),
+      cmocka_unit_test(test_ranks),       cmocka_unit_test(test_nan),
+      cmocka_unit_test(test_nan_bf16),    cmocka_unit_test(test_overflow),
+      cmocka_unit_test(test_conversions),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,6 +15,7 @@
 
 #include "run/cpu/cpu.h"
 #include "run/cpu/onednn.h"
+#include "run/cpu/vector_table.h"
 #include "support/cpu_case.h"
 
 static void make_linear(op_case *c) {
@@ -382,27 +383,25 @@ static void bend_attention(op_case *c, operand *q) {
   q->start[1] = 2 * c->attributes.head_dim;
 }
 
-static void make_attention(op_case *c) {
-  static const int64_t head_dims[] = {3, 16, 32, 48, 64, 72, 128};
-  static const int64_t lengths[] = {1, 3, 17, 64, 65, 130};
-  const int64_t d = pick(head_dims, 7), length = pick(lengths, 6);
-  const int64_t kv_heads = 1 + random_below(2), heads = kv_heads * (1 + random_below(3));
-  const int64_t tokens = random_below(8) ? length * (1 + random_below(3)) : 0;
-  c->attributes.head_dim = d;
+/* The op's operands, for `sequences` of `length` tokens. */
+static void attention_operands(op_case *c, ls_op_kind kind, int64_t length, int64_t sequences,
+                               int64_t head_dim, int64_t kv_heads, int64_t group) {
+  const int64_t tokens = length * sequences, columns = kv_heads * head_dim;
+  c->kind = kind;
+  c->attributes.head_dim = head_dim;
   c->attributes.sequence = length;
-  c->attributes.softmax_scale = 1 / sqrt((double)d);
-  operand q = matrix_of(tokens, heads * d, length, 0);
-  const operand kv = matrix_of(tokens, kv_heads * d, length, 0);
+  c->attributes.softmax_scale = 1 / sqrt((double)head_dim);
+  operand q = matrix_of(tokens, group * columns, length, 0);
+  const operand kv = matrix_of(tokens, columns, length, 0);
   bend_attention(c, &q);
-  operand lse = matrix_of(tokens, heads, length, 0);
+  operand lse = matrix_of(tokens, group * kv_heads, length, 0);
   lse.kind = SUMS;
-  if (random_below(2)) {
-    c->kind = LS_OP_ATTENTION;
+  if (kind == LS_OP_ATTENTION) {
     c->inputs = 3, c->outputs = 2;
     c->in[0] = q, c->in[1] = c->in[2] = kv;
     c->out[0] = q, c->out[1] = lse;
+    if (random_below(4) == 0) c->out[0].kind = SUMS;
   } else {
-    c->kind = LS_OP_ATTENTION_BWD;
     c->inputs = 6, c->outputs = 3;
     c->floor = 1e-6; /* one token alone: do . v is do . o */
     c->in[0] = c->in[1] = q, c->in[2] = c->in[3] = kv, c->in[4] = q, c->in[5] = lse;
@@ -410,9 +409,45 @@ static void make_attention(op_case *c) {
   }
 }
 
+static void make_attention(op_case *c) {
+  static const int64_t head_dims[] = {3, 16, 32, 48, 64, 72, 128};
+  static const int64_t lengths[] = {1, 3, 17, 64, 65, 130};
+  const ls_op_kind kind = random_below(2) ? LS_OP_ATTENTION : LS_OP_ATTENTION_BWD;
+  attention_operands(c, kind, pick(lengths, 6), random_below(8) ? 1 + random_below(3) : 0,
+                     pick(head_dims, 7), 1 + random_below(2), 1 + random_below(3));
+}
+
 static void test_attention(void **state) {
   (void)state;
   run_made(make_attention, 20);
+}
+
+/* Pairs that end within a column, a query or a key, and lengths about those of blocks and strips,
+ * in bf16. Where the processor has the dot product of pairs, the set that is made of it is asked,
+ * whether or not it is the faster one here. */
+static void test_attention_pairs(void **state) {
+  (void)state;
+  enum { HEAD_DIMS = 8, LENGTHS = 8 };
+  static const int64_t head_dims[HEAD_DIMS] = {1, 3, 16, 33, 64, 72, 80, 128};
+  static const int64_t lengths[LENGTHS] = {1, 2, 15, 63, 64, 65, 130, 195};
+#if defined(__x86_64__)
+  if (ls_onednn_effective_isa().bf16) case_set = &ls_vector_set_avx512_bf16;
+#endif
+  for (int i = 0; i < 2 * HEAD_DIMS * LENGTHS; i++) {
+    op_case c = {0};
+    const ls_op_kind kind = i % 2 ? LS_OP_ATTENTION : LS_OP_ATTENTION_BWD;
+    attention_operands(&c, kind, lengths[i / 2 % LENGTHS], 2, head_dims[i / 2 / LENGTHS],
+                       1 + random_below(2), 1 + random_below(3));
+    /* Maxima that rise by so much that what was summed before is next to nothing. */
+    if (kind == LS_OP_ATTENTION && random_below(2)) c.attributes.softmax_scale *= 8;
+    if (kind == LS_OP_ATTENTION_BWD)
+      for (int o = 0; o < 3; o++) c.out[o].kind = random_below(2) ? COMPUTE : SUMS;
+    case_run(&c, &(variant){.dtype = LS_BF16,
+                            .threads = 1 + (int)random_below(MOST_THREADS),
+                            .accumulate = random_below(2),
+                            .given_workspace = random_below(2)});
+  }
+  case_set = NULL;
 }
 
 /* More tokens and heads than a block of queries holds, caches shorter and longer than one of keys.
@@ -537,6 +572,7 @@ int main(void) {
       cmocka_unit_test(test_optimizer),
       cmocka_unit_test(test_move),
       cmocka_unit_test(test_attention),
+      cmocka_unit_test(test_attention_pairs),
       cmocka_unit_test(test_cached_attention),
       cmocka_unit_test(test_cached_attention_refuses),
       cmocka_unit_test(test_bf16_products),

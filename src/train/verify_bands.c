@@ -13,9 +13,10 @@ static const double single_ulps = 4;
 
 /* bf16 keeps 8 bits; fp16 11, but fewer of what is small: a quarter of these bands. AdamW's first
  * steps go by the sign of a gradient, so a parameter whose gradient is near zero may walk the other
- * way: then the sum of the learning rates is half of the way between the two. */
+ * way: then the sum of the learning rates is half of the way between the two. Gradients have the
+ * widest band: attention rounds probabilities and the gradients of scores on their way to them. */
 static const double half_loss = 0.005, half_norm = 0.05;       /* relative */
-static const double half_logits = 0.05, half_gradients = 0.05; /* of the largest one */
+static const double half_logits = 0.05, half_gradients = 0.07; /* of the largest one */
 
 /* Of the reference's noise, what may be between it and us; 0: none of it, constants hold. */
 static double noise_multiple(const ls_trace *trace, ls_dtype compute) {

@@ -1,20 +1,10 @@
 /* Causal attention, backward: scores are computed again from the saved log-sum-exp, a block of
  * queries against a block of keys at a time. A part owns a KV head of a sequence and goes through
  * the query heads that share it, so sums are taken in one order and never by two threads. */
-#include "run/cpu/vector_attention.h"
+#include "run/cpu/vector_attention_bwd.h"
 #include "run/cpu/vector_kernels.h"
 
-enum { QUERIES = 64, KEYS = LS_ATTENTION_KEYS };
-
-/* One part's scratch. `rows` are a sequence's or a document's, in whole blocks. */
-typedef struct backward_tiles {
-  float *keys, *keys_turned, *values_turned; /* [KEYS, width], [width, KEYS] twice */
-  float *p, *ds;                             /* [QUERIES, KEYS] */
-  float *dk, *dv;                            /* [rows, width]: of the KV head */
-  float *q, *go, *dq;                        /* [rows, width]: of one query head */
-  float *sums, *deltas;                      /* [rows]: log-sum-exp to base 2; do . o */
-  int64_t rows;
-} backward_tiles;
+enum { QUERIES = LS_BACKWARD_QUERIES, KEYS = LS_ATTENTION_KEYS };
 
 static int64_t sequence_rows(const attention_shape *s) {
   return round_up(s->sequence, QUERIES);
@@ -41,19 +31,14 @@ static backward_tiles backward_tiles_at(const attention_shape *s, float *scratch
   return t;
 }
 
-/* A query head's q and do; and what the softmax's gradient takes off each score: do . o. */
 static void head_load(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
                       int64_t first, int64_t length, int64_t head) {
-  const ls_view *lse = &args->in[5];
   const int64_t column = head * s->head_dim, width = s->width, d = s->head_dim;
   tile_load(t->go, width, t->rows, &args->in[0], first, length, column, d);
   tile_load(t->dq, width, t->rows, &args->in[4], first, length, column, d);
-  for (int64_t i = 0; i < length; i++) {
+  for (int64_t i = 0; i < length; i++)
     t->deltas[i] = row_dot(t->dq + i * width, t->go + i * width, width);
-    t->sums[i] = ((const float *)lse->data)[(first + i) * lse->dims[1] + head] * LS_LOG2_E;
-  }
   tile_load(t->q, width, t->rows, &args->in[1], first, length, column, d);
-  memset(t->dq, 0, (size_t)(t->rows * width) * sizeof(float));
 }
 
 static void keys_load(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
@@ -63,44 +48,6 @@ static void keys_load(const ls_kernel_args *args, const attention_shape *s, back
   tile_transpose(t->values_turned, KEYS, t->keys, width, KEYS, width);
   tile_load(t->keys, width, KEYS, &args->in[2], row, rows, column, s->head_dim);
   tile_transpose(t->keys_turned, KEYS, t->keys, width, KEYS, width);
-}
-
-/* From scores and do . v of one query: its probabilities, and the gradient of its scores. A key
- * that it does not see may score anything: what is made of that is cleared. */
-LS_INLINE void row_gradient(float *p, float *ds, int64_t keys, float scale, float sum,
-                            float delta) {
-  for (int64_t j = 0; j < keys; j += LS_LANES) {
-    lanes_anywhere *score = (lanes_anywhere *)(p + j), *gradient = (lanes_anywhere *)(ds + j);
-    const lanes probability = lanes_exp2(*score * (scale * LS_LOG2_E) - sum);
-    *score = probability;
-    *gradient = probability * (*gradient * scale - delta * scale);
-  }
-}
-
-/* The same of scores that are bent; `distance`: see scores_bend. */
-static void bent_gradient(float *p, float *ds, attention_bend bend, int64_t distance, float scale,
-                          float sum, float delta) {
-  float scores[KEYS];
-#pragma omp simd
-  for (int64_t j = 0; j < KEYS; j++) scores[j] = p[j] * (scale * LS_LOG2_E);
-  scores_bend(scores, (attention_bend){.cap = bend.cap}, distance);
-#pragma omp simd
-  for (int64_t j = 0; j < KEYS; j++) {
-    const float share = bend.cap > 0.0f ? scores[j] / bend.cap : 0.0f;
-    ds[j] = (ds[j] - delta) * scale * (1.0f - share * share);
-  }
-  scores_bend(scores, (attention_bend){.slope = bend.slope}, distance);
-#pragma omp simd
-  for (int64_t j = 0; j < KEYS; j++) {
-    p[j] = exp2_of(scores[j] - sum);
-    ds[j] *= p[j];
-  }
-}
-
-/* A query sees keys [first, end) of the block. */
-static void clear_unseen(float *p, float *ds, int64_t keys, int64_t first, int64_t end) {
-  for (int64_t j = 0; j < first; j++) p[j] = ds[j] = 0;
-  for (int64_t j = end > 0 ? end : 0; j < keys; j++) p[j] = ds[j] = 0;
 }
 
 /* Queries [begin, begin + count) of the loaded head against the first `keys` of the loaded block of
@@ -115,13 +62,8 @@ static void strip_run(const ls_kernel_args *args, const attention_shape *s, back
   tile_multiply(t->p, KEYS, q, width, 1, t->keys_turned, KEYS, rows, keys, d, false);
   tile_multiply(t->ds, KEYS, go, width, 1, t->values_turned, KEYS, rows, keys, d, false);
   for (int64_t i = 0; i < rows; i++) {
-    const int64_t place = begin + i, seen = i < count ? least(keys, place + 1 - key) : 0;
-    float *p = t->p + i * KEYS, *ds = t->ds + i * KEYS;
-    if (bend.cap > 0.0f || bend.slope > 0.0f)
-      bent_gradient(p, ds, bend, place - key, scale, t->sums[place], t->deltas[place]);
-    else
-      row_gradient(p, ds, keys, scale, t->sums[place], t->deltas[place]);
-    clear_unseen(p, ds, keys, window_begin(s, place, key), seen);
+    query_gradient(s, t, bend, scale, t->p + i * KEYS, t->ds + i * KEYS, key, keys, begin + i,
+                   begin + count);
   }
   float *dv = t->dv + key * width, *dk = t->dk + key * width, *dq = t->dq + begin * width;
   tile_multiply(dv, width, t->p, 1, KEYS, go, width, keys, width, count, true);
@@ -129,7 +71,6 @@ static void strip_run(const ls_kernel_args *args, const attention_shape *s, back
   tile_multiply(dq, width, t->ds, KEYS, 1, t->keys, width, rows, width, keys, true);
 }
 
-/* Queries [begin, begin + count) against the loaded block of keys. */
 static void queries_run(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
                         attention_bend bend, int64_t key, int64_t begin, int64_t count) {
   if (begin > key) {
@@ -141,28 +82,69 @@ static void queries_run(const ls_kernel_args *args, const attention_shape *s, ba
               least(LS_ATTENTION_STRIP, count - i));
 }
 
-/* One KV head of one sequence, whose tokens begin at row `first`. */
+static const backward_steps in_fp32 = {head_load, keys_load, queries_run};
+
+static const backward_steps *steps_for(const ls_kernel_args *args) {
+#if defined(__AVX512BF16__)
+  bool pairs = true;
+  for (int i = 0; i < 5; i++) pairs = pairs && args->in[i].dtype == LS_BF16;
+  if (pairs) return &LS_VECTOR(ls_backward_pairs);
+#else
+  (void)args;
+#endif
+  return &in_fp32;
+}
+
+static void sums_load(const ls_view *lse, backward_tiles *t, int64_t first, int64_t length,
+                      int64_t head) {
+  const float *source = (const float *)lse->data + first * lse->dims[1] + head;
+  for (int64_t i = 0; i < length; i++) t->sums[i] = source[i * lse->dims[1]] * LS_LOG2_E;
+}
+
+/* The loaded head against the keys of the block that begins at `key`. */
+static void keys_run(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
+                     const backward_steps *steps, int64_t key, int64_t length, int64_t head) {
+  const attention_bend bend = attention_bend_of(args, &args->in[1], head);
+  /* The last query that sees a key of the block is a window's length behind its last key. */
+  const int64_t end = s->window < length ? least(length, key + KEYS - 1 + s->window) : length;
+  for (int64_t begin = key / QUERIES * QUERIES; begin < end; begin += QUERIES)
+    steps->queries_run(args, s, t, bend, key, begin, least(QUERIES, length - begin));
+}
+
+/* Writes the sums of rows [at, at + rows) of a sequence that begins at row `first`. */
+static void sums_store(const ls_kernel_args *args, const attention_shape *s, int output,
+                       const float *sums, int64_t first, int64_t at, int64_t rows, int64_t head) {
+  tile_store(&args->out[output], first + at, rows, head * s->head_dim, s->head_dim,
+             sums + at * s->width, s->width, args->accumulate[output]);
+}
+
+/* One KV head of one sequence, whose tokens begin at row `first`. No later key is seen by queries
+ * of a block: what was summed is written while it is in cache. */
 static void kv_head_run(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
                         int64_t first, int64_t length, int64_t kv_head) {
-  const int64_t d = s->head_dim, width = s->width;
+  const backward_steps *steps = steps_for(args);
+  const int64_t width = s->width, last = (kv_head + 1) * s->group - 1;
   memset(t->dk, 0, (size_t)(t->rows * width) * sizeof(float));
   memset(t->dv, 0, (size_t)(t->rows * width) * sizeof(float));
   memset(t->sums, 0, (size_t)(2 * t->rows) * sizeof(float));
-  for (int64_t head = kv_head * s->group; head < (kv_head + 1) * s->group; head++) {
-    const attention_bend bend = attention_bend_of(args, &args->in[1], head);
-    head_load(args, s, t, first, length, head);
+  for (int64_t head = kv_head * s->group; head <= last; head++) {
+    const int64_t skipped = head + 1 < s->heads ? 0 : s->sequence;
+    t->ahead = first + skipped;
+    t->ahead_end = least(s->tokens, t->ahead + length);
+    t->ahead_head = (head + 1) % s->heads;
+    sums_load(&args->in[5], t, first, length, head);
+    steps->head_load(args, s, t, first, length, head);
+    memset(t->dq, 0, (size_t)(t->rows * width) * sizeof(float));
     for (int64_t key = 0; key < length; key += KEYS) {
-      keys_load(args, s, t, first + key, least(KEYS, length - key), kv_head);
-      /* The last query that sees a key of the block is a window's length behind its last key. */
-      const int64_t end = s->window < length ? least(length, key + KEYS - 1 + s->window) : length;
-      for (int64_t begin = key / QUERIES * QUERIES; begin < end; begin += QUERIES) {
-        queries_run(args, s, t, bend, key, begin, least(QUERIES, length - begin));
-      }
+      const int64_t rows = least(KEYS, length - key);
+      steps->keys_load(args, s, t, first + key, rows, kv_head);
+      keys_run(args, s, t, steps, key, length, head);
+      sums_store(args, s, 0, t->dq, first, key, rows, head);
+      if (head < last) continue;
+      sums_store(args, s, 1, t->dk, first, key, rows, kv_head);
+      sums_store(args, s, 2, t->dv, first, key, rows, kv_head);
     }
-    tile_store(&args->out[0], first, length, head * d, d, t->dq, width, args->accumulate[0]);
   }
-  tile_store(&args->out[1], first, length, kv_head * d, d, t->dk, width, args->accumulate[1]);
-  tile_store(&args->out[2], first, length, kv_head * d, d, t->dv, width, args->accumulate[2]);
 }
 
 /* Units are the KV heads of each sequence. */

@@ -6,7 +6,7 @@
  * that follows in the upper. A row of bf16 is such pairs along its columns as it lies; pairs along
  * rows are made by joining two rows. Shapes are as in vector_tile.h, of 32-bit elements.
  *
- * For the set that has the dot product of pairs. */
+ * All sets compile it; where LS_PAIRS is 0, fp32 is faster. */
 #ifndef LS_RUN_CPU_VECTOR_PAIRS_H
 #define LS_RUN_CPU_VECTOR_PAIRS_H
 
@@ -16,20 +16,53 @@ typedef uint32_t pairs_anywhere
     __attribute__((vector_size(LS_LANES * sizeof(uint32_t)), aligned(4), may_alias));
 typedef uint16_t halves __attribute__((vector_size(LS_LANES * sizeof(uint16_t))));
 
+/* Whether the set has an instruction for the dot product of pairs. */
+#if defined(__AVX512BF16__)
+enum { LS_PAIRS = 1 };
+#else
+enum { LS_PAIRS = 0 };
+#endif
+
 /* sums + the products of both halves. */
 LS_INLINE lanes pairs_dot(lanes sums, lanes_bits a, lanes_bits b) {
+#if defined(__AVX512BF16__)
   return (lanes)_mm512_dpbf16_ps((__m512)sums, (__m512bh)a, (__m512bh)b);
+#else
+  sums += (lanes)(a << 16) * (lanes)(b << 16);
+  return sums + (lanes)(a & 0xffff0000u) * (lanes)(b & 0xffff0000u);
+#endif
 }
 
-/* fp32 rounded to bf16, in the upper halves; the lower ones are 0. No number may be a NaN. */
+#if defined(__AVX512BF16__)
+/* fp32 rounded to bf16: the pairs of a row of two vectors. Subnormal numbers become 0. */
+LS_INLINE lanes_bits row_pairs(lanes low, lanes high) {
+  return (lanes_bits)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
+}
+
+/* Pairs of what stands in the same lane of two rows. */
+LS_INLINE lanes_bits pairs_join(lanes even, lanes odd) {
+  typedef uint16_t places __attribute__((vector_size(2 * LS_LANES * sizeof(uint16_t))));
+  const places order = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
+                        8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+  return (lanes_bits)_mm512_permutexvar_epi16((__m512i)order, (__m512i)row_pairs(even, odd));
+}
+#else
+/* fp32 rounded to bf16, in the upper halves; the lower ones are 0. Of a NaN the lower half must be
+ * 0 too, as it is of those that arithmetic on bf16 makes. */
 LS_INLINE lanes_bits upper_halves(lanes x) {
   const lanes_bits bits = (lanes_bits)x;
   return (bits + 0x7fffu + ((bits >> 16) & 1u)) & 0xffff0000u;
 }
 
-/* Pairs of what stands in the same lane of two rows. */
 LS_INLINE lanes_bits pairs_join(lanes even, lanes odd) {
   return upper_halves(even) >> 16 | upper_halves(odd);
+}
+#endif
+
+/* The same in a third of the time, but what lies in the middle of two bf16 numbers always goes to
+ * the one further from 0. */
+LS_INLINE lanes_bits pairs_join_away(lanes even, lanes odd) {
+  return ((lanes_bits)even + 0x8000u) >> 16 | (((lanes_bits)odd + 0x8000u) & 0xffff0000u);
 }
 
 /* c[LS_TILE_ROWS, vectors * LS_LANES] (+)= a[.., pairs] b[pairs, ..]; `vectors` is a constant. */
@@ -102,6 +135,7 @@ LS_INLINE void pairs_multiply(float *c, int64_t c_stride, const uint32_t *a, int
 LS_INLINE void pairs_load(uint32_t *tile, int64_t pairs, int64_t all_rows, const ls_view *view,
                           int64_t row, int64_t rows, int64_t column, int64_t columns) {
   const int64_t step = row_bytes(view), bytes = columns * (int64_t)sizeof(uint16_t);
+  const int64_t all_bytes = pairs * (int64_t)sizeof *tile;
   const char *source = view_at(view, row, column);
   for (int64_t i = 0; i < rows; i++, source += step) {
     char *target = (char *)(tile + i * pairs);
@@ -111,11 +145,47 @@ LS_INLINE void pairs_load(uint32_t *tile, int64_t pairs, int64_t all_rows, const
     int64_t j = 0;
     for (; j + (int64_t)sizeof(lanes) <= bytes; j += (int64_t)sizeof(lanes))
       memcpy(target + j, source + j, sizeof(lanes));
-    memcpy(target + j, source + j, (size_t)(bytes - j));
-    memset(target + bytes, 0, (size_t)(pairs * (int64_t)sizeof *tile - bytes));
+    if (j < bytes) memcpy(target + j, source + j, (size_t)(bytes - j));
+    if (bytes < all_bytes) memset(target + bytes, 0, (size_t)(all_bytes - bytes));
   }
   if (rows < all_rows)
     memset(tile + rows * pairs, 0, (size_t)((all_rows - rows) * pairs) * sizeof *tile);
+}
+
+/* target[columns, rows] = source[rows, columns], moved as pairs; `rows` is a multiple of LS_LANES,
+ * `columns` of 4. */
+LS_INLINE void pairs_transpose(uint32_t *target, int64_t target_stride, const uint32_t *source,
+                               int64_t source_stride, int64_t rows, int64_t columns) {
+  tile_transpose((float *)target, target_stride, (const float *)source, source_stride, rows,
+                 columns);
+}
+
+/* LS_LANES numbers from `at` on of a row of pairs, as fp32. */
+LS_INLINE lanes halves_widen(const uint32_t *from, int64_t at) {
+  halves narrow;
+  memcpy(&narrow, (const uint16_t *)(const void *)from + at, sizeof narrow);
+  return (lanes)(__builtin_convertvector(narrow, lanes_bits) << 16);
+}
+
+/* The dot product of two rows of pairs, of `count` numbers each: a multiple of LS_LANES. */
+LS_INLINE float row_pairs_dot(const uint32_t *x, const uint32_t *y, int64_t count) {
+  lanes sum = {0};
+  for (int64_t j = 0; j < count; j += LS_LANES) sum += halves_widen(x, j) * halves_widen(y, j);
+  return lanes_sum(sum);
+}
+
+/* Writes `rows` rows of `columns` bf16 numbers of a tile to (row, column) of `view`. */
+LS_INLINE void pairs_store(const ls_view *view, int64_t row, int64_t rows, int64_t column,
+                           int64_t columns, const uint32_t *tile, int64_t pairs) {
+  const int64_t step = row_bytes(view), bytes = columns * (int64_t)sizeof(uint16_t);
+  char *target = view_at(view, row, column);
+  for (int64_t i = 0; i < rows; i++, target += step) {
+    const char *source = (const char *)(tile + i * pairs);
+    int64_t j = 0;
+    for (; j + (int64_t)sizeof(lanes) <= bytes; j += (int64_t)sizeof(lanes))
+      memcpy(target + j, source + j, sizeof(lanes));
+    if (j < bytes) memcpy(target + j, source + j, (size_t)(bytes - j));
+  }
 }
 
 /* target[rows / 2, columns]: pairs along rows, of a tile whose rows are pairs along columns:
