@@ -6,6 +6,9 @@
 
 enum { QUERIES = LS_BACKWARD_QUERIES, KEYS = LS_ATTENTION_KEYS };
 
+/* Of longer sequences the next head's rows would leave the cache again before they are read. */
+enum { AHEAD_ROWS = 1024 };
+
 static int64_t sequence_rows(const attention_shape *s) {
   return round_up(s->sequence, QUERIES);
 }
@@ -130,7 +133,7 @@ static void kv_head_run(const ls_kernel_args *args, const attention_shape *s, ba
   for (int64_t head = kv_head * s->group; head <= last; head++) {
     const int64_t skipped = head + 1 < s->heads ? 0 : s->sequence;
     t->ahead = first + skipped;
-    t->ahead_end = least(s->tokens, t->ahead + length);
+    t->ahead_end = length > AHEAD_ROWS ? t->ahead : least(s->tokens, t->ahead + length);
     t->ahead_head = (head + 1) % s->heads;
     sums_load(&args->in[5], t, first, length, head);
     steps->head_load(args, s, t, first, length, head);
