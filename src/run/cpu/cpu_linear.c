@@ -462,7 +462,7 @@ static split_product split_of(const product_shape *whole, bool add, const ls_ker
   const double products = (double)whole->rows * (double)whole->columns * (double)whole->depth;
   split_product split = {.whole = whole, .add = add};
   split.parts = ls_cpu_parts(args, (int64_t)(products / PRODUCTS_AS_ELEMENT));
-  if (is_turned(whole) && !is_copied(whole) && split.parts == 1) split.parts = 2;
+  if (is_turned(whole) && !is_copied(whole) && split.parts == 1) split.parts = 2; /* see splits */
   split_grid(&split);
   for (int i = 0; i < split.parts; i++) {
     const product_shape p = part_of(&split, i);

@@ -292,11 +292,7 @@ static void queries_store(const ls_kernel_args *args, const attention_shape *s,
 
 static void rows_expect(const ls_view *view, int64_t row, int64_t rows, int64_t column,
                         int64_t columns) {
-  if (rows <= 0) return;
-  const int64_t step = row_bytes(view), bytes = columns * (int64_t)ls_dtype_bytes(view->dtype);
-  const char *place = view_at(view, row, column);
-  for (int64_t i = 0; i < rows; i++, place += step)
-    for (int64_t j = 0; j < bytes; j += 64) __builtin_prefetch(place + j, 0, 2);
+  for (int64_t i = 0; i < rows; i++) row_expect(view, row + i, column, columns);
 }
 
 /* Asks for where the queries' results go, and for the same rows of the next head, or of the next

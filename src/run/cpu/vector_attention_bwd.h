@@ -39,14 +39,7 @@ typedef struct backward_steps {
                       attention_bend bend, int64_t key, int64_t begin, int64_t count);
 } backward_steps;
 
-LS_INLINE void row_expect(const ls_view *view, int64_t row, int64_t column, int64_t columns) {
-  const char *place = view_at(view, row, column);
-  const int64_t bytes = columns * (int64_t)ls_dtype_bytes(view->dtype);
-  for (int64_t j = 0; j < bytes; j += 64) __builtin_prefetch(place + j, 0, 2);
-}
-
-/* Asks for `rows` more rows of what the next head reads and writes, while this one computes: they
- * lie too far apart for a processor to see. */
+/* Asks for `rows` more rows of what the next head reads and writes, while this one computes. */
 LS_INLINE void rows_expect(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
                            int64_t rows) {
   const int64_t d = s->head_dim, head = t->ahead_head, end = least(t->ahead + rows, t->ahead_end);

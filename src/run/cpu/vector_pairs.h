@@ -23,16 +23,6 @@ enum { LS_PAIRS = 1 };
 enum { LS_PAIRS = 0 };
 #endif
 
-/* sums + the products of both halves. */
-LS_INLINE lanes pairs_dot(lanes sums, lanes_bits a, lanes_bits b) {
-#if defined(__AVX512BF16__)
-  return (lanes)_mm512_dpbf16_ps((__m512)sums, (__m512bh)a, (__m512bh)b);
-#else
-  sums += (lanes)(a << 16) * (lanes)(b << 16);
-  return sums + (lanes)(a & 0xffff0000u) * (lanes)(b & 0xffff0000u);
-#endif
-}
-
 #if defined(__AVX512BF16__)
 /* fp32 rounded to bf16: the pairs of a row of two vectors. Subnormal numbers become 0. */
 LS_INLINE lanes_bits row_pairs(lanes low, lanes high) {
@@ -65,69 +55,12 @@ LS_INLINE lanes_bits pairs_join_away(lanes even, lanes odd) {
   return ((lanes_bits)even + 0x8000u) >> 16 | (((lanes_bits)odd + 0x8000u) & 0xffff0000u);
 }
 
-/* c[LS_TILE_ROWS, vectors * LS_LANES] (+)= a[.., pairs] b[pairs, ..]; `vectors` is a constant. */
-LS_INLINE void pairs_block(const int vectors, float *c, int64_t c_stride, const uint32_t *a,
-                           int64_t a_row, int64_t a_column, const uint32_t *b, int64_t b_stride,
-                           int64_t pairs, bool add) {
-  lanes sums[LS_TILE_ROWS][LS_TILE_VECTORS];
-#pragma GCC unroll 4
-  for (int i = 0; i < LS_TILE_ROWS; i++) {
-#pragma GCC unroll 4
-    for (int j = 0; j < vectors; j++) {
-      sums[i][j] = (lanes){0};
-      if (add) sums[i][j] = *(const lanes_anywhere *)(c + i * c_stride + j * LS_LANES);
-    }
-  }
-  for (int64_t k = 0; k < pairs; k++) {
-    lanes_bits right[LS_TILE_VECTORS];
-#pragma GCC unroll 4
-    for (int j = 0; j < vectors; j++) {
-      right[j] = *(const pairs_anywhere *)(b + k * b_stride + j * LS_LANES);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < LS_TILE_ROWS; i++) {
-      const lanes_bits left = a[i * a_row + k * a_column] - (lanes_bits){0};
-#pragma GCC unroll 4
-      for (int j = 0; j < vectors; j++) sums[i][j] = pairs_dot(sums[i][j], left, right[j]);
-    }
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < LS_TILE_ROWS; i++) {
-#pragma GCC unroll 4
-    for (int j = 0; j < vectors; j++) {
-      *(lanes_anywhere *)(c + i * c_stride + j * LS_LANES) = sums[i][j];
-    }
-  }
-}
-
-/* c[rows, columns] (+)= a[rows, pairs] b[pairs, columns], where pair (i, k) of `a` lies at
- * a[i * a_row + k * a_column]. */
+/* tile_multiply of pairs: c[rows, columns] (+)= a[rows, pairs] b[pairs, columns]. */
 LS_INLINE void pairs_multiply(float *c, int64_t c_stride, const uint32_t *a, int64_t a_row,
                               int64_t a_column, const uint32_t *b, int64_t b_stride, int64_t rows,
                               int64_t columns, int64_t pairs, bool add) {
-  for (int64_t j = 0; j < columns;) {
-    const int64_t vectors = least((columns - j) / LS_LANES, LS_TILE_VECTORS);
-    for (int64_t i = 0; i < rows; i += LS_TILE_ROWS) {
-      float *to = c + i * c_stride + j;
-      const uint32_t *from = a + i * a_row;
-      switch (vectors) {
-        case 1:
-          pairs_block(1, to, c_stride, from, a_row, a_column, b + j, b_stride, pairs, add);
-          break;
-        case 2:
-          pairs_block(2, to, c_stride, from, a_row, a_column, b + j, b_stride, pairs, add);
-          break;
-        case 3: /* there are as many with AVX-512 only */
-          pairs_block(LS_TILE_VECTORS > 3 ? 3 : LS_TILE_VECTORS, to, c_stride, from, a_row,
-                      a_column, b + j, b_stride, pairs, add);
-          break;
-        default:
-          pairs_block(LS_TILE_VECTORS, to, c_stride, from, a_row, a_column, b + j, b_stride, pairs,
-                      add);
-      }
-    }
-    j += vectors * LS_LANES;
-  }
+  elements_multiply(true, c, c_stride, (const float *)a, a_row, a_column, (const float *)b,
+                    b_stride, rows, columns, pairs, add);
 }
 
 /* Reads `rows` rows of `columns` bf16 numbers at (row, column) of `view` into a tile of `pairs`

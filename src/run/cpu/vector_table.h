@@ -1,6 +1,6 @@
 /* The vectorised kernels: one text, compiled once per instruction set with -DLS_ISA=NAME.
  *
- *   ls_vector_kernels_avx2(&table);   // overrides every op the text has a kernel for
+ *   ls_vector_set_avx2.fill(&table);   // overrides every op the text has a kernel for
  *
  * Which set may be called is cpu.c's to know; everything here is thread-safe. */
 #ifndef LS_RUN_CPU_VECTOR_TABLE_H

@@ -110,10 +110,27 @@ LS_INLINE int64_t round_up(int64_t count, int64_t multiple) {
   return (count + multiple - 1) / multiple * multiple;
 }
 
-/* c[LS_TILE_ROWS, vectors * LS_LANES] (+)= a[.., depth] b[depth, ..]; `vectors` is a constant. */
-LS_INLINE void block_multiply(const int vectors, float *c, int64_t c_stride, const float *a,
-                              int64_t a_row, int64_t a_column, const float *b, int64_t b_stride,
-                              int64_t depth, bool add) {
+/* sums + the products of both bf16 halves of each lane: see vector_pairs.h. */
+LS_INLINE lanes pairs_dot(lanes sums, lanes_bits a, lanes_bits b) {
+#if defined(__AVX512BF16__)
+  return (lanes)_mm512_dpbf16_ps((__m512)sums, (__m512bh)a, (__m512bh)b);
+#else
+  sums += (lanes)(a << 16) * (lanes)(b << 16);
+  return sums + (lanes)(a & 0xffff0000u) * (lanes)(b & 0xffff0000u);
+#endif
+}
+
+/* sums + one element of a times a vector of b: of fp32, or `paired`: a constant. */
+LS_INLINE lanes lanes_multiply(const bool paired, lanes sums, const void *a, lanes b) {
+  if (!paired) return sums + *(const float *)a * b;
+  return pairs_dot(sums, *(const uint32_t *)a - (lanes_bits){0}, (lanes_bits)b);
+}
+
+/* c[LS_TILE_ROWS, vectors * LS_LANES] (+)= a[.., depth] b[depth, ..]; `vectors` and `paired` are
+ * constants. */
+LS_INLINE void block_multiply(const int vectors, const bool paired, float *c, int64_t c_stride,
+                              const float *a, int64_t a_row, int64_t a_column, const float *b,
+                              int64_t b_stride, int64_t depth, bool add) {
   lanes sums[LS_TILE_ROWS][LS_TILE_VECTORS];
 #pragma GCC unroll 4
   for (int i = 0; i < LS_TILE_ROWS; i++) {
@@ -131,9 +148,10 @@ LS_INLINE void block_multiply(const int vectors, float *c, int64_t c_stride, con
     }
 #pragma GCC unroll 4
     for (int i = 0; i < LS_TILE_ROWS; i++) {
-      const float left = a[i * a_row + k * a_column];
+      const float *left = a + i * a_row + k * a_column;
 #pragma GCC unroll 4
-      for (int j = 0; j < vectors; j++) sums[i][j] += left * right[j];
+      for (int j = 0; j < vectors; j++)
+        sums[i][j] = lanes_multiply(paired, sums[i][j], left, right[j]);
     }
   }
 #pragma GCC unroll 4
@@ -150,10 +168,10 @@ LS_INLINE int64_t row_bytes(const ls_view *view) {
 }
 
 /* c[rows, columns] (+)= a[rows, depth] b[depth, columns], where element (i, k) of `a` lies at
- * a[i * a_row + k * a_column]. */
-LS_INLINE void tile_multiply(float *c, int64_t c_stride, const float *a, int64_t a_row,
-                             int64_t a_column, const float *b, int64_t b_stride, int64_t rows,
-                             int64_t columns, int64_t depth, bool add) {
+ * a[i * a_row + k * a_column]. Elements are 32 bits: fp32, or `paired`, a constant. */
+LS_INLINE void elements_multiply(const bool paired, float *c, int64_t c_stride, const float *a,
+                                 int64_t a_row, int64_t a_column, const float *b, int64_t b_stride,
+                                 int64_t rows, int64_t columns, int64_t depth, bool add) {
   for (int64_t j = 0; j < columns;) {
     const int64_t left = (columns - j) / LS_LANES;
     const int64_t vectors = least(left, LS_TILE_VECTORS);
@@ -162,22 +180,37 @@ LS_INLINE void tile_multiply(float *c, int64_t c_stride, const float *a, int64_t
       const float *from = a + i * a_row;
       switch (vectors) {
         case 1:
-          block_multiply(1, to, c_stride, from, a_row, a_column, b + j, b_stride, depth, add);
+          block_multiply(1, paired, to, c_stride, from, a_row, a_column, b + j, b_stride, depth,
+                         add);
           break;
         case 2:
-          block_multiply(2, to, c_stride, from, a_row, a_column, b + j, b_stride, depth, add);
+          block_multiply(2, paired, to, c_stride, from, a_row, a_column, b + j, b_stride, depth,
+                         add);
           break;
         case 3: /* there are as many with AVX-512 only */
-          block_multiply(LS_TILE_VECTORS > 3 ? 3 : LS_TILE_VECTORS, to, c_stride, from, a_row,
-                         a_column, b + j, b_stride, depth, add);
+          block_multiply(LS_TILE_VECTORS > 3 ? 3 : LS_TILE_VECTORS, paired, to, c_stride, from,
+                         a_row, a_column, b + j, b_stride, depth, add);
           break;
         default:
-          block_multiply(LS_TILE_VECTORS, to, c_stride, from, a_row, a_column, b + j, b_stride,
-                         depth, add);
+          block_multiply(LS_TILE_VECTORS, paired, to, c_stride, from, a_row, a_column, b + j,
+                         b_stride, depth, add);
       }
     }
     j += vectors * LS_LANES;
   }
+}
+
+LS_INLINE void tile_multiply(float *c, int64_t c_stride, const float *a, int64_t a_row,
+                             int64_t a_column, const float *b, int64_t b_stride, int64_t rows,
+                             int64_t columns, int64_t depth, bool add) {
+  elements_multiply(false, c, c_stride, a, a_row, a_column, b, b_stride, rows, columns, depth, add);
+}
+
+/* Asks for a row before it is read: rows of a head lie too far apart for a processor to see. */
+LS_INLINE void row_expect(const ls_view *view, int64_t row, int64_t column, int64_t columns) {
+  const char *place = view_at(view, row, column);
+  const int64_t bytes = columns * (int64_t)ls_dtype_bytes(view->dtype);
+  for (int64_t j = 0; j < bytes; j += 64) __builtin_prefetch(place + j, 0, 2);
 }
 
 /* What calling memcpy for each row of a head costs is half of copying it. */
