@@ -54,7 +54,7 @@ typedef struct op_case {
   bool updates;    /* outputs are read too: an optimizer */
   bool writes_all; /* rows that pad the output are written as well */
   bool no_add;     /* cannot be accumulated */
-  double floor;    /* what may be lost where terms of order 1 cancel; 0: see output_compare */
+  double floor;    /* what may be lost where terms of order 1 cancel; see output_compare */
 } op_case;
 
 typedef struct variant {
@@ -274,7 +274,7 @@ static inline void output_compare(const op_case *c, const variant *v, int output
   /* A few sums of a thousand terms that cancel may all be small by chance. */
   const double smallest = got->dtype == LS_F16 ? 0x1p-24 : 1e-30;
   const double few = count < 64 ? (count < 4 ? 2e-3 : 2e-4) : smallest;
-  const double floor = c->floor > 0 ? c->floor : few;
+  const double floor = c->floor > few ? c->floor : few;
   const bool near = sqrt(distance) <= tolerance * sqrt(norm) + floor * root_count;
   if (!near || !(largest * root_count <= 30 * (tolerance * sqrt(norm) + floor * root_count))) {
     describe(c, v, output);

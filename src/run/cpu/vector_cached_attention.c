@@ -2,18 +2,21 @@
  *
  * The queries of one KV head, of all its new tokens and query heads, go through the cache together,
  * a block of keys at a time, with a running maximum and sum. Where they are few, as with one new
- * token, scores are made key by key, without turning the keys into columns. */
+ * token, scores are made key by key, without turning the keys into columns. Where they are many and
+ * there is an instruction that multiplies pairs of bf16, tiles of bf16 are of those. */
 #include "run/cpu/vector_attention.h"
 #include "run/cpu/vector_kernels.h"
+#include "run/cpu/vector_pairs.h"
 
 enum { QUERIES = 128, KEYS = LS_ATTENTION_KEYS, FEW_QUERIES = 8 };
 
-/* One part's scratch. */
+/* One part's scratch; the second of two shapes is in pairs. */
 typedef struct cached_tiles {
-  float *keys, *values; /* [KEYS, width] */
-  float *keys_turned;   /* [width, KEYS] */
-  float *q, *o;         /* [QUERIES, width] */
-  float *scores;        /* [QUERIES, KEYS] */
+  bool paired;          /* see vector_pairs.h */
+  float *keys, *values; /* [KEYS, width]; keys [KEYS, width / 2], values [KEYS / 2, width] */
+  float *keys_turned;   /* [width, KEYS], or [width / 2, KEYS] */
+  float *q, *o;         /* [QUERIES, width]; q [QUERIES, width / 2] */
+  float *scores;        /* [QUERIES, KEYS], whose rows become KEYS / 2 pairs */
   float *max, *sum;     /* of each query */
   attention_bend bends[QUERIES];
 } cached_tiles;
@@ -52,22 +55,49 @@ typedef struct cache_rows {
   int64_t first, end;
 } cache_rows;
 
+static bool cached_in_bf16(const ls_kernel_args *args) {
+  return args->in[0].dtype == LS_BF16 && args->in[3].dtype == LS_BF16 &&
+         args->in[4].dtype == LS_BF16;
+}
+
+LS_INLINE bool in_pairs(const cached_tiles *t) {
+  return LS_PAIRS && t->paired;
+}
+
+/* What makes scores of products. Queries in fp32 take it along; in bf16 they would be rounded once
+ * more, so it is left to the scores. */
+static float scale_of(const ls_kernel_args *args) {
+  return (float)args->attributes->softmax_scale * LS_LOG2_E;
+}
+
+/* Loads a query to row `i`. */
+static void query_load(const ls_kernel_args *args, const attention_shape *s,
+                       const query_block *block, cached_tiles *t, int64_t i) {
+  const int64_t token = token_of(s, block, i), column = column_of(s, block, i), width = s->width;
+  if (in_pairs(t)) {
+    pairs_load((uint32_t *)t->q + i * (width / 2), width / 2, 1, &args->in[0], token, 1, column,
+               s->head_dim);
+    return;
+  }
+  float *q = t->q + i * width;
+  const float scale = scale_of(args);
+  tile_load(q, width, 1, &args->in[0], token, 1, column, s->head_dim);
+#pragma omp simd
+  for (int64_t j = 0; j < width; j++) q[j] *= scale;
+}
+
 /* Loads the queries. */
 static cache_rows queries_load(const ls_kernel_args *args, const attention_shape *s,
                                const query_block *block, cached_tiles *t) {
   const int32_t *positions = args->in[5].data;
   const int64_t rows = round_up(block->count, LS_TILE_ROWS), width = s->width;
-  const float scale = (float)args->attributes->softmax_scale * LS_LOG2_E;
   memset(t->o, 0, (size_t)(rows * width) * sizeof(float));
   memset(t->q, 0, (size_t)(rows * width) * sizeof(float));
   memset(t->scores, 0, (size_t)(rows * KEYS) * sizeof(float));
   cache_rows seen = {INT64_MAX, 0};
   for (int64_t i = 0; i < block->count; i++) {
     const int64_t token = token_of(s, block, i);
-    float *q = t->q + i * width;
-    tile_load(q, width, 1, &args->in[0], token, 1, column_of(s, block, i), s->head_dim);
-#pragma omp simd
-    for (int64_t j = 0; j < width; j++) q[j] *= scale;
+    query_load(args, s, block, t, i);
     t->bends[i] = attention_bend_of(args, &args->in[0], column_of(s, block, i) / s->head_dim);
     t->max[i] = -3e38f; /* finite, so that the first difference is no NaN */
     t->sum[i] = 0;
@@ -87,16 +117,38 @@ static int64_t queries_before(const attention_shape *s, const query_block *block
   return count / LS_TILE_ROWS * LS_TILE_ROWS;
 }
 
+/* Keys of the cache from row `key` on, as what their scores and their values are made with. */
+static void keys_load(const ls_kernel_args *args, const attention_shape *s,
+                      const query_block *block, cached_tiles *t, int64_t key, int64_t keys) {
+  const int64_t width = s->width, half = width / 2, d = s->head_dim, column = block->kv_head * d;
+  if (in_pairs(t)) {
+    uint32_t *apart = (uint32_t *)t->keys;
+    pairs_load(apart, half, KEYS, &args->in[4], key, keys, column, d);
+    rows_join((uint32_t *)t->values, width, apart, half, KEYS, width);
+    pairs_load(apart, half, KEYS, &args->in[3], key, keys, column, d);
+    pairs_transpose((uint32_t *)t->keys_turned, KEYS, apart, half, KEYS, half);
+    return;
+  }
+  tile_load(t->keys, width, KEYS, &args->in[3], key, keys, column, d);
+  tile_load(t->values, width, KEYS, &args->in[4], key, keys, column, d);
+  if (block->count > FEW_QUERIES) tile_transpose(t->keys_turned, KEYS, t->keys, width, KEYS, width);
+}
+
 /* q . k of the first `keys` keys, for each query from `begin` on of those of them that it sees at
  * least. */
 static void scores_make(const attention_shape *s, const query_block *block, cached_tiles *t,
                         const int32_t *positions, int64_t begin, int64_t key, int64_t keys) {
-  const int64_t width = s->width;
+  const int64_t width = s->width, rows = round_up(block->count, LS_TILE_ROWS) - begin;
+  float *scores = t->scores + begin * KEYS;
+  if (in_pairs(t)) {
+    pairs_multiply(scores, KEYS, (const uint32_t *)t->q + begin * (width / 2), width / 2, 1,
+                   (const uint32_t *)t->keys_turned, KEYS, rows, KEYS, (s->head_dim + 1) / 2,
+                   false);
+    return;
+  }
   if (block->count > FEW_QUERIES) {
-    const int64_t rows = round_up(block->count, LS_TILE_ROWS) - begin;
-    tile_transpose(t->keys_turned, KEYS, t->keys, width, KEYS, width);
-    tile_multiply(t->scores + begin * KEYS, KEYS, t->q + begin * width, width, 1, t->keys_turned,
-                  KEYS, rows, KEYS, s->head_dim, false);
+    tile_multiply(scores, KEYS, t->q + begin * width, width, 1, t->keys_turned, KEYS, rows, KEYS,
+                  s->head_dim, false);
     return;
   }
   for (int64_t i = begin; i < block->count; i++) {
@@ -106,35 +158,67 @@ static void scores_make(const attention_shape *s, const query_block *block, cach
   }
 }
 
+/* A row of scores becomes the pairs of as many numbers, in its first half. */
+static void row_narrow(float *row) {
+  for (int64_t j = 0; j < KEYS; j += 2 * LS_LANES) {
+    *(pairs_anywhere *)(row + j / 2) = row_pairs(*(const lanes_anywhere *)(row + j),
+                                                 *(const lanes_anywhere *)(row + j + LS_LANES));
+  }
+}
+
+/* The scores of the query at row `i` become exponentials. */
+static void query_softmax(const ls_kernel_args *args, const attention_shape *s,
+                          const query_block *block, cached_tiles *t, int64_t i, int64_t key,
+                          int64_t keys) {
+  const int32_t *positions = args->in[5].data;
+  const int64_t place = positions[token_of(s, block, i)], beyond = place + 1 - key;
+  const int64_t seen = beyond < 0 ? 0 : least(keys, beyond);
+  float *scores = t->scores + i * KEYS;
+  if (in_pairs(t)) {
+    const float scale = scale_of(args);
+#pragma omp simd
+    for (int64_t j = 0; j < KEYS; j++) scores[j] *= scale;
+  }
+  scores_bend(scores, t->bends[i], place - key);
+  scores_softmax(scores, window_begin(s, place, key), seen, &t->max[i], &t->sum[i],
+                 t->o + i * s->width, s->width);
+  if (in_pairs(t)) row_narrow(scores);
+}
+
+/* Adds the values of the first `keys` keys, each times what has become of its scores. */
+static void values_multiply(const attention_shape *s, cached_tiles *t, int64_t begin, int64_t rows,
+                            int64_t keys) {
+  const int64_t width = s->width;
+  const float *shares = t->scores + begin * KEYS;
+  float *o = t->o + begin * width;
+  if (in_pairs(t)) {
+    pairs_multiply(o, width, (const uint32_t *)shares, KEYS, 1, (const uint32_t *)t->values, width,
+                   rows, width, (keys + 1) / 2, true);
+  } else {
+    tile_multiply(o, width, shares, KEYS, 1, t->values, width, rows, width, keys, true);
+  }
+}
+
 static void queries_run(const ls_kernel_args *args, const attention_shape *s,
                         const query_block *block, cached_tiles *t) {
   const int32_t *positions = args->in[5].data;
-  const int64_t width = s->width, d = s->head_dim, kv_column = block->kv_head * d;
+  const int64_t width = s->width, rows = round_up(block->count, LS_TILE_ROWS);
+  t->paired = block->count > FEW_QUERIES && cached_in_bf16(args);
   const cache_rows all = queries_load(args, s, block, t);
-  const int64_t rows = round_up(block->count, LS_TILE_ROWS);
   for (int64_t key = all.first / KEYS * KEYS; key < all.end; key += KEYS) {
     const int64_t keys = least(KEYS, all.end - key);
-    tile_load(t->keys, width, KEYS, &args->in[3], key, keys, kv_column, d);
-    tile_load(t->values, width, KEYS, &args->in[4], key, keys, kv_column, d);
     const int64_t begin = queries_before(s, block, positions, key);
+    keys_load(args, s, block, t, key, keys);
     scores_make(s, block, t, positions, begin, key, keys);
-    for (int64_t i = begin; i < block->count; i++) {
-      const int64_t place = positions[token_of(s, block, i)], beyond = place + 1 - key;
-      const int64_t seen = beyond < 0 ? 0 : least(keys, beyond);
-      float *scores = t->scores + i * KEYS;
-      scores_bend(scores, t->bends[i], place - key);
-      scores_softmax(scores, window_begin(s, place, key), seen, &t->max[i], &t->sum[i],
-                     t->o + i * width, width);
-    }
-    tile_multiply(t->o + begin * width, width, t->scores + begin * KEYS, KEYS, 1, t->values, width,
-                  rows - begin, width, keys, true);
+    for (int64_t i = begin; i < block->count; i++) query_softmax(args, s, block, t, i, key, keys);
+    values_multiply(s, t, begin, rows - begin, keys);
   }
   for (int64_t i = 0; i < block->count; i++) {
     float *o = t->o + i * width;
     const float inverse = 1.0f / t->sum[i];
     for (int64_t j = 0; j < width; j++) o[j] *= inverse;
-    tile_store(&args->out[0], token_of(s, block, i), 1, column_of(s, block, i), d, o, width,
-               args->accumulate[0]);
+    tile_store(&args->out[0], token_of(s, block, i), 1, column_of(s, block, i), s->head_dim, o,
+               width, args->accumulate[0]);
   }
 }
 

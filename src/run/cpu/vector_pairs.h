@@ -44,6 +44,14 @@ LS_INLINE lanes_bits upper_halves(lanes x) {
   return (bits + 0x7fffu + ((bits >> 16) & 1u)) & 0xffff0000u;
 }
 
+LS_INLINE lanes_bits row_pairs(lanes low, lanes high) {
+  const halves both[2] = {__builtin_convertvector(upper_halves(low) >> 16, halves),
+                          __builtin_convertvector(upper_halves(high) >> 16, halves)};
+  lanes_bits pairs;
+  memcpy(&pairs, both, sizeof pairs);
+  return pairs;
+}
+
 LS_INLINE lanes_bits pairs_join(lanes even, lanes odd) {
   return upper_halves(even) >> 16 | upper_halves(odd);
 }
