@@ -262,13 +262,24 @@ static dnnl_dim_t leading(const ls_matrix *operand, int64_t columns) {
   return operand->row_stride > columns ? operand->row_stride : columns; /* of a single row */
 }
 
+/* It copies as much as 5,184 columns of the right operand to memory of its own, which nobody
+ * counts: of a vocabulary it is given a range at a time. */
+enum { GEMM_COLUMNS = 1536 };
+
 static dnnl_status_t gemm(const ls_matrix *const operands[SCRATCH], int64_t rows, int64_t columns,
                           int64_t depth, bool add) {
   const ls_matrix *left = operands[LEFT], *right = operands[RIGHT], *target = operands[TARGET];
-  return dnnl_sgemm(left->column_stride == 1 ? 'N' : 'T', right->column_stride == 1 ? 'N' : 'T',
-                    rows, columns, depth, 1.0f, left->data, leading(left, depth), right->data,
-                    leading(right, columns), add ? 1.0f : 0.0f, target->data,
-                    leading(target, columns));
+  const float *from = right->data;
+  float *to = target->data;
+  dnnl_status_t status = dnnl_success;
+  for (int64_t j = 0; j < columns && status == dnnl_success; j += GEMM_COLUMNS) {
+    const int64_t count = columns - j < GEMM_COLUMNS ? columns - j : GEMM_COLUMNS;
+    status = dnnl_sgemm(left->column_stride == 1 ? 'N' : 'T', right->column_stride == 1 ? 'N' : 'T',
+                        rows, count, depth, 1.0f, left->data, leading(left, depth),
+                        from + j * right->column_stride, leading(right, columns), add ? 1.0f : 0.0f,
+                        to + j, leading(target, columns));
+  }
+  return status;
 }
 
 static ls_status product_error(const ls_matrix *left, int64_t rows, int64_t columns, int64_t depth,
