@@ -14,7 +14,8 @@ static const double single_ulps = 4;
 /* bf16 keeps 8 bits; fp16 11, but fewer of what is small: a quarter of these bands. AdamW's first
  * steps go by the sign of a gradient, so a parameter whose gradient is near zero may walk the other
  * way: then the sum of the learning rates is half of the way between the two. Gradients have the
- * widest band: attention rounds probabilities and the gradients of scores on their way to them. */
+ * widest band: attention rounds probabilities and the gradients of scores on their way to them
+ * (PyTorch's own, under bf16 autocast, are off by 5.3 % of the largest on the trace `olmo2`). */
 static const double half_loss = 0.005, half_norm = 0.05;       /* relative */
 static const double half_logits = 0.05, half_gradients = 0.07; /* of the largest one */
 

@@ -199,6 +199,19 @@ static void values_multiply(const attention_shape *s, cached_tiles *t, int64_t b
   }
 }
 
+/* Asks for the next keys of a head, or the first of the next one: few queries wait for them. */
+static void keys_expect(const ls_kernel_args *args, const attention_shape *s,
+                        const query_block *block, cache_rows all, int64_t key) {
+  const bool last = key >= all.end;
+  if (last && block->kv_head + 1 == s->kv_heads) return;
+  const int64_t head = last ? block->kv_head + 1 : block->kv_head, column = head * s->head_dim;
+  const int64_t first = last ? all.first / KEYS * KEYS : key, end = least(first + KEYS, all.end);
+  for (int64_t row = first; row < end; row++) {
+    row_expect(&args->in[3], row, column, s->head_dim);
+    row_expect(&args->in[4], row, column, s->head_dim);
+  }
+}
+
 static void queries_run(const ls_kernel_args *args, const attention_shape *s,
                         const query_block *block, cached_tiles *t) {
   const int32_t *positions = args->in[5].data;
@@ -209,6 +222,7 @@ static void queries_run(const ls_kernel_args *args, const attention_shape *s,
     const int64_t keys = least(KEYS, all.end - key);
     const int64_t begin = queries_before(s, block, positions, key);
     keys_load(args, s, block, t, key, keys);
+    if (block->count <= FEW_QUERIES) keys_expect(args, s, block, all, key + KEYS);
     scores_make(s, block, t, positions, begin, key, keys);
     for (int64_t i = begin; i < block->count; i++) query_softmax(args, s, block, t, i, key, keys);
     values_multiply(s, t, begin, rows - begin, keys);
