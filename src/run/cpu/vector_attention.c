@@ -80,12 +80,6 @@ typedef struct query_block {
   int64_t first, begin, count, head;
 } query_block;
 
-/* What makes scores of products. Queries in fp32 take it along; in bf16 they would be rounded once
- * more, so it is left to the scores. */
-static float scale_of(const ls_kernel_args *args) {
-  return (float)args->attributes->softmax_scale * LS_LOG2_E;
-}
-
 static void queries_load(const ls_kernel_args *args, const attention_shape *s,
                          const query_block *block, forward_tiles *t) {
   const int64_t width = s->width, row = block->first + block->begin;
@@ -95,7 +89,7 @@ static void queries_load(const ls_kernel_args *args, const attention_shape *s,
                s->head_dim);
     tile_transpose(t->q, QUERIES, t->turned, width / 2, QUERIES, width / 2);
   } else {
-    const float scale = scale_of(args);
+    const float scale = attention_scale(args);
     tile_load(t->turned, width, QUERIES, &args->in[0], row, block->count, column, s->head_dim);
 #pragma omp simd
     for (int64_t i = 0; i < QUERIES * width; i++) t->turned[i] *= scale;
@@ -317,7 +311,7 @@ static void queries_run(const ls_kernel_args *args, const attention_shape *s, fo
   block_expect(args, s, block);
   const int64_t first = unseen > 0 ? unseen / KEYS * KEYS : 0;
   for (int64_t key = first; key <= block->begin; key += KEYS)
-    keys_run(s, t, block, bend, scale_of(args), key, key == first);
+    keys_run(s, t, block, bend, attention_scale(args), key, key == first);
   queries_store(args, s, block, t);
 }
 

@@ -79,6 +79,12 @@ LS_INLINE size_t attention_scratch(const ls_kernel_args *args, int64_t floats) {
   return (size_t)(round_up(floats, 16) * ls_cpu_parts(args, INT64_MAX)) * sizeof(float);
 }
 
+/* What makes scores of products. Queries in fp32 take it along; in bf16 they would be rounded once
+ * more, so it is left to the scores. */
+LS_INLINE float attention_scale(const ls_kernel_args *args) {
+  return (float)args->attributes->softmax_scale * LS_LOG2_E;
+}
+
 /* How scores are bent: soft cap and ALiBi, for one head. Both are kept times log2(e). */
 typedef struct attention_bend {
   float cap;   /* 0: none */

@@ -73,14 +73,8 @@ static void gradients_round(const backward_pairs *pairs, int64_t i, int64_t keys
           pairs_join(*(const lanes_anywhere *)(ds + j), *(const lanes_anywhere *)(ds + KEYS + j));
     }
   }
-  for (int64_t row = 0; row < ROWS; row++) {
-    const float *ds = pairs->gradients + row * KEYS;
-    uint32_t *to = pairs->ds + (i + row) * (KEYS / 2);
-    for (int64_t j = 0; j < keys; j += 2 * LS_LANES) {
-      *(pairs_anywhere *)(to + j / 2) = row_pairs(*(const lanes_anywhere *)(ds + j),
-                                                  *(const lanes_anywhere *)(ds + j + LS_LANES));
-    }
-  }
+  for (int64_t row = 0; row < ROWS; row++)
+    row_narrow(pairs->ds + (i + row) * (KEYS / 2), pairs->gradients + row * KEYS, keys);
 }
 
 /* Keys that any of ROWS queries from `place` on sees of the block that begins at `key`. */

@@ -64,12 +64,6 @@ LS_INLINE bool in_pairs(const cached_tiles *t) {
   return LS_PAIRS && t->paired;
 }
 
-/* What makes scores of products. Queries in fp32 take it along; in bf16 they would be rounded once
- * more, so it is left to the scores. */
-static float scale_of(const ls_kernel_args *args) {
-  return (float)args->attributes->softmax_scale * LS_LOG2_E;
-}
-
 /* Loads a query to row `i`. */
 static void query_load(const ls_kernel_args *args, const attention_shape *s,
                        const query_block *block, cached_tiles *t, int64_t i) {
@@ -80,7 +74,7 @@ static void query_load(const ls_kernel_args *args, const attention_shape *s,
     return;
   }
   float *q = t->q + i * width;
-  const float scale = scale_of(args);
+  const float scale = attention_scale(args);
   tile_load(q, width, 1, &args->in[0], token, 1, column, s->head_dim);
 #pragma omp simd
   for (int64_t j = 0; j < width; j++) q[j] *= scale;
@@ -158,15 +152,7 @@ static void scores_make(const attention_shape *s, const query_block *block, cach
   }
 }
 
-/* A row of scores becomes the pairs of as many numbers, in its first half. */
-static void row_narrow(float *row) {
-  for (int64_t j = 0; j < KEYS; j += 2 * LS_LANES) {
-    *(pairs_anywhere *)(row + j / 2) = row_pairs(*(const lanes_anywhere *)(row + j),
-                                                 *(const lanes_anywhere *)(row + j + LS_LANES));
-  }
-}
-
-/* The scores of the query at row `i` become exponentials. */
+/* The scores of the query at row `i` become exponentials, or pairs of them in half the room. */
 static void query_softmax(const ls_kernel_args *args, const attention_shape *s,
                           const query_block *block, cached_tiles *t, int64_t i, int64_t key,
                           int64_t keys) {
@@ -175,14 +161,14 @@ static void query_softmax(const ls_kernel_args *args, const attention_shape *s,
   const int64_t seen = beyond < 0 ? 0 : least(keys, beyond);
   float *scores = t->scores + i * KEYS;
   if (in_pairs(t)) {
-    const float scale = scale_of(args);
+    const float scale = attention_scale(args);
 #pragma omp simd
     for (int64_t j = 0; j < KEYS; j++) scores[j] *= scale;
   }
   scores_bend(scores, t->bends[i], place - key);
   scores_softmax(scores, window_begin(s, place, key), seen, &t->max[i], &t->sum[i],
                  t->o + i * s->width, s->width);
-  if (in_pairs(t)) row_narrow(scores);
+  if (in_pairs(t)) row_narrow((uint32_t *)scores, scores, KEYS);
 }
 
 /* Adds the values of the first `keys` keys, each times what has become of its scores. */

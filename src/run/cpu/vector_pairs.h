@@ -115,6 +115,14 @@ LS_INLINE float row_pairs_dot(const uint32_t *x, const uint32_t *y, int64_t coun
   return lanes_sum(sum);
 }
 
+/* Rounds a row of `count` fp32 numbers, a multiple of two vectors, to pairs; `to` may be `from`. */
+LS_INLINE void row_narrow(uint32_t *to, const float *from, int64_t count) {
+  for (int64_t j = 0; j < count; j += 2 * LS_LANES) {
+    *(pairs_anywhere *)(to + j / 2) = row_pairs(*(const lanes_anywhere *)(from + j),
+                                                *(const lanes_anywhere *)(from + j + LS_LANES));
+  }
+}
+
 /* Writes `rows` rows of `columns` bf16 numbers of a tile to (row, column) of `view`. */
 LS_INLINE void pairs_store(const ls_view *view, int64_t row, int64_t rows, int64_t column,
                            int64_t columns, const uint32_t *tile, int64_t pairs) {
