@@ -21,7 +21,7 @@
 
 typedef struct ls_rank ls_rank;
 
-enum { LS_MAX_PROGRAMS = 8 };
+enum { LS_MAX_PROGRAMS = 16 };
 
 typedef struct ls_rank_options {
   const ls_program *const *programs; /* of the rank's stage; borrowed until it is destroyed */

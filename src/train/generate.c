@@ -9,8 +9,8 @@
 
 /* The rank's programs: one token, and for all of a prompt but its last token many at a time, with
  * no logits. */
-enum { DECODE = 0, PROGRAMS = 6 };
-static const int64_t program_tokens[PROGRAMS] = {1, 8, 64, 128, 256, 512};
+enum { DECODE = 0, PROGRAMS = 11 };
+static const int64_t program_tokens[PROGRAMS] = {1, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512};
 
 struct ls_generator {
   ls_arena *arena;

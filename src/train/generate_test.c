@@ -313,13 +313,13 @@ static void test_same_seed_same_tokens(void **state) {
   ls_generator_destroy(&generator);
 }
 
-/* A folder with the files of `model`, and another end-of-text id in its config.json. */
-static const char *with_end_id(const char *model, const char *folder, int32_t id) {
+/* A folder with the files of `model`, and another value of a key in its config.json. */
+static const char *with_key(const char *model, const char *folder, const char *key, int value) {
   ls_error error = {0};
   json_t *root;
   assert_int_equal(ls_json_read(ls_arena_printf(arena, "%s/config.json", model), 0, &root, &error),
                    LS_OK);
-  json_object_set_new(root, "eos_token_id", json_integer(id));
+  json_object_set_new(root, key, json_integer(value));
   char *text = json_dumps(root, 0);
   json_decref(root);
   const char *config = ls_arena_printf(arena, "%s/config.json", folder);
@@ -351,11 +351,42 @@ static void test_ends(void **state) {
   const int32_t last = all.ids[3];
   int64_t before = 0;
   while (all.ids[before] != last) before++;
-  generator = open_model(with_end_id(models[0], folder, last), LS_F64, MOST_TOKENS);
+  generator = open_model(with_key(models[0], folder, "eos_token_id", last), LS_F64, MOST_TOKENS);
   const tokens ended = generate(generator, prompt, 2, (ls_sampling){0}, MOST_TOKENS, &end);
   assert_int_equal(end, LS_GENERATE_END_ID);
   assert_int_equal(ended.count, before);
   ls_generator_destroy(&generator);
+  assert_int_equal(ls_directory_remove(folder, NULL), LS_OK);
+}
+
+/* Prompts for which every program is taken, some of them so that it goes through tokens again. */
+static void test_long_prompts(void **state) {
+  (void)state;
+  enum { ROWS = 1000, PROMPTS = 24 };
+  char folder[] = "/tmp/lockstep-generate-XXXXXX";
+  assert_non_null(mkdtemp(folder));
+  const char *model = with_key(models[1], folder, "max_position_embeddings", ROWS);
+  ls_generator *one = open_model(model, LS_F32, ROWS), *many = open_model(model, LS_F32, ROWS);
+  const int32_t vocabulary = (int32_t)ls_generator_config(one)->vocabulary;
+  int32_t ids[ROWS];
+  for (int i = 0; i < ROWS; i++)
+    ids[i] = (int32_t)(ls_random_bits(seed, 7, (uint64_t)i) % (uint64_t)vocabulary);
+  int fed = 0;
+  for (int p = 0; p < PROMPTS; p++) {
+    /* Up to some 80 tokens by few, so that they end between the narrow programs; then up to 900. */
+    const uint64_t chance = ls_random_bits(seed, 8, (uint64_t)p);
+    const int count = fed + (int)(p < PROMPTS / 2 ? 1 + chance % 12 : 55 + chance % 16);
+    const float *expected = NULL;
+    while (fed < count) expected = feed(one, ids + fed++, 1);
+    ls_generator_reset(many);
+    const float *found = feed(many, ids, count);
+    for (int v = 0; v < vocabulary; v++)
+      if (fabsf(found[v] - expected[v]) > 1e-4f * (1 + fabsf(expected[v])))
+        fail_msg("%d tokens: logit %d is %.7g and %.7g", count, v, (double)found[v],
+                 (double)expected[v]);
+  }
+  ls_generator_destroy(&one);
+  ls_generator_destroy(&many);
   assert_int_equal(ls_directory_remove(folder, NULL), LS_OK);
 }
 
@@ -391,6 +422,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_greedy_as_llama2c, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_same_seed_same_tokens, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_ends, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_long_prompts, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_bad_input, set_up, tear_down),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
