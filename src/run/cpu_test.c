@@ -487,6 +487,7 @@ static void test_cached_attention_pairs(void **state) {
   for (int i = 0; i < 60; i++) {
     op_case c = {0};
     make_cached_attention(&c);
+    if (random_below(2)) c.attributes.softmax_scale *= 8; /* see test_attention_pairs */
     case_run(&c, &(variant){.dtype = LS_BF16,
                             .threads = 1 + (int)random_below(MOST_THREADS),
                             .accumulate = random_below(2),

@@ -1,4 +1,4 @@
-/* What the kernels of attention share: dimensions, scratch for each part, the running softmax.
+/* What the kernels of attention share: dimensions, scratch for each part, what bends scores.
  *
  *   const attention_shape s = attention_shape_of(args, q, k, tokens);
  *   return attention_share(args, &s, units, floats, turns, error);
@@ -122,24 +122,6 @@ LS_INLINE void scores_bend(float *scores, attention_bend bend, int64_t distance)
 LS_INLINE int64_t window_begin(const attention_shape *shape, int64_t place, int64_t key) {
   const int64_t first = place - shape->window + 1 - key;
   return first > 0 ? least(first, LS_ATTENTION_KEYS) : 0;
-}
-
-/* One query's scores in a block, of which [first, count) are for keys it may see, become
- * exponentials under the running maximum; what it has summed so far is scaled down to that. */
-LS_INLINE void scores_softmax(float *scores, int64_t first, int64_t count, float *max, float *sum,
-                              float *o, int64_t width) {
-  for (int64_t j = 0; j < first; j++) scores[j] = -INFINITY;
-  for (int64_t j = count > 0 ? count : 0; j < LS_ATTENTION_KEYS; j++) scores[j] = -INFINITY;
-  const float block_max = row_largest(scores, LS_ATTENTION_KEYS);
-  const float largest = block_max > *max ? block_max : *max;
-#pragma omp simd
-  for (int64_t j = 0; j < LS_ATTENTION_KEYS; j++) scores[j] = exp2_of(scores[j] - largest);
-  const float shrink = exp2_of(*max - largest);
-  *sum = *sum * shrink + row_sum(scores, LS_ATTENTION_KEYS);
-  *max = largest;
-  if (shrink == 1.0f) return;
-#pragma omp simd
-  for (int64_t j = 0; j < width; j++) o[j] *= shrink;
 }
 
 #endif

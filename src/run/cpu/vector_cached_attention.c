@@ -152,23 +152,66 @@ static void scores_make(const attention_shape *s, const query_block *block, cach
   }
 }
 
-/* The scores of the query at row `i` become exponentials, or pairs of them in half the room. */
+/* The scores at row `i` become exponentials under the query's running maximum, or pairs of them in
+ * half the room; what it has summed so far is scaled down to that. `scale`: of scores in pairs,
+ * whose maximum is replaced only where it has risen by a factor of 2^8: rounding is relative. */
+LS_INLINE void row_softmax(cached_tiles *t, int64_t i, int64_t width, const bool paired,
+                           float scale) {
+  enum { VECTORS = KEYS / LS_LANES };
+  float *scores = t->scores + i * KEYS, *o = t->o + i * width;
+  lanes row[VECTORS], largest = lanes_of(-3e38f), total = {0};
+  for (int v = 0; v < VECTORS; v++) {
+    row[v] = *(const lanes_anywhere *)(scores + v * LS_LANES);
+    if (paired) row[v] *= scale;
+    largest = lanes_larger(row[v], largest);
+  }
+  const float before = t->max[i], highest = lanes_most(largest);
+  const float now = highest > before + (paired ? 8.0f : 0.0f) ? highest : before;
+  for (int v = 0; v < VECTORS; v++) {
+    row[v] = lanes_exp2(row[v] - now);
+    total += row[v];
+  }
+  if (now > before) {
+    const float shrink = exp2_of(before - now);
+    t->max[i] = now;
+    t->sum[i] *= shrink;
+#pragma omp simd
+    for (int64_t j = 0; j < width; j++) o[j] *= shrink;
+  }
+  t->sum[i] += lanes_sum(total);
+  for (int v = 0; v < VECTORS; v += paired ? 2 : 1) {
+    if (paired) {
+      *(pairs_anywhere *)(scores + v * LS_LANES / 2) = row_pairs(row[v], row[v + 1]);
+    } else {
+      *(lanes_anywhere *)(scores + v * LS_LANES) = row[v];
+    }
+  }
+}
+
+/* The scores of the query at row `i` with the first `keys` keys of the block at `key` become
+ * exponentials, of those it sees. */
 static void query_softmax(const ls_kernel_args *args, const attention_shape *s,
                           const query_block *block, cached_tiles *t, int64_t i, int64_t key,
                           int64_t keys) {
   const int32_t *positions = args->in[5].data;
+  const attention_bend bend = t->bends[i];
   const int64_t place = positions[token_of(s, block, i)], beyond = place + 1 - key;
-  const int64_t seen = beyond < 0 ? 0 : least(keys, beyond);
+  const int64_t first = window_begin(s, place, key);
+  const bool bent = bend.cap > 0.0f || bend.slope > 0.0f;
+  const float scale = attention_scale(args);
   float *scores = t->scores + i * KEYS;
-  if (in_pairs(t)) {
-    const float scale = attention_scale(args);
+  if (bent && in_pairs(t)) {
 #pragma omp simd
     for (int64_t j = 0; j < KEYS; j++) scores[j] *= scale;
   }
-  scores_bend(scores, t->bends[i], place - key);
-  scores_softmax(scores, window_begin(s, place, key), seen, &t->max[i], &t->sum[i],
-                 t->o + i * s->width, s->width);
-  if (in_pairs(t)) row_narrow((uint32_t *)scores, scores, KEYS);
+  scores_bend(scores, bend, place - key);
+  for (int64_t j = 0; j < first; j++) scores[j] = -INFINITY;
+  for (int64_t j = beyond < 0 ? 0 : least(keys, beyond); j < KEYS; j++) scores[j] = -INFINITY;
+  if (in_pairs(t)) {
+    row_softmax(t, i, s->width, true, bent ? 1.0f : scale);
+  } else {
+    row_softmax(t, i, s->width, false, 1.0f);
+  }
 }
 
 /* Adds the values of the first `keys` keys, each times what has become of its scores. */

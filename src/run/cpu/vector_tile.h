@@ -61,8 +61,9 @@ LS_INLINE lanes lanes_exp2(lanes x) {
   return p * (lanes)((lanes_bits)shifted << 23);
 }
 
-/* The sum, and the largest, of a row of a multiple of LS_LANES numbers. What a compiler makes of a
- * loop with a reduction adds the lanes one by one, which takes longer than a short row. */
+/* The sum, and the largest, of all lanes; the sum of a row of a multiple of LS_LANES numbers. What
+ * a compiler makes of a loop with a reduction adds the lanes one by one, which takes longer than a
+ * short row. */
 LS_INLINE float lanes_sum(lanes v) {
   typedef float four __attribute__((vector_size(16)));
   four parts[LS_LANES / 4];
@@ -85,19 +86,13 @@ LS_INLINE float row_dot(const float *x, const float *y, int64_t count) {
   return lanes_sum(sum);
 }
 
-LS_INLINE float row_largest(const float *x, int64_t count) {
-  lanes best = *(const lanes_anywhere *)x;
-  for (int64_t j = LS_LANES; j < count; j += LS_LANES) {
-    const lanes next = *(const lanes_anywhere *)(x + j);
-    const lanes_mask more = (lanes_mask)(next > best);
-    best = (lanes)((more & (lanes_mask)next) | (~more & (lanes_mask)best));
-  }
+LS_INLINE float lanes_most(lanes v) {
   float largest[LS_LANES];
-  memcpy(largest, &best, sizeof best);
+  memcpy(largest, &v, sizeof v);
+#pragma GCC unroll 4
   for (int half = LS_LANES / 2; half > 0; half /= 2) {
-    for (int i = 0; i < half; i++) {
+    for (int i = 0; i < half; i++)
       largest[i] = largest[i + half] > largest[i] ? largest[i + half] : largest[i];
-    }
   }
   return largest[0];
 }
