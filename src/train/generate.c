@@ -9,13 +9,14 @@
 
 /* The rank's programs: one token, and for all of a prompt but its last token many at a time, with
  * no logits. */
-enum { DECODE = 0, PROGRAMS = 11 };
-static const int64_t program_tokens[PROGRAMS] = {1, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512};
+enum { DECODE = 0, PROGRAMS_MAX = 11 };
+static const int64_t program_tokens[PROGRAMS_MAX] = {1, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512};
 
 struct ls_generator {
   ls_arena *arena;
   ls_session session; /* of the decoding program: what loads weights */
-  const ls_program *programs[PROGRAMS];
+  const ls_program *programs[PROGRAMS_MAX];
+  int program_count; /* those of fewer tokens than there is room for */
   ls_kernel_table kernels;
   ls_world *world;
   ls_rank *rank;
@@ -55,11 +56,10 @@ static ls_status compile(ls_generator *self, int which, ls_error *error) {
                             .layers_per_unit = 1,
                             .compute = self->session.layout.compute,
                             .optimizer = {.kind = LS_OPTIMIZER_SGD}};
-  const ls_build_options options = {
-      .mode = LS_MODEL_DECODE,
-      .tokens = program_tokens[which] < self->rows ? program_tokens[which] : self->rows,
-      .cache_rows = self->rows,
-      .headless = which != DECODE};
+  const ls_build_options options = {.mode = LS_MODEL_DECODE,
+                                    .tokens = program_tokens[which],
+                                    .cache_rows = self->rows,
+                                    .headless = which != DECODE};
   ls_graph *graph;
   LS_TRY(ls_model_build(self->arena, &self->session.config, &options, &graph, error));
   ls_program *program;
@@ -102,9 +102,10 @@ static ls_status start(ls_generator *self, const ls_generator_options *options, 
   const int64_t positions = self->session.config.positions;
   self->rows = options->rows < positions ? options->rows : positions;
   self->session.layout.compute = options->compute;
-  for (int which = 0; which < PROGRAMS; which++) {
-    LS_TRY(compile(self, which, error));
-    check_shared(self->programs[DECODE], self->programs[which]);
+  while (self->program_count < PROGRAMS_MAX &&
+         (self->program_count == DECODE || program_tokens[self->program_count] < self->rows)) {
+    LS_TRY(compile(self, self->program_count, error));
+    check_shared(self->programs[DECODE], self->programs[self->program_count++]);
   }
   if (options->compute == LS_F64)
     ls_reference_kernels(&self->kernels, LS_F64);
@@ -115,7 +116,7 @@ static ls_status start(ls_generator *self, const ls_generator_options *options, 
   LS_TRY(ls_world_create_threads(1, &self->world, error));
   LS_TRY(ls_rank_create(ls_world_comm(self->world, 0),
                         &(ls_rank_options){.programs = self->programs,
-                                           .program_count = PROGRAMS,
+                                           .program_count = self->program_count,
                                            .kernels = &self->kernels,
                                            .threads = threads},
                         &self->rank, error));
@@ -181,7 +182,7 @@ static ls_status run_program(ls_generator *self, int which, const int32_t *ids, 
 
 /* The widest program for `left` tokens of a prompt. */
 static int widest_program(const ls_generator *self, int64_t left) {
-  int which = PROGRAMS - 1;
+  int which = self->program_count - 1;
   while (which != DECODE && self->programs[which]->tokens > left) which--;
   return which;
 }
@@ -197,7 +198,7 @@ static int64_t program_work(const ls_generator *self, int which) {
  * or the next wider one, which goes through some of those once more, where that takes less. */
 static int choose_program(const ls_generator *self, int64_t done, int64_t left) {
   const int widest = widest_program(self, left), wider = widest + 1;
-  if (wider == PROGRAMS || self->programs[wider]->tokens > done + left) return widest;
+  if (wider == self->program_count || self->programs[wider]->tokens > done + left) return widest;
   int64_t work = 0;
   for (int64_t rest = left; rest > 0;) {
     const int which = widest_program(self, rest);

@@ -151,7 +151,7 @@ LS_INLINE void lanes_softmax(forward_tiles *t, int64_t lane, int64_t keys, int64
   lanes_anywhere *max = (lanes_anywhere *)(t->max + lane), *sum = (lanes_anywhere *)(t->sum + lane);
   float *scores = t->scores + lane, *o = t->o + lane;
   const lanes largest = lanes_largest(scores, keys), before = *max;
-  const float slack = paired ? 8.0f : 0.0f;
+  const float slack = attention_slack(paired);
   const lanes both = lanes_larger(paired ? largest * scale : largest, before);
   const lanes_mask risen = (lanes_mask)(both > before + slack), none = {0};
   const lanes now = (lanes)((risen & (lanes_mask)both) | (~risen & (lanes_mask)before));

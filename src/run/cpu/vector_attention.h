@@ -85,6 +85,13 @@ LS_INLINE float attention_scale(const ls_kernel_args *args) {
   return (float)args->attributes->softmax_scale * LS_LOG2_E;
 }
 
+/* By how much, as a power of 2, scores may exceed the running maximum before it is replaced:
+ * exponentials that are rounded to pairs may as well be larger than 1, since rounding is relative.
+ */
+LS_INLINE float attention_slack(const bool paired) {
+  return paired ? 8.0f : 0.0f;
+}
+
 /* How scores are bent: soft cap and ALiBi, for one head. Both are kept times log2(e). */
 typedef struct attention_bend {
   float cap;   /* 0: none */

@@ -166,7 +166,7 @@ LS_INLINE void row_softmax(cached_tiles *t, int64_t i, int64_t width, const bool
     largest = lanes_larger(row[v], largest);
   }
   const float before = t->max[i], highest = lanes_most(largest);
-  const float now = highest > before + (paired ? 8.0f : 0.0f) ? highest : before;
+  const float now = highest > before + attention_slack(paired) ? highest : before;
   for (int v = 0; v < VECTORS; v++) {
     row[v] = lanes_exp2(row[v] - now);
     total += row[v];

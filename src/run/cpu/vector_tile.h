@@ -61,21 +61,15 @@ LS_INLINE lanes lanes_exp2(lanes x) {
   return p * (lanes)((lanes_bits)shifted << 23);
 }
 
-/* The sum, and the largest, of all lanes; the sum of a row of a multiple of LS_LANES numbers. What
- * a compiler makes of a loop with a reduction adds the lanes one by one, which takes longer than a
- * short row. */
+/* The sum, and the largest, of all lanes; the dot product of rows of a multiple of LS_LANES
+ * numbers. What a compiler makes of a loop with a reduction adds the lanes one by one, which takes
+ * longer than a short row. */
 LS_INLINE float lanes_sum(lanes v) {
   typedef float four __attribute__((vector_size(16)));
   four parts[LS_LANES / 4];
   memcpy(parts, &v, sizeof v);
   for (int i = 1; i < LS_LANES / 4; i++) parts[0] += parts[i];
   return (parts[0][0] + parts[0][1]) + (parts[0][2] + parts[0][3]);
-}
-
-LS_INLINE float row_sum(const float *x, int64_t count) {
-  lanes sum = {0};
-  for (int64_t j = 0; j < count; j += LS_LANES) sum += *(const lanes_anywhere *)(x + j);
-  return lanes_sum(sum);
 }
 
 LS_INLINE float row_dot(const float *x, const float *y, int64_t count) {
