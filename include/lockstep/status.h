@@ -1,4 +1,4 @@
-/* Status codes and the error record every fallible function of Lockstep fills.
+/* Status codes, the error record every fallible function of Lockstep fills, and warnings.
  *
  *   ls_error error = {0};
  *   if (ls_graph_check(graph, &error) != LS_OK) fprintf(stderr, "%s\n", error.text);
@@ -43,6 +43,12 @@ ls_status ls_fail(ls_error *error, ls_status status, const char *format, ...) LS
 /* Puts "prefix: " before the text already in `error`; returns its status. For adding the file,
  * the rank or the tensor to an error that came from below. */
 ls_status ls_error_prefix(ls_error *error, const char *format, ...) LS_PRINTF(2, 3);
+
+/* Says in one line what a person should know and what ends nothing: a file passed over, a setting
+ * that can hardly be meant. The library prints nothing: the line goes to the handler that was set
+ * last, which one thread at a time calls; without one it is lost. Of any thread. */
+void ls_warn(const char *format, ...) LS_PRINTF(1, 2);
+void ls_warnings_to(void (*handler)(void *context, const char *text), void *context);
 
 /* The process exit status that belongs to `status`: 0, 1, 2, 3 or 4. */
 int ls_exit_status(ls_status status);

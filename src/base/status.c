@@ -1,5 +1,6 @@
 #include "lockstep/status.h"
 
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -40,6 +41,31 @@ ls_status ls_error_prefix(ls_error *error, const char *format, ...) {
   memcpy(error->text + used + 2, text, length);
   error->text[used + 2 + length] = 0;
   return error->status;
+}
+
+static struct {
+  pthread_mutex_t mutex;
+  void (*handler)(void *context, const char *text);
+  void *context;
+} warnings = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+void ls_warn(const char *format, ...) {
+  char text[1024];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  keep_to_one_line(text);
+  pthread_mutex_lock(&warnings.mutex);
+  if (warnings.handler) warnings.handler(warnings.context, text);
+  pthread_mutex_unlock(&warnings.mutex);
+}
+
+void ls_warnings_to(void (*handler)(void *context, const char *text), void *context) {
+  pthread_mutex_lock(&warnings.mutex);
+  warnings.handler = handler;
+  warnings.context = context;
+  pthread_mutex_unlock(&warnings.mutex);
 }
 
 int ls_exit_status(ls_status status) {

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -77,6 +78,21 @@ static void exit_statuses_are_the_documented_ones(void **state) {
   assert_int_equal(ls_exit_status(LS_INTERNAL), 3);
 }
 
+static void keep_warning(void *context, const char *text) {
+  snprintf(context, 64, "%s", text);
+}
+
+static void warnings_go_to_the_handler(void **state) {
+  (void)state;
+  char kept[64] = "";
+  ls_warn("lost: nobody listens");
+  ls_warnings_to(keep_warning, kept);
+  ls_warn("%s: %d\nlines", "file", 2);
+  ls_warnings_to(NULL, NULL);
+  ls_warn("lost again");
+  assert_string_equal(kept, "file: 2?lines");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(failures_carry_their_text),
@@ -84,6 +100,7 @@ int main(void) {
       cmocka_unit_test(long_texts_are_cut),
       cmocka_unit_test(prefixes_add_up),
       cmocka_unit_test(try_forwards_failures_only),
+      cmocka_unit_test(warnings_go_to_the_handler),
       cmocka_unit_test(exit_statuses_are_the_documented_ones),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -26,6 +26,9 @@ int ls_command_bench(int count, char **words);
 /* Prints "lockstep COMMAND: text" to stderr and returns the exit status of `status`. */
 int ls_command_fail(const char *command, ls_status status, const ls_error *error);
 
+/* Prints "lockstep: warning: text" to stderr: the handler of ls_warn (context is not looked at). */
+void ls_print_warning(void *context, const char *text);
+
 /* A flag of a command: "--name" or "-n", with a value or without. */
 typedef struct ls_flag {
   const char *name;   /* "--json", "-n" */

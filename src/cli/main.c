@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "cli/command.h"
+#include "lockstep/status.h"
 #include "text/distance.h"
 
 typedef struct command {
@@ -71,6 +72,7 @@ static void wait_briefly(char **argv) {
 
 int main(int argc, char **argv) {
   wait_briefly(argv);
+  ls_warnings_to(ls_print_warning, NULL);
   if (argc < 2) {
     print_help(stderr);
     return 2;

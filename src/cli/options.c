@@ -9,6 +9,11 @@
 #include "cluster/machine.h"
 #include "text/distance.h"
 
+void ls_print_warning(void *context, const char *text) {
+  (void)context;
+  fprintf(stderr, "lockstep: warning: %s\n", text);
+}
+
 int ls_command_fail(const char *command, ls_status status, const ls_error *error) {
   if (status != LS_OK) fprintf(stderr, "lockstep %s: %s\n", command, error->text);
   return ls_exit_status(status);

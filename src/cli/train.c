@@ -89,6 +89,11 @@ static void describe(const ls_session *session, const ls_dataset *dataset) {
             ls_budget_print(session->arena, session->graph, layout));
 }
 
+/* Once there is a progress line, a warning may not run into it. */
+static void note_warning(void *context, const char *text) {
+  ls_progress_note(context, "warning: %s", text);
+}
+
 static void keep_proof(void *context, const ls_session_proof *proof) {
   printer *self = context;
   self->proof = *proof;
@@ -106,6 +111,7 @@ static void print_begin(void *context, int64_t done, int64_t steps, const char *
   self->progress =
       ls_progress_create(self->session->arena, stderr, isatty(STDERR_FILENO) != 0, done, steps);
   self->begin_s = ls_now_s();
+  ls_warnings_to(note_warning, self->progress);
   ls_progress_note(self->progress, "%s", where_from);
 }
 
@@ -160,6 +166,7 @@ static ls_status train_with_data(ls_session *session, ls_dataset *dataset, ls_wo
                                     .stop = &stop_asked};
   catch_signals();
   const ls_status status = ls_train(session, dataset, world, &options, error);
+  ls_warnings_to(ls_print_warning, NULL);
   if (out.progress) ls_progress_end(out.progress);
   if (status == LS_OK && speaks) print_end(&out, session->run);
   return status;
