@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Lockstep beside PyTorch on the same work: tokens/s and memory, rounds interleaved, medians.
 #   bench/peers.sh TORCH_TRAIN.py TEXT [ROUNDS]      PYTHON=python3 of an environment with PyTorch
-# TORCH_TRAIN.py trains a GPT-2 shape in PyTorch and prints one line of JSON with tokens_per_s and
-# peak_rss_mib. Works on build/lockstep; prints a table row for each kind of work.
+# TORCH_TRAIN.py trains a GPT-2 shape in PyTorch, on the token ids of --data (16 bits each), and
+# prints one line of JSON with tokens_per_s and peak_rss_mib. Both sides read the text's bytes. Works on build/lockstep; prints a table row for each kind of work.
 set -euo pipefail
 script=${1:?usage: bench/peers.sh TORCH_TRAIN.py TEXT [ROUNDS]}
 text=${2:?usage: bench/peers.sh TORCH_TRAIN.py TEXT [ROUNDS]}
@@ -13,6 +13,8 @@ steps=${STEPS:-6}
 only=${ONLY:-}
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
+
+iconv -f latin1 -t utf-16le "$text" >"$scratch/bytes.u16" # each byte as a number of 16 bits
 
 median() { sort -g | awk '{ v[NR] = $1 } END { print (NR % 2) ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'; }
 
@@ -57,7 +59,7 @@ once() {
   local run=("$python" "$script")
   [ "$ranks" = 1 ] || run=("$python" -m torch.distributed.run --nproc-per-node "$ranks" "$script")
   "${run[@]}" --model "$model" --dtype "$dtype" --mode "$mode" --batch "$batch" --seq "$seq" \
-    --steps "$steps" "$@" 2>"$scratch/log" | grep tokens_per_s |
+    --steps "$steps" --data "$scratch/bytes.u16" "$@" 2>"$scratch/log" | grep tokens_per_s |
     sed 's/.*"tokens_per_s": *\([0-9.]*\).*"peak_rss_mib": *\([0-9.]*\).*/\1 \2/' || {
     tail -n 5 "$scratch/log" >&2
     echo "0 0"
