@@ -200,7 +200,8 @@ ls_status ls_directory_make(const char *path, ls_error *error) {
     if (end[1] && end[1] != '/') continue;
     const char after = end[1];
     end[1] = 0;
-    if (mkdir(partial, 0777) && !ls_directory_exists(partial)) reason = errno;
+    const int failure = mkdir(partial, 0777) ? errno : 0;
+    if (failure && !ls_directory_exists(partial)) reason = failure;
     end[1] = after;
   }
   free(partial);

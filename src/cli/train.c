@@ -229,6 +229,7 @@ static ls_status train(ls_arena *arena, const ls_words *words, const char *devic
 static void name_last_checkpoint(ls_arena *arena, const ls_run_file *run) {
   const char *folder = NULL;
   int64_t step;
+  ls_warnings_to(NULL, NULL); /* what is damaged was said, or is not what failed */
   if (run && ls_checkpoint_newest(arena, run->out, INT64_MAX, &folder, &step, NULL) == LS_OK &&
       folder)
     fprintf(stderr, "lockstep train: the last checkpoint is %s\n", folder);

@@ -6,7 +6,7 @@
  * is written aside and published whole: a kill at any moment leaves the last good one.
  *
  *   LS_TRY(ls_checkpoint_save(session, rank, run->out, step, &extra, error));
- *   if (rank 0) LS_TRY(ls_checkpoint_prune(run->out, run->checkpoint.keep, error));
+ *   if (rank 0) ls_checkpoint_prune(run->out, run->checkpoint.keep);
  *   ...
  *   LS_TRY(ls_checkpoint_newest_whole(arena, run->out, &folder, &step, error));
  *   if (folder) LS_TRY(ls_checkpoint_load(session, rank, folder, &state, error));
@@ -40,8 +40,9 @@ LS_CHECKED ls_status ls_checkpoint_save(const ls_session *session, ls_rank *rank
                                         ls_error *error);
 
 /* The newest checkpoint of OUT of a step below `below` (INT64_MAX: any); *folder NULL where there
- * is none. One that is damaged, as far as names and sizes tell, is named in a line on stderr and
- * the one before is taken. */
+ * is none. One that is damaged, as far as names and sizes tell, is named in a warning and the one
+ * before is taken. LS_INPUT where there are some and all are damaged; LS_FAILED where the system
+ * does not let one be read: it may be good. */
 LS_CHECKED ls_status ls_checkpoint_newest(ls_arena *arena, const char *out, int64_t below,
                                           const char **folder, int64_t *step, ls_error *error);
 
@@ -50,8 +51,16 @@ LS_CHECKED ls_status ls_checkpoint_newest_whole(ls_arena *arena, const char *out
                                                 const char **folder, int64_t *step,
                                                 ls_error *error);
 
-/* The line on stderr. */
-void ls_checkpoint_warn(const ls_error *damage);
+/* The refusal where all are damaged. */
+ls_status ls_checkpoint_none_good(const char *out, ls_error *error);
+
+/* Gives their names back to checkpoints that a kill left without, amid publishing on a file system
+ * that cannot exchange names. Of the process that has OUT's lock. */
+LS_CHECKED ls_status ls_checkpoint_recover(const char *out, ls_error *error);
+
+/* Renames the checkpoints of OUT above a step to step-N.damaged, which nothing overwrites or
+ * removes: training goes past them once more. */
+LS_CHECKED ls_status ls_checkpoint_set_aside(const char *out, int64_t above, ls_error *error);
 
 /* What state.json says. */
 typedef struct ls_checkpoint_state {
@@ -65,7 +74,8 @@ typedef struct ls_checkpoint_state {
 LS_CHECKED ls_status ls_checkpoint_state_read(const char *folder, ls_checkpoint_state *state,
                                               ls_error *error);
 
-/* Size and checksum of every file, too. LS_INPUT names the file that does not fit. */
+/* Size and checksum of every file, too. LS_INPUT names the file that does not fit; one that no run
+ * needs (a tokenizer's, the run file) costs a warning. LS_FAILED: one cannot be read. */
 LS_CHECKED ls_status ls_checkpoint_verify(const char *folder, ls_error *error);
 
 /* The same by all ranks, each of which reads its part of every file. Collective: all ranks, which
@@ -81,8 +91,20 @@ LS_CHECKED ls_status ls_checkpoint_load(const ls_session *session, ls_rank *rank
                                         const char *folder, ls_checkpoint_state *state,
                                         ls_error *error);
 
-/* Leaves the `keep` newest checkpoints of OUT (all where keep is 0), and removes what dead or
- * earlier processes left half-written. Of one process at a time, not while it saves. */
-LS_CHECKED ls_status ls_checkpoint_prune(const char *out, int64_t keep, ls_error *error);
+/* Leaves the `keep` newest checkpoints of OUT (all where keep is 0). Only those are counted and
+ * removed that state.json seals, and of those only the files that it names; what else lies in one
+ * is kept as step-N.rest. What cannot be removed costs a warning. Of one process at a time. */
+void ls_checkpoint_prune(const char *out, int64_t keep);
+
+/* Removes what earlier processes left half-written. Of the process that has OUT's lock, not while
+ * it saves. */
+void ls_checkpoint_clear(const char *out);
+
+/* A thread that prunes when it is asked to: a drive may take longer than other ranks wait. NULL,
+ * with a warning, where it cannot be made; the calls take NULL. */
+typedef struct ls_pruner ls_pruner;
+ls_pruner *ls_pruner_start(const char *out, int64_t keep);
+void ls_pruner_ask(ls_pruner *pruner);
+void ls_pruner_stop(ls_pruner **pruner); /* after what it was asked */
 
 #endif

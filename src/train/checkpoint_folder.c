@@ -4,14 +4,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/arena.h"
 #include "base/file.h"
 #include "text/json.h"
 #include "train/checkpoint.h"
@@ -41,11 +39,28 @@ static ls_status fail_size(const char *path, uint64_t found, uint64_t bytes, ls_
                  (unsigned long long)found, (unsigned long long)bytes);
 }
 
+/* That a file can be read at all: what is not there is damage (LS_INPUT), what the system refuses
+ * or fails to read is none (LS_FAILED). */
+static ls_status check_readable(const char *path, int64_t *bytes, ls_error *error) {
+  *bytes = -1;
+  const int file = open(path, O_RDONLY | O_CLOEXEC);
+  struct stat info;
+  int reason = file < 0 || fstat(file, &info) ? errno : 0;
+  if (file >= 0) close(file);
+  if (!reason) *bytes = info.st_size;
+  if (!reason) return LS_OK;
+  if (reason == ENOENT || reason == ENOTDIR)
+    return ls_fail(error, LS_INPUT, "%s: damaged: it is missing", path);
+  return ls_fail(error, LS_FAILED, "%s: cannot be read: %s", path, strerror(reason));
+}
+
 /* Bytes [begin, end) of a file that is to have `bytes`: in pieces, the next one asked for while one
  * is summed. */
 static ls_status sum_file(const char *path, uint64_t bytes, uint64_t begin, uint64_t end,
                           ls_checksum *sum, ls_error *error) {
   ls_map map;
+  int64_t found;
+  LS_TRY(check_readable(path, &found, error));
   LS_TRY(ls_file_map(path, &map, error));
   ls_status status = LS_OK;
   if (map.bytes != bytes) status = fail_size(path, map.bytes, bytes, error);
@@ -56,6 +71,9 @@ static ls_status sum_file(const char *path, uint64_t bytes, uint64_t begin, uint
     if (at == begin) ls_map_expect(data, some);
     ls_map_expect(data + some, left < PIECE_BYTES ? left : PIECE_BYTES);
     status = ls_map_fetch(path, data, some, error);
+    /* The file still has these bytes, so it is the drive that fails. */
+    if (status != LS_OK && check_readable(path, &found, NULL) == LS_OK && found == (int64_t)bytes)
+      status = ls_fail(error, LS_FAILED, "%s: cannot be read: the drive fails", path);
     if (status == LS_OK) ls_checksum_add(sum, at, data, some);
     ls_map_release(data, some);
   }
@@ -143,32 +161,45 @@ static int sync_folder(const char *path) {
   return reason;
 }
 
-/* Puts the flushed folder `whole` in the place of `final`, which then has the name `aside`. */
-static int replace(const char *whole, const char *aside, const char *final) {
-  if (!renameat2(AT_FDCWD, whole, AT_FDCWD, final, RENAME_EXCHANGE))
-    return rename(whole, aside) ? errno : 0;
+static int exchange(const char *from, const char *to) {
+  return renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE);
+}
+
+ls_rename_calls ls_checkpoint_renames = {exchange, rename};
+
+/* Puts the flushed folder `whole` in the place of `final`; what was there has then the name `old`.
+ */
+static int replace(const char *whole, const char *old, const char *final) {
+  const ls_rename_calls *calls = &ls_checkpoint_renames;
+  if (!calls->exchange(whole, final)) return calls->rename(whole, old) ? errno : 0;
   if (errno != EINVAL && errno != ENOSYS) return errno;
-  /* This file system cannot exchange (NFS): there is an instant without the folder. */
-  if (rename(final, aside)) return errno;
-  return rename(whole, final) ? errno : 0;
+  /* This file system cannot exchange (NFS): there is an instant without `final`. A kill in it
+   * leaves both under names that ls_checkpoint_recover knows. */
+  if (calls->rename(final, old)) return errno;
+  if (!calls->rename(whole, final)) return 0;
+  const int reason = errno;
+  (void)!calls->rename(old, final);
+  return reason;
 }
 
 ls_status ls_checkpoint_publish(const char *aside, const char *final, ls_error *error) {
   if (!ls_directory_exists(final)) return ls_directory_publish(aside, final, error);
   ls_arena *arena = ls_arena_create();
-  const char *whole = ls_arena_printf(arena, "%s-whole", aside);
+  const char *whole = ls_arena_printf(arena, "%s" LS_WHOLE, aside);
+  const char *old = ls_arena_printf(arena, "%s" LS_OLD, aside);
   ls_status status = ls_directory_remove(whole, error);
+  if (status == LS_OK) status = ls_directory_remove(old, error);
   if (status == LS_OK) status = ls_directory_publish(aside, whole, error);
   if (status == LS_OK) {
-    int reason = replace(whole, aside, final);
+    int reason = replace(whole, old, final);
     if (!reason) reason = sync_folder(parent_of(arena, final));
     if (reason)
       status = ls_fail(error, LS_FAILED, "%s: cannot be written: %s", final, strerror(reason));
   }
-  if (status == LS_OK)
-    status = ls_directory_remove(aside, error);
-  else
-    (void)!ls_directory_remove(whole, NULL);
+  /* Only while the other copy is in its place. */
+  if (ls_directory_exists(final) &&
+      ls_directory_remove(status == LS_OK ? old : whole, NULL) != LS_OK)
+    ls_warn("%s: cannot be removed: %s", status == LS_OK ? old : whole, strerror(errno));
   ls_arena_destroy(&arena);
   return status;
 }
@@ -222,81 +253,120 @@ static ls_status read_state(const char *path, json_t *root, ls_checkpoint_state 
   return ls_json_int(&object, "seed", &state->seed, error);
 }
 
-ls_status ls_checkpoint_state_read(const char *folder, ls_checkpoint_state *state,
-                                   ls_error *error) {
-  ls_arena *arena = ls_arena_create();
-  const char *path = ls_arena_printf(arena, "%s/%s", folder, state_name);
-  json_t *root = NULL;
-  ls_status status = ls_json_read(path, LS_JSON_EXACT, &root, error);
-  if (status == LS_OK) status = read_state(path, root, state, error);
-  json_decref(root);
-  ls_arena_destroy(&arena);
-  return status;
-}
-
-/* What state.json says of one file. */
-static ls_status read_sealed(ls_arena *arena, const char *folder, const char *name, json_t *about,
-                             const char **path, int64_t *bytes, const char **expected,
-                             ls_error *error) {
-  *path = ls_arena_printf(arena, "%s/%s", folder, name);
-  ls_json_object object;
-  LS_TRY(ls_json_root(*path, about, &object, error));
-  LS_TRY(ls_json_int(&object, "bytes", bytes, error));
-  return ls_json_string(&object, checksum_key, expected, error);
-}
-
-ls_status ls_checkpoint_sum(ls_arena *arena, const char *folder, int part, int parts,
-                            ls_checksum **sums, int *count, ls_error *error) {
-  ls_checkpoint_state state;
-  LS_TRY(ls_checkpoint_state_read(folder, &state, error));
-  json_t *root = NULL, *about;
-  LS_TRY(ls_json_read(ls_arena_printf(arena, "%s/%s", folder, state_name), LS_JSON_EXACT, &root,
-                      error));
-  json_t *files = json_object_get(root, "files");
-  *sums = LS_NEW_ARRAY(arena, ls_checksum, json_object_size(files) + 1);
-  *count = 0;
-  ls_status status = LS_OK;
-  const char *name, *path, *expected;
-  int64_t bytes;
-  json_object_foreach(files, name, about) {
-    if (status == LS_OK)
-      status = read_sealed(arena, folder, name, about, &path, &bytes, &expected, error);
-    if (status != LS_OK) break;
-    const uint64_t whole = (uint64_t)bytes, at_once = whole / (uint64_t)parts + 1;
-    const uint64_t begin = at_once * (uint64_t)part, end = begin + at_once;
-    status = sum_file(path, whole, begin, end < whole ? end : whole, &(*sums)[(*count)++], error);
-  }
-  json_decref(root);
-  return status;
-}
-
-static ls_status compare(ls_arena *arena, const char *folder, json_t *files,
-                         const ls_checksum *sums, int count, ls_error *error) {
-  const char *name, *path, *expected;
+static ls_status read_files(ls_arena *arena, const char *folder, json_t *files,
+                            ls_sealed_folder *sealed, ls_error *error) {
+  sealed->files = LS_NEW_ARRAY(arena, ls_sealed_entry, json_object_size(files) + 1);
+  sealed->count = 0;
+  const char *name;
   json_t *about;
-  int64_t bytes;
-  int i = 0;
   json_object_foreach(files, name, about) {
-    LS_TRY(read_sealed(arena, folder, name, about, &path, &bytes, &expected, error));
-    LS_ASSERT(i < count);
-    char found[LS_CHECKSUM_DIGITS + 1];
-    ls_checksum_text(&sums[i++], found);
-    if (strcmp(found, expected) != 0)
-      return ls_fail(error, LS_INPUT, "%s: damaged: its checksum is %s; %.40s was written", path,
-                     found, expected);
+    ls_sealed_entry *entry = &sealed->files[sealed->count++];
+    ls_json_object object;
+    entry->path = ls_arena_printf(arena, "%s/%s", folder, name);
+    if (strchr(name, '/'))
+      return ls_fail(error, LS_INPUT, "%s/%s: damaged: it names \"%s\", which is no file's name",
+                     folder, state_name, name);
+    LS_TRY(ls_json_root(entry->path, about, &object, error));
+    LS_TRY(ls_json_int(&object, "bytes", &entry->bytes, error));
+    const char *checksum;
+    LS_TRY(ls_json_string(&object, checksum_key, &checksum, error));
+    entry->checksum = ls_arena_strdup(arena, checksum);
   }
   return LS_OK;
 }
 
-ls_status ls_checkpoint_compare(const char *folder, const ls_checksum *sums, int count,
+ls_status ls_checkpoint_sealed(ls_arena *arena, const char *folder, ls_sealed_folder *sealed,
+                               ls_error *error) {
+  const char *path = ls_arena_printf(arena, "%s/%s", folder, state_name);
+  int64_t bytes;
+  LS_TRY(check_readable(path, &bytes, error));
+  json_t *root = NULL;
+  ls_status status = ls_json_read(path, LS_JSON_EXACT, &root, error);
+  if (status == LS_OK) status = read_state(path, root, &sealed->state, error);
+  if (status == LS_OK)
+    status = read_files(arena, folder, json_object_get(root, "files"), sealed, error);
+  json_decref(root);
+  return status;
+}
+
+ls_status ls_checkpoint_state_read(const char *folder, ls_checkpoint_state *state,
+                                   ls_error *error) {
+  ls_arena *arena = ls_arena_create();
+  ls_sealed_folder sealed;
+  const ls_status status = ls_checkpoint_sealed(arena, folder, &sealed, error);
+  if (status == LS_OK) *state = sealed.state;
+  ls_arena_destroy(&arena);
+  return status;
+}
+
+/* Whether a run needs the file to go on; the others can be edited or written anew. */
+static bool is_needed(const ls_sealed_entry *entry) {
+  static const char *const ends[] = {".safetensors", ".safetensors.index.json", "/config.json"};
+  const size_t length = strlen(entry->path);
+  for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+    const size_t end = strlen(ends[i]);
+    if (length >= end && strcmp(entry->path + length - end, ends[i]) == 0) return true;
+  }
+  return false;
+}
+
+ls_status ls_checkpoint_check_sizes(const char *folder, ls_error *error) {
+  ls_arena *arena = ls_arena_create();
+  ls_sealed_folder sealed = {0};
+  ls_status status = ls_checkpoint_sealed(arena, folder, &sealed, error);
+  for (int i = 0; i < sealed.count && status == LS_OK; i++) {
+    const ls_sealed_entry *entry = &sealed.files[i];
+    int64_t bytes;
+    if (!is_needed(entry)) continue;
+    status = check_readable(entry->path, &bytes, error);
+    if (status == LS_OK && bytes != entry->bytes)
+      status = fail_size(entry->path, (uint64_t)bytes, (uint64_t)entry->bytes, error);
+  }
+  ls_arena_destroy(&arena);
+  return status;
+}
+
+ls_status ls_checkpoint_sum(ls_arena *arena, const char *folder, int part, int parts,
+                            ls_checksum **sums, int *count, ls_error *error) {
+  ls_sealed_folder sealed;
+  LS_TRY(ls_checkpoint_sealed(arena, folder, &sealed, error));
+  *sums = LS_NEW_ARRAY(arena, ls_checksum, sealed.count + 1);
+  *count = sealed.count;
+  for (int i = 0; i < sealed.count; i++) {
+    const ls_sealed_entry *entry = &sealed.files[i];
+    const uint64_t whole = (uint64_t)entry->bytes, at_once = whole / (uint64_t)parts + 1;
+    const uint64_t begin = at_once * (uint64_t)part, end = begin + at_once;
+    const ls_status status =
+        sum_file(entry->path, whole, begin, end < whole ? end : whole, &(*sums)[i], error);
+    if (status == LS_OK) continue;
+    if (is_needed(entry)) return status;
+    (*sums)[i] = (ls_checksum){1, 0}; /* of no file: ls_checkpoint_compare says so */
+  }
+  return LS_OK;
+}
+
+static ls_status compare_file(const ls_sealed_entry *entry, const ls_checksum *sum, bool warns,
+                              ls_error *error) {
+  char found[LS_CHECKSUM_DIGITS + 1];
+  ls_checksum_text(sum, found);
+  if (strcmp(found, entry->checksum) == 0) return LS_OK;
+  if (is_needed(entry))
+    return ls_fail(error, LS_INPUT, "%s: damaged: its checksum is %s; %.40s was written",
+                   entry->path, found, entry->checksum);
+  if (warns)
+    ls_warn("%s: is not as it was written; weights and optimizer are, so the checkpoint is taken",
+            entry->path);
+  return LS_OK;
+}
+
+ls_status ls_checkpoint_compare(const char *folder, const ls_checksum *sums, int count, bool warns,
                                 ls_error *error) {
   ls_arena *arena = ls_arena_create();
-  json_t *root = NULL;
-  const char *path = ls_arena_printf(arena, "%s/%s", folder, state_name);
-  ls_status status = ls_json_read(path, LS_JSON_EXACT, &root, error);
-  if (status == LS_OK)
-    status = compare(arena, folder, json_object_get(root, "files"), sums, count, error);
-  json_decref(root);
+  ls_sealed_folder sealed;
+  ls_status status = ls_checkpoint_sealed(arena, folder, &sealed, error);
+  if (status == LS_OK) LS_ASSERT(sealed.count == count);
+  for (int i = 0; i < count && status == LS_OK; i++)
+    status = compare_file(&sealed.files[i], &sums[i], warns, error);
   ls_arena_destroy(&arena);
   return status;
 }
@@ -306,161 +376,7 @@ ls_status ls_checkpoint_verify(const char *folder, ls_error *error) {
   ls_checksum *sums = NULL;
   int count = 0;
   ls_status status = ls_checkpoint_sum(arena, folder, 0, 1, &sums, &count, error);
-  if (status == LS_OK) status = ls_checkpoint_compare(folder, sums, count, error);
-  ls_arena_destroy(&arena);
-  return status;
-}
-
-typedef struct published {
-  const char *folder;
-  int64_t step;
-  struct timespec written;
-} published;
-
-typedef struct published_list {
-  LS_LIST(published) found;
-  LS_LIST(const char *) leftover; /* half-written, by processes that are no more */
-} published_list;
-
-static bool is_leftover(const char *name) {
-  const char *mark = strstr(name, ".tmp-");
-  if (!mark) return false;
-  const long process = strtol(mark + strlen(".tmp-"), NULL, 10);
-  /* One of our own number is of an earlier process: we are not saving now. */
-  if (process <= 0 || process == (long)getpid()) return true;
-  return kill((pid_t)process, 0) != 0 && errno == ESRCH;
-}
-
-/* "step-N" and nothing else; -1 where it is not. */
-static int64_t step_of(const char *name) {
-  static const char prefix[] = "step-";
-  if (strncmp(name, prefix, strlen(prefix)) != 0) return -1;
-  const char *digits = name + strlen(prefix);
-  const size_t count = strspn(digits, "0123456789");
-  if (!count || count > 18 || digits[count]) return -1;
-  return strtoll(digits, NULL, 10);
-}
-
-/* All that lies in OUT/checkpoints; nothing where there is no such folder. */
-static ls_status list_published(ls_arena *arena, const char *out, published_list *list,
-                                ls_error *error) {
-  const char *path = ls_arena_printf(arena, "%s/checkpoints", out);
-  DIR *directory = opendir(path);
-  if (!directory && errno == ENOENT) return LS_OK;
-  if (!directory) return ls_fail(error, LS_INPUT, "%s: cannot be read: %s", path, strerror(errno));
-  const struct dirent *entry;
-  while ((entry = readdir(directory))) {
-    const char *folder = ls_arena_printf(arena, "%s/%s", path, entry->d_name);
-    const int64_t step = step_of(entry->d_name);
-    struct stat info;
-    if (step >= 0 && !stat(folder, &info) && S_ISDIR(info.st_mode))
-      *LS_APPEND(arena, &list->found) = (published){folder, step, info.st_mtim};
-    else if (strncmp(entry->d_name, "step-", 5) == 0 && is_leftover(entry->d_name))
-      *LS_APPEND(arena, &list->leftover) = folder;
-  }
-  closedir(directory);
-  return LS_OK;
-}
-
-static int by_step_falling(const void *a, const void *b) {
-  const published *left = a, *right = b;
-  return (left->step < right->step) - (left->step > right->step);
-}
-
-/* A damaged step-900 that training went past by going on from step-800 is older than step-850. */
-static int by_age(const void *a, const void *b) {
-  const published *left = a, *right = b;
-  if (left->written.tv_sec != right->written.tv_sec)
-    return left->written.tv_sec < right->written.tv_sec ? 1 : -1;
-  if (left->written.tv_nsec != right->written.tv_nsec)
-    return left->written.tv_nsec < right->written.tv_nsec ? 1 : -1;
-  return by_step_falling(a, b);
-}
-
-/* That each file is there in its size: what can be seen without reading them. */
-static ls_status check_sizes(ls_arena *arena, const char *folder, ls_error *error) {
-  ls_checkpoint_state state;
-  LS_TRY(ls_checkpoint_state_read(folder, &state, error));
-  json_t *root = NULL, *about;
-  LS_TRY(ls_json_read(ls_arena_printf(arena, "%s/%s", folder, state_name), LS_JSON_EXACT, &root,
-                      error));
-  ls_status status = LS_OK;
-  const char *name, *path, *expected;
-  int64_t bytes;
-  json_object_foreach(json_object_get(root, "files"), name, about) {
-    status = read_sealed(arena, folder, name, about, &path, &bytes, &expected, error);
-    struct stat info;
-    if (status == LS_OK && stat(path, &info))
-      status = ls_fail(error, LS_INPUT, "%s: damaged: %s", path, strerror(errno));
-    else if (status == LS_OK && info.st_size != bytes)
-      status = fail_size(path, (uint64_t)info.st_size, (uint64_t)bytes, error);
-    if (status != LS_OK) break;
-  }
-  json_decref(root);
-  return status;
-}
-
-void ls_checkpoint_warn(const ls_error *damage) {
-  fprintf(stderr, "lockstep: %s; the checkpoint before it is taken, if there is one\n",
-          damage->text);
-}
-
-ls_status ls_checkpoint_newest(ls_arena *arena, const char *out, int64_t below, const char **folder,
-                               int64_t *step, ls_error *error) {
-  *folder = NULL;
-  published_list list = {0};
-  LS_TRY(list_published(arena, out, &list, error));
-  if (list.found.count)
-    qsort(list.found.items, (size_t)list.found.count, sizeof *list.found.items, by_step_falling);
-  for (int i = 0; i < list.found.count && !*folder; i++) {
-    const published *each = &list.found.items[i];
-    ls_error damage = {0};
-    if (each->step >= below) continue;
-    if (check_sizes(arena, each->folder, &damage) != LS_OK) {
-      ls_checkpoint_warn(&damage);
-      continue;
-    }
-    *folder = each->folder;
-    *step = each->step;
-  }
-  return LS_OK;
-}
-
-ls_status ls_checkpoint_newest_whole(ls_arena *arena, const char *out, const char **folder,
-                                     int64_t *step, ls_error *error) {
-  *step = INT64_MAX;
-  for (;;) {
-    ls_error damage = {0};
-    LS_TRY(ls_checkpoint_newest(arena, out, *step, folder, step, error));
-    if (!*folder || ls_checkpoint_verify(*folder, &damage) == LS_OK) return LS_OK;
-    ls_checkpoint_warn(&damage);
-  }
-}
-
-/* Takes its name away first, so that a kill in between leaves no checkpoint with files missing. */
-static ls_status remove_published(ls_arena *arena, const char *folder, ls_error *error) {
-  const char *aside = ls_arena_printf(arena, "%s.tmp-%ld-old", folder, (long)getpid());
-  LS_TRY(ls_directory_remove(aside, error));
-  if (rename(folder, aside))
-    return ls_fail(error, LS_FAILED, "%s: cannot be removed: %s", folder, strerror(errno));
-  return ls_directory_remove(aside, error);
-}
-
-static ls_status prune(ls_arena *arena, const char *out, int64_t keep, ls_error *error) {
-  published_list list = {0};
-  LS_TRY(list_published(arena, out, &list, error));
-  for (int i = 0; i < list.leftover.count; i++)
-    LS_TRY(ls_directory_remove(list.leftover.items[i], error));
-  if (keep <= 0 || !list.found.count) return LS_OK;
-  qsort(list.found.items, (size_t)list.found.count, sizeof *list.found.items, by_age);
-  for (int i = (int)keep; i < list.found.count; i++)
-    LS_TRY(remove_published(arena, list.found.items[i].folder, error));
-  return LS_OK;
-}
-
-ls_status ls_checkpoint_prune(const char *out, int64_t keep, ls_error *error) {
-  ls_arena *arena = ls_arena_create();
-  const ls_status status = prune(arena, out, keep, error);
+  if (status == LS_OK) status = ls_checkpoint_compare(folder, sums, count, true, error);
   ls_arena_destroy(&arena);
   return status;
 }

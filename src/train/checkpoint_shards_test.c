@@ -251,7 +251,8 @@ static void shards_are_one_checkpoint(void **state) {
   assert_int_equal(ls_checkpoint_verify(checkpoint(), &error), LS_INPUT);
 }
 
-/* A byte changed anywhere is found by all ranks, who say the same. */
+/* A byte changed anywhere is found by all ranks, who say the same; in a file that no run needs it
+ * stops none. */
 static void all_ranks_find_damage(void **state) {
   (void)state;
   static const char *const files[] = {"model.safetensors", "optimizer.safetensors", "config.json",
@@ -264,11 +265,12 @@ static void all_ranks_find_damage(void **state) {
     assert_non_null(file);
     assert_int_equal(fseek(file, 0, SEEK_END), 0);
     const long at = (long)(ls_random_bits(seed, 2, trial) % (uint64_t)ftell(file));
-    const bool damages = trial >= 4; /* the first ones change nothing */
+    const bool changes = trial >= 4; /* the first ones change nothing */
+    const bool damages = changes && trial % 4 != 3;
     assert_int_equal(fseek(file, at, SEEK_SET), 0);
     const int kept = fgetc(file);
     assert_int_equal(fseek(file, at, SEEK_SET), 0);
-    fputc(damages ? kept ^ 1 << (trial % 8) : kept, file);
+    fputc(changes ? kept ^ 1 << (trial % 8) : kept, file);
     assert_int_equal(fclose(file), 0);
     ls_error said[MOST_RANKS] = {0};
     run(session, verify, said);

@@ -22,6 +22,7 @@ typedef struct training {
   ls_run_folder *folder; /* of the process that has rank 0; else NULL */
   const char *run_text;  /* the resolved run file */
   ls_metrics *metrics;   /* rank 0's, once it has begun */
+  ls_pruner *pruner;     /* likewise */
 } training;
 
 /* One rank in the loop. */
@@ -37,6 +38,7 @@ typedef struct trainer {
   bool open;      /* the passes of one more are done: its norm and its update are not */
   bool guessed;   /* weights are a guess at that update */
   bool clipped;   /* so was the last norm that is known: then none is guessed */
+  ls_error lost;  /* why a step could not be told: training stops for it, its state saved */
 } trainer;
 
 static bool is_first(const trainer *self) {
@@ -179,13 +181,19 @@ static ls_status save(const trainer *self, ls_error *error) {
                                      .sequences = sequences,
                                      .corpus = of->dataset->fingerprint,
                                      .loss_scale = scales_loss(self) ? loss_scale : NULL};
-  LS_TRY(ls_checkpoint_save(of->session, self->rank, run->out, self->step, &extra, error));
-  if (is_first(self)) LS_TRY(ls_checkpoint_prune(run->out, run->checkpoint.keep, error));
+  const ls_status status =
+      ls_checkpoint_save(of->session, self->rank, run->out, self->step, &extra, error);
+  if (status != LS_OK) {
+    ls_error_prefix(error, "step %lld: its checkpoint cannot be saved", (long long)self->step);
+    return status == LS_INPUT ? LS_FAILED : status; /* what was right when the run began */
+  }
+  ls_pruner_ask(of->pruner);
   return LS_OK;
 }
 
 static bool is_asked_to_stop(const trainer *self) {
   const volatile sig_atomic_t *asked = self->of->options->stop;
+  if (self->lost.status != LS_OK) return true;
   return asked && __atomic_load_n(asked, __ATOMIC_RELAXED); /* another thread sets it */
 }
 
@@ -228,6 +236,17 @@ static ls_status finish_trace(const trainer *self, ls_error *error) {
   return status;
 }
 
+/* The step's line, on the screen and in the file. Without it the state is still good: it is saved.
+ */
+static void tell_step(trainer *self, double loss, double norm, double seconds, double evaluation) {
+  if (!is_first(self) || self->lost.status != LS_OK) return;
+  ls_error error = {0};
+  const ls_status status = report(self, loss, norm, seconds, evaluation, &error);
+  if (status == LS_OK) return;
+  self->lost = error;
+  self->lost.status = status;
+}
+
 static ls_status finish_step(trainer *self, bool *stop, ls_error *error) {
   const training *of = self->of;
   const ls_run_file *run = of->session->run;
@@ -239,7 +258,7 @@ static ls_status finish_step(trainer *self, bool *stop, ls_error *error) {
   if (of->dataset->evaluation.sequences > 0 && run->eval.every > 0 &&
       is_due(self, self->step, run->eval.every))
     LS_TRY(ls_evaluate(of->session, of->dataset, self->rank, &evaluation, error));
-  if (is_first(self)) LS_TRY(report(self, loss, norm, seconds, evaluation, error));
+  tell_step(self, loss, norm, seconds, evaluation);
   LS_TRY(agree_to_stop(self, stop, error));
   if (*stop || is_due(self, self->step, run->checkpoint.every)) return save(self, error);
   return LS_OK;
@@ -273,8 +292,8 @@ static ls_status take_earlier(const trainer *self, char path[PATH_BYTES], int64_
   const char *folder;
   const char *out = self->of->session->run->out;
   ls_status status = ls_checkpoint_newest(arena, out, *step, &folder, step, error);
+  if (status == LS_OK && !folder) status = ls_checkpoint_none_good(out, error);
   if (status == LS_OK) status = take_path(folder, path, error);
-  if (status == LS_OK && !folder) *step = 0;
   ls_arena_destroy(&arena);
   return status;
 }
@@ -293,12 +312,16 @@ static ls_status find_checkpoint(const trainer *self, char path[PATH_BYTES], int
     ls_error damage = {0};
     LS_TRY(share_checkpoint(self, path, step, error));
     if (!*path) return LS_OK;
-    const ls_status status = ls_checkpoint_verify_together(self->rank, path, &damage);
+    ls_status status = ls_checkpoint_verify_together(self->rank, path, &damage);
     if (status == LS_OK) return LS_OK;
     if (status != LS_INPUT) return ls_fail(error, status, "%s", damage.text);
-    if (!is_first(self)) continue;
-    ls_checkpoint_warn(&damage);
-    LS_TRY(take_earlier(self, path, step, error));
+    if (is_first(self)) {
+      ls_warn("%s", damage.text);
+      status = take_earlier(self, path, step, error);
+    } else {
+      status = LS_OK;
+    }
+    LS_TRY(ls_agree(self->rank, status, error));
   }
 }
 
@@ -310,6 +333,10 @@ static ls_status begin(const trainer *self, const char *where_from, ls_error *er
                                            self->step, &of->metrics, error);
   ls_arena_destroy(&arena);
   LS_TRY(status);
+  ls_checkpoint_clear(run->out);
+  if (self->step) LS_TRY(ls_checkpoint_set_aside(run->out, self->step, error));
+  of->pruner = ls_pruner_start(run->out, run->checkpoint.keep);
+  ls_pruner_ask(of->pruner); /* what there is too much of may not be in the way of the next */
   if (of->options->begin)
     of->options->begin(of->options->context, self->step, run->train.steps, where_from);
   return LS_OK;
@@ -434,6 +461,8 @@ static ls_status run_loop(trainer *self, ls_error *error) {
   while (self->step < self->of->session->run->train.steps && !stop)
     LS_TRY(run_step(self, &stop, error));
   if (!stop) return LS_OK;
+  *error = self->lost;
+  LS_TRY(ls_agree(self->rank, self->lost.status, error));
   return ls_fail(error, LS_STOPPED, "stopped after step %lld; its checkpoint is saved",
                  (long long)self->step);
 }
@@ -472,6 +501,7 @@ ls_status ls_train(const ls_session *session, const ls_dataset *dataset, ls_worl
   else
     ls_comm_abort(ls_world_comm(world, ls_world_first_here(world)), error->text);
   ls_metrics_close(&all.metrics);
+  ls_pruner_stop(&all.pruner);
   ls_run_folder_close(&all.folder);
   ls_arena_destroy(&arena);
   return status;

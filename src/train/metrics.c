@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -53,9 +54,13 @@ ls_status ls_metrics_open(const char *path, int64_t steps, ls_metrics **metrics,
   ls_metrics *made = LS_NEW(arena, ls_metrics);
   *made = (ls_metrics){.arena = arena, .path = ls_arena_strdup(arena, path)};
   made->file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  const ls_status status = made->file >= 0
-                               ? cut_after(made, steps, error)
-                               : ls_fail(error, LS_FAILED, "%s: cannot be written: %m", path);
+  struct stat info;
+  ls_status status = LS_OK;
+  if (made->file < 0 || fstat(made->file, &info))
+    status = ls_fail(error, LS_FAILED, "%s: cannot be written: %m", path);
+  else if (!S_ISREG(info.st_mode)) /* a device may be read for ever */
+    status = ls_fail(error, LS_INPUT, "%s: expected a regular file", path);
+  if (status == LS_OK) status = cut_after(made, steps, error);
   if (status != LS_OK) ls_metrics_close(&made);
   *metrics = made;
   return status;

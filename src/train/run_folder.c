@@ -34,6 +34,7 @@ static ls_status remove_earlier(ls_arena *arena, const char *out, ls_error *erro
 
 static ls_status find_earlier(ls_arena *arena, const ls_run_file *run, ls_run_folder *folder,
                               ls_error *error) {
+  LS_TRY(ls_checkpoint_recover(run->out, error));
   LS_TRY(
       ls_checkpoint_newest(arena, run->out, INT64_MAX, &folder->checkpoint, &folder->step, error));
   const char *path = ls_arena_printf(arena, "%s/run.yaml", run->out);

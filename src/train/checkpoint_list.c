@@ -1,0 +1,163 @@
+#include "train/checkpoint_list.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "train/checkpoint_folder.h"
+
+/* The step of "step-N"; -1 for anything else. *end is what follows the digits. */
+static int64_t step_of(const char *name, const char **end) {
+  static const char prefix[] = "step-";
+  if (strncmp(name, prefix, strlen(prefix)) != 0) return -1;
+  const char *digits = name + strlen(prefix);
+  const size_t count = strspn(digits, "0123456789");
+  if (!count || count > 18) return -1;
+  *end = digits + count;
+  return strtoll(digits, NULL, 10);
+}
+
+/* Whether ".tmp-PID", with an end that saving or pruning gives or none. */
+static bool is_temporary(const char *end) {
+  static const char mark[] = ".tmp-";
+  static const char *const ends[] = {"", LS_WHOLE, LS_OLD, LS_PRUNED};
+  if (strncmp(end, mark, strlen(mark)) != 0) return false;
+  end += strlen(mark);
+  const size_t digits = strspn(end, "0123456789");
+  for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+    if (digits && strcmp(end + digits, ends[i]) == 0) return true;
+  return false;
+}
+
+static int by_step_falling(const void *a, const void *b) {
+  const ls_published *left = a, *right = b;
+  return (left->step < right->step) - (left->step > right->step);
+}
+
+ls_status ls_checkpoint_list(ls_arena *arena, const char *out, ls_published_list *list,
+                             ls_error *error) {
+  const char *path = ls_arena_printf(arena, "%s/checkpoints", out);
+  DIR *directory = opendir(path);
+  if (!directory && errno == ENOENT) return LS_OK;
+  if (!directory) return ls_fail(error, LS_FAILED, "%s: cannot be read: %s", path, strerror(errno));
+  const struct dirent *entry;
+  while ((entry = readdir(directory))) {
+    const char *folder = ls_arena_printf(arena, "%s/%s", path, entry->d_name), *end;
+    const int64_t step = step_of(entry->d_name, &end);
+    struct stat info;
+    if (step < 0 || stat(folder, &info) || !S_ISDIR(info.st_mode)) continue;
+    if (!*end)
+      *LS_APPEND(arena, &list->found) = (ls_published){folder, step};
+    else if (is_temporary(end))
+      *LS_APPEND(arena, &list->temporary) = folder;
+  }
+  closedir(directory);
+  if (list->found.count)
+    qsort(list->found.items, (size_t)list->found.count, sizeof *list->found.items, by_step_falling);
+  return LS_OK;
+}
+
+const char *ls_checkpoint_free_name(ls_arena *arena, const char *folder, const char *word) {
+  const char *name = ls_arena_printf(arena, "%s.%s", folder, word);
+  struct stat info;
+  for (int i = 2; lstat(name, &info) == 0; i++)
+    name = ls_arena_printf(arena, "%s.%s-%d", folder, word, i);
+  return name;
+}
+
+ls_status ls_checkpoint_none_good(const char *out, ls_error *error) {
+  return ls_fail(error, LS_INPUT,
+                 "%s/checkpoints: no checkpoint in it can be used, and none was touched: bring "
+                 "back the files that are named above, start from other weights (model=FOLDER) in "
+                 "another out, or give --fresh to begin anew here",
+                 out);
+}
+
+ls_status ls_checkpoint_newest(ls_arena *arena, const char *out, int64_t below, const char **folder,
+                               int64_t *step, ls_error *error) {
+  *folder = NULL;
+  ls_published_list list = {0};
+  LS_TRY(ls_checkpoint_list(arena, out, &list, error));
+  bool damaged = false;
+  for (int i = 0; i < list.found.count && !*folder; i++) {
+    const ls_published *each = &list.found.items[i];
+    ls_error damage = {0};
+    if (each->step >= below) continue;
+    const ls_status status = ls_checkpoint_check_sizes(each->folder, &damage);
+    if (status == LS_INPUT) {
+      ls_warn("%s", damage.text);
+      damaged = true;
+      continue;
+    }
+    if (status != LS_OK) return ls_fail(error, status, "%s", damage.text);
+    *folder = each->folder;
+    *step = each->step;
+  }
+  return damaged && !*folder ? ls_checkpoint_none_good(out, error) : LS_OK;
+}
+
+ls_status ls_checkpoint_newest_whole(ls_arena *arena, const char *out, const char **folder,
+                                     int64_t *step, ls_error *error) {
+  *step = INT64_MAX;
+  for (;;) {
+    const int64_t below = *step;
+    ls_error damage = {0};
+    LS_TRY(ls_checkpoint_newest(arena, out, below, folder, step, error));
+    if (!*folder) return below < INT64_MAX ? ls_checkpoint_none_good(out, error) : LS_OK;
+    const ls_status status = ls_checkpoint_verify(*folder, &damage);
+    if (status == LS_OK) return LS_OK;
+    if (status != LS_INPUT) return ls_fail(error, status, "%s", damage.text);
+    ls_warn("%s", damage.text);
+  }
+}
+
+/* step-N for a temporary name of it; in the arena. */
+static const char *final_of(ls_arena *arena, const char *temporary) {
+  const char *mark = strstr(strrchr(temporary, '/'), ".tmp-");
+  return ls_arena_printf(arena, "%.*s", (int)(mark - temporary), temporary);
+}
+
+static bool ends_with(const char *name, const char *end) {
+  const size_t length = strlen(name), part = strlen(end);
+  return length >= part && strcmp(name + length - part, end) == 0;
+}
+
+ls_status ls_checkpoint_recover(const char *out, ls_error *error) {
+  ls_arena *arena = ls_arena_create();
+  ls_published_list list = {0};
+  ls_status status = ls_checkpoint_list(arena, out, &list, error);
+  static const char *const ends[] = {LS_WHOLE, LS_OLD}; /* rather the new one */
+  for (int i = 0; i < 2 * list.temporary.count && status == LS_OK; i++) {
+    const char *folder = list.temporary.items[i % list.temporary.count];
+    const char *final = final_of(arena, folder);
+    if (!ends_with(folder, ends[i / list.temporary.count]) || ls_directory_exists(final)) continue;
+    if (ls_checkpoint_check_sizes(folder, NULL) != LS_OK) continue;
+    if (rename(folder, final))
+      status = ls_fail(error, LS_FAILED, "%s: cannot be renamed to %s: %s", folder, final,
+                       strerror(errno));
+  }
+  ls_arena_destroy(&arena);
+  return status;
+}
+
+ls_status ls_checkpoint_set_aside(const char *out, int64_t above, ls_error *error) {
+  ls_arena *arena = ls_arena_create();
+  ls_published_list list = {0};
+  ls_status status = ls_checkpoint_list(arena, out, &list, error);
+  for (int i = 0; i < list.found.count && status == LS_OK; i++) {
+    const ls_published *each = &list.found.items[i];
+    if (each->step <= above) break;
+    const char *name = ls_checkpoint_free_name(arena, each->folder, "damaged");
+    if (rename(each->folder, name))
+      status = ls_fail(error, LS_FAILED, "%s: cannot be renamed to %s: %s", each->folder, name,
+                       strerror(errno));
+    else
+      ls_warn("%s is kept as %s, which nothing removes", each->folder, name);
+  }
+  ls_arena_destroy(&arena);
+  return status;
+}

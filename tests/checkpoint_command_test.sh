@@ -1,0 +1,140 @@
+#!/bin/sh
+# What lies in a run's checkpoints is never lost: damaged, unreadable or somebody else's, it stops
+# the run or stays, and each is named.
+set -eu
+lockstep=$1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+fail() { echo "checkpoint_command_test: $1" >&2; exit 1; }
+passed=0
+
+yes 'It was a bright cold day in April, and the clocks were striking thirteen.' | head -n 200 >"$work/text.txt"
+cat >"$work/config.json" <<'END'
+{"model_type": "llama", "vocab_size": 256, "hidden_size": 16, "intermediate_size": 24,
+ "num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 32}
+END
+as=  # a command that runs others with fewer rights
+# train OUT STEPS WORDS...: into $work/log (stderr) and $code
+train() {
+  out=$1 steps=$2
+  shift 2
+  code=0
+  timeout 120 $as "$lockstep" train "model=$work/config.json" "data.text=$work/text.txt" \
+    data.seq_len=16 train.batch=2 data.validation=0 eval.every=0 dtype=fp32 checkpoint.every=2 \
+    "train.steps=$steps" "out=$out" "$@" >"$work/output" 2>"$work/log" </dev/null || code=$?
+}
+expect() { # STATUS TEXT...: and every text in what was said
+  [ $code -eq "$1" ] || fail "exit status $code, expected $1: $(cat "$work/log")"
+  shift
+  for text in "$@"; do
+    grep -qF -e "$text" "$work/log" "$work/output" || fail "\"$text\" is not in: $(cat "$work/log")"
+  done
+  passed=$((passed + 1))
+}
+# Names, sizes and contents of all that lies in a folder.
+picture() { (cd "$1" && find . -type f -exec cksum {} + | sort -k 3); }
+
+train "$work/run" 6
+expect 0 "step-6"
+[ "$(ls "$work/run/checkpoints" | tr '\n' ' ')" = "step-4 step-6 " ] || fail "$(ls "$work/run/checkpoints")"
+
+# A byte behind a file that no run needs: a warning, no more.
+cp -r "$work/run" "$work/edited"
+printf ' ' >>"$work/edited/checkpoints/step-6/tokenizer_config.json"
+rm -f "$work/edited/checkpoints/step-6/run.yaml"
+train "$work/edited" 8
+expect 0 "resuming after step 6" "step-6/tokenizer_config.json: is not as it was written"
+
+# The newest is damaged: the one before is taken, the damaged one kept.
+cp -r "$work/run" "$work/one"
+printf 'x' >>"$work/one/checkpoints/step-6/model.safetensors"
+before=$(cksum <"$work/one/checkpoints/step-6/model.safetensors")
+train "$work/one" 10
+expect 0 "resuming after step 4" "step-6/model.safetensors: damaged" "step-6.damaged"
+[ "$(cksum <"$work/one/checkpoints/step-6.damaged/model.safetensors")" = "$before" ] || fail "step-6.damaged is another"
+[ -d "$work/one/checkpoints/step-10" ] || fail "no step-10"
+
+# All are damaged: nothing is begun, nothing is touched.
+cp -r "$work/run" "$work/all"
+printf 'x' >>"$work/all/checkpoints/step-6/model.safetensors"
+printf '\001' | dd of="$work/all/checkpoints/step-4/optimizer.safetensors" bs=1 seek=3000 conv=notrunc status=none
+picture "$work/all/checkpoints" >"$work/before"
+cp "$work/all/metrics.jsonl" "$work/metrics"
+train "$work/all" 10
+expect 2 "step-6/model.safetensors: damaged" "step-4/optimizer.safetensors: damaged" \
+  "no checkpoint in it can be used" "--fresh"
+picture "$work/all/checkpoints" | cmp -s - "$work/before" || fail "damaged checkpoints were touched"
+cmp -s "$work/all/metrics.jsonl" "$work/metrics" || fail "metrics.jsonl was touched"
+
+# Not readable is not damaged. As root everything is readable, so the file leads to itself.
+cp -r "$work/run" "$work/loop"
+rm "$work/loop/checkpoints/step-6/model.safetensors"
+ln -s model.safetensors "$work/loop/checkpoints/step-6/model.safetensors"
+train "$work/loop" 10
+expect 3 "step-6/model.safetensors: cannot be read: Too many levels of symbolic links"
+[ -L "$work/loop/checkpoints/step-6/model.safetensors" ] || fail "an unreadable checkpoint was touched"
+if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
+  cp -r "$work/run" "$work/closed"
+  chmod 711 "$work"
+  chmod 000 "$work"/closed/checkpoints/step-*/model.safetensors
+  chown -R 65534 "$work/closed"
+  mkdir "$work/cache-of-nobody"
+  chown 65534 "$work/cache-of-nobody"
+  as="env XDG_CACHE_HOME=$work/cache-of-nobody setpriv --reuid 65534 --regid 65534 --clear-groups"
+  train "$work/closed" 10
+  expect 3 "step-6/model.safetensors: cannot be read: Permission denied"
+  chmod 600 "$work"/closed/checkpoints/step-*/model.safetensors
+  # A save that is not allowed, amid the run: the reason, and what is safe.
+  chmod a-w "$work/closed/checkpoints"
+  train "$work/closed" 10
+  expect 3 "Permission denied" "the last checkpoint is $work/closed/checkpoints/step-6"
+  as=
+else
+  echo "checkpoint_command_test: skipped: rights of another user (needs root and setpriv)"
+fi
+
+# What is not of the run stays, wherever it lies; a folder of checkpoints may be a link.
+mkdir -p "$work/linked" "$work/drive/step-0" "$work/drive/mine"
+ln -s "$work/drive" "$work/linked/checkpoints"
+echo precious >"$work/drive/step-0/x"
+echo precious >"$work/drive/mine/thesis.doc"
+echo precious >"$work/drive/a.txt"
+train "$work/linked" 2 checkpoint.keep=1
+expect 2 "step-0/state.json: damaged: it is missing"
+rm -r "$work/drive/step-0"
+train "$work/linked" 2 checkpoint.keep=1
+expect 0 "step-2"
+mkdir "$work/drive/step-0"
+echo precious >"$work/drive/step-0/x"
+echo precious >"$work/drive/step-2/notes.txt"
+train "$work/linked" 8 checkpoint.keep=1
+expect 0 "step-2: removed; the files in it that the run did not write are kept in"
+[ "$(ls "$work/drive" | tr '\n' ' ')" = "a.txt mine step-0 step-2.rest step-8 " ] || fail "$(ls "$work/drive")"
+[ "$(cat "$work/drive/step-0/x" "$work/drive/step-2.rest/notes.txt" "$work/drive/mine/thesis.doc" | sort -u)" = precious ] ||
+  fail "a stranger's file is gone"
+
+# A step whose line cannot be written ends the run with its state saved.
+cp -r "$work/run" "$work/full"
+first=$(head -n 1 "$work/full/metrics.jsonl")
+yes "$first" | head -c 200000 | sed '$d' >"$work/lines"
+cat "$work/full/metrics.jsonl" >>"$work/lines"
+mv "$work/lines" "$work/full/metrics.jsonl"
+limit=$(($(wc -c <"$work/full/metrics.jsonl") / 512 + 2))
+# The limit is of every file, and the others are smaller.
+cat >"$work/limited" <<END
+#!/bin/sh
+trap '' XFSZ
+ulimit -f $limit
+exec "\$@"
+END
+chmod +x "$work/limited"
+as="$work/limited"
+train "$work/full" 40
+as=
+expect 3 "metrics.jsonl: writing step"
+[ "$(ls "$work/full/checkpoints" | wc -l)" = 2 ] || fail "the state was not saved: $(ls "$work/full/checkpoints")"
+ln -sf /dev/zero "$work/full/metrics.jsonl"
+train "$work/full" 40
+expect 2 "metrics.jsonl: expected a regular file"
+
+echo "$passed passed, 0 failed"
