@@ -137,4 +137,21 @@ ln -sf /dev/zero "$work/full/metrics.jsonl"
 train "$work/full" 40
 expect 2 "metrics.jsonl: expected a regular file"
 
+# One that is named is verified as well, whoever reads it, unless it is to be trusted.
+cp -r "$work/run" "$work/named"
+at=$(($(wc -c <"$work/named/checkpoints/step-6/model.safetensors") - 40))
+printf '\001' | dd of="$work/named/checkpoints/step-6/model.safetensors" bs=1 seek=$at conv=notrunc status=none
+reads() { # WORDS...: a command that reads step-6
+  code=0
+  timeout 60 "$lockstep" "$@" >"$work/output" 2>"$work/log" </dev/null || code=$?
+}
+for trust in "" --trust; do
+  reads generate "$work/named/checkpoints/step-6" hello --max-new-tokens 2 $trust
+  [ -z "$trust" ] && expect 2 "step-6/model.safetensors: damaged" || expect 0 "its checksums are not looked at (--trust)"
+  reads export "$work/named/checkpoints/step-6" "$work/exported" $trust
+  [ -z "$trust" ] && expect 2 "step-6/model.safetensors: damaged" || expect 0 "its checksums are not looked at (--trust)"
+  train "$work/from$trust" 1 "model=$work/named/checkpoints/step-6" data.tokenizer=bytes $trust
+  [ -z "$trust" ] && expect 2 "step-6/model.safetensors: damaged" || expect 0 "its checksums are not looked at (--trust)"
+done
+
 echo "$passed passed, 0 failed"

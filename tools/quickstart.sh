@@ -72,7 +72,7 @@ $lockstep show examples/quickstart.yaml --compare -n 4
 
 cat <<END
 
-The run is in $out: metrics.jsonl, run.yaml, and checkpoints in Hugging Face form. Try next:
+The run is in $out: metrics.jsonl, resolved.yaml, and checkpoints in Hugging Face form. Try next:
   build/lockstep generate $out "And God said" --temperature 0.7 --seed 7
   build/lockstep train examples/quickstart.yaml data.text="$text" mesh.tp=2 out=runs/tp -n 2
   build/lockstep train examples/quickstart.yaml data.text="$text" model=llama-8m out=runs/8m -n 2

@@ -97,7 +97,8 @@ typedef struct ls_step_report {
 
 /* How to train. All zero is a valid choice. */
 typedef struct ls_execute_options {
-  bool fresh; /* remove what an earlier run left in `out`, in place of going on with it */
+  bool fresh; /* start anew in place of going on with the run in `out`, whose checkpoints and
+                 metrics are kept under other names once the first step is made */
   /* Called by a thread of the library, never by two at once; each may be NULL. */
   void (*on_begin)(void *context, int64_t steps_done, int64_t steps, const char *where_from);
   void (*on_step)(void *context, const ls_step_report *report);

@@ -17,6 +17,7 @@ static const char help[] =
     "has.\n\n"
     "  --dtype WORD            fp32, bf16, fp16 or fp64 for all tensors\n"
     "  --max-shard-size SIZE   of one file (default 5GB)\n"
+    "  --trust                 do not look at the checkpoint's checksums\n"
     "  --names FOLDER          take names and types from this folder of the same model\n"
     "  --help                  this text\n\n"
     "examples:\n"
@@ -69,15 +70,13 @@ static ls_status export_to(const ls_words *words, ls_export_options *options, ls
 int ls_command_export(int count, char **given) {
   const char *dtype = NULL, *size = NULL, *names = NULL;
   bool wants_help = false;
-  const ls_flag flags[] = {{"--dtype", &dtype, NULL},
-                           {"--max-shard-size", &size, NULL},
-                           {"--names", &names, NULL},
-                           {"--help", NULL, &wants_help},
-                           {"-h", NULL, &wants_help}};
+  ls_export_options options = {0};
+  const ls_flag flags[] = {{"--dtype", &dtype, NULL},     {"--max-shard-size", &size, NULL},
+                           {"--names", &names, NULL},     {"--trust", NULL, &options.trust},
+                           {"--help", NULL, &wants_help}, {"-h", NULL, &wants_help}};
   ls_arena *arena = ls_arena_create();
   ls_error error = {0};
   ls_words words;
-  ls_export_options options = {0};
   ls_status status = ls_words_parse(arena, count, given, flags, 5, &words, &error);
   if (status == LS_OK && wants_help) {
     fputs(help, stdout);

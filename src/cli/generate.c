@@ -9,6 +9,7 @@
 #include "cli/command.h"
 #include "data/tokenizer.h"
 #include "text/utf8.h"
+#include "train/checkpoint.h"
 #include "train/generate.h"
 
 static const char help[] =
@@ -22,6 +23,7 @@ static const char help[] =
     "  --greedy            the likeliest token, always: --temperature 0\n"
     "  --seed N            the same seed gives the same text (default 1)\n"
     "  --max-new-tokens N  default 200\n"
+    "  --trust             do not look at the checkpoint's checksums\n"
     "  --json              one object: prompt, text, tokens, tokens_per_second (after the first),\n"
     "                      prompt_tokens, prompt_tokens_per_second (up to the first new token)\n"
     "  --help              this text\n\n"
@@ -42,7 +44,7 @@ typedef struct request {
   size_t prompt_bytes;
   ls_sampling sampling;
   int64_t most;
-  bool json;
+  bool json, trust;
   ls_dtype compute;
   int threads; /* 0: what suits the model */
 } request;
@@ -268,7 +270,7 @@ static ls_status generate_with(ls_generator *generator, const char *folder, cons
 static ls_status generate(ls_arena *arena, const request *asked, ls_error *error) {
   const char *folder;
   LS_TRY(ls_sampling_check(&asked->sampling, error));
-  LS_TRY(ls_generator_find(arena, asked->model, &folder, error));
+  LS_TRY(ls_checkpoint_find(arena, asked->model, asked->trust, &folder, error));
   /* A prompt has about as many tokens as bytes at most; those before it come to that. */
   const int64_t prompt = 2 * (int64_t)asked->prompt_bytes + 16;
   const int64_t most = INT64_MAX - prompt;
@@ -325,6 +327,7 @@ int ls_command_generate(int count, char **given) {
                            {"--max-new-tokens", &texts.most, NULL},
                            {"--greedy", NULL, &greedy},
                            {"--json", NULL, &asked.json},
+                           {"--trust", NULL, &asked.trust},
                            {"--help", NULL, &wants_help},
                            {"-h", NULL, &wants_help}};
   ls_words words;

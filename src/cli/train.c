@@ -14,11 +14,17 @@
 #include "watch/progress.h"
 
 static const char help[] =
-    "usage: lockstep train RUN.yaml [key=value ...] [-n DEVICES] [--fresh]\n\n"
+    "usage: lockstep train RUN.yaml|RUN [key=value ...] [-n DEVICES] [--fresh[=delete]]\n\n"
     "Trains the model the run file names, on as many devices as its mesh has; resumes by itself\n"
-    "from the newest checkpoint in `out`. Any key can be set on the command line.\n\n"
+    "from the newest checkpoint in `out`. Any key can be set on the command line. RUN, the folder\n"
+    "of a run, goes on with it from anywhere: its resolved.yaml has every path in full. Paths in "
+    "a\n"
+    "run file are seen from the working folder.\n\n"
     "  -n DEVICES   devices of the whole mesh (default: the launcher's tasks, else the mesh)\n"
-    "  --fresh      start anew: remove the checkpoints in `out`\n"
+    "  --fresh      start anew; after the first step the checkpoints and metrics of the run in "
+    "`out`\n"
+    "               get other names (checkpoints.old-1), or with --fresh=delete are removed\n"
+    "  --trust      do not look at the checksums of the weights that the run starts from\n"
     "  --help       this text and all keys\n\n"
     "examples:\n"
     "  lockstep train examples/quickstart.yaml data.text=book.txt -n 2\n"
@@ -28,6 +34,13 @@ static const char help[] =
     "timed\n\n"
     "SIGINT, SIGTERM and SIGUSR1 finish the step, save a checkpoint and exit with status 4; a\n"
     "second SIGINT quits at once.\n\n";
+
+/* What the flags say. */
+typedef struct choices {
+  const char *devices;
+  ls_fresh fresh;
+  bool trust;
+} choices;
 
 /* Signal handlers can reach nothing else. */
 static volatile sig_atomic_t stop_asked;
@@ -151,12 +164,14 @@ static void print_end(const printer *self, const ls_run_file *run) {
 }
 
 static ls_status train_with_data(ls_session *session, ls_dataset *dataset, ls_world *world,
-                                 const ls_tokenizer *tokenizer, bool fresh, ls_error *error) {
+                                 const ls_tokenizer *tokenizer, const choices *asked,
+                                 ls_error *error) {
   const bool speaks = ls_world_first_here(world) == 0;
   ls_run_file_resolve_steps(session->run,
                             (dataset->training.sequences + session->batch - 1) / session->batch);
   printer out = {.session = session, .dataset = dataset};
-  const ls_train_options options = {.fresh = fresh,
+  const ls_train_options options = {.fresh = asked->fresh,
+                                    .trust = asked->trust,
                                     .proved = keep_proof,
                                     .begin = print_begin,
                                     .report = print_step,
@@ -189,7 +204,7 @@ static void tell_reading(void *context, int64_t done, int64_t total, int64_t tok
 }
 
 static ls_status train_in_world(ls_arena *arena, ls_run_file *run, int devices, ls_world *world,
-                                bool fresh, ls_error *error) {
+                                const choices *asked, ls_error *error) {
   ls_session *session;
   const int on_host = ls_world_count_on_host(world);
   const int sharers = ls_machine_is_bound() ? ls_world_count_here(world) : on_host;
@@ -203,24 +218,26 @@ static ls_status train_in_world(ls_arena *arena, ls_run_file *run, int devices, 
   ls_status status = ls_dataset_open(arena, run, tokenizer, ls_corpus_cache_folder(arena, run->out),
                                      speaks ? tell_reading : NULL, &progress, &dataset, error);
   if (status == LS_OK) {
-    status = train_with_data(session, dataset, world, tokenizer, fresh, error);
+    status = train_with_data(session, dataset, world, tokenizer, asked, error);
     ls_dataset_close(dataset);
   }
   ls_tokenizer_close(&tokenizer);
   return status;
 }
 
-static ls_status train(ls_arena *arena, const ls_words *words, const char *devices_text, bool fresh,
+static ls_status train(ls_arena *arena, const ls_words *words, const choices *asked,
                        ls_run_file **run, ls_error *error) {
   if (words->positional_count > 1)
     return ls_fail(error, LS_INPUT, "%s: one run file is expected", words->positional[1]);
-  const char *path = words->positional_count ? words->positional[0] : NULL;
+  const char *word = words->positional_count ? words->positional[0] : NULL, *path;
+  LS_TRY(ls_run_folder_file(arena, word, &path, error));
   LS_TRY(ls_run_file_read(arena, path, words->keys, words->key_count, run, error));
+  if (path != word) (*run)->out = word; /* also where the folder was moved */
   int devices;
-  LS_TRY(ls_command_devices(devices_text, *run, &devices, error));
+  LS_TRY(ls_command_devices(asked->devices, *run, &devices, error));
   ls_world *world;
   LS_TRY(ls_command_world(devices, &world, error));
-  const ls_status status = train_in_world(arena, *run, devices, world, fresh, error);
+  const ls_status status = train_in_world(arena, *run, devices, world, asked, error);
   ls_world_destroy(&world);
   return status;
 }
@@ -238,20 +255,20 @@ static void name_last_checkpoint(ls_arena *arena, const ls_run_file *run) {
 int ls_command_train(int count, char **given) {
   ls_arena *arena = ls_arena_create();
   ls_error error = {0};
-  const char *devices = NULL;
-  bool fresh = false, wants_help = false;
-  const ls_flag flags[] = {{"-n", &devices, NULL},
-                           {"--fresh", NULL, &fresh},
-                           {"--help", NULL, &wants_help},
-                           {"-h", NULL, &wants_help}};
+  choices asked = {0};
+  bool fresh = false, deletes = false, wants_help = false;
+  const ls_flag flags[] = {{"-n", &asked.devices, NULL},       {"--fresh", NULL, &fresh},
+                           {"--fresh=delete", NULL, &deletes}, {"--trust", NULL, &asked.trust},
+                           {"--help", NULL, &wants_help},      {"-h", NULL, &wants_help}};
   ls_words words;
   ls_run_file *run = NULL;
   ls_status status =
       ls_words_parse(arena, count, given, flags, sizeof flags / sizeof *flags, &words, &error);
+  asked.fresh = deletes ? LS_FRESH_DELETE : fresh ? LS_FRESH_ASIDE : LS_FRESH_NO;
   if (status == LS_OK && wants_help)
     printf("%s%s", help, ls_run_file_help(arena));
   else if (status == LS_OK)
-    status = train(arena, &words, devices, fresh, &run, &error);
+    status = train(arena, &words, &asked, &run, &error);
   if (status == LS_FAILED) name_last_checkpoint(arena, run);
   const int exit_status = ls_command_fail("train", status, &error);
   ls_arena_destroy(&arena);

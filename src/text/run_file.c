@@ -210,6 +210,7 @@ static const char *standard_out(const ls_run_file *run) {
 static ls_status finish(ls_run_file *run, ls_error *error) {
   if (run->train.steps == 0 && run->train.epochs == 0) run->train.steps = 1000;
   if (!run->out[0]) run->out = standard_out(run);
+  ls_run_file_expand_home(run);
   if (run->train.lr > 0 && run->train.lr_min > run->train.lr) {
     return ls_fail(error, LS_INPUT, "%s: found %g; expected at most train.lr, which is %g",
                    ls_run_file_where(run, "train.lr_min"), run->train.lr_min, run->train.lr);

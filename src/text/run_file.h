@@ -234,6 +234,10 @@ const char *ls_run_file_where(const ls_run_file *run, const char *key);
 /* Every key with its value, as YAML that reads back to the same values. In the arena. */
 char *ls_run_file_text(ls_arena *arena, const ls_run_file *run);
 
+/* The same with every path absolute, as seen from the working folder: what can be read from any
+ * other. A value that may be a path or a name (model) is one where there is such a file. */
+ls_run_file *ls_run_file_absolute(ls_arena *arena, const ls_run_file *run);
+
 /* Publishes that text at `path`. */
 LS_CHECKED ls_status ls_run_file_write(const ls_run_file *run, const char *path, ls_error *error);
 

@@ -7,23 +7,24 @@
 #define COUNT_LIMIT 2147483647.0 /* counts must fit an int32 tensor index */
 
 const ls_run_key ls_run_keys[] = {
-    {"model", LS_RUN_TEXT, AT(model), .standard = "",
+    {"model", LS_RUN_TEXT, AT(model), .standard = "", .path = LS_RUN_MAY_BE_PATH,
      .help = "a preset, a checkpoint's folder, or a config.json (its shape only)"},
     {"init", LS_RUN_CHOICE, AT(init), .standard = "auto", .words = "auto weights scratch",
      .help = "start from weights or from scratch; auto: weights where there are any"},
 
-    {"data.text", LS_RUN_TEXTS, AT(data.text), .standard = "[]",
+    {"data.text", LS_RUN_TEXTS, AT(data.text), .standard = "[]", .path = LS_RUN_IS_PATH,
      .effect = LS_RUN_LAYOUT, /* what the texts are is told by their fingerprint */
      .help =
          "texts or token files: path, glob, folder or list of them; {path: GLOB, weight: 2} mixes"},
     {"data.text_key", LS_RUN_TEXT, AT(data.text_key), .standard = "text",
      .help = "JSON lines: the key whose string is the document"},
     {"data.tokenizer", LS_RUN_TEXT, AT(data.tokenizer), .standard = "auto",
+     .path = LS_RUN_MAY_BE_PATH,
      .help = "auto: the model's own, else bytes; bytes; or a folder or file of a tokenizer"},
     {"data.seq_len", LS_RUN_INTEGER, AT(data.seq_len), .standard = "512", .low = 1, .high = 1 << 24,
      .help = "tokens of a sequence"},
-    {"data.validation", LS_RUN_VALIDATION, AT(data.validation), .standard = "0.01", .low = 0,
-     .high = 1, .below_high = true,
+    {"data.validation", LS_RUN_VALIDATION, AT(data.validation), .standard = "0.01",
+     .path = LS_RUN_IS_PATH, .low = 0, .high = 1, .below_high = true,
      .help = "the part of the text kept for evaluation, or files of its own"},
     {"data.split", LS_RUN_CHOICE, AT(data.split), .standard = "auto", .words = "auto document tail",
      .help = "what is kept: documents, by their hash, or the tail; auto: the first that can be"},
@@ -63,7 +64,8 @@ const ls_run_key ls_run_keys[] = {
      .help = "the unit of gathering: a layer, or that many layers"},
     {"sequence_parallel", LS_RUN_BOOL, AT(sequence_parallel), .standard = "true",
      .effect = LS_RUN_LAYOUT, .help = "with tp > 1: cut the tokens between blocks as well"},
-    {"schedule", LS_RUN_TEXT, AT(schedule), .standard = "1f1b", .effect = LS_RUN_LAYOUT,
+    {"schedule", LS_RUN_TEXT, AT(schedule), .standard = "1f1b", .path = LS_RUN_MAY_BE_PATH,
+     .effect = LS_RUN_LAYOUT,
      .help = "sequential gpipe 1f1b interleaved zbh1 zbh2 zbv vhalf vmin dualpipev, or a .csv"},
     {"stages", LS_RUN_GLOBS, AT(stages), .standard = "auto", .effect = LS_RUN_LAYOUT,
      .help = "layers of each chunk of the pipeline, as [0-6, 7-13]; auto: cut by cost"},
@@ -98,8 +100,8 @@ const ls_run_key ls_run_keys[] = {
     {"offload.activations", LS_RUN_CHOICE, AT(offload.activations), .standard = "none",
      .words = "none host nvme", .effect = LS_RUN_MEMORY,
      .help = "where activations wait for backward"},
-    {"offload.path", LS_RUN_TEXT, AT(offload.path), .standard = "", .effect = LS_RUN_MEMORY,
-     .help = "folder on the NVMe drive, for a file of each device"},
+    {"offload.path", LS_RUN_TEXT, AT(offload.path), .standard = "", .path = LS_RUN_IS_PATH,
+     .effect = LS_RUN_MEMORY, .help = "folder on the NVMe drive, for a file of each device"},
 
     {"dtype", LS_RUN_CHOICE, AT(dtype), .standard = "auto", .words = "auto fp32 bf16 fp16 fp64",
      .later = "fp8",
@@ -177,7 +179,7 @@ const ls_run_key ls_run_keys[] = {
      .help = "prove the compiled program before it runs"},
     {"trace", LS_RUN_BOOL, AT(trace), .standard = "false", .effect = LS_RUN_LOGGING,
      .help = "time every instruction of the third step: trace.json and timeline.svg in `out`"},
-    {"out", LS_RUN_TEXT, AT(out), .standard = "", .effect = LS_RUN_LOGGING,
+    {"out", LS_RUN_TEXT, AT(out), .standard = "", .path = LS_RUN_IS_PATH, .effect = LS_RUN_LOGGING,
      .help = "folder of the run; runs/NAME for NAME.yaml where not given"},
 };
 

@@ -37,6 +37,7 @@ typedef struct ls_run_key {
   bool above_low;
   bool below_high;
   const char *excludes; /* key that cannot be given together with this one */
+  enum { LS_RUN_NO_PATH, LS_RUN_IS_PATH, LS_RUN_MAY_BE_PATH } path; /* whether the text is one */
   ls_run_effect effect;
   const char *help;
 } ls_run_key;
@@ -49,6 +50,9 @@ const ls_run_key *ls_run_key_find(const char *name);
 
 /* Whether some key begins with "name.". */
 bool ls_run_key_is_section(const char *name);
+
+/* "~/a" as a path of the home folder, in every value that is a path or may be one. */
+void ls_run_file_expand_home(ls_run_file *run);
 
 /* What other trainers' words are called here. */
 typedef struct ls_run_peer {

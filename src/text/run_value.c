@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "text/number.h"
 #include "text/quote.h"
 #include "text/run_keys.h"
@@ -293,11 +294,13 @@ static ls_status set_globs(ls_run_file *run, const ls_run_key *key, const ls_yam
   return LS_OK;
 }
 
-/* Only a list names files: a fraction that was mistyped must not become a path. */
+/* A list names files, and so does the name of one: a fraction that was mistyped is none. */
 static ls_status set_validation(ls_run_file *run, const ls_run_key *key, const ls_yaml *node,
                                 ls_error *error) {
   ls_run_validation part = {0};
-  if (node->kind == LS_YAML_SEQUENCE && node->items.count > 0) {
+  const char *name;
+  const bool file = ls_yaml_string(node, &name, NULL) == LS_OK && ls_file_exists(name);
+  if (file || (node->kind == LS_YAML_SEQUENCE && node->items.count > 0)) {
     LS_TRY(read_globs(run, key, node, &part.globs, error));
   } else {
     const bool percent = read_percent(node, &part.fraction);

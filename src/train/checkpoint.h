@@ -74,14 +74,27 @@ typedef struct ls_checkpoint_state {
 LS_CHECKED ls_status ls_checkpoint_state_read(const char *folder, ls_checkpoint_state *state,
                                               ls_error *error);
 
+/* What of a checkpoint is looked at: all of it, or what one needs who starts from its weights. */
+typedef enum ls_sealed_part { LS_SEALED_ALL, LS_SEALED_WEIGHTS } ls_sealed_part;
+
 /* Size and checksum of every file, too. LS_INPUT names the file that does not fit; one that no run
  * needs (a tokenizer's, the run file) costs a warning. LS_FAILED: one cannot be read. */
-LS_CHECKED ls_status ls_checkpoint_verify(const char *folder, ls_error *error);
+LS_CHECKED ls_status ls_checkpoint_verify(const char *folder, ls_sealed_part which,
+                                          ls_error *error);
 
 /* The same by all ranks, each of which reads its part of every file. Collective: all ranks, which
  * all return the same. */
 LS_CHECKED ls_status ls_checkpoint_verify_together(ls_rank *rank, const char *folder,
-                                                   ls_error *error);
+                                                   ls_sealed_part which, ls_error *error);
+
+/* Whether a folder of weights has checksums: that a run wrote it. */
+bool ls_checkpoint_is_sealed(ls_arena *arena, const char *folder);
+
+/* The folder that a word of the command line means: a checkpoint or model folder is itself, a run's
+ * folder is its newest good checkpoint. Its weights are verified where they have checksums; with
+ * `trust` they are not, and a warning says so. In the arena. */
+LS_CHECKED ls_status ls_checkpoint_find(ls_arena *arena, const char *word, bool trust,
+                                        const char **folder, ls_error *error);
 
 /* Fills parameters and moments from a checkpoint, whatever layout wrote it, and gives its state.
  * A rank reads the bytes of its own shards alone, and uses LS_BAND_MEMORY beside them. LS_INPUT
@@ -95,6 +108,9 @@ LS_CHECKED ls_status ls_checkpoint_load(const ls_session *session, ls_rank *rank
  * removed that state.json seals, and of those only the files that it names; what else lies in one
  * is kept as step-N.rest. What cannot be removed costs a warning. Of one process at a time. */
 void ls_checkpoint_prune(const char *out, int64_t keep);
+
+/* All of them, likewise: what is not of a run stays. */
+void ls_checkpoint_remove_all(const char *out);
 
 /* Removes what earlier processes left half-written. Of the process that has OUT's lock, not while
  * it saves. */

@@ -326,14 +326,21 @@ ls_status ls_checkpoint_check_sizes(const char *folder, ls_error *error) {
   return status;
 }
 
-ls_status ls_checkpoint_sum(ls_arena *arena, const char *folder, int part, int parts,
-                            ls_checksum **sums, int *count, ls_error *error) {
+static bool is_among(ls_sealed_part which, const ls_sealed_entry *entry) {
+  static const char moments[] = "/optimizer";
+  return which == LS_SEALED_ALL ||
+         strncmp(strrchr(entry->path, '/'), moments, strlen(moments)) != 0;
+}
+
+ls_status ls_checkpoint_sum(ls_arena *arena, const char *folder, ls_sealed_part which, int part,
+                            int parts, ls_checksum **sums, int *count, ls_error *error) {
   ls_sealed_folder sealed;
   LS_TRY(ls_checkpoint_sealed(arena, folder, &sealed, error));
   *sums = LS_NEW_ARRAY(arena, ls_checksum, sealed.count + 1);
   *count = sealed.count;
   for (int i = 0; i < sealed.count; i++) {
     const ls_sealed_entry *entry = &sealed.files[i];
+    if (!is_among(which, entry)) continue;
     const uint64_t whole = (uint64_t)entry->bytes, at_once = whole / (uint64_t)parts + 1;
     const uint64_t begin = at_once * (uint64_t)part, end = begin + at_once;
     const ls_status status =
@@ -359,24 +366,25 @@ static ls_status compare_file(const ls_sealed_entry *entry, const ls_checksum *s
   return LS_OK;
 }
 
-ls_status ls_checkpoint_compare(const char *folder, const ls_checksum *sums, int count, bool warns,
-                                ls_error *error) {
+ls_status ls_checkpoint_compare(const char *folder, ls_sealed_part which, const ls_checksum *sums,
+                                int count, bool warns, ls_error *error) {
   ls_arena *arena = ls_arena_create();
   ls_sealed_folder sealed;
   ls_status status = ls_checkpoint_sealed(arena, folder, &sealed, error);
   if (status == LS_OK) LS_ASSERT(sealed.count == count);
   for (int i = 0; i < count && status == LS_OK; i++)
-    status = compare_file(&sealed.files[i], &sums[i], warns, error);
+    if (is_among(which, &sealed.files[i]))
+      status = compare_file(&sealed.files[i], &sums[i], warns, error);
   ls_arena_destroy(&arena);
   return status;
 }
 
-ls_status ls_checkpoint_verify(const char *folder, ls_error *error) {
+ls_status ls_checkpoint_verify(const char *folder, ls_sealed_part which, ls_error *error) {
   ls_arena *arena = ls_arena_create();
   ls_checksum *sums = NULL;
   int count = 0;
-  ls_status status = ls_checkpoint_sum(arena, folder, 0, 1, &sums, &count, error);
-  if (status == LS_OK) status = ls_checkpoint_compare(folder, sums, count, true, error);
+  ls_status status = ls_checkpoint_sum(arena, folder, which, 0, 1, &sums, &count, error);
+  if (status == LS_OK) status = ls_checkpoint_compare(folder, which, sums, count, true, error);
   ls_arena_destroy(&arena);
   return status;
 }

@@ -50,16 +50,18 @@ LS_CHECKED ls_status ls_checkpoint_sealed(ls_arena *arena, const char *folder,
  * above. */
 LS_CHECKED ls_status ls_checkpoint_check_sizes(const char *folder, ls_error *error);
 
-/* The checksums of part `part` of `parts` of every file that state.json names, in its order; in the
- * arena. LS_INPUT names the file that is not there or of another size, LS_FAILED one that cannot be
- * read. */
-LS_CHECKED ls_status ls_checkpoint_sum(ls_arena *arena, const char *folder, int part, int parts,
-                                       ls_checksum **sums, int *count, ls_error *error);
+/* The checksums of part `part` of `parts` of every file that state.json names, in its order, and
+ * none of those that are not among `which`; in the arena. LS_INPUT names the file that is not there
+ * or of another size, LS_FAILED one that cannot be read. */
+LS_CHECKED ls_status ls_checkpoint_sum(ls_arena *arena, const char *folder, ls_sealed_part which,
+                                       int part, int parts, ls_checksum **sums, int *count,
+                                       ls_error *error);
 
 /* LS_INPUT names the first file whose checksum, the sum of all parts, is another one. A file that
  * no run needs (a tokenizer's, the run file) costs a warning, where `warns`. */
-LS_CHECKED ls_status ls_checkpoint_compare(const char *folder, const ls_checksum *sums, int count,
-                                           bool warns, ls_error *error);
+LS_CHECKED ls_status ls_checkpoint_compare(const char *folder, ls_sealed_part which,
+                                           const ls_checksum *sums, int count, bool warns,
+                                           ls_error *error);
 
 /* Flushes `aside` and gives it the name `final`, in one instant also where `final` is there and the
  * file system can exchange; what was there is removed after. On failure what was there is there. */

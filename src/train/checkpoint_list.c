@@ -108,11 +108,46 @@ ls_status ls_checkpoint_newest_whole(ls_arena *arena, const char *out, const cha
     ls_error damage = {0};
     LS_TRY(ls_checkpoint_newest(arena, out, below, folder, step, error));
     if (!*folder) return below < INT64_MAX ? ls_checkpoint_none_good(out, error) : LS_OK;
-    const ls_status status = ls_checkpoint_verify(*folder, &damage);
+    const ls_status status = ls_checkpoint_verify(*folder, LS_SEALED_ALL, &damage);
     if (status == LS_OK) return LS_OK;
     if (status != LS_INPUT) return ls_fail(error, status, "%s", damage.text);
     ls_warn("%s", damage.text);
   }
+}
+
+bool ls_checkpoint_is_sealed(ls_arena *arena, const char *folder) {
+  return ls_file_exists(ls_arena_printf(arena, "%s/state.json", folder));
+}
+
+/* Of a folder that was named, or is the newest by sizes. */
+static ls_status verify_named(ls_arena *arena, const char *folder, bool trust, ls_error *error) {
+  if (!ls_checkpoint_is_sealed(arena, folder)) return LS_OK;
+  if (!trust) return ls_checkpoint_verify(folder, LS_SEALED_WEIGHTS, error);
+  ls_warn("%s: its checksums are not looked at (--trust)", folder);
+  return LS_OK;
+}
+
+ls_status ls_checkpoint_find(ls_arena *arena, const char *word, bool trust, const char **folder,
+                             ls_error *error) {
+  *folder = word;
+  if (!ls_directory_exists(word))
+    return ls_fail(error, LS_INPUT,
+                   "%s: no such folder; expected a run's folder, a checkpoint or a model's folder",
+                   word);
+  if (ls_file_exists(ls_arena_printf(arena, "%s/config.json", word)))
+    return verify_named(arena, word, trust, error);
+  if (!ls_directory_exists(ls_arena_printf(arena, "%s/checkpoints", word)))
+    return ls_fail(error, LS_INPUT,
+                   "%s: neither config.json nor checkpoints in it; expected a run's folder, a "
+                   "checkpoint or a model's folder",
+                   word);
+  int64_t step;
+  if (trust)
+    LS_TRY(ls_checkpoint_newest(arena, word, INT64_MAX, folder, &step, error));
+  else
+    LS_TRY(ls_checkpoint_newest_whole(arena, word, folder, &step, error));
+  if (*folder) return trust ? verify_named(arena, *folder, trust, error) : LS_OK;
+  return ls_fail(error, LS_INPUT, "%s: no good checkpoint in it; let the run save one first", word);
 }
 
 /* step-N for a temporary name of it; in the arena. */

@@ -119,14 +119,15 @@ ls_status ls_checkpoint_load(const ls_session *session, ls_rank *rank, const cha
 }
 
 /* Every rank takes a part of each file, and all learn of every part. */
-ls_status ls_checkpoint_verify_together(ls_rank *rank, const char *folder, ls_error *error) {
+ls_status ls_checkpoint_verify_together(ls_rank *rank, const char *folder, ls_sealed_part which,
+                                        ls_error *error) {
   ls_group *all = ls_rank_world_group(rank);
   const int ranks = ls_group_size(all);
   ls_arena *arena = ls_arena_create();
   ls_checksum *own = NULL;
   int files = 0;
   ls_status status =
-      ls_checkpoint_sum(arena, folder, ls_rank_number(rank), ranks, &own, &files, error);
+      ls_checkpoint_sum(arena, folder, which, ls_rank_number(rank), ranks, &own, &files, error);
   status = ls_agree(rank, status, error);
   if (status == LS_OK) {
     const int64_t numbers = 2 * files;
@@ -139,7 +140,7 @@ ls_status ls_checkpoint_verify_together(ls_rank *rank, const char *folder, ls_er
       ls_checksum_join(&sums[i % files],
                        &(ls_checksum){(uint64_t)every[2 * i], (uint64_t)every[2 * i + 1]});
     if (status == LS_OK)
-      status = ls_checkpoint_compare(folder, sums, files, ls_rank_number(rank) == 0, error);
+      status = ls_checkpoint_compare(folder, which, sums, files, ls_rank_number(rank) == 0, error);
     /* Every rank compared the same numbers, with what it read itself. */
     status = ls_agree(rank, status, error);
   }

@@ -72,11 +72,12 @@ static void remove_owned(ls_arena *arena, const owned *about) {
     remove_files(arena, aside, about);
 }
 
-void ls_checkpoint_prune(const char *out, int64_t keep) {
+/* Leaves the `keep` newest. */
+static void remove_beyond(const char *out, int64_t keep) {
   ls_arena *arena = ls_arena_create();
   ls_published_list list = {0};
   ls_error error = {0};
-  if (keep > 0 && ls_checkpoint_list(arena, out, &list, &error) != LS_OK) ls_warn("%s", error.text);
+  if (ls_checkpoint_list(arena, out, &list, &error) != LS_OK) ls_warn("%s", error.text);
   owned *ours = LS_NEW_ARRAY(arena, owned, list.found.count + 1);
   int count = 0;
   for (int i = 0; i < list.found.count; i++) {
@@ -84,8 +85,16 @@ void ls_checkpoint_prune(const char *out, int64_t keep) {
     count += is_owned(arena, each->folder, each->step, &ours[count]);
   }
   qsort(ours, (size_t)count, sizeof *ours, by_age);
-  for (int i = (int)keep; i < count; i++) remove_owned(arena, &ours[i]);
+  for (int64_t i = keep; i < count; i++) remove_owned(arena, &ours[i]);
   ls_arena_destroy(&arena);
+}
+
+void ls_checkpoint_prune(const char *out, int64_t keep) {
+  if (keep > 0) remove_beyond(out, keep);
+}
+
+void ls_checkpoint_remove_all(const char *out) {
+  remove_beyond(out, 0);
 }
 
 static bool is_pruned(const char *folder) {

@@ -415,14 +415,14 @@ static void test_damage_is_found(void **state) {
       ls_error error = {0};
       /* In state.json blanks may change to other blanks: those alone mean nothing. */
       *warned = 0;
-      const ls_status status = ls_checkpoint_verify(three, &error);
+      const ls_status status = ls_checkpoint_verify(three, LS_SEALED_ALL, &error);
       if (needless[f] && (status != LS_OK || !strstr(warned, files[f])))
         fail_msg("%s: byte %ld: status %d, warned \"%s\"", path, at, status, warned);
       if (!needless[f] && status == LS_OK && strcmp(files[f], "state.json") != 0)
         fail_msg("%s: byte %ld", path, at);
       change_byte(path, at);
     }
-    assert_int_equal(ls_checkpoint_verify(three, NULL), LS_OK);
+    assert_int_equal(ls_checkpoint_verify(three, LS_SEALED_ALL, NULL), LS_OK);
   }
   change_byte(ls_arena_printf(arena, "%s/model.safetensors", three), -1);
   assert_int_equal(newest_step(out), 2);
@@ -739,7 +739,7 @@ static void test_kill_at_any_moment(void **state) {
     char newest[256];
     assert_true(count_names(out, "step-?", newest) > 0);
     ls_error error = {0};
-    if (ls_checkpoint_verify(newest, &error) != LS_OK) fail_msg("%s", error.text);
+    if (ls_checkpoint_verify(newest, LS_SEALED_ALL, &error) != LS_OK) fail_msg("%s", error.text);
     job load = {.session = session, .load = newest};
     must_run(&load);
     assert_int_equal(ls_checkpoint_recover(out, &error), LS_OK);

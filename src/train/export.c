@@ -1,4 +1,5 @@
 #include "train/export.h"
+#include "train/checkpoint.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -81,7 +82,8 @@ static ls_status check_tensors(const exporter *self, const ls_graph *graph, ls_e
 }
 
 static ls_status read_model(exporter *self, ls_error *error) {
-  LS_TRY(ls_generator_find(self->arena, self->options->from, &self->folder, error));
+  LS_TRY(ls_checkpoint_find(self->arena, self->options->from, self->options->trust, &self->folder,
+                            error));
   LS_TRY(ls_model_config_read(self->arena, self->folder, &self->config, error));
   ls_graph *graph;
   LS_TRY(ls_model_build(self->arena, &self->config,

@@ -10,6 +10,7 @@
 #ifndef LS_TRAIN_EXPORT_H
 #define LS_TRAIN_EXPORT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "lockstep/dtype.h"
@@ -23,6 +24,7 @@ typedef struct ls_export_options {
                      own start, where that was one with weights, else as the checkpoint has them */
   ls_dtype dtype; /* of all tensors; LS_DTYPE_COUNT: each keeps its own */
   int64_t max_shard_bytes;
+  bool trust; /* checksums are not looked at */
   /* After each tensor: bytes written so far, of all; NULL: nobody wants to know. */
   void (*progress)(void *context, int64_t done, int64_t all);
   void *context;

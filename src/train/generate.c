@@ -24,29 +24,6 @@ struct ls_generator {
   float *logits;
 };
 
-static bool has_config(ls_arena *arena, const char *folder) {
-  return ls_file_exists(ls_arena_printf(arena, "%s/config.json", folder));
-}
-
-ls_status ls_generator_find(ls_arena *arena, const char *word, const char **folder,
-                            ls_error *error) {
-  *folder = word;
-  if (!ls_directory_exists(word))
-    return ls_fail(error, LS_INPUT,
-                   "%s: no such folder; expected a run's folder, a checkpoint or a model's folder",
-                   word);
-  if (has_config(arena, word)) return LS_OK;
-  if (!ls_directory_exists(ls_arena_printf(arena, "%s/checkpoints", word)))
-    return ls_fail(error, LS_INPUT,
-                   "%s: neither config.json nor checkpoints in it; expected a run's folder, a "
-                   "checkpoint or a model's folder",
-                   word);
-  int64_t step;
-  LS_TRY(ls_checkpoint_newest_whole(arena, word, folder, &step, error));
-  if (*folder) return LS_OK;
-  return ls_fail(error, LS_INPUT, "%s: no good checkpoint in it; let the run save one first", word);
-}
-
 static ls_status compile(ls_generator *self, int which, ls_error *error) {
   const ls_layout layout = {.pp = 1,
                             .dp_replicate = 1,

@@ -24,11 +24,6 @@ typedef struct ls_generator_options {
   int64_t rows;       /* the most tokens that are ever fed: cut at the model's positions */
 } ls_generator_options;
 
-/* The folder that a word of the command line means: a checkpoint or model folder is itself, a run's
- * folder is its newest good checkpoint. In the arena. */
-LS_CHECKED ls_status ls_generator_find(ls_arena *arena, const char *word, const char **folder,
-                                       ls_error *error);
-
 /* Compiles the programs and loads the weights. The arena must outlive the generator. */
 LS_CHECKED ls_status ls_generator_create(ls_arena *arena, const ls_generator_options *options,
                                          ls_generator **generator, ls_error *error);

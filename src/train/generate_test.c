@@ -394,10 +394,10 @@ static void test_bad_input(void **state) {
   (void)state;
   ls_error error = {0};
   const char *folder;
-  assert_int_equal(ls_generator_find(arena, "no/such/folder", &folder, &error), LS_INPUT);
-  assert_int_equal(ls_generator_find(arena, "tests", &folder, &error), LS_INPUT);
+  assert_int_equal(ls_checkpoint_find(arena, "no/such/folder", false, &folder, &error), LS_INPUT);
+  assert_int_equal(ls_checkpoint_find(arena, "tests", false, &folder, &error), LS_INPUT);
   assert_non_null(strstr(error.text, "config.json"));
-  assert_int_equal(ls_generator_find(arena, models[0], &folder, &error), LS_OK);
+  assert_int_equal(ls_checkpoint_find(arena, models[0], false, &folder, &error), LS_OK);
   assert_string_equal(folder, models[0]);
   ls_generator *generator = open_model(models[0], LS_F32, 4);
   const int32_t outside = (int32_t)ls_generator_config(generator)->vocabulary;

@@ -81,7 +81,7 @@ static ls_status inspect_tensors(const inspection *self, const char *path, const
 static ls_status inspect_state(const inspection *self, const char *folder, ls_error *error) {
   ls_checkpoint_state state;
   LS_TRY(ls_checkpoint_state_read(folder, &state, error));
-  LS_TRY(ls_checkpoint_verify(folder, error));
+  LS_TRY(ls_checkpoint_verify(folder, LS_SEALED_ALL, error));
   json_t *about =
       json_pack("{s:s, s:I, s:I, s:I, s:I, s:s}", "folder", folder, "step", (json_int_t)state.step,
                 "tokens", (json_int_t)state.tokens, "sequences", (json_int_t)state.sequences,
@@ -185,7 +185,7 @@ static ls_status inspect_folder(const inspection *self, ls_error *error) {
   const char *folder = self->path;
   if (!ls_file_exists(path_in(self, folder, "config.json")) &&
       ls_directory_exists(path_in(self, folder, "checkpoints")))
-    LS_TRY(ls_generator_find(self->arena, self->path, &folder, error));
+    LS_TRY(ls_checkpoint_find(self->arena, self->path, true, &folder, error));
   if (ls_file_exists(path_in(self, folder, "state.json")))
     LS_TRY(inspect_state(self, folder, error));
   LS_TRY(inspect_if(self, folder, "config.json", inspect_config, error));

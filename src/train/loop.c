@@ -11,7 +11,6 @@
 #include "train/checkpoint.h"
 #include "train/loss_scale.h"
 #include "train/metrics.h"
-#include "train/run_folder.h"
 #include "train/schedule.h"
 
 /* What all ranks of this process share; written before they start. */
@@ -38,6 +37,7 @@ typedef struct trainer {
   bool open;      /* the passes of one more are done: its norm and its update are not */
   bool guessed;   /* weights are a guess at that update */
   bool clipped;   /* so was the last norm that is known: then none is guessed */
+  bool taken;     /* the run folder is this run's: nothing of another is in the way */
   ls_error lost;  /* why a step could not be told: training stops for it, its state saved */
 } trainer;
 
@@ -247,12 +247,45 @@ static void tell_step(trainer *self, double loss, double norm, double seconds, d
   self->lost.status = status;
 }
 
+/* The folder is this run's: its metrics go on, what is in the way of its checkpoints goes away. */
+static ls_status settle_folder(const trainer *self, ls_error *error) {
+  training *of = self->of;
+  const ls_run_file *run = of->session->run;
+  ls_arena *arena = ls_arena_create();
+  const ls_status status = ls_metrics_open(ls_arena_printf(arena, "%s/metrics.jsonl", run->out),
+                                           self->step, &of->metrics, error);
+  ls_arena_destroy(&arena);
+  LS_TRY(status);
+  ls_checkpoint_clear(run->out);
+  if (self->step) LS_TRY(ls_checkpoint_set_aside(run->out, self->step, error));
+  of->pruner = ls_pruner_start(run->out, run->checkpoint.keep);
+  ls_pruner_ask(of->pruner); /* what there is too much of may not be in the way of the next */
+  return LS_OK;
+}
+
+static const char *text_of(ls_arena *arena, const ls_run_file *run) {
+  return ls_run_file_text(arena, ls_run_file_absolute(arena, run));
+}
+
+/* With --fresh, after the first step: until then nothing of the run that was there is touched. */
+static ls_status take_folder(const trainer *self, ls_error *error) {
+  training *of = self->of;
+  const char *kept;
+  LS_TRY(ls_run_folder_take(of->folder, of->session->run, &kept, error));
+  if (kept) ls_warn("the checkpoints that were in %s are kept in %s", of->session->run->out, kept);
+  of->run_text = text_of(of->folder->arena, of->session->run);
+  return settle_folder(self, error);
+}
+
 static ls_status finish_step(trainer *self, bool *stop, ls_error *error) {
   const training *of = self->of;
   const ls_run_file *run = of->session->run;
   const double loss = *ls_rank_cell(self->rank, LS_CELL_MEAN_LOSS);
   const double norm = *ls_rank_cell(self->rank, LS_CELL_NORM);
   const double seconds = ls_now_s() - self->begun_s;
+  if (self->of->options->fresh != LS_FRESH_NO && !self->taken)
+    LS_TRY(ls_agree(self->rank, is_first(self) ? take_folder(self, error) : LS_OK, error));
+  self->taken = true;
   LS_TRY(finish_trace(self, error));
   double evaluation = NAN;
   if (of->dataset->evaluation.sequences > 0 && run->eval.every > 0 &&
@@ -312,7 +345,7 @@ static ls_status find_checkpoint(const trainer *self, char path[PATH_BYTES], int
     ls_error damage = {0};
     LS_TRY(share_checkpoint(self, path, step, error));
     if (!*path) return LS_OK;
-    ls_status status = ls_checkpoint_verify_together(self->rank, path, &damage);
+    ls_status status = ls_checkpoint_verify_together(self->rank, path, LS_SEALED_ALL, &damage);
     if (status == LS_OK) return LS_OK;
     if (status != LS_INPUT) return ls_fail(error, status, "%s", damage.text);
     if (is_first(self)) {
@@ -326,19 +359,10 @@ static ls_status find_checkpoint(const trainer *self, char path[PATH_BYTES], int
 }
 
 static ls_status begin(const trainer *self, const char *where_from, ls_error *error) {
-  training *of = self->of;
-  const ls_run_file *run = of->session->run;
-  ls_arena *arena = ls_arena_create();
-  const ls_status status = ls_metrics_open(ls_arena_printf(arena, "%s/metrics.jsonl", run->out),
-                                           self->step, &of->metrics, error);
-  ls_arena_destroy(&arena);
-  LS_TRY(status);
-  ls_checkpoint_clear(run->out);
-  if (self->step) LS_TRY(ls_checkpoint_set_aside(run->out, self->step, error));
-  of->pruner = ls_pruner_start(run->out, run->checkpoint.keep);
-  ls_pruner_ask(of->pruner); /* what there is too much of may not be in the way of the next */
-  if (of->options->begin)
-    of->options->begin(of->options->context, self->step, run->train.steps, where_from);
+  const ls_train_options *options = self->of->options;
+  if (options->fresh == LS_FRESH_NO) LS_TRY(settle_folder(self, error));
+  if (options->begin)
+    options->begin(options->context, self->step, self->of->session->run->train.steps, where_from);
   return LS_OK;
 }
 
@@ -371,6 +395,18 @@ static ls_status load_checkpoint(trainer *self, const char *folder, int64_t *byt
   return status;
 }
 
+/* Weights that a run wrote have checksums; others are as they are. */
+static ls_status verify_start(const trainer *self, const char *folder, ls_error *error) {
+  ls_arena *arena = ls_arena_create();
+  const bool sealed = ls_checkpoint_is_sealed(arena, folder);
+  ls_arena_destroy(&arena);
+  if (!sealed) return LS_OK;
+  if (!self->of->options->trust)
+    return ls_checkpoint_verify_together(self->rank, folder, LS_SEALED_WEIGHTS, error);
+  if (is_first(self)) ls_warn("%s: its checksums are not looked at (--trust)", folder);
+  return LS_OK;
+}
+
 /* Fills the parameters; `text` says from what. */
 static ls_status fill(trainer *self, char *text, size_t text_bytes, ls_error *error) {
   const ls_session *session = self->of->session;
@@ -383,6 +419,7 @@ static ls_status fill(trainer *self, char *text, size_t text_bytes, ls_error *er
     snprintf(text, text_bytes, "resuming after step %lld from %s", (long long)self->step,
              checkpoint);
   } else if (session->weights) {
+    LS_TRY(verify_start(self, session->weights, error));
     LS_TRY(ls_session_load_weights(session, self->rank, session->weights, &bytes, error));
     snprintf(text, text_bytes, "starting from the weights in %s", session->weights);
   } else {
@@ -492,7 +529,7 @@ ls_status ls_train(const ls_session *session, const ls_dataset *dataset, ls_worl
                    "trace=false",
                    ls_run_file_where(session->run, "trace"));
   ls_arena *arena = ls_arena_create();
-  all.run_text = ls_run_file_text(arena, session->run);
+  all.run_text = text_of(arena, session->run);
   ls_status status = prove(&all, error);
   if (status == LS_OK && ls_world_first_here(world) == 0)
     status = ls_run_folder_open(arena, session->run, options->fresh, &all.folder, error);

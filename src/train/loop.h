@@ -13,10 +13,12 @@
 #include "train/metrics.h"
 #include "train/proof.h"
 #include "train/recording.h"
+#include "train/run_folder.h"
 #include "train/session.h"
 
 typedef struct ls_train_options {
-  bool fresh; /* start anew: what an earlier run left in `out` is removed */
+  bool trust;     /* the checksums of the weights that a run starts from are not looked at */
+  ls_fresh fresh; /* what becomes of the run that is in `out`, once the first step is made */
   /* Called when the programs are proved, on each process; NULL: nobody asks. */
   void (*proved)(void *context, const ls_session_proof *proof);
   /* Called by rank 0's thread; each may be NULL. The first when the run begins or resumes. */

@@ -143,7 +143,7 @@ static ls_status train(fixture *f, int devices, const char *const *keys, int key
   if (status == LS_OK) {
     assert_int_equal(ls_world_create_threads(devices, &world, error), LS_OK);
     f->stop = 0;
-    const ls_train_options options = {.fresh = fresh,
+    const ls_train_options options = {.fresh = fresh ? LS_FRESH_ASIDE : LS_FRESH_NO,
                                       .proved = on_proved,
                                       .begin = on_begin,
                                       .report = on_step,

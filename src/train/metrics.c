@@ -25,13 +25,19 @@ static int64_t step_of(const char *line) {
   return sscanf(line, "{\"step\": %lld,", &step) == 1 ? step : -1;
 }
 
-/* Bytes of the whole lines up to step `steps`. */
-static size_t kept_bytes(const char *text, int64_t steps) {
+/* Bytes of the whole lines up to step `steps`; *foreign the number of the first line that is not
+ * ours, 0: all are. A last line without its end is of a run that was killed. */
+static size_t kept_bytes(const char *text, int64_t steps, int64_t *foreign) {
   size_t kept = 0;
-  for (const char *end; (end = strchr(text + kept, '\n')) != NULL;) {
-    const int64_t step = step_of(text + kept);
-    if (step < 0 || step > steps) break;
-    kept = (size_t)(end - text) + 1;
+  bool ours = true;
+  int64_t line = 1;
+  *foreign = 0;
+  for (const char *at = text, *end; (end = strchr(at, '\n')) != NULL; at = end + 1, line++) {
+    const int64_t step = step_of(at);
+    if (step < 0) *foreign = line;
+    if (step < 0) break;
+    ours = ours && step <= steps;
+    if (ours) kept = (size_t)(end - text) + 1;
   }
   return kept;
 }
@@ -41,7 +47,14 @@ static ls_status cut_after(const ls_metrics *metrics, int64_t steps, ls_error *e
   char *text;
   size_t bytes;
   ls_status status = ls_file_read(arena, metrics->path, &text, &bytes, error);
-  if (status == LS_OK && ftruncate(metrics->file, (off_t)kept_bytes(text, steps)) != 0) {
+  int64_t foreign = 0;
+  const size_t kept = status == LS_OK ? kept_bytes(text, steps, &foreign) : 0;
+  if (foreign) {
+    status = ls_fail(error, LS_INPUT,
+                     "%s:%lld: is no line of a run's metrics, and would be lost: move the file, or "
+                     "give another out",
+                     metrics->path, (long long)foreign);
+  } else if (status == LS_OK && ftruncate(metrics->file, (off_t)kept) != 0) {
     status = ls_fail(error, LS_FAILED, "%s: cannot be cut to step %lld: %m", metrics->path,
                      (long long)steps);
   }

@@ -2,34 +2,99 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "train/checkpoint.h"
+
+static const char head[] = "# Written by lockstep train: ";
 
 static ls_status lock_folder(ls_arena *arena, const char *out, int *lock, ls_error *error) {
   const char *path = ls_arena_printf(arena, "%s/lock", out);
   *lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (*lock < 0) return ls_fail(error, LS_FAILED, "%s: cannot be made: %s", path, strerror(errno));
   if (flock(*lock, LOCK_EX | LOCK_NB) == 0) return LS_OK;
+  const int reason = errno;
   close(*lock);
   *lock = -1;
+  if (reason != EWOULDBLOCK)
+    return ls_fail(error, LS_FAILED,
+                   "%s: cannot be locked (%s), so another process could train there unseen: give "
+                   "an out on another file system",
+                   path, strerror(reason));
   return ls_fail(error, LS_INPUT,
                  "%s: another process is training there: wait for it, stop it, or give another out",
                  out);
 }
 
-static ls_status remove_earlier(ls_arena *arena, const char *out, ls_error *error) {
-  LS_TRY(ls_directory_remove(ls_arena_printf(arena, "%s/checkpoints", out), error));
-  static const char *const names[] = {"metrics.jsonl", "trace.json", "timeline.svg"};
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+static bool exists(const char *path) {
+  struct stat info;
+  return lstat(path, &info) == 0;
+}
+
+/* The resolved run file of OUT; of a run of an older version it is run.yaml. NULL: none. */
+static const char *resolved_of(ls_arena *arena, const char *out) {
+  static const char *const names[] = {LS_RESOLVED_NAME, "run.yaml"};
+  for (int i = 0; i < 2; i++) {
     const char *path = ls_arena_printf(arena, "%s/%s", out, names[i]);
-    if (unlink(path) != 0 && errno != ENOENT)
-      return ls_fail(error, LS_FAILED, "%s: cannot be removed: %s", path, strerror(errno));
+    if (ls_file_exists(path)) return path;
   }
-  return LS_OK;
+  return NULL;
+}
+
+ls_status ls_run_folder_file(ls_arena *arena, const char *word, const char **path,
+                             ls_error *error) {
+  *path = word;
+  if (!word || !ls_directory_exists(word)) return LS_OK;
+  *path = resolved_of(arena, word);
+  if (*path) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "%s: a folder without " LS_RESOLVED_NAME
+                 "; expected a run file, or the folder of "
+                 "a run",
+                 word);
+}
+
+/* Whether the file begins as those do that this file writes. */
+static ls_status check_ours(ls_arena *arena, const char *path, ls_error *error) {
+  char *text;
+  size_t bytes;
+  if (!exists(path)) return LS_OK;
+  LS_TRY(ls_file_read(arena, path, &text, &bytes, error));
+  if (strncmp(text, head, strlen(head)) == 0) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "%s: is not one that lockstep wrote, and would be overwritten: move it, or give "
+                 "another out",
+                 path);
+}
+
+static ls_status write_resolved(ls_arena *arena, const ls_run_file *run, ls_error *error) {
+  const char *path = ls_arena_printf(arena, "%s/" LS_RESOLVED_NAME, run->out);
+  LS_TRY(check_ours(arena, path, error));
+  const char *from = run->path[0] ? run->path : "the command line";
+  char *full = realpath(from, NULL);
+  /* Going on from the resolved file itself does not change where it came from. */
+  char *own = realpath(path, NULL);
+  const bool itself = full && own && strcmp(full, own) == 0;
+  const char *text = ls_run_file_text(arena, ls_run_file_absolute(arena, run));
+  const char *made =
+      ls_arena_printf(arena,
+                      "%s%s, with every key as it was resolved.\n"
+                      "# `lockstep train %s` goes on with this run, from any folder.\n%s",
+                      head,
+                      itself ? "from itself"
+                      : full ? full
+                             : from,
+                      ls_run_file_absolute(arena, run)->out, text);
+  free(full);
+  free(own);
+  return ls_file_write(path, made, strlen(made), error);
 }
 
 static ls_status find_earlier(ls_arena *arena, const ls_run_file *run, ls_run_folder *folder,
@@ -37,26 +102,117 @@ static ls_status find_earlier(ls_arena *arena, const ls_run_file *run, ls_run_fo
   LS_TRY(ls_checkpoint_recover(run->out, error));
   LS_TRY(
       ls_checkpoint_newest(arena, run->out, INT64_MAX, &folder->checkpoint, &folder->step, error));
-  const char *path = ls_arena_printf(arena, "%s/run.yaml", run->out);
-  if (!folder->checkpoint || !ls_file_exists(path)) return LS_OK;
+  const char *path = resolved_of(arena, run->out);
+  if (!folder->checkpoint || !path) return LS_OK;
   ls_run_file *before;
   LS_TRY(ls_run_file_read(arena, path, NULL, 0, &before, error));
-  return ls_run_file_may_resume(arena, before, run, error);
+  return ls_run_file_may_resume(arena, ls_run_file_absolute(arena, before),
+                                ls_run_file_absolute(arena, run), error);
 }
 
-ls_status ls_run_folder_open(ls_arena *arena, const ls_run_file *run, bool fresh,
+/* What follows OUT/checkpoints/ in the path of the weights that a run starts from; NULL: they are
+ * elsewhere. */
+static const char *start_inside(ls_arena *arena, const ls_run_file *run) {
+  const ls_run_file *full = ls_run_file_absolute(arena, run);
+  const char *folder = ls_arena_printf(arena, "%s/checkpoints/", full->out);
+  const size_t length = strlen(folder);
+  return strncmp(full->model, folder, length) == 0 ? full->model + length : NULL;
+}
+
+ls_status ls_run_folder_open(ls_arena *arena, const ls_run_file *run, ls_fresh fresh,
                              ls_run_folder **folder, ls_error *error) {
   ls_run_folder *made = LS_NEW(arena, ls_run_folder);
-  made->lock = -1;
+  *made = (ls_run_folder){.arena = arena, .lock = -1, .fresh = fresh};
   LS_TRY(ls_directory_make(run->out, error));
   LS_TRY(lock_folder(arena, run->out, &made->lock, error));
-  ls_status status =
-      fresh ? remove_earlier(arena, run->out, error) : find_earlier(arena, run, made, error);
-  if (status == LS_OK)
-    status = ls_run_file_write(run, ls_arena_printf(arena, "%s/run.yaml", run->out), error);
+  ls_status status = LS_OK;
+  if (fresh == LS_FRESH_DELETE && start_inside(arena, run)) {
+    status = ls_fail(error, LS_INPUT,
+                     "%s: the run starts from weights that --fresh=delete removes: give --fresh, "
+                     "which keeps them",
+                     ls_run_file_where(run, "model"));
+  } else if (fresh == LS_FRESH_NO) {
+    status = find_earlier(arena, run, made, error);
+    if (status == LS_OK) status = write_resolved(arena, run, error);
+  } else {
+    status = check_ours(arena, ls_arena_printf(arena, "%s/" LS_RESOLVED_NAME, run->out), error);
+  }
   if (status != LS_OK) ls_run_folder_close(&made);
   *folder = made;
   return status;
+}
+
+static ls_status move(const char *from, const char *to, ls_error *error) {
+  if (rename(from, to) == 0 || errno == ENOENT) return LS_OK;
+  return ls_fail(error, LS_FAILED, "%s: cannot be renamed to %s: %s", from, to, strerror(errno));
+}
+
+/* The first number that is free beside every name that is moved. */
+static int free_number(ls_arena *arena, const char *out) {
+  int k = 1;
+  while (exists(ls_arena_printf(arena, "%s/checkpoints.old-%d", out, k)) ||
+         exists(ls_arena_printf(arena, "%s/metrics.old-%d.jsonl", out, k)))
+    k++;
+  return k;
+}
+
+/* A link to a folder on another drive: the folder itself is moved, on that drive, and an empty one
+ * takes its place. */
+static ls_status move_linked(ls_arena *arena, const char *link, const char *aside, int k,
+                             ls_error *error) {
+  char target[PATH_MAX];
+  if (!realpath(link, target))
+    return ls_fail(error, LS_FAILED, "%s: cannot be followed: %s", link, strerror(errno));
+  const char *old = ls_arena_printf(arena, "%s.old-%d", target, k);
+  while (exists(old)) old = ls_arena_printf(arena, "%s.old-%d", target, ++k);
+  LS_TRY(move(target, old, error));
+  LS_TRY(ls_directory_make(target, error));
+  if (symlink(old, aside) == 0) return LS_OK;
+  return ls_fail(error, LS_FAILED, "%s: cannot be made: %s", aside, strerror(errno));
+}
+
+static ls_status move_checkpoints(ls_run_folder *folder, const char *out, int k, const char **kept,
+                                  ls_error *error) {
+  const char *now = ls_arena_printf(folder->arena, "%s/checkpoints", out);
+  const char *aside = ls_arena_printf(folder->arena, "%s/checkpoints.old-%d", out, k);
+  struct stat info;
+  if (lstat(now, &info)) return LS_OK;
+  *kept = aside;
+  if (S_ISLNK(info.st_mode)) return move_linked(folder->arena, now, aside, k, error);
+  return move(now, aside, error);
+}
+
+/* Removes what the run wrote; *left where something else is among it. */
+static ls_status delete_checkpoints(const ls_run_folder *folder, const char *out, bool *left) {
+  const char *now = ls_arena_printf(folder->arena, "%s/checkpoints", out);
+  ls_checkpoint_clear(out);
+  ls_checkpoint_remove_all(out);
+  *left = rmdir(now) != 0 && errno != ENOENT && errno != ENOTDIR;
+  return LS_OK;
+}
+
+ls_status ls_run_folder_take(ls_run_folder *folder, ls_run_file *run, const char **kept,
+                             ls_error *error) {
+  static const char *const stems[] = {"metrics", "trace", "timeline"};
+  static const char *const ends[] = {"jsonl", "json", "svg"};
+  ls_arena *arena = folder->arena;
+  const int k = free_number(arena, run->out);
+  const bool deletes = folder->fresh == LS_FRESH_DELETE;
+  const char *inside = start_inside(arena, run);
+  bool left = true;
+  *kept = NULL;
+  for (int i = 0; i < 3; i++) {
+    const char *now = ls_arena_printf(arena, "%s/%s.%s", run->out, stems[i], ends[i]);
+    if (deletes && unlink(now) != 0 && errno != ENOENT)
+      return ls_fail(error, LS_FAILED, "%s: cannot be removed: %s", now, strerror(errno));
+    if (!deletes)
+      LS_TRY(move(now, ls_arena_printf(arena, "%s/%s.old-%d.%s", run->out, stems[i], k, ends[i]),
+                  error));
+  }
+  if (deletes) LS_TRY(delete_checkpoints(folder, run->out, &left));
+  if (left) LS_TRY(move_checkpoints(folder, run->out, k, kept, error));
+  if (*kept && inside) run->model = ls_arena_printf(run->arena, "%s/%s", *kept, inside);
+  return write_resolved(arena, run, error);
 }
 
 void ls_run_folder_close(ls_run_folder **folder) {

@@ -1,0 +1,121 @@
+#!/bin/sh
+# What lies in a run's folder is the user's: a run file, metrics, checkpoints of the run before. A
+# run is gone on with from anywhere.
+set -eu
+lockstep=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+fail() { echo "run_folder_command_test: $1" >&2; exit 1; }
+passed=0
+cd "$work"
+export XDG_CACHE_HOME="$work/cache"
+
+yes 'It was a bright cold day in April, and the clocks were striking thirteen.' | head -n 200 >text.txt
+cat >config.json <<'END'
+{"model_type": "llama", "vocab_size": 256, "hidden_size": 16, "intermediate_size": 24,
+ "num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 32}
+END
+cat >keys.yaml <<'END'
+# My thesis, experiment 7: do NOT change lr!
+model: config.json
+data: {text: text.txt, seq_len: 16, validation: 0}
+train: {batch: 2, lr: 1e-3, steps: 4, warmup: 1}
+eval: {every: 0}
+checkpoint: {every: 2}
+dtype: fp32
+END
+run() { # STATUS words...
+  expected=$1 code=0
+  shift
+  timeout 120 "$lockstep" "$@" >output 2>log </dev/null || code=$?
+  [ $code -eq "$expected" ] || fail "$*: exit status $code, expected $expected: $(cat log)"
+  passed=$((passed + 1))
+}
+says() { grep -qF -e "$1" log output || fail "\"$1\" is not in: $(cat log)"; }
+names() { ls "$1" | tr '\n' ' '; }
+
+# A run file in its own out stays as it is, and the folder of the run goes on from anywhere.
+mkdir proj
+cp keys.yaml config.json text.txt proj/
+echo "out: ." >>proj/keys.yaml
+mv proj/keys.yaml proj/run.yaml
+cp proj/run.yaml before.yaml
+(cd proj && run 0 train run.yaml)
+cmp -s proj/run.yaml before.yaml || fail "run.yaml was changed"
+grep -q '^# Written by lockstep train: .*/proj/run.yaml' proj/resolved.yaml || fail "$(head -3 proj/resolved.yaml)"
+mkdir elsewhere
+(cd elsewhere && run 0 train ../proj train.steps=6 && says "resuming after step 4")
+(cd elsewhere && run 0 train "$work/proj/resolved.yaml" train.steps=8 && says "resuming after step 6")
+[ "$(ls elsewhere | grep -v log | grep -v output | wc -l)" -eq 0 ] || fail "trained in $(names elsewhere)"
+mv proj moved
+run 2 train moved train.steps=10
+sed -i "s#$work/proj/#$work/moved/#" moved/resolved.yaml
+run 0 train moved train.steps=10
+says "resuming after step 8"
+[ ! -e proj ] || fail "the folder that was moved is there again"
+run 2 train elsewhere
+says "a folder without resolved.yaml"
+
+# Files that are not ours are not overwritten.
+mkdir foreign
+echo "my: notes" >foreign/resolved.yaml
+run 2 train keys.yaml out=foreign
+says "foreign/resolved.yaml: is not one that lockstep wrote"
+rm foreign/resolved.yaml
+printf 'epoch,loss\n1,2\n' >foreign/metrics.jsonl
+cp foreign/metrics.jsonl before
+run 2 train keys.yaml out=foreign
+says "foreign/metrics.jsonl:1: is no line of a run's metrics"
+cmp -s foreign/metrics.jsonl before || fail "a foreign metrics.jsonl was changed"
+
+# --fresh touches nothing before the new run has made its first step ...
+run 0 train keys.yaml out=a
+mkdir a/checkpoints/mine
+echo precious >a/checkpoints/mine/thesis.doc
+picture() { (cd "$1" && find . -type f ! -name lock -exec cksum {} + | sort -k 3); }
+picture a >before
+run 2 train keys.yaml out=a --fresh data.text=nowhere.txt
+run 2 train keys.yaml out=a --fresh model=nothing
+run 1 train keys.yaml out=a --fresh device.memory=1KiB
+picture a | cmp -s - before || fail "--fresh touched something: $(picture a | diff - before)"
+# ... then moves all of it aside.
+run 0 train keys.yaml out=a --fresh train.lr=2e-3
+says "are kept in a/checkpoints.old-1"
+[ "$(names a/checkpoints.old-1)" = "mine step-2 step-4 " ] || fail "$(names a/checkpoints.old-1)"
+[ "$(names a/checkpoints)" = "step-2 step-4 " ] || fail "$(names a/checkpoints)"
+[ "$(wc -l <a/metrics.old-1.jsonl)" -eq 4 ] && [ "$(wc -l <a/metrics.jsonl)" -eq 4 ] || fail "metrics"
+run 0 train keys.yaml out=a --fresh
+says "are kept in a/checkpoints.old-2"
+# Deleted is what the run wrote; the rest stays.
+echo precious >a/checkpoints/a.txt
+run 0 train keys.yaml out=a --fresh=delete
+[ "$(names a/checkpoints.old-3)" = "a.txt " ] || fail "$(names a)"
+run 0 train keys.yaml out=a --fresh=delete
+[ "$(names a | tr ' ' '\n' | grep -c checkpoints)" -eq 4 ] || fail "$(names a)"
+# From its own checkpoint: the weights have another name then, and the run goes on with them.
+run 2 train keys.yaml out=a --fresh=delete model=a/checkpoints/step-4
+says "--fresh=delete removes"
+run 0 train keys.yaml out=a --fresh model=a/checkpoints/step-4 data.tokenizer=bytes
+says "starting from the weights in a/checkpoints/step-4"
+run 0 train a train.steps=5
+says "resuming after step 4"
+
+# Checkpoints on another drive, by a link.
+mkdir b drive
+ln -s "$work/drive" b/checkpoints
+run 0 train keys.yaml out=b
+run 0 train keys.yaml out=b --fresh
+[ "$(names drive)" = "step-2 step-4 " ] && [ "$(names drive.old-1)" = "step-2 step-4 " ] || fail "drive: $(names drive)"
+[ "$(names b/checkpoints.old-1/)" = "step-2 step-4 " ] || fail "the link aside: $(ls -l b)"
+run 0 train keys.yaml out=b --fresh=delete
+[ -L b/checkpoints ] && [ "$(names drive)" = "step-2 step-4 " ] || fail "delete by a link: $(names drive)"
+ln -s b c
+run 0 train keys.yaml out=c train.steps=5
+says "resuming after step 4"
+
+# Validation files by name, and the home folder.
+cp text.txt other.txt
+HOME=$work run 0 train keys.yaml out=d data.validation=other.txt eval.every=2 data.text='~/text.txt'
+says "validation loss"
+
+echo "$passed passed, 0 failed"
