@@ -34,39 +34,67 @@ enum { LS_LAYER_WINDOW = 1, LS_LAYER_NO_ROPE = 2 };
 
 /* Lists are of the arena that the configuration was read into; they are NULL where a family has
  * none. Fields that a family has no use for are 0. */
+/* Every number of a model that its mathematics depends on: type, name, what a message calls it. The
+ * struct has them as fields, and ls_model_config_compare goes through them. */
+#define LS_MODEL_NUMBERS(X)                                                               \
+  X(int64_t, vocabulary, "vocab_size")                                                    \
+  X(int64_t, width, "hidden_size")                                                        \
+  X(int64_t, layers, "layers")                                                            \
+  X(int64_t, heads, "heads")                                                              \
+  X(int64_t, kv_heads, "key/value heads")                                                 \
+  X(int64_t, head_dim, "head_dim")                                                        \
+  X(int64_t, mlp_width, "intermediate_size")                                              \
+  X(int64_t, positions, "positions")                                                      \
+  X(double, epsilon, "epsilon of the norms")                                              \
+  X(double, softmax_scale, "scale of the attention scores")                               \
+  X(ls_activation, activation, "activation")                                              \
+  X(bool, tied, "tie_word_embeddings") /* the head is the token embedding */              \
+  X(bool, attention_bias, "bias of the attention")                                        \
+  X(bool, mlp_bias, "bias of the MLP")                                                    \
+  X(bool, parallel, "attention beside the MLP") /* both read the same stream */           \
+  X(bool, shared_norm, "one norm for both")     /* parallel: attention's and the MLP's */ \
+  /* keys that a query sees, in layers that have LS_LAYER_WINDOW; 0: all */               \
+  X(int64_t, window, "window")                                                            \
+  X(double, softcap, "soft cap of the attention scores")      /* 0: none */               \
+  X(double, logit_cap, "soft cap of the logits")              /* 0: none */               \
+  X(double, embedding_scale, "scale of the embedding")        /* 0: none */               \
+  X(int64_t, rotary_dim, "columns of a head that are turned") /* 0: all */                \
+  X(double, rope_theta, "rope_theta")                                                     \
+  /* of layers with the window, which have no scaling then; 0: the same */                \
+  X(double, rope_local_theta, "rope_theta in layers with a window")                       \
+  X(ls_rope_scaling, rope_scaling, "kind of rope_scaling")                                \
+  X(double, rope_factor, "factor of rope_scaling")                                        \
+  X(double, rope_low_freq_factor, "low_freq_factor of rope_scaling")                      \
+  X(double, rope_high_freq_factor, "high_freq_factor of rope_scaling")                    \
+  X(double, rope_original_positions, "original positions of rope_scaling")                \
+  X(double, rope_beta_fast, "beta_fast of rope_scaling") /* yarn */                       \
+  X(double, rope_beta_slow, "beta_slow of rope_scaling") /* yarn */                       \
+  /* yarn: its two limits are not rounded to pairs */                                     \
+  X(bool, rope_exact_range, "truncate of rope_scaling")                                   \
+  /* yarn, longrope: of cosines and sines */                                              \
+  X(double, rope_attention_factor, "attention_factor of rope_scaling")
+
 typedef struct ls_model_config {
   const char *family; /* HF's model_type: "gpt2", "llama", "qwen3" ... */
   const char *source; /* the file it was read from, or the preset's name: for messages */
   const char *text;   /* of config.json as read; NULL for a preset */
-  int64_t vocabulary, width, layers, heads, kv_heads, head_dim, mlp_width, positions;
-  double epsilon; /* of the norms */
-  double initializer_range;
-  double softmax_scale; /* of the attention scores */
-  ls_activation activation;
-  bool tied; /* the head is the token embedding */
-  bool attention_bias, mlp_bias;
-  bool parallel;          /* attention and MLP read the same stream, and are added to it together */
-  bool shared_norm;       /* parallel: both read one norm */
-  int64_t window;         /* keys that a query sees, in layers that have LS_LAYER_WINDOW; 0: all */
-  double softcap;         /* of the attention scores; 0: none */
-  double logit_cap;       /* of the logits; 0: none */
-  double embedding_scale; /* 0: none */
+#define LS_MODEL_FIELD(type, name, words) type name;
+  LS_MODEL_NUMBERS(LS_MODEL_FIELD)
+#undef LS_MODEL_FIELD
   const uint8_t *layer_kinds; /* by layer; NULL: every layer has the window, if there is one */
-  int64_t rotary_dim;         /* columns of a head that are turned; 0: all */
-  double rope_theta;
-  double rope_local_theta; /* of layers with the window, which have no scaling then; 0: the same */
-  ls_rope_scaling rope_scaling;
-  double rope_factor, rope_low_freq_factor, rope_high_freq_factor, rope_original_positions;
-  double rope_beta_fast, rope_beta_slow; /* yarn */
-  bool rope_exact_range;                 /* yarn: its two limits are not rounded to pairs */
-  double rope_attention_factor;          /* yarn, longrope: of cosines and sines */
-  const double *rope_short, *rope_long;  /* longrope: by pair of columns */
+  const double *rope_short, *rope_long; /* longrope: by pair of columns */
+  double initializer_range;
   double dropout;           /* the largest rate the file asks for; nothing here applies it, so a */
   const char *dropout_keys; /* caller refuses what is not 0: "attn_pdrop 0.1, embd_pdrop 0.1" */
   int64_t begin_id;         /* bos; -1: none */
   int64_t end_ids[LS_MAX_END_IDS];
   int end_count;
 } ls_model_config;
+
+/* LS_INPUT names the first thing in which the mathematics of `found` and `expected` differ, as
+ * "WHAT: found 1; expected 2". Initial weights, dropout and special tokens are none. */
+LS_CHECKED ls_status ls_model_config_compare(const ls_model_config *found,
+                                             const ls_model_config *expected, ls_error *error);
 
 /* Reads config.json at `path` (the file, or a folder that holds it). */
 LS_CHECKED ls_status ls_model_config_read(ls_arena *arena, const char *path,

@@ -1,4 +1,3 @@
-#include <math.h>
 #include <string.h>
 
 #include "store/safetensors.h"
@@ -8,51 +7,16 @@
 #include "train/checkpoint_moments.h"
 #include "train/fill.h"
 
-/* Numbers of the configuration that no tensor's shape tells. */
-typedef struct hidden_number {
-  const char *name;
-  double in_checkpoint, in_run;
-} hidden_number;
-
-static ls_status compare_configs(const char *folder, const ls_model_config *stored,
-                                 const ls_model_config *config, ls_error *error) {
-  if (strcmp(stored->family, config->family) != 0)
-    return ls_fail(error, LS_INPUT, "%s: a checkpoint of a %s model; this run's model is a %s",
-                   folder, stored->family, config->family);
-  const hidden_number numbers[] = {
-      {"heads", (double)stored->heads, (double)config->heads},
-      {"key/value heads", (double)stored->kv_heads, (double)config->kv_heads},
-      {"layers", (double)stored->layers, (double)config->layers},
-      {"activation", (double)stored->activation, (double)config->activation},
-      {"epsilon of the norms", stored->epsilon, config->epsilon},
-      {"scale of the attention scores", stored->softmax_scale, config->softmax_scale},
-      {"rope_theta", stored->rope_theta, config->rope_theta},
-      {"kind of rope_scaling", (double)stored->rope_scaling, (double)config->rope_scaling},
-      {"factor of rope_scaling", stored->rope_factor, config->rope_factor},
-      {"base of the rotations in layers with a window", stored->rope_local_theta,
-       config->rope_local_theta},
-      {"columns of a head that are turned", (double)stored->rotary_dim, (double)config->rotary_dim},
-      {"window", (double)stored->window, (double)config->window},
-      {"soft cap of the attention scores", stored->softcap, config->softcap},
-      {"soft cap of the logits", stored->logit_cap, config->logit_cap},
-      {"attention beside the MLP", stored->parallel, config->parallel},
-  };
-  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-    const hidden_number *number = &numbers[i];
-    if (fabs(number->in_checkpoint - number->in_run) <= 1e-9 * fabs(number->in_run)) continue;
-    return ls_fail(error, LS_INPUT,
-                   "%s/config.json: %s: found %g; this run's model has %g: take the model the "
-                   "checkpoint was made with",
-                   folder, number->name, number->in_checkpoint, number->in_run);
-  }
-  return LS_OK;
-}
-
 static ls_status check_model(const ls_session *session, const char *folder, ls_error *error) {
   ls_arena *arena = ls_arena_create();
   ls_model_config stored;
   ls_status status = ls_model_config_read(arena, folder, &stored, error);
-  if (status == LS_OK) status = compare_configs(folder, &stored, &session->config, error);
+  if (status == LS_OK) {
+    status = ls_model_config_compare(&stored, &session->config, error);
+    if (status != LS_OK)
+      ls_error_prefix(error, "%s/config.json: the checkpoint is of another model than %s", folder,
+                      session->config.source);
+  }
   ls_arena_destroy(&arena);
   return status;
 }

@@ -522,9 +522,9 @@ static void test_another_model_is_refused(void **state) {
   ls_arena *arena = ls_arena_create();
   make_three(arena, ls_arena_strdup(arena, path_of("model")));
   const char *from = ls_arena_strdup(arena, path_of("model/checkpoints/step-2"));
-  refuse(gpt2_config, layouts[0], from, "a llama model");
-  refuse(wider_config, layouts[0], from, "mlp.");
-  refuse(other_heads_config, layouts[1], from, "heads: found 4; this run's model has 8");
+  refuse(gpt2_config, layouts[0], from, "model_type: found llama; expected gpt2");
+  refuse(wider_config, layouts[0], from, "intermediate_size: found 23; expected 24");
+  refuse(other_heads_config, layouts[1], from, "heads: found 4; expected 8");
   refuse(llama_config, "mesh.dp_shard=1 optimizer.name=sgd", from, "the optimizer has");
   ls_arena_destroy(&arena);
 }

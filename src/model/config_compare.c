@@ -1,0 +1,47 @@
+#include <math.h>
+#include <string.h>
+
+#include "model/model.h"
+
+static ls_status fail(const char *what, double found, double expected, ls_error *error) {
+  return ls_fail(error, LS_INPUT, "%s: found %.12g; expected %.12g", what, found, expected);
+}
+
+/* Numbers that were written and read again. */
+static bool is_same(double a, double b) {
+  return fabs(a - b) <= 1e-12 * fabs(b);
+}
+
+static ls_status compare_lists(const char *what, const double *found, const double *expected,
+                               int64_t count, ls_error *error) {
+  if (!found != !expected) return fail(what, found != NULL, expected != NULL, error);
+  for (int64_t i = 0; found && i < count; i++)
+    if (!is_same(found[i], expected[i])) return fail(what, found[i], expected[i], error);
+  return LS_OK;
+}
+
+/* What a layer is, where it may have a window or be without rotation. */
+static int kind_of(const ls_model_config *config, int64_t layer) {
+  if (config->layer_kinds) return config->layer_kinds[layer];
+  return config->window > 0 ? LS_LAYER_WINDOW : 0;
+}
+
+ls_status ls_model_config_compare(const ls_model_config *found, const ls_model_config *expected,
+                                  ls_error *error) {
+  if (strcmp(found->family, expected->family) != 0)
+    return ls_fail(error, LS_INPUT, "model_type: found %s; expected %s", found->family,
+                   expected->family);
+#define LS_MODEL_COMPARE(type, name, words)                  \
+  if (!is_same((double)found->name, (double)expected->name)) \
+    return fail(words, (double)found->name, (double)expected->name, error);
+  LS_MODEL_NUMBERS(LS_MODEL_COMPARE)
+#undef LS_MODEL_COMPARE
+  for (int64_t l = 0; l < found->layers; l++)
+    if (kind_of(found, l) != kind_of(expected, l))
+      return fail("layer_types", kind_of(found, l), kind_of(expected, l), error);
+  const int64_t turned = found->rotary_dim ? found->rotary_dim : found->head_dim;
+  LS_TRY(compare_lists("short_factor of rope_scaling", found->rope_short, expected->rope_short,
+                       turned / 2, error));
+  return compare_lists("long_factor of rope_scaling", found->rope_long, expected->rope_long,
+                       turned / 2, error);
+}
