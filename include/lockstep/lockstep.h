@@ -103,7 +103,10 @@ typedef struct ls_execute_options {
   void (*on_begin)(void *context, int64_t steps_done, int64_t steps, const char *where_from);
   void (*on_step)(void *context, const ls_step_report *report);
   void *context;
-  const volatile sig_atomic_t *stop; /* not 0: finish the step, save, LS_STOPPED; NULL: never */
+  /* Not 0: what takes long is left, the step is finished, the state saved, LS_STOPPED; NULL: never.
+   * It is the process's, as signals are: of several runs at a time the last one's counts for all.
+   */
+  const volatile sig_atomic_t *stop;
 } ls_execute_options;
 
 /* Trains to the last step, from the newest checkpoint in the run's `out` or from the start, with

@@ -29,6 +29,10 @@ int ls_command_fail(const char *command, ls_status status, const ls_error *error
 /* Prints "lockstep: warning: text" to stderr: the handler of ls_warn (context is not looked at). */
 void ls_print_warning(void *context, const char *text);
 
+/* From now on SIGINT, SIGTERM, SIGUSR1 and SIGHUP ask to stop (base/stop.h); the first of them has
+ * `said` printed to stderr (NULL: nothing), a second SIGINT or SIGTERM ends the process. */
+void ls_command_catch_signals(const char *said);
+
 /* A flag of a command: "--name" or "-n", with a value or without. */
 typedef struct ls_flag {
   const char *name;   /* "--json", "-n" */

@@ -56,6 +56,7 @@ static ls_status export_to(const ls_words *words, ls_export_options *options, ls
   options->from = words->positional[0];
   options->to = words->positional[1];
   options->progress = print_progress;
+  ls_command_catch_signals(NULL);
   const double begin = ls_now_s();
   ls_export_report report;
   LS_TRY(ls_export(options, &report, error));

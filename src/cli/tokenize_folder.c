@@ -1,29 +1,12 @@
 #include "cli/tokenize_folder.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "cli/command.h"
 #include "data/token_folder.h"
 #include "watch/progress.h"
-
-/* Signal handlers can reach nothing else. */
-static volatile sig_atomic_t stop_asked;
-
-/* The second one ends the process at once. */
-static void ask_to_stop(int number) {
-  __atomic_store_n(&stop_asked, 1, __ATOMIC_RELAXED);
-  signal(number, SIG_DFL);
-}
-
-static void catch_signals(void) {
-  struct sigaction action = {.sa_handler = ask_to_stop, .sa_flags = SA_RESTART};
-  sigemptyset(&action.sa_mask);
-  sigaction(SIGINT, &action, NULL);
-  sigaction(SIGTERM, &action, NULL);
-  sigaction(SIGUSR1, &action, NULL);
-}
 
 /* The line, and how fast tokens are made: what is only looked at is no measure of that. */
 typedef struct telling {
@@ -83,9 +66,8 @@ ls_status ls_tokenize_to_folder(ls_arena *arena, const ls_tokenize_folder *asked
                                      .cache_folder = asked->folder,
                                      .progress = tell,
                                      .context = &told,
-                                     .threads = asked->threads,
-                                     .stop = &stop_asked};
-  catch_signals();
+                                     .threads = asked->threads};
+  ls_command_catch_signals(NULL);
   ls_token_folder_file *files;
   int count;
   const ls_status status = ls_token_folder_write(arena, &options, &files, &count, error);

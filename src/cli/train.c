@@ -1,5 +1,4 @@
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -32,8 +31,9 @@ static const char help[] =
     "  mpirun -n 4 lockstep train run.yaml -n 4\n"
     "  lockstep train run.yaml trace=true   # RUN/timeline.svg and RUN/trace.json: a step, "
     "timed\n\n"
-    "SIGINT, SIGTERM and SIGUSR1 finish the step, save a checkpoint and exit with status 4; a\n"
-    "second SIGINT quits at once.\n\n";
+    "SIGINT, SIGTERM, SIGUSR1 and SIGHUP finish the step, leave an evaluation, save a checkpoint "
+    "and\n"
+    "exit with status 4; a second SIGINT or SIGTERM quits at once.\n\n";
 
 /* What the flags say. */
 typedef struct choices {
@@ -42,31 +42,12 @@ typedef struct choices {
   bool trust;
 } choices;
 
-/* Signal handlers can reach nothing else. */
-static volatile sig_atomic_t stop_asked;
-
-static void ask_to_stop(int number) {
-  if (number == SIGINT && stop_asked) {
-    signal(SIGINT, SIG_DFL);
-    raise(SIGINT);
-  }
-  __atomic_store_n(&stop_asked, 1, __ATOMIC_RELAXED);
-}
-
-static void catch_signals(void) {
-  struct sigaction action = {.sa_handler = ask_to_stop, .sa_flags = SA_RESTART};
-  sigemptyset(&action.sa_mask);
-  sigaction(SIGINT, &action, NULL);
-  sigaction(SIGTERM, &action, NULL);
-  sigaction(SIGUSR1, &action, NULL);
-}
-
 typedef struct printer {
   const ls_session *session;
   const ls_dataset *dataset;
   ls_session_proof proof;
   ls_progress *progress;
-  double begin_s;
+  double begin_s, evaluation_s;
   int64_t done; /* steps before this run */
 } printer;
 
@@ -144,6 +125,16 @@ static void print_step(void *context, const ls_metrics_step *step) {
                      step->validation_loss);
 }
 
+/* Of a long one, which would look like a run that hangs. */
+static void print_evaluation(void *context, int64_t done, int64_t all) {
+  printer *self = context;
+  const double now = ls_now_s();
+  if (done == 0) self->evaluation_s = now;
+  if (now - self->evaluation_s < 5) return;
+  ls_progress_line(self->progress, 0, now - self->begin_s, "evaluating: %lld of %lld batches",
+                   (long long)done, (long long)all);
+}
+
 static ls_status write_trace(void *context, const ls_recording *recording, ls_error *error) {
   const printer *self = context;
   const char *out = self->session->run->out;
@@ -175,11 +166,10 @@ static ls_status train_with_data(ls_session *session, ls_dataset *dataset, ls_wo
                                     .proved = keep_proof,
                                     .begin = print_begin,
                                     .report = print_step,
+                                    .evaluating = print_evaluation,
                                     .traced = write_trace,
                                     .context = &out,
-                                    .tokenizer = tokenizer,
-                                    .stop = &stop_asked};
-  catch_signals();
+                                    .tokenizer = tokenizer};
   const ls_status status = ls_train(session, dataset, world, &options, error);
   ls_warnings_to(ls_print_warning, NULL);
   if (out.progress) ls_progress_end(out.progress);
@@ -265,12 +255,18 @@ int ls_command_train(int count, char **given) {
   ls_status status =
       ls_words_parse(arena, count, given, flags, sizeof flags / sizeof *flags, &words, &error);
   asked.fresh = deletes ? LS_FRESH_DELETE : fresh ? LS_FRESH_ASIDE : LS_FRESH_NO;
-  if (status == LS_OK && wants_help)
-    printf("%s%s", help, ls_run_file_help(arena));
-  else if (status == LS_OK)
-    status = train(arena, &words, &asked, &run, &error);
+  if (status == LS_OK && wants_help) printf("%s%s", help, ls_run_file_help(arena));
+  if (status == LS_OK && !wants_help)
+    ls_command_catch_signals(ls_command_is_first()
+                                 ? "\nlockstep train: stopping as soon as the state can be saved; "
+                                   "a second ctrl-C quits at once\n"
+                                 : NULL);
+  if (status == LS_OK && !wants_help) status = train(arena, &words, &asked, &run, &error);
   if (status == LS_FAILED) name_last_checkpoint(arena, run);
-  const int exit_status = ls_command_fail("train", status, &error);
+  /* All ranks stop with the same words: the first says them. */
+  const bool speaks = status != LS_STOPPED || ls_command_is_first();
+  const int exit_status =
+      speaks ? ls_command_fail("train", status, &error) : ls_exit_status(status);
   ls_arena_destroy(&arena);
   return exit_status;
 }

@@ -1,12 +1,15 @@
 #include "data/corpus.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "base/stop.h"
 #include "data/token_corpus.h"
 #include "data/token_file.h"
 
@@ -20,17 +23,31 @@ const char *ls_corpus_field(const ls_corpus_options *options, const ls_text_file
   return field ? field : "text";
 }
 
+/* Waits for the lock, unless this process is asked to stop. *taken false: there are no locks here.
+ */
+static ls_status take_turn(int folder, bool *taken, ls_error *error) {
+  const struct timespec pause = {.tv_nsec = 20 * 1000 * 1000};
+  while (flock(folder, LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR) return LS_OK;
+    LS_TRY(ls_stop_check("waiting for another process to read the texts", error));
+    nanosleep(&pause, NULL);
+  }
+  *taken = true;
+  return LS_OK;
+}
+
 /* Of several processes that want one corpus, the first makes it with all cores, and the others
  * wait. A file system without locks has them all make it. */
 static ls_status make_alone(const ls_token_file *file, bool *fits, ls_error *error) {
   struct stat before = {0}, now = {0};
   stat(file->path, &before);
   const int folder = open(file->options->cache_folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  const bool waited = folder >= 0 && flock(folder, LOCK_EX) == 0;
+  bool waited = false;
+  ls_status status = folder >= 0 ? take_turn(folder, &waited, error) : LS_OK;
   stat(file->path, &now);
   /* Looking may mean to read all texts: only where someone else has made a file meanwhile. */
   *fits = waited && now.st_ino != before.st_ino && ls_token_file_fits(file);
-  const ls_status status = *fits ? LS_OK : ls_token_file_make(file, error);
+  if (status == LS_OK && !*fits) status = ls_token_file_make(file, error);
   if (folder >= 0) close(folder);
   return status;
 }

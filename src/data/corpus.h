@@ -14,7 +14,6 @@
 #ifndef LS_DATA_CORPUS_H
 #define LS_DATA_CORPUS_H
 
-#include <signal.h>
 #include <stdbool.h>
 
 #include "base/file.h"
@@ -36,8 +35,7 @@ typedef struct ls_corpus_options {
   const char *cache_folder;     /* made if it is needed */
   ls_corpus_progress *progress; /* may be NULL */
   void *context;
-  int threads;                       /* 0: as OpenMP has them */
-  const volatile sig_atomic_t *stop; /* set by a signal: give up, LS_STOPPED; may be NULL */
+  int threads; /* 0: as OpenMP has them */
 } ls_corpus_options;
 
 typedef struct ls_document {

@@ -16,6 +16,7 @@
 #include <cmocka.h>
 
 #include "base/random.h"
+#include "base/stop.h"
 #include "data/fingerprint.h"
 #include "data/text_part.h"
 
@@ -109,9 +110,11 @@ static ls_status write_to(const request *asked, const char *name, ls_token_folde
                                      .cache_folder = in_folder(name),
                                      .progress = asked->progress,
                                      .context = asked->context,
-                                     .threads = asked->threads,
-                                     .stop = asked->stop};
-  return ls_token_folder_write(arena, &options, made, count, &error);
+                                     .threads = asked->threads};
+  ls_stop_listen(asked->stop);
+  const ls_status status = ls_token_folder_write(arena, &options, made, count, &error);
+  ls_stop_listen(NULL);
+  return status;
 }
 
 static ls_status open_corpus(const ls_tokenizer *tokenizer, const char *const *patterns, int count,

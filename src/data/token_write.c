@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/random.h"
+#include "base/stop.h"
 #include "data/fingerprint.h"
 #include "data/json_line.h"
 #include "data/text_pieces.h"
@@ -157,10 +158,6 @@ static void begin_threads(pass *self) {
   self->ids = LS_NEW_ARRAY(self->arena, ls_ids, self->threads);
 }
 
-static bool is_stopped(const ls_corpus_options *options) {
-  return options->stop && __atomic_load_n(options->stop, __ATOMIC_RELAXED);
-}
-
 /* Lines are taken several at a time, but so that all threads have some: of plain text a batch is
  * only a few pieces. What follows a signal is left out. */
 static void tokenize_batch(pass *self, const ls_text_batch *batch) {
@@ -173,7 +170,7 @@ static void tokenize_batch(pass *self, const ls_text_batch *batch) {
   const int at_once = even < 1 ? 1 : even > 16 ? 16 : even;
 #pragma omp parallel for schedule(dynamic, at_once) num_threads(self->threads)
   for (int i = 0; i < batch->count; i++) {
-    if (is_stopped(self->file->options)) continue;
+    if (ls_stop_asked()) continue;
     outcome *made = &self->outcomes[i];
     made->thread = this_thread();
     ls_ids *ids = &self->ids[made->thread];
@@ -237,7 +234,7 @@ static ls_status write_batches(pass *self, ls_text_pieces *pieces, ls_error *err
     LS_TRY(ls_text_pieces_next(pieces, &batch, error));
     if (batch.count == 0) break;
     tokenize_batch(self, &batch);
-    if (is_stopped(self->file->options))
+    if (ls_stop_asked())
       return ls_fail(error, LS_STOPPED, "stopped; nothing is left of %s", self->out_path);
     for (int i = 0; i < batch.count; i++) LS_TRY(write_piece(self, &batch, i, error));
     report(self, pieces);
@@ -364,7 +361,7 @@ bool ls_token_file_read_texts(const ls_token_file *file, uint64_t *packed) {
       good = ls_text_stream_read(stream, data, 1 << 20, &got, NULL) == LS_OK;
       done += (int64_t)got;
       if (options->progress) options->progress(options->context, done, file->files->bytes, 0);
-      good = good && !is_stopped(options);
+      good = good && !ls_stop_asked();
     }
     if (good) *packed = ls_fingerprint_word(*packed, ls_text_stream_fingerprint(stream));
     ls_text_stream_close(&stream);

@@ -28,7 +28,8 @@ static void *run_member(void *argument) {
     self->of->first.status = status;
   }
   pthread_mutex_unlock(&self->of->lock);
-  ls_comm_abort(self->comm, error.text);
+  /* All ranks have agreed to stop: none waits for another. */
+  if (status != LS_STOPPED) ls_comm_abort(self->comm, error.text);
   return NULL;
 }
 

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/stop.h"
 #include "cluster/machine.h"
 #include "train/loop.h"
 #include "train/offload.h"
@@ -145,15 +146,13 @@ static ls_status execute_with_data(const ls_run *run, const ls_dataset *dataset,
                                   .begin = forward_begin,
                                   .report = forward_step,
                                   .context = options,
-                                  .tokenizer = tokenizer,
-                                  .stop = options->stop};
+                                  .tokenizer = tokenizer};
   const ls_status status = ls_train(session, dataset, world, &inner, error);
   ls_world_destroy(&world);
   return status;
 }
 
-ls_status ls_run_execute(ls_run *run, const ls_execute_options *options, ls_error *error) {
-  ls_execute_options chosen = options ? *options : (ls_execute_options){0};
+static ls_status execute(const ls_run *run, ls_execute_options *options, ls_error *error) {
   const ls_launcher launcher = ls_launcher_detect();
   LS_TRY(ls_launcher_check(&launcher, 1, error));
   const ls_tokenizer *tokenizer;
@@ -164,10 +163,18 @@ ls_status ls_run_execute(ls_run *run, const ls_execute_options *options, ls_erro
       ls_dataset_open(arena, run->file, tokenizer, ls_corpus_cache_folder(arena, run->file->out),
                       NULL, NULL, &dataset, error);
   if (status == LS_OK) {
-    status = execute_with_data(run, dataset, tokenizer, &chosen, error);
+    status = execute_with_data(run, dataset, tokenizer, options, error);
     ls_dataset_close(dataset);
   }
   ls_tokenizer_close(&tokenizer);
   ls_arena_destroy(&arena);
+  return status;
+}
+
+ls_status ls_run_execute(ls_run *run, const ls_execute_options *options, ls_error *error) {
+  ls_execute_options chosen = options ? *options : (ls_execute_options){0};
+  const volatile sig_atomic_t *before = ls_stop_listen(chosen.stop);
+  const ls_status status = execute(run, &chosen, error);
+  ls_stop_listen(before);
   return status;
 }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/stop.h"
 #include "text/json.h"
 #include "train/checkpoint.h"
 
@@ -57,7 +58,7 @@ static ls_status check_readable(const char *path, int64_t *bytes, ls_error *erro
 /* Bytes [begin, end) of a file that is to have `bytes`: in pieces, the next one asked for while one
  * is summed. */
 static ls_status sum_file(const char *path, uint64_t bytes, uint64_t begin, uint64_t end,
-                          ls_checksum *sum, ls_error *error) {
+                          bool may_stop, ls_checksum *sum, ls_error *error) {
   ls_map map;
   int64_t found;
   LS_TRY(check_readable(path, &found, error));
@@ -68,6 +69,8 @@ static ls_status sum_file(const char *path, uint64_t bytes, uint64_t begin, uint
     const size_t some = end - at < PIECE_BYTES ? (size_t)(end - at) : PIECE_BYTES;
     const size_t left = (size_t)(end - at) - some;
     const char *data = (const char *)map.data + at;
+    if (may_stop) status = ls_stop_check("verifying a checkpoint", error);
+    if (status != LS_OK) break;
     if (at == begin) ls_map_expect(data, some);
     ls_map_expect(data + some, left < PIECE_BYTES ? left : PIECE_BYTES);
     status = ls_map_fetch(path, data, some, error);
@@ -88,7 +91,7 @@ static ls_status sum_whole(ls_arena *arena, const char *folder, const char *name
   if (stat(path, &info))
     return ls_fail(error, LS_FAILED, "%s: cannot be read: %s", path, strerror(errno));
   *made = (ls_sealed_file){.name = name, .bytes = (uint64_t)info.st_size};
-  return sum_file(path, made->bytes, 0, made->bytes, &made->checksum, error);
+  return sum_file(path, made->bytes, 0, made->bytes, false, &made->checksum, error);
 }
 
 static ls_status add_file(ls_arena *arena, const char *folder, const char *name,
@@ -344,9 +347,9 @@ ls_status ls_checkpoint_sum(ls_arena *arena, const char *folder, ls_sealed_part 
     const uint64_t whole = (uint64_t)entry->bytes, at_once = whole / (uint64_t)parts + 1;
     const uint64_t begin = at_once * (uint64_t)part, end = begin + at_once;
     const ls_status status =
-        sum_file(entry->path, whole, begin, end < whole ? end : whole, &(*sums)[i], error);
+        sum_file(entry->path, whole, begin, end < whole ? end : whole, true, &(*sums)[i], error);
     if (status == LS_OK) continue;
-    if (is_needed(entry)) return status;
+    if (is_needed(entry) || status == LS_STOPPED) return status;
     (*sums)[i] = (ls_checksum){1, 0}; /* of no file: ls_checkpoint_compare says so */
   }
   return LS_OK;

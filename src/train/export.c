@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/stop.h"
 #include "store/weights.h"
 #include "text/run_file.h"
 #include "train/generate.h"
@@ -190,6 +191,7 @@ static ls_status write_tensors(exporter *self, ls_error *error) {
   for (int i = 0; i < self->specs.count; i++) {
     LS_TRY(write_tensor(self, i, piece, error));
     done += self->sources.items[i]->count * (int64_t)ls_dtype_bytes(self->specs.items[i].dtype);
+    LS_TRY(ls_stop_check("exporting; nothing is left of it", error));
     if (options->progress) options->progress(options->context, done, self->report->bytes);
   }
   self->report->tensors = self->specs.count;

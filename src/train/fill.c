@@ -1,5 +1,7 @@
 #include "train/fill.h"
 
+#include "base/stop.h"
+
 /* A place in the sequence of all bands of all items. */
 typedef struct cursor {
   int item, box, boxes; /* boxes: of the item; 0: not asked yet */
@@ -49,6 +51,7 @@ static ls_status fill(const filler *self, void *band, void *scratch, ls_error *e
     }
     const ls_fill_item *item = &self->items[here.item];
     const ls_dtype dtype = way(self, item->from.tensor);
+    LS_TRY(ls_stop_check("loading weights", error));
     LS_TRY(ls_stored_read(&item->from, &here.band, dtype, band, scratch, error));
     LS_TRY(ls_rank_write_box(self->rank, self->program, item->parameter, item->part, &here.band,
                              band, dtype, error));

@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 
 #include "base/clock.h"
+#include "base/stop.h"
 #include "run/crew.h"
 #include "train/agree.h"
 #include "train/checkpoint.h"
@@ -45,12 +46,26 @@ static bool is_first(const trainer *self) {
   return ls_rank_number(self->rank) == 0;
 }
 
+/* Whether any process was asked to stop: all must leave at the same place. Collective. */
+static ls_status any_asked(ls_rank *rank, bool own, bool *asked, ls_error *error) {
+  int64_t flag = own;
+  LS_TRY(ls_all_reduce(ls_rank_world_group(rank), &flag, 1, LS_I64, LS_MAX, error));
+  *asked = flag != 0;
+  return LS_OK;
+}
+
 ls_status ls_evaluate(const ls_session *session, const ls_dataset *dataset, ls_rank *rank,
-                      double *loss, ls_error *error) {
+                      const ls_train_options *options, double *loss, ls_error *error) {
   int64_t batches = ls_order_batches(&dataset->evaluation);
   if (batches > session->run->eval.batches) batches = session->run->eval.batches;
+  const bool tells = options && options->evaluating && ls_rank_number(rank) == 0;
   double sum = 0, tokens = 0;
-  for (int64_t b = 0; b < batches; b++)
+  *loss = NAN;
+  for (int64_t b = 0; b < batches; b++) {
+    bool asked;
+    LS_TRY(any_asked(rank, ls_stop_asked(), &asked, error));
+    if (asked) return LS_OK;
+    if (tells) options->evaluating(options->context, b, batches);
     for (int m = 0; m < session->layout.microbatches; m++) {
       LS_TRY(
           ls_session_fill(session, rank, LS_SESSION_EVALUATE, m, &dataset->evaluation, b, error));
@@ -58,7 +73,8 @@ ls_status ls_evaluate(const ls_session *session, const ls_dataset *dataset, ls_r
       sum += *ls_rank_cell(rank, LS_CELL_LOSS_SUM);
       tokens += *ls_rank_cell(rank, LS_CELL_VALID_TOKENS);
     }
-  *loss = tokens > 0 ? sum / tokens : NAN;
+  }
+  if (tokens > 0) *loss = sum / tokens;
   return LS_OK;
 }
 
@@ -192,24 +208,16 @@ static ls_status save(const trainer *self, ls_error *error) {
 }
 
 static bool is_asked_to_stop(const trainer *self) {
-  const volatile sig_atomic_t *asked = self->of->options->stop;
-  if (self->lost.status != LS_OK) return true;
-  return asked && __atomic_load_n(asked, __ATOMIC_RELAXED); /* another thread sets it */
+  return self->lost.status != LS_OK || ls_stop_asked();
 }
 
 static bool validates(const trainer *self) {
   return self->of->session->layout.post_validation;
 }
 
-/* Whether any process was asked to stop: all must leave the loop after the same step. */
 static ls_status agree_to_stop(const trainer *self, bool *stop, ls_error *error) {
-  int64_t flag = is_asked_to_stop(self);
-  if (validates(self)) { /* it went with the norm */
-    *stop = *ls_rank_cell(self->rank, LS_CELL_STOP) > 0;
-    return LS_OK;
-  }
-  LS_TRY(ls_all_reduce(ls_rank_world_group(self->rank), &flag, 1, LS_I64, LS_MAX, error));
-  *stop = flag != 0;
+  if (!validates(self)) return any_asked(self->rank, is_asked_to_stop(self), stop, error);
+  *stop = *ls_rank_cell(self->rank, LS_CELL_STOP) > 0; /* it went with the norm */
   return LS_OK;
 }
 
@@ -290,7 +298,7 @@ static ls_status finish_step(trainer *self, bool *stop, ls_error *error) {
   double evaluation = NAN;
   if (of->dataset->evaluation.sequences > 0 && run->eval.every > 0 &&
       is_due(self, self->step, run->eval.every))
-    LS_TRY(ls_evaluate(of->session, of->dataset, self->rank, &evaluation, error));
+    LS_TRY(ls_evaluate(of->session, of->dataset, self->rank, of->options, &evaluation, error));
   tell_step(self, loss, norm, seconds, evaluation);
   LS_TRY(agree_to_stop(self, stop, error));
   if (*stop || is_due(self, self->step, run->checkpoint.every)) return save(self, error);
@@ -439,7 +447,9 @@ static ls_status start(trainer *self, ls_error *error) {
   self->scale = ls_loss_scale_start();
   if (!scales_loss(self)) self->scale.scale = 1;
   char text[1600];
-  LS_TRY(fill(self, text, sizeof text, error));
+  const ls_status filled = fill(self, text, sizeof text, error);
+  if (filled == LS_FAILED || filled == LS_INTERNAL) return filled; /* the others are told */
+  LS_TRY(ls_agree(self->rank, filled, error));
   const ls_tiers *tiers = ls_rank_tiers(self->rank);
   const char *note = tiers ? ls_tiers_note(tiers) : NULL;
   if (note) snprintf(text + strlen(text), sizeof text - strlen(text), "; %s", note);

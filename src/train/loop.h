@@ -7,8 +7,6 @@
 #ifndef LS_TRAIN_LOOP_H
 #define LS_TRAIN_LOOP_H
 
-#include <signal.h>
-
 #include "data/dataset.h"
 #include "train/metrics.h"
 #include "train/proof.h"
@@ -24,23 +22,27 @@ typedef struct ls_train_options {
   /* Called by rank 0's thread; each may be NULL. The first when the run begins or resumes. */
   void (*begin)(void *context, int64_t steps_done, int64_t steps, const char *where_from);
   void (*report)(void *context, const ls_metrics_step *step);
+  void (*evaluating)(void *context, int64_t batches_done, int64_t batches);
   /* With `trace: true`, once: what is done with the recorded step. */
   ls_status (*traced)(void *context, const ls_recording *recording, ls_error *error);
   void *context;
-  const ls_tokenizer *tokenizer;     /* written into checkpoints; NULL: none */
-  const volatile sig_atomic_t *stop; /* not 0: finish the step, save, return LS_STOPPED; or NULL */
+  const ls_tokenizer *tokenizer; /* written into checkpoints; NULL: none */
 } ls_train_options;
 
-/* Trains from the newest good checkpoint in run->out, or from the start. Errors: LS_INPUT where
+/* A process that is asked to stop (base/stop.h) finishes the step, leaves an evaluation, saves; all
+ * ranks then return LS_STOPPED.
+ *
+ * Trains from the newest good checkpoint in run->out, or from the start. Errors: LS_INPUT where
  * `out` belongs to another run or another process, LS_NO where a program is wrong (nothing is
  * written then; run->check false: not looked at), LS_STOPPED after a stop, LS_FAILED else.
  * Collective: all processes. */
 LS_CHECKED ls_status ls_train(const ls_session *session, const ls_dataset *dataset, ls_world *world,
                               const ls_train_options *options, ls_error *error);
 
-/* Mean loss per token over the evaluation part: eval.batches batches, or what there is. Collective:
- * all ranks. */
+/* Mean loss per token over the evaluation part: eval.batches batches, or what there is; NaN where a
+ * process was asked to stop meanwhile. `options` may be NULL. Collective: all ranks. */
 LS_CHECKED ls_status ls_evaluate(const ls_session *session, const ls_dataset *dataset,
-                                 ls_rank *rank, double *loss, ls_error *error);
+                                 ls_rank *rank, const ls_train_options *options, double *loss,
+                                 ls_error *error);
 
 #endif

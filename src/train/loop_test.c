@@ -14,6 +14,7 @@
 
 #include "base/file.h"
 #include "base/random.h"
+#include "base/stop.h"
 #include "store/safetensors.h"
 #include "train/checkpoint_folder.h"
 #include "train/loop.h"
@@ -143,14 +144,17 @@ static ls_status train(fixture *f, int devices, const char *const *keys, int key
   if (status == LS_OK) {
     assert_int_equal(ls_world_create_threads(devices, &world, error), LS_OK);
     f->stop = 0;
-    const ls_train_options options = {.fresh = fresh ? LS_FRESH_ASIDE : LS_FRESH_NO,
-                                      .proved = on_proved,
-                                      .begin = on_begin,
-                                      .report = on_step,
-                                      .traced = f->takes_traces ? on_traced : NULL,
-                                      .context = f,
-                                      .stop = &f->stop};
+    ls_stop_listen(&f->stop);
+    const ls_train_options options = {
+        .fresh = fresh ? LS_FRESH_ASIDE : LS_FRESH_NO,
+        .proved = on_proved,
+        .begin = on_begin,
+        .report = on_step,
+        .traced = f->takes_traces ? on_traced : NULL,
+        .context = f,
+    };
     status = ls_train(session, dataset, world, &options, error);
+    ls_stop_listen(NULL);
     ls_world_destroy(&world);
     ls_dataset_close(dataset);
   }
