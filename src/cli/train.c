@@ -215,6 +215,26 @@ static ls_status train_in_world(ls_arena *arena, ls_run_file *run, int devices, 
   return status;
 }
 
+/* After a failure a person wants to know what is safe. */
+static void name_last_checkpoint(ls_arena *arena, const ls_run_file *run) {
+  const char *folder = NULL;
+  int64_t step;
+  ls_warnings_to(NULL, NULL); /* what is damaged was said, or is not what failed */
+  if (run && ls_checkpoint_newest(arena, run->out, INT64_MAX, &folder, &step, NULL) == LS_OK &&
+      folder)
+    fprintf(stderr, "lockstep train: the last checkpoint is %s\n", folder);
+}
+
+/* Once: what was told leaves no text. All ranks stop with the same words, and the first says them.
+ */
+static void tell_failure(ls_arena *arena, const ls_run_file *run, ls_status status,
+                         ls_error *error) {
+  if (status == LS_OK || !*error->text) return;
+  if (status == LS_FAILED) name_last_checkpoint(arena, run);
+  if (status != LS_STOPPED || ls_command_is_first()) (void)ls_command_fail("train", status, error);
+  *error->text = 0;
+}
+
 static ls_status train(ls_arena *arena, const ls_words *words, const choices *asked,
                        ls_run_file **run, ls_error *error) {
   if (words->positional_count > 1)
@@ -227,19 +247,12 @@ static ls_status train(ls_arena *arena, const ls_words *words, const choices *as
   LS_TRY(ls_command_devices(asked->devices, *run, &devices, error));
   ls_world *world;
   LS_TRY(ls_command_world(devices, &world, error));
+  ls_world_set_deadline(world, (*run)->comm.timeout);
   const ls_status status = train_in_world(arena, *run, devices, world, asked, error);
+  /* Now: where a rank hangs, leaving the world may end this process. */
+  tell_failure(arena, *run, status, error);
   ls_world_destroy(&world);
   return status;
-}
-
-/* After a failure a person wants to know what is safe. */
-static void name_last_checkpoint(ls_arena *arena, const ls_run_file *run) {
-  const char *folder = NULL;
-  int64_t step;
-  ls_warnings_to(NULL, NULL); /* what is damaged was said, or is not what failed */
-  if (run && ls_checkpoint_newest(arena, run->out, INT64_MAX, &folder, &step, NULL) == LS_OK &&
-      folder)
-    fprintf(stderr, "lockstep train: the last checkpoint is %s\n", folder);
 }
 
 int ls_command_train(int count, char **given) {
@@ -262,11 +275,7 @@ int ls_command_train(int count, char **given) {
                                    "a second ctrl-C quits at once\n"
                                  : NULL);
   if (status == LS_OK && !wants_help) status = train(arena, &words, &asked, &run, &error);
-  if (status == LS_FAILED) name_last_checkpoint(arena, run);
-  /* All ranks stop with the same words: the first says them. */
-  const bool speaks = status != LS_STOPPED || ls_command_is_first();
-  const int exit_status =
-      speaks ? ls_command_fail("train", status, &error) : ls_exit_status(status);
+  tell_failure(arena, run, status, &error);
   ls_arena_destroy(&arena);
-  return exit_status;
+  return ls_exit_status(status);
 }

@@ -102,6 +102,10 @@ void ls_world_set_deadline(ls_world *world, double seconds) {
   world->deadline_s = seconds > 0 ? seconds : DEADLINE_S;
 }
 
+void ls_comm_about(ls_comm *comm, const char *name) {
+  comm->doing.about = name;
+}
+
 int ls_world_size(const ls_world *world) {
   return world->size;
 }
@@ -126,6 +130,10 @@ int ls_comm_rank(const ls_comm *comm) {
 int ls_comm_size(const ls_comm *comm) {
   return comm->world->size;
 }
+ls_comm *ls_group_comm(const ls_group *group) {
+  return group->comm;
+}
+
 int ls_group_size(const ls_group *group) {
   return group->size;
 }

@@ -49,8 +49,12 @@ LS_CHECKED ls_status ls_world_create_mpi(const ls_mpi_options *options, ls_world
  * the others to have noticed, then has MPI end those that have not. */
 void ls_world_destroy(ls_world **world);
 
-/* Longest wait for a peer from now on; 0: 300 s. Before any rank waits, the same everywhere. */
+/* Longest wait for a peer from now on; 0: 300 s. After a tenth of it a warning says who waits for
+ * whom. Before any rank waits, the same everywhere. */
 void ls_world_set_deadline(ls_world *world, double seconds);
+
+/* What the rank's next transfers are of, for messages; kept by reference; NULL: not said. */
+void ls_comm_about(ls_comm *comm, const char *name);
 
 int ls_world_size(const ls_world *world);       /* ranks of the whole run */
 int ls_world_first_here(const ls_world *world); /* first rank of this process */
@@ -73,6 +77,7 @@ LS_CHECKED ls_status ls_comm_arena(ls_comm *comm, size_t bytes, void **base, ls_
 LS_CHECKED ls_status ls_comm_group(ls_comm *comm, const int *members, int count, ls_group **group,
                                    ls_error *error);
 int ls_group_size(const ls_group *group);
+ls_comm *ls_group_comm(const ls_group *group); /* its own rank's */
 int ls_group_rank(const ls_group *group);
 
 /* Buffers may be used again or freed as soon as a call returns, failed or not; only what failed

@@ -21,8 +21,11 @@ enum {
   SLEEP_NS = 20 * 1000000,   /* a sleeper looks for aborts this often */
   POLL_SLEEP_NS = 50 * 1000, /* a sleeper that moves messages looks this often */
   POLL_YIELD_TURNS = 2000,   /* messages move only while someone looks: sleep later */
-  LOOK_NS = 100 * 1000000,   /* neighbours' deaths are looked for this often */
+  DOING_BYTES = 320,
+  LOOK_NS = 100 * 1000000, /* neighbours' deaths are looked for this often */
 };
+
+static const double TOLD_SHARE = 0.1; /* of the deadline */
 
 bool ls_flag_reached(ls_flag *flag, uint32_t target) {
   const uint32_t value = atomic_load_explicit(&flag->value, memory_order_acquire);
@@ -86,25 +89,38 @@ ls_status ls_comm_give_up(ls_comm *comm, ls_error *error, const char *format, ..
   return abort_as(comm, comm->rank, text, error);
 }
 
+/* "all-gather of 4096 fp32 (parameters of layers.3)" */
+static const char *say_doing(const ls_comm *comm, char text[DOING_BYTES]) {
+  const char *about = comm->doing.about;
+  snprintf(text, DOING_BYTES, "%s of %lld %s%s%.200s%s", comm->doing.name,
+           (long long)comm->doing.count, comm->doing.of, about ? " (" : "", about ? about : "",
+           about ? ")" : "");
+  return text;
+}
+
 /* What the look at the world beyond the flag finds: deaths of neighbours and the deadline. */
 static ls_status look_around(ls_wait *wait, int64_t now, ls_error *error) {
   ls_comm *comm = wait->comm;
   const ls_world *world = comm->world;
+  char doing[DOING_BYTES];
   wait->looked_ns = now;
   for (int i = 0; i < world->neighbour_count; i++) {
     const ls_neighbour *neighbour = &world->neighbours[i];
     if (!ls_neighbour_died(neighbour)) continue;
-    char text[160];
-    snprintf(text, sizeof text, "its process (pid %d) died; rank %d noticed in %s of %lld %s",
-             neighbour->pid, comm->rank, comm->doing.name, (long long)comm->doing.count,
-             comm->doing.of);
+    char text[64 + DOING_BYTES];
+    snprintf(text, sizeof text, "its process (pid %d) died; rank %d noticed in %s", neighbour->pid,
+             comm->rank, say_doing(comm, doing));
     return abort_as(comm, neighbour->first_rank, text, error);
   }
   const double waited = (double)(now - wait->started_ns) * 1e-9;
+  if (!wait->told && waited >= world->deadline_s * TOLD_SHARE) {
+    wait->told = true;
+    ls_warn("rank %d has waited %.3g s for rank %d in %s; the run ends after %.3g s", comm->rank,
+            waited, wait->peer, say_doing(comm, doing), world->deadline_s);
+  }
   if (waited < world->deadline_s) return LS_OK;
-  return ls_comm_give_up(comm, error, "waited %.3g s for rank %d in %s of %lld %s", waited,
-                         wait->peer, comm->doing.name, (long long)comm->doing.count,
-                         comm->doing.of);
+  return ls_comm_give_up(comm, error, "waited %.3g s for rank %d in %s", waited, wait->peer,
+                         say_doing(comm, doing));
 }
 
 /* Passes a moment; true where it was a long one. */

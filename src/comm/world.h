@@ -166,7 +166,8 @@ struct ls_comm {
     const char *name;
     int64_t count;
     const char *of;
-  } doing; /* for the text of a wait that ends badly: "all-reduce of 1000 fp32" */
+    const char *about; /* what the numbers are; NULL: not said */
+  } doing; /* for the text of a wait: "all-reduce of 1000 fp32 (gradient of layers.0)" */
 };
 
 /* What is to go to and to come from a member as messages. */
@@ -228,6 +229,7 @@ typedef struct ls_wait {
   uint32_t target; /* value of the flag that ends the wait */
   int turns;
   int64_t started_ns, looked_ns;
+  bool told; /* that it takes long */
 } ls_wait;
 
 /* Whether the flag has come to `target`. */

@@ -403,13 +403,18 @@ static ls_status run_instruction(ls_rank *rank, const loaded *each, ls_error *er
   return rank->kernels.kernel[each->instruction->kind](&each->args, error);
 }
 
+/* Of the value that an instruction is about. */
+static const char *name_of(const ls_program *program, const ls_instruction *instruction) {
+  const int about = instruction->outputs ? instruction->out[0] : instruction->in[0];
+  return program->values.items[about].name;
+}
+
 static ls_status fail_instruction(ls_rank *rank, const ls_program *program,
                                   const ls_instruction *instruction, ls_error *error) {
   const char *what = instruction->collective == LS_COLLECTIVE_NONE
                          ? ls_op_name(instruction->kind)
                          : ls_collective_name(instruction->collective);
-  const int about = instruction->outputs ? instruction->out[0] : instruction->in[0];
-  ls_error_prefix(error, "%s of %s", what, program->values.items[about].name);
+  ls_error_prefix(error, "%s of %s", what, name_of(program, instruction));
   ls_comm_abort(rank->comm, error->text);
   ls_error_prefix(error, "rank %d", rank->number);
   return LS_FAILED;
@@ -470,6 +475,8 @@ static ls_status run_actions(ls_rank *rank, int p, int first, int last, ls_error
       loaded *each = &from->instructions[i];
       bind(each, from->frames, action->first);
       const int64_t begin_ns = rank->recording ? ls_now_ns() : 0;
+      if (each->instruction->collective != LS_COLLECTIVE_NONE)
+        ls_comm_about(rank->comm, name_of(from->program, each->instruction));
       if (run_instruction(rank, each, error) != LS_OK)
         return fail_instruction(rank, from->program, each->instruction, error);
       if (rank->recording) record(rank, each->instruction, a, i, begin_ns);
@@ -478,6 +485,7 @@ static ls_status run_actions(ls_rank *rank, int p, int first, int last, ls_error
         continue;
     }
   }
+  ls_comm_about(rank->comm, NULL);
   return LS_OK;
 }
 

@@ -145,6 +145,10 @@ typedef struct ls_run_checkpoint {
   int64_t every, keep; /* every 0: at the end only */
 } ls_run_checkpoint;
 
+typedef struct ls_run_comm {
+  double timeout; /* seconds */
+} ls_run_comm;
+
 /* Where a value came from. Later kinds override earlier ones. */
 typedef enum ls_run_source {
   LS_RUN_DEFAULT,
@@ -189,6 +193,7 @@ typedef struct ls_run_file {
   ls_run_optimizer optimizer;
   ls_run_eval eval;
   ls_run_checkpoint checkpoint;
+  ls_run_comm comm;
   bool check, trace;
   const char *out;
 } ls_run_file;

@@ -142,6 +142,7 @@ static ls_status execute_with_data(const ls_run *run, const ls_dataset *dataset,
   LS_TRY(ls_session_check_offload(session, session->devices, error));
   ls_world *world;
   LS_TRY(ls_world_create_threads(session->devices, &world, error));
+  ls_world_set_deadline(world, run->file->comm.timeout);
   const ls_train_options inner = {.fresh = options->fresh ? LS_FRESH_ASIDE : LS_FRESH_NO,
                                   .begin = forward_begin,
                                   .report = forward_step,

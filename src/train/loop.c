@@ -49,6 +49,7 @@ static bool is_first(const trainer *self) {
 /* Whether any process was asked to stop: all must leave at the same place. Collective. */
 static ls_status any_asked(ls_rank *rank, bool own, bool *asked, ls_error *error) {
   int64_t flag = own;
+  ls_comm_about(ls_group_comm(ls_rank_world_group(rank)), "whether to stop");
   LS_TRY(ls_all_reduce(ls_rank_world_group(rank), &flag, 1, LS_I64, LS_MAX, error));
   *asked = flag != 0;
   return LS_OK;
