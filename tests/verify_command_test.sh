@@ -36,6 +36,37 @@ cmp -s $traces/gpt2-tied/trace.json "$folder/wrong/trace.json" && fail "nothing 
 expect 1 "^loss .* FAILED  step" --trace "$folder/wrong"
 expect 1 "^lockstep verify: .*: loss: off by" --trace "$folder/wrong" mesh.dp_shard=2
 
+# Rounding has 150 steps to grow in, and a wrong run is seen for all that.
+expect 0 "^final parameters .* ok " --trace $traces/llama-long dtype=fp64 mesh.tp=2
+cp -r $traces/llama-long "$folder/long"
+sed 's/"lr": 0.001,/"lr": 0.00100000001,/' $traces/llama-long/trace.json >"$folder/long/trace.json"
+expect 1 "^loss .* FAILED  step" --trace "$folder/long" dtype=fp64
+
+# A trace says what it is: what cannot be repeated is refused by name, not called wrong.
+told() { # SED PATTERN: trace.json changed by it is refused
+  sed "$1" $traces/gpt2-tied/trace.json >"$folder/wrong/trace.json"
+  cmp -s $traces/gpt2-tied/trace.json "$folder/wrong/trace.json" && fail "$1: nothing was changed"
+  expect 2 "trace.json.*$2" --trace "$folder/wrong"
+}
+told 's/"source": /"kind": "muon", "source": /' '"kind" is "muon", which cannot be repeated'
+told 's/"grad_clip": /"muon_lr": 1, "grad_clip": /' 'hyper.*"muon_lr" is not known'
+told 's/"source": /"quantisation": {}, "source": /' '"quantisation" is not known'
+told 's/"mean cross-entropy over/"sum of cross-entropy over/' '"loss" is "sum of cross-entropy'
+told 's/"parameters with 2 or more/"all parameters with 2 or more/' '"weight_decay_on" is "all'
+shared=../shared/data/traces
+if [ -d $shared ]; then
+  for each in "$shared"/*; do
+    OMP_NUM_THREADS=1 "$lockstep" verify --trace "$each" >"$folder/out" 2>&1
+    case $? in
+      0) ;;
+      2) grep -qE 'cannot be repeated|model_type: found' "$folder/out" || fail "$each: $(cat "$folder/out")" ;;
+      *) fail "$each: $(tail -n 1 "$folder/out")" ;;
+    esac
+  done
+else
+  echo "verify_command_test: skipped: the traces of others (no $shared)"
+fi
+
 # A run file's own layout: diverse ones, most of them of more devices than this machine should have.
 cat >"$folder/run.yaml" <<'END'
 model: llama3-8b

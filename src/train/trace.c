@@ -40,11 +40,72 @@ static ls_status read_betas(ls_arena *arena, const ls_json_object *hyper, double
   return LS_OK;
 }
 
+/* Every key that a trace of a pretraining has: another one may change what is computed. */
+static const char *const root_keys[] = {"kind",
+                                        "source",
+                                        "hyper",
+                                        "batch_layout",
+                                        "loss",
+                                        "weight_decay_on",
+                                        "tied_embeddings",
+                                        "tokenizer",
+                                        "initial",
+                                        "clip",
+                                        "recheck",
+                                        "reference_noise_f32_vs_f64",
+                                        "final_params_f64",
+                                        "steps",
+                                        NULL};
+/* schedule, warmup and min_lr say where the learning rates of the steps come from. */
+static const char *const hyper_keys[] = {
+    "steps",        "B",         "T",        "micro_batches", "lr",     "betas", "eps",
+    "weight_decay", "grad_clip", "schedule", "warmup",        "min_lr", NULL};
+
+static ls_status check_keys(const ls_json_object *object, const char *const *known,
+                            ls_error *error) {
+  const char *key;
+  json_t *value;
+  json_object_foreach((json_t *)object->json, key, value) {
+    int k = 0;
+    while (known[k] && strcmp(known[k], key) != 0) k++;
+    if (!known[k])
+      return ls_fail(error, LS_INPUT,
+                     "%s: \"%.60s\" is not known, and may change what is computed: a pretraining "
+                     "with AdamW is what can be repeated",
+                     object->where, key);
+  }
+  return LS_OK;
+}
+
+/* What the trace says in words must be what is done here. */
+static ls_status check_words(const ls_json_object *root, ls_error *error) {
+  static const struct {
+    const char *key, *begins;
+  } words[] = {
+      {"kind", "pretraining"},
+      {"batch_layout",
+       "row b of micro-batch m of step s starts at ((s*micro_batches+m)*B+b)*T; x = "
+       "tokens[start:start+T], y = tokens[start+1:start+T+1]"},
+      {"loss", "mean cross-entropy over B*T positions, averaged over micro-batches"},
+      {"weight_decay_on", "parameters with 2 or more dimensions (embeddings included)"},
+  };
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+    const char *text;
+    LS_TRY(ls_json_string_or(root, words[i].key, words[i].begins, &text, error));
+    if (strncmp(text, words[i].begins, strlen(words[i].begins)) != 0)
+      return ls_fail(error, LS_INPUT,
+                     "%s: \"%s\" is \"%.80s\", which cannot be repeated; expected \"%s\"",
+                     root->where, words[i].key, text, words[i].begins);
+  }
+  return LS_OK;
+}
+
 static ls_status read_hyper(ls_arena *arena, const ls_json_object *root, ls_trace *trace,
                             ls_error *error) {
   ls_json_object hyper;
   int64_t sequences, microbatches;
   LS_TRY(ls_json_child(arena, root, "hyper", &hyper, error));
+  LS_TRY(check_keys(&hyper, hyper_keys, error));
   LS_TRY(ls_json_count(&hyper, "steps", &trace->steps, error));
   LS_TRY(ls_json_count(&hyper, "B", &sequences, error));
   LS_TRY(ls_json_count(&hyper, "T", &trace->sequence, error));
@@ -165,6 +226,8 @@ static ls_status read_json(ls_arena *arena, const ls_json_object *root, ls_trace
   const char *source;
   LS_TRY(ls_json_string_or(root, "source", "", &source, error));
   find_single_parts(trace, source);
+  LS_TRY(check_words(root, error));
+  LS_TRY(check_keys(root, root_keys, error));
   LS_TRY(read_hyper(arena, root, trace, error));
   LS_TRY(read_steps(arena, root, trace, error));
   LS_TRY(read_noise(arena, root, trace, error));

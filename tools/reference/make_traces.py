@@ -72,6 +72,8 @@ TRACES = {
             mlp_bias=True, rope_parameters=dict(
                 rope_type="linear", factor=2.5, rope_theta=500.0)),
         seed=3, steps=6, B=12, T=16, micro_batches=1, lr=3e-3),
+    # Long: rounding has many steps to grow in.
+    "llama-long": small("Llama", 24, dict(GROUPED), steps=150, B=2, T=8, lr=1e-3),
     "llama-yarn": small("Llama", 4, dict(GROUPED, rope_parameters=dict(
         rope_type="yarn", factor=4.0, original_max_position_embeddings=8, rope_theta=100.0,
         beta_fast=4.0, beta_slow=1.0))),
