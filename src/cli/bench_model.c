@@ -58,8 +58,7 @@ static answer answer_of(const ls_session *session, const ls_repeated *repeated,
                         const ls_rates *rates) {
   answer made = {.session = session,
                  .repeated = repeated,
-                 .limits = {.flops_per_s = repeated->peak.flops_per_s / session->devices,
-                            .bytes_per_s = ls_session_limits_of(session, rates).bytes_per_s,
+                 .limits = {.bytes_per_s = ls_session_limits_of(session, rates).bytes_per_s,
                             .measured_now = repeated->peak.measured_now > 0},
                  .median = repeated->seconds[repeated->median]};
   made.shortest = made.longest = made.median;
@@ -68,8 +67,11 @@ static answer answer_of(const ls_session *session, const ls_repeated *repeated,
     if (repeated->seconds[i] > made.longest) made.longest = repeated->seconds[i];
   }
   made.tokens_per_s = (double)(session->batch * session->sequence) / made.median;
-  if (repeated->peak.flops_per_s > 0)
-    made.mfu = session->programs[LS_SESSION_STEP]->flops / made.median / repeated->peak.flops_per_s;
+  ls_peak peak = repeated->peak;
+  const double flops = session->programs[LS_SESSION_STEP]->flops;
+  (void)ls_peak_share(&peak, flops / made.shortest);
+  made.mfu = ls_peak_share(&peak, flops / made.median);
+  made.limits.flops_per_s = peak.flops_per_s / session->devices;
   return made;
 }
 

@@ -109,6 +109,15 @@ static void print_begin(void *context, int64_t done, int64_t steps, const char *
   ls_progress_note(self->progress, "%s", where_from);
 }
 
+static void print_peak(void *context, const ls_peak *peak) {
+  const printer *self = context;
+  ls_progress_note(self->progress, "MFU: share of %.1f GFLOP/s, %s; the median product now: %.1f",
+                   1e-9 * peak->flops_per_s,
+                   peak->measured_now ? "the best of products as the run began"
+                                      : "the best that lockstep bench has kept",
+                   1e-9 * peak->usual);
+}
+
 static void print_step(void *context, const ls_metrics_step *step) {
   const printer *self = context;
   const ls_progress_step shown = {.step = step->step,
@@ -165,6 +174,7 @@ static ls_status train_with_data(ls_session *session, ls_dataset *dataset, ls_wo
                                     .trust = asked->trust,
                                     .proved = keep_proof,
                                     .begin = print_begin,
+                                    .measured = print_peak,
                                     .report = print_step,
                                     .evaluating = print_evaluation,
                                     .traced = write_trace,

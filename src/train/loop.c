@@ -155,8 +155,8 @@ static int64_t resident_bytes(void) {
   return getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : 0;
 }
 
-static ls_status report(const trainer *self, double loss, double norm, double seconds,
-                        double evaluation, ls_error *error) {
+static ls_status report(trainer *self, double loss, double norm, double seconds, double evaluation,
+                        ls_error *error) {
   const training *of = self->of;
   const ls_session *session = of->session;
   const int64_t tokens = session->batch * session->sequence;
@@ -170,9 +170,7 @@ static ls_status report(const trainer *self, double loss, double norm, double se
       .step_seconds = seconds,
       .tokens_per_second = (double)tokens / seconds,
       .tokens_per_second_per_device = (double)tokens / seconds / session->devices,
-      .mfu = self->peak.flops_per_s > 0
-                 ? session->programs[LS_SESSION_STEP]->flops / seconds / self->peak.flops_per_s
-                 : NAN,
+      .mfu = ls_peak_share(&self->peak, session->programs[LS_SESSION_STEP]->flops / seconds),
       .memory_bytes = resident_bytes(),
       .validation_loss = evaluation,
       .loss_scale = scales_loss(self) ? *ls_rank_cell(self->rank, LS_CELL_SCALE) : NAN,
@@ -454,10 +452,12 @@ static ls_status start(trainer *self, ls_error *error) {
   const ls_tiers *tiers = ls_rank_tiers(self->rank);
   const char *note = tiers ? ls_tiers_note(tiers) : NULL;
   if (note) snprintf(text + strlen(text), sizeof text - strlen(text), "; %s", note);
+  LS_TRY(ls_session_peak(session, self->rank, &self->peak, error));
   if (is_first(self)) LS_TRY(begin(self, text, error));
+  const ls_train_options *options = of->options;
+  if (is_first(self) && options->measured) options->measured(options->context, &self->peak);
   self->rate = ls_learning_rate_of(session->run);
-  LS_TRY(prepare_trace(self, error));
-  return ls_session_peak(session, self->rank, &self->peak, error);
+  return prepare_trace(self, error);
 }
 
 /* Whether the step after `step` others is settled before the next begins. */

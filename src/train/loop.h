@@ -21,6 +21,7 @@ typedef struct ls_train_options {
   void (*proved)(void *context, const ls_session_proof *proof);
   /* Called by rank 0's thread; each may be NULL. The first when the run begins or resumes. */
   void (*begin)(void *context, int64_t steps_done, int64_t steps, const char *where_from);
+  void (*measured)(void *context, const ls_peak *peak); /* what MFU is a share of, after `begin` */
   void (*report)(void *context, const ls_metrics_step *step);
   void (*evaluating)(void *context, int64_t batches_done, int64_t batches);
   /* With `trace: true`, once: what is done with the recorded step. */

@@ -131,6 +131,14 @@ static void repeated_steps_are_held_against_it(void **state) {
   }
 }
 
+static void no_share_is_above_one(void **state) {
+  (void)state;
+  ls_peak peak = {.flops_per_s = 100};
+  assert_true(ls_peak_share(&peak, 25) == 0.25);
+  assert_true(ls_peak_share(&peak, 400) == 1);
+  assert_true(ls_peak_share(&peak, 100) == 0.25);
+}
+
 int main(void) {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
   const struct CMUnitTest tests[] = {
@@ -138,6 +146,7 @@ int main(void) {
       CASE(without_it_a_product_is_measured),
       CASE(what_a_rank_does_now_counts_as_well),
       CASE(repeated_steps_are_held_against_it),
+      CASE(no_share_is_above_one),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -117,12 +117,17 @@ ls_session_limits ls_session_limits_of(const ls_session *session, const ls_rates
 /* What all ranks together can do in products of the compute type: the denominator of MFU. */
 typedef struct ls_peak {
   double flops_per_s;
+  double usual;     /* the median of the products that were measured now */
   int measured_now; /* ranks of which that is more than what is kept */
 } ls_peak;
 
+/* What share of the peak a rate is. A rate above it is the peak from then on: what was measured,
+ * was measured beside other work. */
+double ls_peak_share(ls_peak *peak, double flops_per_s);
+
 /* For each rank what `lockstep bench` has kept of its machine or, where that is less (it may have
- * run beside other work), what a product measured now reaches while all ranks do the same, which
- * takes about 0.1 s. All ranks get the same. Collective: all ranks. */
+ * run beside other work), what the best of some products reaches now while all ranks do the same,
+ * which takes about 0.1 s. All ranks get the same. Collective: all ranks. */
 LS_CHECKED ls_status ls_session_peak(const ls_session *session, ls_rank *rank, ls_peak *peak,
                                      ls_error *error);
 
