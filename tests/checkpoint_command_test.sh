@@ -82,7 +82,8 @@ if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
   chown 65534 "$work/cache-of-nobody"
   as="env XDG_CACHE_HOME=$work/cache-of-nobody setpriv --reuid 65534 --regid 65534 --clear-groups"
   train "$work/closed" 10
-  expect 3 "step-6/model.safetensors: cannot be read: Permission denied"
+  expect 3 "step-6/model.safetensors: cannot be read: Permission denied" "it may be good" \
+    "step-4/model.safetensors: cannot be read"
   chmod 600 "$work"/closed/checkpoints/step-*/model.safetensors
   # A save that is not allowed, amid the run: the reason, and what is safe.
   chmod a-w "$work/closed/checkpoints"
@@ -112,6 +113,31 @@ expect 0 "step-2: removed; the files in it that the run did not write are kept i
 [ "$(ls "$work/drive" | tr '\n' ' ')" = "a.txt mine step-0 step-2.rest step-8 " ] || fail "$(ls "$work/drive")"
 [ "$(cat "$work/drive/step-0/x" "$work/drive/step-2.rest/notes.txt" "$work/drive/mine/thesis.doc" | sort -u)" = precious ] ||
   fail "a stranger's file is gone"
+
+# A name like ours in the path of the run is nobody's business, and a checkpoint that a kill left
+# without its name counts, whether it is good, damaged or cannot be read.
+mkdir -p "$work/job.tmp-1"
+train "$work/job.tmp-1/run" 2 checkpoint.keep=1
+expect 0 "step-2"
+echo precious >"$work/job.tmp-1/run/checkpoints/step-2/notes.txt"
+train "$work/job.tmp-1/run" 4 checkpoint.keep=1
+expect 0 "step-2.rest"
+[ -f "$work/job.tmp-1/run/checkpoints/step-2.rest/notes.txt" ] || fail "$(ls "$work" "$work/job.tmp-1/run/checkpoints")"
+mv "$work/job.tmp-1/run/checkpoints/step-4" "$work/job.tmp-1/run/checkpoints/step-4.tmp-77-old"
+train "$work/job.tmp-1/run" 6 checkpoint.keep=1
+expect 0 "resuming after step 4"
+mv "$work/job.tmp-1/run/checkpoints/step-6" "$work/job.tmp-1/run/checkpoints/step-6.tmp-77-old"
+truncate -s -1 "$work/job.tmp-1/run/checkpoints/step-6.tmp-77-old/model.safetensors"
+train "$work/job.tmp-1/run" 8 checkpoint.keep=1
+expect 2 "step-6/model.safetensors: damaged" "no checkpoint in it can be used"
+mv "$work/job.tmp-1/run/checkpoints/step-6" "$work/job.tmp-1/run/checkpoints/step-6.tmp-77-whole"
+rm "$work/job.tmp-1/run/checkpoints/step-6.tmp-77-whole/model.safetensors"
+ln -s model.safetensors "$work/job.tmp-1/run/checkpoints/step-6.tmp-77-whole/model.safetensors"
+train "$work/job.tmp-1/run" 8 checkpoint.keep=1
+expect 3 "step-6.tmp-77-whole/model.safetensors: cannot be read"
+[ -d "$work/job.tmp-1/run/checkpoints/step-6.tmp-77-whole" ] || fail "a whole checkpoint was removed"
+"$lockstep" inspect "$work/run" >"$work/output" 2>"$work/log" || fail "$(cat "$work/log")"
+! grep -q trust "$work/log" || fail "inspect: $(cat "$work/log")"
 
 # A step whose line cannot be written ends the run with its state saved.
 cp -r "$work/run" "$work/full"

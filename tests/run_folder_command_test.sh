@@ -76,7 +76,7 @@ picture() { (cd "$1" && find . -type f ! -name lock -exec cksum {} + | sort -k 3
 picture a >before
 run 2 train keys.yaml out=a --fresh data.text=nowhere.txt
 run 2 train keys.yaml out=a --fresh model=nothing
-run 1 train keys.yaml out=a --fresh device.memory=1KiB
+run 1 train keys.yaml out=a --fresh device.memory=64KiB
 picture a | cmp -s - before || fail "--fresh touched something: $(picture a | diff - before)"
 # ... then moves all of it aside.
 run 0 train keys.yaml out=a --fresh train.lr=2e-3

@@ -8,6 +8,7 @@
 #include "cluster/machine.h"
 #include "program/budget.h"
 #include "train/checkpoint.h"
+#include "train/fit.h"
 #include "train/loop.h"
 #include "train/offload.h"
 #include "watch/progress.h"
@@ -210,6 +211,7 @@ static ls_status train_in_world(ls_arena *arena, ls_run_file *run, int devices, 
   const int sharers = ls_machine_is_bound() ? ls_world_count_here(world) : on_host;
   LS_TRY(ls_session_create(arena, run, devices, sharers, &session, error));
   LS_TRY(ls_session_check_offload(session, on_host, error));
+  LS_TRY(ls_session_check_fit(session, on_host, ls_world_count_here(world), error));
   const ls_tokenizer *tokenizer;
   LS_TRY(ls_session_open_tokenizer(session, &tokenizer, error));
   ls_dataset *dataset;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum { MAX_THREADS = 8192, PATH_BYTES = 4096, TEXT_BYTES = 8192 };
@@ -127,6 +128,75 @@ static double memory_limit(const char *root) {
   limit = smallest_limit(root, "/sys/fs/cgroup", "", memory_v2, limit);
   limit = smallest_limit(root, "/sys/fs/cgroup/memory", "memory", memory_v1, limit);
   return limit < 0x1p62 ? limit : 0;
+}
+
+/* "inactive_file 123" of a memory.stat: pages that the cgroup gives up before it runs out. */
+static double droppable(const char *root, const char *folder, const char *key) {
+  char path[PATH_BYTES], text[TEXT_BYTES], line[64];
+  snprintf(path, sizeof path, "%.4000s/memory.stat", folder);
+  if (!read_text(root, path, text)) return 0;
+  snprintf(line, sizeof line, "\n%s ", key);
+  const char *found = strstr(text, line);
+  return found ? strtod(found + strlen(line), NULL) : 0;
+}
+
+static bool left_of(const char *root, const char *folder, const char *most, const char *used,
+                    const char *key, double *left) {
+  char path[PATH_BYTES];
+  long long limit, now;
+  snprintf(path, sizeof path, "%.4000s/%s", folder, most);
+  if (!read_whole(root, path, &limit) || limit <= 0 || limit >= 1LL << 60) return false;
+  snprintf(path, sizeof path, "%.4000s/%s", folder, used);
+  if (!read_whole(root, path, &now)) return false;
+  *left = (double)(limit - now) + droppable(root, folder, key);
+  if (*left < 0) *left = 0;
+  return true;
+}
+
+static bool left_v2(const char *root, const char *folder, double *left) {
+  return left_of(root, folder, "memory.max", "memory.current", "inactive_file", left);
+}
+
+static bool left_v1(const char *root, const char *folder, double *left) {
+  return left_of(root, folder, "memory.limit_in_bytes", "memory.usage_in_bytes",
+                 "total_inactive_file", left);
+}
+
+ls_memory_there ls_machine_memory_there(const char *root) {
+  ls_memory_there there = {INT64_MAX, "nothing that is known"};
+  char text[TEXT_BYTES];
+  long long kilobytes;
+  const char *line = read_text(root, "/proc/meminfo", text) ? strstr(text, "MemAvailable:") : NULL;
+  if (line && sscanf(line, "MemAvailable: %lld kB", &kilobytes) == 1)
+    there = (ls_memory_there){kilobytes * 1024, "MemAvailable"};
+  double left = 0x1p62;
+  left = smallest_limit(root, "/sys/fs/cgroup", "", left_v2, left);
+  left = smallest_limit(root, "/sys/fs/cgroup/memory", "memory", left_v1, left);
+  if (left < 0x1p62 && left < (double)there.bytes)
+    there = (ls_memory_there){(int64_t)left, "memory that is left of the cgroup"};
+  return there;
+}
+
+ls_memory_there ls_process_memory_there(void) {
+  ls_memory_there there = {INT64_MAX, "nothing that is known"};
+  const struct {
+    int resource, column;
+    const char *what;
+  } limits[] = {{RLIMIT_AS, 0, "ulimit -v"}, {RLIMIT_DATA, 5, "ulimit -d"}};
+  char text[TEXT_BYTES];
+  long long pages[7] = {0};
+  if (read_text("", "/proc/self/statm", text))
+    (void)sscanf(text, "%lld %lld %lld %lld %lld %lld", &pages[0], &pages[1], &pages[2], &pages[3],
+                 &pages[4], &pages[5]);
+  for (int i = 0; i < 2; i++) {
+    struct rlimit limit;
+    if (getrlimit(limits[i].resource, &limit) || limit.rlim_cur == RLIM_INFINITY) continue;
+    const int64_t used = pages[limits[i].column] * sysconf(_SC_PAGESIZE);
+    const int64_t most = limit.rlim_cur < INT64_MAX ? (int64_t)limit.rlim_cur : INT64_MAX;
+    const int64_t left = most > used ? most - used : 0;
+    if (left < there.bytes) there = (ls_memory_there){left, limits[i].what};
+  }
+  return there;
 }
 
 /* Whether the hardware thread shares its core with an earlier one of the set. */

@@ -26,6 +26,20 @@ ls_machine ls_machine_probe(void);
  * [0, threads) and a value of SLURM_CPUS_PER_TASK (or NULL): machines recorded elsewhere. */
 ls_machine ls_machine_probe_at(const char *root, int threads, const char *slurm_cpus);
 
+/* Memory that can be had now, and what limits it. */
+typedef struct ls_memory_there {
+  int64_t bytes;    /* INT64_MAX: not known */
+  const char *what; /* "MemAvailable", "memory of the cgroup", "ulimit -v" */
+} ls_memory_there;
+
+/* For all processes of this machine together: what /proc/meminfo calls available, and what is left
+ * of the cgroup and of those around it (pages of files that it can drop are left). `root`: as
+ * above. */
+ls_memory_there ls_machine_memory_there(const char *root);
+
+/* For this process alone: what is left of its limits of address space and data. */
+ls_memory_there ls_process_memory_there(void);
+
 /* What the processor calls itself, and its family, model and stepping: "AMD EPYC 9R14, family 25,
  * model 17, stepping 1"; "unknown" where /proc/cpuinfo does not say. `root`: as above, or "". */
 enum { LS_PROCESSOR_BYTES = 192 };

@@ -75,6 +75,10 @@ static void cgroup_v2_limits_are_the_least_on_the_way_up(void **state) {
   assert_int_equal(ls_machine_probe_at(root, 8, NULL).cores, 8);
   put("/sys/fs/cgroup/user.slice/cpu.max", "350000 100000\n");
   put("/sys/fs/cgroup/user.slice/memory.max", "9000000\n");
+  put("/sys/fs/cgroup/user.slice/memory.current", "7000000\n");
+  put("/sys/fs/cgroup/user.slice/memory.stat", "anon 6000000\ninactive_file 500000\nx 1\n");
+  assert_int_equal(ls_machine_memory_there(root).bytes, 2500000);
+  assert_string_equal(ls_machine_memory_there(root).what, "memory that is left of the cgroup");
   assert_int_equal(ls_machine_probe_at(root, 8, NULL).cores, 3);
   assert_int_equal(ls_machine_probe_at(root, 8, NULL).memory_bytes, 9000000);
   put("/sys/fs/cgroup/user.slice/job/cpu.max", "50000 100000\n");

@@ -5,6 +5,7 @@
 
 #include "base/stop.h"
 #include "cluster/machine.h"
+#include "train/fit.h"
 #include "train/loop.h"
 #include "train/offload.h"
 
@@ -140,6 +141,7 @@ static ls_status execute_with_data(const ls_run *run, const ls_dataset *dataset,
   ls_run_file_resolve_steps(run->file,
                             (dataset->training.sequences + session->batch - 1) / session->batch);
   LS_TRY(ls_session_check_offload(session, session->devices, error));
+  LS_TRY(ls_session_check_fit(session, session->devices, session->devices, error));
   ls_world *world;
   LS_TRY(ls_world_create_threads(session->devices, &world, error));
   ls_world_set_deadline(world, run->file->comm.timeout);

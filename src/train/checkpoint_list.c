@@ -77,6 +77,15 @@ ls_status ls_checkpoint_none_good(const char *out, ls_error *error) {
                  out);
 }
 
+/* Those that cannot be read or are damaged beside the one that stops the run. */
+static void name_unreadable(const ls_published_list *list, int first) {
+  for (int i = first; i < list->found.count; i++) {
+    ls_error damage = {0};
+    if (ls_checkpoint_check_sizes(list->found.items[i].folder, &damage) != LS_OK)
+      ls_warn("%s", damage.text);
+  }
+}
+
 ls_status ls_checkpoint_newest(ls_arena *arena, const char *out, int64_t below, const char **folder,
                                int64_t *step, ls_error *error) {
   *folder = NULL;
@@ -93,7 +102,13 @@ ls_status ls_checkpoint_newest(ls_arena *arena, const char *out, int64_t below, 
       damaged = true;
       continue;
     }
-    if (status != LS_OK) return ls_fail(error, status, "%s", damage.text);
+    if (status != LS_OK) {
+      name_unreadable(&list, i + 1);
+      return ls_fail(error, status,
+                     "%s: it may be good, so no other is taken: let it be read, move it away, or "
+                     "give --fresh to begin anew",
+                     damage.text);
+    }
     *folder = each->folder;
     *step = each->step;
   }
@@ -150,8 +165,7 @@ ls_status ls_checkpoint_find(ls_arena *arena, const char *word, bool trust, cons
   return ls_fail(error, LS_INPUT, "%s: no good checkpoint in it; let the run save one first", word);
 }
 
-/* step-N for a temporary name of it; in the arena. */
-static const char *final_of(ls_arena *arena, const char *temporary) {
+const char *ls_checkpoint_final_name(ls_arena *arena, const char *temporary) {
   const char *mark = strstr(strrchr(temporary, '/'), ".tmp-");
   return ls_arena_printf(arena, "%.*s", (int)(mark - temporary), temporary);
 }
@@ -161,6 +175,21 @@ static bool ends_with(const char *name, const char *end) {
   return length >= part && strcmp(name + length - part, end) == 0;
 }
 
+/* A whole checkpoint of ours without its name gets it; LS_FAILED: that cannot be told or done. */
+static ls_status recover(ls_arena *arena, const char *folder, ls_error *error) {
+  const char *final = ls_checkpoint_final_name(arena, folder);
+  if (ls_directory_exists(final)) return LS_OK;
+  const ls_status status = ls_checkpoint_check_sizes(folder, error);
+  if (status == LS_INPUT && ls_checkpoint_is_sealed(arena, folder)) {
+    /* Damaged since: it counts as a damaged checkpoint, under its name. */
+  } else if (status != LS_OK) {
+    return status == LS_INPUT ? LS_OK : status;
+  }
+  if (rename(folder, final) == 0) return LS_OK;
+  return ls_fail(error, LS_FAILED, "%s: cannot be renamed to %s: %s", folder, final,
+                 strerror(errno));
+}
+
 ls_status ls_checkpoint_recover(const char *out, ls_error *error) {
   ls_arena *arena = ls_arena_create();
   ls_published_list list = {0};
@@ -168,12 +197,7 @@ ls_status ls_checkpoint_recover(const char *out, ls_error *error) {
   static const char *const ends[] = {LS_WHOLE, LS_OLD}; /* rather the new one */
   for (int i = 0; i < 2 * list.temporary.count && status == LS_OK; i++) {
     const char *folder = list.temporary.items[i % list.temporary.count];
-    const char *final = final_of(arena, folder);
-    if (!ends_with(folder, ends[i / list.temporary.count]) || ls_directory_exists(final)) continue;
-    if (ls_checkpoint_check_sizes(folder, NULL) != LS_OK) continue;
-    if (rename(folder, final))
-      status = ls_fail(error, LS_FAILED, "%s: cannot be renamed to %s: %s", folder, final,
-                       strerror(errno));
+    if (ends_with(folder, ends[i / list.temporary.count])) status = recover(arena, folder, error);
   }
   ls_arena_destroy(&arena);
   return status;

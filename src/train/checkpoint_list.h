@@ -28,6 +28,9 @@ typedef struct ls_published_list {
 LS_CHECKED ls_status ls_checkpoint_list(ls_arena *arena, const char *out, ls_published_list *list,
                                         ls_error *error);
 
+/* step-N for a temporary name of it; in the arena. */
+const char *ls_checkpoint_final_name(ls_arena *arena, const char *temporary);
+
 /* A name that is free: "FOLDER.WORD", else "FOLDER.WORD-2" and so on; in the arena. */
 const char *ls_checkpoint_free_name(ls_arena *arena, const char *folder, const char *word);
 

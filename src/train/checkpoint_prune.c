@@ -54,8 +54,7 @@ static void remove_files(ls_arena *arena, const char *folder, const owned *about
     ls_warn("%s: cannot be removed: %s", folder, strerror(reason));
     return;
   }
-  const char *step =
-      ls_arena_printf(arena, "%.*s", (int)(strstr(folder, ".tmp-") - folder), folder);
+  const char *step = ls_checkpoint_final_name(arena, folder);
   const char *rest = ls_checkpoint_free_name(arena, step, "rest");
   if (rename(folder, rest))
     ls_warn("%s: has files that the run did not write: %s", folder, strerror(errno));
@@ -97,9 +96,16 @@ void ls_checkpoint_remove_all(const char *out) {
   remove_beyond(out, 0);
 }
 
-static bool is_pruned(const char *folder) {
-  const size_t length = strlen(folder), end = strlen(LS_PRUNED);
-  return length > end && strcmp(folder + length - end, LS_PRUNED) == 0;
+static bool ends_with(const char *folder, const char *end) {
+  const size_t length = strlen(folder), part = strlen(end);
+  return length > part && strcmp(folder + length - part, end) == 0;
+}
+
+/* One that was published, and lost its name since. */
+static bool is_nameless(ls_arena *arena, const char *folder) {
+  return (ends_with(folder, LS_WHOLE) || ends_with(folder, LS_OLD)) &&
+         ls_checkpoint_is_sealed(arena, folder) &&
+         !ls_directory_exists(ls_checkpoint_final_name(arena, folder));
 }
 
 void ls_checkpoint_clear(const char *out) {
@@ -110,10 +116,12 @@ void ls_checkpoint_clear(const char *out) {
   for (int i = 0; i < list.temporary.count; i++) {
     const char *folder = list.temporary.items[i];
     owned about;
-    if (is_pruned(folder)) {
+    if (ends_with(folder, LS_PRUNED)) {
       /* Without its state.json, which goes last, only what others put in it is left. */
       if (!is_owned(arena, folder, -1, &about)) about.sealed.count = 0;
       remove_files(arena, folder, &about);
+    } else if (is_nameless(arena, folder)) {
+      ls_warn("%s: is a whole checkpoint without its name, and is kept", folder);
     } else if (ls_directory_remove(folder, &error) != LS_OK) {
       ls_warn("%s", error.text);
     }

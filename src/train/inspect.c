@@ -180,12 +180,21 @@ static bool has_stem(const inspection *self, const char *folder, const char *ste
          ls_file_exists(ls_arena_printf(self->arena, "%s/%s.safetensors.index.json", folder, stem));
 }
 
+/* Its bytes are looked at after. */
+static ls_status find_newest(const inspection *self, const char **folder, ls_error *error) {
+  int64_t step;
+  LS_TRY(ls_checkpoint_newest(self->arena, self->path, INT64_MAX, folder, &step, error));
+  if (*folder) return LS_OK;
+  return ls_fail(error, LS_INPUT, "%s: no checkpoint in it; let the run save one first",
+                 self->path);
+}
+
 static ls_status inspect_folder(const inspection *self, ls_error *error) {
   static const char *const stems[] = {"model", "optimizer", "adapter_model"};
   const char *folder = self->path;
   if (!ls_file_exists(path_in(self, folder, "config.json")) &&
       ls_directory_exists(path_in(self, folder, "checkpoints")))
-    LS_TRY(ls_checkpoint_find(self->arena, self->path, true, &folder, error));
+    LS_TRY(find_newest(self, &folder, error));
   if (ls_file_exists(path_in(self, folder, "state.json")))
     LS_TRY(inspect_state(self, folder, error));
   LS_TRY(inspect_if(self, folder, "config.json", inspect_config, error));

@@ -59,19 +59,3 @@ ls_status ls_session_check_offload(const ls_session *session, int ranks, ls_erro
                    mib(needed));
   return LS_OK;
 }
-
-const char *ls_session_offload_advice(const ls_session *session,
-                                      const int64_t by_category[LS_CATEGORY_COUNT]) {
-  const ls_offload *offload = &session->layout.offload;
-  const bool whole = session->layout.dp_shard > 1 && session->layout.zero < 3;
-  const int64_t optimizer = offload->optimizer ? 0
-                                               : by_category[LS_CATEGORY_MASTER] +
-                                                     by_category[LS_CATEGORY_MOMENTS] +
-                                                     by_category[LS_CATEGORY_GRADIENTS];
-  const int64_t parameters = offload->parameters || whole ? 0 : by_category[LS_CATEGORY_PARAMETERS];
-  const int64_t activations = offload->activations ? 0 : by_category[LS_CATEGORY_ACTIVATIONS];
-  if (optimizer && optimizer >= parameters && optimizer >= activations)
-    return "give offload.optimizer=host, ";
-  if (activations > parameters) return "give offload.activations=host, ";
-  return parameters ? "give offload.parameters=host, " : "";
-}

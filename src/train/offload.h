@@ -15,9 +15,4 @@ LS_CHECKED ls_status ls_session_check_offload(const ls_session *session, int ran
 LS_CHECKED ls_status ls_session_check_host(const ls_session *session, int ranks, bool here,
                                            ls_error *error);
 
-/* What to offload next where the device's memory is short: "give offload.optimizer=host, ", or ""
- * where nothing is left that would help. In the session's arena or static. */
-const char *ls_session_offload_advice(const ls_session *session,
-                                      const int64_t by_category[LS_CATEGORY_COUNT]);
-
 #endif

@@ -13,6 +13,7 @@
 #include "run/cpu/cpu.h"
 #include "store/weights.h"
 #include "train/fill.h"
+#include "train/fit.h"
 #include "train/offload.h"
 #include "train/weights_folder.h"
 
@@ -333,30 +334,12 @@ const char *ls_session_memory_part_name(int part) {
   return part == LS_CATEGORY_COUNT ? "workspace of kernels" : ls_category_name((ls_category)part);
 }
 
-static ls_status check_memory(const ls_session *session, ls_error *error) {
-  const int64_t limit = session->run->device.memory;
-  int stage;
-  const int64_t needed = ls_session_bytes_needed(session, &stage);
-  if (!limit || needed <= limit) return ls_session_check_host(session, 1, false, error);
-  int64_t parts[LS_SESSION_MEMORY_PARTS];
-  ls_session_memory_parts(session, stage, parts);
-  const char *advice = ls_session_offload_advice(session, parts);
-  char text[256] = "";
-  size_t used = 0;
-  for (int named = 0; named < 3; named++) {
-    int most = 0;
-    for (int p = 1; p < LS_SESSION_MEMORY_PARTS; p++)
-      if (parts[p] > parts[most]) most = p;
-    if (!parts[most]) break;
-    used += (size_t)snprintf(text + used, sizeof text - used, "%s%s %.1f", used ? ", " : "",
-                             ls_session_memory_part_name(most), (double)parts[most] / 1048576);
-    parts[most] = 0;
-  }
-  return ls_fail(error, LS_NO,
-                 "%s: a device needs %.1f MiB and may use %.1f (largest, MiB: %s): %scut "
-                 "train.micro_batch, raise zero or mesh.dp_shard, or allow more",
-                 ls_run_file_where(session->run, "device.memory"), (double)needed / 1048576,
-                 (double)limit / 1048576, text, advice);
+int64_t ls_session_stage_bytes(const ls_session *session, int stage) {
+  const ls_program *programs[LS_SESSION_PROGRAMS];
+  programs_of(session, stage, programs);
+  return session->workspace[stage] +
+         ls_rank_bytes_needed(programs, LS_SESSION_PROGRAMS, LS_TIER_DEVICE) +
+         ls_rank_bytes_needed(programs, LS_SESSION_PROGRAMS, LS_TIER_HOST);
 }
 
 static int choose_threads(const ls_run_file *run, int sharers) {
@@ -419,7 +402,8 @@ ls_status ls_session_create(ls_arena *arena, ls_run_file *run, int devices, int 
   LS_TRY(ls_session_resolve(arena, run, devices, sharers, &made, error));
   LS_TRY(check_weights(made, error));
   LS_TRY(compile(made, error));
-  LS_TRY(check_memory(made, error));
+  LS_TRY(ls_session_check_device(made, error));
+  LS_TRY(ls_session_check_host(made, 1, false, error));
   *session = made;
   return LS_OK;
 }

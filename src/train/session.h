@@ -76,6 +76,9 @@ int64_t ls_session_tier_bytes(const ls_session *session, ls_tier tier, int *stag
 /* Memory of the device itself: with the workspace of its kernels. */
 int64_t ls_session_bytes_needed(const ls_session *session, int *stage);
 
+/* What a rank of a stage needs of its machine's memory: device and host tier. */
+int64_t ls_session_stage_bytes(const ls_session *session, int stage);
+
 /* What the device's memory is for: at the peak of a step a category each, and last the workspace of
  * its kernels. */
 enum { LS_SESSION_MEMORY_PARTS = LS_CATEGORY_COUNT + 1 };

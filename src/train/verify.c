@@ -8,6 +8,7 @@
 #include "run/crew.h"
 #include "store/weights.h"
 #include "text/run_keys.h"
+#include "train/fit.h"
 #include "train/loss_scale.h"
 #include "train/offload.h"
 #include "train/proof.h"
@@ -401,6 +402,8 @@ ls_status ls_verify_run(ls_verification *verification, ls_world *world, ls_error
   LS_TRY(check_tokens(verification, error));
   const ls_session *session = verification->session;
   LS_TRY(ls_session_check_offload(session, ls_world_count_on_host(world), error));
+  LS_TRY(ls_session_check_fit(session, ls_world_count_on_host(world), ls_world_count_here(world),
+                              error));
   ls_session_proof proof;
   if (run->check) LS_TRY(ls_session_prove(session, &proof, error));
   ls_weights *gradients;
