@@ -113,8 +113,20 @@ printf '\000\001\000' >"$work/nul.txt"
 cat "$work/nul.txt" "$work/text.txt" "$work/nul.txt" >"$work/zeros.txt"
 "$lockstep" train model=llama-3m $keys data.text="$work/zeros.txt" out="$work/zeros" >"$work/log" 2>&1 ||
   fail "NUL bytes: $(cat "$work/log")"
+grep -q 'zeros.txt: 4 bytes are no UTF-8 text, the first is byte 0' "$work/log" || fail "NUL bytes: $(cat "$work/log")"
+printf '%%PDF-1.7\n' | cat - "$work/text.txt" >"$work/paper.txt"
+with_text "paper.txt is a PDF: convert it first" paper.txt
+iconv -f UTF-8 -t UTF-16LE "$work/text.txt" >"$work/utf16.txt"
+with_text "convert it: iconv -f UTF-16LE -t UTF-8" utf16.txt
+head -c 100000 /dev/zero >"$work/empty.bin"
+with_text "65536 of its first 65536 bytes are NUL" empty.bin
+gzip -c "$work/text.txt" >"$work/packed.txt"
+with_text "give it a name that ends in .gz" packed.txt
 tokens=$("$lockstep" tokenize "$work/zeros.txt" --tokenizer "$work/good" --count)
 [ "$tokens" -eq "$(wc -c <"$work/zeros.txt")" ] || fail "NUL bytes: $tokens tokens"
+printf '\357\273\277' | cat - "$work/text.txt" >"$work/mark.txt"
+tokens=$("$lockstep" tokenize "$work/mark.txt" --tokenizer "$work/good" --count)
+[ "$tokens" -eq "$(wc -c <"$work/text.txt")" ] || fail "a byte order mark: $tokens tokens"
 
 # Tokenizers.
 tokenizer() { refused "$1" tokenize "$work/text.txt" --tokenizer "$work/tokenizer.json" --ids; }

@@ -247,6 +247,7 @@ static int cache_files(void) {
 static void a_full_disk_leaves_nothing_behind(void **state) {
   (void)state;
   uint8_t *text = ls_arena_alloc(arena, 3 << 20);
+  memset(text, 'a', 3 << 20);
   const char *path = text_file("a.txt", text, 3 << 20, 10);
   struct rlimit before, small;
   assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);

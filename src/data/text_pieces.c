@@ -1,9 +1,11 @@
 #include "data/text_pieces.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #include "base/random.h"
 #include "data/fingerprint.h"
+#include "data/text_check.h"
 #include "data/text_stream.h"
 
 enum { BUFFER_BYTES = 1 << 24 };
@@ -24,6 +26,9 @@ struct ls_text_pieces {
   bool skipping;        /* a line that is too long, to its end */
   int64_t packed_bytes; /* of the files before */
   uint64_t fingerprint;
+  ls_text_check check; /* of the open file */
+  int bad_files, first_bad_file;
+  int64_t bad_bytes, first_bad; /* that are no UTF-8 */
   LS_LIST(ls_text_piece) items; /* of this batch */
 };
 
@@ -173,26 +178,67 @@ static void make_room(ls_text_pieces *self) {
 }
 
 static ls_status begin_file(ls_text_pieces *self, ls_error *error) {
+  self->check = (ls_text_check){.key = self->key, .path = self->files->items[self->file].path};
   self->line = 1;
   self->known = 0;
   self->inside = self->skipping = false;
   return ls_text_stream_open(self->key, &self->files->items[self->file], &self->stream, error);
 }
 
+static void count_bad(ls_text_pieces *self) {
+  const int64_t bad = self->files->items[self->file].json_lines ? 0 : self->check.bad;
+  if (bad > 0 && self->bad_files++ == 0) {
+    self->first_bad_file = self->file;
+    self->first_bad = self->check.first_bad;
+  }
+  self->bad_bytes += bad;
+}
+
+static void warn_of_bad(const ls_text_pieces *self) {
+  if (self->bad_files == 0) return;
+  const char *path = self->files->items[self->first_bad_file].path;
+  if (self->bad_files == 1)
+    ls_warn("%s: %s: %" PRId64 " bytes are no UTF-8 text, the first is byte %" PRId64
+            "; they are kept as they are",
+            self->key, path, self->bad_bytes, self->first_bad);
+  else
+    ls_warn("%s: %d files have %" PRId64 " bytes that are no UTF-8 text, the first is byte %" PRId64
+            " of %s; they are kept as they are",
+            self->key, self->bad_files, self->bad_bytes, self->first_bad, path);
+}
+
 static void end_file(ls_text_pieces *self) {
+  count_bad(self);
   self->packed_bytes += ls_text_stream_packed_bytes(self->stream);
   self->fingerprint =
       ls_fingerprint_word(self->fingerprint, ls_text_stream_fingerprint(self->stream));
   ls_text_stream_close(&self->stream);
-  self->file++;
+  if (++self->file == self->files->count) warn_of_bad(self);
+}
+
+/* Of JSON lines the beginning alone: each line is checked by who reads it. */
+static ls_status check_read(ls_text_pieces *self, const char *text, size_t bytes, ls_error *error) {
+  const bool lines = self->files->items[self->file].json_lines;
+  if (bytes == 0) return lines ? LS_OK : ls_text_check_end(&self->check, error);
+  if (lines && self->check.bytes > 0) return LS_OK;
+  return ls_text_check_add(&self->check, text,
+                           lines && bytes > LS_TEXT_HEAD_BYTES ? LS_TEXT_HEAD_BYTES : bytes, error);
+}
+
+/* A byte order mark is no part of a plain text; of JSON lines it is taken off with the line. */
+static void skip_mark(ls_text_pieces *self, const char *text, size_t bytes) {
+  if (bytes >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) self->cut += 3;
 }
 
 /* Reads on in the open file and cuts what is there. */
 static ls_status read_on(ls_text_pieces *self, ls_error *error) {
+  char *text = self->buffer + self->used;
   size_t got;
-  LS_TRY(ls_text_stream_read(self->stream, self->buffer + self->used, self->capacity - self->used,
-                             &got, error));
+  LS_TRY(ls_text_stream_read(self->stream, text, self->capacity - self->used, &got, error));
+  const bool begins = self->check.bytes == 0;
+  LS_TRY(check_read(self, text, got, error));
   self->used += got;
+  if (begins && !self->files->items[self->file].json_lines) skip_mark(self, text, got);
   const bool ended = got == 0;
   if (self->files->items[self->file].json_lines)
     take_lines(self, ended);
