@@ -43,7 +43,7 @@ dependencies:
 
 check: dependencies
 	$(MAKE) release debug
-	tools/run_tests.sh build/debug:quick build:slow
+	tools/run_tests.sh build/debug:quick 'build:slow|release'
 
 check-quick: dependencies
 	$(MAKE) release

@@ -11,6 +11,11 @@ function(lockstep_test name)
       set(timeout ${LS_SLOW_TEST_TIMEOUT})
     endif()
   endforeach()
+  foreach(pattern ${LS_RELEASE_TESTS})
+    if(name MATCHES "${pattern}")
+      list(APPEND label release)
+    endif()
+  endforeach()
   add_test(NAME ${name} COMMAND ${ARGN} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   set(environment
     "CC=${CMAKE_C_COMPILER}"
@@ -18,7 +23,7 @@ function(lockstep_test name)
     "LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/support/leaks.txt:print_suppressions=0"
     "TSAN_OPTIONS=ignore_noninstrumented_modules=1:halt_on_error=1"
     "UBSAN_OPTIONS=print_stacktrace=1")
-  set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT ${timeout}
+  set_tests_properties(${name} PROPERTIES LABELS "${label}" TIMEOUT ${timeout}
     SKIP_RETURN_CODE 77 ENVIRONMENT "${environment}")
 endfunction()
 

@@ -91,7 +91,7 @@ if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
   expect 3 "Permission denied" "the last checkpoint is $work/closed/checkpoints/step-6"
   as=
 else
-  echo "checkpoint_command_test: skipped: rights of another user (needs root and setpriv)"
+  echo "skipped: rights of another user (needs root and setpriv)"
 fi
 
 # What is not of the run stays, wherever it lies; a folder of checkpoints may be a link.

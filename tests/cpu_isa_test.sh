@@ -4,7 +4,7 @@
 set -eu
 tests="${LS_BUILD_DIR:?}/tests"
 if [ ! -x "$tests/cpu_test" ]; then
-  echo "cpu_test was not built (cmocka is missing)"
+  echo "skipped: cpu_test is not built (it needs cmocka)"
   exit 77
 fi
 for isa in SSE41 AVX2 AVX512_CORE; do

@@ -4,7 +4,7 @@
 set -u
 lockstep=$1
 python=${LS_HF_PYTHON:-build/hf-venv/bin/python}
-[ -x "$lockstep" ] || { echo "no command $lockstep: skipped"; exit 77; }
+[ -x "$lockstep" ] || { echo "skipped: $lockstep is not built"; exit 77; }
 if [ -z "${LS_HF_PYTHON:-}" ] && [ ! -e build/hf-venv/ready ]; then
   echo "skipped: no build/hf-venv; make check-hf makes it"
   exit 77

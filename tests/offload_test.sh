@@ -119,7 +119,7 @@ if [ "$(id -u)" = 0 ] && mount -t tmpfs -o size=1m tmpfs tiny 2>/dev/null; then
   train out=memory offload.optimizer=nvme offload.path=tiny
   same "a file system in memory" memory plain 8
 else
-  echo "left out: no small file system can be mounted here"
+  echo "skipped: a drive that is too small (no file system can be mounted here)"
 fi
 if [ "$(id -u)" != 0 ]; then
   chmod 500 drive

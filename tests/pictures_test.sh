@@ -25,12 +25,12 @@ dtype: fp32
 train: {steps: 4, batch: 8, microbatches: 8, lr: 1e-3}
 YAML
 
+xmllint=$(command -v xmllint || true)
+[ -n "$xmllint" ] || echo "skipped: that pictures are XML (no xmllint here)"
 xml() { # FILE...: each is XML that another program can read
   for file in "$@"; do
     [ -s "$file" ] || fail "$file is not there"
-    if command -v xmllint >/dev/null; then
-      xmllint --noout "$file" >errors 2>&1 || fail "$file is not XML"
-    fi
+    [ -z "$xmllint" ] || "$xmllint" --noout "$file" >errors 2>&1 || fail "$file is not XML"
   done
 }
 run() { "$lockstep" "$@" >output 2>errors || fail "lockstep $*: exit status $?"; }

@@ -2,7 +2,7 @@
 # `lockstep verify`: its exit status, its table and its JSON.  verify_command_test.sh LOCKSTEP
 set -u
 lockstep=$1
-[ -x "$lockstep" ] || { echo "no command $lockstep: skipped"; exit 77; }
+[ -x "$lockstep" ] || { echo "skipped: $lockstep is not built"; exit 77; }
 traces=tests/data/traces
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -64,7 +64,7 @@ if [ -d $shared ]; then
     esac
   done
 else
-  echo "verify_command_test: skipped: the traces of others (no $shared)"
+  echo "skipped: the traces of others (no $shared)"
 fi
 
 # A run file's own layout: diverse ones, most of them of more devices than this machine should have.

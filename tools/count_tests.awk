@@ -1,5 +1,6 @@
 # Counts test cases in what ctest printed, followed by its LastTest.log: cmocka's cases, and one for
 # each other program. (That a program was skipped or not run stands in what it printed only.)
+# A line "skipped: WHAT" of any of them is one skipped case more, or why the program was skipped.
 # Prints the skipped cases by name, then 'N passed, N failed, N skipped'; exit status 1 if any
 # failed or none ran.
 function close_program() {
@@ -13,10 +14,13 @@ function close_program() {
   } else if (result == "passed") {
     passed++
   } else if (result == "skipped") {
-    skipped++; skips = skips "  " name "\n"
+    skipped++
+    if (!parts) skips = skips "  " name "\n"
   } else {
     failed++; failures = failures "  " name "\n"
   }
+  if (result != "skipped" || program_cases) skipped += part_count
+  skips = skips parts
   open = 0
 }
 FNR == 1 { close_program() }
@@ -29,8 +33,10 @@ FNR == 1 { close_program() }
   close_program()
   name = $3; open = 1; result = "failed"; heading = ""
   program_cases = program_passed = program_failed = program_skipped = 0
+  parts = ""; part_count = 0
 }
 !open { next } # what ctest prints of a failed program stands in its log as well
+sub(/^skipped: /, "") { parts = parts "  " name ": " $0 "\n"; part_count++; next }
 match($0, /\[  PASSED  \] [0-9]+ test/) {
   program_cases = 1; program_passed += substr($0, RSTART + 13)
 }

@@ -307,7 +307,7 @@ static void swift_transformers_are_equal(void **state) {
   json_t *json = read_json(VECTORS "swift-transformers/tokenizer_tests.json");
   check_swift(json, "distilgpt2", "gpt2");
   check_swift(json, "coreml-projects/Llama-2-7b-chat-coreml", "llama2");
-  print_message("%zu models of swift-transformers need tokenizers that are not here\n",
+  print_message("skipped: %zu models of swift-transformers (their tokenizers are not here)\n",
                 json_object_size(json) - 2);
   json_decref(json);
   json = read_json(VECTORS "swift-transformers/gpt2_encoded_tokens.json");
