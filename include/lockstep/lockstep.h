@@ -10,7 +10,7 @@
  *   ls_run_close(&run);
  *
  * A run is used by one thread at a time; several runs may be open at once. The record of the last
- * error is the caller's `ls_error` (lockstep/status.h). */
+ * error is the caller's `ls_error` (lockstep/status.h); every call takes NULL for it too. */
 #ifndef LOCKSTEP_LOCKSTEP_H
 #define LOCKSTEP_LOCKSTEP_H
 

@@ -41,7 +41,8 @@ typedef struct ls_error {
 ls_status ls_fail(ls_error *error, ls_status status, const char *format, ...) LS_PRINTF(3, 4);
 
 /* Puts "prefix: " before the text already in `error`; returns its status. For adding the file,
- * the rank or the tensor to an error that came from below. */
+ * the rank or the tensor to an error that came from below. NULL: nothing but LS_FAILED, since
+ * what came from below is not known. */
 ls_status ls_error_prefix(ls_error *error, const char *format, ...) LS_PRINTF(2, 3);
 
 /* Says in one line what a person should know and what ends nothing: a file passed over, a setting

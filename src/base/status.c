@@ -26,6 +26,7 @@ ls_status ls_fail(ls_error *error, ls_status status, const char *format, ...) {
 ls_status ls_error_prefix(ls_error *error, const char *format, ...) {
   char prefix[512];
   char text[sizeof error->text];
+  if (!error) return LS_FAILED;
   va_list arguments;
   va_start(arguments, format);
   vsnprintf(prefix, sizeof prefix, format, arguments);

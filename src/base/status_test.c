@@ -15,7 +15,6 @@ static void failures_carry_their_text(void **state) {
   assert_int_equal(ls_fail(&error, LS_INPUT, "%s:%d: found %s", "run.yaml", 3, "tab"), LS_INPUT);
   assert_int_equal(error.status, LS_INPUT);
   assert_string_equal(error.text, "run.yaml:3: found tab");
-  assert_int_equal(ls_fail(NULL, LS_FAILED, "nobody asks"), LS_FAILED);
 }
 
 /* Names in files are others': one with an escape sequence must not reach the terminal. */
@@ -51,6 +50,12 @@ static void prefixes_add_up(void **state) {
   ls_error_prefix(&error, "a.safetensors");
   assert_int_equal(ls_error_prefix(&error, "step %d", 12), LS_FAILED);
   assert_string_equal(error.text, "step 12: a.safetensors: disk full");
+}
+
+static void nobody_needs_to_ask(void **state) {
+  (void)state;
+  assert_int_equal(ls_fail(NULL, LS_NO, "%d", 1), LS_NO);
+  assert_int_equal(ls_error_prefix(NULL, "rank %d", 1), LS_FAILED);
 }
 
 static ls_status forwards(ls_status status, int *reached) {
@@ -99,6 +104,7 @@ int main(void) {
       cmocka_unit_test(failures_are_one_line),
       cmocka_unit_test(long_texts_are_cut),
       cmocka_unit_test(prefixes_add_up),
+      cmocka_unit_test(nobody_needs_to_ask),
       cmocka_unit_test(try_forwards_failures_only),
       cmocka_unit_test(warnings_go_to_the_handler),
       cmocka_unit_test(exit_statuses_are_the_documented_ones),

@@ -180,7 +180,8 @@ ls_memory_there ls_machine_memory_there(const char *root) {
 ls_memory_there ls_process_memory_there(void) {
   ls_memory_there there = {INT64_MAX, "nothing that is known"};
   const struct {
-    int resource, column;
+    unsigned resource; /* as the enum of glibc's getrlimit */
+    int column;
     const char *what;
   } limits[] = {{RLIMIT_AS, 0, "ulimit -v"}, {RLIMIT_DATA, 5, "ulimit -d"}};
   char text[TEXT_BYTES];

@@ -414,6 +414,8 @@ static ls_status fail_instruction(ls_rank *rank, const ls_program *program,
   const char *what = instruction->collective == LS_COLLECTIVE_NONE
                          ? ls_op_name(instruction->kind)
                          : ls_collective_name(instruction->collective);
+  ls_error unread = {LS_FAILED, "failed"};
+  if (!error) error = &unread;
   ls_error_prefix(error, "%s of %s", what, name_of(program, instruction));
   ls_comm_abort(rank->comm, error->text);
   ls_error_prefix(error, "rank %d", rank->number);

@@ -35,6 +35,8 @@ static ls_status open_session(ls_run *run, const char *path, const char *const *
 
 ls_status ls_run_open(const char *path, const char *const *keys, int key_count, int devices,
                       ls_run **run, ls_error *error) {
+  ls_error unread;
+  if (!error) error = &unread;
   *run = NULL;
   ls_arena *arena = ls_arena_create();
   ls_run *made = LS_NEW(arena, ls_run);
@@ -175,6 +177,8 @@ static ls_status execute(const ls_run *run, ls_execute_options *options, ls_erro
 }
 
 ls_status ls_run_execute(ls_run *run, const ls_execute_options *options, ls_error *error) {
+  ls_error unread;
+  if (!error) error = &unread;
   ls_execute_options chosen = options ? *options : (ls_execute_options){0};
   const volatile sig_atomic_t *before = ls_stop_listen(chosen.stop);
   const ls_status status = execute(run, &chosen, error);

@@ -141,6 +141,50 @@ static void prints_are_stable(void **state) {
   ls_run_close(&run);
 }
 
+/* A status of its own for each kind of failure, though nobody wants the text. */
+static void failures_need_no_record(void **state) {
+  const place *here = *state;
+  static const struct {
+    const char *key;
+    ls_status opened, executed;
+  } cases[] = {
+      {"zero=9", LS_INPUT, LS_OK},
+      {"mesh.tp=3", LS_INPUT, LS_OK},
+      {"recompute=nothing", LS_INPUT, LS_OK},
+      {"data.tokenizer=/nonexistent", LS_OK, LS_INPUT},
+      {"model=/nonexistent", LS_INPUT, LS_OK},
+      {"device.memory=64KiB", LS_NO, LS_OK},
+      {"data.text=/nonexistent/*", LS_OK, LS_INPUT},
+      {"data.seq_len=60000", LS_INPUT, LS_OK},
+      {"train.batch=4096", LS_OK, LS_INPUT},
+      {"trace=true", LS_OK, LS_INPUT},
+      {"out=/proc/nowhere", LS_OK, LS_INPUT},
+      {"train.lr=1e30", LS_OK, LS_FAILED},
+  };
+  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+    const char *keys[KEYS + 1];
+    memcpy(keys, here->keys, sizeof here->keys);
+    keys[KEYS] = cases[c].key;
+    print_message("%s\n", cases[c].key);
+    ls_run *run = NULL;
+    assert_int_equal(ls_run_open(NULL, keys, KEYS + 1, 0, &run, NULL), cases[c].opened);
+    assert_true((run == NULL) == (cases[c].opened != LS_OK));
+    if (!run) continue;
+    const ls_execute_options options = {.fresh = true};
+    assert_int_equal(ls_run_execute(run, &options, NULL), cases[c].executed);
+    ls_run_close(&run);
+  }
+  assert_int_equal(ls_run_open("/nonexistent/run.yaml", NULL, 0, 1, &(ls_run *){0}, NULL),
+                   LS_INPUT);
+  ls_run *run = open_run(here, 1);
+  FILE *full = fopen("/dev/full", "w");
+  if (full) {
+    assert_int_equal(ls_run_print(run, LS_SHOW_PROGRAM, full, NULL), LS_FAILED);
+    fclose(full);
+  }
+  ls_run_close(&run);
+}
+
 typedef struct seen {
   int64_t begun_at, steps;
   int reports;
@@ -193,6 +237,7 @@ int main(void) {
       cmocka_unit_test(sizes_add_up),
       cmocka_unit_test(refusals_say_why),
       cmocka_unit_test(prints_are_stable),
+      cmocka_unit_test(failures_need_no_record),
       cmocka_unit_test(trains_stops_and_goes_on),
   };
   return cmocka_run_group_tests(tests, set_up, tear_down);

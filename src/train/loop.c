@@ -509,7 +509,7 @@ static ls_status run_loop(trainer *self, ls_error *error) {
   while (self->step < self->of->session->run->train.steps && !stop)
     LS_TRY(run_step(self, &stop, error));
   if (!stop) return LS_OK;
-  *error = self->lost;
+  if (error) *error = self->lost;
   LS_TRY(ls_agree(self->rank, self->lost.status, error));
   return ls_fail(error, LS_STOPPED, "stopped after step %lld; its checkpoint is saved",
                  (long long)self->step);
@@ -534,6 +534,8 @@ static ls_status prove(const training *all, ls_error *error) {
 ls_status ls_train(const ls_session *session, const ls_dataset *dataset, ls_world *world,
                    const ls_train_options *options, ls_error *error) {
   training all = {.session = session, .dataset = dataset, .options = options};
+  ls_error unread;
+  if (!error) error = &unread;
   if (session->run->trace && !options->traced)
     return ls_fail(error, LS_INPUT,
                    "%s: timelines are written by lockstep train, not by this program: give "

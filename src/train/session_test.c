@@ -12,6 +12,7 @@
 
 #include "base/random.h"
 #include "run/crew.h"
+#include "train/agree.h"
 
 enum { MAX_WORDS = 16, SEED = 5 };
 
@@ -108,6 +109,31 @@ static void first_weights_are_those_of_their_index(void **state) {
   }
 }
 
+/* The second rank fails; the first hears of it in a collective of the step, then of all ranks. */
+static ls_status fail_unread(ls_comm *comm, void *context, ls_error *error) {
+  const ls_session *session = context;
+  const bool fails = ls_comm_rank(comm) == 1;
+  ls_rank *rank;
+  LS_TRY(ls_session_rank(session, comm, &rank, error));
+  const ls_status agreed = ls_agree(rank, fails ? LS_INPUT : LS_OK, NULL);
+  if (fails) ls_comm_abort(comm, "the test says so");
+  const ls_status ran = fails ? LS_FAILED : ls_rank_run(rank, LS_SESSION_STEP, NULL);
+  ls_rank_destroy(&rank);
+  return agreed == LS_INPUT && ran == LS_FAILED ? LS_STOPPED : LS_INTERNAL;
+}
+
+static void ranks_fail_without_a_record(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  ls_session *session = open_session(arena, "device.threads=1 dtype=fp32 mesh.dp_shard=2");
+  ls_world *world;
+  ls_error error = {0};
+  assert_int_equal(ls_world_create_threads(session->devices, &world, &error), LS_OK);
+  assert_int_equal(ls_crew_run(world, fail_unread, session, NULL), LS_STOPPED);
+  ls_world_destroy(&world);
+  ls_arena_destroy(&arena);
+}
+
 /* The prediction is of the first rank of a stage, and holds for all. */
 static void check_ranks(const ls_session *session) {
   const int ranks = session->devices / session->layout.pp;
@@ -171,6 +197,7 @@ static void workspace_is_part_of_what_is_needed(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(first_weights_are_those_of_their_index),
+      cmocka_unit_test(ranks_fail_without_a_record),
       cmocka_unit_test(workspace_is_part_of_what_is_needed),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
