@@ -77,6 +77,24 @@ done
 same 2 2 shared 4
 same 2 2 refused 2
 
+# Whether ranks spin as they wait follows from the cores of all processes of the host, however they
+# are bound.
+threads=$(nproc)
+bound() {
+  all=$flags
+  flags=$1
+  launch 60 "$2" 1 shared "$seed" || fail "$2 processes, $1" "$folder/errors"
+  flags=$all
+  grep -q "who $3" "$folder/output" ||
+    fail "$2 processes on $threads hardware threads, $1: they do not $3" "$folder/output"
+  echo "$2 processes $3: $1"
+}
+if [ "$threads" -ge 2 ] && [ "$flags" = "--bind-to none" ]; then
+  bound "--bind-to none" 2 spin
+  bound "--bind-to hwthread" 2 spin
+  if [ "$threads" -le 15 ]; then bound "--bind-to none" $((threads + 1)) yield; fi
+fi
+
 # ends WORD MODE PATTERN: rank 1 of 3 aborts, is late or dies; nobody may go on for long.
 ends() {
   started=$(date +%s)

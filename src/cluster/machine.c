@@ -8,12 +8,15 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { MAX_THREADS = 8192, PATH_BYTES = 4096, TEXT_BYTES = 8192 };
+enum { MAX_THREADS = LS_THREAD_WORDS * 64, PATH_BYTES = 4096, TEXT_BYTES = 8192 };
 
-/* Hardware threads this process may run on. */
-typedef struct thread_set {
-  bool has[MAX_THREADS];
-} thread_set;
+static bool has(const ls_thread_set *set, int thread) {
+  return set->words[thread / 64] >> (thread % 64) & 1;
+}
+
+static void add(ls_thread_set *set, int thread) {
+  set->words[thread / 64] |= UINT64_C(1) << (thread % 64);
+}
 
 /* The start of root + path, NUL-terminated; false where it cannot be read. */
 static bool read_text(const char *root, const char *path, char text[TEXT_BYTES]) {
@@ -201,7 +204,7 @@ ls_memory_there ls_process_memory_there(void) {
 }
 
 /* Whether the hardware thread shares its core with an earlier one of the set. */
-static bool shares_core(const char *root, const thread_set *threads, int thread) {
+static bool shares_core(const char *root, const ls_thread_set *threads, int thread) {
   char path[PATH_BYTES], text[TEXT_BYTES];
   snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list",
            thread);
@@ -213,7 +216,7 @@ static bool shares_core(const char *root, const thread_set *threads, int thread)
     if (read < 1) return false;
     if (read < 2) last = first;
     for (int i = first; i <= last && i < thread; i++) {
-      if (i >= 0 && threads->has[i]) return true;
+      if (i >= 0 && has(threads, i)) return true;
     }
   }
   return false;
@@ -224,10 +227,10 @@ static int at_most(int count, double limit) {
   return limit < 1 ? 1 : (int)limit;
 }
 
-static ls_machine probe(const char *root, const thread_set *threads, const char *slurm_cpus) {
+static ls_machine probe(const char *root, const ls_thread_set *threads, const char *slurm_cpus) {
   ls_machine machine = {0};
   for (int i = 0; i < MAX_THREADS; i++) {
-    if (!threads->has[i]) continue;
+    if (!has(threads, i)) continue;
     machine.threads++;
     if (!shares_core(root, threads, i)) machine.cores++;
   }
@@ -241,18 +244,27 @@ static ls_machine probe(const char *root, const thread_set *threads, const char 
 }
 
 ls_machine ls_machine_probe_at(const char *root, int threads, const char *slurm_cpus) {
-  thread_set set = {0};
-  for (int i = 0; i < threads && i < MAX_THREADS; i++) set.has[i] = true;
+  ls_thread_set set = {0};
+  for (int i = 0; i < threads && i < MAX_THREADS; i++) add(&set, i);
   return probe(root, &set, slurm_cpus);
 }
 
-ls_machine ls_machine_probe(void) {
-  thread_set set = {0};
+ls_thread_set ls_machine_allowed(void) {
+  ls_thread_set set = {0};
   cpu_set_t allowed[MAX_THREADS / CPU_SETSIZE];
   CPU_ZERO_S(sizeof allowed, allowed);
-  if (sched_getaffinity(0, sizeof allowed, allowed) == 0) {
-    for (size_t i = 0; i < MAX_THREADS; i++) set.has[i] = CPU_ISSET_S(i, sizeof allowed, allowed);
-  }
+  if (sched_getaffinity(0, sizeof allowed, allowed) != 0) return set;
+  for (int i = 0; i < MAX_THREADS; i++)
+    if (CPU_ISSET_S((size_t)i, sizeof allowed, allowed)) add(&set, i);
+  return set;
+}
+
+int ls_machine_threads_of(const char *root, const ls_thread_set *set) {
+  return probe(root, set, NULL).threads;
+}
+
+ls_machine ls_machine_probe(void) {
+  const ls_thread_set set = ls_machine_allowed();
   return probe("", &set, getenv("SLURM_CPUS_PER_TASK"));
 }
 

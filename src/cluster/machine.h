@@ -22,6 +22,18 @@ typedef struct ls_machine {
 
 ls_machine ls_machine_probe(void);
 
+/* Hardware threads by the kernel's numbers, a bit each. */
+enum { LS_THREAD_WORDS = 128 };
+typedef struct ls_thread_set {
+  uint64_t words[LS_THREAD_WORDS];
+} ls_thread_set;
+
+/* The affinity mask of this process. */
+ls_thread_set ls_machine_allowed(void);
+
+/* How many of the set can run at once: all, or what the cgroup lets. `root`: as below, or "". */
+int ls_machine_threads_of(const char *root, const ls_thread_set *set);
+
 /* The same from files under `root` (proc/meminfo, sys/fs/cgroup ...), for hardware threads
  * [0, threads) and a value of SLURM_CPUS_PER_TASK (or NULL): machines recorded elsewhere. */
 ls_machine ls_machine_probe_at(const char *root, int threads, const char *slurm_cpus);

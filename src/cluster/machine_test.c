@@ -53,6 +53,18 @@ static void nothing_known_is_one_thread_each(void **state) {
   assert_int_equal(ls_machine_probe_at(root, 0, NULL).cores, 1);
 }
 
+/* Threads 1 and 70 of a host, each bound to by another process. */
+static void a_set_of_threads_is_held_to_the_quota(void **state) {
+  (void)state;
+  const ls_thread_set set = {{[0] = 2, [1] = 1 << 6}};
+  assert_int_equal(ls_machine_threads_of(root, &set), 2);
+  put("/proc/self/cgroup", "0::/job\n");
+  put("/sys/fs/cgroup/job/cpu.max", "150000 100000\n");
+  assert_int_equal(ls_machine_threads_of(root, &set), 1);
+  const ls_thread_set own = ls_machine_allowed();
+  assert_true(ls_machine_threads_of("", &own) >= ls_machine_probe().threads);
+}
+
 static void threads_of_one_core_count_once(void **state) {
   (void)state;
   for (int i = 0; i < 8; i++) put_siblings(i, ls_arena_printf(arena, "%d,%d\n", i % 4, i % 4 + 4));
@@ -229,6 +241,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       CASE(nothing_known_is_one_thread_each),
       CASE(threads_of_one_core_count_once),
+      CASE(a_set_of_threads_is_held_to_the_quota),
       CASE(cgroup_v2_limits_are_the_least_on_the_way_up),
       CASE(cgroup_v1_is_read_too_and_a_container_sees_its_root_only),
       CASE(slurm_limits_cores),

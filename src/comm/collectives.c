@@ -68,7 +68,7 @@ static ls_status start_round(ls_group *group, const reduction *r, int64_t round,
       leg->out_bytes = (size_t)theirs.count * width;
     }
   }
-  return ls_lane_start(group, group->key, (int)(round % 2), error);
+  return ls_lane_start(group, LS_COLLECTIVES, (int)(round % 2), error);
 }
 
 static void reduce_round(ls_group *group, const reduction *r, int64_t round) {
@@ -124,7 +124,7 @@ static ls_status hand_out(ls_group *group, char *data, int64_t count, size_t wid
       leg->in_bytes = (size_t)theirs.count * width;
     }
   }
-  return ls_exchange(group, group->key, error);
+  return ls_exchange(group, LS_COLLECTIVES, error);
 }
 
 static ls_status all_reduce(ls_group *group, char *data, int64_t count, ls_dtype dtype,
@@ -204,7 +204,7 @@ static ls_status all_gather(ls_group *group, char *target, const void *source, i
       leg->in_bytes = (size_t)theirs.count * width;
     }
   }
-  LS_TRY(ls_exchange(group, group->key, error));
+  LS_TRY(ls_exchange(group, LS_COLLECTIVES, error));
   /* Each rank begins with another one, so that not all read the same memory at the same time. */
   for (int step = 0; step < group->size; step++) {
     const int i = (group->rank + step) % group->size;
@@ -248,7 +248,7 @@ static ls_status broadcast(ls_group *group, void *data, int64_t count, ls_dtype 
   } else if (bytes) {
     memcpy(data, group->peers[root], bytes);
   }
-  LS_TRY(ls_exchange(group, group->key, error));
+  LS_TRY(ls_exchange(group, LS_COLLECTIVES, error));
   return ls_call_end(group, is_root, error);
 }
 
@@ -265,14 +265,13 @@ ls_status ls_broadcast(ls_group *group, void *data, int64_t count, ls_dtype dtyp
 static ls_status barrier(ls_group *group, ls_error *error) {
   const ls_posting call = {.kind = LS_CALL_BARRIER};
   LS_TRY(ls_call_begin(group, &call, NULL, 0, LS_NO_MEMBER, error));
-  char out = 0;
-  char in[64] = {0};
+  char out = 0, *in = group->comm->staging; /* each receives into a byte of its own */
   ls_legs_clear(group);
   for (int i = 0; i < group->size; i++) {
     if (group->seats[i] >= 0) continue;
-    group->legs[i] = (ls_leg){.out = &out, .in = &in[i % 64], .out_bytes = 1, .in_bytes = 1};
+    group->legs[i] = (ls_leg){.out = &out, .in = in + i, .out_bytes = 1, .in_bytes = 1};
   }
-  LS_TRY(ls_exchange(group, group->key, error));
+  LS_TRY(ls_exchange(group, LS_COLLECTIVES, error));
   return ls_call_end(group, true, error);
 }
 

@@ -2,22 +2,16 @@
 #include "comm/comm.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/arena.h"
+#include "cluster/machine.h"
 #include "comm/world.h"
 
 static const double DEADLINE_S = 300;
 static const size_t MESSAGE_BYTES = (size_t)1 << 30; /* MPI counts in int */
 static const size_t STAGING_BYTES = (size_t)8 << 20;
-
-static int cores(void) {
-  cpu_set_t allowed;
-  if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) return CPU_COUNT(&allowed);
-  return (int)sysconf(_SC_NPROCESSORS_ONLN);
-}
 
 ls_world *ls_world_new(int ranks, int first, int count_here) {
   ls_arena *memory = ls_arena_create();
@@ -45,12 +39,12 @@ ls_world *ls_world_new(int ranks, int first, int count_here) {
   return world;
 }
 
-void ls_world_open(ls_world *world, int domain_ranks) {
+void ls_world_open(ls_world *world, int domain_ranks, int threads) {
   const size_t views = (size_t)LS_MAX_ARENAS * (size_t)domain_ranks;
   world->domain_ranks = domain_ranks;
   world->views = LS_NEW_ARRAY(world->memory, void *, views);
   world->view_bytes = LS_NEW_ARRAY(world->memory, size_t, views);
-  world->crowded = domain_ranks > cores();
+  world->crowded = world->on_host > threads;
   world->talks = domain_ranks < world->size; /* news of an abort comes by message as well */
 }
 
@@ -67,7 +61,7 @@ ls_status ls_world_create_threads(int ranks, ls_world **made, ls_error *error) {
   ls_world *world = ls_world_new(ranks, 0, ranks);
   world->control = control;
   for (int rank = 0; rank < ranks; rank++) world->place[rank] = rank;
-  ls_world_open(world, ranks);
+  ls_world_open(world, ranks, ls_machine_probe().threads);
   *made = world;
   return LS_OK;
 }
@@ -188,30 +182,39 @@ static ls_status seat_members(ls_comm *comm, ls_group *group, const int *members
   return ls_fail(error, LS_INTERNAL, "rank %d makes a group without itself", comm->rank);
 }
 
-static size_t aligned(size_t bytes) {
-  return (bytes + 127) / 128 * 128;
+/* Counts the groups that this rank has in common with each member. Both make them in the same
+ * order, so the two come to the same number, which no other group of theirs has. */
+static ls_status count_common(ls_comm *comm, ls_group *group, ls_error *error) {
+  const ls_world *world = comm->world;
+  if (!world->transport) return LS_OK;
+  const uint64_t most = world->transport->tags / LS_STREAMS;
+  for (int i = 0; i < group->size; i++) {
+    const int rank = group->members[i];
+    group->earlier[i] = comm->common[rank]++;
+    if (group->earlier[i] < most || world->process[rank] == world->process[comm->rank]) continue;
+    return ls_fail(error, LS_INPUT,
+                   "ranks %d and %d are in more than %llu groups together, and this MPI library "
+                   "has no tags for more: start fewer ranks in a process",
+                   comm->rank, rank, (unsigned long long)most);
+  }
+  return LS_OK;
 }
 
 /* Finds the flags of the group in the domain's memory; its first member there makes them. */
 static ls_status group_attach(ls_comm *comm, ls_group *group, ls_error *error) {
-  const size_t seats = (size_t)group->seat_count;
-  const size_t slots = aligned(seats * sizeof *group->slots);
-  const size_t channels = aligned(seats * seats * sizeof *group->channels);
-  const size_t portions = aligned(seats * seats * sizeof *group->portions);
   ls_wait wait = {.comm = comm, .peer = -1};
   for (int i = group->size; i-- > 0;) {
     if (group->seats[i] == 0) wait.peer = group->members[i];
   }
   void *block = NULL;
   for (;;) {
-    LS_TRY(ls_control_block(comm->world->control, group->key, slots + channels + portions,
-                            group->seat == 0, &block, error));
+    LS_TRY(ls_control_block(comm->world->control, group->key,
+                            (size_t)group->seat_count * sizeof *group->slots, group->seat == 0,
+                            &block, error));
     if (block) break;
     LS_TRY(ls_wait_turn(&wait, error));
   }
   group->slots = block;
-  group->channels = (ls_channel *)(void *)((char *)block + slots);
-  group->portions = (ls_portion *)(void *)((char *)block + slots + channels);
   return LS_OK;
 }
 
@@ -222,6 +225,7 @@ static ls_status lanes_grow(ls_comm *comm, int size, ls_error *error) {
     comm->lanes[i].requests = LS_NEW_ARRAY(comm->memory, ls_request, 2 * size);
   }
   comm->lane_room = size;
+  if (!comm->common) comm->common = LS_NEW_ARRAY(comm->memory, uint64_t, comm->world->size);
   int fd;
   if (!comm->staging) comm->staging = ls_memory_map(comm->world->staging_bytes, false, &fd);
   if (comm->staging) return LS_OK;
@@ -235,6 +239,9 @@ static ls_group *group_new(ls_comm *comm, int size) {
   group->size = size;
   group->members = LS_NEW_ARRAY(comm->memory, int, size);
   group->seats = LS_NEW_ARRAY(comm->memory, int, size);
+  group->in = LS_NEW_ARRAY(comm->memory, ls_channel *, size);
+  group->out = LS_NEW_ARRAY(comm->memory, ls_channel *, size);
+  group->earlier = LS_NEW_ARRAY(comm->memory, uint64_t, size);
   group->sent = LS_NEW_ARRAY(comm->memory, uint32_t, size);
   group->taken = LS_NEW_ARRAY(comm->memory, uint32_t, size);
   group->ended = LS_NEW_ARRAY(comm->memory, uint32_t, size);
@@ -257,6 +264,7 @@ ls_status ls_comm_group(ls_comm *comm, const int *members, int count, ls_group *
   ls_group *group = group_new(comm, count);
   group->key = group_key(comm, members, count);
   LS_TRY(seat_members(comm, group, members, error));
+  LS_TRY(count_common(comm, group, error));
   if (count > 1) LS_TRY(group_attach(comm, group, error));
   group->next = comm->groups;
   comm->groups = group;

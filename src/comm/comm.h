@@ -73,7 +73,11 @@ int ls_comm_size(const ls_comm *comm);
 LS_CHECKED ls_status ls_comm_arena(ls_comm *comm, size_t bytes, void **base, ls_error *error);
 
 /* A group of `count` ranks; members[i] is its rank i; this rank must be one of them. Owned by the
- * comm. Collective: all members, groups in the same order. A group of one is legal and free. */
+ * comm. Collective: all members; two ranks make the groups that they are both in, in the same
+ * order. A group of one is legal and free. LS_FAILED where the groups of a host's ranks take more
+ * than 512 MiB for flags: 128 bytes a member, 1.4 KB for each two members that send to each other,
+ * and 16 for each two of a group that has an all-to-all. LS_INPUT where the MPI library has too few
+ * tags for all groups of a pair (never with the usual ones). */
 LS_CHECKED ls_status ls_comm_group(ls_comm *comm, const int *members, int count, ls_group **group,
                                    ls_error *error);
 int ls_group_size(const ls_group *group);

@@ -395,7 +395,8 @@ static int run_program(int count, char **arguments) {
   if (p.ranks > MAX_RANKS) return 2;
   run_plan(world, &p, workers);
   const int result = print_results(workers, ls_world_count_here(world));
-  if (ls_world_first_here(world) == 0) printf("memory of %d ranks\n", world->domain_ranks);
+  if (ls_world_first_here(world) == 0)
+    printf("memory of %d ranks, who %s\n", world->domain_ranks, world->crowded ? "yield" : "spin");
   ls_world_destroy(&world);
   return result;
 }

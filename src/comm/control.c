@@ -7,25 +7,32 @@
 enum {
   ENTRIES = 1 << 14, /* groups a domain may make; a power of two */
   ALIGNMENT = 128,
+  NOTES = 1024, /* ranks that may abort in the instant before the first of them is heard */
 };
 
-/* Memory for flags: 64 ranks in 400 groups of all take half of it. */
+/* Memory for flags: 4,096 ranks in 400 groups of all take half of it. */
 static const size_t CONTROL_BYTES = (size_t)512 << 20;
-
-enum { ABORT_NONE = 0, ABORT_WRITING, ABORT_SET };
 
 typedef struct entry {
   _Atomic uint64_t key;    /* 0: free */
   _Atomic uint64_t offset; /* of the block; 0: not ready */
 } entry;
 
+/* What a rank says as it aborts. */
+typedef struct note {
+  int32_t rank;
+  char text[956];
+} note;
+
+/* Each rank that aborts writes a note of its own, and the first to set `abort` has it heard: so
+ * whoever dies as it writes keeps nobody waiting. */
 struct ls_control {
   uint64_t nonce;
-  _Atomic uint32_t abort_state;
-  int32_t abort_rank;
-  char abort_text[960];
+  _Atomic uint32_t abort; /* 1 + the note's index; 0: none */
+  _Atomic uint32_t notes_taken;
   _Alignas(ALIGNMENT) _Atomic uint64_t used;
   entry entries[ENTRIES];
+  note notes[NOTES];
 };
 
 size_t ls_control_bytes(void) {
@@ -43,37 +50,48 @@ uint64_t ls_control_nonce(const ls_control *control) {
 }
 
 bool ls_control_abort(ls_control *control, int rank, const char *text) {
-  uint32_t none = ABORT_NONE;
-  if (!atomic_compare_exchange_strong(&control->abort_state, &none, ABORT_WRITING)) return false;
-  control->abort_rank = rank;
-  snprintf(control->abort_text, sizeof control->abort_text, "%s", text);
-  atomic_store(&control->abort_state, ABORT_SET);
-  return true;
+  if (atomic_load(&control->abort) != 0) return false;
+  const uint32_t index = atomic_fetch_add(&control->notes_taken, 1);
+  if (index >= NOTES) return false;
+  note *own = &control->notes[index];
+  own->rank = rank;
+  snprintf(own->text, sizeof own->text, "%s", text);
+  uint32_t none = 0;
+  return atomic_compare_exchange_strong(&control->abort, &none, index + 1);
+}
+
+/* The note that stands; NULL: no abort. */
+static const note *heard(ls_control *control) {
+  const uint32_t set = atomic_load(&control->abort);
+  return set ? &control->notes[set - 1] : NULL;
 }
 
 bool ls_control_aborted(ls_control *control, ls_error *error) {
-  /* While another rank writes the text there is no abort yet: callers come here again soon. */
-  if (atomic_load(&control->abort_state) != ABORT_SET) return false;
-  (void)ls_fail(error, LS_FAILED, "rank %d: %s", control->abort_rank, control->abort_text);
-  return true;
+  const note *set = heard(control);
+  if (set) (void)ls_fail(error, LS_FAILED, "rank %d: %s", set->rank, set->text);
+  return set != NULL;
 }
 
 bool ls_control_abort_text(ls_control *control, int *rank, char *text, size_t room) {
-  if (atomic_load(&control->abort_state) != ABORT_SET) return false;
-  *rank = control->abort_rank;
-  snprintf(text, room, "%s", control->abort_text);
+  const note *set = heard(control);
+  if (!set) return false;
+  *rank = set->rank;
+  snprintf(text, room, "%s", set->text);
   return true;
 }
 
-static ls_status carve(ls_control *control, size_t bytes, entry *found, ls_error *error) {
+ls_status ls_control_carve(ls_control *control, size_t bytes, uint64_t *offset, ls_error *error) {
   const uint64_t rounded = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-  const uint64_t offset = atomic_fetch_add(&control->used, rounded);
-  if (offset + rounded > CONTROL_BYTES) {
-    return ls_fail(error, LS_FAILED, "groups need more than the %zu MiB kept for their flags",
-                   CONTROL_BYTES >> 20);
-  }
-  atomic_store_explicit(&found->offset, offset, memory_order_release);
-  return LS_OK;
+  *offset = atomic_fetch_add(&control->used, rounded);
+  if (*offset + rounded <= CONTROL_BYTES) return LS_OK;
+  return ls_fail(error, LS_FAILED,
+                 "the groups of this host's ranks need more than the %zu MiB kept for their flags: "
+                 "start fewer ranks on a host",
+                 CONTROL_BYTES >> 20);
+}
+
+void *ls_control_at(ls_control *control, uint64_t offset) {
+  return (char *)control + offset;
 }
 
 ls_status ls_control_block(ls_control *control, uint64_t key, size_t bytes, bool create,
@@ -85,13 +103,15 @@ ls_status ls_control_block(ls_control *control, uint64_t key, size_t bytes, bool
     if (held == 0) {
       if (!create) return LS_OK;
       if (atomic_compare_exchange_strong(&found->key, &held, key)) {
-        LS_TRY(carve(control, bytes, found, error));
+        uint64_t made;
+        LS_TRY(ls_control_carve(control, bytes, &made, error));
+        atomic_store_explicit(&found->offset, made, memory_order_release);
         held = key;
       }
     }
     if (held != key) continue;
     const uint64_t offset = atomic_load_explicit(&found->offset, memory_order_acquire);
-    if (offset != 0) *block = (char *)control + offset;
+    if (offset != 0) *block = ls_control_at(control, offset);
     return LS_OK;
   }
   return ls_fail(error, LS_FAILED, "more than %d groups on one host", ENTRIES);

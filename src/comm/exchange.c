@@ -15,12 +15,17 @@ void ls_legs_clear(ls_group *group) {
   memset(group->legs, 0, (size_t)group->size * sizeof *group->legs);
 }
 
-static ls_status start(ls_group *group, uint64_t tag, ls_lane *lane, int member, bool receive,
+uint64_t ls_group_tag(const ls_group *group, ls_stream stream, int member) {
+  return group->earlier[member] * LS_STREAMS + (uint64_t)stream;
+}
+
+static ls_status start(ls_group *group, ls_stream stream, ls_lane *lane, int member, bool receive,
                        ls_error *error) {
   ls_comm *comm = group->comm;
   ls_transport *transport = comm->world->transport;
   ls_leg *leg = &group->legs[member];
   const int peer = group->members[member];
+  const uint64_t tag = ls_group_tag(group, stream, member);
   const size_t longest = comm->world->message_bytes;
   const size_t whole = receive ? leg->in_bytes : leg->out_bytes;
   const size_t bytes = whole < longest ? whole : longest;
@@ -34,13 +39,13 @@ static ls_status start(ls_group *group, uint64_t tag, ls_lane *lane, int member,
   return status == LS_OK ? LS_OK : ls_comm_give_up(comm, error, "%s", cause.text);
 }
 
-ls_status ls_lane_start(ls_group *group, uint64_t tag, int lane_index, ls_error *error) {
+ls_status ls_lane_start(ls_group *group, ls_stream stream, int lane_index, ls_error *error) {
   ls_lane *lane = &group->comm->lanes[lane_index];
   lane->count = 0;
   for (int step = 1; step < group->size; step++) {
     const int member = (group->rank + step) % group->size;
-    if (group->legs[member].in_bytes) LS_TRY(start(group, tag, lane, member, true, error));
-    if (group->legs[member].out_bytes) LS_TRY(start(group, tag, lane, member, false, error));
+    if (group->legs[member].in_bytes) LS_TRY(start(group, stream, lane, member, true, error));
+    if (group->legs[member].out_bytes) LS_TRY(start(group, stream, lane, member, false, error));
   }
   return LS_OK;
 }
@@ -68,7 +73,7 @@ ls_status ls_lane_finish(ls_group *group, int lane_index, ls_error *error) {
   return LS_OK;
 }
 
-ls_status ls_exchange(ls_group *group, uint64_t tag, ls_error *error) {
+ls_status ls_exchange(ls_group *group, ls_stream stream, ls_error *error) {
   const size_t longest = group->comm->world->message_bytes;
   for (;;) {
     bool left = false;
@@ -76,7 +81,7 @@ ls_status ls_exchange(ls_group *group, uint64_t tag, ls_error *error) {
       left = left || group->legs[i].in_bytes || group->legs[i].out_bytes;
     }
     if (!left) return LS_OK;
-    LS_TRY(ls_lane_start(group, tag, 0, error));
+    LS_TRY(ls_lane_start(group, stream, 0, error));
     LS_TRY(ls_lane_finish(group, 0, error));
     /* Legs longer than a message go in several: the next round takes what is left. */
     for (int i = 0; i < group->size; i++) {

@@ -4,26 +4,36 @@
 #include "comm/comm.h"
 #include "comm/world.h"
 
-/* Says where in this rank's buffer each reader finds its part; returns the bytes of the whole. */
-static size_t post_portions(ls_group *group, const int64_t *counts, size_t width) {
-  size_t offset = 0;
+/* What the member on `seat` has for each other. */
+static ls_portion *portions_of(const ls_group *group, int seat) {
+  return ls_control_at(group->comm->world->control, atomic_load(&group->slots[seat].portions));
+}
+
+/* Says where in this rank's buffer each reader finds its part; *whole: bytes of all. */
+static ls_status post_portions(ls_group *group, const int64_t *counts, size_t width, size_t *whole,
+                               ls_error *error) {
+  ls_slot *own = &group->slots[group->seat];
+  if (!atomic_load(&own->portions)) {
+    uint64_t made;
+    LS_TRY(ls_control_carve(group->comm->world->control,
+                            (size_t)group->seat_count * sizeof(ls_portion), &made, error));
+    atomic_store(&own->portions, made);
+  }
+  ls_portion *portions = portions_of(group, group->seat);
+  *whole = 0;
   for (int i = 0; i < group->size; i++) {
     const size_t bytes = (size_t)counts[i] * width;
-    if (group->seats[i] >= 0) {
-      group->portions[group->seat * group->seat_count + group->seats[i]] =
-          (ls_portion){offset, bytes};
-    }
-    offset += bytes;
+    if (group->seats[i] >= 0) portions[group->seats[i]] = (ls_portion){*whole, bytes};
+    *whole += bytes;
   }
-  return offset;
+  return LS_OK;
 }
 
 /* Copies what `member` has for this rank, or leaves it to a message. */
 static ls_status take_portion(ls_group *group, int member, char *target, size_t bytes,
                               ls_error *error) {
   if (group->seats[member] >= 0) {
-    const ls_portion *portion =
-        &group->portions[group->seats[member] * group->seat_count + group->seat];
+    const ls_portion *portion = &portions_of(group, group->seats[member])[group->seat];
     if (portion->bytes != bytes) {
       return ls_comm_give_up(group->comm, error,
                              "all-to-all: %zu bytes expected of rank %d, which sends %llu", bytes,
@@ -44,7 +54,8 @@ static ls_status all_to_all(ls_group *group, char *target, const int64_t *receiv
                             ls_error *error) {
   const size_t width = ls_dtype_bytes(dtype);
   const ls_posting call = {.kind = LS_CALL_ALL_TO_ALL, .dtype = (int32_t)dtype};
-  const size_t whole = post_portions(group, send_counts, width);
+  size_t whole;
+  LS_TRY(post_portions(group, send_counts, width, &whole, error));
   LS_TRY(ls_call_begin(group, &call, (void *)source, whole, LS_ALL_MEMBERS, error));
   ls_legs_clear(group);
   size_t sent = 0, received = 0;
@@ -59,7 +70,7 @@ static ls_status all_to_all(ls_group *group, char *target, const int64_t *receiv
     sent += out_bytes;
     received += in_bytes;
   }
-  LS_TRY(ls_exchange(group, group->key, error));
+  LS_TRY(ls_exchange(group, LS_COLLECTIVES, error));
   const size_t kept = (size_t)send_counts[group->rank] * width;
   ls_count_sent(group->comm, (int64_t)(sent - kept));
   return ls_call_end(group, true, error);
@@ -88,24 +99,55 @@ ls_status ls_all_to_all(ls_group *group, void *target, const int64_t *receive_co
       group, all_to_all(group, target, receive_counts, source, send_counts, dtype, error));
 }
 
-/* Not that of collectives: of these some may come between a send's beginning and its end. */
-static uint64_t message_tag(const ls_group *group) {
-  return group->key + 1;
-}
-
 /* The message itself, where the receiver cannot read the sender's memory. */
 static ls_status carry(ls_group *group, int member, const char *out, char *in, size_t bytes,
                        ls_error *error) {
   ls_legs_clear(group);
   group->legs[member] =
       (ls_leg){.out = out, .in = in, .out_bytes = out ? bytes : 0, .in_bytes = in ? bytes : 0};
-  return ls_exchange(group, message_tag(group), error);
+  return ls_exchange(group, LS_MESSAGES, error);
 }
 
-/* The flags of a direction; NULL where the two share none. */
-static ls_channel *channel_of(const ls_group *group, int from, int to) {
-  if (group->seats[from] < 0 || group->seats[to] < 0) return NULL;
-  return &group->channels[group->seats[from] * group->seat_count + group->seats[to]];
+/* The channel from seat `from` among those from `newest` to `end`; NULL: none. */
+static ls_channel *search(ls_control *control, uint64_t newest, uint64_t end, int from) {
+  for (uint64_t at = newest; at != end;) {
+    ls_channel *each = ls_control_at(control, at);
+    if (each->from == from) return each;
+    at = each->next;
+  }
+  return NULL;
+}
+
+/* Finds the flags of the direction from seat `from` to seat `to`, or makes them: either end may be
+ * the first to need them. Where both are at once, what one of them has carved lies idle. */
+static ls_status attach(ls_group *group, int from, int to, ls_channel **found, ls_error *error) {
+  ls_control *control = group->comm->world->control;
+  ls_slot *slot = &group->slots[to];
+  uint64_t newest = atomic_load(&slot->channels), made;
+  *found = search(control, newest, 0, from);
+  if (*found) return LS_OK;
+  LS_TRY(ls_control_carve(control, sizeof **found, &made, error));
+  ls_channel *own = ls_control_at(control, made);
+  own->from = from;
+  own->next = newest;
+  while (!atomic_compare_exchange_strong(&slot->channels, &newest, made)) {
+    *found = search(control, newest, own->next, from);
+    if (*found) return LS_OK;
+    own->next = newest;
+  }
+  *found = own;
+  return LS_OK;
+}
+
+/* The flags of a direction; *channel is NULL where the two share none. */
+static ls_status find_channel(ls_group *group, int from, int to, ls_channel **channel,
+                              ls_error *error) {
+  ls_channel **kept = from == group->rank ? &group->out[to] : &group->in[from];
+  ls_status status = LS_OK;
+  if (!*kept && group->seats[from] >= 0 && group->seats[to] >= 0)
+    status = attach(group, group->seats[from], group->seats[to], kept, error);
+  *channel = *kept;
+  return status;
 }
 
 /* Posts the next message: the receiver's flag goes to 2 number - 1 as it starts to read, to
@@ -175,7 +217,8 @@ ls_status ls_send(ls_group *group, const void *data, int64_t count, ls_dtype dty
   LS_TRY(check_send(group, count, dtype, to, 0, error));
   const ls_posting call = {.kind = LS_CALL_MESSAGE, .dtype = (int32_t)dtype, .count = count};
   const size_t bytes = (size_t)count * ls_dtype_bytes(dtype);
-  ls_channel *channel = channel_of(group, group->rank, to);
+  ls_channel *channel;
+  LS_TRY(find_channel(group, group->rank, to, &channel, error));
   const ls_status status = send_to(group, channel, (void *)data, bytes, &call, to, error);
   if (status == LS_OK) return LS_OK;
   ls_lanes_cancel(group->comm);
@@ -216,8 +259,9 @@ static ls_status start_messages(ls_group *group, const char *data, size_t bytes,
     sending->to = to;
     sending->number = group->sent[to];
     ls_error cause = {0};
-    if (transport->start(transport, false, comm->rank, group->members[to], message_tag(group),
-                         (void *)(data + at), piece, &sending->request, &cause) != LS_OK)
+    if (transport->start(transport, false, comm->rank, group->members[to],
+                         ls_group_tag(group, LS_MESSAGES, to), (void *)(data + at), piece,
+                         &sending->request, &cause) != LS_OK)
       return ls_comm_give_up(comm, error, "%s", cause.text);
   }
   return LS_OK;
@@ -228,7 +272,8 @@ ls_status ls_send_begin(ls_group *group, const void *data, int64_t count, ls_dty
   LS_TRY(check_send(group, count, dtype, to, LS_MOST_SENDS - 1, error));
   const ls_posting call = {.kind = LS_CALL_MESSAGE, .dtype = (int32_t)dtype, .count = count};
   const size_t bytes = (size_t)count * ls_dtype_bytes(dtype);
-  ls_channel *channel = channel_of(group, group->rank, to);
+  ls_channel *channel;
+  LS_TRY(find_channel(group, group->rank, to, &channel, error));
   const ls_posting own = post(group, channel, (void *)data, bytes, &call, to);
   ls_count_sent(group->comm, (int64_t)bytes);
   if (!ls_group_needs_message(group, to, &own)) return LS_OK;
@@ -253,7 +298,7 @@ ls_status ls_send_end(ls_group *group, int to, ls_error *error) {
       LS_TRY(ls_wait_turn(&wait, error));
     }
   }
-  ls_channel *channel = channel_of(group, group->rank, to);
+  ls_channel *channel = group->out[to];
   if (!channel) return LS_OK;
   return ls_wait_flag(comm, &channel->taken, 2 * number, group->members[to], error);
 }
@@ -264,7 +309,8 @@ ls_status ls_receive(ls_group *group, void *data, int64_t count, ls_dtype dtype,
   LS_TRY(ls_call_check(group, LS_CALL_MESSAGE, count, dtype, false, error));
   const ls_posting call = {.kind = LS_CALL_MESSAGE, .dtype = (int32_t)dtype, .count = count};
   const size_t bytes = (size_t)count * ls_dtype_bytes(dtype);
-  ls_channel *channel = channel_of(group, from, group->rank);
+  ls_channel *channel;
+  LS_TRY(find_channel(group, from, group->rank, &channel, error));
   const ls_status status = receive_from(group, channel, data, bytes, &call, from, error);
   if (status == LS_OK) return LS_OK;
   ls_lanes_cancel(group->comm);

@@ -43,22 +43,20 @@ static ls_status fault(int code, const char *doing, int peer, ls_error *error) {
   return ls_fail(error, LS_FAILED, "MPI failed %s rank %d: %.300s", doing, peer, text);
 }
 
-/* One tag for each pair of threads of two processes; groups differ as far as tags go round. That
- * matters where two groups of a rank have something under way at once: a pipeline's transfers, and
- * the sums over its stages. MPI libraries have millions of tags; 32,768 are what they must have. */
-static int tag_of(const ls_mpi *mpi, int from, int to, uint64_t key) {
+/* MPI's tag for one of a pair's: the threads of two processes share what tags these have. Most MPI
+ * libraries have millions; 32,768 are what they must have. */
+static int tag_of(const ls_mpi *mpi, int from, int to, uint64_t tag) {
   const ls_world *world = mpi->world;
   const int64_t most = mpi->most_ranks;
   const int64_t source = from - mpi->first_ranks[world->process[from]];
   const int64_t target = to - mpi->first_ranks[world->process[to]];
-  const uint64_t colours = (uint64_t)((int64_t)mpi->largest_tag / (most * most));
-  return (int)((int64_t)(key % colours) * most * most + source * most + target);
+  return (int)((int64_t)tag * most * most + source * most + target);
 }
 
-static ls_status start(ls_transport *transport, bool receive, int from, int to, uint64_t key,
+static ls_status start(ls_transport *transport, bool receive, int from, int to, uint64_t pair_tag,
                        void *data, size_t bytes, ls_request *request, ls_error *error) {
   ls_mpi *mpi = of(transport);
-  const int tag = tag_of(mpi, from, to, key);
+  const int tag = tag_of(mpi, from, to, pair_tag);
   const int peer = receive ? from : to;
   const int process = mpi->world->process[peer];
   mpi->world->talks = true;
@@ -243,7 +241,9 @@ static void destroy(ls_transport *transport) {
 }
 
 void ls_mpi_open(ls_mpi *mpi) {
-  mpi->transport = (ls_transport){.start = start,
+  const int64_t pairs = (int64_t)mpi->most_ranks * mpi->most_ranks;
+  mpi->transport = (ls_transport){.tags = (uint64_t)((mpi->largest_tag + INT64_C(1)) / pairs),
+                                  .start = start,
                                   .test = test,
                                   .cancel = cancel,
                                   .poll = poll_news,

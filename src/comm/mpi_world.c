@@ -21,6 +21,8 @@ ls_status ls_world_create_mpi(const ls_mpi_options *options, ls_world **world, l
 #include <time.h>
 #include <unistd.h>
 
+#include "cluster/machine.h"
+
 /* What each process says of itself. */
 typedef struct card {
   int64_t ranks, refuses, pid, pid_namespace, process;
@@ -122,6 +124,17 @@ static ls_control *share_control(MPI_Comm host) {
   return NULL;
 }
 
+/* Hardware threads that the processes of a host have together: each may be bound to its own. */
+static int threads_of(MPI_Comm host) {
+  const ls_thread_set own = ls_machine_allowed();
+  ls_thread_set all;
+  MPI_Allreduce(own.words, all.words, LS_THREAD_WORDS, MPI_UINT64_T, MPI_BOR, host);
+  const int mine = ls_machine_threads_of("", &all);
+  int least;
+  MPI_Allreduce(&mine, &least, 1, MPI_INT, MPI_MIN, host);
+  return least;
+}
+
 /* Chooses this process's domain: its host where memory can be shared, else itself. */
 static ls_status find_domain(ls_mpi *mpi, const card *own, bool refused, ls_error *error) {
   ls_world *world = mpi->world;
@@ -136,6 +149,7 @@ static ls_status find_domain(ls_mpi *mpi, const card *own, bool refused, ls_erro
   meet_neighbours(mpi, cards, host_size, own);
   world->control = refused || host_size == 1 ? NULL : share_control(host);
   const bool shared = world->control != NULL;
+  const int threads = threads_of(host);
   MPI_Comm_free(&host);
   if (!shared) {
     world->control = ls_memory_map(ls_control_bytes(), false, &fd);
@@ -148,7 +162,7 @@ static ls_status find_domain(ls_mpi *mpi, const card *own, bool refused, ls_erro
   for (int rank = 0; rank < world->size; rank++) {
     world->place[rank] = inside[world->process[rank]] ? seats++ : -1;
   }
-  ls_world_open(world, seats);
+  ls_world_open(world, seats, threads);
   /* All processes stop together where one cannot map its flags. */
   int mapped = world->control != NULL, by_all = 0;
   MPI_Allreduce(&mapped, &by_all, 1, MPI_INT, MPI_MIN, mpi->news);
@@ -211,10 +225,6 @@ ls_status ls_world_create_mpi(const ls_mpi_options *options, ls_world **made, ls
     if (options->deadline_s > 0) mpi->world->deadline_s = options->deadline_s;
     open_communicators(mpi);
     status = find_domain(mpi, &own, refused, error);
-    if (status == LS_OK && (int64_t)mpi->most_ranks * mpi->most_ranks > mpi->largest_tag) {
-      status = ls_fail(error, LS_INPUT, "%d ranks a process are more than MPI has tags for",
-                       mpi->most_ranks);
-    }
   }
   if (status != LS_OK) {
     if (mpi) ls_world_destroy(&mpi->world);

@@ -76,8 +76,8 @@ static ls_status aborted(ls_comm *comm, ls_error *error) {
 
 static ls_status abort_as(ls_comm *comm, int rank, const char *text, ls_error *error) {
   (void)ls_control_abort(comm->world->control, rank, text);
-  while (aborted(comm, error) == LS_OK) sched_yield(); /* another rank is writing its text */
-  return LS_FAILED;
+  if (aborted(comm, error) != LS_OK) return LS_FAILED;
+  return ls_fail(error, LS_FAILED, "rank %d: %s", rank, text);
 }
 
 ls_status ls_comm_give_up(ls_comm *comm, ls_error *error, const char *format, ...) {

@@ -54,16 +54,22 @@ typedef struct ls_posting {
   void *pointer;   /* for ranks of the same process */
 } ls_posting;
 
-/* A member of a group, as its domain sees it. Two cache lines, so that neighbours do not share. */
+/* A member of a group, as its domain sees it. Two cache lines, so that neighbours do not share.
+ * What only some groups need of each pair of members is made at its first use, so that a group's
+ * memory grows with its members and not with their square. */
 typedef struct ls_slot {
   _Alignas(128) ls_flag flag;
   ls_posting posting;
+  _Atomic uint64_t channels; /* offset of the newest channel to this member; 0: none */
+  _Atomic uint64_t portions; /* offset of what it has for each seat; 0: no all-to-all yet */
 } ls_slot;
 
 /* One direction of a pair: `sent` and `postings` are the sender's, `taken` the receiver's. Message
  * n is posted at n % LS_MOST_SENDS. */
 typedef struct ls_channel {
   _Alignas(64) ls_flag sent;
+  int32_t from;  /* seat of the sender */
+  uint64_t next; /* offset of another channel to the same member; 0: none */
   ls_posting postings[LS_MOST_SENDS];
   _Alignas(64) ls_flag taken;
 } ls_channel;
@@ -83,10 +89,15 @@ typedef struct ls_request {
   bool active, receiving;
 } ls_request;
 
+/* Two streams of messages between members of a group: of LS_MESSAGES some may come between a
+ * collective's beginning and its end. */
+typedef enum ls_stream { LS_COLLECTIVES, LS_MESSAGES, LS_STREAMS } ls_stream;
+
 /* Carries bytes between ranks that share no memory. Messages between two ranks under one tag
  * arrive in the order they were started. No call waits. */
 typedef struct ls_transport ls_transport;
 struct ls_transport {
+  uint64_t tags; /* that each pair of ranks has: [0, tags) */
   ls_status (*start)(ls_transport *transport, bool receive, int from, int to, uint64_t tag,
                      void *data, size_t bytes, ls_request *request, ls_error *error);
   /* Clears request->active once it is done. */
@@ -111,7 +122,7 @@ struct ls_world {
   ls_arena *memory; /* the world itself and its tables */
   int size, first, count_here, on_host;
   double deadline_s;
-  bool crowded; /* more ranks than cores: spinning would take the peer's core */
+  bool crowded; /* more ranks on the host than hardware threads: who spins takes a peer's */
   int *process; /* [size] process of each rank */
   int *place;   /* [size] place of each rank in its domain if that is ours, else -1 */
   int domain_ranks;
@@ -158,6 +169,7 @@ struct ls_comm {
   int arena_count;
   ls_group *groups; /* newest first */
   ls_group *everyone;
+  uint64_t *common; /* [world size] groups with each rank; counted where there is a transport */
   ls_lane lanes[2];
   int lane_room;
   LS_LIST(ls_sending) sendings; /* grows where more pieces are under way than ever before */
@@ -187,8 +199,8 @@ struct ls_group {
   int seat_count, seat;
   uint32_t sequence;
   ls_slot *slots;         /* [seat_count], shared */
-  ls_channel *channels;   /* [seat_count][seat_count] from, to; shared */
-  ls_portion *portions;   /* [seat_count][seat_count] of, for; shared */
+  ls_channel **in, **out; /* [size] channels from and to each member; NULL: not used yet */
+  uint64_t *earlier;      /* [size] groups of this rank with each member that came before */
   uint32_t *sent, *taken; /* [size] messages so far to and from each member */
   uint32_t *ended;        /* [size] sends to each member that are known to be taken */
   void **peers;           /* [size] each member's posted buffer; NULL: the transport has it */
@@ -214,6 +226,10 @@ bool ls_control_aborted(ls_control *control, ls_error *error);
 
 /* The abort's rank and text; false where there is none. */
 bool ls_control_abort_text(ls_control *control, int *rank, char *text, size_t room);
+
+/* Zeroed bytes of the control block, for all of the domain. LS_FAILED where it is full. */
+ls_status ls_control_carve(ls_control *control, size_t bytes, uint64_t *offset, ls_error *error);
+void *ls_control_at(ls_control *control, uint64_t offset);
 
 /* The block of `bytes` registered under `key`. The one caller with `create` carves it out; the
  * others get NULL until it has. LS_FAILED where the control block is full. */
@@ -252,8 +268,9 @@ ls_status ls_comm_give_up(ls_comm *comm, ls_error *error, const char *format, ..
 /* A world of `ranks` in all, `count_here` of them here from `first` on, without a control block. */
 ls_world *ls_world_new(int ranks, int first, int count_here);
 
-/* Readies the comms once process, place, control and transport are known. */
-void ls_world_open(ls_world *world, int domain_ranks);
+/* Readies the comms once process, place and control are known; `threads`: hardware threads that
+ * the ranks of this host share. */
+void ls_world_open(ls_world *world, int domain_ranks, int threads);
 
 /* --- arena.c -------------------------------------------------------------------------------- */
 
@@ -309,11 +326,14 @@ void ls_count_sent(ls_comm *comm, int64_t bytes);
 /* Whether `member` cannot touch what this rank posted, so that messages carry it. */
 bool ls_group_needs_message(const ls_group *group, int member, const ls_posting *posting);
 
-/* Sends and receives all of group->legs, in messages of bounded length, under a tag. */
-ls_status ls_exchange(ls_group *group, uint64_t tag, ls_error *error);
+/* The tag of a group's messages to and from a member: no other group of the two has it. */
+uint64_t ls_group_tag(const ls_group *group, ls_stream stream, int member);
+
+/* Sends and receives all of group->legs, in messages of bounded length. */
+ls_status ls_exchange(ls_group *group, ls_stream stream, ls_error *error);
 
 /* One round: starts one message of each leg on a lane; waits for all that a lane has under way. */
-ls_status ls_lane_start(ls_group *group, uint64_t tag, int lane, ls_error *error);
+ls_status ls_lane_start(ls_group *group, ls_stream stream, int lane, ls_error *error);
 ls_status ls_lane_finish(ls_group *group, int lane, ls_error *error);
 void ls_legs_clear(ls_group *group);
 

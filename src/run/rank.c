@@ -33,7 +33,7 @@ struct ls_rank {
   ls_kernel_table kernels;
   loaded_program programs[LS_MAX_PROGRAMS];
   int program_count;
-  ls_group *groups[LS_AXES_ALL + 1]; /* by set of axes; made on demand, in program order */
+  ls_group *groups[LS_AXES_ALL + 1]; /* by set of axes; made before any program is loaded */
   ls_group **pairs;                  /* by the other stage: the two that differ in nothing else */
   int stages;
   ls_group *world;
@@ -145,32 +145,59 @@ ls_view ls_rank_view(const ls_rank *rank, int program, int index, int microbatch
                  instance_base(from, frame->instance + microbatch), &offset);
 }
 
-static ls_status find_group(ls_rank *rank, const ls_mesh *mesh, ls_axes axes, ls_group **group,
-                            ls_error *error) {
-  if (!rank->groups[axes]) {
-    const int size = ls_mesh_size(mesh, axes);
-    int *members = calloc((size_t)size, sizeof *members);
-    if (!members) return ls_fail(error, LS_FAILED, "out of memory for a group of %d ranks", size);
-    ls_mesh_group(mesh, rank->number, axes, members);
-    const ls_status status = ls_comm_group(rank->comm, members, size, &rank->groups[axes], error);
-    free(members);
-    LS_TRY(status);
-  }
-  *group = rank->groups[axes];
-  return LS_OK;
+static ls_status make_group(ls_rank *rank, const ls_mesh *mesh, ls_axes axes, ls_error *error) {
+  const int size = ls_mesh_size(mesh, axes);
+  int *members = calloc((size_t)size, sizeof *members);
+  if (!members) return ls_fail(error, LS_FAILED, "out of memory for a group of %d ranks", size);
+  ls_mesh_group(mesh, rank->number, axes, members);
+  const ls_status status = ls_comm_group(rank->comm, members, size, &rank->groups[axes], error);
+  free(members);
+  return status;
 }
 
 /* This rank and the one at its place on another stage. */
-static ls_status find_pair(ls_rank *rank, const ls_mesh *mesh, int stage, int peer,
-                           ls_group **group, ls_error *error) {
-  if (!rank->pairs[peer]) {
-    const int apart = ls_mesh_size(mesh, LS_AXES_ALL & ~LS_AXES_STAGE) * (peer - stage);
-    const int other = rank->number + apart;
-    const int members[2] = {apart > 0 ? rank->number : other, apart > 0 ? other : rank->number};
-    LS_TRY(ls_comm_group(rank->comm, members, 2, &rank->pairs[peer], error));
+static ls_status make_pair(ls_rank *rank, const ls_mesh *mesh, int stage, int peer,
+                           ls_error *error) {
+  const int apart = ls_mesh_size(mesh, LS_AXES_ALL & ~LS_AXES_STAGE) * (peer - stage);
+  const int other = rank->number + apart;
+  const int members[2] = {apart > 0 ? rank->number : other, apart > 0 ? other : rank->number};
+  return ls_comm_group(rank->comm, members, 2, &rank->pairs[peer], error);
+}
+
+static bool needs_group(const ls_instruction *instruction) {
+  return instruction->collective != LS_COLLECTIVE_NONE &&
+         !ls_collective_moves(instruction->collective);
+}
+
+/* Makes the groups of all programs by axes, then by stage: so ranks of different stages, whose
+ * programs differ, make those they have in common in the same order. */
+static ls_status make_groups(ls_rank *rank, const ls_rank_options *options, ls_error *error) {
+  const ls_mesh *mesh = &options->programs[0]->mesh;
+  bool by_axes[LS_AXES_ALL + 1] = {[LS_AXES_ALL] = true};
+  rank->stages = mesh->size[LS_AXIS_PP];
+  rank->pairs = calloc((size_t)rank->stages, sizeof *rank->pairs);
+  bool *by_stage = calloc((size_t)rank->stages, sizeof *by_stage);
+  ls_status status = LS_OK;
+  if (!rank->pairs || !by_stage)
+    status = ls_fail(error, LS_FAILED, "out of memory for %d stages", rank->stages);
+  for (int p = 0; p < options->program_count && status == LS_OK; p++) {
+    const ls_program *program = options->programs[p];
+    for (int i = 0; i < program->instructions.count; i++) {
+      const ls_instruction *each = &program->instructions.items[i];
+      if (!needs_group(each)) continue;
+      if (each->peer >= 0)
+        by_stage[each->peer] = true;
+      else
+        by_axes[each->axes] = true;
+    }
   }
-  *group = rank->pairs[peer];
-  return LS_OK;
+  for (ls_axes axes = 0; axes <= LS_AXES_ALL && status == LS_OK; axes++)
+    if (by_axes[axes]) status = make_group(rank, mesh, axes, error);
+  for (int peer = 0; peer < rank->stages && status == LS_OK; peer++)
+    if (by_stage[peer]) status = make_pair(rank, mesh, options->programs[0]->stage, peer, error);
+  free(by_stage);
+  rank->world = rank->groups[LS_AXES_ALL];
+  return status;
 }
 
 static int frame_in_body(const ls_program *program, const ls_body *body, int value) {
@@ -180,9 +207,8 @@ static int frame_in_body(const ls_program *program, const ls_body *body, int val
   return at;
 }
 
-static ls_status load_instruction(ls_rank *rank, const ls_program *program, const ls_body *body,
-                                  const ls_instruction *instruction, loaded *made,
-                                  ls_error *error) {
+static void load_instruction(ls_rank *rank, const ls_program *program, const ls_body *body,
+                             const ls_instruction *instruction, loaded *made) {
   made->instruction = instruction;
   made->args = (ls_kernel_args){.attributes = &instruction->attributes,
                                 .inputs = instruction->inputs,
@@ -201,11 +227,9 @@ static ls_status load_instruction(ls_rank *rank, const ls_program *program, cons
   }
   made->skipped = instruction->first_only &&
                   ls_mesh_index(&program->mesh, rank->number, instruction->first_only) != 0;
-  if (instruction->collective == LS_COLLECTIVE_NONE || ls_collective_moves(instruction->collective))
-    return LS_OK;
-  if (instruction->peer >= 0)
-    return find_pair(rank, &program->mesh, program->stage, instruction->peer, &made->group, error);
-  return find_group(rank, &program->mesh, instruction->axes, &made->group, error);
+  if (!needs_group(instruction)) return;
+  made->group =
+      instruction->peer >= 0 ? rank->pairs[instruction->peer] : rank->groups[instruction->axes];
 }
 
 static ls_status load_program(ls_rank *rank, int p, ls_error *error) {
@@ -224,7 +248,7 @@ static ls_status load_program(ls_rank *rank, int p, ls_error *error) {
     const ls_body *body = &program->bodies.items[b];
     for (int i = body->first; i < body->first + body->count; i++) {
       const ls_instruction *instruction = &program->instructions.items[i];
-      LS_TRY(load_instruction(rank, program, body, instruction, &into->instructions[i], error));
+      load_instruction(rank, program, body, instruction, &into->instructions[i]);
     }
   }
   return LS_OK;
@@ -286,10 +310,7 @@ static ls_status fill_rank(ls_rank *rank, const ls_rank_options *options, ls_err
   rank->program_count = options->program_count;
   LS_TRY(create_tiers(rank, options, error));
   place_pools(rank, options->programs, options->program_count);
-  rank->stages = mesh->size[LS_AXIS_PP];
-  rank->pairs = calloc((size_t)rank->stages, sizeof *rank->pairs);
-  if (!rank->pairs) return ls_fail(error, LS_FAILED, "out of memory for %d stages", rank->stages);
-  LS_TRY(find_group(rank, mesh, LS_AXES_ALL, &rank->world, error));
+  LS_TRY(make_groups(rank, options, error));
   for (int p = 0; p < options->program_count; p++) {
     rank->programs[p].program = options->programs[p];
     LS_TRY(load_program(rank, p, error));
