@@ -46,6 +46,7 @@ grep -q '^# Written by lockstep train: .*/proj/run.yaml' proj/resolved.yaml || f
 mkdir elsewhere
 (cd elsewhere && run 0 train ../proj train.steps=6 && says "resuming after step 4")
 (cd elsewhere && run 0 train "$work/proj/resolved.yaml" train.steps=8 && says "resuming after step 6")
+grep -q '^# Written by lockstep train: .*/proj/run.yaml' proj/resolved.yaml || fail "$(head -3 proj/resolved.yaml)"
 [ "$(ls elsewhere | grep -v log | grep -v output | wc -l)" -eq 0 ] || fail "trained in $(names elsewhere)"
 mv proj moved
 run 2 train moved train.steps=10

@@ -109,7 +109,7 @@ int ls_command_check(int count, char **given) {
   ls_status status =
       ls_words_parse(arena, count, given, flags, sizeof flags / sizeof *flags, &words, &error);
   if (status == LS_OK && wants_help)
-    printf("%s%s", help, ls_run_file_help(arena));
+    printf("%s%s", help, ls_run_file_help(arena, NULL));
   else if (status == LS_OK)
     status = check(arena, &words, devices, &error);
   const int exit_status = ls_command_fail("check", status, &error);

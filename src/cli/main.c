@@ -1,3 +1,4 @@
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,7 +38,7 @@ static void print_help(FILE *stream) {
   fprintf(stream,
           "lockstep: compiles one training step of a transformer model for a mesh of devices,\n"
           "then runs it.\n\n"
-          "usage: lockstep COMMAND [words]      lockstep COMMAND --help\n\n");
+          "usage: lockstep COMMAND [words]      lockstep help COMMAND|KEY|resume\n\n");
   for (int c = 0; c < COMMANDS; c++)
     if (commands[c].run) fprintf(stream, "  %-10s %s\n", commands[c].name, commands[c].summary);
   fprintf(stream,
@@ -70,27 +71,66 @@ static void wait_briefly(char **argv) {
   execv(self, argv); /* where that fails it goes on as it is */
 }
 
-int main(int argc, char **argv) {
-  wait_briefly(argv);
-  ls_warnings_to(ls_print_warning, NULL);
+static int run(const char *name, int count, char **words) {
+  for (int c = 0; c < COMMANDS; c++) {
+    if (strcmp(name, commands[c].name) != 0) continue;
+    if (commands[c].run) return commands[c].run(count, words);
+    fprintf(stderr, "lockstep: %s: not yet: this command comes with a later version\n", name);
+    return 2;
+  }
+  return unknown(name);
+}
+
+/* `lockstep help`, and of a command, of going on with a run, of a key or a section of keys. */
+static int help(const char *about) {
+  if (!about) {
+    print_help(stdout);
+    return 0;
+  }
+  for (int c = 0; c < COMMANDS; c++) {
+    char *words[] = {"--help", NULL};
+    if (strcmp(about, commands[c].name) == 0) return run(about, 1, words);
+  }
+  ls_arena *arena = ls_arena_create();
+  const char *text = strcmp(about, "resume") == 0 ? ls_run_file_resume_help(arena)
+                                                  : ls_run_file_help(arena, about);
+  printf("%s", text);
+  const bool found = *text;
+  ls_arena_destroy(&arena);
+  if (found) return 0;
+  fprintf(stderr,
+          "lockstep help: found \"%s\"; expected a command, resume, or a key of a run file "
+          "(see lockstep train --help)\n",
+          about);
+  return 2;
+}
+
+static int dispatch(int argc, char **argv) {
   if (argc < 2) {
     print_help(stderr);
     return 2;
   }
   const char *name = argv[1];
-  if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
-    print_help(stdout);
-    return 0;
-  }
-  if (strcmp(name, "--version") == 0) {
+  if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0)
+    return help(argc > 2 ? argv[2] : NULL);
+  if (strcmp(name, "--version") == 0 || strcmp(name, "version") == 0) {
     printf("lockstep %s\n", LS_VERSION);
     return 0;
   }
-  for (int c = 0; c < COMMANDS; c++) {
-    if (strcmp(name, commands[c].name) != 0) continue;
-    if (commands[c].run) return commands[c].run(argc - 2, argv + 2);
-    fprintf(stderr, "lockstep: %s: not yet: this command comes with a later version\n", name);
-    return 2;
-  }
-  return unknown(name);
+  return run(name, argc - 2, argv + 2);
+}
+
+/* What was printed may still be in the buffer, and a full disk only known as it is written. */
+static int check_output(int status) {
+  const bool lost = ferror(stdout) != 0;
+  if (fclose(stdout) == 0 && !lost) return status;
+  fprintf(stderr, "lockstep: the output cannot be written: %s\n",
+          errno && !lost ? strerror(errno) : "an earlier write failed");
+  return status <= 1 ? 3 : status;
+}
+
+int main(int argc, char **argv) {
+  wait_briefly(argv);
+  ls_warnings_to(ls_print_warning, NULL);
+  return check_output(dispatch(argc, argv));
 }

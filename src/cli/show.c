@@ -199,7 +199,7 @@ int ls_command_show(int count, char **given) {
   ls_status status =
       ls_words_parse(arena, count, given, known, sizeof known / sizeof *known, &words, &error);
   if (status == LS_OK && flags.help)
-    printf("%s%s", help, ls_run_file_help(arena));
+    printf("%s%s", help, ls_run_file_help(arena, NULL));
   else if (status == LS_OK)
     status = show(arena, &words, &flags, &error);
   const int exit_status = ls_command_fail("show", status, &error);

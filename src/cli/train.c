@@ -19,7 +19,8 @@ static const char help[] =
     "from the newest checkpoint in `out`. Any key can be set on the command line. RUN, the folder\n"
     "of a run, goes on with it from anywhere: its resolved.yaml has every path in full. Paths in "
     "a\n"
-    "run file are seen from the working folder.\n\n"
+    "run file are seen from the working folder. `lockstep help resume` lists the keys that may "
+    "change.\n\n"
     "  -n DEVICES   devices of the whole mesh (default: the launcher's tasks, else the mesh)\n"
     "  --fresh      start anew; after the first step the checkpoints and metrics of the run in "
     "`out`\n"
@@ -46,37 +47,37 @@ typedef struct choices {
 typedef struct printer {
   const ls_session *session;
   const ls_dataset *dataset;
+  const ls_tokenizer *tokenizer;
   ls_session_proof proof;
   ls_progress *progress;
   double begin_s, evaluation_s;
   int64_t done; /* steps before this run */
 } printer;
 
-/* " of 233 documents, 1204 for validation, by document; 3 bad lines skipped" */
+/* "of 233 documents, 1204 for validation, by document; 3 bad lines skipped" */
 static const char *describe_data(ls_arena *arena, const ls_dataset *dataset) {
-  const char *text = "";
-  if (dataset->documents > 1) {
-    text = ls_arena_printf(arena, " of %lld documents", (long long)dataset->documents);
-    if (dataset->evaluation.sequences > 0)
-      text = ls_arena_printf(arena, "%s, %lld for validation%s", text,
-                             (long long)dataset->evaluation_tokens,
-                             dataset->by_document ? ", by document" : "");
-  }
+  const char *text = ls_arena_printf(arena, "of %lld document%s", (long long)dataset->documents,
+                                     dataset->documents == 1 ? "" : "s");
+  if (dataset->evaluation.sequences > 0)
+    text = ls_arena_printf(arena, "%s, %lld for validation%s", text,
+                           (long long)dataset->evaluation_tokens,
+                           dataset->by_document ? ", by document" : "");
   if (!dataset->skipped) return text;
   return ls_arena_printf(arena, "%s; %lld bad line%s skipped", text, (long long)dataset->skipped,
                          dataset->skipped == 1 ? "" : "s");
 }
 
 /* Said once the run begins: what is refused before that is one line. */
-static void describe(const ls_session *session, const ls_dataset *dataset) {
+static void describe(const ls_session *session, const ls_dataset *dataset,
+                     const ls_tokenizer *tokenizer) {
   const ls_layout *layout = &session->layout;
-  fprintf(stderr,
-          "%s: %.2f M parameters in %s on %d device%s (%s), %d thread%s each; %lld training "
-          "tokens%s\n",
+  fprintf(stderr, "%s: %.2f M parameters in %s on %d device%s (%s), %d thread%s each\n",
           session->run->model, (double)ls_model_parameters(&session->config) / 1e6,
           ls_dtype_name(layout->compute), session->devices, session->devices == 1 ? "" : "s",
           ls_layout_print(session->arena, layout), session->threads,
-          session->threads == 1 ? "" : "s", (long long)dataset->training_tokens,
+          session->threads == 1 ? "" : "s");
+  fprintf(stderr, "tokenizer %s, %d ids; %lld training tokens %s\n", tokenizer->name,
+          (int)tokenizer->vocabulary, (long long)dataset->training_tokens,
           describe_data(session->arena, dataset));
   if (layout->recompute_of_count)
     fprintf(stderr, "runs again to fit %.1f MiB: %s\n",
@@ -97,7 +98,7 @@ static void keep_proof(void *context, const ls_session_proof *proof) {
 static void print_begin(void *context, int64_t done, int64_t steps, const char *where_from) {
   printer *self = context;
   self->done = done;
-  describe(self->session, self->dataset);
+  describe(self->session, self->dataset, self->tokenizer);
   if (self->session->run->check)
     fprintf(stderr, "checked in %.2f s: %lld instructions, no deadlock, every reduction once\n",
             self->proof.seconds,
@@ -170,7 +171,7 @@ static ls_status train_with_data(ls_session *session, ls_dataset *dataset, ls_wo
   const bool speaks = ls_world_first_here(world) == 0;
   ls_run_file_resolve_steps(session->run,
                             (dataset->training.sequences + session->batch - 1) / session->batch);
-  printer out = {.session = session, .dataset = dataset};
+  printer out = {.session = session, .dataset = dataset, .tokenizer = tokenizer};
   const ls_train_options options = {.fresh = asked->fresh,
                                     .trust = asked->trust,
                                     .proved = keep_proof,
@@ -251,6 +252,10 @@ static ls_status train(ls_arena *arena, const ls_words *words, const choices *as
                        ls_run_file **run, ls_error *error) {
   if (words->positional_count > 1)
     return ls_fail(error, LS_INPUT, "%s: one run file is expected", words->positional[1]);
+  if (words->positional_count + words->key_count == 0)
+    return ls_fail(error, LS_INPUT,
+                   "expected a run file, as in `lockstep train run.yaml`, or keys, as in `lockstep "
+                   "train model=llama-3m data.text=book.txt` (see lockstep train --help)");
   const char *word = words->positional_count ? words->positional[0] : NULL, *path;
   LS_TRY(ls_run_folder_file(arena, word, &path, error));
   LS_TRY(ls_run_file_read(arena, path, words->keys, words->key_count, run, error));
@@ -280,7 +285,7 @@ int ls_command_train(int count, char **given) {
   ls_status status =
       ls_words_parse(arena, count, given, flags, sizeof flags / sizeof *flags, &words, &error);
   asked.fresh = deletes ? LS_FRESH_DELETE : fresh ? LS_FRESH_ASIDE : LS_FRESH_NO;
-  if (status == LS_OK && wants_help) printf("%s%s", help, ls_run_file_help(arena));
+  if (status == LS_OK && wants_help) printf("%s%s", help, ls_run_file_help(arena, NULL));
   if (status == LS_OK && !wants_help)
     ls_command_catch_signals(ls_command_is_first()
                                  ? "\nlockstep train: stopping as soon as the state can be saved; "

@@ -1,9 +1,11 @@
 #include "text/distance.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
+#include <strings.h>
 
-enum { WORD_BYTES = 63 };
+enum { WORD_BYTES = 63, NOT_MEANT = 1000 };
 
 static int folded(char letter) {
   if (letter >= 'A' && letter <= 'Z') return letter - 'A' + 'a';
@@ -34,21 +36,29 @@ int ls_distance(const char *first, const char *second) {
   return edits[rows][columns];
 }
 
+/* Edits of what a user may have meant by `word`; more than is allowed: it is not this name. A
+ * flag's dashes are no letters of it. */
+static int edits_to(const char *word, const char *name) {
+  while (*word == '-' && *name == '-') word++, name++;
+  const size_t word_bytes = strlen(word), name_bytes = strlen(name);
+  const size_t letters = word_bytes > name_bytes ? word_bytes : name_bytes;
+  const char *dot = strrchr(name, '.');
+  const bool last_part = dot && ls_distance(word, dot + 1) == 0;
+  const bool beginning = word_bytes >= 3 && strncasecmp(word, name, word_bytes) == 0;
+  const int edits = ls_distance(word, name);
+  if (edits > 1 && (last_part || beginning)) return 1;
+  const int allowed = letters < 6 ? 1 : letters < 8 ? 2 : (int)(letters / 4);
+  return edits <= allowed && edits < (int)letters ? edits : NOT_MEANT;
+}
+
 const char *ls_nearest(const char *word, const char *const *names, int count) {
   const char *nearest = NULL;
-  int nearest_edits = 0;
+  int fewest = NOT_MEANT;
   for (int i = 0; i < count; i++) {
-    int edits = ls_distance(word, names[i]);
-    const char *dot = strrchr(names[i], '.');
-    if (edits > 1 && dot && ls_distance(word, dot + 1) == 0) edits = 1;
-    const size_t word_bytes = strlen(word), name_bytes = strlen(names[i]);
-    const size_t letters = word_bytes > name_bytes ? word_bytes : name_bytes;
-    const int allowed = letters < 6 ? 1 : (int)(letters / 3);
-    if (edits > allowed || edits >= (int)letters) continue;
-    if (!nearest || edits < nearest_edits) {
-      nearest = names[i];
-      nearest_edits = edits;
-    }
+    const int edits = edits_to(word, names[i]);
+    if (edits >= fewest) continue;
+    nearest = names[i];
+    fewest = edits;
   }
   return nearest;
 }

@@ -12,8 +12,9 @@
 int ls_distance(const char *first, const char *second);
 
 /* The name nearest to `word`, the earlier of equals; NULL where none is near enough to be what was
- * meant: more than a third of the longer word's letters edited (and more than one). A last part
- * after '.' that fits exactly ("dp_shard" for "mesh.dp_shard") counts as one edit. */
+ * meant: more than a quarter of the longer word's letters edited (a third below 8, one below 6). A
+ * last part after '.' that fits exactly ("dp_shard" for "mesh.dp_shard"), and a beginning of at
+ * least three letters ("--temp" for "--temperature"), count as one edit. */
 const char *ls_nearest(const char *word, const char *const *names, int count);
 
 #endif

@@ -36,9 +36,9 @@ static void long_words_are_cut(void **state) {
 
 static void nearest_is_what_was_meant(void **state) {
   (void)state;
-  static const char *const names[] = {"train.lr",      "train.lr_min",   "train.steps",
-                                      "mesh.dp_shard", "optimizer.name", "checkpoint.every",
-                                      "zero"};
+  static const char *const names[] = {
+      "train.lr",         "train.lr_min", "train.steps", "mesh.dp_shard", "optimizer.name",
+      "checkpoint.every", "zero",         "data.seed",   "--temperature", "--help"};
   static const struct {
     const char *word, *name;
   } cases[] = {
@@ -51,6 +51,11 @@ static void nearest_is_what_was_meant(void **state) {
       {"checkpiont.evry", "checkpoint.every"},
       {"lr", "train.lr"},
       {"zreo", "zero"},
+      {"--temp", "--temperature"},
+      {"--hlep", "--help"},
+      {"--tmep", NULL},
+      {"datasets", NULL},
+      {"checkpoint", "checkpoint.every"},
       {"gradient_checkpointing", NULL},
       {"x", NULL},
       {"", NULL},

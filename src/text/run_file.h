@@ -270,11 +270,17 @@ typedef struct ls_run_differences {
 ls_run_differences ls_run_file_diff(ls_arena *arena, const ls_run_file *before,
                                     const ls_run_file *after);
 
-/* LS_OK where a run of `before` may go on as `after`; else LS_INPUT naming the keys. */
+/* LS_OK where a run of `before`, whose newest checkpoint is in that folder, may go on as `after`;
+ * else LS_INPUT naming the keys and what to do. */
 LS_CHECKED ls_status ls_run_file_may_resume(ls_arena *arena, const ls_run_file *before,
-                                            const ls_run_file *after, ls_error *error);
+                                            const ls_run_file *after, const char *checkpoint,
+                                            ls_error *error);
 
-/* The keys as a table for --help: name, default, what it may be, one line of help. */
-char *ls_run_file_help(ls_arena *arena);
+/* The keys as a table for --help: name, default, what it may be, one line of help. `only` is a key
+ * or a section ("train"), or NULL for all; "" where there is none of that name. In the arena. */
+char *ls_run_file_help(ls_arena *arena, const char *only);
+
+/* Which keys may change between two starts of a run. In the arena. */
+char *ls_run_file_resume_help(ls_arena *arena);
 
 #endif

@@ -162,7 +162,7 @@ static void every_key_of_the_table_is_sound(void **state) {
     assert_non_null(key->help);
     assert_true(strlen(key->help) < 90);
     assert_null(ls_run_peer_find(key->name));
-    assert_non_null(strstr(ls_run_file_help(arena), key->name));
+    assert_non_null(strstr(ls_run_file_help(arena, NULL), key->name));
     if (key->excludes) {
       assert_string_equal(ls_run_key_find(key->excludes)->excludes, key->name);
     }
@@ -173,6 +173,20 @@ static void every_key_of_the_table_is_sound(void **state) {
     assert_int_equal(ls_run_key_set_text(&again, key, text, &error), LS_OK);
     assert_string_equal(ls_run_key_text(arena, &again, key), text);
   }
+}
+
+static void help_is_of_what_is_asked(void **state) {
+  (void)state;
+  assert_string_equal(ls_run_file_help(arena, "nothing"), "");
+  assert_string_equal(ls_run_file_help(arena, "train.l"), "");
+  const char *one = ls_run_file_help(arena, "train.lr");
+  assert_non_null(strstr(one, "train.lr"));
+  assert_null(strstr(one, "train.lr_min"));
+  const char *section = ls_run_file_help(arena, "train");
+  assert_non_null(strstr(section, "train.lr_min"));
+  assert_null(strstr(section, "eval.every"));
+  for (int i = 0; i < ls_run_key_count; i++)
+    assert_non_null(strstr(ls_run_file_resume_help(arena), ls_run_keys[i].name));
 }
 
 static void every_key_refuses_a_wrong_type_with_its_place(void **state) {
@@ -443,18 +457,19 @@ static void only_keys_that_leave_the_mathematics_alone_may_change(void **state) 
     const ls_run_differences found = ls_run_file_diff(arena, before, after);
     assert_int_equal(found.count, 1);
     assert_memory_equal(found.items[0].key, harmless[i], strlen(found.items[0].key));
-    assert_int_equal(ls_run_file_may_resume(arena, before, after, &error), LS_OK);
+    assert_int_equal(ls_run_file_may_resume(arena, before, after, "step-4", &error), LS_OK);
   }
   for (size_t i = 0; i < sizeof harmful / sizeof *harmful; i++) {
     const ls_run_file *after = good(ls_arena_printf(arena, "model: a\n%s\n", harmful[i]), NULL);
     assert_int_equal(ls_run_file_diff(arena, before, after).count, 1);
-    assert_int_equal(ls_run_file_may_resume(arena, before, after, &error), LS_INPUT);
+    assert_int_equal(ls_run_file_may_resume(arena, before, after, "step-4", &error), LS_INPUT);
   }
   const ls_run_file *after = good("model: b\nzero: 1\ntrain: {lr: 0.001}\n", NULL);
-  assert_int_equal(ls_run_file_may_resume(arena, before, after, &error), LS_INPUT);
+  assert_int_equal(ls_run_file_may_resume(arena, before, after, "step-4", &error), LS_INPUT);
   assert_string_equal(error.text,
                       "runs/run holds a run that differs in model (was a, now b), train.lr (was "
-                      "auto, now 0.001); give --fresh to start anew, or another out");
+                      "auto, now 0.001): give --fresh to start anew, another out, or to go on from "
+                      "its weights model=step-4 with another out (see lockstep help resume)");
 }
 
 static void what_a_command_needs_is_asked_for(void **state) {
@@ -477,6 +492,7 @@ int main(void) {
       CASE(values_are_typed_and_know_where_they_came_from),
       CASE(the_written_file_reads_back_to_the_same_values),
       CASE(every_key_of_the_table_is_sound),
+      CASE(help_is_of_what_is_asked),
       CASE(every_key_refuses_a_wrong_type_with_its_place),
       CASE(errors_say_what_and_what_to_do),
       CASE(texts_may_have_weights_and_fields),

@@ -15,6 +15,7 @@ const ls_run_peer ls_run_peers[] = {
     {"train_data", "data.text"},
     {"dataset", "data.text"},
     {"dataset_path", "data.text"},
+    {"datasets", "data.text"},
     {"data_path", "data.text"},
     {"tokenizer_name", "data.tokenizer"},
     {"tokenizer_type", "data.tokenizer"},

@@ -1,4 +1,4 @@
-/* The run file as text: the resolved file, the help, and what differs between two. */
+/* The run file as text: the resolved file, and what differs between two. */
 #include <stdio.h>
 #include <string.h>
 
@@ -198,7 +198,8 @@ ls_run_differences ls_run_file_diff(ls_arena *arena, const ls_run_file *before,
 }
 
 ls_status ls_run_file_may_resume(ls_arena *arena, const ls_run_file *before,
-                                 const ls_run_file *after, ls_error *error) {
+                                 const ls_run_file *after, const char *checkpoint,
+                                 ls_error *error) {
   const ls_run_differences found = ls_run_file_diff(arena, before, after);
   if (!found.mathematics) return LS_OK;
   const char *list = "";
@@ -208,19 +209,9 @@ ls_status ls_run_file_may_resume(ls_arena *arena, const ls_run_file *before,
     list = ls_arena_printf(arena, "%s%s%s (was %s, now %s)", list, list[0] ? ", " : "", each->key,
                            each->before, each->after);
   }
-  return ls_fail(error, LS_INPUT,
-                 "%s holds a run that differs in %s; give --fresh to start anew, or another out",
-                 after->out, list);
-}
-
-char *ls_run_file_help(ls_arena *arena) {
-  char *text = ls_arena_strdup(arena, "");
-  for (int i = 0; i < ls_run_key_count; i++) {
-    const ls_run_key *key = &ls_run_keys[i];
-    const char *values = ls_run_key_expected(arena, key);
-    text = ls_arena_printf(arena, "%s  %-27s %s%s\n  %-27s   %s; default %s\n", text, key->name,
-                           key->help, key->only_standard ? " (not yet)" : "", "", values,
-                           key->standard[0] ? key->standard : "none");
-  }
-  return text;
+  return ls_fail(
+      error, LS_INPUT,
+      "%s holds a run that differs in %s: give --fresh to start anew, another out, or to "
+      "go on from its weights model=%s with another out (see lockstep help resume)",
+      after->out, list, checkpoint);
 }

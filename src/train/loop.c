@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/stop.h"
 #include "run/crew.h"
+#include "train/advice.h"
 #include "train/agree.h"
 #include "train/checkpoint.h"
 #include "train/loss_scale.h"
@@ -367,9 +368,11 @@ static ls_status find_checkpoint(const trainer *self, char path[PATH_BYTES], int
 
 static ls_status begin(const trainer *self, const char *where_from, ls_error *error) {
   const ls_train_options *options = self->of->options;
+  const int64_t steps = self->of->session->run->train.steps;
   if (options->fresh == LS_FRESH_NO) LS_TRY(settle_folder(self, error));
-  if (options->begin)
-    options->begin(options->context, self->step, self->of->session->run->train.steps, where_from);
+  if (options->begin) options->begin(options->context, self->step, steps, where_from);
+  if (options->tokenizer && self->step < steps)
+    ls_session_advise(self->of->session, options->tokenizer);
   return LS_OK;
 }
 

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "train/advice.h"
 #include "train/checkpoint.h"
 
 static const char head[] = "# Written by lockstep train: ";
@@ -74,26 +75,33 @@ static ls_status check_ours(ls_arena *arena, const char *path, ls_error *error) 
                  path);
 }
 
-static ls_status write_resolved(ls_arena *arena, const ls_run_file *run, ls_error *error) {
-  const char *path = ls_arena_printf(arena, "%s/" LS_RESOLVED_NAME, run->out);
-  LS_TRY(check_ours(arena, path, error));
+/* The line that says where a resolved file came from; it keeps it where the run goes on from the
+ * file itself. */
+static ls_status origin(ls_arena *arena, const ls_run_file *run, const char *path,
+                        const char **line, ls_error *error) {
   const char *from = run->path[0] ? run->path : "the command line";
-  char *full = realpath(from, NULL);
-  /* Going on from the resolved file itself does not change where it came from. */
-  char *own = realpath(path, NULL);
+  char *full = realpath(from, NULL), *own = realpath(path, NULL);
   const bool itself = full && own && strcmp(full, own) == 0;
-  const char *text = ls_run_file_text(arena, ls_run_file_absolute(arena, run));
-  const char *made =
-      ls_arena_printf(arena,
-                      "%s%s, with every key as it was resolved.\n"
-                      "# `lockstep train %s` goes on with this run, from any folder.\n%s",
-                      head,
-                      itself ? "from itself"
-                      : full ? full
-                             : from,
-                      ls_run_file_absolute(arena, run)->out, text);
+  *line =
+      ls_arena_printf(arena, "%s%s, with every key as it was resolved.", head, full ? full : from);
   free(full);
   free(own);
+  char *text;
+  size_t bytes;
+  if (!itself) return LS_OK;
+  LS_TRY(ls_file_read(arena, path, &text, &bytes, error));
+  *line = ls_arena_printf(arena, "%.*s", (int)strcspn(text, "\n"), text);
+  return LS_OK;
+}
+
+static ls_status write_resolved(ls_arena *arena, const ls_run_file *run, ls_error *error) {
+  const char *path = ls_arena_printf(arena, "%s/" LS_RESOLVED_NAME, run->out), *line;
+  LS_TRY(check_ours(arena, path, error));
+  LS_TRY(origin(arena, run, path, &line, error));
+  const ls_run_file *full = ls_run_file_absolute(arena, run);
+  const char *made = ls_arena_printf(
+      arena, "%s\n# `lockstep train %s` goes on with this run, from any folder.\n%s", line,
+      full->out, ls_run_file_text(arena, full));
   return ls_file_write(path, made, strlen(made), error);
 }
 
@@ -106,8 +114,10 @@ static ls_status find_earlier(ls_arena *arena, const ls_run_file *run, ls_run_fo
   if (!folder->checkpoint || !path) return LS_OK;
   ls_run_file *before;
   LS_TRY(ls_run_file_read(arena, path, NULL, 0, &before, error));
-  return ls_run_file_may_resume(arena, ls_run_file_absolute(arena, before),
-                                ls_run_file_absolute(arena, run), error);
+  LS_TRY(ls_run_file_may_resume(arena, ls_run_file_absolute(arena, before),
+                                ls_run_file_absolute(arena, run), folder->checkpoint, error));
+  ls_advise_learning_rate(before, run, folder->step);
+  return LS_OK;
 }
 
 /* What follows OUT/checkpoints/ in the path of the weights that a run starts from; NULL: they are
