@@ -79,8 +79,17 @@ start train run.yaml out=evaluating eval.every=2 eval.batches=100000000 data.val
 until_holds grep -q '^step 1/' log
 sleep 0.3 # into it, most likely; right in any case
 stops TERM 4
-says "stopped after step 2"
-[ -d evaluating/checkpoints/step-2 ] || fail "no checkpoint: $(ls evaluating)"
+says "stopped after step"
+[ -n "$(ls evaluating/checkpoints)" ] || fail "no checkpoint: $(ls evaluating)"
+
+# It is made when the run goes on, and gets into the line of its step.
+validations() { grep -o '"step": [0-9]*,\|"validation_loss": .*' "$1/metrics.jsonl"; }
+short="eval.every=2 eval.batches=3 data.validation=0.9 train.steps=4"
+"$lockstep" train run.yaml out=evaluating $short >output 2>log || fail "$(cat log)"
+"$lockstep" train run.yaml out=unstopped $short >output 2>log || fail "$(cat log)"
+validations unstopped >expected
+validations evaluating | cmp -s - expected ||
+  fail "validation losses: $(validations evaluating), expected $(cat expected)"
 
 # Texts that are read for long: nothing is trained, nothing is left.
 i=0

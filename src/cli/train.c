@@ -120,8 +120,13 @@ static void print_peak(void *context, const ls_peak *peak) {
                    1e-9 * peak->usual);
 }
 
-static void print_step(void *context, const ls_metrics_step *step) {
+static void print_evaluated(void *context, int64_t step, double loss) {
   const printer *self = context;
+  ls_progress_note(self->progress, "step %lld: validation loss %.4f", (long long)step, loss);
+}
+
+static void print_step(void *context, const ls_metrics_step *step) {
+  printer *self = context;
   const ls_progress_step shown = {.step = step->step,
                                   .loss = step->loss,
                                   .learning_rate = step->learning_rate,
@@ -131,9 +136,7 @@ static void print_step(void *context, const ls_metrics_step *step) {
                                   .memory_bytes = (double)step->memory_bytes,
                                   .skipped = step->skipped};
   ls_progress_show(self->progress, &shown, ls_now_s() - self->begin_s);
-  if (!isnan(step->validation_loss))
-    ls_progress_note(self->progress, "step %lld: validation loss %.4f", (long long)step->step,
-                     step->validation_loss);
+  if (!isnan(step->validation_loss)) print_evaluated(self, step->step, step->validation_loss);
 }
 
 /* Of a long one, which would look like a run that hangs. */
@@ -179,6 +182,7 @@ static ls_status train_with_data(ls_session *session, ls_dataset *dataset, ls_wo
                                     .measured = print_peak,
                                     .report = print_step,
                                     .evaluating = print_evaluation,
+                                    .evaluated = print_evaluated,
                                     .traced = write_trace,
                                     .context = &out,
                                     .tokenizer = tokenizer};

@@ -156,6 +156,18 @@ static int64_t resident_bytes(void) {
   return getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : 0;
 }
 
+static bool is_due(const trainer *self, int64_t step, int64_t every) {
+  if (step == self->of->session->run->train.steps) return true;
+  return every > 0 && step % every == 0;
+}
+
+/* Whether the evaluation part is looked at after the step that was just made. */
+static bool evaluates(const trainer *self) {
+  const training *of = self->of;
+  const int64_t every = of->session->run->eval.every;
+  return of->dataset->evaluation.sequences > 0 && every > 0 && is_due(self, self->step, every);
+}
+
 static ls_status report(trainer *self, double loss, double norm, double seconds, double evaluation,
                         ls_error *error) {
   const training *of = self->of;
@@ -174,15 +186,11 @@ static ls_status report(trainer *self, double loss, double norm, double seconds,
       .mfu = ls_peak_share(&self->peak, session->programs[LS_SESSION_STEP]->flops / seconds),
       .memory_bytes = resident_bytes(),
       .validation_loss = evaluation,
+      .validation_left = isnan(evaluation) && evaluates(self),
       .loss_scale = scales_loss(self) ? *ls_rank_cell(self->rank, LS_CELL_SCALE) : NAN,
       .skipped = self->scale.skipped};
   if (of->options->report) of->options->report(of->options->context, &made);
   return ls_metrics_write(of->metrics, &made, error);
-}
-
-static bool is_due(const trainer *self, int64_t step, int64_t every) {
-  if (step == self->of->session->run->train.steps) return true;
-  return every > 0 && step % every == 0;
 }
 
 static ls_status save(const trainer *self, ls_error *error) {
@@ -296,8 +304,7 @@ static ls_status finish_step(trainer *self, bool *stop, ls_error *error) {
   self->taken = true;
   LS_TRY(finish_trace(self, error));
   double evaluation = NAN;
-  if (of->dataset->evaluation.sequences > 0 && run->eval.every > 0 &&
-      is_due(self, self->step, run->eval.every))
+  if (evaluates(self))
     LS_TRY(ls_evaluate(of->session, of->dataset, self->rank, of->options, &evaluation, error));
   tell_step(self, loss, norm, seconds, evaluation);
   LS_TRY(agree_to_stop(self, stop, error));
@@ -443,6 +450,19 @@ static ls_status fill(trainer *self, char *text, size_t text_bytes, ls_error *er
   return LS_OK;
 }
 
+/* The evaluation that a stop ended, of the step that the run goes on after. */
+static ls_status evaluate_again(const trainer *self, ls_error *error) {
+  const training *of = self->of;
+  int64_t lacks = is_first(self) && of->metrics && ls_metrics_lacks_validation(of->metrics);
+  LS_TRY(ls_broadcast(ls_rank_world_group(self->rank), &lacks, 1, LS_I64, 0, error));
+  if (!lacks || of->dataset->evaluation.sequences == 0) return LS_OK;
+  double loss;
+  LS_TRY(ls_evaluate(of->session, of->dataset, self->rank, of->options, &loss, error));
+  if (isnan(loss) || !is_first(self)) return LS_OK;
+  if (of->options->evaluated) of->options->evaluated(of->options->context, self->step, loss);
+  return ls_metrics_add_validation(of->metrics, loss, error);
+}
+
 static ls_status start(trainer *self, ls_error *error) {
   const training *of = self->of;
   const ls_session *session = of->session;
@@ -460,6 +480,7 @@ static ls_status start(trainer *self, ls_error *error) {
   const ls_train_options *options = of->options;
   if (is_first(self) && options->measured) options->measured(options->context, &self->peak);
   self->rate = ls_learning_rate_of(session->run);
+  LS_TRY(evaluate_again(self, error));
   return prepare_trace(self, error);
 }
 

@@ -24,6 +24,8 @@ typedef struct ls_train_options {
   void (*measured)(void *context, const ls_peak *peak); /* what MFU is a share of, after `begin` */
   void (*report)(void *context, const ls_metrics_step *step);
   void (*evaluating)(void *context, int64_t batches_done, int64_t batches);
+  /* The evaluation that a stop ended in the run before, made as this one begins. */
+  void (*evaluated)(void *context, int64_t step, double validation_loss);
   /* With `trace: true`, once: what is done with the recorded step. */
   ls_status (*traced)(void *context, const ls_recording *recording, ls_error *error);
   void *context;

@@ -10,6 +10,7 @@
 #ifndef LS_TRAIN_METRICS_H
 #define LS_TRAIN_METRICS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "lockstep/status.h"
@@ -27,6 +28,7 @@ typedef struct ls_metrics_step {
   int64_t memory_bytes;
   double step_seconds;
   double validation_loss; /* where this step was followed by an evaluation; else NaN */
+  bool validation_left;   /* a stop ended that evaluation: validation_loss is written as null */
   double loss_scale;      /* of this step, where the loss is scaled (fp16); else NaN */
   int64_t skipped;        /* steps whose gradients overflowed, since the run's start */
 } ls_metrics_step;
@@ -40,6 +42,12 @@ LS_CHECKED ls_status ls_metrics_open(const char *path, int64_t steps, ls_metrics
 
 LS_CHECKED ls_status ls_metrics_write(ls_metrics *metrics, const ls_metrics_step *step,
                                       ls_error *error);
+
+/* Whether the last step's evaluation is still to be made. */
+bool ls_metrics_lacks_validation(const ls_metrics *metrics);
+
+/* It was made: its loss gets into the last step's line. */
+LS_CHECKED ls_status ls_metrics_add_validation(ls_metrics *metrics, double loss, ls_error *error);
 
 /* Nothing happens where *metrics is NULL. */
 void ls_metrics_close(ls_metrics **metrics);

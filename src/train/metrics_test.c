@@ -15,6 +15,7 @@
 
 #include "base/file.h"
 #include "text/json.h"
+#include "text/number.h"
 
 static ls_arena *arena;
 static ls_error error;
@@ -109,6 +110,43 @@ static void a_scaled_loss_is_told(void **state) {
   ls_metrics_close(&metrics);
 }
 
+/* What a stop left open is closed when the run goes on, in its own line. */
+static void a_validation_is_made_later(void **state) {
+  (void)state;
+  static const double losses[] = {1.5, 1.2345678901234567, 8};
+  for (int i = 0; i < 3; i++) {
+    ls_metrics *metrics = NULL;
+    assert_int_equal(ls_metrics_open(path, 0, &metrics, &error), LS_OK);
+    ls_metrics_step made = {.step = 1, .validation_loss = NAN, .loss_scale = 2, .skipped = 3};
+    assert_int_equal(ls_metrics_write(metrics, &made, &error), LS_OK);
+    made.step = 2;
+    made.validation_left = true;
+    assert_int_equal(ls_metrics_write(metrics, &made, &error), LS_OK);
+    made.step = 3;
+    made.validation_left = false;
+    assert_int_equal(ls_metrics_write(metrics, &made, &error), LS_OK);
+    ls_metrics_close(&metrics);
+    for (int64_t steps = 3; steps >= 1; steps -= 2) {
+      assert_int_equal(ls_metrics_open(path, steps, &metrics, &error), LS_OK);
+      assert_false(ls_metrics_lacks_validation(metrics));
+      ls_metrics_close(&metrics);
+      if (steps == 1) break;
+      assert_int_equal(ls_metrics_open(path, 2, &metrics, &error), LS_OK);
+      assert_true(ls_metrics_lacks_validation(metrics));
+      assert_int_equal(ls_metrics_add_validation(metrics, losses[i], &error), LS_OK);
+      assert_false(ls_metrics_lacks_validation(metrics));
+      made.step = 3;
+      assert_int_equal(ls_metrics_write(metrics, &made, &error), LS_OK);
+      ls_metrics_close(&metrics);
+      assert_string_equal(steps_there(), "1 2 3 ");
+      char number[LS_NUMBER_BYTES];
+      ls_number_write(number, losses[i]);
+      assert_non_null(strstr(content(), ls_arena_printf(arena, "\"validation_loss\": %s", number)));
+      assert_null(strstr(content(), "\"validation_loss\": null"));
+    }
+  }
+}
+
 static void resuming_cuts_the_file_to_its_step(void **state) {
   (void)state;
   write_steps(0, 12, 1);
@@ -152,9 +190,8 @@ static void what_cannot_be_written_is_an_error(void **state) {
 int main(void) {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
   const struct CMUnitTest tests[] = {
-      CASE(a_line_holds_every_field),
-      CASE(a_scaled_loss_is_told),
-      CASE(resuming_cuts_the_file_to_its_step),
+      CASE(a_line_holds_every_field),           CASE(a_scaled_loss_is_told),
+      CASE(a_validation_is_made_later),         CASE(resuming_cuts_the_file_to_its_step),
       CASE(what_cannot_be_written_is_an_error),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
