@@ -5,6 +5,8 @@
 #                                 install what is missing, build, train a small model, sample from it
 #   make check                    install what is missing, build, run every test
 #   make check-quick              the tests that take under two minutes
+#   make check-full               every test, also as on older processors, and all that is sampled
+#                                 elsewhere: hours
 #   make check-mutants [LS_MUTANTS=10000]
 #                                 damaged programs, which `check` must reject or run alike
 #   make check-matrix             every layout of the equality tests, not only their samples
@@ -30,7 +32,7 @@ HF_VENV = build/hf-venv
 export JOBS FUZZ_SECONDS
 MAKEFLAGS += --no-print-directory
 
-.PHONY: all release debug tsan check check-quick check-mutants check-matrix check-hf \
+.PHONY: all release debug tsan check check-quick check-full check-mutants check-matrix check-hf \
   bench-check bench-peers quickstart install format fuzz clean dependencies
 all: release
 
@@ -48,6 +50,15 @@ check: dependencies
 check-quick: dependencies
 	$(MAKE) release
 	tools/run_tests.sh build:quick
+
+# oneDNN and our own kernels both follow ONEDNN_MAX_CPU_ISA; above the processor's it changes nothing.
+check-full: check
+	for isa in AVX2 AVX512_CORE; do \
+	  echo "== ONEDNN_MAX_CPU_ISA=$$isa"; \
+	  ONEDNN_MAX_CPU_ISA=$$isa tools/run_tests.sh build:quick || exit 1; \
+	done
+	$(MAKE) check-matrix check-mutants
+	LS_FAULTS_MATRIX=1 build/tests/faults_test
 
 check-mutants: dependencies
 	$(MAKE) release
