@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
+#include <time.h>
 #include <unistd.h>
 #ifdef LS_HAVE_URING
 #include <liburing.h>
@@ -21,6 +22,7 @@ typedef struct piece {
   ls_file_job *job;
   int64_t begin, bytes; /* of the job */
   bool busy;
+  int64_t number; /* of the entry by which it goes to the ring */
 } piece;
 
 struct ls_tier_file {
@@ -31,6 +33,8 @@ struct ls_tier_file {
 #ifdef LS_HAVE_URING
   struct io_uring ring;
 #endif
+  int64_t prepared, given; /* entries of the ring; those that the kernel has taken */
+  int broken;              /* errno of a ring that takes no more; 0: it does */
   piece pieces[RING_PIECES];
   int under_way;
   pthread_t thread[THREADS];
@@ -48,19 +52,30 @@ static int64_t smaller(int64_t a, int64_t b) {
 static bool take(ls_tier_file *file, piece *made) {
   ls_file_job *job = file->first;
   if (!job) return false;
-  *made = (piece){job, job->asked, smaller(PIECE_BYTES, job->bytes - job->asked), true};
+  *made = (piece){.job = job,
+                  .begin = job->asked,
+                  .bytes = smaller(PIECE_BYTES, job->bytes - job->asked),
+                  .busy = true};
   job->asked += made->bytes;
   if (job->asked == job->bytes) file->first = job->next;
   if (!file->first) file->last = NULL;
   return true;
 }
 
-static int transfer(int descriptor, bool writes, char *memory, int64_t offset, int64_t bytes) {
+/* The bytes from which a transfer that came back short can go on: O_DIRECT knows whole blocks. */
+static int64_t grain_of(const ls_tier_file *file, int descriptor) {
+  return descriptor == file->buffered ? 1 : BLOCK;
+}
+
+static int transfer(const ls_tier_file *file, int descriptor, bool writes, char *memory,
+                    int64_t offset, int64_t bytes) {
+  const int64_t grain = grain_of(file, descriptor);
   while (bytes > 0) {
-    const ssize_t some = writes ? pwrite(descriptor, memory, (size_t)bytes, offset)
-                                : pread(descriptor, memory, (size_t)bytes, offset);
+    ssize_t some = writes ? pwrite(descriptor, memory, (size_t)bytes, offset)
+                          : pread(descriptor, memory, (size_t)bytes, offset);
     if (some < 0 && errno == EINTR) continue;
     if (some < 0) return errno;
+    some -= some % grain;
     if (some == 0) return writes ? ENOSPC : EIO; /* reads end before the file was as long */
     memory += some;
     offset += some;
@@ -70,11 +85,11 @@ static int transfer(int descriptor, bool writes, char *memory, int64_t offset, i
 }
 
 int ls_tier_file_read(const ls_tier_file *file, void *data, int64_t offset, int64_t bytes) {
-  return transfer(file->buffered, false, data, offset, bytes);
+  return transfer(file, file->buffered, false, data, offset, bytes);
 }
 
 int ls_tier_file_write(const ls_tier_file *file, const void *data, int64_t offset, int64_t bytes) {
-  return transfer(file->buffered, true, (char *)(uintptr_t)data, offset, bytes);
+  return transfer(file, file->buffered, true, (char *)(uintptr_t)data, offset, bytes);
 }
 
 static void *run_thread(void *argument) {
@@ -88,7 +103,7 @@ static void *run_thread(void *argument) {
     }
     ls_file_job *job = mine.job;
     pthread_mutex_unlock(&file->lock);
-    const int reason = transfer(file->direct, job->writes, job->memory + mine.begin,
+    const int reason = transfer(file, file->direct, job->writes, job->memory + mine.begin,
                                 job->offset + mine.begin, mine.bytes);
     pthread_mutex_lock(&file->lock);
     if (reason && !job->reason) job->reason = reason;
@@ -112,16 +127,7 @@ static void submit(ls_tier_file *file, piece *part) {
   else
     io_uring_prep_read(entry, file->direct, memory, (unsigned)part->bytes, offset);
   io_uring_sqe_set_data(entry, part);
-}
-
-static void fill_ring(ls_tier_file *file) {
-  for (int p = 0; p < RING_PIECES && file->first; p++) {
-    if (file->pieces[p].busy) continue;
-    take(file, &file->pieces[p]);
-    submit(file, &file->pieces[p]);
-    file->under_way++;
-  }
-  io_uring_submit(&file->ring);
+  part->number = file->prepared++;
 }
 
 static void end_piece(ls_tier_file *file, piece *part, int reason) {
@@ -131,34 +137,69 @@ static void end_piece(ls_tier_file *file, piece *part, int reason) {
   file->under_way--;
 }
 
-/* The ring itself is broken. */
-static void fail_pieces(ls_tier_file *file, int reason) {
+/* Notes how many entries the kernel took, the oldest first. Where the ring itself is broken, the
+ * pieces of the others end here; the kernel may be at those that it took, so these go on. */
+static void note_given(ls_tier_file *file, int result) {
+  if (result >= 0) file->given += result;
+  if (result >= 0 || result == -EINTR || result == -EAGAIN || result == -EBUSY) return;
+  file->broken = -result;
   for (int p = 0; p < RING_PIECES; p++)
-    if (file->pieces[p].busy) end_piece(file, &file->pieces[p], reason);
+    if (file->pieces[p].busy && file->pieces[p].number >= file->given)
+      end_piece(file, &file->pieces[p], file->broken);
+}
+
+static void fill_ring(ls_tier_file *file) {
+  for (piece *part = file->pieces; file->first && part < file->pieces + RING_PIECES;) {
+    if (part->busy) {
+      part++;
+      continue;
+    }
+    take(file, part);
+    file->under_way++;
+    if (file->broken)
+      end_piece(file, part, file->broken);
+    else
+      submit(file, part);
+  }
+  if (!file->broken) note_given(file, io_uring_submit(&file->ring));
+}
+
+/* Takes one piece that has come back, if there is one. A broken ring is no longer waited on, but
+ * what the kernel had taken still comes back to the memory that both see. */
+static piece *next_back(ls_tier_file *file, int *result) {
+  const struct timespec moment = {.tv_nsec = 200 * 1000};
+  struct io_uring_cqe *entry;
+  if (!file->broken) note_given(file, io_uring_submit_and_wait(&file->ring, 1));
+  if (io_uring_peek_cqe(&file->ring, &entry) != 0) {
+    if (file->broken && file->under_way) nanosleep(&moment, NULL);
+    return NULL;
+  }
+  *result = entry->res;
+  piece *part = io_uring_cqe_get_data(entry);
+  io_uring_cqe_seen(&file->ring, entry);
+  return part;
 }
 
 /* A piece that came back short goes on from where it stopped. */
 static void reap(ls_tier_file *file) {
-  struct io_uring_cqe *entry;
-  const int waited = io_uring_submit_and_wait(&file->ring, 1);
-  if (waited < 0 && waited != -EINTR && waited != -EAGAIN && waited != -EBUSY)
-    fail_pieces(file, -waited);
-  if (waited < 0 || io_uring_peek_cqe(&file->ring, &entry) != 0) return;
-  piece *part = io_uring_cqe_get_data(entry);
-  const int result = entry->res;
-  io_uring_cqe_seen(&file->ring, entry);
+  int result;
+  piece *part = next_back(file, &result);
+  if (!part) return;
+  if (result > 0) result -= result % (int)grain_of(file, file->direct);
   ls_file_job *job = part->job;
-  if (result == -EINTR || result == -EAGAIN || (result > 0 && result < part->bytes)) {
-    if (result > 0) {
-      part->begin += result;
-      part->bytes -= result;
-      job->done += result;
-    }
+  const bool again = result == -EINTR || result == -EAGAIN;
+  if (!again && (result <= 0 || result == part->bytes)) {
+    end_piece(file, part, result > 0 ? 0 : result < 0 ? -result : job->writes ? ENOSPC : EIO);
+  } else if (file->broken) {
+    end_piece(file, part, file->broken);
+  } else {
+    const int some = again ? 0 : result;
+    part->begin += some;
+    part->bytes -= some;
+    job->done += some;
     submit(file, part);
-    io_uring_submit(&file->ring);
-    return;
+    note_given(file, io_uring_submit(&file->ring));
   }
-  end_piece(file, part, result > 0 ? 0 : result < 0 ? -result : job->writes ? ENOSPC : EIO);
 }
 
 static bool open_ring(ls_tier_file *file) {
@@ -239,7 +280,7 @@ static ls_status open_file(ls_tier_file *file, const char *path, bool no_direct,
 /* Some file systems take the flag and refuse the first read. */
 static void try_direct(ls_tier_file *file) {
   void *block = aligned_alloc(BLOCK, BLOCK);
-  if (file->direct >= 0 && (!block || transfer(file->direct, false, block, 0, BLOCK) != 0)) {
+  if (file->direct >= 0 && (!block || transfer(file, file->direct, false, block, 0, BLOCK) != 0)) {
     close(file->direct);
     file->direct = -1;
   }

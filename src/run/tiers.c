@@ -1,11 +1,13 @@
 #include "run/tiers.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #include "base/clock.h"
+#include "cluster/machine.h"
 #include "run/tier_file.h"
 
 typedef struct move {
@@ -55,15 +57,53 @@ static void *run_copier(void *argument) {
   return NULL;
 }
 
-static ls_status map(int64_t bytes, int protection, char **base, ls_error *error) {
+static ls_status map(int64_t bytes, int protection, int flags, char **base, ls_error *error) {
   if (!bytes) return LS_OK;
-  void *made =
-      mmap(NULL, (size_t)bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void *made = mmap(NULL, (size_t)bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
   if (made == MAP_FAILED)
-    return ls_fail(error, LS_FAILED, "out of memory for %.1f MiB of the host's",
-                   (double)bytes / 1048576);
+    return ls_fail(error, LS_FAILED, "offload: %.1f MiB cannot be mapped: %s",
+                   (double)bytes / 1048576, strerror(errno));
   *base = made;
   return LS_OK;
+}
+
+/* Has the kernel give every page now, not as each is first used: 0 or errno. */
+static int fill_pages(char *base, int64_t bytes) {
+  (void)madvise(base, (size_t)bytes, MADV_HUGEPAGE); /* a wish */
+#ifdef MADV_POPULATE_WRITE
+  int failed;
+  do {
+    failed = madvise(base, (size_t)bytes, MADV_POPULATE_WRITE) ? errno : 0;
+  } while (failed == EINTR || failed == EAGAIN);
+  if (failed != EINVAL) return failed; /* Linux before 5.14 */
+#endif
+  for (int64_t at = 0; at < bytes; at += 4096) *(volatile char *)(base + at) = 0;
+  return 0;
+}
+
+/* Compares before it takes: of a machine or a cgroup that runs out the kernel kills a process. */
+static ls_status take_host(int64_t bytes, char **base, ls_error *error) {
+  const ls_memory_there machine = ls_machine_memory_there(""), own = ls_process_memory_there();
+  const ls_memory_there there = own.bytes < machine.bytes ? own : machine;
+  if (bytes > there.bytes)
+    return ls_fail(error, LS_FAILED,
+                   "offload: a rank keeps %.1f MiB in the host's memory, and %.1f are there (%s): "
+                   "offload less, or to a drive (nvme)",
+                   (double)bytes / 1048576, (double)there.bytes / 1048576, there.what);
+  LS_TRY(map(bytes, PROT_READ | PROT_WRITE, 0, base, error));
+  const int reason = bytes ? fill_pages(*base, bytes) : 0;
+  if (!reason) return LS_OK;
+  return ls_fail(error, LS_FAILED, "offload: %.1f MiB of the host's memory cannot be had: %s",
+                 (double)bytes / 1048576, strerror(reason));
+}
+
+/* One rank of a process after the other, so that none counts on what another is about to take. */
+static ls_status reserve_host(int64_t bytes, char **base, ls_error *error) {
+  static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
+  pthread_mutex_lock(&one);
+  const ls_status status = take_host(bytes, base, error);
+  pthread_mutex_unlock(&one);
+  return status;
 }
 
 static ls_status fill_tiers(ls_tiers *tiers, const ls_tiers_options *options, ls_error *error) {
@@ -74,8 +114,8 @@ static ls_status fill_tiers(ls_tiers *tiers, const ls_tiers_options *options, ls
     return ls_fail(error, LS_FAILED, "out of memory for %d moves", tiers->count);
   tiers->host_bytes = options->host_bytes;
   tiers->file_bytes = options->file_bytes;
-  LS_TRY(map(tiers->host_bytes, PROT_READ | PROT_WRITE, &tiers->host, error));
-  LS_TRY(map(tiers->file_bytes, PROT_NONE, &tiers->file_base, error));
+  LS_TRY(reserve_host(tiers->host_bytes, &tiers->host, error));
+  LS_TRY(map(tiers->file_bytes, PROT_NONE, MAP_NORESERVE, &tiers->file_base, error));
   if (tiers->file_bytes) {
     tiers->path = strdup(options->path ? options->path : "");
     if (!tiers->path) return ls_fail(error, LS_FAILED, "out of memory for a path");

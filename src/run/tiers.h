@@ -24,7 +24,7 @@ typedef struct ls_tiers_options {
   bool no_ring, no_direct;        /* for tests: as if io_uring or O_DIRECT were not there */
 } ls_tiers_options;
 
-/* Reserves everything: memory is mapped, the file has its blocks and no name any more, so it goes
+/* Reserves everything: memory has its pages, the file its blocks and no name any more, so it goes
  * with the process. Errors: LS_INPUT where the folder takes no file; LS_NO where the disk has too
  * little room, with both numbers; LS_FAILED where memory is short. */
 LS_CHECKED ls_status ls_tiers_create(const ls_tiers_options *options, ls_tiers **tiers,

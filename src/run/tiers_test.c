@@ -1,8 +1,9 @@
 /* Moves between memory and a file: the bytes arrive, whatever the file system can do and however
  * many are under way, and what fails is said in one line. */
 
-#include <dirent.h>
+#include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -11,29 +12,90 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#ifdef LS_HAVE_URING
+#include <liburing.h>
+#endif
 
 #include <cmocka.h>
 
 #include "base/random.h"
+#include "cluster/machine.h"
 #include "run/tiers.h"
 
 enum { MIB = 1 << 20, BLOCK = 4096 };
 
-/* Writes are ours: the `fault_at`th of at least a block fails for lack of room. */
-static int fault_at, fault_calls;
+/* Transfers are ours: the `fault_at`th write of at least a block fails for lack of room; of the
+ * next `shorts` of more than a block, what was done is said to be 1,000 bytes less; and what does
+ * not suit O_DIRECT is refused on every file system. */
+static int fault_at, fault_calls, shorts, shortened;
+
+static bool is_direct(int descriptor) {
+  return fcntl(descriptor, F_GETFL) & O_DIRECT;
+}
+
+static ssize_t shorten(ssize_t done) {
+  if (done <= BLOCK || __atomic_fetch_sub(&shorts, 1, __ATOMIC_RELAXED) <= 0) return done;
+  __atomic_add_fetch(&shortened, 1, __ATOMIC_RELAXED);
+  return done - 1000;
+}
+
+ssize_t pread(int descriptor, void *data, size_t bytes, off_t offset) {
+  if (is_direct(descriptor) && (bytes % BLOCK || offset % BLOCK)) {
+    errno = EINVAL;
+    return -1;
+  }
+  return shorten(syscall(SYS_pread64, descriptor, data, bytes, offset));
+}
 
 ssize_t pwrite(int descriptor, const void *data, size_t bytes, off_t offset) {
+  if (is_direct(descriptor) && (bytes % BLOCK || offset % BLOCK)) {
+    errno = EINVAL;
+    return -1;
+  }
   if (fault_at && bytes >= BLOCK &&
       __atomic_add_fetch(&fault_calls, 1, __ATOMIC_RELAXED) >= fault_at) {
     errno = ENOSPC;
     return -1;
   }
-  return syscall(SYS_pwrite64, descriptor, data, bytes, offset);
+  return shorten(syscall(SYS_pwrite64, descriptor, data, bytes, offset));
 }
+
+#ifdef LS_HAVE_URING
+
+/* So is the ring: the `break_at`th wait, or a submission, fails as if it were gone, and what the
+ * kernel was given is counted. */
+static int break_at;
+static bool break_submit;
+static int64_t ring_given;
+static struct io_uring *ring_seen;
+
+static int real(const char *name, struct io_uring *ring, unsigned wait) {
+  int (*call)(struct io_uring *, unsigned);
+  *(void **)&call = dlsym(RTLD_NEXT, name);
+  const int given = call(ring, wait);
+  ring_seen = ring;
+  if (given > 0) ring_given += given;
+  return given;
+}
+
+int io_uring_submit(struct io_uring *ring) {
+  return break_submit ? -ENXIO : real("io_uring_submit", ring, 0);
+}
+
+int io_uring_submit_and_wait(struct io_uring *ring, unsigned wait) {
+  if (break_at && --break_at == 0) return -ENXIO;
+  const int given = real("io_uring_submit_and_wait", ring, wait);
+  struct io_uring_cqe *first;
+  if (io_uring_peek_cqe(ring, &first) == 0) first->res = (int)shorten(first->res);
+  return given;
+}
+
+#endif
 
 static ls_tiers *create(const char *path, int64_t file_bytes, int moves, bool no_ring,
                         bool no_direct) {
@@ -216,6 +278,105 @@ static void test_a_drive_that_fails_is_named(void **state) {
   free(data);
 }
 
+#ifdef LS_HAVE_URING
+
+static ls_tiers *create_ring(void) {
+  ring_given = 0;
+  ls_tiers *tiers = create("/var/tmp", 64 * MIB, 2, false, false);
+  if (!ls_tiers_note(tiers) || !strstr(ls_tiers_note(tiers), "io_uring")) return tiers;
+  ls_tiers_destroy(&tiers);
+  skip();
+  return NULL;
+}
+
+/* What the kernel has taken is over before its job is, so that memory is free again; what it has
+ * not taken fails. */
+static void test_a_broken_ring_leaves_nothing_to_the_kernel(void **state) {
+  (void)state;
+  for (int at = 1; at <= 4; at++) { /* a wait fails; in the end a submission */
+    ls_error error = {0};
+    ls_tiers *tiers = create_ring();
+    char *file = ls_tiers_base(tiers, LS_TIER_NVME), *data = blocks(32 * MIB, 8);
+    char *back = blocks(16 * MIB, 9);
+    move(tiers, file, data, 16 * MIB);
+    if (at == 4)
+      break_submit = true;
+    else
+      break_at = at;
+    move(tiers, file + 32 * MIB, data + 16 * MIB, 16 * MIB);
+    const ls_status second = ls_tiers_end(tiers, file + 32 * MIB, NULL, &error);
+    assert_int_equal(second, at == 4 ? LS_FAILED : LS_OK);
+    end(tiers, file);
+    assert_int_equal(ring_given, at == 4 ? 4 : 8);
+    assert_int_equal(*ring_seen->cq.khead, ring_given);
+    assert_int_equal(ls_tiers_read(tiers, back, file, 16 * MIB, &error), LS_OK);
+    assert_memory_equal(back, data, 16 * MIB);
+    for (int again = 0; again < 40; again++) { /* more pieces than the ring has entries */
+      assert_int_equal(ls_tiers_begin(tiers, data, file, 16 * MIB, "a move", &error), LS_OK);
+      assert_int_equal(ls_tiers_end(tiers, data, NULL, &error), LS_FAILED);
+      assert_string_equal(error.text,
+                          "offload.path: /var/tmp: reading a move: No such device or address");
+    }
+    break_at = break_submit = 0;
+    ls_tiers_destroy(&tiers);
+    free(data);
+    free(back);
+  }
+}
+
+#endif
+
+static void test_a_short_transfer_goes_on_at_a_block(void **state) {
+  (void)state;
+  for (int kind = 0; kind < 2; kind++) {
+    ls_tiers *tiers = create("/var/tmp", 16 * MIB, 1, kind, false);
+    char *file = ls_tiers_base(tiers, LS_TIER_NVME);
+    char *data = blocks(16 * MIB, 8), *back = blocks(16 * MIB, 9);
+    shortened = 0;
+    shorts = 3;
+    move(tiers, file, data, 16 * MIB);
+    end(tiers, file);
+    shorts = 3;
+    move(tiers, back, file, 16 * MIB);
+    end(tiers, back);
+    shorts = 0;
+    assert_int_equal(shortened, 6);
+    assert_memory_equal(back, data, 16 * MIB);
+    ls_tiers_destroy(&tiers);
+    free(data);
+    free(back);
+  }
+}
+
+/* Nothing of it is mapped, and nobody is killed for it later. */
+static void test_memory_that_is_not_there_is_refused(void **state) {
+  (void)state;
+  const ls_memory_there there = ls_machine_memory_there("");
+  if (there.bytes > INT64_MAX / 2) skip();
+  ls_tiers *tiers;
+  ls_error error = {0};
+  ls_tiers_options options = {.host_bytes = there.bytes + (INT64_C(4) << 30), .moves = 1};
+  assert_int_equal(ls_tiers_create(&options, &tiers, &error), LS_FAILED);
+  assert_null(tiers);
+  assert_non_null(strstr(error.text, "offload: a rank keeps"));
+  assert_non_null(strstr(error.text, there.what));
+  assert_null(strchr(error.text, '\n'));
+}
+
+/* All of it has its pages from the start. */
+static void test_memory_is_there_before_it_is_used(void **state) {
+  (void)state;
+  enum { PAGES = 64 * MIB / BLOCK };
+  static unsigned char present[PAGES];
+  ls_tiers *tiers;
+  ls_error error = {0};
+  ls_tiers_options options = {.host_bytes = 64 * MIB, .moves = 1};
+  assert_int_equal(ls_tiers_create(&options, &tiers, &error), LS_OK);
+  assert_int_equal(mincore(ls_tiers_base(tiers, LS_TIER_HOST), 64 * MIB, present), 0);
+  for (int p = 0; p < PAGES; p++) assert_true(present[p] & 1);
+  ls_tiers_destroy(&tiers);
+}
+
 /* Nothing of it is left in the folder, even while it is in use. */
 static void test_the_file_has_no_name(void **state) {
   (void)state;
@@ -227,11 +388,18 @@ static void test_the_file_has_no_name(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_file_gives_back_what_it_got),
-                                     cmocka_unit_test(test_memory_is_copied_beside_the_caller),
-                                     cmocka_unit_test(test_moves_left_behind),
-                                     cmocka_unit_test(test_what_cannot_be_is_refused),
-                                     cmocka_unit_test(test_a_drive_that_fails_is_named),
-                                     cmocka_unit_test(test_the_file_has_no_name)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_a_file_gives_back_what_it_got),
+      cmocka_unit_test(test_memory_is_copied_beside_the_caller),
+      cmocka_unit_test(test_moves_left_behind),
+      cmocka_unit_test(test_what_cannot_be_is_refused),
+      cmocka_unit_test(test_a_drive_that_fails_is_named),
+      cmocka_unit_test(test_a_short_transfer_goes_on_at_a_block),
+      cmocka_unit_test(test_memory_that_is_not_there_is_refused),
+      cmocka_unit_test(test_memory_is_there_before_it_is_used),
+#ifdef LS_HAVE_URING
+      cmocka_unit_test(test_a_broken_ring_leaves_nothing_to_the_kernel),
+#endif
+      cmocka_unit_test(test_the_file_has_no_name)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
