@@ -289,15 +289,123 @@ static void check_file(tidy *state, const char *path, const char *text) {
   check_words(state, path, text);
 }
 
-/* A source file is tested by NAME_test.c, or a test speaks of the first word of its name: a file's
- * inner parts (run_value.c, run_keys.c) are tested through its whole (run_file_test.c). */
-static void check_tested(tidy *state, const char *path, const char *all_tests) {
-  if (is_test(path) || !ends_with(path, ".c") || ends_with(path, "/main.c")) return;
-  const char *name = strrchr(path, '/') + 1;
-  char *word = ls_arena_printf(state->arena, "%.*s", (int)strcspn(name, "_."), name);
-  if (!strstr(all_tests, word)) {
-    complain(state, path, 1, "no test has this file's name or speaks of it");
+/* What the rule about tests knows of a file. */
+typedef struct source {
+  const char *path;
+  texts names; /* functions and tables that it defines, for other files to use */
+  texts words; /* all it says, sorted */
+  bool reached;
+} source;
+
+typedef LS_LIST(source) sources;
+
+static int compare_texts(const void *a, const void *b) {
+  return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static void add_words(tidy *state, const char *code, texts *words) {
+  for (const char *at = code; *at;) {
+    const char *end = at;
+    while (is_word(*end)) end++;
+    if (end > at)
+      *LS_APPEND(state->arena, words) = ls_arena_printf(state->arena, "%.*s", (int)(end - at), at);
+    at = end + (end == at);
   }
+  if (words->count) qsort(words->items, (size_t)words->count, sizeof *words->items, compare_texts);
+}
+
+/* The name that a definition's head ends with: `int f(...)`, `const x a[] =`. Names made of a macro
+ * are told by what others call them: LS_REFERENCE(ADD) is the kernel of LS_OP_ADD. */
+static void add_name(tidy *state, const char *head, size_t length, texts *names) {
+  static const char *const made[][2] = {{"LS_REFERENCE", "LS_OP_"}, {"LS_VECTOR", ""}};
+  const char *start = "", *at = memchr(head, '(', length), *array = memchr(head, '[', length);
+  if (!at || (array && array < at)) at = array ? array : head + length;
+  const char *end = at;
+  while (end > head && !is_word(end[-1])) end--;
+  const char *first = end;
+  while (first > head && is_word(first[-1])) first--;
+  for (size_t m = 0; m < sizeof made / sizeof *made; m++) {
+    if (strlen(made[m][0]) != (size_t)(end - first) ||
+        strncmp(first, made[m][0], strlen(made[m][0])))
+      continue;
+    start = made[m][1];
+    for (first = end = at + 1; is_word(*end);) end++;
+    break;
+  }
+  *LS_APPEND(state->arena, names) =
+      ls_arena_printf(state->arena, "%s%.*s", start, (int)(end - first), first);
+}
+
+/* Functions with a body and tables with a value, but for static ones. */
+static void add_names(tidy *state, const char *code, texts *names) {
+  int depth = 0;
+  bool told = false, function = false; /* of this definition: whether its name is told; its kind */
+  const char *head = NULL;             /* where it begins */
+  const char *before = code;           /* the last character that is not blank */
+  for (const char *at = code; *at; at++) {
+    if (isspace((unsigned char)*at)) continue;
+    if (depth == 0 && !head) head = at;
+    if (depth == 0 && !told && ((*at == '{' && *before == ')') || *at == '=')) {
+      told = true;
+      function = *at == '{';
+      if (!starts_with(head, "static") && !starts_with(head, "typedef"))
+        add_name(state, head, (size_t)(at - head), names);
+    }
+    depth += (*at == '{') - (*at == '}');
+    if (depth == 0 && (*at == ';' || (*at == '}' && function))) {
+      head = NULL;
+      told = function = false;
+    }
+    before = at;
+  }
+}
+
+static bool names_any(const source *by, const source *of) {
+  for (int n = 0; n < of->names.count; n++)
+    if (by->words.count && bsearch(&of->names.items[n], by->words.items, (size_t)by->words.count,
+                                   sizeof *by->words.items, compare_texts))
+      return true;
+  return false;
+}
+
+static bool same_room(const char *a, const char *b) {
+  const size_t length = strcspn(a + 4, "/") + 5;
+  return starts_with(a, "src/") && !strncmp(a, b, length);
+}
+
+/* What runs by itself: tests, examples, and the command, which scripts call. */
+static bool is_run(const char *path) {
+  return starts_with(path, "tests/") || starts_with(path, "examples/") ||
+         ends_with(path, "_test.c") || ends_with(path, "_fuzz.c") ||
+         !strcmp(path, "src/cli/main.c");
+}
+
+static void add_source(tidy *state, sources *all, const char *path, const char *text) {
+  if (!ends_with(path, ".c") || ends_with(path, "_bench.c") || starts_with(path, "bench/")) return;
+  const char *code = only_code(state, text);
+  source *each = LS_APPEND(state->arena, all);
+  *each = (source){.path = path, .reached = is_run(path)};
+  add_words(state, code, &each->words);
+  if (!each->reached) add_names(state, code, &each->names);
+}
+
+/* A test names something that each file defines, or a file of the same room does that is tested:
+ * inner parts are tested through their whole. */
+static void check_tested(tidy *state, sources *all) {
+  for (bool more = true; more;) {
+    more = false;
+    for (int f = 0; f < all->count; f++)
+      for (int by = 0; by < all->count && !all->items[f].reached; by++) {
+        const source *from = &all->items[by];
+        if (!from->reached || !names_any(from, &all->items[f])) continue;
+        if (!is_run(from->path) && !same_room(from->path, all->items[f].path)) continue;
+        more = all->items[f].reached = true;
+      }
+  }
+  for (int f = 0; f < all->count; f++)
+    if (!all->items[f].reached)
+      complain(state, all->items[f].path, 1,
+               "no test names what it defines, nor does a tested file of its room");
 }
 
 static void assert_complaint(tidy *state, const char *path, const char *text,
@@ -403,12 +511,36 @@ static void comments_are_held(void **given) {
 
 static void tests_are_asked_for(void **given) {
   tidy *state = *given;
-  check_tested(state, "src/base/arena.c", "src/base/arena_test.c\n");
-  check_tested(state, "src/base/arena_inner.c", "src/base/arena_test.c\n");
-  check_tested(state, "src/base/other_test.c", "");
+  static const char *const files[][2] = {
+      {"src/base/arena_test.c", "void f(void) { ls_new(); /* ls_old() */ }\n"},
+      {"src/base/arena.c", "int\nls_new(void) {\n  return ls_inner() + ls_table[0];\n}\n"},
+      {"src/base/arena_inner.c", "int ls_inner(void) {\n  return 1;\n}\n"},
+      {"src/base/arena_table.c", "const int ls_table[] = {1, 2};\n"},
+      {"src/run/reference/add.c", "ls_status LS_REFERENCE(ADD)(int a) {\n}\n"},
+      {"tests/op_test.c", "int op = LS_OP_ADD;\n"},
+      {"src/cli/show.c", "int ls_command_show(void) {\n}\n"},
+      {"src/cli/main.c", "int main(void) {\n  return ls_command_show();\n}\n"}};
+  sources all = {0};
+  for (size_t f = 0; f < sizeof files / sizeof *files; f++)
+    add_source(state, &all, files[f][0], files[f][1]);
+  check_tested(state, &all);
   assert_int_equal(state->complaints.count, 0);
-  check_tested(state, "src/base/other.c", "src/base/arena_test.c\n");
-  assert_int_equal(state->complaints.count, 1);
+  static const char *const untested[][2] = {
+      {"src/base/arena_old.c", "int ls_old(void) {\n}\n"},            /* named in a comment alone */
+      {"src/base/inner.c", "static int ls_new(void) {\n}\n"},         /* of its own */
+      {"src/cli/arena.c", "int ls_far(void) {\n}\n"},                 /* named by nothing */
+      {"src/graph/other.c", "int other;\nint ls_other(void) {\n}\n"}, /* by another room alone */
+      {"src/base/caller.c", "void ls_caller(void) {\n  ls_other();\n}\n"}};
+  const int few = all.count;
+  for (size_t f = 0; f < sizeof untested / sizeof *untested; f++) {
+    all.count = few;
+    state->complaints.count = 0;
+    add_source(state, &all, "src/base/arena_more.c", "int ls_inner(void) {\n  ls_other();\n}\n");
+    add_source(state, &all, untested[f][0], untested[f][1]);
+    check_tested(state, &all);
+    assert_int_equal(state->complaints.count, 1);
+    assert_true(starts_with(state->complaints.items[0], untested[f][0]));
+  }
 }
 
 static void the_tree_is_tidy(void **given) {
@@ -418,10 +550,7 @@ static void the_tree_is_tidy(void **given) {
   ls_error error = {0};
   texts all = {0};
   LS_LIST(char *) contents = {0};
-  FILE *test_file;
-  char *tests = NULL;
-  size_t test_bytes = 0;
-  assert_non_null(test_file = open_memstream(&tests, &test_bytes));
+  sources compiled = {0};
   for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
     char **paths;
     int count;
@@ -432,16 +561,12 @@ static void the_tree_is_tidy(void **given) {
       assert_int_equal(ls_file_read(state->arena, paths[k], &text, &bytes, &error), LS_OK);
       *LS_APPEND(state->arena, &all) = paths[k];
       *LS_APPEND(state->arena, &contents) = text;
-      if (is_test(paths[k])) fprintf(test_file, "%s\n%s\n", paths[k], text);
+      add_source(state, &compiled, paths[k], text);
     }
   }
-  fclose(test_file);
   assert_true(all.count > 10);
-  for (int i = 0; i < all.count; i++) {
-    check_file(state, all.items[i], contents.items[i]);
-    check_tested(state, all.items[i], tests);
-  }
-  free(tests);
+  for (int i = 0; i < all.count; i++) check_file(state, all.items[i], contents.items[i]);
+  check_tested(state, &compiled);
   for (int i = 0; i < state->complaints.count; i++) {
     print_error("%s\n", state->complaints.items[i]);
   }
