@@ -1,5 +1,6 @@
 /* `check` is judged by mutation: damaged programs are rejected, or run to the same numbers, in fp64
- * on the reference kernels, in memory that begins as NaN, with queues that are late at random.
+ * on the reference kernels, in memory that begins as NaN, with queues that are late at random. Why
+ * one is harmless is not asked: that it trains to the same numbers is what is known of it.
  * LS_MUTANTS=N: how many (500). LS_SEED=N: which. LS_MUTANTS_PRINT=1: each rejection's text. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -222,7 +223,7 @@ static double run_mutant(reference *on, int subject, mutation *about, const char
 }
 
 typedef struct counts {
-  int made[64], rejected[64], wrong, unexplained;
+  int made[64], rejected[64], wrong, unexpected;
 } counts;
 
 static void try_mutant(int subject, mutation *about, reference *on, counts *count) {
@@ -244,12 +245,11 @@ static void try_mutant(int subject, mutation *about, reference *on, counts *coun
       const double worst = run_mutant(on, subject, about, &where);
       const bool harmless = worst < 1e-9;
       count->wrong += !harmless;
-      const char *reason = ls_mutation_reasons[about->kind];
-      count->unexplained += harmless && !reason;
-      print_message("%s: %s (layout %d, %s, seed %llu): %s\n",
-                    harmless ? "accepted, harmless" : "ACCEPTED, BUT CHANGES WHAT IS COMPUTED",
-                    name, subject, about->what, (unsigned long long)about->seed,
-                    !harmless ? where : (reason ? reason : "NO REASON IS KNOWN"));
+      count->unexpected += harmless && !ls_mutation_harmless[about->kind];
+      print_message("%s: %s (layout %d, %s, seed %llu)%s%s\n",
+                    harmless ? "accepted, trains to the same" : "ACCEPTED, TRAINS TO ANOTHER", name,
+                    subject, about->what, (unsigned long long)about->seed, harmless ? "" : ": ",
+                    harmless ? "" : where);
     }
   }
   ls_arena_destroy(&arena);
@@ -264,7 +264,7 @@ static void test_mutants_are_rejected_or_harmless(void **state) {
   reference references[SUBJECTS] = {0};
   counts count = {0};
   int made = 0, rejected = 0, tried = 0, kinds = 0;
-  assert_true(ls_mutation_count <= 64);
+  assert_int_equal(ls_mutation_count, 31); /* as ARCHITECTURE.md has it */
   while (made < wanted) {
     mutation about = {.kind = tried % ls_mutation_count,
                       .seed = ls_random_bits(seed, 9, (uint64_t)tried)};
@@ -284,7 +284,7 @@ static void test_mutants_are_rejected_or_harmless(void **state) {
   for (int s = 0; s < SUBJECTS; s++)
     if (references[s].made) ls_arena_destroy(&references[s].arena);
   assert_int_equal(count.wrong, 0);
-  assert_int_equal(count.unexplained, 0);
+  assert_int_equal(count.unexpected, 0);
   assert_true(kinds >= 20 && rejected * 2 > made);
 }
 

@@ -588,57 +588,55 @@ static bool change_rows(mutator *m) {
   return false;
 }
 
-/* Name, function, and why one that is accepted may change nothing. */
-#define MUTATIONS(X)                                                                               \
-  X("drop an instruction", drop_instruction, "nothing reads what it made")                         \
-  X("double an instruction", double_instruction, "it makes the same once more, in the same place") \
-  X("swap two neighbours", swap_instructions, "neither needs what the other makes")                \
-  X("shift an operand", shift_operand, "nothing else is there while it is used")                   \
-  X("shift a value", shift_value, "all that use it find it where it now is")                       \
-  X("shift a storage", shift_storage, "nothing else is there while it is used")                    \
-  X("shift an instance", shift_instance, "nothing else is there while it is used")                 \
-  X("retarget a peer", retarget_peer, NULL)                                                        \
-  X("change axes", change_axes, NULL)                                                              \
-  X("change a count", change_count, NULL)                                                          \
-  X("change a reduction", change_reduce, NULL)                                                     \
-  X("change a write mode", change_write, "its body runs once, and first")                          \
-  X("retarget an input", retarget_input,                                                           \
-    "both are names of the same, or nothing reads what it makes")                                  \
-  X("retarget an output", retarget_output, "the new place is free as long as it is used")          \
-  X("drop an action", drop_action, "it does nothing, or nothing reads what it made")               \
-  X("drop a sent", drop_sent, NULL)                                                                \
-  X("drop half a move", drop_move, NULL)                                                           \
-  X("double an action", double_action, "it makes the same once more, in the same places")          \
-  X("swap two actions", swap_actions, "neither needs what the other makes")                        \
-  X("move a receive", move_receive,                                                                \
-    "it still comes before what reads it, in the order of the sends")                              \
-  X("move the cut", move_cut, "what changes sides may run on either")                              \
-  X("flip first", flip_first, NULL)                                                                \
-  X("change a microbatch", change_microbatch, "the action does nothing with its microbatch")       \
-  X("rebind an instance", rebind, NULL)                                                            \
-  X("change a wait", change_wait, "other events put the two in order")                             \
-  X("change a placement", change_placement, "nothing goes by the placement of this value")         \
-  X("change who counts", change_first_only, NULL)                                                  \
-  X("change settings", change_settings,                                                            \
-    "nothing reads what it makes, or the op does not go by it")                                    \
-  X("change a collective", change_collective, NULL)                                                \
-  X("change an op", change_op, "nothing reads what it makes")                                      \
-  X("change rows", change_rows, NULL)
+/* Name, function, and whether one may change nothing. */
+enum { NEVER, AT_TIMES };
+#define MUTATIONS(X)                                       \
+  X("drop an instruction", drop_instruction, AT_TIMES)     \
+  X("double an instruction", double_instruction, AT_TIMES) \
+  X("swap two neighbours", swap_instructions, AT_TIMES)    \
+  X("shift an operand", shift_operand, AT_TIMES)           \
+  X("shift a value", shift_value, AT_TIMES)                \
+  X("shift a storage", shift_storage, AT_TIMES)            \
+  X("shift an instance", shift_instance, AT_TIMES)         \
+  X("retarget a peer", retarget_peer, NEVER)               \
+  X("change axes", change_axes, NEVER)                     \
+  X("change a count", change_count, NEVER)                 \
+  X("change a reduction", change_reduce, NEVER)            \
+  X("change a write mode", change_write, AT_TIMES)         \
+  X("retarget an input", retarget_input, AT_TIMES)         \
+  X("retarget an output", retarget_output, AT_TIMES)       \
+  X("drop an action", drop_action, AT_TIMES)               \
+  X("drop a sent", drop_sent, NEVER)                       \
+  X("drop half a move", drop_move, NEVER)                  \
+  X("double an action", double_action, AT_TIMES)           \
+  X("swap two actions", swap_actions, AT_TIMES)            \
+  X("move a receive", move_receive, AT_TIMES)              \
+  X("move the cut", move_cut, AT_TIMES)                    \
+  X("flip first", flip_first, NEVER)                       \
+  X("change a microbatch", change_microbatch, AT_TIMES)    \
+  X("rebind an instance", rebind, NEVER)                   \
+  X("change a wait", change_wait, AT_TIMES)                \
+  X("change a placement", change_placement, AT_TIMES)      \
+  X("change who counts", change_first_only, NEVER)         \
+  X("change settings", change_settings, AT_TIMES)          \
+  X("change a collective", change_collective, NEVER)       \
+  X("change an op", change_op, AT_TIMES)                   \
+  X("change rows", change_rows, NEVER)
 
 const char *const ls_mutation_names[] = {
-#define NAME_OF(name, function, reason) name,
+#define NAME_OF(name, function, harmless) name,
     MUTATIONS(NAME_OF)
 #undef NAME_OF
 };
 
-const char *const ls_mutation_reasons[] = {
-#define REASON_OF(name, function, reason) reason,
-    MUTATIONS(REASON_OF)
-#undef REASON_OF
+const bool ls_mutation_harmless[] = {
+#define HARMLESS_OF(name, function, harmless) harmless,
+    MUTATIONS(HARMLESS_OF)
+#undef HARMLESS_OF
 };
 
 static bool (*const functions[])(mutator *) = {
-#define FUNCTION_OF(name, function, reason) function,
+#define FUNCTION_OF(name, function, harmless) function,
     MUTATIONS(FUNCTION_OF)
 #undef FUNCTION_OF
 };

@@ -9,8 +9,9 @@
 /* The kinds of damage, by name. */
 extern const char *const ls_mutation_names[];
 extern const int ls_mutation_count;
-/* By kind, why one may change nothing; NULL: none that does is known. */
-extern const char *const ls_mutation_reasons[];
+/* By kind, whether one may change nothing: what is made once more in the same place, comes before
+ * or after what has nothing to do with it, or lies where nothing else does. */
+extern const bool ls_mutation_harmless[];
 
 /* Damages the program in its arena; `what` tells a person where. False: the program has nothing of
  * that kind, and is as it was. Deterministic: the same program and seed, the same change. */
