@@ -1,5 +1,7 @@
 #include "data/corpus.h"
 
+#include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -271,6 +273,31 @@ static void a_full_disk_leaves_nothing_behind(void **state) {
   ls_corpus_close(&corpus);
 }
 
+/* Closing is ours: it can say for the first time that there is no room, as on NFS. */
+static int close_fault;
+
+int fclose(FILE *file) {
+  int (*close_it)(FILE *);
+  *(void **)&close_it = dlsym(RTLD_NEXT, "fclose");
+  const bool written = (fcntl(fileno(file), F_GETFL) & O_ACCMODE) == O_WRONLY;
+  const int status = close_it(file);
+  if (!close_fault || !written) return status;
+  errno = close_fault;
+  close_fault = 0;
+  return EOF;
+}
+
+static void a_fault_at_closing_is_named(void **state) {
+  (void)state;
+  const char *path = text_file("a.txt", "some text", 9, 10);
+  ls_corpus corpus;
+  close_fault = EDQUOT;
+  assert_int_equal(open_one(path, &corpus), LS_FAILED);
+  assert_int_equal(close_fault, 0);
+  assert_non_null(strstr(error.text, "bytes: Disk quota exceeded; make room"));
+  assert_int_equal(cache_files(), 0);
+}
+
 static void the_cache_lies_beside_the_run(void **state) {
   (void)state;
   unsetenv("XDG_CACHE_HOME");
@@ -291,6 +318,7 @@ int main(void) {
       CASE(ids_are_stored_as_narrow_as_the_vocabulary_allows),
       CASE(bad_texts_are_refused),
       CASE(a_full_disk_leaves_nothing_behind),
+      CASE(a_fault_at_closing_is_named),
       CASE(the_cache_lies_beside_the_run),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

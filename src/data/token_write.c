@@ -1,6 +1,5 @@
 #include "data/token_write.h"
 
-#include <errno.h>
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -320,14 +319,10 @@ static ls_status write_file(const ls_token_file *file, ls_arena *arena, const ch
                             ls_error *error) {
   pass self = {.file = file, .out_path = aside, .arena = arena, .header = header_of(file)};
   ls_status status = write_all(&self, error);
-  const int cause = errno;
-  const bool closed = !self.body.out || fclose(self.body.out) == 0;
+  if (self.body.out && fclose(self.body.out) != 0 && status == LS_OK)
+    status = fail_write(&self, error);
   if (self.documents) fclose(self.documents);
   for (int t = 0; t < self.threads; t++) ls_ids_free(&self.ids[t]);
-  if (status == LS_OK && !closed) {
-    errno = cause;
-    status = fail_write(&self, error);
-  }
   return status;
 }
 
