@@ -132,7 +132,12 @@ static bool read_layout(ls_arena *arena, const json_t *object, ls_layout *layout
   layout->compute = (ls_dtype)dtype;
   layout->grad_dtype = (ls_dtype)gradients;
   optimizer->kind = (ls_optimizer_kind)kind;
-  return layout->microbatches > 0 && in_range(layout->zero, 4);
+  const int sizes[] = {layout->pp, layout->dp_replicate, layout->dp_shard, layout->tp};
+  for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+    if (!in_range((int64_t)sizes[s] - 1, 1 << 20)) return false;
+  return layout->microbatches > 0 && layout->microbatches < INT32_MAX &&
+         in_range(layout->zero, 4) && layout->chunks >= 0 && layout->layers_per_unit >= 0 &&
+         layout->recompute_layers >= 0;
 }
 
 static ls_status load_frame(loader *l, json_t *item, size_t index) {
@@ -163,7 +168,7 @@ static ls_status load_instance(loader *l, json_t *item, size_t index) {
   const int64_t room = l->program->pool_bytes[frame->pool] - frame->bytes;
   if (!in_range(offset, room + 1) || !in_range(made.first, l->actions) ||
       !in_range(made.last, l->actions) || made.first > made.last ||
-      !in_range(made.microbatch + 1, l->program->layout.microbatches + 1))
+      !in_range((int64_t)made.microbatch + 1, l->program->layout.microbatches + 1))
     return damaged(l, "instance", index);
   made.offset = offset;
   *LS_APPEND(l->arena, &l->program->instances) = made;
@@ -199,6 +204,37 @@ static bool read_placement(const json_t *array, ls_placement *placement) {
   return true;
 }
 
+/* Whether a flat range, which may be any part of a unit's buffer, is told in numbers whose products
+ * can be had. */
+static bool is_flat_sane(const loader *l, const ls_value *value) {
+  int64_t elements, end, begin;
+  const int64_t last = l->program->mesh.size[LS_AXIS_DP_SHARD] - 1;
+  return !__builtin_mul_overflow(value->flat_rows, value->flat_row_elements, &elements) &&
+         !__builtin_mul_overflow(last, value->flat_chunk, &begin) &&
+         !__builtin_add_overflow(value->flat_offset, elements, &end) && end < INT64_C(1) << 53 &&
+         begin < INT64_C(1) << 53;
+}
+
+/* The ranks whose parts of a value lie furthest out: the parts of a tensor are of one length and
+ * place on all ranks; those of a flat range differ by its pieces, of which all between the first
+ * and the last that the range touches are whole. Returns how many, at most FURTHEST. */
+enum { FURTHEST = 6 };
+static int furthest_ranks(const ls_program *program, const ls_value *value, int ranks[FURTHEST]) {
+  const ls_mesh *mesh = &program->mesh;
+  ranks[0] = 0;
+  if (!value->flat || !value->flat_chunk) return 1;
+  int stride = 1;
+  for (int a = LS_AXIS_COUNT - 1; a > LS_AXIS_DP_SHARD; a--) stride *= mesh->size[a];
+  const int64_t pieces = mesh->size[LS_AXIS_DP_SHARD];
+  const int64_t first = value->flat_offset / value->flat_chunk;
+  const int64_t last = (value->flat_offset + value->global[0]) / value->flat_chunk;
+  const int64_t tried[FURTHEST] = {0, first, first + 1, last - 1, last, pieces - 1};
+  int count = 0;
+  for (int i = 0; i < FURTHEST; i++)
+    if (in_range(tried[i], pieces)) ranks[count++] = (int)tried[i] * stride;
+  return count;
+}
+
 /* Whether the value's own rows are among those that a rank stores. */
 static bool has_rows(const loader *l, const ls_value *value) {
   if (!value->rows) return value->first_row == 0;
@@ -209,11 +245,12 @@ static bool has_rows(const loader *l, const ls_value *value) {
 /* Whether every rank's part of the value lies in its storage. */
 static bool fits(const loader *l, int index) {
   const ls_value *value = &l->program->values.items[index];
-  if (!has_rows(l, value)) return false;
+  if (!has_rows(l, value) || (value->flat && !is_flat_sane(l, value))) return false;
   const ls_storage *storage = &l->program->storages.items[value->storage];
-  const int ranks = ls_mesh_size(&l->program->mesh, LS_AXES_ALL);
-  for (int rank = 0; rank < ranks; rank += rank + 1 < ranks ? (ranks > 64 ? ranks - 1 : 1) : 1) {
-    const ls_local local = ls_program_local(l->program, rank, index);
+  int ranks[FURTHEST];
+  const int count = furthest_ranks(l->program, value, ranks);
+  for (int r = 0; r < count; r++) {
+    const ls_local local = ls_program_local(l->program, ranks[r], index);
     int64_t bytes = (int64_t)ls_dtype_bytes(value->dtype);
     for (int d = 0; d < value->ndim; d++) {
       if (local.dims[d] < 0 || local.dims[d] > INT64_C(1) << 40) return false;
@@ -268,12 +305,14 @@ static bool moves_fit(const loader *l, const ls_instruction *move) {
   for (int i = 0; i < 2; i++) {
     const ls_value *value = &program->values.items[operands[i]];
     const ls_storage *storage = &program->storages.items[value->storage];
-    const int last = ls_mesh_size(&program->mesh, LS_AXES_ALL) - 1;
-    const ls_local local = ls_program_local(program, last, operands[i]);
-    const int64_t room = storage->offset + storage->bytes - local.offset;
-    if (value->dtype != program->values.items[operands[0]].dtype ||
-        move->count > room / (int64_t)ls_dtype_bytes(value->dtype))
-      return false;
+    int ranks[FURTHEST];
+    const int count = furthest_ranks(program, value, ranks);
+    if (value->dtype != program->values.items[operands[0]].dtype) return false;
+    for (int r = 0; r < count; r++) {
+      const ls_local local = ls_program_local(program, ranks[r], operands[i]);
+      const int64_t room = storage->offset + storage->bytes - local.offset;
+      if (move->count > room / (int64_t)ls_dtype_bytes(value->dtype)) return false;
+    }
   }
   return true;
 }
@@ -283,8 +322,13 @@ static bool moves_fit(const loader *l, const ls_instruction *move) {
 static bool read_attributes(loader *l, json_t *array, ls_attributes *attributes) {
   const size_t count = json_array_size(array);
   if (count < LS_ATTRIBUTE_FIELDS) return false;
-  for (size_t f = 0; f < LS_ATTRIBUTE_FIELDS; f++)
-    ls_attribute_set_field(attributes, (int)f, json_number_value(json_array_get(array, f)));
+  for (size_t f = 0; f < count; f++) {
+    const json_t *item = json_array_get(array, f);
+    if (!json_is_number(item)) return false;
+    if (f >= LS_ATTRIBUTE_FIELDS) continue;
+    if (!ls_attribute_can_be((int)f, json_number_value(item))) return false;
+    ls_attribute_set_field(attributes, (int)f, json_number_value(item));
+  }
   const size_t pairs = count - LS_ATTRIBUTE_FIELDS;
   if (attributes->rope_pairs < 0 || (size_t)attributes->rope_pairs != pairs) return false;
   double *frequencies = LS_NEW_ARRAY(l->arena, double, pairs + 1);
@@ -292,6 +336,20 @@ static bool read_attributes(loader *l, json_t *array, ls_attributes *attributes)
     frequencies[p] = json_number_value(json_array_get(array, LS_ATTRIBUTE_FIELDS + p));
   if (pairs) attributes->rope_frequencies = frequencies;
   return true;
+}
+
+/* Whether an op has the settings that it divides by. */
+static bool has_divisors(ls_op_kind kind, const ls_attributes *a) {
+  switch (kind) {
+    case LS_OP_ATTENTION:
+    case LS_OP_ATTENTION_BWD: return a->head_dim > 0 && a->kv_heads > 0 && a->sequence > 0;
+    case LS_OP_CACHED_ATTENTION: return a->head_dim > 0 && a->kv_heads > 0;
+    case LS_OP_ROPE:
+    case LS_OP_ROPE_BWD: return a->head_dim > 0;
+    case LS_OP_ROW_SCALE:
+    case LS_OP_ROW_SCALE_BWD: return a->columns > 0;
+    default: return true;
+  }
 }
 
 static ls_status load_instruction(loader *l, json_t *item, size_t index) {
@@ -304,7 +362,7 @@ static ls_status load_instruction(loader *l, json_t *item, size_t index) {
                   &queue, &made.wait, &first_only, &in, &out, &write, &reason, &attributes) != 0)
     return damaged(l, "instruction", index);
   if (!in_range(collective, LS_COLLECTIVE_COUNT) ||
-      !in_range(made.peer + 1, l->program->mesh.size[LS_AXIS_PP] + 1) ||
+      !in_range((int64_t)made.peer + 1, l->program->mesh.size[LS_AXIS_PP] + 1) ||
       made.peer == l->program->stage ||
       (collective >= LS_SEND && collective <= LS_SENT && made.peer < 0) || find_op(op) < 0 ||
       !in_range(axes, LS_AXES_ALL + 1) || !in_range(reduce, 2) || count < 0 ||
@@ -312,7 +370,9 @@ static ls_status load_instruction(loader *l, json_t *item, size_t index) {
       !read_operands(l, in, LS_MAX_INPUTS, made.in, &made.inputs) ||
       !read_operands(l, out, LS_MAX_OUTPUTS, made.out, &made.outputs) ||
       json_array_size(write) != (size_t)made.outputs ||
-      !read_attributes(l, attributes, &made.attributes))
+      !read_attributes(l, attributes, &made.attributes) ||
+      (collective == LS_COLLECTIVE_NONE && !has_divisors(find_op(op), &made.attributes)) ||
+      !in_range((int64_t)made.wait + 1, (int64_t)index + 1))
     return damaged(l, "instruction", index);
   made.collective = (ls_collective)collective;
   made.kind = (ls_op_kind)find_op(op);
@@ -370,7 +430,9 @@ static ls_status load_action(loader *l, json_t *item, size_t index) {
   if (json_unpack(item, "[siiiibo]", &kind, &made.action.segment, &made.action.unit,
                   &made.action.microbatch, &made.body, &first, &instances) != 0 ||
       find_action(kind) < 0 || !in_range(made.body, l->program->bodies.count) ||
-      made.action.microbatch < -1 || made.action.microbatch >= l->program->layout.microbatches)
+      !in_range((int64_t)made.action.microbatch + 1, l->program->layout.microbatches + 1) ||
+      !in_range((int64_t)made.action.segment + 1, 1 << 20) ||
+      !in_range((int64_t)made.action.unit + 1, 1 << 20))
     return damaged(l, "action", index);
   made.action.kind = (ls_action_kind)find_action(kind);
   made.first = first != 0;
@@ -395,7 +457,8 @@ static ls_status load_parameter(loader *l, json_t *item, size_t index) {
   json_t *dims, *values;
   if (json_unpack(item, "[sbbioio]", &name, &here, &gives, &cut, &dims, &made->unit, &values) !=
           0 ||
-      !in_range(cut, LS_CUT_COUNT) || !read_ints(values, parts, 7))
+      !in_range(cut, LS_CUT_COUNT) || !in_range((int64_t)made->unit + 1, 1 << 20) ||
+      !read_ints(values, parts, 7))
     return damaged(l, "parameter", index);
   made->name = ls_arena_strdup(l->arena, name);
   made->here = here != 0;

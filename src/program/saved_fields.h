@@ -49,6 +49,8 @@ enum {
 int64_t ls_value_field(const ls_value *value, int field);
 void ls_value_set_field(ls_value *value, int field, int64_t number);
 double ls_attribute_field(const ls_attributes *attributes, int field);
+/* `number` is one that ls_attribute_can_be says the field can be. */
 void ls_attribute_set_field(ls_attributes *attributes, int field, double number);
+bool ls_attribute_can_be(int field, double number);
 
 #endif

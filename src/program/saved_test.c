@@ -1,6 +1,7 @@
 /* The saved form holds everything: what is read back prints and saves the same, and what is damaged
  * is refused by name, never run and never a crash. */
 
+#include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,6 +17,25 @@
 #include "model/model.h"
 #include "program/saved.h"
 #include "support/shapes.h"
+
+/* The saved form of a step over 128 pieces of each unit. */
+static json_t *compile_wide(ls_arena *arena) {
+  ls_error error = {0};
+  ls_model_config config;
+  const char *text = ls_test_shapes[1].config;
+  assert_int_equal(ls_model_config_parse(arena, "shape", text, strlen(text), &config, &error),
+                   LS_OK);
+  ls_graph *graph;
+  const ls_build_options options = {.tokens = 512, .sequence = 4};
+  assert_int_equal(ls_model_build(arena, &config, &options, &graph, &error), LS_OK);
+  ls_graph_backward(graph);
+  ls_layout layout = ls_layout_default();
+  layout.dp_shard = 128;
+  ls_program *program;
+  if (ls_program_compile(graph, &layout, LS_PROGRAM_STEP, &program, &error) != LS_OK)
+    fail_msg("%s", error.text);
+  return json_loads(ls_program_text(arena, program), 0, NULL);
+}
 
 static ls_program *compile(ls_arena *arena, int shape, ls_program_kind kind) {
   ls_error error = {0};
@@ -117,6 +137,86 @@ static void test_damage_is_named(void **state) {
   refuse("\"values\"", "\"walues\"", "values");
 }
 
+static void parse_edited(json_t *root, const char *what, ls_status expected, const char *says) {
+  ls_arena *arena = ls_arena_create();
+  ls_program *loaded;
+  ls_error error = {0};
+  char *text = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(17));
+  const ls_status status = ls_program_parse(arena, "saved", text, strlen(text), &loaded, &error);
+  if (status != expected) fail_msg("%s: status %d: %s", what, status, error.text);
+  if (!strstr(error.text, says)) fail_msg("%s: %s: expected %s", what, error.text, says);
+  free(text);
+  ls_arena_destroy(&arena);
+}
+
+/* The first instruction that is this op. */
+static json_t *find_instruction(json_t *root, const char *op) {
+  size_t i;
+  json_t *each;
+  json_array_foreach(json_object_get(root, "instructions"), i, each) {
+    if (strcmp(json_string_value(json_array_get(each, 1)), op) == 0) return each;
+  }
+  fail_msg("no %s", op);
+  return NULL;
+}
+
+/* What no op can have: kinds that there are not, halves, what would be divided by. */
+static void test_settings_of_ops_are_checked(void **state) {
+  (void)state;
+  enum { SEQUENCE, HEAD_DIM, KV_HEADS, ACTIVATION = 14, ATTRIBUTES = 13, WAIT = 7 };
+  static const struct {
+    const char *op;
+    int field;
+    double number;
+  } wrong[] = {{"swiglu", ACTIVATION, 3},      {"swiglu", ACTIVATION, 1e300},
+               {"swiglu", ACTIVATION, -1},     {"swiglu", ACTIVATION, 0.5},
+               {"attention", HEAD_DIM, 0},     {"attention", KV_HEADS, 0},
+               {"attention", SEQUENCE, 0},     {"attention", HEAD_DIM, 2.5},
+               {"attention", HEAD_DIM, 1e300}, {"attention_bwd", HEAD_DIM, 0},
+               {"attention_bwd", KV_HEADS, 0}, {"rope", HEAD_DIM, 0}};
+  ls_arena *arena = ls_arena_create();
+  const char *text = ls_program_text(arena, compile(arena, 1, LS_PROGRAM_STEP));
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    json_t *root = json_loads(text, 0, NULL);
+    json_t *attributes = json_array_get(find_instruction(root, wrong[i].op), ATTRIBUTES);
+    parse_edited(root, "unchanged", LS_OK, "");
+    json_array_set_new(attributes, (size_t)wrong[i].field, json_real(wrong[i].number));
+    parse_edited(root, wrong[i].op, LS_INPUT, "saved: damaged program: instruction");
+    json_decref(root);
+  }
+  json_t *root = json_loads(text, 0, NULL);
+  json_array_set_new(find_instruction(root, "swiglu"), WAIT, json_integer(1 << 30));
+  parse_edited(root, "wait", LS_INPUT, "saved: damaged program: instruction");
+  json_decref(root);
+  ls_arena_destroy(&arena);
+}
+
+/* Beyond its piece on one rank of 128, neither the first nor the last. */
+static void test_every_ranks_part_is_checked(void **state) {
+  (void)state;
+  enum { FIELDS = 5, FLAT = 1, FLAT_OFFSET, FLAT_CHUNK, FLAT_WHOLE };
+  ls_arena *arena = ls_arena_create();
+  json_t *root = compile_wide(arena), *each;
+  parse_edited(root, "unchanged", LS_OK, "");
+  size_t i;
+  int tried = 0;
+  json_array_foreach(json_object_get(root, "values"), i, each) {
+    json_t *fields = json_array_get(each, FIELDS);
+    const json_int_t offset = json_integer_value(json_array_get(fields, FLAT_OFFSET));
+    json_t *chunk = json_array_get(fields, FLAT_CHUNK);
+    const json_int_t elements = json_integer_value(chunk);
+    if (!elements || json_integer_value(json_array_get(fields, FLAT_WHOLE))) continue;
+    if (offset < 4 * elements) continue;
+    json_integer_set(chunk, offset - 2 * elements);
+    parse_edited(root, "a piece", LS_INPUT, "saved: damaged program: value");
+    json_integer_set(chunk, elements);
+    tried++;
+  }
+  assert_true(tried > 0);
+  json_decref(root);
+  ls_arena_destroy(&arena);
+}
+
 /* A digit or two changed anywhere: refused, or read as a program whose parts fit; never a crash. */
 static void test_changed_digits_never_crash(void **state) {
   (void)state;
@@ -144,8 +244,11 @@ static void test_changed_digits_never_crash(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_round_trip), cmocka_unit_test(test_file),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_round_trip),
+                                     cmocka_unit_test(test_file),
                                      cmocka_unit_test(test_damage_is_named),
+                                     cmocka_unit_test(test_settings_of_ops_are_checked),
+                                     cmocka_unit_test(test_every_ranks_part_is_checked),
                                      cmocka_unit_test(test_changed_digits_never_crash)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
