@@ -64,6 +64,7 @@ endforeach()
 foreach(source ${fuzz_sources})
   get_filename_component(name ${source} NAME_WE)
   add_executable(${name}_replay ${source} tests/support/fuzz_replay.c)
+  target_include_directories(${name}_replay PRIVATE tests)
   target_link_libraries(${name}_replay PRIVATE lockstep_static)
   set_target_properties(${name}_replay PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)

@@ -207,6 +207,15 @@ ls_status ls_checkpoint_publish(const char *aside, const char *final, ls_error *
   return status;
 }
 
+/* A whole number that counts something. */
+static ls_status read_count(const ls_json_object *object, const char *key, int64_t *value,
+                            ls_error *error) {
+  LS_TRY(ls_json_int(object, key, value, error));
+  if (*value >= 0) return LS_OK;
+  return ls_fail(error, LS_INPUT, "%s: damaged: \"%s\" is %lld; expected 0 or more", object->where,
+                 key, (long long)*value);
+}
+
 static ls_status read_loss_scale(const char *path, const ls_json_object *object,
                                  ls_checkpoint_state *state, ls_error *error) {
   const char *text;
@@ -248,9 +257,9 @@ static ls_status read_state(const char *path, json_t *root, ls_checkpoint_state 
   if (strcmp(found, expected) != 0)
     return ls_fail(error, LS_INPUT, "%s: damaged: its checksum is %s; it says %.20s", path,
                    expected, found);
-  LS_TRY(ls_json_int(&object, "step", &state->step, error));
-  LS_TRY(ls_json_int(&object, "tokens", &state->tokens, error));
-  LS_TRY(ls_json_int(&object, "sequences", &state->sequences, error));
+  LS_TRY(read_count(&object, "step", &state->step, error));
+  LS_TRY(read_count(&object, "tokens", &state->tokens, error));
+  LS_TRY(read_count(&object, "sequences", &state->sequences, error));
   LS_TRY(read_loss_scale(path, &object, state, error));
   LS_TRY(read_corpus(path, &object, state, error));
   return ls_json_int(&object, "seed", &state->seed, error);
@@ -270,7 +279,7 @@ static ls_status read_files(ls_arena *arena, const char *folder, json_t *files,
       return ls_fail(error, LS_INPUT, "%s/%s: damaged: it names \"%s\", which is no file's name",
                      folder, state_name, name);
     LS_TRY(ls_json_root(entry->path, about, &object, error));
-    LS_TRY(ls_json_int(&object, "bytes", &entry->bytes, error));
+    LS_TRY(read_count(&object, "bytes", &entry->bytes, error));
     const char *checksum;
     LS_TRY(ls_json_string(&object, checksum_key, &checksum, error));
     entry->checksum = ls_arena_strdup(arena, checksum);
