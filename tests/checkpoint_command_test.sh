@@ -4,7 +4,8 @@
 set -eu
 lockstep=$1
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+small=
+trap '[ -z "$small" ] || umount "$small"; rm -rf "$work"' EXIT
 fail() { echo "checkpoint_command_test: $1" >&2; exit 1; }
 passed=0
 
@@ -85,13 +86,28 @@ if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
   expect 3 "step-6/model.safetensors: cannot be read: Permission denied" "it may be good" \
     "step-4/model.safetensors: cannot be read"
   chmod 600 "$work"/closed/checkpoints/step-*/model.safetensors
-  # A save that is not allowed, amid the run: the reason, and what is safe.
+  # A save that would not be allowed: the reason before the first step, and what is safe.
   chmod a-w "$work/closed/checkpoints"
   train "$work/closed" 10
-  expect 3 "Permission denied" "the last checkpoint is $work/closed/checkpoints/step-6"
+  expect 3 "checkpoints cannot be written there: Permission denied" \
+    "the last checkpoint is $work/closed/checkpoints/step-6"
+  ! grep -q '^step 7/' "$work/log" || fail "it was found after a step: $(cat "$work/log")"
   as=
 else
   echo "skipped: rights of another user (needs root and setpriv)"
+fi
+
+# A drive without the space of what is saved is found before the first step.
+mkdir "$work/tiny"
+if [ "$(id -u)" = 0 ] && mount -t tmpfs -o size=300k tmpfs "$work/tiny" 2>/dev/null; then
+  small=$work/tiny
+  train "$work/tiny/run" 6
+  expect 1 "its drive has 0.3 MiB free, and the run saves checkpoints of 0.2 MiB, two before"
+  ! grep -q '^step 1/' "$work/log" || fail "it was found after a step: $(cat "$work/log")"
+  train "$work/tiny/run" 1
+  expect 0 "step-1"
+else
+  echo "skipped: a drive that is too small (no file system can be mounted here)"
 fi
 
 # What is not of the run stays, wherever it lies; a folder of checkpoints may be a link.

@@ -11,6 +11,7 @@
 #include "train/advice.h"
 #include "train/agree.h"
 #include "train/checkpoint.h"
+#include "train/checkpoint_room.h"
 #include "train/loss_scale.h"
 #include "train/metrics.h"
 #include "train/schedule.h"
@@ -555,6 +556,14 @@ static ls_status prove(const training *all, ls_error *error) {
   return LS_OK;
 }
 
+/* The run's folder is this run's now, and what it will save has its place there. */
+static ls_status open_folder(ls_arena *arena, training *all, ls_error *error) {
+  const ls_session *session = all->session;
+  LS_TRY(ls_run_folder_open(arena, session->run, all->options->fresh, &all->folder, error));
+  return ls_checkpoint_check_room(session, session->run->out, all->folder->step,
+                                  all->folder->checkpoints, error);
+}
+
 ls_status ls_train(const ls_session *session, const ls_dataset *dataset, ls_world *world,
                    const ls_train_options *options, ls_error *error) {
   training all = {.session = session, .dataset = dataset, .options = options};
@@ -568,8 +577,7 @@ ls_status ls_train(const ls_session *session, const ls_dataset *dataset, ls_worl
   ls_arena *arena = ls_arena_create();
   all.run_text = text_of(arena, session->run);
   ls_status status = prove(&all, error);
-  if (status == LS_OK && ls_world_first_here(world) == 0)
-    status = ls_run_folder_open(arena, session->run, options->fresh, &all.folder, error);
+  if (status == LS_OK && ls_world_first_here(world) == 0) status = open_folder(arena, &all, error);
   if (status == LS_OK)
     status = ls_crew_run(world, rank_body, &all, error);
   else

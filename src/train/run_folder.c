@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "train/advice.h"
 #include "train/checkpoint.h"
+#include "train/checkpoint_list.h"
 
 static const char head[] = "# Written by lockstep train: ";
 
@@ -110,6 +111,9 @@ static ls_status find_earlier(ls_arena *arena, const ls_run_file *run, ls_run_fo
   LS_TRY(ls_checkpoint_recover(run->out, error));
   LS_TRY(
       ls_checkpoint_newest(arena, run->out, INT64_MAX, &folder->checkpoint, &folder->step, error));
+  ls_published_list list = {0};
+  LS_TRY(ls_checkpoint_list(arena, run->out, &list, error));
+  folder->checkpoints = list.found.count;
   const char *path = resolved_of(arena, run->out);
   if (!folder->checkpoint || !path) return LS_OK;
   ls_run_file *before;

@@ -25,6 +25,7 @@ typedef struct ls_run_folder {
   int lock;               /* an open file, locked */
   const char *checkpoint; /* folder of the newest checkpoint, its bytes not looked at; NULL: none */
   int64_t step;           /* that it was taken after; 0: none */
+  int checkpoints;        /* there are in OUT, if the run goes on */
   ls_fresh fresh;
 } ls_run_folder;
 

@@ -1,0 +1,75 @@
+#include "train/checkpoint_room.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "train/checkpoint_moments.h"
+
+static const double mib = 1048576;
+enum { BESIDE_TENSORS = 1 << 16 }; /* headers, config.json, state.json */
+
+int64_t ls_checkpoint_bytes(const ls_session *session) {
+  const ls_program *program = session->programs[LS_SESSION_STEP];
+  const ls_dtype dtype = program->layout.compute == LS_F64 ? LS_F64 : LS_F32;
+  const int tensors = 1 + ls_checkpoint_moments(&program->layout);
+  return ls_model_parameters(&session->config) * tensors * (int64_t)ls_dtype_bytes(dtype) +
+         BESIDE_TENSORS;
+}
+
+int64_t ls_checkpoint_copies(int64_t saves, int64_t existing, int64_t keep) {
+  if (saves <= 0) return 0;
+  const int64_t most = keep > 0 && keep < INT64_MAX ? keep + 1 : INT64_MAX;
+  int64_t copies = most > existing ? most - existing : 1;
+  if (copies > saves) copies = saves;
+  return copies < 2 ? copies : 2;
+}
+
+static int64_t saves_of(const ls_run_file *run, int64_t done) {
+  const int64_t left = run->train.steps - done, every = run->checkpoint.every;
+  if (left <= 0) return 0;
+  if (every <= 0) return 1;
+  const int64_t at = run->train.steps / every - done / every;
+  return run->train.steps % every ? at + 1 : at;
+}
+
+/* Makes a folder in it, as saving does: rights, quotas and read-only drives all say why. */
+static ls_status try_folder(ls_arena *arena, const char *folder, ls_error *error) {
+  char *probe = ls_arena_printf(arena, "%s/lockstep-probe-XXXXXX", folder);
+  if (mkdtemp(probe) && rmdir(probe) == 0) return LS_OK;
+  return ls_fail(error, LS_FAILED, "%s: checkpoints cannot be written there: %s", folder,
+                 strerror(errno));
+}
+
+static ls_status check_space(const ls_session *session, const char *folder, int64_t copies,
+                             ls_error *error) {
+  struct statvfs about;
+  if (statvfs(folder, &about) != 0) return LS_OK; /* saving will say why */
+  const double there = (double)about.f_bavail * (double)about.f_frsize;
+  const double each = (double)ls_checkpoint_bytes(session);
+  if (each * (double)copies <= there) return LS_OK;
+  return ls_fail(error, LS_NO,
+                 "%s: its drive has %.1f MiB free, and the run saves %s of %.1f MiB%s: free some, "
+                 "or give another out",
+                 folder, there / mib, copies == 1 ? "a checkpoint" : "checkpoints", each / mib,
+                 copies == 1 ? "" : ", two before one is removed");
+}
+
+ls_status ls_checkpoint_check_room(const ls_session *session, const char *out, int64_t done,
+                                   int64_t existing, ls_error *error) {
+  const int64_t saves = saves_of(session->run, done);
+  if (saves == 0) return LS_OK;
+  ls_arena *arena = ls_arena_create();
+  const char *folder = ls_arena_printf(arena, "%s/checkpoints", out);
+  if (!ls_directory_exists(folder)) folder = out;
+  ls_status status = try_folder(arena, folder, error);
+  if (status == LS_OK)
+    status =
+        check_space(session, folder,
+                    ls_checkpoint_copies(saves, existing, session->run->checkpoint.keep), error);
+  ls_arena_destroy(&arena);
+  return status;
+}
