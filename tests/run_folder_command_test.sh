@@ -57,6 +57,11 @@ says "resuming after step 8"
 run 2 train elsewhere
 says "a folder without resolved.yaml"
 
+# What a killed process was writing is removed by the next.
+echo half >moved/resolved.yaml.tmp-4711
+run 0 train moved train.steps=11
+[ ! -e moved/resolved.yaml.tmp-4711 ] || fail "left: $(names moved)"
+
 # Files that are not ours are not overwritten.
 mkdir foreign
 echo "my: notes" >foreign/resolved.yaml

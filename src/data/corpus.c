@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/stop.h"
+#include "data/cache.h"
 #include "data/token_corpus.h"
 #include "data/token_file.h"
 
@@ -47,7 +48,10 @@ static ls_status make_alone(const ls_token_file *file, bool *fits, ls_error *err
   stat(file->path, &now);
   /* Looking may mean to read all texts: only where someone else has made a file meanwhile. */
   *fits = waited && now.st_ino != before.st_ino && ls_token_file_fits(file);
+  if (status == LS_OK && !*fits) ls_cache_sweep(file->options->cache_folder);
   if (status == LS_OK && !*fits) status = ls_token_file_make(file, error);
+  if (status == LS_OK && !*fits)
+    ls_cache_trim(file->options->cache_folder, file->options->cache_limit, file->path);
   if (folder >= 0) close(folder);
   return status;
 }
@@ -65,6 +69,7 @@ ls_status ls_corpus_open(ls_arena *arena, const ls_corpus_options *options, ls_c
   const ls_token_file file = ls_token_file_of(arena, options, &files);
   bool fits = ls_token_file_fits(&file);
   if (!fits) LS_TRY(make_alone(&file, &fits, error));
+  if (fits) ls_cache_touch(file.path);
   LS_TRY(ls_token_file_view(arena, file.path, corpus, error));
   corpus->files = files;
   corpus->from_cache = fits;

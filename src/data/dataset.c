@@ -251,6 +251,7 @@ ls_status ls_dataset_open(ls_arena *arena, const ls_run_file *run, const ls_toke
                                     .skip_bad_lines = run->data.on_bad_line == LS_RUN_BAD_LINE_SKIP,
                                     .tokenizer = tokenizer,
                                     .cache_folder = cache_folder,
+                                    .cache_limit = run->data.cache_limit,
                                     .progress = progress,
                                     .context = context},
                         .dataset = LS_NEW(arena, ls_dataset)};

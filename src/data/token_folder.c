@@ -5,6 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "data/cache.h"
+
 typedef struct folder {
   ls_arena *arena;
   const ls_corpus_options *options;
@@ -135,6 +137,7 @@ static ls_status write_all(folder *self, ls_error *error) {
   }
   LS_TRY(check_others(self, error));
   LS_TRY(ls_directory_make(self->path, error));
+  ls_cache_sweep(self->path);
   ls_status status = LS_OK;
   for (int p = 0; p < count && status == LS_OK; p++) status = write_one(self, p, error);
   if (status != LS_OK && !was_there) rmdir(self->path); /* where nothing is in it */

@@ -5,6 +5,7 @@
 #endif
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -291,6 +292,8 @@ static FILE *open_aside(ls_arena *arena, const char *path) {
 
 static ls_status write_all(pass *self, ls_error *error) {
   self->body.out = fopen(self->out_path, "wbx");
+  /* Until it is closed: who sees it unlocked knows that its writer is gone. */
+  if (self->body.out) (void)!flock(fileno(self->body.out), LOCK_EX);
   self->documents = open_aside(self->arena, self->out_path);
   self->body.block = ls_arena_alloc(self->arena, LS_TOKEN_BLOCK_BYTES);
   if (!self->body.out || !self->documents)

@@ -94,6 +94,7 @@ typedef struct ls_run_data {
   ls_run_documents documents;
   ls_run_bad_line on_bad_line;
   ls_run_change on_change;
+  int64_t cache_limit; /* bytes; 0: none */
   int64_t seed;
 } ls_run_data;
 

@@ -35,6 +35,9 @@ const ls_run_key ls_run_keys[] = {
      .words = "stop skip", .help = "what to do with a line of JSON that cannot be read"},
     {"data.on_change", LS_RUN_CHOICE, AT(data.on_change), .standard = "stop", .words = "stop allow",
      .effect = LS_RUN_LOGGING, .help = "resuming a run whose text is another one by now"},
+    {"data.cache_limit", LS_RUN_SIZE, AT(data.cache_limit), .standard = "100GiB", .word = "none",
+     .low = 1, .high = 0x1p53, .effect = LS_RUN_LOGGING,
+     .help = "of all cached token files; what was used longest ago is removed"},
     {"data.seed", LS_RUN_INTEGER, AT(data.seed), .standard = "1", .low = 0, .high = 0x1p53,
      .help = "of the order of the sequences"},
 

@@ -133,12 +133,22 @@ static const char *start_inside(ls_arena *arena, const ls_run_file *run) {
   return strncmp(full->model, folder, length) == 0 ? full->model + length : NULL;
 }
 
+/* Of a process that was killed as it wrote there; this one has the lock. */
+static void sweep(ls_arena *arena, const char *out) {
+  char **paths;
+  int count = 0;
+  const char *pattern = ls_arena_printf(arena, "%s/" LS_RESOLVED_NAME ".tmp-*", out);
+  if (ls_file_glob(arena, pattern, &paths, &count, NULL) != LS_OK) return;
+  for (int i = 0; i < count; i++) unlink(paths[i]);
+}
+
 ls_status ls_run_folder_open(ls_arena *arena, const ls_run_file *run, ls_fresh fresh,
                              ls_run_folder **folder, ls_error *error) {
   ls_run_folder *made = LS_NEW(arena, ls_run_folder);
   *made = (ls_run_folder){.arena = arena, .lock = -1, .fresh = fresh};
   LS_TRY(ls_directory_make(run->out, error));
   LS_TRY(lock_folder(arena, run->out, &made->lock, error));
+  sweep(arena, run->out);
   ls_status status = LS_OK;
   if (fresh == LS_FRESH_DELETE && start_inside(arena, run)) {
     status = ls_fail(error, LS_INPUT,

@@ -1,0 +1,133 @@
+#include "data/cache.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { YOUNG_S = 10 }; /* its writer may not have locked it yet */
+
+static bool begins(const char *name, const char *with) {
+  return strncmp(name, with, strlen(with)) == 0;
+}
+
+static bool ends(const char *name, const char *with) {
+  const size_t length = strlen(name), tail = strlen(with);
+  return length > tail && strcmp(name + length - tail, with) == 0;
+}
+
+/* NAME.bin.PID.TIME or NAME.tokens.PID.TIME, which ls_token_file_make writes to. */
+static bool is_aside(const char *name) {
+  const char *const dots[] = {".bin.", ".tokens."};
+  for (int i = 0; i < 2; i++) {
+    const char *at = strstr(name, dots[i]);
+    if (!at) continue;
+    at += strlen(dots[i]);
+    const size_t process = strspn(at, "0123456789");
+    if (process == 0 || at[process] != '.') continue;
+    const size_t time = strspn(at + process + 1, "0123456789abcdef");
+    if (time > 0 && at[process + 1 + time] == 0) return true;
+  }
+  return false;
+}
+
+/* Whether nobody writes to it. */
+static bool is_left(const char *path, const struct stat *about) {
+  if (time(NULL) - about->st_mtime < YOUNG_S) return false;
+  const int file = open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return false;
+  const bool left = flock(file, LOCK_EX | LOCK_NB) == 0;
+  close(file);
+  return left;
+}
+
+static bool kind_of(const char *name, const char *path, const struct stat *about,
+                    ls_cache_kind *kind) {
+  *kind = LS_CACHE_TOKENS;
+  if (begins(name, "tokens-") && ends(name, ".bin")) return true;
+  *kind = LS_CACHE_RATES;
+  if (begins(name, "machine-") && ends(name, ".json")) return true;
+  *kind = LS_CACHE_LEFTOVER;
+  return is_aside(name) && is_left(path, about);
+}
+
+static int by_use(const void *one, const void *other) {
+  const ls_cache_file *a = one, *b = other;
+  if (a->used_s != b->used_s) return a->used_s < b->used_s ? -1 : 1;
+  return strcmp(a->path, b->path);
+}
+
+ls_status ls_cache_find(ls_arena *arena, const char *folder, ls_cache_list *list, ls_error *error) {
+  *list = (ls_cache_list){0};
+  DIR *open = opendir(folder);
+  if (!open && errno == ENOENT) return LS_OK;
+  if (!open) return ls_fail(error, LS_FAILED, "%s: cannot be read: %s", folder, strerror(errno));
+  for (const struct dirent *entry; (entry = readdir(open));) {
+    const char *path = ls_arena_printf(arena, "%s/%s", folder, entry->d_name);
+    struct stat about;
+    ls_cache_kind kind;
+    if (lstat(path, &about) != 0 || !S_ISREG(about.st_mode)) continue;
+    if (!kind_of(entry->d_name, path, &about, &kind)) continue;
+    *LS_APPEND(arena, &list->files) =
+        (ls_cache_file){path, kind, (int64_t)about.st_size, (int64_t)about.st_mtime};
+    list->bytes += (int64_t)about.st_size;
+  }
+  closedir(open);
+  if (list->files.count > 0)
+    qsort(list->files.items, (size_t)list->files.count, sizeof *list->files.items, by_use);
+  return LS_OK;
+}
+
+ls_status ls_cache_remove(const ls_cache_file *file, ls_error *error) {
+  if (unlink(file->path) == 0 || errno == ENOENT) return LS_OK;
+  return ls_fail(error, LS_FAILED, "%s: cannot be removed: %s", file->path, strerror(errno));
+}
+
+void ls_cache_sweep(const char *folder) {
+  ls_arena *arena = ls_arena_create();
+  ls_cache_list list;
+  ls_error error;
+  if (ls_cache_find(arena, folder, &list, &error) == LS_OK)
+    for (int i = 0; i < list.files.count; i++)
+      if (list.files.items[i].kind == LS_CACHE_LEFTOVER)
+        (void)!ls_cache_remove(&list.files.items[i], &error);
+  ls_arena_destroy(&arena);
+}
+
+static void trim(const ls_cache_list *list, int64_t limit, const char *kept) {
+  int64_t bytes = 0;
+  for (int i = 0; i < list->files.count; i++)
+    if (list->files.items[i].kind == LS_CACHE_TOKENS) bytes += list->files.items[i].bytes;
+  for (int i = 0; i < list->files.count && bytes > limit; i++) {
+    const ls_cache_file *file = &list->files.items[i];
+    ls_error error;
+    if (file->kind != LS_CACHE_TOKENS || strcmp(file->path, kept) == 0) continue;
+    const ls_status status = ls_cache_remove(file, &error);
+    if (status != LS_OK) ls_warn("%s", error.text);
+    if (status != LS_OK) continue;
+    ls_warn(
+        "%s (%.1f MiB) is removed, as used longest ago: token files have %.1f MiB, and "
+        "data.cache_limit is %.1f",
+        file->path, (double)file->bytes / 1048576, (double)bytes / 1048576,
+        (double)limit / 1048576);
+    bytes -= file->bytes;
+  }
+}
+
+void ls_cache_trim(const char *folder, int64_t limit, const char *kept) {
+  if (limit <= 0) return;
+  ls_arena *arena = ls_arena_create();
+  ls_cache_list list;
+  ls_error error;
+  if (ls_cache_find(arena, folder, &list, &error) == LS_OK) trim(&list, limit, kept);
+  ls_arena_destroy(&arena);
+}
+
+void ls_cache_touch(const char *path) {
+  (void)!utimensat(AT_FDCWD, path, NULL, 0); /* of somebody else's file it may be refused */
+}

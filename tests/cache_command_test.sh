@@ -1,0 +1,127 @@
+#!/bin/sh
+# Token files are kept for later runs: listed, cleared, held to a limit, and never half-written.
+set -eu
+lockstep=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
+work=$(mktemp -d)
+running=
+trap '[ -z "$running" ] || kill -9 $running 2>/dev/null; rm -rf "$work"' EXIT
+fail() { echo "cache_command_test: $1" >&2; exit 1; }
+passed=0
+cd "$work"
+export XDG_CACHE_HOME="$work/cache"
+kept=$work/cache/lockstep
+
+text() { yes "$1" | head -c "$2"; }
+text 'It was a bright cold day in April, and the clocks were striking thirteen. ' 400000 >a.txt
+text 'All happy families are alike; every unhappy family is unhappy in its own way. ' 400000 >b.txt
+text 'Call me Ishmael. Some years ago, never mind how long precisely. ' 400000 >c.txt
+cat >config.json <<'END'
+{"model_type": "llama", "vocab_size": 256, "hidden_size": 16, "intermediate_size": 24,
+ "num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 32}
+END
+run() { # STATUS words...
+  expected=$1 code=0
+  shift
+  timeout 120 "$lockstep" "$@" >output 2>log </dev/null || code=$?
+  [ $code -eq "$expected" ] || fail "$*: exit status $code, expected $expected: $(cat log)"
+  passed=$((passed + 1))
+}
+train() { # TEXT words...
+  file=$1
+  shift
+  run 0 train model=config.json data.text=$file data.seq_len=16 train.batch=2 train.steps=1 \
+    train.warmup=0 data.validation=0 eval.every=0 dtype=fp32 "out=out-$file" "$@"
+}
+says() { grep -qF -e "$1" log output || fail "\"$1\" is not in: $(cat log output)"; }
+tokens() { find "$kept" -name 'tokens-*.bin' | wc -l; }
+
+run 0 cache
+says "0 files, 0.0 MiB"
+train a.txt
+touch -d '2020-01-01' "$kept"/tokens-*.bin
+train b.txt
+run 0 cache
+says "2 files, 0.8 MiB"
+says "2020-01-01"
+says "400000 tokens of 1 document by bytes"
+# What is used is young again.
+train a.txt
+run 0 cache
+! grep -q 2020 output || fail "used and not told: $(cat output)"
+
+# Above the limit, what was used longest ago goes; what the run needs never does.
+touch -d '2021-01-01' "$kept"/tokens-*.bin
+train b.txt
+train c.txt data.cache_limit=900KiB
+says "is removed, as used longest ago"
+[ "$(tokens)" -eq 2 ] || fail "$(ls "$kept")"
+train a.txt data.cache_limit=100KiB
+[ "$(tokens)" -eq 1 ] || fail "$(ls "$kept")"
+run 0 cache
+says "1 file, 0.4 MiB"
+train b.txt data.cache_limit=none
+[ "$(tokens)" -eq 2 ] || fail "$(ls "$kept")"
+
+# What a killed process left is found and removed, in a cache and beside token files; what a process
+# writes now is not, nor anybody else's file.
+i=0
+while [ $i -lt 150 ]; do
+  cat a.txt b.txt
+  i=$((i + 1))
+done >long.txt
+wait_for() { # PATTERN: a file of that name is there
+  waited=0
+  until ls $1 >/dev/null 2>&1; do
+    kill -0 $running 2>/dev/null || fail "the run ended before there was $1: $(cat log)"
+    waited=$((waited + 1))
+    [ $waited -lt 1200 ] || fail "no $1 within a minute"
+    sleep 0.05
+  done
+}
+"$lockstep" tokenizer train b.txt --vocab 300 -o made >log 2>&1 || fail "$(cat log)"
+"$lockstep" train model=config.json data.text=long.txt data.seq_len=16 train.batch=2 out=long >output 2>log &
+running=$!
+wait_for "$kept/tokens-*.bin.*"
+kill -STOP $running
+touch -d '2020-01-01' "$kept"/tokens-*.bin.*
+run 0 cache
+! grep -q "half-written" output || fail "a file that is written was taken for a leftover: $(cat output)"
+kill -KILL $running
+wait $running 2>/dev/null || true
+running=
+touch -d '2020-01-01' "$kept"/tokens-*.bin.*
+run 0 cache
+says "half-written, its process is gone"
+echo mine >"$kept/tokens.txt"
+echo mine >"$kept/notes.bin.old"
+train c.txt out=again
+[ -z "$(ls "$kept" | grep 'bin\.[0-9]' || true)" ] || fail "left: $(ls "$kept")"
+"$lockstep" tokenize long.txt --tokenizer made -o folder >output 2>log &
+running=$!
+wait_for 'folder/*.tokens.*'
+kill -KILL $running
+wait $running 2>/dev/null || true
+running=
+touch -d '2020-01-01' folder/*
+run 0 tokenize a.txt --tokenizer made -o folder
+[ "$(ls folder)" = "00001-a.txt.tokens" ] || fail "left: $(ls folder)"
+
+# Clearing.
+run 0 cache clear --older-than 1
+[ "$(tokens)" -eq 3 ] || fail "young files are gone: $(ls "$kept")"
+run 2 cache clear --older-than x
+run 2 cache clear nowhere
+run 2 cache --all
+run 0 cache clear
+says "3 files, 1.1 MiB removed"
+[ "$(ls "$kept" | tr '\n' ' ')" = "notes.bin.old tokens.txt " ] || fail "$(ls "$kept")"
+# Of a run that keeps them beside its out.
+unset XDG_CACHE_HOME
+export HOME="$work"
+mkdir runs
+train a.txt out=runs/one
+run 0 cache
+says "runs/cache/tokens-"
+run 0 cache clear runs/one
+says "1 file, 0.4 MiB removed"
+echo "$passed passed, 0 failed"
