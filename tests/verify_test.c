@@ -240,6 +240,20 @@ static void test_wrong_tensors_are_found(void **state) {
   end_copy(&of);
 }
 
+/* What no loss sees, in types in which single parameters may be anywhere: a last update of another
+ * size. */
+static void test_16_bits_see_a_wrong_update(void **state) {
+  (void)state;
+  static const char *const dtypes[] = {"dtype=bf16", "dtype=fp16"};
+  for (int d = 0; d < 2; d++) {
+    copy of = make_copy();
+    expect(&of, dtypes[d], LS_OK, SAYS(""));
+    add_to(&of, (const char *const[]){"steps", "lr", NULL}, 7, 6e-3);
+    expect(&of, dtypes[d], LS_NO, SAYS("final parameters", "root mean square"));
+    end_copy(&of);
+  }
+}
+
 /* fp64 sees what fp32 cannot. */
 static void test_double_is_closer(void **state) {
   (void)state;
@@ -338,6 +352,7 @@ int main(void) {
       cmocka_unit_test(test_llama_gqa_tied),
       cmocka_unit_test(test_wrong_numbers_are_found),
       cmocka_unit_test(test_wrong_tensors_are_found),
+      cmocka_unit_test(test_16_bits_see_a_wrong_update),
       cmocka_unit_test(test_double_is_closer),
       cmocka_unit_test(test_words),
       cmocka_unit_test(test_missing_files),

@@ -29,7 +29,8 @@ typedef struct task {
   const ls_trace_summary **summary; /* by tensor of the plan */
   double *logits;                   /* the reference's, of row 0 */
   ls_verify_bands bands;
-  int recorder; /* rank */
+  double squares; /* of differences between final parameters */
+  int recorder;   /* rank */
 } task;
 
 typedef struct worker {
@@ -173,25 +174,37 @@ static ls_status check_gradient(const worker *self, ls_arena *scratch, int tenso
   return LS_OK;
 }
 
+static void record_parameter(task *of, double difference, const char *where) {
+  of->squares += difference * difference;
+  record(of, LS_VERIFY_PARAMETERS, 1, difference, of->bands.parameters, where);
+}
+
 static void compare_summary(task *of, ls_arena *scratch, const ls_trace_summary *theirs,
                             const double *ours, int64_t count) {
-  const double tolerance = of->bands.parameters, root = sqrt((double)count);
+  const double root = sqrt((double)count);
   double squares = 0, sum = 0;
   for (int64_t i = 0; i < count; i++) {
     squares += ours[i] * ours[i];
     sum += ours[i];
   }
-  record(of, LS_VERIFY_PARAMETERS, 1, fabs(sqrt(squares) - theirs->l2) / root, tolerance,
-         ls_arena_printf(scratch, "%s, l2", theirs->name));
-  record(of, LS_VERIFY_PARAMETERS, 1, fabs(sum - theirs->sum) / root, tolerance,
-         ls_arena_printf(scratch, "%s, sum", theirs->name));
+  record_parameter(of, fabs(sqrt(squares) - theirs->l2) / root,
+                   ls_arena_printf(scratch, "%s, l2", theirs->name));
+  record_parameter(of, fabs(sum - theirs->sum) / root,
+                   ls_arena_printf(scratch, "%s, sum", theirs->name));
   for (int i = 0; i < theirs->edge; i++) {
-    record(of, LS_VERIFY_PARAMETERS, 1, fabs(ours[i] - theirs->first[i]), tolerance,
-           ls_arena_printf(scratch, "%s, element %d", theirs->name, i));
+    record_parameter(of, fabs(ours[i] - theirs->first[i]),
+                     ls_arena_printf(scratch, "%s, element %d", theirs->name, i));
     const int64_t at = count - theirs->edge + i;
-    record(of, LS_VERIFY_PARAMETERS, 1, fabs(ours[at] - theirs->last[i]), tolerance,
-           ls_arena_printf(scratch, "%s, element %lld", theirs->name, (long long)at));
+    record_parameter(of, fabs(ours[at] - theirs->last[i]),
+                     ls_arena_printf(scratch, "%s, element %lld", theirs->name, (long long)at));
   }
+}
+
+/* Where each number alone may be far off, all together may not. */
+static void check_mean(task *of) {
+  const double compared = (double)of->about->rows[LS_VERIFY_PARAMETERS].compared;
+  record(of, LS_VERIFY_PARAMETERS, 0, sqrt(of->squares / compared), of->bands.mean_parameters,
+         "all, root mean square");
 }
 
 static ls_status check_final(const worker *self, ls_arena *scratch, int tensor, ls_error *error) {
@@ -258,7 +271,9 @@ static ls_status repeat(const worker *self, ls_error *error) {
     if (s == 0) LS_TRY(check_tensors(self, check_gradient, error));
     LS_TRY(ls_rank_run_part(self->rank, LS_SESSION_STEP, LS_PROGRAM_UPDATE, error));
   }
-  return check_tensors(self, check_final, error);
+  LS_TRY(check_tensors(self, check_final, error));
+  if (self->records && self->of->bands.mean_parameters > 0) check_mean(self->of);
+  return LS_OK;
 }
 
 static ls_status rank_body(ls_comm *comm, void *context, ls_error *error) {

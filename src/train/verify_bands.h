@@ -8,7 +8,8 @@
  * throughout. Where parts of it are float32 even so (rotary tables, norms), we cannot be nearer to
  * it than that: then the share of the noise that comes from there (trace.c), without the 8.
  *
- * bf16: wide bands that a right program keeps and a wrong one leaves; fp16: a quarter of them.
+ * bf16: wide bands that a right program keeps and a wrong one leaves; fp16: a quarter of them, but
+ * for final parameters.
  *
  * Pure functions. */
 #ifndef LS_TRAIN_VERIFY_BANDS_H
@@ -20,6 +21,7 @@
 typedef struct ls_verify_bands {
   double *loss, *norm; /* by step */
   double logits, gradients, parameters;
+  double mean_parameters; /* of the root mean square of all differences; 0: that is not held */
   /* Of a number the trace keeps as float32: that part of it which its own rounding explains. */
   double rounding;
 } ls_verify_bands;
