@@ -149,6 +149,10 @@ for picture in "--timeline x.svg" "--memory-map x.svg" "--html x.html"; do
   # shellcheck disable=SC2086
   bad "a picture as JSON" 2 '--json beside --' show run.yaml -n 2 --json $picture
 done
+for form in --compare --floor "--timeline -" "--html x.html"; do
+  # shellcheck disable=SC2086
+  bad "--rank beside ${form%% *}" 2 "--rank beside ${form%% *}" show run.yaml -n 2 --rank 0 $form
+done
 bad "two answers" 2 '--compare beside --html' show run.yaml -n 2 --compare --html x.html
 bad "nothing to sample from" 2 'absent' generate absent hello
 bad "trace that is not there" 2 'absent' verify --trace absent
@@ -171,6 +175,27 @@ for pipeline in "train.microbatches=4" "stages=none,0-1" "schedule=two.csv train
     pass "--compare of a pipeline's run, $pipeline"
   fi
 done
+# --rank chooses the stage that numbers are of; what is sent is of the stage that sends most.
+pipeline="run.yaml mesh.pp=4 mesh.dp_shard=1 -n 4 model=untied train.microbatches=4"
+mkdir untied
+sed 's/"tie_word_embeddings": true/"tie_word_embeddings": false/' four/config.json >untied/config.json
+for rank in 0 1 2 3; do
+  # shellcheck disable=SC2086
+  "$lockstep" show $pipeline --rank $rank --json >stage.$rank 2>errors || fail "--rank $rank: $(cat errors)"
+  # shellcheck disable=SC2086
+  "$lockstep" show $pipeline --rank $rank --collectives >output 2>errors || fail "--rank $rank: $(cat errors)"
+  grep -q "^stage $rank, of rank $rank" output || fail "--rank $rank --collectives: $(head -1 output)"
+done
+sent() { sed -n 's/^ *"bytes_sent": \([0-9.]*\).*/\1/p' "$1" | sort -n | tail -1; }
+most=$(cat stage.[0-3] >stages && sent stages)
+# shellcheck disable=SC2086
+"$lockstep" show $pipeline --compare --json >output 2>errors || fail "--compare --json: $(cat errors)"
+sed -n '/"this run"/,/^  }/p' output >own
+if [ "$(sent own)" != "$most" ] || [ "$(sent stage.0)" = "$most" ]; then
+  fail "--compare: this run sends $(sent own), its stages at most $most, the first $(sent stage.0)"
+else
+  pass "--compare has this run, and what its busiest stage sends"
+fi
 if ! "$lockstep" show run.yaml offload.optimizer=host -n 2 --compare >output 2>errors ||
   ! grep -q '^on the host besides  *[0-9]' output || grep -q '^optimizer moments' output; then
   fail "--compare with the optimizer's state on the host"

@@ -50,8 +50,9 @@ int64_t ls_run_parameters(const ls_run *run);
 /* Floating-point operations of one step over the whole mesh: matrix products and attention. */
 double ls_run_flops(const ls_run *run);
 
-/* Bytes that one device sends in one step, by the field's formulas (an all-reduce of K bytes over n
- * devices: 2K(n-1)/n). collectives: how many that is; may be NULL. */
+/* Bytes that one device, of the stage that sends most, sends in one step, by the field's formulas
+ * (an all-reduce of K bytes over n devices: 2K(n-1)/n). collectives: how many that is; may be NULL.
+ */
 double ls_run_bytes_sent(const ls_run *run, int *collectives);
 
 /* Memory of one device by what it is for. */

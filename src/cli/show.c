@@ -18,9 +18,11 @@ static const char help[] =
     "  --memory        memory of one device by category, at the peak, and what kernels of this\n"
     "                  machine need beside it\n"
     "  --collectives   bytes one device sends in a step, and why\n"
-    "  --rank R        coordinates of a rank and its part of every parameter\n"
+    "  --rank R        coordinates of a rank and its part of every parameter; with --memory,\n"
+    "                  --collectives, --json and --memory-map those of its stage\n"
     "  --evaluate      the evaluation's program in place of the step's\n"
-    "  --compare       DDP, ZeRO-1, 2, 3, TP and PP side by side, each compiled\n"
+    "  --compare       this run, DDP, ZeRO-1, 2, 3, TP and PP side by side, each compiled; memory\n"
+    "                  of the stage that needs most, bytes of the one that sends most\n"
     "  --floor         work by kind of op, and how long this machine needs at least, by what\n"
     "                  lockstep bench has kept of it\n"
     "  --timeline FILE the pipeline's schedule, in the terminal and as a picture, FILE.svg, or as "
@@ -95,33 +97,40 @@ static void print_program_json(const ls_program *program, int64_t workspace) {
   ls_show_print_json(root);
 }
 
-/* Programs of all stages; numbers of the one that needs most memory. */
+/* The stage that numbers are of: that of --rank, or the one that needs most memory. */
+static ls_status choose_stage(const ls_session *session, const ls_program *const *stages,
+                              const char *rank_text, int *stage, ls_error *error) {
+  ls_session_bytes_needed(session, stage);
+  if (!rank_text) return LS_OK;
+  int rank;
+  LS_TRY(read_rank(stages, rank_text, &rank, error));
+  *stage = ls_mesh_coordinate(&stages[0]->mesh, rank, LS_AXIS_PP);
+  return LS_OK;
+}
+
+/* Programs of all stages, or numbers of one. */
 static ls_status show_program(const ls_session *session, const show_flags *flags, ls_error *error) {
   const ls_program *const *stages =
       session->stages[flags->evaluate ? LS_SESSION_EVALUATE : LS_SESSION_STEP];
+  const bool numbers = flags->memory || flags->collectives;
   int stage;
-  ls_session_bytes_needed(session, &stage);
-  if (flags->memory_map) {
-    int rank;
-    if (flags->rank) {
-      LS_TRY(read_rank(stages, flags->rank, &rank, error));
-      stage = ls_mesh_coordinate(&stages[0]->mesh, rank, LS_AXIS_PP);
-    }
+  LS_TRY(choose_stage(session, stages, flags->rank, &stage, error));
+  if (flags->memory_map)
     return ls_show_memory_map(session, stages[stage], flags->memory_map, error);
-  }
   if (flags->json) {
     print_program_json(stages[stage], session->workspace[stage]);
     return LS_OK;
   }
-  if (flags->rank) LS_TRY(print_rank(stages, flags->rank, error));
-  if (session->layout.pp > 1 && (flags->memory || flags->collectives))
-    printf("stage %d, which needs most memory\n", stage);
+  if (flags->rank && !numbers) return print_rank(stages, flags->rank, error);
+  if (session->layout.pp > 1 && numbers)
+    printf("stage %d, %s%s\n", stage, flags->rank ? "of rank " : "which needs most memory",
+           flags->rank ? flags->rank : "");
   if (flags->memory) ls_program_print_memory(stages[stage], session->workspace[stage], stdout);
   if (flags->memory && session->layout.recompute_of_count)
     printf("  runs again           %s\n",
            ls_budget_print(session->arena, session->graph, &session->layout));
   if (flags->collectives) ls_program_print_collectives(stages[stage], stdout);
-  if (flags->rank || flags->memory || flags->collectives) return LS_OK;
+  if (numbers) return LS_OK;
   for (int s = 0; s < session->layout.pp; s++) ls_program_print(stages[s], stdout);
   return LS_OK;
 }
@@ -144,6 +153,11 @@ static ls_status check_flags(const show_flags *flags, ls_error *error) {
       return ls_fail(error, LS_INPUT, "%s beside %s: expected one of them at a time", forms[f].name,
                      first);
     first = forms[f].name;
+    if (flags->rank && !flags->memory_map)
+      return ls_fail(error, LS_INPUT,
+                     "--rank beside %s: expected it alone, or with --memory, --collectives, --json "
+                     "or --memory-map",
+                     first);
     if (!forms[f].file) continue;
     if (flags->json)
       return ls_fail(error, LS_INPUT,

@@ -41,6 +41,11 @@ static ls_status open_session(ls_arena *arena, const char *run_path, const char 
   return ls_session_create(arena, run, devices, devices, session, error);
 }
 
+ls_status ls_candidate_open_own(ls_arena *arena, const char *run_path, const ls_words *words,
+                                int devices, ls_session **session, ls_error *error) {
+  return open_session(arena, run_path, words->keys, words->key_count, devices, session, error);
+}
+
 ls_status ls_candidate_open(ls_arena *arena, const char *run_path, const ls_words *words,
                             int devices, const ls_candidate *as, ls_session **session,
                             ls_error *error) {

@@ -21,6 +21,11 @@ typedef struct ls_candidate {
 /* Each strategy with all devices on its axis. In the arena. */
 const ls_candidate *ls_candidates_make(ls_arena *arena, int devices, int *count);
 
+/* The run as it is. Errors: as ls_session_create has. */
+LS_CHECKED ls_status ls_candidate_open_own(ls_arena *arena, const char *run_path,
+                                           const ls_words *words, int devices, ls_session **session,
+                                           ls_error *error);
+
 /* The same run under a candidate's layout: its keys come last and so win. Microbatches of the run
  * that do not fit that layout are chosen anew. LS_INPUT, LS_NO: it cannot be, with the reason. */
 LS_CHECKED ls_status ls_candidate_open(ls_arena *arena, const char *run_path, const ls_words *words,

@@ -9,7 +9,8 @@
 typedef struct column {
   const char *name;
   const char *refusal; /* NULL: compiled */
-  int stages, stage;   /* the one that needs most memory, which all numbers are of */
+  int stages, stage;   /* the one that needs most memory, which memory's numbers are of */
+  int sender;          /* the one that sends most */
   const ls_program *program;
   int64_t by_category[LS_CATEGORY_COUNT];
   int64_t peak, workspace;
@@ -21,12 +22,16 @@ static double mib(double bytes) {
   return bytes / (1024 * 1024);
 }
 
+/* The run as it is (as NULL), or under a candidate's layout. */
 static column measure(ls_arena *arena, const char *run_path, const ls_words *words, int devices,
                       const ls_candidate *as) {
-  column made = {.name = as->name};
+  column made = {.name = as ? as->name : "this run"};
   ls_error error = {0};
   ls_session *session;
-  if (ls_candidate_open(arena, run_path, words, devices, as, &session, &error) != LS_OK) {
+  const ls_status status =
+      as ? ls_candidate_open(arena, run_path, words, devices, as, &session, &error)
+         : ls_candidate_open_own(arena, run_path, words, devices, &session, &error);
+  if (status != LS_OK) {
     made.refusal = ls_arena_strdup(arena, error.text);
     return made;
   }
@@ -35,7 +40,8 @@ static column measure(ls_arena *arena, const char *run_path, const ls_words *wor
   made.program = session->stages[LS_SESSION_STEP][made.stage];
   made.peak = ls_program_peak(made.program, made.by_category);
   made.workspace = session->workspace[made.stage];
-  made.bytes_sent = ls_program_bytes_sent(made.program, &made.collectives);
+  made.bytes_sent =
+      ls_session_bytes_sent(session, LS_SESSION_STEP, &made.sender, &made.collectives);
   return made;
 }
 
@@ -96,7 +102,8 @@ static void print_table(const column *columns, int count, int devices) {
     if (columns[c].refusal)
       printf("%s: not possible: %s\n", columns[c].name, columns[c].refusal);
     else if (columns[c].stages > 1)
-      printf("%s: stage %d, which needs most memory\n", columns[c].name, columns[c].stage);
+      printf("%s: memory of stage %d, which needs most; sent by stage %d, which sends most\n",
+             columns[c].name, columns[c].stage, columns[c].sender);
   }
 }
 
@@ -134,7 +141,14 @@ static void print_all_json(const column *columns, int count) {
     const column *of = &columns[c];
     json_t *made = of->refusal ? json_object() : ls_show_cost_json(of->program, of->workspace);
     if (of->refusal) json_object_set_new(made, "refused", json_string(of->refusal));
-    if (of->stages > 1) json_object_set_new(made, "stage", json_integer(of->stage));
+    if (!of->refusal) {
+      json_object_set_new(made, "bytes_sent", json_real(of->bytes_sent));
+      json_object_set_new(made, "collectives", json_integer(of->collectives));
+    }
+    if (of->stages > 1) {
+      json_object_set_new(made, "stage", json_integer(of->stage));
+      json_object_set_new(made, "sending_stage", json_integer(of->sender));
+    }
     json_object_set_new(root, of->name, made);
   }
   ls_show_print_json(root);
@@ -144,9 +158,9 @@ ls_status ls_show_compare(ls_arena *arena, const char *run_path, const ls_words 
                           bool as_json, ls_error *error) {
   int count, possible = 0;
   const ls_candidate *candidates = ls_candidates_make(arena, devices, &count);
-  column *columns = LS_NEW_ARRAY(arena, column, count);
+  column *columns = LS_NEW_ARRAY(arena, column, ++count);
   for (int c = 0; c < count; c++) {
-    columns[c] = measure(arena, run_path, words, devices, &candidates[c]);
+    columns[c] = measure(arena, run_path, words, devices, c ? &candidates[c - 1] : NULL);
     possible += !columns[c].refusal;
   }
   if (!possible) return ls_fail(error, LS_INPUT, "%s", columns[0].refusal);

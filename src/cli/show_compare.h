@@ -10,8 +10,8 @@
 #include "cli/command.h"
 #include "program/program.h"
 
-/* Prints the table, or JSON, of every candidate (cli/show_candidates.h) to stdout; those that
- * cannot be say why. LS_INPUT where none can be. */
+/* Prints the table, or JSON, of the run and every candidate (cli/show_candidates.h) to stdout;
+ * those that cannot be say why. LS_INPUT where none can be. */
 LS_CHECKED ls_status ls_show_compare(ls_arena *arena, const char *run_path, const ls_words *words,
                                      int devices, bool as_json, ls_error *error);
 

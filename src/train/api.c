@@ -69,10 +69,8 @@ double ls_run_flops(const ls_run *run) {
 }
 
 double ls_run_bytes_sent(const ls_run *run, int *collectives) {
-  int count;
-  const double bytes = ls_program_bytes_sent(step_of(run), &count);
-  if (collectives) *collectives = count;
-  return bytes;
+  int stage;
+  return ls_session_bytes_sent(run->session, LS_SESSION_STEP, &stage, collectives);
 }
 
 int ls_run_memory_parts(const ls_run *run) {

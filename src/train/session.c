@@ -324,6 +324,19 @@ int64_t ls_session_bytes_needed(const ls_session *session, int *stage) {
   return most_of_stages(session, LS_TIER_DEVICE, session->workspace, stage);
 }
 
+double ls_session_bytes_sent(const ls_session *session, int program, int *stage, int *collectives) {
+  double most = -1;
+  for (int s = 0; s < session->layout.pp; s++) {
+    int count;
+    const double bytes = ls_program_bytes_sent(session->stages[program][s], &count);
+    if (bytes <= most) continue;
+    most = bytes;
+    *stage = s;
+    if (collectives) *collectives = count;
+  }
+  return most;
+}
+
 void ls_session_memory_parts(const ls_session *session, int stage,
                              int64_t parts[LS_SESSION_MEMORY_PARTS]) {
   ls_program_peak(session->stages[LS_SESSION_STEP][stage], parts);

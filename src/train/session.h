@@ -76,6 +76,10 @@ int64_t ls_session_tier_bytes(const ls_session *session, ls_tier tier, int *stag
 /* Memory of the device itself: with the workspace of its kernels. */
 int64_t ls_session_bytes_needed(const ls_session *session, int *stage);
 
+/* Bytes that a device of the stage that sends most sends in one run of the program, and in how many
+ * collectives; `stage` says which that is. collectives may be NULL. */
+double ls_session_bytes_sent(const ls_session *session, int program, int *stage, int *collectives);
+
 /* What a rank of a stage needs of its machine's memory: device and host tier. */
 int64_t ls_session_stage_bytes(const ls_session *session, int stage);
 
