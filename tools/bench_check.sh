@@ -41,7 +41,7 @@ new=0
 while read -r name; do
   for isa in AVX2 SSE41; do
     set_name=$([ "$isa" = AVX2 ] && echo avx2 || echo plain)
-    if [ "$name" = compile ]; then
+    if [ "${name%% *}" = compile ]; then
       [ "$isa" = AVX2 ] || continue
       set_name=-
     fi
@@ -60,12 +60,12 @@ while read -r name; do
       '$1 == c && $2 == n && $3 == s { print $4 }' "$kept" 2>/dev/null)
     if [ -z "$before" ]; then
       new=$((new + 1))
-      printf '%-20s %-6s %12d\n' "$name" "$set_name" "$found"
+      printf '%-26s %-6s %12d\n' "$name" "$set_name" "$found"
       continue
     fi
     change=$(awk -v a="$before" -v b="$found" 'BEGIN { printf "%+.1f", 100 * (b - a) / a }')
     verdict=$(awk -v c="$change" 'BEGIN { print (c + 0 > 10 ? " MORE" : c + 0 < -10 ? " fewer" : "") }')
-    printf '%-20s %-6s %12d  was %12d  %7s %%%s\n' "$name" "$set_name" "$found" "$before" \
+    printf '%-26s %-6s %12d  was %12d  %7s %%%s\n' "$name" "$set_name" "$found" "$before" \
       "$change" "$verdict"
     [ "$verdict" != " MORE" ] || failed=$((failed + 1))
     [ "$verdict" != " fewer" ] || echo "  better: keep it with: make bench-check COUNTS=write"

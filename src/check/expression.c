@@ -72,7 +72,7 @@ const ls_node_record *ls_expression_record(const ls_expressions *all, int expres
 ls_terms ls_term_one(ls_arena *arena, int node, int position, int first, int last) {
   ls_term *made = LS_NEW(arena, ls_term);
   *made = (ls_term){.node = node, .position = position, .first = first, .last = last};
-  return (ls_terms){made, 1};
+  return (ls_terms){.items = made, .count = 1};
 }
 
 ls_terms ls_terms_of_rows(ls_arena *arena, ls_terms terms, ls_rows rows, int64_t all) {
@@ -85,7 +85,7 @@ ls_terms ls_terms_of_rows(ls_arena *arena, ls_terms terms, ls_rows rows, int64_t
     made[t].row_end = rows.first + rows.count;
     made[t].all_rows = all;
   }
-  return (ls_terms){made, terms.count};
+  return (ls_terms){.items = made, .count = terms.count};
 }
 
 static int compare_terms(const ls_term *a, const ls_term *b) {
@@ -127,7 +127,32 @@ static bool append_term(ls_term *made, int *count, const ls_term *term) {
   return true;
 }
 
+/* Memory of lists that begin alike: the longest of them has `used` terms. */
+struct ls_term_room {
+  int used, capacity;
+};
+
+/* `a` with one more term of another use, in its memory where nothing stands behind it there. */
+static ls_terms extend(ls_arena *arena, ls_terms a, const ls_term *last) {
+  if (!a.room || a.room->used != a.count || a.count == a.room->capacity) {
+    struct ls_term_room *room = LS_NEW(arena, struct ls_term_room);
+    *room = (struct ls_term_room){.capacity = 2 * a.count + 2};
+    ls_term *moved = LS_NEW_ARRAY(arena, ls_term, room->capacity);
+    memcpy(moved, a.items, (size_t)a.count * sizeof *moved);
+    a.items = moved;
+    a.room = room;
+  }
+  ((ls_term *)a.items)[a.count++] = *last;
+  a.room->used = a.count;
+  return a;
+}
+
 bool ls_terms_join(ls_arena *arena, ls_terms a, ls_terms b, ls_terms *both) {
+  if (a.count > 1 && b.count == 1 && !same_use(&a.items[a.count - 1], b.items) &&
+      compare_terms(&a.items[a.count - 1], b.items) < 0) {
+    *both = extend(arena, a, b.items);
+    return true;
+  }
   ls_term *made = LS_NEW_ARRAY(arena, ls_term, a.count + b.count + 1);
   int count = 0, i = 0, j = 0;
   while (i < a.count || j < b.count) {
@@ -135,7 +160,7 @@ bool ls_terms_join(ls_arena *arena, ls_terms a, ls_terms b, ls_terms *both) {
         j == b.count || (i < a.count && compare_terms(&a.items[i], &b.items[j]) <= 0);
     if (!append_term(made, &count, from_a ? &a.items[i++] : &b.items[j++])) return false;
   }
-  *both = (ls_terms){made, count};
+  *both = (ls_terms){.items = made, .count = count};
   return true;
 }
 

@@ -123,12 +123,10 @@ static bool fits(const ls_stage *stage, const struct rule *rule, const ls_conten
     if (in[i]->expression != expected) return false;
   }
   for (int o = 0; rule->out[o]; o++) { /* a parameter's gradient says whose it is */
-    const int value = instruction->out[o];
-    for (int p = 0; p < stage->program->parameter_count; p++) {
-      if (stage->program->parameters[p].raw_gradient != value) continue;
-      const ls_node_record *of = ls_expression_record(all, node->in[rule->out[o] - '0']);
-      if (of->kind != (int)LS_LEAF_PARAMETER || of->in[0] != p) return false;
-    }
+    const int parameter = stage->gradient_of[instruction->out[o]];
+    if (parameter == -1) continue;
+    const ls_node_record *of = ls_expression_record(all, node->in[rule->out[o] - '0']);
+    if (of->kind != (int)LS_LEAF_PARAMETER || of->in[0] != parameter) return false;
   }
   return true;
 }

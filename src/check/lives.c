@@ -59,17 +59,10 @@ bool ls_pool_is_work(ls_pool pool) {
   return pool == LS_POOL_WORK || pool == LS_POOL_HOST_WORK || pool == LS_POOL_FILE_WORK;
 }
 
-static int by_first(const void *a, const void *b) {
-  const life *x = a, *y = b;
-  return x->first != y->first ? (x->first > y->first) - (x->first < y->first)
-                              : (x->instance > y->instance) - (x->instance < y->instance);
+static ls_pool pool_of(const ls_stage *stage, const life *each) {
+  const ls_program *program = stage->program;
+  return program->frames.items[program->instances.items[each->instance].frame].pool;
 }
-
-/* Those alive in a pool, by offset. */
-typedef struct alive {
-  life *items;
-  int count;
-} alive;
 
 static int64_t begin_of(const ls_stage *stage, const life *each) {
   return stage->program->instances.items[each->instance].offset;
@@ -80,28 +73,92 @@ static int64_t end_of(const ls_stage *stage, const life *each) {
   return instance->offset + stage->program->frames.items[instance->frame].bytes;
 }
 
-static void bury(alive *now, int action) {
-  int kept = 0;
-  for (int i = 0; i < now->count; i++)
-    if (now->items[i].last >= action) now->items[kept++] = now->items[i];
-  now->count = kept;
+/* Lives in the order of one of their numbers. */
+typedef struct ordered {
+  int64_t key, then;
+  const life *of;
+} ordered;
+
+static int by_key(const void *a, const void *b) {
+  const ordered *x = a, *y = b;
+  return x->key != y->key ? (x->key > y->key) - (x->key < y->key)
+                          : (x->then > y->then) - (x->then < y->then);
+}
+
+enum { FLOORS = 6, WORD = 64 }; /* 64 ^ 6 is more than there can be */
+
+/* Those alive, by pool and offset: each place has a bit on the ground floor, and each word that is
+ * not 0 a bit on the floor above. */
+typedef struct alive {
+  uint64_t *bits[FLOORS];
+  const life **items; /* by place */
+  int *place_of;      /* by instance; two have one place where both begin there */
+} alive;
+
+static void set_bit(alive *now, int place, bool value) {
+  for (int floor = 0; floor < FLOORS; floor++, place /= WORD) {
+    uint64_t *word = &now->bits[floor][place / WORD];
+    const uint64_t before = *word, bit = UINT64_C(1) << place % WORD;
+    *word = value ? before | bit : before & ~bit;
+    if ((before != 0) == (*word != 0)) return;
+  }
+}
+
+/* The nearest place before this one whose bit is set; -1: none. */
+static int find_before(const alive *now, int place) {
+  for (int floor = 0; floor < FLOORS; floor++, place /= WORD) {
+    const uint64_t lower = (UINT64_C(1) << place % WORD) - 1;
+    const uint64_t left = now->bits[floor][place / WORD] & lower;
+    if (!left) continue;
+    int found = place / WORD * WORD + WORD - 1 - __builtin_clzll(left);
+    while (floor-- > 0) found = found * WORD + WORD - 1 - __builtin_clzll(now->bits[floor][found]);
+    return found;
+  }
+  return -1;
+}
+
+/* The nearest behind it; -1: none. */
+static int find_behind(const alive *now, int place) {
+  for (int floor = 0; floor < FLOORS; floor++, place /= WORD) {
+    const uint64_t higher = place % WORD == WORD - 1 ? 0 : ~UINT64_C(0) << (place % WORD + 1);
+    const uint64_t right = now->bits[floor][place / WORD] & higher;
+    if (!right) continue;
+    int found = place / WORD * WORD + __builtin_ctzll(right);
+    while (floor-- > 0) found = found * WORD + __builtin_ctzll(now->bits[floor][found]);
+    return found;
+  }
+  return -1;
+}
+
+static void find_places(const ls_stage *stage, const life *lives, int count, alive *now) {
+  ls_arena *arena = stage->proof->arena;
+  ordered *order = LS_NEW_ARRAY(arena, ordered, count + 1);
+  for (int i = 0; i < count; i++)
+    order[i] = (ordered){(int64_t)pool_of(stage, &lives[i]), begin_of(stage, &lives[i]), &lives[i]};
+  qsort(order, (size_t)count, sizeof *order, by_key);
+  now->items = LS_NEW_ARRAY(arena, const life *, count + 1);
+  now->place_of = LS_NEW_ARRAY(arena, int, count + 1);
+  int place = 0;
+  for (int i = 0; i < count; i++) {
+    if (i > 0 && by_key(&order[i - 1], &order[i]) != 0) place++;
+    now->place_of[order[i].of->instance] = place;
+  }
+  for (int floor = 0, words = count / WORD + 1; floor < FLOORS; floor++, words = words / WORD + 1)
+    now->bits[floor] = LS_NEW_ARRAY(arena, uint64_t, words);
 }
 
 static ls_status admit(const ls_stage *stage, alive *now, const life *each, ls_error *error) {
   const int64_t begin = begin_of(stage, each), end = end_of(stage, each);
   if (begin == end) return LS_OK;
-  int low = 0, high = now->count;
-  while (low < high) {
-    const int middle = (low + high) / 2;
-    if (begin_of(stage, &now->items[middle]) < begin)
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  const life *before = low > 0 ? &now->items[low - 1] : NULL;
-  const life *after = low < now->count ? &now->items[low] : NULL;
-  const life *other = before && end_of(stage, before) > begin ? before : NULL;
-  if (!other && after && begin_of(stage, after) < end) other = after;
+  const int place = now->place_of[each->instance];
+  const int before = find_before(now, place), behind = find_behind(now, place);
+  const life *other = NULL;
+  if (behind >= 0 && begin_of(stage, now->items[behind]) < end) other = now->items[behind];
+  if (other && pool_of(stage, other) != pool_of(stage, each)) other = NULL;
+  if (now->items[place]) other = now->items[place];
+  if (before >= 0 && pool_of(stage, now->items[before]) == pool_of(stage, each) &&
+      end_of(stage, now->items[before]) > begin)
+    other = now->items[before];
   if (other)
     return ls_fail(
         error, LS_NO,
@@ -111,9 +168,37 @@ static ls_status admit(const ls_stage *stage, alive *now, const life *each, ls_e
         stage->program->frames.items[stage->program->instances.items[each->instance].frame].name,
         other->instance,
         stage->program->frames.items[stage->program->instances.items[other->instance].frame].name);
-  for (int i = now->count; i > low; i--) now->items[i] = now->items[i - 1];
-  now->items[low] = *each;
-  now->count++;
+  now->items[place] = each;
+  set_bit(now, place, true);
+  return LS_OK;
+}
+
+static void bury(alive *now, const life *each) {
+  const int place = now->place_of[each->instance];
+  if (now->items[place] != each) return; /* it has no bytes */
+  now->items[place] = NULL;
+  set_bit(now, place, false);
+}
+
+/* In the order in which they begin, none on the bytes of another that has not ended. */
+static ls_status check_apart(const ls_stage *stage, const life *lives, int count, ls_error *error) {
+  ls_arena *arena = stage->proof->arena;
+  ordered *begins = LS_NEW_ARRAY(arena, ordered, count + 1);
+  ordered *ends = LS_NEW_ARRAY(arena, ordered, count + 1);
+  int lived = 0;
+  for (int i = 0; i < count; i++) {
+    if (lives[i].first < 0) continue;
+    begins[lived] = (ordered){lives[i].first, i, &lives[i]};
+    ends[lived++] = (ordered){lives[i].last, i, &lives[i]};
+  }
+  qsort(begins, (size_t)lived, sizeof *begins, by_key);
+  qsort(ends, (size_t)lived, sizeof *ends, by_key);
+  alive now = {0};
+  find_places(stage, lives, count, &now);
+  for (int i = 0, ended = 0; i < lived; i++) {
+    for (; ends[ended].key < begins[i].key; ended++) bury(&now, ends[ended].of);
+    LS_TRY(admit(stage, &now, begins[i].of, error));
+  }
   return LS_OK;
 }
 
@@ -139,18 +224,5 @@ ls_status ls_proof_lives(ls_stage *stage, ls_error *error) {
   }
   for (int i = 0; i < count; i++) /* beside all that the next step begins with */
     if (stage->outlives[i] && lives[i].first >= 0) lives[i].first = 0;
-  qsort(lives, (size_t)count, sizeof *lives, by_first);
-  alive pools[LS_POOL_COUNT];
-  for (int p = 0; p < LS_POOL_COUNT; p++)
-    pools[p] = (alive){LS_NEW_ARRAY(arena, life, count + 1), 0};
-  for (int i = 0; i < count; i++) {
-    if (lives[i].first < 0) continue;
-    const ls_pool pool =
-        program->frames.items[program->instances.items[lives[i].instance].frame].pool;
-    for (int p = 0; p < LS_POOL_COUNT; p++)
-      if ((i == 0 || lives[i].first != lives[i - 1].first) && ls_pool_is_work((ls_pool)p))
-        bury(&pools[p], lives[i].first);
-    LS_TRY(admit(stage, &pools[pool], &lives[i], error));
-  }
-  return LS_OK;
+  return check_apart(stage, lives, count, error);
 }

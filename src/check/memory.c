@@ -9,14 +9,20 @@ ls_status ls_operand_find(const ls_stage *stage, int value, ls_operand *operand,
   const ls_extent *extent = &stage->extents[value];
   const int frame =
       stage->program->storages.items[stage->program->values.items[value].storage].frame;
-  for (int f = 0; f < body->frames.count; f++) {
-    if (body->frames.items[f] != frame) continue;
-    *operand = (ls_operand){value, action->instances[f], extent->begin, extent->end, extent->end};
-    stage->proof->report.operands++;
-    return LS_OK;
+  ls_binding *last = &stage->bindings[stage->program->frames.count];
+  if (last->action != stage->action) {
+    for (int f = body->frames.count - 1; f >= 0; f--)
+      stage->bindings[body->frames.items[f]] = (ls_binding){stage->action, action->instances[f]};
+    last->action = stage->action;
   }
-  return ls_proof_fail(stage, error, "uses %s, whose frame its body does not list: expected it to",
-                       stage->program->values.items[value].name);
+  const ls_binding *found = &stage->bindings[frame];
+  if (found->action != stage->action)
+    return ls_proof_fail(stage, error,
+                         "uses %s, whose frame its body does not list: expected it to",
+                         stage->program->values.items[value].name);
+  *operand = (ls_operand){value, found->instance, extent->begin, extent->end, extent->end};
+  stage->proof->report.operands++;
+  return LS_OK;
 }
 
 bool ls_operands_overlap(const ls_operand *a, const ls_operand *b) {

@@ -85,13 +85,25 @@ static ls_status check_parts(const ls_stage *stage, const ls_program_parameter *
   return LS_OK;
 }
 
+/* The first region that begins at the address or behind it. */
+static int find_region(const ls_regions *regions, int64_t begin) {
+  int low = 0, high = regions->items.count;
+  while (low < high) {
+    const int middle = (low + high) / 2;
+    if (regions->items.items[middle].begin < begin)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
 /* Notes the region; regions of one storage stay ordered and must be apart. */
 static ls_status note_region(ls_stage *stage, int p, int value, ls_error *error) {
   if (value < 0) return LS_OK;
   const ls_extent *extent = &stage->extents[value];
   ls_regions *regions = &stage->regions[stage->program->values.items[value].storage];
-  int at = 0;
-  while (at < regions->items.count && regions->items.items[at].begin < extent->begin) at++;
+  const int at = find_region(regions, extent->begin);
   const ls_region *here = &regions->items.items[at];
   if (at < regions->items.count && here->parameter == p && here->begin == extent->begin &&
       here->end == extent->end)
@@ -109,13 +121,23 @@ static ls_status note_region(ls_stage *stage, int p, int value, ls_error *error)
 
 void ls_note_region(ls_stage *stage, int p, int storage, int64_t begin, int64_t end) {
   ls_regions *regions = &stage->regions[storage];
-  int at = 0;
-  while (at < regions->items.count && regions->items.items[at].begin < begin) at++;
+  const int at = find_region(regions, begin);
   if (at < regions->items.count && regions->items.items[at].begin == begin) return;
   LS_APPEND(stage->proof->arena, &regions->items);
   for (int i = regions->items.count - 1; i > at; i--)
     regions->items.items[i] = regions->items.items[i - 1];
   regions->items.items[at] = (ls_region){p, begin, end};
+}
+
+static void note_gradients(ls_stage *stage) {
+  const ls_program *program = stage->program;
+  stage->gradient_of = LS_NEW_ARRAY(stage->proof->arena, int, program->values.count + 1);
+  for (int v = 0; v < program->values.count; v++) stage->gradient_of[v] = -1;
+  for (int p = 0; p < program->parameter_count; p++) {
+    const int value = program->parameters[p].raw_gradient;
+    if (value < 0 || value >= program->values.count) continue;
+    stage->gradient_of[value] = stage->gradient_of[value] == -1 ? p : LS_SEVERAL;
+  }
 }
 
 ls_status ls_proof_parameters(ls_stage *stage, ls_error *error) {
@@ -135,6 +157,7 @@ ls_status ls_proof_parameters(ls_stage *stage, ls_error *error) {
                          parameter->raw_gradient};
     for (int i = 0; i < 7; i++) LS_TRY(note_region(stage, p, parts[i], error));
   }
+  note_gradients(stage);
   return LS_OK;
 }
 
@@ -245,6 +268,8 @@ static void begin_caches(ls_stage *stage) {
 void ls_proof_begin(ls_stage *stage) {
   const ls_program *program = stage->program;
   stage->contents = LS_NEW_ARRAY(stage->proof->arena, ls_contents, program->instances.count + 1);
+  stage->bindings = LS_NEW_ARRAY(stage->proof->arena, ls_binding, program->frames.count + 1);
+  for (int f = 0; f <= program->frames.count; f++) stage->bindings[f].action = -1;
   begin_inputs(stage);
   begin_cells(stage);
   begin_wish(stage);

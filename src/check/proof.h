@@ -11,6 +11,9 @@
  * begin: storage + 1, shifted, above every address in a frame. */
 enum { LS_FLAT = -1, LS_PIECE_SHIFT = 44 };
 
+/* In place of the one. */
+enum { LS_SEVERAL = -2 };
+
 /* Rows of what a rank stores of a tensor, from `first` on; count 0: all of them. */
 typedef struct ls_rows {
   int64_t first, count;
@@ -18,7 +21,8 @@ typedef struct ls_rows {
 
 /* Part of a sum: what the use of an expression by `node` at `position` gives, of microbatches
  * [first, last]; or of one of them, and of its tokens' rows [row, row_end) of all that a rank has;
- * row_end 0: of all. Lists of terms are sorted and never change. */
+ * row_end 0: of all. Lists of terms are sorted and never change. A list that is another one with
+ * terms behind it may share its memory: a sum of all parameters' squares is made one by one. */
 typedef struct ls_term {
   int node, position, first, last;
   int64_t row, row_end, all_rows;
@@ -27,6 +31,7 @@ typedef struct ls_term {
 typedef struct ls_terms {
   const ls_term *items;
   int count;
+  struct ls_term_room *room; /* what is behind them in memory; NULL: nothing is free there */
 } ls_terms;
 
 /* What the forward pass computes, apart from microbatch, placement and stage: equal expressions
@@ -117,6 +122,11 @@ typedef struct ls_regions {
   LS_LIST(ls_region) items; /* by begin */
 } ls_regions;
 
+/* The instance of a frame in an action. */
+typedef struct ls_binding {
+  int action, instance; /* action -1: none yet */
+} ls_binding;
+
 typedef struct ls_operand {
   int value, instance;
   int64_t begin, end; /* addresses of the content */
@@ -155,6 +165,8 @@ typedef struct ls_stage {
   ls_extent *extents;    /* by value */
   ls_regions *regions;   /* by storage */
   ls_contents *contents; /* by instance */
+  ls_binding *bindings;  /* by frame, of the last action that was looked at; it is at the end */
+  int *gradient_of;      /* by value: the parameter whose raw gradient it is; -1; LS_SEVERAL */
   LS_LIST(ls_open_send) sends;
   LS_LIST(ls_open_move) moves;
   LS_LIST(ls_operand) sums; /* over stages, begun and not ended; the oldest first */

@@ -46,7 +46,16 @@ static ls_status fail_wait(const ls_stage *stage, ls_error *error, int i, const 
                  stage->number, action, i, what, other);
 }
 
-static ls_status check_body(const ls_stage *stage, const ls_body *body, ls_error *error) {
+/* run: by instruction, the last of those on its queue that follow each other with it. */
+static void find_runs(const ls_program *program, const ls_body *body, int *run) {
+  const ls_instruction *items = program->instructions.items;
+  const int end = body->first + body->count;
+  for (int i = end - 1; i >= body->first; i--)
+    run[i] = i + 1 < end && items[i + 1].queue == items[i].queue ? run[i + 1] : i;
+}
+
+static ls_status check_body(const ls_stage *stage, const ls_body *body, const int *run,
+                            ls_error *error) {
   const ls_instruction *items = stage->program->instructions.items;
   for (int i = body->first; i < body->first + body->count; i++)
     if ((items[i].queue == LS_QUEUE_TRANSFER) != (items[body->first].queue == LS_QUEUE_TRANSFER))
@@ -72,8 +81,9 @@ static ls_status check_body(const ls_stage *stage, const ls_body *body, ls_error
     }
     const int first = *since < body->first ? body->first : *since + 1;
     for (int j = first; j < i; j++)
-      if (items[j].queue != later->queue &&
-          (writes_what(stage, &items[j], later) || writes_what(stage, later, &items[j])))
+      if (items[j].queue == later->queue)
+        j = run[j];
+      else if (writes_what(stage, &items[j], later) || writes_what(stage, later, &items[j]))
         return fail_wait(stage, error, i,
                          "shares memory with one on the other queue and does not "
                          "wait for it: expected an event of",
@@ -83,7 +93,11 @@ static ls_status check_body(const ls_stage *stage, const ls_body *body, ls_error
 }
 
 ls_status ls_proof_waits(ls_stage *stage, ls_error *error) {
-  for (int b = 0; b < stage->program->bodies.count; b++)
-    LS_TRY(check_body(stage, &stage->program->bodies.items[b], error));
+  const ls_program *program = stage->program;
+  int *run = LS_NEW_ARRAY(stage->proof->arena, int, program->instructions.count + 1);
+  for (int b = 0; b < program->bodies.count; b++) {
+    find_runs(program, &program->bodies.items[b], run);
+    LS_TRY(check_body(stage, &program->bodies.items[b], run, error));
+  }
   return LS_OK;
 }

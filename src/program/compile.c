@@ -39,14 +39,11 @@ static void find_uses(const ls_sharded *sharded, int *producer, int *last_use,
   }
 }
 
-static bool same_body(const ls_action *a, const ls_action *b) {
-  return a->kind == b->kind && a->segment == b->segment && a->unit == b->unit;
-}
-
-static int find_body(const ls_program *program, const ls_action *action) {
-  for (int a = 0; a < program->actions.count; a++)
-    if (same_body(&program->actions.items[a].action, action)) return program->actions.items[a].body;
-  return -1;
+int *ls_lower_body_of(const ls_lowering *lowering, ls_action_kind kind, const ls_action *like) {
+  const int segments = lowering->sharded->graph->segments.count + 1;
+  LS_ASSERT(like->segment < 0 || like->unit < 0);
+  const int place = like->unit >= 0 ? segments + like->unit : like->segment + 1;
+  return &lowering->bodies[(int64_t)kind * lowering->body_places + place];
 }
 
 static void lower_body(ls_lowering *lowering, const ls_action *action) {
@@ -85,6 +82,14 @@ static double count_flops(const ls_graph *graph, int microbatches) {
   return flops * microbatches;
 }
 
+static const ls_segment_nodes *list_nodes(const ls_sharded *sharded) {
+  ls_segment_nodes *lists =
+      LS_NEW_ARRAY(sharded->arena, ls_segment_nodes, sharded->graph->segments.count + 1);
+  for (int n = 0; n < sharded->nodes.count; n++)
+    *LS_APPEND(sharded->arena, &lists[sharded->nodes.items[n].segment]) = n;
+  return lists;
+}
+
 typedef struct compilation {
   const ls_graph *graph;
   ls_program_kind kind;
@@ -96,6 +101,9 @@ typedef struct compilation {
   ls_crossings *crossings;
   int *producer, *last_use;
   bool *read_by_weight;
+  const bool *free_nodes;
+  const ls_segment_nodes *nodes;
+  const int64_t *padded;
 } compilation;
 
 static const bool *find_halves(const ls_sharded *sharded, const ls_schedule *schedule) {
@@ -107,14 +115,19 @@ static const bool *find_halves(const ls_sharded *sharded, const ls_schedule *sch
 
 static void lower_actions(ls_lowering *lowering, const ls_schedule *schedule) {
   ls_program *program = lowering->program;
+  lowering->body_places = lowering->sharded->graph->segments.count + 1 + lowering->units->count;
+  const int64_t cells = (int64_t)LS_ACTION_COUNT_OF_KINDS * lowering->body_places;
+  lowering->bodies = LS_NEW_ARRAY(program->arena, int, cells);
+  for (int64_t i = 0; i < cells; i++) lowering->bodies[i] = -1;
   for (int a = 0; a < schedule->count; a++) {
-    int body = find_body(program, &schedule->items[a]);
-    if (body < 0) {
-      lower_body(lowering, &schedule->items[a]);
-      body = program->bodies.count - 1;
+    const ls_action *action = &schedule->items[a];
+    int *body = ls_lower_body_of(lowering, action->kind, action);
+    if (*body < 0) {
+      *body = program->bodies.count;
+      lower_body(lowering, action);
     }
     *LS_APPEND(program->arena, &program->actions) =
-        (ls_program_action){.action = schedule->items[a], .body = body};
+        (ls_program_action){.action = *action, .body = *body};
   }
 }
 
@@ -157,6 +170,9 @@ static ls_program *compile_stage(const compilation *c, int stage) {
                           .producer = c->producer,
                           .last_use = c->last_use,
                           .read_by_weight = c->read_by_weight,
+                          .free_nodes = c->free_nodes,
+                          .nodes = c->nodes,
+                          .padded = c->padded,
                           .contributed = LS_NEW_ARRAY(arena, bool, c->graph->parameters.count + 1)};
   for (int v = 0; v < sharded->values.count; v++) lowering.value_of[v] = lowering.away[v] = -1;
   ls_lower_units(&lowering);
@@ -187,10 +203,13 @@ ls_status ls_program_compile(const ls_graph *graph, const ls_layout *layout, ls_
   c.last_use = LS_NEW_ARRAY(graph->arena, int, sharded->values.count + 1);
   c.read_by_weight = LS_NEW_ARRAY(graph->arena, bool, sharded->values.count + 1);
   find_uses(sharded, c.producer, c.last_use, c.read_by_weight);
-  LS_TRY(ls_crossings_make(sharded, chunks, c.producer, &c.crossings, error));
+  c.free_nodes = ls_lower_free_nodes(sharded, c.producer);
+  LS_TRY(ls_crossings_make(sharded, chunks, c.producer, c.free_nodes, &c.crossings, error));
   c.units = ls_units_make(sharded, chunks);
   c.recompute = ls_recompute_make(sharded, chunks);
   c.slices = ls_slices_make(sharded);
+  c.nodes = list_nodes(sharded);
+  c.padded = ls_lower_padded(sharded);
   for (int s = 0; s < layout->pp; s++) stages[s] = compile_stage(&c, s);
   return LS_OK;
 }

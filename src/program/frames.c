@@ -26,6 +26,7 @@ typedef struct framer {
   bool *frame_once, *frame_ends, *frame_moves;
   int *next;      /* the one made before that is born in the same body */
   int *last_born; /* by body + 1: the newest frame born there */
+  int *noted_in;  /* 1 + the body that is known to have it */
 } framer;
 
 static void each_storage(const ls_program *program, const ls_instruction *instruction,
@@ -87,6 +88,7 @@ static int new_frame(framer *f, const char *name, const ls_storage_plan *plan, c
   f->frame_dies[made] = about->dies;
   f->frame_once[made] = about->once;
   f->frame_moves[made] = plan->moves;
+  if (!ls_pool_works(plan->pool)) return made; /* shared by no other storage */
   f->next[made] = f->last_born[about->born + 1];
   f->last_born[about->born + 1] = made;
   return made;
@@ -135,9 +137,8 @@ static void note_frame(void *context, int storage) {
   ls_program *program = now->framer->program;
   ls_body *body = &program->bodies.items[now->body];
   const int frame = program->storages.items[storage].frame;
-  if (frame < 0) return;
-  for (int i = 0; i < body->frames.count; i++)
-    if (body->frames.items[i] == frame) return;
+  if (frame < 0 || now->framer->noted_in[frame] == now->body + 1) return;
+  now->framer->noted_in[frame] = now->body + 1;
   *LS_APPEND(program->arena, &body->frames) = frame;
 }
 
@@ -145,6 +146,7 @@ static void note_frames(framer *f) {
   const ls_program *program = f->program;
   for (int b = 0; b < program->bodies.count; b++) {
     const ls_body *body = &program->bodies.items[b];
+    for (int i = 0; i < body->frames.count; i++) f->noted_in[body->frames.items[i]] = b + 1;
     for (int i = body->first; i < body->first + body->count; i++)
       each_storage(program, &program->instructions.items[i], note_frame, &(moment){f, b, i});
   }
@@ -266,14 +268,17 @@ static bool writes_what_other_touches(const ls_program *program, const ls_instru
 
 /* The event an instruction waits for: the latest one on the other queue, earlier in its body, that
  * shares memory with it. Bodies begin after all that came before is done. */
-static void find_waits(ls_program *program, const ls_body *body) {
-  for (int i = 0; i < body->count; i++) {
-    ls_instruction *later = &program->instructions.items[body->first + i];
+static void find_waits(ls_program *program, const ls_body *body, int *run) {
+  ls_instruction *items = &program->instructions.items[body->first];
+  for (int i = 0; i < body->count; i++) { /* run: where others of its queue before it begin */
+    ls_instruction *later = &items[i];
+    run[i] = i > 0 && items[i - 1].queue == later->queue ? run[i - 1] : i;
     for (int j = i - 1; j >= 0 && later->wait < 0; j--) {
-      const ls_instruction *earlier = &program->instructions.items[body->first + j];
-      if (earlier->queue == later->queue) continue;
-      if (writes_what_other_touches(program, earlier, later) ||
-          writes_what_other_touches(program, later, earlier))
+      const ls_instruction *earlier = &items[j];
+      if (earlier->queue == later->queue)
+        j = run[j];
+      else if (writes_what_other_touches(program, earlier, later) ||
+               writes_what_other_touches(program, later, earlier))
         later->wait = body->first + j;
     }
   }
@@ -289,6 +294,7 @@ void ls_lower_frames(ls_lowering *lowering) {
   f.frame_once = LS_NEW_ARRAY(arena, bool, most + 1);
   f.frame_moves = LS_NEW_ARRAY(arena, bool, most + 1);
   f.next = LS_NEW_ARRAY(arena, int, most + 1);
+  f.noted_in = LS_NEW_ARRAY(arena, int, most + 1);
   f.last_born = LS_NEW_ARRAY(arena, int, program->bodies.count + 2);
   for (int b = 0; b < program->bodies.count + 2; b++) f.last_born[b] = -1;
   find_usages(&f);
@@ -298,5 +304,7 @@ void ls_lower_frames(ls_lowering *lowering) {
   room *rooms = LS_NEW_ARRAY(arena, room, program->storages.count + 1);
   for (int b = 0; b < program->bodies.count; b++) place_temporaries(&f, b, rooms);
   note_frames(&f);
-  for (int b = 0; b < program->bodies.count; b++) find_waits(program, &program->bodies.items[b]);
+  int *run = LS_NEW_ARRAY(arena, int, program->instructions.count + 1);
+  for (int b = 0; b < program->bodies.count; b++)
+    find_waits(program, &program->bodies.items[b], run);
 }

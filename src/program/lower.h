@@ -37,12 +37,18 @@ typedef struct ls_crossings {
 
 /* LS_INTERNAL: a value goes farther than to the next chunk and its taker is on another stage. */
 LS_CHECKED ls_status ls_crossings_make(const ls_sharded *sharded, const ls_chunks *chunks,
-                                       const int *producer, ls_crossings **crossings,
-                                       ls_error *error);
+                                       const int *producer, const bool *free_nodes,
+                                       ls_crossings **crossings, ls_error *error);
 
-/* Whether a node needs nothing but inputs of the model: every stage that uses what it makes has its
- * own. */
-bool ls_node_is_free(const ls_sharded *sharded, int node, const int *producer);
+/* By node: whether it needs nothing but inputs of the model. Every stage that uses what it makes
+ * has its own. */
+const bool *ls_lower_free_nodes(const ls_sharded *sharded, const int *producer);
+
+/* The sharded nodes of a segment, in the order they run in. */
+typedef struct ls_segment_nodes {
+  int *items;
+  int count, capacity;
+} ls_segment_nodes;
 
 typedef struct ls_lowering {
   ls_program *program;
@@ -64,12 +70,21 @@ typedef struct ls_lowering {
   const bool *read_by_weight;     /* by sharded value: a weight node reads it */
   bool again;                     /* nodes are lowered a second time, for RECOMPUTE */
   const ls_slices *slices;
-  int64_t first_row, rows; /* of the slice at hand; rows 0: nodes run for all rows */
-  int *of_slice;           /* program value of the slice, by sharded value; -1 */
-  const bool *halves;      /* by segment: weight nodes run apart from the rest of backward */
-  bool summed;             /* squares of some gradient are in the norm */
-  bool *contributed;       /* by parameter: a node lowered before adds to its gradient */
+  int64_t first_row, rows;       /* of the slice at hand; rows 0: nodes run for all rows */
+  int *of_slice;                 /* program value of the slice, by sharded value; -1 */
+  const bool *halves;            /* by segment: weight nodes run apart from the rest of backward */
+  bool summed;                   /* squares of some gradient are in the norm */
+  bool *contributed;             /* by parameter: a node lowered before adds to its gradient */
+  const bool *free_nodes;        /* by node */
+  const ls_segment_nodes *nodes; /* by segment */
+  const int64_t *padded;         /* by sharded value: as ls_lower_padded has it */
+  int *bodies;                   /* body by kind and place of action; -1: none yet */
+  int body_places;               /* of a kind */
 } ls_lowering;
+
+/* Where the body of actions of this kind stands in `bodies`, of the segment or unit that the other
+ * action has. */
+int *ls_lower_body_of(const ls_lowering *lowering, ls_action_kind kind, const ls_action *like);
 
 int ls_lower_storage(ls_lowering *lowering, const char *name, ls_pool pool, ls_category category,
                      int64_t bytes);
@@ -111,7 +126,10 @@ void ls_lower_transfer(ls_lowering *lowering, const ls_action *action);
 int ls_lower_tensor(ls_lowering *lowering, int sharded_value, bool kept);
 
 /* Elements this rank stores of a sharded value. */
-int64_t ls_lower_elements(const ls_lowering *lowering, int sharded_value);
+int64_t ls_lower_elements(const ls_sharded *sharded, int sharded_value);
+
+/* By sharded value: the elements of its memory, with what collectives pad it by. */
+const int64_t *ls_lower_padded(const ls_sharded *sharded);
 
 /* Groups storages into frames by the bodies that touch them, and gives every storage its place in
  * its frame. */
@@ -144,6 +162,13 @@ void ls_space_add(ls_arena *arena, ls_space *space, const ls_box *box);
 
 /* Puts the box at the lowest offset where nothing lies at the same time; false: no room. */
 bool ls_space_place(ls_arena *arena, ls_space *space, ls_box *box);
+
+/* The same for the many boxes of a pool, in the order of ls_boxes_sort: at times from 0 to below
+ * `times`, of a pool without an end. */
+typedef struct ls_occupancy ls_occupancy;
+ls_occupancy *ls_occupancy_create(ls_arena *arena, int times, int64_t alignment);
+void ls_occupancy_place(ls_occupancy *taken, ls_box *box);
+int64_t ls_occupancy_bytes(const ls_occupancy *taken);
 
 /* Largest first. (Optimal colouring is NP-hard; by size is the usual heuristic for tensors.) */
 void ls_boxes_sort(ls_box *boxes, int count);

@@ -144,21 +144,23 @@ static int gradient_of(ls_lowering *lowering, int p) {
                  lowering->gradient);
 }
 
-/* The squares of a unit's gradient, or of all; in the order of parameters either way. */
-static void sum_squares(ls_lowering *lowering, int only) {
-  ls_program *program = lowering->program;
-  const int cell = program->cell[LS_CELL_SQUARED_NORM];
-  for (int p = 0; p < program->parameter_count; p++) {
-    const int unit = program->parameters[p].unit;
-    if (!program->parameters[p].gives || (only >= 0 && unit != only)) continue;
-    const int gradient = gradient_of(lowering, p);
-    ls_instruction *made = ls_lower_op(lowering, LS_OP_SQUARED_NORM);
-    made->attributes.weight = 1;
-    made->first_only =
-        lowering->units->items[unit].entries.items[lowering->units->entry_of[p]].replicated;
-    with(made, 1, &gradient, 1, &cell)->write[0] = lowering->summed ? LS_ADD : LS_WRITE;
-    lowering->summed = true;
-  }
+static void sum_squares(ls_lowering *lowering, int p) {
+  const ls_program *program = lowering->program;
+  if (!program->parameters[p].gives) return;
+  const ls_unit *unit = &lowering->units->items[program->parameters[p].unit];
+  const int gradient = gradient_of(lowering, p);
+  ls_instruction *made = ls_lower_op(lowering, LS_OP_SQUARED_NORM);
+  made->attributes.weight = 1;
+  made->first_only = unit->entries.items[lowering->units->entry_of[p]].replicated;
+  with(made, 1, &gradient, 1, &program->cell[LS_CELL_SQUARED_NORM])->write[0] =
+      lowering->summed ? LS_ADD : LS_WRITE;
+  lowering->summed = true;
+}
+
+static void sum_unit(ls_lowering *lowering, int unit) {
+  const ls_units *units = lowering->units;
+  for (int i = units->first[unit]; i < units->first[unit + 1]; i++)
+    sum_squares(lowering, units->parameters[i]);
 }
 
 /* Between stages in halves: nobody waits until the sum is asked for. */
@@ -186,7 +188,8 @@ static void reduce_stages(ls_lowering *lowering, ls_cell cell, bool zero, ls_axe
 }
 
 static void lower_norm(ls_lowering *lowering) {
-  if (!ls_homes_files(lowering->homes, lowering->units)) sum_squares(lowering, -1);
+  const bool summed = ls_homes_files(lowering->homes, lowering->units); /* unit by unit */
+  for (int p = 0; p < lowering->program->parameter_count && !summed; p++) sum_squares(lowering, p);
   const bool sharded = ls_schedule_state_sharded(lowering->sharded);
   reduce_stages(lowering, LS_CELL_SQUARED_NORM, !lowering->summed,
                 LS_AXES_STAGE | LS_AXES_TENSOR | (sharded ? 1u << LS_AXIS_DP_SHARD : 0),
@@ -250,8 +253,9 @@ static void lower_guess(ls_lowering *lowering, int p) {
 }
 
 static void lower_ahead(ls_lowering *lowering, int unit) {
-  for (int p = 0; p < lowering->program->parameter_count; p++)
-    if (lowering->program->parameters[p].unit == unit) lower_guess(lowering, p);
+  const ls_units *units = lowering->units;
+  for (int i = units->first[unit]; i < units->first[unit + 1]; i++)
+    lower_guess(lowering, units->parameters[i]);
 }
 
 static void lower_parameter_update(ls_lowering *lowering, int p) {
@@ -278,8 +282,9 @@ static void lower_parameter_update(ls_lowering *lowering, int p) {
 
 static void lower_update(ls_lowering *lowering, int unit) {
   const ls_program *program = lowering->program;
-  for (int p = 0; p < program->parameter_count; p++)
-    if (program->parameters[p].unit == unit) lower_parameter_update(lowering, p);
+  const ls_units *units = lowering->units;
+  for (int i = units->first[unit]; i < units->first[unit + 1]; i++)
+    lower_parameter_update(lowering, units->parameters[i]);
   const ls_unit_memory *memory = &lowering->memory[unit];
   const bool returns = ls_offload_returns(lowering->homes, unit);
   if (memory->master == memory->stored || (returns && memory->fresh == memory->master_at)) return;
@@ -304,7 +309,7 @@ void ls_lower_action(ls_lowering *lowering, const ls_action *action) {
       scatter_gradient(lowering, action->unit, LS_ADD_AFTER_FIRST);
       break;
     case LS_ACTION_FINISH: lower_finish(lowering, action->unit); break;
-    case LS_ACTION_SUM: sum_squares(lowering, action->unit); break;
+    case LS_ACTION_SUM: sum_unit(lowering, action->unit); break;
     case LS_ACTION_NORM:
       lower_norm(lowering);
       lower_loss(lowering);

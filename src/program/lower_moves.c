@@ -40,8 +40,9 @@ static void move_state(ls_lowering *lowering, int unit, bool back) {
 static void move_activations(ls_lowering *lowering, int segment, bool back) {
   ls_program *program = lowering->program;
   const ls_tier tier = lowering->homes->activations;
-  for (int v = 0; v < lowering->sharded->values.count; v++) {
-    if (lowering->homes->moved[v] != segment) continue;
+  const ls_moved *moved = &lowering->homes->moved_of[segment];
+  for (int i = 0; i < moved->count; i++) {
+    const int v = moved->items[i];
     const int here = lowering->value_of[v];
     if (lowering->away[v] < 0) {
       ls_value value = program->values.items[here];
@@ -52,20 +53,17 @@ static void move_activations(ls_lowering *lowering, int segment, bool back) {
       lowering->away[v] = ls_lower_value(lowering, &value);
     }
     const int away = lowering->away[v];
-    begin_move(lowering, back ? away : here, back ? here : away, ls_lower_elements(lowering, v),
-               program->values.items[here].name);
+    begin_move(lowering, back ? away : here, back ? here : away,
+               ls_lower_elements(lowering->sharded, v), program->values.items[here].name);
   }
 }
 
 /* MOVED for each MOVE of the action that began it, whose kind stands before its own. */
 static void end_moves(ls_lowering *lowering, const ls_action *action) {
   ls_program *program = lowering->program;
-  int a = 0;
-  while (program->actions.items[a].action.kind != action->kind - 1 ||
-         program->actions.items[a].action.segment != action->segment ||
-         program->actions.items[a].action.unit != action->unit)
-    a++;
-  const ls_body begun = program->bodies.items[program->actions.items[a].body];
+  const int began = *ls_lower_body_of(lowering, action->kind - 1, action);
+  LS_ASSERT(began >= 0);
+  const ls_body begun = program->bodies.items[began];
   for (int i = begun.first; i < begun.first + begun.count; i++) {
     ls_instruction made = program->instructions.items[i];
     made.collective = LS_MOVED;

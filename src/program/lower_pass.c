@@ -61,40 +61,37 @@ static ls_dtype value_dtype(const ls_lowering *lowering, const ls_tensor *tensor
   return LS_F64;
 }
 
-int64_t ls_lower_elements(const ls_lowering *lowering, int sharded_value) {
-  const ls_shard_value *value = &lowering->sharded->values.items[sharded_value];
-  const ls_tensor *tensor = ls_graph_tensor(lowering->sharded->graph, value->tensor);
+int64_t ls_lower_elements(const ls_sharded *sharded, int sharded_value) {
+  const ls_shard_value *value = &sharded->values.items[sharded_value];
+  const ls_tensor *tensor = ls_graph_tensor(sharded->graph, value->tensor);
   int64_t elements = 1;
   for (int d = 0; d < tensor->ndim; d++)
-    elements *=
-        ls_mesh_part(&lowering->sharded->mesh, 0, &value->placement, d, tensor->dims[d]).stored;
+    elements *= ls_mesh_part(&sharded->mesh, 0, &value->placement, d, tensor->dims[d]).stored;
   return elements;
 }
 
 /* Elements a collective moves: pieces are whole rows of the cut tensor, the last ones padded, so
  * that every piece has the same length and the rows of the whole stay contiguous. */
-static int64_t collective_count(const ls_lowering *lowering, const ls_shard_node *node) {
-  const int64_t ranks = ls_mesh_size(&lowering->sharded->mesh, node->axes);
+static int64_t collective_count(const ls_sharded *sharded, const ls_shard_node *node) {
+  const int64_t ranks = ls_mesh_size(&sharded->mesh, node->axes);
   switch (node->collective) {
-    case LS_REDUCE_SCATTER: return ranks * ls_lower_elements(lowering, node->out[0]);
-    case LS_ALL_GATHER: return ranks * ls_lower_elements(lowering, node->in[0]);
-    default: return ls_lower_elements(lowering, node->in[0]);
+    case LS_REDUCE_SCATTER: return ranks * ls_lower_elements(sharded, node->out[0]);
+    case LS_ALL_GATHER: return ranks * ls_lower_elements(sharded, node->in[0]);
+    default: return ls_lower_elements(sharded, node->in[0]);
   }
 }
 
-/* The largest use of a value's memory by a collective, padding included. */
-static int64_t padded_bytes(const ls_lowering *lowering, int sharded_value, size_t element_bytes) {
-  int64_t elements = ls_lower_elements(lowering, sharded_value);
-  for (int n = 0; n < lowering->sharded->nodes.count; n++) {
-    const ls_shard_node *node = &lowering->sharded->nodes.items[n];
-    if (node->collective == LS_COLLECTIVE_NONE) continue;
-    if (node->in[0] != sharded_value && node->out[0] != sharded_value) continue;
-    const bool whole = (node->collective == LS_REDUCE_SCATTER && node->in[0] == sharded_value) ||
-                       (node->collective == LS_ALL_GATHER && node->out[0] == sharded_value);
-    const int64_t count = collective_count(lowering, node);
-    if (whole && count > elements) elements = count;
+const int64_t *ls_lower_padded(const ls_sharded *sharded) {
+  int64_t *elements = LS_NEW_ARRAY(sharded->arena, int64_t, sharded->values.count + 1);
+  for (int v = 0; v < sharded->values.count; v++) elements[v] = ls_lower_elements(sharded, v);
+  for (int n = 0; n < sharded->nodes.count; n++) {
+    const ls_shard_node *node = &sharded->nodes.items[n];
+    if (node->collective != LS_REDUCE_SCATTER && node->collective != LS_ALL_GATHER) continue;
+    const int whole = node->collective == LS_REDUCE_SCATTER ? node->in[0] : node->out[0];
+    const int64_t count = collective_count(sharded, node);
+    if (count > elements[whole]) elements[whole] = count;
   }
-  return elements * (int64_t)element_bytes;
+  return elements;
 }
 
 static bool kept_for_backward(const ls_lowering *lowering, int sharded_value, bool backward) {
@@ -147,9 +144,9 @@ static int64_t tensor_bytes(const ls_lowering *lowering, int sharded_value) {
   const ls_tensor *tensor = ls_graph_tensor(lowering->sharded->graph, id);
   const size_t bytes = ls_dtype_bytes(value_dtype(lowering, tensor));
   if (lowering->slices->inside[sharded_value])
-    return ls_lower_elements(lowering, sharded_value) / lowering->slices->all * lowering->rows *
-           (int64_t)bytes;
-  return padded_bytes(lowering, sharded_value, bytes);
+    return ls_lower_elements(lowering->sharded, sharded_value) / lowering->slices->all *
+           lowering->rows * (int64_t)bytes;
+  return lowering->padded[sharded_value] * (int64_t)bytes;
 }
 
 int ls_lower_tensor(ls_lowering *lowering, int sharded_value, bool kept) {
@@ -183,7 +180,7 @@ static void lower_node(ls_lowering *lowering, int n);
 static int source_value(ls_lowering *lowering, int sharded_value) {
   const int producer = lowering->producer[sharded_value];
   if (producer >= 0) {
-    LS_ASSERT(ls_node_is_free(lowering->sharded, producer, lowering->producer));
+    LS_ASSERT(lowering->free_nodes[producer]);
     const int64_t rows = lowering->rows;
     lowering->rows = 0;
     lower_node(lowering, producer);
@@ -194,7 +191,7 @@ static int source_value(ls_lowering *lowering, int sharded_value) {
   const ls_tensor *tensor = ls_graph_tensor(lowering->sharded->graph, about->tensor);
   if (tensor->role == LS_ROLE_CELL) return lowering->program->cell[LS_CELL_LOSS_SCALE];
   LS_ASSERT(tensor->role == LS_ROLE_STATE);
-  const int64_t bytes = ls_lower_elements(lowering, sharded_value) *
+  const int64_t bytes = ls_lower_elements(lowering->sharded, sharded_value) *
                         (int64_t)ls_dtype_bytes(value_dtype(lowering, tensor));
   return add_tensor(
       lowering, sharded_value,
@@ -227,7 +224,7 @@ static void lower_node(ls_lowering *lowering, int n) {
                          .reason = node->reason};
   if (node->collective != LS_COLLECTIVE_NONE) {
     made.queue = LS_QUEUE_COMMUNICATE;
-    made.count = collective_count(lowering, node);
+    made.count = collective_count(lowering->sharded, node);
     if (lowering->rows) made.count = made.count / lowering->slices->all * lowering->rows;
   }
   for (int i = 0; i < node->inputs; i++) {
@@ -259,9 +256,11 @@ static bool belongs(const ls_shard_node *node, ls_action_kind kind) {
 /* What the nodes make is a new value each: backward reads these. */
 static void lower_again(ls_lowering *lowering, int segment) {
   lowering->again = true;
-  for (int n = 0; n < lowering->sharded->nodes.count; n++) {
+  const ls_segment_nodes *nodes = &lowering->nodes[segment];
+  for (int i = 0; i < nodes->count; i++) {
+    const int n = nodes->items[i];
     const ls_shard_node *node = &lowering->sharded->nodes.items[n];
-    if (node->segment != segment || !lowering->recompute->nodes[n]) continue;
+    if (!lowering->recompute->nodes[n]) continue;
     for (int o = 0; o < node->outputs; o++) lowering->value_of[node->out[o]] = -1;
     lower_node(lowering, n);
   }
@@ -287,9 +286,10 @@ void ls_lower_pass(ls_lowering *lowering, ls_action_kind kind, int segment) {
     lower_again(lowering, segment);
     return;
   }
-  for (int n = 0; n < lowering->sharded->nodes.count; n++) {
-    const ls_shard_node *node = &lowering->sharded->nodes.items[n];
-    if (node->segment != segment || !belongs(node, kind)) continue;
+  const ls_segment_nodes *nodes = &lowering->nodes[segment];
+  for (int i = 0; i < nodes->count; i++) {
+    const int n = nodes->items[i];
+    if (!belongs(&lowering->sharded->nodes.items[n], kind)) continue;
     if (!lowering->slices->nodes[n])
       lower_node(lowering, n);
     else if (n == lowering->slices->first)

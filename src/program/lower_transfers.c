@@ -2,16 +2,23 @@
 
 /* What goes from stage to stage: found from where values are made and where they are read. */
 
-bool ls_node_is_free(const ls_sharded *sharded, int n, const int *producer) {
-  const ls_shard_node *node = &sharded->nodes.items[n];
+static bool is_free(const ls_sharded *sharded, const ls_shard_node *node, const int *producer,
+                    const bool *free_nodes) {
   if (node->backward || node->collective != LS_COLLECTIVE_NONE) return false;
   for (int i = 0; i < node->inputs; i++) {
     const ls_tensor_id id = sharded->values.items[node->in[i]].tensor;
     const int made_by = producer[node->in[i]];
     const bool input = ls_graph_tensor(sharded->graph, id)->role == LS_ROLE_INPUT;
-    if (made_by < 0 ? !input : !ls_node_is_free(sharded, made_by, producer)) return false;
+    if (made_by < 0 ? !input : !free_nodes[made_by]) return false;
   }
   return node->inputs > 0;
+}
+
+const bool *ls_lower_free_nodes(const ls_sharded *sharded, const int *producer) {
+  bool *free_nodes = LS_NEW_ARRAY(sharded->arena, bool, sharded->nodes.count + 1);
+  for (int n = 0; n < sharded->nodes.count; n++) /* what they read is made before them */
+    free_nodes[n] = is_free(sharded, &sharded->nodes.items[n], producer, free_nodes);
+  return free_nodes;
 }
 
 static bool listed(const int *items, int count, int value) {
@@ -40,7 +47,7 @@ static ls_status cross(const ls_sharded *sharded, const ls_chunks *chunks, ls_cr
 }
 
 ls_status ls_crossings_make(const ls_sharded *sharded, const ls_chunks *chunks, const int *producer,
-                            ls_crossings **crossings, ls_error *error) {
+                            const bool *free_nodes, ls_crossings **crossings, ls_error *error) {
   ls_crossings *made = LS_NEW(sharded->arena, ls_crossings);
   made->items = LS_NEW_ARRAY(sharded->arena, ls_crossing, chunks->count);
   for (int n = 0; n < sharded->nodes.count; n++) {
@@ -48,7 +55,7 @@ ls_status ls_crossings_make(const ls_sharded *sharded, const ls_chunks *chunks, 
     const int to = chunks->chunk_of[node->segment];
     for (int i = 0; i < node->inputs; i++) {
       const int by = producer[node->in[i]];
-      if (by < 0 || ls_node_is_free(sharded, by, producer)) continue;
+      if (by < 0 || free_nodes[by]) continue;
       const int from = chunks->chunk_of[sharded->nodes.items[by].segment];
       if (from != to) LS_TRY(cross(sharded, chunks, made->items, from, to, node->in[i], error));
     }
@@ -83,7 +90,7 @@ void ls_lower_transfer(ls_lowering *lowering, const ls_action *action) {
     }
     ls_instruction *made = ls_lower_collective(
         lowering, receives ? LS_RECEIVE : (sends ? LS_SEND : LS_SENT), LS_AXES_STAGE, *value,
-        *value, ls_lower_elements(lowering, values[i]), reason_of(lowering, action, back));
+        *value, ls_lower_elements(lowering->sharded, values[i]), reason_of(lowering, action, back));
     made->peer = lowering->chunks->pipeline->stage_of[other];
     made->inputs = receives ? 0 : 1;
     made->outputs = receives ? 1 : 0;

@@ -100,7 +100,8 @@ static void bind_actions(ls_program *program, int microbatches) {
 
 /* Places by lifetime in one work pool. */
 static void colour(ls_program *program, ls_pool pool) {
-  ls_box *boxes = LS_NEW_ARRAY(program->arena, ls_box, program->instances.count + 1);
+  ls_arena *scratch = ls_arena_create();
+  ls_box *boxes = LS_NEW_ARRAY(scratch, ls_box, program->instances.count + 1);
   int count = 0;
   for (int i = 0; i < program->instances.count; i++) {
     const ls_instance *instance = &program->instances.items[i];
@@ -109,12 +110,13 @@ static void colour(ls_program *program, ls_pool pool) {
       boxes[count++] = (ls_box){frame->bytes, 0, instance->first, instance->last, i};
   }
   ls_boxes_sort(boxes, count);
-  ls_space work = {.alignment = program->alignment, .limit = -1};
+  ls_occupancy *work = ls_occupancy_create(scratch, program->actions.count, program->alignment);
   for (int i = 0; i < count; i++) {
-    ls_space_place(program->arena, &work, &boxes[i]);
+    ls_occupancy_place(work, &boxes[i]);
     program->instances.items[boxes[i].about].offset = boxes[i].offset;
   }
-  program->pool_bytes[pool] = work.bytes;
+  program->pool_bytes[pool] = ls_occupancy_bytes(work);
+  ls_arena_destroy(&scratch);
 }
 
 /* With post-validation the next step's first passes run before the update, and the update before

@@ -80,6 +80,21 @@ ls_status ls_chunks_pipeline(ls_arena *arena, const ls_layout *layout, ls_pipeli
                           error);
 }
 
+static void find_places(ls_arena *arena, ls_chunks *chunks) {
+  const ls_pipeline *pipeline = chunks->pipeline;
+  const int64_t pairs = (int64_t)chunks->count * pipeline->microbatches;
+  chunks->forward_place = LS_NEW_ARRAY(arena, int, pairs + 1);
+  chunks->back_place = LS_NEW_ARRAY(arena, int, pairs + 1);
+  for (int s = 0; s < pipeline->stages; s++)
+    for (int i = 0; i < pipeline->lists[s].count; i++) {
+      const ls_pipeline_pass *pass = &pipeline->lists[s].items[i];
+      const int64_t pair = (int64_t)pass->chunk * pipeline->microbatches + pass->microbatch;
+      if (pass->kind == LS_PASS_FORWARD) chunks->forward_place[pair] = i;
+      if (pass->kind == LS_PASS_BACKWARD || pass->kind == LS_PASS_INPUT)
+        chunks->back_place[pair] = i;
+    }
+}
+
 ls_status ls_chunks_make(const ls_sharded *sharded, bool forward, ls_chunks **chunks,
                          ls_error *error) {
   ls_pipeline *pipeline;
@@ -91,6 +106,7 @@ ls_status ls_chunks_make(const ls_sharded *sharded, bool forward, ls_chunks **ch
   ls_pipeline_times *times;
   LS_TRY(ls_pipeline_times_make(sharded->arena, pipeline, &ls_pipeline_unit_costs, &times, error));
   made->times = times;
+  find_places(sharded->arena, made);
   *chunks = made;
   return LS_OK;
 }

@@ -14,6 +14,9 @@ typedef struct ls_chunks {
   int count;                      /* stages x chunks of each */
   int *first_segment;             /* [count + 1] */
   int *chunk_of;                  /* by segment */
+  /* By chunk x microbatches + microbatch: where its forward pass stands in its stage's list, and
+   * the pass back whose result goes on to the chunk before. */
+  int *forward_place, *back_place;
 } ls_chunks;
 
 /* The pipeline of the layout's schedule, chunks and microbatches. LS_INPUT as below. */

@@ -79,7 +79,9 @@ static void place_activations(const ls_sharded *sharded, const ls_chunks *chunks
   }
   for (int v = 0; v < count; v++) {
     homes->moved[v] = segment_of(sharded, chunks, recompute, v, &by_value[v], stage);
-    if (homes->moved[v] >= 0) homes->moves[homes->moved[v]] = true;
+    if (homes->moved[v] < 0) continue;
+    homes->moves[homes->moved[v]] = true;
+    *LS_APPEND(sharded->arena, &homes->moved_of[homes->moved[v]]) = v;
   }
 }
 
@@ -94,6 +96,7 @@ ls_homes *ls_homes_make(const ls_sharded *sharded, const ls_units *units, const 
   homes->activations = sharded->layout.offload.activations;
   homes->moved = LS_NEW_ARRAY(arena, int, sharded->values.count + 1);
   homes->moves = LS_NEW_ARRAY(arena, bool, sharded->graph->segments.count + 1);
+  homes->moved_of = LS_NEW_ARRAY(arena, ls_moved, sharded->graph->segments.count + 1);
   for (int v = 0; v < sharded->values.count; v++) homes->moved[v] = -1;
   place_state(sharded, units, here, homes);
   if (homes->activations) place_activations(sharded, chunks, recompute, stage, homes);

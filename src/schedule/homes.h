@@ -6,6 +6,11 @@
 #include "schedule/recompute.h"
 #include "schedule/units.h"
 
+typedef struct ls_moved {
+  int *items;
+  int count, capacity;
+} ls_moved;
+
 typedef struct ls_homes {
   ls_tier *state, *parameters; /* by unit */
   bool one_copy; /* master weights are the stored parameters where both are in one tier */
@@ -13,6 +18,7 @@ typedef struct ls_homes {
   int *moved;  /* by sharded value: kept for backward elsewhere, out after this segment's forward
                   pass and in before its backward pass; -1: stays */
   bool *moves; /* by segment: there is such a value */
+  ls_moved *moved_of; /* by segment: all such values */
 } ls_homes;
 
 /* Whether some unit's gradient waits in a file, as its state does: then the norm is summed unit by

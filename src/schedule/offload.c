@@ -45,17 +45,15 @@ static void end_unit(const updater *u, int unit) {
   if (in_file(u, unit)) add(u, LS_ACTION_STORED, unit);
 }
 
-/* The unit with the first parameter of those that are left; -1: none is. */
-static int first_unit(const ls_units *units, const bool *left) {
-  int found = -1, first = 0;
-  for (int u = 0; u < units->count; u++)
-    for (int e = 0; e < units->items[u].entries.count && left[u]; e++) {
-      const int each = units->items[u].entries.items[e].parameter;
-      if (found >= 0 && each >= first) continue;
-      first = each;
-      found = u;
-    }
-  return found;
+/* Units with a parameter that are `left`, in the order of their first parameters. */
+static int order_units(const ls_units *units, bool *left, int *ordered) {
+  int count = 0;
+  for (int p = 0; p < units->first[units->count]; p++) {
+    const int unit = units->of_parameter[p];
+    if (left[unit]) ordered[count++] = unit;
+    left[unit] = false;
+  }
+  return count;
 }
 
 void ls_offload_norm(ls_arena *arena, const ls_units *units, const bool *ours, int stage,
@@ -66,15 +64,14 @@ void ls_offload_norm(ls_arena *arena, const ls_units *units, const bool *ours, i
     const int home = units->items[i].stages[0];
     left[i] = ours[i] && (home < 0 || home == stage);
   }
-  int unit = first_unit(units, left);
-  if (in_file(&u, unit)) add(&u, LS_ACTION_TAKE, unit);
-  while (unit >= 0) {
-    left[unit] = false;
-    const int next = first_unit(units, left);
-    if (in_file(&u, unit)) add(&u, LS_ACTION_TAKEN, unit);
+  int *ordered = LS_NEW_ARRAY(arena, int, units->count + 1);
+  const int count = order_units(units, left, ordered);
+  if (count && in_file(&u, ordered[0])) add(&u, LS_ACTION_TAKE, ordered[0]);
+  for (int i = 0; i < count; i++) {
+    const int next = i + 1 < count ? ordered[i + 1] : -1;
+    if (in_file(&u, ordered[i])) add(&u, LS_ACTION_TAKEN, ordered[i]);
     if (in_file(&u, next)) add(&u, LS_ACTION_TAKE, next);
-    add(&u, LS_ACTION_SUM, unit);
-    unit = next;
+    add(&u, LS_ACTION_SUM, ordered[i]);
   }
 }
 

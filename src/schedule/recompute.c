@@ -102,7 +102,11 @@ ls_recompute *ls_recompute_make(const ls_sharded *sharded, const ls_chunks *chun
   p.out->dropped = LS_NEW_ARRAY(arena, bool, sharded->values.count + 1);
   p.out->read = LS_NEW_ARRAY(arena, bool, sharded->values.count + 1);
   p.out->group_last = LS_NEW_ARRAY(arena, int, segments + 1);
-  for (int s = 0; s < segments; s++) p.out->group_last[s] = -1;
+  p.out->group_first = LS_NEW_ARRAY(arena, int, segments + 1);
+  for (int s = 0; s < segments; s++) {
+    p.out->group_last[s] = -1;
+    p.out->group_first[s] = s;
+  }
   if (!sharded->layout.recompute && !sharded->layout.recompute_of_count) return p.out;
   p.producer = LS_NEW_ARRAY(arena, int, sharded->values.count + 1);
   p.group = LS_NEW_ARRAY(arena, int, segments + 1);
@@ -113,12 +117,15 @@ ls_recompute *ls_recompute_make(const ls_sharded *sharded, const ls_chunks *chun
   find_groups(&p);
   find_dropped(&p);
   find_nodes(&p);
+  for (int s = 1; s < segments; s++)
+    if (p.group[s] >= 0 && p.group[s] == p.group[s - 1])
+      p.out->group_first[s] = p.out->group_first[s - 1];
+  int *last = LS_NEW_ARRAY(arena, int, segments + 1);
+  for (int s = segments - 1; s >= 0; s--)
+    last[s] = s + 1 < segments && p.group[s + 1] == p.group[s] ? last[s + 1] : s;
   for (int n = 0; n < sharded->nodes.count; n++) {
     const int segment = sharded->nodes.items[n].segment;
-    if (!p.out->nodes[n]) continue;
-    int last = segment;
-    while (last + 1 < segments && p.group[last + 1] == p.group[segment]) last++;
-    p.out->group_last[segment] = last;
+    if (p.out->nodes[n]) p.out->group_last[segment] = last[segment];
   }
   return p.out;
 }

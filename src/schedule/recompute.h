@@ -11,10 +11,11 @@
 #include "schedule/chunks.h"
 
 typedef struct ls_recompute {
-  bool *nodes;     /* by sharded node: it runs again */
-  bool *dropped;   /* by sharded value: made again, not kept from forward to backward */
-  bool *read;      /* by sharded value: a node that runs again reads it, none makes it again */
-  int *group_last; /* by segment: the last one of its group; -1: nothing of it runs again */
+  bool *nodes;      /* by sharded node: it runs again */
+  bool *dropped;    /* by sharded value: made again, not kept from forward to backward */
+  bool *read;       /* by sharded value: a node that runs again reads it, none makes it again */
+  int *group_last;  /* by segment: the last one of its group; -1: nothing of it runs again */
+  int *group_first; /* by segment: the first one of its group, itself where it is in none */
 } ls_recompute;
 
 ls_recompute *ls_recompute_make(const ls_sharded *sharded, const ls_chunks *chunks);

@@ -37,26 +37,26 @@ typedef struct builder {
   LS_LIST(step) steps;
   struct inbox *inboxes; /* [stages] */
   double *taken;         /* by place in the list: when what the pass sends is taken */
-  bool *reads, *writes;  /* [part][segment][unit]: weights of the unit, or its gradient */
   bool *ours;            /* by unit: this stage has it */
   bool *kept;            /* by unit: its weights were brought once for the step */
   int *fetching;         /* by unit: the step its parameters are on their way for; -1 */
   bool *finished;        /* by unit */
+  int *last_write;       /* by unit: the last step that adds to its gradient; -1 */
+  int *last_of;          /* the same by unit that is written here and microbatch; NULL: not asked */
+  int *written;          /* by unit: its number among those; -1 */
   int giving;            /* a unit whose gradient is on its way to the host; -1 */
   int offloading;        /* a FORWARD step whose activations are on their way out; -1 */
   const int *ahead;      /* by stage: passes before the cut; NULL: there is none */
 } builder;
 
-/* Parts of a segment's nodes, as bits. */
-enum { PART_FORWARD = 1, PART_INPUT = 2, PART_WEIGHT = 4, PARTS = 3 };
-
-static int parts_of(ls_action_kind kind) {
-  switch (kind) {
+static const ls_touched *touched_by(const builder *b, const step *at) {
+  switch (at->kind) {
     case LS_ACTION_FORWARD:
-    case LS_ACTION_RECOMPUTE: return PART_FORWARD;
-    case LS_ACTION_INPUT: return PART_INPUT;
-    case LS_ACTION_WEIGHT: return PART_WEIGHT;
-    default: return PART_INPUT | PART_WEIGHT;
+    case LS_ACTION_RECOMPUTE:
+      return ls_touches_of(b->units->touches, LS_TOUCHES_FORWARD, at->segment);
+    case LS_ACTION_INPUT: return ls_touches_of(b->units->touches, LS_TOUCHES_INPUT, at->segment);
+    case LS_ACTION_WEIGHT: return ls_touches_of(b->units->touches, LS_TOUCHES_WEIGHT, at->segment);
+    default: return ls_touches_of(b->units->touches, LS_TOUCHES_BACKWARD, at->segment);
   }
 }
 
@@ -105,25 +105,6 @@ static void add_for_units(builder *b, ls_action_kind kind) {
     if (b->ours[u]) add(b, kind, -1, u, -1);
 }
 
-static bool *cell(const builder *b, bool *table, int part, int segment, int unit) {
-  return &table[(part * b->sharded->graph->segments.count + segment) * b->units->count + unit];
-}
-
-static void note_node(builder *b, const ls_shard_node *node) {
-  const ls_sharded *sharded = b->sharded;
-  const int part = !node->backward ? 0 : node->weight ? 2 : 1;
-  for (int i = 0; i < node->inputs + node->outputs; i++) {
-    const bool is_input = i < node->inputs;
-    const int value = is_input ? node->in[i] : node->out[i - node->inputs];
-    const ls_tensor *tensor = ls_graph_tensor(sharded->graph, sharded->values.items[value].tensor);
-    if (tensor->role != LS_ROLE_PARAMETER && (tensor->role != LS_ROLE_GRADIENT || is_input))
-      continue;
-    const int unit = b->units->of_parameter[tensor->parameter];
-    bool *table = tensor->role == LS_ROLE_PARAMETER ? b->reads : b->writes;
-    *cell(b, table, part, node->segment, unit) = true;
-  }
-}
-
 bool *ls_schedule_units_here(const ls_sharded *sharded, const ls_units *units,
                              const ls_chunks *chunks, int stage) {
   bool *here = LS_NEW_ARRAY(sharded->arena, bool, units->count + 1);
@@ -139,12 +120,6 @@ bool *ls_schedule_units_here(const ls_sharded *sharded, const ls_units *units,
   return here;
 }
 
-static bool touches(const builder *b, bool *table, const step *at, int unit) {
-  for (int part = 0; part < PARTS; part++)
-    if ((parts_of(at->kind) >> part & 1) && *cell(b, table, part, at->segment, unit)) return true;
-  return false;
-}
-
 static bool splits(const ls_pipeline_list *list) {
   for (int i = 0; i < list->count; i++)
     if (list->items[i].kind == LS_PASS_INPUT || list->items[i].kind == LS_PASS_WEIGHT) return true;
@@ -157,7 +132,7 @@ static void append_step(builder *b, ls_action_kind kind, int segment, int microb
 
 /* Before backward enters a group of layers, the group's forward pass runs again. */
 static void add_recompute(builder *b, int last, int microbatch, int place) {
-  for (int s = 0; s <= last; s++)
+  for (int s = b->recompute->group_first[last]; s <= last; s++)
     if (b->recompute->group_last[s] == last)
       append_step(b, LS_ACTION_RECOMPUTE, s, microbatch, place);
 }
@@ -188,29 +163,52 @@ static void find_steps(builder *b) {
   }
 }
 
-static bool writes_later(const builder *b, int s, int unit) {
-  const step *now = &b->steps.items[s];
-  for (int later = s + 1; later < b->steps.count; later++)
-    if (b->steps.items[later].microbatch == now->microbatch &&
-        touches(b, b->writes, &b->steps.items[later], unit))
-      return true;
-  return false;
+static int *last_of(const builder *b, const step *at, int unit) {
+  const int64_t row = (int64_t)b->written[unit] * b->chunks->pipeline->microbatches;
+  return &b->last_of[row + at->microbatch];
+}
+
+/* Which step is the last to add to a unit's gradient: of all, and of each microbatch where what one
+ * gives is reduced by itself. */
+static void find_last_writes(builder *b) {
+  ls_arena *arena = b->sharded->arena;
+  int written = 0;
+  b->last_write = LS_NEW_ARRAY(arena, int, b->units->count + 1);
+  b->written = LS_NEW_ARRAY(arena, int, b->units->count + 1);
+  for (int u = 0; u < b->units->count; u++) b->last_write[u] = b->written[u] = -1;
+  for (int s = 0; s < b->steps.count; s++) {
+    const ls_touched *touched = touched_by(b, &b->steps.items[s]);
+    for (int i = 0; i < touched->count; i++) {
+      const int unit = touched->items[i].unit;
+      if (!touched->items[i].writes) continue;
+      b->last_write[unit] = s;
+      if (b->written[unit] < 0) b->written[unit] = written++;
+    }
+  }
+  if (!ls_schedule_reduces_each(b->sharded)) return;
+  b->last_of = LS_NEW_ARRAY(arena, int, (int64_t)written * b->chunks->pipeline->microbatches + 1);
+  for (int s = 0; s < b->steps.count; s++) {
+    const ls_touched *touched = touched_by(b, &b->steps.items[s]);
+    for (int i = 0; i < touched->count; i++)
+      if (touched->items[i].writes) *last_of(b, &b->steps.items[s], touched->items[i].unit) = s;
+  }
 }
 
 /* Whether the step beside this one is of the same microbatch and reads the unit too. */
 static bool neighbour_reads(const builder *b, int s, int neighbour, int unit) {
-  return neighbour >= 0 && neighbour < b->steps.count &&
-         b->steps.items[neighbour].microbatch == b->steps.items[s].microbatch &&
-         touches(b, b->reads, &b->steps.items[neighbour], unit);
+  if (neighbour < 0 || neighbour >= b->steps.count ||
+      b->steps.items[neighbour].microbatch != b->steps.items[s].microbatch)
+    return false;
+  const ls_touch *found = ls_touches_find(touched_by(b, &b->steps.items[neighbour]), unit);
+  return found && found->reads;
 }
 
-/* Whether the unit's weights are brought for this step: gathered, fetched or both. */
-static bool brings(const builder *b, int s, int unit) {
-  const step *at = &b->steps.items[s];
-  if (!ls_schedule_gathers(b->sharded) && !b->homes->parameters[unit]) return false;
-  if (!touches(b, b->reads, at, unit)) return false;
-  if (ls_schedule_brings_once(b->sharded)) return !b->kept[unit];
-  return !neighbour_reads(b, s, s - 1, unit);
+/* Whether the touched unit's weights are brought for this step: gathered, fetched or both. */
+static bool brings(const builder *b, int s, const ls_touch *touch) {
+  if (!ls_schedule_gathers(b->sharded) && !b->homes->parameters[touch->unit]) return false;
+  if (!touch->reads) return false;
+  if (ls_schedule_brings_once(b->sharded)) return !b->kept[touch->unit];
+  return !neighbour_reads(b, s, s - 1, touch->unit);
 }
 
 static int brought_for(const builder *b, const step *at) {
@@ -219,8 +217,12 @@ static int brought_for(const builder *b, const step *at) {
 
 /* Begins to fetch what a step needs and what is not yet on its way. */
 static void fetch(builder *b, int s) {
-  for (int u = 0; u < b->units->count && s < b->steps.count; u++) {
-    if (!b->homes->parameters[u] || !brings(b, s, u) || b->fetching[u] >= 0) continue;
+  if (s >= b->steps.count) return;
+  const ls_touched *touched = touched_by(b, &b->steps.items[s]);
+  for (int i = 0; i < touched->count; i++) {
+    const int u = touched->items[i].unit;
+    if (!b->homes->parameters[u] || !brings(b, s, &touched->items[i]) || b->fetching[u] >= 0)
+      continue;
     b->fetching[u] = s;
     add(b, LS_ACTION_FETCH, -1, u, brought_for(b, &b->steps.items[s]));
   }
@@ -239,8 +241,10 @@ static void bring(builder *b, int s) {
   const step *at = &b->steps.items[s];
   if (at->partner >= 0 && at->kind != LS_ACTION_FORWARD)
     add(b, LS_ACTION_PREFETCHED, at->segment, -1, at->microbatch);
-  for (int u = 0; u < b->units->count; u++) {
-    if (!brings(b, s, u)) continue;
+  const ls_touched *touched = touched_by(b, at);
+  for (int i = 0; i < touched->count; i++) {
+    const int u = touched->items[i].unit;
+    if (!brings(b, s, &touched->items[i])) continue;
     if (b->homes->parameters[u]) add(b, LS_ACTION_FETCHED, -1, u, brought_for(b, at));
     b->fetching[u] = -1;
     b->kept[u] = true;
@@ -272,10 +276,7 @@ static void finish(builder *b, int unit) {
 /* The last step of all that adds to the unit's gradient, where that leaves as soon as it is made.
  * What two stages share they finish together, at the end. */
 static bool gives_after(const builder *b, int s, int unit) {
-  if (!b->homes->state[unit] || b->units->items[unit].stages[0] >= 0) return false;
-  for (int later = b->steps.count - 1; later > s; later--)
-    if (touches(b, b->writes, &b->steps.items[later], unit)) return false;
-  return touches(b, b->writes, &b->steps.items[s], unit);
+  return b->homes->state[unit] && b->units->items[unit].stages[0] < 0 && b->last_write[unit] == s;
 }
 
 static void add_step(builder *b, int s) {
@@ -284,12 +285,14 @@ static void add_step(builder *b, int s) {
   bring(b, s);
   add(b, at->kind, at->segment, -1, at->microbatch);
   end_leaving(b);
-  for (int u = 0; u < b->units->count; u++) {
+  const ls_touched *touched = touched_by(b, at);
+  for (int i = 0; i < touched->count; i++) {
+    const ls_touch *touch = &touched->items[i];
+    const int u = touch->unit;
     const bool brought = ls_schedule_gathers(b->sharded) || b->homes->parameters[u];
-    if (brought && !once && touches(b, b->reads, at, u) && !neighbour_reads(b, s, s + 1, u))
+    if (brought && !once && touch->reads && !neighbour_reads(b, s, s + 1, u))
       add(b, LS_ACTION_DROP, -1, u, at->microbatch);
-    if (ls_schedule_reduces_each(b->sharded) && touches(b, b->writes, at, u) &&
-        !writes_later(b, s, u))
+    if (b->last_of && touch->writes && *last_of(b, at, u) == s)
       add(b, LS_ACTION_REDUCE, -1, u, at->microbatch);
     if (gives_after(b, s, u)) finish(b, u);
   }
@@ -361,11 +364,24 @@ static bool sent_by(const ls_pipeline *pipeline, const ls_pipeline_pass *pass, m
   return true;
 }
 
+/* By stage: whether one of its chunks is next to one of this stage. */
+static const bool *find_senders(const builder *b) {
+  const ls_pipeline *pipeline = b->chunks->pipeline;
+  bool *senders = LS_NEW_ARRAY(b->sharded->arena, bool, pipeline->stages + 1);
+  for (int c = 0; c + 1 < b->chunks->count; c++) {
+    const int first = pipeline->stage_of[c], second = pipeline->stage_of[c + 1];
+    if (first == b->stage) senders[second] = true;
+    if (second == b->stage) senders[first] = true;
+  }
+  return senders;
+}
+
 static void find_inboxes(builder *b) {
   const ls_pipeline *pipeline = b->chunks->pipeline;
+  const bool *senders = find_senders(b);
   b->inboxes = LS_NEW_ARRAY(b->sharded->arena, inbox, pipeline->stages);
   for (int s = 0; s < pipeline->stages; s++)
-    for (int i = 0; i < pipeline->lists[s].count; i++) {
+    for (int i = 0; i < pipeline->lists[s].count && senders[s]; i++) {
       message sent;
       int to;
       if (sent_by(pipeline, &pipeline->lists[s].items[i], &sent, &to) && to == b->stage)
@@ -377,12 +393,9 @@ static void find_inboxes(builder *b) {
 static double needed_at(const builder *b, int chunk, bool back, int microbatch) {
   const ls_pipeline *pipeline = b->chunks->pipeline;
   const int stage = pipeline->stage_of[chunk];
-  const ls_pipeline_list *list = &pipeline->lists[stage];
-  int i = 0;
-  while (list->items[i].chunk != chunk || list->items[i].microbatch != microbatch ||
-         (list->items[i].kind == LS_PASS_FORWARD) == back || list->items[i].kind == LS_PASS_WEIGHT)
-    i++;
-  return b->chunks->times->spans[stage][i].start;
+  const int64_t pair = (int64_t)chunk * pipeline->microbatches + microbatch;
+  const int place = back ? b->chunks->back_place[pair] : b->chunks->forward_place[pair];
+  return b->chunks->times->spans[stage][place].start;
 }
 
 /* A message is taken when it is needed, or with a later one that is needed before it. */
@@ -474,16 +487,22 @@ static void add_passes(builder *b) {
 enum { FEWEST_STEPS_AWAY = 4 };
 
 static void find_partners(builder *b) {
-  for (int s = 0; s < b->steps.count; s++) {
+  const int microbatches = b->chunks->pipeline->microbatches;
+  const int segments = b->sharded->graph->segments.count;
+  int *row = LS_NEW_ARRAY(b->sharded->arena, int, segments + 1); /* 1 + those of segments here */
+  int rows = 0;
+  for (int s = 0; s < b->steps.count && b->homes->activations; s++)
+    if (!row[b->steps.items[s].segment]) row[b->steps.items[s].segment] = ++rows;
+  int *next = LS_NEW_ARRAY(b->sharded->arena, int, (int64_t)rows *microbatches + 1); /* or 0 */
+  for (int s = b->steps.count - 1; s >= 0 && rows; s--) {
     step *at = &b->steps.items[s];
-    if (at->kind != LS_ACTION_FORWARD || !b->homes->moves[at->segment]) continue;
-    int back = s + 1;
-    while (back < b->steps.count && (b->steps.items[back].segment != at->segment ||
-                                     b->steps.items[back].microbatch != at->microbatch))
-      back++;
-    if (back == b->steps.count || back - s < FEWEST_STEPS_AWAY) continue;
-    at->partner = back;
-    b->steps.items[back].partner = s;
+    int *back = &next[(int64_t)(row[at->segment] - 1) * microbatches + at->microbatch];
+    if (at->kind == LS_ACTION_FORWARD && b->homes->moves[at->segment] && *back &&
+        *back - s >= FEWEST_STEPS_AWAY) {
+      at->partner = *back;
+      b->steps.items[*back].partner = s;
+    }
+    *back = s;
   }
 }
 
@@ -499,16 +518,13 @@ static builder begin(const ls_sharded *sharded, const ls_units *units, const ls_
                .giving = -1,
                .offloading = -1,
                .schedule = schedule};
-  const int64_t cells = (int64_t)PARTS * sharded->graph->segments.count * units->count;
-  b.reads = LS_NEW_ARRAY(sharded->arena, bool, cells + 1);
-  b.writes = LS_NEW_ARRAY(sharded->arena, bool, cells + 1);
   b.ours = ls_schedule_units_here(sharded, units, chunks, stage);
-  for (int n = 0; n < sharded->nodes.count; n++) note_node(&b, &sharded->nodes.items[n]);
   b.kept = LS_NEW_ARRAY(sharded->arena, bool, units->count + 1);
   b.finished = LS_NEW_ARRAY(sharded->arena, bool, units->count + 1);
   b.fetching = LS_NEW_ARRAY(sharded->arena, int, units->count + 1);
   for (int u = 0; u < units->count; u++) b.fetching[u] = -1;
   find_steps(&b);
+  find_last_writes(&b);
   find_partners(&b);
   find_inboxes(&b);
   find_taken(&b);

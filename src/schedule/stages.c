@@ -39,16 +39,21 @@ static double least_largest(ls_arena *arena, const double *before, int segments,
   return least[segments];
 }
 
-/* Of the cuts whose chunks cost at most `most`, the one with the least sum of squares. */
+/* Of the cuts whose chunks cost at most `most`, the one with the least sum of squares. Where k
+ * chunks can end is a short range: neither they nor those that are left can hold more. */
 static void cut_evenly(ls_arena *arena, const double *before, int segments, int chunks, double most,
                        int *first) {
   const size_t row = (size_t)segments + 1;
   int *from = LS_NEW_ARRAY(arena, int, (size_t)(chunks + 1) * row);
   double *squares = LS_NEW_ARRAY(arena, double, row), *next = LS_NEW_ARRAY(arena, double, row);
+  const double slack = 1e-9 * before[segments]; /* sums of rounded numbers */
   for (int i = 1; i <= segments; i++) squares[i] = INFINITY;
   for (int k = 1; k <= chunks; k++) {
+    const double earliest = before[segments] - (chunks - k) * most - slack;
+    const double latest = k * most + slack;
     for (int i = 0; i <= segments; i++) {
       next[i] = INFINITY;
+      if (before[i] < earliest || before[i] > latest) continue;
       for (int j = i - 1; j >= k - 1 && before[i] - before[j] <= most; j--) {
         const double cost = before[i] - before[j], sum = squares[j] + cost * cost;
         if (!isfinite(sum) || sum > next[i] * (1 + rounding)) continue;

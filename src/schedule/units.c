@@ -95,29 +95,37 @@ static void close_unit(const ls_sharded *sharded, ls_unit *unit) {
   unit->chunk = unit->elements / ranks;
 }
 
-static void add_shared_unit(const ls_sharded *sharded, ls_units *units, int parameter,
-                            const users *of) {
-  ls_unit *unit = &units->items[units->count];
-  *unit = (ls_unit){.name = sharded->graph->parameters.items[parameter].about.name,
-                    .stages = {of->first, of->last}};
-  units->of_parameter[parameter] = units->count++;
-  units->entry_of[parameter] = 0;
-  add_entry(sharded, unit, parameter, replicated_axes(sharded, parameter));
-  close_unit(sharded, unit);
+/* Makes a unit of its own for each parameter that two stages use, and finds that of all others. */
+static void assign_parameters(const ls_sharded *sharded, ls_units *units,
+                              const int *unit_of_segment, const users *used) {
+  const ls_graph *graph = sharded->graph;
+  for (int u = 0; u < units->count; u++) units->items[u].stages[0] = units->items[u].stages[1] = -1;
+  for (int p = 0; p < graph->parameters.count; p++) {
+    const ls_tensor *tensor = ls_graph_tensor(graph, graph->parameters.items[p].tensor);
+    units->of_parameter[p] = unit_of_segment[tensor->segment];
+    if (!is_shared(&used[p])) continue;
+    units->of_parameter[p] = units->count;
+    units->items[units->count++] = (ls_unit){.name = graph->parameters.items[p].about.name,
+                                             .stages = {used[p].first, used[p].last}};
+  }
+}
+
+static void list_parameters(const ls_sharded *sharded, ls_units *units) {
+  const int count = sharded->graph->parameters.count;
+  units->parameters = LS_NEW_ARRAY(sharded->arena, int, count + 1);
+  units->first = LS_NEW_ARRAY(sharded->arena, int, units->count + 2);
+  for (int p = 0; p < count; p++) units->first[units->of_parameter[p] + 2]++;
+  for (int u = 0; u < units->count; u++) units->first[u + 2] += units->first[u + 1];
+  for (int p = 0; p < count; p++) units->parameters[units->first[units->of_parameter[p] + 1]++] = p;
 }
 
 /* The order must not depend on gradients: programs without any share the step's parameters. */
-static void fill_unit(const ls_sharded *sharded, ls_units *units, int u, const int *unit_of_segment,
-                      const users *used) {
-  const ls_graph *graph = sharded->graph;
+static void fill_unit(const ls_sharded *sharded, ls_units *units, int u) {
   ls_unit *unit = &units->items[u];
   for (ls_axes replicated = 0; replicated <= LS_AXES_ALL; replicated++) {
-    for (int p = 0; p < graph->parameters.count; p++) {
-      const ls_tensor *tensor = ls_graph_tensor(graph, graph->parameters.items[p].tensor);
-      if (unit_of_segment[tensor->segment] != u || is_shared(&used[p]) ||
-          replicated_axes(sharded, p) != replicated)
-        continue;
-      units->of_parameter[p] = u;
+    for (int i = units->first[u]; i < units->first[u + 1]; i++) {
+      const int p = units->parameters[i];
+      if (replicated_axes(sharded, p) != replicated) continue;
       units->entry_of[p] = unit->entries.count;
       add_entry(sharded, unit, p, replicated);
     }
@@ -136,12 +144,9 @@ ls_units *ls_units_make(const ls_sharded *sharded, const ls_chunks *chunks) {
   units->entry_of = LS_NEW_ARRAY(arena, int, graph->parameters.count);
   for (int s = graph->segments.count - 1; s >= 0; s--)
     units->items[unit_of_segment[s]].name = graph->segments.items[s];
-  const users *used = find_users(sharded, chunks);
-  for (int u = 0; u < units->count; u++) {
-    units->items[u].stages[0] = units->items[u].stages[1] = -1;
-    fill_unit(sharded, units, u, unit_of_segment, used);
-  }
-  for (int p = 0; p < graph->parameters.count; p++)
-    if (is_shared(&used[p])) add_shared_unit(sharded, units, p, &used[p]);
+  assign_parameters(sharded, units, unit_of_segment, find_users(sharded, chunks));
+  list_parameters(sharded, units);
+  for (int u = 0; u < units->count; u++) fill_unit(sharded, units, u);
+  units->touches = ls_touches_make(sharded, units->of_parameter);
   return units;
 }

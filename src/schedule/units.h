@@ -10,6 +10,7 @@
 #define LS_SCHEDULE_UNITS_H
 
 #include "schedule/chunks.h"
+#include "schedule/touches.h"
 
 enum { LS_UNIT_ALIGNMENT = 32 };
 
@@ -33,7 +34,10 @@ typedef struct ls_units {
   ls_unit *items;
   int count;
   int *of_parameter; /* unit by parameter */
-  int *entry_of;     /* entry within it, by parameter */
+  int *parameters;   /* by unit, of each in the model's order: */
+  int *first;        /* unit u has parameters[first[u]] up to parameters[first[u + 1]] */
+  const ls_touches *touches;
+  int *entry_of; /* entry within it, by parameter */
 } ls_units;
 
 /* A unit for "embedding", for each group of layers_per_unit layers and for "head" (segments named

@@ -9,7 +9,6 @@
 #include "cluster/machine.h"
 #include "model/hub.h"
 #include "program/budget.h"
-#include "program/saved.h"
 #include "run/cpu/cpu.h"
 #include "store/weights.h"
 #include "train/fill.h"
@@ -189,20 +188,12 @@ static ls_status choose_start(ls_session *session, ls_error *error) {
   return LS_OK;
 }
 
-/* What runs is the saved form, read back: nothing reaches a run that a saved program lacks. */
-static ls_status compile_saved(ls_session *session, const ls_graph *graph, const ls_layout *layout,
-                               ls_program_kind kind, int number, ls_error *error) {
-  const int stages = layout->pp;
-  ls_program **made = LS_NEW_ARRAY(session->arena, ls_program *, stages);
-  session->stages[number] = LS_NEW_ARRAY(session->arena, const ls_program *, stages);
+static ls_status compile_stages(ls_session *session, const ls_graph *graph, const ls_layout *layout,
+                                ls_program_kind kind, int number, ls_error *error) {
+  ls_program **made = LS_NEW_ARRAY(session->arena, ls_program *, layout->pp);
+  session->stages[number] = LS_NEW_ARRAY(session->arena, const ls_program *, layout->pp);
   LS_TRY(ls_program_compile(graph, layout, kind, made, error));
-  for (int s = 0; s < stages; s++) {
-    ls_program *loaded;
-    const char *text = ls_program_text(session->arena, made[s]);
-    LS_TRY(
-        ls_program_parse(session->arena, "compiled program", text, strlen(text), &loaded, error));
-    session->stages[number][s] = loaded;
-  }
+  for (int s = 0; s < layout->pp; s++) session->stages[number][s] = made[s];
   session->programs[number] = session->stages[number][0];
   return LS_OK;
 }
@@ -268,7 +259,7 @@ static ls_status compile_evaluation(ls_session *session, const ls_layout *layout
   const ls_build_options options = options_of(session, LS_MODEL_FORWARD);
   ls_graph *forward;
   LS_TRY(ls_model_build(session->arena, &session->config, &options, &forward, error));
-  return compile_saved(session, forward, layout, LS_PROGRAM_FORWARD, LS_SESSION_EVALUATE, error);
+  return compile_stages(session, forward, layout, LS_PROGRAM_FORWARD, LS_SESSION_EVALUATE, error);
 }
 
 static void programs_of(const ls_session *session, int stage,
@@ -286,8 +277,8 @@ static void size_workspace(ls_session *session) {
 }
 
 static ls_status compile(ls_session *session, ls_error *error) {
-  LS_TRY(compile_saved(session, session->graph, &session->layout, LS_PROGRAM_STEP, LS_SESSION_STEP,
-                       error));
+  LS_TRY(compile_stages(session, session->graph, &session->layout, LS_PROGRAM_STEP, LS_SESSION_STEP,
+                        error));
   LS_TRY(compile_evaluation(session, &session->layout, error));
   size_workspace(session);
   return LS_OK;
