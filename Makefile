@@ -9,6 +9,8 @@
 #                                 elsewhere: hours
 #   make check-mutants [LS_MUTANTS=10000]
 #                                 damaged programs, which `check` must reject or run alike
+#   make check-kills [LS_KILLS=1000]
+#                                 runs of five layouts killed at random moments: the same bits
 #   make check-matrix             every layout of the equality tests, not only their samples
 #   make check-hf                 every family to transformers and back; its own venv, some GB
 #   make bench-check [COUNTS=write]
@@ -24,6 +26,7 @@ PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 600
 LS_MUTANTS ?= 10000
+LS_KILLS ?= 1000
 COUNTS ?= compare
 TEXT ?=
 FRESH ?=
@@ -32,8 +35,8 @@ HF_VENV = build/hf-venv
 export JOBS FUZZ_SECONDS
 MAKEFLAGS += --no-print-directory
 
-.PHONY: all release debug tsan check check-quick check-full check-mutants check-matrix check-hf \
-  bench-check bench-peers quickstart install format fuzz clean dependencies
+.PHONY: all release debug tsan check check-quick check-full check-mutants check-kills check-matrix \
+  check-hf bench-check bench-peers quickstart install format fuzz clean dependencies
 all: release
 
 release debug tsan:
@@ -63,6 +66,10 @@ check-full: check
 check-mutants: dependencies
 	$(MAKE) release
 	LS_MUTANTS=$(LS_MUTANTS) build/tests/mutants_test
+
+check-kills: dependencies
+	$(MAKE) release
+	LS_KILLS=$(LS_KILLS) tests/kills_command_test.sh build/lockstep
 
 check-matrix: dependencies
 	$(MAKE) release
