@@ -9,6 +9,7 @@
 #include "base/random.h"
 #include "data/fingerprint.h"
 #include "data/token_write.h"
+#include "data/tokenizer/unicode_tables.h"
 
 /* Ids are stored as the machine has them. */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "token files are little-endian");
@@ -23,6 +24,7 @@ static uint64_t text_fingerprint(uint64_t hash, const char *text) {
 static uint64_t settings_of(const ls_corpus_options *options, const ls_text_files *files) {
   uint64_t hash = ls_random_stream("token file");
   hash = text_fingerprint(hash, options->tokenizer->name);
+  hash = text_fingerprint(hash, ls_unicode_version); /* another table gives other ids */
   hash = ls_fingerprint_word(hash, options->skip_bad_lines);
   for (int i = 0; i < files->count; i++) {
     const ls_text_file *each = &files->items[i];

@@ -23,17 +23,21 @@ static const uint64_t seed = 20261121;
 static uint64_t drawn;
 static ls_error error;
 static ls_arena *arena;
+static ls_pattern *pattern;
 static char folder[] = "/tmp/bpe_train_test-XXXXXX";
 
 static int set_up(void **state) {
   (void)state;
   print_message("seed %llu\n", (unsigned long long)seed);
   arena = ls_arena_create();
-  return mkdtemp(folder) ? 0 : -1;
+  const ls_status status =
+      ls_pattern_compile(arena, "test", ls_byte_level_pattern, LS_PATTERN_RUBY, &pattern, &error);
+  return status == LS_OK && mkdtemp(folder) ? 0 : -1;
 }
 
 static int tear_down(void **state) {
   (void)state;
+  ls_pattern_free(pattern);
   ls_arena_destroy(&arena);
   return ls_directory_remove(folder, &error) == LS_OK ? 0 : -1;
 }
@@ -62,20 +66,17 @@ static ls_word_counts *count_file(const char *path, int threads, ls_status *stat
 /* The words of a text as the pattern cuts it whole. */
 static ls_word_counts *count_plainly(ls_span text) {
   ls_word_counts *counts = ls_word_counts_create(arena);
-  ls_pattern *pattern;
   ls_matcher matcher = {0};
   ls_bytes repaired = {0};
   text = ls_unicode_repair(text, false, &repaired);
-  expect_ok(
-      ls_pattern_compile(arena, "test", ls_byte_level_pattern, LS_PATTERN_RUBY, &pattern, &error));
+  ls_pattern_begin(pattern, &matcher, text);
   for (size_t from = 0; from < text.bytes;) {
     ls_match match;
-    expect_ok(ls_pattern_find(pattern, &matcher, text, from, &match, &error));
+    expect_ok(ls_pattern_find(&matcher, from, &match, &error));
     ls_word_counts_add(counts, (ls_span){text.text + match.begin, match.end - match.begin}, 1);
     from = match.end;
   }
   ls_matcher_free(&matcher);
-  ls_pattern_free(pattern);
   ls_bytes_free(&repaired);
   return counts;
 }

@@ -123,10 +123,11 @@ ls_status ls_replace_all(ls_span text, ls_span sought, const ls_pattern *pattern
                          ls_matcher *matcher, ls_span content, size_t most, ls_bytes *out,
                          ls_error *error) {
   size_t at = 0, from = 0;
+  if (pattern) ls_pattern_begin(pattern, matcher, text);
   while (from <= text.bytes) {
     ls_match match = {0};
     if (pattern) {
-      LS_TRY(ls_pattern_find(pattern, matcher, text, from, &match, error));
+      LS_TRY(ls_pattern_find(matcher, from, &match, error));
     } else if (text.bytes > from) {
       const char *found = memmem(text.text + from, text.bytes - from, sought.text, sought.bytes);
       match.found = found != NULL;

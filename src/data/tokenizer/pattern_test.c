@@ -20,9 +20,9 @@ static const char *matches(ls_arena *arena, const char *source, ls_pattern_synta
   const char *made = "";
   if (ls_pattern_compile(arena, "p", source, syntax, &pattern, &error) != LS_OK) return error.text;
   ls_match match = {0};
+  ls_pattern_begin(pattern, &matcher, (ls_span){text, strlen(text)});
   for (size_t from = 0;; from = match.end) {
-    const ls_span span = {text, strlen(text)};
-    if (ls_pattern_find(pattern, &matcher, span, from, &match, &error) != LS_OK) break;
+    if (ls_pattern_find(&matcher, from, &match, &error) != LS_OK) break;
     if (!match.found || match.end == match.begin) break;
     made = ls_arena_printf(arena, "%s%s%.*s", made, *made ? "|" : "",
                            (int)(match.end - match.begin), text + match.begin);
@@ -49,6 +49,18 @@ static void signs_mean_what_they_mean_there(void **state) {
       {"\\x41|\\u0042|\\x{1F999}", "AB\xf0\x9f\xa6\x99", "A|B|\xf0\x9f\xa6\x99",
        "A|B|\xf0\x9f\xa6\x99"},
       {"\\s+(?!\\S)|\\s+", "a   b  ", "  | |  ", "  | |  "},
+      {"\\w+", "\xc2\xb2 a\xe2\x80\x8dz", "\xc2\xb2|a|z", "a\xe2\x80\x8dz"}, /* each its own */
+      {"[a-c[^b-z]]+", "abcdz~", "abc|~", "abc|~"},
+      {"[a-c-e]", "abd-e", "a|b|-|e", "a|b|-|e"},
+      {"[\\p{L}&&[^\\p{Han}a]]+", "ab\xe4\xb8\x80\xc3\xa9", "b|\xc3\xa9", "b|\xc3\xa9"},
+      {"(?i)ab|c", "AB C", "AB|C", "AB|C"},
+      {"(?i:a)a", "AaAA", "Aa", "Aa"},
+      {"a.|\xc3\xa9{2}", "a\na\xc3\xa9\xc3\xa9\xc3\xa9", "a\xc3\xa9|\xc3\xa9\xc3\xa9",
+       "a\xc3\xa9|\xc3\xa9\xc3\xa9"},
+      {"(?<=\xe4\xb8\x80)b",
+       "b\xe4\xb8\x80"
+       "b",
+       "b", "b"},
   };
   ls_arena *arena = ls_arena_create();
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -67,10 +79,25 @@ static void what_differs_is_refused_by_name(void **state) {
       {"a\\b", "an escape at \"\\b\""},
       {"\\v", "an escape"},
       {"(a)\\1", "an escape at \"\\1\""},
-      {"\\p{Han}", "a property other than a general category"},
-      {"[a-z&&[^b]]", "an intersection of classes"},
-      {"[a[^b]]", "a class of that kind in a class"},
-      {"[[:alpha:]]", "a class of that kind in a class"},
+      {"\\p{Greek}", "has the property \"Greek\", which the table of Unicode 16.0 lacks"},
+      {"[\\p{Script=Han}]", "has the property \"Script=Han\""},
+      {"\\P{L&}", "has the property \"L&\""},
+      {"\\p{}", "has the property \"\""},
+      {"\\pL", "a property without {"},
+      {"\\p{L", "a property without }"},
+      {"[[:alpha:]]", "a class of that kind"},
+      {"[a&&]", "an intersection of nothing"},
+      {"[a-\\d]", "a range without end"},
+      {"[z-a]", "a range without end"},
+      {"[\\d-z]", "a range from a class"},
+      {"(?i:Ss)", "letters of a ligature"},
+      {"(?i:\xc3\xa9)", "letters beyond ASCII in any case"},
+      {"(?i:[a\\p{L}])", "letters beyond ASCII in any case"},
+      {"(?i:[a[b]])", "a class in one in any case"},
+      {"a(?i)b", "a late (?i)"},
+      {"a{,3}", "a repetition of {,"},
+      {"\\xe4", "a byte that is no character"},
+      {"\\x{d800}", "a number of no character"},
       {"[a", "a class without end"},
       {"[]a]", "a class that begins with a bracket"},
       {"(?<name>a)", "a group"},
@@ -94,6 +121,32 @@ static void what_differs_is_refused_by_name(void **state) {
   ls_arena_destroy(&arena);
 }
 
+static void what_is_too_much_is_refused(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  ls_pattern *pattern;
+  char *source = ls_arena_alloc(arena, 8194);
+  memset(source, 'a', 8193);
+  source[8193] = 0;
+  assert_int_equal(ls_pattern_compile(arena, "f", source, LS_PATTERN_RUBY, &pattern, &error),
+                   LS_INPUT);
+  assert_non_null(strstr(error.text, "more than 8192 bytes"));
+  for (int i = 0; i < 130; i++) { /* U+0400 and so on */
+    source[2 * i] = (char)(0xd0 + i / 64);
+    source[2 * i + 1] = (char)(0x80 + i % 64);
+  }
+  source[2 * 127] = 0; /* and what is none of these */
+  assert_int_equal(ls_pattern_compile(arena, "f", source, LS_PATTERN_RUBY, &pattern, &error),
+                   LS_OK);
+  ls_pattern_free(pattern);
+  source[2 * 127] = (char)0xd1;
+  source[2 * 128] = 0;
+  assert_int_equal(ls_pattern_compile(arena, "f", source, LS_PATTERN_RUBY, &pattern, &error),
+                   LS_INPUT);
+  assert_non_null(strstr(error.text, "over 128 kinds of characters"));
+  ls_arena_destroy(&arena);
+}
+
 static void what_blows_up_is_stopped(void **state) {
   (void)state;
   ls_arena *arena = ls_arena_create();
@@ -105,9 +158,8 @@ static void what_blows_up_is_stopped(void **state) {
   assert_int_equal(
       ls_pattern_compile(arena, "f.json", "(a+)+\\p{N}", LS_PATTERN_RUBY, &pattern, &error), LS_OK);
   const double begin = ls_now_s();
-  assert_int_equal(
-      ls_pattern_find(pattern, &matcher, (ls_span){text, sizeof text}, 0, &match, &error),
-      LS_INPUT);
+  ls_pattern_begin(pattern, &matcher, (ls_span){text, sizeof text});
+  assert_int_equal(ls_pattern_find(&matcher, 0, &match, &error), LS_INPUT);
   print_message("stopped after %.2f s\n", ls_now_s() - begin);
   assert_string_equal(
       error.text,
@@ -122,6 +174,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(signs_mean_what_they_mean_there),
       cmocka_unit_test(what_differs_is_refused_by_name),
+      cmocka_unit_test(what_is_too_much_is_refused),
       cmocka_unit_test(what_blows_up_is_stopped),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,40 +1,34 @@
 #include "data/tokenizer/pattern_translate.h"
 
+#include <stdio.h>
 #include <string.h>
 
-#include "text/quote.h"
+#include "data/tokenizer/pattern_read.h"
+#include "data/tokenizer/unicode.h"
 
-/* White_Space, which is what \s is in both sources; PCRE2's \s has U+180E too. */
-#define SPACES                                                                                     \
-  "\\x09-\\x0d\\x20\\x85\\xa0\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{" \
-  "3000}"
-#define NO_SPACES                                                                            \
-  "\\x00-\\x08\\x0e-\\x1f\\x21-\\x84\\x86-\\x9f\\xa1-\\x{167f}\\x{1681}-\\x{1fff}\\x{200b}-" \
-  "\\x{2027}\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}\\x{3001}-\\x{10ffff}"
-/* \w: Alphabetic, marks, decimal digits, connectors; PCRE2's differs from version to version. */
-#define WORDS                                                                            \
-  "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-" \
-  "\\x{1f169}\\x{1f170}-\\x{1f189}"
+enum {
+  DEEPEST = 250, /* groups in groups, which is PCRE2's own limit */
+  LONGEST = 8192,
+  SIGN_MOST = 6,  /* bytes that a sign becomes */
+  SET_MOST = 1100 /* and a set: half of all symbols, each with a range's sign */
+};
 
-enum { DEEPEST = 250 }; /* classes in classes, groups in groups: PCRE2's own limit of groups */
+/* A set stands in the translation at a place that is known before its symbols are. */
+typedef struct placed_set {
+  size_t at;
+  ls_point_set set;
+} placed_set;
 
 typedef struct translator {
-  const char *where, *source, *at;
-  bool ruby;
+  ls_pattern_reader reader;
+  bool outside[DEEPEST]; /* of each open group: whether case counted before it */
+  int depth;
   char *out;
-  size_t count, capacity;
+  size_t count;
+  LS_LIST(placed_set) sets;
 } translator;
 
-static ls_status refuse(const translator *self, const char *what, ls_error *error) {
-  char shown[LS_QUOTE_BYTES], sign[LS_QUOTE_BYTES];
-  const size_t left = strlen(self->at);
-  return ls_fail(error, LS_INPUT, "%s: the pattern \"%s\" has %s at \"%s\", which is not supported",
-                 self->where, ls_quote(shown, self->source, strlen(self->source)), what,
-                 ls_quote(sign, self->at, left < 12 ? left : 12));
-}
-
 static void put(translator *self, const char *text, size_t bytes) {
-  LS_ASSERT(self->capacity - self->count > bytes);
   memcpy(self->out + self->count, text, bytes);
   self->count += bytes;
 }
@@ -43,166 +37,185 @@ static void put_text(translator *self, const char *text) {
   put(self, text, strlen(text));
 }
 
-/* \p{L}, \p{^Lu}, \P{N}: general categories are the same everywhere, other names are not. */
-static ls_status take_property(translator *self, ls_error *error) {
-  const char *name = self->at + 2;
-  if (*name == '{') name++;
-  if (*name == '^') name++;
-  const size_t length = strspn(name, "LMNPSZCltmondcfskpui&eaw");
-  const bool braces = self->at[2] == '{';
-  const bool closed = braces ? name[length] == '}' : length >= 1;
-  if (!*name || !strchr("LMNPSZC", *name) || !closed || (braces && length > 2)) {
-    return refuse(self, "a property other than a general category", error);
-  }
-  const size_t bytes = braces ? (size_t)(name + length + 1 - self->at) : 3;
-  put(self, self->at, bytes);
-  self->at += bytes;
-  return LS_OK;
-}
-
-static bool is_hex(char c) {
-  return strchr("0123456789abcdefABCDEF", c) && c;
-}
-
-/* \xHH, \x{H...}, \uHHHH */
-static ls_status take_hex(translator *self, ls_error *error) {
-  const char *digits = self->at + 2;
-  const bool braces = *digits == '{';
-  if (braces) digits++;
-  size_t length = 0;
-  while (is_hex(digits[length]) && length < 8) length++;
-  const size_t wanted = self->at[1] == 'u' ? 4 : 2;
-  if (braces ? digits[length] != '}' || length == 0 || length > 6 : length < wanted) {
-    return refuse(self, "a character's number that is not whole", error);
-  }
-  if (!braces) length = wanted;
-  put_text(self, "\\x{");
-  put(self, digits, length);
-  put_text(self, "}");
-  self->at = digits + length + (braces ? 1 : 0);
-  return LS_OK;
-}
-
-/* A backslash and what belongs to it. */
-static ls_status take_escape(translator *self, bool in_class, ls_error *error) {
-  const char sign = self->at[1];
-  const char *made = NULL;
-  switch (sign) {
-    case 0: return refuse(self, "a backslash at its end", error);
-    case 's': made = in_class ? SPACES : "[" SPACES "]"; break;
-    case 'S': made = in_class ? NO_SPACES : "[^" SPACES "]"; break;
-    case 'w': made = in_class ? WORDS : "[" WORDS "]"; break;
-    case 'W': made = in_class ? NULL : "[^" WORDS "]"; break;
-    case 'd': made = "\\p{Nd}"; break;
-    case 'D': made = "\\P{Nd}"; break;
-    case 'r': made = "\\r"; break;
-    case 'n': made = "\\n"; break;
-    case 't': made = "\\t"; break;
-    case 'f': made = "\\f"; break;
-    case 'p':
-    case 'P': return take_property(self, error);
-    case 'x':
-    case 'u': return take_hex(self, error);
-    case 'A': made = in_class ? NULL : "\\A"; break;
-    case 'z': made = in_class ? NULL : "\\z"; break;
-  }
-  if (made) {
-    put_text(self, made);
-    self->at += 2;
-    return LS_OK;
-  }
-  const bool letter = (sign >= 'a' && sign <= 'z') || (sign >= 'A' && sign <= 'Z');
-  const bool digit = sign >= '0' && sign <= '9';
-  if (letter || digit || (unsigned char)sign >= 0x80) return refuse(self, "an escape", error);
-  put(self, self->at, 2);
-  self->at += 2;
-  return LS_OK;
-}
-
-/* A class; classes inside it join it, as unions do. PCRE2 would read their brackets as signs. */
-static ls_status take_class(translator *self, ls_error *error) {
-  int depth = 1;
-  put_text(self, "[");
-  self->at++;
-  if (*self->at == '^') {
-    put_text(self, "^");
-    self->at++;
-  }
-  if (*self->at == ']') return refuse(self, "a class that begins with a bracket", error);
-  while (depth > 0) {
-    const char sign = *self->at;
-    if (!sign) return refuse(self, "a class without end", error);
-    if (sign == '[') {
-      const char next = self->at[1];
-      if (next == ':' || next == '^' || next == ']' || depth == DEEPEST)
-        return refuse(self, "a class of that kind in a class", error);
-      depth++;
-      self->at++;
-    } else if (sign == ']') {
-      depth--;
-      self->at++;
-    } else if (sign == '&' && self->at[1] == '&') {
-      return refuse(self, "an intersection of classes", error);
-    } else if (!self->ruby && (sign == '-' || sign == '~') && self->at[1] == sign) {
-      return refuse(self, "a difference of classes", error);
-    } else if (sign == '\\') {
-      LS_TRY(take_escape(self, true, error));
-    } else {
-      put(self, self->at++, 1);
-    }
-  }
-  put_text(self, "]");
-  return LS_OK;
+static void put_set(translator *self, ls_point_set set) {
+  *LS_APPEND(self->reader.arena, &self->sets) = (placed_set){self->count, set};
 }
 
 /* "(" and what says of which kind the group is. */
 static ls_status take_group(translator *self, ls_error *error) {
-  static const char *const known[] = {"(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>", "(?i:", "(?i)"};
-  if (self->at[1] == '*') return refuse(self, "a verb", error);
-  if (self->at[1] != '?') {
-    put(self, self->at++, 1);
+  static const char *const known[] = {"(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>"};
+  ls_pattern_reader *reader = &self->reader;
+  if (reader->at[1] == '*') return ls_pattern_refuse(reader, "a verb", error);
+  if (strncmp(reader->at, "(?i)", 4) == 0) {
+    /* Behind something Ruby makes the rest of the group, with its branches, one group. */
+    if (reader->at > reader->source) return ls_pattern_refuse(reader, "a late (?i)", error);
+    reader->any_case = true;
+    reader->at += 4;
+    if (*reader->at && strchr("*+?{", *reader->at)) {
+      return ls_pattern_refuse(reader, "a repetition of nothing", error);
+    }
     return LS_OK;
   }
-  for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-    const size_t length = strlen(known[i]);
-    if (strncmp(self->at, known[i], length) != 0) continue;
-    put(self, self->at, length);
-    self->at += length;
+  const char *made = reader->at[1] == '?' ? NULL : "(";
+  size_t length = 1;
+  for (size_t i = 0; !made && i < sizeof known / sizeof *known; i++) {
+    length = strlen(known[i]);
+    if (strncmp(reader->at, known[i], length) == 0) made = known[i];
+  }
+  const bool any_case = strncmp(reader->at, "(?i:", 4) == 0;
+  if (any_case) {
+    made = "(?:";
+    length = 4;
+  }
+  if (!made) return ls_pattern_refuse(reader, "a group", error);
+  if (self->depth == DEEPEST) return ls_pattern_refuse(reader, "too deep a group", error);
+  self->outside[self->depth++] = reader->any_case;
+  reader->any_case |= any_case;
+  put_text(self, made);
+  reader->at += length;
+  return LS_OK;
+}
+
+/* A group's end; one that nothing began is left for PCRE2 to name. */
+static void take_end(translator *self) {
+  if (self->depth > 0) self->reader.any_case = self->outside[--self->depth];
+  put_text(self, ")");
+  self->reader.at++;
+}
+
+static ls_status take_escape(translator *self, ls_error *error) {
+  ls_pattern_reader *reader = &self->reader;
+  const char sign = reader->at[1];
+  if (sign == 'A' || sign == 'z') {
+    put(self, reader->at, 2);
+    reader->at += 2;
     return LS_OK;
   }
-  return refuse(self, "a group", error);
+  ls_point_set set;
+  LS_TRY(ls_pattern_read_one(reader, &set, error));
+  put_set(self, set);
+  return LS_OK;
 }
 
 static ls_status take_sign(translator *self, ls_error *error) {
-  switch (*self->at) {
-    case '\\': return take_escape(self, false, error);
-    case '[': return take_class(self, error);
+  ls_pattern_reader *reader = &self->reader;
+  ls_point_set set;
+  switch (*reader->at) {
+    case '\\': return take_escape(self, error);
     case '(': return take_group(self, error);
-    case '^': put_text(self, self->ruby ? "(?m:^)" : "\\A"); break;
-    case '$': put_text(self, self->ruby ? "(?m:$)" : "\\z"); break;
+    case ')': take_end(self); return LS_OK;
+    case '[':
+      LS_TRY(ls_pattern_read_class(reader, &set, error));
+      put_set(self, set);
+      return LS_OK;
+    case '^': put_text(self, reader->ruby ? "(?m:^)" : "\\A"); break;
+    case '$': put_text(self, reader->ruby ? "(?m:$)" : "\\z"); break;
+    case '{':
+      if (reader->at[1] == ',') return ls_pattern_refuse(reader, "a repetition of {,", error);
+      put_text(self, "{");
+      break;
     case '}':
       /* Ruby repeats the repetition, the others make it possessive. */
-      if (self->ruby && self->at[1] == '+') return refuse(self, "a repeated repetition", error);
+      if (reader->ruby && reader->at[1] == '+') {
+        return ls_pattern_refuse(reader, "a repeated repetition", error);
+      }
       put_text(self, "}");
       break;
-    default: put(self, self->at, 1);
+    case '|':
+    case '*':
+    case '+':
+    case '?': put(self, reader->at, 1); break;
+    case '.': put_text(self, "[^\\n]"); break;
+    default:
+      if ((*reader->at >= '0' && *reader->at <= '9') || *reader->at == ',') {
+        put(self, reader->at, 1); /* it may be of a repetition */
+        break;
+      }
+      LS_TRY(ls_pattern_read_one(reader, &set, error));
+      put_set(self, set);
+      return LS_OK;
   }
-  self->at++;
+  reader->at++;
+  return LS_OK;
+}
+
+/* Symbols as PCRE2 reads them: one, or a class of ranges. */
+static void put_symbols(translator *self, const ls_symbols *symbols, const ls_point_set *set) {
+  char text[SET_MOST] = "[";
+  int length = 1, count = 0;
+  for (int first = 0; first < 256; first++) {
+    if (!ls_symbols_has(symbols, set, first)) continue;
+    int last = first;
+    while (last < 255 && ls_symbols_has(symbols, set, last + 1)) last++;
+    count += last - first + 1;
+    length += snprintf(text + length, sizeof text - (size_t)length, "\\x%02x", (unsigned)first);
+    if (last > first) {
+      length += snprintf(text + length, sizeof text - (size_t)length, "-\\x%02x", (unsigned)last);
+    }
+    first = last;
+  }
+  if (count == 0) {
+    put_text(self, "(?!)");
+  } else if (count == 1) {
+    put_text(self, text + 1);
+  } else {
+    put(self, text, (size_t)length);
+    put_text(self, "]");
+  }
+}
+
+/* The signs and, each in its place, the sets. */
+static ls_status put_sets(translator *self, ls_arena *arena, const ls_symbols **symbols,
+                          ls_error *error) {
+  ls_arena *scratch = self->reader.arena;
+  ls_point_set *sets = LS_NEW_ARRAY(scratch, ls_point_set, self->sets.count);
+  for (int i = 0; i < self->sets.count; i++) sets[i] = self->sets.items[i].set;
+  *symbols = ls_symbols_create(arena, sets, self->sets.count);
+  if (!*symbols) {
+    self->reader.at = self->reader.source;
+    return ls_pattern_refuse(&self->reader, "over 128 kinds of characters beyond ASCII", error);
+  }
+  const char *signs = self->out;
+  const size_t count = self->count;
+  self->out = ls_arena_alloc(arena, count + (size_t)self->sets.count * SET_MOST + 1);
+  self->count = 0;
+  size_t done = 0;
+  for (int i = 0; i < self->sets.count; i++) {
+    put(self, signs + done, self->sets.items[i].at - done);
+    put_symbols(self, *symbols, &sets[i]);
+    done = self->sets.items[i].at;
+  }
+  put(self, signs + done, count - done);
+  self->out[self->count] = 0;
+  return LS_OK;
+}
+
+static ls_status translate(translator *self, ls_arena *arena, const char **translated,
+                           const ls_symbols **symbols, ls_error *error) {
+  const ls_span source = {self->reader.source, strlen(self->reader.source)};
+  ls_bytes repaired = {0};
+  const bool valid = ls_unicode_repair(source, false, &repaired).text == source.text;
+  ls_bytes_free(&repaired);
+  if (!valid) return ls_pattern_refuse(&self->reader, "bytes that are no UTF-8", error);
+  if (source.bytes > LONGEST) {
+    return ls_pattern_refuse(&self->reader, "more than 8192 bytes", error);
+  }
+  self->out = ls_arena_alloc(self->reader.arena, source.bytes * SIGN_MOST + 1);
+  while (*self->reader.at) LS_TRY(take_sign(self, error));
+  LS_TRY(put_sets(self, arena, symbols, error));
+  *translated = self->out;
   return LS_OK;
 }
 
 ls_status ls_pattern_translate(ls_arena *arena, const char *where, const char *source,
-                               ls_pattern_syntax syntax, const char **translated, ls_error *error) {
-  /* The longest translation of two signs is that of \S in a class. */
-  const size_t most = (strlen(source) / 2 + 1) * (sizeof NO_SPACES + 8) + 16;
-  translator self = {.where = where,
-                     .source = source,
-                     .at = source,
-                     .ruby = syntax == LS_PATTERN_RUBY,
-                     .out = ls_arena_alloc(arena, most),
-                     .capacity = most};
-  while (*self.at) LS_TRY(take_sign(&self, error));
-  self.out[self.count] = 0;
-  *translated = self.out;
-  return LS_OK;
+                               ls_pattern_syntax syntax, const char **translated,
+                               const ls_symbols **symbols, ls_error *error) {
+  translator self = {.reader = {.arena = ls_arena_create(),
+                                .where = where,
+                                .source = source,
+                                .at = source,
+                                .ruby = syntax == LS_PATTERN_RUBY}};
+  const ls_status status = translate(&self, arena, translated, symbols, error);
+  ls_arena_destroy(&self.reader.arena);
+  return status;
 }

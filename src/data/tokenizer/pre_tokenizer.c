@@ -63,7 +63,7 @@ static void put_range(cutter *self, size_t begin, size_t end, bool match) {
 /* A match that may also be of a text that stands for itself. */
 static ls_status find(const ls_pre_tokenizer_step *step, ls_matcher *matcher, ls_span text,
                       size_t from, ls_match *match, ls_error *error) {
-  if (step->pattern) return ls_pattern_find(step->pattern, matcher, text, from, match, error);
+  if (step->pattern) return ls_pattern_find(matcher, from, match, error);
   const char *at = memmem(text.text + from, text.bytes - from, step->text.text, step->text.bytes);
   match->found = at != NULL;
   if (at) match->begin = (size_t)(at - text.text);
@@ -73,6 +73,7 @@ static ls_status find(const ls_pre_tokenizer_step *step, ls_matcher *matcher, ls
 
 static ls_status cut_by_pattern(cutter *self, ls_matcher *matcher, ls_span text, ls_error *error) {
   size_t done = 0, from = 0;
+  if (self->step->pattern) ls_pattern_begin(self->step->pattern, matcher, text);
   while (from < text.bytes) {
     ls_match match = {0};
     LS_TRY(find(self->step, matcher, text, from, &match, error));

@@ -108,7 +108,7 @@ static ls_status read_step(ls_arena *arena, const ls_json_object *object, const 
   if (strcmp(type, "Whitespace") == 0) {
     step = append(arena, pre, LS_PRE_WORDS, LS_SPLIT_REMOVED);
     step->invert = true;
-    return ls_pattern_compile(arena, object->where, "\\w+|[^\\w\\s]+", LS_PATTERN_RUBY,
+    return ls_pattern_compile(arena, object->where, "\\w+|[^\\w\\s]+", LS_PATTERN_RUST,
                               &step->pattern, error);
   }
   if (strcmp(type, "Metaspace") == 0) {

@@ -5,27 +5,9 @@
 #include <string.h>
 #include <utf8proc.h>
 
+#include "data/tokenizer/point_set.h"
 #include "text/quote.h"
 #include "text/utf8.h"
-
-uint32_t ls_unicode_next(const char **at) {
-  const unsigned char *from = (const unsigned char *)*at;
-  if (from[0] < 0x80) {
-    *at += 1;
-    return from[0];
-  }
-  if (from[0] < 0xe0) {
-    *at += 2;
-    return (from[0] & 0x1fu) << 6 | (from[1] & 0x3fu);
-  }
-  if (from[0] < 0xf0) {
-    *at += 3;
-    return (from[0] & 0xfu) << 12 | (from[1] & 0x3fu) << 6 | (from[2] & 0x3fu);
-  }
-  *at += 4;
-  return (from[0] & 7u) << 18 | (from[1] & 0x3fu) << 12 | (from[2] & 0x3fu) << 6 |
-         (from[3] & 0x3fu);
-}
 
 int ls_unicode_put(uint32_t point, char text[4]) {
   return (int)utf8proc_encode_char((utf8proc_int32_t)point, (utf8proc_uint8_t *)text);
@@ -73,34 +55,46 @@ ls_span ls_unicode_repair(ls_span text, bool each_byte, ls_bytes *out) {
   return (ls_span){out->data, out->count};
 }
 
+static bool is_in(const ls_named_points *points, uint32_t point) {
+  const ls_point_set set = ls_point_set_of(points);
+  return ls_point_set_has(&set, point);
+}
+
 bool ls_unicode_is_space(uint32_t point) {
   if (point < 0x80) return (point >= 9 && point <= 13) || point == ' ';
-  return point == 0x85 || point == 0xa0 || point == 0x1680 ||
-         (point >= 0x2000 && point <= 0x200a) || point == 0x2028 || point == 0x2029 ||
-         point == 0x202f || point == 0x205f || point == 0x3000;
+  return is_in(&ls_points_spaces, point);
 }
 
 bool ls_unicode_is_punctuation(uint32_t point) {
-  if (point < 0x80) {
-    return (point >= '!' && point <= '/') || (point >= ':' && point <= '@') ||
-           (point >= '[' && point <= '`') || (point >= '{' && point <= '~');
-  }
-  const utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)point);
-  return category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO;
+  return is_in(&ls_points_marks, point);
 }
 
 bool ls_unicode_is_number(uint32_t point) {
-  const utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)point);
-  return category >= UTF8PROC_CATEGORY_ND && category <= UTF8PROC_CATEGORY_NO;
+  if (point < 0x80) return point >= '0' && point <= '9';
+  return is_in(&ls_points_numbers, point);
+}
+
+/* A character's category: two letters. */
+static const char *find_category(uint32_t point) {
+  int low = 0, high = ls_category_run_count;
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    if (ls_category_runs[middle] >> 8 <= point) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  return ls_category_names + 2 * (ls_category_runs[low] & 0xff);
 }
 
 bool ls_unicode_is_word(uint32_t point) {
-  const utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)point);
-  if (category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_NL) return true;
-  if (category == UTF8PROC_CATEGORY_PC) return true;
-  /* The letters in circles and squares, which are symbols but Alphabetic. */
-  return (point >= 0x24b6 && point <= 0x24e9) || (point >= 0x1f130 && point <= 0x1f149) ||
-         (point >= 0x1f150 && point <= 0x1f169) || (point >= 0x1f170 && point <= 0x1f189);
+  const char *category = find_category(point);
+  const bool letter_or_mark = category[0] == 'L' || category[0] == 'M';
+  const bool digit = category[0] == 'N' && category[1] != 'o';
+  const bool connector = category[0] == 'P' && category[1] == 'c';
+  const bool joiner = point == 0x200c || point == 0x200d;
+  return letter_or_mark || digit || connector || joiner || is_in(&ls_points_word_symbols, point);
 }
 
 static const utf8proc_option_t form_options[] = {
@@ -123,9 +117,8 @@ static void append_form(ls_unicode_form form, const char *text, size_t bytes, ls
 /* A character that a form neither changes nor lets join with one before it: text made of such is
  * normalized, and text may be cut before each. Marks join, and the later Jamo of a syllable. */
 static bool find_stable(ls_unicode_form form, uint32_t point) {
-  if (point >= 0xd800 && point < 0xe000) return true;
-  const utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)point);
-  if (category >= UTF8PROC_CATEGORY_MN && category <= UTF8PROC_CATEGORY_ME) return false;
+  if (!is_in(&ls_points_forms, point)) return true;
+  if (find_category(point)[0] == 'M') return false;
   if (point >= 0x1160 && point <= 0x11ff) return false;
   char text[4];
   const size_t bytes = (size_t)ls_unicode_put(point, text);
@@ -175,17 +168,24 @@ static bool is_stable(ls_unicode_form form, uint32_t point) {
 }
 
 /* The first unstable character from `at` on, or `end`; *before is where the stable character before
- * it begins, which it may join. */
+ * it begins, which it may join, or the unstable one where no form acts on that. */
 static const char *find_unstable(ls_unicode_form form, const char *at, const char *end,
                                  const char **before) {
+  uint32_t last = 0;
   *before = at;
   while (at < end) {
     if ((unsigned char)*at < 0x80) {
+      last = 0;
       *before = at++;
       continue;
     }
     const char *next = at;
-    if (!is_stable(form, ls_unicode_next(&next))) return at;
+    const uint32_t point = ls_unicode_next(&next);
+    if (!is_stable(form, point)) {
+      if (last && !is_in(&ls_points_forms, last)) *before = at;
+      return at;
+    }
+    last = point;
     *before = at;
     at = next;
   }

@@ -3,15 +3,33 @@
  *   ls_bytes out = {0};
  *   const ls_span nfc = ls_unicode_normalize(LS_NFC, text, &out);
  *
- * The tables are utf8proc's. Texts are valid UTF-8 unless a function says otherwise. Thread-safe
- * but for the buffers. */
+ * Classes are those of unicode_tables.h. So are the characters that normal forms act on; what they
+ * do there utf8proc says, which Unicode promises never to change. Texts are valid UTF-8 unless a
+ * function says otherwise. Thread-safe but for the buffers. */
 #ifndef LS_DATA_TOKENIZER_UNICODE_H
 #define LS_DATA_TOKENIZER_UNICODE_H
 
 #include "data/tokenizer/token_buffer.h"
 
 /* The character at *at, which is moved behind it. */
-uint32_t ls_unicode_next(const char **at);
+static inline uint32_t ls_unicode_next(const char **at) {
+  const unsigned char *from = (const unsigned char *)*at;
+  if (from[0] < 0x80) {
+    *at += 1;
+    return from[0];
+  }
+  if (from[0] < 0xe0) {
+    *at += 2;
+    return (from[0] & 0x1fu) << 6 | (from[1] & 0x3fu);
+  }
+  if (from[0] < 0xf0) {
+    *at += 3;
+    return (from[0] & 0xfu) << 12 | (from[1] & 0x3fu) << 6 | (from[2] & 0x3fu);
+  }
+  *at += 4;
+  return (from[0] & 7u) << 18 | (from[1] & 0x3fu) << 12 | (from[2] & 0x3fu) << 6 |
+         (from[3] & 0x3fu);
+}
 
 /* Writes a character; returns its bytes. */
 int ls_unicode_put(uint32_t point, char text[4]);
@@ -22,9 +40,9 @@ int ls_unicode_put(uint32_t point, char text[4]);
 ls_span ls_unicode_repair(ls_span text, bool each_byte, ls_bytes *out);
 
 bool ls_unicode_is_space(uint32_t point);       /* White_Space */
-bool ls_unicode_is_punctuation(uint32_t point); /* category P, and ASCII's */
-bool ls_unicode_is_number(uint32_t point);      /* category N */
-bool ls_unicode_is_word(uint32_t point);        /* \w: Alphabetic, M, Nd, Pc */
+bool ls_unicode_is_punctuation(uint32_t point); /* as a Punctuation step */
+bool ls_unicode_is_number(uint32_t point);      /* as a Digits step */
+bool ls_unicode_is_word(uint32_t point);        /* \w of fancy-regex */
 
 typedef enum ls_unicode_form { LS_NFC, LS_NFD, LS_NFKC, LS_NFKD } ls_unicode_form;
 

@@ -73,9 +73,10 @@ int64_t ls_word_counts_cut(ls_span text, bool first) {
 static ls_status count_words(counter *self, ls_span text, ls_error *error) {
   self->repaired.count = 0;
   text = ls_unicode_repair(text, false, &self->repaired);
+  ls_pattern_begin(self->all->pattern, &self->matcher, text);
   for (size_t from = 0; from < text.bytes;) {
     ls_match match;
-    LS_TRY(ls_pattern_find(self->all->pattern, &self->matcher, text, from, &match, error));
+    LS_TRY(ls_pattern_find(&self->matcher, from, &match, error));
     /* Every character is of one of the pattern's kinds: words lie side by side. */
     LS_ASSERT(match.found && match.begin == from && match.end > from);
     ls_word_counts_add(self->counts, (ls_span){text.text + from, match.end - from}, 1);
