@@ -75,18 +75,19 @@ data: {seq_len: 100}
 dtype: bf16
 END
 r=$folder/run.yaml
-expect 0 "^mesh.dp_replicate  *64 -> 2 " "$r" mesh.dp_replicate=64 train.batch=384 -n 64
-expect 0 "^dp_replicate 2, dp_shard 2, tp 1, zero-3, " "$r" mesh.dp_replicate=4 -n 16 zero=3 \
-  train.batch=480 -n 20
-grep -q "^mesh.dp_shard  *5 -> 2 " "$folder/out" || fail "dp_shard is not shrunk"
+expect 0 "^mesh.dp_replicate  *64 -> 3 .*one between" "$r" mesh.dp_replicate=64 train.batch=384 -n 64
+expect 0 "^dp_replicate 3, dp_shard 3, tp 1, zero-3, " "$r" mesh.dp_replicate=8 zero=3 \
+  train.batch=480 -n 40
+grep -q "^mesh.dp_shard  *5 -> 3 " "$folder/out" || fail "dp_shard is not shrunk"
 expect 0 "^vocabulary .* even over tp=4, as over tp=32" "$r" mesh.tp=32 sequence_parallel=true -n 32
 expect 0 "^KV heads .* fewer than tp" "$r" mesh.tp=32 mesh.dp_shard=2
 expect 0 "(zbv), .* sequence parallel, recompute full" "$r" mesh.pp=8 schedule=zbv mesh.tp=4 \
   recompute=full
 expect 0 "^train.microbatches .* uneven over 3 stages" "$r" mesh.pp=4 mesh.dp_shard=8 zero=2
 expect 0 "^chunks  *4 -> 2 " "$r" mesh.pp=4 chunks=4 schedule=interleaved mesh.dp_shard=8
-expect 0 "tied embeddings" model=gpt2-124m mesh.pp=3 mesh.tp=6 train.batch=4 optimizer.name=sgd
-grep -q "^vocabulary .* uneven over tp=2, as over tp=6" "$folder/out" || fail "uneven vocabulary"
+expect 0 "tied embeddings" model=gpt2-124m mesh.pp=3 mesh.tp=6 mesh.dp_replicate=2 train.batch=4 \
+  optimizer.name=sgd
+grep -q "^vocabulary .* uneven over tp=3, as over tp=6" "$folder/out" || fail "uneven vocabulary"
 expect 0 "^stages " model=gpt2-124m mesh.pp=4 stages=none,0-3,4-7,8-11 train.batch=8 -n 32
 expect 0 "^gradients, step 1 .* ok " model=$traces/llama-gqa-tied data.seq_len=16 mesh.tp=2 -n 4
 expect 0 '"shrunk_devices": 2' model=gpt2-10m -n 2 dtype=fp32 --kernels --json
@@ -113,9 +114,9 @@ expect 2 "did you mean zbv" "$r" mesh.pp=2 schedule=zbw
 one_line
 expect 2 "stages x chunks for a model of" "$r" mesh.pp=40
 one_line
-printf '0F0,0B0\n1F0,1B0\n2F0,2B0\n' >"$folder/three.csv"
-expect 2 "a schedule from a file keeps its 3 stages" model=gpt2-10m mesh.pp=3 mesh.dp_shard=2 \
-  mesh.dp_replicate=2 mesh.tp=2 schedule="$folder/three.csv" train.microbatches=1
+printf '0F0,0B0\n1F0,1B0\n2F0,2B0\n3F0,3B0\n' >"$folder/four.csv"
+expect 2 "a schedule from a file keeps its 4 stages" model=gpt2-10m mesh.pp=4 mesh.dp_shard=2 \
+  mesh.dp_replicate=2 mesh.tp=2 schedule="$folder/four.csv" train.microbatches=1
 one_line
 expect 2 "a trace is always repeated" --trace $traces/gpt2-tied --kernels
 one_line

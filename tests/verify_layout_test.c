@@ -136,6 +136,58 @@ static void test_faults_are_seen(void **state) {
   print_message("%d faults\n", ls_fault_count);
 }
 
+/* What only a third member can show: of a group of more than two, what the last third of the
+ * members own stays as each of them had it. */
+static bool leave_out_third(ls_program *program, void *context) {
+  const ls_collective *kind = context;
+  int hits = 0;
+  for (int i = 0; i < program->instructions.count; i++) {
+    ls_instruction *each = &program->instructions.items[i];
+    if (each->collective != *kind || each->count < 3 ||
+        ls_mesh_size(&program->mesh, each->axes) < 3)
+      continue;
+    each->count -= each->count / 3;
+    hits++;
+  }
+  return hits > 0;
+}
+
+/* Meshes of more ranks than are run: two of each axis would have nothing to leave out. */
+static void test_faults_of_a_third_member_are_seen(void **state) {
+  (void)state;
+  static const struct {
+    int dp_replicate, dp_shard, tp, zero;
+    ls_collective kind;
+  } cases[] = {{48, 1, 1, 0, LS_ALL_REDUCE},
+               {2, 24, 1, 1, LS_REDUCE_SCATTER},
+               {4, 12, 1, 3, LS_ALL_GATHER},
+               {2, 12, 2, 2, LS_REDUCE_SCATTER},
+               {1, 6, 6, 3, LS_ALL_REDUCE}};
+  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+    ls_arena *arena = ls_arena_create();
+    ls_test_run run = {.config = ls_test_shape_config(arena, &ls_test_shapes[0]),
+                       .layout = ls_layout_default(),
+                       .batch = 48,
+                       .sequence = LS_TEST_SEQUENCE};
+    run.layout.dp_replicate = cases[c].dp_replicate;
+    run.layout.dp_shard = cases[c].dp_shard;
+    run.layout.tp = cases[c].tp;
+    run.layout.zero = cases[c].zero;
+    run.layout.compute = LS_F64;
+    ls_collective kind = cases[c].kind;
+    ls_verify_layout_options options = {0};
+    ls_layout_verification *about;
+    ls_error error = {0};
+    assert_int_equal(verify(arena, &run, &options, &about, &error), LS_OK);
+    assert_true(about->ranks < cases[c].dp_replicate * cases[c].dp_shard * cases[c].tp);
+    options = (ls_verify_layout_options){.alter = leave_out_third, .alter_context = &kind};
+    const ls_status status = verify(arena, &run, &options, &about, &error);
+    print_message("case %zu: %s\n", c, error.text);
+    assert_int_equal(status, LS_NO);
+    ls_arena_destroy(&arena);
+  }
+}
+
 static const ls_fault *find_fault(const char *name) {
   for (int f = 0; f < ls_fault_count; f++)
     if (strcmp(ls_faults[f].name, name) == 0) return &ls_faults[f];
@@ -169,6 +221,7 @@ int main(void) {
       cmocka_unit_test(test_right_layouts_pass),
       cmocka_unit_test(test_right_layouts_pass_on_kernels),
       cmocka_unit_test(test_faults_are_seen),
+      cmocka_unit_test(test_faults_of_a_third_member_are_seen),
       cmocka_unit_test(test_the_first_tensor_is_named),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,7 +11,7 @@ static const char help[] =
     "usage: lockstep verify RUN.yaml [key=value ...] [-n DEVICES] [--kernels] [--json]\n"
     "       lockstep verify --trace DIR [key=value ...] [-n DEVICES] [--json]\n\n"
     "The first form asks whether a run's own layout is the same training as one device. The model\n"
-    "and the mesh shrink (to at most 16 devices, threads of this process) until both train here "
+    "and the mesh shrink (to at most 24 devices, threads of this process) until both train here "
     "in\n"
     "a moment, with all strategies still in play, and all that does not divide still not "
     "dividing:\n"

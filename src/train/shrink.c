@@ -13,6 +13,9 @@ enum { LEAST_VOCABULARY = 36, LEAST_MLP = 12, LEAST_SEQUENCE = 4 };
 
 enum { MOST_EDGES = 64 };
 
+/* Rows of each tensor-parallel rank that may be added to have units of every kind. */
+enum { MOST_ROWS_MORE = 12 };
+
 /* Layers that the smallest chunk of a cut by hand may get, in the order in which they are tried;
  * 0: every chunk keeps its own. */
 static const int bases[] = {1, 2, 3, 0};
@@ -200,22 +203,28 @@ static bool fill(const search *s, ls_form *small) {
          find_tokens(s, small);
 }
 
+/* So many ranks: two or three of a data axis, where three have one between. */
+static bool find_mesh(const search *s, ls_form *small, int64_t ranks) {
+  const ls_form *user = s->user;
+  const int64_t fewest = s->kind ? least(user->pp, 2) : user->pp;
+  for (small->pp = fewest; small->pp <= least(user->pp, ranks); small->pp++)
+    for (small->dp_replicate = least(user->dp_replicate, 2);
+         small->dp_replicate <= least(user->dp_replicate, 3); small->dp_replicate++)
+      for (small->dp_shard = least(user->dp_shard, 2); small->dp_shard <= least(user->dp_shard, 3);
+           small->dp_shard++) {
+        small->tp = ranks / (small->pp * small->dp_replicate * small->dp_shard);
+        if (small->tp < least(user->tp, 2) || small->tp > user->tp) continue;
+        if (ranks_of(small) == ranks && fill(s, small)) return true;
+      }
+  return false;
+}
+
 /* The form with the fewest ranks, and of these the one with the fewest stages. */
 static bool find(const search *s, ls_form *small) {
   *small = *s->user;
   if (ranks_of(small) <= LS_SHRINK_MOST_RANKS) return fill(s, small);
-  small->dp_replicate = least(s->user->dp_replicate, 2);
-  small->dp_shard = least(s->user->dp_shard, 2);
-  const int64_t data = small->dp_replicate * small->dp_shard;
-  const int64_t fewest = s->kind ? least(s->user->pp, 2) : s->user->pp;
-  for (int64_t ranks = data; ranks <= LS_SHRINK_MOST_RANKS; ranks += data)
-    for (int64_t pp = fewest; pp <= s->user->pp && pp <= ranks / data; pp++) {
-      small->pp = pp;
-      small->tp = ranks / data / pp;
-      if (pp * small->tp * data != ranks || small->tp > s->user->tp) continue;
-      if (small->tp < least(s->user->tp, 2)) continue;
-      if (fill(s, small)) return true;
-    }
+  for (int64_t ranks = 1; ranks <= LS_SHRINK_MOST_RANKS; ranks++)
+    if (find_mesh(s, small, ranks)) return true;
   return false;
 }
 
@@ -336,8 +345,9 @@ static ls_layout small_layout(const search *s, const ls_layout *layout, const ls
   return small;
 }
 
+/* Whether it compiles, and what its units' pieces are like. */
 static ls_status try_compile(const ls_model_config *config, const ls_layout *layout, int64_t batch,
-                             int64_t sequence, ls_error *error) {
+                             int64_t sequence, unsigned *pieces, ls_error *error) {
   ls_arena *scratch = ls_arena_create();
   const ls_build_options options = {.tokens = batch / layout->microbatches * sequence,
                                     .sequence = sequence};
@@ -348,26 +358,55 @@ static ls_status try_compile(const ls_model_config *config, const ls_layout *lay
     ls_graph_backward(graph);
     status = ls_program_compile(graph, layout, LS_PROGRAM_STEP, stages, error);
   }
+  if (status == LS_OK) *pieces = ls_shrink_pieces(stages, layout->pp);
   ls_arena_destroy(&scratch);
   return status;
 }
 
+/* Makes and compiles what the form says. */
+static ls_status make_small(const search *s, const ls_model_config *config, const ls_layout *layout,
+                            ls_shrunk *shrunk, unsigned *pieces, ls_error *error) {
+  const ls_form *form = &shrunk->form;
+  shrunk->config = small_config(s->arena, config, s->user, form);
+  shrunk->layout = small_layout(s, layout, form);
+  shrunk->batch = form->sequences * form->microbatches * form->dp_replicate * form->dp_shard;
+  return try_compile(&shrunk->config, &shrunk->layout, shrunk->batch, form->sequence, pieces,
+                     error);
+}
+
 /* Of forms that do not compile, the one with more layers. */
 static ls_status choose_legal(search *s, const ls_model_config *config, const ls_layout *layout,
-                              ls_shrunk *shrunk, ls_error *error) {
+                              ls_shrunk *shrunk, unsigned *pieces, ls_error *error) {
   for (;;) {
     shrunk->given_up.count = 0;
     LS_TRY(choose(s, shrunk, error));
-    const ls_form *form = &shrunk->form;
-    shrunk->config = small_config(s->arena, config, s->user, form);
-    shrunk->layout = small_layout(s, layout, form);
-    shrunk->batch = form->sequences * form->microbatches * form->dp_replicate * form->dp_shard;
-    const ls_status status =
-        try_compile(&shrunk->config, &shrunk->layout, shrunk->batch, form->sequence, error);
-    if (status != LS_INPUT || form->layers >= s->user->layers) return status;
-    s->least_layers = form->layers + 1;
+    const ls_status status = make_small(s, config, layout, shrunk, pieces, error);
+    if (status != LS_INPUT || shrunk->form.layers >= s->user->layers) return status;
+    s->least_layers = shrunk->form.layers + 1;
     memset(s->kept, 0, sizeof s->kept);
   }
+}
+
+/* Units follow from all sizes at once. Of forms like the one found, but with somewhat more rows of
+ * the MLP and the vocabulary, the first that has every kind of unit that the user's has. */
+static ls_status choose_pieces(const search *s, const ls_model_config *config,
+                               const ls_layout *layout, unsigned wanted, unsigned has,
+                               ls_shrunk *shrunk, ls_error *error) {
+  const ls_form found = shrunk->form;
+  const int64_t most = MOST_ROWS_MORE * found.tp;
+  for (int64_t more = 1; more <= most && (wanted & ~has); more++)
+    for (int64_t rows = 0; rows <= more && (wanted & ~has); rows++) {
+      shrunk->form = found;
+      shrunk->form.mlp_width += more - rows;
+      shrunk->form.vocabulary += rows;
+      if (!keeps(s, &shrunk->form, LS_SHRINK_MLP) || !keeps(s, &shrunk->form, LS_SHRINK_VOCABULARY))
+        continue;
+      LS_TRY(make_small(s, config, layout, shrunk, &has, error));
+    }
+  if (!(wanted & ~has)) return LS_OK;
+  *LS_APPEND(s->arena, &shrunk->given_up) = LS_SHRINK_PIECES;
+  shrunk->form = found;
+  return make_small(s, config, layout, shrunk, &has, error);
 }
 
 static ls_status read_cut(ls_arena *arena, const ls_layout *layout, const ls_form *form,
@@ -390,12 +429,14 @@ ls_status ls_shrink(ls_arena *arena, const ls_model_config *config, const ls_lay
   ls_shrunk *made = LS_NEW(arena, ls_shrunk);
   const char *schedule = layout->schedule ? layout->schedule : "1f1b";
   search s = {.arena = arena, .user = &made->before, .least_layers = 1};
+  unsigned wanted, has;
   LS_ASSERT(ls_form_edge_count <= MOST_EDGES);
-  LS_TRY(try_compile(config, layout, batch, sequence, error));
+  LS_TRY(try_compile(config, layout, batch, sequence, &wanted, error));
   LS_TRY(ls_form_make(config, layout, batch, sequence, &made->before, error));
   if (!is_file(schedule)) LS_TRY(ls_pipeline_kind_find(schedule, &s.kind, error));
   if (layout->stages) LS_TRY(read_cut(arena, layout, &made->before, &s.cut, error));
-  LS_TRY(choose_legal(&s, config, layout, made, error));
+  LS_TRY(choose_legal(&s, config, layout, made, &has, error));
+  LS_TRY(choose_pieces(&s, config, layout, wanted, has, made, error));
   ls_shrink_describe(arena, made, layout, batch);
   *shrunk = made;
   return LS_OK;

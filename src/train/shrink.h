@@ -14,7 +14,9 @@
 #include "model/model.h"
 #include "shard/strategy.h"
 
-enum { LS_SHRINK_MOST_RANKS = 16 };
+/* Three stages of three shards, or three replicas of them, each of two tensor-parallel ranks, and
+ * 2 x 2 x 2 x 3. */
+enum { LS_SHRINK_MOST_RANKS = 24 };
 
 /* The numbers that may shrink. */
 typedef struct ls_form {
@@ -43,7 +45,7 @@ typedef struct ls_form_edge {
   int64_t (*side)(const ls_form *form); /* forms with the same answer are alike in this */
 } ls_form_edge;
 
-/* The most important first: where 16 ranks are too few for all, the later ones are given up. */
+/* The most important first: where these are too few for all, the later ones are given up. */
 extern const ls_form_edge ls_form_edges[];
 extern const int ls_form_edge_count;
 

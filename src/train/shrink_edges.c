@@ -41,6 +41,11 @@ EDGE(stages, form->pp > 1)
 EDGE(replicas, form->dp_replicate > 1)
 EDGE(shards, form->dp_shard > 1)
 EDGE(tensor_ranks, form->tp > 1)
+/* Of two, the next is the one before, and the first and the rest are the first and the last. */
+EDGE(third_shard, form->dp_shard > 2)
+EDGE(third_replica, form->dp_replicate > 2)
+EDGE(third_tensor_rank, form->tp > 2)
+EDGE(third_stage, form->pp > 2)
 EDGE(several_microbatches, form->microbatches > 1)
 EDGE(several_chunks, form->chunks > 1)
 EDGE(kv_below_tp, form->kv_heads < form->tp)
@@ -104,10 +109,14 @@ const ls_form_edge ls_form_edges[] = {
     {"sequences shorter than the model's longest", LS_SHRINK_TOKENS, shorter_than_positions},
     {"width other than heads x head size", LS_SHRINK_HEADS, width_of_heads},
     {"microbatches enough for a steady state", LS_SHRINK_MICROBATCHES, steady},
+    {"more than two shards", LS_SHRINK_MESH, third_shard},
+    {"more than two replicas", LS_SHRINK_MESH, third_replica},
     {"ranks without a row of the vocabulary", LS_SHRINK_VOCABULARY, vocabulary_everywhere},
     {"ranks without a row of the MLP", LS_SHRINK_MLP, mlp_everywhere},
     {"whole units in a chunk", LS_SHRINK_LAYERS, units_in_chunks},
     {"whole groups of recomputed layers in a chunk", LS_SHRINK_LAYERS, recomputed_in_chunks},
+    {"more than two tensor-parallel ranks", LS_SHRINK_MESH, third_tensor_rank},
+    {"more than two stages", LS_SHRINK_MESH, third_stage},
 };
 const int ls_form_edge_count = sizeof ls_form_edges / sizeof *ls_form_edges;
 

@@ -10,7 +10,7 @@
 
 #include "program/program.h"
 #include "support/random_run.h"
-#include "train/shrink.h"
+#include "train/shrink_parts.h"
 
 enum { RUNS = 400, LEAST_LEGAL = 300 };
 
@@ -86,21 +86,32 @@ static void check_sizes(const ls_shrunk *small, const char *name) {
   if (!right) fail_msg("%s: not small", name);
 }
 
-static void check_compiles(const ls_shrunk *small, const char *name) {
+/* Of its compiled programs: what units cut over shards are like. */
+static unsigned pieces_of(const ls_model_config *config, const ls_layout *layout, int64_t batch,
+                          int64_t sequence) {
   ls_arena *arena = ls_arena_create();
   ls_graph *graph;
   ls_error error = {0};
-  const int64_t sequence = small->form.sequence;
-  const ls_build_options options = {.tokens = small->batch / small->layout.microbatches * sequence,
+  const ls_build_options options = {.tokens = batch / layout->microbatches * sequence,
                                     .sequence = sequence};
-  ls_program **stages = LS_NEW_ARRAY(arena, ls_program *, small->layout.pp);
-  ls_status status = ls_model_build(arena, &small->config, &options, &graph, &error);
+  ls_program **stages = LS_NEW_ARRAY(arena, ls_program *, layout->pp);
+  ls_status status = ls_model_build(arena, config, &options, &graph, &error);
   if (status == LS_OK) {
     ls_graph_backward(graph);
-    status = ls_program_compile(graph, &small->layout, LS_PROGRAM_STEP, stages, &error);
+    status = ls_program_compile(graph, layout, LS_PROGRAM_STEP, stages, &error);
   }
-  if (status != LS_OK) fail_msg("%s: %s", name, error.text);
+  if (status != LS_OK) fail_msg("%s: %s", ls_layout_print(arena, layout), error.text);
+  const unsigned pieces = ls_shrink_pieces(stages, layout->pp);
   ls_arena_destroy(&arena);
+  return pieces;
+}
+
+static void check_pieces(const ls_shrunk *small, const ls_test_run *run, const char *name) {
+  const unsigned before = pieces_of(&run->config, &run->layout, run->batch, run->sequence);
+  const unsigned after =
+      pieces_of(&small->config, &small->layout, small->batch, small->form.sequence);
+  if ((before & ~after) && !is_given_up(small, LS_SHRINK_PIECES))
+    fail_msg("%s: units are %u; expected %u", name, after, before);
 }
 
 enum { MOST_EDGES = 64 };
@@ -122,7 +133,7 @@ static void check_run(uint64_t number, tally *count) {
     check_sizes(small, name);
     check_edges(small, &small->before, name);
     check_by_hand(small, &run, name);
-    check_compiles(small, name);
+    check_pieces(small, &run, name);
     if (ranks_of(&small->before) <= LS_SHRINK_MOST_RANKS && small->given_up.count)
       fail_msg("%s: %s given up without need", name, small->given_up.items[0]);
     count->smaller += ranks_of(&small->form) < ranks_of(&small->before);
@@ -176,8 +187,9 @@ static void test_kv_heads_fewer_than_tp_stay_cut_and_shared(void **state) {
   ls_arena_destroy(&arena);
 }
 
-/* 2 x 2 x 2 x 4 would be 32: one KV head that all tp ranks share is the most there can be. */
-static void test_what_16_ranks_cannot_keep_is_said(void **state) {
+/* 2 x 2 x 2 x 4 would be 32: one KV head that all tp ranks share is the most there can be; and one
+ * axis alone has room for a third. */
+static void test_what_24_ranks_cannot_keep_is_said(void **state) {
   (void)state;
   ls_arena *arena = ls_arena_create();
   ls_layout layout = ls_layout_default();
@@ -187,9 +199,57 @@ static void test_what_16_ranks_cannot_keep_is_said(void **state) {
   const ls_shrunk *small = shrink_preset(arena, "llama3-70b", &layout, 128, 512);
   assert_int_equal(small->layout.tp, 2);
   assert_int_equal(small->config.kv_heads, 1);
-  assert_int_equal(small->given_up.count, 1);
+  assert_int_equal(small->layout.dp_shard, 3);
+  assert_int_equal(small->given_up.count, 4);
   assert_string_equal(small->given_up.items[0], "more than one KV head");
+  assert_true(is_given_up(small, "more than two stages"));
   ls_arena_destroy(&arena);
+}
+
+/* Of two, the next is the one before: what goes wrong between three stays to be seen. */
+static void test_a_third_member_stays(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  ls_layout layout = ls_layout_default();
+  layout.dp_replicate = 4;
+  layout.dp_shard = 128;
+  const ls_shrunk *small = shrink_preset(arena, "gpt2-124m", &layout, 512, 64);
+  assert_int_equal(small->layout.dp_replicate, 3);
+  assert_int_equal(small->layout.dp_shard, 3);
+  assert_int_equal(small->given_up.count, 0);
+  layout.tp = layout.pp = 4; /* 3 x 3 x 2 x 2 would be 36 */
+  small = shrink_preset(arena, "gpt2-124m", &layout, 512, 64);
+  assert_int_equal(small->layout.dp_replicate, 2);
+  assert_int_equal(small->layout.dp_shard, 3);
+  assert_true(is_given_up(small, "more than two replicas"));
+  layout.dp_replicate = 1;
+  small = shrink_preset(arena, "gpt2-124m", &layout, 512, 64);
+  assert_int_equal(small->layout.dp_shard, 3);
+  assert_int_equal(small->layout.pp + small->layout.tp, 5);
+  ls_arena_destroy(&arena);
+}
+
+/* GPT-2 in width 768: all but its tables are multiples of 768, so they divide over 2 shards; over 5
+ * not even a norm does; over 40 a norm leaves some with nothing. */
+static void test_pieces_stay_padded_or_empty(void **state) {
+  (void)state;
+  static const struct {
+    int shards;
+    unsigned has;
+  } cases[] = {{2, LS_PIECES_FULL}, {5, LS_PIECES_PADDED}, {40, LS_PIECES_EMPTY}};
+  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+    ls_arena *arena = ls_arena_create();
+    ls_layout layout = ls_layout_default();
+    layout.dp_shard = cases[c].shards;
+    layout.zero = 2;
+    const ls_shrunk *small = shrink_preset(arena, "gpt2-124m", &layout, 120, 64);
+    const unsigned made =
+        pieces_of(&small->config, &small->layout, small->batch, small->form.sequence);
+    if ((made & cases[c].has) != cases[c].has)
+      fail_msg("%d shards: units are %u; expected %u", cases[c].shards, made, cases[c].has);
+    assert_int_equal(small->given_up.count, 0);
+    ls_arena_destroy(&arena);
+  }
 }
 
 static void test_uneven_numbers_stay_uneven(void **state) {
@@ -212,7 +272,7 @@ static void test_stages_by_hand_keep_their_pattern(void **state) {
   ls_arena *arena = ls_arena_create();
   ls_layout layout = ls_layout_default();
   layout.pp = 6;
-  layout.tp = 4;
+  layout.tp = 6;
   layout.stages = "none, 0-2, 3-5, 6-8, 9-10, 11";
   layout.microbatches = 6;
   const ls_shrunk *small = shrink_preset(arena, "gpt2-124m", &layout, 12, 100);
@@ -262,7 +322,9 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_random_runs_keep_every_edge),
       cmocka_unit_test(test_kv_heads_fewer_than_tp_stay_cut_and_shared),
-      cmocka_unit_test(test_what_16_ranks_cannot_keep_is_said),
+      cmocka_unit_test(test_what_24_ranks_cannot_keep_is_said),
+      cmocka_unit_test(test_a_third_member_stays),
+      cmocka_unit_test(test_pieces_stay_padded_or_empty),
       cmocka_unit_test(test_uneven_numbers_stay_uneven),
       cmocka_unit_test(test_stages_by_hand_keep_their_pattern),
       cmocka_unit_test(test_slices_of_logits_stay),

@@ -35,13 +35,20 @@ static const char *over_tp(ls_arena *arena, int64_t count, const ls_form *before
                          (long long)before->tp);
 }
 
+/* Of an axis of the mesh; NULL: there are more. */
+static const char *why_members(int64_t count) {
+  if (count == 2) return "a first and a last";
+  return count == 3 ? "a first, one between, a last" : NULL;
+}
+
 static const char *why_stages(const ls_form *form) {
-  if (form->pp == 2) return "two stages have all there is between stages";
-  return "the fewest stages with these microbatches";
+  const char *few = why_members(form->pp);
+  return few ? few : "the fewest stages with these microbatches";
 }
 
 static const char *why_tp(const ls_form *form) {
-  if (form->tp == 2) return "two ranks cut all there is to cut";
+  const char *few = why_members(form->tp);
+  if (few) return few;
   return form->kv_heads < form->tp ? "the fewest ranks that cut KV heads and share them too"
                                    : "the fewest ranks with these edges";
 }
@@ -74,10 +81,11 @@ static const char *why_group(ls_arena *arena, int64_t size, const ls_form *form)
 
 static void describe_mesh(ls_arena *arena, ls_shrunk *shrunk) {
   const ls_form *before = &shrunk->before, *form = &shrunk->form;
-  const char *two = "two ranks exchange all there is to exchange";
   add_number(arena, shrunk, "mesh.pp", before->pp, form->pp, why_stages(form));
-  add_number(arena, shrunk, "mesh.dp_replicate", before->dp_replicate, form->dp_replicate, two);
-  add_number(arena, shrunk, "mesh.dp_shard", before->dp_shard, form->dp_shard, two);
+  add_number(arena, shrunk, "mesh.dp_replicate", before->dp_replicate, form->dp_replicate,
+             why_members(form->dp_replicate));
+  add_number(arena, shrunk, "mesh.dp_shard", before->dp_shard, form->dp_shard,
+             why_members(form->dp_shard));
   add_number(arena, shrunk, "mesh.tp", before->tp, form->tp, why_tp(form));
 }
 
