@@ -17,6 +17,7 @@
 #                                 instructions of kernels and of the compiler against kept counts
 #   make bench-peers TORCH_TRAIN=FILE TEXT=FILE [PYTHON=python3] [ROUNDS=5] [ONLY=WORDS]
 #                                 the table of bench/results.md beside PyTorch, in turns
+#   make check-tsan               the tests that start threads, under the thread sanitizer
 #   make debug | tsan             build/debug/lockstep, build/tsan/lockstep, with sanitizers
 #   make install [PREFIX=DIR]     command, library, headers, pkg-config file
 #   make fuzz [FUZZ_SECONDS=600]  every parser under libFuzzer
@@ -36,7 +37,7 @@ export JOBS FUZZ_SECONDS
 MAKEFLAGS += --no-print-directory
 
 .PHONY: all release debug tsan check check-quick check-full check-mutants check-kills check-matrix \
-  check-hf bench-check bench-peers quickstart install format fuzz clean dependencies
+  check-hf check-tsan bench-check bench-peers quickstart install format fuzz clean dependencies
 all: release
 
 release debug tsan:
@@ -62,6 +63,11 @@ check-full: check
 	done
 	$(MAKE) check-matrix check-mutants
 	LS_FAULTS_MATRIX=1 build/tests/faults_test
+
+check-tsan: dependencies
+	cmake --preset tsan
+	cmake --build --preset tsan --parallel $(JOBS) --target threaded_tests
+	tools/run_tests.sh build/tsan:threads
 
 check-mutants: dependencies
 	$(MAKE) release

@@ -1,6 +1,7 @@
 # Every *_test.c beside the code and every tests/*.c is a cmocka program; every tests/*.sh is run
 # with the lockstep command as its first argument. All run in the source folder; 77 means skipped.
 enable_testing()
+add_custom_target(threaded_tests) # what `make check-tsan` builds
 
 function(lockstep_test name)
   set(label quick)
@@ -17,12 +18,24 @@ function(lockstep_test name)
     endif()
   endforeach()
   add_test(NAME ${name} COMMAND ${ARGN} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+  foreach(pattern ${LS_THREADED_TESTS})
+    if(name MATCHES "${pattern}")
+      list(APPEND label threads)
+      if(TARGET ${name})
+        add_dependencies(threaded_tests ${name})
+      endif()
+    endif()
+  endforeach()
   set(environment
     "CC=${CMAKE_C_COMPILER}"
     "LS_BUILD_DIR=${CMAKE_BINARY_DIR}"
     "LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/support/leaks.txt:print_suppressions=0"
     "TSAN_OPTIONS=ignore_noninstrumented_modules=1:halt_on_error=1"
     "UBSAN_OPTIONS=print_stacktrace=1")
+  if(LS_SANITIZE MATCHES "thread")
+    # The thread sanitizer does not see how OpenMP's threads wait for each other.
+    list(APPEND environment OMP_THREAD_LIMIT=1)
+  endif()
   set_tests_properties(${name} PROPERTIES LABELS "${label}" TIMEOUT ${timeout}
     SKIP_RETURN_CODE 77 ENVIRONMENT "${environment}")
 endfunction()
