@@ -543,6 +543,32 @@ static void tests_are_asked_for(void **given) {
   }
 }
 
+/* What is looked for and linked is also used. */
+static void no_dependency_is_idle(void **given) {
+  tidy *state = *given;
+  ls_error error = {0};
+  static const char mark[] = "LS_HAVE_";
+  char *cmake, **paths, *text;
+  size_t bytes;
+  int count;
+  assert_int_equal(ls_file_read(state->arena, "cmake/dependencies.cmake", &cmake, &bytes, &error),
+                   LS_OK);
+  assert_int_equal(ls_file_glob(state->arena, "src/*/*.c", &paths, &count, &error), LS_OK);
+  for (char *at = cmake; (at = strstr(at, mark));) {
+    char *end = at + strlen(mark);
+    while (is_word(*end)) end++;
+    const char *name = ls_arena_printf(state->arena, "%.*s", (int)(end - at), at);
+    bool used = false;
+    for (int i = 0; i < count && !used; i++) {
+      if (is_test(paths[i])) continue;
+      assert_int_equal(ls_file_read(state->arena, paths[i], &text, &bytes, &error), LS_OK);
+      used = strstr(text, name) != NULL;
+    }
+    if (!used) fail_msg("cmake/dependencies.cmake: %s: no source asks for it", name);
+    at = end;
+  }
+}
+
 static void the_tree_is_tidy(void **given) {
   tidy *state = *given;
   static const char *const patterns[] = {"src/**/*.[ch]", "include/**/*.h", "tests/**/*.[ch]",
@@ -581,7 +607,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       TIDY_TEST(order_of_rooms_is_held), TIDY_TEST(sizes_are_held),
       TIDY_TEST(calls_are_held),         TIDY_TEST(comments_are_held),
-      TIDY_TEST(tests_are_asked_for),    TIDY_TEST(the_tree_is_tidy),
+      TIDY_TEST(tests_are_asked_for),    TIDY_TEST(no_dependency_is_idle),
+      TIDY_TEST(the_tree_is_tidy),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -63,7 +63,6 @@ module zlib || need zlib1g-dev
 module libzstd || need libzstd-dev
 module libutf8proc || need libutf8proc-dev
 module cmocka || need libcmocka-dev
-module hwloc || need libhwloc-dev
 module liburing || need liburing-dev
 has mpicc || need libopenmpi-dev
 has mpirun || has mpiexec || need openmpi-bin

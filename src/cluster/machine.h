@@ -4,7 +4,9 @@
  *   const ls_launcher launcher = ls_launcher_detect();
  *   LS_TRY(ls_launcher_check(&launcher, processes, error));
  *
- * Limits are those of the affinity mask, of cgroups (v1 and v2) and of Slurm. Nothing here is
+ * Limits are those of the affinity mask, of cgroups (v1 and v2) and of Slurm; cores are told from
+ * hardware threads by sysfs. Threads are pinned nowhere: they run where the mask lets them, and who
+ * starts several processes binds each (mpirun --bind-to, srun --cpu-bind, numactl). Nothing here is
  * cached; thread-safe as long as nobody changes the environment. */
 #ifndef LS_CLUSTER_MACHINE_H
 #define LS_CLUSTER_MACHINE_H
