@@ -23,9 +23,25 @@ ISOLATED = "".join("z" + chr(c) for c in POINTS) + "z"
 DEEPSEEK = [r"\p{N}{1,3}", "[一-龥\u3040-ゟ゠-ヿ]+",
             "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"
             "| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+"]
+CONTRACTION = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+ENDINGS = r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+
+
+def cased(but):
+    """The words of o200k, of Kimi's without Han characters: capitals first, then small letters."""
+    upper, lower = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}%s]" % but, r"[\p{Ll}\p{Lm}\p{Lo}\p{M}%s]" % but
+    before = r"[^\r\n\p{L}\p{N}]?"
+    return "%s%s*%s+%s?|%s%s+%s*%s?|" % (before, upper, lower, CONTRACTION, before, upper, lower, CONTRACTION)
+
+
+MODELS = {"deepseek": DEEPSEEK, "o200k": [cased("") + ENDINGS], "kimi": [r"[\p{Han}]+|" + cased(r"&&[^\p{Han}]") + ENDINGS],
+          "llama3": [CONTRACTION + r"|[^\r\n\p{L}\p{N}]?\p{L}+|" + ENDINGS]}
+
 # U+1FA77 is new in Unicode 15, U+A7CB and U+1C89 in 16, U+16FF4 in 17.
 PIECES = ["a \U0001fa77 b", "x\U0001fa77y\U0001fa77\U0001fa77 !!", "\U0001fa77\U0001fa77abc 12345 \U0001fa77.\n",
-          "\ua7cb\u1c89b.\u1c89 \U00016ff4\U00016ff41", "日本語\U000323b0\U0001fa77は \u09fd\u2e5d c"]
+          "\ua7cb\u1c89b.\u1c89 \U00016ff4\U00016ff41", "日本語\U000323b0\U0001fa77は \u09fd\u2e5d c",
+          "HELLOWorld'LL it\u017f I'\u017f don'T\u1c89\u1c8a \ua7dc\u019b", "Ünïcödé 汉字Mixed漢字\u3007々 ǅak ʰa \u0345Ⅷ٣½",
+          "\U0001e6d0\U0001e6e3x \U00010d50\U00010d70 \U000113d2\u200d\n\n  \u3000 9999\U00010d40\U00010d41"]
 
 
 def by_onig(pattern):
@@ -172,7 +188,7 @@ def digest(points):
     return [len(points), zlib.crc32(bits)]
 
 
-def listing(value, depth=2):
+def listing(value, depth):
     """JSON with an entry a line as far as the given depth."""
     inner = list(value.values()) if isinstance(value, dict) else value
     if depth == 0 or not isinstance(inner, list) or not any(isinstance(each, (dict, list)) for each in inner):
@@ -183,6 +199,13 @@ def listing(value, depth=2):
     return "[" + ",\n".join(entries) + "]"
 
 
+def pieces(patterns):
+    """What a model's patterns make of the texts."""
+    splits = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(p), "isolated", False) for p in patterns])
+    return {"pre_tokenizer": json.loads(splits.__getstate__()), "texts": PIECES,
+            "pieces": [[piece for piece, _ in splits.pre_tokenize_str(text)] for text in PIECES]}
+
+
 def write_reference(path):
     properties = ["L", "M", "N", "P", "S", "Z", "C"] + [c for c in CATEGORIES if c != "Cs"] + SCRIPTS
     patterns = [r"\s", r"\S", r"[\s]", r"[^\s]", r"\w", r"\W", r"[\w]", r"[^\w]", r"[\W]", r"\d", r"\D", r"[\D]",
@@ -191,7 +214,6 @@ def write_reference(path):
                 "[一-龥\u3040-ゟ゠-ヿ]", "é", ".", r"(?i:[sk])", r"(?i:s|k)", r"(?i:[^skr-z])", r"(?i:\d)"]
     patterns += [r"\p{%s}" % p for p in properties] + [r"[\p{%s}]" % p for p in ("L", "Lu", "M", "Han")]
     forms = [normalizers.NFC(), normalizers.NFD(), normalizers.NFKC(), normalizers.NFKD()]
-    splits = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(p), "isolated", False) for p in DEEPSEEK])
     reference = {
         "by": "tokenizers %s, tiktoken %s" % (tokenizers.__version__, tiktoken.__version__),
         "ruby": {p: digest(by_onig(p)) for p in patterns + [r"\p{^L}", r"(?i:\p{Lu})"]},
@@ -201,13 +223,12 @@ def write_reference(path):
         "WhitespaceSplit": digest(removed(pre_tokenizers.WhitespaceSplit())),
         "single_word": digest(words()),
         "forms": [zlib.crc32(form.normalize_str(form_text()).encode()) for form in forms],
-        "pre_tokenizer": json.loads(splits.__getstate__()),
-        "pieces": [{"text": text, "pieces": [p for p, _ in splits.pre_tokenize_str(text)]} for text in PIECES],
+        "models": {name: pieces(patterns) for name, patterns in MODELS.items()},
         "Whitespace": [[p for p, _ in pre_tokenizers.Whitespace().pre_tokenize_str(text)]
                        for text in ["a\u200db c\u00b2\u0301 \u24b6.\u1c89"]],
     }
     with open(path, "w", encoding="ascii") as file:
-        file.write(listing(reference) + "\n")
+        file.write(listing(reference, 3) + "\n")
 
 
 if __name__ == "__main__":

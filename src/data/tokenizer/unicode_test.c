@@ -1,5 +1,6 @@
-/* Classes of characters, normal forms and DeepSeek's words, for every code point, as tokenizers and
- * tiktoken have them (tests/data/unicode.json, which tools/reference/make_unicode_tables.py made).
+/* Classes of characters and normal forms of every code point, and words of four models, as
+ * tokenizers and tiktoken have them (tests/data/unicode.json, which
+ * tools/reference/make_unicode_tables.py made).
  */
 #include "data/tokenizer/unicode.h"
 
@@ -174,13 +175,17 @@ static void check_pieces(const json_t *steps, const char *text, const json_t *pi
 /* With U+1FA77 of Unicode 15 and letters of 16, which older PCRE2 knows as unassigned. */
 static void new_characters_are_cut_as_there(void **state) {
   (void)state;
-  size_t i;
-  json_t *each;
-  json_array_foreach(json_object_get(reference, "pieces"), i, each) {
-    check_pieces(json_object_get(reference, "pre_tokenizer"),
-                 json_string_value(json_object_get(each, "text")), json_object_get(each, "pieces"));
+  const char *model;
+  json_t *each, *text;
+  json_object_foreach(json_object_get(reference, "models"), model, each) {
+    const json_t *steps = json_object_get(each, "pre_tokenizer");
+    const json_t *pieces = json_object_get(each, "pieces");
+    size_t i;
+    json_array_foreach(json_object_get(each, "texts"), i, text) {
+      check_pieces(steps, json_string_value(text), json_array_get(pieces, i));
+    }
+    assert_int_equal(i, 8);
   }
-  assert_int_equal(i, 5);
   json_t *words = json_pack("{s:s}", "type", "Whitespace");
   check_pieces(words,
                "a\xe2\x80\x8d"
