@@ -371,7 +371,8 @@ static ls_status load_instruction(loader *l, json_t *item, size_t index) {
       !read_operands(l, out, LS_MAX_OUTPUTS, made.out, &made.outputs) ||
       json_array_size(write) != (size_t)made.outputs ||
       !read_attributes(l, attributes, &made.attributes) ||
-      (collective == LS_COLLECTIVE_NONE && !has_divisors(find_op(op), &made.attributes)) ||
+      (collective == LS_COLLECTIVE_NONE &&
+       !has_divisors((ls_op_kind)find_op(op), &made.attributes)) ||
       !in_range((int64_t)made.wait + 1, (int64_t)index + 1))
     return damaged(l, "instruction", index);
   made.collective = (ls_collective)collective;
