@@ -9,6 +9,8 @@
  *   ls_run_print(run, LS_SHOW_MEMORY, stdout);
  *   ls_run_close(&run);
  *
+ * Running out of memory is LS_FAILED like any other failure; ls_run_execute then may leave files
+ * open until the process ends.
  * A run is used by one thread at a time; several runs may be open at once. The record of the last
  * error is the caller's `ls_error` (lockstep/status.h); every call takes NULL for it too. */
 #ifndef LOCKSTEP_LOCKSTEP_H

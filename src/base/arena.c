@@ -1,5 +1,10 @@
 #include "base/arena.h"
 
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+#include <pthread.h>
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +19,35 @@ typedef struct chunk {
 
 struct ls_arena {
   chunk *first;
+  ls_arena *next, **link; /* among those its guard would destroy; link NULL: it has none */
 };
+
+/* Where a thread goes on when memory runs out, and the arenas it has made since. */
+typedef struct guard {
+  jmp_buf place;
+  struct guard *outer;
+  ls_arena *made;
+  size_t bytes;
+  int level;
+} guard;
+
+static _Thread_local guard *innermost;
+static pthread_mutex_t lists = PTHREAD_MUTEX_INITIALIZER; /* an arena may die on another thread */
+
+static void enlist(ls_arena *arena, guard *of) {
+  if (!of) return;
+  arena->next = of->made;
+  arena->link = &of->made;
+  if (arena->next) arena->next->link = &arena->next;
+  of->made = arena;
+}
+
+static void delist(ls_arena *arena) {
+  if (!arena->link) return;
+  *arena->link = arena->next;
+  if (arena->next) arena->next->link = arena->link;
+  arena->link = NULL;
+}
 
 _Noreturn void ls_panic(const char *format, ...) {
   va_list arguments;
@@ -26,16 +59,61 @@ _Noreturn void ls_panic(const char *format, ...) {
   abort();
 }
 
+/* Parallel regions that the thread is in: none may be left half way. */
+static int level(void) {
+#ifdef _OPENMP
+  return omp_get_level();
+#else
+  return 0;
+#endif
+}
+
+_Noreturn void ls_out_of_memory(size_t bytes) {
+  if (!innermost || innermost->level != level()) ls_panic("out of memory for %zu bytes", bytes);
+  innermost->bytes = bytes;
+  longjmp(innermost->place, 1);
+}
+
+static ls_status attempt(guard *self, ls_arena_body body, void *context, ls_error *error) {
+  if (setjmp(self->place) == 0) return body(context, error);
+  return ls_fail(error, LS_FAILED,
+                 "out of memory for %zu bytes: free some, or raise the limit (ulimit -v, the "
+                 "container's)",
+                 self->bytes);
+}
+
+ls_status ls_arena_guard(ls_arena_body body, void *context, bool frees, ls_error *error) {
+  guard self = {.outer = innermost, .level = level()};
+  innermost = &self;
+  const ls_status status = attempt(&self, body, context, error);
+  innermost = self.outer;
+  while (self.made) {
+    ls_arena *arena = self.made;
+    if (self.bytes && frees) {
+      ls_arena_destroy(&arena);
+      continue;
+    }
+    pthread_mutex_lock(&lists);
+    delist(arena);
+    enlist(arena, self.outer);
+    pthread_mutex_unlock(&lists);
+  }
+  return status;
+}
+
 static chunk *chunk_create(size_t bytes) {
   chunk *made = calloc(1, sizeof(chunk) + ALIGNMENT + bytes);
-  if (!made) ls_panic("out of memory for %zu bytes of compiler data", bytes);
+  if (!made) ls_out_of_memory(bytes);
   made->bytes = bytes;
   return made;
 }
 
 ls_arena *ls_arena_create(void) {
   ls_arena *arena = calloc(1, sizeof *arena);
-  if (!arena) ls_panic("out of memory");
+  if (!arena) ls_out_of_memory(sizeof *arena);
+  pthread_mutex_lock(&lists);
+  enlist(arena, innermost);
+  pthread_mutex_unlock(&lists);
   return arena;
 }
 
@@ -43,6 +121,9 @@ void ls_arena_destroy(ls_arena **arena) {
   ls_arena *dying = *arena;
   *arena = NULL; /* first: the pointer itself may lie in the arena */
   if (!dying) return;
+  pthread_mutex_lock(&lists);
+  delist(dying);
+  pthread_mutex_unlock(&lists);
   for (chunk *each = dying->first; each;) {
     chunk *next = each->next;
     free(each);

@@ -5,10 +5,13 @@
  *   ls_arena_destroy(&arena);
  *
  * Not for what a training step touches: that is laid out by `program`. One thread at a time.
- * Running out of memory here ends the process through ls_panic: a compiler's lists are small. */
+ * No call here fails: where memory runs out, the thread goes on behind its ls_arena_guard, which
+ * every public call, every command and every rank has; without one the process is ended by
+ * ls_panic. */
 #ifndef LS_BASE_ARENA_H
 #define LS_BASE_ARENA_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,6 +26,14 @@ void ls_arena_destroy(ls_arena **arena);
 void *ls_arena_alloc(ls_arena *arena, size_t bytes);
 char *ls_arena_strdup(ls_arena *arena, const char *text);
 char *ls_arena_printf(ls_arena *arena, const char *format, ...) LS_PRINTF(2, 3);
+
+typedef ls_status (*ls_arena_body)(void *context, ls_error *error);
+
+/* Runs the body on this thread and returns its status; where memory for an arena runs out in it,
+ * LS_FAILED, and the rest of the body does not run: files and threads it had open stay so. A
+ * parallel region in the body needs a guard inside. `frees`: arenas that it made on this thread are
+ * destroyed then, which is right where nothing outside has a pointer into them. Guards nest. */
+LS_CHECKED ls_status ls_arena_guard(ls_arena_body body, void *context, bool frees, ls_error *error);
 
 #define LS_NEW(arena, type) ((type *)ls_arena_alloc((arena), sizeof(type)))
 #define LS_NEW_ARRAY(arena, type, count) \
@@ -43,6 +54,9 @@ void *ls_list_grow(ls_arena *arena, void *items, int count, int *capacity, size_
   ((list)->items = ls_list_grow((arena), (list)->items, (list)->count, &(list)->capacity, \
                                 sizeof *(list)->items),                                   \
    &(list)->items[(list)->count++])
+
+/* Goes on behind the innermost guard of this thread: for lists that are no arena's. */
+_Noreturn void ls_out_of_memory(size_t bytes);
 
 /* Prints the text and aborts the process: for faults of ours and exhausted memory only. */
 _Noreturn void ls_panic(const char *format, ...) LS_PRINTF(1, 2);

@@ -3,6 +3,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -95,11 +96,84 @@ static void a_failed_assertion_aborts_in_every_build(void **state) {
   assert_non_null(strstr(text, "assertion failed: 1 + 1 == 3"));
 }
 
+/* No memory is so large; sanitizers say so by a flag only. */
+#define TOO_MUCH ((size_t)1 << 62)
+const char *__asan_default_options(void);
+const char *__asan_default_options(void) {
+  return "allocator_may_return_null=1";
+}
+const char *__tsan_default_options(void);
+const char *__tsan_default_options(void) {
+  return "allocator_may_return_null=1";
+}
+
+typedef struct attempt {
+  size_t bytes;
+  ls_arena *outside;
+  ls_status inner; /* of a guard in the guard */
+  bool went_on;
+} attempt;
+
+static ls_status take(void *context, ls_error *error) {
+  attempt *self = context;
+  ls_arena *first = ls_arena_create(), *second = ls_arena_create(), *third = ls_arena_create();
+  ls_arena_alloc(first, 100000);
+  ls_arena_destroy(&second);
+  ls_arena_alloc(self->outside, self->bytes);
+  self->went_on = true;
+  ls_arena_destroy(&first);
+  ls_arena_destroy(&third);
+  return ls_fail(error, LS_NO, "there was enough");
+}
+
+static ls_status take_within(void *context, ls_error *error) {
+  attempt *self = context;
+  ls_arena *kept = ls_arena_create();
+  self->inner = ls_arena_guard(take, self, true, error);
+  ls_arena_alloc(kept, 10); /* not the inner guard's */
+  ls_arena_alloc(kept, self->bytes);
+  ls_arena_destroy(&kept);
+  return LS_OK;
+}
+
+/* That what was made is destroyed, the leak sanitizer sees. */
+static void memory_that_runs_out_is_a_status(void **state) {
+  (void)state;
+  ls_error error = {0};
+  attempt self = {.bytes = 8, .outside = ls_arena_create()};
+  assert_int_equal(ls_arena_guard(take, &self, true, &error), LS_NO);
+  assert_true(self.went_on);
+  self = (attempt){.bytes = TOO_MUCH, .outside = self.outside};
+  for (int i = 0; i < 3; i++)
+    assert_int_equal(ls_arena_guard(take, &self, true, &error), LS_FAILED);
+  assert_non_null(strstr(error.text, "out of memory for 4611686018427387904 bytes"));
+  assert_int_equal(ls_arena_guard(take, &self, true, NULL), LS_FAILED);
+  assert_false(self.went_on);
+  assert_int_equal(ls_arena_guard(take_within, &self, true, &error), LS_FAILED);
+  assert_int_equal(self.inner, LS_FAILED);
+  ls_arena_alloc(self.outside, 100000); /* of use as before */
+  ls_arena_destroy(&self.outside);
+}
+
+static void each_of_a_team_has_its_own_guard(void **state) {
+  (void)state;
+  int failed = 0;
+#pragma omp parallel for reduction(+ : failed)
+  for (int i = 0; i < 64; i++) {
+    attempt self = {.bytes = i % 2 ? TOO_MUCH : 8, .outside = ls_arena_create()};
+    failed += ls_arena_guard(take, &self, true, NULL) == LS_FAILED;
+    ls_arena_destroy(&self.outside);
+  }
+  assert_int_equal(failed, 32);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(blocks_are_zeroed_aligned_and_apart),
       cmocka_unit_test(texts_are_copied),
       cmocka_unit_test(lists_grow_and_keep_their_items),
+      cmocka_unit_test(memory_that_runs_out_is_a_status),
+      cmocka_unit_test(each_of_a_team_has_its_own_guard),
       cmocka_unit_test(a_failed_assertion_aborts_in_every_build),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

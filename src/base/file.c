@@ -19,7 +19,9 @@ enum { WALK_FILES = 16 }; /* folders held open by a walk */
 
 static ls_status fail_read(ls_error *error, const char *path, int reason) {
   if (reason == ENOENT) return ls_fail(error, LS_INPUT, "%s: no such file", path);
-  return ls_fail(error, LS_INPUT, "%s: cannot be read: %s", path, strerror(reason));
+  const bool ours = reason == ENOMEM || reason == EIO || reason == EMFILE || reason == ENFILE;
+  return ls_fail(error, ours ? LS_FAILED : LS_INPUT, "%s: cannot be read: %s", path,
+                 strerror(reason));
 }
 
 static ls_status fail_write(ls_error *error, const char *path, int reason) {

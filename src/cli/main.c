@@ -121,6 +121,19 @@ static int dispatch(int argc, char **argv) {
   return run(name, argc - 2, argv + 2);
 }
 
+typedef struct invocation {
+  int argc;
+  char **argv;
+  int exit_status;
+} invocation;
+
+static ls_status invoke(void *context, ls_error *error) {
+  invocation *self = context;
+  (void)error;
+  self->exit_status = dispatch(self->argc, self->argv);
+  return LS_OK;
+}
+
 /* What was printed may still be in the buffer, and a full disk only known as it is written. */
 static int check_output(int status) {
   const bool lost = ferror(stdout) != 0;
@@ -133,5 +146,9 @@ static int check_output(int status) {
 int main(int argc, char **argv) {
   wait_briefly(argv);
   ls_warnings_to(ls_print_warning, NULL);
-  return check_output(dispatch(argc, argv));
+  invocation self = {.argc = argc, .argv = argv};
+  ls_error error = {LS_OK, ""};
+  const ls_status status = ls_arena_guard(invoke, &self, false, &error);
+  if (status != LS_OK) self.exit_status = ls_command_fail(argv[1], status, &error);
+  return check_output(self.exit_status);
 }

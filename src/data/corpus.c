@@ -37,6 +37,15 @@ static ls_status take_turn(int folder, bool *taken, ls_error *error) {
   return LS_OK;
 }
 
+static ls_status make(void *context, ls_error *error) {
+  const ls_token_file *file = context;
+  const ls_corpus_options *options = file->options;
+  ls_cache_sweep(options->cache_folder);
+  const ls_status status = ls_token_file_make(file, error);
+  ls_cache_trim(options->cache_folder, options->cache_limit, file->path);
+  return status;
+}
+
 /* Of several processes that want one corpus, the first makes it with all cores, and the others
  * wait. A file system without locks has them all make it. */
 static ls_status make_alone(const ls_token_file *file, bool *fits, ls_error *error) {
@@ -48,10 +57,10 @@ static ls_status make_alone(const ls_token_file *file, bool *fits, ls_error *err
   stat(file->path, &now);
   /* Looking may mean to read all texts: only where someone else has made a file meanwhile. */
   *fits = waited && now.st_ino != before.st_ino && ls_token_file_fits(file);
-  if (status == LS_OK && !*fits) ls_cache_sweep(file->options->cache_folder);
-  if (status == LS_OK && !*fits) status = ls_token_file_make(file, error);
-  if (status == LS_OK && !*fits)
-    ls_cache_trim(file->options->cache_folder, file->options->cache_limit, file->path);
+  if (status == LS_OK && !*fits) {
+    ls_token_file wanted = *file;
+    status = ls_arena_guard(make, &wanted, true, error); /* the lock must not outlive it */
+  }
   if (folder >= 0) close(folder);
   return status;
 }

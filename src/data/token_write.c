@@ -155,7 +155,10 @@ static void begin_threads(pass *self) {
 #else
   self->threads = 1;
 #endif
-  self->ids = LS_NEW_ARRAY(self->arena, ls_ids, self->threads);
+  const int wanted = self->threads;
+  self->threads = 0; /* as many as have ids */
+  self->ids = LS_NEW_ARRAY(self->arena, ls_ids, wanted);
+  self->threads = wanted;
 }
 
 /* Lines are taken several at a time, but so that all threads have some: of plain text a batch is
@@ -202,9 +205,9 @@ static ls_status fail_piece(pass *self, const ls_text_piece *piece, ls_error *er
   if (piece->line) ls_json_line_close(&line);
   ls_ids ids = {0};
   uint64_t hash;
-  const ls_status status = tokenize(self, piece, &ids, &hash, error);
+  ls_status status = tokenize(self, piece, &ids, &hash, error);
   ls_ids_free(&ids);
-  LS_ASSERT(status != LS_OK);
+  if (status == LS_OK) status = ls_fail(error, LS_FAILED, "there was no memory to encode it");
   if (piece->line)
     return ls_error_prefix(error, "%s:%lld", file_of(self, piece)->path, (long long)piece->line);
   return ls_error_prefix(error, "%s", file_of(self, piece)->path);
@@ -290,7 +293,8 @@ static FILE *open_aside(ls_arena *arena, const char *path) {
   return file;
 }
 
-static ls_status write_all(pass *self, ls_error *error) {
+static ls_status write_all(void *context, ls_error *error) {
+  pass *self = context;
   self->body.out = fopen(self->out_path, "wbx");
   /* Until it is closed: who sees it unlocked knows that its writer is gone. */
   if (self->body.out) (void)!flock(fileno(self->body.out), LOCK_EX);
@@ -321,7 +325,7 @@ static ls_token_header header_of(const ls_token_file *file) {
 static ls_status write_file(const ls_token_file *file, ls_arena *arena, const char *aside,
                             ls_error *error) {
   pass self = {.file = file, .out_path = aside, .arena = arena, .header = header_of(file)};
-  ls_status status = write_all(&self, error);
+  ls_status status = ls_arena_guard(write_all, &self, true, error);
   if (self.body.out && fclose(self.body.out) != 0 && status == LS_OK)
     status = fail_write(&self, error);
   if (self.documents) fclose(self.documents);

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/arena.h"
+
 typedef struct crew {
   ls_crew_body body;
   void *context;
@@ -17,10 +19,16 @@ typedef struct member {
   pthread_t thread;
 } member;
 
+static ls_status run_body(void *argument, ls_error *error) {
+  const member *self = argument;
+  return self->of->body(self->comm, self->of->context, error);
+}
+
+/* What a rank made may be others' too: running out of memory frees none of it. */
 static void *run_member(void *argument) {
   member *self = argument;
   ls_error error = {0};
-  const ls_status status = self->of->body(self->comm, self->of->context, &error);
+  const ls_status status = ls_arena_guard(run_body, self, false, &error);
   if (status == LS_OK) return NULL;
   pthread_mutex_lock(&self->of->lock);
   if (self->of->first.status == LS_OK) {

@@ -21,6 +21,13 @@ static const ls_program *step_of(const ls_run *run) {
   return run->session->stages[LS_SESSION_STEP][run->stage];
 }
 
+typedef struct opening {
+  const char *path;
+  const char *const *keys;
+  int key_count, devices;
+  ls_run *made;
+} opening;
+
 static ls_status open_session(ls_run *run, const char *path, const char *const *keys, int key_count,
                               int devices, ls_error *error) {
   LS_TRY(ls_run_file_read(run->arena, path, keys, key_count, &run->file, error));
@@ -33,19 +40,26 @@ static ls_status open_session(ls_run *run, const char *path, const char *const *
   return LS_OK;
 }
 
-ls_status ls_run_open(const char *path, const char *const *keys, int key_count, int devices,
-                      ls_run **run, ls_error *error) {
-  ls_error unread;
-  if (!error) error = &unread;
-  *run = NULL;
+static ls_status open_run(void *context, ls_error *error) {
+  opening *self = context;
   ls_arena *arena = ls_arena_create();
   ls_run *made = LS_NEW(arena, ls_run);
   made->arena = arena;
-  const ls_status status = open_session(made, path, keys, key_count, devices, error);
+  const ls_status status =
+      open_session(made, self->path, self->keys, self->key_count, self->devices, error);
   if (status == LS_OK)
-    *run = made;
+    self->made = made;
   else
     ls_run_close(&made);
+  return status;
+}
+
+ls_status ls_run_open(const char *path, const char *const *keys, int key_count, int devices,
+                      ls_run **run, ls_error *error) {
+  ls_error unread;
+  opening self = {.path = path, .keys = keys, .key_count = key_count, .devices = devices};
+  const ls_status status = ls_arena_guard(open_run, &self, true, error ? error : &unread);
+  *run = self.made;
   return status;
 }
 
@@ -88,9 +102,18 @@ int64_t ls_run_memory_bytes(const ls_run *run) {
   return ls_session_bytes_needed(run->session, &stage);
 }
 
-ls_status ls_run_print(const ls_run *run, ls_show what, FILE *stream, ls_error *error) {
+typedef struct printing {
+  const ls_run *run;
+  ls_show what;
+  FILE *stream;
+} printing;
+
+static ls_status print(void *context, ls_error *error) {
+  const printing *self = context;
+  const ls_run *run = self->run;
+  FILE *stream = self->stream;
   const int stages = run->session->layout.pp;
-  switch (what) {
+  switch (self->what) {
     case LS_SHOW_PROGRAM:
       for (int s = 0; s < stages; s++)
         ls_program_print(run->session->stages[LS_SESSION_STEP][s], stream);
@@ -112,6 +135,10 @@ ls_status ls_run_print(const ls_run *run, ls_show what, FILE *stream, ls_error *
   }
   if (fflush(stream) == 0 && !ferror(stream)) return LS_OK;
   return ls_fail(error, LS_FAILED, "the stream cannot be written");
+}
+
+ls_status ls_run_print(const ls_run *run, ls_show what, FILE *stream, ls_error *error) {
+  return ls_arena_guard(print, &(printing){run, what, stream}, true, error);
 }
 
 static void forward_begin(void *context, int64_t done, int64_t steps, const char *where_from) {
@@ -155,7 +182,14 @@ static ls_status execute_with_data(const ls_run *run, const ls_dataset *dataset,
   return status;
 }
 
-static ls_status execute(const ls_run *run, ls_execute_options *options, ls_error *error) {
+typedef struct executing {
+  const ls_run *run;
+  ls_execute_options options;
+} executing;
+
+static ls_status execute(void *context, ls_error *error) {
+  executing *self = context;
+  const ls_run *run = self->run;
   const ls_launcher launcher = ls_launcher_detect();
   LS_TRY(ls_launcher_check(&launcher, 1, error));
   const ls_tokenizer *tokenizer;
@@ -166,7 +200,7 @@ static ls_status execute(const ls_run *run, ls_execute_options *options, ls_erro
       ls_dataset_open(arena, run->file, tokenizer, ls_corpus_cache_folder(arena, run->file->out),
                       NULL, NULL, &dataset, error);
   if (status == LS_OK) {
-    status = execute_with_data(run, dataset, tokenizer, options, error);
+    status = execute_with_data(run, dataset, tokenizer, &self->options, error);
     ls_dataset_close(dataset);
   }
   ls_tokenizer_close(&tokenizer);
@@ -177,9 +211,9 @@ static ls_status execute(const ls_run *run, ls_execute_options *options, ls_erro
 ls_status ls_run_execute(ls_run *run, const ls_execute_options *options, ls_error *error) {
   ls_error unread;
   if (!error) error = &unread;
-  ls_execute_options chosen = options ? *options : (ls_execute_options){0};
-  const volatile sig_atomic_t *before = ls_stop_listen(chosen.stop);
-  const ls_status status = execute(run, &chosen, error);
+  executing self = {.run = run, .options = options ? *options : (ls_execute_options){0}};
+  const volatile sig_atomic_t *before = ls_stop_listen(self.options.stop);
+  const ls_status status = ls_arena_guard(execute, &self, false, error);
   ls_stop_listen(before);
   return status;
 }

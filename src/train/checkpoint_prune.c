@@ -88,8 +88,22 @@ static void remove_beyond(const char *out, int64_t keep) {
   ls_arena_destroy(&arena);
 }
 
+typedef struct pruning {
+  const char *out;
+  int64_t keep;
+} pruning;
+
+static ls_status prune(void *context, ls_error *error) {
+  const pruning *self = context;
+  (void)error;
+  remove_beyond(self->out, self->keep);
+  return LS_OK;
+}
+
 void ls_checkpoint_prune(const char *out, int64_t keep) {
-  if (keep > 0) remove_beyond(out, keep);
+  ls_error error = {0};
+  if (keep > 0 && ls_arena_guard(prune, &(pruning){out, keep}, true, &error) != LS_OK)
+    ls_warn("%s: old checkpoints are not removed: %s", out, error.text);
 }
 
 void ls_checkpoint_remove_all(const char *out) {

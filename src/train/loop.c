@@ -21,6 +21,8 @@ typedef struct training {
   const ls_session *session;
   const ls_dataset *dataset;
   const ls_train_options *options;
+  ls_arena *arena;
+  int first;             /* rank of this process */
   ls_run_folder *folder; /* of the process that has rank 0; else NULL */
   const char *run_text;  /* the resolved run file */
   ls_metrics *metrics;   /* rank 0's, once it has begun */
@@ -526,7 +528,8 @@ static ls_status run_step(trainer *self, bool *stop, ls_error *error) {
   return run_part(self, LS_PROGRAM_GUESS, error);
 }
 
-static ls_status run_loop(trainer *self, ls_error *error) {
+static ls_status run_loop(void *context, ls_error *error) {
+  trainer *self = context;
   LS_TRY(start(self, error));
   bool stop = false;
   self->clipped = true; /* nothing is known */
@@ -543,7 +546,7 @@ static ls_status run_loop(trainer *self, ls_error *error) {
 static ls_status rank_body(ls_comm *comm, void *context, ls_error *error) {
   trainer self = {.of = context};
   LS_TRY(ls_session_rank(self.of->session, comm, &self.rank, error));
-  const ls_status status = run_loop(&self, error);
+  const ls_status status = ls_arena_guard(run_loop, &self, false, error);
   ls_rank_destroy(&self.rank);
   return status;
 }
@@ -557,11 +560,18 @@ static ls_status prove(const training *all, ls_error *error) {
 }
 
 /* The run's folder is this run's now, and what it will save has its place there. */
-static ls_status open_folder(ls_arena *arena, training *all, ls_error *error) {
+static ls_status open_folder(training *all, ls_error *error) {
   const ls_session *session = all->session;
-  LS_TRY(ls_run_folder_open(arena, session->run, all->options->fresh, &all->folder, error));
+  LS_TRY(ls_run_folder_open(all->arena, session->run, all->options->fresh, &all->folder, error));
   return ls_checkpoint_check_room(session, session->run->out, all->folder->step,
                                   all->folder->checkpoints, error);
+}
+
+static ls_status prepare(void *context, ls_error *error) {
+  training *all = context;
+  all->run_text = text_of(all->arena, all->session->run);
+  LS_TRY(prove(all, error));
+  return all->first == 0 ? open_folder(all, error) : LS_OK;
 }
 
 ls_status ls_train(const ls_session *session, const ls_dataset *dataset, ls_world *world,
@@ -574,17 +584,16 @@ ls_status ls_train(const ls_session *session, const ls_dataset *dataset, ls_worl
                    "%s: timelines are written by lockstep train, not by this program: give "
                    "trace=false",
                    ls_run_file_where(session->run, "trace"));
-  ls_arena *arena = ls_arena_create();
-  all.run_text = text_of(arena, session->run);
-  ls_status status = prove(&all, error);
-  if (status == LS_OK && ls_world_first_here(world) == 0) status = open_folder(arena, &all, error);
+  all.first = ls_world_first_here(world);
+  all.arena = ls_arena_create();
+  ls_status status = ls_arena_guard(prepare, &all, false, error);
   if (status == LS_OK)
     status = ls_crew_run(world, rank_body, &all, error);
   else
-    ls_comm_abort(ls_world_comm(world, ls_world_first_here(world)), error->text);
+    ls_comm_abort(ls_world_comm(world, all.first), error->text);
   ls_metrics_close(&all.metrics);
   ls_pruner_stop(&all.pruner);
   ls_run_folder_close(&all.folder);
-  ls_arena_destroy(&arena);
+  ls_arena_destroy(&all.arena);
   return status;
 }

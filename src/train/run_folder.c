@@ -146,6 +146,7 @@ ls_status ls_run_folder_open(ls_arena *arena, const ls_run_file *run, ls_fresh f
                              ls_run_folder **folder, ls_error *error) {
   ls_run_folder *made = LS_NEW(arena, ls_run_folder);
   *made = (ls_run_folder){.arena = arena, .lock = -1, .fresh = fresh};
+  *folder = made; /* to be closed, should memory run out below */
   LS_TRY(ls_directory_make(run->out, error));
   LS_TRY(lock_folder(arena, run->out, &made->lock, error));
   sweep(arena, run->out);

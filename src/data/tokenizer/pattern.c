@@ -68,7 +68,7 @@ static void prepare(ls_matcher *matcher) {
   matcher->data = pcre2_match_data_create(1, NULL);
   matcher->context = pcre2_match_context_create(NULL);
   matcher->stack = pcre2_jit_stack_create(STACK_FIRST, STACK_MOST, NULL);
-  if (!matcher->data || !matcher->context) ls_panic("out of memory for a pattern's matches");
+  if (!matcher->data || !matcher->context) ls_out_of_memory(STACK_FIRST);
   pcre2_set_match_limit(matcher->context, MATCH_LIMIT);
   pcre2_set_heap_limit(matcher->context, HEAP_KIB);
   if (matcher->stack) pcre2_jit_stack_assign(matcher->context, NULL, matcher->stack);

@@ -121,7 +121,7 @@ static ls_encoder *take_encoder(ls_pipeline *self) {
   if (taken) self->idle = taken->next;
   pthread_mutex_unlock(&self->lock);
   if (!taken) taken = calloc(1, sizeof *taken);
-  if (!taken) ls_panic("out of memory for an encoder");
+  if (!taken) ls_out_of_memory(sizeof *taken);
   return taken;
 }
 
@@ -244,6 +244,26 @@ static ls_status append_with(ls_pipeline *pipeline, ls_span text, unsigned flags
   return status;
 }
 
+typedef struct appending {
+  const ls_tokenizer *tokenizer;
+  const void *text;
+  int64_t bytes;
+  unsigned flags;
+  ls_ids *ids;
+} appending;
+
+static ls_status append(void *context, ls_error *error) {
+  const appending *self = context;
+  const ls_tokenizer *tokenizer = self->tokenizer;
+  ls_ids *ids = self->ids;
+  if (tokenizer->pipeline)
+    return append_with(tokenizer->pipeline, (ls_span){self->text, (size_t)self->bytes}, self->flags,
+                       ids, error);
+  ls_ids_reserve(ids, self->bytes + 1);
+  ids->count += tokenizer->encode(tokenizer, self->text, self->bytes, ids->items + ids->count);
+  return LS_OK;
+}
+
 ls_status ls_tokenizer_append(const ls_tokenizer *tokenizer, const void *text, int64_t bytes,
                               unsigned flags, ls_ids *ids, ls_error *error) {
   LS_ASSERT(bytes >= 0);
@@ -252,12 +272,8 @@ ls_status ls_tokenizer_append(const ls_tokenizer *tokenizer, const void *text, i
                    "a text of %lld bytes is to be tokenized at once; expected at most %d: cut it",
                    (long long)bytes, INT32_MAX / 4);
   }
-  if (tokenizer->pipeline) {
-    return append_with(tokenizer->pipeline, (ls_span){text, (size_t)bytes}, flags, ids, error);
-  }
-  ls_ids_reserve(ids, bytes + 1);
-  ids->count += tokenizer->encode(tokenizer, text, bytes, ids->items + ids->count);
-  return LS_OK;
+  /* In a guard of its own: texts are encoded by teams of threads. */
+  return ls_arena_guard(append, &(appending){tokenizer, text, bytes, flags, ids}, false, error);
 }
 
 const char *ls_tokenizer_piece(const ls_tokenizer *tokenizer, int32_t id, char small[256],

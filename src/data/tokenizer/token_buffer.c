@@ -15,7 +15,7 @@ static void *grow(void *items, size_t needed, size_t *capacity, size_t item_byte
     larger *= 2;
   }
   void *moved = realloc(items, larger * item_bytes);
-  if (!moved) ls_panic("out of memory for %zu bytes of text or tokens", larger * item_bytes);
+  if (!moved) ls_out_of_memory(larger * item_bytes);
   *capacity = larger;
   return moved;
 }

@@ -25,7 +25,7 @@ struct ls_word_cache {
 
 ls_word_cache *ls_word_cache_create(void) {
   ls_word_cache *cache = calloc(1, sizeof *cache);
-  if (!cache) ls_panic("out of memory for a cache of words");
+  if (!cache) ls_out_of_memory(sizeof *cache);
   return cache;
 }
 
