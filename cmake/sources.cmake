@@ -31,6 +31,7 @@ file(GLOB tree_benches RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS bench/*.c)
 list(APPEND bench_sources ${tree_benches})
 file(GLOB example_sources RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS examples/*.c)
 file(GLOB tree_tests RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS tests/*.c tests/*.sh)
-# What several tests share; the replay driver is a main() for fuzz targets.
+# What several tests share; the replay driver is a main() for fuzz targets, and the faults are
+# preloaded.
 file(GLOB support_sources RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS tests/support/*.c)
-list(REMOVE_ITEM support_sources tests/support/fuzz_replay.c)
+list(REMOVE_ITEM support_sources tests/support/fuzz_replay.c tests/support/faults_preload.c)

@@ -46,6 +46,14 @@ if(support_sources AND LS_CMOCKA_FOUND)
   target_link_libraries(lockstep_test_support PUBLIC lockstep_static PkgConfig::LS_CMOCKA)
 endif()
 
+# Not of the library's objects and without sanitizers: it comes between a program and the system.
+add_library(faults_preload MODULE tests/support/faults_preload.c)
+target_compile_definitions(faults_preload PRIVATE _GNU_SOURCE $<$<BOOL:${LS_SANITIZE}>:LS_SANITIZED>)
+target_compile_options(faults_preload PRIVATE -Wall -Wextra $<$<BOOL:${LS_WERROR}>:-Werror>)
+target_link_libraries(faults_preload PRIVATE ${CMAKE_DL_LIBS})
+set_target_properties(faults_preload PROPERTIES
+  LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+
 function(lockstep_test_program name)
   add_executable(${name} ${ARGN})
   target_link_libraries(${name} PRIVATE
