@@ -45,7 +45,7 @@ refuse() {
 }
 
 refuse 0 "^usage: lockstep bench" bench --help
-refuse 1 "not measured yet: run lockstep bench" bench --kept
+refuse 1 "not measured yet; lockstep bench measures it" bench --kept
 refuse 2 "bench: gpt2-124m: expected nothing, or --model" bench gpt2-124m
 refuse 2 "bench: --steps without --model" bench --steps 3
 refuse 2 "bench: --folder beside --model" bench --model run.yaml --folder .
@@ -92,7 +92,7 @@ fi
 
 # Damaged, it is measured again where rates are needed, and said to be so.
 printf '{"form": 1' >"$kept"
-expect 1 "run lockstep bench" bench --kept
+expect 1 "lockstep bench measures it" bench --kept
 expect 0 "^measured this machine: .*machine-" bench --model run.yaml --steps 1
 expect 0 "^matrix products" bench --kept
 [ $failed -eq 0 ] && echo "bench: all as expected"

@@ -84,3 +84,15 @@ refused "$(cat "$work/text.txt")"
 code=0
 generate "In" >/dev/full || code=$?
 [ $code -eq 3 ] || fail "a full disk: exit status $code, expected 3"
+
+# A model that memory cannot hold is refused before its weights are read, with what would do.
+mkdir "$work/huge"
+cat >"$work/huge/config.json" <<'END'
+{"model_type": "llama", "vocab_size": 256, "hidden_size": 65536, "intermediate_size": 262144,
+ "num_hidden_layers": 400, "num_attention_heads": 64, "max_position_embeddings": 32}
+END
+printf '\002\0\0\0\0\0\0\0{}' >"$work/huge/model.safetensors"
+code=0
+"$lockstep" generate "$work/huge" a >"$work/log" 2>&1 || code=$?
+[ $code -eq 1 ] && grep -q 'memory: .* GiB are needed, .* give dtype=bf16' "$work/log" ||
+  fail "a model beyond the memory: exit status $code: $(cat "$work/log")"

@@ -3,6 +3,7 @@
 
 #include "cli/bench.h"
 #include "cluster/machine.h"
+#include "train/fit.h"
 #include "train/repeat.h"
 #include "watch/step_table.h"
 
@@ -126,6 +127,7 @@ static ls_status bench_in_world(ls_arena *arena, ls_run_file *run, int devices, 
   const int on_host = ls_world_count_on_host(world);
   const int sharers = ls_machine_is_bound() ? ls_world_count_here(world) : on_host;
   LS_TRY(ls_session_create(arena, run, devices, sharers, &session, error));
+  LS_TRY(ls_session_check_fit(session, on_host, ls_world_count_here(world), error));
   const ls_rates *rates = NULL;
   LS_TRY(find_rates(arena, world, &rates, error));
   ls_bench_teller told = {.arena = arena};

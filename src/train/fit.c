@@ -149,3 +149,11 @@ ls_status ls_session_check_fit(const ls_session *session, int on_host, int here,
   LS_TRY(check(session, on_host, "machine", ls_machine_memory_there(""), error));
   return check(session, here, "process", ls_process_memory_there(), error);
 }
+
+ls_status ls_check_memory(int64_t needed, const char *advice, ls_error *error) {
+  const ls_memory_there machine = ls_machine_memory_there(""), process = ls_process_memory_there();
+  const ls_memory_there *least = machine.bytes < process.bytes ? &machine : &process;
+  if (needed <= least->bytes) return LS_OK;
+  return ls_fail(error, LS_NO, "memory: %.2f GiB are needed, and %.2f are there (%s): %s",
+                 (double)needed / gib, (double)least->bytes / gib, least->what, advice);
+}

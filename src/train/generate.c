@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "cluster/machine.h"
 #include "train/checkpoint.h"
+#include "train/fit.h"
 
 /* The rank's programs: one token, and for all of a prompt but its last token many at a time, with
  * no logits. */
@@ -74,6 +75,21 @@ static void check_shared(const ls_program *a, const ls_program *b) {
   LS_ASSERT(a->pool_bytes[LS_POOL_STATE] == b->pool_bytes[LS_POOL_STATE]);
 }
 
+/* The programs share their state, so the one that needs most has it all. What they keep for an
+ * optimizer's moments is mapped and never touched. */
+static ls_status check_memory(const ls_generator *self, ls_error *error) {
+  int64_t needed = 0;
+  for (int p = 0; p < self->program_count; p++) {
+    int64_t parts[LS_CATEGORY_COUNT] = {0};
+    ls_program_peak(self->programs[p], parts);
+    const int64_t bytes = ls_program_tier_bytes(self->programs[p], LS_TIER_DEVICE);
+    const int64_t touched = bytes - parts[LS_CATEGORY_MOMENTS];
+    if (touched > needed) needed = touched;
+  }
+  return ls_check_memory(needed, "give dtype=bf16, fewer --max-new-tokens, or a smaller model",
+                         error);
+}
+
 static ls_status start(ls_generator *self, const ls_generator_options *options, ls_error *error) {
   LS_TRY(ls_model_config_read(self->arena, options->folder, &self->session.config, error));
   const int64_t positions = self->session.config.positions;
@@ -84,6 +100,7 @@ static ls_status start(ls_generator *self, const ls_generator_options *options, 
     LS_TRY(compile(self, self->program_count, error));
     check_shared(self->programs[DECODE], self->programs[self->program_count++]);
   }
+  LS_TRY(check_memory(self, error));
   if (options->compute == LS_F64)
     ls_reference_kernels(&self->kernels, LS_F64);
   else
