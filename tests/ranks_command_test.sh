@@ -95,4 +95,22 @@ saved=$(ls one/checkpoints | sort -t- -k2n | tail -n 1)
 says "resuming after step ${saved#step-}"
 passed=$((passed + 1))
 
+# What all processes find alike, or one of them alone, is said once.
+once() { # TEXT WORDS...
+  expected=$1 code=0
+  shift
+  # shellcheck disable=SC2086
+  "$launcher" $flags -n 4 "$lockstep" train run.yaml -n 4 mesh.dp_shard=4 train.batch=4 "$@" >output 2>log </dev/null || code=$?
+  [ $code -eq 2 ] || fail "$*: exit status $code, expected 2: $(cat log)"
+  [ "$(grep -c '^lockstep train: ' log)" -eq 1 ] || fail "$*: said more than once: $(cat log)"
+  says "$expected"
+  passed=$((passed + 1))
+}
+once 'unknown key "train.bach"' out=once train.bach=4
+once "which do not divide evenly" out=once train.batch=3
+once "missing.txt: no file matches" out=once data.text=missing.txt
+mkdir foreign
+echo "my: notes" >foreign/resolved.yaml
+once "foreign/resolved.yaml: is not one that lockstep wrote" out=foreign
+
 echo "$passed passed, 0 failed"

@@ -82,6 +82,15 @@ stops TERM 4
 says "stopped after step"
 [ -n "$(ls evaluating/checkpoints)" ] || fail "no checkpoint: $(ls evaluating)"
 
+# Stopped again before it is made, the run makes no step without it.
+saved=$(ls evaluating/checkpoints)
+start train run.yaml out=evaluating eval.every=2 eval.batches=100000000 data.validation=0.9
+until_holds grep -q 'resuming after' log
+stops TERM 4
+case $saved in step-2)
+  [ "$(ls evaluating/checkpoints)" = step-2 ] || fail "a step was made: $(ls evaluating/checkpoints)" ;;
+esac
+
 # It is made when the run goes on, and gets into the line of its step.
 validations() { grep -o '"step": [0-9]*,\|"validation_loss": .*' "$1/metrics.jsonl"; }
 short="eval.every=2 eval.batches=3 data.validation=0.9 train.steps=4"

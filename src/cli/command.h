@@ -34,6 +34,9 @@ void ls_print_warning(void *context, const char *text);
  * `said` printed to stderr (NULL: nothing), a second SIGINT or SIGTERM ends the process. */
 void ls_command_catch_signals(const char *said);
 
+/* Nothing is printed for a signal from now on: there is nothing left to save. */
+void ls_command_answer_no_signals(void);
+
 /* A flag of a command: "--name" or "-n", with a value or without. */
 typedef struct ls_flag {
   const char *name;   /* "--json", "-n" */

@@ -2,9 +2,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/stop.h"
 #include "cli/command.h"
 #include "cluster/machine.h"
 #include "text/distance.h"
@@ -14,8 +16,17 @@ void ls_print_warning(void *context, const char *text) {
   fprintf(stderr, "lockstep: warning: %s\n", text);
 }
 
+/* What every process of a launcher finds alike, the first says. Another one waits for the launcher
+ * to end it, as it does once the first has; where it does not, that process alone knows. */
+static bool is_told_elsewhere(ls_status status) {
+  if ((status != LS_INPUT && status != LS_NO) || ls_command_is_first()) return false;
+  nanosleep(&(struct timespec){.tv_sec = 2}, NULL);
+  return ls_stop_asked();
+}
+
 int ls_command_fail(const char *command, ls_status status, const ls_error *error) {
-  if (status != LS_OK) fprintf(stderr, "lockstep %s: %s\n", command, error->text);
+  if (status != LS_OK && !is_told_elsewhere(status))
+    fprintf(stderr, "lockstep %s: %s\n", command, error->text);
   return ls_exit_status(status);
 }
 

@@ -33,3 +33,7 @@ void ls_command_catch_signals(const char *said) {
   }
   ls_stop_listen(&stop_asked);
 }
+
+void ls_command_answer_no_signals(void) {
+  answer = NULL;
+}

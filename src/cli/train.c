@@ -7,6 +7,7 @@
 #include "cli/train_trace.h"
 #include "cluster/machine.h"
 #include "program/budget.h"
+#include "train/agree.h"
 #include "train/checkpoint.h"
 #include "train/fit.h"
 #include "train/loop.h"
@@ -209,26 +210,36 @@ static void tell_reading(void *context, int64_t done, int64_t total, int64_t tok
           (double)total / 1e6);
 }
 
-static ls_status train_in_world(ls_arena *arena, ls_run_file *run, int devices, ls_world *world,
-                                const choices *asked, ls_error *error) {
+/* What a run is made of. */
+typedef struct parts {
   ls_session *session;
+  const ls_tokenizer *tokenizer;
+  ls_dataset *dataset;
+} parts;
+
+static ls_status prepare(ls_arena *arena, ls_run_file *run, int devices, ls_world *world,
+                         parts *made, ls_error *error) {
   const int on_host = ls_world_count_on_host(world);
   const int sharers = ls_machine_is_bound() ? ls_world_count_here(world) : on_host;
-  LS_TRY(ls_session_create(arena, run, devices, sharers, &session, error));
-  LS_TRY(ls_session_check_offload(session, on_host, error));
-  LS_TRY(ls_session_check_fit(session, on_host, ls_world_count_here(world), error));
-  const ls_tokenizer *tokenizer;
-  LS_TRY(ls_session_open_tokenizer(session, &tokenizer, error));
-  ls_dataset *dataset;
+  LS_TRY(ls_session_create(arena, run, devices, sharers, &made->session, error));
+  LS_TRY(ls_session_check_offload(made->session, on_host, error));
+  LS_TRY(ls_session_check_fit(made->session, on_host, ls_world_count_here(world), error));
+  LS_TRY(ls_session_open_tokenizer(made->session, &made->tokenizer, error));
   reading progress = {.begin_s = ls_now_s()};
   const bool speaks = ls_world_first_here(world) == 0;
-  ls_status status = ls_dataset_open(arena, run, tokenizer, ls_corpus_cache_folder(arena, run->out),
-                                     speaks ? tell_reading : NULL, &progress, &dataset, error);
-  if (status == LS_OK) {
-    status = train_with_data(session, dataset, world, tokenizer, asked, error);
-    ls_dataset_close(dataset);
-  }
-  ls_tokenizer_close(&tokenizer);
+  return ls_dataset_open(arena, run, made->tokenizer, ls_corpus_cache_folder(arena, run->out),
+                         speaks ? tell_reading : NULL, &progress, &made->dataset, error);
+}
+
+static ls_status train_in_world(ls_arena *arena, ls_run_file *run, int devices, ls_world *world,
+                                const choices *asked, ls_error *error) {
+  parts made = {0};
+  ls_status status =
+      ls_world_agree(world, prepare(arena, run, devices, world, &made, error), error);
+  if (status == LS_OK)
+    status = train_with_data(made.session, made.dataset, world, made.tokenizer, asked, error);
+  if (made.dataset) ls_dataset_close(made.dataset);
+  ls_tokenizer_close(&made.tokenizer);
   return status;
 }
 
@@ -242,13 +253,14 @@ static void name_last_checkpoint(ls_arena *arena, const ls_run_file *run) {
     fprintf(stderr, "lockstep train: the last checkpoint is %s\n", folder);
 }
 
-/* Once: what was told leaves no text. All ranks stop with the same words, and the first says them.
- */
-static void tell_failure(ls_arena *arena, const ls_run_file *run, ls_status status,
+/* Once: what was told leaves no text. What all processes have agreed on, the first says. */
+static void tell_failure(ls_arena *arena, const ls_run_file *run, bool in_world, ls_status status,
                          ls_error *error) {
   if (status == LS_OK || !*error->text) return;
+  ls_command_answer_no_signals(); /* a launcher sends one to those that are still leaving */
   if (status == LS_FAILED) name_last_checkpoint(arena, run);
-  if (status != LS_STOPPED || ls_command_is_first()) (void)ls_command_fail("train", status, error);
+  const bool agreed = status == LS_STOPPED || status == LS_INPUT || status == LS_NO;
+  if (!agreed || !in_world || ls_command_is_first()) (void)ls_command_fail("train", status, error);
   *error->text = 0;
 }
 
@@ -271,7 +283,7 @@ static ls_status train(ls_arena *arena, const ls_words *words, const choices *as
   ls_world_set_deadline(world, (*run)->comm.timeout);
   const ls_status status = train_in_world(arena, *run, devices, world, asked, error);
   /* Now: where a rank hangs, leaving the world may end this process. */
-  tell_failure(arena, *run, status, error);
+  tell_failure(arena, *run, true, status, error);
   ls_world_destroy(&world);
   return status;
 }
@@ -296,7 +308,7 @@ int ls_command_train(int count, char **given) {
                                    "a second ctrl-C quits at once\n"
                                  : NULL);
   if (status == LS_OK && !wants_help) status = train(arena, &words, &asked, &run, &error);
-  tell_failure(arena, run, status, &error);
+  tell_failure(arena, run, false, status, &error);
   ls_arena_destroy(&arena);
   return ls_exit_status(status);
 }

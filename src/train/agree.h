@@ -4,7 +4,7 @@
  *   const ls_status own = write_mine(self, error);
  *   LS_TRY(ls_agree(rank, own, error));
  *
- * Called by each rank's own thread. */
+ * Called by each rank's own thread, but for ls_world_agree. */
 #ifndef LS_TRAIN_AGREE_H
 #define LS_TRAIN_AGREE_H
 
@@ -13,5 +13,9 @@
 /* LS_OK where every rank gives that; else the status and the text of the first rank that does not,
  * on all of them. `error` has the text of a status that is not LS_OK. Collective: all ranks. */
 LS_CHECKED ls_status ls_agree(ls_rank *rank, ls_status own, ls_error *error);
+
+/* The same between processes, before their ranks have begun: what each finds alike, or one alone.
+ * Collective: all processes, each from one thread. */
+LS_CHECKED ls_status ls_world_agree(ls_world *world, ls_status own, ls_error *error);
 
 #endif

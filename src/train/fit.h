@@ -15,7 +15,8 @@
 LS_CHECKED ls_status ls_session_check_fit(const ls_session *session, int on_host, int here,
                                           ls_error *error);
 
-/* LS_NO where `needed` bytes are more than this process can have; `advice` says what needs fewer. */
+/* LS_NO where `needed` bytes are more than this process can have; `advice` says what needs fewer.
+ */
 LS_CHECKED ls_status ls_check_memory(int64_t needed, const char *advice, ls_error *error);
 
 /* LS_NO where a device needs more than device.memory, likewise. */

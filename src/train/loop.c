@@ -453,15 +453,17 @@ static ls_status fill(trainer *self, char *text, size_t text_bytes, ls_error *er
   return LS_OK;
 }
 
-/* The evaluation that a stop ended, of the step that the run goes on after. */
-static ls_status evaluate_again(const trainer *self, ls_error *error) {
+/* The evaluation that a stop ended, of the step that the run goes on after. A stop that ends it
+ * once more is one before the first step: the run's checkpoint is what it was. */
+static ls_status evaluate_again(const trainer *self, bool *stop, ls_error *error) {
   const training *of = self->of;
   int64_t lacks = is_first(self) && of->metrics && ls_metrics_lacks_validation(of->metrics);
   LS_TRY(ls_broadcast(ls_rank_world_group(self->rank), &lacks, 1, LS_I64, 0, error));
   if (!lacks || of->dataset->evaluation.sequences == 0) return LS_OK;
   double loss;
   LS_TRY(ls_evaluate(of->session, of->dataset, self->rank, of->options, &loss, error));
-  if (isnan(loss) || !is_first(self)) return LS_OK;
+  if (isnan(loss)) return any_asked(self->rank, ls_stop_asked(), stop, error);
+  if (!is_first(self)) return LS_OK;
   if (of->options->evaluated) of->options->evaluated(of->options->context, self->step, loss);
   return ls_metrics_add_validation(of->metrics, loss, error);
 }
@@ -483,7 +485,6 @@ static ls_status start(trainer *self, ls_error *error) {
   const ls_train_options *options = of->options;
   if (is_first(self) && options->measured) options->measured(options->context, &self->peak);
   self->rate = ls_learning_rate_of(session->run);
-  LS_TRY(evaluate_again(self, error));
   return prepare_trace(self, error);
 }
 
@@ -532,6 +533,7 @@ static ls_status run_loop(void *context, ls_error *error) {
   trainer *self = context;
   LS_TRY(start(self, error));
   bool stop = false;
+  LS_TRY(evaluate_again(self, &stop, error));
   self->clipped = true; /* nothing is known */
   self->begun_s = ls_now_s();
   while (self->step < self->of->session->run->train.steps && !stop)
@@ -586,11 +588,8 @@ ls_status ls_train(const ls_session *session, const ls_dataset *dataset, ls_worl
                    ls_run_file_where(session->run, "trace"));
   all.first = ls_world_first_here(world);
   all.arena = ls_arena_create();
-  ls_status status = ls_arena_guard(prepare, &all, false, error);
-  if (status == LS_OK)
-    status = ls_crew_run(world, rank_body, &all, error);
-  else
-    ls_comm_abort(ls_world_comm(world, all.first), error->text);
+  ls_status status = ls_world_agree(world, ls_arena_guard(prepare, &all, false, error), error);
+  if (status == LS_OK) status = ls_crew_run(world, rank_body, &all, error);
   ls_metrics_close(&all.metrics);
   ls_pruner_stop(&all.pruner);
   ls_run_folder_close(&all.folder);
