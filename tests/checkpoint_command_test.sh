@@ -106,6 +106,24 @@ if [ "$(id -u)" = 0 ] && mount -t tmpfs -o size=300k tmpfs "$work/tiny" 2>/dev/n
   ! grep -q '^step 1/' "$work/log" || fail "it was found after a step: $(cat "$work/log")"
   train "$work/tiny/run" 1
   expect 0 "step-1"
+  # A drive that is filled while the run saves: what is there is named, nothing half-written stays,
+  # and with space again the run goes on.
+  mount -o remount,size=2m "$work/tiny"
+  (
+    until [ -d "$work/tiny/full/checkpoints/step-4" ] || [ -e "$work/done" ]; do sleep 0.02; done
+    cat /dev/zero >"$work/tiny/fill" 2>/dev/null || true
+  ) &
+  filler=$!
+  train "$work/tiny/full" 100000000 train.lr_schedule=constant train.warmup=0
+  touch "$work/done"
+  wait $filler || true
+  expect 3 "No space left on device" "the last checkpoint is $work/tiny/full/checkpoints/step-"
+  [ -z "$(ls "$work/tiny/full/checkpoints" | grep -v '^step-[0-9]*$' || true)" ] ||
+    fail "left behind: $(ls "$work/tiny/full/checkpoints")"
+  rm "$work/tiny/fill"
+  last=$(sed -n 's/.*the last checkpoint is .*step-//p' "$work/log")
+  train "$work/tiny/full" $((last + 2)) train.lr_schedule=constant train.warmup=0
+  expect 0 "resuming after step $last"
 else
   echo "skipped: a drive that is too small (no file system can be mounted here)"
 fi
