@@ -21,6 +21,8 @@
 #   make debug | tsan             build/debug/lockstep, build/tsan/lockstep, with sanitizers
 #   make install [PREFIX=DIR]     command, library, headers, pkg-config file
 #   make fuzz [FUZZ_SECONDS=600]  every parser under libFuzzer
+#   make fuzz-numbers [FUZZ_SECONDS=600]
+#                                 any number in keys and configurations is compiled or refused
 #   make format                   clang-format on every source file
 #   make clean
 PREFIX ?= /usr/local
@@ -37,8 +39,8 @@ export JOBS FUZZ_SECONDS
 MAKEFLAGS += --no-print-directory
 
 .PHONY: all release debug tsan check check-quick check-full check-mpich check-mutants check-kills \
-  check-matrix check-hf check-tsan bench-check bench-peers quickstart install format fuzz clean \
-  dependencies
+  check-matrix check-hf check-tsan bench-check bench-peers quickstart install format fuzz \
+  fuzz-numbers clean dependencies
 all: release
 
 release debug tsan:
@@ -123,6 +125,9 @@ install: release
 
 format:
 	git ls-files -co --exclude-standard '*.c' '*.h' | xargs clang-format -i
+
+fuzz-numbers: debug
+	LS_NUMBERS_SECONDS=$(FUZZ_SECONDS) build/debug/tests/numbers_test
 
 fuzz:
 	tools/install_dependencies.sh --fuzz

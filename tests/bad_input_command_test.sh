@@ -95,6 +95,27 @@ train "expected one of bloom, falcon, gemma" "$work/config.json"
 sed 's/{/{"attention_multiplier": 2,/' "$work/good/config.json" >"$work/config.json"
 train "attention_multiplier: found 2; this key is not known" "$work/config.json"
 
+# Sizes that no program can have: of the mesh, and of keys and a configuration together.
+check() { refused "$1" check "model=${config:-$work/good/config.json}" $keys $2; }
+config=
+check "mesh: found dp_shard 65536 x tp 65536 = 4294967296 devices; expected at most 1048576" \
+  "mesh.tp=65536 mesh.dp_shard=65536"
+check "mesh: found dp_shard 65537 x tp 65537 = 4295098369 devices; expected at most 1048576" \
+  "mesh.tp=65537 mesh.dp_shard=65537"
+check "mesh.pp: found 2147483647; expected at most 1048576" "mesh.pp=2147483647"
+check "mesh.dp_shard: found 536870911; expected at most 1048576" "mesh.dp_shard=536870911"
+check "1048576 stages x chunks for a model of" "mesh.pp=1048576"
+check "-n: found 1048577 devices; expected 1 to 1048576" "-n 1048577"
+check "-n: found" "-n 99999999999999999999"
+check "train.microbatches: found 16777216 microbatches of a model with" \
+  "train.batch=16777216 train.micro_batch=1"
+check "train.micro_batch: found 2147483647 sequences of 16 tokens at a time" "train.batch=2147483647"
+for key in vocab_size intermediate_size; do
+  sed "s/\"$key\": [^,]*/\"$key\": 2147483647/" "$work/good/config.json" >"$work/config.json"
+  config=$work/config.json
+  check "train.micro_batch: found 1000000 sequences" train.batch=1000000
+done
+
 # Texts.
 with_text() { # TEXT FILE [key=value]
   refused "$1" train model=llama-3m $keys data.text="$work/$2" ${3:+"$3"}

@@ -54,8 +54,7 @@ static ls_status place_flat(const ls_stage *stage, int v, ls_extent *made, ls_er
   if ((made->piece ? value->flat_chunk : (made->cut ? value->flat_chunk * ranks : end)) * bytes >
       storage->bytes)
     return fail_value(stage, v, error, "reaches beyond its storage: expected it inside");
-  const int64_t base =
-      made->piece ? (int64_t)(value->storage + 1) << LS_PIECE_SHIFT : storage->offset;
+  const int64_t base = made->piece ? stage->pieces[value->storage] : storage->offset;
   made->begin = base + value->flat_offset * bytes;
   made->end = base + end * bytes;
   return LS_OK;
@@ -91,7 +90,12 @@ static ls_status place_value(const ls_stage *stage, int v, ls_extent *made, ls_e
 }
 
 ls_status ls_proof_extents(ls_stage *stage, ls_error *error) {
-  const int count = stage->program->values.count;
+  const ls_program *program = stage->program;
+  const int count = program->values.count;
+  int *storages = LS_NEW_ARRAY(stage->proof->arena, int, program->frames.count + 1);
+  stage->pieces = LS_NEW_ARRAY(stage->proof->arena, int64_t, program->storages.count + 1);
+  for (int s = 0; s < program->storages.count; s++)
+    stage->pieces[s] = (int64_t)++storages[program->storages.items[s].frame] << LS_PIECE_SHIFT;
   stage->extents = LS_NEW_ARRAY(stage->proof->arena, ls_extent, count + 1);
   for (int v = 0; v < count; v++) LS_TRY(place_value(stage, v, &stage->extents[v], error));
   return LS_OK;

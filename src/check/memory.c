@@ -191,7 +191,7 @@ ls_status ls_memory_write(ls_stage *stage, const ls_operand *operand, const ls_c
                           .storage = value->storage,
                           .begin = about->offset,
                           .end = about->offset + about->bytes};
-    const int64_t base = (int64_t)(value->storage + 1) << LS_PIECE_SHIFT;
+    const int64_t base = stage->pieces[value->storage];
     clear(arena, contents, base, base + ((int64_t)1 << LS_PIECE_SHIFT));
     set(arena, contents, proxy->begin, proxy->end, proxy);
   }

@@ -8,7 +8,7 @@
 #include "graph/labels.h"
 
 /* The dimension of S(flat), on the flattened elements of a unit; and where addresses of units
- * begin: storage + 1, shifted, above every address in a frame. */
+ * begin: a number of each storage in a frame, shifted, above every address in a frame. */
 enum { LS_FLAT = -1, LS_PIECE_SHIFT = 44 };
 
 /* In place of the one. */
@@ -163,6 +163,7 @@ typedef struct ls_stage {
   const ls_program *program;
   int number;
   ls_extent *extents;    /* by value */
+  int64_t *pieces;       /* by storage: where addresses of its unit begin */
   ls_regions *regions;   /* by storage */
   ls_contents *contents; /* by instance */
   ls_binding *bindings;  /* by frame, of the last action that was looked at; it is at the end */

@@ -131,19 +131,13 @@ ls_status ls_command_devices(const char *text, const ls_run_file *run, int *devi
   if (text) {
     char *end;
     const long value = strtol(text, &end, 10);
-    if (*end || end == text || value < 1 || value > 1 << 20)
+    if (*end || end == text || value < 1)
       return ls_fail(error, LS_INPUT, "-n: found \"%s\"; expected a count of devices, 1 or more",
                      text);
-    *devices = (int)value;
-    return LS_OK;
+    return ls_run_file_count_devices(run, value, devices, error);
   }
   const ls_launcher launcher = ls_launcher_detect();
-  if (launcher.tasks > 1) {
-    *devices = launcher.tasks;
-    return LS_OK;
-  }
-  *devices = (int)ls_run_file_mesh_devices(run);
-  return LS_OK;
+  return ls_run_file_count_devices(run, launcher.tasks > 1 ? launcher.tasks : 0, devices, error);
 }
 
 bool ls_command_is_first(void) {

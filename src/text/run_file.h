@@ -220,6 +220,10 @@ LS_CHECKED ls_status ls_run_file_require(const ls_run_file *run, const char *key
 /* Product of the mesh's axes, an open one counted as 1. ep is not in it. */
 int64_t ls_run_file_mesh_devices(const ls_run_file *run);
 
+/* Those, or `given` where that is not 0; LS_INPUT where either is more than a mesh may have. */
+LS_CHECKED ls_status ls_run_file_count_devices(const ls_run_file *run, int64_t given, int *devices,
+                                               ls_error *error);
+
 /* Fills the open axis so that the mesh has `devices` devices; LS_INPUT where it cannot. */
 LS_CHECKED ls_status ls_run_file_resolve_mesh(ls_run_file *run, int64_t devices, ls_error *error);
 

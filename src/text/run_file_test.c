@@ -406,9 +406,27 @@ static void the_mesh_fills_its_open_axis(void **state) {
   assert_string_equal(error.text,
                       "run.yaml:1: mesh.dp_shard: found -1, as for mesh.dp_replicate; "
                       "expected one axis at most to be -1");
-  run = good("mesh: {dp_replicate: 2147483647, dp_shard: 2147483647, tp: 2147483647}\n", NULL);
-  assert_true(ls_run_file_mesh_devices(run) == INT64_MAX);
+}
+
+static void meshes_and_counts_beyond_the_limit_are_refused(void **state) {
+  (void)state;
+  int devices = 0;
+  ls_run_file *run = good("mesh: {dp_shard: 65537, tp: 65537}\n", NULL);
+  assert_int_equal(ls_run_file_count_devices(run, 0, &devices, &error), LS_INPUT);
+  assert_string_equal(error.text,
+                      "mesh: found dp_shard 65537 x tp 65537 = 4295098369 devices; expected at "
+                      "most 1048576");
   assert_int_equal(ls_run_file_resolve_mesh(run, 4, &error), LS_INPUT);
+  run = good("mesh: {pp: 1048576, dp_replicate: 1048576, dp_shard: 1048576, tp: 1048576}\n", NULL);
+  assert_true(ls_run_file_mesh_devices(run) == INT64_MAX);
+  assert_int_equal(ls_run_file_count_devices(run, 4, &devices, &error), LS_INPUT);
+  run = good("mesh: {dp_shard: 8, tp: 2}\n", NULL);
+  assert_int_equal(ls_run_file_count_devices(run, 0, &devices, &error), LS_OK);
+  assert_int_equal(devices, 16);
+  assert_int_equal(ls_run_file_count_devices(run, (1 << 20) + 1, &devices, &error), LS_INPUT);
+  assert_string_equal(error.text, "-n: found 1048577 devices; expected 1 to 1048576");
+  refused("mesh: {pp: 2147483647}\n",
+          "run.yaml:1: mesh.pp: found 2147483647; expected at most 1048576");
 }
 
 static void the_batch_is_cut_evenly_or_refused(void **state) {
@@ -502,6 +520,7 @@ int main(void) {
       CASE(the_command_line_overrides_the_file),
       CASE(words_are_told_from_flags),
       CASE(the_mesh_fills_its_open_axis),
+      CASE(meshes_and_counts_beyond_the_limit_are_refused),
       CASE(the_batch_is_cut_evenly_or_refused),
       CASE(only_keys_that_leave_the_mathematics_alone_may_change),
       CASE(what_a_command_needs_is_asked_for),

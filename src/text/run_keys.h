@@ -42,6 +42,9 @@ typedef struct ls_run_key {
   const char *help;
 } ls_run_key;
 
+/* Devices of a mesh, at most. */
+enum { LS_RUN_MOST_DEVICES = 1 << 20 };
+
 extern const ls_run_key ls_run_keys[];
 extern const int ls_run_key_count;
 

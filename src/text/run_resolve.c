@@ -47,6 +47,29 @@ int64_t ls_run_file_mesh_devices(const ls_run_file *run) {
   return product_of(axes);
 }
 
+/* That there are not too many, of the mesh or of -n. */
+static ls_status check_product(const ls_run_file *run, ls_error *error) {
+  run_axis axes[AXES];
+  ls_run_mesh mesh = run->mesh;
+  axes_of(&mesh, axes);
+  const int64_t product = product_of(axes);
+  if (product <= LS_RUN_MOST_DEVICES) return LS_OK;
+  const char *devices =
+      product == INT64_MAX ? "" : ls_arena_printf(run->arena, " = %lld", (long long)product);
+  return ls_fail(error, LS_INPUT, "mesh: found %s%s devices; expected at most %d",
+                 axes_text(run->arena, axes), devices, LS_RUN_MOST_DEVICES);
+}
+
+ls_status ls_run_file_count_devices(const ls_run_file *run, int64_t given, int *devices,
+                                    ls_error *error) {
+  if (given < 0 || given > LS_RUN_MOST_DEVICES)
+    return ls_fail(error, LS_INPUT, "-n: found %lld devices; expected 1 to %d", (long long)given,
+                   LS_RUN_MOST_DEVICES);
+  LS_TRY(check_product(run, error));
+  *devices = (int)(given ? given : ls_run_file_mesh_devices(run));
+  return LS_OK;
+}
+
 /* The first open axis, -1 for none. dp_shard is open by default and yields to one that was opened
  * by name. */
 static ls_status find_open(ls_run_file *run, run_axis axes[AXES], int *open, ls_error *error) {
@@ -79,8 +102,10 @@ static void close_standard(ls_run_file *run, run_axis axes[AXES]) {
 ls_status ls_run_file_resolve_mesh(ls_run_file *run, int64_t devices, ls_error *error) {
   run_axis axes[AXES];
   int open;
-  axes_of(&run->mesh, axes);
+  int count;
+  LS_TRY(ls_run_file_count_devices(run, devices, &count, error));
   LS_ASSERT(devices > 0);
+  axes_of(&run->mesh, axes);
   close_standard(run, axes);
   LS_TRY(find_open(run, axes, &open, error));
   const int64_t product = product_of(axes);
@@ -108,12 +133,22 @@ ls_status ls_run_file_resolve_mesh(ls_run_file *run, int64_t devices, ls_error *
   return LS_OK;
 }
 
+/* The least divisor of `whole` that is at least `least`, which is at most `whole`. */
+static int64_t divisor_from(int64_t whole, int64_t least) {
+  int64_t found = whole;
+  for (int64_t low = 1; low <= whole / low; low++) {
+    if (whole % low) continue;
+    if (low >= least && low < found) found = low;
+    if (whole / low >= least && whole / low < found) found = whole / low;
+  }
+  return found;
+}
+
 /* "4 or 8": the divisors of `whole` next to `wanted` on both sides. */
 static const char *near_divisors(ls_arena *arena, int64_t whole, int64_t wanted) {
-  int64_t below = wanted < whole ? wanted : whole, above = wanted;
-  while (whole % below) below--;
-  while (above < whole && whole % above) above++;
-  if (above >= whole) above = whole;
+  const int64_t above = divisor_from(whole, wanted < whole ? wanted : whole);
+  const int64_t below =
+      wanted < whole ? whole / divisor_from(whole, (whole - 1) / wanted + 1) : whole;
   if (above == below) return ls_arena_printf(arena, "%lld", (long long)below);
   return ls_arena_printf(arena, "%lld or %lld", (long long)below, (long long)above);
 }
@@ -133,9 +168,7 @@ static ls_status cut(ls_run_file *run, const char *key, int64_t whole, int64_t p
  * the batch, and as many as there are sequences at most. */
 static int64_t usual_microbatches(int64_t whole, int64_t stages) {
   if (stages < 2) return 1;
-  int64_t count = 4 * stages < whole ? 4 * stages : whole;
-  while (whole % count) count++;
-  return count;
+  return divisor_from(whole, 4 * stages < whole ? 4 * stages : whole);
 }
 
 ls_status ls_run_file_resolve_batch(ls_run_file *run, ls_error *error) {

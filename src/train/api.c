@@ -33,7 +33,7 @@ static ls_status open_session(ls_run *run, const char *path, const char *const *
   LS_TRY(ls_run_file_read(run->arena, path, keys, key_count, &run->file, error));
   if (devices < 0)
     return ls_fail(error, LS_INPUT, "%d devices: expected 1 or more, or 0 for the mesh's", devices);
-  if (devices == 0) devices = (int)ls_run_file_mesh_devices(run->file);
+  LS_TRY(ls_run_file_count_devices(run->file, devices, &devices, error));
   LS_TRY(ls_session_create(run->arena, run->file, devices, devices, &run->session, error));
   ls_session_bytes_needed(run->session, &run->stage);
   ls_session_memory_parts(run->session, run->stage, run->parts);

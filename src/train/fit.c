@@ -46,6 +46,15 @@ static const char *largest_parts(ls_arena *arena, const ls_session *session) {
   return text;
 }
 
+/* Sequences at a time that leave as many microbatches as compile in no time: beyond these what a
+ * microbatch needs is little beside all else. */
+static int64_t fewer_at_a_time(const ls_run_file *run) {
+  const int64_t whole = run->train.micro_batch * run->train.microbatches;
+  for (int64_t microbatches = 1024; microbatches > run->train.microbatches; microbatches--)
+    if (whole % microbatches == 0) return whole / microbatches;
+  return run->train.micro_batch;
+}
+
 /* Words that cost ever more time, those first that cost least. */
 static int remedies_of(ls_arena *arena, const ls_session *session, const char *tier,
                        const char *words[8]) {
@@ -53,7 +62,9 @@ static int remedies_of(ls_arena *arena, const ls_session *session, const char *t
   const ls_layout *layout = &session->layout;
   int count = 0;
   if (!layout->recompute_of_count && !layout->recompute) words[count++] = "recompute=full";
-  if (run->train.micro_batch > 1) words[count++] = "train.micro_batch=1";
+  const int64_t fewer = fewer_at_a_time(run);
+  if (fewer < run->train.micro_batch)
+    words[count++] = ls_arena_printf(arena, "train.micro_batch=%lld", (long long)fewer);
   if (layout->dp_replicate > 1)
     words[count++] = ls_arena_printf(arena, "mesh.dp_replicate=1 mesh.dp_shard=%d zero=3",
                                      layout->dp_replicate * layout->dp_shard);

@@ -13,6 +13,7 @@
 #include "store/weights.h"
 #include "train/fill.h"
 #include "train/fit.h"
+#include "train/limits.h"
 #include "train/offload.h"
 #include "train/weights_folder.h"
 
@@ -381,6 +382,7 @@ ls_status ls_session_resolve(ls_arena *arena, ls_run_file *run, int devices, int
   LS_TRY(check_grad_dtype(made, error));
   LS_TRY(choose_recompute(made, error));
   LS_TRY(check_partners(made, error));
+  LS_TRY(ls_session_check_sizes(made, error));
   LS_TRY(build_graph(made, error));
   *session = made;
   return LS_OK;
@@ -406,6 +408,7 @@ ls_status ls_session_create(ls_arena *arena, ls_run_file *run, int devices, int 
   LS_TRY(ls_session_resolve(arena, run, devices, sharers, &made, error));
   LS_TRY(check_weights(made, error));
   LS_TRY(compile(made, error));
+  LS_TRY(ls_session_check_programs(made, error));
   LS_TRY(ls_session_check_device(made, error));
   LS_TRY(ls_session_check_host(made, 1, false, error));
   *session = made;
