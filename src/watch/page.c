@@ -18,21 +18,22 @@ static bool cut_flat(const ls_program *program, int value) {
 
 static const ls_program *program_with(const ls_page_layout *layout, int unit, int *parameter) {
   const int stages = layout->stages[0]->mesh.size[LS_AXIS_PP];
+  const ls_units *units = layout->units;
   for (int s = 0; s < stages; s++)
-    for (int p = 0; p < layout->stages[s]->parameter_count; p++)
-      if (layout->stages[s]->parameters[p].unit == unit && layout->stages[s]->parameters[p].here) {
-        *parameter = p;
+    for (int i = units->first[unit]; i < units->first[unit + 1]; i++)
+      if (layout->stages[s]->parameters[units->parameters[i]].here) {
+        *parameter = units->parameters[i];
         return layout->stages[s];
       }
   return NULL;
 }
 
 /* Whether most of a unit's elements are cut over the ranks of a layer. */
-static bool cut_by_tensor(const ls_program *program, int unit) {
+static bool cut_by_tensor(const ls_units *units, const ls_program *program, int unit) {
   int64_t cut = 0, all = 0;
-  for (int p = 0; p < program->parameter_count; p++) {
-    const ls_program_parameter *about = &program->parameters[p];
-    if (about->unit != unit || !about->here) continue;
+  for (int i = units->first[unit]; i < units->first[unit + 1]; i++) {
+    const ls_program_parameter *about = &program->parameters[units->parameters[i]];
+    if (!about->here) continue;
     const int64_t elements = about->dims[0] * (about->ndim > 1 ? about->dims[1] : 1);
     const ls_axes axes = ls_placement_axes(
         &program->mesh, &program->values.items[about->used].placement, LS_SHARDED, -1);
@@ -48,21 +49,22 @@ static json_t *row_json(const ls_page_layout *layout, int unit) {
   if (!program) return NULL;
   const ls_program_parameter *about = &program->parameters[p];
   const int stages = program->mesh.size[LS_AXIS_PP];
+  const ls_units *units = layout->units;
   int64_t elements = 0;
-  for (int q = 0; q < program->parameter_count; q++)
-    if (program->parameters[q].unit == unit)
-      elements += program->parameters[q].dims[0] *
-                  (program->parameters[q].ndim > 1 ? program->parameters[q].dims[1] : 1);
+  for (int i = units->first[unit]; i < units->first[unit + 1]; i++) {
+    const ls_program_parameter *each = &program->parameters[units->parameters[i]];
+    elements += each->dims[0] * (each->ndim > 1 ? each->dims[1] : 1);
+  }
   json_t *here = json_array();
   for (int s = 0; s < stages; s++) {
     bool has = false;
-    for (int q = 0; q < layout->stages[s]->parameter_count; q++)
-      has |= layout->stages[s]->parameters[q].unit == unit && layout->stages[s]->parameters[q].here;
+    for (int i = units->first[unit]; i < units->first[unit + 1]; i++)
+      has |= layout->stages[s]->parameters[units->parameters[i]].here;
     json_array_append_new(here, json_boolean(has));
   }
   return json_pack("{s:s, s:I, s:o, s:b, s:b, s:b, s:b}", "name", layout->units->items[unit].name,
                    "elements", (json_int_t)elements, "here", here, "tensor",
-                   cut_by_tensor(program, unit), "stored", cut_flat(program, about->stored),
+                   cut_by_tensor(units, program, unit), "stored", cut_flat(program, about->stored),
                    "gradient", cut_flat(program, about->gradient), "state",
                    cut_flat(program, about->moment1));
 }
@@ -82,14 +84,14 @@ static json_t *memory_json(const ls_program *program) {
   return all;
 }
 
-/* Ranks that are drawn: as many of each stage. */
+/* Ranks that are drawn: as many of each stage, and one at least. */
 static json_t *ranks_json(const ls_mesh *mesh) {
   const int ranks = ls_mesh_size(mesh, LS_AXES_ALL), stages = mesh->size[LS_AXIS_PP];
   int each = LS_PAGE_DEVICES / stages;
   if (each < 1) each = 1;
   if (each > ranks / stages) each = ranks / stages;
   json_t *all = json_array();
-  for (int s = 0; s < stages && (int)json_array_size(all) < LS_PAGE_DEVICES; s++)
+  for (int s = 0; s < stages; s++)
     for (int r = 0; r < each; r++) {
       const int rank = s * (ranks / stages) + r;
       json_t *at = json_array();
@@ -111,9 +113,52 @@ static json_t *rows_json(const ls_page_layout *layout, int *row_of_unit) {
   return rows;
 }
 
+static bool has_row(const json_t *rows, int row, int stage) {
+  return json_is_true(
+      json_array_get(json_object_get(json_array_get(rows, (size_t)row), "here"), (size_t)stage));
+}
+
+/* Rows that are drawn: the first and the last of each stage, and of all. */
+static json_t *drawn_json(ls_arena *arena, const json_t *rows, int stages) {
+  const int count = (int)json_array_size(rows);
+  const int each = LS_PAGE_ROWS / stages > 1 ? LS_PAGE_ROWS / stages : 1;
+  bool *drawn = LS_NEW_ARRAY(arena, bool, count + 1);
+  for (int r = 0; r < count; r++) drawn[r] = count <= LS_PAGE_ROWS || r == 0 || r == count - 1;
+  for (int s = 0; s < stages; s++) {
+    int from_first = (each + 1) / 2, from_last = each / 2;
+    for (int r = 0; r < count && from_first; r++) {
+      from_first -= has_row(rows, r, s);
+      drawn[r] |= has_row(rows, r, s);
+    }
+    for (int r = count - 1; r >= 0 && from_last; r--) {
+      from_last -= has_row(rows, r, s);
+      drawn[r] |= has_row(rows, r, s);
+    }
+  }
+  json_t *all = json_array();
+  for (int r = 0; r < count; r++) /* the word that one is missing takes as much room as the one */
+    if (drawn[r] || (drawn[r - 1] && drawn[r + 1])) json_array_append_new(all, json_integer(r));
+  return all;
+}
+
+/* Too many for a page; NULL: they are not. */
+static const char *too_long(ls_arena *arena, const ls_page_layout *layout) {
+  int64_t actions = 0;
+  for (int s = 0; s < layout->stages[0]->mesh.size[LS_AXIS_PP]; s++)
+    actions += layout->stages[s]->actions.count;
+  if (actions <= LS_PAGE_ACTIONS) return NULL;
+  return ls_arena_printf(arena,
+                         "a step of %lld actions, of which a page takes %d: give fewer "
+                         "train.microbatches, which all do the same",
+                         (long long)actions, LS_PAGE_ACTIONS);
+}
+
 static json_t *layout_json(ls_arena *arena, const ls_page_layout *layout) {
   if (layout->refused)
     return json_pack("{s:s, s:s}", "name", layout->name, "refused", layout->refused);
+  const char *length = too_long(arena, layout);
+  if (length)
+    return json_pack("{s:s, s:s, s:b}", "name", layout->name, "refused", length, "long", 1);
   const ls_mesh *mesh = &layout->stages[0]->mesh;
   json_t *sizes = json_array(), *memory = json_array();
   for (int a = 0; a < LS_AXIS_COUNT; a++) json_array_append_new(sizes, json_integer(mesh->size[a]));
@@ -132,12 +177,13 @@ static json_t *layout_json(ls_arena *arena, const ls_page_layout *layout) {
   }
   int *row_of_unit = LS_NEW_ARRAY(arena, int, layout->units->count + 1);
   json_t *rows = rows_json(layout, row_of_unit);
-  json_t *moments = ls_page_moments(layout, row_of_unit);
-  return json_pack("{s:s, s:s, s:o, s:i, s:o, s:o, s:o, s:o, s:I, s:f, s:i}", "name", layout->name,
-                   "about", layout->about, "sizes", sizes, "microbatches",
-                   layout->stages[0]->layout.microbatches, "ranks", ranks_json(mesh), "rows", rows,
-                   "memory", memory, "moments", moments, "peak", (json_int_t)most, "sent", sent,
-                   "collectives", collectives);
+  json_t *reasons = json_array(), *moments = ls_page_moments(layout, row_of_unit, reasons);
+  return json_pack("{s:s, s:s, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:f, s:i}", "name",
+                   layout->name, "about", layout->about, "sizes", sizes, "microbatches",
+                   layout->stages[0]->layout.microbatches, "ranks", ranks_json(mesh), "drawn",
+                   drawn_json(arena, rows, mesh->size[LS_AXIS_PP]), "reasons", reasons, "rows",
+                   rows, "memory", memory, "moments", moments, "peak", (json_int_t)most, "sent",
+                   sent, "collectives", collectives);
 }
 
 /* JSON inside a script element: no '<', so nothing in it can end the element or open a comment. */

@@ -13,7 +13,9 @@
 
 #include "program/program.h"
 
-enum { LS_PAGE_DEVICES = 16 }; /* drawn of each layout, spread over its stages */
+/* Drawn of each layout, spread over its stages, and of each stage one at least: devices, and rows
+ * for units. A step of more actions than this is too long for a page. */
+enum { LS_PAGE_DEVICES = 16, LS_PAGE_ROWS = 24, LS_PAGE_ACTIONS = 200000 };
 
 typedef struct ls_page_layout {
   const char *name;                /* "ZeRO-3" */
@@ -30,7 +32,8 @@ void ls_page_write(const ls_page_layout *layouts, int count, const char *title, 
 
 /* What happens in a step, in order: an array of moments, each an array of events, one of a stage at
  * most. Stages go on when they can, passes taking unit times. `row_of_unit`: places in the page's
- * table, -1 for none. The caller owns it. */
-json_t *ls_page_moments(const ls_page_layout *layout, const int *row_of_unit);
+ * table, -1 for none. `reasons`: an array that takes each text that says why a collective is there
+ * once; events have its place. The caller owns both. */
+json_t *ls_page_moments(const ls_page_layout *layout, const int *row_of_unit, json_t *reasons);
 
 #endif

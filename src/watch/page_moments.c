@@ -21,6 +21,8 @@ typedef struct simulation {
   int *next;          /* [stage] */
   double *now;        /* [stage] */
   int microbatches;
+  int *row_of_segment;
+  json_t *reasons, *places;             /* texts, and the place of each */
   double *forward_sent, *backward_sent; /* [boundary][microbatch]: when; < 0: not yet */
 } simulation;
 
@@ -126,16 +128,30 @@ static int row_of(const simulation *of, const ls_action *action) {
   int segment = action->segment;
   if (action->kind >= LS_ACTION_SEND && action->kind <= LS_ACTION_SENT_BACK)
     segment = layout->chunks->first_segment[action->segment + 1] - 1;
-  int row = -1;
-  for (int p = 0; p < layout->graph->parameters.count; p++) {
+  return of->row_of_segment[segment];
+}
+
+static void find_rows(simulation *of) {
+  const ls_page_layout *layout = of->layout;
+  const ls_graph *graph = layout->graph;
+  of->row_of_segment = LS_NEW_ARRAY(of->arena, int, graph->segments.count + 1);
+  for (int s = 0; s < graph->segments.count; s++) of->row_of_segment[s] = -1;
+  for (int p = 0; p < graph->parameters.count; p++) {
     const int unit = layout->units->of_parameter[p];
-    if (ls_graph_tensor(layout->graph, layout->graph->parameters.items[p].tensor)->segment !=
-            segment ||
-        of->row_of_unit[unit] < 0)
-      continue;
-    if (row < 0 || layout->units->items[unit].stages[0] < 0) row = of->row_of_unit[unit];
+    int *row =
+        &of->row_of_segment[ls_graph_tensor(graph, graph->parameters.items[p].tensor)->segment];
+    if (of->row_of_unit[unit] >= 0 && (*row < 0 || layout->units->items[unit].stages[0] < 0))
+      *row = of->row_of_unit[unit];
   }
-  return row;
+}
+
+static json_t *reason_json(const simulation *of, const char *reason) {
+  json_t *place = json_object_get(of->places, reason);
+  if (place) return json_incref(place);
+  place = json_integer((json_int_t)json_array_size(of->reasons));
+  json_array_append_new(of->reasons, json_string(reason));
+  json_object_set(of->places, reason, place);
+  return place;
 }
 
 static json_t *event_json(const simulation *of, int stage, const event *each) {
@@ -158,7 +174,7 @@ static json_t *event_json(const simulation *of, int stage, const event *each) {
   json_object_set_new(made, "axes", json_integer(instruction->axes));
   if (instruction->peer >= 0) json_object_set_new(made, "peer", json_integer(instruction->peer));
   json_object_set_new(made, "bytes", json_real(ls_instruction_bytes_sent(program, instruction)));
-  if (instruction->reason) json_object_set_new(made, "why", json_string(instruction->reason));
+  if (instruction->reason) json_object_set_new(made, "why", reason_json(of, instruction->reason));
   return made;
 }
 
@@ -192,12 +208,14 @@ static json_t *next_moment(simulation *of) {
   return moment;
 }
 
-json_t *ls_page_moments(const ls_page_layout *layout, const int *row_of_unit) {
+json_t *ls_page_moments(const ls_page_layout *layout, const int *row_of_unit, json_t *reasons) {
   const int stages = layout->stages[0]->mesh.size[LS_AXIS_PP];
   ls_arena *arena = ls_arena_create();
   simulation of = {.layout = layout,
                    .row_of_unit = row_of_unit,
                    .arena = arena,
+                   .reasons = reasons,
+                   .places = json_object(),
                    .microbatches = layout->stages[0]->layout.microbatches};
   const int messages = layout->chunks->count * of.microbatches;
   of.events = LS_NEW_ARRAY(arena, event_list, stages);
@@ -206,10 +224,12 @@ json_t *ls_page_moments(const ls_page_layout *layout, const int *row_of_unit) {
   of.forward_sent = LS_NEW_ARRAY(arena, double, messages);
   of.backward_sent = LS_NEW_ARRAY(arena, double, messages);
   for (int m = 0; m < messages; m++) of.forward_sent[m] = of.backward_sent[m] = -1;
+  find_rows(&of);
   for (int s = 0; s < stages; s++) find_events(&of, s);
   json_t *moments = json_array(), *moment;
   while ((moment = next_moment(&of))) json_array_append_new(moments, moment);
   for (int s = 0; s < stages; s++) LS_ASSERT(of.next[s] == of.events[s].count);
+  json_decref(of.places);
   ls_arena_destroy(&arena);
   return moments;
 }

@@ -65,6 +65,20 @@ static ls_page_layout open_layout(int devices, const char *const *keys, int key_
                           .chunks = chunks};
 }
 
+/* Of 40 layers. */
+static ls_page_layout open_deep(int devices, const char *const *keys, int key_count) {
+  const char *path = ls_arena_printf(arena, "%s/deep.json", folder);
+  const char *layers = strstr(model, "_layers\": 4") + strlen("_layers\": 4");
+  const char *deep = ls_arena_printf(arena, "%.*s0%s", (int)(layers - model), model, layers);
+  ls_error error = {0};
+  assert_int_equal(ls_file_write(path, deep, strlen(deep), &error), LS_OK);
+  const char *words[16];
+  int count = 0;
+  words[count++] = ls_arena_printf(arena, "model=%s", path);
+  for (int k = 0; k < key_count; k++) words[count++] = keys[k];
+  return open_layout(devices, words, count);
+}
+
 static json_t *data_of(const ls_page_layout *layouts, int count) {
   char *text = NULL;
   size_t bytes = 0;
@@ -200,6 +214,36 @@ static void test_layouts(void **state) {
   json_decref(root);
 }
 
+/* Of a deep pipeline each stage has a device and rows, and memory is drawn in its own scale. */
+static void test_every_stage_is_drawn(void **state) {
+  (void)state;
+  const char *const deep[] = {"mesh.pp=32", "mesh.dp_shard=2", "mesh.tp=2", "train.microbatches=32",
+                              "train.batch=64"};
+  const char *const wide[] = {"mesh.pp=4", "mesh.dp_shard=4", "mesh.tp=4", "train.batch=16"};
+  const ls_page_layout layouts[] = {open_deep(128, deep, 5), open_deep(64, wide, 4)};
+  json_t *root = data_of(layouts, 2);
+  for (int i = 0; i < 2; i++) {
+    const json_t *made = json_array_get(json_object_get(root, "layouts"), (size_t)i);
+    const json_t *rows = json_object_get(made, "rows"), *each;
+    const int stages = layouts[i].stages[0]->mesh.size[LS_AXIS_PP];
+    size_t at;
+    int *devices = LS_NEW_ARRAY(arena, int, stages), *here = LS_NEW_ARRAY(arena, int, stages);
+    json_array_foreach(json_object_get(made, "ranks"), at, each)
+        devices[json_integer_value(json_array_get(json_object_get(each, "at"), LS_AXIS_PP))]++;
+    json_array_foreach(json_object_get(made, "drawn"), at, each) for (int s = 0; s < stages; s++)
+        here[s] += json_is_true(json_array_get(
+            json_object_get(json_array_get(rows, (size_t)json_integer_value(each)), "here"),
+            (size_t)s));
+    for (int s = 0; s < stages; s++) {
+      assert_true(devices[s] >= 1 && devices[s] == devices[0]);
+      assert_true(here[s] >= (stages > 4 ? 1 : 4));
+    }
+    assert_true(json_array_size(json_object_get(made, "drawn")) <=
+                (size_t)(2 * (LS_PAGE_ROWS + stages)));
+  }
+  json_decref(root);
+}
+
 static void test_a_refusal_says_why(void **state) {
   (void)state;
   const ls_page_layout refused = {.name = "TP", .refused = "tp=3 & 4 heads: <no>\x01"};
@@ -211,6 +255,7 @@ static void test_a_refusal_says_why(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_layouts),
+                                     cmocka_unit_test(test_every_stage_is_drawn),
                                      cmocka_unit_test(test_a_refusal_says_why)};
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }
