@@ -48,7 +48,14 @@ static ls_status check_tokens(const ls_session *session, ls_error *error) {
   const int64_t size = widest(&session->config, &name);
   const double sequence = (double)run->data.seq_len;
   const double ranks = (double)run->mesh.dp_replicate * (double)run->mesh.dp_shard;
-  const double of_rank = (double)run->train.micro_batch * sequence * (double)size;
+  const double tokens = (double)run->train.micro_batch * sequence;
+  if (tokens > INT32_MAX) /* libraries of matrix products count rows in 32 bits */
+    return ls_fail(error, LS_INPUT,
+                   "%s: found %lld sequences of %lld tokens at a time; expected at most %d tokens "
+                   "of a device: give a smaller train.micro_batch or data.seq_len",
+                   ls_run_file_where(run, "train.micro_batch"), (long long)run->train.micro_batch,
+                   (long long)run->data.seq_len, INT32_MAX);
+  const double of_rank = tokens * (double)size;
   if (of_rank <= most_elements && of_rank * ranks <= most_elements_of_all) return LS_OK;
   return ls_fail(
       error, LS_INPUT,

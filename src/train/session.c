@@ -281,6 +281,7 @@ static ls_status compile(ls_session *session, ls_error *error) {
   LS_TRY(compile_stages(session, session->graph, &session->layout, LS_PROGRAM_STEP, LS_SESSION_STEP,
                         error));
   LS_TRY(compile_evaluation(session, &session->layout, error));
+  LS_TRY(ls_session_check_programs(session, error));
   size_workspace(session);
   return LS_OK;
 }
@@ -408,7 +409,6 @@ ls_status ls_session_create(ls_arena *arena, ls_run_file *run, int devices, int 
   LS_TRY(ls_session_resolve(arena, run, devices, sharers, &made, error));
   LS_TRY(check_weights(made, error));
   LS_TRY(compile(made, error));
-  LS_TRY(ls_session_check_programs(made, error));
   LS_TRY(ls_session_check_device(made, error));
   LS_TRY(ls_session_check_host(made, 1, false, error));
   *session = made;
