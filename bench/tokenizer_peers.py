@@ -3,14 +3,16 @@
 
     python3 bench/tokenizer_peers.py build/bench/tokenizer_speed FOLDER_OF_TOKENIZERS TEXT...
 
-FOLDER has NAME/tokenizer.json for each tokenizer. Each program encodes each text several times in
-one process, in turns with the others; the best round counts (of five, of large texts two), in processor time. The
-others get the text at once and, as documents, line by line: the faster of the two is shown, and "x" is how many times
-as fast Lockstep is, which gets it at once. tiktoken, which reads no tokenizer.json, gets the same pieces and pattern.
+FOLDER has NAME/tokenizer.json for each tokenizer. Medians of five rounds (of large texts three), in processor time; in
+each round Lockstep and tokenizers are opened anew, so that none has a word of the text cached ("again": Lockstep, the
+same text once more). The others get the text at once and, as documents, line by line: the faster of the two is shown,
+and "x" is how many times as fast Lockstep is, which gets it at once. tiktoken, which keeps no words and reads no
+tokenizer.json, gets the same pieces and pattern.
 Equal: all ids of Lockstep and tokenizers, and tiktoken's count (its ids are other numbers for the same pieces).
 """
 import json
 import os
+import statistics
 import subprocess
 import sys
 import time
@@ -24,7 +26,7 @@ import tiktoken  # noqa: E402
 from tokenizers import Tokenizer  # noqa: E402
 
 GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
-ROUNDS, ROUNDS_OF_LARGE, LARGE_MB = 5, 2, 5
+ROUNDS, ROUNDS_OF_LARGE, LARGE_MB = 5, 3, 5
 
 
 def alphabet():
@@ -55,26 +57,28 @@ def as_tiktoken(form):
                              special_tokens={})
 
 
-def best(rounds, work):
+def median(rounds, opened, work):
     seconds = []
     for _ in range(rounds):
+        tokenizer = opened()
         begin = time.process_time()
-        work()
+        work(tokenizer)
         seconds.append(time.process_time() - begin)
-    return min(seconds)
+    return statistics.median(seconds)
 
 
 def main(program, folder, texts):
     print("load %.1f, %.1f, %.1f on %d cores" % (*os.getloadavg(), os.cpu_count()), file=sys.stderr)
-    print("| tokenizer | text | Lockstep MB/s | tokenizers | x | tiktoken | x | ids equal |")
-    print("|---|---|---:|---:|---:|---:|---:|---|")
+    print("| tokenizer | text | Lockstep MB/s | again | tokenizers | x | tiktoken | x | ids equal |")
+    print("|---|---|---:|---:|---:|---:|---:|---:|---|")
     for name in sorted(os.listdir(folder)):
         path = os.path.join(folder, name, "tokenizer.json")
         if not os.path.exists(path):
             continue
         with open(path, encoding="utf-8") as file:
             form = json.load(file)
-        theirs = Tokenizer.from_file(path)
+        opened = lambda: Tokenizer.from_file(path)  # noqa: E731
+        theirs = opened()
         ranks = as_tiktoken(form) if "ByteLevel" in json.dumps(form["pre_tokenizer"]) else None
         for text_path in texts:
             with open(text_path, encoding="utf-8", newline="") as file:
@@ -86,15 +90,17 @@ def main(program, folder, texts):
             ours = json.loads(out.stdout)
             ids = theirs.encode(text, add_special_tokens=False).ids
             equal = zlib.crc32(array("i", ids).tobytes()) == ours["crc32"]
-            whole = best(rounds, lambda: theirs.encode(text, add_special_tokens=False))
-            split = best(rounds, lambda: [theirs.encode(line, add_special_tokens=False) for line in lines])
+            whole = median(rounds, opened, lambda t: t.encode(text, add_special_tokens=False))
+            split = median(rounds, opened, lambda t: [t.encode(line, add_special_tokens=False) for line in lines])
             hugging = size / min(whole, split)
-            row = "| %s | %s | %.1f | %.1f | %.1f |" % (name, os.path.basename(text_path), ours["mb_per_s"], hugging,
-                                                        ours["mb_per_s"] / hugging)
+            row = "| %s | %s | %.1f | %.1f | %.1f | %.1f |" % (name, os.path.basename(text_path), ours["mb_per_s"],
+                                                               ours["again_mb_per_s"], hugging,
+                                                               ours["mb_per_s"] / hugging)
             if ranks:
                 equal = equal and len(ranks.encode_ordinary(text)) == ours["ids"]
-                open_ai = size / min(best(rounds, lambda: ranks.encode_ordinary(text)),
-                                     best(rounds, lambda: [ranks.encode_ordinary(line) for line in lines]))
+                keep = lambda: ranks  # noqa: E731
+                open_ai = size / min(median(rounds, keep, lambda t: t.encode_ordinary(text)),
+                                     median(rounds, keep, lambda t: [t.encode_ordinary(line) for line in lines]))
                 row += " %.1f | %.1f |" % (open_ai, ours["mb_per_s"] / open_ai)
             else:
                 row += " | |"
