@@ -64,8 +64,9 @@ check-full: check
 	  echo "== ONEDNN_MAX_CPU_ISA=$$isa"; \
 	  ONEDNN_MAX_CPU_ISA=$$isa tools/run_tests.sh build:quick || exit 1; \
 	done
-	$(MAKE) check-matrix check-mutants
+	$(MAKE) check-matrix check-mutants check-kills
 	LS_FAULTS_MATRIX=1 build/tests/faults_test
+	LS_FAULTS=all tests/inject_command_test.sh build/lockstep
 	if command -v mpicc.mpich >/dev/null; then $(MAKE) check-mpich; \
 	  else echo "skipped: MPICH (libmpich-dev and mpich are not here)"; fi
 

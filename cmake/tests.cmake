@@ -48,7 +48,10 @@ endif()
 
 # Not of the library's objects and without sanitizers: it comes between a program and the system.
 add_library(faults_preload MODULE tests/support/faults_preload.c)
-target_compile_definitions(faults_preload PRIVATE _GNU_SOURCE $<$<BOOL:${LS_SANITIZE}>:LS_SANITIZED>)
+target_compile_definitions(faults_preload PRIVATE _GNU_SOURCE)
+if(LS_SANITIZE)
+  target_compile_definitions(faults_preload PRIVATE LS_SANITIZED)
+endif()
 target_compile_options(faults_preload PRIVATE -Wall -Wextra $<$<BOOL:${LS_WERROR}>:-Werror>)
 target_link_libraries(faults_preload PRIVATE ${CMAKE_DL_LIBS})
 set_target_properties(faults_preload PROPERTIES
