@@ -96,7 +96,10 @@ sed 's/{/{"attention_multiplier": 2,/' "$work/good/config.json" >"$work/config.j
 train "attention_multiplier: found 2; this key is not known" "$work/config.json"
 
 # Sizes that no program can have: of the mesh, and of keys and a configuration together.
-check() { refused "$1" check "model=${config:-$work/good/config.json}" $keys $2; }
+check() { refused "$1" check "model=${config:-$work/good/config.json}" $keys ${2:-}; }
+sed 's/"head_dim": [^,]*/"head_dim": 1073741824/' "$work/good/config.json" >"$work/config.json"
+config=$work/config.json
+check "heads of 1073741824 elements (head_dim); expected at most 65536"
 config=
 check "mesh: found dp_shard 65536 x tp 65536 = 4294967296 devices; expected at most 1048576" \
   "mesh.tp=65536 mesh.dp_shard=65536"

@@ -7,7 +7,7 @@
 
 /* More would not be a model of this decade, and overflows sums of sizes. */
 static const double most_parameters = 1e15;
-enum { MOST_LAYERS = 65536 };
+enum { MOST_LAYERS = 65536, MOST_HEAD = 65536 };
 
 static ls_status read_key(const ls_json_object *json, const ls_config_key *key,
                           ls_model_config *config, ls_error *error) {
@@ -188,6 +188,9 @@ static ls_status check_size(const ls_json_object *json, const ls_model_config *c
   if (total > most_parameters)
     return ls_fail(error, LS_INPUT, "%s: about %g parameters; expected at most %g", json->where,
                    total, most_parameters);
+  if (config->head_dim > MOST_HEAD)
+    return ls_fail(error, LS_INPUT, "%s: heads of %lld elements (head_dim); expected at most %d",
+                   json->where, (long long)config->head_dim, MOST_HEAD);
   return LS_OK;
 }
 

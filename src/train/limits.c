@@ -55,6 +55,9 @@ static ls_status check_tokens(const ls_session *session, ls_error *error) {
                    "of a device: give a smaller train.micro_batch or data.seq_len",
                    ls_run_file_where(run, "train.micro_batch"), (long long)run->train.micro_batch,
                    (long long)run->data.seq_len, INT32_MAX);
+  if (size > INT32_MAX) /* columns likewise */
+    return ls_fail(error, LS_INPUT, "%s: a %s of %lld; expected at most %d", session->config.source,
+                   name, (long long)size, INT32_MAX);
   const double of_rank = tokens * (double)size;
   if (of_rank <= most_elements && of_rank * ranks <= most_elements_of_all) return LS_OK;
   return ls_fail(
