@@ -3,8 +3,8 @@
 
 #include "model/family.h"
 
-/* Built-in shapes. The published ones have the numbers of their publishers' config.json; the smallest
- * are ours, over bytes. */
+/* Built-in shapes. The published ones have the numbers of their publishers' config.json; the
+ * smallest are ours, over bytes. */
 
 typedef struct preset {
   const char *name, *family;
