@@ -134,19 +134,67 @@ static int count_held(const ls_pipeline *pipeline, int stage, ls_arena *arena, i
   return largest;
 }
 
-static int by_bytes(const void *left, const void *right) {
-  const state *a = left, *b = right;
-  if (a->bytes != b->bytes) return a->bytes < b->bytes ? -1 : 1;
-  return (a->work > b->work) - (a->work < b->work);
+/* In the order of bytes; of equal ones the one that is kept comes first. */
+static bool is_before(const state *a, const state *b) {
+  if (a->bytes != b->bytes) return a->bytes < b->bytes;
+  if (a->work != b->work) return a->work < b->work;
+  return a->from != b->from ? a->from < b->from : a->choice < b->choice;
+}
+
+/* Room for the states of one layer; its runs, one for each choice, are in order. */
+typedef struct workshop {
+  state *items, *other;
+  int64_t capacity;
+  int ends[MENU + 1];
+} workshop;
+
+static void make_room(ls_arena *arena, workshop *w, int64_t count) {
+  if (count <= w->capacity) return;
+  w->capacity = 2 * count;
+  w->items = LS_NEW_ARRAY(arena, state, w->capacity);
+  w->other = LS_NEW_ARRAY(arena, state, w->capacity);
+}
+
+/* Sums of one more number are in the order of what they are of, but where rounding makes them
+ * equal. Returns the count with this one. */
+static int add_state(const workshop *w, int begin, int count, const state *made) {
+  int at = count;
+  for (; at > begin && is_before(made, &w->items[at - 1]); at--) w->items[at] = w->items[at - 1];
+  w->items[at] = *made;
+  return count + 1;
+}
+
+static void merge(const workshop *w, int begin, int middle, int end) {
+  int left = begin, right = middle;
+  for (int i = begin; i < end; i++) {
+    const bool from_right =
+        left == middle || (right < end && is_before(&w->items[right], &w->items[left]));
+    w->other[i] = w->items[from_right ? right++ : left++];
+  }
+}
+
+static void merge_runs(workshop *w) {
+  for (int runs = MENU; runs > 1; runs = (runs + 1) / 2) {
+    for (int r = 0; r < runs; r += 2) {
+      const int next = r + 2 <= runs ? r + 2 : runs;
+      merge(w, w->ends[r], w->ends[r + 1], w->ends[next]);
+      w->ends[r / 2 + 1] = w->ends[next];
+    }
+    state *const merged = w->other;
+    w->other = w->items;
+    w->items = merged;
+  }
 }
 
 /* Without states that another betters in one and is no worse than in the other. */
-static front keep_best(state *all, int count) {
-  qsort(all, (size_t)count, sizeof *all, by_bytes);
+static front keep_best(ls_arena *arena, const workshop *w) {
+  const int count = w->ends[1];
   int kept = 0;
   for (int i = 0; i < count; i++)
-    if (kept == 0 || all[i].work < all[kept - 1].work) all[kept++] = all[i];
-  return (front){all, kept};
+    if (kept == 0 || w->items[i].work < w->items[kept - 1].work) w->items[kept++] = w->items[i];
+  front made = {LS_NEW_ARRAY(arena, state, kept + 1), kept};
+  memcpy(made.items, w->items, (size_t)kept * sizeof *made.items);
+  return made;
 }
 
 /* What layers keep while a microbatch is in one of them: that of the layers up to it, `bytes` of
@@ -161,20 +209,26 @@ static double solve(const chooser *c, const stage_plan *plan, double total, uint
   const int layers = plan->layers.count;
   ls_arena *arena = ls_arena_create();
   front *fronts = LS_NEW_ARRAY(arena, front, layers + 1);
+  workshop w = {0};
   fronts[0] = (front){LS_NEW(arena, state), 1};
   for (int l = 0; l < layers; l++) {
     const int segment = plan->layers.items[l];
     const double weight = plan->held[c->chunks->chunk_of[segment]];
-    state *all = LS_NEW_ARRAY(arena, state, (size_t)fronts[l].count * MENU + 1);
     int count = 0;
-    for (int i = 0; i < fronts[l].count; i++)
-      for (int o = 0; o < MENU; o++) {
+    make_room(arena, &w, (int64_t)fronts[l].count * MENU + 1);
+    for (int o = 0; o < MENU; o++) {
+      for (int i = 0; i < fronts[l].count; i++) {
         const double bytes = fronts[l].items[i].bytes + weight * c->bytes[segment][o];
         const double now = kept_at(plan, bytes, total) + c->again[segment][o] + plan->rest[l];
-        if (bytes <= total && now <= plan->limit)
-          all[count++] = (state){bytes, fronts[l].items[i].work + c->work[segment][o], i, o};
+        if (bytes <= total && now <= plan->limit) {
+          const state made = {bytes, fronts[l].items[i].work + c->work[segment][o], i, o};
+          count = add_state(&w, w.ends[o], count, &made);
+        }
       }
-    fronts[l + 1] = keep_best(all, count);
+      w.ends[o + 1] = count;
+    }
+    merge_runs(&w);
+    fronts[l + 1] = keep_best(arena, &w);
   }
   double work = -1;
   if (fronts[layers].count) {
@@ -218,10 +272,12 @@ static void measure_rest(chooser *c, stage_plan *plan, const ls_program *program
     plan->rest[l] = -INFINITY;
   }
   plan->rest_all = -INFINITY;
+  int *layer_of = LS_NEW_ARRAY(c->arena, int, c->graph->segments.count + 1); /* or layers */
+  for (int s = 0; s <= c->graph->segments.count; s++) layer_of[s] = layers;
+  for (int l = 0; l < layers; l++) layer_of[plan->layers.items[l]] = l;
   for (int a = 0; a < program->actions.count; a++) {
     const int segment = program->actions.items[a].action.segment;
-    int l = 0;
-    while (l < layers && plan->layers.items[l] != segment) l++;
+    const int l = segment >= 0 ? layer_of[segment] : layers;
     const double live = (double)alive[a].sum;
     if (l < layers)
       plan->rest[l] = fmax(plan->rest[l], live - kept_at(plan, kept[l + 1], kept[layers]));
