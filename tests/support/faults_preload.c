@@ -108,18 +108,6 @@ static bool file_fails(const char *call, int file) {
   return path_fails(call, path);
 }
 
-static bool memory_fails(const void *caller) {
-  const char *from = caller;
-  if (!plan.ready || from < plan.program || from >= plan.program_end || !is_named("malloc"))
-    return false;
-  const int before = errno;
-  char place[32];
-  snprintf(place, sizeof place, "%lx", (unsigned long)(from - plan.program));
-  const bool failed = fails("malloc", place);
-  errno = failed ? ENOMEM : before;
-  return failed;
-}
-
 #define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
 int open(const char *path, int flags, ...) {
@@ -208,6 +196,18 @@ int fflush(FILE *file) {
 }
 
 #if !defined(LS_SANITIZED) /* whose runtimes have their own malloc */
+static bool memory_fails(const void *caller) {
+  const char *from = caller;
+  if (!plan.ready || from < plan.program || from >= plan.program_end || !is_named("malloc"))
+    return false;
+  const int before = errno;
+  char place[32];
+  snprintf(place, sizeof place, "%lx", (unsigned long)(from - plan.program));
+  const bool failed = fails("malloc", place);
+  errno = failed ? ENOMEM : before;
+  return failed;
+}
+
 void *malloc(size_t bytes) {
   return memory_fails(__builtin_return_address(0)) ? NULL : __libc_malloc(bytes);
 }
