@@ -102,10 +102,18 @@ mkdir "$work/tiny"
 if [ "$(id -u)" = 0 ] && mount -t tmpfs -o size=300k tmpfs "$work/tiny" 2>/dev/null; then
   small=$work/tiny
   train "$work/tiny/run" 6
-  expect 1 "its drive has 0.3 MiB free, and the run saves checkpoints of 0.2 MiB, two before"
+  expect 1 "its drive has 0.3 MiB free, and 3 more checkpoints of 0.2 MiB are there at a time (checkpoint.keep=2"
   ! grep -q '^step 1/' "$work/log" || fail "it was found after a step: $(cat "$work/log")"
   train "$work/tiny/run" 1
   expect 0 "step-1"
+  # What --fresh=delete removes is space, too.
+  mount -o remount,size=700k "$work/tiny"
+  train "$work/tiny/run" 6 --fresh=delete
+  expect 0 "step-6"
+  train "$work/tiny/run" 6 --fresh
+  expect 1 "its drive has"
+  train "$work/tiny/run" 6 --fresh=delete
+  expect 0 "step-6"
   # A drive that is filled while the run saves: what is there is named, nothing half-written stays,
   # and with space again the run goes on.
   mount -o remount,size=2m "$work/tiny"

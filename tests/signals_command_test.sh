@@ -91,6 +91,12 @@ case $saved in step-2)
   [ "$(ls evaluating/checkpoints)" = step-2 ] || fail "a step was made: $(ls evaluating/checkpoints)" ;;
 esac
 
+# Who does not want it gets on without it.
+cp -r evaluating unwanted
+"$lockstep" train run.yaml out=unwanted eval.every=0 data.validation=0.9 train.steps=4 >output 2>log ||
+  fail "$(cat log)"
+[ -d unwanted/checkpoints/step-4 ] || fail "$(ls unwanted/checkpoints)"
+
 # It is made when the run goes on, and gets into the line of its step.
 validations() { grep -o '"step": [0-9]*,\|"validation_loss": .*' "$1/metrics.jsonl"; }
 short="eval.every=2 eval.batches=3 data.validation=0.9 train.steps=4"

@@ -210,32 +210,36 @@ static void tell_reading(void *context, int64_t done, int64_t total, int64_t tok
           (double)total / 1e6);
 }
 
-/* What a run is made of. */
+/* What a run is made of, and of what. */
 typedef struct parts {
+  ls_arena *arena;
+  ls_run_file *run;
+  int devices;
+  ls_world *world;
   ls_session *session;
   const ls_tokenizer *tokenizer;
   ls_dataset *dataset;
 } parts;
 
-static ls_status prepare(ls_arena *arena, ls_run_file *run, int devices, ls_world *world,
-                         parts *made, ls_error *error) {
-  const int on_host = ls_world_count_on_host(world);
-  const int sharers = ls_machine_is_bound() ? ls_world_count_here(world) : on_host;
-  LS_TRY(ls_session_create(arena, run, devices, sharers, &made->session, error));
-  LS_TRY(ls_session_check_offload(made->session, on_host, error));
-  LS_TRY(ls_session_check_fit(made->session, on_host, ls_world_count_here(world), error));
-  LS_TRY(ls_session_open_tokenizer(made->session, &made->tokenizer, error));
+static ls_status prepare(void *context, ls_error *error) {
+  parts *self = context;
+  const int on_host = ls_world_count_on_host(self->world), here = ls_world_count_here(self->world);
+  const int sharers = ls_machine_is_bound() ? here : on_host;
+  LS_TRY(ls_session_create(self->arena, self->run, self->devices, sharers, &self->session, error));
+  LS_TRY(ls_session_check_offload(self->session, on_host, error));
+  LS_TRY(ls_session_check_fit(self->session, on_host, here, error));
+  LS_TRY(ls_session_open_tokenizer(self->session, &self->tokenizer, error));
   reading progress = {.begin_s = ls_now_s()};
-  const bool speaks = ls_world_first_here(world) == 0;
-  return ls_dataset_open(arena, run, made->tokenizer, ls_corpus_cache_folder(arena, run->out),
-                         speaks ? tell_reading : NULL, &progress, &made->dataset, error);
+  const bool speaks = ls_world_first_here(self->world) == 0;
+  return ls_dataset_open(self->arena, self->run, self->tokenizer,
+                         ls_corpus_cache_folder(self->arena, self->run->out),
+                         speaks ? tell_reading : NULL, &progress, &self->dataset, error);
 }
 
 static ls_status train_in_world(ls_arena *arena, ls_run_file *run, int devices, ls_world *world,
                                 const choices *asked, ls_error *error) {
-  parts made = {0};
-  ls_status status =
-      ls_world_agree(world, prepare(arena, run, devices, world, &made, error), error);
+  parts made = {.arena = arena, .run = run, .devices = devices, .world = world};
+  ls_status status = ls_world_agree(world, ls_arena_guard(prepare, &made, false, error), error);
   if (status == LS_OK)
     status = train_with_data(made.session, made.dataset, world, made.tokenizer, asked, error);
   if (made.dataset) ls_dataset_close(made.dataset);

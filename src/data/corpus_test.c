@@ -119,6 +119,24 @@ static void large_random_files_come_back_whole(void **state) {
   ls_corpus_close(&corpus);
 }
 
+/* Wherever in a buffer a file begins: what says that it is a text, or another, is its head. */
+static void a_mark_is_seen_at_the_end_of_a_buffer(void **state) {
+  (void)state;
+  enum { BUFFER = 1 << 24, AROUND = 12 };
+  char *text = ls_arena_alloc(arena, BUFFER + AROUND);
+  memset(text, 'a', BUFFER + AROUND);
+  for (int k = -AROUND; k <= AROUND; k++) {
+    const char *const paths[] = {text_file("a.txt", text, (size_t)(BUFFER + k), 10),
+                                 text_file("b.txt", "\xEF\xBB\xBFmark", 7, 10)};
+    ls_corpus corpus;
+    if (open_with(ls_tokenizer_bytes(), paths, 2, NULL, &corpus) != LS_OK)
+      fail_msg("%s", error.text);
+    if (corpus.count != BUFFER + k + 4)
+      fail_msg("%d: %lld ids, expected %d", k, (long long)corpus.count, BUFFER + k + 4);
+    ls_corpus_close(&corpus);
+  }
+}
+
 static void a_cache_is_used_while_it_fits(void **state) {
   (void)state;
   const char *path = text_file("a.txt", "in the beginning", 16, 100);
@@ -313,6 +331,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       CASE(files_become_one_row_of_ids),
       CASE(large_random_files_come_back_whole),
+      CASE(a_mark_is_seen_at_the_end_of_a_buffer),
       CASE(a_cache_is_used_while_it_fits),
       CASE(a_text_changed_within_the_clocks_grain_is_noticed),
       CASE(ids_are_stored_as_narrow_as_the_vocabulary_allows),

@@ -39,7 +39,7 @@ static size_t buffer_bytes(const ls_text_files *files, int threads) {
   for (int i = 0; i < files->count; i++)
     if (files->items[i].packing == LS_TEXT_GZIP || files->items[i].packing == LS_TEXT_ZSTD)
       return (size_t)most;
-  return (size_t)(files->bytes < most ? files->bytes + 1 : most);
+  return (size_t)(files->bytes < most ? files->bytes : most) + LS_TEXT_HEAD_BYTES;
 }
 
 void ls_text_pieces_open(const char *key, const ls_text_files *files, const ls_tokenizer *tokenizer,
@@ -197,14 +197,17 @@ static void count_bad(ls_text_pieces *self) {
 static void warn_of_bad(const ls_text_pieces *self) {
   if (self->bad_files == 0) return;
   const char *path = self->files->items[self->first_bad_file].path;
+  const char *become = self->tokenizer->pipeline ? "what is no UTF-8 is read as U+FFFD"
+                                                 : "they are kept as they are";
   if (self->bad_files == 1)
-    ls_warn("%s: %s: %" PRId64 " bytes are no UTF-8 text, the first is byte %" PRId64
-            "; they are kept as they are",
-            self->key, path, self->bad_bytes, self->first_bad);
+    ls_warn("%s: %s: bytes that are NUL or no UTF-8: %" PRId64 ", the first at offset %" PRId64
+            "; %s",
+            self->key, path, self->bad_bytes, self->first_bad, become);
   else
-    ls_warn("%s: %d files have %" PRId64 " bytes that are no UTF-8 text, the first is byte %" PRId64
-            " of %s; they are kept as they are",
-            self->key, self->bad_files, self->bad_bytes, self->first_bad, path);
+    ls_warn("%s: bytes that are NUL or no UTF-8: %" PRId64
+            " in %d files, the first at offset "
+            "%" PRId64 " of %s; %s",
+            self->key, self->bad_bytes, self->bad_files, self->first_bad, path, become);
 }
 
 static void end_file(ls_text_pieces *self) {
@@ -230,11 +233,23 @@ static void skip_mark(ls_text_pieces *self, const char *text, size_t bytes) {
   if (bytes >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) self->cut += 3;
 }
 
+/* As much as there is room for; of a file's beginning its head at least. */
+static ls_status read_some(ls_text_pieces *self, char *text, size_t *bytes, ls_error *error) {
+  const size_t room = self->capacity - self->used;
+  size_t got;
+  *bytes = 0;
+  do {
+    LS_TRY(ls_text_stream_read(self->stream, text + *bytes, room - *bytes, &got, error));
+    *bytes += got;
+  } while (got > 0 && self->check.bytes == 0 && *bytes < LS_TEXT_HEAD_BYTES);
+  return LS_OK;
+}
+
 /* Reads on in the open file and cuts what is there. */
 static ls_status read_on(ls_text_pieces *self, ls_error *error) {
   char *text = self->buffer + self->used;
   size_t got;
-  LS_TRY(ls_text_stream_read(self->stream, text, self->capacity - self->used, &got, error));
+  LS_TRY(read_some(self, text, &got, error));
   const bool begins = self->check.bytes == 0;
   LS_TRY(check_read(self, text, got, error));
   self->used += got;
@@ -253,7 +268,8 @@ ls_status ls_text_pieces_next(ls_text_pieces *self, ls_text_batch *batch, ls_err
   if (self->cut > 0) make_room(self);
   while (self->file < self->files->count) {
     if (!self->stream) LS_TRY(begin_file(self, error));
-    if (self->used == self->capacity) {
+    const size_t least = self->check.bytes == 0 ? LS_TEXT_HEAD_BYTES : 1;
+    if (self->capacity - self->used < least) {
       if (self->items.count > 0) break;
       make_room(self);
     }

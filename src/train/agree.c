@@ -1,6 +1,7 @@
 #include "train/agree.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #include "run/crew.h"
 
@@ -31,6 +32,14 @@ typedef struct meeting {
   ls_error own, agreed;
 } meeting;
 
+/* Who reads it elsewhere is to know where to look. */
+static void name_source(int number, ls_error *error) {
+  char host[64] = "its host";
+  if (error->status == LS_OK || number == 0) return;
+  (void)!gethostname(host, sizeof host - 1);
+  ls_error_prefix(error, "rank %d on %s", number, host);
+}
+
 /* Each rank of a process says what the process says; what all say comes back by its first. */
 static ls_status meet(ls_comm *comm, void *context, ls_error *error) {
   meeting *self = context;
@@ -40,6 +49,7 @@ static ls_status meet(ls_comm *comm, void *context, ls_error *error) {
   for (int r = 0; r < size; r++) members[r] = r;
   ls_group *all;
   ls_error said = self->own;
+  name_source(number, &said);
   ls_status status = ls_comm_group(comm, members, size, &all, error);
   ls_arena_destroy(&arena);
   LS_TRY(status);

@@ -1,12 +1,15 @@
 #include "train/checkpoint_room.h"
 
 #include <errno.h>
-#include <stdlib.h>
+#include <inttypes.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/file.h"
+#include "train/checkpoint_folder.h"
+#include "train/checkpoint_list.h"
 #include "train/checkpoint_moments.h"
 
 static const double mib = 1048576;
@@ -25,7 +28,7 @@ int64_t ls_checkpoint_copies(int64_t saves, int64_t existing, int64_t keep) {
   const int64_t most = keep > 0 && keep < INT64_MAX ? keep + 1 : INT64_MAX;
   int64_t copies = most > existing ? most - existing : 1;
   if (copies > saves) copies = saves;
-  return copies < 2 ? copies : 2;
+  return copies;
 }
 
 static int64_t saves_of(const ls_run_file *run, int64_t done) {
@@ -38,38 +41,55 @@ static int64_t saves_of(const ls_run_file *run, int64_t done) {
 
 /* Makes a folder in it, as saving does: rights, quotas and read-only drives all say why. */
 static ls_status try_folder(ls_arena *arena, const char *folder, ls_error *error) {
-  char *probe = ls_arena_printf(arena, "%s/lockstep-probe-XXXXXX", folder);
-  if (mkdtemp(probe) && rmdir(probe) == 0) return LS_OK;
+  /* A kill between the two leaves what the next run takes for a checkpoint half-written. */
+  const char *probe = ls_arena_printf(arena, "%s/step-0.tmp-%d", folder, (int)getpid());
+  if (mkdir(probe, 0777) == 0 && rmdir(probe) == 0) return LS_OK;
   return ls_fail(error, LS_FAILED, "%s: checkpoints cannot be written there: %s", folder,
                  strerror(errno));
 }
 
-static ls_status check_space(const ls_session *session, const char *folder, int64_t copies,
-                             ls_error *error) {
+/* What the run's own checkpoints take, which --fresh=delete removes before anything is saved. */
+static int64_t bytes_of_own(ls_arena *arena, const char *out) {
+  ls_published_list list = {0};
+  int64_t bytes = 0;
+  if (ls_checkpoint_list(arena, out, &list, NULL) != LS_OK) return 0;
+  for (int c = 0; c < list.found.count; c++) {
+    ls_sealed_folder sealed;
+    if (ls_checkpoint_sealed(arena, list.found.items[c].folder, &sealed, NULL) != LS_OK) continue;
+    for (int f = 0; f < sealed.count; f++) bytes += sealed.files[f].bytes;
+  }
+  return bytes;
+}
+
+static ls_status check_space(const ls_session *session, const char *folder, int64_t freed,
+                             int64_t copies, ls_error *error) {
   struct statvfs about;
   if (statvfs(folder, &about) != 0) return LS_OK; /* saving will say why */
-  const double there = (double)about.f_bavail * (double)about.f_frsize;
+  const double there = (double)about.f_bavail * (double)about.f_frsize + (double)freed;
   const double each = (double)ls_checkpoint_bytes(session);
   if (each * (double)copies <= there) return LS_OK;
   return ls_fail(error, LS_NO,
-                 "%s: its drive has %.1f MiB free, and the run saves %s of %.1f MiB%s: free some, "
-                 "or give another out",
-                 folder, there / mib, copies == 1 ? "a checkpoint" : "checkpoints", each / mib,
-                 copies == 1 ? "" : ", two before one is removed");
+                 "%s: its drive has %.1f MiB free, and %" PRId64
+                 " more checkpoint%s of %.1f MiB %s "
+                 "there at a time (checkpoint.keep=%" PRId64
+                 ", and one while it is saved): free some, keep fewer, or give another out",
+                 folder, there / mib, copies, copies == 1 ? "" : "s", each / mib,
+                 copies == 1 ? "is" : "are", session->run->checkpoint.keep);
 }
 
-ls_status ls_checkpoint_check_room(const ls_session *session, const char *out, int64_t done,
-                                   int64_t existing, ls_error *error) {
-  const int64_t saves = saves_of(session->run, done);
+ls_status ls_checkpoint_check_room(const ls_session *session, const ls_run_folder *folder,
+                                   ls_error *error) {
+  const ls_run_file *run = session->run;
+  const int64_t saves = saves_of(run, folder->step);
   if (saves == 0) return LS_OK;
   ls_arena *arena = ls_arena_create();
-  const char *folder = ls_arena_printf(arena, "%s/checkpoints", out);
-  if (!ls_directory_exists(folder)) folder = out;
-  ls_status status = try_folder(arena, folder, error);
+  const char *path = ls_arena_printf(arena, "%s/checkpoints", run->out);
+  if (!ls_directory_exists(path)) path = run->out;
+  ls_status status = try_folder(arena, path, error);
   if (status == LS_OK)
-    status =
-        check_space(session, folder,
-                    ls_checkpoint_copies(saves, existing, session->run->checkpoint.keep), error);
+    status = check_space(
+        session, path, folder->fresh == LS_FRESH_DELETE ? bytes_of_own(arena, run->out) : 0,
+        ls_checkpoint_copies(saves, folder->checkpoints, run->checkpoint.keep), error);
   ls_arena_destroy(&arena);
   return status;
 }

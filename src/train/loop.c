@@ -36,14 +36,15 @@ typedef struct trainer {
   ls_learning_rate rate;
   ls_loss_scale scale; /* 1 for ever unless compute is fp16 */
   ls_peak peak;
-  int64_t step;   /* finished */
-  int64_t traced; /* the step that is recorded; 0: none */
-  double begun_s; /* when the time of the step began */
-  bool open;      /* the passes of one more are done: its norm and its update are not */
-  bool guessed;   /* weights are a guess at that update */
-  bool clipped;   /* so was the last norm that is known: then none is guessed */
-  bool taken;     /* the run folder is this run's: nothing of another is in the way */
-  ls_error lost;  /* why a step could not be told: training stops for it, its state saved */
+  int64_t step;     /* finished */
+  int64_t traced;   /* the step that is recorded; 0: none */
+  double begun_s;   /* when the time of the step began */
+  bool open;        /* the passes of one more are done: its norm and its update are not */
+  bool guessed;     /* weights are a guess at that update */
+  bool clipped;     /* so was the last norm that is known: then none is guessed */
+  bool unevaluated; /* a stop ended the evaluation after the step */
+  bool taken;       /* the run folder is this run's: nothing of another is in the way */
+  ls_error lost;    /* why a step could not be told: training stops for it, its state saved */
 } trainer;
 
 static bool is_first(const trainer *self) {
@@ -60,16 +61,16 @@ static ls_status any_asked(ls_rank *rank, bool own, bool *asked, ls_error *error
 }
 
 ls_status ls_evaluate(const ls_session *session, const ls_dataset *dataset, ls_rank *rank,
-                      const ls_train_options *options, double *loss, ls_error *error) {
+                      const ls_train_options *options, double *loss, bool *ended, ls_error *error) {
   int64_t batches = ls_order_batches(&dataset->evaluation);
   if (batches > session->run->eval.batches) batches = session->run->eval.batches;
   const bool tells = options && options->evaluating && ls_rank_number(rank) == 0;
   double sum = 0, tokens = 0;
   *loss = NAN;
+  *ended = false;
   for (int64_t b = 0; b < batches; b++) {
-    bool asked;
-    LS_TRY(any_asked(rank, ls_stop_asked(), &asked, error));
-    if (asked) return LS_OK;
+    LS_TRY(any_asked(rank, ls_stop_asked(), ended, error));
+    if (*ended) return LS_OK;
     if (tells) options->evaluating(options->context, b, batches);
     for (int m = 0; m < session->layout.microbatches; m++) {
       LS_TRY(
@@ -189,7 +190,7 @@ static ls_status report(trainer *self, double loss, double norm, double seconds,
       .mfu = ls_peak_share(&self->peak, session->programs[LS_SESSION_STEP]->flops / seconds),
       .memory_bytes = resident_bytes(),
       .validation_loss = evaluation,
-      .validation_left = isnan(evaluation) && evaluates(self),
+      .validation_left = self->unevaluated,
       .loss_scale = scales_loss(self) ? *ls_rank_cell(self->rank, LS_CELL_SCALE) : NAN,
       .skipped = self->scale.skipped};
   if (of->options->report) of->options->report(of->options->context, &made);
@@ -307,8 +308,10 @@ static ls_status finish_step(trainer *self, bool *stop, ls_error *error) {
   self->taken = true;
   LS_TRY(finish_trace(self, error));
   double evaluation = NAN;
+  self->unevaluated = false;
   if (evaluates(self))
-    LS_TRY(ls_evaluate(of->session, of->dataset, self->rank, of->options, &evaluation, error));
+    LS_TRY(ls_evaluate(of->session, of->dataset, self->rank, of->options, &evaluation,
+                       &self->unevaluated, error));
   tell_step(self, loss, norm, seconds, evaluation);
   LS_TRY(agree_to_stop(self, stop, error));
   if (*stop || is_due(self, self->step, run->checkpoint.every)) return save(self, error);
@@ -459,11 +462,11 @@ static ls_status evaluate_again(const trainer *self, bool *stop, ls_error *error
   const training *of = self->of;
   int64_t lacks = is_first(self) && of->metrics && ls_metrics_lacks_validation(of->metrics);
   LS_TRY(ls_broadcast(ls_rank_world_group(self->rank), &lacks, 1, LS_I64, 0, error));
-  if (!lacks || of->dataset->evaluation.sequences == 0) return LS_OK;
+  if (!lacks || of->dataset->evaluation.sequences == 0 || of->session->run->eval.every == 0)
+    return LS_OK;
   double loss;
-  LS_TRY(ls_evaluate(of->session, of->dataset, self->rank, of->options, &loss, error));
-  if (isnan(loss)) return any_asked(self->rank, ls_stop_asked(), stop, error);
-  if (!is_first(self)) return LS_OK;
+  LS_TRY(ls_evaluate(of->session, of->dataset, self->rank, of->options, &loss, stop, error));
+  if (*stop || !is_first(self)) return LS_OK;
   if (of->options->evaluated) of->options->evaluated(of->options->context, self->step, loss);
   return ls_metrics_add_validation(of->metrics, loss, error);
 }
@@ -565,8 +568,7 @@ static ls_status prove(const training *all, ls_error *error) {
 static ls_status open_folder(training *all, ls_error *error) {
   const ls_session *session = all->session;
   LS_TRY(ls_run_folder_open(all->arena, session->run, all->options->fresh, &all->folder, error));
-  return ls_checkpoint_check_room(session, session->run->out, all->folder->step,
-                                  all->folder->checkpoints, error);
+  return ls_checkpoint_check_room(session, all->folder, error);
 }
 
 static ls_status prepare(void *context, ls_error *error) {
