@@ -65,6 +65,14 @@ static ls_status make_alone(const ls_token_file *file, bool *fits, ls_error *err
   return status;
 }
 
+/* Until the file fits. Looking may take long: another process is to see before that it is in use.
+ */
+static ls_status prepare(const ls_token_file *file, bool *fits, ls_error *error) {
+  ls_cache_touch(file->path);
+  *fits = ls_token_file_fits(file);
+  return *fits ? LS_OK : make_alone(file, fits, error);
+}
+
 ls_status ls_corpus_open(ls_arena *arena, const ls_corpus_options *options, ls_corpus *corpus,
                          ls_error *error) {
   *corpus = (ls_corpus){0};
@@ -76,10 +84,14 @@ ls_status ls_corpus_open(ls_arena *arena, const ls_corpus_options *options, ls_c
   if (tokens) return ls_token_corpus_open(arena, options, &files, corpus, error);
   LS_TRY(ls_directory_make(options->cache_folder, error));
   const ls_token_file file = ls_token_file_of(arena, options, &files);
-  bool fits = ls_token_file_fits(&file);
-  if (!fits) LS_TRY(make_alone(&file, &fits, error));
-  if (fits) ls_cache_touch(file.path);
-  LS_TRY(ls_token_file_view(arena, file.path, corpus, error));
+  bool fits;
+  LS_TRY(prepare(&file, &fits, error));
+  ls_status status = ls_token_file_view(arena, file.path, corpus, error);
+  if (status == LS_INPUT) { /* another process has just removed it */
+    LS_TRY(prepare(&file, &fits, error));
+    status = ls_token_file_view(arena, file.path, corpus, error);
+  }
+  LS_TRY(status);
   corpus->files = files;
   corpus->from_cache = fits;
   return LS_OK;

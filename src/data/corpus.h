@@ -9,8 +9,8 @@
  * each, where it has one. Token files (token_folder.h) are taken as they are, with the ids,
  * documents and fingerprint that their texts have. The cache is made again when a file's path,
  * size, time or content, the tokenizer, or what is read of the files changed. It is published
- * whole, so several processes may open one corpus at the same time. Reading an open corpus is
- * thread-safe. */
+ * whole, so several processes may open one corpus at the same time, and made again where one of
+ * them removes it before it is mapped. Reading an open corpus is thread-safe. */
 #ifndef LS_DATA_CORPUS_H
 #define LS_DATA_CORPUS_H
 

@@ -256,6 +256,44 @@ static void bad_texts_are_refused(void **state) {
   assert_refused(&a, 1, LS_INPUT, "cannot be read: Permission denied");
 }
 
+/* While its texts are compared with what they were: how young the file is, and then none. */
+static const char *taken_path;
+static time_t taken_used;
+
+static void take_away(void *context, int64_t done, int64_t total, int64_t tokens) {
+  (void)context, (void)done, (void)total, (void)tokens;
+  struct stat about;
+  if (!taken_path || stat(taken_path, &about) != 0) return;
+  taken_used = about.st_mtime;
+  assert_int_equal(unlink(taken_path), 0);
+  taken_path = NULL;
+}
+
+static void a_cache_that_another_process_removes_is_made_again(void **state) {
+  (void)state;
+  const char *path = text_file("a.txt", "in the beginning", 16, 100);
+  ls_corpus corpus;
+  assert_int_equal(open_one(path, &corpus), LS_OK);
+  taken_path = corpus.cache_path;
+  ls_corpus_close(&corpus);
+  const struct timespec old[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
+  assert_int_equal(utimensat(AT_FDCWD, taken_path, old, 0), 0);
+  text_file("a.txt", "in the beginning", 16, 50); /* another time: the words are looked at */
+  const ls_corpus_options options = {.key = "data.text",
+                                     .patterns = &path,
+                                     .pattern_count = 1,
+                                     .tokenizer = ls_tokenizer_bytes(),
+                                     .cache_folder = in_folder("cache"),
+                                     .progress = take_away};
+  const ls_status status = ls_corpus_open(arena, &options, &corpus, &error);
+  if (status != LS_OK) fail_msg("%s", error.text);
+  assert_null(taken_path);
+  assert_true(taken_used > 1000); /* said to be in use before the look */
+  assert_false(corpus.from_cache);
+  assert_text(&corpus, "in the beginning");
+  ls_corpus_close(&corpus);
+}
+
 static int cache_files(void) {
   char **paths;
   int count = 0;
@@ -333,6 +371,7 @@ int main(void) {
       CASE(large_random_files_come_back_whole),
       CASE(a_mark_is_seen_at_the_end_of_a_buffer),
       CASE(a_cache_is_used_while_it_fits),
+      CASE(a_cache_that_another_process_removes_is_made_again),
       CASE(a_text_changed_within_the_clocks_grain_is_noticed),
       CASE(ids_are_stored_as_narrow_as_the_vocabulary_allows),
       CASE(bad_texts_are_refused),
