@@ -99,14 +99,37 @@ void ls_cache_sweep(const char *folder) {
   ls_arena_destroy(&arena);
 }
 
-static void trim(const ls_cache_list *list, int64_t limit, const char *kept) {
-  int64_t bytes = 0;
-  for (int i = 0; i < list->files.count; i++)
-    if (list->files.items[i].kind == LS_CACHE_TOKENS) bytes += list->files.items[i].bytes;
+static const char *last_part(const char *path) {
+  const char *slash = strrchr(path, '/');
+  return slash ? slash + 1 : path;
+}
+
+static bool is_kept(const ls_cache_file *file, const char *const *kept, int count) {
+  const char *name = last_part(file->path); /* a folder has more than one path */
+  for (int i = 0; i < count; i++)
+    if (strcmp(name, last_part(kept[i])) == 0) return true;
+  return false;
+}
+
+static void trim(const char *folder, const ls_cache_list *list, int64_t limit,
+                 const char *const *kept, int kept_count) {
+  int64_t bytes = 0, held = 0;
+  for (int i = 0; i < list->files.count; i++) {
+    const ls_cache_file *file = &list->files.items[i];
+    if (file->kind != LS_CACHE_TOKENS) continue;
+    bytes += file->bytes;
+    if (is_kept(file, kept, kept_count)) held += file->bytes;
+  }
+  if (held > limit)
+    ls_warn(
+        "%s: the token files of this run have %.1f MiB and stay, and data.cache_limit is %.1f: "
+        "data.cache_limit=%lldMiB holds them",
+        folder, (double)held / 1048576, (double)limit / 1048576,
+        (long long)((held + 1048575) / 1048576));
   for (int i = 0; i < list->files.count && bytes > limit; i++) {
     const ls_cache_file *file = &list->files.items[i];
     ls_error error;
-    if (file->kind != LS_CACHE_TOKENS || strcmp(file->path, kept) == 0) continue;
+    if (file->kind != LS_CACHE_TOKENS || is_kept(file, kept, kept_count)) continue;
     const ls_status status = ls_cache_remove(file, &error);
     if (status != LS_OK) ls_warn("%s", error.text);
     if (status != LS_OK) continue;
@@ -119,12 +142,13 @@ static void trim(const ls_cache_list *list, int64_t limit, const char *kept) {
   }
 }
 
-void ls_cache_trim(const char *folder, int64_t limit, const char *kept) {
+void ls_cache_trim(const char *folder, int64_t limit, const char *const *kept, int kept_count) {
   if (limit <= 0) return;
   ls_arena *arena = ls_arena_create();
   ls_cache_list list;
   ls_error error;
-  if (ls_cache_find(arena, folder, &list, &error) == LS_OK) trim(&list, limit, kept);
+  if (ls_cache_find(arena, folder, &list, &error) == LS_OK)
+    trim(folder, &list, limit, kept, kept_count);
   ls_arena_destroy(&arena);
 }
 

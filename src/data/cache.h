@@ -47,9 +47,10 @@ LS_CHECKED ls_status ls_cache_remove(const ls_cache_file *file, ls_error *error)
  */
 void ls_cache_sweep(const char *folder);
 
-/* Removes the token files used longest ago, but never `kept`, until all have `limit` bytes at most
- * (0: no limit), with a warning that names each. */
-void ls_cache_trim(const char *folder, int64_t limit, const char *kept);
+/* Removes the token files used longest ago, but none of a name that ends a path in `kept`, until
+ * all have `limit` bytes at most (0: no limit), with a warning that names each; and with one where
+ * those kept alone have more. */
+void ls_cache_trim(const char *folder, int64_t limit, const char *const *kept, int kept_count);
 
 /* Now is when the file was last used. */
 void ls_cache_touch(const char *path);

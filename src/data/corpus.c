@@ -39,11 +39,8 @@ static ls_status take_turn(int folder, bool *taken, ls_error *error) {
 
 static ls_status make(void *context, ls_error *error) {
   const ls_token_file *file = context;
-  const ls_corpus_options *options = file->options;
-  ls_cache_sweep(options->cache_folder);
-  const ls_status status = ls_token_file_make(file, error);
-  ls_cache_trim(options->cache_folder, options->cache_limit, file->path);
-  return status;
+  ls_cache_sweep(file->options->cache_folder);
+  return ls_token_file_make(file, error);
 }
 
 /* Of several processes that want one corpus, the first makes it with all cores, and the others

@@ -33,7 +33,6 @@ typedef struct ls_corpus_options {
   bool skip_bad_lines;       /* count them and go on */
   const ls_tokenizer *tokenizer;
   const char *cache_folder;     /* made if it is needed */
-  int64_t cache_limit;          /* bytes of all its token files, once one is made; 0: none */
   ls_corpus_progress *progress; /* may be NULL */
   void *context;
   int threads; /* 0: as OpenMP has them */

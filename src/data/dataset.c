@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/random.h"
+#include "data/cache.h"
 #include "data/fingerprint.h"
 
 /* What is the same while a dataset is opened. */
@@ -220,11 +221,35 @@ static void make_fingerprint(ls_dataset *made) {
            (unsigned long long)ls_fingerprint_spread(hash));
 }
 
+typedef LS_LIST(const char *) path_list;
+
+static void keep(const opening *self, const ls_corpus *corpus, path_list *kept) {
+  for (int p = 0; p < corpus->part_count; p++)
+    *LS_APPEND(self->arena, kept) = corpus->parts[p].cache_path;
+  if (corpus->part_count == 0 && corpus->cache_path)
+    *LS_APPEND(self->arena, kept) = corpus->cache_path;
+}
+
+/* Where a token file was made. Only once all are open: none may go that this run needs itself. */
+static void trim_cache(const opening *self) {
+  const ls_dataset *made = self->dataset;
+  bool all_found = !made->validation.cache_path || made->validation.from_cache;
+  path_list kept = {0};
+  keep(self, &made->validation, &kept);
+  for (int t = 0; t < made->text_count; t++) {
+    all_found = all_found && made->texts[t].from_cache;
+    keep(self, &made->texts[t], &kept);
+  }
+  if (!all_found)
+    ls_cache_trim(self->options.cache_folder, self->run->data.cache_limit, kept.items, kept.count);
+}
+
 static ls_status open_parts(const opening *self, ls_error *error) {
   ls_dataset *made = self->dataset;
   LS_TRY(open_texts(self, error));
   const bool own_files = self->run->data.validation.globs.count > 0;
   if (own_files) LS_TRY(open_validation(self, error));
+  trim_cache(self);
   prepare_parts(self);
   LS_TRY(split(self, error));
   if (own_files) {
@@ -251,7 +276,6 @@ ls_status ls_dataset_open(ls_arena *arena, const ls_run_file *run, const ls_toke
                                     .skip_bad_lines = run->data.on_bad_line == LS_RUN_BAD_LINE_SKIP,
                                     .tokenizer = tokenizer,
                                     .cache_folder = cache_folder,
-                                    .cache_limit = run->data.cache_limit,
                                     .progress = progress,
                                     .context = context},
                         .dataset = LS_NEW(arena, ls_dataset)};

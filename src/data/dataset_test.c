@@ -137,6 +137,57 @@ static void validation_may_have_files_of_its_own(void **state) {
                          "needs 201"));
 }
 
+static LS_LIST(char *) warnings;
+
+static void remember(void *context, const char *text) {
+  (void)context;
+  if (strstr(text, "data.cache_limit")) *LS_APPEND(arena, &warnings) = ls_arena_strdup(arena, text);
+}
+
+static int token_files(void) {
+  char **paths;
+  int count = 0;
+  const char *pattern = ls_arena_printf(arena, "%s/cache/tokens-*.bin", folder);
+  return ls_file_glob(arena, pattern, &paths, &count, &error) == LS_OK ? count : 0;
+}
+
+static void a_run_keeps_all_of_its_own_token_files(void **state) {
+  (void)state;
+  const char *yaml = ls_arena_printf(
+      arena,
+      "data: {text: [{path: %s, weight: 2}, {path: %s, weight: 1}], validation: [%s], seq_len: 50, "
+      "cache_limit: %%s}\ntrain: {batch: 2}\n",
+      text_of("a.txt", 1000), text_of("b.txt", 900), text_of("v.txt", 600));
+  ls_dataset *dataset = NULL;
+  assert_int_equal(open_text(ls_arena_printf(arena,
+                                             "data: {text: %s, seq_len: 50, cache_limit: 1KiB}\n"
+                                             "train: {batch: 2}\n",
+                                             text_of("other.txt", 500)),
+                             &dataset),
+                   LS_OK);
+  ls_dataset_close(dataset);
+  assert_int_equal(token_files(), 1);
+  const char *own = "data.cache_limit=1MiB holds them";
+  warnings.items = NULL, warnings.count = warnings.capacity = 0;
+  ls_warnings_to(remember, NULL);
+  for (int turn = 0; turn < 2; turn++) { /* the other one's goes; then all are there */
+    assert_int_equal(open_text(ls_arena_printf(arena, yaml, "1KiB"), &dataset), LS_OK);
+    assert_int_equal(dataset->texts[0].from_cache, turn);
+    assert_int_equal(dataset->texts[1].from_cache, turn);
+    assert_int_equal(dataset->validation.from_cache, turn);
+    ls_dataset_close(dataset);
+    assert_int_equal(token_files(), 3);
+    assert_int_equal(warnings.count, 2);
+    assert_non_null(strstr(warnings.items[0], own));
+    assert_non_null(strstr(warnings.items[1], "is removed, as used longest ago"));
+  }
+  text_of("v.txt", 700);
+  assert_int_equal(open_text(ls_arena_printf(arena, yaml, "1MiB"), &dataset), LS_OK);
+  ls_warnings_to(NULL, NULL);
+  ls_dataset_close(dataset);
+  assert_int_equal(warnings.count, 2); /* what was said to hold them does */
+}
+
 static void a_text_shorter_than_a_batch_is_refused_with_the_counts(void **state) {
   (void)state;
   ls_dataset *dataset = NULL;
@@ -164,6 +215,7 @@ int main(void) {
       CASE(the_parts_share_no_token),
       CASE(a_small_fraction_keeps_one_sequence),
       CASE(validation_may_have_files_of_its_own),
+      CASE(a_run_keeps_all_of_its_own_token_files),
       CASE(a_text_shorter_than_a_batch_is_refused_with_the_counts),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
