@@ -17,7 +17,8 @@ static const char help[] =
     "folder `cache` beside a run's out. Each is made again when it is not there. FOLDER is such a\n"
     "folder or a run's; without one, $XDG_CACHE_HOME/lockstep or ~/.cache/lockstep, and "
     "runs/cache.\n"
-    "A run removes what was used longest ago once all have more than data.cache_limit.\n\n"
+    "A run removes what was used longest ago, but never its own, once all have more than\n"
+    "data.cache_limit.\n\n"
     "  --older-than DAYS  only what was not used for so long\n"
     "  --all              also what lockstep bench measured of this machine (machine-*.json)\n"
     "  --help             this text\n\n"
@@ -93,14 +94,18 @@ static ls_status each_folder(ls_arena *arena, request *asked, const char *folder
   return LS_OK;
 }
 
-/* A cache's folder, or that of a run's cache. */
+/* A cache's folder, or that of a run's cache: beside `word` as train has it of the same out, or, as
+ * of "." and "..", beside the folder that it stands for. */
 static ls_status folder_of(ls_arena *arena, const char *word, const char **folder,
                            ls_error *error) {
   *folder = word;
   if (!ls_directory_exists(word))
     return ls_fail(error, LS_INPUT, "%s: no folder of that name; expected a cache or a run", word);
-  if (ls_file_exists(ls_arena_printf(arena, "%s/" LS_RESOLVED_NAME, word)))
-    *folder = ls_corpus_cache_folder(arena, word);
+  if (!ls_file_exists(ls_arena_printf(arena, "%s/" LS_RESOLVED_NAME, word))) return LS_OK;
+  *folder = ls_corpus_cache_folder(arena, word);
+  char *real = ls_directory_exists(*folder) ? NULL : realpath(word, NULL);
+  if (real) *folder = ls_corpus_cache_folder(arena, real);
+  free(real);
   return LS_OK;
 }
 

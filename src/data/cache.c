@@ -12,28 +12,44 @@
 
 enum { YOUNG_S = 10 }; /* its writer may not have locked it yet */
 
-static bool begins(const char *name, const char *with) {
-  return strncmp(name, with, strlen(with)) == 0;
+static const char digits[] = "0123456789";
+
+/* Behind 16 hexadecimal digits; NULL: there are fewer or more. */
+static const char *skip_hash(const char *name) {
+  return strspn(name, "0123456789abcdef") == 16 ? name + 16 : NULL;
 }
 
-static bool ends(const char *name, const char *with) {
-  const size_t length = strlen(name), tail = strlen(with);
-  return length > tail && strcmp(name + length - tail, with) == 0;
+/* FRONT, a hash, END and nothing else. */
+static bool is_hashed(const char *name, const char *front, const char *end) {
+  if (strncmp(name, front, strlen(front)) != 0) return false;
+  const char *rest = skip_hash(name + strlen(front));
+  return rest && strcmp(rest, end) == 0;
 }
 
-/* NAME.bin.PID.TIME or NAME.tokens.PID.TIME, which ls_token_file_make writes to. */
+/* NUMBER-NAME.tokens, as ls_token_folder_write names them. */
+static bool is_of_folder(const char *name) {
+  enum { NUMBER = 5, MOST = 100 };
+  static const char ending[] = ".tokens";
+  static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
+  if (strspn(name, digits) != NUMBER || name[NUMBER] != '-') return false;
+  name += NUMBER + 1;
+  const size_t length = strlen(name), tail = sizeof ending - 1;
+  if (length <= tail || length > MOST + tail || *name == '.') return false;
+  return strspn(name, plain) == length && strcmp(name + length - tail, ending) == 0;
+}
+
+/* A token file's name, then .PROCESS.TIME: what ls_token_file_make writes to. */
 static bool is_aside(const char *name) {
-  const char *const dots[] = {".bin.", ".tokens."};
-  for (int i = 0; i < 2; i++) {
-    const char *at = strstr(name, dots[i]);
-    if (!at) continue;
-    at += strlen(dots[i]);
-    const size_t process = strspn(at, "0123456789");
-    if (process == 0 || at[process] != '.') continue;
-    const size_t time = strspn(at + process + 1, "0123456789abcdef");
-    if (time > 0 && at[process + 1 + time] == 0) return true;
-  }
-  return false;
+  const char *dot = strrchr(name, '.');
+  const char *rest = dot ? skip_hash(dot + 1) : NULL;
+  if (!rest || *rest) return false;
+  const char *end = dot; /* of the process's digits */
+  while (end > name && strchr(digits, end[-1])) end--;
+  if (end == dot || end == name || end[-1] != '.') return false;
+  char *whole = strndup(name, (size_t)(end - 1 - name));
+  const bool ours = whole && (is_hashed(whole, "tokens-", ".bin") || is_of_folder(whole));
+  free(whole);
+  return ours;
 }
 
 /* Whether nobody writes to it. */
@@ -49,9 +65,9 @@ static bool is_left(const char *path, const struct stat *about) {
 static bool kind_of(const char *name, const char *path, const struct stat *about,
                     ls_cache_kind *kind) {
   *kind = LS_CACHE_TOKENS;
-  if (begins(name, "tokens-") && ends(name, ".bin")) return true;
+  if (is_hashed(name, "tokens-", ".bin")) return true;
   *kind = LS_CACHE_RATES;
-  if (begins(name, "machine-") && ends(name, ".json")) return true;
+  if (is_hashed(name, "machine-", ".json")) return true;
   *kind = LS_CACHE_LEFTOVER;
   return is_aside(name) && is_left(path, about);
 }

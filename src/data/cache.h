@@ -3,7 +3,8 @@
  *
  *   ls_cache_list list;
  *   LS_TRY(ls_cache_find(arena, folder, &list, error));
- *   ls_cache_remove(&list.items[i]);
+ *   for (int i = 0; i < list.files.count; i++)
+ *     LS_TRY(ls_cache_remove(&list.files.items[i], error));
  *
  * Files of other names are not looked at. A token file that is removed while a run has it mapped
  * stays with that run. No state; what is half-written is told by its lock (see ls_token_file_make).
@@ -19,7 +20,7 @@
 
 typedef enum ls_cache_kind {
   LS_CACHE_TOKENS,   /* tokens-HASH.bin */
-  LS_CACHE_LEFTOVER, /* of a process that is gone */
+  LS_CACHE_LEFTOVER, /* of a process that is gone: a token file's name, its process and the time */
   LS_CACHE_RATES,    /* machine-HASH.json: what lockstep bench measured */
 } ls_cache_kind;
 

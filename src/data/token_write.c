@@ -335,8 +335,8 @@ static ls_status write_file(const ls_token_file *file, ls_arena *arena, const ch
 
 ls_status ls_token_file_make(const ls_token_file *file, ls_error *error) {
   ls_arena *arena = ls_arena_create();
-  const char *aside =
-      ls_arena_printf(arena, "%s.%d.%llx", file->path, (int)getpid(), (unsigned long long)now_ns());
+  const char *aside = ls_arena_printf(arena, "%s.%d.%016llx", file->path, (int)getpid(),
+                                      (unsigned long long)now_ns());
   ls_status status = write_file(file, arena, aside, error);
   if (status == LS_OK && rename(aside, file->path) != 0) {
     status = ls_fail(error, LS_FAILED, "%s: the token file cannot be published: %m", file->path);

@@ -4,7 +4,8 @@
  *     LD_PRELOAD=build/tests/libfaults_preload.so lockstep train ...
  *
  * Of the calls named, counted together from 1 and over all threads, the one numbered LS_FAULT_AT
- * fails with that errno; with LS_FAULT_EVER every later one too, as on a full drive. Calls of files
+ * fails with that errno; with LS_FAULT_EVER every later one too, as on a full drive; with
+ * LS_FAULT_HOLD it never returns, until the program is killed in the middle of it. Calls of files
  * count only under the folder LS_FAULT_UNDER, calls for memory (malloc stands for its kin) only
  * where the program itself makes them and not a library. With LS_FAULT_LOG each counted call is a
  * line of that file, and without LS_FAULT_AT none fails. */
@@ -31,7 +32,7 @@ static struct {
   bool ready;
   const char *calls, *under;
   long at, number;
-  bool ever;
+  bool ever, hold;
   int log;
   const char *program, *program_end;
 } plan;
@@ -66,6 +67,7 @@ __attribute__((constructor)) static void prepare(void) {
   plan.at = at ? atol(at) : 0;
   plan.number = number ? atol(number) : ENOSPC;
   plan.ever = getenv("LS_FAULT_EVER") != NULL;
+  plan.hold = getenv("LS_FAULT_HOLD") != NULL;
   plan.log =
       log ? (int)syscall(SYS_openat, AT_FDCWD, log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666)
           : -1;
@@ -89,6 +91,7 @@ static bool fails(const char *call, const char *about) {
     (void)!syscall(SYS_write, plan.log, line, (size_t)length);
   }
   if (!plan.at || now < plan.at || (now > plan.at && !plan.ever)) return false;
+  while (plan.hold) pause();
   errno = (int)plan.number;
   return true;
 }
