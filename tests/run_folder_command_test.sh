@@ -57,6 +57,11 @@ says "resuming after step 8"
 run 2 train elsewhere
 says "a folder without resolved.yaml"
 
+run 2 train moved out=another
+says "out: moved goes on where it is"
+[ ! -e another ] || fail "it trained elsewhere"
+run 2 train moved --out another
+
 # What a killed process was writing is removed by the next.
 echo half >moved/resolved.yaml.tmp-4711
 run 0 train moved train.steps=11

@@ -1,5 +1,6 @@
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -268,6 +269,21 @@ static void tell_failure(ls_arena *arena, const ls_run_file *run, bool in_world,
   *error->text = 0;
 }
 
+/* The folder of a run is its out, also where it was moved. */
+static ls_status keep_out(const char *path, const char *word, const ls_words *words,
+                          ls_run_file *run, ls_error *error) {
+  if (path == word) return LS_OK;
+  for (int k = 0; k < words->key_count; k++)
+    if (strcmp(words->keys[k] + strspn(words->keys[k], "-"), "out") == 0 ||
+        strncmp(words->keys[k] + strspn(words->keys[k], "-"), "out=", 4) == 0)
+      return ls_fail(error, LS_INPUT,
+                     "out: %s goes on where it is; for another run give its run file, or "
+                     "model=%s/checkpoints/step-N and the keys",
+                     word, word);
+  run->out = word;
+  return LS_OK;
+}
+
 static ls_status train(ls_arena *arena, const ls_words *words, const choices *asked,
                        ls_run_file **run, ls_error *error) {
   if (words->positional_count > 1)
@@ -279,7 +295,7 @@ static ls_status train(ls_arena *arena, const ls_words *words, const choices *as
   const char *word = words->positional_count ? words->positional[0] : NULL, *path;
   LS_TRY(ls_run_folder_file(arena, word, &path, error));
   LS_TRY(ls_run_file_read(arena, path, words->keys, words->key_count, run, error));
-  if (path != word) (*run)->out = word; /* also where the folder was moved */
+  LS_TRY(keep_out(path, word, words, *run, error));
   int devices;
   LS_TRY(ls_command_devices(asked->devices, *run, &devices, error));
   ls_world *world;

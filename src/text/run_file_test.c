@@ -186,7 +186,8 @@ static void help_is_of_what_is_asked(void **state) {
   assert_non_null(strstr(section, "train.lr_min"));
   assert_null(strstr(section, "eval.every"));
   for (int i = 0; i < ls_run_key_count; i++)
-    assert_non_null(strstr(ls_run_file_resume_help(arena), ls_run_keys[i].name));
+    if (strcmp(ls_run_keys[i].name, "out") != 0)
+      assert_non_null(strstr(ls_run_file_resume_help(arena), ls_run_keys[i].name));
 }
 
 static void every_key_refuses_a_wrong_type_with_its_place(void **state) {

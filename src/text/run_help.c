@@ -32,6 +32,7 @@ static char *list_keys(ls_arena *arena, char *text, ls_run_effect one, ls_run_ef
   for (int i = 0; i < ls_run_key_count; i++) {
     const ls_run_key *key = &ls_run_keys[i];
     if (key->effect != one && key->effect != other) continue;
+    if (strcmp(key->name, "out") == 0) continue; /* that is another run */
     const size_t length = strlen(key->name);
     if (column == 0 || column + 1 + length > COLUMNS) {
       text = ls_arena_printf(arena, "%s%s  ", text, column ? "\n" : "");

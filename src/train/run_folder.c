@@ -1,5 +1,6 @@
 #include "train/run_folder.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -134,12 +135,17 @@ static const char *start_inside(ls_arena *arena, const ls_run_file *run) {
 }
 
 /* Of a process that was killed as it wrote there; this one has the lock. */
-static void sweep(ls_arena *arena, const char *out) {
-  char **paths;
-  int count = 0;
-  const char *pattern = ls_arena_printf(arena, "%s/" LS_RESOLVED_NAME ".tmp-*", out);
-  if (ls_file_glob(arena, pattern, &paths, &count, NULL) != LS_OK) return;
-  for (int i = 0; i < count; i++) unlink(paths[i]);
+static void sweep(const char *out) {
+  static const char begin[] = LS_RESOLVED_NAME ".tmp-";
+  DIR *folder = opendir(out);
+  if (!folder) return;
+  for (const struct dirent *entry; (entry = readdir(folder));) {
+    const char *process = entry->d_name + strlen(begin);
+    if (strncmp(entry->d_name, begin, strlen(begin)) != 0) continue;
+    if (*process && process[strspn(process, "0123456789")] == 0)
+      unlinkat(dirfd(folder), entry->d_name, 0);
+  }
+  closedir(folder);
 }
 
 ls_status ls_run_folder_open(ls_arena *arena, const ls_run_file *run, ls_fresh fresh,
@@ -149,7 +155,7 @@ ls_status ls_run_folder_open(ls_arena *arena, const ls_run_file *run, ls_fresh f
   *folder = made; /* to be closed, should memory run out below */
   LS_TRY(ls_directory_make(run->out, error));
   LS_TRY(lock_folder(arena, run->out, &made->lock, error));
-  sweep(arena, run->out);
+  sweep(run->out);
   ls_status status = LS_OK;
   if (fresh == LS_FRESH_DELETE && start_inside(arena, run)) {
     status = ls_fail(error, LS_INPUT,
