@@ -75,6 +75,8 @@ run 2 train keys.yaml out=plain train.lr=1e-4
 says "model=plain/checkpoints/step-4 with another out (see lockstep help resume)"
 run 0 help resume
 says "train.steps train.epochs"
+run 0 train --help resume
+says "train.steps train.epochs"
 run 0 help train.lr
 says "learning rate"
 run 0 help generate

@@ -308,6 +308,13 @@ static ls_status train(ls_arena *arena, const ls_words *words, const choices *as
   return status;
 }
 
+static void print_help(ls_arena *arena, const ls_words *words) {
+  if (words->positional_count == 1 && strcmp(words->positional[0], "resume") == 0)
+    printf("%s", ls_run_file_resume_help(arena));
+  else
+    printf("%s%s", help, ls_run_file_help(arena, NULL));
+}
+
 int ls_command_train(int count, char **given) {
   ls_arena *arena = ls_arena_create();
   ls_error error = {0};
@@ -321,7 +328,7 @@ int ls_command_train(int count, char **given) {
   ls_status status =
       ls_words_parse(arena, count, given, flags, sizeof flags / sizeof *flags, &words, &error);
   asked.fresh = deletes ? LS_FRESH_DELETE : fresh ? LS_FRESH_ASIDE : LS_FRESH_NO;
-  if (status == LS_OK && wants_help) printf("%s%s", help, ls_run_file_help(arena, NULL));
+  if (status == LS_OK && wants_help) print_help(arena, &words);
   if (status == LS_OK && !wants_help)
     ls_command_catch_signals(ls_command_is_first()
                                  ? "\nlockstep train: stopping as soon as the state can be saved; "
