@@ -82,22 +82,34 @@ static ls_status attempt(guard *self, ls_arena_body body, void *context, ls_erro
                  self->bytes);
 }
 
+/* An arena that is in no list. */
+static void release(ls_arena *dying) {
+  for (chunk *each = dying->first; each;) {
+    chunk *next = each->next;
+    free(each);
+    each = next;
+  }
+  free(dying);
+}
+
+/* Takes the first of the guard's arenas from it, to die or for the guard outside; NULL: none. */
+static ls_arena *take_first(guard *of, bool dies) {
+  pthread_mutex_lock(&lists);
+  ls_arena *first = of->made;
+  if (first) delist(first);
+  if (first && !dies) enlist(first, of->outer);
+  pthread_mutex_unlock(&lists);
+  return first;
+}
+
 ls_status ls_arena_guard(ls_arena_body body, void *context, bool frees, ls_error *error) {
   guard self = {.outer = innermost, .level = level()};
   innermost = &self;
   const ls_status status = attempt(&self, body, context, error);
   innermost = self.outer;
-  while (self.made) {
-    ls_arena *arena = self.made;
-    if (self.bytes && frees) {
-      ls_arena_destroy(&arena);
-      continue;
-    }
-    pthread_mutex_lock(&lists);
-    delist(arena);
-    enlist(arena, self.outer);
-    pthread_mutex_unlock(&lists);
-  }
+  const bool dies = self.bytes && frees;
+  for (ls_arena *each; (each = take_first(&self, dies));)
+    if (dies) release(each);
   return status;
 }
 
@@ -124,12 +136,7 @@ void ls_arena_destroy(ls_arena **arena) {
   pthread_mutex_lock(&lists);
   delist(dying);
   pthread_mutex_unlock(&lists);
-  for (chunk *each = dying->first; each;) {
-    chunk *next = each->next;
-    free(each);
-    each = next;
-  }
-  free(dying);
+  release(dying);
 }
 
 void *ls_arena_alloc(ls_arena *arena, size_t bytes) {

@@ -1,8 +1,11 @@
 #include "base/arena.h"
 
+#include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
@@ -167,6 +170,41 @@ static void each_of_a_team_has_its_own_guard(void **state) {
   assert_int_equal(failed, 32);
 }
 
+typedef struct handed {
+  ls_arena *arena;
+  atomic_bool gone;
+  pthread_t to;
+} handed;
+
+static void *destroy_handed(void *context) {
+  handed *self = context;
+  ls_arena_destroy(&self->arena);
+  atomic_store_explicit(&self->gone, true, memory_order_relaxed);
+  return NULL;
+}
+
+/* Relaxed, so that nothing but the guard's own lock orders its end behind what the other did. */
+static ls_status hand_over(void *context, ls_error *error) {
+  handed *self = context;
+  self->arena = ls_arena_create();
+  if (pthread_create(&self->to, NULL, destroy_handed, self) != 0)
+    return ls_fail(error, LS_FAILED, "no thread");
+  while (!atomic_load_explicit(&self->gone, memory_order_relaxed)) sched_yield();
+  return LS_OK;
+}
+
+/* That the guard sees it, the thread sanitizer tells. */
+static void an_arena_may_die_on_another_thread(void **state) {
+  (void)state;
+  for (int frees = 0; frees < 2; frees++) {
+    ls_error error = {0};
+    handed self = {0};
+    assert_int_equal(ls_arena_guard(hand_over, &self, frees, &error), LS_OK);
+    assert_int_equal(pthread_join(self.to, NULL), 0);
+    assert_null(self.arena);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(blocks_are_zeroed_aligned_and_apart),
@@ -174,6 +212,7 @@ int main(void) {
       cmocka_unit_test(lists_grow_and_keep_their_items),
       cmocka_unit_test(memory_that_runs_out_is_a_status),
       cmocka_unit_test(each_of_a_team_has_its_own_guard),
+      cmocka_unit_test(an_arena_may_die_on_another_thread),
       cmocka_unit_test(a_failed_assertion_aborts_in_every_build),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
