@@ -1,7 +1,7 @@
 #!/bin/sh
-# Calls of the system that fail, one at a time, while `lockstep train` runs: a full drive, a broken
-# one, no memory. Each run ends with 0, where the call was none that counts, or with 3 and a line
-# that says why; a checkpoint that was published stays, and the same command again ends with the
+# Calls of the system that fail, one at a time, while `lockstep train` runs, of memory in a compile
+# and in `lockstep tokenizer train` too: a full drive, a broken one, no memory. Each run ends with
+# 0, where the call was none that counts, or with 3 and a line that says why; a checkpoint that was published stays, and the same command again ends with the
 # bits of a run that nothing happened to.
 # $1: the lockstep program. LS_FAULTS=all: every call fails once, in place of one of each kind.
 set -u
@@ -131,6 +131,37 @@ if [ -s "$work/calls" ]; then
     count LS_FAULT_AT="$at" || code=$?
     [ $code -le 3 ] || fail "$example: memory $at of $total: exit status $code"
     cases=$((cases + 1))
+  done
+  # Threads that each ask for memory: of a text of different words.
+  awk 'BEGIN { for (i = 0; i < 60000; i++) printf "w%d%s", i, i % 10 == 9 ? "\n" : " " }' >"$work/words.txt"
+  words() { # NAME [NAME=VALUE...]: of these threads
+    code=0
+    out=$work/$1
+    shift
+    LS_FAULT_CALLS=malloc LS_FAULT_ERRNO=12 LD_PRELOAD="$preload" timeout 60 env "$@" "$lockstep" \
+      tokenizer train "$work/words.txt" --threads 4 --vocab 300 -o "$out" >"$work/output" \
+      2>"$work/errors" </dev/null || code=$?
+  }
+  rm -f "$work/calls"
+  words whole-tokens LS_FAULT_LOG="$work/calls"
+  [ "$code" -eq 0 ] || fail "tokenizer train: exit status $code"
+  total=$(wc -l <"$work/calls")
+  [ "$total" -gt 60 ] || fail "tokenizer train: $total calls for memory"
+  for at in $(seq 1 $((total > 15 ? total / 15 : 1)) "$total"); do
+    for ever in '' ever; do
+      rm -rf "$work"/tokens*
+      words tokens LS_FAULT_AT="$at" ${ever:+LS_FAULT_EVER=1}
+      what="tokenizer train: memory $at of $total ${ever:-once}"
+      case $code in
+        0) diff -r "$work/tokens" "$work/whole-tokens" >"$work/errors" 2>&1 || fail "$what: another" ;;
+        3)
+          grep -q '^lockstep tokenizer: out of memory' "$work/errors" || fail "$what: no word of it"
+          for left in "$work"/tokens*; do [ ! -e "$left" ] || fail "$what: $left is left"; done
+          ;;
+        *) fail "$what: exit status $code" ;;
+      esac
+      cases=$((cases + 1))
+    done
   done
 else
   echo "inject_command_test: skipped: failing memory, beside a sanitizer"

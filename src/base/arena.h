@@ -31,8 +31,11 @@ typedef ls_status (*ls_arena_body)(void *context, ls_error *error);
 
 /* Runs the body on this thread and returns its status; where memory for an arena runs out in it,
  * LS_FAILED, and the rest of the body does not run: files and threads it had open stay so. A
- * parallel region in the body needs a guard inside. `frees`: arenas that it made on this thread are
- * destroyed then, which is right where nothing outside has a pointer into them. Guards nest. */
+ * parallel region in the body needs a guard inside. A thread that the body starts needs one of its
+ * own, and may not outlive what it is given: where its starter can run out of memory before it is
+ * joined, that part too is in a guard, with the join behind it. `frees`: arenas that it made on
+ * this thread are destroyed then, which is right where nothing outside has a pointer into them.
+ * Guards nest. */
 LS_CHECKED ls_status ls_arena_guard(ls_arena_body body, void *context, bool frees, ls_error *error);
 
 #define LS_NEW(arena, type) ((type *)ls_arena_alloc((arena), sizeof(type)))

@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "data/json_line.h"
 #include "data/text_pieces.h"
 #include "data/tokenizer/byte_level.h"
@@ -105,15 +106,21 @@ static ls_status count_item(counter *self, const item *each, ls_error *error) {
   return status;
 }
 
-/* A thread. One that fails stops; items before that one are all taken by then, and gone through. */
-static void *count_items(void *context) {
+/* One that fails stops; items before that one are all taken by then, and gone through. */
+static ls_status count_items(void *context, ls_error *error) {
   counter *self = context;
-  while (self->status == LS_OK) {
+  for (;;) {
     const int at = atomic_fetch_add(&self->all->next, 1);
-    if (at >= self->all->items.count) break;
+    if (at >= self->all->items.count) return LS_OK;
     self->failed = at;
-    self->status = count_item(self, &self->all->items.items[at], &self->error);
+    LS_TRY(count_item(self, &self->all->items.items[at], error));
   }
+}
+
+/* A thread, the calling one too: whichever runs out of memory, all are joined. */
+static void *run_counter(void *context) {
+  counter *self = context;
+  self->status = ls_arena_guard(count_items, self, false, &self->error);
   return NULL;
 }
 
@@ -124,9 +131,9 @@ static ls_status count_batch(counting *self, ls_error *error) {
   const int wanted = self->items.count < self->threads ? self->items.count : self->threads;
   atomic_store(&self->next, 0);
   while (started < wanted - 1 &&
-         pthread_create(&others[started], NULL, count_items, &self->counters[started + 1]) == 0)
+         pthread_create(&others[started], NULL, run_counter, &self->counters[started + 1]) == 0)
     started++;
-  count_items(&self->counters[0]);
+  run_counter(&self->counters[0]);
   for (int i = 0; i < started; i++) pthread_join(others[i], NULL);
   const counter *failed = NULL;
   for (int t = 0; t < self->threads; t++) {
@@ -233,10 +240,11 @@ static void begin_counters(counting *self, ls_arena *arena) {
   }
 }
 
+/* `counts`: NULL: what was counted is of no use. */
 static void end_counters(counting *self, ls_word_counts *counts) {
   for (int t = 0; t < self->threads; t++) {
     counter *each = &self->counters[t];
-    for (int i = 0; i < each->counts->count; i++)
+    for (int i = 0; counts && i < each->counts->count; i++)
       ls_word_counts_add(counts, each->counts->items[i].word, each->counts->items[i].count);
     ls_matcher_free(&each->matcher);
     ls_bytes_free(&each->repaired);
@@ -256,7 +264,7 @@ ls_status ls_word_counts_texts(const ls_word_counts_options *options, const ls_t
     ls_text_pieces_open("text", files, ls_tokenizer_bytes(), self.threads, &pieces);
     status = count_all(&self, pieces, error);
     ls_text_pieces_close(&pieces);
-    end_counters(&self, counts);
+    end_counters(&self, status == LS_OK ? counts : NULL);
   }
   ls_pattern_free(self.pattern);
   ls_bytes_free(&self.held);
