@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -351,29 +350,42 @@ static void test_a_short_transfer_goes_on_at_a_block(void **state) {
 /* Nothing of it is mapped, and nobody is killed for it later. */
 static void test_memory_that_is_not_there_is_refused(void **state) {
   (void)state;
-  const ls_memory_there there = ls_machine_memory_there("");
-  if (there.bytes > INT64_MAX / 2) skip();
+  const int64_t there = ls_machine_memory_there("").bytes;
+  if (there > INT64_MAX / 4) skip();
   ls_tiers *tiers;
   ls_error error = {0};
-  ls_tiers_options options = {.host_bytes = there.bytes + (INT64_C(4) << 30), .moves = 1};
+  const ls_tiers_options options = {.host_bytes = 2 * there + MIB, .moves = 1};
   assert_int_equal(ls_tiers_create(&options, &tiers, &error), LS_FAILED);
   assert_null(tiers);
-  assert_non_null(strstr(error.text, "offload: a rank keeps"));
-  assert_non_null(strstr(error.text, there.what));
+  double asked, found;
+  char what[64]; /* of the machine, or a limit of this process */
+  assert_int_equal(sscanf(error.text,
+                          "offload: a rank keeps %lf MiB in the host's memory, and %lf are there "
+                          "(%63[^)]): offload less",
+                          &asked, &found, what),
+                   3);
+  assert_true(asked > found);
   assert_null(strchr(error.text, '\n'));
 }
 
-/* All of it has its pages from the start. */
+/* All of it has its pages from the start, wherever the machine has put them since. */
 static void test_memory_is_there_before_it_is_used(void **state) {
   (void)state;
-  enum { PAGES = 64 * MIB / BLOCK };
-  static unsigned char present[PAGES];
+  const size_t page = (size_t)sysconf(_SC_PAGESIZE), pages = 64 * MIB / page;
+  const int map = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+  if (map < 0) skip(); /* a kernel without */
   ls_tiers *tiers;
   ls_error error = {0};
   ls_tiers_options options = {.host_bytes = 64 * MIB, .moves = 1};
   assert_int_equal(ls_tiers_create(&options, &tiers, &error), LS_OK);
-  assert_int_equal(mincore(ls_tiers_base(tiers, LS_TIER_HOST), 64 * MIB, present), 0);
-  for (int p = 0; p < PAGES; p++) assert_true(present[p] & 1);
+  const uintptr_t base = (uintptr_t)ls_tiers_base(tiers, LS_TIER_HOST);
+  uint64_t *about = calloc(pages, sizeof *about);
+  const size_t bytes = pages * sizeof *about;
+  assert_non_null(about);
+  assert_int_equal(pread(map, about, bytes, (off_t)(base / page * sizeof *about)), bytes);
+  for (size_t p = 0; p < pages; p++) assert_true(about[p] >> 62); /* in memory, or swapped */
+  free(about);
+  close(map);
   ls_tiers_destroy(&tiers);
 }
 
