@@ -4,6 +4,7 @@ set -eu
 lockstep=$1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+export XDG_CACHE_HOME="$work/cache"
 fail() { echo "bad_input_command_test: $1" >&2; exit 1; }
 count=0
 
@@ -16,8 +17,8 @@ refused() { # TEXT words...: exit status 2, one line that has the text
   [ "$(wc -l <"$work/errors")" -eq 1 ] || fail "$*: expected one line, found: $(cat "$work/errors")"
   ! grep -q '[[:cntrl:]]' "$work/errors" || fail "$*: control characters: $(cat -v "$work/errors")"
   grep -qF -e "$expected" "$work/errors" || fail "$*: \"$expected\" is not in: $(cat "$work/errors")"
-  for left in "$work"/run/checkpoints "$work"/run/metrics.jsonl "$work"/out* "$work"/cache/*tmp* \
-    ${no_run:+"$work"/run}; do
+  for left in "$work"/run/checkpoints "$work"/run/metrics.jsonl "$work"/out* \
+    "$work"/cache/lockstep/*.bin.* ${no_run:+"$work"/run}; do
     [ ! -e "$left" ] || fail "$*: left $left behind"
   done
   count=$((count + 1))
@@ -35,6 +36,7 @@ model() { # TEXT
 
 yes 'It was a bright cold day in April, and the clocks were striking thirteen.' | head -n 200 >"$work/text.txt"
 "$lockstep" train model=llama-3m $keys out="$work/good-run" >"$work/log" 2>&1 || fail "$(cat "$work/log")"
+[ -n "$(find "$work/cache/lockstep" -name 'tokens-*.bin')" ] || fail "no token file where they are looked for"
 "$lockstep" export "$work/good-run" "$work/good" >"$work/log" 2>&1 || fail "$(cat "$work/log")"
 "$lockstep" export "$work/good-run" "$work/shards" --max-shard-size 4MB >"$work/log" 2>&1
 fresh() { rm -rf "$work/model"; cp -r "$work/$1" "$work/model"; }
