@@ -1,7 +1,8 @@
 #!/bin/sh
 # A run that is killed or stopped at random moments, saving included, ends with the bits of one that
 # nobody touched: on one device, two layouts of threads, processes of MPI, and with state on a drive.
-# LS_KILLS is how many kills there are over all layouts, LS_SEED what the moments are drawn from.
+# LS_KILLS is how many kills there are over all layouts, LS_SEED what the moments are drawn from,
+# LS_LAYOUT the one layout that is tried.
 set -eu
 lockstep=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
 kills=${LS_KILLS:-15}
@@ -78,6 +79,9 @@ strike() {
     waited=$((waited + 1))
     [ $waited -lt 6000 ] || fail "$signals: the run has not ended: $(tail -3 log)"
     sleep 0.02
+    # A launcher that is still starting its processes passes nothing on.
+    [ -z "$launcher" ] || [ "$signals" != USR1 ] || [ $((waited % 100)) -ne 0 ] ||
+      kill -USR1 $running 2>/dev/null || true
   done
   code=0
   wait $running 2>/dev/null || code=$?
@@ -101,6 +105,7 @@ validations() { grep -o '"step": [0-9]*,\|"validation_loss": [^,}]*' "$1/metrics
 try() {
   name=$1 times=$2 launcher=$3
   shift 3
+  [ "${LS_LAYOUT:-$name}" = "$name" ] || return 0
   k=0
   while [ $k -lt "$times" ]; do
     start "$launcher" "$name" "$@"
