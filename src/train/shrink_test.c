@@ -134,8 +134,11 @@ static void check_run(uint64_t number, tally *count) {
     check_edges(small, &small->before, name);
     check_by_hand(small, &run, name);
     check_pieces(small, &run, name);
-    if (ranks_of(&small->before) <= LS_SHRINK_MOST_RANKS && small->given_up.count)
-      fail_msg("%s: %s given up without need", name, small->given_up.items[0]);
+    /* On the same mesh all can be kept, but for how units divide: small ones may not all do. */
+    for (int g = 0; g < small->given_up.count; g++)
+      if (ranks_of(&small->before) <= LS_SHRINK_MOST_RANKS &&
+          strcmp(small->given_up.items[g], LS_SHRINK_PIECES) != 0)
+        fail_msg("%s: %s given up without need", name, small->given_up.items[g]);
     count->smaller += ranks_of(&small->form) < ranks_of(&small->before);
     count->given_up += small->given_up.count > 0;
     for (int e = 0; e < ls_form_edge_count; e++)
