@@ -1,43 +1,24 @@
 #!/bin/sh
 # Token files are kept for later runs: listed, cleared, held to a limit, and never half-written.
 set -eu
-lockstep=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
+. "$(dirname "$0")/support/small_run.sh"
 preload=$(dirname "$lockstep")/tests/libfaults_preload.so
 if [ ! -x "$lockstep" ] || [ ! -e "$preload" ]; then
   echo "skipped: $lockstep or $preload is not built"
   exit 77
 fi
-work=$(mktemp -d)
-running=
-trap '[ -z "$running" ] || kill -9 $running 2>/dev/null; rm -rf "$work"' EXIT
-fail() { echo "cache_command_test: $1" >&2; exit 1; }
-passed=0
-cd "$work"
-export XDG_CACHE_HOME="$work/cache"
 kept=$work/cache/lockstep
 
 text() { yes "$1" | head -c "$2"; }
 text 'It was a bright cold day in April, and the clocks were striking thirteen. ' 400000 >a.txt
 text 'All happy families are alike; every unhappy family is unhappy in its own way. ' 400000 >b.txt
 text 'Call me Ishmael. Some years ago, never mind how long precisely. ' 400000 >c.txt
-cat >config.json <<'END'
-{"model_type": "llama", "vocab_size": 256, "hidden_size": 16, "intermediate_size": 24,
- "num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 32}
-END
-run() { # STATUS words...
-  expected=$1 code=0
-  shift
-  timeout 120 "$lockstep" "$@" >output 2>log </dev/null || code=$?
-  [ $code -eq "$expected" ] || fail "$*: exit status $code, expected $expected: $(cat log)"
-  passed=$((passed + 1))
-}
 train() { # TEXT words...
   file=$1
   shift
   run 0 train model=config.json data.text=$file data.seq_len=16 train.batch=2 train.steps=1 \
     train.warmup=0 data.validation=0 eval.every=0 dtype=fp32 "out=out-$file" "$@"
 }
-says() { grep -qF -e "$1" log output || fail "\"$1\" is not in: $(cat log output)"; }
 tokens() { find "$kept" -name 'tokens-*.bin' | wc -l; }
 
 run 0 cache

@@ -1,35 +1,7 @@
 #!/bin/sh
 # What is legal and hardly meant is told in a warning; help and output are what a user expects.
 set -eu
-lockstep=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-fail() { echo "warnings_command_test: $1" >&2; exit 1; }
-passed=0
-cd "$work"
-export XDG_CACHE_HOME="$work/cache"
-
-yes 'It was a bright cold day in April, and the clocks were striking thirteen.' | head -n 200 >text.txt
-cat >config.json <<'END'
-{"model_type": "llama", "vocab_size": 256, "hidden_size": 16, "intermediate_size": 24,
- "num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 32}
-END
-cat >keys.yaml <<'END'
-model: config.json
-data: {text: text.txt, seq_len: 16, validation: 0}
-train: {batch: 2, lr: 1e-3, steps: 4, warmup: 1}
-eval: {every: 0}
-checkpoint: {every: 2}
-dtype: fp32
-END
-run() { # STATUS words...
-  expected=$1 code=0
-  shift
-  timeout 120 "$lockstep" "$@" >output 2>log </dev/null || code=$?
-  [ $code -eq "$expected" ] || fail "$*: exit status $code, expected $expected: $(cat log)"
-  passed=$((passed + 1))
-}
-says() { grep -qF -e "$1" log output || fail "\"$1\" is not in: $(cat log output)"; }
+. "$(dirname "$0")/support/small_run.sh"
 silent() { ! grep -F -e "$1" log output || fail "\"$1\" is in: $(cat log)"; }
 
 # The first lines name what is trained on; what is as one means it has no warning.

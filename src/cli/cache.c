@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "cli/command.h"
+#include "cluster/rates.h"
 #include "data/cache.h"
 #include "data/token_file.h"
 #include "train/run_folder.h"
@@ -34,13 +35,10 @@ typedef struct request {
 } request;
 
 /* The folders that there may be a cache in. */
-static int usual_folders(ls_arena *arena, const char *folders[3]) {
-  const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+static int usual_folders(ls_arena *arena, const char *folders[2]) {
   int count = 0;
-  if (cache && cache[0] == '/')
-    folders[count++] = ls_arena_printf(arena, "%s/lockstep", cache);
-  else if (home && *home)
-    folders[count++] = ls_arena_printf(arena, "%s/.cache/lockstep", home);
+  const char *own = ls_rates_folder(arena);
+  if (own) folders[count++] = own;
   folders[count++] = "runs/cache";
   return count;
 }
@@ -126,7 +124,7 @@ static ls_status cache(ls_arena *arena, const ls_words *words, const char *days,
       return ls_fail(error, LS_INPUT, "--older-than: found \"%s\"; expected a number of days",
                      days);
   }
-  const char *usual[3];
+  const char *usual[2];
   const int usual_count = count ? 0 : usual_folders(arena, usual);
   for (int i = 0; i < usual_count; i++) LS_TRY(each_folder(arena, asked, usual[i], error));
   for (int i = 0; i < count; i++) {

@@ -25,13 +25,16 @@ static const char *key_text(ls_arena *arena, const ls_rates_key *key) {
 }
 
 /* By the XDG base directory specification a path that is not absolute is passed over. */
-const char *ls_rates_path(ls_arena *arena, const ls_rates_key *key) {
+const char *ls_rates_folder(ls_arena *arena) {
   const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+  if (cache && cache[0] == '/') return ls_arena_printf(arena, "%s/lockstep", cache);
+  return home && *home ? ls_arena_printf(arena, "%s/.cache/lockstep", home) : NULL;
+}
+
+const char *ls_rates_path(ls_arena *arena, const ls_rates_key *key) {
+  const char *folder = ls_rates_folder(arena);
   const uint64_t number = ls_random_stream(key_text(arena, key));
-  if (cache && cache[0] == '/')
-    return ls_arena_printf(arena, "%s/lockstep/machine-%016" PRIx64 ".json", cache, number);
-  if (!home || !*home) return NULL;
-  return ls_arena_printf(arena, "%s/.cache/lockstep/machine-%016" PRIx64 ".json", home, number);
+  return folder ? ls_arena_printf(arena, "%s/machine-%016" PRIx64 ".json", folder, number) : NULL;
 }
 
 static json_t *rate_json(ls_rate rate) {

@@ -87,6 +87,9 @@ typedef struct ls_rates {
 /* "read", "write", "copy", "triad". */
 const char *ls_memory_way_name(ls_memory_way way);
 
+/* The folder of the user's cache; NULL where neither XDG_CACHE_HOME nor HOME is set. */
+const char *ls_rates_folder(ls_arena *arena);
+
 /* Where rates of this key are kept; NULL where neither XDG_CACHE_HOME nor HOME is set. */
 const char *ls_rates_path(ls_arena *arena, const ls_rates_key *key);
 

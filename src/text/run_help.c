@@ -50,15 +50,18 @@ char *ls_run_file_resume_help(ls_arena *arena) {
       "`lockstep train RUN` goes on with the run in the folder RUN, from its newest checkpoint, "
       "and\n"
       "so does the same run file with the same out. Some keys may change between two starts.\n\n"
-      "These may: the run computes the same numbers elsewhere, in other memory, or says more:\n");
+      "These may change: the run computes the same numbers on another layout or in other memory, "
+      "or\n"
+      "reports otherwise:\n");
   text = list_keys(arena, text, LS_RUN_LAYOUT, LS_RUN_MEMORY);
   text = list_keys(arena, text, LS_RUN_LOGGING, LS_RUN_LOGGING);
   text = ls_arena_printf(arena,
-                         "%sThese may, and change how long it goes on (a schedule of the "
-                         "learning rate is one of all\nits steps, so it may jump; that is said):\n",
+                         "%sThese may change, too, and with them the length of the run. The "
+                         "learning-rate schedule spans\nall steps, so the rate may jump; a warning "
+                         "says so:\n",
                          text);
   text = list_keys(arena, text, LS_RUN_DURATION, LS_RUN_DURATION);
-  text = ls_arena_printf(arena, "%sThese may not, as they change the numbers:\n", text);
+  text = ls_arena_printf(arena, "%sThese may not change, as the numbers would:\n", text);
   text = list_keys(arena, text, LS_RUN_MATHEMATICS, LS_RUN_MATHEMATICS);
   return ls_arena_printf(
       arena,

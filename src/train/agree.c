@@ -26,7 +26,7 @@ ls_status ls_agree(ls_rank *rank, ls_status own, ls_error *error) {
   return agree(ls_rank_world_group(rank), ls_rank_number(rank), own, error);
 }
 
-/* What a process says, and what all say. */
+/* The status and text of this process, and the agreed ones. */
 typedef struct meeting {
   ls_world *world;
   ls_error own, agreed;
@@ -40,7 +40,7 @@ static void name_source(int number, ls_error *error) {
   ls_error_prefix(error, "rank %d on %s", number, host);
 }
 
-/* Each rank of a process says what the process says; what all say comes back by its first. */
+/* Each rank here contributes this process's status; the first rank here keeps the agreed one. */
 static ls_status meet(ls_comm *comm, void *context, ls_error *error) {
   meeting *self = context;
   const int size = ls_world_size(self->world), number = ls_comm_rank(comm);

@@ -42,7 +42,7 @@ typedef struct trainer {
   bool open;        /* the passes of one more are done: its norm and its update are not */
   bool guessed;     /* weights are a guess at that update */
   bool clipped;     /* so was the last norm that is known: then none is guessed */
-  bool unevaluated; /* a stop ended the evaluation after the step */
+  bool interrupted; /* a stop came amid the evaluation after the step */
   bool taken;       /* the run folder is this run's: nothing of another is in the way */
   ls_error lost;    /* why a step could not be told: training stops for it, its state saved */
 } trainer;
@@ -61,16 +61,17 @@ static ls_status any_asked(ls_rank *rank, bool own, bool *asked, ls_error *error
 }
 
 ls_status ls_evaluate(const ls_session *session, const ls_dataset *dataset, ls_rank *rank,
-                      const ls_train_options *options, double *loss, bool *ended, ls_error *error) {
+                      const ls_train_options *options, double *loss, bool *interrupted,
+                      ls_error *error) {
   int64_t batches = ls_order_batches(&dataset->evaluation);
   if (batches > session->run->eval.batches) batches = session->run->eval.batches;
   const bool tells = options && options->evaluating && ls_rank_number(rank) == 0;
   double sum = 0, tokens = 0;
   *loss = NAN;
-  *ended = false;
+  *interrupted = false;
   for (int64_t b = 0; b < batches; b++) {
-    LS_TRY(any_asked(rank, ls_stop_asked(), ended, error));
-    if (*ended) return LS_OK;
+    LS_TRY(any_asked(rank, ls_stop_asked(), interrupted, error));
+    if (*interrupted) return LS_OK;
     if (tells) options->evaluating(options->context, b, batches);
     for (int m = 0; m < session->layout.microbatches; m++) {
       LS_TRY(
@@ -190,7 +191,7 @@ static ls_status report(trainer *self, double loss, double norm, double seconds,
       .mfu = ls_peak_share(&self->peak, session->programs[LS_SESSION_STEP]->flops / seconds),
       .memory_bytes = resident_bytes(),
       .validation_loss = evaluation,
-      .validation_left = self->unevaluated,
+      .validation_interrupted = self->interrupted,
       .loss_scale = scales_loss(self) ? *ls_rank_cell(self->rank, LS_CELL_SCALE) : NAN,
       .skipped = self->scale.skipped};
   if (of->options->report) of->options->report(of->options->context, &made);
@@ -308,10 +309,10 @@ static ls_status finish_step(trainer *self, bool *stop, ls_error *error) {
   self->taken = true;
   LS_TRY(finish_trace(self, error));
   double evaluation = NAN;
-  self->unevaluated = false;
+  self->interrupted = false;
   if (evaluates(self))
     LS_TRY(ls_evaluate(of->session, of->dataset, self->rank, of->options, &evaluation,
-                       &self->unevaluated, error));
+                       &self->interrupted, error));
   tell_step(self, loss, norm, seconds, evaluation);
   LS_TRY(agree_to_stop(self, stop, error));
   if (*stop || is_due(self, self->step, run->checkpoint.every)) return save(self, error);
@@ -456,13 +457,13 @@ static ls_status fill(trainer *self, char *text, size_t text_bytes, ls_error *er
   return LS_OK;
 }
 
-/* The evaluation that a stop ended, of the step that the run goes on after. A stop that ends it
- * once more is one before the first step: the run's checkpoint is what it was. */
-static ls_status evaluate_again(const trainer *self, bool *stop, ls_error *error) {
+/* Repeats the evaluation of the step that the run resumes after, if a stop interrupted it.
+ * Interrupted again, the run ends before its first step; its checkpoint is as it was. */
+static ls_status repeat_evaluation(const trainer *self, bool *stop, ls_error *error) {
   const training *of = self->of;
-  int64_t lacks = is_first(self) && of->metrics && ls_metrics_lacks_validation(of->metrics);
-  LS_TRY(ls_broadcast(ls_rank_world_group(self->rank), &lacks, 1, LS_I64, 0, error));
-  if (!lacks || of->dataset->evaluation.sequences == 0 || of->session->run->eval.every == 0)
+  int64_t repeats = is_first(self) && of->metrics && ls_metrics_validation_interrupted(of->metrics);
+  LS_TRY(ls_broadcast(ls_rank_world_group(self->rank), &repeats, 1, LS_I64, 0, error));
+  if (!repeats || of->dataset->evaluation.sequences == 0 || of->session->run->eval.every == 0)
     return LS_OK;
   double loss;
   LS_TRY(ls_evaluate(of->session, of->dataset, self->rank, of->options, &loss, stop, error));
@@ -536,7 +537,7 @@ static ls_status run_loop(void *context, ls_error *error) {
   trainer *self = context;
   LS_TRY(start(self, error));
   bool stop = false;
-  LS_TRY(evaluate_again(self, &stop, error));
+  LS_TRY(repeat_evaluation(self, &stop, error));
   self->clipped = true; /* nothing is known */
   self->begun_s = ls_now_s();
   while (self->step < self->of->session->run->train.steps && !stop)

@@ -24,7 +24,8 @@ typedef struct ls_train_options {
   void (*measured)(void *context, const ls_peak *peak); /* what MFU is a share of, after `begin` */
   void (*report)(void *context, const ls_metrics_step *step);
   void (*evaluating)(void *context, int64_t batches_done, int64_t batches);
-  /* The evaluation that a stop ended in the run before, made as this one begins. */
+  /* The evaluation that a stop interrupted in the run before was repeated, before the first step.
+   */
   void (*evaluated)(void *context, int64_t step, double validation_loss);
   /* With `trace: true`, once: what is done with the recorded step. */
   ls_status (*traced)(void *context, const ls_recording *recording, ls_error *error);
@@ -43,10 +44,10 @@ LS_CHECKED ls_status ls_train(const ls_session *session, const ls_dataset *datas
                               const ls_train_options *options, ls_error *error);
 
 /* Mean loss per token over the evaluation part: eval.batches batches, or what there is; NaN where
- * it has no token, or a process was asked to stop meanwhile, which *ended says. `options` may be
- * NULL. Collective: all ranks. */
+ * it has no token, or a stop interrupted it, which *interrupted says. `options` may be NULL.
+ * Collective: all ranks. */
 LS_CHECKED ls_status ls_evaluate(const ls_session *session, const ls_dataset *dataset,
                                  ls_rank *rank, const ls_train_options *options, double *loss,
-                                 bool *ended, ls_error *error);
+                                 bool *interrupted, ls_error *error);
 
 #endif

@@ -17,11 +17,11 @@ struct ls_metrics {
   ls_arena *arena;
   const char *path;
   int file;
-  char *last; /* line, as the file was opened, if its evaluation is still to be made; else NULL */
-  size_t last_at;
+  char *interrupted; /* the last line, if its evaluation was interrupted; else NULL */
+  size_t interrupted_at;
 };
 
-static const char left_open[] = "\"validation_loss\": null";
+static const char no_loss[] = "\"validation_loss\": null";
 
 /* The step of a line of ours; -1 for anything else. */
 static int64_t step_of(const char *line) {
@@ -46,13 +46,13 @@ static size_t kept_bytes(const char *text, int64_t steps, int64_t *foreign) {
   return kept;
 }
 
-/* Keeps the last of the lines if it says that an evaluation is still to be made. */
-static void keep_last(ls_metrics *metrics, const char *text, size_t bytes) {
+/* Keeps the last line if its evaluation was interrupted. */
+static void keep_interrupted(ls_metrics *metrics, const char *text, size_t bytes) {
   size_t at = bytes;
   while (at > 0 && (at == bytes || text[at - 1] != '\n')) at--;
   char *line = ls_arena_printf(metrics->arena, "%.*s", (int)(bytes - at), text + at);
-  metrics->last = strstr(line, left_open) ? line : NULL;
-  metrics->last_at = at;
+  metrics->interrupted = strstr(line, no_loss) ? line : NULL;
+  metrics->interrupted_at = at;
 }
 
 static ls_status cut_after(ls_metrics *metrics, int64_t steps, ls_error *error) {
@@ -71,7 +71,7 @@ static ls_status cut_after(ls_metrics *metrics, int64_t steps, ls_error *error) 
     status = ls_fail(error, LS_FAILED, "%s: cannot be cut to step %lld: %m", metrics->path,
                      (long long)steps);
   }
-  if (status == LS_OK) keep_last(metrics, text, kept);
+  if (status == LS_OK) keep_interrupted(metrics, text, kept);
   ls_arena_destroy(&arena);
   return status;
 }
@@ -118,7 +118,7 @@ ls_status ls_metrics_write(ls_metrics *metrics, const ls_metrics_step *step, ls_
   append_number(line, "mfu", step->mfu);
   append_whole(line, "memory_bytes", step->memory_bytes);
   append_number(line, "step_seconds", step->step_seconds);
-  if (!isnan(step->validation_loss) || step->validation_left) {
+  if (!isnan(step->validation_loss) || step->validation_interrupted) {
     append_number(line, "validation_loss", step->validation_loss);
   }
   if (!isnan(step->loss_scale)) {
@@ -136,25 +136,25 @@ ls_status ls_metrics_write(ls_metrics *metrics, const ls_metrics_step *step, ls_
                  (long long)step->step);
 }
 
-bool ls_metrics_lacks_validation(const ls_metrics *metrics) {
-  return metrics->last != NULL;
+bool ls_metrics_validation_interrupted(const ls_metrics *metrics) {
+  return metrics->interrupted != NULL;
 }
 
 /* The line grows or stays as long as it is: one write, so that a kill leaves one of the two. */
 ls_status ls_metrics_add_validation(ls_metrics *metrics, double loss, ls_error *error) {
   char number[LS_NUMBER_BYTES];
   ls_number_write(number, loss);
-  const char *open = strstr(metrics->last, left_open);
+  const char *place = strstr(metrics->interrupted, no_loss);
   const char *line = ls_arena_printf(metrics->arena, "%.*s\"validation_loss\": %-4s%s",
-                                     (int)(open - metrics->last), metrics->last, number,
-                                     open + sizeof left_open - 1);
-  metrics->last = NULL;
+                                     (int)(place - metrics->interrupted), metrics->interrupted,
+                                     number, place + sizeof no_loss - 1);
+  metrics->interrupted = NULL;
   const int flags = fcntl(metrics->file, F_GETFL);
   const size_t bytes = strlen(line);
   /* Where a file is appended to, Linux has pwrite append as well. */
   const bool written =
       flags >= 0 && fcntl(metrics->file, F_SETFL, flags & ~O_APPEND) == 0 &&
-      pwrite(metrics->file, line, bytes, (off_t)metrics->last_at) == (ssize_t)bytes &&
+      pwrite(metrics->file, line, bytes, (off_t)metrics->interrupted_at) == (ssize_t)bytes &&
       fcntl(metrics->file, F_SETFL, flags) == 0;
   if (written) return LS_OK;
   return ls_fail(error, LS_FAILED, "%s: writing a validation loss failed: %m", metrics->path);

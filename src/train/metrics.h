@@ -27,10 +27,10 @@ typedef struct ls_metrics_step {
   double mfu;
   int64_t memory_bytes;
   double step_seconds;
-  double validation_loss; /* where this step was followed by an evaluation; else NaN */
-  bool validation_left;   /* a stop ended that evaluation: validation_loss is written as null */
-  double loss_scale;      /* of this step, where the loss is scaled (fp16); else NaN */
-  int64_t skipped;        /* steps whose gradients overflowed, since the run's start */
+  double validation_loss;      /* where this step was followed by an evaluation; else NaN */
+  bool validation_interrupted; /* by a stop: validation_loss is written as null */
+  double loss_scale;           /* of this step, where the loss is scaled (fp16); else NaN */
+  int64_t skipped;             /* steps whose gradients overflowed, since the run's start */
 } ls_metrics_step;
 
 typedef struct ls_metrics ls_metrics;
@@ -43,10 +43,10 @@ LS_CHECKED ls_status ls_metrics_open(const char *path, int64_t steps, ls_metrics
 LS_CHECKED ls_status ls_metrics_write(ls_metrics *metrics, const ls_metrics_step *step,
                                       ls_error *error);
 
-/* Whether the last step's evaluation is still to be made. */
-bool ls_metrics_lacks_validation(const ls_metrics *metrics);
+/* Whether the last step's evaluation was interrupted, and its loss is still to come. */
+bool ls_metrics_validation_interrupted(const ls_metrics *metrics);
 
-/* It was made: its loss gets into the last step's line. */
+/* Writes the loss of that evaluation, repeated, into the last step's line. */
 LS_CHECKED ls_status ls_metrics_add_validation(ls_metrics *metrics, double loss, ls_error *error);
 
 /* Nothing happens where *metrics is NULL. */

@@ -110,7 +110,7 @@ static void a_scaled_loss_is_told(void **state) {
   ls_metrics_close(&metrics);
 }
 
-/* What a stop left open is closed when the run goes on, in its own line. */
+/* An interrupted evaluation is repeated when the run goes on; its loss gets into its own line. */
 static void a_validation_is_made_later(void **state) {
   (void)state;
   static const double losses[] = {1.5, 1.2345678901234567, 8};
@@ -120,21 +120,21 @@ static void a_validation_is_made_later(void **state) {
     ls_metrics_step made = {.step = 1, .validation_loss = NAN, .loss_scale = 2, .skipped = 3};
     assert_int_equal(ls_metrics_write(metrics, &made, &error), LS_OK);
     made.step = 2;
-    made.validation_left = true;
+    made.validation_interrupted = true;
     assert_int_equal(ls_metrics_write(metrics, &made, &error), LS_OK);
     made.step = 3;
-    made.validation_left = false;
+    made.validation_interrupted = false;
     assert_int_equal(ls_metrics_write(metrics, &made, &error), LS_OK);
     ls_metrics_close(&metrics);
     for (int64_t steps = 3; steps >= 1; steps -= 2) {
       assert_int_equal(ls_metrics_open(path, steps, &metrics, &error), LS_OK);
-      assert_false(ls_metrics_lacks_validation(metrics));
+      assert_false(ls_metrics_validation_interrupted(metrics));
       ls_metrics_close(&metrics);
       if (steps == 1) break;
       assert_int_equal(ls_metrics_open(path, 2, &metrics, &error), LS_OK);
-      assert_true(ls_metrics_lacks_validation(metrics));
+      assert_true(ls_metrics_validation_interrupted(metrics));
       assert_int_equal(ls_metrics_add_validation(metrics, losses[i], &error), LS_OK);
-      assert_false(ls_metrics_lacks_validation(metrics));
+      assert_false(ls_metrics_validation_interrupted(metrics));
       made.step = 3;
       assert_int_equal(ls_metrics_write(metrics, &made, &error), LS_OK);
       ls_metrics_close(&metrics);
