@@ -2,27 +2,33 @@
 
 #include "graph/graph.h"
 
-/* Reverse-mode differentiation on the global graph. A gradient rule says which nodes make the
- * gradients of a node's inputs from those of its outputs; the tensors it names are what must be
+/* Reverse-mode differentiation on the global graph. A row's gradient rules say which nodes make the
+ * gradients of a node's inputs from those of its outputs; the tensors they name are what must be
  * kept from forward to backward. */
 
-typedef struct rule_context {
+typedef struct differentiator {
   ls_graph *graph;
-  ls_node node;            /* the forward node; a copy: the list moves as it grows */
-  ls_tensor_id dy;         /* gradient of output 0 */
-  ls_tensor_id *of_tensor; /* gradient so far, by tensor index; -1: none yet */
-} rule_context;
+  bool *wanted;           /* by tensor: something trainable is behind it */
+  ls_tensor_id *gradient; /* by tensor: so far; -1: none */
+} differentiator;
 
-static bool needs_gradient(const ls_graph *graph, ls_tensor_id id) {
-  const ls_tensor *tensor = ls_graph_tensor(graph, id);
-  return tensor->role == LS_ROLE_PARAMETER || tensor->producer >= 0;
+/* Gradients of gradients are not asked for, so the forward tensors are all that need a place. */
+static void find_wanted(differentiator *d) {
+  const ls_graph *graph = d->graph;
+  for (int p = 0; p < graph->parameters.count; p++)
+    d->wanted[graph->parameters.items[p].tensor.index] = graph->parameters.items[p].trainable;
+  for (int n = 0; n < graph->nodes.count; n++) {
+    const ls_node *node = &graph->nodes.items[n];
+    bool wanted = false;
+    for (int i = 0; i < node->inputs; i++)
+      wanted |= d->wanted[node->in[i].index] && ls_op_gives_gradient(node->kind, i);
+    for (int o = 0; o < node->outputs; o++) d->wanted[node->out[o].index] = wanted;
+  }
 }
 
 /* A parameter has one gradient tensor; each node that contributes to it adds to it. */
-static void contribute_to_parameter(ls_graph *graph, ls_tensor_id parameter, int node, int output) {
-  int index = ls_graph_tensor(graph, parameter)->parameter;
-  ls_parameter_record *about = &graph->parameters.items[index];
-  ls_tensor_id *made = &graph->nodes.items[node].out[output];
+static void contribute_to_parameter(ls_graph *graph, int parameter, ls_tensor_id *made) {
+  ls_parameter_record *about = &graph->parameters.items[parameter];
   if (about->gradient.index >= 0) {
     *made = about->gradient;
     return;
@@ -30,14 +36,13 @@ static void contribute_to_parameter(ls_graph *graph, ls_tensor_id parameter, int
   about->gradient = *made;
   ls_tensor *gradient = ls_graph_tensor(graph, *made);
   gradient->role = LS_ROLE_GRADIENT;
-  gradient->parameter = index;
+  gradient->parameter = parameter;
   gradient->name = ls_arena_printf(graph->arena, "gradient of %s", about->about.name);
 }
 
-static void contribute(rule_context *context, ls_tensor_id to, ls_tensor_id gradient) {
-  ls_graph *graph = context->graph;
-  if (!needs_gradient(graph, to)) return;
-  ls_tensor_id *so_far = &context->of_tensor[to.index];
+static void contribute(differentiator *d, ls_tensor_id to, ls_tensor_id gradient) {
+  ls_graph *graph = d->graph;
+  ls_tensor_id *so_far = &d->gradient[to.index];
   if (ls_graph_tensor(graph, to)->stream) ls_graph_stream(graph, gradient);
   if (so_far->index < 0) {
     *so_far = gradient;
@@ -47,148 +52,75 @@ static void contribute(rule_context *context, ls_tensor_id to, ls_tensor_id grad
   if (ls_graph_tensor(graph, to)->stream) ls_graph_stream(graph, *so_far);
 }
 
-/* Adds a node whose output 0 is the gradient of `to`. */
-static int contribute_node(rule_context *context, ls_tensor_id to, ls_op_kind kind,
-                           const ls_tensor_id *inputs) {
-  int node = ls_graph_node(context->graph, kind, &context->node.attributes, inputs, NULL);
-  contribute(context, to, context->graph->nodes.items[node].out[0]);
-  return node;
+static bool is_wanted(const differentiator *d, const ls_node *node, char input) {
+  return d->wanted[node->in[input - '0'].index];
 }
 
-static void parameter_node(rule_context *context, ls_tensor_id parameter, ls_op_kind kind,
-                           ls_tensor_id other, const int64_t *extra) {
-  int node = ls_graph_node(context->graph, kind, &context->node.attributes,
-                           (ls_tensor_id[]){context->dy, other}, extra);
-  contribute_to_parameter(context->graph, parameter, node, 0);
+/* The operand of a rule; {-1} where the node is without it, or its gradient is not there. */
+static ls_tensor_id operand(const differentiator *d, const ls_node *node, char of) {
+  if (of >= 'a') return d->gradient[node->out[of - 'a'].index];
+  if (of >= 'A') return node->out[of - 'A'];
+  return of - '0' < node->inputs ? node->in[of - '0'] : (ls_tensor_id){-1};
 }
 
-static void embedding_rule(rule_context *context) {
-  ls_tensor_id table = context->node.in[0];
-  parameter_node(context, table, LS_OP_EMBEDDING_DW, context->node.in[1],
-                 ls_graph_tensor(context->graph, table)->dims);
+static void apply(differentiator *d, const ls_node *node, const ls_gradient_rule *rule) {
+  ls_graph *graph = d->graph;
+  ls_tensor_id inputs[LS_MAX_INPUTS];
+  bool any = false;
+  for (int i = 0; i < LS_MAX_INPUTS; i++) inputs[i].index = -1;
+  for (int i = 0; rule->in[i]; i++) {
+    inputs[i] = operand(d, node, rule->in[i]);
+    if (rule->in[i] >= 'a' && inputs[i].index < 0) return;
+  }
+  for (int o = 0; rule->out[o]; o++) any |= is_wanted(d, node, rule->out[o]);
+  if (!any) return;
+  const int made = ls_graph_node(graph, rule->op, &node->attributes, inputs,
+                                 ls_graph_tensor(graph, node->in[rule->out[0] - '0'])->dims);
+  for (int o = 0; rule->out[o]; o++) {
+    const ls_tensor_id to = node->in[rule->out[o] - '0'];
+    /* The list of nodes moves as it grows. */
+    ls_tensor_id *gradient = &graph->nodes.items[made].out[o];
+    if (!d->wanted[to.index]) continue;
+    if (ls_graph_tensor(graph, to)->role == LS_ROLE_PARAMETER)
+      contribute_to_parameter(graph, ls_graph_tensor(graph, to)->parameter, gradient);
+    else
+      contribute(d, to, *gradient);
+  }
 }
 
-static void linear_rule(rule_context *context) {
-  ls_tensor_id x = context->node.in[0], weight = context->node.in[1];
-  contribute_node(context, x, LS_OP_LINEAR_DX, (ls_tensor_id[]){context->dy, weight});
-  parameter_node(context, weight, LS_OP_LINEAR_DW, x, NULL);
+static void differentiate_node(differentiator *d, const ls_node *node) {
+  const ls_op *row = ls_op_row(node->kind);
+  const ls_tensor_id dy = operand(d, node, 'a');
+  for (const char *input = row->passes; input && *input && dy.index >= 0; input++) {
+    if (!is_wanted(d, node, *input)) continue;
+    LS_ASSERT(ls_graph_tensor(d->graph, node->in[*input - '0'])->role != LS_ROLE_PARAMETER);
+    contribute(d, node->in[*input - '0'], dy);
+  }
+  for (int r = 0; r < LS_MAX_GRADIENT_RULES && row->gradients[r].in; r++)
+    apply(d, node, &row->gradients[r]);
 }
 
-static void bias_rule(rule_context *context) {
-  contribute(context, context->node.in[0], context->dy);
-  parameter_node(context, context->node.in[1], LS_OP_BIAS_DB, (ls_tensor_id){-1}, NULL);
-}
-
-static void add_rule(rule_context *context) {
-  contribute(context, context->node.in[0], context->dy);
-  contribute(context, context->node.in[1], context->dy);
-}
-
-static void layernorm_rule(rule_context *context) {
-  const ls_node *node = &context->node;
-  int made = contribute_node(
-      context, node->in[0], LS_OP_LAYERNORM_BWD,
-      (ls_tensor_id[]){context->dy, node->in[0], node->in[1], node->out[1], node->out[2]});
-  /* An add for a second use of x may stand behind it. */
-  contribute_to_parameter(context->graph, node->in[1], made, 1);
-  contribute_to_parameter(context->graph, node->in[2], made, 2);
-}
-
-static void rmsnorm_rule(rule_context *context) {
-  const ls_node *node = &context->node;
-  int made = contribute_node(context, node->in[0], LS_OP_RMSNORM_BWD,
-                             (ls_tensor_id[]){context->dy, node->in[0], node->in[1], node->out[1]});
-  contribute_to_parameter(context->graph, node->in[1], made, 1);
-}
-
-static void headnorm_rule(rule_context *context) {
-  const ls_node *node = &context->node;
-  int made = contribute_node(context, node->in[0], LS_OP_HEADNORM_BWD,
-                             (ls_tensor_id[]){context->dy, node->in[0], node->in[1], node->out[1]});
-  contribute_to_parameter(context->graph, node->in[1], made, 1);
-}
-
-static void row_squares_rule(rule_context *context) {
-  contribute_node(context, context->node.in[0], LS_OP_ROW_SQUARES_BWD,
-                  (ls_tensor_id[]){context->dy, context->node.in[0]});
-}
-
-static void row_scale_rule(rule_context *context) {
-  const ls_node *node = &context->node;
-  int made = contribute_node(context, node->in[0], LS_OP_ROW_SCALE_BWD,
-                             (ls_tensor_id[]){context->dy, node->in[0], node->in[1], node->in[2]});
-  contribute_to_parameter(context->graph, node->in[1], made, 1);
-  contribute(context, node->in[2], context->graph->nodes.items[made].out[2]);
-}
-
-static void softcap_rule(rule_context *context) {
-  contribute_node(context, context->node.in[0], LS_OP_SOFTCAP_BWD,
-                  (ls_tensor_id[]){context->dy, context->node.out[0]});
-}
-
-static void rope_rule(rule_context *context) {
-  contribute_node(context, context->node.in[0], LS_OP_ROPE_BWD,
-                  (ls_tensor_id[]){context->dy, context->node.in[1]});
-}
-
-static void attention_rule(rule_context *context) {
-  const ls_node *node = &context->node;
-  int made = ls_graph_node(
-      context->graph, LS_OP_ATTENTION_BWD, &node->attributes,
-      (ls_tensor_id[]){context->dy, node->in[0], node->in[1], node->in[2], node->out[0],
-                       node->out[1], node->inputs > 3 ? node->in[3] : (ls_tensor_id){-1}},
-      NULL);
-  for (int i = 0; i < 3; i++)
-    contribute(context, node->in[i], context->graph->nodes.items[made].out[i]);
-}
-
-static void gelu_rule(rule_context *context) {
-  contribute_node(context, context->node.in[0], LS_OP_GELU_BWD,
-                  (ls_tensor_id[]){context->dy, context->node.in[0]});
-}
-
-static void swiglu_rule(rule_context *context) {
-  const ls_node *node = &context->node;
-  int made = ls_graph_node(context->graph, LS_OP_SWIGLU_BWD, &node->attributes,
-                           (ls_tensor_id[]){context->dy, node->in[0], node->in[1]}, NULL);
-  for (int i = 0; i < 2; i++)
-    contribute(context, node->in[i], context->graph->nodes.items[made].out[i]);
-}
-
-/* The three parts of the cross-entropy differentiate together: softmax minus one-hot, scaled. */
-static void xent_loss_rule(rule_context *context) {
-  const ls_graph *graph = context->graph;
-  const ls_node *node = &context->node;
-  ls_tensor_id logits = graph->logits, max = node->in[0], sum = node->in[1], labels = node->in[3];
-  contribute_node(context, logits, LS_OP_XENT_GRAD,
-                  (ls_tensor_id[]){logits, max, sum, labels, graph->loss_scale});
-}
-
-static void (*const rules[LS_OP_COUNT])(rule_context *) = {
-    [LS_OP_EMBEDDING] = embedding_rule, [LS_OP_LINEAR] = linear_rule,
-    [LS_OP_BIAS] = bias_rule,           [LS_OP_ADD] = add_rule,
-    [LS_OP_LAYERNORM] = layernorm_rule, [LS_OP_RMSNORM] = rmsnorm_rule,
-    [LS_OP_ROPE] = rope_rule,           [LS_OP_ATTENTION] = attention_rule,
-    [LS_OP_GELU] = gelu_rule,           [LS_OP_SWIGLU] = swiglu_rule,
-    [LS_OP_HEADNORM] = headnorm_rule,   [LS_OP_ROW_SQUARES] = row_squares_rule,
-    [LS_OP_ROW_SCALE] = row_scale_rule, [LS_OP_SOFTCAP] = softcap_rule,
-    [LS_OP_XENT_LOSS] = xent_loss_rule,
-};
-
-void ls_graph_backward(ls_graph *graph) {
-  const int forward_nodes = graph->nodes.count;
-  /* Gradients of gradients are not asked for, so the forward tensors are all that need a place. */
-  const int tensors = graph->tensors.count;
-  ls_tensor_id *of_tensor = LS_NEW_ARRAY(graph->arena, ls_tensor_id, tensors);
-  for (int t = 0; t < tensors; t++) of_tensor[t].index = -1;
+void ls_graph_differentiate(ls_graph *graph, const ls_root *roots, int count) {
+  const int nodes = graph->nodes.count, tensors = graph->tensors.count;
+  differentiator d = {.graph = graph,
+                      .wanted = LS_NEW_ARRAY(graph->arena, bool, tensors),
+                      .gradient = LS_NEW_ARRAY(graph->arena, ls_tensor_id, tensors)};
+  for (int t = 0; t < tensors; t++) d.gradient[t].index = -1;
+  find_wanted(&d);
   graph->in_backward = true;
-  for (int n = forward_nodes - 1; n >= 0; n--) {
-    rule_context context = {graph, graph->nodes.items[n], {-1}, of_tensor};
-    context.dy = of_tensor[context.node.out[0].index];
-    bool is_loss = context.node.out[0].index == graph->loss.index;
-    if (!rules[context.node.kind] || (context.dy.index < 0 && !is_loss)) continue;
-    graph->segment = context.node.segment;
-    rules[context.node.kind](&context);
+  for (int r = 0; r < count; r++) {
+    const int segment = ls_graph_tensor(graph, roots[r].tensor)->segment;
+    if (r == 0 || segment > graph->root_segment) graph->root_segment = segment;
+    d.gradient[roots[r].tensor.index] = roots[r].gradient;
+  }
+  for (int n = nodes - 1; n >= 0; n--) {
+    const ls_node node = graph->nodes.items[n];
+    graph->segment = node.segment;
+    differentiate_node(&d, &node);
   }
   graph->in_backward = false;
+}
+
+void ls_graph_backward(ls_graph *graph) {
+  ls_graph_differentiate(graph, &(ls_root){graph->loss, graph->loss_scale}, 1);
 }

@@ -72,6 +72,7 @@ ls_tensor_id ls_graph_parameter(ls_graph *graph, const ls_parameter *about) {
   added->about = *about;
   added->about.name = tensor.name;
   added->gradient = none;
+  added->trainable = true;
   ls_tensor_id id = add_tensor(graph, &tensor);
   graph->parameters.items[tensor.parameter].tensor = id;
   return id;
@@ -92,38 +93,9 @@ static int64_t label_size(const ls_graph *graph, const ls_node *node, const ls_o
   return -1;
 }
 
-static bool makes_weight_gradient(ls_op_kind kind, int output) {
-  switch (kind) {
-    case LS_OP_EMBEDDING_DW:
-    case LS_OP_LINEAR_DW:
-    case LS_OP_BIAS_DB: return true;
-    case LS_OP_LAYERNORM_BWD:
-    case LS_OP_RMSNORM_BWD:
-    case LS_OP_HEADNORM_BWD: return output > 0;
-    case LS_OP_ROW_SCALE_BWD: return output > 0; /* the last is of sums that are accumulated */
-    default: return false;
-  }
-}
-
-static ls_precision output_precision(ls_op_kind kind, int output) {
-  switch (kind) {
-    case LS_OP_LAYERNORM:
-    case LS_OP_RMSNORM:
-    case LS_OP_HEADNORM:
-    case LS_OP_ATTENTION: return output > 0 ? LS_ACCUMULATE : LS_COMPUTE;
-    case LS_OP_ROPE_TABLE:
-    case LS_OP_ROW_SQUARES:
-    case LS_OP_XENT_MAX:
-    case LS_OP_XENT_SUM: return LS_ACCUMULATE;
-    case LS_OP_XENT_LOSS:
-    case LS_OP_COUNT_VALID: return LS_DOUBLE;
-    default: return makes_weight_gradient(kind, output) ? LS_ACCUMULATE : LS_COMPUTE;
-  }
-}
-
 static ls_tensor output_tensor(const ls_graph *graph, const ls_node *node,
                                const ls_op_labels *labels, int output, const int64_t *extra) {
-  ls_tensor tensor = {.precision = output_precision(node->kind, output),
+  ls_tensor tensor = {.precision = ls_op_row(node->kind)->precision[output],
                       .ndim = labels->out[output].ndim,
                       .producer = graph->nodes.count,
                       .parameter = -1};
@@ -161,10 +133,10 @@ static bool exists(ls_tensor_id id) {
   return id.index >= 0;
 }
 
-/* Nothing comes between forward and backward of the segment that makes the loss: its gradients are
- * of its forward pass, so that what is large there need not outlive it. */
+/* Nothing comes between forward and backward of the segment that makes the last root: its gradients
+ * are of its forward pass, so that what is large there need not outlive it. */
 static bool of_backward_pass(const ls_graph *graph) {
-  return graph->in_backward && graph->segment != ls_graph_tensor(graph, graph->loss)->segment;
+  return graph->in_backward && graph->segment != graph->root_segment;
 }
 
 int ls_graph_node(ls_graph *graph, ls_op_kind kind, const ls_attributes *attributes,

@@ -29,14 +29,6 @@ typedef enum ls_role {
   LS_ROLE_STATE,    /* persistent between programs: the caches of decoding */
 } ls_role;
 
-/* Which type a tensor is stored in: the layout decides what COMPUTE and ACCUMULATE are. */
-typedef enum ls_precision {
-  LS_COMPUTE = 0, /* bf16, fp16, fp32 or fp64 */
-  LS_ACCUMULATE,  /* fp32; fp64 where compute is fp64; gradients of parameters may be bf16 */
-  LS_INDEX,       /* int32 */
-  LS_DOUBLE,      /* fp64: cells */
-} ls_precision;
-
 /* How tensor parallelism may cut a parameter; a strategy's row says what each becomes. */
 typedef enum ls_cut {
   LS_CUT_NONE = 0,   /* norms, biases after a row-cut product */
@@ -84,7 +76,8 @@ typedef struct ls_node {
 typedef struct ls_parameter_record {
   ls_parameter about;
   ls_tensor_id tensor;
-  ls_tensor_id gradient; /* -1 before ls_graph_backward */
+  ls_tensor_id gradient; /* -1: none, as before ls_graph_backward and where it is not trainable */
+  bool trainable;        /* set when made; cleared before ls_graph_backward: it is frozen */
 } ls_parameter_record;
 
 typedef struct ls_graph {
@@ -95,6 +88,7 @@ typedef struct ls_graph {
   LS_LIST(const char *) segments; /* names; a segment is a part that weights are gathered for */
   int segment;                    /* the one being built */
   bool in_backward;
+  int root_segment;         /* in backward: that of the last root */
   int64_t tokens, sequence; /* n = B x T of one microbatch over the whole mesh; T */
   int64_t kv_heads, heads, head_dim, vocabulary;
   ls_tensor_id ids, labels, positions; /* inputs [n], int32; label < 0: none */
@@ -158,8 +152,17 @@ ls_tensor_id ls_graph_softcap(ls_graph *graph, ls_tensor_id x, double cap);
 /* Sets graph->logits, loss and the cells; needs graph->labels. */
 void ls_graph_cross_entropy(ls_graph *graph, ls_tensor_id logits);
 
-/* Adds the backward part: reverse-mode differentiation of `loss` by each op's gradient rule, scaled
- * by loss_scale. Afterwards each parameter has its gradient. */
+/* A tensor that backward starts from, and its gradient: a tensor of the same shape. */
+typedef struct ls_root {
+  ls_tensor_id tensor, gradient;
+} ls_root;
+
+/* Adds the backward part: reverse-mode differentiation of all roots together, by the rows' gradient
+ * rules. Each trainable parameter that a root depends on then has its gradient. A node gets no
+ * backward node where no trainable parameter is behind its inputs. */
+void ls_graph_differentiate(ls_graph *graph, const ls_root *roots, int count);
+
+/* The same of the loss, whose gradient is loss_scale. */
 void ls_graph_backward(ls_graph *graph);
 
 ls_tensor *ls_graph_tensor(const ls_graph *graph, ls_tensor_id id);

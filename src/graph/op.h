@@ -18,7 +18,7 @@
 
 #include "lockstep/dtype.h"
 
-enum { LS_MAX_DIMS = 3, LS_MAX_INPUTS = 7, LS_MAX_OUTPUTS = 3 };
+enum { LS_MAX_DIMS = 3, LS_MAX_INPUTS = 7, LS_MAX_OUTPUTS = 3, LS_MAX_GRADIENT_RULES = 2 };
 
 /* enum suffix, printed name */
 #define LS_OPS(X)                         \
@@ -109,6 +109,22 @@ typedef struct ls_attributes {
 /* How a node's output that lost a cut label is still to be reduced. */
 typedef enum ls_reduce { LS_SUM = 0, LS_MAX } ls_reduce;
 
+/* Which type a tensor is stored in: the layout decides what COMPUTE and ACCUMULATE are. */
+typedef enum ls_precision {
+  LS_COMPUTE = 0, /* bf16, fp16, fp32 or fp64 */
+  LS_ACCUMULATE,  /* fp32; fp64 where compute is fp64; gradients of parameters may be bf16 */
+  LS_INDEX,       /* int32 */
+  LS_DOUBLE,      /* fp64: cells */
+} ls_precision;
+
+/* An op that makes gradients of a node's inputs. `in` says what it reads: a, b, c are the gradients
+ * of the node's outputs, digits are the node's inputs (those that it has), A, B, C its outputs.
+ * `out` are the inputs, as digits, whose gradients it makes. */
+typedef struct ls_gradient_rule {
+  ls_op_kind op;
+  const char *in, *out;
+} ls_gradient_rule;
+
 typedef struct ls_op {
   const char *labels;
   const char *cut;        /* labels that may be cut over any axis */
@@ -118,6 +134,9 @@ typedef struct ls_op {
   const char *linear;
   ls_reduce reduce;
   int in_place; /* 1 + input whose memory output 0 may take when that is its last use; 0: none */
+  ls_precision precision[LS_MAX_OUTPUTS];
+  const char *passes; /* inputs, as digits, whose gradient is that of output 0; NULL: none */
+  ls_gradient_rule gradients[LS_MAX_GRADIENT_RULES]; /* `in` of those behind the last is NULL */
 } ls_op;
 
 /* How much the score of a key falls with each token between it and the query, in head `head` of
@@ -138,5 +157,8 @@ bool ls_attributes_equal(const ls_attributes *a, const ls_attributes *b);
 /* The row of `kind`. Static storage. */
 const ls_op *ls_op_row(ls_op_kind kind);
 const char *ls_op_name(ls_op_kind kind);
+
+/* Whether the row gives this input of a node a gradient, where the node's outputs have theirs. */
+bool ls_op_gives_gradient(ls_op_kind kind, int input);
 
 #endif

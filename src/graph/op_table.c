@@ -1,3 +1,5 @@
+#include <string.h>
+
 #include "graph/op.h"
 
 /* Order of operands is part of the row: kernels and gradients rely on it.
@@ -6,62 +8,129 @@
  * g KV heads   r query heads per KV head   d one head's columns   t cache rows   e flat elements */
 static const ls_op rows[LS_OP_COUNT] = {
     /* table, ids */
-    [LS_OP_EMBEDDING] = {.labels = "v c, n -> n c", .cut = "nv"},
+    [LS_OP_EMBEDDING] = {.labels = "v c, n -> n c",
+                         .cut = "nv",
+                         .gradients = {{LS_OP_EMBEDDING_DW, "a1", "0"}}},
     /* x, weight[out, in] */
-    [LS_OP_LINEAR] = {.labels = "n k, m k -> n m", .cut = "nmk", .linear = "0"},
+    [LS_OP_LINEAR] = {.labels = "n k, m k -> n m",
+                      .cut = "nmk",
+                      .linear = "0",
+                      .gradients = {{LS_OP_LINEAR_DX, "a1", "0"}, {LS_OP_LINEAR_DW, "a0", "1"}}},
     /* x, bias */
-    [LS_OP_BIAS] = {.labels = "n c, c -> n c", .cut = "nc", .in_place = 1},
-    [LS_OP_ADD] = {.labels = "n c, n c -> n c", .cut = "nc", .linear = "01", .in_place = 1},
+    [LS_OP_BIAS] = {.labels = "n c, c -> n c",
+                    .cut = "nc",
+                    .in_place = 1,
+                    .passes = "0",
+                    .gradients = {{LS_OP_BIAS_DB, "a", "1"}}},
+    [LS_OP_ADD] =
+        {.labels = "n c, n c -> n c", .cut = "nc", .linear = "01", .in_place = 1, .passes = "01"},
     /* x, weight, bias -> y, mean, 1/deviation */
-    [LS_OP_LAYERNORM] = {.labels = "n c, c, c -> n c, n, n", .cut = "n"},
+    [LS_OP_LAYERNORM] = {.labels = "n c, c, c -> n c, n, n",
+                         .cut = "n",
+                         .precision = {LS_COMPUTE, LS_ACCUMULATE, LS_ACCUMULATE},
+                         .gradients = {{LS_OP_LAYERNORM_BWD, "a01BC", "012"}}},
     /* x, weight -> y, 1/rms */
-    [LS_OP_RMSNORM] = {.labels = "n c, c -> n c, n", .cut = "n"},
+    [LS_OP_RMSNORM] = {.labels = "n c, c -> n c, n",
+                       .cut = "n",
+                       .precision = {LS_COMPUTE, LS_ACCUMULATE},
+                       .gradients = {{LS_OP_RMSNORM_BWD, "a01B", "01"}}},
     /* x in heads of d columns, weight -> y, 1/rms of each head */
-    [LS_OP_HEADNORM] = {.labels = "n hd, d -> n hd, n h", .cut = "nh"},
+    [LS_OP_HEADNORM] = {.labels = "n hd, d -> n hd, n h",
+                        .cut = "nh",
+                        .precision = {LS_COMPUTE, LS_ACCUMULATE},
+                        .gradients = {{LS_OP_HEADNORM_BWD, "a01B", "01"}}},
     /* x -> sum of the squares of each row; with row_scale an RMS norm whose columns may be cut */
-    [LS_OP_ROW_SQUARES] = {.labels = "n c -> n", .cut = "nc"},
+    [LS_OP_ROW_SQUARES] = {.labels = "n c -> n",
+                           .cut = "nc",
+                           .precision = {LS_ACCUMULATE},
+                           .gradients = {{LS_OP_ROW_SQUARES_BWD, "a0", "0"}}},
     /* x, weight, sum of squares -> x weight / sqrt(sum / columns + epsilon) */
-    [LS_OP_ROW_SCALE] = {.labels = "n c, c, n -> n c", .cut = "nc"},
+    [LS_OP_ROW_SCALE] = {.labels = "n c, c, n -> n c",
+                         .cut = "nc",
+                         .gradients = {{LS_OP_ROW_SCALE_BWD, "a012", "012"}}},
     /* positions -> cosines (first half of the columns), sines (second half) */
-    [LS_OP_ROPE_TABLE] = {.labels = "n -> n d", .cut = "n"},
+    [LS_OP_ROPE_TABLE] = {.labels = "n -> n d", .cut = "n", .precision = {LS_ACCUMULATE}},
     /* x, table */
-    [LS_OP_ROPE] = {.labels = "n h, n d -> n h", .cut = "nh", .linear = "0", .in_place = 1},
+    [LS_OP_ROPE] = {.labels = "n h, n d -> n h",
+                    .cut = "nh",
+                    .linear = "0",
+                    .in_place = 1,
+                    .gradients = {{LS_OP_ROPE_BWD, "a1", "0"}}},
     /* q, k, v; positions, where each 0 begins a document that sees nothing before it -> o,
      * log-sum-exp per token and head */
     [LS_OP_ATTENTION] = {.labels = "n gr, n g, n g, n? -> n gr, n gr",
                          .cut = "gr",
-                         .batch_only = "n"},
+                         .batch_only = "n",
+                         .precision = {LS_COMPUTE, LS_ACCUMULATE},
+                         .gradients = {{LS_OP_ATTENTION_BWD, "a012AB3", "012"}}},
     /* q, k, v of new tokens of one sequence, cache of k, cache of v (rows are written at the
      * tokens' positions), positions */
     [LS_OP_CACHED_ATTENTION] = {.labels = "n gr, n g, n g, t g, t g, n -> n gr", .cut = "gr"},
-    [LS_OP_GELU] = {.labels = "n c -> n c", .cut = "nc"},
+    [LS_OP_GELU] = {.labels = "n c -> n c",
+                    .cut = "nc",
+                    .gradients = {{LS_OP_GELU_BWD, "a0", "0"}}},
     /* gate, up -> activation(gate) * up */
-    [LS_OP_SWIGLU] = {.labels = "n c, n c -> n c", .cut = "nc"},
-    [LS_OP_SOFTCAP] = {.labels = "n c -> n c", .cut = "nc", .in_place = 1},
+    [LS_OP_SWIGLU] = {.labels = "n c, n c -> n c",
+                      .cut = "nc",
+                      .gradients = {{LS_OP_SWIGLU_BWD, "a01", "01"}}},
+    [LS_OP_SOFTCAP] = {.labels = "n c -> n c",
+                       .cut = "nc",
+                       .in_place = 1,
+                       .gradients = {{LS_OP_SOFTCAP_BWD, "aA", "0"}}},
     /* logits -> largest logit of each token */
-    [LS_OP_XENT_MAX] = {.labels = "n v -> n", .cut = "nv", .reduce = LS_MAX},
+    [LS_OP_XENT_MAX] = {.labels = "n v -> n",
+                        .cut = "nv",
+                        .reduce = LS_MAX,
+                        .precision = {LS_ACCUMULATE}},
     /* logits, max, labels -> sum of exp(logit - max), the label's logit */
-    [LS_OP_XENT_SUM] = {.labels = "n v, n, n -> n, n", .cut = "nv"},
-    /* max, sum, target, labels -> sum over tokens with a label of log(sum) + max - target */
-    [LS_OP_XENT_LOSS] = {.labels = "n, n, n, n -> 1", .cut = "n"},
+    [LS_OP_XENT_SUM] = {.labels = "n v, n, n -> n, n",
+                        .cut = "nv",
+                        .precision = {LS_ACCUMULATE, LS_ACCUMULATE},
+                        .gradients = {{LS_OP_XENT_GRAD, "01A2a", "0"}}},
+    /* The parts of the cross-entropy differentiate together: what this one passes to the sum is the
+     * loss's own gradient, of which XENT_SUM's rule makes softmax minus one-hot, scaled.
+     * max, sum, target, labels -> sum over tokens with a label of log(sum) + max - target */
+    [LS_OP_XENT_LOSS] = {.labels = "n, n, n, n -> 1",
+                         .cut = "n",
+                         .precision = {LS_DOUBLE},
+                         .passes = "1"},
 
     /* dy, ids */
-    [LS_OP_EMBEDDING_DW] = {.labels = "n c, n -> v c", .cut = "nv", .linear = "0"},
+    [LS_OP_EMBEDDING_DW] = {.labels = "n c, n -> v c",
+                            .cut = "nv",
+                            .linear = "0",
+                            .precision = {LS_ACCUMULATE}},
     /* dy, weight */
     [LS_OP_LINEAR_DX] = {.labels = "n m, m k -> n k", .cut = "nmk", .linear = "0"},
     /* dy, x */
-    [LS_OP_LINEAR_DW] = {.labels = "n m, n k -> m k", .cut = "nmk", .linear = "0"},
-    [LS_OP_BIAS_DB] = {.labels = "n c -> c", .cut = "nc", .linear = "0"},
+    [LS_OP_LINEAR_DW] = {.labels = "n m, n k -> m k",
+                         .cut = "nmk",
+                         .linear = "0",
+                         .precision = {LS_ACCUMULATE}},
+    [LS_OP_BIAS_DB] = {.labels = "n c -> c",
+                       .cut = "nc",
+                       .linear = "0",
+                       .precision = {LS_ACCUMULATE}},
     /* dy, x, weight, mean, 1/deviation -> dx, dweight, dbias */
-    [LS_OP_LAYERNORM_BWD] = {.labels = "n c, n c, c, n, n -> n c, c, c", .cut = "n"},
+    [LS_OP_LAYERNORM_BWD] = {.labels = "n c, n c, c, n, n -> n c, c, c",
+                             .cut = "n",
+                             .precision = {LS_COMPUTE, LS_ACCUMULATE, LS_ACCUMULATE}},
     /* dy, x, weight, 1/rms -> dx, dweight */
-    [LS_OP_RMSNORM_BWD] = {.labels = "n c, n c, c, n -> n c, c", .cut = "n"},
+    [LS_OP_RMSNORM_BWD] = {.labels = "n c, n c, c, n -> n c, c",
+                           .cut = "n",
+                           .precision = {LS_COMPUTE, LS_ACCUMULATE}},
     /* dy, x, weight, 1/rms -> dx, dweight */
-    [LS_OP_HEADNORM_BWD] = {.labels = "n hd, n hd, d, n h -> n hd, d", .cut = "nh", .linear = "0"},
+    [LS_OP_HEADNORM_BWD] = {.labels = "n hd, n hd, d, n h -> n hd, d",
+                            .cut = "nh",
+                            .linear = "0",
+                            .precision = {LS_COMPUTE, LS_ACCUMULATE}},
     /* dsum, x */
     [LS_OP_ROW_SQUARES_BWD] = {.labels = "n, n c -> n c", .cut = "nc", .linear = "0"},
     /* dy, x, weight, sum -> dx, dweight, dsum */
-    [LS_OP_ROW_SCALE_BWD] = {.labels = "n c, n c, c, n -> n c, c, n", .cut = "nc", .linear = "0"},
+    [LS_OP_ROW_SCALE_BWD] = {.labels = "n c, n c, c, n -> n c, c, n",
+                             .cut = "nc",
+                             .linear = "0",
+                             .precision = {LS_COMPUTE, LS_ACCUMULATE, LS_ACCUMULATE}},
     /* dy, table */
     [LS_OP_ROPE_BWD] = {.labels = "n h, n d -> n h", .cut = "nh", .linear = "0", .in_place = 1},
     /* do, q, k, v, o, log-sum-exp; positions -> dq, dk, dv */
@@ -78,7 +147,7 @@ static const ls_op rows[LS_OP_COUNT] = {
     [LS_OP_XENT_GRAD] = {.labels = "n v, n, n, n, 1 -> n v", .cut = "nv", .in_place = 1},
 
     /* labels -> how many tokens have one */
-    [LS_OP_COUNT_VALID] = {.labels = "n -> 1", .cut = "n"},
+    [LS_OP_COUNT_VALID] = {.labels = "n -> 1", .cut = "n", .precision = {LS_DOUBLE}},
     /* cell -> 0, the same cell */
     [LS_OP_ZERO] = {.labels = "1 -> 1"},
     /* cells: count, scale -> scale / max(count, 1) */
@@ -115,4 +184,12 @@ const ls_op *ls_op_row(ls_op_kind kind) {
 
 const char *ls_op_name(ls_op_kind kind) {
   return names[kind];
+}
+
+bool ls_op_gives_gradient(ls_op_kind kind, int input) {
+  const ls_op *row = ls_op_row(kind);
+  if (row->passes && strchr(row->passes, '0' + input)) return true;
+  for (int r = 0; r < LS_MAX_GRADIENT_RULES; r++)
+    if (row->gradients[r].in && strchr(row->gradients[r].out, '0' + input)) return true;
+  return false;
 }
