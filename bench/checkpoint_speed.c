@@ -19,8 +19,8 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "checkpoint/checkpoint.h"
 #include "run/crew.h"
-#include "train/checkpoint.h"
 
 enum { MOST_ROUNDS = 99 };
 

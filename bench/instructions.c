@@ -8,8 +8,9 @@
 #include <string.h>
 
 #include "check/check.h"
-#include "run/cpu/cpu.h"
-#include "train/session.h"
+#include "device/cpu/cpu.h"
+#include "lower/compile.h"
+#include "session/session.h"
 
 /* Tokens, columns, vocabulary, and the columns of a head. */
 enum { N = 64, C = 768, V = 4096, D = 64, ELEMENTS = 65536 };

@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "data/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 static double processor_s(void) {
   struct timespec now;

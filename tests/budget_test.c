@@ -7,9 +7,9 @@
 
 #include <cmocka.h>
 
-#include "program/budget.h"
+#include "lower/budget.h"
 #include "support/layouts.h"
-#include "train/equality.h"
+#include "verify/equality.h"
 
 #define OP(kind) (UINT64_C(1) << LS_OP_##kind)
 #define NORMS (OP(LAYERNORM) | OP(RMSNORM) | OP(GELU) | OP(SWIGLU))

@@ -10,8 +10,9 @@
 #include <cmocka.h>
 
 #include "base/random.h"
+#include "lower/compile.h"
 #include "run/crew.h"
-#include "run/parameters.h"
+#include "run/rank_parameters.h"
 #include "support/layouts.h"
 
 enum { SEQUENCES = 12, STEPS = 2, SEED = 20261121 };

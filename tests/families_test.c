@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "check/check.h"
+#include "lower/compile.h"
 #include "model/model.h"
 #include "support/trace_case.h"
 

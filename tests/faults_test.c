@@ -16,7 +16,7 @@
 #include "support/faults.h"
 #include "support/layouts.h"
 #include "support/mutate.h"
-#include "train/equality.h"
+#include "verify/equality.h"
 
 /* What an unaltered layout must stay under, and what counts as caught. AdamW makes a step of a
  * gradient that is nothing but rounding: over ten seeds fp64 comes to 2e-10. In bf16 it is the

@@ -24,7 +24,7 @@ for header in include/lockstep/*.h; do
   count=$((count + 1))
 done
 for header in $(find src -name '*.h'); do
-  case $header in src/run/cpu/vector*) continue ;; esac # compiled once for each instruction set
+  case $header in src/device/cpu/vector*) continue ;; esac # compiled once for each instruction set
   echo "#include \"${header#src/}\"" >"$work/alone.c"
   "$cc" -std=gnu17 -D_GNU_SOURCE -Wall -Wextra -Werror -Iinclude -Isrc -fsyntax-only \
     "$work/alone.c" || { echo "$header: does not compile alone"; failed=1; }

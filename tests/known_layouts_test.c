@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "base/file.h"
-#include "train/proof.h"
+#include "session/prove.h"
 
 enum { MIB = 1 << 20 };
 

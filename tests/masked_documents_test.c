@@ -13,11 +13,12 @@
 
 #include "base/random.h"
 #include "check/check.h"
-#include "run/cpu/cpu.h"
+#include "device/cpu/cpu.h"
+#include "lower/compile.h"
 #include "run/crew.h"
-#include "run/parameters.h"
+#include "run/rank_parameters.h"
 #include "support/layouts.h"
-#include "train/equality.h"
+#include "verify/equality.h"
 
 enum { SEQUENCE = 8, ROWS = 6, MOST_STAGES = 4 };
 

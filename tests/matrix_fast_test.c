@@ -26,7 +26,7 @@
 #include <cmocka.h>
 
 #include "support/layouts.h"
-#include "train/equality.h"
+#include "verify/equality.h"
 
 static const double tolerance = 1e-5, rate = 1e-2, epsilon = 1e-2;
 

@@ -8,10 +8,10 @@
 
 #include <cmocka.h>
 
-#include "program/program.h"
+#include "ir/program.h"
 #include "support/layouts.h"
 #include "support/offloads.h"
-#include "train/equality.h"
+#include "verify/equality.h"
 
 /* Golden: a kind that no longer runs must be seen. 98 samples draw what is refused by design, as
  * parameters that every rank stores whole. */

@@ -21,9 +21,10 @@
 #include <cmocka.h>
 
 #include "check/check.h"
+#include "schedule/chunks.h"
 #include "support/layouts.h"
 #include "support/pairs.h"
-#include "train/equality.h"
+#include "verify/equality.h"
 
 enum {
   SHAPE,

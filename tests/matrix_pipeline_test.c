@@ -10,9 +10,9 @@
 #include <cmocka.h>
 
 #include "base/random.h"
-#include "schedule/pipeline.h"
+#include "pipeline/pipeline.h"
 #include "support/layouts.h"
-#include "train/equality.h"
+#include "verify/equality.h"
 
 /* What the data and tensor axes are beside the pipeline. */
 static const struct beside {

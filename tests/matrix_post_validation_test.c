@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "support/layouts.h"
-#include "train/equality.h"
+#include "verify/equality.h"
 
 typedef struct layout_case {
   const char *schedule;

@@ -10,9 +10,10 @@
 #include <cmocka.h>
 
 #include "base/random.h"
-#include "program/program.h"
+#include "ir/program.h"
+#include "lower/compile.h"
 #include "support/layouts.h"
-#include "train/equality.h"
+#include "verify/equality.h"
 
 static const char *const schedules[] = {"1f1b", "zbh1", "interleaved", "zbv"};
 static const uint64_t kinds[] = {

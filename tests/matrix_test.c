@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "support/layouts.h"
-#include "train/equality.h"
+#include "verify/equality.h"
 
 /* Counts that every run must reach, so that the matrix cannot empty itself. */
 enum { EXPECTED_RUN = 756, EXPECTED_REFUSED = 582 };

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "support/layouts.h"
-#include "train/equality.h"
+#include "verify/equality.h"
 
 static const char *const schedules[] = {"zbh1", "zbh2", "zbv"};
 

@@ -11,9 +11,10 @@
 
 #include "base/random.h"
 #include "check/check.h"
+#include "lower/compile.h"
 #include "support/layouts.h"
 #include "support/mutate.h"
-#include "train/equality.h"
+#include "verify/equality.h"
 
 enum { GPT2 = 0, LLAMA_FREE, LLAMA_TIED, MOST_STAGES = 16, MUTANTS = 500 };
 

@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/random.h"
-#include "train/proof.h"
+#include "session/prove.h"
 
 enum { CASES = 1500, MOST_WORDS = 24, WORD_BYTES = 64, MOST_WORK = 3000 };
 enum { LONGEST = 120 }; /* seconds of a case, where time is given */

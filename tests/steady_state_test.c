@@ -18,9 +18,11 @@
 #include <cmocka.h>
 
 #include "base/random.h"
-#include "run/cpu/cpu.h"
+#include "cost/cost.h"
+#include "device/cpu/cpu.h"
+#include "lower/compile.h"
 #include "run/crew.h"
-#include "run/parameters.h"
+#include "run/rank_parameters.h"
 #include "support/layouts.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -431,8 +431,8 @@ static void order_of_rooms_is_held(void **given) {
       state, "src/graph/a.c", "\n#include \"b.h\"\n",
       "src/graph/a.c:2: includes are written \"room/file.h\", with a room of rooms.txt");
   assert_complaint(
-      state, "src/run/cpu/a.c", "#include \"train/b.h\"\n",
-      "src/run/cpu/a.c:1: includes a room below its own (src/rooms.txt has the order)");
+      state, "src/device/cpu/a.c", "#include \"train/b.h\"\n",
+      "src/device/cpu/a.c:1: includes a room below its own (src/rooms.txt has the order)");
   assert_complaint(state, "src/cellar/a.c", "int a;\n",
                    "src/cellar/a.c:1: its folder is not in src/rooms.txt");
   assert_complaint(state, "include/lockstep/a.h", "/* A. */\n#include \"base/arena.h\"\n",
@@ -516,9 +516,9 @@ static void tests_are_asked_for(void **given) {
       {"src/base/arena.c", "int\nls_new(void) {\n  return ls_inner() + ls_table[0];\n}\n"},
       {"src/base/arena_inner.c", "int ls_inner(void) {\n  return 1;\n}\n"},
       {"src/base/arena_table.c", "const int ls_table[] = {1, 2};\n"},
-      {"src/run/reference/add.c", "ls_status LS_REFERENCE(ADD)(int a) {\n}\n"},
+      {"src/device/reference/add.c", "ls_status LS_REFERENCE(ADD)(int a) {\n}\n"},
       {"tests/op_test.c", "int op = LS_OP_ADD;\n"},
-      {"src/cli/show.c", "int ls_command_show(void) {\n}\n"},
+      {"src/cli/show_command.c", "int ls_command_show(void) {\n}\n"},
       {"src/cli/main.c", "int main(void) {\n  return ls_command_show();\n}\n"}};
   sources all = {0};
   for (size_t f = 0; f < sizeof files / sizeof *files; f++)

@@ -14,7 +14,7 @@
 #include "support/faults.h"
 #include "support/layouts.h"
 #include "support/random_run.h"
-#include "train/verify_layout.h"
+#include "verify/verify_layout.h"
 
 enum { RUNS = 40, KERNEL_RUNS = 12 };
 

@@ -99,7 +99,7 @@ static ls_status run_all(ls_proof *proof, ls_error *error) {
 static ls_status check_ends(ls_proof *proof, ls_error *error) {
   for (int from = 0; from < proof->count; from++)
     for (int to = 0; to < proof->count; to++) {
-      const ls_channel *channel = &proof->channels[from * proof->count + to];
+      const ls_proof_channel *channel = &proof->channels[from * proof->count + to];
       if (channel->taken < channel->sent.count) {
         const ls_place_in_program *place = &channel->sent.items[channel->taken].place;
         return ls_fail(error, LS_NO,
@@ -152,7 +152,7 @@ ls_status ls_check(const ls_program *const *stages, int count, ls_check_report *
   for (int axis = 0; axis < LS_AXIS_COUNT; axis++)
     if (proof.mesh.size[axis] > 1) proof.active |= 1u << axis;
   proof.stages = LS_NEW_ARRAY(arena, ls_stage, count);
-  proof.channels = LS_NEW_ARRAY(arena, ls_channel, count * count);
+  proof.channels = LS_NEW_ARRAY(arena, ls_proof_channel, count * count);
   proof.labels = LS_NEW_ARRAY(arena, ls_op_labels, LS_OP_COUNT);
   for (int k = 0; k < LS_OP_COUNT; k++) proof.labels[k] = ls_op_labels_read((ls_op_kind)k);
   for (int s = 0; s < count; s++)

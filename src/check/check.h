@@ -17,7 +17,7 @@
 #ifndef LS_CHECK_CHECK_H
 #define LS_CHECK_CHECK_H
 
-#include "program/program.h"
+#include "ir/program.h"
 
 /* What was looked at: instructions as executed, an action's body once for each action. */
 typedef struct ls_check_report {

@@ -9,7 +9,8 @@
 
 #include <cmocka.h>
 
-#include "schedule/pipeline.h"
+#include "lower/compile.h"
+#include "pipeline/pipeline.h"
 #include "support/layouts.h"
 #include "support/offloads.h"
 

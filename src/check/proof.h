@@ -151,10 +151,10 @@ typedef struct ls_message {
   ls_place_in_program place;
 } ls_message;
 
-typedef struct ls_channel {
+typedef struct ls_proof_channel {
   LS_LIST(ls_message) sent;
   int taken, ended;
-} ls_channel;
+} ls_proof_channel;
 
 typedef struct ls_proof ls_proof;
 
@@ -184,8 +184,8 @@ struct ls_proof {
   ls_mesh mesh;
   ls_axes active; /* axes with more than one rank */
   ls_expressions expressions;
-  ls_channel *channels; /* [from][to] */
-  ls_op_labels *labels; /* by op */
+  ls_proof_channel *channels; /* [from][to] */
+  ls_op_labels *labels;       /* by op */
   ls_check_report report;
 };
 

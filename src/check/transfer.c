@@ -6,7 +6,7 @@
 
 enum { MOST_SENDS = 32 }; /* that may be under way to one rank */
 
-static ls_channel *channel(const ls_stage *stage, int from, int to) {
+static ls_proof_channel *channel(const ls_stage *stage, int from, int to) {
   return &stage->proof->channels[from * stage->proof->count + to];
 }
 
@@ -29,7 +29,7 @@ static ls_status check_transfer(const ls_stage *stage, int inputs, int outputs, 
 static ls_status run_send(ls_stage *stage, ls_error *error) {
   const ls_instruction *instruction = ls_proof_instruction(stage);
   LS_TRY(check_transfer(stage, 1, 0, error));
-  ls_channel *to = channel(stage, stage->number, instruction->peer);
+  ls_proof_channel *to = channel(stage, stage->number, instruction->peer);
   ls_operand operand;
   const ls_content *content;
   LS_TRY(ls_operand_find(stage, instruction->in[0], &operand, error));
@@ -49,7 +49,7 @@ static ls_status run_send(ls_stage *stage, ls_error *error) {
 static ls_status run_sent(ls_stage *stage, bool *blocked, ls_error *error) {
   const ls_instruction *instruction = ls_proof_instruction(stage);
   LS_TRY(check_transfer(stage, 1, 0, error));
-  ls_channel *to = channel(stage, stage->number, instruction->peer);
+  ls_proof_channel *to = channel(stage, stage->number, instruction->peer);
   ls_operand operand;
   LS_TRY(ls_operand_find(stage, instruction->in[0], &operand, error));
   int oldest = 0;
@@ -96,7 +96,7 @@ static ls_status run_receive(ls_stage *stage, bool *blocked, ls_error *error) {
   LS_TRY(check_transfer(stage, 0, 1, error));
   if (instruction->write[0] != LS_WRITE)
     return ls_proof_fail(stage, error, "adds to its target: expected to write it");
-  ls_channel *from = channel(stage, instruction->peer, stage->number);
+  ls_proof_channel *from = channel(stage, instruction->peer, stage->number);
   *blocked = from->taken == from->sent.count;
   if (*blocked) return LS_OK;
   const ls_message message = from->sent.items[from->taken];

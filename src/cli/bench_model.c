@@ -3,8 +3,8 @@
 
 #include "cli/bench.h"
 #include "cluster/machine.h"
-#include "train/fit.h"
-#include "train/repeat.h"
+#include "session/fit.h"
+#include "session/repeat.h"
 #include "watch/step_table.h"
 
 enum { STEPS = 5, MOST_STEPS = 1000 };

@@ -38,11 +38,11 @@ void ls_command_catch_signals(const char *said);
 void ls_command_answer_no_signals(void);
 
 /* A flag of a command: "--name" or "-n", with a value or without. */
-typedef struct ls_flag {
+typedef struct ls_command_flag {
   const char *name;   /* "--json", "-n" */
   const char **value; /* where the value goes; NULL: takes none */
   bool *given;        /* set when it is there; may be NULL */
-} ls_flag;
+} ls_command_flag;
 
 /* The words of a command taken apart: flags of its own, then positional words, then run-file keys
  * (key=value, --key=value, --key value). */
@@ -54,8 +54,9 @@ typedef struct ls_words {
 } ls_words;
 
 /* LS_INPUT for a flag that is neither of the command's nor a key; names the nearest. */
-LS_CHECKED ls_status ls_words_parse(ls_arena *arena, int count, char **words, const ls_flag *flags,
-                                    int flag_count, ls_words *parsed, ls_error *error);
+LS_CHECKED ls_status ls_words_parse(ls_arena *arena, int count, char **words,
+                                    const ls_command_flag *flags, int flag_count, ls_words *parsed,
+                                    ls_error *error);
 
 /* How many devices: -n where given (text may be NULL), else the launcher's tasks, else the product
  * of the mesh's axes. LS_INPUT where the launcher has started more tasks than MPI reports, with the

@@ -30,15 +30,15 @@ int ls_command_fail(const char *command, ls_status status, const ls_error *error
   return ls_exit_status(status);
 }
 
-static const ls_flag *find_flag(const ls_flag *flags, int count, const char *word) {
+static const ls_command_flag *find_flag(const ls_command_flag *flags, int count, const char *word) {
   for (int f = 0; f < count; f++)
     if (strcmp(flags[f].name, word) == 0) return &flags[f];
   return NULL;
 }
 
 /* "--name=value" of a flag that takes one. */
-static const ls_flag *find_assigned(const ls_flag *flags, int count, const char *word,
-                                    const char **value) {
+static const ls_command_flag *find_assigned(const ls_command_flag *flags, int count,
+                                            const char *word, const char **value) {
   for (int f = 0; f < count; f++) {
     const size_t length = strlen(flags[f].name);
     if (!flags[f].value || strncmp(flags[f].name, word, length) != 0 || word[length] != '=')
@@ -49,7 +49,8 @@ static const ls_flag *find_assigned(const ls_flag *flags, int count, const char 
   return NULL;
 }
 
-static ls_status unknown_flag(const char *word, const ls_flag *flags, int count, ls_error *error) {
+static ls_status unknown_flag(const char *word, const ls_command_flag *flags, int count,
+                              ls_error *error) {
   const char *names[32];
   int known = 0;
   for (int f = 0; f < count && known < 32; f++) names[known++] = flags[f].name;
@@ -65,7 +66,7 @@ static bool looks_like_number(const char *word) {
 }
 
 typedef struct parser {
-  const ls_flag *flags;
+  const ls_command_flag *flags;
   int flag_count;
   ls_words *into;
 } parser;
@@ -74,7 +75,7 @@ typedef struct parser {
 static ls_status take_word(const parser *p, int left, char **words, int *taken, ls_error *error) {
   const char *word = words[0], *value = NULL;
   *taken = 1;
-  const ls_flag *flag = find_flag(p->flags, p->flag_count, word);
+  const ls_command_flag *flag = find_flag(p->flags, p->flag_count, word);
   if (!flag) flag = find_assigned(p->flags, p->flag_count, word, &value);
   if (flag) {
     if (flag->given) *flag->given = true;
@@ -109,7 +110,7 @@ static ls_status take_word(const parser *p, int left, char **words, int *taken, 
   return LS_OK;
 }
 
-ls_status ls_words_parse(ls_arena *arena, int count, char **words, const ls_flag *flags,
+ls_status ls_words_parse(ls_arena *arena, int count, char **words, const ls_command_flag *flags,
                          int flag_count, ls_words *parsed, ls_error *error) {
   *parsed = (ls_words){.positional = LS_NEW_ARRAY(arena, const char *, count + 1),
                        .keys = LS_NEW_ARRAY(arena, const char *, count + 1)};

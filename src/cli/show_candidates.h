@@ -9,7 +9,7 @@
 #define LS_CLI_SHOW_CANDIDATES_H
 
 #include "cli/command.h"
-#include "train/session.h"
+#include "session/session.h"
 
 typedef struct ls_candidate {
   const char *name; /* "ZeRO-3" */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "cli/show_candidates.h"
+#include "cost/cost.h"
 
 /* One column. */
 typedef struct column {

@@ -8,7 +8,7 @@
 #include <jansson.h>
 
 #include "cli/command.h"
-#include "program/program.h"
+#include "ir/program.h"
 
 /* Prints the table, or JSON, of the run and every candidate (cli/show_candidates.h) to stdout;
  * those that cannot be say why. LS_INPUT where none can be. */

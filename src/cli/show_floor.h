@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-#include "train/session.h"
+#include "session/session.h"
 
 /* On stdout. Of rates that are not kept nothing is made: then there are no floors, and a line on
  * stderr says why. */

@@ -3,7 +3,7 @@
 #define LS_CLI_SHOW_HTML_H
 
 #include "cli/command.h"
-#include "train/session.h"
+#include "session/session.h"
 
 /* This run's own layout, the session's, beside DDP, ZeRO-3, TP and PP of the same model on as many
  * devices, made of the same run file and words; those that cannot be say why. */

@@ -3,7 +3,7 @@
 #define LS_CLI_TOKENIZE_FOLDER_H
 
 #include "cli/command.h"
-#include "data/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 typedef struct ls_tokenize_folder {
   const char *folder;

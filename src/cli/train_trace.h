@@ -2,8 +2,8 @@
 #ifndef LS_CLI_TRAIN_TRACE_H
 #define LS_CLI_TRAIN_TRACE_H
 
-#include "train/recording.h"
-#include "train/session.h"
+#include "session/recording.h"
+#include "session/session.h"
 
 /* Writes trace.json, every instruction of every rank, and timeline.svg into the run's folder. */
 LS_CHECKED ls_status ls_train_trace_write(const ls_session *session, const ls_recording *recording,

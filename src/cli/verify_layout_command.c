@@ -7,7 +7,7 @@
 #include <jansson.h>
 
 #include "cli/command.h"
-#include "train/verify_layout.h"
+#include "verify/verify_layout.h"
 
 /* Longer values are cut: what matters of them is said beside. */
 enum { WIDEST_VALUE = 24 };

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/stop.h"
-#include "data/cache.h"
+#include "data/text_cache.h"
 #include "data/token_corpus.h"
 #include "data/token_file.h"
 

@@ -18,7 +18,7 @@
 
 #include "base/file.h"
 #include "data/text_files.h"
-#include "data/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 /* Called now and then while texts are read; done and total in bytes as they lie on disk, and the
  * tokens that are made so far: 0 while a text is only compared with what it was. */

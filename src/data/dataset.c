@@ -4,8 +4,8 @@
 #include <stdio.h>
 
 #include "base/random.h"
-#include "data/cache.h"
 #include "data/fingerprint.h"
+#include "data/text_cache.h"
 
 /* What is the same while a dataset is opened. */
 typedef struct opening {

@@ -11,7 +11,7 @@
 #define LS_DATA_TEXT_PIECES_H
 
 #include "data/text_files.h"
-#include "data/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 enum {
   LS_PIECE_BYTES = 1 << 20, /* plain text is cut above it, where it can be */

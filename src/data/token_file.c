@@ -9,7 +9,7 @@
 #include "base/random.h"
 #include "data/fingerprint.h"
 #include "data/token_write.h"
-#include "data/tokenizer/unicode_tables.h"
+#include "tokenizer/unicode_tables.h"
 
 /* Ids are stored as the machine has them. */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "token files are little-endian");

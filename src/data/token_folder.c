@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "data/cache.h"
+#include "data/text_cache.h"
 
 typedef struct folder {
   ls_arena *arena;

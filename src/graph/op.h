@@ -2,7 +2,7 @@
  *
  * A row is data: names of dimensions in the manner of einsum, from which `shard` derives every
  * placement and every collective; and functions for shapes, gradients and costs. To add an op:
- * add its name to LS_OPS, its row to op_table.c, its reference kernel to run/reference.
+ * add its name to LS_OPS, its row to op_table.c, its reference kernel to device/reference.
  *
  * Labels: operands are separated by commas, inputs from outputs by "->", the dimensions of an
  * operand by blanks. A dimension may be a product of labels, major first: "gr" is KV-head groups

@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "cluster/machine.h"
-#include "run/cpu/cpu.h"
+#include "device/cpu/cpu.h"
 #include "run/measure_parts.h"
 
 enum { FEWEST_ROUNDS = 3 };

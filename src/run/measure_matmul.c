@@ -1,8 +1,8 @@
 #include <omp.h>
 
 #include "base/clock.h"
-#include "run/cpu/cpu.h"
-#include "run/kernel.h"
+#include "device/cpu/cpu.h"
+#include "device/kernel.h"
 #include "run/measure_parts.h"
 
 /* Large products, as training has them, and few rows against a large weight, as generation has. */

@@ -1,7 +1,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "run/cpu/cpu.h"
+#include "device/cpu/cpu.h"
 #include "run/measure_parts.h"
 
 /* What a loop takes at once: compilers make of it what the processor has. */

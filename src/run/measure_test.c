@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "base/file.h"
-#include "run/cpu/cpu.h"
+#include "device/cpu/cpu.h"
 
 static ls_arena *arena;
 static char folder[64];

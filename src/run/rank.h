@@ -15,8 +15,8 @@
 #define LS_RUN_RANK_H
 
 #include "comm/comm.h"
-#include "program/program.h"
-#include "run/kernel.h"
+#include "device/kernel.h"
+#include "ir/program.h"
 #include "run/tiers.h"
 
 typedef struct ls_rank ls_rank;

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "schedule/stages.h"
+#include "pipeline/stages.h"
 
 /* What a segment costs: its products and attention, and a little, so that none is free. */
 static double *segment_costs(const ls_sharded *sharded) {

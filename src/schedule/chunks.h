@@ -5,7 +5,7 @@
 #ifndef LS_SCHEDULE_CHUNKS_H
 #define LS_SCHEDULE_CHUNKS_H
 
-#include "schedule/pipeline.h"
+#include "pipeline/pipeline.h"
 #include "shard/shard.h"
 
 typedef struct ls_chunks {

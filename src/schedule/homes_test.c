@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "model/model.h"
-#include "schedule/offload.h"
+#include "schedule/offload_copies.h"
 #include "support/layouts.h"
 
 static ls_arena *arena;

@@ -2,8 +2,8 @@
 
 #include <float.h>
 
-#include "schedule/ahead.h"
-#include "schedule/offload.h"
+#include "pipeline/ahead.h"
+#include "schedule/offload_copies.h"
 
 /* One pass of a microbatch over a segment. */
 typedef struct step {
@@ -58,15 +58,6 @@ static const ls_touched *touched_by(const builder *b, const step *at) {
     case LS_ACTION_WEIGHT: return ls_touches_of(b->units->touches, LS_TOUCHES_WEIGHT, at->segment);
     default: return ls_touches_of(b->units->touches, LS_TOUCHES_BACKWARD, at->segment);
   }
-}
-
-const char *ls_action_name(ls_action_kind kind) {
-  static const char *const names[] = {
-#define LS_ACTION_NAME(suffix, name) [LS_ACTION_##suffix] = name,
-      LS_ACTIONS(LS_ACTION_NAME)
-#undef LS_ACTION_NAME
-  };
-  return names[kind];
 }
 
 static bool shards(const ls_sharded *sharded) {

@@ -29,17 +29,6 @@ typedef struct node_context {
   char choice[LS_AXIS_COUNT];
 } node_context;
 
-const char *ls_collective_name(ls_collective collective) {
-  static const char *const names[] = {"op",    "all-reduce", "reduce-scatter", "all-gather",
-                                      "send",  "receive",    "sent",           "move",
-                                      "moved", "sum begin",  "sum end"};
-  return names[collective];
-}
-
-bool ls_collective_moves(ls_collective collective) {
-  return collective == LS_MOVE || collective == LS_MOVED;
-}
-
 static size_t element_bytes(const sharder *s, const ls_tensor *tensor) {
   switch (tensor->precision) {
     case LS_COMPUTE: return ls_dtype_bytes(s->out->layout.compute);

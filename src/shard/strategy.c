@@ -4,10 +4,10 @@
 #include <string.h>
 
 static const ls_data_strategy data_strategies[] = {
-    {"ddp", LS_REPLICATED, LS_REPLICATED, LS_REPLICATED},
-    {"zero-1", LS_REPLICATED, LS_REPLICATED, LS_SHARDED},
-    {"zero-2", LS_REPLICATED, LS_SHARDED, LS_SHARDED},
-    {"zero-3", LS_SHARDED, LS_SHARDED, LS_SHARDED},
+    {LS_REPLICATED, LS_REPLICATED, LS_REPLICATED},
+    {LS_REPLICATED, LS_REPLICATED, LS_SHARDED},
+    {LS_REPLICATED, LS_SHARDED, LS_SHARDED},
+    {LS_SHARDED, LS_SHARDED, LS_SHARDED},
 };
 
 #define CUT_0 \
@@ -25,55 +25,9 @@ static const ls_place tensor_strategy[LS_CUT_COUNT][2] = {
     [LS_CUT_VOCABULARY] = {CUT_0, CUT_0},
 };
 
-ls_layout ls_layout_default(void) {
-  return (ls_layout){
-      .pp = 1,
-      .dp_replicate = 1,
-      .dp_shard = 1,
-      .tp = 1,
-      .zero = 3,
-      .microbatches = 1,
-      .layers_per_unit = 1,
-      .compute = LS_F32,
-      .grad_dtype = LS_F32,
-      .optimizer = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1, .clip = 1.0},
-      .offload = {.optimizer_fraction = 1},
-  };
-}
-
 const ls_data_strategy *ls_data_strategy_row(int zero) {
   LS_ASSERT(zero >= 0 && zero <= 3);
   return &data_strategies[zero];
-}
-
-const char *ls_tier_name(ls_tier tier) {
-  static const char *const names[] = {"device", "host", "nvme"};
-  return names[tier];
-}
-
-static const char *print_offload(ls_arena *arena, const ls_offload *offload) {
-  const char *text = "";
-  if (offload->optimizer)
-    text = ls_arena_printf(arena, ", optimizer on %s", ls_tier_name(offload->optimizer));
-  if (offload->optimizer && offload->optimizer_fraction < 1)
-    text = ls_arena_printf(arena, "%s (%g %%)", text, 100 * offload->optimizer_fraction);
-  if (offload->parameters)
-    text = ls_arena_printf(arena, "%s, parameters on %s", text, ls_tier_name(offload->parameters));
-  if (offload->activations)
-    text =
-        ls_arena_printf(arena, "%s, activations on %s", text, ls_tier_name(offload->activations));
-  return text;
-}
-
-const char *ls_layout_print(ls_arena *arena, const ls_layout *layout) {
-  const char *pipeline = "";
-  if (layout->pp > 1)
-    pipeline = ls_arena_printf(arena, "pp %d (%s), ", layout->pp,
-                               layout->schedule ? layout->schedule : "1f1b");
-  return ls_arena_printf(arena, "%sdp_replicate %d, dp_shard %d, tp %d, %s%s", pipeline,
-                         layout->dp_replicate, layout->dp_shard, layout->tp,
-                         ls_data_strategy_row(layout->zero)->name,
-                         print_offload(arena, &layout->offload));
 }
 
 ls_placement ls_parameter_placement(ls_cut cut) {

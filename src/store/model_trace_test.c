@@ -15,7 +15,7 @@
 
 #include "base/file.h"
 #include "base/random.h"
-#include "run/kernel.h"
+#include "device/kernel.h"
 #include "store/weights.h"
 #include "text/json.h"
 

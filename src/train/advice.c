@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "train/schedule.h"
+#include "session/learning_rate.h"
 
 static void advise_warmup(const ls_run_file *run) {
   const ls_learning_rate rate = ls_learning_rate_of(run);

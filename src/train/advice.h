@@ -6,7 +6,7 @@
 #ifndef LS_TRAIN_ADVICE_H
 #define LS_TRAIN_ADVICE_H
 
-#include "train/session.h"
+#include "session/session.h"
 
 /* Warns of a warm-up that does not end before the run does, of a tokenizer that is not that of the
  * weights the run starts from, and of ids of the model that the tokenizer has not (more than half

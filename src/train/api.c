@@ -1,13 +1,14 @@
 /* The public interface: what include/lockstep/lockstep.h promises, over the rooms. */
+#include "cost/cost.h"
 #include "lockstep/lockstep.h"
 
 #include <string.h>
 
 #include "base/stop.h"
 #include "cluster/machine.h"
-#include "train/fit.h"
+#include "session/fit.h"
+#include "session/offload_room.h"
 #include "train/loop.h"
-#include "train/offload.h"
 
 struct ls_run {
   ls_arena *arena;

@@ -8,9 +8,9 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "train/checkpoint_folder.h"
-#include "train/checkpoint_list.h"
-#include "train/checkpoint_moments.h"
+#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/checkpoint_list.h"
+#include "checkpoint/checkpoint_moments.h"
 
 static const double mib = 1048576;
 enum { BESIDE_TENSORS = 1 << 16 }; /* headers, config.json, state.json */

@@ -6,8 +6,8 @@
 #ifndef LS_TRAIN_CHECKPOINT_ROOM_H
 #define LS_TRAIN_CHECKPOINT_ROOM_H
 
+#include "session/session.h"
 #include "train/run_folder.h"
-#include "train/session.h"
 
 /* Bytes of one checkpoint, its tokenizer's files left out. */
 int64_t ls_checkpoint_bytes(const ls_session *session);

@@ -7,14 +7,14 @@
 
 #include "base/clock.h"
 #include "base/stop.h"
+#include "checkpoint/checkpoint.h"
 #include "run/crew.h"
+#include "session/agree.h"
+#include "session/learning_rate.h"
+#include "session/loss_scale.h"
 #include "train/advice.h"
-#include "train/agree.h"
-#include "train/checkpoint.h"
 #include "train/checkpoint_room.h"
-#include "train/loss_scale.h"
 #include "train/metrics.h"
-#include "train/schedule.h"
 
 /* What all ranks of this process share; written before they start. */
 typedef struct training {

@@ -8,11 +8,11 @@
 #define LS_TRAIN_LOOP_H
 
 #include "data/dataset.h"
+#include "session/prove.h"
+#include "session/recording.h"
+#include "session/session.h"
 #include "train/metrics.h"
-#include "train/proof.h"
-#include "train/recording.h"
 #include "train/run_folder.h"
-#include "train/session.h"
 
 typedef struct ls_train_options {
   bool trust;     /* the checksums of the weights that a run starts from are not looked at */

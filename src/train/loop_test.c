@@ -15,8 +15,8 @@
 #include "base/file.h"
 #include "base/random.h"
 #include "base/stop.h"
+#include "checkpoint/checkpoint_folder.h"
 #include "store/safetensors.h"
-#include "train/checkpoint_folder.h"
 #include "train/loop.h"
 
 enum { STEPS = 6 };

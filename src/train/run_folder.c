@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/checkpoint_list.h"
 #include "train/advice.h"
-#include "train/checkpoint.h"
-#include "train/checkpoint_list.h"
 
 static const char head[] = "# Written by lockstep train: ";
 

@@ -9,12 +9,13 @@
 #include <cmocka.h>
 
 #include "base/file.h"
+#include "cost/cost.h"
 #include "run/crew.h"
 #include "schedule/chunks.h"
+#include "session/recording.h"
+#include "session/session.h"
 #include "support/xml.h"
 #include "text/json.h"
-#include "train/recording.h"
-#include "train/session.h"
 #include "watch/memory_map.h"
 #include "watch/timeline.h"
 

@@ -11,7 +11,7 @@
 #include <stdio.h>
 
 #include "graph/graph.h"
-#include "program/program.h"
+#include "ir/program.h"
 
 /* `graph`: that it was compiled from, for the names of its segments. */
 void ls_memory_map_svg(const ls_program *program, const ls_graph *graph, const char *title,

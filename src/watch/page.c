@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cost/cost.h"
 #include "watch/markup.h"
 
 /* page.html, made into an array by the build. */

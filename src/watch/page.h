@@ -11,7 +11,8 @@
 #include <jansson.h>
 #include <stdio.h>
 
-#include "program/program.h"
+#include "ir/program.h"
+#include "schedule/units.h"
 
 /* Drawn of each layout, spread over its stages, and of each stage one at least: devices, and rows
  * for units. A step of more actions than this is too long for a page. */

@@ -1,6 +1,7 @@
 /* The events of a page: what one stage does between two collectives, or a collective. */
 #include <stdlib.h>
 
+#include "cost/cost.h"
 #include "watch/page.h"
 
 /* An event; of compute, all instructions of an action up to the next collective. */

@@ -9,9 +9,10 @@
 #include <cmocka.h>
 
 #include "base/file.h"
+#include "cost/cost.h"
 #include "schedule/units.h"
+#include "session/session.h"
 #include "text/json.h"
-#include "train/session.h"
 #include "watch/page.h"
 
 static const char model[] =

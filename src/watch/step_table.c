@@ -1,4 +1,5 @@
 #include "watch/step_table.h"
+#include "cost/cost.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -15,8 +15,8 @@
 #include <jansson.h>
 #include <stdio.h>
 
-#include "program/program.h"
-#include "train/recording.h"
+#include "ir/program.h"
+#include "session/recording.h"
 
 /* What one rank can reach beside the others; 0: not known, so no floor comes from it. */
 typedef struct ls_step_limits {

@@ -1,6 +1,7 @@
 /* Where a step's time goes: rows add up to the step, calls and flops to the program; waiting is
  * told apart. How long anything takes is not looked at. */
 #include "watch/step_table.h"
+#include "cost/cost.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -12,7 +13,7 @@
 #include <cmocka.h>
 
 #include "base/file.h"
-#include "train/repeat.h"
+#include "session/repeat.h"
 
 static const char model[] =
     "{\"model_type\": \"llama\", \"vocab_size\": 64, \"hidden_size\": 16,"

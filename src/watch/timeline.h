@@ -12,9 +12,9 @@
 
 #include <stdio.h>
 
-#include "program/program.h"
-#include "schedule/pipeline.h"
-#include "train/recording.h"
+#include "ir/program.h"
+#include "pipeline/pipeline.h"
+#include "session/recording.h"
 
 /* What a span does, and so its shade. */
 typedef enum ls_span_kind {

@@ -1,6 +1,7 @@
 /* Timelines from a planned schedule and from a recorded step. */
 #include <stdlib.h>
 
+#include "cost/cost.h"
 #include "watch/markup.h"
 #include "watch/timeline.h"
 

@@ -17,8 +17,8 @@
 
 #include <cmocka.h>
 
-#include "run/cpu/cpu.h"
-#include "run/cpu/vector_table.h"
+#include "device/cpu/cpu.h"
+#include "device/cpu/vector_table.h"
 
 /* The thread sanitizer does not know how OpenMP's threads wait for each other. */
 #if defined(__SANITIZE_THREAD__)

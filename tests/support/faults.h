@@ -6,7 +6,7 @@
 #ifndef LS_TESTS_FAULTS_H
 #define LS_TESTS_FAULTS_H
 
-#include "program/program.h"
+#include "ir/program.h"
 
 /* What of a smallest case is beside the flat mesh. */
 typedef struct ls_fault_room {

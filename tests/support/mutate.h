@@ -4,7 +4,7 @@
 #ifndef LS_TESTS_MUTATE_H
 #define LS_TESTS_MUTATE_H
 
-#include "program/program.h"
+#include "ir/program.h"
 
 /* The kinds of damage, by name. */
 extern const char *const ls_mutation_names[];

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/random.h"
-#include "schedule/pipeline.h"
+#include "pipeline/pipeline.h"
 
 typedef struct dice {
   uint64_t seed, stream, thrown;

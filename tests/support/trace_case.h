@@ -2,7 +2,7 @@
 #ifndef LS_TESTS_TRACE_CASE_H
 #define LS_TESTS_TRACE_CASE_H
 
-#include "train/verify.h"
+#include "verify/verify.h"
 
 /* A layout as a user would write it, words separated by blanks: "mesh.dp_shard=2 zero=1". The count
  * of devices is the product of the mesh. */

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The characters of each class that tokenizers ask about, as Hugging Face tokenizers and tiktoken have them.
 
-    python3 tools/reference/make_unicode_tables.py src/data/tokenizer/unicode_tables.c tests/data/unicode.json
+    python3 tools/reference/make_unicode_tables.py src/tokenizer/unicode_tables.c tests/data/unicode.json
 
 Asks tokenizers 0.23.3 and tiktoken 0.14.0 about every code point but the surrogates: the table is what the first says,
 the tests' file what both say of patterns, steps and normal forms. Another version is another table: ids change.
@@ -135,7 +135,7 @@ HEAD = """\
 /* Made by tools/reference/make_unicode_tables.py from tokenizers {library}: not to be edited.
  * Categories and scripts are of Unicode {patterns}, as its patterns read them; the numbers of its
  * Digits of {numbers}, the marks of its Punctuation of {marks}; its normal forms of 9.0. */
-#include "data/tokenizer/unicode_tables.h"
+#include "tokenizer/unicode_tables.h"
 
 /* clang-format off */
 #define SET(name, ranges) {{name, ranges, (int)(sizeof ranges / sizeof *ranges)}}

@@ -1,0 +1,246 @@
+#include "checkpoint/checkpoint.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/checkpoint_moments.h"
+#include "session/agree.h"
+#include "session/fill.h"
+#include "store/weights.h"
+
+static const size_t usual_shard_bytes = 5000000000u;
+
+/* The weights or the moments. */
+typedef struct tensor_set {
+  const char *stem;
+  const ls_stored_layout **layouts;
+  ls_part_of_parameter *parts;
+  int count;
+  ls_safetensors_writer *writer;
+} tensor_set;
+
+enum { WEIGHTS, MOMENTS, SETS };
+
+typedef struct saver {
+  const ls_session *session;
+  ls_rank *rank;
+  const ls_program *program;
+  const ls_checkpoint_extra *extra;
+  ls_arena *arena;
+  ls_dtype dtype; /* of all tensors of the checkpoint */
+  bool first;     /* rank 0 */
+  const char *aside, *final;
+  int64_t step;
+  tensor_set sets[SETS];
+  ls_sealed_file *files; /* of both sets */
+  int file_count;
+} saver;
+
+static ls_status plan_weights(saver *self, ls_error *error) {
+  ls_weight_plan plan;
+  LS_TRY(ls_weights_plan(self->arena, &self->session->config, self->session->graph, &plan, error));
+  tensor_set *set = &self->sets[WEIGHTS];
+  *set = (tensor_set){.stem = "model",
+                      .layouts = LS_NEW_ARRAY(self->arena, const ls_stored_layout *, plan.count),
+                      .parts = LS_NEW_ARRAY(self->arena, ls_part_of_parameter, plan.count),
+                      .count = plan.count};
+  for (int t = 0; t < plan.count; t++) {
+    set->layouts[t] = &plan.tensors[t];
+    set->parts[t] = LS_PART_MASTER;
+  }
+  return LS_OK;
+}
+
+static void plan_moments(saver *self) {
+  const int moments = ls_checkpoint_moments(&self->program->layout);
+  const int count = moments * self->program->parameter_count;
+  tensor_set *set = &self->sets[MOMENTS];
+  *set = (tensor_set){.stem = "optimizer",
+                      .layouts = LS_NEW_ARRAY(self->arena, const ls_stored_layout *, count),
+                      .parts = LS_NEW_ARRAY(self->arena, ls_part_of_parameter, count),
+                      .count = count};
+  for (int t = 0; t < count; t++) {
+    set->layouts[t] = ls_checkpoint_moment(self->arena, self->program, t / moments, t % moments);
+    set->parts[t] = t % moments ? LS_PART_MOMENT2 : LS_PART_MOMENT1;
+  }
+}
+
+/* What this rank gives of one tensor. */
+static ls_status write_tensor(saver *self, tensor_set *set, int t, void *band_data, void *scratch,
+                              ls_error *error) {
+  const ls_stored_layout *layout = set->layouts[t];
+  for (int i = 0; i < layout->pieces.count; i++) {
+    const ls_weight_place to = {layout, &layout->pieces.items[i], NULL};
+    const int p = to.piece->parameter;
+    ls_box boxes[LS_MOST_BOXES];
+    const int count = ls_rank_given_boxes(self->rank, self->program, p, set->parts[t], boxes);
+    for (int b = 0; b < count; b++)
+      for (ls_box band = {0}; ls_stored_band(layout, &boxes[b], LS_BAND_ELEMENTS, &band);) {
+        LS_TRY(ls_rank_read_box(self->rank, self->program, p, set->parts[t], &band, band_data,
+                                self->dtype, error));
+        LS_TRY(ls_stored_write(set->writer, t, &to, &band, self->dtype, band_data, scratch, error));
+      }
+  }
+  return LS_OK;
+}
+
+/* All that this rank gives, each byte once, until it is on the disk. */
+static ls_status write_own(saver *self, ls_error *error) {
+  const size_t bytes = LS_BAND_ELEMENTS * ls_dtype_bytes(self->dtype);
+  void *band = ls_arena_alloc(self->arena, bytes), *scratch = ls_arena_alloc(self->arena, bytes);
+  for (int s = 0; s < SETS; s++) {
+    tensor_set *set = &self->sets[s];
+    for (int t = 0; t < set->count; t++) LS_TRY(write_tensor(self, set, t, band, scratch, error));
+    LS_TRY(ls_safetensors_sync(set->writer, error));
+  }
+  return LS_OK;
+}
+
+/* Adds up what all ranks wrote of each file. Collective. */
+static ls_status join_files(saver *self, ls_error *error) {
+  enum { WRITTEN, WORDS, PLACES, NUMBERS };
+  ls_group *all = ls_rank_world_group(self->rank);
+  const int ranks = ls_group_size(all);
+  self->file_count = 0;
+  for (int s = 0; s < SETS; s++) self->file_count += ls_safetensors_files(self->sets[s].writer);
+  const int64_t numbers = (int64_t)NUMBERS * self->file_count;
+  int64_t *own = LS_NEW_ARRAY(self->arena, int64_t, numbers);
+  int64_t *every = LS_NEW_ARRAY(self->arena, int64_t, numbers * ranks);
+  self->files = LS_NEW_ARRAY(self->arena, ls_sealed_file, self->file_count);
+  for (int s = 0, f = 0; s < SETS; s++)
+    for (int i = 0; i < ls_safetensors_files(self->sets[s].writer); i++, f++) {
+      const ls_written_file file = ls_safetensors_file(self->sets[s].writer, i);
+      /* The writer's path goes with it, before the files are sealed. */
+      self->files[f] = (ls_sealed_file){
+          .name = ls_arena_strdup(self->arena, strrchr(file.path, '/') + 1), .bytes = file.bytes};
+      own[f * NUMBERS + WRITTEN] = (int64_t)file.written;
+      own[f * NUMBERS + WORDS] = (int64_t)file.checksum.words;
+      own[f * NUMBERS + PLACES] = (int64_t)file.checksum.places;
+    }
+  LS_TRY(ls_all_gather(all, every, own, numbers * ranks, LS_I64, error));
+  for (int f = 0; f < self->file_count; f++) {
+    uint64_t written = 0;
+    ls_sealed_file *file = &self->files[f];
+    for (int r = 0; r < ranks; r++) {
+      const int64_t *of = every + r * numbers + f * NUMBERS;
+      const ls_checksum part = {(uint64_t)of[WORDS], (uint64_t)of[PLACES]};
+      ls_checksum_join(&file->checksum, &part);
+      written += (uint64_t)of[WRITTEN];
+    }
+    if (written != file->bytes)
+      return ls_fail(error, LS_INTERNAL, "%s: %llu bytes were written; it has %llu", file->name,
+                     (unsigned long long)written, (unsigned long long)file->bytes);
+  }
+  return LS_OK;
+}
+
+static ls_status write_text(saver *self, const char *name, const char *text, ls_error *error) {
+  return ls_file_write(ls_arena_printf(self->arena, "%s/%s", self->aside, name), text, strlen(text),
+                       error);
+}
+
+/* Rank 0 begins the files, the others join in. */
+static ls_status open_set(saver *self, tensor_set *set, ls_error *error) {
+  ls_tensor_spec *specs = LS_NEW_ARRAY(self->arena, ls_tensor_spec, set->count);
+  for (int t = 0; t < set->count; t++) {
+    const ls_stored_layout *layout = set->layouts[t];
+    specs[t] = (ls_tensor_spec){layout->name, self->dtype, layout->ndim, layout->dims};
+  }
+  const size_t asked = self->extra->max_shard_bytes;
+  const size_t max_shard_bytes = asked ? asked : usual_shard_bytes;
+  return (self->first ? ls_safetensors_create_shards : ls_safetensors_join_shards)(
+      self->aside, set->stem, max_shard_bytes, specs, set->count, NULL, 0, &set->writer, error);
+}
+
+static ls_status open_sets(saver *self, ls_error *error) {
+  for (int s = 0; s < SETS; s++) LS_TRY(open_set(self, &self->sets[s], error));
+  return LS_OK;
+}
+
+static ls_status begin(saver *self, ls_error *error) {
+  const ls_checkpoint_extra *extra = self->extra;
+  const char *config;
+  LS_TRY(ls_directory_remove(self->aside, error));
+  LS_TRY(ls_directory_make(self->aside, error));
+  LS_TRY(ls_model_config_text(self->arena, &self->session->config, self->dtype, &config, error));
+  LS_TRY(write_text(self, "config.json", config, error));
+  if (extra->run_text) LS_TRY(write_text(self, "run.yaml", extra->run_text, error));
+  if (extra->tokenizer) LS_TRY(ls_tokenizer_write(extra->tokenizer, self->aside, error));
+  return open_sets(self, error);
+}
+
+static json_t *describe(const saver *self) {
+  const ls_layout *layout = &self->program->layout;
+  json_t *state = json_pack(
+      "{s:I, s:I, s:I, s:I, s:s, s:s, s:{s:i, s:i, s:i, s:i, s:i, s:b, s:i}}", "step",
+      (json_int_t)self->step, "tokens", (json_int_t)self->extra->tokens, "sequences",
+      (json_int_t)self->extra->sequences, "seed", (json_int_t)self->session->run->train.seed,
+      "dtype", ls_dtype_name(self->dtype), "compute", ls_dtype_name(layout->compute), "layout",
+      "pp", layout->pp, "dp_replicate", layout->dp_replicate, "dp_shard", layout->dp_shard, "tp",
+      layout->tp, "zero", layout->zero, "sequence_parallel", (int)layout->sequence_parallel,
+      "microbatches", layout->microbatches);
+  const char *loss_scale = self->extra->loss_scale, *corpus = self->extra->corpus;
+  int failed = 0;
+  if (state && loss_scale)
+    failed |= json_object_set_new(state, "loss_scale", json_string(loss_scale));
+  if (state && corpus) failed |= json_object_set_new(state, "corpus", json_string(corpus));
+  if (!failed) return state;
+  json_decref(state);
+  return NULL;
+}
+
+static ls_status publish(saver *self, ls_error *error) {
+  json_t *state = describe(self);
+  ls_status status =
+      state ? ls_checkpoint_seal(self->aside, state, self->files, self->file_count, error)
+            : ls_fail(error, LS_FAILED, "state.json: out of memory");
+  json_decref(state);
+  if (status == LS_OK) status = ls_checkpoint_publish(self->aside, self->final, error);
+  return status;
+}
+
+static ls_status end(saver *self, ls_error *error) {
+  for (int s = 0; s < SETS; s++) LS_TRY(ls_safetensors_leave(&self->sets[s].writer, error));
+  return self->first ? publish(self, error) : LS_OK;
+}
+
+/* All write to the folder that has the first one's number in its name. */
+static ls_status name_aside(saver *self, ls_error *error) {
+  int64_t process = (int64_t)getpid();
+  LS_TRY(ls_broadcast(ls_rank_world_group(self->rank), &process, 1, LS_I64, 0, error));
+  self->aside = ls_arena_printf(self->arena, "%s.tmp-%lld", self->final, (long long)process);
+  return LS_OK;
+}
+
+static ls_status save(saver *self, ls_error *error) {
+  LS_TRY(name_aside(self, error));
+  LS_TRY(plan_weights(self, error));
+  plan_moments(self);
+  LS_TRY(ls_agree(self->rank, self->first ? begin(self, error) : LS_OK, error));
+  LS_TRY(ls_agree(self->rank, self->first ? LS_OK : open_sets(self, error), error));
+  LS_TRY(ls_agree(self->rank, write_own(self, error), error));
+  LS_TRY(join_files(self, error));
+  return ls_agree(self->rank, end(self, error), error);
+}
+
+ls_status ls_checkpoint_save(const ls_session *session, ls_rank *rank, const char *out,
+                             int64_t step, const ls_checkpoint_extra *extra, ls_error *error) {
+  ls_arena *arena = ls_arena_create();
+  const ls_program *program = ls_rank_program(rank, LS_SESSION_STEP);
+  saver self = {.session = session,
+                .rank = rank,
+                .program = program,
+                .extra = extra,
+                .arena = arena,
+                .dtype = program->layout.compute == LS_F64 ? LS_F64 : LS_F32,
+                .first = ls_rank_number(rank) == 0,
+                .step = step};
+  self.final = ls_arena_printf(arena, "%s/checkpoints/step-%lld", out, (long long)step);
+  const ls_status status = save(&self, error);
+  for (int s = 0; s < SETS; s++) ls_safetensors_abandon(&self.sets[s].writer);
+  if (self.first && self.aside && status != LS_OK) (void)!ls_directory_remove(self.aside, NULL);
+  ls_arena_destroy(&arena);
+  return status;
+}

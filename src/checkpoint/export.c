@@ -1,0 +1,256 @@
+#include "checkpoint/export.h"
+#include "checkpoint/checkpoint.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/stop.h"
+#include "store/weights.h"
+#include "store/weights_folder.h"
+#include "text/run_file.h"
+
+enum { PIECE_ELEMENTS = 1 << 20 };
+
+/* What stands beside the weights, as transformers and its tokenizers name it. */
+static const char *const tokenizer_files[] = {"tokenizer.json",
+                                              "tokenizer_config.json",
+                                              "special_tokens_map.json",
+                                              "added_tokens.json",
+                                              "vocab.json",
+                                              "merges.txt",
+                                              "tokenizer.model",
+                                              "chat_template.jinja"};
+static const char *const other_files[] = {"generation_config.json"};
+
+typedef struct exporter {
+  const ls_export_options *options;
+  ls_export_report *report;
+  ls_arena *arena;
+  const char *folder, *names; /* names NULL: as they are stored */
+  const char *aside;
+  ls_model_config config;
+  ls_weight_plan plan;
+  ls_safetensors *stored, *model; /* model: of `names` */
+  LS_LIST(ls_tensor_spec) specs;
+  LS_LIST(const ls_stored_tensor *) sources; /* by spec */
+  ls_safetensors_writer *writer;
+} exporter;
+
+static const char *path_in(const exporter *self, const char *folder, const char *name) {
+  return ls_arena_printf(self->arena, "%s/%s", folder, name);
+}
+
+static bool is_empty(const char *folder) {
+  DIR *opened = opendir(folder);
+  bool empty = true;
+  for (struct dirent *each; opened && (each = readdir(opened));)
+    if (strcmp(each->d_name, ".") != 0 && strcmp(each->d_name, "..") != 0) empty = false;
+  if (opened) closedir(opened);
+  return empty;
+}
+
+static ls_status check_target(const exporter *self, ls_error *error) {
+  const char *to = self->options->to;
+  if (ls_file_exists(to) || (ls_directory_exists(to) && !is_empty(to)))
+    return ls_fail(error, LS_INPUT, "%s: something is there; expected a new or an empty folder",
+                   to);
+  return LS_OK;
+}
+
+/* The folder that the run began with, where it had weights. */
+static ls_status find_names(exporter *self, ls_error *error) {
+  self->names = self->options->names;
+  const char *run_file = path_in(self, self->folder, "run.yaml");
+  if (self->names || !ls_file_exists(run_file)) return LS_OK;
+  ls_run_file *run;
+  LS_TRY(ls_run_file_read(self->arena, run_file, NULL, 0, &run, error));
+  if (ls_directory_exists(run->model) && ls_weights_folder_has(self->arena, run->model))
+    self->names = run->model;
+  return LS_OK;
+}
+
+/* That they are the model of config.json: what is left out here, no reader of the export finds. */
+static ls_status check_tensors(const exporter *self, const ls_graph *graph, ls_error *error) {
+  ls_weights *weights;
+  const ls_weights_source source = {.path = self->folder};
+  LS_TRY(ls_weights_open(self->arena, &self->config, graph, &source, &weights, error));
+  ls_weights_close(&weights);
+  return LS_OK;
+}
+
+static ls_status read_model(exporter *self, ls_error *error) {
+  LS_TRY(ls_checkpoint_find(self->arena, self->options->from, self->options->trust, &self->folder,
+                            error));
+  LS_TRY(ls_model_config_read(self->arena, self->folder, &self->config, error));
+  ls_graph *graph;
+  LS_TRY(ls_model_build(self->arena, &self->config,
+                        &(ls_build_options){.mode = LS_MODEL_FORWARD, .tokens = 1, .sequence = 1},
+                        &graph, error));
+  LS_TRY(ls_weights_plan(self->arena, &self->config, graph, &self->plan, error));
+  LS_TRY(check_tensors(self, graph, error));
+  LS_TRY(ls_safetensors_open(self->folder, NULL, &self->stored, error));
+  LS_TRY(find_names(self, error));
+  return self->names ? ls_safetensors_open(self->names, NULL, &self->model, error) : LS_OK;
+}
+
+/* The stored tensor that has what `name` stands for; NULL: none. */
+static const ls_stored_tensor *find_source(const exporter *self, const char *name) {
+  const ls_stored_tensor *found = ls_safetensors_find(self->stored, name);
+  for (int t = 0; t < self->plan.count && !found; t++) {
+    const ls_stored_layout *layout = &self->plan.tensors[t];
+    const bool plain = strcmp(layout->plain, name) == 0 || strcmp(layout->name, name) == 0;
+    if (!plain) continue;
+    found = ls_safetensors_find(self->stored, layout->name);
+    if (!found) found = ls_safetensors_find(self->stored, layout->plain);
+  }
+  if (found || !self->plan.tied_head || strcmp(name, self->plan.tied_head) != 0) return found;
+  for (int t = 0; t < self->plan.count && !found; t++) /* the token embedding comes first */
+    found = ls_safetensors_find(self->stored, self->plan.tensors[t].name);
+  return found;
+}
+
+static ls_status add_tensor(exporter *self, const ls_stored_tensor *like,
+                            const ls_stored_tensor *source, ls_error *error) {
+  const ls_dtype kept = like->dtype, asked = self->options->dtype;
+  const bool same_shape = like->ndim == source->ndim && like->count == source->count;
+  if (kept == LS_DTYPE_COUNT && asked == LS_DTYPE_COUNT)
+    return ls_fail(error, LS_INPUT, "%s: %s is %s; expected a type that can be written: give one",
+                   like->file, like->name, like->format);
+  if (!same_shape)
+    return ls_fail(error, LS_INPUT, "%s: %s has %lld elements; expected %lld, as %s has",
+                   like->file, like->name, (long long)like->count, (long long)source->count,
+                   source->file);
+  *LS_APPEND(self->arena, &self->specs) =
+      (ls_tensor_spec){.name = like->name,
+                       .dtype = asked == LS_DTYPE_COUNT ? kept : asked,
+                       .ndim = source->ndim,
+                       .dims = source->dims};
+  *LS_APPEND(self->arena, &self->sources) = source;
+  self->report->bytes +=
+      source->count * (int64_t)ls_dtype_bytes(self->specs.items[self->specs.count - 1].dtype);
+  return LS_OK;
+}
+
+/* Every tensor of the folder that gives the names; false where some stored one is none of them, so
+ * that the names are of another form. */
+static ls_status list_by_names(exporter *self, bool *complete, ls_error *error) {
+  int parameters = 0;
+  for (int i = 0; i < ls_safetensors_count(self->model); i++) {
+    const ls_stored_tensor *like = ls_safetensors_at(self->model, i);
+    const ls_stored_tensor *source = find_source(self, like->name);
+    const bool head = self->plan.tied_head && strcmp(like->name, self->plan.tied_head) == 0;
+    if (source) LS_TRY(add_tensor(self, like, source, error));
+    parameters += source && !head;
+  }
+  *complete = parameters == self->plan.count;
+  return LS_OK;
+}
+
+static ls_status list_tensors(exporter *self, ls_error *error) {
+  bool complete = false;
+  if (self->model) LS_TRY(list_by_names(self, &complete, error));
+  if (complete) return LS_OK;
+  if (self->options->names)
+    return ls_fail(error, LS_INPUT,
+                   "%s: does not name all of %s's tensors; expected the same model", self->names,
+                   self->folder);
+  self->names = NULL;
+  self->specs.count = self->sources.count = 0;
+  self->report->bytes = 0;
+  for (int i = 0; i < ls_safetensors_count(self->stored); i++) {
+    const ls_stored_tensor *each = ls_safetensors_at(self->stored, i);
+    if (!ls_weight_ignored(&self->plan, each->name)) LS_TRY(add_tensor(self, each, each, error));
+  }
+  return LS_OK;
+}
+
+static ls_status write_tensor(exporter *self, int i, void *piece, ls_error *error) {
+  const ls_stored_tensor *source = self->sources.items[i];
+  const ls_dtype dtype = self->specs.items[i].dtype;
+  for (int64_t first = 0; first < source->count; first += PIECE_ELEMENTS) {
+    const int64_t left = source->count - first;
+    const int64_t count = left < PIECE_ELEMENTS ? left : PIECE_ELEMENTS;
+    LS_TRY(ls_stored_tensor_read(source, first, count, dtype, piece, error));
+    LS_TRY(
+        ls_safetensors_append(self->writer, piece, (size_t)count * ls_dtype_bytes(dtype), error));
+  }
+  return LS_OK;
+}
+
+static ls_status write_tensors(exporter *self, ls_error *error) {
+  const ls_export_options *options = self->options;
+  LS_TRY(ls_safetensors_create_shards(self->aside, "model", (size_t)options->max_shard_bytes,
+                                      self->specs.items, self->specs.count, NULL, 0, &self->writer,
+                                      error));
+  void *piece = ls_arena_alloc(self->arena, PIECE_ELEMENTS * sizeof(double));
+  int64_t done = 0;
+  for (int i = 0; i < self->specs.count; i++) {
+    LS_TRY(write_tensor(self, i, piece, error));
+    done += self->sources.items[i]->count * (int64_t)ls_dtype_bytes(self->specs.items[i].dtype);
+    LS_TRY(ls_stop_check("exporting; nothing is left of it", error));
+    if (options->progress) options->progress(options->context, done, self->report->bytes);
+  }
+  self->report->tensors = self->specs.count;
+  return ls_safetensors_finish(&self->writer, error);
+}
+
+static ls_status copy_file(exporter *self, const char *folder, const char *name, ls_error *error) {
+  char *data;
+  size_t bytes;
+  LS_TRY(ls_file_read(self->arena, path_in(self, folder, name), &data, &bytes, error));
+  self->report->files++;
+  return ls_file_write(path_in(self, self->aside, name), data, bytes, error);
+}
+
+/* All from one folder, or files of two tokenizers would lie side by side: the first that has any,
+ * which is the run's own. */
+static ls_status copy_files(exporter *self, const char *const *files, int count, ls_error *error) {
+  const char *const folders[] = {self->folder, self->names};
+  for (int f = 0, found = 0; f < 2 && folders[f] && !found; f++)
+    for (int i = 0; i < count; i++) {
+      if (!ls_file_exists(path_in(self, folders[f], files[i]))) continue;
+      LS_TRY(copy_file(self, folders[f], files[i], error));
+      found++;
+    }
+  return LS_OK;
+}
+
+static ls_status write_companions(exporter *self, ls_error *error) {
+  const char *text;
+  const ls_dtype dtype = self->specs.count ? self->specs.items[0].dtype : LS_F32;
+  LS_TRY(ls_model_config_text(self->arena, &self->config, dtype, &text, error));
+  LS_TRY(ls_file_write(path_in(self, self->aside, "config.json"), text, strlen(text), error));
+  self->report->files++;
+  LS_TRY(
+      copy_files(self, tokenizer_files, sizeof tokenizer_files / sizeof *tokenizer_files, error));
+  return copy_files(self, other_files, sizeof other_files / sizeof *other_files, error);
+}
+
+static ls_status write_all(exporter *self, ls_error *error) {
+  LS_TRY(check_target(self, error));
+  LS_TRY(read_model(self, error));
+  LS_TRY(list_tensors(self, error));
+  LS_TRY(ls_directory_make(self->aside, error));
+  LS_TRY(write_companions(self, error));
+  LS_TRY(write_tensors(self, error));
+  snprintf(self->report->from, sizeof self->report->from, "%s", self->folder);
+  snprintf(self->report->names, sizeof self->report->names, "%s", self->names ? self->names : "");
+  (void)rmdir(self->options->to); /* an empty one */
+  return ls_directory_publish(self->aside, self->options->to, error);
+}
+
+ls_status ls_export(const ls_export_options *options, ls_export_report *report, ls_error *error) {
+  *report = (ls_export_report){0};
+  exporter self = {.options = options, .report = report, .arena = ls_arena_create()};
+  self.aside = ls_arena_printf(self.arena, "%s.tmp-%ld", options->to, (long)getpid());
+  const ls_status status = write_all(&self, error);
+  ls_safetensors_abandon(&self.writer);
+  if (status != LS_OK) (void)!ls_directory_remove(self.aside, NULL);
+  if (self.stored) ls_safetensors_close(&self.stored);
+  if (self.model) ls_safetensors_close(&self.model);
+  ls_arena_destroy(&self.arena);
+  return status;
+}

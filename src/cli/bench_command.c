@@ -1,0 +1,148 @@
+#include "cli/bench.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+static const char help[] =
+    "usage: lockstep bench [--folder DIR] [--json]\n"
+    "       lockstep bench --model RUN.yaml|MODEL [key=value ...] [-n DEVICES] [--json]\n\n"
+    "The first form measures this machine with the kernels and collectives that training uses:\n"
+    "matrix products by type and shape, memory, all-reduce between devices of one process, and\n"
+    "the drive that a folder is on. It takes less than a minute. What was measured is kept for\n"
+    "this processor, count of cores, instruction set and version in\n"
+    "~/.cache/lockstep (XDG_CACHE_HOME/lockstep), for 30 days, and read by `train` (the MFU), by\n"
+    "`show --floor` and by the second form; it and `train` measure a product once more as they\n"
+    "begin, and take the higher rate: what is kept may have been measured beside other work.\n\n"
+    "The second form runs the training step of a model some times, on random tokens, and prints\n"
+    "where its time went: each kind of op with its calls, milliseconds, share of the step, work,\n"
+    "the floor below which this machine cannot go (flops over the rate of products, or bytes over\n"
+    "that of memory, whichever is more) and how near it came. Rows for collectives, for waiting\n"
+    "and for the rest make it add up to the step. Needs no data and writes no run folder.\n\n"
+    "  --folder DIR   the drive to measure (default: the current folder)\n"
+    "  --kept         print what is kept of this machine and measure nothing\n"
+    "  --model WHAT   a run file, or what its key `model` takes: gpt2-124m, a folder, config.json\n"
+    "  --steps N      steps that are timed after two that are not (default: 5)\n"
+    "  --shapes       a row for each shape of a matrix product\n"
+    "  -n DEVICES     devices of the whole mesh\n"
+    "  --json         one object\n"
+    "  --help         this text and all keys\n\n"
+    "examples:\n"
+    "  lockstep bench\n"
+    "  lockstep bench --folder /mnt/nvme --json | jq .disk\n"
+    "  lockstep bench --model gpt2-124m dropout=0 data.seq_len=512 train.batch=4\n"
+    "  lockstep bench --model examples/quickstart.yaml mesh.dp_shard=2 zero=3 -n 2\n"
+    "  mpirun -n 2 lockstep bench --model run.yaml mesh.tp=2 -n 2\n\n";
+
+void ls_bench_tell(void *context, int done, int count, const char *what) {
+  ls_bench_teller *self = context;
+  if (!self->progress) {
+    self->begin_s = ls_now_s();
+    self->progress = ls_progress_create(self->arena, stderr, isatty(STDERR_FILENO) != 0, 0, count);
+  }
+  const double now = ls_now_s() - self->begin_s;
+  char left[LS_DURATION_BYTES] = "";
+  const bool says = done > 0 && done < count;
+  if (says) ls_duration_show(left, now / done * (count - done));
+  ls_progress_line(self->progress, done, now, "%d/%d  %s%s%s", done, count, what,
+                   says ? "  left " : "", left);
+  if (done == count) ls_progress_end(self->progress);
+}
+
+ls_status ls_bench_rates(ls_arena *arena, const ls_rates **rates, ls_error *error) {
+  ls_bench_teller told = {.arena = arena};
+  const ls_measure_options options = {.progress = ls_bench_tell, .context = &told};
+  const char *why;
+  LS_TRY(ls_measure_or_read(arena, &options, rates, &why, error));
+  if (why) fprintf(stderr, "measured this machine: %s\n", why);
+  return LS_OK;
+}
+
+/* A bench whose rates cannot be kept has still measured: that is said, and no failure. */
+static void keep(const ls_rates *rates) {
+  ls_error error = {0};
+  if (ls_rates_write(rates, &error) != LS_OK) fprintf(stderr, "not kept: %s\n", error.text);
+}
+
+static ls_status find_rates(ls_arena *arena, const ls_bench_flags *flags, const ls_rates **rates,
+                            ls_error *error) {
+  if (flags->kept) {
+    const ls_rates_key key = ls_measure_key(arena);
+    const char *why;
+    *rates = ls_rates_read(arena, &key, &why);
+    return *rates ? LS_OK
+                  : ls_fail(error, LS_NO, "nothing is kept: %s; lockstep bench measures it", why);
+  }
+  ls_bench_teller told = {.arena = arena};
+  const ls_measure_options options = {
+      .folder = flags->folder ? flags->folder : ".", .progress = ls_bench_tell, .context = &told};
+  const ls_status status = ls_measure_machine(arena, &options, rates, error);
+  if (status != LS_OK && told.progress) ls_progress_end(told.progress);
+  LS_TRY(status);
+  keep(*rates);
+  return LS_OK;
+}
+
+ls_status ls_bench_machine(ls_arena *arena, const ls_bench_flags *flags, ls_error *error) {
+  const ls_rates *rates;
+  LS_TRY(find_rates(arena, flags, &rates, error));
+  if (flags->json) {
+    fputs(ls_rates_text(arena, rates), stdout);
+    return LS_OK;
+  }
+  ls_bench_print(rates, stdout);
+  const char *path = ls_rates_path(arena, &rates->key);
+  if (path) printf("kept in %s\n", path);
+  return LS_OK;
+}
+
+/* Flags of one form beside the other would be passed over in silence. */
+static ls_status check_flags(const ls_bench_flags *flags, const ls_words *words, ls_error *error) {
+  if (flags->model && (flags->folder || flags->kept))
+    return ls_fail(error, LS_INPUT, "%s beside --model: expected it without",
+                   flags->folder ? "--folder" : "--kept");
+  if (flags->folder && flags->kept)
+    return ls_fail(error, LS_INPUT, "--folder beside --kept, which measures nothing");
+  if (flags->model) return LS_OK;
+  if (flags->devices || flags->steps || flags->shapes)
+    return ls_fail(error, LS_INPUT, "%s without --model: name a model or a run file after --model",
+                   flags->devices ? "-n"
+                   : flags->steps ? "--steps"
+                                  : "--shapes");
+  if (words->positional_count || words->key_count)
+    return ls_fail(error, LS_INPUT,
+                   "%s: expected nothing, or --model RUN.yaml and its keys (see --help)",
+                   words->positional_count ? words->positional[0] : words->keys[0]);
+  return LS_OK;
+}
+
+static ls_status bench(ls_arena *arena, const ls_bench_flags *flags, const ls_words *words,
+                       ls_error *error) {
+  LS_TRY(check_flags(flags, words, error));
+  if (flags->model) return ls_bench_model(arena, flags, words, error);
+  return ls_command_is_first() ? ls_bench_machine(arena, flags, error) : LS_OK;
+}
+
+int ls_command_bench(int count, char **given) {
+  ls_arena *arena = ls_arena_create();
+  ls_error error = {0};
+  ls_bench_flags flags = {0};
+  const ls_command_flag known[] = {
+      {"--model", &flags.model, NULL},   {"-n", &flags.devices, NULL},
+      {"--folder", &flags.folder, NULL}, {"--steps", &flags.steps, NULL},
+      {"--json", NULL, &flags.json},     {"--shapes", NULL, &flags.shapes},
+      {"--kept", NULL, &flags.kept},     {"--help", NULL, &flags.help},
+      {"-h", NULL, &flags.help}};
+  ls_words words;
+  ls_status status =
+      ls_words_parse(arena, count, given, known, sizeof known / sizeof *known, &words, &error);
+  if (status == LS_OK && flags.help)
+    printf("%s%s", help, ls_run_file_help(arena, NULL));
+  else if (status == LS_OK)
+    status = bench(arena, &flags, &words, &error);
+  const int exit_status = ls_command_fail("bench", status, &error);
+  ls_arena_destroy(&arena);
+  return exit_status;
+}

@@ -1,0 +1,118 @@
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "cli/command.h"
+#include "session/prove.h"
+
+static const char help[] =
+    "usage: lockstep check RUN.yaml [key=value ...] [-n DEVICES]\n\n"
+    "Compiles the training step and the evaluation for a mesh of any size and proves them, "
+    "without\n"
+    "running them and without the devices; a training run does the same before its first step\n"
+    "(check=false leaves it out). Needs the model's shape only: no data, no weights.\n\n"
+    "What is proved, of the programs of all pipeline stages together:\n"
+    "  matching    every rank of a group reaches the same collectives in the same order, with one\n"
+    "              size, type and kind; every send has its receive; nobody waits in a circle\n"
+    "  reductions  every gradient, the loss and the norm hold each contribution of each\n"
+    "              microbatch, shard and stage exactly once when they are read; no partial sum is\n"
+    "              taken for a value; parameters end updated once, and alike on all replicas\n"
+    "  memory      nothing is read that is not written or is overwritten, no two live tensors\n"
+    "              share bytes, queues wait where they share memory; a device's memory fits\n"
+    "              device.memory\n\n"
+    "The first line that is not so is named, as stage, action and instruction (lockstep show\n"
+    "prints them), with exit status 1; 0: all is proved. The time grows with the instructions, "
+    "not\n"
+    "with the devices.\n\n"
+    "  -n DEVICES   devices of the whole mesh (default: the mesh's)\n"
+    "  --help       this text and all keys\n\n"
+    "examples:\n"
+    "  lockstep check examples/quickstart.yaml -n 2\n"
+    "  lockstep check run.yaml mesh.tp=8 mesh.pp=16 mesh.dp_shard=128 train.microbatches=16 -n "
+    "16384\n"
+    "  lockstep check run.yaml device.memory=80GiB zero=3 -n 64\n\n";
+
+static void print_row(const char *what, int64_t step, int64_t evaluation) {
+  printf("%-46s %14lld %14lld\n", what, (long long)step, (long long)evaluation);
+}
+
+static void print_proof(const ls_session_proof *proof) {
+  const ls_check_report *step = &proof->reports[LS_SESSION_STEP];
+  const ls_check_report *evaluation = &proof->reports[LS_SESSION_EVALUATE];
+  printf("%-46s %14s %14s\n", "", "step", "evaluation");
+  print_row("actions of all stages", step->actions, evaluation->actions);
+  print_row("instructions, as executed", step->instructions, evaluation->instructions);
+  print_row("collectives that all their ranks reach", step->collectives, evaluation->collectives);
+  print_row("sends that find their receive", step->transfers, evaluation->transfers);
+  print_row("collectives between stages that meet", step->joins, evaluation->joins);
+  if (step->moves + evaluation->moves)
+    print_row("moves that are back before they are used", step->moves, evaluation->moves);
+  print_row("events that keep two queues apart", step->waits, evaluation->waits);
+  print_row("sums that take each contribution once", step->reductions, evaluation->reductions);
+  print_row("updates that read a complete gradient", step->gradients, evaluation->gradients);
+  print_row("operands whose memory holds what it should", step->operands, evaluation->operands);
+}
+
+static void print_memory(const ls_session *session) {
+  const int64_t limit = session->run->device.memory;
+  int stage;
+  const double needed = (double)ls_session_bytes_needed(session, &stage) / 1048576;
+  printf("device memory: %.1f MiB", needed);
+  if (session->layout.pp > 1) printf(" on stage %d, which needs most", stage);
+  printf(" (%.1f of it workspace of kernels)", (double)session->workspace[stage] / 1048576);
+  if (limit)
+    printf(", of %.1f allowed\n", (double)limit / 1048576);
+  else
+    printf("; no device.memory to compare it with\n");
+  const double host = (double)ls_session_tier_bytes(session, LS_TIER_HOST, &stage) / 1048576;
+  const double file = (double)ls_session_tier_bytes(session, LS_TIER_NVME, &stage) / 1048576;
+  if (host > 0) printf("offloaded to the host: %.1f MiB a device\n", host);
+  if (file > 0) printf("offloaded to nvme: %.1f MiB a device\n", file);
+}
+
+static ls_status check(ls_arena *arena, const ls_words *words, const char *devices_text,
+                       ls_error *error) {
+  if (words->positional_count > 1)
+    return ls_fail(error, LS_INPUT, "%s: one run file is expected", words->positional[1]);
+  const char *path = words->positional_count ? words->positional[0] : NULL;
+  const double begin = ls_now_s();
+  ls_run_file *run;
+  LS_TRY(ls_run_file_read(arena, path, words->keys, words->key_count, &run, error));
+  int devices;
+  LS_TRY(ls_command_devices(devices_text, run, &devices, error));
+  ls_session *session;
+  LS_TRY(ls_session_create(arena, run, devices, devices, &session, error));
+  const double compiled = ls_now_s() - begin;
+  ls_session_proof proof;
+  LS_TRY(ls_session_prove(session, &proof, error));
+  const ls_layout *layout = &session->layout;
+  printf("%s: %.2f M parameters in %s on %d device%s (%s%s, %d microbatch%s)\n", run->model,
+         (double)ls_model_parameters(&session->config) / 1e6, ls_dtype_name(layout->compute),
+         devices, devices == 1 ? "" : "s", ls_layout_print(arena, layout),
+         layout->sequence_parallel ? ", sequence parallel" : "", layout->microbatches,
+         layout->microbatches == 1 ? "" : "es");
+  print_proof(&proof);
+  print_memory(session);
+  printf("compiled in %.2f s, checked in %.2f s: proved for %d stage%s\n", compiled, proof.seconds,
+         layout->pp, layout->pp == 1 ? "" : "s");
+  return LS_OK;
+}
+
+int ls_command_check(int count, char **given) {
+  if (!ls_command_is_first()) return ls_exit_status(LS_OK);
+  ls_arena *arena = ls_arena_create();
+  ls_error error = {0};
+  const char *devices = NULL;
+  bool wants_help = false;
+  const ls_command_flag flags[] = {
+      {"-n", &devices, NULL}, {"--help", NULL, &wants_help}, {"-h", NULL, &wants_help}};
+  ls_words words;
+  ls_status status =
+      ls_words_parse(arena, count, given, flags, sizeof flags / sizeof *flags, &words, &error);
+  if (status == LS_OK && wants_help)
+    printf("%s%s", help, ls_run_file_help(arena, NULL));
+  else if (status == LS_OK)
+    status = check(arena, &words, devices, &error);
+  const int exit_status = ls_command_fail("check", status, &error);
+  ls_arena_destroy(&arena);
+  return exit_status;
+}

@@ -1,0 +1,94 @@
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "checkpoint/export.h"
+#include "cli/command.h"
+#include "text/number.h"
+
+static const char help[] =
+    "usage: lockstep export RUN_OR_CHECKPOINT OUT [flags]\n\n"
+    "Writes OUT, a folder that transformers' from_pretrained loads: config.json, weights as\n"
+    "safetensors, the tokenizer's files. The first word is a run's folder (its newest good\n"
+    "checkpoint is taken), a checkpoint, or a Hugging Face folder. Tensors keep the names and "
+    "types\n"
+    "of the folder that the run was fine-tuned from; from scratch they are what the checkpoint "
+    "has.\n\n"
+    "  --dtype WORD            fp32, bf16, fp16 or fp64 for all tensors\n"
+    "  --max-shard-size SIZE   of one file (default 5GB)\n"
+    "  --trust                 do not look at the checkpoint's checksums\n"
+    "  --names FOLDER          take names and types from this folder of the same model\n"
+    "  --help                  this text\n\n"
+    "examples:\n"
+    "  lockstep export runs/quickstart out/\n"
+    "  lockstep export runs/quickstart/checkpoints/step-500 out/ --dtype bf16\n"
+    "  lockstep export runs/tuned out/ --max-shard-size 2GB\n";
+
+static ls_status read_dtype(const char *word, ls_dtype *dtype, ls_error *error) {
+  static const ls_dtype types[] = {LS_F32, LS_BF16, LS_F16, LS_F64};
+  *dtype = LS_DTYPE_COUNT;
+  for (int t = 0; word && t < 4; t++)
+    if (strcmp(word, ls_dtype_name(types[t])) == 0) *dtype = types[t];
+  if (!word || *dtype != LS_DTYPE_COUNT) return LS_OK;
+  return ls_fail(error, LS_INPUT, "--dtype: found %s; expected fp32, bf16, fp16 or fp64", word);
+}
+
+static ls_status read_size(const char *word, int64_t *bytes, ls_error *error) {
+  *bytes = 5000000000;
+  if (!word || (ls_size_read(word, bytes) && *bytes > 0)) return LS_OK;
+  return ls_fail(error, LS_INPUT, "--max-shard-size: found %s; expected a size such as 5GB", word);
+}
+
+static void print_progress(void *context, int64_t done, int64_t all) {
+  (void)context;
+  if (isatty(STDERR_FILENO))
+    fprintf(stderr, "\r%lld of %lld MB%s", (long long)(done / 1000000), (long long)(all / 1000000),
+            done == all ? "\r\033[K" : "");
+}
+
+static ls_status export_to(const ls_words *words, ls_export_options *options, ls_error *error) {
+  if (words->key_count)
+    return ls_fail(error, LS_INPUT, "%s: export takes no keys of a run file", words->keys[0]);
+  if (words->positional_count != 2)
+    return ls_fail(error, LS_INPUT, "found %d words; expected a run and a folder to write",
+                   words->positional_count);
+  options->from = words->positional[0];
+  options->to = words->positional[1];
+  options->progress = print_progress;
+  ls_command_catch_signals(NULL);
+  const double begin = ls_now_s();
+  ls_export_report report;
+  LS_TRY(ls_export(options, &report, error));
+  const double seconds = ls_now_s() - begin;
+  printf("%s: %d tensors, %.1f MB, and %d files beside them, from %s", options->to, report.tensors,
+         (double)report.bytes * 1e-6, report.files, report.from);
+  if (*report.names) printf(", named as in %s", report.names);
+  printf(" (%.0f MB/s)\n", (double)report.bytes * 1e-6 / seconds);
+  return LS_OK;
+}
+
+int ls_command_export(int count, char **given) {
+  const char *dtype = NULL, *size = NULL, *names = NULL;
+  bool wants_help = false;
+  ls_export_options options = {0};
+  const ls_command_flag flags[] = {{"--dtype", &dtype, NULL},     {"--max-shard-size", &size, NULL},
+                                   {"--names", &names, NULL},     {"--trust", NULL, &options.trust},
+                                   {"--help", NULL, &wants_help}, {"-h", NULL, &wants_help}};
+  ls_arena *arena = ls_arena_create();
+  ls_error error = {0};
+  ls_words words;
+  ls_status status = ls_words_parse(arena, count, given, flags, 5, &words, &error);
+  if (status == LS_OK && wants_help) {
+    fputs(help, stdout);
+    ls_arena_destroy(&arena);
+    return 0;
+  }
+  options.names = names;
+  if (status == LS_OK) status = read_dtype(dtype, &options.dtype, &error);
+  if (status == LS_OK) status = read_size(size, &options.max_shard_bytes, &error);
+  if (status == LS_OK && ls_command_is_first()) status = export_to(&words, &options, &error);
+  const int result = status == LS_OK ? 0 : ls_command_fail("export", status, &error);
+  ls_arena_destroy(&arena);
+  return result;
+}

@@ -1,0 +1,223 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/command.h"
+#include "cli/show_compare.h"
+#include "cli/show_floor.h"
+#include "cli/show_html.h"
+#include "cli/show_memory_map.h"
+#include "cli/show_timeline.h"
+#include "cost/cost.h"
+#include "lower/budget.h"
+#include "session/session.h"
+
+static const char help[] =
+    "usage: lockstep show RUN.yaml [key=value ...] [-n DEVICES] [flags]\n\n"
+    "Compiles the training step and prints it in words: actions, instructions, addresses, the\n"
+    "collectives and why they are there. Needs the model's shape only: no data, no weights.\n\n"
+    "  --memory        memory of one device by category, at the peak, and what kernels of this\n"
+    "                  machine need beside it\n"
+    "  --collectives   bytes one device sends in a step, and why\n"
+    "  --rank R        coordinates of a rank and its part of every parameter; with --memory,\n"
+    "                  --collectives, --json and --memory-map those of its stage\n"
+    "  --evaluate      the evaluation's program in place of the step's\n"
+    "  --compare       this run, DDP, ZeRO-1, 2, 3, TP and PP side by side, each compiled; memory\n"
+    "                  of the stage that needs most, bytes of the one that sends most\n"
+    "  --floor         work by kind of op, and how long this machine needs at least, by what\n"
+    "                  lockstep bench has kept of it\n"
+    "  --timeline FILE the pipeline's schedule, in the terminal and as a picture, FILE.svg, or as "
+    "a\n"
+    "                  trace for ui.perfetto.dev, FILE.json; -: in the terminal alone\n"
+    "  --memory-map FILE.svg\n"
+    "                  what lies where in a device's memory, when, through the step; of the stage\n"
+    "                  that needs most, or of --rank R\n"
+    "  --html FILE     an offline page: steps through forward, backward and every collective,\n"
+    "                  each device's shards coloured; this run beside DDP, ZeRO-3, TP and PP\n"
+    "  --json          the numbers of --memory, --collectives, --compare and --floor for programs\n"
+    "  -n DEVICES      devices of the whole mesh\n\n"
+    "examples:\n"
+    "  lockstep show examples/quickstart.yaml -n 2 --memory --collectives\n"
+    "  lockstep show examples/quickstart.yaml model=gpt2-124m train.batch=8 --compare -n 8\n"
+    "  lockstep show examples/quickstart.yaml mesh.pp=2 train.microbatches=4 -n 2 --timeline "
+    "pipeline.svg\n"
+    "  lockstep show examples/quickstart.yaml zero=3 -n 2 --memory-map memory.svg\n"
+    "  lockstep show examples/quickstart.yaml -n 4 --html step.html\n\n";
+
+typedef struct show_flags {
+  const char *devices, *rank, *timeline, *memory_map, *html;
+  bool memory, collectives, evaluate, compare, floor, json, help;
+} show_flags;
+
+static ls_status read_rank(const ls_program *const *stages, const char *text, int *rank,
+                           ls_error *error) {
+  const int ranks = ls_mesh_size(&stages[0]->mesh, LS_AXES_ALL);
+  char *end;
+  const long long value = strtoll(text, &end, 10);
+  if (end == text || *end || value < 0 || value >= ranks)
+    return ls_fail(error, LS_INPUT, "--rank %s: expected a rank from 0 to %d", text, ranks - 1);
+  *rank = (int)value;
+  return LS_OK;
+}
+
+static ls_status print_rank(const ls_program *const *stages, const char *text, ls_error *error) {
+  int rank;
+  LS_TRY(read_rank(stages, text, &rank, error));
+  const ls_program *program = stages[ls_mesh_coordinate(&stages[0]->mesh, rank, LS_AXIS_PP)];
+  printf("rank %d:", rank);
+  for (int a = 0; a < LS_AXIS_COUNT; a++)
+    printf(" %s %d of %d", ls_axis_name((ls_axis)a),
+           ls_mesh_coordinate(&program->mesh, rank, (ls_axis)a), program->mesh.size[a]);
+  printf("\n%-40s %16s %22s %22s\n", "parameter", "whole", "used: rows, columns",
+         "stored: elements");
+  for (int p = 0; p < program->parameter_count; p++) {
+    const ls_program_parameter *about = &program->parameters[p];
+    if (!about->here) continue;
+    const ls_local used = ls_program_local(program, rank, about->used);
+    const ls_local stored = ls_program_local(program, rank, about->stored);
+    char whole[32], part[64], piece[48];
+    snprintf(whole, sizeof whole, "%lld", (long long)about->dims[0]);
+    snprintf(part, sizeof part, "%lld+%lld", (long long)used.start[0], (long long)used.valid[0]);
+    if (about->ndim > 1) {
+      snprintf(whole, sizeof whole, "%lldx%lld", (long long)about->dims[0],
+               (long long)about->dims[1]);
+      snprintf(part, sizeof part, "%lld+%lld, %lld+%lld", (long long)used.start[0],
+               (long long)used.valid[0], (long long)used.start[1], (long long)used.valid[1]);
+    }
+    snprintf(piece, sizeof piece, "%lld+%lld", (long long)stored.start[0],
+             (long long)stored.valid[0]);
+    printf("%-40s %16s %22s %22s\n", about->name, whole, part, piece);
+  }
+  return LS_OK;
+}
+
+static void print_program_json(const ls_program *program, int64_t workspace) {
+  json_t *root = ls_show_cost_json(program, workspace);
+  json_object_set_new(root, "instructions", json_integer(program->instructions.count));
+  json_object_set_new(root, "flops", json_real(program->flops));
+  ls_show_print_json(root);
+}
+
+/* The stage that numbers are of: that of --rank, or the one that needs most memory. */
+static ls_status choose_stage(const ls_session *session, const ls_program *const *stages,
+                              const char *rank_text, int *stage, ls_error *error) {
+  ls_session_bytes_needed(session, stage);
+  if (!rank_text) return LS_OK;
+  int rank;
+  LS_TRY(read_rank(stages, rank_text, &rank, error));
+  *stage = ls_mesh_coordinate(&stages[0]->mesh, rank, LS_AXIS_PP);
+  return LS_OK;
+}
+
+/* Programs of all stages, or numbers of one. */
+static ls_status show_program(const ls_session *session, const show_flags *flags, ls_error *error) {
+  const ls_program *const *stages =
+      session->stages[flags->evaluate ? LS_SESSION_EVALUATE : LS_SESSION_STEP];
+  const bool numbers = flags->memory || flags->collectives;
+  int stage;
+  LS_TRY(choose_stage(session, stages, flags->rank, &stage, error));
+  if (flags->memory_map)
+    return ls_show_memory_map(session, stages[stage], flags->memory_map, error);
+  if (flags->json) {
+    print_program_json(stages[stage], session->workspace[stage]);
+    return LS_OK;
+  }
+  if (flags->rank && !numbers) return print_rank(stages, flags->rank, error);
+  if (session->layout.pp > 1 && numbers)
+    printf("stage %d, %s%s\n", stage, flags->rank ? "of rank " : "which needs most memory",
+           flags->rank ? flags->rank : "");
+  if (flags->memory) ls_program_print_memory(stages[stage], session->workspace[stage], stdout);
+  if (flags->memory && session->layout.recompute_of_count)
+    printf("  runs again           %s\n",
+           ls_budget_print(session->arena, session->graph, &session->layout));
+  if (flags->collectives) ls_program_print_collectives(stages[stage], stdout);
+  if (numbers) return LS_OK;
+  for (int s = 0; s < session->layout.pp; s++) ls_program_print(stages[s], stdout);
+  return LS_OK;
+}
+
+/* What is answered in a form of its own: one at a time, and of these those that write no file as
+ * JSON too. */
+static ls_status check_flags(const show_flags *flags, ls_error *error) {
+  const struct {
+    const char *name, *file;
+    bool given;
+  } forms[] = {{"--timeline", flags->timeline, flags->timeline != NULL},
+               {"--memory-map", flags->memory_map, flags->memory_map != NULL},
+               {"--html", flags->html, flags->html != NULL},
+               {"--compare", NULL, flags->compare},
+               {"--floor", NULL, flags->floor}};
+  const char *first = NULL;
+  for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {
+    if (!forms[f].given) continue;
+    if (first)
+      return ls_fail(error, LS_INPUT, "%s beside %s: expected one of them at a time", forms[f].name,
+                     first);
+    first = forms[f].name;
+    if (flags->rank && !flags->memory_map)
+      return ls_fail(error, LS_INPUT,
+                     "--rank beside %s: expected it alone, or with --memory, --collectives, --json "
+                     "or --memory-map",
+                     first);
+    if (!forms[f].file) continue;
+    if (flags->json)
+      return ls_fail(error, LS_INPUT,
+                     "--json beside %s: expected it with the numbers of --memory, --collectives, "
+                     "--compare or --floor",
+                     first);
+    if (strcmp(forms[f].file, "-") != 0) LS_TRY(ls_command_check_file(first, forms[f].file, error));
+  }
+  return LS_OK;
+}
+
+static ls_status show(ls_arena *arena, const ls_words *words, const show_flags *flags,
+                      ls_error *error) {
+  LS_TRY(check_flags(flags, error));
+  if (words->positional_count > 1)
+    return ls_fail(error, LS_INPUT, "%s: one run file is expected", words->positional[1]);
+  const char *path = words->positional_count ? words->positional[0] : NULL;
+  ls_run_file *run;
+  LS_TRY(ls_run_file_read(arena, path, words->keys, words->key_count, &run, error));
+  int devices;
+  LS_TRY(ls_command_devices(flags->devices, run, &devices, error));
+  if (flags->compare) return ls_show_compare(arena, path, words, devices, flags->json, error);
+  ls_session *session;
+  LS_TRY(ls_session_create(arena, run, devices, devices, &session, error));
+  if (flags->floor) {
+    ls_show_floor(session, flags->json);
+    return LS_OK;
+  }
+  if (flags->html) return ls_show_html(session, path, words, flags->html, error);
+  if (flags->timeline) return ls_show_timeline(arena, &session->layout, flags->timeline, error);
+  return show_program(session, flags, error);
+}
+
+int ls_command_show(int count, char **given) {
+  if (!ls_command_is_first()) return ls_exit_status(LS_OK);
+  ls_arena *arena = ls_arena_create();
+  ls_error error = {0};
+  show_flags flags = {0};
+  const ls_command_flag known[] = {{"-n", &flags.devices, NULL},
+                                   {"--rank", &flags.rank, NULL},
+                                   {"--timeline", &flags.timeline, NULL},
+                                   {"--html", &flags.html, NULL},
+                                   {"--memory-map", &flags.memory_map, NULL},
+                                   {"--memory", NULL, &flags.memory},
+                                   {"--collectives", NULL, &flags.collectives},
+                                   {"--evaluate", NULL, &flags.evaluate},
+                                   {"--compare", NULL, &flags.compare},
+                                   {"--floor", NULL, &flags.floor},
+                                   {"--json", NULL, &flags.json},
+                                   {"--help", NULL, &flags.help},
+                                   {"-h", NULL, &flags.help}};
+  ls_words words;
+  ls_status status =
+      ls_words_parse(arena, count, given, known, sizeof known / sizeof *known, &words, &error);
+  if (status == LS_OK && flags.help)
+    printf("%s%s", help, ls_run_file_help(arena, NULL));
+  else if (status == LS_OK)
+    status = show(arena, &words, &flags, &error);
+  const int exit_status = ls_command_fail("show", status, &error);
+  ls_arena_destroy(&arena);
+  return exit_status;
+}

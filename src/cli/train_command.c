@@ -1,0 +1,342 @@
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "checkpoint/checkpoint.h"
+#include "cli/command.h"
+#include "cli/train_trace.h"
+#include "cluster/machine.h"
+#include "lower/budget.h"
+#include "session/agree.h"
+#include "session/fit.h"
+#include "session/offload_room.h"
+#include "train/loop.h"
+#include "watch/progress.h"
+
+static const char help[] =
+    "usage: lockstep train RUN.yaml|RUN [key=value ...] [-n DEVICES] [--fresh[=delete]]\n\n"
+    "Trains the model the run file names, on as many devices as its mesh has; resumes by itself\n"
+    "from the newest checkpoint in `out`. Any key can be set on the command line. RUN, the folder\n"
+    "of a run, goes on with it from anywhere: its resolved.yaml has every path in full. Paths in "
+    "a\n"
+    "run file are seen from the working folder. `lockstep help resume` lists the keys that may "
+    "change.\n\n"
+    "  -n DEVICES   devices of the whole mesh (default: the launcher's tasks, else the mesh)\n"
+    "  --fresh      start anew; after the first step the checkpoints and metrics of the run in "
+    "`out`\n"
+    "               get other names (checkpoints.old-1), or with --fresh=delete are removed\n"
+    "  --trust      do not look at the checksums of the weights that the run starts from\n"
+    "  --help       this text and all keys\n\n"
+    "examples:\n"
+    "  lockstep train examples/quickstart.yaml data.text=book.txt -n 2\n"
+    "  lockstep train run.yaml mesh.dp_shard=2 mesh.tp=2 train.steps=500\n"
+    "  mpirun -n 4 lockstep train run.yaml -n 4\n"
+    "  lockstep train run.yaml trace=true   # RUN/timeline.svg and RUN/trace.json: a step, "
+    "timed\n\n"
+    "SIGINT, SIGTERM, SIGUSR1 and SIGHUP finish the step, leave an evaluation, save a checkpoint "
+    "and\n"
+    "exit with status 4; a second SIGINT or SIGTERM quits at once.\n\n";
+
+/* What the flags say. */
+typedef struct choices {
+  const char *devices;
+  ls_fresh fresh;
+  bool trust;
+} choices;
+
+typedef struct printer {
+  const ls_session *session;
+  const ls_dataset *dataset;
+  const ls_tokenizer *tokenizer;
+  ls_session_proof proof;
+  ls_progress *progress;
+  double begin_s, evaluation_s;
+  int64_t done; /* steps before this run */
+} printer;
+
+/* "of 233 documents, 1204 for validation, by document; 3 bad lines skipped" */
+static const char *describe_data(ls_arena *arena, const ls_dataset *dataset) {
+  const char *text = ls_arena_printf(arena, "of %lld document%s", (long long)dataset->documents,
+                                     dataset->documents == 1 ? "" : "s");
+  if (dataset->evaluation.sequences > 0)
+    text = ls_arena_printf(arena, "%s, %lld for validation%s", text,
+                           (long long)dataset->evaluation_tokens,
+                           dataset->by_document ? ", by document" : "");
+  if (!dataset->skipped) return text;
+  return ls_arena_printf(arena, "%s; %lld bad line%s skipped", text, (long long)dataset->skipped,
+                         dataset->skipped == 1 ? "" : "s");
+}
+
+/* Said once the run begins: what is refused before that is one line. */
+static void describe(const ls_session *session, const ls_dataset *dataset,
+                     const ls_tokenizer *tokenizer) {
+  const ls_layout *layout = &session->layout;
+  fprintf(stderr, "%s: %.2f M parameters in %s on %d device%s (%s), %d thread%s each\n",
+          session->run->model, (double)ls_model_parameters(&session->config) / 1e6,
+          ls_dtype_name(layout->compute), session->devices, session->devices == 1 ? "" : "s",
+          ls_layout_print(session->arena, layout), session->threads,
+          session->threads == 1 ? "" : "s");
+  fprintf(stderr, "tokenizer %s, %d ids; %lld training tokens %s\n", tokenizer->name,
+          (int)tokenizer->vocabulary, (long long)dataset->training_tokens,
+          describe_data(session->arena, dataset));
+  if (layout->recompute_of_count)
+    fprintf(stderr, "runs again to fit %.1f MiB: %s\n",
+            (double)session->run->device.memory / 1048576,
+            ls_budget_print(session->arena, session->graph, layout));
+}
+
+/* Once there is a progress line, a warning may not run into it. */
+static void note_warning(void *context, const char *text) {
+  ls_progress_note(context, "warning: %s", text);
+}
+
+static void keep_proof(void *context, const ls_session_proof *proof) {
+  printer *self = context;
+  self->proof = *proof;
+}
+
+static void print_begin(void *context, int64_t done, int64_t steps, const char *where_from) {
+  printer *self = context;
+  self->done = done;
+  describe(self->session, self->dataset, self->tokenizer);
+  if (self->session->run->check)
+    fprintf(stderr, "checked in %.2f s: %lld instructions, no deadlock, every reduction once\n",
+            self->proof.seconds,
+            (long long)(self->proof.reports[LS_SESSION_STEP].instructions +
+                        self->proof.reports[LS_SESSION_EVALUATE].instructions));
+  self->progress =
+      ls_progress_create(self->session->arena, stderr, isatty(STDERR_FILENO) != 0, done, steps);
+  self->begin_s = ls_now_s();
+  ls_warnings_to(note_warning, self->progress);
+  ls_progress_note(self->progress, "%s", where_from);
+}
+
+static void print_peak(void *context, const ls_peak *peak) {
+  const printer *self = context;
+  ls_progress_note(self->progress, "MFU: share of %.1f GFLOP/s, %s; the median product now: %.1f",
+                   1e-9 * peak->flops_per_s,
+                   peak->measured_now ? "the best of products as the run began"
+                                      : "the best that lockstep bench has kept",
+                   1e-9 * peak->usual);
+}
+
+static void print_evaluated(void *context, int64_t step, double loss) {
+  const printer *self = context;
+  ls_progress_note(self->progress, "step %lld: validation loss %.4f", (long long)step, loss);
+}
+
+static void print_step(void *context, const ls_metrics_step *step) {
+  printer *self = context;
+  const ls_progress_step shown = {.step = step->step,
+                                  .loss = step->loss,
+                                  .learning_rate = step->learning_rate,
+                                  .grad_norm = step->grad_norm,
+                                  .tokens_per_second = step->tokens_per_second,
+                                  .mfu = step->mfu,
+                                  .memory_bytes = (double)step->memory_bytes,
+                                  .skipped = step->skipped};
+  ls_progress_show(self->progress, &shown, ls_now_s() - self->begin_s);
+  if (!isnan(step->validation_loss)) print_evaluated(self, step->step, step->validation_loss);
+}
+
+/* Of a long one, which would look like a run that hangs. */
+static void print_evaluation(void *context, int64_t done, int64_t all) {
+  printer *self = context;
+  const double now = ls_now_s();
+  if (done == 0) self->evaluation_s = now;
+  if (now - self->evaluation_s < 5) return;
+  ls_progress_line(self->progress, 0, now - self->begin_s, "evaluating: %lld of %lld batches",
+                   (long long)done, (long long)all);
+}
+
+static ls_status write_trace(void *context, const ls_recording *recording, ls_error *error) {
+  const printer *self = context;
+  const char *out = self->session->run->out;
+  LS_TRY(ls_train_trace_write(self->session, recording, error));
+  ls_progress_note(self->progress,
+                   "step %lld traced: %s/timeline.svg, and %s/trace.json for ui.perfetto.dev",
+                   (long long)recording->step, out, out);
+  return LS_OK;
+}
+
+static void print_end(const printer *self, const ls_run_file *run) {
+  const long long steps = (long long)run->train.steps, done = (long long)self->done;
+  if (done >= steps)
+    printf("already trained %lld steps (train.steps: %lld); ", done, steps);
+  else
+    printf("trained %lld steps; ", steps);
+  printf("the model is in %s/checkpoints/step-%lld\n", run->out, done > steps ? done : steps);
+}
+
+static ls_status train_with_data(ls_session *session, ls_dataset *dataset, ls_world *world,
+                                 const ls_tokenizer *tokenizer, const choices *asked,
+                                 ls_error *error) {
+  const bool speaks = ls_world_first_here(world) == 0;
+  ls_run_file_resolve_steps(session->run,
+                            (dataset->training.sequences + session->batch - 1) / session->batch);
+  printer out = {.session = session, .dataset = dataset, .tokenizer = tokenizer};
+  const ls_train_options options = {.fresh = asked->fresh,
+                                    .trust = asked->trust,
+                                    .proved = keep_proof,
+                                    .begin = print_begin,
+                                    .measured = print_peak,
+                                    .report = print_step,
+                                    .evaluating = print_evaluation,
+                                    .evaluated = print_evaluated,
+                                    .traced = write_trace,
+                                    .context = &out,
+                                    .tokenizer = tokenizer};
+  const ls_status status = ls_train(session, dataset, world, &options, error);
+  ls_warnings_to(ls_print_warning, NULL);
+  if (out.progress) ls_progress_end(out.progress);
+  if (status == LS_OK && speaks) print_end(&out, session->run);
+  return status;
+}
+
+/* Of a large text, how far its reading is; a small one is there before anyone asks. */
+typedef struct reading {
+  double begin_s;
+  int64_t told; /* tenths */
+} reading;
+
+static void tell_reading(void *context, int64_t done, int64_t total, int64_t tokens) {
+  (void)tokens;
+  reading *self = context;
+  const int64_t tenths = total > 0 ? 10 * done / total : 10;
+  if (ls_now_s() - self->begin_s < 2 || tenths <= self->told || tenths >= 10) return;
+  self->told = tenths;
+  fprintf(stderr, "reading texts: %lld%% of %.1f MB\n", (long long)(10 * tenths),
+          (double)total / 1e6);
+}
+
+/* What a run is made of, and of what. */
+typedef struct parts {
+  ls_arena *arena;
+  ls_run_file *run;
+  int devices;
+  ls_world *world;
+  ls_session *session;
+  const ls_tokenizer *tokenizer;
+  ls_dataset *dataset;
+} parts;
+
+static ls_status prepare(void *context, ls_error *error) {
+  parts *self = context;
+  const int on_host = ls_world_count_on_host(self->world), here = ls_world_count_here(self->world);
+  const int sharers = ls_machine_is_bound() ? here : on_host;
+  LS_TRY(ls_session_create(self->arena, self->run, self->devices, sharers, &self->session, error));
+  LS_TRY(ls_session_check_offload(self->session, on_host, error));
+  LS_TRY(ls_session_check_fit(self->session, on_host, here, error));
+  LS_TRY(ls_session_open_tokenizer(self->session, &self->tokenizer, error));
+  reading progress = {.begin_s = ls_now_s()};
+  const bool speaks = ls_world_first_here(self->world) == 0;
+  return ls_dataset_open(self->arena, self->run, self->tokenizer,
+                         ls_corpus_cache_folder(self->arena, self->run->out),
+                         speaks ? tell_reading : NULL, &progress, &self->dataset, error);
+}
+
+static ls_status train_in_world(ls_arena *arena, ls_run_file *run, int devices, ls_world *world,
+                                const choices *asked, ls_error *error) {
+  parts made = {.arena = arena, .run = run, .devices = devices, .world = world};
+  ls_status status = ls_world_agree(world, ls_arena_guard(prepare, &made, false, error), error);
+  if (status == LS_OK)
+    status = train_with_data(made.session, made.dataset, world, made.tokenizer, asked, error);
+  if (made.dataset) ls_dataset_close(made.dataset);
+  ls_tokenizer_close(&made.tokenizer);
+  return status;
+}
+
+/* After a failure a person wants to know what is safe. */
+static void name_last_checkpoint(ls_arena *arena, const ls_run_file *run) {
+  const char *folder = NULL;
+  int64_t step;
+  ls_warnings_to(NULL, NULL); /* what is damaged was said, or is not what failed */
+  if (run && ls_checkpoint_newest(arena, run->out, INT64_MAX, &folder, &step, NULL) == LS_OK &&
+      folder)
+    fprintf(stderr, "lockstep train: the last checkpoint is %s\n", folder);
+}
+
+/* Once: what was told leaves no text. What all processes have agreed on, the first says. */
+static void tell_failure(ls_arena *arena, const ls_run_file *run, bool in_world, ls_status status,
+                         ls_error *error) {
+  if (status == LS_OK || !*error->text) return;
+  ls_command_answer_no_signals(); /* a launcher sends one to those that are still leaving */
+  if (status == LS_FAILED) name_last_checkpoint(arena, run);
+  const bool agreed = status == LS_STOPPED || status == LS_INPUT || status == LS_NO;
+  if (!agreed || !in_world || ls_command_is_first()) (void)ls_command_fail("train", status, error);
+  *error->text = 0;
+}
+
+/* The folder of a run is its out, also where it was moved. */
+static ls_status keep_out(const char *path, const char *word, const ls_words *words,
+                          ls_run_file *run, ls_error *error) {
+  if (path == word) return LS_OK;
+  for (int k = 0; k < words->key_count; k++)
+    if (strcmp(words->keys[k] + strspn(words->keys[k], "-"), "out") == 0 ||
+        strncmp(words->keys[k] + strspn(words->keys[k], "-"), "out=", 4) == 0)
+      return ls_fail(error, LS_INPUT,
+                     "out: %s goes on where it is; for another run give its run file, or "
+                     "model=%s/checkpoints/step-N and the keys",
+                     word, word);
+  run->out = word;
+  return LS_OK;
+}
+
+static ls_status train(ls_arena *arena, const ls_words *words, const choices *asked,
+                       ls_run_file **run, ls_error *error) {
+  if (words->positional_count > 1)
+    return ls_fail(error, LS_INPUT, "%s: one run file is expected", words->positional[1]);
+  if (words->positional_count + words->key_count == 0)
+    return ls_fail(error, LS_INPUT,
+                   "expected a run file, as in `lockstep train run.yaml`, or keys, as in `lockstep "
+                   "train model=llama-3m data.text=book.txt` (see lockstep train --help)");
+  const char *word = words->positional_count ? words->positional[0] : NULL, *path;
+  LS_TRY(ls_run_folder_file(arena, word, &path, error));
+  LS_TRY(ls_run_file_read(arena, path, words->keys, words->key_count, run, error));
+  LS_TRY(keep_out(path, word, words, *run, error));
+  int devices;
+  LS_TRY(ls_command_devices(asked->devices, *run, &devices, error));
+  ls_world *world;
+  LS_TRY(ls_command_world(devices, &world, error));
+  ls_world_set_deadline(world, (*run)->comm.timeout);
+  const ls_status status = train_in_world(arena, *run, devices, world, asked, error);
+  /* Now: where a rank hangs, leaving the world may end this process. */
+  tell_failure(arena, *run, true, status, error);
+  ls_world_destroy(&world);
+  return status;
+}
+
+static void print_help(ls_arena *arena, const ls_words *words) {
+  if (words->positional_count == 1 && strcmp(words->positional[0], "resume") == 0)
+    printf("%s", ls_run_file_resume_help(arena));
+  else
+    printf("%s%s", help, ls_run_file_help(arena, NULL));
+}
+
+int ls_command_train(int count, char **given) {
+  ls_arena *arena = ls_arena_create();
+  ls_error error = {0};
+  choices asked = {0};
+  bool fresh = false, deletes = false, wants_help = false;
+  const ls_command_flag flags[] = {
+      {"-n", &asked.devices, NULL},       {"--fresh", NULL, &fresh},
+      {"--fresh=delete", NULL, &deletes}, {"--trust", NULL, &asked.trust},
+      {"--help", NULL, &wants_help},      {"-h", NULL, &wants_help}};
+  ls_words words;
+  ls_run_file *run = NULL;
+  ls_status status =
+      ls_words_parse(arena, count, given, flags, sizeof flags / sizeof *flags, &words, &error);
+  asked.fresh = deletes ? LS_FRESH_DELETE : fresh ? LS_FRESH_ASIDE : LS_FRESH_NO;
+  if (status == LS_OK && wants_help) print_help(arena, &words);
+  if (status == LS_OK && !wants_help)
+    ls_command_catch_signals(ls_command_is_first()
+                                 ? "\nlockstep train: stopping as soon as the state can be saved; "
+                                   "a second ctrl-C quits at once\n"
+                                 : NULL);
+  if (status == LS_OK && !wants_help) status = train(arena, &words, &asked, &run, &error);
+  tell_failure(arena, run, false, status, &error);
+  ls_arena_destroy(&arena);
+  return ls_exit_status(status);
+}

@@ -1,0 +1,81 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "cost/cost.h"
+
+/* Collectives that are one row: of one reason, or over one group. */
+typedef struct total {
+  const char *reason; /* NULL: of the sum of a kind over a group */
+  ls_collective collective;
+  ls_axes axes;
+  int calls;
+  double bytes;
+} total;
+
+typedef struct totals {
+  total *rows;
+  int count;
+} totals;
+
+static total *find_total(totals *all, const ls_instruction *instruction, const char *reason) {
+  for (int t = 0; t < all->count; t++) {
+    total *row = &all->rows[t];
+    if (row->collective != instruction->collective) continue;
+    if (reason ? strcmp(row->reason, reason) == 0 : row->axes == instruction->axes) return row;
+  }
+  all->rows[all->count] = (total){reason, instruction->collective, instruction->axes, 0, 0};
+  return &all->rows[all->count++];
+}
+
+static void add(totals *all, const ls_instruction *instruction, const char *reason, double bytes) {
+  total *row = find_total(all, instruction, reason);
+  row->calls++;
+  row->bytes += bytes;
+}
+
+static void count_all(const ls_program *program, totals *reasons, totals *kinds) {
+  for (int a = 0; a < program->actions.count; a++) {
+    const ls_body *body = &program->bodies.items[program->actions.items[a].body];
+    for (int i = 0; i < body->count; i++) {
+      const ls_instruction *each = &program->instructions.items[body->first + i];
+      if (each->collective == LS_COLLECTIVE_NONE || ls_collective_moves(each->collective)) continue;
+      const double bytes = ls_instruction_bytes_sent(program, each);
+      add(reasons, each, each->reason, bytes);
+      add(kinds, each, NULL, bytes);
+    }
+  }
+}
+
+static void print_row(FILE *stream, const total *row, double unit, const char *words) {
+  fprintf(stream, "%-15s %6d %12.1f  %s\n", ls_collective_name(row->collective), row->calls,
+          row->bytes / unit, words);
+}
+
+/* Over which axes, or of two neighbouring stages. */
+static const char *over(ls_arena *arena, const ls_program *program, const total *row) {
+  const ls_axes axes = ls_mesh_active(&program->mesh, row->axes);
+  if (!axes) return "in all, between stages or within a rank";
+  return ls_arena_printf(arena, "in all, over %s", ls_axes_print(arena, axes));
+}
+
+void ls_program_print_collectives(const ls_program *program, FILE *stream) {
+  enum { KIB = 1 << 10, MIB = 1 << 20, GIB = 1 << 30 };
+  ls_arena *arena = ls_arena_create();
+  const int most = program->instructions.count + 1;
+  totals reasons = {LS_NEW_ARRAY(arena, total, most), 0};
+  totals kinds = {LS_NEW_ARRAY(arena, total, most), 0};
+  count_all(program, &reasons, &kinds);
+  int collectives;
+  const double bytes = ls_program_bytes_sent(program, &collectives);
+  const bool large = bytes >= 4.0 * GIB;
+  const double unit = large ? MIB : KIB;
+  fprintf(stream, "%-15s %6s %12s  %s\n", "collective", "calls", large ? "MiB sent" : "KiB sent",
+          "why");
+  for (int t = 0; t < reasons.count; t++)
+    print_row(stream, &reasons.rows[t], unit, reasons.rows[t].reason);
+  for (int t = 0; t < kinds.count && kinds.count > 1; t++)
+    print_row(stream, &kinds.rows[t], unit, over(arena, program, &kinds.rows[t]));
+  fprintf(stream, "%-15s %6d %12.1f  by one rank in one run of the program\n", "all", collectives,
+          bytes / unit);
+  ls_arena_destroy(&arena);
+}

@@ -1,0 +1,190 @@
+#include "device/cpu/cpu.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+#include "device/cpu/onednn.h"
+#include "device/cpu/vector_table.h"
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static ls_onednn_isa effective; /* these are written once, before any other use */
+static bool dots_bf16, multiplies_bf16;
+static bool converts_f16;
+static char library[32];
+static pthread_key_t buffer_key;
+static bool buffers_kept;
+
+/* A thread's own scratch. */
+typedef struct thread_buffer {
+  void *data;
+  size_t bytes;
+} thread_buffer;
+
+static void buffer_destroy(void *data) {
+  thread_buffer *buffer = data;
+  free(buffer->data);
+  free(buffer);
+}
+
+/* Intel's cores from Sapphire Rapids on, which are those with AVX512-FP16, leave bf16 to AMX: their
+ * dot product of vectors comes every other cycle, so fp32 is twice as fast where AMX is hidden. */
+static bool bf16_dot_is_slow(void) {
+#if defined(__x86_64__)
+  unsigned leaf, b, c, d, features_b, features_c, features_d;
+  char vendor[12];
+  if (!__get_cpuid(0, &leaf, &b, &c, &d)) return false;
+  memcpy(vendor, &b, 4);
+  memcpy(vendor + 4, &d, 4);
+  memcpy(vendor + 8, &c, 4);
+  if (memcmp(vendor, "GenuineIntel", sizeof vendor) != 0) return false;
+  if (!__get_cpuid_count(7, 0, &leaf, &features_b, &features_c, &features_d)) return false;
+  return (features_d >> 23) & 1;
+#else
+  return false;
+#endif
+}
+
+/* Every processor with AVX2 is known to convert fp16, but no document says that it must. */
+static bool has_f16c(void) {
+#if defined(__x86_64__)
+  unsigned a, b, c, d;
+  return __get_cpuid(1, &a, &b, &c, &d) && (c >> 29 & 1);
+#else
+  return false;
+#endif
+}
+
+static void start(void) {
+  effective = ls_onednn_effective_isa();
+  ls_onednn_version(library, sizeof library);
+  converts_f16 = has_f16c();
+  dots_bf16 = effective.bf16 && !bf16_dot_is_slow();
+  multiplies_bf16 = effective.amx || dots_bf16;
+  buffers_kept = pthread_key_create(&buffer_key, buffer_destroy) == 0;
+}
+
+static const ls_onednn_isa *isa(void) {
+  pthread_once(&once, start);
+  return &effective;
+}
+
+bool ls_cpu_native_bf16(void) {
+  pthread_once(&once, start);
+  return multiplies_bf16;
+}
+
+bool ls_cpu_native_f16(void) {
+  return isa()->fp16;
+}
+
+const char *ls_cpu_isa_name(void) {
+  return isa()->name;
+}
+
+const char *ls_cpu_library(void) {
+  pthread_once(&once, start);
+  return library;
+}
+
+const ls_vector_set *ls_cpu_vectors(void) {
+#if defined(__x86_64__)
+  if (isa()->avx512 && dots_bf16 && converts_f16) return &ls_vector_set_avx512_bf16;
+  if (isa()->avx512 && converts_f16) return &ls_vector_set_avx512;
+  if (isa()->avx2 && converts_f16) return &ls_vector_set_avx2;
+#endif
+  return &ls_vector_set_plain;
+}
+
+const char *ls_cpu_vector_set(void) {
+  return ls_cpu_vectors()->name;
+}
+
+/* The calling thread's buffer of at least `bytes`. What it held is lost when it grows. */
+static void *thread_scratch(size_t bytes) {
+  pthread_once(&once, start);
+  if (!buffers_kept) return NULL;
+  thread_buffer *buffer = pthread_getspecific(buffer_key);
+  if (!buffer) {
+    buffer = calloc(1, sizeof *buffer);
+    if (!buffer) return NULL;
+    if (pthread_setspecific(buffer_key, buffer) != 0) {
+      free(buffer);
+      return NULL;
+    }
+  }
+  if (buffer->bytes >= bytes) return buffer->data;
+  free(buffer->data);
+  const size_t rounded = (bytes + 4095) / 4096 * 4096;
+  buffer->data = aligned_alloc(64, rounded);
+  buffer->bytes = buffer->data ? rounded : 0;
+  return buffer->data;
+}
+
+void *ls_cpu_scratch(const ls_kernel_args *args, size_t bytes) {
+  if (bytes == 0) return NULL;
+  const size_t skipped = (64 - (uintptr_t)args->workspace % 64) % 64;
+  if (args->workspace && args->workspace_bytes >= bytes + skipped) {
+    return (char *)args->workspace + skipped;
+  }
+  return thread_scratch(bytes);
+}
+
+int ls_cpu_parts(const ls_kernel_args *args, int64_t elements) {
+  enum { WORTH_FORKING = 16384, EXACT_PARTS = 16 };
+  if (elements < WORTH_FORKING) return 1;
+  if (args->exact) return EXACT_PARTS;
+  if (args->threads <= 1) return 1;
+  return args->threads < LS_CPU_PARTS_MAX ? args->threads : LS_CPU_PARTS_MAX;
+}
+
+void ls_cpu_share(int threads, int parts, int64_t count, ls_cpu_turns turns, const void *work) {
+  if (threads <= 1 || parts <= 1) {
+    for (int part = 0; part < parts; part++)
+      turns(work, part, count * part / parts, count * (part + 1) / parts);
+    return;
+  }
+#pragma omp parallel for num_threads(threads < parts ? threads : parts) schedule(static)
+  for (int part = 0; part < parts; part++) {
+    turns(work, part, count * part / parts, count * (part + 1) / parts);
+  }
+}
+
+size_t ls_cpu_workspace_bytes(ls_op_kind kind, const ls_kernel_args *args) {
+  const size_t parts = (size_t)ls_cpu_parts(args, INT64_MAX);
+  size_t bytes = 0;
+  switch (kind) {
+    case LS_OP_LINEAR:
+    case LS_OP_LINEAR_DX:
+    case LS_OP_LINEAR_DW: bytes = ls_cpu_linear_workspace(kind, args); break;
+    case LS_OP_LAYERNORM_BWD:
+    case LS_OP_RMSNORM_BWD:
+    case LS_OP_HEADNORM_BWD: /* of a head's columns, which are fewer */
+    case LS_OP_ROW_SCALE_BWD:
+      bytes = parts * 2 * sizeof(float) * (size_t)(args->in[1].dims[1] + 16);
+      break;
+    case LS_OP_EMBEDDING_DW: bytes = ls_cpu_vectors()->embedding_dw_bytes(args); break;
+    case LS_OP_ATTENTION: bytes = ls_cpu_vectors()->attention_bytes(args); break;
+    case LS_OP_CACHED_ATTENTION: bytes = ls_cpu_vectors()->cached_attention_bytes(args); break;
+    case LS_OP_ATTENTION_BWD: bytes = ls_cpu_vectors()->attention_bwd_bytes(args); break;
+    default: break;
+  }
+  return bytes ? bytes + 64 : 0; /* room to align it */
+}
+
+ls_status ls_cpu_kernels(ls_kernel_table *table, ls_dtype dtype, ls_error *error) {
+  if (dtype != LS_F32 && dtype != LS_BF16 && dtype != LS_F16) {
+    return ls_fail(error, LS_INPUT,
+                   "dtype: the CPU device computes in fp32, bf16 or fp16, not in %s",
+                   ls_dtype_name(dtype));
+  }
+  ls_reference_kernels(table, LS_F32);
+  table->name = "cpu";
+  table->workspace_bytes = ls_cpu_workspace_bytes;
+  ls_cpu_vectors()->fill(table);
+  ls_cpu_linear_kernels(table);
+  return LS_OK;
+}

@@ -1,0 +1,358 @@
+/* Causal attention, forward: a block of queries against blocks of keys with a running maximum and
+ * sum, so that no more than a block of scores exists (Dao, Fu, Ermon, Rudra, Re: "FlashAttention",
+ * 2022). Tiles have the queries along their rows: what each query keeps is then a lane of a vector,
+ * and maxima and sums are taken over rows without any vector being added up in itself. One head's
+ * keys and values are turned into tiles once and serve all queries: tiles of fp32 or, of bf16 where
+ * there is an instruction that multiplies it, of its pairs, with exponentials rounded to it too. */
+#include "device/cpu/vector_attention.h"
+#include "device/cpu/vector_kernels.h"
+#include "device/cpu/vector_pairs.h"
+
+enum { QUERIES = 64, KEYS = LS_ATTENTION_KEYS };
+
+static const double ln_2 = 0.693147180559945309;
+
+/* One part's scratch; the second of two shapes is in pairs. */
+typedef struct forward_tiles {
+  bool paired;      /* see vector_pairs.h */
+  float *keys;      /* [blocks * KEYS, width], or [blocks * KEYS, width / 2] */
+  float *values;    /* the same, or [blocks * KEYS / 2, width] */
+  float *q;         /* [width, QUERIES], or [width / 2, QUERIES] */
+  float *o;         /* [width, QUERIES] */
+  float *turned;    /* [QUERIES, width]: q as it comes, o as it goes */
+  float *scores;    /* [KEYS, QUERIES], which become [KEYS / 2, QUERIES] */
+  float *max, *sum; /* [QUERIES] */
+  int64_t kept;     /* sequence and KV head whose keys and values are there */
+} forward_tiles;
+
+LS_INLINE bool in_pairs(const forward_tiles *t) {
+  return LS_PAIRS && t->paired;
+}
+
+static bool all_bf16(const ls_kernel_args *args) {
+  return args->in[0].dtype == LS_BF16 && args->in[1].dtype == LS_BF16 &&
+         args->in[2].dtype == LS_BF16;
+}
+
+/* Floats of a head's keys, in whole blocks. */
+static int64_t key_floats(const ls_kernel_args *args, const attention_shape *s) {
+  const int64_t floats = round_up(s->sequence, KEYS) * s->width;
+  return LS_PAIRS && all_bf16(args) ? floats / 2 : floats;
+}
+
+static int64_t forward_floats(const ls_kernel_args *args, const attention_shape *s) {
+  return 2 * key_floats(args, s) + 3 * QUERIES * s->width + KEYS * QUERIES + 2 * QUERIES;
+}
+
+static forward_tiles forward_tiles_at(const ls_kernel_args *args, const attention_shape *s,
+                                      float *scratch) {
+  forward_tiles t = {.paired = all_bf16(args), .keys = scratch, .kept = -1};
+  t.values = t.keys + key_floats(args, s);
+  t.q = t.values + key_floats(args, s);
+  t.o = t.q + QUERIES * s->width;
+  t.turned = t.o + QUERIES * s->width;
+  t.scores = t.turned + QUERIES * s->width;
+  t.max = t.scores + KEYS * QUERIES;
+  t.sum = t.max + QUERIES;
+  return t;
+}
+
+static void keys_load(const ls_kernel_args *args, const attention_shape *s, forward_tiles *t,
+                      int64_t first, int64_t length, int64_t kv_head) {
+  const int64_t rows = round_up(length, KEYS), column = kv_head * s->head_dim, width = s->width;
+  if (!in_pairs(t)) {
+    tile_load(t->keys, width, rows, &args->in[1], first, length, column, s->head_dim);
+    tile_load(t->values, width, rows, &args->in[2], first, length, column, s->head_dim);
+    return;
+  }
+  uint32_t *apart = (uint32_t *)t->turned;
+  pairs_load((uint32_t *)t->keys, width / 2, rows, &args->in[1], first, length, column,
+             s->head_dim);
+  for (int64_t key = 0; key < rows; key += KEYS) {
+    pairs_load(apart, width / 2, KEYS, &args->in[2], first + key, least(KEYS, length - key), column,
+               s->head_dim);
+    rows_join((uint32_t *)t->values + key / 2 * width, width, apart, width / 2, KEYS, width);
+  }
+}
+
+/* Queries [begin, begin + count) of the sequence whose first token is row `first`. */
+typedef struct query_block {
+  int64_t first, begin, count, head;
+} query_block;
+
+static void queries_load(const ls_kernel_args *args, const attention_shape *s,
+                         const query_block *block, forward_tiles *t) {
+  const int64_t width = s->width, row = block->first + block->begin;
+  const int64_t column = block->head * s->head_dim;
+  if (in_pairs(t)) {
+    pairs_load((uint32_t *)t->turned, width / 2, QUERIES, &args->in[0], row, block->count, column,
+               s->head_dim);
+    tile_transpose(t->q, QUERIES, t->turned, width / 2, QUERIES, width / 2);
+  } else {
+    const float scale = attention_scale(args);
+    tile_load(t->turned, width, QUERIES, &args->in[0], row, block->count, column, s->head_dim);
+#pragma omp simd
+    for (int64_t i = 0; i < QUERIES * width; i++) t->turned[i] *= scale;
+    tile_transpose(t->q, QUERIES, t->turned, width, QUERIES, width);
+  }
+  for (int64_t i = 0; i < QUERIES; i++) {
+    t->max[i] = -3e38f; /* finite, so that the first difference is no NaN */
+    t->sum[i] = 0;
+  }
+}
+
+/* The first query, in whole strips, that sees the key at row `key` of a block: on the diagonal
+ * those before it do not. */
+LS_INLINE int64_t first_lane(bool diagonal, int64_t key) {
+  return diagonal ? key / LS_ATTENTION_STRIP * LS_ATTENTION_STRIP : 0;
+}
+
+/* Bends the scores of the key `distance` tokens before the block's first query, and hides it from
+ * the queries that do not see it: those before it, or a window's length behind it. */
+static void key_hide(float *scores, int64_t lane, int64_t distance, int64_t window,
+                     attention_bend bend) {
+  if (bend.cap > 0.0f) {
+    const float inverse = 1.0f / bend.cap;
+#pragma omp simd
+    for (int64_t j = lane; j < QUERIES; j++) scores[j] = bend.cap * tanh_of(scores[j] * inverse);
+  }
+  if (bend.slope > 0.0f) {
+#pragma omp simd
+    for (int64_t j = lane; j < QUERIES; j++)
+      scores[j] -= bend.slope * (float)((int32_t)distance + (int32_t)j);
+  }
+  for (int64_t j = lane; j < -distance; j++) scores[j] = -INFINITY;
+  const int64_t end = window - distance;
+  for (int64_t j = end > lane ? end : lane; j < QUERIES; j++) scores[j] = -INFINITY;
+}
+
+/* The largest score of LS_LANES queries with `keys` keys, a multiple of 4. */
+LS_INLINE lanes lanes_largest(const float *scores, int64_t keys) {
+  const lanes least_of_all = lanes_of(-3e38f);
+  lanes most[4] = {least_of_all, least_of_all, least_of_all, least_of_all};
+  for (int64_t i = 0; i < keys; i += 4) {
+#pragma GCC unroll 4
+    for (int64_t j = 0; j < 4; j++)
+      most[j] = lanes_larger(*(const lanes_anywhere *)(scores + (i + j) * QUERIES), most[j]);
+  }
+  return lanes_larger(lanes_larger(most[0], most[1]), lanes_larger(most[2], most[3]));
+}
+
+/* The scores of LS_LANES queries with `keys` keys, a multiple of 4, become exponentials under the
+ * running maximum; what was summed so far is scaled down to that. `lane`: the first query's;
+ * `first`: nothing was summed.
+ *
+ * Exponentials that become pairs are rounded, but not in the sum, whose logarithm is saved:
+ * roundings of many keys make up for each other. As rounding is relative, they may as well be
+ * larger than 1: their maximum is replaced, and what was summed is scaled, only where it has risen
+ * by a factor of 2^8. Each query decides that for itself, whoever shares its vector. */
+LS_INLINE void lanes_softmax(forward_tiles *t, int64_t lane, int64_t keys, int64_t width,
+                             const bool paired, float scale, bool first) {
+  lanes_anywhere *max = (lanes_anywhere *)(t->max + lane), *sum = (lanes_anywhere *)(t->sum + lane);
+  float *scores = t->scores + lane, *o = t->o + lane;
+  const lanes largest = lanes_largest(scores, keys), before = *max;
+  const float slack = attention_slack(paired);
+  const lanes both = lanes_larger(paired ? largest * scale : largest, before);
+  const lanes_mask risen = (lanes_mask)(both > before + slack), none = {0};
+  const lanes now = (lanes)((risen & (lanes_mask)both) | (~risen & (lanes_mask)before));
+  lanes total = *sum;
+  if (memcmp(&risen, &none, sizeof none) != 0) {
+    const lanes shrink = lanes_exp2(before - now);
+    total *= shrink;
+    for (int64_t i = 0; i < width && !first; i++) *(lanes_anywhere *)(o + i * QUERIES) *= shrink;
+  }
+  if (paired) {
+    for (int64_t i = 0; i < keys; i += 2) {
+      const lanes_anywhere *even = (const lanes_anywhere *)(scores + i * QUERIES);
+      const lanes_anywhere *odd = (const lanes_anywhere *)(scores + (i + 1) * QUERIES);
+      const lanes low = lanes_exp2(*even * scale - now), high = lanes_exp2(*odd * scale - now);
+      *(pairs_anywhere *)(scores + i / 2 * QUERIES) = pairs_join_away(low, high);
+      total += low + high;
+    }
+  } else {
+    for (int64_t i = 0; i < keys; i++) {
+      lanes_anywhere *place = (lanes_anywhere *)(scores + i * QUERIES);
+      *place = lanes_exp2(*place - now);
+      total += *place;
+    }
+  }
+  *max = now;
+  *sum = total;
+}
+
+/* The scores of `keys` keys from `key` on, which are row `row` of scores and more, for the queries
+ * from `lane` on. */
+static void scores_multiply(const attention_shape *s, const forward_tiles *t, int64_t key,
+                            int64_t row, int64_t lane, int64_t keys) {
+  const int64_t width = s->width;
+  float *scores = t->scores + row * QUERIES + lane;
+  if (in_pairs(t)) {
+    pairs_multiply(scores, QUERIES, (const uint32_t *)t->keys + (key + row) * (width / 2),
+                   width / 2, 1, (const uint32_t *)t->q + lane, QUERIES, keys, QUERIES - lane,
+                   (s->head_dim + 1) / 2, false);
+  } else {
+    tile_multiply(scores, QUERIES, t->keys + (key + row) * width, width, 1, t->q + lane, QUERIES,
+                  keys, QUERIES - lane, s->head_dim, false);
+  }
+}
+
+/* Adds those keys' values, each times what has become of its scores, to the queries' sums. */
+static void values_multiply(const attention_shape *s, const forward_tiles *t, int64_t key,
+                            int64_t row, int64_t lane, int64_t keys, bool add) {
+  const int64_t width = s->width;
+  if (in_pairs(t)) {
+    pairs_multiply(t->o + lane, QUERIES, (const uint32_t *)t->values + (key + row) / 2 * width, 1,
+                   width, (const uint32_t *)t->scores + row / 2 * QUERIES + lane, QUERIES, width,
+                   QUERIES - lane, keys / 2, add);
+  } else {
+    tile_multiply(t->o + lane, QUERIES, t->values + (key + row) * width, 1, width,
+                  t->scores + row * QUERIES + lane, QUERIES, width, QUERIES - lane, keys, add);
+  }
+}
+
+/* The queries against the block of keys from `key` on. */
+static void keys_run(const attention_shape *s, forward_tiles *t, const query_block *block,
+                     attention_bend bend, float scale, int64_t key, bool first) {
+  const bool diagonal = key == block->begin;
+  const int64_t strip = diagonal ? LS_ATTENTION_STRIP : KEYS;
+  const int64_t keys = diagonal ? round_up(block->count, strip) : KEYS;
+  const bool bent = bend.cap > 0.0f || bend.slope > 0.0f;
+  const bool cut = diagonal || block->begin + QUERIES - key > s->window;
+  for (int64_t i = 0; i < keys; i += strip)
+    scores_multiply(s, t, key, i, first_lane(diagonal, i), strip);
+  for (int64_t i = 0; i < keys && (bent || cut); i++) {
+    const int64_t lane = first_lane(diagonal, i);
+    float *scores = t->scores + i * QUERIES;
+    if (bent && in_pairs(t))
+#pragma omp simd
+      for (int64_t j = lane; j < QUERIES; j++) scores[j] *= scale;
+    key_hide(scores, lane, block->begin - key - i, s->window, bend);
+  }
+  for (int64_t lane = 0; lane < QUERIES; lane += LS_LANES) {
+    const int64_t seen = (lane / LS_ATTENTION_STRIP + 1) * LS_ATTENTION_STRIP;
+    const int64_t count = diagonal ? least(keys, seen) : keys;
+    if (in_pairs(t)) {
+      lanes_softmax(t, lane, count, s->width, true, bent ? 1.0f : scale, first);
+    } else {
+      lanes_softmax(t, lane, count, s->width, false, 1.0f, first);
+    }
+  }
+  for (int64_t i = 0; i < keys; i += strip)
+    values_multiply(s, t, key, i, first_lane(diagonal, i), strip, i > 0 || !first);
+}
+
+/* Results as they are summed are divided by their query's sum of exponentials and turned into
+ * rows; for bf16, two columns are rounded and joined first, and there is half as much to turn. */
+static void results_store(const ls_kernel_args *args, const attention_shape *s,
+                          const query_block *block, forward_tiles *t) {
+  const ls_view *to = &args->out[0];
+  const int64_t row = block->first + block->begin, column = block->head * s->head_dim;
+  const bool joined = in_pairs(t) && to->dtype == LS_BF16 && !args->accumulate[0];
+  for (int64_t lane = 0; lane < QUERIES; lane += LS_LANES) {
+    const lanes inverse = 1.0f / *(lanes_anywhere *)(t->sum + lane);
+    float *o = t->o + lane;
+    for (int64_t i = 0; i < s->width; i += 2) {
+      lanes_anywhere *even = (lanes_anywhere *)(o + i * QUERIES);
+      lanes_anywhere *odd = (lanes_anywhere *)(o + (i + 1) * QUERIES);
+      if (joined) {
+        *(pairs_anywhere *)(o + i / 2 * QUERIES) = pairs_join(*even * inverse, *odd * inverse);
+      } else {
+        *even *= inverse, *odd *= inverse;
+      }
+    }
+  }
+  if (joined) {
+    const int64_t pairs = round_up(s->width / 2, LS_LANES);
+    tile_transpose(t->turned, pairs, t->o, QUERIES, pairs, QUERIES);
+    pairs_store(to, row, block->count, column, s->head_dim, (const uint32_t *)t->turned, pairs);
+  } else {
+    tile_transpose(t->turned, s->width, t->o, QUERIES, s->width, QUERIES);
+    tile_store(to, row, block->count, column, s->head_dim, t->turned, s->width,
+               args->accumulate[0]);
+  }
+}
+
+/* Writes the queries' results, and the logarithm of each one's sum of exponentials. */
+static void queries_store(const ls_kernel_args *args, const attention_shape *s,
+                          const query_block *block, forward_tiles *t) {
+  const ls_view *sums = &args->out[1];
+  float *place = (float *)sums->data + (block->first + block->begin) * sums->dims[1] + block->head;
+  for (int64_t i = 0; i < block->count; i++, place += sums->dims[1]) {
+    const float log_sum = (float)((double)t->max[i] * ln_2 + log((double)t->sum[i]));
+    *place = log_sum + (args->accumulate[1] ? *place : 0);
+  }
+  results_store(args, s, block, t);
+}
+
+static void rows_expect(const ls_view *view, int64_t row, int64_t rows, int64_t column,
+                        int64_t columns) {
+  for (int64_t i = 0; i < rows; i++) row_expect(view, row + i, column, columns);
+}
+
+/* Asks for where the queries' results go, and for the same rows of the next head, or of the next
+ * sequence's first: processors do not see that they will be read. */
+static void block_expect(const ls_kernel_args *args, const attention_shape *s,
+                         const query_block *block) {
+  const int64_t row = block->first + block->begin, d = s->head_dim;
+  const bool last = block->head + 1 == s->heads;
+  const int64_t next = last ? 0 : block->head + 1, next_row = last ? row + s->sequence : row;
+  const int64_t rows = least(block->count, s->tokens - next_row);
+  rows_expect(&args->out[0], row, block->count, block->head * d, d);
+  rows_expect(&args->in[0], next_row, rows, next * d, d);
+  rows_expect(&args->in[1], next_row, rows, next / s->group * d, d);
+  rows_expect(&args->in[2], next_row, rows, next / s->group * d, d);
+}
+
+static void queries_run(const ls_kernel_args *args, const attention_shape *s, forward_tiles *t,
+                        const query_block *block) {
+  const attention_bend bend = attention_bend_of(args, &args->in[0], block->head);
+  const int64_t unseen = block->begin - s->window + 1; /* by any query: the keys before it */
+  queries_load(args, s, block, t);
+  block_expect(args, s, block);
+  const int64_t first = unseen > 0 ? unseen / KEYS * KEYS : 0;
+  for (int64_t key = first; key <= block->begin; key += KEYS)
+    keys_run(s, t, block, bend, attention_scale(args), key, key == first);
+  queries_store(args, s, block, t);
+}
+
+/* Units are the heads of each sequence. */
+static void attention_turns(const void *work, int part, int64_t begin, int64_t end) {
+  const attention_work *given = work;
+  const ls_kernel_args *args = given->args;
+  const attention_shape *s = &given->shape;
+  forward_tiles tiles = forward_tiles_at(args, s, given->scratch + part * given->floats);
+  const ls_view *positions = args->inputs > 3 ? &args->in[3] : NULL;
+  for (int64_t unit = begin; unit < end; unit++) {
+    const int64_t head = unit % s->heads, first = unit / s->heads * s->sequence;
+    const int64_t whole = least(s->sequence, s->tokens - first);
+    const int64_t kv_unit = unit / s->group;
+    for (int64_t row = first, next; row < first + whole; row = next) { /* a document, or all */
+      next = document_end(positions, row, first + whole);
+      const int64_t length = next - row;
+      if (tiles.kept != kv_unit || length < whole)
+        keys_load(args, s, &tiles, row, length, head / s->group);
+      tiles.kept = length < whole ? -1 : kv_unit;
+      for (int64_t i = 0; i < length; i += QUERIES) {
+        const query_block block = {row, i, least(QUERIES, length - i), head};
+        queries_run(args, s, &tiles, &block);
+      }
+    }
+  }
+}
+
+static ls_status kernel_attention(const ls_kernel_args *args, ls_error *error) {
+  const attention_shape s =
+      attention_shape_of(args, &args->in[0], &args->in[1], args->in[0].valid[0]);
+  return attention_share(args, &s, s.sequences * s.heads, attention_elements(&s),
+                         forward_floats(args, &s), attention_turns, error);
+}
+
+void LS_VECTOR(ls_fill_attention)(ls_kernel_table *table) {
+  table->kernel[LS_OP_ATTENTION] = kernel_attention;
+}
+
+size_t LS_VECTOR(ls_attention_bytes)(const ls_kernel_args *args) {
+  const attention_shape s =
+      attention_shape_of(args, &args->in[0], &args->in[1], args->in[0].dims[0]);
+  return attention_scratch(args, forward_floats(args, &s));
+}

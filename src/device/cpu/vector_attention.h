@@ -1,0 +1,134 @@
+/* What the kernels of attention share: dimensions, scratch for each part, what bends scores.
+ *
+ *   const attention_shape s = attention_shape_of(args, q, k, tokens);
+ *   return attention_share(args, &s, units, floats, turns, error);
+ *
+ * Scores are kept times log2(e), so that exponentials are powers of 2. */
+#ifndef LS_DEVICE_CPU_VECTOR_ATTENTION_H
+#define LS_DEVICE_CPU_VECTOR_ATTENTION_H
+
+#include "device/cpu/vector_tile.h"
+
+#define LS_LOG2_E 1.44269504f
+
+/* Keys whose scores are made at a time; on the diagonal, where queries see some of a block, it is
+ * gone through in strips, so that little is computed that none sees. */
+enum { LS_ATTENTION_KEYS = 64, LS_ATTENTION_STRIP = 16 };
+
+/* Where attention's dimensions stand in its arguments. */
+typedef struct attention_shape {
+  int64_t tokens, sequence, sequences;
+  int64_t head_dim, width; /* columns of a head, and those of its tiles */
+  int64_t heads, kv_heads, group;
+  int64_t window; /* keys that a query sees: all where none is asked for */
+} attention_shape;
+
+/* A kernel without sequences (its tokens are one's) has attributes that say 0. */
+LS_INLINE attention_shape attention_shape_of(const ls_kernel_args *args, const ls_view *q,
+                                             const ls_view *k, int64_t tokens) {
+  attention_shape s = {.tokens = tokens,
+                       .sequence = args->attributes->sequence,
+                       .head_dim = args->attributes->head_dim};
+  s.sequences = s.sequence ? (tokens + s.sequence - 1) / s.sequence : 1;
+  s.width = round_up(s.head_dim, LS_LANES);
+  s.heads = q->dims[1] / s.head_dim;
+  s.kv_heads = k->dims[1] / s.head_dim;
+  s.group = s.kv_heads ? s.heads / s.kv_heads : 0;
+  s.window = args->attributes->window > 0 ? args->attributes->window : INT64_MAX / 2;
+  return s;
+}
+
+/* Where the document that begins at row `first` ends, at `end` at the latest: before the next row
+ * of position 0. NULL: there are no documents. */
+LS_INLINE int64_t document_end(const ls_view *positions, int64_t first, int64_t end) {
+  if (!positions) return end;
+  const int32_t *at = positions->data;
+  int64_t next = first + 1;
+  while (next < end && at[next] != 0) next++;
+  return next;
+}
+
+typedef struct attention_work {
+  const ls_kernel_args *args;
+  attention_shape shape;
+  float *scratch;
+  int64_t floats; /* of scratch for each part */
+} attention_work;
+
+/* Elements of a query's side, which attention takes at least one pass over. */
+LS_INLINE int64_t attention_elements(const attention_shape *shape) {
+  return shape->tokens * shape->heads * shape->head_dim;
+}
+
+/* Shares `units` of work on `elements` in all, each part with `floats` of scratch. */
+LS_INLINE ls_status attention_share(const ls_kernel_args *args, const attention_shape *shape,
+                                    int64_t units, int64_t elements, int64_t floats,
+                                    ls_cpu_turns turns, ls_error *error) {
+  if (units == 0) return LS_OK;
+  attention_work work = {.args = args, .shape = *shape, .floats = round_up(floats, 16)};
+  const int parts = ls_cpu_parts(args, elements);
+  const size_t bytes = (size_t)(work.floats * parts) * sizeof(float);
+  work.scratch = ls_cpu_scratch(args, bytes);
+  if (!work.scratch) return ls_fail(error, LS_FAILED, "no memory for %zu bytes of scratch", bytes);
+  ls_cpu_share(args->threads, parts, units, turns, &work);
+  return LS_OK;
+}
+
+/* Bytes of all parts' scratch. */
+LS_INLINE size_t attention_scratch(const ls_kernel_args *args, int64_t floats) {
+  return (size_t)(round_up(floats, 16) * ls_cpu_parts(args, INT64_MAX)) * sizeof(float);
+}
+
+/* What makes scores of products. Queries in fp32 take it along; in bf16 they would be rounded once
+ * more, so it is left to the scores. */
+LS_INLINE float attention_scale(const ls_kernel_args *args) {
+  return (float)args->attributes->softmax_scale * LS_LOG2_E;
+}
+
+/* By how much, as a power of 2, scores may exceed the running maximum before it is replaced:
+ * exponentials that are rounded to pairs may as well be larger than 1, since rounding is relative.
+ */
+LS_INLINE float attention_slack(const bool paired) {
+  return paired ? 8.0f : 0.0f;
+}
+
+/* How scores are bent: soft cap and ALiBi, for one head. Both are kept times log2(e). */
+typedef struct attention_bend {
+  float cap;   /* 0: none */
+  float slope; /* 0: none */
+} attention_bend;
+
+/* `head` counts those of this rank, whose first column in the whole is q's start. */
+LS_INLINE attention_bend attention_bend_of(const ls_kernel_args *args, const ls_view *q,
+                                           int64_t head) {
+  const ls_attributes *attributes = args->attributes;
+  attention_bend bend = {.cap = (float)attributes->softcap * LS_LOG2_E};
+  if (attributes->alibi > 0) {
+    const int64_t place = q->start[1] / attributes->head_dim + head;
+    bend.slope = (float)(attributes->alibi * ls_alibi_slope(place, attributes->heads)) * LS_LOG2_E;
+  }
+  return bend;
+}
+
+/* Scores of a block whose first key lies `distance` tokens before the query. */
+LS_INLINE void scores_bend(float *scores, attention_bend bend, int64_t distance) {
+  if (bend.cap > 0.0f) {
+    const float inverse = 1.0f / bend.cap;
+#pragma omp simd
+    for (int64_t j = 0; j < LS_ATTENTION_KEYS; j++)
+      scores[j] = bend.cap * tanh_of(scores[j] * inverse);
+  }
+  if (bend.slope > 0.0f) {
+#pragma omp simd
+    for (int64_t j = 0; j < LS_ATTENTION_KEYS; j++)
+      scores[j] -= bend.slope * (float)((int32_t)distance - (int32_t)j);
+  }
+}
+
+/* The first key of the block that begins at `key` that the query at `place` sees. */
+LS_INLINE int64_t window_begin(const attention_shape *shape, int64_t place, int64_t key) {
+  const int64_t first = place - shape->window + 1 - key;
+  return first > 0 ? least(first, LS_ATTENTION_KEYS) : 0;
+}
+
+#endif

@@ -1,0 +1,185 @@
+/* Causal attention, backward: scores are computed again from the saved log-sum-exp, a block of
+ * queries against a block of keys at a time. A part owns a KV head of a sequence and goes through
+ * the query heads that share it, so sums are taken in one order and never by two threads. */
+#include "device/cpu/vector_attention_bwd.h"
+#include "device/cpu/vector_kernels.h"
+
+enum { QUERIES = LS_BACKWARD_QUERIES, KEYS = LS_ATTENTION_KEYS };
+
+/* Of longer sequences the next head's rows would leave the cache again before they are read. */
+enum { AHEAD_ROWS = 1024 };
+
+static int64_t sequence_rows(const attention_shape *s) {
+  return round_up(s->sequence, QUERIES);
+}
+
+static int64_t backward_floats(const attention_shape *s) {
+  return 3 * KEYS * s->width + 2 * QUERIES * KEYS + sequence_rows(s) * (5 * s->width + 2);
+}
+
+static backward_tiles backward_tiles_at(const attention_shape *s, float *scratch) {
+  backward_tiles t = {.rows = sequence_rows(s)};
+  t.keys = scratch;
+  t.keys_turned = t.keys + KEYS * s->width;
+  t.values_turned = t.keys_turned + KEYS * s->width;
+  t.p = t.values_turned + KEYS * s->width;
+  t.ds = t.p + QUERIES * KEYS;
+  t.dk = t.ds + QUERIES * KEYS;
+  t.dv = t.dk + t.rows * s->width;
+  t.q = t.dv + t.rows * s->width;
+  t.go = t.q + t.rows * s->width;
+  t.dq = t.go + t.rows * s->width;
+  t.sums = t.dq + t.rows * s->width;
+  t.deltas = t.sums + t.rows;
+  return t;
+}
+
+static void head_load(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
+                      int64_t first, int64_t length, int64_t head) {
+  const int64_t column = head * s->head_dim, width = s->width, d = s->head_dim;
+  tile_load(t->go, width, t->rows, &args->in[0], first, length, column, d);
+  tile_load(t->dq, width, t->rows, &args->in[4], first, length, column, d);
+  for (int64_t i = 0; i < length; i++)
+    t->deltas[i] = row_dot(t->dq + i * width, t->go + i * width, width);
+  tile_load(t->q, width, t->rows, &args->in[1], first, length, column, d);
+}
+
+static void keys_load(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
+                      int64_t row, int64_t rows, int64_t kv_head) {
+  const int64_t column = kv_head * s->head_dim, width = s->width;
+  tile_load(t->keys, width, KEYS, &args->in[3], row, rows, column, s->head_dim);
+  tile_transpose(t->values_turned, KEYS, t->keys, width, KEYS, width);
+  tile_load(t->keys, width, KEYS, &args->in[2], row, rows, column, s->head_dim);
+  tile_transpose(t->keys_turned, KEYS, t->keys, width, KEYS, width);
+}
+
+/* Queries [begin, begin + count) of the loaded head against the first `keys` of the loaded block of
+ * keys, which begins at `key`. */
+static void strip_run(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
+                      attention_bend bend, int64_t key, int64_t keys, int64_t begin,
+                      int64_t count) {
+  const int64_t width = s->width, d = s->head_dim;
+  const float scale = (float)args->attributes->softmax_scale;
+  const int64_t rows = round_up(count, LS_TILE_ROWS);
+  const float *q = t->q + begin * width, *go = t->go + begin * width;
+  tile_multiply(t->p, KEYS, q, width, 1, t->keys_turned, KEYS, rows, keys, d, false);
+  tile_multiply(t->ds, KEYS, go, width, 1, t->values_turned, KEYS, rows, keys, d, false);
+  for (int64_t i = 0; i < rows; i++) {
+    query_gradient(s, t, bend, scale, t->p + i * KEYS, t->ds + i * KEYS, key, keys, begin + i,
+                   begin + count);
+  }
+  float *dv = t->dv + key * width, *dk = t->dk + key * width, *dq = t->dq + begin * width;
+  tile_multiply(dv, width, t->p, 1, KEYS, go, width, keys, width, count, true);
+  tile_multiply(dk, width, t->ds, 1, KEYS, q, width, keys, width, count, true);
+  tile_multiply(dq, width, t->ds, KEYS, 1, t->keys, width, rows, width, keys, true);
+}
+
+static void queries_run(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
+                        attention_bend bend, int64_t key, int64_t begin, int64_t count) {
+  if (begin > key) {
+    strip_run(args, s, t, bend, key, KEYS, begin, count);
+    return;
+  }
+  for (int64_t i = 0; i < count; i += LS_ATTENTION_STRIP)
+    strip_run(args, s, t, bend, key, i + LS_ATTENTION_STRIP, begin + i,
+              least(LS_ATTENTION_STRIP, count - i));
+}
+
+static const backward_steps in_fp32 = {head_load, keys_load, queries_run};
+
+static const backward_steps *steps_for(const ls_kernel_args *args) {
+#if defined(__AVX512BF16__)
+  bool pairs = true;
+  for (int i = 0; i < 5; i++) pairs = pairs && args->in[i].dtype == LS_BF16;
+  if (pairs) return &LS_VECTOR(ls_backward_pairs);
+#else
+  (void)args;
+#endif
+  return &in_fp32;
+}
+
+static void sums_load(const ls_view *lse, backward_tiles *t, int64_t first, int64_t length,
+                      int64_t head) {
+  const float *source = (const float *)lse->data + first * lse->dims[1] + head;
+  for (int64_t i = 0; i < length; i++) t->sums[i] = source[i * lse->dims[1]] * LS_LOG2_E;
+}
+
+/* The loaded head against the keys of the block that begins at `key`. */
+static void keys_run(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
+                     const backward_steps *steps, int64_t key, int64_t length, int64_t head) {
+  const attention_bend bend = attention_bend_of(args, &args->in[1], head);
+  /* The last query that sees a key of the block is a window's length behind its last key. */
+  const int64_t end = s->window < length ? least(length, key + KEYS - 1 + s->window) : length;
+  for (int64_t begin = key / QUERIES * QUERIES; begin < end; begin += QUERIES)
+    steps->queries_run(args, s, t, bend, key, begin, least(QUERIES, length - begin));
+}
+
+/* Writes the sums of rows [at, at + rows) of a sequence that begins at row `first`. */
+static void sums_store(const ls_kernel_args *args, const attention_shape *s, int output,
+                       const float *sums, int64_t first, int64_t at, int64_t rows, int64_t head) {
+  tile_store(&args->out[output], first + at, rows, head * s->head_dim, s->head_dim,
+             sums + at * s->width, s->width, args->accumulate[output]);
+}
+
+/* One KV head of one sequence, whose tokens begin at row `first`. No later key is seen by queries
+ * of a block: what was summed is written while it is in cache. */
+static void kv_head_run(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
+                        int64_t first, int64_t length, int64_t kv_head) {
+  const backward_steps *steps = steps_for(args);
+  const int64_t width = s->width, last = (kv_head + 1) * s->group - 1;
+  memset(t->dk, 0, (size_t)(t->rows * width) * sizeof(float));
+  memset(t->dv, 0, (size_t)(t->rows * width) * sizeof(float));
+  memset(t->sums, 0, (size_t)(2 * t->rows) * sizeof(float));
+  for (int64_t head = kv_head * s->group; head <= last; head++) {
+    const int64_t skipped = head + 1 < s->heads ? 0 : s->sequence;
+    t->ahead = first + skipped;
+    t->ahead_end = length > AHEAD_ROWS ? t->ahead : least(s->tokens, t->ahead + length);
+    t->ahead_head = (head + 1) % s->heads;
+    sums_load(&args->in[5], t, first, length, head);
+    steps->head_load(args, s, t, first, length, head);
+    memset(t->dq, 0, (size_t)(t->rows * width) * sizeof(float));
+    for (int64_t key = 0; key < length; key += KEYS) {
+      const int64_t rows = least(KEYS, length - key);
+      steps->keys_load(args, s, t, first + key, rows, kv_head);
+      keys_run(args, s, t, steps, key, length, head);
+      sums_store(args, s, 0, t->dq, first, key, rows, head);
+      if (head < last) continue;
+      sums_store(args, s, 1, t->dk, first, key, rows, kv_head);
+      sums_store(args, s, 2, t->dv, first, key, rows, kv_head);
+    }
+  }
+}
+
+/* Units are the KV heads of each sequence. */
+static void attention_bwd_turns(const void *work, int part, int64_t begin, int64_t end) {
+  const attention_work *given = work;
+  const attention_shape *s = &given->shape;
+  const ls_view *positions = given->args->inputs > 6 ? &given->args->in[6] : NULL;
+  backward_tiles tiles = backward_tiles_at(s, given->scratch + part * given->floats);
+  for (int64_t unit = begin; unit < end; unit++) {
+    const int64_t first = unit / s->kv_heads * s->sequence;
+    const int64_t stop = first + least(s->sequence, s->tokens - first);
+    for (int64_t row = first, next; row < stop; row = next) { /* a document, or all */
+      next = document_end(positions, row, stop);
+      tiles.rows = round_up(next - row, QUERIES);
+      kv_head_run(given->args, s, &tiles, row, next - row, unit % s->kv_heads);
+    }
+  }
+}
+
+static ls_status kernel_attention_bwd(const ls_kernel_args *args, ls_error *error) {
+  const attention_shape s =
+      attention_shape_of(args, &args->in[1], &args->in[2], args->in[1].valid[0]);
+  return attention_share(args, &s, s.sequences * s.kv_heads, attention_elements(&s),
+                         backward_floats(&s), attention_bwd_turns, error);
+}
+
+void LS_VECTOR(ls_fill_attention_bwd)(ls_kernel_table *table) {
+  table->kernel[LS_OP_ATTENTION_BWD] = kernel_attention_bwd;
+}
+
+size_t LS_VECTOR(ls_attention_bwd_bytes)(const ls_kernel_args *args) {
+  const attention_shape s =
+      attention_shape_of(args, &args->in[1], &args->in[2], args->in[1].dims[0]);
+  return attention_scratch(args, backward_floats(&s));
+}

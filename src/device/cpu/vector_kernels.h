@@ -1,0 +1,29 @@
+/* The kernels of each vector_*.c file, as one instruction set's vector_table.c joins them. */
+#ifndef LS_DEVICE_CPU_VECTOR_KERNELS_H
+#define LS_DEVICE_CPU_VECTOR_KERNELS_H
+
+#include "device/cpu/vector.h"
+#include "device/cpu/vector_table.h"
+
+void LS_VECTOR(ls_fill_elementwise)(ls_kernel_table *table);
+void LS_VECTOR(ls_fill_norm)(ls_kernel_table *table);
+void LS_VECTOR(ls_fill_row)(ls_kernel_table *table);
+void LS_VECTOR(ls_fill_token)(ls_kernel_table *table);
+void LS_VECTOR(ls_fill_loss)(ls_kernel_table *table);
+void LS_VECTOR(ls_fill_optimizer)(ls_kernel_table *table);
+void LS_VECTOR(ls_fill_attention)(ls_kernel_table *table);
+void LS_VECTOR(ls_fill_attention_bwd)(ls_kernel_table *table);
+void LS_VECTOR(ls_fill_cached_attention)(ls_kernel_table *table);
+
+/* Adds up the parts' sums of a vector, `stride` apart, parts in order, into `out`. */
+void LS_VECTOR(ls_join_parts)(const ls_view *out, bool add, const float *sums, int64_t stride,
+                              int parts);
+
+void LS_VECTOR(ls_rows_multiply)(const ls_few_rows *product, int64_t begin, int64_t end);
+
+size_t LS_VECTOR(ls_embedding_dw_bytes)(const ls_kernel_args *args);
+size_t LS_VECTOR(ls_attention_bytes)(const ls_kernel_args *args);
+size_t LS_VECTOR(ls_attention_bwd_bytes)(const ls_kernel_args *args);
+size_t LS_VECTOR(ls_cached_attention_bytes)(const ls_kernel_args *args);
+
+#endif

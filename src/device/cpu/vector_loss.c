@@ -1,0 +1,191 @@
+/* Cross-entropy over a vocabulary that may be cut: only this rank's valid columns are looked at.
+ * And the soft cap of logits. */
+#include "device/cpu/vector_kernels.h"
+
+/* The larger of two, or the one that is not a number: it must reach the loss. */
+LS_INLINE float larger(float a, float b) {
+  return b > a || b != b ? b : a;
+}
+
+static float row_max(const ls_view *logits, int64_t row, int64_t columns) {
+  enum { SIDE_BY_SIDE = 32 };
+  float buffer[LS_PIECE], best[SIDE_BY_SIDE];
+  for (int i = 0; i < SIDE_BY_SIDE; i++) best[i] = -INFINITY;
+  for (int64_t at = 0; at < columns; at += LS_PIECE) {
+    const int64_t count = least(LS_PIECE, columns - at);
+    const float *x = piece_load(logits, row, at, count, buffer);
+    int64_t i = 0;
+    for (; i + SIDE_BY_SIDE <= count; i += SIDE_BY_SIDE) {
+#pragma omp simd
+      for (int j = 0; j < SIDE_BY_SIDE; j++) best[j] = larger(best[j], x[i + j]);
+    }
+    for (; i < count; i++) best[0] = larger(best[0], x[i]);
+  }
+  for (int i = 1; i < SIDE_BY_SIDE; i++) best[0] = larger(best[0], best[i]);
+  return best[0];
+}
+
+/* Shares the rows of logits. */
+static ls_status share_rows(const ls_kernel_args *args, ls_cpu_turns turns) {
+  const ls_view *logits = &args->in[0];
+  const int parts = ls_cpu_parts(args, logits->valid[0] * logits->valid[1]);
+  ls_cpu_share(args->threads, parts, logits->valid[0], turns, args);
+  return LS_OK;
+}
+
+static void xent_max_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  const ls_kernel_args *args = work;
+  const ls_view *logits = &args->in[0];
+  float *out = args->out[0].data;
+  for (int64_t row = begin; row < end; row++) out[row] = row_max(logits, row, logits->valid[1]);
+}
+
+static ls_status kernel_xent_max(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  return share_rows(args, xent_max_turns);
+}
+
+/* Piece sums are added in double: 50,000 terms would cost fp32 two digits. */
+static float row_exp_sum(const ls_view *logits, int64_t row, int64_t columns, float max) {
+  float buffer[LS_PIECE];
+  double total = 0;
+  for (int64_t at = 0; at < columns; at += LS_PIECE) {
+    const int64_t count = least(LS_PIECE, columns - at);
+    const float *x = piece_load(logits, row, at, count, buffer);
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < count; i++) sum += exp_of(x[i] - max);
+    total += (double)sum;
+  }
+  return (float)total;
+}
+
+/* The column of this rank's logits that `label` names; -1 if none of them. */
+LS_INLINE int64_t label_column(const ls_view *logits, int32_t label) {
+  const int64_t column = label - logits->start[1];
+  return label >= 0 && column >= 0 && column < logits->valid[1] ? column : -1;
+}
+
+static void xent_sum_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  const ls_kernel_args *args = work;
+  const ls_view *logits = &args->in[0];
+  const float *max = args->in[1].data;
+  const int32_t *labels = args->in[2].data;
+  float *sums = args->out[0].data, *targets = args->out[1].data;
+  for (int64_t row = begin; row < end; row++) {
+    const int64_t column = label_column(logits, labels[row]);
+    float one = 0, buffer;
+    if (column >= 0) one = *piece_load(logits, row, column, 1, &buffer);
+    const float sum = row_exp_sum(logits, row, logits->valid[1], max[row]);
+    sums[row] = sum + (args->accumulate[0] ? sums[row] : 0);
+    targets[row] = one + (args->accumulate[1] ? targets[row] : 0);
+  }
+}
+
+static ls_status kernel_xent_sum(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  return share_rows(args, xent_sum_turns);
+}
+
+/* One row of (softmax - one at the label) * scale. */
+static void grad_row(const ls_kernel_args *args, int64_t row, float max, float factor,
+                     int64_t label, float scale) {
+  float in_buffer[LS_PIECE], out_buffer[LS_PIECE];
+  const ls_view *logits = &args->in[0], *out = &args->out[0];
+  const bool add = args->accumulate[0];
+  for (int64_t at = 0; at < logits->valid[1]; at += LS_PIECE) {
+    const int64_t count = least(LS_PIECE, logits->valid[1] - at);
+    const float *x = piece_load(logits, row, at, count, in_buffer);
+    float *to = piece_target(out, row, at, count, add, out_buffer);
+#pragma omp simd
+    for (int64_t i = 0; i < count; i++) to[i] = exp_of(x[i] - max) * factor;
+    if (label >= at && label < at + count) to[label - at] -= scale;
+    piece_store(out, row, at, count, add, out_buffer);
+  }
+  row_clear_tail(out, row, add);
+}
+
+static void xent_grad_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  const ls_kernel_args *args = work;
+  const ls_view *logits = &args->in[0], *out = &args->out[0];
+  const float *max = args->in[1].data, *sum = args->in[2].data;
+  const int32_t *labels = args->in[3].data;
+  const float scale = (float)*(const double *)args->in[4].data;
+  for (int64_t row = begin; row < end; row++) {
+    if (labels[row] >= 0) {
+      grad_row(args, row, max[row], scale / sum[row], label_column(logits, labels[row]), scale);
+    } else if (!args->accumulate[0]) {
+      memset(view_at(out, row, 0), 0, (size_t)out->dims[1] * ls_dtype_bytes(out->dtype));
+    }
+  }
+}
+
+static ls_status kernel_xent_grad(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  return share_rows(args, xent_grad_turns);
+}
+
+static void softcap_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  const ls_kernel_args *args = work;
+  const ls_view *x = &args->in[0], *y = &args->out[0];
+  const float cap = (float)args->attributes->softcap, inverse = 1.0f / cap;
+  const bool add = args->accumulate[0];
+  float in[LS_PIECE], out[LS_PIECE];
+  for (int64_t row = begin; row < end; row++) {
+    for (int64_t at = 0; at < y->valid[1]; at += LS_PIECE) {
+      const int64_t count = least(LS_PIECE, y->valid[1] - at);
+      const float *from = piece_load(x, row, at, count, in);
+      float *to = piece_target(y, row, at, count, add, out);
+#pragma omp simd
+      for (int64_t i = 0; i < count; i++) to[i] = cap * tanh_of(from[i] * inverse);
+      piece_store(y, row, at, count, add, out);
+    }
+    row_clear_tail(y, row, add);
+  }
+}
+
+static void softcap_bwd_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  const ls_kernel_args *args = work;
+  const ls_view *dy = &args->in[0], *y = &args->in[1], *dx = &args->out[0];
+  const float inverse = 1.0f / (float)args->attributes->softcap;
+  const bool add = args->accumulate[0];
+  float dy_buffer[LS_PIECE], y_buffer[LS_PIECE], out[LS_PIECE];
+  for (int64_t row = begin; row < end; row++) {
+    for (int64_t at = 0; at < dx->valid[1]; at += LS_PIECE) {
+      const int64_t count = least(LS_PIECE, dx->valid[1] - at);
+      const float *slope = piece_load(dy, row, at, count, dy_buffer);
+      const float *made = piece_load(y, row, at, count, y_buffer);
+      float *to = piece_target(dx, row, at, count, add, out);
+#pragma omp simd
+      for (int64_t i = 0; i < count; i++) {
+        const float share = made[i] * inverse;
+        to[i] = slope[i] * (1.0f - share * share);
+      }
+      piece_store(dx, row, at, count, add, out);
+    }
+    row_clear_tail(dx, row, add);
+  }
+}
+
+static ls_status kernel_softcap(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  return share_rows(args, softcap_turns);
+}
+
+static ls_status kernel_softcap_bwd(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  return share_rows(args, softcap_bwd_turns);
+}
+
+void LS_VECTOR(ls_fill_loss)(ls_kernel_table *table) {
+  table->kernel[LS_OP_XENT_MAX] = kernel_xent_max;
+  table->kernel[LS_OP_XENT_SUM] = kernel_xent_sum;
+  table->kernel[LS_OP_XENT_GRAD] = kernel_xent_grad;
+  table->kernel[LS_OP_SOFTCAP] = kernel_softcap;
+  table->kernel[LS_OP_SOFTCAP_BWD] = kernel_softcap_bwd;
+}

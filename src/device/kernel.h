@@ -1,0 +1,54 @@
+/* What a kernel is given, and the table of kernels a device is.
+ *
+ * Kernels compute on one rank's part of each tensor. They are called from the rank's executor
+ * thread, may use `threads` threads, and allocate nothing. */
+#ifndef LS_DEVICE_KERNEL_H
+#define LS_DEVICE_KERNEL_H
+
+#include "graph/op.h"
+#include "lockstep/status.h"
+
+/* A rank's part of a tensor: row-major over `dims` (the stored size: the row stride of a matrix is
+ * dims[1]). Only the first valid[d] entries of dimension d exist; what lies beyond is padding:
+ * rows beyond are neither read nor written, columns beyond are zero and are kept zero (kernels may
+ * compute over them, since zero weights make them zero). start[d] is the place of entry 0 in the
+ * whole tensor. */
+typedef struct ls_view {
+  void *data;
+  ls_dtype dtype;
+  int ndim;
+  int64_t dims[LS_MAX_DIMS];
+  int64_t valid[LS_MAX_DIMS];
+  int64_t start[LS_MAX_DIMS];
+} ls_view;
+
+typedef struct ls_kernel_args {
+  const ls_attributes *attributes;
+  int inputs, outputs;
+  ls_view in[LS_MAX_INPUTS];
+  ls_view out[LS_MAX_OUTPUTS];
+  bool accumulate[LS_MAX_OUTPUTS]; /* add to the output in place of writing it */
+  int threads;
+  bool exact; /* the same bits however many threads there are */
+  void *workspace;
+  size_t workspace_bytes;
+} ls_kernel_args;
+
+typedef ls_status (*ls_kernel)(const ls_kernel_args *args, ls_error *error);
+
+/* Kernels of one device, by op; starts as the reference set, so no entry is ever NULL. */
+typedef struct ls_kernel_table {
+  const char *name;
+  ls_kernel kernel[LS_OP_COUNT];
+  /* Upper bound of a call's workspace; data pointers are not read. NULL: none needs any. */
+  size_t (*workspace_bytes)(ls_op_kind kind, const ls_kernel_args *args);
+} ls_kernel_table;
+
+/* The plain C reference: every compute tensor in `dtype` (LS_F32 or LS_F64), one thread. */
+void ls_reference_kernels(ls_kernel_table *table, ls_dtype dtype);
+
+/* The CPU device: starts as the fp32 reference, overrides what it has vectorised. `dtype` is the
+ * compute type: LS_F32, LS_BF16 or LS_F16. */
+ls_status ls_cpu_kernels(ls_kernel_table *table, ls_dtype dtype, ls_error *error);
+
+#endif

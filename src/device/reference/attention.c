@@ -1,0 +1,217 @@
+#include <math.h>
+#include <string.h>
+
+#include "device/reference/reference.h"
+
+/* Causal attention with grouped heads. Scores are computed again wherever they are needed: the
+ * T x T matrix is never stored. */
+
+enum { COLUMNS = 64 };
+
+typedef struct head_shape {
+  int64_t head_dim, heads, per_kv_head; /* heads of this rank; query heads per KV head */
+  int64_t first_head;                   /* its place among all heads */
+  const ls_attributes *attributes;
+} head_shape;
+
+static double dot(const LS_REAL *x, const LS_REAL *y, int64_t count) {
+  double sums[4] = {0};
+  int64_t k = 0;
+  for (; k + 4 <= count; k += 4)
+    for (int i = 0; i < 4; i++) sums[i] += (double)x[k + i] * (double)y[k + i];
+  for (; k < count; k++) sums[0] += (double)x[k] * (double)y[k];
+  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+static ls_status read_shape(head_shape *shape, const ls_attributes *attributes, const ls_view *q,
+                            const ls_view *k, ls_error *error) {
+  const int64_t head_dim = attributes->head_dim;
+  if (head_dim <= 0 || q->dims[1] % head_dim || k->dims[1] % head_dim || k->dims[1] == 0 ||
+      q->dims[1] % k->dims[1])
+    return ls_fail(error, LS_INTERNAL,
+                   "attention of %lld query and %lld key columns with heads of %lld; expected "
+                   "whole heads, and query heads a multiple of key heads",
+                   (long long)q->dims[1], (long long)k->dims[1], (long long)head_dim);
+  *shape = (head_shape){.head_dim = head_dim,
+                        .heads = q->dims[1] / head_dim,
+                        .per_kv_head = q->dims[1] / k->dims[1],
+                        .first_head = q->start[1] / head_dim,
+                        .attributes = attributes};
+  return LS_OK;
+}
+
+static ls_status check_sequences(const ls_attributes *attributes, const ls_view *q,
+                                 ls_error *error) {
+  if (attributes->sequence > 0 && q->valid[0] % attributes->sequence == 0) return LS_OK;
+  return ls_fail(error, LS_INTERNAL,
+                 "attention of %lld tokens in sequences of %lld; expected whole sequences",
+                 (long long)q->valid[0], (long long)attributes->sequence);
+}
+
+/* The score of a key `distance` tokens before the query, in head `h` of this rank; *slope takes its
+ * derivative by the product of the two. */
+static double score_of(const head_shape *shape, int64_t h, double product, int64_t distance,
+                       double *slope) {
+  const ls_attributes *attributes = shape->attributes;
+  double score = attributes->softmax_scale * product;
+  *slope = attributes->softmax_scale;
+  if (attributes->softcap > 0) {
+    const double share = tanh(score / attributes->softcap);
+    score = attributes->softcap * share;
+    *slope *= 1 - share * share;
+  }
+  if (attributes->alibi > 0)
+    score -= attributes->alibi * ls_alibi_slope(shape->first_head + h, attributes->heads) *
+             (double)distance;
+  return score;
+}
+
+/* The first key that the query at place `last` sees. */
+static int64_t first_key(const head_shape *shape, int64_t last) {
+  const int64_t window = shape->attributes->window;
+  return window > 0 && last >= window ? last - window + 1 : 0;
+}
+
+/* Where the keys begin that token n may see: with its sequence or, where there are positions, its
+ * document, which begins with position 0. */
+static int64_t first_seen(const ls_kernel_args *args, int positions, int64_t n) {
+  const int64_t sequence = args->attributes->sequence, begin = n - n % sequence;
+  if (positions >= args->inputs) return begin;
+  const int32_t *at = ls_index_data(&args->in[positions]);
+  while (n > begin && at[n] != 0) n--;
+  return n;
+}
+
+/* One query over the keys up to its own, which is the last of `count`: writes the head's output,
+ * returns the log-sum-exp of its scores. */
+static double attend(LS_REAL *out, bool accumulate, const LS_REAL *query, const LS_REAL *keys,
+                     int64_t key_stride, const LS_REAL *values, int64_t value_stride, int64_t count,
+                     const head_shape *shape, int64_t head) {
+  double largest = -INFINITY, sum = 0, slope;
+  const int64_t begin = first_key(shape, count - 1);
+  for (int64_t j = begin; j < count; j++) {
+    const double product = dot(query, keys + j * key_stride, shape->head_dim);
+    const double score = score_of(shape, head, product, count - 1 - j, &slope);
+    if (score > largest) {
+      sum = sum * exp(largest - score) + 1;
+      largest = score;
+    } else {
+      sum += exp(score - largest);
+    }
+  }
+  const double log_sum = largest + log(sum);
+  for (int64_t first = 0; first < shape->head_dim; first += COLUMNS) {
+    const int64_t width = ls_smaller(COLUMNS, shape->head_dim - first);
+    double sums[COLUMNS] = {0};
+    for (int64_t j = begin; j < count; j++) {
+      const double product = dot(query, keys + j * key_stride, shape->head_dim);
+      const double score = score_of(shape, head, product, count - 1 - j, &slope);
+      const double share = exp(score - log_sum);
+      const LS_REAL *value = values + j * value_stride + first;
+      for (int64_t c = 0; c < width; c++) sums[c] += share * (double)value[c];
+    }
+    for (int64_t c = 0; c < width; c++) ls_put(&out[first + c], sums[c], accumulate);
+  }
+  return log_sum;
+}
+
+ls_status LS_REFERENCE(ATTENTION)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, args->inputs > 3 ? "rrri>rr" : "rrr>rr", error));
+  const ls_view *q = &args->in[0], *k = &args->in[1], *v = &args->in[2], *out = &args->out[0];
+  head_shape shape;
+  LS_TRY(read_shape(&shape, args->attributes, q, k, error));
+  LS_TRY(check_sequences(args->attributes, q, error));
+  for (int64_t n = 0; n < out->valid[0]; n++) {
+    const int64_t start = first_seen(args, 3, n);
+    for (int64_t h = 0; h < shape.heads; h++) {
+      const int64_t column = h * shape.head_dim;
+      const int64_t kv_column = h / shape.per_kv_head * shape.head_dim;
+      const double log_sum =
+          attend(ls_real_row(out, n) + column, args->accumulate[0], ls_real_row(q, n) + column,
+                 ls_real_row(k, start) + kv_column, k->dims[1], ls_real_row(v, start) + kv_column,
+                 v->dims[1], n - start + 1, &shape, h);
+      ls_put(&ls_real_row(&args->out[1], n)[h], log_sum, args->accumulate[1]);
+    }
+  }
+  return LS_OK;
+}
+
+ls_status LS_REFERENCE(CACHED_ATTENTION)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rrrrri>r", error));
+  const ls_view *q = &args->in[0], *k = &args->in[1], *v = &args->in[2], *out = &args->out[0];
+  const ls_view *cache_k = &args->in[3], *cache_v = &args->in[4];
+  const int32_t *positions = ls_index_data(&args->in[5]);
+  head_shape shape;
+  LS_TRY(read_shape(&shape, args->attributes, q, k, error));
+  if (cache_k->dims[1] != k->dims[1] || cache_v->dims[1] != v->dims[1])
+    return ls_fail(error, LS_INTERNAL, "a cache of %lld columns for keys of %lld",
+                   (long long)cache_k->dims[1], (long long)k->dims[1]);
+  for (int64_t n = 0; n < q->valid[0]; n++)
+    if (positions[n] < 0 || positions[n] >= cache_k->valid[0])
+      return ls_fail(error, LS_INTERNAL, "position %d lies outside a cache of %lld rows",
+                     positions[n], (long long)cache_k->valid[0]);
+  for (int64_t n = 0; n < q->valid[0]; n++) {
+    memcpy(ls_real_row(cache_k, positions[n]), ls_real_row(k, n),
+           (size_t)k->dims[1] * sizeof(LS_REAL));
+    memcpy(ls_real_row(cache_v, positions[n]), ls_real_row(v, n),
+           (size_t)v->dims[1] * sizeof(LS_REAL));
+  }
+  for (int64_t n = 0; n < q->valid[0]; n++) {
+    for (int64_t h = 0; h < shape.heads; h++) {
+      const int64_t column = h * shape.head_dim;
+      const int64_t kv_column = h / shape.per_kv_head * shape.head_dim;
+      attend(ls_real_row(out, n) + column, args->accumulate[0], ls_real_row(q, n) + column,
+             ls_real_data(cache_k) + kv_column, cache_k->dims[1], ls_real_data(cache_v) + kv_column,
+             cache_v->dims[1], (int64_t)positions[n] + 1, &shape, h);
+    }
+  }
+  return LS_OK;
+}
+
+static void zero_rows(const ls_view *view) {
+  for (int64_t n = 0; n < view->valid[0]; n++)
+    ls_put_padding(ls_real_row(view, n), 0, view->dims[1], false);
+}
+
+/* Adds what one query contributes to dq, dk and dv. With p the softmax, D = do . o and s' the
+ * score's derivative by q . k: dv_j += p_j do, ds_j = s' p_j (do . v_j - D), dq += ds_j k_j,
+ * dk_j += ds_j q. */
+static void attend_back(const ls_kernel_args *args, const head_shape *shape, int64_t n, int64_t h) {
+  const ls_view *k = &args->in[2], *v = &args->in[3];
+  const ls_view *dk = &args->out[1], *dv = &args->out[2];
+  const int64_t head_dim = shape->head_dim, column = h * head_dim;
+  const int64_t kv_column = h / shape->per_kv_head * head_dim;
+  const LS_REAL *dout = ls_real_row(&args->in[0], n) + column;
+  const LS_REAL *query = ls_real_row(&args->in[1], n) + column;
+  const double log_sum = (double)ls_real_row(&args->in[5], n)[h];
+  const double shared = dot(dout, ls_real_row(&args->in[4], n) + column, head_dim);
+  LS_REAL *dquery = ls_real_row(&args->out[0], n) + column;
+  const int64_t start = first_seen(args, 6, n);
+  for (int64_t j = start + first_key(shape, n - start); j <= n; j++) {
+    const LS_REAL *key = ls_real_row(k, j) + kv_column, *value = ls_real_row(v, j) + kv_column;
+    LS_REAL *dkey = ls_real_row(dk, j) + kv_column, *dvalue = ls_real_row(dv, j) + kv_column;
+    double derivative;
+    const double score = score_of(shape, h, dot(query, key, head_dim), n - j, &derivative);
+    const double share = exp(score - log_sum);
+    const double slope = derivative * share * (dot(dout, value, head_dim) - shared);
+    for (int64_t c = 0; c < head_dim; c++) {
+      ls_put(&dquery[c], slope * (double)key[c], true);
+      ls_put(&dkey[c], slope * (double)query[c], true);
+      ls_put(&dvalue[c], share * (double)dout[c], true);
+    }
+  }
+}
+
+ls_status LS_REFERENCE(ATTENTION_BWD)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, args->inputs > 6 ? "rrrrrri>rrr" : "rrrrrr>rrr",
+                             error));
+  const ls_view *q = &args->in[1];
+  head_shape shape;
+  LS_TRY(read_shape(&shape, args->attributes, q, &args->in[2], error));
+  LS_TRY(check_sequences(args->attributes, q, error));
+  for (int i = 0; i < 3; i++)
+    if (!args->accumulate[i]) zero_rows(&args->out[i]);
+  for (int64_t n = 0; n < q->valid[0]; n++)
+    for (int64_t h = 0; h < shape.heads; h++) attend_back(args, &shape, n, h);
+  return LS_OK;
+}

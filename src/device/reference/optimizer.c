@@ -1,0 +1,149 @@
+#include <math.h>
+
+#include "device/reference/reference.h"
+
+/* Scaling, clipping and the optimizers. Only elements that exist are touched: padding enters no
+ * norm and no decay. */
+
+ls_status LS_REFERENCE(ZERO)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "d>d", error));
+  ls_put_cell(&args->out[0], 0, args->accumulate[0]);
+  return LS_OK;
+}
+
+/* What gradients begin with: `scale` over the count of labels. A step without a single label has
+ * gradients of zero, not of NaN. */
+ls_status LS_REFERENCE(RECIPROCAL)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "dd>d", error));
+  const double count = *ls_cell_data(&args->in[0]), scale = *ls_cell_data(&args->in[1]);
+  ls_put_cell(&args->out[0], scale / fmax(count, 1), args->accumulate[0]);
+  return LS_OK;
+}
+
+ls_status LS_REFERENCE(SQUARED_NORM)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "r>d", error));
+  const ls_view *in = &args->in[0];
+  double squares = 0;
+  for (int64_t n = 0; n < in->valid[0]; n++) {
+    const LS_REAL *row = ls_real_row(in, n);
+    for (int64_t c = 0; c < ls_valid_columns(in); c++) squares += (double)row[c] * (double)row[c];
+  }
+  ls_put_cell(&args->out[0], args->attributes->weight * squares, args->accumulate[0]);
+  return LS_OK;
+}
+
+/* PyTorch's clip_grad_norm_: min(1, clip / (norm + 1e-6)), of gradients without their scale. */
+ls_status LS_REFERENCE(CLIP_FACTOR)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "dddd>DDD", error));
+  const double scale = *ls_cell_data(&args->in[3]);
+  const double norm = sqrt(*ls_cell_data(&args->in[0])) / scale;
+  const double mean_loss = *ls_cell_data(&args->in[1]) / *ls_cell_data(&args->in[2]);
+  const double clip = args->attributes->clip;
+  const double ratio = clip / (norm + 1e-6);
+  ls_put_cell(&args->out[0], norm, false);
+  const double factor = (clip > 0 && ratio < 1 ? ratio : 1) / scale;
+  /* An infinity or a NaN stays in the norm, where it is looked for; 0 keeps it from the update. */
+  ls_put_cell(&args->out[1], isfinite(norm) ? factor : 0, false);
+  ls_put_cell(&args->out[2], mean_loss, false);
+  return LS_OK;
+}
+
+/* What a step multiplies by. */
+typedef struct rates {
+  double factor, keep, first, second_root;
+} rates;
+
+static rates adamw_rates(const ls_kernel_args *args) {
+  const ls_attributes *attributes = args->attributes;
+  const double rate = *ls_cell_data(&args->in[1]), step = *ls_cell_data(&args->in[2]);
+  return (rates){.factor = *ls_cell_data(&args->in[3]),
+                 .keep = 1 - rate * attributes->weight_decay,
+                 .first = rate / (1 - pow(attributes->beta1, step)),
+                 .second_root = sqrt(1 - pow(attributes->beta2, step))};
+}
+
+/* PyTorch's AdamW (Loshchilov and Hutter, 2019): decay apart from the gradient. Of one element;
+ * moments are updated in place. */
+static double adamw_element(const ls_attributes *attributes, const rates *by, double gradient,
+                            double master, double *first, double *second) {
+  gradient *= by->factor;
+  *first = attributes->beta1 * *first + (1 - attributes->beta1) * gradient;
+  *second = attributes->beta2 * *second + (1 - attributes->beta2) * gradient * gradient;
+  const double divisor = sqrt(*second) / by->second_root + attributes->epsilon;
+  return by->keep * master - by->first * *first / divisor;
+}
+
+ls_status LS_REFERENCE(ADAMW)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rddd>RRR", error));
+  const rates by = adamw_rates(args);
+  if (by.factor == 0) return LS_OK; /* the gradients are not finite */
+  for (int64_t n = 0; n < args->out[0].valid[0]; n++) {
+    const LS_REAL *gradients = ls_real_row(&args->in[0], n);
+    LS_REAL *masters = ls_real_row(&args->out[0], n);
+    LS_REAL *firsts = ls_real_row(&args->out[1], n), *seconds = ls_real_row(&args->out[2], n);
+    for (int64_t c = 0; c < ls_valid_columns(&args->out[0]); c++) {
+      double first = (double)firsts[c], second = (double)seconds[c];
+      masters[c] = (LS_REAL)adamw_element(args->attributes, &by, (double)gradients[c],
+                                          (double)masters[c], &first, &second);
+      firsts[c] = (LS_REAL)first;
+      seconds[c] = (LS_REAL)second;
+    }
+  }
+  return LS_OK;
+}
+
+ls_status LS_REFERENCE(ADAMW_AHEAD)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rdddrrr>R", error));
+  const rates by = adamw_rates(args);
+  for (int64_t n = 0; n < args->out[0].valid[0]; n++) {
+    const LS_REAL *gradients = ls_real_row(&args->in[0], n);
+    const LS_REAL *masters = ls_real_row(&args->in[4], n);
+    const LS_REAL *firsts = ls_real_row(&args->in[5], n), *seconds = ls_real_row(&args->in[6], n);
+    LS_REAL *weights = ls_real_row(&args->out[0], n);
+    for (int64_t c = 0; c < ls_valid_columns(&args->out[0]); c++) {
+      double first = (double)firsts[c], second = (double)seconds[c];
+      weights[c] = (LS_REAL)adamw_element(args->attributes, &by, (double)gradients[c],
+                                          (double)masters[c], &first, &second);
+    }
+  }
+  return LS_OK;
+}
+
+/* PyTorch's SGD with momentum and no dampening, the buffer starting at zero; decay decoupled. Of
+ * one element; the buffer is updated in place. */
+static double sgd_element(const ls_kernel_args *args, double gradient, double master,
+                          double *buffer) {
+  const double rate = *ls_cell_data(&args->in[1]), factor = *ls_cell_data(&args->in[3]);
+  const double keep = 1 - rate * args->attributes->weight_decay;
+  *buffer = args->attributes->beta1 * *buffer + factor * gradient;
+  return keep * master - rate * *buffer;
+}
+
+ls_status LS_REFERENCE(SGD)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rddd>RR", error));
+  if (*ls_cell_data(&args->in[3]) == 0) return LS_OK;
+  for (int64_t n = 0; n < args->out[0].valid[0]; n++) {
+    const LS_REAL *gradients = ls_real_row(&args->in[0], n);
+    LS_REAL *masters = ls_real_row(&args->out[0], n), *buffers = ls_real_row(&args->out[1], n);
+    for (int64_t c = 0; c < ls_valid_columns(&args->out[0]); c++) {
+      double buffer = (double)buffers[c];
+      masters[c] = (LS_REAL)sgd_element(args, (double)gradients[c], (double)masters[c], &buffer);
+      buffers[c] = (LS_REAL)buffer;
+    }
+  }
+  return LS_OK;
+}
+
+ls_status LS_REFERENCE(SGD_AHEAD)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rdddrr>R", error));
+  for (int64_t n = 0; n < args->out[0].valid[0]; n++) {
+    const LS_REAL *gradients = ls_real_row(&args->in[0], n);
+    const LS_REAL *masters = ls_real_row(&args->in[4], n), *buffers = ls_real_row(&args->in[5], n);
+    LS_REAL *weights = ls_real_row(&args->out[0], n);
+    for (int64_t c = 0; c < ls_valid_columns(&args->out[0]); c++) {
+      double buffer = (double)buffers[c];
+      weights[c] = (LS_REAL)sgd_element(args, (double)gradients[c], (double)masters[c], &buffer);
+    }
+  }
+  return LS_OK;
+}

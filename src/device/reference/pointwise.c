@@ -1,0 +1,129 @@
+#include <math.h>
+
+#include "device/reference/reference.h"
+
+/* Functions of one element, or of elements at one place. All stored columns are computed: padding
+ * is zero and each function here takes zero to zero. */
+
+typedef void (*element_function)(const ls_attributes *attributes, const double *in, double *out);
+
+/* out = function(in) at every place. An output may be an input's memory. */
+static ls_status apply(const ls_kernel_args *args, element_function function, ls_error *error) {
+  const int64_t columns = ls_stored_columns(&args->out[0]);
+  for (int i = 0; i < args->inputs; i++)
+    if (ls_stored_columns(&args->in[i]) != columns)
+      return ls_fail(error, LS_INTERNAL, "input %d has %lld columns and output 0 %lld", i,
+                     (long long)ls_stored_columns(&args->in[i]), (long long)columns);
+  for (int64_t n = 0; n < args->out[0].valid[0]; n++) {
+    for (int64_t c = 0; c < columns; c++) {
+      double in[LS_MAX_INPUTS], out[LS_MAX_OUTPUTS];
+      for (int i = 0; i < args->inputs; i++) in[i] = (double)ls_real_row(&args->in[i], n)[c];
+      function(args->attributes, in, out);
+      for (int o = 0; o < args->outputs; o++)
+        ls_put(&ls_real_row(&args->out[o], n)[c], out[o], args->accumulate[o]);
+    }
+  }
+  return LS_OK;
+}
+
+static void add(const ls_attributes *attributes, const double *in, double *out) {
+  (void)attributes;
+  out[0] = in[0] + in[1];
+}
+
+/* gelu_new: 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))); or exact: 0.5 x (1 + erf(x / sqrt
+ * 2)) (Hendrycks and Gimpel, 2016). */
+static const double root_two_over_pi = 0.79788456080286535588;
+static const double root_half = 0.70710678118654752440;
+static const double inverse_root_two_pi = 0.39894228040143267794;
+static const double cubic = 0.044715;
+
+static double sigmoid(double x) {
+  return 1 / (1 + exp(-x));
+}
+
+/* The activation at x; *slope takes its derivative there. */
+static double activate(ls_activation which, double x, double *slope) {
+  if (which == LS_SILU) {
+    const double share = sigmoid(x);
+    *slope = share * (1 + x * (1 - share));
+    return x * share;
+  }
+  if (which == LS_GELU_TANH) {
+    const double inner = tanh(root_two_over_pi * (x + cubic * x * x * x));
+    const double inner_slope = (1 - inner * inner) * root_two_over_pi * (1 + 3 * cubic * x * x);
+    *slope = 0.5 * (1 + inner) + 0.5 * x * inner_slope;
+    return 0.5 * x * (1 + inner);
+  }
+  const double normal = 0.5 * (1 + erf(x * root_half));
+  *slope = normal + x * inverse_root_two_pi * exp(-0.5 * x * x);
+  return x * normal;
+}
+
+static void gelu(const ls_attributes *attributes, const double *in, double *out) {
+  double slope;
+  out[0] = activate(attributes->activation, in[0], &slope);
+}
+
+static void gelu_back(const ls_attributes *attributes, const double *in, double *out) {
+  double slope;
+  activate(attributes->activation, in[1], &slope);
+  out[0] = in[0] * slope;
+}
+
+static void swiglu(const ls_attributes *attributes, const double *in, double *out) {
+  double slope;
+  out[0] = activate(attributes->activation, in[0], &slope) * in[1];
+}
+
+static void swiglu_back(const ls_attributes *attributes, const double *in, double *out) {
+  double slope;
+  const double gate = activate(attributes->activation, in[1], &slope);
+  out[0] = in[0] * in[2] * slope;
+  out[1] = in[0] * gate;
+}
+
+static void softcap(const ls_attributes *attributes, const double *in, double *out) {
+  out[0] = attributes->softcap * tanh(in[0] / attributes->softcap);
+}
+
+/* From the output: the derivative of tanh is 1 - tanh^2. */
+static void softcap_back(const ls_attributes *attributes, const double *in, double *out) {
+  const double share = in[1] / attributes->softcap;
+  out[0] = in[0] * (1 - share * share);
+}
+
+ls_status LS_REFERENCE(ADD)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rr>r", error));
+  return apply(args, add, error);
+}
+
+ls_status LS_REFERENCE(GELU)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "r>r", error));
+  return apply(args, gelu, error);
+}
+
+ls_status LS_REFERENCE(GELU_BWD)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rr>r", error));
+  return apply(args, gelu_back, error);
+}
+
+ls_status LS_REFERENCE(SWIGLU)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rr>r", error));
+  return apply(args, swiglu, error);
+}
+
+ls_status LS_REFERENCE(SWIGLU_BWD)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rrr>rr", error));
+  return apply(args, swiglu_back, error);
+}
+
+ls_status LS_REFERENCE(SOFTCAP)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "r>r", error));
+  return apply(args, softcap, error);
+}
+
+ls_status LS_REFERENCE(SOFTCAP_BWD)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rr>r", error));
+  return apply(args, softcap_back, error);
+}

@@ -1,0 +1,66 @@
+#include <math.h>
+
+#include "device/reference/reference.h"
+
+/* Rotary positions, with the halves of a head's turned columns paired as Hugging Face's rotate_half
+ * does: column i with column i + columns / 2. */
+
+ls_status LS_REFERENCE(ROPE_TABLE)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "i>r", error));
+  const int32_t *positions = ls_index_data(&args->in[0]);
+  const ls_view *table = &args->out[0];
+  const ls_attributes *attributes = args->attributes;
+  const double scale = attributes->rope_scale > 0 ? attributes->rope_scale : 1;
+  const int64_t half = table->dims[1] / 2;
+  if (attributes->rope_pairs != half || table->dims[1] % 2)
+    return ls_fail(error, LS_INTERNAL, "a rope table of %lld columns for %lld frequencies",
+                   (long long)table->dims[1], (long long)attributes->rope_pairs);
+  for (int64_t i = 0; i < half; i++) {
+    for (int64_t n = 0; n < table->valid[0]; n++) {
+      const double angle = (double)positions[n] * attributes->rope_frequencies[i];
+      LS_REAL *row = ls_real_row(table, n);
+      ls_put(&row[i], scale * cos(angle), args->accumulate[0]);
+      ls_put(&row[half + i], scale * sin(angle), args->accumulate[0]);
+    }
+  }
+  return LS_OK;
+}
+
+/* Turns every head of every row by its position's angles, forwards or back. The output may be the
+ * input's memory: a pair is read before it is written. */
+static ls_status rotate(const ls_kernel_args *args, double direction, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rr>r", error));
+  const ls_view *x = &args->in[0], *table = &args->in[1], *y = &args->out[0];
+  const int64_t head_dim = args->attributes->head_dim, turned = table->dims[1], half = turned / 2;
+  if (head_dim <= 0 || turned % 2 || turned > head_dim || y->dims[1] % head_dim ||
+      x->dims[1] != y->dims[1])
+    return ls_fail(error, LS_INTERNAL,
+                   "rope of %lld columns into %lld in heads of %lld with a table of %lld; expected "
+                   "whole heads, and pairs of their columns",
+                   (long long)x->dims[1], (long long)y->dims[1], (long long)head_dim,
+                   (long long)turned);
+  for (int64_t n = 0; n < y->valid[0]; n++) {
+    const LS_REAL *angles = ls_real_row(table, n);
+    for (int64_t first = 0; first < y->dims[1]; first += head_dim) {
+      const LS_REAL *from = ls_real_row(x, n) + first;
+      LS_REAL *to = ls_real_row(y, n) + first;
+      for (int64_t i = 0; i < half; i++) {
+        const double cosine = (double)angles[i], sine = direction * (double)angles[half + i];
+        const double a = (double)from[i], b = (double)from[half + i];
+        ls_put(&to[i], a * cosine - b * sine, args->accumulate[0]);
+        ls_put(&to[half + i], b * cosine + a * sine, args->accumulate[0]);
+      }
+      for (int64_t i = turned; i < head_dim; i++)
+        ls_put(&to[i], (double)from[i], args->accumulate[0]);
+    }
+  }
+  return LS_OK;
+}
+
+ls_status LS_REFERENCE(ROPE)(const ls_kernel_args *args, ls_error *error) {
+  return rotate(args, 1, error);
+}
+
+ls_status LS_REFERENCE(ROPE_BWD)(const ls_kernel_args *args, ls_error *error) {
+  return rotate(args, -1, error);
+}

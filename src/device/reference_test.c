@@ -1,0 +1,547 @@
+/* Every op of the table on random shapes: products, norms, attention, the pointwise ones and the
+ * rest: backward against finite differences of forward, fp32 against fp64, padding, accumulation.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "device/kernel.h"
+#include "graph/labels.h"
+
+/* What holds for every reference kernel alike, over random shapes: operands are made from the
+ * labels of the op's row. LS_SEED=N repeats a run. */
+
+enum { ROUNDS = 25, MAX_BUFFERS = 64 };
+static const double untouched = 777;
+
+static uint64_t run_seed;
+
+/* Types of the operands: real, int32, cell; a capital output cannot be accumulated into. */
+static const char *const operands[LS_OP_COUNT] = {
+    [LS_OP_EMBEDDING] = "ri>r",
+    [LS_OP_LINEAR] = "rr>r",
+    [LS_OP_BIAS] = "rr>r",
+    [LS_OP_ADD] = "rr>r",
+    [LS_OP_LAYERNORM] = "rrr>rrr",
+    [LS_OP_RMSNORM] = "rr>rr",
+    [LS_OP_HEADNORM] = "rr>rr",
+    [LS_OP_ROW_SQUARES] = "r>r",
+    [LS_OP_ROW_SCALE] = "rrr>r",
+    [LS_OP_ROPE_TABLE] = "i>r",
+    [LS_OP_ROPE] = "rr>r",
+    [LS_OP_ATTENTION] = "rrri>rr",
+    [LS_OP_CACHED_ATTENTION] = "rrrrri>r",
+    [LS_OP_GELU] = "r>r",
+    [LS_OP_SWIGLU] = "rr>r",
+    [LS_OP_SOFTCAP] = "r>r",
+    [LS_OP_XENT_MAX] = "r>R",
+    [LS_OP_XENT_SUM] = "rri>rr",
+    [LS_OP_XENT_LOSS] = "rrri>d",
+    [LS_OP_EMBEDDING_DW] = "ri>r",
+    [LS_OP_LINEAR_DX] = "rr>r",
+    [LS_OP_LINEAR_DW] = "rr>r",
+    [LS_OP_BIAS_DB] = "r>r",
+    [LS_OP_LAYERNORM_BWD] = "rrrrr>rrr",
+    [LS_OP_RMSNORM_BWD] = "rrrr>rr",
+    [LS_OP_HEADNORM_BWD] = "rrrr>rr",
+    [LS_OP_ROW_SQUARES_BWD] = "rr>r",
+    [LS_OP_ROW_SCALE_BWD] = "rrrr>rrr",
+    [LS_OP_ROPE_BWD] = "rr>r",
+    [LS_OP_ATTENTION_BWD] = "rrrrrri>rrr",
+    [LS_OP_GELU_BWD] = "rr>r",
+    [LS_OP_SWIGLU_BWD] = "rrr>rr",
+    [LS_OP_SOFTCAP_BWD] = "rr>r",
+    [LS_OP_XENT_GRAD] = "rrrid>r",
+    [LS_OP_COUNT_VALID] = "i>d",
+    [LS_OP_ZERO] = "d>d",
+    [LS_OP_RECIPROCAL] = "dd>d",
+    [LS_OP_SQUARED_NORM] = "r>d",
+    [LS_OP_CLIP_FACTOR] = "dddd>DDD",
+    [LS_OP_ADAMW] = "rddd>RRR",
+    [LS_OP_SGD] = "rddd>RR",
+    [LS_OP_ADAMW_AHEAD] = "rdddrrr>R",
+    [LS_OP_SGD_AHEAD] = "rdddrr>R",
+    [LS_OP_CAST] = "r>r",
+    [LS_OP_COPY] = "r>r",
+};
+
+/* Buffers of the running test; the checked allocator sees writes past their ends. */
+static void *buffers[MAX_BUFFERS];
+static int buffer_count;
+
+static void *buffer(int64_t bytes) {
+  assert_true(buffer_count < MAX_BUFFERS);
+  return buffers[buffer_count++] = test_calloc(1, (size_t)(bytes > 0 ? bytes : 1));
+}
+
+static void free_buffers(void) {
+  while (buffer_count) test_free(buffers[--buffer_count]);
+}
+
+static uint64_t mix(uint64_t x) {
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+static uint64_t bits(uint64_t seed, int operand, int64_t i, int64_t j) {
+  return mix(mix(mix(seed + (uint64_t)operand) + (uint64_t)i) + (uint64_t)j);
+}
+
+/* In [-1, 1), exact in fp32. */
+static double noise(uint64_t seed, int operand, int64_t i, int64_t j) {
+  return (double)(bits(seed, operand, i, j) >> 41) * 0x1p-22 - 1;
+}
+
+static double get(const ls_view *view, int64_t i, int64_t j) {
+  const int64_t at = i * (view->ndim > 1 ? view->dims[1] : 1) + j;
+  switch (view->dtype) {
+    case LS_F32: return (double)((const float *)view->data)[at];
+    case LS_F64: return ((const double *)view->data)[at];
+    default: return (double)((const int32_t *)view->data)[at];
+  }
+}
+
+static void set(const ls_view *view, int64_t i, int64_t j, double value) {
+  const int64_t at = i * (view->ndim > 1 ? view->dims[1] : 1) + j;
+  switch (view->dtype) {
+    case LS_F32: ((float *)view->data)[at] = (float)value; break;
+    case LS_F64: ((double *)view->data)[at] = value; break;
+    default: ((int32_t *)view->data)[at] = (int32_t)value; break;
+  }
+}
+
+static int64_t stored_columns(const ls_view *view) {
+  return view->ndim > 1 ? view->dims[1] : 1;
+}
+static int64_t valid_columns(const ls_view *view) {
+  return view->ndim > 1 ? view->valid[1] : 1;
+}
+
+typedef struct kernel_case {
+  ls_op_kind kind;
+  uint64_t seed;
+  bool padded;
+  ls_dtype dtype;
+  ls_attributes attributes;
+  ls_op_labels labels;
+  ls_kernel_args args;
+} kernel_case;
+
+static int64_t draw(uint64_t seed, char what, int64_t low, int64_t high) {
+  return low + (int64_t)(bits(seed, what, 0, 0) % (uint64_t)(high - low + 1));
+}
+
+static int64_t label_size(uint64_t seed, char label) {
+  const int64_t head_dim = 2 * draw(seed, 'd', 1, 5);
+  const int64_t tokens = draw(seed, 'T', 1, 7) * draw(seed, 'B', 1, 3);
+  switch (label) {
+    case '1': return 1;
+    case 'n': return tokens;
+    case 'd': return head_dim;
+    case 'g': return draw(seed, 'g', 1, 3) * head_dim;
+    case 'r': return draw(seed, 'r', 1, 3);
+    case 'h': return draw(seed, 'h', 1, 4) * head_dim;
+    case 't': return tokens + draw(seed, 't', 0, 4);
+    case 'v': return draw(seed, 'v', 2, 30);
+    default: return draw(seed, label, 4, 90);
+  }
+}
+
+/* Rows of any kind are padded, columns where the row lets them be cut; heads are always whole. */
+static int64_t label_padding(const kernel_case *test, const char *label) {
+  if (!test->padded || label[1] || strchr("1grhd", label[0])) return 0;
+  if (!strchr("nte", label[0]) && !strchr(ls_op_row(test->kind)->cut, label[0])) return 0;
+  return draw(test->seed, (char)(label[0] + 1), 1, 9);
+}
+
+static ls_view make_view(const kernel_case *test, const ls_operand_labels *labels, char letter,
+                         bool per_head) {
+  ls_view view = {.dtype = letter == 'i'                    ? LS_I32
+                           : letter == 'd' || letter == 'D' ? LS_F64
+                                                            : test->dtype,
+                  .ndim = labels->ndim};
+  int64_t elements = 1;
+  for (int d = 0; d < view.ndim; d++) {
+    view.valid[d] = 1;
+    for (const char *l = labels->dim[d]; *l; l++) view.valid[d] *= label_size(test->seed, *l);
+    if (per_head && d == 1) view.valid[d] /= test->attributes.head_dim;
+    view.dims[d] = view.valid[d] + label_padding(test, labels->dim[d]);
+    elements *= view.dims[d];
+  }
+  view.data = buffer(elements * (int64_t)ls_dtype_bytes(view.dtype));
+  return view;
+}
+
+static bool counts_steps(ls_op_kind kind) {
+  return kind == LS_OP_ADAMW || kind == LS_OP_ADAMW_AHEAD;
+}
+
+static double input_value(const kernel_case *test, int input, char letter, int64_t i, int64_t j) {
+  const int64_t vocabulary = label_size(test->seed, 'v');
+  if (letter == 'd') return counts_steps(test->kind) && input == 2 ? 3 : 1.5;
+  if (letter == 'i' && test->kind == LS_OP_CACHED_ATTENTION) return (double)i;
+  if (letter == 'i')
+    return (double)(bits(test->seed, input, i, j) % (uint64_t)(vocabulary + 2)) - 1;
+  const double value = noise(test->seed, input, i, j);
+  /* Sums of exponentials and of squares are positive. */
+  if ((test->kind == LS_OP_ADAMW_AHEAD && input == 6) ||
+      (test->kind == LS_OP_XENT_LOSS && input == 1) ||
+      (test->kind == LS_OP_XENT_GRAD && input == 2) ||
+      (test->kind == LS_OP_ROW_SCALE && input == 2) ||
+      (test->kind == LS_OP_ROW_SCALE_BWD && input == 3))
+    return value + 2;
+  return value;
+}
+
+/* Rows beyond the valid ones must not be read, nor the logits' columns; others are zero there. */
+static void fill_input(const kernel_case *test, int input, char letter) {
+  const ls_view *view = &test->args.in[input];
+  const bool logits = input == 0 && (test->kind == LS_OP_XENT_MAX || test->kind == LS_OP_XENT_SUM ||
+                                     test->kind == LS_OP_XENT_GRAD);
+  for (int64_t i = 0; i < view->dims[0]; i++)
+    for (int64_t j = 0; j < stored_columns(view); j++) {
+      double value = input_value(test, input, letter, i, j);
+      if (i >= view->valid[0])
+        value = letter == 'i' ? 1e9 : (double)NAN;
+      else if (j >= valid_columns(view))
+        value = logits ? (double)NAN : 0;
+      set(view, i, j, value);
+    }
+}
+
+/* Outputs start with positive numbers (moments are) where they are valid. */
+static void fill_output(const kernel_case *test, int output) {
+  const ls_view *view = &test->args.out[output];
+  for (int64_t i = 0; i < view->dims[0]; i++)
+    for (int64_t j = 0; j < stored_columns(view); j++)
+      set(view, i, j,
+          i >= view->valid[0] || j >= valid_columns(view)
+              ? untouched
+              : 1.25 + noise(test->seed, 100 + output, i, j));
+}
+
+/* Windows, caps and slopes of attention, each in some cases; heads of which only a part is turned;
+ * a table of frequencies. */
+static void add_options(kernel_case *test) {
+  ls_attributes *attributes = &test->attributes;
+  const uint64_t seed = test->seed;
+  const bool softcap = test->kind == LS_OP_SOFTCAP || test->kind == LS_OP_SOFTCAP_BWD;
+  if (softcap || seed / 2 % 3 == 0) attributes->softcap = 1.5;
+  if (seed / 6 % 3 == 0) attributes->window = draw(seed, 'w', 1, 6);
+  if (seed / 18 % 3 == 0) {
+    attributes->alibi = 0.5;
+    attributes->heads = 12;
+  }
+  if (test->kind == LS_OP_ROPE_TABLE) {
+    double *frequencies = buffer(attributes->head_dim / 2 * (int64_t)sizeof(double));
+    attributes->rope_pairs = attributes->head_dim / 2;
+    for (int64_t i = 0; i < attributes->rope_pairs; i++)
+      frequencies[i] = pow(100, -(double)i / (double)attributes->rope_pairs);
+    attributes->rope_frequencies = frequencies;
+    attributes->rope_scale = seed % 2 ? 1.25 : 0;
+  }
+  /* One wide head of which the first columns are turned. */
+  if ((test->kind == LS_OP_ROPE || test->kind == LS_OP_ROPE_BWD) && seed % 2)
+    attributes->head_dim = label_size(seed, 'h');
+}
+
+static void make_case(kernel_case *test, ls_op_kind kind, ls_dtype dtype, uint64_t seed,
+                      bool padded) {
+  const bool gelu = kind == LS_OP_GELU || kind == LS_OP_GELU_BWD;
+  const ls_activation activation =
+      gelu ? (seed % 2 ? LS_GELU_TANH : LS_GELU_ERF) : (ls_activation)(seed % 3);
+  *test = (kernel_case){.kind = kind, .seed = seed, .padded = padded, .dtype = dtype};
+  test->labels = ls_op_labels_read(kind);
+  test->attributes = (ls_attributes){.sequence = draw(seed, 'T', 1, 7),
+                                     .head_dim = 2 * draw(seed, 'd', 1, 5),
+                                     .epsilon = 1e-5,
+                                     .weight_offset = seed % 3 == 0,
+                                     .softmax_scale = 0.7,
+                                     .scale = seed % 2 ? 1.75 : 0,
+                                     .columns = draw(seed, 'c', 4, 90),
+                                     .activation = activation,
+                                     .beta1 = 0.9,
+                                     .beta2 = 0.95,
+                                     .weight_decay = 0.1,
+                                     .clip = 1,
+                                     .weight = 0.5};
+  add_options(test);
+  test->args.attributes = &test->attributes;
+  /* What a node may be without, half of the cases are without. */
+  const bool without = draw(seed, '?', 0, 1) == 0;
+  test->args.inputs = test->labels.inputs - (without ? test->labels.optional : 0);
+  test->args.outputs = test->labels.outputs;
+  test->args.threads = 1;
+  const char *letter = operands[kind];
+  for (int i = 0; i < test->args.inputs; i++, letter++) {
+    const bool per_head = kind == LS_OP_ATTENTION_BWD && i == 5;
+    test->args.in[i] = make_view(test, &test->labels.in[i], *letter, per_head);
+    fill_input(test, i, *letter);
+  }
+  if (without) letter += test->labels.optional;
+  assert_int_equal(*letter, '>');
+  for (int o = 0; o < test->labels.outputs; o++) {
+    const bool per_head = kind == LS_OP_ATTENTION && o == 1;
+    test->args.out[o] = make_view(test, &test->labels.out[o], *++letter, per_head);
+    fill_output(test, o);
+  }
+}
+
+static ls_status call(const ls_kernel_args *args, ls_op_kind kind, ls_dtype dtype) {
+  ls_kernel_table table;
+  ls_reference_kernels(&table, dtype);
+  assert_non_null(table.kernel[kind]);
+  ls_error error = {0};
+  return table.kernel[kind](args, &error);
+}
+
+static void run_case(const kernel_case *test) {
+  assert_int_equal(call(&test->args, test->kind, test->dtype), LS_OK);
+}
+
+/* Norm of the difference of the valid parts over the norm of `b`. */
+static double distance(const ls_view *a, const ls_view *b) {
+  double difference = 0, norm = 0;
+  for (int64_t i = 0; i < b->valid[0]; i++)
+    for (int64_t j = 0; j < valid_columns(b); j++) {
+      const double x = get(a, i, j), y = get(b, i, j);
+      difference += (x - y) * (x - y);
+      norm += y * y;
+    }
+  return sqrt(difference) / (sqrt(norm) + 1e-4);
+}
+
+static void expect_near(const ls_view *a, const ls_view *b, double tolerance, ls_op_kind kind,
+                        int output, uint64_t seed) {
+  const double far = distance(a, b);
+  if (!(far <= tolerance))
+    fail_msg("%s output %d differs by %g (seed %llu, case %llu)", ls_op_name(kind), output, far,
+             (unsigned long long)run_seed, (unsigned long long)seed);
+}
+
+static void precisions_agree(void **state) {
+  (void)state;
+  for (ls_op_kind kind = 0; kind < LS_OP_COUNT; kind++)
+    for (uint64_t round = 0; round < ROUNDS; round++) {
+      const uint64_t seed = mix(run_seed + round);
+      kernel_case narrow, wide;
+      make_case(&narrow, kind, LS_F32, seed, round % 2);
+      make_case(&wide, kind, LS_F64, seed, round % 2);
+      run_case(&narrow);
+      run_case(&wide);
+      for (int o = 0; o < wide.args.outputs; o++)
+        expect_near(&narrow.args.out[o], &wide.args.out[o], 1e-6, kind, o, seed);
+      free_buffers();
+    }
+}
+
+static void padding_changes_nothing(void **state) {
+  (void)state;
+  for (ls_op_kind kind = 0; kind < LS_OP_COUNT; kind++)
+    for (uint64_t round = 0; round < ROUNDS; round++) {
+      const uint64_t seed = mix(run_seed + round);
+      kernel_case plain, padded;
+      make_case(&plain, kind, LS_F64, seed, false);
+      make_case(&padded, kind, LS_F64, seed, true);
+      run_case(&plain);
+      run_case(&padded);
+      for (int o = 0; o < plain.args.outputs; o++) {
+        const ls_view *out = &padded.args.out[o];
+        expect_near(out, &plain.args.out[o], 0, kind, o, seed);
+        for (int64_t i = 0; i < out->dims[0]; i++)
+          for (int64_t j = 0; j < stored_columns(out); j++) {
+            if (i >= out->valid[0])
+              assert_true(get(out, i, j) == (kind == LS_OP_EMBEDDING_DW ? 0 : untouched));
+            else if (j >= valid_columns(out))
+              assert_true(get(out, i, j) == 0);
+          }
+      }
+      free_buffers();
+    }
+}
+
+static void accumulation_adds(void **state) {
+  (void)state;
+  for (ls_op_kind kind = 0; kind < LS_OP_COUNT; kind++)
+    for (uint64_t round = 0; round < ROUNDS; round++) {
+      const uint64_t seed = mix(run_seed + round);
+      const char *letter = strchr(operands[kind], '>') + 1;
+      kernel_case plain, added;
+      make_case(&plain, kind, LS_F64, seed, false);
+      make_case(&added, kind, LS_F64, seed, false);
+      for (int o = 0; o < added.args.outputs; o++) added.args.accumulate[o] = true;
+      if (*letter == 'R' || *letter == 'D') {
+        assert_int_equal(call(&added.args, kind, LS_F64), LS_INTERNAL);
+        free_buffers();
+        continue;
+      }
+      run_case(&plain);
+      run_case(&added);
+      for (int o = 0; o < plain.args.outputs; o++) {
+        const ls_view *out = &plain.args.out[o];
+        for (int64_t i = 0; i < out->dims[0]; i++)
+          for (int64_t j = 0; j < stored_columns(out); j++)
+            set(out, i, j, get(out, i, j) + 1.25 + noise(seed, 100 + o, i, j));
+        expect_near(&added.args.out[o], out, 1e-13, kind, o, seed);
+      }
+      free_buffers();
+    }
+}
+
+static void no_rows_give_zero_gradients(void **state) {
+  (void)state;
+  int zeroed = 0;
+  for (ls_op_kind kind = 0; kind < LS_OP_COUNT; kind++) {
+    kernel_case test;
+    make_case(&test, kind, LS_F64, mix(run_seed + kind), false);
+    for (int i = 0; i < test.args.inputs; i++)
+      if (strchr("ne", test.labels.in[i].dim[0][0])) test.args.in[i].valid[0] = 0;
+    for (int o = 0; o < test.args.outputs; o++)
+      if (strchr("ne", test.labels.out[o].dim[0][0])) test.args.out[o].valid[0] = 0;
+    run_case(&test);
+    for (int o = 0; o < test.args.outputs; o++) {
+      const ls_view *out = &test.args.out[o];
+      if (kind == LS_OP_CLIP_FACTOR || kind == LS_OP_RECIPROCAL || kind == LS_OP_ZERO) continue;
+      const bool rowless = out->valid[0] == 0;
+      for (int64_t i = 0; i < out->dims[0]; i++)
+        for (int64_t j = 0; j < stored_columns(out); j++)
+          assert_true(get(out, i, j) == (rowless ? 1.25 + noise(test.seed, 100 + o, i, j) : 0));
+      zeroed += !rowless;
+    }
+    free_buffers();
+  }
+  /* embedding, linear, bias: 1 each; norms: 2, 1, 1 and 1; loss, count and norm: 1 each. */
+  assert_int_equal(zeroed, 11);
+}
+
+static void in_place_equals_apart(void **state) {
+  (void)state;
+  int checked = 0;
+  for (ls_op_kind kind = 0; kind < LS_OP_COUNT; kind++) {
+    const int input = ls_op_row(kind)->in_place - 1;
+    if (input < 0) continue;
+    for (uint64_t round = 0; round < ROUNDS; round++) {
+      const uint64_t seed = mix(run_seed + round);
+      kernel_case apart, shared;
+      make_case(&apart, kind, LS_F64, seed, round % 2);
+      make_case(&shared, kind, LS_F64, seed, round % 2);
+      shared.args.out[0].data = shared.args.in[input].data;
+      run_case(&apart);
+      run_case(&shared);
+      expect_near(&shared.args.out[0], &apart.args.out[0], 0, kind, 0, seed);
+      free_buffers();
+    }
+    checked++;
+  }
+  assert_true(checked > 0);
+}
+
+/* A backward kernel's inputs in terms of the forward kernel's: y is the slope at output 0, digits
+ * are inputs, A to C outputs; `of` are the inputs that its outputs are the slopes of. */
+typedef struct gradient_rule {
+  ls_op_kind forward, backward;
+  const char *inputs, *of;
+} gradient_rule;
+
+static const gradient_rule gradient_rules[] = {
+    {LS_OP_EMBEDDING, LS_OP_EMBEDDING_DW, "y1", "0"},
+    {LS_OP_LINEAR, LS_OP_LINEAR_DX, "y1", "0"},
+    {LS_OP_LINEAR, LS_OP_LINEAR_DW, "y0", "1"},
+    {LS_OP_BIAS, LS_OP_BIAS_DB, "y", "1"},
+    {LS_OP_LAYERNORM, LS_OP_LAYERNORM_BWD, "y01BC", "012"},
+    {LS_OP_RMSNORM, LS_OP_RMSNORM_BWD, "y01B", "01"},
+    {LS_OP_HEADNORM, LS_OP_HEADNORM_BWD, "y01B", "01"},
+    {LS_OP_ROW_SQUARES, LS_OP_ROW_SQUARES_BWD, "y0", "0"},
+    {LS_OP_ROW_SCALE, LS_OP_ROW_SCALE_BWD, "y012", "012"},
+    {LS_OP_ROPE, LS_OP_ROPE_BWD, "y1", "0"},
+    {LS_OP_ATTENTION, LS_OP_ATTENTION_BWD, "y012AB3", "012"},
+    {LS_OP_GELU, LS_OP_GELU_BWD, "y0", "0"},
+    {LS_OP_SWIGLU, LS_OP_SWIGLU_BWD, "y01", "01"},
+    {LS_OP_SOFTCAP, LS_OP_SOFTCAP_BWD, "yA", "0"},
+};
+
+static ls_view copy_shape(const ls_view *view) {
+  ls_view copy = *view;
+  copy.data = buffer(view->dims[0] * stored_columns(view) * (int64_t)ls_dtype_bytes(view->dtype));
+  return copy;
+}
+
+/* Sum of slope times output 0. */
+static double weighed_output(const kernel_case *test, const ls_view *slope) {
+  run_case(test);
+  double sum = 0;
+  for (int64_t i = 0; i < slope->valid[0]; i++)
+    for (int64_t j = 0; j < valid_columns(slope); j++)
+      sum += get(slope, i, j) * get(&test->args.out[0], i, j);
+  return sum;
+}
+
+static void difference(const kernel_case *test, const ls_view *slope, const ls_view *input,
+                       const ls_view *result) {
+  const double step = 1e-5;
+  for (int64_t i = 0; i < input->valid[0]; i++)
+    for (int64_t j = 0; j < valid_columns(input); j++) {
+      const double at = get(input, i, j);
+      set(input, i, j, at + step);
+      const double above = weighed_output(test, slope);
+      set(input, i, j, at - step);
+      const double below = weighed_output(test, slope);
+      set(input, i, j, at);
+      set(result, i, j, (above - below) / (2 * step));
+    }
+}
+
+static void check_rule(const gradient_rule *rule, uint64_t seed, bool padded) {
+  kernel_case test;
+  make_case(&test, rule->forward, LS_F64, seed, padded);
+  run_case(&test);
+  ls_view slope = copy_shape(&test.args.out[0]);
+  for (int64_t i = 0; i < slope.valid[0]; i++)
+    for (int64_t j = 0; j < valid_columns(&slope); j++) set(&slope, i, j, noise(seed, 200, i, j));
+  ls_kernel_args back = {.attributes = &test.attributes, .threads = 1};
+  for (const char *from = rule->inputs; *from; from++) {
+    if (*from <= '9' && *from - '0' >= test.args.inputs) continue;
+    back.in[back.inputs++] = *from == 'y'   ? slope
+                             : *from <= '9' ? test.args.in[*from - '0']
+                                            : test.args.out[*from - 'A'];
+  }
+  for (const char *of = rule->of; *of; of++)
+    back.out[back.outputs++] = copy_shape(&test.args.in[*of - '0']);
+  assert_int_equal(call(&back, rule->backward, LS_F64), LS_OK);
+  for (int o = 0; o < back.outputs; o++) {
+    const ls_view *input = &test.args.in[rule->of[o] - '0'];
+    ls_view expected = copy_shape(input);
+    difference(&test, &slope, input, &expected);
+    expect_near(&back.out[o], &expected, 1e-6, rule->backward, o, seed);
+  }
+  free_buffers();
+}
+
+static void gradients_match_differences(void **state) {
+  (void)state;
+  for (size_t r = 0; r < sizeof gradient_rules / sizeof *gradient_rules; r++)
+    for (uint64_t round = 0; round < 8; round++)
+      check_rule(&gradient_rules[r], mix(run_seed + round), round % 2);
+}
+
+int main(void) {
+  const char *given = getenv("LS_SEED");
+  run_seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL) ^ (uint64_t)getpid() << 32;
+  fprintf(stderr, "seed %llu\n", (unsigned long long)run_seed);
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(precisions_agree),      cmocka_unit_test(padding_changes_nothing),
+      cmocka_unit_test(accumulation_adds),     cmocka_unit_test(no_rows_give_zero_gradients),
+      cmocka_unit_test(in_place_equals_apart), cmocka_unit_test(gradients_match_differences),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,262 @@
+#include "generate/generate.h"
+
+#include <omp.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "checkpoint/checkpoint.h"
+#include "cluster/machine.h"
+#include "lower/compile.h"
+#include "session/fit.h"
+
+/* The rank's programs: one token, and for all of a prompt but its last token many at a time, with
+ * no logits. */
+enum { DECODE = 0, PROGRAMS_MAX = 11 };
+static const int64_t program_tokens[PROGRAMS_MAX] = {1, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512};
+
+struct ls_generator {
+  ls_arena *arena;
+  ls_session session; /* of the decoding program: what loads weights */
+  const ls_program *programs[PROGRAMS_MAX];
+  int program_count; /* those of fewer tokens than there is room for */
+  ls_kernel_table kernels;
+  ls_world *world;
+  ls_rank *rank;
+  int64_t rows, fed;
+  float *logits;
+};
+
+static ls_status compile(ls_generator *self, int which, ls_error *error) {
+  const ls_layout layout = {.pp = 1,
+                            .dp_replicate = 1,
+                            .dp_shard = 1,
+                            .tp = 1,
+                            .microbatches = 1,
+                            .layers_per_unit = 1,
+                            .compute = self->session.layout.compute,
+                            .optimizer = {.kind = LS_OPTIMIZER_SGD}};
+  const ls_build_options options = {.mode = LS_MODEL_DECODE,
+                                    .tokens = program_tokens[which],
+                                    .cache_rows = self->rows,
+                                    .headless = which != DECODE};
+  ls_graph *graph;
+  LS_TRY(ls_model_build(self->arena, &self->session.config, &options, &graph, error));
+  ls_program *program;
+  LS_TRY(ls_program_compile(graph, &layout, LS_PROGRAM_FORWARD, &program, error));
+  self->programs[which] = program;
+  if (which == DECODE) {
+    LS_ASSERT(program->logits >= 0);
+    self->session.graph = graph;
+    self->session.programs[LS_SESSION_STEP] = program;
+  }
+  return LS_OK;
+}
+
+/* Below this many parameters a token takes less time than threads take to meet after every op. */
+static const int64_t parameters_for_threads = 30000000;
+
+static int choose_threads(const ls_model_config *config, int asked) {
+  if (asked > 0) return asked;
+  return ls_model_parameters(config) < parameters_for_threads ? 1 : ls_machine_cores();
+}
+
+/* One program's parameters and caches are the other's: each frame must lie at the same place. */
+static void check_shared(const ls_program *a, const ls_program *b) {
+  int at = 0;
+  for (int f = 0; f < a->frames.count; f++) {
+    const ls_frame *one = &a->frames.items[f];
+    if (one->pool != LS_POOL_STATE) continue;
+    while (at < b->frames.count && b->frames.items[at].pool != LS_POOL_STATE) at++;
+    LS_ASSERT(at < b->frames.count);
+    const ls_frame *other = &b->frames.items[at++];
+    LS_ASSERT(strcmp(one->name, other->name) == 0 && one->bytes == other->bytes);
+    LS_ASSERT(a->instances.items[one->instance].offset ==
+              b->instances.items[other->instance].offset);
+  }
+  LS_ASSERT(a->pool_bytes[LS_POOL_STATE] == b->pool_bytes[LS_POOL_STATE]);
+}
+
+/* The programs share their state, so the one that needs most has it all. What they keep for an
+ * optimizer's moments is mapped and never touched. */
+static ls_status check_memory(const ls_generator *self, ls_error *error) {
+  int64_t needed = 0;
+  for (int p = 0; p < self->program_count; p++) {
+    int64_t parts[LS_CATEGORY_COUNT] = {0};
+    ls_program_peak(self->programs[p], parts);
+    const int64_t bytes = ls_program_tier_bytes(self->programs[p], LS_TIER_DEVICE);
+    const int64_t touched = bytes - parts[LS_CATEGORY_MOMENTS];
+    if (touched > needed) needed = touched;
+  }
+  return ls_check_memory(needed, "give dtype=bf16, fewer --max-new-tokens, or a smaller model",
+                         error);
+}
+
+static ls_status start(ls_generator *self, const ls_generator_options *options, ls_error *error) {
+  LS_TRY(ls_model_config_read(self->arena, options->folder, &self->session.config, error));
+  const int64_t positions = self->session.config.positions;
+  self->rows = options->rows < positions ? options->rows : positions;
+  self->session.layout.compute = options->compute;
+  while (self->program_count < PROGRAMS_MAX &&
+         (self->program_count == DECODE || program_tokens[self->program_count] < self->rows)) {
+    LS_TRY(compile(self, self->program_count, error));
+    check_shared(self->programs[DECODE], self->programs[self->program_count++]);
+  }
+  LS_TRY(check_memory(self, error));
+  if (options->compute == LS_F64)
+    ls_reference_kernels(&self->kernels, LS_F64);
+  else
+    LS_TRY(ls_cpu_kernels(&self->kernels, options->compute, error));
+  const int threads = choose_threads(&self->session.config, options->threads);
+  omp_set_num_threads(threads);
+  LS_TRY(ls_world_create_threads(1, &self->world, error));
+  LS_TRY(ls_rank_create(ls_world_comm(self->world, 0),
+                        &(ls_rank_options){.programs = self->programs,
+                                           .program_count = self->program_count,
+                                           .kernels = &self->kernels,
+                                           .threads = threads},
+                        &self->rank, error));
+  self->logits = LS_NEW_ARRAY(self->arena, float, self->session.config.vocabulary);
+  return ls_session_load_weights(&self->session, self->rank, options->folder, NULL, error);
+}
+
+ls_status ls_generator_create(ls_arena *arena, const ls_generator_options *options,
+                              ls_generator **generator, ls_error *error) {
+  ls_generator *made = LS_NEW(arena, ls_generator);
+  made->arena = arena;
+  const ls_status status = start(made, options, error);
+  if (status != LS_OK) ls_generator_destroy(&made);
+  *generator = made;
+  return status;
+}
+
+void ls_generator_destroy(ls_generator **generator) {
+  if (!*generator) return;
+  ls_rank_destroy(&(*generator)->rank);
+  if ((*generator)->world) ls_world_destroy(&(*generator)->world);
+  *generator = NULL;
+}
+
+const ls_model_config *ls_generator_config(const ls_generator *generator) {
+  return &generator->session.config;
+}
+
+int64_t ls_generator_rows(const ls_generator *generator) {
+  return generator->rows;
+}
+
+void ls_generator_reset(ls_generator *generator) {
+  generator->fed = 0;
+}
+
+static ls_status check_feed(const ls_generator *self, const int32_t *ids, int64_t count,
+                            ls_error *error) {
+  if (count < 1) return ls_fail(error, LS_INPUT, "no tokens; expected at least one");
+  if (count > self->rows - self->fed)
+    return ls_fail(error, LS_INPUT, "%lld tokens after %lld; there is room for %lld in all",
+                   (long long)count, (long long)self->fed, (long long)self->rows);
+  for (int64_t i = 0; i < count; i++)
+    if (ids[i] < 0 || ids[i] >= self->session.config.vocabulary)
+      return ls_fail(error, LS_INPUT, "token %d; expected one below the vocabulary of %lld", ids[i],
+                     (long long)self->session.config.vocabulary);
+  return LS_OK;
+}
+
+/* The next tokens go through one program. */
+static ls_status run_program(ls_generator *self, int which, const int32_t *ids, ls_error *error) {
+  const ls_program *program = self->programs[which];
+  int32_t *id = ls_rank_view(self->rank, which, program->ids, 0).data;
+  int32_t *position = ls_rank_view(self->rank, which, program->positions, 0).data;
+  for (int64_t i = 0; i < program->tokens; i++) {
+    id[i] = ids[i];
+    position[i] = (int32_t)(self->fed + i);
+  }
+  LS_TRY(ls_rank_run(self->rank, which, error));
+  self->fed += program->tokens;
+  return LS_OK;
+}
+
+/* The widest program for `left` tokens of a prompt. */
+static int widest_program(const ls_generator *self, int64_t left) {
+  int which = self->program_count - 1;
+  while (which != DECODE && self->programs[which]->tokens > left) which--;
+  return which;
+}
+
+/* What a program takes, in tokens: of few of them it is the time for reading the weights. */
+static int64_t program_work(const ls_generator *self, int which) {
+  enum { WEIGHTS = 16 };
+  const int64_t tokens = self->programs[which]->tokens;
+  return tokens > WEIGHTS ? tokens : WEIGHTS;
+}
+
+/* The program for the next of `left` tokens of a prompt, of which `done` have been fed: the widest,
+ * or the next wider one, which goes through some of those once more, where that takes less. */
+static int choose_program(const ls_generator *self, int64_t done, int64_t left) {
+  const int widest = widest_program(self, left), wider = widest + 1;
+  if (wider == self->program_count || self->programs[wider]->tokens > done + left) return widest;
+  int64_t work = 0;
+  for (int64_t rest = left; rest > 0;) {
+    const int which = widest_program(self, rest);
+    work += program_work(self, which);
+    rest -= self->programs[which]->tokens;
+  }
+  return program_work(self, wider) < work ? wider : widest;
+}
+
+ls_status ls_generator_feed(ls_generator *generator, const int32_t *ids, int64_t count,
+                            const float **logits, ls_error *error) {
+  LS_TRY(check_feed(generator, ids, count, error));
+  const int64_t headless = count - 1; /* the last token's program has logits */
+  for (int64_t done = 0; done < headless;) {
+    const int which = choose_program(generator, done, headless - done);
+    const int64_t excess = done + generator->programs[which]->tokens - headless;
+    const int64_t again = excess > 0 ? excess : 0;
+    generator->fed -= again;
+    done -= again;
+    LS_TRY(run_program(generator, which, ids + done, error));
+    done += generator->programs[which]->tokens;
+  }
+  LS_TRY(run_program(generator, DECODE, ids + headless, error));
+  const ls_program *last = generator->programs[DECODE];
+  const ls_view row = ls_rank_view(generator->rank, DECODE, last->logits, 0);
+  ls_convert(generator->logits, LS_F32, row.data, row.dtype, generator->session.config.vocabulary);
+  *logits = generator->logits;
+  return LS_OK;
+}
+
+static bool ends_text(const ls_model_config *config, int32_t id) {
+  for (int e = 0; e < config->end_count; e++)
+    if (config->end_ids[e] == id) return true;
+  return false;
+}
+
+static ls_status generate(ls_generator *self, ls_arena *scratch, const ls_generate_request *request,
+                          ls_generate_end *end, ls_error *error) {
+  const ls_model_config *config = &self->session.config;
+  ls_sampler *sampler = ls_sampler_create(scratch, (int32_t)config->vocabulary, &request->sampling);
+  const float *logits;
+  LS_TRY(ls_generator_feed(self, request->prompt, request->prompt_count, &logits, error));
+  for (int64_t made = 0; made < request->most; made++) {
+    int32_t id;
+    LS_TRY(ls_sampler_next(sampler, logits, (uint64_t)self->fed, &id, error));
+    *end = LS_GENERATE_END_ID;
+    if (ends_text(config, id)) return LS_OK;
+    LS_TRY(request->token(request->context, id, error));
+    *end = LS_GENERATE_POSITIONS;
+    if (made + 1 == request->most) break;
+    if (self->fed == self->rows) return LS_OK;
+    LS_TRY(ls_generator_feed(self, &id, 1, &logits, error));
+  }
+  *end = LS_GENERATE_ALL;
+  return LS_OK;
+}
+
+ls_status ls_generate(ls_generator *generator, const ls_generate_request *request,
+                      ls_generate_end *end, ls_error *error) {
+  LS_TRY(ls_sampling_check(&request->sampling, error));
+  ls_generator_reset(generator);
+  ls_arena *scratch = ls_arena_create();
+  const ls_status status = generate(generator, scratch, request, end, error);
+  ls_arena_destroy(&scratch);
+  return status;
+}

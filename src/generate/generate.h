@@ -1,0 +1,67 @@
+/* Text out of a trained model, one token after the other, on one device with a cache of keys and
+ * values.
+ *
+ *   ls_generator *generator;
+ *   LS_TRY(ls_generator_create(arena, &(ls_generator_options){.folder = folder, .compute = LS_F32,
+ *                                                             .threads = 2, .rows = 512},
+ *                              &generator, error));
+ *   LS_TRY(ls_generate(generator, &request, error));
+ *   ls_generator_destroy(&generator);
+ *
+ * A generator belongs to one thread. */
+#ifndef LS_GENERATE_GENERATE_H
+#define LS_GENERATE_GENERATE_H
+
+#include "generate/sampling.h"
+#include "model/model.h"
+
+typedef struct ls_generator ls_generator;
+
+typedef struct ls_generator_options {
+  const char *folder; /* with config.json and weights, as Hugging Face lays them out */
+  ls_dtype compute;   /* LS_F32, LS_BF16, LS_F16 or LS_F64 */
+  int threads;        /* of the kernels; 0: what suits the model */
+  int64_t rows;       /* the most tokens that are ever fed: cut at the model's positions */
+} ls_generator_options;
+
+/* Compiles the programs and loads the weights. The arena must outlive the generator. */
+LS_CHECKED ls_status ls_generator_create(ls_arena *arena, const ls_generator_options *options,
+                                         ls_generator **generator, ls_error *error);
+void ls_generator_destroy(ls_generator **generator);
+
+const ls_model_config *ls_generator_config(const ls_generator *generator);
+
+/* Tokens that can be fed in all. */
+int64_t ls_generator_rows(const ls_generator *generator);
+
+/* Appends tokens to the sequence; *logits are those after the last one, one for each entry of the
+ * vocabulary, and hold until the next call. LS_INPUT where they do not fit or an id is outside the
+ * vocabulary. */
+LS_CHECKED ls_status ls_generator_feed(ls_generator *generator, const int32_t *ids, int64_t count,
+                                       const float **logits, ls_error *error);
+
+/* Begins a new sequence. */
+void ls_generator_reset(ls_generator *generator);
+
+typedef enum ls_generate_end {
+  LS_GENERATE_ALL = 0,  /* as many tokens as were asked for */
+  LS_GENERATE_END_ID,   /* the model ended the text */
+  LS_GENERATE_POSITIONS /* the model is made for no more */
+} ls_generate_end;
+
+/* What to generate. `token` takes each new token as it is chosen; an error of it ends the work. */
+typedef struct ls_generate_request {
+  const int32_t *prompt;
+  int64_t prompt_count;
+  int64_t most; /* new tokens */
+  ls_sampling sampling;
+  ls_status (*token)(void *context, int32_t id, ls_error *error);
+  void *context;
+} ls_generate_request;
+
+/* Continues the prompt; the id that ends a text is not handed out. The same request gives the same
+ * tokens. */
+LS_CHECKED ls_status ls_generate(ls_generator *generator, const ls_generate_request *request,
+                                 ls_generate_end *end, ls_error *error);
+
+#endif

@@ -1,0 +1,430 @@
+/* Decoding with caches against the evaluation program, and against ids that other code chose. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/random.h"
+#include "checkpoint/checkpoint.h"
+#include "generate/generate.h"
+#include "lower/compile.h"
+#include "text/json.h"
+
+#define STORIES "../shared/data/checkpoints/stories260K"
+
+static const char *const models[] = {"tests/data/traces/gpt2-tied",
+                                     "tests/data/traces/llama-gqa-free",
+                                     "tests/data/traces/llama-gqa-tied"};
+enum { MODELS = sizeof models / sizeof *models, MOST_TOKENS = 512 };
+
+static uint64_t seed;
+static ls_arena *arena;
+
+static int set_up(void **state) {
+  (void)state;
+  arena = ls_arena_create();
+  return 0;
+}
+
+static int tear_down(void **state) {
+  (void)state;
+  ls_arena_destroy(&arena);
+  return 0;
+}
+
+static ls_generator *open_model(const char *folder, ls_dtype compute, int64_t rows) {
+  ls_error error = {0};
+  ls_generator *generator;
+  const ls_generator_options options = {folder, compute, 1, rows};
+  if (ls_generator_create(arena, &options, &generator, &error) != LS_OK) fail_msg("%s", error.text);
+  return generator;
+}
+
+static const float *feed(ls_generator *generator, const int32_t *ids, int64_t count) {
+  ls_error error = {0};
+  const float *logits;
+  if (ls_generator_feed(generator, ids, count, &logits, &error) != LS_OK)
+    fail_msg("%s", error.text);
+  return logits;
+}
+
+static int32_t largest(const float *logits, int64_t count) {
+  int32_t best = 0;
+  for (int32_t i = 1; i < count; i++)
+    if (logits[i] > logits[best]) best = i;
+  return best;
+}
+
+/* What `ls_generate` hands out. */
+typedef struct tokens {
+  int32_t ids[MOST_TOKENS];
+  int64_t count;
+} tokens;
+
+static ls_status keep(void *context, int32_t id, ls_error *error) {
+  tokens *kept = context;
+  if (kept->count == MOST_TOKENS) return ls_fail(error, LS_INTERNAL, "too many tokens");
+  kept->ids[kept->count++] = id;
+  return LS_OK;
+}
+
+static tokens generate(ls_generator *generator, const int32_t *prompt, int64_t count,
+                       ls_sampling sampling, int64_t most, ls_generate_end *end) {
+  tokens kept = {0};
+  ls_error error = {0};
+  const ls_generate_request request = {prompt, count, most, sampling, keep, &kept};
+  if (ls_generate(generator, &request, end, &error) != LS_OK) fail_msg("%s", error.text);
+  return kept;
+}
+
+/* The evaluation program of one sequence in fp64. It never has logits: the loss of one label at a
+ * time tells the same. */
+typedef struct evaluation {
+  ls_session session;
+  const ls_program *program;
+  ls_kernel_table kernels;
+  ls_world *world;
+  ls_rank *rank;
+  int64_t sequence;
+} evaluation;
+
+static void evaluation_open(evaluation *self, const char *folder, int64_t sequence) {
+  ls_error error = {0};
+  const ls_layout layout = {.pp = 1,
+                            .dp_replicate = 1,
+                            .dp_shard = 1,
+                            .tp = 1,
+                            .microbatches = 1,
+                            .layers_per_unit = 1,
+                            .compute = LS_F64};
+  *self = (evaluation){.sequence = sequence};
+  assert_int_equal(ls_model_config_read(arena, folder, &self->session.config, &error), LS_OK);
+  const ls_build_options options = {
+      .mode = LS_MODEL_FORWARD, .tokens = sequence, .sequence = sequence};
+  assert_int_equal(
+      ls_model_build(arena, &self->session.config, &options, &self->session.graph, &error), LS_OK);
+  ls_program *program;
+  assert_int_equal(
+      ls_program_compile(self->session.graph, &layout, LS_PROGRAM_FORWARD, &program, &error),
+      LS_OK);
+  self->program = self->session.programs[LS_SESSION_STEP] = program;
+  ls_reference_kernels(&self->kernels, LS_F64);
+  assert_int_equal(ls_world_create_threads(1, &self->world, &error), LS_OK);
+  const ls_rank_options rank_options = {
+      .programs = &self->program, .program_count = 1, .kernels = &self->kernels, .threads = 1};
+  assert_int_equal(
+      ls_rank_create(ls_world_comm(self->world, 0), &rank_options, &self->rank, &error), LS_OK);
+  assert_int_equal(ls_session_load_weights(&self->session, self->rank, folder, NULL, &error),
+                   LS_OK);
+}
+
+static void evaluation_close(evaluation *self) {
+  ls_rank_destroy(&self->rank);
+  ls_world_destroy(&self->world);
+}
+
+/* -log of the chance of `label` after ids[0..at]. */
+static double loss_of(const evaluation *self, const int32_t *ids, int64_t at, int32_t label) {
+  int32_t *id = ls_rank_view(self->rank, 0, self->program->ids, 0).data;
+  int32_t *labels = ls_rank_view(self->rank, 0, self->program->labels, 0).data;
+  int32_t *positions = ls_rank_view(self->rank, 0, self->program->positions, 0).data;
+  for (int64_t i = 0; i < self->sequence; i++) {
+    id[i] = ids[i];
+    labels[i] = i == at ? label : -1;
+    positions[i] = (int32_t)i;
+  }
+  ls_error error = {0};
+  if (ls_rank_run(self->rank, 0, &error) != LS_OK) fail_msg("%s", error.text);
+  return *ls_rank_cell(self->rank, LS_CELL_MEAN_LOSS);
+}
+
+static double log_sum(const float *logits, int64_t count) {
+  double sum = 0;
+  for (int64_t i = 0; i < count; i++) sum += exp((double)logits[i]);
+  return log(sum);
+}
+
+/* Logits are handed out in fp32, so differences are of its size. */
+static void test_decoding_is_evaluation(void **state) {
+  (void)state;
+  enum { SEQUENCE = 12 };
+  for (int m = 0; m < MODELS; m++) {
+    evaluation forward;
+    evaluation_open(&forward, models[m], SEQUENCE);
+    ls_generator *generator = open_model(models[m], LS_F64, SEQUENCE);
+    const int64_t vocabulary = ls_generator_config(generator)->vocabulary;
+    int32_t ids[SEQUENCE];
+    for (int i = 0; i < SEQUENCE; i++)
+      ids[i] = (int32_t)(ls_random_bits(seed, 3, (uint64_t)i) % (uint64_t)vocabulary);
+    for (int64_t at = 0; at < SEQUENCE; at++) {
+      const float *logits = feed(generator, ids + at, 1);
+      const double norm = log_sum(logits, vocabulary);
+      double smallest = INFINITY;
+      int32_t best = -1;
+      for (int32_t label = 0; label < vocabulary; label++) {
+        const double loss = loss_of(&forward, ids, at, label);
+        if (fabs(loss - (norm - (double)logits[label])) > 1e-5)
+          fail_msg("%s: token %lld, label %d: %.9g and %.9g", models[m], (long long)at, label, loss,
+                   norm - (double)logits[label]);
+        if (loss < smallest) best = label, smallest = loss;
+      }
+      assert_int_equal(best, largest(logits, vocabulary));
+    }
+    ls_generator_destroy(&generator);
+    evaluation_close(&forward);
+  }
+}
+
+/* The prompt in one go (the wide program, then the narrow one) against one token at a time. */
+static void test_prompts_of_any_length(void **state) {
+  (void)state;
+  for (int m = 0; m < MODELS; m++) {
+    ls_error error = {0};
+    ls_model_config config;
+    assert_int_equal(ls_model_config_read(arena, models[m], &config, &error), LS_OK);
+    const int64_t rows = config.positions < 70 ? config.positions : 70;
+    ls_generator *one = open_model(models[m], LS_F64, rows);
+    ls_generator *many = open_model(models[m], LS_F64, rows);
+    int32_t ids[70];
+    for (int i = 0; i < rows; i++)
+      ids[i] = (int32_t)(ls_random_bits(seed, 4, (uint64_t)i) % (uint64_t)config.vocabulary);
+    for (int64_t at = 0; at < rows; at++) {
+      const float *expected = feed(one, ids + at, 1);
+      ls_generator_reset(many);
+      /* In two parts, cut where chance will have it. */
+      const int64_t cut = (int64_t)(ls_random_bits(seed, 6, (uint64_t)at) % (uint64_t)(at + 1));
+      if (cut) feed(many, ids, cut);
+      const float *found = feed(many, ids + cut, at + 1 - cut);
+      for (int64_t v = 0; v < config.vocabulary; v++)
+        if (fabsf(found[v] - expected[v]) > 1e-6f)
+          fail_msg("%s: %lld tokens, cut at %lld: %.9g and %.9g", models[m], (long long)at + 1,
+                   (long long)cut, (double)found[v], (double)expected[v]);
+    }
+    const float *logits;
+    assert_int_equal(ls_generator_feed(one, ids, 1, &logits, &error), LS_INPUT);
+    ls_generator_destroy(&one);
+    ls_generator_destroy(&many);
+  }
+}
+
+/* Logits of one type against those in fp64, relative to the largest. */
+static double logits_distance(const char *model, ls_dtype dtype) {
+  enum { TOKENS = 45 };
+  ls_generator *exact = open_model(model, LS_F64, TOKENS);
+  ls_generator *near = open_model(model, dtype, TOKENS);
+  const int64_t rows = ls_generator_rows(exact);
+  const int64_t vocabulary = ls_generator_config(exact)->vocabulary;
+  int32_t ids[TOKENS];
+  for (int i = 0; i < TOKENS; i++)
+    ids[i] = (int32_t)(ls_random_bits(seed, 5, (uint64_t)i) % (uint64_t)vocabulary);
+  double largest_logit = 0, distance = 0;
+  for (int64_t at = 0; at < rows;) {
+    const int64_t count = at ? 1 : rows - 5; /* a prompt, then token by token */
+    const float *wanted = feed(exact, ids + at, count), *found = feed(near, ids + at, count);
+    for (int64_t v = 0; v < vocabulary; v++) {
+      largest_logit = fmax(largest_logit, fabs((double)wanted[v]));
+      distance = fmax(distance, fabs((double)wanted[v] - (double)found[v]));
+      assert_true(isfinite(found[v]));
+    }
+    at += count;
+  }
+  ls_generator_destroy(&exact);
+  ls_generator_destroy(&near);
+  return distance / largest_logit;
+}
+
+/* fp32, and types of 8 and of 11 bits: each is as far off as its bits allow, and no nearer. */
+static void test_every_dtype(void **state) {
+  (void)state;
+  static const struct {
+    ls_dtype dtype;
+    double least, most;
+  } types[] = {{LS_F32, 0, 1e-5}, {LS_F16, 1e-5, 0.01}, {LS_BF16, 1e-4, 0.08}};
+  for (int m = 0; m < MODELS; m++) {
+    for (int t = 0; t < 3; t++) {
+      const double distance = logits_distance(models[m], types[t].dtype);
+      if (distance <= types[t].most && distance >= types[t].least) continue;
+      fail_msg("%s in %s: logits differ by %g of the largest", models[m],
+               ls_dtype_name(types[t].dtype), distance);
+    }
+  }
+}
+
+static int32_t *expected_ids(int *count) {
+  ls_error error = {0};
+  json_t *root;
+  assert_int_equal(ls_json_read(STORIES "/expected.json", 0, &root, &error), LS_OK);
+  const json_t *ids = json_object_get(json_object_get(root, "greedy"), "ids");
+  *count = (int)json_array_size(ids);
+  assert_in_range(*count, 100, MOST_TOKENS);
+  int32_t *copy = LS_NEW_ARRAY(arena, int32_t, *count);
+  for (int i = 0; i < *count; i++)
+    copy[i] = (int32_t)json_integer_value(json_array_get(ids, (size_t)i));
+  json_decref(root);
+  return copy;
+}
+
+static void test_greedy_as_llama2c(void **state) {
+  (void)state;
+  if (!ls_file_exists(STORIES "/expected.json")) {
+    print_message("no " STORIES " here\n");
+    skip();
+  }
+  int count;
+  const int32_t *expected = expected_ids(&count);
+  static const ls_dtype dtypes[] = {LS_F32, LS_F64};
+  for (int d = 0; d < 2; d++) {
+    ls_generator *generator = open_model(STORIES, dtypes[d], count);
+    for (int prompt = 1; prompt < count; prompt += 45) {
+      ls_generate_end end;
+      const tokens found =
+          generate(generator, expected, prompt, (ls_sampling){0}, count - prompt, &end);
+      assert_int_equal(end, LS_GENERATE_ALL);
+      assert_int_equal(found.count, count - prompt);
+      assert_memory_equal(found.ids, expected + prompt, (size_t)found.count * sizeof *found.ids);
+    }
+    ls_generator_destroy(&generator);
+  }
+}
+
+static void test_same_seed_same_tokens(void **state) {
+  (void)state;
+  ls_generator *generator = open_model(models[1], LS_F32, 40);
+  const int32_t prompt[] = {3, 1, 4, 1, 5};
+  const ls_sampling sampling = {.temperature = 1, .top_p = 0.95, .seed = seed};
+  ls_sampling another = sampling;
+  another.seed++;
+  ls_generate_end end;
+  const tokens first = generate(generator, prompt, 5, sampling, 10, &end);
+  const tokens again = generate(generator, prompt, 5, sampling, 10, &end);
+  const tokens other = generate(generator, prompt, 5, another, 10, &end);
+  assert_int_equal(first.count, again.count);
+  assert_memory_equal(first.ids, again.ids, (size_t)first.count * sizeof *first.ids);
+  /* Ten tokens of a nearly even model: the same by chance once in 1e15. */
+  assert_true(first.count != other.count ||
+              memcmp(first.ids, other.ids, (size_t)first.count * sizeof *first.ids) != 0);
+  ls_generator_destroy(&generator);
+}
+
+/* A folder with the files of `model`, and another value of a key in its config.json. */
+static const char *with_key(const char *model, const char *folder, const char *key, int value) {
+  ls_error error = {0};
+  json_t *root;
+  assert_int_equal(ls_json_read(ls_arena_printf(arena, "%s/config.json", model), 0, &root, &error),
+                   LS_OK);
+  json_object_set_new(root, key, json_integer(value));
+  char *text = json_dumps(root, 0);
+  json_decref(root);
+  const char *config = ls_arena_printf(arena, "%s/config.json", folder);
+  assert_int_equal(ls_file_write(config, text, strlen(text), &error), LS_OK);
+  free(text);
+  char *weights;
+  size_t bytes;
+  assert_int_equal(ls_file_read(arena, ls_arena_printf(arena, "%s/model.safetensors", model),
+                                &weights, &bytes, &error),
+                   LS_OK);
+  const char *copy = ls_arena_printf(arena, "%s/model.safetensors", folder);
+  assert_int_equal(ls_file_write(copy, weights, bytes, &error), LS_OK);
+  return folder;
+}
+
+static void test_ends(void **state) {
+  (void)state;
+  char folder[] = "/tmp/lockstep-generate-XXXXXX";
+  assert_non_null(mkdtemp(folder));
+  const int32_t prompt[] = {2, 7};
+  ls_generate_end end;
+  ls_generator *generator = open_model(models[0], LS_F64, MOST_TOKENS);
+  const int64_t rows = ls_generator_rows(generator);
+  assert_int_equal(rows, ls_generator_config(generator)->positions);
+  const tokens all = generate(generator, prompt, 2, (ls_sampling){0}, MOST_TOKENS, &end);
+  assert_int_equal(end, LS_GENERATE_POSITIONS);
+  assert_int_equal(all.count, rows - 1); /* the last is never fed */
+  ls_generator_destroy(&generator);
+  const int32_t last = all.ids[3];
+  int64_t before = 0;
+  while (all.ids[before] != last) before++;
+  generator = open_model(with_key(models[0], folder, "eos_token_id", last), LS_F64, MOST_TOKENS);
+  const tokens ended = generate(generator, prompt, 2, (ls_sampling){0}, MOST_TOKENS, &end);
+  assert_int_equal(end, LS_GENERATE_END_ID);
+  assert_int_equal(ended.count, before);
+  ls_generator_destroy(&generator);
+  assert_int_equal(ls_directory_remove(folder, NULL), LS_OK);
+}
+
+/* Prompts for which every program is taken, some of them so that it goes through tokens again. */
+static void test_long_prompts(void **state) {
+  (void)state;
+  enum { ROWS = 1000, PROMPTS = 24 };
+  char folder[] = "/tmp/lockstep-generate-XXXXXX";
+  assert_non_null(mkdtemp(folder));
+  const char *model = with_key(models[1], folder, "max_position_embeddings", ROWS);
+  ls_generator *one = open_model(model, LS_F32, ROWS), *many = open_model(model, LS_F32, ROWS);
+  const int32_t vocabulary = (int32_t)ls_generator_config(one)->vocabulary;
+  int32_t ids[ROWS];
+  for (int i = 0; i < ROWS; i++)
+    ids[i] = (int32_t)(ls_random_bits(seed, 7, (uint64_t)i) % (uint64_t)vocabulary);
+  int fed = 0;
+  for (int p = 0; p < PROMPTS; p++) {
+    /* Up to some 80 tokens by few, so that they end between the narrow programs; then up to 900. */
+    const uint64_t chance = ls_random_bits(seed, 8, (uint64_t)p);
+    const int count = fed + (int)(p < PROMPTS / 2 ? 1 + chance % 12 : 55 + chance % 16);
+    const float *expected = NULL;
+    while (fed < count) expected = feed(one, ids + fed++, 1);
+    ls_generator_reset(many);
+    const float *found = feed(many, ids, count);
+    for (int v = 0; v < vocabulary; v++)
+      if (fabsf(found[v] - expected[v]) > 1e-4f * (1 + fabsf(expected[v])))
+        fail_msg("%d tokens: logit %d is %.7g and %.7g", count, v, (double)found[v],
+                 (double)expected[v]);
+  }
+  ls_generator_destroy(&one);
+  ls_generator_destroy(&many);
+  assert_int_equal(ls_directory_remove(folder, NULL), LS_OK);
+}
+
+static void test_bad_input(void **state) {
+  (void)state;
+  ls_error error = {0};
+  const char *folder;
+  assert_int_equal(ls_checkpoint_find(arena, "no/such/folder", false, &folder, &error), LS_INPUT);
+  assert_int_equal(ls_checkpoint_find(arena, "tests", false, &folder, &error), LS_INPUT);
+  assert_non_null(strstr(error.text, "config.json"));
+  assert_int_equal(ls_checkpoint_find(arena, models[0], false, &folder, &error), LS_OK);
+  assert_string_equal(folder, models[0]);
+  ls_generator *generator = open_model(models[0], LS_F32, 4);
+  const int32_t outside = (int32_t)ls_generator_config(generator)->vocabulary;
+  const float *logits;
+  assert_int_equal(ls_generator_feed(generator, &outside, 1, &logits, &error), LS_INPUT);
+  assert_int_equal(ls_generator_feed(generator, &outside, 0, &logits, &error), LS_INPUT);
+  ls_generator_destroy(&generator);
+  assert_int_equal(ls_generator_create(arena, &(ls_generator_options){"tests", LS_F32, 1, 4},
+                                       &generator, &error),
+                   LS_INPUT);
+  assert_null(generator);
+}
+
+int main(void) {
+  const char *given = getenv("LS_TEST_SEED");
+  seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
+  printf("seed %llu\n", (unsigned long long)seed);
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(test_decoding_is_evaluation, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_prompts_of_any_length, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_every_dtype, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_greedy_as_llama2c, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_same_seed_same_tokens, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_ends, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_long_prompts, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_bad_input, set_up, tear_down),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

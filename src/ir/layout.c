@@ -1,0 +1,51 @@
+#include "ir/layout.h"
+
+ls_layout ls_layout_default(void) {
+  return (ls_layout){
+      .pp = 1,
+      .dp_replicate = 1,
+      .dp_shard = 1,
+      .tp = 1,
+      .zero = 3,
+      .microbatches = 1,
+      .layers_per_unit = 1,
+      .compute = LS_F32,
+      .grad_dtype = LS_F32,
+      .optimizer = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1, .clip = 1.0},
+      .offload = {.optimizer_fraction = 1},
+  };
+}
+
+const char *ls_zero_name(int zero) {
+  static const char *const names[] = {"ddp", "zero-1", "zero-2", "zero-3"};
+  return names[zero];
+}
+
+const char *ls_tier_name(ls_tier tier) {
+  static const char *const names[] = {"device", "host", "nvme"};
+  return names[tier];
+}
+
+static const char *print_offload(ls_arena *arena, const ls_offload *offload) {
+  const char *text = "";
+  if (offload->optimizer)
+    text = ls_arena_printf(arena, ", optimizer on %s", ls_tier_name(offload->optimizer));
+  if (offload->optimizer && offload->optimizer_fraction < 1)
+    text = ls_arena_printf(arena, "%s (%g %%)", text, 100 * offload->optimizer_fraction);
+  if (offload->parameters)
+    text = ls_arena_printf(arena, "%s, parameters on %s", text, ls_tier_name(offload->parameters));
+  if (offload->activations)
+    text =
+        ls_arena_printf(arena, "%s, activations on %s", text, ls_tier_name(offload->activations));
+  return text;
+}
+
+const char *ls_layout_print(ls_arena *arena, const ls_layout *layout) {
+  const char *pipeline = "";
+  if (layout->pp > 1)
+    pipeline = ls_arena_printf(arena, "pp %d (%s), ", layout->pp,
+                               layout->schedule ? layout->schedule : "1f1b");
+  return ls_arena_printf(arena, "%sdp_replicate %d, dp_shard %d, tp %d, %s%s", pipeline,
+                         layout->dp_replicate, layout->dp_shard, layout->tp,
+                         ls_zero_name(layout->zero), print_offload(arena, &layout->offload));
+}

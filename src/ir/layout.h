@@ -1,0 +1,77 @@
+/* The layout a user asked for: sizes of the mesh and the choices of strategy.
+ *
+ *   ls_layout layout = ls_layout_default();
+ *   layout.dp_shard = 4;
+ *
+ * Values only; thread-safe. */
+#ifndef LS_IR_LAYOUT_H
+#define LS_IR_LAYOUT_H
+
+#include "base/arena.h"
+#include "lockstep/dtype.h"
+
+/* When the gradient of a unit is reduced over dp_shard (and its weights gathered). */
+typedef enum ls_when { LS_WHEN_AUTO = 0, LS_WHEN_MICROBATCH, LS_WHEN_STEP } ls_when;
+
+typedef enum ls_optimizer_kind { LS_OPTIMIZER_ADAMW = 0, LS_OPTIMIZER_SGD } ls_optimizer_kind;
+
+typedef struct ls_optimizer {
+  ls_optimizer_kind kind;
+  double beta1, beta2, epsilon, weight_decay, momentum;
+  double clip; /* largest global norm; 0: none */
+} ls_optimizer;
+
+/* Where something waits until it is needed. */
+typedef enum ls_tier {
+  LS_TIER_DEVICE = 0,
+  LS_TIER_HOST, /* the machine's memory */
+  LS_TIER_NVME, /* a file */
+  LS_TIER_COUNT
+} ls_tier;
+
+const char *ls_tier_name(ls_tier tier);
+
+/* What waits outside the device, by tier. */
+typedef struct ls_offload {
+  ls_tier optimizer;         /* master weights and moments; updated by the host */
+  double optimizer_fraction; /* how much of them, of a stage's bytes; whole units */
+  ls_tier parameters;        /* fetched around use */
+  ls_tier activations;       /* that are kept for the backward pass */
+} ls_offload;
+
+/* What a user lays out: sizes of the mesh and the choices of strategy. */
+typedef struct ls_layout {
+  int pp, dp_replicate, dp_shard, tp;
+  const char *schedule; /* of the pipeline: a row's name or a CSV file; NULL: 1f1b */
+  const char *stages;   /* layers of each chunk by hand, "0-6, 7-13"; NULL: cut by cost */
+  int chunks;           /* of each stage; 0: as the schedule usually has */
+  /* Update before the global norm is known, and validate after the next step's first passes. */
+  bool post_validation;
+  int zero; /* row of the data strategies: 0 to 3 */
+  bool sequence_parallel;
+  int microbatches;
+  int layers_per_unit; /* 0: one */
+  /* Rows of logits that a rank makes at once, of those it has of a microbatch; 0: by their size. */
+  int64_t logits_rows;
+  ls_when gather, reduce;
+  uint64_t recompute;   /* ops whose results backward makes again: bit 1 << kind; ~0: of all */
+  int recompute_layers; /* run again together, from what enters the first of them; 0: one */
+  /* By segment of the graph, in place of `recompute`; none: that holds for all. Not owned. */
+  const uint64_t *recompute_of;
+  int recompute_of_count;
+  ls_dtype compute;    /* LS_F32, LS_BF16, LS_F16 or LS_F64 */
+  ls_dtype grad_dtype; /* of gradients added up and reduced: LS_F32 or LS_BF16; fp64 under fp64 */
+  ls_optimizer optimizer;
+  ls_offload offload;
+} ls_layout;
+
+/* "ddp" for 0, "zero-1" to "zero-3". */
+const char *ls_zero_name(int zero);
+
+/* One device, fp32, one microbatch, AdamW with the run file's defaults. */
+ls_layout ls_layout_default(void);
+
+/* "pp 2 (zbv), dp_replicate 1, dp_shard 4, tp 2, zero-3", in the arena; pp where it is above 1. */
+const char *ls_layout_print(ls_arena *arena, const ls_layout *layout);
+
+#endif

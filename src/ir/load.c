@@ -1,0 +1,585 @@
+#include <jansson.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "ir/saved.h"
+#include "ir/saved_fields.h"
+
+typedef struct loader {
+  ls_arena *arena;
+  const char *name;
+  ls_program *program;
+  int64_t instances, actions; /* how many there will be */
+  ls_error *error;
+} loader;
+
+static ls_status damaged(const loader *l, const char *part, size_t index) {
+  return ls_fail(l->error, LS_INPUT, "%s: damaged program: %s %zu", l->name, part, index);
+}
+
+static bool in_range(int64_t value, int64_t count) {
+  return value >= 0 && value < count;
+}
+static bool is_value(const loader *l, int64_t value, bool may_miss) {
+  return (may_miss && value == -1) || in_range(value, l->program->values.count);
+}
+
+static int find_dtype(const char *name) {
+  for (int d = 0; d < LS_DTYPE_COUNT; d++)
+    if (strcmp(ls_dtype_name((ls_dtype)d), name) == 0) return d;
+  return -1;
+}
+
+static int find_op(const char *name) {
+  for (int k = 0; k < LS_OP_COUNT; k++)
+    if (strcmp(ls_op_name((ls_op_kind)k), name) == 0) return k;
+  return -1;
+}
+
+static int find_action(const char *name) {
+  for (int k = 0; k < LS_ACTION_COUNT_OF_KINDS; k++)
+    if (strcmp(ls_action_name((ls_action_kind)k), name) == 0) return k;
+  return -1;
+}
+
+/* Up to `most` integers; -1: not an array of integers, or too long. */
+static int read_integers(const json_t *array, int64_t *items, int most) {
+  if (!json_is_array(array) || json_array_size(array) > (size_t)most) return -1;
+  const int count = (int)json_array_size(array);
+  for (int i = 0; i < count; i++) {
+    const json_t *item = json_array_get(array, (size_t)i);
+    if (!json_is_integer(item)) return -1;
+    items[i] = json_integer_value(item);
+  }
+  return count;
+}
+
+static bool read_ints(const json_t *array, int *items, int exactly) {
+  int64_t wide[LS_CELL_COUNT + LS_POOL_COUNT];
+  LS_ASSERT(exactly <= LS_CELL_COUNT + LS_POOL_COUNT);
+  if (read_integers(array, wide, exactly) != exactly) return false;
+  for (int i = 0; i < exactly; i++) {
+    if (wide[i] < INT32_MIN || wide[i] > INT32_MAX) return false;
+    items[i] = (int)wide[i];
+  }
+  return true;
+}
+
+static const char *text_or_null(ls_arena *arena, const char *text) {
+  return *text ? ls_arena_strdup(arena, text) : NULL;
+}
+
+static bool read_recompute_of(ls_arena *arena, const json_t *object, ls_layout *layout) {
+  const json_t *array = json_object_get(object, "recompute_of");
+  if (!json_is_array(array)) return false;
+  const size_t count = json_array_size(array);
+  uint64_t *items = LS_NEW_ARRAY(arena, uint64_t, count + 1);
+  for (size_t i = 0; i < count; i++) {
+    if (!json_is_integer(json_array_get(array, i))) return false;
+    items[i] = (uint64_t)json_integer_value(json_array_get(array, i));
+  }
+  layout->recompute_of = items;
+  layout->recompute_of_count = (int)count;
+  return true;
+}
+
+static bool read_offload(const json_t *object, ls_offload *offload) {
+  int tiers[3];
+  if (json_unpack((json_t *)object, "{s:[iFii]}", "offload", &tiers[0],
+                  &offload->optimizer_fraction, &tiers[1], &tiers[2]) != 0)
+    return false;
+  for (int t = 0; t < 3; t++)
+    if (!in_range(tiers[t], LS_TIER_COUNT)) return false;
+  offload->optimizer = (ls_tier)tiers[0];
+  offload->parameters = (ls_tier)tiers[1];
+  offload->activations = (ls_tier)tiers[2];
+  return true;
+}
+
+static bool read_layout(ls_arena *arena, const json_t *object, ls_layout *layout) {
+  const char *compute, *grad_dtype, *schedule, *stages;
+  json_int_t recompute;
+  int gather, reduce, kind, sequence_parallel;
+  ls_optimizer *optimizer = &layout->optimizer;
+  if (json_unpack(
+          (json_t *)object,
+          "{s:i,s:s,s:s,s:i,s:I,s:i,s:i,s:i,s:i,s:i,s:b,s:i,s:i,s:i,s:i,s:s,s:s,s:[iffffff]}", "pp",
+          &layout->pp, "schedule", &schedule, "stages", &stages, "chunks", &layout->chunks,
+          "recompute", &recompute, "recompute_layers", &layout->recompute_layers, "dp_replicate",
+          &layout->dp_replicate, "dp_shard", &layout->dp_shard, "tp", &layout->tp, "zero",
+          &layout->zero, "sequence_parallel", &sequence_parallel, "microbatches",
+          &layout->microbatches, "layers_per_unit", &layout->layers_per_unit, "gather", &gather,
+          "reduce", &reduce, "compute", &compute, "grad_dtype", &grad_dtype, "optimizer", &kind,
+          &optimizer->beta1, &optimizer->beta2, &optimizer->epsilon, &optimizer->weight_decay,
+          &optimizer->momentum, &optimizer->clip) != 0 ||
+      !read_recompute_of(arena, object, layout) || !read_offload(object, &layout->offload))
+    return false;
+  json_int_t logits_rows;
+  if (json_unpack((json_t *)object, "{s:I}", "logits_rows", &logits_rows) != 0 || logits_rows < 0)
+    return false;
+  layout->logits_rows = logits_rows;
+  const int dtype = find_dtype(compute), gradients = find_dtype(grad_dtype);
+  if (dtype < 0 || gradients < 0 || !in_range(gather, 3) || !in_range(reduce, 3) ||
+      !in_range(kind, 2))
+    return false;
+  layout->recompute = (uint64_t)recompute;
+  layout->schedule = text_or_null(arena, schedule);
+  layout->stages = text_or_null(arena, stages);
+  layout->sequence_parallel = sequence_parallel != 0;
+  layout->post_validation = json_is_true(json_object_get(object, "post_validation"));
+  layout->gather = (ls_when)gather;
+  layout->reduce = (ls_when)reduce;
+  layout->compute = (ls_dtype)dtype;
+  layout->grad_dtype = (ls_dtype)gradients;
+  optimizer->kind = (ls_optimizer_kind)kind;
+  const int sizes[] = {layout->pp, layout->dp_replicate, layout->dp_shard, layout->tp};
+  for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+    if (!in_range((int64_t)sizes[s] - 1, 1 << 20)) return false;
+  return layout->microbatches > 0 && layout->microbatches < INT32_MAX &&
+         in_range(layout->zero, 4) && layout->chunks >= 0 && layout->layers_per_unit >= 0 &&
+         layout->recompute_layers >= 0;
+}
+
+static ls_status load_frame(loader *l, json_t *item, size_t index) {
+  ls_frame frame = {0};
+  const char *name;
+  int pool, category;
+  json_int_t bytes;
+  if (json_unpack(item, "[siiIi]", &name, &pool, &category, &bytes, &frame.instance) != 0 ||
+      !in_range(pool, LS_POOL_COUNT) || !in_range(category, LS_CATEGORY_COUNT) ||
+      !in_range(bytes, l->program->pool_bytes[pool] + 1) || !in_range(frame.instance, l->instances))
+    return damaged(l, "frame", index);
+  frame.name = ls_arena_strdup(l->arena, name);
+  frame.pool = (ls_pool)pool;
+  frame.category = (ls_category)category;
+  frame.bytes = bytes;
+  *LS_APPEND(l->arena, &l->program->frames) = frame;
+  return LS_OK;
+}
+
+static ls_status load_instance(loader *l, json_t *item, size_t index) {
+  ls_instance made;
+  json_int_t offset;
+  if (json_unpack(item, "[iiiiI]", &made.frame, &made.microbatch, &made.first, &made.last,
+                  &offset) != 0 ||
+      !in_range(made.frame, l->program->frames.count))
+    return damaged(l, "instance", index);
+  const ls_frame *frame = &l->program->frames.items[made.frame];
+  const int64_t room = l->program->pool_bytes[frame->pool] - frame->bytes;
+  if (!in_range(offset, room + 1) || !in_range(made.first, l->actions) ||
+      !in_range(made.last, l->actions) || made.first > made.last ||
+      !in_range((int64_t)made.microbatch + 1, l->program->layout.microbatches + 1))
+    return damaged(l, "instance", index);
+  made.offset = offset;
+  *LS_APPEND(l->arena, &l->program->instances) = made;
+  return LS_OK;
+}
+
+static ls_status load_storage(loader *l, json_t *item, size_t index) {
+  ls_storage storage = {0};
+  const char *name;
+  json_int_t offset, bytes;
+  if (json_unpack(item, "[siII]", &name, &storage.frame, &offset, &bytes) != 0 ||
+      !in_range(storage.frame, l->program->frames.count))
+    return damaged(l, "storage", index);
+  const int64_t room = l->program->frames.items[storage.frame].bytes;
+  if (!in_range(bytes, room + 1) || !in_range(offset, room - bytes + 1))
+    return damaged(l, "storage", index);
+  storage.name = ls_arena_strdup(l->arena, name);
+  storage.offset = offset;
+  storage.bytes = bytes;
+  *LS_APPEND(l->arena, &l->program->storages) = storage;
+  return LS_OK;
+}
+
+static bool read_placement(const json_t *array, ls_placement *placement) {
+  if (json_array_size(array) != LS_AXIS_COUNT) return false;
+  for (int a = 0; a < LS_AXIS_COUNT; a++) {
+    int place[3];
+    if (!read_ints(json_array_get(array, (size_t)a), place, 3) || !in_range(place[0], 3) ||
+        !in_range(place[1], LS_MAX_DIMS) || !in_range(place[2], 2))
+      return false;
+    placement->on[a] = (ls_place){(ls_place_kind)place[0], place[1], (ls_reduce)place[2]};
+  }
+  return true;
+}
+
+/* Whether a flat range, which may be any part of a unit's buffer, is told in numbers whose products
+ * can be had. */
+static bool is_flat_sane(const loader *l, const ls_value *value) {
+  int64_t elements, end, begin;
+  const int64_t last = l->program->mesh.size[LS_AXIS_DP_SHARD] - 1;
+  return !__builtin_mul_overflow(value->flat_rows, value->flat_row_elements, &elements) &&
+         !__builtin_mul_overflow(last, value->flat_chunk, &begin) &&
+         !__builtin_add_overflow(value->flat_offset, elements, &end) && end < INT64_C(1) << 53 &&
+         begin < INT64_C(1) << 53;
+}
+
+/* The ranks whose parts of a value lie furthest out: the parts of a tensor are of one length and
+ * place on all ranks; those of a flat range differ by its pieces, of which all between the first
+ * and the last that the range touches are whole. Returns how many, at most FURTHEST. */
+enum { FURTHEST = 6 };
+static int furthest_ranks(const ls_program *program, const ls_value *value, int ranks[FURTHEST]) {
+  const ls_mesh *mesh = &program->mesh;
+  ranks[0] = 0;
+  if (!value->flat || !value->flat_chunk) return 1;
+  int stride = 1;
+  for (int a = LS_AXIS_COUNT - 1; a > LS_AXIS_DP_SHARD; a--) stride *= mesh->size[a];
+  const int64_t pieces = mesh->size[LS_AXIS_DP_SHARD];
+  const int64_t first = value->flat_offset / value->flat_chunk;
+  const int64_t last = (value->flat_offset + value->global[0]) / value->flat_chunk;
+  const int64_t tried[FURTHEST] = {0, first, first + 1, last - 1, last, pieces - 1};
+  int count = 0;
+  for (int i = 0; i < FURTHEST; i++)
+    if (in_range(tried[i], pieces)) ranks[count++] = (int)tried[i] * stride;
+  return count;
+}
+
+/* Whether the value's own rows are among those that a rank stores. */
+static bool has_rows(const loader *l, const ls_value *value) {
+  if (!value->rows) return value->first_row == 0;
+  const ls_part part = ls_mesh_part(&l->program->mesh, 0, &value->placement, 0, value->global[0]);
+  return !value->flat && value->first_row + value->rows <= part.stored;
+}
+
+/* Whether every rank's part of the value lies in its storage. */
+static bool fits(const loader *l, int index) {
+  const ls_value *value = &l->program->values.items[index];
+  if (!has_rows(l, value) || (value->flat && !is_flat_sane(l, value))) return false;
+  const ls_storage *storage = &l->program->storages.items[value->storage];
+  int ranks[FURTHEST];
+  const int count = furthest_ranks(l->program, value, ranks);
+  for (int r = 0; r < count; r++) {
+    const ls_local local = ls_program_local(l->program, ranks[r], index);
+    int64_t bytes = (int64_t)ls_dtype_bytes(value->dtype);
+    for (int d = 0; d < value->ndim; d++) {
+      if (local.dims[d] < 0 || local.dims[d] > INT64_C(1) << 40) return false;
+      if (__builtin_mul_overflow(bytes, local.dims[d], &bytes)) return false;
+    }
+    const int64_t begin = local.offset - storage->offset;
+    if (begin < 0 || bytes > storage->bytes - begin) return false;
+  }
+  return true;
+}
+
+static ls_status load_value(loader *l, json_t *item, size_t index) {
+  ls_value value = {0};
+  const char *name, *dtype;
+  json_t *global, *placement, *fields;
+  if (json_unpack(item, "[ssooio]", &name, &dtype, &global, &placement, &value.storage, &fields) !=
+          0 ||
+      find_dtype(dtype) < 0 || !in_range(value.storage, l->program->storages.count) ||
+      !read_placement(placement, &value.placement))
+    return damaged(l, "value", index);
+  value.name = ls_arena_strdup(l->arena, name);
+  value.dtype = (ls_dtype)find_dtype(dtype);
+  value.ndim = read_integers(global, value.global, LS_MAX_DIMS);
+  int64_t numbers[LS_VALUE_FIELDS];
+  if (value.ndim < 1 || read_integers(fields, numbers, LS_VALUE_FIELDS) != LS_VALUE_FIELDS)
+    return damaged(l, "value", index);
+  for (int d = 0; d < value.ndim; d++)
+    if (!in_range(value.global[d], INT64_C(1) << 48)) return damaged(l, "value", index);
+  for (int f = 0; f < LS_VALUE_FIELDS; f++) {
+    if (!in_range(numbers[f], INT64_C(1) << 52)) return damaged(l, "value", index);
+    ls_value_set_field(&value, f, numbers[f]);
+  }
+  *LS_APPEND(l->arena, &l->program->values) = value;
+  return fits(l, l->program->values.count - 1) ? LS_OK : damaged(l, "value", index);
+}
+
+static bool read_operands(const loader *l, const json_t *array, int most, int *items, int *count) {
+  int64_t wide[LS_MAX_INPUTS];
+  *count = read_integers(array, wide, most);
+  for (int i = 0; i < *count; i++) {
+    if (!is_value(l, wide[i], false)) return false;
+    items[i] = (int)wide[i];
+  }
+  return *count >= 0;
+}
+
+/* Whether what a move takes and fills lies in its operands' storages, on every rank. */
+static bool moves_fit(const loader *l, const ls_instruction *move) {
+  if (move->inputs != 1 || move->outputs != 1) return false;
+  const int operands[] = {move->in[0], move->out[0]};
+  const ls_program *program = l->program;
+  for (int i = 0; i < 2; i++) {
+    const ls_value *value = &program->values.items[operands[i]];
+    const ls_storage *storage = &program->storages.items[value->storage];
+    int ranks[FURTHEST];
+    const int count = furthest_ranks(program, value, ranks);
+    if (value->dtype != program->values.items[operands[0]].dtype) return false;
+    for (int r = 0; r < count; r++) {
+      const ls_local local = ls_program_local(program, ranks[r], operands[i]);
+      const int64_t room = storage->offset + storage->bytes - local.offset;
+      if (move->count > room / (int64_t)ls_dtype_bytes(value->dtype)) return false;
+    }
+  }
+  return true;
+}
+
+/* False where the list is not as long as it says, or holds what is no number that an op could have.
+ */
+static bool read_attributes(loader *l, json_t *array, ls_attributes *attributes) {
+  const size_t count = json_array_size(array);
+  if (count < LS_ATTRIBUTE_FIELDS) return false;
+  for (size_t f = 0; f < count; f++) {
+    const json_t *item = json_array_get(array, f);
+    if (!json_is_number(item)) return false;
+    if (f >= LS_ATTRIBUTE_FIELDS) continue;
+    if (!ls_attribute_can_be((int)f, json_number_value(item))) return false;
+    ls_attribute_set_field(attributes, (int)f, json_number_value(item));
+  }
+  const size_t pairs = count - LS_ATTRIBUTE_FIELDS;
+  if (attributes->rope_pairs < 0 || (size_t)attributes->rope_pairs != pairs) return false;
+  double *frequencies = LS_NEW_ARRAY(l->arena, double, pairs + 1);
+  for (size_t p = 0; p < pairs; p++)
+    frequencies[p] = json_number_value(json_array_get(array, LS_ATTRIBUTE_FIELDS + p));
+  if (pairs) attributes->rope_frequencies = frequencies;
+  return true;
+}
+
+/* Whether an op has the settings that it divides by. */
+static bool has_divisors(ls_op_kind kind, const ls_attributes *a) {
+  switch (kind) {
+    case LS_OP_ATTENTION:
+    case LS_OP_ATTENTION_BWD: return a->head_dim > 0 && a->kv_heads > 0 && a->sequence > 0;
+    case LS_OP_CACHED_ATTENTION: return a->head_dim > 0 && a->kv_heads > 0;
+    case LS_OP_ROPE:
+    case LS_OP_ROPE_BWD: return a->head_dim > 0;
+    case LS_OP_ROW_SCALE:
+    case LS_OP_ROW_SCALE_BWD: return a->columns > 0;
+    default: return true;
+  }
+}
+
+static ls_status load_instruction(loader *l, json_t *item, size_t index) {
+  ls_instruction made = {0};
+  int collective, axes, reduce, queue, first_only;
+  const char *op, *reason;
+  json_int_t count;
+  json_t *in, *out, *write, *attributes;
+  if (json_unpack(item, "[isiiiIiiioooso]", &collective, &op, &axes, &reduce, &made.peer, &count,
+                  &queue, &made.wait, &first_only, &in, &out, &write, &reason, &attributes) != 0)
+    return damaged(l, "instruction", index);
+  if (!in_range(collective, LS_COLLECTIVE_COUNT) ||
+      !in_range((int64_t)made.peer + 1, l->program->mesh.size[LS_AXIS_PP] + 1) ||
+      made.peer == l->program->stage ||
+      (collective >= LS_SEND && collective <= LS_SENT && made.peer < 0) || find_op(op) < 0 ||
+      !in_range(axes, LS_AXES_ALL + 1) || !in_range(reduce, 2) || count < 0 ||
+      !in_range(queue, LS_QUEUE_COUNT) || !in_range(first_only, LS_AXES_ALL + 1) ||
+      !read_operands(l, in, LS_MAX_INPUTS, made.in, &made.inputs) ||
+      !read_operands(l, out, LS_MAX_OUTPUTS, made.out, &made.outputs) ||
+      json_array_size(write) != (size_t)made.outputs ||
+      !read_attributes(l, attributes, &made.attributes) ||
+      (collective == LS_COLLECTIVE_NONE &&
+       !has_divisors((ls_op_kind)find_op(op), &made.attributes)) ||
+      !in_range((int64_t)made.wait + 1, (int64_t)index + 1))
+    return damaged(l, "instruction", index);
+  made.collective = (ls_collective)collective;
+  made.kind = (ls_op_kind)find_op(op);
+  made.axes = (ls_axes)axes;
+  made.reduce = (ls_reduce)reduce;
+  made.count = count;
+  made.queue = (ls_queue)queue;
+  made.first_only = (ls_axes)first_only;
+  made.reason = *reason ? ls_arena_strdup(l->arena, reason) : NULL;
+  for (int o = 0; o < made.outputs; o++) {
+    const json_int_t mode = json_integer_value(json_array_get(write, (size_t)o));
+    if (!in_range(mode, LS_ADD_AFTER_FIRST + 1)) return damaged(l, "instruction", index);
+    made.write[o] = (ls_write_mode)mode;
+  }
+  if (ls_collective_moves(made.collective) && !moves_fit(l, &made))
+    return damaged(l, "instruction", index);
+  *LS_APPEND(l->arena, &l->program->instructions) = made;
+  return LS_OK;
+}
+
+static bool body_has(const ls_program *program, const ls_body *body, int value) {
+  const int frame = program->storages.items[program->values.items[value].storage].frame;
+  for (int i = 0; i < body->frames.count; i++)
+    if (body->frames.items[i] == frame) return true;
+  return false;
+}
+
+static ls_status load_body(loader *l, json_t *item, size_t index) {
+  ls_body body = {0};
+  json_t *frames;
+  if (json_unpack(item, "[iio]", &body.first, &body.count, &frames) != 0 || body.first < 0 ||
+      body.count < 0 || body.first > l->program->instructions.count - body.count)
+    return damaged(l, "body", index);
+  for (size_t i = 0; i < json_array_size(frames); i++) {
+    const json_int_t frame = json_integer_value(json_array_get(frames, i));
+    if (!in_range(frame, l->program->frames.count)) return damaged(l, "body", index);
+    *LS_APPEND(l->arena, &body.frames) = (int)frame;
+  }
+  for (int i = body.first; i < body.first + body.count; i++) {
+    const ls_instruction *each = &l->program->instructions.items[i];
+    for (int n = 0; n < each->inputs; n++)
+      if (!body_has(l->program, &body, each->in[n])) return damaged(l, "body", index);
+    for (int n = 0; n < each->outputs; n++)
+      if (!body_has(l->program, &body, each->out[n])) return damaged(l, "body", index);
+  }
+  *LS_APPEND(l->arena, &l->program->bodies) = body;
+  return LS_OK;
+}
+
+static ls_status load_action(loader *l, json_t *item, size_t index) {
+  ls_program_action made;
+  const char *kind;
+  int first;
+  json_t *instances;
+  if (json_unpack(item, "[siiiibo]", &kind, &made.action.segment, &made.action.unit,
+                  &made.action.microbatch, &made.body, &first, &instances) != 0 ||
+      find_action(kind) < 0 || !in_range(made.body, l->program->bodies.count) ||
+      !in_range((int64_t)made.action.microbatch + 1, l->program->layout.microbatches + 1) ||
+      !in_range((int64_t)made.action.segment + 1, 1 << 20) ||
+      !in_range((int64_t)made.action.unit + 1, 1 << 20))
+    return damaged(l, "action", index);
+  made.action.kind = (ls_action_kind)find_action(kind);
+  made.first = first != 0;
+  const ls_body *body = &l->program->bodies.items[made.body];
+  if (json_array_size(instances) != (size_t)body->frames.count) return damaged(l, "action", index);
+  made.instances = LS_NEW_ARRAY(l->arena, int, body->frames.count + 1);
+  for (int i = 0; i < body->frames.count; i++) {
+    const json_int_t instance = json_integer_value(json_array_get(instances, (size_t)i));
+    if (!in_range(instance, l->program->instances.count) ||
+        l->program->instances.items[instance].frame != body->frames.items[i])
+      return damaged(l, "action", index);
+    made.instances[i] = (int)instance;
+  }
+  *LS_APPEND(l->arena, &l->program->actions) = made;
+  return LS_OK;
+}
+
+static ls_status load_parameter(loader *l, json_t *item, size_t index) {
+  ls_program_parameter *made = &l->program->parameters[index];
+  const char *name;
+  int here, gives, cut, parts[7];
+  json_t *dims, *values;
+  if (json_unpack(item, "[sbbioio]", &name, &here, &gives, &cut, &dims, &made->unit, &values) !=
+          0 ||
+      !in_range(cut, LS_CUT_COUNT) || !in_range((int64_t)made->unit + 1, 1 << 20) ||
+      !read_ints(values, parts, 7))
+    return damaged(l, "parameter", index);
+  made->name = ls_arena_strdup(l->arena, name);
+  made->here = here != 0;
+  made->gives = gives != 0;
+  made->cut = (ls_cut)cut;
+  made->ndim = read_integers(dims, made->dims, LS_MAX_DIMS);
+  for (int v = 0; v < 7; v++)
+    if (made->ndim < 1 || !is_value(l, parts[v], v >= 2 || !here))
+      return damaged(l, "parameter", index);
+  made->used = parts[0];
+  made->stored = parts[1];
+  made->gradient = parts[2];
+  made->master = parts[3];
+  made->moment1 = parts[4];
+  made->moment2 = parts[5];
+  made->raw_gradient = parts[6];
+  l->program->parameter_count++;
+  return LS_OK;
+}
+
+static ls_status load_list(loader *l, const json_t *root, const char *key,
+                           ls_status (*load)(loader *, json_t *, size_t)) {
+  const json_t *list = json_object_get(root, key);
+  if (!json_is_array(list)) return damaged(l, key, 0);
+  for (size_t i = 0; i < json_array_size(list); i++) LS_TRY(load(l, json_array_get(list, i), i));
+  return LS_OK;
+}
+
+static ls_status load_head(loader *l, json_t *root) {
+  ls_program *program = l->program;
+  int version, kind;
+  json_int_t tokens, sequence, alignment;
+  if (json_unpack(root, "{s:i,s:i,s:I,s:I,s:F,s:F}", "lockstep_program", &version, "kind", &kind,
+                  "tokens", &tokens, "sequence", &sequence, "flops", &program->flops,
+                  "recomputed_flops", &program->recomputed_flops) != 0 ||
+      !in_range(kind, LS_PROGRAM_FORWARD + 1) || tokens < 1 || sequence < 1)
+    return damaged(l, "head", 0);
+  if (version != LS_SAVED_VERSION)
+    return ls_fail(l->error, LS_INPUT, "%s: saved form %d; this version reads %d", l->name, version,
+                   LS_SAVED_VERSION);
+  program->kind = (ls_program_kind)kind;
+  program->tokens = tokens;
+  program->sequence = sequence;
+  if (!read_ints(json_object_get(root, "mesh"), program->mesh.size, LS_AXIS_COUNT) ||
+      !read_layout(l->arena, json_object_get(root, "layout"), &program->layout) ||
+      json_unpack(root, "{s:I}", "alignment", &alignment) != 0 ||
+      !in_range(alignment - 1, 1 << 20) ||
+      read_integers(json_object_get(root, "pool_bytes"), program->pool_bytes, LS_POOL_COUNT) !=
+          LS_POOL_COUNT)
+    return damaged(l, "head", 0);
+  program->alignment = alignment;
+  int64_t ranks = 1;
+  for (int a = 0; a < LS_AXIS_COUNT; a++) {
+    if (!in_range(program->mesh.size[a], 1 << 20) || program->mesh.size[a] < 1)
+      return damaged(l, "mesh", (size_t)a);
+    ranks *= program->mesh.size[a];
+    if (ranks > 1 << 24) return damaged(l, "mesh", (size_t)a);
+  }
+  if (json_unpack(root, "{s:i}", "stage", &program->stage) != 0 ||
+      !in_range(program->stage, program->mesh.size[LS_AXIS_PP]))
+    return damaged(l, "stage", 0);
+  for (int p = 0; p < LS_POOL_COUNT; p++)
+    if (!in_range(program->pool_bytes[p], INT64_C(1) << 50)) return damaged(l, "pool", (size_t)p);
+  return LS_OK;
+}
+
+static ls_status load_program(loader *l, json_t *root) {
+  ls_program *program = l->program;
+  LS_TRY(load_head(l, root));
+  l->instances = (int64_t)json_array_size(json_object_get(root, "instances"));
+  l->actions = (int64_t)json_array_size(json_object_get(root, "actions"));
+  LS_TRY(load_list(l, root, "frames", load_frame));
+  LS_TRY(load_list(l, root, "instances", load_instance));
+  for (int f = 0; f < program->frames.count; f++)
+    if (program->instances.items[program->frames.items[f].instance].frame != f)
+      return damaged(l, "frame", (size_t)f);
+  LS_TRY(load_list(l, root, "storages", load_storage));
+  LS_TRY(load_list(l, root, "values", load_value));
+  LS_TRY(load_list(l, root, "instructions", load_instruction));
+  LS_TRY(load_list(l, root, "bodies", load_body));
+  LS_TRY(load_list(l, root, "actions", load_action));
+  program->parameters = LS_NEW_ARRAY(l->arena, ls_program_parameter,
+                                     json_array_size(json_object_get(root, "parameters")) + 1);
+  LS_TRY(load_list(l, root, "parameters", load_parameter));
+  int inputs[4];
+  if (!read_ints(json_object_get(root, "inputs"), inputs, 4) ||
+      !read_ints(json_object_get(root, "cells"), program->cell, LS_CELL_COUNT))
+    return damaged(l, "inputs", 0);
+  if (json_unpack(root, "{s:i}", "cut", &program->cut) != 0 || program->cut < -1 ||
+      program->cut > program->actions.count)
+    return damaged(l, "cut", 0);
+  for (int i = 0; i < 4; i++)
+    if (!is_value(l, inputs[i], true)) return damaged(l, "inputs", (size_t)i);
+  for (int c = 0; c < LS_CELL_COUNT; c++)
+    if (!is_value(l, program->cell[c], false)) return damaged(l, "cell", (size_t)c);
+  program->ids = inputs[0];
+  program->labels = inputs[1];
+  program->positions = inputs[2];
+  program->logits = inputs[3];
+  return LS_OK;
+}
+
+ls_status ls_program_parse(ls_arena *arena, const char *name, const char *text, size_t bytes,
+                           ls_program **program, ls_error *error) {
+  json_error_t reason;
+  json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &reason);
+  if (!root)
+    return ls_fail(error, LS_INPUT, "%s:%d:%d: %s", name, reason.line, reason.column, reason.text);
+  loader l = {.arena = arena, .name = name, .program = LS_NEW(arena, ls_program), .error = error};
+  l.program->arena = arena;
+  const ls_status status = load_program(&l, root);
+  json_decref(root);
+  *program = l.program;
+  return status;
+}
+
+ls_status ls_program_load(ls_arena *arena, const char *path, ls_program **program,
+                          ls_error *error) {
+  char *text;
+  size_t bytes;
+  LS_TRY(ls_file_read(arena, path, &text, &bytes, error));
+  return ls_program_parse(arena, path, text, bytes, program, error);
+}

@@ -1,0 +1,150 @@
+#include <string.h>
+
+#include "ir/program.h"
+
+static void print_mesh(const ls_program *program, FILE *stream) {
+  if (program->mesh.size[LS_AXIS_PP] > 1) fprintf(stream, "stage %d of ", program->stage);
+  fprintf(stream, "mesh");
+  for (int a = 0; a < LS_AXIS_COUNT; a++)
+    fprintf(stream, " %s=%d", ls_axis_name((ls_axis)a), program->mesh.size[a]);
+  const ls_layout *layout = &program->layout;
+  fprintf(stream, ", %s%s, %d microbatch%s of %lld tokens, %s%s\n", ls_zero_name(layout->zero),
+          layout->sequence_parallel && layout->tp > 1 ? ", sequence parallel" : "",
+          layout->microbatches, layout->microbatches == 1 ? "" : "es", (long long)program->tokens,
+          ls_dtype_name(layout->compute),
+          layout->grad_dtype == LS_BF16 ? ", gradients in bf16" : "");
+  if (layout->offload.optimizer || layout->offload.parameters || layout->offload.activations)
+    fprintf(stream, "waiting elsewhere: optimizer %s, parameters %s, activations %s\n",
+            ls_tier_name(layout->offload.optimizer), ls_tier_name(layout->offload.parameters),
+            ls_tier_name(layout->offload.activations));
+}
+
+/* Where a frame lies during an action. */
+static int64_t frame_offset(const ls_program *program, const ls_program_action *action, int frame) {
+  const ls_body *body = &program->bodies.items[action->body];
+  int at = 0;
+  while (body->frames.items[at] != frame) at++;
+  return program->instances.items[action->instances[at]].offset;
+}
+
+static void print_value(const ls_program *program, const ls_program_action *action, int index,
+                        FILE *stream) {
+  const ls_value *value = &program->values.items[index];
+  const int frame = program->storages.items[value->storage].frame;
+  fprintf(stream, "%%%d:%s[", index, ls_dtype_name(value->dtype));
+  const ls_local local = ls_program_local(program, 0, index);
+  for (int d = 0; d < value->ndim; d++)
+    fprintf(stream, "%s%lld", d ? "," : "", (long long)local.dims[d]);
+  fprintf(stream, "]@%s+%lld", ls_pool_name(program->frames.items[frame].pool),
+          (long long)(frame_offset(program, action, frame) + local.offset));
+}
+
+static void print_instruction(const ls_program *program, const ls_program_action *action, int index,
+                              FILE *stream) {
+  static const char *const modes[] = {"", "+=", "+=*"};
+  const ls_instruction *instruction = &program->instructions.items[index];
+  fprintf(stream, "  %5d ", index);
+  for (int o = 0; o < instruction->outputs; o++) {
+    if (o) fputs(", ", stream);
+    print_value(program, action, instruction->out[o], stream);
+    fputs(modes[instruction->write[o]], stream);
+  }
+  if (instruction->collective == LS_COLLECTIVE_NONE) {
+    fprintf(stream, " = %s(", ls_op_name(instruction->kind));
+  } else if (ls_collective_moves(instruction->collective)) {
+    fprintf(stream, " = %s(%lld elements, ", ls_collective_name(instruction->collective),
+            (long long)instruction->count);
+  } else {
+    ls_arena *arena = ls_arena_create();
+    if (instruction->peer >= 0)
+      fprintf(stream, "%s%s with stage %d (%lld elements, ", instruction->outputs ? " = " : "",
+              ls_collective_name(instruction->collective), instruction->peer,
+              (long long)instruction->count);
+    else
+      fprintf(stream, " = %s%s over %s (%lld elements, ",
+              ls_collective_name(instruction->collective),
+              instruction->reduce == LS_MAX ? " max" : "", ls_axes_print(arena, instruction->axes),
+              (long long)instruction->count);
+    ls_arena_destroy(&arena);
+  }
+  for (int i = 0; i < instruction->inputs; i++) {
+    if (i) fputs(", ", stream);
+    print_value(program, action, instruction->in[i], stream);
+  }
+  fputc(')', stream);
+  if (instruction->wait >= 0) fprintf(stream, " waits %d", instruction->wait);
+  if (instruction->first_only) fputs(" once among replicas", stream);
+  if (instruction->reason) fprintf(stream, "  ; %s", instruction->reason);
+  fputc('\n', stream);
+}
+
+static void print_action(const ls_program *program, const ls_program_action *action, int number,
+                         FILE *stream) {
+  const ls_body *body = &program->bodies.items[action->body];
+  fprintf(stream, "action %d %s", number, ls_action_name(action->action.kind));
+  if (action->action.segment >= 0) fprintf(stream, " segment %d", action->action.segment);
+  if (action->action.unit >= 0) fprintf(stream, " unit %d", action->action.unit);
+  if (action->action.microbatch >= 0) fprintf(stream, " microbatch %d", action->action.microbatch);
+  fprintf(stream, ": body %d\n", action->body);
+  if (action->action.microbatch > 0) return; /* printed with the first microbatch */
+  for (int i = 0; i < body->count; i++) print_instruction(program, action, body->first + i, stream);
+}
+
+void ls_program_print(const ls_program *program, FILE *stream) {
+  print_mesh(program, stream);
+  fprintf(stream, "pools");
+  for (int p = 0; p < LS_POOL_COUNT; p++)
+    if (ls_pool_tier((ls_pool)p) == LS_TIER_DEVICE || program->pool_bytes[p])
+      fprintf(stream, " %s=%lld", ls_pool_name((ls_pool)p), (long long)program->pool_bytes[p]);
+  fprintf(stream, " bytes, %d values, %d instructions, %d actions\n", program->values.count,
+          program->instructions.count, program->actions.count);
+  for (int a = 0; a < program->actions.count; a++)
+    print_action(program, &program->actions.items[a], a, stream);
+}
+
+static double mib(int64_t bytes) {
+  return (double)bytes / (1024.0 * 1024.0);
+}
+
+static void print_tier(const ls_program *program, ls_tier tier, FILE *stream) {
+  static const char *const names[] = {"memory of one rank", "memory of its host",
+                                      "its file on nvme"};
+  int64_t by_category[LS_CATEGORY_COUNT] = {0};
+  const int64_t peak = ls_program_tier_peak(program, tier, by_category);
+  const int64_t bytes = ls_program_tier_bytes(program, tier);
+  fprintf(stream, "%s, MiB at the peak\n", names[tier]);
+  for (int c = 0; c < LS_CATEGORY_COUNT; c++)
+    if (by_category[c])
+      fprintf(stream, "  %-20s %10.2f\n", ls_category_name((ls_category)c), mib(by_category[c]));
+  fprintf(stream, "  %-20s %10.2f\n", "sum", mib(peak));
+  fprintf(stream, "  %-20s %10.2f  (arena; %.2f not used at the peak)\n", "laid out", mib(bytes),
+          mib(bytes - peak));
+}
+
+static void print_moved(const ls_program *program, FILE *stream) {
+  for (int from = 0; from < LS_TIER_COUNT; from++)
+    for (int to = 0; to < LS_TIER_COUNT; to++) {
+      const int64_t bytes = ls_program_bytes_moved(program, (ls_tier)from, (ls_tier)to);
+      if (bytes)
+        fprintf(stream, "  moved %-6s -> %-6s %8.2f  MiB a step\n", ls_tier_name((ls_tier)from),
+                ls_tier_name((ls_tier)to), mib(bytes));
+    }
+}
+
+static void print_workspace(const ls_program *program, int64_t workspace, FILE *stream) {
+  fprintf(stream, "  %-20s %10.2f  (of its kernels, beside the arena)\n", "workspace",
+          mib(workspace));
+  fprintf(stream, "  %-20s %10.2f\n", "needed",
+          mib(ls_program_tier_bytes(program, LS_TIER_DEVICE) + workspace));
+}
+
+void ls_program_print_memory(const ls_program *program, int64_t workspace, FILE *stream) {
+  print_tier(program, LS_TIER_DEVICE, stream);
+  if (workspace) print_workspace(program, workspace, stream);
+  for (int t = LS_TIER_DEVICE + 1; t < LS_TIER_COUNT; t++)
+    if (ls_program_tier_bytes(program, (ls_tier)t)) print_tier(program, (ls_tier)t, stream);
+  print_moved(program, stream);
+  if (program->recomputed_flops > 0)
+    fprintf(stream, "  %-20s %10.1f  %% of the step's work, to keep less\n", "done again",
+            100 * program->recomputed_flops / program->flops);
+}

@@ -1,0 +1,274 @@
+/* The compiled program of a step: a static list of instructions, every operand with its address.
+ *
+ * One program serves all ranks: what differs by coordinates follows from an operand's placement
+ * (ls_program_local). Memory is frames, whose places are worked out at compile time: an operand's
+ * address is pool base + place of the frame's instance + offset in it, + what its coordinates add.
+ * Step, evaluation and decoding are programs over one persistent region: the same layout of the
+ * same model gives the same STATE and CELL offsets.
+ *
+ * Instructions compute in the tier that their outputs lie in (cells aside). MOVE begins to copy
+ * in[0], the bytes of a value, to out[0] in another tier; MOVED, with the same operands, ends it.
+ * In between nobody writes the one or touches the other. A MOVE into a work pool begins a new life
+ * of the frame, so a frame may have several in a step, with holes between them.
+ *
+ *   ls_program_print(program, stdout_like_stream);
+ */
+#ifndef LS_IR_PROGRAM_H
+#define LS_IR_PROGRAM_H
+
+#include <stdio.h>
+
+#include "graph/graph.h"
+#include "ir/action.h"
+#include "ir/collective.h"
+#include "ir/layout.h"
+#include "ir/mesh.h"
+
+typedef enum ls_pool {
+  LS_POOL_STATE = 0,  /* parameters, master weights, moments, caches: kept between programs */
+  LS_POOL_CELL,       /* fp64 numbers that change between steps */
+  LS_POOL_INPUT,      /* tokens, labels, positions: filled before the program runs */
+  LS_POOL_WORK,       /* everything else, coloured by lifetime */
+  LS_POOL_HOST_STATE, /* as STATE and WORK, in the machine's memory */
+  LS_POOL_HOST_WORK,
+  LS_POOL_FILE_STATE, /* in a file, which MOVE alone reads and writes */
+  LS_POOL_FILE_WORK,
+  LS_POOL_COUNT
+} ls_pool;
+
+const char *ls_pool_name(ls_pool pool);
+ls_tier ls_pool_tier(ls_pool pool);
+bool ls_pool_works(ls_pool pool); /* WORK of its tier */
+
+/* What memory is for, as a person counts it. */
+#define LS_CATEGORIES(X)             \
+  X(PARAMETERS, "parameters")        \
+  X(MASTER, "master weights")        \
+  X(MOMENTS, "optimizer moments")    \
+  X(GRADIENTS, "gradients")          \
+  X(GATHERED, "gathered parameters") \
+  X(ACTIVATIONS, "activations kept") \
+  X(TEMPORARIES, "temporaries")      \
+  X(CACHES, "key/value caches")      \
+  X(INPUTS, "inputs and cells")
+
+typedef enum ls_category {
+#define LS_CATEGORY_ENUM(suffix, name) LS_CATEGORY_##suffix,
+  LS_CATEGORIES(LS_CATEGORY_ENUM)
+#undef LS_CATEGORY_ENUM
+      LS_CATEGORY_COUNT
+} ls_category;
+
+const char *ls_category_name(ls_category category);
+
+typedef enum ls_cell {
+  LS_CELL_LEARNING_RATE = 0,
+  LS_CELL_STEP, /* 1 for the first update */
+  LS_CELL_VALID_TOKENS,
+  LS_CELL_LOSS_SCALE, /* scale / valid tokens: what gradients begin with */
+  LS_CELL_LOSS_SUM,
+  LS_CELL_SQUARED_NORM,
+  LS_CELL_NORM,
+  LS_CELL_CLIP_FACTOR,
+  LS_CELL_MEAN_LOSS,
+  LS_CELL_SCALE, /* what gradients are multiplied by until the update: 1, more in fp16 */
+  LS_CELL_STOP,  /* ranks that wish to stop: of this one, then of all */
+  LS_CELL_COUNT
+} ls_cell;
+
+enum { LS_CELL_BYTES = 64 }; /* a cache line each */
+
+/* Memory that lives and dies as one: what a segment's forward pass keeps for its backward pass, a
+ * unit's gathered weights, the temporaries of a body, ... */
+typedef struct ls_frame {
+  const char *name;
+  ls_pool pool;
+  ls_category category;
+  int64_t bytes;
+  int instance; /* its first; those of inputs follow one another, one a microbatch */
+} ls_frame;
+
+/* One life of a frame: actions [first, last], at `offset` of its pool. */
+typedef struct ls_instance {
+  int frame, microbatch; /* -1: not of one microbatch */
+  int first, last;
+  int64_t offset;
+} ls_instance;
+
+/* A place in a frame, for one tensor or several one after the other. */
+typedef struct ls_storage {
+  const char *name;
+  int frame;
+  int64_t offset, bytes;
+} ls_storage;
+
+/* A tensor as instructions see it. */
+typedef struct ls_value {
+  const char *name;
+  ls_dtype dtype;
+  int ndim;
+  int64_t global[LS_MAX_DIMS];
+  ls_placement placement;
+  int storage;
+  int64_t offset; /* bytes from the storage's start */
+  /* A 1-D range of a unit's flat buffer: elements [flat_offset, flat_offset + global[0]) of the
+   * whole, of which this rank has what lies in its piece of `flat_chunk` elements (0: not cut).
+   * `flat_whole`: the storage holds the whole buffer, else the piece. */
+  bool flat;
+  int64_t flat_offset, flat_chunk;
+  bool flat_whole;
+  /* Of one parameter's range: its rows in the whole (cut as `placement` says) and the stored
+   * elements of a row. Rows of padding, last in an uneven cut, do not count. 0: no rows. */
+  int64_t flat_rows, flat_row_elements;
+  /* Of the rows (dimension 0) that a rank stores, `rows` from first_row on; 0: all. The storage may
+   * hold all rows or these alone: `offset` is that of the first of these. */
+  int64_t first_row, rows;
+} ls_value;
+
+typedef enum ls_write_mode {
+  LS_WRITE = 0,
+  LS_ADD,             /* to what is there */
+  LS_ADD_AFTER_FIRST, /* the first action of this body writes, later ones add */
+} ls_write_mode;
+
+typedef enum ls_queue {
+  LS_QUEUE_COMPUTE = 0,
+  LS_QUEUE_COMMUNICATE,
+  LS_QUEUE_TRANSFER, /* between tiers */
+  LS_QUEUE_COUNT
+} ls_queue;
+
+typedef struct ls_instruction {
+  ls_collective collective; /* NONE: the op `kind` */
+  ls_op_kind kind;
+  ls_attributes attributes;
+  ls_axes axes; /* group of a collective */
+  ls_reduce reduce;
+  int peer;      /* the other stage of a transfer, or of a collective of two stages; -1: none */
+  int64_t count; /* elements of the whole that a collective moves */
+  ls_queue queue;
+  int wait;           /* event: the latest instruction on the other queue, in the same body,
+                         that this one needs; -1: none */
+  ls_axes first_only; /* only ranks at index 0 of these axes; others write zero */
+  int inputs, outputs;
+  int in[LS_MAX_INPUTS], out[LS_MAX_OUTPUTS]; /* values */
+  ls_write_mode write[LS_MAX_OUTPUTS];
+  const char *reason; /* why a collective is here; else NULL */
+} ls_instruction;
+
+/* An action's instructions: [first, first + count). Stored once for all microbatches. */
+typedef struct ls_body {
+  int first, count;
+  LS_LIST(int) frames; /* that they touch */
+} ls_body;
+
+typedef struct ls_program_action {
+  ls_action action;
+  int body;
+  bool first;     /* of its body: LS_ADD_AFTER_FIRST writes */
+  int *instances; /* of each of the body's frames */
+} ls_program_action;
+
+/* Where a parameter's parts are: values, -1 where there is none. */
+typedef struct ls_program_parameter {
+  const char *name;
+  bool here;  /* this stage has it; if not, its values are -1 */
+  bool gives; /* this stage is the one that is asked for it (two stages may have it) */
+  ls_cut cut;
+  int ndim;
+  int64_t dims[LS_MAX_DIMS]; /* of the whole tensor */
+  int unit;
+  int used;     /* as kernels use it: whole along dp_shard (gathered or stored) */
+  int stored;   /* 1-D: this rank's piece of the stored parameter, compute dtype */
+  int gradient; /* 1-D: this rank's piece of the reduced gradient, where the
+                   update reads it */
+  /* 1-D pieces, where they stay between steps; master is `stored` where compute has no 16 bits and
+   * both are in one tier. */
+  int master, moment1, moment2;
+  int raw_gradient; /* of one microbatch, before reduction */
+} ls_program_parameter;
+
+typedef enum ls_program_kind {
+  LS_PROGRAM_STEP = 0, /* forward, backward, update */
+  LS_PROGRAM_FORWARD,  /* evaluation, or decoding where the graph has no loss */
+} ls_program_kind;
+
+typedef struct ls_program {
+  ls_arena *arena;
+  ls_program_kind kind;
+  ls_mesh mesh;
+  int stage; /* of the pipeline */
+  ls_layout layout;
+  int64_t alignment;        /* of every frame and storage, bytes */
+  int64_t tokens, sequence; /* of a microbatch over the whole mesh */
+  LS_LIST(ls_frame) frames;
+  LS_LIST(ls_instance) instances;
+  LS_LIST(ls_storage) storages;
+  LS_LIST(ls_value) values;
+  LS_LIST(ls_instruction) instructions;
+  LS_LIST(ls_body) bodies;
+  LS_LIST(ls_program_action) actions;
+  int cut; /* post-validation: actions before it may run before the step before is settled; -1 */
+  ls_program_parameter *parameters;
+  int parameter_count;
+  int64_t pool_bytes[LS_POOL_COUNT];
+  int ids, labels, positions;
+  int logits;              /* of the last stage; -1 where they are made in slices */
+  int cell[LS_CELL_COUNT]; /* values; -1: none */
+  double flops;            /* of one step over the whole mesh: matrix products and attention */
+  double recomputed_flops; /* that are done a second time besides */
+} ls_program;
+
+/* A rank's part of a value: its sizes, and its place in bytes from the start of its frame. */
+typedef struct ls_local {
+  int64_t offset;
+  int64_t dims[LS_MAX_DIMS], valid[LS_MAX_DIMS], start[LS_MAX_DIMS];
+} ls_local;
+ls_local ls_program_local(const ls_program *program, int rank, int value);
+
+/* The frame a value lies in. */
+const ls_frame *ls_program_frame(const ls_program *program, int value);
+
+/* Bytes of all pools of a tier: what a rank's arena there holds. */
+int64_t ls_program_tier_bytes(const ls_program *program, ls_tier tier);
+
+/* What is alive during one action. */
+typedef struct ls_alive {
+  int64_t by_category[LS_CATEGORY_COUNT], sum; /* bytes */
+} ls_alive;
+
+/* Bytes of a tier alive during each action of the program. In `arena`. */
+ls_alive *ls_program_alive(ls_arena *arena, const ls_program *program, ls_tier tier);
+
+/* The same during the action where most are, the first of these; returns their sum. */
+int64_t ls_program_tier_peak(const ls_program *program, ls_tier tier,
+                             int64_t by_category[LS_CATEGORY_COUNT]);
+
+/* The same of the device. */
+int64_t ls_program_bytes(const ls_program *program);
+int64_t ls_program_peak(const ls_program *program, int64_t by_category[LS_CATEGORY_COUNT]);
+
+/* Bytes that one run of the program moves from one tier to another, on one rank. */
+int64_t ls_program_bytes_moved(const ls_program *program, ls_tier from, ls_tier to);
+
+/* The parts of a step's program, in the order of its actions. Run one after the other, without
+ * GUESS, they are the step. With post-validation GUESS and the next step's PROLOGUE may come before
+ * SETTLE and UPDATE; where the guess was wrong PROLOGUE runs again after these. */
+typedef enum ls_program_part {
+  LS_PROGRAM_PROLOGUE = 0, /* up to the cut; empty where there is none */
+  LS_PROGRAM_PASSES,       /* all others, and this stage's part of the norm */
+  LS_PROGRAM_GUESS,        /* weights as they are if the norm clips nothing */
+  LS_PROGRAM_SETTLE,       /* the norm over all stages; empty where PASSES end with it */
+  LS_PROGRAM_UPDATE,
+  LS_PROGRAM_PARTS
+} ls_program_part;
+
+/* The first action of a part; of LS_PROGRAM_PARTS: the number of actions. */
+int ls_program_first_of(const ls_program *program, ls_program_part part);
+
+/* The printed form: stable, for people and golden tests. */
+void ls_program_print(const ls_program *program, FILE *stream);
+/* `workspace`: bytes that kernels need beside the arena, which no program knows; 0: not told. */
+void ls_program_print_memory(const ls_program *program, int64_t workspace, FILE *stream);
+
+#endif

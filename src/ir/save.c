@@ -1,0 +1,173 @@
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "ir/saved.h"
+#include "ir/saved_fields.h"
+
+/* Arrays of numbers in a fixed order: the saved form is for machines; people have the printed one.
+ */
+
+static json_t *integers(const int64_t *items, int count) {
+  json_t *array = json_array();
+  for (int i = 0; i < count; i++) json_array_append_new(array, json_integer(items[i]));
+  return array;
+}
+
+static json_t *ints(const int *items, int count) {
+  json_t *array = json_array();
+  for (int i = 0; i < count; i++) json_array_append_new(array, json_integer(items[i]));
+  return array;
+}
+
+static json_t *layout_json(const ls_layout *layout) {
+  const ls_optimizer *optimizer = &layout->optimizer;
+  json_t *object =
+      json_pack("{s:i,s:s,s:s,s:i,s:I,s:i,s:i,s:i,s:i,s:i,s:b,s:i,s:i,s:i,s:i,s:s,s:s,s:[iffffff]}",
+                "pp", layout->pp, "schedule", layout->schedule ? layout->schedule : "", "stages",
+                layout->stages ? layout->stages : "", "chunks", layout->chunks, "recompute",
+                (json_int_t)layout->recompute, "recompute_layers", layout->recompute_layers,
+                "dp_replicate", layout->dp_replicate, "dp_shard", layout->dp_shard, "tp",
+                layout->tp, "zero", layout->zero, "sequence_parallel", layout->sequence_parallel,
+                "microbatches", layout->microbatches, "layers_per_unit", layout->layers_per_unit,
+                "gather", (int)layout->gather, "reduce", (int)layout->reduce, "compute",
+                ls_dtype_name(layout->compute), "grad_dtype", ls_dtype_name(layout->grad_dtype),
+                "optimizer", (int)optimizer->kind, optimizer->beta1, optimizer->beta2,
+                optimizer->epsilon, optimizer->weight_decay, optimizer->momentum, optimizer->clip);
+  json_t *recompute_of = json_array();
+  for (int i = 0; i < layout->recompute_of_count; i++)
+    json_array_append_new(recompute_of, json_integer((json_int_t)layout->recompute_of[i]));
+  json_object_set_new(object, "recompute_of", recompute_of);
+  const ls_offload *offload = &layout->offload;
+  json_object_set_new(object, "logits_rows", json_integer(layout->logits_rows));
+  json_object_set_new(object, "post_validation", json_boolean(layout->post_validation));
+  json_object_set_new(object, "offload",
+                      json_pack("[ifii]", (int)offload->optimizer, offload->optimizer_fraction,
+                                (int)offload->parameters, (int)offload->activations));
+  return object;
+}
+
+static json_t *frame_json(const ls_frame *frame) {
+  return json_pack("[siiIi]", frame->name, (int)frame->pool, (int)frame->category,
+                   (json_int_t)frame->bytes, frame->instance);
+}
+
+static json_t *instance_json(const ls_instance *instance) {
+  return json_pack("[iiiiI]", instance->frame, instance->microbatch, instance->first,
+                   instance->last, (json_int_t)instance->offset);
+}
+
+static json_t *storage_json(const ls_storage *storage) {
+  return json_pack("[siII]", storage->name, storage->frame, (json_int_t)storage->offset,
+                   (json_int_t)storage->bytes);
+}
+
+static json_t *placement_json(const ls_placement *placement) {
+  json_t *array = json_array();
+  for (int a = 0; a < LS_AXIS_COUNT; a++) {
+    const ls_place *place = &placement->on[a];
+    json_array_append_new(array,
+                          json_pack("[iii]", (int)place->kind, place->dim, (int)place->reduce));
+  }
+  return array;
+}
+
+static json_t *value_json(const ls_value *value) {
+  json_t *fields = json_array();
+  for (int f = 0; f < LS_VALUE_FIELDS; f++)
+    json_array_append_new(fields, json_integer(ls_value_field(value, f)));
+  return json_pack("[ssooio]", value->name, ls_dtype_name(value->dtype),
+                   integers(value->global, value->ndim), placement_json(&value->placement),
+                   value->storage, fields);
+}
+
+static json_t *attributes_json(const ls_attributes *attributes) {
+  json_t *array = json_array();
+  for (int f = 0; f < LS_ATTRIBUTE_FIELDS; f++)
+    json_array_append_new(array, json_real(ls_attribute_field(attributes, f)));
+  for (int64_t p = 0; p < attributes->rope_pairs; p++)
+    json_array_append_new(array, json_real(attributes->rope_frequencies[p]));
+  return array;
+}
+
+static json_t *instruction_json(const ls_instruction *each) {
+  json_t *write = json_array();
+  for (int o = 0; o < each->outputs; o++)
+    json_array_append_new(write, json_integer(each->write[o]));
+  return json_pack("[isiiiIiiioooso]", (int)each->collective, ls_op_name(each->kind),
+                   (int)each->axes, (int)each->reduce, each->peer, (json_int_t)each->count,
+                   (int)each->queue, each->wait, (int)each->first_only,
+                   ints(each->in, each->inputs), ints(each->out, each->outputs), write,
+                   each->reason ? each->reason : "", attributes_json(&each->attributes));
+}
+
+static json_t *parameter_json(const ls_program_parameter *p) {
+  return json_pack("[sbbioi[iiiiiii]]", p->name, (int)p->here, (int)p->gives, (int)p->cut,
+                   integers(p->dims, p->ndim), p->unit, p->used, p->stored, p->gradient, p->master,
+                   p->moment1, p->moment2, p->raw_gradient);
+}
+
+static json_t *body_json(const ls_body *body) {
+  return json_pack("[iio]", body->first, body->count, ints(body->frames.items, body->frames.count));
+}
+
+static json_t *action_json(const ls_program *program, const ls_program_action *each) {
+  const int frames = program->bodies.items[each->body].frames.count;
+  return json_pack("[siiiibo]", ls_action_name(each->action.kind), each->action.segment,
+                   each->action.unit, each->action.microbatch, each->body, (int)each->first,
+                   ints(each->instances, frames));
+}
+
+#define LIST_JSON(array, count, make) \
+  json_t *array = json_array();       \
+  for (int i = 0; i < (count); i++) json_array_append_new(array, make)
+
+static json_t *lists_json(const ls_program *program) {
+  LIST_JSON(frames, program->frames.count, frame_json(&program->frames.items[i]));
+  LIST_JSON(instances, program->instances.count, instance_json(&program->instances.items[i]));
+  LIST_JSON(storages, program->storages.count, storage_json(&program->storages.items[i]));
+  LIST_JSON(values, program->values.count, value_json(&program->values.items[i]));
+  LIST_JSON(instructions, program->instructions.count,
+            instruction_json(&program->instructions.items[i]));
+  LIST_JSON(bodies, program->bodies.count, body_json(&program->bodies.items[i]));
+  LIST_JSON(actions, program->actions.count, action_json(program, &program->actions.items[i]));
+  LIST_JSON(parameters, program->parameter_count, parameter_json(&program->parameters[i]));
+  return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "frames", frames, "instances", instances,
+                   "storages", storages, "values", values, "instructions", instructions, "bodies",
+                   bodies, "actions", actions, "parameters", parameters);
+}
+
+const char *ls_program_text(ls_arena *arena, const ls_program *program) {
+  json_t *root = lists_json(program);
+  json_object_set_new(root, "lockstep_program", json_integer(LS_SAVED_VERSION));
+  json_object_set_new(root, "kind", json_integer(program->kind));
+  json_object_set_new(root, "mesh", ints(program->mesh.size, LS_AXIS_COUNT));
+  json_object_set_new(root, "stage", json_integer(program->stage));
+  json_object_set_new(root, "layout", layout_json(&program->layout));
+  json_object_set_new(root, "alignment", json_integer(program->alignment));
+  json_object_set_new(root, "tokens", json_integer(program->tokens));
+  json_object_set_new(root, "sequence", json_integer(program->sequence));
+  json_object_set_new(root, "pool_bytes", integers(program->pool_bytes, LS_POOL_COUNT));
+  json_object_set_new(
+      root, "inputs",
+      json_pack("[iiii]", program->ids, program->labels, program->positions, program->logits));
+  json_object_set_new(root, "cut", json_integer(program->cut));
+  json_object_set_new(root, "cells", ints(program->cell, LS_CELL_COUNT));
+  json_object_set_new(root, "flops", json_real(program->flops));
+  json_object_set_new(root, "recomputed_flops", json_real(program->recomputed_flops));
+  char *text = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(17) | JSON_SORT_KEYS);
+  json_decref(root);
+  if (!text) ls_panic("out of memory for the saved form of a program");
+  const char *kept = ls_arena_strdup(arena, text);
+  free(text);
+  return kept;
+}
+
+ls_status ls_program_save(const ls_program *program, const char *path, ls_error *error) {
+  ls_arena *arena = ls_arena_create();
+  const char *text = ls_program_text(arena, program);
+  const ls_status status = ls_file_write(path, text, strlen(text), error);
+  ls_arena_destroy(&arena);
+  return status;
+}

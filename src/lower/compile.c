@@ -1,0 +1,191 @@
+#include "lower/lower.h"
+
+/* The nodes that make and last read each sharded value; nodes stand in the order they run in. */
+static void find_uses(const ls_sharded *sharded, int *producer, int *last_use,
+                      bool *read_by_weight) {
+  for (int v = 0; v < sharded->values.count; v++) producer[v] = last_use[v] = -1;
+  for (int n = 0; n < sharded->nodes.count; n++) {
+    const ls_shard_node *node = &sharded->nodes.items[n];
+    for (int i = 0; i < node->inputs; i++) {
+      last_use[node->in[i]] = n;
+      read_by_weight[node->in[i]] = read_by_weight[node->in[i]] || node->weight;
+    }
+    for (int o = 0; o < node->outputs; o++)
+      if (producer[node->out[o]] < 0) producer[node->out[o]] = n;
+  }
+}
+
+int *ls_lower_body_of(const ls_lowering *lowering, ls_action_kind kind, const ls_action *like) {
+  const int segments = lowering->sharded->graph->segments.count + 1;
+  LS_ASSERT(like->segment < 0 || like->unit < 0);
+  const int place = like->unit >= 0 ? segments + like->unit : like->segment + 1;
+  return &lowering->bodies[(int64_t)kind * lowering->body_places + place];
+}
+
+static void lower_body(ls_lowering *lowering, const ls_action *action) {
+  ls_program *program = lowering->program;
+  const int first = program->instructions.count;
+  switch (action->kind) {
+    case LS_ACTION_FORWARD:
+    case LS_ACTION_RECOMPUTE:
+    case LS_ACTION_BACKWARD:
+    case LS_ACTION_INPUT:
+    case LS_ACTION_WEIGHT: ls_lower_pass(lowering, action->kind, action->segment); break;
+    case LS_ACTION_SEND:
+    case LS_ACTION_RECEIVE:
+    case LS_ACTION_SENT:
+    case LS_ACTION_SEND_BACK:
+    case LS_ACTION_RECEIVE_BACK:
+    case LS_ACTION_SENT_BACK: ls_lower_transfer(lowering, action); break;
+    default: ls_lower_action(lowering, action);
+  }
+  *LS_APPEND(program->arena, &program->bodies) =
+      (ls_body){.first = first, .count = program->instructions.count - first};
+}
+
+static int find_logits(const ls_lowering *lowering) {
+  const ls_sharded *sharded = lowering->sharded;
+  for (int v = 0; v < sharded->values.count; v++)
+    if (sharded->values.items[v].tensor.index == sharded->graph->logits.index)
+      return lowering->slices->inside[v] ? -1 : lowering->value_of[v];
+  return -1;
+}
+
+static double count_flops(const ls_graph *graph, int microbatches) {
+  double flops = 0;
+  for (int n = 0; n < graph->nodes.count; n++)
+    flops += ls_node_flops(graph, &graph->nodes.items[n]);
+  return flops * microbatches;
+}
+
+static const ls_segment_nodes *list_nodes(const ls_sharded *sharded) {
+  ls_segment_nodes *lists =
+      LS_NEW_ARRAY(sharded->arena, ls_segment_nodes, sharded->graph->segments.count + 1);
+  for (int n = 0; n < sharded->nodes.count; n++)
+    *LS_APPEND(sharded->arena, &lists[sharded->nodes.items[n].segment]) = n;
+  return lists;
+}
+
+typedef struct compilation {
+  const ls_graph *graph;
+  ls_program_kind kind;
+  const ls_sharded *sharded;
+  const ls_units *units;
+  const ls_chunks *chunks;
+  const ls_recompute *recompute;
+  const ls_slices *slices;
+  ls_crossings *crossings;
+  int *producer, *last_use;
+  bool *read_by_weight;
+  const bool *free_nodes;
+  const ls_segment_nodes *nodes;
+  const int64_t *padded;
+} compilation;
+
+static const bool *find_halves(const ls_sharded *sharded, const ls_schedule *schedule) {
+  bool *halves = LS_NEW_ARRAY(sharded->arena, bool, sharded->graph->segments.count + 1);
+  for (int a = 0; a < schedule->count; a++)
+    if (schedule->items[a].kind == LS_ACTION_INPUT) halves[schedule->items[a].segment] = true;
+  return halves;
+}
+
+static void lower_actions(ls_lowering *lowering, const ls_schedule *schedule) {
+  ls_program *program = lowering->program;
+  lowering->body_places = lowering->sharded->graph->segments.count + 1 + lowering->units->count;
+  const int64_t cells = (int64_t)LS_ACTION_COUNT_OF_KINDS * lowering->body_places;
+  lowering->bodies = LS_NEW_ARRAY(program->arena, int, cells);
+  for (int64_t i = 0; i < cells; i++) lowering->bodies[i] = -1;
+  for (int a = 0; a < schedule->count; a++) {
+    const ls_action *action = &schedule->items[a];
+    int *body = ls_lower_body_of(lowering, action->kind, action);
+    if (*body < 0) {
+      *body = program->bodies.count;
+      lower_body(lowering, action);
+    }
+    *LS_APPEND(program->arena, &program->actions) =
+        (ls_program_action){.action = *action, .body = *body};
+  }
+}
+
+static int64_t alignment_of(const ls_offload *offload) {
+  const bool file = offload->optimizer == LS_TIER_NVME || offload->parameters == LS_TIER_NVME ||
+                    offload->activations == LS_TIER_NVME;
+  return file ? LS_FILE_ALIGNMENT : LS_STORAGE_ALIGNMENT;
+}
+
+static ls_program *compile_stage(const compilation *c, int stage) {
+  const ls_sharded *sharded = c->sharded;
+  ls_arena *arena = c->graph->arena;
+  ls_program *made = LS_NEW(arena, ls_program);
+  *made = (ls_program){.arena = arena,
+                       .kind = c->kind,
+                       .mesh = sharded->mesh,
+                       .stage = stage,
+                       .layout = sharded->layout,
+                       .alignment = alignment_of(&sharded->layout.offload),
+                       .tokens = c->graph->tokens,
+                       .sequence = c->graph->sequence};
+  const bool *here = ls_schedule_units_here(sharded, c->units, c->chunks, stage);
+  const ls_homes *homes = ls_homes_make(sharded, c->units, c->chunks, c->recompute, here, stage);
+  const bool fp64 = sharded->layout.compute == LS_F64;
+  ls_lowering lowering = {.program = made,
+                          .sharded = sharded,
+                          .units = c->units,
+                          .chunks = c->chunks,
+                          .crossings = c->crossings,
+                          .recompute = c->recompute,
+                          .slices = c->slices,
+                          .stage = stage,
+                          .homes = homes,
+                          .here = here,
+                          .accumulate = fp64 ? LS_F64 : LS_F32,
+                          .gradient = fp64 ? LS_F64 : sharded->layout.grad_dtype,
+                          .value_of = LS_NEW_ARRAY(arena, int, sharded->values.count),
+                          .of_slice = LS_NEW_ARRAY(arena, int, sharded->values.count),
+                          .away = LS_NEW_ARRAY(arena, int, sharded->values.count),
+                          .producer = c->producer,
+                          .last_use = c->last_use,
+                          .read_by_weight = c->read_by_weight,
+                          .free_nodes = c->free_nodes,
+                          .nodes = c->nodes,
+                          .padded = c->padded,
+                          .contributed = LS_NEW_ARRAY(arena, bool, c->graph->parameters.count + 1)};
+  for (int v = 0; v < sharded->values.count; v++) lowering.value_of[v] = lowering.away[v] = -1;
+  ls_lower_units(&lowering);
+  const ls_schedule schedule =
+      c->kind == LS_PROGRAM_STEP
+          ? ls_schedule_step(sharded, c->units, c->chunks, c->recompute, homes, stage)
+          : ls_schedule_forward(sharded, c->units, c->chunks, homes, stage);
+  lowering.halves = find_halves(sharded, &schedule);
+  made->cut = schedule.cut;
+  lower_actions(&lowering, &schedule);
+  made->logits = find_logits(&lowering);
+  const int microbatches = c->kind == LS_PROGRAM_STEP ? sharded->layout.microbatches : 1;
+  made->flops = count_flops(c->graph, microbatches);
+  made->recomputed_flops = ls_recompute_flops(sharded, c->recompute) * microbatches;
+  ls_lower_frames(&lowering);
+  ls_lower_instances(made);
+  return made;
+}
+
+ls_status ls_program_compile(const ls_graph *graph, const ls_layout *layout, ls_program_kind kind,
+                             ls_program **stages, ls_error *error) {
+  ls_sharded *sharded;
+  ls_chunks *chunks;
+  LS_TRY(ls_shard(graph, layout, &sharded, error));
+  LS_TRY(ls_chunks_make(sharded, kind == LS_PROGRAM_FORWARD, &chunks, error));
+  compilation c = {.graph = graph, .kind = kind, .sharded = sharded, .chunks = chunks};
+  c.producer = LS_NEW_ARRAY(graph->arena, int, sharded->values.count + 1);
+  c.last_use = LS_NEW_ARRAY(graph->arena, int, sharded->values.count + 1);
+  c.read_by_weight = LS_NEW_ARRAY(graph->arena, bool, sharded->values.count + 1);
+  find_uses(sharded, c.producer, c.last_use, c.read_by_weight);
+  c.free_nodes = ls_lower_free_nodes(sharded, c.producer);
+  LS_TRY(ls_crossings_make(sharded, chunks, c.producer, c.free_nodes, &c.crossings, error));
+  c.units = ls_units_make(sharded, chunks);
+  c.recompute = ls_recompute_make(sharded, chunks);
+  c.slices = ls_slices_make(sharded);
+  c.nodes = list_nodes(sharded);
+  c.padded = ls_lower_padded(sharded);
+  for (int s = 0; s < layout->pp; s++) stages[s] = compile_stage(&c, s);
+  return LS_OK;
+}

@@ -1,0 +1,311 @@
+/* Frames: storages grouped by the first and the last body that touch them.
+ *
+ * What only one body touches are its temporaries: they share the body's scratch frame and, where a
+ * frame is born or dies in that body, the parts of it that are not yet or no longer in use. */
+#include <string.h>
+
+#include "lower/lower.h"
+
+enum { UNTOUCHED = -1 };
+
+/* How bodies touch a storage. */
+typedef struct usage {
+  int born, dies; /* bodies, in the order they were lowered */
+  bool once;      /* by an action that is not of one microbatch: it has a single instance */
+  int begin, end; /* instructions of the body at hand; UNTOUCHED */
+} usage;
+
+typedef struct framer {
+  ls_lowering *lowering;
+  ls_program *program;
+  usage *usages;        /* by storage */
+  bool *body_once;      /* by body */
+  LS_LIST(int) touched; /* storages of the body at hand */
+  /* by frame */
+  int *frame_born, *frame_dies;
+  bool *frame_once, *frame_ends, *frame_moves;
+  int *next;      /* the one made before that is born in the same body */
+  int *last_born; /* by body + 1: the newest frame born there */
+  int *noted_in;  /* 1 + the body that is known to have it */
+} framer;
+
+static void each_storage(const ls_program *program, const ls_instruction *instruction,
+                         void (*visit)(void *context, int storage), void *context) {
+  for (int i = 0; i < instruction->inputs; i++)
+    visit(context, program->values.items[instruction->in[i]].storage);
+  for (int o = 0; o < instruction->outputs; o++)
+    visit(context, program->values.items[instruction->out[o]].storage);
+}
+
+typedef struct moment {
+  framer *framer;
+  int body, instruction;
+} moment;
+
+static void note_body(void *context, int storage) {
+  const moment *now = context;
+  usage *about = &now->framer->usages[storage];
+  if (about->born == UNTOUCHED) about->born = now->body;
+  about->dies = now->body;
+  about->once = about->once || now->framer->body_once[now->body];
+}
+
+static void note_instruction(void *context, int storage) {
+  const moment *now = context;
+  usage *about = &now->framer->usages[storage];
+  if (about->begin == UNTOUCHED) {
+    about->begin = now->instruction;
+    *LS_APPEND(now->framer->program->arena, &now->framer->touched) = storage;
+  }
+  about->end = now->instruction;
+}
+
+static void find_usages(framer *f) {
+  ls_program *program = f->program;
+  const int storages = program->storages.count, bodies = program->bodies.count;
+  f->usages = LS_NEW_ARRAY(program->arena, usage, storages);
+  f->body_once = LS_NEW_ARRAY(program->arena, bool, bodies + 1);
+  for (int s = 0; s < storages; s++)
+    f->usages[s] = (usage){UNTOUCHED, UNTOUCHED, false, UNTOUCHED, UNTOUCHED};
+  for (int a = 0; a < program->actions.count; a++)
+    if (program->actions.items[a].action.microbatch < 0)
+      f->body_once[program->actions.items[a].body] = true;
+  for (int b = 0; b < bodies; b++) {
+    const ls_body *body = &program->bodies.items[b];
+    for (int i = body->first; i < body->first + body->count; i++)
+      each_storage(program, &program->instructions.items[i], note_body, &(moment){f, b, i});
+  }
+  if (program->kind == LS_PROGRAM_FORWARD && program->logits >= 0) /* read after the program */
+    f->usages[program->values.items[program->logits].storage].dies = bodies;
+}
+
+static int new_frame(framer *f, const char *name, const ls_storage_plan *plan, const usage *about) {
+  ls_program *program = f->program;
+  const int made = program->frames.count;
+  *LS_APPEND(program->arena, &program->frames) =
+      (ls_frame){.name = name, .pool = plan->pool, .category = plan->category, .instance = -1};
+  f->frame_born[made] = about->born;
+  f->frame_dies[made] = about->dies;
+  f->frame_once[made] = about->once;
+  f->frame_moves[made] = plan->moves;
+  if (!ls_pool_works(plan->pool)) return made; /* shared by no other storage */
+  f->next[made] = f->last_born[about->born + 1];
+  f->last_born[about->born + 1] = made;
+  return made;
+}
+
+static void append_storage(framer *f, int storage, int frame) {
+  ls_storage *placed = &f->program->storages.items[storage];
+  ls_frame *into = &f->program->frames.items[frame];
+  placed->frame = frame;
+  placed->offset = into->bytes;
+  into->bytes += ls_storage_aligned(placed->bytes, f->program->alignment);
+}
+
+static bool is_temporary(const framer *f, int storage) {
+  const usage *about = &f->usages[storage];
+  return f->lowering->plans.items[storage].pool == LS_POOL_WORK && about->born == about->dies;
+}
+
+/* The frame of a storage that several bodies touch: that of the others like it. */
+static int find_frame(const framer *f, const ls_storage_plan *plan, const usage *about) {
+  if (!ls_pool_works(plan->pool)) return -1;
+  int frame = f->last_born[about->born + 1];
+  for (; frame >= 0; frame = f->next[frame]) {
+    const ls_frame *other = &f->program->frames.items[frame];
+    if (f->frame_dies[frame] == about->dies && f->frame_once[frame] == about->once &&
+        other->pool == plan->pool && other->category == plan->category &&
+        f->frame_moves[frame] == plan->moves)
+      break;
+  }
+  return frame;
+}
+
+static void place_kept(framer *f) {
+  ls_program *program = f->program;
+  for (int s = 0; s < program->storages.count; s++) {
+    if (is_temporary(f, s)) continue;
+    const ls_storage_plan *plan = &f->lowering->plans.items[s];
+    int frame = find_frame(f, plan, &f->usages[s]);
+    if (frame < 0) frame = new_frame(f, program->storages.items[s].name, plan, &f->usages[s]);
+    append_storage(f, s, frame);
+  }
+}
+
+static void note_frame(void *context, int storage) {
+  const moment *now = context;
+  ls_program *program = now->framer->program;
+  ls_body *body = &program->bodies.items[now->body];
+  const int frame = program->storages.items[storage].frame;
+  if (frame < 0 || now->framer->noted_in[frame] == now->body + 1) return;
+  now->framer->noted_in[frame] = now->body + 1;
+  *LS_APPEND(program->arena, &body->frames) = frame;
+}
+
+static void note_frames(framer *f) {
+  const ls_program *program = f->program;
+  for (int b = 0; b < program->bodies.count; b++) {
+    const ls_body *body = &program->bodies.items[b];
+    for (int i = 0; i < body->frames.count; i++) f->noted_in[body->frames.items[i]] = b + 1;
+    for (int i = body->first; i < body->first + body->count; i++)
+      each_storage(program, &program->instructions.items[i], note_frame, &(moment){f, b, i});
+  }
+}
+
+/* Where halves of backward passes are apart, microbatches may go through them in different orders:
+ * a frame has an end only if the same body is the last to touch it in every one. */
+static void find_ends(framer *f) {
+  const ls_program *program = f->program;
+  const int microbatches = program->layout.microbatches;
+  const int64_t cells = (int64_t)program->frames.count * microbatches;
+  int *last = LS_NEW_ARRAY(program->arena, int, cells + 1);
+  for (int64_t i = 0; i < cells; i++) last[i] = -1;
+  for (int a = 0; a < program->actions.count; a++) {
+    const ls_program_action *action = &program->actions.items[a];
+    const ls_body *body = &program->bodies.items[action->body];
+    for (int i = 0; i < body->frames.count && action->action.microbatch >= 0; i++)
+      last[(int64_t)body->frames.items[i] * microbatches + action->action.microbatch] =
+          action->body;
+  }
+  f->frame_ends = LS_NEW_ARRAY(program->arena, bool, program->frames.count + 1);
+  for (int frame = 0; frame < program->frames.count; frame++) {
+    f->frame_ends[frame] = true;
+    for (int m = 0; m < microbatches; m++) {
+      const int body = last[(int64_t)frame * microbatches + m];
+      if (body >= 0 && body != f->frame_dies[frame]) f->frame_ends[frame] = false;
+    }
+  }
+}
+
+/* The spaces a body's temporaries may lie in: frames it begins or ends, then its scratch. */
+typedef struct room {
+  int frame;
+  ls_space space;
+} room;
+
+static int open_rooms(framer *f, int b, room *rooms) {
+  ls_program *program = f->program;
+  const ls_body *body = &program->bodies.items[b];
+  int count = 0;
+  for (int t = 0; t < f->touched.count; t++) {
+    const int s = f->touched.items[t], frame = program->storages.items[s].frame;
+    const usage *about = &f->usages[s];
+    if (frame < 0 || about->once || f->body_once[b] ||
+        program->frames.items[frame].pool != LS_POOL_WORK ||
+        (about->born == b) == (about->dies == b) || f->frame_born[frame] != about->born ||
+        (about->dies == b && !f->frame_ends[frame]))
+      continue;
+    int r = 0;
+    while (r < count && rooms[r].frame != frame) r++;
+    if (r == count)
+      rooms[count++] = (room){
+          .frame = frame,
+          .space = {.alignment = program->alignment, .limit = program->frames.items[frame].bytes}};
+    const ls_storage *placed = &program->storages.items[s];
+    const ls_life_box box = {.bytes = placed->bytes,
+                             .offset = placed->offset,
+                             .first = about->born == b ? about->begin : body->first,
+                             .last = about->dies == b ? about->end : body->first + body->count};
+    ls_space_add(program->arena, &rooms[r].space, &box);
+  }
+  return count;
+}
+
+/* The first room with a place; the last is the scratch, whose frame is made when it is needed. */
+static void place_temporary(framer *f, int b, room *rooms, int count, ls_life_box *box) {
+  int r = 0;
+  while (!ls_space_place(f->program->arena, &rooms[r].space, box)) r++;
+  LS_ASSERT(r < count);
+  if (rooms[r].frame < 0)
+    rooms[r].frame =
+        new_frame(f, "scratch", &(ls_storage_plan){LS_POOL_WORK, LS_CATEGORY_TEMPORARIES, false},
+                  &(usage){.born = b, .dies = b});
+  ls_storage *storage = &f->program->storages.items[box->about];
+  storage->frame = rooms[r].frame;
+  storage->offset = box->offset;
+}
+
+static void place_temporaries(framer *f, int b, room *rooms) {
+  ls_program *program = f->program;
+  const ls_body *body = &program->bodies.items[b];
+  f->touched.count = 0;
+  for (int i = body->first; i < body->first + body->count; i++)
+    each_storage(program, &program->instructions.items[i], note_instruction, &(moment){f, b, i});
+  const int scratch = open_rooms(f, b, rooms);
+  rooms[scratch] = (room){.frame = -1, .space = {.alignment = program->alignment, .limit = -1}};
+  ls_life_box *boxes = LS_NEW_ARRAY(program->arena, ls_life_box, f->touched.count + 1);
+  int count = 0;
+  for (int t = 0; t < f->touched.count; t++) {
+    const int s = f->touched.items[t];
+    const usage *about = &f->usages[s];
+    if (is_temporary(f, s))
+      boxes[count++] =
+          (ls_life_box){program->storages.items[s].bytes, 0, about->begin, about->end, s};
+  }
+  ls_life_boxes_sort(boxes, count);
+  for (int i = 0; i < count; i++) place_temporary(f, b, rooms, scratch + 1, &boxes[i]);
+  if (rooms[scratch].frame >= 0)
+    program->frames.items[rooms[scratch].frame].bytes = rooms[scratch].space.bytes;
+  for (int t = 0; t < f->touched.count; t++) f->usages[f->touched.items[t]].begin = UNTOUCHED;
+}
+
+static bool share_memory(const ls_program *program, int a, int b) {
+  const ls_storage *first = &program->storages.items[program->values.items[a].storage];
+  const ls_storage *second = &program->storages.items[program->values.items[b].storage];
+  return first->frame == second->frame && first->offset < second->offset + second->bytes &&
+         second->offset < first->offset + first->bytes;
+}
+
+static bool writes_what_other_touches(const ls_program *program, const ls_instruction *writer,
+                                      const ls_instruction *other) {
+  for (int o = 0; o < writer->outputs; o++) {
+    for (int i = 0; i < other->inputs; i++)
+      if (share_memory(program, writer->out[o], other->in[i])) return true;
+    for (int p = 0; p < other->outputs; p++)
+      if (share_memory(program, writer->out[o], other->out[p])) return true;
+  }
+  return false;
+}
+
+/* The event an instruction waits for: the latest one on the other queue, earlier in its body, that
+ * shares memory with it. Bodies begin after all that came before is done. */
+static void find_waits(ls_program *program, const ls_body *body, int *run) {
+  ls_instruction *items = &program->instructions.items[body->first];
+  for (int i = 0; i < body->count; i++) { /* run: where others of its queue before it begin */
+    ls_instruction *later = &items[i];
+    run[i] = i > 0 && items[i - 1].queue == later->queue ? run[i - 1] : i;
+    for (int j = i - 1; j >= 0 && later->wait < 0; j--) {
+      const ls_instruction *earlier = &items[j];
+      if (earlier->queue == later->queue)
+        j = run[j];
+      else if (writes_what_other_touches(program, earlier, later) ||
+               writes_what_other_touches(program, later, earlier))
+        later->wait = body->first + j;
+    }
+  }
+}
+
+void ls_lower_frames(ls_lowering *lowering) {
+  ls_program *program = lowering->program;
+  ls_arena *arena = program->arena;
+  framer f = {.lowering = lowering, .program = program};
+  const int most = program->storages.count + program->bodies.count;
+  f.frame_born = LS_NEW_ARRAY(arena, int, most + 1);
+  f.frame_dies = LS_NEW_ARRAY(arena, int, most + 1);
+  f.frame_once = LS_NEW_ARRAY(arena, bool, most + 1);
+  f.frame_moves = LS_NEW_ARRAY(arena, bool, most + 1);
+  f.next = LS_NEW_ARRAY(arena, int, most + 1);
+  f.noted_in = LS_NEW_ARRAY(arena, int, most + 1);
+  f.last_born = LS_NEW_ARRAY(arena, int, program->bodies.count + 2);
+  for (int b = 0; b < program->bodies.count + 2; b++) f.last_born[b] = -1;
+  find_usages(&f);
+  place_kept(&f);
+  note_frames(&f);
+  find_ends(&f);
+  room *rooms = LS_NEW_ARRAY(arena, room, program->storages.count + 1);
+  for (int b = 0; b < program->bodies.count; b++) place_temporaries(&f, b, rooms);
+  note_frames(&f);
+  int *run = LS_NEW_ARRAY(arena, int, program->instructions.count + 1);
+  for (int b = 0; b < program->bodies.count; b++)
+    find_waits(program, &program->bodies.items[b], run);
+}

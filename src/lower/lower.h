@@ -1,0 +1,177 @@
+/* Inside of `program`: from actions to instructions. */
+#ifndef LS_LOWER_LOWER_H
+#define LS_LOWER_LOWER_H
+
+#include "lower/compile.h"
+#include "schedule/schedule.h"
+#include "schedule/slices.h"
+
+/* Storages of a unit; -1 where there is none. */
+typedef struct ls_unit_memory {
+  int stored; /* parameters between steps: whole or the piece */
+  int source; /* what is gathered: `stored`, or a copy fetched to the device */
+  int used;   /* what kernels read: `source`, or a gathered copy */
+  int master, moment1, moment2;
+  int master_at, moment1_at, moment2_at; /* while they are updated: the same, or the host's copy */
+  int fresh;                             /* updated parameters before they go to `stored` */
+  int raw;                               /* gradient as nodes write it, whole */
+  int reduced;                           /* after reduction: `raw`, or the piece */
+  int given;                             /* the gradient until the update: `reduced`, or a copy */
+  int taken; /* the gradient the update reads: `given`, or the host's copy */
+} ls_unit_memory;
+
+/* What is known of a storage before it has its place. */
+typedef struct ls_storage_plan {
+  ls_pool pool;
+  ls_category category;
+  bool moves; /* out of its pool and back: shares no frame with what stays */
+} ls_storage_plan;
+
+/* What goes from the chunk before each boundary to the next, and gradients back: sharded values. */
+typedef struct ls_crossing {
+  LS_LIST(int) values, gradients;
+} ls_crossing;
+
+typedef struct ls_crossings {
+  ls_crossing *items; /* by boundary: the chunk before it */
+} ls_crossings;
+
+/* LS_INTERNAL: a value goes farther than to the next chunk and its taker is on another stage. */
+LS_CHECKED ls_status ls_crossings_make(const ls_sharded *sharded, const ls_chunks *chunks,
+                                       const int *producer, const bool *free_nodes,
+                                       ls_crossings **crossings, ls_error *error);
+
+/* By node: whether it needs nothing but inputs of the model. Every stage that uses what it makes
+ * has its own. */
+const bool *ls_lower_free_nodes(const ls_sharded *sharded, const int *producer);
+
+/* The sharded nodes of a segment, in the order they run in. */
+typedef struct ls_segment_nodes {
+  int *items;
+  int count, capacity;
+} ls_segment_nodes;
+
+typedef struct ls_lowering {
+  ls_program *program;
+  LS_LIST(ls_storage_plan) plans; /* of each storage */
+  const ls_sharded *sharded;
+  const ls_units *units;
+  const ls_chunks *chunks;
+  const ls_crossings *crossings;
+  int stage;
+  const ls_recompute *recompute;
+  const ls_homes *homes;
+  const bool *here;    /* by unit: this stage has it */
+  ls_dtype accumulate; /* fp32, or fp64 under fp64 */
+  ls_dtype gradient;   /* that, or bf16 */
+  ls_unit_memory *memory;
+  int *value_of;                  /* program value by sharded value, -1: not made yet */
+  int *away;                      /* its copy outside the device; -1: none */
+  const int *producer, *last_use; /* by sharded value: nodes that make it and last read it; -1 */
+  const bool *read_by_weight;     /* by sharded value: a weight node reads it */
+  bool again;                     /* nodes are lowered a second time, for RECOMPUTE */
+  const ls_slices *slices;
+  int64_t first_row, rows;       /* of the slice at hand; rows 0: nodes run for all rows */
+  int *of_slice;                 /* program value of the slice, by sharded value; -1 */
+  const bool *halves;            /* by segment: weight nodes run apart from the rest of backward */
+  bool summed;                   /* squares of some gradient are in the norm */
+  bool *contributed;             /* by parameter: a node lowered before adds to its gradient */
+  const bool *free_nodes;        /* by node */
+  const ls_segment_nodes *nodes; /* by segment */
+  const int64_t *padded;         /* by sharded value: as ls_lower_padded has it */
+  int *bodies;                   /* body by kind and place of action; -1: none yet */
+  int body_places;               /* of a kind */
+} ls_lowering;
+
+/* Where the body of actions of this kind stands in `bodies`, of the segment or unit that the other
+ * action has. */
+int *ls_lower_body_of(const ls_lowering *lowering, ls_action_kind kind, const ls_action *like);
+
+int ls_lower_storage(ls_lowering *lowering, const char *name, ls_pool pool, ls_category category,
+                     int64_t bytes);
+int ls_lower_value(ls_lowering *lowering, const ls_value *value);
+
+/* Elements [offset, offset + elements) of a unit, as a 1-D value in `storage`, which holds the
+ * whole buffer or this rank's piece. cut: only what lies in this rank's piece. */
+int ls_lower_range(ls_lowering *lowering, const char *name, int storage, ls_dtype dtype, int unit,
+                   int64_t offset, int64_t elements, bool cut);
+
+ls_instruction *ls_lower_op(ls_lowering *lowering, ls_op_kind kind);
+ls_instruction *ls_lower_collective(ls_lowering *lowering, ls_collective collective, ls_axes axes,
+                                    int source, int target, int64_t count, const char *reason);
+
+/* Makes the storages and the values of units, cells and inputs. */
+void ls_lower_units(ls_lowering *lowering);
+
+/* Appends the instructions of one action that is not FORWARD or BACKWARD. */
+void ls_lower_action(ls_lowering *lowering, const ls_action *action);
+
+/* The pools of a tier. */
+ls_pool ls_lower_state_pool(ls_tier tier);
+ls_pool ls_lower_work_pool(ls_tier tier);
+
+/* A parameter's elements in its unit's flat buffer, without rows of padding. */
+int ls_lower_parameter(ls_lowering *lowering, int parameter, const char *name, int storage,
+                       ls_dtype dtype, bool cut);
+
+/* Appends the instructions that begin or end moves between tiers. */
+void ls_lower_move(ls_lowering *lowering, const ls_action *action);
+
+/* Appends the instructions of a pass over a segment. */
+void ls_lower_pass(ls_lowering *lowering, ls_action_kind kind, int segment);
+
+/* Appends the instructions of a transfer over a boundary. */
+void ls_lower_transfer(ls_lowering *lowering, const ls_action *action);
+
+/* The program's value for a sharded value, in memory of its own. `kept`: for the backward pass. */
+int ls_lower_tensor(ls_lowering *lowering, int sharded_value, bool kept);
+
+/* Elements this rank stores of a sharded value. */
+int64_t ls_lower_elements(const ls_sharded *sharded, int sharded_value);
+
+/* By sharded value: the elements of its memory, with what collectives pad it by. */
+const int64_t *ls_lower_padded(const ls_sharded *sharded);
+
+/* Groups storages into frames by the bodies that touch them, and gives every storage its place in
+ * its frame. */
+void ls_lower_frames(ls_lowering *lowering);
+
+/* Makes the instances that actions need of their bodies' frames, and gives each its place. */
+void ls_lower_instances(ls_program *program);
+
+/* Of storages; of those that a file is read into and written from, as O_DIRECT wants it. */
+enum { LS_STORAGE_ALIGNMENT = 256, LS_FILE_ALIGNMENT = 4096 };
+int64_t ls_storage_aligned(int64_t bytes, int64_t alignment);
+
+/* Something that needs `bytes` from time `first` to time `last`. */
+typedef struct ls_life_box {
+  int64_t bytes, offset;
+  int first, last;
+  int about; /* the caller's */
+} ls_life_box;
+
+/* Boxes that have their place, ordered by offset. */
+typedef struct ls_space {
+  LS_LIST(ls_life_box) boxes;
+  int64_t alignment;
+  int64_t limit; /* bytes there are; -1: no end */
+  int64_t bytes; /* used */
+} ls_space;
+
+/* Takes note of a box that has its offset. */
+void ls_space_add(ls_arena *arena, ls_space *space, const ls_life_box *box);
+
+/* Puts the box at the lowest offset where nothing lies at the same time; false: no room. */
+bool ls_space_place(ls_arena *arena, ls_space *space, ls_life_box *box);
+
+/* The same for the many boxes of a pool, in the order of ls_life_boxes_sort: at times from 0 to
+ * below `times`, of a pool without an end. */
+typedef struct ls_occupancy ls_occupancy;
+ls_occupancy *ls_occupancy_create(ls_arena *arena, int times, int64_t alignment);
+void ls_occupancy_place(ls_occupancy *taken, ls_life_box *box);
+int64_t ls_occupancy_bytes(const ls_occupancy *taken);
+
+/* Largest first. (Optimal colouring is NP-hard; by size is the usual heuristic for tensors.) */
+void ls_life_boxes_sort(ls_life_box *boxes, int count);
+
+#endif

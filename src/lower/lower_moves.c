@@ -1,0 +1,101 @@
+#include "lower/lower.h"
+
+/* Moves between tiers: of units, and of what forward passes keep. */
+
+static void begin_move(ls_lowering *lowering, int source, int target, int64_t count,
+                       const char *what) {
+  if (!count) return; /* a unit without parameters */
+  const ls_program *program = lowering->program;
+  const int from = program->values.items[source].storage,
+            to = program->values.items[target].storage;
+  const char *reason = ls_arena_printf(program->arena, "%s: %s -> %s", what,
+                                       ls_tier_name(ls_pool_tier(lowering->plans.items[from].pool)),
+                                       ls_tier_name(ls_pool_tier(lowering->plans.items[to].pool)));
+  ls_lower_collective(lowering, LS_MOVE, 0, source, target, count, reason)->queue =
+      LS_QUEUE_TRANSFER;
+}
+
+/* A unit's whole buffer, or this rank's piece of it, from one storage to another. */
+static void move_unit(ls_lowering *lowering, int unit, int source, int target, ls_dtype dtype,
+                      bool piece, const char *what) {
+  const ls_unit *about = &lowering->units->items[unit];
+  const char *name = ls_arena_printf(lowering->program->arena, "%s of %s", what, about->name);
+  const int from = ls_lower_range(lowering, name, source, dtype, unit, 0, about->elements, piece);
+  const int to = ls_lower_range(lowering, name, target, dtype, unit, 0, about->elements, piece);
+  begin_move(lowering, from, to, piece ? about->chunk : about->elements, name);
+}
+
+static void move_state(ls_lowering *lowering, int unit, bool back) {
+  const ls_unit_memory *memory = &lowering->memory[unit];
+  const bool piece = ls_schedule_state_sharded(lowering->sharded);
+  const int homes[] = {memory->master, memory->moment1, memory->moment2};
+  const int staged[] = {memory->master_at, memory->moment1_at, memory->moment2_at};
+  static const char *const names[] = {"master weights", "first moments", "second moments"};
+  for (int i = 0; i < 3; i++)
+    if (homes[i] >= 0)
+      move_unit(lowering, unit, back ? staged[i] : homes[i], back ? homes[i] : staged[i],
+                lowering->accumulate, piece, names[i]);
+}
+
+static void move_activations(ls_lowering *lowering, int segment, bool back) {
+  ls_program *program = lowering->program;
+  const ls_tier tier = lowering->homes->activations;
+  const ls_moved *moved = &lowering->homes->moved_of[segment];
+  for (int i = 0; i < moved->count; i++) {
+    const int v = moved->items[i];
+    const int here = lowering->value_of[v];
+    if (lowering->away[v] < 0) {
+      ls_value value = program->values.items[here];
+      value.offset = 0;
+      value.storage =
+          ls_lower_storage(lowering, value.name, ls_lower_work_pool(tier), LS_CATEGORY_ACTIVATIONS,
+                           program->storages.items[value.storage].bytes);
+      lowering->away[v] = ls_lower_value(lowering, &value);
+    }
+    const int away = lowering->away[v];
+    begin_move(lowering, back ? away : here, back ? here : away,
+               ls_lower_elements(lowering->sharded, v), program->values.items[here].name);
+  }
+}
+
+/* MOVED for each MOVE of the action that began it, whose kind stands before its own. */
+static void end_moves(ls_lowering *lowering, const ls_action *action) {
+  ls_program *program = lowering->program;
+  const int began = *ls_lower_body_of(lowering, action->kind - 1, action);
+  LS_ASSERT(began >= 0);
+  const ls_body begun = program->bodies.items[began];
+  for (int i = begun.first; i < begun.first + begun.count; i++) {
+    ls_instruction made = program->instructions.items[i];
+    made.collective = LS_MOVED;
+    *LS_APPEND(program->arena, &program->instructions) = made;
+  }
+}
+
+void ls_lower_move(ls_lowering *lowering, const ls_action *action) {
+  const ls_sharded *sharded = lowering->sharded;
+  const int unit = action->unit;
+  const ls_unit_memory *memory = unit >= 0 ? &lowering->memory[unit] : NULL;
+  const bool piece = ls_schedule_state_sharded(sharded), gathers = ls_schedule_gathers(sharded);
+  const ls_dtype compute = sharded->layout.compute;
+  switch (action->kind) {
+    case LS_ACTION_FETCH:
+      move_unit(lowering, unit, memory->stored, memory->source, compute, gathers, "parameters");
+      break;
+    case LS_ACTION_GIVE:
+      move_unit(lowering, unit, memory->reduced, memory->given, lowering->gradient, piece,
+                "gradient");
+      break;
+    case LS_ACTION_TAKE:
+      move_unit(lowering, unit, memory->given, memory->taken, lowering->gradient, piece,
+                "gradient");
+      break;
+    case LS_ACTION_LOAD: move_state(lowering, unit, false); break;
+    case LS_ACTION_STORE: move_state(lowering, unit, true); break;
+    case LS_ACTION_RETURN:
+      move_unit(lowering, unit, memory->fresh, memory->stored, compute, piece, "parameters");
+      break;
+    case LS_ACTION_OFFLOAD: move_activations(lowering, action->segment, false); break;
+    case LS_ACTION_PREFETCH: move_activations(lowering, action->segment, true); break;
+    default: end_moves(lowering, action);
+  }
+}

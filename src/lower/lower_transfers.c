@@ -1,0 +1,98 @@
+#include "lower/lower.h"
+
+/* What goes from stage to stage: found from where values are made and where they are read. */
+
+static bool is_free(const ls_sharded *sharded, const ls_shard_node *node, const int *producer,
+                    const bool *free_nodes) {
+  if (node->backward || node->collective != LS_COLLECTIVE_NONE) return false;
+  for (int i = 0; i < node->inputs; i++) {
+    const ls_tensor_id id = sharded->values.items[node->in[i]].tensor;
+    const int made_by = producer[node->in[i]];
+    const bool input = ls_graph_tensor(sharded->graph, id)->role == LS_ROLE_INPUT;
+    if (made_by < 0 ? !input : !free_nodes[made_by]) return false;
+  }
+  return node->inputs > 0;
+}
+
+const bool *ls_lower_free_nodes(const ls_sharded *sharded, const int *producer) {
+  bool *free_nodes = LS_NEW_ARRAY(sharded->arena, bool, sharded->nodes.count + 1);
+  for (int n = 0; n < sharded->nodes.count; n++) /* what they read is made before them */
+    free_nodes[n] = is_free(sharded, &sharded->nodes.items[n], producer, free_nodes);
+  return free_nodes;
+}
+
+static bool listed(const int *items, int count, int value) {
+  for (int i = 0; i < count; i++)
+    if (items[i] == value) return true;
+  return false;
+}
+
+/* A value that a node of another chunk reads: it crosses the boundary between the two. What goes to
+ * the chunk before is a gradient. */
+static ls_status cross(const ls_sharded *sharded, const ls_chunks *chunks, ls_crossing *crossings,
+                       int from, int to, int value, ls_error *error) {
+  if (chunks->pipeline->stage_of[from] == chunks->pipeline->stage_of[to]) return LS_OK;
+  const bool backward = to < from;
+  if (to != (backward ? from - 1 : from + 1)) {
+    const ls_tensor_id id = sharded->values.items[value].tensor;
+    return ls_fail(error, LS_INTERNAL, "%s goes from chunk %d of the pipeline to chunk %d",
+                   ls_graph_tensor(sharded->graph, id)->name, from, to);
+  }
+  ls_crossing *at = &crossings[backward ? to : from];
+  if (backward && !listed(at->gradients.items, at->gradients.count, value))
+    *LS_APPEND(sharded->arena, &at->gradients) = value;
+  if (!backward && !listed(at->values.items, at->values.count, value))
+    *LS_APPEND(sharded->arena, &at->values) = value;
+  return LS_OK;
+}
+
+ls_status ls_crossings_make(const ls_sharded *sharded, const ls_chunks *chunks, const int *producer,
+                            const bool *free_nodes, ls_crossings **crossings, ls_error *error) {
+  ls_crossings *made = LS_NEW(sharded->arena, ls_crossings);
+  made->items = LS_NEW_ARRAY(sharded->arena, ls_crossing, chunks->count);
+  for (int n = 0; n < sharded->nodes.count; n++) {
+    const ls_shard_node *node = &sharded->nodes.items[n];
+    const int to = chunks->chunk_of[node->segment];
+    for (int i = 0; i < node->inputs; i++) {
+      const int by = producer[node->in[i]];
+      if (by < 0 || free_nodes[by]) continue;
+      const int from = chunks->chunk_of[sharded->nodes.items[by].segment];
+      if (from != to) LS_TRY(cross(sharded, chunks, made->items, from, to, node->in[i], error));
+    }
+  }
+  *crossings = made;
+  return LS_OK;
+}
+
+static const char *reason_of(const ls_lowering *lowering, const ls_action *action, bool back) {
+  const ls_graph *graph = lowering->sharded->graph;
+  const int first = lowering->chunks->first_segment[action->segment + 1];
+  return ls_arena_printf(lowering->program->arena,
+                         back ? "gradient of what %s gives to %s" : "what %s gives to %s",
+                         graph->segments.items[first - 1], graph->segments.items[first]);
+}
+
+void ls_lower_transfer(ls_lowering *lowering, const ls_action *action) {
+  const bool back = action->kind == LS_ACTION_SEND_BACK || action->kind == LS_ACTION_RECEIVE_BACK ||
+                    action->kind == LS_ACTION_SENT_BACK;
+  const bool receives = action->kind == LS_ACTION_RECEIVE || action->kind == LS_ACTION_RECEIVE_BACK;
+  const bool sends = action->kind == LS_ACTION_SEND || action->kind == LS_ACTION_SEND_BACK;
+  const ls_crossing *crossing = &lowering->crossings->items[action->segment];
+  const int count = back ? crossing->gradients.count : crossing->values.count;
+  const int *values = back ? crossing->gradients.items : crossing->values.items;
+  const int other = receives == back ? action->segment + 1 : action->segment;
+  for (int i = 0; i < count; i++) {
+    int *value = &lowering->value_of[values[i]];
+    if (receives) {
+      const int last = lowering->last_use[values[i]];
+      const bool kept = !back && lowering->sharded->nodes.items[last].backward;
+      *value = ls_lower_tensor(lowering, values[i], kept);
+    }
+    ls_instruction *made = ls_lower_collective(
+        lowering, receives ? LS_RECEIVE : (sends ? LS_SEND : LS_SENT), LS_AXES_STAGE, *value,
+        *value, ls_lower_elements(lowering->sharded, values[i]), reason_of(lowering, action, back));
+    made->peer = lowering->chunks->pipeline->stage_of[other];
+    made->inputs = receives ? 0 : 1;
+    made->outputs = receives ? 1 : 0;
+  }
+}

@@ -1,0 +1,256 @@
+/* The saved form holds everything: what is read back prints and saves the same, and what is damaged
+ * is refused by name, never run and never a crash. */
+
+#include <jansson.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/random.h"
+#include "cost/cost.h"
+#include "ir/saved.h"
+#include "lower/compile.h"
+#include "model/model.h"
+#include "support/shapes.h"
+
+/* The saved form of a step over 128 pieces of each unit. */
+static json_t *compile_wide(ls_arena *arena) {
+  ls_error error = {0};
+  ls_model_config config;
+  const char *text = ls_test_shapes[1].config;
+  assert_int_equal(ls_model_config_parse(arena, "shape", text, strlen(text), &config, &error),
+                   LS_OK);
+  ls_graph *graph;
+  const ls_build_options options = {.tokens = 512, .sequence = 4};
+  assert_int_equal(ls_model_build(arena, &config, &options, &graph, &error), LS_OK);
+  ls_graph_backward(graph);
+  ls_layout layout = ls_layout_default();
+  layout.dp_shard = 128;
+  ls_program *program;
+  if (ls_program_compile(graph, &layout, LS_PROGRAM_STEP, &program, &error) != LS_OK)
+    fail_msg("%s", error.text);
+  return json_loads(ls_program_text(arena, program), 0, NULL);
+}
+
+static ls_program *compile(ls_arena *arena, int shape, ls_program_kind kind) {
+  ls_error error = {0};
+  ls_model_config config;
+  const char *text = ls_test_shapes[shape].config;
+  assert_int_equal(ls_model_config_parse(arena, "shape", text, strlen(text), &config, &error),
+                   LS_OK);
+  ls_graph *graph;
+  assert_int_equal(ls_model_build(arena, &config, &(ls_build_options){.tokens = 48, .sequence = 4},
+                                  &graph, &error),
+                   LS_OK);
+  if (kind == LS_PROGRAM_STEP) ls_graph_backward(graph);
+  ls_layout layout = ls_layout_default();
+  layout.dp_replicate = 2;
+  layout.dp_shard = 3;
+  layout.tp = ls_test_shapes[shape].name[0] == 'g' ? 5 : 1;
+  layout.sequence_parallel = true;
+  layout.zero = 2 + (shape == 0);
+  layout.microbatches = 3;
+  layout.grad_dtype = shape == 2 ? LS_BF16 : LS_F32;
+  layout.logits_rows = shape == 1 ? 5 : 0; /* of 8 */
+  ls_program *program;
+  if (ls_program_compile(graph, &layout, kind, &program, &error) != LS_OK)
+    fail_msg("%s", error.text);
+  return program;
+}
+
+static char *printed(const ls_program *program) {
+  char *text = NULL;
+  size_t bytes = 0;
+  FILE *stream = open_memstream(&text, &bytes);
+  assert_non_null(stream);
+  ls_program_print(program, stream);
+  ls_program_print_memory(program, 0, stream);
+  ls_program_print_collectives(program, stream);
+  fclose(stream);
+  return text;
+}
+
+static void test_round_trip(void **state) {
+  (void)state;
+  for (int shape = 0; shape < LS_TEST_SHAPES; shape++)
+    for (int kind = LS_PROGRAM_STEP; kind <= LS_PROGRAM_FORWARD; kind++) {
+      ls_arena *arena = ls_arena_create();
+      ls_error error = {0};
+      const ls_program *made = compile(arena, shape, (ls_program_kind)kind);
+      const char *text = ls_program_text(arena, made);
+      ls_program *loaded;
+      if (ls_program_parse(arena, "saved", text, strlen(text), &loaded, &error) != LS_OK)
+        fail_msg("%s", error.text);
+      assert_string_equal(ls_program_text(arena, loaded), text);
+      char *before = printed(made), *after = printed(loaded);
+      assert_string_equal(before, after);
+      free(before);
+      free(after);
+      ls_arena_destroy(&arena);
+    }
+}
+
+static void test_file(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  ls_error error = {0};
+  char path[] = "/tmp/lockstep-program-XXXXXX";
+  const int file = mkstemp(path);
+  assert_true(file >= 0);
+  close(file);
+  const ls_program *made = compile(arena, 1, LS_PROGRAM_STEP);
+  assert_int_equal(ls_program_save(made, path, &error), LS_OK);
+  ls_program *loaded;
+  assert_int_equal(ls_program_load(arena, path, &loaded, &error), LS_OK);
+  assert_string_equal(ls_program_text(arena, loaded), ls_program_text(arena, made));
+  unlink(path);
+  ls_arena_destroy(&arena);
+}
+
+static void refuse(const char *from, const char *to, const char *expected) {
+  ls_arena *arena = ls_arena_create();
+  ls_error error = {0};
+  const char *text = ls_program_text(arena, compile(arena, 1, LS_PROGRAM_STEP));
+  const char *at = strstr(text, from);
+  if (!at) fail_msg("no %s in the saved form", from);
+  const char *damaged =
+      ls_arena_printf(arena, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+  ls_program *loaded;
+  assert_int_equal(ls_program_parse(arena, "saved", damaged, strlen(damaged), &loaded, &error),
+                   LS_INPUT);
+  if (!strstr(error.text, expected)) fail_msg("%s: expected %s", error.text, expected);
+  ls_arena_destroy(&arena);
+}
+
+static void test_damage_is_named(void **state) {
+  (void)state;
+  refuse("\"lockstep_program\":7", "\"lockstep_program\":9", "saved form 9");
+  refuse("\"tokens\":48", "\"tokens\":-1", "head");
+  refuse("\"rmsnorm\"", "\"rmsnorn\"", "instruction");
+  refuse("\"fp32\"", "\"fp31\"", "head");
+  refuse("\"mesh\":[1,2", "\"mesh\":[0,2", "mesh");
+  refuse("\"values\"", "\"walues\"", "values");
+}
+
+static void parse_edited(json_t *root, const char *what, ls_status expected, const char *says) {
+  ls_arena *arena = ls_arena_create();
+  ls_program *loaded;
+  ls_error error = {0};
+  char *text = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(17));
+  const ls_status status = ls_program_parse(arena, "saved", text, strlen(text), &loaded, &error);
+  if (status != expected) fail_msg("%s: status %d: %s", what, status, error.text);
+  if (!strstr(error.text, says)) fail_msg("%s: %s: expected %s", what, error.text, says);
+  free(text);
+  ls_arena_destroy(&arena);
+}
+
+/* The first instruction that is this op. */
+static json_t *find_instruction(json_t *root, const char *op) {
+  size_t i;
+  json_t *each;
+  json_array_foreach(json_object_get(root, "instructions"), i, each) {
+    if (strcmp(json_string_value(json_array_get(each, 1)), op) == 0) return each;
+  }
+  fail_msg("no %s", op);
+  return NULL;
+}
+
+/* What no op can have: kinds that there are not, halves, what would be divided by. */
+static void test_settings_of_ops_are_checked(void **state) {
+  (void)state;
+  enum { SEQUENCE, HEAD_DIM, KV_HEADS, ACTIVATION = 14, ATTRIBUTES = 13, WAIT = 7 };
+  static const struct {
+    const char *op;
+    int field;
+    double number;
+  } wrong[] = {{"swiglu", ACTIVATION, 3},      {"swiglu", ACTIVATION, 1e300},
+               {"swiglu", ACTIVATION, -1},     {"swiglu", ACTIVATION, 0.5},
+               {"attention", HEAD_DIM, 0},     {"attention", KV_HEADS, 0},
+               {"attention", SEQUENCE, 0},     {"attention", HEAD_DIM, 2.5},
+               {"attention", HEAD_DIM, 1e300}, {"attention_bwd", HEAD_DIM, 0},
+               {"attention_bwd", KV_HEADS, 0}, {"rope", HEAD_DIM, 0}};
+  ls_arena *arena = ls_arena_create();
+  const char *text = ls_program_text(arena, compile(arena, 1, LS_PROGRAM_STEP));
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    json_t *root = json_loads(text, 0, NULL);
+    json_t *attributes = json_array_get(find_instruction(root, wrong[i].op), ATTRIBUTES);
+    parse_edited(root, "unchanged", LS_OK, "");
+    json_array_set_new(attributes, (size_t)wrong[i].field, json_real(wrong[i].number));
+    parse_edited(root, wrong[i].op, LS_INPUT, "saved: damaged program: instruction");
+    json_decref(root);
+  }
+  json_t *root = json_loads(text, 0, NULL);
+  json_array_set_new(find_instruction(root, "swiglu"), WAIT, json_integer(1 << 30));
+  parse_edited(root, "wait", LS_INPUT, "saved: damaged program: instruction");
+  json_decref(root);
+  ls_arena_destroy(&arena);
+}
+
+/* Beyond its piece on one rank of 128, neither the first nor the last. */
+static void test_every_ranks_part_is_checked(void **state) {
+  (void)state;
+  enum { FIELDS = 5, FLAT = 1, FLAT_OFFSET, FLAT_CHUNK, FLAT_WHOLE };
+  ls_arena *arena = ls_arena_create();
+  json_t *root = compile_wide(arena), *each;
+  parse_edited(root, "unchanged", LS_OK, "");
+  size_t i;
+  int tried = 0;
+  json_array_foreach(json_object_get(root, "values"), i, each) {
+    json_t *fields = json_array_get(each, FIELDS);
+    const json_int_t offset = json_integer_value(json_array_get(fields, FLAT_OFFSET));
+    json_t *chunk = json_array_get(fields, FLAT_CHUNK);
+    const json_int_t elements = json_integer_value(chunk);
+    if (!elements || json_integer_value(json_array_get(fields, FLAT_WHOLE))) continue;
+    if (offset < 4 * elements) continue;
+    json_integer_set(chunk, offset - 2 * elements);
+    parse_edited(root, "a piece", LS_INPUT, "saved: damaged program: value");
+    json_integer_set(chunk, elements);
+    tried++;
+  }
+  assert_true(tried > 0);
+  json_decref(root);
+  ls_arena_destroy(&arena);
+}
+
+/* A digit or two changed anywhere: refused, or read as a program whose parts fit; never a crash. */
+static void test_changed_digits_never_crash(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  const char *text = ls_program_text(arena, compile(arena, 1, LS_PROGRAM_STEP));
+  const size_t bytes = strlen(text);
+  int refused = 0;
+  for (uint64_t trial = 0; trial < 300; trial++) {
+    ls_arena *scratch = ls_arena_create();
+    char *damaged = ls_arena_strdup(scratch, text);
+    for (uint64_t edit = 0; edit < 2; edit++) {
+      const uint64_t bits = ls_random_bits(7, trial, edit);
+      size_t at = (size_t)(bits % bytes);
+      while (damaged[at] < '0' || damaged[at] > '9') at = (at + 1) % bytes;
+      damaged[at] = (char)('0' + (bits >> 40) % 10);
+    }
+    ls_program *loaded;
+    ls_error error = {0};
+    if (ls_program_parse(scratch, "saved", damaged, bytes, &loaded, &error) != LS_OK) refused++;
+    ls_arena_destroy(&scratch);
+  }
+  print_message("%d of 300 damaged programs refused\n", refused);
+  assert_true(refused > 20);
+  ls_arena_destroy(&arena);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_round_trip),
+                                     cmocka_unit_test(test_file),
+                                     cmocka_unit_test(test_damage_is_named),
+                                     cmocka_unit_test(test_settings_of_ops_are_checked),
+                                     cmocka_unit_test(test_every_ranks_part_is_checked),
+                                     cmocka_unit_test(test_changed_digits_never_crash)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,25 @@
+/* What stages may do of a step before they know the gradient norm of the step before it.
+ *
+ * A step's update needs the norm over all stages: a barrier. With post-validation (Qi et al., "Zero
+ * Bubble Pipeline Parallelism", 2024, section 4) each stage guesses that nothing is clipped, goes
+ * on with the weights which that gives, and validates when the norm has come; where the guess was
+ * wrong it updates again and repeats what it did. What may be repeated are the first forward passes
+ * of each stage, up to a cut that no message crosses.
+ *
+ *   const int *passes = ls_ahead_passes(arena, pipeline);   // by stage: passes before the cut
+ *
+ * Thread-safe as long as no two threads share an arena. */
+#ifndef LS_PIPELINE_AHEAD_H
+#define LS_PIPELINE_AHEAD_H
+
+#include "pipeline/pipeline.h"
+
+/* By stage: how many passes of its list come before the cut. They are forward passes, none of the
+ * last chunk, whose loss is a sum of the step; what each takes is sent before the cut too, and what
+ * each but the last makes is taken before it. Owned by the arena. */
+int *ls_ahead_passes(ls_arena *arena, const ls_pipeline *pipeline);
+
+/* Whether what the pass at `place` of the stage's list sends is taken before the cut. */
+bool ls_ahead_sends(const ls_pipeline *pipeline, const int *passes, int stage, int place);
+
+#endif

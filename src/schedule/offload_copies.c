@@ -1,0 +1,98 @@
+#include "schedule/offload_copies.h"
+
+typedef struct updater {
+  ls_arena *arena;
+  const ls_homes *homes;
+  ls_schedule *schedule;
+  const bool *ours;
+  int units;
+} updater;
+
+static void add(const updater *u, ls_action_kind kind, int unit) {
+  *LS_APPEND(u->arena, u->schedule) = (ls_action){kind, -1, unit, -1};
+}
+
+/* Of what tier the memory is that an update writes to. */
+static ls_tier computes_in(ls_tier state) {
+  return state == LS_TIER_DEVICE ? LS_TIER_DEVICE : LS_TIER_HOST;
+}
+
+bool ls_offload_returns(const ls_homes *homes, int unit) {
+  const ls_tier state = homes->state[unit], parameters = homes->parameters[unit];
+  if (state == parameters && homes->one_copy) return false;
+  return parameters != computes_in(state);
+}
+
+static bool in_file(const updater *u, int unit) {
+  return unit >= 0 && u->homes->state[unit] == LS_TIER_NVME;
+}
+
+static int next_of(const updater *u, int unit) {
+  do unit++;
+  while (unit < u->units && !u->ours[unit]);
+  return unit < u->units ? unit : -1;
+}
+
+static void begin_unit(const updater *u, int unit) {
+  if (!in_file(u, unit)) return;
+  add(u, LS_ACTION_LOAD, unit);
+  add(u, LS_ACTION_TAKE, unit);
+}
+
+static void end_unit(const updater *u, int unit) {
+  if (unit < 0) return;
+  if (ls_offload_returns(u->homes, unit)) add(u, LS_ACTION_RETURNED, unit);
+  if (in_file(u, unit)) add(u, LS_ACTION_STORED, unit);
+}
+
+/* Units with a parameter that are `left`, in the order of their first parameters. */
+static int order_units(const ls_units *units, bool *left, int *ordered) {
+  int count = 0;
+  for (int p = 0; p < units->first[units->count]; p++) {
+    const int unit = units->of_parameter[p];
+    if (left[unit]) ordered[count++] = unit;
+    left[unit] = false;
+  }
+  return count;
+}
+
+void ls_offload_norm(ls_arena *arena, const ls_units *units, const bool *ours, int stage,
+                     const ls_homes *homes, ls_schedule *schedule) {
+  const updater u = {arena, homes, schedule, ours, units->count};
+  bool *left = LS_NEW_ARRAY(arena, bool, units->count + 1);
+  for (int i = 0; i < units->count; i++) { /* of two stages that share a unit the first counts it */
+    const int home = units->items[i].stages[0];
+    left[i] = ours[i] && (home < 0 || home == stage);
+  }
+  int *ordered = LS_NEW_ARRAY(arena, int, units->count + 1);
+  const int count = order_units(units, left, ordered);
+  if (count && in_file(&u, ordered[0])) add(&u, LS_ACTION_TAKE, ordered[0]);
+  for (int i = 0; i < count; i++) {
+    const int next = i + 1 < count ? ordered[i + 1] : -1;
+    if (in_file(&u, ordered[i])) add(&u, LS_ACTION_TAKEN, ordered[i]);
+    if (in_file(&u, next)) add(&u, LS_ACTION_TAKE, next);
+    add(&u, LS_ACTION_SUM, ordered[i]);
+  }
+}
+
+void ls_offload_update(ls_arena *arena, const ls_units *units, const bool *ours,
+                       const ls_homes *homes, ls_schedule *schedule) {
+  const updater u = {arena, homes, schedule, ours, units->count};
+  int last = -1;
+  const int first = next_of(&u, -1);
+  begin_unit(&u, first);
+  for (int unit = first; unit >= 0; unit = next_of(&u, unit)) {
+    const int next = next_of(&u, unit);
+    if (in_file(&u, unit)) {
+      add(&u, LS_ACTION_LOADED, unit);
+      add(&u, LS_ACTION_TAKEN, unit);
+    }
+    begin_unit(&u, next);
+    add(&u, LS_ACTION_UPDATE, unit);
+    end_unit(&u, last);
+    if (ls_offload_returns(homes, unit)) add(&u, LS_ACTION_RETURN, unit);
+    if (in_file(&u, unit)) add(&u, LS_ACTION_STORE, unit);
+    last = unit;
+  }
+  end_unit(&u, last);
+}

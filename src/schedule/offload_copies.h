@@ -1,0 +1,21 @@
+/* The order in which what waits outside the device comes and goes. Each move is two actions, a
+ * beginning and an end, with work between them. */
+#ifndef LS_SCHEDULE_OFFLOAD_COPIES_H
+#define LS_SCHEDULE_OFFLOAD_COPIES_H
+
+#include "schedule/schedule.h"
+
+/* Appends the sums of squares of the gradients of units that are `ours`, where some wait in a file:
+ * in the order of parameters, each taken one ahead. */
+void ls_offload_norm(ls_arena *arena, const ls_units *units, const bool *ours, int stage,
+                     const ls_homes *homes, ls_schedule *schedule);
+
+/* Appends the updates of the units that are `ours`: the state of unit i + 1 is read and that of
+ * unit i - 1 written back while unit i is updated. */
+void ls_offload_update(ls_arena *arena, const ls_units *units, const bool *ours,
+                       const ls_homes *homes, ls_schedule *schedule);
+
+/* Whether updated parameters lie elsewhere than where they wait, so that they must move there. */
+bool ls_offload_returns(const ls_homes *homes, int unit);
+
+#endif

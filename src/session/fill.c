@@ -1,0 +1,71 @@
+#include "session/fill.h"
+
+#include "base/stop.h"
+
+/* A place in the sequence of all bands of all items. */
+typedef struct cursor {
+  int item, box, boxes; /* boxes: of the item; 0: not asked yet */
+  ls_box kept[LS_MOST_KEPT], band;
+  int64_t number; /* bands so far */
+} cursor;
+
+typedef struct filler {
+  ls_rank *rank;
+  const ls_program *program;
+  const ls_fill_item *items;
+  int count;
+} filler;
+
+/* Goes on to the next band; false where there is none. */
+static bool next(const filler *self, cursor *at) {
+  for (; at->item < self->count; at->item++, at->boxes = 0) {
+    const ls_fill_item *item = &self->items[at->item];
+    if (at->boxes == 0) {
+      at->boxes =
+          ls_rank_kept_boxes(self->rank, self->program, item->parameter, item->part, at->kept);
+      at->box = 0;
+      at->band = (ls_box){0};
+    }
+    for (; at->box < at->boxes; at->box++, at->band = (ls_box){0})
+      if (ls_stored_band(item->from.layout, &at->kept[at->box], LS_BAND_ELEMENTS, &at->band)) {
+        at->number++;
+        return true;
+      }
+  }
+  return false;
+}
+
+/* The narrowest type that loses nothing on the way. */
+static ls_dtype way(const filler *self, const ls_stored_tensor *tensor) {
+  const bool wide = tensor->dtype == LS_F64 || self->program->layout.compute == LS_F64;
+  return wide ? LS_F64 : LS_F32;
+}
+
+static ls_status fill(const filler *self, void *band, void *scratch, ls_error *error) {
+  cursor here = {0}, ahead = {0};
+  bool more = true;
+  while (next(self, &here)) {
+    while (more && ahead.number < here.number + LS_BAND_AHEAD) {
+      more = next(self, &ahead);
+      if (more) ls_stored_expect(&self->items[ahead.item].from, &ahead.band);
+    }
+    const ls_fill_item *item = &self->items[here.item];
+    const ls_dtype dtype = way(self, item->from.tensor);
+    LS_TRY(ls_stop_check("loading weights", error));
+    LS_TRY(ls_stored_read(&item->from, &here.band, dtype, band, scratch, error));
+    LS_TRY(ls_rank_write_box(self->rank, self->program, item->parameter, item->part, &here.band,
+                             band, dtype, error));
+  }
+  return LS_OK;
+}
+
+ls_status ls_fill(ls_rank *rank, const ls_program *program, const ls_fill_item *items, int count,
+                  ls_error *error) {
+  const filler self = {rank, program, items, count};
+  ls_arena *arena = ls_arena_create();
+  double *band = LS_NEW_ARRAY(arena, double, LS_BAND_ELEMENTS);
+  double *scratch = LS_NEW_ARRAY(arena, double, LS_BAND_ELEMENTS);
+  const ls_status status = fill(&self, band, scratch, error);
+  ls_arena_destroy(&arena);
+  return status;
+}

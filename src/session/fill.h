@@ -1,0 +1,29 @@
+/* Filling a rank's parameters and moments from stored tensors: only the elements that it keeps are
+ * read, in bands of bounded size, and the disk is asked for the next ones meanwhile.
+ *
+ *   ls_fill_item items[] = {{*ls_weights_place(weights, 0), 0, LS_PART_MASTER}};
+ *   LS_TRY(ls_fill(rank, program, items, 1, error));
+ *
+ * Used by one thread at a time for a rank. */
+#ifndef LS_SESSION_FILL_H
+#define LS_SESSION_FILL_H
+
+#include "run/rank_parameters.h"
+#include "store/stored_box.h"
+
+/* Elements of a band, when filling and when saving, and bands that the disk is asked for ahead
+ * (which lie in the system's cache). Beside the parameters a rank needs two bands, of 8 bytes an
+ * element at most, and the one that is mapped: LS_BAND_MEMORY. */
+enum { LS_BAND_ELEMENTS = 1 << 19, LS_BAND_AHEAD = 8, LS_BAND_MEMORY = 3 * 8 << 19 };
+
+typedef struct ls_fill_item {
+  ls_weight_place from;
+  int parameter;
+  ls_part_of_parameter part;
+} ls_fill_item;
+
+/* Not collective. Errors: those of ls_stored_read and ls_rank_write_box. */
+LS_CHECKED ls_status ls_fill(ls_rank *rank, const ls_program *program, const ls_fill_item *items,
+                             int count, ls_error *error);
+
+#endif

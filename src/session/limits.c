@@ -1,0 +1,111 @@
+#include "session/limits.h"
+
+/* Passes of one microbatch over one layer: each is some actions, and 2 KiB while it is compiled and
+ * proved. */
+enum { MOST_PASSES = 1 << 22 };
+
+/* Of logits: each is some instructions. */
+enum { MOST_SLICES = 4096 };
+
+/* Of a tensor, on one device and over the whole mesh: with eight bytes for each and as many tensors
+ * as there can be, sums of bytes still fit 63 bits. */
+static const double most_elements = 0x1p40, most_elements_of_all = 0x1p58;
+
+/* `check` tells addresses in a frame from those in a unit by this bit. */
+static const int64_t most_bytes = INT64_C(1) << 44;
+
+static ls_status check_passes(const ls_session *session, ls_error *error) {
+  const ls_run_file *run = session->run;
+  const int64_t layers = session->config.layers, microbatches = run->train.microbatches;
+  if (microbatches <= MOST_PASSES / (layers > 0 ? layers : 1)) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "%s: found %lld microbatches of a model with %lld layers; expected at most %lld, "
+                 "which are %d passes over a layer: give a larger train.micro_batch, or a smaller "
+                 "train.batch",
+                 ls_run_file_where(run, "train.microbatches"), (long long)microbatches,
+                 (long long)layers, (long long)(MOST_PASSES / layers), MOST_PASSES);
+}
+
+/* The model's largest dimension beside that of tokens. */
+static int64_t widest(const ls_model_config *config, const char **name) {
+  const struct {
+    const char *name;
+    int64_t size;
+  } all[] = {{"vocabulary", config->vocabulary},
+             {"width of the MLP", config->mlp_width},
+             {"width of all heads", config->heads * config->head_dim},
+             {"width", config->width}};
+  int most = 0;
+  for (int i = 1; i < (int)(sizeof all / sizeof *all); i++)
+    if (all[i].size > all[most].size) most = i;
+  *name = all[most].name;
+  return all[most].size;
+}
+
+static ls_status check_tokens(const ls_session *session, ls_error *error) {
+  const ls_run_file *run = session->run;
+  const char *name;
+  const int64_t size = widest(&session->config, &name);
+  const double sequence = (double)run->data.seq_len;
+  const double ranks = (double)run->mesh.dp_replicate * (double)run->mesh.dp_shard;
+  const double tokens = (double)run->train.micro_batch * sequence;
+  if (tokens > INT32_MAX) /* libraries of matrix products count rows in 32 bits */
+    return ls_fail(error, LS_INPUT,
+                   "%s: found %lld sequences of %lld tokens at a time; expected at most %d tokens "
+                   "of a device: give a smaller train.micro_batch or data.seq_len",
+                   ls_run_file_where(run, "train.micro_batch"), (long long)run->train.micro_batch,
+                   (long long)run->data.seq_len, INT32_MAX);
+  if (size > INT32_MAX) /* columns likewise */
+    return ls_fail(error, LS_INPUT, "%s: a %s of %lld; expected at most %d", session->config.source,
+                   name, (long long)size, INT32_MAX);
+  const double of_rank = tokens * (double)size;
+  if (of_rank <= most_elements && of_rank * ranks <= most_elements_of_all) return LS_OK;
+  return ls_fail(
+      error, LS_INPUT,
+      "%s: found %lld sequences of %lld tokens at a time, with a %s of %lld a tensor of "
+      "%.3g elements; expected at most %.3g: give a smaller train.micro_batch or "
+      "data.seq_len",
+      ls_run_file_where(run, "train.micro_batch"), (long long)run->train.micro_batch,
+      (long long)run->data.seq_len, name, (long long)size, of_rank,
+      most_elements < most_elements_of_all / ranks ? most_elements : most_elements_of_all / ranks);
+}
+
+static ls_status check_slices(const ls_session *session, ls_error *error) {
+  const ls_run_file *run = session->run;
+  const int64_t rows = run->train.micro_batch * run->data.seq_len; /* checked: it fits */
+  const int64_t least = (rows + MOST_SLICES - 1) / MOST_SLICES;
+  if (!run->logits_rows || run->logits_rows >= least) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "%s: found %lld of the %lld tokens that a device has at a time; expected at least "
+                 "%lld: the head runs at most %d times for them",
+                 ls_run_file_where(run, "logits_rows"), (long long)run->logits_rows,
+                 (long long)rows, (long long)least, MOST_SLICES);
+}
+
+ls_status ls_session_check_sizes(const ls_session *session, ls_error *error) {
+  LS_TRY(check_passes(session, error));
+  LS_TRY(check_tokens(session, error));
+  return check_slices(session, error);
+}
+
+static ls_status check_program(const ls_session *session, const ls_program *program,
+                               ls_error *error) {
+  for (int f = 0; f < program->frames.count; f++) {
+    const ls_frame *frame = &program->frames.items[f];
+    if (frame->bytes < most_bytes) continue;
+    return ls_fail(error, LS_INPUT,
+                   "%s: a device of stage %d would hold %s and what lives with it as one block of "
+                   "%.1f TiB; expected less than %d: cut it over more devices (mesh), or give a "
+                   "smaller wrap or train.micro_batch",
+                   session->config.source, program->stage, frame->name,
+                   (double)frame->bytes / 0x1p40, (int)(most_bytes >> 40));
+  }
+  return LS_OK;
+}
+
+ls_status ls_session_check_programs(const ls_session *session, ls_error *error) {
+  for (int p = 0; p < LS_SESSION_PROGRAMS; p++)
+    for (int s = 0; s < session->layout.pp; s++)
+      LS_TRY(check_program(session, session->stages[p][s], error));
+  return LS_OK;
+}

@@ -1,0 +1,102 @@
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "run/measure.h"
+#include "session/session.h"
+
+/* A square matrix product large enough to reach the machine's rate, small enough to be quick. */
+enum { SIDE = 768, MOST_CALLS = 1000 };
+static const double measured_s = 0.08;
+
+/* Of single products: a neighbour that is loud for a while slows some of them, not the best. */
+typedef struct rates_now {
+  double best, usual;
+} rates_now;
+
+static int by_size(const void *a, const void *b) {
+  const double left = *(const double *)a, right = *(const double *)b;
+  return (left > right) - (left < right);
+}
+
+static ls_view square(char *data, ls_dtype dtype) {
+  return (ls_view){
+      .data = data, .dtype = dtype, .ndim = 2, .dims = {SIDE, SIDE}, .valid = {SIDE, SIDE}};
+}
+
+/* With operands and workspace in an arena, so that nothing of it stays with the thread. */
+static ls_status measure(const ls_session *session, ls_arena *arena, rates_now *made,
+                         ls_error *error) {
+  const ls_dtype dtype = session->layout.compute;
+  const size_t matrix_bytes = (size_t)SIDE * SIDE * ls_dtype_bytes(dtype);
+  char *memory = ls_arena_alloc(arena, 3 * matrix_bytes);
+  const ls_attributes attributes = {0};
+  ls_kernel_args args = {.attributes = &attributes,
+                         .inputs = 2,
+                         .outputs = 1,
+                         .in = {square(memory, dtype), square(memory + matrix_bytes, dtype)},
+                         .out = {square(memory + 2 * matrix_bytes, dtype)},
+                         .threads = session->threads};
+  if (session->kernels.workspace_bytes)
+    args.workspace_bytes = session->kernels.workspace_bytes(LS_OP_LINEAR, &args);
+  args.workspace = ls_arena_alloc(arena, args.workspace_bytes + 1);
+  LS_TRY(session->kernels.kernel[LS_OP_LINEAR](&args, error)); /* makes the primitive */
+  const double begin = ls_now_s(), flops = 2.0 * SIDE * SIDE * SIDE;
+  double rates[MOST_CALLS];
+  int calls = 0;
+  for (double last = begin; calls < MOST_CALLS && last - begin < measured_s;) {
+    LS_TRY(session->kernels.kernel[LS_OP_LINEAR](&args, error));
+    const double now = ls_now_s();
+    rates[calls++] = flops / (now - last);
+    last = now;
+  }
+  qsort(rates, (size_t)calls, sizeof *rates, by_size);
+  made->best = rates[calls - 1];
+  made->usual = rates[calls / 2];
+  return LS_OK;
+}
+
+ls_session_limits ls_session_limits_of(const ls_session *session, const ls_rates *rates) {
+  const int sharers = session->sharers > 0 ? session->sharers : 1;
+  const int threads = sharers * session->threads;
+  return (ls_session_limits){
+      .flops_per_s = ls_rates_matmul(rates, session->layout.compute, threads) / sharers,
+      .bytes_per_s = ls_rates_memory(rates, threads) / sharers};
+}
+
+/* This rank's share of what is kept of its machine; 0: nothing is. */
+static double kept_rate(const ls_session *session) {
+  ls_arena *arena = ls_arena_create();
+  const ls_rates_key key = ls_measure_key(arena);
+  const char *why;
+  const ls_rates *rates = ls_rates_read(arena, &key, &why);
+  const double rate = rates ? ls_session_limits_of(session, rates).flops_per_s : 0;
+  ls_arena_destroy(&arena);
+  return rate;
+}
+
+static ls_status measure_rank(const ls_session *session, ls_rank *rank, rates_now *made,
+                              ls_error *error) {
+  ls_arena *arena = ls_arena_create();
+  ls_status status = ls_barrier(ls_rank_world_group(rank), error);
+  if (status == LS_OK) status = measure(session, arena, made, error);
+  ls_arena_destroy(&arena);
+  return status;
+}
+
+/* What is kept may have been measured beside other work: the machine can do what it did once. */
+ls_status ls_session_peak(const ls_session *session, ls_rank *rank, ls_peak *peak,
+                          ls_error *error) {
+  const double kept = kept_rate(session);
+  rates_now now;
+  LS_TRY(measure_rank(session, rank, &now, error));
+  double sums[] = {now.best > kept ? now.best : kept, now.best > kept, now.usual};
+  LS_TRY(ls_all_reduce(ls_rank_world_group(rank), sums, 3, LS_F64, LS_SUM, error));
+  *peak = (ls_peak){.flops_per_s = sums[0], .measured_now = (int)sums[1], .usual = sums[2]};
+  return LS_OK;
+}
+
+double ls_peak_share(ls_peak *peak, double flops_per_s) {
+  if (peak->flops_per_s < flops_per_s) peak->flops_per_s = flops_per_s;
+  return peak->flops_per_s > 0 ? flops_per_s / peak->flops_per_s : NAN;
+}

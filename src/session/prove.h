@@ -1,0 +1,23 @@
+/* The proof of a session's programs, which comes before every training run (key `check`).
+ *
+ *   ls_session_proof proof;
+ *   LS_TRY(ls_session_prove(session, &proof, error));
+ *   printf("proved in %.2f s\n", proof.seconds);
+ *
+ * Read-only on the session: any thread may. */
+#ifndef LS_SESSION_PROVE_H
+#define LS_SESSION_PROVE_H
+
+#include "check/check.h"
+#include "session/session.h"
+
+typedef struct ls_session_proof {
+  ls_check_report reports[LS_SESSION_PROGRAMS]; /* by program */
+  double seconds;                               /* that it took */
+} ls_session_proof;
+
+/* LS_NO: a program is wrong; says which, and the instruction that breaks it. */
+LS_CHECKED ls_status ls_session_prove(const ls_session *session, ls_session_proof *proof,
+                                      ls_error *error);
+
+#endif

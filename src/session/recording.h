@@ -1,0 +1,36 @@
+/* When every rank executed each instruction of one step, brought together on rank 0.
+ *
+ *   LS_TRY(ls_rank_record_room(rank, LS_SESSION_STEP, error));
+ *   ls_rank_record(rank, true);
+ *   ... a step ...
+ *   ls_rank_record(rank, false);
+ *   LS_TRY(ls_recording_gather(arena, rank, step, &recording, error));
+ *
+ * `trace: true` records the step after LS_RECORDING_WARM_STEPS of a start of the run. */
+#ifndef LS_SESSION_RECORDING_H
+#define LS_SESSION_RECORDING_H
+
+#include "run/rank.h"
+
+/* Steps before it, in which libraries fill their caches and memory is first touched. */
+enum { LS_RECORDING_WARM_STEPS = 2 };
+
+/* The records of one rank, in the order of execution; times count from the first of all ranks. */
+typedef struct ls_recording_rank {
+  ls_record *records;
+  int64_t count;
+} ls_recording_rank;
+
+typedef struct ls_recording {
+  int64_t step; /* that was recorded; 1 for the first */
+  int ranks;
+  ls_recording_rank *by_rank;
+} ls_recording;
+
+/* Ranks of one machine share a clock. Those of others are shifted so that a barrier, which all
+ * leave here, ends everywhere at the same time: within the time a message takes. *recording is in
+ * the arena on rank 0 and NULL elsewhere. Collective: all ranks. */
+LS_CHECKED ls_status ls_recording_gather(ls_arena *arena, ls_rank *rank, int64_t step,
+                                         ls_recording **recording, ls_error *error);
+
+#endif

@@ -1,0 +1,569 @@
+#include "session/session.h"
+
+#include <omp.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/random.h"
+#include "cluster/machine.h"
+#include "cost/cost.h"
+#include "device/cpu/cpu.h"
+#include "lower/budget.h"
+#include "model/hub.h"
+#include "session/fill.h"
+#include "session/fit.h"
+#include "session/limits.h"
+#include "session/offload_room.h"
+#include "store/weights.h"
+#include "store/weights_folder.h"
+
+enum { FILL_ELEMENTS = 1 << 13 }; /* in a thread's own cache, and on its stack */
+
+static ls_dtype choose_dtype(ls_run_file *run) {
+  switch (run->dtype) {
+    case LS_RUN_DTYPE_FP32: return LS_F32;
+    case LS_RUN_DTYPE_BF16: return LS_BF16;
+    case LS_RUN_DTYPE_FP16: return LS_F16;
+    case LS_RUN_DTYPE_FP64: return LS_F64;
+    case LS_RUN_DTYPE_AUTO: break;
+  }
+  run->dtype = ls_cpu_native_bf16() ? LS_RUN_DTYPE_BF16 : LS_RUN_DTYPE_FP32;
+  ls_run_file_mark_resolved(run, "dtype");
+  return run->dtype == LS_RUN_DTYPE_BF16 ? LS_BF16 : LS_F32;
+}
+
+static ls_when choose_when(ls_run_gather when) {
+  if (when == LS_RUN_GATHER_MICROBATCH) return LS_WHEN_MICROBATCH;
+  return when == LS_RUN_GATHER_STEP ? LS_WHEN_STEP : LS_WHEN_AUTO;
+}
+
+/* "0-6, 7-13"; NULL: auto. */
+static const char *join(ls_arena *arena, const ls_run_globs *items) {
+  const char *text = NULL;
+  if (items->count == 1 && strcmp(items->items[0], "auto") == 0) return NULL;
+  for (int i = 0; i < items->count; i++)
+    text = ls_arena_printf(arena, "%s%s%s", text ? text : "", text ? ", " : "", items->items[i]);
+  return text;
+}
+
+static ls_layout make_layout(ls_run_file *run) {
+  return (ls_layout){
+      .pp = (int)run->mesh.pp,
+      .schedule = run->schedule,
+      .stages = join(run->arena, &run->stages),
+      .chunks = (int)run->chunks,
+      .post_validation = run->post_validation,
+      .dp_replicate = (int)run->mesh.dp_replicate,
+      .dp_shard = (int)run->mesh.dp_shard,
+      .tp = (int)run->mesh.tp,
+      .zero = (int)run->zero,
+      .sequence_parallel = run->sequence_parallel && run->mesh.tp > 1,
+      .microbatches = (int)run->train.microbatches,
+      .layers_per_unit = (int)run->wrap,
+      .logits_rows = run->logits_rows,
+      .gather = choose_when(run->gather),
+      .reduce = choose_when(run->reduce),
+      .compute = choose_dtype(run),
+      .grad_dtype = run->grad_dtype == LS_RUN_GRAD_BF16 ? LS_BF16 : LS_F32,
+      .optimizer = {.kind =
+                        run->optimizer.name == LS_RUN_SGD ? LS_OPTIMIZER_SGD : LS_OPTIMIZER_ADAMW,
+                    .beta1 = run->optimizer.betas[0],
+                    .beta2 = run->optimizer.betas[1],
+                    .epsilon = run->optimizer.eps,
+                    .weight_decay = run->optimizer.weight_decay,
+                    .momentum = run->optimizer.momentum,
+                    .clip = run->train.clip},
+      .offload = {.optimizer = (ls_tier)run->offload.optimizer,
+                  .optimizer_fraction = run->offload.optimizer_fraction,
+                  .parameters = (ls_tier)run->offload.parameters,
+                  .activations = (ls_tier)run->offload.activations},
+  };
+}
+
+static ls_status check_grad_dtype(const ls_session *session, ls_error *error) {
+  if (session->layout.compute != LS_F64 || session->layout.grad_dtype == LS_F32) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "%s: found bf16 with dtype: fp64, whose gradients are fp64; expected fp32, which "
+                 "is the standard, or another dtype",
+                 ls_run_file_where(session->run, "grad_dtype"));
+}
+
+static ls_status refuse_dropout(const ls_session *session, ls_error *error) {
+  if (session->config.dropout == 0 || session->run->dropout == 0) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "%s: asks for dropout (%s), which is not applied yet: give dropout=0 to train "
+                 "without it",
+                 session->config.source, session->config.dropout_keys);
+}
+
+/* Norms and activations: much memory, next to no work. */
+static const uint64_t selective = 1ull << LS_OP_LAYERNORM | 1ull << LS_OP_RMSNORM |
+                                  1ull << LS_OP_HEADNORM | 1ull << LS_OP_ROW_SCALE |
+                                  1ull << LS_OP_GELU | 1ull << LS_OP_SWIGLU | 1ull << LS_OP_ROPE;
+
+static int find_op(const char *name) {
+  for (int k = 0; k <= LS_OP_SWIGLU; k++)
+    if (strcmp(ls_op_name((ls_op_kind)k), name) == 0) return k;
+  return -1;
+}
+
+static bool asks_budget(const ls_run_file *run) {
+  return run->recompute.count == 1 && strcmp(run->recompute.items[0], "budget") == 0;
+}
+
+/* The choice itself waits for the graph. */
+static ls_status check_budget(const ls_session *session, const char *where, ls_error *error) {
+  if (!session->run->device.memory)
+    return ls_fail(error, LS_INPUT,
+                   "%s: budget needs device.memory: give the bytes a device has, as in "
+                   "device.memory=16GiB",
+                   where);
+  if (session->layout.recompute_layers == 1) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "%s: found %d with recompute: budget, which chooses by layer: "
+                 "expected 1",
+                 ls_run_file_where(session->run, "recompute_layers"),
+                 session->layout.recompute_layers);
+}
+
+static ls_status choose_recompute(ls_session *session, ls_error *error) {
+  const ls_run_globs *asked = &session->run->recompute;
+  const char *where = ls_run_file_where(session->run, "recompute");
+  session->layout.recompute_layers = (int)session->run->recompute_layers;
+  for (int i = 0; i < asked->count; i++) {
+    const char *word = asked->items[i];
+    const bool alone = asked->count == 1;
+    const int op = find_op(word);
+    if (alone && strcmp(word, "none") == 0) return LS_OK;
+    if (asks_budget(session->run)) return check_budget(session, where, error);
+    if (alone && strcmp(word, "full") == 0)
+      session->layout.recompute = ~UINT64_C(0);
+    else if (alone && strcmp(word, "selective") == 0)
+      session->layout.recompute = selective;
+    else if (op >= 0)
+      session->layout.recompute |= UINT64_C(1) << op;
+    else
+      return ls_fail(
+          error, LS_INPUT,
+          "%s: found %s; expected none, full, selective, budget, or ops of the forward pass such "
+          "as [attention, gelu, swiglu, rmsnorm, layernorm]",
+          where, word);
+  }
+  return LS_OK;
+}
+
+/* A key that only says more of another one is not passed over where that one is left out. */
+static ls_status check_partners(const ls_session *session, ls_error *error) {
+  const ls_run_file *run = session->run;
+  const ls_layout *layout = &session->layout;
+  if (run->recompute_layers > 1 && !layout->recompute && !asks_budget(run))
+    return ls_fail(error, LS_INPUT,
+                   "%s: found %lld with recompute: none, which runs nothing again; expected 1, or "
+                   "recompute: full",
+                   ls_run_file_where(run, "recompute_layers"), (long long)run->recompute_layers);
+  if (layout->offload.optimizer_fraction < 1 && !layout->offload.optimizer)
+    return ls_fail(error, LS_INPUT,
+                   "%s: found %g with offload.optimizer: none; expected 1, or offload.optimizer: "
+                   "host or nvme",
+                   ls_run_file_where(run, "offload.optimizer_fraction"),
+                   layout->offload.optimizer_fraction);
+  return LS_OK;
+}
+
+/* Weights where the model is a folder that has some, unless the run starts from scratch. */
+static ls_status choose_start(ls_session *session, ls_error *error) {
+  ls_run_file *run = session->run;
+  bool there = false;
+  if (run->init != LS_RUN_INIT_SCRATCH && ls_directory_exists(run->model))
+    LS_TRY(ls_weights_folder_check(session->arena, run->model, &there, error));
+  if (run->init == LS_RUN_INIT_WEIGHTS && !there)
+    return ls_fail(error, LS_INPUT,
+                   "%s: weights, but %s has no model.safetensors: name a folder with one, or give "
+                   "init=scratch",
+                   ls_run_file_where(run, "init"), run->model);
+  if (there) session->weights = run->model;
+  if (run->train.lr == 0) {
+    run->train.lr = session->weights ? 1e-5 : 3e-4;
+    ls_run_file_mark_resolved(run, "train.lr");
+  }
+  return LS_OK;
+}
+
+static ls_status compile_stages(ls_session *session, const ls_graph *graph, const ls_layout *layout,
+                                ls_program_kind kind, int number, ls_error *error) {
+  ls_program **made = LS_NEW_ARRAY(session->arena, ls_program *, layout->pp);
+  session->stages[number] = LS_NEW_ARRAY(session->arena, const ls_program *, layout->pp);
+  LS_TRY(ls_program_compile(graph, layout, kind, made, error));
+  for (int s = 0; s < layout->pp; s++) session->stages[number][s] = made[s];
+  session->programs[number] = session->stages[number][0];
+  return LS_OK;
+}
+
+static ls_rank_options rank_options(const ls_session *session, const ls_program *const *programs,
+                                    int count) {
+  return (ls_rank_options){.programs = programs,
+                           .program_count = count,
+                           .kernels = &session->kernels,
+                           .threads = session->threads,
+                           .exact = session->run->numerics == LS_RUN_EXACT,
+                           .offload_path = session->run->offload.path};
+}
+
+/* Of the first rank of the programs' stage. */
+static int64_t workspace_of(const ls_session *session, const ls_program *const *programs,
+                            int count) {
+  const ls_rank_options options = rank_options(session, programs, count);
+  const int ranks = ls_mesh_size(&programs[0]->mesh, LS_AXES_ALL & ~LS_AXES_STAGE);
+  return ls_rank_workspace(&options, programs[0]->stage * ranks);
+}
+
+/* What is run again needs what it needs the first time: one choice tells the workspace of all. */
+static ls_status budget_beside(const ls_session *session, int64_t *beside, ls_error *error) {
+  ls_graph graph = *session->graph; /* whose programs go with the arena they are in */
+  graph.arena = ls_arena_create();
+  ls_program **stages = LS_NEW_ARRAY(graph.arena, ls_program *, session->layout.pp);
+  const ls_status status =
+      ls_program_compile(&graph, &session->layout, LS_PROGRAM_STEP, stages, error);
+  for (int s = 0; s < session->layout.pp && status == LS_OK; s++)
+    beside[s] = workspace_of(session, (const ls_program *const *)&stages[s], 1);
+  ls_arena_destroy(&graph.arena);
+  return status;
+}
+
+static ls_status fit_budget(ls_session *session, ls_error *error) {
+  int64_t *beside = LS_NEW_ARRAY(session->arena, int64_t, session->layout.pp);
+  LS_TRY(budget_beside(session, beside, error));
+  const ls_status status = ls_budget_choose(session->graph, &session->layout,
+                                            session->run->device.memory, beside, error);
+  if (status != LS_OK) ls_error_prefix(error, "%s", ls_run_file_where(session->run, "recompute"));
+  return status;
+}
+
+static ls_build_options options_of(const ls_session *session, ls_model_mode mode) {
+  const int64_t tokens = session->batch / session->layout.microbatches * session->sequence;
+  return (ls_build_options){.mode = mode,
+                            .tokens = tokens,
+                            .sequence = session->sequence,
+                            .documents = session->run->data.documents == LS_RUN_MASKED};
+}
+
+/* The step's graph has a backward part. */
+static ls_status build_graph(ls_session *session, ls_error *error) {
+  const ls_build_options options = options_of(session, LS_MODEL_TRAIN);
+  LS_TRY(ls_model_build(session->arena, &session->config, &options, &session->graph, error));
+  ls_graph_backward(session->graph);
+  return asks_budget(session->run) ? fit_budget(session, error) : LS_OK;
+}
+
+/* Evaluation and the step have the same parameters. */
+static ls_status compile_evaluation(ls_session *session, const ls_layout *layout, ls_error *error) {
+  const ls_build_options options = options_of(session, LS_MODEL_FORWARD);
+  ls_graph *forward;
+  LS_TRY(ls_model_build(session->arena, &session->config, &options, &forward, error));
+  return compile_stages(session, forward, layout, LS_PROGRAM_FORWARD, LS_SESSION_EVALUATE, error);
+}
+
+static void programs_of(const ls_session *session, int stage,
+                        const ls_program *programs[LS_SESSION_PROGRAMS]) {
+  for (int p = 0; p < LS_SESSION_PROGRAMS; p++) programs[p] = session->stages[p][stage];
+}
+
+static void size_workspace(ls_session *session) {
+  session->workspace = LS_NEW_ARRAY(session->arena, int64_t, session->layout.pp);
+  for (int s = 0; s < session->layout.pp; s++) {
+    const ls_program *programs[LS_SESSION_PROGRAMS];
+    programs_of(session, s, programs);
+    session->workspace[s] = workspace_of(session, programs, LS_SESSION_PROGRAMS);
+  }
+}
+
+static ls_status compile(ls_session *session, ls_error *error) {
+  LS_TRY(compile_stages(session, session->graph, &session->layout, LS_PROGRAM_STEP, LS_SESSION_STEP,
+                        error));
+  LS_TRY(compile_evaluation(session, &session->layout, error));
+  LS_TRY(ls_session_check_programs(session, error));
+  size_workspace(session);
+  return LS_OK;
+}
+
+ls_status ls_session_keep_logits(ls_session *session, ls_error *error) {
+  ls_layout layout = session->layout;
+  layout.logits_rows = INT64_MAX;
+  LS_TRY(compile_evaluation(session, &layout, error));
+  size_workspace(session);
+  return LS_OK;
+}
+
+static int64_t most_of_stages(const ls_session *session, ls_tier tier, const int64_t *beside,
+                              int *stage) {
+  int64_t most = -1;
+  for (int s = 0; s < session->layout.pp; s++) {
+    const ls_program *programs[LS_SESSION_PROGRAMS];
+    programs_of(session, s, programs);
+    const int64_t needed =
+        ls_rank_bytes_needed(programs, LS_SESSION_PROGRAMS, tier) + (beside ? beside[s] : 0);
+    if (needed <= most) continue;
+    most = needed;
+    *stage = s;
+  }
+  return most;
+}
+
+int64_t ls_session_tier_bytes(const ls_session *session, ls_tier tier, int *stage) {
+  return most_of_stages(session, tier, NULL, stage);
+}
+
+int64_t ls_session_bytes_needed(const ls_session *session, int *stage) {
+  return most_of_stages(session, LS_TIER_DEVICE, session->workspace, stage);
+}
+
+double ls_session_bytes_sent(const ls_session *session, int program, int *stage, int *collectives) {
+  double most = -1;
+  for (int s = 0; s < session->layout.pp; s++) {
+    int count;
+    const double bytes = ls_program_bytes_sent(session->stages[program][s], &count);
+    if (bytes <= most) continue;
+    most = bytes;
+    *stage = s;
+    if (collectives) *collectives = count;
+  }
+  return most;
+}
+
+void ls_session_memory_parts(const ls_session *session, int stage,
+                             int64_t parts[LS_SESSION_MEMORY_PARTS]) {
+  ls_program_peak(session->stages[LS_SESSION_STEP][stage], parts);
+  parts[LS_CATEGORY_COUNT] = session->workspace[stage];
+}
+
+const char *ls_session_memory_part_name(int part) {
+  return part == LS_CATEGORY_COUNT ? "workspace of kernels" : ls_category_name((ls_category)part);
+}
+
+int64_t ls_session_stage_bytes(const ls_session *session, int stage) {
+  const ls_program *programs[LS_SESSION_PROGRAMS];
+  programs_of(session, stage, programs);
+  return session->workspace[stage] +
+         ls_rank_bytes_needed(programs, LS_SESSION_PROGRAMS, LS_TIER_DEVICE) +
+         ls_rank_bytes_needed(programs, LS_SESSION_PROGRAMS, LS_TIER_HOST);
+}
+
+static int choose_threads(const ls_run_file *run, int sharers) {
+  if (run->device.threads > 0) return (int)run->device.threads;
+  const int cores = ls_machine_cores();
+  return cores > sharers ? cores / sharers : 1;
+}
+
+static ls_status choose_kernels(ls_session *session, ls_error *error) {
+  if (session->layout.compute != LS_F64)
+    return ls_cpu_kernels(&session->kernels, session->layout.compute, error);
+  ls_reference_kernels(&session->kernels, LS_F64);
+  return LS_OK;
+}
+
+ls_status ls_session_resolve(ls_arena *arena, ls_run_file *run, int devices, int sharers,
+                             ls_session **session, ls_error *error) {
+  LS_TRY(ls_run_file_require(run, "model", error));
+  LS_TRY(ls_run_file_resolve_mesh(run, devices, error));
+  LS_TRY(ls_run_file_resolve_batch(run, error));
+  ls_session *made = LS_NEW(arena, ls_session);
+  made->arena = arena;
+  made->run = run;
+  made->devices = devices;
+  made->sequence = run->data.seq_len;
+  made->batch = run->train.batch;
+  if (ls_hub_is_name(run->model)) LS_TRY(ls_hub_find(arena, run->model, &run->model, error));
+  LS_TRY(ls_model_find(arena, run->model, &made->config, error));
+  LS_TRY(refuse_dropout(made, error));
+  LS_TRY(choose_start(made, error));
+  made->layout = make_layout(run);
+  made->threads = choose_threads(run, sharers);
+  made->sharers = sharers;
+  LS_TRY(choose_kernels(made, error));
+  LS_TRY(check_grad_dtype(made, error));
+  LS_TRY(choose_recompute(made, error));
+  LS_TRY(check_partners(made, error));
+  LS_TRY(ls_session_check_sizes(made, error));
+  LS_TRY(build_graph(made, error));
+  *session = made;
+  return LS_OK;
+}
+
+/* Before a text is read for hours and a run's folder made: the headers. What the tensors hold, and
+ * all but a byte of a tied head, is the ranks' to read. */
+static ls_status check_weights(const ls_session *session, ls_error *error) {
+  if (!session->weights) return LS_OK;
+  ls_arena *scratch = ls_arena_create();
+  ls_weights *weights;
+  const ls_weights_source source = {.path = session->weights, .parts = INT32_MAX};
+  const ls_status status =
+      ls_weights_open(scratch, &session->config, session->graph, &source, &weights, error);
+  if (status == LS_OK) ls_weights_close(&weights);
+  ls_arena_destroy(&scratch);
+  return status;
+}
+
+ls_status ls_session_create(ls_arena *arena, ls_run_file *run, int devices, int sharers,
+                            ls_session **session, ls_error *error) {
+  ls_session *made;
+  LS_TRY(ls_session_resolve(arena, run, devices, sharers, &made, error));
+  LS_TRY(check_weights(made, error));
+  LS_TRY(compile(made, error));
+  LS_TRY(ls_session_check_device(made, error));
+  LS_TRY(ls_session_check_host(made, 1, false, error));
+  *session = made;
+  return LS_OK;
+}
+
+ls_status ls_session_cut(const ls_session *session, ls_sharded **sharded, ls_chunks **chunks,
+                         ls_error *error) {
+  LS_TRY(ls_shard(session->graph, &session->layout, sharded, error));
+  return ls_chunks_make(*sharded, false, chunks, error);
+}
+
+/* The folder a model is in: its own, or its config.json's; NULL for a preset. */
+static const char *model_folder(const ls_session *session) {
+  const char *model = session->run->model;
+  if (ls_directory_exists(model)) return model;
+  if (!ls_file_exists(model)) return NULL;
+  const char *slash = strrchr(model, '/');
+  if (!slash) return ".";
+  return ls_arena_printf(session->arena, "%.*s", (int)(slash > model ? slash - model : 1), model);
+}
+
+static ls_status find_tokenizer(const ls_session *session, const ls_tokenizer **tokenizer,
+                                ls_error *error) {
+  const char *asked = session->run->data.tokenizer;
+  *tokenizer = ls_tokenizer_bytes();
+  if (strcmp(asked, "bytes") == 0) return LS_OK;
+  if (strcmp(asked, "auto") != 0) {
+    const ls_status status = ls_tokenizer_open(asked, NULL, tokenizer, error);
+    if (status != LS_INPUT) return status;
+    return ls_error_prefix(error, "%s", ls_run_file_where(session->run, "data.tokenizer"));
+  }
+  const char *folder = model_folder(session);
+  return folder ? ls_tokenizer_of(folder, tokenizer, error) : LS_OK;
+}
+
+ls_status ls_session_open_tokenizer(const ls_session *session, const ls_tokenizer **tokenizer,
+                                    ls_error *error) {
+  LS_TRY(find_tokenizer(session, tokenizer, error));
+  const ls_status status = ls_session_check_tokenizer(session, *tokenizer, error);
+  if (status != LS_OK) ls_tokenizer_close(tokenizer);
+  return status;
+}
+
+ls_status ls_session_check_tokenizer(const ls_session *session, const ls_tokenizer *tokenizer,
+                                     ls_error *error) {
+  if (session->config.vocabulary >= tokenizer->vocabulary) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "%s: a vocabulary of %lld, but the tokenizer (%s) has %d ids: take another model "
+                 "or tokenizer",
+                 session->config.source, (long long)session->config.vocabulary, tokenizer->name,
+                 (int)tokenizer->vocabulary);
+}
+
+ls_status ls_session_rank(const ls_session *session, ls_comm *comm, ls_rank **rank,
+                          ls_error *error) {
+  omp_set_num_threads(session->threads);
+  const ls_mesh *mesh = &session->programs[LS_SESSION_STEP]->mesh;
+  const ls_program *programs[LS_SESSION_PROGRAMS];
+  programs_of(session, ls_mesh_coordinate(mesh, ls_comm_rank(comm), LS_AXIS_PP), programs);
+  const ls_rank_options options = rank_options(session, programs, LS_SESSION_PROGRAMS);
+  return ls_rank_create(comm, &options, rank, error);
+}
+
+static void initial_values(const ls_parameter *about, uint64_t seed, int64_t first, int64_t count,
+                           double *values) {
+  if (about->init != LS_INIT_NORMAL) {
+    for (int64_t i = 0; i < count; i++) values[i] = about->init == LS_INIT_ONES ? 1 : 0;
+    return;
+  }
+  const double deviation = about->deviation;
+  ls_random_normals(seed, ls_random_stream(about->name), (uint64_t)first, count, values);
+#pragma omp simd
+  for (int64_t i = 0; i < count; i++) values[i] *= deviation;
+}
+
+static ls_status initialise_piece(const ls_session *session, ls_rank *rank, int p, int64_t first,
+                                  int64_t count, ls_error *error) {
+  const ls_program *program = ls_rank_program(rank, LS_SESSION_STEP);
+  if (!ls_rank_keeps_parameter(rank, program, p, first, count)) return LS_OK;
+  double values[FILL_ELEMENTS];
+  initial_values(&session->graph->parameters.items[p].about, (uint64_t)session->run->train.seed,
+                 first, count, values);
+  return ls_rank_write_parameter(rank, program, p, LS_PART_MASTER, first, count, values, LS_F64,
+                                 error);
+}
+
+/* One thread's part of a parameter; all threads call it. A thread writes what it makes, since most
+ * of a write's time is the system's, which clears each page that is written first: pieces are
+ * handed out by a large page of fp32, so that no two threads have the same one cleared. */
+static ls_status initialise_share(const ls_session *session, ls_rank *rank, int p,
+                                  ls_error *error) {
+  const ls_program *program = ls_rank_program(rank, LS_SESSION_STEP);
+  const int64_t elements = ls_program_parameter_elements(&program->parameters[p]);
+  const int64_t pieces = (elements + FILL_ELEMENTS - 1) / FILL_ELEMENTS;
+  ls_status status = LS_OK;
+#pragma omp for schedule(dynamic, 64) nowait
+  for (int64_t piece = 0; piece < pieces; piece++) {
+    const int64_t first = piece * FILL_ELEMENTS;
+    const int64_t count = elements - first < FILL_ELEMENTS ? elements - first : FILL_ELEMENTS;
+    if (status == LS_OK) status = initialise_piece(session, rank, p, first, count, error);
+  }
+  return status;
+}
+
+ls_status ls_session_initialise(const ls_session *session, ls_rank *rank, ls_error *error) {
+  const int count = ls_rank_program(rank, LS_SESSION_STEP)->parameter_count;
+  ls_status status = LS_OK;
+#pragma omp parallel
+  {
+    ls_error own = {0};
+    ls_status made = LS_OK;
+    for (int p = 0; p < count; p++) {
+      const ls_status share = initialise_share(session, rank, p, made == LS_OK ? &own : NULL);
+      if (made == LS_OK) made = share;
+    }
+#pragma omp critical
+    if (made != LS_OK) {
+      status = made;
+      if (error) *error = own;
+    }
+  }
+  return status;
+}
+
+ls_status ls_session_load_weights(const ls_session *session, ls_rank *rank, const char *path,
+                                  int64_t *bytes_read, ls_error *error) {
+  const ls_program *program = ls_rank_program(rank, LS_SESSION_STEP);
+  ls_arena *scratch = ls_arena_create();
+  ls_weights *weights = NULL;
+  const ls_weights_source source = {
+      .path = path, .part = ls_rank_number(rank), .parts = ls_comm_size(ls_rank_comm(rank))};
+  ls_status status =
+      ls_weights_open(scratch, &session->config, session->graph, &source, &weights, error);
+  if (status == LS_OK) {
+    ls_fill_item *items = LS_NEW_ARRAY(scratch, ls_fill_item, program->parameter_count);
+    for (int p = 0; p < program->parameter_count; p++)
+      items[p] = (ls_fill_item){*ls_weights_place(weights, p), p, LS_PART_MASTER};
+    status = ls_fill(rank, program, items, program->parameter_count, error);
+    if (bytes_read) *bytes_read += ls_weights_bytes_read(weights);
+  }
+  ls_weights_close(&weights);
+  ls_arena_destroy(&scratch);
+  return status;
+}
+
+ls_status ls_session_fill(const ls_session *session, ls_rank *rank, int program, int microbatch,
+                          const ls_order *order, int64_t step, ls_error *error) {
+  const ls_program *from = ls_rank_program(rank, program);
+  const int slot = program == LS_SESSION_STEP ? microbatch : 0;
+  const ls_view ids = ls_rank_view(rank, program, from->ids, slot);
+  const ls_view labels = ls_rank_view(rank, program, from->labels, slot);
+  const ls_view places = ls_rank_view(rank, program, from->positions, slot);
+  const int64_t first = (microbatch * from->tokens + ids.start[0]) / session->sequence;
+  const ls_batch batch = {ids.data, labels.data, places.data};
+  return ls_batch_fill(order, step, first, ids.valid[0] / session->sequence, &batch, error);
+}

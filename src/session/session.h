@@ -1,0 +1,141 @@
+/* A run from its run file to compiled programs: what train, show and verify have in common.
+ *
+ *   ls_session *session;
+ *   LS_TRY(ls_session_create(arena, run, devices, &session, error));
+ *   ... on each rank's thread:
+ *   ls_rank *rank;
+ *   LS_TRY(ls_session_rank(session, comm, &rank, error));
+ *   LS_TRY(ls_session_initialise(session, rank, error));
+ *
+ * Read-only once created: all rank threads share it. */
+#ifndef LS_SESSION_SESSION_H
+#define LS_SESSION_SESSION_H
+
+#include "cluster/rates.h"
+#include "data/order.h"
+#include "model/model.h"
+#include "run/rank_parameters.h"
+#include "schedule/chunks.h"
+#include "text/run_file.h"
+#include "tokenizer/tokenizer.h"
+
+/* Programs of a session's ranks, by number. */
+enum { LS_SESSION_STEP = 0, LS_SESSION_EVALUATE = 1, LS_SESSION_PROGRAMS = 2 };
+
+typedef struct ls_session {
+  ls_arena *arena; /* borrowed */
+  ls_run_file *run;
+  ls_model_config config;
+  ls_layout layout;
+  const char *weights; /* Hugging Face weights to start from; NULL: from scratch */
+  int devices;         /* ranks of the whole mesh */
+  int threads;         /* of each rank's kernels */
+  int sharers;         /* ranks that share the cores of this process */
+  int64_t sequence;    /* T */
+  int64_t batch;       /* sequences of a step over the whole mesh */
+  ls_graph *graph;     /* of the step, with its backward part */
+  const ls_program **stages[LS_SESSION_PROGRAMS];  /* [pp] programs of each stage */
+  const ls_program *programs[LS_SESSION_PROGRAMS]; /* of the first stage */
+  ls_kernel_table kernels;
+  int64_t *workspace; /* [pp] bytes that kernels of a device need beside its arena */
+} ls_session;
+
+/* Resolves what the run file leaves open (mesh, batch, dtype, threads, learning rate), finds the
+ * model and compiles its programs for `devices` ranks, `sharers` of them on the cores of this
+ * process. LS_INPUT says which key cannot be and the nearest that can; LS_NO: the program does not
+ * fit device.memory or host.memory, with the largest categories. Nothing is written. */
+LS_CHECKED ls_status ls_session_create(ls_arena *arena, ls_run_file *run, int devices, int sharers,
+                                       ls_session **session, ls_error *error);
+
+/* The first part of it, without programs: what is to be trained, and how; its graph too. */
+LS_CHECKED ls_status ls_session_resolve(ls_arena *arena, ls_run_file *run, int devices, int sharers,
+                                        ls_session **session, ls_error *error);
+
+/* Has the evaluation leave all logits, which it else may make in slices. Before there are ranks. */
+LS_CHECKED ls_status ls_session_keep_logits(ls_session *session, ls_error *error);
+
+/* How the step's program was cut, which it does not say: the sharded graph, and which chunk and
+ * stage each segment is of. Made again, as it was made; in the graph's arena. */
+LS_CHECKED ls_status ls_session_cut(const ls_session *session, ls_sharded **sharded,
+                                    ls_chunks **chunks, ls_error *error);
+
+/* The tokenizer that data.tokenizer names: a folder or file, bytes, or for "auto" the model's own,
+ * else bytes. LS_INPUT also where the model has no row for one of its ids. Close it with
+ * ls_tokenizer_close. */
+LS_CHECKED ls_status ls_session_open_tokenizer(const ls_session *session,
+                                               const ls_tokenizer **tokenizer, ls_error *error);
+
+/* LS_INPUT where the tokenizer has ids that the model has no row for. */
+LS_CHECKED ls_status ls_session_check_tokenizer(const ls_session *session,
+                                                const ls_tokenizer *tokenizer, ls_error *error);
+
+/* Memory of a tier that a run's programs need for a device of the stage that needs most; `stage`
+ * says which that is. */
+int64_t ls_session_tier_bytes(const ls_session *session, ls_tier tier, int *stage);
+
+/* Memory of the device itself: with the workspace of its kernels. */
+int64_t ls_session_bytes_needed(const ls_session *session, int *stage);
+
+/* Bytes that a device of the stage that sends most sends in one run of the program, and in how many
+ * collectives; `stage` says which that is. collectives may be NULL. */
+double ls_session_bytes_sent(const ls_session *session, int program, int *stage, int *collectives);
+
+/* What a rank of a stage needs of its machine's memory: device and host tier. */
+int64_t ls_session_stage_bytes(const ls_session *session, int stage);
+
+/* What the device's memory is for: at the peak of a step a category each, and last the workspace of
+ * its kernels. */
+enum { LS_SESSION_MEMORY_PARTS = LS_CATEGORY_COUNT + 1 };
+void ls_session_memory_parts(const ls_session *session, int stage,
+                             int64_t parts[LS_SESSION_MEMORY_PARTS]);
+const char *ls_session_memory_part_name(int part);
+
+/* A rank with the session's programs. Collective: all ranks. */
+LS_CHECKED ls_status ls_session_rank(const ls_session *session, ls_comm *comm, ls_rank **rank,
+                                     ls_error *error);
+
+/* Fills the parameters from scratch, as the family initialises them, from train.seed: the same for
+ * every layout. */
+LS_CHECKED ls_status ls_session_initialise(const ls_session *session, ls_rank *rank,
+                                           ls_error *error);
+
+/* Fills the parameters from Hugging Face weights: a folder or file as ls_safetensors_open takes.
+ * Only what this rank keeps is read, in LS_BAND_MEMORY; the bytes of it are added to *bytes_read,
+ * which may be NULL. Not collective, but all ranks call it: of a head that the file holds beside
+ * tied embeddings each compares its part. */
+LS_CHECKED ls_status ls_session_load_weights(const ls_session *session, ls_rank *rank,
+                                             const char *path, int64_t *bytes_read,
+                                             ls_error *error);
+
+/* Fills this rank's inputs of one microbatch with its rows of batch `step` of the order. Errors: as
+ * ls_corpus_copy has. */
+LS_CHECKED ls_status ls_session_fill(const ls_session *session, ls_rank *rank, int program,
+                                     int microbatch, const ls_order *order, int64_t step,
+                                     ls_error *error);
+
+/* What one rank can reach on this machine while the others that share its cores work too. */
+typedef struct ls_session_limits {
+  double flops_per_s; /* of the compute type; 0: not measured */
+  double bytes_per_s;
+} ls_session_limits;
+
+ls_session_limits ls_session_limits_of(const ls_session *session, const ls_rates *rates);
+
+/* What all ranks together can do in products of the compute type: the denominator of MFU. */
+typedef struct ls_peak {
+  double flops_per_s;
+  double usual;     /* the median of the products that were measured now */
+  int measured_now; /* ranks of which that is more than what is kept */
+} ls_peak;
+
+/* What share of the peak a rate is. A rate above it is the peak from then on: what was measured,
+ * was measured beside other work. */
+double ls_peak_share(ls_peak *peak, double flops_per_s);
+
+/* For each rank what `lockstep bench` has kept of its machine or, where that is less (it may have
+ * run beside other work), what the best of some products reaches now while all ranks do the same,
+ * which takes about 0.1 s. All ranks get the same. Collective: all ranks. */
+LS_CHECKED ls_status ls_session_peak(const ls_session *session, ls_rank *rank, ls_peak *peak,
+                                     ls_error *error);
+
+#endif

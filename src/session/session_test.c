@@ -1,0 +1,204 @@
+/* First weights: the values of their formula, however many threads make them and ranks hold them.
+ * What a device needs: its programs and the workspace of its kernels. */
+#include "session/session.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/random.h"
+#include "run/crew.h"
+#include "session/agree.h"
+
+enum { MAX_WORDS = 16, SEED = 5 };
+
+/* gcc's OpenMP runtime is not built for that sanitizer, which sees races in it. */
+#if defined(__SANITIZE_THREAD__)
+#define SEVERAL "device.threads=1"
+#else
+#define SEVERAL "device.threads=3"
+#endif
+
+static ls_status try_session(ls_arena *arena, const char *layout, ls_session **session,
+                             ls_error *error) {
+  const char *words[MAX_WORDS] = {"model=gpt2-10m", "data.seq_len=8", "train.batch=8", "dropout=0",
+                                  "train.seed=5"};
+  int count = 5;
+  char *copy = ls_arena_strdup(arena, layout);
+  for (char *word; (word = strsep(&copy, " "));) words[count++] = word;
+  ls_run_file *run;
+  LS_TRY(ls_run_file_read(arena, NULL, words, count, &run, error));
+  const int devices = (int)ls_run_file_mesh_devices(run);
+  return ls_session_create(arena, run, devices, devices, session, error);
+}
+
+static ls_session *open_session(ls_arena *arena, const char *layout) {
+  ls_session *session = NULL;
+  ls_error error = {0};
+  if (try_session(arena, layout, &session, &error) != LS_OK) fail_msg("%s", error.text);
+  return session;
+}
+
+static int64_t differing(const ls_parameter *about, const float *values, int64_t count) {
+  const uint64_t stream = ls_random_stream(about->name);
+  int64_t wrong = 0;
+  for (int64_t i = 0; i < count; i++) {
+    double expected = about->init == LS_INIT_ONES ? 1 : 0;
+    if (about->init == LS_INIT_NORMAL)
+      expected = about->deviation * ls_random_normal(SEED, stream, (uint64_t)i);
+    wrong += values[i] != (float)expected;
+  }
+  return wrong;
+}
+
+/* All ranks read a parameter together; each compares what it gets. */
+static ls_status compare(const ls_session *session, ls_rank *rank, ls_error *error) {
+  const ls_program *program = ls_rank_program(rank, LS_SESSION_STEP);
+  for (int p = 0; p < program->parameter_count; p++) {
+    const ls_parameter *about = &session->graph->parameters.items[p].about;
+    const int64_t count = ls_program_parameter_elements(&program->parameters[p]);
+    float *values = calloc((size_t)count, sizeof *values);
+    if (!values) return ls_fail(error, LS_FAILED, "out of memory");
+    const ls_status status =
+        ls_rank_read_parameter(rank, program, p, LS_PART_MASTER, 0, count, values, LS_F32, error);
+    const int64_t wrong = status == LS_OK ? differing(about, values, count) : 0;
+    free(values);
+    LS_TRY(status);
+    if (wrong)
+      return ls_fail(error, LS_FAILED, "%s: %lld of %lld differ", about->name, (long long)wrong,
+                     (long long)count);
+  }
+  return LS_OK;
+}
+
+static ls_status on_rank(ls_comm *comm, void *context, ls_error *error) {
+  const ls_session *session = context;
+  ls_rank *rank;
+  LS_TRY(ls_session_rank(session, comm, &rank, error));
+  ls_status status = ls_session_initialise(session, rank, error);
+  if (status == LS_OK) status = compare(session, rank, error);
+  ls_rank_destroy(&rank);
+  return status;
+}
+
+static void first_weights_are_those_of_their_index(void **state) {
+  (void)state;
+  static const char *const layouts[] = {
+      "device.threads=1 dtype=fp32",
+      SEVERAL " dtype=fp32",
+      SEVERAL " dtype=bf16",
+      SEVERAL " dtype=fp32 mesh.dp_shard=2",
+      SEVERAL " dtype=fp32 mesh.dp_replicate=2 zero=1",
+      SEVERAL " dtype=bf16 mesh.tp=2 mesh.dp_shard=2",
+      SEVERAL " dtype=fp32 offload.optimizer=nvme offload.path=/tmp",
+  };
+  for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+    ls_arena *arena = ls_arena_create();
+    ls_session *session = open_session(arena, layouts[i]);
+    ls_world *world;
+    ls_error error = {0};
+    assert_int_equal(ls_world_create_threads(session->devices, &world, &error), LS_OK);
+    if (ls_crew_run(world, on_rank, session, &error) != LS_OK)
+      fail_msg("%s: %s", layouts[i], error.text);
+    ls_world_destroy(&world);
+    ls_arena_destroy(&arena);
+  }
+}
+
+/* The second rank fails; the first hears of it in a collective of the step, then of all ranks. */
+static ls_status fail_unread(ls_comm *comm, void *context, ls_error *error) {
+  const ls_session *session = context;
+  const bool fails = ls_comm_rank(comm) == 1;
+  ls_rank *rank;
+  LS_TRY(ls_session_rank(session, comm, &rank, error));
+  const ls_status agreed = ls_agree(rank, fails ? LS_INPUT : LS_OK, NULL);
+  if (fails) ls_comm_abort(comm, "the test says so");
+  const ls_status ran = fails ? LS_FAILED : ls_rank_run(rank, LS_SESSION_STEP, NULL);
+  ls_rank_destroy(&rank);
+  return agreed == LS_INPUT && ran == LS_FAILED ? LS_STOPPED : LS_INTERNAL;
+}
+
+static void ranks_fail_without_a_record(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  ls_session *session = open_session(arena, "device.threads=1 dtype=fp32 mesh.dp_shard=2");
+  ls_world *world;
+  ls_error error = {0};
+  assert_int_equal(ls_world_create_threads(session->devices, &world, &error), LS_OK);
+  assert_int_equal(ls_crew_run(world, fail_unread, session, NULL), LS_STOPPED);
+  ls_world_destroy(&world);
+  ls_arena_destroy(&arena);
+}
+
+/* The prediction is of the first rank of a stage, and holds for all. */
+static void check_ranks(const ls_session *session) {
+  const int ranks = session->devices / session->layout.pp;
+  for (int r = 0; r < session->devices; r++) {
+    const int stage = r / ranks;
+    const ls_program *programs[LS_SESSION_PROGRAMS];
+    for (int p = 0; p < LS_SESSION_PROGRAMS; p++) programs[p] = session->stages[p][stage];
+    const int64_t bytes = ls_rank_workspace(&(ls_rank_options){.programs = programs,
+                                                               .program_count = LS_SESSION_PROGRAMS,
+                                                               .kernels = &session->kernels,
+                                                               .threads = session->threads},
+                                            r);
+    assert_true(bytes > 0 && bytes <= session->workspace[stage]);
+  }
+}
+
+static bool runs_again(const ls_session *session) {
+  for (int s = 0; s < session->layout.recompute_of_count; s++)
+    if (session->layout.recompute_of[s]) return true;
+  return false;
+}
+
+/* Of exactly what it needs a device has enough, and of a byte less too little; a budget counts
+ * alike. */
+static void workspace_is_part_of_what_is_needed(void **state) {
+  (void)state;
+  static const char *const layouts[] = {
+      "device.threads=2 dtype=fp32",
+      "device.threads=2 dtype=bf16 data.seq_len=128",
+      "device.threads=1 dtype=bf16 mesh.dp_shard=3 train.batch=9",
+      "device.threads=1 dtype=bf16 mesh.pp=2 train.microbatches=2",
+  };
+  int found = 0;
+  for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+    ls_arena *arena = ls_arena_create();
+    ls_session *session = open_session(arena, layouts[i]), *other;
+    check_ranks(session);
+    int stage;
+    const int64_t needed = ls_session_bytes_needed(session, &stage);
+    int64_t arenas = 0;
+    for (int p = 0; p < LS_SESSION_PROGRAMS; p++)
+      if (ls_program_bytes(session->stages[p][stage]) > arenas)
+        arenas = ls_program_bytes(session->stages[p][stage]);
+    assert_true(needed >= arenas + session->workspace[stage]);
+    for (int less = 0; less < 2; less++) {
+      const char *words =
+          ls_arena_printf(arena, "%s device.memory=%lld", layouts[i], (long long)needed - less);
+      ls_error error = {0};
+      assert_int_equal(try_session(arena, words, &other, &error), less ? LS_NO : LS_OK);
+      if (less) assert_non_null(strstr(error.text, "device.memory"));
+      words = ls_arena_printf(arena, "%s recompute=budget", words);
+      const ls_status status = try_session(arena, words, &other, &error);
+      assert_true(status == LS_OK ? runs_again(other) == less : less && status == LS_NO);
+      found += status == LS_OK && less;
+    }
+    ls_arena_destroy(&arena);
+  }
+  assert_true(found > 0); /* a budget that could be kept with a byte less */
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(first_weights_are_those_of_their_index),
+      cmocka_unit_test(ranks_fail_without_a_record),
+      cmocka_unit_test(workspace_is_part_of_what_is_needed),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,523 @@
+#include "verify/equality.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+#include "base/random.h"
+#include "device/cpu/cpu.h"
+#include "ir/saved.h"
+#include "lower/compile.h"
+#include "run/crew.h"
+#include "run/rank_parameters.h"
+
+typedef struct job {
+  const ls_experiment *experiment;
+  ls_program **stages;
+  const ls_graph *graph;
+  ls_kernel_table kernels;
+  ls_trajectory *result;
+  _Atomic(const char *) unlike;
+} job;
+
+static ls_dtype accumulate_dtype(const job *work) {
+  return work->stages[0]->layout.compute == LS_F64 ? LS_F64 : LS_F32;
+}
+
+static double initial(const ls_parameter_record *parameter, uint64_t seed, int64_t i) {
+  /* Nothing is trivial: norms near one, biases near zero, and every weight large enough to matter
+   */
+  const double noise = ls_random_normal(seed, ls_random_stream(parameter->about.name), (uint64_t)i);
+  if (parameter->about.init == LS_INIT_ONES) return 1 + 0.1 * noise;
+  return (parameter->about.init == LS_INIT_ZEROS ? 0.1 : 0.2) * noise;
+}
+
+static ls_status write_parameters(ls_rank *rank, const job *work, ls_error *error) {
+  const ls_program *program = ls_rank_program(rank, 0);
+  for (int p = 0; p < program->parameter_count; p++) {
+    const int64_t count = work->result->elements[p];
+    for (int64_t i = 0; i < count; i++) {
+      const double value = initial(&work->graph->parameters.items[p], work->experiment->seed, i);
+      LS_TRY(
+          ls_rank_write_parameter(rank, program, p, LS_PART_MASTER, i, 1, &value, LS_F64, error));
+    }
+  }
+  return LS_OK;
+}
+
+/* Token t of step s: an id, and a label that one time in eight is missing (a step's first never is:
+ * the mean over no tokens is no number). */
+static void fill_inputs(ls_rank *rank, const job *work, int step) {
+  const ls_program *program = ls_rank_program(rank, 0);
+  const int64_t sequence = program->sequence;
+  for (int m = 0; m < program->layout.microbatches; m++) {
+    const ls_view ids = ls_rank_view(rank, 0, program->ids, m);
+    const ls_view labels = ls_rank_view(rank, 0, program->labels, m);
+    const ls_view positions = ls_rank_view(rank, 0, program->positions, m);
+    for (int64_t i = 0; i < ids.valid[0]; i++) {
+      const uint64_t at = (uint64_t)((step * program->layout.microbatches + m) * program->tokens +
+                                     ids.start[0] + i);
+      const uint64_t vocabulary = (uint64_t)work->experiment->config->vocabulary;
+      const uint64_t bits = ls_random_bits(work->experiment->seed, 77, at);
+      ((int32_t *)ids.data)[i] = (int32_t)(bits % vocabulary);
+      const bool first = m == 0 && ids.start[0] + i == 0;
+      const bool missing = !first && (bits >> 40) % 8 == 0;
+      ((int32_t *)labels.data)[i] = missing ? -1 : (int32_t)((bits >> 20) % vocabulary);
+      const bool begins = work->experiment->documents && (bits >> 50) % 5 == 0;
+      const bool follows = (ids.start[0] + i) % sequence != 0 && !begins;
+      int32_t *position = (int32_t *)positions.data + i;
+      *position = follows ? position[-1] + 1 : 0;
+    }
+  }
+}
+
+static ls_status read_all(ls_rank *rank, const job *work, ls_part_of_parameter part,
+                          double **target, ls_error *error) {
+  const ls_program *program = ls_rank_program(rank, 0);
+  const double scale = part == LS_PART_GRADIENT ? *ls_rank_cell(rank, LS_CELL_SCALE) : 1;
+  for (int p = 0; p < program->parameter_count; p++) {
+    const int64_t count = work->result->elements[p];
+    ls_arena *scratch = ls_arena_create();
+    double *data = LS_NEW_ARRAY(scratch, double, count);
+    const ls_dtype dtype = accumulate_dtype(work);
+    const ls_status status =
+        ls_rank_read_parameter(rank, program, p, part, 0, count, data, dtype, error);
+    if (status == LS_OK && ls_rank_number(rank) == 0) {
+      ls_convert(target[p], LS_F64, data, dtype, count);
+      for (int64_t i = 0; i < count; i++) target[p][i] /= scale;
+    }
+    ls_arena_destroy(&scratch);
+    LS_TRY(status);
+  }
+  return LS_OK;
+}
+
+/* The axes along which ranks hold the same elements of a stored parameter. */
+static ls_axes held_alike(const ls_program *program, const ls_program_parameter *parameter) {
+  ls_axes axes = 1u << LS_AXIS_DP_REPLICATE;
+  if (!program->values.items[parameter->stored].flat_chunk) axes |= 1u << LS_AXIS_DP_SHARD;
+  return axes |
+         (LS_AXES_TENSOR & ~ls_placement_axes(&program->mesh,
+                                              &program->values.items[parameter->used].placement,
+                                              LS_SHARDED, -1));
+}
+
+/* Reading a parameter takes each element from one rank only; here all that hold it must agree. */
+static ls_status check_replicas(ls_rank *rank, job *work, ls_error *error) {
+  const ls_program *program = ls_rank_program(rank, 0);
+  ls_group *groups[LS_AXES_ALL + 1] = {0};
+  ls_arena *scratch = ls_arena_create();
+  ls_status status = LS_OK;
+  for (int p = 0; p < program->parameter_count && status == LS_OK; p++) {
+    if (!program->parameters[p].here) continue;
+    const ls_axes axes = held_alike(program, &program->parameters[p]);
+    const int size = ls_mesh_size(&program->mesh, axes);
+    int *members = LS_NEW_ARRAY(scratch, int, size);
+    ls_mesh_group(&program->mesh, ls_rank_number(rank), axes, members);
+    if (!groups[axes])
+      status = ls_comm_group(ls_rank_comm(rank), members, size, &groups[axes], error);
+    if (status != LS_OK) break;
+    ls_view own = ls_rank_view(rank, 0, program->parameters[p].stored, 0);
+    double *mine = LS_NEW_ARRAY(scratch, double, own.valid[0] + 1);
+    double *largest = LS_NEW_ARRAY(scratch, double, own.valid[0] + 1);
+    if (ls_rank_tiers(rank) && ls_tiers_in_file(ls_rank_tiers(rank), own.data)) {
+      const int64_t bytes = own.valid[0] * (int64_t)ls_dtype_bytes(own.dtype);
+      void *copy = ls_arena_alloc(scratch, (size_t)bytes + 1);
+      status = ls_tiers_read(ls_rank_tiers(rank), copy, own.data, bytes, error);
+      if (status != LS_OK) break;
+      own.data = copy;
+    }
+    ls_convert(mine, LS_F64, own.data, own.dtype, own.valid[0]);
+    memcpy(largest, mine, (size_t)own.valid[0] * sizeof *mine);
+    status = ls_all_reduce(groups[axes], largest, own.valid[0], LS_F64, LS_MAX, error);
+    for (int64_t i = 0; i < own.valid[0] && status == LS_OK; i++) {
+      if (mine[i] == largest[i]) continue;
+      atomic_store(&work->unlike, program->parameters[p].name);
+      status = ls_fail(error, LS_FAILED, "rank %d holds another %s than its replicas",
+                       ls_rank_number(rank), program->parameters[p].name);
+    }
+  }
+  ls_arena_destroy(&scratch);
+  return status;
+}
+
+/* Before a step its work regions hold nothing, and no cell but those that are given: what reads
+ * them before it writes them is to be seen. */
+static void poison(ls_rank *rank) {
+  const ls_program *program = ls_rank_program(rank, 0);
+  for (int c = LS_CELL_STEP + 1; c < LS_CELL_COUNT; c++)
+    if (program->cell[c] >= 0 && c != LS_CELL_SCALE) *ls_rank_cell(rank, (ls_cell)c) = NAN;
+  bool done[LS_POOL_COUNT] = {0};
+  for (int v = 0; v < program->values.count; v++) {
+    const ls_frame *frame = ls_program_frame(program, v);
+    const bool memory = frame->pool == LS_POOL_WORK || frame->pool == LS_POOL_HOST_WORK;
+    if (!memory || done[frame->pool] || frame->instance < 0) continue;
+    const ls_view view = ls_rank_view(rank, 0, v, 0);
+    const int64_t offset = ls_program_local(program, ls_rank_number(rank), v).offset;
+    char *pool = (char *)view.data - offset - program->instances.items[frame->instance].offset;
+    memset(pool, 0xff, (size_t)program->pool_bytes[frame->pool]); /* NaN, as a number */
+    done[frame->pool] = true;
+  }
+}
+
+static ls_status run_part(ls_rank *rank, ls_program_part part, ls_error *error) {
+  return ls_rank_run_part(rank, 0, part, error);
+}
+
+/* The end of a step: its norm, and the update. */
+static ls_status settle(ls_rank *rank, job *work, int step, ls_error *error) {
+  LS_TRY(run_part(rank, LS_PROGRAM_SETTLE, error));
+  LS_TRY(read_all(rank, work, LS_PART_GRADIENT,
+                  work->result->gradient + step * work->result->parameters, error));
+  if (ls_rank_number(rank) == 0) {
+    work->result->loss[step] = *ls_rank_cell(rank, LS_CELL_MEAN_LOSS);
+    work->result->norm[step] = *ls_rank_cell(rank, LS_CELL_NORM);
+  }
+  LS_TRY(run_part(rank, LS_PROGRAM_UPDATE, error));
+  if (step == 0) return read_all(rank, work, LS_PART_MASTER, work->result->first, error);
+  return LS_OK;
+}
+
+/* With post-validation every norm is guessed, so that some guesses are wrong. */
+static ls_status train_step(ls_rank *rank, job *work, int step, bool validates, ls_error *error) {
+  const bool guessed = validates && step > 0;
+  if (!guessed) poison(rank);
+  fill_inputs(rank, work, step);
+  LS_TRY(run_part(rank, LS_PROGRAM_PROLOGUE, error));
+  if (guessed) {
+    LS_TRY(settle(rank, work, step - 1, error));
+    const double right = 1 / *ls_rank_cell(rank, LS_CELL_SCALE);
+    if (*ls_rank_cell(rank, LS_CELL_CLIP_FACTOR) != right)
+      LS_TRY(run_part(rank, LS_PROGRAM_PROLOGUE, error));
+  }
+  *ls_rank_cell(rank, LS_CELL_LEARNING_RATE) = work->experiment->learning_rate;
+  *ls_rank_cell(rank, LS_CELL_STEP) = step + 1;
+  *ls_rank_cell(rank, LS_CELL_STOP) = 0;
+  if (work->experiment->loss_scale > 0)
+    *ls_rank_cell(rank, LS_CELL_SCALE) = work->experiment->loss_scale;
+  LS_TRY(run_part(rank, LS_PROGRAM_PASSES, error));
+  return validates ? run_part(rank, LS_PROGRAM_GUESS, error) : settle(rank, work, step, error);
+}
+
+static ls_status train(ls_rank *rank, job *work, ls_error *error) {
+  LS_TRY(write_parameters(rank, work, error));
+  const int steps = work->experiment->steps ? work->experiment->steps : LS_TRAJECTORY_STEPS;
+  const bool validates = ls_rank_program(rank, 0)->cut >= 0;
+  for (int step = 0; step < steps; step++) LS_TRY(train_step(rank, work, step, validates, error));
+  if (validates) LS_TRY(settle(rank, work, steps - 1, error));
+  LS_TRY(read_all(rank, work, LS_PART_MASTER, work->result->final, error));
+  LS_TRY(ls_barrier(ls_rank_world_group(rank), error)); /* a failure below stops all ranks */
+  return check_replicas(rank, work, error);
+}
+
+static ls_status rank_body(ls_comm *comm, void *context, ls_error *error) {
+  job *work = context;
+#ifdef _OPENMP
+  omp_set_num_threads(1);
+#endif
+  ls_rank *rank;
+  const ls_mesh *mesh = &work->stages[0]->mesh;
+  const int stage = ls_mesh_coordinate(mesh, ls_comm_rank(comm), LS_AXIS_PP);
+  const ls_program *const program = work->stages[stage];
+  LS_TRY(ls_rank_create(comm,
+                        &(ls_rank_options){.programs = &program,
+                                           .program_count = 1,
+                                           .kernels = &work->kernels,
+                                           .threads = 1,
+                                           .offload_path = work->experiment->offload_path},
+                        &rank, error));
+  const ls_status status = train(rank, work, error);
+  ls_rank_destroy(&rank);
+  return status;
+}
+
+static void make_room(ls_arena *arena, const ls_program *program, ls_trajectory *result) {
+  *result = (ls_trajectory){.parameters = program->parameter_count};
+  const int count = result->parameters;
+  result->name = LS_NEW_ARRAY(arena, const char *, count);
+  result->elements = LS_NEW_ARRAY(arena, int64_t, count);
+  result->gradient = LS_NEW_ARRAY(arena, double *, count *LS_TRAJECTORY_STEPS);
+  result->first = LS_NEW_ARRAY(arena, double *, count);
+  result->final = LS_NEW_ARRAY(arena, double *, count);
+  for (int p = 0; p < count; p++) {
+    result->name[p] = ls_arena_strdup(arena, program->parameters[p].name);
+    result->elements[p] = ls_program_parameter_elements(&program->parameters[p]);
+    result->first[p] = LS_NEW_ARRAY(arena, double, result->elements[p]);
+    result->final[p] = LS_NEW_ARRAY(arena, double, result->elements[p]);
+    for (int s = 0; s < LS_TRAJECTORY_STEPS; s++)
+      result->gradient[s * count + p] = LS_NEW_ARRAY(arena, double, result->elements[p]);
+  }
+}
+
+static ls_status compile(ls_arena *arena, const ls_experiment *experiment, const ls_layout *layout,
+                         ls_graph **graph, ls_program **stages, ls_error *error) {
+  LS_TRY(ls_model_build(arena, experiment->config,
+                        &(ls_build_options){.tokens = experiment->sequences / layout->microbatches *
+                                                      experiment->sequence,
+                                            .sequence = experiment->sequence,
+                                            .documents = experiment->documents},
+                        graph, error));
+  ls_graph_backward(*graph);
+  LS_TRY(ls_program_compile(*graph, layout, LS_PROGRAM_STEP, stages, error));
+  for (int s = 0; s < layout->pp && experiment->saved; s++) {
+    const char *text = ls_program_text(arena, stages[s]);
+    LS_TRY(ls_program_parse(arena, "compiled program", text, strlen(text), &stages[s], error));
+  }
+  return LS_OK;
+}
+
+static ls_status run_in(ls_arena *compiler, ls_arena *arena, const ls_experiment *experiment,
+                        const ls_layout *layout, ls_trajectory *result, ls_error *error) {
+  ls_graph *graph;
+  ls_program **stages = LS_NEW_ARRAY(compiler, ls_program *, layout->pp);
+  LS_TRY(compile(compiler, experiment, layout, &graph, stages, error));
+  int altered = 0;
+  for (int s = 0; s < layout->pp && experiment->alter; s++)
+    altered += experiment->alter(stages[s], experiment->alter_context);
+  if (experiment->alter && !altered) return LS_NO;
+  *result = (ls_trajectory){0};
+  make_room(arena, stages[0], result);
+  job work = {experiment, stages, graph, .result = result};
+  if (experiment->fast_kernels)
+    LS_TRY(ls_cpu_kernels(&work.kernels, layout->compute, error));
+  else
+    ls_reference_kernels(&work.kernels, layout->compute);
+  ls_world *world;
+  LS_TRY(ls_world_create_threads(ls_mesh_size(&stages[0]->mesh, LS_AXES_ALL), &world, error));
+  if (experiment->deadline_s > 0) ls_world_set_deadline(world, experiment->deadline_s);
+  const ls_status status = ls_crew_run(world, rank_body, &work, error);
+  ls_world_destroy(&world);
+  const char *unlike = atomic_load(&work.unlike);
+  if (unlike) result->unlike = ls_arena_strdup(arena, unlike);
+  return status;
+}
+
+ls_status ls_trajectory_run(ls_arena *arena, const ls_experiment *experiment,
+                            const ls_layout *layout, ls_trajectory *result, ls_error *error) {
+  ls_arena *compiler = ls_arena_create();
+  const ls_status status = run_in(compiler, arena, experiment, layout, result, error);
+  ls_arena_destroy(&compiler);
+  return status;
+}
+
+static double norm_of(const double *values, int64_t count) {
+  double squares = 0;
+  for (int64_t i = 0; i < count; i++) squares += values[i] * values[i];
+  return sqrt(squares);
+}
+
+static double norm_of_all(double *const *tensors, const ls_trajectory *about) {
+  double squares = 0;
+  for (int p = 0; p < about->parameters; p++) {
+    const double norm = norm_of(tensors[p], about->elements[p]);
+    squares += norm * norm;
+  }
+  return sqrt(squares);
+}
+
+static double relative_to(double difference, double scale) {
+  return difference == 0 ? 0 : difference / scale;
+}
+
+/* A tensor against its reference, on the scale of itself or of all of them together. */
+static double tensor_gap(const double *a, const double *reference, int64_t count, double all) {
+  double squares = 0;
+  for (int64_t i = 0; i < count; i++) squares += (a[i] - reference[i]) * (a[i] - reference[i]);
+  return relative_to(sqrt(squares), fmax(norm_of(reference, count), 1e-3 * all));
+}
+
+/* The gaps of one kind, in the order in which they come about; in the arena. */
+typedef struct gap_list {
+  int count;
+  double *relative;
+  int *parameter; /* -1: a number */
+  double *const *tensors, *const *exact;
+  const double *numbers, *right;
+} gap_list;
+
+static const double *numbers_of(const ls_trajectory *of, ls_equality_kind kind) {
+  if (kind == LS_EQUALITY_LOSS) return of->loss;
+  return kind == LS_EQUALITY_NORM ? of->norm : NULL;
+}
+
+static double *const *tensors_of(const ls_trajectory *of, ls_equality_kind kind) {
+  if (kind == LS_EQUALITY_GRADIENTS) return of->gradient;
+  return kind == LS_EQUALITY_FIRST ? of->first : of->final;
+}
+
+static double number_gap(const double *a, const double *reference, int step) {
+  return relative_to(fabs(a[step] - reference[step]), fabs(reference[step]));
+}
+
+static gap_list list_gaps(ls_arena *arena, const ls_trajectory *a, const ls_trajectory *reference,
+                          ls_equality_kind kind) {
+  gap_list list = {.numbers = numbers_of(a, kind), .right = numbers_of(reference, kind)};
+  list.count = list.numbers ? LS_TRAJECTORY_STEPS : a->parameters;
+  list.relative = LS_NEW_ARRAY(arena, double, list.count);
+  list.parameter = LS_NEW_ARRAY(arena, int, list.count);
+  if (!list.numbers) {
+    list.tensors = tensors_of(a, kind);
+    list.exact = tensors_of(reference, kind);
+  }
+  const double all = list.numbers ? 0 : norm_of_all(list.exact, reference);
+  for (int i = 0; i < list.count; i++) {
+    const int p = kind == LS_EQUALITY_GRADIENTS ? a->parameters - 1 - i : i;
+    list.parameter[i] = list.numbers ? -1 : p;
+    list.relative[i] = list.numbers
+                           ? number_gap(list.numbers, list.right, i)
+                           : tensor_gap(list.tensors[p], list.exact[p], a->elements[p], all);
+  }
+  return list;
+}
+
+static int compare_doubles(const void *a, const void *b) {
+  const double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+static double median_of(ls_arena *arena, const double *values, int count) {
+  double *sorted = LS_NEW_ARRAY(arena, double, count);
+  memcpy(sorted, values, sizeof *values * (size_t)count);
+  qsort(sorted, (size_t)count, sizeof *sorted, compare_doubles);
+  return sorted[count / 2];
+}
+
+/* By gap of the list: what is allowed. */
+static double *list_allowed(ls_arena *arena, const gap_list *list, const ls_trajectory *reference,
+                            ls_equality_kind kind, const ls_equality_bands *bands) {
+  double *allowed = LS_NEW_ARRAY(arena, double, list->count);
+  for (int i = 0; i < list->count; i++) allowed[i] = bands->least;
+  if (!bands->rounded) return allowed;
+  const gap_list noise = list_gaps(arena, bands->rounded, reference, kind);
+  const bool later = noise.numbers || kind == LS_EQUALITY_FINAL;
+  const double multiple = later ? bands->later : bands->multiple;
+  double usual = noise.numbers ? 0 : median_of(arena, noise.relative, noise.count);
+  for (int i = 0; i < list->count; i++) {
+    const double own = fmax(noise.relative[i], usual);
+    if (noise.numbers) usual = own;
+    allowed[i] = fmax(allowed[i], multiple * own);
+  }
+  return allowed;
+}
+
+static ls_equality_gap describe(const gap_list *list, int i, double allowed, ls_equality_kind kind,
+                                const ls_trajectory *about) {
+  const int p = list->parameter[i];
+  ls_equality_gap gap = {.relative = list->relative[i], .allowed = allowed, .parameter = p};
+  if (p < 0) {
+    gap.step = i;
+    gap.found = list->numbers[i];
+    gap.expected = list->right[i];
+    return gap;
+  }
+  double most = -1;
+  for (int64_t e = 0; e < about->elements[p] && !isnan(most); e++) {
+    const double difference = fabs(list->tensors[p][e] - list->exact[p][e]);
+    if (difference <= most) continue;
+    most = difference;
+    gap.element = e;
+  }
+  gap.step = kind == LS_EQUALITY_FINAL ? LS_TRAJECTORY_STEPS - 1 : 0;
+  gap.found = list->tensors[p][gap.element];
+  gap.expected = list->exact[p][gap.element];
+  return gap;
+}
+
+/* Goes through a kind's gaps in order, up to the first that is not allowed where only that counts;
+ * *found is the largest for what is allowed. Whether any is not. */
+static bool scan(const ls_trajectory *a, const ls_trajectory *reference, ls_equality_kind kind,
+                 const ls_equality_bands *bands, bool first, ls_equality_gap *found) {
+  ls_arena *scratch = ls_arena_create();
+  const gap_list list = list_gaps(scratch, a, reference, kind);
+  const double *allowed = list_allowed(scratch, &list, reference, kind, bands);
+  bool beyond = false;
+  int worst = 0;
+  for (int i = 0; i < list.count && !(first && beyond); i++) {
+    const double share = list.relative[i] / allowed[i];
+    beyond = beyond || !(share <= 1);
+    if (isnan(list.relative[worst] / allowed[worst])) continue;
+    if (!(share <= list.relative[worst] / allowed[worst])) worst = i;
+  }
+  *found = describe(&list, worst, allowed[worst], kind, a);
+  ls_arena_destroy(&scratch);
+  return beyond;
+}
+
+ls_equality_gap ls_equality_worst(const ls_trajectory *a, const ls_trajectory *reference,
+                                  ls_equality_kind kind, const ls_equality_bands *bands) {
+  ls_equality_gap worst;
+  scan(a, reference, kind, bands, false, &worst);
+  return worst;
+}
+
+bool ls_equality_first(const ls_trajectory *a, const ls_trajectory *reference,
+                       ls_equality_kind kind, const ls_equality_bands *bands,
+                       ls_equality_gap *gap) {
+  return scan(a, reference, kind, bands, true, gap);
+}
+
+double ls_equality_median(const ls_trajectory *a, const ls_trajectory *reference,
+                          ls_equality_kind kind) {
+  ls_arena *scratch = ls_arena_create();
+  const gap_list list = list_gaps(scratch, a, reference, kind);
+  const double median = median_of(scratch, list.relative, list.count);
+  ls_arena_destroy(&scratch);
+  return median;
+}
+
+typedef struct worst {
+  double difference;
+  const char *where;
+} worst;
+
+static void compare(worst *so_far, double relative, const char *where) {
+  if (isnan(so_far->difference)) return;
+  if (!(relative <= so_far->difference)) *so_far = (worst){relative, where};
+}
+
+static void compare_tensors(worst *so_far, double *const *a, double *const *reference,
+                            const ls_trajectory *about) {
+  const double all = norm_of_all(reference, about);
+  for (int p = 0; p < about->parameters; p++)
+    compare(so_far, tensor_gap(a[p], reference[p], about->elements[p], all), about->name[p]);
+}
+
+static worst compare_steps(const ls_trajectory *a, const ls_trajectory *reference, int steps) {
+  worst so_far = {0, "nothing"};
+  for (int s = 0; s < steps; s++) {
+    compare(&so_far, number_gap(a->loss, reference->loss, s), "loss");
+    compare(&so_far, number_gap(a->norm, reference->norm, s), "norm");
+    compare_tensors(&so_far, a->gradient + s * a->parameters,
+                    reference->gradient + s * a->parameters, a);
+  }
+  return so_far;
+}
+
+double ls_trajectory_difference_of_steps(const ls_trajectory *a, const ls_trajectory *reference,
+                                         int steps, const char **where) {
+  const worst found = compare_steps(a, reference, steps);
+  *where = found.where;
+  return found.difference;
+}
+
+double ls_trajectory_difference(const ls_trajectory *a, const ls_trajectory *reference,
+                                const char **where) {
+  worst found = compare_steps(a, reference, LS_TRAJECTORY_STEPS);
+  compare_tensors(&found, a->first, reference->first, a);
+  compare_tensors(&found, a->final, reference->final, a);
+  *where = found.where;
+  return found.difference;
+}
+
+double ls_trajectory_loss_difference(const ls_trajectory *a, const ls_trajectory *reference,
+                                     const char **where) {
+  worst found = {0, "nothing"};
+  for (int s = 0; s < LS_TRAJECTORY_STEPS; s++)
+    compare(&found, number_gap(a->loss, reference->loss, s), "loss");
+  *where = found.where;
+  return found.difference;
+}

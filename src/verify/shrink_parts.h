@@ -1,0 +1,39 @@
+/* What the files of shrink.h share: the parts of the search, and the words of its rows.
+ *
+ * Thread-safe: no state. */
+#ifndef LS_VERIFY_SHRINK_PARTS_H
+#define LS_VERIFY_SHRINK_PARTS_H
+
+#include "ir/program.h"
+#include "verify/shrink.h"
+
+/* Numbers that are searched together, given those of the parts before. */
+enum {
+  LS_SHRINK_MESH,
+  LS_SHRINK_CHUNKS,
+  LS_SHRINK_MICROBATCHES,
+  LS_SHRINK_LAYERS,
+  LS_SHRINK_HEADS,
+  LS_SHRINK_MLP,
+  LS_SHRINK_VOCABULARY,
+  LS_SHRINK_TOKENS,
+  LS_SHRINK_PARTS
+};
+
+/* What a cut of so many layers for each chunk is like: a set of ls_form_cut. */
+unsigned ls_shrink_cut_like(const int *layers, int64_t chunks);
+
+/* What is said where not all of these can be. */
+#define LS_SHRINK_PIECES "units that divide over shards, are padded, leave ranks empty"
+
+/* What units are like that are cut over dp_shard: a set. Pieces have one length, so the last may be
+ * padded, and small units leave ranks without any. */
+enum ls_pieces { LS_PIECES_FULL = 1, LS_PIECES_PADDED = 2, LS_PIECES_EMPTY = 4 };
+
+/* Of the units of all stages; 0: none is cut. */
+unsigned ls_shrink_pieces(ls_program *const *stages, int count);
+
+/* Fills the rows from the two forms, the two layouts and the batch before. */
+void ls_shrink_describe(ls_arena *arena, ls_shrunk *shrunk, const ls_layout *before, int64_t batch);
+
+#endif

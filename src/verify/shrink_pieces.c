@@ -1,0 +1,35 @@
+/* How units of parameters lie over dp_shard: padded or not, with ranks that have nothing of one. */
+#include "schedule/units.h"
+#include "verify/shrink_parts.h"
+
+/* A unit by the end of its last parameter, among pieces of one length. */
+static unsigned side_of(int64_t end, int64_t chunk, int64_t shards) {
+  const int64_t whole = chunk * shards;
+  if (end > whole - LS_UNIT_ALIGNMENT) return LS_PIECES_FULL;
+  return end > whole - chunk ? LS_PIECES_PADDED : LS_PIECES_EMPTY;
+}
+
+static unsigned pieces_of(const ls_program *program) {
+  unsigned sides = 0;
+  for (int p = 0; p < program->parameter_count; p++) {
+    const ls_program_parameter *first = &program->parameters[p];
+    if (!first->here || first->gradient < 0) continue;
+    const ls_value *value = &program->values.items[first->gradient];
+    if (!value->flat_chunk) continue;
+    int64_t end = 0;
+    for (int q = 0; q < program->parameter_count; q++) {
+      const ls_program_parameter *other = &program->parameters[q];
+      if (!other->here || other->unit != first->unit || other->gradient < 0) continue;
+      const ls_value *range = &program->values.items[other->gradient];
+      if (range->flat_offset + range->global[0] > end) end = range->flat_offset + range->global[0];
+    }
+    sides |= side_of(end, value->flat_chunk, program->mesh.size[LS_AXIS_DP_SHARD]);
+  }
+  return sides;
+}
+
+unsigned ls_shrink_pieces(ls_program *const *stages, int count) {
+  unsigned sides = 0;
+  for (int s = 0; s < count; s++) sides |= pieces_of(stages[s]);
+  return sides;
+}

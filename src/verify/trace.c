@@ -1,0 +1,271 @@
+#include "verify/trace.h"
+
+#include <string.h>
+
+#include "base/file.h"
+#include "text/json.h"
+
+/* References whose fp64 run is not double throughout, known by a word of the trace's "source".
+ * BLOOM has a GELU of its own, with constants of eight digits. The shares are measured: llama2.c's
+ * fp64 logits are off by 0.9 of its fp32 noise, its norms by 1.2; litgpt's are off by 0.01 to 0.1,
+ * BLOOM's losses by 0.0003. */
+static const struct {
+  const char *word, *parts;
+  double share;
+} single_references[] = {
+    {"litgpt", "rotary tables", 0.125},
+    {"BloomForCausalLM", "the constants of GELU", 0.002},
+    {"llama2.c", "norms, softmax and rotary tables", 2},
+};
+
+static void find_single_parts(ls_trace *trace, const char *source) {
+  for (size_t i = 0; i < sizeof single_references / sizeof *single_references; i++) {
+    if (!strstr(source, single_references[i].word)) continue;
+    trace->single_parts = single_references[i].parts;
+    trace->single_share = single_references[i].share;
+  }
+}
+
+/* The betas are a list of two. */
+static ls_status read_betas(ls_arena *arena, const ls_json_object *hyper, double betas[2],
+                            ls_error *error) {
+  double *values;
+  int count;
+  LS_TRY(ls_json_numbers(arena, hyper, "betas", &values, &count, error));
+  if (count != 2)
+    return ls_fail(error, LS_INPUT, "%s: \"betas\" has %d numbers; expected 2", hyper->where,
+                   count);
+  betas[0] = values[0];
+  betas[1] = values[1];
+  return LS_OK;
+}
+
+/* Every key that a trace of a pretraining has: another one may change what is computed. */
+static const char *const root_keys[] = {"kind",
+                                        "source",
+                                        "hyper",
+                                        "batch_layout",
+                                        "loss",
+                                        "weight_decay_on",
+                                        "tied_embeddings",
+                                        "tokenizer",
+                                        "initial",
+                                        "clip",
+                                        "recheck",
+                                        "reference_noise_f32_vs_f64",
+                                        "final_params_f64",
+                                        "steps",
+                                        NULL};
+/* schedule, warmup and min_lr say where the learning rates of the steps come from. */
+static const char *const hyper_keys[] = {
+    "steps",        "B",         "T",        "micro_batches", "lr",     "betas", "eps",
+    "weight_decay", "grad_clip", "schedule", "warmup",        "min_lr", NULL};
+
+static ls_status check_keys(const ls_json_object *object, const char *const *known,
+                            ls_error *error) {
+  const char *key;
+  json_t *value;
+  json_object_foreach((json_t *)object->json, key, value) {
+    int k = 0;
+    while (known[k] && strcmp(known[k], key) != 0) k++;
+    if (!known[k])
+      return ls_fail(error, LS_INPUT,
+                     "%s: \"%.60s\" is not known, and may change what is computed: a pretraining "
+                     "with AdamW is what can be repeated",
+                     object->where, key);
+  }
+  return LS_OK;
+}
+
+/* What the trace says in words must be what is done here. */
+static ls_status check_words(const ls_json_object *root, ls_error *error) {
+  static const struct {
+    const char *key, *begins;
+  } words[] = {
+      {"kind", "pretraining"},
+      {"batch_layout",
+       "row b of micro-batch m of step s starts at ((s*micro_batches+m)*B+b)*T; x = "
+       "tokens[start:start+T], y = tokens[start+1:start+T+1]"},
+      {"loss", "mean cross-entropy over B*T positions, averaged over micro-batches"},
+      {"weight_decay_on", "parameters with 2 or more dimensions (embeddings included)"},
+  };
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+    const char *text;
+    LS_TRY(ls_json_string_or(root, words[i].key, words[i].begins, &text, error));
+    if (strncmp(text, words[i].begins, strlen(words[i].begins)) != 0)
+      return ls_fail(error, LS_INPUT,
+                     "%s: \"%s\" is \"%.80s\", which cannot be repeated; expected \"%s\"",
+                     root->where, words[i].key, text, words[i].begins);
+  }
+  return LS_OK;
+}
+
+static ls_status read_hyper(ls_arena *arena, const ls_json_object *root, ls_trace *trace,
+                            ls_error *error) {
+  ls_json_object hyper;
+  int64_t sequences, microbatches;
+  LS_TRY(ls_json_child(arena, root, "hyper", &hyper, error));
+  LS_TRY(check_keys(&hyper, hyper_keys, error));
+  LS_TRY(ls_json_count(&hyper, "steps", &trace->steps, error));
+  LS_TRY(ls_json_count(&hyper, "B", &sequences, error));
+  LS_TRY(ls_json_count(&hyper, "T", &trace->sequence, error));
+  LS_TRY(ls_json_count_or(&hyper, "micro_batches", 1, &microbatches, error));
+  LS_TRY(ls_json_number(&hyper, "lr", &trace->learning_rate, error));
+  LS_TRY(read_betas(arena, &hyper, trace->betas, error));
+  LS_TRY(ls_json_number(&hyper, "eps", &trace->epsilon, error));
+  LS_TRY(ls_json_number(&hyper, "weight_decay", &trace->weight_decay, error));
+  LS_TRY(ls_json_number_or(&hyper, "grad_clip", 0, &trace->clip, error));
+  trace->rows = sequences * microbatches;
+  int64_t tokens;
+  if (__builtin_mul_overflow(trace->rows, trace->sequence, &tokens) || tokens > INT32_MAX ||
+      tokens * trace->steps > INT64_MAX / 4)
+    return ls_fail(error, LS_INPUT,
+                   "%s: found %lld rows of %lld tokens; expected below 2^31 tokens in a step",
+                   hyper.where, (long long)trace->rows, (long long)trace->sequence);
+  return LS_OK;
+}
+
+static ls_status read_step(const ls_json_object *json, ls_trace_step *step, ls_error *error) {
+  LS_TRY(ls_json_number(json, "lr", &step->learning_rate, error));
+  LS_TRY(ls_json_number(json, "loss_f64", &step->loss, error));
+  LS_TRY(ls_json_number(json, "grad_norm_f64", &step->norm, error));
+  LS_TRY(ls_json_number(json, "loss_f32", &step->loss_f32, error));
+  return ls_json_number(json, "grad_norm_f32", &step->norm_f32, error);
+}
+
+static ls_status read_steps(ls_arena *arena, const ls_json_object *root, ls_trace *trace,
+                            ls_error *error) {
+  const json_t *list = json_object_get(root->json, "steps");
+  if (!json_is_array(list) || json_array_size(list) != (size_t)trace->steps)
+    return ls_fail(error, LS_INPUT, "%s: \"steps\" has %zu entries; expected hyper's %lld",
+                   root->where, json_array_size(list), (long long)trace->steps);
+  trace->step = LS_NEW_ARRAY(arena, ls_trace_step, trace->steps);
+  for (int64_t s = 0; s < trace->steps; s++) {
+    ls_json_object entry;
+    const char *where = ls_arena_printf(arena, "%s: step %lld", root->where, (long long)s);
+    LS_TRY(ls_json_root(where, json_array_get(list, (size_t)s), &entry, error));
+    LS_TRY(read_step(&entry, &trace->step[s], error));
+  }
+  return LS_OK;
+}
+
+static ls_status read_edge(ls_arena *arena, const ls_json_object *json, const char *key,
+                           double edge[LS_TRACE_EDGE], int *count, ls_error *error) {
+  double *values;
+  LS_TRY(ls_json_numbers(arena, json, key, &values, count, error));
+  if (*count < 1 || *count > LS_TRACE_EDGE)
+    return ls_fail(error, LS_INPUT, "%s: \"%s\" has %d numbers; expected 1 to %d", json->where, key,
+                   *count, LS_TRACE_EDGE);
+  memcpy(edge, values, sizeof *edge * (size_t)*count);
+  return LS_OK;
+}
+
+static ls_status read_summary(ls_arena *arena, const ls_json_object *json,
+                              ls_trace_summary *summary, ls_error *error) {
+  int last;
+  LS_TRY(ls_json_number(json, "l2", &summary->l2, error));
+  LS_TRY(ls_json_number(json, "sum", &summary->sum, error));
+  LS_TRY(read_edge(arena, json, "first4", summary->first, &summary->edge, error));
+  LS_TRY(read_edge(arena, json, "last4", summary->last, &last, error));
+  if (last == summary->edge) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "%s: \"first4\" has %d numbers and \"last4\" %d; expected as many", json->where,
+                 summary->edge, last);
+}
+
+static ls_status read_summaries(ls_arena *arena, const ls_json_object *root, ls_trace *trace,
+                                ls_error *error) {
+  ls_json_object all;
+  LS_TRY(ls_json_child(arena, root, "final_params_f64", &all, error));
+  trace->summaries = LS_NEW_ARRAY(arena, ls_trace_summary, json_object_size(all.json));
+  const char *name;
+  const json_t *value;
+  /* jansson's macro casts const away; nothing is changed. */
+  json_object_foreach((json_t *)all.json, name, value) {
+    ls_trace_summary *summary = &trace->summaries[trace->summary_count++];
+    ls_json_object entry;
+    summary->name = ls_arena_strdup(arena, name);
+    const char *where = ls_arena_printf(arena, "%s: %s", all.where, summary->name);
+    LS_TRY(ls_json_root(where, value, &entry, error));
+    LS_TRY(read_summary(arena, &entry, summary, error));
+  }
+  return LS_OK;
+}
+
+static ls_status read_noise(ls_arena *arena, const ls_json_object *root, ls_trace *trace,
+                            ls_error *error) {
+  ls_json_object noise;
+  LS_TRY(ls_json_child(arena, root, "reference_noise_f32_vs_f64", &noise, error));
+  LS_TRY(ls_json_number(&noise, "logits_max_abs", &trace->noise.logits, error));
+  LS_TRY(ls_json_number(&noise, "grads_max_abs", &trace->noise.gradients, error));
+  return ls_json_number(&noise, "final_params_max_abs", &trace->noise.parameters, error);
+}
+
+/* The folder itself, or the checkpoint that "initial" names: of the data folder, two levels up. */
+static ls_status find_model(ls_arena *arena, const ls_json_object *root, ls_trace *trace,
+                            ls_error *error) {
+  const char *initial;
+  if (ls_file_exists(ls_arena_printf(arena, "%s/config.json", trace->folder))) {
+    trace->model = trace->folder;
+    return LS_OK;
+  }
+  LS_TRY(ls_json_string_or(root, "initial", "", &initial, error));
+  if (initial[0]) {
+    trace->model = ls_arena_printf(arena, "%s/../../%s", trace->folder, initial);
+    if (ls_file_exists(ls_arena_printf(arena, "%s/config.json", trace->model))) return LS_OK;
+  }
+  return ls_fail(
+      error, LS_INPUT,
+      "%s: found no config.json; expected it and model.safetensors there, or \"initial\" "
+      "in trace.json to name a checkpoint's folder beside the traces",
+      trace->folder);
+}
+
+static ls_status read_json(ls_arena *arena, const ls_json_object *root, ls_trace *trace,
+                           ls_error *error) {
+  const char *source;
+  LS_TRY(ls_json_string_or(root, "source", "", &source, error));
+  find_single_parts(trace, source);
+  LS_TRY(check_words(root, error));
+  LS_TRY(check_keys(root, root_keys, error));
+  LS_TRY(read_hyper(arena, root, trace, error));
+  LS_TRY(read_steps(arena, root, trace, error));
+  LS_TRY(read_noise(arena, root, trace, error));
+  LS_TRY(read_summaries(arena, root, trace, error));
+  return find_model(arena, root, trace, error);
+}
+
+static ls_status read_tokens(ls_arena *arena, ls_trace *trace, ls_error *error) {
+  const char *path = ls_arena_printf(arena, "%s/tokens.u16le", trace->folder);
+  char *data;
+  size_t bytes;
+  LS_TRY(ls_file_read(arena, path, &data, &bytes, error));
+  trace->token_count = trace->steps * trace->rows * trace->sequence + 1;
+  if (bytes != 2 * (size_t)trace->token_count)
+    return ls_fail(error, LS_INPUT,
+                   "%s: found %zu bytes; expected %lld: %lld steps of %lld x %lld tokens and one "
+                   "more, of two bytes each",
+                   path, bytes, (long long)(2 * trace->token_count), (long long)trace->steps,
+                   (long long)trace->rows, (long long)trace->sequence);
+  trace->tokens = (const unsigned char *)data;
+  return LS_OK;
+}
+
+ls_status ls_trace_read(ls_arena *arena, const char *folder, ls_trace **trace, ls_error *error) {
+  if (!ls_directory_exists(folder))
+    return ls_fail(error, LS_INPUT, "%s: found no such folder; expected one with a trace.json",
+                   folder);
+  ls_trace *made = LS_NEW(arena, ls_trace);
+  made->folder = ls_arena_strdup(arena, folder);
+  const char *path = ls_arena_printf(arena, "%s/trace.json", folder);
+  json_t *json;
+  ls_json_object root;
+  LS_TRY(ls_json_read(path, 0, &json, error));
+  ls_status status = ls_json_root(path, json, &root, error);
+  if (status == LS_OK) status = read_json(arena, &root, made, error);
+  json_decref(json);
+  LS_TRY(status);
+  LS_TRY(read_tokens(arena, made, error));
+  *trace = made;
+  return LS_OK;
+}

@@ -1,0 +1,70 @@
+/* A training done by someone else's program, written down: what `verify` repeats.
+ *
+ * A folder with trace.json (hyper-parameters, how the tokens are cut into batches, loss and
+ * gradient norm of every step in fp64 and fp32, a summary of every parameter after the last step),
+ * tokens.u16le, step0.safetensors (logits and gradients of the first step), and config.json with
+ * model.safetensors; in place of the last two "initial" may name a checkpoint.
+ *
+ *   ls_trace *trace;
+ *   LS_TRY(ls_trace_read(arena, "tests/data/traces/gpt2-tied", &trace, error));
+ *   int id = ls_trace_token(trace, 7);
+ *
+ * Read-only once read: threads may share it. */
+#ifndef LS_VERIFY_TRACE_H
+#define LS_VERIFY_TRACE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "lockstep/status.h"
+
+typedef struct ls_trace_step {
+  double learning_rate;
+  double loss, norm;         /* of the fp64 run */
+  double loss_f32, norm_f32; /* of the fp32 run */
+} ls_trace_step;
+
+enum { LS_TRACE_EDGE = 4 };
+
+/* A tensor after the last step, by its Hugging Face name. */
+typedef struct ls_trace_summary {
+  const char *name;
+  double l2, sum;
+  double first[LS_TRACE_EDGE], last[LS_TRACE_EDGE];
+  int edge; /* how many numbers first and last have: fewer in a shorter tensor */
+} ls_trace_summary;
+
+/* The largest difference of two numbers between the reference's fp32 and its fp64 run. */
+typedef struct ls_trace_noise {
+  double logits, gradients, parameters;
+} ls_trace_noise;
+
+typedef struct ls_trace {
+  const char *folder;
+  const char *model; /* the folder of config.json and of the weights at the start */
+  int64_t steps;
+  int64_t rows;     /* sequences of a step: those of all its microbatches, in order */
+  int64_t sequence; /* tokens of a row */
+  double learning_rate, betas[2], epsilon, weight_decay, clip; /* clip 0: none */
+  ls_trace_step *step;
+  ls_trace_summary *summaries;
+  int summary_count;
+  ls_trace_noise noise;
+  /* What the reference computes in fp32 even in its fp64 run; NULL: nothing. `single_share`:
+   * how many times its fp32 run's noise that puts between it and a double run. */
+  const char *single_parts;
+  double single_share;
+  const unsigned char *tokens; /* two bytes each, the low one first */
+  int64_t token_count;         /* steps x rows x sequence, and one for the last label */
+} ls_trace;
+
+/* LS_INPUT names the file and what is missing or wrong. In the arena. */
+LS_CHECKED ls_status ls_trace_read(ls_arena *arena, const char *folder, ls_trace **trace,
+                                   ls_error *error);
+
+static inline int32_t ls_trace_token(const ls_trace *trace, int64_t index) {
+  return trace->tokens[2 * index] | trace->tokens[2 * index + 1] << 8;
+}
+
+#endif

@@ -1,0 +1,478 @@
+#include "verify/verify.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "run/crew.h"
+#include "session/fit.h"
+#include "session/loss_scale.h"
+#include "session/offload_room.h"
+#include "session/prove.h"
+#include "store/weights.h"
+#include "text/run_keys.h"
+#include "verify/verify_bands.h"
+
+static const char *const kind_names[LS_VERIFY_KINDS] = {"loss", "gradient norm", "logits of step 0",
+                                                        "gradients of step 0", "final parameters"};
+
+const char *ls_verify_kind_name(ls_verify_kind kind) {
+  return kind_names[kind];
+}
+
+/* What all rank threads share. Only the recording rank writes to the rows. */
+typedef struct task {
+  ls_verification *about;
+  const ls_session *session;
+  const ls_weights *gradients;      /* the reference's, of step 0 */
+  const ls_trace_summary **summary; /* by tensor of the plan */
+  double *logits;                   /* the reference's, of row 0 */
+  ls_verify_bands bands;
+  double squares; /* of differences between final parameters */
+  int recorder;   /* rank */
+} task;
+
+typedef struct worker {
+  task *of;
+  ls_rank *rank;
+  bool records;
+} worker;
+
+/* Enters a difference; NaN is the worst of all. */
+static void record(task *of, ls_verify_kind kind, int64_t compared, double difference,
+                   double tolerance, const char *where) {
+  ls_verify_row *row = &of->about->rows[kind];
+  const bool ok = difference <= tolerance;
+  const bool first = row->compared == 0;
+  row->compared += compared;
+  /* Products, since a tolerance may be zero. */
+  const bool worse =
+      isnan(difference) || difference * row->tolerance > row->worst * tolerance || (row->ok && !ok);
+  if (!first && (isnan(row->worst) || !worse)) return;
+  row->worst = difference;
+  row->tolerance = tolerance;
+  row->ok = ok;
+  snprintf(row->where, sizeof row->where, "%s", where);
+}
+
+/* The largest of the differences of `count` numbers, less what the rounding of theirs explains. */
+static double largest_difference(const double *ours, const double *theirs, int64_t count,
+                                 double rounding, int64_t *index) {
+  double largest = -1;
+  *index = 0;
+  for (int64_t i = 0; i < count; i++) {
+    double difference = fabs(ours[i] - theirs[i]) - rounding * fabs(theirs[i]);
+    if (difference < 0) difference = 0;
+    if (difference <= largest) continue;
+    *index = i;
+    largest = difference;
+    if (isnan(difference)) return difference;
+  }
+  return largest;
+}
+
+/* The trace's tokens of one step, this rank's part of them. */
+static void fill(const worker *self, int number, int64_t step, int microbatch) {
+  const ls_trace *trace = self->of->about->trace;
+  const ls_program *program = ls_rank_program(self->rank, number);
+  const int slot = number == LS_SESSION_STEP ? microbatch : 0;
+  const ls_view ids = ls_rank_view(self->rank, number, program->ids, slot);
+  const ls_view labels = ls_rank_view(self->rank, number, program->labels, slot);
+  const ls_view positions = ls_rank_view(self->rank, number, program->positions, slot);
+  const int64_t begin = step * trace->rows * trace->sequence + microbatch * program->tokens;
+  for (int64_t i = 0; i < ids.valid[0]; i++) {
+    ((int32_t *)ids.data)[i] = ls_trace_token(trace, begin + ids.start[0] + i);
+    ((int32_t *)labels.data)[i] = ls_trace_token(trace, begin + ids.start[0] + i + 1);
+  }
+  for (int64_t i = 0; i < positions.valid[0]; i++)
+    ((int32_t *)positions.data)[i] = (int32_t)((positions.start[0] + i) % trace->sequence);
+}
+
+/* Of the ranks that hold the same logits, the first. */
+static bool gives_logits(const ls_program *program, int rank) {
+  if (program->logits < 0) return false;
+  const ls_value *value = &program->values.items[program->logits];
+  const ls_axes cut = ls_placement_axes(&program->mesh, &value->placement, LS_SHARDED, -1);
+  return ls_mesh_index(&program->mesh, rank, LS_AXES_ALL & ~(cut | LS_AXES_STAGE)) == 0;
+}
+
+/* Logits of the first `rows` tokens, assembled from the ranks that hold them. */
+static ls_status gather_logits(const worker *self, int64_t rows, double *whole, ls_error *error) {
+  const ls_program *program = ls_rank_program(self->rank, LS_SESSION_EVALUATE);
+  const int64_t columns = self->of->session->config.vocabulary;
+  memset(whole, 0, sizeof *whole * (size_t)(rows * columns));
+  if (gives_logits(program, ls_rank_number(self->rank))) {
+    const ls_view part = ls_rank_view(self->rank, LS_SESSION_EVALUATE, program->logits, 0);
+    const size_t row_bytes = (size_t)part.dims[1] * ls_dtype_bytes(part.dtype);
+    for (int64_t r = 0; r < part.valid[0] && part.start[0] + r < rows; r++)
+      ls_convert(whole + (part.start[0] + r) * columns + part.start[1], LS_F64,
+                 (const char *)part.data + (size_t)r * row_bytes, part.dtype, part.valid[1]);
+  }
+  return ls_all_reduce(ls_rank_world_group(self->rank), whole, rows * columns, LS_F64, LS_SUM,
+                       error);
+}
+
+static ls_status check_logits(const worker *self, ls_error *error) {
+  task *of = self->of;
+  const int64_t rows = of->about->trace->sequence, columns = of->session->config.vocabulary;
+  fill(self, LS_SESSION_EVALUATE, 0, 0);
+  LS_TRY(ls_rank_run(self->rank, LS_SESSION_EVALUATE, error));
+  ls_arena *scratch = ls_arena_create();
+  double *ours = LS_NEW_ARRAY(scratch, double, rows *columns);
+  const ls_status status = gather_logits(self, rows, ours, error);
+  if (status == LS_OK && self->records) {
+    int64_t at;
+    const double worst =
+        largest_difference(ours, of->logits, rows * columns, of->bands.rounding, &at);
+    record(of, LS_VERIFY_LOGITS, rows * columns, worst, of->bands.logits,
+           ls_arena_printf(scratch, "token %lld, id %lld", (long long)(at / columns),
+                           (long long)(at % columns)));
+  }
+  ls_arena_destroy(&scratch);
+  return status;
+}
+
+/* A tensor as the reference stores it, made of this run's parameters or their gradients, in fp64.
+ * Collective. */
+static ls_status read_stored(const worker *self, ls_arena *scratch, const ls_stored_layout *layout,
+                             ls_part_of_parameter part, double **stored, int64_t *count,
+                             ls_error *error) {
+  const ls_program *program = ls_rank_program(self->rank, LS_SESSION_STEP);
+  const ls_dtype dtype = program->layout.compute == LS_F64 ? LS_F64 : LS_F32;
+  const double scale = part == LS_PART_GRADIENT ? *ls_rank_cell(self->rank, LS_CELL_SCALE) : 1;
+  *count = layout->dims[0] * (layout->ndim > 1 ? layout->dims[1] : 1);
+  *stored = LS_NEW_ARRAY(scratch, double, *count);
+  for (int i = 0; i < layout->pieces.count; i++) {
+    const ls_weight_piece *piece = &layout->pieces.items[i];
+    const int p = piece->parameter;
+    const int64_t elements = ls_program_parameter_elements(&program->parameters[p]);
+    void *read = LS_NEW_ARRAY(scratch, double, elements);
+    double *wide = LS_NEW_ARRAY(scratch, double, elements);
+    LS_TRY(ls_rank_read_parameter(self->rank, program, p, part, 0, elements, read, dtype, error));
+    ls_convert(wide, LS_F64, read, dtype, elements);
+    for (int64_t e = 0; e < elements; e++) wide[e] /= scale;
+    ls_stored_lay(&(ls_weight_place){layout, piece, NULL}, LS_F64, wide, *stored);
+  }
+  return LS_OK;
+}
+
+static ls_status check_gradient(const worker *self, ls_arena *scratch, int tensor,
+                                ls_error *error) {
+  task *of = self->of;
+  const ls_stored_layout *layout = &ls_weights_layout(of->gradients)->tensors[tensor];
+  double *ours;
+  int64_t count, at;
+  LS_TRY(read_stored(self, scratch, layout, LS_PART_GRADIENT, &ours, &count, error));
+  if (!self->records) return LS_OK;
+  double *theirs = LS_NEW_ARRAY(scratch, double, count);
+  LS_TRY(ls_stored_tensor_read(ls_weights_tensor(of->gradients, tensor), 0, count, LS_F64, theirs,
+                               error));
+  const double worst = largest_difference(ours, theirs, count, of->bands.rounding, &at);
+  record(of, LS_VERIFY_GRADIENTS, count, worst, of->bands.gradients,
+         ls_arena_printf(scratch, "%s, element %lld", layout->name, (long long)at));
+  return LS_OK;
+}
+
+static void record_parameter(task *of, double difference, const char *where) {
+  of->squares += difference * difference;
+  record(of, LS_VERIFY_PARAMETERS, 1, difference, of->bands.parameters, where);
+}
+
+static void compare_summary(task *of, ls_arena *scratch, const ls_trace_summary *theirs,
+                            const double *ours, int64_t count) {
+  const double root = sqrt((double)count);
+  double squares = 0, sum = 0;
+  for (int64_t i = 0; i < count; i++) {
+    squares += ours[i] * ours[i];
+    sum += ours[i];
+  }
+  record_parameter(of, fabs(sqrt(squares) - theirs->l2) / root,
+                   ls_arena_printf(scratch, "%s, l2", theirs->name));
+  record_parameter(of, fabs(sum - theirs->sum) / root,
+                   ls_arena_printf(scratch, "%s, sum", theirs->name));
+  for (int i = 0; i < theirs->edge; i++) {
+    record_parameter(of, fabs(ours[i] - theirs->first[i]),
+                     ls_arena_printf(scratch, "%s, element %d", theirs->name, i));
+    const int64_t at = count - theirs->edge + i;
+    record_parameter(of, fabs(ours[at] - theirs->last[i]),
+                     ls_arena_printf(scratch, "%s, element %lld", theirs->name, (long long)at));
+  }
+}
+
+/* Where each number alone may be far off, all together may not. */
+static void check_mean(task *of) {
+  const double compared = (double)of->about->rows[LS_VERIFY_PARAMETERS].compared;
+  record(of, LS_VERIFY_PARAMETERS, 0, sqrt(of->squares / compared), of->bands.mean_parameters,
+         "all, root mean square");
+}
+
+static ls_status check_final(const worker *self, ls_arena *scratch, int tensor, ls_error *error) {
+  task *of = self->of;
+  double *ours;
+  int64_t count;
+  LS_TRY(read_stored(self, scratch, &ls_weights_layout(of->gradients)->tensors[tensor],
+                     LS_PART_MASTER, &ours, &count, error));
+  if (self->records) compare_summary(of, scratch, of->summary[tensor], ours, count);
+  return LS_OK;
+}
+
+typedef ls_status (*tensor_check)(const worker *self, ls_arena *scratch, int tensor,
+                                  ls_error *error);
+
+static ls_status check_tensors(const worker *self, tensor_check check, ls_error *error) {
+  ls_status status = LS_OK;
+  const int count = ls_weights_layout(self->of->gradients)->count;
+  for (int i = 0; i < count && status == LS_OK; i++) {
+    ls_arena *scratch = ls_arena_create();
+    status = check(self, scratch, i, error);
+    ls_arena_destroy(&scratch);
+  }
+  return status;
+}
+
+static void check_step(const worker *self, int64_t s) {
+  task *of = self->of;
+  const ls_trace_step *step = &of->about->trace->step[s];
+  char where[32];
+  snprintf(where, sizeof where, "step %lld", (long long)s);
+  record(of, LS_VERIFY_LOSS, 1, fabs(*ls_rank_cell(self->rank, LS_CELL_MEAN_LOSS) - step->loss),
+         of->bands.loss[s], where);
+  record(of, LS_VERIFY_NORM, 1, fabs(*ls_rank_cell(self->rank, LS_CELL_NORM) - step->norm),
+         of->bands.norm[s], where);
+}
+
+/* In fp16 a step whose scaled gradients overflow is done again with a smaller scale: the reference
+ * skips no step. */
+static ls_status run_gradients(const worker *self, ls_loss_scale *scale, ls_error *error) {
+  const bool scales = self->of->session->layout.compute == LS_F16;
+  for (bool overflowed = true; overflowed;) {
+    *ls_rank_cell(self->rank, LS_CELL_SCALE) = scales ? scale->scale : 1;
+    LS_TRY(ls_rank_run_gradients(self->rank, LS_SESSION_STEP, error));
+    overflowed = scales && isfinite(*ls_rank_cell(self->rank, LS_CELL_MEAN_LOSS)) &&
+                 !isfinite(*ls_rank_cell(self->rank, LS_CELL_NORM));
+    if (scales) LS_TRY(ls_loss_scale_after_step(scale, overflowed, error));
+  }
+  return LS_OK;
+}
+
+static ls_status repeat(const worker *self, ls_error *error) {
+  const ls_trace *trace = self->of->about->trace;
+  const int microbatches = self->of->session->layout.microbatches;
+  LS_TRY(ls_session_load_weights(self->of->session, self->rank, trace->model, NULL, error));
+  LS_TRY(check_logits(self, error));
+  ls_loss_scale scale = ls_loss_scale_start();
+  for (int64_t s = 0; s < trace->steps; s++) {
+    for (int m = 0; m < microbatches; m++) fill(self, LS_SESSION_STEP, s, m);
+    *ls_rank_cell(self->rank, LS_CELL_LEARNING_RATE) = trace->step[s].learning_rate;
+    *ls_rank_cell(self->rank, LS_CELL_STEP) = (double)(s + 1);
+    LS_TRY(run_gradients(self, &scale, error));
+    if (self->records) check_step(self, s);
+    if (s == 0) LS_TRY(check_tensors(self, check_gradient, error));
+    LS_TRY(ls_rank_run_part(self->rank, LS_SESSION_STEP, LS_PROGRAM_UPDATE, error));
+  }
+  LS_TRY(check_tensors(self, check_final, error));
+  if (self->records && self->of->bands.mean_parameters > 0) check_mean(self->of);
+  return LS_OK;
+}
+
+static ls_status rank_body(ls_comm *comm, void *context, ls_error *error) {
+  worker self = {.of = context};
+  self.records = ls_comm_rank(comm) == self.of->recorder;
+  LS_TRY(ls_session_rank(self.of->session, comm, &self.rank, error));
+  const ls_status status = repeat(&self, error);
+  ls_rank_destroy(&self.rank);
+  return status;
+}
+
+/* The reference's logits of row 0. */
+static ls_status read_logits(task *of, ls_error *error) {
+  const ls_trace *trace = of->about->trace;
+  ls_safetensors *file;
+  LS_TRY(ls_safetensors_open(trace->folder, "step0", &file, error));
+  const ls_stored_tensor *stored = ls_safetensors_find(file, "logits.row0");
+  const int64_t count = trace->sequence * of->session->config.vocabulary;
+  ls_status status;
+  if (!stored) {
+    status = ls_fail(error, LS_INPUT, "%s/step0.safetensors: no tensor logits.row0", trace->folder);
+  } else if (stored->count != count) {
+    status = ls_fail(error, LS_INPUT, "%s: logits.row0 has %lld numbers; expected %lld x %lld",
+                     stored->file, (long long)stored->count, (long long)trace->sequence,
+                     (long long)of->session->config.vocabulary);
+  } else {
+    of->logits = LS_NEW_ARRAY(of->about->arena, double, count);
+    status = ls_stored_tensor_read(stored, 0, count, LS_F64, of->logits, error);
+  }
+  ls_safetensors_close(&file);
+  return status;
+}
+
+static const ls_trace_summary *find_summary(const ls_trace *trace, const char *name) {
+  for (int i = 0; i < trace->summary_count; i++)
+    if (strcmp(trace->summaries[i].name, name) == 0) return &trace->summaries[i];
+  return NULL;
+}
+
+/* Every tensor of the model has its summary, and every summary its tensor. */
+static ls_status match_summaries(task *of, ls_error *error) {
+  const ls_trace *trace = of->about->trace;
+  const ls_weight_plan *plan = ls_weights_layout(of->gradients);
+  of->summary = LS_NEW_ARRAY(of->about->arena, const ls_trace_summary *, plan->count);
+  for (int i = 0; i < plan->count; i++) {
+    const ls_stored_layout *layout = &plan->tensors[i];
+    const ls_trace_summary *found = find_summary(trace, layout->name);
+    if (!found) found = find_summary(trace, layout->plain);
+    if (!found)
+      return ls_fail(error, LS_INPUT, "%s/trace.json: \"final_params_f64\" has no %s",
+                     trace->folder, layout->name);
+    const int64_t count = layout->dims[0] * (layout->ndim > 1 ? layout->dims[1] : 1);
+    if (found->edge != (count < LS_TRACE_EDGE ? count : LS_TRACE_EDGE))
+      return ls_fail(error, LS_INPUT,
+                     "%s/trace.json: %s: found %d first numbers of %lld; expected "
+                     "%d, or all of a shorter tensor",
+                     trace->folder, found->name, found->edge, (long long)count, LS_TRACE_EDGE);
+    of->summary[i] = found;
+  }
+  if (trace->summary_count == plan->count) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "%s/trace.json: \"final_params_f64\" has %d tensors; a %s model of this "
+                 "config.json has %d",
+                 trace->folder, trace->summary_count, plan->family, plan->count);
+}
+
+static double largest_magnitude(const double *values, int64_t count) {
+  double largest = 0;
+  for (int64_t i = 0; i < count; i++) largest = fmax(largest, fabs(values[i]));
+  return largest;
+}
+
+static ls_status largest_gradient(const task *of, double *largest, ls_error *error) {
+  *largest = 0;
+  for (int i = 0; i < ls_weights_layout(of->gradients)->count; i++) {
+    const ls_stored_tensor *tensor = ls_weights_tensor(of->gradients, i);
+    ls_arena *scratch = ls_arena_create();
+    double *values = LS_NEW_ARRAY(scratch, double, tensor->count);
+    const ls_status status = ls_stored_tensor_read(tensor, 0, tensor->count, LS_F64, values, error);
+    if (status == LS_OK) *largest = fmax(*largest, largest_magnitude(values, tensor->count));
+    ls_arena_destroy(&scratch);
+    LS_TRY(status);
+  }
+  return LS_OK;
+}
+
+static ls_status run_with_gradients(task *of, ls_world *world, ls_error *error) {
+  ls_verification *about = of->about;
+  const int64_t logits = about->trace->sequence * of->session->config.vocabulary;
+  double gradient;
+  LS_TRY(match_summaries(of, error));
+  LS_TRY(read_logits(of, error));
+  LS_TRY(largest_gradient(of, &gradient, error));
+  of->bands = ls_verify_bands_make(about->arena, about->trace, of->session->layout.compute,
+                                   largest_magnitude(of->logits, logits), gradient);
+  LS_TRY(ls_crew_run(world, rank_body, of, error));
+  about->compared = true;
+  for (int k = 0; k < LS_VERIFY_KINDS; k++) {
+    const ls_verify_row *row = &about->rows[k];
+    if (!row->ok)
+      return ls_fail(error, LS_NO, "%s: %s: off by %.3g in %s; at most %.3g is right",
+                     about->trace->folder, kind_names[k], row->worst, row->where, row->tolerance);
+  }
+  return LS_OK;
+}
+
+/* The batch is the trace's, so a mesh that does not divide it cannot be. */
+static ls_status check_rows(const ls_verification *about, ls_error *error) {
+  const int64_t ranks = about->run->mesh.dp_replicate * about->run->mesh.dp_shard;
+  const int64_t rows = about->trace->rows;
+  if (rows % ranks == 0) return LS_OK;
+  int64_t nearest = ranks < rows ? ranks : rows;
+  while (rows % nearest) nearest--;
+  return ls_fail(error, LS_INPUT,
+                 "mesh: found dp_replicate %lld x dp_shard %lld = %lld; expected a divisor of the "
+                 "%lld rows that a step of this trace has, such as %lld",
+                 (long long)about->run->mesh.dp_replicate, (long long)about->run->mesh.dp_shard,
+                 (long long)ranks, (long long)rows, (long long)nearest);
+}
+
+static ls_status check_tokens(const ls_verification *about, ls_error *error) {
+  const int64_t vocabulary = about->session->config.vocabulary;
+  for (int64_t i = 0; i < about->trace->token_count; i++) {
+    const int32_t token = ls_trace_token(about->trace, i);
+    if (token >= vocabulary)
+      return ls_fail(error, LS_INPUT,
+                     "%s/tokens.u16le: found %d at place %lld; expected below the vocabulary's "
+                     "%lld",
+                     about->trace->folder, (int)token, (long long)i, (long long)vocabulary);
+  }
+  return LS_OK;
+}
+
+ls_status ls_verify_run(ls_verification *verification, ls_world *world, ls_error *error) {
+  ls_run_file *run = verification->run;
+  LS_TRY(ls_run_file_resolve_mesh(run, ls_world_size(world), error));
+  LS_TRY(check_rows(verification, error));
+  LS_TRY(ls_session_create(verification->arena, run, ls_world_size(world),
+                           ls_world_count_here(world), &verification->session, error));
+  LS_TRY(ls_session_keep_logits(verification->session, error));
+  LS_TRY(check_tokens(verification, error));
+  const ls_session *session = verification->session;
+  LS_TRY(ls_session_check_offload(session, ls_world_count_on_host(world), error));
+  LS_TRY(ls_session_check_fit(session, ls_world_count_on_host(world), ls_world_count_here(world),
+                              error));
+  ls_session_proof proof;
+  if (run->check) LS_TRY(ls_session_prove(session, &proof, error));
+  ls_weights *gradients;
+  const ls_weights_source source = {
+      .path = verification->trace->folder, .stem = "step0", .prefix = "grad."};
+  LS_TRY(ls_weights_open(verification->arena, &session->config, session->graph, &source, &gradients,
+                         error));
+  task all = {.about = verification,
+              .session = session,
+              .gradients = gradients,
+              .recorder = ls_world_first_here(world)};
+  const ls_status status = run_with_gradients(&all, world, error);
+  ls_weights_close(&gradients);
+  return status;
+}
+
+/* The trace's hyper-parameters as a run file. */
+static const char *run_text(ls_arena *arena, const ls_trace *trace) {
+  return ls_arena_printf(
+      arena,
+      "dtype: fp32\ndropout: 0\ndata:\n  seq_len: %lld\n"
+      "train:\n  batch: %lld\n  steps: %lld\n  lr: %.17g\n  clip: %.17g\n"
+      "optimizer:\n  name: adamw\n  betas: [%.17g, %.17g]\n  eps: %.17g\n  weight_decay: %.17g\n",
+      (long long)trace->sequence, (long long)trace->rows, (long long)trace->steps,
+      trace->learning_rate, trace->clip, trace->betas[0], trace->betas[1], trace->epsilon,
+      trace->weight_decay);
+}
+
+/* Layout and memory are the user's, and so is the precision; the mathematics is the trace's. */
+static ls_status refuse_others(const ls_run_file *run, ls_error *error) {
+  for (int i = 0; i < ls_run_key_count; i++) {
+    const ls_run_key *key = &ls_run_keys[i];
+    if (run->origins[i].source != LS_RUN_COMMAND_LINE || strcmp(key->name, "dtype") == 0) continue;
+    if (key->effect == LS_RUN_LAYOUT || key->effect == LS_RUN_MEMORY) continue;
+    return ls_fail(error, LS_INPUT,
+                   "%s: found a value; expected none: the trace says it (keys of the layout, such "
+                   "as mesh.dp_shard and zero, and dtype can be set)",
+                   ls_run_file_where(run, key->name));
+  }
+  return LS_OK;
+}
+
+ls_status ls_verify_prepare(ls_arena *arena, const char *folder, const char *const *words,
+                            int word_count, ls_verification **verification, ls_error *error) {
+  ls_trace *trace;
+  ls_verification *made = LS_NEW(arena, ls_verification);
+  LS_TRY(ls_trace_read(arena, folder, &trace, error));
+  const char *text = run_text(arena, trace);
+  const char *name = ls_arena_printf(arena, "%s/trace.json as a run file", folder);
+  LS_TRY(ls_run_file_parse(arena, name, text, strlen(text), words, word_count, &made->run, error));
+  LS_TRY(refuse_others(made->run, error));
+  made->run->model = trace->model;
+  made->arena = arena;
+  made->trace = trace;
+  *verification = made;
+  return LS_OK;
+}

@@ -1,0 +1,308 @@
+#include "verify/verify_layout.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* In fp64 a right layout differs by the order of its sums: 1e-15 of what is summed, grown over five
+ * steps to 1e-12 at most in the matrix of all layouts; what a wrong one does is above 1e-8. On a
+ * device's kernels: so many times what they do to the same tensor on one device, but no less than
+ * the floor. Where the median over tensors is above the cap the kernels are at fault. */
+static const double noise_multiple = 8;
+static const double later_multiple = 32; /* where rounding has grown over steps, as chaos does */
+
+typedef struct rounding {
+  ls_dtype compute;
+  double floor, cap;
+  double epsilon;
+} rounding;
+
+/* Below its epsilon AdamW makes as much of rounding as of a gradient: that of a gradient which is
+ * zero but for rounding goes either way. The least for each dtype. */
+static const rounding roundings[] = {{LS_F64, 1e-10, 0, 1e-5},
+                                     {LS_F32, 1e-6, 1e-4, 1e-2},
+                                     {LS_F16, 1e-3, 0.05, 1e-1},
+                                     {LS_BF16, 1e-2, 0.3, 1e-1}};
+
+static const rounding *rounding_of(ls_dtype compute) {
+  for (size_t r = 0; r < sizeof roundings / sizeof *roundings; r++)
+    if (roundings[r].compute == compute) return &roundings[r];
+  ls_panic("no tolerance for %s", ls_dtype_name(compute));
+}
+
+/* A step large enough that what it does to the parameters is seen in the next. */
+static const double learning_rate = 0.01;
+
+/* Of fp16's gradients: any power of two that neither overflows nor loses them. */
+static const double loss_scale = 1024;
+
+/* A rank that waits this long for another does so for ever. */
+static const double deadline_s = 60;
+
+enum { SEED = 20261121 };
+
+static const char *const row_names[LS_EQUALITY_KINDS] = {
+    [LS_EQUALITY_LOSS] = "loss",
+    [LS_EQUALITY_GRADIENTS] = "gradients, step 1",
+    [LS_EQUALITY_NORM] = "gradient norm",
+    [LS_EQUALITY_FIRST] = "parameters, step 1",
+    [LS_EQUALITY_FINAL] = "parameters, step 5",
+};
+
+const char *ls_layout_row_name(ls_equality_kind kind) {
+  return row_names[kind];
+}
+
+static void add_row(ls_layout_verification *about, const char *key, const char *from,
+                    const char *to, const char *why) {
+  *LS_APPEND(about->arena, &about->shrunk->rows) = (ls_shrink_row){key, from, to, why};
+}
+
+static const char *number(ls_arena *arena, double value) {
+  return ls_arena_printf(arena, "%.3g", value);
+}
+
+static void choose_dtype(ls_layout_verification *about) {
+  ls_layout *layout = &about->shrunk->layout;
+  if (about->options.kernels || layout->compute == LS_F64) return;
+  add_row(about, "dtype", ls_dtype_name(layout->compute), "fp64",
+          "reference kernels, so that rounding hides nothing (--kernels keeps it)");
+  if (layout->grad_dtype != LS_F32)
+    add_row(about, "grad_dtype", ls_dtype_name(layout->grad_dtype), "fp64", "as dtype");
+  layout->compute = LS_F64;
+  layout->grad_dtype = LS_F32;
+}
+
+static void choose_epsilon(ls_layout_verification *about) {
+  ls_optimizer *optimizer = &about->shrunk->layout.optimizer;
+  const double least = rounding_of(about->shrunk->layout.compute)->epsilon;
+  if (optimizer->kind != LS_OPTIMIZER_ADAMW || optimizer->epsilon >= least) return;
+  add_row(about, "optimizer.eps", number(about->arena, optimizer->epsilon),
+          number(about->arena, least), "below it AdamW makes as much of rounding as of a gradient");
+  optimizer->epsilon = least;
+}
+
+/* A drive that is another machine's is not needed for so small a model. */
+static void choose_path(ls_layout_verification *about) {
+  const ls_offload *offload = &about->shrunk->layout.offload;
+  const char *path = about->session->run->offload.path;
+  about->offload_path = path;
+  if ((*path && access(path, W_OK | X_OK) == 0) ||
+      (offload->optimizer != LS_TIER_NVME && offload->parameters != LS_TIER_NVME &&
+       offload->activations != LS_TIER_NVME))
+    return;
+  about->offload_path = "/tmp";
+  add_row(about, "offload.path", *path ? path : "none", about->offload_path,
+          "a folder that is here");
+}
+
+static void choose_training(ls_layout_verification *about) {
+  const ls_run_file *run = about->session->run;
+  ls_arena *arena = about->arena;
+  about->learning_rate = learning_rate;
+  if (run->train.epochs > 0)
+    add_row(about, "train.epochs", number(arena, run->train.epochs),
+            ls_arena_printf(arena, "%d steps", LS_TRAJECTORY_STEPS),
+            "enough for a wrong update to show");
+  else if (run->train.steps != LS_TRAJECTORY_STEPS)
+    add_row(about, "train.steps", ls_arena_printf(arena, "%lld", (long long)run->train.steps),
+            ls_arena_printf(arena, "%d", LS_TRAJECTORY_STEPS), "enough for a wrong update to show");
+  add_row(about, "train.lr", number(arena, run->train.lr), number(arena, learning_rate),
+          "steps large enough to be seen in the next loss");
+  if (run->device.memory)
+    add_row(about, "device.memory", ls_arena_printf(arena, "%lld", (long long)run->device.memory),
+            "auto", "so small a model fits");
+  choose_path(about);
+  choose_dtype(about);
+  choose_epsilon(about);
+}
+
+ls_status ls_verify_layout_prepare(ls_arena *arena, const ls_session *session,
+                                   const ls_verify_layout_options *options,
+                                   ls_layout_verification **verification, ls_error *error) {
+  ls_layout_verification *made = LS_NEW(arena, ls_layout_verification);
+  made->arena = arena;
+  made->session = session;
+  made->options = *options;
+  LS_TRY(ls_shrink(arena, &session->config, &session->layout, session->batch, session->sequence,
+                   &made->shrunk, error));
+  const ls_layout *layout = &made->shrunk->layout;
+  made->ranks = layout->pp * layout->dp_replicate * layout->dp_shard * layout->tp;
+  choose_training(made);
+  *verification = made;
+  return LS_OK;
+}
+
+static ls_experiment experiment_of(const ls_layout_verification *about) {
+  const ls_shrunk *shrunk = about->shrunk;
+  return (ls_experiment){.config = &shrunk->config,
+                         .sequences = shrunk->batch,
+                         .sequence = shrunk->form.sequence,
+                         .seed = SEED,
+                         .documents = about->session->run->data.documents == LS_RUN_MASKED,
+                         .saved = true,
+                         .learning_rate = about->learning_rate,
+                         .offload_path = about->offload_path,
+                         .deadline_s = deadline_s};
+}
+
+/* One device with the same optimizer and nothing else of the layout. */
+static ls_status run_one_device(const ls_layout_verification *about, ls_dtype compute,
+                                ls_trajectory *result, ls_error *error) {
+  ls_experiment experiment = experiment_of(about);
+  ls_layout one = ls_layout_default();
+  one.compute = compute;
+  one.optimizer = about->shrunk->layout.optimizer;
+  if (compute != LS_F64) {
+    one.grad_dtype = about->shrunk->layout.grad_dtype;
+    experiment.fast_kernels = true;
+    experiment.loss_scale = compute == LS_F16 ? loss_scale : 0;
+  }
+  const ls_status status = ls_trajectory_run(about->arena, &experiment, &one, result, error);
+  return status == LS_OK ? LS_OK : ls_error_prefix(error, "one device");
+}
+
+/* Clipping that never happens is not in play: where the gradients of the small model are below the
+ * norm they are clipped to, the norm is lowered and the reference repeated. */
+static ls_status make_reference(ls_layout_verification *about, ls_trajectory *reference,
+                                ls_error *error) {
+  ls_optimizer *optimizer = &about->shrunk->layout.optimizer;
+  LS_TRY(run_one_device(about, LS_F64, reference, error));
+  double smallest = reference->norm[0];
+  for (int s = 1; s < LS_TRAJECTORY_STEPS; s++) smallest = fmin(smallest, reference->norm[s]);
+  if (optimizer->clip <= 0 || !isfinite(smallest) || optimizer->clip < smallest) return LS_OK;
+  add_row(about, "train.clip", number(about->arena, optimizer->clip),
+          number(about->arena, smallest / 2),
+          ls_arena_printf(about->arena, "in effect: the small model's gradients begin at %.3g",
+                          smallest));
+  optimizer->clip = smallest / 2;
+  return run_one_device(about, LS_F64, reference, error);
+}
+
+/* What the run's kernels and dtype do to one device; `rounded` keeps it. */
+static ls_status find_bands(const ls_layout_verification *about, const ls_trajectory *reference,
+                            ls_trajectory *rounded, ls_equality_bands *bands, ls_error *error) {
+  const ls_dtype compute = about->shrunk->layout.compute;
+  const rounding *of = rounding_of(compute);
+  *bands = (ls_equality_bands){.least = of->floor};
+  if (compute == LS_F64) return LS_OK;
+  LS_TRY(run_one_device(about, compute, rounded, error));
+  *bands = (ls_equality_bands){of->floor, noise_multiple, later_multiple, rounded};
+  const double usual = ls_equality_median(rounded, reference, LS_EQUALITY_GRADIENTS);
+  if (usual <= of->cap) return LS_OK;
+  return ls_fail(error, LS_NO,
+                 "gradients are off by %.3g on one device with %s kernels; at most %.3g is right: "
+                 "the kernels are at fault, not the layout",
+                 usual, ls_dtype_name(compute), of->cap);
+}
+
+/* "step 3", or a tensor's name. */
+static void print_where(const ls_trajectory *of, const ls_equality_gap *gap, char *where,
+                        size_t bytes) {
+  if (gap->parameter < 0)
+    snprintf(where, bytes, "step %d", gap->step + 1);
+  else
+    snprintf(where, bytes, "%s", of->name[gap->parameter]);
+}
+
+static int64_t numbers_compared(const ls_trajectory *of, ls_equality_kind kind) {
+  if (kind == LS_EQUALITY_LOSS || kind == LS_EQUALITY_NORM) return LS_TRAJECTORY_STEPS;
+  int64_t count = 0;
+  for (int p = 0; p < of->parameters; p++) count += of->elements[p];
+  return count;
+}
+
+static void fill_rows(ls_layout_verification *about, const ls_trajectory *found,
+                      const ls_trajectory *reference, const ls_equality_bands *bands) {
+  for (int k = 0; k < LS_EQUALITY_KINDS; k++) {
+    ls_layout_row *row = &about->rows[k];
+    const ls_equality_gap worst = ls_equality_worst(found, reference, (ls_equality_kind)k, bands);
+    row->compared = numbers_compared(found, (ls_equality_kind)k);
+    row->worst = worst.relative;
+    row->tolerance = worst.allowed;
+    row->ok = worst.relative <= worst.allowed;
+    print_where(found, &worst, row->where, sizeof row->where);
+  }
+  about->compared = true;
+}
+
+/* "the gradient of head.weight in step 1 is off by 0.2 (...)". */
+static const char *describe_gap(ls_arena *arena, const ls_trajectory *of, ls_equality_kind kind,
+                                const ls_equality_gap *gap) {
+  const int step = gap->step + 1;
+  const char *element = "", *what;
+  if (gap->parameter < 0) {
+    what = ls_arena_printf(arena, "the %s of step %d", row_names[kind], step);
+  } else {
+    const char *name = of->name[gap->parameter];
+    element = ls_arena_printf(arena, "element %lld is ", (long long)gap->element);
+    what = kind == LS_EQUALITY_GRADIENTS
+               ? ls_arena_printf(arena, "the gradient of %s in step %d", name, step)
+               : ls_arena_printf(arena, "%s after step %d", name, step);
+  }
+  return ls_arena_printf(arena,
+                         "%s is off by %.3g (%s%.9g in place of %.9g), and at most %.3g is right",
+                         what, gap->relative, element, gap->found, gap->expected, gap->allowed);
+}
+
+/* A step's loss comes before its gradients, these before their norm, that before the update. */
+static int time_of(ls_equality_kind kind, const ls_equality_gap *gap) {
+  return gap->step * LS_EQUALITY_KINDS + (int)kind;
+}
+
+/* What differs first, and where that is a loss or a norm the first tensor too. */
+static void find_first(ls_layout_verification *about, const ls_trajectory *found,
+                       const ls_trajectory *reference, const ls_equality_bands *bands) {
+  const char *first = NULL, *tensor = NULL;
+  int first_time = 0, tensor_time = 0;
+  for (int k = 0; k < LS_EQUALITY_KINDS; k++) {
+    const ls_equality_kind kind = (ls_equality_kind)k;
+    ls_equality_gap gap;
+    if (!ls_equality_first(found, reference, kind, bands, &gap)) continue;
+    const int time = time_of(kind, &gap);
+    const char *text = describe_gap(about->arena, found, kind, &gap);
+    if (!first || time < first_time) {
+      first = text;
+      first_time = time;
+    }
+    if (gap.parameter < 0 || (tensor && time >= tensor_time)) continue;
+    tensor = text;
+    tensor_time = time;
+  }
+  if (!first) return;
+  snprintf(about->first, sizeof about->first, "%s%s%s", first,
+           tensor && tensor != first ? "; the first tensor: " : "",
+           tensor && tensor != first ? tensor : "");
+}
+
+static ls_status run_layout(const ls_layout_verification *about, ls_trajectory *found,
+                            ls_error *error) {
+  ls_experiment experiment = experiment_of(about);
+  const ls_layout *layout = &about->shrunk->layout;
+  experiment.fast_kernels = layout->compute != LS_F64;
+  experiment.loss_scale = about->session->layout.compute == LS_F16 ? loss_scale : 0;
+  experiment.alter = about->options.alter;
+  experiment.alter_context = about->options.alter_context;
+  const ls_status status = ls_trajectory_run(about->arena, &experiment, layout, found, error);
+  if (status == LS_OK || found->unlike) return LS_OK;
+  if (status == LS_NO) return ls_fail(error, LS_INTERNAL, "nothing to alter in these programs");
+  return ls_error_prefix(error, "the shrunk layout");
+}
+
+ls_status ls_verify_layout_run(ls_layout_verification *verification, ls_error *error) {
+  ls_trajectory reference, rounded, found = {0};
+  ls_equality_bands bands;
+  const char *source = verification->session->run->path;
+  if (!*source) source = "this layout";
+  LS_TRY(make_reference(verification, &reference, error));
+  LS_TRY(find_bands(verification, &reference, &rounded, &bands, error));
+  LS_TRY(run_layout(verification, &found, error));
+  fill_rows(verification, &found, &reference, &bands);
+  find_first(verification, &found, &reference, &bands);
+  if (!*verification->first && found.unlike)
+    snprintf(verification->first, sizeof verification->first,
+             "%s: ranks that hold the same part of it end with different values", found.unlike);
+  if (!*verification->first) return LS_OK;
+  return ls_fail(error, LS_NO, "%s differs from one device: %s", source, verification->first);
+}
