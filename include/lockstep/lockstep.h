@@ -6,7 +6,7 @@
  *   ls_run *run = NULL;
  *   const char *keys[] = {"mesh.dp_shard=4", "zero=3"};
  *   if (ls_run_open("run.yaml", keys, 2, 4, &run, &error) != LS_OK) puts(error.text);
- *   ls_run_print(run, LS_SHOW_MEMORY, stdout);
+ *   if (run && ls_run_print(run, LS_SHOW_MEMORY, stdout, &error) != LS_OK) puts(error.text);
  *   ls_run_close(&run);
  *
  * Running out of memory is LS_FAILED like any other failure; ls_run_execute then may leave files

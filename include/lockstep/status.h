@@ -1,7 +1,7 @@
 /* Status codes, the error record every fallible function of Lockstep fills, and warnings.
  *
  *   ls_error error = {0};
- *   if (ls_graph_check(graph, &error) != LS_OK) fprintf(stderr, "%s\n", error.text);
+ *   if (ls_fail(&error, LS_INPUT, "batch=%d: expected at least 1", 0) != LS_OK) puts(error.text);
  *
  * A function that can fail returns ls_status and takes `ls_error *error` as its last
  * parameter; the record belongs to the caller and may be shared by calls made in sequence by

@@ -5,7 +5,7 @@
  *   LS_TRY(ls_generator_create(arena, &(ls_generator_options){.folder = folder, .compute = LS_F32,
  *                                                             .threads = 2, .rows = 512},
  *                              &generator, error));
- *   LS_TRY(ls_generate(generator, &request, error));
+ *   LS_TRY(ls_generate(generator, &request, &end, error));
  *   ls_generator_destroy(&generator);
  *
  * A generator belongs to one thread. */

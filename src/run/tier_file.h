@@ -1,7 +1,7 @@
 /* A file without a name, read and written in the background: inside this room.
  *
  *   ls_tier_file *file;
- *   LS_TRY(ls_tier_file_create(path, bytes, pieces, false, false, &file, error));
+ *   LS_TRY(ls_tier_file_create(path, bytes, false, false, &file, error));
  *   ls_tier_file_begin(file, &job);
  *   ls_tier_file_wait(file, &job);
  *

@@ -1,7 +1,7 @@
 /* A run from its run file to compiled programs: what train, show and verify have in common.
  *
  *   ls_session *session;
- *   LS_TRY(ls_session_create(arena, run, devices, &session, error));
+ *   LS_TRY(ls_session_create(arena, run, devices, 1, &session, error));
  *   ... on each rank's thread:
  *   ls_rank *rank;
  *   LS_TRY(ls_session_rank(session, comm, &rank, error));

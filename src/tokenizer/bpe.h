@@ -1,7 +1,7 @@
 /* Byte-pair encoding of one word: pairs of neighbours are merged, the one with the lowest rank
  * first, the leftmost of equal ones, until no pair can be.
  *
- *   ls_bpe *bpe = ls_bpe_create(arena, &options);
+ *   ls_bpe *bpe = ls_bpe_create(arena, &options, merges);
  *   LS_TRY(ls_bpe_add_merge(bpe, left, right, rank, made));
  *   ls_bpe_work work = {0};
  *   ls_bpe_encode(bpe, &work, word, &ids);

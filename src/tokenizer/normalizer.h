@@ -1,6 +1,6 @@
 /* What is done to a text before it is cut: the "normalizer" of tokenizer.json.
  *
- *   LS_TRY(ls_normalizer_read(arena, &object, &normalizer, error));
+ *   LS_TRY(ls_normalizer_read(arena, where, json, &normalizer, error));
  *   LS_TRY(ls_normalizer_apply(&normalizer, text, flags, &work, &text, error));
  *
  * NFC, NFD, NFKC, NFKD, Prepend, Replace, Strip, and Sequences of them. Constant once read:

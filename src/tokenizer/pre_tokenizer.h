@@ -1,7 +1,7 @@
 /* How a text is cut into words before the model sees them: the "pre_tokenizer" of tokenizer.json.
  *
  *   LS_TRY(ls_pre_tokenizer_read(arena, where, json, &pre, error));
- *   LS_TRY(ls_pre_tokenizer_apply(&pre, text, flags, &work, error));
+ *   LS_TRY(ls_pre_tokenizer_apply(&pre, text, first, goes_on, &work, error));
  *   ... work.words.items[0 .. work.words.count) ...
  *
  * ByteLevel, Split, Digits, Punctuation, Whitespace, WhitespaceSplit, Metaspace and Sequences of
