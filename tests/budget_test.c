@@ -11,16 +11,17 @@
 #include "support/layouts.h"
 #include "verify/equality.h"
 
-#define OP(kind) (UINT64_C(1) << LS_OP_##kind)
-#define NORMS (OP(LAYERNORM) | OP(RMSNORM) | OP(GELU) | OP(SWIGLU))
+#define NORMS                                                                \
+  [LS_OP_LAYERNORM] = true, [LS_OP_RMSNORM] = true, [LS_OP_HEADNORM] = true, \
+  [LS_OP_ROW_SCALE] = true, [LS_OP_GELU] = true, [LS_OP_SWIGLU] = true
 
-static const uint64_t menu[] = {0,
-                                NORMS,
-                                NORMS | OP(ROPE),
-                                OP(ATTENTION),
-                                NORMS | OP(ATTENTION),
-                                NORMS | OP(ROPE) | OP(ATTENTION),
-                                ~UINT64_C(0)};
+static const ls_op_set menu[] = {{{false}},
+                                 {.has = {NORMS}},
+                                 {.has = {NORMS, [LS_OP_ROPE] = true}},
+                                 {.has = {[LS_OP_ATTENTION] = true}},
+                                 {.has = {NORMS, [LS_OP_ATTENTION] = true}},
+                                 {.has = {NORMS, [LS_OP_ROPE] = true, [LS_OP_ATTENTION] = true}},
+                                 LS_EVERY_OP};
 enum { MENU = sizeof menu / sizeof *menu, BUDGETS = 12, MOST_LAYERS = 3 };
 
 typedef struct subject {
@@ -82,13 +83,13 @@ typedef struct every_choice {
 static void try_all(const subject *s, every_choice *all) {
   all->count = 1;
   for (int l = 0; l < s->layers; l++) all->count *= MENU;
-  uint64_t *masks = LS_NEW_ARRAY(s->arena, uint64_t, s->graph->segments.count + 1);
+  ls_op_set *sets = LS_NEW_ARRAY(s->arena, ls_op_set, s->graph->segments.count + 1);
   ls_layout layout = s->layout;
-  layout.recompute_of = masks;
+  layout.recompute_of = sets;
   layout.recompute_of_count = s->graph->segments.count;
   for (int n = 0; n < all->count; n++) {
     for (int l = 0, rest = n; l < s->layers; l++, rest /= MENU)
-      masks[s->first_layer + l] = menu[rest % MENU];
+      sets[s->first_layer + l] = menu[rest % MENU];
     all->bytes[n] = bytes_of(s, &layout, NULL);
     all->work[n] = work_of(s, &layout);
   }
@@ -162,8 +163,8 @@ static void test_each_stage_has_its_own_choice(void **state) {
   print_message("%s\n", ls_budget_print(s.arena, s.graph, &layout));
   assert_true(bytes_of(&s, &layout, NULL) <= most * 8 / 10);
   /* Stage 0 holds twice the microbatches of stage 1, which has the head. */
-  assert_int_not_equal(layout.recompute_of[s.first_layer],
-                       layout.recompute_of[s.graph->segments.count - 2]);
+  assert_false(ls_op_set_equal(&layout.recompute_of[s.first_layer],
+                               &layout.recompute_of[s.graph->segments.count - 2]));
   ls_arena_destroy(&s.arena);
 }
 
@@ -222,12 +223,12 @@ static void test_work_done_again_is_the_work_that_was_said(void **state) {
   (void)state;
   subject s = make_subject("gpt2-124m", 4, 1, 64);
   const double before = run_and_count(&s, &s.layout);
-  uint64_t masks[16] = {0};
+  ls_op_set sets[16] = {0};
   ls_layout layout = s.layout;
-  layout.recompute_of = masks;
+  layout.recompute_of = sets;
   layout.recompute_of_count = s.graph->segments.count;
-  masks[s.first_layer] = OP(ATTENTION);
-  masks[s.first_layer + 2] = ~UINT64_C(0);
+  sets[s.first_layer].has[LS_OP_ATTENTION] = true;
+  sets[s.first_layer + 2] = (ls_op_set)LS_EVERY_OP;
   double said;
   bytes_of(&s, &layout, &said);
   const double again = run_and_count(&s, &layout) - before;
@@ -252,9 +253,9 @@ static void test_made_again_is_kept(void **state) {
   ls_layout layout = ls_layout_default();
   layout.compute = LS_F64;
   assert_int_equal(ls_trajectory_run(arena, &experiment, &layout, &kept, &error), LS_OK);
-  uint64_t masks[64];
-  for (int i = 0; i < 64; i++) masks[i] = menu[(i * 3 + 1) % MENU];
-  layout.recompute_of = masks;
+  ls_op_set sets[64];
+  for (int i = 0; i < 64; i++) sets[i] = menu[(i * 3 + 1) % MENU];
+  layout.recompute_of = sets;
   layout.recompute_of_count = 64;
   if (ls_trajectory_run(arena, &experiment, &layout, &made, &error) != LS_OK)
     fail_msg("%s", error.text);

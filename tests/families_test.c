@@ -132,7 +132,7 @@ static void prove(const char *name, int tp, int pp, bool recompute) {
   layout.microbatches = 2;
   layout.sequence_parallel = true;
   if (recompute) {
-    layout.recompute = UINT64_MAX;
+    layout.recompute = (ls_op_set)LS_EVERY_OP;
     layout.recompute_layers = 1;
   }
   prove_layout(ls_arena_printf(arena, TRACES "%s", name), &layout,

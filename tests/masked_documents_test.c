@@ -199,20 +199,20 @@ static const struct subject {
   int shape, pp, dp_replicate, dp_shard, tp, zero, microbatches;
   bool sequence_parallel;
   const char *schedule;
-  uint64_t recompute;
+  ls_op_set recompute;
 } subjects[] = {
-    {0, 1, 1, 1, 1, 0, 3, false, NULL, 0},
-    {0, 1, 1, 2, 1, 3, 2, false, NULL, 1ull << LS_OP_ATTENTION},
-    {0, 1, 1, 1, 3, 0, 2, true, NULL, ~UINT64_C(0)},
-    {1, 1, 2, 2, 1, 3, 1, false, NULL, 0},
-    {1, 1, 1, 1, 8, 0, 1, true, NULL, 0},
-    {1, 1, 2, 1, 4, 1, 3, true, NULL, 0},
-    {2, 1, 1, 3, 3, 2, 1, false, NULL, 0},
-    {2, 1, 2, 2, 3, 3, 1, true, NULL, ~UINT64_C(0)},
-    {1, 2, 1, 1, 2, 1, 4, true, "1f1b", 0},
-    {2, 3, 1, 1, 1, 0, 4, false, "zbh1", 0},
-    {0, 2, 1, 2, 1, 3, 2, false, "gpipe", 1ull << LS_OP_ATTENTION},
-    {2, 2, 1, 1, 3, 1, 4, false, "interleaved", 0},
+    {0, 1, 1, 1, 1, 0, 3, false, NULL, {{false}}},
+    {0, 1, 1, 2, 1, 3, 2, false, NULL, {.has = {[LS_OP_ATTENTION] = true}}},
+    {0, 1, 1, 1, 3, 0, 2, true, NULL, LS_EVERY_OP},
+    {1, 1, 2, 2, 1, 3, 1, false, NULL, {{false}}},
+    {1, 1, 1, 1, 8, 0, 1, true, NULL, {{false}}},
+    {1, 1, 2, 1, 4, 1, 3, true, NULL, {{false}}},
+    {2, 1, 1, 3, 3, 2, 1, false, NULL, {{false}}},
+    {2, 1, 2, 2, 3, 3, 1, true, NULL, LS_EVERY_OP},
+    {1, 2, 1, 1, 2, 1, 4, true, "1f1b", {{false}}},
+    {2, 3, 1, 1, 1, 0, 4, false, "zbh1", {{false}}},
+    {0, 2, 1, 2, 1, 3, 2, false, "gpipe", {.has = {[LS_OP_ATTENTION] = true}}},
+    {2, 2, 1, 1, 3, 1, 4, false, "interleaved", {{false}}},
 };
 enum { SUBJECTS = sizeof subjects / sizeof *subjects };
 

@@ -112,20 +112,33 @@ static void set_reduce(ls_layout *layout, int option) {
   layout->reduce = (ls_when)option;
 }
 
-static const uint64_t norms_and_activations = 1ull << LS_OP_LAYERNORM | 1ull << LS_OP_RMSNORM |
-                                              1ull << LS_OP_GELU | 1ull << LS_OP_SWIGLU |
-                                              1ull << LS_OP_ROPE;
-static const uint64_t products = 1ull << LS_OP_LINEAR | 1ull << LS_OP_BIAS;
-static const uint64_t attention = 1ull << LS_OP_ATTENTION;
+#define CHEAP                   \
+  {                             \
+    .has = {                    \
+      [LS_OP_LAYERNORM] = true, \
+      [LS_OP_RMSNORM] = true,   \
+      [LS_OP_GELU] = true,      \
+      [LS_OP_SWIGLU] = true,    \
+      [LS_OP_ROPE] = true       \
+    }                           \
+  }
+#define ATTENTION                       \
+  {                                     \
+    .has = { [LS_OP_ATTENTION] = true } \
+  }
+#define PRODUCTS                                          \
+  {                                                       \
+    .has = { [LS_OP_LINEAR] = true, [LS_OP_BIAS] = true } \
+  }
 
 /* As a budget chooses: each layer its own. */
-static const uint64_t by_segment[MOST_SEGMENTS] = {
-    0, ~UINT64_C(0), norms_and_activations, 0, attention, ~UINT64_C(0), products, 0};
+static const ls_op_set by_segment[MOST_SEGMENTS] = {{{false}}, LS_EVERY_OP, CHEAP,    {{false}},
+                                                    ATTENTION, LS_EVERY_OP, PRODUCTS, {{false}}};
 
 /* None, full by layer, full by groups of layers, selective, attention, listed ops, by layer. */
 static void set_recompute(ls_layout *layout, int option) {
-  const uint64_t ops[] = {0, ~UINT64_C(0), ~UINT64_C(0), norms_and_activations, attention, products,
-                          0};
+  static const ls_op_set ops[] = {{{false}}, LS_EVERY_OP, LS_EVERY_OP, CHEAP,
+                                  ATTENTION, PRODUCTS,    {{false}}};
   layout->recompute = ops[option];
   layout->recompute_layers = option == 2 ? 2 : 1;
   if (option == 6) layout->recompute_of = by_segment;

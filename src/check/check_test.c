@@ -135,11 +135,14 @@ static void test_pipelines_are_accepted(void **state) {
   assert_true(count.accepted > 2000);
 }
 
-static const uint64_t made_again[] = {
-    ~UINT64_C(0), /* full */
-    1ull << LS_OP_LAYERNORM | 1ull << LS_OP_RMSNORM | 1ull << LS_OP_GELU | 1ull << LS_OP_SWIGLU,
-    1ull << LS_OP_ATTENTION,
-    1ull << LS_OP_LINEAR | 1ull << LS_OP_BIAS,
+static const ls_op_set made_again[] = {
+    LS_EVERY_OP,
+    {.has = {[LS_OP_LAYERNORM] = true,
+             [LS_OP_RMSNORM] = true,
+             [LS_OP_GELU] = true,
+             [LS_OP_SWIGLU] = true}},
+    {.has = {[LS_OP_ATTENTION] = true}},
+    {.has = {[LS_OP_LINEAR] = true, [LS_OP_BIAS] = true}},
 };
 
 static int segments_of(const ls_test_shape *shape) {
@@ -162,8 +165,9 @@ static void test_recomputation_is_accepted(void **state) {
     const int stages = 1 + rest / 5 % 3, b = rest / 5 / 3 / 4 / 3;
     ls_layout layout = beside(kind, stages, b % 2 ? 6 : 4, b);
     layout.recompute = made_again[rest / 5 / 3 % 4];
-    uint64_t by_segment[MOST_SEGMENTS]; /* as a budget chooses: each layer its own */
-    for (int s = 0; s < MOST_SEGMENTS; s++) by_segment[s] = s % 3 ? made_again[(s + b) % 4] : 0;
+    ls_op_set by_segment[MOST_SEGMENTS] = {0}; /* as a budget chooses: each layer its own */
+    for (int s = 0; s < MOST_SEGMENTS; s++)
+      if (s % 3) by_segment[s] = made_again[(s + b) % 4];
     layout.recompute_of = by_segment;
     layout.recompute_of_count = b % 3 == 2 ? segments_of(&ls_test_shapes[i % LS_TEST_SHAPES]) : 0;
     layout.recompute_layers = 1 + rest / 5 / 3 / 4 % 3;

@@ -29,11 +29,11 @@ static const char *kept_text(const ls_layout_verification *about) {
   const ls_model_config *config = &about->shrunk->config;
   const char *text = ls_layout_print(arena, layout);
   if (layout->sequence_parallel) text = ls_arena_printf(arena, "%s, sequence parallel", text);
-  if (layout->recompute == ~UINT64_C(0))
+  if (ls_op_set_equal(&layout->recompute, &(ls_op_set)LS_EVERY_OP))
     text = ls_arena_printf(arena, "%s, recompute full", text);
   else if (layout->recompute_of_count)
     text = ls_arena_printf(arena, "%s, recompute chosen by layer", text);
-  else if (layout->recompute)
+  else if (!ls_op_set_is_empty(&layout->recompute))
     text = ls_arena_printf(arena, "%s, recompute of some ops", text);
   text = ls_arena_printf(arena, "%s, %d microbatch%s, %s", text, layout->microbatches,
                          layout->microbatches == 1 ? "" : "es",

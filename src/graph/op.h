@@ -78,6 +78,20 @@ typedef enum ls_op_kind {
       LS_OP_COUNT
 } ls_op_kind;
 
+/* Some of the ops: {.has = {[LS_OP_GELU] = true}}. */
+typedef struct ls_op_set {
+  bool has[LS_OP_COUNT];
+} ls_op_set;
+
+#define LS_OP_IN_SET(suffix, name) [LS_OP_##suffix] = true,
+#define LS_EVERY_OP                 \
+  {                                 \
+    .has = { LS_OPS(LS_OP_IN_SET) } \
+  }
+
+bool ls_op_set_equal(const ls_op_set *a, const ls_op_set *b);
+bool ls_op_set_is_empty(const ls_op_set *set);
+
 /* gelu_tanh is the approximation that Hugging Face calls gelu_new too. */
 typedef enum ls_activation { LS_SILU = 0, LS_GELU_TANH, LS_GELU_ERF } ls_activation;
 
@@ -125,6 +139,13 @@ typedef struct ls_gradient_rule {
   const char *in, *out;
 } ls_gradient_rule;
 
+/* Whether backward may make an op's results again in place of keeping them. */
+typedef enum ls_again {
+  LS_AGAIN_NEVER = 0,
+  LS_AGAIN_MAY,
+  LS_AGAIN_CHEAP, /* much memory, next to no work: norms, activations */
+} ls_again;
+
 typedef struct ls_op {
   const char *labels;
   const char *cut;        /* labels that may be cut over any axis */
@@ -135,6 +156,7 @@ typedef struct ls_op {
   ls_reduce reduce;
   int in_place; /* 1 + input whose memory output 0 may take when that is its last use; 0: none */
   ls_precision precision[LS_MAX_OUTPUTS];
+  ls_again again;
   const char *passes; /* inputs, as digits, whose gradient is that of output 0; NULL: none */
   ls_gradient_rule gradients[LS_MAX_GRADIENT_RULES]; /* `in` of those behind the last is NULL */
 } ls_op;
@@ -157,6 +179,12 @@ bool ls_attributes_equal(const ls_attributes *a, const ls_attributes *b);
 /* The row of `kind`. Static storage. */
 const ls_op *ls_op_row(ls_op_kind kind);
 const char *ls_op_name(ls_op_kind kind);
+
+/* The op of this name, or LS_OP_COUNT. */
+ls_op_kind ls_op_find(const char *name);
+
+/* The ops that are cheap to run again. */
+ls_op_set ls_op_set_cheap(void);
 
 /* Whether the row gives this input of a node a gradient, where the node's outputs have theirs. */
 bool ls_op_gives_gradient(ls_op_kind kind, int input);

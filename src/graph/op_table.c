@@ -10,69 +10,88 @@ static const ls_op rows[LS_OP_COUNT] = {
     /* table, ids */
     [LS_OP_EMBEDDING] = {.labels = "v c, n -> n c",
                          .cut = "nv",
-                         .gradients = {{LS_OP_EMBEDDING_DW, "a1", "0"}}},
+                         .gradients = {{LS_OP_EMBEDDING_DW, "a1", "0"}},
+                         .again = LS_AGAIN_MAY},
     /* x, weight[out, in] */
     [LS_OP_LINEAR] = {.labels = "n k, m k -> n m",
                       .cut = "nmk",
                       .linear = "0",
-                      .gradients = {{LS_OP_LINEAR_DX, "a1", "0"}, {LS_OP_LINEAR_DW, "a0", "1"}}},
+                      .gradients = {{LS_OP_LINEAR_DX, "a1", "0"}, {LS_OP_LINEAR_DW, "a0", "1"}},
+                      .again = LS_AGAIN_MAY},
     /* x, bias */
     [LS_OP_BIAS] = {.labels = "n c, c -> n c",
                     .cut = "nc",
                     .in_place = 1,
                     .passes = "0",
-                    .gradients = {{LS_OP_BIAS_DB, "a", "1"}}},
-    [LS_OP_ADD] =
-        {.labels = "n c, n c -> n c", .cut = "nc", .linear = "01", .in_place = 1, .passes = "01"},
+                    .gradients = {{LS_OP_BIAS_DB, "a", "1"}},
+                    .again = LS_AGAIN_MAY},
+    [LS_OP_ADD] = {.labels = "n c, n c -> n c",
+                   .cut = "nc",
+                   .linear = "01",
+                   .in_place = 1,
+                   .passes = "01",
+                   .again = LS_AGAIN_MAY},
     /* x, weight, bias -> y, mean, 1/deviation */
     [LS_OP_LAYERNORM] = {.labels = "n c, c, c -> n c, n, n",
                          .cut = "n",
                          .precision = {LS_COMPUTE, LS_ACCUMULATE, LS_ACCUMULATE},
-                         .gradients = {{LS_OP_LAYERNORM_BWD, "a01BC", "012"}}},
+                         .gradients = {{LS_OP_LAYERNORM_BWD, "a01BC", "012"}},
+                         .again = LS_AGAIN_CHEAP},
     /* x, weight -> y, 1/rms */
     [LS_OP_RMSNORM] = {.labels = "n c, c -> n c, n",
                        .cut = "n",
                        .precision = {LS_COMPUTE, LS_ACCUMULATE},
-                       .gradients = {{LS_OP_RMSNORM_BWD, "a01B", "01"}}},
+                       .gradients = {{LS_OP_RMSNORM_BWD, "a01B", "01"}},
+                       .again = LS_AGAIN_CHEAP},
     /* x in heads of d columns, weight -> y, 1/rms of each head */
     [LS_OP_HEADNORM] = {.labels = "n hd, d -> n hd, n h",
                         .cut = "nh",
                         .precision = {LS_COMPUTE, LS_ACCUMULATE},
-                        .gradients = {{LS_OP_HEADNORM_BWD, "a01B", "01"}}},
+                        .gradients = {{LS_OP_HEADNORM_BWD, "a01B", "01"}},
+                        .again = LS_AGAIN_CHEAP},
     /* x -> sum of the squares of each row; with row_scale an RMS norm whose columns may be cut */
     [LS_OP_ROW_SQUARES] = {.labels = "n c -> n",
                            .cut = "nc",
                            .precision = {LS_ACCUMULATE},
-                           .gradients = {{LS_OP_ROW_SQUARES_BWD, "a0", "0"}}},
+                           .gradients = {{LS_OP_ROW_SQUARES_BWD, "a0", "0"}},
+                           .again = LS_AGAIN_MAY},
     /* x, weight, sum of squares -> x weight / sqrt(sum / columns + epsilon) */
     [LS_OP_ROW_SCALE] = {.labels = "n c, c, n -> n c",
                          .cut = "nc",
-                         .gradients = {{LS_OP_ROW_SCALE_BWD, "a012", "012"}}},
+                         .gradients = {{LS_OP_ROW_SCALE_BWD, "a012", "012"}},
+                         .again = LS_AGAIN_CHEAP},
     /* positions -> cosines (first half of the columns), sines (second half) */
-    [LS_OP_ROPE_TABLE] = {.labels = "n -> n d", .cut = "n", .precision = {LS_ACCUMULATE}},
+    [LS_OP_ROPE_TABLE] = {.labels = "n -> n d",
+                          .cut = "n",
+                          .precision = {LS_ACCUMULATE},
+                          .again = LS_AGAIN_MAY},
     /* x, table */
     [LS_OP_ROPE] = {.labels = "n h, n d -> n h",
                     .cut = "nh",
                     .linear = "0",
                     .in_place = 1,
-                    .gradients = {{LS_OP_ROPE_BWD, "a1", "0"}}},
+                    .gradients = {{LS_OP_ROPE_BWD, "a1", "0"}},
+                    .again = LS_AGAIN_CHEAP},
     /* q, k, v; positions, where each 0 begins a document that sees nothing before it -> o,
      * log-sum-exp per token and head */
     [LS_OP_ATTENTION] = {.labels = "n gr, n g, n g, n? -> n gr, n gr",
                          .cut = "gr",
                          .batch_only = "n",
                          .precision = {LS_COMPUTE, LS_ACCUMULATE},
-                         .gradients = {{LS_OP_ATTENTION_BWD, "a012AB3", "012"}}},
+                         .gradients = {{LS_OP_ATTENTION_BWD, "a012AB3", "012"}},
+                         .again = LS_AGAIN_MAY},
     /* q, k, v of new tokens of one sequence, cache of k, cache of v (rows are written at the
      * tokens' positions), positions */
     [LS_OP_CACHED_ATTENTION] = {.labels = "n gr, n g, n g, t g, t g, n -> n gr", .cut = "gr"},
     [LS_OP_GELU] = {.labels = "n c -> n c",
                     .cut = "nc",
-                    .gradients = {{LS_OP_GELU_BWD, "a0", "0"}}},
+                    .gradients = {{LS_OP_GELU_BWD, "a0", "0"}},
+                    .again = LS_AGAIN_CHEAP},
     /* gate, up -> activation(gate) * up */
     [LS_OP_SWIGLU] = {.labels = "n c, n c -> n c",
                       .cut = "nc",
-                      .gradients = {{LS_OP_SWIGLU_BWD, "a01", "01"}}},
+                      .gradients = {{LS_OP_SWIGLU_BWD, "a01", "01"}},
+                      .again = LS_AGAIN_CHEAP},
     [LS_OP_SOFTCAP] = {.labels = "n c -> n c",
                        .cut = "nc",
                        .in_place = 1,
@@ -169,7 +188,7 @@ static const ls_op rows[LS_OP_COUNT] = {
     /* gradient, learning rate, step, clip factor, master, momentum -> likewise of SGD */
     [LS_OP_SGD_AHEAD] = {.labels = "e, 1, 1, 1, e, e -> e"},
     [LS_OP_CAST] = {.labels = "e -> e"},
-    [LS_OP_COPY] = {.labels = "n c -> n c", .cut = "n"},
+    [LS_OP_COPY] = {.labels = "n c -> n c", .cut = "n", .again = LS_AGAIN_MAY},
 };
 
 static const char *const names[LS_OP_COUNT] = {
@@ -192,4 +211,24 @@ bool ls_op_gives_gradient(ls_op_kind kind, int input) {
   for (int r = 0; r < LS_MAX_GRADIENT_RULES; r++)
     if (row->gradients[r].in && strchr(row->gradients[r].out, '0' + input)) return true;
   return false;
+}
+
+ls_op_kind ls_op_find(const char *name) {
+  ls_op_kind kind = 0;
+  while (kind < LS_OP_COUNT && strcmp(names[kind], name) != 0) kind++;
+  return kind;
+}
+
+bool ls_op_set_equal(const ls_op_set *a, const ls_op_set *b) {
+  return memcmp(a, b, sizeof *a) == 0;
+}
+
+bool ls_op_set_is_empty(const ls_op_set *set) {
+  return ls_op_set_equal(set, &(ls_op_set){{false}});
+}
+
+ls_op_set ls_op_set_cheap(void) {
+  ls_op_set set;
+  for (int k = 0; k < LS_OP_COUNT; k++) set.has[k] = rows[k].again == LS_AGAIN_CHEAP;
+  return set;
 }

@@ -8,6 +8,7 @@
 #define LS_IR_LAYOUT_H
 
 #include "base/arena.h"
+#include "graph/op.h"
 #include "lockstep/dtype.h"
 
 /* When the gradient of a unit is reduced over dp_shard (and its weights gathered). */
@@ -54,10 +55,10 @@ typedef struct ls_layout {
   /* Rows of logits that a rank makes at once, of those it has of a microbatch; 0: by their size. */
   int64_t logits_rows;
   ls_when gather, reduce;
-  uint64_t recompute;   /* ops whose results backward makes again: bit 1 << kind; ~0: of all */
+  ls_op_set recompute;  /* ops whose results backward makes again */
   int recompute_layers; /* run again together, from what enters the first of them; 0: one */
   /* By segment of the graph, in place of `recompute`; none: that holds for all. Not owned. */
-  const uint64_t *recompute_of;
+  const ls_op_set *recompute_of;
   int recompute_of_count;
   ls_dtype compute;    /* LS_F32, LS_BF16, LS_F16 or LS_F64 */
   ls_dtype grad_dtype; /* of gradients added up and reduced: LS_F32 or LS_BF16; fp64 under fp64 */

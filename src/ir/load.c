@@ -30,12 +30,6 @@ static int find_dtype(const char *name) {
   return -1;
 }
 
-static int find_op(const char *name) {
-  for (int k = 0; k < LS_OP_COUNT; k++)
-    if (strcmp(ls_op_name((ls_op_kind)k), name) == 0) return k;
-  return -1;
-}
-
 static int find_action(const char *name) {
   for (int k = 0; k < LS_ACTION_COUNT_OF_KINDS; k++)
     if (strcmp(ls_action_name((ls_action_kind)k), name) == 0) return k;
@@ -69,15 +63,30 @@ static const char *text_or_null(ls_arena *arena, const char *text) {
   return *text ? ls_arena_strdup(arena, text) : NULL;
 }
 
+static bool read_ops(const json_t *array, ls_op_set *set) {
+  if (!json_is_array(array)) return false;
+  *set = (ls_op_set){{false}};
+  for (size_t i = 0; i < json_array_size(array); i++) {
+    const json_t *item = json_array_get(array, i);
+    const ls_op_kind kind =
+        json_is_string(item) ? ls_op_find(json_string_value(item)) : LS_OP_COUNT;
+    if (json_is_null(item))
+      *set = (ls_op_set)LS_EVERY_OP;
+    else if (kind < LS_OP_COUNT)
+      set->has[kind] = true;
+    else
+      return false;
+  }
+  return true;
+}
+
 static bool read_recompute_of(ls_arena *arena, const json_t *object, ls_layout *layout) {
   const json_t *array = json_object_get(object, "recompute_of");
   if (!json_is_array(array)) return false;
   const size_t count = json_array_size(array);
-  uint64_t *items = LS_NEW_ARRAY(arena, uint64_t, count + 1);
-  for (size_t i = 0; i < count; i++) {
-    if (!json_is_integer(json_array_get(array, i))) return false;
-    items[i] = (uint64_t)json_integer_value(json_array_get(array, i));
-  }
+  ls_op_set *items = LS_NEW_ARRAY(arena, ls_op_set, count + 1);
+  for (size_t i = 0; i < count; i++)
+    if (!read_ops(json_array_get(array, i), &items[i])) return false;
   layout->recompute_of = items;
   layout->recompute_of_count = (int)count;
   return true;
@@ -98,12 +107,12 @@ static bool read_offload(const json_t *object, ls_offload *offload) {
 
 static bool read_layout(ls_arena *arena, const json_t *object, ls_layout *layout) {
   const char *compute, *grad_dtype, *schedule, *stages;
-  json_int_t recompute;
+  const json_t *recompute;
   int gather, reduce, kind, sequence_parallel;
   ls_optimizer *optimizer = &layout->optimizer;
   if (json_unpack(
           (json_t *)object,
-          "{s:i,s:s,s:s,s:i,s:I,s:i,s:i,s:i,s:i,s:i,s:b,s:i,s:i,s:i,s:i,s:s,s:s,s:[iffffff]}", "pp",
+          "{s:i,s:s,s:s,s:i,s:o,s:i,s:i,s:i,s:i,s:i,s:b,s:i,s:i,s:i,s:i,s:s,s:s,s:[iffffff]}", "pp",
           &layout->pp, "schedule", &schedule, "stages", &stages, "chunks", &layout->chunks,
           "recompute", &recompute, "recompute_layers", &layout->recompute_layers, "dp_replicate",
           &layout->dp_replicate, "dp_shard", &layout->dp_shard, "tp", &layout->tp, "zero",
@@ -112,7 +121,8 @@ static bool read_layout(ls_arena *arena, const json_t *object, ls_layout *layout
           "reduce", &reduce, "compute", &compute, "grad_dtype", &grad_dtype, "optimizer", &kind,
           &optimizer->beta1, &optimizer->beta2, &optimizer->epsilon, &optimizer->weight_decay,
           &optimizer->momentum, &optimizer->clip) != 0 ||
-      !read_recompute_of(arena, object, layout) || !read_offload(object, &layout->offload))
+      !read_ops(recompute, &layout->recompute) || !read_recompute_of(arena, object, layout) ||
+      !read_offload(object, &layout->offload))
     return false;
   json_int_t logits_rows;
   if (json_unpack((json_t *)object, "{s:I}", "logits_rows", &logits_rows) != 0 || logits_rows < 0)
@@ -122,7 +132,6 @@ static bool read_layout(ls_arena *arena, const json_t *object, ls_layout *layout
   if (dtype < 0 || gradients < 0 || !in_range(gather, 3) || !in_range(reduce, 3) ||
       !in_range(kind, 2))
     return false;
-  layout->recompute = (uint64_t)recompute;
   layout->schedule = text_or_null(arena, schedule);
   layout->stages = text_or_null(arena, stages);
   layout->sequence_parallel = sequence_parallel != 0;
@@ -361,22 +370,22 @@ static ls_status load_instruction(loader *l, json_t *item, size_t index) {
   if (json_unpack(item, "[isiiiIiiioooso]", &collective, &op, &axes, &reduce, &made.peer, &count,
                   &queue, &made.wait, &first_only, &in, &out, &write, &reason, &attributes) != 0)
     return damaged(l, "instruction", index);
+  const ls_op_kind kind = ls_op_find(op);
   if (!in_range(collective, LS_COLLECTIVE_COUNT) ||
       !in_range((int64_t)made.peer + 1, l->program->mesh.size[LS_AXIS_PP] + 1) ||
       made.peer == l->program->stage ||
-      (collective >= LS_SEND && collective <= LS_SENT && made.peer < 0) || find_op(op) < 0 ||
+      (collective >= LS_SEND && collective <= LS_SENT && made.peer < 0) || kind == LS_OP_COUNT ||
       !in_range(axes, LS_AXES_ALL + 1) || !in_range(reduce, 2) || count < 0 ||
       !in_range(queue, LS_QUEUE_COUNT) || !in_range(first_only, LS_AXES_ALL + 1) ||
       !read_operands(l, in, LS_MAX_INPUTS, made.in, &made.inputs) ||
       !read_operands(l, out, LS_MAX_OUTPUTS, made.out, &made.outputs) ||
       json_array_size(write) != (size_t)made.outputs ||
       !read_attributes(l, attributes, &made.attributes) ||
-      (collective == LS_COLLECTIVE_NONE &&
-       !has_divisors((ls_op_kind)find_op(op), &made.attributes)) ||
+      (collective == LS_COLLECTIVE_NONE && !has_divisors(kind, &made.attributes)) ||
       !in_range((int64_t)made.wait + 1, (int64_t)index + 1))
     return damaged(l, "instruction", index);
   made.collective = (ls_collective)collective;
-  made.kind = (ls_op_kind)find_op(op);
+  made.kind = kind;
   made.axes = (ls_axes)axes;
   made.reduce = (ls_reduce)reduce;
   made.count = count;

@@ -21,13 +21,23 @@ static json_t *ints(const int *items, int count) {
   return array;
 }
 
+/* Names; every op: one null. */
+static json_t *ops_json(const ls_op_set *set) {
+  json_t *array = json_array();
+  const bool every = ls_op_set_equal(set, &(ls_op_set)LS_EVERY_OP);
+  if (every) json_array_append_new(array, json_null());
+  for (int k = 0; k < LS_OP_COUNT && !every; k++)
+    if (set->has[k]) json_array_append_new(array, json_string(ls_op_name((ls_op_kind)k)));
+  return array;
+}
+
 static json_t *layout_json(const ls_layout *layout) {
   const ls_optimizer *optimizer = &layout->optimizer;
   json_t *object =
-      json_pack("{s:i,s:s,s:s,s:i,s:I,s:i,s:i,s:i,s:i,s:i,s:b,s:i,s:i,s:i,s:i,s:s,s:s,s:[iffffff]}",
+      json_pack("{s:i,s:s,s:s,s:i,s:o,s:i,s:i,s:i,s:i,s:i,s:b,s:i,s:i,s:i,s:i,s:s,s:s,s:[iffffff]}",
                 "pp", layout->pp, "schedule", layout->schedule ? layout->schedule : "", "stages",
                 layout->stages ? layout->stages : "", "chunks", layout->chunks, "recompute",
-                (json_int_t)layout->recompute, "recompute_layers", layout->recompute_layers,
+                ops_json(&layout->recompute), "recompute_layers", layout->recompute_layers,
                 "dp_replicate", layout->dp_replicate, "dp_shard", layout->dp_shard, "tp",
                 layout->tp, "zero", layout->zero, "sequence_parallel", layout->sequence_parallel,
                 "microbatches", layout->microbatches, "layers_per_unit", layout->layers_per_unit,
@@ -37,7 +47,7 @@ static json_t *layout_json(const ls_layout *layout) {
                 optimizer->epsilon, optimizer->weight_decay, optimizer->momentum, optimizer->clip);
   json_t *recompute_of = json_array();
   for (int i = 0; i < layout->recompute_of_count; i++)
-    json_array_append_new(recompute_of, json_integer((json_int_t)layout->recompute_of[i]));
+    json_array_append_new(recompute_of, ops_json(&layout->recompute_of[i]));
   json_object_set_new(object, "recompute_of", recompute_of);
   const ls_offload *offload = &layout->offload;
   json_object_set_new(object, "logits_rows", json_integer(layout->logits_rows));

@@ -7,27 +7,35 @@
 
 #include "schedule/recompute.h"
 
-#define OP(kind) (UINT64_C(1) << LS_OP_##kind)
-#define NORMS (OP(LAYERNORM) | OP(RMSNORM) | OP(GELU) | OP(SWIGLU))
-
-/* What a layer may run again. */
+/* What a layer may run again: norms and activations are what is cheap but rope. */
 static const struct {
-  uint64_t ops;
+  bool norms, rope, attention, all;
   const char *name;
-} menu[] = {{0, "nothing"},
-            {NORMS, "norms and activations"},
-            {NORMS | OP(ROPE), "norms, activations, rope"},
-            {OP(ATTENTION), "attention"},
-            {NORMS | OP(ATTENTION), "norms, activations, attention"},
-            {NORMS | OP(ROPE) | OP(ATTENTION), "norms, activations, rope, attention"},
-            {~UINT64_C(0), "all"}};
+} menu[] = {
+    {.name = "nothing"},
+    {.norms = true, .name = "norms and activations"},
+    {.norms = true, .rope = true, .name = "norms, activations, rope"},
+    {.attention = true, .name = "attention"},
+    {.norms = true, .attention = true, .name = "norms, activations, attention"},
+    {.norms = true, .rope = true, .attention = true, .name = "norms, activations, rope, attention"},
+    {.all = true, .name = "all"}};
 
 enum { MENU = sizeof menu / sizeof *menu };
 
-static int row_of(uint64_t ops) {
-  int row = 0;
-  while (row < MENU - 1 && menu[row].ops != ops) row++;
-  return row;
+static ls_op_set ops_of_row(int row) {
+  if (menu[row].all) return (ls_op_set)LS_EVERY_OP;
+  ls_op_set ops = menu[row].norms ? ls_op_set_cheap() : (ls_op_set){{false}};
+  ops.has[LS_OP_ROPE] = menu[row].rope;
+  ops.has[LS_OP_ATTENTION] = menu[row].attention;
+  return ops;
+}
+
+static int row_of(const ls_op_set *ops) {
+  for (int row = 0; row < MENU - 1; row++) {
+    const ls_op_set of = ops_of_row(row);
+    if (ls_op_set_equal(&of, ops)) return row;
+  }
+  return MENU - 1;
 }
 
 /* Operations that a device of the CPU kind does in the time of moving a byte from memory, or to
@@ -54,7 +62,7 @@ typedef struct stage_plan {
   double low, high; /* limits for the estimate: the first fits, the second may not */
   double limit;     /* the one that is tried */
   double work;      /* of the best choice so far, whose program fits; < 0: none */
-  uint64_t *best;   /* by segment */
+  int *best;        /* by segment: row of the menu */
   int64_t least;    /* bytes of the smallest program seen */
 } stage_plan;
 
@@ -67,7 +75,7 @@ typedef struct chooser {
   /* By segment and row of the menu: what a microbatch keeps, what is made again, the work. */
   double (*bytes)[MENU], (*again)[MENU], (*work)[MENU];
   stage_plan *stages;
-  uint64_t *masks;       /* by segment */
+  int *rows;             /* by segment: row of the menu that is tried */
   const int64_t *beside; /* by stage: bytes that its program cannot have; NULL: none */
 } chooser;
 
@@ -95,7 +103,7 @@ static double node_work(const ls_sharded *sharded, const ls_shard_node *node) {
 /* What each layer keeps and does again under one row of the menu. */
 static void measure_choice(chooser *c, int choice) {
   ls_sharded *sharded = c->sharded;
-  sharded->layout.recompute = menu[choice].ops;
+  sharded->layout.recompute = ops_of_row(choice);
   const ls_recompute *recompute = ls_recompute_make(sharded, c->chunks);
   bool *kept = LS_NEW_ARRAY(c->arena, bool, sharded->values.count + 1);
   int *segment = LS_NEW_ARRAY(c->arena, int, sharded->values.count + 1);
@@ -205,9 +213,9 @@ static double kept_at(const stage_plan *plan, double bytes, double total) {
   return (bytes + total * (plan->most_held - 1)) / plan->most_held;
 }
 
-/* The least work under the limit where all layers keep at most `total`, as masks of the layers; -1:
+/* The least work under the limit where all layers keep at most `total`, as rows of the layers; -1:
  * there is none. Exact: fewer bytes for less work is better whatever follows. */
-static double solve(const chooser *c, const stage_plan *plan, double total, uint64_t *masks) {
+static double solve(const chooser *c, const stage_plan *plan, double total, int *rows) {
   const int layers = plan->layers.count;
   ls_arena *arena = ls_arena_create();
   front *fronts = LS_NEW_ARRAY(arena, front, layers + 1);
@@ -237,7 +245,7 @@ static double solve(const chooser *c, const stage_plan *plan, double total, uint
     int at = fronts[layers].count - 1; /* the most bytes, the least work */
     work = fronts[layers].items[at].work;
     for (int l = layers; l > 0; l--) {
-      masks[plan->layers.items[l - 1]] = menu[fronts[l].items[at].choice].ops;
+      rows[plan->layers.items[l - 1]] = fronts[l].items[at].choice;
       at = fronts[l].items[at].from;
     }
   }
@@ -246,18 +254,18 @@ static double solve(const chooser *c, const stage_plan *plan, double total, uint
 }
 
 /* The best of several totals; one microbatch under way makes do with one. */
-static double solve_limit(const chooser *c, const stage_plan *plan, uint64_t *masks) {
+static double solve_limit(const chooser *c, const stage_plan *plan, int *rows) {
   enum { TOTALS = 32 };
   const double most = plan->limit - plan->rest_all;
   const int totals = plan->most_held > 1 ? TOTALS : 1;
-  uint64_t *tried = LS_NEW_ARRAY(c->arena, uint64_t, c->graph->segments.count + 1);
+  int *tried = LS_NEW_ARRAY(c->arena, int, c->graph->segments.count + 1);
   double best = -1;
   for (int t = 0; t < totals; t++) {
     const double work = solve(c, plan, most * (totals - t) / totals, tried);
     if (work < 0 || (best >= 0 && work >= best)) continue;
     best = work;
     for (int l = 0; l < plan->layers.count; l++)
-      masks[plan->layers.items[l]] = tried[plan->layers.items[l]];
+      rows[plan->layers.items[l]] = tried[plan->layers.items[l]];
   }
   return best;
 }
@@ -294,7 +302,7 @@ static void begin_stage(chooser *c, int s) {
     if (ls_chunks_stage(c->chunks, i) == s && c->work[i][MENU - 1] > 0)
       *LS_APPEND(c->arena, &plan->layers) = i;
   plan->held = LS_NEW_ARRAY(c->arena, int, c->chunks->count + 1);
-  plan->best = LS_NEW_ARRAY(c->arena, uint64_t, segments + 1);
+  plan->best = LS_NEW_ARRAY(c->arena, int, segments + 1);
   plan->most_held = count_held(c->chunks->pipeline, s, c->arena, plan->held);
   plan->work = -1;
   plan->least = INT64_MAX;
@@ -315,17 +323,26 @@ static ls_status prepare(chooser *c, const ls_layout *layout, ls_error *error) {
   c->work = ls_arena_alloc(c->arena, sizeof *c->work * segments);
   for (int o = 0; o < MENU; o++) measure_choice(c, o);
   c->stages = LS_NEW_ARRAY(c->arena, stage_plan, layout->pp);
-  c->masks = LS_NEW_ARRAY(c->arena, uint64_t, segments + 1);
+  c->rows = LS_NEW_ARRAY(c->arena, int, segments + 1);
   for (int s = 0; s < layout->pp; s++) begin_stage(c, s);
   return LS_OK;
 }
 
-/* Compiles the masks and notes the bytes of each stage; with `measure`, what they need beside. */
+/* What the rows of the segments stand for, in the arena. */
+static void set_ops(const chooser *c, ls_layout *layout, const int *rows, ls_arena *arena) {
+  const int segments = c->graph->segments.count;
+  ls_op_set *sets = LS_NEW_ARRAY(arena, ls_op_set, segments + 1);
+  for (int s = 0; s < segments; s++) sets[s] = ops_of_row(rows[s]);
+  layout->recompute_of = sets;
+  layout->recompute_of_count = segments;
+}
+
+/* Compiles the rows that are tried and notes the bytes of each stage; with `measure`, what they
+ * need beside. */
 static ls_status compile(chooser *c, const ls_layout *layout, int64_t *needed, bool measure,
                          ls_error *error) {
   ls_layout tried = *layout;
-  tried.recompute_of = c->masks;
-  tried.recompute_of_count = c->graph->segments.count;
+  set_ops(c, &tried, c->rows, c->arena);
   ls_graph graph = *c->graph; /* whose programs go with the arena they are in */
   graph.arena = ls_arena_create();
   ls_program **stages = LS_NEW_ARRAY(graph.arena, ls_program *, layout->pp);
@@ -339,32 +356,32 @@ static ls_status compile(chooser *c, const ls_layout *layout, int64_t *needed, b
   return status;
 }
 
-static double work_of(const chooser *c, const stage_plan *plan, const uint64_t *masks) {
+static double work_of(const chooser *c, const stage_plan *plan, const int *rows) {
   double work = 0;
   for (int l = 0; l < plan->layers.count; l++) {
     const int segment = plan->layers.items[l];
-    work += c->work[segment][row_of(masks[segment])];
+    work += c->work[segment][rows[segment]];
   }
   return work;
 }
 
 /* Takes what was compiled for the stage if it fits and is the best so far. */
 static void note(chooser *c, stage_plan *plan, bool fits) {
-  const double work = work_of(c, plan, c->masks);
+  const double work = work_of(c, plan, c->rows);
   if (!fits || (plan->work >= 0 && work >= plan->work)) return;
   plan->work = work;
-  memcpy(plan->best, c->masks, (size_t)c->graph->segments.count * sizeof *plan->best);
+  memcpy(plan->best, c->rows, (size_t)c->graph->segments.count * sizeof *plan->best);
 }
 
-static void set_all(const chooser *c, const stage_plan *plan, uint64_t ops) {
-  for (int l = 0; l < plan->layers.count; l++) c->masks[plan->layers.items[l]] = ops;
+static void set_all(const chooser *c, const stage_plan *plan, int row) {
+  for (int l = 0; l < plan->layers.count; l++) c->rows[plan->layers.items[l]] = row;
 }
 
 /* Everything kept, then everything made again: what no search need find. */
 static ls_status try_extremes(chooser *c, const ls_layout *layout, int64_t bytes, int64_t *needed,
                               ls_error *error) {
   for (int all = 0; all < 2; all++) {
-    for (int s = 0; s < layout->pp; s++) set_all(c, &c->stages[s], all ? ~UINT64_C(0) : 0);
+    for (int s = 0; s < layout->pp; s++) set_all(c, &c->stages[s], all ? MENU - 1 : 0);
     LS_TRY(compile(c, layout, needed, !all, error));
     for (int s = 0; s < layout->pp; s++) note(c, &c->stages[s], needed[s] <= bytes);
   }
@@ -383,7 +400,7 @@ static ls_status search(chooser *c, const ls_layout *layout, int64_t bytes, int6
   }
   for (int round = 0; round < ROUNDS; round++) {
     for (int s = 0; s < layout->pp; s++)
-      if (solve_limit(c, &c->stages[s], c->masks) < 0) set_all(c, &c->stages[s], ~UINT64_C(0));
+      if (solve_limit(c, &c->stages[s], c->rows) < 0) set_all(c, &c->stages[s], MENU - 1);
     LS_TRY(compile(c, layout, needed, false, error));
     for (int s = 0; s < layout->pp; s++) {
       stage_plan *plan = &c->stages[s];
@@ -415,15 +432,14 @@ static ls_status choose(chooser *c, ls_layout *layout, int64_t bytes, ls_error *
   for (int s = 0; s < layout->pp; s++) all_kept = all_kept && c->stages[s].work == 0;
   if (!all_kept) LS_TRY(search(c, layout, bytes, needed, error));
   const int segments = c->graph->segments.count;
-  uint64_t *chosen = LS_NEW_ARRAY(c->graph->arena, uint64_t, segments + 1);
+  int *chosen = LS_NEW_ARRAY(c->arena, int, segments + 1);
   for (int s = 0; s < layout->pp; s++) {
     const stage_plan *plan = &c->stages[s];
     if (plan->work < 0) return refuse(c, layout->pp, bytes, error);
     for (int l = 0; l < plan->layers.count; l++)
       chosen[plan->layers.items[l]] = plan->best[plan->layers.items[l]];
   }
-  layout->recompute_of = chosen;
-  layout->recompute_of_count = segments;
+  set_ops(c, layout, chosen, c->graph->arena);
   return LS_OK;
 }
 
@@ -441,7 +457,7 @@ ls_status ls_budget_work(const ls_graph *graph, const ls_layout *layout, double 
   const ls_status status = prepare(&c, layout, error);
   *work = 0;
   for (int s = 0; s < layout->recompute_of_count && status == LS_OK; s++)
-    *work += c.work[s][row_of(layout->recompute_of[s])];
+    *work += c.work[s][row_of(&layout->recompute_of[s])];
   ls_arena_destroy(&c.arena);
   return status;
 }
@@ -456,11 +472,11 @@ const char *ls_budget_print(ls_arena *arena, const ls_graph *graph, const ls_lay
     if (strncmp(graph->segments.items[s], "layers.", 7) != 0) continue;
     const bool goes_on = s + 1 < layout->recompute_of_count &&
                          strncmp(graph->segments.items[s + 1], "layers.", 7) == 0 &&
-                         layout->recompute_of[s + 1] == layout->recompute_of[s];
+                         ls_op_set_equal(&layout->recompute_of[s + 1], &layout->recompute_of[s]);
     if (!goes_on) {
       fprintf(stream, "%s%d", first == 0 ? "layers " : "; ", first);
       if (layer > first) fprintf(stream, "-%d", layer);
-      fprintf(stream, ": %s", menu[row_of(layout->recompute_of[s])].name);
+      fprintf(stream, ": %s", menu[row_of(&layout->recompute_of[s])].name);
       first = layer + 1;
     }
     layer++;

@@ -131,7 +131,7 @@ static void refuse(const char *from, const char *to, const char *expected) {
 
 static void test_damage_is_named(void **state) {
   (void)state;
-  refuse("\"lockstep_program\":7", "\"lockstep_program\":9", "saved form 9");
+  refuse("\"lockstep_program\":8", "\"lockstep_program\":9", "saved form 9");
   refuse("\"tokens\":48", "\"tokens\":-1", "head");
   refuse("\"rmsnorm\"", "\"rmsnorn\"", "instruction");
   refuse("\"fp32\"", "\"fp31\"", "head");

@@ -92,7 +92,7 @@ static ls_layout offloading(int pp, int microbatches, bool again) {
   layout.offload = (ls_offload){LS_TIER_NVME, 1, LS_TIER_HOST, LS_TIER_HOST};
   layout.pp = pp;
   layout.microbatches = microbatches;
-  layout.recompute = again ? ~UINT64_C(0) : 0;
+  if (again) layout.recompute = (ls_op_set)LS_EVERY_OP;
   return layout;
 }
 

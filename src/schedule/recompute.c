@@ -10,8 +10,12 @@ typedef struct planner {
   int *group;    /* by segment; -1: its forward pass never runs again */
 } planner;
 
-static uint64_t ops_of(const ls_layout *layout, int segment) {
-  return layout->recompute_of_count ? layout->recompute_of[segment] : layout->recompute;
+static const ls_op_set *ops_of(const ls_layout *layout, int segment) {
+  return layout->recompute_of_count ? &layout->recompute_of[segment] : &layout->recompute;
+}
+
+static bool may_run_again(const ls_shard_node *node) {
+  return node->collective != LS_COLLECTIVE_NONE || ls_op_row(node->kind)->again != LS_AGAIN_NEVER;
 }
 
 static bool is_layer(const char *segment) {
@@ -60,7 +64,8 @@ static void find_dropped(planner *p) {
     const int by = p->producer[v];
     if (by < 0 || group_of(p, by) < 0 || !backward[v] || outside[v]) continue;
     const ls_shard_node *node = &sharded->nodes.items[by];
-    p->out->dropped[v] = ops_of(&sharded->layout, node->segment) >> node->kind & 1;
+    p->out->dropped[v] =
+        may_run_again(node) && ops_of(&sharded->layout, node->segment)->has[node->kind];
   }
 }
 
@@ -86,7 +91,8 @@ static void find_nodes(planner *p) {
     for (int i = 0; i < node->inputs && p->out->nodes[n]; i++) {
       const int by = p->producer[node->in[i]];
       if (by < 0) continue;
-      if (kept[node->in[i]] || group_of(p, by) != group_of(p, n))
+      if (kept[node->in[i]] || group_of(p, by) != group_of(p, n) ||
+          !may_run_again(&sharded->nodes.items[by]))
         p->out->read[node->in[i]] = true;
       else
         wanted[node->in[i]] = true;
@@ -107,7 +113,8 @@ ls_recompute *ls_recompute_make(const ls_sharded *sharded, const ls_chunks *chun
     p.out->group_last[s] = -1;
     p.out->group_first[s] = s;
   }
-  if (!sharded->layout.recompute && !sharded->layout.recompute_of_count) return p.out;
+  if (ls_op_set_is_empty(&sharded->layout.recompute) && !sharded->layout.recompute_of_count)
+    return p.out;
   p.producer = LS_NEW_ARRAY(arena, int, sharded->values.count + 1);
   p.group = LS_NEW_ARRAY(arena, int, segments + 1);
   for (int v = 0; v < sharded->values.count; v++) p.producer[v] = -1;

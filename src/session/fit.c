@@ -61,7 +61,8 @@ static int remedies_of(ls_arena *arena, const ls_session *session, const char *t
   const ls_run_file *run = session->run;
   const ls_layout *layout = &session->layout;
   int count = 0;
-  if (!layout->recompute_of_count && !layout->recompute) words[count++] = "recompute=full";
+  if (!layout->recompute_of_count && ls_op_set_is_empty(&layout->recompute))
+    words[count++] = "recompute=full";
   const int64_t fewer = fewer_at_a_time(run);
   if (fewer < run->train.micro_batch)
     words[count++] = ls_arena_printf(arena, "train.micro_batch=%lld", (long long)fewer);

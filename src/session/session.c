@@ -97,17 +97,6 @@ static ls_status refuse_dropout(const ls_session *session, ls_error *error) {
                  session->config.source, session->config.dropout_keys);
 }
 
-/* Norms and activations: much memory, next to no work. */
-static const uint64_t selective = 1ull << LS_OP_LAYERNORM | 1ull << LS_OP_RMSNORM |
-                                  1ull << LS_OP_HEADNORM | 1ull << LS_OP_ROW_SCALE |
-                                  1ull << LS_OP_GELU | 1ull << LS_OP_SWIGLU | 1ull << LS_OP_ROPE;
-
-static int find_op(const char *name) {
-  for (int k = 0; k <= LS_OP_SWIGLU; k++)
-    if (strcmp(ls_op_name((ls_op_kind)k), name) == 0) return k;
-  return -1;
-}
-
 static bool asks_budget(const ls_run_file *run) {
   return run->recompute.count == 1 && strcmp(run->recompute.items[0], "budget") == 0;
 }
@@ -134,15 +123,15 @@ static ls_status choose_recompute(ls_session *session, ls_error *error) {
   for (int i = 0; i < asked->count; i++) {
     const char *word = asked->items[i];
     const bool alone = asked->count == 1;
-    const int op = find_op(word);
+    const ls_op_kind op = ls_op_find(word);
     if (alone && strcmp(word, "none") == 0) return LS_OK;
     if (asks_budget(session->run)) return check_budget(session, where, error);
     if (alone && strcmp(word, "full") == 0)
-      session->layout.recompute = ~UINT64_C(0);
+      session->layout.recompute = (ls_op_set)LS_EVERY_OP;
     else if (alone && strcmp(word, "selective") == 0)
-      session->layout.recompute = selective;
-    else if (op >= 0)
-      session->layout.recompute |= UINT64_C(1) << op;
+      session->layout.recompute = ls_op_set_cheap();
+    else if (op < LS_OP_COUNT && ls_op_row(op)->again != LS_AGAIN_NEVER)
+      session->layout.recompute.has[op] = true;
     else
       return ls_fail(
           error, LS_INPUT,
@@ -157,7 +146,7 @@ static ls_status choose_recompute(ls_session *session, ls_error *error) {
 static ls_status check_partners(const ls_session *session, ls_error *error) {
   const ls_run_file *run = session->run;
   const ls_layout *layout = &session->layout;
-  if (run->recompute_layers > 1 && !layout->recompute && !asks_budget(run))
+  if (run->recompute_layers > 1 && ls_op_set_is_empty(&layout->recompute) && !asks_budget(run))
     return ls_fail(error, LS_INPUT,
                    "%s: found %lld with recompute: none, which runs nothing again; expected 1, or "
                    "recompute: full",

@@ -152,7 +152,7 @@ static void check_ranks(const ls_session *session) {
 
 static bool runs_again(const ls_session *session) {
   for (int s = 0; s < session->layout.recompute_of_count; s++)
-    if (session->layout.recompute_of[s]) return true;
+    if (!ls_op_set_is_empty(&session->layout.recompute_of[s])) return true;
   return false;
 }
 

@@ -315,10 +315,10 @@ static ls_model_config small_config(ls_arena *arena, const ls_model_config *conf
 }
 
 /* Each small layer recomputes what the large one does that it stands for: first and last do. */
-static const uint64_t *sample_recompute(const search *s, const ls_layout *layout,
-                                        const ls_form *form) {
+static const ls_op_set *sample_recompute(const search *s, const ls_layout *layout,
+                                         const ls_form *form) {
   const int64_t many = s->user->layers, few = form->layers;
-  uint64_t *of = LS_NEW_ARRAY(s->arena, uint64_t, few + 2);
+  ls_op_set *of = LS_NEW_ARRAY(s->arena, ls_op_set, few + 2);
   LS_ASSERT(layout->recompute_of_count == many + 2); /* embedding, layers, head */
   for (int64_t l = 0; l < few; l++)
     of[1 + l] = layout->recompute_of[1 + (few > 1 ? l * (many - 1) / (few - 1) : 0)];

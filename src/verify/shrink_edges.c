@@ -157,29 +157,30 @@ ls_status ls_form_make(const ls_model_config *config, const ls_layout *layout, i
   ls_pipeline *pipeline;
   ls_status status = ls_chunks_pipeline(scratch, layout, &pipeline, error);
   if (status == LS_OK)
-    *form = (ls_form){.pp = layout->pp,
-                      .dp_replicate = layout->dp_replicate,
-                      .dp_shard = layout->dp_shard,
-                      .tp = layout->tp,
-                      .chunks = pipeline->chunks,
-                      .microbatches = layout->microbatches,
-                      .layers = config->layers,
-                      .wrap = at_least_one(layout->layers_per_unit),
-                      .recompute = layout->recompute || layout->recompute_of_count
-                                       ? at_least_one(layout->recompute_layers)
-                                       : 0,
-                      .heads = config->heads,
-                      .kv_heads = config->kv_heads,
-                      .head_dim = config->head_dim,
-                      .width = config->width,
-                      .mlp_width = config->mlp_width,
-                      .vocabulary = config->vocabulary,
-                      .sequences = batch / ((int64_t)layout->microbatches * layout->dp_replicate *
-                                            layout->dp_shard),
-                      .sequence = sequence,
-                      .positions = config->positions,
-                      .sequence_parallel = layout->sequence_parallel && layout->tp > 1,
-                      .offloads = layout->offload.activations != LS_TIER_DEVICE};
+    *form = (ls_form){
+        .pp = layout->pp,
+        .dp_replicate = layout->dp_replicate,
+        .dp_shard = layout->dp_shard,
+        .tp = layout->tp,
+        .chunks = pipeline->chunks,
+        .microbatches = layout->microbatches,
+        .layers = config->layers,
+        .wrap = at_least_one(layout->layers_per_unit),
+        .recompute = !ls_op_set_is_empty(&layout->recompute) || layout->recompute_of_count
+                         ? at_least_one(layout->recompute_layers)
+                         : 0,
+        .heads = config->heads,
+        .kv_heads = config->kv_heads,
+        .head_dim = config->head_dim,
+        .width = config->width,
+        .mlp_width = config->mlp_width,
+        .vocabulary = config->vocabulary,
+        .sequences =
+            batch / ((int64_t)layout->microbatches * layout->dp_replicate * layout->dp_shard),
+        .sequence = sequence,
+        .positions = config->positions,
+        .sequence_parallel = layout->sequence_parallel && layout->tp > 1,
+        .offloads = layout->offload.activations != LS_TIER_DEVICE};
   if (status == LS_OK) form->logits_rows = slice_of(form, layout);
   if (status == LS_OK) status = read_cut(scratch, layout->stages, form, error);
   ls_arena_destroy(&scratch);

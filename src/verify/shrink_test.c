@@ -58,8 +58,9 @@ static void check_by_hand(const ls_shrunk *small, const ls_test_run *run, const 
                (a->dp_shard > 1) == (b->dp_shard > 1) && (a->tp > 1) == (b->tp > 1);
   right = right && strcmp(a->schedule, b->schedule) == 0 && a->zero == b->zero &&
           a->sequence_parallel == b->sequence_parallel && a->gather == b->gather &&
-          a->reduce == b->reduce && a->recompute == b->recompute && a->compute == b->compute &&
-          (a->chunks > 1) == (b->chunks > 1) && !a->stages == !b->stages &&
+          a->reduce == b->reduce && ls_op_set_equal(&a->recompute, &b->recompute) &&
+          a->compute == b->compute && (a->chunks > 1) == (b->chunks > 1) &&
+          !a->stages == !b->stages &&
           memcmp(&a->optimizer, &b->optimizer, sizeof a->optimizer) == 0;
   right = right && before->tied == after->tied && before->family == after->family &&
           before->attention_bias == after->attention_bias && before->mlp_bias == after->mlp_bias;

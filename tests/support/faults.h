@@ -13,7 +13,7 @@ typedef struct ls_fault_room {
   int pp; /* 0: one stage */
   const char *schedule;
   ls_when gather, reduce;
-  uint64_t recompute;
+  ls_op_set recompute;
   ls_offload offload;
   bool post_validation;
   int64_t logits_rows;

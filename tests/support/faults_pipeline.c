@@ -321,8 +321,8 @@ static const ls_fault_room interleaved = {.pp = 2, .schedule = "interleaved"};
 static const ls_fault_room one_f_one_b = {.pp = 2, .schedule = "1f1b"};
 static const ls_fault_room zbh1 = {.pp = 2, .schedule = "zbh1"};
 static const ls_fault_room zbv = {.pp = 2, .schedule = "zbv"};
-static const ls_fault_room full_gpipe = {.pp = 2, .schedule = "gpipe", .recompute = ~UINT64_C(0)};
-static const ls_fault_room full = {.recompute = ~UINT64_C(0)};
+static const ls_fault_room full_gpipe = {.pp = 2, .schedule = "gpipe", .recompute = LS_EVERY_OP};
+static const ls_fault_room full = {.recompute = LS_EVERY_OP};
 static const ls_fault_room gathering = {.pp = 2, .schedule = "gpipe", .gather = LS_WHEN_MICROBATCH};
 static const ls_fault_room reducing = {.pp = 2, .schedule = "zbh1", .reduce = LS_WHEN_MICROBATCH};
 

@@ -26,7 +26,7 @@ ls_layout ls_test_offload_layout(int sample) {
   layout.pp = 1 + choose(sample, 6, 2);
   layout.schedule = schedules[choose(sample, 7, 4)];
   layout.microbatches = (int[]){1, 2, 4}[choose(sample, 8, 3)];
-  layout.recompute = choose(sample, 9, 3) == 0 ? ~UINT64_C(0) : 0;
+  if (choose(sample, 9, 3) == 0) layout.recompute = (ls_op_set)LS_EVERY_OP;
   layout.gather = (ls_when)choose(sample, 10, 3);
   layout.reduce = (ls_when)choose(sample, 11, 3);
   layout.optimizer.kind = choose(sample, 12, 4) ? LS_OPTIMIZER_ADAMW : LS_OPTIMIZER_SGD;

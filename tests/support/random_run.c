@@ -134,8 +134,10 @@ static void choose_mesh(dice *of, const ls_model_config *config, ls_layout *layo
 }
 
 static void choose_rest(dice *of, const ls_model_config *config, ls_layout *layout) {
-  static const uint64_t recomputed[] = {0, ~UINT64_C(0), 1ull << LS_OP_ATTENTION,
-                                        1ull << LS_OP_RMSNORM | 1ull << LS_OP_SWIGLU};
+  static const ls_op_set recomputed[] = {{{false}},
+                                         LS_EVERY_OP,
+                                         {.has = {[LS_OP_ATTENTION] = true}},
+                                         {.has = {[LS_OP_RMSNORM] = true, [LS_OP_SWIGLU] = true}}};
   layout->layers_per_unit = (int)between(of, 1, config->layers + 1);
   layout->recompute = recomputed[throw(of, 4)];
   layout->recompute_layers = (int)between(of, 1, config->layers + 1);
@@ -161,15 +163,17 @@ ls_test_run ls_test_random_run(ls_arena *arena, uint64_t seed, uint64_t number) 
 const char *ls_test_run_print(ls_arena *arena, const ls_test_run *run) {
   const ls_model_config *config = &run->config;
   const ls_layout *layout = &run->layout;
+  int again = 0;
+  for (int k = 0; k < LS_OP_COUNT; k++) again += layout->recompute.has[k];
   return ls_arena_printf(
       arena,
       "%s L=%lld H=%lld KV=%lld D=%lld C=%lld F=%lld V=%lld%s, %s%s, chunks %d, stages %s, %d "
-      "microbatches, wrap %d, recompute %llx by %d, B=%lld T=%lld of %lld, logits by %lld",
+      "microbatches, wrap %d, recompute %d ops by %d, B=%lld T=%lld of %lld, logits by %lld",
       config->family, (long long)config->layers, (long long)config->heads,
       (long long)config->kv_heads, (long long)config->head_dim, (long long)config->width,
       (long long)config->mlp_width, (long long)config->vocabulary, config->tied ? " tied" : "",
       ls_layout_print(arena, layout), layout->sequence_parallel ? " sp" : "", layout->chunks,
       layout->stages ? layout->stages : "auto", layout->microbatches, layout->layers_per_unit,
-      (unsigned long long)layout->recompute, layout->recompute_layers, (long long)run->batch,
-      (long long)run->sequence, (long long)config->positions, (long long)layout->logits_rows);
+      again, layout->recompute_layers, (long long)run->batch, (long long)run->sequence,
+      (long long)config->positions, (long long)layout->logits_rows);
 }
