@@ -413,6 +413,7 @@ static const ls_trajectory *reference_of(bench *with, const ls_pairs_case *chose
 
 /* Sees the programs of a run before it, stage by stage, and alters nothing. */
 typedef struct proof {
+  const ls_graph *model;
   const ls_program *stages[MOST_STAGES];
   int count;
   ls_status status;
@@ -423,7 +424,7 @@ static bool prove(ls_program *program, void *context) {
   proof *of = context;
   of->stages[of->count++] = program;
   if (of->count == program->layout.pp)
-    of->status = ls_check(of->stages, of->count, NULL, &of->error);
+    of->status = ls_check(of->model, of->stages, of->count, NULL, &of->error);
   return true;
 }
 
@@ -447,8 +448,10 @@ static void run_case(bench *with, const ls_pairs_case *chosen, tally *count) {
   const ls_trajectory *reference = reference_of(with, chosen);
   ls_arena *arena = ls_arena_create();
   const ls_layout layout = layout_of(arena, with, chosen);
-  proof of = {.status = LS_NO};
   ls_experiment experiment = experiment_of(with, chosen->option[SHAPE]);
+  proof of = {.model = ls_test_model(arena, experiment.config, &layout, experiment.sequences,
+                                     experiment.sequence),
+              .status = LS_NO};
   experiment.alter = prove;
   experiment.alter_context = &of;
   ls_trajectory made;

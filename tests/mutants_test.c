@@ -18,22 +18,25 @@
 
 enum { GPT2 = 0, LLAMA_FREE, LLAMA_TIED, MOST_STAGES = 16, MUTANTS = 500 };
 
-static ls_status compile(ls_arena *arena, const ls_test_shape *shape, const ls_layout *layout,
-                         ls_program **stages, ls_error *error) {
-  const ls_model_config config = ls_test_shape_config(arena, shape);
+/* A model and the programs of its step. */
+typedef struct compiled {
   ls_graph *graph;
-  const ls_build_options options = {
-      .tokens = LS_TEST_SEQUENCES / layout->microbatches * LS_TEST_SEQUENCE,
-      .sequence = LS_TEST_SEQUENCE};
-  LS_TRY(ls_model_build(arena, &config, &options, &graph, error));
-  ls_graph_backward(graph);
-  return ls_program_compile(graph, layout, LS_PROGRAM_STEP, stages, error);
+  ls_program *stages[MOST_STAGES];
+} compiled;
+
+static ls_status compile(ls_arena *arena, const ls_test_shape *shape, const ls_layout *layout,
+                         compiled *made, ls_error *error) {
+  const ls_model_config config = ls_test_shape_config(arena, shape);
+  made->graph = ls_test_model(arena, &config, layout, LS_TEST_SEQUENCES, LS_TEST_SEQUENCE);
+  ls_graph_backward(made->graph);
+  return ls_program_compile(made->graph, layout, LS_PROGRAM_STEP, made->stages, error);
 }
 
-static ls_status check(ls_program *const *stages, int count, ls_error *error) {
+static ls_status check(const ls_graph *model, const compiled *made, ls_error *error) {
   const ls_program *programs[MOST_STAGES];
-  for (int s = 0; s < count; s++) programs[s] = stages[s];
-  return ls_check(programs, count, NULL, error);
+  const int count = made->stages[0]->layout.pp;
+  for (int s = 0; s < count; s++) programs[s] = made->stages[s];
+  return ls_check(model, programs, count, NULL, error);
 }
 
 /* Layouts that mutants are made of; every other one makes its logits in slices of seven tokens. */
@@ -266,16 +269,16 @@ typedef struct counts {
 static void try_mutant(int subject, mutation *about, reference *on, counts *count) {
   ls_arena *arena = ls_arena_create();
   const ls_layout layout = layout_of(&subjects[subject]);
-  ls_program *stages[MOST_STAGES];
+  compiled made;
   ls_error error = {0};
-  if (compile(arena, &ls_test_shapes[subjects[subject].shape], &layout, stages, &error) != LS_OK)
+  if (compile(arena, &ls_test_shapes[subjects[subject].shape], &layout, &made, &error) != LS_OK)
     fail_msg("%s", error.text);
   bool altered = false;
-  for (int s = 0; s < layout.pp; s++) altered |= damage(stages[s], about);
+  for (int s = 0; s < layout.pp; s++) altered |= damage(made.stages[s], about);
   if (altered) {
     const char *name = ls_mutation_names[about->kind], *where = "";
     count->made[about->kind]++;
-    if (check(stages, layout.pp, &error) != LS_OK) {
+    if (check(made.graph, &made, &error) != LS_OK) {
       count->rejected[about->kind]++;
       if (getenv("LS_MUTANTS_PRINT")) print_message("%s: %s\n", name, error.text);
     } else {
@@ -336,15 +339,15 @@ static void test_every_instruction_is_needed(void **state) {
       ls_arena *arena = ls_arena_create();
       ls_layout layout = layout_of(&subjects[chosen[c]]);
       layout.compute = LS_BF16;
-      ls_program *stages[MOST_STAGES];
+      compiled made;
       ls_error error = {0};
       char what[160];
       assert_int_equal(
-          compile(arena, &ls_test_shapes[subjects[chosen[c]].shape], &layout, stages, &error),
+          compile(arena, &ls_test_shapes[subjects[chosen[c]].shape], &layout, &made, &error),
           LS_OK);
-      count = stages[stage]->instructions.count;
-      ls_drop_instruction(stages[stage], i, what);
-      if (check(stages, layout.pp, &error) != LS_OK) {
+      count = made.stages[stage]->instructions.count;
+      ls_drop_instruction(made.stages[stage], i, what);
+      if (check(made.graph, &made, &error) != LS_OK) {
         dropped++;
       } else {
         if (!strstr(what, "reciprocal")) fail_msg("accepted without %s", what);

@@ -121,7 +121,7 @@ static ls_status check_ends(ls_proof *proof, ls_error *error) {
     if (proof->stages[s].sums.count)
       return ls_fail(error, LS_NO,
                      "stage %d: ends with a sum over stages under way: expected its end", s);
-  LS_TRY(ls_gradient_claims(proof, error));
+  LS_TRY(ls_expected_check_end(proof, error));
   for (int s = 0; s < proof->count; s++) LS_TRY(ls_proof_end(&proof->stages[s], error));
   return LS_OK;
 }
@@ -142,13 +142,13 @@ static ls_status prove(ls_proof *proof, ls_error *error) {
   return check_ends(proof, error);
 }
 
-ls_status ls_check(const ls_program *const *stages, int count, ls_check_report *report,
-                   ls_error *error) {
+ls_status ls_check(const ls_graph *graph, const ls_program *const *stages, int count,
+                   ls_check_report *report, ls_error *error) {
   if (count < 1 || count != stages[0]->mesh.size[LS_AXIS_PP])
     return ls_fail(error, LS_NO, "%d programs: expected one for each of %d stages", count,
                    count < 1 ? 1 : stages[0]->mesh.size[LS_AXIS_PP]);
   ls_arena *arena = ls_arena_create();
-  ls_proof proof = {.arena = arena, .count = count, .mesh = stages[0]->mesh};
+  ls_proof proof = {.arena = arena, .count = count, .mesh = stages[0]->mesh, .graph = graph};
   for (int axis = 0; axis < LS_AXIS_COUNT; axis++)
     if (proof.mesh.size[axis] > 1) proof.active |= 1u << axis;
   proof.stages = LS_NEW_ARRAY(arena, ls_stage, count);
@@ -157,7 +157,9 @@ ls_status ls_check(const ls_program *const *stages, int count, ls_check_report *
   for (int k = 0; k < LS_OP_COUNT; k++) proof.labels[k] = ls_op_labels_read((ls_op_kind)k);
   for (int s = 0; s < count; s++)
     proof.stages[s] = (ls_stage){.proof = &proof, .program = stages[s], .number = s};
+  proof.backward = ls_backward_list(arena);
   ls_expressions_begin(&proof.expressions, arena);
+  ls_expected_begin(&proof);
   const ls_status status = prove(&proof, error);
   if (report) *report = proof.report;
   ls_arena_destroy(&arena);

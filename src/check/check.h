@@ -6,11 +6,12 @@
  * which tensor lies there, of which microbatch, in which placement, and of gradients and sums which
  * contributions they hold. It shares the table of ops and no code with what makes programs.
  *
- * What it cannot know is which model was meant: a forward pass that is another model's, and is
- * differentiated as such, is right.
+ * Which model is meant it reads in the graph, by the rows of ops alone: each value of the forward
+ * pass must be one of the graph's expressions, each gradient the sum of one contribution of each
+ * use that the graph has of its tensor, of every microbatch and shard once.
  *
  *   ls_check_report report;
- *   if (ls_check(stages, count, &report, &error) != LS_OK) puts(error.text);
+ *   if (ls_check(graph, stages, count, &report, &error) != LS_OK) puts(error.text);
  *
  * The cost grows with the instructions that a step executes, not with ranks. Thread-safe: programs
  * are only read. */
@@ -33,9 +34,10 @@ typedef struct ls_check_report {
 } ls_check_report;
 
 /* LS_OK: proved. LS_NO: "stage S action A instruction I (op of tensor): what is wrong: what was
- * expected". `stages`: the programs of all stages, in their order; `report` may be NULL. */
-LS_CHECKED ls_status ls_check(const ls_program *const *stages, int count, ls_check_report *report,
-                              ls_error *error);
+ * expected". `graph`: the model's, of one microbatch over the whole mesh, whose forward part is
+ * read. `stages`: the programs of all stages, in their order; `report` may be NULL. */
+LS_CHECKED ls_status ls_check(const ls_graph *graph, const ls_program *const *stages, int count,
+                              ls_check_report *report, ls_error *error);
 
 /* Two proved programs of one run, by stage: LS_NO where a parameter, its optimizer state or a cell
  * lies at one place in the one and at another in the other. */

@@ -23,24 +23,24 @@ static double seconds(void) {
 }
 
 static ls_status compile(ls_arena *arena, const ls_test_shape *shape, const ls_layout *layout,
-                         ls_program_kind kind, ls_program **stages, ls_error *error) {
+                         ls_program_kind kind, ls_graph **graph, ls_program **stages,
+                         ls_error *error) {
   const ls_model_config config = ls_test_shape_config(arena, shape);
   const int64_t sequences = LS_TEST_SEQUENCES / layout->microbatches;
-  ls_graph *graph;
   const ls_build_options options = {
       .mode = kind == LS_PROGRAM_STEP ? LS_MODEL_TRAIN : LS_MODEL_FORWARD,
       .tokens = sequences * LS_TEST_SEQUENCE,
       .sequence = LS_TEST_SEQUENCE};
-  LS_TRY(ls_model_build(arena, &config, &options, &graph, error));
-  if (kind == LS_PROGRAM_STEP) ls_graph_backward(graph);
-  return ls_program_compile(graph, layout, kind, stages, error);
+  LS_TRY(ls_model_build(arena, &config, &options, graph, error));
+  if (kind == LS_PROGRAM_STEP) ls_graph_backward(*graph);
+  return ls_program_compile(*graph, layout, kind, stages, error);
 }
 
-static ls_status check(ls_program *const *stages, int count, ls_check_report *report,
-                       ls_error *error) {
+static ls_status check(const ls_graph *graph, ls_program *const *stages, int count,
+                       ls_check_report *report, ls_error *error) {
   const ls_program *programs[MOST_STAGES];
   for (int s = 0; s < count; s++) programs[s] = stages[s];
-  return ls_check(programs, count, report, error);
+  return ls_check(graph, programs, count, report, error);
 }
 
 typedef struct tally {
@@ -51,13 +51,14 @@ typedef struct tally {
 static void accept(const ls_test_shape *shape, const ls_layout *layout, ls_program_kind kind,
                    tally *count) {
   ls_arena *arena = ls_arena_create();
+  ls_graph *graph;
   ls_program *stages[MOST_STAGES];
   ls_error error = {0};
-  if (compile(arena, shape, layout, kind, stages, &error) != LS_OK) {
+  if (compile(arena, shape, layout, kind, &graph, stages, &error) != LS_OK) {
     count->refused++;
   } else {
     ls_check_report report;
-    if (check(stages, layout->pp, &report, &error) != LS_OK)
+    if (check(graph, stages, layout->pp, &report, &error) != LS_OK)
       fail_msg("%s: %s, %s, %d microbatches%s: %s", shape->name, ls_layout_print(arena, layout),
                ls_dtype_name(layout->compute), layout->microbatches,
                layout->sequence_parallel ? ", sp" : "", error.text);
@@ -194,7 +195,7 @@ static void test_decoding_is_accepted(void **state) {
       assert_int_equal(ls_model_build(arena, &config, &options, &graph, &error), LS_OK);
       assert_int_equal(ls_program_compile(graph, &layout, LS_PROGRAM_FORWARD, &program, &error),
                        LS_OK);
-      if (check(&program, 1, NULL, &error) != LS_OK)
+      if (check(graph, &program, 1, NULL, &error) != LS_OK)
         fail_msg("%s, %d tokens: %s", ls_test_shapes[s].name, tokens, error.text);
       ls_arena_destroy(&arena);
     }
@@ -221,9 +222,10 @@ static void test_what_programs_share(void **state) {
     ls_arena *arena = ls_arena_create();
     const ls_test_shape *shape = &ls_test_shapes[i % LS_TEST_SHAPES];
     const ls_layout layout = beside(kind, 1 + i / LS_TEST_SHAPES % 2, 4, i / LS_TEST_SHAPES / 2);
+    ls_graph *graph;
     ls_program *step[MOST_STAGES], *evaluation[MOST_STAGES];
-    if (compile(arena, shape, &layout, LS_PROGRAM_STEP, step, &error) == LS_OK &&
-        compile(arena, shape, &layout, LS_PROGRAM_FORWARD, evaluation, &error) == LS_OK) {
+    if (compile(arena, shape, &layout, LS_PROGRAM_STEP, &graph, step, &error) == LS_OK &&
+        compile(arena, shape, &layout, LS_PROGRAM_FORWARD, &graph, evaluation, &error) == LS_OK) {
       if (check_shared(step, evaluation, layout.pp, &error) != LS_OK) fail_msg("%s", error.text);
       shared++;
       ls_program *last = evaluation[layout.pp - 1];
@@ -273,7 +275,7 @@ static void test_a_large_model_takes_no_time(void **state) {
     fail_msg("%s", error.text);
   ls_check_report report;
   const double start = seconds();
-  const ls_status status = check(stages, layout.pp, &report, &error);
+  const ls_status status = check(graph, stages, layout.pp, &report, &error);
   const double taken = seconds() - start;
   if (status != LS_OK) fail_msg("%s", error.text);
   print_message("%lld instructions of 16 stages on 16,384 devices in %.2f s\n",

@@ -22,7 +22,7 @@ static unsigned hash_node(const ls_node_record *node) {
   return hash ^ hash >> 15;
 }
 
-static int *find_cell(ls_expressions *all, const ls_node_record *node) {
+static int *find_cell(const ls_expressions *all, const ls_node_record *node) {
   unsigned at = hash_node(node) % (unsigned)all->table_size;
   while (all->table[at] && !same_node(&all->nodes.items[all->table[at] - 1], node))
     at = (at + 1) % (unsigned)all->table_size;
@@ -42,13 +42,9 @@ static int intern(ls_expressions *all, const ls_node_record *node, bool is_op) {
   const int made = all->nodes.count;
   *found = made + 1;
   *LS_APPEND(all->arena, &all->nodes) = *node;
-  for (int o = 0; o < LS_EXPRESSION_OUTPUTS; o++) {
-    *LS_APPEND(all->arena, &all->uses) = 0;
-    *LS_APPEND(all->arena, &all->claimed) = 0;
-    LS_APPEND(all->arena, &all->claimed_by);
-  }
+  for (int o = 0; o < LS_EXPRESSION_OUTPUTS; o++) *LS_APPEND(all->arena, &all->uses) = 0;
   for (int i = 0; i < node->inputs && is_op; i++)
-    if (ls_use_gives_gradient((ls_op_kind)node->kind, i)) all->uses.items[node->in[i]]++;
+    if (ls_op_gives_gradient((ls_op_kind)node->kind, i)) all->uses.items[node->in[i]]++;
   if (all->nodes.count * 2 > all->table_size) grow_table(all);
   return made;
 }
@@ -58,11 +54,12 @@ int ls_expression_leaf(ls_expressions *all, ls_leaf leaf, int which, int version
   return intern(all, &node, false) * LS_EXPRESSION_OUTPUTS;
 }
 
-int ls_expression_node(ls_expressions *all, ls_op_kind kind, const ls_attributes *attributes,
-                       const int *in, int inputs) {
-  ls_node_record node = {.kind = (int)kind, .inputs = inputs, .attributes = *attributes};
-  memcpy(node.in, in, sizeof *in * (size_t)inputs);
-  return intern(all, &node, true);
+int ls_expression_add(ls_expressions *all, const ls_node_record *node) {
+  return intern(all, node, true);
+}
+
+int ls_expression_find(const ls_expressions *all, const ls_node_record *node) {
+  return *find_cell(all, node) - 1;
 }
 
 const ls_node_record *ls_expression_record(const ls_expressions *all, int expression) {

@@ -1,54 +1,25 @@
-/* What each gradient op does, as a table of its own, and what follows: a gradient is a sum of
- * terms, one for each use of the tensor it is of; whoever reads it must find all of them. */
+/* Which gradients an instruction makes, by the gradient rules in the rows of ops: a gradient is a
+ * sum of terms, one for each use of the tensor it is of; whoever reads it must find all of them. */
 #include <string.h>
 
 #include "check/proof.h"
 
-/* `in`: the operands by what they must be: g the gradient of the forward op's output 0, digits its
- * inputs (those that it has), letters from A its outputs. `out`: of which inputs the gradients come
- * out. */
-static const struct rule {
-  ls_op_kind backward, forward;
-  const char *in, *out;
-} rules[] = {
-    {LS_OP_EMBEDDING_DW, LS_OP_EMBEDDING, "g1", "0"},
-    {LS_OP_LINEAR_DX, LS_OP_LINEAR, "g1", "0"},
-    {LS_OP_LINEAR_DW, LS_OP_LINEAR, "g0", "1"},
-    {LS_OP_BIAS_DB, LS_OP_BIAS, "g", "1"},
-    {LS_OP_LAYERNORM_BWD, LS_OP_LAYERNORM, "g01BC", "012"},
-    {LS_OP_RMSNORM_BWD, LS_OP_RMSNORM, "g01B", "01"},
-    {LS_OP_HEADNORM_BWD, LS_OP_HEADNORM, "g01B", "01"},
-    {LS_OP_ROW_SQUARES_BWD, LS_OP_ROW_SQUARES, "g0", "0"},
-    {LS_OP_ROW_SCALE_BWD, LS_OP_ROW_SCALE, "g012", "012"},
-    {LS_OP_ROPE_BWD, LS_OP_ROPE, "g1", "0"},
-    {LS_OP_ATTENTION_BWD, LS_OP_ATTENTION, "g012AB3", "012"},
-    {LS_OP_GELU_BWD, LS_OP_GELU, "g0", "0"},
-    {LS_OP_SWIGLU_BWD, LS_OP_SWIGLU, "g01", "01"},
-    {LS_OP_SOFTCAP_BWD, LS_OP_SOFTCAP, "gA", "0"},
-};
-enum { RULES = sizeof rules / sizeof *rules, MOST_CANDIDATES = 64 };
+enum { MOST_CANDIDATES = 64 };
 
-static const struct rule *find_rule(ls_op_kind backward) {
-  for (int r = 0; r < RULES; r++)
-    if (rules[r].backward == backward) return &rules[r];
-  return NULL;
-}
-
-bool ls_op_is_backward(ls_op_kind kind) {
-  return kind == LS_OP_XENT_GRAD || find_rule(kind);
+ls_backward *ls_backward_list(ls_arena *arena) {
+  ls_backward *made = LS_NEW_ARRAY(arena, ls_backward, LS_OP_COUNT);
+  for (int k = 0; k < LS_OP_COUNT; k++) {
+    const ls_op *row = ls_op_row((ls_op_kind)k);
+    for (int r = 0; r < LS_MAX_GRADIENT_RULES && row->gradients[r].in; r++)
+      made[row->gradients[r].op] = (ls_backward){(ls_op_kind)k, &row->gradients[r]};
+  }
+  return made;
 }
 
 /* Inputs whose gradient is the output's own, so that no op makes it. */
-static bool passes_through(int kind, int position) {
-  return kind == LS_OP_ADD || (kind == LS_OP_BIAS && position == 0);
-}
-
-bool ls_use_gives_gradient(ls_op_kind kind, int position) {
-  if (passes_through((int)kind, position)) return true;
-  if (kind == LS_OP_XENT_SUM) return position == 0; /* stands for the whole cross-entropy */
-  for (int r = 0; r < RULES; r++)
-    if (rules[r].forward == kind && strchr(rules[r].out, '0' + position)) return true;
-  return false;
+static bool passes_through(int kind, int input) {
+  const char *passes = ls_op_row((ls_op_kind)kind)->passes;
+  return passes && strchr(passes, '0' + input);
 }
 
 /* A gradient under another name: that of x + b is that of x too. */
@@ -83,49 +54,36 @@ static int list_candidates(const ls_stage *stage, const ls_content *gradient,
   return count;
 }
 
-/* Remembers that the gradient was taken for whole, until all uses are known. */
-static void claim(const ls_stage *stage, int target, int uses) {
-  ls_expressions *all = &stage->proof->expressions;
-  if (all->claimed.items[target]) return;
-  all->claimed.items[target] = uses;
-  all->claimed_by.items[target] = ls_proof_place(stage);
+static bool is_gradient(char operand) {
+  return operand >= 'a';
 }
 
-ls_status ls_gradient_claims(ls_proof *proof, ls_error *error) {
-  const ls_expressions *all = &proof->expressions;
-  for (int e = 0; e < all->uses.count; e++) {
-    if (!all->claimed.items[e] || all->claimed.items[e] == all->uses.items[e]) continue;
-    const ls_place_in_program *at = &all->claimed_by.items[e];
-    return ls_fail(error, LS_NO,
-                   "stage %d action %d instruction %d: reads a gradient of %d uses: expected the "
-                   "sum over all %d",
-                   at->stage, at->action, at->instruction, all->claimed.items[e],
-                   all->uses.items[e]);
-  }
-  return LS_OK;
-}
-
-/* The forward node that fits the op's operands, if `target` is its output 0. */
-static bool fits(const ls_stage *stage, const struct rule *rule, const ls_content *const *in,
+/* The forward node that fits the op's operands, if `target` is its output that the op reads the
+ * gradient of. */
+static bool fits(const ls_stage *stage, const ls_backward *backward, const ls_content *const *in,
                  int target) {
   const ls_instruction *instruction = ls_proof_instruction(stage);
   const ls_expressions *all = &stage->proof->expressions;
   const ls_node_record *node = ls_expression_record(all, target);
-  if (node->kind != (int)rule->forward || target % LS_EXPRESSION_OUTPUTS != 0) return false;
-  for (int i = 0; rule->in[i]; i++) {
-    const char operand = rule->in[i];
-    if (operand == 'g') continue;
+  const int first = target - target % LS_EXPRESSION_OUTPUTS;
+  if (node->kind != (int)backward->forward) return false;
+  for (int i = 0; backward->rule->in[i]; i++) {
+    const char operand = backward->rule->in[i];
+    if (is_gradient(operand)) {
+      if (target != first + (operand - 'a')) return false;
+      continue;
+    }
     /* What the forward op was without, its gradient is without. */
     const bool there = operand >= 'A' || operand - '0' < node->inputs;
     if (there != (i < instruction->inputs)) return false;
     if (!there) continue;
-    const int expected = operand >= 'A' ? target + (operand - 'A') : node->in[operand - '0'];
+    const int expected = operand >= 'A' ? first + (operand - 'A') : node->in[operand - '0'];
     if (in[i]->expression != expected) return false;
   }
-  for (int o = 0; rule->out[o]; o++) { /* a parameter's gradient says whose it is */
+  for (int o = 0; backward->rule->out[o]; o++) { /* a parameter's gradient says whose it is */
     const int parameter = stage->gradient_of[instruction->out[o]];
     if (parameter == -1) continue;
-    const ls_node_record *of = ls_expression_record(all, node->in[rule->out[o] - '0']);
+    const ls_node_record *of = ls_expression_record(all, node->in[backward->rule->out[o] - '0']);
     if (of->kind != (int)LS_LEAF_PARAMETER || of->in[0] != parameter) return false;
   }
   return true;
@@ -140,62 +98,61 @@ static ls_content of_use(const ls_stage *stage, int target, int node, int positi
                       .terms = ls_term_one(stage->proof->arena, node, position, m, m)};
 }
 
-/* The scale of the loss must be made of the finished count, everywhere the same. */
-static ls_status cross_entropy(ls_stage *stage, const ls_content *const *in, ls_content *out,
-                               ls_error *error) {
-  ls_expressions *all = &stage->proof->expressions;
-  const ls_attributes none = {0};
-  const int logits = in[0]->expression, labels = in[3]->expression, m = in[0]->microbatch;
-  const int max = ls_expression_node(all, LS_OP_XENT_MAX, &none, &logits, 1);
-  const int sum = ls_expression_node(all, LS_OP_XENT_SUM, &none,
-                                     (int[]){logits, max * LS_EXPRESSION_OUTPUTS, labels}, 3);
-  if (in[1]->expression != max * LS_EXPRESSION_OUTPUTS ||
-      in[2]->expression != sum * LS_EXPRESSION_OUTPUTS)
-    return ls_proof_fail(stage, error,
-                         "differentiates the cross-entropy of other logits: expected "
-                         "the maximum and the sum of these");
-  if (in[4]->kind != LS_CONTENT_VALUE ||
-      in[4]->expression != ls_expression_leaf(all, LS_LEAF_CELL, LS_CELL_LOSS_SCALE, 0))
-    return ls_proof_fail(stage, error, "scales by something else: expected the loss scale");
-  *out = of_use(stage, logits, sum, 0, m);
+/* The gradient that the op reads. The loss's own is the loss scale, a finished cell, everywhere the
+ * same: its one use is that it is the root. */
+static ls_status find_gradient(const ls_stage *stage, const ls_content *const *in,
+                               ls_content *gradient, ls_error *error) {
+  const ls_instruction *instruction = ls_proof_instruction(stage);
+  ls_proof *proof = stage->proof;
+  const char *operands = proof->backward[instruction->kind].rule->in;
+  for (int i = 0; i < instruction->inputs; i++) {
+    const bool wanted = is_gradient(operands[i]);
+    const bool scale = wanted && in[i]->kind == LS_CONTENT_VALUE && proof->loss >= 0 &&
+                       in[i]->expression == ls_expression_leaf(&proof->expressions, LS_LEAF_CELL,
+                                                               LS_CELL_LOSS_SCALE, 0);
+    if (scale)
+      *gradient = of_use(stage, proof->loss, LS_ROOT, 0, in[0]->microbatch);
+    else if (in[i]->kind != (wanted ? LS_CONTENT_GRADIENT : LS_CONTENT_VALUE))
+      return ls_proof_fail(
+          stage, error, "input %d is %s: expected %s", i,
+          wanted ? "no gradient" : "not a finished value",
+          wanted ? "a gradient, or the loss scale as the loss's" : "one of the forward pass");
+    else if (wanted)
+      *gradient = *in[i];
+  }
   return LS_OK;
 }
 
 ls_status ls_gradient_op(ls_stage *stage, const ls_content *const *in, ls_content *out,
                          ls_error *error) {
   const ls_instruction *instruction = ls_proof_instruction(stage);
-  const struct rule *rule = find_rule(instruction->kind);
-  for (int i = 0; i < instruction->inputs; i++) {
-    const bool gradient = rule && rule->in[i] == 'g';
-    if (in[i]->kind != (gradient ? LS_CONTENT_GRADIENT : LS_CONTENT_VALUE))
-      return ls_proof_fail(stage, error, "input %d is %s: expected %s", i,
-                           gradient ? "no gradient" : "not a finished value",
-                           gradient ? "a gradient" : "one of the forward pass");
-  }
-  if (!rule) return cross_entropy(stage, in, out, error);
+  const ls_backward *backward = &stage->proof->backward[instruction->kind];
+  const ls_expressions *all = &stage->proof->expressions;
+  ls_content gradient = {0};
+  LS_TRY(find_gradient(stage, in, &gradient, error));
   candidate found[MOST_CANDIDATES];
-  const int count = list_candidates(stage, in[0], found), m = in[0]->microbatch;
+  const int count = list_candidates(stage, &gradient, found), m = gradient.microbatch;
   for (int c = 0; c < count; c++) {
-    if (!fits(stage, rule, in, found[c].target)) continue;
-    const ls_node_record node = *ls_expression_record(&stage->proof->expressions, found[c].target);
+    const int target = found[c].target;
+    if (!fits(stage, backward, in, target)) continue;
+    const ls_node_record *node = ls_expression_record(all, target);
     if (!all_uses(stage, &found[c], m))
-      return ls_proof_fail(
-          stage, error, "reads a gradient of %d uses: expected the sum over all %d",
-          found[c].terms.count, stage->proof->expressions.uses.items[found[c].target]);
-    if (!ls_attributes_equal(&node.attributes, &instruction->attributes))
+      return ls_proof_fail(stage, error,
+                           "reads a gradient of %d uses: expected the sum over all %d",
+                           found[c].terms.count, all->uses.items[target]);
+    if (!ls_attributes_equal(&node->attributes, &instruction->attributes))
       return ls_proof_fail(stage, error,
                            "has other settings than its forward pass: expected the "
                            "same");
-    claim(stage, found[c].target, found[c].terms.count);
-    for (int o = 0; rule->out[o]; o++)
-      out[o] = of_use(stage, node.in[rule->out[o] - '0'], found[c].target / LS_EXPRESSION_OUTPUTS,
-                      rule->out[o] - '0', m);
+    const char *of = backward->rule->out;
+    for (int o = 0; of[o]; o++)
+      out[o] = of_use(stage, node->in[of[o] - '0'], target / LS_EXPRESSION_OUTPUTS, of[o] - '0', m);
     return LS_OK;
   }
   return ls_proof_fail(stage, error,
                        "its operands fit no %s of the forward pass that the gradient is of: "
                        "expected what that one read and made",
-                       ls_op_name(rule->forward));
+                       ls_op_name(backward->forward));
 }
 
 ls_status ls_gradient_add(ls_stage *stage, const ls_content *const *in, ls_content *out,
@@ -236,6 +193,5 @@ ls_status ls_gradient_complete(ls_stage *stage, const ls_content *content, ls_er
   if (uses != expected)
     return ls_proof_fail(stage, error, "reads a gradient of %d uses: expected the sum over all %d",
                          uses, expected);
-  claim(stage, content->expression, uses);
   return LS_OK;
 }

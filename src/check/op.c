@@ -92,22 +92,8 @@ static ls_status common_microbatch(const ls_stage *stage, const operands *all, i
   return LS_OK;
 }
 
-/* Positions have no gradient that would have to fit them: what is read as such is looked at here.
- */
-static ls_status check_source(const ls_stage *stage, const ls_content *const *read,
-                              ls_error *error) {
-  const ls_instruction *instruction = ls_proof_instruction(stage);
-  const bool turns = instruction->kind == LS_OP_ROPE_TABLE;
-  const bool attends = instruction->kind == LS_OP_ATTENTION && instruction->inputs > 3;
-  if (!turns && !attends) return LS_OK;
-  const ls_node_record *of =
-      ls_expression_record(&stage->proof->expressions, read[turns ? 0 : 3]->expression);
-  if (of->kind == (int)LS_LEAF_INPUT && of->in[0] == LS_INPUT_POSITIONS) return LS_OK;
-  return ls_proof_fail(stage, error, "%s by something else: expected the positions of tokens",
-                       turns ? "turns" : "tells documents apart");
-}
-
-/* An op of the forward pass, or one made again: its results are expressions of its inputs. */
+/* An op of the forward pass, or one made again: its results are expressions of its inputs, which
+ * the model must have. */
 static ls_status forward_op(ls_stage *stage, const operands *all, int microbatch, ls_content *out,
                             ls_error *error) {
   const ls_instruction *instruction = ls_proof_instruction(stage);
@@ -120,9 +106,8 @@ static ls_status forward_op(ls_stage *stage, const operands *all, int microbatch
                            stage->program->values.items[instruction->in[i]].name);
     in[i] = all->read[i]->expression;
   }
-  LS_TRY(check_source(stage, all->read, error));
-  const int node = ls_expression_node(&stage->proof->expressions, instruction->kind,
-                                      &instruction->attributes, in, instruction->inputs);
+  int node;
+  LS_TRY(ls_expected_find(stage, in, &node, error));
   const bool counts =
       instruction->kind == LS_OP_XENT_LOSS || instruction->kind == LS_OP_COUNT_VALID;
   for (int o = 0; o < instruction->outputs; o++)
@@ -154,6 +139,7 @@ static ls_status copy_op(ls_stage *stage, const operands *all, ls_error *error) 
       *now = wanted;
   }
   LS_TRY(ls_check_declared(stage, instruction->out[0], &made.placement, error));
+  LS_TRY(ls_expected_check_form(stage, instruction->out[0], &made, error));
   return ls_memory_put(stage, 0, &all->out[0], &made, error);
 }
 
@@ -166,11 +152,23 @@ static bool is_gradient(const operands *all, int count) {
 static ls_status compute(ls_stage *stage, const operands *all, int microbatch, ls_content *out,
                          ls_error *error) {
   const ls_instruction *instruction = ls_proof_instruction(stage);
-  if (ls_op_is_backward(instruction->kind)) return ls_gradient_op(stage, all->read, out, error);
+  if (stage->proof->backward[instruction->kind].rule)
+    return ls_gradient_op(stage, all->read, out, error);
   const bool sum = instruction->kind == LS_OP_ADD && is_gradient(all, instruction->inputs);
   if (sum && is_gradient(all, 1) && all->read[1]->kind == LS_CONTENT_GRADIENT)
     return ls_gradient_add(stage, all->read, out, error);
   return forward_op(stage, all, microbatch, out, error);
+}
+
+/* The rows of the new tokens are now in the caches, which the op had to find without them. */
+static ls_status write_caches(ls_stage *stage, const operands *all, ls_error *error) {
+  for (int i = 3; i < 5; i++) {
+    ls_content made = *all->read[i];
+    const int tensor = ls_expression_record(&stage->proof->expressions, made.expression)->in[0];
+    made.expression = ls_expected_source(stage->proof, tensor, 1);
+    LS_TRY(ls_memory_write(stage, &all->in[i], &made, error));
+  }
+  return LS_OK;
 }
 
 static ls_status general_op(ls_stage *stage, ls_error *error) {
@@ -193,9 +191,10 @@ static ls_status general_op(ls_stage *stage, ls_error *error) {
     out[o].placement = placements[o];
     LS_TRY(ls_rows_of_output(stage, o, rows, &out[o], error));
     LS_TRY(ls_check_declared(stage, instruction->out[o], &placements[o], error));
+    LS_TRY(ls_expected_check_form(stage, instruction->out[o], &out[o], error));
     LS_TRY(ls_memory_put(stage, o, &all.out[o], &out[o], error));
   }
-  return LS_OK;
+  return instruction->kind == LS_OP_CACHED_ATTENTION ? write_caches(stage, &all, error) : LS_OK;
 }
 
 ls_status ls_run_op(ls_stage *stage, ls_error *error) {

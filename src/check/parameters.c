@@ -143,9 +143,7 @@ static void note_gradients(ls_stage *stage) {
 ls_status ls_proof_parameters(ls_stage *stage, ls_error *error) {
   const ls_program *program = stage->program;
   stage->regions = LS_NEW_ARRAY(stage->proof->arena, ls_regions, program->storages.count + 1);
-  if (program->parameter_count != stage->proof->stages[0].program->parameter_count)
-    return ls_fail(error, LS_NO, "stage %d: knows %d parameters: expected those of stage 0",
-                   stage->number, program->parameter_count);
+  LS_TRY(ls_expected_check_sources(stage, error));
   for (int p = 0; p < program->parameter_count; p++) {
     const ls_program_parameter *parameter = &program->parameters[p];
     if (!parameter->here) continue;
@@ -250,18 +248,23 @@ static void begin_wish(ls_stage *stage) {
   LS_ASSERT(ls_memory_write(stage, &operand, &content, NULL) == LS_OK);
 }
 
-/* Persistent tensors that are no part of a parameter: the caches of decoding. */
-static void begin_caches(ls_stage *stage) {
+/* The graph's tensor that a value keeps between programs: a cache of decoding; -1: none. */
+static int kept_tensor(const ls_stage *stage, int v) {
   const ls_program *program = stage->program;
-  for (int v = 0; v < program->values.count; v++) {
-    const ls_value *value = &program->values.items[v];
-    const int frame = program->storages.items[value->storage].frame;
-    if (program->frames.items[frame].pool != LS_POOL_STATE || value->flat ||
-        program->frames.items[frame].category != LS_CATEGORY_CACHES)
-      continue;
-    const int expression =
-        ls_expression_leaf(&stage->proof->expressions, LS_LEAF_CACHE, value->storage, 0);
-    lay(stage, v, program->frames.items[frame].instance, expression, -1, &value->placement);
+  const ls_value *value = &program->values.items[v];
+  const ls_frame *frame = &program->frames.items[program->storages.items[value->storage].frame];
+  if (frame->pool != LS_POOL_STATE || frame->category != LS_CATEGORY_CACHES || value->flat)
+    return -1;
+  return ls_expected_find_state(stage->proof, value->name);
+}
+
+static void begin_caches(ls_stage *stage) {
+  for (int v = 0; v < stage->program->values.count; v++) {
+    const int tensor = kept_tensor(stage, v);
+    if (tensor >= 0)
+      lay(stage, v, lasting_instance(stage->program, v),
+          ls_expected_source(stage->proof, tensor, 0), -1,
+          &stage->program->values.items[v].placement);
   }
 }
 
@@ -289,7 +292,7 @@ void ls_proof_begin(ls_stage *stage) {
 
 static ls_status check_kept(ls_stage *stage, int p, ls_error *error) {
   const ls_program *program = stage->program;
-  const int version = program->kind == LS_PROGRAM_STEP ? 1 : 0;
+  const int version = program->kind == LS_PROGRAM_STEP && ls_expected_trains(stage->proof, p);
   int values[4];
   ls_leaf leaves[4];
   const int count = kept_parts(stage, p, values, leaves);
@@ -352,21 +355,40 @@ static ls_status check_wish(ls_stage *stage, ls_error *error) {
 static ls_status check_cell(ls_stage *stage, ls_cell cell, ls_error *error) {
   const ls_program *program = stage->program;
   const int value = program->cell[cell];
-  if (value < 0) return LS_OK;
-  const ls_extent *extent = &stage->extents[value];
+  const ls_extent *extent = value < 0 ? NULL : &stage->extents[value];
   const ls_content *found =
-      ls_memory_look(stage, lasting_instance(program, value), program->values.items[value].storage,
-                     extent->begin, extent->end);
+      value < 0 ? NULL
+                : ls_memory_look(stage, lasting_instance(program, value),
+                                 program->values.items[value].storage, extent->begin, extent->end);
   if (found && found->kind == LS_CONTENT_VALUE &&
       found->expression ==
           ls_expression_leaf(&stage->proof->expressions, LS_LEAF_CELL, (int)cell, 0))
     return LS_OK;
   return ls_fail(error, LS_NO, "stage %d: ends without %s: expected it made of finished sums",
-                 stage->number, program->values.items[value].name);
+                 stage->number, cell == LS_CELL_NORM ? "the gradient norm" : "the mean loss");
+}
+
+/* Each cache has this program's rows. */
+static ls_status check_caches(ls_stage *stage, ls_error *error) {
+  for (int v = 0; v < stage->program->values.count; v++) {
+    const int tensor = kept_tensor(stage, v);
+    if (tensor < 0) continue;
+    const ls_extent *extent = &stage->extents[v];
+    const ls_value *value = &stage->program->values.items[v];
+    const ls_content *found = ls_memory_look(stage, lasting_instance(stage->program, v),
+                                             value->storage, extent->begin, extent->end);
+    if (!found || found->kind != LS_CONTENT_VALUE ||
+        found->expression != ls_expected_source(stage->proof, tensor, 1))
+      return ls_fail(error, LS_NO,
+                     "stage %d: ends without the new rows of %s: expected them written once",
+                     stage->number, value->name);
+  }
+  return LS_OK;
 }
 
 ls_status ls_proof_end(ls_stage *stage, ls_error *error) {
   const ls_program *program = stage->program;
+  LS_TRY(check_caches(stage, error));
   for (int p = 0; p < program->parameter_count; p++)
     if (program->parameters[p].here) LS_TRY(check_kept(stage, p, error));
   const bool loss = program->labels >= 0;
@@ -380,10 +402,10 @@ ls_status ls_proof_end(ls_stage *stage, ls_error *error) {
       instance < 0 ? NULL
                    : ls_memory_look(stage, instance, program->values.items[value].storage,
                                     extent->begin, extent->end);
-  if (!logits || logits->kind != LS_CONTENT_VALUE)
+  if (!logits || logits->kind != LS_CONTENT_VALUE || logits->expression != stage->proof->logits)
     return ls_fail(error, LS_NO,
                    "stage %d: ends without %s, which is read after the program: "
-                   "expected it kept",
+                   "expected the model's logits kept",
                    stage->number, program->values.items[value].name);
   return LS_OK;
 }

@@ -35,7 +35,8 @@ typedef struct ls_terms {
 } ls_terms;
 
 /* What the forward pass computes, apart from microbatch, placement and stage: equal expressions
- * have equal numbers (node x LS_EXPRESSION_OUTPUTS + output), so what is made again is the same. */
+ * have equal numbers (node x LS_EXPRESSION_OUTPUTS + output), so what is made again is the same.
+ * The nodes of ops are the model's, all there before a program is looked at. */
 enum { LS_EXPRESSION_OUTPUTS = 4 };
 
 typedef enum ls_leaf {
@@ -45,7 +46,7 @@ typedef enum ls_leaf {
   LS_LEAF_MOMENT2,
   LS_LEAF_INPUT, /* by ls_input */
   LS_LEAF_CELL,  /* by cell: set from outside, or made from finished sums */
-  LS_LEAF_CACHE  /* by storage */
+  LS_LEAF_STATE  /* by the graph's tensor and version: 0, 1 with this program's rows */
 } ls_leaf;
 
 /* What a program is given before it runs. */
@@ -55,6 +56,7 @@ typedef struct ls_node_record {
   int kind; /* ls_op_kind or ls_leaf */
   int inputs, in[LS_MAX_INPUTS];
   ls_attributes attributes;
+  const ls_node *of; /* the graph's; NULL: it has none */
 } ls_node_record;
 
 /* Where an instruction stands. */
@@ -67,9 +69,7 @@ typedef struct ls_expressions {
   LS_LIST(ls_node_record) nodes;
   int *table; /* nodes + 1 by hash */
   int table_size;
-  LS_LIST(int) uses;    /* by expression: uses that give it a gradient */
-  LS_LIST(int) claimed; /* by expression: uses its gradient was found to have; 0: not looked at */
-  LS_LIST(ls_place_in_program) claimed_by;
+  LS_LIST(int) uses; /* by expression: the model's uses that give it a gradient */
 } ls_expressions;
 
 typedef enum ls_content_kind {
@@ -78,6 +78,15 @@ typedef enum ls_content_kind {
   LS_CONTENT_SUM,       /* a cell's sum of `terms`; `expression` is the ls_cell; zero: of any */
   LS_CONTENT_PIECES     /* a storage whose contents are known by place in their unit */
 } ls_content_kind;
+
+/* A gradient op: the op whose inputs' gradients it makes, and how. `rule` NULL: it is none. */
+typedef struct ls_backward {
+  ls_op_kind forward;
+  const ls_gradient_rule *rule;
+} ls_backward;
+
+/* In place of a node: what the loss is for. */
+enum { LS_ROOT = -1 };
 
 /* What lies in a range of memory. Never changes once made. */
 typedef struct ls_content {
@@ -183,9 +192,12 @@ struct ls_proof {
   int count;
   ls_mesh mesh;
   ls_axes active; /* axes with more than one rank */
+  const ls_graph *graph;
+  int loss, logits; /* the model's; -1: it has none */
   ls_expressions expressions;
   ls_proof_channel *channels; /* [from][to] */
   ls_op_labels *labels;       /* by op */
+  ls_backward *backward;      /* by op */
   ls_check_report report;
 };
 
@@ -265,9 +277,9 @@ LS_CHECKED ls_status ls_rows_of_output(ls_stage *stage, int output, ls_rows rows
 /* expression.c */
 void ls_expressions_begin(ls_expressions *all, ls_arena *arena);
 int ls_expression_leaf(ls_expressions *all, ls_leaf leaf, int which, int version);
-/* The node of an op over expressions. */
-int ls_expression_node(ls_expressions *all, ls_op_kind kind, const ls_attributes *attributes,
-                       const int *in, int inputs);
+/* The node of an op over expressions; `find` gives -1 where the model has none like it. */
+int ls_expression_add(ls_expressions *all, const ls_node_record *node);
+int ls_expression_find(const ls_expressions *all, const ls_node_record *node);
 const ls_node_record *ls_expression_record(const ls_expressions *all, int expression);
 ls_terms ls_term_one(ls_arena *arena, int node, int position, int first, int last);
 /* False: both have some term. */
@@ -279,9 +291,27 @@ int ls_terms_uses(ls_terms terms, int first, int last);
 ls_terms ls_terms_of_rows(ls_arena *arena, ls_terms terms, ls_rows rows, int64_t all);
 bool ls_terms_equal(ls_terms a, ls_terms b);
 
+/* expected.c: what the graph says that programs compute. */
+void ls_expected_begin(ls_proof *proof);
+/* The program's parameters and inputs are the graph's. */
+LS_CHECKED ls_status ls_expected_check_sources(const ls_stage *stage, ls_error *error);
+/* The model's node that does what comes next on the stage, to these expressions. */
+LS_CHECKED ls_status ls_expected_find(const ls_stage *stage, const int *in, int *node,
+                                      ls_error *error);
+/* A value of the program has the sizes and the type of the tensor that it holds. */
+LS_CHECKED ls_status ls_expected_check_form(const ls_stage *stage, int value,
+                                            const ls_content *content, ls_error *error);
+/* The expression of a graph's tensor that no node makes. */
+int ls_expected_source(ls_proof *proof, int tensor, int version);
+/* The graph's tensor of this name that is kept between programs; -1: there is none. */
+int ls_expected_find_state(const ls_proof *proof, const char *name);
+/* Whether the step changes the parameter. */
+bool ls_expected_trains(const ls_proof *proof, int parameter);
+/* All stages together have the model's parameters, its loss and what it leaves. */
+LS_CHECKED ls_status ls_expected_check_end(ls_proof *proof, ls_error *error);
+
 /* gradient.c: which gradients follow from which. */
-bool ls_use_gives_gradient(ls_op_kind kind, int position);
-bool ls_op_is_backward(ls_op_kind kind);
+ls_backward *ls_backward_list(ls_arena *arena); /* by op */
 LS_CHECKED ls_status ls_gradient_op(ls_stage *stage, const ls_content *const *in, ls_content *out,
                                     ls_error *error);
 LS_CHECKED ls_status ls_gradient_add(ls_stage *stage, const ls_content *const *in, ls_content *out,
@@ -289,7 +319,6 @@ LS_CHECKED ls_status ls_gradient_add(ls_stage *stage, const ls_content *const *i
 /* Every use and every microbatch once, and nothing partial where `wanted` is not. */
 LS_CHECKED ls_status ls_gradient_complete(ls_stage *stage, const ls_content *content,
                                           ls_error *error);
-LS_CHECKED ls_status ls_gradient_claims(ls_proof *proof, ls_error *error);
 
 /* placement.c */
 const char *ls_proof_axis(int axis);

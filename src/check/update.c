@@ -59,9 +59,9 @@ static ls_status expect_cell_read(ls_stage *stage, int i, ls_cell cell, ls_error
   return expect_cell_made(stage, i, cell, false, error);
 }
 
-/* A sum of every microbatch of one node, whole on every rank. */
+/* The model's loss or its count of labels: a sum of every microbatch, whole on every rank. */
 static ls_status finished_sum(ls_stage *stage, const ls_content *content, ls_cell cell,
-                              const char *what, int *node, ls_error *error) {
+                              const char *what, ls_error *error) {
   const int last =
       stage->program->kind == LS_PROGRAM_STEP ? stage->program->layout.microbatches - 1 : 0;
   if (content->kind != LS_CONTENT_SUM || content->expression != (int)cell)
@@ -71,9 +71,7 @@ static ls_status finished_sum(ls_stage *stage, const ls_content *content, ls_cel
                          "reads a %s that lacks microbatches: expected each of %d "
                          "once",
                          what, last + 1);
-  LS_TRY(ls_check_whole(stage, content, what, error));
-  *node = content->terms.items[0].node;
-  return LS_OK;
+  return ls_check_whole(stage, content, what, error);
 }
 
 static ls_status run_zero(ls_stage *stage, ls_error *error) {
@@ -89,43 +87,23 @@ static ls_status run_reciprocal(ls_stage *stage, ls_error *error) {
   LS_TRY(expect_cell_read(stage, 1, LS_CELL_SCALE, error));
   ls_operand operand;
   const ls_content *count;
-  int node;
   LS_TRY(read_input(stage, 0, &operand, &count, error));
-  LS_TRY(finished_sum(stage, count, LS_CELL_VALID_TOKENS, "count of valid tokens", &node, error));
+  LS_TRY(finished_sum(stage, count, LS_CELL_VALID_TOKENS, "count of valid tokens", error));
   LS_TRY(expect_cell(stage, ls_proof_instruction(stage)->out[0], LS_CELL_LOSS_SCALE, error));
   const ls_content made = cell_content(stage, LS_CELL_LOSS_SCALE, false);
   return write_output(stage, 0, &made, error);
-}
-
-/* Loss and count must be of the same labels, and the loss that of one model's logits. */
-static ls_status check_loss(ls_stage *stage, int loss, int count, ls_error *error) {
-  const ls_expressions *all = &stage->proof->expressions;
-  const ls_node_record *node = &all->nodes.items[loss], *counted = &all->nodes.items[count];
-  const ls_node_record *max = ls_expression_record(all, node->in[0]);
-  const ls_node_record *sum = ls_expression_record(all, node->in[1]);
-  if (node->kind != (int)LS_OP_XENT_LOSS || counted->kind != (int)LS_OP_COUNT_VALID ||
-      max->kind != (int)LS_OP_XENT_MAX || sum->kind != (int)LS_OP_XENT_SUM ||
-      node->in[2] != node->in[1] + 1 || sum->in[0] != max->in[0] || sum->in[1] != node->in[0] ||
-      sum->in[2] != node->in[3])
-    return ls_proof_fail(stage, error,
-                         "reads a loss of parts that do not belong together: "
-                         "expected maximum, sum and labels of one cross-entropy");
-  const ls_node_record *labels = ls_expression_record(all, node->in[3]);
-  if (counted->in[0] != node->in[3] || labels->kind != (int)LS_LEAF_INPUT ||
-      labels->in[0] != LS_INPUT_LABELS)
-    return ls_proof_fail(stage, error,
-                         "counts other labels than the loss is of: expected the "
-                         "program's");
-  return LS_OK;
 }
 
 /* Every parameter once, over all stages. */
 static ls_status check_norm(ls_stage *stage, const ls_content *norm, ls_error *error) {
   if (norm->kind != LS_CONTENT_SUM || norm->expression != (int)LS_CELL_SQUARED_NORM)
     return ls_proof_fail(stage, error, "reads something else: expected the squared gradient norm");
-  if (norm->terms.count != stage->program->parameter_count)
+  int trained = 0;
+  for (int p = 0; p < stage->program->parameter_count; p++)
+    trained += ls_expected_trains(stage->proof, p);
+  if (norm->terms.count != trained)
     return ls_proof_fail(stage, error, "reads a squared norm of %d parameters: expected all %d",
-                         norm->terms.count, stage->program->parameter_count);
+                         norm->terms.count, trained);
   return ls_check_whole(stage, norm, "the squared norm", error);
 }
 
@@ -139,10 +117,8 @@ static ls_status check_sums(ls_stage *stage, const ls_content *const *in, bool g
     return ls_proof_fail(stage, error, "guesses by something else: expected the squared norm");
   }
   if (stage->program->kind == LS_PROGRAM_STEP) LS_TRY(check_norm(stage, in[0], error));
-  int loss, count;
-  LS_TRY(finished_sum(stage, in[1], LS_CELL_LOSS_SUM, "loss", &loss, error));
-  LS_TRY(finished_sum(stage, in[2], LS_CELL_VALID_TOKENS, "count of valid tokens", &count, error));
-  return check_loss(stage, loss, count, error);
+  LS_TRY(finished_sum(stage, in[1], LS_CELL_LOSS_SUM, "loss", error));
+  return finished_sum(stage, in[2], LS_CELL_VALID_TOKENS, "count of valid tokens", error);
 }
 
 static ls_status run_clip_factor(ls_stage *stage, ls_error *error) {

@@ -12,14 +12,22 @@ double ls_alibi_slope(int64_t head, int64_t heads) {
 }
 
 /* Numbers are compared as they are: both sides come from one place, so not a bit may differ. */
+const char *ls_attributes_differ(const ls_attributes *a, const ls_attributes *b, double of[2]) {
+#define LS_DIFFER(type, name) \
+  of[0] = (double)a->name;    \
+  of[1] = (double)b->name;    \
+  if (a->name != b->name) return #name;
+  LS_ATTRIBUTES(LS_DIFFER)
+#undef LS_DIFFER
+  for (int64_t p = 0; p < a->rope_pairs; p++) {
+    of[0] = a->rope_frequencies[p];
+    of[1] = b->rope_frequencies[p];
+    if (of[0] != of[1]) return "rope_frequencies";
+  }
+  return NULL;
+}
+
 bool ls_attributes_equal(const ls_attributes *a, const ls_attributes *b) {
-  return a->sequence == b->sequence && a->head_dim == b->head_dim && a->kv_heads == b->kv_heads &&
-         a->heads == b->heads && a->window == b->window && a->columns == b->columns &&
-         a->epsilon == b->epsilon && a->weight_offset == b->weight_offset &&
-         a->softmax_scale == b->softmax_scale && a->softcap == b->softcap && a->alibi == b->alibi &&
-         a->scale == b->scale && a->rope_scale == b->rope_scale && a->rope_pairs == b->rope_pairs &&
-         (a->rope_pairs == 0 || memcmp(a->rope_frequencies, b->rope_frequencies,
-                                       sizeof(double) * (size_t)a->rope_pairs) == 0) &&
-         a->activation == b->activation && a->beta1 == b->beta1 && a->beta2 == b->beta2 &&
-         a->weight_decay == b->weight_decay && a->clip == b->clip && a->weight == b->weight;
+  double of[2];
+  return !ls_attributes_differ(a, b, of);
 }

@@ -95,29 +95,36 @@ bool ls_op_set_is_empty(const ls_op_set *set);
 /* gelu_tanh is the approximation that Hugging Face calls gelu_new too. */
 typedef enum ls_activation { LS_SILU = 0, LS_GELU_TANH, LS_GELU_ERF } ls_activation;
 
-/* What a node knows beyond its tensors. Zero where it means nothing, or asks for nothing. */
+/* What a node knows beyond its tensors: type, name. Zero where it means nothing, or asks for
+ * nothing. The struct has them as fields, and comparing, saving and reading go through them. */
+#define LS_ATTRIBUTES(X)                                                                           \
+  X(int64_t, sequence)     /* T: rows of dimension 0 are whole sequences of this many tokens */    \
+  X(int64_t, head_dim)     /* columns of one head (attention, rope) */                             \
+  X(int64_t, kv_heads)     /* global count of KV heads: how many values label g has */             \
+  X(int64_t, heads)        /* attention with ALiBi: global count of query heads */                 \
+  X(int64_t, window)       /* attention: a token sees itself and window - 1 before it; 0: all */   \
+  X(int64_t, columns)      /* row_scale: global count of columns whose squares were summed */      \
+  X(double, epsilon)       /* norms, adamw */                                                      \
+  X(double, weight_offset) /* rmsnorm, headnorm: added to the weights, 1 in Gemma */               \
+  X(double, softmax_scale) /* attention: usually 1/sqrt(head_dim) */                               \
+  X(double, softcap)     /* attention's scores and softcap: x becomes softcap tanh(x / softcap) */ \
+  X(double, alibi)       /* attention: factor of ls_alibi_slope; 0: no bias by distance */         \
+  X(double, scale)       /* embedding: rows are multiplied by it; 0: not */                        \
+  X(double, rope_scale)  /* rope_table: cosines and sines are multiplied by it; 0: not */          \
+  X(int64_t, rope_pairs) /* rope_table: of columns */                                              \
+  X(ls_activation, activation) /* gelu: which; swiglu: of the gate */                              \
+  X(double, beta1)             /* adamw; sgd: the momentum */                                      \
+  X(double, beta2)             /* adamw */                                                         \
+  X(double, weight_decay)      /* adamw, sgd: decoupled */                                         \
+  X(double, clip)              /* clip_factor: largest global norm; 0: none */                     \
+  X(double, weight)            /* squared_norm: how often a value counts */
+
 typedef struct ls_attributes {
-  int64_t sequence;     /* T: rows of dimension 0 are whole sequences of this many tokens */
-  int64_t head_dim;     /* columns of one head (attention, rope) */
-  int64_t kv_heads;     /* global count of KV heads: how many values label g has */
-  int64_t heads;        /* attention with ALiBi: global count of query heads */
-  int64_t window;       /* attention: a token sees itself and window - 1 before it; 0: all */
-  int64_t columns;      /* row_scale: global count of columns whose squares were summed */
-  double epsilon;       /* norms, adamw */
-  double weight_offset; /* rmsnorm, headnorm: added to the weights, 1 in Gemma */
-  double softmax_scale; /* attention: usually 1/sqrt(head_dim) */
-  double softcap;       /* attention's scores and softcap: x becomes softcap tanh(x / softcap) */
-  double alibi;         /* attention: factor of ls_alibi_slope; 0: no bias by distance */
-  double scale;         /* embedding: rows are multiplied by it; 0: not */
-  double rope_scale;    /* rope_table: cosines and sines are multiplied by it; 0: not */
+#define LS_ATTRIBUTE_OF(type, name) type name;
+  LS_ATTRIBUTES(LS_ATTRIBUTE_OF)
+#undef LS_ATTRIBUTE_OF
   /* rope_table: angle per position of each pair of columns. Borrowed; outlives the node. */
   const double *rope_frequencies;
-  int64_t rope_pairs;
-  ls_activation activation; /* gelu: which; swiglu: of the gate */
-  double beta1, beta2;      /* adamw; sgd: beta1 is the momentum */
-  double weight_decay;      /* adamw, sgd: decoupled */
-  double clip;              /* clip_factor: largest global norm; 0: none */
-  double weight;            /* squared_norm: how often a value counts */
 } ls_attributes;
 
 /* How a node's output that lost a cut label is still to be reduced. */
@@ -173,7 +180,9 @@ double ls_alibi_slope(int64_t head, int64_t heads);
 double ls_op_flops(ls_op_kind kind, const ls_attributes *attributes, const int64_t *first,
                    const int64_t *second);
 
-/* Whether all settings are the same, lists by what they hold. */
+/* The first setting that is not the same in both, lists by what they hold, and what it is in each;
+ * NULL: there is none. */
+const char *ls_attributes_differ(const ls_attributes *a, const ls_attributes *b, double of[2]);
 bool ls_attributes_equal(const ls_attributes *a, const ls_attributes *b);
 
 /* The row of `kind`. Static storage. */

@@ -19,8 +19,8 @@ void ls_value_set_field(ls_value *value, int field, int64_t number) {
 
 double ls_attribute_field(const ls_attributes *attributes, int field) {
   const double numbers[] = {
-#define LS_GET(name, type) (double)attributes->name,
-      LS_ATTRIBUTE_NUMBERS(LS_GET)
+#define LS_GET(type, name) (double)attributes->name,
+      LS_ATTRIBUTES(LS_GET)
 #undef LS_GET
   };
   return numbers[field];
@@ -28,9 +28,9 @@ double ls_attribute_field(const ls_attributes *attributes, int field) {
 
 void ls_attribute_set_field(ls_attributes *attributes, int field, double number) {
   int at = 0;
-#define LS_SET(name, type) \
+#define LS_SET(type, name) \
   if (field == at++) attributes->name = (type)number;
-  LS_ATTRIBUTE_NUMBERS(LS_SET)
+  LS_ATTRIBUTES(LS_SET)
 #undef LS_SET
 }
 
@@ -43,9 +43,9 @@ bool ls_attribute_can_be(int field, double number) {
 #define LS_IS_double(value) true
 #define LS_IS_int64_t(value) is_whole(value, 0x1p52)
 #define LS_IS_ls_activation(value) is_whole(value, LS_GELU_ERF)
-#define LS_CAN_BE(name, type) \
+#define LS_CAN_BE(type, name) \
   if (field == at++) return LS_IS_##type(number);
-  LS_ATTRIBUTE_NUMBERS(LS_CAN_BE)
+  LS_ATTRIBUTES(LS_CAN_BE)
 #undef LS_CAN_BE
 #undef LS_IS_ls_activation
 #undef LS_IS_int64_t

@@ -17,33 +17,12 @@ enum { LS_SAVED_VERSION = 8 };
   X(first_row)              \
   X(rows)
 
-/* The frequencies of a rope table, rope_pairs of them, follow these. */
-#define LS_ATTRIBUTE_NUMBERS(X) \
-  X(sequence, int64_t)          \
-  X(head_dim, int64_t)          \
-  X(kv_heads, int64_t)          \
-  X(heads, int64_t)             \
-  X(window, int64_t)            \
-  X(columns, int64_t)           \
-  X(epsilon, double)            \
-  X(weight_offset, double)      \
-  X(softmax_scale, double)      \
-  X(softcap, double)            \
-  X(alibi, double)              \
-  X(scale, double)              \
-  X(rope_scale, double)         \
-  X(rope_pairs, int64_t)        \
-  X(activation, ls_activation)  \
-  X(beta1, double)              \
-  X(beta2, double)              \
-  X(weight_decay, double)       \
-  X(clip, double)               \
-  X(weight, double)
-
+/* Of attributes in their list's order; the frequencies of a rope table, rope_pairs of them, follow.
+ */
 #define LS_COUNT_ONE(...) +1
 enum {
   LS_VALUE_FIELDS = 0 LS_VALUE_NUMBERS(LS_COUNT_ONE),
-  LS_ATTRIBUTE_FIELDS = 0 LS_ATTRIBUTE_NUMBERS(LS_COUNT_ONE)
+  LS_ATTRIBUTE_FIELDS = 0 LS_ATTRIBUTES(LS_COUNT_ONE)
 };
 
 int64_t ls_value_field(const ls_value *value, int field);

@@ -57,3 +57,14 @@ ls_model_config ls_test_shape_config(ls_arena *arena, const ls_test_shape *shape
     ls_panic("%s", error.text);
   return config;
 }
+
+ls_graph *ls_test_model(ls_arena *arena, const ls_model_config *config, const ls_layout *layout,
+                        int64_t sequences, int64_t sequence) {
+  const ls_build_options options = {.tokens = sequences / layout->microbatches * sequence,
+                                    .sequence = sequence};
+  ls_graph *graph;
+  ls_error error = {0};
+  if (ls_model_build(arena, config, &options, &graph, &error) != LS_OK)
+    ls_panic("%s: %s", config->source, error.text);
+  return graph;
+}

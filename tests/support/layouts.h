@@ -29,4 +29,9 @@ const char *ls_test_layout_print(ls_arena *arena, const ls_layout *layout, const
 /* The configuration of a shape. Ends the test program where it is wrong. */
 ls_model_config ls_test_shape_config(ls_arena *arena, const ls_test_shape *shape);
 
+/* The model of a step of so many sequences under the layout, without its backward part. Ends the
+ * test program where it cannot be. */
+ls_graph *ls_test_model(ls_arena *arena, const ls_model_config *config, const ls_layout *layout,
+                        int64_t sequences, int64_t sequence);
+
 #endif

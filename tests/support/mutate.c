@@ -169,13 +169,13 @@ static bool has_wait(const ls_instruction *each) {
 static bool is_norm(const ls_instruction *each) {
   return each->collective == LS_COLLECTIVE_NONE && each->kind == LS_OP_SQUARED_NORM;
 }
-/* Not those of the table of rotations: another base is another model, as good as this one. */
 static bool has_settings(const ls_instruction *each) {
-  return each->collective == LS_COLLECTIVE_NONE && each->kind != LS_OP_ROPE_TABLE &&
-         (each->attributes.head_dim != 0 || each->attributes.sequence != 0 ||
-          each->attributes.activation || each->attributes.window != 0 ||
-          each->attributes.epsilon != 0 || each->attributes.weight != 0 ||
-          each->attributes.clip != 0 || each->attributes.softmax_scale != 0);
+  return each->collective == LS_COLLECTIVE_NONE &&
+         (each->attributes.rope_pairs != 0 || each->attributes.head_dim != 0 ||
+          each->attributes.sequence != 0 || each->attributes.activation ||
+          each->attributes.window != 0 || each->attributes.epsilon != 0 ||
+          each->attributes.weight != 0 || each->attributes.clip != 0 ||
+          each->attributes.softmax_scale != 0);
 }
 
 static int *operand(mutator *m, int i, bool *is_output) {
@@ -539,6 +539,7 @@ static bool change_settings(mutator *m) {
   settings->activation = settings->activation == LS_GELU_TANH ? LS_GELU_ERF : LS_GELU_TANH;
   settings->window++;
   if (settings->head_dim % 2 == 0) settings->head_dim /= 2;
+  if (settings->rope_pairs) settings->rope_scale += 1;
   settings->epsilon *= 2;
   settings->weight *= 2;
   settings->clip *= 2;
