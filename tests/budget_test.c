@@ -200,18 +200,19 @@ static double run_and_count(const subject *s, const ls_layout *layout) {
   ls_rank *rank;
   assert_int_equal(ls_program_compile(s->graph, layout, LS_PROGRAM_STEP, stages, &error), LS_OK);
   assert_int_equal(ls_world_create_threads(1, &world, &error), LS_OK);
-  ls_kernel_table table;
-  ls_reference_kernels(&table, LS_F32);
-  for (int k = 0; k < LS_OP_COUNT; k++) table.kernel[k] = do_nothing;
-  table.kernel[LS_OP_LINEAR] = count_linear;
-  table.kernel[LS_OP_ATTENTION] = count_attention;
+  ls_device device;
+  const ls_device_options options = {.kind = "reference", .compute = LS_F32};
+  assert_int_equal(ls_device_open(&options, &device, &error), LS_OK);
+  ls_kernel_table *table = &device.kernels[LS_TIER_DEVICE];
+  for (int k = 0; k < LS_OP_COUNT; k++) table->kernel[k] = do_nothing;
+  table->kernel[LS_OP_LINEAR] = count_linear;
+  table->kernel[LS_OP_ATTENTION] = count_attention;
   const ls_program *programs[] = {stages[0]};
-  assert_int_equal(
-      ls_rank_create(ls_world_comm(world, 0),
-                     &(ls_rank_options){
-                         .programs = programs, .program_count = 1, .kernels = &table, .threads = 1},
-                     &rank, &error),
-      LS_OK);
+  assert_int_equal(ls_rank_create(ls_world_comm(world, 0),
+                                  &(ls_rank_options){
+                                      .programs = programs, .program_count = 1, .device = &device},
+                                  &rank, &error),
+                   LS_OK);
   counted = 0;
   assert_int_equal(ls_rank_run(rank, 0, &error), LS_OK);
   ls_rank_destroy(&rank);

@@ -19,7 +19,7 @@ enum { SEQUENCES = 12, STEPS = 2, SEED = 20261121 };
 
 typedef struct job {
   const ls_program *programs[2]; /* step, evaluation */
-  ls_kernel_table kernels;
+  ls_device device;
   double step_loss[STEPS], evaluation_loss[STEPS];
 } job;
 
@@ -68,7 +68,7 @@ static ls_status rank_body(ls_comm *comm, void *context, ls_error *error) {
   job *work = context;
   ls_rank *rank;
   const ls_rank_options options = {
-      .programs = work->programs, .program_count = 2, .kernels = &work->kernels, .threads = 1};
+      .programs = work->programs, .program_count = 2, .device = &work->device};
   LS_TRY(ls_rank_create(comm, &options, &rank, error));
   const ls_status status = train_and_evaluate(rank, work, error);
   ls_rank_destroy(&rank);
@@ -98,7 +98,8 @@ static void check(const ls_test_shape *shape, const ls_layout *layout) {
   ls_world *world;
   job work = {
       .programs = {compile(arena, shape, layout, true), compile(arena, shape, layout, false)}};
-  ls_reference_kernels(&work.kernels, layout->compute);
+  const ls_device_options device = {.kind = "reference", .compute = layout->compute};
+  assert_int_equal(ls_device_open(&device, &work.device, &error), LS_OK);
   assert_int_equal(ls_world_create_threads(ls_test_layout_ranks(layout), &world, &error), LS_OK);
   if (ls_crew_run(world, rank_body, &work, &error) != LS_OK) fail_msg("%s", error.text);
   ls_world_destroy(&world);

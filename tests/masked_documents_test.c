@@ -13,7 +13,6 @@
 
 #include "base/random.h"
 #include "check/check.h"
-#include "device/cpu/cpu.h"
 #include "lower/compile.h"
 #include "run/crew.h"
 #include "run/rank_parameters.h"
@@ -74,7 +73,7 @@ typedef struct job {
   const ls_program *program;
   const ls_graph *graph;
   const tokens *given;
-  ls_kernel_table kernels;
+  ls_device device;
   outcome *result;
 } job;
 
@@ -114,7 +113,7 @@ static ls_status rank_body(ls_comm *comm, void *context, ls_error *error) {
   job *work = context;
   ls_rank *rank;
   const ls_rank_options options = {
-      .programs = &work->program, .program_count = 1, .kernels = &work->kernels, .threads = 2};
+      .programs = &work->program, .program_count = 1, .device = &work->device};
   LS_TRY(ls_rank_create(comm, &options, &rank, error));
   const ls_status status = run_gradients(rank, work, error);
   ls_rank_destroy(&rank);
@@ -137,7 +136,8 @@ static const ls_graph *run_step(ls_arena *arena, const ls_model_config *config, 
   *program = made;
   result->gradients = LS_NEW_ARRAY(arena, float *, made->parameter_count);
   job work = {.arena = arena, .program = made, .graph = graph, .given = given, .result = result};
-  assert_int_equal(ls_cpu_kernels(&work.kernels, LS_F32, &error), LS_OK);
+  const ls_device_options device = {.compute = LS_F32, .threads = 2};
+  assert_int_equal(ls_device_open(&device, &work.device, &error), LS_OK);
   ls_world *world;
   assert_int_equal(ls_world_create_threads(1, &world, &error), LS_OK);
   if (ls_crew_run(world, rank_body, &work, &error) != LS_OK) fail_msg("%s", error.text);

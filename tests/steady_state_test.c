@@ -19,7 +19,6 @@
 
 #include "base/random.h"
 #include "cost/cost.h"
-#include "device/cpu/cpu.h"
 #include "lower/compile.h"
 #include "run/crew.h"
 #include "run/rank_parameters.h"
@@ -151,7 +150,7 @@ enum { COUNTED_STEPS = 3, MICROBATCHES = 3 };
 
 typedef struct job {
   const ls_program *program;
-  ls_kernel_table kernels;
+  ls_device device;
   int64_t sent_before[16], sent_after[16]; /* by rank */
 } job;
 
@@ -207,8 +206,7 @@ static ls_status rank_body(ls_comm *comm, void *context, ls_error *error) {
   ls_rank *rank;
   const ls_rank_options options = {.programs = &work->program,
                                    .program_count = 1,
-                                   .kernels = &work->kernels,
-                                   .threads = 1,
+                                   .device = &work->device,
                                    .offload_path = "/var/tmp"};
   LS_TRY(ls_rank_create(comm, &options, &rank, error));
   const ls_status status = run_steps(rank, work, error);
@@ -231,10 +229,8 @@ static void run_layout(ls_arena *arena, int shape, const ls_layout *layout, bool
   if (ls_program_compile(graph, layout, LS_PROGRAM_STEP, &program, &error) != LS_OK)
     fail_msg("%s", error.text);
   *work = (job){.program = program};
-  if (fast)
-    assert_int_equal(ls_cpu_kernels(&work->kernels, layout->compute, &error), LS_OK);
-  else
-    ls_reference_kernels(&work->kernels, layout->compute);
+  const ls_device_options device = {.kind = fast ? "cpu" : "reference", .compute = layout->compute};
+  assert_int_equal(ls_device_open(&device, &work->device, &error), LS_OK);
   const int ranks = ls_mesh_size(&program->mesh, LS_AXES_ALL);
   assert_int_equal(ls_world_create_threads(ranks, &world, &error), LS_OK);
   forget_places();

@@ -42,8 +42,7 @@ ls_world *ls_world_new(int ranks, int first, int count_here) {
 void ls_world_open(ls_world *world, int domain_ranks, int threads) {
   const size_t views = (size_t)LS_MAX_ARENAS * (size_t)domain_ranks;
   world->domain_ranks = domain_ranks;
-  world->views = LS_NEW_ARRAY(world->memory, void *, views);
-  world->view_bytes = LS_NEW_ARRAY(world->memory, size_t, views);
+  world->views = LS_NEW_ARRAY(world->memory, ls_memory, views);
   world->crowded = world->on_host > threads;
   world->talks = domain_ranks < world->size; /* news of an abort comes by message as well */
 }
@@ -52,7 +51,7 @@ ls_status ls_world_create_threads(int ranks, ls_world **made, ls_error *error) {
   *made = NULL;
   if (ranks < 1) return ls_fail(error, LS_INPUT, "%d ranks asked for; at least 1 is", ranks);
   int fd;
-  ls_control *control = ls_memory_map(ls_control_bytes(), false, &fd);
+  ls_control *control = ls_host_memory.reserve(ls_control_bytes(), false, &fd);
   if (!control) {
     return ls_fail(error, LS_FAILED, "%zu MiB for flags cannot be mapped: %s",
                    ls_control_bytes() >> 20, strerror(errno));
@@ -66,11 +65,15 @@ ls_status ls_world_create_threads(int ranks, ls_world **made, ls_error *error) {
   return LS_OK;
 }
 
+static void memory_release(const ls_memory *memory) {
+  if (memory->base) memory->of->release(memory->base, memory->bytes);
+}
+
 static void comm_close(ls_comm *comm) {
   for (int i = 0; i < comm->arena_count; i++) {
-    ls_memory_unmap(comm->arenas[i].base, comm->arenas[i].bytes);
+    memory_release(&comm->arenas[i].memory);
   }
-  ls_memory_unmap(comm->staging, comm->world->staging_bytes);
+  ls_host_memory.release(comm->staging, comm->world->staging_bytes);
   ls_arena_destroy(&comm->memory);
 }
 
@@ -81,12 +84,12 @@ void ls_world_destroy(ls_world **made) {
   if (world->transport) world->transport->destroy(world->transport);
   for (int i = 0; i < world->count_here; i++) comm_close(&world->comms[i]);
   for (int i = 0; i < LS_MAX_ARENAS * world->domain_ranks; i++) {
-    ls_memory_unmap(world->views[i], world->view_bytes[i]);
+    memory_release(&world->views[i]);
   }
   for (int i = 0; i < world->neighbour_count; i++) {
     if (world->neighbours[i].pidfd >= 0) close(world->neighbours[i].pidfd);
   }
-  ls_memory_unmap(world->control, ls_control_bytes());
+  ls_host_memory.release(world->control, ls_control_bytes());
   pthread_mutex_destroy(&world->lock);
   ls_arena *memory = world->memory;
   ls_arena_destroy(&memory);
@@ -227,7 +230,8 @@ static ls_status lanes_grow(ls_comm *comm, int size, ls_error *error) {
   comm->lane_room = size;
   if (!comm->common) comm->common = LS_NEW_ARRAY(comm->memory, uint64_t, comm->world->size);
   int fd;
-  if (!comm->staging) comm->staging = ls_memory_map(comm->world->staging_bytes, false, &fd);
+  if (!comm->staging)
+    comm->staging = ls_host_memory.reserve(comm->world->staging_bytes, false, &fd);
   if (comm->staging) return LS_OK;
   return ls_comm_give_up(comm, error, "%zu MiB for messages cannot be mapped: %s",
                          comm->world->staging_bytes >> 20, strerror(errno));

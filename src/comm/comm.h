@@ -21,7 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "graph/op.h"
+#include "device/device.h"
 #include "lockstep/dtype.h"
 #include "lockstep/status.h"
 
@@ -66,11 +66,13 @@ ls_comm *ls_world_comm(ls_world *world, int rank);
 int ls_comm_rank(const ls_comm *comm);
 int ls_comm_size(const ls_comm *comm);
 
-/* Memory peers can read: zeroed, 4096-aligned, owned by the comm until the world is destroyed. At
- * most 8 a rank. LS_FAILED on every rank, naming the size, where one rank's cannot be mapped.
- * Data outside any arena is legal in every collective; between processes it is then sent by MPI.
- * Collective: all ranks of the world. `bytes` are mapped, touched on use. */
-LS_CHECKED ls_status ls_comm_arena(ls_comm *comm, size_t bytes, void **base, ls_error *error);
+/* Memory of a device that peers can read: reserved here, imported by the others of the host;
+ * zeroed, 4096-aligned, owned by the comm until the world is destroyed. At most 8 a rank. LS_FAILED
+ * on every rank, naming the size, where one rank's cannot be mapped. Data outside any arena is
+ * legal in every collective; between processes it is then sent by MPI. Collective: all ranks of the
+ * world. `bytes` are mapped, touched on use. */
+LS_CHECKED ls_status ls_comm_arena(ls_comm *comm, const ls_memory_calls *of, size_t bytes,
+                                   void **base, ls_error *error);
 
 /* A group of `count` ranks; members[i] is its rank i; this rank must be one of them. Owned by the
  * comm. Collective: all members; two ranks make the groups that they are both in, in the same

@@ -55,7 +55,7 @@ static void *run(void *argument) {
   int members[MAX_RANKS];
   for (int i = 0; i < of->ranks; i++) members[i] = i;
   ls_status status = ls_comm_group(comm, members, of->ranks, &group, &error);
-  if (status == LS_OK) status = ls_comm_arena(comm, of->bytes, &data, &error);
+  if (status == LS_OK) status = ls_comm_arena(comm, &ls_host_memory, of->bytes, &data, &error);
   if (data) memset(data, 0, of->bytes);
   for (int turn = -2; status == LS_OK && turn < of->turns; turn++) {
     status = ls_barrier(group, &error);

@@ -59,7 +59,7 @@ static ls_status run(ls_world *world, size_t bytes, ls_error *error) {
   for (int r = 0; r < ranks; r++) members[r] = r;
   void *data;
   LS_TRY(ls_comm_group(comm, members, ranks, &self.group, error));
-  LS_TRY(ls_comm_arena(comm, bytes > 65536 ? bytes : 65536, &data, error));
+  LS_TRY(ls_comm_arena(comm, &ls_host_memory, bytes > 65536 ? bytes : 65536, &data, error));
   memset(data, 0, bytes > 65536 ? bytes : 65536);
   self.data = data;
   LS_TRY(measure(&self, bytes, LS_F32, 30, error));

@@ -321,7 +321,7 @@ static void *run_worker(void *argument) {
   void *base = NULL;
   w->comm = ls_world_comm(w->world, w->rank);
   w->hash = 0xcbf29ce484222325u;
-  w->status = ls_comm_arena(w->comm, ARENA_BYTES, &base, &w->error);
+  w->status = ls_comm_arena(w->comm, &ls_host_memory, ARENA_BYTES, &base, &w->error);
   w->arena = base;
   for (int g = 0; g < GROUPS && w->status == LS_OK; g++) {
     w->sizes[g] = draw_members(w->todo, g, w->members[g]);

@@ -515,11 +515,14 @@ static void arena_body(team *all, ls_comm *comm) {
   if (!group) return;
   ls_error error = {0};
   void *base, *other, *huge;
-  REQUIRE(all, comm, ls_comm_arena(comm, BYTES, &base, &error) == LS_OK, "%s", error.text);
-  REQUIRE(all, comm, ls_comm_arena(comm, 0, &other, &error) == LS_OK, "%s", error.text);
+  REQUIRE(all, comm, ls_comm_arena(comm, &ls_host_memory, BYTES, &base, &error) == LS_OK, "%s",
+          error.text);
+  REQUIRE(all, comm, ls_comm_arena(comm, &ls_host_memory, 0, &other, &error) == LS_OK, "%s",
+          error.text);
   REQUIRE(all, comm, (uintptr_t)base % 4096 == 0 && other && other != base, "bad address");
   const size_t asked = ls_comm_rank(comm) == 1 ? (size_t)1 << 60 : 4096;
-  REQUIRE(all, comm, ls_comm_arena(comm, asked, &huge, &error) == LS_FAILED, "huge was given");
+  REQUIRE(all, comm, ls_comm_arena(comm, &ls_host_memory, asked, &huge, &error) == LS_FAILED,
+          "huge was given");
   REQUIRE(all, comm, !huge && strstr(error.text, "rank 1: an arena of 1073741824.00 GiB"),
           "text is: %s", error.text);
   int64_t *data = base;

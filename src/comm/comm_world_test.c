@@ -68,7 +68,7 @@ static void what_flags_may_take_is_bounded(void **state) {
   (void)state;
   int fd, made = 0;
   uint64_t offset;
-  ls_control *control = ls_memory_map(ls_control_bytes(), false, &fd);
+  ls_control *control = ls_host_memory.reserve(ls_control_bytes(), false, &fd);
   assert_non_null(control);
   ls_control_init(control, 1);
   while (ls_control_carve(control, 1 << 20, &offset, &error) == LS_OK) made++;
@@ -79,7 +79,7 @@ static void what_flags_may_take_is_bounded(void **state) {
   /* Which the others hear all the same. */
   assert_true(ls_control_abort(control, 3, error.text));
   assert_true(ls_control_aborted(control, &error));
-  ls_memory_unmap(control, ls_control_bytes());
+  ls_host_memory.release(control, ls_control_bytes());
 }
 
 /* --- an abort */
@@ -87,7 +87,7 @@ static void what_flags_may_take_is_bounded(void **state) {
 static void who_dies_in_its_note_keeps_nobody_waiting(void **state) {
   (void)state;
   int fd;
-  ls_control *control = ls_memory_map(ls_control_bytes(), true, &fd);
+  ls_control *control = ls_host_memory.reserve(ls_control_bytes(), true, &fd);
   assert_non_null(control);
   close(fd);
   ls_control_init(control, 1);
@@ -110,7 +110,7 @@ static void who_dies_in_its_note_keeps_nobody_waiting(void **state) {
   assert_true(ls_control_aborted(control, &error));
   assert_string_equal(error.text, "rank 0: the first that is heard");
   munmap(gone, 4096);
-  ls_memory_unmap(control, ls_control_bytes());
+  ls_host_memory.release(control, ls_control_bytes());
 }
 
 /* --- spinning */
@@ -170,7 +170,7 @@ static void cancel_nothing(ls_transport *transport, ls_request *request) {
 static ls_world *alone(int ranks, ls_transport *transport) {
   int fd;
   ls_world *world = ls_world_new(ranks, 0, 1);
-  world->control = ls_memory_map(ls_control_bytes(), false, &fd);
+  world->control = ls_host_memory.reserve(ls_control_bytes(), false, &fd);
   assert_non_null(world->control);
   ls_control_init(world->control, 0);
   for (int rank = 0; rank < ranks; rank++) {

@@ -99,7 +99,7 @@ static ls_control *share_control(MPI_Comm host) {
   place where = {.pid = getpid(), .fd = -1};
   ls_control *control = NULL;
   if (self == 0) {
-    control = ls_memory_map(ls_control_bytes(), true, &fd);
+    control = ls_host_memory.reserve(ls_control_bytes(), true, &fd);
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     where.nonce = ((uint64_t)now.tv_sec << 30 ^ (uint64_t)now.tv_nsec) * 0x9e3779b97f4a7c15u;
@@ -109,10 +109,10 @@ static ls_control *share_control(MPI_Comm host) {
   }
   MPI_Bcast(&where, (int)sizeof where, MPI_BYTE, 0, host);
   if (self != 0 && where.fd >= 0) {
-    control = ls_memory_open((int)where.pid, (int)where.fd, ls_control_bytes());
+    control = ls_host_memory.import((int)where.pid, (int)where.fd, ls_control_bytes());
     /* A process number of another namespace may lead to somebody else's file. */
     if (control && ls_control_nonce(control) != where.nonce) {
-      ls_memory_unmap(control, ls_control_bytes());
+      ls_host_memory.release(control, ls_control_bytes());
       control = NULL;
     }
   }
@@ -120,7 +120,7 @@ static ls_control *share_control(MPI_Comm host) {
   MPI_Allreduce(&seen, &by_all, 1, MPI_INT, MPI_MIN, host);
   if (fd >= 0) close(fd);
   if (by_all) return control;
-  ls_memory_unmap(control, ls_control_bytes());
+  ls_host_memory.release(control, ls_control_bytes());
   return NULL;
 }
 
@@ -152,7 +152,7 @@ static ls_status find_domain(ls_mpi *mpi, const card *own, bool refused, ls_erro
   const int threads = threads_of(host);
   MPI_Comm_free(&host);
   if (!shared) {
-    world->control = ls_memory_map(ls_control_bytes(), false, &fd);
+    world->control = ls_host_memory.reserve(ls_control_bytes(), false, &fd);
     if (world->control) ls_control_init(world->control, 0);
   }
   bool *inside = LS_NEW_ARRAY(world->memory, bool, mpi->processes);

@@ -1,54 +1,9 @@
 /* Memory of a rank that its peers address. */
 #include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "comm/world.h"
-
-void *ls_memory_map(size_t bytes, bool shared, int *fd) {
-  *fd = -1;
-  void *base;
-  if (shared) {
-    *fd = memfd_create("lockstep", MFD_CLOEXEC);
-    if (*fd < 0) return NULL;
-    if (ftruncate(*fd, (off_t)bytes) != 0) {
-      const int reason = errno;
-      close(*fd);
-      errno = reason;
-      return NULL;
-    }
-    base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
-  } else {
-    base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  }
-  if (base == MAP_FAILED) {
-    const int reason = errno;
-    if (*fd >= 0) close(*fd);
-    errno = reason;
-    return NULL;
-  }
-  (void)madvise(base, bytes, MADV_HUGEPAGE); /* a wish: kernels without huge pages say no */
-  return base;
-}
-
-void *ls_memory_open(int pid, int fd, size_t bytes) {
-  char path[64];
-  snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, fd);
-  const int opened = open(path, O_RDWR | O_CLOEXEC);
-  if (opened < 0) return NULL;
-  void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, opened, 0);
-  close(opened);
-  if (base == MAP_FAILED) return NULL;
-  (void)madvise(base, bytes, MADV_HUGEPAGE);
-  return base;
-}
-
-void ls_memory_unmap(void *base, size_t bytes) {
-  if (base) munmap(base, bytes);
-}
 
 void ls_arena_locate(const ls_comm *comm, void *data, size_t bytes, ls_posting *posting) {
   posting->pointer = data;
@@ -56,11 +11,10 @@ void ls_arena_locate(const ls_comm *comm, void *data, size_t bytes, ls_posting *
   posting->offset = 0;
   const uintptr_t start = (uintptr_t)data;
   for (int i = 0; i < comm->arena_count; i++) {
-    const uintptr_t base = (uintptr_t)comm->arenas[i].base;
+    const ls_memory *memory = &comm->arenas[i].memory;
+    const uintptr_t base = (uintptr_t)memory->base;
     if (!comm->arenas[i].readable || start < base) continue;
-    if (start - base > comm->arenas[i].bytes || bytes > comm->arenas[i].bytes - (start - base)) {
-      continue;
-    }
+    if (start - base > memory->bytes || bytes > memory->bytes - (start - base)) continue;
     posting->arena = i;
     posting->offset = start - base;
     return;
@@ -70,7 +24,7 @@ void ls_arena_locate(const ls_comm *comm, void *data, size_t bytes, ls_posting *
 void *ls_arena_view(const ls_world *world, int self, int rank, const ls_posting *posting) {
   if (world->process[rank] == world->process[self]) return posting->pointer;
   if (world->place[rank] < 0 || posting->arena < 0) return NULL;
-  char *base = world->views[posting->arena * world->domain_ranks + world->place[rank]];
+  char *base = world->views[posting->arena * world->domain_ranks + world->place[rank]].base;
   return base + posting->offset;
 }
 
@@ -81,7 +35,7 @@ typedef struct ticket {
 
 /* Maps what the other processes of the domain have made; one thread of a process does it for all.
  * False where some memory could not be mapped. */
-static bool map_views(ls_comm *comm, int arena, const ticket *tickets) {
+static bool map_views(ls_comm *comm, const ls_memory_calls *of, int arena, const ticket *tickets) {
   ls_world *world = comm->world;
   bool all = true;
   pthread_mutex_lock(&world->lock);
@@ -89,18 +43,19 @@ static bool map_views(ls_comm *comm, int arena, const ticket *tickets) {
     if (world->place[rank] < 0 || world->process[rank] == world->process[comm->rank]) continue;
     const int view = arena * world->domain_ranks + world->place[rank];
     const size_t bytes = (size_t)tickets[rank].bytes;
-    if (!world->views[view]) {
-      world->views[view] = ls_memory_open((int)tickets[rank].pid, (int)tickets[rank].fd, bytes);
-      world->view_bytes[view] = bytes;
-    }
-    if (!world->views[view]) all = false;
+    ls_memory *seen = &world->views[view];
+    if (!seen->base)
+      *seen =
+          (ls_memory){of, of->import((int)tickets[rank].pid, (int)tickets[rank].fd, bytes), bytes};
+    if (!seen->base) all = false;
   }
   pthread_mutex_unlock(&world->lock);
   return all;
 }
 
 /* Exchanges tickets; all ranks learn of one rank's failure, all stop sharing if one cannot map. */
-static ls_status share(ls_comm *comm, int arena, ticket own, bool *readable, ls_error *error) {
+static ls_status share(ls_comm *comm, const ls_memory_calls *of, int arena, ticket own,
+                       bool *readable, ls_error *error) {
   ls_world *world = comm->world;
   const int64_t fields = (int64_t)(sizeof(ticket) / sizeof(int64_t));
   ticket *tickets = LS_NEW_ARRAY(comm->memory, ticket, world->size);
@@ -113,7 +68,7 @@ static ls_status share(ls_comm *comm, int arena, ticket own, bool *readable, ls_
                      (double)tickets[rank].bytes / (1 << 30), strerror((int)tickets[rank].failed));
   }
   if (status == LS_OK) {
-    int64_t refused = !map_views(comm, arena, tickets);
+    int64_t refused = !map_views(comm, of, arena, tickets);
     status = ls_all_reduce(comm->everyone, &refused, 1, LS_I64, LS_MAX, error);
     *readable = !refused;
   }
@@ -128,7 +83,8 @@ static ls_status everyone(ls_comm *comm, ls_error *error) {
   return ls_comm_group(comm, members, size, &comm->everyone, error);
 }
 
-ls_status ls_comm_arena(ls_comm *comm, size_t bytes, void **base, ls_error *error) {
+ls_status ls_comm_arena(ls_comm *comm, const ls_memory_calls *of, size_t bytes, void **base,
+                        ls_error *error) {
   *base = NULL;
   const int arena = comm->arena_count;
   if (arena == LS_MAX_ARENAS) {
@@ -140,19 +96,19 @@ ls_status ls_comm_arena(ls_comm *comm, size_t bytes, void **base, ls_error *erro
   const size_t rounded =
       bytes > SIZE_MAX - page ? bytes : (bytes + !bytes + page - 1) / page * page;
   int fd = -1;
-  void *memory = ls_memory_map(rounded, comm->world->domain_ranks > comm->world->count_here, &fd);
+  const bool exported = comm->world->domain_ranks > comm->world->count_here;
+  void *memory = of->reserve(rounded, exported, &fd);
   const int64_t reason = memory ? 0 : errno;
   const ticket own = {.pid = getpid(), .fd = fd, .bytes = (int64_t)rounded, .failed = reason};
   bool readable = false;
-  const ls_status status = share(comm, arena, own, &readable, error);
+  const ls_status status = share(comm, of, arena, own, &readable, error);
   if (fd >= 0) close(fd);
   if (status != LS_OK) {
-    ls_memory_unmap(memory, rounded);
+    of->release(memory, rounded);
     return status;
   }
-  comm->arenas[arena].base = *base = memory;
-  comm->arenas[arena].bytes = rounded;
-  comm->arenas[arena].readable = readable;
+  *base = memory;
+  comm->arenas[arena] = (ls_shared_arena){{of, memory, rounded}, readable};
   comm->arena_count++;
   return LS_OK;
 }

@@ -79,6 +79,18 @@ typedef struct ls_portion {
   uint64_t offset, bytes;
 } ls_portion;
 
+/* Memory of some device; base NULL: none. */
+typedef struct ls_memory {
+  const ls_memory_calls *of;
+  void *base;
+  size_t bytes;
+} ls_memory;
+
+typedef struct ls_shared_arena {
+  ls_memory memory;
+  bool readable; /* by the other processes of the domain */
+} ls_shared_arena;
+
 typedef struct ls_control ls_control;
 
 /* A message under way. Filled by the transport. */
@@ -137,9 +149,9 @@ struct ls_world {
   size_t staging_bytes; /* memory a rank may use for pieces that arrive to be summed */
   ls_comm *comms;
   pthread_mutex_t lock; /* guards mapping of `views` */
-  /* [LS_MAX_ARENAS][domain_ranks], where this process sees each rank's arenas; NULL: not at all */
-  void **views;
-  size_t *view_bytes;
+  /* [LS_MAX_ARENAS][domain_ranks], where this process sees each rank's arenas; no base: not at all
+   */
+  ls_memory *views;
 };
 
 /* Messages started together. Rounds follow one another; two may be under way. */
@@ -161,11 +173,7 @@ struct ls_comm {
   ls_arena *memory; /* groups: their owner's thread alone makes them */
   int rank;
   _Atomic int64_t bytes_sent;
-  struct {
-    void *base;
-    size_t bytes;
-    bool readable; /* by the other processes of the domain */
-  } arenas[LS_MAX_ARENAS];
+  ls_shared_arena arenas[LS_MAX_ARENAS];
   int arena_count;
   ls_group *groups; /* newest first */
   ls_group *everyone;
@@ -273,14 +281,6 @@ ls_world *ls_world_new(int ranks, int first, int count_here);
 void ls_world_open(ls_world *world, int domain_ranks, int threads);
 
 /* --- arena.c -------------------------------------------------------------------------------- */
-
-/* Maps zeroed memory, with huge pages where the kernel has them; *fd is that of a memfd or, with
- * `shared` false, -1. NULL: errno says why. */
-void *ls_memory_map(size_t bytes, bool shared, int *fd);
-
-/* Maps another process's memfd; NULL where that is refused. */
-void *ls_memory_open(int pid, int fd, size_t bytes);
-void ls_memory_unmap(void *base, size_t bytes);
 
 /* Fills posting's arena, offset and pointer for a buffer of this rank. */
 void ls_arena_locate(const ls_comm *comm, void *data, size_t bytes, ls_posting *posting);

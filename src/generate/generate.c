@@ -1,6 +1,5 @@
 #include "generate/generate.h"
 
-#include <omp.h>
 #include <string.h>
 
 #include "base/file.h"
@@ -19,7 +18,7 @@ struct ls_generator {
   ls_session session; /* of the decoding program: what loads weights */
   const ls_program *programs[PROGRAMS_MAX];
   int program_count; /* those of fewer tokens than there is room for */
-  ls_kernel_table kernels;
+  ls_device device;
   ls_world *world;
   ls_rank *rank;
   int64_t rows, fed;
@@ -102,18 +101,15 @@ static ls_status start(ls_generator *self, const ls_generator_options *options, 
     check_shared(self->programs[DECODE], self->programs[self->program_count++]);
   }
   LS_TRY(check_memory(self, error));
-  if (options->compute == LS_F64)
-    ls_reference_kernels(&self->kernels, LS_F64);
-  else
-    LS_TRY(ls_cpu_kernels(&self->kernels, options->compute, error));
-  const int threads = choose_threads(&self->session.config, options->threads);
-  omp_set_num_threads(threads);
+  const ls_device_options device = {
+      .compute = options->compute,
+      .threads = choose_threads(&self->session.config, options->threads)};
+  LS_TRY(ls_device_open(&device, &self->device, error));
   LS_TRY(ls_world_create_threads(1, &self->world, error));
   LS_TRY(ls_rank_create(ls_world_comm(self->world, 0),
                         &(ls_rank_options){.programs = self->programs,
                                            .program_count = self->program_count,
-                                           .kernels = &self->kernels,
-                                           .threads = threads},
+                                           .device = &self->device},
                         &self->rank, error));
   self->logits = LS_NEW_ARRAY(self->arena, float, self->session.config.vocabulary);
   return ls_session_load_weights(&self->session, self->rank, options->folder, NULL, error);

@@ -90,7 +90,7 @@ static tokens generate(ls_generator *generator, const int32_t *prompt, int64_t c
 typedef struct evaluation {
   ls_session session;
   const ls_program *program;
-  ls_kernel_table kernels;
+  ls_device device;
   ls_world *world;
   ls_rank *rank;
   int64_t sequence;
@@ -116,10 +116,11 @@ static void evaluation_open(evaluation *self, const char *folder, int64_t sequen
       ls_program_compile(self->session.graph, &layout, LS_PROGRAM_FORWARD, &program, &error),
       LS_OK);
   self->program = self->session.programs[LS_SESSION_STEP] = program;
-  ls_reference_kernels(&self->kernels, LS_F64);
+  const ls_device_options device = {.compute = LS_F64};
+  assert_int_equal(ls_device_open(&device, &self->device, &error), LS_OK);
   assert_int_equal(ls_world_create_threads(1, &self->world, &error), LS_OK);
   const ls_rank_options rank_options = {
-      .programs = &self->program, .program_count = 1, .kernels = &self->kernels, .threads = 1};
+      .programs = &self->program, .program_count = 1, .device = &self->device};
   assert_int_equal(
       ls_rank_create(ls_world_comm(self->world, 0), &rank_options, &self->rank, &error), LS_OK);
   assert_int_equal(ls_session_load_weights(&self->session, self->rank, folder, NULL, &error),

@@ -65,7 +65,7 @@ static ls_status reduce_body(ls_comm *comm, void *context, ls_error *error) {
   ls_group *group;
   void *data;
   LS_TRY(ls_comm_group(comm, members, ranks, &group, error));
-  LS_TRY(ls_comm_arena(comm, (size_t)self->bytes, &data, error));
+  LS_TRY(ls_comm_arena(comm, &ls_host_memory, (size_t)self->bytes, &data, error));
   memset(data, 0, (size_t)self->bytes); /* zeros stay zeros, however often they are summed */
   return reduce_rounds(group, self, data, error);
 }

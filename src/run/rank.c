@@ -13,7 +13,8 @@ typedef struct loaded {
   int64_t in_offset[LS_MAX_INPUTS], out_offset[LS_MAX_OUTPUTS];
   int in_frame[LS_MAX_INPUTS], out_frame[LS_MAX_OUTPUTS]; /* among those of the body */
   ls_group *group;
-  bool skipped; /* another rank of first_only does it */
+  ls_kernel kernel; /* of the tier that its outputs lie in */
+  bool skipped;     /* another rank of first_only does it */
 } loaded;
 
 typedef struct loaded_program {
@@ -30,7 +31,7 @@ struct ls_rank {
   int64_t bytes;
   ls_tiers *tiers;     /* NULL: all is on the device */
   ls_tiers_span moved; /* of the move that ended last */
-  ls_kernel_table kernels;
+  const ls_device *device;
   loaded_program programs[LS_MAX_PROGRAMS];
   int program_count;
   ls_group *groups[LS_AXES_ALL + 1]; /* by set of axes; made before any program is loaded */
@@ -38,8 +39,7 @@ struct ls_rank {
   int stages;
   ls_group *world;
   void *workspace;
-  int threads;
-  bool exact;
+  size_t workspace_bytes;
   bool recording;
   ls_record *records; /* a ring */
   int64_t record_room, recorded;
@@ -207,14 +207,24 @@ static int frame_in_body(const ls_program *program, const ls_body *body, int val
   return at;
 }
 
+/* The kernels of the tier that an instruction's outputs lie in. */
+static const ls_kernel_table *table_of(const ls_device *device, const ls_program *program,
+                                       const ls_instruction *instruction) {
+  const ls_tier tier = instruction->outputs
+                           ? ls_pool_tier(ls_program_frame(program, instruction->out[0])->pool)
+                           : LS_TIER_DEVICE;
+  return &device->kernels[tier == LS_TIER_HOST ? LS_TIER_HOST : LS_TIER_DEVICE];
+}
+
 static void load_instruction(ls_rank *rank, const ls_program *program, const ls_body *body,
                              const ls_instruction *instruction, loaded *made) {
   made->instruction = instruction;
   made->args = (ls_kernel_args){.attributes = &instruction->attributes,
                                 .inputs = instruction->inputs,
                                 .outputs = instruction->outputs,
-                                .threads = rank->threads,
-                                .exact = rank->exact};
+                                .threads = rank->device->threads,
+                                .exact = rank->device->exact};
+  made->kernel = table_of(rank->device, program, instruction)->kernel[instruction->kind];
   for (int i = 0; i < instruction->inputs; i++) {
     made->args.in[i] =
         view_of(rank->number, program, instruction->in[i], rank->base, &made->in_offset[i]);
@@ -259,19 +269,19 @@ static size_t instruction_workspace(const ls_rank_options *options, const ls_pro
   ls_kernel_args args = {.attributes = &instruction->attributes,
                          .inputs = instruction->inputs,
                          .outputs = instruction->outputs,
-                         .threads = options->threads,
-                         .exact = options->exact};
+                         .threads = options->device->threads,
+                         .exact = options->device->exact};
   int64_t offset;
   for (int i = 0; i < args.inputs; i++)
     args.in[i] = view_of(rank, program, instruction->in[i], NULL, &offset);
   for (int o = 0; o < args.outputs; o++)
     args.out[o] = view_of(rank, program, instruction->out[o], NULL, &offset);
-  return options->kernels->workspace_bytes(instruction->kind, &args);
+  const ls_kernel_table *table = table_of(options->device, program, instruction);
+  return table->workspace_bytes ? table->workspace_bytes(instruction->kind, &args) : 0;
 }
 
 int64_t ls_rank_workspace(const ls_rank_options *options, int rank) {
   size_t most = 0;
-  if (!options->kernels->workspace_bytes) return 0;
   for (int p = 0; p < options->program_count; p++) {
     const ls_program *program = options->programs[p];
     for (int i = 0; i < program->instructions.count; i++) {
@@ -286,7 +296,9 @@ int64_t ls_rank_workspace(const ls_rank_options *options, int rank) {
 
 static ls_status allocate_workspace(ls_rank *rank, size_t bytes, ls_error *error) {
   if (!bytes) return LS_OK;
-  rank->workspace = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+  int none;
+  rank->workspace = rank->device->memory->reserve(bytes, false, &none);
+  rank->workspace_bytes = bytes;
   if (!rank->workspace)
     return ls_fail(error, LS_FAILED, "out of memory for %zu bytes of workspace", bytes);
   for (int p = 0; p < rank->program_count; p++)
@@ -305,7 +317,7 @@ static ls_status fill_rank(ls_rank *rank, const ls_rank_options *options, ls_err
                    ls_comm_size(rank->comm));
   rank->bytes = ls_rank_bytes_needed(options->programs, options->program_count, LS_TIER_DEVICE);
   void *base;
-  LS_TRY(ls_comm_arena(rank->comm, (size_t)rank->bytes, &base, error));
+  LS_TRY(ls_comm_arena(rank->comm, rank->device->memory, (size_t)rank->bytes, &base, error));
   rank->base = base;
   rank->program_count = options->program_count;
   LS_TRY(create_tiers(rank, options, error));
@@ -325,9 +337,8 @@ ls_status ls_rank_create(ls_comm *comm, const ls_rank_options *options, ls_rank 
   if (!made) return ls_fail(error, LS_FAILED, "out of memory for a rank");
   made->comm = comm;
   made->number = ls_comm_rank(comm);
-  made->kernels = *options->kernels;
-  made->threads = options->threads;
-  made->exact = options->exact;
+  made->device = options->device;
+  made->device->enter(made->device);
   const ls_status status = fill_rank(made, options, error);
   if (status == LS_OK)
     *ls_rank_cell(made, LS_CELL_SCALE) = 1;
@@ -346,7 +357,7 @@ void ls_rank_destroy(ls_rank **rank) {
   free((*rank)->records);
   ls_tiers_destroy(&(*rank)->tiers);
   free((*rank)->pairs);
-  free((*rank)->workspace);
+  (*rank)->device->memory->release((*rank)->workspace, (*rank)->workspace_bytes);
   free(*rank);
   *rank = NULL;
 }
@@ -371,8 +382,9 @@ static ls_status run_move(ls_rank *rank, const loaded *each, ls_error *error) {
   return ls_tiers_begin(rank->tiers, to->data, from->data, bytes, instruction->reason, error);
 }
 
-static ls_status run_collective(const loaded *each, const ls_kernel_args *args, ls_error *error) {
+static ls_status run_collective(const ls_rank *rank, const loaded *each, ls_error *error) {
   const ls_instruction *instruction = each->instruction;
+  const ls_kernel_args *args = &each->args;
   if (instruction->collective >= LS_SEND && instruction->collective <= LS_SENT)
     return run_transfer(each, error);
   void *source = args->in[0].data, *target = args->out[0].data;
@@ -380,7 +392,8 @@ static ls_status run_collective(const loaded *each, const ls_kernel_args *args, 
   switch (instruction->collective) {
     case LS_ALL_REDUCE:
       if (target != source)
-        memcpy(target, source, (size_t)instruction->count * ls_dtype_bytes(dtype));
+        LS_TRY(rank->device->memory->copy(
+            target, source, (size_t)instruction->count * ls_dtype_bytes(dtype), error));
       return ls_all_reduce(each->group, target, instruction->count, dtype, instruction->reduce,
                            error);
     case LS_REDUCE_SCATTER:
@@ -394,12 +407,13 @@ static ls_status run_collective(const loaded *each, const ls_kernel_args *args, 
   }
 }
 
-static ls_status run_skipped(const ls_kernel_args *args) {
+static ls_status run_skipped(const ls_rank *rank, const ls_kernel_args *args, ls_error *error) {
   for (int o = 0; o < args->outputs; o++) {
     const ls_view *view = &args->out[o];
     int64_t elements = 1;
     for (int d = 0; d < view->ndim; d++) elements *= view->dims[d];
-    if (!args->accumulate[o]) memset(view->data, 0, (size_t)elements * ls_dtype_bytes(view->dtype));
+    const size_t bytes = (size_t)elements * ls_dtype_bytes(view->dtype);
+    if (!args->accumulate[o]) LS_TRY(rank->device->memory->clear(view->data, bytes, error));
   }
   return LS_OK;
 }
@@ -417,11 +431,10 @@ static void bind(loaded *each, char *const *frames, bool first) {
 }
 
 static ls_status run_instruction(ls_rank *rank, const loaded *each, ls_error *error) {
-  if (each->skipped) return run_skipped(&each->args);
+  if (each->skipped) return run_skipped(rank, &each->args, error);
   if (ls_collective_moves(each->instruction->collective)) return run_move(rank, each, error);
-  if (each->instruction->collective != LS_COLLECTIVE_NONE)
-    return run_collective(each, &each->args, error);
-  return rank->kernels.kernel[each->instruction->kind](&each->args, error);
+  if (each->instruction->collective != LS_COLLECTIVE_NONE) return run_collective(rank, each, error);
+  return each->kernel(&each->args, error);
 }
 
 /* Of the value that an instruction is about. */
@@ -443,27 +456,42 @@ static ls_status fail_instruction(ls_rank *rank, const ls_program *program,
   return LS_FAILED;
 }
 
-static bool view_is_finite(const ls_view *view) {
-  if (view->dtype == LS_I32 || view->dtype == LS_I64) return true;
-  const int64_t columns = view->ndim > 1 ? view->valid[1] : 1;
-  const int64_t stride = view->ndim > 1 ? view->dims[1] : 1;
-  for (int64_t i = 0; i < view->valid[0]; i++)
-    for (int64_t j = 0; j < columns; j++) {
-      double value;
-      const char *at =
-          (const char *)view->data + (size_t)(i * stride + j) * ls_dtype_bytes(view->dtype);
-      ls_convert(&value, LS_F64, at, view->dtype, 1);
-      if (!isfinite(value)) return false;
-    }
-  return true;
+/* The first `count` elements at `at`. */
+static ls_status find_finite(const ls_memory_calls *memory, const char *at, ls_dtype dtype,
+                             int64_t count, bool *finite, ls_error *error) {
+  enum { PIECE = 256 };
+  double stored[PIECE], values[PIECE];
+  const size_t width = ls_dtype_bytes(dtype);
+  for (int64_t begin = 0; begin < count && *finite; begin += PIECE) {
+    const int64_t piece = count - begin < PIECE ? count - begin : PIECE;
+    LS_TRY(memory->read(stored, at + (size_t)begin * width, (size_t)piece * width, error));
+    ls_convert(values, LS_F64, stored, dtype, piece);
+    for (int64_t i = 0; i < piece; i++) *finite = *finite && isfinite(values[i]);
+  }
+  return LS_OK;
+}
+
+static ls_status view_is_finite(const ls_rank *rank, const ls_view *view, bool *finite,
+                                ls_error *error) {
+  *finite = true;
+  if (view->dtype == LS_I32 || view->dtype == LS_I64) return LS_OK;
+  const bool matrix = view->ndim > 1; /* a vector is one row */
+  const int64_t rows = matrix ? view->valid[0] : 1, columns = view->valid[matrix];
+  const size_t stride = (size_t)view->dims[matrix] * ls_dtype_bytes(view->dtype);
+  for (int64_t i = 0; i < rows && *finite; i++)
+    LS_TRY(find_finite(rank->device->memory, (const char *)view->data + (size_t)i * stride,
+                       view->dtype, columns, finite, error));
+  return LS_OK;
 }
 
 static ls_status check_outputs(const ls_rank *rank, const ls_program *program, const loaded *each,
                                ls_error *error) {
+  const ls_instruction *instruction = each->instruction;
   for (int o = 0; o < each->args.outputs; o++) {
-    const ls_instruction *instruction = each->instruction;
-    if (ls_collective_moves(instruction->collective) || view_is_finite(&each->args.out[o]))
-      continue;
+    bool finite = true;
+    if (!ls_collective_moves(instruction->collective))
+      LS_TRY(view_is_finite(rank, &each->args.out[o], &finite, error));
+    if (finite) continue;
     const bool received = instruction->collective == LS_RECEIVE;
     return ls_fail(error, received ? LS_NO : LS_FAILED,
                    "rank %d: %s made a NaN or an infinity in %s", rank->number,

@@ -15,7 +15,7 @@
 #define LS_RUN_RANK_H
 
 #include "comm/comm.h"
-#include "device/kernel.h"
+#include "device/device.h"
 #include "ir/program.h"
 #include "run/tiers.h"
 
@@ -26,10 +26,8 @@ enum { LS_MAX_PROGRAMS = 16 };
 typedef struct ls_rank_options {
   const ls_program *const *programs; /* of the rank's stage; borrowed until it is destroyed */
   int program_count;
-  const ls_kernel_table *kernels; /* copied */
-  int threads;                    /* for each kernel */
-  bool exact;                     /* kernels' results do not depend on how many */
-  const char *offload_path;       /* folder of the file, where programs have one */
+  const ls_device *device;  /* borrowed until the world is destroyed */
+  const char *offload_path; /* folder of the file, where programs have one */
 } ls_rank_options;
 
 /* Owns: caller destroys the rank before the world. Errors: LS_FAILED where memory is short; those

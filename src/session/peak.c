@@ -36,16 +36,16 @@ static ls_status measure(const ls_session *session, ls_arena *arena, rates_now *
                          .outputs = 1,
                          .in = {square(memory, dtype), square(memory + matrix_bytes, dtype)},
                          .out = {square(memory + 2 * matrix_bytes, dtype)},
-                         .threads = session->threads};
-  if (session->kernels.workspace_bytes)
-    args.workspace_bytes = session->kernels.workspace_bytes(LS_OP_LINEAR, &args);
+                         .threads = session->device.threads};
+  const ls_kernel_table *table = &session->device.kernels[LS_TIER_DEVICE];
+  if (table->workspace_bytes) args.workspace_bytes = table->workspace_bytes(LS_OP_LINEAR, &args);
   args.workspace = ls_arena_alloc(arena, args.workspace_bytes + 1);
-  LS_TRY(session->kernels.kernel[LS_OP_LINEAR](&args, error)); /* makes the primitive */
+  LS_TRY(table->kernel[LS_OP_LINEAR](&args, error)); /* makes the primitive */
   const double begin = ls_now_s(), flops = 2.0 * SIDE * SIDE * SIDE;
   double rates[MOST_CALLS];
   int calls = 0;
   for (double last = begin; calls < MOST_CALLS && last - begin < measured_s;) {
-    LS_TRY(session->kernels.kernel[LS_OP_LINEAR](&args, error));
+    LS_TRY(table->kernel[LS_OP_LINEAR](&args, error));
     const double now = ls_now_s();
     rates[calls++] = flops / (now - last);
     last = now;
@@ -58,7 +58,7 @@ static ls_status measure(const ls_session *session, ls_arena *arena, rates_now *
 
 ls_session_limits ls_session_limits_of(const ls_session *session, const ls_rates *rates) {
   const int sharers = session->sharers > 0 ? session->sharers : 1;
-  const int threads = sharers * session->threads;
+  const int threads = sharers * session->device.threads;
   return (ls_session_limits){
       .flops_per_s = ls_rates_matmul(rates, session->layout.compute, threads) / sharers,
       .bytes_per_s = ls_rates_memory(rates, threads) / sharers};

@@ -1,6 +1,5 @@
 #include "session/session.h"
 
-#include <omp.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -8,7 +7,6 @@
 #include "base/random.h"
 #include "cluster/machine.h"
 #include "cost/cost.h"
-#include "device/cpu/cpu.h"
 #include "lower/budget.h"
 #include "model/hub.h"
 #include "session/fill.h"
@@ -28,7 +26,7 @@ static ls_dtype choose_dtype(ls_run_file *run) {
     case LS_RUN_DTYPE_FP64: return LS_F64;
     case LS_RUN_DTYPE_AUTO: break;
   }
-  run->dtype = ls_cpu_native_bf16() ? LS_RUN_DTYPE_BF16 : LS_RUN_DTYPE_FP32;
+  run->dtype = ls_device_dtype() == LS_BF16 ? LS_RUN_DTYPE_BF16 : LS_RUN_DTYPE_FP32;
   ls_run_file_mark_resolved(run, "dtype");
   return run->dtype == LS_RUN_DTYPE_BF16 ? LS_BF16 : LS_F32;
 }
@@ -193,9 +191,7 @@ static ls_rank_options rank_options(const ls_session *session, const ls_program 
                                     int count) {
   return (ls_rank_options){.programs = programs,
                            .program_count = count,
-                           .kernels = &session->kernels,
-                           .threads = session->threads,
-                           .exact = session->run->numerics == LS_RUN_EXACT,
+                           .device = &session->device,
                            .offload_path = session->run->offload.path};
 }
 
@@ -344,13 +340,6 @@ static int choose_threads(const ls_run_file *run, int sharers) {
   return cores > sharers ? cores / sharers : 1;
 }
 
-static ls_status choose_kernels(ls_session *session, ls_error *error) {
-  if (session->layout.compute != LS_F64)
-    return ls_cpu_kernels(&session->kernels, session->layout.compute, error);
-  ls_reference_kernels(&session->kernels, LS_F64);
-  return LS_OK;
-}
-
 ls_status ls_session_resolve(ls_arena *arena, ls_run_file *run, int devices, int sharers,
                              ls_session **session, ls_error *error) {
   LS_TRY(ls_run_file_require(run, "model", error));
@@ -367,9 +356,11 @@ ls_status ls_session_resolve(ls_arena *arena, ls_run_file *run, int devices, int
   LS_TRY(refuse_dropout(made, error));
   LS_TRY(choose_start(made, error));
   made->layout = make_layout(run);
-  made->threads = choose_threads(run, sharers);
   made->sharers = sharers;
-  LS_TRY(choose_kernels(made, error));
+  const ls_device_options device = {.compute = made->layout.compute,
+                                    .threads = choose_threads(run, sharers),
+                                    .exact = run->numerics == LS_RUN_EXACT};
+  LS_TRY(ls_device_open(&device, &made->device, error));
   LS_TRY(check_grad_dtype(made, error));
   LS_TRY(choose_recompute(made, error));
   LS_TRY(check_partners(made, error));
@@ -455,7 +446,6 @@ ls_status ls_session_check_tokenizer(const ls_session *session, const ls_tokeniz
 
 ls_status ls_session_rank(const ls_session *session, ls_comm *comm, ls_rank **rank,
                           ls_error *error) {
-  omp_set_num_threads(session->threads);
   const ls_mesh *mesh = &session->programs[LS_SESSION_STEP]->mesh;
   const ls_program *programs[LS_SESSION_PROGRAMS];
   programs_of(session, ls_mesh_coordinate(mesh, ls_comm_rank(comm), LS_AXIS_PP), programs);
@@ -486,41 +476,39 @@ static ls_status initialise_piece(const ls_session *session, ls_rank *rank, int 
                                  error);
 }
 
-/* One thread's part of a parameter; all threads call it. A thread writes what it makes, since most
- * of a write's time is the system's, which clears each page that is written first: pieces are
- * handed out by a large page of fp32, so that no two threads have the same one cleared. */
-static ls_status initialise_share(const ls_session *session, ls_rank *rank, int p,
-                                  ls_error *error) {
-  const ls_program *program = ls_rank_program(rank, LS_SESSION_STEP);
+/* Of all parameters, one after another. */
+typedef struct initialising {
+  const ls_session *session;
+  ls_rank *rank;
+  int64_t *first_piece; /* [parameters + 1] */
+} initialising;
+
+static ls_status initialise_turn(void *work, int64_t piece, ls_error *error) {
+  const initialising *self = work;
+  const ls_program *program = ls_rank_program(self->rank, LS_SESSION_STEP);
+  int p = 0;
+  while (self->first_piece[p + 1] <= piece) p++;
   const int64_t elements = ls_program_parameter_elements(&program->parameters[p]);
-  const int64_t pieces = (elements + FILL_ELEMENTS - 1) / FILL_ELEMENTS;
-  ls_status status = LS_OK;
-#pragma omp for schedule(dynamic, 64) nowait
-  for (int64_t piece = 0; piece < pieces; piece++) {
-    const int64_t first = piece * FILL_ELEMENTS;
-    const int64_t count = elements - first < FILL_ELEMENTS ? elements - first : FILL_ELEMENTS;
-    if (status == LS_OK) status = initialise_piece(session, rank, p, first, count, error);
-  }
-  return status;
+  const int64_t first = (piece - self->first_piece[p]) * FILL_ELEMENTS;
+  const int64_t count = elements - first < FILL_ELEMENTS ? elements - first : FILL_ELEMENTS;
+  return initialise_piece(self->session, self->rank, p, first, count, error);
 }
 
+/* A thread writes what it makes, since most of a write's time is the system's, which clears each
+ * page that is written first: pieces are handed out by a large page of fp32, so that no two threads
+ * have the same one cleared. */
 ls_status ls_session_initialise(const ls_session *session, ls_rank *rank, ls_error *error) {
-  const int count = ls_rank_program(rank, LS_SESSION_STEP)->parameter_count;
-  ls_status status = LS_OK;
-#pragma omp parallel
-  {
-    ls_error own = {0};
-    ls_status made = LS_OK;
-    for (int p = 0; p < count; p++) {
-      const ls_status share = initialise_share(session, rank, p, made == LS_OK ? &own : NULL);
-      if (made == LS_OK) made = share;
-    }
-#pragma omp critical
-    if (made != LS_OK) {
-      status = made;
-      if (error) *error = own;
-    }
+  const ls_program *program = ls_rank_program(rank, LS_SESSION_STEP);
+  ls_arena *scratch = ls_arena_create();
+  initialising work = {session, rank, LS_NEW_ARRAY(scratch, int64_t, program->parameter_count + 1)};
+  for (int p = 0; p < program->parameter_count; p++) {
+    const int64_t elements = ls_program_parameter_elements(&program->parameters[p]);
+    work.first_piece[p + 1] = work.first_piece[p] + (elements + FILL_ELEMENTS - 1) / FILL_ELEMENTS;
   }
+  const ls_status status =
+      ls_host_share(session->device.threads, work.first_piece[program->parameter_count],
+                    initialise_turn, &work, error);
+  ls_arena_destroy(&scratch);
   return status;
 }
 

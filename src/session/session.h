@@ -29,14 +29,13 @@ typedef struct ls_session {
   ls_layout layout;
   const char *weights; /* Hugging Face weights to start from; NULL: from scratch */
   int devices;         /* ranks of the whole mesh */
-  int threads;         /* of each rank's kernels */
   int sharers;         /* ranks that share the cores of this process */
   int64_t sequence;    /* T */
   int64_t batch;       /* sequences of a step over the whole mesh */
   ls_graph *graph;     /* of the step, with its backward part */
   const ls_program **stages[LS_SESSION_PROGRAMS];  /* [pp] programs of each stage */
   const ls_program *programs[LS_SESSION_PROGRAMS]; /* of the first stage */
-  ls_kernel_table kernels;
+  ls_device device;
   int64_t *workspace; /* [pp] bytes that kernels of a device need beside its arena */
 } ls_session;
 

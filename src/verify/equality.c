@@ -4,12 +4,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 
 #include "base/random.h"
-#include "device/cpu/cpu.h"
 #include "ir/saved.h"
 #include "lower/compile.h"
 #include "run/crew.h"
@@ -19,7 +15,7 @@ typedef struct job {
   const ls_experiment *experiment;
   ls_program **stages;
   const ls_graph *graph;
-  ls_kernel_table kernels;
+  ls_device device;
   ls_trajectory *result;
   _Atomic(const char *) unlike;
 } job;
@@ -216,9 +212,6 @@ static ls_status train(ls_rank *rank, job *work, ls_error *error) {
 
 static ls_status rank_body(ls_comm *comm, void *context, ls_error *error) {
   job *work = context;
-#ifdef _OPENMP
-  omp_set_num_threads(1);
-#endif
   ls_rank *rank;
   const ls_mesh *mesh = &work->stages[0]->mesh;
   const int stage = ls_mesh_coordinate(mesh, ls_comm_rank(comm), LS_AXIS_PP);
@@ -226,8 +219,7 @@ static ls_status rank_body(ls_comm *comm, void *context, ls_error *error) {
   LS_TRY(ls_rank_create(comm,
                         &(ls_rank_options){.programs = &program,
                                            .program_count = 1,
-                                           .kernels = &work->kernels,
-                                           .threads = 1,
+                                           .device = &work->device,
                                            .offload_path = work->experiment->offload_path},
                         &rank, error));
   const ls_status status = train(rank, work, error);
@@ -282,10 +274,9 @@ static ls_status run_in(ls_arena *compiler, ls_arena *arena, const ls_experiment
   *result = (ls_trajectory){0};
   make_room(arena, stages[0], result);
   job work = {experiment, stages, graph, .result = result};
-  if (experiment->fast_kernels)
-    LS_TRY(ls_cpu_kernels(&work.kernels, layout->compute, error));
-  else
-    ls_reference_kernels(&work.kernels, layout->compute);
+  const ls_device_options device = {.kind = experiment->fast_kernels ? "cpu" : "reference",
+                                    .compute = layout->compute};
+  LS_TRY(ls_device_open(&device, &work.device, error));
   ls_world *world;
   LS_TRY(ls_world_create_threads(ls_mesh_size(&stages[0]->mesh, LS_AXES_ALL), &world, error));
   if (experiment->deadline_s > 0) ls_world_set_deadline(world, experiment->deadline_s);

@@ -1,0 +1,39 @@
+#include "device/device.h"
+
+#include <omp.h>
+#include <string.h>
+
+#include "device/cpu/cpu.h"
+
+/* Libraries and loops without a count of their own take as many threads as the calling one has. */
+static void enter(const ls_device *device) {
+  omp_set_num_threads(device->threads);
+}
+
+static ls_status fill_kernels(ls_device *device, ls_kernel_table *table, ls_error *error) {
+  if (strcmp(device->kind, "cpu") == 0) return ls_cpu_kernels(table, device->compute, error);
+  if (strcmp(device->kind, "reference") != 0)
+    return ls_fail(error, LS_INPUT, "device.kind: found %s; expected cpu", device->kind);
+  if (device->compute != LS_F32 && device->compute != LS_F64)
+    return ls_fail(error, LS_INPUT, "dtype: the reference kernels compute in fp32 or fp64, not %s",
+                   ls_dtype_name(device->compute));
+  ls_reference_kernels(table, device->compute);
+  return LS_OK;
+}
+
+ls_status ls_device_open(const ls_device_options *options, ls_device *device, ls_error *error) {
+  const char *usual = options->compute == LS_F64 ? "reference" : "cpu";
+  *device = (ls_device){.kind = options->kind ? options->kind : usual,
+                        .compute = options->compute,
+                        .threads = options->threads > 0 ? options->threads : 1,
+                        .exact = options->exact,
+                        .memory = &ls_host_memory,
+                        .enter = enter};
+  LS_TRY(fill_kernels(device, &device->kernels[LS_TIER_HOST], error));
+  device->kernels[LS_TIER_DEVICE] = device->kernels[LS_TIER_HOST]; /* it is the host */
+  return LS_OK;
+}
+
+ls_dtype ls_device_dtype(void) {
+  return ls_cpu_native_bf16() ? LS_BF16 : LS_F32;
+}

@@ -1,0 +1,71 @@
+/* A device as an object: what it can do, and the functions that reach it.
+ *
+ *   ls_device device;
+ *   LS_TRY(ls_device_open(&(ls_device_options){.compute = LS_BF16, .threads = 2}, &device, error));
+ *   ... on the thread of a rank:
+ *   device.enter(&device);
+ *   LS_TRY(device.memory->write(at, values, bytes, error));
+ *   LS_TRY(device.kernels[LS_TIER_DEVICE].kernel[LS_OP_LINEAR](&args, error));
+ *
+ * A device is a value, constant once opened: the ranks of a process share it. Nobody but its
+ * kernels, its memory's functions and the engine that moves its data follows an address in its
+ * memory. */
+#ifndef LS_DEVICE_DEVICE_H
+#define LS_DEVICE_DEVICE_H
+
+#include "device/kernel.h"
+#include "ir/layout.h"
+
+/* How memory of a kind of device is had and reached. */
+typedef struct ls_memory_calls {
+  /* Zeroed, 4096-aligned. With `exported` *handle is what another process imports it by, else -1;
+   * it is closed with close(). NULL: errno says why. */
+  void *(*reserve)(size_t bytes, bool exported, int *handle);
+  /* Memory that another process of this host has exported; NULL where that is refused. */
+  void *(*import)(int process, int handle, size_t bytes);
+  void (*release)(void *base, size_t bytes); /* of either; NULL base: nothing */
+  /* The host's bytes to the device and back, from a place on the device to another, and zeros. They
+   * have ended when the call returns. */
+  ls_status (*write)(void *to, const void *from, size_t bytes, ls_error *error);
+  ls_status (*read)(void *to, const void *from, size_t bytes, ls_error *error);
+  ls_status (*copy)(void *to, const void *from, size_t bytes, ls_error *error);
+  ls_status (*clear)(void *to, size_t bytes, ls_error *error);
+} ls_memory_calls;
+
+/* The memory of a host, which is that of its CPU devices. */
+extern const ls_memory_calls ls_host_memory;
+
+typedef struct ls_device ls_device;
+struct ls_device {
+  const char *kind;
+  ls_dtype compute;
+  int threads; /* for each kernel that runs on the host */
+  bool exact;  /* kernels' results do not depend on how many */
+  const ls_memory_calls *memory;
+  ls_kernel_table kernels[LS_TIER_HOST + 1]; /* by the tier in which outputs lie */
+  /* The calling thread works for the device from now on. */
+  void (*enter)(const ls_device *device);
+};
+
+typedef struct ls_device_options {
+  const char *kind; /* "cpu" or "reference"; NULL: cpu, but reference for fp64, which only it has */
+  ls_dtype compute;
+  int threads; /* 0: 1 */
+  bool exact;
+} ls_device_options;
+
+/* LS_INPUT where the device does not compute in that type. */
+LS_CHECKED ls_status ls_device_open(const ls_device_options *options, ls_device *device,
+                                    ls_error *error);
+
+/* What dtype: auto means on this machine's devices: bf16 where it is multiplied faster than fp32.
+ */
+ls_dtype ls_device_dtype(void);
+
+/* Hands the turns [0, count) of a loop to at most `threads` threads of the host, 64 at a time, each
+ * as one asks for more. What fails first is returned; the other turns may or may not have run. */
+typedef ls_status (*ls_turn)(void *work, int64_t turn, ls_error *error);
+LS_CHECKED ls_status ls_host_share(int threads, int64_t count, ls_turn turn, void *work,
+                                   ls_error *error);
+
+#endif
