@@ -192,7 +192,7 @@ static bool is_short(const ls_run_file *run) {
   const bool model = ls_model_find(arena, run->model, &config, &error) == LS_OK;
   const double microbatches = (double)run->train.microbatches, layers = (double)config.layers;
   const double passes = microbatches * layers, stages = (double)run->mesh.pp;
-  const bool shorter = !model || passes > 1 << 22 ||
+  const bool shorter = !model || passes > 1 << 18 ||
                        (passes + layers <= MOST_WORK && stages * layers <= MOST_WORK &&
                         3 * stages * microbatches <= MOST_WORK);
   ls_arena_destroy(&arena);
