@@ -9,9 +9,9 @@ static const char *name_of(ls_collective collective) {
 
 /* What the collective does to one value. */
 static ls_status change_axis(ls_stage *stage, const ls_instruction *instruction, int axis,
-                             ls_place *place, int cut, ls_error *error) {
+                             ls_place *place, ls_place cut, ls_error *error) {
   const bool gathers = instruction->collective == LS_ALL_GATHER;
-  if (gathers ? place->kind != LS_SHARDED || place->dim != cut
+  if (gathers ? place->kind != cut.kind || place->dim != cut.dim
               : place->kind != LS_PARTIAL || place->reduce != instruction->reduce)
     return ls_proof_fail(stage, error, "%s over %s, where the value is %s: expected %s",
                          name_of(instruction->collective), ls_proof_axis(axis),
@@ -22,14 +22,14 @@ static ls_status change_axis(ls_stage *stage, const ls_instruction *instruction,
                          : instruction->reduce == LS_MAX ? "a partial maximum"
                                                          : "a partial sum");
   if (instruction->collective == LS_REDUCE_SCATTER)
-    *place = (ls_place){LS_SHARDED, cut, LS_SUM};
+    *place = cut;
   else
     *place = (ls_place){0};
   return LS_OK;
 }
 
-/* cut: the dimension that is gathered or scattered. */
-static ls_status change(ls_stage *stage, const ls_content *content, int cut, ls_content *made,
+/* cut: what is gathered or scattered into. */
+static ls_status change(ls_stage *stage, const ls_content *content, ls_place cut, ls_content *made,
                         ls_error *error) {
   const ls_instruction *instruction = ls_proof_instruction(stage);
   *made = *content;
@@ -95,7 +95,7 @@ static ls_status run_tensor(ls_stage *stage, ls_operand *in, ls_operand *out, ls
       return ls_proof_fail(stage, error, "goes from one size to another: expected the same");
   LS_TRY(ls_memory_read(stage, in, &content, error));
   LS_TRY(ls_check_declared(stage, in->value, &content->placement, error));
-  LS_TRY(change(stage, content, 0, &made, error));
+  LS_TRY(change(stage, content, (ls_place){LS_SHARDED, 0, LS_SUM}, &made, error));
   if (content->rows.count && instruction->collective != LS_ALL_REDUCE)
     return ls_proof_fail(stage, error,
                          "moves some of the rows that it gathers or scatters: "
@@ -116,40 +116,43 @@ static ls_status run_tensor(ls_stage *stage, ls_operand *in, ls_operand *out, ls
   return ls_memory_put(stage, 0, out, &made, error);
 }
 
-/* Flat buffers: whether pieces and whole fit together. */
+/* Flat buffers: whether shards and whole fit together. */
 static ls_status check_flat(const ls_stage *stage, ls_error *error) {
   const ls_instruction *instruction = ls_proof_instruction(stage);
   const ls_value *source = &stage->program->values.items[instruction->in[0]];
   const ls_value *target = &stage->program->values.items[instruction->out[0]];
-  const int64_t ranks = stage->proof->mesh.size[LS_AXIS_DP_SHARD];
-  const bool gathers = instruction->collective == LS_ALL_GATHER;
-  if (source->flat_offset != target->flat_offset || source->global[0] != target->global[0])
+  const ls_extent *from = &stage->extents[instruction->in[0]];
+  const ls_extent *to = &stage->extents[instruction->out[0]];
+  const ls_axes axes = instruction->axes & stage->proof->active;
+  const bool all = source->flat_offset == 0 && source->global[0] == source->flat_elements;
+  if (source->flat_offset != target->flat_offset || source->global[0] != target->global[0] ||
+      source->flat_elements != target->flat_elements)
     return ls_proof_fail(stage, error, "goes from one range to another: expected the same of both");
   if (instruction->collective == LS_ALL_REDUCE) {
     if (!ls_value_same_place(source, target))
       return ls_proof_fail(stage, error, "reduces into another place: expected its own");
-    const bool piece = source->flat_chunk > 0;
-    if (piece && (source->flat_offset != 0 || source->flat_chunk * ranks != source->global[0]))
+    if (from->cut && !all)
       return ls_proof_fail(stage, error, "reduces a part of a piece: expected all of it");
-    return expect_count(stage, piece ? source->flat_chunk : source->global[0], error);
+    return expect_count(stage, from->cut ? from->shard : source->global[0], error);
   }
-  const ls_value *piece = gathers ? source : target, *whole = gathers ? target : source;
-  if (whole->flat_chunk || !piece->flat_chunk || piece->flat_offset != 0 ||
-      piece->flat_chunk * ranks != piece->global[0])
+  const ls_extent *shard = instruction->collective == LS_ALL_GATHER ? from : to;
+  const ls_extent *whole = shard == from ? to : from;
+  if (whole->cut || !shard->cut || !all)
     return ls_proof_fail(stage, error, "its operands are not a unit and its pieces: expected both");
-  if ((instruction->axes & stage->proof->active) != 1u << LS_AXIS_DP_SHARD)
-    return ls_proof_fail(stage, error, "moves pieces over other axes: expected dp_shard");
-  return expect_count(stage, whole->global[0], error);
+  if (axes != shard->cut)
+    return ls_proof_fail(stage, error, "moves shards over other axes: expected those that cut it");
+  return expect_count(stage, source->global[0], error);
 }
 
 ls_status ls_check_own_piece(ls_stage *stage, int value, const ls_content *content,
                              ls_error *error) {
-  const ls_place place = content->placement.on[LS_AXIS_DP_SHARD];
-  if (!stage->extents[value].cut || !(stage->proof->active >> LS_AXIS_DP_SHARD & 1)) return LS_OK;
-  if (place.kind == LS_SHARDED && place.dim == LS_FLAT) return LS_OK;
-  return ls_proof_fail(stage, error,
-                       "changes the own piece of what is needed whole: expected it reduced into "
-                       "pieces first");
+  for (int axis = 0; axis < LS_AXIS_COUNT; axis++)
+    if (stage->extents[value].cut >> axis & 1 &&
+        content->placement.on[axis].kind != LS_SHARDED_FLAT)
+      return ls_proof_fail(stage, error,
+                           "changes the own piece of what is needed whole: expected it reduced "
+                           "into pieces first");
+  return LS_OK;
 }
 
 static ls_status move_region(ls_stage *stage, const ls_region *region, const ls_operand *in,
@@ -164,7 +167,7 @@ static ls_status move_region(ls_stage *stage, const ls_region *region, const ls_
   LS_TRY(ls_memory_read(stage, &source, &content, error));
   if (ls_proof_instruction(stage)->collective == LS_ALL_REDUCE)
     LS_TRY(ls_check_own_piece(stage, in->value, content, error));
-  LS_TRY(change(stage, content, LS_FLAT, &made, error));
+  LS_TRY(change(stage, content, (ls_place){LS_SHARDED_FLAT, 0, LS_SUM}, &made, error));
   ls_note_region(stage, region->parameter, stage->program->values.items[out->value].storage,
                  target.begin, target.end);
   return ls_memory_put(stage, 0, &target, &made, error);
@@ -202,8 +205,9 @@ ls_status ls_run_collective(ls_stage *stage, ls_error *error) {
   LS_TRY(ls_operand_find(stage, instruction->out[0], &out, error));
   const ls_value *source = &program->values.items[in.value];
   const ls_value *target = &program->values.items[out.value];
-  if (source->flat != target->flat || source->dtype != target->dtype)
+  if (!source->flat_elements != !target->flat_elements || source->dtype != target->dtype)
     return ls_proof_fail(stage, error, "its operands are of two kinds or types: expected one");
   stage->proof->report.collectives++;
-  return source->flat ? run_flat(stage, &in, &out, error) : run_tensor(stage, &in, &out, error);
+  return source->flat_elements ? run_flat(stage, &in, &out, error)
+                               : run_tensor(stage, &in, &out, error);
 }

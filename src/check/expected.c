@@ -193,7 +193,7 @@ ls_status ls_expected_check_form(const ls_stage *stage, int value, const ls_cont
   const ls_value *about = &stage->program->values.items[value];
   if (content->kind != LS_CONTENT_VALUE && content->kind != LS_CONTENT_GRADIENT) return LS_OK;
   const ls_tensor *tensor = tensor_of(stage->proof, content->expression);
-  if (!tensor || about->flat) return LS_OK;
+  if (!tensor || about->flat_elements) return LS_OK;
   if (!same_sizes(about, tensor->ndim, tensor->dims))
     return ls_proof_fail(stage, error, "has %s of %s: expected %s, the model's", tensor->name,
                          print_sizes(stage->proof, about->ndim, about->global),

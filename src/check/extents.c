@@ -3,14 +3,24 @@
  * unit's flat buffer differs by rank, but each holds its own: it is known by place in the unit. */
 #include "check/proof.h"
 
-static ls_axes cut_axes(const ls_proof *proof, const ls_placement *placement, int dim,
-                        ls_axes family) {
+static ls_axes cut_axes(const ls_proof *proof, const ls_placement *placement, ls_place_kind kind,
+                        int dim, ls_axes family) {
   ls_axes axes = 0;
   for (int axis = 0; axis < LS_AXIS_COUNT; axis++)
-    if ((proof->active & family) >> axis & 1 && placement->on[axis].kind == LS_SHARDED &&
-        placement->on[axis].dim == dim)
+    if ((proof->active & family) >> axis & 1 && placement->on[axis].kind == kind &&
+        (kind != LS_SHARDED || placement->on[axis].dim == dim))
       axes |= 1u << axis;
   return axes;
+}
+
+ls_placement ls_part_placement(const ls_stage *stage, const ls_placement *placement, int value) {
+  ls_placement made = {0};
+  for (int axis = 0; axis < LS_AXIS_COUNT; axis++)
+    if (LS_AXES_TENSOR >> axis & 1)
+      made.on[axis] = placement->on[axis];
+    else if (stage->extents[value].cut >> axis & 1)
+      made.on[axis].kind = LS_SHARDED_FLAT;
+  return made;
 }
 
 int64_t ls_proof_group(const ls_proof *proof, ls_axes axes) {
@@ -22,9 +32,11 @@ int64_t ls_proof_group(const ls_proof *proof, ls_axes axes) {
 
 /* What a rank stores of a dimension; -1: it does not divide. */
 static int64_t stored_length(const ls_proof *proof, const ls_value *value, int dim) {
-  const int64_t data = ls_proof_group(proof, cut_axes(proof, &value->placement, dim, LS_AXES_DATA));
+  const ls_placement *placement = &value->placement;
+  const int64_t data =
+      ls_proof_group(proof, cut_axes(proof, placement, LS_SHARDED, dim, LS_AXES_DATA));
   const int64_t tensor =
-      ls_proof_group(proof, cut_axes(proof, &value->placement, dim, LS_AXES_TENSOR));
+      ls_proof_group(proof, cut_axes(proof, placement, LS_SHARDED, dim, LS_AXES_TENSOR));
   if (value->global[dim] < 0 || value->global[dim] % data != 0) return -1;
   return (value->global[dim] / data + tensor - 1) / tensor;
 }
@@ -39,20 +51,20 @@ static ls_status place_flat(const ls_stage *stage, int v, ls_extent *made, ls_er
   const ls_value *value = &program->values.items[v];
   const ls_storage *storage = &program->storages.items[value->storage];
   const int64_t bytes = (int64_t)ls_dtype_bytes(value->dtype);
-  const int64_t ranks = stage->proof->mesh.size[LS_AXIS_DP_SHARD];
   const int64_t end = value->flat_offset + value->global[0];
+  made->cut = cut_axes(stage->proof, &value->placement, LS_SHARDED_FLAT, 0, LS_AXES_ALL);
+  const int64_t ranks = ls_proof_group(stage->proof, made->cut);
   if (value->ndim != 1 || value->offset != 0 || value->rows || value->flat_offset < 0 ||
-      value->global[0] < 0)
+      value->global[0] < 0 || value->flat_elements < 0 || value->flat_elements % ranks != 0)
     return fail_value(stage, v, error, "is no range of a flat buffer: expected one");
-  made->cut = value->flat_chunk > 0;
-  made->piece = made->cut && !value->flat_whole;
+  made->shard = value->flat_elements / ranks;
+  made->piece = made->cut && storage->bytes < value->flat_elements * bytes;
   made->elements = value->global[0];
-  if (made->cut && end > value->flat_chunk * ranks)
+  if (end > value->flat_elements)
     return fail_value(stage, v, error,
-                      "reaches beyond the pieces of all ranks: expected its end "
-                      "within them");
-  if ((made->piece ? value->flat_chunk : (made->cut ? value->flat_chunk * ranks : end)) * bytes >
-      storage->bytes)
+                      "reaches beyond its unit: expected its end "
+                      "within it");
+  if ((made->piece ? made->shard : value->flat_elements) * bytes > storage->bytes)
     return fail_value(stage, v, error, "reaches beyond its storage: expected it inside");
   const int64_t base = made->piece ? stage->pieces[value->storage] : storage->offset;
   made->begin = base + value->flat_offset * bytes;
@@ -67,7 +79,7 @@ static ls_status place_value(const ls_stage *stage, int v, ls_extent *made, ls_e
   if (storage->offset < 0 || storage->bytes < 0 ||
       storage->offset + storage->bytes > program->frames.items[storage->frame].bytes)
     return fail_value(stage, v, error, "its storage reaches beyond its frame: expected it inside");
-  if (value->flat) return place_flat(stage, v, made, error);
+  if (value->flat_elements) return place_flat(stage, v, made, error);
   made->elements = 1;
   for (int d = 0; d < value->ndim; d++) {
     const int64_t length = stored_length(stage->proof, value, d);
@@ -103,10 +115,10 @@ ls_status ls_proof_extents(ls_stage *stage, ls_error *error) {
 
 bool ls_value_same_place(const ls_value *a, const ls_value *b) {
   if (a->dtype != b->dtype || a->ndim != b->ndim || a->storage != b->storage ||
-      a->offset != b->offset || a->flat != b->flat || a->flat_offset != b->flat_offset ||
-      a->flat_chunk != b->flat_chunk || a->flat_whole != b->flat_whole ||
-      a->flat_rows != b->flat_rows || a->flat_row_elements != b->flat_row_elements ||
-      a->first_row != b->first_row || a->rows != b->rows)
+      a->offset != b->offset || a->flat_elements != b->flat_elements ||
+      a->flat_offset != b->flat_offset || a->flat_rows != b->flat_rows ||
+      a->flat_row_elements != b->flat_row_elements || a->first_row != b->first_row ||
+      a->rows != b->rows)
     return false;
   for (int d = 0; d < a->ndim; d++)
     if (a->global[d] != b->global[d]) return false;

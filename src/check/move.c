@@ -75,9 +75,10 @@ static ls_status check_block(const ls_stage *stage, const ls_operand *operand, l
   const ls_instance *instance = &program->instances.items[operand->instance];
   const int64_t end = (bytes.end + BLOCK - 1) / BLOCK * BLOCK;
   const ls_value *value = &program->values.items[operand->value];
-  const int64_t piece = value->flat_chunk * (int64_t)ls_dtype_bytes(value->dtype);
+  const ls_extent *extent = &stage->extents[operand->value];
+  const int64_t shard = extent->shard * (int64_t)ls_dtype_bytes(value->dtype);
   bool fits = (instance->offset + bytes.begin) % BLOCK == 0 &&
-              (!value->flat_whole || piece % BLOCK == 0) && /* each rank begins at its own */
+              (!extent->cut || extent->piece || shard % BLOCK == 0) && /* each rank's own begins */
               end <= program->frames.items[instance->frame].bytes;
   for (int p = 0; p < LS_POOL_COUNT; p++) fits = fits && program->pool_bytes[p] % BLOCK == 0;
   if (fits) return LS_OK;
@@ -91,8 +92,8 @@ static ls_status check_operands(const ls_stage *stage, const ls_open_move *move,
   const ls_instruction *instruction = ls_proof_instruction(stage);
   const ls_value *from = &stage->program->values.items[move->from.value];
   const ls_value *to = &stage->program->values.items[move->to.value];
-  bool same = from->flat == to->flat && from->dtype == to->dtype && from->ndim == to->ndim &&
-              from->flat_offset == to->flat_offset && from->flat_chunk == to->flat_chunk &&
+  bool same = from->flat_elements == to->flat_elements && from->dtype == to->dtype &&
+              from->ndim == to->ndim && from->flat_offset == to->flat_offset &&
               ls_places_equal(stage->proof, &from->placement, &to->placement);
   for (int d = 0; d < from->ndim && same; d++) same = from->global[d] == to->global[d];
   if (!same) return ls_proof_fail(stage, error, "goes from one size to another: expected the same");
@@ -106,11 +107,10 @@ static ls_status check_operands(const ls_stage *stage, const ls_open_move *move,
     LS_TRY(check_block(stage, &move->to, error));
   }
   int64_t elements = stage->extents[move->from.value].elements;
-  if (from->flat_chunk) {
-    const int64_t ranks = stage->proof->mesh.size[LS_AXIS_DP_SHARD];
-    if (from->flat_offset != 0 || from->global[0] != from->flat_chunk * ranks)
+  if (stage->extents[move->from.value].cut) {
+    if (from->flat_offset != 0 || from->global[0] != from->flat_elements)
       return ls_proof_fail(stage, error, "moves a part of a piece: expected all of it");
-    elements = from->flat_chunk;
+    elements = stage->extents[move->from.value].shard;
   }
   if (instruction->count != elements)
     return ls_proof_fail(stage, error, "moves %lld elements: expected %lld",
@@ -139,7 +139,7 @@ static ls_status copy_part(ls_stage *stage, const ls_operand *from, const ls_ope
 static ls_status copy(ls_stage *stage, const ls_open_move *move, bool writes, ls_error *error) {
   const ls_program *program = stage->program;
   const ls_value *from = &program->values.items[move->from.value];
-  if (!from->flat) {
+  if (!from->flat_elements) {
     LS_TRY(copy_part(stage, &move->from, &move->to, writes, error));
     return ls_check_declared(stage, move->to.value, &from->placement, error);
   }

@@ -42,7 +42,7 @@ static ls_status check_places(const ls_stage *stage, const operands *all, ls_err
 static ls_status note_length(const ls_stage *stage, int64_t lengths[128],
                              const ls_operand_labels *labels, int value, ls_error *error) {
   const ls_value *about = &stage->program->values.items[value];
-  if (about->flat || about->ndim != labels->ndim)
+  if (about->flat_elements || about->ndim != labels->ndim)
     return ls_proof_fail(stage, error, "%s has %d dimensions: expected %d", about->name,
                          about->ndim, labels->ndim);
   for (int d = 0; d < labels->ndim; d++) {

@@ -39,17 +39,19 @@ static bool range_fits(const ls_stage *stage, const ls_program_parameter *parame
     if (cuts[parameter->cut][axis - LS_AXIS_TP_KV] == 1) across |= 1u << axis;
   const int64_t columns = ls_proof_group(stage->proof, across);
   const int64_t row = parameter->ndim > 1 ? (parameter->dims[1] + columns - 1) / columns : 1;
-  return value->flat && value->dtype == dtype && value->global[0] == elements &&
+  const ls_placement wanted = ls_part_placement(stage, &used->placement, part);
+  return value->flat_elements && value->dtype == dtype && value->global[0] == elements &&
+         value->flat_elements == stored->flat_elements &&
          value->flat_offset == stored->flat_offset && value->flat_rows == parameter->dims[0] &&
          value->flat_row_elements == row &&
-         ls_places_equal(stage->proof, &value->placement, &used->placement);
+         ls_places_equal(stage->proof, &value->placement, &wanted);
 }
 
 static bool whole_fits(const ls_stage *stage, const ls_program_parameter *parameter, int part) {
   const ls_program *program = stage->program;
   const ls_value *value = &program->values.items[part];
   const int64_t bytes = (int64_t)ls_dtype_bytes(value->dtype);
-  if (value->flat || value->ndim != parameter->ndim ||
+  if (value->flat_elements || value->ndim != parameter->ndim ||
       value->offset != program->values.items[parameter->stored].flat_offset * bytes)
     return false;
   for (int d = 0; d < value->ndim; d++)
@@ -174,14 +176,6 @@ static int lasting_instance(const ls_program *program, int value) {
   return program->frames.items[program->storages.items[storage].frame].instance;
 }
 
-static ls_placement part_placement(const ls_stage *stage, int used, int part) {
-  ls_placement placement = stage->program->values.items[used].placement;
-  placement.on[LS_AXIS_DP_REPLICATE] = placement.on[LS_AXIS_DP_SHARD] = (ls_place){0};
-  if (stage->extents[part].cut)
-    placement.on[LS_AXIS_DP_SHARD] = (ls_place){LS_SHARDED, LS_FLAT, LS_SUM};
-  return placement;
-}
-
 /* The parts that are kept between programs, with what they are. */
 static int kept_parts(const ls_stage *stage, int p, int values[4], ls_leaf leaves[4]) {
   const ls_program *program = stage->program;
@@ -253,7 +247,7 @@ static int kept_tensor(const ls_stage *stage, int v) {
   const ls_program *program = stage->program;
   const ls_value *value = &program->values.items[v];
   const ls_frame *frame = &program->frames.items[program->storages.items[value->storage].frame];
-  if (frame->pool != LS_POOL_STATE || frame->category != LS_CATEGORY_CACHES || value->flat)
+  if (frame->pool != LS_POOL_STATE || frame->category != LS_CATEGORY_CACHES || value->flat_elements)
     return -1;
   return ls_expected_find_state(stage->proof, value->name);
 }
@@ -283,7 +277,8 @@ void ls_proof_begin(ls_stage *stage) {
     ls_leaf leaves[4];
     const int count = kept_parts(stage, p, values, leaves);
     for (int i = 0; i < count; i++) {
-      const ls_placement placement = part_placement(stage, program->parameters[p].used, values[i]);
+      const ls_placement *used = &program->values.items[program->parameters[p].used].placement;
+      const ls_placement placement = ls_part_placement(stage, used, values[i]);
       lay(stage, values[i], lasting_instance(program, values[i]),
           ls_expression_leaf(&stage->proof->expressions, leaves[i], p, 0), -1, &placement);
     }
@@ -301,7 +296,8 @@ static ls_status check_kept(ls_stage *stage, int p, ls_error *error) {
     const ls_content *found =
         ls_memory_look(stage, lasting_instance(program, values[i]),
                        program->values.items[values[i]].storage, extent->begin, extent->end);
-    const ls_placement wanted = part_placement(stage, program->parameters[p].used, values[i]);
+    const ls_placement *used = &program->values.items[program->parameters[p].used].placement;
+    const ls_placement wanted = ls_part_placement(stage, used, values[i]);
     static const char *const names[] = {"weights", "master weights", "first moments",
                                         "second moments"};
     const int expression = ls_expression_leaf(&stage->proof->expressions, leaves[i], p, version);
@@ -326,7 +322,8 @@ ls_status ls_proof_guessed(ls_stage *stage, int p, ls_error *error) {
   const ls_content *found =
       ls_memory_look(stage, lasting_instance(program, stored),
                      program->values.items[stored].storage, extent->begin, extent->end);
-  const ls_placement wanted = part_placement(stage, program->parameters[p].used, stored);
+  const ls_placement wanted = ls_part_placement(
+      stage, &program->values.items[program->parameters[p].used].placement, stored);
   if (found && found->kind == LS_CONTENT_VALUE &&
       found->expression ==
           ls_expression_leaf(&stage->proof->expressions, LS_LEAF_PARAMETER, p, 2) &&

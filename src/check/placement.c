@@ -5,7 +5,7 @@
 
 static bool same_place(ls_place a, ls_place b) {
   if (a.kind != b.kind) return false;
-  return a.kind == LS_REPLICATED || (a.kind == LS_SHARDED ? a.dim == b.dim : a.reduce == b.reduce);
+  return (a.kind != LS_SHARDED || a.dim == b.dim) && (a.kind != LS_PARTIAL || a.reduce == b.reduce);
 }
 
 const char *ls_proof_axis(int axis) {
@@ -19,8 +19,10 @@ static const char *print_placement(const ls_proof *proof, const ls_placement *pl
   for (int axis = 0; axis < LS_AXIS_COUNT; axis++) {
     const ls_place place = placement->on[axis];
     if (!(proof->active >> axis & 1) || place.kind == LS_REPLICATED) continue;
-    const char *what =
-        place.kind == LS_PARTIAL ? "P" : ls_arena_printf(proof->arena, "S(%d)", place.dim);
+    const char *what = place.kind == LS_PARTIAL ? "P"
+                       : place.kind == LS_SHARDED
+                           ? ls_arena_printf(proof->arena, "S(%d)", place.dim)
+                           : "S(flat)";
     text = ls_arena_printf(proof->arena, "%s%s%s on %s", text, *text ? ", " : "", what,
                            ls_proof_axis(axis));
   }
@@ -126,7 +128,7 @@ ls_status ls_check_declared(ls_stage *stage, int value, const ls_placement *plac
   const ls_program *program = stage->program;
   const ls_value *about = &program->values.items[value];
   const int frame = program->storages.items[about->storage].frame;
-  if (about->flat || program->frames.items[frame].pool == LS_POOL_CELL) return LS_OK;
+  if (about->flat_elements || program->frames.items[frame].pool == LS_POOL_CELL) return LS_OK;
   if (ls_places_equal(stage->proof, &about->placement, placement)) return LS_OK;
   return ls_proof_fail(stage, error, "%s is declared as %s: expected %s", about->name,
                        print_placement(stage->proof, &about->placement),

@@ -7,9 +7,9 @@
 #include "check/check.h"
 #include "graph/labels.h"
 
-/* The dimension of S(flat), on the flattened elements of a unit; and where addresses of units
- * begin: a number of each storage in a frame, shifted, above every address in a frame. */
-enum { LS_FLAT = -1, LS_PIECE_SHIFT = 44 };
+/* Where addresses of units begin: a number of each storage in a frame, shifted, above every address
+ * in a frame. */
+enum { LS_PIECE_SHIFT = 44 };
 
 /* In place of the one. */
 enum { LS_SEVERAL = -2 };
@@ -115,10 +115,11 @@ typedef struct ls_contents {
 /* Where a value lies, for every rank at once. */
 typedef struct ls_extent {
   bool piece;         /* addresses are of the unit, not of memory */
-  bool cut;           /* flat, and only this rank's piece */
+  ls_axes cut;        /* S(flat) on these axes: only this rank's shard */
   int64_t begin, end; /* addresses */
   int64_t elements;   /* that a rank stores; of a cut range: of the whole range */
-  int64_t all_rows;   /* that a rank stores of the tensor, of which the value may be some */
+  int64_t shard;    /* of a range: elements of the unit that a rank has, all where it is not cut */
+  int64_t all_rows; /* that a rank stores of the tensor, of which the value may be some */
 } ls_extent;
 
 /* A parameter's elements in a storage. */
@@ -215,6 +216,8 @@ LS_CHECKED ls_status ls_proof_structure(ls_stage *stage, ls_error *error);
 LS_CHECKED ls_status ls_proof_extents(ls_stage *stage, ls_error *error);
 bool ls_value_same_place(const ls_value *a, const ls_value *b);
 int64_t ls_proof_group(const ls_proof *proof, ls_axes axes); /* ranks */
+/* Places of `placement` on the tensor axes, on all others S(flat) where the value is cut so. */
+ls_placement ls_part_placement(const ls_stage *stage, const ls_placement *placement, int value);
 
 /* parameters.c: their parts' places and what memory holds before the program. */
 LS_CHECKED ls_status ls_proof_parameters(ls_stage *stage, ls_error *error);

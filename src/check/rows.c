@@ -22,7 +22,7 @@ static bool is_intact(const ls_entry *entry) {
 static bool same_tensor(const ls_stage *stage, const ls_content *content, const ls_value *value) {
   const ls_value *other = &stage->program->values.items[content->value];
   if (content->kind == LS_CONTENT_PIECES || content->storage != value->storage ||
-      content->dtype != value->dtype || other->flat || other->ndim != value->ndim)
+      content->dtype != value->dtype || other->flat_elements || other->ndim != value->ndim)
     return false;
   for (int d = 0; d < value->ndim; d++)
     if (other->global[d] != value->global[d]) return false;
@@ -61,7 +61,7 @@ static const ls_content *look_together(const ls_stage *stage, const ls_operand *
   const ls_value *value = &stage->program->values.items[operand->value];
   const ls_contents *contents = &stage->contents[operand->instance];
   const int64_t all = stage->extents[operand->value].all_rows;
-  if (value->flat || !all) return NULL;
+  if (value->flat_elements || !all) return NULL;
   const int64_t row_bytes = (operand->end - operand->begin) / all;
   const ls_content *first = NULL;
   int at = ls_contents_find(contents, operand->begin);

@@ -17,10 +17,11 @@ static ls_pool pool_of(const ls_program *program, int value) {
 static bool shares(const ls_program *a, int in_a, const ls_program *b, int in_b) {
   const ls_value *x = &a->values.items[in_a], *y = &b->values.items[in_b];
   if (pool_of(a, in_a) != pool_of(b, in_b) || address_of(a, in_a) != address_of(b, in_b) ||
-      x->dtype != y->dtype || x->ndim != y->ndim || x->flat != y->flat ||
-      x->flat_offset != y->flat_offset || x->flat_chunk != y->flat_chunk ||
-      x->flat_whole != y->flat_whole)
+      x->dtype != y->dtype || x->ndim != y->ndim || x->flat_elements != y->flat_elements ||
+      x->flat_offset != y->flat_offset)
     return false;
+  for (int axis = 0; axis < LS_AXIS_COUNT; axis++)
+    if (x->placement.on[axis].kind != y->placement.on[axis].kind) return false;
   for (int d = 0; d < x->ndim; d++)
     if (x->global[d] != y->global[d]) return false;
   return true;

@@ -20,7 +20,7 @@ static ls_status check_transfer(const ls_stage *stage, int inputs, int outputs, 
                          instruction->peer, stage->proof->count);
   const int value = inputs ? instruction->in[0] : instruction->out[0];
   if (instruction->count != stage->extents[value].elements ||
-      stage->program->values.items[value].flat)
+      stage->program->values.items[value].flat_elements)
     return ls_proof_fail(stage, error, "moves %lld elements: expected %lld",
                          (long long)instruction->count, (long long)stage->extents[value].elements);
   return LS_OK;
@@ -220,13 +220,10 @@ static ls_status check_join(const ls_stage *stage, ls_error *error) {
        instruction->peer == stage->number))
     return ls_proof_fail(stage, error, "is between two stages and over other axes: expected pp");
   const ls_value *value = &program->values.items[instruction->in[0]];
-  const int64_t ranks = stage->proof->mesh.size[LS_AXIS_DP_SHARD];
-  int64_t expected = stage->extents[instruction->in[0]].elements;
-  if (value->flat && value->flat_chunk) {
-    if (value->flat_offset != 0 || value->flat_chunk * ranks != value->global[0])
-      return ls_proof_fail(stage, error, "reduces a part of a piece: expected all of it");
-    expected = value->flat_chunk;
-  }
+  const ls_extent *extent = &stage->extents[instruction->in[0]];
+  if (extent->cut && (value->flat_offset != 0 || value->flat_elements != value->global[0]))
+    return ls_proof_fail(stage, error, "reduces a part of a piece: expected all of it");
+  const int64_t expected = extent->cut ? extent->shard : extent->elements;
   if (instruction->count != expected)
     return ls_proof_fail(stage, error, "moves %lld elements: expected %lld",
                          (long long)instruction->count, (long long)expected);
@@ -236,7 +233,7 @@ static ls_status check_join(const ls_stage *stage, ls_error *error) {
 /* The r-th thing that the stage's operand holds: a parameter's region, or all of it. */
 static bool nth_part(const ls_stage *stage, int r, ls_operand *part) {
   const ls_value *value = &stage->program->values.items[part->value];
-  if (!value->flat) return r == 0;
+  if (!value->flat_elements) return r == 0;
   const ls_regions *regions = &stage->regions[value->storage];
   for (int i = 0; i < regions->items.count; i++) {
     const ls_region *region = &regions->items.items[i];

@@ -178,10 +178,8 @@ static ls_status check_gradient_placement(ls_stage *stage, const ls_content *gra
                                           ls_error *error) {
   const ls_program *program = stage->program;
   const ls_program_parameter *parameter = &program->parameters[p];
-  ls_placement wanted = program->values.items[parameter->used].placement;
-  wanted.on[LS_AXIS_DP_SHARD] = (ls_place){0};
-  if (stage->extents[parameter->gradient].cut)
-    wanted.on[LS_AXIS_DP_SHARD] = (ls_place){LS_SHARDED, LS_FLAT, LS_SUM};
+  const ls_placement wanted = ls_part_placement(
+      stage, &program->values.items[parameter->used].placement, parameter->gradient);
   if (ls_places_equal(stage->proof, &gradient->placement, &wanted)) return LS_OK;
   return ls_proof_fail(stage, error,
                        "reads a gradient that is cut otherwise than its parameter: "
@@ -206,11 +204,11 @@ static ls_status run_squared_norm(ls_stage *stage, ls_error *error) {
     const ls_place place = gradient->placement.on[axis];
     const bool once = instruction->first_only >> axis & 1;
     if (!(stage->proof->active >> axis & 1)) continue;
-    if (once && place.kind == LS_SHARDED)
+    const bool cut = place.kind == LS_SHARDED || place.kind == LS_SHARDED_FLAT;
+    if (once && cut)
       return ls_proof_fail(stage, error, "leaves out pieces over %s: expected every rank's counted",
                            ls_proof_axis(axis));
-    if (once || place.kind == LS_SHARDED)
-      made.placement.on[axis] = (ls_place){LS_PARTIAL, 0, LS_SUM};
+    if (once || cut) made.placement.on[axis] = (ls_place){LS_PARTIAL, 0, LS_SUM};
   }
   return write_output(stage, 0, &made, error);
 }
@@ -227,13 +225,18 @@ static bool settings_fit(const ls_stage *stage, int p) {
 }
 
 /* One part of the state goes from its old version to its new one, where it lies. */
-static ls_status update_part(ls_stage *stage, int o, int expected, int p, ls_error *error) {
+static ls_status update_part(ls_stage *stage, int o, int expected, int p,
+                             const ls_content *gradient, ls_error *error) {
   const ls_program *program = stage->program;
   const ls_instruction *instruction = ls_proof_instruction(stage);
   const ls_value *value = &program->values.items[instruction->out[o]];
   ls_expressions *all = &stage->proof->expressions;
   if (expected < 0 || !lies_as(stage, value, &program->values.items[expected]))
     return ls_proof_fail(stage, error, "updates %s elsewhere: expected its own place", value->name);
+  const ls_placement shard = ls_part_placement(stage, &gradient->placement, instruction->out[o]);
+  if (!ls_places_equal(stage->proof, &gradient->placement, &shard))
+    return ls_proof_fail(stage, error,
+                         "updates other shards than it has the gradient of: expected the same");
   ls_operand operand;
   const ls_content *old;
   LS_TRY(ls_operand_find(stage, instruction->out[o], &operand, error));
@@ -250,8 +253,7 @@ static ls_status update_part(ls_stage *stage, int o, int expected, int p, ls_err
                          value->name);
   ls_content made = *old;
   made.expression = ls_expression_leaf(all, leaf, p, 1);
-  if (stage->extents[instruction->out[o]].cut)
-    made.placement.on[LS_AXIS_DP_SHARD] = (ls_place){LS_SHARDED, LS_FLAT, LS_SUM};
+  made.placement = gradient->placement;
   if (instruction->write[o] != LS_WRITE)
     return ls_proof_fail(stage, error, "adds to %s: expected to write it", value->name);
   return ls_memory_write(stage, &operand, &made, error);
@@ -275,7 +277,8 @@ static ls_status run_optimizer(ls_stage *stage, ls_error *error) {
     return ls_proof_fail(stage, error, "has other settings than the layout: expected the same");
   const ls_program_parameter *parameter = &program->parameters[p];
   const int parts[] = {parameter->master, parameter->moment1, parameter->moment2};
-  for (int o = 0; o < instruction->outputs; o++) LS_TRY(update_part(stage, o, parts[o], p, error));
+  for (int o = 0; o < instruction->outputs; o++)
+    LS_TRY(update_part(stage, o, parts[o], p, gradient, error));
   stage->proof->report.gradients++;
   return LS_OK;
 }
@@ -304,14 +307,15 @@ static ls_status write_guess(ls_stage *stage, int p, const ls_content *gradient,
   const int out = ls_proof_instruction(stage)->out[0];
   const ls_value *weights = &program->values.items[out];
   const ls_value *stored = &program->values.items[program->parameters[p].stored];
-  if (!weights->flat || weights->storage != stored->storage ||
+  if (!weights->flat_elements || weights->storage != stored->storage ||
+      weights->flat_elements != stored->flat_elements ||
       weights->flat_offset != stored->flat_offset || weights->global[0] != stored->global[0] ||
       weights->dtype != stored->dtype || weights->offset != stored->offset ||
-      (stored->flat_chunk && weights->flat_chunk != stored->flat_chunk))
+      (stage->extents[program->parameters[p].stored].cut & ~stage->extents[out].cut))
     return ls_proof_fail(stage, error, "guesses the weights of %s elsewhere: expected their place",
                          program->parameters[p].name);
-  const bool piece = gradient->placement.on[LS_AXIS_DP_SHARD].kind == LS_SHARDED;
-  if (stage->extents[out].cut != piece && (stage->proof->active >> LS_AXIS_DP_SHARD & 1))
+  const ls_placement wanted = ls_part_placement(stage, &gradient->placement, out);
+  if (!ls_places_equal(stage->proof, &gradient->placement, &wanted))
     return ls_proof_fail(stage, error,
                          "guesses other pieces than it has the gradient of: expected "
                          "the same");
@@ -359,8 +363,9 @@ static ls_status run_cast(ls_stage *stage, ls_error *error) {
   ls_operand in, out;
   LS_TRY(ls_operand_find(stage, instruction->in[0], &in, error));
   LS_TRY(ls_operand_find(stage, instruction->out[0], &out, error));
-  if (!from->flat || !to->flat || from->flat_offset != to->flat_offset ||
-      from->global[0] != to->global[0] || from->flat_chunk != to->flat_chunk ||
+  if (!from->flat_elements || from->flat_elements != to->flat_elements ||
+      from->flat_offset != to->flat_offset || from->global[0] != to->global[0] ||
+      stage->extents[in.value].cut != stage->extents[out.value].cut ||
       instruction->write[0] != LS_WRITE)
     return ls_proof_fail(stage, error, "goes from one range to another: expected the same of both");
   const ls_regions *regions = &stage->regions[from->storage];

@@ -19,7 +19,8 @@ static double bytes_of(const ls_program *program, int rank, int index) {
   const ls_value *value = &program->values.items[index];
   const ls_local local = ls_program_local(program, rank, index);
   double bytes = (double)ls_dtype_bytes(value->dtype);
-  for (int d = 0; d < (value->flat ? 1 : value->ndim); d++) bytes *= (double)local.valid[d];
+  for (int d = 0; d < (value->flat_elements ? 1 : value->ndim); d++)
+    bytes *= (double)local.valid[d];
   return bytes;
 }
 

@@ -205,8 +205,9 @@ static bool read_placement(const json_t *array, ls_placement *placement) {
   if (json_array_size(array) != LS_AXIS_COUNT) return false;
   for (int a = 0; a < LS_AXIS_COUNT; a++) {
     int place[3];
-    if (!read_ints(json_array_get(array, (size_t)a), place, 3) || !in_range(place[0], 3) ||
-        !in_range(place[1], LS_MAX_DIMS) || !in_range(place[2], 2))
+    if (!read_ints(json_array_get(array, (size_t)a), place, 3) ||
+        !in_range(place[0], LS_SHARDED_FLAT + 1) || !in_range(place[1], LS_MAX_DIMS) ||
+        !in_range(place[2], 2))
       return false;
     placement->on[a] = (ls_place){(ls_place_kind)place[0], place[1], (ls_reduce)place[2]};
   }
@@ -214,33 +215,45 @@ static bool read_placement(const json_t *array, ls_placement *placement) {
 }
 
 /* Whether a flat range, which may be any part of a unit's buffer, is told in numbers whose products
- * can be had. */
+ * can be had, and its unit in shards of one length. */
 static bool is_flat_sane(const loader *l, const ls_value *value) {
-  int64_t elements, end, begin;
-  const int64_t last = l->program->mesh.size[LS_AXIS_DP_SHARD] - 1;
-  return !__builtin_mul_overflow(value->flat_rows, value->flat_row_elements, &elements) &&
-         !__builtin_mul_overflow(last, value->flat_chunk, &begin) &&
-         !__builtin_add_overflow(value->flat_offset, elements, &end) && end < INT64_C(1) << 53 &&
-         begin < INT64_C(1) << 53;
+  const ls_mesh *mesh = &l->program->mesh;
+  int64_t elements, end;
+  return value->flat_elements > 0 && value->flat_elements < INT64_C(1) << 53 &&
+         value->flat_elements % ls_mesh_size(mesh, ls_value_flat_axes(mesh, value)) == 0 &&
+         !__builtin_mul_overflow(value->flat_rows, value->flat_row_elements, &elements) &&
+         !__builtin_add_overflow(value->flat_offset, elements, &end) && end < INT64_C(1) << 53;
+}
+
+/* The rank whose index on these axes is this one, 0 on all others. */
+static int rank_at(const ls_mesh *mesh, ls_axes axes, int64_t index) {
+  int rank = 0, stride = 1;
+  for (int a = LS_AXIS_COUNT - 1; a >= 0; a--) {
+    if (axes >> a & 1) {
+      rank += (int)(index % mesh->size[a]) * stride;
+      index /= mesh->size[a];
+    }
+    stride *= mesh->size[a];
+  }
+  return rank;
 }
 
 /* The ranks whose parts of a value lie furthest out: the parts of a tensor are of one length and
- * place on all ranks; those of a flat range differ by its pieces, of which all between the first
+ * place on all ranks; those of a flat range differ by its shards, of which all between the first
  * and the last that the range touches are whole. Returns how many, at most FURTHEST. */
 enum { FURTHEST = 6 };
 static int furthest_ranks(const ls_program *program, const ls_value *value, int ranks[FURTHEST]) {
   const ls_mesh *mesh = &program->mesh;
+  const ls_axes axes = value->flat_elements ? ls_value_flat_axes(mesh, value) : 0;
   ranks[0] = 0;
-  if (!value->flat || !value->flat_chunk) return 1;
-  int stride = 1;
-  for (int a = LS_AXIS_COUNT - 1; a > LS_AXIS_DP_SHARD; a--) stride *= mesh->size[a];
-  const int64_t pieces = mesh->size[LS_AXIS_DP_SHARD];
-  const int64_t first = value->flat_offset / value->flat_chunk;
-  const int64_t last = (value->flat_offset + value->global[0]) / value->flat_chunk;
-  const int64_t tried[FURTHEST] = {0, first, first + 1, last - 1, last, pieces - 1};
+  if (!axes) return 1;
+  const int64_t shards = ls_mesh_size(mesh, axes), shard = ls_value_shard(mesh, value);
+  const int64_t first = value->flat_offset / shard;
+  const int64_t last = (value->flat_offset + value->global[0]) / shard;
+  const int64_t tried[FURTHEST] = {0, first, first + 1, last - 1, last, shards - 1};
   int count = 0;
   for (int i = 0; i < FURTHEST; i++)
-    if (in_range(tried[i], pieces)) ranks[count++] = (int)tried[i] * stride;
+    if (in_range(tried[i], shards)) ranks[count++] = rank_at(mesh, axes, tried[i]);
   return count;
 }
 
@@ -248,13 +261,13 @@ static int furthest_ranks(const ls_program *program, const ls_value *value, int 
 static bool has_rows(const loader *l, const ls_value *value) {
   if (!value->rows) return value->first_row == 0;
   const ls_part part = ls_mesh_part(&l->program->mesh, 0, &value->placement, 0, value->global[0]);
-  return !value->flat && value->first_row + value->rows <= part.stored;
+  return !value->flat_elements && value->first_row + value->rows <= part.stored;
 }
 
 /* Whether every rank's part of the value lies in its storage. */
 static bool fits(const loader *l, int index) {
   const ls_value *value = &l->program->values.items[index];
-  if (!has_rows(l, value) || (value->flat && !is_flat_sane(l, value))) return false;
+  if (!has_rows(l, value) || (value->flat_elements && !is_flat_sane(l, value))) return false;
   const ls_storage *storage = &l->program->storages.items[value->storage];
   int ranks[FURTHEST];
   const int count = furthest_ranks(l->program, value, ranks);

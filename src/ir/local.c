@@ -7,20 +7,35 @@ static int64_t flat_end(const ls_program *program, int rank, const ls_value *val
   return value->flat_offset + part.valid * value->flat_row_elements;
 }
 
-/* A range of a unit's flat buffer, or what of it lies in this rank's piece. */
+ls_axes ls_value_flat_axes(const ls_mesh *mesh, const ls_value *value) {
+  return ls_placement_axes(mesh, &value->placement, LS_SHARDED_FLAT, -1);
+}
+
+int64_t ls_value_shard(const ls_mesh *mesh, const ls_value *value) {
+  return value->flat_elements / ls_mesh_size(mesh, ls_value_flat_axes(mesh, value));
+}
+
+ls_axes ls_value_replicas(const ls_mesh *mesh, const ls_value *value) {
+  ls_axes alike = 0;
+  for (int a = 0; a < LS_AXIS_COUNT; a++)
+    if (value->placement.on[a].kind == LS_REPLICATED || mesh->size[a] == 1) alike |= 1u << a;
+  return alike & ~(ls_axes)LS_AXES_STAGE;
+}
+
+/* A range of a unit's flat buffer: what of it lies in this rank's shard. */
 static void cut_flat(const ls_program *program, int rank, const ls_value *value, ls_local *local) {
-  const int64_t piece = ls_mesh_coordinate(&program->mesh, rank, LS_AXIS_DP_SHARD);
-  const int64_t begin = piece * value->flat_chunk;
+  const ls_mesh *mesh = &program->mesh;
+  const int64_t bytes = (int64_t)ls_dtype_bytes(value->dtype);
+  const int64_t shard = ls_value_shard(mesh, value);
+  const int64_t begin = ls_mesh_index(mesh, rank, ls_value_flat_axes(mesh, value)) * shard;
+  const bool whole = program->storages.items[value->storage].bytes >= value->flat_elements * bytes;
   int64_t first = value->flat_offset, last = flat_end(program, rank, value);
-  if (value->flat_chunk) {
-    if (first < begin) first = begin;
-    if (last > begin + value->flat_chunk) last = begin + value->flat_chunk;
-    if (last < first) last = first = begin;
-  }
+  if (first < begin) first = begin;
+  if (last > begin + shard) last = begin + shard;
+  if (last < first) last = first = begin;
   local->dims[0] = local->valid[0] = last - first;
   local->start[0] = last > first ? first - value->flat_offset : 0;
-  local->offset += (value->flat_chunk && !value->flat_whole ? first - begin : first) *
-                   (int64_t)ls_dtype_bytes(value->dtype);
+  local->offset += (whole ? first : first - begin) * bytes;
 }
 
 /* Of what a rank stores, the value's own rows; of these the last may not exist. */
@@ -39,7 +54,7 @@ const ls_frame *ls_program_frame(const ls_program *program, int value) {
 ls_local ls_program_local(const ls_program *program, int rank, int index) {
   const ls_value *value = &program->values.items[index];
   ls_local local = {.offset = program->storages.items[value->storage].offset + value->offset};
-  if (value->flat) {
+  if (value->flat_elements) {
     cut_flat(program, rank, value, &local);
     return local;
   }

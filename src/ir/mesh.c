@@ -99,8 +99,9 @@ ls_part ls_mesh_part(const ls_mesh *mesh, int rank, const ls_placement *placemen
   return part;
 }
 
-static const char *place_print(ls_arena *arena, ls_place place) {
+const char *ls_place_print(ls_arena *arena, ls_place place) {
   if (place.kind == LS_REPLICATED) return "R";
+  if (place.kind == LS_SHARDED_FLAT) return "S(flat)";
   if (place.kind == LS_SHARDED) return ls_arena_printf(arena, "S(%d)", place.dim);
   return place.reduce == LS_MAX ? "P(max)" : "P(sum)";
 }
@@ -111,7 +112,7 @@ const char *ls_placement_print(ls_arena *arena, const ls_mesh *mesh,
   for (int a = 0; a < LS_AXIS_COUNT; a++) {
     if (mesh->size[a] < 2 || placement->on[a].kind == LS_REPLICATED) continue;
     text = ls_arena_printf(arena, "%s%s%s on %s", text, *text ? ", " : "",
-                           place_print(arena, placement->on[a]), names[a]);
+                           ls_place_print(arena, placement->on[a]), names[a]);
   }
   return *text ? text : "R";
 }

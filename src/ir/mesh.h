@@ -58,6 +58,7 @@ typedef enum ls_place_kind {
   LS_REPLICATED = 0, /* R */
   LS_SHARDED,        /* S(dim) */
   LS_PARTIAL,        /* P(op): still to be reduced */
+  LS_SHARDED_FLAT,   /* S(flat): of the elements of the tensor's whole unit, one after the other */
 } ls_place_kind;
 
 typedef struct ls_place {
@@ -88,6 +89,9 @@ typedef struct ls_part {
 } ls_part;
 ls_part ls_mesh_part(const ls_mesh *mesh, int rank, const ls_placement *placement, int dim,
                      int64_t global);
+
+/* "R", "S(0)", "S(flat)", "P(sum)". */
+const char *ls_place_print(ls_arena *arena, ls_place place);
 
 /* "R", "S(0) on dp_shard, P(sum) on tp_kv" ... */
 const char *ls_placement_print(ls_arena *arena, const ls_mesh *mesh, const ls_placement *placement);

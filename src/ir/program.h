@@ -112,11 +112,10 @@ typedef struct ls_value {
   int storage;
   int64_t offset; /* bytes from the storage's start */
   /* A 1-D range of a unit's flat buffer: elements [flat_offset, flat_offset + global[0]) of the
-   * whole, of which this rank has what lies in its piece of `flat_chunk` elements (0: not cut).
-   * `flat_whole`: the storage holds the whole buffer, else the piece. */
-  bool flat;
-  int64_t flat_offset, flat_chunk;
-  bool flat_whole;
+   * `flat_elements` there are (0: no such range). Of these the rank has what lies in its shard, on
+   * the axes where the placement is S(flat). The storage holds the shard, or the whole buffer where
+   * it has room for that. */
+  int64_t flat_elements, flat_offset;
   /* Of one parameter's range: its rows in the whole (cut as `placement` says) and the stored
    * elements of a row. Rows of padding, last in an uneven cut, do not count. 0: no rows. */
   int64_t flat_rows, flat_row_elements;
@@ -225,6 +224,14 @@ typedef struct ls_local {
   int64_t dims[LS_MAX_DIMS], valid[LS_MAX_DIMS], start[LS_MAX_DIMS];
 } ls_local;
 ls_local ls_program_local(const ls_program *program, int rank, int value);
+
+/* Of a range of a unit's buffer: the axes that cut the buffer, and the elements of one shard, which
+ * are all where no axis does. */
+ls_axes ls_value_flat_axes(const ls_mesh *mesh, const ls_value *value);
+int64_t ls_value_shard(const ls_mesh *mesh, const ls_value *value);
+
+/* The axes of one stage along which ranks hold the same elements of a value. */
+ls_axes ls_value_replicas(const ls_mesh *mesh, const ls_value *value);
 
 /* The frame a value lies in. */
 const ls_frame *ls_program_frame(const ls_program *program, int value);

@@ -4,14 +4,12 @@
 
 #include "ir/program.h"
 
-enum { LS_SAVED_VERSION = 8 };
+enum { LS_SAVED_VERSION = 9 };
 
 #define LS_VALUE_NUMBERS(X) \
   X(offset)                 \
-  X(flat)                   \
+  X(flat_elements)          \
   X(flat_offset)            \
-  X(flat_chunk)             \
-  X(flat_whole)             \
   X(flat_rows)              \
   X(flat_row_elements)      \
   X(first_row)              \

@@ -8,14 +8,14 @@
 
 /* Storages of a unit; -1 where there is none. */
 typedef struct ls_unit_memory {
-  int stored; /* parameters between steps: whole or the piece */
+  int stored; /* parameters between steps: whole or the shard */
   int source; /* what is gathered: `stored`, or a copy fetched to the device */
   int used;   /* what kernels read: `source`, or a gathered copy */
   int master, moment1, moment2;
   int master_at, moment1_at, moment2_at; /* while they are updated: the same, or the host's copy */
   int fresh;                             /* updated parameters before they go to `stored` */
   int raw;                               /* gradient as nodes write it, whole */
-  int reduced;                           /* after reduction: `raw`, or the piece */
+  int reduced;                           /* after reduction: `raw`, or the shard */
   int given;                             /* the gradient until the update: `reduced`, or a copy */
   int taken; /* the gradient the update reads: `given`, or the host's copy */
 } ls_unit_memory;
@@ -92,11 +92,13 @@ int ls_lower_storage(ls_lowering *lowering, const char *name, ls_pool pool, ls_c
 int ls_lower_value(ls_lowering *lowering, const ls_value *value);
 
 /* Elements [offset, offset + elements) of a unit, as a 1-D value in `storage`, which holds the
- * whole buffer or this rank's piece. cut: only what lies in this rank's piece. */
+ * whole buffer or this rank's shard. Under S(flat): only what lies in this rank's shard. */
 int ls_lower_range(ls_lowering *lowering, const char *name, int storage, ls_dtype dtype, int unit,
-                   int64_t offset, int64_t elements, bool cut);
+                   int64_t offset, int64_t elements, const ls_placement *placement);
 
 ls_instruction *ls_lower_op(ls_lowering *lowering, ls_op_kind kind);
+/* Whether a unit goes from one of its placements to another. */
+bool ls_lower_differ(const ls_lowering *lowering, const ls_placement *from, const ls_placement *to);
 ls_instruction *ls_lower_collective(ls_lowering *lowering, ls_collective collective, ls_axes axes,
                                     int source, int target, int64_t count, const char *reason);
 
@@ -110,9 +112,10 @@ void ls_lower_action(ls_lowering *lowering, const ls_action *action);
 ls_pool ls_lower_state_pool(ls_tier tier);
 ls_pool ls_lower_work_pool(ls_tier tier);
 
-/* A parameter's elements in its unit's flat buffer, without rows of padding. */
+/* A parameter's elements in its unit's flat buffer, without rows of padding; `placement`: of the
+ * unit. */
 int ls_lower_parameter(ls_lowering *lowering, int parameter, const char *name, int storage,
-                       ls_dtype dtype, bool cut);
+                       ls_dtype dtype, const ls_placement *placement);
 
 /* Appends the instructions that begin or end moves between tiers. */
 void ls_lower_move(ls_lowering *lowering, const ls_action *action);

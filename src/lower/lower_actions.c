@@ -1,5 +1,6 @@
 #include "lower/lower.h"
 #include "schedule/offload_copies.h"
+#include "shard/resolve.h"
 
 /* The instructions of actions on units and on the whole step. */
 
@@ -12,11 +13,17 @@ static ls_instruction *with(ls_instruction *made, int inputs, const int *in, int
   return made;
 }
 
-static void reduce_cell(ls_lowering *lowering, ls_cell cell, ls_axes axes, const char *reason) {
-  axes = ls_mesh_active(&lowering->program->mesh, axes);
-  if (!axes) return;
+/* A number that each rank has its part of, summed up. */
+static void reduce_cell(ls_lowering *lowering, ls_cell cell, ls_axes axes, const char *what) {
+  ls_placement sum = {0};
+  for (int a = 0; a < LS_AXIS_COUNT; a++)
+    if (axes >> a & 1) sum.on[a] = (ls_place){LS_PARTIAL, 0, LS_SUM};
+  ls_resolve_step steps[LS_MAX_RESOLVE_STEPS];
+  const int count = ls_resolve(&lowering->program->mesh, &sum, &(ls_placement){0}, steps);
   const int value = lowering->program->cell[cell];
-  ls_lower_collective(lowering, LS_ALL_REDUCE, axes, value, value, 1, reason);
+  for (int s = 0; s < count; s++)
+    ls_lower_collective(lowering, steps[s].collective, steps[s].axes, value, value, 1,
+                        ls_resolve_reason(lowering->program->arena, what, &steps[s]));
 }
 
 static void lower_count(ls_lowering *lowering) {
@@ -28,33 +35,78 @@ static void lower_count(ls_lowering *lowering) {
 
 static void lower_total(ls_lowering *lowering) {
   ls_program *program = lowering->program;
-  reduce_cell(lowering, LS_CELL_VALID_TOKENS, LS_AXES_DATA,
-              "valid tokens of the step: P(sum) -> R");
+  reduce_cell(lowering, LS_CELL_VALID_TOKENS, LS_AXES_DATA, "valid tokens of the step");
   with(ls_lower_op(lowering, LS_OP_RECIPROCAL), 2,
        (int[]){program->cell[LS_CELL_VALID_TOKENS], program->cell[LS_CELL_SCALE]}, 1,
        &program->cell[LS_CELL_LOSS_SCALE]);
 }
 
+/* A unit's buffer, or a range of it, on its way from one placement to another. */
+typedef struct passage {
+  int unit;
+  const char *what; /* "gradient" */
+  ls_dtype dtype;
+  int from, to; /* storages: the same, or what the first gather or scatter fills */
+  int64_t offset, elements;
+  ls_write_mode write; /* of that */
+} passage;
+
+static void resolve(ls_lowering *lowering, const passage *of, const ls_placement *from,
+                    const ls_placement *to) {
+  ls_arena *arena = lowering->program->arena;
+  const ls_mesh *mesh = &lowering->program->mesh;
+  const ls_unit *unit = &lowering->units->items[of->unit];
+  ls_resolve_step steps[LS_MAX_RESOLVE_STEPS];
+  const int count = ls_resolve(mesh, from, to, steps);
+  LS_ASSERT(count >= 0);
+  const ls_placement *now = from;
+  int storage = of->from;
+  for (int s = 0; s < count; now = &steps[s++].after) {
+    const ls_resolve_step *step = &steps[s];
+    const bool in_place = step->collective == LS_ALL_REDUCE;
+    const bool pair = step->axes == LS_AXES_STAGE; /* each stage has the gradient of its own use */
+    const char *name = ls_arena_printf(arena, "%s of %s", of->what, unit->name);
+    const char *whose = name;
+    if (pair)
+      whose =
+          ls_arena_printf(arena, "%s, stages %d and %d", name, unit->stages[0], unit->stages[1]);
+    const int source = ls_lower_range(lowering, name, storage, of->dtype, of->unit, of->offset,
+                                      of->elements, in_place ? &step->after : now);
+    int target = source;
+    if (!in_place) {
+      storage = of->to;
+      target = ls_lower_range(lowering, name, storage, of->dtype, of->unit, of->offset,
+                              of->elements, &step->after);
+    }
+    const bool shard = in_place && of->elements == unit->elements;
+    ls_instruction *made =
+        ls_lower_collective(lowering, step->collective, step->axes, source, target,
+                            shard ? ls_unit_elements(mesh, unit, &step->after) : of->elements,
+                            ls_resolve_reason(arena, whose, step));
+    if (!in_place) made->write[0] = of->write;
+    if (pair) made->peer = unit->stages[lowering->stage == unit->stages[0]];
+  }
+}
+
 static void lower_gather(ls_lowering *lowering, int unit, bool publish) {
   const ls_unit *about = &lowering->units->items[unit];
   const ls_unit_memory *memory = &lowering->memory[unit];
-  const ls_dtype compute = lowering->sharded->layout.compute;
-  ls_arena *arena = lowering->program->arena;
-  const char *name = ls_arena_printf(arena, "%s piece", about->name);
-  const int piece = ls_lower_range(lowering, name, publish ? memory->stored : memory->source,
-                                   compute, unit, 0, about->elements, true);
-  const int whole = ls_lower_range(lowering, about->name, publish ? memory->stored : memory->used,
-                                   compute, unit, 0, about->elements, false);
-  const char *reason = ls_arena_printf(arena, "parameters of %s: S(flat) on dp_shard -> R for %s",
-                                       about->name, publish ? "storing them whole" : "use");
-  ls_lower_collective(lowering, LS_ALL_GATHER, 1u << LS_AXIS_DP_SHARD, piece, whole,
-                      about->elements, reason);
+  const passage of = {.unit = unit,
+                      .what = "parameters",
+                      .dtype = lowering->sharded->layout.compute,
+                      .from = publish ? memory->stored : memory->source,
+                      .to = publish ? memory->stored : memory->used,
+                      .elements = about->elements};
+  if (publish)
+    resolve(lowering, &of, &about->state, &about->stored);
+  else
+    resolve(lowering, &of, &about->stored, &about->used);
 }
 
 /* Gradients partial on tp lie last in the unit, together by axes: one all-reduce for each range. */
 static void reduce_partial(ls_lowering *lowering, int unit) {
   const ls_unit *about = &lowering->units->items[unit];
-  ls_arena *arena = lowering->program->arena;
+  const int raw = lowering->memory[unit].raw;
   for (int e = 0; e < about->entries.count;) {
     const ls_unit_entry *first = &about->entries.items[e];
     int next = e + 1;
@@ -62,79 +114,58 @@ static void reduce_partial(ls_lowering *lowering, int unit) {
       next++;
     const ls_unit_entry *last = &about->entries.items[next - 1];
     e = next;
-    if (!first->partial) continue;
-    const int64_t elements = last->offset + last->elements - first->offset;
-    const char *name = ls_arena_printf(arena, "gradient of %s, partial on tp", about->name);
-    const int range = ls_lower_range(lowering, name, lowering->memory[unit].raw, lowering->gradient,
-                                     unit, first->offset, elements, false);
-    const char *reason = ls_arena_printf(arena, "gradient of %s, P(sum) on %s -> R", about->name,
-                                         ls_axes_print(arena, first->partial));
-    ls_lower_collective(lowering, LS_ALL_REDUCE, first->partial, range, range, elements, reason);
+    const passage of = {.unit = unit,
+                        .what = "gradient",
+                        .dtype = lowering->gradient,
+                        .from = raw,
+                        .to = raw,
+                        .offset = first->offset,
+                        .elements = last->offset + last->elements - first->offset};
+    ls_placement partial = about->raw;
+    for (int a = 0; a < LS_AXIS_COUNT; a++)
+      if (first->partial >> a & 1) partial.on[a] = (ls_place){LS_PARTIAL, 0, LS_SUM};
+    resolve(lowering, &of, &partial, &about->raw);
   }
 }
 
-static void scatter_gradient(ls_lowering *lowering, int unit, ls_write_mode write) {
+static void reduce_gradient(ls_lowering *lowering, int unit, int storage, const ls_placement *from,
+                            const ls_placement *to, ls_write_mode write) {
+  const passage of = {.unit = unit,
+                      .what = "gradient",
+                      .dtype = lowering->gradient,
+                      .from = storage,
+                      .to = lowering->memory[unit].reduced,
+                      .elements = lowering->units->items[unit].elements,
+                      .write = write};
+  resolve(lowering, &of, from, to);
+}
+
+static void lower_reduce(ls_lowering *lowering, int unit) {
+  const ls_unit *about = &lowering->units->items[unit];
+  reduce_partial(lowering, unit);
+  reduce_gradient(lowering, unit, lowering->memory[unit].raw, &about->raw, &about->gradient,
+                  LS_ADD_AFTER_FIRST);
+}
+
+/* What REDUCE has left to do. Two stages that use a parameter add up last, what each then has. */
+static void lower_finish(ls_lowering *lowering, int unit) {
   const ls_unit *about = &lowering->units->items[unit];
   const ls_unit_memory *memory = &lowering->memory[unit];
-  ls_arena *arena = lowering->program->arena;
-  const char *name = ls_arena_printf(arena, "gradient of %s", about->name);
-  const int raw = ls_lower_range(lowering, name, memory->raw, lowering->gradient, unit, 0,
-                                 about->elements, false);
-  const int piece = ls_lower_range(lowering, name, memory->reduced, lowering->gradient, unit, 0,
-                                   about->elements, true);
-  const char *reason =
-      ls_arena_printf(arena, "gradient of %s, P(sum) on dp_shard -> S(flat)", about->name);
-  ls_lower_collective(lowering, LS_REDUCE_SCATTER, 1u << LS_AXIS_DP_SHARD, raw, piece,
-                      about->elements, reason)
-      ->write[0] = write;
-}
-
-static void all_reduce_gradient(ls_lowering *lowering, int unit, ls_axes axes, bool piece) {
-  axes = ls_mesh_active(&lowering->program->mesh, axes);
-  if (!axes) return;
-  const ls_unit *about = &lowering->units->items[unit];
-  ls_arena *arena = lowering->program->arena;
-  const char *name = ls_arena_printf(arena, "gradient of %s", about->name);
-  const int range = ls_lower_range(lowering, name, lowering->memory[unit].reduced,
-                                   lowering->gradient, unit, 0, about->elements, piece);
-  const char *reason = ls_arena_printf(arena, "gradient of %s, P(sum) on %s -> R", about->name,
-                                       ls_axes_print(arena, axes));
-  ls_lower_collective(lowering, LS_ALL_REDUCE, axes, range, range,
-                      piece ? about->chunk : about->elements, reason);
-}
-
-/* A parameter that two stages use: each has the gradient of its own use. */
-static void add_stages(ls_lowering *lowering, int unit, bool piece) {
-  const ls_unit *about = &lowering->units->items[unit];
-  if (about->stages[0] < 0) return;
-  ls_arena *arena = lowering->program->arena;
-  const char *name = ls_arena_printf(arena, "gradient of %s", about->name);
-  const int range = ls_lower_range(lowering, name, lowering->memory[unit].reduced,
-                                   lowering->gradient, unit, 0, about->elements, piece);
-  const char *reason = ls_arena_printf(arena, "gradient of %s, P(sum) on stages %d and %d -> R",
-                                       about->name, about->stages[0], about->stages[1]);
-  ls_lower_collective(lowering, LS_ALL_REDUCE, LS_AXES_STAGE, range, range,
-                      piece ? about->chunk : about->elements, reason)
-      ->peer = about->stages[lowering->stage == about->stages[0] ? 1 : 0];
-}
-
-static void lower_finish(ls_lowering *lowering, int unit) {
-  const ls_sharded *sharded = lowering->sharded;
-  const bool sharded_state = ls_schedule_state_sharded(sharded);
-  if (!ls_schedule_reduces_each(sharded)) {
-    reduce_partial(lowering, unit);
-    if (sharded_state) scatter_gradient(lowering, unit, LS_WRITE);
-  }
-  all_reduce_gradient(lowering, unit, sharded_state ? 1u << LS_AXIS_DP_REPLICATE : LS_AXES_DATA,
-                      sharded_state);
-  add_stages(lowering, unit, sharded_state);
+  const bool begun = ls_lower_differ(lowering, &about->raw, &about->gradient);
+  ls_placement own = about->state;
+  for (int a = 0; a < LS_AXIS_COUNT; a++)
+    if (LS_AXES_STAGE >> a & 1) own.on[a] = about->gradient.on[a];
+  if (!begun) reduce_partial(lowering, unit);
+  reduce_gradient(lowering, unit, begun ? memory->reduced : memory->raw, &about->gradient, &own,
+                  LS_WRITE);
+  reduce_gradient(lowering, unit, memory->reduced, &own, &about->state, LS_WRITE);
 }
 
 /* A part of a parameter where it is updated. */
 static int updated(ls_lowering *lowering, int p, int waiting, int home, int at, ls_dtype dtype) {
   if (waiting < 0 || home == at) return waiting;
   return ls_lower_parameter(lowering, p, lowering->program->values.items[waiting].name, at, dtype,
-                            ls_schedule_state_sharded(lowering->sharded));
+                            &lowering->units->items[lowering->units->of_parameter[p]].state);
 }
 
 static int gradient_of(ls_lowering *lowering, int p) {
@@ -164,11 +195,12 @@ static void sum_unit(ls_lowering *lowering, int unit) {
 }
 
 /* Between stages in halves: nobody waits until the sum is asked for. */
-static void sum_stages(ls_lowering *lowering, ls_collective half, ls_cell cell,
-                       const char *reason) {
+static void sum_stages(ls_lowering *lowering, ls_collective half, ls_cell cell, const char *what) {
   const int value = lowering->program->cell[cell];
+  const ls_resolve_step step = {.axes = LS_AXES_STAGE, .from = {LS_PARTIAL, 0, LS_SUM}};
   ls_instruction *made =
-      ls_lower_collective(lowering, half, LS_AXES_STAGE, value, value, 1, reason);
+      ls_lower_collective(lowering, half, LS_AXES_STAGE, value, value, 1,
+                          ls_resolve_reason(lowering->program->arena, what, &step));
   if (half == LS_SUM_BEGIN) made->outputs = 0;
 }
 
@@ -178,22 +210,24 @@ static bool validates(const ls_lowering *lowering) {
 
 /* A cell's sum over axes of which pp is one; `zero`: nothing of it is of this stage. */
 static void reduce_stages(ls_lowering *lowering, ls_cell cell, bool zero, ls_axes axes,
-                          const char *reason) {
+                          const char *what) {
   const int *value = &lowering->program->cell[cell];
   const bool begins = validates(lowering);
   if (zero) with(ls_lower_op(lowering, LS_OP_ZERO), 1, value, 1, value);
   const ls_axes inside = zero ? 0 : axes & (LS_AXES_ALL ^ LS_AXES_STAGE);
-  reduce_cell(lowering, cell, begins ? inside : axes, reason);
-  if (begins) sum_stages(lowering, LS_SUM_BEGIN, cell, reason);
+  reduce_cell(lowering, cell, begins ? inside : axes, what);
+  if (begins) sum_stages(lowering, LS_SUM_BEGIN, cell, what);
 }
 
 static void lower_norm(ls_lowering *lowering) {
   const bool summed = ls_homes_files(lowering->homes, lowering->units); /* unit by unit */
   for (int p = 0; p < lowering->program->parameter_count && !summed; p++) sum_squares(lowering, p);
-  const bool sharded = ls_schedule_state_sharded(lowering->sharded);
+  ls_axes shards = 0;
+  for (int u = 0; u < lowering->units->count; u++)
+    shards |= ls_placement_axes(&lowering->program->mesh, &lowering->units->items[u].state,
+                                LS_SHARDED_FLAT, -1);
   reduce_stages(lowering, LS_CELL_SQUARED_NORM, !lowering->summed,
-                LS_AXES_STAGE | LS_AXES_TENSOR | (sharded ? 1u << LS_AXIS_DP_SHARD : 0),
-                "squared gradient norm: P(sum) -> R");
+                LS_AXES_STAGE | LS_AXES_TENSOR | shards, "squared gradient norm");
 }
 
 static void lower_factor(ls_lowering *lowering) {
@@ -212,17 +246,16 @@ static void lower_loss(ls_lowering *lowering) {
   const ls_graph *graph = lowering->sharded->graph;
   const ls_node *last = &graph->nodes.items[ls_graph_tensor(graph, graph->loss)->producer];
   const bool elsewhere = ls_chunks_stage(lowering->chunks, last->segment) != lowering->stage;
-  reduce_stages(lowering, LS_CELL_LOSS_SUM, elsewhere, LS_AXES_STAGE | LS_AXES_DATA,
-                "loss: P(sum) -> R");
+  reduce_stages(lowering, LS_CELL_LOSS_SUM, elsewhere, LS_AXES_STAGE | LS_AXES_DATA, "loss");
   if (validates(lowering))
-    reduce_stages(lowering, LS_CELL_STOP, false, LS_AXES_ALL, "wishes to stop: P(sum) -> R");
+    reduce_stages(lowering, LS_CELL_STOP, false, LS_AXES_ALL, "wishes to stop");
   lower_factor(lowering);
 }
 
 static void lower_settle(ls_lowering *lowering) {
-  sum_stages(lowering, LS_SUM_END, LS_CELL_SQUARED_NORM, "squared gradient norm: P(sum) -> R");
-  sum_stages(lowering, LS_SUM_END, LS_CELL_LOSS_SUM, "loss: P(sum) -> R");
-  sum_stages(lowering, LS_SUM_END, LS_CELL_STOP, "wishes to stop: P(sum) -> R");
+  sum_stages(lowering, LS_SUM_END, LS_CELL_SQUARED_NORM, "squared gradient norm");
+  sum_stages(lowering, LS_SUM_END, LS_CELL_LOSS_SUM, "loss");
+  sum_stages(lowering, LS_SUM_END, LS_CELL_STOP, "wishes to stop");
   lower_factor(lowering);
 }
 
@@ -242,7 +275,7 @@ static void lower_guess(ls_lowering *lowering, int p) {
   const int *cell = lowering->program->cell;
   const int weights =
       ls_lower_parameter(lowering, p, parameter->name, lowering->memory[parameter->unit].stored,
-                         sharded->layout.compute, ls_schedule_state_sharded(sharded));
+                         sharded->layout.compute, &lowering->units->items[parameter->unit].state);
   ls_instruction *made = ls_lower_op(lowering, adamw ? LS_OP_ADAMW_AHEAD : LS_OP_SGD_AHEAD);
   set_optimizer(made, &sharded->layout.optimizer, parameter->ndim);
   with(
@@ -281,7 +314,6 @@ static void lower_parameter_update(ls_lowering *lowering, int p) {
 }
 
 static void lower_update(ls_lowering *lowering, int unit) {
-  const ls_program *program = lowering->program;
   const ls_units *units = lowering->units;
   for (int i = units->first[unit]; i < units->first[unit + 1]; i++)
     lower_parameter_update(lowering, units->parameters[i]);
@@ -290,12 +322,10 @@ static void lower_update(ls_lowering *lowering, int unit) {
   if (memory->master == memory->stored || (returns && memory->fresh == memory->master_at)) return;
   const ls_unit *about = &lowering->units->items[unit];
   const int master = ls_lower_range(lowering, about->name, memory->master_at, lowering->accumulate,
-                                    unit, 0, about->elements, true);
-  const int stored = ls_lower_range(lowering, about->name, returns ? memory->fresh : memory->stored,
-                                    lowering->sharded->layout.compute, unit, 0, about->elements,
-                                    ls_schedule_state_sharded(lowering->sharded));
-  program->values.items[master].flat_chunk =
-      program->values.items[stored].flat_chunk; /* both whole, or both this rank's piece */
+                                    unit, 0, about->elements, &about->state);
+  const int stored =
+      ls_lower_range(lowering, about->name, returns ? memory->fresh : memory->stored,
+                     lowering->sharded->layout.compute, unit, 0, about->elements, &about->state);
   with(ls_lower_op(lowering, LS_OP_CAST), 1, &master, 1, &stored);
 }
 
@@ -304,10 +334,7 @@ void ls_lower_action(ls_lowering *lowering, const ls_action *action) {
     case LS_ACTION_COUNT: lower_count(lowering); break;
     case LS_ACTION_TOTAL: lower_total(lowering); break;
     case LS_ACTION_GATHER: lower_gather(lowering, action->unit, false); break;
-    case LS_ACTION_REDUCE:
-      reduce_partial(lowering, action->unit);
-      scatter_gradient(lowering, action->unit, LS_ADD_AFTER_FIRST);
-      break;
+    case LS_ACTION_REDUCE: lower_reduce(lowering, action->unit); break;
     case LS_ACTION_FINISH: lower_finish(lowering, action->unit); break;
     case LS_ACTION_SUM: sum_unit(lowering, action->unit); break;
     case LS_ACTION_NORM:

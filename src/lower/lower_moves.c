@@ -15,26 +15,28 @@ static void begin_move(ls_lowering *lowering, int source, int target, int64_t co
       LS_QUEUE_TRANSFER;
 }
 
-/* A unit's whole buffer, or this rank's piece of it, from one storage to another. */
+/* A unit's whole buffer, or this rank's shard of it, from one storage to another. */
 static void move_unit(ls_lowering *lowering, int unit, int source, int target, ls_dtype dtype,
-                      bool piece, const char *what) {
+                      const ls_placement *placement, const char *what) {
   const ls_unit *about = &lowering->units->items[unit];
   const char *name = ls_arena_printf(lowering->program->arena, "%s of %s", what, about->name);
-  const int from = ls_lower_range(lowering, name, source, dtype, unit, 0, about->elements, piece);
-  const int to = ls_lower_range(lowering, name, target, dtype, unit, 0, about->elements, piece);
-  begin_move(lowering, from, to, piece ? about->chunk : about->elements, name);
+  const int from =
+      ls_lower_range(lowering, name, source, dtype, unit, 0, about->elements, placement);
+  const int to = ls_lower_range(lowering, name, target, dtype, unit, 0, about->elements, placement);
+  begin_move(lowering, from, to, ls_unit_elements(&lowering->sharded->mesh, about, placement),
+             name);
 }
 
 static void move_state(ls_lowering *lowering, int unit, bool back) {
   const ls_unit_memory *memory = &lowering->memory[unit];
-  const bool piece = ls_schedule_state_sharded(lowering->sharded);
+  const ls_placement *state = &lowering->units->items[unit].state;
   const int homes[] = {memory->master, memory->moment1, memory->moment2};
   const int staged[] = {memory->master_at, memory->moment1_at, memory->moment2_at};
   static const char *const names[] = {"master weights", "first moments", "second moments"};
   for (int i = 0; i < 3; i++)
     if (homes[i] >= 0)
       move_unit(lowering, unit, back ? staged[i] : homes[i], back ? homes[i] : staged[i],
-                lowering->accumulate, piece, names[i]);
+                lowering->accumulate, state, names[i]);
 }
 
 static void move_activations(ls_lowering *lowering, int segment, bool back) {
@@ -72,27 +74,28 @@ static void end_moves(ls_lowering *lowering, const ls_action *action) {
 }
 
 void ls_lower_move(ls_lowering *lowering, const ls_action *action) {
-  const ls_sharded *sharded = lowering->sharded;
   const int unit = action->unit;
   const ls_unit_memory *memory = unit >= 0 ? &lowering->memory[unit] : NULL;
-  const bool piece = ls_schedule_state_sharded(sharded), gathers = ls_schedule_gathers(sharded);
-  const ls_dtype compute = sharded->layout.compute;
+  const ls_unit *about = unit >= 0 ? &lowering->units->items[unit] : NULL;
+  const ls_dtype compute = lowering->sharded->layout.compute;
   switch (action->kind) {
     case LS_ACTION_FETCH:
-      move_unit(lowering, unit, memory->stored, memory->source, compute, gathers, "parameters");
+      move_unit(lowering, unit, memory->stored, memory->source, compute, &about->stored,
+                "parameters");
       break;
     case LS_ACTION_GIVE:
-      move_unit(lowering, unit, memory->reduced, memory->given, lowering->gradient, piece,
+      move_unit(lowering, unit, memory->reduced, memory->given, lowering->gradient, &about->state,
                 "gradient");
       break;
     case LS_ACTION_TAKE:
-      move_unit(lowering, unit, memory->given, memory->taken, lowering->gradient, piece,
+      move_unit(lowering, unit, memory->given, memory->taken, lowering->gradient, &about->state,
                 "gradient");
       break;
     case LS_ACTION_LOAD: move_state(lowering, unit, false); break;
     case LS_ACTION_STORE: move_state(lowering, unit, true); break;
     case LS_ACTION_RETURN:
-      move_unit(lowering, unit, memory->fresh, memory->stored, compute, piece, "parameters");
+      move_unit(lowering, unit, memory->fresh, memory->stored, compute, &about->state,
+                "parameters");
       break;
     case LS_ACTION_OFFLOAD: move_activations(lowering, action->segment, false); break;
     case LS_ACTION_PREFETCH: move_activations(lowering, action->segment, true); break;

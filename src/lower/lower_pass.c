@@ -207,7 +207,9 @@ static ls_write_mode write_mode(ls_lowering *lowering, const ls_shard_node *node
   if (tensor->role != LS_ROLE_GRADIENT) return LS_WRITE;
   if (lowering->contributed[tensor->parameter]) return LS_ADD;
   lowering->contributed[tensor->parameter] = true;
-  return ls_schedule_reduces_each(lowering->sharded) ? LS_WRITE : LS_ADD_AFTER_FIRST;
+  const ls_units *units = lowering->units;
+  const ls_unit *unit = &units->items[units->of_parameter[tensor->parameter]];
+  return ls_lower_differ(lowering, &unit->raw, &unit->gradient) ? LS_WRITE : LS_ADD_AFTER_FIRST;
 }
 
 static void lower_node(ls_lowering *lowering, int n) {

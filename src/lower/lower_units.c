@@ -19,27 +19,28 @@ int ls_lower_value(ls_lowering *lowering, const ls_value *value) {
 }
 
 int ls_lower_range(ls_lowering *lowering, const char *name, int storage, ls_dtype dtype, int unit,
-                   int64_t offset, int64_t elements, bool cut) {
-  const ls_unit *about = &lowering->units->items[unit];
-  const int64_t whole = about->elements * (int64_t)ls_dtype_bytes(dtype);
-  return ls_lower_value(
-      lowering,
-      &(ls_value){.name = name,
-                  .dtype = dtype,
-                  .ndim = 1,
-                  .global = {elements},
-                  .storage = storage,
-                  .flat = true,
-                  .flat_offset = offset,
-                  .flat_chunk = cut ? about->chunk : 0,
-                  .flat_whole = lowering->program->storages.items[storage].bytes >= whole});
+                   int64_t offset, int64_t elements, const ls_placement *placement) {
+  return ls_lower_value(lowering,
+                        &(ls_value){.name = name,
+                                    .dtype = dtype,
+                                    .ndim = 1,
+                                    .global = {elements},
+                                    .placement = *placement,
+                                    .storage = storage,
+                                    .flat_elements = lowering->units->items[unit].elements,
+                                    .flat_offset = offset});
+}
+
+bool ls_lower_differ(const ls_lowering *lowering, const ls_placement *from,
+                     const ls_placement *to) {
+  return !ls_placement_equal(&lowering->sharded->mesh, from, to, LS_AXES_ALL);
 }
 
 static int unit_storage(ls_lowering *lowering, int unit, const char *what, ls_pool pool,
-                        ls_category category, ls_dtype dtype, bool piece) {
+                        ls_category category, ls_dtype dtype, const ls_placement *placement) {
   const ls_unit *about = &lowering->units->items[unit];
-  const int64_t elements = piece ? about->chunk : about->elements;
   const char *name = ls_arena_printf(lowering->program->arena, "%s %s", about->name, what);
+  const int64_t elements = ls_unit_elements(&lowering->sharded->mesh, about, placement);
   return ls_lower_storage(lowering, name, pool, category,
                           elements * (int64_t)ls_dtype_bytes(dtype));
 }
@@ -56,43 +57,43 @@ ls_pool ls_lower_work_pool(ls_tier tier) {
 
 static void place_parameters(ls_lowering *lowering, int unit) {
   const ls_dtype compute = lowering->sharded->layout.compute;
-  const bool gathers = ls_schedule_gathers(lowering->sharded);
+  const ls_unit *about = &lowering->units->items[unit];
   const ls_tier tier = lowering->homes->parameters[unit];
   ls_unit_memory *memory = &lowering->memory[unit];
   memory->stored = unit_storage(lowering, unit, "parameters", ls_lower_state_pool(tier),
-                                LS_CATEGORY_PARAMETERS, compute, gathers);
+                                LS_CATEGORY_PARAMETERS, compute, &about->stored);
   memory->source = memory->stored;
   if (tier)
     memory->source = unit_storage(lowering, unit, "fetched parameters", LS_POOL_WORK,
-                                  LS_CATEGORY_GATHERED, compute, gathers);
+                                  LS_CATEGORY_GATHERED, compute, &about->stored);
   memory->used = memory->source;
-  if (gathers)
+  if (ls_lower_differ(lowering, &about->stored, &about->used))
     memory->used = unit_storage(lowering, unit, "gathered parameters", LS_POOL_WORK,
-                                LS_CATEGORY_GATHERED, compute, false);
+                                LS_CATEGORY_GATHERED, compute, &about->used);
 }
 
 /* Evaluation shares the region that the step keeps the optimizer's state in. */
 static void place_state(ls_lowering *lowering, int unit) {
   const ls_sharded *sharded = lowering->sharded;
   const ls_homes *homes = lowering->homes;
-  const bool piece = ls_schedule_state_sharded(sharded);
+  const ls_placement *state = &lowering->units->items[unit].state;
   const ls_pool pool = ls_lower_state_pool(homes->state[unit]);
   ls_unit_memory *memory = &lowering->memory[unit];
   memory->master = memory->stored;
   if (!homes->one_copy || homes->state[unit] != homes->parameters[unit])
     memory->master = unit_storage(lowering, unit, "master weights", pool, LS_CATEGORY_MASTER,
-                                  lowering->accumulate, piece);
+                                  lowering->accumulate, state);
   memory->moment1 = unit_storage(lowering, unit, "first moments", pool, LS_CATEGORY_MOMENTS,
-                                 lowering->accumulate, piece);
+                                 lowering->accumulate, state);
   if (sharded->layout.optimizer.kind == LS_OPTIMIZER_ADAMW)
     memory->moment2 = unit_storage(lowering, unit, "second moments", pool, LS_CATEGORY_MOMENTS,
-                                   lowering->accumulate, piece);
+                                   lowering->accumulate, state);
 }
 
 /* What an update works on, where that is not what stays between steps. */
 static void place_update(ls_lowering *lowering, int unit) {
   const ls_homes *homes = lowering->homes;
-  const bool piece = ls_schedule_state_sharded(lowering->sharded);
+  const ls_placement *state = &lowering->units->items[unit].state;
   ls_unit_memory *memory = &lowering->memory[unit];
   memory->master_at = memory->master;
   memory->moment1_at = memory->moment1;
@@ -100,18 +101,18 @@ static void place_update(ls_lowering *lowering, int unit) {
   if (lowering->program->kind != LS_PROGRAM_STEP) return;
   if (homes->state[unit] == LS_TIER_NVME) {
     memory->master_at = unit_storage(lowering, unit, "loaded master weights", LS_POOL_HOST_WORK,
-                                     LS_CATEGORY_MASTER, lowering->accumulate, piece);
+                                     LS_CATEGORY_MASTER, lowering->accumulate, state);
     memory->moment1_at = unit_storage(lowering, unit, "loaded first moments", LS_POOL_HOST_WORK,
-                                      LS_CATEGORY_MOMENTS, lowering->accumulate, piece);
+                                      LS_CATEGORY_MOMENTS, lowering->accumulate, state);
     if (memory->moment2 >= 0)
       memory->moment2_at = unit_storage(lowering, unit, "loaded second moments", LS_POOL_HOST_WORK,
-                                        LS_CATEGORY_MOMENTS, lowering->accumulate, piece);
+                                        LS_CATEGORY_MOMENTS, lowering->accumulate, state);
   }
   memory->fresh = memory->master_at;
   if (ls_offload_returns(homes, unit) && !homes->one_copy)
     memory->fresh = unit_storage(lowering, unit, "updated parameters",
                                  homes->state[unit] ? LS_POOL_HOST_WORK : LS_POOL_WORK,
-                                 LS_CATEGORY_PARAMETERS, lowering->sharded->layout.compute, piece);
+                                 LS_CATEGORY_PARAMETERS, lowering->sharded->layout.compute, state);
 }
 
 static void place_unit(ls_lowering *lowering, int unit) {
@@ -123,27 +124,29 @@ static void place_unit(ls_lowering *lowering, int unit) {
 }
 
 static void place_gradients(ls_lowering *lowering, int unit) {
-  const ls_sharded *sharded = lowering->sharded;
+  const ls_unit *about = &lowering->units->items[unit];
   ls_unit_memory *memory = &lowering->memory[unit];
   if (lowering->program->kind != LS_PROGRAM_STEP || !lowering->here[unit]) return;
   const ls_tier tier = lowering->homes->state[unit];
-  const bool piece = ls_schedule_state_sharded(sharded);
-  /* A piece where the whole lies is aligned to no block of a file. */
-  const bool apart = ls_schedule_reduces_each(sharded) || (piece && tier == LS_TIER_NVME);
+  /* A shard where the whole lies is aligned to no block of a file. */
+  const bool apart =
+      ls_lower_differ(lowering, &about->raw, &about->gradient) ||
+      (ls_unit_elements(&lowering->sharded->mesh, about, &about->state) < about->elements &&
+       tier == LS_TIER_NVME);
   memory->raw = unit_storage(lowering, unit, "gradient", LS_POOL_WORK, LS_CATEGORY_GRADIENTS,
-                             lowering->gradient, false);
+                             lowering->gradient, &about->raw);
   memory->reduced = memory->raw;
   if (apart)
     memory->reduced = unit_storage(lowering, unit, "reduced gradient", LS_POOL_WORK,
-                                   LS_CATEGORY_GRADIENTS, lowering->gradient, true);
+                                   LS_CATEGORY_GRADIENTS, lowering->gradient, &about->state);
   memory->given = memory->reduced;
   if (tier)
     memory->given = unit_storage(lowering, unit, "given gradient", ls_lower_work_pool(tier),
-                                 LS_CATEGORY_GRADIENTS, lowering->gradient, piece);
+                                 LS_CATEGORY_GRADIENTS, lowering->gradient, &about->state);
   memory->taken = memory->given;
   if (tier == LS_TIER_NVME)
     memory->taken = unit_storage(lowering, unit, "taken gradient", LS_POOL_HOST_WORK,
-                                 LS_CATEGORY_GRADIENTS, lowering->gradient, piece);
+                                 LS_CATEGORY_GRADIENTS, lowering->gradient, &about->state);
 }
 
 /* A parameter or its gradient as kernels see it, inside its unit's whole buffer. */
@@ -166,15 +169,17 @@ static int whole_tensor(ls_lowering *lowering, int parameter, int storage, ls_dt
 }
 
 int ls_lower_parameter(ls_lowering *lowering, int p, const char *name, int storage, ls_dtype dtype,
-                       bool cut) {
+                       const ls_placement *placement) {
   const ls_sharded *sharded = lowering->sharded;
   const ls_program_parameter *about = &lowering->program->parameters[p];
   const ls_unit_entry *entry =
       &lowering->units->items[about->unit].entries.items[lowering->units->entry_of[p]];
   const int made = ls_lower_range(lowering, name, storage, dtype, about->unit, entry->offset,
-                                  entry->elements, cut);
+                                  entry->elements, placement);
   ls_value *value = &lowering->program->values.items[made];
-  value->placement = sharded->values.items[sharded->parameter_value[p]].placement;
+  const ls_placement *used = &sharded->values.items[sharded->parameter_value[p]].placement;
+  for (int a = 0; a < LS_AXIS_COUNT; a++)
+    if (used->on[a].kind != LS_REPLICATED) value->placement.on[a] = used->on[a];
   value->flat_rows = about->dims[0];
   value->flat_row_elements = 1;
   if (about->ndim > 1)
@@ -190,8 +195,8 @@ static void describe_parameter(ls_lowering *lowering, int p) {
   const int unit = lowering->units->of_parameter[p];
   const ls_unit_memory *memory = &lowering->memory[unit];
   const ls_dtype compute = sharded->layout.compute, accumulate = lowering->accumulate;
-  const bool piece = ls_schedule_state_sharded(sharded), gathers = ls_schedule_gathers(sharded);
-  const int home = lowering->units->items[unit].stages[0];
+  const ls_unit *of = &lowering->units->items[unit];
+  const int home = of->stages[0];
   ls_program_parameter *made = &program->parameters[p];
   *made =
       (ls_program_parameter){.name = about->name,
@@ -211,18 +216,18 @@ static void describe_parameter(ls_lowering *lowering, int p) {
   if (!made->here) return;
   const char *name = about->name;
   made->used = whole_tensor(lowering, p, memory->used, compute, name);
-  made->stored = ls_lower_parameter(lowering, p, name, memory->stored, compute, gathers);
-  made->master = ls_lower_parameter(lowering, p, name, memory->master, accumulate, piece);
-  made->moment1 = ls_lower_parameter(lowering, p, name, memory->moment1, accumulate, piece);
+  made->stored = ls_lower_parameter(lowering, p, name, memory->stored, compute, &of->stored);
+  made->master = ls_lower_parameter(lowering, p, name, memory->master, accumulate, &of->state);
+  made->moment1 = ls_lower_parameter(lowering, p, name, memory->moment1, accumulate, &of->state);
   if (memory->moment2 >= 0)
-    made->moment2 = ls_lower_parameter(lowering, p, name, memory->moment2, accumulate, piece);
+    made->moment2 = ls_lower_parameter(lowering, p, name, memory->moment2, accumulate, &of->state);
   if (memory->raw < 0) return;
   const char *gradient = ls_arena_printf(program->arena, "gradient of %s", name);
   made->raw_gradient = whole_tensor(lowering, p, memory->raw, lowering->gradient, gradient);
   program->values.items[made->raw_gradient].placement =
       sharded->values.items[sharded->gradient_value[p]].placement;
   made->gradient =
-      ls_lower_parameter(lowering, p, gradient, memory->given, lowering->gradient, piece);
+      ls_lower_parameter(lowering, p, gradient, memory->given, lowering->gradient, &of->state);
 }
 
 static void make_cells(ls_lowering *lowering) {

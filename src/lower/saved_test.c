@@ -131,7 +131,7 @@ static void refuse(const char *from, const char *to, const char *expected) {
 
 static void test_damage_is_named(void **state) {
   (void)state;
-  refuse("\"lockstep_program\":8", "\"lockstep_program\":9", "saved form 9");
+  refuse("\"lockstep_program\":9", "\"lockstep_program\":10", "saved form 10");
   refuse("\"tokens\":48", "\"tokens\":-1", "head");
   refuse("\"rmsnorm\"", "\"rmsnorn\"", "instruction");
   refuse("\"fp32\"", "\"fp31\"", "head");
@@ -193,10 +193,10 @@ static void test_settings_of_ops_are_checked(void **state) {
   ls_arena_destroy(&arena);
 }
 
-/* Beyond its piece on one rank of 128, neither the first nor the last. */
+/* Beyond its shard on one rank of 128, neither the first nor the last. */
 static void test_every_ranks_part_is_checked(void **state) {
   (void)state;
-  enum { FIELDS = 5, FLAT = 1, FLAT_OFFSET, FLAT_CHUNK, FLAT_WHOLE };
+  enum { PLACEMENT = 3, FIELDS = 5, FLAT_ELEMENTS = 1, FLAT_OFFSET, SHARDS = 128 };
   ls_arena *arena = ls_arena_create();
   json_t *root = compile_wide(arena), *each;
   parse_edited(root, "unchanged", LS_OK, "");
@@ -204,14 +204,15 @@ static void test_every_ranks_part_is_checked(void **state) {
   int tried = 0;
   json_array_foreach(json_object_get(root, "values"), i, each) {
     json_t *fields = json_array_get(each, FIELDS);
+    json_t *place = json_array_get(json_array_get(each, PLACEMENT), LS_AXIS_DP_SHARD);
     const json_int_t offset = json_integer_value(json_array_get(fields, FLAT_OFFSET));
-    json_t *chunk = json_array_get(fields, FLAT_CHUNK);
-    const json_int_t elements = json_integer_value(chunk);
-    if (!elements || json_integer_value(json_array_get(fields, FLAT_WHOLE))) continue;
-    if (offset < 4 * elements) continue;
-    json_integer_set(chunk, offset - 2 * elements);
-    parse_edited(root, "a piece", LS_INPUT, "saved: damaged program: value");
-    json_integer_set(chunk, elements);
+    json_t *elements = json_array_get(fields, FLAT_ELEMENTS);
+    const json_int_t all = json_integer_value(elements), shard = all / SHARDS;
+    if (json_integer_value(json_array_get(place, 0)) != LS_SHARDED_FLAT || offset < 4 * shard)
+      continue;
+    json_integer_set(elements, (offset - 2 * shard) * SHARDS);
+    parse_edited(root, "a shard", LS_INPUT, "saved: damaged program: value");
+    json_integer_set(elements, all);
     tried++;
   }
   assert_true(tried > 0);

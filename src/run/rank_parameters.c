@@ -210,22 +210,13 @@ bool ls_rank_keeps_parameter(const ls_rank *rank, const ls_program *program, int
   return false;
 }
 
-/* The axes along which ranks hold the same elements of a value. */
-static ls_axes held_alike(const ls_program *program, const ls_program_parameter *about, int value) {
-  ls_axes alike = 1u << LS_AXIS_DP_REPLICATE;
-  if (!program->values.items[value].flat_chunk) alike |= 1u << LS_AXIS_DP_SHARD;
-  return alike | (LS_AXES_TENSOR & ~ls_placement_axes(&program->mesh,
-                                                      &program->values.items[about->used].placement,
-                                                      LS_SHARDED, -1));
-}
-
 int ls_rank_given_boxes(const ls_rank *rank, const ls_program *program, int parameter,
                         ls_part_of_parameter part, ls_box boxes[LS_MOST_BOXES]) {
   const ls_program_parameter *about = &program->parameters[parameter];
   const int value = part_value(about, part);
   if (!about->here || !about->gives || value < 0) return 0;
   const share own = find_share(rank, about, value);
-  const ls_axes alike = held_alike(program, about, value);
+  const ls_axes alike = ls_value_replicas(&program->mesh, &program->values.items[value]);
   const int64_t holders = ls_mesh_size(&program->mesh, alike);
   int64_t chunk = (own.count + holders - 1) / holders;
   if (holders > 1) chunk = (chunk + LEAST_GIVEN - 1) / LEAST_GIVEN * LEAST_GIVEN;

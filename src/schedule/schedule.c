@@ -60,30 +60,16 @@ static const ls_touched *touched_by(const builder *b, const step *at) {
   }
 }
 
-static bool shards(const ls_sharded *sharded) {
-  return sharded->mesh.size[LS_AXIS_DP_SHARD] > 1;
+static bool differ(const builder *b, const ls_placement *from, const ls_placement *to) {
+  return !ls_placement_equal(&b->sharded->mesh, from, to, LS_AXES_ALL);
 }
 
-bool ls_schedule_gathers(const ls_sharded *sharded) {
-  return shards(sharded) && ls_data_strategy_row(sharded->layout.zero)->parameters == LS_SHARDED;
+static bool is_gathered(const builder *b, int u) {
+  return differ(b, &b->units->items[u].stored, &b->units->items[u].used);
 }
 
-/* With several microbatches under way on a stage, once a step is the least traffic. */
-static bool once_a_step(const ls_sharded *sharded, ls_when when) {
-  return when == LS_WHEN_STEP || (when == LS_WHEN_AUTO && sharded->layout.pp > 1);
-}
-
-bool ls_schedule_brings_once(const ls_sharded *sharded) {
-  return once_a_step(sharded, sharded->layout.gather);
-}
-
-bool ls_schedule_state_sharded(const ls_sharded *sharded) {
-  return shards(sharded) && ls_data_strategy_row(sharded->layout.zero)->state == LS_SHARDED;
-}
-
-bool ls_schedule_reduces_each(const ls_sharded *sharded) {
-  return shards(sharded) && ls_data_strategy_row(sharded->layout.zero)->gradients == LS_SHARDED &&
-         !once_a_step(sharded, sharded->layout.reduce);
+static bool is_reduced_each(const builder *b, int u) {
+  return differ(b, &b->units->items[u].raw, &b->units->items[u].gradient);
 }
 
 static void add(builder *b, ls_action_kind kind, int segment, int unit, int microbatch) {
@@ -94,6 +80,13 @@ static void add(builder *b, ls_action_kind kind, int segment, int unit, int micr
 static void add_for_units(builder *b, ls_action_kind kind) {
   for (int u = 0; u < b->units->count; u++)
     if (b->ours[u]) add(b, kind, -1, u, -1);
+}
+
+/* Updated shards go to ranks that store a unit's weights otherwise. */
+static void publish(builder *b) {
+  for (int u = 0; u < b->units->count; u++)
+    if (b->ours[u] && differ(b, &b->units->items[u].state, &b->units->items[u].stored))
+      add(b, LS_ACTION_PUBLISH, -1, u, -1);
 }
 
 bool *ls_schedule_units_here(const ls_sharded *sharded, const ls_units *units,
@@ -176,7 +169,9 @@ static void find_last_writes(builder *b) {
       if (b->written[unit] < 0) b->written[unit] = written++;
     }
   }
-  if (!ls_schedule_reduces_each(b->sharded)) return;
+  bool each = false;
+  for (int u = 0; u < b->units->count; u++) each = each || is_reduced_each(b, u);
+  if (!each) return;
   b->last_of = LS_NEW_ARRAY(arena, int, (int64_t)written * b->chunks->pipeline->microbatches + 1);
   for (int s = 0; s < b->steps.count; s++) {
     const ls_touched *touched = touched_by(b, &b->steps.items[s]);
@@ -196,14 +191,14 @@ static bool neighbour_reads(const builder *b, int s, int neighbour, int unit) {
 
 /* Whether the touched unit's weights are brought for this step: gathered, fetched or both. */
 static bool brings(const builder *b, int s, const ls_touch *touch) {
-  if (!ls_schedule_gathers(b->sharded) && !b->homes->parameters[touch->unit]) return false;
+  if (!is_gathered(b, touch->unit) && !b->homes->parameters[touch->unit]) return false;
   if (!touch->reads) return false;
-  if (ls_schedule_brings_once(b->sharded)) return !b->kept[touch->unit];
+  if (b->units->items[touch->unit].brought_once) return !b->kept[touch->unit];
   return !neighbour_reads(b, s, s - 1, touch->unit);
 }
 
-static int brought_for(const builder *b, const step *at) {
-  return ls_schedule_brings_once(b->sharded) ? -1 : at->microbatch;
+static int brought_for(const builder *b, const step *at, int unit) {
+  return b->units->items[unit].brought_once ? -1 : at->microbatch;
 }
 
 /* Begins to fetch what a step needs and what is not yet on its way. */
@@ -215,7 +210,7 @@ static void fetch(builder *b, int s) {
     if (!b->homes->parameters[u] || !brings(b, s, &touched->items[i]) || b->fetching[u] >= 0)
       continue;
     b->fetching[u] = s;
-    add(b, LS_ACTION_FETCH, -1, u, brought_for(b, &b->steps.items[s]));
+    add(b, LS_ACTION_FETCH, -1, u, brought_for(b, &b->steps.items[s], u));
   }
 }
 
@@ -236,10 +231,10 @@ static void bring(builder *b, int s) {
   for (int i = 0; i < touched->count; i++) {
     const int u = touched->items[i].unit;
     if (!brings(b, s, &touched->items[i])) continue;
-    if (b->homes->parameters[u]) add(b, LS_ACTION_FETCHED, -1, u, brought_for(b, at));
+    if (b->homes->parameters[u]) add(b, LS_ACTION_FETCHED, -1, u, brought_for(b, at, u));
     b->fetching[u] = -1;
     b->kept[u] = true;
-    if (ls_schedule_gathers(b->sharded)) add(b, LS_ACTION_GATHER, -1, u, brought_for(b, at));
+    if (is_gathered(b, u)) add(b, LS_ACTION_GATHER, -1, u, brought_for(b, at, u));
   }
 }
 
@@ -272,7 +267,6 @@ static bool gives_after(const builder *b, int s, int unit) {
 
 static void add_step(builder *b, int s) {
   const step *at = &b->steps.items[s];
-  const bool once = ls_schedule_brings_once(b->sharded);
   bring(b, s);
   add(b, at->kind, at->segment, -1, at->microbatch);
   end_leaving(b);
@@ -280,10 +274,11 @@ static void add_step(builder *b, int s) {
   for (int i = 0; i < touched->count; i++) {
     const ls_touch *touch = &touched->items[i];
     const int u = touch->unit;
-    const bool brought = ls_schedule_gathers(b->sharded) || b->homes->parameters[u];
-    if (brought && !once && touch->reads && !neighbour_reads(b, s, s + 1, u))
+    const bool brought = is_gathered(b, u) || b->homes->parameters[u];
+    if (brought && !b->units->items[u].brought_once && touch->reads &&
+        !neighbour_reads(b, s, s + 1, u))
       add(b, LS_ACTION_DROP, -1, u, at->microbatch);
-    if (b->last_of && touch->writes && *last_of(b, at, u) == s)
+    if (is_reduced_each(b, u) && touch->writes && *last_of(b, at, u) == s)
       add(b, LS_ACTION_REDUCE, -1, u, at->microbatch);
     if (gives_after(b, s, u)) finish(b, u);
   }
@@ -537,14 +532,13 @@ ls_schedule ls_schedule_step(const ls_sharded *sharded, const ls_units *units,
   if (ls_homes_files(homes, units))
     ls_offload_norm(sharded->arena, units, b.ours, stage, homes, &schedule);
   add(&b, LS_ACTION_NORM, -1, -1, -1);
-  const bool publishes = ls_schedule_state_sharded(sharded) && !ls_schedule_gathers(sharded);
   if (validates) {
     add_for_units(&b, LS_ACTION_AHEAD);
-    if (publishes) add_for_units(&b, LS_ACTION_PUBLISH);
+    publish(&b);
     add(&b, LS_ACTION_SETTLE, -1, -1, -1);
   }
   ls_offload_update(sharded->arena, units, b.ours, homes, &schedule);
-  if (publishes) add_for_units(&b, LS_ACTION_PUBLISH);
+  publish(&b);
   return schedule;
 }
 

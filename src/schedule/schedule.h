@@ -14,12 +14,6 @@ typedef struct ls_schedule {
   int cut; /* post-validation: actions that run before the step before is settled; else -1 */
 } ls_schedule;
 
-/* Which choices of the layout come to effect on this mesh. */
-bool ls_schedule_gathers(const ls_sharded *sharded);       /* parameters stored in pieces */
-bool ls_schedule_brings_once(const ls_sharded *sharded);   /* gathered or fetched for the step */
-bool ls_schedule_state_sharded(const ls_sharded *sharded); /* master and moments in pieces */
-bool ls_schedule_reduces_each(const ls_sharded *sharded);  /* REDUCE for each microbatch */
-
 /* By unit: whether the stage has it. */
 bool *ls_schedule_units_here(const ls_sharded *sharded, const ls_units *units,
                              const ls_chunks *chunks, int stage);

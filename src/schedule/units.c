@@ -89,10 +89,37 @@ static users *find_users(const ls_sharded *sharded, const ls_chunks *chunks) {
   return found;
 }
 
+int64_t ls_unit_elements(const ls_mesh *mesh, const ls_unit *unit, const ls_placement *placement) {
+  return unit->elements /
+         ls_mesh_size(mesh, ls_placement_axes(mesh, placement, LS_SHARDED_FLAT, -1));
+}
+
+/* With several microbatches under way on a stage, once a step is the least traffic. */
+static bool once_a_step(const ls_layout *layout, ls_when when) {
+  return when == LS_WHEN_STEP || (when == LS_WHEN_AUTO && layout->pp > 1);
+}
+
+static void place_unit(const ls_sharded *sharded, ls_unit *unit) {
+  const ls_layout *layout = &sharded->layout;
+  const ls_data_strategy *row = ls_data_strategy_row(layout->zero);
+  const ls_place sum = {LS_PARTIAL, 0, LS_SUM};
+  unit->flat = 1u << LS_AXIS_DP_SHARD;
+  for (int a = 0; a < LS_AXIS_COUNT; a++) {
+    const bool shared = LS_AXES_STAGE >> a & 1 && unit->stages[0] >= 0;
+    if (shared || LS_AXES_DATA >> a & 1) unit->raw.on[a] = unit->gradient.on[a] = sum;
+    if (!(unit->flat >> a & 1)) continue;
+    unit->stored.on[a].kind = row->parameters;
+    unit->state.on[a].kind = row->state;
+    if (!once_a_step(layout, layout->reduce)) unit->gradient.on[a].kind = row->gradients;
+  }
+  unit->brought_once = once_a_step(layout, layout->gather);
+}
+
+/* Places it, and pads it to shards of one length. */
 static void close_unit(const ls_sharded *sharded, ls_unit *unit) {
-  const int ranks = sharded->mesh.size[LS_AXIS_DP_SHARD];
-  unit->elements = align(unit->elements, (int64_t)LS_UNIT_ALIGNMENT * ranks);
-  unit->chunk = unit->elements / ranks;
+  place_unit(sharded, unit);
+  unit->granule = LS_UNIT_ALIGNMENT;
+  unit->elements = align(unit->elements, unit->granule * ls_mesh_size(&sharded->mesh, unit->flat));
 }
 
 /* Makes a unit of its own for each parameter that two stages use, and finds that of all others. */

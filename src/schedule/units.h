@@ -1,11 +1,13 @@
 /* Units: parameters that are gathered, reduced and updated together, as one flat buffer.
  *
- * A unit is an ordered list of parameters, already cut over tp; S(flat) cuts the whole buffer over
- * dp_shard, not tensor by tensor. Order: as the model has them (query, key, value adjacent), those
- * replicated on tp axes last and together by axes: their gradients may be partial there, and one
- * all-reduce of a range resolves them. The order is that of every program of the layout, with
- * gradients or without. Each starts on a multiple of LS_UNIT_ALIGNMENT elements; the buffer is
- * padded so that every rank's piece has the same length. */
+ * A unit is an ordered list of parameters, already cut over tp; S(flat) cuts the whole buffer into
+ * shards, not tensor by tensor. What is done with it follows from its placements: gathered are
+ * weights that are stored otherwise than they are used, a gradient is reduced for each microbatch
+ * where it is added up otherwise than it is made, and so on. Order: as the model has them (query,
+ * key, value adjacent), those replicated on tp axes last and together by axes: their gradients may
+ * be partial there, and one all-reduce of a range resolves them. The order is that of every program
+ * of the layout, with gradients or without. Each starts on a multiple of LS_UNIT_ALIGNMENT
+ * elements; the buffer is padded so that every shard has the same length. */
 #ifndef LS_SCHEDULE_UNITS_H
 #define LS_SCHEDULE_UNITS_H
 
@@ -24,9 +26,17 @@ typedef struct ls_unit_entry {
 
 typedef struct ls_unit {
   const char *name;
-  int64_t elements; /* of the whole buffer, padded */
-  int64_t chunk;    /* of one dp_shard rank's piece: elements / dp_shard */
-  int stages[2];    /* that both have it (a tied parameter); else -1 */
+  int64_t elements;      /* of the whole buffer, padded */
+  int64_t granule;       /* elements, of whose multiples shards are */
+  ls_axes flat;          /* axes that S(flat) cuts it over */
+  ls_placement stored;   /* parameters between steps */
+  ls_placement used;     /* by kernels: whole */
+  ls_placement raw;      /* gradient as backward makes it: partial on the data axes, and on pp where
+                            two stages have the unit */
+  ls_placement gradient; /* the same as it is added up over microbatches */
+  ls_placement state;    /* master weights and moments, and so the reduced gradient */
+  bool brought_once;     /* from `stored` to `used` for the step, else for each microbatch */
+  int stages[2];         /* that both have it (a tied parameter); else -1 */
   LS_LIST(ls_unit_entry) entries;
 } ls_unit;
 
@@ -39,6 +49,9 @@ typedef struct ls_units {
   const ls_touches *touches;
   int *entry_of; /* entry within it, by parameter */
 } ls_units;
+
+/* Elements of a unit's buffer that a rank has in a placement. */
+int64_t ls_unit_elements(const ls_mesh *mesh, const ls_unit *unit, const ls_placement *placement);
 
 /* A unit for "embedding", for each group of layers_per_unit layers and for "head" (segments named
  * "layers.N" are layers), and for each parameter that two stages of the pipeline use. Some may be

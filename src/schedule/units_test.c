@@ -71,8 +71,13 @@ static void check_unit(const laid *of, int u, int *seen) {
     seen[entry->parameter]++;
   }
   assert_true(unit->elements >= end);
-  assert_int_equal(unit->chunk * of->sharded->mesh.size[LS_AXIS_DP_SHARD], unit->elements);
-  assert_int_equal(unit->chunk % LS_UNIT_ALIGNMENT, 0);
+  const ls_mesh *mesh = &of->sharded->mesh;
+  ls_placement shard = {0};
+  shard.on[LS_AXIS_DP_SHARD].kind = LS_SHARDED_FLAT;
+  assert_int_equal(ls_unit_elements(mesh, unit, &unit->used), unit->elements);
+  const int64_t elements = ls_unit_elements(mesh, unit, &shard);
+  assert_int_equal(elements * ls_mesh_size(mesh, unit->flat), unit->elements);
+  assert_int_equal(elements % unit->granule, 0);
 }
 
 /* Over many meshes: each parameter in one unit, aligned, apart, the replicated ones last. */

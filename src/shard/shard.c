@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "graph/labels.h"
-#include "shard/convert.h"
+#include "shard/resolve.h"
 
 /* What a node does on one axis: cut a label, cut nothing, or let partial inputs flow through. */
 enum { CUT_NOTHING = '.', FLOW_THROUGH = '~', MAX_CHOICES = 8 };
@@ -110,7 +110,8 @@ static int find_cached(const sharder *s, int value, const ls_placement *placemen
 }
 
 /* Bytes to bring input `i` where the choices want it; negative: impossible. Parameters never move:
- * only stored -> used converts them, and that is the schedule's. */
+ * only stored -> used converts them, and that is the schedule's. The data axes divide the batch for
+ * the whole step: nothing of it moves over them. */
 static double input_cost(const sharder *s, const node_context *context, int i, ls_axes family) {
   const ls_tensor_id id = context->node->in[i];
   const ls_tensor *tensor = ls_graph_tensor(s->graph, id);
@@ -119,8 +120,9 @@ static double input_cost(const sharder *s, const node_context *context, int i, l
   const ls_placement target = with_choices(context, i, true, now, family);
   if (ls_placement_equal(&s->out->mesh, now, &target, family)) return 0;
   if (tensor->role == LS_ROLE_PARAMETER || tensor->role == LS_ROLE_CELL) return -1;
+  if (family == LS_AXES_DATA) return -1;
   if (find_cached(s, home, &target) >= 0) return 0;
-  return ls_conversion_bytes(&s->out->mesh, now, &target, tensor, element_bytes(s, tensor));
+  return ls_resolve_bytes(&s->out->mesh, now, &target, tensor, element_bytes(s, tensor));
 }
 
 /* A gradient must come out as its parameter is used, partial where the parameter is replicated; the
@@ -159,7 +161,7 @@ static double output_cost(const sharder *s, const node_context *context, int o, 
   if (tensor->role == LS_ROLE_GRADIENT) return gradient_cost(s, tensor, &made, family);
   if (!tensor->stream || family != LS_AXES_TENSOR) return 0;
   const ls_placement target = pinned(s, &made);
-  return ls_conversion_bytes(&s->out->mesh, &made, &target, tensor, element_bytes(s, tensor));
+  return ls_resolve_bytes(&s->out->mesh, &made, &target, tensor, element_bytes(s, tensor));
 }
 
 static double choice_cost(const sharder *s, const node_context *context, ls_axes family) {
@@ -206,48 +208,37 @@ static ls_status choose(const sharder *s, node_context *context, ls_axis first, 
   return LS_OK;
 }
 
-static const char *conversion_reason(const sharder *s, const ls_tensor *tensor, int from,
-                                     const ls_placement *to, const char *consumer) {
-  ls_arena *arena = s->out->arena;
-  const ls_mesh *mesh = &s->out->mesh;
-  return ls_arena_printf(arena, "%s: %s -> %s for %s", tensor->name,
-                         ls_placement_print(arena, mesh, &s->out->values.items[from].placement),
-                         ls_placement_print(arena, mesh, to), consumer);
-}
-
 /* Adds the collectives that bring `value` to `target`; returns the converted value. */
 static int convert(sharder *s, int value, const ls_placement *target, const char *consumer) {
   const int cached = find_cached(s, value, target);
   if (cached >= 0) return cached;
+  ls_arena *arena = s->out->arena;
   const ls_tensor_id id = s->out->values.items[value].tensor;
-  const ls_tensor *tensor = ls_graph_tensor(s->graph, id);
-  ls_conversion_step steps[LS_MAX_CONVERSION_STEPS];
+  const char *name = ls_graph_tensor(s->graph, id)->name;
+  ls_resolve_step steps[LS_MAX_RESOLVE_STEPS];
   const int count =
-      ls_conversion_plan(&s->out->mesh, &s->out->values.items[value].placement, target, steps);
+      ls_resolve(&s->out->mesh, &s->out->values.items[value].placement, target, steps);
   LS_ASSERT(count > 0);
   int now = value;
   for (int i = 0; i < count; i++) {
+    const char *reason = ls_resolve_reason(arena, name, &steps[i]);
     const int next = add_value(s, id, &steps[i].after);
-    const char *reason = conversion_reason(s, tensor, now, &steps[i].after, consumer);
-    *LS_APPEND(s->out->arena, &s->out->nodes) = (ls_shard_node){.collective = steps[i].collective,
-                                                                .kind = LS_OP_COPY,
-                                                                .node = -1,
-                                                                .axes = steps[i].axes,
-                                                                .reduce = LS_SUM,
-                                                                .segment = s->segment,
-                                                                .backward = s->backward,
-                                                                .inputs = 1,
-                                                                .outputs = 1,
-                                                                .in = {now},
-                                                                .out = {next},
-                                                                .reason = reason};
-    const ls_placement *was = &s->out->values.items[now].placement;
-    for (int a = 0; a < LS_AXIS_COUNT; a++)
-      if ((steps[i].axes >> a & 1) && was->on[a].kind == LS_PARTIAL)
-        s->out->nodes.items[s->out->nodes.count - 1].reduce = was->on[a].reduce;
+    *LS_APPEND(arena, &s->out->nodes) =
+        (ls_shard_node){.collective = steps[i].collective,
+                        .kind = LS_OP_COPY,
+                        .node = -1,
+                        .axes = steps[i].axes,
+                        .reduce = steps[i].from.kind == LS_PARTIAL ? steps[i].from.reduce : LS_SUM,
+                        .segment = s->segment,
+                        .backward = s->backward,
+                        .inputs = 1,
+                        .outputs = 1,
+                        .in = {now},
+                        .out = {next},
+                        .reason = ls_arena_printf(arena, "%s for %s", reason, consumer)};
     now = next;
   }
-  *LS_APPEND(s->out->arena, &s->cache) = (cached_conversion){value, now};
+  *LS_APPEND(arena, &s->cache) = (cached_conversion){value, now};
   return now;
 }
 

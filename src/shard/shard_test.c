@@ -11,7 +11,7 @@
 
 #include "base/random.h"
 #include "model/model.h"
-#include "shard/convert.h"
+#include "shard/resolve.h"
 
 static const char llama[] =
     "{\"model_type\": \"llama\", \"vocab_size\": %d, \"hidden_size\": %d, \"intermediate_size\": "
@@ -168,7 +168,7 @@ static ls_placement on_tp(ls_place_kind kind, int dim, ls_reduce reduce) {
   return placement;
 }
 
-static void test_conversions_and_their_bytes(void **state) {
+static void test_steps_of_one_axis_and_their_bytes(void **state) {
   (void)state;
   const ls_mesh mesh = {{1, 2, 1, 4, 1}};
   const ls_tensor tensor = {.name = "x", .ndim = 2, .dims = {16, 8}};
@@ -190,24 +190,77 @@ static void test_conversions_and_their_bytes(void **state) {
                {&whole, &sum, LS_COLLECTIVE_NONE, -1},
                {&max, &rows, LS_COLLECTIVE_NONE, -1}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    ls_conversion_step steps[LS_MAX_CONVERSION_STEPS];
-    const int count = ls_conversion_plan(&mesh, cases[i].from, cases[i].to, steps);
+    ls_resolve_step steps[LS_MAX_RESOLVE_STEPS];
+    const int count = ls_resolve(&mesh, cases[i].from, cases[i].to, steps);
     assert_int_equal(count, cases[i].bytes < 0 ? -1 : 1);
     if (count == 1) {
       assert_int_equal(steps[0].collective, cases[i].collective);
       assert_true(ls_placement_equal(&mesh, &steps[0].after, cases[i].to, LS_AXES_ALL));
     }
-    const double bytes = ls_conversion_bytes(&mesh, cases[i].from, cases[i].to, &tensor, 4);
+    const double bytes = ls_resolve_bytes(&mesh, cases[i].from, cases[i].to, &tensor, 4);
     if (cases[i].bytes < 0)
       assert_true(bytes < 0);
     else
       assert_true(bytes == cases[i].bytes);
   }
-  ls_conversion_step steps[LS_MAX_CONVERSION_STEPS];
-  assert_int_equal(ls_conversion_plan(&mesh, &whole, &whole, steps), 0);
-  ls_placement batch = {0};
-  batch.on[LS_AXIS_DP_REPLICATE] = (ls_place){LS_SHARDED, 0, LS_SUM};
-  assert_int_equal(ls_conversion_plan(&mesh, &batch, &whole, steps), -1);
+  ls_resolve_step steps[LS_MAX_RESOLVE_STEPS];
+  assert_int_equal(ls_resolve(&mesh, &whole, &whole, steps), 0);
+}
+
+/* Places by axis: R, S(0) as '0', S(1) as '1', S(flat) as 'f', P(sum) as 'P'. */
+static ls_placement spelled(const char *text) {
+  ls_placement placement = {0};
+  for (int a = 0; text[a]; a++) {
+    if (text[a] == 'P') placement.on[a].kind = LS_PARTIAL;
+    if (text[a] == 'f') placement.on[a].kind = LS_SHARDED_FLAT;
+    if (text[a] == '0' || text[a] == '1')
+      placement.on[a] = (ls_place){LS_SHARDED, text[a] - '0', 0};
+  }
+  return placement;
+}
+
+/* On a mesh of two ranks on each axis, in the order pp, dp_replicate, dp_shard, tp_kv, tp_group:
+ * which steps, and why. */
+static void test_steps_over_all_axes(void **state) {
+  (void)state;
+  static const struct {
+    const char *from, *to, *expected; /* NULL: cannot be */
+  } cases[] = {
+      {"RRfRR", "RRRRR", "all-gather x: S(flat) on dp_shard -> R"},
+      {"RPPRR", "RRRRR", "all-reduce x: P(sum) on dp_replicate x dp_shard -> R"},
+      {"RPPRR", "RRfRR",
+       "reduce-scatter x: P(sum) on dp_shard -> S(flat), all-reduce x: P(sum) on dp_replicate -> "
+       "R"},
+      {"RPPRR", "RffRR", "reduce-scatter x: P(sum) on dp_replicate x dp_shard -> S(flat)"},
+      {"PRfRR", "RRfRR", "all-reduce x: P(sum) on pp -> R"},
+      {"PPRPR", "RRRRR", "all-reduce x: P(sum) on pp x dp_replicate x tp_kv -> R"},
+      {"RffRR", "RfRRR", "all-gather x: S(flat) on dp_shard -> R"},
+      {"RffRR", "RRfRR", NULL}, /* shards of the outer axis do not follow one another */
+      {"R0000", "R00RR", "all-gather x: S(0) on tp_kv x tp_group -> R"},
+      {"R0000", "R000R", NULL}, /* padded over both */
+      {"R0000", "RR000", NULL},
+      {"R00RR", "RRRRR", "all-gather x: S(0) on dp_replicate x dp_shard -> R"},
+      {"RRRRR", "RRfRR", "op x: R on dp_shard -> S(flat)"},
+      {"RRR1R", "RRR0R", NULL},
+      {"RRRPR", "RRR1R", NULL},
+  };
+  ls_arena *arena = ls_arena_create();
+  const ls_mesh mesh = {{2, 2, 2, 2, 2}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const ls_placement from = spelled(cases[i].from), to = spelled(cases[i].to);
+    ls_resolve_step steps[LS_MAX_RESOLVE_STEPS];
+    const int count = ls_resolve(&mesh, &from, &to, steps);
+    const char *found = NULL;
+    for (int s = 0; s < count; s++)
+      found = ls_arena_printf(arena, "%s%s%s %s", found ? found : "", found ? ", " : "",
+                              ls_collective_name(steps[s].collective),
+                              ls_resolve_reason(arena, "x", &steps[s]));
+    if (!cases[i].expected)
+      assert_int_equal(count, -1);
+    else
+      assert_string_equal(found, cases[i].expected);
+  }
+  ls_arena_destroy(&arena);
 }
 
 static ls_sharded *shard(const ls_graph *graph, const ls_layout *layout) {
@@ -290,7 +343,8 @@ int main(void) {
       cmocka_unit_test(test_uneven_cut_of_a_vocabulary),
       cmocka_unit_test(test_parts_cover_everything_once),
       cmocka_unit_test(test_groups_are_the_ranks_that_differ_on_their_axes),
-      cmocka_unit_test(test_conversions_and_their_bytes),
+      cmocka_unit_test(test_steps_of_one_axis_and_their_bytes),
+      cmocka_unit_test(test_steps_over_all_axes),
       cmocka_unit_test(test_logits_are_never_whole),
       cmocka_unit_test(test_the_stream_lies_where_the_row_pins_it),
       cmocka_unit_test(test_placements_print)};

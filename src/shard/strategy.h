@@ -9,12 +9,11 @@
 #include "ir/layout.h"
 #include "ir/mesh.h"
 
-/* What dp_shard does with the parts of a unit: LS_REPLICATED whole on every rank, LS_SHARDED cut
- * flat. */
+/* Where the parts of a unit lie on dp_shard. */
 typedef struct ls_data_strategy {
   ls_place_kind parameters; /* as stored between steps; used whole */
-  ls_place_kind gradients;  /* as accumulated over microbatches */
-  ls_place_kind state;      /* master weights and moments, and so the reduced gradient */
+  ls_place_kind gradients; /* as added up over microbatches: LS_PARTIAL until the end of the step */
+  ls_place_kind state;     /* master weights and moments, and so the reduced gradient */
 } ls_data_strategy;
 
 /* Row 0 DDP, 1 ZeRO-1, 2 ZeRO-2, 3 ZeRO-3 / FSDP. */

@@ -92,16 +92,6 @@ static ls_status read_all(ls_rank *rank, const job *work, ls_part_of_parameter p
   return LS_OK;
 }
 
-/* The axes along which ranks hold the same elements of a stored parameter. */
-static ls_axes held_alike(const ls_program *program, const ls_program_parameter *parameter) {
-  ls_axes axes = 1u << LS_AXIS_DP_REPLICATE;
-  if (!program->values.items[parameter->stored].flat_chunk) axes |= 1u << LS_AXIS_DP_SHARD;
-  return axes |
-         (LS_AXES_TENSOR & ~ls_placement_axes(&program->mesh,
-                                              &program->values.items[parameter->used].placement,
-                                              LS_SHARDED, -1));
-}
-
 /* Reading a parameter takes each element from one rank only; here all that hold it must agree. */
 static ls_status check_replicas(ls_rank *rank, job *work, ls_error *error) {
   const ls_program *program = ls_rank_program(rank, 0);
@@ -110,7 +100,8 @@ static ls_status check_replicas(ls_rank *rank, job *work, ls_error *error) {
   ls_status status = LS_OK;
   for (int p = 0; p < program->parameter_count && status == LS_OK; p++) {
     if (!program->parameters[p].here) continue;
-    const ls_axes axes = held_alike(program, &program->parameters[p]);
+    const ls_value *stored = &program->values.items[program->parameters[p].stored];
+    const ls_axes axes = ls_value_replicas(&program->mesh, stored);
     const int size = ls_mesh_size(&program->mesh, axes);
     int *members = LS_NEW_ARRAY(scratch, int, size);
     ls_mesh_group(&program->mesh, ls_rank_number(rank), axes, members);

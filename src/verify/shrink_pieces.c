@@ -2,11 +2,10 @@
 #include "schedule/units.h"
 #include "verify/shrink_parts.h"
 
-/* A unit by the end of its last parameter, among pieces of one length. */
-static unsigned side_of(int64_t end, int64_t chunk, int64_t shards) {
-  const int64_t whole = chunk * shards;
+/* A unit by the end of its last parameter, among shards of one length. */
+static unsigned side_of(int64_t end, int64_t shard, int64_t whole) {
   if (end > whole - LS_UNIT_ALIGNMENT) return LS_PIECES_FULL;
-  return end > whole - chunk ? LS_PIECES_PADDED : LS_PIECES_EMPTY;
+  return end > whole - shard ? LS_PIECES_PADDED : LS_PIECES_EMPTY;
 }
 
 static unsigned pieces_of(const ls_program *program) {
@@ -15,7 +14,8 @@ static unsigned pieces_of(const ls_program *program) {
     const ls_program_parameter *first = &program->parameters[p];
     if (!first->here || first->gradient < 0) continue;
     const ls_value *value = &program->values.items[first->gradient];
-    if (!value->flat_chunk) continue;
+    const int64_t shard = ls_value_shard(&program->mesh, value);
+    if (shard == value->flat_elements) continue;
     int64_t end = 0;
     for (int q = 0; q < program->parameter_count; q++) {
       const ls_program_parameter *other = &program->parameters[q];
@@ -23,7 +23,7 @@ static unsigned pieces_of(const ls_program *program) {
       const ls_value *range = &program->values.items[other->gradient];
       if (range->flat_offset + range->global[0] > end) end = range->flat_offset + range->global[0];
     }
-    sides |= side_of(end, value->flat_chunk, program->mesh.size[LS_AXIS_DP_SHARD]);
+    sides |= side_of(end, shard, value->flat_elements);
   }
   return sides;
 }

@@ -13,8 +13,7 @@ extern const size_t ls_page_html_bytes;
 static const char mark[] = "@DATA@";
 
 static bool cut_flat(const ls_program *program, int value) {
-  return value >= 0 && program->values.items[value].flat &&
-         program->values.items[value].flat_chunk > 0 && program->mesh.size[LS_AXIS_DP_SHARD] > 1;
+  return value >= 0 && ls_value_flat_axes(&program->mesh, &program->values.items[value]);
 }
 
 static const ls_program *program_with(const ls_page_layout *layout, int unit, int *parameter) {

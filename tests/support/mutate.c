@@ -200,7 +200,7 @@ static bool shift_operand(mutator *m) {
   *at = copy_value(m, *at);
   ls_value *value = &m->program->values.items[*at];
   const int64_t by = (draw(m, 2) ? 1 : -1) * (int64_t)(1 + draw(m, 40));
-  if (value->flat)
+  if (value->flat_elements)
     value->flat_offset += by;
   else
     value->offset += by * (int64_t)ls_dtype_bytes(value->dtype);
@@ -212,7 +212,7 @@ static bool shift_value(mutator *m) {
   const int v = draw(m, m->program->values.count);
   ls_value *value = &m->program->values.items[v];
   const int64_t by = (draw(m, 2) ? 1 : -1) * (int64_t)(1 + draw(m, 40));
-  if (value->flat)
+  if (value->flat_elements)
     value->flat_offset += by;
   else
     value->offset += by * (int64_t)ls_dtype_bytes(value->dtype);
@@ -279,7 +279,7 @@ static bool change_write(mutator *m) {
 }
 
 static bool alike(const ls_value *a, const ls_value *b) {
-  return a->dtype == b->dtype && a->ndim == b->ndim && a->flat == b->flat &&
+  return a->dtype == b->dtype && a->ndim == b->ndim && !a->flat_elements == !b->flat_elements &&
          memcmp(a->global, b->global, sizeof a->global) == 0;
 }
 
