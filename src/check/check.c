@@ -26,8 +26,7 @@ ls_place_in_program ls_proof_place(const ls_stage *stage) {
 
 static const char *what_it_does(const ls_instruction *instruction) {
   static const char *const names[LS_COLLECTIVE_COUNT] = {
-      "op",   "all-reduce", "reduce-scatter", "all-gather", "send",   "receive",
-      "sent", "move",       "moved",          "sum begin",  "sum end"};
+      "op", "all-reduce", "reduce-scatter", "all-gather", "send", "receive", "move", "sum"};
   return instruction->collective == LS_COLLECTIVE_NONE ? ls_op_name(instruction->kind)
                                                        : names[instruction->collective];
 }
@@ -42,9 +41,10 @@ ls_status ls_proof_fail(const ls_stage *stage, ls_error *error, const char *form
   if (place.instruction < 0) return ls_fail(error, LS_NO, "stage %d: %s", stage->number, text);
   const ls_instruction *instruction = ls_proof_instruction(stage);
   const int value = instruction->outputs ? instruction->out[0] : instruction->in[0];
-  return ls_fail(error, LS_NO, "stage %d action %d instruction %d (%s of %s): %s", place.stage,
-                 place.action, place.instruction, what_it_does(instruction),
-                 stage->program->values.items[value].name, text);
+  static const char *const phases[LS_PHASE_COUNT] = {"", "begin ", "end of "};
+  return ls_fail(error, LS_NO, "stage %d action %d instruction %d (%s%s of %s): %s", place.stage,
+                 place.action, place.instruction, phases[instruction->phase],
+                 what_it_does(instruction), stage->program->values.items[value].name, text);
 }
 
 static ls_status run_one(ls_stage *stage, bool *blocked, ls_error *error) {
@@ -53,15 +53,19 @@ static ls_status run_one(ls_stage *stage, bool *blocked, ls_error *error) {
   const bool is_op = instruction->collective == LS_COLLECTIVE_NONE;
   if (instruction->first_only && !(is_op && instruction->kind == LS_OP_SQUARED_NORM))
     return ls_proof_fail(stage, error, "runs on some ranks only: expected all");
-  const bool moves = instruction->collective == LS_MOVE || instruction->collective == LS_MOVED;
-  if (moves) return ls_run_move(stage, error);
+  if (instruction->collective == LS_MOVE) return ls_run_move(stage, error);
   LS_TRY(ls_check_tiers(stage, error));
+  if (is_op && instruction->phase != LS_WHOLE)
+    return ls_proof_fail(stage, error, "is a part of an op: expected all of it");
   if (is_op) return ls_run_op(stage, error);
-  if (instruction->collective >= LS_SEND && instruction->collective <= LS_SENT)
-    return ls_run_transfer(stage, blocked, error);
-  if (instruction->collective == LS_SUM_BEGIN) return ls_run_sum_begin(stage, error);
+  if (ls_collective_is_message(instruction->collective))
+    return ls_run_message(stage, blocked, error);
+  if (instruction->collective == LS_SUM_NUMBERS && instruction->phase == LS_BEGIN)
+    return ls_run_sum_begin(stage, error);
   *blocked = ls_is_join(stage);
-  return *blocked ? LS_OK : ls_run_collective(stage, error);
+  if (*blocked) return LS_OK;
+  return instruction->phase == LS_END ? ls_end_transfer(stage, error)
+                                      : ls_run_collective(stage, error);
 }
 
 /* Goes on until the stage must wait for another. */
@@ -113,14 +117,7 @@ static ls_status check_ends(ls_proof *proof, ls_error *error) {
                        to);
     }
   for (int s = 0; s < proof->count; s++)
-    if (proof->stages[s].moves.count)
-      return ls_fail(
-          error, LS_NO, "stage %d: ends with %s being moved: expected the end of the move", s,
-          proof->stages[s].program->values.items[proof->stages[s].moves.items[0].to.value].name);
-  for (int s = 0; s < proof->count; s++)
-    if (proof->stages[s].sums.count)
-      return ls_fail(error, LS_NO,
-                     "stage %d: ends with a sum over stages under way: expected its end", s);
+    LS_TRY(ls_check_none_under_way(&proof->stages[s], "comes to its end", error));
   LS_TRY(ls_expected_check_end(proof, error));
   for (int s = 0; s < proof->count; s++) LS_TRY(ls_proof_end(&proof->stages[s], error));
   return LS_OK;

@@ -208,6 +208,7 @@ ls_status ls_run_collective(ls_stage *stage, ls_error *error) {
   if (!source->flat_elements != !target->flat_elements || source->dtype != target->dtype)
     return ls_proof_fail(stage, error, "its operands are of two kinds or types: expected one");
   stage->proof->report.collectives++;
-  return source->flat_elements ? run_flat(stage, &in, &out, error)
-                               : run_tensor(stage, &in, &out, error);
+  LS_TRY(source->flat_elements ? run_flat(stage, &in, &out, error)
+                               : run_tensor(stage, &in, &out, error));
+  return instruction->phase == LS_BEGIN ? ls_begin_transfer(stage, error) : LS_OK;
 }

@@ -136,7 +136,7 @@ static ls_status fail_read(const ls_stage *stage, const ls_operand *operand, ls_
 ls_status ls_memory_read(ls_stage *stage, const ls_operand *operand, const ls_content **content,
                          ls_error *error) {
   const ls_value *value = &stage->program->values.items[operand->value];
-  LS_TRY(ls_check_moves(stage, operand, false, error));
+  LS_TRY(ls_check_under_way(stage, operand, false, error));
   const ls_content *found =
       ls_memory_look(stage, operand->instance, value->storage, operand->begin, operand->end);
   if (!found || !ls_rows_equal(found->rows, ls_value_rows(value)))
@@ -149,30 +149,12 @@ ls_status ls_memory_read(ls_stage *stage, const ls_operand *operand, const ls_co
   return LS_OK;
 }
 
-static ls_status check_sends(const ls_stage *stage, const ls_operand *operand, ls_error *error) {
-  for (int s = 0; s < stage->sums.count; s++)
-    if (ls_operands_overlap(&stage->sums.items[s], operand))
-      return ls_proof_fail(stage, error,
-                           "writes over %s, which other stages still take: expected it kept until "
-                           "the end of the sum",
-                           stage->program->values.items[stage->sums.items[s].value].name);
-  for (int s = 0; s < stage->sends.count; s++)
-    if (ls_operands_overlap(&stage->sends.items[s].operand, operand))
-      return ls_proof_fail(stage, error,
-                           "writes over %s, which is being sent to stage %d: expected it kept "
-                           "until sent",
-                           stage->program->values.items[stage->sends.items[s].operand.value].name,
-                           stage->sends.items[s].peer);
-  return LS_OK;
-}
-
 ls_status ls_memory_write(ls_stage *stage, const ls_operand *operand, const ls_content *content,
                           ls_error *error) {
   const ls_value *value = &stage->program->values.items[operand->value];
   ls_contents *contents = &stage->contents[operand->instance];
   ls_arena *arena = stage->proof->arena;
-  LS_TRY(check_sends(stage, operand, error));
-  LS_TRY(ls_check_moves(stage, operand, true, error));
+  LS_TRY(ls_check_under_way(stage, operand, true, error));
   if (!ls_rows_equal(content->rows, ls_value_rows(value)))
     return ls_proof_fail(stage, error, "writes other rows than %s has: expected these",
                          value->name);
@@ -200,7 +182,7 @@ ls_status ls_memory_write(ls_stage *stage, const ls_operand *operand, const ls_c
 }
 
 ls_status ls_memory_forget(ls_stage *stage, const ls_operand *operand, ls_error *error) {
-  LS_TRY(check_sends(stage, operand, error));
+  LS_TRY(ls_check_under_way(stage, operand, true, error));
   clear(stage->proof->arena, &stage->contents[operand->instance], operand->begin, operand->reach);
   return LS_OK;
 }

@@ -35,43 +35,15 @@ ls_status ls_check_tiers(ls_stage *stage, ls_error *error) {
   return LS_OK;
 }
 
-/* The bytes of memory that an operand stands for. */
-static ls_operand bytes_of(const ls_stage *stage, const ls_operand *operand) {
-  const ls_program *program = stage->program;
-  const ls_storage *storage =
-      &program->storages.items[program->values.items[operand->value].storage];
-  ls_operand made = *operand;
-  if (!stage->extents[operand->value].piece) return made;
-  made.begin = storage->offset;
-  made.end = made.reach = storage->offset + storage->bytes;
-  return made;
-}
-
-ls_status ls_check_moves(const ls_stage *stage, const ls_operand *operand, bool writes,
-                         ls_error *error) {
-  if (!stage->moves.count) return LS_OK;
-  const ls_operand touched = bytes_of(stage, operand);
-  for (int m = 0; m < stage->moves.count; m++) {
-    const ls_open_move *move = &stage->moves.items[m];
-    const ls_operand from = bytes_of(stage, &move->from), to = bytes_of(stage, &move->to);
-    if (ls_operands_overlap(&to, &touched))
-      return ls_proof_fail(stage, error,
-                           "touches %s, which is being filled by a move: expected it left alone "
-                           "until moved",
-                           stage->program->values.items[move->to.value].name);
-    if (writes && ls_operands_overlap(&from, &touched))
-      return ls_proof_fail(stage, error,
-                           "writes over %s, which is being moved: expected it kept until moved",
-                           stage->program->values.items[move->from.value].name);
-  }
-  return LS_OK;
-}
+typedef struct movement {
+  ls_operand from, to;
+} movement;
 
 /* Drives read and write whole blocks: places, and what lies behind them up to the next, must do. */
 static ls_status check_block(const ls_stage *stage, const ls_operand *operand, ls_error *error) {
   enum { BLOCK = 4096 };
   const ls_program *program = stage->program;
-  const ls_operand bytes = bytes_of(stage, operand);
+  const ls_operand bytes = ls_operand_bytes(stage, operand);
   const ls_instance *instance = &program->instances.items[operand->instance];
   const int64_t end = (bytes.end + BLOCK - 1) / BLOCK * BLOCK;
   const ls_value *value = &program->values.items[operand->value];
@@ -88,7 +60,7 @@ static ls_status check_block(const ls_stage *stage, const ls_operand *operand, l
                        program->values.items[operand->value].name, BLOCK);
 }
 
-static ls_status check_operands(const ls_stage *stage, const ls_open_move *move, ls_error *error) {
+static ls_status check_operands(const ls_stage *stage, const movement *move, ls_error *error) {
   const ls_instruction *instruction = ls_proof_instruction(stage);
   const ls_value *from = &stage->program->values.items[move->from.value];
   const ls_value *to = &stage->program->values.items[move->to.value];
@@ -136,7 +108,7 @@ static ls_status copy_part(ls_stage *stage, const ls_operand *from, const ls_ope
   return ls_memory_write(stage, to, &made, error);
 }
 
-static ls_status copy(ls_stage *stage, const ls_open_move *move, bool writes, ls_error *error) {
+static ls_status copy(ls_stage *stage, const movement *move, bool writes, ls_error *error) {
   const ls_program *program = stage->program;
   const ls_value *from = &program->values.items[move->from.value];
   if (!from->flat_elements) {
@@ -162,26 +134,15 @@ static ls_status copy(ls_stage *stage, const ls_open_move *move, bool writes, ls
   return LS_OK;
 }
 
-static ls_status begin_move(ls_stage *stage, const ls_open_move *move, ls_error *error) {
-  LS_TRY(ls_check_moves(stage, &move->to, true, error));
+static ls_status begin_move(ls_stage *stage, const movement *move, ls_error *error) {
   LS_TRY(copy(stage, move, false, error));
-  const ls_operand target = bytes_of(stage, &move->to);
+  const ls_operand target = ls_operand_bytes(stage, &move->to);
   LS_TRY(ls_memory_forget(stage, &target, error));
-  *LS_APPEND(stage->proof->arena, &stage->moves) = *move;
-  return LS_OK;
+  return ls_begin_transfer(stage, error);
 }
 
-static ls_status end_move(ls_stage *stage, const ls_open_move *move, ls_error *error) {
-  int open = 0;
-  while (open < stage->moves.count &&
-         !(ls_operands_same(&stage->moves.items[open].from, &move->from) &&
-           ls_operands_same(&stage->moves.items[open].to, &move->to)))
-    open++;
-  if (open == stage->moves.count)
-    return ls_proof_fail(stage, error, "ends no move that is under way: expected its beginning");
-  for (int m = open + 1; m < stage->moves.count; m++)
-    stage->moves.items[m - 1] = stage->moves.items[m];
-  stage->moves.count--;
+static ls_status end_move(ls_stage *stage, const movement *move, ls_error *error) {
+  LS_TRY(ls_end_transfer(stage, error));
   stage->proof->report.moves++;
   return copy(stage, move, true, error);
 }
@@ -190,14 +151,16 @@ ls_status ls_run_move(ls_stage *stage, ls_error *error) {
   const ls_instruction *instruction = ls_proof_instruction(stage);
   if (instruction->inputs != 1 || instruction->outputs != 1)
     return ls_proof_fail(stage, error, "has other operands: expected one input and one output");
+  if (instruction->phase == LS_WHOLE)
+    return ls_proof_fail(stage, error, "moves at once: expected a beginning and an end");
   if (instruction->queue != LS_QUEUE_TRANSFER || instruction->axes || instruction->peer >= 0 ||
       instruction->reduce != LS_SUM)
     return ls_proof_fail(stage, error,
                          "has a group, a peer or another queue: expected a move of one rank's own");
-  ls_open_move move;
+  movement move;
   LS_TRY(ls_operand_find(stage, instruction->in[0], &move.from, error));
   LS_TRY(ls_operand_find(stage, instruction->out[0], &move.to, error));
   LS_TRY(check_operands(stage, &move, error));
-  return instruction->collective == LS_MOVE ? begin_move(stage, &move, error)
-                                            : end_move(stage, &move, error);
+  return instruction->phase == LS_BEGIN ? begin_move(stage, &move, error)
+                                        : end_move(stage, &move, error);
 }

@@ -17,14 +17,15 @@ static const ls_body *body_of(const ls_stage *stage, int action) {
   return &stage->program->bodies.items[stage->program->actions.items[action].body];
 }
 
-/* The one action that has instructions of this kind; -1: none has; -2: several have. */
-static int find_action(const ls_stage *stage, ls_collective kind) {
+/* The one action that has sums of numbers in this phase; -1: none has; -2: several have. */
+static int find_sum(const ls_stage *stage, ls_phase phase) {
   int found = -1;
   for (int a = 0; a < stage->program->actions.count; a++) {
     const ls_body *body = body_of(stage, a);
     bool has = false;
     for (int i = body->first; i < body->first + body->count; i++)
-      has = has || stage->program->instructions.items[i].collective == kind;
+      has = has || (stage->program->instructions.items[i].collective == LS_SUM_NUMBERS &&
+                    stage->program->instructions.items[i].phase == phase);
     if (has) found = found == -1 ? a : -2;
   }
   return found;
@@ -37,8 +38,8 @@ static bool guesses(const ls_instruction *each) {
 
 static ls_status find_parts(ls_stage *stage, ls_error *error) {
   const ls_program *program = stage->program;
-  stage->norm = find_action(stage, LS_SUM_BEGIN);
-  stage->settle = find_action(stage, LS_SUM_END);
+  stage->norm = find_sum(stage, LS_BEGIN);
+  stage->settle = find_sum(stage, LS_END);
   const bool validates = program->cut >= 0;
   const bool asked = program->layout.post_validation && program->kind == LS_PROGRAM_STEP;
   if (validates != asked || validates != (stage->proof->stages[0].program->cut >= 0))
@@ -71,8 +72,7 @@ static ls_status check_prologue(const ls_stage *stage, const bool *tail, ls_erro
     }
     for (int i = body->first; i < body->first + body->count; i++) {
       const ls_instruction *each = &program->instructions.items[i];
-      if (ls_stage_joins(stage, each) || each->collective == LS_MOVE ||
-          each->collective == LS_MOVED)
+      if (ls_stage_joins(stage, each) || each->collective == LS_MOVE)
         return fail_at(stage, a, error, "cannot be run again: expected it after the cut");
       for (int o = 0; o < each->outputs; o++) {
         const int storage = program->values.items[each->out[o]].storage;
@@ -118,9 +118,8 @@ ls_status ls_proof_ahead(ls_stage *stage, ls_error *error) {
 /* Before an action: what must hold there. */
 ls_status ls_proof_enter(ls_stage *stage, ls_error *error) {
   if (stage->program->cut < 0) return LS_OK;
-  if (stage->action == stage->program->cut && (stage->sends.count || stage->moves.count))
-    return fail_at(stage, stage->action, error,
-                   "is the first after the cut, with a send under way: expected its end before");
+  if (stage->action == stage->program->cut)
+    LS_TRY(ls_check_none_under_way(stage, "comes to its cut", error));
   if (stage->action != stage->settle) return LS_OK;
   for (int p = 0; p < stage->program->parameter_count; p++)
     if (stage->program->parameters[p].here) LS_TRY(ls_proof_guessed(stage, p, error));
@@ -151,19 +150,8 @@ ls_status ls_run_sum_begin(ls_stage *stage, ls_error *error) {
   LS_TRY(ls_memory_read(stage, &operand, &content, error));
   if (content->kind != LS_CONTENT_SUM)
     return ls_proof_fail(stage, error, "sums over stages what is no sum: expected one");
-  for (int s = 0; s < stage->sums.count; s++)
-    if (ls_operands_overlap(&stage->sums.items[s], &operand))
+  for (int t = 0; t < stage->open.count; t++)
+    if (stage->open.items[t].reads && ls_operands_overlap(&stage->open.items[t].from, &operand))
       return ls_proof_fail(stage, error, "begins a sum twice: expected its end between");
-  *LS_APPEND(stage->proof->arena, &stage->sums) = operand;
-  return LS_OK;
-}
-
-ls_status ls_run_sum_end(ls_stage *stage, const ls_operand *operand, ls_error *error) {
-  if (!stage->sums.count || !ls_operands_same(&stage->sums.items[0], operand))
-    return ls_proof_fail(stage, error,
-                         "ends a sum that is not the oldest under way: expected the order in "
-                         "which they begin");
-  stage->sums.count--;
-  for (int s = 0; s < stage->sums.count; s++) stage->sums.items[s] = stage->sums.items[s + 1];
-  return LS_OK;
+  return ls_begin_transfer(stage, error);
 }

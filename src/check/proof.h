@@ -143,16 +143,13 @@ typedef struct ls_operand {
   int64_t reach;      /* end of what is touched: padding behind the content included */
 } ls_operand;
 
-/* A send whose data must stay. */
-typedef struct ls_open_send {
-  int peer;
-  ls_operand operand;
-} ls_open_send;
-
-/* A move between tiers under way. */
-typedef struct ls_open_move {
+/* A transfer under way. */
+typedef struct ls_open_transfer {
+  const ls_instruction *by;
+  int action; /* that began it */
+  bool reads, fills;
   ls_operand from, to;
-} ls_open_move;
+} ls_open_transfer;
 
 typedef struct ls_message {
   const ls_content *content;
@@ -178,12 +175,10 @@ typedef struct ls_stage {
   ls_contents *contents; /* by instance */
   ls_binding *bindings;  /* by frame, of the last action that was looked at; it is at the end */
   int *gradient_of;      /* by value: the parameter whose raw gradient it is; -1; LS_SEVERAL */
-  LS_LIST(ls_open_send) sends;
-  LS_LIST(ls_open_move) moves;
-  LS_LIST(ls_operand) sums; /* over stages, begun and not ended; the oldest first */
-  bool *outlives;           /* by instance: lives through the next step's prologue */
-  int norm, settle;         /* actions where sums over stages begin and end; -1: none */
-  int action, at;           /* what comes next: the action, and the instruction in its body */
+  LS_LIST(ls_open_transfer) open; /* the oldest first */
+  bool *outlives;                 /* by instance: lives through the next step's prologue */
+  int norm, settle;               /* actions where sums over stages begin and end; -1: none */
+  int action, at;                 /* what comes next: the action, and the instruction in its body */
 } ls_stage;
 
 /* All that is known. */
@@ -235,7 +230,6 @@ LS_CHECKED ls_status ls_proof_enter(ls_stage *stage, ls_error *error);
 LS_CHECKED ls_status ls_proof_same_side(const ls_stage *stage, const ls_message *message,
                                         ls_error *error);
 LS_CHECKED ls_status ls_run_sum_begin(ls_stage *stage, ls_error *error);
-LS_CHECKED ls_status ls_run_sum_end(ls_stage *stage, const ls_operand *operand, ls_error *error);
 
 /* lives.c: instances of frames. */
 LS_CHECKED ls_status ls_proof_lives(ls_stage *stage, ls_error *error);
@@ -345,14 +339,21 @@ LS_CHECKED ls_status ls_check_own_piece(ls_stage *stage, int value, const ls_con
 bool ls_is_join(const ls_stage *stage);
 /* Whether the instruction needs all stages, or two, at once. */
 bool ls_stage_joins(const ls_stage *stage, const ls_instruction *instruction);
-LS_CHECKED ls_status ls_run_transfer(ls_stage *stage, bool *blocked, ls_error *error);
+LS_CHECKED ls_status ls_run_message(ls_stage *stage, bool *blocked, ls_error *error);
 
 /* move.c: what comes next on the stage moves; its operands lie in one memory, none in a file. */
 LS_CHECKED ls_status ls_run_move(ls_stage *stage, ls_error *error);
 LS_CHECKED ls_status ls_check_tiers(ls_stage *stage, ls_error *error);
-/* Neither does it touch what a move fills nor write what a move takes. */
-LS_CHECKED ls_status ls_check_moves(const ls_stage *stage, const ls_operand *operand, bool writes,
-                                    ls_error *error);
+
+/* under_way.c: the transfer that comes next on the stage begins, or ends. */
+LS_CHECKED ls_status ls_begin_transfer(ls_stage *stage, ls_error *error);
+LS_CHECKED ls_status ls_end_transfer(ls_stage *stage, ls_error *error);
+/* No transfer under way fills the operand, nor reads it if it is written. */
+LS_CHECKED ls_status ls_check_under_way(const ls_stage *stage, const ls_operand *operand,
+                                        bool writes, ls_error *error);
+LS_CHECKED ls_status ls_check_none_under_way(const ls_stage *stage, const char *where,
+                                             ls_error *error);
+ls_operand ls_operand_bytes(const ls_stage *stage, const ls_operand *operand);
 
 /* A collective between stages whose members all stand at it: done, and their next instruction. */
 LS_CHECKED ls_status ls_run_joins(ls_proof *proof, bool *progress, ls_error *error);

@@ -26,7 +26,7 @@ static ls_status check_transfer(const ls_stage *stage, int inputs, int outputs, 
   return LS_OK;
 }
 
-static ls_status run_send(ls_stage *stage, ls_error *error) {
+static ls_status begin_send(ls_stage *stage, ls_error *error) {
   const ls_instruction *instruction = ls_proof_instruction(stage);
   LS_TRY(check_transfer(stage, 1, 0, error));
   ls_proof_channel *to = channel(stage, stage->number, instruction->peer);
@@ -42,32 +42,16 @@ static ls_status run_send(ls_stage *stage, ls_error *error) {
                          MOST_SENDS, instruction->peer);
   *LS_APPEND(stage->proof->arena, &to->sent) =
       (ls_message){content, instruction->count, instruction->in[0], ls_proof_place(stage)};
-  *LS_APPEND(stage->proof->arena, &stage->sends) = (ls_open_send){instruction->peer, operand};
-  return LS_OK;
+  return ls_begin_transfer(stage, error);
 }
 
-static ls_status run_sent(ls_stage *stage, bool *blocked, ls_error *error) {
-  const ls_instruction *instruction = ls_proof_instruction(stage);
+static ls_status end_send(ls_stage *stage, bool *blocked, ls_error *error) {
   LS_TRY(check_transfer(stage, 1, 0, error));
-  ls_proof_channel *to = channel(stage, stage->number, instruction->peer);
-  ls_operand operand;
-  LS_TRY(ls_operand_find(stage, instruction->in[0], &operand, error));
-  int oldest = 0;
-  while (oldest < stage->sends.count && stage->sends.items[oldest].peer != instruction->peer)
-    oldest++;
-  if (oldest == stage->sends.count ||
-      !ls_operands_same(&stage->sends.items[oldest].operand, &operand))
-    return ls_proof_fail(stage, error,
-                         "ends a send to stage %d that is not the oldest under way: "
-                         "expected the order of sends",
-                         instruction->peer);
-  *blocked = to->taken <= to->ended;
+  ls_proof_channel *to = channel(stage, stage->number, ls_proof_instruction(stage)->peer);
+  *blocked = to->taken <= to->ended && to->ended < to->sent.count;
   if (*blocked) return LS_OK;
   to->ended++;
-  for (int s = oldest + 1; s < stage->sends.count; s++)
-    stage->sends.items[s - 1] = stage->sends.items[s];
-  stage->sends.count--;
-  return LS_OK;
+  return ls_end_transfer(stage, error);
 }
 
 static ls_status check_message(const ls_stage *stage, const ls_message *message, ls_error *error) {
@@ -91,7 +75,15 @@ static ls_status check_message(const ls_stage *stage, const ls_message *message,
   return LS_OK;
 }
 
-static ls_status run_receive(ls_stage *stage, bool *blocked, ls_error *error) {
+static ls_status begin_receive(ls_stage *stage, ls_error *error) {
+  LS_TRY(check_transfer(stage, 0, 1, error));
+  ls_operand operand;
+  LS_TRY(ls_operand_find(stage, ls_proof_instruction(stage)->out[0], &operand, error));
+  LS_TRY(ls_memory_forget(stage, &operand, error));
+  return ls_begin_transfer(stage, error);
+}
+
+static ls_status end_receive(ls_stage *stage, bool *blocked, ls_error *error) {
   const ls_instruction *instruction = ls_proof_instruction(stage);
   LS_TRY(check_transfer(stage, 0, 1, error));
   if (instruction->write[0] != LS_WRITE)
@@ -99,6 +91,7 @@ static ls_status run_receive(ls_stage *stage, bool *blocked, ls_error *error) {
   ls_proof_channel *from = channel(stage, instruction->peer, stage->number);
   *blocked = from->taken == from->sent.count;
   if (*blocked) return LS_OK;
+  LS_TRY(ls_end_transfer(stage, error));
   const ls_message message = from->sent.items[from->taken];
   LS_TRY(check_message(stage, &message, error));
   LS_TRY(ls_proof_same_side(stage, &message, error));
@@ -110,12 +103,16 @@ static ls_status run_receive(ls_stage *stage, bool *blocked, ls_error *error) {
   return ls_memory_write(stage, &operand, message.content, error);
 }
 
-ls_status ls_run_transfer(ls_stage *stage, bool *blocked, ls_error *error) {
+ls_status ls_run_message(ls_stage *stage, bool *blocked, ls_error *error) {
+  const ls_instruction *instruction = ls_proof_instruction(stage);
+  const bool sends = instruction->collective == LS_SEND;
   *blocked = false;
-  switch (ls_proof_instruction(stage)->collective) {
-    case LS_SEND: return run_send(stage, error);
-    case LS_SENT: return run_sent(stage, blocked, error);
-    default: return run_receive(stage, blocked, error);
+  switch (instruction->phase) {
+    case LS_BEGIN: return sends ? begin_send(stage, error) : begin_receive(stage, error);
+    case LS_END:
+      return sends ? end_send(stage, blocked, error) : end_receive(stage, blocked, error);
+    default:
+      return ls_proof_fail(stage, error, "is a message at once: expected a beginning and an end");
   }
 }
 
@@ -128,8 +125,8 @@ bool ls_is_join(const ls_stage *stage) {
 }
 
 bool ls_stage_joins(const ls_stage *stage, const ls_instruction *instruction) {
-  if (instruction->collective == LS_SUM_BEGIN || instruction->collective == LS_SUM_END) return true;
-  return instruction->collective >= LS_ALL_REDUCE && instruction->collective <= LS_ALL_GATHER &&
+  if (instruction->collective == LS_SUM_NUMBERS) return true;
+  return ls_collective_is_of_group(instruction->collective) && instruction->phase != LS_END &&
          (instruction->peer >= 0 || ((instruction->axes & stage->proof->active) >> LS_AXIS_PP & 1));
 }
 
@@ -150,8 +147,8 @@ static ls_status compare_joins(const ls_stage *a, const ls_stage *b, ls_error *e
   const ls_dtype theirs = b->program->values.items[y->in[0]].dtype;
   const bool pairs = (x->peer < 0) == (y->peer < 0) &&
                      (x->peer < 0 || (x->peer == b->number && y->peer == a->number));
-  if (pairs && x->collective == y->collective && x->axes == y->axes && x->count == y->count &&
-      x->reduce == y->reduce && mine == theirs)
+  if (pairs && x->collective == y->collective && x->phase == y->phase && x->axes == y->axes &&
+      x->count == y->count && x->reduce == y->reduce && mine == theirs)
     return LS_OK;
   return ls_proof_fail(b, error,
                        "meets another collective of stage %d (instruction %d): expected one kind, "
@@ -207,7 +204,7 @@ static ls_status reduce_axes(ls_stage *stage, ls_content *sum, ls_error *error) 
 static ls_status check_join(const ls_stage *stage, ls_error *error) {
   const ls_instruction *instruction = ls_proof_instruction(stage);
   const ls_program *program = stage->program;
-  const bool half = instruction->collective == LS_SUM_END;
+  const bool half = instruction->collective == LS_SUM_NUMBERS;
   if (half && (instruction->axes != LS_AXES_STAGE || instruction->peer >= 0))
     return ls_proof_fail(stage, error, "ends a sum over other ranks: expected pp");
   if ((instruction->collective != LS_ALL_REDUCE && !half) || instruction->reduce != LS_SUM ||
@@ -268,8 +265,8 @@ static ls_status join(ls_stage *first, ls_error *error) {
     if (all.any) LS_TRY(reduce_axes(first, &all.sum, error));
     proof->report.reductions++;
     for (int s = 0; s < proof->count; s++)
-      if (ls_proof_instruction(first)->collective == LS_SUM_END)
-        LS_TRY(ls_run_sum_end(&proof->stages[s], &operands[s], error));
+      if (ls_proof_instruction(first)->phase == LS_END)
+        LS_TRY(ls_end_transfer(&proof->stages[s], error));
     for (int s = 0; s < proof->count && all.any; s++)
       if (is_member(first, s))
         LS_TRY(ls_memory_write(&proof->stages[s], &operands[s], &all.sum, error));
@@ -293,8 +290,12 @@ ls_status ls_run_joins(ls_proof *proof, bool *progress, ls_error *error) {
     LS_TRY(join(stage, error));
     proof->report.joins++;
     const int peer = ls_proof_instruction(stage)->peer;
-    for (int o = 0; o < proof->count; o++)
-      if (peer < 0 || o == s || o == peer) proof->stages[o].at++;
+    const bool begins = ls_proof_instruction(stage)->phase == LS_BEGIN;
+    for (int o = 0; o < proof->count; o++) {
+      if (peer >= 0 && o != s && o != peer) continue;
+      if (begins) LS_TRY(ls_begin_transfer(&proof->stages[o], error));
+      proof->stages[o].at++;
+    }
     *progress = true;
   }
   return LS_OK;

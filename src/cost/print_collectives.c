@@ -38,7 +38,9 @@ static void count_all(const ls_program *program, totals *reasons, totals *kinds)
     const ls_body *body = &program->bodies.items[program->actions.items[a].body];
     for (int i = 0; i < body->count; i++) {
       const ls_instruction *each = &program->instructions.items[body->first + i];
-      if (each->collective == LS_COLLECTIVE_NONE || ls_collective_moves(each->collective)) continue;
+      if (each->collective == LS_COLLECTIVE_NONE || ls_collective_moves(each->collective) ||
+          each->phase == LS_END)
+        continue;
       const double bytes = ls_instruction_bytes_sent(program, each);
       add(reasons, each, each->reason, bytes);
       add(kinds, each, NULL, bytes);

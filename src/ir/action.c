@@ -1,10 +1,38 @@
 #include "ir/action.h"
 
-const char *ls_action_name(ls_action_kind kind) {
-  static const char *const names[] = {
+static const char *const kinds[] = {
 #define LS_ACTION_NAME(suffix, name) [LS_ACTION_##suffix] = name,
-      LS_ACTIONS(LS_ACTION_NAME)
+    LS_ACTIONS(LS_ACTION_NAME)
 #undef LS_ACTION_NAME
-  };
-  return names[kind];
+};
+
+/* [way][cargo][end] */
+static const char *const transfers[LS_WAY_COUNT][LS_CARGO_COUNT][2] = {
+#define LS_BOTH_NAMES(way, cargo) {"begin " way " of " cargo, "wait for " way " of " cargo},
+#define LS_WAY_NAMES(suffix, way)                                      \
+  [LS_WAY_##suffix] = {LS_BOTH_NAMES(way, "parameters") LS_BOTH_NAMES( \
+      way, "gradients") LS_BOTH_NAMES(way, "optimizer state") LS_BOTH_NAMES(way, "activations")},
+    LS_WAYS(LS_WAY_NAMES)
+#undef LS_WAY_NAMES
+#undef LS_BOTH_NAMES
+};
+
+bool ls_action_transfers(const ls_action *action) {
+  return action->kind == LS_ACTION_BEGIN || action->kind == LS_ACTION_WAIT;
+}
+
+bool ls_action_is_message(const ls_action *action) {
+  return ls_action_transfers(action) &&
+         (action->way == LS_WAY_SEND || action->way == LS_WAY_RECEIVE);
+}
+
+const char *ls_action_name(const ls_action *action) {
+  if (!ls_action_transfers(action)) return kinds[action->kind];
+  return transfers[action->way][action->cargo][action->kind == LS_ACTION_WAIT];
+}
+
+int ls_action_sort(const ls_action *action) {
+  if (!ls_action_transfers(action)) return (int)action->kind;
+  return LS_ACTION_COUNT_OF_KINDS + 2 * ((int)action->way * LS_CARGO_COUNT + (int)action->cargo) +
+         (action->kind == LS_ACTION_WAIT);
 }

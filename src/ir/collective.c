@@ -1,12 +1,25 @@
 #include "ir/collective.h"
 
 const char *ls_collective_name(ls_collective collective) {
-  static const char *const names[] = {"op",    "all-reduce", "reduce-scatter", "all-gather",
-                                      "send",  "receive",    "sent",           "move",
-                                      "moved", "sum begin",  "sum end"};
+  static const char *const names[] = {"op",   "all-reduce", "reduce-scatter", "all-gather",
+                                      "send", "receive",    "move",           "sum"};
   return names[collective];
 }
 
+const char *ls_phase_name(ls_phase phase) {
+  static const char *const names[] = {"", "begin ", "end of "};
+  return names[phase];
+}
+
 bool ls_collective_moves(ls_collective collective) {
-  return collective == LS_MOVE || collective == LS_MOVED;
+  return collective == LS_MOVE;
+}
+
+bool ls_collective_is_message(ls_collective collective) {
+  return collective == LS_SEND || collective == LS_RECEIVE;
+}
+
+bool ls_collective_is_of_group(ls_collective collective) {
+  return collective == LS_ALL_REDUCE || collective == LS_REDUCE_SCATTER ||
+         collective == LS_ALL_GATHER;
 }

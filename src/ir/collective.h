@@ -9,21 +9,29 @@ typedef enum ls_collective {
   LS_ALL_REDUCE,
   LS_REDUCE_SCATTER, /* on dimension 0 or flat */
   LS_ALL_GATHER,     /* on dimension 0 or flat */
-  LS_SEND,           /* to the same place on another stage; the data stays until SENT */
+  LS_SEND,           /* to the same place on another stage */
   LS_RECEIVE,
-  LS_SENT,
-  LS_MOVE,  /* this rank's bytes of one tier to another; both places stay alone until MOVED */
-  LS_MOVED, /* the end of a MOVE */
-  /* The sum of a few fp64 numbers over all ranks, in halves: everyone says its own, which stay as
-   * they are until the end, where they become the sum. */
-  LS_SUM_BEGIN,
-  LS_SUM_END,
+  LS_MOVE,        /* this rank's bytes of one tier to another */
+  LS_SUM_NUMBERS, /* of a few fp64 over all ranks: until its end they stay as they are */
   LS_COLLECTIVE_COUNT
 } ls_collective;
 
-/* MOVE or MOVED: nothing that other ranks take part in. */
+/* A collective is whole, or one instruction begins it and another, with the same operands, ends it:
+ * in between nobody writes what it reads or touches what it fills. */
+typedef enum ls_phase { LS_WHOLE = 0, LS_BEGIN, LS_END, LS_PHASE_COUNT } ls_phase;
+
+/* MOVE: nothing that other ranks take part in. */
 bool ls_collective_moves(ls_collective collective);
 
+/* SEND or RECEIVE. */
+bool ls_collective_is_message(ls_collective collective);
+
+/* ALL_REDUCE, REDUCE_SCATTER or ALL_GATHER: all members of its group do the same. */
+bool ls_collective_is_of_group(ls_collective collective);
+
 const char *ls_collective_name(ls_collective collective);
+
+/* "", "begin " or "end of ", before the name. */
+const char *ls_phase_name(ls_phase phase);
 
 #endif

@@ -30,10 +30,17 @@ static int find_dtype(const char *name) {
   return -1;
 }
 
-static int find_action(const char *name) {
+/* Its kind and transfer, by name. */
+static bool read_action(const char *name, ls_action *action) {
   for (int k = 0; k < LS_ACTION_COUNT_OF_KINDS; k++)
-    if (strcmp(ls_action_name((ls_action_kind)k), name) == 0) return k;
-  return -1;
+    for (int t = 0; t < LS_WAY_COUNT * LS_CARGO_COUNT; t++) {
+      action->kind = (ls_action_kind)k;
+      action->way = (ls_way)(t / LS_CARGO_COUNT);
+      action->cargo = (ls_cargo)(t % LS_CARGO_COUNT);
+      if (strcmp(ls_action_name(action), name) == 0) return true;
+      if (!ls_action_transfers(action)) break;
+    }
+  return false;
 }
 
 /* Up to `most` integers; -1: not an array of integers, or too long. */
@@ -376,20 +383,21 @@ static bool has_divisors(ls_op_kind kind, const ls_attributes *a) {
 
 static ls_status load_instruction(loader *l, json_t *item, size_t index) {
   ls_instruction made = {0};
-  int collective, axes, reduce, queue, first_only;
+  int collective, phase, axes, reduce, queue, first_only;
   const char *op, *reason;
   json_int_t count;
   json_t *in, *out, *write, *attributes;
-  if (json_unpack(item, "[isiiiIiiioooso]", &collective, &op, &axes, &reduce, &made.peer, &count,
-                  &queue, &made.wait, &first_only, &in, &out, &write, &reason, &attributes) != 0)
+  if (json_unpack(item, "[iisiiiIiiioooso]", &collective, &phase, &op, &axes, &reduce, &made.peer,
+                  &count, &queue, &made.wait, &first_only, &in, &out, &write, &reason,
+                  &attributes) != 0)
     return damaged(l, "instruction", index);
   const ls_op_kind kind = ls_op_find(op);
-  if (!in_range(collective, LS_COLLECTIVE_COUNT) ||
+  if (!in_range(collective, LS_COLLECTIVE_COUNT) || !in_range(phase, LS_PHASE_COUNT) ||
       !in_range((int64_t)made.peer + 1, l->program->mesh.size[LS_AXIS_PP] + 1) ||
       made.peer == l->program->stage ||
-      (collective >= LS_SEND && collective <= LS_SENT && made.peer < 0) || kind == LS_OP_COUNT ||
-      !in_range(axes, LS_AXES_ALL + 1) || !in_range(reduce, 2) || count < 0 ||
-      !in_range(queue, LS_QUEUE_COUNT) || !in_range(first_only, LS_AXES_ALL + 1) ||
+      (ls_collective_is_message((ls_collective)collective) && made.peer < 0) ||
+      kind == LS_OP_COUNT || !in_range(axes, LS_AXES_ALL + 1) || !in_range(reduce, 2) ||
+      count < 0 || !in_range(queue, LS_QUEUE_COUNT) || !in_range(first_only, LS_AXES_ALL + 1) ||
       !read_operands(l, in, LS_MAX_INPUTS, made.in, &made.inputs) ||
       !read_operands(l, out, LS_MAX_OUTPUTS, made.out, &made.outputs) ||
       json_array_size(write) != (size_t)made.outputs ||
@@ -398,6 +406,7 @@ static ls_status load_instruction(loader *l, json_t *item, size_t index) {
       !in_range((int64_t)made.wait + 1, (int64_t)index + 1))
     return damaged(l, "instruction", index);
   made.collective = (ls_collective)collective;
+  made.phase = (ls_phase)phase;
   made.kind = kind;
   made.axes = (ls_axes)axes;
   made.reduce = (ls_reduce)reduce;
@@ -446,18 +455,17 @@ static ls_status load_body(loader *l, json_t *item, size_t index) {
 }
 
 static ls_status load_action(loader *l, json_t *item, size_t index) {
-  ls_program_action made;
-  const char *kind;
+  ls_program_action made = {0};
+  const char *name;
   int first;
   json_t *instances;
-  if (json_unpack(item, "[siiiibo]", &kind, &made.action.segment, &made.action.unit,
+  if (json_unpack(item, "[siiiibo]", &name, &made.action.segment, &made.action.unit,
                   &made.action.microbatch, &made.body, &first, &instances) != 0 ||
-      find_action(kind) < 0 || !in_range(made.body, l->program->bodies.count) ||
+      !read_action(name, &made.action) || !in_range(made.body, l->program->bodies.count) ||
       !in_range((int64_t)made.action.microbatch + 1, l->program->layout.microbatches + 1) ||
       !in_range((int64_t)made.action.segment + 1, 1 << 20) ||
       !in_range((int64_t)made.action.unit + 1, 1 << 20))
     return damaged(l, "action", index);
-  made.action.kind = (ls_action_kind)find_action(kind);
   made.first = first != 0;
   const ls_body *body = &l->program->bodies.items[made.body];
   if (json_array_size(instances) != (size_t)body->frames.count) return damaged(l, "action", index);

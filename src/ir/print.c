@@ -52,16 +52,16 @@ static void print_instruction(const ls_program *program, const ls_program_action
   if (instruction->collective == LS_COLLECTIVE_NONE) {
     fprintf(stream, " = %s(", ls_op_name(instruction->kind));
   } else if (ls_collective_moves(instruction->collective)) {
-    fprintf(stream, " = %s(%lld elements, ", ls_collective_name(instruction->collective),
-            (long long)instruction->count);
+    fprintf(stream, " = %s%s(%lld elements, ", ls_phase_name(instruction->phase),
+            ls_collective_name(instruction->collective), (long long)instruction->count);
   } else {
     ls_arena *arena = ls_arena_create();
     if (instruction->peer >= 0)
-      fprintf(stream, "%s%s with stage %d (%lld elements, ", instruction->outputs ? " = " : "",
-              ls_collective_name(instruction->collective), instruction->peer,
-              (long long)instruction->count);
+      fprintf(stream, "%s%s%s with stage %d (%lld elements, ", instruction->outputs ? " = " : "",
+              ls_phase_name(instruction->phase), ls_collective_name(instruction->collective),
+              instruction->peer, (long long)instruction->count);
     else
-      fprintf(stream, " = %s%s over %s (%lld elements, ",
+      fprintf(stream, " = %s%s%s over %s (%lld elements, ", ls_phase_name(instruction->phase),
               ls_collective_name(instruction->collective),
               instruction->reduce == LS_MAX ? " max" : "", ls_axes_print(arena, instruction->axes),
               (long long)instruction->count);
@@ -81,7 +81,7 @@ static void print_instruction(const ls_program *program, const ls_program_action
 static void print_action(const ls_program *program, const ls_program_action *action, int number,
                          FILE *stream) {
   const ls_body *body = &program->bodies.items[action->body];
-  fprintf(stream, "action %d %s", number, ls_action_name(action->action.kind));
+  fprintf(stream, "action %d %s", number, ls_action_name(&action->action));
   if (action->action.segment >= 0) fprintf(stream, " segment %d", action->action.segment);
   if (action->action.unit >= 0) fprintf(stream, " unit %d", action->action.unit);
   if (action->action.microbatch >= 0) fprintf(stream, " microbatch %d", action->action.microbatch);

@@ -6,10 +6,9 @@
  * Step, evaluation and decoding are programs over one persistent region: the same layout of the
  * same model gives the same STATE and CELL offsets.
  *
- * Instructions compute in the tier that their outputs lie in (cells aside). MOVE begins to copy
- * in[0], the bytes of a value, to out[0] in another tier; MOVED, with the same operands, ends it.
- * In between nobody writes the one or touches the other. A MOVE into a work pool begins a new life
- * of the frame, so a frame may have several in a step, with holes between them.
+ * Instructions compute in the tier that their outputs lie in (cells aside). MOVE copies in[0], the
+ * bytes of a value, to out[0] in another tier. A move or gather that begins to fill a work frame
+ * begins a new life of it, so a frame may have several in a step, with holes between them.
  *
  *   ls_program_print(program, stdout_like_stream);
  */
@@ -139,6 +138,7 @@ typedef enum ls_queue {
 
 typedef struct ls_instruction {
   ls_collective collective; /* NONE: the op `kind` */
+  ls_phase phase;           /* of a collective */
   ls_op_kind kind;
   ls_attributes attributes;
   ls_axes axes; /* group of a collective */

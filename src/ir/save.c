@@ -105,9 +105,9 @@ static json_t *instruction_json(const ls_instruction *each) {
   json_t *write = json_array();
   for (int o = 0; o < each->outputs; o++)
     json_array_append_new(write, json_integer(each->write[o]));
-  return json_pack("[isiiiIiiioooso]", (int)each->collective, ls_op_name(each->kind),
-                   (int)each->axes, (int)each->reduce, each->peer, (json_int_t)each->count,
-                   (int)each->queue, each->wait, (int)each->first_only,
+  return json_pack("[iisiiiIiiioooso]", (int)each->collective, (int)each->phase,
+                   ls_op_name(each->kind), (int)each->axes, (int)each->reduce, each->peer,
+                   (json_int_t)each->count, (int)each->queue, each->wait, (int)each->first_only,
                    ints(each->in, each->inputs), ints(each->out, each->outputs), write,
                    each->reason ? each->reason : "", attributes_json(&each->attributes));
 }
@@ -124,7 +124,7 @@ static json_t *body_json(const ls_body *body) {
 
 static json_t *action_json(const ls_program *program, const ls_program_action *each) {
   const int frames = program->bodies.items[each->body].frames.count;
-  return json_pack("[siiiibo]", ls_action_name(each->action.kind), each->action.segment,
+  return json_pack("[siiiibo]", ls_action_name(&each->action), each->action.segment,
                    each->action.unit, each->action.microbatch, each->body, (int)each->first,
                    ints(each->instances, frames));
 }

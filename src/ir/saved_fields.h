@@ -4,7 +4,7 @@
 
 #include "ir/program.h"
 
-enum { LS_SAVED_VERSION = 9 };
+enum { LS_SAVED_VERSION = 10 };
 
 #define LS_VALUE_NUMBERS(X) \
   X(offset)                 \

@@ -15,11 +15,26 @@ static void find_uses(const ls_sharded *sharded, int *producer, int *last_use,
   }
 }
 
-int *ls_lower_body_of(const ls_lowering *lowering, ls_action_kind kind, const ls_action *like) {
+int *ls_lower_body_of(const ls_lowering *lowering, const ls_action *action) {
   const int segments = lowering->sharded->graph->segments.count + 1;
-  LS_ASSERT(like->segment < 0 || like->unit < 0);
-  const int place = like->unit >= 0 ? segments + like->unit : like->segment + 1;
-  return &lowering->bodies[(int64_t)kind * lowering->body_places + place];
+  LS_ASSERT(action->segment < 0 || action->unit < 0);
+  const int place = action->unit >= 0 ? segments + action->unit : action->segment + 1;
+  return &lowering->bodies[(int64_t)ls_action_sort(action) * lowering->body_places + place];
+}
+
+/* The end of each collective that began. */
+static void end_transfer(ls_lowering *lowering, const ls_action *action) {
+  ls_program *program = lowering->program;
+  ls_action beginning = *action;
+  beginning.kind = LS_ACTION_BEGIN;
+  const int began = *ls_lower_body_of(lowering, &beginning);
+  LS_ASSERT(began >= 0);
+  const ls_body begun = program->bodies.items[began];
+  for (int i = begun.first; i < begun.first + begun.count; i++) {
+    ls_instruction made = program->instructions.items[i];
+    made.phase = LS_END;
+    *LS_APPEND(program->arena, &program->instructions) = made;
+  }
 }
 
 static void lower_body(ls_lowering *lowering, const ls_action *action) {
@@ -31,12 +46,7 @@ static void lower_body(ls_lowering *lowering, const ls_action *action) {
     case LS_ACTION_BACKWARD:
     case LS_ACTION_INPUT:
     case LS_ACTION_WEIGHT: ls_lower_pass(lowering, action->kind, action->segment); break;
-    case LS_ACTION_SEND:
-    case LS_ACTION_RECEIVE:
-    case LS_ACTION_SENT:
-    case LS_ACTION_SEND_BACK:
-    case LS_ACTION_RECEIVE_BACK:
-    case LS_ACTION_SENT_BACK: ls_lower_transfer(lowering, action); break;
+    case LS_ACTION_WAIT: end_transfer(lowering, action); break;
     default: ls_lower_action(lowering, action);
   }
   *LS_APPEND(program->arena, &program->bodies) =
@@ -92,12 +102,12 @@ static const bool *find_halves(const ls_sharded *sharded, const ls_schedule *sch
 static void lower_actions(ls_lowering *lowering, const ls_schedule *schedule) {
   ls_program *program = lowering->program;
   lowering->body_places = lowering->sharded->graph->segments.count + 1 + lowering->units->count;
-  const int64_t cells = (int64_t)LS_ACTION_COUNT_OF_KINDS * lowering->body_places;
+  const int64_t cells = (int64_t)LS_ACTION_SORTS * lowering->body_places;
   lowering->bodies = LS_NEW_ARRAY(program->arena, int, cells);
   for (int64_t i = 0; i < cells; i++) lowering->bodies[i] = -1;
   for (int a = 0; a < schedule->count; a++) {
     const ls_action *action = &schedule->items[a];
-    int *body = ls_lower_body_of(lowering, action->kind, action);
+    int *body = ls_lower_body_of(lowering, action);
     if (*body < 0) {
       *body = program->bodies.count;
       lower_body(lowering, action);

@@ -79,13 +79,12 @@ typedef struct ls_lowering {
   const bool *free_nodes;        /* by node */
   const ls_segment_nodes *nodes; /* by segment */
   const int64_t *padded;         /* by sharded value: as ls_lower_padded has it */
-  int *bodies;                   /* body by kind and place of action; -1: none yet */
-  int body_places;               /* of a kind */
+  int *bodies;                   /* body by sort and place of action; -1: none yet */
+  int body_places;               /* of a sort */
 } ls_lowering;
 
-/* Where the body of actions of this kind stands in `bodies`, of the segment or unit that the other
- * action has. */
-int *ls_lower_body_of(const ls_lowering *lowering, ls_action_kind kind, const ls_action *like);
+/* Where the body of actions like this one stands in `bodies`. */
+int *ls_lower_body_of(const ls_lowering *lowering, const ls_action *action);
 
 int ls_lower_storage(ls_lowering *lowering, const char *name, ls_pool pool, ls_category category,
                      int64_t bytes);
@@ -105,7 +104,7 @@ ls_instruction *ls_lower_collective(ls_lowering *lowering, ls_collective collect
 /* Makes the storages and the values of units, cells and inputs. */
 void ls_lower_units(ls_lowering *lowering);
 
-/* Appends the instructions of one action that is not FORWARD or BACKWARD. */
+/* Appends the instructions of one action that is neither a pass nor the end of a transfer. */
 void ls_lower_action(ls_lowering *lowering, const ls_action *action);
 
 /* The pools of a tier. */
@@ -117,14 +116,14 @@ ls_pool ls_lower_work_pool(ls_tier tier);
 int ls_lower_parameter(ls_lowering *lowering, int parameter, const char *name, int storage,
                        ls_dtype dtype, const ls_placement *placement);
 
-/* Appends the instructions that begin or end moves between tiers. */
+/* Appends the instructions that begin a move between tiers. */
 void ls_lower_move(ls_lowering *lowering, const ls_action *action);
 
 /* Appends the instructions of a pass over a segment. */
 void ls_lower_pass(ls_lowering *lowering, ls_action_kind kind, int segment);
 
-/* Appends the instructions of a transfer over a boundary. */
-void ls_lower_transfer(ls_lowering *lowering, const ls_action *action);
+/* Appends the instructions that begin a message over a boundary. */
+void ls_lower_message(ls_lowering *lowering, const ls_action *action);
 
 /* The program's value for a sharded value, in memory of its own. `kept`: for the backward pass. */
 int ls_lower_tensor(ls_lowering *lowering, int sharded_value, bool kept);

@@ -195,13 +195,14 @@ static void sum_unit(ls_lowering *lowering, int unit) {
 }
 
 /* Between stages in halves: nobody waits until the sum is asked for. */
-static void sum_stages(ls_lowering *lowering, ls_collective half, ls_cell cell, const char *what) {
+static void sum_stages(ls_lowering *lowering, ls_phase phase, ls_cell cell, const char *what) {
   const int value = lowering->program->cell[cell];
   const ls_resolve_step step = {.axes = LS_AXES_STAGE, .from = {LS_PARTIAL, 0, LS_SUM}};
   ls_instruction *made =
-      ls_lower_collective(lowering, half, LS_AXES_STAGE, value, value, 1,
+      ls_lower_collective(lowering, LS_SUM_NUMBERS, LS_AXES_STAGE, value, value, 1,
                           ls_resolve_reason(lowering->program->arena, what, &step));
-  if (half == LS_SUM_BEGIN) made->outputs = 0;
+  made->phase = phase;
+  if (phase == LS_BEGIN) made->outputs = 0;
 }
 
 static bool validates(const ls_lowering *lowering) {
@@ -216,7 +217,7 @@ static void reduce_stages(ls_lowering *lowering, ls_cell cell, bool zero, ls_axe
   if (zero) with(ls_lower_op(lowering, LS_OP_ZERO), 1, value, 1, value);
   const ls_axes inside = zero ? 0 : axes & (LS_AXES_ALL ^ LS_AXES_STAGE);
   reduce_cell(lowering, cell, begins ? inside : axes, what);
-  if (begins) sum_stages(lowering, LS_SUM_BEGIN, cell, what);
+  if (begins) sum_stages(lowering, LS_BEGIN, cell, what);
 }
 
 static void lower_norm(ls_lowering *lowering) {
@@ -253,9 +254,9 @@ static void lower_loss(ls_lowering *lowering) {
 }
 
 static void lower_settle(ls_lowering *lowering) {
-  sum_stages(lowering, LS_SUM_END, LS_CELL_SQUARED_NORM, "squared gradient norm");
-  sum_stages(lowering, LS_SUM_END, LS_CELL_LOSS_SUM, "loss");
-  sum_stages(lowering, LS_SUM_END, LS_CELL_STOP, "wishes to stop");
+  sum_stages(lowering, LS_END, LS_CELL_SQUARED_NORM, "squared gradient norm");
+  sum_stages(lowering, LS_END, LS_CELL_LOSS_SUM, "loss");
+  sum_stages(lowering, LS_END, LS_CELL_STOP, "wishes to stop");
   lower_factor(lowering);
 }
 
@@ -329,13 +330,27 @@ static void lower_update(ls_lowering *lowering, int unit) {
   with(ls_lower_op(lowering, LS_OP_CAST), 1, &master, 1, &stored);
 }
 
+/* The collectives of a unit begin; one waits for the one before it on their queue. */
+static void begin_transfer(ls_lowering *lowering, const ls_action *action) {
+  const int unit = action->unit, first = lowering->program->instructions.count;
+  switch (action->way) {
+    case LS_WAY_GATHER:
+    case LS_WAY_PUBLISH: lower_gather(lowering, unit, action->way == LS_WAY_PUBLISH); break;
+    case LS_WAY_REDUCE: lower_reduce(lowering, unit); break;
+    case LS_WAY_FINISH: lower_finish(lowering, unit); break;
+    case LS_WAY_SEND:
+    case LS_WAY_RECEIVE: ls_lower_message(lowering, action); break;
+    default: ls_lower_move(lowering, action);
+  }
+  for (int i = first; i < lowering->program->instructions.count; i++)
+    lowering->program->instructions.items[i].phase = LS_BEGIN;
+}
+
 void ls_lower_action(ls_lowering *lowering, const ls_action *action) {
   switch (action->kind) {
     case LS_ACTION_COUNT: lower_count(lowering); break;
     case LS_ACTION_TOTAL: lower_total(lowering); break;
-    case LS_ACTION_GATHER: lower_gather(lowering, action->unit, false); break;
-    case LS_ACTION_REDUCE: lower_reduce(lowering, action->unit); break;
-    case LS_ACTION_FINISH: lower_finish(lowering, action->unit); break;
+    case LS_ACTION_BEGIN: begin_transfer(lowering, action); break;
     case LS_ACTION_SUM: sum_unit(lowering, action->unit); break;
     case LS_ACTION_NORM:
       lower_norm(lowering);
@@ -344,9 +359,7 @@ void ls_lower_action(ls_lowering *lowering, const ls_action *action) {
     case LS_ACTION_AHEAD: lower_ahead(lowering, action->unit); break;
     case LS_ACTION_SETTLE: lower_settle(lowering); break;
     case LS_ACTION_UPDATE: lower_update(lowering, action->unit); break;
-    case LS_ACTION_PUBLISH: lower_gather(lowering, action->unit, true); break;
     case LS_ACTION_LOSS: lower_loss(lowering); break;
-    case LS_ACTION_DROP: break; /* ends a lifetime */
-    default: ls_lower_move(lowering, action);
+    default: break; /* DROP ends a lifetime */
   }
 }

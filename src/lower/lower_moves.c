@@ -60,45 +60,34 @@ static void move_activations(ls_lowering *lowering, int segment, bool back) {
   }
 }
 
-/* MOVED for each MOVE of the action that began it, whose kind stands before its own. */
-static void end_moves(ls_lowering *lowering, const ls_action *action) {
-  ls_program *program = lowering->program;
-  const int began = *ls_lower_body_of(lowering, action->kind - 1, action);
-  LS_ASSERT(began >= 0);
-  const ls_body begun = program->bodies.items[began];
-  for (int i = begun.first; i < begun.first + begun.count; i++) {
-    ls_instruction made = program->instructions.items[i];
-    made.collective = LS_MOVED;
-    *LS_APPEND(program->arena, &program->instructions) = made;
-  }
-}
-
 void ls_lower_move(ls_lowering *lowering, const ls_action *action) {
   const int unit = action->unit;
   const ls_unit_memory *memory = unit >= 0 ? &lowering->memory[unit] : NULL;
   const ls_unit *about = unit >= 0 ? &lowering->units->items[unit] : NULL;
   const ls_dtype compute = lowering->sharded->layout.compute;
-  switch (action->kind) {
-    case LS_ACTION_FETCH:
+  switch (ls_action_sort(action)) {
+    case LS_BEGIN_OF(FETCH, PARAMETERS):
       move_unit(lowering, unit, memory->stored, memory->source, compute, &about->stored,
                 "parameters");
       break;
-    case LS_ACTION_GIVE:
+    case LS_BEGIN_OF(RETURN, GRADIENTS):
       move_unit(lowering, unit, memory->reduced, memory->given, lowering->gradient, &about->state,
                 "gradient");
       break;
-    case LS_ACTION_TAKE:
+    case LS_BEGIN_OF(FETCH, GRADIENTS):
       move_unit(lowering, unit, memory->given, memory->taken, lowering->gradient, &about->state,
                 "gradient");
       break;
-    case LS_ACTION_LOAD: move_state(lowering, unit, false); break;
-    case LS_ACTION_STORE: move_state(lowering, unit, true); break;
-    case LS_ACTION_RETURN:
+    case LS_BEGIN_OF(FETCH, STATE): move_state(lowering, unit, false); break;
+    case LS_BEGIN_OF(RETURN, STATE): move_state(lowering, unit, true); break;
+    case LS_BEGIN_OF(RETURN, PARAMETERS):
       move_unit(lowering, unit, memory->fresh, memory->stored, compute, &about->state,
                 "parameters");
       break;
-    case LS_ACTION_OFFLOAD: move_activations(lowering, action->segment, false); break;
-    case LS_ACTION_PREFETCH: move_activations(lowering, action->segment, true); break;
-    default: end_moves(lowering, action);
+    case LS_BEGIN_OF(RETURN, ACTIVATIONS):
+      move_activations(lowering, action->segment, false);
+      break;
+    case LS_BEGIN_OF(FETCH, ACTIVATIONS): move_activations(lowering, action->segment, true); break;
+    default: ls_panic("action \"%s\" moves nothing between tiers", ls_action_name(action));
   }
 }

@@ -72,27 +72,24 @@ static const char *reason_of(const ls_lowering *lowering, const ls_action *actio
                          graph->segments.items[first - 1], graph->segments.items[first]);
 }
 
-void ls_lower_transfer(ls_lowering *lowering, const ls_action *action) {
-  const bool back = action->kind == LS_ACTION_SEND_BACK || action->kind == LS_ACTION_RECEIVE_BACK ||
-                    action->kind == LS_ACTION_SENT_BACK;
-  const bool receives = action->kind == LS_ACTION_RECEIVE || action->kind == LS_ACTION_RECEIVE_BACK;
-  const bool sends = action->kind == LS_ACTION_SEND || action->kind == LS_ACTION_SEND_BACK;
+void ls_lower_message(ls_lowering *lowering, const ls_action *action) {
+  const bool back = action->cargo == LS_CARGO_GRADIENTS, sends = action->way == LS_WAY_SEND;
   const ls_crossing *crossing = &lowering->crossings->items[action->segment];
   const int count = back ? crossing->gradients.count : crossing->values.count;
   const int *values = back ? crossing->gradients.items : crossing->values.items;
-  const int other = receives == back ? action->segment + 1 : action->segment;
+  const int other = sends == back ? action->segment : action->segment + 1;
   for (int i = 0; i < count; i++) {
     int *value = &lowering->value_of[values[i]];
-    if (receives) {
+    if (!sends) {
       const int last = lowering->last_use[values[i]];
       const bool kept = !back && lowering->sharded->nodes.items[last].backward;
       *value = ls_lower_tensor(lowering, values[i], kept);
     }
     ls_instruction *made = ls_lower_collective(
-        lowering, receives ? LS_RECEIVE : (sends ? LS_SEND : LS_SENT), LS_AXES_STAGE, *value,
-        *value, ls_lower_elements(lowering->sharded, values[i]), reason_of(lowering, action, back));
+        lowering, sends ? LS_SEND : LS_RECEIVE, LS_AXES_STAGE, *value, *value,
+        ls_lower_elements(lowering->sharded, values[i]), reason_of(lowering, action, back));
     made->peer = lowering->chunks->pipeline->stage_of[other];
-    made->inputs = receives ? 0 : 1;
-    made->outputs = receives ? 1 : 0;
+    made->inputs = sends;
+    made->outputs = !sends;
   }
 }

@@ -48,13 +48,13 @@ static bool *find_once(const ls_program *program) {
   return once;
 }
 
-/* Whether the action fills a frame as a whole, which then has another life. */
+/* Whether the action begins to fill a frame as a whole, which then has another life. */
 static bool begins_anew(const ls_program *program, int a, int frame) {
   const ls_program_action *action = &program->actions.items[a];
   const ls_body *body = &program->bodies.items[action->body];
   const ls_instruction *each = &program->instructions.items[body->first];
-  const bool gathers = action->action.kind == LS_ACTION_GATHER;
-  if (!body->count || !(gathers || each->collective == LS_MOVE)) return false;
+  const bool fills = action->action.way == LS_WAY_GATHER || each->collective == LS_MOVE;
+  if (!body->count || action->action.kind != LS_ACTION_BEGIN || !fills) return false;
   for (int i = 0; i < body->count; i++)
     if (ls_program_frame(program, each[i].out[0]) == &program->frames.items[frame]) return true;
   return false;
@@ -192,7 +192,7 @@ int64_t ls_program_bytes_moved(const ls_program *program, ls_tier from, ls_tier 
     const ls_body *body = &program->bodies.items[program->actions.items[a].body];
     for (int i = body->first; i < body->first + body->count; i++) {
       const ls_instruction *each = &program->instructions.items[i];
-      if (each->collective == LS_MOVE &&
+      if (each->collective == LS_MOVE && each->phase == LS_BEGIN &&
           ls_pool_tier(ls_program_frame(program, each->in[0])->pool) == from &&
           ls_pool_tier(ls_program_frame(program, each->out[0])->pool) == to)
         bytes += each->count * (int64_t)ls_dtype_bytes(program->values.items[each->in[0]].dtype);

@@ -63,12 +63,12 @@ static ls_layout layout_of(int replicate, int shard, int tp, int zero, bool sequ
 }
 
 /* Collectives of a kind in the actions of the first microbatch; segment or unit -1: of any. */
-static int count(const ls_program *program, ls_action_kind kind, int segment, int unit,
+static int count(const ls_program *program, int kind, int segment, int unit,
                  ls_collective collective) {
   int found = 0;
   for (int a = 0; a < program->actions.count; a++) {
     const ls_action *action = &program->actions.items[a].action;
-    if (action->kind != kind || action->microbatch > 0) continue;
+    if (ls_action_sort(action) != kind || action->microbatch > 0) continue;
     if ((segment >= 0 && action->segment != segment) || (unit >= 0 && action->unit != unit))
       continue;
     const ls_body *body = &program->bodies.items[program->actions.items[a].body];
@@ -79,8 +79,8 @@ static int count(const ls_program *program, ls_action_kind kind, int segment, in
 }
 
 /* Segment of a layer: "embedding" is 0. */
-static void assert_pass(const ls_program *program, ls_action_kind kind, int layer, int reduces,
-                        int gathers, int scatters) {
+static void assert_pass(const ls_program *program, int kind, int layer, int reduces, int gathers,
+                        int scatters) {
   assert_int_equal(count(program, kind, layer + 1, -1, LS_ALL_REDUCE), reduces);
   assert_int_equal(count(program, kind, layer + 1, -1, LS_ALL_GATHER), gathers);
   assert_int_equal(count(program, kind, layer + 1, -1, LS_REDUCE_SCATTER), scatters);
@@ -121,10 +121,12 @@ static void test_gradients_partial_on_tp(void **state) {
   static const int expected[] = {1, 2, 0, 1};
   for (int i = 0; i < 4; i++)
     for (int unit = 1; unit <= LAYERS; unit++)
-      assert_int_equal(count(programs[i], LS_ACTION_FINISH, -1, unit, LS_ALL_REDUCE), expected[i]);
+      assert_int_equal(count(programs[i], LS_BEGIN_OF(FINISH, GRADIENTS), -1, unit, LS_ALL_REDUCE),
+                       expected[i]);
   /* The embedding has nothing partial, the head its norm. */
-  assert_int_equal(count(programs[0], LS_ACTION_FINISH, -1, 0, LS_ALL_REDUCE), 0);
-  assert_int_equal(count(programs[0], LS_ACTION_FINISH, -1, LAYERS + 1, LS_ALL_REDUCE), 1);
+  assert_int_equal(count(programs[0], LS_BEGIN_OF(FINISH, GRADIENTS), -1, 0, LS_ALL_REDUCE), 0);
+  assert_int_equal(
+      count(programs[0], LS_BEGIN_OF(FINISH, GRADIENTS), -1, LAYERS + 1, LS_ALL_REDUCE), 1);
   ls_arena_destroy(&arena);
 }
 
@@ -136,16 +138,18 @@ static void test_fully_sharded_layer(void **state) {
   const ls_layout layout = layout_of(1, 4, 1, 3, false);
   const ls_program *program = compile(arena, llama, 12, &layout);
   for (int unit = 1; unit <= LAYERS; unit++) {
-    assert_int_equal(count(program, LS_ACTION_GATHER, -1, unit, LS_ALL_GATHER), 2);
-    assert_int_equal(count(program, LS_ACTION_REDUCE, -1, unit, LS_REDUCE_SCATTER), 1);
-    assert_int_equal(count(program, LS_ACTION_FINISH, -1, unit, LS_ALL_REDUCE), 0);
+    assert_int_equal(count(program, LS_BEGIN_OF(GATHER, PARAMETERS), -1, unit, LS_ALL_GATHER), 2);
+    assert_int_equal(count(program, LS_BEGIN_OF(REDUCE, GRADIENTS), -1, unit, LS_REDUCE_SCATTER),
+                     1);
+    assert_int_equal(count(program, LS_BEGIN_OF(FINISH, GRADIENTS), -1, unit, LS_ALL_REDUCE), 0);
   }
-  assert_int_equal(count(program, LS_ACTION_GATHER, -1, LAYERS + 1, LS_ALL_GATHER), 1);
-  assert_int_equal(count(program, LS_ACTION_PUBLISH, -1, -1, LS_ALL_GATHER), 0);
+  assert_int_equal(count(program, LS_BEGIN_OF(GATHER, PARAMETERS), -1, LAYERS + 1, LS_ALL_GATHER),
+                   1);
+  assert_int_equal(count(program, LS_BEGIN_OF(PUBLISH, PARAMETERS), -1, -1, LS_ALL_GATHER), 0);
   const ls_layout hybrid = layout_of(2, 2, 1, 3, false);
   program = compile(arena, llama, 12, &hybrid);
   for (int unit = 0; unit <= LAYERS + 1; unit++)
-    assert_int_equal(count(program, LS_ACTION_FINISH, -1, unit, LS_ALL_REDUCE), 1);
+    assert_int_equal(count(program, LS_BEGIN_OF(FINISH, GRADIENTS), -1, unit, LS_ALL_REDUCE), 1);
   ls_arena_destroy(&arena);
 }
 
@@ -368,7 +372,8 @@ static void test_the_head_turns_back_at_once(void **state) {
       found++;
     }
     assert_int_equal(found, layout.microbatches);
-    assert_int_equal(count(program, LS_ACTION_GATHER, -1, LAYERS + 1, LS_ALL_GATHER), 1);
+    assert_int_equal(count(program, LS_BEGIN_OF(GATHER, PARAMETERS), -1, LAYERS + 1, LS_ALL_GATHER),
+                     1);
     ls_arena_destroy(&arena);
   }
 }

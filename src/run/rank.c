@@ -95,8 +95,8 @@ static int most_moves(const ls_program *program) {
   for (int a = 0; a < program->actions.count; a++) {
     const ls_body *body = &program->bodies.items[program->actions.items[a].body];
     for (int i = body->first; i < body->first + body->count; i++) {
-      const ls_collective kind = program->instructions.items[i].collective;
-      now += (kind == LS_MOVE) - (kind == LS_MOVED);
+      const ls_instruction *each = &program->instructions.items[i];
+      if (each->collective == LS_MOVE) now += each->phase == LS_BEGIN ? 1 : -1;
       if (now > most) most = now;
     }
   }
@@ -362,22 +362,23 @@ void ls_rank_destroy(ls_rank **rank) {
   *rank = NULL;
 }
 
-static ls_status run_transfer(const loaded *each, ls_error *error) {
+/* In issue order a message is waited for at its end. */
+static ls_status run_message(const loaded *each, ls_error *error) {
   const ls_instruction *instruction = each->instruction;
-  const bool receives = instruction->collective == LS_RECEIVE;
+  const bool receives = instruction->collective == LS_RECEIVE, ends = instruction->phase == LS_END;
   const ls_view *view = receives ? &each->args.out[0] : &each->args.in[0];
   const int peer = 1 - ls_group_rank(each->group);
+  if (receives && !ends) return LS_OK;
   if (receives)
     return ls_receive(each->group, view->data, instruction->count, view->dtype, peer, error);
-  if (instruction->collective == LS_SENT) return ls_send_end(each->group, peer, error);
+  if (ends) return ls_send_end(each->group, peer, error);
   return ls_send_begin(each->group, view->data, instruction->count, view->dtype, peer, error);
 }
 
 static ls_status run_move(ls_rank *rank, const loaded *each, ls_error *error) {
   const ls_instruction *instruction = each->instruction;
   const ls_view *from = &each->args.in[0], *to = &each->args.out[0];
-  if (instruction->collective == LS_MOVED)
-    return ls_tiers_end(rank->tiers, to->data, &rank->moved, error);
+  if (instruction->phase == LS_END) return ls_tiers_end(rank->tiers, to->data, &rank->moved, error);
   const int64_t bytes = instruction->count * (int64_t)ls_dtype_bytes(from->dtype);
   return ls_tiers_begin(rank->tiers, to->data, from->data, bytes, instruction->reason, error);
 }
@@ -385,8 +386,9 @@ static ls_status run_move(ls_rank *rank, const loaded *each, ls_error *error) {
 static ls_status run_collective(const ls_rank *rank, const loaded *each, ls_error *error) {
   const ls_instruction *instruction = each->instruction;
   const ls_kernel_args *args = &each->args;
-  if (instruction->collective >= LS_SEND && instruction->collective <= LS_SENT)
-    return run_transfer(each, error);
+  if (ls_collective_is_message(instruction->collective)) return run_message(each, error);
+  const bool of_group = ls_collective_is_of_group(instruction->collective);
+  if (of_group && instruction->phase == LS_END) return LS_OK; /* done where it began */
   void *source = args->in[0].data, *target = args->out[0].data;
   const ls_dtype dtype = args->in[0].dtype;
   switch (instruction->collective) {
@@ -401,8 +403,10 @@ static ls_status run_collective(const ls_rank *rank, const loaded *each, ls_erro
                                args->accumulate[0], error);
     case LS_ALL_GATHER:
       return ls_all_gather(each->group, target, source, instruction->count, dtype, error);
-    case LS_SUM_BEGIN: return ls_sum_begin(each->group, source, (int)instruction->count, error);
-    case LS_SUM_END: return ls_sum_end(each->group, target, (int)instruction->count, error);
+    case LS_SUM_NUMBERS:
+      return instruction->phase == LS_BEGIN
+                 ? ls_sum_begin(each->group, source, (int)instruction->count, error)
+                 : ls_sum_end(each->group, target, (int)instruction->count, error);
     default: return ls_fail(error, LS_INTERNAL, "not a collective");
   }
 }
@@ -489,7 +493,8 @@ static ls_status check_outputs(const ls_rank *rank, const ls_program *program, c
   const ls_instruction *instruction = each->instruction;
   for (int o = 0; o < each->args.outputs; o++) {
     bool finite = true;
-    if (!ls_collective_moves(instruction->collective))
+    const bool awaited = instruction->collective == LS_RECEIVE && instruction->phase == LS_BEGIN;
+    if (!awaited && !ls_collective_moves(instruction->collective))
       LS_TRY(view_is_finite(rank, &each->args.out[o], &finite, error));
     if (finite) continue;
     const bool received = instruction->collective == LS_RECEIVE;
@@ -506,7 +511,7 @@ static ls_status check_outputs(const ls_rank *rank, const ls_program *program, c
 /* The end of a move is recorded as all of it. */
 static void record(ls_rank *rank, const ls_instruction *of, int action, int instruction,
                    int64_t begin_ns) {
-  const bool moved = of->collective == LS_MOVED;
+  const bool moved = of->collective == LS_MOVE && of->phase == LS_END;
   rank->records[rank->recorded++ % rank->record_room] =
       (ls_record){moved ? rank->moved.begin_ns : begin_ns, moved ? rank->moved.end_ns : ls_now_ns(),
                   action, instruction};

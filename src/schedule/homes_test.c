@@ -118,20 +118,24 @@ static void test_what_moves_is_read_by_one_segment(void **state) {
   }
 }
 
+static bool is_copy(const ls_action *action) {
+  return ls_action_transfers(action) &&
+         (action->way == LS_WAY_FETCH || action->way == LS_WAY_RETURN);
+}
+
 /* Beginnings have their end behind them, with another action between the two. */
 static void check_pairs(const ls_schedule *schedule) {
   int pairs = 0;
   for (int a = 0; a < schedule->count; a++) {
     const ls_action *begin = &schedule->items[a];
-    const bool begins = begin->kind >= LS_ACTION_FETCH && begin->kind <= LS_ACTION_RETURN &&
-                        (begin->kind - LS_ACTION_FETCH) % 2 == 0;
-    if (!begins) continue;
+    if (begin->kind != LS_ACTION_BEGIN || !is_copy(begin)) continue;
     int end = a + 1;
-    while (end < schedule->count && (schedule->items[end].kind != begin->kind + 1 ||
-                                     schedule->items[end].segment != begin->segment ||
-                                     schedule->items[end].unit != begin->unit ||
-                                     schedule->items[end].microbatch != begin->microbatch)) {
-      assert_false(schedule->items[end].kind == begin->kind &&
+    while (end < schedule->count &&
+           (ls_action_sort(&schedule->items[end]) != ls_action_sort(begin) + 1 ||
+            schedule->items[end].segment != begin->segment ||
+            schedule->items[end].unit != begin->unit ||
+            schedule->items[end].microbatch != begin->microbatch)) {
+      assert_false(ls_action_sort(&schedule->items[end]) == ls_action_sort(begin) &&
                    schedule->items[end].unit == begin->unit &&
                    schedule->items[end].segment == begin->segment &&
                    schedule->items[end].microbatch == begin->microbatch);
@@ -143,9 +147,9 @@ static void check_pairs(const ls_schedule *schedule) {
   assert_true(pairs > 0);
 }
 
-static int find(const ls_schedule *schedule, ls_action_kind kind, int unit) {
+static int find(const ls_schedule *schedule, int kind, int unit) {
   for (int a = 0; a < schedule->count; a++)
-    if (schedule->items[a].kind == kind && schedule->items[a].unit == unit) return a;
+    if (ls_action_sort(&schedule->items[a]) == kind && schedule->items[a].unit == unit) return a;
   return -1;
 }
 
@@ -156,17 +160,19 @@ static void check_update(const made *all) {
   for (int u = 0; u < all->units->count; u++) {
     if (!all->here[u]) continue;
     const int update = find(schedule, LS_ACTION_UPDATE, u);
-    assert_true(find(schedule, LS_ACTION_GIVEN, u) < norm);
-    assert_true(norm < find(schedule, LS_ACTION_LOAD, u));
+    assert_true(find(schedule, LS_WAIT_OF(RETURN, GRADIENTS), u) < norm);
+    assert_true(norm < find(schedule, LS_BEGIN_OF(FETCH, STATE), u));
     /* Gradients in files are taken for the norm and once more for the update. */
-    assert_true(find(schedule, LS_ACTION_GIVEN, u) < find(schedule, LS_ACTION_TAKE, u));
-    assert_true(find(schedule, LS_ACTION_TAKEN, u) < find(schedule, LS_ACTION_SUM, u));
+    assert_true(find(schedule, LS_WAIT_OF(RETURN, GRADIENTS), u) <
+                find(schedule, LS_BEGIN_OF(FETCH, GRADIENTS), u));
+    assert_true(find(schedule, LS_WAIT_OF(FETCH, GRADIENTS), u) < find(schedule, LS_ACTION_SUM, u));
     assert_true(find(schedule, LS_ACTION_SUM, u) < norm);
-    assert_true(find(schedule, LS_ACTION_LOADED, u) < update);
-    assert_true(update < find(schedule, LS_ACTION_STORE, u));
+    assert_true(find(schedule, LS_WAIT_OF(FETCH, STATE), u) < update);
+    assert_true(update < find(schedule, LS_BEGIN_OF(RETURN, STATE), u));
     if (before >= 0) { /* read i + 1, update i, write i - 1 */
-      assert_true(find(schedule, LS_ACTION_LOAD, u) < find(schedule, LS_ACTION_UPDATE, before));
-      assert_true(find(schedule, LS_ACTION_STORED, before) > update);
+      assert_true(find(schedule, LS_BEGIN_OF(FETCH, STATE), u) <
+                  find(schedule, LS_ACTION_UPDATE, before));
+      assert_true(find(schedule, LS_WAIT_OF(RETURN, STATE), before) > update);
     }
     before = u;
   }
@@ -192,7 +198,8 @@ static void test_gradients_leave_during_backward(void **state) {
   int last_pass = 0, given = 0;
   for (int a = 0; a < all.schedule.count; a++)
     if (all.schedule.items[a].kind == LS_ACTION_BACKWARD) last_pass = a;
-  for (int a = 0; a < last_pass; a++) given += all.schedule.items[a].kind == LS_ACTION_GIVEN;
+  for (int a = 0; a < last_pass; a++)
+    given += ls_action_sort(&all.schedule.items[a]) == LS_WAIT_OF(RETURN, GRADIENTS);
   assert_true(given > 0);
 }
 
@@ -200,9 +207,7 @@ static void test_nothing_moves_unasked(void **state) {
   (void)state;
   const ls_layout layout = ls_layout_default();
   const made all = make(&layout, 0);
-  for (int a = 0; a < all.schedule.count; a++)
-    assert_true(all.schedule.items[a].kind < LS_ACTION_FETCH ||
-                all.schedule.items[a].kind > LS_ACTION_RETURNED);
+  for (int a = 0; a < all.schedule.count; a++) assert_false(is_copy(&all.schedule.items[a]));
 }
 
 int main(void) {

@@ -9,7 +9,13 @@ typedef struct updater {
 } updater;
 
 static void add(const updater *u, ls_action_kind kind, int unit) {
-  *LS_APPEND(u->arena, u->schedule) = (ls_action){kind, -1, unit, -1};
+  *LS_APPEND(u->arena, u->schedule) =
+      (ls_action){.kind = kind, .segment = -1, .unit = unit, .microbatch = -1};
+}
+
+/* Begins or ends a transfer of the unit. */
+static void transfer(const updater *u, ls_action_kind kind, ls_way way, ls_cargo cargo, int unit) {
+  *LS_APPEND(u->arena, u->schedule) = (ls_action){kind, way, cargo, -1, unit, -1};
 }
 
 /* Of what tier the memory is that an update writes to. */
@@ -35,14 +41,15 @@ static int next_of(const updater *u, int unit) {
 
 static void begin_unit(const updater *u, int unit) {
   if (!in_file(u, unit)) return;
-  add(u, LS_ACTION_LOAD, unit);
-  add(u, LS_ACTION_TAKE, unit);
+  transfer(u, LS_ACTION_BEGIN, LS_WAY_FETCH, LS_CARGO_STATE, unit);
+  transfer(u, LS_ACTION_BEGIN, LS_WAY_FETCH, LS_CARGO_GRADIENTS, unit);
 }
 
 static void end_unit(const updater *u, int unit) {
   if (unit < 0) return;
-  if (ls_offload_returns(u->homes, unit)) add(u, LS_ACTION_RETURNED, unit);
-  if (in_file(u, unit)) add(u, LS_ACTION_STORED, unit);
+  if (ls_offload_returns(u->homes, unit))
+    transfer(u, LS_ACTION_WAIT, LS_WAY_RETURN, LS_CARGO_PARAMETERS, unit);
+  if (in_file(u, unit)) transfer(u, LS_ACTION_WAIT, LS_WAY_RETURN, LS_CARGO_STATE, unit);
 }
 
 /* Units with a parameter that are `left`, in the order of their first parameters. */
@@ -66,11 +73,13 @@ void ls_offload_norm(ls_arena *arena, const ls_units *units, const bool *ours, i
   }
   int *ordered = LS_NEW_ARRAY(arena, int, units->count + 1);
   const int count = order_units(units, left, ordered);
-  if (count && in_file(&u, ordered[0])) add(&u, LS_ACTION_TAKE, ordered[0]);
+  if (count && in_file(&u, ordered[0]))
+    transfer(&u, LS_ACTION_BEGIN, LS_WAY_FETCH, LS_CARGO_GRADIENTS, ordered[0]);
   for (int i = 0; i < count; i++) {
     const int next = i + 1 < count ? ordered[i + 1] : -1;
-    if (in_file(&u, ordered[i])) add(&u, LS_ACTION_TAKEN, ordered[i]);
-    if (in_file(&u, next)) add(&u, LS_ACTION_TAKE, next);
+    if (in_file(&u, ordered[i]))
+      transfer(&u, LS_ACTION_WAIT, LS_WAY_FETCH, LS_CARGO_GRADIENTS, ordered[i]);
+    if (in_file(&u, next)) transfer(&u, LS_ACTION_BEGIN, LS_WAY_FETCH, LS_CARGO_GRADIENTS, next);
     add(&u, LS_ACTION_SUM, ordered[i]);
   }
 }
@@ -84,14 +93,15 @@ void ls_offload_update(ls_arena *arena, const ls_units *units, const bool *ours,
   for (int unit = first; unit >= 0; unit = next_of(&u, unit)) {
     const int next = next_of(&u, unit);
     if (in_file(&u, unit)) {
-      add(&u, LS_ACTION_LOADED, unit);
-      add(&u, LS_ACTION_TAKEN, unit);
+      transfer(&u, LS_ACTION_WAIT, LS_WAY_FETCH, LS_CARGO_STATE, unit);
+      transfer(&u, LS_ACTION_WAIT, LS_WAY_FETCH, LS_CARGO_GRADIENTS, unit);
     }
     begin_unit(&u, next);
     add(&u, LS_ACTION_UPDATE, unit);
     end_unit(&u, last);
-    if (ls_offload_returns(homes, unit)) add(&u, LS_ACTION_RETURN, unit);
-    if (in_file(&u, unit)) add(&u, LS_ACTION_STORE, unit);
+    if (ls_offload_returns(homes, unit))
+      transfer(&u, LS_ACTION_BEGIN, LS_WAY_RETURN, LS_CARGO_PARAMETERS, unit);
+    if (in_file(&u, unit)) transfer(&u, LS_ACTION_BEGIN, LS_WAY_RETURN, LS_CARGO_STATE, unit);
     last = unit;
   }
   end_unit(&u, last);

@@ -74,7 +74,27 @@ static bool is_reduced_each(const builder *b, int u) {
 
 static void add(builder *b, ls_action_kind kind, int segment, int unit, int microbatch) {
   ls_schedule *schedule = b->schedule;
-  *LS_APPEND(b->sharded->arena, schedule) = (ls_action){kind, segment, unit, microbatch};
+  *LS_APPEND(b->sharded->arena, schedule) =
+      (ls_action){.kind = kind, .segment = segment, .unit = unit, .microbatch = microbatch};
+}
+
+/* A transfer of a unit, or of a segment where that is -1. */
+static ls_action transfer(ls_way way, ls_cargo cargo, int segment, int unit, int microbatch) {
+  return (ls_action){LS_ACTION_BEGIN, way, cargo, segment, unit, microbatch};
+}
+
+static void begin(builder *b, ls_action made) {
+  *LS_APPEND(b->sharded->arena, b->schedule) = made;
+}
+
+static void await(builder *b, ls_action made) {
+  made.kind = LS_ACTION_WAIT;
+  *LS_APPEND(b->sharded->arena, b->schedule) = made;
+}
+
+static void begin_and_await(builder *b, ls_action made) {
+  begin(b, made);
+  await(b, made);
 }
 
 static void add_for_units(builder *b, ls_action_kind kind) {
@@ -86,7 +106,7 @@ static void add_for_units(builder *b, ls_action_kind kind) {
 static void publish(builder *b) {
   for (int u = 0; u < b->units->count; u++)
     if (b->ours[u] && differ(b, &b->units->items[u].state, &b->units->items[u].stored))
-      add(b, LS_ACTION_PUBLISH, -1, u, -1);
+      begin_and_await(b, transfer(LS_WAY_PUBLISH, LS_CARGO_PARAMETERS, -1, u, -1));
 }
 
 bool *ls_schedule_units_here(const ls_sharded *sharded, const ls_units *units,
@@ -210,7 +230,8 @@ static void fetch(builder *b, int s) {
     if (!b->homes->parameters[u] || !brings(b, s, &touched->items[i]) || b->fetching[u] >= 0)
       continue;
     b->fetching[u] = s;
-    add(b, LS_ACTION_FETCH, -1, u, brought_for(b, &b->steps.items[s], u));
+    begin(b, transfer(LS_WAY_FETCH, LS_CARGO_PARAMETERS, -1, u,
+                      brought_for(b, &b->steps.items[s], u)));
   }
 }
 
@@ -220,31 +241,38 @@ static void look_ahead(builder *b, int s) {
   fetch(b, s + 1);
   const step *next = s + 1 < b->steps.count ? &b->steps.items[s + 1] : NULL;
   if (next && next->partner >= 0 && next->kind != LS_ACTION_FORWARD)
-    add(b, LS_ACTION_PREFETCH, next->segment, -1, next->microbatch);
+    begin(b, transfer(LS_WAY_FETCH, LS_CARGO_ACTIVATIONS, next->segment, -1, next->microbatch));
 }
 
 static void bring(builder *b, int s) {
   const step *at = &b->steps.items[s];
   if (at->partner >= 0 && at->kind != LS_ACTION_FORWARD)
-    add(b, LS_ACTION_PREFETCHED, at->segment, -1, at->microbatch);
+    await(b, transfer(LS_WAY_FETCH, LS_CARGO_ACTIVATIONS, at->segment, -1, at->microbatch));
   const ls_touched *touched = touched_by(b, at);
   for (int i = 0; i < touched->count; i++) {
     const int u = touched->items[i].unit;
     if (!brings(b, s, &touched->items[i])) continue;
-    if (b->homes->parameters[u]) add(b, LS_ACTION_FETCHED, -1, u, brought_for(b, at, u));
+    const int whose = brought_for(b, at, u);
+    if (b->homes->parameters[u])
+      await(b, transfer(LS_WAY_FETCH, LS_CARGO_PARAMETERS, -1, u, whose));
     b->fetching[u] = -1;
     b->kept[u] = true;
-    if (is_gathered(b, u)) add(b, LS_ACTION_GATHER, -1, u, brought_for(b, at, u));
+    if (is_gathered(b, u))
+      begin_and_await(b, transfer(LS_WAY_GATHER, LS_CARGO_PARAMETERS, -1, u, whose));
   }
+}
+
+static void end_giving(builder *b) {
+  if (b->giving >= 0) await(b, transfer(LS_WAY_RETURN, LS_CARGO_GRADIENTS, -1, b->giving, -1));
+  b->giving = -1;
 }
 
 /* What began to leave the device after the step before has left it. */
 static void end_leaving(builder *b) {
-  if (b->giving >= 0) add(b, LS_ACTION_GIVEN, -1, b->giving, -1);
-  b->giving = -1;
+  end_giving(b);
   if (b->offloading >= 0) {
     const step *of = &b->steps.items[b->offloading];
-    add(b, LS_ACTION_OFFLOADED, of->segment, -1, of->microbatch);
+    await(b, transfer(LS_WAY_RETURN, LS_CARGO_ACTIVATIONS, of->segment, -1, of->microbatch));
   }
   b->offloading = -1;
 }
@@ -252,10 +280,10 @@ static void end_leaving(builder *b) {
 /* The unit's gradient is complete; where the host updates it, it leaves the device. */
 static void finish(builder *b, int unit) {
   b->finished[unit] = true;
-  add(b, LS_ACTION_FINISH, -1, unit, -1);
+  begin_and_await(b, transfer(LS_WAY_FINISH, LS_CARGO_GRADIENTS, -1, unit, -1));
   if (!b->homes->state[unit]) return;
-  if (b->giving >= 0) add(b, LS_ACTION_GIVEN, -1, b->giving, -1);
-  add(b, LS_ACTION_GIVE, -1, unit, -1);
+  end_giving(b);
+  begin(b, transfer(LS_WAY_RETURN, LS_CARGO_GRADIENTS, -1, unit, -1));
   b->giving = unit;
 }
 
@@ -279,11 +307,11 @@ static void add_step(builder *b, int s) {
         !neighbour_reads(b, s, s + 1, u))
       add(b, LS_ACTION_DROP, -1, u, at->microbatch);
     if (is_reduced_each(b, u) && touch->writes && *last_of(b, at, u) == s)
-      add(b, LS_ACTION_REDUCE, -1, u, at->microbatch);
+      begin_and_await(b, transfer(LS_WAY_REDUCE, LS_CARGO_GRADIENTS, -1, u, at->microbatch));
     if (gives_after(b, s, u)) finish(b, u);
   }
   if (at->partner >= 0 && at->kind == LS_ACTION_FORWARD) {
-    add(b, LS_ACTION_OFFLOAD, at->segment, -1, at->microbatch);
+    begin(b, transfer(LS_WAY_RETURN, LS_CARGO_ACTIVATIONS, at->segment, -1, at->microbatch));
     b->offloading = s;
   }
 }
@@ -297,10 +325,13 @@ static int boundary(const builder *b, int chunk, bool after) {
   return after ? chunk : other;
 }
 
-/* A transfer that this stage has begun and whose data it must keep. */
+static ls_action over_boundary(ls_way way, bool back, int boundary, int microbatch) {
+  return transfer(way, back ? LS_CARGO_GRADIENTS : LS_CARGO_ACTIVATIONS, boundary, -1, microbatch);
+}
+
+/* A message that this stage has begun to send and whose data it must keep. */
 typedef struct sending {
-  ls_action_kind sent;
-  int boundary, microbatch;
+  ls_action made;
   double until;
 } sending;
 
@@ -317,7 +348,7 @@ static void end_sendings(builder *b, sendings *open, double now, bool all) {
   for (int i = 0; i < open->count; i++) {
     const sending *each = &open->items[i];
     if (all || each->until <= now)
-      add(b, each->sent, each->boundary, -1, each->microbatch);
+      await(b, each->made);
     else
       open->items[left++] = *each;
   }
@@ -328,9 +359,9 @@ static void send(builder *b, sendings *open, const ls_pipeline_pass *pass, int p
   const bool back = pass->kind != LS_PASS_FORWARD;
   const int across = boundary(b, pass->chunk, !back);
   if (across < 0 || pass->kind == LS_PASS_WEIGHT) return;
-  add(b, back ? LS_ACTION_SEND_BACK : LS_ACTION_SEND, across, -1, pass->microbatch);
-  *LS_APPEND(b->sharded->arena, open) = (sending){back ? LS_ACTION_SENT_BACK : LS_ACTION_SENT,
-                                                  across, pass->microbatch, b->taken[place]};
+  const ls_action made = over_boundary(LS_WAY_SEND, back, across, pass->microbatch);
+  begin(b, made);
+  *LS_APPEND(b->sharded->arena, open) = (sending){made, b->taken[place]};
 }
 
 static bool same_message(const message *a, const message *b) {
@@ -411,8 +442,7 @@ static void receive(builder *b, const message *needed, int from) {
   if (last == in->messages.count) return; /* taken with another */
   for (; in->taken <= last; in->taken++) {
     const message *each = &in->messages.items[in->taken];
-    add(b, each->back ? LS_ACTION_RECEIVE_BACK : LS_ACTION_RECEIVE, each->boundary, -1,
-        each->microbatch);
+    begin_and_await(b, over_boundary(LS_WAY_RECEIVE, each->back, each->boundary, each->microbatch));
   }
 }
 
@@ -492,9 +522,9 @@ static void find_partners(builder *b) {
   }
 }
 
-static builder begin(const ls_sharded *sharded, const ls_units *units, const ls_chunks *chunks,
-                     const ls_recompute *recompute, const ls_homes *homes, int stage,
-                     ls_schedule *schedule) {
+static builder open_builder(const ls_sharded *sharded, const ls_units *units,
+                            const ls_chunks *chunks, const ls_recompute *recompute,
+                            const ls_homes *homes, int stage, ls_schedule *schedule) {
   builder b = {.sharded = sharded,
                .units = units,
                .chunks = chunks,
@@ -521,7 +551,7 @@ ls_schedule ls_schedule_step(const ls_sharded *sharded, const ls_units *units,
                              const ls_chunks *chunks, const ls_recompute *recompute,
                              const ls_homes *homes, int stage) {
   ls_schedule schedule = {.cut = -1};
-  builder b = begin(sharded, units, chunks, recompute, homes, stage, &schedule);
+  builder b = open_builder(sharded, units, chunks, recompute, homes, stage, &schedule);
   const bool validates = sharded->layout.post_validation;
   if (validates) b.ahead = ls_ahead_passes(sharded->arena, chunks->pipeline);
   if (!validates) add_counts(&b);
@@ -545,7 +575,7 @@ ls_schedule ls_schedule_step(const ls_sharded *sharded, const ls_units *units,
 ls_schedule ls_schedule_forward(const ls_sharded *sharded, const ls_units *units,
                                 const ls_chunks *chunks, const ls_homes *homes, int stage) {
   ls_schedule schedule = {.cut = -1};
-  builder b = begin(sharded, units, chunks, NULL, homes, stage, &schedule);
+  builder b = open_builder(sharded, units, chunks, NULL, homes, stage, &schedule);
   const bool loss = sharded->graph->loss.index >= 0;
   if (loss) {
     add(&b, LS_ACTION_COUNT, -1, -1, 0);

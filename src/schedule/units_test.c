@@ -168,12 +168,13 @@ static void check_schedule(const laid *of, bool gathers, bool reduces, bool publ
       ls_schedule_step(of->sharded, of->units, of->chunks, NULL, homes_of(of), 0);
   const int units = of->units->count, microbatches = of->sharded->layout.microbatches;
   int *held = LS_NEW_ARRAY(of->sharded->arena, int, units);
-  int *count = LS_NEW_ARRAY(of->sharded->arena, int, units *LS_ACTION_COUNT_OF_KINDS);
+  int *count = LS_NEW_ARRAY(of->sharded->arena, int, units *LS_ACTION_SORTS);
   int passes = 0;
   for (int a = 0; a < schedule.count; a++) {
     const ls_action *action = &schedule.items[a];
-    if (action->unit >= 0) count[action->unit * LS_ACTION_COUNT_OF_KINDS + (int)action->kind]++;
-    if (action->kind == LS_ACTION_GATHER) assert_int_equal(held[action->unit]++, 0);
+    if (action->unit >= 0) count[action->unit * LS_ACTION_SORTS + ls_action_sort(action)]++;
+    if (ls_action_sort(action) == LS_WAIT_OF(GATHER, PARAMETERS))
+      assert_int_equal(held[action->unit]++, 0);
     if (action->kind == LS_ACTION_DROP) assert_int_equal(held[action->unit]--, 1);
     if (action->kind != LS_ACTION_FORWARD && action->kind != LS_ACTION_BACKWARD) continue;
     passes++;
@@ -189,13 +190,13 @@ static void check_schedule(const laid *of, bool gathers, bool reduces, bool publ
   }
   assert_int_equal(passes, 2 * of->sharded->graph->segments.count * microbatches);
   for (int u = 0; u < units; u++) {
-    const int *of_unit = &count[u * LS_ACTION_COUNT_OF_KINDS];
+    const int *of_unit = &count[u * LS_ACTION_SORTS];
     assert_int_equal(held[u], 0);
-    assert_int_equal(of_unit[LS_ACTION_GATHER] > 0, gathers);
-    assert_int_equal(of_unit[LS_ACTION_REDUCE], reduces ? microbatches : 0);
-    assert_int_equal(of_unit[LS_ACTION_FINISH], 1);
+    assert_int_equal(of_unit[LS_BEGIN_OF(GATHER, PARAMETERS)] > 0, gathers);
+    assert_int_equal(of_unit[LS_BEGIN_OF(REDUCE, GRADIENTS)], reduces ? microbatches : 0);
+    assert_int_equal(of_unit[LS_BEGIN_OF(FINISH, GRADIENTS)], 1);
     assert_int_equal(of_unit[LS_ACTION_UPDATE], 1);
-    assert_int_equal(of_unit[LS_ACTION_PUBLISH], publishes);
+    assert_int_equal(of_unit[LS_BEGIN_OF(PUBLISH, PARAMETERS)], publishes);
   }
 }
 
@@ -229,12 +230,14 @@ static void test_schedule_with_gather_and_reduce_once(void **state) {
       ls_schedule_step(made.sharded, made.units, made.chunks, NULL, homes_of(&made), 0);
   int gathered = 0;
   for (int a = 0; a < schedule.count; a++) {
-    gathered += schedule.items[a].kind == LS_ACTION_GATHER;
+    gathered += ls_action_sort(&schedule.items[a]) == LS_BEGIN_OF(GATHER, PARAMETERS);
     assert_int_not_equal(schedule.items[a].kind, LS_ACTION_DROP);
-    assert_int_not_equal(schedule.items[a].kind, LS_ACTION_REDUCE);
+    assert_int_not_equal(ls_action_sort(&schedule.items[a]), LS_BEGIN_OF(REDUCE, GRADIENTS));
   }
   assert_int_equal(gathered, made.units->count);
-  assert_string_equal(ls_action_name(LS_ACTION_PUBLISH), "publish");
+  const ls_action wait = {LS_ACTION_WAIT, LS_WAY_GATHER, LS_CARGO_PARAMETERS, -1, 0, 0};
+  assert_string_equal(ls_action_name(&wait), "wait for gather of parameters");
+  assert_int_equal(ls_action_sort(&wait), LS_WAIT_OF(GATHER, PARAMETERS));
   ls_arena_destroy(&arena);
 }
 

@@ -51,7 +51,7 @@ static double x_of(const picture *of, int action) {
 /* "backward of layers.3, microbatch 2". */
 static void print_action(const picture *of, int index) {
   const ls_action *action = &of->program->actions.items[index].action;
-  fputs(ls_action_name(action->kind), of->stream);
+  fputs(ls_action_name(action), of->stream);
   if (action->segment >= 0) {
     fputs(" of ", of->stream);
     ls_markup_text(of->graph->segments.items[action->segment], of->stream);

@@ -32,6 +32,13 @@ static bool is_count(const ls_program *program, int action) {
   return program->actions.items[action].action.kind == LS_ACTION_COUNT;
 }
 
+/* What of a transfer takes no time: done where it begins or, of what is received, where it ends. */
+static bool is_idle(const ls_instruction *instruction) {
+  return ls_collective_is_of_group(instruction->collective)
+             ? instruction->phase == LS_END
+             : instruction->collective == LS_RECEIVE && instruction->phase == LS_BEGIN;
+}
+
 static void find_events(simulation *of, int stage) {
   const ls_program *program = of->layout->stages[stage];
   event_list *events = &of->events[stage];
@@ -43,8 +50,11 @@ static void find_events(simulation *of, int stage) {
       continue;
     }
     event *open = NULL;
+    const int had = events->count;
     for (int i = body->first; i < body->first + body->count; i++) {
-      const bool collective = program->instructions.items[i].collective != LS_COLLECTIVE_NONE;
+      const ls_instruction *each = &program->instructions.items[i];
+      if (is_idle(each)) continue;
+      const bool collective = each->collective != LS_COLLECTIVE_NONE;
       if (!open || collective) {
         open = LS_APPEND(of->arena, events);
         *open = (event){.action = a, .instruction = i};
@@ -52,7 +62,8 @@ static void find_events(simulation *of, int stage) {
       open->count++;
       if (collective) open = NULL;
     }
-    if (!body->count) *LS_APPEND(of->arena, events) = (event){.action = a, .instruction = -1};
+    if (events->count == had)
+      *LS_APPEND(of->arena, events) = (event){.action = a, .instruction = -1};
     events->items[events->count - 1].last = true;
   }
 }
@@ -74,7 +85,7 @@ static const ls_instruction *instruction_of(const ls_program *program, const eve
 }
 
 static double *message_of(const simulation *of, const ls_action *action) {
-  const bool back = action->kind == LS_ACTION_SEND_BACK || action->kind == LS_ACTION_RECEIVE_BACK;
+  const bool back = action->cargo == LS_CARGO_GRADIENTS;
   return &(back ? of->backward_sent
                 : of->forward_sent)[action->segment * of->microbatches + action->microbatch];
 }
@@ -111,11 +122,11 @@ static double ready(const simulation *of, int stage) {
   const ls_program *program = of->layout->stages[stage];
   const ls_instruction *instruction = instruction_of(program, each);
   const ls_action *action = &program->actions.items[each->action].action;
-  if (instruction && instruction->collective != LS_COLLECTIVE_NONE &&
-      instruction->collective < LS_SEND)
+  if (instruction && ls_collective_is_of_group(instruction->collective) &&
+      instruction->phase != LS_END)
     return meet(of, stage, instruction);
-  if (action->kind != LS_ACTION_RECEIVE && action->kind != LS_ACTION_RECEIVE_BACK)
-    return of->now[stage];
+  const bool receives = ls_action_is_message(action) && action->way == LS_WAY_RECEIVE;
+  if (!receives || action->kind != LS_ACTION_WAIT) return of->now[stage];
   const double sent = *message_of(of, action);
   if (sent < 0) return -1;
   return sent > of->now[stage] ? sent : of->now[stage];
@@ -127,7 +138,7 @@ static int row_of(const simulation *of, const ls_action *action) {
   if (action->unit >= 0) return of->row_of_unit[action->unit];
   if (action->segment < 0) return -1;
   int segment = action->segment;
-  if (action->kind >= LS_ACTION_SEND && action->kind <= LS_ACTION_SENT_BACK)
+  if (ls_action_is_message(action))
     segment = layout->chunks->first_segment[action->segment + 1] - 1;
   return of->row_of_segment[segment];
 }
@@ -160,8 +171,8 @@ static json_t *event_json(const simulation *of, int stage, const event *each) {
   const ls_action *action = &program->actions.items[each->action].action;
   const ls_instruction *instruction = instruction_of(program, each);
   json_t *made =
-      json_pack("{s:i, s:s, s:i, s:i, s:i}", "stage", stage, "kind", ls_action_name(action->kind),
-                "row", row_of(of, action), "microbatch",
+      json_pack("{s:i, s:s, s:i, s:i, s:i}", "stage", stage, "kind", ls_action_name(action), "row",
+                row_of(of, action), "microbatch",
                 is_count(program, each->action) ? -1 : action->microbatch, "action", each->action);
   if (each->last) json_object_set_new(made, "last", json_true());
   if (action->segment >= 0 && action->unit < 0)
@@ -172,6 +183,7 @@ static json_t *event_json(const simulation *of, int stage, const event *each) {
     return made;
   }
   json_object_set_new(made, "collective", json_string(ls_collective_name(instruction->collective)));
+  json_object_set_new(made, "phase", json_string(ls_phase_name(instruction->phase)));
   json_object_set_new(made, "axes", json_integer(instruction->axes));
   if (instruction->peer >= 0) json_object_set_new(made, "peer", json_integer(instruction->peer));
   json_object_set_new(made, "bytes", json_real(ls_instruction_bytes_sent(program, instruction)));
@@ -186,7 +198,8 @@ static void advance(simulation *of, int stage, double start) {
   const ls_instruction *instruction = instruction_of(program, each);
   const bool collective = instruction && instruction->collective != LS_COLLECTIVE_NONE;
   of->now[stage] = start + duration(action->kind, collective);
-  if (each->last && (action->kind == LS_ACTION_SEND || action->kind == LS_ACTION_SEND_BACK))
+  const bool sends = ls_action_is_message(action) && action->way == LS_WAY_SEND;
+  if (each->last && sends && action->kind == LS_ACTION_BEGIN)
     *message_of(of, action) = of->now[stage];
 }
 

@@ -75,7 +75,9 @@ static double waited(const filling *of, const ls_program *program, int rank, int
                      const ls_record *record, const ls_instruction *instruction) {
   const ls_mesh *mesh = &program->mesh;
   const bool stages = mesh->size[LS_AXIS_PP] > 1 && instruction->axes & LS_AXES_STAGE;
-  if (instruction->peer >= 0 || stages || instruction->collective > LS_ALL_GATHER) return 0;
+  if (instruction->peer >= 0 || stages || instruction->phase == LS_END ||
+      !ls_collective_is_of_group(instruction->collective))
+    return 0;
   const int count = ls_mesh_size(mesh, instruction->axes);
   ls_mesh_group(mesh, rank, instruction->axes, of->members);
   int64_t last = record->begin_ns;
@@ -88,20 +90,27 @@ static double waited(const filling *of, const ls_program *program, int rank, int
   return 1e-9 * (double)(last - record->begin_ns);
 }
 
+static bool is_moved(const ls_instruction *instruction) {
+  return instruction->collective == LS_MOVE && instruction->phase == LS_END;
+}
+
+/* What a collective did where it began took no time to end. */
+static bool is_idle(const ls_instruction *instruction) {
+  return instruction->phase == LS_END && ls_collective_is_of_group(instruction->collective);
+}
+
 static void add_collective(filling *of, const ls_program *program, int rank, int64_t index,
                            const ls_record *record, const ls_instruction *instruction) {
-  const bool beside = instruction->collective == LS_MOVED;
-  const char *name = beside ? ls_collective_name(LS_MOVE)
-                     : instruction->collective == LS_MOVE
-                         ? "begin of moves"
-                         : ls_collective_name(instruction->collective);
+  const bool beside = is_moved(instruction), moves = instruction->collective == LS_MOVE;
+  const char *name =
+      moves && !beside ? "begin of moves" : ls_collective_name(instruction->collective);
   ls_step_row *row = find_row(of, beside ? LS_STEP_BESIDE : LS_STEP_COLLECTIVE, name);
   const ls_step_limits *limits = &of->made->limits;
   double sent = ls_instruction_bytes_sent(program, instruction);
   if (beside)
     sent = (double)instruction->count *
            (double)ls_dtype_bytes(program->values.items[instruction->in[0]].dtype);
-  row->calls++;
+  row->calls += !is_idle(instruction);
   row->bytes += sent;
   if (limits->bytes_per_s > 0 && !beside) row->floor_s += 2 * sent / limits->bytes_per_s;
   if (!record) return;
@@ -126,7 +135,7 @@ static void add_recorded(filling *of, const ls_program *program, int rank) {
       add_op(of, program, rank, action, instruction, seconds);
     else
       add_collective(of, program, rank, i, record, instruction);
-    if (instruction->collective != LS_MOVED) busy += seconds;
+    if (!is_moved(instruction)) busy += seconds;
   }
   find_row(of, LS_STEP_REST, "rest")->seconds += of->made->seconds - busy;
 }

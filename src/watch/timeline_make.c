@@ -72,20 +72,21 @@ static ls_span_kind compute_kind(ls_action_kind kind) {
 
 static ls_span_kind kind_of(const ls_program_action *action, const ls_instruction *instruction) {
   if (ls_collective_moves(instruction->collective)) return LS_SPAN_MOVE;
-  if (instruction->collective >= LS_SEND) return LS_SPAN_TRANSFER;
-  if (instruction->collective != LS_COLLECTIVE_NONE) return LS_SPAN_COLLECTIVE;
+  if (ls_collective_is_of_group(instruction->collective)) return LS_SPAN_COLLECTIVE;
+  if (instruction->collective != LS_COLLECTIVE_NONE) return LS_SPAN_TRANSFER;
   return compute_kind(action->action.kind);
 }
 
 static const char *label_of(ls_arena *arena, const ls_program_action *action,
                             const ls_instruction *instruction) {
-  static const char *const collectives[LS_COLLECTIVE_COUNT] = {
-      [LS_ALL_REDUCE] = "AR", [LS_REDUCE_SCATTER] = "RS", [LS_ALL_GATHER] = "AG", [LS_SEND] = "S",
-      [LS_RECEIVE] = "R",     [LS_SENT] = "S end",        [LS_MOVE] = "",         [LS_MOVED] = "M",
-      [LS_SUM_BEGIN] = "+",   [LS_SUM_END] = "="};
+  static const char *const collectives[LS_COLLECTIVE_COUNT][LS_PHASE_COUNT] = {
+      [LS_ALL_REDUCE] = {"AR", "AR", ""}, [LS_REDUCE_SCATTER] = {"RS", "RS", ""},
+      [LS_ALL_GATHER] = {"AG", "AG", ""}, [LS_SEND] = {"S", "S", "S end"},
+      [LS_RECEIVE] = {"R", "", "R"},      [LS_MOVE] = {"M", "", "M"},
+      [LS_SUM_NUMBERS] = {"+", "+", "="}};
   static const char *const letters[LS_SPAN_KINDS] = {"F", "B", "I", "W", "re", "U", "", "", ""};
   if (instruction->collective != LS_COLLECTIVE_NONE) {
-    const char *known = collectives[instruction->collective];
+    const char *known = collectives[instruction->collective][instruction->phase];
     return known ? known : ls_collective_name(instruction->collective);
   }
   const char *letter = letters[compute_kind(action->action.kind)];
@@ -106,15 +107,15 @@ static const char *name_of(const measuring *of, const ls_program *program,
       collective ? ls_collective_name(instruction->collective) : ls_op_name(instruction->kind);
   const int about = instruction->outputs ? instruction->out[0] : instruction->in[0];
   if (of->detail == LS_TIMELINE_INSTRUCTIONS || collective)
-    return ls_arena_printf(of->arena, "%s of %s", what, program->values.items[about].name);
+    return ls_arena_printf(of->arena, "%s%s of %s", ls_phase_name(instruction->phase), what,
+                           program->values.items[about].name);
   const char *segment = segment_name(of, &action->action);
-  if (!segment) return ls_action_name(action->action.kind);
-  return ls_arena_printf(of->arena, "%s of %s", ls_action_name(action->action.kind), segment);
+  if (!segment) return ls_action_name(&action->action);
+  return ls_arena_printf(of->arena, "%s of %s", ls_action_name(&action->action), segment);
 }
 
 static int chunk_of(const ls_timeline_run *run, const ls_action *action) {
-  const bool transfer = action->kind >= LS_ACTION_SEND && action->kind <= LS_ACTION_SENT_BACK;
-  if (action->segment < 0 || transfer || !run->chunk_of) return -1;
+  if (action->segment < 0 || ls_action_is_message(action) || !run->chunk_of) return -1;
   return run->chunk_of[action->segment];
 }
 
@@ -164,7 +165,8 @@ static void add_rank(const measuring *of, int process, const ls_program *program
                                .name = name_of(of, program, action, instruction),
                                .label = label_of(of->arena, action, instruction),
                                .bytes = ls_instruction_bytes_sent(program, instruction)};
-    if (instruction->collective == LS_MOVED) { /* recorded at its end, it began before others */
+    if (instruction->collective == LS_MOVE &&
+        instruction->phase == LS_END) { /* recorded at its end, it began before others */
       put_in_order(made);
       last = NULL;
     }

@@ -29,18 +29,24 @@ static const ls_value *output(const ls_program *program, int i) {
   return &program->values.items[at(program, i)->out[0]];
 }
 
-static bool in(const ls_program *program, int i, ls_action_kind kind) {
-  return action_of(program, i)->kind == kind;
+/* Of a sort; of the beginning of a transfer: its end too. */
+static bool has_sort(const ls_action *action, int sort) {
+  const int own = ls_action_sort(action);
+  return own == sort || (action->kind == LS_ACTION_WAIT && own == sort + 1);
 }
 
-static bool is(const ls_program *program, int i, ls_action_kind kind, ls_collective collective) {
-  return at(program, i)->collective == collective && in(program, i, kind);
+static bool in(const ls_program *program, int i, int sort) {
+  return has_sort(action_of(program, i), sort);
+}
+
+static bool is(const ls_program *program, int i, int sort, ls_collective collective) {
+  return at(program, i)->collective == collective && in(program, i, sort);
 }
 
 /* Whether it reduces the gradients of a unit. */
 static bool reduces_gradient(const ls_program *program, int i, ls_collective collective) {
-  return is(program, i, LS_ACTION_REDUCE, collective) ||
-         is(program, i, LS_ACTION_FINISH, collective);
+  return is(program, i, LS_BEGIN_OF(REDUCE, GRADIENTS), collective) ||
+         is(program, i, LS_BEGIN_OF(FINISH, GRADIENTS), collective);
 }
 
 static bool of_tp(const ls_program *program, int i) {
@@ -108,10 +114,10 @@ static void remove_action(ls_program *program, int a) {
   program->actions.count--;
 }
 
-static int remove_actions(ls_program *program, ls_action_kind kind) {
+static int remove_actions(ls_program *program, int sort) {
   int hits = 0;
   for (int a = program->actions.count - 1; a >= 0; a--) {
-    if (program->actions.items[a].action.kind != kind) continue;
+    if (!has_sort(&program->actions.items[a].action, sort)) continue;
     remove_action(program, a);
     hits++;
   }
@@ -197,10 +203,12 @@ static int scattered_twice(ls_program *program) {
   int hits = 0;
   for (int a = program->actions.count - 1; a >= 0; a--) {
     const ls_program_action action = program->actions.items[a];
-    if (action.action.kind != LS_ACTION_REDUCE || action.action.microbatch < 1) continue;
-    LS_APPEND(program->arena, &program->actions);
+    if (ls_action_sort(&action.action) != LS_BEGIN_OF(REDUCE, GRADIENTS) ||
+        action.action.microbatch < 1)
+      continue;
+    for (int half = 0; half < 2; half++) LS_APPEND(program->arena, &program->actions);
     ls_program_action *items = program->actions.items;
-    memmove(&items[a + 1], &items[a], (size_t)(program->actions.count - 1 - a) * sizeof *items);
+    memmove(&items[a + 2], &items[a], (size_t)(program->actions.count - 2 - a) * sizeof *items);
     hits++;
   }
   return hits;
@@ -221,7 +229,7 @@ static int overwrite(ls_instruction *instruction) {
 }
 
 FAULT(scatter_overwrites,
-      is(p, i, LS_ACTION_REDUCE, LS_REDUCE_SCATTER) && p->layout.microbatches > 1,
+      is(p, i, LS_BEGIN_OF(REDUCE, GRADIENTS), LS_REDUCE_SCATTER) && p->layout.microbatches > 1,
       overwrite(at(p, i)))
 
 FAULT(raw_gradient_not_cleared, in(p, i, LS_ACTION_BACKWARD) && p->layout.microbatches > 1,
@@ -251,7 +259,7 @@ static int same_tokens_for_all_microbatches(ls_program *program) {
 }
 
 /* Partial products and the residual stream. */
-static bool sums_matrix(const ls_program *program, int i, ls_action_kind kind) {
+static bool sums_matrix(const ls_program *program, int i, int kind) {
   return is(program, i, kind, LS_ALL_REDUCE) && output(program, i)->ndim == 2;
 }
 
@@ -397,10 +405,11 @@ FAULT(loss_not_scaled, is_op(p, i, LS_OP_RECIPROCAL),
       read_another(at(p, i), 1, p->cell[LS_CELL_STEP]))
 
 /* Weights and their update. */
-FAULT(weights_not_gathered, is(p, i, LS_ACTION_GATHER, LS_ALL_GATHER), drop(at(p, i)))
+FAULT(weights_not_gathered, is(p, i, LS_BEGIN_OF(GATHER, PARAMETERS), LS_ALL_GATHER),
+      drop(at(p, i)))
 
 FAULT(weights_gathered_from_replicas,
-      is(p, i, LS_ACTION_GATHER, LS_ALL_GATHER) &&
+      is(p, i, LS_BEGIN_OF(GATHER, PARAMETERS), LS_ALL_GATHER) &&
           p->mesh.size[LS_AXIS_DP_REPLICATE] == p->mesh.size[LS_AXIS_DP_SHARD],
       change_axes(at(p, i), REPLICATE))
 
@@ -410,9 +419,10 @@ static int not_gathered_again(ls_program *program) {
   for (int a = program->actions.count - 1; a >= 0; a--) {
     const ls_action *action = &program->actions.items[a].action;
     bool again = false;
-    for (int b = 0; b < a && action->kind == LS_ACTION_GATHER && action->microbatch >= 0; b++) {
+    const bool gathers = has_sort(action, LS_BEGIN_OF(GATHER, PARAMETERS));
+    for (int b = 0; b < a && gathers && action->microbatch >= 0; b++) {
       const ls_action *earlier = &program->actions.items[b].action;
-      again |= earlier->kind == LS_ACTION_GATHER && earlier->unit == action->unit &&
+      again |= ls_action_sort(earlier) == ls_action_sort(action) && earlier->unit == action->unit &&
                earlier->microbatch == action->microbatch;
     }
     if (!again) continue;
@@ -423,7 +433,7 @@ static int not_gathered_again(ls_program *program) {
 }
 
 static int not_published(ls_program *program) {
-  return remove_actions(program, LS_ACTION_PUBLISH);
+  return remove_actions(program, LS_BEGIN_OF(PUBLISH, PARAMETERS));
 }
 
 static int last_unit_not_updated(ls_program *program) {

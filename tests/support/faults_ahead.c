@@ -7,9 +7,9 @@
 
 enum { GPT2 = 0, LLAMA_FREE, LLAMA_TIED };
 
-static int find(const ls_program *program, int from, ls_action_kind kind) {
+static int find(const ls_program *program, int from, int kind) {
   for (int a = from; a < program->actions.count; a++)
-    if (program->actions.items[a].action.kind == kind) return a;
+    if (ls_action_sort(&program->actions.items[a].action) == kind) return a;
   return -1;
 }
 
@@ -90,7 +90,7 @@ static int norm_of_one_stage(ls_program *program) {
   for (int i = program->instructions.count - 1; i >= 0; i--) {
     const ls_collective kind = at(program, i)->collective;
     char what[160];
-    if ((kind != LS_SUM_BEGIN && kind != LS_SUM_END) || at(program, i)->in[0] != cell) continue;
+    if (kind != LS_SUM_NUMBERS || at(program, i)->in[0] != cell) continue;
     ls_drop_instruction(program, i, what);
     hits++;
   }

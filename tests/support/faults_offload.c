@@ -15,11 +15,10 @@ static const ls_body *body_of(const ls_program *program, int a) {
 }
 
 /* The next action of a kind from `from` on; `unit` and `microbatch` -1: of any. -1: none. */
-static int find(const ls_program *program, int from, ls_action_kind kind, int unit,
-                int microbatch) {
+static int find(const ls_program *program, int from, int kind, int unit, int microbatch) {
   for (int a = from; a >= 0 && a < program->actions.count; a++) {
     const ls_action *about = &action(program, a)->action;
-    if (about->kind == kind && (unit < 0 || about->unit == unit) &&
+    if (ls_action_sort(about) == kind && (unit < 0 || about->unit == unit) &&
         (microbatch < 0 || about->microbatch == microbatch))
       return a;
   }
@@ -44,7 +43,7 @@ static int end_of(const ls_program *program, int a) {
   const ls_action *begun = &action(program, a)->action;
   for (int b = a + 1; b < program->actions.count; b++) {
     const ls_action *about = &action(program, b)->action;
-    if (about->kind == begun->kind + 1 && about->segment == begun->segment &&
+    if (ls_action_sort(about) == ls_action_sort(begun) + 1 && about->segment == begun->segment &&
         about->unit == begun->unit && about->microbatch == begun->microbatch)
       return b;
   }
@@ -52,7 +51,7 @@ static int end_of(const ls_program *program, int a) {
 }
 
 /* Both halves of the first move of a kind. */
-static int leave_out(ls_program *program, ls_action_kind kind) {
+static int leave_out(ls_program *program, int kind) {
   const int begun = find(program, 0, kind, -1, -1);
   if (begun < 0) return 0;
   remove_action(program, end_of(program, begun));
@@ -69,7 +68,7 @@ static int move_before(const ls_program *program, int begun, int before) {
 
 /* Activations. */
 static int offloaded_before_made(ls_program *program) {
-  const int begun = find(program, 0, LS_ACTION_OFFLOAD, -1, -1);
+  const int begun = find(program, 0, LS_BEGIN_OF(RETURN, ACTIVATIONS), -1, -1);
   if (begun < 0) return 0;
   const ls_action *about = &action(program, begun)->action;
   int made = find(program, 0, LS_ACTION_FORWARD, -1, about->microbatch);
@@ -79,20 +78,20 @@ static int offloaded_before_made(ls_program *program) {
 }
 
 static int stale_copy_comes_back(ls_program *program) {
-  return leave_out(program, LS_ACTION_OFFLOAD);
+  return leave_out(program, LS_BEGIN_OF(RETURN, ACTIVATIONS));
 }
 
 static int not_fetched_back(ls_program *program) {
-  return leave_out(program, LS_ACTION_PREFETCH);
+  return leave_out(program, LS_BEGIN_OF(FETCH, ACTIVATIONS));
 }
 
 /* The second microbatch gets back what the first one left outside. */
 static int another_microbatch_comes_back(ls_program *program) {
-  const int first = find(program, 0, LS_ACTION_PREFETCH, -1, 0);
+  const int first = find(program, 0, LS_BEGIN_OF(FETCH, ACTIVATIONS), -1, 0);
   if (first < 0) return 0;
-  int second = find(program, 0, LS_ACTION_PREFETCH, -1, 1);
+  int second = find(program, 0, LS_BEGIN_OF(FETCH, ACTIVATIONS), -1, 1);
   while (second >= 0 && action(program, second)->body != action(program, first)->body)
-    second = find(program, second + 1, LS_ACTION_PREFETCH, -1, 1);
+    second = find(program, second + 1, LS_BEGIN_OF(FETCH, ACTIVATIONS), -1, 1);
   if (second < 0) return 0;
   const ls_body *body = body_of(program, second);
   const int halves[][2] = {{first, second}, {end_of(program, first), end_of(program, second)}};
@@ -123,7 +122,7 @@ static void add_frame(ls_program *program, int body, int value) {
 }
 
 /* The first unit with a like one gets what is that one's. */
-static int of_another_unit(ls_program *program, ls_action_kind kind) {
+static int of_another_unit(ls_program *program, int kind) {
   for (int a = find(program, 0, kind, -1, -1); a >= 0; a = find(program, a + 1, kind, -1, -1))
     for (int b = find(program, a + 1, kind, -1, -1); b >= 0;
          b = find(program, b + 1, kind, -1, -1)) {
@@ -142,32 +141,33 @@ static int of_another_unit(ls_program *program, ls_action_kind kind) {
 }
 
 static int state_of_another_unit(ls_program *program) {
-  return of_another_unit(program, LS_ACTION_LOAD);
+  return of_another_unit(program, LS_BEGIN_OF(FETCH, STATE));
 }
 
 static int parameters_of_another_unit(ls_program *program) {
-  return of_another_unit(program, LS_ACTION_FETCH);
+  return of_another_unit(program, LS_BEGIN_OF(FETCH, PARAMETERS));
 }
 
 static int state_not_stored(ls_program *program) {
-  return leave_out(program, LS_ACTION_STORE);
+  return leave_out(program, LS_BEGIN_OF(RETURN, STATE));
 }
 
 static int parameters_not_returned(ls_program *program) {
-  return leave_out(program, LS_ACTION_RETURN);
+  return leave_out(program, LS_BEGIN_OF(RETURN, PARAMETERS));
 }
 
 static int gradient_given_before_reduced(ls_program *program) {
-  const int begun = find(program, 0, LS_ACTION_GIVE, -1, -1);
+  const int begun = find(program, 0, LS_BEGIN_OF(RETURN, GRADIENTS), -1, -1);
   if (begun < 0) return 0;
-  return move_before(program, begun,
-                     find(program, 0, LS_ACTION_FINISH, action(program, begun)->action.unit, -1));
+  return move_before(
+      program, begun,
+      find(program, 0, LS_BEGIN_OF(FINISH, GRADIENTS), action(program, begun)->action.unit, -1));
 }
 
 static int state_not_awaited(ls_program *program) {
   int hits = 0;
-  for (int a = find(program, 0, LS_ACTION_LOADED, -1, -1); a >= 0;
-       a = find(program, a, LS_ACTION_LOADED, -1, -1)) {
+  for (int a = find(program, 0, LS_WAIT_OF(FETCH, STATE), -1, -1); a >= 0;
+       a = find(program, a, LS_WAIT_OF(FETCH, STATE), -1, -1)) {
     remove_action(program, a);
     hits++;
   }

@@ -14,13 +14,13 @@ static ls_program_action *action(const ls_program *program, int a) {
   return &program->actions.items[a];
 }
 
-static bool is(const ls_program *program, int a, ls_action_kind kind, int microbatch) {
-  return action(program, a)->action.kind == kind &&
+static bool is(const ls_program *program, int a, int sort, int microbatch) {
+  return ls_action_sort(&action(program, a)->action) == sort &&
          (microbatch < 0 || action(program, a)->action.microbatch == microbatch);
 }
 
 /* The next action of a kind and microbatch (-1: any) from `from` on; -1: none. */
-static int find(const ls_program *program, int from, ls_action_kind kind, int microbatch) {
+static int find(const ls_program *program, int from, int kind, int microbatch) {
   for (int a = from; a >= 0 && a < program->actions.count; a++)
     if (is(program, a, kind, microbatch)) return a;
   return -1;
@@ -34,7 +34,7 @@ static void move(const ls_program *program, int from, int to) {
   items[to] = moved;
 }
 
-static int remove_actions(ls_program *program, ls_action_kind kind, int microbatch) {
+static int remove_actions(ls_program *program, int kind, int microbatch) {
   int hits = 0;
   for (int a = find(program, 0, kind, microbatch); a >= 0; a = find(program, a, kind, microbatch)) {
     move(program, a, program->actions.count - 1);
@@ -45,7 +45,7 @@ static int remove_actions(ls_program *program, ls_action_kind kind, int microbat
 }
 
 /* The bodies of a kind of action, and their instructions. */
-static bool in(const ls_program *program, int i, ls_action_kind kind) {
+static bool in(const ls_program *program, int i, int kind) {
   for (int a = find(program, 0, kind, -1); a >= 0; a = find(program, a + 1, kind, -1)) {
     const ls_body *body = &program->bodies.items[action(program, a)->body];
     if (i >= body->first && i < body->first + body->count) return true;
@@ -55,17 +55,19 @@ static bool in(const ls_program *program, int i, ls_action_kind kind) {
 
 /* Messages. The first two receives of the stage each work where the other should. */
 static int receives_change_places(ls_program *program) {
-  const int first = find(program, 0, LS_ACTION_RECEIVE, -1);
-  const int second = find(program, first + 1, LS_ACTION_RECEIVE, -1);
-  if (first < 0 || second < 0) return 0;
-  const ls_program_action kept = *action(program, first);
-  *action(program, first) = *action(program, second);
-  *action(program, second) = kept;
+  for (int half = 0; half < 2; half++) { /* their beginnings, and their ends */
+    const int sort = LS_BEGIN_OF(RECEIVE, ACTIVATIONS) + half;
+    const int first = find(program, 0, sort, -1), second = find(program, first + 1, sort, -1);
+    if (first < 0 || second < 0) return 0;
+    const ls_program_action kept = *action(program, first);
+    *action(program, first) = *action(program, second);
+    *action(program, second) = kept;
+  }
   return 1;
 }
 
 /* The first message leaves, and is awaited, after the second. */
-static int sent_after_the_next(ls_program *program, ls_action_kind send, ls_action_kind sent) {
+static int sent_after_the_next(ls_program *program, int send, int sent) {
   const int first = find(program, 0, send, -1), second = find(program, first + 1, send, -1);
   if (first < 0 || second < 0) return 0;
   const int awaited = find(program, first, sent, action(program, first)->action.microbatch);
@@ -79,22 +81,23 @@ static int sent_after_the_next(ls_program *program, ls_action_kind send, ls_acti
 }
 
 static int sends_out_of_order(ls_program *program) {
-  return sent_after_the_next(program, LS_ACTION_SEND, LS_ACTION_SENT);
+  return sent_after_the_next(program, LS_BEGIN_OF(SEND, ACTIVATIONS),
+                             LS_WAIT_OF(SEND, ACTIVATIONS));
 }
 
 static int sends_back_out_of_order(ls_program *program) {
-  return sent_after_the_next(program, LS_ACTION_SEND_BACK, LS_ACTION_SENT_BACK);
+  return sent_after_the_next(program, LS_BEGIN_OF(SEND, GRADIENTS), LS_WAIT_OF(SEND, GRADIENTS));
 }
 
 static int sent_not_awaited(ls_program *program) {
-  return remove_actions(program, LS_ACTION_SENT, -1) +
-         remove_actions(program, LS_ACTION_SENT_BACK, -1);
+  return remove_actions(program, LS_WAIT_OF(SEND, ACTIVATIONS), -1) +
+         remove_actions(program, LS_WAIT_OF(SEND, GRADIENTS), -1);
 }
 
 /* What a pass makes is sent, and taken, before it is made. */
 static int sent_too_early(ls_program *program) {
-  const int sent = find(program, 0, LS_ACTION_SEND, 1);
-  const int awaited = find(program, sent, LS_ACTION_SENT, 1);
+  const int sent = find(program, 0, LS_BEGIN_OF(SEND, ACTIVATIONS), 1);
+  const int awaited = find(program, sent, LS_WAIT_OF(SEND, ACTIVATIONS), 1);
   const int made = find(program, 0, LS_ACTION_FORWARD, 1);
   if (sent < 0) return 0;
   move(program, awaited, made);
@@ -138,14 +141,15 @@ static int second_microbatch_overwrites(ls_program *program) {
 
 static int reduced_before_the_weight_half(ls_program *program) {
   const int weight = find(program, 0, LS_ACTION_WEIGHT, 1);
-  const int reduce = find(program, 0, LS_ACTION_REDUCE, 1);
+  const int reduce = find(program, 0, LS_BEGIN_OF(REDUCE, GRADIENTS), 1);
   if (weight < 0 || reduce < weight) return 0;
   move(program, reduce, weight);
   return 1;
 }
 
 static int second_microbatch_not_gathered(ls_program *program) {
-  return remove_actions(program, LS_ACTION_GATHER, 1);
+  return remove_actions(program, LS_WAIT_OF(GATHER, PARAMETERS), 1) +
+         remove_actions(program, LS_BEGIN_OF(GATHER, PARAMETERS), 1);
 }
 
 /* What the second microbatch keeps lies where the first one's does. */

@@ -26,18 +26,16 @@ static void say(mutator *m, const char *what, int index) {
 
 static void say_action(mutator *m, int a) {
   snprintf(m->what, 160, "stage %d action %d (%s)", m->program->stage, a,
-           ls_action_name(m->program->actions.items[a].action.kind));
+           ls_action_name(&m->program->actions.items[a].action));
 }
 
 static void say_instruction(mutator *m, int i) {
-  static const char *const names[LS_COLLECTIVE_COUNT] = {
-      NULL,   "all-reduce", "reduce-scatter", "all-gather", "send",   "receive",
-      "sent", "move",       "moved",          "sum begin",  "sum end"};
   const ls_instruction *each = instruction_at(m, i);
-  const char *name = names[each->collective] ? names[each->collective] : ls_op_name(each->kind);
+  const char *name = each->collective != LS_COLLECTIVE_NONE ? ls_collective_name(each->collective)
+                                                            : ls_op_name(each->kind);
   const int value = each->outputs ? each->out[0] : each->in[0];
-  snprintf(m->what, 160, "stage %d instruction %d (%s of %.80s)", m->program->stage, i, name,
-           m->program->values.items[value].name);
+  snprintf(m->what, 160, "stage %d instruction %d (%s%s of %.80s)", m->program->stage, i,
+           ls_phase_name(each->phase), name, m->program->values.items[value].name);
 }
 
 /* An instruction that satisfies `wanted` (NULL: any); -1: none was found. */
@@ -140,7 +138,7 @@ static bool swap_instructions(mutator *m) {
 }
 
 static bool is_transfer(const ls_instruction *each) {
-  return each->collective >= LS_SEND;
+  return each->collective != LS_COLLECTIVE_NONE && !ls_collective_is_of_group(each->collective);
 }
 static bool is_collective(const ls_instruction *each) {
   return each->collective != LS_COLLECTIVE_NONE;
@@ -351,11 +349,11 @@ static void remove_action(mutator *m, int a) {
   ls_refresh_lives(m->program);
 }
 
-static int pick_action(mutator *m, ls_action_kind first, ls_action_kind second) {
+static int pick_action(mutator *m, int first, int second) {
   const int count = m->program->actions.count, start = draw(m, count);
   for (int n = 0; n < count; n++) {
     const int a = (start + n) % count;
-    const ls_action_kind kind = m->program->actions.items[a].action.kind;
+    const int kind = ls_action_sort(&m->program->actions.items[a].action);
     if (kind == first || kind == second) return a;
   }
   return -1;
@@ -367,19 +365,20 @@ static bool drop_action(mutator *m) {
 }
 
 static bool drop_sent(mutator *m) {
-  const int a = pick_action(m, LS_ACTION_SENT, LS_ACTION_SENT_BACK);
+  const int a = pick_action(m, LS_WAIT_OF(SEND, ACTIVATIONS), LS_WAIT_OF(SEND, GRADIENTS));
   if (a < 0) return false;
   remove_action(m, a);
   return true;
 }
 
-/* The beginning or the end of a move between tiers. */
-static bool drop_move(mutator *m) {
-  const int kinds = LS_ACTION_RETURNED - LS_ACTION_FETCH + 1, first = draw(m, kinds);
-  for (int k = 0; k < kinds; k++) {
-    const ls_action_kind kind = (ls_action_kind)(LS_ACTION_FETCH + (first + k) % kinds);
-    const int a = pick_action(m, kind, kind);
-    if (a < 0) continue;
+/* The beginning or the end of a transfer. */
+static bool drop_half(mutator *m) {
+  const int count = m->program->actions.count, start = draw(m, count);
+  for (int n = 0; n < count; n++) {
+    const int a = (start + n) % count;
+    const ls_program_action *each = &m->program->actions.items[a];
+    if (!ls_action_transfers(&each->action) || !m->program->bodies.items[each->body].count)
+      continue;
     remove_action(m, a);
     return true;
   }
@@ -407,7 +406,7 @@ static void move_action(mutator *m, int from, int to) {
   items[to] = moved;
   ls_refresh_lives(m->program);
   snprintf(m->what, 160, "stage %d action %d (%s) to %d", m->program->stage, from,
-           ls_action_name(moved.action.kind), to);
+           ls_action_name(&moved.action), to);
 }
 
 static int near_by(mutator *m, int a, int most) {
@@ -424,7 +423,7 @@ static bool swap_actions(mutator *m) {
 }
 
 static bool move_receive(mutator *m) {
-  const int a = pick_action(m, LS_ACTION_RECEIVE, LS_ACTION_RECEIVE_BACK);
+  const int a = pick_action(m, LS_WAIT_OF(RECEIVE, ACTIVATIONS), LS_WAIT_OF(RECEIVE, GRADIENTS));
   if (a < 0) return false;
   const int to = near_by(m, a, 12);
   if (to == a) return false;
@@ -445,7 +444,8 @@ static bool flip_first(mutator *m) {
     const int a = draw(m, m->program->actions.count);
     ls_program_action *action = &m->program->actions.items[a];
     const ls_body *body = &m->program->bodies.items[action->body];
-    for (int i = body->first; i < body->first + body->count; i++)
+    const int end = action->action.kind == LS_ACTION_WAIT ? body->first : body->first + body->count;
+    for (int i = body->first; i < end; i++) /* what ends a transfer writes nothing more */
       for (int o = 0; o < instruction_at(m, i)->outputs; o++)
         if (instruction_at(m, i)->write[o] == LS_ADD_AFTER_FIRST) {
           action->first = !action->first;
@@ -608,7 +608,7 @@ enum { NEVER, AT_TIMES };
   X("retarget an output", retarget_output, AT_TIMES)       \
   X("drop an action", drop_action, AT_TIMES)               \
   X("drop a sent", drop_sent, NEVER)                       \
-  X("drop half a move", drop_move, NEVER)                  \
+  X("drop half a transfer", drop_half, NEVER)              \
   X("double an action", double_action, AT_TIMES)           \
   X("swap two actions", swap_actions, AT_TIMES)            \
   X("move a receive", move_receive, AT_TIMES)              \
