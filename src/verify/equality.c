@@ -321,11 +321,6 @@ typedef struct gap_list {
   const double *numbers, *right;
 } gap_list;
 
-static const double *numbers_of(const ls_trajectory *of, ls_equality_kind kind) {
-  if (kind == LS_EQUALITY_LOSS) return of->loss;
-  return kind == LS_EQUALITY_NORM ? of->norm : NULL;
-}
-
 static double *const *tensors_of(const ls_trajectory *of, ls_equality_kind kind) {
   if (kind == LS_EQUALITY_GRADIENTS) return of->gradient;
   return kind == LS_EQUALITY_FIRST ? of->first : of->final;
@@ -335,10 +330,27 @@ static double number_gap(const double *a, const double *reference, int step) {
   return relative_to(fabs(a[step] - reference[step]), fabs(reference[step]));
 }
 
+/* A step's norm is held against the reference's, then against that of its own gradients. */
+static void list_norms(ls_arena *arena, const ls_trajectory *a, const ls_trajectory *reference,
+                       gap_list *list) {
+  list->count = 2 * LS_TRAJECTORY_STEPS;
+  double *numbers = LS_NEW_ARRAY(arena, double, list->count);
+  double *right = LS_NEW_ARRAY(arena, double, list->count);
+  for (int s = 0; s < LS_TRAJECTORY_STEPS; s++) {
+    numbers[2 * s] = numbers[2 * s + 1] = a->norm[s];
+    right[2 * s] = reference->norm[s];
+    right[2 * s + 1] = norm_of_all(a->gradient + s * a->parameters, a);
+  }
+  list->numbers = numbers;
+  list->right = right;
+}
+
 static gap_list list_gaps(ls_arena *arena, const ls_trajectory *a, const ls_trajectory *reference,
                           ls_equality_kind kind) {
-  gap_list list = {.numbers = numbers_of(a, kind), .right = numbers_of(reference, kind)};
-  list.count = list.numbers ? LS_TRAJECTORY_STEPS : a->parameters;
+  gap_list list = {.count = a->parameters};
+  if (kind == LS_EQUALITY_LOSS)
+    list = (gap_list){LS_TRAJECTORY_STEPS, .numbers = a->loss, .right = reference->loss};
+  if (kind == LS_EQUALITY_NORM) list_norms(arena, a, reference, &list);
   list.relative = LS_NEW_ARRAY(arena, double, list.count);
   list.parameter = LS_NEW_ARRAY(arena, int, list.count);
   if (!list.numbers) {
@@ -368,20 +380,47 @@ static double median_of(ls_arena *arena, const double *values, int count) {
   return sorted[count / 2];
 }
 
+static double gradients_gap(const ls_trajectory *a, const ls_trajectory *reference, int step) {
+  double *const *own = a->gradient + step * a->parameters;
+  double *const *exact = reference->gradient + step * a->parameters;
+  double squares = 0;
+  for (int p = 0; p < a->parameters; p++)
+    for (int64_t i = 0; i < a->elements[p]; i++)
+      squares += (own[p][i] - exact[p][i]) * (own[p][i] - exact[p][i]);
+  return relative_to(sqrt(squares), norm_of_all(exact, a));
+}
+
+/* By gap of the list: what rounding did in one training. */
+static double *list_noise(ls_arena *arena, const ls_trajectory *rounded,
+                          const ls_trajectory *reference, ls_equality_kind kind) {
+  const gap_list list = list_gaps(arena, rounded, reference, kind);
+  double least = list.numbers ? 0 : median_of(arena, list.relative, list.count);
+  for (int i = 0; i < list.count; i++) {
+    if (kind == LS_EQUALITY_NORM) list.relative[i] = gradients_gap(rounded, reference, i / 2);
+    list.relative[i] = fmax(list.relative[i], least);
+    if (list.numbers) least = list.relative[i];
+  }
+  return list.relative;
+}
+
+/* Whether an update comes before gap i of the list. */
+static bool is_later(ls_equality_kind kind, int i) {
+  return kind == LS_EQUALITY_FINAL || (kind == LS_EQUALITY_NORM && i > 1) ||
+         (kind == LS_EQUALITY_LOSS && i > 0);
+}
+
 /* By gap of the list: what is allowed. */
 static double *list_allowed(ls_arena *arena, const gap_list *list, const ls_trajectory *reference,
                             ls_equality_kind kind, const ls_equality_bands *bands) {
   double *allowed = LS_NEW_ARRAY(arena, double, list->count);
-  for (int i = 0; i < list->count; i++) allowed[i] = bands->least;
-  if (!bands->rounded) return allowed;
-  const gap_list noise = list_gaps(arena, bands->rounded, reference, kind);
-  const bool later = noise.numbers || kind == LS_EQUALITY_FINAL;
-  const double multiple = later ? bands->later : bands->multiple;
-  double usual = noise.numbers ? 0 : median_of(arena, noise.relative, noise.count);
+  const double *noise = NULL;
+  if (bands->rounded) noise = list_noise(arena, bands->rounded, reference, kind);
   for (int i = 0; i < list->count; i++) {
-    const double own = fmax(noise.relative[i], usual);
-    if (noise.numbers) usual = own;
-    allowed[i] = fmax(allowed[i], multiple * own);
+    const bool later = is_later(kind, i);
+    const double multiple = later || kind == LS_EQUALITY_LOSS ? bands->later : bands->multiple;
+    allowed[i] = later ? bands->least_later : bands->least;
+    if (noise) allowed[i] = fmax(allowed[i], multiple * noise[i]);
+    if (kind == LS_EQUALITY_NORM && i % 2 == 1) allowed[i] = LS_EQUALITY_OWN_NORM;
   }
   return allowed;
 }
@@ -391,7 +430,7 @@ static ls_equality_gap describe(const gap_list *list, int i, double allowed, ls_
   const int p = list->parameter[i];
   ls_equality_gap gap = {.relative = list->relative[i], .allowed = allowed, .parameter = p};
   if (p < 0) {
-    gap.step = i;
+    gap.step = kind == LS_EQUALITY_NORM ? i / 2 : i;
     gap.found = list->numbers[i];
     gap.expected = list->right[i];
     return gap;

@@ -62,15 +62,23 @@ typedef enum ls_equality_kind {
   LS_EQUALITY_KINDS
 } ls_equality_kind;
 
-/* How large a difference may be: `least`; or `multiple` times what rounding does to the same number
- * or tensor in `rounded`, the reference's training in another dtype, where that is more. So that no
- * lucky draw counts, it is at least the median over all tensors, or over losses so far. */
+/* How large a difference may be: the least; or so many times what rounding does to the same loss or
+ * tensor, where that is more. What rounding does is told by `rounded`, the reference's training in
+ * another dtype. So that no lucky draw counts, it is at least the median over all tensors, the
+ * largest of losses so far, and for norms, of whose errors many cancel, that of the gradients g:
+ * | |rounded| - |g| | <= |rounded - g|, over |g|, the largest of steps so far. What this misses is
+ * seen otherwise: in each dtype a norm is that of the same training's own gradients but for
+ * LS_EQUALITY_OWN_NORM. */
 typedef struct ls_equality_bands {
-  double least;
-  double multiple; /* of what the first step computes ... */
-  double later;    /* ... and of losses, norms and final parameters, where differences have grown */
-  const ls_trajectory *rounded; /* NULL: least holds for all */
+  double least;                 /* of what the first step computes ... */
+  double least_later;           /* ... and of later losses and norms and final parameters */
+  double multiple;              /* of what the first step computes but its loss ... */
+  double later;                 /* ... and of all else: differences have grown */
+  const ls_trajectory *rounded; /* NULL: the least holds for all */
 } ls_equality_bands;
+
+/* Norms are summed in fp64 from gradients of any dtype. */
+#define LS_EQUALITY_OWN_NORM 1e-10
 
 /* One difference: of a loss or a norm relative to the reference's; of a tensor the norm of the
  * difference over max(norm of the reference's tensor, 1e-3 x the norm of all of its kind). */
