@@ -128,35 +128,13 @@ static bool is_caught(const verdict *found, ls_dtype compute) {
   return found->status == LS_FAILED || (found->status == LS_OK && !(found->difference <= limit));
 }
 
-static ls_layout smallest(const ls_fault *fault) {
-  ls_layout layout = ls_layout_default();
-  layout.dp_replicate = fault->dp_replicate;
-  layout.dp_shard = fault->dp_shard;
-  layout.tp = fault->tp;
-  layout.zero = fault->zero;
-  layout.sequence_parallel = fault->sequence_parallel;
-  layout.microbatches = fault->microbatches;
-  layout.compute = fault->compute;
-  if (!fault->room) return layout;
-  layout.pp = fault->room->pp ? fault->room->pp : 1;
-  layout.schedule = fault->room->schedule;
-  layout.gather = fault->room->gather;
-  layout.reduce = fault->room->reduce;
-  layout.recompute = fault->room->recompute;
-  layout.offload = fault->room->offload;
-  layout.post_validation = fault->room->post_validation;
-  layout.logits_rows = fault->room->logits_rows;
-  if (layout.post_validation) layout.optimizer.clip = 0; /* so that guesses stand */
-  return layout;
-}
-
 static bool is_chosen(const ls_fault *fault) {
   const char *only = getenv("LS_FAULT");
   return !only || strstr(fault->name, only);
 }
 
 static void check_smallest(const bench *with, const ls_fault *fault) {
-  const ls_layout layout = smallest(fault);
+  const ls_layout layout = ls_fault_layout(fault);
   const verdict right = run(with, NULL, fault->shape, &layout);
   const verdict wrong = run(with, fault, fault->shape, &layout);
   const char *name =

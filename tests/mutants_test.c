@@ -1,6 +1,7 @@
 /* `check` is judged by mutation: damaged programs are rejected, or run to the same numbers, in fp64
  * on the reference kernels, in memory that begins as NaN, with queues that are late at random. Why
- * one is harmless is not asked: that it trains to the same numbers is what is known of it.
+ * one is harmless is not asked: that it trains to the same numbers is what is known of it. Programs
+ * of another model, wrong and consistent, are all rejected.
  * LS_MUTANTS=N: how many (500). LS_SEED=N: which. LS_MUTANTS_PRINT=1: each rejection's text. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,29 +15,63 @@
 #include "lower/compile.h"
 #include "support/layouts.h"
 #include "support/mutate.h"
+#include "support/wrong_models.h"
 #include "verify/equality.h"
 
 enum { GPT2 = 0, LLAMA_FREE, LLAMA_TIED, MOST_STAGES = 16, MUTANTS = 500 };
 
 /* A model and the programs of its step. */
 typedef struct compiled {
-  ls_graph *graph;
+  ls_graph *graph; /* the right one */
   ls_program *stages[MOST_STAGES];
 } compiled;
 
-static ls_status compile(ls_arena *arena, const ls_test_shape *shape, const ls_layout *layout,
-                         compiled *made, ls_error *error) {
-  const ls_model_config config = ls_test_shape_config(arena, shape);
-  made->graph = ls_test_model(arena, &config, layout, LS_TEST_SEQUENCES, LS_TEST_SEQUENCE);
-  ls_graph_backward(made->graph);
-  return ls_program_compile(made->graph, layout, LS_PROGRAM_STEP, made->stages, error);
+/* Kinds of damage: those of programs, then those of models. */
+typedef struct mutation {
+  int kind;
+  uint64_t seed;
+  char what[160];
+} mutation;
+
+static int count_kinds(void) {
+  return ls_mutation_count + ls_wrong_model_count;
 }
 
-static ls_status check(const ls_graph *model, const compiled *made, ls_error *error) {
+static bool is_of_model(int kind) {
+  return kind >= ls_mutation_count;
+}
+
+static const char *name_of(int kind) {
+  return is_of_model(kind) ? ls_wrong_models[kind - ls_mutation_count].name
+                           : ls_mutation_names[kind];
+}
+
+static ls_graph *model_of(ls_arena *arena, int shape, const ls_layout *layout) {
+  const ls_model_config config = ls_test_shape_config(arena, &ls_test_shapes[shape]);
+  return ls_test_model(arena, &config, layout, LS_TEST_SEQUENCES, LS_TEST_SEQUENCE);
+}
+
+/* `about`: damage of the model, or NULL. False: there is nothing of that kind to damage, or the
+ * layout cannot have it. */
+static bool compile(ls_arena *arena, int shape, const ls_layout *layout, mutation *about,
+                    compiled *made) {
+  ls_error error = {0};
+  ls_graph *graph = model_of(arena, shape, layout);
+  made->graph = model_of(arena, shape, layout);
+  if (about && !ls_wrong_models[about->kind - ls_mutation_count].make(graph, about->seed))
+    return false;
+  ls_graph_backward(graph);
+  const bool compiles =
+      ls_program_compile(graph, layout, LS_PROGRAM_STEP, made->stages, &error) == LS_OK;
+  if (!compiles && !about) fail_msg("%s", error.text);
+  return compiles;
+}
+
+static ls_status check(const compiled *made, ls_error *error) {
   const ls_program *programs[MOST_STAGES];
   const int count = made->stages[0]->layout.pp;
   for (int s = 0; s < count; s++) programs[s] = made->stages[s];
-  return ls_check(model, programs, count, NULL, error);
+  return ls_check(made->graph, programs, count, NULL, error);
 }
 
 /* Layouts that mutants are made of; every other one makes its logits in slices of seven tokens. */
@@ -192,12 +227,6 @@ static ls_layout layout_of(const struct subject *subject) {
   return layout;
 }
 
-typedef struct mutation {
-  int kind;
-  uint64_t seed;
-  char what[160];
-} mutation;
-
 /* One stage of the program, which the seed says. */
 static bool damage(ls_program *program, void *context) {
   mutation *about = context;
@@ -266,31 +295,34 @@ typedef struct counts {
   int made[64], rejected[64], wrong, unexpected;
 } counts;
 
+/* A mutant that was accepted: whether it is as good as the program. */
+static void run_accepted(int subject, mutation *about, reference *on, counts *count) {
+  const char *where = "it is another model";
+  const double worst = is_of_model(about->kind) ? 1 : run_mutant(on, subject, about, &where);
+  const bool harmless = worst < 1e-9;
+  count->wrong += !harmless;
+  count->unexpected += harmless && !ls_mutation_harmless[about->kind];
+  print_message("%s: %s (layout %d, %s, seed %llu)%s%s\n",
+                harmless ? "accepted, trains to the same" : "ACCEPTED, TRAINS TO ANOTHER",
+                name_of(about->kind), subject, about->what, (unsigned long long)about->seed,
+                harmless ? "" : ": ", harmless ? "" : where);
+}
+
 static void try_mutant(int subject, mutation *about, reference *on, counts *count) {
   ls_arena *arena = ls_arena_create();
   const ls_layout layout = layout_of(&subjects[subject]);
   compiled made;
   ls_error error = {0};
-  if (compile(arena, &ls_test_shapes[subjects[subject].shape], &layout, &made, &error) != LS_OK)
-    fail_msg("%s", error.text);
-  bool altered = false;
-  for (int s = 0; s < layout.pp; s++) altered |= damage(made.stages[s], about);
-  if (altered) {
-    const char *name = ls_mutation_names[about->kind], *where = "";
-    count->made[about->kind]++;
-    if (check(made.graph, &made, &error) != LS_OK) {
-      count->rejected[about->kind]++;
-      if (getenv("LS_MUTANTS_PRINT")) print_message("%s: %s\n", name, error.text);
-    } else {
-      const double worst = run_mutant(on, subject, about, &where);
-      const bool harmless = worst < 1e-9;
-      count->wrong += !harmless;
-      count->unexpected += harmless && !ls_mutation_harmless[about->kind];
-      print_message("%s: %s (layout %d, %s, seed %llu)%s%s\n",
-                    harmless ? "accepted, trains to the same" : "ACCEPTED, TRAINS TO ANOTHER", name,
-                    subject, about->what, (unsigned long long)about->seed, harmless ? "" : ": ",
-                    harmless ? "" : where);
-    }
+  const bool of_model = is_of_model(about->kind);
+  bool altered =
+      compile(arena, subjects[subject].shape, &layout, of_model ? about : NULL, &made) && of_model;
+  for (int s = 0; s < layout.pp && !of_model; s++) altered |= damage(made.stages[s], about);
+  count->made[about->kind] += altered;
+  if (altered && check(&made, &error) != LS_OK) {
+    count->rejected[about->kind]++;
+    if (getenv("LS_MUTANTS_PRINT")) print_message("%s: %s\n", name_of(about->kind), error.text);
+  } else if (altered) {
+    run_accepted(subject, about, on, count);
   }
   ls_arena_destroy(&arena);
 }
@@ -304,18 +336,18 @@ static void test_mutants_are_rejected_or_harmless(void **state) {
   reference references[SUBJECTS] = {0};
   counts count = {0};
   int made = 0, rejected = 0, tried = 0, kinds = 0;
-  assert_int_equal(ls_mutation_count, 31); /* as ARCHITECTURE.md has it */
+  assert_int_equal(ls_mutation_count, 31); /* as docs/testing.md has them */
+  assert_int_equal(ls_wrong_model_count, 21);
   while (made < wanted) {
-    mutation about = {.kind = tried % ls_mutation_count,
+    mutation about = {.kind = tried % count_kinds(),
                       .seed = ls_random_bits(seed, 9, (uint64_t)tried)};
     const int subject = (int)(ls_random_bits(seed, 10, (uint64_t)tried++) % SUBJECTS);
     const int before = count.made[about.kind];
     try_mutant(subject, &about, &references[subject], &count);
     made += count.made[about.kind] - before;
   }
-  for (int k = 0; k < ls_mutation_count; k++) {
-    print_message("%-24s %4d of %4d rejected\n", ls_mutation_names[k], count.rejected[k],
-                  count.made[k]);
+  for (int k = 0; k < count_kinds(); k++) {
+    print_message("%-34s %4d of %4d rejected\n", name_of(k), count.rejected[k], count.made[k]);
     rejected += count.rejected[k];
     kinds += count.made[k] > 0;
   }
@@ -342,12 +374,10 @@ static void test_every_instruction_is_needed(void **state) {
       compiled made;
       ls_error error = {0};
       char what[160];
-      assert_int_equal(
-          compile(arena, &ls_test_shapes[subjects[chosen[c]].shape], &layout, &made, &error),
-          LS_OK);
+      assert_true(compile(arena, subjects[chosen[c]].shape, &layout, NULL, &made));
       count = made.stages[stage]->instructions.count;
       ls_drop_instruction(made.stages[stage], i, what);
-      if (check(made.graph, &made, &error) != LS_OK) {
+      if (check(&made, &error) != LS_OK) {
         dropped++;
       } else {
         if (!strstr(what, "reciprocal")) fail_msg("accepted without %s", what);

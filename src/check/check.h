@@ -23,6 +23,7 @@
 /* What was looked at: instructions as executed, an action's body once for each action. */
 typedef struct ls_check_report {
   int64_t actions, instructions;
+  int64_t model_ops;   /* of the model's forward pass, or what makes its gradients */
   int64_t operands;    /* reads and writes whose memory was proved */
   int64_t waits;       /* pairs of instructions on two queues that an event keeps apart */
   int64_t collectives; /* over axes inside a stage */

@@ -116,13 +116,17 @@ static const char *print_call(const ls_proof *proof, int kind, const int *in, in
 /* How much of what the instruction does, and of how it is called, the node has too; 0: nothing. */
 static int likeness(const ls_stage *stage, const ls_node_record *node, const int *in) {
   const ls_instruction *instruction = ls_proof_instruction(stage);
-  if (!node->of) return 0;
-  int same = 0;
+  const ls_expressions *all = &stage->proof->expressions;
+  if (node->kind >= (int)LS_OP_COUNT) return 0;
+  int same = node->kind == (int)instruction->kind ? 2 : 0;
   for (int i = 0; i < node->inputs && i < instruction->inputs; i++)
-    same += 4 * (node->in[i] == in[i]);
+    if (node->in[i] == in[i])
+      same += ls_expression_record(all, in[i])->kind == (int)LS_LEAF_PARAMETER ? 2 : 4;
   const char *found = stage->program->values.items[instruction->out[0]].name;
-  same += strcmp(stage->proof->graph->tensors.items[node->of->out[0].index].name, found) == 0;
-  return same ? same + 2 * (node->kind == (int)instruction->kind) : 0;
+  if (node->of &&
+      strcmp(stage->proof->graph->tensors.items[node->of->out[0].index].name, found) == 0)
+    same += 4;
+  return same;
 }
 
 /* The model's node that is most like the instruction; NULL: none is. */
@@ -141,12 +145,13 @@ static const ls_node_record *find_like(const ls_stage *stage, const int *in) {
 
 ls_status ls_expected_find(const ls_stage *stage, const int *in, int *node, ls_error *error) {
   const ls_instruction *instruction = ls_proof_instruction(stage);
-  const ls_proof *proof = stage->proof;
+  ls_proof *proof = stage->proof;
   ls_node_record made = {.kind = (int)instruction->kind,
                          .inputs = instruction->inputs,
                          .attributes = instruction->attributes};
   memcpy(made.in, in, sizeof *in * (size_t)made.inputs);
   *node = ls_expression_find(&proof->expressions, &made);
+  proof->report.model_ops += *node >= 0;
   if (*node >= 0) return LS_OK;
   const char *found = print_call(proof, made.kind, in, made.inputs);
   const ls_node_record *like = find_like(stage, in);

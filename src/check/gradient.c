@@ -144,6 +144,7 @@ ls_status ls_gradient_op(ls_stage *stage, const ls_content *const *in, ls_conten
       return ls_proof_fail(stage, error,
                            "has other settings than its forward pass: expected the "
                            "same");
+    stage->proof->report.model_ops++;
     const char *of = backward->rule->out;
     for (int o = 0; of[o]; o++)
       out[o] = of_use(stage, node->in[of[o] - '0'], target / LS_EXPRESSION_OUTPUTS, of[o] - '0', m);

@@ -49,6 +49,8 @@ static void print_proof(const ls_session_proof *proof) {
   print_row("events that keep two queues apart", step->waits, evaluation->waits);
   print_row("sums that take each contribution once", step->reductions, evaluation->reductions);
   print_row("updates that read a complete gradient", step->gradients, evaluation->gradients);
+  print_row("ops that are the model's, or make its gradients", step->model_ops,
+            evaluation->model_ops);
   print_row("operands whose memory holds what it should", step->operands, evaluation->operands);
 }
 

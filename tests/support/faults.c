@@ -593,3 +593,25 @@ const ls_fault ls_faults[] = {
 };
 
 const int ls_fault_count = (int)(sizeof ls_faults / sizeof *ls_faults);
+
+ls_layout ls_fault_layout(const ls_fault *fault) {
+  ls_layout layout = ls_layout_default();
+  layout.dp_replicate = fault->dp_replicate;
+  layout.dp_shard = fault->dp_shard;
+  layout.tp = fault->tp;
+  layout.zero = fault->zero;
+  layout.sequence_parallel = fault->sequence_parallel;
+  layout.microbatches = fault->microbatches;
+  layout.compute = fault->compute;
+  if (!fault->room) return layout;
+  layout.pp = fault->room->pp ? fault->room->pp : 1;
+  layout.schedule = fault->room->schedule;
+  layout.gather = fault->room->gather;
+  layout.reduce = fault->room->reduce;
+  layout.recompute = fault->room->recompute;
+  layout.offload = fault->room->offload;
+  layout.post_validation = fault->room->post_validation;
+  layout.logits_rows = fault->room->logits_rows;
+  if (layout.post_validation) layout.optimizer.clip = 0; /* so that guesses stand */
+  return layout;
+}

@@ -30,6 +30,9 @@ typedef struct ls_fault {
   const ls_fault_room *room; /* NULL: one stage, nothing else */
 } ls_fault;
 
+/* The layout of its smallest case. */
+ls_layout ls_fault_layout(const ls_fault *fault);
+
 /* In what sharding and units make; in pipelines and recomputation; in moves between tiers; in what
  * goes on before the norm is known; in slices of logits. */
 extern const ls_fault ls_faults[], ls_pipeline_faults[], ls_offload_faults[], ls_ahead_faults[],
