@@ -166,6 +166,16 @@ static void check_functions(tidy *state, const char *path, const char *code) {
   }
 }
 
+/* Rooms that read compiled programs, and what they may not know of how those are made. */
+static const char *const readers[] = {"check", "sim", "comm", "run", "watch", NULL};
+static const char *const makers[] = {"shard", "schedule", "lower", "session", NULL};
+
+static bool is_room_of(const char *const *rooms, const char *name) {
+  for (; *rooms; rooms++)
+    if (starts_with(name, *rooms) && name[strlen(*rooms)] == '/') return true;
+  return false;
+}
+
 static void check_includes(tidy *state, const char *path, const char *text) {
   const bool public_header = starts_with(path, "include/");
   int own = -1;
@@ -187,6 +197,9 @@ static void check_includes(tidy *state, const char *path, const char *text) {
       complain(state, path, line, "includes are written \"room/file.h\", with a room of rooms.txt");
     } else if (own >= 0 && room > own) {
       complain(state, path, line, "includes a room below its own (src/rooms.txt has the order)");
+    } else if (own >= 0 && !is_test(path) && is_room_of(readers, path + 4) &&
+               is_room_of(makers, name)) {
+      complain(state, path, line, "reads programs, and includes what makes them: expected ir");
     }
   }
 }
@@ -437,6 +450,9 @@ static void order_of_rooms_is_held(void **given) {
                    "src/cellar/a.c:1: its folder is not in src/rooms.txt");
   assert_complaint(state, "include/lockstep/a.h", "/* A. */\n#include \"base/arena.h\"\n",
                    "include/lockstep/a.h:2: a public header includes only lockstep/ headers");
+  assert_complaint(state, "src/watch/a.c", "#include \"ir/b.h\"\n#include \"lower/b.h\"\n",
+                   "src/watch/a.c:2: reads programs, and includes what makes them: expected ir");
+  assert_complaint(state, "src/watch/a_test.c", "#include \"lower/b.h\"\n", NULL);
   assert_complaint(state, "tests/a_test.c", "#include \"train/b.h\"\n", NULL);
   assert_complaint(state, "tests/a_test.c", "#include \"support/b.h\"\n", NULL);
 }

@@ -7,17 +7,9 @@
 #include "cli/show_candidates.h"
 #include "watch/page.h"
 
-/* A program names neither units nor chunks. */
-static ls_status describe(const ls_session *session, ls_page_layout *made, ls_error *error) {
-  ls_sharded *sharded;
-  ls_chunks *chunks;
-  LS_TRY(ls_session_cut(session, &sharded, &chunks, error));
+static void describe(const ls_session *session, ls_page_layout *made) {
   made->about = ls_layout_print(session->arena, &session->layout);
   made->stages = session->stages[LS_SESSION_STEP];
-  made->graph = session->graph;
-  made->chunks = chunks;
-  made->units = ls_units_make(sharded, chunks);
-  return LS_OK;
 }
 
 static ls_status compile_candidate(ls_arena *arena, const char *run_path, const ls_words *words,
@@ -25,7 +17,8 @@ static ls_status compile_candidate(ls_arena *arena, const char *run_path, const 
                                    ls_error *error) {
   ls_session *session;
   LS_TRY(ls_candidate_open(arena, run_path, words, devices, as, &session, error));
-  return describe(session, made, error);
+  describe(session, made);
+  return LS_OK;
 }
 
 static bool same_layout(const ls_page_layout *a, const ls_page_layout *b) {
@@ -61,7 +54,7 @@ ls_status ls_show_html(const ls_session *session, const char *run_path, const ls
   const ls_candidate *candidates = ls_candidates_make(arena, devices, &candidate_count);
   ls_page_layout *layouts = LS_NEW_ARRAY(arena, ls_page_layout, 1 + candidate_count);
   layouts[0].name = "this run";
-  LS_TRY(describe(session, &layouts[0], error));
+  describe(session, &layouts[0]);
   for (int c = 0; c < candidate_count; c++) {
     if (!candidates[c].drawn) continue;
     ls_error refusal = {0};

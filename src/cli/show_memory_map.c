@@ -17,7 +17,7 @@ ls_status ls_show_memory_map(const ls_session *session, const ls_program *progra
   if (!stream) return ls_fail(error, LS_FAILED, "out of memory for a picture");
   const char *title = ls_arena_printf(session->arena, "%s: %s", session->run->model,
                                       ls_layout_print(session->arena, &session->layout));
-  ls_memory_map_svg(program, session->graph, title, stream);
+  ls_memory_map_svg(program, title, stream);
   ls_status status;
   if (fclose(stream) != 0)
     status = ls_fail(error, LS_FAILED, "%s: out of memory for a picture", path);

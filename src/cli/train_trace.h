@@ -2,7 +2,7 @@
 #ifndef LS_CLI_TRAIN_TRACE_H
 #define LS_CLI_TRAIN_TRACE_H
 
-#include "session/recording.h"
+#include "run/recording.h"
 #include "session/session.h"
 
 /* Writes trace.json, every instruction of every rank, and timeline.svg into the run's folder. */

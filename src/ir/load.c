@@ -510,6 +510,25 @@ static ls_status load_parameter(loader *l, json_t *item, size_t index) {
   return LS_OK;
 }
 
+static ls_status load_unit(loader *l, json_t *item, size_t index) {
+  if (!json_is_string(item)) return damaged(l, "unit", index);
+  *LS_APPEND(l->arena, &l->program->units) = ls_arena_strdup(l->arena, json_string_value(item));
+  return LS_OK;
+}
+
+static ls_status load_segment(loader *l, json_t *item, size_t index) {
+  const ls_program *program = l->program;
+  ls_program_segment made;
+  const char *name;
+  if (json_unpack(item, "[sii]", &name, &made.chunk, &made.unit) != 0 ||
+      !in_range(made.chunk, (int64_t)program->chunks * program->mesh.size[LS_AXIS_PP]) ||
+      !in_range((int64_t)made.unit + 1, program->units.count + 1))
+    return damaged(l, "segment", index);
+  made.name = ls_arena_strdup(l->arena, name);
+  *LS_APPEND(l->arena, &l->program->segments) = made;
+  return LS_OK;
+}
+
 static ls_status load_list(loader *l, const json_t *root, const char *key,
                            ls_status (*load)(loader *, json_t *, size_t)) {
   const json_t *list = json_object_get(root, key);
@@ -574,6 +593,11 @@ static ls_status load_program(loader *l, json_t *root) {
   program->parameters = LS_NEW_ARRAY(l->arena, ls_program_parameter,
                                      json_array_size(json_object_get(root, "parameters")) + 1);
   LS_TRY(load_list(l, root, "parameters", load_parameter));
+  if (json_unpack(root, "{s:i}", "chunks", &program->chunks) != 0 ||
+      !in_range(program->chunks, 1 << 20))
+    return damaged(l, "chunks", 0);
+  LS_TRY(load_list(l, root, "units", load_unit));
+  LS_TRY(load_list(l, root, "segments", load_segment));
   int inputs[4];
   if (!read_ints(json_object_get(root, "inputs"), inputs, 4) ||
       !read_ints(json_object_get(root, "cells"), program->cell, LS_CELL_COUNT))

@@ -187,6 +187,13 @@ typedef struct ls_program_parameter {
   int raw_gradient; /* of one microbatch, before reduction */
 } ls_program_parameter;
 
+/* A segment of the model: a layer, what comes before all layers, what comes after. */
+typedef struct ls_program_segment {
+  const char *name;
+  int chunk; /* of the pipeline, which runs it */
+  int unit;  /* that its own parameters are in; -1: it has none */
+} ls_program_segment;
+
 typedef enum ls_program_kind {
   LS_PROGRAM_STEP = 0, /* forward, backward, update */
   LS_PROGRAM_FORWARD,  /* evaluation, or decoding where the graph has no loss */
@@ -207,6 +214,9 @@ typedef struct ls_program {
   LS_LIST(ls_instruction) instructions;
   LS_LIST(ls_body) bodies;
   LS_LIST(ls_program_action) actions;
+  LS_LIST(ls_program_segment) segments; /* of the whole model, as actions name them */
+  LS_LIST(const char *) units;          /* likewise: their names */
+  int chunks;                           /* of each stage of the pipeline */
   int cut; /* post-validation: actions before it may run before the step before is settled; -1 */
   ls_program_parameter *parameters;
   int parameter_count;

@@ -129,6 +129,10 @@ static json_t *action_json(const ls_program *program, const ls_program_action *e
                    ints(each->instances, frames));
 }
 
+static json_t *segment_json(const ls_program_segment *segment) {
+  return json_pack("[sii]", segment->name, segment->chunk, segment->unit);
+}
+
 #define LIST_JSON(array, count, make) \
   json_t *array = json_array();       \
   for (int i = 0; i < (count); i++) json_array_append_new(array, make)
@@ -143,9 +147,12 @@ static json_t *lists_json(const ls_program *program) {
   LIST_JSON(bodies, program->bodies.count, body_json(&program->bodies.items[i]));
   LIST_JSON(actions, program->actions.count, action_json(program, &program->actions.items[i]));
   LIST_JSON(parameters, program->parameter_count, parameter_json(&program->parameters[i]));
-  return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "frames", frames, "instances", instances,
-                   "storages", storages, "values", values, "instructions", instructions, "bodies",
-                   bodies, "actions", actions, "parameters", parameters);
+  LIST_JSON(segments, program->segments.count, segment_json(&program->segments.items[i]));
+  LIST_JSON(units, program->units.count, json_string(program->units.items[i]));
+  return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "frames", frames, "instances",
+                   instances, "storages", storages, "values", values, "instructions", instructions,
+                   "bodies", bodies, "actions", actions, "parameters", parameters, "segments",
+                   segments, "units", units);
 }
 
 const char *ls_program_text(ls_arena *arena, const ls_program *program) {
@@ -163,6 +170,7 @@ const char *ls_program_text(ls_arena *arena, const ls_program *program) {
       root, "inputs",
       json_pack("[iiii]", program->ids, program->labels, program->positions, program->logits));
   json_object_set_new(root, "cut", json_integer(program->cut));
+  json_object_set_new(root, "chunks", json_integer(program->chunks));
   json_object_set_new(root, "cells", ints(program->cell, LS_CELL_COUNT));
   json_object_set_new(root, "flops", json_real(program->flops));
   json_object_set_new(root, "recomputed_flops", json_real(program->recomputed_flops));

@@ -117,6 +117,23 @@ static void lower_actions(ls_lowering *lowering, const ls_schedule *schedule) {
   }
 }
 
+/* What readers of a program call its segments and units by. */
+static void name_parts(const compilation *c, ls_program *program) {
+  const ls_graph *graph = c->graph;
+  program->chunks = c->chunks->pipeline->chunks;
+  for (int u = 0; u < c->units->count; u++)
+    *LS_APPEND(program->arena, &program->units) = c->units->items[u].name;
+  for (int s = 0; s < graph->segments.count; s++)
+    *LS_APPEND(program->arena, &program->segments) = (ls_program_segment){
+        .name = graph->segments.items[s], .chunk = c->chunks->chunk_of[s], .unit = -1};
+  for (int p = 0; p < graph->parameters.count; p++) {
+    const int unit = c->units->of_parameter[p];
+    const int segment = ls_graph_tensor(graph, graph->parameters.items[p].tensor)->segment;
+    int *own = &program->segments.items[segment].unit; /* before one that two stages share */
+    if (*own < 0 || c->units->items[unit].stages[0] < 0) *own = unit;
+  }
+}
+
 static int64_t alignment_of(const ls_offload *offload) {
   const bool file = offload->optimizer == LS_TIER_NVME || offload->parameters == LS_TIER_NVME ||
                     offload->activations == LS_TIER_NVME;
@@ -135,6 +152,7 @@ static ls_program *compile_stage(const compilation *c, int stage) {
                        .alignment = alignment_of(&sharded->layout.offload),
                        .tokens = c->graph->tokens,
                        .sequence = c->graph->sequence};
+  name_parts(c, made);
   const bool *here = ls_schedule_units_here(sharded, c->units, c->chunks, stage);
   const ls_homes *homes = ls_homes_make(sharded, c->units, c->chunks, c->recompute, here, stage);
   const bool fp64 = sharded->layout.compute == LS_F64;

@@ -16,6 +16,7 @@
 #include "base/random.h"
 #include "cost/cost.h"
 #include "ir/saved.h"
+#include "ir/saved_fields.h"
 #include "lower/compile.h"
 #include "model/model.h"
 #include "support/shapes.h"
@@ -131,7 +132,10 @@ static void refuse(const char *from, const char *to, const char *expected) {
 
 static void test_damage_is_named(void **state) {
   (void)state;
-  refuse("\"lockstep_program\":10", "\"lockstep_program\":11", "saved form 11");
+  char version[32];
+  snprintf(version, sizeof version, "\"lockstep_program\":%d", LS_SAVED_VERSION);
+  refuse(version, "\"lockstep_program\":999", "saved form 999");
+  refuse("[\"embedding\",0,0]", "[\"embedding\",7,0]", "segment");
   refuse("\"tokens\":48", "\"tokens\":-1", "head");
   refuse("\"rmsnorm\"", "\"rmsnorn\"", "instruction");
   refuse("\"fp32\"", "\"fp31\"", "head");

@@ -13,7 +13,7 @@
 #ifndef LS_RUN_TIERS_H
 #define LS_RUN_TIERS_H
 
-#include "shard/strategy.h"
+#include "ir/layout.h"
 
 typedef struct ls_tiers ls_tiers;
 

@@ -8,7 +8,7 @@
 #ifndef LS_SESSION_REPEAT_H
 #define LS_SESSION_REPEAT_H
 
-#include "session/recording.h"
+#include "run/recording.h"
 #include "session/session.h"
 
 typedef struct ls_repeat_options {

@@ -396,12 +396,6 @@ ls_status ls_session_create(ls_arena *arena, ls_run_file *run, int devices, int 
   return LS_OK;
 }
 
-ls_status ls_session_cut(const ls_session *session, ls_sharded **sharded, ls_chunks **chunks,
-                         ls_error *error) {
-  LS_TRY(ls_shard(session->graph, &session->layout, sharded, error));
-  return ls_chunks_make(*sharded, false, chunks, error);
-}
-
 /* The folder a model is in: its own, or its config.json's; NULL for a preset. */
 static const char *model_folder(const ls_session *session) {
   const char *model = session->run->model;

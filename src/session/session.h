@@ -15,7 +15,6 @@
 #include "data/order.h"
 #include "model/model.h"
 #include "run/rank_parameters.h"
-#include "schedule/chunks.h"
 #include "text/run_file.h"
 #include "tokenizer/tokenizer.h"
 
@@ -52,11 +51,6 @@ LS_CHECKED ls_status ls_session_resolve(ls_arena *arena, ls_run_file *run, int d
 
 /* Has the evaluation leave all logits, which it else may make in slices. Before there are ranks. */
 LS_CHECKED ls_status ls_session_keep_logits(ls_session *session, ls_error *error);
-
-/* How the step's program was cut, which it does not say: the sharded graph, and which chunk and
- * stage each segment is of. Made again, as it was made; in the graph's arena. */
-LS_CHECKED ls_status ls_session_cut(const ls_session *session, ls_sharded **sharded,
-                                    ls_chunks **chunks, ls_error *error);
 
 /* The tokenizer that data.tokenizer names: a folder or file, bytes, or for "auto" the model's own,
  * else bytes. LS_INPUT also where the model has no row for one of its ids. Close it with

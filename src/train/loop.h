@@ -8,8 +8,8 @@
 #define LS_TRAIN_LOOP_H
 
 #include "data/dataset.h"
+#include "run/recording.h"
 #include "session/prove.h"
-#include "session/recording.h"
 #include "session/session.h"
 #include "train/metrics.h"
 #include "train/run_folder.h"

@@ -11,8 +11,8 @@
 #include "base/file.h"
 #include "cost/cost.h"
 #include "run/crew.h"
+#include "run/recording.h"
 #include "schedule/chunks.h"
-#include "session/recording.h"
 #include "session/session.h"
 #include "support/xml.h"
 #include "text/json.h"
@@ -214,17 +214,16 @@ typedef struct box {
   double x, y, right, bottom;
 } box;
 
-static void print_map(const ls_session *session, const ls_program *program, char **text,
-                      size_t *bytes) {
+static void print_map(const ls_program *program, char **text, size_t *bytes) {
   FILE *stream = open_memstream(text, bytes);
-  ls_memory_map_svg(program, session->graph, "a <map> & \"more\"", stream);
+  ls_memory_map_svg(program, "a <map> & \"more\"", stream);
   fclose(stream);
 }
 
-static void check_map(const ls_session *session, const ls_program *program) {
+static void check_map(const ls_program *program) {
   char *text = NULL;
   size_t bytes;
-  print_map(session, program, &text, &bytes);
+  print_map(program, &text, &bytes);
   check_xml(text);
   int64_t by_category[LS_CATEGORY_COUNT];
   assert_non_null(strstr(text, ls_arena_printf(arena, "(%lld bytes), in action ",
@@ -256,21 +255,12 @@ static void check_layout(int devices, const char *const *keys, int key_count) {
   const ls_session *session = open_session(devices, keys, key_count);
   const ls_recording *recording = record(session);
   const int64_t all = check_records(session, recording);
-  ls_sharded *sharded;
-  ls_chunks *chunks;
-  ls_error error = {0};
-  assert_int_equal(ls_session_cut(session, &sharded, &chunks, &error), LS_OK);
-  const ls_timeline_run run = {.stages = session->stages[LS_SESSION_STEP],
-                               .graph = session->graph,
-                               .chunk_of = chunks->chunk_of,
-                               .chunks = chunks->pipeline->chunks,
-                               .title = "a & b"};
+  const ls_timeline_run run = {session->stages[LS_SESSION_STEP], "a & b"};
   check_trace(session, ls_timeline_measured(arena, &run, recording, LS_TIMELINE_INSTRUCTIONS), all);
   const ls_timeline *actions = ls_timeline_measured(arena, &run, recording, LS_TIMELINE_ACTIONS);
   assert_true(actions->spans.count > 0 && actions->spans.count < all);
   check_svg(actions);
-  for (int s = 0; s < session->layout.pp; s++)
-    check_map(session, session->stages[LS_SESSION_STEP][s]);
+  for (int s = 0; s < session->layout.pp; s++) check_map(session->stages[LS_SESSION_STEP][s]);
 }
 
 static void test_one_device(void **state) {
@@ -292,10 +282,7 @@ static void test_offload(void **state) {
   const ls_session *session = open_session(1, keys, 2);
   const ls_recording *recording = record(session);
   const ls_program *program = session->stages[LS_SESSION_STEP][0];
-  const ls_timeline_run run = {.stages = session->stages[LS_SESSION_STEP],
-                               .graph = session->graph,
-                               .chunks = 1,
-                               .title = "offload"};
+  const ls_timeline_run run = {session->stages[LS_SESSION_STEP], "offload"};
   const ls_timeline *timeline = ls_timeline_measured(arena, &run, recording, LS_TIMELINE_ACTIONS);
   assert_true(count_kind(timeline, LS_SPAN_MOVE) > 0);
   assert_int_equal(count_kind(timeline, LS_SPAN_TRANSFER), 0);
@@ -305,8 +292,8 @@ static void test_offload(void **state) {
   assert_non_null(strstr(text, "moves between tiers</text>"));
   assert_null(strstr(text, "S send, R receive"));
   free(text);
-  check_map(session, program);
-  print_map(session, program, &text, &bytes);
+  check_map(program);
+  print_map(program, &text, &bytes);
   assert_non_null(strstr(text, ">parameters</text>"));
   assert_null(strstr(text, ">optimizer moments</text>"));
   free(text);

@@ -23,7 +23,6 @@ enum {
 
 typedef struct picture {
   const ls_program *program;
-  const ls_graph *graph;
   FILE *stream;
   double action; /* pixels */
   double byte;   /* pixels of a byte of the work region */
@@ -54,7 +53,7 @@ static void print_action(const picture *of, int index) {
   fputs(ls_action_name(action), of->stream);
   if (action->segment >= 0) {
     fputs(" of ", of->stream);
-    ls_markup_text(of->graph->segments.items[action->segment], of->stream);
+    ls_markup_text(of->program->segments.items[action->segment].name, of->stream);
   }
   if (action->unit >= 0) fprintf(of->stream, " of unit %d", action->unit);
   if (action->microbatch >= 0) fprintf(of->stream, ", microbatch %d", action->microbatch);
@@ -358,8 +357,7 @@ static void draw_head(const picture *of, double width, int height, const char *t
           of->program->kind == LS_PROGRAM_STEP ? "a step" : "an evaluation");
 }
 
-void ls_memory_map_svg(const ls_program *program, const ls_graph *graph, const char *title,
-                       FILE *stream) {
+void ls_memory_map_svg(const ls_program *program, const char *title, FILE *stream) {
   ls_arena *arena = ls_arena_create();
   const int actions = program->actions.count;
   const ls_alive *alive = ls_program_alive(arena, program, LS_TIER_DEVICE);
@@ -367,7 +365,7 @@ void ls_memory_map_svg(const ls_program *program, const ls_graph *graph, const c
   const int bands = lasting_bytes(program, lasting), peak = find_peak(program, alive);
   const int64_t most = alive[peak].sum;
   const int64_t work = program->pool_bytes[LS_POOL_WORK];
-  picture of = {.program = program, .graph = graph, .stream = stream, .action = WIDEST_ACTION};
+  picture of = {.program = program, .stream = stream, .action = WIDEST_ACTION};
   if (actions * of.action > WIDTH) of.action = (double)WIDTH / actions;
   if (of.action < NARROWEST_ACTION) of.action = NARROWEST_ACTION;
   if (actions * of.action > WIDEST) of.action = (double)WIDEST / actions;

@@ -1,6 +1,6 @@
 /* The memory of one device through a program, as a picture: what lives when, at which address.
  *
- *   ls_memory_map_svg(program, graph, "llama-8m: zero-3", stream);
+ *   ls_memory_map_svg(program, "llama-8m: zero-3", stream);
  *
  * From left to right the actions in order, from bottom to top the addresses of the work region, to
  * scale; what lives as long as the program is one labelled band per category below it, not to
@@ -10,11 +10,8 @@
 
 #include <stdio.h>
 
-#include "graph/graph.h"
 #include "ir/program.h"
 
-/* `graph`: that it was compiled from, for the names of its segments. */
-void ls_memory_map_svg(const ls_program *program, const ls_graph *graph, const char *title,
-                       FILE *stream);
+void ls_memory_map_svg(const ls_program *program, const char *title, FILE *stream);
 
 #endif

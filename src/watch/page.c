@@ -16,31 +16,40 @@ static bool cut_flat(const ls_program *program, int value) {
   return value >= 0 && ls_value_flat_axes(&program->mesh, &program->values.items[value]);
 }
 
+/* The first stage that has a parameter of the unit, and that parameter; NULL: there is none. */
 static const ls_program *program_with(const ls_page_layout *layout, int unit, int *parameter) {
   const int stages = layout->stages[0]->mesh.size[LS_AXIS_PP];
-  const ls_units *units = layout->units;
   for (int s = 0; s < stages; s++)
-    for (int i = units->first[unit]; i < units->first[unit + 1]; i++)
-      if (layout->stages[s]->parameters[units->parameters[i]].here) {
-        *parameter = units->parameters[i];
+    for (int p = 0; p < layout->stages[s]->parameter_count; p++)
+      if (layout->stages[s]->parameters[p].here && layout->stages[s]->parameters[p].unit == unit) {
+        *parameter = p;
         return layout->stages[s];
       }
   return NULL;
 }
 
+static int64_t elements_of(const ls_program_parameter *parameter) {
+  return parameter->dims[0] * (parameter->ndim > 1 ? parameter->dims[1] : 1);
+}
+
 /* Whether most of a unit's elements are cut over the ranks of a layer. */
-static bool cut_by_tensor(const ls_units *units, const ls_program *program, int unit) {
+static bool cut_by_tensor(const ls_program *program, int unit) {
   int64_t cut = 0, all = 0;
-  for (int i = units->first[unit]; i < units->first[unit + 1]; i++) {
-    const ls_program_parameter *about = &program->parameters[units->parameters[i]];
-    if (!about->here) continue;
-    const int64_t elements = about->dims[0] * (about->ndim > 1 ? about->dims[1] : 1);
+  for (int p = 0; p < program->parameter_count; p++) {
+    const ls_program_parameter *about = &program->parameters[p];
+    if (!about->here || about->unit != unit) continue;
     const ls_axes axes = ls_placement_axes(
         &program->mesh, &program->values.items[about->used].placement, LS_SHARDED, -1);
-    all += elements;
-    if (axes & LS_AXES_TENSOR) cut += elements;
+    all += elements_of(about);
+    if (axes & LS_AXES_TENSOR) cut += elements_of(about);
   }
   return 2 * cut > all;
+}
+
+static bool stage_has(const ls_program *program, int unit) {
+  for (int p = 0; p < program->parameter_count; p++)
+    if (program->parameters[p].here && program->parameters[p].unit == unit) return true;
+  return false;
 }
 
 static json_t *row_json(const ls_page_layout *layout, int unit) {
@@ -48,23 +57,15 @@ static json_t *row_json(const ls_page_layout *layout, int unit) {
   const ls_program *program = program_with(layout, unit, &p);
   if (!program) return NULL;
   const ls_program_parameter *about = &program->parameters[p];
-  const int stages = program->mesh.size[LS_AXIS_PP];
-  const ls_units *units = layout->units;
   int64_t elements = 0;
-  for (int i = units->first[unit]; i < units->first[unit + 1]; i++) {
-    const ls_program_parameter *each = &program->parameters[units->parameters[i]];
-    elements += each->dims[0] * (each->ndim > 1 ? each->dims[1] : 1);
-  }
+  for (int i = 0; i < program->parameter_count; i++)
+    if (program->parameters[i].unit == unit) elements += elements_of(&program->parameters[i]);
   json_t *here = json_array();
-  for (int s = 0; s < stages; s++) {
-    bool has = false;
-    for (int i = units->first[unit]; i < units->first[unit + 1]; i++)
-      has |= layout->stages[s]->parameters[units->parameters[i]].here;
-    json_array_append_new(here, json_boolean(has));
-  }
-  return json_pack("{s:s, s:I, s:o, s:b, s:b, s:b, s:b}", "name", layout->units->items[unit].name,
+  for (int s = 0; s < program->mesh.size[LS_AXIS_PP]; s++)
+    json_array_append_new(here, json_boolean(stage_has(layout->stages[s], unit)));
+  return json_pack("{s:s, s:I, s:o, s:b, s:b, s:b, s:b}", "name", program->units.items[unit],
                    "elements", (json_int_t)elements, "here", here, "tensor",
-                   cut_by_tensor(units, program, unit), "stored", cut_flat(program, about->stored),
+                   cut_by_tensor(program, unit), "stored", cut_flat(program, about->stored),
                    "gradient", cut_flat(program, about->gradient), "state",
                    cut_flat(program, about->moment1));
 }
@@ -105,7 +106,7 @@ static json_t *ranks_json(const ls_mesh *mesh) {
 /* Units that have no parameters have no row. */
 static json_t *rows_json(const ls_page_layout *layout, int *row_of_unit) {
   json_t *rows = json_array();
-  for (int u = 0; u < layout->units->count; u++) {
+  for (int u = 0; u < layout->stages[0]->units.count; u++) {
     json_t *row = row_json(layout, u);
     row_of_unit[u] = row ? (int)json_array_size(rows) : -1;
     if (row) json_array_append_new(rows, row);
@@ -175,7 +176,7 @@ static json_t *layout_json(ls_arena *arena, const ls_page_layout *layout) {
     if (peak > most) most = peak;
     json_array_append_new(memory, memory_json(layout->stages[s]));
   }
-  int *row_of_unit = LS_NEW_ARRAY(arena, int, layout->units->count + 1);
+  int *row_of_unit = LS_NEW_ARRAY(arena, int, layout->stages[0]->units.count + 1);
   json_t *rows = rows_json(layout, row_of_unit);
   json_t *reasons = json_array(), *moments = ls_page_moments(layout, row_of_unit, reasons);
   return json_pack("{s:s, s:s, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:f, s:i}", "name",

@@ -12,7 +12,6 @@
 #include <stdio.h>
 
 #include "ir/program.h"
-#include "schedule/units.h"
 
 /* Drawn of each layout, spread over its stages, and of each stage one at least: devices, and rows
  * for units. A step of more actions than this is too long for a page. */
@@ -23,9 +22,6 @@ typedef struct ls_page_layout {
   const char *refused;             /* why it cannot be; then the rest is not looked at */
   const char *about;               /* "dp_shard 4, zero-3" */
   const ls_program *const *stages; /* [pp] of a step */
-  const ls_graph *graph;
-  const ls_units *units;
-  const ls_chunks *chunks;
 } ls_page_layout;
 
 /* The page; every text in it may hold any characters. */

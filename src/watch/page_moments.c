@@ -22,7 +22,6 @@ typedef struct simulation {
   int *next;          /* [stage] */
   double *now;        /* [stage] */
   int microbatches;
-  int *row_of_segment;
   json_t *reasons, *places;             /* texts, and the place of each */
   double *forward_sent, *backward_sent; /* [boundary][microbatch]: when; < 0: not yet */
 } simulation;
@@ -132,29 +131,18 @@ static double ready(const simulation *of, int stage) {
   return sent > of->now[stage] ? sent : of->now[stage];
 }
 
-/* The row of what an action is about. */
+/* The row of what an action is about; of a message, the last segment of the chunk before it. */
 static int row_of(const simulation *of, const ls_action *action) {
-  const ls_page_layout *layout = of->layout;
+  const ls_program *program = of->layout->stages[0];
   if (action->unit >= 0) return of->row_of_unit[action->unit];
   if (action->segment < 0) return -1;
   int segment = action->segment;
-  if (ls_action_is_message(action))
-    segment = layout->chunks->first_segment[action->segment + 1] - 1;
-  return of->row_of_segment[segment];
-}
-
-static void find_rows(simulation *of) {
-  const ls_page_layout *layout = of->layout;
-  const ls_graph *graph = layout->graph;
-  of->row_of_segment = LS_NEW_ARRAY(of->arena, int, graph->segments.count + 1);
-  for (int s = 0; s < graph->segments.count; s++) of->row_of_segment[s] = -1;
-  for (int p = 0; p < graph->parameters.count; p++) {
-    const int unit = layout->units->of_parameter[p];
-    int *row =
-        &of->row_of_segment[ls_graph_tensor(graph, graph->parameters.items[p].tensor)->segment];
-    if (of->row_of_unit[unit] >= 0 && (*row < 0 || layout->units->items[unit].stages[0] < 0))
-      *row = of->row_of_unit[unit];
+  if (ls_action_is_message(action)) {
+    segment = program->segments.count - 1;
+    while (program->segments.items[segment].chunk > action->segment) segment--;
   }
+  const int unit = program->segments.items[segment].unit;
+  return unit < 0 ? -1 : of->row_of_unit[unit];
 }
 
 static json_t *reason_json(const simulation *of, const char *reason) {
@@ -177,7 +165,7 @@ static json_t *event_json(const simulation *of, int stage, const event *each) {
   if (each->last) json_object_set_new(made, "last", json_true());
   if (action->segment >= 0 && action->unit < 0)
     json_object_set_new(made, "segment",
-                        json_string(of->layout->graph->segments.items[action->segment]));
+                        json_string(program->segments.items[action->segment].name));
   if (!instruction || instruction->collective == LS_COLLECTIVE_NONE) {
     json_object_set_new(made, "ops", json_integer(each->count));
     return made;
@@ -231,14 +219,13 @@ json_t *ls_page_moments(const ls_page_layout *layout, const int *row_of_unit, js
                    .reasons = reasons,
                    .places = json_object(),
                    .microbatches = layout->stages[0]->layout.microbatches};
-  const int messages = layout->chunks->count * of.microbatches;
+  const int messages = stages * layout->stages[0]->chunks * of.microbatches;
   of.events = LS_NEW_ARRAY(arena, event_list, stages);
   of.next = LS_NEW_ARRAY(arena, int, stages);
   of.now = LS_NEW_ARRAY(arena, double, stages);
   of.forward_sent = LS_NEW_ARRAY(arena, double, messages);
   of.backward_sent = LS_NEW_ARRAY(arena, double, messages);
   for (int m = 0; m < messages; m++) of.forward_sent[m] = of.backward_sent[m] = -1;
-  find_rows(&of);
   for (int s = 0; s < stages; s++) find_events(&of, s);
   json_t *moments = json_array(), *moment;
   while ((moment = next_moment(&of))) json_array_append_new(moments, moment);

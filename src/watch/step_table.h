@@ -16,7 +16,7 @@
 #include <stdio.h>
 
 #include "ir/program.h"
-#include "session/recording.h"
+#include "run/recording.h"
 
 /* What one rank can reach beside the others; 0: not known, so no floor comes from it. */
 typedef struct ls_step_limits {

@@ -14,7 +14,7 @@
 
 #include "ir/program.h"
 #include "pipeline/pipeline.h"
-#include "session/recording.h"
+#include "run/recording.h"
 
 /* What a span does, and so its shade. */
 typedef enum ls_span_kind {
@@ -61,9 +61,6 @@ ls_timeline *ls_timeline_plan(ls_arena *arena, const ls_pipeline *pipeline,
 /* What a recording is of. */
 typedef struct ls_timeline_run {
   const ls_program *const *stages; /* [pp] that ran */
-  const ls_graph *graph;           /* names of the segments */
-  const int *chunk_of;             /* by segment; NULL: all of one chunk */
-  int chunks;                      /* of each stage */
   const char *title;
 } ls_timeline_run;
 
@@ -75,7 +72,7 @@ typedef enum ls_timeline_detail {
 
 enum { LS_TIMELINE_LANES = 32 };
 
-/* A step as measured, in ms. In the arena; borrows the texts of programs and graph. */
+/* A step as measured, in ms. In the arena; borrows the texts of programs. */
 ls_timeline *ls_timeline_measured(ls_arena *arena, const ls_timeline_run *run,
                                   const ls_recording *recording, ls_timeline_detail detail);
 

@@ -94,10 +94,6 @@ static const char *label_of(ls_arena *arena, const ls_program_action *action,
   return ls_arena_printf(arena, "%s%d", letter, action->action.microbatch);
 }
 
-static const char *segment_name(const measuring *of, const ls_action *action) {
-  return action->segment >= 0 ? of->run->graph->segments.items[action->segment] : NULL;
-}
-
 /* "backward of layers.3" where actions are drawn, "matmul of layers.3.mlp.up" where instructions.
  */
 static const char *name_of(const measuring *of, const ls_program *program,
@@ -109,14 +105,15 @@ static const char *name_of(const measuring *of, const ls_program *program,
   if (of->detail == LS_TIMELINE_INSTRUCTIONS || collective)
     return ls_arena_printf(of->arena, "%s%s of %s", ls_phase_name(instruction->phase), what,
                            program->values.items[about].name);
-  const char *segment = segment_name(of, &action->action);
-  if (!segment) return ls_action_name(&action->action);
-  return ls_arena_printf(of->arena, "%s of %s", ls_action_name(&action->action), segment);
+  const int segment = action->action.segment;
+  if (segment < 0) return ls_action_name(&action->action);
+  return ls_arena_printf(of->arena, "%s of %s", ls_action_name(&action->action),
+                         program->segments.items[segment].name);
 }
 
-static int chunk_of(const ls_timeline_run *run, const ls_action *action) {
-  if (action->segment < 0 || ls_action_is_message(action) || !run->chunk_of) return -1;
-  return run->chunk_of[action->segment];
+static int chunk_of(const ls_program *program, const ls_action *action) {
+  if (action->segment < 0 || ls_action_is_message(action)) return -1;
+  return program->segments.items[action->segment].chunk;
 }
 
 /* The span goes on where the next instruction is of the same action, kind and queue. */
@@ -159,7 +156,7 @@ static void add_rank(const measuring *of, int process, const ls_program *program
                                .queue = instruction->queue,
                                .kind = kind_of(action, instruction),
                                .microbatch = action->action.microbatch,
-                               .chunk = chunk_of(of->run, &action->action),
+                               .chunk = chunk_of(program, &action->action),
                                .start = 1e-6 * (double)record->begin_ns,
                                .end = end,
                                .name = name_of(of, program, action, instruction),
@@ -209,7 +206,7 @@ ls_timeline *ls_timeline_measured(ls_arena *arena, const ls_timeline_run *run,
                         .unit = "ms",
                         .microseconds = 1000,
                         .queues = 1,
-                        .chunks = run->chunks};
+                        .chunks = run->stages[0]->chunks};
   measuring of = {.arena = arena, .run = run, .made = made, .detail = detail};
   add_ranks(&of, recording);
   return made;

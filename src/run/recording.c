@@ -1,4 +1,4 @@
-#include "session/recording.h"
+#include "run/recording.h"
 
 #include <string.h>
 

@@ -1,14 +1,14 @@
 /* When every rank executed each instruction of one step, brought together on rank 0.
  *
- *   LS_TRY(ls_rank_record_room(rank, LS_SESSION_STEP, error));
+ *   LS_TRY(ls_rank_record_room(rank, program, error));
  *   ls_rank_record(rank, true);
  *   ... a step ...
  *   ls_rank_record(rank, false);
  *   LS_TRY(ls_recording_gather(arena, rank, step, &recording, error));
  *
  * `trace: true` records the step after LS_RECORDING_WARM_STEPS of a start of the run. */
-#ifndef LS_SESSION_RECORDING_H
-#define LS_SESSION_RECORDING_H
+#ifndef LS_RUN_RECORDING_H
+#define LS_RUN_RECORDING_H
 
 #include "run/rank.h"
 
