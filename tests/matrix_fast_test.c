@@ -151,6 +151,7 @@ static void run_case(const sample *of, const candidate *each, const ls_trajector
   ls_arena *arena = ls_arena_create();
   ls_error error = {0};
   ls_layout layout = each->layout;
+  layout.prefetch = layout.dp_shard % 3;
   layout.compute = LS_F32;
   const char *name =
       ls_arena_printf(arena, "%s%s", layout.optimizer.kind == LS_OPTIMIZER_SGD ? "sgd " : "adamw ",

@@ -78,6 +78,7 @@ static void run_schedule(const ls_test_shape *shape, const ls_pipeline_kind *kin
         layout.zero = besides[b].zero;
         layout.gather = layout.reduce = besides[b].gather;
         layout.sequence_parallel = layout.tp > 1 && b % 2 == 1;
+        layout.prefetch = (int)(s + m + (size_t)b) % 3;
         if (ls_test_layout_ranks(&layout) > MOST_RANKS) continue;
         if (!chosen((*number)++)) {
           count->left_out++;

@@ -82,6 +82,7 @@ static void test_layouts_are_accepted(void **state) {
       if (layout.microbatches == 1) accept(&ls_test_shapes[s], &layout, LS_PROGRAM_FORWARD, &count);
       layout.compute = LS_BF16;
       layout.logits_rows = 5;
+      layout.prefetch = 1 + i % 3;
       accept(&ls_test_shapes[s], &layout, LS_PROGRAM_STEP, &count);
       if (layout.microbatches == 1) accept(&ls_test_shapes[s], &layout, LS_PROGRAM_FORWARD, &count);
       if (layout.zero != 1) continue;
@@ -115,6 +116,7 @@ static ls_layout beside(const ls_pipeline_kind *kind, int stages, int microbatch
   layout.reduce = (ls_when)(b / 2 % 3);
   layout.post_validation = b % 2;
   layout.logits_rows = b % 3 == 2 ? 4 : 0;
+  layout.prefetch = b % 3;
   return layout;
 }
 

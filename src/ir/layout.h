@@ -55,6 +55,7 @@ typedef struct ls_layout {
   /* Rows of logits that a rank makes at once, of those it has of a microbatch; 0: by their size. */
   int64_t logits_rows;
   ls_when gather, reduce;
+  int prefetch;         /* passes over segments by which a unit's gather begins before its use */
   ls_op_set recompute;  /* ops whose results backward makes again */
   int recompute_layers; /* run again together, from what enters the first of them; 0: one */
   /* By segment of the graph, in place of `recompute`; none: that holds for all. Not owned. */

@@ -132,7 +132,9 @@ static bool read_layout(ls_arena *arena, const json_t *object, ls_layout *layout
       !read_offload(object, &layout->offload))
     return false;
   json_int_t logits_rows;
-  if (json_unpack((json_t *)object, "{s:I}", "logits_rows", &logits_rows) != 0 || logits_rows < 0)
+  if (json_unpack((json_t *)object, "{s:I,s:i}", "logits_rows", &logits_rows, "prefetch",
+                  &layout->prefetch) != 0 ||
+      logits_rows < 0 || layout->prefetch < 0)
     return false;
   layout->logits_rows = logits_rows;
   const int dtype = find_dtype(compute), gradients = find_dtype(grad_dtype);

@@ -50,6 +50,7 @@ static json_t *layout_json(const ls_layout *layout) {
     json_array_append_new(recompute_of, ops_json(&layout->recompute_of[i]));
   json_object_set_new(object, "recompute_of", recompute_of);
   const ls_offload *offload = &layout->offload;
+  json_object_set_new(object, "prefetch", json_integer(layout->prefetch));
   json_object_set_new(object, "logits_rows", json_integer(layout->logits_rows));
   json_object_set_new(object, "post_validation", json_boolean(layout->post_validation));
   json_object_set_new(object, "offload",

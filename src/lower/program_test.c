@@ -378,6 +378,55 @@ static void test_the_head_turns_back_at_once(void **state) {
   }
 }
 
+static int find_action(const ls_program *program, int sort, int segment, int unit) {
+  for (int a = 0; a < program->actions.count; a++) {
+    const ls_action *action = &program->actions.items[a].action;
+    if (ls_action_sort(action) == sort && action->segment == segment && action->unit == unit)
+      return a;
+  }
+  fail_msg("no action of sort %d", sort);
+  return -1;
+}
+
+/* Gathers begin before the pass ahead of theirs, so that two units are in memory; reductions end
+ * after the pass behind theirs. What there is to do stays the same. */
+static void test_prefetch(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  ls_layout layout = layout_of(1, 2, 1, 3, false);
+  const ls_program *plain = compile(arena, llama, 12, &layout);
+  layout.prefetch = 1;
+  const ls_program *early = compile(arena, llama, 12, &layout);
+  for (int unit = 1; unit < LAYERS; unit++) { /* of the embedding and of layers: their segments */
+    const int begun = find_action(early, LS_BEGIN_OF(GATHER, PARAMETERS), -1, unit);
+    assert_true(begun < find_action(early, LS_ACTION_FORWARD, unit - 1, -1));
+    assert_true(find_action(early, LS_ACTION_FORWARD, unit - 1, -1) <
+                find_action(early, LS_WAIT_OF(GATHER, PARAMETERS), -1, unit));
+    const int reduced = find_action(early, LS_BEGIN_OF(REDUCE, GRADIENTS), -1, unit + 1);
+    assert_true(reduced < find_action(early, LS_ACTION_BACKWARD, unit, -1));
+    assert_true(find_action(early, LS_ACTION_BACKWARD, unit, -1) <
+                find_action(early, LS_WAIT_OF(REDUCE, GRADIENTS), -1, unit + 1));
+    assert_true(find_action(plain, LS_WAIT_OF(GATHER, PARAMETERS), -1, unit) ==
+                find_action(plain, LS_BEGIN_OF(GATHER, PARAMETERS), -1, unit) + 1);
+  }
+  assert_int_equal(early->actions.count, plain->actions.count);
+  assert_int_equal(early->instructions.count, plain->instructions.count);
+  int64_t one[LS_CATEGORY_COUNT] = {0}, two[LS_CATEGORY_COUNT] = {0};
+  const ls_alive *alone = ls_program_alive(arena, plain, LS_TIER_DEVICE);
+  const ls_alive *beside = ls_program_alive(arena, early, LS_TIER_DEVICE);
+  for (int a = 0; a < plain->actions.count; a++)
+    for (int c = 0; c < LS_CATEGORY_COUNT; c++) {
+      if (alone[a].by_category[c] > one[c]) one[c] = alone[a].by_category[c];
+      if (beside[a].by_category[c] > two[c]) two[c] = beside[a].by_category[c];
+    }
+  assert_int_equal(two[LS_CATEGORY_GATHERED], 2 * one[LS_CATEGORY_GATHERED]);
+  assert_int_equal(two[LS_CATEGORY_ACTIVATIONS], one[LS_CATEGORY_ACTIVATIONS]);
+  assert_true(two[LS_CATEGORY_GRADIENTS] > one[LS_CATEGORY_GRADIENTS]);
+  check_memory(arena, early);
+  check_lifetimes(early);
+  ls_arena_destroy(&arena);
+}
+
 static void test_memory_layout(void **state) {
   (void)state;
   static const int meshes[][3] = {{1, 1, 1}, {2, 1, 1}, {1, 2, 1},
@@ -389,6 +438,7 @@ static void test_memory_layout(void **state) {
           layout_of(meshes[m][0], meshes[m][1], meshes[m][2], which & 3, which >> 2 & 1);
       layout.microbatches = which >> 3 & 1 ? 2 : 1;
       layout.gather = which >> 4 & 1 ? LS_WHEN_STEP : LS_WHEN_AUTO;
+      layout.prefetch = which % 3;
       layout.compute = which & 1 ? LS_BF16 : LS_F64;
       const char *model = meshes[m][2] % 4 && meshes[m][2] != 2 ? llama : gpt2;
       const ls_program *program = compile(arena, model, 4, &layout);
@@ -572,6 +622,7 @@ int main(void) {
       cmocka_unit_test(test_bytes_of_data_parallel_strategies),
       cmocka_unit_test(test_narrow_gradients),
       cmocka_unit_test(test_the_head_turns_back_at_once),
+      cmocka_unit_test(test_prefetch),
       cmocka_unit_test(test_memory_layout),
       cmocka_unit_test(test_memory_layout_of_pipelines),
       cmocka_unit_test(test_programs_share_the_persistent_region),

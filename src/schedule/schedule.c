@@ -35,18 +35,21 @@ typedef struct builder {
   int stage;
   ls_schedule *schedule;
   LS_LIST(step) steps;
-  struct inbox *inboxes; /* [stages] */
-  double *taken;         /* by place in the list: when what the pass sends is taken */
-  bool *ours;            /* by unit: this stage has it */
-  bool *kept;            /* by unit: its weights were brought once for the step */
-  int *fetching;         /* by unit: the step its parameters are on their way for; -1 */
-  bool *finished;        /* by unit */
-  int *last_write;       /* by unit: the last step that adds to its gradient; -1 */
-  int *last_of;          /* the same by unit that is written here and microbatch; NULL: not asked */
-  int *written;          /* by unit: its number among those; -1 */
-  int giving;            /* a unit whose gradient is on its way to the host; -1 */
-  int offloading;        /* a FORWARD step whose activations are on their way out; -1 */
-  const int *ahead;      /* by stage: passes before the cut; NULL: there is none */
+  struct inbox *inboxes;        /* [stages] */
+  double *taken;                /* by place in the list: when what the pass sends is taken */
+  bool *ours;                   /* by unit: this stage has it */
+  bool *kept;                   /* by unit: its weights were brought once for the step */
+  int *fetching;                /* by unit: the step its parameters are on their way for; -1 */
+  int *gathering;               /* by unit: the step its gather has begun for; -1 */
+  LS_LIST(ls_action) reducing;  /* under way, of the step before */
+  LS_LIST(ls_action) finishing; /* under way until the norm */
+  bool *finished;               /* by unit */
+  int *last_write;              /* by unit: the last step that adds to its gradient; -1 */
+  int *last_of;     /* the same by unit that is written here and microbatch; NULL: not asked */
+  int *written;     /* by unit: its number among those; -1 */
+  int giving;       /* a unit whose gradient is on its way to the host; -1 */
+  int offloading;   /* a FORWARD step whose activations are on their way out; -1 */
+  const int *ahead; /* by stage: passes before the cut; NULL: there is none */
 } builder;
 
 static const ls_touched *touched_by(const builder *b, const step *at) {
@@ -104,9 +107,17 @@ static void add_for_units(builder *b, ls_action_kind kind) {
 
 /* Updated shards go to ranks that store a unit's weights otherwise. */
 static void publish(builder *b) {
-  for (int u = 0; u < b->units->count; u++)
-    if (b->ours[u] && differ(b, &b->units->items[u].state, &b->units->items[u].stored))
-      begin_and_await(b, transfer(LS_WAY_PUBLISH, LS_CARGO_PARAMETERS, -1, u, -1));
+  ls_schedule begun = {0};
+  for (int u = 0; u < b->units->count; u++) {
+    if (!b->ours[u] || !differ(b, &b->units->items[u].state, &b->units->items[u].stored)) continue;
+    const ls_action made = transfer(LS_WAY_PUBLISH, LS_CARGO_PARAMETERS, -1, u, -1);
+    begin(b, made);
+    if (b->sharded->layout.prefetch)
+      *LS_APPEND(b->sharded->arena, &begun) = made;
+    else
+      await(b, made);
+  }
+  for (int i = 0; i < begun.count; i++) await(b, begun.items[i]);
 }
 
 bool *ls_schedule_units_here(const ls_sharded *sharded, const ls_units *units,
@@ -221,24 +232,63 @@ static int brought_for(const builder *b, const step *at, int unit) {
   return b->units->items[unit].brought_once ? -1 : at->microbatch;
 }
 
-/* Begins to fetch what a step needs and what is not yet on its way. */
-static void fetch(builder *b, int s) {
-  if (s >= b->steps.count) return;
-  const ls_touched *touched = touched_by(b, &b->steps.items[s]);
+/* Whether what step `later` needs of a unit may come from before step s on: none until then reads
+ * its weights, and no cut lies between. */
+static bool comes_early(const builder *b, int s, int later, int unit) {
+  for (int at = s; at < later; at++) {
+    const ls_touch *found = ls_touches_find(touched_by(b, &b->steps.items[at]), unit);
+    if (found && found->reads) return false;
+  }
+  const int cut = b->ahead ? b->ahead[b->stage] : 0;
+  return (b->steps.items[s].place < cut) == (b->steps.items[later].place < cut);
+}
+
+/* Begins to fetch what step `later` needs and what is not yet on its way. */
+static void fetch(builder *b, int s, int later) {
+  if (later >= b->steps.count) return;
+  const ls_touched *touched = touched_by(b, &b->steps.items[later]);
   for (int i = 0; i < touched->count; i++) {
     const int u = touched->items[i].unit;
-    if (!b->homes->parameters[u] || !brings(b, s, &touched->items[i]) || b->fetching[u] >= 0)
+    if (!b->homes->parameters[u] || !brings(b, later, &touched->items[i]) || b->fetching[u] >= 0 ||
+        b->gathering[u] >= 0 || !comes_early(b, s, later, u))
       continue;
-    b->fetching[u] = s;
+    b->fetching[u] = later;
     begin(b, transfer(LS_WAY_FETCH, LS_CARGO_PARAMETERS, -1, u,
-                      brought_for(b, &b->steps.items[s], u)));
+                      brought_for(b, &b->steps.items[later], u)));
   }
 }
 
-/* What a step of the future needs begins to come before the step ahead of it. */
+/* A unit's weights are gathered for step `later`, once they have been fetched. */
+static void gather(builder *b, int later, int unit) {
+  const int whose = brought_for(b, &b->steps.items[later], unit);
+  if (b->homes->parameters[unit])
+    await(b, transfer(LS_WAY_FETCH, LS_CARGO_PARAMETERS, -1, unit, whose));
+  b->fetching[unit] = -1;
+  if (!is_gathered(b, unit)) return;
+  begin(b, transfer(LS_WAY_GATHER, LS_CARGO_PARAMETERS, -1, unit, whose));
+  b->gathering[unit] = later;
+}
+
+static void gather_early(builder *b, int s, int later) {
+  if (later >= b->steps.count) return;
+  const ls_touched *touched = touched_by(b, &b->steps.items[later]);
+  for (int i = 0; i < touched->count; i++) {
+    const int u = touched->items[i].unit;
+    if (is_gathered(b, u) && brings(b, later, &touched->items[i]) && b->gathering[u] < 0 &&
+        comes_early(b, s, later, u) && (!b->homes->parameters[u] || b->fetching[u] == later))
+      gather(b, later, u);
+  }
+}
+
+/* What a step of the future needs begins to come before steps ahead of it: it is gathered
+ * `prefetch` of them ahead, and fetched from where it waits one more. */
 static void look_ahead(builder *b, int s) {
-  fetch(b, s);
-  fetch(b, s + 1);
+  const int ahead = b->sharded->layout.prefetch;
+  for (int later = s; later <= s + ahead; later++) {
+    fetch(b, s, later);
+    if (ahead) gather_early(b, s, later);
+  }
+  fetch(b, s, s + ahead + 1);
   const step *next = s + 1 < b->steps.count ? &b->steps.items[s + 1] : NULL;
   if (next && next->partner >= 0 && next->kind != LS_ACTION_FORWARD)
     begin(b, transfer(LS_WAY_FETCH, LS_CARGO_ACTIVATIONS, next->segment, -1, next->microbatch));
@@ -252,13 +302,11 @@ static void bring(builder *b, int s) {
   for (int i = 0; i < touched->count; i++) {
     const int u = touched->items[i].unit;
     if (!brings(b, s, &touched->items[i])) continue;
-    const int whose = brought_for(b, at, u);
-    if (b->homes->parameters[u])
-      await(b, transfer(LS_WAY_FETCH, LS_CARGO_PARAMETERS, -1, u, whose));
-    b->fetching[u] = -1;
-    b->kept[u] = true;
+    if (b->gathering[u] != s) gather(b, s, u);
     if (is_gathered(b, u))
-      begin_and_await(b, transfer(LS_WAY_GATHER, LS_CARGO_PARAMETERS, -1, u, whose));
+      await(b, transfer(LS_WAY_GATHER, LS_CARGO_PARAMETERS, -1, u, brought_for(b, at, u)));
+    b->gathering[u] = -1;
+    b->kept[u] = true;
   }
 }
 
@@ -277,26 +325,53 @@ static void end_leaving(builder *b) {
   b->offloading = -1;
 }
 
+/* Begun reductions are waited for: without overlap at once, else after the step behind them. */
+static void end_reducing(builder *b) {
+  for (int i = 0; i < b->reducing.count; i++) await(b, b->reducing.items[i]);
+  b->reducing.count = 0;
+}
+
+static void reduce(builder *b, int unit, int microbatch) {
+  const ls_action made = transfer(LS_WAY_REDUCE, LS_CARGO_GRADIENTS, -1, unit, microbatch);
+  begin(b, made);
+  *LS_APPEND(b->sharded->arena, &b->reducing) = made;
+  if (!b->sharded->layout.prefetch) end_reducing(b);
+}
+
+static void end_finishing(builder *b) {
+  for (int i = 0; i < b->finishing.count; i++) await(b, b->finishing.items[i]);
+  b->finishing.count = 0;
+}
+
 /* The unit's gradient is complete; where the host updates it, it leaves the device. */
 static void finish(builder *b, int unit) {
+  const ls_action made = transfer(LS_WAY_FINISH, LS_CARGO_GRADIENTS, -1, unit, -1);
   b->finished[unit] = true;
-  begin_and_await(b, transfer(LS_WAY_FINISH, LS_CARGO_GRADIENTS, -1, unit, -1));
+  end_reducing(b); /* what is left of the reduction works on what they make */
+  begin(b, made);
+  *LS_APPEND(b->sharded->arena, &b->finishing) = made;
+  const bool waits = !b->sharded->layout.prefetch || b->homes->state[unit];
+  if (waits) end_finishing(b);
   if (!b->homes->state[unit]) return;
   end_giving(b);
   begin(b, transfer(LS_WAY_RETURN, LS_CARGO_GRADIENTS, -1, unit, -1));
   b->giving = unit;
 }
 
-/* The last step of all that adds to the unit's gradient, where that leaves as soon as it is made.
- * What two stages share they finish together, at the end. */
-static bool gives_after(const builder *b, int s, int unit) {
-  return b->homes->state[unit] && b->units->items[unit].stages[0] < 0 && b->last_write[unit] == s;
+/* The last step of all that adds to the unit's gradient, where that leaves, or is reduced beside
+ * the steps that follow, as soon as it is made. What two stages share they finish together, at the
+ * end. */
+static bool finishes_after(const builder *b, int s, int unit) {
+  const bool beside = b->sharded->layout.prefetch && !is_reduced_each(b, unit);
+  const bool early = b->homes->state[unit] || beside;
+  return early && b->units->items[unit].stages[0] < 0 && b->last_write[unit] == s;
 }
 
 static void add_step(builder *b, int s) {
   const step *at = &b->steps.items[s];
   bring(b, s);
   add(b, at->kind, at->segment, -1, at->microbatch);
+  end_reducing(b);
   end_leaving(b);
   const ls_touched *touched = touched_by(b, at);
   for (int i = 0; i < touched->count; i++) {
@@ -307,8 +382,8 @@ static void add_step(builder *b, int s) {
         !neighbour_reads(b, s, s + 1, u))
       add(b, LS_ACTION_DROP, -1, u, at->microbatch);
     if (is_reduced_each(b, u) && touch->writes && *last_of(b, at, u) == s)
-      begin_and_await(b, transfer(LS_WAY_REDUCE, LS_CARGO_GRADIENTS, -1, u, at->microbatch));
-    if (gives_after(b, s, u)) finish(b, u);
+      reduce(b, u, at->microbatch);
+    if (finishes_after(b, s, u)) finish(b, u);
   }
   if (at->partner >= 0 && at->kind == LS_ACTION_FORWARD) {
     begin(b, transfer(LS_WAY_RETURN, LS_CARGO_ACTIVATIONS, at->segment, -1, at->microbatch));
@@ -471,6 +546,7 @@ static void add_counts(builder *b) {
 static void add_cut(builder *b, sendings *open) {
   const int place = b->ahead[b->stage] - 1;
   end_sendings(b, open, 0, true);
+  end_reducing(b);
   b->schedule->cut = b->schedule->count;
   if (place >= 0 && waits_for_cut(b, place))
     send(b, open, &b->chunks->pipeline->lists[b->stage].items[place], place);
@@ -495,6 +571,7 @@ static void add_passes(builder *b) {
       send(b, &open, &list->items[place], place);
   }
   end_sendings(b, &open, 0, true);
+  end_reducing(b);
   end_leaving(b);
 }
 
@@ -538,7 +615,8 @@ static builder open_builder(const ls_sharded *sharded, const ls_units *units,
   b.kept = LS_NEW_ARRAY(sharded->arena, bool, units->count + 1);
   b.finished = LS_NEW_ARRAY(sharded->arena, bool, units->count + 1);
   b.fetching = LS_NEW_ARRAY(sharded->arena, int, units->count + 1);
-  for (int u = 0; u < units->count; u++) b.fetching[u] = -1;
+  b.gathering = LS_NEW_ARRAY(sharded->arena, int, units->count + 1);
+  for (int u = 0; u < units->count; u++) b.fetching[u] = b.gathering[u] = -1;
   find_steps(&b);
   find_last_writes(&b);
   find_partners(&b);
@@ -558,6 +636,7 @@ ls_schedule ls_schedule_step(const ls_sharded *sharded, const ls_units *units,
   add_passes(&b);
   for (int u = 0; u < units->count; u++)
     if (b.ours[u] && !b.finished[u]) finish(&b, u);
+  end_finishing(&b);
   end_leaving(&b);
   if (ls_homes_files(homes, units))
     ls_offload_norm(sharded->arena, units, b.ours, stage, homes, &schedule);

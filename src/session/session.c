@@ -61,6 +61,7 @@ static ls_layout make_layout(ls_run_file *run) {
       .layers_per_unit = (int)run->wrap,
       .logits_rows = run->logits_rows,
       .gather = choose_when(run->gather),
+      .prefetch = (int)run->prefetch,
       .reduce = choose_when(run->reduce),
       .compute = choose_dtype(run),
       .grad_dtype = run->grad_dtype == LS_RUN_GRAD_BF16 ? LS_BF16 : LS_F32,

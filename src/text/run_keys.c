@@ -82,6 +82,9 @@ const ls_run_key ls_run_keys[] = {
      .help = "zero 3: weights gathered for each microbatch, or kept for the step"},
     {"reduce", LS_RUN_CHOICE, AT(reduce), .standard = "auto", .words = "auto microbatch step",
      .effect = LS_RUN_MEMORY, .help = "gradients reduced after each microbatch, or once a step"},
+    {"prefetch", LS_RUN_INTEGER, AT(prefetch), .standard = "0", .low = 0, .high = 64,
+     .effect = LS_RUN_MEMORY,
+     .help = "units gathered ahead of use: overlaps where the device has queues, costs memory"},
     {"recompute", LS_RUN_GLOBS, AT(recompute), .standard = "none", .effect = LS_RUN_MEMORY,
      .help =
          "made again: none, full, selective (norms, activations), budget or ops: [attention, ...]"},

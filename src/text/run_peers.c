@@ -81,6 +81,7 @@ const ls_run_peer ls_run_peers[] = {
     {"fsdp_transformer_layer_cls_to_wrap", "wrap"},
     {"auto_wrap_policy", "wrap"},
     {"reshard_after_forward", "gather"},
+    {"forward_prefetch", "prefetch"},
     {"pipeline_parallel_schedule", "schedule"},
     {"pipeline_schedule", "schedule"},
     {"enable_optimizer_post_validation", "post_validation"},

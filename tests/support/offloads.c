@@ -29,6 +29,7 @@ ls_layout ls_test_offload_layout(int sample) {
   if (choose(sample, 9, 3) == 0) layout.recompute = (ls_op_set)LS_EVERY_OP;
   layout.gather = (ls_when)choose(sample, 10, 3);
   layout.reduce = (ls_when)choose(sample, 11, 3);
+  layout.prefetch = choose(sample, 14, 3);
   layout.optimizer.kind = choose(sample, 12, 4) ? LS_OPTIMIZER_ADAMW : LS_OPTIMIZER_SGD;
   layout.grad_dtype = type && choose(sample, 13, 3) == 0 ? LS_BF16 : LS_F32;
   return layout;
