@@ -48,11 +48,13 @@ static ls_status note_length(const ls_stage *stage, int64_t lengths[128],
   for (int d = 0; d < labels->ndim; d++) {
     const char *label = labels->dim[d];
     if (label[1]) continue; /* a product: its labels have no lengths of their own here */
+    const int64_t length =
+        about->global[d] * ls_operand_divisor(labels, d, &ls_proof_instruction(stage)->attributes);
     const int64_t expected = *label == '1' ? 1 : lengths[(int)*label];
-    if (expected && expected != about->global[d])
+    if (expected && expected != length)
       return ls_proof_fail(stage, error, "%s has %lld elements in dimension %d: expected %lld",
-                           about->name, (long long)about->global[d], d, (long long)expected);
-    lengths[(int)*label] = about->global[d];
+                           about->name, (long long)length, d, (long long)expected);
+    lengths[(int)*label] = length;
   }
   return LS_OK;
 }
@@ -160,9 +162,11 @@ static ls_status compute(ls_stage *stage, const operands *all, int microbatch, l
   return forward_op(stage, all, microbatch, out, error);
 }
 
-/* The rows of the new tokens are now in the caches, which the op had to find without them. */
-static ls_status write_caches(ls_stage *stage, const operands *all, ls_error *error) {
-  for (int i = 3; i < 5; i++) {
+/* State that the op writes to has its changes now, which the op had to find without them. */
+static ls_status write_state(ls_stage *stage, const operands *all, ls_error *error) {
+  const char *writes = ls_op_row(ls_proof_instruction(stage)->kind)->writes;
+  for (; writes && *writes; writes++) {
+    const int i = *writes - '0';
     ls_content made = *all->read[i];
     const int tensor = ls_expression_record(&stage->proof->expressions, made.expression)->in[0];
     made.expression = ls_expected_source(stage->proof, tensor, 1);
@@ -194,7 +198,7 @@ static ls_status general_op(ls_stage *stage, ls_error *error) {
     LS_TRY(ls_expected_check_form(stage, instruction->out[o], &out[o], error));
     LS_TRY(ls_memory_put(stage, o, &all.out[o], &out[o], error));
   }
-  return instruction->kind == LS_OP_CACHED_ATTENTION ? write_caches(stage, &all, error) : LS_OK;
+  return write_state(stage, &all, error);
 }
 
 ls_status ls_run_op(ls_stage *stage, ls_error *error) {

@@ -35,16 +35,6 @@ bool ls_places_equal(const ls_proof *proof, const ls_placement *a, const ls_plac
   return true;
 }
 
-/* Which labels an axis may cut: those of the row; of grouped heads, KV heads on the outer tensor
- * axis and a KV head's query heads on the inner; data axes cut whole sequences. */
-static bool may_cut(const ls_op *row, char label, int axis) {
-  const bool data = LS_AXES_DATA >> axis & 1;
-  if (data && row->batch_only && strchr(row->batch_only, label)) return true;
-  if (!row->cut || !strchr(row->cut, label)) return false;
-  if (label == 'g') return axis == LS_AXIS_TP_KV;
-  return label != 'r' || axis == LS_AXIS_TP_GROUP;
-}
-
 typedef struct question {
   const ls_op *row;
   const ls_op_labels *labels;
@@ -80,11 +70,16 @@ static bool cut_fits(question *q, char label) {
   return true;
 }
 
+static bool may_cut(const question *q, char label) {
+  return ls_op_may_cut(q->row, label, ls_axis_shares((ls_axis)q->axis));
+}
+
 static bool try_labels(question *q, const ls_operand_labels *operand, int dim) {
   if (dim < 0 || dim >= operand->ndim) return false;
   for (const char *label = operand->dim[dim]; *label; label++)
-    if (may_cut(q->row, *label, q->axis) && cut_fits(q, *label)) return true;
-  return false;
+    if (may_cut(q, *label) && cut_fits(q, *label)) return true;
+  const char tied = operand->rule[dim].tied;
+  return tied && may_cut(q, tied) && cut_fits(q, tied);
 }
 
 static bool derive(question *q, bool *partial) {
@@ -97,6 +92,22 @@ static bool derive(question *q, bool *partial) {
     return try_labels(q, &q->labels->out[0], q->declared[0].dim);
   for (int o = 0; o < q->labels->outputs; o++) q->out[o] = (ls_place){0};
   return true;
+}
+
+/* An element of a scaled dimension lies with what it stands for. */
+static ls_status check_scaled(ls_stage *stage, const ls_operand_labels *labels, int value,
+                              const ls_placement *placement, ls_error *error) {
+  const ls_value *about = &stage->program->values.items[value];
+  for (int d = 0; d < labels->ndim; d++) {
+    if (ls_operand_divisor(labels, d, &ls_proof_instruction(stage)->attributes) == 1) continue;
+    const ls_axes axes = ls_placement_axes(&stage->proof->mesh, placement, LS_SHARDED, d);
+    const int64_t ranks = ls_proof_group(stage->proof, axes);
+    if (about->global[d] % ranks)
+      return ls_proof_fail(stage, error,
+                           "%s has %lld elements over %lld ranks: expected whole ones on each",
+                           about->name, (long long)about->global[d], (long long)ranks);
+  }
+  return LS_OK;
 }
 
 ls_status ls_derive_placements(ls_stage *stage, const ls_content *const *in, ls_placement *out,
@@ -120,6 +131,10 @@ ls_status ls_derive_placements(ls_stage *stage, const ls_content *const *in, ls_
                            ls_proof_axis(q.axis));
     for (int o = 0; o < instruction->outputs; o++) out[o].on[q.axis] = q.out[o];
   }
+  for (int i = 0; i < instruction->inputs; i++)
+    LS_TRY(check_scaled(stage, &q.labels->in[i], instruction->in[i], &in[i]->placement, error));
+  for (int o = 0; o < instruction->outputs; o++)
+    LS_TRY(check_scaled(stage, &q.labels->out[o], instruction->out[o], &out[o], error));
   return LS_OK;
 }
 

@@ -38,6 +38,8 @@ typedef struct ls_terms {
  * have equal numbers (node x LS_EXPRESSION_OUTPUTS + output), so what is made again is the same.
  * The nodes of ops are the model's, all there before a program is looked at. */
 enum { LS_EXPRESSION_OUTPUTS = 4 };
+_Static_assert((int)LS_MAX_OUTPUTS <= (int)LS_EXPRESSION_OUTPUTS,
+               "an expression has room for each output");
 
 typedef enum ls_leaf {
   LS_LEAF_PARAMETER = LS_OP_COUNT, /* by parameter and version: 0, 1 after the update, 2 guessed */

@@ -115,7 +115,7 @@ ls_status ls_rows_of_op(ls_stage *stage, const ls_content *const *in, ls_rows *r
     *rows = in[i]->rows;
     any = true;
   }
-  if (rows->count && !(row->cut && strchr(row->cut, 'n')))
+  if (rows->count && !ls_op_takes_rows(row))
     return ls_proof_fail(stage, error, "works on some rows: expected whole sequences");
   return LS_OK;
 }

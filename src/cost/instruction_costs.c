@@ -1,4 +1,5 @@
 #include "cost/cost.h"
+#include "graph/labels.h"
 
 /* Ranks that are not the first of some axes write zeros in place of the result. */
 static bool is_skipped(const ls_program *program, int rank, const ls_instruction *instruction) {
@@ -24,37 +25,40 @@ static double bytes_of(const ls_program *program, int rank, int index) {
   return bytes;
 }
 
-static double smaller(double a, double b) {
-  return a < b ? a : b;
-}
-
-/* Of the table, the rows of the tokens, which are as many bytes as the other matrix has at its own
- * type; never more than there are. */
-static double rows_of(const ls_program *program, int rank, int table, int tokens) {
-  const double scale = (double)ls_dtype_bytes(program->values.items[table].dtype) /
-                       (double)ls_dtype_bytes(program->values.items[tokens].dtype);
-  return smaller(bytes_of(program, rank, table), bytes_of(program, rank, tokens) * scale);
+/* Of an operand whose entries tokens pick, as many as there are tokens; never more than there are.
+ */
+static double touched_bytes(const ls_program *program, int rank, const ls_instruction *instruction,
+                            int index, const ls_operand_labels *operand,
+                            const ls_op_labels *labels) {
+  const double all = bytes_of(program, rank, index);
+  const char label = ls_op_row(instruction->kind)->picked;
+  const int picked = label ? ls_operand_dim(operand, label) : -1;
+  if (picked < 0) return all;
+  const double entries = (double)ls_program_local(program, rank, index).valid[picked];
+  double tokens = 0;
+  for (int i = 0; i < instruction->inputs; i++)
+    if (ls_operand_dim(&labels->in[i], 'n') == 0)
+      tokens = (double)ls_program_local(program, rank, instruction->in[i]).valid[0];
+  return tokens < entries ? all / entries * tokens : all;
 }
 
 double ls_instruction_bytes(const ls_program *program, int rank, const ls_instruction *instruction,
                             bool first) {
   if (instruction->collective != LS_COLLECTIVE_NONE) return 0;
-  const ls_op_kind kind = instruction->kind;
-  const bool updates = kind == LS_OP_ADAMW || kind == LS_OP_SGD;
+  const ls_op *row = ls_op_row(instruction->kind);
+  const ls_op_labels labels =
+      row->picked ? ls_op_labels_read(instruction->kind) : (ls_op_labels){0};
   double bytes = 0;
   for (int o = 0; o < instruction->outputs; o++) {
-    const double all = bytes_of(program, rank, instruction->out[o]);
     const ls_write_mode write = instruction->write[o];
-    const bool adds = write == LS_ADD || (write == LS_ADD_AFTER_FIRST && !first);
-    if (adds && kind == LS_OP_EMBEDDING_DW)
-      bytes += 2 * rows_of(program, rank, instruction->out[o], instruction->in[0]);
+    const int out = instruction->out[o];
+    if (write == LS_ADD || (write == LS_ADD_AFTER_FIRST && !first))
+      bytes += 2 * touched_bytes(program, rank, instruction, out, &labels.out[o], &labels);
     else
-      bytes += adds || updates ? 2 * all : all;
+      bytes += (row->updates ? 2 : 1) * bytes_of(program, rank, out);
   }
   if (is_skipped(program, rank, instruction)) return bytes;
   for (int i = 0; i < instruction->inputs; i++)
-    bytes += kind == LS_OP_EMBEDDING && i == 0
-                 ? rows_of(program, rank, instruction->in[0], instruction->out[0])
-                 : bytes_of(program, rank, instruction->in[i]);
+    bytes += touched_bytes(program, rank, instruction, instruction->in[i], &labels.in[i], &labels);
   return bytes;
 }

@@ -6,6 +6,7 @@
 #define LS_DEVICE_KERNEL_H
 
 #include "graph/op.h"
+#include "lockstep/dtype.h"
 #include "lockstep/status.h"
 
 /* A rank's part of a tensor: row-major over `dims` (the stored size: the row stride of a matrix is

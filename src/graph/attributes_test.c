@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "graph/op.h"
+#include "graph/attributes.h"
 
 /* The values of the paper for 8 heads, and of its rule for a count that is no power of two. */
 static void test_slopes_are_the_papers(void **state) {
@@ -25,18 +25,14 @@ static void test_slopes_are_the_papers(void **state) {
 
 typedef struct field {
   const char *name;
-  size_t offset, bytes;
+  size_t offset;
 } field;
-
-#define FIELD(name) \
-  { #name, offsetof(ls_attributes, name), sizeof((ls_attributes){0}.name) }
 
 /* All that an op goes by, but for the frequencies: a pointer, of which the numbers count. */
 static const field fields[] = {
-    FIELD(sequence), FIELD(head_dim), FIELD(kv_heads),      FIELD(heads),         FIELD(window),
-    FIELD(columns),  FIELD(epsilon),  FIELD(weight_offset), FIELD(softmax_scale), FIELD(softcap),
-    FIELD(alibi),    FIELD(scale),    FIELD(rope_scale),    FIELD(rope_pairs),    FIELD(activation),
-    FIELD(beta1),    FIELD(beta2),    FIELD(weight_decay),  FIELD(clip),          FIELD(weight),
+#define FIELD(type, name) {#name, offsetof(ls_attributes, name)},
+    LS_ATTRIBUTES(FIELD)
+#undef FIELD
 };
 
 static void test_any_field_makes_a_difference(void **state) {
@@ -48,14 +44,11 @@ static void test_any_field_makes_a_difference(void **state) {
   assert_true(ls_attributes_equal(&one, &two));
   two.rope_frequencies = other;
   assert_false(ls_attributes_equal(&one, &two));
-  size_t bytes = sizeof one.rope_frequencies + sizeof(int) /* behind activation */;
   for (size_t f = 0; f < sizeof fields / sizeof *fields; f++) {
     two = one;
     ((char *)&two)[fields[f].offset] ^= 1;
     if (ls_attributes_equal(&one, &two)) fail_msg("%s", fields[f].name);
-    bytes += fields[f].bytes;
   }
-  assert_int_equal(bytes, sizeof one); /* a field more is to be listed */
 }
 
 int main(void) {

@@ -83,13 +83,19 @@ ls_tensor_id ls_graph_stream(ls_graph *graph, ls_tensor_id tensor) {
   return tensor;
 }
 
-/* The size of a dimension that carries `label` in the node's inputs, or -1. */
-static int64_t label_size(const ls_graph *graph, const ls_node *node, const ls_op_labels *labels,
-                          const char *label) {
+/* The size of a dimension by its labels and rule, from the node's inputs, or -1: none says. */
+static int64_t dim_size(const ls_graph *graph, const ls_node *node, const ls_op_labels *labels,
+                        const ls_operand_labels *operand, int dim) {
+  const char *label = operand->dim[dim];
+  if (strcmp(label, "1") == 0) return 1;
+  const int64_t divisor = ls_operand_divisor(operand, dim, &node->attributes);
   for (int i = 0; i < node->inputs; i++)
-    for (int d = 0; d < labels->in[i].ndim; d++)
-      if (strcmp(labels->in[i].dim[d], label) == 0)
-        return ls_graph_tensor(graph, node->in[i])->dims[d];
+    for (int d = 0; d < labels->in[i].ndim; d++) {
+      if (strcmp(labels->in[i].dim[d], label) != 0) continue;
+      const int64_t of = ls_operand_divisor(&labels->in[i], d, &node->attributes);
+      const int64_t size = ls_graph_tensor(graph, node->in[i])->dims[d];
+      if (of == 1) return size % divisor == 0 ? size / divisor : -1;
+    }
   return -1;
 }
 
@@ -100,17 +106,27 @@ static ls_tensor output_tensor(const ls_graph *graph, const ls_node *node,
                       .producer = graph->nodes.count,
                       .parameter = -1};
   for (int d = 0; d < tensor.ndim; d++) {
-    const char *label = labels->out[output].dim[d];
-    int64_t size = strcmp(label, "1") == 0 ? 1 : label_size(graph, node, labels, label);
+    int64_t size = dim_size(graph, node, labels, &labels->out[output], d);
     if (size < 0) {
       LS_ASSERT(extra);
       size = extra[d];
     }
     tensor.dims[d] = size;
   }
-  /* The log-sum-exp has one column a head where its siblings have head_dim. */
-  if (node->kind == LS_OP_ATTENTION && output == 1) tensor.dims[1] /= node->attributes.head_dim;
   return tensor;
+}
+
+/* Who counts a bounded dimension holds whole numbers. */
+static void check_count(const ls_graph *graph, const ls_node *node, const ls_dim_rule *rule) {
+  if (!rule->counted) return;
+  LS_ASSERT(rule->counted <= node->inputs);
+  LS_ASSERT(ls_graph_tensor(graph, node->in[rule->counted - 1])->precision == LS_INDEX);
+}
+
+static void check_written(const ls_graph *graph, const ls_node *node) {
+  const char *writes = ls_op_row(node->kind)->writes;
+  for (; writes && *writes; writes++)
+    LS_ASSERT(ls_graph_tensor(graph, node->in[*writes - '0'])->role == LS_ROLE_STATE);
 }
 
 static void check_inputs(const ls_graph *graph, const ls_node *node, const ls_op_labels *labels) {
@@ -118,13 +134,11 @@ static void check_inputs(const ls_graph *graph, const ls_node *node, const ls_op
     const ls_tensor *tensor = ls_graph_tensor(graph, node->in[i]);
     LS_ASSERT(tensor->ndim == labels->in[i].ndim);
     for (int d = 0; d < tensor->ndim; d++) {
-      const char *label = labels->in[i].dim[d];
-      bool heads_column = node->kind == LS_OP_ATTENTION_BWD && i == 5 && d == 1;
-      if (strcmp(label, "1") == 0 || heads_column) continue;
-      if (label_size(graph, node, labels, label) != tensor->dims[d])
+      const int64_t size = dim_size(graph, node, labels, &labels->in[i], d);
+      if (size != tensor->dims[d])
         ls_panic("%s: %s has %lld where label %s says %lld", ls_op_name(node->kind), tensor->name,
-                 (long long)tensor->dims[d], label,
-                 (long long)label_size(graph, node, labels, label));
+                 (long long)tensor->dims[d], labels->in[i].dim[d], (long long)size);
+      check_count(graph, node, &labels->in[i].rule[d]);
     }
   }
 }
@@ -152,6 +166,8 @@ int ls_graph_node(ls_graph *graph, ls_op_kind kind, const ls_attributes *attribu
   LS_ASSERT(ls_op_labels_allow(&labels, node.inputs));
   memcpy(node.in, inputs, sizeof *inputs * (size_t)node.inputs);
   check_inputs(graph, &node, &labels);
+  check_written(graph, &node);
+  LS_ASSERT(ls_op_has_divisors(kind, &node.attributes));
   for (int o = 0; o < labels.outputs; o++) {
     ls_tensor tensor = output_tensor(graph, &node, &labels, o, extra);
     tensor.name =
@@ -163,6 +179,14 @@ int ls_graph_node(ls_graph *graph, ls_op_kind kind, const ls_attributes *attribu
   }
   *LS_APPEND(graph->arena, &graph->nodes) = node;
   return graph->nodes.count - 1;
+}
+
+double ls_node_flops(const ls_graph *graph, const ls_node *node) {
+  static const int64_t nothing[LS_MAX_DIMS] = {0};
+  const int64_t *dims[2] = {nothing, nothing};
+  for (int i = 0; i < 2 && i < node->inputs; i++)
+    dims[i] = ls_graph_tensor(graph, node->in[i])->dims;
+  return ls_op_flops(node->kind, &node->attributes, dims[0], dims[1]);
 }
 
 static ls_tensor_id first_output(ls_graph *graph, ls_op_kind kind, const ls_attributes *attributes,
@@ -203,11 +227,10 @@ ls_tensor_id ls_graph_rmsnorm(ls_graph *graph, ls_tensor_id x, ls_tensor_id weig
 
 ls_tensor_id ls_graph_headnorm(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight, double epsilon,
                                double offset) {
-  const ls_attributes attributes = {.epsilon = epsilon, .weight_offset = offset};
-  const int64_t heads =
-      ls_graph_tensor(graph, x)->dims[1] / ls_graph_tensor(graph, weight)->dims[0];
-  return first_output(graph, LS_OP_HEADNORM, &attributes, (ls_tensor_id[]){x, weight},
-                      (int64_t[]){0, heads});
+  const ls_attributes attributes = {.head_dim = ls_graph_tensor(graph, weight)->dims[0],
+                                    .epsilon = epsilon,
+                                    .weight_offset = offset};
+  return first_output(graph, LS_OP_HEADNORM, &attributes, (ls_tensor_id[]){x, weight}, NULL);
 }
 
 ls_tensor_id ls_graph_cut_rmsnorm(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight,

@@ -169,7 +169,7 @@ ls_tensor *ls_graph_tensor(const ls_graph *graph, ls_tensor_id id);
 int64_t ls_tensor_elements(const ls_tensor *tensor);
 
 /* A node as gradient rules make them: outputs are created with the row's shapes. `extra` are the
- * dims of an output whose shape no input gives (embedding_dw, rope_table, headnorm); else NULL. An
+ * dims of an output whose shape no input gives (embedding_dw, rope_table); else NULL. An
  * input that the row has as optional may be {-1}. Returns the node's index. */
 int ls_graph_node(ls_graph *graph, ls_op_kind kind, const ls_attributes *attributes,
                   const ls_tensor_id *inputs, const int64_t *extra);

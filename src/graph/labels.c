@@ -1,20 +1,52 @@
 #include "graph/labels.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/arena.h"
+
+/* A number, or the name of an attribute. */
+static const char *read_divisor(const char *at, ls_dim_rule *rule) {
+  char *end;
+  rule->divisor = strtoll(at, &end, 10);
+  if (end != at) {
+    LS_ASSERT(rule->divisor > 0);
+    return end;
+  }
+  const size_t length = strcspn(at, " ,?");
+  for (int f = 0; f < LS_ATTRIBUTE_COUNT; f++)
+    if (strlen(ls_attribute_name(f)) == length && strncmp(ls_attribute_name(f), at, length) == 0) {
+      rule->attribute = f;
+      return at + length;
+    }
+  ls_panic("%.*s is no attribute", (int)length, at);
+}
+
+static const char *read_rule(const char *at, ls_dim_rule *rule) {
+  *rule = (ls_dim_rule){.divisor = 1};
+  if (*at == '/') return read_divisor(at + 1, rule);
+  if (*at == '~') {
+    rule->tied = at[1];
+    return at + 2;
+  }
+  if (*at != '<') return at;
+  rule->counted = at[1] - '0' + 1;
+  LS_ASSERT(rule->counted > 0 && rule->counted <= LS_MAX_INPUTS);
+  return at + 2;
+}
 
 static const char *read_operand(const char *at, ls_operand_labels *operand, int *optional) {
   memset(operand, 0, sizeof *operand);
   while (*at == ' ') at++;
   while (*at && *at != ',' && strncmp(at, "->", 2) != 0) {
     LS_ASSERT(operand->ndim < LS_MAX_DIMS);
-    char *dim = operand->dim[operand->ndim++];
+    char *dim = operand->dim[operand->ndim];
     int length = 0;
-    while (*at && !strchr(" ,?", *at)) {
+    while (*at && !strchr(" ,?/~<", *at)) {
       LS_ASSERT(length < LS_MAX_LABEL_CHARACTERS - 1);
       dim[length++] = *at++;
     }
+    at = read_rule(at, &operand->rule[operand->ndim++]);
     if (*at == '?') {
       *optional += 1;
       at++;
@@ -54,6 +86,12 @@ bool ls_op_labels_allow(const ls_op_labels *labels, int inputs) {
 
 int ls_operand_dim(const ls_operand_labels *operand, char label) {
   for (int d = 0; d < operand->ndim; d++)
-    if (strchr(operand->dim[d], label)) return d;
+    if (strchr(operand->dim[d], label) || operand->rule[d].tied == label) return d;
   return -1;
+}
+
+int64_t ls_operand_divisor(const ls_operand_labels *operand, int dim,
+                           const ls_attributes *attributes) {
+  const ls_dim_rule *rule = &operand->rule[dim];
+  return rule->divisor ? rule->divisor : (int64_t)ls_attribute_get(attributes, rule->attribute);
 }

@@ -6,10 +6,20 @@
 
 enum { LS_MAX_LABEL_CHARACTERS = 4 };
 
+/* What a dimension says of itself beyond its labels. */
+typedef struct ls_dim_rule {
+  int64_t
+      divisor;   /* it has one element for so many of its labels'; 0: an attribute says how many */
+  int attribute; /* which */
+  char tied;     /* label that it is cut with; 0: none */
+  int counted;   /* 1 + input that holds its true count; 0: it is as long as it is */
+} ls_dim_rule;
+
 /* The labels of each dimension of each operand of one op. */
 typedef struct ls_operand_labels {
   int ndim;
   char dim[LS_MAX_DIMS][LS_MAX_LABEL_CHARACTERS]; /* NUL-terminated, major first; "1": nothing */
+  ls_dim_rule rule[LS_MAX_DIMS];
 } ls_operand_labels;
 
 typedef struct ls_op_labels {
@@ -24,7 +34,11 @@ ls_op_labels ls_op_labels_read(ls_op_kind kind);
 /* Whether a node may have so many inputs. */
 bool ls_op_labels_allow(const ls_op_labels *labels, int inputs);
 
-/* The dimension of the operand that `label` is part of, or -1. */
+/* The dimension of the operand that is cut where `label` is, or -1. */
 int ls_operand_dim(const ls_operand_labels *operand, char label);
+
+/* How many of its labels' elements an element of the dimension stands for: 1 or more. */
+int64_t ls_operand_divisor(const ls_operand_labels *operand, int dim,
+                           const ls_attributes *attributes);
 
 #endif

@@ -9,14 +9,20 @@
  * times query heads per group. "1" is a dimension of one element that nothing cuts. "n?" is an
  * operand that a node may be without; it comes last among the inputs.
  * A label that stands in an input and in no output is contracted: cut it, and each output is
- * partial (P) on that axis, to be reduced by the row's `reduce`. */
+ * partial (P) on that axis, to be reduced by the row's `reduce`.
+ * Behind its labels a dimension may say more of itself:
+ *   k/64, gr/head_dim   scaled: one element for each 64 of k, or for as many of gr as the attribute
+ *                       says; it is cut with them, into whole elements
+ *   t~n                 tied: of its own length, cut where n is
+ *   t<2                 bounded: the length is the most there can be, input 2 counts how many there
+ *                       are (int32) */
 #ifndef LS_GRAPH_OP_H
 #define LS_GRAPH_OP_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "lockstep/dtype.h"
+#include "graph/attributes.h"
 
 enum { LS_MAX_DIMS = 3, LS_MAX_INPUTS = 7, LS_MAX_OUTPUTS = 3, LS_MAX_GRADIENT_RULES = 2 };
 
@@ -92,41 +98,6 @@ typedef struct ls_op_set {
 bool ls_op_set_equal(const ls_op_set *a, const ls_op_set *b);
 bool ls_op_set_is_empty(const ls_op_set *set);
 
-/* gelu_tanh is the approximation that Hugging Face calls gelu_new too. */
-typedef enum ls_activation { LS_SILU = 0, LS_GELU_TANH, LS_GELU_ERF } ls_activation;
-
-/* What a node knows beyond its tensors: type, name. Zero where it means nothing, or asks for
- * nothing. The struct has them as fields, and comparing, saving and reading go through them. */
-#define LS_ATTRIBUTES(X)                                                                           \
-  X(int64_t, sequence)     /* T: rows of dimension 0 are whole sequences of this many tokens */    \
-  X(int64_t, head_dim)     /* columns of one head (attention, rope) */                             \
-  X(int64_t, kv_heads)     /* global count of KV heads: how many values label g has */             \
-  X(int64_t, heads)        /* attention with ALiBi: global count of query heads */                 \
-  X(int64_t, window)       /* attention: a token sees itself and window - 1 before it; 0: all */   \
-  X(int64_t, columns)      /* row_scale: global count of columns whose squares were summed */      \
-  X(double, epsilon)       /* norms, adamw */                                                      \
-  X(double, weight_offset) /* rmsnorm, headnorm: added to the weights, 1 in Gemma */               \
-  X(double, softmax_scale) /* attention: usually 1/sqrt(head_dim) */                               \
-  X(double, softcap)     /* attention's scores and softcap: x becomes softcap tanh(x / softcap) */ \
-  X(double, alibi)       /* attention: factor of ls_alibi_slope; 0: no bias by distance */         \
-  X(double, scale)       /* embedding: rows are multiplied by it; 0: not */                        \
-  X(double, rope_scale)  /* rope_table: cosines and sines are multiplied by it; 0: not */          \
-  X(int64_t, rope_pairs) /* rope_table: of columns */                                              \
-  X(ls_activation, activation) /* gelu: which; swiglu: of the gate */                              \
-  X(double, beta1)             /* adamw; sgd: the momentum */                                      \
-  X(double, beta2)             /* adamw */                                                         \
-  X(double, weight_decay)      /* adamw, sgd: decoupled */                                         \
-  X(double, clip)              /* clip_factor: largest global norm; 0: none */                     \
-  X(double, weight)            /* squared_norm: how often a value counts */
-
-typedef struct ls_attributes {
-#define LS_ATTRIBUTE_OF(type, name) type name;
-  LS_ATTRIBUTES(LS_ATTRIBUTE_OF)
-#undef LS_ATTRIBUTE_OF
-  /* rope_table: angle per position of each pair of columns. Borrowed; outlives the node. */
-  const double *rope_frequencies;
-} ls_attributes;
-
 /* How a node's output that lost a cut label is still to be reduced. */
 typedef enum ls_reduce { LS_SUM = 0, LS_MAX } ls_reduce;
 
@@ -153,14 +124,43 @@ typedef enum ls_again {
   LS_AGAIN_CHEAP, /* much memory, next to no work: norms, activations */
 } ls_again;
 
+/* What an axis of the mesh shares out; a set of these: axes of several kinds. */
+typedef enum ls_shares {
+  LS_SHARES_STAGES = 0,          /* nothing that an op has */
+  LS_SHARES_SEQUENCES = 1 << 0,  /* the batch: whole sequences */
+  LS_SHARES_KV_HEADS = 1 << 1,   /* the outer tensor axis: KV heads, each with its query heads */
+  LS_SHARES_QUERY_HEADS = 1 << 2 /* the inner tensor axis: the query heads of a KV head */
+} ls_shares;
+
+/* A label that may be cut over axes of some kinds only. */
+typedef struct ls_label_rule {
+  char label;
+  ls_shares axes;
+} ls_label_rule;
+
+enum { LS_MAX_LABEL_RULES = 3 };
+_Static_assert(LS_MAX_INPUTS <= 10, "rows name inputs by one digit");
+_Static_assert(LS_ATTRIBUTE_COUNT <= 32, "rows name attributes by bits of 32");
+
+/* Floating-point operations by the sizes of the first two inputs. */
+typedef double ls_flops_rule(const ls_attributes *attributes, const int64_t *first,
+                             const int64_t *second);
+
 typedef struct ls_op {
   const char *labels;
-  const char *cut;        /* labels that may be cut over any axis */
-  const char *batch_only; /* labels that may be cut over batch axes only (whole sequences) */
+  const char *cut;                        /* labels that may be cut over any axis */
+  ls_label_rule only[LS_MAX_LABEL_RULES]; /* labels that may be cut over some; 0 ends them */
   /* Inputs, as a string of digits, in which the op is linear together: where all of them are P(sum)
    * and the others R, its outputs are P(sum). NULL: in none. */
   const char *linear;
   ls_reduce reduce;
+  char picked;        /* label of whose entries only those are touched that tokens name; 0: none */
+  bool updates;       /* outputs are state that is changed in place: read and written */
+  const char *writes; /* inputs, as digits, that are state too and written to; NULL: none */
+  uint32_t divides;   /* attributes that it divides by: 1u << LS_ATTRIBUTE_head_dim */
+  /* A product of matrices: 1 + the dimension of its second input that is not contracted. */
+  int product;
+  ls_flops_rule *flops; /* of what is no product; NULL: none that count */
   int in_place; /* 1 + input whose memory output 0 may take when that is its last use; 0: none */
   ls_precision precision[LS_MAX_OUTPUTS];
   ls_again again;
@@ -168,22 +168,11 @@ typedef struct ls_op {
   ls_gradient_rule gradients[LS_MAX_GRADIENT_RULES]; /* `in` of those behind the last is NULL */
 } ls_op;
 
-/* How much the score of a key falls with each token between it and the query, in head `head` of
- * `heads`: powers of 2^(-8/n) for the first n heads, n the largest power of two among counts of
- * heads, and every other power of its root for the rest (Press, Smith, Lewis: "Train Short, Test
- * Long", 2022, and its code). */
-double ls_alibi_slope(int64_t head, int64_t heads);
-
 /* Floating-point operations of an op whose first two inputs have these sizes, which may be those of
  * the whole or of one rank's part: matrix products and causal attention; the rest counts 0, as MFU
  * does. */
 double ls_op_flops(ls_op_kind kind, const ls_attributes *attributes, const int64_t *first,
                    const int64_t *second);
-
-/* The first setting that is not the same in both, lists by what they hold, and what it is in each;
- * NULL: there is none. */
-const char *ls_attributes_differ(const ls_attributes *a, const ls_attributes *b, double of[2]);
-bool ls_attributes_equal(const ls_attributes *a, const ls_attributes *b);
 
 /* The row of `kind`. Static storage. */
 const ls_op *ls_op_row(ls_op_kind kind);
@@ -192,8 +181,17 @@ const char *ls_op_name(ls_op_kind kind);
 /* The op of this name, or LS_OP_COUNT. */
 ls_op_kind ls_op_find(const char *name);
 
+/* Whether the settings that the op divides by are there. */
+bool ls_op_has_divisors(ls_op_kind kind, const ls_attributes *attributes);
+
 /* The ops that are cheap to run again. */
 ls_op_set ls_op_set_cheap(void);
+
+/* Whether the label may be cut over an axis that shares out this. */
+bool ls_op_may_cut(const ls_op *row, char label, ls_shares axis);
+
+/* Whether tokens (label n) are taken one by one, so that the op may run for some rows alone. */
+bool ls_op_takes_rows(const ls_op *row);
 
 /* Whether the row gives this input of a node a gradient, where the node's outputs have theirs. */
 bool ls_op_gives_gradient(ls_op_kind kind, int input);

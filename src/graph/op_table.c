@@ -2,6 +2,27 @@
 
 #include "graph/op.h"
 
+/* Keys that a query sees on average: half of the sequence, or less with a window. */
+static double mean_keys(const ls_attributes *attributes) {
+  const double sequence = (double)attributes->sequence, window = (double)attributes->window;
+  if (window < 1 || window >= sequence) return sequence / 2;
+  return window - window * window / (2 * sequence);
+}
+
+/* Causal attention sees half of T x T: each of its products costs 2 x n x T / 2 x the columns of
+ * the query; forward has two (scores, values). */
+static double attention_flops(const ls_attributes *attributes, const int64_t *query,
+                              const int64_t *keys) {
+  (void)keys;
+  return 2 * 2 * (double)query[0] * mean_keys(attributes) * (double)query[1];
+}
+
+/* Four products: dq, dk, dv and the slope of the softmax. What is computed again is not counted. */
+static double attention_bwd_flops(const ls_attributes *attributes, const int64_t *query,
+                                  const int64_t *other) {
+  return 2 * attention_flops(attributes, query, other);
+}
+
 /* Order of operands is part of the row: kernels and gradients rely on it.
  *
  * n tokens (B x T flattened)   k, m, c features   v vocabulary   h columns of heads
@@ -11,13 +32,15 @@ static const ls_op rows[LS_OP_COUNT] = {
     [LS_OP_EMBEDDING] = {.labels = "v c, n -> n c",
                          .cut = "nv",
                          .gradients = {{LS_OP_EMBEDDING_DW, "a1", "0"}},
-                         .again = LS_AGAIN_MAY},
+                         .again = LS_AGAIN_MAY,
+                         .picked = 'v'},
     /* x, weight[out, in] */
     [LS_OP_LINEAR] = {.labels = "n k, m k -> n m",
                       .cut = "nmk",
                       .linear = "0",
                       .gradients = {{LS_OP_LINEAR_DX, "a1", "0"}, {LS_OP_LINEAR_DW, "a0", "1"}},
-                      .again = LS_AGAIN_MAY},
+                      .again = LS_AGAIN_MAY,
+                      .product = 1},
     /* x, bias */
     [LS_OP_BIAS] = {.labels = "n c, c -> n c",
                     .cut = "nc",
@@ -44,11 +67,12 @@ static const ls_op rows[LS_OP_COUNT] = {
                        .gradients = {{LS_OP_RMSNORM_BWD, "a01B", "01"}},
                        .again = LS_AGAIN_CHEAP},
     /* x in heads of d columns, weight -> y, 1/rms of each head */
-    [LS_OP_HEADNORM] = {.labels = "n hd, d -> n hd, n h",
+    [LS_OP_HEADNORM] = {.labels = "n hd, d -> n hd, n hd/head_dim",
                         .cut = "nh",
                         .precision = {LS_COMPUTE, LS_ACCUMULATE},
                         .gradients = {{LS_OP_HEADNORM_BWD, "a01B", "01"}},
-                        .again = LS_AGAIN_CHEAP},
+                        .again = LS_AGAIN_CHEAP,
+                        .divides = 1u << LS_ATTRIBUTE_head_dim},
     /* x -> sum of the squares of each row; with row_scale an RMS norm whose columns may be cut */
     [LS_OP_ROW_SQUARES] = {.labels = "n c -> n",
                            .cut = "nc",
@@ -59,7 +83,8 @@ static const ls_op rows[LS_OP_COUNT] = {
     [LS_OP_ROW_SCALE] = {.labels = "n c, c, n -> n c",
                          .cut = "nc",
                          .gradients = {{LS_OP_ROW_SCALE_BWD, "a012", "012"}},
-                         .again = LS_AGAIN_CHEAP},
+                         .again = LS_AGAIN_CHEAP,
+                         .divides = 1u << LS_ATTRIBUTE_columns},
     /* positions -> cosines (first half of the columns), sines (second half) */
     [LS_OP_ROPE_TABLE] = {.labels = "n -> n d",
                           .cut = "n",
@@ -71,18 +96,27 @@ static const ls_op rows[LS_OP_COUNT] = {
                     .linear = "0",
                     .in_place = 1,
                     .gradients = {{LS_OP_ROPE_BWD, "a1", "0"}},
-                    .again = LS_AGAIN_CHEAP},
+                    .again = LS_AGAIN_CHEAP,
+                    .divides = 1u << LS_ATTRIBUTE_head_dim},
     /* q, k, v; positions, where each 0 begins a document that sees nothing before it -> o,
      * log-sum-exp per token and head */
-    [LS_OP_ATTENTION] = {.labels = "n gr, n g, n g, n? -> n gr, n gr",
-                         .cut = "gr",
-                         .batch_only = "n",
+    [LS_OP_ATTENTION] = {.labels = "n gr, n g, n g, n? -> n gr, n gr/head_dim",
+                         .only = {{'n', LS_SHARES_SEQUENCES},
+                                  {'g', LS_SHARES_KV_HEADS},
+                                  {'r', LS_SHARES_QUERY_HEADS}},
                          .precision = {LS_COMPUTE, LS_ACCUMULATE},
                          .gradients = {{LS_OP_ATTENTION_BWD, "a012AB3", "012"}},
-                         .again = LS_AGAIN_MAY},
+                         .again = LS_AGAIN_MAY,
+                         .flops = attention_flops,
+                         .divides = 1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads |
+                                    1u << LS_ATTRIBUTE_sequence},
     /* q, k, v of new tokens of one sequence, cache of k, cache of v (rows are written at the
      * tokens' positions), positions */
-    [LS_OP_CACHED_ATTENTION] = {.labels = "n gr, n g, n g, t g, t g, n -> n gr", .cut = "gr"},
+    [LS_OP_CACHED_ATTENTION] = {.labels = "n gr, n g, n g, t g, t g, n -> n gr",
+                                .only = {{'g', LS_SHARES_KV_HEADS}, {'r', LS_SHARES_QUERY_HEADS}},
+                                .writes = "34",
+                                .divides =
+                                    1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads},
     [LS_OP_GELU] = {.labels = "n c -> n c",
                     .cut = "nc",
                     .gradients = {{LS_OP_GELU_BWD, "a0", "0"}},
@@ -118,14 +152,16 @@ static const ls_op rows[LS_OP_COUNT] = {
     [LS_OP_EMBEDDING_DW] = {.labels = "n c, n -> v c",
                             .cut = "nv",
                             .linear = "0",
-                            .precision = {LS_ACCUMULATE}},
+                            .precision = {LS_ACCUMULATE},
+                            .picked = 'v'},
     /* dy, weight */
-    [LS_OP_LINEAR_DX] = {.labels = "n m, m k -> n k", .cut = "nmk", .linear = "0"},
+    [LS_OP_LINEAR_DX] = {.labels = "n m, m k -> n k", .cut = "nmk", .linear = "0", .product = 2},
     /* dy, x */
     [LS_OP_LINEAR_DW] = {.labels = "n m, n k -> m k",
                          .cut = "nmk",
                          .linear = "0",
-                         .precision = {LS_ACCUMULATE}},
+                         .precision = {LS_ACCUMULATE},
+                         .product = 2},
     [LS_OP_BIAS_DB] = {.labels = "n c -> c",
                        .cut = "nc",
                        .linear = "0",
@@ -139,23 +175,34 @@ static const ls_op rows[LS_OP_COUNT] = {
                            .cut = "n",
                            .precision = {LS_COMPUTE, LS_ACCUMULATE}},
     /* dy, x, weight, 1/rms -> dx, dweight */
-    [LS_OP_HEADNORM_BWD] = {.labels = "n hd, n hd, d, n h -> n hd, d",
+    [LS_OP_HEADNORM_BWD] = {.labels = "n hd, n hd, d, n hd/head_dim -> n hd, d",
                             .cut = "nh",
                             .linear = "0",
-                            .precision = {LS_COMPUTE, LS_ACCUMULATE}},
+                            .precision = {LS_COMPUTE, LS_ACCUMULATE},
+                            .divides = 1u << LS_ATTRIBUTE_head_dim},
     /* dsum, x */
     [LS_OP_ROW_SQUARES_BWD] = {.labels = "n, n c -> n c", .cut = "nc", .linear = "0"},
     /* dy, x, weight, sum -> dx, dweight, dsum */
     [LS_OP_ROW_SCALE_BWD] = {.labels = "n c, n c, c, n -> n c, c, n",
                              .cut = "nc",
                              .linear = "0",
-                             .precision = {LS_COMPUTE, LS_ACCUMULATE, LS_ACCUMULATE}},
+                             .precision = {LS_COMPUTE, LS_ACCUMULATE, LS_ACCUMULATE},
+                             .divides = 1u << LS_ATTRIBUTE_columns},
     /* dy, table */
-    [LS_OP_ROPE_BWD] = {.labels = "n h, n d -> n h", .cut = "nh", .linear = "0", .in_place = 1},
+    [LS_OP_ROPE_BWD] = {.labels = "n h, n d -> n h",
+                        .cut = "nh",
+                        .linear = "0",
+                        .in_place = 1,
+                        .divides = 1u << LS_ATTRIBUTE_head_dim},
     /* do, q, k, v, o, log-sum-exp; positions -> dq, dk, dv */
-    [LS_OP_ATTENTION_BWD] = {.labels = "n gr, n gr, n g, n g, n gr, n gr, n? -> n gr, n g, n g",
-                             .cut = "gr",
-                             .batch_only = "n"},
+    [LS_OP_ATTENTION_BWD] = {.labels =
+                                 "n gr, n gr, n g, n g, n gr, n gr/head_dim, n? -> n gr, n g, n g",
+                             .only = {{'n', LS_SHARES_SEQUENCES},
+                                      {'g', LS_SHARES_KV_HEADS},
+                                      {'r', LS_SHARES_QUERY_HEADS}},
+                             .flops = attention_bwd_flops,
+                             .divides = 1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads |
+                                        1u << LS_ATTRIBUTE_sequence},
     /* dy, x */
     [LS_OP_GELU_BWD] = {.labels = "n c, n c -> n c", .cut = "nc", .in_place = 1},
     /* dy, gate, up -> dgate, dup */
@@ -178,10 +225,10 @@ static const ls_op rows[LS_OP_COUNT] = {
     [LS_OP_CLIP_FACTOR] = {.labels = "1, 1, 1, 1 -> 1, 1, 1"},
     /* gradient, learning rate, step, clip factor -> master, first moment, second moment (all
      * updated in place; where the factor is 0, nothing is) */
-    [LS_OP_ADAMW] = {.labels = "e, 1, 1, 1 -> e, e, e"},
+    [LS_OP_ADAMW] = {.labels = "e, 1, 1, 1 -> e, e, e", .updates = true},
     /* gradient, learning rate, step, clip factor -> master, momentum (updated in place, likewise)
      */
-    [LS_OP_SGD] = {.labels = "e, 1, 1, 1 -> e, e"},
+    [LS_OP_SGD] = {.labels = "e, 1, 1, 1 -> e, e", .updates = true},
     /* gradient, learning rate, step, clip factor, master, first moment, second moment -> the
      * weights that ADAMW would make of these, which stay as they are; factor 0: not finite ones */
     [LS_OP_ADAMW_AHEAD] = {.labels = "e, 1, 1, 1, e, e, e -> e"},
@@ -203,6 +250,17 @@ const ls_op *ls_op_row(ls_op_kind kind) {
 
 const char *ls_op_name(ls_op_kind kind) {
   return names[kind];
+}
+
+bool ls_op_may_cut(const ls_op *row, char label, ls_shares axis) {
+  if (row->cut && strchr(row->cut, label)) return true;
+  for (int r = 0; r < LS_MAX_LABEL_RULES; r++)
+    if (row->only[r].label == label && (row->only[r].axes & axis)) return true;
+  return false;
+}
+
+bool ls_op_takes_rows(const ls_op *row) {
+  return row->cut && strchr(row->cut, 'n');
 }
 
 bool ls_op_gives_gradient(ls_op_kind kind, int input) {
@@ -231,4 +289,18 @@ ls_op_set ls_op_set_cheap(void) {
   ls_op_set set;
   for (int k = 0; k < LS_OP_COUNT; k++) set.has[k] = rows[k].again == LS_AGAIN_CHEAP;
   return set;
+}
+
+bool ls_op_has_divisors(ls_op_kind kind, const ls_attributes *attributes) {
+  for (int f = 0; f < LS_ATTRIBUTE_COUNT; f++)
+    if ((rows[kind].divides >> f & 1) && ls_attribute_get(attributes, f) <= 0) return false;
+  return true;
+}
+
+double ls_op_flops(ls_op_kind kind, const ls_attributes *attributes, const int64_t *first,
+                   const int64_t *second) {
+  const ls_op *row = ls_op_row(kind);
+  if (row->product)
+    return 2 * (double)first[0] * (double)first[1] * (double)second[row->product - 1];
+  return row->flops ? row->flops(attributes, first, second) : 0;
 }

@@ -352,35 +352,21 @@ static bool moves_fit(const loader *l, const ls_instruction *move) {
  */
 static bool read_attributes(loader *l, json_t *array, ls_attributes *attributes) {
   const size_t count = json_array_size(array);
-  if (count < LS_ATTRIBUTE_FIELDS) return false;
+  if (count < LS_ATTRIBUTE_COUNT) return false;
   for (size_t f = 0; f < count; f++) {
     const json_t *item = json_array_get(array, f);
     if (!json_is_number(item)) return false;
-    if (f >= LS_ATTRIBUTE_FIELDS) continue;
+    if (f >= LS_ATTRIBUTE_COUNT) continue;
     if (!ls_attribute_can_be((int)f, json_number_value(item))) return false;
-    ls_attribute_set_field(attributes, (int)f, json_number_value(item));
+    ls_attribute_set(attributes, (int)f, json_number_value(item));
   }
-  const size_t pairs = count - LS_ATTRIBUTE_FIELDS;
+  const size_t pairs = count - LS_ATTRIBUTE_COUNT;
   if (attributes->rope_pairs < 0 || (size_t)attributes->rope_pairs != pairs) return false;
   double *frequencies = LS_NEW_ARRAY(l->arena, double, pairs + 1);
   for (size_t p = 0; p < pairs; p++)
-    frequencies[p] = json_number_value(json_array_get(array, LS_ATTRIBUTE_FIELDS + p));
+    frequencies[p] = json_number_value(json_array_get(array, LS_ATTRIBUTE_COUNT + p));
   if (pairs) attributes->rope_frequencies = frequencies;
   return true;
-}
-
-/* Whether an op has the settings that it divides by. */
-static bool has_divisors(ls_op_kind kind, const ls_attributes *a) {
-  switch (kind) {
-    case LS_OP_ATTENTION:
-    case LS_OP_ATTENTION_BWD: return a->head_dim > 0 && a->kv_heads > 0 && a->sequence > 0;
-    case LS_OP_CACHED_ATTENTION: return a->head_dim > 0 && a->kv_heads > 0;
-    case LS_OP_ROPE:
-    case LS_OP_ROPE_BWD: return a->head_dim > 0;
-    case LS_OP_ROW_SCALE:
-    case LS_OP_ROW_SCALE_BWD: return a->columns > 0;
-    default: return true;
-  }
 }
 
 static ls_status load_instruction(loader *l, json_t *item, size_t index) {
@@ -404,7 +390,7 @@ static ls_status load_instruction(loader *l, json_t *item, size_t index) {
       !read_operands(l, out, LS_MAX_OUTPUTS, made.out, &made.outputs) ||
       json_array_size(write) != (size_t)made.outputs ||
       !read_attributes(l, attributes, &made.attributes) ||
-      (collective == LS_COLLECTIVE_NONE && !has_divisors(kind, &made.attributes)) ||
+      (collective == LS_COLLECTIVE_NONE && !ls_op_has_divisors(kind, &made.attributes)) ||
       !in_range((int64_t)made.wait + 1, (int64_t)index + 1))
     return damaged(l, "instruction", index);
   made.collective = (ls_collective)collective;

@@ -9,6 +9,14 @@ const char *ls_axis_name(ls_axis axis) {
   return names[axis];
 }
 
+ls_shares ls_axis_shares(ls_axis axis) {
+  static const ls_shares shares[LS_AXIS_COUNT] = {[LS_AXIS_DP_REPLICATE] = LS_SHARES_SEQUENCES,
+                                                  [LS_AXIS_DP_SHARD] = LS_SHARES_SEQUENCES,
+                                                  [LS_AXIS_TP_KV] = LS_SHARES_KV_HEADS,
+                                                  [LS_AXIS_TP_GROUP] = LS_SHARES_QUERY_HEADS};
+  return shares[axis];
+}
+
 int ls_mesh_size(const ls_mesh *mesh, ls_axes axes) {
   int size = 1;
   for (int a = 0; a < LS_AXIS_COUNT; a++)

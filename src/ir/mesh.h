@@ -33,6 +33,9 @@ typedef struct ls_mesh {
   int size[LS_AXIS_COUNT];
 } ls_mesh;
 
+/* What the axis shares out, and so which labels of an op it may cut. */
+ls_shares ls_axis_shares(ls_axis axis);
+
 /* "pp", "dp_replicate", "dp_shard", "tp_kv", "tp_group". */
 const char *ls_axis_name(ls_axis axis);
 

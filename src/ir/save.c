@@ -95,8 +95,8 @@ static json_t *value_json(const ls_value *value) {
 
 static json_t *attributes_json(const ls_attributes *attributes) {
   json_t *array = json_array();
-  for (int f = 0; f < LS_ATTRIBUTE_FIELDS; f++)
-    json_array_append_new(array, json_real(ls_attribute_field(attributes, f)));
+  for (int f = 0; f < LS_ATTRIBUTE_COUNT; f++)
+    json_array_append_new(array, json_real(ls_attribute_get(attributes, f)));
   for (int64_t p = 0; p < attributes->rope_pairs; p++)
     json_array_append_new(array, json_real(attributes->rope_frequencies[p]));
   return array;

@@ -1,4 +1,4 @@
-/* Numbers of values and attributes by place in the saved form: one list for writing and reading. */
+/* Numbers of values by place in the saved form: one list for writing and reading. */
 #ifndef LS_IR_SAVED_FIELDS_H
 #define LS_IR_SAVED_FIELDS_H
 
@@ -15,19 +15,10 @@ enum { LS_SAVED_VERSION = 11 };
   X(first_row)              \
   X(rows)
 
-/* Of attributes in their list's order; the frequencies of a rope table, rope_pairs of them, follow.
- */
 #define LS_COUNT_ONE(...) +1
-enum {
-  LS_VALUE_FIELDS = 0 LS_VALUE_NUMBERS(LS_COUNT_ONE),
-  LS_ATTRIBUTE_FIELDS = 0 LS_ATTRIBUTES(LS_COUNT_ONE)
-};
+enum { LS_VALUE_FIELDS = 0 LS_VALUE_NUMBERS(LS_COUNT_ONE) };
 
 int64_t ls_value_field(const ls_value *value, int field);
 void ls_value_set_field(ls_value *value, int field, int64_t number);
-double ls_attribute_field(const ls_attributes *attributes, int field);
-/* `number` is one that ls_attribute_can_be says the field can be. */
-void ls_attribute_set_field(ls_attributes *attributes, int field, double number);
-bool ls_attribute_can_be(int field, double number);
 
 #endif

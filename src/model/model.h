@@ -16,6 +16,7 @@
 
 #include "base/arena.h"
 #include "graph/graph.h"
+#include "lockstep/dtype.h"
 
 enum { LS_MAX_END_IDS = 8 };
 

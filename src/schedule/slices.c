@@ -102,7 +102,7 @@ static bool may_slice(const ls_sharded *sharded, const ls_shard_node *node, int6
     return node->collective == LS_ALL_REDUCE && stored_rows(sharded, node->in[0]) == rows;
   const ls_op_labels labels = ls_op_labels_read(node->kind);
   const ls_op *row = ls_op_row(node->kind);
-  if (node->kind == LS_OP_COPY || !row->cut || !strchr(row->cut, 'n')) return false;
+  if (node->kind == LS_OP_COPY || !ls_op_takes_rows(row)) return false;
   for (int i = 0; i < node->inputs; i++)
     if (ls_operand_dim(&labels.in[i], 'n') == 0 && stored_rows(sharded, node->in[i]) != rows)
       return false;

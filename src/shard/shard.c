@@ -46,27 +46,16 @@ static int add_value(sharder *s, ls_tensor_id tensor, const ls_placement *placem
   return s->out->values.count - 1;
 }
 
-/* Labels stand major first in a product: the KV heads go to tp_kv, what a KV head's query heads
- * are left with to tp_group. */
-static bool may_cut(const node_context *context, char label, ls_axis axis) {
-  const bool data = LS_AXES_DATA >> axis & 1;
-  if (data && context->row->batch_only && strchr(context->row->batch_only, label)) return true;
-  if (!context->row->cut || !strchr(context->row->cut, label)) return false;
-  if (label == 'g') return axis == LS_AXIS_TP_KV;
-  if (label == 'r') return axis == LS_AXIS_TP_GROUP;
-  return true;
-}
-
 static int list_choices(const node_context *context, const ls_mesh *mesh, ls_axis axis,
                         char choices[MAX_CHOICES]) {
   int count = 0;
   choices[count++] = CUT_NOTHING;
   if (mesh->size[axis] < 2) return count;
   if (context->row->linear) choices[count++] = FLOW_THROUGH;
-  const char *const lists[] = {context->row->batch_only, context->row->cut};
-  for (int l = 0; l < 2; l++)
-    for (const char *label = lists[l]; label && *label; label++)
-      if (may_cut(context, *label, axis)) choices[count++] = *label;
+  for (int r = 0; r < LS_MAX_LABEL_RULES; r++)
+    if (context->row->only[r].axes & ls_axis_shares(axis))
+      choices[count++] = context->row->only[r].label;
+  for (const char *label = context->row->cut; label && *label; label++) choices[count++] = *label;
   LS_ASSERT(count <= MAX_CHOICES);
   return count;
 }
@@ -164,16 +153,33 @@ static double output_cost(const sharder *s, const node_context *context, int o, 
   return ls_resolve_bytes(&s->out->mesh, &made, &target, tensor, element_bytes(s, tensor));
 }
 
+/* Whether a scaled dimension is cut into whole elements, so that what each stands for lies with it.
+ */
+static bool cuts_evenly(const sharder *s, const node_context *context, int operand, bool is_input,
+                        ls_axes family) {
+  const ls_operand_labels *labels =
+      is_input ? &context->labels.in[operand] : &context->labels.out[operand];
+  const ls_tensor_id id = is_input ? context->node->in[operand] : context->node->out[operand];
+  const ls_placement placement =
+      with_choices(context, operand, is_input, &(ls_placement){0}, family);
+  for (int d = 0; d < labels->ndim; d++) {
+    if (ls_operand_divisor(labels, d, &context->node->attributes) == 1) continue;
+    const ls_axes axes = ls_placement_axes(&s->out->mesh, &placement, LS_SHARDED, d);
+    if (ls_graph_tensor(s->graph, id)->dims[d] % ls_mesh_size(&s->out->mesh, axes)) return false;
+  }
+  return true;
+}
+
 static double choice_cost(const sharder *s, const node_context *context, ls_axes family) {
   double total = 0;
   for (int i = 0; i < context->node->inputs; i++) {
     const double cost = input_cost(s, context, i, family);
-    if (cost < 0) return -1;
+    if (cost < 0 || !cuts_evenly(s, context, i, true, family)) return -1;
     total += cost;
   }
   for (int o = 0; o < context->labels.outputs; o++) {
     const double cost = output_cost(s, context, o, family);
-    if (cost < 0) return -1;
+    if (cost < 0 || !cuts_evenly(s, context, o, false, family)) return -1;
     total += cost;
   }
   return total;

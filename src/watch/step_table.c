@@ -33,14 +33,12 @@ static ls_step_row *find_row(filling *of, ls_step_part part, const char *name) {
 static const char *op_name(const filling *of, const ls_program *program, int rank,
                            const ls_instruction *instruction, char text[96]) {
   const char *name = ls_op_name(instruction->kind);
-  const bool product = instruction->kind == LS_OP_LINEAR || instruction->kind == LS_OP_LINEAR_DX ||
-                       instruction->kind == LS_OP_LINEAR_DW;
+  const int product = ls_op_row(instruction->kind)->product;
   if (!of->by_shape || !product) return name;
   const ls_local a = ls_program_local(program, rank, instruction->in[0]);
   const ls_local b = ls_program_local(program, rank, instruction->in[1]);
-  const int64_t last = instruction->kind == LS_OP_LINEAR ? b.valid[0] : b.valid[1];
   snprintf(text, 96, "%s %lldx%lldx%lld", name, (long long)a.valid[0], (long long)a.valid[1],
-           (long long)last);
+           (long long)b.valid[product - 1]);
   return text;
 }
 

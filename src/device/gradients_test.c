@@ -1,0 +1,290 @@
+/* Every row of the op table that has a gradient: a small graph with the op is differentiated, both
+ * run on the reference kernels in fp64, and each gradient is compared with finite differences of
+ * what the graph computes. The graphs are made from the rows, so a new row is here by itself.
+ * LS_SEED=N repeats a run. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/random.h"
+#include "device/kernel.h"
+#include "graph/graph.h"
+#include "graph/labels.h"
+
+enum { ROUNDS = 8 };
+
+static uint64_t run_seed;
+
+typedef struct subject {
+  ls_op_kind kind;
+  uint64_t seed;
+  ls_arena *arena;
+  ls_graph *graph;
+  int forward; /* nodes */
+  LS_LIST(ls_root) roots;
+  ls_view *views; /* by tensor; a parameter's gradient is added to */
+} subject;
+
+static int64_t draw(const subject *s, char what, int64_t low, int64_t high) {
+  return low + (int64_t)(ls_random_bits(s->seed, (uint64_t)what, 0) % (uint64_t)(high - low + 1));
+}
+
+static int64_t label_size(const subject *s, char label) {
+  const int64_t head_dim = 2 * draw(s, 'd', 1, 3);
+  switch (label) {
+    case '1': return 1;
+    case 'n': return draw(s, 'T', 1, 5) * draw(s, 'B', 1, 3);
+    case 'd': return head_dim;
+    case 'g': return draw(s, 'g', 1, 2) * head_dim;
+    case 'r': return draw(s, 'r', 1, 3);
+    case 'h': return draw(s, 'h', 1, 2) * head_dim;
+    default: return draw(s, label, 4, 9);
+  }
+}
+
+/* Windows, caps and slopes of attention, each in some rounds. */
+static ls_attributes attributes_of(const subject *s) {
+  const bool gelu = s->kind == LS_OP_GELU;
+  return (ls_attributes){.sequence = draw(s, 'T', 1, 5),
+                         .head_dim = 2 * draw(s, 'd', 1, 3),
+                         .kv_heads = draw(s, 'g', 1, 2),
+                         .heads = draw(s, 'g', 1, 2) * draw(s, 'r', 1, 3),
+                         .columns = draw(s, 'c', 4, 9),
+                         .window = s->seed / 6 % 3 == 0 ? draw(s, 'w', 1, 6) : 0,
+                         .softcap = s->kind == LS_OP_SOFTCAP || s->seed / 2 % 3 == 0 ? 1.5 : 0,
+                         .alibi = s->seed / 18 % 3 == 0 ? 0.5 : 0,
+                         .epsilon = 1e-5,
+                         .weight_offset = s->seed % 3 == 0,
+                         .softmax_scale = 0.7,
+                         .scale = s->seed % 2 ? 1.75 : 0,
+                         .activation = gelu ? (s->seed % 2 ? LS_GELU_TANH : LS_GELU_ERF)
+                                            : (ls_activation)(s->seed % 3)};
+}
+
+static ls_tensor_id parameter(subject *s, const char *name, int64_t rows, int64_t columns) {
+  return ls_graph_parameter(
+      s->graph, &(ls_parameter){.name = name, .ndim = columns ? 2 : 1, .dims = {rows, columns}});
+}
+
+/* What holds whole numbers: token ids, and positions, which begin at 0 where a document does. */
+static bool is_index(ls_op_kind kind, int input) {
+  return (kind == LS_OP_EMBEDDING && input == 1) || (kind == LS_OP_ATTENTION && input == 3);
+}
+
+/* Matrices of tokens are rows of a parameter, so that they have gradients from several sides; what
+ * has none in the row is given. */
+static ls_tensor_id make_input(subject *s, int input, const ls_operand_labels *labels,
+                               const ls_attributes *attributes) {
+  int64_t dims[LS_MAX_DIMS] = {0};
+  for (int d = 0; d < labels->ndim; d++) {
+    dims[d] = 1;
+    for (const char *label = labels->dim[d]; *label; label++) dims[d] *= label_size(s, *label);
+    dims[d] /= ls_operand_divisor(labels, d, attributes);
+  }
+  const char *name = ls_arena_printf(s->arena, "input %d", input);
+  if (is_index(s->kind, input)) return ls_graph_input(s->graph, name, dims[0]);
+  if (!ls_op_gives_gradient(s->kind, input))
+    return ls_graph_state(s->graph, name, dims[0], dims[1]);
+  ls_tensor_id made = parameter(s, name, dims[0], dims[1]);
+  if (strcmp(labels->dim[0], "n") != 0 || labels->ndim < 2) return made;
+  return ls_graph_embedding(s->graph, made, ls_graph_input(s->graph, "rows", dims[0]), 0);
+}
+
+static bool reads_gradient(const ls_op *row, int output) {
+  if (row->passes && output == 0) return true;
+  for (int r = 0; r < LS_MAX_GRADIENT_RULES; r++)
+    if (row->gradients[r].in && strchr(row->gradients[r].in, 'a' + output)) return true;
+  return false;
+}
+
+static void make_op(subject *s) {
+  const ls_op_labels labels = ls_op_labels_read(s->kind);
+  const ls_attributes attributes = attributes_of(s);
+  ls_tensor_id inputs[LS_MAX_INPUTS];
+  for (int i = 0; i < LS_MAX_INPUTS; i++) inputs[i].index = -1;
+  const int count = labels.inputs - (draw(s, '?', 0, 1) ? labels.optional : 0);
+  for (int i = 0; i < count; i++) inputs[i] = make_input(s, i, &labels.in[i], &attributes);
+  const int index = ls_graph_node(s->graph, s->kind, &attributes, inputs, NULL);
+  const ls_node *node = &s->graph->nodes.items[index];
+  for (int o = 0; o < labels.outputs; o++) {
+    if (!reads_gradient(ls_op_row(s->kind), o)) continue;
+    const ls_tensor *made = ls_graph_tensor(s->graph, node->out[o]);
+    const ls_root root = {node->out[o],
+                          ls_graph_state(s->graph, "slope", made->dims[0], made->dims[1])};
+    *LS_APPEND(s->arena, &s->roots) = root;
+  }
+}
+
+/* Its parts differentiate together. */
+static void make_cross_entropy(subject *s) {
+  const int64_t tokens = label_size(s, 'n');
+  s->graph->labels = ls_graph_input(s->graph, "labels", tokens);
+  ls_graph_cross_entropy(
+      s->graph, ls_graph_embedding(s->graph, parameter(s, "logits", tokens, label_size(s, 'v')),
+                                   ls_graph_input(s->graph, "rows", tokens), 0));
+  *LS_APPEND(s->arena, &s->roots) = (ls_root){s->graph->loss, s->graph->loss_scale};
+}
+
+static void set(const ls_view *view, int64_t i, double value) {
+  if (view->dtype == LS_I32)
+    ((int32_t *)view->data)[i] = (int32_t)value;
+  else
+    ((double *)view->data)[i] = value;
+}
+
+static double value_of(const subject *s, const ls_tensor *tensor, int t, int64_t i) {
+  const uint64_t bits = ls_random_bits(s->seed, 1000 + (uint64_t)t, (uint64_t)i);
+  if (tensor->role == LS_ROLE_INPUT && strcmp(tensor->name, "rows") == 0) return (double)i;
+  if (tensor->role == LS_ROLE_INPUT && strcmp(tensor->name, "labels") == 0)
+    return (double)(bits % (uint64_t)(label_size(s, 'v') + 1)) - 1;
+  if (tensor->role == LS_ROLE_INPUT && s->kind == LS_OP_EMBEDDING)
+    return (double)(bits % (uint64_t)label_size(s, 'v'));
+  if (tensor->role == LS_ROLE_INPUT) return (double)(bits % 3);
+  const double value = (double)(bits >> 40) * 0x1p-23 - 1;
+  const bool sum = s->kind == LS_OP_ROW_SCALE && strcmp(tensor->name, "input 2") == 0;
+  return sum ? value + 2 : value; /* of squares: positive */
+}
+
+static void make_views(subject *s) {
+  s->views = LS_NEW_ARRAY(s->arena, ls_view, s->graph->tensors.count);
+  for (int t = 0; t < s->graph->tensors.count; t++) {
+    const ls_tensor *tensor = &s->graph->tensors.items[t];
+    const int64_t elements = ls_tensor_elements(tensor);
+    ls_view *view = &s->views[t];
+    *view = (ls_view){.dtype = tensor->precision == LS_INDEX ? LS_I32 : LS_F64,
+                      .ndim = tensor->ndim,
+                      .data = LS_NEW_ARRAY(s->arena, double, elements)};
+    for (int d = 0; d < tensor->ndim; d++) view->dims[d] = view->valid[d] = tensor->dims[d];
+    for (int64_t i = 0; i < elements && tensor->producer < 0; i++)
+      set(view, i, value_of(s, tensor, t, i));
+  }
+}
+
+static void run_nodes(const subject *s, int first, int end) {
+  ls_kernel_table table;
+  ls_reference_kernels(&table, LS_F64);
+  for (int n = first; n < end; n++) {
+    const ls_node *node = &s->graph->nodes.items[n];
+    ls_kernel_args args = {.attributes = &node->attributes,
+                           .inputs = node->inputs,
+                           .outputs = node->outputs,
+                           .threads = 1};
+    for (int i = 0; i < node->inputs; i++) args.in[i] = s->views[node->in[i].index];
+    for (int o = 0; o < node->outputs; o++) {
+      args.out[o] = s->views[node->out[o].index];
+      args.accumulate[o] = ls_graph_tensor(s->graph, node->out[o])->role == LS_ROLE_GRADIENT;
+    }
+    ls_error error = {0};
+    if (table.kernel[node->kind](&args, &error) != LS_OK) fail_msg("%s", error.text);
+  }
+}
+
+/* What backward differentiates: the sum of all roots times their gradients. A cell of a loss scales
+ * it. */
+static double objective(const subject *s) {
+  double sum = 0;
+  run_nodes(s, 0, s->forward);
+  for (int r = 0; r < s->roots.count; r++) {
+    const ls_root *root = &s->roots.items[r];
+    const double *value = s->views[root->tensor.index].data;
+    const double *slope = s->views[root->gradient.index].data;
+    const int64_t elements = ls_tensor_elements(ls_graph_tensor(s->graph, root->tensor));
+    for (int64_t i = 0; i < elements; i++) sum += value[i] * slope[i];
+  }
+  return sum;
+}
+
+static void check_parameter(const subject *s, const ls_parameter_record *about) {
+  const double step = 1e-5;
+  double *at = s->views[about->tensor.index].data;
+  const double *gradient = s->views[about->gradient.index].data;
+  const int64_t elements = ls_tensor_elements(ls_graph_tensor(s->graph, about->tensor));
+  double difference = 0, norm = 0;
+  for (int64_t i = 0; i < elements; i++) {
+    const double before = at[i];
+    at[i] = before + step;
+    const double above = objective(s);
+    at[i] = before - step;
+    const double slope = (above - objective(s)) / (2 * step);
+    at[i] = before;
+    difference += (gradient[i] - slope) * (gradient[i] - slope);
+    norm += slope * slope;
+  }
+  if (!(sqrt(difference) <= 1e-6 * (sqrt(norm) + 1e-4)))
+    fail_msg("%s: gradient of %s differs by %g of %g (LS_SEED=%llu)", ls_op_name(s->kind),
+             about->about.name, sqrt(difference), sqrt(norm), (unsigned long long)run_seed);
+}
+
+static subject make_subject(ls_op_kind kind, uint64_t seed, int frozen) {
+  subject s = {.kind = kind, .seed = seed, .arena = ls_arena_create()};
+  s.graph = ls_graph_create(s.arena);
+  ls_graph_segment(s.graph, "layers.0");
+  if (kind == LS_OP_XENT_SUM || kind == LS_OP_XENT_LOSS)
+    make_cross_entropy(&s);
+  else
+    make_op(&s);
+  s.forward = s.graph->nodes.count;
+  assert_true(s.graph->parameters.count > 0);
+  if (frozen >= 0) s.graph->parameters.items[frozen].trainable = false;
+  ls_graph_differentiate(s.graph, s.roots.items, s.roots.count);
+  make_views(&s);
+  run_nodes(&s, 0, s.graph->nodes.count);
+  return s;
+}
+
+static bool has_gradient(ls_op_kind kind) {
+  for (int i = 0; i < LS_MAX_INPUTS; i++)
+    if (ls_op_gives_gradient(kind, i)) return true;
+  return false;
+}
+
+static void test_gradients_match_differences(void **state) {
+  (void)state;
+  int rows = 0;
+  for (ls_op_kind kind = 0; kind < LS_OP_COUNT; kind++) {
+    if (!has_gradient(kind)) continue;
+    rows++;
+    for (uint64_t round = 0; round < ROUNDS; round++) {
+      subject s = make_subject(kind, ls_random_bits(run_seed, round, 0), -1);
+      for (int p = 0; p < s.graph->parameters.count; p++)
+        check_parameter(&s, &s.graph->parameters.items[p]);
+      ls_arena_destroy(&s.arena);
+    }
+  }
+  print_message("%d rows have gradients\n", rows);
+}
+
+/* Freezing one parameter takes its gradient away and leaves the bits of all others. */
+static void test_freezing_changes_no_other_gradient(void **state) {
+  (void)state;
+  for (ls_op_kind kind = 0; kind < LS_OP_COUNT; kind++) {
+    if (!has_gradient(kind)) continue;
+    subject all = make_subject(kind, run_seed, -1);
+    for (int f = 0; f < all.graph->parameters.count; f++) {
+      subject some = make_subject(kind, run_seed, f);
+      for (int p = 0; p < all.graph->parameters.count; p++) {
+        const ls_parameter_record *a = &all.graph->parameters.items[p];
+        const ls_parameter_record *b = &some.graph->parameters.items[p];
+        assert_int_equal(b->gradient.index < 0, p == f);
+        if (p == f) continue;
+        const int64_t elements = ls_tensor_elements(ls_graph_tensor(all.graph, a->tensor));
+        assert_memory_equal(all.views[a->gradient.index].data, some.views[b->gradient.index].data,
+                            (size_t)elements * sizeof(double));
+      }
+      ls_arena_destroy(&some.arena);
+    }
+    ls_arena_destroy(&all.arena);
+  }
+}
+
+int main(void) {
+  const char *given = getenv("LS_SEED");
+  run_seed = given ? strtoull(given, NULL, 10) : 19;
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_gradients_match_differences),
+                                     cmocka_unit_test(test_freezing_changes_no_other_gradient)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

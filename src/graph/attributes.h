@@ -1,0 +1,68 @@
+/* What a node knows beyond its tensors: one list, from which equality, saving and loading follow.
+ * Values only; thread-safe. */
+#ifndef LS_GRAPH_ATTRIBUTES_H
+#define LS_GRAPH_ATTRIBUTES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* gelu_tanh is the approximation that Hugging Face calls gelu_new too. */
+typedef enum ls_activation { LS_SILU = 0, LS_GELU_TANH, LS_GELU_ERF } ls_activation;
+
+/* type, name. Zero where it means nothing, or asks for nothing. */
+#define LS_ATTRIBUTES(X)                                                                          \
+  X(int64_t, sequence)         /* T: rows of dimension 0 are whole sequences of so many tokens */ \
+  X(int64_t, head_dim)         /* columns of one head (attention, rope) */                        \
+  X(int64_t, kv_heads)         /* global count of KV heads: how many values label g has */        \
+  X(int64_t, heads)            /* attention with ALiBi: global count of query heads */            \
+  X(int64_t, window)           /* attention: a token sees itself and window - 1 before; 0: all */ \
+  X(int64_t, columns)          /* row_scale: global count of columns that were summed */          \
+  X(double, epsilon)           /* norms, adamw */                                                 \
+  X(double, weight_offset)     /* rmsnorm, headnorm: added to the weights, 1 in Gemma */          \
+  X(double, softmax_scale)     /* attention: usually 1/sqrt(head_dim) */                          \
+  X(double, softcap)           /* attention's scores, softcap: x is softcap tanh(x / softcap) */  \
+  X(double, alibi)             /* attention: factor of ls_alibi_slope; 0: no bias by distance */  \
+  X(double, scale)             /* embedding: rows are multiplied by it; 0: not */                 \
+  X(double, rope_scale)        /* rope_table: cosines and sines are multiplied by it; 0: not */   \
+  X(int64_t, rope_pairs)       /* rope_table: pairs of columns */                                 \
+  X(ls_activation, activation) /* gelu: which; swiglu: of the gate */                             \
+  X(double, beta1)             /* adamw; sgd: the momentum */                                     \
+  X(double, beta2)             /* adamw */                                                        \
+  X(double, weight_decay)      /* adamw, sgd: decoupled */                                        \
+  X(double, clip)              /* clip_factor: largest global norm; 0: none */                    \
+  X(double, weight)            /* squared_norm: how often a value counts */
+
+typedef struct ls_attributes {
+#define LS_ATTRIBUTE_FIELD(type, name) type name;
+  LS_ATTRIBUTES(LS_ATTRIBUTE_FIELD)
+#undef LS_ATTRIBUTE_FIELD
+  /* rope_table: angle per position of each of its pairs. Borrowed; outlives the node. */
+  const double *rope_frequencies;
+} ls_attributes;
+
+/* Fields by their place in the list. */
+enum {
+#define LS_ATTRIBUTE_NUMBER(type, name) LS_ATTRIBUTE_##name,
+  LS_ATTRIBUTES(LS_ATTRIBUTE_NUMBER)
+#undef LS_ATTRIBUTE_NUMBER
+      LS_ATTRIBUTE_COUNT
+};
+
+const char *ls_attribute_name(int field);
+double ls_attribute_get(const ls_attributes *attributes, int field);
+/* `number` is one that ls_attribute_can_be says the field can be. */
+void ls_attribute_set(ls_attributes *attributes, int field, double number);
+bool ls_attribute_can_be(int field, double number);
+
+/* The first setting that is not the same in both, lists by what they hold, and what it is in each;
+ * NULL: there is none. */
+const char *ls_attributes_differ(const ls_attributes *a, const ls_attributes *b, double of[2]);
+bool ls_attributes_equal(const ls_attributes *a, const ls_attributes *b);
+
+/* How much the score of a key falls with each token between it and the query, in head `head` of
+ * `heads`: powers of 2^(-8/n) for the first n heads, n the largest power of two among counts of
+ * heads, and every other power of its root for the rest (Press, Smith, Lewis: "Train Short, Test
+ * Long", 2022, and its code). */
+double ls_alibi_slope(int64_t head, int64_t heads);
+
+#endif
