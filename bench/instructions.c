@@ -114,7 +114,7 @@ static ls_status prepare(work *w, int number, ls_error *error) {
     memset(w->args.out[2].data, 0, ELEMENTS * sizeof(float));
   }
   LS_TRY(ls_cpu_kernels(&w->table, w->dtype, error));
-  w->args.workspace_bytes = ls_cpu_workspace_bytes(w->kind, &w->args);
+  w->args.workspace_bytes = ls_device_workspace(ls_cpu_facts(), w->kind, &w->args);
   w->args.workspace = aligned_alloc(64, (w->args.workspace_bytes + 127) / 64 * 64);
   return LS_OK;
 }

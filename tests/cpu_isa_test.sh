@@ -11,4 +11,5 @@ for isa in SSE41 AVX2 AVX512_CORE; do
   echo "== ONEDNN_MAX_CPU_ISA=$isa"
   ONEDNN_MAX_CPU_ISA=$isa "$tests/cpu_test"
   ONEDNN_MAX_CPU_ISA=$isa "$tests/cpu_table_test"
+  ONEDNN_MAX_CPU_ISA=$isa "$tests/recipe_test"
 done

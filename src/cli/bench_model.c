@@ -81,8 +81,9 @@ static void print_answer(const answer *of, const ls_step_table *table) {
   printf("%s: %.2f M parameters in %s on %d device%s (%s), %d thread%s each; %lld tokens a step\n",
          session->run->model, (double)ls_model_parameters(&session->config) / 1e6,
          ls_dtype_name(session->layout.compute), session->devices, session->devices == 1 ? "" : "s",
-         ls_layout_print(session->arena, &session->layout), session->device.threads,
-         session->device.threads == 1 ? "" : "s", (long long)(session->batch * session->sequence));
+         ls_layout_print(session->arena, &session->layout), session->device.facts.threads,
+         session->device.facts.threads == 1 ? "" : "s",
+         (long long)(session->batch * session->sequence));
   printf("step %.2f ms, the median of %d (%.2f to %.2f): %.4g tokens/s", 1e3 * of->median,
          of->repeated->count, 1e3 * of->shortest, 1e3 * of->longest, of->tokens_per_s);
   if (of->mfu > 0) printf(", MFU %.1f %%", 100 * of->mfu);
@@ -100,7 +101,7 @@ static void print_json(const answer *of, const ls_step_table *table) {
   json_object_set_new(root, "devices", json_integer(session->devices));
   json_object_set_new(root, "layout",
                       json_string(ls_layout_print(session->arena, &session->layout)));
-  json_object_set_new(root, "threads", json_integer(session->device.threads));
+  json_object_set_new(root, "threads", json_integer(session->device.facts.threads));
   json_object_set_new(root, "tokens", json_integer(session->batch * session->sequence));
   json_object_set_new(root, "tokens_per_s", json_real(of->tokens_per_s));
   if (of->mfu > 0) json_object_set_new(root, "mfu", json_real(of->mfu));

@@ -76,8 +76,8 @@ static void describe(const ls_session *session, const ls_dataset *dataset,
   fprintf(stderr, "%s: %.2f M parameters in %s on %d device%s (%s), %d thread%s each\n",
           session->run->model, (double)ls_model_parameters(&session->config) / 1e6,
           ls_dtype_name(layout->compute), session->devices, session->devices == 1 ? "" : "s",
-          ls_layout_print(session->arena, layout), session->device.threads,
-          session->device.threads == 1 ? "" : "s");
+          ls_layout_print(session->arena, layout), session->device.facts.threads,
+          session->device.facts.threads == 1 ? "" : "s");
   fprintf(stderr, "tokenizer %s, %d ids; %lld training tokens %s\n", tokenizer->name,
           (int)tokenizer->vocabulary, (long long)dataset->training_tokens,
           describe_data(session->arena, dataset));

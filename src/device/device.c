@@ -7,11 +7,26 @@
 
 /* Libraries and loops without a count of their own take as many threads as the calling one has. */
 static void enter(const ls_device *device) {
-  omp_set_num_threads(device->threads);
+  omp_set_num_threads(device->facts.threads);
 }
 
+static size_t no_workspace(const ls_device_facts *facts, ls_op_kind kind,
+                           const ls_kernel_args *args) {
+  (void)facts, (void)kind, (void)args;
+  return 0;
+}
+
+static const ls_device_facts reference = {.name = "reference",
+                                          .set = "plain",
+                                          .alignment = 8,
+                                          .formats = 1u << LS_F32 | 1u << LS_F64,
+                                          .workspace = no_workspace,
+                                          .workspace_source = "its kernels need none"};
+
 static ls_status fill_kernels(ls_device *device, ls_kernel_table *table, ls_error *error) {
+  device->facts = *ls_cpu_facts();
   if (strcmp(device->kind, "cpu") == 0) return ls_cpu_kernels(table, device->compute, error);
+  device->facts = reference;
   if (strcmp(device->kind, "reference") != 0)
     return ls_fail(error, LS_INPUT, "device.kind: found %s; expected cpu", device->kind);
   if (device->compute != LS_F32 && device->compute != LS_F64)
@@ -25,15 +40,15 @@ ls_status ls_device_open(const ls_device_options *options, ls_device *device, ls
   const char *usual = options->compute == LS_F64 ? "reference" : "cpu";
   *device = (ls_device){.kind = options->kind ? options->kind : usual,
                         .compute = options->compute,
-                        .threads = options->threads > 0 ? options->threads : 1,
-                        .exact = options->exact,
                         .memory = &ls_host_memory,
                         .enter = enter};
   LS_TRY(fill_kernels(device, &device->kernels[LS_TIER_HOST], error));
+  device->facts.threads = options->threads > 0 ? options->threads : 1;
+  device->facts.exact = options->exact;
   device->kernels[LS_TIER_DEVICE] = device->kernels[LS_TIER_HOST]; /* it is the host */
   return LS_OK;
 }
 
-ls_dtype ls_device_dtype(void) {
-  return ls_cpu_native_bf16() ? LS_BF16 : LS_F32;
+const ls_device_facts *ls_device_facts_here(void) {
+  return ls_cpu_facts();
 }

@@ -13,7 +13,7 @@
 #ifndef LS_DEVICE_DEVICE_H
 #define LS_DEVICE_DEVICE_H
 
-#include "device/kernel.h"
+#include "device/facts.h"
 #include "ir/layout.h"
 
 /* How memory of a kind of device is had and reached. */
@@ -38,9 +38,8 @@ extern const ls_memory_calls ls_host_memory;
 typedef struct ls_device ls_device;
 struct ls_device {
   const char *kind;
+  ls_device_facts facts;
   ls_dtype compute;
-  int threads; /* for each kernel that runs on the host */
-  bool exact;  /* kernels' results do not depend on how many */
   const ls_memory_calls *memory;
   ls_kernel_table kernels[LS_TIER_HOST + 1]; /* by the tier in which outputs lie */
   /* The calling thread works for the device from now on. */
@@ -57,10 +56,6 @@ typedef struct ls_device_options {
 /* LS_INPUT where the device does not compute in that type. */
 LS_CHECKED ls_status ls_device_open(const ls_device_options *options, ls_device *device,
                                     ls_error *error);
-
-/* What dtype: auto means on this machine's devices: bf16 where it is multiplied faster than fp32.
- */
-ls_dtype ls_device_dtype(void);
 
 /* Hands the turns [0, count) of a loop to at most `threads` threads of the host, 64 at a time, each
  * as one asks for more. What fails first is returned; the other turns may or may not have run. */

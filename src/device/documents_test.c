@@ -65,7 +65,7 @@ static ls_view rows_of(const ls_view *view, int64_t first, int64_t count) {
 
 static void call(const attention_case *c, ls_op_kind kind, ls_kernel_args *args) {
   ls_error error = {0};
-  if (c->table.workspace_bytes) args->workspace_bytes = c->table.workspace_bytes(kind, args);
+  args->workspace_bytes = ls_device_workspace(ls_device_facts_here(), kind, args);
   args->workspace = ls_arena_alloc(c->arena, args->workspace_bytes + 64);
   args->workspace = (char *)args->workspace + (-(uintptr_t)args->workspace & 63);
   if (c->table.kernel[kind](args, &error) != LS_OK) fail_msg("%s", error.text);

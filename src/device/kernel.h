@@ -41,8 +41,9 @@ typedef ls_status (*ls_kernel)(const ls_kernel_args *args, ls_error *error);
 typedef struct ls_kernel_table {
   const char *name;
   ls_kernel kernel[LS_OP_COUNT];
-  /* Upper bound of a call's workspace; data pointers are not read. NULL: none needs any. */
-  size_t (*workspace_bytes)(ls_op_kind kind, const ls_kernel_args *args);
+  /* What a library behind the kernel wants of workspace, asked when a program is loaded: never more
+   * than the device's recipe says. Data pointers are not read. NULL: there is none. */
+  size_t (*wants)(ls_op_kind kind, const ls_kernel_args *args);
 } ls_kernel_table;
 
 /* The plain C reference: every compute tensor in `dtype` (LS_F32 or LS_F64), one thread. */

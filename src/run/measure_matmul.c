@@ -107,7 +107,7 @@ static ls_status measure_shape(measuring *self, const ls_kernel_table *table, ls
                          .threads = made->threads};
   fill(&args.in[0]);
   fill(&args.in[1]);
-  if (table->workspace_bytes) args.workspace_bytes = table->workspace_bytes(LS_OP_LINEAR, &args);
+  args.workspace_bytes = ls_device_workspace(ls_cpu_facts(), LS_OP_LINEAR, &args);
   args.workspace = ls_arena_alloc(arena, args.workspace_bytes + 1);
   const ls_status status = time_product(self, table, &args, made, error);
   ls_arena_destroy(&arena);

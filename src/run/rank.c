@@ -222,8 +222,8 @@ static void load_instruction(ls_rank *rank, const ls_program *program, const ls_
   made->args = (ls_kernel_args){.attributes = &instruction->attributes,
                                 .inputs = instruction->inputs,
                                 .outputs = instruction->outputs,
-                                .threads = rank->device->threads,
-                                .exact = rank->device->exact};
+                                .threads = rank->device->facts.threads,
+                                .exact = rank->device->facts.exact};
   made->kernel = table_of(rank->device, program, instruction)->kernel[instruction->kind];
   for (int i = 0; i < instruction->inputs; i++) {
     made->args.in[i] =
@@ -264,37 +264,65 @@ static ls_status load_program(ls_rank *rank, int p, ls_error *error) {
   return LS_OK;
 }
 
-static size_t instruction_workspace(const ls_rank_options *options, const ls_program *program,
-                                    int rank, const ls_instruction *instruction) {
+/* Of the value that an instruction is about. */
+static const char *name_of(const ls_program *program, const ls_instruction *instruction) {
+  const int about = instruction->outputs ? instruction->out[0] : instruction->in[0];
+  return program->values.items[about].name;
+}
+
+/* What a kernel is told of an instruction, but for where its data are. */
+static ls_kernel_args shapes_of(const ls_device_facts *facts, const ls_program *program, int rank,
+                                const ls_instruction *instruction) {
   ls_kernel_args args = {.attributes = &instruction->attributes,
                          .inputs = instruction->inputs,
                          .outputs = instruction->outputs,
-                         .threads = options->device->threads,
-                         .exact = options->device->exact};
+                         .threads = facts->threads,
+                         .exact = facts->exact};
   int64_t offset;
   for (int i = 0; i < args.inputs; i++)
     args.in[i] = view_of(rank, program, instruction->in[i], NULL, &offset);
   for (int o = 0; o < args.outputs; o++)
     args.out[o] = view_of(rank, program, instruction->out[o], NULL, &offset);
-  const ls_kernel_table *table = table_of(options->device, program, instruction);
-  return table->workspace_bytes ? table->workspace_bytes(instruction->kind, &args) : 0;
+  return args;
 }
 
-int64_t ls_rank_workspace(const ls_rank_options *options, int rank) {
+int64_t ls_rank_workspace(const ls_device_facts *facts, const ls_program *const *programs,
+                          int count, int rank) {
   size_t most = 0;
-  for (int p = 0; p < options->program_count; p++) {
-    const ls_program *program = options->programs[p];
-    for (int i = 0; i < program->instructions.count; i++) {
-      const ls_instruction *each = &program->instructions.items[i];
+  for (int p = 0; p < count; p++)
+    for (int i = 0; i < programs[p]->instructions.count; i++) {
+      const ls_instruction *each = &programs[p]->instructions.items[i];
       if (each->collective != LS_COLLECTIVE_NONE) continue;
-      const size_t bytes = instruction_workspace(options, program, rank, each);
+      const ls_kernel_args args = shapes_of(facts, programs[p], rank, each);
+      const size_t bytes = ls_device_workspace(facts, each->kind, &args);
       if (bytes > most) most = bytes;
     }
-  }
   return (int64_t)most;
 }
 
-static ls_status allocate_workspace(ls_rank *rank, size_t bytes, ls_error *error) {
+/* Gives an instruction the workspace, of which no library behind its kernel may want more. */
+static ls_status give_workspace(ls_rank *rank, const ls_program *program, loaded *each,
+                                ls_error *error) {
+  const ls_instruction *instruction = each->instruction;
+  const ls_kernel_table *table = table_of(rank->device, program, instruction);
+  each->args.workspace = rank->workspace;
+  each->args.workspace_bytes = rank->workspace_bytes;
+  if (!table->wants || instruction->collective != LS_COLLECTIVE_NONE) return LS_OK;
+  for (int o = 0; o < instruction->outputs; o++)
+    each->args.accumulate[o] = instruction->write[o] != LS_WRITE;
+  const size_t wanted = table->wants(instruction->kind, &each->args);
+  if (wanted <= rank->workspace_bytes) return LS_OK;
+  return ls_fail(error, LS_FAILED,
+                 "%s of %s: the library behind it wants %zu bytes of workspace, and the recipe of "
+                 "%s (%s) has %zu: give another dtype, and report this",
+                 ls_op_name(instruction->kind), name_of(program, instruction), wanted,
+                 rank->device->facts.name, rank->device->facts.set, rank->workspace_bytes);
+}
+
+static ls_status allocate_workspace(ls_rank *rank, const ls_rank_options *options,
+                                    ls_error *error) {
+  const size_t bytes = (size_t)ls_rank_workspace(&rank->device->facts, options->programs,
+                                                 options->program_count, rank->number);
   if (!bytes) return LS_OK;
   int none;
   rank->workspace = rank->device->memory->reserve(bytes, false, &none);
@@ -302,10 +330,9 @@ static ls_status allocate_workspace(ls_rank *rank, size_t bytes, ls_error *error
   if (!rank->workspace)
     return ls_fail(error, LS_FAILED, "out of memory for %zu bytes of workspace", bytes);
   for (int p = 0; p < rank->program_count; p++)
-    for (int i = 0; i < rank->programs[p].program->instructions.count; i++) {
-      rank->programs[p].instructions[i].args.workspace = rank->workspace;
-      rank->programs[p].instructions[i].args.workspace_bytes = bytes;
-    }
+    for (int i = 0; i < rank->programs[p].program->instructions.count; i++)
+      LS_TRY(give_workspace(rank, rank->programs[p].program, &rank->programs[p].instructions[i],
+                            error));
   return LS_OK;
 }
 
@@ -327,7 +354,7 @@ static ls_status fill_rank(ls_rank *rank, const ls_rank_options *options, ls_err
     rank->programs[p].program = options->programs[p];
     LS_TRY(load_program(rank, p, error));
   }
-  return allocate_workspace(rank, (size_t)ls_rank_workspace(options, rank->number), error);
+  return allocate_workspace(rank, options, error);
 }
 
 ls_status ls_rank_create(ls_comm *comm, const ls_rank_options *options, ls_rank **rank,
@@ -439,12 +466,6 @@ static ls_status run_instruction(ls_rank *rank, const loaded *each, ls_error *er
   if (ls_collective_moves(each->instruction->collective)) return run_move(rank, each, error);
   if (each->instruction->collective != LS_COLLECTIVE_NONE) return run_collective(rank, each, error);
   return each->kernel(&each->args, error);
-}
-
-/* Of the value that an instruction is about. */
-static const char *name_of(const ls_program *program, const ls_instruction *instruction) {
-  const int about = instruction->outputs ? instruction->out[0] : instruction->in[0];
-  return program->values.items[about].name;
 }
 
 static ls_status fail_instruction(ls_rank *rank, const ls_program *program,

@@ -91,9 +91,10 @@ ls_tiers *ls_rank_tiers(const ls_rank *rank);
 /* Memory of a tier that a run with these programs needs on one rank. */
 int64_t ls_rank_bytes_needed(const ls_program *const *programs, int count, ls_tier tier);
 
-/* Workspace beside it: one block that all kernels of these programs share, as the device's table
- * says (its workspace_bytes), 0 where they need none. Ranks of a stage differ in it by what is
- * padding on the last of them. */
-int64_t ls_rank_workspace(const ls_rank_options *options, int rank);
+/* Workspace beside it: one block that all kernels of these programs share, as the device's recipe
+ * says, 0 where they need none. Ranks of a stage differ in it by what is padding on the last of
+ * them. */
+int64_t ls_rank_workspace(const ls_device_facts *facts, const ls_program *const *programs,
+                          int count, int rank);
 
 #endif

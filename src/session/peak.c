@@ -36,9 +36,9 @@ static ls_status measure(const ls_session *session, ls_arena *arena, rates_now *
                          .outputs = 1,
                          .in = {square(memory, dtype), square(memory + matrix_bytes, dtype)},
                          .out = {square(memory + 2 * matrix_bytes, dtype)},
-                         .threads = session->device.threads};
+                         .threads = session->device.facts.threads};
   const ls_kernel_table *table = &session->device.kernels[LS_TIER_DEVICE];
-  if (table->workspace_bytes) args.workspace_bytes = table->workspace_bytes(LS_OP_LINEAR, &args);
+  args.workspace_bytes = ls_device_workspace(&session->device.facts, LS_OP_LINEAR, &args);
   args.workspace = ls_arena_alloc(arena, args.workspace_bytes + 1);
   LS_TRY(table->kernel[LS_OP_LINEAR](&args, error)); /* makes the primitive */
   const double begin = ls_now_s(), flops = 2.0 * SIDE * SIDE * SIDE;
@@ -58,7 +58,7 @@ static ls_status measure(const ls_session *session, ls_arena *arena, rates_now *
 
 ls_session_limits ls_session_limits_of(const ls_session *session, const ls_rates *rates) {
   const int sharers = session->sharers > 0 ? session->sharers : 1;
-  const int threads = sharers * session->device.threads;
+  const int threads = sharers * session->device.facts.threads;
   return (ls_session_limits){
       .flops_per_s = ls_rates_matmul(rates, session->layout.compute, threads) / sharers,
       .bytes_per_s = ls_rates_memory(rates, threads) / sharers};

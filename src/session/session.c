@@ -26,7 +26,8 @@ static ls_dtype choose_dtype(ls_run_file *run) {
     case LS_RUN_DTYPE_FP64: return LS_F64;
     case LS_RUN_DTYPE_AUTO: break;
   }
-  run->dtype = ls_device_dtype() == LS_BF16 ? LS_RUN_DTYPE_BF16 : LS_RUN_DTYPE_FP32;
+  run->dtype =
+      ls_device_multiplies(ls_device_facts_here(), LS_BF16) ? LS_RUN_DTYPE_BF16 : LS_RUN_DTYPE_FP32;
   ls_run_file_mark_resolved(run, "dtype");
   return run->dtype == LS_RUN_DTYPE_BF16 ? LS_BF16 : LS_F32;
 }
@@ -199,9 +200,8 @@ static ls_rank_options rank_options(const ls_session *session, const ls_program 
 /* Of the first rank of the programs' stage. */
 static int64_t workspace_of(const ls_session *session, const ls_program *const *programs,
                             int count) {
-  const ls_rank_options options = rank_options(session, programs, count);
   const int ranks = ls_mesh_size(&programs[0]->mesh, LS_AXES_ALL & ~LS_AXES_STAGE);
-  return ls_rank_workspace(&options, programs[0]->stage * ranks);
+  return ls_rank_workspace(&session->device.facts, programs, count, programs[0]->stage * ranks);
 }
 
 /* What is run again needs what it needs the first time: one choice tells the workspace of all. */
@@ -501,7 +501,7 @@ ls_status ls_session_initialise(const ls_session *session, ls_rank *rank, ls_err
     work.first_piece[p + 1] = work.first_piece[p] + (elements + FILL_ELEMENTS - 1) / FILL_ELEMENTS;
   }
   const ls_status status =
-      ls_host_share(session->device.threads, work.first_piece[program->parameter_count],
+      ls_host_share(session->device.facts.threads, work.first_piece[program->parameter_count],
                     initialise_turn, &work, error);
   ls_arena_destroy(&scratch);
   return status;

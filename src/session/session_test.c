@@ -141,10 +141,8 @@ static void check_ranks(const ls_session *session) {
     const int stage = r / ranks;
     const ls_program *programs[LS_SESSION_PROGRAMS];
     for (int p = 0; p < LS_SESSION_PROGRAMS; p++) programs[p] = session->stages[p][stage];
-    const int64_t bytes = ls_rank_workspace(
-        &(ls_rank_options){
-            .programs = programs, .program_count = LS_SESSION_PROGRAMS, .device = &session->device},
-        r);
+    const int64_t bytes =
+        ls_rank_workspace(&session->device.facts, programs, LS_SESSION_PROGRAMS, r);
     assert_true(bytes > 0 && bytes <= session->workspace[stage]);
   }
 }

@@ -306,6 +306,15 @@ static inline void args_free(ls_kernel_args *args, bool in_place) {
   for (int i = in_place ? 1 : 0; i < args->outputs; i++) free(args->out[i].data);
 }
 
+/* The workspace that the recipe has for a call, of the set whose kernels are asked. */
+static inline size_t recipe_of(const op_case *c, const ls_kernel_args *args) {
+  ls_device_facts facts = *ls_cpu_facts();
+  const ls_device_facts *set = case_set ? ls_device_facts_cpu(case_set->name) : &facts;
+  facts.lanes = set->lanes;
+  facts.pairs = set->pairs;
+  return ls_device_workspace(&facts, c->kind, args);
+}
+
 static inline void case_run(const op_case *c, const variant *v) {
   ls_kernel_table device_table, reference_table;
   ls_error error = {0};
@@ -338,7 +347,7 @@ static inline void case_run(const op_case *c, const variant *v) {
     device.accumulate[i] = reference.accumulate[i] = v->accumulate;
   }
   if (v->given_workspace) {
-    device.workspace_bytes = ls_cpu_workspace_bytes(c->kind, &device);
+    device.workspace_bytes = recipe_of(c, &device);
     device.workspace = bytes_of(device.workspace_bytes);
   }
   if (device_table.kernel[c->kind](&device, &error) != LS_OK) {

@@ -1,6 +1,7 @@
 #include "device/cpu/cpu.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #if defined(__x86_64__)
@@ -12,11 +13,13 @@
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static ls_onednn_isa effective; /* these are written once, before any other use */
+static ls_device_facts facts;
 static bool dots_bf16, multiplies_bf16;
 static bool converts_f16;
 static char library[32];
 static pthread_key_t buffer_key;
 static bool buffers_kept;
+static _Atomic int64_t scratch_misses;
 
 /* A thread's own scratch. */
 typedef struct thread_buffer {
@@ -58,12 +61,25 @@ static bool has_f16c(void) {
 #endif
 }
 
+static const ls_vector_set *vector_set(void) {
+#if defined(__x86_64__)
+  if (effective.avx512 && dots_bf16 && converts_f16) return &ls_vector_set_avx512_bf16;
+  if (effective.avx512 && converts_f16) return &ls_vector_set_avx512;
+  if (effective.avx2 && converts_f16) return &ls_vector_set_avx2;
+#endif
+  return &ls_vector_set_plain;
+}
+
 static void start(void) {
   effective = ls_onednn_effective_isa();
   ls_onednn_version(library, sizeof library);
   converts_f16 = has_f16c();
   dots_bf16 = effective.bf16 && !bf16_dot_is_slow();
   multiplies_bf16 = effective.amx || dots_bf16;
+  facts = *ls_device_facts_cpu(vector_set()->name);
+  facts.tiles = effective.amx;
+  facts.formats =
+      1u << LS_F32 | (unsigned)multiplies_bf16 << LS_BF16 | (unsigned)effective.fp16 << LS_F16;
   buffers_kept = pthread_key_create(&buffer_key, buffer_destroy) == 0;
 }
 
@@ -90,13 +106,14 @@ const char *ls_cpu_library(void) {
   return library;
 }
 
+const ls_device_facts *ls_cpu_facts(void) {
+  pthread_once(&once, start);
+  return &facts;
+}
+
 const ls_vector_set *ls_cpu_vectors(void) {
-#if defined(__x86_64__)
-  if (isa()->avx512 && dots_bf16 && converts_f16) return &ls_vector_set_avx512_bf16;
-  if (isa()->avx512 && converts_f16) return &ls_vector_set_avx512;
-  if (isa()->avx2 && converts_f16) return &ls_vector_set_avx2;
-#endif
-  return &ls_vector_set_plain;
+  pthread_once(&once, start);
+  return vector_set();
 }
 
 const char *ls_cpu_vector_set(void) {
@@ -130,7 +147,12 @@ void *ls_cpu_scratch(const ls_kernel_args *args, size_t bytes) {
   if (args->workspace && args->workspace_bytes >= bytes + skipped) {
     return (char *)args->workspace + skipped;
   }
+  atomic_fetch_add_explicit(&scratch_misses, 1, memory_order_relaxed);
   return thread_scratch(bytes);
+}
+
+int64_t ls_cpu_scratch_misses(void) {
+  return atomic_load_explicit(&scratch_misses, memory_order_relaxed);
 }
 
 int ls_cpu_parts(const ls_kernel_args *args, int64_t elements) {
@@ -153,26 +175,10 @@ void ls_cpu_share(int threads, int parts, int64_t count, ls_cpu_turns turns, con
   }
 }
 
-size_t ls_cpu_workspace_bytes(ls_op_kind kind, const ls_kernel_args *args) {
-  const size_t parts = (size_t)ls_cpu_parts(args, INT64_MAX);
-  size_t bytes = 0;
-  switch (kind) {
-    case LS_OP_LINEAR:
-    case LS_OP_LINEAR_DX:
-    case LS_OP_LINEAR_DW: bytes = ls_cpu_linear_workspace(kind, args); break;
-    case LS_OP_LAYERNORM_BWD:
-    case LS_OP_RMSNORM_BWD:
-    case LS_OP_HEADNORM_BWD: /* of a head's columns, which are fewer */
-    case LS_OP_ROW_SCALE_BWD:
-      bytes = parts * 2 * sizeof(float) * (size_t)(args->in[1].dims[1] + 16);
-      break;
-    case LS_OP_EMBEDDING_DW: bytes = ls_cpu_vectors()->embedding_dw_bytes(args); break;
-    case LS_OP_ATTENTION: bytes = ls_cpu_vectors()->attention_bytes(args); break;
-    case LS_OP_CACHED_ATTENTION: bytes = ls_cpu_vectors()->cached_attention_bytes(args); break;
-    case LS_OP_ATTENTION_BWD: bytes = ls_cpu_vectors()->attention_bwd_bytes(args); break;
-    default: break;
-  }
-  return bytes ? bytes + 64 : 0; /* room to align it */
+/* Our own kernels keep to the recipe, which counts what they ask for. */
+static size_t wants(ls_op_kind kind, const ls_kernel_args *args) {
+  const bool product = kind == LS_OP_LINEAR || kind == LS_OP_LINEAR_DX || kind == LS_OP_LINEAR_DW;
+  return product ? ls_cpu_linear_wants(kind, args) : 0;
 }
 
 ls_status ls_cpu_kernels(ls_kernel_table *table, ls_dtype dtype, ls_error *error) {
@@ -183,7 +189,7 @@ ls_status ls_cpu_kernels(ls_kernel_table *table, ls_dtype dtype, ls_error *error
   }
   ls_reference_kernels(table, LS_F32);
   table->name = "cpu";
-  table->workspace_bytes = ls_cpu_workspace_bytes;
+  table->wants = wants;
   ls_cpu_vectors()->fill(table);
   ls_cpu_linear_kernels(table);
   return LS_OK;

@@ -2,7 +2,7 @@
  *
  *   ls_kernel_table table;
  *   LS_TRY(ls_cpu_kernels(&table, ls_cpu_native_bf16() ? LS_BF16 : LS_F32, error));
- *   args.workspace_bytes = ls_cpu_workspace_bytes(LS_OP_LINEAR, &args);
+ *   args.workspace_bytes = ls_device_workspace(ls_cpu_facts(), LS_OP_LINEAR, &args);
  *   LS_TRY(table.kernel[LS_OP_LINEAR](&args, error));
  *
  * In a bf16 table compute tensors are LS_BF16 and accumulated ones LS_F32, likewise in an fp16 one;
@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "device/kernel.h"
+#include "device/facts.h"
 
 /* Whether the processor, as far as ONEDNN_MAX_CPU_ISA lets it be used, multiplies bf16 faster than
  * fp32. Where it does not, bf16 operands are widened to fp32 before they are multiplied. */
@@ -33,10 +33,11 @@ const char *ls_cpu_library(void);
  * "avx2" or "plain". */
 const char *ls_cpu_vector_set(void);
 
-/* Upper bound of the workspace `kind` wants for these arguments, of which attributes, dims,
- * dtypes, accumulate and threads are read, not data. With less a kernel still works: it keeps a
- * buffer per calling thread, allocated when first needed. */
-size_t ls_cpu_workspace_bytes(ls_op_kind kind, const ls_kernel_args *args);
+/* What this processor can do. */
+const ls_device_facts *ls_cpu_facts(void);
+
+/* How often a kernel's scratch did not come from the workspace it was given, in this process. */
+int64_t ls_cpu_scratch_misses(void);
 
 /* `bytes` of scratch aligned to 64: of the workspace where it is large enough, else of the calling
  * thread's own buffer, which the next call may move. NULL when memory has run out. */
@@ -61,6 +62,9 @@ void ls_cpu_share(int threads, int parts, int64_t count, ls_cpu_turns turns, con
 
 /* Matrix products: linear, linear_dx, linear_dw. */
 void ls_cpu_linear_kernels(ls_kernel_table *table);
-size_t ls_cpu_linear_workspace(ls_op_kind kind, const ls_kernel_args *args);
+
+/* What oneDNN wants of workspace for these arguments, of which data are not read; makes what it
+ * multiplies with. */
+size_t ls_cpu_linear_wants(ls_op_kind kind, const ls_kernel_args *args);
 
 #endif

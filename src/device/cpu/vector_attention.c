@@ -8,7 +8,7 @@
 #include "device/cpu/vector_kernels.h"
 #include "device/cpu/vector_pairs.h"
 
-enum { QUERIES = 64, KEYS = LS_ATTENTION_KEYS };
+enum { QUERIES = LS_FORWARD_QUERIES, KEYS = LS_ATTENTION_KEYS };
 
 static const double ln_2 = 0.693147180559945309;
 
@@ -34,14 +34,8 @@ static bool all_bf16(const ls_kernel_args *args) {
          args->in[2].dtype == LS_BF16;
 }
 
-/* Floats of a head's keys, in whole blocks. */
 static int64_t key_floats(const ls_kernel_args *args, const attention_shape *s) {
-  const int64_t floats = round_up(s->sequence, KEYS) * s->width;
-  return LS_PAIRS && all_bf16(args) ? floats / 2 : floats;
-}
-
-static int64_t forward_floats(const ls_kernel_args *args, const attention_shape *s) {
-  return 2 * key_floats(args, s) + 3 * QUERIES * s->width + KEYS * QUERIES + 2 * QUERIES;
+  return ls_attention_key_floats(s->width, s->sequence, LS_PAIRS && all_bf16(args));
 }
 
 static forward_tiles forward_tiles_at(const ls_kernel_args *args, const attention_shape *s,
@@ -344,15 +338,10 @@ static ls_status kernel_attention(const ls_kernel_args *args, ls_error *error) {
   const attention_shape s =
       attention_shape_of(args, &args->in[0], &args->in[1], args->in[0].valid[0]);
   return attention_share(args, &s, s.sequences * s.heads, attention_elements(&s),
-                         forward_floats(args, &s), attention_turns, error);
+                         ls_attention_floats(s.width, s.sequence, LS_PAIRS && all_bf16(args)),
+                         attention_turns, error);
 }
 
 void LS_VECTOR(ls_fill_attention)(ls_kernel_table *table) {
   table->kernel[LS_OP_ATTENTION] = kernel_attention;
-}
-
-size_t LS_VECTOR(ls_attention_bytes)(const ls_kernel_args *args) {
-  const attention_shape s =
-      attention_shape_of(args, &args->in[0], &args->in[1], args->in[0].dims[0]);
-  return attention_scratch(args, forward_floats(args, &s));
 }

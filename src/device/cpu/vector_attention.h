@@ -7,13 +7,10 @@
 #ifndef LS_DEVICE_CPU_VECTOR_ATTENTION_H
 #define LS_DEVICE_CPU_VECTOR_ATTENTION_H
 
+#include "device/cpu/attention_scratch.h"
 #include "device/cpu/vector_tile.h"
 
 #define LS_LOG2_E 1.44269504f
-
-/* Keys whose scores are made at a time; on the diagonal, where queries see some of a block, it is
- * gone through in strips, so that little is computed that none sees. */
-enum { LS_ATTENTION_KEYS = 64, LS_ATTENTION_STRIP = 16 };
 
 /* Where attention's dimensions stand in its arguments. */
 typedef struct attention_shape {
@@ -72,11 +69,6 @@ LS_INLINE ls_status attention_share(const ls_kernel_args *args, const attention_
   if (!work.scratch) return ls_fail(error, LS_FAILED, "no memory for %zu bytes of scratch", bytes);
   ls_cpu_share(args->threads, parts, units, turns, &work);
   return LS_OK;
-}
-
-/* Bytes of all parts' scratch. */
-LS_INLINE size_t attention_scratch(const ls_kernel_args *args, int64_t floats) {
-  return (size_t)(round_up(floats, 16) * ls_cpu_parts(args, INT64_MAX)) * sizeof(float);
 }
 
 /* What makes scores of products. Queries in fp32 take it along; in bf16 they would be rounded once

@@ -13,10 +13,6 @@ static int64_t sequence_rows(const attention_shape *s) {
   return round_up(s->sequence, QUERIES);
 }
 
-static int64_t backward_floats(const attention_shape *s) {
-  return 3 * KEYS * s->width + 2 * QUERIES * KEYS + sequence_rows(s) * (5 * s->width + 2);
-}
-
 static backward_tiles backward_tiles_at(const attention_shape *s, float *scratch) {
   backward_tiles t = {.rows = sequence_rows(s)};
   t.keys = scratch;
@@ -171,15 +167,9 @@ static ls_status kernel_attention_bwd(const ls_kernel_args *args, ls_error *erro
   const attention_shape s =
       attention_shape_of(args, &args->in[1], &args->in[2], args->in[1].valid[0]);
   return attention_share(args, &s, s.sequences * s.kv_heads, attention_elements(&s),
-                         backward_floats(&s), attention_bwd_turns, error);
+                         ls_attention_bwd_floats(s.width, s.sequence), attention_bwd_turns, error);
 }
 
 void LS_VECTOR(ls_fill_attention_bwd)(ls_kernel_table *table) {
   table->kernel[LS_OP_ATTENTION_BWD] = kernel_attention_bwd;
-}
-
-size_t LS_VECTOR(ls_attention_bwd_bytes)(const ls_kernel_args *args) {
-  const attention_shape s =
-      attention_shape_of(args, &args->in[1], &args->in[2], args->in[1].dims[0]);
-  return attention_scratch(args, backward_floats(&s));
 }

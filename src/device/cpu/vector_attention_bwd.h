@@ -12,8 +12,6 @@
 
 #include "device/cpu/vector_attention.h"
 
-enum { LS_BACKWARD_QUERIES = 64 };
-
 /* One part's scratch. `rows` are a sequence's or a document's, in whole blocks. Tiles of pairs take
  * half the room of fp32: there are two of them in a place. */
 typedef struct backward_tiles {

@@ -8,7 +8,7 @@
 #include "device/cpu/vector_kernels.h"
 #include "device/cpu/vector_pairs.h"
 
-enum { QUERIES = 128, KEYS = LS_ATTENTION_KEYS, FEW_QUERIES = 8 };
+enum { QUERIES = LS_CACHED_QUERIES, KEYS = LS_ATTENTION_KEYS, FEW_QUERIES = 8 };
 
 /* One part's scratch; the second of two shapes is in pairs. */
 typedef struct cached_tiles {
@@ -20,10 +20,6 @@ typedef struct cached_tiles {
   float *max, *sum;     /* of each query */
   attention_bend bends[QUERIES];
 } cached_tiles;
-
-static int64_t cached_floats(const attention_shape *s) {
-  return (3 * KEYS + 2 * QUERIES) * s->width + QUERIES * KEYS + 2 * QUERIES;
-}
 
 static cached_tiles cached_tiles_at(const attention_shape *s, float *scratch) {
   cached_tiles t = {.keys = scratch};
@@ -313,15 +309,9 @@ static ls_status kernel_cached_attention(const ls_kernel_args *args, ls_error *e
     if (positions[n] >= longest) longest = (int64_t)positions[n] + 1;
   }
   return attention_share(args, &s, cached_blocks(&s) * s.kv_heads, attention_elements(&s) * longest,
-                         cached_floats(&s), cached_turns, error);
+                         ls_cached_attention_floats(s.width), cached_turns, error);
 }
 
 void LS_VECTOR(ls_fill_cached_attention)(ls_kernel_table *table) {
   table->kernel[LS_OP_CACHED_ATTENTION] = kernel_cached_attention;
-}
-
-size_t LS_VECTOR(ls_cached_attention_bytes)(const ls_kernel_args *args) {
-  const attention_shape s =
-      attention_shape_of(args, &args->in[0], &args->in[1], args->in[0].dims[0]);
-  return attention_scratch(args, cached_floats(&s));
 }

@@ -21,9 +21,4 @@ void LS_VECTOR(ls_join_parts)(const ls_view *out, bool add, const float *sums, i
 
 void LS_VECTOR(ls_rows_multiply)(const ls_few_rows *product, int64_t begin, int64_t end);
 
-size_t LS_VECTOR(ls_embedding_dw_bytes)(const ls_kernel_args *args);
-size_t LS_VECTOR(ls_attention_bytes)(const ls_kernel_args *args);
-size_t LS_VECTOR(ls_attention_bwd_bytes)(const ls_kernel_args *args);
-size_t LS_VECTOR(ls_cached_attention_bytes)(const ls_kernel_args *args);
-
 #endif

@@ -31,8 +31,4 @@ const ls_vector_set LS_VECTOR(ls_vector_set) = {
     .widen = widen_row,
     .narrow = narrow_row,
     .rows_multiply = LS_VECTOR(ls_rows_multiply),
-    .embedding_dw_bytes = LS_VECTOR(ls_embedding_dw_bytes),
-    .attention_bytes = LS_VECTOR(ls_attention_bytes),
-    .cached_attention_bytes = LS_VECTOR(ls_cached_attention_bytes),
-    .attention_bwd_bytes = LS_VECTOR(ls_attention_bwd_bytes),
 };

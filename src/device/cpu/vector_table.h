@@ -28,11 +28,6 @@ typedef struct ls_vector_set {
   void (*narrow)(void *target, ls_dtype dtype, const float *source, int64_t count, bool add);
   /* Columns [begin, end) of y. */
   void (*rows_multiply)(const ls_few_rows *product, int64_t begin, int64_t end);
-  /* Bytes of scratch that a kernel of attention wants for these arguments. */
-  size_t (*embedding_dw_bytes)(const ls_kernel_args *args);
-  size_t (*attention_bytes)(const ls_kernel_args *args);
-  size_t (*cached_attention_bytes)(const ls_kernel_args *args);
-  size_t (*attention_bwd_bytes)(const ls_kernel_args *args);
 } ls_vector_set;
 
 extern const ls_vector_set ls_vector_set_plain;

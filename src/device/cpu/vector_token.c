@@ -84,11 +84,6 @@ typedef struct token_lists {
   int32_t *next;  /* by token */
 } token_lists;
 
-size_t LS_VECTOR(ls_embedding_dw_bytes)(const ls_kernel_args *args) {
-  if (args->out[0].dtype == LS_F32) return 0;
-  return sizeof(int32_t) * (size_t)(args->out[0].valid[0] + args->in[0].valid[0]);
-}
-
 static void lists_make(const token_lists *lists) {
   const ls_view *dw = &lists->args->out[0];
   const int32_t *ids = lists->args->in[1].data;
@@ -125,7 +120,7 @@ static void embedding_dw_narrow_turns(const void *work, int part, int64_t begin,
 }
 
 static ls_status embedding_dw_narrow(const ls_kernel_args *args, int parts, ls_error *error) {
-  const size_t bytes = LS_VECTOR(ls_embedding_dw_bytes)(args);
+  const size_t bytes = sizeof(int32_t) * (size_t)(args->out[0].valid[0] + args->in[0].valid[0]);
   if (bytes == 0) return LS_OK;
   int32_t *places = ls_cpu_scratch(args, bytes);
   if (!places) return ls_fail(error, LS_FAILED, "no memory for %zu bytes of scratch", bytes);

@@ -1,0 +1,61 @@
+/* What a device can do, as data: no library is linked for it and no kernel asked, so a program is
+ * compiled and proved for devices that are not there.
+ *
+ *   const ls_device_facts *facts = ls_device_facts_here();
+ *   args.workspace_bytes = ls_device_workspace(facts, LS_OP_LINEAR, &args);
+ *
+ * A recipe is a function of the op, its attributes and the dimensions and dtypes of its operands on
+ * one device. */
+#ifndef LS_DEVICE_FACTS_H
+#define LS_DEVICE_FACTS_H
+
+#include "device/kernel.h"
+
+/* Memory that a device has taken beside arena and workspace. */
+typedef struct ls_overhead {
+  const char *name;
+  int64_t bytes;
+  bool of_group; /* for each group of ranks that the programs communicate in; else once */
+  const char *source;
+} ls_overhead;
+
+enum { LS_MAX_OVERHEADS = 4 };
+
+typedef struct ls_device_facts ls_device_facts;
+struct ls_device_facts {
+  const char *name;     /* "cpu", "h100-sxm-80" */
+  const char *set;      /* of instructions: "avx512_bf16", "sm_90" */
+  int64_t memory_bytes; /* 0: its host's, which facts do not say */
+  const char *memory_source;
+  int64_t alignment; /* that its kernels want of operands */
+  unsigned formats;  /* bit d: multiplies ls_dtype d natively */
+  int lanes;         /* CPU: fp32 numbers of a vector; else 0 */
+  bool pairs;        /* CPU: our kernels multiply pairs of bf16 */
+  bool tiles;        /* CPU: the library multiplies tiles (AMX) */
+  int threads;       /* CPU: for each kernel */
+  bool exact;        /* kernels' results do not depend on how many */
+  int processors;    /* CUDA: streaming multiprocessors; else 0 */
+  /* Upper bound of a call's workspace; data pointers are not read. */
+  size_t (*workspace)(const ls_device_facts *facts, ls_op_kind kind, const ls_kernel_args *args);
+  const char *workspace_source;
+  ls_overhead overheads[LS_MAX_OVERHEADS];
+  int overhead_count;
+};
+
+/* This machine's CPU, by the instructions that its library reports as effective. */
+const ls_device_facts *ls_device_facts_here(void);
+
+/* A CPU with one of these sets: "plain", "avx2", "avx512", "avx512_bf16", "avx512_amx". NULL: there
+ * is no such set. */
+const ls_device_facts *ls_device_facts_cpu(const char *set);
+
+static inline bool ls_device_multiplies(const ls_device_facts *facts, ls_dtype dtype) {
+  return facts->formats >> dtype & 1;
+}
+
+static inline size_t ls_device_workspace(const ls_device_facts *facts, ls_op_kind kind,
+                                         const ls_kernel_args *args) {
+  return facts->workspace(facts, kind, args);
+}
+
+#endif

@@ -1,0 +1,135 @@
+/* The CPU never needs more workspace than its recipe says: 200 random shapes of every op that it
+ * has a kernel for, in fp32 and bf16, by one to three threads. A kernel that does not find its
+ * scratch in the workspace takes it from elsewhere, which is counted. Recipes of devices that are
+ * not here are data: of those the test asks what the documents they are from say.
+ *
+ *   recipe_test [SEED]
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "device/device.h"
+#include "support/cpu_makers.h"
+
+enum { SHAPES = 200 };
+
+/* Products as large as models have them: by our kernel, by oneDNN whole and in parts, and copied.
+ */
+static void make_large_linear(op_case *c) {
+  static const int64_t sizes[] = {1, 7, 9, 64, 200, 512, 1000, 2049, 5000};
+  make_linear(c);
+  int64_t n, m, k;
+  do {
+    n = pick(sizes, 9), m = pick(sizes, 9), k = pick(sizes, 9);
+  } while (n * m * k > INT64_C(1) << 26);
+  const operand nk = matrix_of(n, k, 1, 0), nm = matrix_of(n, m, 0, 3), mk = matrix_of(m, k, 1, 0);
+  const operand_kind sums = c->out[0].kind;
+  c->in[0] = c->kind == LS_OP_LINEAR ? nk : nm;
+  c->in[1] = c->kind == LS_OP_LINEAR_DW ? nk : mk;
+  c->out[0] = c->kind == LS_OP_LINEAR ? nm : (c->kind == LS_OP_LINEAR_DX ? nk : mk);
+  c->out[0].kind = sums;
+}
+
+static const case_maker makers[] = {make_linear,        make_large_linear,    make_elementwise,
+                                    make_norm,          make_headnorm,        make_row,
+                                    make_embedding,     make_bias_db,         make_rope,
+                                    make_cross_entropy, make_optimizer,       make_move,
+                                    make_attention,     make_cached_attention};
+
+enum { MAKERS = sizeof makers / sizeof *makers };
+
+static ls_view zeros_of(const operand *o, ls_dtype compute) {
+  const ls_dtype dtype = dtype_of(o, compute);
+  void *data = calloc((size_t)stored_count(o) + 1, ls_dtype_bytes(dtype));
+  assert_non_null(data);
+  return view_of(o, dtype, data);
+}
+
+static void describe_shape(const op_case *c, const variant *v, int64_t misses, size_t bytes) {
+  describe(c, v, 0);
+  fail_msg("%" PRId64 " times scratch was not in the %zu bytes of its recipe", misses, bytes);
+}
+
+static void run_shape(const op_case *c, const variant *v) {
+  ls_kernel_table table;
+  ls_error error = {0};
+  assert_int_equal(ls_cpu_kernels(&table, v->dtype, &error), LS_OK);
+  ls_kernel_args args = {.attributes = &c->attributes,
+                         .inputs = c->inputs,
+                         .outputs = c->outputs,
+                         .threads = v->threads,
+                         .exact = v->exact};
+  for (int i = 0; i < c->inputs; i++) args.in[i] = zeros_of(&c->in[i], v->dtype);
+  for (int o = 0; o < c->outputs; o++) args.out[o] = zeros_of(&c->out[o], v->dtype);
+  for (int o = 0; o < c->outputs; o++) args.accumulate[o] = v->accumulate && !c->no_add;
+  if (c->kind == LS_OP_CACHED_ATTENTION) cached_prepare(c, &args, &args);
+  args.workspace_bytes = recipe_of(c, &args);
+  args.workspace = bytes_of(args.workspace_bytes);
+  const size_t wanted = table.wants ? table.wants(c->kind, &args) : 0;
+  const int64_t before = ls_cpu_scratch_misses();
+  if (table.kernel[c->kind](&args, &error) != LS_OK) fail_msg("%s", error.text);
+  const int64_t misses = ls_cpu_scratch_misses() - before;
+  if (misses || wanted > args.workspace_bytes) describe_shape(c, v, misses, args.workspace_bytes);
+  free(args.workspace);
+  args_free(&args, false);
+}
+
+static bool all_have(const int *shapes, const ls_kernel_table *table,
+                     const ls_kernel_table *reference) {
+  for (int k = 0; k < LS_OP_COUNT; k++)
+    if (table->kernel[k] != reference->kernel[k] && shapes[k] < SHAPES) return false;
+  return true;
+}
+
+static void test_the_cpu_keeps_to_its_recipe(void **state) {
+  (void)state;
+  ls_kernel_table table, reference;
+  ls_error error = {0};
+  int shapes[LS_OP_COUNT] = {0};
+  assert_int_equal(ls_cpu_kernels(&table, LS_F32, &error), LS_OK);
+  ls_reference_kernels(&reference, LS_F32);
+  for (int round = 0; !all_have(shapes, &table, &reference); round++) {
+    for (int k = 0; k < LS_OP_COUNT && round == 200 * SHAPES; k++)
+      if (table.kernel[k] != reference.kernel[k] && shapes[k] < SHAPES)
+        fail_msg("%d shapes of %s: no maker makes more", shapes[k], ls_op_name((ls_op_kind)k));
+    op_case c = {0};
+    makers[round % MAKERS](&c);
+    if (shapes[c.kind] == SHAPES) continue;
+    shapes[c.kind]++;
+    for (int i = 0; i < 2; i++)
+      run_shape(&c, &(variant){.dtype = i ? LS_BF16 : LS_F32,
+                               .threads = 1 + (int)random_below(MOST_THREADS + 1),
+                               .accumulate = random_below(2),
+                               .exact = random_below(4) == 0});
+  }
+}
+
+/* A smaller set's recipe holds more where it has to copy, and none asks this machine. */
+static void test_sets_are_data(void **state) {
+  (void)state;
+  static const char *const sets[] = {"plain", "avx2", "avx512", "avx512_bf16", "avx512_amx"};
+  const ls_attributes attributes = {0};
+  ls_kernel_args args = {.attributes = &attributes, .inputs = 2, .outputs = 1, .threads = 2};
+  const operand matrix = matrix_of(1000, 1000, 0, 0);
+  args.in[0] = args.in[1] = args.out[0] = view_of(&matrix, LS_BF16, NULL);
+  for (int s = 0; s < 5; s++) {
+    const ls_device_facts *facts = ls_device_facts_cpu(sets[s]);
+    assert_non_null(facts);
+    const size_t bytes = ls_device_workspace(facts, LS_OP_LINEAR, &args);
+    const bool native = ls_device_multiplies(facts, LS_BF16);
+    assert_int_equal(native, s >= 3);
+    assert_true(native ? bytes <= (8 << 20) + 64 : bytes > 8 << 20);
+  }
+  assert_null(ls_device_facts_cpu("sse"));
+}
+
+int main(int count, char **words) {
+  random_state = count > 1 ? strtoull(words[1], NULL, 10) : (uint64_t)time(NULL);
+  printf("seed %llu: recipe_test %llu repeats this\n", (unsigned long long)random_state,
+         (unsigned long long)random_state);
+  fflush(stdout);
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_the_cpu_keeps_to_its_recipe),
+                                     cmocka_unit_test(test_sets_are_data)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,330 @@
+/* A random case of every op that the CPU device has a kernel for: shapes that are multiples of
+ * nothing, with padding. For tests that include support/cpu_case.h.
+ *
+ *   op_case c = {0};
+ *   make_norm(&c);
+ *   case_run_all(&c);
+ */
+#ifndef LS_TESTS_CPU_MAKERS_H
+#define LS_TESTS_CPU_MAKERS_H
+
+#include "support/cpu_case.h"
+
+static inline void make_linear(op_case *c) {
+  const int64_t n = any_rows(), m = any_size(), k = any_size(), pad = random_below(5);
+  const operand nk = matrix_of(n, k, 2, pad), nm = matrix_of(n, m, 2, random_below(5));
+  const operand mk = matrix_of(m, k, random_below(3), pad);
+  c->kind = (ls_op_kind[]){LS_OP_LINEAR, LS_OP_LINEAR_DX, LS_OP_LINEAR_DW}[random_below(3)];
+  c->inputs = 2, c->outputs = 1;
+  switch (c->kind) {
+    case LS_OP_LINEAR: c->in[0] = nk, c->in[1] = mk, c->out[0] = nm; break;
+    case LS_OP_LINEAR_DX: c->in[0] = nm, c->in[1] = mk, c->out[0] = nk; break;
+    default: c->in[0] = nm, c->in[1] = nk, c->out[0] = mk, c->out[0].kind = any_sums(); break;
+  }
+}
+
+static inline void make_elementwise(op_case *c) {
+  static const ls_op_kind kinds[] = {LS_OP_ADD,      LS_OP_BIAS,       LS_OP_GELU,
+                                     LS_OP_GELU_BWD, LS_OP_SWIGLU,     LS_OP_SWIGLU_BWD,
+                                     LS_OP_SOFTCAP,  LS_OP_SOFTCAP_BWD};
+  static const int inputs[] = {2, 2, 1, 2, 2, 3, 1, 2};
+  const int64_t which = random_below(8), columns = random_below(4) ? any_size() : 2500;
+  const operand matrix = matrix_of(any_rows(), columns, 2, random_below(4));
+  c->kind = kinds[which];
+  c->attributes.activation = (ls_activation)(1 + random_below(2));
+  if (c->kind == LS_OP_SWIGLU || c->kind == LS_OP_SWIGLU_BWD)
+    c->attributes.activation = (ls_activation)random_below(3);
+  c->attributes.softcap = 1.5;
+  c->inputs = inputs[which];
+  c->outputs = c->kind == LS_OP_SWIGLU_BWD ? 2 : 1;
+  for (int i = 0; i < c->inputs; i++) c->in[i] = matrix;
+  for (int i = 0; i < c->outputs; i++) c->out[i] = matrix;
+  if (c->kind == LS_OP_BIAS) c->in[1] = vector_of(COMPUTE, columns);
+  c->in_place = c->kind == LS_OP_ADD || c->kind == LS_OP_BIAS || c->kind == LS_OP_GELU_BWD ||
+                c->kind == LS_OP_SOFTCAP || c->kind == LS_OP_SOFTCAP_BWD;
+}
+
+static inline void make_norm(op_case *c) {
+  const int64_t rows = any_rows(), columns = random_below(3) ? 2 + any_size() : 2500;
+  const operand matrix = matrix_of(rows, columns, 1, random_below(3));
+  const operand of_columns = vector_of(COMPUTE, columns), sums = vector_of(any_sums(), columns);
+  const operand of_rows = vector_of(SUMS, rows), scales = vector_of(POSITIVE, rows);
+  static const ls_op_kind kinds[] = {LS_OP_LAYERNORM, LS_OP_RMSNORM, LS_OP_LAYERNORM_BWD,
+                                     LS_OP_RMSNORM_BWD};
+  c->attributes.epsilon = 1e-5;
+  c->kind = kinds[random_below(4)];
+  if (c->kind == LS_OP_RMSNORM || c->kind == LS_OP_RMSNORM_BWD)
+    c->attributes.weight_offset = (double)random_below(2);
+  switch (c->kind) {
+    case LS_OP_LAYERNORM:
+      c->inputs = 3, c->outputs = 3;
+      c->in[0] = matrix, c->in[1] = of_columns, c->in[2] = of_columns;
+      c->out[0] = matrix, c->out[1] = of_rows, c->out[2] = of_rows;
+      break;
+    case LS_OP_RMSNORM:
+      c->inputs = 2, c->outputs = 2;
+      c->in[0] = matrix, c->in[1] = of_columns;
+      c->out[0] = matrix, c->out[1] = of_rows;
+      break;
+    case LS_OP_LAYERNORM_BWD:
+      c->inputs = 5, c->outputs = 3;
+      c->in[0] = matrix, c->in[1] = matrix, c->in[2] = of_columns;
+      c->in[3] = of_rows, c->in[4] = scales;
+      c->out[0] = matrix, c->out[1] = sums, c->out[2] = sums;
+      break;
+    default:
+      c->inputs = 4, c->outputs = 2;
+      c->in[0] = matrix, c->in[1] = matrix, c->in[2] = of_columns, c->in[3] = scales;
+      c->out[0] = matrix, c->out[1] = sums;
+      break;
+  }
+}
+
+/* Heads' norms: rows of whole heads, which are not padded. */
+static inline void make_headnorm(op_case *c) {
+  static const int64_t head_dims[] = {2, 20, 64, 129};
+  const int64_t rows = any_rows(), d = pick(head_dims, 4), heads = 1 + random_below(5);
+  const operand matrix = matrix_of(rows, heads * d, 1, 0), of_columns = vector_of(COMPUTE, d);
+  operand of_heads = matrix_of(rows, heads, 1, 0);
+  of_heads.kind = SUMS;
+  c->attributes.epsilon = 1e-5;
+  c->attributes.weight_offset = (double)random_below(2);
+  c->kind = random_below(2) ? LS_OP_HEADNORM : LS_OP_HEADNORM_BWD;
+  c->outputs = 2;
+  c->out[0] = matrix;
+  if (c->kind == LS_OP_HEADNORM) {
+    c->inputs = 2;
+    c->in[0] = matrix, c->in[1] = of_columns;
+    c->out[1] = of_heads;
+    return;
+  }
+  of_heads.kind = POSITIVE;
+  c->inputs = 4;
+  c->in[0] = c->in[1] = matrix, c->in[2] = of_columns, c->in[3] = of_heads;
+  c->out[1] = vector_of(any_sums(), d);
+}
+
+/* The norm in two ops, of rows whose columns are cut. */
+static inline void make_row(op_case *c) {
+  static const ls_op_kind kinds[] = {LS_OP_ROW_SQUARES, LS_OP_ROW_SQUARES_BWD, LS_OP_ROW_SCALE,
+                                     LS_OP_ROW_SCALE_BWD};
+  const int64_t rows = any_rows(), columns = random_below(3) ? any_size() : 1300;
+  const operand matrix = matrix_of(rows, columns, 1, random_below(3));
+  const operand of_columns = vector_of(COMPUTE, columns), of_rows = vector_of(SUMS, rows);
+  c->kind = kinds[random_below(4)];
+  c->attributes.epsilon = 1e-5;
+  c->attributes.columns = 2 * columns;
+  c->outputs = 1;
+  c->out[0] = matrix;
+  switch (c->kind) {
+    case LS_OP_ROW_SQUARES:
+      c->inputs = 1;
+      c->in[0] = matrix, c->out[0] = of_rows;
+      break;
+    case LS_OP_ROW_SQUARES_BWD:
+      c->inputs = 2;
+      c->in[0] = of_rows, c->in[1] = matrix;
+      break;
+    case LS_OP_ROW_SCALE:
+      c->inputs = 3;
+      c->in[0] = matrix, c->in[1] = of_columns, c->in[2] = vector_of(POSITIVE, rows);
+      break;
+    default:
+      c->inputs = 4, c->outputs = 3;
+      c->in[0] = c->in[1] = matrix, c->in[2] = of_columns, c->in[3] = vector_of(POSITIVE, rows);
+      c->out[1] = vector_of(any_sums(), columns), c->out[2] = of_rows;
+  }
+}
+
+static inline void make_embedding(op_case *c) {
+  const int64_t tokens = any_rows(), columns = random_below(3) ? any_size() : 1100;
+  const int64_t vocabulary = any_size();
+  operand table = matrix_of(vocabulary, columns, random_below(3), 0),
+          ids = vector_of(INDEX, tokens);
+  table.start[0] = random_below(20);
+  ids.range = vocabulary + 30;
+  const operand matrix = matrix_of(tokens, columns, 2, 0);
+  c->inputs = 2, c->outputs = 1;
+  c->attributes.scale = random_below(2) ? 6.5 : 0;
+  c->in[1] = ids;
+  if (random_below(2)) {
+    c->kind = LS_OP_EMBEDDING;
+    c->in[0] = table, c->out[0] = matrix;
+  } else {
+    c->kind = LS_OP_EMBEDDING_DW;
+    c->in[0] = matrix, c->out[0] = table;
+    c->out[0].kind = any_sums();
+    c->writes_all = true;
+  }
+}
+
+static inline void make_bias_db(op_case *c) {
+  const int64_t columns = random_below(3) ? any_size() : 2100;
+  c->kind = LS_OP_BIAS_DB;
+  c->inputs = c->outputs = 1;
+  c->in[0] = matrix_of(any_rows(), columns, 1, random_below(3));
+  c->out[0] = vector_of(any_sums(), columns);
+}
+
+static inline void make_rope(op_case *c) {
+  static const int64_t head_dims[] = {2, 6, 32, 64, 128, 2048};
+  const int64_t rows = any_rows(), head_dim = pick(head_dims, 6), heads = 1 + random_below(5);
+  c->kind = random_below(2) ? LS_OP_ROPE : LS_OP_ROPE_BWD;
+  c->attributes.head_dim = head_dim;
+  c->inputs = 2, c->outputs = 1;
+  c->in[0] = c->out[0] = matrix_of(rows, heads * head_dim, 1, 0);
+  c->in[1] =
+      matrix_of(rows, random_below(2) ? head_dim : 2 * (1 + random_below(head_dim / 2)), 1, 0);
+  c->in[1].kind = SUMS;
+  c->in_place = true;
+}
+
+static inline void make_cross_entropy(op_case *c) {
+  const int64_t rows = any_rows(), columns = random_below(3) ? any_size() : 2500;
+  operand logits = matrix_of(rows, columns, 1, random_below(4)), labels = vector_of(INDEX, rows);
+  logits.start[1] = random_below(20);
+  labels.range = columns + 30;
+  const operand sums = vector_of(SUMS, rows);
+  c->in[0] = logits;
+  c->out[0] = sums;
+  c->inputs = 1, c->outputs = 1;
+  c->kind = (ls_op_kind[]){LS_OP_XENT_MAX, LS_OP_XENT_SUM, LS_OP_XENT_GRAD}[random_below(3)];
+  switch (c->kind) {
+    case LS_OP_XENT_MAX: c->no_add = true; break;
+    case LS_OP_XENT_SUM:
+      c->inputs = 3, c->outputs = 2;
+      c->in[1] = sums, c->in[2] = labels;
+      c->out[1] = sums;
+      break;
+    default:
+      c->inputs = 5;
+      c->in[1] = sums, c->in[2] = vector_of(POSITIVE, rows), c->in[3] = labels;
+      c->in[4] = cell_of(0.37);
+      c->out[0] = logits;
+      c->in_place = true;
+      break;
+  }
+}
+
+static inline void make_optimizer(op_case *c) {
+  const int64_t count = random_below(3) ? any_size() : 20001;
+  const bool flat = random_below(2);
+  operand gradient = flat ? vector_of(SUMS, count) : matrix_of(any_rows(), 67, 2, 3);
+  gradient.kind = SUMS;
+  operand positive = gradient;
+  positive.kind = POSITIVE;
+  c->attributes = (ls_attributes){
+      .epsilon = 1e-8, .beta1 = 0.9, .beta2 = 0.95, .weight_decay = 0.1, .weight = 0.25};
+  c->in[0] = gradient;
+  c->in[0].kind = any_sums();
+  c->kind = (ls_op_kind[]){LS_OP_SQUARED_NORM, LS_OP_ADAMW, LS_OP_SGD, LS_OP_ADAMW_AHEAD,
+                           LS_OP_SGD_AHEAD}[random_below(5)];
+  if (c->kind == LS_OP_SQUARED_NORM) {
+    c->inputs = 1, c->outputs = 1;
+    c->out[0] = cell_of(3.5);
+    return;
+  }
+  const bool ahead = c->kind == LS_OP_ADAMW_AHEAD || c->kind == LS_OP_SGD_AHEAD;
+  c->in[1] = cell_of(3e-3), c->in[2] = cell_of((double)(1 + random_below(50)));
+  c->in[3] = cell_of(ahead || random_below(4) ? 0.7 : 0);
+  c->no_add = true;
+  if (ahead) {
+    c->inputs = c->kind == LS_OP_ADAMW_AHEAD ? 7 : 6, c->outputs = 1;
+    c->in[4] = c->in[5] = gradient, c->in[6] = positive;
+    c->out[0] = gradient;
+    c->out[0].kind = random_below(2) ? SUMS : COMPUTE;
+    return;
+  }
+  c->inputs = 4, c->outputs = c->kind == LS_OP_ADAMW ? 3 : 2;
+  c->out[0] = c->out[1] = gradient;
+  c->out[2] = positive;
+  c->updates = true;
+}
+
+static inline void make_move(op_case *c) {
+  const int64_t rows = any_rows(), columns = any_size(), skipped = random_below(3);
+  c->inputs = c->outputs = 1;
+  c->kind = random_below(2) ? LS_OP_COPY : LS_OP_CAST;
+  if (random_below(2)) {
+    c->in[0] = c->out[0] = matrix_of(rows, columns, 2, random_below(3));
+  } else {
+    c->in[0] = c->out[0] = vector_of(COMPUTE, random_below(2) ? 20003 : rows);
+  }
+  if (c->kind == LS_OP_COPY) {
+    c->in[0].start[0] = 7;
+    c->out[0].start[0] = 7 + skipped;
+    c->in[0].dims[0] += skipped;
+    c->in[0].valid[0] += skipped;
+  } else {
+    c->out[0].kind = random_below(2) ? SUMS : COMPUTE;
+    c->in[0].kind = random_below(2) ? SUMS : COMPUTE;
+  }
+}
+
+/* Windows, caps and slopes by distance, alone and together; the rank's heads begin at the third. */
+static inline void bend_attention(op_case *c, operand *q) {
+  static const int64_t windows[] = {1, 5, 63, 64, 100};
+  if (random_below(2)) c->attributes.window = pick(windows, 5);
+  if (random_below(3) == 0) c->attributes.softcap = 2;
+  if (random_below(3)) return;
+  c->attributes.alibi = 0.5;
+  c->attributes.heads = 11;
+  q->start[1] = 2 * c->attributes.head_dim;
+}
+
+/* The op's operands, for `sequences` of `length` tokens. */
+static inline void attention_operands(op_case *c, ls_op_kind kind, int64_t length,
+                                      int64_t sequences, int64_t head_dim, int64_t kv_heads,
+                                      int64_t group) {
+  const int64_t tokens = length * sequences, columns = kv_heads * head_dim;
+  c->kind = kind;
+  c->attributes.head_dim = head_dim;
+  c->attributes.sequence = length;
+  c->attributes.softmax_scale = 1 / sqrt((double)head_dim);
+  operand q = matrix_of(tokens, group * columns, length, 0);
+  const operand kv = matrix_of(tokens, columns, length, 0);
+  bend_attention(c, &q);
+  operand lse = matrix_of(tokens, group * kv_heads, length, 0);
+  lse.kind = SUMS;
+  if (kind == LS_OP_ATTENTION) {
+    c->inputs = 3, c->outputs = 2;
+    c->in[0] = q, c->in[1] = c->in[2] = kv;
+    c->out[0] = q, c->out[1] = lse;
+    if (random_below(4) == 0) c->out[0].kind = SUMS;
+  } else {
+    c->inputs = 6, c->outputs = 3;
+    c->floor = 4e-6; /* one token alone: do . v is do . o */
+    c->in[0] = c->in[1] = q, c->in[2] = c->in[3] = kv, c->in[4] = q, c->in[5] = lse;
+    c->out[0] = q, c->out[1] = c->out[2] = kv;
+  }
+}
+
+static inline void make_attention(op_case *c) {
+  static const int64_t head_dims[] = {3, 16, 32, 48, 64, 72, 128};
+  static const int64_t lengths[] = {1, 3, 17, 64, 65, 130};
+  const ls_op_kind kind = random_below(2) ? LS_OP_ATTENTION : LS_OP_ATTENTION_BWD;
+  attention_operands(c, kind, pick(lengths, 6), random_below(8) ? 1 + random_below(3) : 0,
+                     pick(head_dims, 7), 1 + random_below(2), 1 + random_below(3));
+}
+
+/* More tokens and heads than a block of queries holds, caches shorter and longer than one of keys.
+ */
+static inline void make_cached_attention(op_case *c) {
+  static const int64_t head_dims[] = {3, 16, 64, 72, 128};
+  static const int64_t counts[] = {0, 1, 1, 5, 33, 130};
+  const int64_t d = pick(head_dims, 5), tokens = pick(counts, 6);
+  const int64_t rows = 1 + tokens + random_below(150);
+  const int64_t kv_heads = 1 + random_below(3), heads = kv_heads * (1 + random_below(4));
+  c->attributes.head_dim = d;
+  c->attributes.softmax_scale = 1 / sqrt((double)d);
+  c->kind = LS_OP_CACHED_ATTENTION;
+  c->inputs = 6, c->outputs = 1;
+  operand q = matrix_of(tokens, heads * d, 1, 0);
+  bend_attention(c, &q);
+  c->in[0] = c->out[0] = q;
+  c->in[1] = c->in[2] = matrix_of(tokens, kv_heads * d, 1, 0);
+  c->in[3] = c->in[4] = matrix_of(rows, kv_heads * d, 2, 0);
+  c->in[5] = vector_of(INDEX, tokens);
+}
+
+#endif
