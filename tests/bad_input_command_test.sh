@@ -43,6 +43,11 @@ fresh() { rm -rf "$work/model"; cp -r "$work/$1" "$work/model"; }
 bytes=$(wc -c <"$work/good/model.safetensors")
 
 no_run=yes
+# What is to be frozen: nothing of that name, or everything.
+refused "train.freeze: no parameter is called embeding; the nearest is embedding" \
+  train model=llama-3m $keys train.freeze=embeding
+refused "no parameter is called layers.4 (of layers.2-9)" train model=llama-3m $keys train.freeze=layers.2-9
+refused "freezes all 38 parameters" check model=llama-3m $keys "train.freeze=[embedding, layers.0-3, head]"
 # Weights: cut anywhere, with something behind, of another kind, or not there at all.
 fresh good
 for length in 0 7 8 100 $((bytes / 2)) $((bytes - 1)); do

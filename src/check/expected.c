@@ -216,7 +216,11 @@ static ls_status check_parameter(const ls_stage *stage, int p, ls_error *error) 
   const ls_parameter *expected = &proof->graph->parameters.items[p].about;
   bool same = found->ndim == expected->ndim && strcmp(found->name, expected->name) == 0;
   for (int d = 0; d < expected->ndim && same; d++) same = found->dims[d] == expected->dims[d];
-  if (same) return LS_OK;
+  if (same && found->trainable == ls_expected_trains(proof, p)) return LS_OK;
+  if (same)
+    return ls_fail(error, LS_NO, "stage %d parameter %s: is %s: expected it %s, as the model",
+                   stage->number, found->name, found->trainable ? "trainable" : "frozen",
+                   found->trainable ? "frozen" : "trainable");
   return ls_fail(error, LS_NO, "stage %d parameter %d: is %s of %s: expected the model's %s of %s",
                  stage->number, p, found->name, print_sizes(proof, found->ndim, found->dims),
                  expected->name, print_sizes(proof, expected->ndim, expected->dims));

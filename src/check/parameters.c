@@ -59,6 +59,18 @@ static bool whole_fits(const ls_stage *stage, const ls_program_parameter *parame
   return true;
 }
 
+static ls_status check_frozen(const ls_stage *stage, const ls_program_parameter *parameter,
+                              ls_error *error) {
+  if (parameter->trainable ||
+      (parameter->gradient < 0 && parameter->master < 0 && parameter->moment1 < 0 &&
+       parameter->moment2 < 0 && parameter->raw_gradient < 0))
+    return LS_OK;
+  return ls_fail(error, LS_NO,
+                 "stage %d parameter %s: is frozen, but has a gradient, master weights or moments: "
+                 "expected none",
+                 stage->number, parameter->name);
+}
+
 static ls_status check_parts(const ls_stage *stage, const ls_program_parameter *parameter,
                              ls_error *error) {
   const ls_program *program = stage->program;
@@ -71,6 +83,7 @@ static ls_status check_parts(const ls_stage *stage, const ls_program_parameter *
   for (int i = 0; i < 7; i++)
     if (parts[i] >= program->values.count || (i < 2 && parts[i] < 0))
       return fail_parameter(stage, parameter, error, "parts are");
+  LS_TRY(check_frozen(stage, parameter, error));
   const ls_placement placement = used_placement(parameter);
   const ls_value *used = &program->values.items[parameter->used];
   if (!ls_places_equal(stage->proof, &used->placement, &placement) || used->dtype != compute ||

@@ -122,7 +122,8 @@ ls_status ls_proof_enter(ls_stage *stage, ls_error *error) {
     LS_TRY(ls_check_none_under_way(stage, "comes to its cut", error));
   if (stage->action != stage->settle) return LS_OK;
   for (int p = 0; p < stage->program->parameter_count; p++)
-    if (stage->program->parameters[p].here) LS_TRY(ls_proof_guessed(stage, p, error));
+    if (stage->program->parameters[p].here && stage->program->parameters[p].trainable)
+      LS_TRY(ls_proof_guessed(stage, p, error));
   return LS_OK;
 }
 

@@ -48,7 +48,7 @@ static ls_status check_pair(const ls_program *a, const ls_program *b, ls_error *
                    a->stage, a->parameter_count, b->parameter_count);
   for (int p = 0; p < a->parameter_count; p++) {
     const ls_program_parameter *x = &a->parameters[p], *y = &b->parameters[p];
-    if (x->here != y->here) return fail_shared(a, x->name, error);
+    if (x->here != y->here || x->trainable != y->trainable) return fail_shared(a, x->name, error);
     if (!x->here) continue;
     const int in_a[] = {x->stored, x->master, x->moment1, x->moment2};
     const int in_b[] = {y->stored, y->master, y->moment1, y->moment2};

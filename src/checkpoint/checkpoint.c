@@ -54,17 +54,17 @@ static ls_status plan_weights(saver *self, ls_error *error) {
 }
 
 static void plan_moments(saver *self) {
-  const int moments = ls_checkpoint_moments(&self->program->layout);
-  const int count = moments * self->program->parameter_count;
+  const int count = ls_checkpoint_moments_of_all(self->program);
   tensor_set *set = &self->sets[MOMENTS];
   *set = (tensor_set){.stem = "optimizer",
                       .layouts = LS_NEW_ARRAY(self->arena, const ls_stored_layout *, count),
                       .parts = LS_NEW_ARRAY(self->arena, ls_part_of_parameter, count),
                       .count = count};
-  for (int t = 0; t < count; t++) {
-    set->layouts[t] = ls_checkpoint_moment(self->arena, self->program, t / moments, t % moments);
-    set->parts[t] = t % moments ? LS_PART_MOMENT2 : LS_PART_MOMENT1;
-  }
+  for (int p = 0, t = 0; p < self->program->parameter_count; p++)
+    for (int m = 0; m < ls_checkpoint_moments(self->program, p); m++, t++) {
+      set->layouts[t] = ls_checkpoint_moment(self->arena, self->program, p, m);
+      set->parts[t] = m ? LS_PART_MOMENT2 : LS_PART_MOMENT1;
+    }
 }
 
 /* What this rank gives of one tensor. */

@@ -36,26 +36,25 @@ static ls_status check_shape(const ls_stored_tensor *tensor, const ls_stored_lay
 static ls_status find_moments(const ls_program *program, const char *folder,
                               const ls_safetensors *stored, ls_arena *arena, ls_fill_item **items,
                               int *count, ls_error *error) {
-  const int moments = ls_checkpoint_moments(&program->layout);
-  *count = moments * program->parameter_count;
+  *count = ls_checkpoint_moments_of_all(program);
   *items = LS_NEW_ARRAY(arena, ls_fill_item, *count);
-  for (int i = 0; i < *count; i++) {
-    const int p = i / moments, m = i % moments;
-    const ls_stored_layout *layout = ls_checkpoint_moment(arena, program, p, m);
-    const ls_stored_tensor *tensor = ls_safetensors_find(stored, layout->name);
-    if (!tensor)
-      return ls_fail(error, LS_INPUT, "%s: the optimizer's tensor %s is missing", folder,
-                     layout->name);
-    LS_TRY(check_shape(tensor, layout, error));
-    (*items)[i] = (ls_fill_item){.from = {layout, layout->pieces.items, tensor},
-                                 .parameter = p,
-                                 .part = m ? LS_PART_MOMENT2 : LS_PART_MOMENT1};
-  }
+  for (int p = 0, i = 0; p < program->parameter_count; p++)
+    for (int m = 0; m < ls_checkpoint_moments(program, p); m++, i++) {
+      const ls_stored_layout *layout = ls_checkpoint_moment(arena, program, p, m);
+      const ls_stored_tensor *tensor = ls_safetensors_find(stored, layout->name);
+      if (!tensor)
+        return ls_fail(error, LS_INPUT, "%s: the optimizer's tensor %s is missing", folder,
+                       layout->name);
+      LS_TRY(check_shape(tensor, layout, error));
+      (*items)[i] = (ls_fill_item){.from = {layout, layout->pieces.items, tensor},
+                                   .parameter = p,
+                                   .part = m ? LS_PART_MOMENT2 : LS_PART_MOMENT1};
+    }
   const int there = ls_safetensors_count(stored);
   if (*count == there) return LS_OK;
   return ls_fail(error, LS_INPUT,
                  "%s: the optimizer has %d tensors; this model and optimizer have %d: take those "
-                 "the checkpoint was made with",
+                 "the checkpoint was made with, and the same train.freeze",
                  folder, there, *count);
 }
 

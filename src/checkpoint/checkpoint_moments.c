@@ -1,7 +1,14 @@
 #include "checkpoint/checkpoint_moments.h"
 
-int ls_checkpoint_moments(const ls_layout *layout) {
-  return layout->optimizer.kind == LS_OPTIMIZER_ADAMW ? 2 : 1;
+int ls_checkpoint_moments(const ls_program *program, int parameter) {
+  if (!program->parameters[parameter].trainable) return 0;
+  return program->layout.optimizer.kind == LS_OPTIMIZER_ADAMW ? 2 : 1;
+}
+
+int ls_checkpoint_moments_of_all(const ls_program *program) {
+  int count = 0;
+  for (int p = 0; p < program->parameter_count; p++) count += ls_checkpoint_moments(program, p);
+  return count;
 }
 
 const ls_stored_layout *ls_checkpoint_moment(ls_arena *arena, const ls_program *program,

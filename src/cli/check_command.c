@@ -92,6 +92,9 @@ static ls_status check(ls_arena *arena, const ls_words *words, const char *devic
          devices, devices == 1 ? "" : "s", ls_layout_print(arena, layout),
          layout->sequence_parallel ? ", sequence parallel" : "", layout->microbatches,
          layout->microbatches == 1 ? "" : "es");
+  const int64_t frozen = ls_graph_frozen(session->graph);
+  if (frozen > 0)
+    printf("frozen: %.2f M parameters, proved to stay as they are\n", (double)frozen / 1e6);
   print_proof(&proof);
   print_memory(session);
   printf("compiled in %.2f s, checked in %.2f s: proved for %d stage%s\n", compiled, proof.seconds,

@@ -81,6 +81,9 @@ static void describe(const ls_session *session, const ls_dataset *dataset,
   fprintf(stderr, "tokenizer %s, %d ids; %lld training tokens %s\n", tokenizer->name,
           (int)tokenizer->vocabulary, (long long)dataset->training_tokens,
           describe_data(session->arena, dataset));
+  const int64_t frozen = ls_graph_frozen(session->graph);
+  if (frozen > 0)
+    fprintf(stderr, "frozen: %.2f M parameters, which stay as they are\n", (double)frozen / 1e6);
   if (layout->recompute_of_count)
     fprintf(stderr, "runs again to fit %.1f MiB: %s\n",
             (double)session->run->device.memory / 1048576,

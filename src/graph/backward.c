@@ -8,22 +8,33 @@
 
 typedef struct differentiator {
   ls_graph *graph;
-  bool *wanted;           /* by tensor: something trainable is behind it */
+  const bool *wanted;     /* by tensor, as ls_graph_wanted has it */
   ls_tensor_id *gradient; /* by tensor: so far; -1: none */
 } differentiator;
 
-/* Gradients of gradients are not asked for, so the forward tensors are all that need a place. */
-static void find_wanted(differentiator *d) {
-  const ls_graph *graph = d->graph;
+int64_t ls_graph_frozen(const ls_graph *graph) {
+  int64_t frozen = 0;
+  for (int p = 0; p < graph->parameters.count; p++) {
+    const ls_parameter *about = &graph->parameters.items[p].about;
+    int64_t elements = 1;
+    for (int d = 0; d < about->ndim; d++) elements *= about->dims[d];
+    if (!graph->parameters.items[p].trainable) frozen += elements;
+  }
+  return frozen;
+}
+
+const bool *ls_graph_wanted(const ls_graph *graph) {
+  bool *wanted = LS_NEW_ARRAY(graph->arena, bool, graph->tensors.count);
   for (int p = 0; p < graph->parameters.count; p++)
-    d->wanted[graph->parameters.items[p].tensor.index] = graph->parameters.items[p].trainable;
+    wanted[graph->parameters.items[p].tensor.index] = graph->parameters.items[p].trainable;
   for (int n = 0; n < graph->nodes.count; n++) {
     const ls_node *node = &graph->nodes.items[n];
-    bool wanted = false;
+    bool any = false;
     for (int i = 0; i < node->inputs; i++)
-      wanted |= d->wanted[node->in[i].index] && ls_op_gives_gradient(node->kind, i);
-    for (int o = 0; o < node->outputs; o++) d->wanted[node->out[o].index] = wanted;
+      any |= wanted[node->in[i].index] && ls_op_gives_gradient(node->kind, i);
+    for (int o = 0; o < node->outputs; o++) wanted[node->out[o].index] = any;
   }
+  return wanted;
 }
 
 /* A parameter has one gradient tensor; each node that contributes to it adds to it. */
@@ -103,10 +114,9 @@ static void differentiate_node(differentiator *d, const ls_node *node) {
 void ls_graph_differentiate(ls_graph *graph, const ls_root *roots, int count) {
   const int nodes = graph->nodes.count, tensors = graph->tensors.count;
   differentiator d = {.graph = graph,
-                      .wanted = LS_NEW_ARRAY(graph->arena, bool, tensors),
+                      .wanted = ls_graph_wanted(graph),
                       .gradient = LS_NEW_ARRAY(graph->arena, ls_tensor_id, tensors)};
   for (int t = 0; t < tensors; t++) d.gradient[t].index = -1;
-  find_wanted(&d);
   graph->in_backward = true;
   for (int r = 0; r < count; r++) {
     const int segment = ls_graph_tensor(graph, roots[r].tensor)->segment;

@@ -152,6 +152,12 @@ ls_tensor_id ls_graph_softcap(ls_graph *graph, ls_tensor_id x, double cap);
 /* Sets graph->logits, loss and the cells; needs graph->labels. */
 void ls_graph_cross_entropy(ls_graph *graph, ls_tensor_id logits);
 
+/* Elements of the parameters that are not trainable. */
+int64_t ls_graph_frozen(const ls_graph *graph);
+
+/* By tensor: whether a trainable parameter is behind it, so that backward asks for its gradient. */
+const bool *ls_graph_wanted(const ls_graph *graph);
+
 /* A tensor that backward starts from, and its gradient: a tensor of the same shape. */
 typedef struct ls_root {
   ls_tensor_id tensor, gradient;

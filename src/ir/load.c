@@ -472,16 +472,17 @@ static ls_status load_action(loader *l, json_t *item, size_t index) {
 static ls_status load_parameter(loader *l, json_t *item, size_t index) {
   ls_program_parameter *made = &l->program->parameters[index];
   const char *name;
-  int here, gives, cut, parts[7];
+  int here, gives, trainable, cut, parts[7];
   json_t *dims, *values;
-  if (json_unpack(item, "[sbbioio]", &name, &here, &gives, &cut, &dims, &made->unit, &values) !=
-          0 ||
+  if (json_unpack(item, "[sbbbioio]", &name, &here, &gives, &trainable, &cut, &dims, &made->unit,
+                  &values) != 0 ||
       !in_range(cut, LS_CUT_COUNT) || !in_range((int64_t)made->unit + 1, 1 << 20) ||
       !read_ints(values, parts, 7))
     return damaged(l, "parameter", index);
   made->name = ls_arena_strdup(l->arena, name);
   made->here = here != 0;
   made->gives = gives != 0;
+  made->trainable = trainable != 0;
   made->cut = (ls_cut)cut;
   made->ndim = read_integers(dims, made->dims, LS_MAX_DIMS);
   for (int v = 0; v < 7; v++)

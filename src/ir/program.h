@@ -171,8 +171,9 @@ typedef struct ls_program_action {
 /* Where a parameter's parts are: values, -1 where there is none. */
 typedef struct ls_program_parameter {
   const char *name;
-  bool here;  /* this stage has it; if not, its values are -1 */
-  bool gives; /* this stage is the one that is asked for it (two stages may have it) */
+  bool here;      /* this stage has it; if not, its values are -1 */
+  bool gives;     /* this stage is the one that is asked for it (two stages may have it) */
+  bool trainable; /* if not, it has no gradient, master weights or moments */
   ls_cut cut;
   int ndim;
   int64_t dims[LS_MAX_DIMS]; /* of the whole tensor */

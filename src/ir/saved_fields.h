@@ -4,7 +4,7 @@
 
 #include "ir/program.h"
 
-enum { LS_SAVED_VERSION = 11 };
+enum { LS_SAVED_VERSION = 12 };
 
 #define LS_VALUE_NUMBERS(X) \
   X(offset)                 \

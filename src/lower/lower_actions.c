@@ -177,7 +177,7 @@ static int gradient_of(ls_lowering *lowering, int p) {
 
 static void sum_squares(ls_lowering *lowering, int p) {
   const ls_program *program = lowering->program;
-  if (!program->parameters[p].gives) return;
+  if (!program->parameters[p].gives || !program->parameters[p].trainable) return;
   const ls_unit *unit = &lowering->units->items[program->parameters[p].unit];
   const int gradient = gradient_of(lowering, p);
   ls_instruction *made = ls_lower_op(lowering, LS_OP_SQUARED_NORM);

@@ -119,6 +119,7 @@ static void place_unit(ls_lowering *lowering, int unit) {
   lowering->memory[unit] = (ls_unit_memory){-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
   if (!lowering->here[unit]) return;
   place_parameters(lowering, unit);
+  if (lowering->units->items[unit].frozen) return;
   place_state(lowering, unit);
   place_update(lowering, unit);
 }
@@ -126,7 +127,9 @@ static void place_unit(ls_lowering *lowering, int unit) {
 static void place_gradients(ls_lowering *lowering, int unit) {
   const ls_unit *about = &lowering->units->items[unit];
   ls_unit_memory *memory = &lowering->memory[unit];
-  if (lowering->program->kind != LS_PROGRAM_STEP || !lowering->here[unit]) return;
+  if (lowering->program->kind != LS_PROGRAM_STEP || !lowering->here[unit] ||
+      lowering->units->items[unit].frozen)
+    return;
   const ls_tier tier = lowering->homes->state[unit];
   /* A shard where the whole lies is aligned to no block of a file. */
   const bool apart =
@@ -202,6 +205,7 @@ static void describe_parameter(ls_lowering *lowering, int p) {
       (ls_program_parameter){.name = about->name,
                              .here = lowering->here[unit],
                              .gives = lowering->here[unit] && (home < 0 || home == program->stage),
+                             .trainable = sharded->graph->parameters.items[p].trainable,
                              .cut = about->cut,
                              .ndim = about->ndim,
                              .unit = unit,
@@ -217,6 +221,7 @@ static void describe_parameter(ls_lowering *lowering, int p) {
   const char *name = about->name;
   made->used = whole_tensor(lowering, p, memory->used, compute, name);
   made->stored = ls_lower_parameter(lowering, p, name, memory->stored, compute, &of->stored);
+  if (!made->trainable) return;
   made->master = ls_lower_parameter(lowering, p, name, memory->master, accumulate, &of->state);
   made->moment1 = ls_lower_parameter(lowering, p, name, memory->moment1, accumulate, &of->state);
   if (memory->moment2 >= 0)

@@ -31,7 +31,7 @@ int64_t ls_program_parameter_elements(const ls_program_parameter *parameter) {
 
 static int part_value(const ls_program_parameter *parameter, ls_part_of_parameter part) {
   switch (part) {
-    case LS_PART_MASTER: return parameter->master;
+    case LS_PART_MASTER: return parameter->trainable ? parameter->master : parameter->stored;
     case LS_PART_MOMENT1: return parameter->moment1;
     case LS_PART_MOMENT2: return parameter->moment2;
     case LS_PART_GRADIENT: return parameter->gradient;

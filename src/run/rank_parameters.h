@@ -7,7 +7,7 @@
 #include "run/rank.h"
 
 typedef enum ls_part_of_parameter {
-  LS_PART_MASTER = 0, /* fp32 (fp64) weights */
+  LS_PART_MASTER = 0, /* fp32 (fp64) weights; of what is frozen, the weights as they are stored */
   LS_PART_MOMENT1,
   LS_PART_MOMENT2,
   LS_PART_GRADIENT, /* the reduced gradient, before clipping: after ls_rank_run_gradients. It is

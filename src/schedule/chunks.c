@@ -4,14 +4,29 @@
 
 #include "pipeline/stages.h"
 
-/* What a segment costs: its products and attention, and a little, so that none is free. */
+/* Passes over a node, of which backward has two where it makes the gradients of all inputs. */
+static double passes_over(const ls_node *node, const bool *wanted) {
+  int gives = 0, asked = 0;
+  for (int i = 0; i < node->inputs; i++) {
+    if (!ls_op_gives_gradient(node->kind, i)) continue;
+    gives++;
+    asked += wanted[node->in[i].index];
+  }
+  return gives ? 1 + 2.0 * asked / gives : 1;
+}
+
+/* What a segment costs: its products and attention, and a little, so that none is free. Of the
+ * forward pass, so that step and evaluation are cut alike. */
 static double *segment_costs(const ls_sharded *sharded) {
   const ls_graph *graph = sharded->graph;
   const int count = graph->segments.count;
+  const bool *wanted = ls_graph_wanted(graph);
   double *costs = LS_NEW_ARRAY(sharded->arena, double, count), sum = 0;
   for (int n = 0; n < graph->nodes.count; n++) {
-    const double flops = ls_node_flops(graph, &graph->nodes.items[n]);
-    costs[graph->nodes.items[n].segment] += flops;
+    const ls_node *node = &graph->nodes.items[n];
+    if (node->backward) continue;
+    const double flops = ls_node_flops(graph, node) * passes_over(node, wanted);
+    costs[node->segment] += flops;
     sum += flops;
   }
   for (int s = 0; s < count; s++) costs[s] += (sum + 1) / (1000.0 * count);

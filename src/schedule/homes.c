@@ -5,11 +5,11 @@ static void place_state(const ls_sharded *sharded, const ls_units *units, const 
   const ls_offload *offload = &sharded->layout.offload;
   double all = 0, stays = 0;
   for (int u = 0; u < units->count; u++)
-    if (here[u]) all += (double)units->items[u].elements;
+    if (here[u] && !units->items[u].frozen) all += (double)units->items[u].elements;
   const double may_stay = (1 - offload->optimizer_fraction) * all;
   for (int u = 0; u < units->count; u++) {
     homes->parameters[u] = offload->parameters;
-    if (!here[u] || offload->optimizer == LS_TIER_DEVICE) continue;
+    if (!here[u] || units->items[u].frozen || offload->optimizer == LS_TIER_DEVICE) continue;
     stays += (double)units->items[u].elements;
     if (stays > may_stay) homes->state[u] = offload->optimizer;
   }

@@ -4,7 +4,7 @@ typedef struct updater {
   ls_arena *arena;
   const ls_homes *homes;
   ls_schedule *schedule;
-  const bool *ours;
+  const bool *trained;
   int units;
 } updater;
 
@@ -35,7 +35,7 @@ static bool in_file(const updater *u, int unit) {
 
 static int next_of(const updater *u, int unit) {
   do unit++;
-  while (unit < u->units && !u->ours[unit]);
+  while (unit < u->units && !u->trained[unit]);
   return unit < u->units ? unit : -1;
 }
 
@@ -63,13 +63,13 @@ static int order_units(const ls_units *units, bool *left, int *ordered) {
   return count;
 }
 
-void ls_offload_norm(ls_arena *arena, const ls_units *units, const bool *ours, int stage,
+void ls_offload_norm(ls_arena *arena, const ls_units *units, const bool *trained, int stage,
                      const ls_homes *homes, ls_schedule *schedule) {
-  const updater u = {arena, homes, schedule, ours, units->count};
+  const updater u = {arena, homes, schedule, trained, units->count};
   bool *left = LS_NEW_ARRAY(arena, bool, units->count + 1);
   for (int i = 0; i < units->count; i++) { /* of two stages that share a unit the first counts it */
     const int home = units->items[i].stages[0];
-    left[i] = ours[i] && (home < 0 || home == stage);
+    left[i] = trained[i] && (home < 0 || home == stage);
   }
   int *ordered = LS_NEW_ARRAY(arena, int, units->count + 1);
   const int count = order_units(units, left, ordered);
@@ -84,9 +84,9 @@ void ls_offload_norm(ls_arena *arena, const ls_units *units, const bool *ours, i
   }
 }
 
-void ls_offload_update(ls_arena *arena, const ls_units *units, const bool *ours,
+void ls_offload_update(ls_arena *arena, const ls_units *units, const bool *trained,
                        const ls_homes *homes, ls_schedule *schedule) {
-  const updater u = {arena, homes, schedule, ours, units->count};
+  const updater u = {arena, homes, schedule, trained, units->count};
   int last = -1;
   const int first = next_of(&u, -1);
   begin_unit(&u, first);

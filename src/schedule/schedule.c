@@ -37,7 +37,7 @@ typedef struct builder {
   LS_LIST(step) steps;
   struct inbox *inboxes;        /* [stages] */
   double *taken;                /* by place in the list: when what the pass sends is taken */
-  bool *ours;                   /* by unit: this stage has it */
+  bool *trained;                /* by unit: this stage has it, and it is not frozen */
   bool *kept;                   /* by unit: its weights were brought once for the step */
   int *fetching;                /* by unit: the step its parameters are on their way for; -1 */
   int *gathering;               /* by unit: the step its gather has begun for; -1 */
@@ -102,14 +102,15 @@ static void begin_and_await(builder *b, ls_action made) {
 
 static void add_for_units(builder *b, ls_action_kind kind) {
   for (int u = 0; u < b->units->count; u++)
-    if (b->ours[u]) add(b, kind, -1, u, -1);
+    if (b->trained[u]) add(b, kind, -1, u, -1);
 }
 
 /* Updated shards go to ranks that store a unit's weights otherwise. */
 static void publish(builder *b) {
   ls_schedule begun = {0};
   for (int u = 0; u < b->units->count; u++) {
-    if (!b->ours[u] || !differ(b, &b->units->items[u].state, &b->units->items[u].stored)) continue;
+    if (!b->trained[u] || !differ(b, &b->units->items[u].state, &b->units->items[u].stored))
+      continue;
     const ls_action made = transfer(LS_WAY_PUBLISH, LS_CARGO_PARAMETERS, -1, u, -1);
     begin(b, made);
     if (b->sharded->layout.prefetch)
@@ -611,7 +612,8 @@ static builder open_builder(const ls_sharded *sharded, const ls_units *units,
                .giving = -1,
                .offloading = -1,
                .schedule = schedule};
-  b.ours = ls_schedule_units_here(sharded, units, chunks, stage);
+  b.trained = ls_schedule_units_here(sharded, units, chunks, stage);
+  for (int u = 0; u < units->count; u++) b.trained[u] &= !units->items[u].frozen;
   b.kept = LS_NEW_ARRAY(sharded->arena, bool, units->count + 1);
   b.finished = LS_NEW_ARRAY(sharded->arena, bool, units->count + 1);
   b.fetching = LS_NEW_ARRAY(sharded->arena, int, units->count + 1);
@@ -635,18 +637,18 @@ ls_schedule ls_schedule_step(const ls_sharded *sharded, const ls_units *units,
   if (!validates) add_counts(&b);
   add_passes(&b);
   for (int u = 0; u < units->count; u++)
-    if (b.ours[u] && !b.finished[u]) finish(&b, u);
+    if (b.trained[u] && !b.finished[u]) finish(&b, u);
   end_finishing(&b);
   end_leaving(&b);
   if (ls_homes_files(homes, units))
-    ls_offload_norm(sharded->arena, units, b.ours, stage, homes, &schedule);
+    ls_offload_norm(sharded->arena, units, b.trained, stage, homes, &schedule);
   add(&b, LS_ACTION_NORM, -1, -1, -1);
   if (validates) {
     add_for_units(&b, LS_ACTION_AHEAD);
     publish(&b);
     add(&b, LS_ACTION_SETTLE, -1, -1, -1);
   }
-  ls_offload_update(sharded->arena, units, b.ours, homes, &schedule);
+  ls_offload_update(sharded->arena, units, b.trained, homes, &schedule);
   publish(&b);
   return schedule;
 }

@@ -137,6 +137,32 @@ static void assign_parameters(const ls_sharded *sharded, ls_units *units,
   }
 }
 
+static bool is_frozen(const ls_sharded *sharded, int parameter) {
+  return !sharded->graph->parameters.items[parameter].trainable;
+}
+
+/* A unit that has both kinds of parameters keeps the trainable ones. */
+static void part_frozen(const ls_sharded *sharded, ls_units *units) {
+  const ls_graph *graph = sharded->graph;
+  const int together = units->count;
+  int *apart = LS_NEW_ARRAY(sharded->arena, int, together + 1); /* 1 + the unit of what is frozen */
+  bool *trainable = LS_NEW_ARRAY(sharded->arena, bool, together + 1);
+  for (int p = 0; p < graph->parameters.count; p++)
+    trainable[units->of_parameter[p]] |= !is_frozen(sharded, p);
+  for (int p = 0; p < graph->parameters.count; p++) {
+    const int unit = units->of_parameter[p];
+    if (!is_frozen(sharded, p)) continue;
+    if (trainable[unit] && !apart[unit]) {
+      units->items[units->count++] =
+          (ls_unit){.name = ls_arena_printf(sharded->arena, "%s (frozen)", units->items[unit].name),
+                    .stages = {-1, -1}};
+      apart[unit] = units->count;
+    }
+    units->of_parameter[p] = trainable[unit] ? apart[unit] - 1 : unit;
+    units->items[units->of_parameter[p]].frozen = true;
+  }
+}
+
 static void list_parameters(const ls_sharded *sharded, ls_units *units) {
   const int count = sharded->graph->parameters.count;
   units->parameters = LS_NEW_ARRAY(sharded->arena, int, count + 1);
@@ -172,6 +198,7 @@ ls_units *ls_units_make(const ls_sharded *sharded, const ls_chunks *chunks) {
   for (int s = graph->segments.count - 1; s >= 0; s--)
     units->items[unit_of_segment[s]].name = graph->segments.items[s];
   assign_parameters(sharded, units, unit_of_segment, find_users(sharded, chunks));
+  part_frozen(sharded, units);
   list_parameters(sharded, units);
   for (int u = 0; u < units->count; u++) fill_unit(sharded, units, u);
   units->touches = ls_touches_make(sharded, units->of_parameter);

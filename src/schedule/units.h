@@ -7,7 +7,8 @@
  * key, value adjacent), those replicated on tp axes last and together by axes: their gradients may
  * be partial there, and one all-reduce of a range resolves them. The order is that of every program
  * of the layout, with gradients or without. Each starts on a multiple of LS_UNIT_ALIGNMENT
- * elements; the buffer is padded so that every shard has the same length. */
+ * elements; the buffer is padded so that every shard has the same length. A unit is all trainable
+ * or all frozen: where a layer has both, its frozen parameters are a unit of their own. */
 #ifndef LS_SCHEDULE_UNITS_H
 #define LS_SCHEDULE_UNITS_H
 
@@ -37,6 +38,7 @@ typedef struct ls_unit {
   ls_placement state;    /* master weights and moments, and so the reduced gradient */
   bool brought_once;     /* from `stored` to `used` for the step, else for each microbatch */
   int stages[2];         /* that both have it (a tied parameter); else -1 */
+  bool frozen;           /* it has no gradient, no master weights and no moments */
   LS_LIST(ls_unit_entry) entries;
 } ls_unit;
 
@@ -54,8 +56,8 @@ typedef struct ls_units {
 int64_t ls_unit_elements(const ls_mesh *mesh, const ls_unit *unit, const ls_placement *placement);
 
 /* A unit for "embedding", for each group of layers_per_unit layers and for "head" (segments named
- * "layers.N" are layers), and for each parameter that two stages of the pipeline use. Some may be
- * empty. In the sharded graph's arena. */
+ * "layers.N" are layers), for each parameter that two stages of the pipeline use, and for what is
+ * frozen of the others. Some may be empty. In the sharded graph's arena. */
 ls_units *ls_units_make(const ls_sharded *sharded, const ls_chunks *chunks);
 
 #endif

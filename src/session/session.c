@@ -13,6 +13,7 @@
 #include "session/fit.h"
 #include "session/limits.h"
 #include "session/offload_room.h"
+#include "store/freeze.h"
 #include "store/weights.h"
 #include "store/weights_folder.h"
 
@@ -234,10 +235,21 @@ static ls_build_options options_of(const ls_session *session, ls_model_mode mode
                             .documents = session->run->data.documents == LS_RUN_MASKED};
 }
 
+/* The step's graph and the evaluation's: the two keep the same between them. */
+static ls_status freeze(const ls_session *session, ls_graph *graph, ls_error *error) {
+  const ls_run_globs *asked = &session->run->train.freeze;
+  if (asked->count == 1 && strcmp(asked->items[0], "none") == 0) return LS_OK;
+  const ls_status status = ls_freeze(&session->config, graph, asked->items, asked->count, error);
+  if (status != LS_OK)
+    ls_error_prefix(error, "%s", ls_run_file_where(session->run, "train.freeze"));
+  return status;
+}
+
 /* The step's graph has a backward part. */
 static ls_status build_graph(ls_session *session, ls_error *error) {
   const ls_build_options options = options_of(session, LS_MODEL_TRAIN);
   LS_TRY(ls_model_build(session->arena, &session->config, &options, &session->graph, error));
+  LS_TRY(freeze(session, session->graph, error));
   ls_graph_backward(session->graph);
   return asks_budget(session->run) ? fit_budget(session, error) : LS_OK;
 }
@@ -247,6 +259,7 @@ static ls_status compile_evaluation(ls_session *session, const ls_layout *layout
   const ls_build_options options = options_of(session, LS_MODEL_FORWARD);
   ls_graph *forward;
   LS_TRY(ls_model_build(session->arena, &session->config, &options, &forward, error));
+  LS_TRY(freeze(session, forward, error));
   return compile_stages(session, forward, layout, LS_PROGRAM_FORWARD, LS_SESSION_EVALUATE, error);
 }
 

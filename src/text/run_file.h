@@ -131,6 +131,7 @@ typedef struct ls_run_train {
   ls_run_span warmup, decay;
   double clip; /* 0: none */
   int64_t seed;
+  ls_run_globs freeze; /* names of parameters, or one item "none" */
 } ls_run_train;
 
 typedef struct ls_run_optimizer {

@@ -160,6 +160,8 @@ const ls_run_key ls_run_keys[] = {
      .help = "largest norm of the whole gradient; 0: no clipping"},
     {"train.seed", LS_RUN_INTEGER, AT(train.seed), .standard = "1", .low = 0, .high = 0x1p53,
      .help = "of the initial weights"},
+    {"train.freeze", LS_RUN_GLOBS, AT(train.freeze), .standard = "none",
+     .help = "kept as they are: none, or names as [embedding, layers.0-3, '*.norm', lm_head]"},
 
     {"optimizer.name", LS_RUN_CHOICE, AT(optimizer.name), .standard = "adamw", .words = "adamw sgd",
      .help = "how gradients become updates"},

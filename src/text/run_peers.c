@@ -111,6 +111,8 @@ const ls_run_peer ls_run_peers[] = {
     {"use_cpu", "device.kind: cpu"},
     {"device_type", "device.kind"},
 
+    {"freeze_layers", "train.freeze"},
+    {"freeze_embeddings", "train.freeze: embedding"},
     {"max_steps", "train.steps"},
     {"train_iters", "train.steps"},
     {"max_iters", "train.steps"},

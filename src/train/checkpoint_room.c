@@ -18,9 +18,11 @@ enum { BESIDE_TENSORS = 1 << 16 }; /* headers, config.json, state.json */
 int64_t ls_checkpoint_bytes(const ls_session *session) {
   const ls_program *program = session->programs[LS_SESSION_STEP];
   const ls_dtype dtype = program->layout.compute == LS_F64 ? LS_F64 : LS_F32;
-  const int tensors = 1 + ls_checkpoint_moments(&program->layout);
-  return ls_model_parameters(&session->config) * tensors * (int64_t)ls_dtype_bytes(dtype) +
-         BESIDE_TENSORS;
+  int64_t elements = 0;
+  for (int p = 0; p < program->parameter_count; p++)
+    elements += ls_program_parameter_elements(&program->parameters[p]) *
+                (1 + ls_checkpoint_moments(program, p));
+  return elements * (int64_t)ls_dtype_bytes(dtype) + BESIDE_TENSORS;
 }
 
 int64_t ls_checkpoint_copies(int64_t saves, int64_t existing, int64_t keep) {

@@ -586,12 +586,79 @@ static void test_a_wrong_program_does_not_run(void **state) {
   assert_int_equal(f->proofs, 1);
 }
 
+/* Every tensor of the weights: bit for bit the same after the first and the last step where it is
+ * frozen, and of those alone the optimizer has nothing. */
+static int check_frozen(const fixture *f, const char *const *frozen, int count) {
+  ls_arena *arena = ls_arena_create();
+  ls_error error = {0};
+  ls_safetensors *first, *last, *optimizer;
+  if (ls_safetensors_open(checkpoint_file(arena, f, 1, ""), "model", &first, &error) != LS_OK ||
+      ls_safetensors_open(checkpoint_file(arena, f, STEPS, ""), "model", &last, &error) != LS_OK ||
+      ls_safetensors_open(checkpoint_file(arena, f, STEPS, ""), "optimizer", &optimizer, &error) !=
+          LS_OK)
+    fail_msg("%s", error.text);
+  int stay = 0;
+  for (int t = 0; t < ls_safetensors_count(first); t++) {
+    const ls_stored_tensor *before = ls_safetensors_at(first, t);
+    const ls_stored_tensor *after = ls_safetensors_find(last, before->name);
+    bool expected = false;
+    for (int i = 0; i < count; i++) expected |= strstr(before->name, frozen[i]) != NULL;
+    if ((memcmp(before->data, after->data, before->bytes) == 0) != expected)
+      fail_msg("%s %s", before->name, expected ? "is changed" : "stays as it is");
+    stay += expected;
+  }
+  assert_int_equal(ls_safetensors_count(optimizer), 2 * (ls_safetensors_count(first) - stay));
+  ls_safetensors_close(&first);
+  ls_safetensors_close(&last);
+  ls_safetensors_close(&optimizer);
+  ls_arena_destroy(&arena);
+  return stay;
+}
+
+static void test_frozen_parameters_stay(void **state) {
+  fixture *f = *state;
+  static const char *const frozen[] = {"embed_tokens", "layers.0.", "layernorm", "norm.weight"};
+  static const struct {
+    const char *dtype;
+    int devices;
+    const char *keys[3];
+  } layouts[] = {
+      {"fp32", 1, {"zero=0", "recompute=full", "mesh.pp=1"}},
+      {"fp32", 2, {"mesh.dp_shard=2", "zero=3", "train.microbatches=2"}},
+      {"bf16", 4, {"mesh.dp_shard=2", "zero=1", "mesh.tp=2"}},
+      {"fp16", 4, {"mesh.pp=2", "schedule=zbv", "train.microbatches=4"}},
+      {"bf16", 2, {"mesh.dp_shard=2", "offload.parameters=host", "offload.optimizer=host"}},
+      {"bf16", 2, {"mesh.pp=2", "post_validation=true", "train.microbatches=2"}},
+  };
+  for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+    const char *keys[6] = {"train.freeze=[embedding, layers.0, '*.norm']", "checkpoint.every=1",
+                           "checkpoint.keep=9"};
+    ls_error error = {0};
+    double through[STEPS + 1];
+    memcpy(keys + 3, layouts[i].keys, sizeof layouts[i].keys);
+    f->dtype = layouts[i].dtype;
+    if (train(f, layouts[i].devices, keys, 6, true, &error) != LS_OK) fail_msg("%s", error.text);
+    assert_int_equal(check_frozen(f, frozen, 4), 13);
+    memcpy(through, f->loss, sizeof through);
+    f->stop_after = 3;
+    assert_int_equal(train(f, layouts[i].devices, keys, 6, true, &error), LS_STOPPED);
+    f->stop_after = 0;
+    keys[0] = "train.freeze=[embedding, layers.0]";
+    assert_int_equal(train(f, layouts[i].devices, keys, 6, false, &error), LS_INPUT);
+    assert_non_null(strstr(error.text, "train.freeze"));
+    keys[0] = "train.freeze=[embedding, layers.0, '*.norm']";
+    assert_int_equal(train(f, layouts[i].devices, keys, 6, false, &error), LS_OK);
+    for (int s = 4; s <= STEPS; s++) assert_true(f->loss[s] == through[s]); /* bit for bit */
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_stopping_changes_nothing, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_a_trace_is_of_one_step, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_layouts_train_alike, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_other_mathematics_is_refused, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_frozen_parameters_stay, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_a_changed_text_is_refused_or_allowed, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_a_moved_text_is_the_same, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_a_wrong_program_does_not_run, set_up, tear_down),

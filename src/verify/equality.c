@@ -10,6 +10,7 @@
 #include "lower/compile.h"
 #include "run/crew.h"
 #include "run/rank_parameters.h"
+#include "store/freeze.h"
 
 typedef struct job {
   const ls_experiment *experiment;
@@ -77,6 +78,7 @@ static ls_status read_all(ls_rank *rank, const job *work, ls_part_of_parameter p
   const double scale = part == LS_PART_GRADIENT ? *ls_rank_cell(rank, LS_CELL_SCALE) : 1;
   for (int p = 0; p < program->parameter_count; p++) {
     const int64_t count = work->result->elements[p];
+    if (part == LS_PART_GRADIENT && !program->parameters[p].trainable) continue;
     ls_arena *scratch = ls_arena_create();
     double *data = LS_NEW_ARRAY(scratch, double, count);
     const ls_dtype dtype = accumulate_dtype(work);
@@ -244,6 +246,8 @@ static ls_status compile(ls_arena *arena, const ls_experiment *experiment, const
                                             .sequence = experiment->sequence,
                                             .documents = experiment->documents},
                         graph, error));
+  LS_TRY(
+      ls_freeze(experiment->config, *graph, experiment->freeze, experiment->freeze_count, error));
   ls_graph_backward(*graph);
   LS_TRY(ls_program_compile(*graph, layout, LS_PROGRAM_STEP, stages, error));
   for (int s = 0; s < layout->pp && experiment->saved; s++) {

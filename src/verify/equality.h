@@ -20,6 +20,8 @@ typedef struct ls_experiment {
   const ls_model_config *config;
   int64_t sequences, sequence; /* of a step */
   uint64_t seed;
+  const char *const *freeze; /* what is frozen, as ls_freeze takes it */
+  int freeze_count;
   bool documents;    /* attention and positions stay inside documents of chance */
   bool fast_kernels; /* the CPU device's, in place of the reference */
   bool saved;        /* what runs is the saved form of the programs, read back */

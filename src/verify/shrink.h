@@ -58,7 +58,8 @@ typedef struct ls_shrunk {
   ls_form before, form;
   ls_model_config config;
   ls_layout layout;
-  int64_t batch; /* sequences of a step */
+  int64_t batch;                /* sequences of a step */
+  LS_LIST(const char *) freeze; /* names of parameters, as ls_freeze takes them */
   LS_LIST(ls_shrink_row) rows;
   LS_LIST(const char *) given_up; /* names of edges that are not kept */
 } ls_shrunk;
@@ -75,5 +76,9 @@ LS_CHECKED ls_status ls_form_make(const ls_model_config *config, const ls_layout
 LS_CHECKED ls_status ls_shrink(ls_arena *arena, const ls_model_config *config,
                                const ls_layout *layout, int64_t batch, int64_t sequence,
                                ls_shrunk **shrunk, ls_error *error);
+
+/* Fills `freeze` from what the large model's graph has frozen; NULL: nothing. */
+LS_CHECKED ls_status ls_shrink_freeze(ls_arena *arena, const ls_graph *large, ls_shrunk *shrunk,
+                                      ls_error *error);
 
 #endif

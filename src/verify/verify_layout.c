@@ -130,6 +130,7 @@ ls_status ls_verify_layout_prepare(ls_arena *arena, const ls_session *session,
   made->options = *options;
   LS_TRY(ls_shrink(arena, &session->config, &session->layout, session->batch, session->sequence,
                    &made->shrunk, error));
+  LS_TRY(ls_shrink_freeze(arena, session->graph, made->shrunk, error));
   const ls_layout *layout = &made->shrunk->layout;
   made->ranks = layout->pp * layout->dp_replicate * layout->dp_shard * layout->tp;
   choose_training(made);
@@ -142,6 +143,8 @@ static ls_experiment experiment_of(const ls_layout_verification *about) {
   return (ls_experiment){.config = &shrunk->config,
                          .sequences = shrunk->batch,
                          .sequence = shrunk->form.sequence,
+                         .freeze = shrunk->freeze.items,
+                         .freeze_count = shrunk->freeze.count,
                          .seed = SEED,
                          .documents = about->session->run->data.documents == LS_RUN_MASKED,
                          .saved = true,
