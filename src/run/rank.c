@@ -304,6 +304,7 @@ int64_t ls_rank_workspace(const ls_device_facts *facts, const ls_program *const 
 static ls_status give_workspace(ls_rank *rank, const ls_program *program, loaded *each,
                                 ls_error *error) {
   const ls_instruction *instruction = each->instruction;
+  if (!instruction) return LS_OK; /* no action runs it */
   const ls_kernel_table *table = table_of(rank->device, program, instruction);
   each->args.workspace = rank->workspace;
   each->args.workspace_bytes = rank->workspace_bytes;
