@@ -2,13 +2,14 @@
 
 #include <string.h>
 
-#include "graph/labels.h"
-
 static const ls_tensor_id none = {-1};
 
 ls_graph *ls_graph_create(ls_arena *arena) {
   ls_graph *graph = LS_NEW(arena, ls_graph);
   graph->arena = arena;
+  ls_op_labels *labels = LS_NEW_ARRAY(arena, ls_op_labels, LS_OP_COUNT);
+  for (int k = 0; k < LS_OP_COUNT; k++) labels[k] = ls_op_labels_read((ls_op_kind)k);
+  graph->op_labels = labels;
   graph->ids = graph->labels = graph->positions = none;
   graph->loss_scale = graph->loss = graph->logits = none;
   return graph;
@@ -155,21 +156,21 @@ static bool of_backward_pass(const ls_graph *graph) {
 
 int ls_graph_node(ls_graph *graph, ls_op_kind kind, const ls_attributes *attributes,
                   const ls_tensor_id *inputs, const int64_t *extra) {
-  const ls_op_labels labels = ls_op_labels_read(kind);
+  const ls_op_labels *labels = &graph->op_labels[kind];
   ls_node node = {.kind = kind,
                   .segment = graph->segment,
                   .backward = of_backward_pass(graph),
-                  .inputs = labels.inputs,
-                  .outputs = labels.outputs};
+                  .inputs = labels->inputs,
+                  .outputs = labels->outputs};
   if (attributes) node.attributes = *attributes;
   while (!exists(inputs[node.inputs - 1])) node.inputs--;
-  LS_ASSERT(ls_op_labels_allow(&labels, node.inputs));
+  LS_ASSERT(ls_op_labels_allow(labels, node.inputs));
   memcpy(node.in, inputs, sizeof *inputs * (size_t)node.inputs);
-  check_inputs(graph, &node, &labels);
+  check_inputs(graph, &node, labels);
   check_written(graph, &node);
   LS_ASSERT(ls_op_has_divisors(kind, &node.attributes));
-  for (int o = 0; o < labels.outputs; o++) {
-    ls_tensor tensor = output_tensor(graph, &node, &labels, o, extra);
+  for (int o = 0; o < labels->outputs; o++) {
+    ls_tensor tensor = output_tensor(graph, &node, labels, o, extra);
     tensor.name =
         ls_arena_printf(graph->arena, "%s%s.%d.%s%s",
                         graph->segments.count ? graph->segments.items[graph->segment] : "",

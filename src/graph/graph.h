@@ -14,7 +14,7 @@
 #define LS_GRAPH_GRAPH_H
 
 #include "base/arena.h"
-#include "graph/op.h"
+#include "graph/labels.h"
 
 typedef struct ls_tensor_id {
   int index; /* -1: none */
@@ -82,6 +82,7 @@ typedef struct ls_parameter_record {
 
 typedef struct ls_graph {
   ls_arena *arena;
+  const ls_op_labels *op_labels; /* by op */
   LS_LIST(ls_tensor) tensors;
   LS_LIST(ls_node) nodes;
   LS_LIST(ls_parameter_record) parameters;

@@ -85,8 +85,11 @@ bool ls_op_labels_allow(const ls_op_labels *labels, int inputs) {
 }
 
 int ls_operand_dim(const ls_operand_labels *operand, char label) {
-  for (int d = 0; d < operand->ndim; d++)
-    if (strchr(operand->dim[d], label) || operand->rule[d].tied == label) return d;
+  for (int d = 0; d < operand->ndim; d++) {
+    if (operand->rule[d].tied == label) return d;
+    for (const char *of = operand->dim[d]; *of; of++)
+      if (*of == label) return d;
+  }
   return -1;
 }
 

@@ -1,6 +1,5 @@
 #include <string.h>
 
-#include "graph/labels.h"
 #include "lower/lower.h"
 
 ls_instruction *ls_lower_op(ls_lowering *lowering, ls_op_kind kind) {
@@ -25,11 +24,11 @@ ls_instruction *ls_lower_collective(ls_lowering *lowering, ls_collective collect
 }
 
 /* Whether operand `i` of a node in slices, inputs first, has tokens and so rows of the slice. */
-static bool has_tokens(const ls_shard_node *node, int i) {
+static bool has_tokens(const ls_lowering *lowering, const ls_shard_node *node, int i) {
   if (node->collective != LS_COLLECTIVE_NONE) return true;
-  const ls_op_labels labels = ls_op_labels_read(node->kind);
+  const ls_op_labels *labels = &lowering->sharded->graph->op_labels[node->kind];
   const ls_operand_labels *operand =
-      i < node->inputs ? &labels.in[i] : &labels.out[i - node->inputs];
+      i < node->inputs ? &labels->in[i] : &labels->out[i - node->inputs];
   return ls_operand_dim(operand, 'n') == 0;
 }
 
@@ -233,13 +232,14 @@ static void lower_node(ls_lowering *lowering, int n) {
     if (lowering->value_of[node->in[i]] < 0)
       lowering->value_of[node->in[i]] = source_value(lowering, node->in[i]);
     made.in[i] = lowering->value_of[node->in[i]];
-    if (lowering->rows && has_tokens(node, i)) made.in[i] = rows_of(lowering, node->in[i]);
+    if (lowering->rows && has_tokens(lowering, node, i))
+      made.in[i] = rows_of(lowering, node->in[i]);
   }
   for (int o = 0; o < node->outputs; o++) {
     int *value = &lowering->value_of[node->out[o]];
     if (*value < 0) *value = make_value(lowering, node, n, o);
     made.out[o] = *value;
-    if (lowering->rows && has_tokens(node, node->inputs + o))
+    if (lowering->rows && has_tokens(lowering, node, node->inputs + o))
       made.out[o] = rows_of(lowering, node->out[o]);
     made.write[o] = write_mode(lowering, node, o);
   }

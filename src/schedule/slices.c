@@ -2,8 +2,6 @@
 
 #include <string.h>
 
-#include "graph/labels.h"
-
 /* Bytes of a slice of logits, fewest rows and most slices. A slice goes through the head's weight
  * twice and adds to all of its gradient: with few rows that takes longer than the products. */
 enum { SLICE_BYTES = 64 << 20, LEAST_ROWS = 512, MOST_SLICES = 64 };
@@ -21,15 +19,17 @@ static bool same_labels(const ls_operand_labels *a, const ls_operand_labels *b) 
 
 /* Operands of the same labels as a wide one are as wide. True: another was found. */
 static bool spread(slicer *s, const ls_node *node) {
-  const ls_op_labels labels = ls_op_labels_read(node->kind);
+  const ls_op_labels *labels = &s->sharded->graph->op_labels[node->kind];
   const int count = node->inputs + node->outputs;
   bool found = false;
   for (int i = 0; i < count; i++) {
     const ls_tensor_id from = i < node->inputs ? node->in[i] : node->out[i - node->inputs];
     for (int j = 0; j < count && s->wide[from.index]; j++) {
       const ls_tensor_id to = j < node->inputs ? node->in[j] : node->out[j - node->inputs];
-      const ls_operand_labels *a = i < node->inputs ? &labels.in[i] : &labels.out[i - node->inputs];
-      const ls_operand_labels *b = j < node->inputs ? &labels.in[j] : &labels.out[j - node->inputs];
+      const ls_operand_labels *a =
+          i < node->inputs ? &labels->in[i] : &labels->out[i - node->inputs];
+      const ls_operand_labels *b =
+          j < node->inputs ? &labels->in[j] : &labels->out[j - node->inputs];
       if (s->wide[to.index] || !same_labels(a, b)) continue;
       s->wide[to.index] = found = true;
     }
@@ -100,11 +100,11 @@ static bool may_slice(const ls_sharded *sharded, const ls_shard_node *node, int6
   if (node->backward) return false;
   if (node->collective != LS_COLLECTIVE_NONE)
     return node->collective == LS_ALL_REDUCE && stored_rows(sharded, node->in[0]) == rows;
-  const ls_op_labels labels = ls_op_labels_read(node->kind);
+  const ls_op_labels *labels = &sharded->graph->op_labels[node->kind];
   const ls_op *row = ls_op_row(node->kind);
   if (node->kind == LS_OP_COPY || !ls_op_takes_rows(row)) return false;
   for (int i = 0; i < node->inputs; i++)
-    if (ls_operand_dim(&labels.in[i], 'n') == 0 && stored_rows(sharded, node->in[i]) != rows)
+    if (ls_operand_dim(&labels->in[i], 'n') == 0 && stored_rows(sharded, node->in[i]) != rows)
       return false;
   return true;
 }
@@ -114,12 +114,12 @@ static void find_inside(slicer *s) {
   bool *outside = LS_NEW_ARRAY(sharded->arena, bool, sharded->values.count + 1);
   for (int n = 0; n < sharded->nodes.count; n++) {
     const ls_shard_node *node = &sharded->nodes.items[n];
-    const ls_op_labels labels = ls_op_labels_read(node->kind);
+    const ls_op_labels *labels = &sharded->graph->op_labels[node->kind];
     for (int i = 0; i < node->inputs; i++)
       if (!s->out->nodes[n]) outside[node->in[i]] = true;
     for (int o = 0; o < node->outputs; o++) {
       const bool tokens =
-          node->collective != LS_COLLECTIVE_NONE || ls_operand_dim(&labels.out[o], 'n') == 0;
+          node->collective != LS_COLLECTIVE_NONE || ls_operand_dim(&labels->out[o], 'n') == 0;
       if (s->out->nodes[n] && tokens) s->out->inside[node->out[o]] = true;
     }
   }

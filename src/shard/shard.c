@@ -2,7 +2,6 @@
 
 #include <string.h>
 
-#include "graph/labels.h"
 #include "shard/resolve.h"
 
 /* What a node does on one axis: cut a label, cut nothing, or let partial inputs flow through. */
@@ -25,7 +24,7 @@ typedef struct sharder {
 typedef struct node_context {
   const ls_node *node;
   const ls_op *row;
-  ls_op_labels labels;
+  const ls_op_labels *labels;
   char choice[LS_AXIS_COUNT];
 } node_context;
 
@@ -63,14 +62,14 @@ static int list_choices(const node_context *context, const ls_mesh *mesh, ls_axi
 static ls_place input_place(const node_context *context, int input, char choice) {
   if (choice == FLOW_THROUGH && strchr(context->row->linear, '0' + input))
     return (ls_place){LS_PARTIAL, 0, LS_SUM};
-  const int dim = ls_operand_dim(&context->labels.in[input], choice);
+  const int dim = ls_operand_dim(&context->labels->in[input], choice);
   return dim < 0 ? (ls_place){0} : (ls_place){LS_SHARDED, dim, LS_SUM};
 }
 
 static ls_place output_place(const node_context *context, int output, char choice) {
   if (choice == CUT_NOTHING) return (ls_place){0};
   if (choice == FLOW_THROUGH) return (ls_place){LS_PARTIAL, 0, LS_SUM};
-  const int dim = ls_operand_dim(&context->labels.out[output], choice);
+  const int dim = ls_operand_dim(&context->labels->out[output], choice);
   if (dim < 0) return (ls_place){LS_PARTIAL, 0, context->row->reduce};
   return (ls_place){LS_SHARDED, dim, LS_SUM};
 }
@@ -158,7 +157,10 @@ static double output_cost(const sharder *s, const node_context *context, int o, 
 static bool cuts_evenly(const sharder *s, const node_context *context, int operand, bool is_input,
                         ls_axes family) {
   const ls_operand_labels *labels =
-      is_input ? &context->labels.in[operand] : &context->labels.out[operand];
+      is_input ? &context->labels->in[operand] : &context->labels->out[operand];
+  bool scaled = false;
+  for (int d = 0; d < labels->ndim; d++) scaled |= labels->rule[d].divisor != 1;
+  if (!scaled) return true;
   const ls_tensor_id id = is_input ? context->node->in[operand] : context->node->out[operand];
   const ls_placement placement =
       with_choices(context, operand, is_input, &(ls_placement){0}, family);
@@ -177,7 +179,7 @@ static double choice_cost(const sharder *s, const node_context *context, ls_axes
     if (cost < 0 || !cuts_evenly(s, context, i, true, family)) return -1;
     total += cost;
   }
-  for (int o = 0; o < context->labels.outputs; o++) {
+  for (int o = 0; o < context->labels->outputs; o++) {
     const double cost = output_cost(s, context, o, family);
     if (cost < 0 || !cuts_evenly(s, context, o, false, family)) return -1;
     total += cost;
@@ -347,7 +349,7 @@ ls_status ls_shard(const ls_graph *graph, const ls_layout *layout, ls_sharded **
     s.segment = node->segment;
     s.backward = node->backward;
     node_context context = {
-        .node = node, .row = ls_op_row(node->kind), .labels = ls_op_labels_read(node->kind)};
+        .node = node, .row = ls_op_row(node->kind), .labels = &graph->op_labels[node->kind]};
     context.choice[LS_AXIS_PP] = CUT_NOTHING;
     LS_TRY(choose(&s, &context, LS_AXIS_DP_REPLICATE, LS_AXIS_DP_SHARD, error));
     LS_TRY(choose(&s, &context, LS_AXIS_TP_KV, LS_AXIS_TP_GROUP, error));
