@@ -33,7 +33,7 @@ typedef struct subject {
 } subject;
 
 static bool is_layer(const subject *s, int segment) {
-  return strncmp(s->graph->segments.items[segment], "layers.", 7) == 0;
+  return s->graph->segments.items[segment].layer >= 0;
 }
 
 static subject make_subject(const char *model, int layers, int64_t sequences, int64_t sequence) {

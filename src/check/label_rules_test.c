@@ -65,7 +65,7 @@ static ls_graph *make_graph(ls_arena *arena, int64_t columns, int64_t others) {
   ls_tensor_id x = ls_graph_stream(
       graph, ls_graph_embedding(graph, weight(graph, "table", VOCABULARY, 8, LS_CUT_VOCABULARY),
                                 graph->ids, 1));
-  ls_graph_segment(graph, "layers.0");
+  ls_graph_layer(graph, 0);
   ls_tensor_id wide = ls_graph_linear(graph, x, weight(graph, "wide", columns, 8, LS_CUT_COLUMN));
   ls_tensor_id few = ls_graph_linear(graph, x, weight(graph, "few", others, 8, LS_CUT_COLUMN));
   const int node =

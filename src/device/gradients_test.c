@@ -222,7 +222,7 @@ static void check_parameter(const subject *s, const ls_parameter_record *about) 
 static subject make_subject(ls_op_kind kind, uint64_t seed, int frozen) {
   subject s = {.kind = kind, .seed = seed, .arena = ls_arena_create()};
   s.graph = ls_graph_create(s.arena);
-  ls_graph_segment(s.graph, "layers.0");
+  ls_graph_layer(s.graph, 0);
   if (kind == LS_OP_XENT_SUM || kind == LS_OP_XENT_LOSS)
     make_cross_entropy(&s);
   else

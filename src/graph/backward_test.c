@@ -24,7 +24,7 @@ static ls_graph *make_model(ls_arena *arena) {
   graph->labels = ls_graph_input(graph, "labels", TOKENS);
   ls_tensor_id x =
       ls_graph_embedding(graph, parameter(graph, "table", VOCABULARY, WIDTH), graph->ids, 1);
-  ls_graph_segment(graph, "layers.0");
+  ls_graph_layer(graph, 0);
   x = ls_graph_rmsnorm(graph, x, parameter(graph, "norm", WIDTH, 0), 1e-5, 0);
   x = ls_graph_linear(graph, x, parameter(graph, "up", HIDDEN, WIDTH));
   x = ls_graph_bias(graph, x, parameter(graph, "up.bias", HIDDEN, 0));
@@ -87,7 +87,7 @@ static void several_roots(void **state) {
   (void)state;
   ls_arena *arena = ls_arena_create();
   ls_graph *graph = ls_graph_create(arena);
-  ls_graph_segment(graph, "layers.0");
+  ls_graph_layer(graph, 0);
   ls_tensor_id ids = ls_graph_input(graph, "ids", TOKENS);
   ls_tensor_id x = ls_graph_embedding(graph, parameter(graph, "table", VOCABULARY, WIDTH), ids, 1);
   ls_tensor_id left = ls_graph_linear(graph, x, parameter(graph, "left", HIDDEN, WIDTH));

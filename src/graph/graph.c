@@ -15,9 +15,17 @@ ls_graph *ls_graph_create(ls_arena *arena) {
   return graph;
 }
 
-int ls_graph_segment(ls_graph *graph, const char *name) {
-  *LS_APPEND(graph->arena, &graph->segments) = ls_arena_strdup(graph->arena, name);
+static int add_segment(ls_graph *graph, const char *name, int layer) {
+  *LS_APPEND(graph->arena, &graph->segments) = (ls_segment){name, layer};
   return graph->segment = graph->segments.count - 1;
+}
+
+int ls_graph_segment(ls_graph *graph, const char *name) {
+  return add_segment(graph, ls_arena_strdup(graph->arena, name), -1);
+}
+
+int ls_graph_layer(ls_graph *graph, int layer) {
+  return add_segment(graph, ls_arena_printf(graph->arena, "layers.%d", layer), layer);
 }
 
 ls_tensor *ls_graph_tensor(const ls_graph *graph, ls_tensor_id id) {
@@ -173,7 +181,7 @@ int ls_graph_node(ls_graph *graph, ls_op_kind kind, const ls_attributes *attribu
     ls_tensor tensor = output_tensor(graph, &node, labels, o, extra);
     tensor.name =
         ls_arena_printf(graph->arena, "%s%s.%d.%s%s",
-                        graph->segments.count ? graph->segments.items[graph->segment] : "",
+                        graph->segments.count ? graph->segments.items[graph->segment].name : "",
                         graph->in_backward ? ".grad" : "", graph->nodes.count, ls_op_name(kind),
                         o ? (o == 1 ? ".1" : ".2") : "");
     node.out[o] = add_tensor(graph, &tensor);

@@ -5,7 +5,7 @@
  * are [n, c] where n = B x T, sequences one after the other.
  *
  *   ls_graph *graph = ls_graph_create(arena);
- *   int segment = ls_graph_segment(graph, "layers.0");
+ *   int segment = ls_graph_layer(graph, 0);
  *   ls_tensor_id w = ls_graph_parameter(graph, &(ls_parameter){.name = "layers.0.mlp.up", ...});
  *   ls_tensor_id y = ls_graph_linear(graph, x, w);
  *
@@ -80,14 +80,20 @@ typedef struct ls_parameter_record {
   bool trainable;        /* set when made; cleared before ls_graph_backward: it is frozen */
 } ls_parameter_record;
 
+/* A part that weights are gathered for. */
+typedef struct ls_segment {
+  const char *name;
+  int layer; /* of the model; -1: what is before or behind them */
+} ls_segment;
+
 typedef struct ls_graph {
   ls_arena *arena;
   const ls_op_labels *op_labels; /* by op */
   LS_LIST(ls_tensor) tensors;
   LS_LIST(ls_node) nodes;
   LS_LIST(ls_parameter_record) parameters;
-  LS_LIST(const char *) segments; /* names; a segment is a part that weights are gathered for */
-  int segment;                    /* the one being built */
+  LS_LIST(ls_segment) segments;
+  int segment; /* the one being built */
   bool in_backward;
   int root_segment;         /* in backward: that of the last root */
   int64_t tokens, sequence; /* n = B x T of one microbatch over the whole mesh; T */
@@ -104,6 +110,9 @@ ls_graph *ls_graph_create(ls_arena *arena);
 /* Opens a segment: nodes and parameters made from here on belong to it. "embedding", "layers.0"
  * ... "head". Returns its index. */
 int ls_graph_segment(ls_graph *graph, const char *name);
+
+/* The same of a layer of the model: "layers.N". */
+int ls_graph_layer(ls_graph *graph, int layer);
 
 ls_tensor_id ls_graph_input(ls_graph *graph, const char *name, int64_t count);
 ls_tensor_id ls_graph_cell(ls_graph *graph, const char *name);

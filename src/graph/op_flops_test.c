@@ -25,7 +25,7 @@ static void products_and_attention_are_counted(void **state) {
   (void)state;
   ls_arena *arena = ls_arena_create();
   ls_graph *graph = ls_graph_create(arena);
-  ls_graph_segment(graph, "layers.0");
+  ls_graph_layer(graph, 0);
   const ls_attributes attributes = {
       .sequence = SEQUENCE, .head_dim = HEAD_DIM, .kv_heads = KV_HEADS, .softmax_scale = 1};
   ls_tensor_id x = ls_graph_embedding(graph, weight(graph, "table", 5, WIDTH),

@@ -469,9 +469,9 @@ const char *ls_budget_print(ls_arena *arena, const ls_graph *graph, const ls_lay
   if (!stream) ls_panic("out of memory for a line");
   int layer = 0, first = 0;
   for (int s = 0; s < layout->recompute_of_count; s++) {
-    if (strncmp(graph->segments.items[s], "layers.", 7) != 0) continue;
+    if (graph->segments.items[s].layer < 0) continue;
     const bool goes_on = s + 1 < layout->recompute_of_count &&
-                         strncmp(graph->segments.items[s + 1], "layers.", 7) == 0 &&
+                         graph->segments.items[s + 1].layer >= 0 &&
                          ls_op_set_equal(&layout->recompute_of[s + 1], &layout->recompute_of[s]);
     if (!goes_on) {
       fprintf(stream, "%s%d", first == 0 ? "layers " : "; ", first);

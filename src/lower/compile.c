@@ -125,7 +125,7 @@ static void name_parts(const compilation *c, ls_program *program) {
     *LS_APPEND(program->arena, &program->units) = c->units->items[u].name;
   for (int s = 0; s < graph->segments.count; s++)
     *LS_APPEND(program->arena, &program->segments) = (ls_program_segment){
-        .name = graph->segments.items[s], .chunk = c->chunks->chunk_of[s], .unit = -1};
+        .name = graph->segments.items[s].name, .chunk = c->chunks->chunk_of[s], .unit = -1};
   for (int p = 0; p < graph->parameters.count; p++) {
     const int unit = c->units->of_parameter[p];
     const int segment = ls_graph_tensor(graph, graph->parameters.items[p].tensor)->segment;

@@ -69,7 +69,7 @@ static const char *reason_of(const ls_lowering *lowering, const ls_action *actio
   const int first = lowering->chunks->first_segment[action->segment + 1];
   return ls_arena_printf(lowering->program->arena,
                          back ? "gradient of what %s gives to %s" : "what %s gives to %s",
-                         graph->segments.items[first - 1], graph->segments.items[first]);
+                         graph->segments.items[first - 1].name, graph->segments.items[first].name);
 }
 
 void ls_lower_message(ls_lowering *lowering, const ls_action *action) {

@@ -93,14 +93,14 @@ static ls_status check_options(const ls_model_config *config, const ls_build_opt
   return LS_OK;
 }
 
-static void open_segment(ls_builder *builder, const char *name) {
-  builder->part = name;
-  ls_graph_segment(builder->graph, name);
+/* Parameters are called by the segment they are of. */
+static void name_parts(ls_builder *builder, int segment) {
+  builder->part = builder->graph->segments.items[segment].name;
 }
 
 static ls_tensor_id build_head(ls_builder *builder, const ls_family *family, ls_tensor_id x) {
   const ls_model_config *config = builder->config;
-  open_segment(builder, "head");
+  name_parts(builder, ls_graph_segment(builder->graph, "head"));
   x = family->final_norm(builder, x);
   ls_tensor_id weight = builder->table;
   if (!config->tied)
@@ -131,14 +131,14 @@ static ls_graph *build(ls_arena *arena, const ls_family *family, const ls_model_
   graph->kv_heads = config->kv_heads;
   graph->head_dim = config->head_dim;
   graph->vocabulary = config->vocabulary;
-  open_segment(&builder, "embedding");
+  name_parts(&builder, ls_graph_segment(graph, "embedding"));
   graph->ids = ls_graph_input(graph, "ids", options->tokens);
   if (options->mode != LS_MODEL_DECODE)
     graph->labels = ls_graph_input(graph, "labels", options->tokens);
   graph->positions = ls_graph_input(graph, "positions", options->tokens);
   ls_tensor_id x = family->embed(&builder);
   for (builder.layer = 0; builder.layer < config->layers; builder.layer++) {
-    open_segment(&builder, ls_arena_printf(arena, "layers.%d", builder.layer));
+    name_parts(&builder, ls_graph_layer(graph, builder.layer));
     x = family->block(&builder, x);
   }
   ls_tensor_id logits = build_head(&builder, family, x);

@@ -219,7 +219,7 @@ static void segments_are_units(void **state) {
   const ls_model_config config = small("gpt2-10m", false, true);
   const ls_graph *graph = build(arena, &config, LS_MODEL_TRAIN);
   assert_int_equal(graph->segments.count, 4);
-  for (int s = 0; s < 4; s++) assert_string_equal(graph->segments.items[s], names[s]);
+  for (int s = 0; s < 4; s++) assert_string_equal(graph->segments.items[s].name, names[s]);
   for (int i = 0; i < graph->parameters.count; i++) {
     const ls_parameter_record *parameter = &graph->parameters.items[i];
     const char *segment = names[ls_graph_tensor(graph, parameter->tensor)->segment];

@@ -33,16 +33,12 @@ static double *segment_costs(const ls_sharded *sharded) {
   return costs;
 }
 
-static bool is_layer(const char *segment) {
-  return strncmp(segment, "layers.", 7) == 0;
-}
-
 /* Layers by hand; what comes before the first goes with the first chunk, the rest with the last. */
 static ls_status cut_by_hand(const ls_sharded *sharded, ls_chunks *chunks, ls_error *error) {
   const ls_graph *graph = sharded->graph;
   int before = 0, layers = 0;
-  while (before < graph->segments.count && !is_layer(graph->segments.items[before])) before++;
-  for (int s = 0; s < graph->segments.count; s++) layers += is_layer(graph->segments.items[s]);
+  while (before < graph->segments.count && graph->segments.items[before].layer < 0) before++;
+  for (int s = 0; s < graph->segments.count; s++) layers += graph->segments.items[s].layer >= 0;
   LS_TRY(
       ls_stages_parse(sharded->layout.stages, layers, chunks->count, chunks->first_segment, error));
   for (int c = 1; c < chunks->count; c++) chunks->first_segment[c] += before;

@@ -18,10 +18,6 @@ static bool may_run_again(const ls_shard_node *node) {
   return node->collective != LS_COLLECTIVE_NONE || ls_op_row(node->kind)->again != LS_AGAIN_NEVER;
 }
 
-static bool is_layer(const char *segment) {
-  return strncmp(segment, "layers.", 7) == 0;
-}
-
 /* Groups of layers that lie in one chunk. */
 static void find_groups(planner *p) {
   const ls_graph *graph = p->sharded->graph;
@@ -30,7 +26,7 @@ static void find_groups(planner *p) {
   int groups = 0, members = 0;
   for (int s = 0; s < graph->segments.count; s++) {
     p->group[s] = -1;
-    if (!is_layer(graph->segments.items[s])) continue;
+    if (graph->segments.items[s].layer < 0) continue;
     const bool follows = s > 0 && p->group[s - 1] >= 0 &&
                          p->chunks->chunk_of[s] == p->chunks->chunk_of[s - 1] && members < most;
     if (!follows) {

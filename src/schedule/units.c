@@ -7,10 +7,6 @@ static int64_t align(int64_t elements, int64_t to) {
   return (elements + to - 1) / to * to;
 }
 
-static bool is_layer(const char *segment) {
-  return strncmp(segment, "layers.", 7) == 0;
-}
-
 /* The unit of each segment: layers of one chunk are grouped, everything else stands alone. */
 static int assign_segments(const ls_sharded *sharded, const ls_chunks *chunks,
                            int *unit_of_segment) {
@@ -18,7 +14,7 @@ static int assign_segments(const ls_sharded *sharded, const ls_chunks *chunks,
   int units = 0, layers_in_unit = 0;
   bool open = false;
   for (int s = 0; s < graph->segments.count; s++) {
-    const bool layer = is_layer(graph->segments.items[s]);
+    const bool layer = graph->segments.items[s].layer >= 0;
     const int limit = sharded->layout.layers_per_unit;
     const bool other = s > 0 && chunks->chunk_of[s] != chunks->chunk_of[s - 1];
     if (!layer || !open || other || (limit && layers_in_unit == limit)) {
@@ -196,7 +192,7 @@ ls_units *ls_units_make(const ls_sharded *sharded, const ls_chunks *chunks) {
   units->of_parameter = LS_NEW_ARRAY(arena, int, graph->parameters.count);
   units->entry_of = LS_NEW_ARRAY(arena, int, graph->parameters.count);
   for (int s = graph->segments.count - 1; s >= 0; s--)
-    units->items[unit_of_segment[s]].name = graph->segments.items[s];
+    units->items[unit_of_segment[s]].name = graph->segments.items[s].name;
   assign_parameters(sharded, units, unit_of_segment, find_users(sharded, chunks));
   part_frozen(sharded, units);
   list_parameters(sharded, units);
