@@ -12,6 +12,7 @@
 #include "base/random.h"
 #include "lower/compile.h"
 #include "run/crew.h"
+#include "run/rank_memory.h"
 #include "run/rank_parameters.h"
 #include "support/layouts.h"
 
@@ -49,17 +50,17 @@ static ls_status fill_parameters(ls_rank *rank, const ls_program *program, ls_er
 
 static ls_status train_and_evaluate(ls_rank *rank, job *work, ls_error *error) {
   LS_TRY(fill_parameters(rank, work->programs[0], error));
-  *ls_rank_cell(rank, LS_CELL_LEARNING_RATE) = 0.01;
+  ls_rank_set_cell(rank, LS_CELL_LEARNING_RATE, 0.01);
   for (int s = 0; s < STEPS; s++) {
     fill_inputs(rank, work->programs[1], 1);
     LS_TRY(ls_rank_run(rank, 1, error));
-    const double evaluated = *ls_rank_cell(rank, LS_CELL_MEAN_LOSS);
+    const double evaluated = ls_rank_cell(rank, LS_CELL_MEAN_LOSS);
     fill_inputs(rank, work->programs[0], 0);
-    *ls_rank_cell(rank, LS_CELL_STEP) = s + 1;
+    ls_rank_set_cell(rank, LS_CELL_STEP, s + 1);
     LS_TRY(ls_rank_run(rank, 0, error));
     if (ls_rank_number(rank) != 0) continue;
     work->evaluation_loss[s] = evaluated;
-    work->step_loss[s] = *ls_rank_cell(rank, LS_CELL_MEAN_LOSS);
+    work->step_loss[s] = ls_rank_cell(rank, LS_CELL_MEAN_LOSS);
   }
   return LS_OK;
 }

@@ -15,6 +15,7 @@
 #include "check/check.h"
 #include "lower/compile.h"
 #include "run/crew.h"
+#include "run/rank_memory.h"
 #include "run/rank_parameters.h"
 #include "support/layouts.h"
 #include "verify/equality.h"
@@ -97,9 +98,9 @@ static ls_status run_gradients(ls_rank *rank, const job *work, ls_error *error) 
   memcpy(ls_rank_view(rank, 0, work->program->ids, 0).data, work->given->ids, bytes);
   memcpy(ls_rank_view(rank, 0, work->program->labels, 0).data, work->given->labels, bytes);
   memcpy(ls_rank_view(rank, 0, work->program->positions, 0).data, work->given->positions, bytes);
-  *ls_rank_cell(rank, LS_CELL_STEP) = 1;
+  ls_rank_set_cell(rank, LS_CELL_STEP, 1);
   LS_TRY(ls_rank_run_gradients(rank, 0, error));
-  work->result->loss = *ls_rank_cell(rank, LS_CELL_MEAN_LOSS);
+  work->result->loss = ls_rank_cell(rank, LS_CELL_MEAN_LOSS);
   for (int p = 0; p < work->program->parameter_count; p++) {
     const int64_t count = ls_program_parameter_elements(&work->program->parameters[p]);
     work->result->gradients[p] = LS_NEW_ARRAY(work->arena, float, count);

@@ -21,6 +21,7 @@
 #include "cost/cost.h"
 #include "lower/compile.h"
 #include "run/crew.h"
+#include "run/rank_memory.h"
 #include "run/rank_parameters.h"
 #include "support/layouts.h"
 
@@ -184,15 +185,15 @@ static ls_status run_steps(ls_rank *rank, job *work, ls_error *error) {
   const int number = ls_rank_number(rank);
   LS_TRY(fill_parameters(rank, work->program, error));
   fill_inputs(rank, work->program);
-  *ls_rank_cell(rank, LS_CELL_LEARNING_RATE) = 1e-3;
-  *ls_rank_cell(rank, LS_CELL_STEP) = 1;
+  ls_rank_set_cell(rank, LS_CELL_LEARNING_RATE, 1e-3);
+  ls_rank_set_cell(rank, LS_CELL_STEP, 1);
   LS_TRY(ls_rank_run(rank, 0, error));
   LS_TRY(ls_barrier(ls_rank_world_group(rank), error));
   if (number == 0) atomic_store(&counting, true);
   LS_TRY(ls_barrier(ls_rank_world_group(rank), error));
   work->sent_before[number] = ls_comm_bytes_sent(ls_rank_comm(rank));
   for (int s = 0; s < COUNTED_STEPS; s++) {
-    *ls_rank_cell(rank, LS_CELL_STEP) = s + 2;
+    ls_rank_set_cell(rank, LS_CELL_STEP, s + 2);
     LS_TRY(ls_rank_run(rank, 0, error));
   }
   work->sent_after[number] = ls_comm_bytes_sent(ls_rank_comm(rank));

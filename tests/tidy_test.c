@@ -200,6 +200,9 @@ static void check_includes(tidy *state, const char *path, const char *text) {
     } else if (own >= 0 && !is_test(path) && is_room_of(readers, path + 4) &&
                is_room_of(makers, name)) {
       complain(state, path, line, "reads programs, and includes what makes them: expected ir");
+    } else if (starts_with(name, "run/rank_memory.h\"") && !is_test(path) &&
+               !starts_with(path, "src/run/")) {
+      complain(state, path, line, "follows addresses in a rank's memory: use ls_rank_get, _put");
     }
   }
 }
@@ -453,6 +456,10 @@ static void order_of_rooms_is_held(void **given) {
   assert_complaint(state, "src/watch/a.c", "#include \"ir/b.h\"\n#include \"lower/b.h\"\n",
                    "src/watch/a.c:2: reads programs, and includes what makes them: expected ir");
   assert_complaint(state, "src/watch/a_test.c", "#include \"lower/b.h\"\n", NULL);
+  assert_complaint(state, "src/train/a.c", "#include \"run/rank_memory.h\"\n",
+                   "src/train/a.c:1: follows addresses in a rank's memory: use ls_rank_get, _put");
+  assert_complaint(state, "src/run/a.c", "#include \"run/rank_memory.h\"\n", NULL);
+  assert_complaint(state, "tests/a_test.c", "#include \"run/rank_memory.h\"\n", NULL);
   assert_complaint(state, "tests/a_test.c", "#include \"train/b.h\"\n", NULL);
   assert_complaint(state, "tests/a_test.c", "#include \"support/b.h\"\n", NULL);
 }

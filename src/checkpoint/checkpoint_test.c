@@ -24,6 +24,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "run/crew.h"
+#include "run/rank_memory.h"
 
 static const char gpt2_config[] =
     "{\"model_type\": \"gpt2\", \"vocab_size\": 37, \"n_positions\": 8, \"n_embd\": 12,"
@@ -139,8 +140,8 @@ static void fill_inputs(const ls_session *session, const ls_rank *rank, int m, i
 static ls_status take_step(const ls_session *session, ls_rank *rank, int64_t step,
                            ls_error *error) {
   for (int m = 0; m < session->layout.microbatches; m++) fill_inputs(session, rank, m, step);
-  *ls_rank_cell(rank, LS_CELL_LEARNING_RATE) = 0.01;
-  *ls_rank_cell(rank, LS_CELL_STEP) = (double)(step + 1);
+  ls_rank_set_cell(rank, LS_CELL_LEARNING_RATE, 0.01);
+  ls_rank_set_cell(rank, LS_CELL_STEP, (double)(step + 1));
   return ls_rank_run(rank, LS_SESSION_STEP, error);
 }
 

@@ -7,6 +7,7 @@
 #include "cluster/machine.h"
 #include "lower/compile.h"
 #include "session/fit.h"
+#include "session/inputs.h"
 
 /* The rank's programs: one token, and for all of a prompt but its last token many at a time, with
  * no logits. */
@@ -23,6 +24,7 @@ struct ls_generator {
   ls_rank *rank;
   int64_t rows, fed;
   float *logits;
+  double *stored; /* as the device has them */
 };
 
 static ls_status compile(ls_generator *self, int which, ls_error *error) {
@@ -112,6 +114,7 @@ static ls_status start(ls_generator *self, const ls_generator_options *options, 
                                            .device = &self->device},
                         &self->rank, error));
   self->logits = LS_NEW_ARRAY(self->arena, float, self->session.config.vocabulary);
+  self->stored = LS_NEW_ARRAY(self->arena, double, self->session.config.vocabulary);
   return ls_session_load_weights(&self->session, self->rank, options->folder, NULL, error);
 }
 
@@ -157,17 +160,30 @@ static ls_status check_feed(const ls_generator *self, const int32_t *ids, int64_
   return LS_OK;
 }
 
+/* What is fed, and how many tokens came before. */
+typedef struct feed {
+  const int32_t *ids;
+  int64_t before;
+} feed;
+
+static ls_status take_tokens(void *context, int64_t step, int64_t first, int64_t count,
+                             const ls_batch *batch, ls_error *error) {
+  (void)step, (void)error;
+  const feed *from = context;
+  for (int64_t i = 0; i < count; i++) {
+    batch->ids[i] = from->ids[first + i];
+    batch->positions[i] = (int32_t)(from->before + first + i);
+  }
+  return LS_OK;
+}
+
 /* The next tokens go through one program. */
 static ls_status run_program(ls_generator *self, int which, const int32_t *ids, ls_error *error) {
-  const ls_program *program = self->programs[which];
-  int32_t *id = ls_rank_view(self->rank, which, program->ids, 0).data;
-  int32_t *position = ls_rank_view(self->rank, which, program->positions, 0).data;
-  for (int64_t i = 0; i < program->tokens; i++) {
-    id[i] = ids[i];
-    position[i] = (int32_t)(self->fed + i);
-  }
+  feed from = {ids, self->fed};
+  const ls_inputs inputs = {take_tokens, &from};
+  LS_TRY(ls_inputs_fill(&inputs, self->rank, which, 0, 0, error));
   LS_TRY(ls_rank_run(self->rank, which, error));
-  self->fed += program->tokens;
+  self->fed += self->programs[which]->tokens;
   return LS_OK;
 }
 
@@ -214,8 +230,11 @@ ls_status ls_generator_feed(ls_generator *generator, const int32_t *ids, int64_t
   }
   LS_TRY(run_program(generator, DECODE, ids + headless, error));
   const ls_program *last = generator->programs[DECODE];
-  const ls_view row = ls_rank_view(generator->rank, DECODE, last->logits, 0);
-  ls_convert(generator->logits, LS_F32, row.data, row.dtype, generator->session.config.vocabulary);
+  const int64_t vocabulary = generator->session.config.vocabulary;
+  const ls_dtype dtype = last->values.items[last->logits].dtype;
+  LS_TRY(
+      ls_rank_get(generator->rank, DECODE, last->logits, 0, generator->stored, vocabulary, error));
+  ls_convert(generator->logits, LS_F32, generator->stored, dtype, vocabulary);
   *logits = generator->logits;
   return LS_OK;
 }

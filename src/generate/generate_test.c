@@ -16,6 +16,7 @@
 #include "checkpoint/checkpoint.h"
 #include "generate/generate.h"
 #include "lower/compile.h"
+#include "run/rank_memory.h"
 #include "text/json.h"
 
 #define STORIES "../shared/data/checkpoints/stories260K"
@@ -144,7 +145,7 @@ static double loss_of(const evaluation *self, const int32_t *ids, int64_t at, in
   }
   ls_error error = {0};
   if (ls_rank_run(self->rank, 0, &error) != LS_OK) fail_msg("%s", error.text);
-  return *ls_rank_cell(self->rank, LS_CELL_MEAN_LOSS);
+  return ls_rank_cell(self->rank, LS_CELL_MEAN_LOSS);
 }
 
 static double log_sum(const float *logits, int64_t count) {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "run/rank_memory.h"
 
 /* An instruction with its operands' places worked out for this rank. */
 typedef struct loaded {
@@ -41,6 +42,9 @@ struct ls_rank {
   void *workspace;
   size_t workspace_bytes;
   bool recording;
+  double cells[LS_CELL_COUNT]; /* the host's copies */
+  bool set[LS_CELL_COUNT];     /* since the last run */
+  int32_t *staging;
   ls_record *records; /* a ring */
   int64_t record_room, recorded;
 };
@@ -337,6 +341,17 @@ static ls_status allocate_workspace(ls_rank *rank, const ls_rank_options *option
   return LS_OK;
 }
 
+static ls_status create_staging(ls_rank *rank, ls_error *error) {
+  int64_t most = 0;
+  for (int p = 0; p < rank->program_count; p++) {
+    const int64_t count = ls_rank_shape(rank, p, rank->programs[p].program->ids).valid[0];
+    if (count > most) most = count;
+  }
+  rank->staging = calloc((size_t)(3 * most) + 1, sizeof *rank->staging);
+  if (rank->staging) return LS_OK;
+  return ls_fail(error, LS_FAILED, "out of memory for %lld tokens", (long long)most);
+}
+
 static ls_status fill_rank(ls_rank *rank, const ls_rank_options *options, ls_error *error) {
   const ls_mesh *mesh = &options->programs[0]->mesh;
   const int ranks = ls_mesh_size(mesh, LS_AXES_ALL);
@@ -355,6 +370,7 @@ static ls_status fill_rank(ls_rank *rank, const ls_rank_options *options, ls_err
     rank->programs[p].program = options->programs[p];
     LS_TRY(load_program(rank, p, error));
   }
+  LS_TRY(create_staging(rank, error));
   return allocate_workspace(rank, options, error);
 }
 
@@ -369,7 +385,7 @@ ls_status ls_rank_create(ls_comm *comm, const ls_rank_options *options, ls_rank 
   made->device->enter(made->device);
   const ls_status status = fill_rank(made, options, error);
   if (status == LS_OK)
-    *ls_rank_cell(made, LS_CELL_SCALE) = 1;
+    ls_rank_set_cell(made, LS_CELL_SCALE, 1);
   else
     ls_rank_destroy(&made);
   *rank = made;
@@ -383,6 +399,7 @@ void ls_rank_destroy(ls_rank **rank) {
     free((*rank)->programs[p].frames);
   }
   free((*rank)->records);
+  free((*rank)->staging);
   ls_tiers_destroy(&(*rank)->tiers);
   free((*rank)->pairs);
   (*rank)->device->memory->release((*rank)->workspace, (*rank)->workspace_bytes);
@@ -539,11 +556,36 @@ static void record(ls_rank *rank, const ls_instruction *of, int action, int inst
                   action, instruction};
 }
 
+/* NULL: the program has no such cell. */
+static double *cell_at(const ls_rank *rank, int cell) {
+  const int value = rank->programs[0].program->cell[cell];
+  return value < 0 ? NULL : ls_rank_view(rank, 0, value, 0).data;
+}
+
+static ls_status write_cells(ls_rank *rank, ls_error *error) {
+  for (int c = 0; c < LS_CELL_COUNT; c++) {
+    double *at = cell_at(rank, c);
+    if (at && rank->set[c])
+      LS_TRY(rank->device->memory->write(at, &rank->cells[c], sizeof *at, error));
+    rank->set[c] = false;
+  }
+  return LS_OK;
+}
+
+static ls_status read_cells(ls_rank *rank, ls_error *error) {
+  for (int c = 0; c < LS_CELL_COUNT; c++) {
+    const double *at = cell_at(rank, c);
+    if (at) LS_TRY(rank->device->memory->read(&rank->cells[c], at, sizeof *at, error));
+  }
+  return LS_OK;
+}
+
 /* Actions [first, last). With `found`, the first non-finite output is put there and the run goes
  * on, since peers wait in collectives. */
 static ls_status run_actions(ls_rank *rank, int p, int first, int last, ls_error *found,
                              ls_error *error) {
   const loaded_program *from = &rank->programs[p];
+  LS_TRY(write_cells(rank, error));
   for (int a = first; a < last; a++) {
     const ls_program_action *action = &from->program->actions.items[a];
     const ls_body *body = &from->program->bodies.items[action->body];
@@ -564,7 +606,7 @@ static ls_status run_actions(ls_rank *rank, int p, int first, int last, ls_error
     }
   }
   ls_comm_about(rank->comm, NULL);
-  return LS_OK;
+  return read_cells(rank, error);
 }
 
 ls_status ls_rank_run(ls_rank *rank, int program, ls_error *error) {
@@ -623,8 +665,56 @@ ls_record ls_rank_record_at(const ls_rank *rank, int64_t index) {
   return rank->records[(oldest + index) % rank->record_room];
 }
 
-double *ls_rank_cell(const ls_rank *rank, ls_cell cell) {
-  return ls_rank_view(rank, 0, rank->programs[0].program->cell[cell], 0).data;
+double ls_rank_cell(const ls_rank *rank, ls_cell cell) {
+  return rank->cells[cell];
+}
+
+void ls_rank_set_cell(ls_rank *rank, ls_cell cell, double value) {
+  rank->cells[cell] = value;
+  rank->set[cell] = true;
+}
+
+ls_view ls_rank_shape(const ls_rank *rank, int program, int value) {
+  int64_t offset;
+  return view_of(rank->number, rank->programs[program].program, value, NULL, &offset);
+}
+
+ls_status ls_rank_put(ls_rank *rank, int program, int value, int microbatch, const void *from,
+                      int64_t count, ls_error *error) {
+  const ls_view to = ls_rank_view(rank, program, value, microbatch);
+  return rank->device->memory->write(to.data, from, (size_t)count * ls_dtype_bytes(to.dtype),
+                                     error);
+}
+
+ls_status ls_rank_get(const ls_rank *rank, int program, int value, int microbatch, void *to,
+                      int64_t count, ls_error *error) {
+  const ls_view from = ls_rank_view(rank, program, value, microbatch);
+  const size_t bytes = (size_t)count * ls_dtype_bytes(from.dtype);
+  if (rank->tiers && ls_tiers_in_file(rank->tiers, from.data))
+    return ls_tiers_read(rank->tiers, to, from.data, (int64_t)bytes, error);
+  return rank->device->memory->read(to, from.data, bytes, error);
+}
+
+int32_t *ls_rank_staging(const ls_rank *rank) {
+  return rank->staging;
+}
+
+ls_status ls_rank_poison(ls_rank *rank, int program, ls_error *error) {
+  const loaded_program *from = &rank->programs[program];
+  static const ls_pool pools[] = {LS_POOL_WORK, LS_POOL_HOST_WORK};
+  char nans[4096];
+  memset(nans, 0xff, sizeof nans);
+  for (int c = LS_CELL_STEP + 1; c < LS_CELL_COUNT; c++)
+    if (c != LS_CELL_SCALE) ls_rank_set_cell(rank, (ls_cell)c, NAN);
+  for (size_t p = 0; p < sizeof pools / sizeof *pools; p++) {
+    const int64_t bytes = from->program->pool_bytes[pools[p]];
+    for (int64_t at = 0; at < bytes; at += (int64_t)sizeof nans) {
+      const int64_t left = bytes - at, most = (int64_t)sizeof nans;
+      LS_TRY(rank->device->memory->write(from->pool_base[pools[p]] + at, nans,
+                                         (size_t)(left < most ? left : most), error));
+    }
+  }
+  return LS_OK;
 }
 
 const ls_program *ls_rank_program(const ls_rank *rank, int program) {

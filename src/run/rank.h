@@ -7,7 +7,7 @@
  *   ls_rank *rank;
  *   ls_rank_create(comm, &(ls_rank_options){.programs = programs, .program_count = 2, ...}, &rank,
  *                  &error);
- *   *ls_rank_cell(rank, LS_CELL_LEARNING_RATE) = 3e-4;
+ *   ls_rank_set_cell(rank, LS_CELL_LEARNING_RATE, 3e-4);
  *   ls_rank_run(rank, 0, &error);
  *
  * Used by one thread at a time. Collective: create, run (all ranks of the mesh). */
@@ -69,12 +69,31 @@ void ls_rank_record(ls_rank *rank, bool on);
 int64_t ls_rank_record_count(const ls_rank *rank);
 ls_record ls_rank_record_at(const ls_rank *rank, int64_t index);
 
-/* A value's memory on this rank, between runs: of an input, that of a microbatch. Of a value in the
- * file it is an address for ls_rank_tiers alone. */
-ls_view ls_rank_view(const ls_rank *rank, int program, int value, int microbatch);
+/* A cell, shared by all programs, as the host has it: what was set, or what the last run or part of
+ * one left. LS_CELL_SCALE is 1 until it is set. */
+double ls_rank_cell(const ls_rank *rank, ls_cell cell);
 
-/* A cell: shared by all programs. LS_CELL_SCALE is 1 until it is set. */
-double *ls_rank_cell(const ls_rank *rank, ls_cell cell);
+/* What the next run finds in the cell. */
+void ls_rank_set_cell(ls_rank *rank, ls_cell cell, double value);
+
+/* What a value is on this rank: its dtype, and what of it lies here. It has no address. */
+ls_view ls_rank_shape(const ls_rank *rank, int program, int value);
+
+/* Between runs, the first `count` elements of a value, as they are stored, from and to the host's
+ * memory; of an input, those of a microbatch. ls_rank_put is not for values in the file. Errors:
+ * the device's. */
+LS_CHECKED ls_status ls_rank_put(ls_rank *rank, int program, int value, int microbatch,
+                                 const void *from, int64_t count, ls_error *error);
+LS_CHECKED ls_status ls_rank_get(const ls_rank *rank, int program, int value, int microbatch,
+                                 void *to, int64_t count, ls_error *error);
+
+/* The host's memory for what goes to the inputs of one microbatch: three numbers for each token of
+ * the longest program. Borrowed. */
+int32_t *ls_rank_staging(const ls_rank *rank);
+
+/* Makes work regions and all cells but learning rate, step and scale NaN: what reads them before it
+ * writes them is to be seen. */
+LS_CHECKED ls_status ls_rank_poison(ls_rank *rank, int program, ls_error *error);
 
 /* The program of this rank's stage. */
 const ls_program *ls_rank_program(const ls_rank *rank, int program);

@@ -1,4 +1,5 @@
 #include "run/rank_parameters.h"
+#include "run/rank_memory.h"
 
 #include <string.h>
 

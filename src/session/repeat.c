@@ -5,7 +5,7 @@
 
 #include "base/random.h"
 #include "run/crew.h"
-#include "session/loss_scale.h"
+#include "session/step.h"
 
 /* What the ranks of this process share. */
 typedef struct repeating {
@@ -17,39 +17,34 @@ typedef struct repeating {
 
 /* Each token is drawn by its place in the batch, so that layouts see the same; each label is the
  * token after it. */
-static void fill_inputs(const repeating *of, ls_rank *rank, int64_t step) {
-  const ls_program *program = ls_rank_program(rank, LS_SESSION_STEP);
+static ls_status take_tokens(void *context, int64_t step, int64_t first, int64_t count,
+                             const ls_batch *batch, ls_error *error) {
+  (void)error;
+  const repeating *of = context;
   const uint64_t vocabulary = (uint64_t)of->session->config.vocabulary;
-  const int64_t sequence = of->session->sequence;
-  for (int m = 0; m < of->session->layout.microbatches; m++) {
-    const ls_view ids = ls_rank_view(rank, LS_SESSION_STEP, program->ids, m);
-    const ls_view labels = ls_rank_view(rank, LS_SESSION_STEP, program->labels, m);
-    const ls_view places = ls_rank_view(rank, LS_SESSION_STEP, program->positions, m);
-    const int64_t first = m * program->tokens + ids.start[0];
-    for (int64_t i = 0; i < ids.valid[0]; i++) {
-      const uint64_t at = (uint64_t)(first + i);
-      ((int32_t *)ids.data)[i] = (int32_t)(ls_random_bits(1, (uint64_t)step, at) % vocabulary);
-      ((int32_t *)labels.data)[i] =
-          (int32_t)(ls_random_bits(1, (uint64_t)step, at + 1) % vocabulary);
-      ((int32_t *)places.data)[i] = (int32_t)((first + i) % sequence);
-    }
+  for (int64_t i = 0; i < count; i++) {
+    const uint64_t at = (uint64_t)(first + i);
+    batch->ids[i] = (int32_t)(ls_random_bits(1, (uint64_t)step, at) % vocabulary);
+    batch->labels[i] = (int32_t)(ls_random_bits(1, (uint64_t)step, at + 1) % vocabulary);
+    batch->positions[i] = (int32_t)((first + i) % of->session->sequence);
   }
+  return LS_OK;
 }
 
-static ls_status run_step(const repeating *of, ls_rank *rank, int64_t step, ls_error *error) {
-  static const ls_program_part parts[] = {LS_PROGRAM_PROLOGUE, LS_PROGRAM_PASSES, LS_PROGRAM_SETTLE,
-                                          LS_PROGRAM_UPDATE};
-  fill_inputs(of, rank, step);
-  *ls_rank_cell(rank, LS_CELL_LEARNING_RATE) = of->session->run->train.lr;
-  *ls_rank_cell(rank, LS_CELL_STEP) = (double)(step + 1);
-  if (of->session->layout.compute == LS_F16)
-    *ls_rank_cell(rank, LS_CELL_SCALE) = ls_loss_scale_start().scale;
-  LS_TRY(ls_barrier(ls_rank_world_group(rank), error));
-  for (size_t p = 0; p < sizeof parts / sizeof *parts; p++)
-    LS_TRY(ls_rank_run_part(rank, LS_SESSION_STEP, parts[p], error));
-  const double loss = *ls_rank_cell(rank, LS_CELL_MEAN_LOSS);
+static double rate_at(const void *context, int64_t step) {
+  (void)step;
+  const repeating *of = context;
+  return of->session->run->train.lr;
+}
+
+static ls_status run_step(ls_steps *steps, ls_error *error) {
+  LS_TRY(ls_barrier(ls_rank_world_group(steps->rank), error));
+  LS_TRY(ls_steps_begin(steps, error));
+  LS_TRY(ls_steps_passes(steps, false, error));
+  LS_TRY(ls_steps_settle(steps, error));
+  const double loss = ls_rank_cell(steps->rank, LS_CELL_MEAN_LOSS);
   if (isfinite(loss)) return LS_OK;
-  return ls_fail(error, LS_FAILED, "step %lld: the loss is %g", (long long)step + 1, loss);
+  return ls_fail(error, LS_FAILED, "step %lld: the loss is %g", (long long)steps->step, loss);
 }
 
 static double seconds_of(const ls_recording *recording) {
@@ -62,13 +57,15 @@ static double seconds_of(const ls_recording *recording) {
 }
 
 /* Records a step where it is one of those that count. */
-static ls_status repeat_step(const repeating *of, ls_rank *rank, int step, ls_arena *scratch,
+static ls_status repeat_step(const repeating *of, ls_steps *steps, ls_arena *scratch,
                              ls_error *error) {
+  ls_rank *rank = steps->rank;
+  const int step = (int)steps->step;
   const bool first = ls_rank_number(rank) == 0, counts = step >= LS_RECORDING_WARM_STEPS;
   if (first && of->options->progress)
     of->options->progress(of->options->context, step, LS_RECORDING_WARM_STEPS + of->options->steps);
   if (counts) ls_rank_record(rank, true);
-  LS_TRY(run_step(of, rank, step, error));
+  LS_TRY(run_step(steps, error));
   if (!counts) return LS_OK;
   ls_rank_record(rank, false);
   ls_recording *recording;
@@ -80,16 +77,18 @@ static ls_status repeat_step(const repeating *of, ls_rank *rank, int step, ls_ar
   return LS_OK;
 }
 
-static ls_status repeat(const repeating *of, ls_rank *rank, ls_error *error) {
+static ls_status repeat(repeating *of, ls_rank *rank, ls_error *error) {
   LS_TRY(ls_session_initialise(of->session, rank, error));
   LS_TRY(ls_rank_record_room(rank, LS_SESSION_STEP, error));
   ls_peak peak;
   LS_TRY(ls_session_peak(of->session, rank, &peak, error));
   if (ls_rank_number(rank) == 0) of->made->peak = peak;
   const int steps = LS_RECORDING_WARM_STEPS + of->options->steps;
-  for (int step = 0; step < steps; step++) {
+  const ls_inputs inputs = {take_tokens, of};
+  ls_steps driver = ls_steps_of(rank, &inputs, rate_at, of);
+  while (driver.step < steps) {
     ls_arena *scratch = ls_arena_create();
-    const ls_status status = repeat_step(of, rank, step, scratch, error);
+    const ls_status status = repeat_step(of, &driver, scratch, error);
     ls_arena_destroy(&scratch);
     LS_TRY(status);
   }
@@ -99,7 +98,7 @@ static ls_status repeat(const repeating *of, ls_rank *rank, ls_error *error) {
 }
 
 static ls_status rank_body(ls_comm *comm, void *context, ls_error *error) {
-  const repeating *of = context;
+  repeating *of = context;
   ls_rank *rank;
   LS_TRY(ls_session_rank(of->session, comm, &rank, error));
   const ls_status status = repeat(of, rank, error);

@@ -540,15 +540,3 @@ ls_status ls_session_load_weights(const ls_session *session, ls_rank *rank, cons
   ls_arena_destroy(&scratch);
   return status;
 }
-
-ls_status ls_session_fill(const ls_session *session, ls_rank *rank, int program, int microbatch,
-                          const ls_order *order, int64_t step, ls_error *error) {
-  const ls_program *from = ls_rank_program(rank, program);
-  const int slot = program == LS_SESSION_STEP ? microbatch : 0;
-  const ls_view ids = ls_rank_view(rank, program, from->ids, slot);
-  const ls_view labels = ls_rank_view(rank, program, from->labels, slot);
-  const ls_view places = ls_rank_view(rank, program, from->positions, slot);
-  const int64_t first = (microbatch * from->tokens + ids.start[0]) / session->sequence;
-  const ls_batch batch = {ids.data, labels.data, places.data};
-  return ls_batch_fill(order, step, first, ids.valid[0] / session->sequence, &batch, error);
-}

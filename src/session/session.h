@@ -100,12 +100,6 @@ LS_CHECKED ls_status ls_session_load_weights(const ls_session *session, ls_rank 
                                              const char *path, int64_t *bytes_read,
                                              ls_error *error);
 
-/* Fills this rank's inputs of one microbatch with its rows of batch `step` of the order. Errors: as
- * ls_corpus_copy has. */
-LS_CHECKED ls_status ls_session_fill(const ls_session *session, ls_rank *rank, int program,
-                                     int microbatch, const ls_order *order, int64_t step,
-                                     ls_error *error);
-
 /* What one rank can reach on this machine while the others that share its cores work too. */
 typedef struct ls_session_limits {
   double flops_per_s; /* of the compute type; 0: not measured */

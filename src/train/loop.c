@@ -11,7 +11,7 @@
 #include "run/crew.h"
 #include "session/agree.h"
 #include "session/learning_rate.h"
-#include "session/loss_scale.h"
+#include "session/step.h"
 #include "train/advice.h"
 #include "train/checkpoint_room.h"
 #include "train/metrics.h"
@@ -33,15 +33,11 @@ typedef struct training {
 typedef struct trainer {
   training *of;
   ls_rank *rank;
+  ls_steps steps;
   ls_learning_rate rate;
-  ls_loss_scale scale; /* 1 for ever unless compute is fp16 */
   ls_peak peak;
-  int64_t step;     /* finished */
   int64_t traced;   /* the step that is recorded; 0: none */
   double begun_s;   /* when the time of the step began */
-  bool open;        /* the passes of one more are done: its norm and its update are not */
-  bool guessed;     /* weights are a guess at that update */
-  bool clipped;     /* so was the last norm that is known: then none is guessed */
   bool interrupted; /* a stop came amid the evaluation after the step */
   bool taken;       /* the run folder is this run's: nothing of another is in the way */
   ls_error lost;    /* why a step could not be told: training stops for it, its state saved */
@@ -66,6 +62,7 @@ ls_status ls_evaluate(const ls_session *session, const ls_dataset *dataset, ls_r
   int64_t batches = ls_order_batches(&dataset->evaluation);
   if (batches > session->run->eval.batches) batches = session->run->eval.batches;
   const bool tells = options && options->evaluating && ls_rank_number(rank) == 0;
+  const ls_inputs inputs = ls_inputs_of_order(&dataset->evaluation);
   double sum = 0, tokens = 0;
   *loss = NAN;
   *interrupted = false;
@@ -74,86 +71,18 @@ ls_status ls_evaluate(const ls_session *session, const ls_dataset *dataset, ls_r
     if (*interrupted) return LS_OK;
     if (tells) options->evaluating(options->context, b, batches);
     for (int m = 0; m < session->layout.microbatches; m++) {
-      LS_TRY(
-          ls_session_fill(session, rank, LS_SESSION_EVALUATE, m, &dataset->evaluation, b, error));
+      LS_TRY(ls_inputs_fill(&inputs, rank, LS_SESSION_EVALUATE, m, b, error));
       LS_TRY(ls_rank_run(rank, LS_SESSION_EVALUATE, error));
-      sum += *ls_rank_cell(rank, LS_CELL_LOSS_SUM);
-      tokens += *ls_rank_cell(rank, LS_CELL_VALID_TOKENS);
+      sum += ls_rank_cell(rank, LS_CELL_LOSS_SUM);
+      tokens += ls_rank_cell(rank, LS_CELL_VALID_TOKENS);
     }
   }
   if (tokens > 0) *loss = sum / tokens;
   return LS_OK;
 }
 
-static ls_status fill_inputs(const trainer *self, int64_t step, ls_error *error) {
-  const ls_session *session = self->of->session;
-  for (int m = 0; m < session->layout.microbatches; m++)
-    LS_TRY(ls_session_fill(session, self->rank, LS_SESSION_STEP, m, &self->of->dataset->training,
-                           step, error));
-  return LS_OK;
-}
-
-/* Weights and inputs as the open step found them: with a factor of 0 the update changes no master
- * weights and makes the weights of them again. */
-static ls_status undo_guess(const trainer *self, ls_error *error) {
-  LS_TRY(fill_inputs(self, self->step, error));
-  *ls_rank_cell(self->rank, LS_CELL_CLIP_FACTOR) = 0;
-  return ls_rank_run_part(self->rank, LS_SESSION_STEP, LS_PROGRAM_UPDATE, error);
-}
-
-/* A NaN or an infinity stops the run and names where it came from: the part before the update is
- * run again and looked at. A rank that was sent it is asked only where none made it. */
-static ls_status explain_nonfinite(const trainer *self, ls_error *error) {
-  const double loss = *ls_rank_cell(self->rank, LS_CELL_MEAN_LOSS);
-  const double norm = *ls_rank_cell(self->rank, LS_CELL_NORM);
-  if (self->guessed) LS_TRY(undo_guess(self, error));
-  const ls_status own = ls_rank_find_nonfinite(self->rank, LS_SESSION_STEP, error);
-  ls_status status = ls_agree(self->rank, own == LS_NO ? LS_OK : own, error);
-  if (status == LS_OK) status = ls_agree(self->rank, own ? LS_FAILED : LS_OK, error);
-  if (status != LS_OK) {
-    ls_error_prefix(error, "step %lld", (long long)self->step + 1);
-    return LS_FAILED;
-  }
-  return ls_fail(error, LS_FAILED, "step %lld: loss %g, gradient norm %g",
-                 (long long)self->step + 1, loss, norm);
-}
-
 static bool scales_loss(const trainer *self) {
   return self->of->session->layout.compute == LS_F16;
-}
-
-/* Whether the gradients that were just made are to be left unused. Loss and norm are the same on
- * every rank, so all ranks decide alike. */
-static ls_status judge_gradients(trainer *self, bool *overflowed, ls_error *error) {
-  const bool loss = isfinite(*ls_rank_cell(self->rank, LS_CELL_MEAN_LOSS));
-  const bool norm = isfinite(*ls_rank_cell(self->rank, LS_CELL_NORM));
-  if (!loss || (!norm && !scales_loss(self))) return explain_nonfinite(self, error);
-  *overflowed = !norm;
-  if (!scales_loss(self)) return LS_OK;
-  const ls_status status = ls_loss_scale_after_step(&self->scale, *overflowed, error);
-  if (status != LS_OK) ls_error_prefix(error, "step %lld", (long long)self->step + 1);
-  return status;
-}
-
-/* What the open step's update multiplies by; skipped steps are not among those that it counts. */
-static void set_rates(const trainer *self) {
-  *ls_rank_cell(self->rank, LS_CELL_LEARNING_RATE) = ls_learning_rate_at(&self->rate, self->step);
-  *ls_rank_cell(self->rank, LS_CELL_STEP) = (double)(self->step + 1 - self->scale.skipped);
-}
-
-/* The norm and the update of the open step. */
-static ls_status settle(trainer *self, ls_error *error) {
-  set_rates(self);
-  LS_TRY(ls_rank_run_part(self->rank, LS_SESSION_STEP, LS_PROGRAM_SETTLE, error));
-  bool overflowed = false;
-  const double scale = *ls_rank_cell(self->rank, LS_CELL_SCALE);
-  LS_TRY(judge_gradients(self, &overflowed, error));
-  self->clipped = *ls_rank_cell(self->rank, LS_CELL_CLIP_FACTOR) != 1 / scale;
-  if (!overflowed || self->guessed)
-    LS_TRY(ls_rank_run_part(self->rank, LS_SESSION_STEP, LS_PROGRAM_UPDATE, error));
-  self->open = self->guessed = false;
-  self->step++;
-  return LS_OK;
 }
 
 static int64_t resident_bytes(void) {
@@ -170,7 +99,8 @@ static bool is_due(const trainer *self, int64_t step, int64_t every) {
 static bool evaluates(const trainer *self) {
   const training *of = self->of;
   const int64_t every = of->session->run->eval.every;
-  return of->dataset->evaluation.sequences > 0 && every > 0 && is_due(self, self->step, every);
+  return of->dataset->evaluation.sequences > 0 && every > 0 &&
+         is_due(self, self->steps.step, every);
 }
 
 static ls_status report(trainer *self, double loss, double norm, double seconds, double evaluation,
@@ -179,12 +109,12 @@ static ls_status report(trainer *self, double loss, double norm, double seconds,
   const ls_session *session = of->session;
   const int64_t tokens = session->batch * session->sequence;
   const ls_metrics_step made = {
-      .step = self->step,
-      .epoch = ls_order_epoch(&of->dataset->training, self->step),
-      .tokens = self->step * tokens,
+      .step = self->steps.step,
+      .epoch = ls_order_epoch(&of->dataset->training, self->steps.step),
+      .tokens = self->steps.step * tokens,
       .loss = loss,
       .grad_norm = norm,
-      .learning_rate = ls_learning_rate_at(&self->rate, self->step - 1),
+      .learning_rate = ls_learning_rate_at(&self->rate, self->steps.step - 1),
       .step_seconds = seconds,
       .tokens_per_second = (double)tokens / seconds,
       .tokens_per_second_per_device = (double)tokens / seconds / session->devices,
@@ -192,8 +122,8 @@ static ls_status report(trainer *self, double loss, double norm, double seconds,
       .memory_bytes = resident_bytes(),
       .validation_loss = evaluation,
       .validation_interrupted = self->interrupted,
-      .loss_scale = scales_loss(self) ? *ls_rank_cell(self->rank, LS_CELL_SCALE) : NAN,
-      .skipped = self->scale.skipped};
+      .loss_scale = scales_loss(self) ? ls_rank_cell(self->rank, LS_CELL_SCALE) : NAN,
+      .skipped = self->steps.scale.skipped};
   if (of->options->report) of->options->report(of->options->context, &made);
   return ls_metrics_write(of->metrics, &made, error);
 }
@@ -201,9 +131,9 @@ static ls_status report(trainer *self, double loss, double norm, double seconds,
 static ls_status save(const trainer *self, ls_error *error) {
   const training *of = self->of;
   const ls_run_file *run = of->session->run;
-  const int64_t sequences = self->step * of->session->batch;
+  const int64_t sequences = self->steps.step * of->session->batch;
   char loss_scale[LS_LOSS_SCALE_BYTES];
-  ls_loss_scale_write(loss_scale, &self->scale);
+  ls_loss_scale_write(loss_scale, &self->steps.scale);
   const ls_checkpoint_extra extra = {.run_text = of->run_text,
                                      .tokenizer = of->options->tokenizer,
                                      .tokens = sequences * of->session->sequence,
@@ -211,9 +141,10 @@ static ls_status save(const trainer *self, ls_error *error) {
                                      .corpus = of->dataset->fingerprint,
                                      .loss_scale = scales_loss(self) ? loss_scale : NULL};
   const ls_status status =
-      ls_checkpoint_save(of->session, self->rank, run->out, self->step, &extra, error);
+      ls_checkpoint_save(of->session, self->rank, run->out, self->steps.step, &extra, error);
   if (status != LS_OK) {
-    ls_error_prefix(error, "step %lld: its checkpoint cannot be saved", (long long)self->step);
+    ls_error_prefix(error, "step %lld: its checkpoint cannot be saved",
+                    (long long)self->steps.step);
     return status == LS_INPUT ? LS_FAILED : status; /* what was right when the run began */
   }
   ls_pruner_ask(of->pruner);
@@ -224,21 +155,18 @@ static bool is_asked_to_stop(const trainer *self) {
   return self->lost.status != LS_OK || ls_stop_asked();
 }
 
-static bool validates(const trainer *self) {
-  return self->of->session->layout.post_validation;
-}
-
 static ls_status agree_to_stop(const trainer *self, bool *stop, ls_error *error) {
-  if (!validates(self)) return any_asked(self->rank, is_asked_to_stop(self), stop, error);
-  *stop = *ls_rank_cell(self->rank, LS_CELL_STOP) > 0; /* it went with the norm */
+  if (!ls_steps_validates(&self->steps))
+    return any_asked(self->rank, is_asked_to_stop(self), stop, error);
+  *stop = ls_rank_cell(self->rank, LS_CELL_STOP) > 0; /* it went with the norm */
   return LS_OK;
 }
 
 /* The third step from here, or the last where there are fewer. */
 static ls_status prepare_trace(trainer *self, ls_error *error) {
   const ls_run_file *run = self->of->session->run;
-  if (!run->trace || self->step >= run->train.steps) return LS_OK;
-  self->traced = self->step + LS_RECORDING_WARM_STEPS + 1;
+  if (!run->trace || self->steps.step >= run->train.steps) return LS_OK;
+  self->traced = self->steps.step + LS_RECORDING_WARM_STEPS + 1;
   if (self->traced > run->train.steps) self->traced = run->train.steps;
   return ls_rank_record_room(self->rank, LS_SESSION_STEP, error);
 }
@@ -246,11 +174,11 @@ static ls_status prepare_trace(trainer *self, ls_error *error) {
 /* After the traced step, outside its time. */
 static ls_status finish_trace(const trainer *self, ls_error *error) {
   const ls_train_options *options = self->of->options;
-  if (self->step != self->traced) return LS_OK;
+  if (self->steps.step != self->traced) return LS_OK;
   ls_rank_record(self->rank, false);
   ls_arena *arena = ls_arena_create();
   ls_recording *recording;
-  ls_status status = ls_recording_gather(arena, self->rank, self->step, &recording, error);
+  ls_status status = ls_recording_gather(arena, self->rank, self->steps.step, &recording, error);
   if (status == LS_OK && recording && options->traced)
     status = options->traced(options->context, recording, error);
   ls_arena_destroy(&arena);
@@ -274,11 +202,11 @@ static ls_status settle_folder(const trainer *self, ls_error *error) {
   const ls_run_file *run = of->session->run;
   ls_arena *arena = ls_arena_create();
   const ls_status status = ls_metrics_open(ls_arena_printf(arena, "%s/metrics.jsonl", run->out),
-                                           self->step, &of->metrics, error);
+                                           self->steps.step, &of->metrics, error);
   ls_arena_destroy(&arena);
   LS_TRY(status);
   ls_checkpoint_clear(run->out);
-  if (self->step) LS_TRY(ls_checkpoint_set_aside(run->out, self->step, error));
+  if (self->steps.step) LS_TRY(ls_checkpoint_set_aside(run->out, self->steps.step, error));
   of->pruner = ls_pruner_start(run->out, run->checkpoint.keep);
   ls_pruner_ask(of->pruner); /* what there is too much of may not be in the way of the next */
   return LS_OK;
@@ -301,8 +229,8 @@ static ls_status take_folder(const trainer *self, ls_error *error) {
 static ls_status finish_step(trainer *self, bool *stop, ls_error *error) {
   const training *of = self->of;
   const ls_run_file *run = of->session->run;
-  const double loss = *ls_rank_cell(self->rank, LS_CELL_MEAN_LOSS);
-  const double norm = *ls_rank_cell(self->rank, LS_CELL_NORM);
+  const double loss = ls_rank_cell(self->rank, LS_CELL_MEAN_LOSS);
+  const double norm = ls_rank_cell(self->rank, LS_CELL_NORM);
   const double seconds = ls_now_s() - self->begun_s;
   if (self->of->options->fresh != LS_FRESH_NO && !self->taken)
     LS_TRY(ls_agree(self->rank, is_first(self) ? take_folder(self, error) : LS_OK, error));
@@ -315,7 +243,7 @@ static ls_status finish_step(trainer *self, bool *stop, ls_error *error) {
                        &self->interrupted, error));
   tell_step(self, loss, norm, seconds, evaluation);
   LS_TRY(agree_to_stop(self, stop, error));
-  if (*stop || is_due(self, self->step, run->checkpoint.every)) return save(self, error);
+  if (*stop || is_due(self, self->steps.step, run->checkpoint.every)) return save(self, error);
   return LS_OK;
 }
 
@@ -384,8 +312,8 @@ static ls_status begin(const trainer *self, const char *where_from, ls_error *er
   const ls_train_options *options = self->of->options;
   const int64_t steps = self->of->session->run->train.steps;
   if (options->fresh == LS_FRESH_NO) LS_TRY(settle_folder(self, error));
-  if (options->begin) options->begin(options->context, self->step, steps, where_from);
-  if (options->tokenizer && self->step < steps)
+  if (options->begin) options->begin(options->context, self->steps.step, steps, where_from);
+  if (options->tokenizer && self->steps.step < steps)
     ls_session_advise(self->of->session, options->tokenizer);
   return LS_OK;
 }
@@ -407,14 +335,14 @@ static ls_status load_checkpoint(trainer *self, const char *folder, int64_t *byt
                                  ls_error *error) {
   ls_checkpoint_state state;
   LS_TRY(ls_checkpoint_load(self->of->session, self->rank, folder, &state, error));
-  self->step = state.step;
+  self->steps.step = state.step;
   *bytes = state.bytes_read;
   LS_TRY(check_corpus(self, folder, &state, error));
   if (!scales_loss(self) || !*state.loss_scale) return LS_OK;
-  ls_status status = ls_loss_scale_read(state.loss_scale, &self->scale, error);
-  if (status == LS_OK && self->scale.skipped > state.step)
+  ls_status status = ls_loss_scale_read(state.loss_scale, &self->steps.scale, error);
+  if (status == LS_OK && self->steps.scale.skipped > state.step)
     status = ls_fail(error, LS_INPUT, "loss scale: found %lld skipped steps; expected at most %lld",
-                     (long long)self->scale.skipped, (long long)state.step);
+                     (long long)self->steps.scale.skipped, (long long)state.step);
   if (status != LS_OK) ls_error_prefix(error, "%s/state.json", folder);
   return status;
 }
@@ -437,10 +365,10 @@ static ls_status fill(trainer *self, char *text, size_t text_bytes, ls_error *er
   const double began = ls_now_s();
   char checkpoint[PATH_BYTES];
   int64_t bytes = 0;
-  LS_TRY(find_checkpoint(self, checkpoint, &self->step, error));
+  LS_TRY(find_checkpoint(self, checkpoint, &self->steps.step, error));
   if (*checkpoint) {
     LS_TRY(load_checkpoint(self, checkpoint, &bytes, error));
-    snprintf(text, text_bytes, "resuming after step %lld from %s", (long long)self->step,
+    snprintf(text, text_bytes, "resuming after step %lld from %s", (long long)self->steps.step,
              checkpoint);
   } else if (session->weights) {
     LS_TRY(verify_start(self, session->weights, error));
@@ -468,15 +396,21 @@ static ls_status repeat_evaluation(const trainer *self, bool *stop, ls_error *er
   double loss;
   LS_TRY(ls_evaluate(of->session, of->dataset, self->rank, of->options, &loss, stop, error));
   if (*stop || !is_first(self)) return LS_OK;
-  if (of->options->evaluated) of->options->evaluated(of->options->context, self->step, loss);
+  if (of->options->evaluated) of->options->evaluated(of->options->context, self->steps.step, loss);
   return ls_metrics_add_validation(of->metrics, loss, error);
+}
+
+static double rate_at(const void *context, int64_t step) {
+  const ls_learning_rate *rate = context;
+  return ls_learning_rate_at(rate, step);
 }
 
 static ls_status start(trainer *self, ls_error *error) {
   const training *of = self->of;
   const ls_session *session = of->session;
-  self->scale = ls_loss_scale_start();
-  if (!scales_loss(self)) self->scale.scale = 1;
+  const ls_inputs inputs = ls_inputs_of_order(&of->dataset->training);
+  self->steps = ls_steps_of(self->rank, &inputs, rate_at, &self->rate);
+  self->steps.policy = LS_STEPS_SKIP;
   char text[1600];
   const ls_status filled = fill(self, text, sizeof text, error);
   if (filled == LS_FAILED || filled == LS_INTERNAL) return filled; /* the others are told */
@@ -495,42 +429,27 @@ static ls_status start(trainer *self, ls_error *error) {
 /* Whether the step after `step` others is settled before the next begins. */
 static bool closes(const trainer *self, int64_t step) {
   const ls_run_file *run = self->of->session->run;
-  return !validates(self) || step == self->traced || step + 1 == self->traced ||
+  return !ls_steps_validates(&self->steps) || step == self->traced || step + 1 == self->traced ||
          is_due(self, step, run->eval.every) || is_due(self, step, run->checkpoint.every);
 }
 
 static ls_status close_step(trainer *self, bool *stop, ls_error *error) {
-  LS_TRY(settle(self, error));
+  LS_TRY(ls_steps_settle(&self->steps, error));
   LS_TRY(finish_step(self, stop, error));
   self->begun_s = ls_now_s();
   return LS_OK;
 }
 
-static ls_status run_part(const trainer *self, ls_program_part part, ls_error *error) {
-  return ls_rank_run_part(self->rank, LS_SESSION_STEP, part, error);
-}
-
 /* The next step's passes, and the end of the step that was open. */
 static ls_status run_step(trainer *self, bool *stop, ls_error *error) {
-  const int64_t now = self->step + self->open + 1;
+  ls_steps *steps = &self->steps;
+  const int64_t now = steps->step + steps->open + 1;
   if (now == self->traced) ls_rank_record(self->rank, true);
-  LS_TRY(fill_inputs(self, now - 1, error));
-  const bool ready = !self->open || self->guessed;
-  if (ready) LS_TRY(run_part(self, LS_PROGRAM_PROLOGUE, error));
-  if (self->open) {
-    LS_TRY(close_step(self, stop, error));
-    if (*stop) return LS_OK;
-    if (!ready || self->clipped) LS_TRY(run_part(self, LS_PROGRAM_PROLOGUE, error));
-  }
-  *ls_rank_cell(self->rank, LS_CELL_SCALE) = self->scale.scale;
-  *ls_rank_cell(self->rank, LS_CELL_STOP) = is_asked_to_stop(self);
-  LS_TRY(run_part(self, LS_PROGRAM_PASSES, error));
-  self->open = true;
-  if (closes(self, now)) return close_step(self, stop, error);
-  if (self->clipped) return LS_OK;
-  set_rates(self);
-  self->guessed = true;
-  return run_part(self, LS_PROGRAM_GUESS, error);
+  LS_TRY(ls_steps_begin(steps, error));
+  if (steps->open) LS_TRY(close_step(self, stop, error));
+  if (*stop) return LS_OK;
+  LS_TRY(ls_steps_passes(steps, is_asked_to_stop(self), error));
+  return closes(self, now) ? close_step(self, stop, error) : ls_steps_guess(steps, error);
 }
 
 static ls_status run_loop(void *context, ls_error *error) {
@@ -538,15 +457,14 @@ static ls_status run_loop(void *context, ls_error *error) {
   LS_TRY(start(self, error));
   bool stop = false;
   LS_TRY(repeat_evaluation(self, &stop, error));
-  self->clipped = true; /* nothing is known */
   self->begun_s = ls_now_s();
-  while (self->step < self->of->session->run->train.steps && !stop)
+  while (self->steps.step < self->of->session->run->train.steps && !stop)
     LS_TRY(run_step(self, &stop, error));
   if (!stop) return LS_OK;
   if (error) *error = self->lost;
   LS_TRY(ls_agree(self->rank, self->lost.status, error));
   return ls_fail(error, LS_STOPPED, "stopped after step %lld; its checkpoint is saved",
-                 (long long)self->step);
+                 (long long)self->steps.step);
 }
 
 static ls_status rank_body(ls_comm *comm, void *context, ls_error *error) {

@@ -10,6 +10,7 @@
 #include "lower/compile.h"
 #include "run/crew.h"
 #include "run/rank_parameters.h"
+#include "session/step.h"
 #include "store/freeze.h"
 
 typedef struct job {
@@ -48,34 +49,36 @@ static ls_status write_parameters(ls_rank *rank, const job *work, ls_error *erro
 
 /* Token t of step s: an id, and a label that one time in eight is missing (a step's first never is:
  * the mean over no tokens is no number). */
-static void fill_inputs(ls_rank *rank, const job *work, int step) {
-  const ls_program *program = ls_rank_program(rank, 0);
-  const int64_t sequence = program->sequence;
-  for (int m = 0; m < program->layout.microbatches; m++) {
-    const ls_view ids = ls_rank_view(rank, 0, program->ids, m);
-    const ls_view labels = ls_rank_view(rank, 0, program->labels, m);
-    const ls_view positions = ls_rank_view(rank, 0, program->positions, m);
-    for (int64_t i = 0; i < ids.valid[0]; i++) {
-      const uint64_t at = (uint64_t)((step * program->layout.microbatches + m) * program->tokens +
-                                     ids.start[0] + i);
-      const uint64_t vocabulary = (uint64_t)work->experiment->config->vocabulary;
-      const uint64_t bits = ls_random_bits(work->experiment->seed, 77, at);
-      ((int32_t *)ids.data)[i] = (int32_t)(bits % vocabulary);
-      const bool first = m == 0 && ids.start[0] + i == 0;
-      const bool missing = !first && (bits >> 40) % 8 == 0;
-      ((int32_t *)labels.data)[i] = missing ? -1 : (int32_t)((bits >> 20) % vocabulary);
-      const bool begins = work->experiment->documents && (bits >> 50) % 5 == 0;
-      const bool follows = (ids.start[0] + i) % sequence != 0 && !begins;
-      int32_t *position = (int32_t *)positions.data + i;
-      *position = follows ? position[-1] + 1 : 0;
-    }
+static ls_status take_tokens(void *context, int64_t step, int64_t first, int64_t count,
+                             const ls_batch *batch, ls_error *error) {
+  (void)error;
+  const job *work = context;
+  const ls_experiment *of = work->experiment;
+  const uint64_t vocabulary = (uint64_t)of->config->vocabulary;
+  for (int64_t i = 0; i < count; i++) {
+    const int64_t at = first + i;
+    const uint64_t place = (uint64_t)(step * of->sequences * of->sequence + at);
+    const uint64_t bits = ls_random_bits(of->seed, 77, place);
+    batch->ids[i] = (int32_t)(bits % vocabulary);
+    const bool missing = at > 0 && (bits >> 40) % 8 == 0;
+    batch->labels[i] = missing ? -1 : (int32_t)((bits >> 20) % vocabulary);
+    const bool begins = of->documents && (bits >> 50) % 5 == 0;
+    const bool follows = at % of->sequence != 0 && !begins;
+    batch->positions[i] = follows ? batch->positions[i - 1] + 1 : 0;
   }
+  return LS_OK;
+}
+
+static double rate_at(const void *context, int64_t step) {
+  (void)step;
+  const job *work = context;
+  return work->experiment->learning_rate;
 }
 
 static ls_status read_all(ls_rank *rank, const job *work, ls_part_of_parameter part,
                           double **target, ls_error *error) {
   const ls_program *program = ls_rank_program(rank, 0);
-  const double scale = part == LS_PART_GRADIENT ? *ls_rank_cell(rank, LS_CELL_SCALE) : 1;
+  const double scale = part == LS_PART_GRADIENT ? ls_rank_cell(rank, LS_CELL_SCALE) : 1;
   for (int p = 0; p < program->parameter_count; p++) {
     const int64_t count = work->result->elements[p];
     if (part == LS_PART_GRADIENT && !program->parameters[p].trainable) continue;
@@ -110,17 +113,14 @@ static ls_status check_replicas(ls_rank *rank, job *work, ls_error *error) {
     if (!groups[axes])
       status = ls_comm_group(ls_rank_comm(rank), members, size, &groups[axes], error);
     if (status != LS_OK) break;
-    ls_view own = ls_rank_view(rank, 0, program->parameters[p].stored, 0);
+    const int value = program->parameters[p].stored;
+    const ls_view own = ls_rank_shape(rank, 0, value);
     double *mine = LS_NEW_ARRAY(scratch, double, own.valid[0] + 1);
     double *largest = LS_NEW_ARRAY(scratch, double, own.valid[0] + 1);
-    if (ls_rank_tiers(rank) && ls_tiers_in_file(ls_rank_tiers(rank), own.data)) {
-      const int64_t bytes = own.valid[0] * (int64_t)ls_dtype_bytes(own.dtype);
-      void *copy = ls_arena_alloc(scratch, (size_t)bytes + 1);
-      status = ls_tiers_read(ls_rank_tiers(rank), copy, own.data, bytes, error);
-      if (status != LS_OK) break;
-      own.data = copy;
-    }
-    ls_convert(mine, LS_F64, own.data, own.dtype, own.valid[0]);
+    void *copy = ls_arena_alloc(scratch, (size_t)own.valid[0] * ls_dtype_bytes(own.dtype) + 1);
+    status = ls_rank_get(rank, 0, value, 0, copy, own.valid[0], error);
+    if (status != LS_OK) break;
+    ls_convert(mine, LS_F64, copy, own.dtype, own.valid[0]);
     memcpy(largest, mine, (size_t)own.valid[0] * sizeof *mine);
     status = ls_all_reduce(groups[axes], largest, own.valid[0], LS_F64, LS_MAX, error);
     for (int64_t i = 0; i < own.valid[0] && status == LS_OK; i++) {
@@ -134,70 +134,40 @@ static ls_status check_replicas(ls_rank *rank, job *work, ls_error *error) {
   return status;
 }
 
-/* Before a step its work regions hold nothing, and no cell but those that are given: what reads
- * them before it writes them is to be seen. */
-static void poison(ls_rank *rank) {
-  const ls_program *program = ls_rank_program(rank, 0);
-  for (int c = LS_CELL_STEP + 1; c < LS_CELL_COUNT; c++)
-    if (program->cell[c] >= 0 && c != LS_CELL_SCALE) *ls_rank_cell(rank, (ls_cell)c) = NAN;
-  bool done[LS_POOL_COUNT] = {0};
-  for (int v = 0; v < program->values.count; v++) {
-    const ls_frame *frame = ls_program_frame(program, v);
-    const bool memory = frame->pool == LS_POOL_WORK || frame->pool == LS_POOL_HOST_WORK;
-    if (!memory || done[frame->pool] || frame->instance < 0) continue;
-    const ls_view view = ls_rank_view(rank, 0, v, 0);
-    const int64_t offset = ls_program_local(program, ls_rank_number(rank), v).offset;
-    char *pool = (char *)view.data - offset - program->instances.items[frame->instance].offset;
-    memset(pool, 0xff, (size_t)program->pool_bytes[frame->pool]); /* NaN, as a number */
-    done[frame->pool] = true;
-  }
-}
-
-static ls_status run_part(ls_rank *rank, ls_program_part part, ls_error *error) {
-  return ls_rank_run_part(rank, 0, part, error);
-}
-
 /* The end of a step: its norm, and the update. */
-static ls_status settle(ls_rank *rank, job *work, int step, ls_error *error) {
-  LS_TRY(run_part(rank, LS_PROGRAM_SETTLE, error));
+static ls_status settle(ls_steps *steps, job *work, ls_error *error) {
+  ls_rank *rank = steps->rank;
+  const int64_t step = steps->step;
+  LS_TRY(ls_steps_gradients(steps, error));
   LS_TRY(read_all(rank, work, LS_PART_GRADIENT,
                   work->result->gradient + step * work->result->parameters, error));
   if (ls_rank_number(rank) == 0) {
-    work->result->loss[step] = *ls_rank_cell(rank, LS_CELL_MEAN_LOSS);
-    work->result->norm[step] = *ls_rank_cell(rank, LS_CELL_NORM);
+    work->result->loss[step] = ls_rank_cell(rank, LS_CELL_MEAN_LOSS);
+    work->result->norm[step] = ls_rank_cell(rank, LS_CELL_NORM);
   }
-  LS_TRY(run_part(rank, LS_PROGRAM_UPDATE, error));
-  if (step == 0) return read_all(rank, work, LS_PART_MASTER, work->result->first, error);
-  return LS_OK;
+  LS_TRY(ls_steps_update(steps, error));
+  return step == 0 ? read_all(rank, work, LS_PART_MASTER, work->result->first, error) : LS_OK;
 }
 
 /* With post-validation every norm is guessed, so that some guesses are wrong. */
-static ls_status train_step(ls_rank *rank, job *work, int step, bool validates, ls_error *error) {
-  const bool guessed = validates && step > 0;
-  if (!guessed) poison(rank);
-  fill_inputs(rank, work, step);
-  LS_TRY(run_part(rank, LS_PROGRAM_PROLOGUE, error));
-  if (guessed) {
-    LS_TRY(settle(rank, work, step - 1, error));
-    const double right = 1 / *ls_rank_cell(rank, LS_CELL_SCALE);
-    if (*ls_rank_cell(rank, LS_CELL_CLIP_FACTOR) != right)
-      LS_TRY(run_part(rank, LS_PROGRAM_PROLOGUE, error));
-  }
-  *ls_rank_cell(rank, LS_CELL_LEARNING_RATE) = work->experiment->learning_rate;
-  *ls_rank_cell(rank, LS_CELL_STEP) = step + 1;
-  *ls_rank_cell(rank, LS_CELL_STOP) = 0;
-  if (work->experiment->loss_scale > 0)
-    *ls_rank_cell(rank, LS_CELL_SCALE) = work->experiment->loss_scale;
-  LS_TRY(run_part(rank, LS_PROGRAM_PASSES, error));
-  return validates ? run_part(rank, LS_PROGRAM_GUESS, error) : settle(rank, work, step, error);
+static ls_status train_step(ls_steps *steps, job *work, ls_error *error) {
+  if (!steps->open) LS_TRY(ls_rank_poison(steps->rank, 0, error));
+  LS_TRY(ls_steps_begin(steps, error));
+  if (steps->open) LS_TRY(settle(steps, work, error));
+  LS_TRY(ls_steps_passes(steps, false, error));
+  return ls_steps_validates(steps) ? ls_steps_guess(steps, error) : settle(steps, work, error);
 }
 
 static ls_status train(ls_rank *rank, job *work, ls_error *error) {
+  const ls_experiment *experiment = work->experiment;
+  const int count = experiment->steps ? experiment->steps : LS_TRAJECTORY_STEPS;
+  const ls_inputs inputs = {take_tokens, work};
   LS_TRY(write_parameters(rank, work, error));
-  const int steps = work->experiment->steps ? work->experiment->steps : LS_TRAJECTORY_STEPS;
-  const bool validates = ls_rank_program(rank, 0)->cut >= 0;
-  for (int step = 0; step < steps; step++) LS_TRY(train_step(rank, work, step, validates, error));
-  if (validates) LS_TRY(settle(rank, work, steps - 1, error));
+  ls_steps steps = ls_steps_of(rank, &inputs, rate_at, work);
+  steps.guesses_all = true;
+  steps.scale.scale = experiment->loss_scale > 0 ? experiment->loss_scale : 1;
+  while (steps.step + steps.open < count) LS_TRY(train_step(&steps, work, error));
+  if (steps.open) LS_TRY(settle(&steps, work, error));
   LS_TRY(read_all(rank, work, LS_PART_MASTER, work->result->final, error));
   LS_TRY(ls_barrier(ls_rank_world_group(rank), error)); /* a failure below stops all ranks */
   return check_replicas(rank, work, error);

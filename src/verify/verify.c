@@ -7,9 +7,9 @@
 #include "base/file.h"
 #include "run/crew.h"
 #include "session/fit.h"
-#include "session/loss_scale.h"
 #include "session/offload_room.h"
 #include "session/prove.h"
+#include "session/step.h"
 #include "store/weights.h"
 #include "text/run_keys.h"
 #include "verify/verify_bands.h"
@@ -72,21 +72,22 @@ static double largest_difference(const double *ours, const double *theirs, int64
   return largest;
 }
 
-/* The trace's tokens of one step, this rank's part of them. */
-static void fill(const worker *self, int number, int64_t step, int microbatch) {
-  const ls_trace *trace = self->of->about->trace;
-  const ls_program *program = ls_rank_program(self->rank, number);
-  const int slot = number == LS_SESSION_STEP ? microbatch : 0;
-  const ls_view ids = ls_rank_view(self->rank, number, program->ids, slot);
-  const ls_view labels = ls_rank_view(self->rank, number, program->labels, slot);
-  const ls_view positions = ls_rank_view(self->rank, number, program->positions, slot);
-  const int64_t begin = step * trace->rows * trace->sequence + microbatch * program->tokens;
-  for (int64_t i = 0; i < ids.valid[0]; i++) {
-    ((int32_t *)ids.data)[i] = ls_trace_token(trace, begin + ids.start[0] + i);
-    ((int32_t *)labels.data)[i] = ls_trace_token(trace, begin + ids.start[0] + i + 1);
+static ls_status take_tokens(void *context, int64_t step, int64_t first, int64_t count,
+                             const ls_batch *batch, ls_error *error) {
+  (void)error;
+  const ls_trace *trace = context;
+  const int64_t begin = step * trace->rows * trace->sequence + first;
+  for (int64_t i = 0; i < count; i++) {
+    batch->ids[i] = ls_trace_token(trace, begin + i);
+    batch->labels[i] = ls_trace_token(trace, begin + i + 1);
+    batch->positions[i] = (int32_t)((first + i) % trace->sequence);
   }
-  for (int64_t i = 0; i < positions.valid[0]; i++)
-    ((int32_t *)positions.data)[i] = (int32_t)((positions.start[0] + i) % trace->sequence);
+  return LS_OK;
+}
+
+static double rate_at(const void *context, int64_t step) {
+  const ls_trace *trace = context;
+  return trace->step[step].learning_rate;
 }
 
 /* Of the ranks that hold the same logits, the first. */
@@ -98,16 +99,22 @@ static bool gives_logits(const ls_program *program, int rank) {
 }
 
 /* Logits of the first `rows` tokens, assembled from the ranks that hold them. */
-static ls_status gather_logits(const worker *self, int64_t rows, double *whole, ls_error *error) {
+static ls_status gather_logits(const worker *self, ls_arena *scratch, int64_t rows, double *whole,
+                               ls_error *error) {
   const ls_program *program = ls_rank_program(self->rank, LS_SESSION_EVALUATE);
   const int64_t columns = self->of->session->config.vocabulary;
   memset(whole, 0, sizeof *whole * (size_t)(rows * columns));
   if (gives_logits(program, ls_rank_number(self->rank))) {
-    const ls_view part = ls_rank_view(self->rank, LS_SESSION_EVALUATE, program->logits, 0);
+    const ls_view part = ls_rank_shape(self->rank, LS_SESSION_EVALUATE, program->logits);
     const size_t row_bytes = (size_t)part.dims[1] * ls_dtype_bytes(part.dtype);
-    for (int64_t r = 0; r < part.valid[0] && part.start[0] + r < rows; r++)
+    const int64_t left = rows > part.start[0] ? rows - part.start[0] : 0;
+    const int64_t here = left < part.valid[0] ? left : part.valid[0];
+    char *stored = ls_arena_alloc(scratch, (size_t)here * row_bytes);
+    LS_TRY(ls_rank_get(self->rank, LS_SESSION_EVALUATE, program->logits, 0, stored,
+                       here * part.dims[1], error));
+    for (int64_t r = 0; r < here; r++)
       ls_convert(whole + (part.start[0] + r) * columns + part.start[1], LS_F64,
-                 (const char *)part.data + (size_t)r * row_bytes, part.dtype, part.valid[1]);
+                 stored + (size_t)r * row_bytes, part.dtype, part.valid[1]);
   }
   return ls_all_reduce(ls_rank_world_group(self->rank), whole, rows * columns, LS_F64, LS_SUM,
                        error);
@@ -116,11 +123,12 @@ static ls_status gather_logits(const worker *self, int64_t rows, double *whole, 
 static ls_status check_logits(const worker *self, ls_error *error) {
   task *of = self->of;
   const int64_t rows = of->about->trace->sequence, columns = of->session->config.vocabulary;
-  fill(self, LS_SESSION_EVALUATE, 0, 0);
+  const ls_inputs inputs = {take_tokens, (void *)of->about->trace};
+  LS_TRY(ls_inputs_fill(&inputs, self->rank, LS_SESSION_EVALUATE, 0, 0, error));
   LS_TRY(ls_rank_run(self->rank, LS_SESSION_EVALUATE, error));
   ls_arena *scratch = ls_arena_create();
   double *ours = LS_NEW_ARRAY(scratch, double, rows *columns);
-  const ls_status status = gather_logits(self, rows, ours, error);
+  const ls_status status = gather_logits(self, scratch, rows, ours, error);
   if (status == LS_OK && self->records) {
     int64_t at;
     const double worst =
@@ -140,7 +148,7 @@ static ls_status read_stored(const worker *self, ls_arena *scratch, const ls_sto
                              ls_error *error) {
   const ls_program *program = ls_rank_program(self->rank, LS_SESSION_STEP);
   const ls_dtype dtype = program->layout.compute == LS_F64 ? LS_F64 : LS_F32;
-  const double scale = part == LS_PART_GRADIENT ? *ls_rank_cell(self->rank, LS_CELL_SCALE) : 1;
+  const double scale = part == LS_PART_GRADIENT ? ls_rank_cell(self->rank, LS_CELL_SCALE) : 1;
   *count = layout->dims[0] * (layout->ndim > 1 ? layout->dims[1] : 1);
   *stored = LS_NEW_ARRAY(scratch, double, *count);
   for (int i = 0; i < layout->pieces.count; i++) {
@@ -236,40 +244,26 @@ static void check_step(const worker *self, int64_t s) {
   const ls_trace_step *step = &of->about->trace->step[s];
   char where[32];
   snprintf(where, sizeof where, "step %lld", (long long)s);
-  record(of, LS_VERIFY_LOSS, 1, fabs(*ls_rank_cell(self->rank, LS_CELL_MEAN_LOSS) - step->loss),
+  record(of, LS_VERIFY_LOSS, 1, fabs(ls_rank_cell(self->rank, LS_CELL_MEAN_LOSS) - step->loss),
          of->bands.loss[s], where);
-  record(of, LS_VERIFY_NORM, 1, fabs(*ls_rank_cell(self->rank, LS_CELL_NORM) - step->norm),
+  record(of, LS_VERIFY_NORM, 1, fabs(ls_rank_cell(self->rank, LS_CELL_NORM) - step->norm),
          of->bands.norm[s], where);
-}
-
-/* In fp16 a step whose scaled gradients overflow is done again with a smaller scale: the reference
- * skips no step. */
-static ls_status run_gradients(const worker *self, ls_loss_scale *scale, ls_error *error) {
-  const bool scales = self->of->session->layout.compute == LS_F16;
-  for (bool overflowed = true; overflowed;) {
-    *ls_rank_cell(self->rank, LS_CELL_SCALE) = scales ? scale->scale : 1;
-    LS_TRY(ls_rank_run_gradients(self->rank, LS_SESSION_STEP, error));
-    overflowed = scales && isfinite(*ls_rank_cell(self->rank, LS_CELL_MEAN_LOSS)) &&
-                 !isfinite(*ls_rank_cell(self->rank, LS_CELL_NORM));
-    if (scales) LS_TRY(ls_loss_scale_after_step(scale, overflowed, error));
-  }
-  return LS_OK;
 }
 
 static ls_status repeat(const worker *self, ls_error *error) {
   const ls_trace *trace = self->of->about->trace;
-  const int microbatches = self->of->session->layout.microbatches;
+  const ls_inputs inputs = {take_tokens, (void *)trace};
   LS_TRY(ls_session_load_weights(self->of->session, self->rank, trace->model, NULL, error));
   LS_TRY(check_logits(self, error));
-  ls_loss_scale scale = ls_loss_scale_start();
-  for (int64_t s = 0; s < trace->steps; s++) {
-    for (int m = 0; m < microbatches; m++) fill(self, LS_SESSION_STEP, s, m);
-    *ls_rank_cell(self->rank, LS_CELL_LEARNING_RATE) = trace->step[s].learning_rate;
-    *ls_rank_cell(self->rank, LS_CELL_STEP) = (double)(s + 1);
-    LS_TRY(run_gradients(self, &scale, error));
-    if (self->records) check_step(self, s);
-    if (s == 0) LS_TRY(check_tensors(self, check_gradient, error));
-    LS_TRY(ls_rank_run_part(self->rank, LS_SESSION_STEP, LS_PROGRAM_UPDATE, error));
+  ls_steps steps = ls_steps_of(self->rank, &inputs, rate_at, trace);
+  steps.policy = LS_STEPS_REPEAT; /* the reference skips no step */
+  while (steps.step < trace->steps) {
+    LS_TRY(ls_steps_begin(&steps, error));
+    LS_TRY(ls_steps_passes(&steps, false, error));
+    LS_TRY(ls_steps_gradients(&steps, error));
+    if (self->records) check_step(self, steps.step);
+    if (steps.step == 0) LS_TRY(check_tensors(self, check_gradient, error));
+    LS_TRY(ls_steps_update(&steps, error));
   }
   LS_TRY(check_tensors(self, check_final, error));
   if (self->records && self->of->bands.mean_parameters > 0) check_mean(self->of);

@@ -77,7 +77,7 @@ static ls_status record_step(ls_comm *comm, void *context, ls_error *error) {
   LS_TRY(ls_session_rank(into->session, comm, &rank, error));
   ls_status status = ls_session_initialise(into->session, rank, error);
   if (status == LS_OK) status = ls_rank_record_room(rank, LS_SESSION_STEP, error);
-  *ls_rank_cell(rank, LS_CELL_STEP) = 1;
+  ls_rank_set_cell(rank, LS_CELL_STEP, 1);
   for (int step = 0; step < 3 && status == LS_OK; step++) {
     ls_rank_record(rank, step != 2);
     status = ls_rank_run_gradients(rank, LS_SESSION_STEP, error);

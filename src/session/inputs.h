@@ -1,0 +1,30 @@
+/* Filling a rank's inputs: one way for training, evaluation, verification and generation, which
+ * differ in where tokens come from.
+ *
+ *   const ls_inputs inputs = ls_inputs_of_order(&dataset->training);
+ *   LS_TRY(ls_inputs_fill(&inputs, rank, LS_SESSION_STEP, microbatch, step, error));
+ *
+ * Used by each rank's own thread. */
+#ifndef LS_SESSION_INPUTS_H
+#define LS_SESSION_INPUTS_H
+
+#include "data/order.h"
+#include "run/rank.h"
+
+/* Where tokens come from: `take` gives tokens [first, first + count) of a step's batch, sequence
+ * after sequence, with their labels and positions. Ranks take only what lies on them. */
+typedef struct ls_inputs {
+  ls_status (*take)(void *context, int64_t step, int64_t first, int64_t count,
+                    const ls_batch *batch, ls_error *error);
+  void *context;
+} ls_inputs;
+
+/* The batches of an order, which is borrowed. */
+ls_inputs ls_inputs_of_order(const ls_order *order);
+
+/* Fills this rank's inputs of one microbatch of a program; of LS_SESSION_STEP those of all
+ * microbatches lie side by side. Errors: those of `take`. */
+LS_CHECKED ls_status ls_inputs_fill(const ls_inputs *inputs, ls_rank *rank, int program,
+                                    int microbatch, int64_t step, ls_error *error);
+
+#endif
