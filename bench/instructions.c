@@ -142,7 +142,7 @@ static ls_status compile_tiny(ls_arena *arena, int number, ls_error *error) {
   ls_graph_backward(graph);
   ls_program **programs = LS_NEW_ARRAY(arena, ls_program *, stages);
   LS_TRY(ls_program_compile(graph, &layout, LS_PROGRAM_STEP, programs, error));
-  return ls_check(graph, (const ls_program *const *)programs, stages, NULL, error);
+  return ls_check(graph, &layout, (const ls_program *const *)programs, NULL, error);
 }
 
 /* From the run file to the programs. */

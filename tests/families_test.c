@@ -117,7 +117,7 @@ static void prove_layout(const char *path, const ls_layout *layout, ls_build_opt
     status = ls_program_compile(graph, layout, LS_PROGRAM_STEP, stages, &error);
   }
   if (status == LS_OK)
-    status = ls_check(graph, (const ls_program *const *)stages, layout->pp, NULL, &error);
+    status = ls_check(graph, layout, (const ls_program *const *)stages, NULL, &error);
   if (status != LS_OK) fail_msg("%s, %s: %s", path, ls_layout_print(arena, layout), error.text);
   ls_arena_destroy(&arena);
 }

@@ -51,6 +51,7 @@ enum { MOST_STAGES = 4 };
 typedef struct alteration {
   const ls_fault *fault; /* NULL: none */
   const ls_graph *model;
+  const ls_layout *layout;
   const ls_program *stages[MOST_STAGES];
   int count;
   ls_status proved;
@@ -63,7 +64,7 @@ static bool alter(ls_program *program, void *context) {
   ls_refresh_lives(program);
   with->stages[with->count++] = program;
   if (with->count == program->layout.pp)
-    with->proved = ls_check(with->model, with->stages, with->count, NULL, &with->error);
+    with->proved = ls_check(with->model, with->layout, with->stages, NULL, &with->error);
   return altered;
 }
 
@@ -100,6 +101,7 @@ static verdict run(const bench *with, const ls_fault *fault, int shape, const ls
   ls_error error = {0};
   ls_experiment experiment = experiment_of(with, shape);
   alteration with_fault = {.fault = fault,
+                           .layout = layout,
                            .model = ls_test_model(arena, experiment.config, layout,
                                                   experiment.sequences, experiment.sequence)};
   experiment.fast_kernels = layout->compute == LS_BF16;

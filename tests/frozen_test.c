@@ -93,7 +93,7 @@ static compiled compile(ls_arena *arena, int freeze) {
 static bool proves(const compiled *of, const char *expected) {
   const ls_program *const stages[] = {of->program};
   ls_error error = {0};
-  const ls_status status = ls_check(of->graph, stages, 1, NULL, &error);
+  const ls_status status = ls_check(of->graph, &of->program->layout, stages, NULL, &error);
   if (expected && !strstr(error.text, expected)) fail_msg("%s: %s", expected, error.text);
   return status == LS_OK;
 }

@@ -267,11 +267,11 @@ static void every_layout_equals_one_device(void **state) {
   print_message("%d layouts, worst difference %.2g\n", SUBJECTS, worst);
 }
 
-static ls_status prove(const ls_graph *graph, ls_program *const *stages, int count,
+static ls_status prove(const ls_graph *graph, const ls_layout *layout, ls_program *const *stages,
                        ls_error *error) {
   const ls_program *programs[MOST_STAGES];
-  for (int s = 0; s < count; s++) programs[s] = stages[s];
-  return ls_check(graph, programs, count, NULL, error);
+  for (int s = 0; s < layout->pp; s++) programs[s] = stages[s];
+  return ls_check(graph, layout, programs, NULL, error);
 }
 
 /* Instructions that read positions to tell documents apart: their number; or, from `damage` on
@@ -311,7 +311,7 @@ static void the_proof_follows_positions(void **state) {
       assert_int_equal(ls_program_compile(graph, &layout, LS_PROGRAM_STEP, stages, &error), LS_OK);
       all = attentions(stages, layout.pp, damage / 2 - (damage < 0), damage % 2);
       assert_true(all >= 2);
-      const ls_status status = prove(graph, stages, layout.pp, &error);
+      const ls_status status = prove(graph, &layout, stages, &error);
       if (damage < 0 && status != LS_OK) fail_msg("%s", error.text);
       if (damage < 0) continue;
       refused++;

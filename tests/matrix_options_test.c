@@ -432,6 +432,7 @@ static const ls_trajectory *reference_of(bench *with, const ls_pairs_case *chose
 /* Sees the programs of a run before it, stage by stage, and alters nothing. */
 typedef struct proof {
   const ls_graph *model;
+  const ls_layout *layout;
   const ls_program *stages[MOST_STAGES];
   int count;
   ls_status status;
@@ -442,7 +443,7 @@ static bool prove(ls_program *program, void *context) {
   proof *of = context;
   of->stages[of->count++] = program;
   if (of->count == program->layout.pp)
-    of->status = ls_check(of->model, of->stages, of->count, NULL, &of->error);
+    of->status = ls_check(of->model, of->layout, of->stages, NULL, &of->error);
   return true;
 }
 
@@ -467,7 +468,7 @@ static void run_case(bench *with, const ls_pairs_case *chosen, tally *count) {
   ls_arena *arena = ls_arena_create();
   const ls_layout layout = layout_of(arena, with, chosen);
   ls_experiment experiment = experiment_of(with, chosen);
-  proof of = {.status = LS_NO};
+  proof of = {.layout = &layout, .status = LS_NO};
   ls_graph *model =
       ls_test_model(arena, experiment.config, &layout, experiment.sequences, experiment.sequence);
   if (ls_freeze(experiment.config, model, experiment.freeze, experiment.freeze_count, &of.error) !=

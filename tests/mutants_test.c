@@ -23,6 +23,7 @@ enum { GPT2 = 0, LLAMA_FREE, LLAMA_TIED, MOST_STAGES = 16, MUTANTS = 500 };
 /* A model and the programs of its step. */
 typedef struct compiled {
   ls_graph *graph; /* the right one */
+  ls_layout layout;
   ls_program *stages[MOST_STAGES];
 } compiled;
 
@@ -58,6 +59,7 @@ static bool compile(ls_arena *arena, int shape, const ls_layout *layout, mutatio
   ls_error error = {0};
   ls_graph *graph = model_of(arena, shape, layout);
   made->graph = model_of(arena, shape, layout);
+  made->layout = *layout;
   if (about && !ls_wrong_models[about->kind - ls_mutation_count].make(graph, about->seed))
     return false;
   ls_graph_backward(graph);
@@ -69,9 +71,8 @@ static bool compile(ls_arena *arena, int shape, const ls_layout *layout, mutatio
 
 static ls_status check(const compiled *made, ls_error *error) {
   const ls_program *programs[MOST_STAGES];
-  const int count = made->stages[0]->layout.pp;
-  for (int s = 0; s < count; s++) programs[s] = made->stages[s];
-  return ls_check(made->graph, programs, count, NULL, error);
+  for (int s = 0; s < made->layout.pp; s++) programs[s] = made->stages[s];
+  return ls_check(made->graph, &made->layout, programs, NULL, error);
 }
 
 /* Layouts that mutants are made of; every other one makes its logits in slices of seven tokens. */

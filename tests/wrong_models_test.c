@@ -20,10 +20,12 @@ enum { MOST_STAGES = 4, SEEDS = 3 };
 
 typedef struct compiled {
   ls_graph *graph;
+  ls_layout layout;
   ls_program *stages[MOST_STAGES];
 } compiled;
 
 static void finish(compiled *made, const ls_layout *layout, ls_program_kind kind) {
+  made->layout = *layout;
   ls_error error = {0};
   if (kind == LS_PROGRAM_STEP) ls_graph_backward(made->graph);
   if (ls_program_compile(made->graph, layout, kind, made->stages, &error) != LS_OK)
@@ -32,9 +34,8 @@ static void finish(compiled *made, const ls_layout *layout, ls_program_kind kind
 
 static ls_status check(const ls_graph *graph, const compiled *made, ls_error *error) {
   const ls_program *programs[MOST_STAGES];
-  const int count = made->stages[0]->layout.pp;
-  for (int s = 0; s < count; s++) programs[s] = made->stages[s];
-  return ls_check(graph, programs, count, NULL, error);
+  for (int s = 0; s < made->layout.pp; s++) programs[s] = made->stages[s];
+  return ls_check(graph, &made->layout, programs, NULL, error);
 }
 
 static void expect_rejected(const ls_graph *right, const compiled *wrong, const char *name,
@@ -174,6 +175,62 @@ static void other_batches_are_rejected(void **state) {
                   "is given the tokens as 24 int32: expected the model's 48");
   expect_rejected(right, &longer, "longer sequences", "with sequence 8: expected 4");
   ls_arena_destroy(&arena);
+}
+
+static void other_optimizer(ls_layout *layout) {
+  layout->optimizer.kind = LS_OPTIMIZER_SGD;
+}
+static void other_momentum(ls_layout *layout) {
+  layout->optimizer.beta2 = 0.99;
+}
+static void other_decay(ls_layout *layout) {
+  layout->optimizer.weight_decay = 0;
+}
+static void other_clip(ls_layout *layout) {
+  layout->optimizer.clip = 2;
+}
+static void fewer_microbatches(ls_layout *layout) {
+  layout->microbatches = 2;
+}
+static void other_type(ls_layout *layout) {
+  layout->compute = LS_BF16;
+}
+static void other_gradients(ls_layout *layout) {
+  layout->grad_dtype = LS_BF16;
+}
+static void more_ranks(ls_layout *layout) {
+  layout->dp_shard = 2;
+}
+
+/* A step as another layout asks for it: its programs are wrong and agree. */
+static void other_layouts_are_rejected(void **state) {
+  (void)state;
+  static const struct {
+    const char *name;
+    void (*change)(ls_layout *);
+    const char *reason;
+  } changes[] = {
+      {"another optimizer", other_optimizer, "is not the layout's optimizer"},
+      {"another momentum", other_momentum, "has other settings than the layout"},
+      {"another decay", other_decay, "has other settings than the layout"},
+      {"another clip", other_clip, "clips at 2: expected 1"},
+      {"fewer microbatches", fewer_microbatches, "lacks microbatches"},
+      {"another type", other_type, "used form is not where its cut says"},
+      {"gradients of another type", other_gradients, "gradient, master weights or moments are not"},
+      {"more ranks", more_ranks, "of 2 ranks together: expected 1 of 1"},
+  };
+  for (int c = 0; c < (int)(sizeof changes / sizeof *changes); c++) {
+    ls_arena *arena = ls_arena_create();
+    ls_layout layout = layout_of(1, 0);
+    const ls_layout right = layout;
+    const ls_model_config config = ls_test_shape_config(arena, &ls_test_shapes[1]);
+    compiled wrong = {.graph = model_of(arena, &config, &layout)};
+    changes[c].change(&layout);
+    finish(&wrong, &layout, LS_PROGRAM_STEP);
+    wrong.layout = right;
+    expect_rejected(wrong.graph, &wrong, changes[c].name, changes[c].reason);
+    ls_arena_destroy(&arena);
+  }
 }
 
 /* Bugs as they are reported, the fault of support/faults that is one, and why it is rejected. */
@@ -452,6 +509,7 @@ int main(void) {
       cmocka_unit_test(wrong_models_are_rejected),
       cmocka_unit_test(other_configurations_are_rejected),
       cmocka_unit_test(other_batches_are_rejected),
+      cmocka_unit_test(other_layouts_are_rejected),
       cmocka_unit_test(reported_bugs_are_rejected),
       cmocka_unit_test(edited_programs_are_rejected),
       cmocka_unit_test(decoding_of_another_model_is_rejected),

@@ -139,13 +139,19 @@ static ls_status prove(ls_proof *proof, ls_error *error) {
   return check_ends(proof, error);
 }
 
-ls_status ls_check(const ls_graph *graph, const ls_program *const *stages, int count,
+ls_status ls_check(const ls_graph *graph, const ls_layout *layout, const ls_program *const *stages,
                    ls_check_report *report, ls_error *error) {
-  if (count < 1 || count != stages[0]->mesh.size[LS_AXIS_PP])
-    return ls_fail(error, LS_NO, "%d programs: expected one for each of %d stages", count,
-                   count < 1 ? 1 : stages[0]->mesh.size[LS_AXIS_PP]);
+  const int count = layout->pp;
+  const int ranks = count * layout->dp_replicate * layout->dp_shard * layout->tp;
+  if (stages[0]->mesh.size[LS_AXIS_PP] != count ||
+      ls_mesh_size(&stages[0]->mesh, LS_AXES_ALL) != ranks)
+    return ls_fail(error, LS_NO,
+                   "stage 0: is for %d stages of %d ranks together: expected %d of %d",
+                   stages[0]->mesh.size[LS_AXIS_PP], ls_mesh_size(&stages[0]->mesh, LS_AXES_ALL),
+                   count, ranks);
   ls_arena *arena = ls_arena_create();
-  ls_proof proof = {.arena = arena, .count = count, .mesh = stages[0]->mesh, .graph = graph};
+  ls_proof proof = {
+      .arena = arena, .count = count, .mesh = stages[0]->mesh, .graph = graph, .layout = layout};
   for (int axis = 0; axis < LS_AXIS_COUNT; axis++)
     if (proof.mesh.size[axis] > 1) proof.active |= 1u << axis;
   proof.stages = LS_NEW_ARRAY(arena, ls_stage, count);

@@ -11,7 +11,7 @@
  * use that the graph has of its tensor, of every microbatch and shard once.
  *
  *   ls_check_report report;
- *   if (ls_check(graph, stages, count, &report, &error) != LS_OK) puts(error.text);
+ *   if (ls_check(graph, &layout, stages, &report, &error) != LS_OK) puts(error.text);
  *
  * The cost grows with the instructions that a step executes, not with ranks. Thread-safe: programs
  * are only read. */
@@ -36,12 +36,14 @@ typedef struct ls_check_report {
 
 /* LS_OK: proved. LS_NO: "stage S action A instruction I (op of tensor): what is wrong: what was
  * expected". `graph`: the model's, of one microbatch over the whole mesh, whose forward part is
- * read. `stages`: the programs of all stages, in their order; `report` may be NULL. */
-LS_CHECKED ls_status ls_check(const ls_graph *graph, const ls_program *const *stages, int count,
-                              ls_check_report *report, ls_error *error);
+ * read. `layout`: what is asked of its training: microbatches, types, optimizer, mesh. `stages`:
+ * the programs of its pp stages, in their order; `report` may be NULL. */
+LS_CHECKED ls_status ls_check(const ls_graph *graph, const ls_layout *layout,
+                              const ls_program *const *stages, ls_check_report *report,
+                              ls_error *error);
 
-/* Two proved programs of one run, by stage: LS_NO where a parameter, its optimizer state or a cell
- * lies at one place in the one and at another in the other. */
+/* Two proved programs of one run, by stage: LS_NO where a parameter, its optimizer state, a cell
+ * or a cache of the first lies at one place in the one and at another in the other. */
 LS_CHECKED ls_status ls_check_shared(const ls_program *const *a, const ls_program *const *b,
                                      int count, ls_error *error);
 

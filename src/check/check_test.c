@@ -36,11 +36,11 @@ static ls_status compile(ls_arena *arena, const ls_test_shape *shape, const ls_l
   return ls_program_compile(*graph, layout, kind, stages, error);
 }
 
-static ls_status check(const ls_graph *graph, ls_program *const *stages, int count,
+static ls_status check(const ls_graph *graph, const ls_layout *layout, ls_program *const *stages,
                        ls_check_report *report, ls_error *error) {
   const ls_program *programs[MOST_STAGES];
-  for (int s = 0; s < count; s++) programs[s] = stages[s];
-  return ls_check(graph, programs, count, report, error);
+  for (int s = 0; s < layout->pp; s++) programs[s] = stages[s];
+  return ls_check(graph, layout, programs, report, error);
 }
 
 typedef struct tally {
@@ -58,7 +58,7 @@ static void accept(const ls_test_shape *shape, const ls_layout *layout, ls_progr
     count->refused++;
   } else {
     ls_check_report report;
-    if (check(graph, stages, layout->pp, &report, &error) != LS_OK)
+    if (check(graph, layout, stages, &report, &error) != LS_OK)
       fail_msg("%s: %s, %s, %d microbatches%s: %s", shape->name, ls_layout_print(arena, layout),
                ls_dtype_name(layout->compute), layout->microbatches,
                layout->sequence_parallel ? ", sp" : "", error.text);
@@ -182,27 +182,6 @@ static void test_recomputation_is_accepted(void **state) {
   assert_true(count.accepted > 500);
 }
 
-/* What `generate` runs: a few tokens at a time, or one, behind caches of keys and values. */
-static void test_decoding_is_accepted(void **state) {
-  (void)state;
-  for (int s = 0; s < LS_TEST_SHAPES; s++)
-    for (int tokens = 1; tokens <= 4; tokens += 3) {
-      ls_arena *arena = ls_arena_create();
-      const ls_model_config config = ls_test_shape_config(arena, &ls_test_shapes[s]);
-      ls_error error = {0};
-      ls_graph *graph;
-      ls_program *program;
-      const ls_layout layout = ls_layout_default();
-      const ls_build_options options = {.mode = LS_MODEL_DECODE, .tokens = tokens, .cache_rows = 4};
-      assert_int_equal(ls_model_build(arena, &config, &options, &graph, &error), LS_OK);
-      assert_int_equal(ls_program_compile(graph, &layout, LS_PROGRAM_FORWARD, &program, &error),
-                       LS_OK);
-      if (check(graph, &program, 1, NULL, &error) != LS_OK)
-        fail_msg("%s, %d tokens: %s", ls_test_shapes[s].name, tokens, error.text);
-      ls_arena_destroy(&arena);
-    }
-}
-
 static ls_status check_shared(ls_program *const *a, ls_program *const *b, int count,
                               ls_error *error) {
   const ls_program *of_a[MOST_STAGES], *of_b[MOST_STAGES];
@@ -211,6 +190,44 @@ static ls_status check_shared(ls_program *const *a, ls_program *const *b, int co
     of_b[s] = b[s];
   }
   return ls_check_shared(of_a, of_b, count, error);
+}
+
+/* What `generate` runs: some tokens behind caches of keys and values. */
+static ls_program *decoder(ls_arena *arena, const ls_test_shape *shape, int tokens, bool headless) {
+  const ls_model_config config = ls_test_shape_config(arena, shape);
+  const ls_layout layout = ls_layout_default();
+  const ls_build_options options = {
+      .mode = LS_MODEL_DECODE, .tokens = tokens, .cache_rows = 4, .headless = headless};
+  ls_error error = {0};
+  ls_graph *graph;
+  ls_program *program;
+  assert_int_equal(ls_model_build(arena, &config, &options, &graph, &error), LS_OK);
+  assert_int_equal(ls_program_compile(graph, &layout, LS_PROGRAM_FORWARD, &program, &error), LS_OK);
+  if (check(graph, &layout, &program, NULL, &error) != LS_OK)
+    fail_msg("%s, %d tokens: %s", shape->name, tokens, error.text);
+  return program;
+}
+
+static void test_decoding_is_accepted(void **state) {
+  (void)state;
+  for (int s = 0; s < LS_TEST_SHAPES; s++) {
+    ls_arena *arena = ls_arena_create();
+    ls_error error = {0};
+    ls_program *one = decoder(arena, &ls_test_shapes[s], 1, false);
+    ls_program *several = decoder(arena, &ls_test_shapes[s], 4, true);
+    if (check_shared(&one, &several, 1, &error) != LS_OK) fail_msg("%s", error.text);
+    int caches = 0;
+    for (int f = 0; f < several->frames.count; f++) {
+      if (several->frames.items[f].category != LS_CATEGORY_CACHES) continue;
+      int64_t *offset = &several->instances.items[several->frames.items[f].instance].offset;
+      *offset += 64;
+      assert_int_equal(check_shared(&one, &several, 1, &error), LS_NO);
+      *offset -= 64;
+      caches++;
+    }
+    assert_true(caches > 0);
+    ls_arena_destroy(&arena);
+  }
 }
 
 /* Step and evaluation keep what lasts at the same places; moved in one of them, that is named. */
@@ -277,7 +294,7 @@ static void test_a_large_model_takes_no_time(void **state) {
     fail_msg("%s", error.text);
   ls_check_report report;
   const double start = seconds();
-  const ls_status status = check(graph, stages, layout.pp, &report, &error);
+  const ls_status status = check(graph, &layout, stages, &report, &error);
   const double taken = seconds() - start;
   if (status != LS_OK) fail_msg("%s", error.text);
   print_message("%lld instructions of 16 stages on 16,384 devices in %.2f s\n",

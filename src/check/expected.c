@@ -36,15 +36,18 @@ bool ls_expected_trains(const ls_proof *proof, int parameter) {
   return proof->graph->parameters.items[parameter].trainable;
 }
 
-/* The nodes that the loss needs, or without one the logits and what is kept between programs. */
+/* The nodes that the loss needs, or without one the logits and what is kept between programs; all
+ * of a graph that has neither. */
 static bool *find_needed(const ls_proof *proof) {
   const ls_graph *graph = proof->graph;
   bool *wanted = LS_NEW_ARRAY(proof->arena, bool, graph->tensors.count + 1);
   bool *needed = LS_NEW_ARRAY(proof->arena, bool, graph->nodes.count + 1);
+  const bool ends = graph->loss.index >= 0 || graph->logits.index >= 0;
   if (graph->loss.index >= 0) wanted[graph->loss.index] = true;
   if (graph->logits.index >= 0) wanted[graph->logits.index] = true;
   for (int n = graph->nodes.count - 1; n >= 0; n--) {
     const ls_node *node = &graph->nodes.items[n];
+    needed[n] = !ends;
     for (int o = 0; o < node->outputs; o++) needed[n] |= wanted[node->out[o].index];
     for (int i = 0; i < node->inputs; i++)
       needed[n] |= graph->tensors.items[node->in[i].index].role == LS_ROLE_STATE;
@@ -184,7 +187,7 @@ static const char *print_sizes(const ls_proof *proof, int ndim, const int64_t *d
 }
 
 static ls_dtype dtype_of(const ls_stage *stage, ls_precision precision) {
-  const ls_dtype compute = stage->program->layout.compute;
+  const ls_dtype compute = stage->proof->layout->compute;
   switch (precision) {
     case LS_COMPUTE: return compute;
     case LS_ACCUMULATE: return compute == LS_F64 ? LS_F64 : LS_F32;

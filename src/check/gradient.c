@@ -182,8 +182,7 @@ ls_status ls_gradient_add(ls_stage *stage, const ls_content *const *in, ls_conte
 }
 
 ls_status ls_gradient_complete(ls_stage *stage, const ls_content *content, ls_error *error) {
-  const ls_program *program = stage->program;
-  const int last = program->layout.microbatches - 1;
+  const int last = stage->proof->layout->microbatches - 1;
   const int uses = ls_terms_uses(content->terms, 0, last);
   const int expected = stage->proof->expressions.uses.items[content->expression];
   if (uses < 0)

@@ -114,7 +114,8 @@ static void expect_no_place(ls_arena *arena, int64_t columns, int64_t others) {
 }
 
 static ls_status check(const compiled *made, ls_error *error) {
-  return ls_check(made->graph, &(const ls_program *){made->program}, 1, NULL, error);
+  return ls_check(made->graph, &made->program->layout, &(const ls_program *){made->program}, NULL,
+                  error);
 }
 
 static void expect_accepted(const compiled *made) {

@@ -74,9 +74,9 @@ static ls_status check_frozen(const ls_stage *stage, const ls_program_parameter 
 static ls_status check_parts(const ls_stage *stage, const ls_program_parameter *parameter,
                              ls_error *error) {
   const ls_program *program = stage->program;
-  const ls_dtype compute = program->layout.compute;
+  const ls_dtype compute = stage->proof->layout->compute;
   const ls_dtype precise = compute == LS_F64 ? LS_F64 : LS_F32;
-  const ls_dtype added = compute == LS_F64 ? LS_F64 : program->layout.grad_dtype;
+  const ls_dtype added = compute == LS_F64 ? LS_F64 : stage->proof->layout->grad_dtype;
   const int parts[] = {parameter->used,        parameter->stored,  parameter->gradient,
                        parameter->master,      parameter->moment1, parameter->moment2,
                        parameter->raw_gradient};

@@ -41,7 +41,7 @@ static ls_status find_parts(ls_stage *stage, ls_error *error) {
   stage->norm = find_sum(stage, LS_BEGIN);
   stage->settle = find_sum(stage, LS_END);
   const bool validates = program->cut >= 0;
-  const bool asked = program->layout.post_validation && program->kind == LS_PROGRAM_STEP;
+  const bool asked = stage->proof->layout->post_validation && program->kind == LS_PROGRAM_STEP;
   if (validates != asked || validates != (stage->proof->stages[0].program->cut >= 0))
     return fail_at(stage, 0, error, "has a cut or not: expected what its layout says");
   if (!validates && stage->norm == -1 && stage->settle == -1) return LS_OK;

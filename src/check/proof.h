@@ -191,6 +191,7 @@ struct ls_proof {
   ls_mesh mesh;
   ls_axes active; /* axes with more than one rank */
   const ls_graph *graph;
+  const ls_layout *layout;
   int loss, logits; /* the model's; -1: it has none */
   ls_expressions expressions;
   ls_proof_channel *channels; /* [from][to] */

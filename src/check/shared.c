@@ -1,4 +1,6 @@
 /* Programs of one run take turns on one region: what they keep must lie at the same places. */
+#include <string.h>
+
 #include "check/proof.h"
 
 /* Where a value that lasts between programs begins in its pool. */
@@ -34,6 +36,26 @@ static ls_status fail_shared(const ls_program *program, const char *name, ls_err
                  program->stage, name);
 }
 
+static bool is_cache(const ls_program *program, int value) {
+  const int storage = program->values.items[value].storage;
+  return program->frames.items[program->storages.items[storage].frame].category ==
+         LS_CATEGORY_CACHES;
+}
+
+/* What decoding keeps, by name. */
+static ls_status check_caches(const ls_program *a, const ls_program *b, ls_error *error) {
+  int y = -1, count = b->values.count; /* in the same order, mostly */
+  for (int x = 0; x < a->values.count; x++) {
+    if (!is_cache(a, x)) continue;
+    const char *name = a->values.items[x].name;
+    int tried = 0;
+    do y = (y + 1) % count;
+    while (++tried <= count && !(is_cache(b, y) && strcmp(b->values.items[y].name, name) == 0));
+    if (tried > count || !shares(a, x, b, y)) return fail_shared(a, name, error);
+  }
+  return LS_OK;
+}
+
 static ls_status check_pair(const ls_program *a, const ls_program *b, ls_error *error) {
   for (int axis = 0; axis < LS_AXIS_COUNT; axis++)
     if (a->mesh.size[axis] != b->mesh.size[axis])
@@ -59,7 +81,7 @@ static ls_status check_pair(const ls_program *a, const ls_program *b, ls_error *
   for (int c = 0; c < LS_CELL_COUNT; c++)
     if (a->cell[c] >= 0 && b->cell[c] >= 0 && !shares(a, a->cell[c], b, b->cell[c]))
       return fail_shared(a, a->values.items[a->cell[c]].name, error);
-  return LS_OK;
+  return check_caches(a, b, error);
 }
 
 ls_status ls_check_shared(const ls_program *const *a, const ls_program *const *b, int count,

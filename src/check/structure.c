@@ -92,9 +92,6 @@ ls_status ls_proof_structure(ls_stage *stage, ls_error *error) {
   if (program->stage != stage->number)
     return ls_fail(error, LS_NO, "stage %d: is the program of stage %d: expected its own",
                    stage->number, program->stage);
-  if (program->layout.microbatches != stage->proof->stages[0].program->layout.microbatches)
-    return ls_fail(error, LS_NO, "stage %d: has %d microbatches: expected those of stage 0",
-                   stage->number, program->layout.microbatches);
   const int inputs[] = {program->ids, program->labels, program->positions, program->logits};
   for (int i = 0; i < 4; i++)
     if (inputs[i] >= program->values.count) return fail_at(stage, error, "input", i);

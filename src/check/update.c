@@ -63,7 +63,7 @@ static ls_status expect_cell_read(ls_stage *stage, int i, ls_cell cell, ls_error
 static ls_status finished_sum(ls_stage *stage, const ls_content *content, ls_cell cell,
                               const char *what, ls_error *error) {
   const int last =
-      stage->program->kind == LS_PROGRAM_STEP ? stage->program->layout.microbatches - 1 : 0;
+      stage->program->kind == LS_PROGRAM_STEP ? stage->proof->layout->microbatches - 1 : 0;
   if (content->kind != LS_CONTENT_SUM || content->expression != (int)cell)
     return ls_proof_fail(stage, error, "reads something else: expected the %s", what);
   if (ls_terms_uses(content->terms, 0, last) != 1)
@@ -130,9 +130,9 @@ static ls_status run_clip_factor(ls_stage *stage, ls_error *error) {
   for (int i = 0; i < 3; i++) LS_TRY(read_input(stage, i, &operand, &in[i], error));
   const bool guess = stage->program->cut >= 0 && stage->action == stage->norm;
   LS_TRY(check_sums(stage, in, guess, error));
-  if (instruction->attributes.clip != stage->program->layout.optimizer.clip)
+  if (instruction->attributes.clip != stage->proof->layout->optimizer.clip)
     return ls_proof_fail(stage, error, "clips at %g: expected %g", instruction->attributes.clip,
-                         stage->program->layout.optimizer.clip);
+                         stage->proof->layout->optimizer.clip);
   static const ls_cell cells[3] = {LS_CELL_NORM, LS_CELL_CLIP_FACTOR, LS_CELL_MEAN_LOSS};
   for (int o = 0; o < 3; o++) {
     LS_TRY(expect_cell(stage, instruction->out[o], cells[o], error));
@@ -215,7 +215,7 @@ static ls_status run_squared_norm(ls_stage *stage, ls_error *error) {
 
 static bool settings_fit(const ls_stage *stage, int p) {
   const ls_attributes *given = &ls_proof_instruction(stage)->attributes;
-  const ls_optimizer *wanted = &stage->program->layout.optimizer;
+  const ls_optimizer *wanted = &stage->proof->layout->optimizer;
   const bool adamw = wanted->kind == LS_OPTIMIZER_ADAMW;
   const double decay = stage->program->parameters[p].ndim >= 2 ? wanted->weight_decay : 0;
   if (given->weight_decay != decay) return false;
@@ -264,7 +264,7 @@ static ls_status run_optimizer(ls_stage *stage, ls_error *error) {
   const ls_instruction *instruction = ls_proof_instruction(stage);
   const bool adamw = instruction->kind == LS_OP_ADAMW;
   LS_TRY(expect_operands(stage, 4, adamw ? 3 : 2, error));
-  if (adamw != (program->layout.optimizer.kind == LS_OPTIMIZER_ADAMW))
+  if (adamw != (stage->proof->layout->optimizer.kind == LS_OPTIMIZER_ADAMW))
     return ls_proof_fail(stage, error, "is not the layout's optimizer: expected it");
   const ls_content *gradient;
   int p;
@@ -334,7 +334,7 @@ static ls_status run_guess(ls_stage *stage, ls_error *error) {
   const ls_program *program = stage->program;
   const bool adamw = ls_proof_instruction(stage)->kind == LS_OP_ADAMW_AHEAD;
   LS_TRY(expect_operands(stage, adamw ? 7 : 6, 1, error));
-  if (adamw != (program->layout.optimizer.kind == LS_OPTIMIZER_ADAMW))
+  if (adamw != (stage->proof->layout->optimizer.kind == LS_OPTIMIZER_ADAMW))
     return ls_proof_fail(stage, error, "is not the layout's optimizer: expected it");
   const ls_content *gradient;
   int p;

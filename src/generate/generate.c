@@ -1,8 +1,7 @@
 #include "generate/generate.h"
 
-#include <string.h>
-
 #include "base/file.h"
+#include "check/check.h"
 #include "checkpoint/checkpoint.h"
 #include "cluster/machine.h"
 #include "lower/compile.h"
@@ -27,6 +26,18 @@ struct ls_generator {
   double *stored; /* as the device has them */
 };
 
+/* It decodes this model, and all programs keep weights and caches at the same places. */
+static ls_status prove(const ls_generator *self, int which, const ls_graph *graph,
+                       const ls_layout *layout, ls_error *error) {
+  ls_error found = {0};
+  const ls_program *const *one = &self->programs[which], *const *decode = &self->programs[DECODE];
+  ls_status status = ls_check(graph, layout, one, NULL, &found);
+  if (status == LS_OK) status = ls_check_shared(decode, one, 1, &found);
+  if (status == LS_OK) return LS_OK;
+  return ls_fail(error, status, "the program that decodes %lld tokens at once is wrong: %s",
+                 (long long)program_tokens[which], found.text);
+}
+
 static ls_status compile(ls_generator *self, int which, ls_error *error) {
   const ls_layout layout = {.pp = 1,
                             .dp_replicate = 1,
@@ -45,6 +56,7 @@ static ls_status compile(ls_generator *self, int which, ls_error *error) {
   ls_program *program;
   LS_TRY(ls_program_compile(graph, &layout, LS_PROGRAM_FORWARD, &program, error));
   self->programs[which] = program;
+  LS_TRY(prove(self, which, graph, &layout, error));
   if (which == DECODE) {
     LS_ASSERT(program->logits >= 0);
     self->session.graph = graph;
@@ -59,22 +71,6 @@ static const int64_t parameters_for_threads = 30000000;
 static int choose_threads(const ls_model_config *config, int asked) {
   if (asked > 0) return asked;
   return ls_model_parameters(config) < parameters_for_threads ? 1 : ls_machine_cores();
-}
-
-/* One program's parameters and caches are the other's: each frame must lie at the same place. */
-static void check_shared(const ls_program *a, const ls_program *b) {
-  int at = 0;
-  for (int f = 0; f < a->frames.count; f++) {
-    const ls_frame *one = &a->frames.items[f];
-    if (one->pool != LS_POOL_STATE) continue;
-    while (at < b->frames.count && b->frames.items[at].pool != LS_POOL_STATE) at++;
-    LS_ASSERT(at < b->frames.count);
-    const ls_frame *other = &b->frames.items[at++];
-    LS_ASSERT(strcmp(one->name, other->name) == 0 && one->bytes == other->bytes);
-    LS_ASSERT(a->instances.items[one->instance].offset ==
-              b->instances.items[other->instance].offset);
-  }
-  LS_ASSERT(a->pool_bytes[LS_POOL_STATE] == b->pool_bytes[LS_POOL_STATE]);
 }
 
 /* The programs share their state, so the one that needs most has it all. What they keep for an
@@ -99,8 +95,7 @@ static ls_status start(ls_generator *self, const ls_generator_options *options, 
   self->session.layout.compute = options->compute;
   while (self->program_count < PROGRAMS_MAX &&
          (self->program_count == DECODE || program_tokens[self->program_count] < self->rows)) {
-    LS_TRY(compile(self, self->program_count, error));
-    check_shared(self->programs[DECODE], self->programs[self->program_count++]);
+    LS_TRY(compile(self, self->program_count++, error));
   }
   LS_TRY(check_memory(self, error));
   const ls_device_options device = {
