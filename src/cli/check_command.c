@@ -2,10 +2,11 @@
 
 #include "base/clock.h"
 #include "cli/command.h"
+#include "cli/hardware.h"
 #include "session/prove.h"
 
 static const char help[] =
-    "usage: lockstep check RUN.yaml [key=value ...] [-n DEVICES]\n\n"
+    "usage: lockstep check RUN.yaml [key=value ...] [-n DEVICES] [--on HARDWARE]\n\n"
     "Compiles the training step and the evaluation for a mesh of any size and proves them, "
     "without\n"
     "running them and without the devices; a training run does the same before its first step\n"
@@ -23,13 +24,18 @@ static const char help[] =
     "prints them), with exit status 1; 0: all is proved. The time grows with the instructions, "
     "not\n"
     "with the devices.\n\n"
-    "  -n DEVICES   devices of the whole mesh (default: the mesh's)\n"
+    "  -n DEVICES   devices of the whole mesh (default: the mesh's, or as many as --on says)\n"
+    "  --on 64xH100-SXM\n"
+    "               for these devices, which need not be here: what one needs beside its arena\n"
+    "               (workspace, context, communicators, each with its source) and whether it fits\n"
+    "               what one has. NVIDIA's from sm_80 on: a100-sxm-80, h200-sxm, rtx4090 ...\n"
     "  --help       this text and all keys\n\n"
     "examples:\n"
     "  lockstep check examples/quickstart.yaml -n 2\n"
     "  lockstep check run.yaml mesh.tp=8 mesh.pp=16 mesh.dp_shard=128 train.microbatches=16 -n "
     "16384\n"
-    "  lockstep check run.yaml device.memory=80GiB zero=3 -n 64\n\n";
+    "  lockstep check run.yaml device.memory=80GiB zero=3 -n 64\n"
+    "  lockstep check run.yaml --on 64xH100-SXM\n\n";
 
 static void print_row(const char *what, int64_t step, int64_t evaluation) {
   printf("%-46s %14lld %14lld\n", what, (long long)step, (long long)evaluation);
@@ -55,7 +61,7 @@ static void print_proof(const ls_session_proof *proof) {
 }
 
 static void print_memory(const ls_session *session) {
-  const int64_t limit = session->run->device.memory;
+  const int64_t limit = ls_session_limit(session);
   int stage;
   const double needed = (double)ls_session_bytes_needed(session, &stage) / 1048576;
   printf("device memory: %.1f MiB", needed);
@@ -65,6 +71,7 @@ static void print_memory(const ls_session *session) {
     printf(", of %.1f allowed\n", (double)limit / 1048576);
   else
     printf("; no device.memory to compare it with\n");
+  ls_hardware_print(session, stage);
   const double host = (double)ls_session_tier_bytes(session, LS_TIER_HOST, &stage) / 1048576;
   const double file = (double)ls_session_tier_bytes(session, LS_TIER_NVME, &stage) / 1048576;
   if (host > 0) printf("offloaded to the host: %.1f MiB a device\n", host);
@@ -72,7 +79,7 @@ static void print_memory(const ls_session *session) {
 }
 
 static ls_status check(ls_arena *arena, const ls_words *words, const char *devices_text,
-                       ls_error *error) {
+                       const char *on, ls_error *error) {
   if (words->positional_count > 1)
     return ls_fail(error, LS_INPUT, "%s: one run file is expected", words->positional[1]);
   const char *path = words->positional_count ? words->positional[0] : NULL;
@@ -80,9 +87,11 @@ static ls_status check(ls_arena *arena, const ls_words *words, const char *devic
   ls_run_file *run;
   LS_TRY(ls_run_file_read(arena, path, words->keys, words->key_count, &run, error));
   int devices;
+  const ls_device_facts *facts;
+  LS_TRY(ls_hardware_find(arena, on, &facts, &devices_text, error));
   LS_TRY(ls_command_devices(devices_text, run, &devices, error));
   ls_session *session;
-  LS_TRY(ls_session_create(arena, run, devices, devices, &session, error));
+  LS_TRY(ls_session_create_on(arena, run, devices, devices, facts, &session, error));
   const double compiled = ls_now_s() - begin;
   ls_session_proof proof;
   LS_TRY(ls_session_prove(session, &proof, error));
@@ -106,17 +115,19 @@ int ls_command_check(int count, char **given) {
   if (!ls_command_is_first()) return ls_exit_status(LS_OK);
   ls_arena *arena = ls_arena_create();
   ls_error error = {0};
-  const char *devices = NULL;
+  const char *devices = NULL, *on = NULL;
   bool wants_help = false;
-  const ls_command_flag flags[] = {
-      {"-n", &devices, NULL}, {"--help", NULL, &wants_help}, {"-h", NULL, &wants_help}};
+  const ls_command_flag flags[] = {{"-n", &devices, NULL},
+                                   {"--on", &on, NULL},
+                                   {"--help", NULL, &wants_help},
+                                   {"-h", NULL, &wants_help}};
   ls_words words;
   ls_status status =
       ls_words_parse(arena, count, given, flags, sizeof flags / sizeof *flags, &words, &error);
   if (status == LS_OK && wants_help)
     printf("%s%s", help, ls_run_file_help(arena, NULL));
   else if (status == LS_OK)
-    status = check(arena, &words, devices, &error);
+    status = check(arena, &words, devices, on, &error);
   const int exit_status = ls_command_fail("check", status, &error);
   ls_arena_destroy(&arena);
   return exit_status;

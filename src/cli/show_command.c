@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cli/command.h"
+#include "cli/hardware.h"
 #include "cli/show_compare.h"
 #include "cli/show_floor.h"
 #include "cli/show_html.h"
@@ -35,17 +36,22 @@ static const char help[] =
     "  --html FILE     an offline page: steps through forward, backward and every collective,\n"
     "                  each device's shards coloured; this run beside DDP, ZeRO-3, TP and PP\n"
     "  --json          the numbers of --memory, --collectives, --compare and --floor for programs\n"
-    "  -n DEVICES      devices of the whole mesh\n\n"
+    "  -n DEVICES      devices of the whole mesh (default: the mesh's, or as many as --on says)\n"
+    "  --on 64xH100-SXM\n"
+    "                  compiled for these devices, which need not be here; --memory and --json "
+    "say\n"
+    "                  what one needs and has, each with its source\n\n"
     "examples:\n"
     "  lockstep show examples/quickstart.yaml -n 2 --memory --collectives\n"
     "  lockstep show examples/quickstart.yaml model=gpt2-124m train.batch=8 --compare -n 8\n"
     "  lockstep show examples/quickstart.yaml mesh.pp=2 train.microbatches=4 -n 2 --timeline "
     "pipeline.svg\n"
     "  lockstep show examples/quickstart.yaml zero=3 -n 2 --memory-map memory.svg\n"
-    "  lockstep show examples/quickstart.yaml -n 4 --html step.html\n\n";
+    "  lockstep show examples/quickstart.yaml -n 4 --html step.html\n"
+    "  lockstep show run.yaml --memory --on 8xA100-SXM-80\n\n";
 
 typedef struct show_flags {
-  const char *devices, *rank, *timeline, *memory_map, *html;
+  const char *devices, *on, *rank, *timeline, *memory_map, *html;
   bool memory, collectives, evaluate, compare, floor, json, help;
 } show_flags;
 
@@ -91,8 +97,9 @@ static ls_status print_rank(const ls_program *const *stages, const char *text, l
   return LS_OK;
 }
 
-static void print_program_json(const ls_program *program, int64_t workspace) {
-  json_t *root = ls_show_cost_json(program, workspace);
+static void print_program_json(const ls_session *session, const ls_program *program) {
+  json_t *root = ls_show_cost_json(program, session->workspace[program->stage]);
+  if (session->on) json_object_set_new(root, "device", ls_hardware_json(session, program->stage));
   json_object_set_new(root, "instructions", json_integer(program->instructions.count));
   json_object_set_new(root, "flops", json_real(program->flops));
   ls_show_print_json(root);
@@ -119,7 +126,7 @@ static ls_status show_program(const ls_session *session, const show_flags *flags
   if (flags->memory_map)
     return ls_show_memory_map(session, stages[stage], flags->memory_map, error);
   if (flags->json) {
-    print_program_json(stages[stage], session->workspace[stage]);
+    print_program_json(session, stages[stage]);
     return LS_OK;
   }
   if (flags->rank && !numbers) return print_rank(stages, flags->rank, error);
@@ -127,6 +134,7 @@ static ls_status show_program(const ls_session *session, const show_flags *flags
     printf("stage %d, %s%s\n", stage, flags->rank ? "of rank " : "which needs most memory",
            flags->rank ? flags->rank : "");
   if (flags->memory) ls_program_print_memory(stages[stage], session->workspace[stage], stdout);
+  if (flags->memory) ls_hardware_print(session, stage);
   if (flags->memory && session->layout.recompute_of_count)
     printf("  runs again           %s\n",
            ls_budget_print(session->arena, session->graph, &session->layout));
@@ -154,6 +162,11 @@ static ls_status check_flags(const show_flags *flags, ls_error *error) {
       return ls_fail(error, LS_INPUT, "%s beside %s: expected one of them at a time", forms[f].name,
                      first);
     first = forms[f].name;
+    if (flags->on && !flags->memory_map)
+      return ls_fail(error, LS_INPUT,
+                     "--on beside %s: expected it with --memory, --collectives, --json or "
+                     "--memory-map",
+                     first);
     if (flags->rank && !flags->memory_map)
       return ls_fail(error, LS_INPUT,
                      "--rank beside %s: expected it alone, or with --memory, --collectives, --json "
@@ -179,10 +192,13 @@ static ls_status show(ls_arena *arena, const ls_words *words, const show_flags *
   ls_run_file *run;
   LS_TRY(ls_run_file_read(arena, path, words->keys, words->key_count, &run, error));
   int devices;
-  LS_TRY(ls_command_devices(flags->devices, run, &devices, error));
+  const ls_device_facts *facts;
+  const char *asked = flags->devices;
+  LS_TRY(ls_hardware_find(arena, flags->on, &facts, &asked, error));
+  LS_TRY(ls_command_devices(asked, run, &devices, error));
   if (flags->compare) return ls_show_compare(arena, path, words, devices, flags->json, error);
   ls_session *session;
-  LS_TRY(ls_session_create(arena, run, devices, devices, &session, error));
+  LS_TRY(ls_session_create_on(arena, run, devices, devices, facts, &session, error));
   if (flags->floor) {
     ls_show_floor(session, flags->json);
     return LS_OK;
@@ -197,19 +213,14 @@ int ls_command_show(int count, char **given) {
   ls_arena *arena = ls_arena_create();
   ls_error error = {0};
   show_flags flags = {0};
-  const ls_command_flag known[] = {{"-n", &flags.devices, NULL},
-                                   {"--rank", &flags.rank, NULL},
-                                   {"--timeline", &flags.timeline, NULL},
-                                   {"--html", &flags.html, NULL},
-                                   {"--memory-map", &flags.memory_map, NULL},
-                                   {"--memory", NULL, &flags.memory},
-                                   {"--collectives", NULL, &flags.collectives},
-                                   {"--evaluate", NULL, &flags.evaluate},
-                                   {"--compare", NULL, &flags.compare},
-                                   {"--floor", NULL, &flags.floor},
-                                   {"--json", NULL, &flags.json},
-                                   {"--help", NULL, &flags.help},
-                                   {"-h", NULL, &flags.help}};
+  const ls_command_flag known[] = {
+      {"-n", &flags.devices, NULL},          {"--on", &flags.on, NULL},
+      {"--rank", &flags.rank, NULL},         {"--timeline", &flags.timeline, NULL},
+      {"--html", &flags.html, NULL},         {"--memory-map", &flags.memory_map, NULL},
+      {"--memory", NULL, &flags.memory},     {"--collectives", NULL, &flags.collectives},
+      {"--evaluate", NULL, &flags.evaluate}, {"--compare", NULL, &flags.compare},
+      {"--floor", NULL, &flags.floor},       {"--json", NULL, &flags.json},
+      {"--help", NULL, &flags.help},         {"-h", NULL, &flags.help}};
   ls_words words;
   ls_status status =
       ls_words_parse(arena, count, given, known, sizeof known / sizeof *known, &words, &error);

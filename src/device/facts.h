@@ -9,6 +9,7 @@
 #ifndef LS_DEVICE_FACTS_H
 #define LS_DEVICE_FACTS_H
 
+#include "cluster/accelerators.h"
 #include "device/kernel.h"
 
 /* Memory that a device has taken beside arena and workspace. */
@@ -24,17 +25,19 @@ enum { LS_MAX_OVERHEADS = 4 };
 typedef struct ls_device_facts ls_device_facts;
 struct ls_device_facts {
   const char *name;     /* "cpu", "h100-sxm-80" */
-  const char *set;      /* of instructions: "avx512_bf16", "sm_90" */
+  const char *set;      /* of instructions: "avx512_bf16", "CUDA" */
+  int architecture;     /* CUDA: 90 for sm_90; else 0 */
   int64_t memory_bytes; /* 0: its host's, which facts do not say */
   const char *memory_source;
-  int64_t alignment; /* that its kernels want of operands */
-  unsigned formats;  /* bit d: multiplies ls_dtype d natively */
-  int lanes;         /* CPU: fp32 numbers of a vector; else 0 */
-  bool pairs;        /* CPU: our kernels multiply pairs of bf16 */
-  bool tiles;        /* CPU: the library multiplies tiles (AMX) */
-  int threads;       /* CPU: for each kernel */
-  bool exact;        /* kernels' results do not depend on how many */
-  int processors;    /* CUDA: streaming multiprocessors; else 0 */
+  bool memory_reported; /* by its driver; else the data sheet's, which may be more */
+  int64_t alignment;    /* that its kernels want of operands */
+  unsigned formats;     /* bit d: multiplies ls_dtype d natively */
+  int lanes;            /* CPU: fp32 numbers of a vector; else 0 */
+  bool pairs;           /* CPU: our kernels multiply pairs of bf16 */
+  bool tiles;           /* CPU: the library multiplies tiles (AMX) */
+  int threads;          /* CPU: for each kernel */
+  bool exact;           /* kernels' results do not depend on how many */
+  int processors;       /* CUDA: streaming multiprocessors; else 0 */
   /* Upper bound of a call's workspace; data pointers are not read. */
   size_t (*workspace)(const ls_device_facts *facts, ls_op_kind kind, const ls_kernel_args *args);
   const char *workspace_source;
@@ -48,6 +51,10 @@ const ls_device_facts *ls_device_facts_here(void);
 /* A CPU with one of these sets: "plain", "avx2", "avx512", "avx512_bf16", "avx512_amx". NULL: there
  * is no such set. */
 const ls_device_facts *ls_device_facts_cpu(const char *set);
+
+/* A CUDA device that need not be here. False: no recipe for it is known; CUDA devices have one from
+ * sm_80 on, the first that multiply bf16. */
+bool ls_device_facts_of(const ls_accelerator *of, ls_device_facts *facts);
 
 static inline bool ls_device_multiplies(const ls_device_facts *facts, ls_dtype dtype) {
   return facts->formats >> dtype & 1;

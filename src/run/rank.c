@@ -173,28 +173,53 @@ static bool needs_group(const ls_instruction *instruction) {
          !ls_collective_moves(instruction->collective);
 }
 
-/* Makes the groups of all programs by axes, then by stage: so ranks of different stages, whose
- * programs differ, make those they have in common in the same order. */
-static ls_status make_groups(ls_rank *rank, const ls_rank_options *options, ls_error *error) {
-  const ls_mesh *mesh = &options->programs[0]->mesh;
-  bool by_axes[LS_AXES_ALL + 1] = {[LS_AXES_ALL] = true};
-  rank->stages = mesh->size[LS_AXIS_PP];
-  rank->pairs = calloc((size_t)rank->stages, sizeof *rank->pairs);
-  bool *by_stage = calloc((size_t)rank->stages, sizeof *by_stage);
-  ls_status status = LS_OK;
-  if (!rank->pairs || !by_stage)
-    status = ls_fail(error, LS_FAILED, "out of memory for %d stages", rank->stages);
-  for (int p = 0; p < options->program_count && status == LS_OK; p++) {
-    const ls_program *program = options->programs[p];
-    for (int i = 0; i < program->instructions.count; i++) {
-      const ls_instruction *each = &program->instructions.items[i];
+/* Marks the groups that programs communicate in: by axes, and with the other stage. */
+static void mark_groups(const ls_program *const *programs, int count, bool *by_axes,
+                        bool *by_stage) {
+  by_axes[LS_AXES_ALL] = true;
+  for (int p = 0; p < count; p++)
+    for (int i = 0; i < programs[p]->instructions.count; i++) {
+      const ls_instruction *each = &programs[p]->instructions.items[i];
       if (!needs_group(each)) continue;
       if (each->peer >= 0)
         by_stage[each->peer] = true;
       else
         by_axes[each->axes] = true;
     }
+}
+
+int ls_rank_groups(ls_arena *arena, const ls_program *const *programs, int count) {
+  const ls_mesh *mesh = &programs[0]->mesh;
+  bool by_axes[LS_AXES_ALL + 1] = {false};
+  bool *by_stage = LS_NEW_ARRAY(arena, bool, mesh->size[LS_AXIS_PP]);
+  mark_groups(programs, count, by_axes, by_stage);
+  int groups = 0;
+  for (ls_axes axes = 1; axes <= LS_AXES_ALL; axes++) { /* by those that are longer than 1 */
+    bool whole = ls_mesh_size(mesh, axes) > 1, used = false;
+    for (int a = 0; a < LS_AXIS_COUNT; a++)
+      whole = whole && (mesh->size[a] > 1 || !(axes >> a & 1));
+    for (ls_axes given = axes; given <= LS_AXES_ALL; given++)
+      used = used || (by_axes[given] && (given & axes) == axes &&
+                      ls_mesh_size(mesh, given) == ls_mesh_size(mesh, axes));
+    groups += whole && used;
   }
+  for (int peer = 0; peer < mesh->size[LS_AXIS_PP]; peer++) groups += by_stage[peer];
+  return groups;
+}
+
+/* Makes the groups of all programs by axes, then by stage: so ranks of different stages, whose
+ * programs differ, make those they have in common in the same order. */
+static ls_status make_groups(ls_rank *rank, const ls_rank_options *options, ls_error *error) {
+  const ls_mesh *mesh = &options->programs[0]->mesh;
+  bool by_axes[LS_AXES_ALL + 1] = {false};
+  rank->stages = mesh->size[LS_AXIS_PP];
+  rank->pairs = calloc((size_t)rank->stages, sizeof *rank->pairs);
+  bool *by_stage = calloc((size_t)rank->stages, sizeof *by_stage);
+  ls_status status = LS_OK;
+  if (!rank->pairs || !by_stage)
+    status = ls_fail(error, LS_FAILED, "out of memory for %d stages", rank->stages);
+  else
+    mark_groups(options->programs, options->program_count, by_axes, by_stage);
   for (ls_axes axes = 0; axes <= LS_AXES_ALL && status == LS_OK; axes++)
     if (by_axes[axes]) status = make_group(rank, mesh, axes, error);
   for (int peer = 0; peer < rank->stages && status == LS_OK; peer++)

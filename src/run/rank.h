@@ -116,4 +116,8 @@ int64_t ls_rank_bytes_needed(const ls_program *const *programs, int count, ls_ti
 int64_t ls_rank_workspace(const ls_device_facts *facts, const ls_program *const *programs,
                           int count, int rank);
 
+/* Groups of two or more ranks that a rank with these programs is in, those of the same ranks once.
+ */
+int ls_rank_groups(ls_arena *arena, const ls_program *const *programs, int count);
+
 #endif

@@ -96,7 +96,10 @@ static int64_t needed_with(ls_arena *arena, const ls_session *session, const tar
   if (ls_run_file_parse(arena, "run.yaml", text, strlen(text), words, count, &run, NULL) != LS_OK)
     return -1;
   run->device.memory = run->host.memory = 0; /* what is asked is how much it is */
-  if (ls_session_create(arena, run, session->devices, session->sharers, &made, NULL) != LS_OK)
+  ls_device_facts on = session->device.facts;
+  on.memory_bytes = 0;
+  if (ls_session_create_on(arena, run, session->devices, session->sharers, session->on ? &on : NULL,
+                           &made, NULL) != LS_OK)
     return -1;
   return needed_by(made, of);
 }
@@ -125,8 +128,9 @@ static const char *advice_of(ls_arena *arena, const ls_session *session, const t
 }
 
 ls_status ls_session_check_device(const ls_session *session, ls_error *error) {
-  const target of = {.limit = session->run->device.memory, .tier = "host"};
-  const char *where = ls_run_file_where(session->run, "device.memory");
+  const target of = {.limit = ls_session_limit(session), .tier = "host"};
+  const char *where = session->run->device.memory ? ls_run_file_where(session->run, "device.memory")
+                                                  : session->device.facts.name;
   if (!of.limit) return LS_OK;
   if (of.limit < 4096)
     return ls_fail(error, LS_INPUT, "%s: found %lld bytes, too few for anything: is %lldGiB meant?",

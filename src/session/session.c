@@ -19,7 +19,7 @@
 
 enum { FILL_ELEMENTS = 1 << 13 }; /* in a thread's own cache, and on its stack */
 
-static ls_dtype choose_dtype(ls_run_file *run) {
+static ls_dtype choose_dtype(ls_run_file *run, const ls_device_facts *device) {
   switch (run->dtype) {
     case LS_RUN_DTYPE_FP32: return LS_F32;
     case LS_RUN_DTYPE_BF16: return LS_BF16;
@@ -27,8 +27,7 @@ static ls_dtype choose_dtype(ls_run_file *run) {
     case LS_RUN_DTYPE_FP64: return LS_F64;
     case LS_RUN_DTYPE_AUTO: break;
   }
-  run->dtype =
-      ls_device_multiplies(ls_device_facts_here(), LS_BF16) ? LS_RUN_DTYPE_BF16 : LS_RUN_DTYPE_FP32;
+  run->dtype = ls_device_multiplies(device, LS_BF16) ? LS_RUN_DTYPE_BF16 : LS_RUN_DTYPE_FP32;
   ls_run_file_mark_resolved(run, "dtype");
   return run->dtype == LS_RUN_DTYPE_BF16 ? LS_BF16 : LS_F32;
 }
@@ -47,7 +46,7 @@ static const char *join(ls_arena *arena, const ls_run_globs *items) {
   return text;
 }
 
-static ls_layout make_layout(ls_run_file *run) {
+static ls_layout make_layout(ls_run_file *run, const ls_device_facts *device) {
   return (ls_layout){
       .pp = (int)run->mesh.pp,
       .schedule = run->schedule,
@@ -65,7 +64,7 @@ static ls_layout make_layout(ls_run_file *run) {
       .gather = choose_when(run->gather),
       .prefetch = (int)run->prefetch,
       .reduce = choose_when(run->reduce),
-      .compute = choose_dtype(run),
+      .compute = choose_dtype(run, device),
       .grad_dtype = run->grad_dtype == LS_RUN_GRAD_BF16 ? LS_BF16 : LS_F32,
       .optimizer = {.kind =
                         run->optimizer.name == LS_RUN_SGD ? LS_OPTIMIZER_SGD : LS_OPTIMIZER_ADAMW,
@@ -104,7 +103,7 @@ static bool asks_budget(const ls_run_file *run) {
 
 /* The choice itself waits for the graph. */
 static ls_status check_budget(const ls_session *session, const char *where, ls_error *error) {
-  if (!session->run->device.memory)
+  if (!ls_session_limit(session))
     return ls_fail(error, LS_INPUT,
                    "%s: budget needs device.memory: give the bytes a device has, as in "
                    "device.memory=16GiB",
@@ -205,6 +204,26 @@ static int64_t workspace_of(const ls_session *session, const ls_program *const *
   return ls_rank_workspace(&session->device.facts, programs, count, programs[0]->stage * ranks);
 }
 
+int64_t ls_session_limit(const ls_session *session) {
+  const int64_t asked = session->run->device.memory;
+  return asked ? asked : session->device.facts.memory_bytes;
+}
+
+int ls_session_overhead_times(const ls_session *session, int stage, const ls_overhead *overhead) {
+  return overhead->of_group ? session->groups[stage] : 1;
+}
+
+/* What the device has taken beside the arena and the workspace. */
+static int64_t overhead_of(const ls_session *session, const ls_program *const *programs,
+                           int count) {
+  const ls_device_facts *facts = &session->device.facts;
+  const int groups = ls_rank_groups(session->arena, programs, count);
+  int64_t bytes = 0;
+  for (int o = 0; o < facts->overhead_count; o++)
+    bytes += facts->overheads[o].bytes * (facts->overheads[o].of_group ? groups : 1);
+  return bytes;
+}
+
 /* What is run again needs what it needs the first time: one choice tells the workspace of all. */
 static ls_status budget_beside(const ls_session *session, int64_t *beside, ls_error *error) {
   ls_graph graph = *session->graph; /* whose programs go with the arena they are in */
@@ -213,7 +232,8 @@ static ls_status budget_beside(const ls_session *session, int64_t *beside, ls_er
   const ls_status status =
       ls_program_compile(&graph, &session->layout, LS_PROGRAM_STEP, stages, error);
   for (int s = 0; s < session->layout.pp && status == LS_OK; s++)
-    beside[s] = workspace_of(session, (const ls_program *const *)&stages[s], 1);
+    beside[s] = workspace_of(session, (const ls_program *const *)&stages[s], 1) +
+                overhead_of(session, (const ls_program *const *)&stages[s], 1);
   ls_arena_destroy(&graph.arena);
   return status;
 }
@@ -221,8 +241,8 @@ static ls_status budget_beside(const ls_session *session, int64_t *beside, ls_er
 static ls_status fit_budget(ls_session *session, ls_error *error) {
   int64_t *beside = LS_NEW_ARRAY(session->arena, int64_t, session->layout.pp);
   LS_TRY(budget_beside(session, beside, error));
-  const ls_status status = ls_budget_choose(session->graph, &session->layout,
-                                            session->run->device.memory, beside, error);
+  const ls_status status =
+      ls_budget_choose(session->graph, &session->layout, ls_session_limit(session), beside, error);
   if (status != LS_OK) ls_error_prefix(error, "%s", ls_run_file_where(session->run, "recompute"));
   return status;
 }
@@ -270,10 +290,14 @@ static void programs_of(const ls_session *session, int stage,
 
 static void size_workspace(ls_session *session) {
   session->workspace = LS_NEW_ARRAY(session->arena, int64_t, session->layout.pp);
+  session->overhead = LS_NEW_ARRAY(session->arena, int64_t, session->layout.pp);
+  session->groups = LS_NEW_ARRAY(session->arena, int, session->layout.pp);
   for (int s = 0; s < session->layout.pp; s++) {
     const ls_program *programs[LS_SESSION_PROGRAMS];
     programs_of(session, s, programs);
     session->workspace[s] = workspace_of(session, programs, LS_SESSION_PROGRAMS);
+    session->overhead[s] = overhead_of(session, programs, LS_SESSION_PROGRAMS);
+    session->groups[s] = ls_rank_groups(session->arena, programs, LS_SESSION_PROGRAMS);
   }
 }
 
@@ -294,14 +318,13 @@ ls_status ls_session_keep_logits(ls_session *session, ls_error *error) {
   return LS_OK;
 }
 
-static int64_t most_of_stages(const ls_session *session, ls_tier tier, const int64_t *beside,
-                              int *stage) {
+static int64_t most_of_stages(const ls_session *session, ls_tier tier, int *stage) {
   int64_t most = -1;
   for (int s = 0; s < session->layout.pp; s++) {
     const ls_program *programs[LS_SESSION_PROGRAMS];
     programs_of(session, s, programs);
-    const int64_t needed =
-        ls_rank_bytes_needed(programs, LS_SESSION_PROGRAMS, tier) + (beside ? beside[s] : 0);
+    int64_t needed = ls_rank_bytes_needed(programs, LS_SESSION_PROGRAMS, tier);
+    if (tier == LS_TIER_DEVICE) needed += session->workspace[s] + session->overhead[s];
     if (needed <= most) continue;
     most = needed;
     *stage = s;
@@ -310,11 +333,11 @@ static int64_t most_of_stages(const ls_session *session, ls_tier tier, const int
 }
 
 int64_t ls_session_tier_bytes(const ls_session *session, ls_tier tier, int *stage) {
-  return most_of_stages(session, tier, NULL, stage);
+  return most_of_stages(session, tier, stage);
 }
 
 int64_t ls_session_bytes_needed(const ls_session *session, int *stage) {
-  return most_of_stages(session, LS_TIER_DEVICE, session->workspace, stage);
+  return most_of_stages(session, LS_TIER_DEVICE, stage);
 }
 
 double ls_session_bytes_sent(const ls_session *session, int program, int *stage, int *collectives) {
@@ -333,17 +356,19 @@ double ls_session_bytes_sent(const ls_session *session, int program, int *stage,
 void ls_session_memory_parts(const ls_session *session, int stage,
                              int64_t parts[LS_SESSION_MEMORY_PARTS]) {
   ls_program_peak(session->stages[LS_SESSION_STEP][stage], parts);
-  parts[LS_CATEGORY_COUNT] = session->workspace[stage];
+  parts[LS_CATEGORY_COUNT] = session->overhead[stage];
+  parts[LS_CATEGORY_COUNT + 1] = session->workspace[stage];
 }
 
 const char *ls_session_memory_part_name(int part) {
-  return part == LS_CATEGORY_COUNT ? "workspace of kernels" : ls_category_name((ls_category)part);
+  if (part == LS_CATEGORY_COUNT) return "overheads of the device";
+  return part > LS_CATEGORY_COUNT ? "workspace of kernels" : ls_category_name((ls_category)part);
 }
 
 int64_t ls_session_stage_bytes(const ls_session *session, int stage) {
   const ls_program *programs[LS_SESSION_PROGRAMS];
   programs_of(session, stage, programs);
-  return session->workspace[stage] +
+  return session->workspace[stage] + session->overhead[stage] +
          ls_rank_bytes_needed(programs, LS_SESSION_PROGRAMS, LS_TIER_DEVICE) +
          ls_rank_bytes_needed(programs, LS_SESSION_PROGRAMS, LS_TIER_HOST);
 }
@@ -354,8 +379,26 @@ static int choose_threads(const ls_run_file *run, int sharers) {
   return cores > sharers ? cores / sharers : 1;
 }
 
-ls_status ls_session_resolve(ls_arena *arena, ls_run_file *run, int devices, int sharers,
-                             ls_session **session, ls_error *error) {
+/* This machine's device, or what is known of the one that --on names. */
+static ls_status open_device(ls_session *session, const ls_device_facts *on, ls_error *error) {
+  const ls_run_file *run = session->run;
+  const bool exact = run->numerics == LS_RUN_EXACT;
+  session->layout = make_layout(session->run, on ? on : ls_device_facts_here());
+  if (on) {
+    session->device = (ls_device){.kind = on->name, .compute = session->layout.compute};
+    session->device.facts = *on;
+    session->device.facts.exact = exact;
+    session->on = &session->device.facts;
+    return LS_OK;
+  }
+  const ls_device_options device = {.compute = session->layout.compute,
+                                    .threads = choose_threads(run, session->sharers),
+                                    .exact = exact};
+  return ls_device_open(&device, &session->device, error);
+}
+
+static ls_status resolve(ls_arena *arena, ls_run_file *run, int devices, int sharers,
+                         const ls_device_facts *on, ls_session **session, ls_error *error) {
   LS_TRY(ls_run_file_require(run, "model", error));
   LS_TRY(ls_run_file_resolve_mesh(run, devices, error));
   LS_TRY(ls_run_file_resolve_batch(run, error));
@@ -369,12 +412,8 @@ ls_status ls_session_resolve(ls_arena *arena, ls_run_file *run, int devices, int
   LS_TRY(ls_model_find(arena, run->model, &made->config, error));
   LS_TRY(refuse_dropout(made, error));
   LS_TRY(choose_start(made, error));
-  made->layout = make_layout(run);
   made->sharers = sharers;
-  const ls_device_options device = {.compute = made->layout.compute,
-                                    .threads = choose_threads(run, sharers),
-                                    .exact = run->numerics == LS_RUN_EXACT};
-  LS_TRY(ls_device_open(&device, &made->device, error));
+  LS_TRY(open_device(made, on, error));
   LS_TRY(check_grad_dtype(made, error));
   LS_TRY(choose_recompute(made, error));
   LS_TRY(check_partners(made, error));
@@ -382,6 +421,11 @@ ls_status ls_session_resolve(ls_arena *arena, ls_run_file *run, int devices, int
   LS_TRY(build_graph(made, error));
   *session = made;
   return LS_OK;
+}
+
+ls_status ls_session_resolve(ls_arena *arena, ls_run_file *run, int devices, int sharers,
+                             ls_session **session, ls_error *error) {
+  return resolve(arena, run, devices, sharers, NULL, session, error);
 }
 
 /* Before a text is read for hours and a run's folder made: the headers. What the tensors hold, and
@@ -400,8 +444,13 @@ static ls_status check_weights(const ls_session *session, ls_error *error) {
 
 ls_status ls_session_create(ls_arena *arena, ls_run_file *run, int devices, int sharers,
                             ls_session **session, ls_error *error) {
+  return ls_session_create_on(arena, run, devices, sharers, NULL, session, error);
+}
+
+ls_status ls_session_create_on(ls_arena *arena, ls_run_file *run, int devices, int sharers,
+                               const ls_device_facts *on, ls_session **session, ls_error *error) {
   ls_session *made;
-  LS_TRY(ls_session_resolve(arena, run, devices, sharers, &made, error));
+  LS_TRY(resolve(arena, run, devices, sharers, on, &made, error));
   LS_TRY(check_weights(made, error));
   LS_TRY(compile(made, error));
   LS_TRY(ls_session_check_device(made, error));
@@ -454,6 +503,7 @@ ls_status ls_session_check_tokenizer(const ls_session *session, const ls_tokeniz
 
 ls_status ls_session_rank(const ls_session *session, ls_comm *comm, ls_rank **rank,
                           ls_error *error) {
+  LS_ASSERT(!session->on); /* which may be compiled for, and is not here */
   const ls_mesh *mesh = &session->programs[LS_SESSION_STEP]->mesh;
   const ls_program *programs[LS_SESSION_PROGRAMS];
   programs_of(session, ls_mesh_coordinate(mesh, ls_comm_rank(comm), LS_AXIS_PP), programs);

@@ -35,7 +35,10 @@ typedef struct ls_session {
   const ls_program **stages[LS_SESSION_PROGRAMS];  /* [pp] programs of each stage */
   const ls_program *programs[LS_SESSION_PROGRAMS]; /* of the first stage */
   ls_device device;
-  int64_t *workspace; /* [pp] bytes that kernels of a device need beside its arena */
+  const ls_device_facts *on; /* the device that all is compiled for; NULL: this machine's */
+  int64_t *workspace;        /* [pp] bytes that kernels of a device need beside its arena */
+  int64_t *overhead;         /* [pp] and those that it has taken before */
+  int *groups;               /* [pp] that a rank communicates in */
 } ls_session;
 
 /* Resolves what the run file leaves open (mesh, batch, dtype, threads, learning rate), finds the
@@ -44,6 +47,18 @@ typedef struct ls_session {
  * fit device.memory or host.memory, with the largest categories. Nothing is written. */
 LS_CHECKED ls_status ls_session_create(ls_arena *arena, ls_run_file *run, int devices, int sharers,
                                        ls_session **session, ls_error *error);
+
+/* The same for devices with these facts, which need not be here: to be shown and proved, not run.
+ * Their memory is the limit where device.memory says none. NULL: this machine's. */
+LS_CHECKED ls_status ls_session_create_on(ls_arena *arena, ls_run_file *run, int devices,
+                                          int sharers, const ls_device_facts *on,
+                                          ls_session **session, ls_error *error);
+
+/* Bytes that a device may use: device.memory, else what it has; 0: neither is known. */
+int64_t ls_session_limit(const ls_session *session);
+
+/* How often a device of the stage has an overhead: of each group, or once. */
+int ls_session_overhead_times(const ls_session *session, int stage, const ls_overhead *overhead);
 
 /* The first part of it, without programs: what is to be trained, and how; its graph too. */
 LS_CHECKED ls_status ls_session_resolve(ls_arena *arena, ls_run_file *run, int devices, int sharers,
@@ -66,7 +81,7 @@ LS_CHECKED ls_status ls_session_check_tokenizer(const ls_session *session,
  * says which that is. */
 int64_t ls_session_tier_bytes(const ls_session *session, ls_tier tier, int *stage);
 
-/* Memory of the device itself: with the workspace of its kernels. */
+/* Memory of the device itself: with the workspace of its kernels and its overheads. */
 int64_t ls_session_bytes_needed(const ls_session *session, int *stage);
 
 /* Bytes that a device of the stage that sends most sends in one run of the program, and in how many
@@ -76,9 +91,9 @@ double ls_session_bytes_sent(const ls_session *session, int program, int *stage,
 /* What a rank of a stage needs of its machine's memory: device and host tier. */
 int64_t ls_session_stage_bytes(const ls_session *session, int stage);
 
-/* What the device's memory is for: at the peak of a step a category each, and last the workspace of
- * its kernels. */
-enum { LS_SESSION_MEMORY_PARTS = LS_CATEGORY_COUNT + 1 };
+/* What the device's memory is for: at the peak of a step a category each, then its overheads, and
+ * last the workspace of its kernels. */
+enum { LS_SESSION_MEMORY_PARTS = LS_CATEGORY_COUNT + 2 };
 void ls_session_memory_parts(const ls_session *session, int stage,
                              int64_t parts[LS_SESSION_MEMORY_PARTS]);
 const char *ls_session_memory_part_name(int part);

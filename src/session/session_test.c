@@ -191,11 +191,44 @@ static void workspace_is_part_of_what_is_needed(void **state) {
   assert_true(found > 0); /* a budget that could be kept with a byte less */
 }
 
+/* Of exactly what its programs, workspace and overheads need a device has enough, and of a byte
+ * less too little; it multiplies bf16, so that is its dtype. */
+static void devices_that_are_not_here(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  ls_device_facts facts = {0};
+  int row = 0;
+  while (strcmp(ls_accelerators_at(row)->id, "a100-sxm-40") != 0) row++;
+  assert_true(ls_device_facts_of(ls_accelerators_at(row), &facts));
+  const char *words[] = {"model=gpt2-10m", "data.seq_len=128", "train.batch=8",       "dropout=0",
+                         "mesh.pp=2",      "mesh.dp_shard=2",  "train.microbatches=2"};
+  int64_t needed = 0;
+  for (int turn = 0; turn < 3; turn++) {
+    ls_run_file *run;
+    ls_session *session;
+    ls_error error = {0};
+    assert_int_equal(ls_run_file_read(arena, NULL, words, 7, &run, &error), LS_OK);
+    if (turn) facts.memory_bytes = needed - (turn == 2);
+    const ls_status status = ls_session_create_on(arena, run, 4, 4, &facts, &session, &error);
+    assert_int_equal(status, turn == 2 ? LS_NO : LS_OK);
+    if (turn == 2) assert_non_null(strstr(error.text, "a100-sxm-40: a device needs"));
+    if (status != LS_OK) break;
+    int stage;
+    needed = ls_session_bytes_needed(session, &stage);
+    assert_int_equal(session->layout.compute, LS_BF16);
+    assert_int_equal(session->groups[stage], 3); /* dp_shard, the other stage, all */
+    assert_int_equal(session->overhead[stage],
+                     facts.overheads[0].bytes + 3 * facts.overheads[1].bytes);
+  }
+  ls_arena_destroy(&arena);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(first_weights_are_those_of_their_index),
       cmocka_unit_test(ranks_fail_without_a_record),
       cmocka_unit_test(workspace_is_part_of_what_is_needed),
+      cmocka_unit_test(devices_that_are_not_here),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

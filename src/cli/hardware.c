@@ -1,0 +1,78 @@
+#include "cli/hardware.h"
+
+#include <stdio.h>
+
+ls_status ls_hardware_find(ls_arena *arena, const char *text, const ls_device_facts **facts,
+                           const char **devices, ls_error *error) {
+  *facts = NULL;
+  if (!text) return LS_OK;
+  int count;
+  const ls_accelerator *found;
+  LS_TRY(ls_accelerators_find(arena, text, &count, &found, error));
+  ls_device_facts *made = LS_NEW(arena, ls_device_facts);
+  if (!ls_device_facts_of(found, made))
+    return ls_fail(
+        error, LS_INPUT,
+        "--on %s: no recipe is known for the %s; expected one of NVIDIA's from sm_80 on, "
+        "as h100-sxm-80",
+        text, found->name);
+  if (count && !*devices) *devices = ls_arena_printf(arena, "%d", count);
+  *facts = made;
+  return LS_OK;
+}
+
+static double mib(int64_t bytes) {
+  return (double)bytes / 1048576;
+}
+
+static void print_row(const char *what, int64_t bytes, const char *source) {
+  printf("  %-34s %10.1f  %s\n", what, mib(bytes), source);
+}
+
+static int64_t arena_of(const ls_session *session, int stage) {
+  const ls_program *programs[LS_SESSION_PROGRAMS];
+  for (int p = 0; p < LS_SESSION_PROGRAMS; p++) programs[p] = session->stages[p][stage];
+  return ls_rank_bytes_needed(programs, LS_SESSION_PROGRAMS, LS_TIER_DEVICE);
+}
+
+void ls_hardware_print(const ls_session *session, int stage) {
+  const ls_device_facts *facts = session->on;
+  if (!facts) return;
+  const int64_t arena = arena_of(session, stage);
+  printf("%s (sm_%d), MiB of a device", facts->name, facts->architecture);
+  printf(session->layout.pp > 1 ? " of stage %d:\n" : ":\n", stage);
+  print_row("arena", arena, "its programs");
+  print_row("workspace of kernels", session->workspace[stage], facts->workspace_source);
+  for (int o = 0; o < facts->overhead_count; o++) {
+    const ls_overhead *each = &facts->overheads[o];
+    const int times = ls_session_overhead_times(session, stage, each);
+    char name[64];
+    snprintf(name, sizeof name, times == 1 ? "%s" : "%s, %d times", each->name, times);
+    if (times) print_row(name, each->bytes * times, each->source);
+  }
+  print_row("in all", arena + session->workspace[stage] + session->overhead[stage], "");
+  print_row(facts->memory_reported ? "it has" : "it has by its data sheet", facts->memory_bytes,
+            facts->memory_source);
+}
+
+static json_t *row_json(int64_t bytes, const char *source) {
+  return json_pack("{s:I, s:s}", "bytes", (json_int_t)bytes, "source", source);
+}
+
+json_t *ls_hardware_json(const ls_session *session, int stage) {
+  const ls_device_facts *facts = session->on;
+  json_t *root = json_object(), *overheads = json_object();
+  json_object_set_new(root, "name", json_string(facts->name));
+  json_object_set_new(root, "architecture", json_integer(facts->architecture));
+  json_object_set_new(root, "memory", row_json(facts->memory_bytes, facts->memory_source));
+  json_object_set_new(root, "arena", row_json(arena_of(session, stage), "its programs"));
+  json_object_set_new(root, "workspace",
+                      row_json(session->workspace[stage], facts->workspace_source));
+  for (int o = 0; o < facts->overhead_count; o++) {
+    const ls_overhead *each = &facts->overheads[o];
+    const int times = ls_session_overhead_times(session, stage, each);
+    json_object_set_new(overheads, each->name, row_json(each->bytes * times, each->source));
+  }
+  json_object_set_new(root, "overheads", overheads);
+  return root;
+}

@@ -1,0 +1,25 @@
+/* --on: devices that need not be here.
+ *
+ *   const ls_device_facts *facts;
+ *   LS_TRY(ls_hardware_find(arena, "64xH100-SXM", &facts, &devices, error));
+ *
+ * `check` and `show` have it. */
+#ifndef LS_CLI_HARDWARE_H
+#define LS_CLI_HARDWARE_H
+
+#include <jansson.h>
+
+#include "session/session.h"
+
+/* The facts of the devices that `text` names, NULL where it is NULL; *devices, the text of -n,
+ * becomes their count where that is said and *devices is NULL. LS_INPUT: no such device, or none
+ * that can be compiled for; names the nearest. */
+LS_CHECKED ls_status ls_hardware_find(ls_arena *arena, const char *text,
+                                      const ls_device_facts **facts, const char **devices,
+                                      ls_error *error);
+
+/* What a device of the stage needs and has, each with its source; nothing of this machine's. */
+void ls_hardware_print(const ls_session *session, int stage);
+json_t *ls_hardware_json(const ls_session *session, int stage);
+
+#endif

@@ -1,0 +1,82 @@
+/* What is known of CUDA devices without one: memory, formats, and bounds of the workspace that
+ * libraries ask for and that our kernels are to keep to. */
+#include "device/facts.h"
+
+/* Sums of columns by each multiprocessor, of which one kernel then takes the sum. */
+static size_t column_sums(const ls_device_facts *facts, const ls_view *of, int sums) {
+  const int64_t columns = of->dims[of->ndim - 1];
+  return (size_t)(facts->processors * sums * columns) * sizeof(float);
+}
+
+/* Columns of all heads, each up to a whole tile of 64. */
+static int64_t head_columns(const ls_view *view, int64_t head_dim) {
+  return view->dims[1] / head_dim * ((head_dim + 63) / 64 * 64);
+}
+
+/* cuDNN's plans for 16,384 tokens of 32 heads of 128: 17 KB forward, and 256 MiB backward where
+ * heads share keys; the fp32 sums of dQ and a number a row are the caller's to give. */
+static size_t attention_bwd(const ls_kernel_args *args) {
+  const ls_view *q = &args->in[1];
+  const int64_t columns = head_columns(q, args->attributes->head_dim);
+  const int64_t heads = q->dims[1] / args->attributes->head_dim;
+  const bool shared = args->in[2].dims[1] < q->dims[1];
+  const size_t key_sums =
+      shared ? 2 * (size_t)(q->dims[0] * columns) * ls_dtype_bytes(q->dtype) : 0;
+  return (size_t)(q->dims[0] * (columns + heads)) * sizeof(float) + key_sums;
+}
+
+/* Each query's keys in at most 32 parts, that one kernel then joins. */
+static size_t cached_attention(const ls_kernel_args *args) {
+  const ls_view *q = &args->in[0];
+  const int64_t heads = q->dims[1] / args->attributes->head_dim;
+  return (size_t)(32 * q->dims[0] * heads * (args->attributes->head_dim + 2)) * sizeof(float);
+}
+
+static size_t workspace(const ls_device_facts *facts, ls_op_kind kind, const ls_kernel_args *args) {
+  enum { MIB = 1 << 20, SMALL = 1 << 16 };
+  switch (kind) {
+    case LS_OP_LINEAR:
+    case LS_OP_LINEAR_DX:
+    case LS_OP_LINEAR_DW: return (size_t)(facts->architecture >= 90 ? 32 : 4) * MIB;
+    case LS_OP_ATTENTION: return SMALL;
+    case LS_OP_CACHED_ATTENTION: return cached_attention(args);
+    case LS_OP_ATTENTION_BWD: return attention_bwd(args) + SMALL;
+    case LS_OP_LAYERNORM_BWD:
+    case LS_OP_RMSNORM_BWD:
+    case LS_OP_HEADNORM_BWD:
+    case LS_OP_ROW_SCALE_BWD: return column_sums(facts, &args->in[1], 2);
+    case LS_OP_BIAS_DB: return column_sums(facts, &args->in[0], 1);
+    case LS_OP_EMBEDDING_DW: /* tokens by row, so that sums have one order */
+      return sizeof(int32_t) * (size_t)(args->out[0].dims[0] + 2 * args->in[0].dims[0]);
+    case LS_OP_SQUARED_NORM: return SMALL;
+    default: return 0;
+  }
+}
+
+static const ls_device_facts common = {
+    .alignment = 256,
+    .workspace = workspace,
+    .workspace_source =
+        "cuBLAS documentation, cublasSetWorkspace (32 MiB from Hopper on, 4 before); "
+        "cuDNN 9's plans for attention",
+    .overheads = {{"CUDA context and kernels", INT64_C(512) << 20, false,
+                   "300 to 500 MiB since CUDA 11.7 loads lazily: pytorch/pytorch#107667"},
+                  {"NCCL communicator", INT64_C(688) << 20, true,
+                   "544 of two ranks, 688 of more on A100 with NVLink: NVIDIA/nccl#964"}},
+    .overhead_count = 2};
+
+bool ls_device_facts_of(const ls_accelerator *of, ls_device_facts *facts) {
+  enum { PROCESSORS = 192 }; /* more than any has, where it is not known */
+  if (of->architecture < 80) return false;
+  *facts = common;
+  facts->name = of->id;
+  facts->architecture = of->architecture;
+  facts->set = "CUDA";
+  facts->memory_bytes = (int64_t)of->memory_mib << 20;
+  facts->memory_source = of->source;
+  facts->memory_reported = of->reported;
+  facts->formats = 1u << LS_F32 | 1u << LS_BF16 | 1u << LS_F16 | 1u << LS_F64;
+  facts->processors = of->processors ? of->processors : PROCESSORS;
+  facts->threads = 1;
+  return true;
+}

@@ -1,0 +1,48 @@
+#!/bin/sh
+# `check` and `show` for devices that are not here (--on): what one needs, what it has, and refusals.
+set -eu
+. "$(dirname "$0")/support/small_run.sh"
+model="keys.yaml model=gpt2-124m data.seq_len=1024 train.batch=64"
+
+# The count is that of the devices unless -n says another; the dtype is what the device multiplies.
+run 0 check keys.yaml dtype=auto train.batch=8 --on 8xH100-SXM
+says "bf16 on 8 devices"
+says "h100-sxm-80 (sm_90), MiB of a device:"
+says "NCCL communicator"
+says "cuBLAS documentation, cublasSetWorkspace"
+grep -q "^  it has  *81559.0  NVIDIA H100 datasheet" output || fail "another memory: $(cat output)"
+run 0 check keys.yaml --on 8xH100-SXM -n 2
+says "on 2 devices"
+run 0 check keys.yaml --on h100-sxm-80
+says "on 1 device "
+grep -q "NCCL" output && fail "one device has no communicator"
+
+# Of what is shown, the sum is what is held against the memory.
+run 0 show $model mesh.pp=2 train.microbatches=4 --memory --on 4xa100-sxm-80
+awk '/^  (arena|workspace of|CUDA|NCCL)/ {for (i = 1; i <= NF; i++) if ($i ~ /^[0-9]+\.[0-9]$/) {sum += $i; break}}
+     /^  in all/ {all = $3} END {exit !(all > 500 && sum > all - 0.3 && sum < all + 0.3)}' output ||
+  fail "the parts are not the sum: $(cat output)"
+run 0 show $model --memory --json --on 1xa100-sxm-40
+says '"name": "a100-sxm-40"'
+
+# What does not fit: the sum, the largest categories, and what would.
+run 1 check keys.yaml model=llama3-8b train.batch=2 --on 2xrtx4090
+says "rtx4090: a device needs"
+says "and may use 24564.0 (largest, MiB: "
+run 1 check $model device.memory=2GiB --on a100-sxm-80
+says "device.memory"
+run 0 check $model recompute=budget train.batch=16 --on 1xrtx4090
+
+# What cannot be: the nearest names, and the choice.
+run 2 check keys.yaml --on 4xH10-SXM
+says "no such accelerator; the nearest are h20-sxm-96, h100-sxm-80"
+run 2 check keys.yaml --on 4xA100
+says "expected one of a100-pcie-40, a100-sxm-40, a100-pcie-80, a100-sxm-80"
+run 2 check keys.yaml --on 8xmi300x
+says "no recipe is known for the AMD Instinct MI300X"
+run 2 check keys.yaml --on 0xl40
+says "expected a count and an accelerator"
+run 2 show keys.yaml --compare --on 2xl40
+says "--on beside --compare"
+
+echo "hardware_command_test: $passed commands said what they should"
