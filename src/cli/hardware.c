@@ -26,7 +26,7 @@ static double mib(int64_t bytes) {
 }
 
 static void print_row(const char *what, int64_t bytes, const char *source) {
-  printf("  %-34s %10.1f  %s\n", what, mib(bytes), source);
+  printf("  %-34s %10.1f%s%s\n", what, mib(bytes), *source ? "  " : "", source);
 }
 
 static int64_t arena_of(const ls_session *session, int stage) {

@@ -111,7 +111,8 @@ static ls_status create_tiers(ls_rank *rank, const ls_rank_options *options, ls_
   ls_tiers_options made = {
       .host_bytes = ls_rank_bytes_needed(options->programs, options->program_count, LS_TIER_HOST),
       .file_bytes = ls_rank_bytes_needed(options->programs, options->program_count, LS_TIER_NVME),
-      .path = options->offload_path};
+      .path = options->offload_path,
+      .memory = options->device->memory};
   if (!made.host_bytes && !made.file_bytes) return LS_OK;
   for (int p = 0; p < options->program_count; p++)
     if (most_moves(options->programs[p]) > made.moves)

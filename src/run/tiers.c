@@ -16,11 +16,14 @@ typedef struct move {
   int64_t bytes;
   const char *name;
   bool in_file, copied;
+  ls_status status; /* of the copy */
+  ls_error error;
   int64_t begin_ns, end_ns;
   ls_file_job job;
 } move;
 
 struct ls_tiers {
+  const ls_memory_calls *memory;
   int64_t host_bytes, file_bytes;
   char *host, *file_base; /* the latter only to be pointed into */
   char *path;
@@ -47,7 +50,7 @@ static void *run_copier(void *argument) {
     tiers->first_waiting = (tiers->first_waiting + 1) % tiers->count;
     tiers->waiting_count--;
     pthread_mutex_unlock(&tiers->lock);
-    memcpy(next->to, next->from, (size_t)next->bytes);
+    next->status = tiers->memory->copy(next->to, next->from, (size_t)next->bytes, &next->error);
     pthread_mutex_lock(&tiers->lock);
     next->copied = true;
     next->end_ns = ls_now_ns();
@@ -112,6 +115,7 @@ static ls_status fill_tiers(ls_tiers *tiers, const ls_tiers_options *options, ls
   tiers->waiting = calloc((size_t)tiers->count, sizeof *tiers->waiting);
   if (!tiers->moves || !tiers->waiting)
     return ls_fail(error, LS_FAILED, "out of memory for %d moves", tiers->count);
+  tiers->memory = options->memory ? options->memory : &ls_host_memory;
   tiers->host_bytes = options->host_bytes;
   tiers->file_bytes = options->file_bytes;
   LS_TRY(reserve_host(tiers->host_bytes, &tiers->host, error));
@@ -224,6 +228,10 @@ ls_status ls_tiers_end(ls_tiers *tiers, const void *to, ls_tiers_span *span, ls_
   }
   ended->to = NULL;
   if (span) *span = (ls_tiers_span){ended->begin_ns, ended->in_file ? ls_now_ns() : ended->end_ns};
+  if (!ended->in_file && ended->status != LS_OK) {
+    if (error) *error = ended->error;
+    return ended->status;
+  }
   if (!ended->in_file || !ended->job.reason) return LS_OK;
   return fail_file(tiers, ended->job.writes, ended->name, ended->job.reason, error);
 }

@@ -13,13 +13,14 @@
 #ifndef LS_RUN_TIERS_H
 #define LS_RUN_TIERS_H
 
-#include "ir/layout.h"
+#include "device/device.h"
 
 typedef struct ls_tiers ls_tiers;
 
 typedef struct ls_tiers_options {
   int64_t host_bytes, file_bytes; /* either may be 0 */
   const char *path;               /* folder of the file; not read where it has no bytes */
+  const ls_memory_calls *memory;  /* of the device; NULL: the host is one */
   int moves;                      /* most that are under way at once */
   bool no_ring, no_direct;        /* for tests: as if io_uring or O_DIRECT were not there */
 } ls_tiers_options;

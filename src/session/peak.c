@@ -24,28 +24,14 @@ static ls_view square(char *data, ls_dtype dtype) {
       .data = data, .dtype = dtype, .ndim = 2, .dims = {SIDE, SIDE}, .valid = {SIDE, SIDE}};
 }
 
-/* With operands and workspace in an arena, so that nothing of it stays with the thread. */
-static ls_status measure(const ls_session *session, ls_arena *arena, rates_now *made,
-                         ls_error *error) {
-  const ls_dtype dtype = session->layout.compute;
-  const size_t matrix_bytes = (size_t)SIDE * SIDE * ls_dtype_bytes(dtype);
-  char *memory = ls_arena_alloc(arena, 3 * matrix_bytes);
-  const ls_attributes attributes = {0};
-  ls_kernel_args args = {.attributes = &attributes,
-                         .inputs = 2,
-                         .outputs = 1,
-                         .in = {square(memory, dtype), square(memory + matrix_bytes, dtype)},
-                         .out = {square(memory + 2 * matrix_bytes, dtype)},
-                         .threads = session->device.facts.threads};
-  const ls_kernel_table *table = &session->device.kernels[LS_TIER_DEVICE];
-  args.workspace_bytes = ls_device_workspace(&session->device.facts, LS_OP_LINEAR, &args);
-  args.workspace = ls_arena_alloc(arena, args.workspace_bytes + 1);
-  LS_TRY(table->kernel[LS_OP_LINEAR](&args, error)); /* makes the primitive */
+static ls_status time_products(ls_kernel linear, const ls_kernel_args *args, rates_now *made,
+                               ls_error *error) {
+  LS_TRY(linear(args, error)); /* makes the primitive */
   const double begin = ls_now_s(), flops = 2.0 * SIDE * SIDE * SIDE;
   double rates[MOST_CALLS];
   int calls = 0;
   for (double last = begin; calls < MOST_CALLS && last - begin < measured_s;) {
-    LS_TRY(table->kernel[LS_OP_LINEAR](&args, error));
+    LS_TRY(linear(args, error));
     const double now = ls_now_s();
     rates[calls++] = flops / (now - last);
     last = now;
@@ -54,6 +40,33 @@ static ls_status measure(const ls_session *session, ls_arena *arena, rates_now *
   made->best = rates[calls - 1];
   made->usual = rates[calls / 2];
   return LS_OK;
+}
+
+/* With operands and workspace of its own, so that nothing of it stays with the thread. */
+static ls_status measure(const ls_session *session, rates_now *made, ls_error *error) {
+  const ls_device *device = &session->device;
+  const ls_dtype dtype = session->layout.compute;
+  const size_t matrix_bytes = (size_t)SIDE * SIDE * ls_dtype_bytes(dtype);
+  const ls_attributes attributes = {0};
+  ls_kernel_args args = {.attributes = &attributes,
+                         .inputs = 2,
+                         .outputs = 1,
+                         .in = {square(NULL, dtype), square(NULL, dtype)},
+                         .out = {square(NULL, dtype)},
+                         .threads = device->facts.threads};
+  args.workspace_bytes = ls_device_workspace(&device->facts, LS_OP_LINEAR, &args);
+  const size_t bytes = 3 * matrix_bytes + args.workspace_bytes;
+  int none;
+  char *memory = device->memory->reserve(bytes, false, &none);
+  if (!memory) return ls_fail(error, LS_FAILED, "out of memory for %zu bytes of products", bytes);
+  args.in[0].data = memory;
+  args.in[1].data = memory + matrix_bytes;
+  args.out[0].data = memory + 2 * matrix_bytes;
+  args.workspace = memory + 3 * matrix_bytes;
+  const ls_status status =
+      time_products(device->kernels[LS_TIER_DEVICE].kernel[LS_OP_LINEAR], &args, made, error);
+  device->memory->release(memory, bytes);
+  return status;
 }
 
 ls_session_limits ls_session_limits_of(const ls_session *session, const ls_rates *rates) {
@@ -75,21 +88,13 @@ static double kept_rate(const ls_session *session) {
   return rate;
 }
 
-static ls_status measure_rank(const ls_session *session, ls_rank *rank, rates_now *made,
-                              ls_error *error) {
-  ls_arena *arena = ls_arena_create();
-  ls_status status = ls_barrier(ls_rank_world_group(rank), error);
-  if (status == LS_OK) status = measure(session, arena, made, error);
-  ls_arena_destroy(&arena);
-  return status;
-}
-
 /* What is kept may have been measured beside other work: the machine can do what it did once. */
 ls_status ls_session_peak(const ls_session *session, ls_rank *rank, ls_peak *peak,
                           ls_error *error) {
   const double kept = kept_rate(session);
   rates_now now;
-  LS_TRY(measure_rank(session, rank, &now, error));
+  LS_TRY(ls_barrier(ls_rank_world_group(rank), error));
+  LS_TRY(measure(session, &now, error));
   double sums[] = {now.best > kept ? now.best : kept, now.best > kept, now.usual};
   LS_TRY(ls_all_reduce(ls_rank_world_group(rank), sums, 3, LS_F64, LS_SUM, error));
   *peak = (ls_peak){.flops_per_s = sums[0], .measured_now = (int)sums[1], .usual = sums[2]};

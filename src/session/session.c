@@ -318,13 +318,13 @@ ls_status ls_session_keep_logits(ls_session *session, ls_error *error) {
   return LS_OK;
 }
 
-static int64_t most_of_stages(const ls_session *session, ls_tier tier, int *stage) {
+static int64_t most_of_stages(const ls_session *session, ls_tier tier, bool beside, int *stage) {
   int64_t most = -1;
   for (int s = 0; s < session->layout.pp; s++) {
     const ls_program *programs[LS_SESSION_PROGRAMS];
     programs_of(session, s, programs);
     int64_t needed = ls_rank_bytes_needed(programs, LS_SESSION_PROGRAMS, tier);
-    if (tier == LS_TIER_DEVICE) needed += session->workspace[s] + session->overhead[s];
+    if (beside) needed += session->workspace[s] + session->overhead[s];
     if (needed <= most) continue;
     most = needed;
     *stage = s;
@@ -333,11 +333,11 @@ static int64_t most_of_stages(const ls_session *session, ls_tier tier, int *stag
 }
 
 int64_t ls_session_tier_bytes(const ls_session *session, ls_tier tier, int *stage) {
-  return most_of_stages(session, tier, stage);
+  return most_of_stages(session, tier, false, stage);
 }
 
 int64_t ls_session_bytes_needed(const ls_session *session, int *stage) {
-  return most_of_stages(session, LS_TIER_DEVICE, stage);
+  return most_of_stages(session, LS_TIER_DEVICE, true, stage);
 }
 
 double ls_session_bytes_sent(const ls_session *session, int program, int *stage, int *collectives) {
