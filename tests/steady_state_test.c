@@ -232,7 +232,7 @@ static void run_layout(ls_arena *arena, int shape, const ls_layout *layout, bool
   *work = (job){.program = program};
   const ls_device_options device = {.kind = fast ? "cpu" : "reference", .compute = layout->compute};
   assert_int_equal(ls_device_open(&device, &work->device, &error), LS_OK);
-  const int ranks = ls_mesh_size(&program->mesh, LS_AXES_ALL);
+  const int ranks = ls_mesh_ranks(&program->mesh);
   assert_int_equal(ls_world_create_threads(ranks, &world, &error), LS_OK);
   forget_places();
   if (ls_crew_run(world, rank_body, work, &error) != LS_OK) fail_msg("%s", error.text);
@@ -333,7 +333,7 @@ static void test_bytes_sent_are_those_of_the_program(void **state) {
     const ls_layout layout = layout_of(&strategies[s], LS_F32);
     job work;
     run_layout(arena, strategies[s].shape, &layout, false, &work);
-    const int ranks = ls_mesh_size(&work.program->mesh, LS_AXES_ALL);
+    const int ranks = ls_mesh_ranks(&work.program->mesh);
     int collectives;
     const double said = ls_program_bytes_sent(work.program, &collectives) * ranks;
     int64_t sent = 0;

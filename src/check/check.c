@@ -143,17 +143,15 @@ ls_status ls_check(const ls_graph *graph, const ls_layout *layout, const ls_prog
                    ls_check_report *report, ls_error *error) {
   const int count = layout->pp;
   const int ranks = count * layout->dp_replicate * layout->dp_shard * layout->tp;
-  if (stages[0]->mesh.size[LS_AXIS_PP] != count ||
-      ls_mesh_size(&stages[0]->mesh, LS_AXES_ALL) != ranks)
+  if (ls_mesh_stages(&stages[0]->mesh) != count || ls_mesh_ranks(&stages[0]->mesh) != ranks)
     return ls_fail(error, LS_NO,
                    "stage 0: is for %d stages of %d ranks together: expected %d of %d",
-                   stages[0]->mesh.size[LS_AXIS_PP], ls_mesh_size(&stages[0]->mesh, LS_AXES_ALL),
-                   count, ranks);
+                   ls_mesh_stages(&stages[0]->mesh), ls_mesh_ranks(&stages[0]->mesh), count, ranks);
   ls_arena *arena = ls_arena_create();
   ls_proof proof = {
       .arena = arena, .count = count, .mesh = stages[0]->mesh, .graph = graph, .layout = layout};
-  for (int axis = 0; axis < LS_AXIS_COUNT; axis++)
-    if (proof.mesh.size[axis] > 1) proof.active |= 1u << axis;
+  for (int axis = 0; axis < proof.mesh.count; axis++)
+    if (proof.mesh.axes[axis].size > 1) proof.active |= 1u << axis;
   proof.stages = LS_NEW_ARRAY(arena, ls_stage, count);
   proof.channels = LS_NEW_ARRAY(arena, ls_proof_channel, count * count);
   proof.labels = LS_NEW_ARRAY(arena, ls_op_labels, LS_OP_COUNT);

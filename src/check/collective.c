@@ -14,7 +14,7 @@ static ls_status change_axis(ls_stage *stage, const ls_instruction *instruction,
   if (gathers ? place->kind != cut.kind || place->dim != cut.dim
               : place->kind != LS_PARTIAL || place->reduce != instruction->reduce)
     return ls_proof_fail(stage, error, "%s over %s, where the value is %s: expected %s",
-                         name_of(instruction->collective), ls_proof_axis(axis),
+                         name_of(instruction->collective), stage->proof->mesh.axes[axis].name,
                          place->kind == LS_REPLICATED ? "the same on all ranks"
                          : place->kind == LS_PARTIAL  ? "partial"
                                                       : "cut",
@@ -36,7 +36,7 @@ static ls_status change(ls_stage *stage, const ls_content *content, ls_place cut
   if (content->kind == LS_CONTENT_SUM && content->terms.count == 0) return LS_OK; /* zero */
   if (content->kind == LS_CONTENT_SUM && instruction->collective != LS_ALL_REDUCE)
     return ls_proof_fail(stage, error, "moves a cell in pieces: expected an all-reduce");
-  for (int axis = 0; axis < LS_AXIS_COUNT; axis++)
+  for (int axis = 0; axis < stage->proof->mesh.count; axis++)
     if ((instruction->axes & stage->proof->active) >> axis & 1)
       LS_TRY(change_axis(stage, instruction, axis, &made->placement.on[axis], cut, error));
   stage->proof->report.reductions += instruction->collective != LS_ALL_GATHER;
@@ -53,8 +53,9 @@ static ls_status expect_count(const ls_stage *stage, int64_t expected, ls_error 
 /* The tensor axes that cut rows: moving rows keeps them in order only if all of these take part. */
 static ls_axes row_axes(const ls_stage *stage, const ls_placement *placement) {
   ls_axes axes = 0;
-  for (int axis = LS_AXIS_TP_KV; axis <= LS_AXIS_TP_GROUP; axis++)
-    if ((stage->proof->active >> axis & 1) && placement->on[axis].kind == LS_SHARDED &&
+  const ls_axes tensor = stage->proof->active & ls_mesh_axes(&stage->proof->mesh, LS_MESH_TENSOR);
+  for (int axis = 0; axis < stage->proof->mesh.count; axis++)
+    if (tensor >> axis & 1 && placement->on[axis].kind == LS_SHARDED &&
         placement->on[axis].dim == 0)
       axes |= 1u << axis;
   return axes;
@@ -146,7 +147,7 @@ static ls_status check_flat(const ls_stage *stage, ls_error *error) {
 
 ls_status ls_check_own_piece(ls_stage *stage, int value, const ls_content *content,
                              ls_error *error) {
-  for (int axis = 0; axis < LS_AXIS_COUNT; axis++)
+  for (int axis = 0; axis < stage->proof->mesh.count; axis++)
     if (stage->extents[value].cut >> axis & 1 &&
         content->placement.on[axis].kind != LS_SHARDED_FLAT)
       return ls_proof_fail(stage, error,

@@ -6,7 +6,7 @@
 static ls_axes cut_axes(const ls_proof *proof, const ls_placement *placement, ls_place_kind kind,
                         int dim, ls_axes family) {
   ls_axes axes = 0;
-  for (int axis = 0; axis < LS_AXIS_COUNT; axis++)
+  for (int axis = 0; axis < proof->mesh.count; axis++)
     if ((proof->active & family) >> axis & 1 && placement->on[axis].kind == kind &&
         (kind != LS_SHARDED || placement->on[axis].dim == dim))
       axes |= 1u << axis;
@@ -14,9 +14,10 @@ static ls_axes cut_axes(const ls_proof *proof, const ls_placement *placement, ls
 }
 
 ls_placement ls_part_placement(const ls_stage *stage, const ls_placement *placement, int value) {
+  const ls_mesh *mesh = &stage->proof->mesh;
   ls_placement made = {0};
-  for (int axis = 0; axis < LS_AXIS_COUNT; axis++)
-    if (LS_AXES_TENSOR >> axis & 1)
+  for (int axis = 0; axis < mesh->count; axis++)
+    if (mesh->axes[axis].role == LS_MESH_TENSOR)
       made.on[axis] = placement->on[axis];
     else if (stage->extents[value].cut >> axis & 1)
       made.on[axis].kind = LS_SHARDED_FLAT;
@@ -25,18 +26,19 @@ ls_placement ls_part_placement(const ls_stage *stage, const ls_placement *placem
 
 int64_t ls_proof_group(const ls_proof *proof, ls_axes axes) {
   int64_t ranks = 1;
-  for (int axis = 0; axis < LS_AXIS_COUNT; axis++)
-    if (axes >> axis & 1) ranks *= proof->mesh.size[axis];
+  for (int axis = 0; axis < proof->mesh.count; axis++)
+    if (axes >> axis & 1) ranks *= proof->mesh.axes[axis].size;
   return ranks;
 }
 
 /* What a rank stores of a dimension; -1: it does not divide. */
 static int64_t stored_length(const ls_proof *proof, const ls_value *value, int dim) {
   const ls_placement *placement = &value->placement;
-  const int64_t data =
-      ls_proof_group(proof, cut_axes(proof, placement, LS_SHARDED, dim, LS_AXES_DATA));
-  const int64_t tensor =
-      ls_proof_group(proof, cut_axes(proof, placement, LS_SHARDED, dim, LS_AXES_TENSOR));
+  const int64_t data = ls_proof_group(
+      proof, cut_axes(proof, placement, LS_SHARDED, dim, ls_mesh_data(&proof->mesh)));
+  const int64_t tensor = ls_proof_group(
+      proof,
+      cut_axes(proof, placement, LS_SHARDED, dim, ls_mesh_axes(&proof->mesh, LS_MESH_TENSOR)));
   if (value->global[dim] < 0 || value->global[dim] % data != 0) return -1;
   return (value->global[dim] / data + tensor - 1) / tensor;
 }
@@ -52,7 +54,7 @@ static ls_status place_flat(const ls_stage *stage, int v, ls_extent *made, ls_er
   const ls_storage *storage = &program->storages.items[value->storage];
   const int64_t bytes = (int64_t)ls_dtype_bytes(value->dtype);
   const int64_t end = value->flat_offset + value->global[0];
-  made->cut = cut_axes(stage->proof, &value->placement, LS_SHARDED_FLAT, 0, LS_AXES_ALL);
+  made->cut = cut_axes(stage->proof, &value->placement, LS_SHARDED_FLAT, 0, stage->proof->active);
   const int64_t ranks = ls_proof_group(stage->proof, made->cut);
   if (value->ndim != 1 || value->offset != 0 || value->rows || value->flat_offset < 0 ||
       value->global[0] < 0 || value->flat_elements < 0 || value->flat_elements % ranks != 0)
@@ -122,7 +124,7 @@ bool ls_value_same_place(const ls_value *a, const ls_value *b) {
     return false;
   for (int d = 0; d < a->ndim; d++)
     if (a->global[d] != b->global[d]) return false;
-  for (int axis = 0; axis < LS_AXIS_COUNT; axis++)
+  for (int axis = 0; axis < LS_MAX_AXES; axis++)
     if (a->placement.on[axis].kind != b->placement.on[axis].kind ||
         a->placement.on[axis].dim != b->placement.on[axis].dim)
       return false;

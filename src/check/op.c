@@ -144,7 +144,7 @@ static ls_status copy_op(ls_stage *stage, const operands *all, ls_error *error) 
   LS_TRY(ls_check_declared(stage, instruction->in[0], &made.placement, error));
   LS_TRY(check_copied(stage, error));
   if (made.rows.count) return ls_proof_fail(stage, error, "copies some rows: expected all");
-  for (int axis = 0; axis < LS_AXIS_COUNT; axis++) {
+  for (int axis = 0; axis < stage->proof->mesh.count; axis++) {
     const ls_place wanted = out->placement.on[axis];
     ls_place *now = &made.placement.on[axis];
     if ((stage->proof->active >> axis & 1) && now->kind == LS_REPLICATED &&

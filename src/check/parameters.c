@@ -2,18 +2,20 @@
  * what it must hold after it. */
 #include "check/proof.h"
 
-/* How tensor parallelism cuts a parameter, on its two axes: dimension, or -1 for whole. */
+/* How tensor parallelism cuts a parameter, on axes of KV heads and on those of the query heads of
+ * one: dimension, or -1 for whole. */
 static const signed char cuts[LS_CUT_COUNT][2] = {
     [LS_CUT_NONE] = {-1, -1},     [LS_CUT_COLUMN] = {0, 0},     [LS_CUT_ROW] = {1, 1},
     [LS_CUT_QUERY] = {0, 0},      [LS_CUT_KEY_VALUE] = {0, -1}, [LS_CUT_HEADS_IN] = {1, 1},
     [LS_CUT_VOCABULARY] = {0, 0},
 };
 
-static ls_placement used_placement(const ls_program_parameter *parameter) {
+static ls_placement used_placement(const ls_mesh *mesh, const ls_program_parameter *parameter) {
   ls_placement placement = {0};
-  for (int i = 0; i < 2; i++) {
-    const int dim = cuts[parameter->cut][i];
-    if (dim >= 0) placement.on[LS_AXIS_TP_KV + i] = (ls_place){LS_SHARDED, dim, LS_SUM};
+  for (int axis = 0; axis < mesh->count; axis++) {
+    const int dim = cuts[parameter->cut][mesh->axes[axis].shares == LS_SHARES_QUERY_HEADS];
+    if (mesh->axes[axis].role == LS_MESH_TENSOR && dim >= 0)
+      placement.on[axis] = (ls_place){LS_SHARDED, dim, LS_SUM};
   }
   return placement;
 }
@@ -34,9 +36,10 @@ static bool range_fits(const ls_stage *stage, const ls_program_parameter *parame
   const ls_value *used = &program->values.items[parameter->used];
   const ls_value *stored = &program->values.items[parameter->stored];
   const int64_t elements = stage->extents[parameter->used].elements;
+  const ls_placement cut = used_placement(&stage->proof->mesh, parameter);
   ls_axes across = 0; /* that cut a row */
-  for (int axis = LS_AXIS_TP_KV; axis <= LS_AXIS_TP_GROUP; axis++)
-    if (cuts[parameter->cut][axis - LS_AXIS_TP_KV] == 1) across |= 1u << axis;
+  for (int axis = 0; axis < stage->proof->mesh.count; axis++)
+    if (cut.on[axis].kind == LS_SHARDED && cut.on[axis].dim == 1) across |= 1u << axis;
   const int64_t columns = ls_proof_group(stage->proof, across);
   const int64_t row = parameter->ndim > 1 ? (parameter->dims[1] + columns - 1) / columns : 1;
   const ls_placement wanted = ls_part_placement(stage, &used->placement, part);
@@ -84,7 +87,7 @@ static ls_status check_parts(const ls_stage *stage, const ls_program_parameter *
     if (parts[i] >= program->values.count || (i < 2 && parts[i] < 0))
       return fail_parameter(stage, parameter, error, "parts are");
   LS_TRY(check_frozen(stage, parameter, error));
-  const ls_placement placement = used_placement(parameter);
+  const ls_placement placement = used_placement(&stage->proof->mesh, parameter);
   const ls_value *used = &program->values.items[parameter->used];
   if (!ls_places_equal(stage->proof, &used->placement, &placement) || used->dtype != compute ||
       !whole_fits(stage, parameter, parameter->used))
@@ -249,8 +252,9 @@ static void begin_wish(ls_stage *stage) {
                         .expression = LS_CELL_STOP,
                         .microbatch = -1,
                         .terms = ls_term_one(stage->proof->arena, stage->number, -1, 0, 0)};
-  for (int axis = 0; axis < LS_AXIS_COUNT; axis++)
-    if (axis != LS_AXIS_PP && (stage->proof->active >> axis & 1))
+  const ls_mesh *mesh = &stage->proof->mesh;
+  for (int axis = 0; axis < mesh->count; axis++)
+    if (mesh->axes[axis].role != LS_MESH_STAGE && (stage->proof->active >> axis & 1))
       content.placement.on[axis] = (ls_place){LS_PARTIAL, 0, LS_SUM};
   LS_ASSERT(ls_memory_write(stage, &operand, &content, NULL) == LS_OK);
 }

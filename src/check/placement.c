@@ -8,15 +8,9 @@ static bool same_place(ls_place a, ls_place b) {
   return (a.kind != LS_SHARDED || a.dim == b.dim) && (a.kind != LS_PARTIAL || a.reduce == b.reduce);
 }
 
-const char *ls_proof_axis(int axis) {
-  static const char *const names[LS_AXIS_COUNT] = {"pp", "dp_replicate", "dp_shard", "tp_kv",
-                                                   "tp_group"};
-  return names[axis];
-}
-
 static const char *print_placement(const ls_proof *proof, const ls_placement *placement) {
   const char *text = "";
-  for (int axis = 0; axis < LS_AXIS_COUNT; axis++) {
+  for (int axis = 0; axis < proof->mesh.count; axis++) {
     const ls_place place = placement->on[axis];
     if (!(proof->active >> axis & 1) || place.kind == LS_REPLICATED) continue;
     const char *what = place.kind == LS_PARTIAL ? "P"
@@ -24,13 +18,13 @@ static const char *print_placement(const ls_proof *proof, const ls_placement *pl
                            ? ls_arena_printf(proof->arena, "S(%d)", place.dim)
                            : "S(flat)";
     text = ls_arena_printf(proof->arena, "%s%s%s on %s", text, *text ? ", " : "", what,
-                           ls_proof_axis(axis));
+                           proof->mesh.axes[axis].name);
   }
   return *text ? text : "R";
 }
 
 bool ls_places_equal(const ls_proof *proof, const ls_placement *a, const ls_placement *b) {
-  for (int axis = 0; axis < LS_AXIS_COUNT; axis++)
+  for (int axis = 0; axis < proof->mesh.count; axis++)
     if ((proof->active >> axis & 1) && !same_place(a->on[axis], b->on[axis])) return false;
   return true;
 }
@@ -39,6 +33,7 @@ typedef struct question {
   const ls_op *row;
   const ls_op_labels *labels;
   int inputs, axis;
+  const ls_axis *about; /* the axis */
   ls_place in[LS_MAX_INPUTS], declared[LS_MAX_OUTPUTS], out[LS_MAX_OUTPUTS];
 } question;
 
@@ -71,7 +66,7 @@ static bool cut_fits(question *q, char label) {
 }
 
 static bool may_cut(const question *q, char label) {
-  return ls_op_may_cut(q->row, label, ls_axis_shares((ls_axis)q->axis));
+  return ls_op_may_cut(q->row, label, q->about->shares);
 }
 
 static bool try_labels(question *q, const ls_operand_labels *operand, int dim) {
@@ -117,8 +112,9 @@ ls_status ls_derive_placements(ls_stage *stage, const ls_content *const *in, ls_
                 .labels = &stage->proof->labels[instruction->kind],
                 .inputs = instruction->inputs};
   for (int o = 0; o < instruction->outputs; o++) out[o] = (ls_placement){0};
-  for (q.axis = 0; q.axis < LS_AXIS_COUNT; q.axis++) {
+  for (q.axis = 0; q.axis < stage->proof->mesh.count; q.axis++) {
     if (!(stage->proof->active >> q.axis & 1)) continue;
+    q.about = &stage->proof->mesh.axes[q.axis];
     for (int i = 0; i < instruction->inputs; i++) q.in[i] = in[i]->placement.on[q.axis];
     for (int o = 0; o < instruction->outputs; o++)
       q.declared[o] = stage->program->values.items[instruction->out[o]].placement.on[q.axis];
@@ -128,7 +124,7 @@ ls_status ls_derive_placements(ls_stage *stage, const ls_content *const *in, ls_
                            partial ? "reads a partial sum over %s as a value: expected it reduced"
                                    : "its inputs are cut over %s in ways that do not fit: expected "
                                      "one label of the op cut on all",
-                           ls_proof_axis(q.axis));
+                           q.about->name);
     for (int o = 0; o < instruction->outputs; o++) out[o].on[q.axis] = q.out[o];
   }
   for (int i = 0; i < instruction->inputs; i++)
@@ -152,9 +148,9 @@ ls_status ls_check_declared(ls_stage *stage, int value, const ls_placement *plac
 
 ls_status ls_check_whole(ls_stage *stage, const ls_content *content, const char *what,
                          ls_error *error) {
-  for (int axis = 0; axis < LS_AXIS_COUNT; axis++)
+  for (int axis = 0; axis < stage->proof->mesh.count; axis++)
     if ((stage->proof->active >> axis & 1) && content->placement.on[axis].kind == LS_PARTIAL)
       return ls_proof_fail(stage, error, "%s is still partial over %s: expected it reduced", what,
-                           ls_proof_axis(axis));
+                           stage->proof->mesh.axes[axis].name);
   return LS_OK;
 }

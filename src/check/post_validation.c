@@ -143,7 +143,8 @@ ls_status ls_proof_same_side(const ls_stage *stage, const ls_message *message, l
 ls_status ls_run_sum_begin(ls_stage *stage, ls_error *error) {
   const ls_instruction *instruction = ls_proof_instruction(stage);
   if (instruction->inputs != 1 || instruction->outputs != 0 || instruction->count != 1 ||
-      instruction->axes != LS_AXES_STAGE || instruction->peer >= 0)
+      instruction->axes != ls_mesh_axes(&stage->proof->mesh, LS_MESH_STAGE) ||
+      instruction->peer >= 0)
     return ls_proof_fail(stage, error, "has other operands: expected one number, over pp");
   ls_operand operand;
   const ls_content *content;

@@ -321,7 +321,6 @@ LS_CHECKED ls_status ls_gradient_complete(ls_stage *stage, const ls_content *con
                                           ls_error *error);
 
 /* placement.c */
-const char *ls_proof_axis(int axis);
 bool ls_places_equal(const ls_proof *proof, const ls_placement *a, const ls_placement *b);
 LS_CHECKED ls_status ls_derive_placements(ls_stage *stage, const ls_content *const *in,
                                           ls_placement *out, ls_error *error);

@@ -22,7 +22,7 @@ static bool shares(const ls_program *a, int in_a, const ls_program *b, int in_b)
       x->dtype != y->dtype || x->ndim != y->ndim || x->flat_elements != y->flat_elements ||
       x->flat_offset != y->flat_offset)
     return false;
-  for (int axis = 0; axis < LS_AXIS_COUNT; axis++)
+  for (int axis = 0; axis < LS_MAX_AXES; axis++)
     if (x->placement.on[axis].kind != y->placement.on[axis].kind) return false;
   for (int d = 0; d < x->ndim; d++)
     if (x->global[d] != y->global[d]) return false;
@@ -57,8 +57,8 @@ static ls_status check_caches(const ls_program *a, const ls_program *b, ls_error
 }
 
 static ls_status check_pair(const ls_program *a, const ls_program *b, ls_error *error) {
-  for (int axis = 0; axis < LS_AXIS_COUNT; axis++)
-    if (a->mesh.size[axis] != b->mesh.size[axis])
+  for (int axis = 0; axis < a->mesh.count; axis++)
+    if (a->mesh.count != b->mesh.count || a->mesh.axes[axis].size != b->mesh.axes[axis].size)
       return ls_fail(error, LS_NO,
                      "stage %d: is for another mesh than the other program's: expected "
                      "one",

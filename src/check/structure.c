@@ -42,9 +42,10 @@ static ls_status check_memory(const ls_stage *stage, ls_error *error) {
 
 static bool instruction_fits(const ls_program *program, const ls_instruction *each) {
   if (!within((int)each->collective, LS_COLLECTIVE_COUNT) ||
-      !within((int)each->kind, LS_OP_COUNT) || each->axes > LS_AXES_ALL ||
-      each->first_only > LS_AXES_ALL || each->inputs < 0 || each->inputs > LS_MAX_INPUTS ||
-      each->outputs < 0 || each->outputs > LS_MAX_OUTPUTS || each->inputs + each->outputs == 0)
+      !within((int)each->kind, LS_OP_COUNT) || each->axes > ls_mesh_all(&program->mesh) ||
+      each->first_only > ls_mesh_all(&program->mesh) || each->inputs < 0 ||
+      each->inputs > LS_MAX_INPUTS || each->outputs < 0 || each->outputs > LS_MAX_OUTPUTS ||
+      each->inputs + each->outputs == 0)
     return false;
   for (int i = 0; i < each->inputs; i++)
     if (!within(each->in[i], program->values.count)) return false;
@@ -82,13 +83,30 @@ static ls_status check_code(const ls_stage *stage, ls_error *error) {
   return LS_OK;
 }
 
+/* Every stage's mesh has the same axes; the stages are outermost, and stages alone. */
+static ls_status check_mesh(const ls_stage *stage, ls_error *error) {
+  const ls_mesh *mesh = &stage->program->mesh, *first = &stage->proof->mesh;
+  if (mesh->count < 1 || mesh->count > LS_MAX_AXES || mesh->count != first->count)
+    return ls_fail(error, LS_NO, "stage %d: its mesh has %d axes: expected those of stage 0",
+                   stage->number, mesh->count);
+  for (int axis = 0; axis < mesh->count; axis++) {
+    const ls_axis *own = &mesh->axes[axis], *other = &first->axes[axis];
+    if (own->role != other->role || own->shares != other->shares ||
+        (own->role == LS_MESH_STAGE) != (axis == 0))
+      return ls_fail(error, LS_NO,
+                     "stage %d: %s has another role in its mesh than in that of stage 0: "
+                     "expected the same, stages outermost",
+                     stage->number, own->name);
+    if (own->size != other->size || own->size < 1)
+      return ls_fail(error, LS_NO, "stage %d: its mesh has %d ranks on %s: expected %d",
+                     stage->number, own->size, own->name, other->size);
+  }
+  return LS_OK;
+}
+
 ls_status ls_proof_structure(ls_stage *stage, ls_error *error) {
   const ls_program *program = stage->program;
-  for (int axis = 0; axis < LS_AXIS_COUNT; axis++)
-    if (program->mesh.size[axis] != stage->proof->mesh.size[axis] || program->mesh.size[axis] < 1)
-      return ls_fail(error, LS_NO, "stage %d: its mesh has %d ranks on %s: expected %d",
-                     stage->number, program->mesh.size[axis], ls_proof_axis(axis),
-                     stage->proof->mesh.size[axis]);
+  LS_TRY(check_mesh(stage, error));
   if (program->stage != stage->number)
     return ls_fail(error, LS_NO, "stage %d: is the program of stage %d: expected its own",
                    stage->number, program->stage);

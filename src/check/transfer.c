@@ -127,7 +127,8 @@ bool ls_is_join(const ls_stage *stage) {
 bool ls_stage_joins(const ls_stage *stage, const ls_instruction *instruction) {
   if (instruction->collective == LS_SUM_NUMBERS) return true;
   return ls_collective_is_of_group(instruction->collective) && instruction->phase != LS_END &&
-         (instruction->peer >= 0 || ((instruction->axes & stage->proof->active) >> LS_AXIS_PP & 1));
+         (instruction->peer >= 0 || (instruction->axes & stage->proof->active &
+                                     ls_mesh_axes(&stage->proof->mesh, LS_MESH_STAGE)));
 }
 
 /* The members of the join that the stage stands at. */
@@ -187,15 +188,15 @@ static ls_status join_part(ls_stage *stage, const ls_operand *operand, joined *a
 
 /* Over the other axes of the group it is an ordinary reduction. */
 static ls_status reduce_axes(ls_stage *stage, ls_content *sum, ls_error *error) {
-  for (int axis = 0; axis < LS_AXIS_COUNT; axis++) {
-    if (axis == LS_AXIS_PP ||
+  for (int axis = 0; axis < stage->proof->mesh.count; axis++) {
+    if (stage->proof->mesh.axes[axis].role == LS_MESH_STAGE ||
         !((ls_proof_instruction(stage)->axes & stage->proof->active) >> axis & 1))
       continue;
     if (sum->placement.on[axis].kind != LS_PARTIAL)
       return ls_proof_fail(stage, error,
                            "all-reduce over %s, where the value is whole: expected a "
                            "partial sum",
-                           ls_proof_axis(axis));
+                           stage->proof->mesh.axes[axis].name);
     sum->placement.on[axis] = (ls_place){0};
   }
   return LS_OK;
@@ -205,7 +206,8 @@ static ls_status check_join(const ls_stage *stage, ls_error *error) {
   const ls_instruction *instruction = ls_proof_instruction(stage);
   const ls_program *program = stage->program;
   const bool half = instruction->collective == LS_SUM_NUMBERS;
-  if (half && (instruction->axes != LS_AXES_STAGE || instruction->peer >= 0))
+  if (half && (instruction->axes != ls_mesh_axes(&stage->proof->mesh, LS_MESH_STAGE) ||
+               instruction->peer >= 0))
     return ls_proof_fail(stage, error, "ends a sum over other ranks: expected pp");
   if ((instruction->collective != LS_ALL_REDUCE && !half) || instruction->reduce != LS_SUM ||
       instruction->inputs != 1 || instruction->outputs != 1 || instruction->write[0] != LS_WRITE ||
@@ -213,8 +215,8 @@ static ls_status check_join(const ls_stage *stage, ls_error *error) {
                            &program->values.items[instruction->out[0]]))
     return ls_proof_fail(stage, error, "is no sum in place: expected one between stages");
   if (instruction->peer >= 0 &&
-      (instruction->axes != LS_AXES_STAGE || instruction->peer >= stage->proof->count ||
-       instruction->peer == stage->number))
+      (instruction->axes != ls_mesh_axes(&stage->proof->mesh, LS_MESH_STAGE) ||
+       instruction->peer >= stage->proof->count || instruction->peer == stage->number))
     return ls_proof_fail(stage, error, "is between two stages and over other axes: expected pp");
   const ls_value *value = &program->values.items[instruction->in[0]];
   const ls_extent *extent = &stage->extents[instruction->in[0]];

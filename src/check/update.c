@@ -200,14 +200,14 @@ static ls_status run_squared_norm(ls_stage *stage, ls_error *error) {
                      .expression = LS_CELL_SQUARED_NORM,
                      .microbatch = -1,
                      .terms = ls_term_one(stage->proof->arena, gradient->expression, -1, 0, 0)};
-  for (int axis = 0; axis < LS_AXIS_COUNT; axis++) {
+  for (int axis = 0; axis < stage->proof->mesh.count; axis++) {
     const ls_place place = gradient->placement.on[axis];
     const bool once = instruction->first_only >> axis & 1;
     if (!(stage->proof->active >> axis & 1)) continue;
     const bool cut = place.kind == LS_SHARDED || place.kind == LS_SHARDED_FLAT;
     if (once && cut)
       return ls_proof_fail(stage, error, "leaves out pieces over %s: expected every rank's counted",
-                           ls_proof_axis(axis));
+                           stage->proof->mesh.axes[axis].name);
     if (once || cut) made.placement.on[axis] = (ls_place){LS_PARTIAL, 0, LS_SUM};
   }
   return write_output(stage, 0, &made, error);

@@ -57,7 +57,7 @@ typedef struct show_flags {
 
 static ls_status read_rank(const ls_program *const *stages, const char *text, int *rank,
                            ls_error *error) {
-  const int ranks = ls_mesh_size(&stages[0]->mesh, LS_AXES_ALL);
+  const int ranks = ls_mesh_ranks(&stages[0]->mesh);
   char *end;
   const long long value = strtoll(text, &end, 10);
   if (end == text || *end || value < 0 || value >= ranks)
@@ -69,11 +69,11 @@ static ls_status read_rank(const ls_program *const *stages, const char *text, in
 static ls_status print_rank(const ls_program *const *stages, const char *text, ls_error *error) {
   int rank;
   LS_TRY(read_rank(stages, text, &rank, error));
-  const ls_program *program = stages[ls_mesh_coordinate(&stages[0]->mesh, rank, LS_AXIS_PP)];
+  const ls_program *program = stages[ls_mesh_stage(&stages[0]->mesh, rank)];
   printf("rank %d:", rank);
-  for (int a = 0; a < LS_AXIS_COUNT; a++)
-    printf(" %s %d of %d", ls_axis_name((ls_axis)a),
-           ls_mesh_coordinate(&program->mesh, rank, (ls_axis)a), program->mesh.size[a]);
+  for (int a = 0; a < program->mesh.count; a++)
+    printf(" %s %d of %d", program->mesh.axes[a].name, ls_mesh_coordinate(&program->mesh, rank, a),
+           program->mesh.axes[a].size);
   printf("\n%-40s %16s %22s %22s\n", "parameter", "whole", "used: rows, columns",
          "stored: elements");
   for (int p = 0; p < program->parameter_count; p++) {
@@ -112,7 +112,7 @@ static ls_status choose_stage(const ls_session *session, const ls_program *const
   if (!rank_text) return LS_OK;
   int rank;
   LS_TRY(read_rank(stages, rank_text, &rank, error));
-  *stage = ls_mesh_coordinate(&stages[0]->mesh, rank, LS_AXIS_PP);
+  *stage = ls_mesh_stage(&stages[0]->mesh, rank);
   return LS_OK;
 }
 

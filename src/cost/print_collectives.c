@@ -57,7 +57,7 @@ static void print_row(FILE *stream, const total *row, double unit, const char *w
 static const char *over(ls_arena *arena, const ls_program *program, const total *row) {
   const ls_axes axes = ls_mesh_active(&program->mesh, row->axes);
   if (!axes) return "in all, between stages or within a rank";
-  return ls_arena_printf(arena, "in all, over %s", ls_axes_print(arena, axes));
+  return ls_arena_printf(arena, "in all, over %s", ls_axes_print(arena, &program->mesh, axes));
 }
 
 void ls_program_print_collectives(const ls_program *program, FILE *stream) {

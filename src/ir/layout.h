@@ -43,9 +43,10 @@ typedef struct ls_offload {
 /* What a user lays out: sizes of the mesh and the choices of strategy. */
 typedef struct ls_layout {
   int pp, dp_replicate, dp_shard, tp;
-  const char *schedule; /* of the pipeline: a row's name or a CSV file; NULL: 1f1b */
-  const char *stages;   /* layers of each chunk by hand, "0-6, 7-13"; NULL: cut by cost */
-  int chunks;           /* of each stage; 0: as the schedule usually has */
+  const struct ls_mesh *mesh; /* other axes of the same products; NULL: the usual. Not owned */
+  const char *schedule;       /* of the pipeline: a row's name or a CSV file; NULL: 1f1b */
+  const char *stages;         /* layers of each chunk by hand, "0-6, 7-13"; NULL: cut by cost */
+  int chunks;                 /* of each stage; 0: as the schedule usually has */
   /* Update before the global norm is known, and validate after the next step's first passes. */
   bool post_validation;
   int zero; /* row of the data strategies: 0 to 3 */

@@ -210,9 +210,9 @@ static ls_status load_storage(loader *l, json_t *item, size_t index) {
   return LS_OK;
 }
 
-static bool read_placement(const json_t *array, ls_placement *placement) {
-  if (json_array_size(array) != LS_AXIS_COUNT) return false;
-  for (int a = 0; a < LS_AXIS_COUNT; a++) {
+static bool read_placement(const loader *l, const json_t *array, ls_placement *placement) {
+  if (json_array_size(array) != (size_t)l->program->mesh.count) return false;
+  for (int a = 0; a < l->program->mesh.count; a++) {
     int place[3];
     if (!read_ints(json_array_get(array, (size_t)a), place, 3) ||
         !in_range(place[0], LS_SHARDED_FLAT + 1) || !in_range(place[1], LS_MAX_DIMS) ||
@@ -237,12 +237,12 @@ static bool is_flat_sane(const loader *l, const ls_value *value) {
 /* The rank whose index on these axes is this one, 0 on all others. */
 static int rank_at(const ls_mesh *mesh, ls_axes axes, int64_t index) {
   int rank = 0, stride = 1;
-  for (int a = LS_AXIS_COUNT - 1; a >= 0; a--) {
+  for (int a = mesh->count - 1; a >= 0; a--) {
     if (axes >> a & 1) {
-      rank += (int)(index % mesh->size[a]) * stride;
-      index /= mesh->size[a];
+      rank += (int)(index % mesh->axes[a].size) * stride;
+      index /= mesh->axes[a].size;
     }
-    stride *= mesh->size[a];
+    stride *= mesh->axes[a].size;
   }
   return rank;
 }
@@ -300,7 +300,7 @@ static ls_status load_value(loader *l, json_t *item, size_t index) {
   if (json_unpack(item, "[ssooio]", &name, &dtype, &global, &placement, &value.storage, &fields) !=
           0 ||
       find_dtype(dtype) < 0 || !in_range(value.storage, l->program->storages.count) ||
-      !read_placement(placement, &value.placement))
+      !read_placement(l, placement, &value.placement))
     return damaged(l, "value", index);
   value.name = ls_arena_strdup(l->arena, name);
   value.dtype = (ls_dtype)find_dtype(dtype);
@@ -381,11 +381,12 @@ static ls_status load_instruction(loader *l, json_t *item, size_t index) {
     return damaged(l, "instruction", index);
   const ls_op_kind kind = ls_op_find(op);
   if (!in_range(collective, LS_COLLECTIVE_COUNT) || !in_range(phase, LS_PHASE_COUNT) ||
-      !in_range((int64_t)made.peer + 1, l->program->mesh.size[LS_AXIS_PP] + 1) ||
+      !in_range((int64_t)made.peer + 1, ls_mesh_stages(&l->program->mesh) + 1) ||
       made.peer == l->program->stage ||
       (ls_collective_is_message((ls_collective)collective) && made.peer < 0) ||
-      kind == LS_OP_COUNT || !in_range(axes, LS_AXES_ALL + 1) || !in_range(reduce, 2) ||
-      count < 0 || !in_range(queue, LS_QUEUE_COUNT) || !in_range(first_only, LS_AXES_ALL + 1) ||
+      kind == LS_OP_COUNT || !in_range(axes, (int64_t)ls_mesh_all(&l->program->mesh) + 1) ||
+      !in_range(reduce, 2) || count < 0 || !in_range(queue, LS_QUEUE_COUNT) ||
+      !in_range(first_only, (int64_t)ls_mesh_all(&l->program->mesh) + 1) ||
       !read_operands(l, in, LS_MAX_INPUTS, made.in, &made.inputs) ||
       !read_operands(l, out, LS_MAX_OUTPUTS, made.out, &made.outputs) ||
       json_array_size(write) != (size_t)made.outputs ||
@@ -510,7 +511,7 @@ static ls_status load_segment(loader *l, json_t *item, size_t index) {
   ls_program_segment made;
   const char *name;
   if (json_unpack(item, "[sii]", &name, &made.chunk, &made.unit) != 0 ||
-      !in_range(made.chunk, (int64_t)program->chunks * program->mesh.size[LS_AXIS_PP]) ||
+      !in_range(made.chunk, (int64_t)program->chunks * ls_mesh_stages(&program->mesh)) ||
       !in_range((int64_t)made.unit + 1, program->units.count + 1))
     return damaged(l, "segment", index);
   made.name = ls_arena_strdup(l->arena, name);
@@ -523,6 +524,28 @@ static ls_status load_list(loader *l, const json_t *root, const char *key,
   const json_t *list = json_object_get(root, key);
   if (!json_is_array(list)) return damaged(l, key, 0);
   for (size_t i = 0; i < json_array_size(list); i++) LS_TRY(load(l, json_array_get(list, i), i));
+  return LS_OK;
+}
+
+/* The axes, of which the first is that of the stages and no other is. */
+static ls_status load_mesh(loader *l, const json_t *array) {
+  ls_mesh *mesh = &l->program->mesh;
+  int64_t ranks = 1;
+  const size_t count = json_array_size(array);
+  if (count < 1 || count > LS_MAX_AXES) return damaged(l, "mesh", 0);
+  for (size_t a = 0; a < count; a++) {
+    const char *name, *part;
+    int role, shares, size;
+    if (json_unpack(json_array_get(array, a), "[ssiii]", &name, &part, &role, &shares, &size) !=
+            0 ||
+        !in_range(role, LS_MESH_ROLES) || (role == LS_MESH_STAGE) != (a == 0) ||
+        !in_range(shares, LS_SHARES_QUERY_HEADS + 1) || size < 1 || !in_range(size, 1 << 20))
+      return damaged(l, "mesh", a);
+    ranks *= size;
+    if (ranks > 1 << 24) return damaged(l, "mesh", a);
+    ls_mesh_add(mesh, &(ls_axis){ls_arena_strdup(l->arena, name), ls_arena_strdup(l->arena, part),
+                                 (ls_axis_role)role, (ls_shares)shares, size});
+  }
   return LS_OK;
 }
 
@@ -541,23 +564,16 @@ static ls_status load_head(loader *l, json_t *root) {
   program->kind = (ls_program_kind)kind;
   program->tokens = tokens;
   program->sequence = sequence;
-  if (!read_ints(json_object_get(root, "mesh"), program->mesh.size, LS_AXIS_COUNT) ||
-      !read_layout(l->arena, json_object_get(root, "layout"), &program->layout) ||
+  LS_TRY(load_mesh(l, json_object_get(root, "mesh")));
+  if (!read_layout(l->arena, json_object_get(root, "layout"), &program->layout) ||
       json_unpack(root, "{s:I}", "alignment", &alignment) != 0 ||
       !in_range(alignment - 1, 1 << 20) ||
       read_integers(json_object_get(root, "pool_bytes"), program->pool_bytes, LS_POOL_COUNT) !=
           LS_POOL_COUNT)
     return damaged(l, "head", 0);
   program->alignment = alignment;
-  int64_t ranks = 1;
-  for (int a = 0; a < LS_AXIS_COUNT; a++) {
-    if (!in_range(program->mesh.size[a], 1 << 20) || program->mesh.size[a] < 1)
-      return damaged(l, "mesh", (size_t)a);
-    ranks *= program->mesh.size[a];
-    if (ranks > 1 << 24) return damaged(l, "mesh", (size_t)a);
-  }
   if (json_unpack(root, "{s:i}", "stage", &program->stage) != 0 ||
-      !in_range(program->stage, program->mesh.size[LS_AXIS_PP]))
+      !in_range(program->stage, ls_mesh_stages(&program->mesh)))
     return damaged(l, "stage", 0);
   for (int p = 0; p < LS_POOL_COUNT; p++)
     if (!in_range(program->pool_bytes[p], INT64_C(1) << 50)) return damaged(l, "pool", (size_t)p);

@@ -17,9 +17,9 @@ int64_t ls_value_shard(const ls_mesh *mesh, const ls_value *value) {
 
 ls_axes ls_value_replicas(const ls_mesh *mesh, const ls_value *value) {
   ls_axes alike = 0;
-  for (int a = 0; a < LS_AXIS_COUNT; a++)
-    if (value->placement.on[a].kind == LS_REPLICATED || mesh->size[a] == 1) alike |= 1u << a;
-  return alike & ~(ls_axes)LS_AXES_STAGE;
+  for (int a = 0; a < mesh->count; a++)
+    if (value->placement.on[a].kind == LS_REPLICATED || mesh->axes[a].size == 1) alike |= 1u << a;
+  return alike & ls_mesh_inside(mesh);
 }
 
 /* A range of a unit's flat buffer: what of it lies in this rank's shard. */

@@ -2,44 +2,84 @@
 
 #include <string.h>
 
-static const char *const names[LS_AXIS_COUNT] = {"pp", "dp_replicate", "dp_shard", "tp_kv",
-                                                 "tp_group"};
-
-const char *ls_axis_name(ls_axis axis) {
-  return names[axis];
+void ls_mesh_add(ls_mesh *mesh, const ls_axis *axis) {
+  LS_ASSERT(mesh->count < LS_MAX_AXES);
+  mesh->of_role[axis->role] |= 1u << mesh->count;
+  mesh->axes[mesh->count++] = *axis;
 }
 
-ls_shares ls_axis_shares(ls_axis axis) {
-  static const ls_shares shares[LS_AXIS_COUNT] = {[LS_AXIS_DP_REPLICATE] = LS_SHARES_SEQUENCES,
-                                                  [LS_AXIS_DP_SHARD] = LS_SHARES_SEQUENCES,
-                                                  [LS_AXIS_TP_KV] = LS_SHARES_KV_HEADS,
-                                                  [LS_AXIS_TP_GROUP] = LS_SHARES_QUERY_HEADS};
-  return shares[axis];
+ls_mesh ls_mesh_make(const int sizes[LS_MESH_ROWS]) {
+  static const ls_axis rows[LS_MESH_ROWS] = {
+      [LS_AXIS_PP] = {"pp", "pp", LS_MESH_STAGE, LS_SHARES_STAGES, 1},
+      [LS_AXIS_DP_REPLICATE] = {"dp_replicate", "dp_replicate", LS_MESH_REPLICATE,
+                                LS_SHARES_SEQUENCES, 1},
+      [LS_AXIS_DP_SHARD] = {"dp_shard", "dp_shard", LS_MESH_SHARD, LS_SHARES_SEQUENCES, 1},
+      [LS_AXIS_TP_KV] = {"tp_kv", "tp", LS_MESH_TENSOR, LS_SHARES_KV_HEADS, 1},
+      [LS_AXIS_TP_GROUP] = {"tp_group", "tp", LS_MESH_TENSOR, LS_SHARES_QUERY_HEADS, 1},
+  };
+  ls_mesh mesh = {0};
+  for (int a = 0; a < LS_MESH_ROWS; a++) {
+    ls_mesh_add(&mesh, &rows[a]);
+    mesh.axes[a].size = sizes[a];
+  }
+  return mesh;
+}
+
+ls_axes ls_mesh_axes(const ls_mesh *mesh, ls_axis_role role) {
+  return mesh->of_role[role];
+}
+
+ls_axes ls_mesh_data(const ls_mesh *mesh) {
+  return mesh->of_role[LS_MESH_REPLICATE] | mesh->of_role[LS_MESH_SHARD];
+}
+
+ls_axes ls_mesh_all(const ls_mesh *mesh) {
+  return (1u << mesh->count) - 1;
+}
+
+ls_axes ls_mesh_inside(const ls_mesh *mesh) {
+  return ls_mesh_all(mesh) & ~mesh->of_role[LS_MESH_STAGE];
 }
 
 int ls_mesh_size(const ls_mesh *mesh, ls_axes axes) {
   int size = 1;
-  for (int a = 0; a < LS_AXIS_COUNT; a++)
-    if (axes >> a & 1) size *= mesh->size[a];
+  for (int a = 0; a < mesh->count; a++)
+    if (axes >> a & 1) size *= mesh->axes[a].size;
   return size;
+}
+
+int ls_mesh_ranks(const ls_mesh *mesh) {
+  return ls_mesh_size(mesh, ls_mesh_all(mesh));
+}
+
+int ls_mesh_stages(const ls_mesh *mesh) {
+  return ls_mesh_size(mesh, mesh->of_role[LS_MESH_STAGE]);
+}
+
+int ls_mesh_stage_ranks(const ls_mesh *mesh) {
+  return ls_mesh_size(mesh, ls_mesh_inside(mesh));
 }
 
 ls_axes ls_mesh_active(const ls_mesh *mesh, ls_axes axes) {
   ls_axes active = 0;
-  for (int a = 0; a < LS_AXIS_COUNT; a++)
-    if ((axes >> a & 1) && mesh->size[a] > 1) active |= 1u << a;
+  for (int a = 0; a < mesh->count; a++)
+    if ((axes >> a & 1) && mesh->axes[a].size > 1) active |= 1u << a;
   return active;
 }
 
-int ls_mesh_coordinate(const ls_mesh *mesh, int rank, ls_axis axis) {
-  for (int a = LS_AXIS_COUNT - 1; a > (int)axis; a--) rank /= mesh->size[a];
-  return rank % mesh->size[axis];
+int ls_mesh_coordinate(const ls_mesh *mesh, int rank, int axis) {
+  for (int a = mesh->count - 1; a > axis; a--) rank /= mesh->axes[a].size;
+  return rank % mesh->axes[axis].size;
+}
+
+int ls_mesh_stage(const ls_mesh *mesh, int rank) {
+  return rank / ls_mesh_stage_ranks(mesh);
 }
 
 int ls_mesh_index(const ls_mesh *mesh, int rank, ls_axes axes) {
   int index = 0;
-  for (int a = 0; a < LS_AXIS_COUNT; a++)
-    if (axes >> a & 1) index = index * mesh->size[a] + ls_mesh_coordinate(mesh, rank, (ls_axis)a);
+  for (int a = 0; a < mesh->count; a++)
+    if (axes >> a & 1) index = index * mesh->axes[a].size + ls_mesh_coordinate(mesh, rank, a);
   return index;
 }
 
@@ -47,23 +87,24 @@ void ls_mesh_group(const ls_mesh *mesh, int rank, ls_axes axes, int *members) {
   const int size = ls_mesh_size(mesh, axes);
   for (int index = 0; index < size; index++) {
     int left = index, stride = 1, member = 0;
-    for (int a = LS_AXIS_COUNT - 1; a >= 0; a--) {
-      int coordinate = ls_mesh_coordinate(mesh, rank, (ls_axis)a);
+    for (int a = mesh->count - 1; a >= 0; a--) {
+      int coordinate = ls_mesh_coordinate(mesh, rank, a);
       if (axes >> a & 1) {
-        coordinate = left % mesh->size[a];
-        left /= mesh->size[a];
+        coordinate = left % mesh->axes[a].size;
+        left /= mesh->axes[a].size;
       }
       member += coordinate * stride;
-      stride *= mesh->size[a];
+      stride *= mesh->axes[a].size;
     }
     members[index] = member;
   }
 }
 
-const char *ls_axes_print(ls_arena *arena, ls_axes axes) {
+const char *ls_axes_print(ls_arena *arena, const ls_mesh *mesh, ls_axes axes) {
   const char *text = "";
-  for (int a = 0; a < LS_AXIS_COUNT; a++)
-    if (axes >> a & 1) text = ls_arena_printf(arena, "%s%s%s", text, *text ? " x " : "", names[a]);
+  for (int a = 0; a < mesh->count; a++)
+    if (axes >> a & 1)
+      text = ls_arena_printf(arena, "%s%s%s", text, *text ? " x " : "", mesh->axes[a].name);
   return text;
 }
 
@@ -75,17 +116,18 @@ bool ls_place_equal(ls_place a, ls_place b) {
 
 bool ls_placement_equal(const ls_mesh *mesh, const ls_placement *a, const ls_placement *b,
                         ls_axes axes) {
-  for (int i = 0; i < LS_AXIS_COUNT; i++)
-    if ((axes >> i & 1) && mesh->size[i] > 1 && !ls_place_equal(a->on[i], b->on[i])) return false;
+  for (int i = 0; i < mesh->count; i++)
+    if ((axes >> i & 1) && mesh->axes[i].size > 1 && !ls_place_equal(a->on[i], b->on[i]))
+      return false;
   return true;
 }
 
 ls_axes ls_placement_axes(const ls_mesh *mesh, const ls_placement *placement, ls_place_kind kind,
                           int dim) {
   ls_axes axes = 0;
-  for (int a = 0; a < LS_AXIS_COUNT; a++) {
+  for (int a = 0; a < mesh->count; a++) {
     const ls_place place = placement->on[a];
-    if (mesh->size[a] < 2 || place.kind != kind) continue;
+    if (mesh->axes[a].size < 2 || place.kind != kind) continue;
     if (kind == LS_SHARDED && dim >= 0 && place.dim != dim) continue;
     axes |= 1u << a;
   }
@@ -95,7 +137,7 @@ ls_axes ls_placement_axes(const ls_mesh *mesh, const ls_placement *placement, ls
 ls_part ls_mesh_part(const ls_mesh *mesh, int rank, const ls_placement *placement, int dim,
                      int64_t global) {
   const ls_axes axes = ls_placement_axes(mesh, placement, LS_SHARDED, dim);
-  const ls_axes data = axes & LS_AXES_DATA, tensor = axes & LS_AXES_TENSOR;
+  const ls_axes data = axes & ls_mesh_data(mesh), tensor = axes & ~data;
   const int64_t share = global / ls_mesh_size(mesh, data);
   const int64_t ranks = ls_mesh_size(mesh, tensor);
   ls_part part = {.stored = (share + ranks - 1) / ranks};
@@ -117,10 +159,10 @@ const char *ls_place_print(ls_arena *arena, ls_place place) {
 const char *ls_placement_print(ls_arena *arena, const ls_mesh *mesh,
                                const ls_placement *placement) {
   const char *text = "";
-  for (int a = 0; a < LS_AXIS_COUNT; a++) {
-    if (mesh->size[a] < 2 || placement->on[a].kind == LS_REPLICATED) continue;
+  for (int a = 0; a < mesh->count; a++) {
+    if (mesh->axes[a].size < 2 || placement->on[a].kind == LS_REPLICATED) continue;
     text = ls_arena_printf(arena, "%s%s%s on %s", text, *text ? ", " : "",
-                           ls_place_print(arena, placement->on[a]), names[a]);
+                           ls_place_print(arena, placement->on[a]), mesh->axes[a].name);
   }
   return *text ? text : "R";
 }

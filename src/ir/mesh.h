@@ -1,9 +1,13 @@
 /* The mesh: devices arranged on named axes, and the placement of a tensor on each of them.
  *
+ *   ls_mesh mesh = {0};
+ *   ls_mesh_add(&mesh, &(ls_axis){.name = "dp_shard", .role = LS_MESH_SHARD, .size = 4});
+ *
  * A rank's coordinates are its number written in the mixed radix of the axis sizes, outermost axis
- * first. Tensor parallelism is two sub-axes: tp_kv cuts query and KV heads alike; where there are
- * more tp ranks than KV heads, tp_group cuts the query heads of one KV head, which it replicates.
- * Values only; thread-safe. */
+ * first. An axis is a row: what it is for is its role, and who needs a set of axes asks the mesh
+ * for those of a role. A user's axis may be several rows: tensor parallelism is two, of which tp_kv
+ * cuts query and KV heads alike; where there are more tp ranks than KV heads, tp_group cuts the
+ * query heads of one KV head, which it replicates. Values only; thread-safe. */
 #ifndef LS_IR_MESH_H
 #define LS_IR_MESH_H
 
@@ -11,42 +15,66 @@
 #include "graph/op.h"
 #include "lockstep/status.h"
 
-typedef enum ls_axis {
-  LS_AXIS_PP = 0, /* stages of a pipeline */
+/* A set of axes: bit 1 << axis, which is its number in the mesh. */
+typedef unsigned ls_axes;
+enum { LS_MAX_AXES = 8 };
+
+typedef enum ls_axis_role {
+  LS_MESH_STAGE = 0, /* each rank has other layers */
+  LS_MESH_REPLICATE, /* divides the batch; each rank has all that a tensor is in other ways */
+  LS_MESH_SHARD,     /* divides the batch; the strategy's row says what is sharded besides */
+  LS_MESH_TENSOR,    /* divides tensors by their dimensions */
+  LS_MESH_ROLES
+} ls_axis_role;
+
+typedef struct ls_axis {
+  const char *name; /* "tp_kv" */
+  const char *part; /* of the user's axis: "tp" */
+  ls_axis_role role;
+  ls_shares shares; /* what it shares out, and so which labels of an op it may cut */
+  int size;
+} ls_axis;
+
+typedef struct ls_mesh {
+  int count;
+  ls_axis axes[LS_MAX_AXES];      /* the stages outermost */
+  ls_axes of_role[LS_MESH_ROLES]; /* kept by ls_mesh_add */
+} ls_mesh;
+
+/* Adds an axis inside of those there are, of which there must be fewer than LS_MAX_AXES. */
+void ls_mesh_add(ls_mesh *mesh, const ls_axis *axis);
+
+/* The mesh of a layout has these rows, of these sizes. Nothing but what makes it (and tests) knows
+ * an axis by its number or name. */
+enum {
+  LS_AXIS_PP = 0,
   LS_AXIS_DP_REPLICATE,
   LS_AXIS_DP_SHARD,
   LS_AXIS_TP_KV,
   LS_AXIS_TP_GROUP,
-  LS_AXIS_COUNT
-} ls_axis;
-
-/* A set of axes: bit 1 << axis. */
-typedef unsigned ls_axes;
-enum {
-  LS_AXES_DATA = 1 << LS_AXIS_DP_REPLICATE | 1 << LS_AXIS_DP_SHARD,
-  LS_AXES_TENSOR = 1 << LS_AXIS_TP_KV | 1 << LS_AXIS_TP_GROUP,
-  LS_AXES_STAGE = 1 << LS_AXIS_PP,
-  LS_AXES_ALL = LS_AXES_STAGE | LS_AXES_DATA | LS_AXES_TENSOR,
+  LS_MESH_ROWS
 };
+ls_mesh ls_mesh_make(const int sizes[LS_MESH_ROWS]);
 
-typedef struct ls_mesh {
-  int size[LS_AXIS_COUNT];
-} ls_mesh;
+/* The axes of a role; those that divide the batch; all; all inside a stage. */
+ls_axes ls_mesh_axes(const ls_mesh *mesh, ls_axis_role role);
+ls_axes ls_mesh_data(const ls_mesh *mesh);
+ls_axes ls_mesh_all(const ls_mesh *mesh);
+ls_axes ls_mesh_inside(const ls_mesh *mesh);
 
-/* What the axis shares out, and so which labels of an op it may cut. */
-ls_shares ls_axis_shares(ls_axis axis);
-
-/* "pp", "dp_replicate", "dp_shard", "tp_kv", "tp_group". */
-const char *ls_axis_name(ls_axis axis);
-
-/* How many ranks: the product over the axes of `axes`. */
+/* How many ranks: the product over the axes of `axes`; over all; stages; ranks of a stage. */
 int ls_mesh_size(const ls_mesh *mesh, ls_axes axes);
+int ls_mesh_ranks(const ls_mesh *mesh);
+int ls_mesh_stages(const ls_mesh *mesh);
+int ls_mesh_stage_ranks(const ls_mesh *mesh);
 
 /* The axes of `axes` that have more than one rank. */
 ls_axes ls_mesh_active(const ls_mesh *mesh, ls_axes axes);
 
-/* The rank's coordinate on an axis, and its index on a product of axes (outermost major). */
-int ls_mesh_coordinate(const ls_mesh *mesh, int rank, ls_axis axis);
+/* The rank's coordinate on an axis, its stage, and its index on a product of axes (outermost
+ * major). */
+int ls_mesh_coordinate(const ls_mesh *mesh, int rank, int axis);
+int ls_mesh_stage(const ls_mesh *mesh, int rank);
 int ls_mesh_index(const ls_mesh *mesh, int rank, ls_axes axes);
 
 /* The ranks that differ from `rank` on `axes` only, in order of their index there, itself
@@ -54,7 +82,7 @@ int ls_mesh_index(const ls_mesh *mesh, int rank, ls_axes axes);
 void ls_mesh_group(const ls_mesh *mesh, int rank, ls_axes axes, int *members);
 
 /* "tp_kv x tp_group", in the arena. */
-const char *ls_axes_print(ls_arena *arena, ls_axes axes);
+const char *ls_axes_print(ls_arena *arena, const ls_mesh *mesh, ls_axes axes);
 
 /* Where a tensor lies on one axis. */
 typedef enum ls_place_kind {
@@ -71,7 +99,7 @@ typedef struct ls_place {
 } ls_place;
 
 typedef struct ls_placement {
-  ls_place on[LS_AXIS_COUNT];
+  ls_place on[LS_MAX_AXES];
 } ls_placement;
 
 bool ls_place_equal(ls_place a, ls_place b);

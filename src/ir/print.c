@@ -3,10 +3,10 @@
 #include "ir/program.h"
 
 static void print_mesh(const ls_program *program, FILE *stream) {
-  if (program->mesh.size[LS_AXIS_PP] > 1) fprintf(stream, "stage %d of ", program->stage);
+  if (ls_mesh_stages(&program->mesh) > 1) fprintf(stream, "stage %d of ", program->stage);
   fprintf(stream, "mesh");
-  for (int a = 0; a < LS_AXIS_COUNT; a++)
-    fprintf(stream, " %s=%d", ls_axis_name((ls_axis)a), program->mesh.size[a]);
+  for (int a = 0; a < program->mesh.count; a++)
+    fprintf(stream, " %s=%d", program->mesh.axes[a].name, program->mesh.axes[a].size);
   const ls_layout *layout = &program->layout;
   fprintf(stream, ", %s%s, %d microbatch%s of %lld tokens, %s%s\n", ls_zero_name(layout->zero),
           layout->sequence_parallel && layout->tp > 1 ? ", sequence parallel" : "",
@@ -61,10 +61,10 @@ static void print_instruction(const ls_program *program, const ls_program_action
               ls_phase_name(instruction->phase), ls_collective_name(instruction->collective),
               instruction->peer, (long long)instruction->count);
     else
-      fprintf(stream, " = %s%s%s over %s (%lld elements, ", ls_phase_name(instruction->phase),
-              ls_collective_name(instruction->collective),
-              instruction->reduce == LS_MAX ? " max" : "", ls_axes_print(arena, instruction->axes),
-              (long long)instruction->count);
+      fprintf(
+          stream, " = %s%s%s over %s (%lld elements, ", ls_phase_name(instruction->phase),
+          ls_collective_name(instruction->collective), instruction->reduce == LS_MAX ? " max" : "",
+          ls_axes_print(arena, &program->mesh, instruction->axes), (long long)instruction->count);
     ls_arena_destroy(&arena);
   }
   for (int i = 0; i < instruction->inputs; i++) {

@@ -74,9 +74,19 @@ static json_t *storage_json(const ls_storage *storage) {
                    (json_int_t)storage->bytes);
 }
 
-static json_t *placement_json(const ls_placement *placement) {
+static json_t *mesh_json(const ls_mesh *mesh) {
   json_t *array = json_array();
-  for (int a = 0; a < LS_AXIS_COUNT; a++) {
+  for (int a = 0; a < mesh->count; a++) {
+    const ls_axis *axis = &mesh->axes[a];
+    json_array_append_new(array, json_pack("[ssiii]", axis->name, axis->part, (int)axis->role,
+                                           (int)axis->shares, axis->size));
+  }
+  return array;
+}
+
+static json_t *placement_json(const ls_mesh *mesh, const ls_placement *placement) {
+  json_t *array = json_array();
+  for (int a = 0; a < mesh->count; a++) {
     const ls_place *place = &placement->on[a];
     json_array_append_new(array,
                           json_pack("[iii]", (int)place->kind, place->dim, (int)place->reduce));
@@ -84,12 +94,12 @@ static json_t *placement_json(const ls_placement *placement) {
   return array;
 }
 
-static json_t *value_json(const ls_value *value) {
+static json_t *value_json(const ls_mesh *mesh, const ls_value *value) {
   json_t *fields = json_array();
   for (int f = 0; f < LS_VALUE_FIELDS; f++)
     json_array_append_new(fields, json_integer(ls_value_field(value, f)));
   return json_pack("[ssooio]", value->name, ls_dtype_name(value->dtype),
-                   integers(value->global, value->ndim), placement_json(&value->placement),
+                   integers(value->global, value->ndim), placement_json(mesh, &value->placement),
                    value->storage, fields);
 }
 
@@ -142,7 +152,7 @@ static json_t *lists_json(const ls_program *program) {
   LIST_JSON(frames, program->frames.count, frame_json(&program->frames.items[i]));
   LIST_JSON(instances, program->instances.count, instance_json(&program->instances.items[i]));
   LIST_JSON(storages, program->storages.count, storage_json(&program->storages.items[i]));
-  LIST_JSON(values, program->values.count, value_json(&program->values.items[i]));
+  LIST_JSON(values, program->values.count, value_json(&program->mesh, &program->values.items[i]));
   LIST_JSON(instructions, program->instructions.count,
             instruction_json(&program->instructions.items[i]));
   LIST_JSON(bodies, program->bodies.count, body_json(&program->bodies.items[i]));
@@ -160,7 +170,7 @@ const char *ls_program_text(ls_arena *arena, const ls_program *program) {
   json_t *root = lists_json(program);
   json_object_set_new(root, "lockstep_program", json_integer(LS_SAVED_VERSION));
   json_object_set_new(root, "kind", json_integer(program->kind));
-  json_object_set_new(root, "mesh", ints(program->mesh.size, LS_AXIS_COUNT));
+  json_object_set_new(root, "mesh", mesh_json(&program->mesh));
   json_object_set_new(root, "stage", json_integer(program->stage));
   json_object_set_new(root, "layout", layout_json(&program->layout));
   json_object_set_new(root, "alignment", json_integer(program->alignment));

@@ -4,7 +4,7 @@
 
 #include "ir/program.h"
 
-enum { LS_SAVED_VERSION = 12 };
+enum { LS_SAVED_VERSION = 13 };
 
 #define LS_VALUE_NUMBERS(X) \
   X(offset)                 \

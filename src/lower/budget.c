@@ -96,7 +96,7 @@ static double node_work(const ls_sharded *sharded, const ls_shard_node *node) {
   for (int o = 0; o < node->outputs; o++) bytes += local_bytes(sharded, node->out[o]);
   if (node->node < 0) return bytes * link_operations;
   const double flops = ls_node_flops(sharded->graph, &sharded->graph->nodes.items[node->node]);
-  const int ranks = ls_mesh_size(&sharded->mesh, LS_AXES_ALL & ~LS_AXES_STAGE);
+  const int ranks = ls_mesh_stage_ranks(&sharded->mesh);
   return flops / ranks + bytes * memory_operations;
 }
 

@@ -59,9 +59,9 @@ typedef struct costs {
 static costs costs_of(ls_program *const *stages, const ls_layout *layout, ls_op_kind kind) {
   costs sum = {0};
   const ls_mesh *mesh = &stages[0]->mesh;
-  for (int rank = 0; rank < ls_mesh_size(mesh, LS_AXES_ALL); rank++) {
-    const ls_program *program = stages[ls_mesh_coordinate(mesh, rank, LS_AXIS_PP)];
-    assert_in_range(ls_mesh_coordinate(mesh, rank, LS_AXIS_PP), 0, layout->pp - 1);
+  for (int rank = 0; rank < ls_mesh_ranks(mesh); rank++) {
+    const ls_program *program = stages[ls_mesh_stage(mesh, rank)];
+    assert_in_range(ls_mesh_stage(mesh, rank), 0, layout->pp - 1);
     for (int a = 0; a < program->actions.count; a++) {
       const ls_body *body = &program->bodies.items[program->actions.items[a].body];
       for (int i = body->first; i < body->first + body->count; i++) {

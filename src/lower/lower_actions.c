@@ -15,15 +15,16 @@ static ls_instruction *with(ls_instruction *made, int inputs, const int *in, int
 
 /* A number that each rank has its part of, summed up. */
 static void reduce_cell(ls_lowering *lowering, ls_cell cell, ls_axes axes, const char *what) {
+  const ls_mesh *mesh = &lowering->program->mesh;
   ls_placement sum = {0};
-  for (int a = 0; a < LS_AXIS_COUNT; a++)
+  for (int a = 0; a < mesh->count; a++)
     if (axes >> a & 1) sum.on[a] = (ls_place){LS_PARTIAL, 0, LS_SUM};
   ls_resolve_step steps[LS_MAX_RESOLVE_STEPS];
-  const int count = ls_resolve(&lowering->program->mesh, &sum, &(ls_placement){0}, steps);
+  const int count = ls_resolve(mesh, &sum, &(ls_placement){0}, steps);
   const int value = lowering->program->cell[cell];
   for (int s = 0; s < count; s++)
     ls_lower_collective(lowering, steps[s].collective, steps[s].axes, value, value, 1,
-                        ls_resolve_reason(lowering->program->arena, what, &steps[s]));
+                        ls_resolve_reason(lowering->program->arena, mesh, what, &steps[s]));
 }
 
 static void lower_count(ls_lowering *lowering) {
@@ -35,7 +36,8 @@ static void lower_count(ls_lowering *lowering) {
 
 static void lower_total(ls_lowering *lowering) {
   ls_program *program = lowering->program;
-  reduce_cell(lowering, LS_CELL_VALID_TOKENS, LS_AXES_DATA, "valid tokens of the step");
+  reduce_cell(lowering, LS_CELL_VALID_TOKENS, ls_mesh_data(&program->mesh),
+              "valid tokens of the step");
   with(ls_lower_op(lowering, LS_OP_RECIPROCAL), 2,
        (int[]){program->cell[LS_CELL_VALID_TOKENS], program->cell[LS_CELL_SCALE]}, 1,
        &program->cell[LS_CELL_LOSS_SCALE]);
@@ -64,7 +66,7 @@ static void resolve(ls_lowering *lowering, const passage *of, const ls_placement
   for (int s = 0; s < count; now = &steps[s++].after) {
     const ls_resolve_step *step = &steps[s];
     const bool in_place = step->collective == LS_ALL_REDUCE;
-    const bool pair = step->axes == LS_AXES_STAGE; /* each stage has the gradient of its own use */
+    const bool pair = step->axes == ls_mesh_axes(mesh, LS_MESH_STAGE); /* of two uses */
     const char *name = ls_arena_printf(arena, "%s of %s", of->what, unit->name);
     const char *whose = name;
     if (pair)
@@ -82,7 +84,7 @@ static void resolve(ls_lowering *lowering, const passage *of, const ls_placement
     ls_instruction *made =
         ls_lower_collective(lowering, step->collective, step->axes, source, target,
                             shard ? ls_unit_elements(mesh, unit, &step->after) : of->elements,
-                            ls_resolve_reason(arena, whose, step));
+                            ls_resolve_reason(arena, mesh, whose, step));
     if (!in_place) made->write[0] = of->write;
     if (pair) made->peer = unit->stages[lowering->stage == unit->stages[0]];
   }
@@ -122,7 +124,7 @@ static void reduce_partial(ls_lowering *lowering, int unit) {
                         .offset = first->offset,
                         .elements = last->offset + last->elements - first->offset};
     ls_placement partial = about->raw;
-    for (int a = 0; a < LS_AXIS_COUNT; a++)
+    for (int a = 0; a < lowering->program->mesh.count; a++)
       if (first->partial >> a & 1) partial.on[a] = (ls_place){LS_PARTIAL, 0, LS_SUM};
     resolve(lowering, &of, &partial, &about->raw);
   }
@@ -153,8 +155,9 @@ static void lower_finish(ls_lowering *lowering, int unit) {
   const ls_unit_memory *memory = &lowering->memory[unit];
   const bool begun = ls_lower_differ(lowering, &about->raw, &about->gradient);
   ls_placement own = about->state;
-  for (int a = 0; a < LS_AXIS_COUNT; a++)
-    if (LS_AXES_STAGE >> a & 1) own.on[a] = about->gradient.on[a];
+  const ls_mesh *mesh = &lowering->program->mesh;
+  for (int a = 0; a < mesh->count; a++)
+    if (ls_mesh_axes(mesh, LS_MESH_STAGE) >> a & 1) own.on[a] = about->gradient.on[a];
   if (!begun) reduce_partial(lowering, unit);
   reduce_gradient(lowering, unit, begun ? memory->reduced : memory->raw, &about->gradient, &own,
                   LS_WRITE);
@@ -197,10 +200,12 @@ static void sum_unit(ls_lowering *lowering, int unit) {
 /* Between stages in halves: nobody waits until the sum is asked for. */
 static void sum_stages(ls_lowering *lowering, ls_phase phase, ls_cell cell, const char *what) {
   const int value = lowering->program->cell[cell];
-  const ls_resolve_step step = {.axes = LS_AXES_STAGE, .from = {LS_PARTIAL, 0, LS_SUM}};
+  const ls_mesh *mesh = &lowering->program->mesh;
+  const ls_resolve_step step = {.axes = ls_mesh_axes(mesh, LS_MESH_STAGE),
+                                .from = {LS_PARTIAL, 0, LS_SUM}};
   ls_instruction *made =
-      ls_lower_collective(lowering, LS_SUM_NUMBERS, LS_AXES_STAGE, value, value, 1,
-                          ls_resolve_reason(lowering->program->arena, what, &step));
+      ls_lower_collective(lowering, LS_SUM_NUMBERS, step.axes, value, value, 1,
+                          ls_resolve_reason(lowering->program->arena, mesh, what, &step));
   made->phase = phase;
   if (phase == LS_BEGIN) made->outputs = 0;
 }
@@ -215,7 +220,7 @@ static void reduce_stages(ls_lowering *lowering, ls_cell cell, bool zero, ls_axe
   const int *value = &lowering->program->cell[cell];
   const bool begins = validates(lowering);
   if (zero) with(ls_lower_op(lowering, LS_OP_ZERO), 1, value, 1, value);
-  const ls_axes inside = zero ? 0 : axes & (LS_AXES_ALL ^ LS_AXES_STAGE);
+  const ls_axes inside = zero ? 0 : axes & ls_mesh_inside(&lowering->program->mesh);
   reduce_cell(lowering, cell, begins ? inside : axes, what);
   if (begins) sum_stages(lowering, LS_BEGIN, cell, what);
 }
@@ -223,12 +228,11 @@ static void reduce_stages(ls_lowering *lowering, ls_cell cell, bool zero, ls_axe
 static void lower_norm(ls_lowering *lowering) {
   const bool summed = ls_homes_files(lowering->homes, lowering->units); /* unit by unit */
   for (int p = 0; p < lowering->program->parameter_count && !summed; p++) sum_squares(lowering, p);
-  ls_axes shards = 0;
+  const ls_mesh *mesh = &lowering->program->mesh;
+  ls_axes axes = ls_mesh_axes(mesh, LS_MESH_STAGE) | ls_mesh_axes(mesh, LS_MESH_TENSOR);
   for (int u = 0; u < lowering->units->count; u++)
-    shards |= ls_placement_axes(&lowering->program->mesh, &lowering->units->items[u].state,
-                                LS_SHARDED_FLAT, -1);
-  reduce_stages(lowering, LS_CELL_SQUARED_NORM, !lowering->summed,
-                LS_AXES_STAGE | LS_AXES_TENSOR | shards, "squared gradient norm");
+    axes |= ls_placement_axes(mesh, &lowering->units->items[u].state, LS_SHARDED_FLAT, -1);
+  reduce_stages(lowering, LS_CELL_SQUARED_NORM, !lowering->summed, axes, "squared gradient norm");
 }
 
 static void lower_factor(ls_lowering *lowering) {
@@ -244,12 +248,14 @@ static void lower_factor(ls_lowering *lowering) {
 /* With post-validation the factor is a guess until SETTLE: that of this stage's part of the norm.
  */
 static void lower_loss(ls_lowering *lowering) {
+  const ls_mesh *mesh = &lowering->program->mesh;
   const ls_graph *graph = lowering->sharded->graph;
   const ls_node *last = &graph->nodes.items[ls_graph_tensor(graph, graph->loss)->producer];
   const bool elsewhere = ls_chunks_stage(lowering->chunks, last->segment) != lowering->stage;
-  reduce_stages(lowering, LS_CELL_LOSS_SUM, elsewhere, LS_AXES_STAGE | LS_AXES_DATA, "loss");
+  reduce_stages(lowering, LS_CELL_LOSS_SUM, elsewhere,
+                ls_mesh_axes(mesh, LS_MESH_STAGE) | ls_mesh_data(mesh), "loss");
   if (validates(lowering))
-    reduce_stages(lowering, LS_CELL_STOP, false, LS_AXES_ALL, "wishes to stop");
+    reduce_stages(lowering, LS_CELL_STOP, false, ls_mesh_all(mesh), "wishes to stop");
   lower_factor(lowering);
 }
 

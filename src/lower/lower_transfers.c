@@ -86,7 +86,8 @@ void ls_lower_message(ls_lowering *lowering, const ls_action *action) {
       *value = ls_lower_tensor(lowering, values[i], kept);
     }
     ls_instruction *made = ls_lower_collective(
-        lowering, sends ? LS_SEND : LS_RECEIVE, LS_AXES_STAGE, *value, *value,
+        lowering, sends ? LS_SEND : LS_RECEIVE,
+        ls_mesh_axes(&lowering->program->mesh, LS_MESH_STAGE), *value, *value,
         ls_lower_elements(lowering->sharded, values[i]), reason_of(lowering, action, back));
     made->peer = lowering->chunks->pipeline->stage_of[other];
     made->inputs = sends;

@@ -33,7 +33,8 @@ int ls_lower_range(ls_lowering *lowering, const char *name, int storage, ls_dtyp
 
 bool ls_lower_differ(const ls_lowering *lowering, const ls_placement *from,
                      const ls_placement *to) {
-  return !ls_placement_equal(&lowering->sharded->mesh, from, to, LS_AXES_ALL);
+  return !ls_placement_equal(&lowering->sharded->mesh, from, to,
+                             ls_mesh_all(&lowering->sharded->mesh));
 }
 
 static int unit_storage(ls_lowering *lowering, int unit, const char *what, ls_pool pool,
@@ -181,7 +182,7 @@ int ls_lower_parameter(ls_lowering *lowering, int p, const char *name, int stora
                                   entry->elements, placement);
   ls_value *value = &lowering->program->values.items[made];
   const ls_placement *used = &sharded->values.items[sharded->parameter_value[p]].placement;
-  for (int a = 0; a < LS_AXIS_COUNT; a++)
+  for (int a = 0; a < sharded->mesh.count; a++)
     if (used->on[a].kind != LS_REPLICATED) value->placement.on[a] = used->on[a];
   value->flat_rows = about->dims[0];
   value->flat_row_elements = 1;

@@ -488,7 +488,7 @@ static void check_shared_region(const char *model, const ls_layout *layout) {
                                       &evaluation, &error),
                    LS_OK);
   assert_int_equal(step->pool_bytes[LS_POOL_STATE], evaluation->pool_bytes[LS_POOL_STATE]);
-  const int last = ls_mesh_size(&step->mesh, LS_AXES_ALL) - 1;
+  const int last = ls_mesh_ranks(&step->mesh) - 1;
   for (int p = 0; p < step->parameter_count; p++) {
     const int a = step->parameters[p].stored, b = evaluation->parameters[p].stored;
     assert_int_equal(lasting_offset(step, last, a), lasting_offset(evaluation, last, b));

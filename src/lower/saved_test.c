@@ -139,7 +139,8 @@ static void test_damage_is_named(void **state) {
   refuse("\"tokens\":48", "\"tokens\":-1", "head");
   refuse("\"rmsnorm\"", "\"rmsnorn\"", "instruction");
   refuse("\"fp32\"", "\"fp31\"", "head");
-  refuse("\"mesh\":[1,2", "\"mesh\":[0,2", "mesh");
+  refuse("\"pp\",0,0,1]", "\"pp\",0,0,0]", "mesh");
+  refuse("\"pp\",0,0,1]", "\"pp\",3,0,1]", "mesh");
   refuse("\"values\"", "\"walues\"", "values");
 }
 

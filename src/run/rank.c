@@ -35,8 +35,8 @@ struct ls_rank {
   const ls_device *device;
   loaded_program programs[LS_MAX_PROGRAMS];
   int program_count;
-  ls_group *groups[LS_AXES_ALL + 1]; /* by set of axes; made before any program is loaded */
-  ls_group **pairs;                  /* by the other stage: the two that differ in nothing else */
+  ls_group *groups[1 << LS_MAX_AXES]; /* by set of axes; made before any program is loaded */
+  ls_group **pairs;                   /* by the other stage: the two that differ in nothing else */
   int stages;
   ls_group *world;
   void *workspace;
@@ -163,7 +163,7 @@ static ls_status make_group(ls_rank *rank, const ls_mesh *mesh, ls_axes axes, ls
 /* This rank and the one at its place on another stage. */
 static ls_status make_pair(ls_rank *rank, const ls_mesh *mesh, int stage, int peer,
                            ls_error *error) {
-  const int apart = ls_mesh_size(mesh, LS_AXES_ALL & ~LS_AXES_STAGE) * (peer - stage);
+  const int apart = ls_mesh_stage_ranks(mesh) * (peer - stage);
   const int other = rank->number + apart;
   const int members[2] = {apart > 0 ? rank->number : other, apart > 0 ? other : rank->number};
   return ls_comm_group(rank->comm, members, 2, &rank->pairs[peer], error);
@@ -177,7 +177,7 @@ static bool needs_group(const ls_instruction *instruction) {
 /* Marks the groups that programs communicate in: by axes, and with the other stage. */
 static void mark_groups(const ls_program *const *programs, int count, bool *by_axes,
                         bool *by_stage) {
-  by_axes[LS_AXES_ALL] = true;
+  by_axes[ls_mesh_all(&programs[0]->mesh)] = true;
   for (int p = 0; p < count; p++)
     for (int i = 0; i < programs[p]->instructions.count; i++) {
       const ls_instruction *each = &programs[p]->instructions.items[i];
@@ -191,20 +191,20 @@ static void mark_groups(const ls_program *const *programs, int count, bool *by_a
 
 int ls_rank_groups(ls_arena *arena, const ls_program *const *programs, int count) {
   const ls_mesh *mesh = &programs[0]->mesh;
-  bool by_axes[LS_AXES_ALL + 1] = {false};
-  bool *by_stage = LS_NEW_ARRAY(arena, bool, mesh->size[LS_AXIS_PP]);
+  bool by_axes[1 << LS_MAX_AXES] = {false};
+  bool *by_stage = LS_NEW_ARRAY(arena, bool, ls_mesh_stages(mesh));
   mark_groups(programs, count, by_axes, by_stage);
   int groups = 0;
-  for (ls_axes axes = 1; axes <= LS_AXES_ALL; axes++) { /* by those that are longer than 1 */
+  for (ls_axes axes = 1; axes <= ls_mesh_all(mesh); axes++) { /* by those that are longer than 1 */
     bool whole = ls_mesh_size(mesh, axes) > 1, used = false;
-    for (int a = 0; a < LS_AXIS_COUNT; a++)
-      whole = whole && (mesh->size[a] > 1 || !(axes >> a & 1));
-    for (ls_axes given = axes; given <= LS_AXES_ALL; given++)
+    for (int a = 0; a < mesh->count; a++)
+      whole = whole && (mesh->axes[a].size > 1 || !(axes >> a & 1));
+    for (ls_axes given = axes; given <= ls_mesh_all(mesh); given++)
       used = used || (by_axes[given] && (given & axes) == axes &&
                       ls_mesh_size(mesh, given) == ls_mesh_size(mesh, axes));
     groups += whole && used;
   }
-  for (int peer = 0; peer < mesh->size[LS_AXIS_PP]; peer++) groups += by_stage[peer];
+  for (int peer = 0; peer < ls_mesh_stages(mesh); peer++) groups += by_stage[peer];
   return groups;
 }
 
@@ -212,8 +212,8 @@ int ls_rank_groups(ls_arena *arena, const ls_program *const *programs, int count
  * programs differ, make those they have in common in the same order. */
 static ls_status make_groups(ls_rank *rank, const ls_rank_options *options, ls_error *error) {
   const ls_mesh *mesh = &options->programs[0]->mesh;
-  bool by_axes[LS_AXES_ALL + 1] = {false};
-  rank->stages = mesh->size[LS_AXIS_PP];
+  bool by_axes[1 << LS_MAX_AXES] = {false};
+  rank->stages = ls_mesh_stages(mesh);
   rank->pairs = calloc((size_t)rank->stages, sizeof *rank->pairs);
   bool *by_stage = calloc((size_t)rank->stages, sizeof *by_stage);
   ls_status status = LS_OK;
@@ -221,12 +221,12 @@ static ls_status make_groups(ls_rank *rank, const ls_rank_options *options, ls_e
     status = ls_fail(error, LS_FAILED, "out of memory for %d stages", rank->stages);
   else
     mark_groups(options->programs, options->program_count, by_axes, by_stage);
-  for (ls_axes axes = 0; axes <= LS_AXES_ALL && status == LS_OK; axes++)
+  for (ls_axes axes = 0; axes <= ls_mesh_all(mesh) && status == LS_OK; axes++)
     if (by_axes[axes]) status = make_group(rank, mesh, axes, error);
   for (int peer = 0; peer < rank->stages && status == LS_OK; peer++)
     if (by_stage[peer]) status = make_pair(rank, mesh, options->programs[0]->stage, peer, error);
   free(by_stage);
-  rank->world = rank->groups[LS_AXES_ALL];
+  rank->world = rank->groups[ls_mesh_all(mesh)];
   return status;
 }
 
@@ -380,7 +380,7 @@ static ls_status create_staging(ls_rank *rank, ls_error *error) {
 
 static ls_status fill_rank(ls_rank *rank, const ls_rank_options *options, ls_error *error) {
   const ls_mesh *mesh = &options->programs[0]->mesh;
-  const int ranks = ls_mesh_size(mesh, LS_AXES_ALL);
+  const int ranks = ls_mesh_ranks(mesh);
   if (ranks != ls_comm_size(rank->comm))
     return ls_fail(error, LS_INPUT, "the mesh has %d ranks and the world %d", ranks,
                    ls_comm_size(rank->comm));

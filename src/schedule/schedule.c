@@ -64,7 +64,7 @@ static const ls_touched *touched_by(const builder *b, const step *at) {
 }
 
 static bool differ(const builder *b, const ls_placement *from, const ls_placement *to) {
-  return !ls_placement_equal(&b->sharded->mesh, from, to, LS_AXES_ALL);
+  return !ls_placement_equal(&b->sharded->mesh, from, to, ls_mesh_all(&b->sharded->mesh));
 }
 
 static bool is_gathered(const builder *b, int u) {

@@ -31,14 +31,14 @@ static int assign_segments(const ls_sharded *sharded, const ls_chunks *chunks,
 static ls_axes gradient_partial(const ls_sharded *sharded, int parameter) {
   const int gradient = sharded->gradient_value[parameter];
   if (gradient < 0) return 0;
-  return LS_AXES_TENSOR & ls_placement_axes(&sharded->mesh,
-                                            &sharded->values.items[gradient].placement, LS_PARTIAL,
-                                            -1);
+  return ls_mesh_axes(&sharded->mesh, LS_MESH_TENSOR) &
+         ls_placement_axes(&sharded->mesh, &sharded->values.items[gradient].placement, LS_PARTIAL,
+                           -1);
 }
 
 static ls_axes replicated_axes(const ls_sharded *sharded, int parameter) {
   const ls_placement *used = &sharded->values.items[sharded->parameter_value[parameter]].placement;
-  return ls_mesh_active(&sharded->mesh, LS_AXES_TENSOR) &
+  return ls_mesh_active(&sharded->mesh, ls_mesh_axes(&sharded->mesh, LS_MESH_TENSOR)) &
          ~ls_placement_axes(&sharded->mesh, used, LS_SHARDED, -1);
 }
 
@@ -99,10 +99,12 @@ static void place_unit(const ls_sharded *sharded, ls_unit *unit) {
   const ls_layout *layout = &sharded->layout;
   const ls_data_strategy *row = ls_data_strategy_row(layout->zero);
   const ls_place sum = {LS_PARTIAL, 0, LS_SUM};
-  unit->flat = 1u << LS_AXIS_DP_SHARD;
-  for (int a = 0; a < LS_AXIS_COUNT; a++) {
-    const bool shared = LS_AXES_STAGE >> a & 1 && unit->stages[0] >= 0;
-    if (shared || LS_AXES_DATA >> a & 1) unit->raw.on[a] = unit->gradient.on[a] = sum;
+  const ls_mesh *mesh = &sharded->mesh;
+  ls_axes partial = ls_mesh_data(mesh);
+  if (unit->stages[0] >= 0) partial |= ls_mesh_axes(mesh, LS_MESH_STAGE);
+  unit->flat = ls_mesh_axes(mesh, LS_MESH_SHARD);
+  for (int a = 0; a < mesh->count; a++) {
+    if (partial >> a & 1) unit->raw.on[a] = unit->gradient.on[a] = sum;
     if (!(unit->flat >> a & 1)) continue;
     unit->stored.on[a].kind = row->parameters;
     unit->state.on[a].kind = row->state;
@@ -171,14 +173,19 @@ static void list_parameters(const ls_sharded *sharded, ls_units *units) {
 /* The order must not depend on gradients: programs without any share the step's parameters. */
 static void fill_unit(const ls_sharded *sharded, ls_units *units, int u) {
   ls_unit *unit = &units->items[u];
-  for (ls_axes replicated = 0; replicated <= LS_AXES_ALL; replicated++) {
+  ls_axes replicated = 0, next;
+  do {
+    next = ~0u;
     for (int i = units->first[u]; i < units->first[u + 1]; i++) {
       const int p = units->parameters[i];
-      if (replicated_axes(sharded, p) != replicated) continue;
+      const ls_axes axes = replicated_axes(sharded, p);
+      if (axes > replicated && axes < next) next = axes;
+      if (axes != replicated) continue;
       units->entry_of[p] = unit->entries.count;
       add_entry(sharded, unit, p, replicated);
     }
-  }
+    replicated = next;
+  } while (next != ~0u);
   close_unit(sharded, unit);
 }
 

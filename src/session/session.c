@@ -200,7 +200,7 @@ static ls_rank_options rank_options(const ls_session *session, const ls_program 
 /* Of the first rank of the programs' stage. */
 static int64_t workspace_of(const ls_session *session, const ls_program *const *programs,
                             int count) {
-  const int ranks = ls_mesh_size(&programs[0]->mesh, LS_AXES_ALL & ~LS_AXES_STAGE);
+  const int ranks = ls_mesh_stage_ranks(&programs[0]->mesh);
   return ls_rank_workspace(&session->device.facts, programs, count, programs[0]->stage * ranks);
 }
 
@@ -506,7 +506,7 @@ ls_status ls_session_rank(const ls_session *session, ls_comm *comm, ls_rank **ra
   LS_ASSERT(!session->on); /* which may be compiled for, and is not here */
   const ls_mesh *mesh = &session->programs[LS_SESSION_STEP]->mesh;
   const ls_program *programs[LS_SESSION_PROGRAMS];
-  programs_of(session, ls_mesh_coordinate(mesh, ls_comm_rank(comm), LS_AXIS_PP), programs);
+  programs_of(session, ls_mesh_stage(mesh, ls_comm_rank(comm)), programs);
   const ls_rank_options options = rank_options(session, programs, LS_SESSION_PROGRAMS);
   return ls_rank_create(comm, &options, rank, error);
 }

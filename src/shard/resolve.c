@@ -22,17 +22,17 @@ static bool shards_follow(const ls_mesh *mesh, const ls_placement *cut, ls_place
                           ls_axes axes) {
   const ls_axes all = ls_placement_axes(mesh, cut, place.kind, place.dim);
   ls_axes inside = 0;
-  for (int a = LS_AXIS_COUNT - 1; a >= 0 && inside != axes; a--) inside |= all & 1u << a;
-  return inside == axes && !(all & ~axes & LS_AXES_TENSOR);
+  for (int a = mesh->count - 1; a >= 0 && inside != axes; a--) inside |= all & 1u << a;
+  return inside == axes && !(all & ~axes & ls_mesh_axes(mesh, LS_MESH_TENSOR));
 }
 
 /* The axes that change alike, from the first of them on. */
 static bool next_step(const ls_mesh *mesh, const ls_placement *now, const ls_placement *to,
                       change wanted, ls_resolve_step *step) {
   step->axes = 0;
-  for (int a = 0; a < LS_AXIS_COUNT; a++) {
+  for (int a = 0; a < mesh->count; a++) {
     const ls_place was = now->on[a], is = to->on[a];
-    if (mesh->size[a] < 2 || ls_place_equal(was, is)) continue;
+    if (mesh->axes[a].size < 2 || ls_place_equal(was, is)) continue;
     if (change_of(was, is) != wanted) continue;
     if (step->axes && !(ls_place_equal(was, step->from) && ls_place_equal(is, step->to))) continue;
     step->from = was;
@@ -52,7 +52,7 @@ int ls_resolve(const ls_mesh *mesh, const ls_placement *from, const ls_placement
     ls_resolve_step step = {.collective = collectives[wanted]};
     while (next_step(mesh, &now, to, wanted, &step)) {
       step.after = now;
-      for (int a = 0; a < LS_AXIS_COUNT; a++)
+      for (int a = 0; a < mesh->count; a++)
         if (step.axes >> a & 1) step.after.on[a] = step.to;
       const bool ordered = wanted == GATHER ? shards_follow(mesh, &now, step.from, step.axes)
                                             : wanted == REDUCE || shards_follow(mesh, &step.after,
@@ -62,12 +62,13 @@ int ls_resolve(const ls_mesh *mesh, const ls_placement *from, const ls_placement
       steps[count++] = step;
     }
   }
-  return ls_placement_equal(mesh, &now, to, LS_AXES_ALL) ? count : -1;
+  return ls_placement_equal(mesh, &now, to, ls_mesh_all(mesh)) ? count : -1;
 }
 
-const char *ls_resolve_reason(ls_arena *arena, const char *what, const ls_resolve_step *step) {
+const char *ls_resolve_reason(ls_arena *arena, const ls_mesh *mesh, const char *what,
+                              const ls_resolve_step *step) {
   return ls_arena_printf(arena, "%s: %s on %s -> %s", what, ls_place_print(arena, step->from),
-                         ls_axes_print(arena, step->axes), ls_place_print(arena, step->to));
+                         ls_axes_print(arena, mesh, step->axes), ls_place_print(arena, step->to));
 }
 
 int64_t ls_placement_elements(const ls_mesh *mesh, const ls_placement *placement,

@@ -20,7 +20,7 @@ typedef struct ls_resolve_step {
   ls_placement after;
 } ls_resolve_step;
 
-enum { LS_MAX_RESOLVE_STEPS = LS_AXIS_COUNT };
+enum { LS_MAX_RESOLVE_STEPS = LS_MAX_AXES };
 
 /* The steps from one placement to another, or -1 where no collectives on contiguous memory make it:
  * columns are neither gathered nor scattered, and a maximum is not scattered. Sums are scattered
@@ -29,7 +29,8 @@ int ls_resolve(const ls_mesh *mesh, const ls_placement *from, const ls_placement
                ls_resolve_step steps[LS_MAX_RESOLVE_STEPS]);
 
 /* "gradient of layers.0: P(sum) on dp_shard -> S(flat)", from the step's two places. */
-const char *ls_resolve_reason(ls_arena *arena, const char *what, const ls_resolve_step *step);
+const char *ls_resolve_reason(ls_arena *arena, const ls_mesh *mesh, const char *what,
+                              const ls_resolve_step *step);
 
 /* Bytes a rank sends for a tensor of these global dims and element size (ring formulas: all-reduce
  * 2K(n-1)/n, the others K(n-1)/n); negative: impossible. */

@@ -25,7 +25,7 @@ typedef struct node_context {
   const ls_node *node;
   const ls_op *row;
   const ls_op_labels *labels;
-  char choice[LS_AXIS_COUNT];
+  char choice[LS_MAX_AXES];
 } node_context;
 
 static size_t element_bytes(const sharder *s, const ls_tensor *tensor) {
@@ -45,15 +45,14 @@ static int add_value(sharder *s, ls_tensor_id tensor, const ls_placement *placem
   return s->out->values.count - 1;
 }
 
-static int list_choices(const node_context *context, const ls_mesh *mesh, ls_axis axis,
+static int list_choices(const node_context *context, const ls_axis *axis,
                         char choices[MAX_CHOICES]) {
   int count = 0;
   choices[count++] = CUT_NOTHING;
-  if (mesh->size[axis] < 2) return count;
+  if (axis->size < 2) return count;
   if (context->row->linear) choices[count++] = FLOW_THROUGH;
   for (int r = 0; r < LS_MAX_LABEL_RULES; r++)
-    if (context->row->only[r].axes & ls_axis_shares(axis))
-      choices[count++] = context->row->only[r].label;
+    if (context->row->only[r].axes & axis->shares) choices[count++] = context->row->only[r].label;
   for (const char *label = context->row->cut; label && *label; label++) choices[count++] = *label;
   LS_ASSERT(count <= MAX_CHOICES);
   return count;
@@ -79,7 +78,7 @@ static ls_place output_place(const node_context *context, int output, char choic
 static ls_placement with_choices(const node_context *context, int operand, bool is_input,
                                  const ls_placement *now, ls_axes family) {
   ls_placement placement = *now;
-  for (int a = 0; a < LS_AXIS_COUNT; a++)
+  for (int a = 0; a < LS_MAX_AXES; a++)
     if (family >> a & 1)
       placement.on[a] = is_input ? input_place(context, operand, context->choice[a])
                                  : output_place(context, operand, context->choice[a]);
@@ -91,7 +90,7 @@ static int find_cached(const sharder *s, int value, const ls_placement *placemen
     const int to = s->cache.items[i].to;
     if (s->cache.items[i].from == value &&
         ls_placement_equal(&s->out->mesh, &s->out->values.items[to].placement, placement,
-                           LS_AXES_ALL))
+                           ls_mesh_all(&s->out->mesh)))
       return to;
   }
   return -1;
@@ -108,7 +107,7 @@ static double input_cost(const sharder *s, const node_context *context, int i, l
   const ls_placement target = with_choices(context, i, true, now, family);
   if (ls_placement_equal(&s->out->mesh, now, &target, family)) return 0;
   if (tensor->role == LS_ROLE_PARAMETER || tensor->role == LS_ROLE_CELL) return -1;
-  if (family == LS_AXES_DATA) return -1;
+  if (family & ls_mesh_data(&s->out->mesh)) return -1;
   if (find_cached(s, home, &target) >= 0) return 0;
   return ls_resolve_bytes(&s->out->mesh, now, &target, tensor, element_bytes(s, tensor));
 }
@@ -123,23 +122,25 @@ static double gradient_cost(const sharder *s, const ls_tensor *tensor, const ls_
       !ls_placement_equal(mesh, made, &s->out->values.items[earlier].placement, family))
     return -1;
   const ls_placement used =
-      ls_parameter_placement(s->graph->parameters.items[tensor->parameter].about.cut);
+      ls_parameter_placement(mesh, s->graph->parameters.items[tensor->parameter].about.cut);
   ls_axes partial = 0;
-  for (int a = 0; a < LS_AXIS_COUNT; a++) {
-    if (!(family >> a & 1) || mesh->size[a] < 2) continue;
+  for (int a = 0; a < mesh->count; a++) {
+    if (!(family >> a & 1) || mesh->axes[a].size < 2) continue;
     if (used.on[a].kind == LS_SHARDED && !ls_place_equal(used.on[a], made->on[a])) return -1;
     if (used.on[a].kind == LS_REPLICATED && made->on[a].kind == LS_SHARDED) return -1;
     if (made->on[a].kind == LS_PARTIAL) partial |= 1u << a;
   }
-  if (!partial || family == LS_AXES_DATA) return 0;
+  if (!partial || family & ls_mesh_data(mesh)) return 0;
   const double ranks = ls_mesh_size(mesh, partial);
   return 2 * (double)ls_placement_elements(mesh, made, tensor) * (double)element_bytes(s, tensor) *
          (ranks - 1) / ranks;
 }
 
-static ls_placement pinned(const sharder *s, const ls_placement *made) {
+/* Where the row pins the residual stream on these axes. */
+static ls_placement pinned(const sharder *s, const ls_placement *made, ls_axes tensor) {
   ls_placement placement = *made;
-  placement.on[LS_AXIS_TP_KV] = placement.on[LS_AXIS_TP_GROUP] = s->stream;
+  for (int a = 0; a < s->out->mesh.count; a++)
+    if (tensor >> a & 1) placement.on[a] = s->stream;
   return placement;
 }
 
@@ -147,8 +148,9 @@ static double output_cost(const sharder *s, const node_context *context, int o, 
   const ls_tensor *tensor = ls_graph_tensor(s->graph, context->node->out[o]);
   const ls_placement made = with_choices(context, o, false, &(ls_placement){0}, family);
   if (tensor->role == LS_ROLE_GRADIENT) return gradient_cost(s, tensor, &made, family);
-  if (!tensor->stream || family != LS_AXES_TENSOR) return 0;
-  const ls_placement target = pinned(s, &made);
+  const ls_axes pins = family & ls_mesh_axes(&s->out->mesh, LS_MESH_TENSOR);
+  if (!tensor->stream || !pins) return 0;
+  const ls_placement target = pinned(s, &made, pins);
   return ls_resolve_bytes(&s->out->mesh, &made, &target, tensor, element_bytes(s, tensor));
 }
 
@@ -187,32 +189,53 @@ static double choice_cost(const sharder *s, const node_context *context, ls_axes
   return total;
 }
 
-/* The pair of choices on the two axes of a family that sends the fewest bytes. */
-static ls_status choose(const sharder *s, node_context *context, ls_axis first, ls_axis second,
-                        ls_error *error) {
-  char of_first[MAX_CHOICES], of_second[MAX_CHOICES];
-  const int firsts = list_choices(context, &s->out->mesh, first, of_first);
-  const int seconds = list_choices(context, &s->out->mesh, second, of_second);
-  const ls_axes family = 1u << first | 1u << second;
+/* The choices on the axes of a family that together send the fewest bytes; of equals the first,
+ * outer axes slowest. */
+static ls_status choose(const sharder *s, node_context *context, ls_axes family, ls_error *error) {
+  const ls_mesh *mesh = &s->out->mesh;
+  char choices[LS_MAX_AXES][MAX_CHOICES], chosen[LS_MAX_AXES] = {0};
+  int counts[LS_MAX_AXES], at[LS_MAX_AXES] = {0};
+  for (int a = 0; a < mesh->count; a++)
+    if (family >> a & 1) counts[a] = list_choices(context, &mesh->axes[a], choices[a]);
   double best = -1;
-  char chosen[2] = {CUT_NOTHING, CUT_NOTHING};
-  for (int i = 0; i < firsts; i++) {
-    for (int j = 0; j < seconds; j++) {
-      context->choice[first] = of_first[i];
-      context->choice[second] = of_second[j];
-      const double cost = choice_cost(s, context, family);
-      if (cost < 0 || (best >= 0 && cost >= best)) continue;
+  for (bool more = true; more;) {
+    for (int a = 0; a < mesh->count; a++)
+      if (family >> a & 1) context->choice[a] = choices[a][at[a]];
+    const double cost = choice_cost(s, context, family);
+    if (cost >= 0 && (best < 0 || cost < best)) {
       best = cost;
-      chosen[0] = of_first[i];
-      chosen[1] = of_second[j];
+      memcpy(chosen, context->choice, sizeof chosen);
+    }
+    more = false;
+    for (int a = mesh->count - 1; a >= 0 && !more; a--) {
+      if (!(family >> a & 1)) continue;
+      more = ++at[a] < counts[a];
+      if (!more) at[a] = 0;
     }
   }
-  context->choice[first] = chosen[0];
-  context->choice[second] = chosen[1];
   if (best < 0)
-    return ls_fail(error, LS_INTERNAL, "no placement on %s x %s for %s (%s)", ls_axis_name(first),
-                   ls_axis_name(second), ls_op_name(context->node->kind),
+    return ls_fail(error, LS_INTERNAL, "no placement on %s for %s (%s)",
+                   ls_axes_print(s->out->arena, mesh, family), ls_op_name(context->node->kind),
                    ls_graph_tensor(s->graph, context->node->out[0])->name);
+  memcpy(context->choice, chosen, sizeof chosen);
+  return LS_OK;
+}
+
+/* Nothing moves over a data axis, so each is chosen for by itself; the parts of a user's tensor
+ * axis together, as one collective may be over several. So the work grows with the number of axes,
+ * and exponentially only with the parts of one. */
+static ls_status choose_all(const sharder *s, node_context *context, ls_error *error) {
+  const ls_mesh *mesh = &s->out->mesh;
+  memset(context->choice, CUT_NOTHING, sizeof context->choice);
+  ls_axes left = ls_mesh_inside(mesh);
+  for (int a = 0; a < mesh->count; a++) {
+    if (!(left >> a & 1)) continue;
+    ls_axes family = 1u << a;
+    for (int b = a + 1; b < mesh->count && mesh->axes[a].role == LS_MESH_TENSOR; b++)
+      if (strcmp(mesh->axes[b].part, mesh->axes[a].part) == 0) family |= 1u << b;
+    left &= ~family;
+    LS_TRY(choose(s, context, family, error));
+  }
   return LS_OK;
 }
 
@@ -229,7 +252,7 @@ static int convert(sharder *s, int value, const ls_placement *target, const char
   LS_ASSERT(count > 0);
   int now = value;
   for (int i = 0; i < count; i++) {
-    const char *reason = ls_resolve_reason(arena, name, &steps[i]);
+    const char *reason = ls_resolve_reason(arena, &s->out->mesh, name, &steps[i]);
     const int next = add_value(s, id, &steps[i].after);
     *LS_APPEND(arena, &s->out->nodes) =
         (ls_shard_node){.collective = steps[i].collective,
@@ -259,6 +282,8 @@ static int place_gradient(sharder *s, const ls_tensor *tensor, ls_tensor_id id,
 
 static void emit(sharder *s, const node_context *context) {
   const ls_node *node = context->node;
+  const ls_axes all = ls_mesh_all(&s->out->mesh);
+  const ls_axes tensors = ls_mesh_axes(&s->out->mesh, LS_MESH_TENSOR);
   ls_shard_node made = {.node = (int)(node - s->graph->nodes.items),
                         .kind = node->kind,
                         .attributes = node->attributes,
@@ -269,14 +294,14 @@ static void emit(sharder *s, const node_context *context) {
   for (int i = 0; i < node->inputs; i++) {
     const int home = s->home[node->in[i].index];
     const ls_placement *now = &s->out->values.items[home].placement;
-    const ls_placement target = with_choices(context, i, true, now, LS_AXES_ALL);
-    made.in[i] = ls_placement_equal(&s->out->mesh, now, &target, LS_AXES_ALL)
+    const ls_placement target = with_choices(context, i, true, now, all);
+    made.in[i] = ls_placement_equal(&s->out->mesh, now, &target, all)
                      ? home
                      : convert(s, home, &target, ls_op_name(node->kind));
   }
   for (int o = 0; o < node->outputs; o++) {
     const ls_tensor *tensor = ls_graph_tensor(s->graph, node->out[o]);
-    const ls_placement placement = with_choices(context, o, false, &(ls_placement){0}, LS_AXES_ALL);
+    const ls_placement placement = with_choices(context, o, false, &(ls_placement){0}, all);
     made.out[o] = tensor->role == LS_ROLE_GRADIENT
                       ? place_gradient(s, tensor, node->out[o], &placement)
                       : add_value(s, node->out[o], &placement);
@@ -287,8 +312,8 @@ static void emit(sharder *s, const node_context *context) {
     const ls_tensor *tensor = ls_graph_tensor(s->graph, node->out[o]);
     if (!tensor->stream) continue;
     const ls_placement *now = &s->out->values.items[made.out[o]].placement;
-    const ls_placement target = pinned(s, now);
-    if (!ls_placement_equal(&s->out->mesh, now, &target, LS_AXES_TENSOR))
+    const ls_placement target = pinned(s, now, tensors);
+    if (!ls_placement_equal(&s->out->mesh, now, &target, tensors))
       s->home[node->out[o].index] = convert(s, made.out[o], &target, "the residual stream");
   }
 }
@@ -296,16 +321,18 @@ static void emit(sharder *s, const node_context *context) {
 /* Inputs are cut over the data axes by whole sequences; parameters lie as they are used. */
 static void place_sources(sharder *s) {
   const ls_graph *graph = s->graph;
+  const ls_mesh *mesh = &s->out->mesh;
   for (int t = 0; t < graph->tensors.count; t++) {
     const ls_tensor *tensor = &graph->tensors.items[t];
     s->home[t] = -1;
     if (tensor->producer >= 0) continue;
     ls_placement placement = {0};
     if (tensor->role == LS_ROLE_INPUT) {
-      placement.on[LS_AXIS_DP_REPLICATE] = (ls_place){LS_SHARDED, 0, LS_SUM};
-      placement.on[LS_AXIS_DP_SHARD] = (ls_place){LS_SHARDED, 0, LS_SUM};
+      for (int a = 0; a < mesh->count; a++)
+        if (ls_mesh_data(mesh) >> a & 1) placement.on[a] = (ls_place){LS_SHARDED, 0, LS_SUM};
     } else if (tensor->role == LS_ROLE_PARAMETER) {
-      placement = ls_parameter_placement(graph->parameters.items[tensor->parameter].about.cut);
+      placement =
+          ls_parameter_placement(mesh, graph->parameters.items[tensor->parameter].about.cut);
     }
     s->home[t] = add_value(s, (ls_tensor_id){t}, &placement);
     if (tensor->role == LS_ROLE_PARAMETER) s->out->parameter_value[tensor->parameter] = s->home[t];
@@ -350,9 +377,7 @@ ls_status ls_shard(const ls_graph *graph, const ls_layout *layout, ls_sharded **
     s.backward = node->backward;
     node_context context = {
         .node = node, .row = ls_op_row(node->kind), .labels = &graph->op_labels[node->kind]};
-    context.choice[LS_AXIS_PP] = CUT_NOTHING;
-    LS_TRY(choose(&s, &context, LS_AXIS_DP_REPLICATE, LS_AXIS_DP_SHARD, error));
-    LS_TRY(choose(&s, &context, LS_AXIS_TP_KV, LS_AXIS_TP_GROUP, error));
+    LS_TRY(choose_all(&s, &context, error));
     emit(&s, &context);
   }
   find_weight_nodes(out);

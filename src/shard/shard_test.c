@@ -85,13 +85,14 @@ static void test_tp_beyond_the_kv_heads_splits_in_two_axes(void **state) {
     ls_mesh mesh;
     ls_error error = {0};
     assert_int_equal(ls_layout_mesh(&layout, graph, &mesh, &error), LS_OK);
-    assert_int_equal(mesh.size[LS_AXIS_TP_KV], expected[i][1]);
-    assert_int_equal(mesh.size[LS_AXIS_TP_GROUP], expected[i][2]);
+    assert_int_equal(mesh.axes[LS_AXIS_TP_KV].size, expected[i][1]);
+    assert_int_equal(mesh.axes[LS_AXIS_TP_GROUP].size, expected[i][2]);
   }
-  const ls_placement key = ls_parameter_placement(LS_CUT_KEY_VALUE);
+  const ls_mesh mesh = ls_mesh_make((const int[]){1, 1, 1, 4, 2});
+  const ls_placement key = ls_parameter_placement(&mesh, LS_CUT_KEY_VALUE);
   assert_int_equal(key.on[LS_AXIS_TP_KV].kind, LS_SHARDED);
   assert_int_equal(key.on[LS_AXIS_TP_GROUP].kind, LS_REPLICATED);
-  const ls_placement query = ls_parameter_placement(LS_CUT_QUERY);
+  const ls_placement query = ls_parameter_placement(&mesh, LS_CUT_QUERY);
   assert_int_equal(query.on[LS_AXIS_TP_GROUP].kind, LS_SHARDED);
   ls_arena_destroy(&arena);
 }
@@ -103,10 +104,11 @@ static void test_uneven_cut_of_a_vocabulary(void **state) {
       {3, 16753, 16751, 33506},
       {4, 12565, 12562, 37695},
       {8, 6283, 6276, 43981}}; /* ranks; stored, valid on the last, start of the last */
-  const ls_placement placement = ls_parameter_placement(LS_CUT_VOCABULARY);
+  const ls_mesh wide = ls_mesh_make((const int[]){1, 1, 1, 2, 1});
+  const ls_placement placement = ls_parameter_placement(&wide, LS_CUT_VOCABULARY);
   for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
     const int ranks = (int)expected[i][0];
-    const ls_mesh mesh = {{1, 1, 1, ranks, 1}};
+    const ls_mesh mesh = ls_mesh_make((const int[]){1, 1, 1, ranks, 1});
     int64_t sum = 0;
     for (int r = 0; r < ranks; r++) {
       const ls_part part = ls_mesh_part(&mesh, r, &placement, 0, 50257);
@@ -127,16 +129,16 @@ static void test_parts_cover_everything_once(void **state) {
   const uint64_t seed = 20261121;
   print_message("seed %llu\n", (unsigned long long)seed);
   for (uint64_t round = 0; round < 200; round++) {
-    int size[LS_AXIS_COUNT];
-    for (int a = 0; a < LS_AXIS_COUNT; a++)
+    int size[LS_MESH_ROWS];
+    for (int a = 0; a < LS_MESH_ROWS; a++)
       size[a] = a == LS_AXIS_PP ? 1 : 1 + (int)(ls_random_bits(seed, round, (uint64_t)a) % 4);
-    const ls_mesh mesh = {{size[0], size[1], size[2], size[3], size[4]}};
+    const ls_mesh mesh = ls_mesh_make((const int[]){size[0], size[1], size[2], size[3], size[4]});
     const int64_t data = size[LS_AXIS_DP_REPLICATE] * size[LS_AXIS_DP_SHARD];
     const int64_t global = data * (1 + (int64_t)(ls_random_bits(seed, round, 9) % 20));
     ls_placement rows = {0};
-    for (int a = 0; a < LS_AXIS_COUNT; a++) rows.on[a] = (ls_place){LS_SHARDED, 0, LS_SUM};
+    for (int a = 0; a < LS_MESH_ROWS; a++) rows.on[a] = (ls_place){LS_SHARDED, 0, LS_SUM};
     int owners[320] = {0};
-    for (int r = 0; r < ls_mesh_size(&mesh, LS_AXES_ALL); r++) {
+    for (int r = 0; r < ls_mesh_ranks(&mesh); r++) {
       const ls_part part = ls_mesh_part(&mesh, r, &rows, 0, global);
       assert_true(part.valid >= 0 && part.valid <= part.stored);
       for (int64_t i = 0; i < part.valid; i++) owners[part.start + i]++;
@@ -147,8 +149,8 @@ static void test_parts_cover_everything_once(void **state) {
 
 static void test_groups_are_the_ranks_that_differ_on_their_axes(void **state) {
   (void)state;
-  const ls_mesh mesh = {{2, 2, 3, 2, 2}};
-  for (ls_axes axes = 0; axes <= LS_AXES_ALL; axes++)
+  const ls_mesh mesh = ls_mesh_make((const int[]){2, 2, 3, 2, 2});
+  for (ls_axes axes = 0; axes <= ls_mesh_all(&mesh); axes++)
     for (int r = 0; r < 48; r++) {
       int members[48];
       ls_mesh_group(&mesh, r, axes, members);
@@ -156,8 +158,8 @@ static void test_groups_are_the_ranks_that_differ_on_their_axes(void **state) {
       assert_int_equal(members[index], r);
       for (int i = 0; i < ls_mesh_size(&mesh, axes); i++) {
         assert_int_equal(ls_mesh_index(&mesh, members[i], axes), i);
-        assert_int_equal(ls_mesh_index(&mesh, members[i], LS_AXES_ALL & ~axes),
-                         ls_mesh_index(&mesh, r, LS_AXES_ALL & ~axes));
+        assert_int_equal(ls_mesh_index(&mesh, members[i], ls_mesh_all(&mesh) & ~axes),
+                         ls_mesh_index(&mesh, r, ls_mesh_all(&mesh) & ~axes));
       }
     }
 }
@@ -170,7 +172,7 @@ static ls_placement on_tp(ls_place_kind kind, int dim, ls_reduce reduce) {
 
 static void test_steps_of_one_axis_and_their_bytes(void **state) {
   (void)state;
-  const ls_mesh mesh = {{1, 2, 1, 4, 1}};
+  const ls_mesh mesh = ls_mesh_make((const int[]){1, 2, 1, 4, 1});
   const ls_tensor tensor = {.name = "x", .ndim = 2, .dims = {16, 8}};
   const ls_placement whole = {0}, rows = on_tp(LS_SHARDED, 0, LS_SUM),
                      columns = on_tp(LS_SHARDED, 1, LS_SUM), sum = on_tp(LS_PARTIAL, 0, LS_SUM),
@@ -195,7 +197,7 @@ static void test_steps_of_one_axis_and_their_bytes(void **state) {
     assert_int_equal(count, cases[i].bytes < 0 ? -1 : 1);
     if (count == 1) {
       assert_int_equal(steps[0].collective, cases[i].collective);
-      assert_true(ls_placement_equal(&mesh, &steps[0].after, cases[i].to, LS_AXES_ALL));
+      assert_true(ls_placement_equal(&mesh, &steps[0].after, cases[i].to, ls_mesh_all(&mesh)));
     }
     const double bytes = ls_resolve_bytes(&mesh, cases[i].from, cases[i].to, &tensor, 4);
     if (cases[i].bytes < 0)
@@ -245,7 +247,7 @@ static void test_steps_over_all_axes(void **state) {
       {"RRRPR", "RRR1R", NULL},
   };
   ls_arena *arena = ls_arena_create();
-  const ls_mesh mesh = {{2, 2, 2, 2, 2}};
+  const ls_mesh mesh = ls_mesh_make((const int[]){2, 2, 2, 2, 2});
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     const ls_placement from = spelled(cases[i].from), to = spelled(cases[i].to);
     ls_resolve_step steps[LS_MAX_RESOLVE_STEPS];
@@ -254,7 +256,7 @@ static void test_steps_over_all_axes(void **state) {
     for (int s = 0; s < count; s++)
       found = ls_arena_printf(arena, "%s%s%s %s", found ? found : "", found ? ", " : "",
                               ls_collective_name(steps[s].collective),
-                              ls_resolve_reason(arena, "x", &steps[s]));
+                              ls_resolve_reason(arena, &mesh, "x", &steps[s]));
     if (!cases[i].expected)
       assert_int_equal(count, -1);
     else
@@ -322,7 +324,7 @@ static void test_the_stream_lies_where_the_row_pins_it(void **state) {
 static void test_placements_print(void **state) {
   (void)state;
   ls_arena *arena = ls_arena_create();
-  const ls_mesh mesh = {{1, 2, 1, 4, 2}};
+  const ls_mesh mesh = ls_mesh_make((const int[]){1, 2, 1, 4, 2});
   ls_placement placement = on_tp(LS_PARTIAL, 0, LS_SUM);
   assert_string_equal(ls_placement_print(arena, &mesh, &placement), "P(sum) on tp_kv");
   placement.on[LS_AXIS_DP_REPLICATE] = (ls_place){LS_SHARDED, 0, LS_SUM};
@@ -332,7 +334,8 @@ static void test_placements_print(void **state) {
   placement = (ls_placement){0};
   placement.on[LS_AXIS_DP_SHARD] = (ls_place){LS_SHARDED, 0, LS_SUM}; /* of one rank */
   assert_string_equal(ls_placement_print(arena, &mesh, &placement), "R");
-  assert_string_equal(ls_axes_print(arena, LS_AXES_TENSOR), "tp_kv x tp_group");
+  assert_string_equal(ls_axes_print(arena, &mesh, ls_mesh_axes(&mesh, LS_MESH_TENSOR)),
+                      "tp_kv x tp_group");
   ls_arena_destroy(&arena);
 }
 

@@ -17,7 +17,7 @@ static const ls_data_strategy data_strategies[] = {
 #define WHOLE \
   { LS_REPLICATED, 0, LS_SUM }
 
-/* A kind of cut -> on tp_kv, on tp_group. */
+/* A kind of cut -> on axes of KV heads, on those of the query heads of one. */
 static const ls_place tensor_strategy[LS_CUT_COUNT][2] = {
     [LS_CUT_NONE] = {WHOLE, WHOLE},       [LS_CUT_COLUMN] = {CUT_0, CUT_0},
     [LS_CUT_ROW] = {CUT_1, CUT_1},        [LS_CUT_QUERY] = {CUT_0, CUT_0},
@@ -30,10 +30,11 @@ const ls_data_strategy *ls_data_strategy_row(int zero) {
   return &data_strategies[zero];
 }
 
-ls_placement ls_parameter_placement(ls_cut cut) {
+ls_placement ls_parameter_placement(const ls_mesh *mesh, ls_cut cut) {
   ls_placement placement = {0};
-  placement.on[LS_AXIS_TP_KV] = tensor_strategy[cut][0];
-  placement.on[LS_AXIS_TP_GROUP] = tensor_strategy[cut][1];
+  for (int a = 0; a < mesh->count; a++)
+    if (mesh->axes[a].role == LS_MESH_TENSOR)
+      placement.on[a] = tensor_strategy[cut][mesh->axes[a].shares == LS_SHARES_QUERY_HEADS];
   return placement;
 }
 
@@ -106,7 +107,13 @@ ls_status ls_layout_mesh(const ls_layout *layout, const ls_graph *graph, ls_mesh
                    "is a multiple of %lld",
                    (long long)sequences, (long long)data, (long long)(data * layout->microbatches));
   const int tp_kv = graph->kv_heads % layout->tp == 0 ? layout->tp : (int)graph->kv_heads;
-  *mesh =
-      (ls_mesh){{layout->pp, layout->dp_replicate, layout->dp_shard, tp_kv, layout->tp / tp_kv}};
+  *mesh = layout->mesh ? *layout->mesh
+                       : ls_mesh_make((const int[LS_MESH_ROWS]){
+                             [LS_AXIS_PP] = layout->pp,
+                             [LS_AXIS_DP_REPLICATE] = layout->dp_replicate,
+                             [LS_AXIS_DP_SHARD] = layout->dp_shard,
+                             [LS_AXIS_TP_KV] = tp_kv,
+                             [LS_AXIS_TP_GROUP] = layout->tp / tp_kv,
+                         });
   return LS_OK;
 }

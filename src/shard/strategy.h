@@ -19,10 +19,10 @@ typedef struct ls_data_strategy {
 /* Row 0 DDP, 1 ZeRO-1, 2 ZeRO-2, 3 ZeRO-3 / FSDP. */
 const ls_data_strategy *ls_data_strategy_row(int zero);
 
-/* Where a parameter lies on the tp sub-axes when it is used. */
-ls_placement ls_parameter_placement(ls_cut cut);
+/* Where a parameter lies on the tensor axes when it is used. */
+ls_placement ls_parameter_placement(const ls_mesh *mesh, ls_cut cut);
 
-/* Where the residual stream lies on the tp sub-axes. */
+/* Where the residual stream lies on the tensor axes. */
 ls_place ls_stream_place(bool sequence_parallel);
 
 /* Checks that the layout fits the model and makes the mesh; the refusal (LS_INPUT) names the key,

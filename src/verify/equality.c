@@ -100,7 +100,7 @@ static ls_status read_all(ls_rank *rank, const job *work, ls_part_of_parameter p
 /* Reading a parameter takes each element from one rank only; here all that hold it must agree. */
 static ls_status check_replicas(ls_rank *rank, job *work, ls_error *error) {
   const ls_program *program = ls_rank_program(rank, 0);
-  ls_group *groups[LS_AXES_ALL + 1] = {0};
+  ls_group *groups[1 << LS_MAX_AXES] = {0};
   ls_arena *scratch = ls_arena_create();
   ls_status status = LS_OK;
   for (int p = 0; p < program->parameter_count && status == LS_OK; p++) {
@@ -177,7 +177,7 @@ static ls_status rank_body(ls_comm *comm, void *context, ls_error *error) {
   job *work = context;
   ls_rank *rank;
   const ls_mesh *mesh = &work->stages[0]->mesh;
-  const int stage = ls_mesh_coordinate(mesh, ls_comm_rank(comm), LS_AXIS_PP);
+  const int stage = ls_mesh_stage(mesh, ls_comm_rank(comm));
   const ls_program *const program = work->stages[stage];
   LS_TRY(ls_rank_create(comm,
                         &(ls_rank_options){.programs = &program,
@@ -243,7 +243,7 @@ static ls_status run_in(ls_arena *compiler, ls_arena *arena, const ls_experiment
                                     .compute = layout->compute};
   LS_TRY(ls_device_open(&device, &work.device, error));
   ls_world *world;
-  LS_TRY(ls_world_create_threads(ls_mesh_size(&stages[0]->mesh, LS_AXES_ALL), &world, error));
+  LS_TRY(ls_world_create_threads(ls_mesh_ranks(&stages[0]->mesh), &world, error));
   if (experiment->deadline_s > 0) ls_world_set_deadline(world, experiment->deadline_s);
   const ls_status status = ls_crew_run(world, rank_body, &work, error);
   ls_world_destroy(&world);

@@ -105,7 +105,7 @@ static const ls_recording *record(const ls_session *session) {
 
 static const ls_program *program_of(const ls_session *session, int rank) {
   const ls_program *const *stages = session->stages[LS_SESSION_STEP];
-  return stages[ls_mesh_coordinate(&stages[0]->mesh, rank, LS_AXIS_PP)];
+  return stages[ls_mesh_stage(&stages[0]->mesh, rank)];
 }
 
 /* Each instruction of each action once, one after the other. */

@@ -349,7 +349,7 @@ static void draw_head(const picture *of, double width, int height, const char *t
           width, height, LEFT);
   ls_markup_text(title, of->stream);
   fprintf(of->stream, "</text>\n<text x='%d' y='40'>memory of a device", LEFT);
-  if (of->program->mesh.size[LS_AXIS_PP] > 1)
+  if (ls_mesh_stages(&of->program->mesh) > 1)
     fprintf(of->stream, " of stage %d", of->program->stage);
   fputs(", ", of->stream);
   print_bytes(of, ls_program_bytes(of->program));

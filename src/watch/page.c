@@ -18,7 +18,7 @@ static bool cut_flat(const ls_program *program, int value) {
 
 /* The first stage that has a parameter of the unit, and that parameter; NULL: there is none. */
 static const ls_program *program_with(const ls_page_layout *layout, int unit, int *parameter) {
-  const int stages = layout->stages[0]->mesh.size[LS_AXIS_PP];
+  const int stages = ls_mesh_stages(&layout->stages[0]->mesh);
   for (int s = 0; s < stages; s++)
     for (int p = 0; p < layout->stages[s]->parameter_count; p++)
       if (layout->stages[s]->parameters[p].here && layout->stages[s]->parameters[p].unit == unit) {
@@ -41,7 +41,7 @@ static bool cut_by_tensor(const ls_program *program, int unit) {
     const ls_axes axes = ls_placement_axes(
         &program->mesh, &program->values.items[about->used].placement, LS_SHARDED, -1);
     all += elements_of(about);
-    if (axes & LS_AXES_TENSOR) cut += elements_of(about);
+    if (axes & ls_mesh_axes(&program->mesh, LS_MESH_TENSOR)) cut += elements_of(about);
   }
   return 2 * cut > all;
 }
@@ -61,7 +61,7 @@ static json_t *row_json(const ls_page_layout *layout, int unit) {
   for (int i = 0; i < program->parameter_count; i++)
     if (program->parameters[i].unit == unit) elements += elements_of(&program->parameters[i]);
   json_t *here = json_array();
-  for (int s = 0; s < program->mesh.size[LS_AXIS_PP]; s++)
+  for (int s = 0; s < ls_mesh_stages(&program->mesh); s++)
     json_array_append_new(here, json_boolean(stage_has(layout->stages[s], unit)));
   return json_pack("{s:s, s:I, s:o, s:b, s:b, s:b, s:b}", "name", program->units.items[unit],
                    "elements", (json_int_t)elements, "here", here, "tensor",
@@ -87,7 +87,7 @@ static json_t *memory_json(const ls_program *program) {
 
 /* Ranks that are drawn: as many of each stage, and one at least. */
 static json_t *ranks_json(const ls_mesh *mesh) {
-  const int ranks = ls_mesh_size(mesh, LS_AXES_ALL), stages = mesh->size[LS_AXIS_PP];
+  const int ranks = ls_mesh_ranks(mesh), stages = ls_mesh_stages(mesh);
   int each = LS_PAGE_DEVICES / stages;
   if (each < 1) each = 1;
   if (each > ranks / stages) each = ranks / stages;
@@ -96,8 +96,8 @@ static json_t *ranks_json(const ls_mesh *mesh) {
     for (int r = 0; r < each; r++) {
       const int rank = s * (ranks / stages) + r;
       json_t *at = json_array();
-      for (int a = 0; a < LS_AXIS_COUNT; a++)
-        json_array_append_new(at, json_integer(ls_mesh_coordinate(mesh, rank, (ls_axis)a)));
+      for (int a = 0; a < mesh->count; a++)
+        json_array_append_new(at, json_integer(ls_mesh_coordinate(mesh, rank, a)));
       json_array_append_new(all, json_pack("{s:i, s:o}", "rank", rank, "at", at));
     }
   return all;
@@ -145,7 +145,7 @@ static json_t *drawn_json(ls_arena *arena, const json_t *rows, int stages) {
 /* Too many for a page; NULL: they are not. */
 static const char *too_long(ls_arena *arena, const ls_page_layout *layout) {
   int64_t actions = 0;
-  for (int s = 0; s < layout->stages[0]->mesh.size[LS_AXIS_PP]; s++)
+  for (int s = 0; s < ls_mesh_stages(&layout->stages[0]->mesh); s++)
     actions += layout->stages[s]->actions.count;
   if (actions <= LS_PAGE_ACTIONS) return NULL;
   return ls_arena_printf(arena,
@@ -162,11 +162,12 @@ static json_t *layout_json(ls_arena *arena, const ls_page_layout *layout) {
     return json_pack("{s:s, s:s, s:b}", "name", layout->name, "refused", length, "long", 1);
   const ls_mesh *mesh = &layout->stages[0]->mesh;
   json_t *sizes = json_array(), *memory = json_array();
-  for (int a = 0; a < LS_AXIS_COUNT; a++) json_array_append_new(sizes, json_integer(mesh->size[a]));
+  for (int a = 0; a < mesh->count; a++)
+    json_array_append_new(sizes, json_integer(mesh->axes[a].size));
   double sent = 0;
   int64_t most = 0;
   int collectives = 0;
-  for (int s = 0; s < mesh->size[LS_AXIS_PP]; s++) {
+  for (int s = 0; s < ls_mesh_stages(mesh); s++) {
     int calls;
     const double bytes = ls_program_bytes_sent(layout->stages[s], &calls);
     int64_t by_category[LS_CATEGORY_COUNT];
@@ -182,9 +183,9 @@ static json_t *layout_json(ls_arena *arena, const ls_page_layout *layout) {
   return json_pack("{s:s, s:s, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:f, s:i}", "name",
                    layout->name, "about", layout->about, "sizes", sizes, "microbatches",
                    layout->stages[0]->layout.microbatches, "ranks", ranks_json(mesh), "drawn",
-                   drawn_json(arena, rows, mesh->size[LS_AXIS_PP]), "reasons", reasons, "rows",
-                   rows, "memory", memory, "moments", moments, "peak", (json_int_t)most, "sent",
-                   sent, "collectives", collectives);
+                   drawn_json(arena, rows, ls_mesh_stages(mesh)), "reasons", reasons, "rows", rows,
+                   "memory", memory, "moments", moments, "peak", (json_int_t)most, "sent", sent,
+                   "collectives", collectives);
 }
 
 /* JSON inside a script element: no '<', so nothing in it can end the element or open a comment. */
@@ -209,8 +210,10 @@ void ls_page_write(const ls_page_layout *layouts, int count, const char *title, 
     if (clean.about) clean.about = ls_markup_clean(arena, clean.about);
     json_array_append_new(all, layout_json(arena, &clean));
   }
-  for (int a = 0; a < LS_AXIS_COUNT; a++)
-    json_array_append_new(axes, json_string(ls_axis_name((ls_axis)a)));
+  int shown = 0;
+  while (shown < count && layouts[shown].refused) shown++;
+  for (int a = 0; shown < count && a < layouts[shown].stages[0]->mesh.count; a++)
+    json_array_append_new(axes, json_string(layouts[shown].stages[0]->mesh.axes[a].name));
   for (int c = 0; c < LS_CATEGORY_COUNT; c++)
     json_array_append_new(categories, json_string(ls_category_name((ls_category)c)));
   json_t *root = json_pack("{s:s, s:o, s:o, s:o}", "title", ls_markup_clean(arena, title), "axes",

@@ -94,20 +94,21 @@ static const event *next_event(const simulation *of, int stage) {
                                                    : NULL;
 }
 
-static bool takes_part(const ls_instruction *collective, int own, int other) {
-  return collective->peer == other || (collective->peer < 0 && collective->axes & LS_AXES_STAGE) ||
+static bool takes_part(const simulation *of, const ls_instruction *collective, int own, int other) {
+  const ls_axes stages = ls_mesh_axes(&of->layout->stages[0]->mesh, LS_MESH_STAGE);
+  return collective->peer == other || (collective->peer < 0 && collective->axes & stages) ||
          own == other;
 }
 
 /* A collective of several stages begins when all of them have come to it; -1: not yet. */
 static double meet(const simulation *of, int stage, const ls_instruction *collective) {
   double start = 0;
-  for (int s = 0; s < of->layout->stages[0]->mesh.size[LS_AXIS_PP]; s++) {
-    if (!takes_part(collective, stage, s)) continue;
+  for (int s = 0; s < ls_mesh_stages(&of->layout->stages[0]->mesh); s++) {
+    if (!takes_part(of, collective, stage, s)) continue;
     const event *each = next_event(of, s);
     const ls_instruction *other = each ? instruction_of(of->layout->stages[s], each) : NULL;
     if (!other || other->collective != collective->collective ||
-        other->count != collective->count || !takes_part(other, s, stage))
+        other->count != collective->count || !takes_part(of, other, s, stage))
       return -1;
     if (of->now[s] > start) start = of->now[s];
   }
@@ -193,7 +194,7 @@ static void advance(simulation *of, int stage, double start) {
 
 /* All events that can begin at the earliest time are one moment. */
 static json_t *next_moment(simulation *of) {
-  const int stages = of->layout->stages[0]->mesh.size[LS_AXIS_PP];
+  const int stages = ls_mesh_stages(&of->layout->stages[0]->mesh);
   double *starts = LS_NEW_ARRAY(of->arena, double, stages);
   double first = -1;
   for (int s = 0; s < stages; s++) {
@@ -211,7 +212,7 @@ static json_t *next_moment(simulation *of) {
 }
 
 json_t *ls_page_moments(const ls_page_layout *layout, const int *row_of_unit, json_t *reasons) {
-  const int stages = layout->stages[0]->mesh.size[LS_AXIS_PP];
+  const int stages = ls_mesh_stages(&layout->stages[0]->mesh);
   ls_arena *arena = ls_arena_create();
   simulation of = {.layout = layout,
                    .row_of_unit = row_of_unit,

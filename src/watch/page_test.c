@@ -115,7 +115,7 @@ static int count_busy(const ls_program *program, const ls_body *body) {
 
 /* Every stage does each of its instructions once, and sends what its program says. */
 static void check_moments(const ls_page_layout *layout, const json_t *made) {
-  const int stages = layout->stages[0]->mesh.size[LS_AXIS_PP];
+  const int stages = ls_mesh_stages(&layout->stages[0]->mesh);
   json_int_t *done = LS_NEW_ARRAY(arena, json_int_t, stages);
   double *sent = LS_NEW_ARRAY(arena, double, stages);
   json_int_t *action = LS_NEW_ARRAY(arena, json_int_t, stages);
@@ -149,7 +149,7 @@ static void check_moments(const ls_page_layout *layout, const json_t *made) {
 
 /* What is drawn is a device's memory: at its most, the program's peak, by category. */
 static void check_memory(const ls_page_layout *layout, const json_t *made) {
-  for (int s = 0; s < layout->stages[0]->mesh.size[LS_AXIS_PP]; s++) {
+  for (int s = 0; s < ls_mesh_stages(&layout->stages[0]->mesh); s++) {
     const json_t *action, *bytes;
     size_t a, c;
     json_int_t most = 0;
@@ -177,7 +177,7 @@ static void check_order(const json_t *made, int stages) {
       sends += !strcmp(what, "send");
       receives += !strcmp(what, "receive");
       if (strcmp(what, "send") == 0 || strcmp(what, "receive") == 0) continue;
-      across += json_object_get(event, "peer") || integer_of(event, "axes") & LS_AXES_STAGE;
+      across += json_object_get(event, "peer") || integer_of(event, "axes") & 1 << LS_AXIS_PP;
     }
     if (stages > 1) assert_true(across != 1);
     assert_true(receives <= sends);
@@ -205,7 +205,7 @@ static void test_layouts(void **state) {
     const json_t *made = json_array_get(all, (size_t)i);
     check_moments(&layouts[i], made);
     check_memory(&layouts[i], made);
-    check_order(made, layouts[i].stages[0]->mesh.size[LS_AXIS_PP]);
+    check_order(made, ls_mesh_stages(&layouts[i].stages[0]->mesh));
     assert_string_equal(json_string_value(json_object_get(made, "about")), layouts[i].about);
   }
   /* embedding, layers, head: cut as the layout says */
@@ -231,7 +231,7 @@ static void test_every_stage_is_drawn(void **state) {
   for (int i = 0; i < 2; i++) {
     const json_t *made = json_array_get(json_object_get(root, "layouts"), (size_t)i);
     const json_t *rows = json_object_get(made, "rows"), *each;
-    const int stages = layouts[i].stages[0]->mesh.size[LS_AXIS_PP];
+    const int stages = ls_mesh_stages(&layouts[i].stages[0]->mesh);
     size_t at;
     int *devices = LS_NEW_ARRAY(arena, int, stages), *here = LS_NEW_ARRAY(arena, int, stages);
     json_array_foreach(json_object_get(made, "ranks"), at, each)

@@ -72,7 +72,8 @@ static void add_op(filling *of, const ls_program *program, int rank,
 static double waited(const filling *of, const ls_program *program, int rank, int64_t index,
                      const ls_record *record, const ls_instruction *instruction) {
   const ls_mesh *mesh = &program->mesh;
-  const bool stages = mesh->size[LS_AXIS_PP] > 1 && instruction->axes & LS_AXES_STAGE;
+  const bool stages =
+      ls_mesh_stages(mesh) > 1 && instruction->axes & ls_mesh_axes(mesh, LS_MESH_STAGE);
   if (instruction->peer >= 0 || stages || instruction->phase == LS_END ||
       !ls_collective_is_of_group(instruction->collective))
     return 0;
@@ -183,7 +184,7 @@ static filling begin(ls_arena *arena, const ls_program *const *stages, const ls_
   filling of = {
       .arena = arena, .made = LS_NEW(arena, ls_step_table), .stages = stages, .by_shape = by_shape};
   of.made->limits = *limits;
-  of.members = LS_NEW_ARRAY(arena, int, ls_mesh_size(&stages[0]->mesh, LS_AXES_ALL));
+  of.members = LS_NEW_ARRAY(arena, int, ls_mesh_ranks(&stages[0]->mesh));
   return of;
 }
 
@@ -201,7 +202,7 @@ ls_step_table *ls_step_table_measured(ls_arena *arena, const ls_program *const *
         end = recording->by_rank[r].records[i].end_ns;
   of.made->seconds = 1e-9 * (double)end;
   for (int r = 0; r < recording->ranks; r++)
-    add_recorded(&of, stages[ls_mesh_coordinate(&stages[0]->mesh, r, LS_AXIS_PP)], r);
+    add_recorded(&of, stages[ls_mesh_stage(&stages[0]->mesh, r)], r);
   finish(of.made);
   return of.made;
 }
@@ -210,8 +211,8 @@ ls_step_table *ls_step_table_planned(ls_arena *arena, const ls_program *const *s
                                      const ls_step_limits *limits, bool by_shape) {
   filling of = begin(arena, stages, limits, by_shape);
   const ls_mesh *mesh = &stages[0]->mesh;
-  of.made->ranks = mesh->size[LS_AXIS_PP];
-  const int each = ls_mesh_size(mesh, LS_AXES_ALL) / of.made->ranks;
+  of.made->ranks = ls_mesh_stages(mesh);
+  const int each = ls_mesh_ranks(mesh) / of.made->ranks;
   for (int s = 0; s < of.made->ranks; s++) add_planned(&of, stages[s], s * each);
   finish(of.made);
   return of.made;

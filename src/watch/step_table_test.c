@@ -96,7 +96,7 @@ static int64_t executions(const ls_session *session, ls_op_kind kind, bool again
   int64_t count = 0;
   const ls_program *const *stages = session->stages[LS_SESSION_STEP];
   for (int r = 0; r < session->devices; r++) {
-    const ls_program *program = stages[ls_mesh_coordinate(&stages[0]->mesh, r, LS_AXIS_PP)];
+    const ls_program *program = stages[ls_mesh_stage(&stages[0]->mesh, r)];
     for (int a = 0; a < program->actions.count; a++) {
       const ls_program_action *action = &program->actions.items[a];
       const ls_body *body = &program->bodies.items[action->body];

@@ -173,14 +173,14 @@ static void add_rank(const measuring *of, int process, const ls_program *program
 /* All ranks, or the first of each stage where those are too many for a picture. */
 static void add_ranks(measuring *of, const ls_recording *recording) {
   const ls_mesh *mesh = &of->run->stages[0]->mesh;
-  const int stages = mesh->size[LS_AXIS_PP], each = recording->ranks / stages;
+  const int stages = ls_mesh_stages(mesh), each = recording->ranks / stages;
   const bool few = of->detail == LS_TIMELINE_ACTIONS && recording->ranks > LS_TIMELINE_LANES;
   ls_timeline *made = of->made;
   made->processes = few ? stages : recording->ranks;
   made->process_names = LS_NEW_ARRAY(of->arena, const char *, made->processes);
   for (int p = 0; p < made->processes; p++) {
     const int rank = few ? p * each : p;
-    const int stage = ls_mesh_coordinate(mesh, rank, LS_AXIS_PP);
+    const int stage = ls_mesh_stage(mesh, rank);
     made->process_names[p] = stages > 1
                                  ? ls_arena_printf(of->arena, "rank %d, stage %d", rank, stage)
                                  : ls_arena_printf(of->arena, "rank %d", rank);

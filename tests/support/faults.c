@@ -50,7 +50,7 @@ static bool reduces_gradient(const ls_program *program, int i, ls_collective col
 }
 
 static bool of_tp(const ls_program *program, int i) {
-  return !(at(program, i)->axes & LS_AXES_DATA);
+  return !(at(program, i)->axes & (REPLICATE | SHARD));
 }
 
 static bool makes_raw_gradient(const ls_program *program, int i, int *which) {
@@ -154,16 +154,16 @@ static int change_axes(ls_instruction *instruction, ls_axes axes) {
 
 FAULT(shared_heads_over_wrong_axis,
       reduces_gradient(p, i, LS_ALL_REDUCE) && at(p, i)->axes == TP_GROUP &&
-          p->mesh.size[LS_AXIS_TP_KV] > 1,
+          p->mesh.axes[LS_AXIS_TP_KV].size > 1,
       change_axes(at(p, i), TP_KV))
 
 FAULT(shared_heads_over_all_of_tp,
       reduces_gradient(p, i, LS_ALL_REDUCE) && at(p, i)->axes == TP_GROUP &&
-          p->mesh.size[LS_AXIS_TP_KV] > 1,
+          p->mesh.axes[LS_AXIS_TP_KV].size > 1,
       change_axes(at(p, i), TP_KV | TP_GROUP))
 
 FAULT(gradients_summed_over_tp_too, reduces_gradient(p, i, LS_ALL_REDUCE) && !of_tp(p, i),
-      change_axes(at(p, i), at(p, i)->axes | ls_mesh_active(&p->mesh, LS_AXES_TENSOR)))
+      change_axes(at(p, i), at(p, i)->axes | ls_mesh_active(&p->mesh, (TP_KV | TP_GROUP))))
 
 /* Gradients over the data axes. */
 FAULT(gradients_not_summed, reduces_gradient(p, i, LS_ALL_REDUCE) && !of_tp(p, i),
@@ -183,7 +183,7 @@ FAULT(gradients_not_scattered, reduces_gradient(p, i, LS_REDUCE_SCATTER), take_o
 /* Only where the groups are as large as those meant: else the pieces have other sizes. */
 FAULT(gradients_scattered_over_replicas,
       reduces_gradient(p, i, LS_REDUCE_SCATTER) &&
-          p->mesh.size[LS_AXIS_DP_REPLICATE] == p->mesh.size[LS_AXIS_DP_SHARD],
+          p->mesh.axes[LS_AXIS_DP_REPLICATE].size == p->mesh.axes[LS_AXIS_DP_SHARD].size,
       change_axes(at(p, i), REPLICATE))
 
 /* Every piece begins a granule late; the whole ends where it did. */
@@ -326,9 +326,9 @@ static int start_at_zero(ls_program *program, int i, int dim) {
   ls_value value = program->values.items[at(program, i)->in[0]];
   const ls_local local = ls_program_local(program, 0, at(program, i)->in[0]);
   const ls_axes cut = ls_placement_axes(&program->mesh, &value.placement, LS_SHARDED, dim);
-  if (!(cut & LS_AXES_TENSOR)) return 0;
+  if (!(cut & (TP_KV | TP_GROUP))) return 0;
   value.global[dim] = local.dims[dim];
-  for (int a = 0; a < LS_AXIS_COUNT; a++)
+  for (int a = 0; a < LS_MESH_ROWS; a++)
     if (cut >> a & 1) value.placement.on[a] = (ls_place){0};
   at(program, i)->in[0] = add_value(program, &value);
   return 1;
@@ -365,14 +365,14 @@ static bool reduces_cell(const ls_program *program, int i, ls_cell cell) {
 FAULT(loss_not_summed, reduces_cell(p, i, LS_CELL_LOSS_SUM), take_as_whole(at(p, i)))
 
 FAULT(loss_summed_over_tp_too, reduces_cell(p, i, LS_CELL_LOSS_SUM),
-      change_axes(at(p, i), at(p, i)->axes | ls_mesh_active(&p->mesh, LS_AXES_TENSOR)))
+      change_axes(at(p, i), at(p, i)->axes | ls_mesh_active(&p->mesh, (TP_KV | TP_GROUP))))
 
 FAULT(norm_of_one_piece, reduces_cell(p, i, LS_CELL_SQUARED_NORM) && (at(p, i)->axes & SHARD),
       change_axes(at(p, i), at(p, i)->axes & ~(ls_axes)SHARD))
 
 FAULT(norm_of_one_tp_rank,
-      reduces_cell(p, i, LS_CELL_SQUARED_NORM) && (at(p, i)->axes & LS_AXES_TENSOR),
-      change_axes(at(p, i), at(p, i)->axes &LS_AXES_DATA))
+      reduces_cell(p, i, LS_CELL_SQUARED_NORM) && (at(p, i)->axes & (TP_KV | TP_GROUP)),
+      change_axes(at(p, i), at(p, i)->axes &(REPLICATE | SHARD)))
 
 static int set_first_only(ls_instruction *instruction, ls_axes axes) {
   const bool changed = instruction->first_only != axes;
@@ -383,7 +383,7 @@ static int set_first_only(ls_instruction *instruction, ls_axes axes) {
 FAULT(norm_counts_replicas, is_op(p, i, LS_OP_SQUARED_NORM), set_first_only(at(p, i), 0))
 
 FAULT(norm_counts_first_rank_only, is_op(p, i, LS_OP_SQUARED_NORM),
-      set_first_only(at(p, i), ls_mesh_active(&p->mesh, LS_AXES_TENSOR)))
+      set_first_only(at(p, i), ls_mesh_active(&p->mesh, (TP_KV | TP_GROUP))))
 
 static int forget_clip(ls_instruction *instruction) {
   instruction->attributes.clip = 0;
@@ -410,7 +410,7 @@ FAULT(weights_not_gathered, is(p, i, LS_BEGIN_OF(GATHER, PARAMETERS), LS_ALL_GAT
 
 FAULT(weights_gathered_from_replicas,
       is(p, i, LS_BEGIN_OF(GATHER, PARAMETERS), LS_ALL_GATHER) &&
-          p->mesh.size[LS_AXIS_DP_REPLICATE] == p->mesh.size[LS_AXIS_DP_SHARD],
+          p->mesh.axes[LS_AXIS_DP_REPLICATE].size == p->mesh.axes[LS_AXIS_DP_SHARD].size,
       change_axes(at(p, i), REPLICATE))
 
 /* Every GATHER of a unit in a microbatch but the first. */

@@ -202,7 +202,7 @@ static int tied_updated_apart(ls_program *program) {
 
 static bool sums_cell_over_stages(const ls_program *program, int i, ls_cell cell) {
   const ls_instruction *each = at(program, i);
-  return each->collective == LS_ALL_REDUCE && each->axes & LS_AXES_STAGE &&
+  return each->collective == LS_ALL_REDUCE && each->axes & 1u << LS_AXIS_PP &&
          each->out[0] == program->cell[cell];
 }
 

@@ -233,7 +233,7 @@ static bool shift_instance(mutator *m) {
 }
 
 static bool retarget_peer(mutator *m) {
-  const int i = pick(m, has_peer), stages = m->program->mesh.size[LS_AXIS_PP];
+  const int i = pick(m, has_peer), stages = ls_mesh_stages(&m->program->mesh);
   if (i < 0 || stages < 3) return false;
   int *peer = &instruction_at(m, i)->peer;
   *peer = (*peer + 1 + draw(m, stages - 1)) % stages;
@@ -244,9 +244,10 @@ static bool change_axes(mutator *m) {
   const int i = pick(m, is_inside);
   if (i < 0) return false;
   ls_instruction *each = instruction_at(m, i);
-  const ls_axes active = ls_mesh_active(&m->program->mesh, LS_AXES_ALL), before = each->axes;
+  const ls_axes active = ls_mesh_active(&m->program->mesh, ls_mesh_all(&m->program->mesh)),
+                before = each->axes;
   for (int t = 0; t < TRIES && each->axes == before; t++)
-    each->axes = (before ^ 1u << draw(m, LS_AXIS_COUNT)) & active;
+    each->axes = (before ^ 1u << draw(m, LS_MESH_ROWS)) & active;
   return each->axes != before;
 }
 
@@ -507,9 +508,9 @@ static bool change_wait(mutator *m) {
 static bool change_placement(mutator *m) {
   const int v = draw(m, m->program->values.count);
   ls_value *value = &m->program->values.items[v];
-  const ls_axes active = ls_mesh_active(&m->program->mesh, LS_AXES_DATA | LS_AXES_TENSOR);
+  const ls_axes active = ls_mesh_active(&m->program->mesh, ls_mesh_inside(&m->program->mesh));
   for (int t = 0; t < TRIES && active; t++) {
-    const int axis = draw(m, LS_AXIS_COUNT);
+    const int axis = draw(m, LS_MESH_ROWS);
     if (!(active >> axis & 1)) continue;
     const ls_place_kind kind = value->placement.on[axis].kind;
     value->placement.on[axis] =
@@ -522,9 +523,9 @@ static bool change_placement(mutator *m) {
 
 static bool change_first_only(mutator *m) {
   const int i = pick(m, draw(m, 2) ? is_norm : NULL);
-  const ls_axes active = ls_mesh_active(&m->program->mesh, LS_AXES_DATA | LS_AXES_TENSOR);
+  const ls_axes active = ls_mesh_active(&m->program->mesh, ls_mesh_inside(&m->program->mesh));
   for (int t = 0; t < TRIES && active && i >= 0; t++) {
-    const int axis = draw(m, LS_AXIS_COUNT);
+    const int axis = draw(m, LS_MESH_ROWS);
     if (!(active >> axis & 1)) continue;
     instruction_at(m, i)->first_only ^= 1u << axis;
     return true;
