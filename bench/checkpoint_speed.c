@@ -41,7 +41,7 @@ static ls_status touch(ls_rank *rank, ls_error *error) {
   static float values[AT_ONCE]; /* only read */
   const ls_program *program = ls_rank_program(rank, LS_SESSION_STEP);
   for (int p = 0; p < program->parameter_count; p++)
-    for (ls_part_of_parameter part = LS_PART_MASTER; part <= LS_PART_MOMENT2; part++) {
+    for (ls_state_part part = LS_PART_MASTER; part <= LS_PART_MOMENT2; part++) {
       const int64_t elements = ls_program_parameter_elements(&program->parameters[p]);
       for (int64_t first = 0; first < elements; first += AT_ONCE) {
         const int64_t left = elements - first, count = left < AT_ONCE ? left : AT_ONCE;

@@ -99,10 +99,13 @@ static ls_status copy_part(ls_stage *stage, const ls_operand *from, const ls_ope
   ls_content made = *content;
   const ls_program *program = stage->program;
   const ls_node_record *node = ls_expression_record(&stage->proof->expressions, made.expression);
-  const bool master = made.kind == LS_CONTENT_VALUE && node->kind == (int)LS_LEAF_MASTER;
+  const bool master =
+      made.kind == LS_CONTENT_VALUE && node->kind == (int)LS_LEAF_PART + (int)LS_PART_MASTER;
   const int storage = program->values.items[to->value].storage;
   /* Without rounding, weights are made from their masters by moving these. */
-  if (master && program->values.items[program->parameters[node->in[0]].stored].storage == storage)
+  if (master &&
+      program->values.items[program->parameters[node->in[0]].part[LS_PART_STORED]].storage ==
+          storage)
     made.expression =
         ls_expression_leaf(&stage->proof->expressions, LS_LEAF_PARAMETER, node->in[0], node->in[1]);
   return ls_memory_write(stage, to, &made, error);

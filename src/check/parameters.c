@@ -33,9 +33,9 @@ static bool range_fits(const ls_stage *stage, const ls_program_parameter *parame
                        ls_dtype dtype) {
   const ls_program *program = stage->program;
   const ls_value *value = &program->values.items[part];
-  const ls_value *used = &program->values.items[parameter->used];
-  const ls_value *stored = &program->values.items[parameter->stored];
-  const int64_t elements = stage->extents[parameter->used].elements;
+  const ls_value *used = &program->values.items[parameter->part[LS_PART_USED]];
+  const ls_value *stored = &program->values.items[parameter->part[LS_PART_STORED]];
+  const int64_t elements = stage->extents[parameter->part[LS_PART_USED]].elements;
   const ls_placement cut = used_placement(&stage->proof->mesh, parameter);
   ls_axes across = 0; /* that cut a row */
   for (int axis = 0; axis < stage->proof->mesh.count; axis++)
@@ -55,51 +55,52 @@ static bool whole_fits(const ls_stage *stage, const ls_program_parameter *parame
   const ls_value *value = &program->values.items[part];
   const int64_t bytes = (int64_t)ls_dtype_bytes(value->dtype);
   if (value->flat_elements || value->ndim != parameter->ndim ||
-      value->offset != program->values.items[parameter->stored].flat_offset * bytes)
+      value->offset != program->values.items[parameter->part[LS_PART_STORED]].flat_offset * bytes)
     return false;
   for (int d = 0; d < value->ndim; d++)
     if (value->global[d] != parameter->dims[d]) return false;
   return true;
 }
 
-static ls_status check_frozen(const ls_stage *stage, const ls_program_parameter *parameter,
-                              ls_error *error) {
-  if (parameter->trainable ||
-      (parameter->gradient < 0 && parameter->master < 0 && parameter->moment1 < 0 &&
-       parameter->moment2 < 0 && parameter->raw_gradient < 0))
-    return LS_OK;
-  return ls_fail(error, LS_NO,
-                 "stage %d parameter %s: is frozen, but has a gradient, master weights or moments: "
-                 "expected none",
-                 stage->number, parameter->name);
+static ls_status fail_having(const ls_stage *stage, const ls_program_parameter *parameter,
+                             ls_state_part part, ls_error *error) {
+  return ls_fail(error, LS_NO, "stage %d parameter %s: is frozen, but has %s: expected none",
+                 stage->number, parameter->name, ls_state_row_of(part)->name);
+}
+
+/* A part's type and place; every parameter has a stored and a used form. */
+static ls_status check_part(const ls_stage *stage, const ls_program_parameter *parameter,
+                            ls_state_part part, ls_error *error) {
+  const ls_program *program = stage->program;
+  const ls_state_row *row = ls_state_row_of(part);
+  const ls_dtype compute = stage->proof->layout->compute;
+  const ls_dtype types[] = {
+      [LS_TYPE_COMPUTE] = compute,
+      [LS_TYPE_UPDATE] = compute == LS_F64 ? LS_F64 : LS_F32,
+      [LS_TYPE_GRADIENT] = compute == LS_F64 ? LS_F64 : stage->proof->layout->grad_dtype};
+  const int value = parameter->part[part];
+  if (value < 0) return LS_OK;
+  if (row->trained && !parameter->trainable) return fail_having(stage, parameter, part, error);
+  const bool fits = row->range ? range_fits(stage, parameter, value, types[row->type])
+                               : whole_fits(stage, parameter, value) &&
+                                     program->values.items[value].dtype == types[row->type];
+  return fits ? LS_OK
+              : fail_parameter(stage, parameter, error,
+                               ls_arena_printf(stage->proof->arena, "%s is", row->name));
 }
 
 static ls_status check_parts(const ls_stage *stage, const ls_program_parameter *parameter,
                              ls_error *error) {
-  const ls_program *program = stage->program;
-  const ls_dtype compute = stage->proof->layout->compute;
-  const ls_dtype precise = compute == LS_F64 ? LS_F64 : LS_F32;
-  const ls_dtype added = compute == LS_F64 ? LS_F64 : stage->proof->layout->grad_dtype;
-  const int parts[] = {parameter->used,        parameter->stored,  parameter->gradient,
-                       parameter->master,      parameter->moment1, parameter->moment2,
-                       parameter->raw_gradient};
-  for (int i = 0; i < 7; i++)
-    if (parts[i] >= program->values.count || (i < 2 && parts[i] < 0))
+  for (int i = 0; i < LS_PART_COUNT; i++)
+    if (parameter->part[i] >= stage->program->values.count ||
+        (parameter->part[i] < 0 && !ls_state_row_of((ls_state_part)i)->trained))
       return fail_parameter(stage, parameter, error, "parts are");
-  LS_TRY(check_frozen(stage, parameter, error));
   const ls_placement placement = used_placement(&stage->proof->mesh, parameter);
-  const ls_value *used = &program->values.items[parameter->used];
-  if (!ls_places_equal(stage->proof, &used->placement, &placement) || used->dtype != compute ||
-      !whole_fits(stage, parameter, parameter->used))
+  const int used = parameter->part[LS_PART_USED];
+  if (!ls_places_equal(stage->proof, &stage->program->values.items[used].placement, &placement))
     return fail_parameter(stage, parameter, error, "used form is");
-  if (!range_fits(stage, parameter, parameter->stored, compute))
-    return fail_parameter(stage, parameter, error, "stored form is");
-  for (int i = 2; i < 6; i++)
-    if (parts[i] >= 0 && !range_fits(stage, parameter, parts[i], i == 2 ? added : precise))
-      return fail_parameter(stage, parameter, error, "gradient, master weights or moments are");
-  const int raw = parameter->raw_gradient;
-  if (raw >= 0 && (program->values.items[raw].dtype != added || !whole_fits(stage, parameter, raw)))
-    return fail_parameter(stage, parameter, error, "gradient of a microbatch is");
+  for (int i = 0; i < LS_PART_COUNT; i++)
+    LS_TRY(check_part(stage, parameter, (ls_state_part)i, error));
   return LS_OK;
 }
 
@@ -152,7 +153,7 @@ static void note_gradients(ls_stage *stage) {
   stage->gradient_of = LS_NEW_ARRAY(stage->proof->arena, int, program->values.count + 1);
   for (int v = 0; v < program->values.count; v++) stage->gradient_of[v] = -1;
   for (int p = 0; p < program->parameter_count; p++) {
-    const int value = program->parameters[p].raw_gradient;
+    const int value = program->parameters[p].part[LS_PART_RAW_GRADIENT];
     if (value < 0 || value >= program->values.count) continue;
     stage->gradient_of[value] = stage->gradient_of[value] == -1 ? p : LS_SEVERAL;
   }
@@ -168,10 +169,8 @@ ls_status ls_proof_parameters(ls_stage *stage, ls_error *error) {
     if ((int)parameter->cut < 0 || parameter->cut >= LS_CUT_COUNT)
       return fail_parameter(stage, parameter, error, "cut is of no known kind: its parts are");
     LS_TRY(check_parts(stage, parameter, error));
-    const int parts[] = {parameter->used,        parameter->stored,  parameter->gradient,
-                         parameter->master,      parameter->moment1, parameter->moment2,
-                         parameter->raw_gradient};
-    for (int i = 0; i < 7; i++) LS_TRY(note_region(stage, p, parts[i], error));
+    for (int i = 0; i < LS_PART_COUNT; i++)
+      LS_TRY(note_region(stage, p, parameter->part[i], error));
   }
   note_gradients(stage);
   return LS_OK;
@@ -192,23 +191,15 @@ static int lasting_instance(const ls_program *program, int value) {
   return program->frames.items[program->storages.items[storage].frame].instance;
 }
 
-/* The parts that are kept between programs, with what they are. */
-static int kept_parts(const ls_stage *stage, int p, int values[4], ls_leaf leaves[4]) {
+/* Whether the part is kept between programs by itself: without rounding, and in one tier, a
+ * parameter is its own master. */
+static bool is_kept(const ls_stage *stage, int p, int part) {
   const ls_program *program = stage->program;
   const ls_program_parameter *parameter = &program->parameters[p];
-  const int parts[4] = {parameter->stored, parameter->master, parameter->moment1,
-                        parameter->moment2};
-  const ls_leaf kinds[4] = {LS_LEAF_PARAMETER, LS_LEAF_MASTER, LS_LEAF_MOMENT1, LS_LEAF_MOMENT2};
-  const int stored_in = program->values.items[parameter->stored].storage;
-  int count = 0;
-  for (int i = 0; i < 4; i++) {
-    if (parts[i] < 0) continue;
-    /* In fp32 the parameter is its own master. */
-    if (i == 1 && program->values.items[parts[i]].storage == stored_in) continue;
-    values[count] = parts[i];
-    leaves[count++] = kinds[i];
-  }
-  return count;
+  const int value = parameter->part[part], stored = parameter->part[LS_PART_STORED];
+  return value >= 0 && ls_state_row_of((ls_state_part)part)->kept &&
+         (part == LS_PART_STORED ||
+          program->values.items[value].storage != program->values.items[stored].storage);
 }
 
 static void begin_inputs(ls_stage *stage) {
@@ -290,57 +281,52 @@ void ls_proof_begin(ls_stage *stage) {
   begin_caches(stage);
   for (int p = 0; p < program->parameter_count; p++) {
     if (!program->parameters[p].here) continue;
-    int values[4];
-    ls_leaf leaves[4];
-    const int count = kept_parts(stage, p, values, leaves);
-    for (int i = 0; i < count; i++) {
-      const ls_placement *used = &program->values.items[program->parameters[p].used].placement;
-      const ls_placement placement = ls_part_placement(stage, used, values[i]);
-      lay(stage, values[i], lasting_instance(program, values[i]),
-          ls_expression_leaf(&stage->proof->expressions, leaves[i], p, 0), -1, &placement);
+    const int *part = program->parameters[p].part;
+    const ls_placement *used = &program->values.items[part[LS_PART_USED]].placement;
+    for (int i = 0; i < LS_PART_COUNT; i++) {
+      if (!is_kept(stage, p, i)) continue;
+      const ls_placement placement = ls_part_placement(stage, used, part[i]);
+      lay(stage, part[i], lasting_instance(program, part[i]),
+          ls_expression_leaf(&stage->proof->expressions, LS_LEAF_PART + (ls_leaf)i, p, 0), -1,
+          &placement);
     }
   }
 }
 
-static ls_status check_kept(ls_stage *stage, int p, ls_error *error) {
+static ls_status check_kept(ls_stage *stage, int p, int part, ls_error *error) {
   const ls_program *program = stage->program;
   const int version = program->kind == LS_PROGRAM_STEP && ls_expected_trains(stage->proof, p);
-  int values[4];
-  ls_leaf leaves[4];
-  const int count = kept_parts(stage, p, values, leaves);
-  for (int i = 0; i < count; i++) {
-    const ls_extent *extent = &stage->extents[values[i]];
-    const ls_content *found =
-        ls_memory_look(stage, lasting_instance(program, values[i]),
-                       program->values.items[values[i]].storage, extent->begin, extent->end);
-    const ls_placement *used = &program->values.items[program->parameters[p].used].placement;
-    const ls_placement wanted = ls_part_placement(stage, used, values[i]);
-    static const char *const names[] = {"weights", "master weights", "first moments",
-                                        "second moments"};
-    const int expression = ls_expression_leaf(&stage->proof->expressions, leaves[i], p, version);
-    if (!found || found->expression != expression || found->kind != LS_CONTENT_VALUE)
-      return ls_fail(error, LS_NO, "stage %d: ends without the %s%s of %s: expected %s",
-                     stage->number, version ? "updated " : "", names[leaves[i] - LS_LEAF_PARAMETER],
-                     program->parameters[p].name, version ? "one update" : "them unchanged");
-    if (!ls_places_equal(stage->proof, &found->placement, &wanted))
-      return ls_fail(error, LS_NO,
-                     "stage %d: leaves the %s of %s in other pieces than it found them: expected "
-                     "them as they are stored",
-                     stage->number, names[leaves[i] - LS_LEAF_PARAMETER],
-                     program->parameters[p].name);
-  }
-  return LS_OK;
+  const ls_program_parameter *parameter = &program->parameters[p];
+  const int value = parameter->part[part];
+  const char *name = ls_state_row_of((ls_state_part)part)->name;
+  const ls_extent *extent = &stage->extents[value];
+  const ls_content *found =
+      ls_memory_look(stage, lasting_instance(program, value), program->values.items[value].storage,
+                     extent->begin, extent->end);
+  const ls_placement wanted = ls_part_placement(
+      stage, &program->values.items[parameter->part[LS_PART_USED]].placement, value);
+  const int expression =
+      ls_expression_leaf(&stage->proof->expressions, LS_LEAF_PART + (ls_leaf)part, p, version);
+  if (!found || found->expression != expression || found->kind != LS_CONTENT_VALUE)
+    return ls_fail(error, LS_NO, "stage %d: ends without the %s%s of %s: expected %s",
+                   stage->number, version ? "updated " : "", name, parameter->name,
+                   version ? "one update" : "them unchanged");
+  if (ls_places_equal(stage->proof, &found->placement, &wanted)) return LS_OK;
+  return ls_fail(error, LS_NO,
+                 "stage %d: leaves the %s of %s in other pieces than it found them: expected them "
+                 "as they are stored",
+                 stage->number, name, parameter->name);
 }
 
 ls_status ls_proof_guessed(ls_stage *stage, int p, ls_error *error) {
   const ls_program *program = stage->program;
-  const int stored = program->parameters[p].stored;
+  const int stored = program->parameters[p].part[LS_PART_STORED];
   const ls_extent *extent = &stage->extents[stored];
   const ls_content *found =
       ls_memory_look(stage, lasting_instance(program, stored),
                      program->values.items[stored].storage, extent->begin, extent->end);
   const ls_placement wanted = ls_part_placement(
-      stage, &program->values.items[program->parameters[p].used].placement, stored);
+      stage, &program->values.items[program->parameters[p].part[LS_PART_USED]].placement, stored);
   if (found && found->kind == LS_CONTENT_VALUE &&
       found->expression ==
           ls_expression_leaf(&stage->proof->expressions, LS_LEAF_PARAMETER, p, 2) &&
@@ -404,7 +390,8 @@ ls_status ls_proof_end(ls_stage *stage, ls_error *error) {
   const ls_program *program = stage->program;
   LS_TRY(check_caches(stage, error));
   for (int p = 0; p < program->parameter_count; p++)
-    if (program->parameters[p].here) LS_TRY(check_kept(stage, p, error));
+    for (int part = 0; part < LS_PART_COUNT && program->parameters[p].here; part++)
+      if (is_kept(stage, p, part)) LS_TRY(check_kept(stage, p, part, error));
   const bool loss = program->labels >= 0;
   if (loss) LS_TRY(check_cell(stage, LS_CELL_MEAN_LOSS, error));
   if (program->kind == LS_PROGRAM_STEP) LS_TRY(check_cell(stage, LS_CELL_NORM, error));

@@ -32,8 +32,8 @@ static int find_sum(const ls_stage *stage, ls_phase phase) {
 }
 
 static bool guesses(const ls_instruction *each) {
-  const bool op = each->collective == LS_COLLECTIVE_NONE;
-  return op && (each->kind == LS_OP_ADAMW_AHEAD || each->kind == LS_OP_SGD_AHEAD);
+  const ls_optimizer_row *row = ls_optimizer_of_op(each->kind);
+  return each->collective == LS_COLLECTIVE_NONE && row && each->kind == row->ahead;
 }
 
 static ls_status find_parts(ls_stage *stage, ls_error *error) {

@@ -42,13 +42,12 @@ _Static_assert((int)LS_MAX_OUTPUTS <= (int)LS_EXPRESSION_OUTPUTS,
                "an expression has room for each output");
 
 typedef enum ls_leaf {
-  LS_LEAF_PARAMETER = LS_OP_COUNT, /* by parameter and version: 0, 1 after the update, 2 guessed */
-  LS_LEAF_MASTER,
-  LS_LEAF_MOMENT1,
-  LS_LEAF_MOMENT2,
-  LS_LEAF_INPUT, /* by ls_input */
-  LS_LEAF_CELL,  /* by cell: set from outside, or made from finished sums */
-  LS_LEAF_STATE  /* by the graph's tensor and version: 0, 1 with this program's rows */
+  /* By part, of each by parameter and version: 0, 1 after the update, 2 guessed. */
+  LS_LEAF_PART = LS_OP_COUNT,
+  LS_LEAF_PARAMETER = LS_LEAF_PART + LS_PART_STORED,
+  LS_LEAF_INPUT = LS_LEAF_PART + LS_PART_COUNT, /* by ls_input */
+  LS_LEAF_CELL, /* by cell: set from outside, or made from finished sums */
+  LS_LEAF_STATE /* by the graph's tensor and version: 0, 1 with this program's rows */
 } ls_leaf;
 
 /* What a program is given before it runs. */

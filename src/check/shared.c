@@ -72,11 +72,12 @@ static ls_status check_pair(const ls_program *a, const ls_program *b, ls_error *
     const ls_program_parameter *x = &a->parameters[p], *y = &b->parameters[p];
     if (x->here != y->here || x->trainable != y->trainable) return fail_shared(a, x->name, error);
     if (!x->here) continue;
-    const int in_a[] = {x->stored, x->master, x->moment1, x->moment2};
-    const int in_b[] = {y->stored, y->master, y->moment1, y->moment2};
-    for (int i = 0; i < 4; i++)
-      if (in_a[i] >= 0 && in_b[i] >= 0 && !shares(a, in_a[i], b, in_b[i]))
-        return fail_shared(a, a->values.items[in_a[i]].name, error);
+    for (int part = 0; part < LS_PART_COUNT; part++) {
+      const int in_a = x->part[part], in_b = y->part[part];
+      if (ls_state_row_of((ls_state_part)part)->kept && in_a >= 0 && in_b >= 0 &&
+          !shares(a, in_a, b, in_b))
+        return fail_shared(a, a->values.items[in_a].name, error);
+    }
   }
   for (int c = 0; c < LS_CELL_COUNT; c++)
     if (a->cell[c] >= 0 && b->cell[c] >= 0 && !shares(a, a->cell[c], b, b->cell[c]))

@@ -163,7 +163,7 @@ static ls_status read_gradient(ls_stage *stage, const ls_content **gradient, int
     return ls_proof_fail(stage, error, "reads no gradient of a parameter: expected one");
   *parameter = of->in[0];
   const ls_program *program = stage->program;
-  const int own = program->parameters[*parameter].gradient;
+  const int own = program->parameters[*parameter].part[LS_PART_GRADIENT];
   if (own < 0 ||
       !lies_as(stage, &program->values.items[operand.value], &program->values.items[own]))
     return ls_proof_fail(stage, error, "reads the gradient of %s elsewhere: expected its own place",
@@ -178,8 +178,9 @@ static ls_status check_gradient_placement(ls_stage *stage, const ls_content *gra
                                           ls_error *error) {
   const ls_program *program = stage->program;
   const ls_program_parameter *parameter = &program->parameters[p];
-  const ls_placement wanted = ls_part_placement(
-      stage, &program->values.items[parameter->used].placement, parameter->gradient);
+  const ls_placement wanted =
+      ls_part_placement(stage, &program->values.items[parameter->part[LS_PART_USED]].placement,
+                        parameter->part[LS_PART_GRADIENT]);
   if (ls_places_equal(stage->proof, &gradient->placement, &wanted)) return LS_OK;
   return ls_proof_fail(stage, error,
                        "reads a gradient that is cut otherwise than its parameter: "
@@ -213,24 +214,21 @@ static ls_status run_squared_norm(ls_stage *stage, ls_error *error) {
   return write_output(stage, 0, &made, error);
 }
 
+/* By the optimizer's row, bit for bit. */
 static bool settings_fit(const ls_stage *stage, int p) {
-  const ls_attributes *given = &ls_proof_instruction(stage)->attributes;
-  const ls_optimizer *wanted = &stage->proof->layout->optimizer;
-  const bool adamw = wanted->kind == LS_OPTIMIZER_ADAMW;
-  const double decay = stage->program->parameters[p].ndim >= 2 ? wanted->weight_decay : 0;
-  if (given->weight_decay != decay) return false;
-  return adamw ? given->beta1 == wanted->beta1 && given->beta2 == wanted->beta2 &&
-                     given->epsilon == wanted->epsilon
-               : given->beta1 == wanted->momentum;
+  const ls_attributes wanted =
+      ls_optimizer_attributes(&stage->proof->layout->optimizer, stage->program->parameters[p].ndim);
+  return ls_attributes_equal(&ls_proof_instruction(stage)->attributes, &wanted);
 }
 
 /* One part of the state goes from its old version to its new one, where it lies. */
-static ls_status update_part(ls_stage *stage, int o, int expected, int p,
+static ls_status update_part(ls_stage *stage, int o, ls_state_part part, int p,
                              const ls_content *gradient, ls_error *error) {
   const ls_program *program = stage->program;
   const ls_instruction *instruction = ls_proof_instruction(stage);
   const ls_value *value = &program->values.items[instruction->out[o]];
   ls_expressions *all = &stage->proof->expressions;
+  const int expected = program->parameters[p].part[part];
   if (expected < 0 || !lies_as(stage, value, &program->values.items[expected]))
     return ls_proof_fail(stage, error, "updates %s elsewhere: expected its own place", value->name);
   const ls_placement shard = ls_part_placement(stage, &gradient->placement, instruction->out[o]);
@@ -241,11 +239,10 @@ static ls_status update_part(ls_stage *stage, int o, int expected, int p,
   const ls_content *old;
   LS_TRY(ls_operand_find(stage, instruction->out[o], &operand, error));
   LS_TRY(ls_memory_read(stage, &operand, &old, error));
-  static const ls_leaf leaves[] = {LS_LEAF_MASTER, LS_LEAF_MOMENT1, LS_LEAF_MOMENT2};
-  const ls_leaf leaf = o == 0 && program->values.items[expected].storage ==
-                                     program->values.items[program->parameters[p].stored].storage
-                           ? LS_LEAF_PARAMETER
-                           : leaves[o];
+  const int stored = program->parameters[p].part[LS_PART_STORED];
+  const bool own = part == LS_PART_MASTER &&
+                   program->values.items[expected].storage == program->values.items[stored].storage;
+  const ls_leaf leaf = own ? LS_LEAF_PARAMETER : LS_LEAF_PART + (ls_leaf)part;
   if (old->kind != LS_CONTENT_VALUE || old->expression != ls_expression_leaf(all, leaf, p, 0))
     return ls_proof_fail(stage, error,
                          "updates %s a second time or from something else: expected "
@@ -259,45 +256,54 @@ static ls_status update_part(ls_stage *stage, int o, int expected, int p,
   return ls_memory_write(stage, &operand, &made, error);
 }
 
-static ls_status run_optimizer(ls_stage *stage, ls_error *error) {
-  const ls_program *program = stage->program;
-  const ls_instruction *instruction = ls_proof_instruction(stage);
-  const bool adamw = instruction->kind == LS_OP_ADAMW;
-  LS_TRY(expect_operands(stage, 4, adamw ? 3 : 2, error));
-  if (adamw != (stage->proof->layout->optimizer.kind == LS_OPTIMIZER_ADAMW))
+/* What update and guess have in common: operands, the gradient, three cells, the settings. */
+static ls_status begin_optimizer(ls_stage *stage, bool guess, const ls_content **gradient, int *p,
+                                 ls_error *error) {
+  const ls_optimizer_row *row = ls_optimizer_row_of(stage->proof->layout->optimizer.kind);
+  const int state = 1 + row->moments;
+  if (ls_proof_instruction(stage)->kind != (guess ? row->ahead : row->update))
     return ls_proof_fail(stage, error, "is not the layout's optimizer: expected it");
-  const ls_content *gradient;
-  int p;
-  LS_TRY(read_gradient(stage, &gradient, &p, error));
-  LS_TRY(check_gradient_placement(stage, gradient, p, error));
+  LS_TRY(expect_operands(stage, guess ? 4 + state : 4, guess ? 1 : state, error));
+  LS_TRY(read_gradient(stage, gradient, p, error));
+  LS_TRY(check_gradient_placement(stage, *gradient, *p, error));
   LS_TRY(expect_cell_read(stage, 1, LS_CELL_LEARNING_RATE, error));
   LS_TRY(expect_cell_read(stage, 2, LS_CELL_STEP, error));
-  LS_TRY(expect_cell_read(stage, 3, LS_CELL_CLIP_FACTOR, error));
-  if (!settings_fit(stage, p))
-    return ls_proof_fail(stage, error, "has other settings than the layout: expected the same");
-  const ls_program_parameter *parameter = &program->parameters[p];
-  const int parts[] = {parameter->master, parameter->moment1, parameter->moment2};
-  for (int o = 0; o < instruction->outputs; o++)
-    LS_TRY(update_part(stage, o, parts[o], p, gradient, error));
+  LS_TRY(expect_cell_made(stage, 3, LS_CELL_CLIP_FACTOR, guess, error));
+  if (settings_fit(stage, *p)) return LS_OK;
+  return ls_proof_fail(stage, error, "has other settings than the layout: expected the same");
+}
+
+/* The part that an operand of the optimizer's op is, of those behind gradient and cells. */
+static ls_state_part part_of(const ls_stage *stage, int operand) {
+  const ls_optimizer_row *row = ls_optimizer_row_of(stage->proof->layout->optimizer.kind);
+  return operand ? row->moment[operand - 1] : LS_PART_MASTER;
+}
+
+static ls_status run_optimizer(ls_stage *stage, ls_error *error) {
+  const ls_content *gradient;
+  int p;
+  LS_TRY(begin_optimizer(stage, false, &gradient, &p, error));
+  for (int o = 0; o < ls_proof_instruction(stage)->outputs; o++)
+    LS_TRY(update_part(stage, o, part_of(stage, o), p, gradient, error));
   stage->proof->report.gradients++;
   return LS_OK;
 }
 
 /* A part of the state that a guess reads: as the step began with it, where it lies. */
-static ls_status read_part(ls_stage *stage, int i, int expected, ls_leaf leaf, int p,
-                           ls_error *error) {
+static ls_status read_part(ls_stage *stage, int i, ls_state_part part, int p, ls_error *error) {
   const ls_program *program = stage->program;
   ls_operand operand;
   const ls_content *content;
+  const int expected = program->parameters[p].part[part];
   LS_TRY(read_input(stage, i, &operand, &content, error));
   if (expected >= 0 && content->kind == LS_CONTENT_VALUE &&
       ls_value_same_place(&program->values.items[operand.value],
                           &program->values.items[expected]) &&
-      content->expression == ls_expression_leaf(&stage->proof->expressions, leaf, p, 0))
+      content->expression ==
+          ls_expression_leaf(&stage->proof->expressions, LS_LEAF_PART + (ls_leaf)part, p, 0))
     return LS_OK;
   return ls_proof_fail(stage, error, "guesses from %s: expected the %s of %s as the step found it",
-                       program->values.items[operand.value].name,
-                       leaf == LS_LEAF_MASTER ? "master weight" : "moment",
+                       program->values.items[operand.value].name, ls_state_row_of(part)->name,
                        program->parameters[p].name);
 }
 
@@ -306,12 +312,12 @@ static ls_status write_guess(ls_stage *stage, int p, const ls_content *gradient,
   const ls_program *program = stage->program;
   const int out = ls_proof_instruction(stage)->out[0];
   const ls_value *weights = &program->values.items[out];
-  const ls_value *stored = &program->values.items[program->parameters[p].stored];
+  const ls_value *stored = &program->values.items[program->parameters[p].part[LS_PART_STORED]];
   if (!weights->flat_elements || weights->storage != stored->storage ||
       weights->flat_elements != stored->flat_elements ||
       weights->flat_offset != stored->flat_offset || weights->global[0] != stored->global[0] ||
       weights->dtype != stored->dtype || weights->offset != stored->offset ||
-      (stage->extents[program->parameters[p].stored].cut & ~stage->extents[out].cut))
+      (stage->extents[program->parameters[p].part[LS_PART_STORED]].cut & ~stage->extents[out].cut))
     return ls_proof_fail(stage, error, "guesses the weights of %s elsewhere: expected their place",
                          program->parameters[p].name);
   const ls_placement wanted = ls_part_placement(stage, &gradient->placement, out);
@@ -331,24 +337,11 @@ static ls_status write_guess(ls_stage *stage, int p, const ls_content *gradient,
 }
 
 static ls_status run_guess(ls_stage *stage, ls_error *error) {
-  const ls_program *program = stage->program;
-  const bool adamw = ls_proof_instruction(stage)->kind == LS_OP_ADAMW_AHEAD;
-  LS_TRY(expect_operands(stage, adamw ? 7 : 6, 1, error));
-  if (adamw != (stage->proof->layout->optimizer.kind == LS_OPTIMIZER_ADAMW))
-    return ls_proof_fail(stage, error, "is not the layout's optimizer: expected it");
   const ls_content *gradient;
   int p;
-  LS_TRY(read_gradient(stage, &gradient, &p, error));
-  LS_TRY(check_gradient_placement(stage, gradient, p, error));
-  LS_TRY(expect_cell_read(stage, 1, LS_CELL_LEARNING_RATE, error));
-  LS_TRY(expect_cell_read(stage, 2, LS_CELL_STEP, error));
-  LS_TRY(expect_cell_made(stage, 3, LS_CELL_CLIP_FACTOR, true, error));
-  if (!settings_fit(stage, p))
-    return ls_proof_fail(stage, error, "has other settings than the layout: expected the same");
-  const ls_program_parameter *parameter = &program->parameters[p];
-  const int parts[] = {parameter->master, parameter->moment1, parameter->moment2};
-  for (int i = 4; i < (adamw ? 7 : 6); i++)
-    LS_TRY(read_part(stage, i, parts[i - 4], LS_LEAF_MASTER + (ls_leaf)(i - 4), p, error));
+  LS_TRY(begin_optimizer(stage, true, &gradient, &p, error));
+  for (int i = 4; i < ls_proof_instruction(stage)->inputs; i++)
+    LS_TRY(read_part(stage, i, part_of(stage, i - 4), p, error));
   return write_guess(stage, p, gradient, error);
 }
 
@@ -382,7 +375,7 @@ static ls_status run_cast(ls_stage *stage, ls_error *error) {
     const ls_content *master;
     LS_TRY(ls_memory_read(stage, &source, &master, error));
     const ls_node_record node = *ls_expression_record(all, master->expression);
-    if (master->kind != LS_CONTENT_VALUE || node.kind != (int)LS_LEAF_MASTER)
+    if (master->kind != LS_CONTENT_VALUE || node.kind != (int)LS_LEAF_PART + (int)LS_PART_MASTER)
       return ls_proof_fail(stage, error, "rounds something else: expected master weights");
     ls_content made = *master;
     made.expression = ls_expression_leaf(all, LS_LEAF_PARAMETER, node.in[0], node.in[1]);
@@ -403,14 +396,12 @@ ls_status ls_run_cells(ls_stage *stage, bool *done, ls_error *error) {
 }
 
 ls_status ls_run_update(ls_stage *stage, bool *done, ls_error *error) {
+  const ls_op_kind kind = ls_proof_instruction(stage)->kind;
+  const ls_optimizer_row *optimizer = ls_optimizer_of_op(kind);
   *done = true;
-  switch (ls_proof_instruction(stage)->kind) {
-    case LS_OP_SQUARED_NORM: return run_squared_norm(stage, error);
-    case LS_OP_ADAMW:
-    case LS_OP_SGD: return run_optimizer(stage, error);
-    case LS_OP_ADAMW_AHEAD:
-    case LS_OP_SGD_AHEAD: return run_guess(stage, error);
-    case LS_OP_CAST: return run_cast(stage, error);
-    default: *done = false; return LS_OK;
-  }
+  if (optimizer) return (kind == optimizer->ahead ? run_guess : run_optimizer)(stage, error);
+  if (kind == LS_OP_SQUARED_NORM) return run_squared_norm(stage, error);
+  if (kind == LS_OP_CAST) return run_cast(stage, error);
+  *done = false;
+  return LS_OK;
 }

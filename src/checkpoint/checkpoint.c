@@ -16,7 +16,7 @@ static const size_t usual_shard_bytes = 5000000000u;
 typedef struct tensor_set {
   const char *stem;
   const ls_stored_layout **layouts;
-  ls_part_of_parameter *parts;
+  ls_state_part *parts;
   int count;
   ls_safetensors_writer *writer;
 } tensor_set;
@@ -44,7 +44,7 @@ static ls_status plan_weights(saver *self, ls_error *error) {
   tensor_set *set = &self->sets[WEIGHTS];
   *set = (tensor_set){.stem = "model",
                       .layouts = LS_NEW_ARRAY(self->arena, const ls_stored_layout *, plan.count),
-                      .parts = LS_NEW_ARRAY(self->arena, ls_part_of_parameter, plan.count),
+                      .parts = LS_NEW_ARRAY(self->arena, ls_state_part, plan.count),
                       .count = plan.count};
   for (int t = 0; t < plan.count; t++) {
     set->layouts[t] = &plan.tensors[t];
@@ -58,12 +58,13 @@ static void plan_moments(saver *self) {
   tensor_set *set = &self->sets[MOMENTS];
   *set = (tensor_set){.stem = "optimizer",
                       .layouts = LS_NEW_ARRAY(self->arena, const ls_stored_layout *, count),
-                      .parts = LS_NEW_ARRAY(self->arena, ls_part_of_parameter, count),
+                      .parts = LS_NEW_ARRAY(self->arena, ls_state_part, count),
                       .count = count};
   for (int p = 0, t = 0; p < self->program->parameter_count; p++)
-    for (int m = 0; m < ls_checkpoint_moments(self->program, p); m++, t++) {
-      set->layouts[t] = ls_checkpoint_moment(self->arena, self->program, p, m);
-      set->parts[t] = m ? LS_PART_MOMENT2 : LS_PART_MOMENT1;
+    for (int part = 0; part < LS_PART_COUNT; part++) {
+      if (!ls_checkpoint_has(self->program, p, (ls_state_part)part)) continue;
+      set->layouts[t] = ls_checkpoint_moment(self->arena, self->program, p, (ls_state_part)part);
+      set->parts[t++] = (ls_state_part)part;
     }
 }
 

@@ -39,16 +39,17 @@ static ls_status find_moments(const ls_program *program, const char *folder,
   *count = ls_checkpoint_moments_of_all(program);
   *items = LS_NEW_ARRAY(arena, ls_fill_item, *count);
   for (int p = 0, i = 0; p < program->parameter_count; p++)
-    for (int m = 0; m < ls_checkpoint_moments(program, p); m++, i++) {
-      const ls_stored_layout *layout = ls_checkpoint_moment(arena, program, p, m);
+    for (int part = 0; part < LS_PART_COUNT; part++) {
+      if (!ls_checkpoint_has(program, p, (ls_state_part)part)) continue;
+      const ls_stored_layout *layout = ls_checkpoint_moment(arena, program, p, (ls_state_part)part);
       const ls_stored_tensor *tensor = ls_safetensors_find(stored, layout->name);
       if (!tensor)
         return ls_fail(error, LS_INPUT, "%s: the optimizer's tensor %s is missing", folder,
                        layout->name);
       LS_TRY(check_shape(tensor, layout, error));
-      (*items)[i] = (ls_fill_item){.from = {layout, layout->pieces.items, tensor},
-                                   .parameter = p,
-                                   .part = m ? LS_PART_MOMENT2 : LS_PART_MOMENT1};
+      (*items)[i++] = (ls_fill_item){.from = {layout, layout->pieces.items, tensor},
+                                     .parameter = p,
+                                     .part = (ls_state_part)part};
     }
   const int there = ls_safetensors_count(stored);
   if (*count == there) return LS_OK;

@@ -141,7 +141,7 @@ static ls_status give(void *job_, ls_rank *rank, ls_error *error) {
   int64_t at = 0;
   for (int p = 0; p < program->parameter_count; p++) {
     const ls_program_parameter *about = &program->parameters[p];
-    for (ls_part_of_parameter part = LS_PART_MASTER; part <= LS_PART_MOMENT2; part++) {
+    for (ls_state_part part = LS_PART_MASTER; part <= LS_PART_MOMENT2; part++) {
       ls_box boxes[LS_MOST_BOXES];
       const int count = ls_rank_given_boxes(rank, program, p, part, boxes);
       for (int b = 0; b < count; b++) {

@@ -155,8 +155,8 @@ static ls_status read_state(const ls_session *session, ls_rank *rank, whole_stat
     const int64_t elements = ls_program_parameter_elements(&program->parameters[p]);
     double *read = malloc((size_t)elements * sizeof *read);
     for (int part = LS_PART_MASTER; part <= LS_PART_MOMENT2; part++) {
-      LS_TRY(ls_rank_read_parameter(rank, program, p, (ls_part_of_parameter)part, 0, elements, read,
-                                    dtype, error));
+      LS_TRY(ls_rank_read_parameter(rank, program, p, (ls_state_part)part, 0, elements, read, dtype,
+                                    error));
       if (keeps) ls_convert(state->values + at, LS_F64, read, dtype, elements);
       at += elements;
     }

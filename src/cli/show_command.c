@@ -79,8 +79,8 @@ static ls_status print_rank(const ls_program *const *stages, const char *text, l
   for (int p = 0; p < program->parameter_count; p++) {
     const ls_program_parameter *about = &program->parameters[p];
     if (!about->here) continue;
-    const ls_local used = ls_program_local(program, rank, about->used);
-    const ls_local stored = ls_program_local(program, rank, about->stored);
+    const ls_local used = ls_program_local(program, rank, about->part[LS_PART_USED]);
+    const ls_local stored = ls_program_local(program, rank, about->part[LS_PART_STORED]);
     char whole[32], part[64], piece[48];
     snprintf(whole, sizeof whole, "%lld", (long long)about->dims[0]);
     snprintf(part, sizeof part, "%lld+%lld", (long long)used.start[0], (long long)used.valid[0]);

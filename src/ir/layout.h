@@ -14,7 +14,12 @@
 /* When the gradient of a unit is reduced over dp_shard (and its weights gathered). */
 typedef enum ls_when { LS_WHEN_AUTO = 0, LS_WHEN_MICROBATCH, LS_WHEN_STEP } ls_when;
 
-typedef enum ls_optimizer_kind { LS_OPTIMIZER_ADAMW = 0, LS_OPTIMIZER_SGD } ls_optimizer_kind;
+/* In the order of the words of optimizer.name; what each is, is its row (ir/state.h). */
+typedef enum ls_optimizer_kind {
+  LS_OPTIMIZER_ADAMW = 0,
+  LS_OPTIMIZER_SGD,
+  LS_OPTIMIZER_COUNT
+} ls_optimizer_kind;
 
 typedef struct ls_optimizer {
   ls_optimizer_kind kind;

@@ -473,12 +473,12 @@ static ls_status load_action(loader *l, json_t *item, size_t index) {
 static ls_status load_parameter(loader *l, json_t *item, size_t index) {
   ls_program_parameter *made = &l->program->parameters[index];
   const char *name;
-  int here, gives, trainable, cut, parts[7];
+  int here, gives, trainable, cut;
   json_t *dims, *values;
   if (json_unpack(item, "[sbbbioio]", &name, &here, &gives, &trainable, &cut, &dims, &made->unit,
                   &values) != 0 ||
       !in_range(cut, LS_CUT_COUNT) || !in_range((int64_t)made->unit + 1, 1 << 20) ||
-      !read_ints(values, parts, 7))
+      !read_ints(values, made->part, LS_PART_COUNT))
     return damaged(l, "parameter", index);
   made->name = ls_arena_strdup(l->arena, name);
   made->here = here != 0;
@@ -486,16 +486,11 @@ static ls_status load_parameter(loader *l, json_t *item, size_t index) {
   made->trainable = trainable != 0;
   made->cut = (ls_cut)cut;
   made->ndim = read_integers(dims, made->dims, LS_MAX_DIMS);
-  for (int v = 0; v < 7; v++)
-    if (made->ndim < 1 || !is_value(l, parts[v], v >= 2 || !here))
+  for (int part = 0; part < LS_PART_COUNT; part++) {
+    const bool always = here && !ls_state_row_of((ls_state_part)part)->trained;
+    if (made->ndim < 1 || !is_value(l, made->part[part], !always))
       return damaged(l, "parameter", index);
-  made->used = parts[0];
-  made->stored = parts[1];
-  made->gradient = parts[2];
-  made->master = parts[3];
-  made->moment1 = parts[4];
-  made->moment2 = parts[5];
-  made->raw_gradient = parts[6];
+  }
   l->program->parameter_count++;
   return LS_OK;
 }

@@ -14,12 +14,3 @@ ls_tier ls_pool_tier(ls_pool pool) {
 bool ls_pool_works(ls_pool pool) {
   return pool == LS_POOL_WORK || pool == LS_POOL_HOST_WORK || pool == LS_POOL_FILE_WORK;
 }
-
-const char *ls_category_name(ls_category category) {
-  static const char *const names[] = {
-#define LS_CATEGORY_NAME(suffix, name) [LS_CATEGORY_##suffix] = name,
-      LS_CATEGORIES(LS_CATEGORY_NAME)
-#undef LS_CATEGORY_NAME
-  };
-  return names[category];
-}

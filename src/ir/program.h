@@ -22,6 +22,7 @@
 #include "ir/collective.h"
 #include "ir/layout.h"
 #include "ir/mesh.h"
+#include "ir/state.h"
 
 typedef enum ls_pool {
   LS_POOL_STATE = 0,  /* parameters, master weights, moments, caches: kept between programs */
@@ -38,27 +39,6 @@ typedef enum ls_pool {
 const char *ls_pool_name(ls_pool pool);
 ls_tier ls_pool_tier(ls_pool pool);
 bool ls_pool_works(ls_pool pool); /* WORK of its tier */
-
-/* What memory is for, as a person counts it. */
-#define LS_CATEGORIES(X)             \
-  X(PARAMETERS, "parameters")        \
-  X(MASTER, "master weights")        \
-  X(MOMENTS, "optimizer moments")    \
-  X(GRADIENTS, "gradients")          \
-  X(GATHERED, "gathered parameters") \
-  X(ACTIVATIONS, "activations kept") \
-  X(TEMPORARIES, "temporaries")      \
-  X(CACHES, "key/value caches")      \
-  X(INPUTS, "inputs and cells")
-
-typedef enum ls_category {
-#define LS_CATEGORY_ENUM(suffix, name) LS_CATEGORY_##suffix,
-  LS_CATEGORIES(LS_CATEGORY_ENUM)
-#undef LS_CATEGORY_ENUM
-      LS_CATEGORY_COUNT
-} ls_category;
-
-const char *ls_category_name(ls_category category);
 
 typedef enum ls_cell {
   LS_CELL_LEARNING_RATE = 0,
@@ -178,14 +158,7 @@ typedef struct ls_program_parameter {
   int ndim;
   int64_t dims[LS_MAX_DIMS]; /* of the whole tensor */
   int unit;
-  int used;     /* as kernels use it: whole along dp_shard (gathered or stored) */
-  int stored;   /* 1-D: this rank's piece of the stored parameter, compute dtype */
-  int gradient; /* 1-D: this rank's piece of the reduced gradient, where the
-                   update reads it */
-  /* 1-D pieces, where they stay between steps; master is `stored` where compute has no 16 bits and
-   * both are in one tier. */
-  int master, moment1, moment2;
-  int raw_gradient; /* of one microbatch, before reduction */
+  int part[LS_PART_COUNT]; /* values, by ls_state_part; -1: none */
 } ls_program_parameter;
 
 /* A segment of the model: a layer, what comes before all layers, what comes after. */

@@ -124,9 +124,8 @@ static json_t *instruction_json(const ls_instruction *each) {
 }
 
 static json_t *parameter_json(const ls_program_parameter *p) {
-  return json_pack("[sbbbioi[iiiiiii]]", p->name, (int)p->here, (int)p->gives, (int)p->trainable,
-                   (int)p->cut, integers(p->dims, p->ndim), p->unit, p->used, p->stored,
-                   p->gradient, p->master, p->moment1, p->moment2, p->raw_gradient);
+  return json_pack("[sbbbioio]", p->name, (int)p->here, (int)p->gives, (int)p->trainable,
+                   (int)p->cut, integers(p->dims, p->ndim), p->unit, ints(p->part, LS_PART_COUNT));
 }
 
 static json_t *body_json(const ls_body *body) {

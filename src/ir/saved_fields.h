@@ -4,7 +4,7 @@
 
 #include "ir/program.h"
 
-enum { LS_SAVED_VERSION = 13 };
+enum { LS_SAVED_VERSION = 14 };
 
 #define LS_VALUE_NUMBERS(X) \
   X(offset)                 \

@@ -155,7 +155,6 @@ static ls_program *compile_stage(const compilation *c, int stage) {
   name_parts(c, made);
   const bool *here = ls_schedule_units_here(sharded, c->units, c->chunks, stage);
   const ls_homes *homes = ls_homes_make(sharded, c->units, c->chunks, c->recompute, here, stage);
-  const bool fp64 = sharded->layout.compute == LS_F64;
   ls_lowering lowering = {.program = made,
                           .sharded = sharded,
                           .units = c->units,
@@ -166,8 +165,6 @@ static ls_program *compile_stage(const compilation *c, int stage) {
                           .stage = stage,
                           .homes = homes,
                           .here = here,
-                          .accumulate = fp64 ? LS_F64 : LS_F32,
-                          .gradient = fp64 ? LS_F64 : sharded->layout.grad_dtype,
                           .value_of = LS_NEW_ARRAY(arena, int, sharded->values.count),
                           .of_slice = LS_NEW_ARRAY(arena, int, sharded->values.count),
                           .away = LS_NEW_ARRAY(arena, int, sharded->values.count),

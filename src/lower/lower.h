@@ -8,16 +8,11 @@
 
 /* Storages of a unit; -1 where there is none. */
 typedef struct ls_unit_memory {
-  int stored; /* parameters between steps: whole or the shard */
-  int source; /* what is gathered: `stored`, or a copy fetched to the device */
-  int used;   /* what kernels read: `source`, or a gathered copy */
-  int master, moment1, moment2;
-  int master_at, moment1_at, moment2_at; /* while they are updated: the same, or the host's copy */
-  int fresh;                             /* updated parameters before they go to `stored` */
-  int raw;                               /* gradient as nodes write it, whole */
-  int reduced;                           /* after reduction: `raw`, or the shard */
-  int given;                             /* the gradient until the update: `reduced`, or a copy */
-  int taken; /* the gradient the update reads: `given`, or the host's copy */
+  int part[LS_PART_COUNT]; /* where the part lies; of GRADIENT, until the update */
+  /* The same during the update: or the host's copy; of STORED, updated weights before they go. */
+  int at[LS_PART_COUNT];
+  int source;  /* what is gathered: STORED, or a copy fetched to the device */
+  int reduced; /* a gradient after reduction: RAW_GRADIENT, or this rank's shard */
 } ls_unit_memory;
 
 /* What is known of a storage before it has its place. */
@@ -61,9 +56,7 @@ typedef struct ls_lowering {
   int stage;
   const ls_recompute *recompute;
   const ls_homes *homes;
-  const bool *here;    /* by unit: this stage has it */
-  ls_dtype accumulate; /* fp32, or fp64 under fp64 */
-  ls_dtype gradient;   /* that, or bf16 */
+  const bool *here; /* by unit: this stage has it */
   ls_unit_memory *memory;
   int *value_of;                  /* program value by sharded value, -1: not made yet */
   int *away;                      /* its copy outside the device; -1: none */
@@ -111,10 +104,14 @@ void ls_lower_action(ls_lowering *lowering, const ls_action *action);
 ls_pool ls_lower_state_pool(ls_tier tier);
 ls_pool ls_lower_work_pool(ls_tier tier);
 
+/* The placement of a unit's buffer in a part of its state, and its type. */
+const ls_placement *ls_lower_placement(const ls_lowering *lowering, int unit, ls_state_part part);
+ls_dtype ls_lower_dtype(const ls_lowering *lowering, ls_state_part part);
+
 /* A parameter's elements in its unit's flat buffer, without rows of padding; `placement`: of the
  * unit. */
-int ls_lower_parameter(ls_lowering *lowering, int parameter, const char *name, int storage,
-                       ls_dtype dtype, const ls_placement *placement);
+int ls_lower_parameter(ls_lowering *lowering, int parameter, ls_state_part part, const char *name,
+                       int storage, const ls_placement *placement);
 
 /* Appends the instructions that begin a move between tiers. */
 void ls_lower_move(ls_lowering *lowering, const ls_action *action);

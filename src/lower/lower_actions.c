@@ -96,8 +96,8 @@ static void lower_gather(ls_lowering *lowering, int unit, bool publish) {
   const passage of = {.unit = unit,
                       .what = "parameters",
                       .dtype = lowering->sharded->layout.compute,
-                      .from = publish ? memory->stored : memory->source,
-                      .to = publish ? memory->stored : memory->used,
+                      .from = publish ? memory->part[LS_PART_STORED] : memory->source,
+                      .to = memory->part[publish ? LS_PART_STORED : LS_PART_USED],
                       .elements = about->elements};
   if (publish)
     resolve(lowering, &of, &about->state, &about->stored);
@@ -108,7 +108,7 @@ static void lower_gather(ls_lowering *lowering, int unit, bool publish) {
 /* Gradients partial on tp lie last in the unit, together by axes: one all-reduce for each range. */
 static void reduce_partial(ls_lowering *lowering, int unit) {
   const ls_unit *about = &lowering->units->items[unit];
-  const int raw = lowering->memory[unit].raw;
+  const int raw = lowering->memory[unit].part[LS_PART_RAW_GRADIENT];
   for (int e = 0; e < about->entries.count;) {
     const ls_unit_entry *first = &about->entries.items[e];
     int next = e + 1;
@@ -118,7 +118,7 @@ static void reduce_partial(ls_lowering *lowering, int unit) {
     e = next;
     const passage of = {.unit = unit,
                         .what = "gradient",
-                        .dtype = lowering->gradient,
+                        .dtype = ls_lower_dtype(lowering, LS_PART_GRADIENT),
                         .from = raw,
                         .to = raw,
                         .offset = first->offset,
@@ -134,7 +134,7 @@ static void reduce_gradient(ls_lowering *lowering, int unit, int storage, const 
                             const ls_placement *to, ls_write_mode write) {
   const passage of = {.unit = unit,
                       .what = "gradient",
-                      .dtype = lowering->gradient,
+                      .dtype = ls_lower_dtype(lowering, LS_PART_GRADIENT),
                       .from = storage,
                       .to = lowering->memory[unit].reduced,
                       .elements = lowering->units->items[unit].elements,
@@ -145,8 +145,8 @@ static void reduce_gradient(ls_lowering *lowering, int unit, int storage, const 
 static void lower_reduce(ls_lowering *lowering, int unit) {
   const ls_unit *about = &lowering->units->items[unit];
   reduce_partial(lowering, unit);
-  reduce_gradient(lowering, unit, lowering->memory[unit].raw, &about->raw, &about->gradient,
-                  LS_ADD_AFTER_FIRST);
+  reduce_gradient(lowering, unit, lowering->memory[unit].part[LS_PART_RAW_GRADIENT], &about->raw,
+                  &about->gradient, LS_ADD_AFTER_FIRST);
 }
 
 /* What REDUCE has left to do. Two stages that use a parameter add up last, what each then has. */
@@ -159,30 +159,26 @@ static void lower_finish(ls_lowering *lowering, int unit) {
   for (int a = 0; a < mesh->count; a++)
     if (ls_mesh_axes(mesh, LS_MESH_STAGE) >> a & 1) own.on[a] = about->gradient.on[a];
   if (!begun) reduce_partial(lowering, unit);
-  reduce_gradient(lowering, unit, begun ? memory->reduced : memory->raw, &about->gradient, &own,
-                  LS_WRITE);
+  reduce_gradient(lowering, unit, begun ? memory->reduced : memory->part[LS_PART_RAW_GRADIENT],
+                  &about->gradient, &own, LS_WRITE);
   reduce_gradient(lowering, unit, memory->reduced, &own, &about->state, LS_WRITE);
 }
 
 /* A part of a parameter where it is updated. */
-static int updated(ls_lowering *lowering, int p, int waiting, int home, int at, ls_dtype dtype) {
-  if (waiting < 0 || home == at) return waiting;
-  return ls_lower_parameter(lowering, p, lowering->program->values.items[waiting].name, at, dtype,
-                            &lowering->units->items[lowering->units->of_parameter[p]].state);
-}
-
-static int gradient_of(ls_lowering *lowering, int p) {
+static int updated(ls_lowering *lowering, int p, ls_state_part part) {
   const ls_program_parameter *parameter = &lowering->program->parameters[p];
   const ls_unit_memory *memory = &lowering->memory[parameter->unit];
-  return updated(lowering, p, parameter->gradient, memory->given, memory->taken,
-                 lowering->gradient);
+  const int waiting = parameter->part[part];
+  if (waiting < 0 || memory->part[part] == memory->at[part]) return waiting;
+  return ls_lower_parameter(lowering, p, part, lowering->program->values.items[waiting].name,
+                            memory->at[part], &lowering->units->items[parameter->unit].state);
 }
 
 static void sum_squares(ls_lowering *lowering, int p) {
   const ls_program *program = lowering->program;
   if (!program->parameters[p].gives || !program->parameters[p].trainable) return;
   const ls_unit *unit = &lowering->units->items[program->parameters[p].unit];
-  const int gradient = gradient_of(lowering, p);
+  const int gradient = updated(lowering, p, LS_PART_GRADIENT);
   ls_instruction *made = ls_lower_op(lowering, LS_OP_SQUARED_NORM);
   made->attributes.weight = 1;
   made->first_only = unit->entries.items[lowering->units->entry_of[p]].replicated;
@@ -266,30 +262,34 @@ static void lower_settle(ls_lowering *lowering) {
   lower_factor(lowering);
 }
 
-static void set_optimizer(ls_instruction *made, const ls_optimizer *optimizer, int ndim) {
-  const bool adamw = optimizer->kind == LS_OPTIMIZER_ADAMW;
-  made->attributes.beta1 = adamw ? optimizer->beta1 : optimizer->momentum;
-  made->attributes.beta2 = optimizer->beta2;
-  made->attributes.epsilon = optimizer->epsilon;
-  made->attributes.weight_decay = ndim >= 2 ? optimizer->weight_decay : 0;
+/* The op of the layout's optimizer on a parameter, which reads its gradient and three cells. */
+static ls_instruction *lower_optimizer(ls_lowering *lowering, int p, ls_op_kind op, int gradient) {
+  const int *cell = lowering->program->cell;
+  ls_instruction *made = ls_lower_op(lowering, op);
+  made->attributes = ls_optimizer_attributes(&lowering->sharded->layout.optimizer,
+                                             lowering->program->parameters[p].ndim);
+  return with(
+      made, 4,
+      (int[]){gradient, cell[LS_CELL_LEARNING_RATE], cell[LS_CELL_STEP], cell[LS_CELL_CLIP_FACTOR]},
+      0, NULL);
+}
+
+static const ls_optimizer_row *optimizer_of(const ls_lowering *lowering) {
+  return ls_optimizer_row_of(lowering->sharded->layout.optimizer.kind);
 }
 
 /* A parameter's weights as the update will make them where the factor is what it is now. */
 static void lower_guess(ls_lowering *lowering, int p) {
   const ls_program_parameter *parameter = &lowering->program->parameters[p];
-  const ls_sharded *sharded = lowering->sharded;
-  const bool adamw = sharded->layout.optimizer.kind == LS_OPTIMIZER_ADAMW;
-  const int *cell = lowering->program->cell;
-  const int weights =
-      ls_lower_parameter(lowering, p, parameter->name, lowering->memory[parameter->unit].stored,
-                         sharded->layout.compute, &lowering->units->items[parameter->unit].state);
-  ls_instruction *made = ls_lower_op(lowering, adamw ? LS_OP_ADAMW_AHEAD : LS_OP_SGD_AHEAD);
-  set_optimizer(made, &sharded->layout.optimizer, parameter->ndim);
-  with(
-      made, adamw ? 7 : 6,
-      (int[]){gradient_of(lowering, p), cell[LS_CELL_LEARNING_RATE], cell[LS_CELL_STEP],
-              cell[LS_CELL_CLIP_FACTOR], parameter->master, parameter->moment1, parameter->moment2},
-      1, &weights);
+  const ls_optimizer_row *row = optimizer_of(lowering);
+  const int weights = ls_lower_parameter(lowering, p, LS_PART_STORED, parameter->name,
+                                         lowering->memory[parameter->unit].part[LS_PART_STORED],
+                                         &lowering->units->items[parameter->unit].state);
+  ls_instruction *made =
+      lower_optimizer(lowering, p, row->ahead, updated(lowering, p, LS_PART_GRADIENT));
+  made->in[made->inputs++] = parameter->part[LS_PART_MASTER];
+  for (int m = 0; m < row->moments; m++) made->in[made->inputs++] = parameter->part[row->moment[m]];
+  made->out[made->outputs++] = weights;
 }
 
 static void lower_ahead(ls_lowering *lowering, int unit) {
@@ -299,25 +299,12 @@ static void lower_ahead(ls_lowering *lowering, int unit) {
 }
 
 static void lower_parameter_update(ls_lowering *lowering, int p) {
-  const ls_program *program = lowering->program;
-  const ls_program_parameter *parameter = &program->parameters[p];
-  const ls_unit_memory *memory = &lowering->memory[parameter->unit];
-  const int master = updated(lowering, p, parameter->master, memory->master, memory->master_at,
-                             lowering->accumulate);
-  const int moment1 = updated(lowering, p, parameter->moment1, memory->moment1, memory->moment1_at,
-                              lowering->accumulate);
-  const int moment2 = updated(lowering, p, parameter->moment2, memory->moment2, memory->moment2_at,
-                              lowering->accumulate);
-  const ls_optimizer *optimizer = &lowering->sharded->layout.optimizer;
-  const bool adamw = optimizer->kind == LS_OPTIMIZER_ADAMW;
-  const int gradient = gradient_of(lowering, p);
-  ls_instruction *made = ls_lower_op(lowering, adamw ? LS_OP_ADAMW : LS_OP_SGD);
-  set_optimizer(made, optimizer, parameter->ndim);
-  const int *cell = program->cell;
-  with(
-      made, 4,
-      (int[]){gradient, cell[LS_CELL_LEARNING_RATE], cell[LS_CELL_STEP], cell[LS_CELL_CLIP_FACTOR]},
-      adamw ? 3 : 2, (int[]){master, moment1, moment2});
+  const ls_optimizer_row *row = optimizer_of(lowering);
+  int out[1 + LS_MOST_MOMENTS] = {updated(lowering, p, LS_PART_MASTER)};
+  for (int m = 0; m < row->moments; m++) out[1 + m] = updated(lowering, p, row->moment[m]);
+  const int gradient = updated(lowering, p, LS_PART_GRADIENT);
+  ls_instruction *made = lower_optimizer(lowering, p, row->update, gradient);
+  for (int o = 0; o < 1 + row->moments; o++) made->out[made->outputs++] = out[o];
 }
 
 static void lower_update(ls_lowering *lowering, int unit) {
@@ -326,13 +313,17 @@ static void lower_update(ls_lowering *lowering, int unit) {
     lower_parameter_update(lowering, units->parameters[i]);
   const ls_unit_memory *memory = &lowering->memory[unit];
   const bool returns = ls_offload_returns(lowering->homes, unit);
-  if (memory->master == memory->stored || (returns && memory->fresh == memory->master_at)) return;
+  const int master_at = memory->at[LS_PART_MASTER];
+  if (memory->part[LS_PART_MASTER] == memory->part[LS_PART_STORED] ||
+      (returns && memory->at[LS_PART_STORED] == master_at))
+    return;
   const ls_unit *about = &lowering->units->items[unit];
-  const int master = ls_lower_range(lowering, about->name, memory->master_at, lowering->accumulate,
-                                    unit, 0, about->elements, &about->state);
-  const int stored =
-      ls_lower_range(lowering, about->name, returns ? memory->fresh : memory->stored,
-                     lowering->sharded->layout.compute, unit, 0, about->elements, &about->state);
+  const int master =
+      ls_lower_range(lowering, about->name, master_at, ls_lower_dtype(lowering, LS_PART_MASTER),
+                     unit, 0, about->elements, &about->state);
+  const int stored = ls_lower_range(
+      lowering, about->name, (returns ? memory->at : memory->part)[LS_PART_STORED],
+      ls_lower_dtype(lowering, LS_PART_STORED), unit, 0, about->elements, &about->state);
   with(ls_lower_op(lowering, LS_OP_CAST), 1, &master, 1, &stored);
 }
 

@@ -16,8 +16,9 @@ static void begin_move(ls_lowering *lowering, int source, int target, int64_t co
 }
 
 /* A unit's whole buffer, or this rank's shard of it, from one storage to another. */
-static void move_unit(ls_lowering *lowering, int unit, int source, int target, ls_dtype dtype,
+static void move_unit(ls_lowering *lowering, int unit, ls_state_part part, int source, int target,
                       const ls_placement *placement, const char *what) {
+  const ls_dtype dtype = ls_lower_dtype(lowering, part);
   const ls_unit *about = &lowering->units->items[unit];
   const char *name = ls_arena_printf(lowering->program->arena, "%s of %s", what, about->name);
   const int from =
@@ -29,14 +30,13 @@ static void move_unit(ls_lowering *lowering, int unit, int source, int target, l
 
 static void move_state(ls_lowering *lowering, int unit, bool back) {
   const ls_unit_memory *memory = &lowering->memory[unit];
-  const ls_placement *state = &lowering->units->items[unit].state;
-  const int homes[] = {memory->master, memory->moment1, memory->moment2};
-  const int staged[] = {memory->master_at, memory->moment1_at, memory->moment2_at};
-  static const char *const names[] = {"master weights", "first moments", "second moments"};
-  for (int i = 0; i < 3; i++)
-    if (homes[i] >= 0)
-      move_unit(lowering, unit, back ? staged[i] : homes[i], back ? homes[i] : staged[i],
-                lowering->accumulate, state, names[i]);
+  for (int i = 0; i < LS_PART_COUNT; i++) {
+    const ls_state_part part = (ls_state_part)i;
+    if (ls_optimizer_keeps(lowering->sharded->layout.optimizer.kind, part))
+      move_unit(lowering, unit, part, back ? memory->at[i] : memory->part[i],
+                back ? memory->part[i] : memory->at[i], ls_lower_placement(lowering, unit, part),
+                ls_state_row_of(part)->name);
+  }
 }
 
 static void move_activations(ls_lowering *lowering, int segment, bool back) {
@@ -64,25 +64,24 @@ void ls_lower_move(ls_lowering *lowering, const ls_action *action) {
   const int unit = action->unit;
   const ls_unit_memory *memory = unit >= 0 ? &lowering->memory[unit] : NULL;
   const ls_unit *about = unit >= 0 ? &lowering->units->items[unit] : NULL;
-  const ls_dtype compute = lowering->sharded->layout.compute;
   switch (ls_action_sort(action)) {
     case LS_BEGIN_OF(FETCH, PARAMETERS):
-      move_unit(lowering, unit, memory->stored, memory->source, compute, &about->stored,
-                "parameters");
+      move_unit(lowering, unit, LS_PART_STORED, memory->part[LS_PART_STORED], memory->source,
+                &about->stored, "parameters");
       break;
     case LS_BEGIN_OF(RETURN, GRADIENTS):
-      move_unit(lowering, unit, memory->reduced, memory->given, lowering->gradient, &about->state,
-                "gradient");
+      move_unit(lowering, unit, LS_PART_GRADIENT, memory->reduced, memory->part[LS_PART_GRADIENT],
+                &about->state, "gradient");
       break;
     case LS_BEGIN_OF(FETCH, GRADIENTS):
-      move_unit(lowering, unit, memory->given, memory->taken, lowering->gradient, &about->state,
-                "gradient");
+      move_unit(lowering, unit, LS_PART_GRADIENT, memory->part[LS_PART_GRADIENT],
+                memory->at[LS_PART_GRADIENT], &about->state, "gradient");
       break;
     case LS_BEGIN_OF(FETCH, STATE): move_state(lowering, unit, false); break;
     case LS_BEGIN_OF(RETURN, STATE): move_state(lowering, unit, true); break;
     case LS_BEGIN_OF(RETURN, PARAMETERS):
-      move_unit(lowering, unit, memory->fresh, memory->stored, compute, &about->state,
-                "parameters");
+      move_unit(lowering, unit, LS_PART_STORED, memory->at[LS_PART_STORED],
+                memory->part[LS_PART_STORED], &about->state, "parameters");
       break;
     case LS_BEGIN_OF(RETURN, ACTIVATIONS):
       move_activations(lowering, action->segment, false);

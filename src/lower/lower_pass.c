@@ -53,7 +53,7 @@ static int rows_of(ls_lowering *lowering, int sharded_value) {
 static ls_dtype value_dtype(const ls_lowering *lowering, const ls_tensor *tensor) {
   switch (tensor->precision) {
     case LS_COMPUTE: return lowering->sharded->layout.compute;
-    case LS_ACCUMULATE: return lowering->accumulate;
+    case LS_ACCUMULATE: return ls_lower_dtype(lowering, LS_PART_MASTER);
     case LS_INDEX: return LS_I32;
     case LS_DOUBLE: break;
   }

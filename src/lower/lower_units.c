@@ -37,13 +37,28 @@ bool ls_lower_differ(const ls_lowering *lowering, const ls_placement *from,
                              ls_mesh_all(&lowering->sharded->mesh));
 }
 
-static int unit_storage(ls_lowering *lowering, int unit, const char *what, ls_pool pool,
-                        ls_category category, ls_dtype dtype, const ls_placement *placement) {
+const ls_placement *ls_lower_placement(const ls_lowering *lowering, int unit, ls_state_part part) {
+  const ls_unit *about = &lowering->units->items[unit];
+  switch (part) {
+    case LS_PART_USED: return &about->used;
+    case LS_PART_STORED: return &about->stored;
+    case LS_PART_RAW_GRADIENT: return &about->raw;
+    default: return &about->state;
+  }
+}
+
+ls_dtype ls_lower_dtype(const ls_lowering *lowering, ls_state_part part) {
+  return ls_state_dtype(&lowering->sharded->layout, part);
+}
+
+/* Of a part's type. */
+static int unit_storage(ls_lowering *lowering, int unit, ls_state_part part, const char *what,
+                        ls_pool pool, ls_category category, const ls_placement *placement) {
   const ls_unit *about = &lowering->units->items[unit];
   const char *name = ls_arena_printf(lowering->program->arena, "%s %s", about->name, what);
   const int64_t elements = ls_unit_elements(&lowering->sharded->mesh, about, placement);
   return ls_lower_storage(lowering, name, pool, category,
-                          elements * (int64_t)ls_dtype_bytes(dtype));
+                          elements * (int64_t)ls_dtype_bytes(ls_lower_dtype(lowering, part)));
 }
 
 ls_pool ls_lower_state_pool(ls_tier tier) {
@@ -57,38 +72,41 @@ ls_pool ls_lower_work_pool(ls_tier tier) {
 }
 
 static void place_parameters(ls_lowering *lowering, int unit) {
-  const ls_dtype compute = lowering->sharded->layout.compute;
   const ls_unit *about = &lowering->units->items[unit];
   const ls_tier tier = lowering->homes->parameters[unit];
   ls_unit_memory *memory = &lowering->memory[unit];
-  memory->stored = unit_storage(lowering, unit, "parameters", ls_lower_state_pool(tier),
-                                LS_CATEGORY_PARAMETERS, compute, &about->stored);
-  memory->source = memory->stored;
+  int *part = memory->part;
+  part[LS_PART_STORED] =
+      unit_storage(lowering, unit, LS_PART_STORED, "parameters", ls_lower_state_pool(tier),
+                   LS_CATEGORY_PARAMETERS, &about->stored);
+  memory->source = part[LS_PART_STORED];
   if (tier)
-    memory->source = unit_storage(lowering, unit, "fetched parameters", LS_POOL_WORK,
-                                  LS_CATEGORY_GATHERED, compute, &about->stored);
-  memory->used = memory->source;
+    memory->source = unit_storage(lowering, unit, LS_PART_STORED, "fetched parameters",
+                                  LS_POOL_WORK, LS_CATEGORY_GATHERED, &about->stored);
+  part[LS_PART_USED] = memory->source;
   if (ls_lower_differ(lowering, &about->stored, &about->used))
-    memory->used = unit_storage(lowering, unit, "gathered parameters", LS_POOL_WORK,
-                                LS_CATEGORY_GATHERED, compute, &about->used);
+    part[LS_PART_USED] = unit_storage(lowering, unit, LS_PART_USED, "gathered parameters",
+                                      LS_POOL_WORK, LS_CATEGORY_GATHERED, &about->used);
+}
+
+static bool keeps(const ls_lowering *lowering, int part) {
+  return ls_optimizer_keeps(lowering->sharded->layout.optimizer.kind, (ls_state_part)part);
 }
 
 /* Evaluation shares the region that the step keeps the optimizer's state in. */
 static void place_state(ls_lowering *lowering, int unit) {
-  const ls_sharded *sharded = lowering->sharded;
   const ls_homes *homes = lowering->homes;
-  const ls_placement *state = &lowering->units->items[unit].state;
-  const ls_pool pool = ls_lower_state_pool(homes->state[unit]);
-  ls_unit_memory *memory = &lowering->memory[unit];
-  memory->master = memory->stored;
-  if (!homes->one_copy || homes->state[unit] != homes->parameters[unit])
-    memory->master = unit_storage(lowering, unit, "master weights", pool, LS_CATEGORY_MASTER,
-                                  lowering->accumulate, state);
-  memory->moment1 = unit_storage(lowering, unit, "first moments", pool, LS_CATEGORY_MOMENTS,
-                                 lowering->accumulate, state);
-  if (sharded->layout.optimizer.kind == LS_OPTIMIZER_ADAMW)
-    memory->moment2 = unit_storage(lowering, unit, "second moments", pool, LS_CATEGORY_MOMENTS,
-                                   lowering->accumulate, state);
+  const bool one = homes->one_copy && homes->state[unit] == homes->parameters[unit];
+  int *part = lowering->memory[unit].part;
+  for (int i = 0; i < LS_PART_COUNT; i++) {
+    if (!keeps(lowering, i)) continue;
+    const ls_state_row *row = ls_state_row_of((ls_state_part)i);
+    part[i] = i == LS_PART_MASTER && one
+                  ? part[LS_PART_STORED]
+                  : unit_storage(lowering, unit, (ls_state_part)i, row->name,
+                                 ls_lower_state_pool(homes->state[unit]), row->category,
+                                 ls_lower_placement(lowering, unit, (ls_state_part)i));
+  }
 }
 
 /* What an update works on, where that is not what stays between steps. */
@@ -96,28 +114,28 @@ static void place_update(ls_lowering *lowering, int unit) {
   const ls_homes *homes = lowering->homes;
   const ls_placement *state = &lowering->units->items[unit].state;
   ls_unit_memory *memory = &lowering->memory[unit];
-  memory->master_at = memory->master;
-  memory->moment1_at = memory->moment1;
-  memory->moment2_at = memory->moment2;
   if (lowering->program->kind != LS_PROGRAM_STEP) return;
-  if (homes->state[unit] == LS_TIER_NVME) {
-    memory->master_at = unit_storage(lowering, unit, "loaded master weights", LS_POOL_HOST_WORK,
-                                     LS_CATEGORY_MASTER, lowering->accumulate, state);
-    memory->moment1_at = unit_storage(lowering, unit, "loaded first moments", LS_POOL_HOST_WORK,
-                                      LS_CATEGORY_MOMENTS, lowering->accumulate, state);
-    if (memory->moment2 >= 0)
-      memory->moment2_at = unit_storage(lowering, unit, "loaded second moments", LS_POOL_HOST_WORK,
-                                        LS_CATEGORY_MOMENTS, lowering->accumulate, state);
+  for (int i = 0; i < LS_PART_COUNT; i++) {
+    if (!keeps(lowering, i)) continue;
+    const ls_state_row *row = ls_state_row_of((ls_state_part)i);
+    memory->at[i] = memory->part[i];
+    if (homes->state[unit] == LS_TIER_NVME)
+      memory->at[i] =
+          unit_storage(lowering, unit, (ls_state_part)i,
+                       ls_arena_printf(lowering->program->arena, "loaded %s", row->name),
+                       LS_POOL_HOST_WORK, row->category, state);
   }
-  memory->fresh = memory->master_at;
+  memory->at[LS_PART_STORED] = memory->at[LS_PART_MASTER];
   if (ls_offload_returns(homes, unit) && !homes->one_copy)
-    memory->fresh = unit_storage(lowering, unit, "updated parameters",
-                                 homes->state[unit] ? LS_POOL_HOST_WORK : LS_POOL_WORK,
-                                 LS_CATEGORY_PARAMETERS, lowering->sharded->layout.compute, state);
+    memory->at[LS_PART_STORED] = unit_storage(lowering, unit, LS_PART_STORED, "updated parameters",
+                                              homes->state[unit] ? LS_POOL_HOST_WORK : LS_POOL_WORK,
+                                              LS_CATEGORY_PARAMETERS, state);
 }
 
 static void place_unit(ls_lowering *lowering, int unit) {
-  lowering->memory[unit] = (ls_unit_memory){-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
+  ls_unit_memory *memory = &lowering->memory[unit];
+  memory->source = memory->reduced = -1;
+  for (int i = 0; i < LS_PART_COUNT; i++) memory->part[i] = memory->at[i] = -1;
   if (!lowering->here[unit]) return;
   place_parameters(lowering, unit);
   if (lowering->units->items[unit].frozen) return;
@@ -125,61 +143,69 @@ static void place_unit(ls_lowering *lowering, int unit) {
   place_update(lowering, unit);
 }
 
+static int gradient_storage(ls_lowering *lowering, int unit, const char *what, ls_pool pool,
+                            const ls_placement *placement) {
+  return unit_storage(lowering, unit, LS_PART_GRADIENT, what, pool, LS_CATEGORY_GRADIENTS,
+                      placement);
+}
+
 static void place_gradients(ls_lowering *lowering, int unit) {
   const ls_unit *about = &lowering->units->items[unit];
   ls_unit_memory *memory = &lowering->memory[unit];
-  if (lowering->program->kind != LS_PROGRAM_STEP || !lowering->here[unit] ||
-      lowering->units->items[unit].frozen)
-    return;
+  if (lowering->program->kind != LS_PROGRAM_STEP || !lowering->here[unit] || about->frozen) return;
   const ls_tier tier = lowering->homes->state[unit];
   /* A shard where the whole lies is aligned to no block of a file. */
   const bool apart =
       ls_lower_differ(lowering, &about->raw, &about->gradient) ||
       (ls_unit_elements(&lowering->sharded->mesh, about, &about->state) < about->elements &&
        tier == LS_TIER_NVME);
-  memory->raw = unit_storage(lowering, unit, "gradient", LS_POOL_WORK, LS_CATEGORY_GRADIENTS,
-                             lowering->gradient, &about->raw);
-  memory->reduced = memory->raw;
+  int *part = memory->part;
+  part[LS_PART_RAW_GRADIENT] =
+      gradient_storage(lowering, unit, "gradient", LS_POOL_WORK, &about->raw);
+  memory->reduced = part[LS_PART_RAW_GRADIENT];
   if (apart)
-    memory->reduced = unit_storage(lowering, unit, "reduced gradient", LS_POOL_WORK,
-                                   LS_CATEGORY_GRADIENTS, lowering->gradient, &about->state);
-  memory->given = memory->reduced;
+    memory->reduced =
+        gradient_storage(lowering, unit, "reduced gradient", LS_POOL_WORK, &about->state);
+  part[LS_PART_GRADIENT] = memory->reduced;
   if (tier)
-    memory->given = unit_storage(lowering, unit, "given gradient", ls_lower_work_pool(tier),
-                                 LS_CATEGORY_GRADIENTS, lowering->gradient, &about->state);
-  memory->taken = memory->given;
+    part[LS_PART_GRADIENT] =
+        gradient_storage(lowering, unit, "given gradient", ls_lower_work_pool(tier), &about->state);
+  memory->at[LS_PART_GRADIENT] = part[LS_PART_GRADIENT];
   if (tier == LS_TIER_NVME)
-    memory->taken = unit_storage(lowering, unit, "taken gradient", LS_POOL_HOST_WORK,
-                                 LS_CATEGORY_GRADIENTS, lowering->gradient, &about->state);
+    memory->at[LS_PART_GRADIENT] =
+        gradient_storage(lowering, unit, "taken gradient", LS_POOL_HOST_WORK, &about->state);
 }
 
 /* A parameter or its gradient as kernels see it, inside its unit's whole buffer. */
-static int whole_tensor(ls_lowering *lowering, int parameter, int storage, ls_dtype dtype,
+static int whole_tensor(ls_lowering *lowering, int parameter, ls_state_part part,
                         const char *name) {
+  const ls_dtype dtype = ls_lower_dtype(lowering, part);
   const ls_sharded *sharded = lowering->sharded;
   const ls_unit *unit = &lowering->units->items[lowering->units->of_parameter[parameter]];
   const ls_unit_entry *entry = &unit->entries.items[lowering->units->entry_of[parameter]];
   const ls_tensor *tensor =
       ls_graph_tensor(sharded->graph, sharded->graph->parameters.items[parameter].tensor);
+  const int *same =
+      part == LS_PART_RAW_GRADIENT ? sharded->gradient_value : sharded->parameter_value;
   ls_value value = {
       .name = name,
       .dtype = dtype,
       .ndim = tensor->ndim,
-      .placement = sharded->values.items[sharded->parameter_value[parameter]].placement,
-      .storage = storage,
+      .placement = sharded->values.items[same[parameter]].placement,
+      .storage = lowering->memory[lowering->units->of_parameter[parameter]].part[part],
       .offset = entry->offset * (int64_t)ls_dtype_bytes(dtype)};
   memcpy(value.global, tensor->dims, sizeof value.global);
   return ls_lower_value(lowering, &value);
 }
 
-int ls_lower_parameter(ls_lowering *lowering, int p, const char *name, int storage, ls_dtype dtype,
-                       const ls_placement *placement) {
+int ls_lower_parameter(ls_lowering *lowering, int p, ls_state_part part, const char *name,
+                       int storage, const ls_placement *placement) {
   const ls_sharded *sharded = lowering->sharded;
   const ls_program_parameter *about = &lowering->program->parameters[p];
   const ls_unit_entry *entry =
       &lowering->units->items[about->unit].entries.items[lowering->units->entry_of[p]];
-  const int made = ls_lower_range(lowering, name, storage, dtype, about->unit, entry->offset,
-                                  entry->elements, placement);
+  const int made = ls_lower_range(lowering, name, storage, ls_lower_dtype(lowering, part),
+                                  about->unit, entry->offset, entry->elements, placement);
   ls_value *value = &lowering->program->values.items[made];
   const ls_placement *used = &sharded->values.items[sharded->parameter_value[p]].placement;
   for (int a = 0; a < sharded->mesh.count; a++)
@@ -192,48 +218,37 @@ int ls_lower_parameter(ls_lowering *lowering, int p, const char *name, int stora
   return made;
 }
 
+static int describe_part(ls_lowering *lowering, int p, ls_state_part part) {
+  const int unit = lowering->units->of_parameter[p];
+  const int storage = lowering->memory[unit].part[part];
+  const ls_state_row *row = ls_state_row_of(part);
+  const char *name = lowering->program->parameters[p].name;
+  if (storage < 0) return -1;
+  if (row->type == LS_TYPE_GRADIENT)
+    name = ls_arena_printf(lowering->program->arena, "gradient of %s", name);
+  if (!row->range) return whole_tensor(lowering, p, part, name);
+  return ls_lower_parameter(lowering, p, part, name, storage,
+                            ls_lower_placement(lowering, unit, part));
+}
+
 static void describe_parameter(ls_lowering *lowering, int p) {
   ls_program *program = lowering->program;
-  const ls_sharded *sharded = lowering->sharded;
-  const ls_parameter *about = &sharded->graph->parameters.items[p].about;
+  const ls_parameter_record *record = &lowering->sharded->graph->parameters.items[p];
+  const ls_parameter *about = &record->about;
   const int unit = lowering->units->of_parameter[p];
-  const ls_unit_memory *memory = &lowering->memory[unit];
-  const ls_dtype compute = sharded->layout.compute, accumulate = lowering->accumulate;
-  const ls_unit *of = &lowering->units->items[unit];
-  const int home = of->stages[0];
+  const int home = lowering->units->items[unit].stages[0];
   ls_program_parameter *made = &program->parameters[p];
   *made =
       (ls_program_parameter){.name = about->name,
                              .here = lowering->here[unit],
                              .gives = lowering->here[unit] && (home < 0 || home == program->stage),
-                             .trainable = sharded->graph->parameters.items[p].trainable,
+                             .trainable = record->trainable,
                              .cut = about->cut,
                              .ndim = about->ndim,
-                             .unit = unit,
-                             .used = -1,
-                             .stored = -1,
-                             .gradient = -1,
-                             .master = -1,
-                             .moment1 = -1,
-                             .moment2 = -1,
-                             .raw_gradient = -1};
+                             .unit = unit};
   memcpy(made->dims, about->dims, sizeof made->dims);
-  if (!made->here) return;
-  const char *name = about->name;
-  made->used = whole_tensor(lowering, p, memory->used, compute, name);
-  made->stored = ls_lower_parameter(lowering, p, name, memory->stored, compute, &of->stored);
-  if (!made->trainable) return;
-  made->master = ls_lower_parameter(lowering, p, name, memory->master, accumulate, &of->state);
-  made->moment1 = ls_lower_parameter(lowering, p, name, memory->moment1, accumulate, &of->state);
-  if (memory->moment2 >= 0)
-    made->moment2 = ls_lower_parameter(lowering, p, name, memory->moment2, accumulate, &of->state);
-  if (memory->raw < 0) return;
-  const char *gradient = ls_arena_printf(program->arena, "gradient of %s", name);
-  made->raw_gradient = whole_tensor(lowering, p, memory->raw, lowering->gradient, gradient);
-  program->values.items[made->raw_gradient].placement =
-      sharded->values.items[sharded->gradient_value[p]].placement;
-  made->gradient =
-      ls_lower_parameter(lowering, p, gradient, memory->given, lowering->gradient, &of->state);
+  for (int part = 0; part < LS_PART_COUNT; part++)
+    made->part[part] = describe_part(lowering, p, (ls_state_part)part);
 }
 
 static void make_cells(ls_lowering *lowering) {
@@ -285,9 +300,10 @@ void ls_lower_units(ls_lowering *lowering) {
   program->parameters = LS_NEW_ARRAY(program->arena, ls_program_parameter, graph->parameters.count);
   for (int p = 0; p < graph->parameters.count; p++) {
     describe_parameter(lowering, p);
-    lowering->value_of[lowering->sharded->parameter_value[p]] = program->parameters[p].used;
+    lowering->value_of[lowering->sharded->parameter_value[p]] =
+        program->parameters[p].part[LS_PART_USED];
     if (lowering->sharded->gradient_value[p] >= 0)
       lowering->value_of[lowering->sharded->gradient_value[p]] =
-          program->parameters[p].raw_gradient;
+          program->parameters[p].part[LS_PART_RAW_GRADIENT];
   }
 }

@@ -305,11 +305,11 @@ static void test_narrow_gradients(void **state) {
     assert_int_equal(collectives, as_many);
     for (int p = 0; p < narrow->parameter_count; p++) {
       const ls_program_parameter *about = &narrow->parameters[p];
-      assert_int_equal(narrow->values.items[about->gradient].dtype, LS_BF16);
-      assert_int_equal(narrow->values.items[about->raw_gradient].dtype, LS_BF16);
-      assert_int_equal(narrow->values.items[about->master].dtype, LS_F32);
-      assert_int_equal(narrow->values.items[about->moment1].dtype, LS_F32);
-      assert_int_equal(narrow->values.items[about->moment2].dtype, LS_F32);
+      assert_int_equal(narrow->values.items[about->part[LS_PART_GRADIENT]].dtype, LS_BF16);
+      assert_int_equal(narrow->values.items[about->part[LS_PART_RAW_GRADIENT]].dtype, LS_BF16);
+      assert_int_equal(narrow->values.items[about->part[LS_PART_MASTER]].dtype, LS_F32);
+      assert_int_equal(narrow->values.items[about->part[LS_PART_MOMENT1]].dtype, LS_F32);
+      assert_int_equal(narrow->values.items[about->part[LS_PART_MOMENT2]].dtype, LS_F32);
     }
     check_memory(arena, narrow);
     ls_arena_destroy(&arena);
@@ -490,7 +490,8 @@ static void check_shared_region(const char *model, const ls_layout *layout) {
   assert_int_equal(step->pool_bytes[LS_POOL_STATE], evaluation->pool_bytes[LS_POOL_STATE]);
   const int last = ls_mesh_ranks(&step->mesh) - 1;
   for (int p = 0; p < step->parameter_count; p++) {
-    const int a = step->parameters[p].stored, b = evaluation->parameters[p].stored;
+    const int a = step->parameters[p].part[LS_PART_STORED],
+              b = evaluation->parameters[p].part[LS_PART_STORED];
     assert_int_equal(lasting_offset(step, last, a), lasting_offset(evaluation, last, b));
     assert_int_equal(ls_program_local(step, last, a).valid[0],
                      ls_program_local(evaluation, last, b).valid[0]);
@@ -560,9 +561,9 @@ static void test_uneven_vocabulary_in_a_program(void **state) {
   const ls_program_parameter *token = &program->parameters[0];
   assert_string_equal(token->name, "embedding.token");
   for (int rank = 0; rank < 8; rank++) {
-    const ls_local used = ls_program_local(program, rank, token->used);
-    const ls_local master = ls_program_local(program, rank, token->master);
-    const ls_local first = ls_program_local(program, 0, token->used);
+    const ls_local used = ls_program_local(program, rank, token->part[LS_PART_USED]);
+    const ls_local master = ls_program_local(program, rank, token->part[LS_PART_MASTER]);
+    const ls_local first = ls_program_local(program, 0, token->part[LS_PART_USED]);
     assert_int_equal(used.dims[0], 6283);
     assert_int_equal(used.valid[0], rank < 7 ? 6283 : 6276);
     assert_int_equal(used.start[0], 6283 * rank);

@@ -30,15 +30,9 @@ int64_t ls_program_parameter_elements(const ls_program_parameter *parameter) {
   return elements;
 }
 
-static int part_value(const ls_program_parameter *parameter, ls_part_of_parameter part) {
-  switch (part) {
-    case LS_PART_MASTER: return parameter->trainable ? parameter->master : parameter->stored;
-    case LS_PART_MOMENT1: return parameter->moment1;
-    case LS_PART_MOMENT2: return parameter->moment2;
-    case LS_PART_GRADIENT: return parameter->gradient;
-    case LS_PART_COUNT: break;
-  }
-  return -1;
+static int part_value(const ls_program_parameter *parameter, ls_state_part part) {
+  if (part == LS_PART_MASTER && !parameter->trainable) part = LS_PART_STORED;
+  return parameter->part[part];
 }
 
 static int64_t columns_of(const ls_program_parameter *parameter) {
@@ -47,7 +41,7 @@ static int64_t columns_of(const ls_program_parameter *parameter) {
 
 static share find_share(const ls_rank *rank, const ls_program_parameter *parameter, int value) {
   const ls_view piece = ls_rank_view(rank, 0, value, 0);
-  const ls_view used = ls_rank_view(rank, 0, parameter->used, 0);
+  const ls_view used = ls_rank_view(rank, 0, parameter->part[LS_PART_USED], 0);
   const bool matrix = parameter->ndim > 1;
   ls_tiers *tiers = ls_rank_tiers(rank);
   return (share){.data = piece.data,
@@ -147,19 +141,19 @@ static window window_of(const ls_box *box, const void *data, ls_dtype dtype) {
 }
 
 /* Parameters stored whole lie on every rank, their masters in pieces. */
-static ls_status write(ls_rank *rank, const ls_program_parameter *about, ls_part_of_parameter part,
+static ls_status write(ls_rank *rank, const ls_program_parameter *about, ls_state_part part,
                        const ls_box *box, const window *from, ls_error *error) {
   const share to = find_share(rank, about, part_value(about, part));
   LS_TRY(copy(&to, box, from, true, error));
   if (part != LS_PART_MASTER) return LS_OK;
-  const share compute = find_share(rank, about, about->stored);
+  const share compute = find_share(rank, about, about->part[LS_PART_STORED]);
   const bool same = compute.data == to.data && compute.count == to.count;
   if (same && compute.dtype == to.dtype) return LS_OK;
   return copy(&compute, box, from, true, error);
 }
 
 ls_status ls_rank_write_parameter(ls_rank *rank, const ls_program *program, int parameter,
-                                  ls_part_of_parameter part, int64_t first, int64_t count,
+                                  ls_state_part part, int64_t first, int64_t count,
                                   const void *data, ls_dtype dtype, ls_error *error) {
   const ls_program_parameter *about = &program->parameters[parameter];
   LS_TRY(check_range(about, part_value(about, part), first, count, error));
@@ -172,8 +166,8 @@ ls_status ls_rank_write_parameter(ls_rank *rank, const ls_program *program, int 
 }
 
 ls_status ls_rank_write_box(ls_rank *rank, const ls_program *program, int parameter,
-                            ls_part_of_parameter part, const ls_box *box, const void *data,
-                            ls_dtype dtype, ls_error *error) {
+                            ls_state_part part, const ls_box *box, const void *data, ls_dtype dtype,
+                            ls_error *error) {
   const ls_program_parameter *about = &program->parameters[parameter];
   LS_TRY(check_range(about, part_value(about, part), 0, 0, error));
   if (!about->here) return LS_OK;
@@ -182,12 +176,12 @@ ls_status ls_rank_write_box(ls_rank *rank, const ls_program *program, int parame
 }
 
 int ls_rank_kept_boxes(const ls_rank *rank, const ls_program *program, int parameter,
-                       ls_part_of_parameter part, ls_box boxes[LS_MOST_KEPT]) {
+                       ls_state_part part, ls_box boxes[LS_MOST_KEPT]) {
   const ls_program_parameter *about = &program->parameters[parameter];
   if (!about->here) return 0;
   const share own = find_share(rank, about, part_value(about, part));
   if (part != LS_PART_MASTER) return kept(&own, boxes);
-  const share compute = find_share(rank, about, about->stored);
+  const share compute = find_share(rank, about, about->part[LS_PART_STORED]);
   int count = kept(&compute, boxes);
   ls_box masters[LS_MOST_BOXES];
   const int copies = count, more = kept(&own, masters);
@@ -212,7 +206,7 @@ bool ls_rank_keeps_parameter(const ls_rank *rank, const ls_program *program, int
 }
 
 int ls_rank_given_boxes(const ls_rank *rank, const ls_program *program, int parameter,
-                        ls_part_of_parameter part, ls_box boxes[LS_MOST_BOXES]) {
+                        ls_state_part part, ls_box boxes[LS_MOST_BOXES]) {
   const ls_program_parameter *about = &program->parameters[parameter];
   const int value = part_value(about, part);
   if (!about->here || !about->gives || value < 0) return 0;
@@ -227,7 +221,7 @@ int ls_rank_given_boxes(const ls_rank *rank, const ls_program *program, int para
 }
 
 ls_status ls_rank_read_box(ls_rank *rank, const ls_program *program, int parameter,
-                           ls_part_of_parameter part, const ls_box *box, void *data, ls_dtype dtype,
+                           ls_state_part part, const ls_box *box, void *data, ls_dtype dtype,
                            ls_error *error) {
   const ls_program_parameter *about = &program->parameters[parameter];
   const share from = find_share(rank, about, part_value(about, part));
@@ -237,8 +231,8 @@ ls_status ls_rank_read_box(ls_rank *rank, const ls_program *program, int paramet
 
 /* What this rank gives of elements [first, first + count). */
 static ls_status read_given(ls_rank *rank, const ls_program *program, int parameter,
-                            ls_part_of_parameter part, int64_t first, int64_t count,
-                            const window *to, ls_error *error) {
+                            ls_state_part part, int64_t first, int64_t count, const window *to,
+                            ls_error *error) {
   const ls_program_parameter *about = &program->parameters[parameter];
   ls_box given[LS_MOST_BOXES], asked[LS_MOST_BOXES], common;
   const int boxes = ls_rank_given_boxes(rank, program, parameter, part, given);
@@ -253,8 +247,8 @@ static ls_status read_given(ls_rank *rank, const ls_program *program, int parame
 }
 
 ls_status ls_rank_read_parameter(ls_rank *rank, const ls_program *program, int parameter,
-                                 ls_part_of_parameter part, int64_t first, int64_t count,
-                                 void *data, ls_dtype dtype, ls_error *error) {
+                                 ls_state_part part, int64_t first, int64_t count, void *data,
+                                 ls_dtype dtype, ls_error *error) {
   const ls_program_parameter *about = &program->parameters[parameter];
   LS_TRY(check_range(about, part_value(about, part), first, count, error));
   memset(data, 0, (size_t)count * ls_dtype_bytes(dtype));

@@ -6,34 +6,29 @@
 #include "base/box.h"
 #include "run/rank.h"
 
-typedef enum ls_part_of_parameter {
-  LS_PART_MASTER = 0, /* fp32 (fp64) weights; of what is frozen, the weights as they are stored */
-  LS_PART_MOMENT1,
-  LS_PART_MOMENT2,
-  LS_PART_GRADIENT, /* the reduced gradient, before clipping: after ls_rank_run_gradients. It is
-                     * multiplied by LS_CELL_SCALE */
-  LS_PART_COUNT
-} ls_part_of_parameter;
+/* Parts are those that are kept, and the reduced gradient, before clipping, after
+ * ls_rank_run_gradients: it is multiplied by LS_CELL_SCALE. LS_PART_MASTER of what is frozen is its
+ * weights as they are stored. */
 
 /* Puts elements [first, first + count) of the whole, row-major parameter (of `dtype`: any floating
  * type) to where this rank keeps its share of them; the compute copy is written along with
  * LS_PART_MASTER. Not collective: every rank calls it with the same data. */
 LS_CHECKED ls_status ls_rank_write_parameter(ls_rank *rank, const ls_program *program,
-                                             int parameter, ls_part_of_parameter part,
-                                             int64_t first, int64_t count, const void *data,
-                                             ls_dtype dtype, ls_error *error);
+                                             int parameter, ls_state_part part, int64_t first,
+                                             int64_t count, const void *data, ls_dtype dtype,
+                                             ls_error *error);
 
 /* The same for a box of the whole parameter; `data` is the box alone, row-major. */
 LS_CHECKED ls_status ls_rank_write_box(ls_rank *rank, const ls_program *program, int parameter,
-                                       ls_part_of_parameter part, const ls_box *box,
-                                       const void *data, ls_dtype dtype, ls_error *error);
+                                       ls_state_part part, const ls_box *box, const void *data,
+                                       ls_dtype dtype, ls_error *error);
 
 /* What this rank keeps of a part, so that a caller need not read what would be thrown away; of
  * LS_PART_MASTER with the compute copy, which may be more than the master. Returns how many boxes:
  * 0 where it keeps nothing. */
 enum { LS_MOST_KEPT = 2 * LS_MOST_BOXES };
 int ls_rank_kept_boxes(const ls_rank *rank, const ls_program *program, int parameter,
-                       ls_part_of_parameter part, ls_box boxes[LS_MOST_KEPT]);
+                       ls_state_part part, ls_box boxes[LS_MOST_KEPT]);
 
 /* Whether this rank keeps any of elements [first, first + count) of the master or its copy. */
 bool ls_rank_keeps_parameter(const ls_rank *rank, const ls_program *program, int parameter,
@@ -42,18 +37,18 @@ bool ls_rank_keeps_parameter(const ls_rank *rank, const ls_program *program, int
 /* What this rank gives of a part to whoever wants the whole: over all ranks every element once.
  * Ranks that hold the same elements give a piece each. */
 int ls_rank_given_boxes(const ls_rank *rank, const ls_program *program, int parameter,
-                        ls_part_of_parameter part, ls_box boxes[LS_MOST_BOXES]);
+                        ls_state_part part, ls_box boxes[LS_MOST_BOXES]);
 
 /* Gets a box that lies in one of those, row-major. Not collective. */
 LS_CHECKED ls_status ls_rank_read_box(ls_rank *rank, const ls_program *program, int parameter,
-                                      ls_part_of_parameter part, const ls_box *box, void *data,
+                                      ls_state_part part, const ls_box *box, void *data,
                                       ls_dtype dtype, ls_error *error);
 
 /* Gets elements [first, first + count) of the whole tensor on every rank, in `dtype` (the type of
  * accumulation: fp32, or fp64 in fp64 runs). Each element comes from the rank that gives it.
  * Collective: all ranks. `program` must be program 0 of the rank. */
 LS_CHECKED ls_status ls_rank_read_parameter(ls_rank *rank, const ls_program *program, int parameter,
-                                            ls_part_of_parameter part, int64_t first, int64_t count,
+                                            ls_state_part part, int64_t first, int64_t count,
                                             void *data, ls_dtype dtype, ls_error *error);
 
 /* Elements of the whole tensor. */

@@ -19,7 +19,7 @@ enum { LS_BAND_ELEMENTS = 1 << 19, LS_BAND_AHEAD = 8, LS_BAND_MEMORY = 3 * 8 << 
 typedef struct ls_fill_item {
   ls_weight_place from;
   int parameter;
-  ls_part_of_parameter part;
+  ls_state_part part;
 } ls_fill_item;
 
 /* Not collective. Errors: those of ls_stored_read and ls_rank_write_box. */

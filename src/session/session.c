@@ -66,8 +66,7 @@ static ls_layout make_layout(ls_run_file *run, const ls_device_facts *device) {
       .reduce = choose_when(run->reduce),
       .compute = choose_dtype(run, device),
       .grad_dtype = run->grad_dtype == LS_RUN_GRAD_BF16 ? LS_BF16 : LS_F32,
-      .optimizer = {.kind =
-                        run->optimizer.name == LS_RUN_SGD ? LS_OPTIMIZER_SGD : LS_OPTIMIZER_ADAMW,
+      .optimizer = {.kind = (ls_optimizer_kind)run->optimizer.name,
                     .beta1 = run->optimizer.betas[0],
                     .beta2 = run->optimizer.betas[1],
                     .epsilon = run->optimizer.eps,

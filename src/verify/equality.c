@@ -75,8 +75,8 @@ static double rate_at(const void *context, int64_t step) {
   return work->experiment->learning_rate;
 }
 
-static ls_status read_all(ls_rank *rank, const job *work, ls_part_of_parameter part,
-                          double **target, ls_error *error) {
+static ls_status read_all(ls_rank *rank, const job *work, ls_state_part part, double **target,
+                          ls_error *error) {
   const ls_program *program = ls_rank_program(rank, 0);
   const double scale = part == LS_PART_GRADIENT ? ls_rank_cell(rank, LS_CELL_SCALE) : 1;
   for (int p = 0; p < program->parameter_count; p++) {
@@ -105,7 +105,7 @@ static ls_status check_replicas(ls_rank *rank, job *work, ls_error *error) {
   ls_status status = LS_OK;
   for (int p = 0; p < program->parameter_count && status == LS_OK; p++) {
     if (!program->parameters[p].here) continue;
-    const ls_value *stored = &program->values.items[program->parameters[p].stored];
+    const ls_value *stored = &program->values.items[program->parameters[p].part[LS_PART_STORED]];
     const ls_axes axes = ls_value_replicas(&program->mesh, stored);
     const int size = ls_mesh_size(&program->mesh, axes);
     int *members = LS_NEW_ARRAY(scratch, int, size);
@@ -113,7 +113,7 @@ static ls_status check_replicas(ls_rank *rank, job *work, ls_error *error) {
     if (!groups[axes])
       status = ls_comm_group(ls_rank_comm(rank), members, size, &groups[axes], error);
     if (status != LS_OK) break;
-    const int value = program->parameters[p].stored;
+    const int value = program->parameters[p].part[LS_PART_STORED];
     const ls_view own = ls_rank_shape(rank, 0, value);
     double *mine = LS_NEW_ARRAY(scratch, double, own.valid[0] + 1);
     double *largest = LS_NEW_ARRAY(scratch, double, own.valid[0] + 1);

@@ -144,8 +144,7 @@ static ls_status check_logits(const worker *self, ls_error *error) {
 /* A tensor as the reference stores it, made of this run's parameters or their gradients, in fp64.
  * Collective. */
 static ls_status read_stored(const worker *self, ls_arena *scratch, const ls_stored_layout *layout,
-                             ls_part_of_parameter part, double **stored, int64_t *count,
-                             ls_error *error) {
+                             ls_state_part part, double **stored, int64_t *count, ls_error *error) {
   const ls_program *program = ls_rank_program(self->rank, LS_SESSION_STEP);
   const ls_dtype dtype = program->layout.compute == LS_F64 ? LS_F64 : LS_F32;
   const double scale = part == LS_PART_GRADIENT ? ls_rank_cell(self->rank, LS_CELL_SCALE) : 1;

@@ -39,7 +39,8 @@ static bool cut_by_tensor(const ls_program *program, int unit) {
     const ls_program_parameter *about = &program->parameters[p];
     if (!about->here || about->unit != unit) continue;
     const ls_axes axes = ls_placement_axes(
-        &program->mesh, &program->values.items[about->used].placement, LS_SHARDED, -1);
+        &program->mesh, &program->values.items[about->part[LS_PART_USED]].placement, LS_SHARDED,
+        -1);
     all += elements_of(about);
     if (axes & ls_mesh_axes(&program->mesh, LS_MESH_TENSOR)) cut += elements_of(about);
   }
@@ -65,9 +66,10 @@ static json_t *row_json(const ls_page_layout *layout, int unit) {
     json_array_append_new(here, json_boolean(stage_has(layout->stages[s], unit)));
   return json_pack("{s:s, s:I, s:o, s:b, s:b, s:b, s:b}", "name", program->units.items[unit],
                    "elements", (json_int_t)elements, "here", here, "tensor",
-                   cut_by_tensor(program, unit), "stored", cut_flat(program, about->stored),
-                   "gradient", cut_flat(program, about->gradient), "state",
-                   cut_flat(program, about->moment1));
+                   cut_by_tensor(program, unit), "stored",
+                   cut_flat(program, about->part[LS_PART_STORED]), "gradient",
+                   cut_flat(program, about->part[LS_PART_GRADIENT]), "state",
+                   cut_flat(program, about->part[LS_PART_MOMENT1]));
 }
 
 /* Bytes of a device alive during each action of a stage, by category. */

@@ -56,7 +56,7 @@ static bool of_tp(const ls_program *program, int i) {
 static bool makes_raw_gradient(const ls_program *program, int i, int *which) {
   for (int o = 0; o < at(program, i)->outputs; o++)
     for (int p = 0; p < program->parameter_count; p++)
-      if (at(program, i)->out[o] == program->parameters[p].raw_gradient) {
+      if (at(program, i)->out[o] == program->parameters[p].part[LS_PART_RAW_GRADIENT]) {
         *which = o;
         return true;
       }
@@ -447,7 +447,8 @@ FAULT(weights_not_cast, is_op(p, i, LS_OP_CAST) && in(p, i, LS_ACTION_UPDATE), d
 
 static const ls_program_parameter *updated(const ls_program *program, int i) {
   for (int p = 0; p < program->parameter_count && is_op(program, i, LS_OP_ADAMW); p++)
-    if (program->parameters[p].master == at(program, i)->out[0]) return &program->parameters[p];
+    if (program->parameters[p].part[LS_PART_MASTER] == at(program, i)->out[0])
+      return &program->parameters[p];
   return NULL;
 }
 
@@ -476,12 +477,12 @@ static ls_program_parameter *second_matrix(const ls_program *program) {
 }
 
 static int gradient_piece_shifted(ls_program *program) {
-  program->values.items[second_matrix(program)->gradient].flat_offset++;
+  program->values.items[second_matrix(program)->part[LS_PART_GRADIENT]].flat_offset++;
   return 1;
 }
 
 static int weight_shifted(ls_program *program) {
-  ls_value *used = &program->values.items[second_matrix(program)->used];
+  ls_value *used = &program->values.items[second_matrix(program)->part[LS_PART_USED]];
   used->offset += (int64_t)ls_dtype_bytes(used->dtype);
   return 1;
 }

@@ -191,7 +191,8 @@ static int tied_updated_apart(ls_program *program) {
   for (int p = 0; p < program->parameter_count; p++) {
     const ls_program_parameter *parameter = &program->parameters[p];
     for (int i = 0; i < program->instructions.count && parameter->here && !parameter->gives; i++) {
-      if (at(program, i)->kind != LS_OP_ADAMW || at(program, i)->out[0] != parameter->master)
+      if (at(program, i)->kind != LS_OP_ADAMW ||
+          at(program, i)->out[0] != parameter->part[LS_PART_MASTER])
         continue;
       at(program, i)->attributes.weight_decay = 0;
       hits++;
