@@ -70,11 +70,6 @@ static ls_tensor_id parameter(subject *s, const char *name, int64_t rows, int64_
       s->graph, &(ls_parameter){.name = name, .ndim = columns ? 2 : 1, .dims = {rows, columns}});
 }
 
-/* What holds whole numbers: token ids, and positions, which begin at 0 where a document does. */
-static bool is_index(ls_op_kind kind, int input) {
-  return (kind == LS_OP_EMBEDDING && input == 1) || (kind == LS_OP_ATTENTION && input == 3);
-}
-
 /* Matrices of tokens are rows of a parameter, so that they have gradients from several sides; what
  * has none in the row is given. */
 static ls_tensor_id make_input(subject *s, int input, const ls_operand_labels *labels,
@@ -86,7 +81,8 @@ static ls_tensor_id make_input(subject *s, int input, const ls_operand_labels *l
     dims[d] /= ls_operand_divisor(labels, d, attributes);
   }
   const char *name = ls_arena_printf(s->arena, "input %d", input);
-  if (is_index(s->kind, input)) return ls_graph_input(s->graph, name, dims[0]);
+  if (ls_op_reads_indices(ls_op_row(s->kind), input))
+    return ls_graph_input(s->graph, name, dims[0]);
   if (!ls_op_gives_gradient(s->kind, input))
     return ls_graph_state(s->graph, name, dims[0], dims[1]);
   ls_tensor_id made = parameter(s, name, dims[0], dims[1]);

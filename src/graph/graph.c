@@ -125,13 +125,6 @@ static ls_tensor output_tensor(const ls_graph *graph, const ls_node *node,
   return tensor;
 }
 
-/* Who counts a bounded dimension holds whole numbers. */
-static void check_count(const ls_graph *graph, const ls_node *node, const ls_dim_rule *rule) {
-  if (!rule->counted) return;
-  LS_ASSERT(rule->counted <= node->inputs);
-  LS_ASSERT(ls_graph_tensor(graph, node->in[rule->counted - 1])->precision == LS_INDEX);
-}
-
 static void check_written(const ls_graph *graph, const ls_node *node) {
   const char *writes = ls_op_row(node->kind)->writes;
   for (; writes && *writes; writes++)
@@ -141,13 +134,13 @@ static void check_written(const ls_graph *graph, const ls_node *node) {
 static void check_inputs(const ls_graph *graph, const ls_node *node, const ls_op_labels *labels) {
   for (int i = 0; i < node->inputs; i++) {
     const ls_tensor *tensor = ls_graph_tensor(graph, node->in[i]);
-    LS_ASSERT(tensor->ndim == labels->in[i].ndim);
+    const bool index = ls_op_reads_indices(ls_op_row(node->kind), i);
+    LS_ASSERT(tensor->ndim == labels->in[i].ndim && index == (tensor->precision == LS_INDEX));
     for (int d = 0; d < tensor->ndim; d++) {
       const int64_t size = dim_size(graph, node, labels, &labels->in[i], d);
       if (size != tensor->dims[d])
         ls_panic("%s: %s has %lld where label %s says %lld", ls_op_name(node->kind), tensor->name,
                  (long long)tensor->dims[d], labels->in[i].dim[d], (long long)size);
-      check_count(graph, node, &labels->in[i].rule[d]);
     }
   }
 }

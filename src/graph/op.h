@@ -163,6 +163,7 @@ typedef struct ls_op {
   ls_flops_rule *flops; /* of what is no product; NULL: none that count */
   int in_place; /* 1 + input whose memory output 0 may take when that is its last use; 0: none */
   ls_precision precision[LS_MAX_OUTPUTS];
+  const char *indices; /* inputs, as digits, of whole numbers: ids, labels, positions, counts */
   ls_again again;
   const char *passes; /* inputs, as digits, whose gradient is that of output 0; NULL: none */
   ls_gradient_rule gradients[LS_MAX_GRADIENT_RULES]; /* `in` of those behind the last is NULL */
@@ -192,6 +193,9 @@ bool ls_op_may_cut(const ls_op *row, char label, ls_shares axis);
 
 /* Whether tokens (label n) are taken one by one, so that the op may run for some rows alone. */
 bool ls_op_takes_rows(const ls_op *row);
+
+/* Whether this input is of whole numbers. */
+bool ls_op_reads_indices(const ls_op *row, int input);
 
 /* Whether the row gives this input of a node a gradient, where the node's outputs have theirs. */
 bool ls_op_gives_gradient(ls_op_kind kind, int input);

@@ -33,7 +33,8 @@ static const ls_op rows[LS_OP_COUNT] = {
                          .cut = "nv",
                          .gradients = {{LS_OP_EMBEDDING_DW, "a1", "0"}},
                          .again = LS_AGAIN_MAY,
-                         .picked = 'v'},
+                         .picked = 'v',
+                         .indices = "1"},
     /* x, weight[out, in] */
     [LS_OP_LINEAR] = {.labels = "n k, m k -> n m",
                       .cut = "nmk",
@@ -89,7 +90,8 @@ static const ls_op rows[LS_OP_COUNT] = {
     [LS_OP_ROPE_TABLE] = {.labels = "n -> n d",
                           .cut = "n",
                           .precision = {LS_ACCUMULATE},
-                          .again = LS_AGAIN_MAY},
+                          .again = LS_AGAIN_MAY,
+                          .indices = "0"},
     /* x, table */
     [LS_OP_ROPE] = {.labels = "n h, n d -> n h",
                     .cut = "nh",
@@ -109,14 +111,16 @@ static const ls_op rows[LS_OP_COUNT] = {
                          .again = LS_AGAIN_MAY,
                          .flops = attention_flops,
                          .divides = 1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads |
-                                    1u << LS_ATTRIBUTE_sequence},
+                                    1u << LS_ATTRIBUTE_sequence,
+                         .indices = "3"},
     /* q, k, v of new tokens of one sequence, cache of k, cache of v (rows are written at the
      * tokens' positions), positions */
     [LS_OP_CACHED_ATTENTION] = {.labels = "n gr, n g, n g, t g, t g, n -> n gr",
                                 .only = {{'g', LS_SHARES_KV_HEADS}, {'r', LS_SHARES_QUERY_HEADS}},
                                 .writes = "34",
                                 .divides =
-                                    1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads},
+                                    1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads,
+                                .indices = "5"},
     [LS_OP_GELU] = {.labels = "n c -> n c",
                     .cut = "nc",
                     .gradients = {{LS_OP_GELU_BWD, "a0", "0"}},
@@ -139,21 +143,24 @@ static const ls_op rows[LS_OP_COUNT] = {
     [LS_OP_XENT_SUM] = {.labels = "n v, n, n -> n, n",
                         .cut = "nv",
                         .precision = {LS_ACCUMULATE, LS_ACCUMULATE},
-                        .gradients = {{LS_OP_XENT_GRAD, "01A2a", "0"}}},
+                        .gradients = {{LS_OP_XENT_GRAD, "01A2a", "0"}},
+                        .indices = "2"},
     /* The parts of the cross-entropy differentiate together: what this one passes to the sum is the
      * loss's own gradient, of which XENT_SUM's rule makes softmax minus one-hot, scaled.
      * max, sum, target, labels -> sum over tokens with a label of log(sum) + max - target */
     [LS_OP_XENT_LOSS] = {.labels = "n, n, n, n -> 1",
                          .cut = "n",
                          .precision = {LS_DOUBLE},
-                         .passes = "1"},
+                         .passes = "1",
+                         .indices = "3"},
 
     /* dy, ids */
     [LS_OP_EMBEDDING_DW] = {.labels = "n c, n -> v c",
                             .cut = "nv",
                             .linear = "0",
                             .precision = {LS_ACCUMULATE},
-                            .picked = 'v'},
+                            .picked = 'v',
+                            .indices = "1"},
     /* dy, weight */
     [LS_OP_LINEAR_DX] = {.labels = "n m, m k -> n k", .cut = "nmk", .linear = "0", .product = 2},
     /* dy, x */
@@ -202,7 +209,8 @@ static const ls_op rows[LS_OP_COUNT] = {
                                       {'r', LS_SHARES_QUERY_HEADS}},
                              .flops = attention_bwd_flops,
                              .divides = 1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads |
-                                        1u << LS_ATTRIBUTE_sequence},
+                                        1u << LS_ATTRIBUTE_sequence,
+                             .indices = "6"},
     /* dy, x */
     [LS_OP_GELU_BWD] = {.labels = "n c, n c -> n c", .cut = "nc", .in_place = 1},
     /* dy, gate, up -> dgate, dup */
@@ -210,10 +218,16 @@ static const ls_op rows[LS_OP_COUNT] = {
     /* dy, y */
     [LS_OP_SOFTCAP_BWD] = {.labels = "n c, n c -> n c", .cut = "nc", .in_place = 1},
     /* logits, max, sum, labels, scale -> dlogits */
-    [LS_OP_XENT_GRAD] = {.labels = "n v, n, n, n, 1 -> n v", .cut = "nv", .in_place = 1},
+    [LS_OP_XENT_GRAD] = {.labels = "n v, n, n, n, 1 -> n v",
+                         .cut = "nv",
+                         .in_place = 1,
+                         .indices = "3"},
 
     /* labels -> how many tokens have one */
-    [LS_OP_COUNT_VALID] = {.labels = "n -> 1", .cut = "n", .precision = {LS_DOUBLE}},
+    [LS_OP_COUNT_VALID] = {.labels = "n -> 1",
+                           .cut = "n",
+                           .precision = {LS_DOUBLE},
+                           .indices = "0"},
     /* cell -> 0, the same cell */
     [LS_OP_ZERO] = {.labels = "1 -> 1"},
     /* cells: count, scale -> scale / max(count, 1) */
@@ -261,6 +275,10 @@ bool ls_op_may_cut(const ls_op *row, char label, ls_shares axis) {
 
 bool ls_op_takes_rows(const ls_op *row) {
   return row->cut && strchr(row->cut, 'n');
+}
+
+bool ls_op_reads_indices(const ls_op *row, int input) {
+  return row->indices && strchr(row->indices, '0' + input);
 }
 
 bool ls_op_gives_gradient(ls_op_kind kind, int input) {

@@ -1,7 +1,6 @@
 #include "schedule/units.h"
 
 #include <limits.h>
-#include <string.h>
 
 static int64_t align(int64_t elements, int64_t to) {
   return (elements + to - 1) / to * to;
