@@ -49,8 +49,4 @@ typedef struct ls_kernel_table {
 /* The plain C reference: every compute tensor in `dtype` (LS_F32 or LS_F64), one thread. */
 void ls_reference_kernels(ls_kernel_table *table, ls_dtype dtype);
 
-/* The CPU device: starts as the fp32 reference, overrides what it has vectorised. `dtype` is the
- * compute type: LS_F32, LS_BF16 or LS_F16. */
-ls_status ls_cpu_kernels(ls_kernel_table *table, ls_dtype dtype, ls_error *error);
-
 #endif

@@ -16,6 +16,10 @@
 
 #include "device/facts.h"
 
+/* The CPU device: starts as the fp32 reference, overrides what it has vectorised. `dtype` is the
+ * compute type: LS_F32, LS_BF16 or LS_F16. */
+LS_CHECKED ls_status ls_cpu_kernels(ls_kernel_table *table, ls_dtype dtype, ls_error *error);
+
 /* Whether the processor, as far as ONEDNN_MAX_CPU_ISA lets it be used, multiplies bf16 faster than
  * fp32. Where it does not, bf16 operands are widened to fp32 before they are multiplied. */
 bool ls_cpu_native_bf16(void);
