@@ -705,20 +705,32 @@ ls_view ls_rank_shape(const ls_rank *rank, int program, int value) {
   return view_of(rank->number, rank->programs[program].program, value, NULL, &offset);
 }
 
+static bool in_file(const ls_rank *rank, const void *address) {
+  return rank->tiers && ls_tiers_in_file(rank->tiers, address);
+}
+
+ls_status ls_rank_write_at(const ls_rank *rank, void *to, const void *from, int64_t bytes,
+                           ls_error *error) {
+  if (in_file(rank, to)) return ls_tiers_write(rank->tiers, to, from, bytes, error);
+  return rank->device->memory->write(to, from, (size_t)bytes, error);
+}
+
+ls_status ls_rank_read_at(const ls_rank *rank, void *to, const void *from, int64_t bytes,
+                          ls_error *error) {
+  if (in_file(rank, from)) return ls_tiers_read(rank->tiers, to, from, bytes, error);
+  return rank->device->memory->read(to, from, (size_t)bytes, error);
+}
+
 ls_status ls_rank_put(ls_rank *rank, int program, int value, int microbatch, const void *from,
                       int64_t count, ls_error *error) {
   const ls_view to = ls_rank_view(rank, program, value, microbatch);
-  return rank->device->memory->write(to.data, from, (size_t)count * ls_dtype_bytes(to.dtype),
-                                     error);
+  return ls_rank_write_at(rank, to.data, from, count * (int64_t)ls_dtype_bytes(to.dtype), error);
 }
 
 ls_status ls_rank_get(const ls_rank *rank, int program, int value, int microbatch, void *to,
                       int64_t count, ls_error *error) {
   const ls_view from = ls_rank_view(rank, program, value, microbatch);
-  const size_t bytes = (size_t)count * ls_dtype_bytes(from.dtype);
-  if (rank->tiers && ls_tiers_in_file(rank->tiers, from.data))
-    return ls_tiers_read(rank->tiers, to, from.data, (int64_t)bytes, error);
-  return rank->device->memory->read(to, from.data, bytes, error);
+  return ls_rank_read_at(rank, to, from.data, count * (int64_t)ls_dtype_bytes(from.dtype), error);
 }
 
 int32_t *ls_rank_staging(const ls_rank *rank) {

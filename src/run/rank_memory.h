@@ -9,4 +9,11 @@
  * file it is an address for ls_rank_tiers alone. */
 ls_view ls_rank_view(const ls_rank *rank, int program, int value, int microbatch);
 
+/* Bytes at an address of this rank's, on the device, at its host or in the file, from and to the
+ * host's memory; not while a program runs. Any thread may. */
+LS_CHECKED ls_status ls_rank_write_at(const ls_rank *rank, void *to, const void *from,
+                                      int64_t bytes, ls_error *error);
+LS_CHECKED ls_status ls_rank_read_at(const ls_rank *rank, void *to, const void *from, int64_t bytes,
+                                     ls_error *error);
+
 #endif

@@ -9,8 +9,8 @@ enum { LEAST_GIVEN = 1024 };
 /* This rank's share of one part of a parameter: elements [first, first + count) of its tp-cut
  * tensor, which is `stride` wide in memory and has `cut` of the whole. */
 typedef struct share {
-  char *data;      /* of element first */
-  ls_tiers *tiers; /* that it lies in, if it is in a file; else NULL */
+  const ls_rank *rank;
+  char *data; /* of element first */
   ls_dtype dtype;
   int64_t first, count, stride;
   ls_box cut;
@@ -43,9 +43,8 @@ static share find_share(const ls_rank *rank, const ls_program_parameter *paramet
   const ls_view piece = ls_rank_view(rank, 0, value, 0);
   const ls_view used = ls_rank_view(rank, 0, parameter->part[LS_PART_USED], 0);
   const bool matrix = parameter->ndim > 1;
-  ls_tiers *tiers = ls_rank_tiers(rank);
-  return (share){.data = piece.data,
-                 .tiers = tiers && ls_tiers_in_file(tiers, piece.data) ? tiers : NULL,
+  return (share){.rank = rank,
+                 .data = piece.data,
                  .dtype = piece.dtype,
                  .first = piece.start[0],
                  .count = piece.valid[0],
@@ -73,24 +72,23 @@ static int kept(const share *of, ls_box boxes[LS_MOST_BOXES]) {
   return boxes_of(of, of->first, of->first + of->count, boxes);
 }
 
-/* Elements of a share's memory or file, from or to `data`. */
+/* Elements of a share, from or to `data`. */
 static ls_status copy_run(const share *of, int64_t piece, int64_t count, char *data, ls_dtype dtype,
                           bool writes, ls_error *error) {
   enum { AT_ONCE = 1024 };
   const int64_t own = (int64_t)ls_dtype_bytes(of->dtype), given = (int64_t)ls_dtype_bytes(dtype);
   char *place = of->data + piece * own;
-  if (!of->tiers && writes)
-    ls_convert(place, of->dtype, data, dtype, count);
-  else if (!of->tiers)
-    ls_convert(data, dtype, place, of->dtype, count);
-  for (int64_t done = 0; done < count && of->tiers; done += AT_ONCE) {
+  if (of->dtype == dtype)
+    return writes ? ls_rank_write_at(of->rank, place, data, count * own, error)
+                  : ls_rank_read_at(of->rank, data, place, count * own, error);
+  for (int64_t done = 0; done < count; done += AT_ONCE) {
     double buffer[AT_ONCE];
     const int64_t some = count - done < AT_ONCE ? count - done : AT_ONCE;
     if (writes) {
       ls_convert(buffer, of->dtype, data + done * given, dtype, some);
-      LS_TRY(ls_tiers_write(of->tiers, place + done * own, buffer, some * own, error));
+      LS_TRY(ls_rank_write_at(of->rank, place + done * own, buffer, some * own, error));
     } else {
-      LS_TRY(ls_tiers_read(of->tiers, buffer, place + done * own, some * own, error));
+      LS_TRY(ls_rank_read_at(of->rank, buffer, place + done * own, some * own, error));
       ls_convert(data + done * given, dtype, buffer, of->dtype, some);
     }
   }
