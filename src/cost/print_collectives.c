@@ -27,25 +27,27 @@ static total *find_total(totals *all, const ls_instruction *instruction, const c
   return &all->rows[all->count++];
 }
 
-static void add(totals *all, const ls_instruction *instruction, const char *reason, double bytes) {
-  total *row = find_total(all, instruction, reason);
-  row->calls++;
-  row->bytes += bytes;
+static void add(totals *all, const ls_executed *each, const char *reason, double bytes) {
+  total *row = find_total(all, each->instruction, reason);
+  row->calls += (int)each->times;
+  row->bytes += (double)each->times * bytes;
 }
 
-static void count_all(const ls_program *program, totals *reasons, totals *kinds) {
-  for (int a = 0; a < program->actions.count; a++) {
-    const ls_body *body = &program->bodies.items[program->actions.items[a].body];
-    for (int i = 0; i < body->count; i++) {
-      const ls_instruction *each = &program->instructions.items[body->first + i];
-      if (each->collective == LS_COLLECTIVE_NONE || ls_collective_moves(each->collective) ||
-          each->phase == LS_END)
-        continue;
-      const double bytes = ls_instruction_bytes_sent(program, each);
-      add(reasons, each, each->reason, bytes);
-      add(kinds, each, NULL, bytes);
-    }
-  }
+/* Both tables of a program. */
+typedef struct counting {
+  const ls_program *program;
+  totals reasons, kinds;
+} counting;
+
+static void count(void *context, const ls_executed *each) {
+  counting *into = context;
+  const ls_instruction *instruction = each->instruction;
+  if (instruction->collective == LS_COLLECTIVE_NONE || instruction->phase == LS_END ||
+      ls_collective_moves(instruction->collective))
+    return;
+  const double bytes = ls_instruction_work(into->program, 0, instruction, each->first).sent;
+  add(&into->reasons, each, instruction->reason, bytes);
+  add(&into->kinds, each, NULL, bytes);
 }
 
 static void print_row(FILE *stream, const total *row, double unit, const char *words) {
@@ -64,9 +66,11 @@ void ls_program_print_collectives(const ls_program *program, FILE *stream) {
   enum { KIB = 1 << 10, MIB = 1 << 20, GIB = 1 << 30 };
   ls_arena *arena = ls_arena_create();
   const int most = program->instructions.count + 1;
-  totals reasons = {LS_NEW_ARRAY(arena, total, most), 0};
-  totals kinds = {LS_NEW_ARRAY(arena, total, most), 0};
-  count_all(program, &reasons, &kinds);
+  counting made = {.program = program,
+                   .reasons = {LS_NEW_ARRAY(arena, total, most), 0},
+                   .kinds = {LS_NEW_ARRAY(arena, total, most), 0}};
+  ls_program_walk(program, 0, program->actions.count, count, &made);
+  const totals reasons = made.reasons, kinds = made.kinds;
   int collectives;
   const double bytes = ls_program_bytes_sent(program, &collectives);
   const bool large = bytes >= 4.0 * GIB;

@@ -220,6 +220,10 @@ ls_axes ls_value_replicas(const ls_mesh *mesh, const ls_value *value);
 /* The frame a value lies in. */
 const ls_frame *ls_program_frame(const ls_program *program, int value);
 
+/* Of storages; of those that a file is read into and written from, as O_DIRECT wants it. */
+enum { LS_STORAGE_ALIGNMENT = 256, LS_FILE_ALIGNMENT = 4096 };
+int64_t ls_storage_aligned(int64_t bytes, int64_t alignment);
+
 /* Bytes of all pools of a tier: what a rank's arena there holds. */
 int64_t ls_program_tier_bytes(const ls_program *program, ls_tier tier);
 
@@ -239,9 +243,6 @@ int64_t ls_program_tier_peak(const ls_program *program, ls_tier tier,
 int64_t ls_program_bytes(const ls_program *program);
 int64_t ls_program_peak(const ls_program *program, int64_t by_category[LS_CATEGORY_COUNT]);
 
-/* Bytes that one run of the program moves from one tier to another, on one rank. */
-int64_t ls_program_bytes_moved(const ls_program *program, ls_tier from, ls_tier to);
-
 /* The parts of a step's program, in the order of its actions. Run one after the other, without
  * GUESS, they are the step. With post-validation GUESS and the next step's PROLOGUE may come before
  * SETTLE and UPDATE; where the guess was wrong PROLOGUE runs again after these. */
@@ -259,7 +260,5 @@ int ls_program_first_of(const ls_program *program, ls_program_part part);
 
 /* The printed form: stable, for people and golden tests. */
 void ls_program_print(const ls_program *program, FILE *stream);
-/* `workspace`: bytes that kernels need beside the arena, which no program knows; 0: not told. */
-void ls_program_print_memory(const ls_program *program, int64_t workspace, FILE *stream);
 
 #endif

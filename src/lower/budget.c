@@ -38,10 +38,6 @@ static int row_of(const ls_op_set *ops) {
   return MENU - 1;
 }
 
-/* Operations that a device of the CPU kind does in the time of moving a byte from memory, or to
- * another device. (Measured with two threads: some 200 GFLOP/s, 14 GB/s, 3 GB/s.) */
-static const double memory_operations = 14, link_operations = 64;
-
 /* Of a choice for the layers so far: bytes kept at the worst moment, work, and how it came. */
 typedef struct state {
   double bytes, work;
@@ -75,29 +71,36 @@ typedef struct chooser {
   /* By segment and row of the menu: what a microbatch keeps, what is made again, the work. */
   double (*bytes)[MENU], (*again)[MENU], (*work)[MENU];
   stage_plan *stages;
-  int *rows;             /* by segment: row of the menu that is tried */
-  const int64_t *beside; /* by stage: bytes that its program cannot have; NULL: none */
+  int *rows; /* by segment: row of the menu that is tried */
+  const ls_budget *budget;
 } chooser;
 
-static double local_bytes(const ls_sharded *sharded, int v) {
+/* A sharded value as a device holds it. */
+static ls_work_operand operand_of(const ls_sharded *sharded, int v) {
   const ls_shard_value *value = &sharded->values.items[v];
   const ls_tensor *tensor = ls_graph_tensor(sharded->graph, value->tensor);
   const ls_dtype compute = sharded->layout.compute;
   const bool wide = tensor->precision == LS_ACCUMULATE && compute != LS_F64;
-  double bytes = (double)ls_dtype_bytes(wide ? LS_F32 : compute);
+  ls_work_operand made = {.dtype = wide ? LS_F32 : compute, .ndim = tensor->ndim};
   for (int d = 0; d < tensor->ndim; d++)
-    bytes *= (double)ls_mesh_part(&sharded->mesh, 0, &value->placement, d, tensor->dims[d]).stored;
-  return bytes;
+    made.dims[d] = ls_mesh_part(&sharded->mesh, 0, &value->placement, d, tensor->dims[d]).stored;
+  return made;
 }
 
-static double node_work(const ls_sharded *sharded, const ls_shard_node *node) {
-  double bytes = 0;
-  for (int i = 0; i < node->inputs; i++) bytes += local_bytes(sharded, node->in[i]);
-  for (int o = 0; o < node->outputs; o++) bytes += local_bytes(sharded, node->out[o]);
-  if (node->node < 0) return bytes * link_operations;
-  const double flops = ls_node_flops(sharded->graph, &sharded->graph->nodes.items[node->node]);
-  const int ranks = ls_mesh_stage_ranks(&sharded->mesh);
-  return flops / ranks + bytes * memory_operations;
+static double local_bytes(const ls_sharded *sharded, int v) {
+  const ls_work_operand operand = operand_of(sharded, v);
+  return ls_work_operand_bytes(&operand);
+}
+
+static ls_work node_work(const ls_sharded *sharded, const ls_shard_node *node) {
+  ls_work_operand in[LS_MAX_INPUTS], out[LS_MAX_OUTPUTS];
+  for (int i = 0; i < node->inputs; i++) in[i] = operand_of(sharded, node->in[i]);
+  for (int o = 0; o < node->outputs; o++) out[o] = operand_of(sharded, node->out[o]);
+  if (node->collective == LS_COLLECTIVE_NONE)
+    return ls_op_work(node->kind, &node->attributes, in, node->inputs, out, node->outputs);
+  const ls_work_operand *whole = node->collective == LS_ALL_GATHER ? &out[0] : &in[0];
+  return (ls_work){.sent = ls_collective_bytes(node->collective, ls_work_operand_bytes(whole),
+                                               ls_mesh_size(&sharded->mesh, node->axes))};
 }
 
 /* What each layer keeps and does again under one row of the menu. */
@@ -113,7 +116,10 @@ static void measure_choice(chooser *c, int choice) {
     for (int o = 0; o < node->outputs && !node->backward; o++)
       segment[node->out[o]] = node->segment;
     for (int i = 0; i < node->inputs && node->backward; i++) kept[node->in[i]] = true;
-    if (recompute->nodes[n]) c->work[node->segment][choice] += node_work(sharded, node);
+    if (recompute->nodes[n]) {
+      const ls_work work = node_work(sharded, node);
+      c->work[node->segment][choice] += ls_work_seconds(&work, &c->budget->rates);
+    }
   }
   for (int v = 0; v < sharded->values.count; v++) {
     if (segment[v] < 0) continue;
@@ -348,7 +354,7 @@ static ls_status compile(chooser *c, const ls_layout *layout, int64_t *needed, b
   ls_program **stages = LS_NEW_ARRAY(graph.arena, ls_program *, layout->pp);
   const ls_status status = ls_program_compile(&graph, &tried, LS_PROGRAM_STEP, stages, error);
   for (int s = 0; s < layout->pp && status == LS_OK; s++) {
-    needed[s] = ls_program_bytes(stages[s]) + (c->beside ? c->beside[s] : 0);
+    needed[s] = ls_program_bytes(stages[s]) + (c->budget->beside ? c->budget->beside[s] : 0);
     if (needed[s] < c->stages[s].least) c->stages[s].least = needed[s];
     if (measure) measure_rest(c, &c->stages[s], stages[s]);
   }
@@ -443,21 +449,22 @@ static ls_status choose(chooser *c, ls_layout *layout, int64_t bytes, ls_error *
   return LS_OK;
 }
 
-ls_status ls_budget_choose(const ls_graph *graph, ls_layout *layout, int64_t bytes,
-                           const int64_t *beside, ls_error *error) {
-  chooser c = {.graph = graph, .beside = beside, .arena = ls_arena_create()};
-  const ls_status status = choose(&c, layout, bytes, error);
+ls_status ls_budget_choose(const ls_graph *graph, ls_layout *layout, const ls_budget *budget,
+                           ls_error *error) {
+  chooser c = {.graph = graph, .budget = budget, .arena = ls_arena_create()};
+  const ls_status status = choose(&c, layout, budget->bytes, error);
   ls_arena_destroy(&c.arena);
   return status;
 }
 
-ls_status ls_budget_work(const ls_graph *graph, const ls_layout *layout, double *work,
-                         ls_error *error) {
-  chooser c = {.graph = graph, .arena = ls_arena_create()};
+ls_status ls_budget_seconds(const ls_graph *graph, const ls_layout *layout,
+                            const ls_work_rates *rates, double *seconds, ls_error *error) {
+  const ls_budget budget = {.rates = *rates};
+  chooser c = {.graph = graph, .budget = &budget, .arena = ls_arena_create()};
   const ls_status status = prepare(&c, layout, error);
-  *work = 0;
+  *seconds = 0;
   for (int s = 0; s < layout->recompute_of_count && status == LS_OK; s++)
-    *work += c.work[s][row_of(&layout->recompute_of[s])];
+    *seconds += c.work[s][row_of(&layout->recompute_of[s])];
   ls_arena_destroy(&c.arena);
   return status;
 }

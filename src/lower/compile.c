@@ -1,3 +1,4 @@
+#include "cost/cost.h"
 #include "lower/lower.h"
 
 /* The nodes that make and last read each sharded value; nodes stand in the order they run in. */
@@ -59,13 +60,6 @@ static int find_logits(const ls_lowering *lowering) {
     if (sharded->values.items[v].tensor.index == sharded->graph->logits.index)
       return lowering->slices->inside[v] ? -1 : lowering->value_of[v];
   return -1;
-}
-
-static double count_flops(const ls_graph *graph, int microbatches) {
-  double flops = 0;
-  for (int n = 0; n < graph->nodes.count; n++)
-    flops += ls_node_flops(graph, &graph->nodes.items[n]);
-  return flops * microbatches;
 }
 
 static const ls_segment_nodes *list_nodes(const ls_sharded *sharded) {
@@ -186,7 +180,7 @@ static ls_program *compile_stage(const compilation *c, int stage) {
   lower_actions(&lowering, &schedule);
   made->logits = find_logits(&lowering);
   const int microbatches = c->kind == LS_PROGRAM_STEP ? sharded->layout.microbatches : 1;
-  made->flops = count_flops(c->graph, microbatches);
+  made->flops = ls_graph_flops(c->graph) * microbatches;
   made->recomputed_flops = ls_recompute_flops(sharded, c->recompute) * microbatches;
   ls_lower_frames(&lowering);
   ls_lower_instances(made);

@@ -53,24 +53,26 @@ static ls_program **compile(const ls_layout *layout) {
 
 /* Of one step, all ranks together: flops, and bytes of the ops of one kind. */
 typedef struct costs {
+  const ls_program *program;
+  int rank;
+  ls_op_kind kind;
   double flops, bytes;
 } costs;
 
+static void add(void *context, const ls_executed *each) {
+  costs *sum = context;
+  const ls_work work = ls_instruction_work(sum->program, sum->rank, each->instruction, each->first);
+  sum->flops += (double)each->times * work.flops;
+  if (each->instruction->kind == sum->kind) sum->bytes += (double)each->times * work.bytes;
+}
+
 static costs costs_of(ls_program *const *stages, const ls_layout *layout, ls_op_kind kind) {
-  costs sum = {0};
+  costs sum = {.kind = kind};
   const ls_mesh *mesh = &stages[0]->mesh;
-  for (int rank = 0; rank < ls_mesh_ranks(mesh); rank++) {
-    const ls_program *program = stages[ls_mesh_stage(mesh, rank)];
-    assert_in_range(ls_mesh_stage(mesh, rank), 0, layout->pp - 1);
-    for (int a = 0; a < program->actions.count; a++) {
-      const ls_body *body = &program->bodies.items[program->actions.items[a].body];
-      for (int i = body->first; i < body->first + body->count; i++) {
-        const ls_instruction *each = &program->instructions.items[i];
-        sum.flops += ls_instruction_flops(program, rank, each);
-        if (each->kind == kind)
-          sum.bytes += ls_instruction_bytes(program, rank, each, program->actions.items[a].first);
-      }
-    }
+  for (sum.rank = 0; sum.rank < ls_mesh_ranks(mesh); sum.rank++) {
+    assert_in_range(ls_mesh_stage(mesh, sum.rank), 0, layout->pp - 1);
+    sum.program = stages[ls_mesh_stage(mesh, sum.rank)];
+    ls_program_walk(sum.program, 0, sum.program->actions.count, add, &sum);
   }
   return sum;
 }
@@ -83,6 +85,42 @@ static ls_layout layout_of(int pp, int shard, int tp, int zero, int microbatches
   layout.zero = zero;
   layout.microbatches = microbatches;
   return layout;
+}
+
+/* What a walk visits, by instruction and by whether the first action writes. */
+typedef struct visited {
+  const ls_program *program;
+  int64_t *times[2];
+} visited;
+
+static void note(void *context, const ls_executed *each) {
+  visited *seen = context;
+  seen->times[each->first][each->instruction - seen->program->instructions.items] += each->times;
+}
+
+static void a_walk_visits_what_is_executed(void **state) {
+  (void)state;
+  ls_layout layout = layout_of(2, 2, 1, 3, 4);
+  ls_program **stages = compile(&layout);
+  for (int s = 0; s < layout.pp; s++) {
+    const ls_program *program = stages[s];
+    const int count = program->instructions.count;
+    visited seen = {program,
+                    {LS_NEW_ARRAY(arena, int64_t, count), LS_NEW_ARRAY(arena, int64_t, count)}};
+    ls_program_walk(program, 0, program->actions.count, note, &seen);
+    int64_t executed = 0;
+    for (int a = 0; a < program->actions.count; a++) {
+      const ls_program_action *action = &program->actions.items[a];
+      const ls_body *body = &program->bodies.items[action->body];
+      executed += body->count;
+      for (int i = body->first; i < body->first + body->count; i++) seen.times[action->first][i]--;
+    }
+    for (int i = 0; i < count; i++) {
+      assert_int_equal(seen.times[0][i], 0);
+      assert_int_equal(seen.times[1][i], 0);
+    }
+    assert_int_equal(ls_program_executed(program), executed);
+  }
 }
 
 static void all_ranks_do_the_flops_of_the_model(void **state) {
@@ -141,6 +179,7 @@ static void of_a_table_the_rows_of_the_tokens_count(void **state) {
 int main(void) {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
   const struct CMUnitTest tests[] = {
+      CASE(a_walk_visits_what_is_executed),
       CASE(all_ranks_do_the_flops_of_the_model),
       CASE(an_update_moves_28_bytes_a_parameter),
       CASE(of_a_table_the_rows_of_the_tokens_count),

@@ -138,10 +138,6 @@ void ls_lower_frames(ls_lowering *lowering);
 /* Makes the instances that actions need of their bodies' frames, and gives each its place. */
 void ls_lower_instances(ls_program *program);
 
-/* Of storages; of those that a file is read into and written from, as O_DIRECT wants it. */
-enum { LS_STORAGE_ALIGNMENT = 256, LS_FILE_ALIGNMENT = 4096 };
-int64_t ls_storage_aligned(int64_t bytes, int64_t alignment);
-
 /* Something that needs `bytes` from time `first` to time `last`. */
 typedef struct ls_life_box {
   int64_t bytes, offset;

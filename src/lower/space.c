@@ -3,10 +3,6 @@
 
 #include "lower/lower.h"
 
-int64_t ls_storage_aligned(int64_t bytes, int64_t alignment) {
-  return (bytes + alignment - 1) / alignment * alignment;
-}
-
 static bool at_once(const ls_life_box *a, const ls_life_box *b) {
   return a->first <= b->last && b->first <= a->last;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "cost/cost.h"
 #include "run/rank_memory.h"
 
 /* An instruction with its operands' places worked out for this rank. */
@@ -662,9 +663,7 @@ ls_status ls_rank_find_nonfinite(ls_rank *rank, int program, ls_error *error) {
 
 ls_status ls_rank_record_room(ls_rank *rank, int program, ls_error *error) {
   const ls_program *from = rank->programs[program].program;
-  int64_t room = 1;
-  for (int a = 0; a < from->actions.count; a++)
-    room += from->bodies.items[from->actions.items[a].body].count;
+  const int64_t room = ls_program_executed(from) + 1;
   ls_record *records = calloc((size_t)room, sizeof *records);
   if (!records)
     return ls_fail(error, LS_FAILED, "out of memory for the times of %lld instructions",

@@ -2,33 +2,14 @@
 
 #include <string.h>
 
+#include "cost/cost.h"
 #include "pipeline/stages.h"
 
-/* Passes over a node, of which backward has two where it makes the gradients of all inputs. */
-static double passes_over(const ls_node *node, const bool *wanted) {
-  int gives = 0, asked = 0;
-  for (int i = 0; i < node->inputs; i++) {
-    if (!ls_op_gives_gradient(node->kind, i)) continue;
-    gives++;
-    asked += wanted[node->in[i].index];
-  }
-  return gives ? 1 + 2.0 * asked / gives : 1;
-}
-
-/* What a segment costs: its products and attention, and a little, so that none is free. Of the
- * forward pass, so that step and evaluation are cut alike. */
+/* What a segment costs: its products and attention, and a little, so that none is free. */
 static double *segment_costs(const ls_sharded *sharded) {
-  const ls_graph *graph = sharded->graph;
-  const int count = graph->segments.count;
-  const bool *wanted = ls_graph_wanted(graph);
-  double *costs = LS_NEW_ARRAY(sharded->arena, double, count), sum = 0;
-  for (int n = 0; n < graph->nodes.count; n++) {
-    const ls_node *node = &graph->nodes.items[n];
-    if (node->backward) continue;
-    const double flops = ls_node_flops(graph, node) * passes_over(node, wanted);
-    costs[node->segment] += flops;
-    sum += flops;
-  }
+  const int count = sharded->graph->segments.count;
+  double *costs = LS_NEW_ARRAY(sharded->arena, double, count);
+  const double sum = ls_segment_flops(sharded->graph, costs);
   for (int s = 0; s < count; s++) costs[s] += (sum + 1) / (1000.0 * count);
   return costs;
 }

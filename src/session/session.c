@@ -237,11 +237,14 @@ static ls_status budget_beside(const ls_session *session, int64_t *beside, ls_er
   return status;
 }
 
+/* Of a CPU device; the same on all machines, as layouts must be. (Measured with two threads.) */
+static const ls_work_rates usual_rates = {200e9, 14e9, 3e9};
+
 static ls_status fit_budget(ls_session *session, ls_error *error) {
   int64_t *beside = LS_NEW_ARRAY(session->arena, int64_t, session->layout.pp);
   LS_TRY(budget_beside(session, beside, error));
-  const ls_status status =
-      ls_budget_choose(session->graph, &session->layout, ls_session_limit(session), beside, error);
+  const ls_budget budget = {ls_session_limit(session), beside, usual_rates};
+  const ls_status status = ls_budget_choose(session->graph, &session->layout, &budget, error);
   if (status != LS_OK) ls_error_prefix(error, "%s", ls_run_file_where(session->run, "recompute"));
   return status;
 }

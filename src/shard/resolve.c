@@ -1,5 +1,7 @@
 #include "shard/resolve.h"
 
+#include "cost/cost.h"
+
 /* What takes a tensor from one place to another on an axis, in the order in which steps are taken:
  * what makes it smaller first. */
 typedef enum change { SCATTER, REDUCE, GATHER, SLICE, CHANGES, IMPOSSIBLE } change;
@@ -87,14 +89,10 @@ double ls_resolve_bytes(const ls_mesh *mesh, const ls_placement *from, const ls_
   double bytes = 0;
   const ls_placement *now = from;
   for (int s = 0; s < count; s++) {
-    const double ranks = ls_mesh_size(mesh, steps[s].axes);
     const bool grows = steps[s].collective == LS_ALL_GATHER;
     const double whole = (double)ls_placement_elements(mesh, grows ? &steps[s].after : now, tensor);
-    const double share = whole * (double)element_bytes * (ranks - 1) / ranks;
-    if (steps[s].collective == LS_ALL_REDUCE)
-      bytes += 2 * share;
-    else if (steps[s].collective != LS_COLLECTIVE_NONE)
-      bytes += share;
+    bytes += ls_collective_bytes(steps[s].collective, whole * (double)element_bytes,
+                                 ls_mesh_size(mesh, steps[s].axes));
     now = &steps[s].after;
   }
   return bytes;

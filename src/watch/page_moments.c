@@ -67,18 +67,6 @@ static void find_events(simulation *of, int stage) {
   }
 }
 
-static double duration(ls_action_kind kind, bool collective) {
-  if (collective) return 0.125;
-  switch (kind) {
-    case LS_ACTION_BACKWARD: return 2;
-    case LS_ACTION_FORWARD:
-    case LS_ACTION_RECOMPUTE:
-    case LS_ACTION_INPUT:
-    case LS_ACTION_WEIGHT: return 1;
-    default: return 0.125;
-  }
-}
-
 static const ls_instruction *instruction_of(const ls_program *program, const event *each) {
   return each->instruction < 0 ? NULL : &program->instructions.items[each->instruction];
 }
@@ -175,7 +163,8 @@ static json_t *event_json(const simulation *of, int stage, const event *each) {
   json_object_set_new(made, "phase", json_string(ls_phase_name(instruction->phase)));
   json_object_set_new(made, "axes", json_integer(instruction->axes));
   if (instruction->peer >= 0) json_object_set_new(made, "peer", json_integer(instruction->peer));
-  json_object_set_new(made, "bytes", json_real(ls_instruction_bytes_sent(program, instruction)));
+  json_object_set_new(made, "bytes",
+                      json_real(ls_instruction_work(program, 0, instruction, false).sent));
   if (instruction->reason) json_object_set_new(made, "why", reason_json(of, instruction->reason));
   return made;
 }
@@ -186,7 +175,8 @@ static void advance(simulation *of, int stage, double start) {
   const ls_action *action = &program->actions.items[each->action].action;
   const ls_instruction *instruction = instruction_of(program, each);
   const bool collective = instruction && instruction->collective != LS_COLLECTIVE_NONE;
-  of->now[stage] = start + duration(action->kind, collective);
+  of->now[stage] =
+      start + (collective ? ls_action_units(LS_ACTION_BEGIN) : ls_action_units(action->kind));
   const bool sends = ls_action_is_message(action) && action->way == LS_WAY_SEND;
   if (each->last && sends && action->kind == LS_ACTION_BEGIN)
     *message_of(of, action) = of->now[stage];

@@ -10,6 +10,7 @@ typedef struct filling {
   ls_step_table *made;
   const ls_program *const *stages;
   const ls_recording *recording; /* NULL: planned */
+  ls_work_rates rates;
   bool by_shape;
   int *members; /* of a group */
 } filling;
@@ -42,28 +43,20 @@ static const char *op_name(const filling *of, const ls_program *program, int ran
   return text;
 }
 
-static double longer(double a, double b) {
-  return a > b ? a : b;
-}
-
-static void add_op(filling *of, const ls_program *program, int rank,
-                   const ls_program_action *action, const ls_instruction *instruction,
+/* `seconds`: of all of them. */
+static void add_op(filling *of, const ls_program *program, int rank, const ls_executed *each,
                    double seconds) {
   char text[96];
-  const ls_step_limits *limits = &of->made->limits;
-  const bool again = action->action.kind == LS_ACTION_RECOMPUTE;
+  const bool again = each->action->action.kind == LS_ACTION_RECOMPUTE;
   ls_step_row *row = find_row(of, again ? LS_STEP_AGAIN : LS_STEP_OP,
-                              op_name(of, program, rank, instruction, text));
-  const double flops = ls_instruction_flops(program, rank, instruction);
-  const double bytes = ls_instruction_bytes(program, rank, instruction, action->first);
-  double floor_s = 0;
-  if (limits->bytes_per_s > 0) floor_s = bytes / limits->bytes_per_s;
-  if (limits->flops_per_s > 0) floor_s = longer(floor_s, flops / limits->flops_per_s);
-  row->calls++;
+                              op_name(of, program, rank, each->instruction, text));
+  const ls_work work = ls_instruction_work(program, rank, each->instruction, each->first);
+  const double times = (double)each->times;
+  row->calls += times;
   row->seconds += seconds;
-  row->flops += flops;
-  row->bytes += bytes;
-  row->floor_s += floor_s;
+  row->flops += times * work.flops;
+  row->bytes += times * work.bytes;
+  row->floor_s += times * ls_work_seconds(&work, &of->rates);
 }
 
 /* How long of `record`, the index'th of its rank, was waiting for the last rank of the group. All
@@ -98,21 +91,26 @@ static bool is_idle(const ls_instruction *instruction) {
   return instruction->phase == LS_END && ls_collective_is_of_group(instruction->collective);
 }
 
-static void add_collective(filling *of, const ls_program *program, int rank, int64_t index,
-                           const ls_record *record, const ls_instruction *instruction) {
+static ls_step_row *add_collective(filling *of, const ls_program *program,
+                                   const ls_executed *each) {
+  const ls_instruction *instruction = each->instruction;
   const bool beside = is_moved(instruction), moves = instruction->collective == LS_MOVE;
   const char *name =
       moves && !beside ? "begin of moves" : ls_collective_name(instruction->collective);
   ls_step_row *row = find_row(of, beside ? LS_STEP_BESIDE : LS_STEP_COLLECTIVE, name);
-  const ls_step_limits *limits = &of->made->limits;
-  double sent = ls_instruction_bytes_sent(program, instruction);
-  if (beside)
-    sent = (double)instruction->count *
-           (double)ls_dtype_bytes(program->values.items[instruction->in[0]].dtype);
-  row->calls += !is_idle(instruction);
-  row->bytes += sent;
-  if (limits->bytes_per_s > 0 && !beside) row->floor_s += 2 * sent / limits->bytes_per_s;
-  if (!record) return;
+  ls_instruction about = *instruction;
+  if (beside) about.phase = LS_BEGIN; /* its bytes are shown where it has ended */
+  const ls_work work = ls_instruction_work(program, 0, &about, each->first);
+  const double times = (double)each->times;
+  row->calls += is_idle(instruction) ? 0 : times;
+  row->bytes += times * (beside ? work.moved : work.sent);
+  row->floor_s += times * ls_work_seconds(&work, &of->rates);
+  return row;
+}
+
+static void add_time(filling *of, const ls_program *program, int rank, int64_t index,
+                     const ls_record *record, ls_step_row *row) {
+  const ls_instruction *instruction = &program->instructions.items[record->instruction];
   const double seconds = 1e-9 * (double)(record->end_ns - record->begin_ns);
   const double wait = waited(of, program, rank, index, record, instruction);
   row->seconds += seconds - wait;
@@ -129,31 +127,37 @@ static void add_recorded(filling *of, const ls_program *program, int rank) {
     const ls_record *record = &from->records[i];
     const ls_program_action *action = &program->actions.items[record->action];
     const ls_instruction *instruction = &program->instructions.items[record->instruction];
+    const ls_executed each = {action, instruction, action->first, 1};
     const double seconds = 1e-9 * (double)(record->end_ns - record->begin_ns);
     if (instruction->collective == LS_COLLECTIVE_NONE)
-      add_op(of, program, rank, action, instruction, seconds);
+      add_op(of, program, rank, &each, seconds);
     else
-      add_collective(of, program, rank, i, record, instruction);
+      add_time(of, program, rank, i, record, add_collective(of, program, &each));
     if (!is_moved(instruction)) busy += seconds;
   }
   find_row(of, LS_STEP_REST, "rest")->seconds += of->made->seconds - busy;
 }
 
+/* A rank whose program is walked. */
+typedef struct planning {
+  filling *of;
+  const ls_program *program;
+  int rank;
+} planning;
+
+static void plan_one(void *context, const ls_executed *each) {
+  const planning *now = context;
+  if (each->instruction->collective == LS_COLLECTIVE_NONE)
+    add_op(now->of, now->program, now->rank, each, 0);
+  else
+    add_collective(now->of, now->program, each);
+}
+
 static void add_planned(filling *of, const ls_program *program, int rank) {
-  const int guess = ls_program_first_of(program, LS_PROGRAM_GUESS);
-  const int settle = ls_program_first_of(program, LS_PROGRAM_SETTLE);
-  for (int a = 0; a < program->actions.count; a++) {
-    if (a >= guess && a < settle) continue;
-    const ls_program_action *action = &program->actions.items[a];
-    const ls_body *body = &program->bodies.items[action->body];
-    for (int i = body->first; i < body->first + body->count; i++) {
-      const ls_instruction *instruction = &program->instructions.items[i];
-      if (instruction->collective == LS_COLLECTIVE_NONE)
-        add_op(of, program, rank, action, instruction, 0);
-      else
-        add_collective(of, program, rank, 0, NULL, instruction);
-    }
-  }
+  planning now = {of, program, rank};
+  ls_program_walk(program, 0, ls_program_first_of(program, LS_PROGRAM_GUESS), plan_one, &now);
+  ls_program_walk(program, ls_program_first_of(program, LS_PROGRAM_SETTLE), program->actions.count,
+                  plan_one, &now);
 }
 
 static int compare(const void *left, const void *right) {
@@ -184,6 +188,9 @@ static filling begin(ls_arena *arena, const ls_program *const *stages, const ls_
   filling of = {
       .arena = arena, .made = LS_NEW(arena, ls_step_table), .stages = stages, .by_shape = by_shape};
   of.made->limits = *limits;
+  of.rates = (ls_work_rates){.flops_per_s = limits->flops_per_s,
+                             .bytes_per_s = limits->bytes_per_s,
+                             .sent_per_s = limits->bytes_per_s / 2}; /* read once, written once */
   of.members = LS_NEW_ARRAY(arena, int, ls_mesh_ranks(&stages[0]->mesh));
   return of;
 }

@@ -161,7 +161,7 @@ static void add_rank(const measuring *of, int process, const ls_program *program
                                .end = end,
                                .name = name_of(of, program, action, instruction),
                                .label = label_of(of->arena, action, instruction),
-                               .bytes = ls_instruction_bytes_sent(program, instruction)};
+                               .bytes = ls_instruction_work(program, 0, instruction, false).sent};
     if (instruction->collective == LS_MOVE &&
         instruction->phase == LS_END) { /* recorded at its end, it began before others */
       put_in_order(made);
