@@ -196,14 +196,15 @@ static ls_status show(ls_arena *arena, const ls_words *words, const show_flags *
   const char *asked = flags->devices;
   LS_TRY(ls_hardware_find(arena, flags->on, &facts, &asked, error));
   LS_TRY(ls_command_devices(asked, run, &devices, error));
-  if (flags->compare) return ls_show_compare(arena, path, words, devices, flags->json, error);
+  if (flags->compare) return ls_show_compare(arena, run, devices, flags->json, error);
+  const ls_run_file *as_read = ls_run_file_copy(arena, run);
   ls_session *session;
   LS_TRY(ls_session_create_on(arena, run, devices, devices, facts, &session, error));
   if (flags->floor) {
     ls_show_floor(session, flags->json);
     return LS_OK;
   }
-  if (flags->html) return ls_show_html(session, path, words, flags->html, error);
+  if (flags->html) return ls_show_html(session, as_read, flags->html, error);
   if (flags->timeline) return ls_show_timeline(arena, &session->layout, flags->timeline, error);
   return show_program(session, flags, error);
 }

@@ -24,14 +24,12 @@ static double mib(double bytes) {
 }
 
 /* The run as it is (as NULL), or under a candidate's layout. */
-static column measure(ls_arena *arena, const char *run_path, const ls_words *words, int devices,
+static column measure(ls_arena *arena, const ls_run_file *run, int devices,
                       const ls_candidate *as) {
   column made = {.name = as ? as->name : "this run"};
   ls_error error = {0};
   ls_session *session;
-  const ls_status status =
-      as ? ls_candidate_open(arena, run_path, words, devices, as, &session, &error)
-         : ls_candidate_open_own(arena, run_path, words, devices, &session, &error);
+  const ls_status status = ls_candidate_open(arena, run, devices, as, &session, &error);
   if (status != LS_OK) {
     made.refusal = ls_arena_strdup(arena, error.text);
     return made;
@@ -155,13 +153,13 @@ static void print_all_json(const column *columns, int count) {
   ls_show_print_json(root);
 }
 
-ls_status ls_show_compare(ls_arena *arena, const char *run_path, const ls_words *words, int devices,
-                          bool as_json, ls_error *error) {
+ls_status ls_show_compare(ls_arena *arena, const ls_run_file *run, int devices, bool as_json,
+                          ls_error *error) {
   int count, possible = 0;
   const ls_candidate *candidates = ls_candidates_make(arena, devices, &count);
   column *columns = LS_NEW_ARRAY(arena, column, ++count);
   for (int c = 0; c < count; c++) {
-    columns[c] = measure(arena, run_path, words, devices, c ? &candidates[c - 1] : NULL);
+    columns[c] = measure(arena, run, devices, c ? &candidates[c - 1] : NULL);
     possible += !columns[c].refusal;
   }
   if (!possible) return ls_fail(error, LS_INPUT, "%s", columns[0].refusal);

@@ -7,13 +7,13 @@
 
 #include <jansson.h>
 
-#include "cli/command.h"
 #include "ir/program.h"
+#include "text/run_file.h"
 
-/* Prints the table, or JSON, of the run and every candidate (cli/show_candidates.h) to stdout;
- * those that cannot be say why. LS_INPUT where none can be. */
-LS_CHECKED ls_status ls_show_compare(ls_arena *arena, const char *run_path, const ls_words *words,
-                                     int devices, bool as_json, ls_error *error);
+/* Prints the table, or JSON, of the run, as it was read, and every candidate
+ * (cli/show_candidates.h) to stdout; those that cannot be say why. LS_INPUT where none can be. */
+LS_CHECKED ls_status ls_show_compare(ls_arena *arena, const ls_run_file *run, int devices,
+                                     bool as_json, ls_error *error);
 
 /* What a program costs a device: bytes by category at the peak, of each tier, and sent. The caller
  * owns it. */

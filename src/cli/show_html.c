@@ -12,15 +12,6 @@ static void describe(const ls_session *session, ls_page_layout *made) {
   made->stages = session->stages[LS_SESSION_STEP];
 }
 
-static ls_status compile_candidate(ls_arena *arena, const char *run_path, const ls_words *words,
-                                   int devices, const ls_candidate *as, ls_page_layout *made,
-                                   ls_error *error) {
-  ls_session *session;
-  LS_TRY(ls_candidate_open(arena, run_path, words, devices, as, &session, error));
-  describe(session, made);
-  return LS_OK;
-}
-
 static bool same_layout(const ls_page_layout *a, const ls_page_layout *b) {
   const ls_layout *one = &a->stages[0]->layout, *other = &b->stages[0]->layout;
   return one->pp == other->pp && one->dp_replicate == other->dp_replicate &&
@@ -46,8 +37,8 @@ static ls_status write_page(const ls_page_layout *layouts, int count, const char
   return status;
 }
 
-ls_status ls_show_html(const ls_session *session, const char *run_path, const ls_words *words,
-                       const char *path, ls_error *error) {
+ls_status ls_show_html(const ls_session *session, const ls_run_file *run, const char *path,
+                       ls_error *error) {
   ls_arena *arena = session->arena;
   const int devices = session->devices;
   int candidate_count, count = 1;
@@ -60,7 +51,10 @@ ls_status ls_show_html(const ls_session *session, const char *run_path, const ls
     ls_error refusal = {0};
     ls_page_layout *made = &layouts[count];
     *made = (ls_page_layout){.name = candidates[c].name};
-    if (compile_candidate(arena, run_path, words, devices, &candidates[c], made, &refusal) != LS_OK)
+    ls_session *other;
+    if (ls_candidate_open(arena, run, devices, &candidates[c], &other, &refusal) == LS_OK)
+      describe(other, made);
+    else
       made->refused = ls_arena_strdup(arena, refusal.text);
     if (!made->refused && same_layout(made, &layouts[0]))
       layouts[0].name = ls_arena_printf(arena, "%s (this run)", candidates[c].name);

@@ -2,12 +2,11 @@
 #ifndef LS_CLI_SHOW_HTML_H
 #define LS_CLI_SHOW_HTML_H
 
-#include "cli/command.h"
 #include "session/session.h"
 
-/* This run's own layout, the session's, beside DDP, ZeRO-3, TP and PP of the same model on as many
- * devices, made of the same run file and words; those that cannot be say why. */
-LS_CHECKED ls_status ls_show_html(const ls_session *session, const char *run_path,
-                                  const ls_words *words, const char *path, ls_error *error);
+/* The session's layout beside DDP, ZeRO-3, TP and PP of the same run on as many devices; those that
+ * cannot be say why. `run` is as it was read, before the session resolved it. */
+LS_CHECKED ls_status ls_show_html(const ls_session *session, const ls_run_file *run,
+                                  const char *path, ls_error *error);
 
 #endif

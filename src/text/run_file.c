@@ -257,6 +257,15 @@ static const ls_run_key *key_of(const char *name) {
   return key;
 }
 
+ls_run_file *ls_run_file_copy(ls_arena *arena, const ls_run_file *run) {
+  ls_run_file *made = LS_NEW(arena, ls_run_file);
+  *made = *run;
+  made->arena = arena;
+  made->origins = LS_NEW_ARRAY(arena, ls_run_origin, ls_run_key_count);
+  memcpy(made->origins, run->origins, (size_t)ls_run_key_count * sizeof *made->origins);
+  return made;
+}
+
 const char *ls_run_file_where(const ls_run_file *run, const char *name) {
   const ls_run_origin origin = run->origins[row_of(key_of(name))];
   if (origin.source == LS_RUN_FILE) {

@@ -212,6 +212,9 @@ LS_CHECKED ls_status ls_run_file_parse(ls_arena *arena, const char *name, const 
                                        size_t bytes, const char *const *words, int word_count,
                                        ls_run_file **run, ls_error *error);
 
+/* One with the same values, to be changed and resolved apart; it borrows the texts of the first. */
+ls_run_file *ls_run_file_copy(ls_arena *arena, const ls_run_file *run);
+
 /* Whether `word` is "key=value", "--key=value" or "--key" for a key or section of the table (so
  * that a command can tell keys from flags of its own). */
 bool ls_run_file_is_word(const char *word);
