@@ -9,6 +9,7 @@
 #ifndef LS_COST_COST_H
 #define LS_COST_COST_H
 
+#include "device/facts.h"
 #include "ir/program.h"
 
 /* What one device does. */
@@ -85,6 +86,24 @@ double ls_graph_flops(const ls_graph *graph);
 /* Flops of a step by segment, added to `by_segment`, and their sum: told by the forward part, so
  * that step and evaluation are cut alike. */
 double ls_segment_flops(const ls_graph *graph, double *by_segment);
+
+/* The shape of a rank's part of a value, without its data. */
+ls_view ls_program_view(const ls_program *program, int rank, int value);
+
+/* Bytes of one block that all kernels of the program share, as the device's recipe says; 0: they
+ * need none. Ranks of a stage differ in it by what is padding on the last of them. */
+int64_t ls_program_workspace(const ls_device_facts *facts, const ls_program *program, int rank);
+
+/* Marks the groups that programs communicate in: by axes, and with the other stage. */
+void ls_programs_mark_groups(const ls_program *const *programs, int count, bool *by_axes,
+                             bool *by_stage);
+
+/* Groups of two or more ranks that a rank with these programs is in, those of the same ranks once.
+ */
+int ls_programs_groups(const ls_program *const *programs, int count);
+
+/* Bytes that a device has taken beside arena and workspace, where a rank is in so many groups. */
+int64_t ls_device_overhead(const ls_device_facts *facts, int groups);
 
 /* Each collective of the program with its bytes and its reason: stable, for people and golden
  * tests. */

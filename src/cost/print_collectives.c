@@ -42,9 +42,7 @@ typedef struct counting {
 static void count(void *context, const ls_executed *each) {
   counting *into = context;
   const ls_instruction *instruction = each->instruction;
-  if (instruction->collective == LS_COLLECTIVE_NONE || instruction->phase == LS_END ||
-      ls_collective_moves(instruction->collective))
-    return;
+  if (!ls_collective_communicates(instruction->collective) || instruction->phase == LS_END) return;
   const double bytes = ls_instruction_work(into->program, 0, instruction, each->first).sent;
   add(&into->reasons, each, instruction->reason, bytes);
   add(&into->kinds, each, NULL, bytes);

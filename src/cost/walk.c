@@ -52,7 +52,7 @@ typedef struct summing {
 static void add_sent(void *context, const ls_executed *each) {
   summing *sum = context;
   const ls_collective kind = each->instruction->collective;
-  if (kind == LS_COLLECTIVE_NONE || ls_collective_moves(kind)) return;
+  if (!ls_collective_communicates(kind)) return;
   sum->bytes += (double)each->times *
                 ls_instruction_work(sum->program, 0, each->instruction, each->first).sent;
   if (kind != LS_RECEIVE && each->instruction->phase != LS_END) sum->collectives += each->times;

@@ -20,6 +20,7 @@ static const ls_device_facts reference = {.name = "reference",
                                           .set = "plain",
                                           .alignment = 8,
                                           .formats = 1u << LS_F32 | 1u << LS_F64,
+                                          LS_HOST_RATES,
                                           .workspace = no_workspace,
                                           .workspace_source = "its kernels need none"};
 

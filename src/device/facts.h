@@ -41,9 +41,15 @@ struct ls_device_facts {
   /* Upper bound of a call's workspace; data pointers are not read. */
   size_t (*workspace)(const ls_device_facts *facts, ls_op_kind kind, const ls_kernel_args *args);
   const char *workspace_source;
+  /* By which one choice is held against another: matrix products, memory, links to other devices.
+   * Of the kind, not of one machine: layouts do not change between machines. */
+  double flops_per_s, bytes_per_s, sent_per_s;
   ls_overhead overheads[LS_MAX_OVERHEADS];
   int overhead_count;
 };
+
+/* A host of two cores. */
+#define LS_HOST_RATES .flops_per_s = 200e9, .bytes_per_s = 14e9, .sent_per_s = 3e9
 
 /* This machine's CPU, by the instructions that its library reports as effective. */
 const ls_device_facts *ls_device_facts_here(void);

@@ -23,3 +23,7 @@ bool ls_collective_is_of_group(ls_collective collective) {
   return collective == LS_ALL_REDUCE || collective == LS_REDUCE_SCATTER ||
          collective == LS_ALL_GATHER;
 }
+
+bool ls_collective_communicates(ls_collective collective) {
+  return collective != LS_COLLECTIVE_NONE && !ls_collective_moves(collective);
+}

@@ -23,6 +23,9 @@ typedef enum ls_phase { LS_WHOLE = 0, LS_BEGIN, LS_END, LS_PHASE_COUNT } ls_phas
 /* MOVE: nothing that other ranks take part in. */
 bool ls_collective_moves(ls_collective collective);
 
+/* Not an op, and no MOVE: other ranks take part. */
+bool ls_collective_communicates(ls_collective collective);
+
 /* SEND or RECEIVE. */
 bool ls_collective_is_message(ls_collective collective);
 

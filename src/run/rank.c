@@ -123,18 +123,10 @@ static ls_status create_tiers(ls_rank *rank, const ls_rank_options *options, ls_
   return ls_tiers_create(&made, &rank->tiers, error);
 }
 
-/* The view of a value in `frame`, or of its shape alone where that is NULL. */
-static ls_view view_of(int rank, const ls_program *program, int index, char *frame,
-                       int64_t *offset) {
-  const ls_value *value = &program->values.items[index];
-  const ls_local local = ls_program_local(program, rank, index);
-  *offset = local.offset;
-  ls_view view = {
-      .data = frame ? frame + local.offset : NULL, .dtype = value->dtype, .ndim = value->ndim};
-  memcpy(view.dims, local.dims, sizeof view.dims);
-  memcpy(view.valid, local.valid, sizeof view.valid);
-  memcpy(view.start, local.start, sizeof view.start);
-  return view;
+/* The view of a value, and its place in its frame. */
+static ls_view view_of(int rank, const ls_program *program, int index, int64_t *offset) {
+  *offset = ls_program_local(program, rank, index).offset;
+  return ls_program_view(program, rank, index);
 }
 
 static char *instance_base(const loaded_program *from, int instance) {
@@ -147,8 +139,9 @@ ls_view ls_rank_view(const ls_rank *rank, int program, int index, int microbatch
   const loaded_program *from = &rank->programs[program];
   const ls_frame *frame = ls_program_frame(from->program, index);
   int64_t offset;
-  return view_of(rank->number, from->program, index,
-                 instance_base(from, frame->instance + microbatch), &offset);
+  ls_view view = view_of(rank->number, from->program, index, &offset);
+  view.data = instance_base(from, frame->instance + microbatch) + offset;
+  return view;
 }
 
 static ls_status make_group(ls_rank *rank, const ls_mesh *mesh, ls_axes axes, ls_error *error) {
@@ -170,45 +163,6 @@ static ls_status make_pair(ls_rank *rank, const ls_mesh *mesh, int stage, int pe
   return ls_comm_group(rank->comm, members, 2, &rank->pairs[peer], error);
 }
 
-static bool needs_group(const ls_instruction *instruction) {
-  return instruction->collective != LS_COLLECTIVE_NONE &&
-         !ls_collective_moves(instruction->collective);
-}
-
-/* Marks the groups that programs communicate in: by axes, and with the other stage. */
-static void mark_groups(const ls_program *const *programs, int count, bool *by_axes,
-                        bool *by_stage) {
-  by_axes[ls_mesh_all(&programs[0]->mesh)] = true;
-  for (int p = 0; p < count; p++)
-    for (int i = 0; i < programs[p]->instructions.count; i++) {
-      const ls_instruction *each = &programs[p]->instructions.items[i];
-      if (!needs_group(each)) continue;
-      if (each->peer >= 0)
-        by_stage[each->peer] = true;
-      else
-        by_axes[each->axes] = true;
-    }
-}
-
-int ls_rank_groups(ls_arena *arena, const ls_program *const *programs, int count) {
-  const ls_mesh *mesh = &programs[0]->mesh;
-  bool by_axes[1 << LS_MAX_AXES] = {false};
-  bool *by_stage = LS_NEW_ARRAY(arena, bool, ls_mesh_stages(mesh));
-  mark_groups(programs, count, by_axes, by_stage);
-  int groups = 0;
-  for (ls_axes axes = 1; axes <= ls_mesh_all(mesh); axes++) { /* by those that are longer than 1 */
-    bool whole = ls_mesh_size(mesh, axes) > 1, used = false;
-    for (int a = 0; a < mesh->count; a++)
-      whole = whole && (mesh->axes[a].size > 1 || !(axes >> a & 1));
-    for (ls_axes given = axes; given <= ls_mesh_all(mesh); given++)
-      used = used || (by_axes[given] && (given & axes) == axes &&
-                      ls_mesh_size(mesh, given) == ls_mesh_size(mesh, axes));
-    groups += whole && used;
-  }
-  for (int peer = 0; peer < ls_mesh_stages(mesh); peer++) groups += by_stage[peer];
-  return groups;
-}
-
 /* Makes the groups of all programs by axes, then by stage: so ranks of different stages, whose
  * programs differ, make those they have in common in the same order. */
 static ls_status make_groups(ls_rank *rank, const ls_rank_options *options, ls_error *error) {
@@ -221,7 +175,7 @@ static ls_status make_groups(ls_rank *rank, const ls_rank_options *options, ls_e
   if (!rank->pairs || !by_stage)
     status = ls_fail(error, LS_FAILED, "out of memory for %d stages", rank->stages);
   else
-    mark_groups(options->programs, options->program_count, by_axes, by_stage);
+    ls_programs_mark_groups(options->programs, options->program_count, by_axes, by_stage);
   for (ls_axes axes = 0; axes <= ls_mesh_all(mesh) && status == LS_OK; axes++)
     if (by_axes[axes]) status = make_group(rank, mesh, axes, error);
   for (int peer = 0; peer < rank->stages && status == LS_OK; peer++)
@@ -257,18 +211,16 @@ static void load_instruction(ls_rank *rank, const ls_program *program, const ls_
                                 .exact = rank->device->facts.exact};
   made->kernel = table_of(rank->device, program, instruction)->kernel[instruction->kind];
   for (int i = 0; i < instruction->inputs; i++) {
-    made->args.in[i] =
-        view_of(rank->number, program, instruction->in[i], rank->base, &made->in_offset[i]);
+    made->args.in[i] = view_of(rank->number, program, instruction->in[i], &made->in_offset[i]);
     made->in_frame[i] = frame_in_body(program, body, instruction->in[i]);
   }
   for (int o = 0; o < instruction->outputs; o++) {
-    made->args.out[o] =
-        view_of(rank->number, program, instruction->out[o], rank->base, &made->out_offset[o]);
+    made->args.out[o] = view_of(rank->number, program, instruction->out[o], &made->out_offset[o]);
     made->out_frame[o] = frame_in_body(program, body, instruction->out[o]);
   }
   made->skipped = instruction->first_only &&
                   ls_mesh_index(&program->mesh, rank->number, instruction->first_only) != 0;
-  if (!needs_group(instruction)) return;
+  if (!ls_collective_communicates(instruction->collective)) return;
   made->group =
       instruction->peer >= 0 ? rank->pairs[instruction->peer] : rank->groups[instruction->axes];
 }
@@ -301,36 +253,6 @@ static const char *name_of(const ls_program *program, const ls_instruction *inst
   return program->values.items[about].name;
 }
 
-/* What a kernel is told of an instruction, but for where its data are. */
-static ls_kernel_args shapes_of(const ls_device_facts *facts, const ls_program *program, int rank,
-                                const ls_instruction *instruction) {
-  ls_kernel_args args = {.attributes = &instruction->attributes,
-                         .inputs = instruction->inputs,
-                         .outputs = instruction->outputs,
-                         .threads = facts->threads,
-                         .exact = facts->exact};
-  int64_t offset;
-  for (int i = 0; i < args.inputs; i++)
-    args.in[i] = view_of(rank, program, instruction->in[i], NULL, &offset);
-  for (int o = 0; o < args.outputs; o++)
-    args.out[o] = view_of(rank, program, instruction->out[o], NULL, &offset);
-  return args;
-}
-
-int64_t ls_rank_workspace(const ls_device_facts *facts, const ls_program *const *programs,
-                          int count, int rank) {
-  size_t most = 0;
-  for (int p = 0; p < count; p++)
-    for (int i = 0; i < programs[p]->instructions.count; i++) {
-      const ls_instruction *each = &programs[p]->instructions.items[i];
-      if (each->collective != LS_COLLECTIVE_NONE) continue;
-      const ls_kernel_args args = shapes_of(facts, programs[p], rank, each);
-      const size_t bytes = ls_device_workspace(facts, each->kind, &args);
-      if (bytes > most) most = bytes;
-    }
-  return (int64_t)most;
-}
-
 /* Gives an instruction the workspace, of which no library behind its kernel may want more. */
 static ls_status give_workspace(ls_rank *rank, const ls_program *program, loaded *each,
                                 ls_error *error) {
@@ -353,8 +275,12 @@ static ls_status give_workspace(ls_rank *rank, const ls_program *program, loaded
 
 static ls_status allocate_workspace(ls_rank *rank, const ls_rank_options *options,
                                     ls_error *error) {
-  const size_t bytes = (size_t)ls_rank_workspace(&rank->device->facts, options->programs,
-                                                 options->program_count, rank->number);
+  size_t bytes = 0;
+  for (int p = 0; p < options->program_count; p++) {
+    const size_t wanted =
+        (size_t)ls_program_workspace(&rank->device->facts, options->programs[p], rank->number);
+    if (wanted > bytes) bytes = wanted;
+  }
   if (!bytes) return LS_OK;
   int none;
   rank->workspace = rank->device->memory->reserve(bytes, false, &none);
@@ -700,8 +626,7 @@ void ls_rank_set_cell(ls_rank *rank, ls_cell cell, double value) {
 }
 
 ls_view ls_rank_shape(const ls_rank *rank, int program, int value) {
-  int64_t offset;
-  return view_of(rank->number, rank->programs[program].program, value, NULL, &offset);
+  return ls_program_view(rank->programs[program].program, rank->number, value);
 }
 
 static bool in_file(const ls_rank *rank, const void *address) {

@@ -110,14 +110,4 @@ ls_tiers *ls_rank_tiers(const ls_rank *rank);
 /* Memory of a tier that a run with these programs needs on one rank. */
 int64_t ls_rank_bytes_needed(const ls_program *const *programs, int count, ls_tier tier);
 
-/* Workspace beside it: one block that all kernels of these programs share, as the device's recipe
- * says, 0 where they need none. Ranks of a stage differ in it by what is padding on the last of
- * them. */
-int64_t ls_rank_workspace(const ls_device_facts *facts, const ls_program *const *programs,
-                          int count, int rank);
-
-/* Groups of two or more ranks that a rank with these programs is in, those of the same ranks once.
- */
-int ls_rank_groups(ls_arena *arena, const ls_program *const *programs, int count);
-
 #endif

@@ -7,7 +7,6 @@
 #include "base/random.h"
 #include "cluster/machine.h"
 #include "cost/cost.h"
-#include "lower/budget.h"
 #include "model/hub.h"
 #include "session/fill.h"
 #include "session/fit.h"
@@ -178,29 +177,12 @@ static ls_status choose_start(ls_session *session, ls_error *error) {
   return LS_OK;
 }
 
-static ls_status compile_stages(ls_session *session, const ls_graph *graph, const ls_layout *layout,
-                                ls_program_kind kind, int number, ls_error *error) {
-  ls_program **made = LS_NEW_ARRAY(session->arena, ls_program *, layout->pp);
-  session->stages[number] = LS_NEW_ARRAY(session->arena, const ls_program *, layout->pp);
-  LS_TRY(ls_program_compile(graph, layout, kind, made, error));
-  for (int s = 0; s < layout->pp; s++) session->stages[number][s] = made[s];
-  session->programs[number] = session->stages[number][0];
-  return LS_OK;
-}
-
 static ls_rank_options rank_options(const ls_session *session, const ls_program *const *programs,
                                     int count) {
   return (ls_rank_options){.programs = programs,
                            .program_count = count,
                            .device = &session->device,
                            .offload_path = session->run->offload.path};
-}
-
-/* Of the first rank of the programs' stage. */
-static int64_t workspace_of(const ls_session *session, const ls_program *const *programs,
-                            int count) {
-  const int ranks = ls_mesh_stage_ranks(&programs[0]->mesh);
-  return ls_rank_workspace(&session->device.facts, programs, count, programs[0]->stage * ranks);
 }
 
 int64_t ls_session_limit(const ls_session *session) {
@@ -212,53 +194,9 @@ int ls_session_overhead_times(const ls_session *session, int stage, const ls_ove
   return overhead->of_group ? session->groups[stage] : 1;
 }
 
-/* What the device has taken beside the arena and the workspace. */
-static int64_t overhead_of(const ls_session *session, const ls_program *const *programs,
-                           int count) {
-  const ls_device_facts *facts = &session->device.facts;
-  const int groups = ls_rank_groups(session->arena, programs, count);
-  int64_t bytes = 0;
-  for (int o = 0; o < facts->overhead_count; o++)
-    bytes += facts->overheads[o].bytes * (facts->overheads[o].of_group ? groups : 1);
-  return bytes;
-}
-
-/* What is run again needs what it needs the first time: one choice tells the workspace of all. */
-static ls_status budget_beside(const ls_session *session, int64_t *beside, ls_error *error) {
-  ls_graph graph = *session->graph; /* whose programs go with the arena they are in */
-  graph.arena = ls_arena_create();
-  ls_program **stages = LS_NEW_ARRAY(graph.arena, ls_program *, session->layout.pp);
-  const ls_status status =
-      ls_program_compile(&graph, &session->layout, LS_PROGRAM_STEP, stages, error);
-  for (int s = 0; s < session->layout.pp && status == LS_OK; s++)
-    beside[s] = workspace_of(session, (const ls_program *const *)&stages[s], 1) +
-                overhead_of(session, (const ls_program *const *)&stages[s], 1);
-  ls_arena_destroy(&graph.arena);
-  return status;
-}
-
-/* Of a CPU device; the same on all machines, as layouts must be. (Measured with two threads.) */
-static const ls_work_rates usual_rates = {200e9, 14e9, 3e9};
-
-static ls_status fit_budget(ls_session *session, ls_error *error) {
-  int64_t *beside = LS_NEW_ARRAY(session->arena, int64_t, session->layout.pp);
-  LS_TRY(budget_beside(session, beside, error));
-  const ls_budget budget = {ls_session_limit(session), beside, usual_rates};
-  const ls_status status = ls_budget_choose(session->graph, &session->layout, &budget, error);
-  if (status != LS_OK) ls_error_prefix(error, "%s", ls_run_file_where(session->run, "recompute"));
-  return status;
-}
-
-static ls_build_options options_of(const ls_session *session, ls_model_mode mode) {
-  const int64_t tokens = session->batch / session->layout.microbatches * session->sequence;
-  return (ls_build_options){.mode = mode,
-                            .tokens = tokens,
-                            .sequence = session->sequence,
-                            .documents = session->run->data.documents == LS_RUN_MASKED};
-}
-
 /* The step's graph and the evaluation's: the two keep the same between them. */
-static ls_status freeze(const ls_session *session, ls_graph *graph, ls_error *error) {
+static ls_status freeze(const void *context, ls_graph *graph, ls_error *error) {
+  const ls_session *session = context;
   const ls_run_globs *asked = &session->run->train.freeze;
   if (asked->count == 1 && strcmp(asked->items[0], "none") == 0) return LS_OK;
   const ls_status status = ls_freeze(&session->config, graph, asked->items, asked->count, error);
@@ -267,22 +205,36 @@ static ls_status freeze(const ls_session *session, ls_graph *graph, ls_error *er
   return status;
 }
 
-/* The step's graph has a backward part. */
-static ls_status build_graph(ls_session *session, ls_error *error) {
-  const ls_build_options options = options_of(session, LS_MODEL_TRAIN);
-  LS_TRY(ls_model_build(session->arena, &session->config, &options, &session->graph, error));
-  LS_TRY(freeze(session, session->graph, error));
-  ls_graph_backward(session->graph);
-  return asks_budget(session->run) ? fit_budget(session, error) : LS_OK;
+static ls_training training_of(const ls_session *session) {
+  const bool fits = asks_budget(session->run);
+  return (ls_training){.model = &session->config,
+                       .batch = session->batch,
+                       .sequence = session->sequence,
+                       .documents = session->run->data.documents == LS_RUN_MASKED,
+                       .prepare = freeze,
+                       .context = session,
+                       .budget = fits ? ls_session_limit(session) : 0};
 }
 
-/* Evaluation and the step have the same parameters. */
-static ls_status compile_evaluation(ls_session *session, const ls_layout *layout, ls_error *error) {
-  const ls_build_options options = options_of(session, LS_MODEL_FORWARD);
-  ls_graph *forward;
-  LS_TRY(ls_model_build(session->arena, &session->config, &options, &forward, error));
-  LS_TRY(freeze(session, forward, error));
-  return compile_stages(session, forward, layout, LS_PROGRAM_FORWARD, LS_SESSION_EVALUATE, error);
+static ls_status compile_graph(ls_session *session, ls_error *error) {
+  const ls_training training = training_of(session);
+  const ls_layout layout = session->layout;
+  const ls_status status = ls_compile_graph(session->arena, &training, &layout,
+                                            &session->device.facts, &session->compiled, error);
+  session->layout = session->compiled.layout;
+  session->graph = session->compiled.graph;
+  if (status == LS_NO) ls_error_prefix(error, "%s", ls_run_file_where(session->run, "recompute"));
+  return status;
+}
+
+static void take_programs(ls_session *session) {
+  for (int p = 0; p < LS_SESSION_PROGRAMS; p++) {
+    session->stages[p] = session->compiled.stages[p];
+    session->programs[p] = session->stages[p][0];
+  }
+  session->workspace = session->compiled.workspace;
+  session->overhead = session->compiled.overhead;
+  session->groups = session->compiled.groups;
 }
 
 static void programs_of(const ls_session *session, int stage,
@@ -290,33 +242,19 @@ static void programs_of(const ls_session *session, int stage,
   for (int p = 0; p < LS_SESSION_PROGRAMS; p++) programs[p] = session->stages[p][stage];
 }
 
-static void size_workspace(ls_session *session) {
-  session->workspace = LS_NEW_ARRAY(session->arena, int64_t, session->layout.pp);
-  session->overhead = LS_NEW_ARRAY(session->arena, int64_t, session->layout.pp);
-  session->groups = LS_NEW_ARRAY(session->arena, int, session->layout.pp);
-  for (int s = 0; s < session->layout.pp; s++) {
-    const ls_program *programs[LS_SESSION_PROGRAMS];
-    programs_of(session, s, programs);
-    session->workspace[s] = workspace_of(session, programs, LS_SESSION_PROGRAMS);
-    session->overhead[s] = overhead_of(session, programs, LS_SESSION_PROGRAMS);
-    session->groups[s] = ls_rank_groups(session->arena, programs, LS_SESSION_PROGRAMS);
-  }
-}
-
 static ls_status compile(ls_session *session, ls_error *error) {
-  LS_TRY(compile_stages(session, session->graph, &session->layout, LS_PROGRAM_STEP, LS_SESSION_STEP,
-                        error));
-  LS_TRY(compile_evaluation(session, &session->layout, error));
-  LS_TRY(ls_session_check_programs(session, error));
-  size_workspace(session);
-  return LS_OK;
+  const ls_training training = training_of(session);
+  LS_TRY(ls_compile_programs(session->arena, &training, &session->device.facts, &session->compiled,
+                             error));
+  take_programs(session);
+  return ls_session_check_programs(session, error);
 }
 
 ls_status ls_session_keep_logits(ls_session *session, ls_error *error) {
-  ls_layout layout = session->layout;
-  layout.logits_rows = INT64_MAX;
-  LS_TRY(compile_evaluation(session, &layout, error));
-  size_workspace(session);
+  const ls_training training = training_of(session);
+  LS_TRY(ls_compile_logits(session->arena, &training, &session->device.facts, &session->compiled,
+                           error));
+  take_programs(session);
   return LS_OK;
 }
 
@@ -420,7 +358,7 @@ static ls_status resolve(ls_arena *arena, ls_run_file *run, int devices, int sha
   LS_TRY(choose_recompute(made, error));
   LS_TRY(check_partners(made, error));
   LS_TRY(ls_session_check_sizes(made, error));
-  LS_TRY(build_graph(made, error));
+  LS_TRY(compile_graph(made, error));
   *session = made;
   return LS_OK;
 }

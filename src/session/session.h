@@ -13,13 +13,18 @@
 
 #include "cluster/rates.h"
 #include "data/order.h"
+#include "lower/training.h"
 #include "model/model.h"
 #include "run/rank_parameters.h"
 #include "text/run_file.h"
 #include "tokenizer/tokenizer.h"
 
 /* Programs of a session's ranks, by number. */
-enum { LS_SESSION_STEP = 0, LS_SESSION_EVALUATE = 1, LS_SESSION_PROGRAMS = 2 };
+enum {
+  LS_SESSION_STEP = LS_COMPILED_STEP,
+  LS_SESSION_EVALUATE = LS_COMPILED_EVALUATE,
+  LS_SESSION_PROGRAMS = LS_COMPILED_PROGRAMS
+};
 
 typedef struct ls_session {
   ls_arena *arena; /* borrowed */
@@ -31,7 +36,9 @@ typedef struct ls_session {
   int sharers;         /* ranks that share the cores of this process */
   int64_t sequence;    /* T */
   int64_t batch;       /* sequences of a step over the whole mesh */
-  ls_graph *graph;     /* of the step, with its backward part */
+  ls_compiled compiled;
+  /* What of it is asked for most. */
+  ls_graph *graph;                                 /* of the step, with its backward part */
   const ls_program **stages[LS_SESSION_PROGRAMS];  /* [pp] programs of each stage */
   const ls_program *programs[LS_SESSION_PROGRAMS]; /* of the first stage */
   ls_device device;

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "base/random.h"
+#include "cost/cost.h"
 #include "run/crew.h"
 #include "session/agree.h"
 
@@ -139,11 +140,11 @@ static void check_ranks(const ls_session *session) {
   const int ranks = session->devices / session->layout.pp;
   for (int r = 0; r < session->devices; r++) {
     const int stage = r / ranks;
-    const ls_program *programs[LS_SESSION_PROGRAMS];
-    for (int p = 0; p < LS_SESSION_PROGRAMS; p++) programs[p] = session->stages[p][stage];
-    const int64_t bytes =
-        ls_rank_workspace(&session->device.facts, programs, LS_SESSION_PROGRAMS, r);
-    assert_true(bytes > 0 && bytes <= session->workspace[stage]);
+    for (int p = 0; p < LS_SESSION_PROGRAMS; p++) {
+      const int64_t bytes =
+          ls_program_workspace(&session->device.facts, session->stages[p][stage], r);
+      assert_true(bytes > 0 && bytes <= session->workspace[stage]);
+    }
   }
 }
 

@@ -50,11 +50,11 @@ static size_t recipe(const ls_device_facts *facts, ls_op_kind kind, const ls_ker
   return bytes ? bytes + 64 : 0; /* room to align it */
 }
 
-#define LS_CPU(NAME, LANES, FORMATS, ...)                                                  \
-  {                                                                                        \
-    .name = "cpu", .set = NAME, .alignment = 64, .formats = 1u << LS_F32 | (FORMATS),      \
-    .lanes = LANES, .workspace = recipe, .workspace_source = "the scratch of its kernels", \
-    __VA_ARGS__                                                                            \
+#define LS_CPU(NAME, LANES, FORMATS, ...)                                             \
+  {                                                                                   \
+    .name = "cpu", .set = NAME, .alignment = 64, .formats = 1u << LS_F32 | (FORMATS), \
+    LS_HOST_RATES, .lanes = LANES, .workspace = recipe,                               \
+    .workspace_source = "the scratch of its kernels", __VA_ARGS__                     \
   }
 
 static const ls_device_facts sets[] = {

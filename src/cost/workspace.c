@@ -1,0 +1,39 @@
+/* What kernels are told of an instruction's operands, and the workspace they want for it. */
+#include <string.h>
+
+#include "cost/cost.h"
+
+ls_view ls_program_view(const ls_program *program, int rank, int index) {
+  const ls_value *value = &program->values.items[index];
+  const ls_local local = ls_program_local(program, rank, index);
+  ls_view view = {.dtype = value->dtype, .ndim = value->ndim};
+  memcpy(view.dims, local.dims, sizeof view.dims);
+  memcpy(view.valid, local.valid, sizeof view.valid);
+  memcpy(view.start, local.start, sizeof view.start);
+  return view;
+}
+
+static size_t workspace_of(const ls_device_facts *facts, const ls_program *program, int rank,
+                           const ls_instruction *instruction) {
+  ls_kernel_args args = {.attributes = &instruction->attributes,
+                         .inputs = instruction->inputs,
+                         .outputs = instruction->outputs,
+                         .threads = facts->threads,
+                         .exact = facts->exact};
+  for (int i = 0; i < args.inputs; i++)
+    args.in[i] = ls_program_view(program, rank, instruction->in[i]);
+  for (int o = 0; o < args.outputs; o++)
+    args.out[o] = ls_program_view(program, rank, instruction->out[o]);
+  return ls_device_workspace(facts, instruction->kind, &args);
+}
+
+int64_t ls_program_workspace(const ls_device_facts *facts, const ls_program *program, int rank) {
+  size_t most = 0;
+  for (int i = 0; i < program->instructions.count; i++) {
+    const ls_instruction *each = &program->instructions.items[i];
+    if (each->collective != LS_COLLECTIVE_NONE) continue;
+    const size_t bytes = workspace_of(facts, program, rank, each);
+    if (bytes > most) most = bytes;
+  }
+  return (int64_t)most;
+}

@@ -1,0 +1,113 @@
+#include "lower/training.h"
+
+#include "lower/budget.h"
+
+/* The forward part of a microbatch. */
+static ls_status build_graph(ls_arena *arena, const ls_training *training, const ls_layout *layout,
+                             ls_model_mode mode, ls_graph **graph, ls_error *error) {
+  const ls_build_options options = {
+      .mode = mode,
+      .tokens = training->batch / layout->microbatches * training->sequence,
+      .sequence = training->sequence,
+      .documents = training->documents};
+  LS_TRY(ls_model_build(arena, training->model, &options, graph, error));
+  return training->prepare ? training->prepare(training->context, *graph, error) : LS_OK;
+}
+
+static ls_status compile_stages(const ls_graph *graph, const ls_layout *layout,
+                                ls_program_kind kind, const ls_program ***stages, ls_error *error) {
+  ls_program **made = LS_NEW_ARRAY(graph->arena, ls_program *, layout->pp);
+  *stages = LS_NEW_ARRAY(graph->arena, const ls_program *, layout->pp);
+  LS_TRY(ls_program_compile(graph, layout, kind, made, error));
+  for (int s = 0; s < layout->pp; s++) (*stages)[s] = made[s];
+  return LS_OK;
+}
+
+/* Of a stage's first rank; the others have no larger part of anything. */
+static int64_t workspace_of(const ls_device_facts *facts, const ls_program *program) {
+  const int ranks = ls_mesh_stage_ranks(&program->mesh);
+  return ls_program_workspace(facts, program, program->stage * ranks);
+}
+
+/* What is run again needs what it needs the first time: one choice tells the workspace of all. */
+static ls_status measure_beside(const ls_compiled *compiled, const ls_device_facts *facts,
+                                int64_t *beside, ls_error *error) {
+  ls_graph graph = *compiled->graph; /* whose programs go with the arena they are in */
+  graph.arena = ls_arena_create();
+  const ls_program **stages;
+  const ls_status status =
+      compile_stages(&graph, &compiled->layout, LS_PROGRAM_STEP, &stages, error);
+  for (int s = 0; s < compiled->layout.pp && status == LS_OK; s++)
+    beside[s] = workspace_of(facts, stages[s]) +
+                ls_device_overhead(facts, ls_programs_groups(&stages[s], 1));
+  ls_arena_destroy(&graph.arena);
+  return status;
+}
+
+static ls_status fit_budget(ls_compiled *compiled, const ls_device_facts *facts, int64_t bytes,
+                            ls_error *error) {
+  int64_t *beside = LS_NEW_ARRAY(compiled->graph->arena, int64_t, compiled->layout.pp);
+  LS_TRY(measure_beside(compiled, facts, beside, error));
+  const ls_budget budget = {
+      bytes, beside, {facts->flops_per_s, facts->bytes_per_s, facts->sent_per_s}};
+  return ls_budget_choose(compiled->graph, &compiled->layout, &budget, error);
+}
+
+ls_status ls_compile_graph(ls_arena *arena, const ls_training *training, const ls_layout *layout,
+                           const ls_device_facts *facts, ls_compiled *compiled, ls_error *error) {
+  *compiled = (ls_compiled){.layout = *layout};
+  LS_TRY(build_graph(arena, training, layout, LS_MODEL_TRAIN, &compiled->graph, error));
+  ls_graph_backward(compiled->graph);
+  return training->budget ? fit_budget(compiled, facts, training->budget, error) : LS_OK;
+}
+
+/* What a device of each stage has beside its arena. */
+static void size_beside(ls_arena *arena, const ls_device_facts *facts, ls_compiled *compiled) {
+  const int stages = compiled->layout.pp;
+  compiled->workspace = LS_NEW_ARRAY(arena, int64_t, stages);
+  compiled->overhead = LS_NEW_ARRAY(arena, int64_t, stages);
+  compiled->groups = LS_NEW_ARRAY(arena, int, stages);
+  for (int s = 0; s < stages; s++) {
+    const ls_program *programs[LS_COMPILED_PROGRAMS];
+    for (int p = 0; p < LS_COMPILED_PROGRAMS; p++) {
+      programs[p] = compiled->stages[p][s];
+      const int64_t bytes = workspace_of(facts, programs[p]);
+      if (bytes > compiled->workspace[s]) compiled->workspace[s] = bytes;
+    }
+    compiled->groups[s] = ls_programs_groups(programs, LS_COMPILED_PROGRAMS);
+    compiled->overhead[s] = ls_device_overhead(facts, compiled->groups[s]);
+  }
+}
+
+/* Evaluation and the step have the same parameters. */
+static ls_status compile_evaluation(ls_arena *arena, const ls_training *training,
+                                    const ls_layout *layout, const ls_device_facts *facts,
+                                    ls_compiled *compiled, ls_error *error) {
+  ls_graph *forward;
+  LS_TRY(build_graph(arena, training, layout, LS_MODEL_FORWARD, &forward, error));
+  LS_TRY(compile_stages(forward, layout, LS_PROGRAM_FORWARD,
+                        &compiled->stages[LS_COMPILED_EVALUATE], error));
+  size_beside(arena, facts, compiled);
+  return LS_OK;
+}
+
+ls_status ls_compile_programs(ls_arena *arena, const ls_training *training,
+                              const ls_device_facts *facts, ls_compiled *compiled,
+                              ls_error *error) {
+  LS_TRY(compile_stages(compiled->graph, &compiled->layout, LS_PROGRAM_STEP,
+                        &compiled->stages[LS_COMPILED_STEP], error));
+  return compile_evaluation(arena, training, &compiled->layout, facts, compiled, error);
+}
+
+ls_status ls_compile(ls_arena *arena, const ls_training *training, const ls_layout *layout,
+                     const ls_device_facts *facts, ls_compiled *compiled, ls_error *error) {
+  LS_TRY(ls_compile_graph(arena, training, layout, facts, compiled, error));
+  return ls_compile_programs(arena, training, facts, compiled, error);
+}
+
+ls_status ls_compile_logits(ls_arena *arena, const ls_training *training,
+                            const ls_device_facts *facts, ls_compiled *compiled, ls_error *error) {
+  ls_layout layout = compiled->layout;
+  layout.logits_rows = INT64_MAX;
+  return compile_evaluation(arena, training, &layout, facts, compiled, error);
+}

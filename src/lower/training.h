@@ -1,0 +1,60 @@
+/* A whole training compiled: from a model, a layout and what is known of a device to the programs
+ * of all stages, of its step and of its evaluation.
+ *
+ *   const ls_training training = {.model = &config, .batch = 512, .sequence = 4096};
+ *   ls_compiled compiled;
+ *   LS_TRY(ls_compile(arena, &training, &layout, facts, &compiled, error));
+ *   int64_t bytes = ls_program_bytes(compiled.stages[LS_COMPILED_STEP][0]);
+ *
+ * Runs no kernel, asks nothing of the machine it is called on, and reads no file but a schedule
+ * that is one. Thread-safe as long as no two threads share an arena. */
+#ifndef LS_LOWER_TRAINING_H
+#define LS_LOWER_TRAINING_H
+
+#include "device/facts.h"
+#include "lower/compile.h"
+#include "model/model.h"
+
+/* What is trained. */
+typedef struct ls_training {
+  const ls_model_config *model;
+  int64_t batch, sequence; /* sequences of a step over the whole mesh; tokens of each */
+  bool documents;          /* attention stays inside of each */
+  /* What else there is to say of a graph that has no backward part yet; NULL: nothing. */
+  ls_status (*prepare)(const void *context, ls_graph *graph, ls_error *error);
+  const void *context;
+  int64_t budget; /* bytes of a device that recomputation is chosen to fit; 0: as the layout says */
+} ls_training;
+
+/* Programs of a training, by number. */
+enum { LS_COMPILED_STEP = 0, LS_COMPILED_EVALUATE, LS_COMPILED_PROGRAMS };
+
+typedef struct ls_compiled {
+  ls_layout layout;                                /* with the recomputation that was chosen */
+  ls_graph *graph;                                 /* of the step, with its backward part */
+  const ls_program **stages[LS_COMPILED_PROGRAMS]; /* [pp] programs of each stage */
+  int64_t *workspace; /* [pp] bytes that kernels of a device need beside its arena */
+  int64_t *overhead;  /* [pp] and those that it has taken before */
+  int *groups;        /* [pp] that a rank communicates in */
+} ls_compiled;
+
+/* LS_INPUT: the model or the layout cannot be, with the nearest that can. LS_NO: nothing fits the
+ * budget. */
+LS_CHECKED ls_status ls_compile(ls_arena *arena, const ls_training *training,
+                                const ls_layout *layout, const ls_device_facts *facts,
+                                ls_compiled *compiled, ls_error *error);
+
+/* Its two parts: graph and layout; and the programs. */
+LS_CHECKED ls_status ls_compile_graph(ls_arena *arena, const ls_training *training,
+                                      const ls_layout *layout, const ls_device_facts *facts,
+                                      ls_compiled *compiled, ls_error *error);
+LS_CHECKED ls_status ls_compile_programs(ls_arena *arena, const ls_training *training,
+                                         const ls_device_facts *facts, ls_compiled *compiled,
+                                         ls_error *error);
+
+/* Compiles the evaluation again, so that it leaves all logits, which it else may make in slices. */
+LS_CHECKED ls_status ls_compile_logits(ls_arena *arena, const ls_training *training,
+                                       const ls_device_facts *facts, ls_compiled *compiled,
+                                       ls_error *error);
+
+#endif
