@@ -1,7 +1,6 @@
 #include "session/fit.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "cluster/machine.h"
 
@@ -10,8 +9,8 @@ static const double gib = 1073741824.0;
 /* What a run is held against. */
 typedef struct target {
   int64_t limit;
-  int ranks;        /* whose sum that is of; 0: one device, and not its host */
-  const char *tier; /* where offloading takes it off that memory */
+  int ranks;    /* whose sum that is of; 0: one device, and not its host */
+  ls_tier tier; /* where offloading takes it off that memory */
 } target;
 
 /* Bytes of `ranks` ranks that are as many of every stage as can be. */
@@ -55,69 +54,73 @@ static int64_t fewer_at_a_time(const ls_run_file *run) {
   return run->train.micro_batch;
 }
 
-/* Words that cost ever more time, those first that cost least. */
-static int remedies_of(ls_arena *arena, const ls_session *session, const char *tier,
-                       const char *words[8]) {
-  const ls_run_file *run = session->run;
-  const ls_layout *layout = &session->layout;
-  int count = 0;
-  if (!layout->recompute_of_count && ls_op_set_is_empty(&layout->recompute))
-    words[count++] = "recompute=full";
+/* What costs ever more time, that first which costs least. */
+typedef enum remedy {
+  RECOMPUTE,
+  MICROBATCHES,
+  SHARDS,
+  OPTIMIZER,
+  ACTIVATIONS,
+  PARAMETERS,
+  REMEDIES
+} remedy;
+
+static const char *offload(ls_arena *arena, const char *key, ls_tier to, ls_tier *tier) {
+  if (*tier) return NULL;
+  *tier = to;
+  return ls_arena_printf(arena, "offload.%s=%s", key, ls_tier_name(to));
+}
+
+/* The words that ask for a remedy, and the layout with it; NULL: it has that already. */
+static const char *apply(ls_arena *arena, const ls_run_file *run, remedy which, ls_tier tier,
+                         ls_layout *layout) {
   const int64_t fewer = fewer_at_a_time(run);
-  if (fewer < run->train.micro_batch)
-    words[count++] = ls_arena_printf(arena, "train.micro_batch=%lld", (long long)fewer);
-  if (layout->dp_replicate > 1)
-    words[count++] = ls_arena_printf(arena, "mesh.dp_replicate=1 mesh.dp_shard=%d zero=3",
-                                     layout->dp_replicate * layout->dp_shard);
-  else if (layout->dp_shard > 1 && layout->zero < 3)
-    words[count++] = "zero=3";
-  if (tier && !layout->offload.optimizer)
-    words[count++] = ls_arena_printf(arena, "offload.optimizer=%s", tier);
-  if (tier && !layout->offload.activations)
-    words[count++] = ls_arena_printf(arena, "offload.activations=%s", tier);
-  if (tier && !layout->offload.parameters)
-    words[count++] = ls_arena_printf(arena, "offload.parameters=%s", tier);
-  return count;
+  switch (which) {
+    case RECOMPUTE:
+      if (layout->recompute_of_count || !ls_op_set_is_empty(&layout->recompute)) return NULL;
+      layout->recompute = (ls_op_set)LS_EVERY_OP;
+      return "recompute=full";
+    case MICROBATCHES:
+      if (fewer >= run->train.micro_batch) return NULL;
+      layout->microbatches = (int)(run->train.micro_batch * run->train.microbatches / fewer);
+      return ls_arena_printf(arena, "train.micro_batch=%lld", (long long)fewer);
+    case SHARDS:
+      if (layout->dp_replicate * layout->dp_shard == 1) return NULL;
+      if (layout->dp_replicate == 1 && layout->zero == 3) return NULL;
+      layout->zero = 3;
+      if (layout->dp_replicate == 1) return "zero=3";
+      layout->dp_shard *= layout->dp_replicate;
+      layout->dp_replicate = 1;
+      return ls_arena_printf(arena, "mesh.dp_replicate=1 mesh.dp_shard=%d zero=3",
+                             layout->dp_shard);
+    case OPTIMIZER: return offload(arena, "optimizer", tier, &layout->offload.optimizer);
+    case ACTIVATIONS: return offload(arena, "activations", tier, &layout->offload.activations);
+    default: return offload(arena, "parameters", tier, &layout->offload.parameters);
+  }
 }
 
-/* Splits at blanks. */
-static int add_words(ls_arena *arena, const char *text, const char **words, int count) {
-  for (char *rest = ls_arena_strdup(arena, text), *word; (word = strsep(&rest, " "));)
-    words[count++] = word;
-  return count;
-}
-
-/* What the same run needs with these words, from a compile of its own; -1: it cannot be. */
-static int64_t needed_with(ls_arena *arena, const ls_session *session, const target *of,
-                           const char **words, int count) {
-  const char *text = ls_run_file_text(arena, session->run);
-  ls_run_file *run;
+/* What the same run needs under another layout; -1: it cannot be. */
+static int64_t needed_under(ls_arena *arena, const ls_session *session, const target *of,
+                            const ls_layout *layout) {
   ls_session *made;
-  if (ls_run_file_parse(arena, "run.yaml", text, strlen(text), words, count, &run, NULL) != LS_OK)
-    return -1;
-  run->device.memory = run->host.memory = 0; /* what is asked is how much it is */
-  ls_device_facts on = session->device.facts;
-  on.memory_bytes = 0;
-  if (ls_session_create_on(arena, run, session->devices, session->sharers, session->on ? &on : NULL,
-                           &made, NULL) != LS_OK)
-    return -1;
+  if (ls_session_under(arena, session, layout, &made, NULL) != LS_OK) return -1;
   return needed_by(made, of);
 }
 
 /* "; recompute=full: 3.2 GiB, and train.micro_batch=1: 1.9 GiB, which fits". */
 static const char *advice_of(ls_arena *arena, const ls_session *session, const target *of) {
-  const char *remedies[8], *words[32], *text = "";
-  int word_count = 0;
+  const char *text = "";
+  ls_layout layout = session->layout;
   int64_t least = needed_by(session, of);
-  const int count = remedies_of(arena, session, of->tier, remedies);
-  for (int i = 0; i < count; i++) {
-    const int more = add_words(arena, remedies[i], words, word_count);
-    const int64_t needed = needed_with(arena, session, of, words, more);
+  for (int r = 0; r < REMEDIES; r++) {
+    ls_layout tried = layout;
+    const char *words = apply(arena, session->run, (remedy)r, of->tier, &tried);
+    const int64_t needed = words ? needed_under(arena, session, of, &tried) : -1;
     if (needed < 0 || (double)needed > 0.99 * (double)least) continue; /* it would cost, no more */
-    word_count = more;
+    layout = tried;
     least = needed;
     const bool fits = needed <= of->limit;
-    text = ls_arena_printf(arena, "%s%s%s: %.2f GiB%s", text, *text ? ", and " : "; ", remedies[i],
+    text = ls_arena_printf(arena, "%s%s%s: %.2f GiB%s", text, *text ? ", and " : "; ", words,
                            (double)needed / gib, fits ? ", which fits" : "");
     if (fits) return text;
   }
@@ -128,7 +131,7 @@ static const char *advice_of(ls_arena *arena, const ls_session *session, const t
 }
 
 ls_status ls_session_check_device(const ls_session *session, ls_error *error) {
-  const target of = {.limit = ls_session_limit(session), .tier = "host"};
+  const target of = {.limit = ls_session_limit(session), .tier = LS_TIER_HOST};
   const char *where = session->run->device.memory ? ls_run_file_where(session->run, "device.memory")
                                                   : session->device.facts.name;
   if (!of.limit) return LS_OK;
@@ -147,7 +150,7 @@ ls_status ls_session_check_device(const ls_session *session, ls_error *error) {
 
 static ls_status check(const ls_session *session, int ranks, const char *whose,
                        ls_memory_there there, ls_error *error) {
-  const target of = {.limit = there.bytes, .ranks = ranks, .tier = "nvme"};
+  const target of = {.limit = there.bytes, .ranks = ranks, .tier = LS_TIER_NVME};
   const int64_t needed = needed_by(session, &of);
   if (needed <= there.bytes) return LS_OK;
   ls_arena *arena = ls_arena_create();

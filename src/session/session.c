@@ -399,6 +399,26 @@ ls_status ls_session_create_on(ls_arena *arena, ls_run_file *run, int devices, i
   return LS_OK;
 }
 
+ls_status ls_session_under(ls_arena *arena, const ls_session *session, const ls_layout *layout,
+                           ls_session **made, ls_error *error) {
+  const int64_t whole = session->run->train.micro_batch * session->run->train.microbatches;
+  ls_session *other = LS_NEW(arena, ls_session);
+  *other = *session;
+  other->arena = arena;
+  other->layout = *layout;
+  other->run = ls_run_file_copy(arena, session->run);
+  other->run->train.microbatches = layout->microbatches;
+  other->run->train.micro_batch = whole / layout->microbatches;
+  LS_TRY(ls_session_check_sizes(other, error));
+  ls_training training = training_of(other);
+  training.budget = 0;
+  LS_TRY(ls_compile(arena, &training, layout, &other->device.facts, &other->compiled, error));
+  other->graph = other->compiled.graph;
+  take_programs(other);
+  *made = other;
+  return ls_session_check_programs(other, error);
+}
+
 /* The folder a model is in: its own, or its config.json's; NULL for a preset. */
 static const char *model_folder(const ls_session *session) {
   const char *model = session->run->model;

@@ -71,6 +71,11 @@ int ls_session_overhead_times(const ls_session *session, int stage, const ls_ove
 LS_CHECKED ls_status ls_session_resolve(ls_arena *arena, ls_run_file *run, int devices, int sharers,
                                         ls_session **session, ls_error *error);
 
+/* The same training under another layout, compiled to see what it needs: it is held against no
+ * limit of memory, and not run. LS_INPUT: the layout cannot be. */
+LS_CHECKED ls_status ls_session_under(ls_arena *arena, const ls_session *session,
+                                      const ls_layout *layout, ls_session **made, ls_error *error);
+
 /* Has the evaluation leave all logits, which it else may make in slices. Before there are ranks. */
 LS_CHECKED ls_status ls_session_keep_logits(ls_session *session, ls_error *error);
 
