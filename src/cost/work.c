@@ -109,7 +109,8 @@ double ls_graph_flops(const ls_graph *graph) {
   return sum;
 }
 
-/* Passes over a node, of which backward has two where it makes the gradients of all inputs. */
+/* Passes over a node, of which backward has two where it makes the gradients of all inputs; 0 of
+ * one that no gradient goes through: it is of backward itself, where a slice of logits is done. */
 static double passes_over(const ls_node *node, const bool *wanted) {
   int gives = 0, asked = 0;
   for (int i = 0; i < node->inputs; i++) {
@@ -117,7 +118,7 @@ static double passes_over(const ls_node *node, const bool *wanted) {
     gives++;
     asked += wanted[node->in[i].index];
   }
-  return gives ? 1 + 2.0 * asked / gives : 1;
+  return gives ? 1 + 2.0 * asked / gives : 0;
 }
 
 double ls_segment_flops(const ls_graph *graph, double *by_segment) {
