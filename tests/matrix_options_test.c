@@ -222,7 +222,7 @@ static const struct factor {
 
 typedef struct bench {
   ls_arena *arena;
-  const char *folder; /* of the user's schedules */
+  const char *folder; /* of the drive's tier */
   ls_model_config configs[LS_TEST_SHAPES];
   /* What the compiler allows; the other factors refuse nothing. */
   bool legal[LS_TEST_SHAPES][MESHES][SCHEDULES][COUNTS];
@@ -244,21 +244,16 @@ static double processor_seconds(void) {
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static const char *csv_path(ls_arena *arena, const bench *with, int stages, int microbatches) {
-  return ls_arena_printf(arena, "%s/%d-%d.csv", with->folder, stages, microbatches);
-}
-
 /* 1F1B, of which every other microbatch's backward pass is split, its weight half put off to the
  * end: none of the named schedules. */
-static void write_own_schedule(const bench *with, int stages, int microbatches) {
-  ls_arena *arena = ls_arena_create();
+static void give_own_schedule(ls_arena *arena, ls_layout *layout) {
   ls_error error = {0};
   const ls_pipeline_kind *kind;
   ls_pipeline *own;
   if (ls_pipeline_kind_find("1f1b", &kind, &error) != LS_OK ||
-      ls_pipeline_make(arena, kind, stages, 1, microbatches, &own, &error) != LS_OK)
+      ls_pipeline_make(arena, kind, layout->pp, 1, layout->microbatches, &own, &error) != LS_OK)
     fail_msg("%s", error.text);
-  for (int s = 0; s < stages; s++)
+  for (int s = 0; s < layout->pp; s++)
     for (int i = 0, passes = own->lists[s].count; i < passes; i++) {
       ls_pipeline_pass *pass = &own->lists[s].items[i];
       if (pass->kind != LS_PASS_BACKWARD || pass->microbatch % 2) continue;
@@ -266,28 +261,31 @@ static void write_own_schedule(const bench *with, int stages, int microbatches) 
       const ls_pipeline_pass later = {LS_PASS_WEIGHT, pass->microbatch, pass->chunk};
       *LS_APPEND(arena, &own->lists[s]) = later;
     }
-  FILE *stream = fopen(csv_path(arena, with, stages, microbatches), "w");
+  char *text = NULL;
+  FILE *stream = open_memstream(&text, &layout->csv_bytes);
   assert_non_null(stream);
   ls_pipeline_write_csv(own, stream);
   assert_int_equal(fclose(stream), 0);
-  ls_arena_destroy(&arena);
+  layout->csv = ls_arena_strdup(arena, text);
+  layout->schedule = "own.csv";
+  free(text);
 }
 
-static ls_layout layout_of(ls_arena *arena, const bench *with, const ls_pairs_case *chosen) {
+static ls_layout layout_of(ls_arena *arena, const ls_pairs_case *chosen) {
   ls_layout layout = ls_layout_default();
   layout.compute = LS_F64;
   layout.optimizer.clip = 0;
   for (int f = 0; f < FACTORS; f++)
     if (factors[f].set && chosen->option[f] != LS_PAIRS_ANY)
       factors[f].set(&layout, chosen->option[f]);
-  if (!layout.schedule) layout.schedule = csv_path(arena, with, layout.pp, layout.microbatches);
+  if (!layout.schedule) give_own_schedule(arena, &layout);
   if (layout.recompute_of) layout.recompute_of_count = layers[chosen->option[SHAPE]] + 2;
   return layout;
 }
 
 static bool is_legal(const bench *with, const ls_pairs_case *chosen) {
   ls_arena *arena = ls_arena_create();
-  const ls_layout layout = layout_of(arena, with, chosen);
+  const ls_layout layout = layout_of(arena, chosen);
   ls_graph *graph;
   ls_mesh mesh;
   ls_pipeline *pipeline;
@@ -333,16 +331,11 @@ static bench *set_up(void) {
     with->configs[shape] = ls_test_shape_config(arena, &ls_test_shapes[shape]);
     with->configs[shape].layers = layers[shape];
   }
-  for (int stages = 1; stages <= 8; stages++)
-    for (int m = 0; m < COUNTS; m++) write_own_schedule(with, stages, microbatch_counts[m]);
   find_legal(with);
   return with;
 }
 
 static void tear_down(bench *with) {
-  for (int stages = 1; stages <= 8; stages++)
-    for (int m = 0; m < COUNTS; m++)
-      unlink(csv_path(with->arena, with, stages, microbatch_counts[m]));
   rmdir(with->folder);
   ls_arena *arena = with->arena;
   ls_arena_destroy(&arena);
@@ -466,7 +459,7 @@ static const char *print_case(ls_arena *arena, const ls_pairs_case *chosen,
 static void run_case(bench *with, const ls_pairs_case *chosen, tally *count) {
   const ls_trajectory *reference = reference_of(with, chosen);
   ls_arena *arena = ls_arena_create();
-  const ls_layout layout = layout_of(arena, with, chosen);
+  const ls_layout layout = layout_of(arena, chosen);
   ls_experiment experiment = experiment_of(with, chosen);
   proof of = {.layout = &layout, .status = LS_NO};
   ls_graph *model =

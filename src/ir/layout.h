@@ -49,9 +49,11 @@ typedef struct ls_offload {
 typedef struct ls_layout {
   int pp, dp_replicate, dp_shard, tp;
   const struct ls_mesh *mesh; /* other axes of the same products; NULL: the usual. Not owned */
-  const char *schedule;       /* of the pipeline: a row's name or a CSV file; NULL: 1f1b */
-  const char *stages;         /* layers of each chunk by hand, "0-6, 7-13"; NULL: cut by cost */
-  int chunks;                 /* of each stage; 0: as the schedule usually has */
+  const char *schedule;       /* of the pipeline: a row's name, or that of a CSV; NULL: 1f1b */
+  const char *csv;            /* its text, which is not saved; NULL: a row */
+  size_t csv_bytes;
+  const char *stages; /* layers of each chunk by hand, "0-6, 7-13"; NULL: cut by cost */
+  int chunks;         /* of each stage; 0: as the schedule usually has */
   /* Update before the global norm is known, and validate after the next step's first passes. */
   bool post_validation;
   int zero; /* row of the data strategies: 0 to 3 */

@@ -6,8 +6,8 @@
  *   LS_TRY(ls_compile(arena, &training, &layout, facts, &compiled, error));
  *   int64_t bytes = ls_program_bytes(compiled.stages[LS_COMPILED_STEP][0]);
  *
- * Runs no kernel, asks nothing of the machine it is called on, and reads no file but a schedule
- * that is one. Thread-safe as long as no two threads share an arena. */
+ * Reads no file, runs no kernel and asks nothing of the machine it is called on. Thread-safe as
+ * long as no two threads share an arena. */
 #ifndef LS_LOWER_TRAINING_H
 #define LS_LOWER_TRAINING_H
 

@@ -87,11 +87,8 @@ LS_CHECKED ls_status ls_pipeline_make(ls_arena *arena, const ls_pipeline_kind *k
 
 /* A user's own schedule, as PyTorch and torchtitan write them: a line per stage, cells apart by
  * commas, a cell empty (idle) or CHUNK LETTER MICROBATCH, as in 0F0,0F1,,1B0. `chunks` or
- * `microbatches` of 0 is taken from the file. All that ls_pipeline_check asks is checked, with
- * "FILE:LINE:COLUMN: found; expected"; columns count characters from 1. */
-LS_CHECKED ls_status ls_pipeline_read_csv(ls_arena *arena, const char *path, int stages, int chunks,
-                                          int microbatches, ls_pipeline **pipeline,
-                                          ls_error *error);
+ * `microbatches` of 0 is taken from it. All that ls_pipeline_check asks is checked, with
+ * "NAME:LINE:COLUMN: found; expected"; columns count characters from 1. */
 LS_CHECKED ls_status ls_pipeline_parse_csv(ls_arena *arena, const char *name, const char *text,
                                            size_t bytes, int stages, int chunks, int microbatches,
                                            ls_pipeline **pipeline, ls_error *error);

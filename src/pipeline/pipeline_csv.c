@@ -2,7 +2,6 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "base/file.h"
 #include "pipeline/pipeline_make.h"
 #include "text/quote.h"
 
@@ -225,16 +224,6 @@ ls_status ls_pipeline_parse_csv(ls_arena *arena, const char *name, const char *t
   LS_TRY(ls_pipeline_check_at(read, places, error));
   *pipeline = read;
   return LS_OK;
-}
-
-ls_status ls_pipeline_read_csv(ls_arena *arena, const char *path, int stages, int chunks,
-                               int microbatches, ls_pipeline **pipeline, ls_error *error) {
-  char *text;
-  size_t bytes;
-  *pipeline = NULL;
-  LS_TRY(ls_file_read(arena, path, &text, &bytes, error));
-  return ls_pipeline_parse_csv(arena, path, text, bytes, stages, chunks, microbatches, pipeline,
-                               error);
 }
 
 void ls_pipeline_write_csv(const ls_pipeline *pipeline, FILE *stream) {

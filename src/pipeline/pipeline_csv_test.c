@@ -6,7 +6,6 @@
 
 #include <cmocka.h>
 
-#include "base/file.h"
 #include "pipeline/pipeline.h"
 
 static ls_status parse(ls_arena *arena, const char *text, int stages, int chunks, int microbatches,
@@ -264,27 +263,6 @@ static void made_pipelines_are_checked(void **state) {
   ls_arena_destroy(&arena);
 }
 
-static void files_are_read(void **state) {
-  (void)state;
-  static const char text[] = "0F0,0F1,0I0,0W0,0I1,0W1\n";
-  ls_arena *arena = ls_arena_create();
-  ls_error error = {0};
-  ls_pipeline *pipeline;
-  char path[] = "/tmp/pipeline_csv_test_XXXXXX";
-  const int made = mkstemp(path);
-  assert_true(made >= 0);
-  assert_int_equal(ls_file_write(path, text, strlen(text), &error), LS_OK);
-  assert_int_equal(ls_pipeline_read_csv(arena, path, 1, 0, 0, &pipeline, &error), LS_OK);
-  assert_int_equal(pipeline->microbatches, 2);
-  assert_true(pipeline->splits);
-  assert_string_equal(pipeline->name, path);
-  remove(path);
-  assert_int_equal(ls_pipeline_read_csv(arena, path, 1, 0, 0, &pipeline, &error), LS_INPUT);
-  assert_null(pipeline);
-  assert_non_null(strstr(error.text, path));
-  ls_arena_destroy(&arena);
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(what_is_written_reads_back),
@@ -292,7 +270,6 @@ int main(void) {
       cmocka_unit_test(damage_is_named),
       cmocka_unit_test(circles_of_waits_are_told),
       cmocka_unit_test(made_pipelines_are_checked),
-      cmocka_unit_test(files_are_read),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

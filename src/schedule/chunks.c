@@ -55,17 +55,12 @@ static void keep_forward(const ls_sharded *sharded, ls_pipeline *pipeline) {
   }
 }
 
-static bool is_file(const char *schedule) {
-  const size_t length = strlen(schedule);
-  return length > 4 && strcmp(schedule + length - 4, ".csv") == 0;
-}
-
 ls_status ls_chunks_pipeline(ls_arena *arena, const ls_layout *layout, ls_pipeline **pipeline,
                              ls_error *error) {
   const char *schedule = layout->schedule ? layout->schedule : "1f1b";
-  if (is_file(schedule))
-    return ls_pipeline_read_csv(arena, schedule, layout->pp, layout->chunks, layout->microbatches,
-                                pipeline, error);
+  if (layout->csv)
+    return ls_pipeline_parse_csv(arena, schedule, layout->csv, layout->csv_bytes, layout->pp,
+                                 layout->chunks, layout->microbatches, pipeline, error);
   const ls_pipeline_kind *kind;
   LS_TRY(ls_pipeline_kind_find(schedule, &kind, error));
   return ls_pipeline_make(arena, kind, layout->pp, layout->chunks, layout->microbatches, pipeline,

@@ -79,6 +79,17 @@ static ls_layout make_layout(ls_run_file *run, const ls_device_facts *device) {
   };
 }
 
+/* A schedule that a user wrote: compiling reads no file. */
+static ls_status read_schedule(ls_session *session, ls_error *error) {
+  const char *name = session->layout.schedule;
+  const size_t length = strlen(name);
+  if (length <= 4 || strcmp(name + length - 4, ".csv") != 0) return LS_OK;
+  char *text;
+  LS_TRY(ls_file_read(session->arena, name, &text, &session->layout.csv_bytes, error));
+  session->layout.csv = text;
+  return LS_OK;
+}
+
 static ls_status check_grad_dtype(const ls_session *session, ls_error *error) {
   if (session->layout.compute != LS_F64 || session->layout.grad_dtype == LS_F32) return LS_OK;
   return ls_fail(error, LS_INPUT,
@@ -354,6 +365,7 @@ static ls_status resolve(ls_arena *arena, ls_run_file *run, int devices, int sha
   LS_TRY(choose_start(made, error));
   made->sharers = sharers;
   LS_TRY(open_device(made, on, error));
+  LS_TRY(read_schedule(made, error));
   LS_TRY(check_grad_dtype(made, error));
   LS_TRY(choose_recompute(made, error));
   LS_TRY(check_partners(made, error));

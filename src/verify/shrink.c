@@ -420,11 +420,6 @@ static ls_status read_cut(ls_arena *arena, const ls_layout *layout, const ls_for
   return LS_OK;
 }
 
-static bool is_file(const char *schedule) {
-  const size_t length = strlen(schedule);
-  return length > 4 && strcmp(schedule + length - 4, ".csv") == 0;
-}
-
 ls_status ls_shrink(ls_arena *arena, const ls_model_config *config, const ls_layout *layout,
                     int64_t batch, int64_t sequence, ls_shrunk **shrunk, ls_error *error) {
   ls_shrunk *made = LS_NEW(arena, ls_shrunk);
@@ -434,7 +429,7 @@ ls_status ls_shrink(ls_arena *arena, const ls_model_config *config, const ls_lay
   LS_ASSERT(ls_form_edge_count <= MOST_EDGES);
   LS_TRY(try_compile(config, layout, batch, sequence, &wanted, error));
   LS_TRY(ls_form_make(config, layout, batch, sequence, &made->before, error));
-  if (!is_file(schedule)) LS_TRY(ls_pipeline_kind_find(schedule, &s.kind, error));
+  if (!layout->csv) LS_TRY(ls_pipeline_kind_find(schedule, &s.kind, error));
   if (layout->stages) LS_TRY(read_cut(arena, layout, &made->before, &s.cut, error));
   LS_TRY(choose_legal(&s, config, layout, made, &has, error));
   LS_TRY(choose_pieces(&s, config, layout, wanted, has, made, error));
