@@ -45,6 +45,8 @@ static const char *join(ls_arena *arena, const ls_run_globs *items) {
   return text;
 }
 
+_Static_assert((int)LS_RUN_SGD == (int)LS_OPTIMIZER_SGD, "optimizer.name lists the rows in order");
+
 static ls_layout make_layout(ls_run_file *run, const ls_device_facts *device) {
   return (ls_layout){
       .pp = (int)run->mesh.pp,

@@ -64,12 +64,12 @@ static json_t *row_json(const ls_page_layout *layout, int unit) {
   json_t *here = json_array();
   for (int s = 0; s < ls_mesh_stages(&program->mesh); s++)
     json_array_append_new(here, json_boolean(stage_has(layout->stages[s], unit)));
-  return json_pack("{s:s, s:I, s:o, s:b, s:b, s:b, s:b}", "name", program->units.items[unit],
+  return json_pack("{s:s, s:I, s:o, s:b, s:b, s:b, s:b, s:b}", "name", program->units.items[unit],
                    "elements", (json_int_t)elements, "here", here, "tensor",
                    cut_by_tensor(program, unit), "stored",
                    cut_flat(program, about->part[LS_PART_STORED]), "gradient",
                    cut_flat(program, about->part[LS_PART_GRADIENT]), "state",
-                   cut_flat(program, about->part[LS_PART_MOMENT1]));
+                   cut_flat(program, about->part[LS_PART_MOMENT1]), "frozen", !about->trainable);
 }
 
 /* Bytes of a device alive during each action of a stage, by category. */
