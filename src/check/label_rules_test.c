@@ -1,5 +1,6 @@
-/* Dimensions that say more of themselves than their labels: scaled, tied, bounded. The op is one
- * of this test, whose row stands in the place of another one's in the table. */
+/* What a row can say that no row of the product says in this way: dimensions that are scaled, tied,
+ * bounded, an op in a layer that may not run again. The op is one of this test, whose row stands in
+ * the place of another one's in the table. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
@@ -160,10 +161,39 @@ static void test_tied_dimensions_are_cut_together(void **state) {
   ls_arena_destroy(&arena);
 }
 
+/* How often the op stands in a step whose layer is made again. */
+static int count_in_step(ls_again again) {
+  ls_arena *arena = ls_arena_create();
+  use("n c, n s~c -> n c");
+  replaced.again = again;
+  ls_graph *graph = make_graph(arena, 12, 4);
+  for (int p = 0; p < 3; p++) graph->parameters.items[p].trainable = false; /* behind the op */
+  ls_graph_backward(graph);
+  ls_layout layout = ls_layout_default();
+  layout.recompute = (ls_op_set)LS_EVERY_OP;
+  compiled made = {.graph = graph};
+  ls_error error = {0};
+  if (ls_program_compile(graph, &layout, LS_PROGRAM_STEP, &made.program, &error) != LS_OK)
+    fail_msg("%s", error.text);
+  expect_accepted(&made);
+  int count = 0;
+  for (int i = 0; i < made.program->instructions.count; i++)
+    count += made.program->instructions.items[i].kind == replaces;
+  ls_arena_destroy(&arena);
+  return count;
+}
+
+static void test_what_may_not_run_again_is_kept(void **state) {
+  (void)state;
+  assert_int_equal(count_in_step(LS_AGAIN_MAY), 2);
+  assert_int_equal(count_in_step(LS_AGAIN_NEVER), 1);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_rules_are_read),
       cmocka_unit_test(test_scaled_dimensions_are_cut_into_whole_elements),
-      cmocka_unit_test(test_tied_dimensions_are_cut_together)};
+      cmocka_unit_test(test_tied_dimensions_are_cut_together),
+      cmocka_unit_test(test_what_may_not_run_again_is_kept)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
