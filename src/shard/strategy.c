@@ -80,6 +80,16 @@ static ls_status check_post_validation(const ls_layout *layout, ls_error *error)
                                        : "offload.activations");
 }
 
+static bool fits(const ls_layout *layout, const ls_mesh *mesh) {
+  const int sizes[LS_MESH_ROLES] = {[LS_MESH_STAGE] = layout->pp,
+                                    [LS_MESH_REPLICATE] = layout->dp_replicate,
+                                    [LS_MESH_SHARD] = layout->dp_shard,
+                                    [LS_MESH_TENSOR] = layout->tp};
+  for (int role = 0; role < LS_MESH_ROLES; role++)
+    if (ls_mesh_size(mesh, ls_mesh_axes(mesh, (ls_axis_role)role)) != sizes[role]) return false;
+  return true;
+}
+
 ls_status ls_layout_mesh(const ls_layout *layout, const ls_graph *graph, ls_mesh *mesh,
                          ls_error *error) {
   if (layout->pp < 1 || layout->dp_replicate < 1 || layout->dp_shard < 1 || layout->tp < 1 ||
@@ -106,6 +116,10 @@ ls_status ls_layout_mesh(const ls_layout *layout, const ls_graph *graph, ls_mesh
                    "%lld sequences per microbatch over %lld data-parallel ranks: use a batch that "
                    "is a multiple of %lld",
                    (long long)sequences, (long long)data, (long long)(data * layout->microbatches));
+  if (layout->mesh && !fits(layout, layout->mesh))
+    return ls_fail(error, LS_INPUT,
+                   "a mesh whose axes of a role have other products than the layout: use as many "
+                   "stages, replicas, shards and tensor-parallel ranks");
   const int tp_kv = graph->kv_heads % layout->tp == 0 ? layout->tp : (int)graph->kv_heads;
   *mesh = layout->mesh ? *layout->mesh
                        : ls_mesh_make((const int[LS_MESH_ROWS]){

@@ -1,0 +1,203 @@
+/* A mesh of axes that the product has no row for: "replicate twice" and "shard twice", as four
+ * axes, in two orders. Nothing outside of this test knows of them, and every layout that can be had
+ * so, a third of them for each model, is the same training as one device: in fp64 on the reference
+ * kernels and the real collectives, its programs proved, every other one saved and read back. */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "check/check.h"
+#include "lower/compile.h"
+#include "support/layouts.h"
+#include "verify/equality.h"
+
+/* Counts that every run must reach, so that the matrix cannot empty itself. */
+enum { EXPECTED_RUN = 190, MOST_STAGES = 2, STEPS = 2 };
+
+static const double tolerance = 1e-10;
+
+static uint64_t chosen_seed(void) {
+  const char *given = getenv("LS_SEED");
+  return given ? strtoull(given, NULL, 10) : 20261121;
+}
+
+static ls_graph *build(ls_arena *arena, const ls_model_config *config, const ls_layout *layout) {
+  ls_graph *graph;
+  ls_error error = {0};
+  const int64_t tokens = LS_TEST_SEQUENCES / layout->microbatches * LS_TEST_SEQUENCE;
+  const ls_build_options options = {.tokens = tokens, .sequence = LS_TEST_SEQUENCE};
+  assert_int_equal(ls_model_build(arena, config, &options, &graph, &error), LS_OK);
+  return graph;
+}
+
+/* 2, 3 or 1: what divides the first of two axes off. */
+static int first_factor(int ranks) {
+  return ranks % 2 == 0 ? 2 : ranks % 3 == 0 ? 3 : 1;
+}
+
+/* The mesh of a layout, its two data axes each as two. Interleaved: shard, replicate, shard,
+ * replicate. */
+static ls_mesh split(const ls_mesh *usual, bool interleaved) {
+  const int replicate = usual->axes[LS_AXIS_DP_REPLICATE].size;
+  const int shard = usual->axes[LS_AXIS_DP_SHARD].size;
+  const int copies = first_factor(replicate), shards = first_factor(shard);
+  const ls_axis data[4] = {
+      {"between", "replicate", LS_MESH_REPLICATE, LS_SHARES_SEQUENCES, copies},
+      {"within", "replicate", LS_MESH_REPLICATE, LS_SHARES_SEQUENCES, replicate / copies},
+      {"far", "shard", LS_MESH_SHARD, LS_SHARES_SEQUENCES, shards},
+      {"near", "shard", LS_MESH_SHARD, LS_SHARES_SEQUENCES, shard / shards}};
+  static const int orders[2][4] = {{0, 1, 2, 3}, {2, 0, 3, 1}};
+  ls_mesh mesh = {0};
+  ls_mesh_add(&mesh, &usual->axes[LS_AXIS_PP]);
+  for (int a = 0; a < 4; a++) ls_mesh_add(&mesh, &data[orders[interleaved][a]]);
+  ls_mesh_add(&mesh, &usual->axes[LS_AXIS_TP_KV]);
+  ls_mesh_add(&mesh, &usual->axes[LS_AXIS_TP_GROUP]);
+  return mesh;
+}
+
+static void prove(const ls_model_config *config, const ls_layout *layout, const char *name) {
+  ls_arena *arena = ls_arena_create();
+  ls_graph *graph = build(arena, config, layout);
+  ls_graph_backward(graph);
+  ls_program *stages[MOST_STAGES];
+  const ls_program *programs[MOST_STAGES];
+  ls_error error = {0};
+  if (ls_program_compile(graph, layout, LS_PROGRAM_STEP, stages, &error) != LS_OK)
+    fail_msg("%s: %s", name, error.text);
+  for (int s = 0; s < layout->pp; s++) programs[s] = stages[s];
+  ls_check_report report;
+  if (ls_check(graph, layout, programs, &report, &error) != LS_OK)
+    fail_msg("%s: %s", name, error.text);
+  ls_arena_destroy(&arena);
+}
+
+typedef struct matrix {
+  const ls_test_shape *shape;
+  int number; /* of the shape: it has each third layout, from this one on */
+  ls_model_config config;
+  ls_experiment experiment;
+  ls_trajectory reference;
+  int run, failed;
+  double worst;
+} matrix;
+
+static void run_case(matrix *of, ls_layout layout, bool interleaved) {
+  ls_arena *arena = ls_arena_create();
+  ls_error error = {0};
+  ls_mesh usual;
+  if (ls_layout_mesh(&layout, build(arena, &of->config, &layout), &usual, &error) == LS_OK) {
+    const ls_mesh mesh = split(&usual, interleaved);
+    layout.mesh = &mesh;
+    const char *name =
+        ls_arena_printf(arena, "%s, pp=%d%s", ls_test_layout_print(arena, &layout, of->shape->name),
+                        layout.pp, interleaved ? ", interleaved" : "");
+    prove(&of->config, &layout, name);
+    of->experiment.saved = of->run % 2;
+    ls_trajectory found;
+    if (ls_trajectory_run(arena, &of->experiment, &layout, &found, &error) != LS_OK)
+      fail_msg("%s: %s", name, error.text);
+    const char *where;
+    const double difference = ls_trajectory_difference(&found, &of->reference, &where);
+    of->run++;
+    if (difference > of->worst) of->worst = difference;
+    if (!(difference <= tolerance)) {
+      print_message("%s: %.3g in %s\n", name, difference, where);
+      of->failed++;
+    }
+  }
+  ls_arena_destroy(&arena);
+}
+
+/* Whether splitting makes another mesh of it. */
+static bool is_split(const ls_layout *layout) {
+  return first_factor(layout->dp_replicate) != layout->dp_replicate ||
+         first_factor(layout->dp_shard) != layout->dp_shard ||
+         (layout->dp_replicate > 1 && layout->dp_shard > 1);
+}
+
+static void run_model(matrix *of) {
+  ls_arena *arena = ls_arena_create();
+  ls_error error = {0};
+  of->config = ls_test_shape_config(arena, of->shape);
+  of->experiment = (ls_experiment){.config = &of->config,
+                                   .sequences = LS_TEST_SEQUENCES,
+                                   .sequence = LS_TEST_SEQUENCE,
+                                   .seed = chosen_seed(),
+                                   .learning_rate = 0.01,
+                                   .steps = STEPS};
+  ls_layout one = ls_layout_default();
+  one.compute = LS_F64;
+  if (ls_trajectory_run(arena, &of->experiment, &one, &of->reference, &error) != LS_OK)
+    fail_msg("%s on one device: %s", of->shape->name, error.text);
+  const ls_test_layouts all = ls_test_layouts_all(arena);
+  for (int l = 0; l < all.count; l++) {
+    ls_layout layout = all.items[l];
+    if (!is_split(&layout) || l % LS_TEST_SHAPES != of->number) continue;
+    layout.reduce = l % 5 == 0 ? LS_WHEN_STEP : LS_WHEN_AUTO;
+    run_case(of, layout, l / LS_TEST_SHAPES & 1);
+    layout.pp = MOST_STAGES;
+    if (ls_test_layout_ranks(&layout) <= 16 && l % 4 == 0)
+      run_case(of, layout, l / LS_TEST_SHAPES & 1);
+  }
+  ls_arena_destroy(&arena);
+}
+
+static void test_axes_without_a_row_train_alike(void **state) {
+  (void)state;
+  int run = 0, failed = 0;
+  double worst = 0;
+  print_message("seed %llu (set LS_SEED for another)\n", (unsigned long long)chosen_seed());
+  for (int m = 0; m < LS_TEST_SHAPES; m++) {
+    matrix of = {.shape = &ls_test_shapes[m], .number = m};
+    run_model(&of);
+    run += of.run;
+    failed += of.failed;
+    if (of.worst > worst) worst = of.worst;
+  }
+  print_message("%d layouts run, %d failed, worst difference %.3g\n", run, failed, worst);
+  assert_int_equal(failed, 0);
+  assert_int_equal(run, EXPECTED_RUN);
+}
+
+/* Which collectives a unit's gradient goes through on the four axes, in the words of its reasons.
+ */
+static void test_reasons_name_the_axes(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  const ls_model_config config = ls_test_shape_config(arena, &ls_test_shapes[1]);
+  ls_layout layout = ls_layout_default();
+  layout.dp_replicate = layout.dp_shard = 4;
+  ls_mesh usual;
+  ls_error error = {0};
+  ls_graph *graph = build(arena, &config, &layout);
+  assert_int_equal(ls_layout_mesh(&layout, graph, &usual, &error), LS_OK);
+  const ls_mesh mesh = split(&usual, false);
+  layout.mesh = &mesh;
+  ls_graph_backward(graph);
+  ls_program *program;
+  assert_int_equal(ls_program_compile(graph, &layout, LS_PROGRAM_STEP, &program, &error), LS_OK);
+  static const char *const expected[] = {"parameters of layers.0: S(flat) on far x near -> R",
+                                         "gradient of layers.0: P(sum) on far x near -> S(flat)",
+                                         "gradient of layers.0: P(sum) on between x within -> R"};
+  for (size_t e = 0; e < sizeof expected / sizeof *expected; e++) {
+    int found = 0;
+    for (int i = 0; i < program->instructions.count; i++) {
+      const char *reason = program->instructions.items[i].reason;
+      found += reason && strcmp(reason, expected[e]) == 0;
+    }
+    if (!found) fail_msg("no collective because of \"%s\"", expected[e]);
+  }
+  ls_arena_destroy(&arena);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_reasons_name_the_axes),
+                                     cmocka_unit_test(test_axes_without_a_row_train_alike)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
