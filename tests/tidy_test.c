@@ -298,6 +298,23 @@ static void check_words(tidy *state, const char *path, const char *text) {
   }
 }
 
+/* Axes are rows: only what makes a mesh of a layout, and the run file, know one by its name or
+ * number. A key of the run file ("mesh." before it) is what a user writes. */
+static void check_axes(tidy *state, const char *path, const char *text) {
+  static const char *const know[] = {"src/ir/mesh.", "src/ir/layout.", "src/shard/strategy.",
+                                     "src/cli/show_candidates.", "src/text/run_"};
+  static const char *const names[] = {"dp_replicate", "dp_shard", "tp_kv", "tp_group", "LS_AXIS_"};
+  bool may = is_test(path);
+  for (size_t i = 0; i < sizeof know / sizeof *know; i++) may |= starts_with(path, know[i]);
+  for (size_t i = 0; i < sizeof names / sizeof *names && !may; i++)
+    for (const char *at = strstr(text, names[i]); at; at = strstr(at + 1, names[i])) {
+      if (at - text >= 5 && starts_with(at - 5, "mesh.")) continue;
+      int line = 1;
+      for (const char *c = text; c < at; c++) line += *c == '\n';
+      complain(state, path, line, "names an axis: ask the mesh for those of a role, or the layout");
+    }
+}
+
 static void check_file(tidy *state, const char *path, const char *text) {
   const char *code = only_code(state, text);
   check_lines(state, path, text);
@@ -306,6 +323,7 @@ static void check_file(tidy *state, const char *path, const char *text) {
   check_calls(state, path, code);
   check_documented(state, path, text);
   check_words(state, path, text);
+  check_axes(state, path, text);
 }
 
 /* What the rule about tests knows of a file. */

@@ -142,7 +142,7 @@ static ls_status prove(ls_proof *proof, ls_error *error) {
 ls_status ls_check(const ls_graph *graph, const ls_layout *layout, const ls_program *const *stages,
                    ls_check_report *report, ls_error *error) {
   const int count = layout->pp;
-  const int ranks = count * layout->dp_replicate * layout->dp_shard * layout->tp;
+  const int ranks = ls_layout_ranks(layout);
   if (ls_mesh_stages(&stages[0]->mesh) != count || ls_mesh_ranks(&stages[0]->mesh) != ranks)
     return ls_fail(error, LS_NO,
                    "stage 0: is for %d stages of %d ranks together: expected %d of %d",

@@ -175,15 +175,16 @@ static ls_status begin(saver *self, ls_error *error) {
 static json_t *describe(const saver *self) {
   const ls_layout *layout = &self->program->layout;
   json_t *state = json_pack(
-      "{s:I, s:I, s:I, s:I, s:s, s:s, s:{s:i, s:i, s:i, s:i, s:i, s:b, s:i}}", "step",
-      (json_int_t)self->step, "tokens", (json_int_t)self->extra->tokens, "sequences",
-      (json_int_t)self->extra->sequences, "seed", (json_int_t)self->session->run->train.seed,
-      "dtype", ls_dtype_name(self->dtype), "compute", ls_dtype_name(layout->compute), "layout",
-      "pp", layout->pp, "dp_replicate", layout->dp_replicate, "dp_shard", layout->dp_shard, "tp",
-      layout->tp, "zero", layout->zero, "sequence_parallel", (int)layout->sequence_parallel,
-      "microbatches", layout->microbatches);
+      "{s:I, s:I, s:I, s:I, s:s, s:s, s:{s:i, s:b, s:i}}", "step", (json_int_t)self->step, "tokens",
+      (json_int_t)self->extra->tokens, "sequences", (json_int_t)self->extra->sequences, "seed",
+      (json_int_t)self->session->run->train.seed, "dtype", ls_dtype_name(self->dtype), "compute",
+      ls_dtype_name(layout->compute), "layout", "zero", layout->zero, "sequence_parallel",
+      (int)layout->sequence_parallel, "microbatches", layout->microbatches);
   const char *loss_scale = self->extra->loss_scale, *corpus = self->extra->corpus;
   int failed = 0;
+  for (int a = 0; a < LS_LAYOUT_AXES && state; a++)
+    failed |= json_object_set_new(json_object_get(state, "layout"), ls_layout_axis(a),
+                                  json_integer(ls_layout_size(layout, a)));
   if (state && loss_scale)
     failed |= json_object_set_new(state, "loss_scale", json_string(loss_scale));
   if (state && corpus) failed |= json_object_set_new(state, "corpus", json_string(corpus));

@@ -14,9 +14,9 @@ static void describe(const ls_session *session, ls_page_layout *made) {
 
 static bool same_layout(const ls_page_layout *a, const ls_page_layout *b) {
   const ls_layout *one = &a->stages[0]->layout, *other = &b->stages[0]->layout;
-  return one->pp == other->pp && one->dp_replicate == other->dp_replicate &&
-         one->dp_shard == other->dp_shard && one->tp == other->tp &&
-         (one->dp_shard == 1 || one->zero == other->zero) &&
+  for (int axis = 0; axis < LS_LAYOUT_AXES; axis++)
+    if (ls_layout_size(one, axis) != ls_layout_size(other, axis)) return false;
+  return (ls_layout_shards(one) == 1 || one->zero == other->zero) &&
          one->microbatches == other->microbatches &&
          one->sequence_parallel == other->sequence_parallel;
 }

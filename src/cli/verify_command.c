@@ -83,12 +83,15 @@ static void print_json(const ls_verification *about, bool ok) {
                   "numbers", (json_int_t)row->compared, "worst_error", number(row->worst),
                   "tolerance", number(row->tolerance), "where", row->where, "ok", (int)row->ok));
   }
-  json_t *root = json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:b, s:i, s:o, s:b}", "trace",
-                           about->trace->folder, "dtype", ls_dtype_name(layout->compute), "devices",
-                           about->session->devices, "dp_replicate", layout->dp_replicate,
-                           "dp_shard", layout->dp_shard, "tp", layout->tp, "zero", layout->zero,
-                           "sequence_parallel", (int)layout->sequence_parallel, "microbatches",
-                           layout->microbatches, "kinds", rows, "ok", (int)ok);
+  json_t *root = json_pack("{s:s, s:s, s:i}", "trace", about->trace->folder, "dtype",
+                           ls_dtype_name(layout->compute), "devices", about->session->devices);
+  for (int a = 0; a < LS_LAYOUT_AXES; a++)
+    json_object_set_new(root, ls_layout_axis(a), json_integer(ls_layout_size(layout, a)));
+  json_t *rest = json_pack("{s:i, s:b, s:i, s:o, s:b}", "zero", layout->zero, "sequence_parallel",
+                           (int)layout->sequence_parallel, "microbatches", layout->microbatches,
+                           "kinds", rows, "ok", (int)ok);
+  json_object_update(root, rest);
+  json_decref(rest);
   json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
   putchar('\n');
   json_decref(root);

@@ -39,14 +39,9 @@ static ls_status prove(const ls_generator *self, int which, const ls_graph *grap
 }
 
 static ls_status compile(ls_generator *self, int which, ls_error *error) {
-  const ls_layout layout = {.pp = 1,
-                            .dp_replicate = 1,
-                            .dp_shard = 1,
-                            .tp = 1,
-                            .microbatches = 1,
-                            .layers_per_unit = 1,
-                            .compute = self->session.layout.compute,
-                            .optimizer = {.kind = LS_OPTIMIZER_SGD}};
+  ls_layout layout = ls_layout_default();
+  layout.compute = self->session.layout.compute;
+  layout.optimizer.kind = LS_OPTIMIZER_SGD;
   const ls_build_options options = {.mode = LS_MODEL_DECODE,
                                     .tokens = program_tokens[which],
                                     .cache_rows = self->rows,

@@ -1,5 +1,46 @@
 #include "ir/layout.h"
 
+#include <stddef.h>
+
+static const struct axis_key {
+  const char *name;
+  size_t offset;
+} axis_keys[LS_LAYOUT_AXES] = {
+    {"pp", offsetof(ls_layout, pp)},
+    {"dp_replicate", offsetof(ls_layout, dp_replicate)},
+    {"dp_shard", offsetof(ls_layout, dp_shard)},
+    {"tp", offsetof(ls_layout, tp)},
+};
+
+const char *ls_layout_axis(int axis) {
+  return axis_keys[axis].name;
+}
+
+int ls_layout_size(const ls_layout *layout, int axis) {
+  return *(const int *)((const char *)layout + axis_keys[axis].offset);
+}
+
+void ls_layout_set_size(ls_layout *layout, int axis, int size) {
+  *(int *)((char *)layout + axis_keys[axis].offset) = size;
+}
+
+int ls_layout_ranks(const ls_layout *layout) {
+  return layout->pp * ls_layout_data_ranks(layout) * layout->tp;
+}
+
+int ls_layout_data_ranks(const ls_layout *layout) {
+  return layout->dp_replicate * layout->dp_shard;
+}
+
+int ls_layout_shards(const ls_layout *layout) {
+  return layout->dp_shard;
+}
+
+void ls_layout_set_data_ranks(ls_layout *layout, int replicas, int shards) {
+  layout->dp_replicate = replicas;
+  layout->dp_shard = shards;
+}
+
 ls_layout ls_layout_default(void) {
   return (ls_layout){
       .pp = 1,

@@ -75,6 +75,20 @@ typedef struct ls_layout {
   ls_offload offload;
 } ls_layout;
 
+/* The axes that a layout gives sizes of, outermost first, by the names of their keys in a run file:
+ * "pp", ... Who needs all of them, or what their sizes come to, asks here. */
+enum { LS_LAYOUT_AXES = 4 };
+const char *ls_layout_axis(int axis);
+int ls_layout_size(const ls_layout *layout, int axis);
+void ls_layout_set_size(ls_layout *layout, int axis, int size);
+
+/* Ranks of the whole mesh; of them those among which a batch is divided; those among which the data
+ * strategy shards. */
+int ls_layout_ranks(const ls_layout *layout);
+int ls_layout_data_ranks(const ls_layout *layout);
+int ls_layout_shards(const ls_layout *layout);
+void ls_layout_set_data_ranks(ls_layout *layout, int replicas, int shards);
+
 /* "ddp" for 0, "zero-1" to "zero-3". */
 const char *ls_zero_name(int zero);
 

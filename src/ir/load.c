@@ -117,17 +117,15 @@ static bool read_layout(ls_arena *arena, const json_t *object, ls_layout *layout
   const json_t *recompute;
   int gather, reduce, kind, sequence_parallel;
   ls_optimizer *optimizer = &layout->optimizer;
-  if (json_unpack(
-          (json_t *)object,
-          "{s:i,s:s,s:s,s:i,s:o,s:i,s:i,s:i,s:i,s:i,s:b,s:i,s:i,s:i,s:i,s:s,s:s,s:[iffffff]}", "pp",
-          &layout->pp, "schedule", &schedule, "stages", &stages, "chunks", &layout->chunks,
-          "recompute", &recompute, "recompute_layers", &layout->recompute_layers, "dp_replicate",
-          &layout->dp_replicate, "dp_shard", &layout->dp_shard, "tp", &layout->tp, "zero",
-          &layout->zero, "sequence_parallel", &sequence_parallel, "microbatches",
-          &layout->microbatches, "layers_per_unit", &layout->layers_per_unit, "gather", &gather,
-          "reduce", &reduce, "compute", &compute, "grad_dtype", &grad_dtype, "optimizer", &kind,
-          &optimizer->beta1, &optimizer->beta2, &optimizer->epsilon, &optimizer->weight_decay,
-          &optimizer->momentum, &optimizer->clip) != 0 ||
+  if (json_unpack((json_t *)object,
+                  "{s:s,s:s,s:i,s:o,s:i,s:i,s:b,s:i,s:i,s:i,s:i,s:s,s:s,s:[iffffff]}", "schedule",
+                  &schedule, "stages", &stages, "chunks", &layout->chunks, "recompute", &recompute,
+                  "recompute_layers", &layout->recompute_layers, "zero", &layout->zero,
+                  "sequence_parallel", &sequence_parallel, "microbatches", &layout->microbatches,
+                  "layers_per_unit", &layout->layers_per_unit, "gather", &gather, "reduce", &reduce,
+                  "compute", &compute, "grad_dtype", &grad_dtype, "optimizer", &kind,
+                  &optimizer->beta1, &optimizer->beta2, &optimizer->epsilon,
+                  &optimizer->weight_decay, &optimizer->momentum, &optimizer->clip) != 0 ||
       !read_ops(recompute, &layout->recompute) || !read_recompute_of(arena, object, layout) ||
       !read_offload(object, &layout->offload))
     return false;
@@ -150,9 +148,11 @@ static bool read_layout(ls_arena *arena, const json_t *object, ls_layout *layout
   layout->compute = (ls_dtype)dtype;
   layout->grad_dtype = (ls_dtype)gradients;
   optimizer->kind = (ls_optimizer_kind)kind;
-  const int sizes[] = {layout->pp, layout->dp_replicate, layout->dp_shard, layout->tp};
-  for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
-    if (!in_range((int64_t)sizes[s] - 1, 1 << 20)) return false;
+  for (int a = 0; a < LS_LAYOUT_AXES; a++) {
+    const json_t *size = json_object_get(object, ls_layout_axis(a));
+    if (!json_is_integer(size) || !in_range(json_integer_value(size) - 1, 1 << 20)) return false;
+    ls_layout_set_size(layout, a, (int)json_integer_value(size));
+  }
   return layout->microbatches > 0 && layout->microbatches < INT32_MAX &&
          in_range(layout->zero, 4) && layout->chunks >= 0 && layout->layers_per_unit >= 0 &&
          layout->recompute_layers >= 0;

@@ -33,18 +33,18 @@ static json_t *ops_json(const ls_op_set *set) {
 
 static json_t *layout_json(const ls_layout *layout) {
   const ls_optimizer *optimizer = &layout->optimizer;
-  json_t *object =
-      json_pack("{s:i,s:s,s:s,s:i,s:o,s:i,s:i,s:i,s:i,s:i,s:b,s:i,s:i,s:i,s:i,s:s,s:s,s:[iffffff]}",
-                "pp", layout->pp, "schedule", layout->schedule ? layout->schedule : "", "stages",
-                layout->stages ? layout->stages : "", "chunks", layout->chunks, "recompute",
-                ops_json(&layout->recompute), "recompute_layers", layout->recompute_layers,
-                "dp_replicate", layout->dp_replicate, "dp_shard", layout->dp_shard, "tp",
-                layout->tp, "zero", layout->zero, "sequence_parallel", layout->sequence_parallel,
-                "microbatches", layout->microbatches, "layers_per_unit", layout->layers_per_unit,
-                "gather", (int)layout->gather, "reduce", (int)layout->reduce, "compute",
-                ls_dtype_name(layout->compute), "grad_dtype", ls_dtype_name(layout->grad_dtype),
-                "optimizer", (int)optimizer->kind, optimizer->beta1, optimizer->beta2,
-                optimizer->epsilon, optimizer->weight_decay, optimizer->momentum, optimizer->clip);
+  json_t *object = json_pack(
+      "{s:s,s:s,s:i,s:o,s:i,s:i,s:b,s:i,s:i,s:i,s:i,s:s,s:s,s:[iffffff]}", "schedule",
+      layout->schedule ? layout->schedule : "", "stages", layout->stages ? layout->stages : "",
+      "chunks", layout->chunks, "recompute", ops_json(&layout->recompute), "recompute_layers",
+      layout->recompute_layers, "zero", layout->zero, "sequence_parallel",
+      layout->sequence_parallel, "microbatches", layout->microbatches, "layers_per_unit",
+      layout->layers_per_unit, "gather", (int)layout->gather, "reduce", (int)layout->reduce,
+      "compute", ls_dtype_name(layout->compute), "grad_dtype", ls_dtype_name(layout->grad_dtype),
+      "optimizer", (int)optimizer->kind, optimizer->beta1, optimizer->beta2, optimizer->epsilon,
+      optimizer->weight_decay, optimizer->momentum, optimizer->clip);
+  for (int a = 0; a < LS_LAYOUT_AXES; a++)
+    json_object_set_new(object, ls_layout_axis(a), json_integer(ls_layout_size(layout, a)));
   json_t *recompute_of = json_array();
   for (int i = 0; i < layout->recompute_of_count; i++)
     json_array_append_new(recompute_of, ops_json(&layout->recompute_of[i]));

@@ -75,6 +75,7 @@ static const char *offload(ls_arena *arena, const char *key, ls_tier to, ls_tier
 static const char *apply(ls_arena *arena, const ls_run_file *run, remedy which, ls_tier tier,
                          ls_layout *layout) {
   const int64_t fewer = fewer_at_a_time(run);
+  const int data = ls_layout_data_ranks(layout), shards = ls_layout_shards(layout);
   switch (which) {
     case RECOMPUTE:
       if (layout->recompute_of_count || !ls_op_set_is_empty(&layout->recompute)) return NULL;
@@ -85,14 +86,11 @@ static const char *apply(ls_arena *arena, const ls_run_file *run, remedy which, 
       layout->microbatches = (int)(run->train.micro_batch * run->train.microbatches / fewer);
       return ls_arena_printf(arena, "train.micro_batch=%lld", (long long)fewer);
     case SHARDS:
-      if (layout->dp_replicate * layout->dp_shard == 1) return NULL;
-      if (layout->dp_replicate == 1 && layout->zero == 3) return NULL;
+      if (data == 1 || (data == shards && layout->zero == 3)) return NULL;
       layout->zero = 3;
-      if (layout->dp_replicate == 1) return "zero=3";
-      layout->dp_shard *= layout->dp_replicate;
-      layout->dp_replicate = 1;
-      return ls_arena_printf(arena, "mesh.dp_replicate=1 mesh.dp_shard=%d zero=3",
-                             layout->dp_shard);
+      if (data == shards) return "zero=3";
+      ls_layout_set_data_ranks(layout, 1, data);
+      return ls_arena_printf(arena, "mesh.dp_replicate=1 mesh.dp_shard=%d zero=3", data);
     case OPTIMIZER: return offload(arena, "optimizer", tier, &layout->offload.optimizer);
     case ACTIVATIONS: return offload(arena, "activations", tier, &layout->offload.activations);
     default: return offload(arena, "parameters", tier, &layout->offload.parameters);

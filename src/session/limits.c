@@ -47,7 +47,7 @@ static ls_status check_tokens(const ls_session *session, ls_error *error) {
   const char *name;
   const int64_t size = widest(&session->config, &name);
   const double sequence = (double)run->data.seq_len;
-  const double ranks = (double)run->mesh.dp_replicate * (double)run->mesh.dp_shard;
+  const double ranks = (double)ls_run_file_data_ranks(run);
   const double tokens = (double)run->train.micro_batch * sequence;
   if (tokens > INT32_MAX) /* libraries of matrix products count rows in 32 bits */
     return ls_fail(error, LS_INPUT,

@@ -48,15 +48,11 @@ static const char *join(ls_arena *arena, const ls_run_globs *items) {
 _Static_assert((int)LS_RUN_SGD == (int)LS_OPTIMIZER_SGD, "optimizer.name lists the rows in order");
 
 static ls_layout make_layout(ls_run_file *run, const ls_device_facts *device) {
-  return (ls_layout){
-      .pp = (int)run->mesh.pp,
+  ls_layout layout = {
       .schedule = run->schedule,
       .stages = join(run->arena, &run->stages),
       .chunks = (int)run->chunks,
       .post_validation = run->post_validation,
-      .dp_replicate = (int)run->mesh.dp_replicate,
-      .dp_shard = (int)run->mesh.dp_shard,
-      .tp = (int)run->mesh.tp,
       .zero = (int)run->zero,
       .sequence_parallel = run->sequence_parallel && run->mesh.tp > 1,
       .microbatches = (int)run->train.microbatches,
@@ -79,6 +75,9 @@ static ls_layout make_layout(ls_run_file *run, const ls_device_facts *device) {
                   .parameters = (ls_tier)run->offload.parameters,
                   .activations = (ls_tier)run->offload.activations},
   };
+  for (int a = 0; a < LS_LAYOUT_AXES; a++)
+    ls_layout_set_size(&layout, a, (int)ls_run_file_mesh_size(run, ls_layout_axis(a)));
+  return layout;
 }
 
 /* A schedule that a user wrote: compiling reads no file. */

@@ -28,7 +28,7 @@ enum { LS_MAX_RESOLVE_STEPS = LS_MAX_AXES };
 int ls_resolve(const ls_mesh *mesh, const ls_placement *from, const ls_placement *to,
                ls_resolve_step steps[LS_MAX_RESOLVE_STEPS]);
 
-/* "gradient of layers.0: P(sum) on dp_shard -> S(flat)", from the step's two places. */
+/* "gradient of layers.0: P(sum) on AXES -> S(flat)", from the step's two places. */
 const char *ls_resolve_reason(ls_arena *arena, const ls_mesh *mesh, const char *what,
                               const ls_resolve_step *step);
 

@@ -13,7 +13,7 @@ int ls_distance(const char *first, const char *second);
 
 /* The name nearest to `word`, the earlier of equals; NULL where none is near enough to be what was
  * meant: more than a quarter of the longer word's letters edited (a third below 8, one below 6). A
- * last part after '.' that fits exactly ("dp_shard" for "mesh.dp_shard"), and a beginning of at
+ * last part after '.' that fits exactly ("seq_len" for "data.seq_len"), and a beginning of at
  * least three letters ("--temp" for "--temperature"), count as one edit. */
 const char *ls_nearest(const char *word, const char *const *names, int count);
 

@@ -225,6 +225,10 @@ LS_CHECKED ls_status ls_run_file_require(const ls_run_file *run, const char *key
 /* Product of the mesh's axes, an open one counted as 1. ep is not in it. */
 int64_t ls_run_file_mesh_devices(const ls_run_file *run);
 
+/* Of an axis, by its key's name without "mesh."; and of the axes among which a batch is divided. */
+int64_t ls_run_file_mesh_size(const ls_run_file *run, const char *axis);
+int64_t ls_run_file_data_ranks(const ls_run_file *run);
+
 /* Those, or `given` where that is not 0; LS_INPUT where either is more than a mesh may have. */
 LS_CHECKED ls_status ls_run_file_count_devices(const ls_run_file *run, int64_t given, int *devices,
                                                ls_error *error);

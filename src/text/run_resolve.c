@@ -1,6 +1,7 @@
 /* Values of the run file that follow from others: the open axis of the mesh, the cut of the
  * batch. */
 #include <math.h>
+#include <string.h>
 
 #include "text/run_keys.h"
 
@@ -45,6 +46,19 @@ int64_t ls_run_file_mesh_devices(const ls_run_file *run) {
   ls_run_mesh mesh = run->mesh;
   axes_of(&mesh, axes);
   return product_of(axes);
+}
+
+int64_t ls_run_file_mesh_size(const ls_run_file *run, const char *axis) {
+  run_axis axes[AXES];
+  ls_run_mesh mesh = run->mesh;
+  axes_of(&mesh, axes);
+  int a = 0;
+  while (strcmp(axes[a].key + sizeof "mesh." - 1, axis) != 0) a++;
+  return *axes[a].size;
+}
+
+int64_t ls_run_file_data_ranks(const ls_run_file *run) {
+  return run->mesh.dp_replicate * run->mesh.dp_shard;
 }
 
 /* That there are not too many, of the mesh or of -n. */
@@ -175,7 +189,7 @@ ls_status ls_run_file_resolve_batch(ls_run_file *run, ls_error *error) {
   ls_run_train *train = &run->train;
   const ls_run_mesh *mesh = &run->mesh;
   LS_ASSERT(mesh->dp_replicate > 0 && mesh->dp_shard > 0);
-  const int64_t ranks = mesh->dp_replicate * mesh->dp_shard;
+  const int64_t ranks = ls_run_file_data_ranks(run);
   if (train->batch % ranks) {
     const int64_t fewer = train->batch / ranks * ranks;
     const char *nearest = ls_arena_printf(run->arena, "%lld", (long long)(fewer + ranks));

@@ -36,7 +36,7 @@ static int64_t least(int64_t a, int64_t b) {
 }
 
 static int64_t ranks_of(const ls_form *form) {
-  return form->pp * form->dp_replicate * form->dp_shard * form->tp;
+  return form->pp * form->replicas * form->shards * form->tp;
 }
 
 static bool keeps(const search *s, const ls_form *small, int part) {
@@ -209,11 +209,11 @@ static bool find_mesh(const search *s, ls_form *small, int64_t ranks) {
   const ls_form *user = s->user;
   const int64_t fewest = s->kind ? least(user->pp, 2) : user->pp;
   for (small->pp = fewest; small->pp <= least(user->pp, ranks); small->pp++)
-    for (small->dp_replicate = least(user->dp_replicate, 2);
-         small->dp_replicate <= least(user->dp_replicate, 3); small->dp_replicate++)
-      for (small->dp_shard = least(user->dp_shard, 2); small->dp_shard <= least(user->dp_shard, 3);
-           small->dp_shard++) {
-        small->tp = ranks / (small->pp * small->dp_replicate * small->dp_shard);
+    for (small->replicas = least(user->replicas, 2); small->replicas <= least(user->replicas, 3);
+         small->replicas++)
+      for (small->shards = least(user->shards, 2); small->shards <= least(user->shards, 3);
+           small->shards++) {
+        small->tp = ranks / (small->pp * small->replicas * small->shards);
         if (small->tp < least(user->tp, 2) || small->tp > user->tp) continue;
         if (ranks_of(small) == ranks && fill(s, small)) return true;
       }
@@ -330,8 +330,7 @@ static const ls_op_set *sample_recompute(const search *s, const ls_layout *layou
 static ls_layout small_layout(const search *s, const ls_layout *layout, const ls_form *form) {
   ls_layout small = *layout;
   small.pp = (int)form->pp;
-  small.dp_replicate = (int)form->dp_replicate;
-  small.dp_shard = (int)form->dp_shard;
+  ls_layout_set_data_ranks(&small, (int)form->replicas, (int)form->shards);
   small.tp = (int)form->tp;
   if (layout->chunks) small.chunks = (int)form->chunks;
   small.microbatches = (int)form->microbatches;
@@ -370,7 +369,7 @@ static ls_status make_small(const search *s, const ls_model_config *config, cons
   const ls_form *form = &shrunk->form;
   shrunk->config = small_config(s->arena, config, s->user, form);
   shrunk->layout = small_layout(s, layout, form);
-  shrunk->batch = form->sequences * form->microbatches * form->dp_replicate * form->dp_shard;
+  shrunk->batch = form->sequences * form->microbatches * form->replicas * form->shards;
   return try_compile(&shrunk->config, &shrunk->layout, shrunk->batch, form->sequence, pieces,
                      error);
 }

@@ -38,12 +38,12 @@ static int64_t slice_side(const ls_form *form) {
   }
 
 EDGE(stages, form->pp > 1)
-EDGE(replicas, form->dp_replicate > 1)
-EDGE(shards, form->dp_shard > 1)
+EDGE(replicas, form->replicas > 1)
+EDGE(shards, form->shards > 1)
 EDGE(tensor_ranks, form->tp > 1)
 /* Of two, the next is the one before, and the first and the rest are the first and the last. */
-EDGE(third_shard, form->dp_shard > 2)
-EDGE(third_replica, form->dp_replicate > 2)
+EDGE(third_shard, form->shards > 2)
+EDGE(third_replica, form->replicas > 2)
 EDGE(third_tensor_rank, form->tp > 2)
 EDGE(third_stage, form->pp > 2)
 EDGE(several_microbatches, form->microbatches > 1)
@@ -159,8 +159,8 @@ ls_status ls_form_make(const ls_model_config *config, const ls_layout *layout, i
   if (status == LS_OK)
     *form = (ls_form){
         .pp = layout->pp,
-        .dp_replicate = layout->dp_replicate,
-        .dp_shard = layout->dp_shard,
+        .replicas = ls_layout_data_ranks(layout) / ls_layout_shards(layout),
+        .shards = ls_layout_shards(layout),
         .tp = layout->tp,
         .chunks = pipeline->chunks,
         .microbatches = layout->microbatches,
@@ -175,8 +175,7 @@ ls_status ls_form_make(const ls_model_config *config, const ls_layout *layout, i
         .width = config->width,
         .mlp_width = config->mlp_width,
         .vocabulary = config->vocabulary,
-        .sequences =
-            batch / ((int64_t)layout->microbatches * layout->dp_replicate * layout->dp_shard),
+        .sequences = batch / ((int64_t)layout->microbatches * ls_layout_data_ranks(layout)),
         .sequence = sequence,
         .positions = config->positions,
         .sequence_parallel = layout->sequence_parallel && layout->tp > 1,

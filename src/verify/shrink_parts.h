@@ -26,7 +26,7 @@ unsigned ls_shrink_cut_like(const int *layers, int64_t chunks);
 /* What is said where not all of these can be. */
 #define LS_SHRINK_PIECES "units that divide over shards, are padded, leave ranks empty"
 
-/* What units are like that are cut over dp_shard: a set. Pieces have one length, so the last may be
+/* What units are like that are cut into shards: a set. Pieces have one length, so the last may be
  * padded, and small units leave ranks without any. */
 enum ls_pieces { LS_PIECES_FULL = 1, LS_PIECES_PADDED = 2, LS_PIECES_EMPTY = 4 };
 

@@ -1,4 +1,5 @@
-/* How units of parameters lie over dp_shard: padded or not, with ranks that have nothing of one. */
+/* How units of parameters lie over their shards: padded or not, with ranks that have nothing of
+ * one. */
 #include "schedule/units.h"
 #include "verify/shrink_parts.h"
 

@@ -21,7 +21,7 @@ static uint64_t chosen_seed(void) {
 }
 
 static int64_t ranks_of(const ls_form *form) {
-  return form->pp * form->dp_replicate * form->dp_shard * form->tp;
+  return form->pp * form->replicas * form->shards * form->tp;
 }
 
 static bool is_given_up(const ls_shrunk *small, const char *edge) {

@@ -82,10 +82,10 @@ static const char *why_group(ls_arena *arena, int64_t size, const ls_form *form)
 static void describe_mesh(ls_arena *arena, ls_shrunk *shrunk) {
   const ls_form *before = &shrunk->before, *form = &shrunk->form;
   add_number(arena, shrunk, "mesh.pp", before->pp, form->pp, why_stages(form));
-  add_number(arena, shrunk, "mesh.dp_replicate", before->dp_replicate, form->dp_replicate,
-             why_members(form->dp_replicate));
-  add_number(arena, shrunk, "mesh.dp_shard", before->dp_shard, form->dp_shard,
-             why_members(form->dp_shard));
+  add_number(arena, shrunk, "mesh.dp_replicate", before->replicas, form->replicas,
+             why_members(form->replicas));
+  add_number(arena, shrunk, "mesh.dp_shard", before->shards, form->shards,
+             why_members(form->shards));
   add_number(arena, shrunk, "mesh.tp", before->tp, form->tp, why_tp(form));
 }
 

@@ -375,16 +375,16 @@ static ls_status run_with_gradients(task *of, ls_world *world, ls_error *error) 
 
 /* The batch is the trace's, so a mesh that does not divide it cannot be. */
 static ls_status check_rows(const ls_verification *about, ls_error *error) {
-  const int64_t ranks = about->run->mesh.dp_replicate * about->run->mesh.dp_shard;
+  const int64_t ranks = ls_run_file_data_ranks(about->run);
   const int64_t rows = about->trace->rows;
   if (rows % ranks == 0) return LS_OK;
   int64_t nearest = ranks < rows ? ranks : rows;
   while (rows % nearest) nearest--;
-  return ls_fail(error, LS_INPUT,
-                 "mesh: found dp_replicate %lld x dp_shard %lld = %lld; expected a divisor of the "
-                 "%lld rows that a step of this trace has, such as %lld",
-                 (long long)about->run->mesh.dp_replicate, (long long)about->run->mesh.dp_shard,
-                 (long long)ranks, (long long)rows, (long long)nearest);
+  return ls_fail(
+      error, LS_INPUT,
+      "mesh: found %lld data-parallel ranks (mesh.dp_replicate x mesh.dp_shard); expected a "
+      "divisor of the %lld rows that a step of this trace has, such as %lld",
+      (long long)ranks, (long long)rows, (long long)nearest);
 }
 
 static ls_status check_tokens(const ls_verification *about, ls_error *error) {

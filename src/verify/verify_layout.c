@@ -132,7 +132,7 @@ ls_status ls_verify_layout_prepare(ls_arena *arena, const ls_session *session,
                    &made->shrunk, error));
   LS_TRY(ls_shrink_freeze(arena, session->graph, made->shrunk, error));
   const ls_layout *layout = &made->shrunk->layout;
-  made->ranks = layout->pp * layout->dp_replicate * layout->dp_shard * layout->tp;
+  made->ranks = ls_layout_ranks(layout);
   choose_training(made);
   *verification = made;
   return LS_OK;

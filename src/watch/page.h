@@ -20,7 +20,7 @@ enum { LS_PAGE_DEVICES = 16, LS_PAGE_ROWS = 24, LS_PAGE_ACTIONS = 200000 };
 typedef struct ls_page_layout {
   const char *name;                /* "ZeRO-3" */
   const char *refused;             /* why it cannot be; then the rest is not looked at */
-  const char *about;               /* "dp_shard 4, zero-3" */
+  const char *about;               /* "tp 4, zero-3" */
   const ls_program *const *stages; /* [pp] of a step */
 } ls_page_layout;
 
