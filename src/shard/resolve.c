@@ -4,7 +4,7 @@
 
 /* What takes a tensor from one place to another on an axis, in the order in which steps are taken:
  * what makes it smaller first. */
-typedef enum change { SCATTER, REDUCE, GATHER, SLICE, CHANGES, IMPOSSIBLE } change;
+typedef enum change { SCATTER, REDUCE, GATHER, SLICE, CHANGES, IMPOSSIBLE = CHANGES } change;
 
 static bool is_contiguous(ls_place place) {
   return place.kind == LS_SHARDED_FLAT || (place.kind == LS_SHARDED && place.dim == 0);
@@ -48,11 +48,16 @@ int ls_resolve(const ls_mesh *mesh, const ls_placement *from, const ls_placement
                ls_resolve_step steps[LS_MAX_RESOLVE_STEPS]) {
   static const ls_collective collectives[CHANGES] = {LS_REDUCE_SCATTER, LS_ALL_REDUCE,
                                                      LS_ALL_GATHER, LS_COLLECTIVE_NONE};
+  bool changes[CHANGES + 1] = {false};
+  for (int a = 0; a < mesh->count; a++)
+    if (mesh->axes[a].size > 1 && !ls_place_equal(from->on[a], to->on[a]))
+      changes[change_of(from->on[a], to->on[a])] = true;
+  if (changes[IMPOSSIBLE]) return -1;
   ls_placement now = *from;
   int count = 0;
   for (change wanted = SCATTER; wanted < CHANGES; wanted++) {
     ls_resolve_step step = {.collective = collectives[wanted]};
-    while (next_step(mesh, &now, to, wanted, &step)) {
+    while (changes[wanted] && next_step(mesh, &now, to, wanted, &step)) {
       step.after = now;
       for (int a = 0; a < mesh->count; a++)
         if (step.axes >> a & 1) step.after.on[a] = step.to;
@@ -64,7 +69,7 @@ int ls_resolve(const ls_mesh *mesh, const ls_placement *from, const ls_placement
       steps[count++] = step;
     }
   }
-  return ls_placement_equal(mesh, &now, to, ls_mesh_all(mesh)) ? count : -1;
+  return count;
 }
 
 const char *ls_resolve_reason(ls_arena *arena, const ls_mesh *mesh, const char *what,

@@ -78,7 +78,7 @@ static ls_place output_place(const node_context *context, int output, char choic
 static ls_placement with_choices(const node_context *context, int operand, bool is_input,
                                  const ls_placement *now, ls_axes family) {
   ls_placement placement = *now;
-  for (int a = 0; a < LS_MAX_AXES; a++)
+  for (int a = 0; family >> a; a++)
     if (family >> a & 1)
       placement.on[a] = is_input ? input_place(context, operand, context->choice[a])
                                  : output_place(context, operand, context->choice[a]);
@@ -227,12 +227,12 @@ static ls_status choose(const sharder *s, node_context *context, ls_axes family,
 static ls_status choose_all(const sharder *s, node_context *context, ls_error *error) {
   const ls_mesh *mesh = &s->out->mesh;
   memset(context->choice, CUT_NOTHING, sizeof context->choice);
-  ls_axes left = ls_mesh_inside(mesh);
+  ls_axes left = ls_mesh_active(mesh, ls_mesh_inside(mesh)); /* on others there is no choice */
   for (int a = 0; a < mesh->count; a++) {
     if (!(left >> a & 1)) continue;
     ls_axes family = 1u << a;
     for (int b = a + 1; b < mesh->count && mesh->axes[a].role == LS_MESH_TENSOR; b++)
-      if (strcmp(mesh->axes[b].part, mesh->axes[a].part) == 0) family |= 1u << b;
+      if (left >> b & 1 && strcmp(mesh->axes[b].part, mesh->axes[a].part) == 0) family |= 1u << b;
     left &= ~family;
     LS_TRY(choose(s, context, family, error));
   }
