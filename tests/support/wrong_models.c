@@ -316,6 +316,64 @@ static bool misplaced_bias(ls_graph *graph, uint64_t seed) {
   return false;
 }
 
+/* What nothing reads any more has no gradient. */
+static void freeze_unread(ls_graph *graph) {
+  for (int p = 0; p < graph->parameters.count; p++) {
+    bool read = false;
+    for (int n = 0; n < graph->nodes.count; n++)
+      for (int i = 0; i < node_at(graph, n)->inputs; i++)
+        read |= same(node_at(graph, n)->in[i], graph->parameters.items[p].tensor);
+    graph->parameters.items[p].trainable &= read;
+  }
+}
+
+/* Takes the node's input for its output. */
+static bool leave_out(ls_graph *graph, int n) {
+  if (n < 0) return false;
+  redirect(graph, n + 1, node_at(graph, n)->out[0], node_at(graph, n)->in[0]);
+  remove_node(graph, n);
+  freeze_unread(graph);
+  return true;
+}
+
+static bool missing_bias(ls_graph *graph, uint64_t seed) {
+  return leave_out(graph, pick(graph, seed, is_bias));
+}
+
+static bool missing_norm(ls_graph *graph, uint64_t seed) {
+  return leave_out(graph, pick(graph, seed, is_norm));
+}
+
+/* As where stages are cut wrong: what comes into a layer goes out of it. */
+static bool missing_layer(ls_graph *graph, uint64_t seed) {
+  const int n = pick(graph, seed, is_second_branch);
+  if (n < 0) return false;
+  const int segment = node_at(graph, n)->segment, end = residual_of(graph, n);
+  int first = n;
+  while (first > 0 && node_at(graph, first - 1)->segment == segment) first--;
+  redirect(graph, end + 1, node_at(graph, end)->out[0], node_at(graph, first)->in[0]);
+  for (int m = end; m >= first; m--) remove_node(graph, m);
+  freeze_unread(graph);
+  return true;
+}
+
+/* The head of one is the other's embedding, or the first layer's weights are the second's too. */
+static bool shared_weight(ls_graph *graph, uint64_t seed) {
+  const int count = graph->parameters.count;
+  const int start = (int)(ls_random_bits(seed, 43, 1) % (uint64_t)count);
+  for (int a = start; a < count; a++)
+    for (int b = a + 1; b < count; b++) {
+      const ls_parameter *x = &graph->parameters.items[a].about;
+      const ls_parameter *y = &graph->parameters.items[b].about;
+      if (x->ndim != 2 || x->cut != y->cut || memcmp(x->dims, y->dims, sizeof x->dims) != 0)
+        continue;
+      redirect(graph, 0, graph->parameters.items[b].tensor, graph->parameters.items[a].tensor);
+      freeze_unread(graph);
+      return true;
+    }
+  return false;
+}
+
 /* Each token is asked for itself, not for the one behind it. */
 static bool unshifted_labels(ls_graph *graph, uint64_t seed) {
   (void)seed;
@@ -325,26 +383,35 @@ static bool unshifted_labels(ls_graph *graph, uint64_t seed) {
 
 #define SETTING(name) "with " name
 const ls_wrong_model ls_wrong_models[] = {
-    {"a residual dropped", drop_residual, "expected the model's"},
-    {"a norm behind its branch", norm_behind, "expected the model's"},
-    {"a residual of the normed stream", residual_of_normed, "expected the model's add("},
-    {"branches side by side", branches_side_by_side, "expected the model's"},
-    {"two layers swapped", swap_layers, "layers.1."},
-    {"two weights swapped", swap_weights, "expected the model's"},
-    {"another epsilon", other_epsilon, SETTING("epsilon")},
-    {"a norm that adds 1 to its weight", norm_adds_one, SETTING("weight_offset")},
-    {"another activation", other_activation, SETTING("activation")},
-    {"scores not scaled", unscaled_scores, SETTING("softmax_scale")},
-    {"attention in a window", windowed, SETTING("window")},
-    {"scores capped", capped, SETTING("softcap")},
-    {"query heads read other KV heads", other_heads, SETTING("head_dim")},
-    {"embedding scaled", scaled_embedding, SETTING("scale")},
-    {"another rope theta", other_theta, SETTING("rope_frequencies")},
-    {"queries or keys not turned", unturned, "expected the model's"},
-    {"tokens for positions", positions_by_tokens, "ids): expected the model's"},
-    {"keys for values", keys_for_values, "expected the model's attention("},
-    {"gate for up", gate_for_up, "expected the model's swiglu("},
-    {"a bias at another product", misplaced_bias, "expected the model's"},
-    {"labels not shifted", unshifted_labels, "ids): expected the model's"},
+    {"a residual dropped", drop_residual, "expected the model's", false},
+    {"a norm behind its branch", norm_behind, "expected the model's", false},
+    {"a residual of the normed stream", residual_of_normed, "expected the model's add(", false},
+    {"branches side by side", branches_side_by_side, "expected the model's", false},
+    {"two layers swapped", swap_layers, "layers.1.", false},
+    {"two weights swapped", swap_weights, "expected the model's", false},
+    {"another epsilon", other_epsilon, SETTING("epsilon"), false},
+    {"a norm that adds 1 to its weight", norm_adds_one, SETTING("weight_offset"), false},
+    {"another activation", other_activation, SETTING("activation"), false},
+    {"scores not scaled", unscaled_scores, SETTING("softmax_scale"), false},
+    {"attention in a window", windowed, SETTING("window"), false},
+    {"scores capped", capped, SETTING("softcap"), false},
+    {"query heads read other KV heads", other_heads, SETTING("head_dim"), false},
+    {"embedding scaled", scaled_embedding, SETTING("scale"), false},
+    {"another rope theta", other_theta, SETTING("rope_frequencies"), false},
+    {"queries or keys not turned", unturned, "expected the model's", false},
+    {"tokens for positions", positions_by_tokens, "ids): expected the model's", false},
+    {"keys for values", keys_for_values, "expected the model's attention(", false},
+    {"gate for up", gate_for_up, "expected the model's swiglu(", false},
+    {"a bias at another product", misplaced_bias, "expected the model's", false},
+    {"a bias left out", missing_bias, "expected the model's", true},
+    {"a norm left out", missing_norm, "expected the model's", true},
+    {"a layer left out", missing_layer, "expected the model's", true},
+    {"a weight in two places", shared_weight, "expected the model's", true},
+    {"labels not shifted", unshifted_labels, "ids): expected the model's", false},
 };
 const int ls_wrong_model_count = sizeof ls_wrong_models / sizeof *ls_wrong_models;
+
+void ls_freeze_alike(ls_graph *right, const ls_graph *wrong) {
+  for (int p = 0; p < right->parameters.count; p++)
+    right->parameters.items[p].trainable = wrong->parameters.items[p].trainable;
+}

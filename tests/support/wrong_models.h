@@ -12,7 +12,11 @@ typedef struct ls_wrong_model {
    * was. */
   bool (*make)(ls_graph *graph, uint64_t seed);
   const char *reason; /* in the text of its rejection */
+  bool unread;        /* parameters may be left that nothing reads, which no model of its own has */
 } ls_wrong_model;
+
+/* What is frozen in the wrong one is so in the right one: that nothing reads it is to be seen. */
+void ls_freeze_alike(ls_graph *right, const ls_graph *wrong);
 
 extern const ls_wrong_model ls_wrong_models[];
 extern const int ls_wrong_model_count;
