@@ -205,7 +205,7 @@ static ls_status show(ls_arena *arena, const ls_words *words, const show_flags *
     return LS_OK;
   }
   if (flags->html) return ls_show_html(session, as_read, flags->html, error);
-  if (flags->timeline) return ls_show_timeline(arena, &session->layout, flags->timeline, error);
+  if (flags->timeline) return ls_show_timeline(arena, session, flags->timeline, error);
   return show_program(session, flags, error);
 }
 

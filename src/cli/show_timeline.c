@@ -54,8 +54,9 @@ ls_status ls_timeline_write(const ls_timeline *timeline, const char *path, ls_er
   return status;
 }
 
-ls_status ls_show_timeline(ls_arena *arena, const ls_layout *layout, const char *path,
+ls_status ls_show_timeline(ls_arena *arena, const ls_session *session, const char *path,
                            ls_error *error) {
+  const ls_layout *layout = &session->layout;
   const bool file = ends_with(path, ".svg") || ends_with(path, ".json");
   if (!file && strcmp(path, "-") != 0)
     return ls_fail(error, LS_INPUT,
@@ -69,7 +70,9 @@ ls_status ls_show_timeline(ls_arena *arena, const ls_layout *layout, const char 
   ls_pipeline_print(pipeline, times, terminal_columns(), stdout);
   print_bubble(layout, pipeline, times);
   if (!file) return LS_OK;
-  LS_TRY(ls_timeline_write(ls_timeline_plan(arena, pipeline, times, pipeline->name), path, error));
+  LS_TRY(ls_timeline_write(
+      ls_timeline_plan(arena, pipeline, times, session->stages[LS_SESSION_STEP], pipeline->name),
+      path, error));
   printf("written: %s\n", path);
   return LS_OK;
 }

@@ -2,11 +2,12 @@
 #ifndef LS_CLI_SHOW_TIMELINE_H
 #define LS_CLI_SHOW_TIMELINE_H
 
+#include "session/session.h"
 #include "watch/timeline.h"
 
 /* Prints it for the terminal and, where `path` is not "-", writes an SVG or, for *.json, a trace.
  * LS_INPUT for another kind of file, and where the schedule cannot be. */
-LS_CHECKED ls_status ls_show_timeline(ls_arena *arena, const ls_layout *layout, const char *path,
+LS_CHECKED ls_status ls_show_timeline(ls_arena *arena, const ls_session *session, const char *path,
                                       ls_error *error);
 
 /* A timeline into a file: an SVG where its name ends with .svg, else a trace. */

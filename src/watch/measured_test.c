@@ -309,8 +309,39 @@ static void test_pipelines(void **state) {
   check_layout(4, four, 4);
 }
 
+static const ls_timeline *plan(const ls_session *session) {
+  ls_pipeline *pipeline;
+  ls_pipeline_times *times;
+  ls_error error = {0};
+  assert_int_equal(ls_chunks_pipeline(arena, &session->layout, &pipeline, &error), LS_OK);
+  assert_int_equal(ls_pipeline_times_make(arena, pipeline, &ls_pipeline_unit_costs, &times, &error),
+                   LS_OK);
+  return ls_timeline_plan(arena, pipeline, times, session->stages[LS_SESSION_STEP], "planned");
+}
+
+/* With a prefetch each layer is gathered beside the pass of the layer before it, and reduced beside
+ * that of the layer behind. */
+static void test_plan_with_transfers(void **state) {
+  (void)state;
+  const char *const keys[] = {"prefetch=1"};
+  const ls_timeline *timeline = plan(open_session(2, keys, 1));
+  assert_int_equal(timeline->queues, 2);
+  int gathers = 0, reductions = 0;
+  for (int i = 0; i < timeline->spans.count; i++) {
+    const ls_timeline_span *span = &timeline->spans.items[i];
+    if (span->queue == LS_QUEUE_COMPUTE) continue;
+    assert_true(span->end > span->start && span->end <= timeline->end);
+    gathers += strncmp(span->name, "gather of parameters of layers.", 31) == 0;
+    reductions += strncmp(span->name, "reduction of gradients of layers.", 33) == 0;
+  }
+  assert_int_equal(gathers, 2 * 4);
+  assert_int_equal(reductions, 4);
+  assert_int_equal(plan(open_session(2, NULL, 0))->queues, 1);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_device),
+                                     cmocka_unit_test(test_plan_with_transfers),
                                      cmocka_unit_test(test_shards), cmocka_unit_test(test_offload),
                                      cmocka_unit_test(test_pipelines)};
   return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -1,7 +1,7 @@
 /* Timelines: who did what from when to when, planned or measured, in one form, as a picture (SVG)
  * and as a trace for Perfetto or chrome://tracing (JSON).
  *
- *   ls_timeline *timeline = ls_timeline_plan(arena, pipeline, times, "1f1b");
+ *   ls_timeline *timeline = ls_timeline_plan(arena, pipeline, times, NULL, "1f1b");
  *   ls_timeline_svg(timeline, stream);
  *   ls_timeline_json(timeline, stream);
  *
@@ -53,10 +53,12 @@ typedef struct ls_timeline {
   LS_LIST(ls_timeline_span) spans; /* by process, then in order of time */
 } ls_timeline;
 
-/* A schedule as planned, in units of time; transfers cost nothing in it. In the arena; borrows
- * `title`. */
+/* A schedule as planned, in units of time; transfers cost nothing in it. Of `stages` (their
+ * programs; NULL: none), what is begun before some pass over a segment and waited for behind it is
+ * drawn beside that. In the arena; borrows `title` and names of the programs. */
 ls_timeline *ls_timeline_plan(ls_arena *arena, const ls_pipeline *pipeline,
-                              const ls_pipeline_times *times, const char *title);
+                              const ls_pipeline_times *times, const ls_program *const *stages,
+                              const char *title);
 
 /* What a recording is of. */
 typedef struct ls_timeline_run {

@@ -1,55 +1,9 @@
-/* Timelines from a planned schedule and from a recorded step. */
+/* Timelines from a recorded step. */
 #include <stdlib.h>
 
 #include "cost/cost.h"
 #include "watch/markup.h"
 #include "watch/timeline.h"
-
-static void add_plan(ls_arena *arena, ls_timeline *timeline, const ls_pipeline *pipeline,
-                     const ls_pipeline_times *times, int stage) {
-  static const char *const names[LS_PASS_KINDS] = {"forward", "backward", "backward: inputs",
-                                                   "backward: weights"};
-  for (int i = 0; i < pipeline->lists[stage].count; i++) {
-    const ls_pipeline_pass *pass = &pipeline->lists[stage].items[i];
-    const ls_pipeline_span *when = &times->spans[stage][i];
-    *LS_APPEND(arena, &timeline->spans) = (ls_timeline_span){
-        .process = stage,
-        .queue = LS_QUEUE_COMPUTE,
-        .kind = (ls_span_kind)pass->kind,
-        .microbatch = pass->microbatch,
-        .chunk = pass->chunk,
-        .start = when->start,
-        .end = when->end,
-        .name = names[pass->kind],
-        .label = ls_arena_printf(arena, "%c%d", ls_pass_letter(pass->kind), pass->microbatch)};
-  }
-}
-
-ls_timeline *ls_timeline_plan(ls_arena *arena, const ls_pipeline *pipeline,
-                              const ls_pipeline_times *times, const char *title) {
-  ls_timeline *made = LS_NEW(arena, ls_timeline);
-  *made = (ls_timeline){
-      .title = ls_markup_clean(arena, title),
-      .subtitle = ls_arena_printf(
-          arena,
-          "planned: %d stage%s, %d microbatch%s, %d chunk%s each: %.4g units of time (F = I = W = "
-          "1, transfers free), bubble %.1f %%",
-          pipeline->stages, pipeline->stages == 1 ? "" : "s", pipeline->microbatches,
-          pipeline->microbatches == 1 ? "" : "es", pipeline->chunks,
-          pipeline->chunks == 1 ? "" : "s", times->makespan, 100 * times->bubble),
-      .unit = "units of time",
-      .microseconds = 1000,
-      .processes = pipeline->stages,
-      .queues = 1,
-      .chunks = pipeline->chunks,
-      .end = times->makespan};
-  made->process_names = LS_NEW_ARRAY(arena, const char *, made->processes);
-  for (int s = 0; s < made->processes; s++) {
-    made->process_names[s] = ls_arena_printf(arena, "stage %d", s);
-    add_plan(arena, made, pipeline, times, s);
-  }
-  return made;
-}
 
 /* A recording being turned into spans. */
 typedef struct measuring {

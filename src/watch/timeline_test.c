@@ -80,7 +80,7 @@ static void check_plan(ls_arena *arena, const ls_pipeline *pipeline, const char 
   ls_error error = {0};
   assert_int_equal(ls_pipeline_times_make(arena, pipeline, &ls_pipeline_unit_costs, &times, &error),
                    LS_OK);
-  const ls_timeline *timeline = ls_timeline_plan(arena, pipeline, times, title);
+  const ls_timeline *timeline = ls_timeline_plan(arena, pipeline, times, NULL, title);
   char *text = NULL;
   size_t bytes = 0;
   FILE *stream = open_memstream(&text, &bytes);
