@@ -141,6 +141,11 @@ static ls_status prove(ls_proof *proof, ls_error *error) {
 
 ls_status ls_check(const ls_graph *graph, const ls_layout *layout, const ls_program *const *stages,
                    ls_check_report *report, ls_error *error) {
+  return ls_check_on(&ls_queues_in_process, graph, layout, stages, report, error);
+}
+
+ls_status ls_check_on(const ls_queues *queues, const ls_graph *graph, const ls_layout *layout,
+                      const ls_program *const *stages, ls_check_report *report, ls_error *error) {
   const int count = layout->pp;
   const int ranks = ls_layout_ranks(layout);
   if (ls_mesh_stages(&stages[0]->mesh) != count || ls_mesh_ranks(&stages[0]->mesh) != ranks)
@@ -148,8 +153,12 @@ ls_status ls_check(const ls_graph *graph, const ls_layout *layout, const ls_prog
                    "stage 0: is for %d stages of %d ranks together: expected %d of %d",
                    ls_mesh_stages(&stages[0]->mesh), ls_mesh_ranks(&stages[0]->mesh), count, ranks);
   ls_arena *arena = ls_arena_create();
-  ls_proof proof = {
-      .arena = arena, .count = count, .mesh = stages[0]->mesh, .graph = graph, .layout = layout};
+  ls_proof proof = {.arena = arena,
+                    .count = count,
+                    .mesh = stages[0]->mesh,
+                    .graph = graph,
+                    .layout = layout,
+                    .queues = queues};
   for (int axis = 0; axis < proof.mesh.count; axis++)
     if (proof.mesh.axes[axis].size > 1) proof.active |= 1u << axis;
   proof.stages = LS_NEW_ARRAY(arena, ls_stage, count);
@@ -157,7 +166,10 @@ ls_status ls_check(const ls_graph *graph, const ls_layout *layout, const ls_prog
   proof.labels = LS_NEW_ARRAY(arena, ls_op_labels, LS_OP_COUNT);
   for (int k = 0; k < LS_OP_COUNT; k++) proof.labels[k] = ls_op_labels_read((ls_op_kind)k);
   for (int s = 0; s < count; s++)
-    proof.stages[s] = (ls_stage){.proof = &proof, .program = stages[s], .number = s};
+    proof.stages[s] = (ls_stage){.proof = &proof,
+                                 .program = stages[s],
+                                 .number = s,
+                                 .queues = LS_NEW_ARRAY(arena, ls_message_queue, 2 * count)};
   proof.backward = ls_backward_list(arena);
   ls_expressions_begin(&proof.expressions, arena);
   ls_expected_begin(&proof);

@@ -19,6 +19,7 @@
 #define LS_CHECK_CHECK_H
 
 #include "ir/program.h"
+#include "ir/queues.h"
 
 /* What was looked at: instructions as executed, an action's body once for each action. */
 typedef struct ls_check_report {
@@ -41,6 +42,11 @@ typedef struct ls_check_report {
 LS_CHECKED ls_status ls_check(const ls_graph *graph, const ls_layout *layout,
                               const ls_program *const *stages, ls_check_report *report,
                               ls_error *error);
+
+/* The same for another engine's queues; ls_check has those of ls_queues_in_process. */
+LS_CHECKED ls_status ls_check_on(const ls_queues *queues, const ls_graph *graph,
+                                 const ls_layout *layout, const ls_program *const *stages,
+                                 ls_check_report *report, ls_error *error);
 
 /* Two proved programs of one run, by stage: LS_NO where a parameter, its optimizer state, a cell
  * or a cache of the first lies at one place in the one and at another in the other. */

@@ -5,6 +5,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <string.h>
 #include <time.h>
 
 #include <cmocka.h>
@@ -136,6 +137,74 @@ static void test_pipelines_are_accepted(void **state) {
   print_message("%d programs accepted, %d layouts refused, %lld instructions\n", count.accepted,
                 count.refused, (long long)count.instructions);
   assert_true(count.accepted > 2000);
+}
+
+/* Programs of all pipelines on an engine with these queues: proved, or rejected for a circle of
+ * waits. */
+static void check_queues(const ls_queues *queues, int proved[5], int rejected[5]) {
+  for (int k = 0; k < ls_pipeline_kind_count; k++)
+    for (int stages = 2; stages <= 4; stages++)
+      for (int b = 0; b < 6; b++) {
+        ls_layout layout = beside(&ls_pipeline_kinds[k], stages, 8, b);
+        layout.tp = 1;
+        ls_arena *arena = ls_arena_create();
+        ls_graph *graph;
+        ls_program *made[MOST_STAGES];
+        ls_error error = {0};
+        if (compile(arena, &ls_test_shapes[0], &layout, LS_PROGRAM_STEP, &graph, made, &error) ==
+            LS_OK) {
+          const ls_program *programs[MOST_STAGES];
+          for (int s = 0; s < stages; s++) programs[s] = made[s];
+          if (ls_check_on(queues, graph, &layout, programs, NULL, &error) == LS_OK) {
+            proved[stages]++;
+          } else {
+            if (!strstr(error.text, "waits in a circle") ||
+                !strstr(error.text, "a queue for each peer and direction"))
+              fail_msg("%s: %s", ls_layout_print(arena, &layout), error.text);
+            rejected[stages]++;
+          }
+        }
+        ls_arena_destroy(&arena);
+      }
+}
+
+/* Where a message holds its queue until it is matched, as NCCL's do, a pipeline needs a queue for
+ * each peer and direction; with one for all even 1F1B on two stages never ends. */
+static void test_queues_of_engines(void **state) {
+  (void)state;
+  const ls_queues each = {"each", LS_QUEUE_A_PEER_AND_DIRECTION, true, 0};
+  const ls_queues one = {"one", LS_QUEUE_FOR_ALL, true, 0};
+  ls_queues free_one = ls_queues_in_process;
+  free_one.sharing = LS_QUEUE_FOR_ALL;
+  int proved[3][5] = {{0}}, rejected[3][5] = {{0}};
+  check_queues(&each, proved[0], rejected[0]);
+  check_queues(&one, proved[1], rejected[1]);
+  check_queues(&free_one, proved[2], rejected[2]);
+  for (int q = 0; q < 3; q++)
+    for (int stages = 2; stages <= 4; stages++)
+      print_message("%s, %d stages: %d proved, %d rejected\n",
+                    (const char *[]){"a held queue each", "one held queue", "one free queue"}[q],
+                    stages, proved[q][stages], rejected[q][stages]);
+  for (int stages = 2; stages <= 4; stages++) {
+    assert_int_equal(rejected[0][stages] + rejected[2][stages], 0);
+    assert_int_equal(proved[0][stages], proved[1][stages] + rejected[1][stages]);
+    assert_true(proved[0][stages] >= 30 && rejected[1][stages] > 10);
+  }
+  ls_arena *arena = ls_arena_create();
+  ls_layout layout = ls_layout_default();
+  layout.pp = 2;
+  layout.microbatches = 4;
+  ls_graph *graph;
+  ls_program *made[2];
+  ls_error error = {0};
+  assert_int_equal(
+      compile(arena, &ls_test_shapes[0], &layout, LS_PROGRAM_STEP, &graph, made, &error), LS_OK);
+  const ls_program *programs[] = {made[0], made[1]};
+  assert_int_equal(ls_check_on(&one, graph, &layout, programs, NULL, &error), LS_NO);
+  assert_non_null(strstr(error.text, "stage 0 at action"));
+  assert_non_null(strstr(error.text, "for stage 1 to receive"));
+  assert_int_equal(ls_check_on(&each, graph, &layout, programs, NULL, &error), LS_OK);
+  ls_arena_destroy(&arena);
 }
 
 static const ls_op_set made_again[] = {
@@ -326,6 +395,7 @@ int main(void) {
       cmocka_unit_test(test_layouts_are_accepted),
       cmocka_unit_test(test_offloading_programs_are_accepted),
       cmocka_unit_test(test_pipelines_are_accepted),
+      cmocka_unit_test(test_queues_of_engines),
       cmocka_unit_test(test_recomputation_is_accepted),
       cmocka_unit_test(test_decoding_is_accepted),
       cmocka_unit_test(test_what_programs_share),

@@ -161,8 +161,20 @@ typedef struct ls_message {
 
 typedef struct ls_proof_channel {
   LS_LIST(ls_message) sent;
-  int taken, ended;
+  int taken, ended; /* received; whose send has ended */
+  int matched;      /* that have left the queues, where messages hold these */
 } ls_proof_channel;
+
+/* A message in a queue: to the peer, or from it. */
+typedef struct ls_posted {
+  int peer;
+  bool sends;
+} ls_posted;
+
+typedef struct ls_message_queue {
+  LS_LIST(ls_posted) posted;
+  int head; /* those before it are matched */
+} ls_message_queue;
 
 typedef struct ls_proof ls_proof;
 
@@ -177,6 +189,7 @@ typedef struct ls_stage {
   ls_binding *bindings;  /* by frame, of the last action that was looked at; it is at the end */
   int *gradient_of;      /* by value: the parameter whose raw gradient it is; -1; LS_SEVERAL */
   LS_LIST(ls_open_transfer) open; /* the oldest first */
+  ls_message_queue *queues;       /* [2 * stages]; of one queue for all the first */
   bool *outlives;                 /* by instance: lives through the next step's prologue */
   int norm, settle;               /* actions where sums over stages begin and end; -1: none */
   int action, at;                 /* what comes next: the action, and the instruction in its body */
@@ -194,6 +207,7 @@ struct ls_proof {
   int loss, logits; /* the model's; -1: it has none */
   ls_expressions expressions;
   ls_proof_channel *channels; /* [from][to] */
+  const ls_queues *queues;    /* of the engine */
   ls_op_labels *labels;       /* by op */
   ls_backward *backward;      /* by op */
   ls_check_report report;
@@ -355,6 +369,11 @@ LS_CHECKED ls_status ls_check_under_way(const ls_stage *stage, const ls_operand 
 LS_CHECKED ls_status ls_check_none_under_way(const ls_stage *stage, const char *where,
                                              ls_error *error);
 ls_operand ls_operand_bytes(const ls_stage *stage, const ls_operand *operand);
+
+/* queues.c: a message to or from the other stage goes into its queue. */
+void ls_post_message(ls_stage *stage, int peer, bool sends);
+/* What has to be matched before it; where nothing has, it itself. */
+ls_posted ls_message_in_front(const ls_stage *stage, int peer, bool sends);
 
 /* A collective between stages whose members all stand at it: done, and their next instruction. */
 LS_CHECKED ls_status ls_run_joins(ls_proof *proof, bool *progress, ls_error *error);

@@ -4,8 +4,6 @@
 
 #include "check/proof.h"
 
-enum { MOST_SENDS = 32 }; /* that may be under way to one rank */
-
 static ls_proof_channel *channel(const ls_stage *stage, int from, int to) {
   return &stage->proof->channels[from * stage->proof->count + to];
 }
@@ -35,20 +33,23 @@ static ls_status begin_send(ls_stage *stage, ls_error *error) {
   LS_TRY(ls_operand_find(stage, instruction->in[0], &operand, error));
   LS_TRY(ls_memory_read(stage, &operand, &content, error));
   LS_TRY(ls_check_declared(stage, instruction->in[0], &content->placement, error));
-  if (to->sent.count - to->ended >= MOST_SENDS)
+  const int most = stage->proof->queues->most_sends;
+  if (most && to->sent.count - to->ended >= most)
     return ls_proof_fail(stage, error,
                          "begins a send while %d to stage %d are under way: expected "
                          "fewer",
-                         MOST_SENDS, instruction->peer);
+                         most, instruction->peer);
   *LS_APPEND(stage->proof->arena, &to->sent) =
       (ls_message){content, instruction->count, instruction->in[0], ls_proof_place(stage)};
+  ls_post_message(stage, instruction->peer, true);
   return ls_begin_transfer(stage, error);
 }
 
 static ls_status end_send(ls_stage *stage, bool *blocked, ls_error *error) {
   LS_TRY(check_transfer(stage, 1, 0, error));
   ls_proof_channel *to = channel(stage, stage->number, ls_proof_instruction(stage)->peer);
-  *blocked = to->taken <= to->ended && to->ended < to->sent.count;
+  const int gone = stage->proof->queues->holds ? to->matched : to->taken;
+  *blocked = gone <= to->ended && to->ended < to->sent.count;
   if (*blocked) return LS_OK;
   to->ended++;
   return ls_end_transfer(stage, error);
@@ -80,6 +81,7 @@ static ls_status begin_receive(ls_stage *stage, ls_error *error) {
   ls_operand operand;
   LS_TRY(ls_operand_find(stage, ls_proof_instruction(stage)->out[0], &operand, error));
   LS_TRY(ls_memory_forget(stage, &operand, error));
+  ls_post_message(stage, ls_proof_instruction(stage)->peer, false);
   return ls_begin_transfer(stage, error);
 }
 
@@ -89,7 +91,8 @@ static ls_status end_receive(ls_stage *stage, bool *blocked, ls_error *error) {
   if (instruction->write[0] != LS_WRITE)
     return ls_proof_fail(stage, error, "adds to its target: expected to write it");
   ls_proof_channel *from = channel(stage, instruction->peer, stage->number);
-  *blocked = from->taken == from->sent.count;
+  const int there = stage->proof->queues->holds ? from->matched : from->sent.count;
+  *blocked = from->taken >= there;
   if (*blocked) return LS_OK;
   LS_TRY(ls_end_transfer(stage, error));
   const ls_message message = from->sent.items[from->taken];
@@ -303,10 +306,15 @@ ls_status ls_run_joins(ls_proof *proof, bool *progress, ls_error *error) {
   return LS_OK;
 }
 
+/* The message that a stuck stage waits for. */
+static ls_posted awaited_message(const ls_stage *stage) {
+  const ls_instruction *instruction = ls_proof_instruction(stage);
+  return ls_message_in_front(stage, instruction->peer, instruction->collective == LS_SEND);
+}
+
 /* The stage that a stuck one waits for. */
 static int waits_for(const ls_stage *stage) {
-  const ls_instruction *instruction = ls_proof_instruction(stage);
-  if (!ls_is_join(stage)) return instruction->peer;
+  if (!ls_is_join(stage)) return awaited_message(stage).peer;
   for (int o = 0; o < stage->proof->count; o++)
     if (o != stage->number && is_member(stage, o) && !stands_with(stage, &stage->proof->stages[o]))
       return o;
@@ -315,7 +323,7 @@ static int waits_for(const ls_stage *stage) {
 
 static const char *awaited(const ls_stage *stage) {
   if (ls_is_join(stage)) return "to join its collective";
-  return ls_proof_instruction(stage)->collective == LS_RECEIVE ? "to send" : "to receive";
+  return awaited_message(stage).sends ? "to receive" : "to send";
 }
 
 ls_status ls_name_circle(ls_proof *proof, ls_error *error) {
@@ -342,7 +350,9 @@ ls_status ls_name_circle(ls_proof *proof, ls_error *error) {
                            awaited(stage));
     at = waits_for(stage);
   } while (at != start);
-  return ls_proof_fail(&proof->stages[start], error,
-                       "waits in a circle (%s): expected an order in which each can go on",
-                       *text ? text + 2 : text);
+  return ls_proof_fail(
+      &proof->stages[start], error,
+      "waits in a circle (%s): expected an order in which each can go on%s",
+      *text ? text + 2 : text,
+      proof->queues->sharing == LS_QUEUE_FOR_ALL ? ", or a queue for each peer and direction" : "");
 }
