@@ -17,6 +17,12 @@ run 0 check keys.yaml --on h100-sxm-80
 says "on 1 device "
 grep -q "NCCL" output && fail "one device has no communicator"
 
+run 0 check keys.yaml dtype=auto device.threads=3 --on 2xcpu-avx512_amx
+says "bf16 on 2 devices"
+says "cpu (avx512_amx), MiB of a device:"
+run 0 check keys.yaml dtype=auto --on cpu-avx2
+says "fp32 on 1 device "
+
 # Of what is shown, the sum is what is held against the memory.
 run 0 show $model mesh.pp=2 train.microbatches=4 --memory --on 4xa100-sxm-80
 awk '/^  (arena|workspace of|CUDA|NCCL)/ {for (i = 1; i <= NF; i++) if ($i ~ /^[0-9]+\.[0-9]$/) {sum += $i; break}}

@@ -1,16 +1,29 @@
 #include "cli/hardware.h"
 
 #include <stdio.h>
+#include <strings.h>
+
+/* "2xcpu-avx512_bf16": a CPU with that set of instructions, of which no memory is known. */
+static const ls_device_facts *find_cpu(const char *text, int *count) {
+  static const char prefix[] = "cpu-";
+  const char *word = ls_accelerators_read_count(text, count);
+  if (!word || strncasecmp(word, prefix, sizeof prefix - 1) != 0) return NULL;
+  return ls_device_facts_cpu(word + sizeof prefix - 1);
+}
 
 ls_status ls_hardware_find(ls_arena *arena, const char *text, const ls_device_facts **facts,
                            const char **devices, ls_error *error) {
   *facts = NULL;
   if (!text) return LS_OK;
   int count;
-  const ls_accelerator *found;
-  LS_TRY(ls_accelerators_find(arena, text, &count, &found, error));
+  const ls_accelerator *found = NULL;
   ls_device_facts *made = LS_NEW(arena, ls_device_facts);
-  if (!ls_device_facts_of(found, made))
+  const ls_device_facts *cpu = find_cpu(text, &count);
+  if (cpu)
+    *made = *cpu;
+  else
+    LS_TRY(ls_accelerators_find(arena, text, &count, &found, error));
+  if (!cpu && !ls_device_facts_of(found, made))
     return ls_fail(
         error, LS_INPUT,
         "--on %s: no recipe is known for the %s; expected one of NVIDIA's from sm_80 on, "
@@ -39,7 +52,7 @@ void ls_hardware_print(const ls_session *session, int stage) {
   const ls_device_facts *facts = session->on;
   if (!facts) return;
   const int64_t arena = arena_of(session, stage);
-  printf("%s (sm_%d), MiB of a device", facts->name, facts->architecture);
+  printf("%s (%s), MiB of a device", facts->name, facts->set);
   printf(session->layout.pp > 1 ? " of stage %d:\n" : ":\n", stage);
   print_row("arena", arena, "its programs");
   print_row("workspace of kernels", session->workspace[stage], facts->workspace_source);
@@ -51,8 +64,9 @@ void ls_hardware_print(const ls_session *session, int stage) {
     if (times) print_row(name, each->bytes * times, each->source);
   }
   print_row("in all", arena + session->workspace[stage] + session->overhead[stage], "");
-  print_row(facts->memory_reported ? "it has" : "it has by its data sheet", facts->memory_bytes,
-            facts->memory_source);
+  if (facts->memory_bytes)
+    print_row(facts->memory_reported ? "it has" : "it has by its data sheet", facts->memory_bytes,
+              facts->memory_source);
 }
 
 static json_t *row_json(int64_t bytes, const char *source) {
@@ -63,8 +77,9 @@ json_t *ls_hardware_json(const ls_session *session, int stage) {
   const ls_device_facts *facts = session->on;
   json_t *root = json_object(), *overheads = json_object();
   json_object_set_new(root, "name", json_string(facts->name));
-  json_object_set_new(root, "architecture", json_integer(facts->architecture));
-  json_object_set_new(root, "memory", row_json(facts->memory_bytes, facts->memory_source));
+  json_object_set_new(root, "set", json_string(facts->set));
+  if (facts->memory_bytes)
+    json_object_set_new(root, "memory", row_json(facts->memory_bytes, facts->memory_source));
   json_object_set_new(root, "arena", row_json(arena_of(session, stage), "its programs"));
   json_object_set_new(root, "workspace",
                       row_json(session->workspace[stage], facts->workspace_source));

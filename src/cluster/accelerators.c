@@ -127,8 +127,7 @@ static bool begins_with(const char *id, const char *word) {
   return strncasecmp(id, word, length) == 0 && (!id[length] || id[length] == '-');
 }
 
-/* "64xNAME"; NULL: the count is none. */
-static const char *read_count(const char *text, int *count) {
+const char *ls_accelerators_read_count(const char *text, int *count) {
   enum { MOST = 1 << 24 };
   *count = 0;
   char *end;
@@ -171,7 +170,7 @@ static const char *list_nearest(ls_arena *arena, const char *word) {
 
 ls_status ls_accelerators_find(ls_arena *arena, const char *text, int *count,
                                const ls_accelerator **found, ls_error *error) {
-  const char *word = read_count(text, count);
+  const char *word = ls_accelerators_read_count(text, count);
   if (!word || !*word)
     return ls_fail(error, LS_INPUT,
                    "--on %s: expected a count and an accelerator, as in 64xH100-SXM", text);

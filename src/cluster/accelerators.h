@@ -29,6 +29,10 @@ typedef struct ls_accelerator {
 LS_CHECKED ls_status ls_accelerators_find(ls_arena *arena, const char *text, int *count,
                                           const ls_accelerator **found, ls_error *error);
 
+/* What follows "64x" in a text; all of it, and *count 0, where it begins otherwise. NULL: no count
+ * can be this. */
+const char *ls_accelerators_read_count(const char *text, int *count);
+
 /* Row `index` of the catalog; NULL after the last. */
 const ls_accelerator *ls_accelerators_at(int index);
 

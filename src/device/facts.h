@@ -25,7 +25,7 @@ enum { LS_MAX_OVERHEADS = 4 };
 typedef struct ls_device_facts ls_device_facts;
 struct ls_device_facts {
   const char *name;     /* "cpu", "h100-sxm-80" */
-  const char *set;      /* of instructions: "avx512_bf16", "CUDA" */
+  const char *set;      /* of instructions: "avx512_bf16", "sm_90" */
   int architecture;     /* CUDA: 90 for sm_90; else 0 */
   int64_t memory_bytes; /* 0: its host's, which facts do not say */
   const char *memory_source;

@@ -340,6 +340,7 @@ static ls_status open_device(ls_session *session, const ls_device_facts *on, ls_
     session->device = (ls_device){.kind = on->name, .compute = session->layout.compute};
     session->device.facts = *on;
     session->device.facts.exact = exact;
+    session->device.facts.threads = run->device.threads > 0 ? (int)run->device.threads : 1;
     session->on = &session->device.facts;
     return LS_OK;
   }

@@ -68,18 +68,28 @@ static const ls_device_facts common = {
                    "544 of two ranks, 688 of more on A100 with NVLink: NVIDIA/nccl#964"}},
     .overhead_count = 2};
 
+static const char *set_of(int architecture) {
+  static const struct {
+    int architecture;
+    const char *name;
+  } sets[] = {{80, "sm_80"},   {86, "sm_86"},   {89, "sm_89"},   {90, "sm_90"},
+              {100, "sm_100"}, {103, "sm_103"}, {120, "sm_120"}, {121, "sm_121"}};
+  for (size_t s = 0; s < sizeof sets / sizeof *sets; s++)
+    if (sets[s].architecture == architecture) return sets[s].name;
+  return NULL;
+}
+
 bool ls_device_facts_of(const ls_accelerator *of, ls_device_facts *facts) {
   enum { PROCESSORS = 192 }; /* more than any has, where it is not known */
-  if (of->architecture < 80) return false;
+  if (!set_of(of->architecture)) return false;
   *facts = common;
   facts->name = of->id;
   facts->architecture = of->architecture;
-  facts->set = "CUDA";
+  facts->set = set_of(of->architecture);
   facts->memory_bytes = (int64_t)of->memory_mib << 20;
   facts->memory_source = of->source;
   facts->memory_reported = of->reported;
   facts->formats = 1u << LS_F32 | 1u << LS_BF16 | 1u << LS_F16 | 1u << LS_F64;
   facts->processors = of->processors ? of->processors : PROCESSORS;
-  facts->threads = 1;
   return true;
 }
