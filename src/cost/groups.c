@@ -21,15 +21,13 @@ int ls_programs_groups(const ls_program *const *programs, int count) {
   ls_arena *scratch = ls_arena_create();
   bool *by_stage = LS_NEW_ARRAY(scratch, bool, ls_mesh_stages(mesh));
   ls_programs_mark_groups(programs, count, by_axes, by_stage);
+  ls_axes longer = 0; /* than 1: only these tell groups apart */
+  for (int a = 0; a < mesh->count; a++) longer |= mesh->axes[a].size > 1 ? 1u << a : 0;
   int groups = 0;
-  for (ls_axes axes = 1; axes <= ls_mesh_all(mesh); axes++) { /* by those that are longer than 1 */
-    bool whole = ls_mesh_size(mesh, axes) > 1, used = false;
-    for (int a = 0; a < mesh->count; a++)
-      whole = whole && (mesh->axes[a].size > 1 || !(axes >> a & 1));
-    for (ls_axes given = axes; given <= ls_mesh_all(mesh); given++)
-      used = used || (by_axes[given] && (given & axes) == axes &&
-                      ls_mesh_size(mesh, given) == ls_mesh_size(mesh, axes));
-    groups += whole && used;
+  for (ls_axes axes = ls_mesh_all(mesh); axes > 0; axes--) {
+    const bool other = axes != (axes & longer);
+    if (by_axes[axes] && other) by_axes[axes & longer] = true;
+    groups += by_axes[axes] && !other;
   }
   for (int peer = 0; peer < ls_mesh_stages(mesh); peer++) groups += by_stage[peer];
   ls_arena_destroy(&scratch);
