@@ -20,7 +20,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "checkpoint/checkpoint.h"
-#include "run/crew.h"
+#include "run/rank_threads.h"
 
 enum { MOST_ROUNDS = 99 };
 
@@ -128,7 +128,7 @@ static ls_status run(bench *self, what does, ls_error *error) {
   ls_world *world;
   self->does = does;
   LS_TRY(ls_world_create_threads(self->session->devices, &world, error));
-  const ls_status status = ls_crew_run(world, body, self, error);
+  const ls_status status = ls_rank_threads_run(world, body, self, error);
   ls_world_destroy(&world);
   return status;
 }

@@ -149,7 +149,7 @@ static void test_what_cannot_fit_is_refused(void **state) {
   subject s = make_subject("llama-3m", 4, 2, 128);
   ls_layout layout = s.layout;
   ls_error error = {0};
-  assert_int_equal(choose(&s, &layout, 1 << 20, &error), LS_NO);
+  assert_int_equal(choose(&s, &layout, 1 << 20, &error), LS_REFUTED);
   assert_non_null(strstr(error.text, "budget of 1.0 MiB: stage 0 needs "));
   double said = 0;
   assert_int_equal(sscanf(strstr(error.text, "needs ") + 6, "%lf", &said), 1);

@@ -11,9 +11,9 @@
 
 #include "base/random.h"
 #include "lower/compile.h"
-#include "run/crew.h"
 #include "run/rank_memory.h"
 #include "run/rank_parameters.h"
+#include "run/rank_threads.h"
 #include "support/layouts.h"
 
 enum { SEQUENCES = 12, STEPS = 2, SEED = 20261121 };
@@ -102,7 +102,7 @@ static void check(const ls_test_shape *shape, const ls_layout *layout) {
   const ls_device_options device = {.kind = "reference", .compute = layout->compute};
   assert_int_equal(ls_device_open(&device, &work.device, &error), LS_OK);
   assert_int_equal(ls_world_create_threads(ls_test_layout_ranks(layout), &world, &error), LS_OK);
-  if (ls_crew_run(world, rank_body, &work, &error) != LS_OK) fail_msg("%s", error.text);
+  if (ls_rank_threads_run(world, rank_body, &work, &error) != LS_OK) fail_msg("%s", error.text);
   ls_world_destroy(&world);
   for (int s = 0; s < STEPS; s++) {
     if (work.step_loss[s] != work.evaluation_loss[s])

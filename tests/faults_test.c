@@ -152,8 +152,8 @@ static void check_smallest(const bench *with, const ls_fault *fault) {
       !(right.difference <= (fault->compute == LS_BF16 ? bf16_tolerance : fp64_tolerance)))
     fail_msg("%s as it should be: %.3g in %s", name, right.difference, right.where);
   if (right.proved != LS_OK) fail_msg("%s as it should be: %s", name, right.rejected.text);
-  if (wrong.status == LS_NO) fail_msg("%s: \"%s\" has nothing to change", name, fault->name);
-  if (wrong.proved != LS_NO) fail_msg("%s: \"%s\" accepted by check", name, fault->name);
+  if (wrong.status == LS_REFUTED) fail_msg("%s: \"%s\" has nothing to change", name, fault->name);
+  if (wrong.proved != LS_REFUTED) fail_msg("%s: \"%s\" accepted by check", name, fault->name);
   if (!is_caught(&wrong, fault->compute)) fail_msg("%s: \"%s\" not caught", name, fault->name);
 }
 
@@ -170,7 +170,7 @@ static void test_smallest_case_catches_each_fault(void **state) {
   const int count = check_faults(&with, ls_faults, ls_fault_count) +
                     check_faults(&with, ls_pipeline_faults, ls_pipeline_fault_count) +
                     check_faults(&with, ls_offload_faults, ls_offload_fault_count) +
-                    check_faults(&with, ls_ahead_faults, ls_ahead_fault_count) +
+                    check_faults(&with, ls_replay_boundary_faults, ls_replay_boundary_fault_count) +
                     check_faults(&with, ls_slice_faults, ls_slice_fault_count);
   print_message("%d faults\n", count);
   ls_arena_destroy(&with.arena);
@@ -182,7 +182,7 @@ static void check_matrix(const bench *with, const ls_fault *fault) {
   for (int m = 0; m < LS_TEST_SHAPES; m++)
     for (int l = 0; l < all.count; l++) {
       const verdict found = run(with, fault, m, &all.items[l]);
-      if (found.status == LS_INPUT || found.status == LS_NO) continue;
+      if (found.status == LS_INPUT || found.status == LS_REFUTED) continue;
       applied++;
       failed += found.status == LS_FAILED;
       caught += is_caught(&found, LS_F64);

@@ -14,9 +14,9 @@
 #include "base/random.h"
 #include "check/check.h"
 #include "lower/compile.h"
-#include "run/crew.h"
 #include "run/rank_memory.h"
 #include "run/rank_parameters.h"
+#include "run/rank_threads.h"
 #include "support/layouts.h"
 #include "verify/equality.h"
 
@@ -141,7 +141,7 @@ static const ls_graph *run_step(ls_arena *arena, const ls_model_config *config, 
   assert_int_equal(ls_device_open(&device, &work.device, &error), LS_OK);
   ls_world *world;
   assert_int_equal(ls_world_create_threads(1, &world, &error), LS_OK);
-  if (ls_crew_run(world, rank_body, &work, &error) != LS_OK) fail_msg("%s", error.text);
+  if (ls_rank_threads_run(world, rank_body, &work, &error) != LS_OK) fail_msg("%s", error.text);
   ls_world_destroy(&world);
   return graph;
 }
@@ -315,7 +315,7 @@ static void the_proof_follows_positions(void **state) {
       if (damage < 0 && status != LS_OK) fail_msg("%s", error.text);
       if (damage < 0) continue;
       refused++;
-      if (status != LS_NO)
+      if (status != LS_REFUTED)
         fail_msg("damage %d of %s is not seen", damage, ls_layout_print(arena, &layout));
       if (getenv("LS_DAMAGE_PRINT")) print_message("%s\n", error.text);
     }

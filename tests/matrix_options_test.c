@@ -461,7 +461,7 @@ static void run_case(bench *with, const ls_pairs_case *chosen, tally *count) {
   ls_arena *arena = ls_arena_create();
   const ls_layout layout = layout_of(arena, chosen);
   ls_experiment experiment = experiment_of(with, chosen);
-  proof of = {.layout = &layout, .status = LS_NO};
+  proof of = {.layout = &layout, .status = LS_REFUTED};
   ls_graph *model =
       ls_test_model(arena, experiment.config, &layout, experiment.sequences, experiment.sequence);
   if (ls_freeze(experiment.config, model, experiment.freeze, experiment.freeze_count, &of.error) !=

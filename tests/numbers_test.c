@@ -224,7 +224,7 @@ static void try_case(uint64_t number, int *proved, int *refused) {
   const ls_status status = run_case(arena, &done, &error);
   *proved += done;
   *refused += status != LS_OK;
-  if (status != LS_OK && ((status != LS_INPUT && status != LS_NO) || !error.text[0] ||
+  if (status != LS_OK && ((status != LS_INPUT && status != LS_REFUTED) || !error.text[0] ||
                           strchr(error.text, '\n') || strstr(error.text, "damaged")))
     fail_msg("case %llu: status %d: %s", (unsigned long long)number, (int)status, error.text);
   ls_arena_destroy(&arena);

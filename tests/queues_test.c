@@ -163,7 +163,7 @@ static bool has_work(const ls_program *program, int a) {
  */
 static void drop_wait(const made *of, ls_program *program, int a, const ls_queue_memory *issued,
                       tally *count) {
-  const bool gather = program->actions.items[a].action.way == LS_WAY_GATHER;
+  const bool gather = program->actions.items[a].action.transfer == LS_TRANSFER_GATHER;
   const int last = program->actions.count - 1;
   move(program, a, last);
   program->actions.count--;

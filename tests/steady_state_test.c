@@ -20,9 +20,9 @@
 #include "base/random.h"
 #include "cost/cost.h"
 #include "lower/compile.h"
-#include "run/crew.h"
 #include "run/rank_memory.h"
 #include "run/rank_parameters.h"
+#include "run/rank_threads.h"
 #include "support/layouts.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -235,7 +235,7 @@ static void run_layout(ls_arena *arena, int shape, const ls_layout *layout, bool
   const int ranks = ls_mesh_ranks(&program->mesh);
   assert_int_equal(ls_world_create_threads(ranks, &world, &error), LS_OK);
   forget_places();
-  if (ls_crew_run(world, rank_body, work, &error) != LS_OK) fail_msg("%s", error.text);
+  if (ls_rank_threads_run(world, rank_body, work, &error) != LS_OK) fail_msg("%s", error.text);
   ls_world_destroy(&world);
 }
 

@@ -130,7 +130,7 @@ static void test_faults_are_seen(void **state) {
     ls_error error = {0};
     const ls_status status = verify_fault(arena, &ls_faults[f], &about, &error);
     print_message("%s: %s\n", ls_faults[f].name, error.text);
-    if (status != LS_NO) fail_msg("%s: not seen (%d)", ls_faults[f].name, status);
+    if (status != LS_REFUTED) fail_msg("%s: not seen (%d)", ls_faults[f].name, status);
     ls_arena_destroy(&arena);
   }
   print_message("%d faults\n", ls_fault_count);
@@ -157,8 +157,8 @@ static void test_faults_are_seen_in_bf16(void **state) {
     fault.compute = LS_BF16;
     const ls_status status = verify_fault(arena, &fault, &about, &error);
     const bool nothing = status == LS_INTERNAL && strstr(error.text, "nothing to alter");
-    seen += status == LS_NO;
-    if (status != LS_NO && !nothing && !is_below_bf16(&fault))
+    seen += status == LS_REFUTED;
+    if (status != LS_REFUTED && !nothing && !is_below_bf16(&fault))
       fail_msg("%s: not seen (%d)", fault.name, status);
     ls_arena_destroy(&arena);
   }
@@ -213,7 +213,7 @@ static void test_faults_of_a_third_member_are_seen(void **state) {
     options = (ls_verify_layout_options){.alter = leave_out_third, .alter_context = &kind};
     const ls_status status = verify(arena, &run, &options, &about, &error);
     print_message("case %zu: %s\n", c, error.text);
-    assert_int_equal(status, LS_NO);
+    assert_int_equal(status, LS_REFUTED);
     ls_arena_destroy(&arena);
   }
 }
@@ -238,7 +238,7 @@ static void test_the_first_tensor_is_named(void **state) {
     ls_arena *arena = ls_arena_create();
     ls_layout_verification *about;
     ls_error error = {0};
-    assert_int_equal(verify_fault(arena, find_fault(said[i][0]), &about, &error), LS_NO);
+    assert_int_equal(verify_fault(arena, find_fault(said[i][0]), &about, &error), LS_REFUTED);
     if (!strstr(error.text, said[i][1]))
       fail_msg("%s: \"%s\" is not in \"%s\"", said[i][0], said[i][1], error.text);
     ls_arena_destroy(&arena);

@@ -199,17 +199,17 @@ static void test_wrong_numbers_are_found(void **state) {
   copy of = make_copy();
   expect(&of, "mesh.dp_shard=2", LS_OK, SAYS(""));
   add_to_step(&of, "loss", 5, 1e-4);
-  expect(&of, "mesh.dp_shard=2", LS_NO, SAYS("loss", "step 5"));
+  expect(&of, "mesh.dp_shard=2", LS_REFUTED, SAYS("loss", "step 5"));
   end_copy(&of);
 
   of = make_copy();
   add_to_step(&of, "grad_norm", 3, -1e-4);
-  expect(&of, "mesh.tp=2", LS_NO, SAYS("gradient norm", "step 3"));
+  expect(&of, "mesh.tp=2", LS_REFUTED, SAYS("gradient norm", "step 3"));
   end_copy(&of);
 
   of = make_copy(); /* a rate that was not the reference's: all is off from the next step on */
   add_to(&of, (const char *const[]){"steps", "lr", NULL}, 6, 1e-4);
-  expect(&of, "mesh.dp_shard=2", LS_NO, SAYS("loss", "step 7"));
+  expect(&of, "mesh.dp_shard=2", LS_REFUTED, SAYS("loss", "step 7"));
   end_copy(&of);
 }
 
@@ -217,26 +217,27 @@ static void test_wrong_tensors_are_found(void **state) {
   (void)state;
   copy of = make_copy();
   add_to_tensor(&of, "logits.row0", 203 * 31 + 202, 1e-4f); /* of the last rank's vocabulary */
-  expect(&of, "mesh.tp=4", LS_NO, SAYS("logits of step 0", "token 31, id 202"));
+  expect(&of, "mesh.tp=4", LS_REFUTED, SAYS("logits of step 0", "token 31, id 202"));
   end_copy(&of);
 
   of = make_copy();
   add_to_tensor(&of, "grad.transformer.h.1.attn.c_attn.weight", 95, 1e-5f);
-  expect(&of, "mesh.dp_shard=2 mesh.tp=2", LS_NO,
+  expect(&of, "mesh.dp_shard=2 mesh.tp=2", LS_REFUTED,
          SAYS("gradients of step 0", "transformer.h.1.attn.c_attn.weight", "element 95"));
   end_copy(&of);
 
   of = make_copy();
   add_to(&of, (const char *const[]){"final_params_f64", "transformer.wte.weight", "last4"}, 3,
          1e-4);
-  expect(&of, "mesh.dp_replicate=2 mesh.dp_shard=2", LS_NO,
+  expect(&of, "mesh.dp_replicate=2 mesh.dp_shard=2", LS_REFUTED,
          SAYS("final parameters", "transformer.wte.weight", "element 6495"));
   end_copy(&of);
 
   of = make_copy();
   add_to(&of, (const char *const[]){"final_params_f64", "transformer.h.0.ln_1.bias", "l2"}, -1,
          1e-3);
-  expect(&of, "mesh.dp_shard=2", LS_NO, SAYS("final parameters", "transformer.h.0.ln_1.bias, l2"));
+  expect(&of, "mesh.dp_shard=2", LS_REFUTED,
+         SAYS("final parameters", "transformer.h.0.ln_1.bias, l2"));
   end_copy(&of);
 }
 
@@ -249,7 +250,7 @@ static void test_16_bits_see_a_wrong_update(void **state) {
     copy of = make_copy();
     expect(&of, dtypes[d], LS_OK, SAYS(""));
     add_to(&of, (const char *const[]){"steps", "lr", NULL}, 7, 6e-3);
-    expect(&of, dtypes[d], LS_NO, SAYS("final parameters", "root mean square"));
+    expect(&of, dtypes[d], LS_REFUTED, SAYS("final parameters", "root mean square"));
     end_copy(&of);
   }
 }
@@ -260,7 +261,7 @@ static void test_double_is_closer(void **state) {
   copy of = make_copy();
   add_to_step(&of, "loss", 2, 1e-10);
   expect(&of, "mesh.dp_shard=2", LS_OK, SAYS(""));
-  expect(&of, "mesh.dp_shard=2 dtype=fp64", LS_NO, SAYS("loss", "step 2"));
+  expect(&of, "mesh.dp_shard=2 dtype=fp64", LS_REFUTED, SAYS("loss", "step 2"));
   end_copy(&of);
 }
 
@@ -272,7 +273,7 @@ static void test_words(void **state) {
   expect(&of, "train.batch=4", LS_INPUT, SAYS("train.batch", "the trace says it"));
   expect(&of, "train.steps=2", LS_INPUT, SAYS("train.steps", "the trace says it"));
   expect(&of, "optimizer.eps=1e-5", LS_INPUT, SAYS("optimizer.eps", "the trace says it"));
-  expect(&of, "mesh.dp_shard=3", LS_INPUT, SAYS("dp_shard 3", "8 rows", "such as 2"));
+  expect(&of, "mesh.dp_shard=3", LS_INPUT, SAYS("3 data-parallel ranks", "8 rows", "such as 2"));
   expect(&of, "mesh.dp_shard=2 train.microbatches=3", LS_INPUT, SAYS("train.microbatches"));
   expect(&of, "mesh.tp=3", LS_INPUT, SAYS("tp"));
   end_copy(&of);

@@ -45,7 +45,7 @@ static ls_status check(const ls_graph *graph, const compiled *made, ls_error *er
 static void expect_rejected(const ls_graph *right, const compiled *wrong, const char *name,
                             const char *reason) {
   ls_error error = {0};
-  if (check(right, wrong, &error) != LS_NO) fail_msg("%s: accepted", name);
+  if (check(right, wrong, &error) != LS_REFUTED) fail_msg("%s: accepted", name);
   if (getenv("LS_FAULTS_PRINT")) print_message("%s: %s\n", name, error.text);
   if (!strstr(error.text, reason)) fail_msg("%s: \"%s\" lacks \"%s\"", name, error.text, reason);
 }
@@ -329,22 +329,22 @@ static const struct reported {
     {"a microbatch's backward left out", "weight half of a microbatch's backward left out",
      "reads a gradient that lacks microbatches, or rows of one"},
     {"activations of microbatches in one place", "microbatches under way keep in one place",
-     "shares bytes with instance"},
+     "shares bytes with live interval"},
     {"decay of what should decay left out", "embeddings do not decay",
      "has other settings than the layout"},
     {"gradients not clipped", "gradients not clipped", "clips at 0"},
     {"scale of fp16 not undone", "scale of the loss not undone",
      "input 3 is not the cell it should be"},
     {"every microbatch of the same data", "all microbatches read the same tokens",
-     "shares bytes with instance"},
+     "shares bytes with live interval"},
 };
 enum { REPORTED = sizeof reported / sizeof *reported };
 
 static const ls_fault *find_fault(const char *name) {
   const ls_fault *const lists[] = {ls_faults, ls_pipeline_faults, ls_offload_faults,
-                                   ls_ahead_faults, ls_slice_faults};
+                                   ls_replay_boundary_faults, ls_slice_faults};
   const int counts[] = {ls_fault_count, ls_pipeline_fault_count, ls_offload_fault_count,
-                        ls_ahead_fault_count, ls_slice_fault_count};
+                        ls_replay_boundary_fault_count, ls_slice_fault_count};
   for (int l = 0; l < 5; l++)
     for (int f = 0; f < counts[l]; f++)
       if (strcmp(lists[l][f].name, name) == 0) return &lists[l][f];

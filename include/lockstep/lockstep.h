@@ -35,8 +35,8 @@ typedef struct ls_run ls_run;
  * the command line; they win over the file. devices: of the whole mesh; 0: the product of its axes.
  * Collective: none. Owns: caller closes *run; it is NULL on failure.
  * Errors: LS_INPUT the run file, the model's configuration or the layout cannot be, with the line
- * or key and what can; LS_NO a device needs more than device.memory; LS_FAILED a file cannot be
- * read. Deterministic: yes. */
+ * or key and what can; LS_REFUTED a device needs more than device.memory; LS_FAILED a file cannot
+ * be read. Deterministic: yes. */
 LS_CHECKED ls_status ls_run_open(const char *path, const char *const *keys, int key_count,
                                  int devices, ls_run **run, ls_error *error);
 

@@ -15,7 +15,7 @@ extern "C" {
 
 typedef enum ls_status {
   LS_OK = 0,
-  LS_NO = -1,       /* the answer is no: differs, disproved, does not fit (exit status 1) */
+  LS_REFUTED = -1,  /* the answer is no: differs, disproved, does not fit (exit status 1) */
   LS_INPUT = -2,    /* wrong input or usage: the text says what and what to do (exit 2) */
   LS_FAILED = -3,   /* failed while running: I/O, a dead peer, a numerical fault (exit 3) */
   LS_STOPPED = -4,  /* stopped by a signal, state saved (exit 4) */

@@ -126,7 +126,7 @@ static ls_status take(void *context, ls_error *error) {
   self->went_on = true;
   ls_arena_destroy(&first);
   ls_arena_destroy(&third);
-  return ls_fail(error, LS_NO, "there was enough");
+  return ls_fail(error, LS_REFUTED, "there was enough");
 }
 
 static ls_status take_within(void *context, ls_error *error) {
@@ -144,7 +144,7 @@ static void memory_that_runs_out_is_a_status(void **state) {
   (void)state;
   ls_error error = {0};
   attempt self = {.bytes = 8, .outside = ls_arena_create()};
-  assert_int_equal(ls_arena_guard(take, &self, true, &error), LS_NO);
+  assert_int_equal(ls_arena_guard(take, &self, true, &error), LS_REFUTED);
   assert_true(self.went_on);
   self = (attempt){.bytes = TOO_MUCH, .outside = self.outside};
   for (int i = 0; i < 3; i++)

@@ -72,7 +72,7 @@ void ls_warnings_to(void (*handler)(void *context, const char *text), void *cont
 int ls_exit_status(ls_status status) {
   switch (status) {
     case LS_OK: return 0;
-    case LS_NO: return 1;
+    case LS_REFUTED: return 1;
     case LS_INPUT: return 2;
     case LS_STOPPED: return 4;
     case LS_FAILED:

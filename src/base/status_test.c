@@ -33,9 +33,9 @@ static void long_texts_are_cut(void **state) {
   char text[2000];
   memset(text, 'x', sizeof text);
   text[sizeof text - 1] = 0;
-  ls_fail(&error, LS_NO, "%s", text);
+  ls_fail(&error, LS_REFUTED, "%s", text);
   assert_int_equal(strlen(error.text), sizeof error.text - 1);
-  assert_int_equal(ls_error_prefix(&error, "rank %d", 4), LS_NO);
+  assert_int_equal(ls_error_prefix(&error, "rank %d", 4), LS_REFUTED);
   assert_int_equal(strlen(error.text), sizeof error.text - 1);
   assert_memory_equal(error.text, "rank 4: xxx", 11);
   ls_error_prefix(&error, "%s", text);
@@ -54,7 +54,7 @@ static void prefixes_add_up(void **state) {
 
 static void nobody_needs_to_ask(void **state) {
   (void)state;
-  assert_int_equal(ls_fail(NULL, LS_NO, "%d", 1), LS_NO);
+  assert_int_equal(ls_fail(NULL, LS_REFUTED, "%d", 1), LS_REFUTED);
   assert_int_equal(ls_error_prefix(NULL, "rank %d", 1), LS_FAILED);
 }
 
@@ -76,7 +76,7 @@ static void try_forwards_failures_only(void **state) {
 static void exit_statuses_are_the_documented_ones(void **state) {
   (void)state;
   assert_int_equal(ls_exit_status(LS_OK), 0);
-  assert_int_equal(ls_exit_status(LS_NO), 1);
+  assert_int_equal(ls_exit_status(LS_REFUTED), 1);
   assert_int_equal(ls_exit_status(LS_INPUT), 2);
   assert_int_equal(ls_exit_status(LS_FAILED), 3);
   assert_int_equal(ls_exit_status(LS_STOPPED), 4);

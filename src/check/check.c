@@ -38,12 +38,12 @@ ls_status ls_proof_fail(const ls_stage *stage, ls_error *error, const char *form
   vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
   const ls_place_in_program place = ls_proof_place(stage);
-  if (place.instruction < 0) return ls_fail(error, LS_NO, "stage %d: %s", stage->number, text);
+  if (place.instruction < 0) return ls_fail(error, LS_REFUTED, "stage %d: %s", stage->number, text);
   const ls_instruction *instruction = ls_proof_instruction(stage);
   const int value = instruction->outputs ? instruction->out[0] : instruction->in[0];
   static const char *const phases[LS_PHASE_COUNT] = {"", "begin ", "end of "};
-  return ls_fail(error, LS_NO, "stage %d action %d instruction %d (%s%s of %s): %s", place.stage,
-                 place.action, place.instruction, phases[instruction->phase],
+  return ls_fail(error, LS_REFUTED, "stage %d action %d instruction %d (%s%s of %s): %s",
+                 place.stage, place.action, place.instruction, phases[instruction->phase],
                  what_it_does(instruction), stage->program->values.items[value].name, text);
 }
 
@@ -106,13 +106,13 @@ static ls_status check_ends(ls_proof *proof, ls_error *error) {
       const ls_proof_channel *channel = &proof->channels[from * proof->count + to];
       if (channel->taken < channel->sent.count) {
         const ls_place_in_program *place = &channel->sent.items[channel->taken].place;
-        return ls_fail(error, LS_NO,
+        return ls_fail(error, LS_REFUTED,
                        "stage %d action %d instruction %d: sends what stage %d never takes: "
                        "expected a receive there",
                        place->stage, place->action, place->instruction, to);
       }
       if (channel->ended < channel->sent.count)
-        return ls_fail(error, LS_NO,
+        return ls_fail(error, LS_REFUTED,
                        "stage %d: ends with a send to stage %d under way: expected its end", from,
                        to);
     }
@@ -149,7 +149,7 @@ ls_status ls_check_on(const ls_queues *queues, const ls_graph *graph, const ls_l
   const int count = layout->pp;
   const int ranks = ls_layout_ranks(layout);
   if (ls_mesh_stages(&stages[0]->mesh) != count || ls_mesh_ranks(&stages[0]->mesh) != ranks)
-    return ls_fail(error, LS_NO,
+    return ls_fail(error, LS_REFUTED,
                    "stage 0: is for %d stages of %d ranks together: expected %d of %d",
                    ls_mesh_stages(&stages[0]->mesh), ls_mesh_ranks(&stages[0]->mesh), count, ranks);
   ls_arena *arena = ls_arena_create();

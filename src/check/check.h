@@ -35,8 +35,8 @@ typedef struct ls_check_report {
   int64_t gradients;   /* of parameters, as updates read them: complete */
 } ls_check_report;
 
-/* LS_OK: proved. LS_NO: "stage S action A instruction I (op of tensor): what is wrong: what was
- * expected". `graph`: the model's, of one microbatch over the whole mesh, whose forward part is
+/* LS_OK: proved. LS_REFUTED: "stage S action A instruction I (op of tensor): what is wrong: what
+ * was expected". `graph`: the model's, of one microbatch over the whole mesh, whose forward part is
  * read. `layout`: what is asked of its training: microbatches, types, optimizer, mesh. `stages`:
  * the programs of its pp stages, in their order; `report` may be NULL. */
 LS_CHECKED ls_status ls_check(const ls_graph *graph, const ls_layout *layout,
@@ -48,8 +48,8 @@ LS_CHECKED ls_status ls_check_on(const ls_queues *queues, const ls_graph *graph,
                                  const ls_layout *layout, const ls_program *const *stages,
                                  ls_check_report *report, ls_error *error);
 
-/* Two proved programs of one run, by stage: LS_NO where a parameter, its optimizer state, a cell
- * or a cache of the first lies at one place in the one and at another in the other. */
+/* Two proved programs of one run, by stage: LS_REFUTED where a parameter, its optimizer state, a
+ * cell or a cache of the first lies at one place in the one and at another in the other. */
 LS_CHECKED ls_status ls_check_shared(const ls_program *const *a, const ls_program *const *b,
                                      int count, ls_error *error);
 

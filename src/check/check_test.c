@@ -200,7 +200,7 @@ static void test_queues_of_engines(void **state) {
   assert_int_equal(
       compile(arena, &ls_test_shapes[0], &layout, LS_PROGRAM_STEP, &graph, made, &error), LS_OK);
   const ls_program *programs[] = {made[0], made[1]};
-  assert_int_equal(ls_check_on(&one, graph, &layout, programs, NULL, &error), LS_NO);
+  assert_int_equal(ls_check_on(&one, graph, &layout, programs, NULL, &error), LS_REFUTED);
   assert_non_null(strstr(error.text, "stage 0 at action"));
   assert_non_null(strstr(error.text, "for stage 1 to receive"));
   assert_int_equal(ls_check_on(&each, graph, &layout, programs, NULL, &error), LS_OK);
@@ -286,11 +286,12 @@ static void test_decoding_is_accepted(void **state) {
     ls_program *several = decoder(arena, &ls_test_shapes[s], 4, true);
     if (check_shared(&one, &several, 1, &error) != LS_OK) fail_msg("%s", error.text);
     int caches = 0;
-    for (int f = 0; f < several->frames.count; f++) {
-      if (several->frames.items[f].category != LS_CATEGORY_CACHES) continue;
-      int64_t *offset = &several->instances.items[several->frames.items[f].instance].offset;
+    for (int f = 0; f < several->buffer_groups.count; f++) {
+      if (several->buffer_groups.items[f].category != LS_CATEGORY_CACHES) continue;
+      int64_t *offset =
+          &several->live_intervals.items[several->buffer_groups.items[f].live_interval].offset;
       *offset += 64;
-      assert_int_equal(check_shared(&one, &several, 1, &error), LS_NO);
+      assert_int_equal(check_shared(&one, &several, 1, &error), LS_REFUTED);
       *offset -= 64;
       caches++;
     }
@@ -317,18 +318,19 @@ static void test_what_programs_share(void **state) {
       if (check_shared(step, evaluation, layout.pp, &error) != LS_OK) fail_msg("%s", error.text);
       shared++;
       ls_program *last = evaluation[layout.pp - 1];
-      for (int f = 0; f < last->frames.count; f++) {
-        const ls_frame *frame = &last->frames.items[f];
-        if (frame->pool != LS_POOL_STATE && frame->pool != LS_POOL_CELL) continue;
-        last->instances.items[frame->instance].offset += 64;
-        assert_int_equal(check_shared(step, evaluation, layout.pp, &error), LS_NO);
-        last->instances.items[frame->instance].offset -= 64;
+      for (int f = 0; f < last->buffer_groups.count; f++) {
+        const ls_buffer_group *buffer_group = &last->buffer_groups.items[f];
+        if (buffer_group->pool != LS_POOL_STATE && buffer_group->pool != LS_POOL_CELL) continue;
+        last->live_intervals.items[buffer_group->live_interval].offset += 64;
+        assert_int_equal(check_shared(step, evaluation, layout.pp, &error), LS_REFUTED);
+        last->live_intervals.items[buffer_group->live_interval].offset -= 64;
         moved++;
       }
     }
     ls_arena_destroy(&arena);
   }
-  print_message("%d pairs fit, %d moved frames named, as in: %s\n", shared, moved, error.text);
+  print_message("%d pairs fit, %d moved buffer groups named, as in: %s\n", shared, moved,
+                error.text);
   assert_true(shared > 20 && moved > 200);
 }
 

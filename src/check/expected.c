@@ -221,19 +221,20 @@ static ls_status check_parameter(const ls_stage *stage, int p, ls_error *error) 
   for (int d = 0; d < expected->ndim && same; d++) same = found->dims[d] == expected->dims[d];
   if (same && found->trainable == ls_expected_trains(proof, p)) return LS_OK;
   if (same)
-    return ls_fail(error, LS_NO, "stage %d parameter %s: is %s: expected it %s, as the model",
+    return ls_fail(error, LS_REFUTED, "stage %d parameter %s: is %s: expected it %s, as the model",
                    stage->number, found->name, found->trainable ? "trainable" : "frozen",
                    found->trainable ? "frozen" : "trainable");
-  return ls_fail(error, LS_NO, "stage %d parameter %d: is %s of %s: expected the model's %s of %s",
-                 stage->number, p, found->name, print_sizes(proof, found->ndim, found->dims),
-                 expected->name, print_sizes(proof, expected->ndim, expected->dims));
+  return ls_fail(error, LS_REFUTED,
+                 "stage %d parameter %d: is %s of %s: expected the model's %s of %s", stage->number,
+                 p, found->name, print_sizes(proof, found->ndim, found->dims), expected->name,
+                 print_sizes(proof, expected->ndim, expected->dims));
 }
 
 ls_status ls_expected_check_sources(const ls_stage *stage, ls_error *error) {
   const ls_program *program = stage->program;
   const ls_graph *graph = stage->proof->graph;
   if (program->parameter_count != graph->parameters.count)
-    return ls_fail(error, LS_NO, "stage %d: knows %d parameters: expected the model's %d",
+    return ls_fail(error, LS_REFUTED, "stage %d: knows %d parameters: expected the model's %d",
                    stage->number, program->parameter_count, graph->parameters.count);
   for (int p = 0; p < program->parameter_count; p++) LS_TRY(check_parameter(stage, p, error));
   const int inputs[] = {program->ids, program->labels, program->positions};
@@ -242,12 +243,12 @@ ls_status ls_expected_check_sources(const ls_stage *stage, ls_error *error) {
     const ls_value *value = &program->values.items[inputs[i]];
     const ls_tensor_id expected = input_of(graph, i);
     if (expected.index < 0)
-      return ls_fail(error, LS_NO, "stage %d: is given %s: expected none, as the model",
+      return ls_fail(error, LS_REFUTED, "stage %d: is given %s: expected none, as the model",
                      stage->number, input_names[i]);
     const ls_tensor *tensor = &graph->tensors.items[expected.index];
     if (value->dtype == LS_I32 && same_sizes(value, tensor->ndim, tensor->dims)) continue;
     return ls_fail(
-        error, LS_NO, "stage %d: is given %s as %s %s: expected the model's %s int32",
+        error, LS_REFUTED, "stage %d: is given %s as %s %s: expected the model's %s int32",
         stage->number, input_names[i], print_sizes(stage->proof, value->ndim, value->global),
         ls_dtype_name(value->dtype), print_sizes(stage->proof, tensor->ndim, tensor->dims));
   }
@@ -263,12 +264,12 @@ ls_status ls_expected_check_end(ls_proof *proof, ls_error *error) {
       given += parameter->here && parameter->gives;
     }
     if (given != 1)
-      return ls_fail(error, LS_NO, "%s is given by %d stages: expected one",
+      return ls_fail(error, LS_REFUTED, "%s is given by %d stages: expected one",
                      graph->parameters.items[p].about.name, given);
   }
   for (int s = 0; s < proof->count; s++)
     if ((proof->stages[s].program->labels >= 0) != (graph->loss.index >= 0))
-      return ls_fail(error, LS_NO, "stage %d: %s: expected %s, as the model", s,
+      return ls_fail(error, LS_REFUTED, "stage %d: %s: expected %s, as the model", s,
                      graph->loss.index >= 0 ? "ends without a loss" : "has a loss",
                      graph->loss.index >= 0 ? "one" : "none");
   return LS_OK;

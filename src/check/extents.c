@@ -44,7 +44,7 @@ static int64_t stored_length(const ls_proof *proof, const ls_value *value, int d
 }
 
 static ls_status fail_value(const ls_stage *stage, int value, ls_error *error, const char *what) {
-  return ls_fail(error, LS_NO, "stage %d value %d (%s): %s", stage->number, value,
+  return ls_fail(error, LS_REFUTED, "stage %d value %d (%s): %s", stage->number, value,
                  stage->program->values.items[value].name, what);
 }
 
@@ -79,8 +79,9 @@ static ls_status place_value(const ls_stage *stage, int v, ls_extent *made, ls_e
   const ls_value *value = &program->values.items[v];
   const ls_storage *storage = &program->storages.items[value->storage];
   if (storage->offset < 0 || storage->bytes < 0 ||
-      storage->offset + storage->bytes > program->frames.items[storage->frame].bytes)
-    return fail_value(stage, v, error, "its storage reaches beyond its frame: expected it inside");
+      storage->offset + storage->bytes > program->buffer_groups.items[storage->buffer_group].bytes)
+    return fail_value(stage, v, error,
+                      "its storage reaches beyond its buffer group: expected it inside");
   if (value->flat_elements) return place_flat(stage, v, made, error);
   made->elements = 1;
   for (int d = 0; d < value->ndim; d++) {
@@ -106,10 +107,11 @@ static ls_status place_value(const ls_stage *stage, int v, ls_extent *made, ls_e
 ls_status ls_proof_extents(ls_stage *stage, ls_error *error) {
   const ls_program *program = stage->program;
   const int count = program->values.count;
-  int *storages = LS_NEW_ARRAY(stage->proof->arena, int, program->frames.count + 1);
+  int *storages = LS_NEW_ARRAY(stage->proof->arena, int, program->buffer_groups.count + 1);
   stage->pieces = LS_NEW_ARRAY(stage->proof->arena, int64_t, program->storages.count + 1);
   for (int s = 0; s < program->storages.count; s++)
-    stage->pieces[s] = (int64_t)++storages[program->storages.items[s].frame] << LS_PIECE_SHIFT;
+    stage->pieces[s] = (int64_t)++storages[program->storages.items[s].buffer_group]
+                       << LS_PIECE_SHIFT;
   stage->extents = LS_NEW_ARRAY(stage->proof->arena, ls_extent, count + 1);
   for (int v = 0; v < count; v++) LS_TRY(place_value(stage, v, &stage->extents[v], error));
   return LS_OK;

@@ -48,7 +48,8 @@ static void test_rules_are_read(void **state) {
 
 enum { TOKENS = 8, VOCABULARY = 12 };
 
-static ls_tensor_id weight(ls_graph *graph, const char *name, int64_t out, int64_t in, ls_cut cut) {
+static ls_tensor_id weight(ls_graph *graph, const char *name, int64_t out, int64_t in,
+                           ls_tp_sharding cut) {
   return ls_graph_parameter(
       graph, &(ls_parameter){.name = name, .ndim = 2, .dims = {out, in}, .cut = cut});
 }
@@ -64,19 +65,19 @@ static ls_graph *make_graph(ls_arena *arena, int64_t columns, int64_t others) {
   graph->ids = ls_graph_input(graph, "ids", TOKENS);
   graph->labels = ls_graph_input(graph, "labels", TOKENS);
   ls_tensor_id x = ls_graph_stream(
-      graph, ls_graph_embedding(graph, weight(graph, "table", VOCABULARY, 8, LS_CUT_VOCABULARY),
+      graph, ls_graph_embedding(graph, weight(graph, "table", VOCABULARY, 8, LS_TP_VOCABULARY),
                                 graph->ids, 1));
   ls_graph_layer(graph, 0);
-  ls_tensor_id wide = ls_graph_linear(graph, x, weight(graph, "wide", columns, 8, LS_CUT_COLUMN));
-  ls_tensor_id few = ls_graph_linear(graph, x, weight(graph, "few", others, 8, LS_CUT_COLUMN));
+  ls_tensor_id wide = ls_graph_linear(graph, x, weight(graph, "wide", columns, 8, LS_TP_COLUMN));
+  ls_tensor_id few = ls_graph_linear(graph, x, weight(graph, "few", others, 8, LS_TP_COLUMN));
   const int node =
       ls_graph_node(graph, replaces, NULL,
                     (ls_tensor_id[LS_MAX_INPUTS]){wide, few, {-1}, {-1}, {-1}, {-1}, {-1}}, NULL);
   x = ls_graph_linear(graph, graph->nodes.items[node].out[0],
-                      weight(graph, "down", 8, columns, LS_CUT_ROW));
+                      weight(graph, "down", 8, columns, LS_TP_ROW));
   ls_graph_segment(graph, "head");
   ls_graph_cross_entropy(
-      graph, ls_graph_linear(graph, x, weight(graph, "head", VOCABULARY, 8, LS_CUT_VOCABULARY)));
+      graph, ls_graph_linear(graph, x, weight(graph, "head", VOCABULARY, 8, LS_TP_VOCABULARY)));
   return graph;
 }
 
@@ -126,7 +127,7 @@ static void expect_accepted(const compiled *made) {
 
 static void expect_refused(const compiled *made, const char *why) {
   ls_error error = {0};
-  assert_int_equal(check(made, &error), LS_NO);
+  assert_int_equal(check(made, &error), LS_REFUTED);
   if (!strstr(error.text, why)) fail_msg("%s: expected %s", error.text, why);
 }
 

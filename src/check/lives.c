@@ -1,32 +1,36 @@
-/* Instances of frames: inside their pools, bound by the actions that they live for, and apart from
- * all others that live at the same time. */
+/* Instances of buffer groups: inside their pools, bound by the actions that they live for, and
+ * apart from all others that live at the same time. */
 #include <stdlib.h>
 
 #include "check/proof.h"
 
 typedef struct life {
-  int instance, first, last; /* actions that touch it; -1: none */
+  int live_interval, first, last; /* actions that touch it; -1: none */
 } life;
 
-static ls_status fail_instance(const ls_stage *stage, ls_error *error, int instance, int action,
-                               const char *what) {
+static ls_status fail_live_interval(const ls_stage *stage, ls_error *error, int live_interval,
+                                    int action, const char *what) {
   const ls_program *program = stage->program;
-  return ls_fail(error, LS_NO, "stage %d action %d instance %d (%s): %s", stage->number, action,
-                 instance, program->frames.items[program->instances.items[instance].frame].name,
-                 what);
+  return ls_fail(
+      error, LS_REFUTED, "stage %d action %d live interval %d (%s): %s", stage->number, action,
+      live_interval,
+      program->buffer_groups.items[program->live_intervals.items[live_interval].buffer_group].name,
+      what);
 }
 
-static ls_status check_instance(const ls_stage *stage, int i, ls_error *error) {
+static ls_status check_live_interval(const ls_stage *stage, int i, ls_error *error) {
   const ls_program *program = stage->program;
-  const ls_instance *instance = &program->instances.items[i];
-  const ls_frame *frame = &program->frames.items[instance->frame];
-  if (instance->offset < 0 || frame->bytes > program->pool_bytes[frame->pool] ||
-      instance->offset > program->pool_bytes[frame->pool] - frame->bytes)
-    return fail_instance(stage, error, i, instance->first,
-                         "reaches beyond its pool: expected it inside");
-  if (frame->pool == LS_POOL_INPUT && instance->microbatch != i - frame->instance)
-    return fail_instance(stage, error, i, instance->first,
-                         "is of another microbatch than its place: expected one after the other");
+  const ls_live_interval *live_interval = &program->live_intervals.items[i];
+  const ls_buffer_group *buffer_group = &program->buffer_groups.items[live_interval->buffer_group];
+  if (live_interval->offset < 0 || buffer_group->bytes > program->pool_bytes[buffer_group->pool] ||
+      live_interval->offset > program->pool_bytes[buffer_group->pool] - buffer_group->bytes)
+    return fail_live_interval(stage, error, i, live_interval->first,
+                              "reaches beyond its pool: expected it inside");
+  if (buffer_group->pool == LS_POOL_INPUT &&
+      live_interval->microbatch != i - buffer_group->live_interval)
+    return fail_live_interval(
+        stage, error, i, live_interval->first,
+        "is of another microbatch than its place: expected one after the other");
   return LS_OK;
 }
 
@@ -35,19 +39,19 @@ static ls_status find_lives(const ls_stage *stage, life *lives, ls_error *error)
   for (int a = 0; a < program->actions.count; a++) {
     const ls_program_action *action = &program->actions.items[a];
     const ls_body *body = &program->bodies.items[action->body];
-    for (int f = 0; f < body->frames.count; f++) {
-      const int i = action->instances[f];
-      const ls_instance *instance = &program->instances.items[i];
-      const ls_pool pool = program->frames.items[instance->frame].pool;
+    for (int f = 0; f < body->buffer_groups.count; f++) {
+      const int i = action->live_intervals[f];
+      const ls_live_interval *live_interval = &program->live_intervals.items[i];
+      const ls_pool pool = program->buffer_groups.items[live_interval->buffer_group].pool;
       const int microbatch = action->action.microbatch;
-      const bool input = pool == LS_POOL_INPUT && microbatch < 0 && instance->microbatch == 0;
-      if (instance->microbatch >= 0 && instance->microbatch != microbatch && !input)
-        return fail_instance(stage, error, i, a,
-                             "belongs to another microbatch: expected the action's own");
-      if (instance->first > a || instance->last < a)
-        return fail_instance(stage, error, i, a,
-                             "is used outside its life: expected its first and last action to "
-                             "cover this one");
+      const bool input = pool == LS_POOL_INPUT && microbatch < 0 && live_interval->microbatch == 0;
+      if (live_interval->microbatch >= 0 && live_interval->microbatch != microbatch && !input)
+        return fail_live_interval(stage, error, i, a,
+                                  "belongs to another microbatch: expected the action's own");
+      if (live_interval->first > a || live_interval->last < a)
+        return fail_live_interval(stage, error, i, a,
+                                  "is used outside its life: expected its first and last action to "
+                                  "cover this one");
       if (lives[i].first < 0) lives[i].first = a;
       lives[i].last = a;
     }
@@ -61,16 +65,20 @@ bool ls_pool_is_work(ls_pool pool) {
 
 static ls_pool pool_of(const ls_stage *stage, const life *each) {
   const ls_program *program = stage->program;
-  return program->frames.items[program->instances.items[each->instance].frame].pool;
+  return program->buffer_groups
+      .items[program->live_intervals.items[each->live_interval].buffer_group]
+      .pool;
 }
 
 static int64_t begin_of(const ls_stage *stage, const life *each) {
-  return stage->program->instances.items[each->instance].offset;
+  return stage->program->live_intervals.items[each->live_interval].offset;
 }
 
 static int64_t end_of(const ls_stage *stage, const life *each) {
-  const ls_instance *instance = &stage->program->instances.items[each->instance];
-  return instance->offset + stage->program->frames.items[instance->frame].bytes;
+  const ls_live_interval *live_interval =
+      &stage->program->live_intervals.items[each->live_interval];
+  return live_interval->offset +
+         stage->program->buffer_groups.items[live_interval->buffer_group].bytes;
 }
 
 /* Lives in the order of one of their numbers. */
@@ -92,7 +100,7 @@ enum { FLOORS = 6, WORD = 64 }; /* 64 ^ 6 is more than there can be */
 typedef struct alive {
   uint64_t *bits[FLOORS];
   const life **items; /* by place */
-  int *place_of;      /* by instance; two have one place where both begin there */
+  int *place_of;      /* by live interval; two have one place where both begin there */
 } alive;
 
 static void set_bit(alive *now, int place, bool value) {
@@ -141,7 +149,7 @@ static void find_places(const ls_stage *stage, const life *lives, int count, ali
   int place = 0;
   for (int i = 0; i < count; i++) {
     if (i > 0 && by_key(&order[i - 1], &order[i]) != 0) place++;
-    now->place_of[order[i].of->instance] = place;
+    now->place_of[order[i].of->live_interval] = place;
   }
   for (int floor = 0, words = count / WORD + 1; floor < FLOORS; floor++, words = words / WORD + 1)
     now->bits[floor] = LS_NEW_ARRAY(arena, uint64_t, words);
@@ -150,7 +158,7 @@ static void find_places(const ls_stage *stage, const life *lives, int count, ali
 static ls_status admit(const ls_stage *stage, alive *now, const life *each, ls_error *error) {
   const int64_t begin = begin_of(stage, each), end = end_of(stage, each);
   if (begin == end) return LS_OK;
-  const int place = now->place_of[each->instance];
+  const int place = now->place_of[each->live_interval];
   const int before = find_before(now, place), behind = find_behind(now, place);
   const life *other = NULL;
   if (behind >= 0 && begin_of(stage, now->items[behind]) < end) other = now->items[behind];
@@ -161,20 +169,24 @@ static ls_status admit(const ls_stage *stage, alive *now, const life *each, ls_e
     other = now->items[before];
   if (other)
     return ls_fail(
-        error, LS_NO,
-        "stage %d action %d instance %d (%s): shares bytes with instance %d (%s), which "
+        error, LS_REFUTED,
+        "stage %d action %d live interval %d (%s): shares bytes with live interval %d (%s), which "
         "lives too: expected places of their own",
-        stage->number, each->first, each->instance,
-        stage->program->frames.items[stage->program->instances.items[each->instance].frame].name,
-        other->instance,
-        stage->program->frames.items[stage->program->instances.items[other->instance].frame].name);
+        stage->number, each->first, each->live_interval,
+        stage->program->buffer_groups
+            .items[stage->program->live_intervals.items[each->live_interval].buffer_group]
+            .name,
+        other->live_interval,
+        stage->program->buffer_groups
+            .items[stage->program->live_intervals.items[other->live_interval].buffer_group]
+            .name);
   now->items[place] = each;
   set_bit(now, place, true);
   return LS_OK;
 }
 
 static void bury(alive *now, const life *each) {
-  const int place = now->place_of[each->instance];
+  const int place = now->place_of[each->live_interval];
   if (now->items[place] != each) return; /* it has no bytes */
   now->items[place] = NULL;
   set_bit(now, place, false);
@@ -205,21 +217,22 @@ static ls_status check_apart(const ls_stage *stage, const life *lives, int count
 ls_status ls_proof_lives(ls_stage *stage, ls_error *error) {
   const ls_program *program = stage->program;
   ls_arena *arena = stage->proof->arena;
-  const int count = program->instances.count;
+  const int count = program->live_intervals.count;
   life *lives = LS_NEW_ARRAY(arena, life, count + 1);
   for (int i = 0; i < count; i++) {
-    LS_TRY(check_instance(stage, i, error));
+    LS_TRY(check_live_interval(stage, i, error));
     lives[i] = (life){i, -1, -1};
   }
   LS_TRY(find_lives(stage, lives, error));
   for (int i = 0; i < count; i++) { /* what is kept between programs lives always */
-    const ls_pool pool = program->frames.items[program->instances.items[i].frame].pool;
+    const ls_pool pool =
+        program->buffer_groups.items[program->live_intervals.items[i].buffer_group].pool;
     if (!ls_pool_is_work(pool)) lives[i] = (life){i, 0, program->actions.count};
   }
   if (program->kind == LS_PROGRAM_FORWARD && program->logits >= 0) { /* read after the program */
     const int storage = program->values.items[program->logits].storage;
-    const int frame = program->storages.items[storage].frame;
-    const int i = program->frames.items[frame].instance;
+    const int buffer_group = program->storages.items[storage].buffer_group;
+    const int i = program->buffer_groups.items[buffer_group].live_interval;
     if (i >= 0 && i < count && lives[i].first >= 0) lives[i].last = program->actions.count;
   }
   for (int i = 0; i < count; i++) /* beside all that the next step begins with */

@@ -7,30 +7,31 @@ ls_status ls_operand_find(const ls_stage *stage, int value, ls_operand *operand,
   const ls_program_action *action = ls_proof_action(stage);
   const ls_body *body = &stage->program->bodies.items[action->body];
   const ls_extent *extent = &stage->extents[value];
-  const int frame =
-      stage->program->storages.items[stage->program->values.items[value].storage].frame;
-  ls_binding *last = &stage->bindings[stage->program->frames.count];
+  const int buffer_group =
+      stage->program->storages.items[stage->program->values.items[value].storage].buffer_group;
+  ls_binding *last = &stage->bindings[stage->program->buffer_groups.count];
   if (last->action != stage->action) {
-    for (int f = body->frames.count - 1; f >= 0; f--)
-      stage->bindings[body->frames.items[f]] = (ls_binding){stage->action, action->instances[f]};
+    for (int f = body->buffer_groups.count - 1; f >= 0; f--)
+      stage->bindings[body->buffer_groups.items[f]] =
+          (ls_binding){stage->action, action->live_intervals[f]};
     last->action = stage->action;
   }
-  const ls_binding *found = &stage->bindings[frame];
+  const ls_binding *found = &stage->bindings[buffer_group];
   if (found->action != stage->action)
     return ls_proof_fail(stage, error,
-                         "uses %s, whose frame its body does not list: expected it to",
+                         "uses %s, whose buffer group its body does not list: expected it to",
                          stage->program->values.items[value].name);
-  *operand = (ls_operand){value, found->instance, extent->begin, extent->end, extent->end};
+  *operand = (ls_operand){value, found->live_interval, extent->begin, extent->end, extent->end};
   stage->proof->report.operands++;
   return LS_OK;
 }
 
 bool ls_operands_overlap(const ls_operand *a, const ls_operand *b) {
-  return a->instance == b->instance && a->begin < b->reach && b->begin < a->reach;
+  return a->live_interval == b->live_interval && a->begin < b->reach && b->begin < a->reach;
 }
 
 bool ls_operands_same(const ls_operand *a, const ls_operand *b) {
-  return a->instance == b->instance && a->begin == b->begin && a->end == b->end;
+  return a->live_interval == b->live_interval && a->begin == b->begin && a->end == b->end;
 }
 
 int ls_contents_find(const ls_contents *contents, int64_t address) {
@@ -98,25 +99,25 @@ static const ls_content *look(const ls_contents *contents, int64_t begin, int64_
 }
 
 /* Whether the storage's bytes are still those of its pieces. */
-static bool holds_pieces(const ls_stage *stage, int instance, int storage) {
+static bool holds_pieces(const ls_stage *stage, int live_interval, int storage) {
   const ls_storage *about = &stage->program->storages.items[storage];
   const ls_content *proxy =
-      look(&stage->contents[instance], about->offset, about->offset + about->bytes);
+      look(&stage->contents[live_interval], about->offset, about->offset + about->bytes);
   return proxy && proxy->kind == LS_CONTENT_PIECES && proxy->storage == storage;
 }
 
-const ls_content *ls_memory_look(const ls_stage *stage, int instance, int storage, int64_t begin,
-                                 int64_t end) {
-  if (begin >> LS_PIECE_SHIFT && !holds_pieces(stage, instance, storage)) return NULL;
-  const ls_content *found = look(&stage->contents[instance], begin, end);
+const ls_content *ls_memory_look(const ls_stage *stage, int live_interval, int storage,
+                                 int64_t begin, int64_t end) {
+  if (begin >> LS_PIECE_SHIFT && !holds_pieces(stage, live_interval, storage)) return NULL;
+  const ls_content *found = look(&stage->contents[live_interval], begin, end);
   return found && found->storage == storage ? found : NULL;
 }
 
 static ls_status fail_read(const ls_stage *stage, const ls_operand *operand, ls_error *error) {
   const ls_value *value = &stage->program->values.items[operand->value];
-  const ls_contents *contents = &stage->contents[operand->instance];
+  const ls_contents *contents = &stage->contents[operand->live_interval];
   int64_t begin = operand->begin;
-  if (begin >> LS_PIECE_SHIFT && !holds_pieces(stage, operand->instance, value->storage))
+  if (begin >> LS_PIECE_SHIFT && !holds_pieces(stage, operand->live_interval, value->storage))
     begin = stage->program->storages.items[value->storage].offset;
   const int at = ls_contents_find(contents, begin);
   if (at == contents->entries.count || contents->entries.items[at].begin >= operand->end)
@@ -138,7 +139,7 @@ ls_status ls_memory_read(ls_stage *stage, const ls_operand *operand, const ls_co
   const ls_value *value = &stage->program->values.items[operand->value];
   LS_TRY(ls_check_under_way(stage, operand, false, error));
   const ls_content *found =
-      ls_memory_look(stage, operand->instance, value->storage, operand->begin, operand->end);
+      ls_memory_look(stage, operand->live_interval, value->storage, operand->begin, operand->end);
   if (!found || !ls_rows_equal(found->rows, ls_value_rows(value)))
     found = ls_rows_look(stage, operand);
   if (!found) return fail_read(stage, operand, error);
@@ -152,7 +153,7 @@ ls_status ls_memory_read(ls_stage *stage, const ls_operand *operand, const ls_co
 ls_status ls_memory_write(ls_stage *stage, const ls_operand *operand, const ls_content *content,
                           ls_error *error) {
   const ls_value *value = &stage->program->values.items[operand->value];
-  ls_contents *contents = &stage->contents[operand->instance];
+  ls_contents *contents = &stage->contents[operand->live_interval];
   ls_arena *arena = stage->proof->arena;
   LS_TRY(ls_check_under_way(stage, operand, true, error));
   if (!ls_rows_equal(content->rows, ls_value_rows(value)))
@@ -165,7 +166,8 @@ ls_status ls_memory_write(ls_stage *stage, const ls_operand *operand, const ls_c
   made->storage = value->storage;
   made->begin = operand->begin;
   made->end = operand->end;
-  if (operand->begin >> LS_PIECE_SHIFT && !holds_pieces(stage, operand->instance, value->storage)) {
+  if (operand->begin >> LS_PIECE_SHIFT &&
+      !holds_pieces(stage, operand->live_interval, value->storage)) {
     const ls_storage *about = &stage->program->storages.items[value->storage];
     ls_content *proxy = LS_NEW(arena, ls_content);
     *proxy = (ls_content){.kind = LS_CONTENT_PIECES,
@@ -183,7 +185,8 @@ ls_status ls_memory_write(ls_stage *stage, const ls_operand *operand, const ls_c
 
 ls_status ls_memory_forget(ls_stage *stage, const ls_operand *operand, ls_error *error) {
   LS_TRY(ls_check_under_way(stage, operand, true, error));
-  clear(stage->proof->arena, &stage->contents[operand->instance], operand->begin, operand->reach);
+  clear(stage->proof->arena, &stage->contents[operand->live_interval], operand->begin,
+        operand->reach);
   return LS_OK;
 }
 

@@ -5,7 +5,8 @@
 static ls_tier tier_of(const ls_stage *stage, int value) {
   const ls_program *program = stage->program;
   const int storage = program->values.items[value].storage;
-  const ls_pool pool = program->frames.items[program->storages.items[storage].frame].pool;
+  const ls_pool pool =
+      program->buffer_groups.items[program->storages.items[storage].buffer_group].pool;
   if (pool == LS_POOL_FILE_STATE || pool == LS_POOL_FILE_WORK) return LS_TIER_NVME;
   return pool == LS_POOL_HOST_STATE || pool == LS_POOL_HOST_WORK ? LS_TIER_HOST : LS_TIER_DEVICE;
 }
@@ -13,7 +14,8 @@ static ls_tier tier_of(const ls_stage *stage, int value) {
 static bool is_cell(const ls_stage *stage, int value) {
   const ls_program *program = stage->program;
   const int storage = program->values.items[value].storage;
-  return program->frames.items[program->storages.items[storage].frame].pool == LS_POOL_CELL;
+  return program->buffer_groups.items[program->storages.items[storage].buffer_group].pool ==
+         LS_POOL_CELL;
 }
 
 ls_status ls_check_tiers(ls_stage *stage, ls_error *error) {
@@ -44,14 +46,14 @@ static ls_status check_block(const ls_stage *stage, const ls_operand *operand, l
   enum { BLOCK = 4096 };
   const ls_program *program = stage->program;
   const ls_operand bytes = ls_operand_bytes(stage, operand);
-  const ls_instance *instance = &program->instances.items[operand->instance];
+  const ls_live_interval *live_interval = &program->live_intervals.items[operand->live_interval];
   const int64_t end = (bytes.end + BLOCK - 1) / BLOCK * BLOCK;
   const ls_value *value = &program->values.items[operand->value];
   const ls_extent *extent = &stage->extents[operand->value];
   const int64_t shard = extent->shard * (int64_t)ls_dtype_bytes(value->dtype);
-  bool fits = (instance->offset + bytes.begin) % BLOCK == 0 &&
+  bool fits = (live_interval->offset + bytes.begin) % BLOCK == 0 &&
               (!extent->cut || extent->piece || shard % BLOCK == 0) && /* each rank's own begins */
-              end <= program->frames.items[instance->frame].bytes;
+              end <= program->buffer_groups.items[live_interval->buffer_group].bytes;
   for (int p = 0; p < LS_POOL_COUNT; p++) fits = fits && program->pool_bytes[p] % BLOCK == 0;
   if (fits) return LS_OK;
   return ls_proof_fail(stage, error,

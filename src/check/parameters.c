@@ -4,10 +4,10 @@
 
 /* How tensor parallelism cuts a parameter, on axes of KV heads and on those of the query heads of
  * one: dimension, or -1 for whole. */
-static const signed char cuts[LS_CUT_COUNT][2] = {
-    [LS_CUT_NONE] = {-1, -1},     [LS_CUT_COLUMN] = {0, 0},     [LS_CUT_ROW] = {1, 1},
-    [LS_CUT_QUERY] = {0, 0},      [LS_CUT_KEY_VALUE] = {0, -1}, [LS_CUT_HEADS_IN] = {1, 1},
-    [LS_CUT_VOCABULARY] = {0, 0},
+static const signed char cuts[LS_TP_COUNT][2] = {
+    [LS_TP_REPLICATED] = {-1, -1}, [LS_TP_COLUMN] = {0, 0},     [LS_TP_ROW] = {1, 1},
+    [LS_TP_QUERY] = {0, 0},        [LS_TP_KEY_VALUE] = {0, -1}, [LS_TP_HEADS_IN] = {1, 1},
+    [LS_TP_VOCABULARY] = {0, 0},
 };
 
 static ls_placement used_placement(const ls_mesh *mesh, const ls_program_parameter *parameter) {
@@ -22,7 +22,7 @@ static ls_placement used_placement(const ls_mesh *mesh, const ls_program_paramet
 
 static ls_status fail_parameter(const ls_stage *stage, const ls_program_parameter *parameter,
                                 ls_error *error, const char *what) {
-  return ls_fail(error, LS_NO,
+  return ls_fail(error, LS_REFUTED,
                  "stage %d parameter %s: its %s not where its cut says: expected one "
                  "place in its unit for all its parts",
                  stage->number, parameter->name, what);
@@ -64,7 +64,7 @@ static bool whole_fits(const ls_stage *stage, const ls_program_parameter *parame
 
 static ls_status fail_having(const ls_stage *stage, const ls_program_parameter *parameter,
                              ls_state_part part, ls_error *error) {
-  return ls_fail(error, LS_NO, "stage %d parameter %s: is frozen, but has %s: expected none",
+  return ls_fail(error, LS_REFUTED, "stage %d parameter %s: is frozen, but has %s: expected none",
                  stage->number, parameter->name, ls_state_row_of(part)->name);
 }
 
@@ -166,7 +166,7 @@ ls_status ls_proof_parameters(ls_stage *stage, ls_error *error) {
   for (int p = 0; p < program->parameter_count; p++) {
     const ls_program_parameter *parameter = &program->parameters[p];
     if (!parameter->here) continue;
-    if ((int)parameter->cut < 0 || parameter->cut >= LS_CUT_COUNT)
+    if ((int)parameter->cut < 0 || parameter->cut >= LS_TP_COUNT)
       return fail_parameter(stage, parameter, error, "cut is of no known kind: its parts are");
     LS_TRY(check_parts(stage, parameter, error));
     for (int i = 0; i < LS_PART_COUNT; i++)
@@ -177,18 +177,18 @@ ls_status ls_proof_parameters(ls_stage *stage, ls_error *error) {
 }
 
 /* Puts down what memory outside the work region holds. */
-static void lay(ls_stage *stage, int value, int instance, int expression, int microbatch,
+static void lay(ls_stage *stage, int value, int live_interval, int expression, int microbatch,
                 const ls_placement *placement) {
   const ls_extent *extent = &stage->extents[value];
-  const ls_operand operand = {value, instance, extent->begin, extent->end, extent->end};
+  const ls_operand operand = {value, live_interval, extent->begin, extent->end, extent->end};
   const ls_content content = {
       .expression = expression, .microbatch = microbatch, .placement = *placement};
   LS_ASSERT(ls_memory_write(stage, &operand, &content, NULL) == LS_OK);
 }
 
-static int lasting_instance(const ls_program *program, int value) {
+static int lasting_live_interval(const ls_program *program, int value) {
   const int storage = program->values.items[value].storage;
-  return program->frames.items[program->storages.items[storage].frame].instance;
+  return program->buffer_groups.items[program->storages.items[storage].buffer_group].live_interval;
 }
 
 /* Whether the part is kept between programs by itself: without rounding, and in one tier, a
@@ -207,11 +207,11 @@ static void begin_inputs(ls_stage *stage) {
   const int inputs[] = {program->ids, program->labels, program->positions};
   for (int i = 0; i < 3; i++) {
     if (inputs[i] < 0) continue;
-    const int first = lasting_instance(program, inputs[i]);
-    const int frame = program->instances.items[first].frame;
+    const int first = lasting_live_interval(program, inputs[i]);
+    const int buffer_group = program->live_intervals.items[first].buffer_group;
     const int expression = ls_expression_leaf(&stage->proof->expressions, LS_LEAF_INPUT, i, 0);
-    for (int j = first; j < program->instances.count; j++)
-      if (program->instances.items[j].frame == frame)
+    for (int j = first; j < program->live_intervals.count; j++)
+      if (program->live_intervals.items[j].buffer_group == buffer_group)
         lay(stage, inputs[i], j, expression, j - first,
             &program->values.items[inputs[i]].placement);
   }
@@ -227,7 +227,7 @@ static void begin_cells(ls_stage *stage) {
     if (!outside && program->kind == LS_PROGRAM_STEP) continue;
     const int expression =
         ls_expression_leaf(&stage->proof->expressions, LS_LEAF_CELL, c, outside ? 0 : -1);
-    lay(stage, program->cell[c], lasting_instance(program, program->cell[c]), expression, -1,
+    lay(stage, program->cell[c], lasting_live_interval(program, program->cell[c]), expression, -1,
         &(ls_placement){0});
   }
 }
@@ -237,7 +237,7 @@ static void begin_wish(ls_stage *stage) {
   const int value = stage->program->cell[LS_CELL_STOP];
   if (stage->program->cut < 0 || value < 0) return;
   const ls_extent *extent = &stage->extents[value];
-  const ls_operand operand = {value, lasting_instance(stage->program, value), extent->begin,
+  const ls_operand operand = {value, lasting_live_interval(stage->program, value), extent->begin,
                               extent->end, extent->end};
   ls_content content = {.kind = LS_CONTENT_SUM,
                         .expression = LS_CELL_STOP,
@@ -254,8 +254,10 @@ static void begin_wish(ls_stage *stage) {
 static int kept_tensor(const ls_stage *stage, int v) {
   const ls_program *program = stage->program;
   const ls_value *value = &program->values.items[v];
-  const ls_frame *frame = &program->frames.items[program->storages.items[value->storage].frame];
-  if (frame->pool != LS_POOL_STATE || frame->category != LS_CATEGORY_CACHES || value->flat_elements)
+  const ls_buffer_group *buffer_group =
+      &program->buffer_groups.items[program->storages.items[value->storage].buffer_group];
+  if (buffer_group->pool != LS_POOL_STATE || buffer_group->category != LS_CATEGORY_CACHES ||
+      value->flat_elements)
     return -1;
   return ls_expected_find_state(stage->proof, value->name);
 }
@@ -264,7 +266,7 @@ static void begin_caches(ls_stage *stage) {
   for (int v = 0; v < stage->program->values.count; v++) {
     const int tensor = kept_tensor(stage, v);
     if (tensor >= 0)
-      lay(stage, v, lasting_instance(stage->program, v),
+      lay(stage, v, lasting_live_interval(stage->program, v),
           ls_expected_source(stage->proof, tensor, 0), -1,
           &stage->program->values.items[v].placement);
   }
@@ -272,9 +274,10 @@ static void begin_caches(ls_stage *stage) {
 
 void ls_proof_begin(ls_stage *stage) {
   const ls_program *program = stage->program;
-  stage->contents = LS_NEW_ARRAY(stage->proof->arena, ls_contents, program->instances.count + 1);
-  stage->bindings = LS_NEW_ARRAY(stage->proof->arena, ls_binding, program->frames.count + 1);
-  for (int f = 0; f <= program->frames.count; f++) stage->bindings[f].action = -1;
+  stage->contents =
+      LS_NEW_ARRAY(stage->proof->arena, ls_contents, program->live_intervals.count + 1);
+  stage->bindings = LS_NEW_ARRAY(stage->proof->arena, ls_binding, program->buffer_groups.count + 1);
+  for (int f = 0; f <= program->buffer_groups.count; f++) stage->bindings[f].action = -1;
   begin_inputs(stage);
   begin_cells(stage);
   begin_wish(stage);
@@ -286,7 +289,7 @@ void ls_proof_begin(ls_stage *stage) {
     for (int i = 0; i < LS_PART_COUNT; i++) {
       if (!is_kept(stage, p, i)) continue;
       const ls_placement placement = ls_part_placement(stage, used, part[i]);
-      lay(stage, part[i], lasting_instance(program, part[i]),
+      lay(stage, part[i], lasting_live_interval(program, part[i]),
           ls_expression_leaf(&stage->proof->expressions, LS_LEAF_PART + (ls_leaf)i, p, 0), -1,
           &placement);
     }
@@ -301,18 +304,18 @@ static ls_status check_kept(ls_stage *stage, int p, int part, ls_error *error) {
   const char *name = ls_state_row_of((ls_state_part)part)->name;
   const ls_extent *extent = &stage->extents[value];
   const ls_content *found =
-      ls_memory_look(stage, lasting_instance(program, value), program->values.items[value].storage,
-                     extent->begin, extent->end);
+      ls_memory_look(stage, lasting_live_interval(program, value),
+                     program->values.items[value].storage, extent->begin, extent->end);
   const ls_placement wanted = ls_part_placement(
       stage, &program->values.items[parameter->part[LS_PART_USED]].placement, value);
   const int expression =
       ls_expression_leaf(&stage->proof->expressions, LS_LEAF_PART + (ls_leaf)part, p, version);
   if (!found || found->expression != expression || found->kind != LS_CONTENT_VALUE)
-    return ls_fail(error, LS_NO, "stage %d: ends without the %s%s of %s: expected %s",
+    return ls_fail(error, LS_REFUTED, "stage %d: ends without the %s%s of %s: expected %s",
                    stage->number, version ? "updated " : "", name, parameter->name,
                    version ? "one update" : "them unchanged");
   if (ls_places_equal(stage->proof, &found->placement, &wanted)) return LS_OK;
-  return ls_fail(error, LS_NO,
+  return ls_fail(error, LS_REFUTED,
                  "stage %d: leaves the %s of %s in other pieces than it found them: expected them "
                  "as they are stored",
                  stage->number, name, parameter->name);
@@ -323,7 +326,7 @@ ls_status ls_proof_guessed(ls_stage *stage, int p, ls_error *error) {
   const int stored = program->parameters[p].part[LS_PART_STORED];
   const ls_extent *extent = &stage->extents[stored];
   const ls_content *found =
-      ls_memory_look(stage, lasting_instance(program, stored),
+      ls_memory_look(stage, lasting_live_interval(program, stored),
                      program->values.items[stored].storage, extent->begin, extent->end);
   const ls_placement wanted = ls_part_placement(
       stage, &program->values.items[program->parameters[p].part[LS_PART_USED]].placement, stored);
@@ -342,11 +345,11 @@ static ls_status check_wish(ls_stage *stage, ls_error *error) {
   if (stage->program->cut < 0) return LS_OK;
   const ls_extent *extent = &stage->extents[value];
   const ls_content *found =
-      ls_memory_look(stage, lasting_instance(stage->program, value),
+      ls_memory_look(stage, lasting_live_interval(stage->program, value),
                      stage->program->values.items[value].storage, extent->begin, extent->end);
   if (found && found->kind == LS_CONTENT_SUM && found->terms.count == stage->proof->count)
     return ls_check_whole(stage, found, "the wish to stop", error);
-  return ls_fail(error, LS_NO,
+  return ls_fail(error, LS_REFUTED,
                  "stage %d: ends without the wishes to stop of all stages: expected "
                  "their sum",
                  stage->number);
@@ -358,13 +361,13 @@ static ls_status check_cell(ls_stage *stage, ls_cell cell, ls_error *error) {
   const ls_extent *extent = value < 0 ? NULL : &stage->extents[value];
   const ls_content *found =
       value < 0 ? NULL
-                : ls_memory_look(stage, lasting_instance(program, value),
+                : ls_memory_look(stage, lasting_live_interval(program, value),
                                  program->values.items[value].storage, extent->begin, extent->end);
   if (found && found->kind == LS_CONTENT_VALUE &&
       found->expression ==
           ls_expression_leaf(&stage->proof->expressions, LS_LEAF_CELL, (int)cell, 0))
     return LS_OK;
-  return ls_fail(error, LS_NO, "stage %d: ends without %s: expected it made of finished sums",
+  return ls_fail(error, LS_REFUTED, "stage %d: ends without %s: expected it made of finished sums",
                  stage->number, cell == LS_CELL_NORM ? "the gradient norm" : "the mean loss");
 }
 
@@ -375,11 +378,11 @@ static ls_status check_caches(ls_stage *stage, ls_error *error) {
     if (tensor < 0) continue;
     const ls_extent *extent = &stage->extents[v];
     const ls_value *value = &stage->program->values.items[v];
-    const ls_content *found = ls_memory_look(stage, lasting_instance(stage->program, v),
+    const ls_content *found = ls_memory_look(stage, lasting_live_interval(stage->program, v),
                                              value->storage, extent->begin, extent->end);
     if (!found || found->kind != LS_CONTENT_VALUE ||
         found->expression != ls_expected_source(stage->proof, tensor, 1))
-      return ls_fail(error, LS_NO,
+      return ls_fail(error, LS_REFUTED,
                      "stage %d: ends without the new rows of %s: expected them written once",
                      stage->number, value->name);
   }
@@ -397,14 +400,14 @@ ls_status ls_proof_end(ls_stage *stage, ls_error *error) {
   if (program->kind == LS_PROGRAM_STEP) LS_TRY(check_cell(stage, LS_CELL_NORM, error));
   LS_TRY(check_wish(stage, error));
   if (program->kind != LS_PROGRAM_FORWARD || program->logits < 0) return LS_OK;
-  const int value = program->logits, instance = lasting_instance(program, value);
+  const int value = program->logits, live_interval = lasting_live_interval(program, value);
   const ls_extent *extent = &stage->extents[value];
   const ls_content *logits =
-      instance < 0 ? NULL
-                   : ls_memory_look(stage, instance, program->values.items[value].storage,
-                                    extent->begin, extent->end);
+      live_interval < 0 ? NULL
+                        : ls_memory_look(stage, live_interval, program->values.items[value].storage,
+                                         extent->begin, extent->end);
   if (!logits || logits->kind != LS_CONTENT_VALUE || logits->expression != stage->proof->logits)
-    return ls_fail(error, LS_NO,
+    return ls_fail(error, LS_REFUTED,
                    "stage %d: ends without %s, which is read after the program: "
                    "expected the model's logits kept",
                    stage->number, program->values.items[value].name);

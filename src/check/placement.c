@@ -138,8 +138,9 @@ ls_status ls_check_declared(ls_stage *stage, int value, const ls_placement *plac
                             ls_error *error) {
   const ls_program *program = stage->program;
   const ls_value *about = &program->values.items[value];
-  const int frame = program->storages.items[about->storage].frame;
-  if (about->flat_elements || program->frames.items[frame].pool == LS_POOL_CELL) return LS_OK;
+  const int buffer_group = program->storages.items[about->storage].buffer_group;
+  if (about->flat_elements || program->buffer_groups.items[buffer_group].pool == LS_POOL_CELL)
+    return LS_OK;
   if (ls_places_equal(stage->proof, &about->placement, placement)) return LS_OK;
   return ls_proof_fail(stage, error, "%s is declared as %s: expected %s", about->name,
                        print_placement(stage->proof, &about->placement),

@@ -10,7 +10,7 @@
 #include "check/proof.h"
 
 static ls_status fail_at(const ls_stage *stage, int action, ls_error *error, const char *what) {
-  return ls_fail(error, LS_NO, "stage %d action %d: %s", stage->number, action, what);
+  return ls_fail(error, LS_REFUTED, "stage %d action %d: %s", stage->number, action, what);
 }
 
 static const ls_body *body_of(const ls_stage *stage, int action) {
@@ -48,13 +48,13 @@ static ls_status find_parts(ls_stage *stage, ls_error *error) {
   if (!validates || stage->norm < 0 || stage->settle <= stage->norm || program->cut > stage->norm ||
       stage->proof->count < 2 ||
       program->actions.items[stage->norm].action.kind != LS_ACTION_NORM ||
-      program->actions.items[stage->settle].action.kind != LS_ACTION_SETTLE)
+      program->actions.items[stage->settle].action.kind != LS_ACTION_VALIDATE)
     return fail_at(stage, 0, error,
                    "sums over stages in halves: expected a cut, then the norm, then its end, once "
                    "each");
   for (int a = stage->norm + 1; a < program->actions.count; a++) {
     const ls_action_kind kind = program->actions.items[a].action.kind;
-    if (kind == LS_ACTION_NORM || (kind == LS_ACTION_SETTLE) != (a == stage->settle))
+    if (kind == LS_ACTION_NORM || (kind == LS_ACTION_VALIDATE) != (a == stage->settle))
       return fail_at(stage, a, error, "is a second norm or end of it: expected one");
   }
   return LS_OK;
@@ -64,9 +64,10 @@ static ls_status check_prologue(const ls_stage *stage, const bool *tail, ls_erro
   const ls_program *program = stage->program;
   for (int a = 0; a < program->cut; a++) {
     const ls_body *body = body_of(stage, a);
-    for (int f = 0; f < body->frames.count; f++) {
-      const int i = program->actions.items[a].instances[f];
-      const ls_pool pool = program->frames.items[program->instances.items[i].frame].pool;
+    for (int f = 0; f < body->buffer_groups.count; f++) {
+      const int i = program->actions.items[a].live_intervals[f];
+      const ls_pool pool =
+          program->buffer_groups.items[program->live_intervals.items[i].buffer_group].pool;
       if (tail[i] && ls_pool_is_work(pool))
         return fail_at(stage, a, error, "touches what the update before it needs: expected not");
     }
@@ -76,8 +77,9 @@ static ls_status check_prologue(const ls_stage *stage, const bool *tail, ls_erro
         return fail_at(stage, a, error, "cannot be run again: expected it after the cut");
       for (int o = 0; o < each->outputs; o++) {
         const int storage = program->values.items[each->out[o]].storage;
-        const int frame = program->storages.items[storage].frame;
-        if (each->write[o] != LS_WRITE || !ls_pool_is_work(program->frames.items[frame].pool))
+        const int buffer_group = program->storages.items[storage].buffer_group;
+        if (each->write[o] != LS_WRITE ||
+            !ls_pool_is_work(program->buffer_groups.items[buffer_group].pool))
           return fail_at(stage, a, error,
                          "adds to something or changes what is kept before the cut: expected it "
                          "after the cut");
@@ -107,11 +109,11 @@ ls_status ls_proof_ahead(ls_stage *stage, ls_error *error) {
   LS_TRY(find_parts(stage, error));
   LS_TRY(check_guess(stage, error));
   const ls_program *program = stage->program;
-  stage->outlives = LS_NEW_ARRAY(stage->proof->arena, bool, program->instances.count + 1);
+  stage->outlives = LS_NEW_ARRAY(stage->proof->arena, bool, program->live_intervals.count + 1);
   if (program->cut < 0) return LS_OK;
   for (int a = stage->norm; a < program->actions.count; a++)
-    for (int f = 0; f < body_of(stage, a)->frames.count; f++)
-      stage->outlives[program->actions.items[a].instances[f]] = true;
+    for (int f = 0; f < body_of(stage, a)->buffer_groups.count; f++)
+      stage->outlives[program->actions.items[a].live_intervals[f]] = true;
   return check_prologue(stage, stage->outlives, error);
 }
 

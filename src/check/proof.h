@@ -7,8 +7,8 @@
 #include "check/check.h"
 #include "graph/labels.h"
 
-/* Where addresses of units begin: a number of each storage in a frame, shifted, above every address
- * in a frame. */
+/* Where addresses of units begin: a number of each storage in a buffer group, shifted, above every
+ * address in a buffer group. */
 enum { LS_PIECE_SHIFT = 44 };
 
 /* In place of the one. */
@@ -107,8 +107,9 @@ typedef struct ls_entry {
   const ls_content *content;
 } ls_entry;
 
-/* The contents of an instance, ordered, disjoint. Addresses are bytes from the frame's start; for
- * storages that hold a rank's piece of a unit, bytes of the whole unit behind a large base. */
+/* The contents of an live interval, ordered, disjoint. Addresses are bytes from the buffer group's
+ * start; for storages that hold a rank's piece of a unit, bytes of the whole unit behind a large
+ * base. */
 typedef struct ls_contents {
   LS_LIST(ls_entry) entries;
 } ls_contents;
@@ -133,13 +134,13 @@ typedef struct ls_regions {
   LS_LIST(ls_region) items; /* by begin */
 } ls_regions;
 
-/* The instance of a frame in an action. */
+/* The live interval of a buffer group in an action. */
 typedef struct ls_binding {
-  int action, instance; /* action -1: none yet */
+  int action, live_interval; /* action -1: none yet */
 } ls_binding;
 
 typedef struct ls_operand {
-  int value, instance;
+  int value, live_interval;
   int64_t begin, end; /* addresses of the content */
   int64_t reach;      /* end of what is touched: padding behind the content included */
 } ls_operand;
@@ -185,12 +186,13 @@ typedef struct ls_stage {
   ls_extent *extents;    /* by value */
   int64_t *pieces;       /* by storage: where addresses of its unit begin */
   ls_regions *regions;   /* by storage */
-  ls_contents *contents; /* by instance */
-  ls_binding *bindings;  /* by frame, of the last action that was looked at; it is at the end */
-  int *gradient_of;      /* by value: the parameter whose raw gradient it is; -1; LS_SEVERAL */
+  ls_contents *contents; /* by live interval */
+  ls_binding
+      *bindings;    /* by buffer group, of the last action that was looked at; it is at the end */
+  int *gradient_of; /* by value: the parameter whose raw gradient it is; -1; LS_SEVERAL */
   LS_LIST(ls_open_transfer) open; /* the oldest first */
   ls_message_queue *queues;       /* [2 * stages]; of one queue for all the first */
-  bool *outlives;                 /* by instance: lives through the next step's prologue */
+  bool *outlives;                 /* by live interval: lives through the next step's prologue */
   int norm, settle;               /* actions where sums over stages begin and end; -1: none */
   int action, at;                 /* what comes next: the action, and the instruction in its body */
 } ls_stage;
@@ -213,7 +215,8 @@ struct ls_proof {
   ls_check_report report;
 };
 
-/* "stage S action A instruction I (op of tensor): ..." for what comes next on the stage; LS_NO. */
+/* "stage S action A instruction I (op of tensor): ..." for what comes next on the stage;
+ * LS_REFUTED. */
 ls_status ls_proof_fail(const ls_stage *stage, ls_error *error, const char *format, ...)
     LS_PRINTF(3, 4);
 const ls_instruction *ls_proof_instruction(const ls_stage *stage);
@@ -247,7 +250,7 @@ LS_CHECKED ls_status ls_proof_same_side(const ls_stage *stage, const ls_message 
                                         ls_error *error);
 LS_CHECKED ls_status ls_run_sum_begin(ls_stage *stage, ls_error *error);
 
-/* lives.c: instances of frames. */
+/* lives.c: live intervals of buffer groups. */
 LS_CHECKED ls_status ls_proof_lives(ls_stage *stage, ls_error *error);
 
 /* waits.c: events between queues. */
@@ -271,8 +274,8 @@ LS_CHECKED ls_status ls_memory_forget(ls_stage *stage, const ls_operand *operand
 /* The first entry that ends behind the address; as many as there are: none. */
 int ls_contents_find(const ls_contents *contents, int64_t address);
 /* What lies exactly at an address, or NULL. */
-const ls_content *ls_memory_look(const ls_stage *stage, int instance, int storage, int64_t begin,
-                                 int64_t end);
+const ls_content *ls_memory_look(const ls_stage *stage, int live_interval, int storage,
+                                 int64_t begin, int64_t end);
 
 /* rows.c: tensors that are made or read some rows at a time. */
 ls_rows ls_value_rows(const ls_value *value);

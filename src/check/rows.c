@@ -32,7 +32,7 @@ static bool same_tensor(const ls_stage *stage, const ls_content *content, const 
 /* Some rows of what lies there whole. */
 static const ls_content *look_inside(const ls_stage *stage, const ls_operand *operand) {
   const ls_value *value = &stage->program->values.items[operand->value];
-  const ls_contents *contents = &stage->contents[operand->instance];
+  const ls_contents *contents = &stage->contents[operand->live_interval];
   const int64_t all = stage->extents[operand->value].all_rows;
   const int64_t row_bytes = (operand->end - operand->begin) / value->rows;
   const int at = ls_contents_find(contents, operand->begin);
@@ -59,7 +59,7 @@ static bool alike(const ls_stage *stage, const ls_content *a, const ls_content *
 /* All rows, where each range lies in its place. */
 static const ls_content *look_together(const ls_stage *stage, const ls_operand *operand) {
   const ls_value *value = &stage->program->values.items[operand->value];
-  const ls_contents *contents = &stage->contents[operand->instance];
+  const ls_contents *contents = &stage->contents[operand->live_interval];
   const int64_t all = stage->extents[operand->value].all_rows;
   if (value->flat_elements || !all) return NULL;
   const int64_t row_bytes = (operand->end - operand->begin) / all;

@@ -6,14 +6,14 @@
 /* Where a value that lasts between programs begins in its pool. */
 static int64_t address_of(const ls_program *program, int value) {
   const ls_storage *storage = &program->storages.items[program->values.items[value].storage];
-  const ls_frame *frame = &program->frames.items[storage->frame];
-  return program->instances.items[frame->instance].offset + storage->offset +
+  const ls_buffer_group *buffer_group = &program->buffer_groups.items[storage->buffer_group];
+  return program->live_intervals.items[buffer_group->live_interval].offset + storage->offset +
          program->values.items[value].offset;
 }
 
 static ls_pool pool_of(const ls_program *program, int value) {
   const int storage = program->values.items[value].storage;
-  return program->frames.items[program->storages.items[storage].frame].pool;
+  return program->buffer_groups.items[program->storages.items[storage].buffer_group].pool;
 }
 
 static bool shares(const ls_program *a, int in_a, const ls_program *b, int in_b) {
@@ -30,7 +30,7 @@ static bool shares(const ls_program *a, int in_a, const ls_program *b, int in_b)
 }
 
 static ls_status fail_shared(const ls_program *program, const char *name, ls_error *error) {
-  return ls_fail(error, LS_NO,
+  return ls_fail(error, LS_REFUTED,
                  "stage %d: %s lies elsewhere, or otherwise, than in the other program of the run: "
                  "expected the same place and form",
                  program->stage, name);
@@ -38,7 +38,7 @@ static ls_status fail_shared(const ls_program *program, const char *name, ls_err
 
 static bool is_cache(const ls_program *program, int value) {
   const int storage = program->values.items[value].storage;
-  return program->frames.items[program->storages.items[storage].frame].category ==
+  return program->buffer_groups.items[program->storages.items[storage].buffer_group].category ==
          LS_CATEGORY_CACHES;
 }
 
@@ -59,12 +59,12 @@ static ls_status check_caches(const ls_program *a, const ls_program *b, ls_error
 static ls_status check_pair(const ls_program *a, const ls_program *b, ls_error *error) {
   for (int axis = 0; axis < a->mesh.count; axis++)
     if (a->mesh.count != b->mesh.count || a->mesh.axes[axis].size != b->mesh.axes[axis].size)
-      return ls_fail(error, LS_NO,
+      return ls_fail(error, LS_REFUTED,
                      "stage %d: is for another mesh than the other program's: expected "
                      "one",
                      a->stage);
   if (a->parameter_count != b->parameter_count)
-    return ls_fail(error, LS_NO,
+    return ls_fail(error, LS_REFUTED,
                    "stage %d: knows %d parameters, the other program %d: expected "
                    "the same",
                    a->stage, a->parameter_count, b->parameter_count);

@@ -2,7 +2,7 @@
 #include "check/proof.h"
 
 static ls_status fail_at(const ls_stage *stage, ls_error *error, const char *what, int index) {
-  return ls_fail(error, LS_NO,
+  return ls_fail(error, LS_REFUTED,
                  "stage %d: %s %d refers to what is not there: expected indices of "
                  "its program's lists",
                  stage->number, what, index);
@@ -12,24 +12,26 @@ static bool within(int index, int count) {
   return index >= 0 && index < count;
 }
 
-/* What lasts between programs, or is filled before them, has the instance that its frame names. */
-static bool frame_fits(const ls_program *program, int f) {
-  const ls_frame *frame = &program->frames.items[f];
-  if (!within((int)frame->pool, LS_POOL_COUNT) || frame->bytes < 0) return false;
-  if (ls_pool_is_work(frame->pool)) return frame->instance < program->instances.count;
-  return within(frame->instance, program->instances.count) &&
-         program->instances.items[frame->instance].frame == f;
+/* What lasts between programs, or is filled before them, has the live interval that its buffer
+ * group names. */
+static bool buffer_group_fits(const ls_program *program, int f) {
+  const ls_buffer_group *buffer_group = &program->buffer_groups.items[f];
+  if (!within((int)buffer_group->pool, LS_POOL_COUNT) || buffer_group->bytes < 0) return false;
+  if (ls_pool_is_work(buffer_group->pool))
+    return buffer_group->live_interval < program->live_intervals.count;
+  return within(buffer_group->live_interval, program->live_intervals.count) &&
+         program->live_intervals.items[buffer_group->live_interval].buffer_group == f;
 }
 
 static ls_status check_memory(const ls_stage *stage, ls_error *error) {
   const ls_program *program = stage->program;
-  for (int f = 0; f < program->frames.count; f++)
-    if (!frame_fits(program, f)) return fail_at(stage, error, "frame", f);
-  for (int i = 0; i < program->instances.count; i++)
-    if (!within(program->instances.items[i].frame, program->frames.count))
-      return fail_at(stage, error, "instance", i);
+  for (int f = 0; f < program->buffer_groups.count; f++)
+    if (!buffer_group_fits(program, f)) return fail_at(stage, error, "buffer_group", f);
+  for (int i = 0; i < program->live_intervals.count; i++)
+    if (!within(program->live_intervals.items[i].buffer_group, program->buffer_groups.count))
+      return fail_at(stage, error, "live_interval", i);
   for (int s = 0; s < program->storages.count; s++)
-    if (!within(program->storages.items[s].frame, program->frames.count))
+    if (!within(program->storages.items[s].buffer_group, program->buffer_groups.count))
       return fail_at(stage, error, "storage", s);
   for (int v = 0; v < program->values.count; v++) {
     const ls_value *value = &program->values.items[v];
@@ -64,21 +66,23 @@ static ls_status check_code(const ls_stage *stage, ls_error *error) {
     if (body->first < 0 || body->count < 0 || body->first > program->instructions.count ||
         body->count > program->instructions.count - body->first)
       return fail_at(stage, error, "body", b);
-    for (int f = 0; f < body->frames.count; f++)
-      if (!within(body->frames.items[f], program->frames.count))
+    for (int f = 0; f < body->buffer_groups.count; f++)
+      if (!within(body->buffer_groups.items[f], program->buffer_groups.count))
         return fail_at(stage, error, "body", b);
   }
   for (int a = 0; a < program->actions.count; a++) {
     const ls_program_action *action = &program->actions.items[a];
     if (!within(action->body, program->bodies.count)) return fail_at(stage, error, "action", a);
     const ls_body *body = &program->bodies.items[action->body];
-    for (int f = 0; f < body->frames.count; f++)
-      if (!within(action->instances[f], program->instances.count) ||
-          program->instances.items[action->instances[f]].frame != body->frames.items[f])
-        return ls_fail(error, LS_NO,
-                       "stage %d action %d: is given other memory than its body's frame %s: "
-                       "expected an instance of it",
-                       stage->number, a, program->frames.items[body->frames.items[f]].name);
+    for (int f = 0; f < body->buffer_groups.count; f++)
+      if (!within(action->live_intervals[f], program->live_intervals.count) ||
+          program->live_intervals.items[action->live_intervals[f]].buffer_group !=
+              body->buffer_groups.items[f])
+        return ls_fail(error, LS_REFUTED,
+                       "stage %d action %d: is given other memory than its body's buffer group %s: "
+                       "expected an live interval of it",
+                       stage->number, a,
+                       program->buffer_groups.items[body->buffer_groups.items[f]].name);
   }
   return LS_OK;
 }
@@ -87,18 +91,18 @@ static ls_status check_code(const ls_stage *stage, ls_error *error) {
 static ls_status check_mesh(const ls_stage *stage, ls_error *error) {
   const ls_mesh *mesh = &stage->program->mesh, *first = &stage->proof->mesh;
   if (mesh->count < 1 || mesh->count > LS_MAX_AXES || mesh->count != first->count)
-    return ls_fail(error, LS_NO, "stage %d: its mesh has %d axes: expected those of stage 0",
+    return ls_fail(error, LS_REFUTED, "stage %d: its mesh has %d axes: expected those of stage 0",
                    stage->number, mesh->count);
   for (int axis = 0; axis < mesh->count; axis++) {
     const ls_axis *own = &mesh->axes[axis], *other = &first->axes[axis];
     if (own->role != other->role || own->shares != other->shares ||
         (own->role == LS_MESH_STAGE) != (axis == 0))
-      return ls_fail(error, LS_NO,
+      return ls_fail(error, LS_REFUTED,
                      "stage %d: %s has another role in its mesh than in that of stage 0: "
                      "expected the same, stages outermost",
                      stage->number, own->name);
     if (own->size != other->size || own->size < 1)
-      return ls_fail(error, LS_NO, "stage %d: its mesh has %d ranks on %s: expected %d",
+      return ls_fail(error, LS_REFUTED, "stage %d: its mesh has %d ranks on %s: expected %d",
                      stage->number, own->size, own->name, other->size);
   }
   return LS_OK;
@@ -108,7 +112,7 @@ ls_status ls_proof_structure(ls_stage *stage, ls_error *error) {
   const ls_program *program = stage->program;
   LS_TRY(check_mesh(stage, error));
   if (program->stage != stage->number)
-    return ls_fail(error, LS_NO, "stage %d: is the program of stage %d: expected its own",
+    return ls_fail(error, LS_REFUTED, "stage %d: is the program of stage %d: expected its own",
                    stage->number, program->stage);
   const int inputs[] = {program->ids, program->labels, program->positions, program->logits};
   for (int i = 0; i < 4; i++)

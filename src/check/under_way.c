@@ -104,7 +104,7 @@ ls_status ls_end_transfer(ls_stage *stage, ls_error *error) {
 ls_status ls_check_none_under_way(const ls_stage *stage, const char *where, ls_error *error) {
   if (!stage->open.count) return LS_OK;
   const ls_open_transfer *open = &stage->open.items[0];
-  return ls_fail(error, LS_NO,
+  return ls_fail(error, LS_REFUTED,
                  "stage %d: %s with a %s of %s under way, which action %d began: expected its end "
                  "before",
                  stage->number, where, ls_collective_name(open->by->collective),

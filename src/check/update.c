@@ -145,9 +145,9 @@ static ls_status run_clip_factor(ls_stage *stage, ls_error *error) {
 /* Its own place; of a part that waits in a file, the same range of what was moved out of it. */
 static bool lies_as(const ls_stage *stage, const ls_value *value, const ls_value *expected) {
   const ls_program *program = stage->program;
-  const int frame = program->storages.items[expected->storage].frame;
+  const int buffer_group = program->storages.items[expected->storage].buffer_group;
   ls_value moved = *expected;
-  const ls_pool pool = program->frames.items[frame].pool;
+  const ls_pool pool = program->buffer_groups.items[buffer_group].pool;
   if (pool == LS_POOL_FILE_STATE || pool == LS_POOL_FILE_WORK) moved.storage = value->storage;
   return ls_value_same_place(value, &moved);
 }

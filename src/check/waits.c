@@ -3,7 +3,7 @@
 #include "check/proof.h"
 
 typedef struct range {
-  int frame;
+  int buffer_group;
   int64_t begin, end;
 } range;
 
@@ -12,12 +12,12 @@ static range range_of(const ls_stage *stage, int value) {
   const ls_storage *storage = &program->storages.items[program->values.items[value].storage];
   const ls_extent *extent = &stage->extents[value];
   if (extent->piece)
-    return (range){storage->frame, storage->offset, storage->offset + storage->bytes};
-  return (range){storage->frame, extent->begin, extent->end};
+    return (range){storage->buffer_group, storage->offset, storage->offset + storage->bytes};
+  return (range){storage->buffer_group, extent->begin, extent->end};
 }
 
 static bool touch(const range *a, const range *b) {
-  return a->frame == b->frame && a->begin < b->end && b->begin < a->end;
+  return a->buffer_group == b->buffer_group && a->begin < b->end && b->begin < a->end;
 }
 
 static bool writes_what(const ls_stage *stage, const ls_instruction *writer,
@@ -42,7 +42,7 @@ static ls_status fail_wait(const ls_stage *stage, ls_error *error, int i, const 
     if (i >= body->first && i < body->first + body->count) break;
     action++;
   }
-  return ls_fail(error, LS_NO, "stage %d action %d instruction %d: %s instruction %d",
+  return ls_fail(error, LS_REFUTED, "stage %d action %d instruction %d: %s instruction %d",
                  stage->number, action, i, what, other);
 }
 

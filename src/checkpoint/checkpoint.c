@@ -7,7 +7,7 @@
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_moments.h"
 #include "session/agree.h"
-#include "session/fill.h"
+#include "session/load_parameters.h"
 #include "store/weights.h"
 
 static const size_t usual_shard_bytes = 5000000000u;
@@ -76,7 +76,7 @@ static ls_status write_tensor(saver *self, tensor_set *set, int t, void *band_da
     const ls_weight_place to = {layout, &layout->pieces.items[i], NULL};
     const int p = to.piece->parameter;
     ls_box boxes[LS_MOST_BOXES];
-    const int count = ls_rank_given_boxes(self->rank, self->program, p, set->parts[t], boxes);
+    const int count = ls_rank_owned_ranges(self->rank, self->program, p, set->parts[t], boxes);
     for (int b = 0; b < count; b++)
       for (ls_box band = {0}; ls_stored_band(layout, &boxes[b], LS_BAND_ELEMENTS, &band);) {
         LS_TRY(ls_rank_read_box(self->rank, self->program, p, set->parts[t], &band, band_data,

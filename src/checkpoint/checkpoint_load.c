@@ -4,7 +4,7 @@
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_moments.h"
 #include "session/agree.h"
-#include "session/fill.h"
+#include "session/load_parameters.h"
 #include "store/safetensors.h"
 
 static ls_status check_model(const ls_session *session, const char *folder, ls_error *error) {
@@ -34,10 +34,10 @@ static ls_status check_shape(const ls_stored_tensor *tensor, const ls_stored_lay
 
 /* Where each moment lies; every tensor must be one. */
 static ls_status find_moments(const ls_program *program, const char *folder,
-                              const ls_safetensors *stored, ls_arena *arena, ls_fill_item **items,
+                              const ls_safetensors *stored, ls_arena *arena, ls_load_item **items,
                               int *count, ls_error *error) {
   *count = ls_checkpoint_moments_of_all(program);
-  *items = LS_NEW_ARRAY(arena, ls_fill_item, *count);
+  *items = LS_NEW_ARRAY(arena, ls_load_item, *count);
   for (int p = 0, i = 0; p < program->parameter_count; p++)
     for (int part = 0; part < LS_PART_COUNT; part++) {
       if (!ls_checkpoint_has(program, p, (ls_state_part)part)) continue;
@@ -47,7 +47,7 @@ static ls_status find_moments(const ls_program *program, const char *folder,
         return ls_fail(error, LS_INPUT, "%s: the optimizer's tensor %s is missing", folder,
                        layout->name);
       LS_TRY(check_shape(tensor, layout, error));
-      (*items)[i++] = (ls_fill_item){.from = {layout, layout->pieces.items, tensor},
+      (*items)[i++] = (ls_load_item){.from = {layout, layout->pieces.items, tensor},
                                      .parameter = p,
                                      .part = (ls_state_part)part};
     }
@@ -63,11 +63,11 @@ static ls_status load_moments(ls_rank *rank, const char *folder, int64_t *bytes,
   const ls_program *program = ls_rank_program(rank, LS_SESSION_STEP);
   ls_arena *arena = ls_arena_create();
   ls_safetensors *stored = NULL;
-  ls_fill_item *items;
+  ls_load_item *items;
   int count;
   ls_status status = ls_safetensors_open(folder, "optimizer", &stored, error);
   if (status == LS_OK) status = find_moments(program, folder, stored, arena, &items, &count, error);
-  if (status == LS_OK) status = ls_fill(rank, program, items, count, error);
+  if (status == LS_OK) status = ls_load_parameters(rank, program, items, count, error);
   if (stored) *bytes += ls_safetensors_bytes_read(stored);
   ls_safetensors_close(&stored);
   ls_arena_destroy(&arena);

@@ -14,8 +14,8 @@
 #include "base/file.h"
 #include "base/random.h"
 #include "checkpoint/checkpoint.h"
-#include "run/crew.h"
-#include "session/fill.h"
+#include "run/rank_threads.h"
+#include "session/load_parameters.h"
 
 enum { HIDDEN = 64, VOCABULARY = 512, INNER = 128, LAYERS = 2, MOST_RANKS = 16 };
 static const char config_text[] =
@@ -95,7 +95,7 @@ static void run(ls_session *session, on_rank does, void *with) {
   ls_world *world;
   job work = {session, does, with};
   assert_int_equal(ls_world_create_threads(session->devices, &world, &error), LS_OK);
-  if (ls_crew_run(world, body, &work, &error) != LS_OK) fail_msg("%s", error.text);
+  if (ls_rank_threads_run(world, body, &work, &error) != LS_OK) fail_msg("%s", error.text);
   ls_world_destroy(&world);
 }
 
@@ -143,7 +143,7 @@ static ls_status give(void *job_, ls_rank *rank, ls_error *error) {
     const ls_program_parameter *about = &program->parameters[p];
     for (ls_state_part part = LS_PART_MASTER; part <= LS_PART_MOMENT2; part++) {
       ls_box boxes[LS_MOST_BOXES];
-      const int count = ls_rank_given_boxes(rank, program, p, part, boxes);
+      const int count = ls_rank_owned_ranges(rank, program, p, part, boxes);
       for (int b = 0; b < count; b++) {
         mark(of->given + at, about->ndim > 1 ? about->dims[1] : 1, &boxes[b]);
         of->by_rank[ls_rank_number(rank)] += ls_box_elements(&boxes[b]);

@@ -23,8 +23,8 @@
 #include "base/random.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checkpoint_folder.h"
-#include "run/crew.h"
 #include "run/rank_memory.h"
+#include "run/rank_threads.h"
 
 static const char gpt2_config[] =
     "{\"model_type\": \"gpt2\", \"vocab_size\": 37, \"n_positions\": 8, \"n_embd\": 12,"
@@ -208,7 +208,7 @@ static ls_status body(ls_comm *comm, void *context, ls_error *error) {
 static ls_status run(job *work, ls_error *error) {
   ls_world *world;
   LS_TRY(ls_world_create_threads(work->session->devices, &world, error));
-  const ls_status status = ls_crew_run(world, body, work, error);
+  const ls_status status = ls_rank_threads_run(world, body, work, error);
   ls_world_destroy(&world);
   return status;
 }

@@ -25,8 +25,8 @@ typedef struct ls_bench_teller {
  * context of ls_measure_options. */
 void ls_bench_tell(void *context, int done, int count, const char *what);
 
-/* Measures this machine, or with --kept reads what is kept of it, and prints it. LS_NO: nothing
- * that can be believed is kept. */
+/* Measures this machine, or with --kept reads what is kept of it, and prints it. LS_REFUTED:
+ * nothing that can be believed is kept. */
 LS_CHECKED ls_status ls_bench_machine(ls_arena *arena, const ls_bench_flags *flags,
                                       ls_error *error);
 

@@ -72,8 +72,9 @@ static ls_status find_rates(ls_arena *arena, const ls_bench_flags *flags, const 
     const ls_rates_key key = ls_measure_key(arena);
     const char *why;
     *rates = ls_rates_read(arena, &key, &why);
-    return *rates ? LS_OK
-                  : ls_fail(error, LS_NO, "nothing is kept: %s; lockstep bench measures it", why);
+    return *rates
+               ? LS_OK
+               : ls_fail(error, LS_REFUTED, "nothing is kept: %s; lockstep bench measures it", why);
   }
   ls_bench_teller told = {.arena = arena};
   const ls_measure_options options = {

@@ -126,8 +126,8 @@ static ls_status bench_in_world(ls_arena *arena, ls_run_file *run, int devices, 
                                 ls_world *world, const ls_bench_flags *flags, ls_error *error) {
   ls_session *session;
   const int on_host = ls_world_count_on_host(world);
-  const int sharers = ls_machine_is_bound() ? ls_world_count_here(world) : on_host;
-  LS_TRY(ls_session_create(arena, run, devices, sharers, &session, error));
+  const int ranks_sharing_cores = ls_machine_is_bound() ? ls_world_count_here(world) : on_host;
+  LS_TRY(ls_session_create(arena, run, devices, ranks_sharing_cores, &session, error));
   LS_TRY(ls_session_check_fit(session, on_host, ls_world_count_here(world), error));
   const ls_rates *rates = NULL;
   LS_TRY(find_rates(arena, world, &rates, error));

@@ -19,7 +19,7 @@ void ls_print_warning(void *context, const char *text) {
 /* What every process of a launcher finds alike, the first says. Another one waits for the launcher
  * to end it, as it does once the first has; where it does not, that process alone knows. */
 static bool is_told_elsewhere(ls_status status) {
-  if ((status != LS_INPUT && status != LS_NO) || ls_command_is_first()) return false;
+  if ((status != LS_INPUT && status != LS_REFUTED) || ls_command_is_first()) return false;
   nanosleep(&(struct timespec){.tv_sec = 2}, NULL);
   return ls_stop_asked();
 }

@@ -22,8 +22,8 @@ typedef struct ls_candidate {
 const ls_candidate *ls_candidates_make(ls_arena *arena, int devices, int *count);
 
 /* The run under a candidate's layout, or as it is (NULL); microbatches of the run that do not fit
- * that layout are chosen anew. `run` is as it was read, and stays so. LS_INPUT, LS_NO: it cannot
- * be, with the reason. */
+ * that layout are chosen anew. `run` is as it was read, and stays so. LS_INPUT, LS_REFUTED: it
+ * cannot be, with the reason. */
 LS_CHECKED ls_status ls_candidate_open(ls_arena *arena, const ls_run_file *run, int devices,
                                        const ls_candidate *as, ls_session **session,
                                        ls_error *error);

@@ -228,8 +228,9 @@ typedef struct parts {
 static ls_status prepare(void *context, ls_error *error) {
   parts *self = context;
   const int on_host = ls_world_count_on_host(self->world), here = ls_world_count_here(self->world);
-  const int sharers = ls_machine_is_bound() ? here : on_host;
-  LS_TRY(ls_session_create(self->arena, self->run, self->devices, sharers, &self->session, error));
+  const int ranks_sharing_cores = ls_machine_is_bound() ? here : on_host;
+  LS_TRY(ls_session_create(self->arena, self->run, self->devices, ranks_sharing_cores,
+                           &self->session, error));
   LS_TRY(ls_session_check_offload(self->session, on_host, error));
   LS_TRY(ls_session_check_fit(self->session, on_host, here, error));
   LS_TRY(ls_session_open_tokenizer(self->session, &self->tokenizer, error));
@@ -267,7 +268,7 @@ static void tell_failure(ls_arena *arena, const ls_run_file *run, bool in_world,
   if (status == LS_OK || !*error->text) return;
   ls_command_answer_no_signals(); /* a launcher sends one to those that are still leaving */
   if (status == LS_FAILED) name_last_checkpoint(arena, run);
-  const bool agreed = status == LS_STOPPED || status == LS_INPUT || status == LS_NO;
+  const bool agreed = status == LS_STOPPED || status == LS_INPUT || status == LS_REFUTED;
   if (!agreed || !in_world || ls_command_is_first()) (void)ls_command_fail("train", status, error);
   *error->text = 0;
 }

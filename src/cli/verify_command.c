@@ -118,7 +118,8 @@ static ls_status verify_trace(ls_arena *arena, const ls_words *words, const veri
   ls_world *world;
   LS_TRY(ls_command_world(devices, &world, error));
   const ls_status status = ls_verify_run(about, world, error);
-  if ((status == LS_OK || status == LS_NO) && ls_world_first_here(world) == 0 && about->compared) {
+  if ((status == LS_OK || status == LS_REFUTED) && ls_world_first_here(world) == 0 &&
+      about->compared) {
     if (flags->json)
       print_json(about, status == LS_OK);
     else

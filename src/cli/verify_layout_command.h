@@ -7,7 +7,7 @@
 #include "text/run_file.h"
 
 /* Shrinks the run, trains it beside one device and prints both tables to stdout, or all of it as
- * JSON. LS_NO: they differ. */
+ * JSON. LS_REFUTED: they differ. */
 LS_CHECKED ls_status ls_verify_layout_command(ls_arena *arena, ls_run_file *run, int devices,
                                               bool kernels, bool json, ls_error *error);
 

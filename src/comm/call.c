@@ -34,9 +34,9 @@ ls_status ls_call_check(ls_group *group, ls_call_kind kind, int64_t count, ls_dt
                    "%s of dtype %s: fp32, bf16, fp16, fp64 or int64 are known%s", name,
                    ls_dtype_name(dtype), reducing ? "" : " (and int32)");
   }
-  comm->doing.name = name;
-  comm->doing.count = count;
-  comm->doing.of = ls_dtype_name(dtype);
+  comm->current_call.name = name;
+  comm->current_call.count = count;
+  comm->current_call.of = ls_dtype_name(dtype);
   if (ls_control_aborted(comm->world->control, error)) return LS_FAILED;
   return LS_OK;
 }

@@ -57,15 +57,15 @@ static ls_status start_round(ls_group *group, const reduction *r, int64_t round,
   ls_legs_clear(group);
   for (int i = 0; i < group->size; i++) {
     if (i == group->rank) continue;
-    ls_leg *leg = &group->legs[i];
+    ls_peer_transfer *transfer = &group->transfers[i];
     if (!group->peers[i]) {
-      leg->in = staging_of(group, r, i, round);
-      leg->in_bytes = (size_t)own.count * width;
+      transfer->in = staging_of(group, r, i, round);
+      transfer->in_bytes = (size_t)own.count * width;
     }
     if (ls_group_needs_message(group, i, ls_call_own(group))) {
       const piece theirs = block_of(group, r, i, round);
-      leg->out = r->data + (size_t)theirs.start * width;
-      leg->out_bytes = (size_t)theirs.count * width;
+      transfer->out = r->data + (size_t)theirs.start * width;
+      transfer->out_bytes = (size_t)theirs.count * width;
     }
   }
   return ls_lane_start(group, LS_COLLECTIVES, (int)(round % 2), error);
@@ -113,15 +113,15 @@ static ls_status hand_out(ls_group *group, char *data, int64_t count, size_t wid
   ls_legs_clear(group);
   for (int i = 0; i < group->size; i++) {
     if (i == group->rank) continue;
-    ls_leg *leg = &group->legs[i];
+    ls_peer_transfer *transfer = &group->transfers[i];
     if (!group->peers[i]) {
-      leg->out = data + (size_t)own.start * width;
-      leg->out_bytes = (size_t)own.count * width;
+      transfer->out = data + (size_t)own.start * width;
+      transfer->out_bytes = (size_t)own.count * width;
     }
     if (ls_group_needs_message(group, i, ls_call_own(group))) {
       const piece theirs = piece_of(group, count, i);
-      leg->in = data + (size_t)theirs.start * width;
-      leg->in_bytes = (size_t)theirs.count * width;
+      transfer->in = data + (size_t)theirs.start * width;
+      transfer->in_bytes = (size_t)theirs.count * width;
     }
   }
   return ls_exchange(group, LS_COLLECTIVES, error);
@@ -193,15 +193,15 @@ static ls_status all_gather(ls_group *group, char *target, const void *source, i
   LS_TRY(ls_call_begin(group, &call, (void *)source, own_bytes, LS_ALL_MEMBERS, error));
   ls_legs_clear(group);
   for (int i = 0; i < group->size; i++) {
-    ls_leg *leg = &group->legs[i];
+    ls_peer_transfer *transfer = &group->transfers[i];
     if (ls_group_needs_message(group, i, ls_call_own(group))) {
-      leg->out = source;
-      leg->out_bytes = own_bytes;
+      transfer->out = source;
+      transfer->out_bytes = own_bytes;
     }
     if (!group->peers[i]) {
       const piece theirs = piece_of(group, count, i);
-      leg->in = target + (size_t)theirs.start * width;
-      leg->in_bytes = (size_t)theirs.count * width;
+      transfer->in = target + (size_t)theirs.start * width;
+      transfer->in_bytes = (size_t)theirs.count * width;
     }
   }
   LS_TRY(ls_exchange(group, LS_COLLECTIVES, error));
@@ -238,13 +238,13 @@ static ls_status broadcast(ls_group *group, void *data, int64_t count, ls_dtype 
   if (is_root) {
     for (int i = 0; i < group->size; i++) {
       if (!ls_group_needs_message(group, i, ls_call_own(group))) continue;
-      group->legs[i].out = data;
-      group->legs[i].out_bytes = bytes;
+      group->transfers[i].out = data;
+      group->transfers[i].out_bytes = bytes;
     }
     ls_count_sent(group->comm, (int64_t)bytes * (group->size - 1));
   } else if (!group->peers[root]) {
-    group->legs[root].in = data;
-    group->legs[root].in_bytes = bytes;
+    group->transfers[root].in = data;
+    group->transfers[root].in_bytes = bytes;
   } else if (bytes) {
     memcpy(data, group->peers[root], bytes);
   }
@@ -269,7 +269,8 @@ static ls_status barrier(ls_group *group, ls_error *error) {
   ls_legs_clear(group);
   for (int i = 0; i < group->size; i++) {
     if (group->seats[i] >= 0) continue;
-    group->legs[i] = (ls_leg){.out = &out, .in = in + i, .out_bytes = 1, .in_bytes = 1};
+    group->transfers[i] =
+        (ls_peer_transfer){.out = &out, .in = in + i, .out_bytes = 1, .in_bytes = 1};
   }
   LS_TRY(ls_exchange(group, LS_COLLECTIVES, error));
   return ls_call_end(group, true, error);
@@ -277,8 +278,8 @@ static ls_status barrier(ls_group *group, ls_error *error) {
 
 ls_status ls_barrier(ls_group *group, ls_error *error) {
   LS_TRY(ls_call_check(group, LS_CALL_BARRIER, 0, LS_I32, false, error));
-  group->comm->doing.count = group->size;
-  group->comm->doing.of = "ranks";
+  group->comm->current_call.count = group->size;
+  group->comm->current_call.of = "ranks";
   if (group->size == 1) return LS_OK;
   return ls_call_conclude(group, barrier(group, error));
 }

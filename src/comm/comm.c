@@ -33,8 +33,8 @@ ls_world *ls_world_new(int ranks, int first, int count_here) {
     comm->world = world;
     comm->memory = ls_arena_create();
     comm->rank = first + i;
-    comm->doing.name = "nothing";
-    comm->doing.of = "bytes";
+    comm->current_call.name = "nothing";
+    comm->current_call.of = "bytes";
   }
   return world;
 }
@@ -44,7 +44,7 @@ void ls_world_open(ls_world *world, int domain_ranks, int threads) {
   world->domain_ranks = domain_ranks;
   world->views = LS_NEW_ARRAY(world->memory, ls_memory, views);
   world->crowded = world->on_host > threads;
-  world->talks = domain_ranks < world->size; /* news of an abort comes by message as well */
+  world->uses_messages = domain_ranks < world->size; /* news of an abort comes by message as well */
 }
 
 ls_status ls_world_create_threads(int ranks, ls_world **made, ls_error *error) {
@@ -100,7 +100,7 @@ void ls_world_set_deadline(ls_world *world, double seconds) {
 }
 
 void ls_comm_about(ls_comm *comm, const char *name) {
-  comm->doing.about = name;
+  comm->current_call.about = name;
 }
 
 int ls_world_size(const ls_world *world) {
@@ -252,7 +252,7 @@ static ls_group *group_new(ls_comm *comm, int size) {
   group->peers = LS_NEW_ARRAY(comm->memory, void *, size);
   group->sources = LS_NEW_ARRAY(comm->memory, const void *, size);
   group->targets = LS_NEW_ARRAY(comm->memory, void *, size);
-  group->legs = LS_NEW_ARRAY(comm->memory, ls_leg, size);
+  group->transfers = LS_NEW_ARRAY(comm->memory, ls_peer_transfer, size);
   return group;
 }
 
@@ -260,9 +260,9 @@ ls_status ls_comm_group(ls_comm *comm, const int *members, int count, ls_group *
                         ls_error *error) {
   *made = NULL;
   if (count < 1) return ls_fail(error, LS_INTERNAL, "a group of %d ranks", count);
-  comm->doing.name = "making a group";
-  comm->doing.count = count;
-  comm->doing.of = "ranks";
+  comm->current_call.name = "making a group";
+  comm->current_call.count = count;
+  comm->current_call.of = "ranks";
   if (ls_control_aborted(comm->world->control, error)) return LS_FAILED;
   LS_TRY(lanes_grow(comm, count, error));
   ls_group *group = group_new(comm, count);

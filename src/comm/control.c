@@ -61,19 +61,19 @@ bool ls_control_abort(ls_control *control, int rank, const char *text) {
 }
 
 /* The note that stands; NULL: no abort. */
-static const note *heard(ls_control *control) {
+static const note *abort_seen(ls_control *control) {
   const uint32_t set = atomic_load(&control->abort);
   return set ? &control->notes[set - 1] : NULL;
 }
 
 bool ls_control_aborted(ls_control *control, ls_error *error) {
-  const note *set = heard(control);
+  const note *set = abort_seen(control);
   if (set) (void)ls_fail(error, LS_FAILED, "rank %d: %s", set->rank, set->text);
   return set != NULL;
 }
 
 bool ls_control_abort_text(ls_control *control, int *rank, char *text, size_t room) {
-  const note *set = heard(control);
+  const note *set = abort_seen(control);
   if (!set) return false;
   *rank = set->rank;
   snprintf(text, room, "%s", set->text);

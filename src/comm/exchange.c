@@ -12,7 +12,7 @@ bool ls_group_needs_message(const ls_group *group, int member, const ls_posting 
 }
 
 void ls_legs_clear(ls_group *group) {
-  memset(group->legs, 0, (size_t)group->size * sizeof *group->legs);
+  memset(group->transfers, 0, (size_t)group->size * sizeof *group->transfers);
 }
 
 uint64_t ls_group_tag(const ls_group *group, ls_stream stream, int member) {
@@ -23,19 +23,20 @@ static ls_status start(ls_group *group, ls_stream stream, ls_lane *lane, int mem
                        ls_error *error) {
   ls_comm *comm = group->comm;
   ls_transport *transport = comm->world->transport;
-  ls_leg *leg = &group->legs[member];
+  ls_peer_transfer *transfer = &group->transfers[member];
   const int peer = group->members[member];
   const uint64_t tag = ls_group_tag(group, stream, member);
   const size_t longest = comm->world->message_bytes;
-  const size_t whole = receive ? leg->in_bytes : leg->out_bytes;
+  const size_t whole = receive ? transfer->in_bytes : transfer->out_bytes;
   const size_t bytes = whole < longest ? whole : longest;
   ls_request *request = &lane->requests[lane->count++];
   request->active = false;
   ls_error cause = {0};
-  const ls_status status = receive ? transport->start(transport, true, peer, comm->rank, tag,
-                                                      leg->in, bytes, request, &cause)
-                                   : transport->start(transport, false, comm->rank, peer, tag,
-                                                      (void *)leg->out, bytes, request, &cause);
+  const ls_status status = receive
+                               ? transport->start(transport, true, peer, comm->rank, tag,
+                                                  transfer->in, bytes, request, &cause)
+                               : transport->start(transport, false, comm->rank, peer, tag,
+                                                  (void *)transfer->out, bytes, request, &cause);
   return status == LS_OK ? LS_OK : ls_comm_give_up(comm, error, "%s", cause.text);
 }
 
@@ -44,8 +45,9 @@ ls_status ls_lane_start(ls_group *group, ls_stream stream, int lane_index, ls_er
   lane->count = 0;
   for (int step = 1; step < group->size; step++) {
     const int member = (group->rank + step) % group->size;
-    if (group->legs[member].in_bytes) LS_TRY(start(group, stream, lane, member, true, error));
-    if (group->legs[member].out_bytes) LS_TRY(start(group, stream, lane, member, false, error));
+    if (group->transfers[member].in_bytes) LS_TRY(start(group, stream, lane, member, true, error));
+    if (group->transfers[member].out_bytes)
+      LS_TRY(start(group, stream, lane, member, false, error));
   }
   return LS_OK;
 }
@@ -78,20 +80,20 @@ ls_status ls_exchange(ls_group *group, ls_stream stream, ls_error *error) {
   for (;;) {
     bool left = false;
     for (int i = 0; i < group->size; i++) {
-      left = left || group->legs[i].in_bytes || group->legs[i].out_bytes;
+      left = left || group->transfers[i].in_bytes || group->transfers[i].out_bytes;
     }
     if (!left) return LS_OK;
     LS_TRY(ls_lane_start(group, stream, 0, error));
     LS_TRY(ls_lane_finish(group, 0, error));
     /* Legs longer than a message go in several: the next round takes what is left. */
     for (int i = 0; i < group->size; i++) {
-      ls_leg *leg = &group->legs[i];
-      const size_t in = leg->in_bytes < longest ? leg->in_bytes : longest;
-      const size_t out = leg->out_bytes < longest ? leg->out_bytes : longest;
-      leg->in += in;
-      leg->in_bytes -= in;
-      leg->out += out;
-      leg->out_bytes -= out;
+      ls_peer_transfer *transfer = &group->transfers[i];
+      const size_t in = transfer->in_bytes < longest ? transfer->in_bytes : longest;
+      const size_t out = transfer->out_bytes < longest ? transfer->out_bytes : longest;
+      transfer->in += in;
+      transfer->in_bytes -= in;
+      transfer->out += out;
+      transfer->out_bytes -= out;
     }
   }
 }

@@ -44,8 +44,8 @@ static ls_status take_portion(ls_group *group, int member, char *target, size_t 
       return LS_OK;
     }
   }
-  group->legs[member].in = target;
-  group->legs[member].in_bytes = bytes;
+  group->transfers[member].in = target;
+  group->transfers[member].in_bytes = bytes;
   return LS_OK;
 }
 
@@ -63,8 +63,8 @@ static ls_status all_to_all(ls_group *group, char *target, const int64_t *receiv
     const size_t out_bytes = (size_t)send_counts[i] * width;
     const size_t in_bytes = (size_t)receive_counts[i] * width;
     if (ls_group_needs_message(group, i, ls_call_own(group))) {
-      group->legs[i].out = source + sent;
-      group->legs[i].out_bytes = out_bytes;
+      group->transfers[i].out = source + sent;
+      group->transfers[i].out_bytes = out_bytes;
     }
     LS_TRY(take_portion(group, i, target + received, in_bytes, error));
     sent += out_bytes;
@@ -103,8 +103,8 @@ ls_status ls_all_to_all(ls_group *group, void *target, const int64_t *receive_co
 static ls_status carry(ls_group *group, int member, const char *out, char *in, size_t bytes,
                        ls_error *error) {
   ls_legs_clear(group);
-  group->legs[member] =
-      (ls_leg){.out = out, .in = in, .out_bytes = out ? bytes : 0, .in_bytes = in ? bytes : 0};
+  group->transfers[member] = (ls_peer_transfer){
+      .out = out, .in = in, .out_bytes = out ? bytes : 0, .in_bytes = in ? bytes : 0};
   return ls_exchange(group, LS_MESSAGES, error);
 }
 
@@ -286,7 +286,7 @@ ls_status ls_send_end(ls_group *group, int to, ls_error *error) {
     return ls_fail(error, LS_INTERNAL, "the end of a send to rank %d: none is under way",
                    group->members[to]);
   ls_comm *comm = group->comm;
-  comm->doing.name = "waiting for the end of a send";
+  comm->current_call.name = "waiting for the end of a send";
   const uint32_t number = ++group->ended[to];
   ls_wait wait = {.comm = comm, .peer = group->members[to]};
   for (int i = 0; i < comm->sendings.count; i++) {

@@ -36,11 +36,11 @@ static MPI_Request *handle(ls_request *request) {
   return (MPI_Request *)(void *)request->opaque;
 }
 
-static ls_status fault(int code, const char *doing, int peer, ls_error *error) {
+static ls_status fault(int code, const char *current_call, int peer, ls_error *error) {
   char text[MPI_MAX_ERROR_STRING] = "unknown";
   int length;
   MPI_Error_string(code, text, &length);
-  return ls_fail(error, LS_FAILED, "MPI failed %s rank %d: %.300s", doing, peer, text);
+  return ls_fail(error, LS_FAILED, "MPI failed %s rank %d: %.300s", current_call, peer, text);
 }
 
 /* MPI's tag for one of a pair's: the threads of two processes share what tags these have. Most MPI
@@ -59,7 +59,7 @@ static ls_status start(ls_transport *transport, bool receive, int from, int to, 
   const int tag = tag_of(mpi, from, to, pair_tag);
   const int peer = receive ? from : to;
   const int process = mpi->world->process[peer];
-  mpi->world->talks = true;
+  mpi->world->uses_messages = true;
   enter(mpi);
   const int code =
       receive ? MPI_Irecv(data, (int)bytes, MPI_BYTE, process, tag, mpi->data, handle(request))
@@ -127,7 +127,7 @@ static void announce(ls_transport *transport) {
     enter(mpi);
     for (int p = 0; p < mpi->processes; p++) {
       if (p == mpi->self) continue;
-      MPI_Isend(&mpi->outgoing, (int)sizeof mpi->outgoing, MPI_BYTE, p, 0, mpi->news,
+      MPI_Isend(&mpi->outgoing, (int)sizeof mpi->outgoing, MPI_BYTE, p, 0, mpi->abort_message,
                 &mpi->outgoing_requests[p]);
     }
     leave(mpi);
@@ -136,14 +136,14 @@ static void announce(ls_transport *transport) {
 }
 
 /* Takes one piece of news if there is one. */
-static bool hear(ls_mpi *mpi) {
+static bool poll_abort(ls_mpi *mpi) {
   int arrived = 0;
   MPI_Status status;
   if (MPI_Test(&mpi->incoming_request, &arrived, &status) != MPI_SUCCESS || !arrived) return false;
-  mpi->heard[status.MPI_SOURCE] = true;
+  mpi->abort_seen[status.MPI_SOURCE] = true;
   (void)ls_control_abort(mpi->world->control, mpi->incoming.rank, mpi->incoming.text);
-  MPI_Irecv(&mpi->incoming, (int)sizeof mpi->incoming, MPI_BYTE, MPI_ANY_SOURCE, 0, mpi->news,
-            &mpi->incoming_request);
+  MPI_Irecv(&mpi->incoming, (int)sizeof mpi->incoming, MPI_BYTE, MPI_ANY_SOURCE, 0,
+            mpi->abort_message, &mpi->incoming_request);
   return true;
 }
 
@@ -151,10 +151,10 @@ static void poll_news(ls_transport *transport) {
   ls_mpi *mpi = of(transport);
   if (pthread_mutex_trylock(&mpi->news_lock) != 0) return; /* another thread is at it */
   enter(mpi);
-  const bool heard = hear(mpi);
+  const bool abort_seen = poll_abort(mpi);
   leave(mpi);
   pthread_mutex_unlock(&mpi->news_lock);
-  if (heard) announce(transport); /* the answer tells the others that this process knows */
+  if (abort_seen) announce(transport); /* the answer tells the others that this process knows */
 }
 
 static void doze(void) {
@@ -168,7 +168,7 @@ static double seconds_since(int64_t started_ns) {
 
 /* Waits until every process has come here, so that none sees another one's end as a death. False
  * where the run was aborted or somebody never came. */
-static bool meet(ls_mpi *mpi) {
+static bool barrier(ls_mpi *mpi) {
   MPI_Request request;
   int done = 0;
   const int64_t started = ls_now_ns();
@@ -201,7 +201,7 @@ static int count_unaware(ls_mpi *mpi, int *dead) {
     if (p == mpi->self) continue;
     int gone = 0;
     if (MPI_Test(&mpi->outgoing_requests[p], &gone, MPI_STATUS_IGNORE) != MPI_SUCCESS) gone = 1;
-    if (gone && mpi->heard[p]) continue;
+    if (gone && mpi->abort_seen[p]) continue;
     if (died(mpi, p)) {
       *dead += 1;
     } else {
@@ -212,7 +212,7 @@ static int count_unaware(ls_mpi *mpi, int *dead) {
 }
 
 /* Gives the others time to hear of the abort; true where all did, so that MPI can end as usual. */
-static bool part(ls_mpi *mpi) {
+static bool finalize_after_abort(ls_mpi *mpi) {
   const int64_t started = ls_now_ns();
   int dead = 0;
   announce(&mpi->transport);
@@ -226,13 +226,13 @@ static bool part(ls_mpi *mpi) {
 
 static void destroy(ls_transport *transport) {
   ls_mpi *mpi = of(transport);
-  const bool well = !ls_control_aborted(mpi->world->control, NULL) && meet(mpi);
+  const bool well = !ls_control_aborted(mpi->world->control, NULL) && barrier(mpi);
   /* Peers that do not react would be waited for by MPI_Finalize without end. */
-  if (!well && !part(mpi)) MPI_Abort(MPI_COMM_WORLD, ls_exit_status(LS_FAILED));
+  if (!well && !finalize_after_abort(mpi)) MPI_Abort(MPI_COMM_WORLD, ls_exit_status(LS_FAILED));
   MPI_Cancel(&mpi->incoming_request);
   MPI_Wait(&mpi->incoming_request, MPI_STATUS_IGNORE);
   if (well) {
-    MPI_Comm_free(&mpi->news);
+    MPI_Comm_free(&mpi->abort_message);
     MPI_Comm_free(&mpi->data);
   }
   if (mpi->owns_mpi) MPI_Finalize();
@@ -252,8 +252,8 @@ void ls_mpi_open(ls_mpi *mpi) {
   pthread_mutex_init(&mpi->news_lock, NULL);
   pthread_mutex_init(&mpi->call_lock, NULL);
   for (int p = 0; p < mpi->processes; p++) mpi->outgoing_requests[p] = MPI_REQUEST_NULL;
-  MPI_Irecv(&mpi->incoming, (int)sizeof mpi->incoming, MPI_BYTE, MPI_ANY_SOURCE, 0, mpi->news,
-            &mpi->incoming_request);
+  MPI_Irecv(&mpi->incoming, (int)sizeof mpi->incoming, MPI_BYTE, MPI_ANY_SOURCE, 0,
+            mpi->abort_message, &mpi->incoming_request);
 }
 
 #endif

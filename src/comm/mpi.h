@@ -18,7 +18,7 @@ typedef struct ls_news {
 typedef struct ls_mpi {
   ls_transport transport; /* first, so that the one pointer is the other */
   ls_world *world;
-  MPI_Comm data, news;
+  MPI_Comm data, abort_message;
   int processes, self;
   int *first_ranks; /* [processes] */
   int most_ranks;   /* of any process */
@@ -30,7 +30,7 @@ typedef struct ls_mpi {
   ls_news incoming, outgoing;
   MPI_Request incoming_request;
   MPI_Request *outgoing_requests; /* [processes] */
-  bool *heard;                    /* [processes] that have announced the abort */
+  bool *abort_seen;               /* [processes] that have announced the abort */
   bool announced;
 } ls_mpi;
 

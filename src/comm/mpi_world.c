@@ -24,17 +24,17 @@ ls_status ls_world_create_mpi(const ls_mpi_options *options, ls_world **world, l
 #include "cluster/machine.h"
 
 /* What each process says of itself. */
-typedef struct card {
+typedef struct posting {
   int64_t ranks, refuses, pid, pid_namespace, process;
-} card;
+} posting;
 
-enum { CARD_FIELDS = sizeof(card) / sizeof(int64_t) };
+enum { CARD_FIELDS = sizeof(posting) / sizeof(int64_t) };
 
-static card own_card(const ls_mpi_options *options, int process) {
-  card own = {.ranks = options->ranks_here,
-              .refuses = options->refuse_shared,
-              .pid = getpid(),
-              .process = process};
+static posting own_card(const ls_mpi_options *options, int process) {
+  posting own = {.ranks = options->ranks_here,
+                 .refuses = options->refuse_shared,
+                 .pid = getpid(),
+                 .process = process};
   struct stat namespace;
   /* Process numbers mean the same to two processes only in one namespace. */
   if (stat("/proc/self/ns/pid", &namespace) == 0) own.pid_namespace = (int64_t) namespace.st_ino;
@@ -59,24 +59,26 @@ static ls_status start_mpi(bool *owns, int *level, ls_error *error) {
                  "MPI_THREAD_SERIALIZED or MPI_THREAD_MULTIPLE");
 }
 
-static ls_status check_cards(const card *cards, int processes, bool *refused, ls_error *error) {
+static ls_status check_cards(const posting *postings, int processes, bool *refused,
+                             ls_error *error) {
   *refused = false;
   for (int p = 0; p < processes; p++) {
-    if (cards[p].ranks < 1) {
+    if (postings[p].ranks < 1) {
       return ls_fail(error, LS_INPUT, "process %d of %d asks for %d ranks; at least 1 is", p,
-                     processes, (int)cards[p].ranks);
+                     processes, (int)postings[p].ranks);
     }
-    if (cards[p].refuses) *refused = true;
+    if (postings[p].refuses) *refused = true;
   }
   return LS_OK;
 }
 
 /* Opens handles of the other processes of this host, by which their death is seen. */
-static void meet_neighbours(ls_mpi *mpi, const card *host_cards, int host_size, const card *own) {
+static void meet_neighbours(ls_mpi *mpi, const posting *host_cards, int host_size,
+                            const posting *own) {
   ls_world *world = mpi->world;
   world->neighbours = LS_NEW_ARRAY(world->memory, ls_neighbour, host_size);
   for (int i = 0; i < host_size; i++) {
-    const card *other = &host_cards[i];
+    const posting *other = &host_cards[i];
     if (other->process == own->process || other->pid_namespace != own->pid_namespace) continue;
     if (own->pid_namespace == 0) continue;
     world->neighbours[world->neighbour_count++] =
@@ -136,17 +138,17 @@ static int threads_of(MPI_Comm host) {
 }
 
 /* Chooses this process's domain: its host where memory can be shared, else itself. */
-static ls_status find_domain(ls_mpi *mpi, const card *own, bool refused, ls_error *error) {
+static ls_status find_domain(ls_mpi *mpi, const posting *own, bool refused, ls_error *error) {
   ls_world *world = mpi->world;
   MPI_Comm host;
   int host_size, fd;
-  MPI_Comm_split_type(mpi->news, MPI_COMM_TYPE_SHARED, mpi->self, MPI_INFO_NULL, &host);
+  MPI_Comm_split_type(mpi->abort_message, MPI_COMM_TYPE_SHARED, mpi->self, MPI_INFO_NULL, &host);
   MPI_Comm_size(host, &host_size);
-  card *cards = LS_NEW_ARRAY(world->memory, card, host_size);
-  MPI_Allgather(own, CARD_FIELDS, MPI_INT64_T, cards, CARD_FIELDS, MPI_INT64_T, host);
+  posting *postings = LS_NEW_ARRAY(world->memory, posting, host_size);
+  MPI_Allgather(own, CARD_FIELDS, MPI_INT64_T, postings, CARD_FIELDS, MPI_INT64_T, host);
   world->on_host = 0;
-  for (int i = 0; i < host_size; i++) world->on_host += (int)cards[i].ranks;
-  meet_neighbours(mpi, cards, host_size, own);
+  for (int i = 0; i < host_size; i++) world->on_host += (int)postings[i].ranks;
+  meet_neighbours(mpi, postings, host_size, own);
   world->control = refused || host_size == 1 ? NULL : share_control(host);
   const bool shared = world->control != NULL;
   const int threads = threads_of(host);
@@ -157,7 +159,7 @@ static ls_status find_domain(ls_mpi *mpi, const card *own, bool refused, ls_erro
   }
   bool *inside = LS_NEW_ARRAY(world->memory, bool, mpi->processes);
   inside[mpi->self] = true;
-  for (int i = 0; shared && i < host_size; i++) inside[cards[i].process] = true;
+  for (int i = 0; shared && i < host_size; i++) inside[postings[i].process] = true;
   int seats = 0;
   for (int rank = 0; rank < world->size; rank++) {
     world->place[rank] = inside[world->process[rank]] ? seats++ : -1;
@@ -165,29 +167,29 @@ static ls_status find_domain(ls_mpi *mpi, const card *own, bool refused, ls_erro
   ls_world_open(world, seats, threads);
   /* All processes stop together where one cannot map its flags. */
   int mapped = world->control != NULL, by_all = 0;
-  MPI_Allreduce(&mapped, &by_all, 1, MPI_INT, MPI_MIN, mpi->news);
+  MPI_Allreduce(&mapped, &by_all, 1, MPI_INT, MPI_MIN, mpi->abort_message);
   if (by_all) return LS_OK;
   return ls_fail(error, LS_FAILED, "%zu MiB for flags cannot be mapped on every process",
                  ls_control_bytes() >> 20);
 }
 
-static ls_mpi *make_world(const card *cards, int processes, int self) {
+static ls_mpi *make_world(const posting *postings, int processes, int self) {
   int ranks = 0, first = 0;
   for (int p = 0; p < processes; p++) {
     if (p == self) first = ranks;
-    ranks += (int)cards[p].ranks;
+    ranks += (int)postings[p].ranks;
   }
-  ls_world *world = ls_world_new(ranks, first, (int)cards[self].ranks);
+  ls_world *world = ls_world_new(ranks, first, (int)postings[self].ranks);
   ls_mpi *mpi = LS_NEW(world->memory, ls_mpi);
   mpi->world = world;
   mpi->processes = processes;
   mpi->self = self;
   mpi->first_ranks = LS_NEW_ARRAY(world->memory, int, processes);
   mpi->outgoing_requests = LS_NEW_ARRAY(world->memory, MPI_Request, processes);
-  mpi->heard = LS_NEW_ARRAY(world->memory, bool, processes);
+  mpi->abort_seen = LS_NEW_ARRAY(world->memory, bool, processes);
   int rank = 0;
   for (int p = 0; p < processes; p++) {
-    const int here = (int)cards[p].ranks;
+    const int here = (int)postings[p].ranks;
     mpi->first_ranks[p] = rank;
     if (here > mpi->most_ranks) mpi->most_ranks = here;
     for (int i = 0; i < here; i++) world->process[rank++] = p;
@@ -197,9 +199,9 @@ static ls_mpi *make_world(const card *cards, int processes, int self) {
 
 static void open_communicators(ls_mpi *mpi) {
   MPI_Comm_dup(MPI_COMM_WORLD, &mpi->data);
-  MPI_Comm_dup(MPI_COMM_WORLD, &mpi->news);
+  MPI_Comm_dup(MPI_COMM_WORLD, &mpi->abort_message);
   MPI_Comm_set_errhandler(mpi->data, MPI_ERRORS_RETURN);
-  MPI_Comm_set_errhandler(mpi->news, MPI_ERRORS_RETURN);
+  MPI_Comm_set_errhandler(mpi->abort_message, MPI_ERRORS_RETURN);
   int *bound = NULL, found = 0;
   MPI_Comm_get_attr(mpi->data, MPI_TAG_UB, &bound, &found);
   mpi->largest_tag = found && *bound > 0 ? *bound : 32767; /* what the standard guarantees */
@@ -213,11 +215,11 @@ ls_status ls_world_create_mpi(const ls_mpi_options *options, ls_world **made, ls
   MPI_Comm_size(MPI_COMM_WORLD, &processes);
   MPI_Comm_rank(MPI_COMM_WORLD, &self);
   ls_arena *scratch = ls_arena_create();
-  card *cards = LS_NEW_ARRAY(scratch, card, processes);
-  const card own = own_card(options, self);
-  MPI_Allgather(&own, CARD_FIELDS, MPI_INT64_T, cards, CARD_FIELDS, MPI_INT64_T, MPI_COMM_WORLD);
-  ls_status status = check_cards(cards, processes, &refused, error);
-  ls_mpi *mpi = status == LS_OK ? make_world(cards, processes, self) : NULL;
+  posting *postings = LS_NEW_ARRAY(scratch, posting, processes);
+  const posting own = own_card(options, self);
+  MPI_Allgather(&own, CARD_FIELDS, MPI_INT64_T, postings, CARD_FIELDS, MPI_INT64_T, MPI_COMM_WORLD);
+  ls_status status = check_cards(postings, processes, &refused, error);
+  ls_mpi *mpi = status == LS_OK ? make_world(postings, processes, self) : NULL;
   ls_arena_destroy(&scratch);
   if (mpi) {
     mpi->owns_mpi = owns;

@@ -29,46 +29,49 @@ void *ls_arena_view(const ls_world *world, int self, int rank, const ls_posting 
 }
 
 /* What a rank tells the others of its new memory. */
-typedef struct ticket {
+typedef struct sequence {
   int64_t pid, fd, bytes, failed;
-} ticket;
+} sequence;
 
 /* Maps what the other processes of the domain have made; one thread of a process does it for all.
  * False where some memory could not be mapped. */
-static bool map_views(ls_comm *comm, const ls_memory_calls *of, int arena, const ticket *tickets) {
+static bool map_views(ls_comm *comm, const ls_memory_calls *of, int arena,
+                      const sequence *sequences) {
   ls_world *world = comm->world;
   bool all = true;
   pthread_mutex_lock(&world->lock);
   for (int rank = 0; rank < world->size; rank++) {
     if (world->place[rank] < 0 || world->process[rank] == world->process[comm->rank]) continue;
     const int view = arena * world->domain_ranks + world->place[rank];
-    const size_t bytes = (size_t)tickets[rank].bytes;
+    const size_t bytes = (size_t)sequences[rank].bytes;
     ls_memory *seen = &world->views[view];
     if (!seen->base)
-      *seen =
-          (ls_memory){of, of->import((int)tickets[rank].pid, (int)tickets[rank].fd, bytes), bytes};
+      *seen = (ls_memory){of, of->import((int)sequences[rank].pid, (int)sequences[rank].fd, bytes),
+                          bytes};
     if (!seen->base) all = false;
   }
   pthread_mutex_unlock(&world->lock);
   return all;
 }
 
-/* Exchanges tickets; all ranks learn of one rank's failure, all stop sharing if one cannot map. */
-static ls_status share(ls_comm *comm, const ls_memory_calls *of, int arena, ticket own,
+/* Exchanges sequences; all ranks learn of one rank's failure, all stop sharing if one cannot map.
+ */
+static ls_status share(ls_comm *comm, const ls_memory_calls *of, int arena, sequence own,
                        bool *readable, ls_error *error) {
   ls_world *world = comm->world;
-  const int64_t fields = (int64_t)(sizeof(ticket) / sizeof(int64_t));
-  ticket *tickets = LS_NEW_ARRAY(comm->memory, ticket, world->size);
-  tickets[comm->rank] = own;
-  ls_status status = ls_all_gather(comm->everyone, tickets, &tickets[comm->rank],
+  const int64_t fields = (int64_t)(sizeof(sequence) / sizeof(int64_t));
+  sequence *sequences = LS_NEW_ARRAY(comm->memory, sequence, world->size);
+  sequences[comm->rank] = own;
+  ls_status status = ls_all_gather(comm->everyone, sequences, &sequences[comm->rank],
                                    fields * world->size, LS_I64, error);
   for (int rank = 0; status == LS_OK && rank < world->size; rank++) {
-    if (!tickets[rank].failed) continue;
-    status = ls_fail(error, LS_FAILED, "rank %d: an arena of %.2f GiB cannot be mapped: %s", rank,
-                     (double)tickets[rank].bytes / (1 << 30), strerror((int)tickets[rank].failed));
+    if (!sequences[rank].failed) continue;
+    status =
+        ls_fail(error, LS_FAILED, "rank %d: an arena of %.2f GiB cannot be mapped: %s", rank,
+                (double)sequences[rank].bytes / (1 << 30), strerror((int)sequences[rank].failed));
   }
   if (status == LS_OK) {
-    int64_t refused = !map_views(comm, of, arena, tickets);
+    int64_t refused = !map_views(comm, of, arena, sequences);
     status = ls_all_reduce(comm->everyone, &refused, 1, LS_I64, LS_MAX, error);
     *readable = !refused;
   }
@@ -99,7 +102,7 @@ ls_status ls_comm_arena(ls_comm *comm, const ls_memory_calls *of, size_t bytes, 
   const bool exported = comm->world->domain_ranks > comm->world->count_here;
   void *memory = of->reserve(rounded, exported, &fd);
   const int64_t reason = memory ? 0 : errno;
-  const ticket own = {.pid = getpid(), .fd = fd, .bytes = (int64_t)rounded, .failed = reason};
+  const sequence own = {.pid = getpid(), .fd = fd, .bytes = (int64_t)rounded, .failed = reason};
   bool readable = false;
   const ls_status status = share(comm, of, arena, own, &readable, error);
   if (fd >= 0) close(fd);

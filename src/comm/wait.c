@@ -91,10 +91,10 @@ ls_status ls_comm_give_up(ls_comm *comm, ls_error *error, const char *format, ..
 
 /* "all-gather of 4096 fp32 (parameters of layers.3)" */
 static const char *say_doing(const ls_comm *comm, char text[DOING_BYTES]) {
-  const char *about = comm->doing.about;
-  snprintf(text, DOING_BYTES, "%s of %lld %s%s%.200s%s", comm->doing.name,
-           (long long)comm->doing.count, comm->doing.of, about ? " (" : "", about ? about : "",
-           about ? ")" : "");
+  const char *about = comm->current_call.about;
+  snprintf(text, DOING_BYTES, "%s of %lld %s%s%.200s%s", comm->current_call.name,
+           (long long)comm->current_call.count, comm->current_call.of, about ? " (" : "",
+           about ? about : "", about ? ")" : "");
   return text;
 }
 
@@ -102,25 +102,25 @@ static const char *say_doing(const ls_comm *comm, char text[DOING_BYTES]) {
 static ls_status look_around(ls_wait *wait, int64_t now, ls_error *error) {
   ls_comm *comm = wait->comm;
   const ls_world *world = comm->world;
-  char doing[DOING_BYTES];
+  char current_call[DOING_BYTES];
   wait->looked_ns = now;
   for (int i = 0; i < world->neighbour_count; i++) {
     const ls_neighbour *neighbour = &world->neighbours[i];
     if (!ls_neighbour_died(neighbour)) continue;
     char text[64 + DOING_BYTES];
     snprintf(text, sizeof text, "its process (pid %d) died; rank %d noticed in %s", neighbour->pid,
-             comm->rank, say_doing(comm, doing));
+             comm->rank, say_doing(comm, current_call));
     return abort_as(comm, neighbour->first_rank, text, error);
   }
   const double waited = (double)(now - wait->started_ns) * 1e-9;
   if (!wait->told && waited >= world->deadline_s * TOLD_SHARE) {
     wait->told = true;
     ls_warn("rank %d has waited %.3g s for rank %d in %s; the run ends after %.3g s", comm->rank,
-            waited, wait->peer, say_doing(comm, doing), world->deadline_s);
+            waited, wait->peer, say_doing(comm, current_call), world->deadline_s);
   }
   if (waited < world->deadline_s) return LS_OK;
   return ls_comm_give_up(comm, error, "waited %.3g s for rank %d in %s", waited, wait->peer,
-                         say_doing(comm, doing));
+                         say_doing(comm, current_call));
 }
 
 /* Passes a moment; true where it was a long one. */
@@ -148,7 +148,7 @@ ls_status ls_wait_turn(ls_wait *wait, ls_error *error) {
   ls_comm *comm = wait->comm;
   ls_world *world = comm->world;
   if (ls_control_aborted(world->control, error)) return aborted(comm, error);
-  const bool polling = world->talks || !wait->flag;
+  const bool polling = world->uses_messages || !wait->flag;
   if (polling && world->transport) world->transport->poll(world->transport);
   const bool slept = rest(wait, polling, wait->turns);
   wait->turns++;

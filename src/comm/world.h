@@ -144,7 +144,7 @@ struct ls_world {
   ls_transport *transport; /* NULL: one process */
   /* Messages have been sent or received here. From then on every wait lets them move: whoever has
    * got its data and goes on may still owe the sender the library's receipt. */
-  _Atomic bool talks;
+  _Atomic bool uses_messages;
   size_t message_bytes; /* longest single message */
   size_t staging_bytes; /* memory a rank may use for pieces that arrive to be summed */
   ls_comm *comms;
@@ -187,15 +187,15 @@ struct ls_comm {
     int64_t count;
     const char *of;
     const char *about; /* what the numbers are; NULL: not said */
-  } doing; /* for the text of a wait: "all-reduce of 1000 fp32 (gradient of layers.0)" */
+  } current_call; /* for the text of a wait: "all-reduce of 1000 fp32 (gradient of layers.0)" */
 };
 
 /* What is to go to and to come from a member as messages. */
-typedef struct ls_leg {
+typedef struct ls_peer_transfer {
   const char *out;
   char *in;
   size_t out_bytes, in_bytes;
-} ls_leg;
+} ls_peer_transfer;
 
 struct ls_group {
   ls_comm *comm;
@@ -206,15 +206,15 @@ struct ls_group {
   int *seats; /* [size] place among the members of this domain, else -1 */
   int seat_count, seat;
   uint32_t sequence;
-  ls_slot *slots;         /* [seat_count], shared */
-  ls_channel **in, **out; /* [size] channels from and to each member; NULL: not used yet */
-  uint64_t *earlier;      /* [size] groups of this rank with each member that came before */
-  uint32_t *sent, *taken; /* [size] messages so far to and from each member */
-  uint32_t *ended;        /* [size] sends to each member that are known to be taken */
-  void **peers;           /* [size] each member's posted buffer; NULL: the transport has it */
-  const void **sources;   /* [size] scratch */
-  void **targets;         /* [size] scratch */
-  ls_leg *legs;           /* [size] */
+  ls_slot *slots;              /* [seat_count], shared */
+  ls_channel **in, **out;      /* [size] channels from and to each member; NULL: not used yet */
+  uint64_t *earlier;           /* [size] groups of this rank with each member that came before */
+  uint32_t *sent, *taken;      /* [size] messages so far to and from each member */
+  uint32_t *ended;             /* [size] sends to each member that are known to be taken */
+  void **peers;                /* [size] each member's posted buffer; NULL: the transport has it */
+  const void **sources;        /* [size] scratch */
+  void **targets;              /* [size] scratch */
+  ls_peer_transfer *transfers; /* [size] */
 };
 
 /* --- control.c ------------------------------------------------------------------------------ */
@@ -329,10 +329,11 @@ bool ls_group_needs_message(const ls_group *group, int member, const ls_posting 
 /* The tag of a group's messages to and from a member: no other group of the two has it. */
 uint64_t ls_group_tag(const ls_group *group, ls_stream stream, int member);
 
-/* Sends and receives all of group->legs, in messages of bounded length. */
+/* Sends and receives all of group->transfers, in messages of bounded length. */
 ls_status ls_exchange(ls_group *group, ls_stream stream, ls_error *error);
 
-/* One round: starts one message of each leg on a lane; waits for all that a lane has under way. */
+/* One round: starts one message of each transfer on a lane; waits for all that a lane has under
+ * way. */
 ls_status ls_lane_start(ls_group *group, ls_stream stream, int lane, ls_error *error);
 ls_status ls_lane_finish(ls_group *group, int lane, ls_error *error);
 void ls_legs_clear(ls_group *group);

@@ -69,8 +69,8 @@ static void add_moved(void *context, const ls_executed *each) {
   summing *sum = context;
   const ls_instruction *instruction = each->instruction;
   if (ls_collective_moves(instruction->collective) &&
-      ls_pool_tier(ls_program_frame(sum->program, instruction->in[0])->pool) == sum->from &&
-      ls_pool_tier(ls_program_frame(sum->program, instruction->out[0])->pool) == sum->to)
+      ls_pool_tier(ls_program_buffer_group(sum->program, instruction->in[0])->pool) == sum->from &&
+      ls_pool_tier(ls_program_buffer_group(sum->program, instruction->out[0])->pool) == sum->to)
     sum->bytes +=
         (double)each->times * ls_instruction_work(sum->program, 0, instruction, each->first).moved;
 }

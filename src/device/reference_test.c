@@ -135,7 +135,7 @@ static ls_view make_view(const kernel_case *test, const ls_operand_labels *label
 }
 
 static bool counts_steps(ls_op_kind kind) {
-  return kind == LS_OP_ADAMW || kind == LS_OP_ADAMW_AHEAD;
+  return kind == LS_OP_ADAMW || kind == LS_OP_ADAMW_SPECULATE;
 }
 
 static double input_value(const kernel_case *test, int input, int64_t i, int64_t j) {
@@ -147,7 +147,7 @@ static double input_value(const kernel_case *test, int input, int64_t i, int64_t
   if (index) return (double)(bits(test->seed, input, i, j) % (uint64_t)(vocabulary + 2)) - 1;
   const double value = noise(test->seed, input, i, j);
   /* Sums of exponentials and of squares are positive. */
-  if ((test->kind == LS_OP_ADAMW_AHEAD && input == 6) ||
+  if ((test->kind == LS_OP_ADAMW_SPECULATE && input == 6) ||
       (test->kind == LS_OP_XENT_LOSS && input == 1) ||
       (test->kind == LS_OP_XENT_GRAD && input == 2) ||
       (test->kind == LS_OP_ROW_SCALE && input == 2) ||
@@ -320,8 +320,8 @@ static void padding_changes_nothing(void **state) {
 }
 
 static const bool never_added_to[LS_OP_COUNT] = {
-    [LS_OP_XENT_MAX] = true, [LS_OP_CLIP_FACTOR] = true, [LS_OP_ADAMW] = true,
-    [LS_OP_SGD] = true,      [LS_OP_ADAMW_AHEAD] = true, [LS_OP_SGD_AHEAD] = true};
+    [LS_OP_XENT_MAX] = true, [LS_OP_CLIP_FACTOR] = true,     [LS_OP_ADAMW] = true,
+    [LS_OP_SGD] = true,      [LS_OP_ADAMW_SPECULATE] = true, [LS_OP_SGD_SPECULATE] = true};
 
 static void accumulation_adds(void **state) {
   (void)state;

@@ -30,16 +30,16 @@ typedef enum ls_role {
 } ls_role;
 
 /* How tensor parallelism may cut a parameter; a strategy's row says what each becomes. */
-typedef enum ls_cut {
-  LS_CUT_NONE = 0,   /* norms, biases after a row-cut product */
-  LS_CUT_COLUMN,     /* weight[out, in] or bias[out], cut on out */
-  LS_CUT_ROW,        /* weight[out, in], cut on in */
-  LS_CUT_QUERY,      /* out = query heads */
-  LS_CUT_KEY_VALUE,  /* out = KV heads: cut as far as they go, replicated beyond */
-  LS_CUT_HEADS_IN,   /* weight[out, in], in = query heads */
-  LS_CUT_VOCABULARY, /* [vocabulary, c], cut on the vocabulary */
-  LS_CUT_COUNT
-} ls_cut;
+typedef enum ls_tp_sharding {
+  LS_TP_REPLICATED = 0, /* norms, biases after a row-cut product */
+  LS_TP_COLUMN,         /* weight[out, in] or bias[out], cut on out */
+  LS_TP_ROW,            /* weight[out, in], cut on in */
+  LS_TP_QUERY,          /* out = query heads */
+  LS_TP_KEY_VALUE,      /* out = KV heads: cut as far as they go, replicated beyond */
+  LS_TP_HEADS_IN,       /* weight[out, in], in = query heads */
+  LS_TP_VOCABULARY,     /* [vocabulary, c], cut on the vocabulary */
+  LS_TP_COUNT
+} ls_tp_sharding;
 
 typedef enum ls_init { LS_INIT_NORMAL = 0, LS_INIT_ONES, LS_INIT_ZEROS } ls_init;
 
@@ -47,7 +47,7 @@ typedef struct ls_parameter {
   const char *name; /* ours, unfused: "layers.3.attention.query" */
   int ndim;
   int64_t dims[LS_MAX_DIMS];
-  ls_cut cut;
+  ls_tp_sharding cut;
   ls_init init;
   double deviation; /* of LS_INIT_NORMAL */
 } ls_parameter;

@@ -72,8 +72,8 @@ enum { LS_MAX_DIMS = 3, LS_MAX_INPUTS = 7, LS_MAX_OUTPUTS = 3, LS_MAX_GRADIENT_R
   X(CLIP_FACTOR, "clip_factor")           \
   X(ADAMW, "adamw")                       \
   X(SGD, "sgd")                           \
-  X(ADAMW_AHEAD, "adamw_ahead")           \
-  X(SGD_AHEAD, "sgd_ahead")               \
+  X(ADAMW_SPECULATE, "adamw_speculate")   \
+  X(SGD_SPECULATE, "sgd_speculate")       \
   X(CAST, "cast")                         \
   X(COPY, "copy")
 

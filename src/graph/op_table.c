@@ -245,9 +245,9 @@ static const ls_op rows[LS_OP_COUNT] = {
     [LS_OP_SGD] = {.labels = "e, 1, 1, 1 -> e, e", .updates = true},
     /* gradient, learning rate, step, clip factor, master, first moment, second moment -> the
      * weights that ADAMW would make of these, which stay as they are; factor 0: not finite ones */
-    [LS_OP_ADAMW_AHEAD] = {.labels = "e, 1, 1, 1, e, e, e -> e"},
+    [LS_OP_ADAMW_SPECULATE] = {.labels = "e, 1, 1, 1, e, e, e -> e"},
     /* gradient, learning rate, step, clip factor, master, momentum -> likewise of SGD */
-    [LS_OP_SGD_AHEAD] = {.labels = "e, 1, 1, 1, e, e -> e"},
+    [LS_OP_SGD_SPECULATE] = {.labels = "e, 1, 1, 1, e, e -> e"},
     [LS_OP_CAST] = {.labels = "e -> e"},
     [LS_OP_COPY] = {.labels = "n c -> n c", .cut = "n", .again = LS_AGAIN_MAY},
 };

@@ -6,14 +6,14 @@ static const char *const kinds[] = {
 #undef LS_ACTION_NAME
 };
 
-/* [way][cargo][end] */
-static const char *const transfers[LS_WAY_COUNT][LS_CARGO_COUNT][2] = {
-#define LS_BOTH_NAMES(way, cargo) {"begin " way " of " cargo, "wait for " way " of " cargo},
-#define LS_WAY_NAMES(suffix, way)                                      \
-  [LS_WAY_##suffix] = {LS_BOTH_NAMES(way, "parameters") LS_BOTH_NAMES( \
+/* [way][payload][end] */
+static const char *const transfers[LS_TRANSFER_COUNT][LS_PAYLOAD_COUNT][2] = {
+#define LS_BOTH_NAMES(way, payload) {"begin " way " of " payload, "wait for " way " of " payload},
+#define LS_TRANSFER_NAMES(suffix, way)                                      \
+  [LS_TRANSFER_##suffix] = {LS_BOTH_NAMES(way, "parameters") LS_BOTH_NAMES( \
       way, "gradients") LS_BOTH_NAMES(way, "optimizer state") LS_BOTH_NAMES(way, "activations")},
-    LS_WAYS(LS_WAY_NAMES)
-#undef LS_WAY_NAMES
+    LS_TRANSFERS(LS_TRANSFER_NAMES)
+#undef LS_TRANSFER_NAMES
 #undef LS_BOTH_NAMES
 };
 
@@ -23,16 +23,17 @@ bool ls_action_transfers(const ls_action *action) {
 
 bool ls_action_is_message(const ls_action *action) {
   return ls_action_transfers(action) &&
-         (action->way == LS_WAY_SEND || action->way == LS_WAY_RECEIVE);
+         (action->transfer == LS_TRANSFER_SEND || action->transfer == LS_TRANSFER_RECEIVE);
 }
 
 const char *ls_action_name(const ls_action *action) {
   if (!ls_action_transfers(action)) return kinds[action->kind];
-  return transfers[action->way][action->cargo][action->kind == LS_ACTION_WAIT];
+  return transfers[action->transfer][action->payload][action->kind == LS_ACTION_WAIT];
 }
 
 int ls_action_sort(const ls_action *action) {
   if (!ls_action_transfers(action)) return (int)action->kind;
-  return LS_ACTION_COUNT_OF_KINDS + 2 * ((int)action->way * LS_CARGO_COUNT + (int)action->cargo) +
+  return LS_ACTION_COUNT_OF_KINDS +
+         2 * ((int)action->transfer * LS_PAYLOAD_COUNT + (int)action->payload) +
          (action->kind == LS_ACTION_WAIT);
 }

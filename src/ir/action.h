@@ -20,8 +20,8 @@
   X(WAIT, "wait for")          /* its end */                                                    \
   X(SUM, "sum of squares")     /* of a unit's gradient, where NORM would not find it */         \
   X(NORM, "norm")              /* of all gradients, loss, clip factor */                        \
-  X(AHEAD, "ahead")            /* a unit's weights as they are if the norm clips nothing */     \
-  X(SETTLE, "settle")          /* the norm over all stages, where NORM did not wait for them */ \
+  X(SPECULATE, "speculate")    /* a unit's weights as they are if the norm clips nothing */     \
+  X(VALIDATE, "validate")      /* the norm over all stages, where NORM did not wait for them */ \
   X(UPDATE, "update")          /* a unit's master weights and moments */                        \
   X(LOSS, "loss")              /* of an evaluation */
 
@@ -33,7 +33,7 @@ typedef enum ls_action_kind {
 } ls_action_kind;
 
 /* Which way a transfer goes. */
-#define LS_WAYS(X)                                                                   \
+#define LS_TRANSFERS(X)                                                              \
   X(GATHER, "gather")         /* shards of a unit -> the whole of it, for use */     \
   X(PUBLISH, "publication")   /* updated shards -> units that are stored whole */    \
   X(REDUCE, "reduction")      /* of one microbatch, into the shard */                \
@@ -43,26 +43,26 @@ typedef enum ls_action_kind {
   X(FETCH, "fetch")           /* from the tier where it waits to where it is used */ \
   X(RETURN, "return")         /* and back */
 
-typedef enum ls_way {
-#define LS_WAY_ENUM(suffix, name) LS_WAY_##suffix,
-  LS_WAYS(LS_WAY_ENUM)
-#undef LS_WAY_ENUM
-      LS_WAY_COUNT
-} ls_way;
+typedef enum ls_transfer_kind {
+#define LS_TRANSFER_ENUM(suffix, name) LS_TRANSFER_##suffix,
+  LS_TRANSFERS(LS_TRANSFER_ENUM)
+#undef LS_TRANSFER_ENUM
+      LS_TRANSFER_COUNT
+} ls_transfer_kind;
 
 /* What a transfer takes there: of a unit, of a segment's passes, or over a stage boundary. */
-typedef enum ls_cargo {
-  LS_CARGO_PARAMETERS = 0,
-  LS_CARGO_GRADIENTS,
-  LS_CARGO_STATE,
-  LS_CARGO_ACTIVATIONS,
-  LS_CARGO_COUNT
-} ls_cargo;
+typedef enum ls_payload {
+  LS_PAYLOAD_PARAMETERS = 0,
+  LS_PAYLOAD_GRADIENTS,
+  LS_PAYLOAD_STATE,
+  LS_PAYLOAD_ACTIVATIONS,
+  LS_PAYLOAD_COUNT
+} ls_payload;
 
 typedef struct ls_action {
   ls_action_kind kind;
-  ls_way way; /* BEGIN and WAIT: of which transfer; else 0 */
-  ls_cargo cargo;
+  ls_transfer_kind transfer; /* BEGIN and WAIT: of which transfer; else 0 */
+  ls_payload payload;
   int segment;    /* of passes; of messages the boundary: the chunk before it; else -1 */
   int unit;       /* actions on a unit; else -1 */
   int microbatch; /* -1: once a step */
@@ -73,10 +73,10 @@ const char *ls_action_name(const ls_action *action);
 
 /* A number of its kind and transfer, below LS_ACTION_SORTS; of any that is no transfer its kind. */
 int ls_action_sort(const ls_action *action);
-#define LS_BEGIN_OF(way, cargo) \
-  (LS_ACTION_COUNT_OF_KINDS + 2 * (LS_WAY_##way * LS_CARGO_COUNT + LS_CARGO_##cargo))
-#define LS_WAIT_OF(way, cargo) (LS_BEGIN_OF(way, cargo) + 1)
-enum { LS_ACTION_SORTS = LS_ACTION_COUNT_OF_KINDS + 2 * LS_WAY_COUNT * LS_CARGO_COUNT };
+#define LS_BEGIN_OF(way, payload) \
+  (LS_ACTION_COUNT_OF_KINDS + 2 * (LS_TRANSFER_##way * LS_PAYLOAD_COUNT + LS_PAYLOAD_##payload))
+#define LS_WAIT_OF(way, payload) (LS_BEGIN_OF(way, payload) + 1)
+enum { LS_ACTION_SORTS = LS_ACTION_COUNT_OF_KINDS + 2 * LS_TRANSFER_COUNT * LS_PAYLOAD_COUNT };
 
 /* Whether it begins or ends a transfer. */
 bool ls_action_transfers(const ls_action *action);

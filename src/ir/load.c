@@ -9,7 +9,7 @@ typedef struct loader {
   ls_arena *arena;
   const char *name;
   ls_program *program;
-  int64_t instances, actions; /* how many there will be */
+  int64_t live_intervals, actions; /* how many there will be */
   ls_error *error;
 } loader;
 
@@ -33,10 +33,10 @@ static int find_dtype(const char *name) {
 /* Its kind and transfer, by name. */
 static bool read_action(const char *name, ls_action *action) {
   for (int k = 0; k < LS_ACTION_COUNT_OF_KINDS; k++)
-    for (int t = 0; t < LS_WAY_COUNT * LS_CARGO_COUNT; t++) {
+    for (int t = 0; t < LS_TRANSFER_COUNT * LS_PAYLOAD_COUNT; t++) {
       action->kind = (ls_action_kind)k;
-      action->way = (ls_way)(t / LS_CARGO_COUNT);
-      action->cargo = (ls_cargo)(t % LS_CARGO_COUNT);
+      action->transfer = (ls_transfer_kind)(t / LS_PAYLOAD_COUNT);
+      action->payload = (ls_payload)(t % LS_PAYLOAD_COUNT);
       if (strcmp(ls_action_name(action), name) == 0) return true;
       if (!ls_action_transfers(action)) break;
     }
@@ -158,38 +158,40 @@ static bool read_layout(ls_arena *arena, const json_t *object, ls_layout *layout
          layout->recompute_layers >= 0;
 }
 
-static ls_status load_frame(loader *l, json_t *item, size_t index) {
-  ls_frame frame = {0};
+static ls_status load_buffer_group(loader *l, json_t *item, size_t index) {
+  ls_buffer_group buffer_group = {0};
   const char *name;
   int pool, category;
   json_int_t bytes;
-  if (json_unpack(item, "[siiIi]", &name, &pool, &category, &bytes, &frame.instance) != 0 ||
+  if (json_unpack(item, "[siiIi]", &name, &pool, &category, &bytes, &buffer_group.live_interval) !=
+          0 ||
       !in_range(pool, LS_POOL_COUNT) || !in_range(category, LS_CATEGORY_COUNT) ||
-      !in_range(bytes, l->program->pool_bytes[pool] + 1) || !in_range(frame.instance, l->instances))
-    return damaged(l, "frame", index);
-  frame.name = ls_arena_strdup(l->arena, name);
-  frame.pool = (ls_pool)pool;
-  frame.category = (ls_category)category;
-  frame.bytes = bytes;
-  *LS_APPEND(l->arena, &l->program->frames) = frame;
+      !in_range(bytes, l->program->pool_bytes[pool] + 1) ||
+      !in_range(buffer_group.live_interval, l->live_intervals))
+    return damaged(l, "buffer_group", index);
+  buffer_group.name = ls_arena_strdup(l->arena, name);
+  buffer_group.pool = (ls_pool)pool;
+  buffer_group.category = (ls_category)category;
+  buffer_group.bytes = bytes;
+  *LS_APPEND(l->arena, &l->program->buffer_groups) = buffer_group;
   return LS_OK;
 }
 
-static ls_status load_instance(loader *l, json_t *item, size_t index) {
-  ls_instance made;
+static ls_status load_live_interval(loader *l, json_t *item, size_t index) {
+  ls_live_interval made;
   json_int_t offset;
-  if (json_unpack(item, "[iiiiI]", &made.frame, &made.microbatch, &made.first, &made.last,
+  if (json_unpack(item, "[iiiiI]", &made.buffer_group, &made.microbatch, &made.first, &made.last,
                   &offset) != 0 ||
-      !in_range(made.frame, l->program->frames.count))
-    return damaged(l, "instance", index);
-  const ls_frame *frame = &l->program->frames.items[made.frame];
-  const int64_t room = l->program->pool_bytes[frame->pool] - frame->bytes;
+      !in_range(made.buffer_group, l->program->buffer_groups.count))
+    return damaged(l, "live_interval", index);
+  const ls_buffer_group *buffer_group = &l->program->buffer_groups.items[made.buffer_group];
+  const int64_t room = l->program->pool_bytes[buffer_group->pool] - buffer_group->bytes;
   if (!in_range(offset, room + 1) || !in_range(made.first, l->actions) ||
       !in_range(made.last, l->actions) || made.first > made.last ||
       !in_range((int64_t)made.microbatch + 1, l->program->layout.microbatches + 1))
-    return damaged(l, "instance", index);
+    return damaged(l, "live_interval", index);
   made.offset = offset;
-  *LS_APPEND(l->arena, &l->program->instances) = made;
+  *LS_APPEND(l->arena, &l->program->live_intervals) = made;
   return LS_OK;
 }
 
@@ -197,10 +199,10 @@ static ls_status load_storage(loader *l, json_t *item, size_t index) {
   ls_storage storage = {0};
   const char *name;
   json_int_t offset, bytes;
-  if (json_unpack(item, "[siII]", &name, &storage.frame, &offset, &bytes) != 0 ||
-      !in_range(storage.frame, l->program->frames.count))
+  if (json_unpack(item, "[siII]", &name, &storage.buffer_group, &offset, &bytes) != 0 ||
+      !in_range(storage.buffer_group, l->program->buffer_groups.count))
     return damaged(l, "storage", index);
-  const int64_t room = l->program->frames.items[storage.frame].bytes;
+  const int64_t room = l->program->buffer_groups.items[storage.buffer_group].bytes;
   if (!in_range(bytes, room + 1) || !in_range(offset, room - bytes + 1))
     return damaged(l, "storage", index);
   storage.name = ls_arena_strdup(l->arena, name);
@@ -415,22 +417,23 @@ static ls_status load_instruction(loader *l, json_t *item, size_t index) {
 }
 
 static bool body_has(const ls_program *program, const ls_body *body, int value) {
-  const int frame = program->storages.items[program->values.items[value].storage].frame;
-  for (int i = 0; i < body->frames.count; i++)
-    if (body->frames.items[i] == frame) return true;
+  const int buffer_group =
+      program->storages.items[program->values.items[value].storage].buffer_group;
+  for (int i = 0; i < body->buffer_groups.count; i++)
+    if (body->buffer_groups.items[i] == buffer_group) return true;
   return false;
 }
 
 static ls_status load_body(loader *l, json_t *item, size_t index) {
   ls_body body = {0};
-  json_t *frames;
-  if (json_unpack(item, "[iio]", &body.first, &body.count, &frames) != 0 || body.first < 0 ||
+  json_t *buffer_groups;
+  if (json_unpack(item, "[iio]", &body.first, &body.count, &buffer_groups) != 0 || body.first < 0 ||
       body.count < 0 || body.first > l->program->instructions.count - body.count)
     return damaged(l, "body", index);
-  for (size_t i = 0; i < json_array_size(frames); i++) {
-    const json_int_t frame = json_integer_value(json_array_get(frames, i));
-    if (!in_range(frame, l->program->frames.count)) return damaged(l, "body", index);
-    *LS_APPEND(l->arena, &body.frames) = (int)frame;
+  for (size_t i = 0; i < json_array_size(buffer_groups); i++) {
+    const json_int_t buffer_group = json_integer_value(json_array_get(buffer_groups, i));
+    if (!in_range(buffer_group, l->program->buffer_groups.count)) return damaged(l, "body", index);
+    *LS_APPEND(l->arena, &body.buffer_groups) = (int)buffer_group;
   }
   for (int i = body.first; i < body.first + body.count; i++) {
     const ls_instruction *each = &l->program->instructions.items[i];
@@ -447,9 +450,9 @@ static ls_status load_action(loader *l, json_t *item, size_t index) {
   ls_program_action made = {0};
   const char *name;
   int first;
-  json_t *instances;
+  json_t *live_intervals;
   if (json_unpack(item, "[siiiibo]", &name, &made.action.segment, &made.action.unit,
-                  &made.action.microbatch, &made.body, &first, &instances) != 0 ||
+                  &made.action.microbatch, &made.body, &first, &live_intervals) != 0 ||
       !read_action(name, &made.action) || !in_range(made.body, l->program->bodies.count) ||
       !in_range((int64_t)made.action.microbatch + 1, l->program->layout.microbatches + 1) ||
       !in_range((int64_t)made.action.segment + 1, 1 << 20) ||
@@ -457,14 +460,16 @@ static ls_status load_action(loader *l, json_t *item, size_t index) {
     return damaged(l, "action", index);
   made.first = first != 0;
   const ls_body *body = &l->program->bodies.items[made.body];
-  if (json_array_size(instances) != (size_t)body->frames.count) return damaged(l, "action", index);
-  made.instances = LS_NEW_ARRAY(l->arena, int, body->frames.count + 1);
-  for (int i = 0; i < body->frames.count; i++) {
-    const json_int_t instance = json_integer_value(json_array_get(instances, (size_t)i));
-    if (!in_range(instance, l->program->instances.count) ||
-        l->program->instances.items[instance].frame != body->frames.items[i])
+  if (json_array_size(live_intervals) != (size_t)body->buffer_groups.count)
+    return damaged(l, "action", index);
+  made.live_intervals = LS_NEW_ARRAY(l->arena, int, body->buffer_groups.count + 1);
+  for (int i = 0; i < body->buffer_groups.count; i++) {
+    const json_int_t live_interval = json_integer_value(json_array_get(live_intervals, (size_t)i));
+    if (!in_range(live_interval, l->program->live_intervals.count) ||
+        l->program->live_intervals.items[live_interval].buffer_group !=
+            body->buffer_groups.items[i])
       return damaged(l, "action", index);
-    made.instances[i] = (int)instance;
+    made.live_intervals[i] = (int)live_interval;
   }
   *LS_APPEND(l->arena, &l->program->actions) = made;
   return LS_OK;
@@ -477,14 +482,14 @@ static ls_status load_parameter(loader *l, json_t *item, size_t index) {
   json_t *dims, *values;
   if (json_unpack(item, "[sbbbioio]", &name, &here, &gives, &trainable, &cut, &dims, &made->unit,
                   &values) != 0 ||
-      !in_range(cut, LS_CUT_COUNT) || !in_range((int64_t)made->unit + 1, 1 << 20) ||
+      !in_range(cut, LS_TP_COUNT) || !in_range((int64_t)made->unit + 1, 1 << 20) ||
       !read_ints(values, made->part, LS_PART_COUNT))
     return damaged(l, "parameter", index);
   made->name = ls_arena_strdup(l->arena, name);
   made->here = here != 0;
   made->gives = gives != 0;
   made->trainable = trainable != 0;
-  made->cut = (ls_cut)cut;
+  made->cut = (ls_tp_sharding)cut;
   made->ndim = read_integers(dims, made->dims, LS_MAX_DIMS);
   for (int part = 0; part < LS_PART_COUNT; part++) {
     const bool always = here && !ls_state_row_of((ls_state_part)part)->trained;
@@ -578,13 +583,14 @@ static ls_status load_head(loader *l, json_t *root) {
 static ls_status load_program(loader *l, json_t *root) {
   ls_program *program = l->program;
   LS_TRY(load_head(l, root));
-  l->instances = (int64_t)json_array_size(json_object_get(root, "instances"));
+  l->live_intervals = (int64_t)json_array_size(json_object_get(root, "live_intervals"));
   l->actions = (int64_t)json_array_size(json_object_get(root, "actions"));
-  LS_TRY(load_list(l, root, "frames", load_frame));
-  LS_TRY(load_list(l, root, "instances", load_instance));
-  for (int f = 0; f < program->frames.count; f++)
-    if (program->instances.items[program->frames.items[f].instance].frame != f)
-      return damaged(l, "frame", (size_t)f);
+  LS_TRY(load_list(l, root, "buffer_groups", load_buffer_group));
+  LS_TRY(load_list(l, root, "live_intervals", load_live_interval));
+  for (int f = 0; f < program->buffer_groups.count; f++)
+    if (program->live_intervals.items[program->buffer_groups.items[f].live_interval].buffer_group !=
+        f)
+      return damaged(l, "buffer_group", (size_t)f);
   LS_TRY(load_list(l, root, "storages", load_storage));
   LS_TRY(load_list(l, root, "values", load_value));
   LS_TRY(load_list(l, root, "instructions", load_instruction));

@@ -46,9 +46,9 @@ static void cut_rows(const ls_value *value, ls_local *local) {
   local->start[0] += value->first_row;
 }
 
-const ls_frame *ls_program_frame(const ls_program *program, int value) {
+const ls_buffer_group *ls_program_buffer_group(const ls_program *program, int value) {
   const int storage = program->values.items[value].storage;
-  return &program->frames.items[program->storages.items[storage].frame];
+  return &program->buffer_groups.items[program->storages.items[storage].buffer_group];
 }
 
 ls_local ls_program_local(const ls_program *program, int rank, int index) {

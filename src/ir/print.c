@@ -19,24 +19,25 @@ static void print_mesh(const ls_program *program, FILE *stream) {
             ls_tier_name(layout->offload.activations));
 }
 
-/* Where a frame lies during an action. */
-static int64_t frame_offset(const ls_program *program, const ls_program_action *action, int frame) {
+/* Where a buffer group lies during an action. */
+static int64_t buffer_group_offset(const ls_program *program, const ls_program_action *action,
+                                   int buffer_group) {
   const ls_body *body = &program->bodies.items[action->body];
   int at = 0;
-  while (body->frames.items[at] != frame) at++;
-  return program->instances.items[action->instances[at]].offset;
+  while (body->buffer_groups.items[at] != buffer_group) at++;
+  return program->live_intervals.items[action->live_intervals[at]].offset;
 }
 
 static void print_value(const ls_program *program, const ls_program_action *action, int index,
                         FILE *stream) {
   const ls_value *value = &program->values.items[index];
-  const int frame = program->storages.items[value->storage].frame;
+  const int buffer_group = program->storages.items[value->storage].buffer_group;
   fprintf(stream, "%%%d:%s[", index, ls_dtype_name(value->dtype));
   const ls_local local = ls_program_local(program, 0, index);
   for (int d = 0; d < value->ndim; d++)
     fprintf(stream, "%s%lld", d ? "," : "", (long long)local.dims[d]);
-  fprintf(stream, "]@%s+%lld", ls_pool_name(program->frames.items[frame].pool),
-          (long long)(frame_offset(program, action, frame) + local.offset));
+  fprintf(stream, "]@%s+%lld", ls_pool_name(program->buffer_groups.items[buffer_group].pool),
+          (long long)(buffer_group_offset(program, action, buffer_group) + local.offset));
 }
 
 static void print_instruction(const ls_program *program, const ls_program_action *action, int index,

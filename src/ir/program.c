@@ -31,13 +31,14 @@ int64_t ls_program_tier_bytes(const ls_program *program, ls_tier tier) {
 ls_alive *ls_program_alive(ls_arena *arena, const ls_program *program, ls_tier tier) {
   const int actions = program->actions.count;
   ls_alive *alive = LS_NEW_ARRAY(arena, ls_alive, actions + 1);
-  for (int i = 0; i < program->instances.count; i++) {
-    const ls_instance *instance = &program->instances.items[i];
-    const ls_frame *frame = &program->frames.items[instance->frame];
-    if (ls_pool_tier(frame->pool) != tier) continue;
-    const int64_t bytes = ls_storage_aligned(frame->bytes, program->alignment);
-    alive[instance->first].by_category[frame->category] += bytes;
-    alive[instance->last + 1].by_category[frame->category] -= bytes;
+  for (int i = 0; i < program->live_intervals.count; i++) {
+    const ls_live_interval *live_interval = &program->live_intervals.items[i];
+    const ls_buffer_group *buffer_group =
+        &program->buffer_groups.items[live_interval->buffer_group];
+    if (ls_pool_tier(buffer_group->pool) != tier) continue;
+    const int64_t bytes = ls_storage_aligned(buffer_group->bytes, program->alignment);
+    alive[live_interval->first].by_category[buffer_group->category] += bytes;
+    alive[live_interval->last + 1].by_category[buffer_group->category] -= bytes;
   }
   for (int a = 0; a < actions; a++)
     for (int c = 0; c < LS_CATEGORY_COUNT; c++) {
@@ -77,12 +78,12 @@ static int after(const ls_program *program, ls_action_kind kind, int otherwise) 
 int ls_program_first_of(const ls_program *program, ls_program_part part) {
   const int all = program->actions.count;
   const int norm = after(program, LS_ACTION_NORM, all);
-  const int settled = after(program, LS_ACTION_SETTLE, norm);
+  const int settled = after(program, LS_ACTION_VALIDATE, norm);
   switch (part) {
     case LS_PROGRAM_PROLOGUE: return 0;
     case LS_PROGRAM_PASSES: return program->cut > 0 ? program->cut : 0;
-    case LS_PROGRAM_GUESS: return norm;
-    case LS_PROGRAM_SETTLE: return settled > norm ? settled - 1 : norm;
+    case LS_PROGRAM_SPECULATE: return norm;
+    case LS_PROGRAM_VALIDATE: return settled > norm ? settled - 1 : norm;
     case LS_PROGRAM_UPDATE: return settled;
     default: return all;
   }

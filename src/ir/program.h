@@ -1,14 +1,15 @@
 /* The compiled program of a step: a static list of instructions, every operand with its address.
  *
  * One program serves all ranks: what differs by coordinates follows from an operand's placement
- * (ls_program_local). Memory is frames, whose places are worked out at compile time: an operand's
- * address is pool base + place of the frame's instance + offset in it, + what its coordinates add.
- * Step, evaluation and decoding are programs over one persistent region: the same layout of the
- * same model gives the same STATE and CELL offsets.
+ * (ls_program_local). Memory is buffer groups, whose places are worked out at compile time: an
+ * operand's address is pool base + place of the buffer group's live interval + offset in it, + what
+ * its coordinates add. Step, evaluation and decoding are programs over one persistent region: the
+ * same layout of the same model gives the same STATE and CELL offsets.
  *
  * Instructions compute in the tier that their outputs lie in (cells aside). MOVE copies in[0], the
- * bytes of a value, to out[0] in another tier. A move or gather that begins to fill a work frame
- * begins a new life of it, so a frame may have several in a step, with holes between them.
+ * bytes of a value, to out[0] in another tier. A move or gather that begins to fill a work buffer
+ * group begins a new life of it, so a buffer group may have several in a step, with holes between
+ * them.
  *
  *   ls_program_print(program, stdout_like_stream);
  */
@@ -59,25 +60,25 @@ enum { LS_CELL_BYTES = 64 }; /* a cache line each */
 
 /* Memory that lives and dies as one: what a segment's forward pass keeps for its backward pass, a
  * unit's gathered weights, the temporaries of a body, ... */
-typedef struct ls_frame {
+typedef struct ls_buffer_group {
   const char *name;
   ls_pool pool;
   ls_category category;
   int64_t bytes;
-  int instance; /* its first; those of inputs follow one another, one a microbatch */
-} ls_frame;
+  int live_interval; /* its first; those of inputs follow one another, one a microbatch */
+} ls_buffer_group;
 
-/* One life of a frame: actions [first, last], at `offset` of its pool. */
-typedef struct ls_instance {
-  int frame, microbatch; /* -1: not of one microbatch */
+/* One life of a buffer group: actions [first, last], at `offset` of its pool. */
+typedef struct ls_live_interval {
+  int buffer_group, microbatch; /* -1: not of one microbatch */
   int first, last;
   int64_t offset;
-} ls_instance;
+} ls_live_interval;
 
-/* A place in a frame, for one tensor or several one after the other. */
+/* A place in a buffer group, for one tensor or several one after the other. */
 typedef struct ls_storage {
   const char *name;
-  int frame;
+  int buffer_group;
   int64_t offset, bytes;
 } ls_storage;
 
@@ -138,14 +139,14 @@ typedef struct ls_instruction {
 /* An action's instructions: [first, first + count). Stored once for all microbatches. */
 typedef struct ls_body {
   int first, count;
-  LS_LIST(int) frames; /* that they touch */
+  LS_LIST(int) buffer_groups; /* that they touch */
 } ls_body;
 
 typedef struct ls_program_action {
   ls_action action;
   int body;
-  bool first;     /* of its body: LS_ADD_AFTER_FIRST writes */
-  int *instances; /* of each of the body's frames */
+  bool first;          /* of its body: LS_ADD_AFTER_FIRST writes */
+  int *live_intervals; /* of each of the body's buffer groups */
 } ls_program_action;
 
 /* Where a parameter's parts are: values, -1 where there is none. */
@@ -154,7 +155,7 @@ typedef struct ls_program_parameter {
   bool here;      /* this stage has it; if not, its values are -1 */
   bool gives;     /* this stage is the one that is asked for it (two stages may have it) */
   bool trainable; /* if not, it has no gradient, master weights or moments */
-  ls_cut cut;
+  ls_tp_sharding cut;
   int ndim;
   int64_t dims[LS_MAX_DIMS]; /* of the whole tensor */
   int unit;
@@ -179,10 +180,10 @@ typedef struct ls_program {
   ls_mesh mesh;
   int stage; /* of the pipeline */
   ls_layout layout;
-  int64_t alignment;        /* of every frame and storage, bytes */
+  int64_t alignment;        /* of every buffer group and storage, bytes */
   int64_t tokens, sequence; /* of a microbatch over the whole mesh */
-  LS_LIST(ls_frame) frames;
-  LS_LIST(ls_instance) instances;
+  LS_LIST(ls_buffer_group) buffer_groups;
+  LS_LIST(ls_live_interval) live_intervals;
   LS_LIST(ls_storage) storages;
   LS_LIST(ls_value) values;
   LS_LIST(ls_instruction) instructions;
@@ -202,7 +203,8 @@ typedef struct ls_program {
   double recomputed_flops; /* that are done a second time besides */
 } ls_program;
 
-/* A rank's part of a value: its sizes, and its place in bytes from the start of its frame. */
+/* A rank's part of a value: its sizes, and its place in bytes from the start of its buffer group.
+ */
 typedef struct ls_local {
   int64_t offset;
   int64_t dims[LS_MAX_DIMS], valid[LS_MAX_DIMS], start[LS_MAX_DIMS];
@@ -217,8 +219,8 @@ int64_t ls_value_shard(const ls_mesh *mesh, const ls_value *value);
 /* The axes of one stage along which ranks hold the same elements of a value. */
 ls_axes ls_value_replicas(const ls_mesh *mesh, const ls_value *value);
 
-/* The frame a value lies in. */
-const ls_frame *ls_program_frame(const ls_program *program, int value);
+/* The buffer group a value lies in. */
+const ls_buffer_group *ls_program_buffer_group(const ls_program *program, int value);
 
 /* Of storages; of those that a file is read into and written from, as O_DIRECT wants it. */
 enum { LS_STORAGE_ALIGNMENT = 256, LS_FILE_ALIGNMENT = 4096 };
@@ -249,8 +251,8 @@ int64_t ls_program_peak(const ls_program *program, int64_t by_category[LS_CATEGO
 typedef enum ls_program_part {
   LS_PROGRAM_PROLOGUE = 0, /* up to the cut; empty where there is none */
   LS_PROGRAM_PASSES,       /* all others, and this stage's part of the norm */
-  LS_PROGRAM_GUESS,        /* weights as they are if the norm clips nothing */
-  LS_PROGRAM_SETTLE,       /* the norm over all stages; empty where PASSES end with it */
+  LS_PROGRAM_SPECULATE,    /* weights as they are if the norm clips nothing */
+  LS_PROGRAM_VALIDATE,     /* the norm over all stages; empty where PASSES end with it */
   LS_PROGRAM_UPDATE,
   LS_PROGRAM_PARTS
 } ls_program_part;

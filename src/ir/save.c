@@ -59,18 +59,19 @@ static json_t *layout_json(const ls_layout *layout) {
   return object;
 }
 
-static json_t *frame_json(const ls_frame *frame) {
-  return json_pack("[siiIi]", frame->name, (int)frame->pool, (int)frame->category,
-                   (json_int_t)frame->bytes, frame->instance);
+static json_t *buffer_group_json(const ls_buffer_group *buffer_group) {
+  return json_pack("[siiIi]", buffer_group->name, (int)buffer_group->pool,
+                   (int)buffer_group->category, (json_int_t)buffer_group->bytes,
+                   buffer_group->live_interval);
 }
 
-static json_t *instance_json(const ls_instance *instance) {
-  return json_pack("[iiiiI]", instance->frame, instance->microbatch, instance->first,
-                   instance->last, (json_int_t)instance->offset);
+static json_t *live_interval_json(const ls_live_interval *live_interval) {
+  return json_pack("[iiiiI]", live_interval->buffer_group, live_interval->microbatch,
+                   live_interval->first, live_interval->last, (json_int_t)live_interval->offset);
 }
 
 static json_t *storage_json(const ls_storage *storage) {
-  return json_pack("[siII]", storage->name, storage->frame, (json_int_t)storage->offset,
+  return json_pack("[siII]", storage->name, storage->buffer_group, (json_int_t)storage->offset,
                    (json_int_t)storage->bytes);
 }
 
@@ -129,14 +130,15 @@ static json_t *parameter_json(const ls_program_parameter *p) {
 }
 
 static json_t *body_json(const ls_body *body) {
-  return json_pack("[iio]", body->first, body->count, ints(body->frames.items, body->frames.count));
+  return json_pack("[iio]", body->first, body->count,
+                   ints(body->buffer_groups.items, body->buffer_groups.count));
 }
 
 static json_t *action_json(const ls_program *program, const ls_program_action *each) {
-  const int frames = program->bodies.items[each->body].frames.count;
+  const int buffer_groups = program->bodies.items[each->body].buffer_groups.count;
   return json_pack("[siiiibo]", ls_action_name(&each->action), each->action.segment,
                    each->action.unit, each->action.microbatch, each->body, (int)each->first,
-                   ints(each->instances, frames));
+                   ints(each->live_intervals, buffer_groups));
 }
 
 static json_t *segment_json(const ls_program_segment *segment) {
@@ -148,8 +150,10 @@ static json_t *segment_json(const ls_program_segment *segment) {
   for (int i = 0; i < (count); i++) json_array_append_new(array, make)
 
 static json_t *lists_json(const ls_program *program) {
-  LIST_JSON(frames, program->frames.count, frame_json(&program->frames.items[i]));
-  LIST_JSON(instances, program->instances.count, instance_json(&program->instances.items[i]));
+  LIST_JSON(buffer_groups, program->buffer_groups.count,
+            buffer_group_json(&program->buffer_groups.items[i]));
+  LIST_JSON(live_intervals, program->live_intervals.count,
+            live_interval_json(&program->live_intervals.items[i]));
   LIST_JSON(storages, program->storages.count, storage_json(&program->storages.items[i]));
   LIST_JSON(values, program->values.count, value_json(&program->mesh, &program->values.items[i]));
   LIST_JSON(instructions, program->instructions.count,
@@ -159,10 +163,10 @@ static json_t *lists_json(const ls_program *program) {
   LIST_JSON(parameters, program->parameter_count, parameter_json(&program->parameters[i]));
   LIST_JSON(segments, program->segments.count, segment_json(&program->segments.items[i]));
   LIST_JSON(units, program->units.count, json_string(program->units.items[i]));
-  return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "frames", frames, "instances",
-                   instances, "storages", storages, "values", values, "instructions", instructions,
-                   "bodies", bodies, "actions", actions, "parameters", parameters, "segments",
-                   segments, "units", units);
+  return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "buffer_groups", buffer_groups,
+                   "live_intervals", live_intervals, "storages", storages, "values", values,
+                   "instructions", instructions, "bodies", bodies, "actions", actions, "parameters",
+                   parameters, "segments", segments, "units", units);
 }
 
 const char *ls_program_text(ls_arena *arena, const ls_program *program) {

@@ -423,7 +423,7 @@ static ls_status refuse(const chooser *c, int pp, int64_t bytes, ls_error *error
   int worst = 0;
   for (int s = 1; s < pp; s++)
     if (c->stages[s].least > c->stages[worst].least) worst = s;
-  return ls_fail(error, LS_NO,
+  return ls_fail(error, LS_REFUTED,
                  "budget of %.1f MiB: stage %d needs %.1f MiB even where every layer "
                  "runs again; allow at least that, or cut train.micro_batch, raise zero, "
                  "mesh.dp_shard or mesh.pp",

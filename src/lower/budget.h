@@ -28,8 +28,8 @@ typedef struct ls_budget {
   ls_work_rates rates;   /* of which the ratios matter */
 } ls_budget;
 
-/* Sets layout->recompute_of, in the graph's arena. `graph` has its backward part. LS_NO: no choice
- * fits, with the least bytes found and what else would help. */
+/* Sets layout->recompute_of, in the graph's arena. `graph` has its backward part. LS_REFUTED: no
+ * choice fits, with the least bytes found and what else would help. */
 LS_CHECKED ls_status ls_budget_choose(const ls_graph *graph, ls_layout *layout,
                                       const ls_budget *budget, ls_error *error);
 

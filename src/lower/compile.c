@@ -77,11 +77,11 @@ typedef struct compilation {
   const ls_units *units;
   const ls_chunks *chunks;
   const ls_recompute *recompute;
-  const ls_slices *slices;
-  ls_crossings *crossings;
+  const ls_logits_slices *slices;
+  ls_stage_boundaries *boundaries;
   int *producer, *last_use;
   bool *read_by_weight;
-  const bool *free_nodes;
+  const bool *replicable_nodes;
   const ls_segment_nodes *nodes;
   const int64_t *padded;
 } compilation;
@@ -148,16 +148,17 @@ static ls_program *compile_stage(const compilation *c, int stage) {
                        .sequence = c->graph->sequence};
   name_parts(c, made);
   const bool *here = ls_schedule_units_here(sharded, c->units, c->chunks, stage);
-  const ls_homes *homes = ls_homes_make(sharded, c->units, c->chunks, c->recompute, here, stage);
+  const ls_offload_plan *offload_plan =
+      ls_offload_plan_make(sharded, c->units, c->chunks, c->recompute, here, stage);
   ls_lowering lowering = {.program = made,
                           .sharded = sharded,
                           .units = c->units,
                           .chunks = c->chunks,
-                          .crossings = c->crossings,
+                          .boundaries = c->boundaries,
                           .recompute = c->recompute,
                           .slices = c->slices,
                           .stage = stage,
-                          .homes = homes,
+                          .offload_plan = offload_plan,
                           .here = here,
                           .value_of = LS_NEW_ARRAY(arena, int, sharded->values.count),
                           .of_slice = LS_NEW_ARRAY(arena, int, sharded->values.count),
@@ -165,7 +166,7 @@ static ls_program *compile_stage(const compilation *c, int stage) {
                           .producer = c->producer,
                           .last_use = c->last_use,
                           .read_by_weight = c->read_by_weight,
-                          .free_nodes = c->free_nodes,
+                          .replicable_nodes = c->replicable_nodes,
                           .nodes = c->nodes,
                           .padded = c->padded,
                           .contributed = LS_NEW_ARRAY(arena, bool, c->graph->parameters.count + 1)};
@@ -173,8 +174,8 @@ static ls_program *compile_stage(const compilation *c, int stage) {
   ls_lower_units(&lowering);
   const ls_schedule schedule =
       c->kind == LS_PROGRAM_STEP
-          ? ls_schedule_step(sharded, c->units, c->chunks, c->recompute, homes, stage)
-          : ls_schedule_forward(sharded, c->units, c->chunks, homes, stage);
+          ? ls_schedule_step(sharded, c->units, c->chunks, c->recompute, offload_plan, stage)
+          : ls_schedule_forward(sharded, c->units, c->chunks, offload_plan, stage);
   lowering.halves = find_halves(sharded, &schedule);
   made->cut = schedule.cut;
   lower_actions(&lowering, &schedule);
@@ -182,8 +183,8 @@ static ls_program *compile_stage(const compilation *c, int stage) {
   const int microbatches = c->kind == LS_PROGRAM_STEP ? sharded->layout.microbatches : 1;
   made->flops = ls_graph_flops(c->graph) * microbatches;
   made->recomputed_flops = ls_recompute_flops(sharded, c->recompute) * microbatches;
-  ls_lower_frames(&lowering);
-  ls_lower_instances(made);
+  ls_lower_buffer_groups(&lowering);
+  ls_lower_live_intervals(made);
   return made;
 }
 
@@ -198,11 +199,12 @@ ls_status ls_program_compile(const ls_graph *graph, const ls_layout *layout, ls_
   c.last_use = LS_NEW_ARRAY(graph->arena, int, sharded->values.count + 1);
   c.read_by_weight = LS_NEW_ARRAY(graph->arena, bool, sharded->values.count + 1);
   find_uses(sharded, c.producer, c.last_use, c.read_by_weight);
-  c.free_nodes = ls_lower_free_nodes(sharded, c.producer);
-  LS_TRY(ls_crossings_make(sharded, chunks, c.producer, c.free_nodes, &c.crossings, error));
+  c.replicable_nodes = ls_lower_replicable_nodes(sharded, c.producer);
+  LS_TRY(ls_stage_boundaries_make(sharded, chunks, c.producer, c.replicable_nodes, &c.boundaries,
+                                  error));
   c.units = ls_units_make(sharded, chunks);
   c.recompute = ls_recompute_make(sharded, chunks);
-  c.slices = ls_slices_make(sharded);
+  c.slices = ls_logits_slices_make(sharded);
   c.nodes = list_nodes(sharded);
   c.padded = ls_lower_padded(sharded);
   for (int s = 0; s < layout->pp; s++) stages[s] = compile_stage(&c, s);

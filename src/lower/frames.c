@@ -1,7 +1,8 @@
-/* Frames: storages grouped by the first and the last body that touch them.
+/* Buffer groups: storages grouped by the first and the last body that touch them.
  *
- * What only one body touches are its temporaries: they share the body's scratch frame and, where a
- * frame is born or dies in that body, the parts of it that are not yet or no longer in use. */
+ * What only one body touches are its temporaries: they share the body's scratch buffer group and,
+ * where a buffer group is born or dies in that body, the parts of it that are not yet or no longer
+ * in use. */
 #include <string.h>
 
 #include "lower/lower.h"
@@ -11,7 +12,7 @@ enum { UNTOUCHED = -1 };
 /* How bodies touch a storage. */
 typedef struct usage {
   int born, dies; /* bodies, in the order they were lowered */
-  bool once;      /* by an action that is not of one microbatch: it has a single instance */
+  bool once;      /* by an action that is not of one microbatch: it has a single live interval */
   int begin, end; /* instructions of the body at hand; UNTOUCHED */
 } usage;
 
@@ -21,11 +22,11 @@ typedef struct framer {
   usage *usages;        /* by storage */
   bool *body_once;      /* by body */
   LS_LIST(int) touched; /* storages of the body at hand */
-  /* by frame */
-  int *frame_born, *frame_dies;
-  bool *frame_once, *frame_ends, *frame_moves;
+  /* by buffer group */
+  int *buffer_group_born, *buffer_group_dies;
+  bool *buffer_group_once, *buffer_group_ends, *buffer_group_moves;
   int *next;      /* the one made before that is born in the same body */
-  int *last_born; /* by body + 1: the newest frame born there */
+  int *last_born; /* by body + 1: the newest buffer group born there */
   int *noted_in;  /* 1 + the body that is known to have it */
 } framer;
 
@@ -79,25 +80,26 @@ static void find_usages(framer *f) {
     f->usages[program->values.items[program->logits].storage].dies = bodies;
 }
 
-static int new_frame(framer *f, const char *name, const ls_storage_plan *plan, const usage *about) {
+static int new_buffer_group(framer *f, const char *name, const ls_storage_plan *plan,
+                            const usage *about) {
   ls_program *program = f->program;
-  const int made = program->frames.count;
-  *LS_APPEND(program->arena, &program->frames) =
-      (ls_frame){.name = name, .pool = plan->pool, .category = plan->category, .instance = -1};
-  f->frame_born[made] = about->born;
-  f->frame_dies[made] = about->dies;
-  f->frame_once[made] = about->once;
-  f->frame_moves[made] = plan->moves;
+  const int made = program->buffer_groups.count;
+  *LS_APPEND(program->arena, &program->buffer_groups) = (ls_buffer_group){
+      .name = name, .pool = plan->pool, .category = plan->category, .live_interval = -1};
+  f->buffer_group_born[made] = about->born;
+  f->buffer_group_dies[made] = about->dies;
+  f->buffer_group_once[made] = about->once;
+  f->buffer_group_moves[made] = plan->moves;
   if (!ls_pool_works(plan->pool)) return made; /* shared by no other storage */
   f->next[made] = f->last_born[about->born + 1];
   f->last_born[about->born + 1] = made;
   return made;
 }
 
-static void append_storage(framer *f, int storage, int frame) {
+static void append_storage(framer *f, int storage, int buffer_group) {
   ls_storage *placed = &f->program->storages.items[storage];
-  ls_frame *into = &f->program->frames.items[frame];
-  placed->frame = frame;
+  ls_buffer_group *into = &f->program->buffer_groups.items[buffer_group];
+  placed->buffer_group = buffer_group;
   placed->offset = into->bytes;
   into->bytes += ls_storage_aligned(placed->bytes, f->program->alignment);
 }
@@ -107,18 +109,18 @@ static bool is_temporary(const framer *f, int storage) {
   return f->lowering->plans.items[storage].pool == LS_POOL_WORK && about->born == about->dies;
 }
 
-/* The frame of a storage that several bodies touch: that of the others like it. */
-static int find_frame(const framer *f, const ls_storage_plan *plan, const usage *about) {
+/* The buffer group of a storage that several bodies touch: that of the others like it. */
+static int find_buffer_group(const framer *f, const ls_storage_plan *plan, const usage *about) {
   if (!ls_pool_works(plan->pool)) return -1;
-  int frame = f->last_born[about->born + 1];
-  for (; frame >= 0; frame = f->next[frame]) {
-    const ls_frame *other = &f->program->frames.items[frame];
-    if (f->frame_dies[frame] == about->dies && f->frame_once[frame] == about->once &&
-        other->pool == plan->pool && other->category == plan->category &&
-        f->frame_moves[frame] == plan->moves)
+  int buffer_group = f->last_born[about->born + 1];
+  for (; buffer_group >= 0; buffer_group = f->next[buffer_group]) {
+    const ls_buffer_group *other = &f->program->buffer_groups.items[buffer_group];
+    if (f->buffer_group_dies[buffer_group] == about->dies &&
+        f->buffer_group_once[buffer_group] == about->once && other->pool == plan->pool &&
+        other->category == plan->category && f->buffer_group_moves[buffer_group] == plan->moves)
       break;
   }
-  return frame;
+  return buffer_group;
 }
 
 static void place_kept(framer *f) {
@@ -126,60 +128,63 @@ static void place_kept(framer *f) {
   for (int s = 0; s < program->storages.count; s++) {
     if (is_temporary(f, s)) continue;
     const ls_storage_plan *plan = &f->lowering->plans.items[s];
-    int frame = find_frame(f, plan, &f->usages[s]);
-    if (frame < 0) frame = new_frame(f, program->storages.items[s].name, plan, &f->usages[s]);
-    append_storage(f, s, frame);
+    int buffer_group = find_buffer_group(f, plan, &f->usages[s]);
+    if (buffer_group < 0)
+      buffer_group = new_buffer_group(f, program->storages.items[s].name, plan, &f->usages[s]);
+    append_storage(f, s, buffer_group);
   }
 }
 
-static void note_frame(void *context, int storage) {
+static void note_buffer_group(void *context, int storage) {
   const moment *now = context;
   ls_program *program = now->framer->program;
   ls_body *body = &program->bodies.items[now->body];
-  const int frame = program->storages.items[storage].frame;
-  if (frame < 0 || now->framer->noted_in[frame] == now->body + 1) return;
-  now->framer->noted_in[frame] = now->body + 1;
-  *LS_APPEND(program->arena, &body->frames) = frame;
+  const int buffer_group = program->storages.items[storage].buffer_group;
+  if (buffer_group < 0 || now->framer->noted_in[buffer_group] == now->body + 1) return;
+  now->framer->noted_in[buffer_group] = now->body + 1;
+  *LS_APPEND(program->arena, &body->buffer_groups) = buffer_group;
 }
 
-static void note_frames(framer *f) {
+static void note_buffer_groups(framer *f) {
   const ls_program *program = f->program;
   for (int b = 0; b < program->bodies.count; b++) {
     const ls_body *body = &program->bodies.items[b];
-    for (int i = 0; i < body->frames.count; i++) f->noted_in[body->frames.items[i]] = b + 1;
+    for (int i = 0; i < body->buffer_groups.count; i++)
+      f->noted_in[body->buffer_groups.items[i]] = b + 1;
     for (int i = body->first; i < body->first + body->count; i++)
-      each_storage(program, &program->instructions.items[i], note_frame, &(moment){f, b, i});
+      each_storage(program, &program->instructions.items[i], note_buffer_group, &(moment){f, b, i});
   }
 }
 
 /* Where halves of backward passes are apart, microbatches may go through them in different orders:
- * a frame has an end only if the same body is the last to touch it in every one. */
+ * a buffer group has an end only if the same body is the last to touch it in every one. */
 static void find_ends(framer *f) {
   const ls_program *program = f->program;
   const int microbatches = program->layout.microbatches;
-  const int64_t cells = (int64_t)program->frames.count * microbatches;
+  const int64_t cells = (int64_t)program->buffer_groups.count * microbatches;
   int *last = LS_NEW_ARRAY(program->arena, int, cells + 1);
   for (int64_t i = 0; i < cells; i++) last[i] = -1;
   for (int a = 0; a < program->actions.count; a++) {
     const ls_program_action *action = &program->actions.items[a];
     const ls_body *body = &program->bodies.items[action->body];
-    for (int i = 0; i < body->frames.count && action->action.microbatch >= 0; i++)
-      last[(int64_t)body->frames.items[i] * microbatches + action->action.microbatch] =
+    for (int i = 0; i < body->buffer_groups.count && action->action.microbatch >= 0; i++)
+      last[(int64_t)body->buffer_groups.items[i] * microbatches + action->action.microbatch] =
           action->body;
   }
-  f->frame_ends = LS_NEW_ARRAY(program->arena, bool, program->frames.count + 1);
-  for (int frame = 0; frame < program->frames.count; frame++) {
-    f->frame_ends[frame] = true;
+  f->buffer_group_ends = LS_NEW_ARRAY(program->arena, bool, program->buffer_groups.count + 1);
+  for (int buffer_group = 0; buffer_group < program->buffer_groups.count; buffer_group++) {
+    f->buffer_group_ends[buffer_group] = true;
     for (int m = 0; m < microbatches; m++) {
-      const int body = last[(int64_t)frame * microbatches + m];
-      if (body >= 0 && body != f->frame_dies[frame]) f->frame_ends[frame] = false;
+      const int body = last[(int64_t)buffer_group * microbatches + m];
+      if (body >= 0 && body != f->buffer_group_dies[buffer_group])
+        f->buffer_group_ends[buffer_group] = false;
     }
   }
 }
 
-/* The spaces a body's temporaries may lie in: frames it begins or ends, then its scratch. */
+/* The spaces a body's temporaries may lie in: buffer groups it begins or ends, then its scratch. */
 typedef struct room {
-  int frame;
+  int buffer_group;
   ls_space space;
 } room;
 
@@ -188,19 +193,20 @@ static int open_rooms(framer *f, int b, room *rooms) {
   const ls_body *body = &program->bodies.items[b];
   int count = 0;
   for (int t = 0; t < f->touched.count; t++) {
-    const int s = f->touched.items[t], frame = program->storages.items[s].frame;
+    const int s = f->touched.items[t], buffer_group = program->storages.items[s].buffer_group;
     const usage *about = &f->usages[s];
-    if (frame < 0 || about->once || f->body_once[b] ||
-        program->frames.items[frame].pool != LS_POOL_WORK ||
-        (about->born == b) == (about->dies == b) || f->frame_born[frame] != about->born ||
-        (about->dies == b && !f->frame_ends[frame]))
+    if (buffer_group < 0 || about->once || f->body_once[b] ||
+        program->buffer_groups.items[buffer_group].pool != LS_POOL_WORK ||
+        (about->born == b) == (about->dies == b) ||
+        f->buffer_group_born[buffer_group] != about->born ||
+        (about->dies == b && !f->buffer_group_ends[buffer_group]))
       continue;
     int r = 0;
-    while (r < count && rooms[r].frame != frame) r++;
+    while (r < count && rooms[r].buffer_group != buffer_group) r++;
     if (r == count)
-      rooms[count++] = (room){
-          .frame = frame,
-          .space = {.alignment = program->alignment, .limit = program->frames.items[frame].bytes}};
+      rooms[count++] = (room){.buffer_group = buffer_group,
+                              .space = {.alignment = program->alignment,
+                                        .limit = program->buffer_groups.items[buffer_group].bytes}};
     const ls_storage *placed = &program->storages.items[s];
     const ls_life_box box = {.bytes = placed->bytes,
                              .offset = placed->offset,
@@ -211,17 +217,18 @@ static int open_rooms(framer *f, int b, room *rooms) {
   return count;
 }
 
-/* The first room with a place; the last is the scratch, whose frame is made when it is needed. */
+/* The first room with a place; the last is the scratch, whose buffer group is made when it is
+ * needed. */
 static void place_temporary(framer *f, int b, room *rooms, int count, ls_life_box *box) {
   int r = 0;
   while (!ls_space_place(f->program->arena, &rooms[r].space, box)) r++;
   LS_ASSERT(r < count);
-  if (rooms[r].frame < 0)
-    rooms[r].frame =
-        new_frame(f, "scratch", &(ls_storage_plan){LS_POOL_WORK, LS_CATEGORY_TEMPORARIES, false},
-                  &(usage){.born = b, .dies = b});
+  if (rooms[r].buffer_group < 0)
+    rooms[r].buffer_group = new_buffer_group(
+        f, "scratch", &(ls_storage_plan){LS_POOL_WORK, LS_CATEGORY_TEMPORARIES, false},
+        &(usage){.born = b, .dies = b});
   ls_storage *storage = &f->program->storages.items[box->about];
-  storage->frame = rooms[r].frame;
+  storage->buffer_group = rooms[r].buffer_group;
   storage->offset = box->offset;
 }
 
@@ -232,7 +239,8 @@ static void place_temporaries(framer *f, int b, room *rooms) {
   for (int i = body->first; i < body->first + body->count; i++)
     each_storage(program, &program->instructions.items[i], note_instruction, &(moment){f, b, i});
   const int scratch = open_rooms(f, b, rooms);
-  rooms[scratch] = (room){.frame = -1, .space = {.alignment = program->alignment, .limit = -1}};
+  rooms[scratch] =
+      (room){.buffer_group = -1, .space = {.alignment = program->alignment, .limit = -1}};
   ls_life_box *boxes = LS_NEW_ARRAY(program->arena, ls_life_box, f->touched.count + 1);
   int count = 0;
   for (int t = 0; t < f->touched.count; t++) {
@@ -244,15 +252,16 @@ static void place_temporaries(framer *f, int b, room *rooms) {
   }
   ls_life_boxes_sort(boxes, count);
   for (int i = 0; i < count; i++) place_temporary(f, b, rooms, scratch + 1, &boxes[i]);
-  if (rooms[scratch].frame >= 0)
-    program->frames.items[rooms[scratch].frame].bytes = rooms[scratch].space.bytes;
+  if (rooms[scratch].buffer_group >= 0)
+    program->buffer_groups.items[rooms[scratch].buffer_group].bytes = rooms[scratch].space.bytes;
   for (int t = 0; t < f->touched.count; t++) f->usages[f->touched.items[t]].begin = UNTOUCHED;
 }
 
 static bool share_memory(const ls_program *program, int a, int b) {
   const ls_storage *first = &program->storages.items[program->values.items[a].storage];
   const ls_storage *second = &program->storages.items[program->values.items[b].storage];
-  return first->frame == second->frame && first->offset < second->offset + second->bytes &&
+  return first->buffer_group == second->buffer_group &&
+         first->offset < second->offset + second->bytes &&
          second->offset < first->offset + first->bytes;
 }
 
@@ -285,26 +294,26 @@ static void find_waits(ls_program *program, const ls_body *body, int *run) {
   }
 }
 
-void ls_lower_frames(ls_lowering *lowering) {
+void ls_lower_buffer_groups(ls_lowering *lowering) {
   ls_program *program = lowering->program;
   ls_arena *arena = program->arena;
   framer f = {.lowering = lowering, .program = program};
   const int most = program->storages.count + program->bodies.count;
-  f.frame_born = LS_NEW_ARRAY(arena, int, most + 1);
-  f.frame_dies = LS_NEW_ARRAY(arena, int, most + 1);
-  f.frame_once = LS_NEW_ARRAY(arena, bool, most + 1);
-  f.frame_moves = LS_NEW_ARRAY(arena, bool, most + 1);
+  f.buffer_group_born = LS_NEW_ARRAY(arena, int, most + 1);
+  f.buffer_group_dies = LS_NEW_ARRAY(arena, int, most + 1);
+  f.buffer_group_once = LS_NEW_ARRAY(arena, bool, most + 1);
+  f.buffer_group_moves = LS_NEW_ARRAY(arena, bool, most + 1);
   f.next = LS_NEW_ARRAY(arena, int, most + 1);
   f.noted_in = LS_NEW_ARRAY(arena, int, most + 1);
   f.last_born = LS_NEW_ARRAY(arena, int, program->bodies.count + 2);
   for (int b = 0; b < program->bodies.count + 2; b++) f.last_born[b] = -1;
   find_usages(&f);
   place_kept(&f);
-  note_frames(&f);
+  note_buffer_groups(&f);
   find_ends(&f);
   room *rooms = LS_NEW_ARRAY(arena, room, program->storages.count + 1);
   for (int b = 0; b < program->bodies.count; b++) place_temporaries(&f, b, rooms);
-  note_frames(&f);
+  note_buffer_groups(&f);
   int *run = LS_NEW_ARRAY(arena, int, program->instructions.count + 1);
   for (int b = 0; b < program->bodies.count; b++)
     find_waits(program, &program->bodies.items[b], run);

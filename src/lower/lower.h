@@ -3,8 +3,8 @@
 #define LS_LOWER_LOWER_H
 
 #include "lower/compile.h"
+#include "schedule/logits_slices.h"
 #include "schedule/schedule.h"
-#include "schedule/slices.h"
 
 /* Storages of a unit; -1 where there is none. */
 typedef struct ls_unit_memory {
@@ -19,26 +19,26 @@ typedef struct ls_unit_memory {
 typedef struct ls_storage_plan {
   ls_pool pool;
   ls_category category;
-  bool moves; /* out of its pool and back: shares no frame with what stays */
+  bool moves; /* out of its pool and back: shares no buffer group with what stays */
 } ls_storage_plan;
 
 /* What goes from the chunk before each boundary to the next, and gradients back: sharded values. */
-typedef struct ls_crossing {
+typedef struct ls_stage_boundary {
   LS_LIST(int) values, gradients;
-} ls_crossing;
+} ls_stage_boundary;
 
-typedef struct ls_crossings {
-  ls_crossing *items; /* by boundary: the chunk before it */
-} ls_crossings;
+typedef struct ls_stage_boundaries {
+  ls_stage_boundary *items; /* by boundary: the chunk before it */
+} ls_stage_boundaries;
 
 /* LS_INTERNAL: a value goes farther than to the next chunk and its taker is on another stage. */
-LS_CHECKED ls_status ls_crossings_make(const ls_sharded *sharded, const ls_chunks *chunks,
-                                       const int *producer, const bool *free_nodes,
-                                       ls_crossings **crossings, ls_error *error);
+LS_CHECKED ls_status ls_stage_boundaries_make(const ls_sharded *sharded, const ls_chunks *chunks,
+                                              const int *producer, const bool *replicable_nodes,
+                                              ls_stage_boundaries **boundaries, ls_error *error);
 
 /* By node: whether it needs nothing but inputs of the model. Every stage that uses what it makes
  * has its own. */
-const bool *ls_lower_free_nodes(const ls_sharded *sharded, const int *producer);
+const bool *ls_lower_replicable_nodes(const ls_sharded *sharded, const int *producer);
 
 /* The sharded nodes of a segment, in the order they run in. */
 typedef struct ls_segment_nodes {
@@ -52,10 +52,10 @@ typedef struct ls_lowering {
   const ls_sharded *sharded;
   const ls_units *units;
   const ls_chunks *chunks;
-  const ls_crossings *crossings;
+  const ls_stage_boundaries *boundaries;
   int stage;
   const ls_recompute *recompute;
-  const ls_homes *homes;
+  const ls_offload_plan *offload_plan;
   const bool *here; /* by unit: this stage has it */
   ls_unit_memory *memory;
   int *value_of;                  /* program value by sharded value, -1: not made yet */
@@ -63,13 +63,13 @@ typedef struct ls_lowering {
   const int *producer, *last_use; /* by sharded value: nodes that make it and last read it; -1 */
   const bool *read_by_weight;     /* by sharded value: a weight node reads it */
   bool again;                     /* nodes are lowered a second time, for RECOMPUTE */
-  const ls_slices *slices;
+  const ls_logits_slices *slices;
   int64_t first_row, rows;       /* of the slice at hand; rows 0: nodes run for all rows */
   int *of_slice;                 /* program value of the slice, by sharded value; -1 */
   const bool *halves;            /* by segment: weight nodes run apart from the rest of backward */
   bool summed;                   /* squares of some gradient are in the norm */
   bool *contributed;             /* by parameter: a node lowered before adds to its gradient */
-  const bool *free_nodes;        /* by node */
+  const bool *replicable_nodes;  /* by node */
   const ls_segment_nodes *nodes; /* by segment */
   const int64_t *padded;         /* by sharded value: as ls_lower_padded has it */
   int *bodies;                   /* body by sort and place of action; -1: none yet */
@@ -131,12 +131,13 @@ int64_t ls_lower_elements(const ls_sharded *sharded, int sharded_value);
 /* By sharded value: the elements of its memory, with what collectives pad it by. */
 const int64_t *ls_lower_padded(const ls_sharded *sharded);
 
-/* Groups storages into frames by the bodies that touch them, and gives every storage its place in
- * its frame. */
-void ls_lower_frames(ls_lowering *lowering);
+/* Groups storages into buffer groups by the bodies that touch them, and gives every storage its
+ * place in its buffer group. */
+void ls_lower_buffer_groups(ls_lowering *lowering);
 
-/* Makes the instances that actions need of their bodies' frames, and gives each its place. */
-void ls_lower_instances(ls_program *program);
+/* Makes the live intervals that actions need of their bodies' buffer groups, and gives each its
+ * place. */
+void ls_lower_live_intervals(ls_program *program);
 
 /* Something that needs `bytes` from time `first` to time `last`. */
 typedef struct ls_life_box {

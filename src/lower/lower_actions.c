@@ -222,7 +222,8 @@ static void reduce_stages(ls_lowering *lowering, ls_cell cell, bool zero, ls_axe
 }
 
 static void lower_norm(ls_lowering *lowering) {
-  const bool summed = ls_homes_files(lowering->homes, lowering->units); /* unit by unit */
+  const bool summed =
+      ls_offload_plan_files(lowering->offload_plan, lowering->units); /* unit by unit */
   for (int p = 0; p < lowering->program->parameter_count && !summed; p++) sum_squares(lowering, p);
   const ls_mesh *mesh = &lowering->program->mesh;
   ls_axes axes = ls_mesh_axes(mesh, LS_MESH_STAGE) | ls_mesh_axes(mesh, LS_MESH_TENSOR);
@@ -312,7 +313,7 @@ static void lower_update(ls_lowering *lowering, int unit) {
   for (int i = units->first[unit]; i < units->first[unit + 1]; i++)
     lower_parameter_update(lowering, units->parameters[i]);
   const ls_unit_memory *memory = &lowering->memory[unit];
-  const bool returns = ls_offload_returns(lowering->homes, unit);
+  const bool returns = ls_offload_returns(lowering->offload_plan, unit);
   const int master_at = memory->at[LS_PART_MASTER];
   if (memory->part[LS_PART_MASTER] == memory->part[LS_PART_STORED] ||
       (returns && memory->at[LS_PART_STORED] == master_at))
@@ -330,13 +331,15 @@ static void lower_update(ls_lowering *lowering, int unit) {
 /* The collectives of a unit begin; one waits for the one before it on their queue. */
 static void begin_transfer(ls_lowering *lowering, const ls_action *action) {
   const int unit = action->unit, first = lowering->program->instructions.count;
-  switch (action->way) {
-    case LS_WAY_GATHER:
-    case LS_WAY_PUBLISH: lower_gather(lowering, unit, action->way == LS_WAY_PUBLISH); break;
-    case LS_WAY_REDUCE: lower_reduce(lowering, unit); break;
-    case LS_WAY_FINISH: lower_finish(lowering, unit); break;
-    case LS_WAY_SEND:
-    case LS_WAY_RECEIVE: ls_lower_message(lowering, action); break;
+  switch (action->transfer) {
+    case LS_TRANSFER_GATHER:
+    case LS_TRANSFER_PUBLISH:
+      lower_gather(lowering, unit, action->transfer == LS_TRANSFER_PUBLISH);
+      break;
+    case LS_TRANSFER_REDUCE: lower_reduce(lowering, unit); break;
+    case LS_TRANSFER_FINISH: lower_finish(lowering, unit); break;
+    case LS_TRANSFER_SEND:
+    case LS_TRANSFER_RECEIVE: ls_lower_message(lowering, action); break;
     default: ls_lower_move(lowering, action);
   }
   for (int i = first; i < lowering->program->instructions.count; i++)
@@ -353,8 +356,8 @@ void ls_lower_action(ls_lowering *lowering, const ls_action *action) {
       lower_norm(lowering);
       lower_loss(lowering);
       break;
-    case LS_ACTION_AHEAD: lower_ahead(lowering, action->unit); break;
-    case LS_ACTION_SETTLE: lower_settle(lowering); break;
+    case LS_ACTION_SPECULATE: lower_ahead(lowering, action->unit); break;
+    case LS_ACTION_VALIDATE: lower_settle(lowering); break;
     case LS_ACTION_UPDATE: lower_update(lowering, action->unit); break;
     case LS_ACTION_LOSS: lower_loss(lowering); break;
     default: break; /* DROP ends a lifetime */

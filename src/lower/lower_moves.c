@@ -41,8 +41,8 @@ static void move_state(ls_lowering *lowering, int unit, bool back) {
 
 static void move_activations(ls_lowering *lowering, int segment, bool back) {
   ls_program *program = lowering->program;
-  const ls_tier tier = lowering->homes->activations;
-  const ls_moved *moved = &lowering->homes->moved_of[segment];
+  const ls_tier tier = lowering->offload_plan->activations;
+  const ls_moved *moved = &lowering->offload_plan->moved_of[segment];
   for (int i = 0; i < moved->count; i++) {
     const int v = moved->items[i];
     const int here = lowering->value_of[v];

@@ -101,8 +101,8 @@ static bool kept_for_backward(const ls_lowering *lowering, int sharded_value, bo
 }
 
 /* The storage of the node's input that output 0 may take over, or -1. */
-static int taken_over(const ls_lowering *lowering, const ls_shard_node *node, int n,
-                      int64_t bytes) {
+static int reuses_input_buffer(const ls_lowering *lowering, const ls_shard_node *node, int n,
+                               int64_t bytes) {
   int input = ls_op_row(node->kind)->in_place - 1;
   if (node->collective == LS_ALL_REDUCE)
     input = 0;
@@ -154,7 +154,7 @@ int ls_lower_tensor(ls_lowering *lowering, int sharded_value, bool kept) {
       ls_lower_storage(lowering, ls_graph_tensor(lowering->sharded->graph, id)->name, LS_POOL_WORK,
                        kept ? LS_CATEGORY_ACTIVATIONS : LS_CATEGORY_TEMPORARIES,
                        tensor_bytes(lowering, sharded_value));
-  lowering->plans.items[storage].moves = lowering->homes->moved[sharded_value] >= 0;
+  lowering->plans.items[storage].moves = lowering->offload_plan->moved[sharded_value] >= 0;
   return add_tensor(lowering, sharded_value, storage);
 }
 
@@ -165,10 +165,10 @@ static int make_value(ls_lowering *lowering, const ls_shard_node *node, int n, i
     return lowering->program->cell[LS_CELL_LOSS_SUM];
   const bool kept = kept_for_backward(lowering, value, node->backward);
   const int storage =
-      output == 0 ? taken_over(lowering, node, n, tensor_bytes(lowering, value)) : -1;
+      output == 0 ? reuses_input_buffer(lowering, node, n, tensor_bytes(lowering, value)) : -1;
   if (storage < 0) return ls_lower_tensor(lowering, value, kept);
   if (kept) lowering->plans.items[storage].category = LS_CATEGORY_ACTIVATIONS;
-  if (lowering->homes->moved[value] >= 0) lowering->plans.items[storage].moves = true;
+  if (lowering->offload_plan->moved[value] >= 0) lowering->plans.items[storage].moves = true;
   return add_tensor(lowering, value, storage);
 }
 
@@ -179,7 +179,7 @@ static void lower_node(ls_lowering *lowering, int n);
 static int source_value(ls_lowering *lowering, int sharded_value) {
   const int producer = lowering->producer[sharded_value];
   if (producer >= 0) {
-    LS_ASSERT(lowering->free_nodes[producer]);
+    LS_ASSERT(lowering->replicable_nodes[producer]);
     const int64_t rows = lowering->rows;
     lowering->rows = 0;
     lower_node(lowering, producer);
@@ -271,7 +271,7 @@ static void lower_again(ls_lowering *lowering, int segment) {
 
 /* All slices in turn. The first has the most rows: what is only there in slices is as large. */
 static void lower_slices(ls_lowering *lowering) {
-  const ls_slices *slices = lowering->slices;
+  const ls_logits_slices *slices = lowering->slices;
   for (int64_t row = 0; row < slices->all; row += slices->rows) {
     const int64_t left = slices->all - row;
     lowering->first_row = row;

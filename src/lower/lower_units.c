@@ -7,7 +7,7 @@ int ls_lower_storage(ls_lowering *lowering, const char *name, ls_pool pool, ls_c
                      int64_t bytes) {
   ls_program *program = lowering->program;
   ls_storage *storage = LS_APPEND(program->arena, &program->storages);
-  *storage = (ls_storage){.name = name, .frame = -1, .bytes = bytes};
+  *storage = (ls_storage){.name = name, .buffer_group = -1, .bytes = bytes};
   *LS_APPEND(program->arena, &lowering->plans) = (ls_storage_plan){pool, category, false};
   return program->storages.count - 1;
 }
@@ -73,7 +73,7 @@ ls_pool ls_lower_work_pool(ls_tier tier) {
 
 static void place_parameters(ls_lowering *lowering, int unit) {
   const ls_unit *about = &lowering->units->items[unit];
-  const ls_tier tier = lowering->homes->parameters[unit];
+  const ls_tier tier = lowering->offload_plan->parameters[unit];
   ls_unit_memory *memory = &lowering->memory[unit];
   int *part = memory->part;
   part[LS_PART_STORED] =
@@ -95,8 +95,9 @@ static bool keeps(const ls_lowering *lowering, int part) {
 
 /* Evaluation shares the region that the step keeps the optimizer's state in. */
 static void place_state(ls_lowering *lowering, int unit) {
-  const ls_homes *homes = lowering->homes;
-  const bool one = homes->one_copy && homes->state[unit] == homes->parameters[unit];
+  const ls_offload_plan *offload_plan = lowering->offload_plan;
+  const bool one =
+      offload_plan->one_copy && offload_plan->state[unit] == offload_plan->parameters[unit];
   int *part = lowering->memory[unit].part;
   for (int i = 0; i < LS_PART_COUNT; i++) {
     if (!keeps(lowering, i)) continue;
@@ -104,14 +105,14 @@ static void place_state(ls_lowering *lowering, int unit) {
     part[i] = i == LS_PART_MASTER && one
                   ? part[LS_PART_STORED]
                   : unit_storage(lowering, unit, (ls_state_part)i, row->name,
-                                 ls_lower_state_pool(homes->state[unit]), row->category,
+                                 ls_lower_state_pool(offload_plan->state[unit]), row->category,
                                  ls_lower_placement(lowering, unit, (ls_state_part)i));
   }
 }
 
 /* What an update works on, where that is not what stays between steps. */
 static void place_update(ls_lowering *lowering, int unit) {
-  const ls_homes *homes = lowering->homes;
+  const ls_offload_plan *offload_plan = lowering->offload_plan;
   const ls_placement *state = &lowering->units->items[unit].state;
   ls_unit_memory *memory = &lowering->memory[unit];
   if (lowering->program->kind != LS_PROGRAM_STEP) return;
@@ -119,17 +120,18 @@ static void place_update(ls_lowering *lowering, int unit) {
     if (!keeps(lowering, i)) continue;
     const ls_state_row *row = ls_state_row_of((ls_state_part)i);
     memory->at[i] = memory->part[i];
-    if (homes->state[unit] == LS_TIER_NVME)
+    if (offload_plan->state[unit] == LS_TIER_NVME)
       memory->at[i] =
           unit_storage(lowering, unit, (ls_state_part)i,
                        ls_arena_printf(lowering->program->arena, "loaded %s", row->name),
                        LS_POOL_HOST_WORK, row->category, state);
   }
   memory->at[LS_PART_STORED] = memory->at[LS_PART_MASTER];
-  if (ls_offload_returns(homes, unit) && !homes->one_copy)
-    memory->at[LS_PART_STORED] = unit_storage(lowering, unit, LS_PART_STORED, "updated parameters",
-                                              homes->state[unit] ? LS_POOL_HOST_WORK : LS_POOL_WORK,
-                                              LS_CATEGORY_PARAMETERS, state);
+  if (ls_offload_returns(offload_plan, unit) && !offload_plan->one_copy)
+    memory->at[LS_PART_STORED] =
+        unit_storage(lowering, unit, LS_PART_STORED, "updated parameters",
+                     offload_plan->state[unit] ? LS_POOL_HOST_WORK : LS_POOL_WORK,
+                     LS_CATEGORY_PARAMETERS, state);
 }
 
 static void place_unit(ls_lowering *lowering, int unit) {
@@ -153,7 +155,7 @@ static void place_gradients(ls_lowering *lowering, int unit) {
   const ls_unit *about = &lowering->units->items[unit];
   ls_unit_memory *memory = &lowering->memory[unit];
   if (lowering->program->kind != LS_PROGRAM_STEP || !lowering->here[unit] || about->frozen) return;
-  const ls_tier tier = lowering->homes->state[unit];
+  const ls_tier tier = lowering->offload_plan->state[unit];
   /* A shard where the whole lies is aligned to no block of a file. */
   const bool apart =
       ls_lower_differ(lowering, &about->raw, &about->gradient) ||

@@ -157,7 +157,8 @@ static void test_fully_sharded_layer(void **state) {
 static int64_t gradient_elements(const ls_program *program) {
   int64_t elements = 0;
   for (int s = 0; s < program->storages.count; s++)
-    if (program->frames.items[program->storages.items[s].frame].category == LS_CATEGORY_GRADIENTS)
+    if (program->buffer_groups.items[program->storages.items[s].buffer_group].category ==
+        LS_CATEGORY_GRADIENTS)
       elements += program->storages.items[s].bytes / 4;
   return elements;
 }
@@ -189,8 +190,8 @@ static void test_bytes_of_data_parallel_strategies(void **state) {
 typedef struct shadow {
   const ls_program *program;
   const ls_program_action *action;
-  int64_t *writer; /* by byte: instance x storages + storage + 1 */
-  int **written;   /* by instance, by byte of it: storage + 1 */
+  int64_t *writer; /* by byte: live interval x storages + storage + 1 */
+  int **written;   /* by live interval, by byte of it: storage + 1 */
 } shadow;
 
 static int64_t extent(const ls_program *program, int value) {
@@ -202,11 +203,11 @@ static int64_t extent(const ls_program *program, int value) {
 
 typedef enum use { READ, WRITE, WRITE_IN_PLACE } use;
 
-static int instance_of(const shadow *of, int frame) {
+static int live_interval_of(const shadow *of, int buffer_group) {
   const ls_body *body = &of->program->bodies.items[of->action->body];
   int at = 0;
-  while (body->frames.items[at] != frame) at++;
-  return of->action->instances[at];
+  while (body->buffer_groups.items[at] != buffer_group) at++;
+  return of->action->live_intervals[at];
 }
 
 /* A collective in place writes padding too, but nothing new: what was not there stays so. */
@@ -214,20 +215,20 @@ static void touch(shadow *of, int value, int64_t bytes, use how, int instruction
   const ls_program *program = of->program;
   const int s = program->values.items[value].storage;
   const ls_storage *storage = &program->storages.items[s];
-  const ls_frame *frame = &program->frames.items[storage->frame];
+  const ls_buffer_group *buffer_group = &program->buffer_groups.items[storage->buffer_group];
   const int64_t first = ls_program_local(program, 0, value).offset;
   if (bytes == 0) return;
   assert_true(first >= storage->offset);
   if (first + bytes > storage->offset + storage->bytes)
     fail_msg("instruction %d: %s lies beyond its storage", instruction, storage->name);
-  assert_true(storage->offset + storage->bytes <= frame->bytes);
-  const int instance = instance_of(of, storage->frame);
-  const int64_t base = program->instances.items[instance].offset;
-  assert_true(base + frame->bytes <= program->pool_bytes[frame->pool]);
-  if (frame->pool != LS_POOL_WORK) return;
-  const int64_t tag = (int64_t)instance * program->storages.count + s + 1;
+  assert_true(storage->offset + storage->bytes <= buffer_group->bytes);
+  const int live_interval = live_interval_of(of, storage->buffer_group);
+  const int64_t base = program->live_intervals.items[live_interval].offset;
+  assert_true(base + buffer_group->bytes <= program->pool_bytes[buffer_group->pool]);
+  if (buffer_group->pool != LS_POOL_WORK) return;
+  const int64_t tag = (int64_t)live_interval * program->storages.count + s + 1;
   for (int64_t b = first; b < first + bytes; b++) {
-    int *written = &of->written[instance][b];
+    int *written = &of->written[live_interval][b];
     if (how == READ && *written == s + 1 && of->writer[base + b] != tag)
       fail_msg("instruction %d reads %s, whose byte %lld %s has written over", instruction,
                storage->name, (long long)b,
@@ -254,10 +255,11 @@ static int64_t covered(const ls_program *program, const ls_instruction *instruct
 static void check_memory(ls_arena *arena, const ls_program *program) {
   shadow of = {.program = program,
                .writer = LS_NEW_ARRAY(arena, int64_t, program->pool_bytes[LS_POOL_WORK] + 1),
-               .written = LS_NEW_ARRAY(arena, int *, program->instances.count)};
-  for (int i = 0; i < program->instances.count; i++)
+               .written = LS_NEW_ARRAY(arena, int *, program->live_intervals.count)};
+  for (int i = 0; i < program->live_intervals.count; i++)
     of.written[i] = LS_NEW_ARRAY(
-        arena, int, program->frames.items[program->instances.items[i].frame].bytes + 1);
+        arena, int,
+        program->buffer_groups.items[program->live_intervals.items[i].buffer_group].bytes + 1);
   for (int a = 0; a < program->actions.count; a++) {
     of.action = &program->actions.items[a];
     const ls_body *body = &program->bodies.items[of.action->body];
@@ -291,12 +293,12 @@ static void test_narrow_gradients(void **state) {
     layout.grad_dtype = LS_BF16;
     const ls_program *narrow = compile(arena, llama, 8, &layout);
     int64_t wide_bytes = 0, narrow_bytes = 0;
-    for (int f = 0; f < wide->frames.count; f++)
-      if (wide->frames.items[f].category == LS_CATEGORY_GRADIENTS)
-        wide_bytes += wide->frames.items[f].bytes;
-    for (int f = 0; f < narrow->frames.count; f++)
-      if (narrow->frames.items[f].category == LS_CATEGORY_GRADIENTS)
-        narrow_bytes += narrow->frames.items[f].bytes;
+    for (int f = 0; f < wide->buffer_groups.count; f++)
+      if (wide->buffer_groups.items[f].category == LS_CATEGORY_GRADIENTS)
+        wide_bytes += wide->buffer_groups.items[f].bytes;
+    for (int f = 0; f < narrow->buffer_groups.count; f++)
+      if (narrow->buffer_groups.items[f].category == LS_CATEGORY_GRADIENTS)
+        narrow_bytes += narrow->buffer_groups.items[f].bytes;
     /* What aligns pieces is a number of bytes, so a little more than half. */
     assert_true(2 * narrow_bytes >= wide_bytes && 2 * narrow_bytes < 1.05 * (double)wide_bytes);
     int collectives, as_many;
@@ -316,8 +318,8 @@ static void test_narrow_gradients(void **state) {
   }
 }
 
-static bool alive_at(const ls_instance *instance, int action) {
-  return instance->first <= action && action <= instance->last;
+static bool alive_at(const ls_live_interval *live_interval, int action) {
+  return live_interval->first <= action && action <= live_interval->last;
 }
 
 /* By brute force over all actions and pairs: nothing alive overlaps, and the peak is the sum. */
@@ -327,14 +329,14 @@ static void check_lifetimes(const ls_program *program) {
   const ls_alive *alive = ls_program_alive(arena, program, LS_TIER_DEVICE);
   for (int action = 0; action < program->actions.count; action++) {
     int64_t sum = 0;
-    for (int i = 0; i < program->instances.count; i++) {
-      const ls_instance *a = &program->instances.items[i];
-      const ls_frame *of_a = &program->frames.items[a->frame];
+    for (int i = 0; i < program->live_intervals.count; i++) {
+      const ls_live_interval *a = &program->live_intervals.items[i];
+      const ls_buffer_group *of_a = &program->buffer_groups.items[a->buffer_group];
       if (!alive_at(a, action)) continue;
       sum += (of_a->bytes + 255) / 256 * 256;
       for (int j = 0; j < i; j++) {
-        const ls_instance *b = &program->instances.items[j];
-        const ls_frame *of_b = &program->frames.items[b->frame];
+        const ls_live_interval *b = &program->live_intervals.items[j];
+        const ls_buffer_group *of_b = &program->buffer_groups.items[b->buffer_group];
         if (of_a->pool != of_b->pool || !alive_at(b, action)) continue;
         if (a->offset < b->offset + of_b->bytes && b->offset < a->offset + of_a->bytes)
           fail_msg("%s and %s overlap in action %d", of_a->name, of_b->name, action);
@@ -475,7 +477,8 @@ static void test_memory_layout_of_pipelines(void **state) {
 
 /* In the pool, of a value in a region that lives as long as the program. */
 static int64_t lasting_offset(const ls_program *program, int rank, int value) {
-  return program->instances.items[ls_program_frame(program, value)->instance].offset +
+  return program->live_intervals.items[ls_program_buffer_group(program, value)->live_interval]
+             .offset +
          ls_program_local(program, rank, value).offset;
 }
 

@@ -38,8 +38,8 @@ typedef struct ls_compiled {
   int *groups;        /* [pp] that a rank communicates in */
 } ls_compiled;
 
-/* LS_INPUT: the model or the layout cannot be, with the nearest that can. LS_NO: nothing fits the
- * budget. */
+/* LS_INPUT: the model or the layout cannot be, with the nearest that can. LS_REFUTED: nothing fits
+ * the budget. */
 LS_CHECKED ls_status ls_compile(ls_arena *arena, const ls_training *training,
                                 const ls_layout *layout, const ls_device_facts *facts,
                                 ls_compiled *compiled, ls_error *error);

@@ -10,7 +10,7 @@ static ls_tensor_id add_parameter(ls_builder *builder, const char *name,
 }
 
 ls_tensor_id ls_builder_weight(ls_builder *builder, const char *name, int64_t out, int64_t in,
-                               ls_cut cut, double deviation) {
+                               ls_tp_sharding cut, double deviation) {
   return add_parameter(builder, name,
                        &(ls_parameter){.ndim = 2,
                                        .dims = {out, in},
@@ -19,16 +19,16 @@ ls_tensor_id ls_builder_weight(ls_builder *builder, const char *name, int64_t ou
                                        .deviation = deviation});
 }
 
-ls_tensor_id ls_builder_vector(ls_builder *builder, const char *name, int64_t count, ls_cut cut,
-                               ls_init init) {
+ls_tensor_id ls_builder_vector(ls_builder *builder, const char *name, int64_t count,
+                               ls_tp_sharding cut, ls_init init) {
   return add_parameter(builder, name,
                        &(ls_parameter){.ndim = 1, .dims = {count}, .cut = cut, .init = init});
 }
 
 ls_tensor_id ls_builder_project(ls_builder *builder, ls_tensor_id x, const char *name, int64_t out,
-                                ls_cut cut, bool bias, double deviation) {
+                                ls_tp_sharding cut, bool bias, double deviation) {
   ls_graph *graph = builder->graph;
-  const bool sums = cut == LS_CUT_ROW || cut == LS_CUT_HEADS_IN;
+  const bool sums = cut == LS_TP_ROW || cut == LS_TP_HEADS_IN;
   const int64_t in = ls_graph_tensor(graph, x)->dims[1];
   const char *weight_name = ls_arena_printf(graph->arena, "%s.weight", name);
   const char *bias_name = ls_arena_printf(graph->arena, "%s.bias", name);
@@ -37,7 +37,7 @@ ls_tensor_id ls_builder_project(ls_builder *builder, ls_tensor_id x, const char 
   if (!bias) return y;
   return ls_graph_bias(
       graph, y,
-      ls_builder_vector(builder, bias_name, out, sums ? LS_CUT_NONE : cut, LS_INIT_ZEROS));
+      ls_builder_vector(builder, bias_name, out, sums ? LS_TP_REPLICATED : cut, LS_INIT_ZEROS));
 }
 
 ls_tensor_id ls_builder_attend(ls_builder *builder, ls_tensor_id q, ls_tensor_id k,
@@ -105,10 +105,10 @@ static ls_tensor_id build_head(ls_builder *builder, const ls_family *family, ls_
   ls_tensor_id weight = builder->table;
   if (!config->tied)
     weight = ls_builder_weight(builder, "weight", config->vocabulary, config->width,
-                               LS_CUT_VOCABULARY, config->initializer_range);
+                               LS_TP_VOCABULARY, config->initializer_range);
   ls_tensor_id bias = {-1};
   if (family->decoder.head_bias)
-    bias = ls_builder_vector(builder, "bias", config->vocabulary, LS_CUT_VOCABULARY, LS_INIT_ZEROS);
+    bias = ls_builder_vector(builder, "bias", config->vocabulary, LS_TP_VOCABULARY, LS_INIT_ZEROS);
   if (builder->options->headless) return (ls_tensor_id){-1}; /* its parameters have their places */
   ls_tensor_id logits = ls_graph_linear(builder->graph, x, weight);
   if (family->decoder.head_bias) logits = ls_graph_bias(builder->graph, logits, bias);

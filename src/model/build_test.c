@@ -107,7 +107,7 @@ static void every_parameter_has_a_gradient(void **state) {
 
 typedef struct cut_case {
   const char *name;
-  ls_cut cut;
+  ls_tp_sharding cut;
   int64_t rows, columns;
 } cut_case;
 
@@ -124,20 +124,20 @@ static void check_cuts(const ls_graph *graph, const cut_case *cases, size_t coun
 static void cuts_and_shapes_of_llama(void **state) {
   (void)state;
   static const cut_case cases[] = {
-      {"embedding.token", LS_CUT_VOCABULARY, 37, 24},
-      {"layers.1.attention.query.weight", LS_CUT_QUERY, 24, 24},
-      {"layers.1.attention.query.bias", LS_CUT_QUERY, 24, 0},
-      {"layers.1.attention.key.weight", LS_CUT_KEY_VALUE, 12, 24},
-      {"layers.1.attention.value.bias", LS_CUT_KEY_VALUE, 12, 0},
-      {"layers.1.attention.output.weight", LS_CUT_HEADS_IN, 24, 24},
-      {"layers.1.attention.output.bias", LS_CUT_NONE, 24, 0},
-      {"layers.1.mlp.gate.weight", LS_CUT_COLUMN, 50, 24},
-      {"layers.1.mlp.up.bias", LS_CUT_COLUMN, 50, 0},
-      {"layers.1.mlp.down.weight", LS_CUT_ROW, 24, 50},
-      {"layers.1.mlp.down.bias", LS_CUT_NONE, 24, 0},
-      {"layers.1.norm2.weight", LS_CUT_NONE, 24, 0},
-      {"head.norm.weight", LS_CUT_NONE, 24, 0},
-      {"head.weight", LS_CUT_VOCABULARY, 37, 24},
+      {"embedding.token", LS_TP_VOCABULARY, 37, 24},
+      {"layers.1.attention.query.weight", LS_TP_QUERY, 24, 24},
+      {"layers.1.attention.query.bias", LS_TP_QUERY, 24, 0},
+      {"layers.1.attention.key.weight", LS_TP_KEY_VALUE, 12, 24},
+      {"layers.1.attention.value.bias", LS_TP_KEY_VALUE, 12, 0},
+      {"layers.1.attention.output.weight", LS_TP_HEADS_IN, 24, 24},
+      {"layers.1.attention.output.bias", LS_TP_REPLICATED, 24, 0},
+      {"layers.1.mlp.gate.weight", LS_TP_COLUMN, 50, 24},
+      {"layers.1.mlp.up.bias", LS_TP_COLUMN, 50, 0},
+      {"layers.1.mlp.down.weight", LS_TP_ROW, 24, 50},
+      {"layers.1.mlp.down.bias", LS_TP_REPLICATED, 24, 0},
+      {"layers.1.norm2.weight", LS_TP_REPLICATED, 24, 0},
+      {"head.norm.weight", LS_TP_REPLICATED, 24, 0},
+      {"head.weight", LS_TP_VOCABULARY, 37, 24},
   };
   ls_arena *arena = ls_arena_create();
   const ls_model_config config = small("llama-3m", false, true);
@@ -149,12 +149,12 @@ static void cuts_and_shapes_of_llama(void **state) {
 static void cuts_and_starts_of_gpt2(void **state) {
   (void)state;
   static const cut_case cases[] = {
-      {"embedding.token", LS_CUT_VOCABULARY, 37, 24},
-      {"embedding.position", LS_CUT_NONE, 16, 24},
-      {"layers.0.norm1.bias", LS_CUT_NONE, 24, 0},
-      {"layers.0.attention.key.bias", LS_CUT_KEY_VALUE, 24, 0},
-      {"layers.0.mlp.up.weight", LS_CUT_COLUMN, 50, 24},
-      {"head.norm.bias", LS_CUT_NONE, 24, 0},
+      {"embedding.token", LS_TP_VOCABULARY, 37, 24},
+      {"embedding.position", LS_TP_REPLICATED, 16, 24},
+      {"layers.0.norm1.bias", LS_TP_REPLICATED, 24, 0},
+      {"layers.0.attention.key.bias", LS_TP_KEY_VALUE, 24, 0},
+      {"layers.0.mlp.up.weight", LS_TP_COLUMN, 50, 24},
+      {"head.norm.bias", LS_TP_REPLICATED, 24, 0},
   };
   ls_arena *arena = ls_arena_create();
   const ls_model_config config = small("gpt2-10m", true, true);

@@ -19,10 +19,10 @@ ls_tensor_id ls_builder_norm(ls_builder *builder, const char *name, ls_tensor_id
   const bool offset = kind == LS_NORM_RMS_OFFSET;
   ls_tensor_id weight =
       ls_builder_vector(builder, ls_arena_printf(graph->arena, "%s.weight", name), config->width,
-                        LS_CUT_NONE, offset ? LS_INIT_ZEROS : LS_INIT_ONES);
+                        LS_TP_REPLICATED, offset ? LS_INIT_ZEROS : LS_INIT_ONES);
   if (kind != LS_NORM_LAYER) return ls_graph_rmsnorm(graph, x, weight, config->epsilon, offset);
   ls_tensor_id bias = ls_builder_vector(builder, ls_arena_printf(graph->arena, "%s.bias", name),
-                                        config->width, LS_CUT_NONE, LS_INIT_ZEROS);
+                                        config->width, LS_TP_REPLICATED, LS_INIT_ZEROS);
   return ls_graph_layernorm(graph, x, weight, bias, config->epsilon);
 }
 
@@ -47,14 +47,15 @@ ls_tensor_id ls_decoder_embed(ls_builder *builder) {
   if (!decoder->alibi) builder->rope = rope_table(builder, false);
   if (config->rope_local_theta > 0) builder->local_rope = rope_table(builder, true);
   builder->table = ls_builder_weight(builder, "token", config->vocabulary, config->width,
-                                     LS_CUT_VOCABULARY, config->initializer_range);
+                                     LS_TP_VOCABULARY, config->initializer_range);
   ls_tensor_id x = ls_graph_stream(
       graph, ls_graph_embedding(graph, builder->table, graph->ids, config->embedding_scale));
   return decoder->embedding_norm ? ls_graph_stream(graph, ls_builder_norm(builder, "norm", x)) : x;
 }
 
 /* Queries or keys, normed and turned. */
-static ls_tensor_id place_heads(ls_builder *builder, ls_tensor_id x, const char *name, ls_cut cut) {
+static ls_tensor_id place_heads(ls_builder *builder, ls_tensor_id x, const char *name,
+                                ls_tp_sharding cut) {
   const ls_model_config *config = builder->config;
   const ls_decoder *decoder = &builder->family->decoder;
   ls_graph *graph = builder->graph;
@@ -63,7 +64,8 @@ static ls_tensor_id place_heads(ls_builder *builder, ls_tensor_id x, const char 
   const ls_init init = offset ? LS_INIT_ZEROS : LS_INIT_ONES;
   const int64_t columns = ls_graph_tensor(graph, x)->dims[1];
   if (decoder->query_norm == LS_QUERY_NORM_HEAD) {
-    ls_tensor_id weight = ls_builder_vector(builder, name, config->head_dim, LS_CUT_NONE, init);
+    ls_tensor_id weight =
+        ls_builder_vector(builder, name, config->head_dim, LS_TP_REPLICATED, init);
     x = ls_graph_headnorm(graph, x, weight, config->epsilon, offset);
   }
   if (decoder->query_norm == LS_QUERY_NORM_ALL) {
@@ -83,15 +85,15 @@ static ls_tensor_id attention(ls_builder *builder, ls_tensor_id x) {
   const bool output_bias = bias && !builder->family->decoder.output_unbiased;
   const double deviation = config->initializer_range;
   ls_tensor_id q =
-      ls_builder_project(builder, x, "attention.query", q_width, LS_CUT_QUERY, bias, deviation);
+      ls_builder_project(builder, x, "attention.query", q_width, LS_TP_QUERY, bias, deviation);
   ls_tensor_id k =
-      ls_builder_project(builder, x, "attention.key", kv_width, LS_CUT_KEY_VALUE, bias, deviation);
-  ls_tensor_id v = ls_builder_project(builder, x, "attention.value", kv_width, LS_CUT_KEY_VALUE,
-                                      bias, deviation);
-  q = place_heads(builder, q, "query", LS_CUT_QUERY);
-  k = place_heads(builder, k, "key", LS_CUT_KEY_VALUE);
+      ls_builder_project(builder, x, "attention.key", kv_width, LS_TP_KEY_VALUE, bias, deviation);
+  ls_tensor_id v =
+      ls_builder_project(builder, x, "attention.value", kv_width, LS_TP_KEY_VALUE, bias, deviation);
+  q = place_heads(builder, q, "query", LS_TP_QUERY);
+  k = place_heads(builder, k, "key", LS_TP_KEY_VALUE);
   return ls_builder_project(builder, ls_builder_attend(builder, q, k, v), "attention.output",
-                            config->width, LS_CUT_HEADS_IN, output_bias, deviation);
+                            config->width, LS_TP_HEADS_IN, output_bias, deviation);
 }
 
 static ls_tensor_id mlp(ls_builder *builder, ls_tensor_id x) {
@@ -101,13 +103,13 @@ static ls_tensor_id mlp(ls_builder *builder, ls_tensor_id x) {
   const double deviation = config->initializer_range;
   ls_tensor_id gate = {-1};
   if (!plain)
-    gate = ls_builder_project(builder, x, "mlp.gate", config->mlp_width, LS_CUT_COLUMN, bias,
+    gate = ls_builder_project(builder, x, "mlp.gate", config->mlp_width, LS_TP_COLUMN, bias,
                               deviation);
   ls_tensor_id up =
-      ls_builder_project(builder, x, "mlp.up", config->mlp_width, LS_CUT_COLUMN, bias, deviation);
+      ls_builder_project(builder, x, "mlp.up", config->mlp_width, LS_TP_COLUMN, bias, deviation);
   ls_tensor_id y = plain ? ls_graph_gelu(graph, up, config->activation)
                          : ls_graph_swiglu(graph, gate, up, config->activation);
-  return ls_builder_project(builder, y, "mlp.down", config->width, LS_CUT_ROW, bias, deviation);
+  return ls_builder_project(builder, y, "mlp.down", config->width, LS_TP_ROW, bias, deviation);
 }
 
 /* Attention and MLP side by side. Without biases their sum is made before it is summed over ranks,

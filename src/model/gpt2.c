@@ -70,9 +70,9 @@ static ls_tensor_id norm(ls_builder *builder, const char *name, ls_tensor_id x) 
   const ls_model_config *config = builder->config;
   ls_arena *arena = builder->graph->arena;
   ls_tensor_id weight = ls_builder_vector(builder, ls_arena_printf(arena, "%s.weight", name),
-                                          config->width, LS_CUT_NONE, LS_INIT_ONES);
+                                          config->width, LS_TP_REPLICATED, LS_INIT_ONES);
   ls_tensor_id bias = ls_builder_vector(builder, ls_arena_printf(arena, "%s.bias", name),
-                                        config->width, LS_CUT_NONE, LS_INIT_ZEROS);
+                                        config->width, LS_TP_REPLICATED, LS_INIT_ZEROS);
   return ls_graph_layernorm(builder->graph, x, weight, bias, config->epsilon);
 }
 
@@ -80,9 +80,9 @@ static ls_tensor_id embed(ls_builder *builder) {
   const ls_model_config *config = builder->config;
   ls_graph *graph = builder->graph;
   builder->table = ls_builder_weight(builder, "token", config->vocabulary, config->width,
-                                     LS_CUT_VOCABULARY, config->initializer_range);
+                                     LS_TP_VOCABULARY, config->initializer_range);
   ls_tensor_id position = ls_builder_weight(builder, "position", config->positions, config->width,
-                                            LS_CUT_NONE, config->initializer_range);
+                                            LS_TP_REPLICATED, config->initializer_range);
   return ls_graph_stream(
       graph, ls_graph_add(graph, ls_graph_embedding(graph, builder->table, graph->ids, 1),
                           ls_graph_embedding(graph, position, graph->positions, 1)));
@@ -98,21 +98,21 @@ static ls_tensor_id block(ls_builder *builder, ls_tensor_id x) {
 
   ls_tensor_id y = norm(builder, "norm1", x);
   ls_tensor_id q =
-      ls_builder_project(builder, y, "attention.query", width, LS_CUT_QUERY, true, deviation);
+      ls_builder_project(builder, y, "attention.query", width, LS_TP_QUERY, true, deviation);
   ls_tensor_id k =
-      ls_builder_project(builder, y, "attention.key", width, LS_CUT_KEY_VALUE, true, deviation);
+      ls_builder_project(builder, y, "attention.key", width, LS_TP_KEY_VALUE, true, deviation);
   ls_tensor_id v =
-      ls_builder_project(builder, y, "attention.value", width, LS_CUT_KEY_VALUE, true, deviation);
+      ls_builder_project(builder, y, "attention.value", width, LS_TP_KEY_VALUE, true, deviation);
   y = ls_builder_attend(builder, q, k, v);
   y = ls_graph_stream(graph, ls_builder_project(builder, y, "attention.output", width,
-                                                LS_CUT_HEADS_IN, true, residual));
+                                                LS_TP_HEADS_IN, true, residual));
   x = ls_graph_stream(graph, ls_graph_add(graph, x, y));
 
   y = norm(builder, "norm2", x);
-  y = ls_builder_project(builder, y, "mlp.up", config->mlp_width, LS_CUT_COLUMN, true, deviation);
+  y = ls_builder_project(builder, y, "mlp.up", config->mlp_width, LS_TP_COLUMN, true, deviation);
   y = ls_graph_gelu(graph, y, config->activation);
-  y = ls_graph_stream(
-      graph, ls_builder_project(builder, y, "mlp.down", width, LS_CUT_ROW, true, residual));
+  y = ls_graph_stream(graph,
+                      ls_builder_project(builder, y, "mlp.down", width, LS_TP_ROW, true, residual));
   return ls_graph_stream(graph, ls_graph_add(graph, x, y));
 }
 

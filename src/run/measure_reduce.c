@@ -1,8 +1,8 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "run/crew.h"
 #include "run/measure_parts.h"
+#include "run/rank_threads.h"
 
 enum { WARM = 2, MAX_RANKS = 4, SHORT = 4 << 20 };
 
@@ -82,7 +82,7 @@ ls_status ls_measure_reduce(measuring *self, ls_error *error) {
       ls_measure_begin(self);
       ls_world *world;
       LS_TRY(ls_world_create_threads(rank_counts[r], &world, error));
-      const ls_status status = ls_crew_run(world, reduce_body, &each, error);
+      const ls_status status = ls_rank_threads_run(world, reduce_body, &each, error);
       ls_world_destroy(&world);
       LS_TRY(status);
       const double bytes = (double)sizes[s] * calls_of(&each);

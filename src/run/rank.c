@@ -11,9 +11,10 @@
 /* An instruction with its operands' places worked out for this rank. */
 typedef struct loaded {
   const ls_instruction *instruction;
-  ls_kernel_args args; /* data: offsets in frames, until an action says where these are */
+  ls_kernel_args args; /* data: offsets in buffer groups, until an action says where these are */
   int64_t in_offset[LS_MAX_INPUTS], out_offset[LS_MAX_OUTPUTS];
-  int in_frame[LS_MAX_INPUTS], out_frame[LS_MAX_OUTPUTS]; /* among those of the body */
+  int in_buffer_group[LS_MAX_INPUTS],
+      out_buffer_group[LS_MAX_OUTPUTS]; /* among those of the body */
   ls_group *group;
   ls_kernel kernel; /* of the tier that its outputs lie in */
   bool skipped;     /* another rank of first_only does it */
@@ -23,7 +24,7 @@ typedef struct loaded_program {
   const ls_program *program;
   loaded *instructions;
   char *pool_base[LS_POOL_COUNT];
-  char **frames; /* where the frames of the action that runs lie */
+  char **buffer_groups; /* where the buffer groups of the action that runs lie */
 } loaded_program;
 
 struct ls_rank {
@@ -123,24 +124,24 @@ static ls_status create_tiers(ls_rank *rank, const ls_rank_options *options, ls_
   return ls_tiers_create(&made, &rank->tiers, error);
 }
 
-/* The view of a value, and its place in its frame. */
+/* The view of a value, and its place in its buffer group. */
 static ls_view view_of(int rank, const ls_program *program, int index, int64_t *offset) {
   *offset = ls_program_local(program, rank, index).offset;
   return ls_program_view(program, rank, index);
 }
 
-static char *instance_base(const loaded_program *from, int instance) {
-  const ls_instance *about = &from->program->instances.items[instance];
-  const ls_pool pool = from->program->frames.items[about->frame].pool;
+static char *live_interval_base(const loaded_program *from, int live_interval) {
+  const ls_live_interval *about = &from->program->live_intervals.items[live_interval];
+  const ls_pool pool = from->program->buffer_groups.items[about->buffer_group].pool;
   return from->pool_base[pool] + about->offset;
 }
 
 ls_view ls_rank_view(const ls_rank *rank, int program, int index, int microbatch) {
   const loaded_program *from = &rank->programs[program];
-  const ls_frame *frame = ls_program_frame(from->program, index);
+  const ls_buffer_group *buffer_group = ls_program_buffer_group(from->program, index);
   int64_t offset;
   ls_view view = view_of(rank->number, from->program, index, &offset);
-  view.data = instance_base(from, frame->instance + microbatch) + offset;
+  view.data = live_interval_base(from, buffer_group->live_interval + microbatch) + offset;
   return view;
 }
 
@@ -185,19 +186,21 @@ static ls_status make_groups(ls_rank *rank, const ls_rank_options *options, ls_e
   return status;
 }
 
-static int frame_in_body(const ls_program *program, const ls_body *body, int value) {
-  const int frame = program->storages.items[program->values.items[value].storage].frame;
+static int buffer_group_in_body(const ls_program *program, const ls_body *body, int value) {
+  const int buffer_group =
+      program->storages.items[program->values.items[value].storage].buffer_group;
   int at = 0;
-  while (body->frames.items[at] != frame) at++;
+  while (body->buffer_groups.items[at] != buffer_group) at++;
   return at;
 }
 
 /* The kernels of the tier that an instruction's outputs lie in. */
 static const ls_kernel_table *table_of(const ls_device *device, const ls_program *program,
                                        const ls_instruction *instruction) {
-  const ls_tier tier = instruction->outputs
-                           ? ls_pool_tier(ls_program_frame(program, instruction->out[0])->pool)
-                           : LS_TIER_DEVICE;
+  const ls_tier tier =
+      instruction->outputs
+          ? ls_pool_tier(ls_program_buffer_group(program, instruction->out[0])->pool)
+          : LS_TIER_DEVICE;
   return &device->kernels[tier == LS_TIER_HOST ? LS_TIER_HOST : LS_TIER_DEVICE];
 }
 
@@ -212,11 +215,11 @@ static void load_instruction(ls_rank *rank, const ls_program *program, const ls_
   made->kernel = table_of(rank->device, program, instruction)->kernel[instruction->kind];
   for (int i = 0; i < instruction->inputs; i++) {
     made->args.in[i] = view_of(rank->number, program, instruction->in[i], &made->in_offset[i]);
-    made->in_frame[i] = frame_in_body(program, body, instruction->in[i]);
+    made->in_buffer_group[i] = buffer_group_in_body(program, body, instruction->in[i]);
   }
   for (int o = 0; o < instruction->outputs; o++) {
     made->args.out[o] = view_of(rank->number, program, instruction->out[o], &made->out_offset[o]);
-    made->out_frame[o] = frame_in_body(program, body, instruction->out[o]);
+    made->out_buffer_group[o] = buffer_group_in_body(program, body, instruction->out[o]);
   }
   made->skipped = instruction->first_only &&
                   ls_mesh_index(&program->mesh, rank->number, instruction->first_only) != 0;
@@ -228,14 +231,14 @@ static void load_instruction(ls_rank *rank, const ls_program *program, const ls_
 static ls_status load_program(ls_rank *rank, int p, ls_error *error) {
   loaded_program *into = &rank->programs[p];
   const ls_program *program = into->program;
-  int frames = 1;
+  int buffer_groups = 1;
   for (int b = 0; b < program->bodies.count; b++)
-    if (program->bodies.items[b].frames.count > frames)
-      frames = program->bodies.items[b].frames.count;
+    if (program->bodies.items[b].buffer_groups.count > buffer_groups)
+      buffer_groups = program->bodies.items[b].buffer_groups.count;
   const int count = program->instructions.count;
   into->instructions = calloc((size_t)count + 1, sizeof *into->instructions);
-  into->frames = calloc((size_t)frames, sizeof *into->frames);
-  if (!into->instructions || !into->frames)
+  into->buffer_groups = calloc((size_t)buffer_groups, sizeof *into->buffer_groups);
+  if (!into->instructions || !into->buffer_groups)
     return ls_fail(error, LS_FAILED, "out of memory for a program of %d instructions", count);
   for (int b = 0; b < program->bodies.count; b++) {
     const ls_body *body = &program->bodies.items[b];
@@ -349,7 +352,7 @@ void ls_rank_destroy(ls_rank **rank) {
   if (!*rank) return;
   for (int p = 0; p < (*rank)->program_count; p++) {
     free((*rank)->programs[p].instructions);
-    free((*rank)->programs[p].frames);
+    free((*rank)->programs[p].buffer_groups);
   }
   free((*rank)->records);
   free((*rank)->staging);
@@ -421,12 +424,12 @@ static ls_status run_skipped(const ls_rank *rank, const ls_kernel_args *args, ls
 }
 
 /* The instruction's operands where this action has them. */
-static void bind(loaded *each, char *const *frames, bool first) {
+static void bind(loaded *each, char *const *buffer_groups, bool first) {
   const ls_instruction *instruction = each->instruction;
   for (int i = 0; i < instruction->inputs; i++)
-    each->args.in[i].data = frames[each->in_frame[i]] + each->in_offset[i];
+    each->args.in[i].data = buffer_groups[each->in_buffer_group[i]] + each->in_offset[i];
   for (int o = 0; o < instruction->outputs; o++) {
-    each->args.out[o].data = frames[each->out_frame[o]] + each->out_offset[o];
+    each->args.out[o].data = buffer_groups[each->out_buffer_group[o]] + each->out_offset[o];
     each->args.accumulate[o] =
         instruction->write[o] == LS_ADD || (instruction->write[o] == LS_ADD_AFTER_FIRST && !first);
   }
@@ -490,7 +493,7 @@ static ls_status check_outputs(const ls_rank *rank, const ls_program *program, c
       LS_TRY(view_is_finite(rank, &each->args.out[o], &finite, error));
     if (finite) continue;
     const bool received = instruction->collective == LS_RECEIVE;
-    return ls_fail(error, received ? LS_NO : LS_FAILED,
+    return ls_fail(error, received ? LS_REFUTED : LS_FAILED,
                    "rank %d: %s made a NaN or an infinity in %s", rank->number,
                    instruction->collective == LS_COLLECTIVE_NONE
                        ? ls_op_name(instruction->kind)
@@ -542,11 +545,11 @@ static ls_status run_actions(ls_rank *rank, int p, int first, int last, ls_error
   for (int a = first; a < last; a++) {
     const ls_program_action *action = &from->program->actions.items[a];
     const ls_body *body = &from->program->bodies.items[action->body];
-    for (int i = 0; i < body->frames.count; i++)
-      from->frames[i] = instance_base(from, action->instances[i]);
+    for (int i = 0; i < body->buffer_groups.count; i++)
+      from->buffer_groups[i] = live_interval_base(from, action->live_intervals[i]);
     for (int i = body->first; i < body->first + body->count; i++) {
       loaded *each = &from->instructions[i];
-      bind(each, from->frames, action->first);
+      bind(each, from->buffer_groups, action->first);
       const int64_t begin_ns = rank->recording ? ls_now_ns() : 0;
       if (each->instruction->collective != LS_COLLECTIVE_NONE)
         ls_comm_about(rank->comm, name_of(from->program, each->instruction));
@@ -575,14 +578,15 @@ ls_status ls_rank_run_part(ls_rank *rank, int program, ls_program_part part, ls_
 ls_status ls_rank_run_gradients(ls_rank *rank, int program, ls_error *error) {
   LS_TRY(ls_rank_run_part(rank, program, LS_PROGRAM_PROLOGUE, error));
   LS_TRY(ls_rank_run_part(rank, program, LS_PROGRAM_PASSES, error));
-  return ls_rank_run_part(rank, program, LS_PROGRAM_SETTLE, error);
+  return ls_rank_run_part(rank, program, LS_PROGRAM_VALIDATE, error);
 }
 
 ls_status ls_rank_find_nonfinite(ls_rank *rank, int program, ls_error *error) {
   ls_error found = {0};
   const ls_program *from = rank->programs[program].program;
-  LS_TRY(run_actions(rank, program, 0, ls_program_first_of(from, LS_PROGRAM_GUESS), &found, error));
-  LS_TRY(ls_rank_run_part(rank, program, LS_PROGRAM_SETTLE, error));
+  LS_TRY(run_actions(rank, program, 0, ls_program_first_of(from, LS_PROGRAM_SPECULATE), &found,
+                     error));
+  LS_TRY(ls_rank_run_part(rank, program, LS_PROGRAM_VALIDATE, error));
   if (found.status != LS_OK && error) *error = found;
   return found.status;
 }

@@ -48,8 +48,8 @@ LS_CHECKED ls_status ls_rank_run_part(ls_rank *rank, int program, ls_program_par
 LS_CHECKED ls_status ls_rank_run_gradients(ls_rank *rank, int program, ls_error *error);
 
 /* Runs the part before UPDATE again and looks at every floating-point output: LS_FAILED naming the
- * first tensor and op of this rank with a NaN or an infinity, LS_NO where that was received, so
- * that another rank made it, LS_OK where there is none. */
+ * first tensor and op of this rank with a NaN or an infinity, LS_REFUTED where that was received,
+ * so that another rank made it, LS_OK where there is none. */
 LS_CHECKED ls_status ls_rank_find_nonfinite(ls_rank *rank, int program, ls_error *error);
 
 /* When an instruction of an action was executed, in nanoseconds of CLOCK_MONOTONIC. */

@@ -194,17 +194,17 @@ int ls_rank_kept_boxes(const ls_rank *rank, const ls_program *program, int param
 bool ls_rank_keeps_parameter(const ls_rank *rank, const ls_program *program, int parameter,
                              int64_t first, int64_t count) {
   ls_box boxes[LS_MOST_KEPT], asked[LS_MOST_BOXES], common;
-  const int kept_boxes = ls_rank_kept_boxes(rank, program, parameter, LS_PART_MASTER, boxes);
+  const int stored_ranges = ls_rank_kept_boxes(rank, program, parameter, LS_PART_MASTER, boxes);
   const int cuts =
       ls_box_of_range(first, first + count, columns_of(&program->parameters[parameter]), asked);
-  for (int i = 0; i < kept_boxes; i++)
+  for (int i = 0; i < stored_ranges; i++)
     for (int c = 0; c < cuts; c++)
       if (ls_box_meet(&boxes[i], &asked[c], &common)) return true;
   return false;
 }
 
-int ls_rank_given_boxes(const ls_rank *rank, const ls_program *program, int parameter,
-                        ls_state_part part, ls_box boxes[LS_MOST_BOXES]) {
+int ls_rank_owned_ranges(const ls_rank *rank, const ls_program *program, int parameter,
+                         ls_state_part part, ls_box boxes[LS_MOST_BOXES]) {
   const ls_program_parameter *about = &program->parameters[parameter];
   const int value = part_value(about, part);
   if (!about->here || !about->gives || value < 0) return 0;
@@ -233,7 +233,7 @@ static ls_status read_given(ls_rank *rank, const ls_program *program, int parame
                             ls_error *error) {
   const ls_program_parameter *about = &program->parameters[parameter];
   ls_box given[LS_MOST_BOXES], asked[LS_MOST_BOXES], common;
-  const int boxes = ls_rank_given_boxes(rank, program, parameter, part, given);
+  const int boxes = ls_rank_owned_ranges(rank, program, parameter, part, given);
   if (boxes == 0) return LS_OK;
   const share from = find_share(rank, about, part_value(about, part));
   const int cuts = ls_box_of_range(first, first + count, columns_of(about), asked);

@@ -36,8 +36,8 @@ bool ls_rank_keeps_parameter(const ls_rank *rank, const ls_program *program, int
 
 /* What this rank gives of a part to whoever wants the whole: over all ranks every element once.
  * Ranks that hold the same elements give a piece each. */
-int ls_rank_given_boxes(const ls_rank *rank, const ls_program *program, int parameter,
-                        ls_state_part part, ls_box boxes[LS_MOST_BOXES]);
+int ls_rank_owned_ranges(const ls_rank *rank, const ls_program *program, int parameter,
+                         ls_state_part part, ls_box boxes[LS_MOST_BOXES]);
 
 /* Gets a box that lies in one of those, row-major. Not collective. */
 LS_CHECKED ls_status ls_rank_read_box(ls_rank *rank, const ls_program *program, int parameter,

@@ -295,7 +295,8 @@ static ls_status reserve(const ls_tier_file *file, const char *path, int64_t byt
   struct statvfs about;
   const double free_bytes =
       fstatvfs(file->buffered, &about) == 0 ? (double)about.f_bavail * (double)about.f_frsize : 0;
-  return ls_fail(error, reason == ENOSPC || reason == EFBIG || reason == EDQUOT ? LS_NO : LS_INPUT,
+  return ls_fail(error,
+                 reason == ENOSPC || reason == EFBIG || reason == EDQUOT ? LS_REFUTED : LS_INPUT,
                  "offload.path: %s: %s: a rank needs %.1f MiB there, %.1f are free: free some, or "
                  "name another folder",
                  path, strerror(reason), (double)bytes / 1048576, free_bytes / 1048576);

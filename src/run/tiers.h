@@ -26,8 +26,8 @@ typedef struct ls_tiers_options {
 } ls_tiers_options;
 
 /* Reserves everything: memory has its pages, the file its blocks and no name any more, so it goes
- * with the process. Errors: LS_INPUT where the folder takes no file; LS_NO where the disk has too
- * little room, with both numbers; LS_FAILED where memory is short. */
+ * with the process. Errors: LS_INPUT where the folder takes no file; LS_REFUTED where the disk has
+ * too little room, with both numbers; LS_FAILED where memory is short. */
 LS_CHECKED ls_status ls_tiers_create(const ls_tiers_options *options, ls_tiers **tiers,
                                      ls_error *error);
 

@@ -229,7 +229,7 @@ static void test_what_cannot_be_is_refused(void **state) {
   getrlimit(RLIMIT_FSIZE, &before);
   small.rlim_max = before.rlim_max;
   setrlimit(RLIMIT_FSIZE, &small);
-  refuse("/var/tmp", 16 * MIB, LS_NO, "a rank needs 16.0 MiB there");
+  refuse("/var/tmp", 16 * MIB, LS_REFUTED, "a rank needs 16.0 MiB there");
   setrlimit(RLIMIT_FSIZE, &before);
   signal(SIGXFSZ, SIG_DFL);
 }

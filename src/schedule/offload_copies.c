@@ -2,7 +2,7 @@
 
 typedef struct updater {
   ls_arena *arena;
-  const ls_homes *homes;
+  const ls_offload_plan *offload_plan;
   ls_schedule *schedule;
   const bool *trained;
   int units;
@@ -14,8 +14,9 @@ static void add(const updater *u, ls_action_kind kind, int unit) {
 }
 
 /* Begins or ends a transfer of the unit. */
-static void transfer(const updater *u, ls_action_kind kind, ls_way way, ls_cargo cargo, int unit) {
-  *LS_APPEND(u->arena, u->schedule) = (ls_action){kind, way, cargo, -1, unit, -1};
+static void transfer(const updater *u, ls_action_kind kind, ls_transfer_kind way,
+                     ls_payload payload, int unit) {
+  *LS_APPEND(u->arena, u->schedule) = (ls_action){kind, way, payload, -1, unit, -1};
 }
 
 /* Of what tier the memory is that an update writes to. */
@@ -23,14 +24,14 @@ static ls_tier computes_in(ls_tier state) {
   return state == LS_TIER_DEVICE ? LS_TIER_DEVICE : LS_TIER_HOST;
 }
 
-bool ls_offload_returns(const ls_homes *homes, int unit) {
-  const ls_tier state = homes->state[unit], parameters = homes->parameters[unit];
-  if (state == parameters && homes->one_copy) return false;
+bool ls_offload_returns(const ls_offload_plan *offload_plan, int unit) {
+  const ls_tier state = offload_plan->state[unit], parameters = offload_plan->parameters[unit];
+  if (state == parameters && offload_plan->one_copy) return false;
   return parameters != computes_in(state);
 }
 
 static bool in_file(const updater *u, int unit) {
-  return unit >= 0 && u->homes->state[unit] == LS_TIER_NVME;
+  return unit >= 0 && u->offload_plan->state[unit] == LS_TIER_NVME;
 }
 
 static int next_of(const updater *u, int unit) {
@@ -41,15 +42,15 @@ static int next_of(const updater *u, int unit) {
 
 static void begin_unit(const updater *u, int unit) {
   if (!in_file(u, unit)) return;
-  transfer(u, LS_ACTION_BEGIN, LS_WAY_FETCH, LS_CARGO_STATE, unit);
-  transfer(u, LS_ACTION_BEGIN, LS_WAY_FETCH, LS_CARGO_GRADIENTS, unit);
+  transfer(u, LS_ACTION_BEGIN, LS_TRANSFER_FETCH, LS_PAYLOAD_STATE, unit);
+  transfer(u, LS_ACTION_BEGIN, LS_TRANSFER_FETCH, LS_PAYLOAD_GRADIENTS, unit);
 }
 
 static void end_unit(const updater *u, int unit) {
   if (unit < 0) return;
-  if (ls_offload_returns(u->homes, unit))
-    transfer(u, LS_ACTION_WAIT, LS_WAY_RETURN, LS_CARGO_PARAMETERS, unit);
-  if (in_file(u, unit)) transfer(u, LS_ACTION_WAIT, LS_WAY_RETURN, LS_CARGO_STATE, unit);
+  if (ls_offload_returns(u->offload_plan, unit))
+    transfer(u, LS_ACTION_WAIT, LS_TRANSFER_RETURN, LS_PAYLOAD_PARAMETERS, unit);
+  if (in_file(u, unit)) transfer(u, LS_ACTION_WAIT, LS_TRANSFER_RETURN, LS_PAYLOAD_STATE, unit);
 }
 
 /* Units with a parameter that are `left`, in the order of their first parameters. */
@@ -64,8 +65,8 @@ static int order_units(const ls_units *units, bool *left, int *ordered) {
 }
 
 void ls_offload_norm(ls_arena *arena, const ls_units *units, const bool *trained, int stage,
-                     const ls_homes *homes, ls_schedule *schedule) {
-  const updater u = {arena, homes, schedule, trained, units->count};
+                     const ls_offload_plan *offload_plan, ls_schedule *schedule) {
+  const updater u = {arena, offload_plan, schedule, trained, units->count};
   bool *left = LS_NEW_ARRAY(arena, bool, units->count + 1);
   for (int i = 0; i < units->count; i++) { /* of two stages that share a unit the first counts it */
     const int home = units->items[i].stages[0];
@@ -74,34 +75,36 @@ void ls_offload_norm(ls_arena *arena, const ls_units *units, const bool *trained
   int *ordered = LS_NEW_ARRAY(arena, int, units->count + 1);
   const int count = order_units(units, left, ordered);
   if (count && in_file(&u, ordered[0]))
-    transfer(&u, LS_ACTION_BEGIN, LS_WAY_FETCH, LS_CARGO_GRADIENTS, ordered[0]);
+    transfer(&u, LS_ACTION_BEGIN, LS_TRANSFER_FETCH, LS_PAYLOAD_GRADIENTS, ordered[0]);
   for (int i = 0; i < count; i++) {
     const int next = i + 1 < count ? ordered[i + 1] : -1;
     if (in_file(&u, ordered[i]))
-      transfer(&u, LS_ACTION_WAIT, LS_WAY_FETCH, LS_CARGO_GRADIENTS, ordered[i]);
-    if (in_file(&u, next)) transfer(&u, LS_ACTION_BEGIN, LS_WAY_FETCH, LS_CARGO_GRADIENTS, next);
+      transfer(&u, LS_ACTION_WAIT, LS_TRANSFER_FETCH, LS_PAYLOAD_GRADIENTS, ordered[i]);
+    if (in_file(&u, next))
+      transfer(&u, LS_ACTION_BEGIN, LS_TRANSFER_FETCH, LS_PAYLOAD_GRADIENTS, next);
     add(&u, LS_ACTION_SUM, ordered[i]);
   }
 }
 
 void ls_offload_update(ls_arena *arena, const ls_units *units, const bool *trained,
-                       const ls_homes *homes, ls_schedule *schedule) {
-  const updater u = {arena, homes, schedule, trained, units->count};
+                       const ls_offload_plan *offload_plan, ls_schedule *schedule) {
+  const updater u = {arena, offload_plan, schedule, trained, units->count};
   int last = -1;
   const int first = next_of(&u, -1);
   begin_unit(&u, first);
   for (int unit = first; unit >= 0; unit = next_of(&u, unit)) {
     const int next = next_of(&u, unit);
     if (in_file(&u, unit)) {
-      transfer(&u, LS_ACTION_WAIT, LS_WAY_FETCH, LS_CARGO_STATE, unit);
-      transfer(&u, LS_ACTION_WAIT, LS_WAY_FETCH, LS_CARGO_GRADIENTS, unit);
+      transfer(&u, LS_ACTION_WAIT, LS_TRANSFER_FETCH, LS_PAYLOAD_STATE, unit);
+      transfer(&u, LS_ACTION_WAIT, LS_TRANSFER_FETCH, LS_PAYLOAD_GRADIENTS, unit);
     }
     begin_unit(&u, next);
     add(&u, LS_ACTION_UPDATE, unit);
     end_unit(&u, last);
-    if (ls_offload_returns(homes, unit))
-      transfer(&u, LS_ACTION_BEGIN, LS_WAY_RETURN, LS_CARGO_PARAMETERS, unit);
-    if (in_file(&u, unit)) transfer(&u, LS_ACTION_BEGIN, LS_WAY_RETURN, LS_CARGO_STATE, unit);
+    if (ls_offload_returns(offload_plan, unit))
+      transfer(&u, LS_ACTION_BEGIN, LS_TRANSFER_RETURN, LS_PAYLOAD_PARAMETERS, unit);
+    if (in_file(&u, unit))
+      transfer(&u, LS_ACTION_BEGIN, LS_TRANSFER_RETURN, LS_PAYLOAD_STATE, unit);
     last = unit;
   }
   end_unit(&u, last);

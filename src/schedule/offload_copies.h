@@ -8,14 +8,14 @@
 /* Appends the sums of squares of the gradients of units that are `trained`, where some wait in a
  * file: in the order of parameters, each taken one ahead. */
 void ls_offload_norm(ls_arena *arena, const ls_units *units, const bool *trained, int stage,
-                     const ls_homes *homes, ls_schedule *schedule);
+                     const ls_offload_plan *offload_plan, ls_schedule *schedule);
 
 /* Appends the updates of the units that are `trained`: the state of unit i + 1 is read and that of
  * unit i - 1 written back while unit i is updated. */
 void ls_offload_update(ls_arena *arena, const ls_units *units, const bool *trained,
-                       const ls_homes *homes, ls_schedule *schedule);
+                       const ls_offload_plan *offload_plan, ls_schedule *schedule);
 
 /* Whether updated parameters lie elsewhere than where they wait, so that they must move there. */
-bool ls_offload_returns(const ls_homes *homes, int unit);
+bool ls_offload_returns(const ls_offload_plan *offload_plan, int unit);
 
 #endif

@@ -2,7 +2,7 @@
 
 #include <float.h>
 
-#include "pipeline/ahead.h"
+#include "pipeline/replay_boundary.h"
 #include "schedule/offload_copies.h"
 
 /* One pass of a microbatch over a segment. */
@@ -31,7 +31,7 @@ typedef struct builder {
   const ls_units *units;
   const ls_chunks *chunks;
   const ls_recompute *recompute; /* NULL: nothing runs again */
-  const ls_homes *homes;
+  const ls_offload_plan *offload_plan;
   int stage;
   ls_schedule *schedule;
   LS_LIST(step) steps;
@@ -82,8 +82,9 @@ static void add(builder *b, ls_action_kind kind, int segment, int unit, int micr
 }
 
 /* A transfer of a unit, or of a segment where that is -1. */
-static ls_action transfer(ls_way way, ls_cargo cargo, int segment, int unit, int microbatch) {
-  return (ls_action){LS_ACTION_BEGIN, way, cargo, segment, unit, microbatch};
+static ls_action transfer(ls_transfer_kind way, ls_payload payload, int segment, int unit,
+                          int microbatch) {
+  return (ls_action){LS_ACTION_BEGIN, way, payload, segment, unit, microbatch};
 }
 
 static void begin(builder *b, ls_action made) {
@@ -111,7 +112,7 @@ static void publish(builder *b) {
   for (int u = 0; u < b->units->count; u++) {
     if (!b->trained[u] || !differ(b, &b->units->items[u].state, &b->units->items[u].stored))
       continue;
-    const ls_action made = transfer(LS_WAY_PUBLISH, LS_CARGO_PARAMETERS, -1, u, -1);
+    const ls_action made = transfer(LS_TRANSFER_PUBLISH, LS_PAYLOAD_PARAMETERS, -1, u, -1);
     begin(b, made);
     if (b->sharded->layout.prefetch)
       *LS_APPEND(b->sharded->arena, &begun) = made;
@@ -223,7 +224,7 @@ static bool neighbour_reads(const builder *b, int s, int neighbour, int unit) {
 
 /* Whether the touched unit's weights are brought for this step: gathered, fetched or both. */
 static bool brings(const builder *b, int s, const ls_touch *touch) {
-  if (!is_gathered(b, touch->unit) && !b->homes->parameters[touch->unit]) return false;
+  if (!is_gathered(b, touch->unit) && !b->offload_plan->parameters[touch->unit]) return false;
   if (!touch->reads) return false;
   if (b->units->items[touch->unit].brought_once) return !b->kept[touch->unit];
   return !neighbour_reads(b, s, s - 1, touch->unit);
@@ -250,11 +251,11 @@ static void fetch(builder *b, int s, int later) {
   const ls_touched *touched = touched_by(b, &b->steps.items[later]);
   for (int i = 0; i < touched->count; i++) {
     const int u = touched->items[i].unit;
-    if (!b->homes->parameters[u] || !brings(b, later, &touched->items[i]) || b->fetching[u] >= 0 ||
-        b->gathering[u] >= 0 || !comes_early(b, s, later, u))
+    if (!b->offload_plan->parameters[u] || !brings(b, later, &touched->items[i]) ||
+        b->fetching[u] >= 0 || b->gathering[u] >= 0 || !comes_early(b, s, later, u))
       continue;
     b->fetching[u] = later;
-    begin(b, transfer(LS_WAY_FETCH, LS_CARGO_PARAMETERS, -1, u,
+    begin(b, transfer(LS_TRANSFER_FETCH, LS_PAYLOAD_PARAMETERS, -1, u,
                       brought_for(b, &b->steps.items[later], u)));
   }
 }
@@ -262,11 +263,11 @@ static void fetch(builder *b, int s, int later) {
 /* A unit's weights are gathered for step `later`, once they have been fetched. */
 static void gather(builder *b, int later, int unit) {
   const int whose = brought_for(b, &b->steps.items[later], unit);
-  if (b->homes->parameters[unit])
-    await(b, transfer(LS_WAY_FETCH, LS_CARGO_PARAMETERS, -1, unit, whose));
+  if (b->offload_plan->parameters[unit])
+    await(b, transfer(LS_TRANSFER_FETCH, LS_PAYLOAD_PARAMETERS, -1, unit, whose));
   b->fetching[unit] = -1;
   if (!is_gathered(b, unit)) return;
-  begin(b, transfer(LS_WAY_GATHER, LS_CARGO_PARAMETERS, -1, unit, whose));
+  begin(b, transfer(LS_TRANSFER_GATHER, LS_PAYLOAD_PARAMETERS, -1, unit, whose));
   b->gathering[unit] = later;
 }
 
@@ -276,7 +277,7 @@ static void gather_early(builder *b, int s, int later) {
   for (int i = 0; i < touched->count; i++) {
     const int u = touched->items[i].unit;
     if (is_gathered(b, u) && brings(b, later, &touched->items[i]) && b->gathering[u] < 0 &&
-        comes_early(b, s, later, u) && (!b->homes->parameters[u] || b->fetching[u] == later))
+        comes_early(b, s, later, u) && (!b->offload_plan->parameters[u] || b->fetching[u] == later))
       gather(b, later, u);
   }
 }
@@ -292,27 +293,29 @@ static void look_ahead(builder *b, int s) {
   fetch(b, s, s + ahead + 1);
   const step *next = s + 1 < b->steps.count ? &b->steps.items[s + 1] : NULL;
   if (next && next->partner >= 0 && next->kind != LS_ACTION_FORWARD)
-    begin(b, transfer(LS_WAY_FETCH, LS_CARGO_ACTIVATIONS, next->segment, -1, next->microbatch));
+    begin(b,
+          transfer(LS_TRANSFER_FETCH, LS_PAYLOAD_ACTIVATIONS, next->segment, -1, next->microbatch));
 }
 
 static void bring(builder *b, int s) {
   const step *at = &b->steps.items[s];
   if (at->partner >= 0 && at->kind != LS_ACTION_FORWARD)
-    await(b, transfer(LS_WAY_FETCH, LS_CARGO_ACTIVATIONS, at->segment, -1, at->microbatch));
+    await(b, transfer(LS_TRANSFER_FETCH, LS_PAYLOAD_ACTIVATIONS, at->segment, -1, at->microbatch));
   const ls_touched *touched = touched_by(b, at);
   for (int i = 0; i < touched->count; i++) {
     const int u = touched->items[i].unit;
     if (!brings(b, s, &touched->items[i])) continue;
     if (b->gathering[u] != s) gather(b, s, u);
     if (is_gathered(b, u))
-      await(b, transfer(LS_WAY_GATHER, LS_CARGO_PARAMETERS, -1, u, brought_for(b, at, u)));
+      await(b, transfer(LS_TRANSFER_GATHER, LS_PAYLOAD_PARAMETERS, -1, u, brought_for(b, at, u)));
     b->gathering[u] = -1;
     b->kept[u] = true;
   }
 }
 
 static void end_giving(builder *b) {
-  if (b->giving >= 0) await(b, transfer(LS_WAY_RETURN, LS_CARGO_GRADIENTS, -1, b->giving, -1));
+  if (b->giving >= 0)
+    await(b, transfer(LS_TRANSFER_RETURN, LS_PAYLOAD_GRADIENTS, -1, b->giving, -1));
   b->giving = -1;
 }
 
@@ -321,7 +324,7 @@ static void end_leaving(builder *b) {
   end_giving(b);
   if (b->offloading >= 0) {
     const step *of = &b->steps.items[b->offloading];
-    await(b, transfer(LS_WAY_RETURN, LS_CARGO_ACTIVATIONS, of->segment, -1, of->microbatch));
+    await(b, transfer(LS_TRANSFER_RETURN, LS_PAYLOAD_ACTIVATIONS, of->segment, -1, of->microbatch));
   }
   b->offloading = -1;
 }
@@ -333,7 +336,7 @@ static void end_reducing(builder *b) {
 }
 
 static void reduce(builder *b, int unit, int microbatch) {
-  const ls_action made = transfer(LS_WAY_REDUCE, LS_CARGO_GRADIENTS, -1, unit, microbatch);
+  const ls_action made = transfer(LS_TRANSFER_REDUCE, LS_PAYLOAD_GRADIENTS, -1, unit, microbatch);
   begin(b, made);
   *LS_APPEND(b->sharded->arena, &b->reducing) = made;
   if (!b->sharded->layout.prefetch) end_reducing(b);
@@ -346,16 +349,16 @@ static void end_finishing(builder *b) {
 
 /* The unit's gradient is complete; where the host updates it, it leaves the device. */
 static void finish(builder *b, int unit) {
-  const ls_action made = transfer(LS_WAY_FINISH, LS_CARGO_GRADIENTS, -1, unit, -1);
+  const ls_action made = transfer(LS_TRANSFER_FINISH, LS_PAYLOAD_GRADIENTS, -1, unit, -1);
   b->finished[unit] = true;
   end_reducing(b); /* what is left of the reduction works on what they make */
   begin(b, made);
   *LS_APPEND(b->sharded->arena, &b->finishing) = made;
-  const bool waits = !b->sharded->layout.prefetch || b->homes->state[unit];
+  const bool waits = !b->sharded->layout.prefetch || b->offload_plan->state[unit];
   if (waits) end_finishing(b);
-  if (!b->homes->state[unit]) return;
+  if (!b->offload_plan->state[unit]) return;
   end_giving(b);
-  begin(b, transfer(LS_WAY_RETURN, LS_CARGO_GRADIENTS, -1, unit, -1));
+  begin(b, transfer(LS_TRANSFER_RETURN, LS_PAYLOAD_GRADIENTS, -1, unit, -1));
   b->giving = unit;
 }
 
@@ -364,7 +367,7 @@ static void finish(builder *b, int unit) {
  * end. */
 static bool finishes_after(const builder *b, int s, int unit) {
   const bool beside = b->sharded->layout.prefetch && !is_reduced_each(b, unit);
-  const bool early = b->homes->state[unit] || beside;
+  const bool early = b->offload_plan->state[unit] || beside;
   return early && b->units->items[unit].stages[0] < 0 && b->last_write[unit] == s;
 }
 
@@ -378,7 +381,7 @@ static void add_step(builder *b, int s) {
   for (int i = 0; i < touched->count; i++) {
     const ls_touch *touch = &touched->items[i];
     const int u = touch->unit;
-    const bool brought = is_gathered(b, u) || b->homes->parameters[u];
+    const bool brought = is_gathered(b, u) || b->offload_plan->parameters[u];
     if (brought && !b->units->items[u].brought_once && touch->reads &&
         !neighbour_reads(b, s, s + 1, u))
       add(b, LS_ACTION_DROP, -1, u, at->microbatch);
@@ -387,7 +390,7 @@ static void add_step(builder *b, int s) {
     if (finishes_after(b, s, u)) finish(b, u);
   }
   if (at->partner >= 0 && at->kind == LS_ACTION_FORWARD) {
-    begin(b, transfer(LS_WAY_RETURN, LS_CARGO_ACTIVATIONS, at->segment, -1, at->microbatch));
+    begin(b, transfer(LS_TRANSFER_RETURN, LS_PAYLOAD_ACTIVATIONS, at->segment, -1, at->microbatch));
     b->offloading = s;
   }
 }
@@ -401,8 +404,9 @@ static int boundary(const builder *b, int chunk, bool after) {
   return after ? chunk : other;
 }
 
-static ls_action over_boundary(ls_way way, bool back, int boundary, int microbatch) {
-  return transfer(way, back ? LS_CARGO_GRADIENTS : LS_CARGO_ACTIVATIONS, boundary, -1, microbatch);
+static ls_action over_boundary(ls_transfer_kind way, bool back, int boundary, int microbatch) {
+  return transfer(way, back ? LS_PAYLOAD_GRADIENTS : LS_PAYLOAD_ACTIVATIONS, boundary, -1,
+                  microbatch);
 }
 
 /* A message that this stage has begun to send and whose data it must keep. */
@@ -435,7 +439,7 @@ static void send(builder *b, sendings *open, const ls_pipeline_pass *pass, int p
   const bool back = pass->kind != LS_PASS_FORWARD;
   const int across = boundary(b, pass->chunk, !back);
   if (across < 0 || pass->kind == LS_PASS_WEIGHT) return;
-  const ls_action made = over_boundary(LS_WAY_SEND, back, across, pass->microbatch);
+  const ls_action made = over_boundary(LS_TRANSFER_SEND, back, across, pass->microbatch);
   begin(b, made);
   *LS_APPEND(b->sharded->arena, open) = (sending){made, b->taken[place]};
 }
@@ -518,7 +522,8 @@ static void receive(builder *b, const message *needed, int from) {
   if (last == in->messages.count) return; /* taken with another */
   for (; in->taken <= last; in->taken++) {
     const message *each = &in->messages.items[in->taken];
-    begin_and_await(b, over_boundary(LS_WAY_RECEIVE, each->back, each->boundary, each->microbatch));
+    begin_and_await(
+        b, over_boundary(LS_TRANSFER_RECEIVE, each->back, each->boundary, each->microbatch));
   }
 }
 
@@ -535,7 +540,7 @@ static void begin_pass(builder *b, sendings *open, const ls_pipeline_pass *pass,
 /* What the last pass before the cut sends is taken behind it. */
 static bool waits_for_cut(const builder *b, int place) {
   return b->ahead && place == b->ahead[b->stage] - 1 &&
-         !ls_ahead_sends(b->chunks->pipeline, b->ahead, b->stage, place);
+         !ls_replay_boundary_sends(b->chunks->pipeline, b->ahead, b->stage, place);
 }
 
 static void add_counts(builder *b) {
@@ -585,13 +590,13 @@ static void find_partners(builder *b) {
   const int segments = b->sharded->graph->segments.count;
   int *row = LS_NEW_ARRAY(b->sharded->arena, int, segments + 1); /* 1 + those of segments here */
   int rows = 0;
-  for (int s = 0; s < b->steps.count && b->homes->activations; s++)
+  for (int s = 0; s < b->steps.count && b->offload_plan->activations; s++)
     if (!row[b->steps.items[s].segment]) row[b->steps.items[s].segment] = ++rows;
   int *next = LS_NEW_ARRAY(b->sharded->arena, int, (int64_t)rows *microbatches + 1); /* or 0 */
   for (int s = b->steps.count - 1; s >= 0 && rows; s--) {
     step *at = &b->steps.items[s];
     int *back = &next[(int64_t)(row[at->segment] - 1) * microbatches + at->microbatch];
-    if (at->kind == LS_ACTION_FORWARD && b->homes->moves[at->segment] && *back &&
+    if (at->kind == LS_ACTION_FORWARD && b->offload_plan->moves[at->segment] && *back &&
         *back - s >= FEWEST_STEPS_AWAY) {
       at->partner = *back;
       b->steps.items[*back].partner = s;
@@ -602,12 +607,12 @@ static void find_partners(builder *b) {
 
 static builder open_builder(const ls_sharded *sharded, const ls_units *units,
                             const ls_chunks *chunks, const ls_recompute *recompute,
-                            const ls_homes *homes, int stage, ls_schedule *schedule) {
+                            const ls_offload_plan *offload_plan, int stage, ls_schedule *schedule) {
   builder b = {.sharded = sharded,
                .units = units,
                .chunks = chunks,
                .recompute = recompute,
-               .homes = homes,
+               .offload_plan = offload_plan,
                .stage = stage,
                .giving = -1,
                .offloading = -1,
@@ -629,34 +634,35 @@ static builder open_builder(const ls_sharded *sharded, const ls_units *units,
 
 ls_schedule ls_schedule_step(const ls_sharded *sharded, const ls_units *units,
                              const ls_chunks *chunks, const ls_recompute *recompute,
-                             const ls_homes *homes, int stage) {
+                             const ls_offload_plan *offload_plan, int stage) {
   ls_schedule schedule = {.cut = -1};
-  builder b = open_builder(sharded, units, chunks, recompute, homes, stage, &schedule);
+  builder b = open_builder(sharded, units, chunks, recompute, offload_plan, stage, &schedule);
   const bool validates = sharded->layout.post_validation;
-  if (validates) b.ahead = ls_ahead_passes(sharded->arena, chunks->pipeline);
+  if (validates) b.ahead = ls_replay_boundary_passes(sharded->arena, chunks->pipeline);
   if (!validates) add_counts(&b);
   add_passes(&b);
   for (int u = 0; u < units->count; u++)
     if (b.trained[u] && !b.finished[u]) finish(&b, u);
   end_finishing(&b);
   end_leaving(&b);
-  if (ls_homes_files(homes, units))
-    ls_offload_norm(sharded->arena, units, b.trained, stage, homes, &schedule);
+  if (ls_offload_plan_files(offload_plan, units))
+    ls_offload_norm(sharded->arena, units, b.trained, stage, offload_plan, &schedule);
   add(&b, LS_ACTION_NORM, -1, -1, -1);
   if (validates) {
-    add_for_units(&b, LS_ACTION_AHEAD);
+    add_for_units(&b, LS_ACTION_SPECULATE);
     publish(&b);
-    add(&b, LS_ACTION_SETTLE, -1, -1, -1);
+    add(&b, LS_ACTION_VALIDATE, -1, -1, -1);
   }
-  ls_offload_update(sharded->arena, units, b.trained, homes, &schedule);
+  ls_offload_update(sharded->arena, units, b.trained, offload_plan, &schedule);
   publish(&b);
   return schedule;
 }
 
 ls_schedule ls_schedule_forward(const ls_sharded *sharded, const ls_units *units,
-                                const ls_chunks *chunks, const ls_homes *homes, int stage) {
+                                const ls_chunks *chunks, const ls_offload_plan *offload_plan,
+                                int stage) {
   ls_schedule schedule = {.cut = -1};
-  builder b = open_builder(sharded, units, chunks, NULL, homes, stage, &schedule);
+  builder b = open_builder(sharded, units, chunks, NULL, offload_plan, stage, &schedule);
   const bool loss = sharded->graph->loss.index >= 0;
   if (loss) {
     add(&b, LS_ACTION_COUNT, -1, -1, 0);

@@ -6,7 +6,7 @@
 
 #include "ir/action.h"
 #include "schedule/chunks.h"
-#include "schedule/homes.h"
+#include "schedule/offload_plan.h"
 
 typedef struct ls_schedule {
   ls_action *items;
@@ -21,10 +21,11 @@ bool *ls_schedule_units_here(const ls_sharded *sharded, const ls_units *units,
 /* The training step of one stage: all microbatches, then the update. */
 ls_schedule ls_schedule_step(const ls_sharded *sharded, const ls_units *units,
                              const ls_chunks *chunks, const ls_recompute *recompute,
-                             const ls_homes *homes, int stage);
+                             const ls_offload_plan *offload_plan, int stage);
 
 /* The forward pass of one microbatch and its loss; without a loss (decoding) just the pass. */
 ls_schedule ls_schedule_forward(const ls_sharded *sharded, const ls_units *units,
-                                const ls_chunks *chunks, const ls_homes *homes, int stage);
+                                const ls_chunks *chunks, const ls_offload_plan *offload_plan,
+                                int stage);
 
 #endif

@@ -44,9 +44,9 @@ static laid lay(ls_arena *arena, const char *text, const ls_layout *layout) {
   return made;
 }
 
-static const ls_homes *homes_of(const laid *of) {
+static const ls_offload_plan *homes_of(const laid *of) {
   const bool *here = ls_schedule_units_here(of->sharded, of->units, of->chunks, 0);
-  return ls_homes_make(of->sharded, of->units, of->chunks, NULL, here, 0);
+  return ls_offload_plan_make(of->sharded, of->units, of->chunks, NULL, here, 0);
 }
 
 static const char *name_of(const laid *of, const ls_unit_entry *entry) {
@@ -235,7 +235,7 @@ static void test_schedule_with_gather_and_reduce_once(void **state) {
     assert_int_not_equal(ls_action_sort(&schedule.items[a]), LS_BEGIN_OF(REDUCE, GRADIENTS));
   }
   assert_int_equal(gathered, made.units->count);
-  const ls_action wait = {LS_ACTION_WAIT, LS_WAY_GATHER, LS_CARGO_PARAMETERS, -1, 0, 0};
+  const ls_action wait = {LS_ACTION_WAIT, LS_TRANSFER_GATHER, LS_PAYLOAD_PARAMETERS, -1, 0, 0};
   assert_string_equal(ls_action_name(&wait), "wait for gather of parameters");
   assert_int_equal(ls_action_sort(&wait), LS_WAIT_OF(GATHER, PARAMETERS));
   ls_arena_destroy(&arena);

@@ -3,7 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "run/crew.h"
+#include "run/rank_threads.h"
 
 /* `number`: of this rank in the group. */
 static ls_status agree(ls_group *all, int number, ls_status own, ls_error *error) {
@@ -64,7 +64,7 @@ ls_status ls_world_agree(ls_world *world, ls_status own, ls_error *error) {
   if (ls_world_count_here(world) == ls_world_size(world)) return own;
   meeting all = {.world = world};
   if (own != LS_OK) ls_fail(&all.own, own, "%s", error ? error->text : "a process failed");
-  LS_TRY(ls_crew_run(world, meet, &all, error));
+  LS_TRY(ls_rank_threads_run(world, meet, &all, error));
   if (all.agreed.status == LS_OK) return LS_OK;
   return ls_fail(error, all.agreed.status, "%s", all.agreed.text);
 }

@@ -139,11 +139,11 @@ ls_status ls_session_check_device(const ls_session *session, ls_error *error) {
   const int64_t needed = needed_by(session, &of);
   if (needed <= of.limit) return LS_OK;
   ls_arena *arena = ls_arena_create();
-  ls_fail(error, LS_NO, "%s: a device needs %.1f MiB and may use %.1f (largest, MiB: %s)%s", where,
-          (double)needed / 1048576, (double)of.limit / 1048576, largest_parts(arena, session),
-          advice_of(arena, session, &of));
+  ls_fail(error, LS_REFUTED, "%s: a device needs %.1f MiB and may use %.1f (largest, MiB: %s)%s",
+          where, (double)needed / 1048576, (double)of.limit / 1048576,
+          largest_parts(arena, session), advice_of(arena, session, &of));
   ls_arena_destroy(&arena);
-  return LS_NO;
+  return LS_REFUTED;
 }
 
 static ls_status check(const ls_session *session, int ranks, const char *whose,
@@ -152,14 +152,14 @@ static ls_status check(const ls_session *session, int ranks, const char *whose,
   const int64_t needed = needed_by(session, &of);
   if (needed <= there.bytes) return LS_OK;
   ls_arena *arena = ls_arena_create();
-  ls_fail(error, LS_NO,
+  ls_fail(error, LS_REFUTED,
           "memory: the %d rank%s of this %s need%s %.2f GiB, and %.2f are there (%s; largest of a "
           "device, MiB: %s)%s",
           ranks, ranks == 1 ? "" : "s", whose, ranks == 1 ? "s" : "", (double)needed / gib,
           (double)there.bytes / gib, there.what, largest_parts(arena, session),
           advice_of(arena, session, &of));
   ls_arena_destroy(&arena);
-  return LS_NO;
+  return LS_REFUTED;
 }
 
 ls_status ls_session_check_fit(const ls_session *session, int on_host, int here, ls_error *error) {
@@ -171,6 +171,6 @@ ls_status ls_check_memory(int64_t needed, const char *advice, ls_error *error) {
   const ls_memory_there machine = ls_machine_memory_there(""), process = ls_process_memory_there();
   const ls_memory_there *least = machine.bytes < process.bytes ? &machine : &process;
   if (needed <= least->bytes) return LS_OK;
-  return ls_fail(error, LS_NO, "memory: %.2f GiB are needed, and %.2f are there (%s): %s",
+  return ls_fail(error, LS_REFUTED, "memory: %.2f GiB are needed, and %.2f are there (%s): %s",
                  (double)needed / gib, (double)least->bytes / gib, least->what, advice);
 }

@@ -38,7 +38,7 @@ static void the_device_is_held_to_its_limit(void **state) {
   int stage;
   const double whole = (double)ls_session_bytes_needed(session, &stage) / 1048576;
   const char *limit = ls_arena_printf(arena, "device.memory=%.0fMiB", whole * 0.55);
-  assert_int_equal(open_with(arena, &limit, 1, &session, &error), LS_NO);
+  assert_int_equal(open_with(arena, &limit, 1, &session, &error), LS_REFUTED);
   assert_true(number_after(error.text, "a device needs ") > whole - 0.1);
   assert_non_null(strstr(error.text, "recompute=full: "));
   assert_non_null(strstr(error.text, ", which fits"));
@@ -73,7 +73,7 @@ static void the_process_is_held_to_its_limits(void **state) {
   assert_int_equal(setrlimit(RLIMIT_DATA, &small), 0);
   const ls_status status = ls_session_check_fit(session, 1, 1, &error);
   assert_int_equal(setrlimit(RLIMIT_DATA, &before), 0);
-  assert_int_equal(status, LS_NO);
+  assert_int_equal(status, LS_REFUTED);
   assert_non_null(strstr(error.text, "memory: the 1 rank of this process needs "));
   assert_non_null(strstr(error.text, "ulimit -d"));
   ls_arena_destroy(&arena);
@@ -86,7 +86,7 @@ static void all_ranks_of_the_machine_count(void **state) {
   ls_session *session;
   ls_error error = {0};
   assert_int_equal(open_with(arena, NULL, 0, &session, &error), LS_OK);
-  assert_int_equal(ls_session_check_fit(session, 100000000, 1, &error), LS_NO);
+  assert_int_equal(ls_session_check_fit(session, 100000000, 1, &error), LS_REFUTED);
   assert_non_null(strstr(error.text, "the 100000000 ranks of this machine need "));
   ls_arena_destroy(&arena);
 }

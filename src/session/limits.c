@@ -11,7 +11,7 @@ enum { MOST_SLICES = 4096 };
  * as there can be, sums of bytes still fit 63 bits. */
 static const double most_elements = 0x1p40, most_elements_of_all = 0x1p58;
 
-/* `check` tells addresses in a frame from those in a unit by this bit. */
+/* `check` tells addresses in a buffer group from those in a unit by this bit. */
 static const int64_t most_bytes = INT64_C(1) << 44;
 
 static ls_status check_passes(const ls_session *session, ls_error *error) {
@@ -90,15 +90,15 @@ ls_status ls_session_check_sizes(const ls_session *session, ls_error *error) {
 
 static ls_status check_program(const ls_session *session, const ls_program *program,
                                ls_error *error) {
-  for (int f = 0; f < program->frames.count; f++) {
-    const ls_frame *frame = &program->frames.items[f];
-    if (frame->bytes < most_bytes) continue;
+  for (int f = 0; f < program->buffer_groups.count; f++) {
+    const ls_buffer_group *buffer_group = &program->buffer_groups.items[f];
+    if (buffer_group->bytes < most_bytes) continue;
     return ls_fail(error, LS_INPUT,
                    "%s: a device of stage %d would hold %s and what lives with it as one block of "
                    "%.1f TiB; expected less than %d: cut it over more devices (mesh), or give a "
                    "smaller wrap or train.micro_batch",
-                   session->config.source, program->stage, frame->name,
-                   (double)frame->bytes / 0x1p40, (int)(most_bytes >> 40));
+                   session->config.source, program->stage, buffer_group->name,
+                   (double)buffer_group->bytes / 0x1p40, (int)(most_bytes >> 40));
   }
   return LS_OK;
 }

@@ -18,13 +18,13 @@ ls_status ls_session_check_host(const ls_session *session, int ranks, bool here,
   const int64_t limit = session->run->host.memory;
   const char *where = ls_run_file_where(session->run, "host.memory");
   if (limit && needed > limit)
-    return ls_fail(error, LS_NO,
+    return ls_fail(error, LS_REFUTED,
                    "%s: a device offloads %.1f MiB to its host and may use %.1f: offload to nvme, "
                    "lower offload.optimizer_fraction, raise mesh.dp_shard, or allow more",
                    where, mib(needed), mib(limit));
   const int64_t machine = here && !limit ? ls_machine_probe().memory_bytes : 0;
   if (machine && needed > machine / ranks)
-    return ls_fail(error, LS_NO,
+    return ls_fail(error, LS_REFUTED,
                    "%s: %d device%s of this machine offload %.1f MiB each to its memory of %.1f: "
                    "offload to nvme, lower offload.optimizer_fraction, or raise mesh.dp_shard",
                    where, ranks, ranks == 1 ? "" : "s", mib(needed), mib(machine));
@@ -52,7 +52,7 @@ ls_status ls_session_check_offload(const ls_session *session, int ranks, ls_erro
   if (statvfs(path, &about) != 0) return LS_OK; /* creating the file will say why */
   const int64_t room = (int64_t)(about.f_bavail * about.f_frsize);
   if (needed > room / ranks)
-    return ls_fail(error, LS_NO,
+    return ls_fail(error, LS_REFUTED,
                    "%s: %s has %.1f MiB free, and %d device%s of this machine offload%s %.1f MiB "
                    "each: free some, name another folder, or offload less",
                    where, path, mib(room), ranks, ranks == 1 ? "" : "s", ranks == 1 ? "s" : "",

@@ -70,11 +70,12 @@ static ls_status measure(const ls_session *session, rates_now *made, ls_error *e
 }
 
 ls_session_limits ls_session_limits_of(const ls_session *session, const ls_rates *rates) {
-  const int sharers = session->sharers > 0 ? session->sharers : 1;
-  const int threads = sharers * session->device.facts.threads;
+  const int ranks_sharing_cores =
+      session->ranks_sharing_cores > 0 ? session->ranks_sharing_cores : 1;
+  const int threads = ranks_sharing_cores * session->device.facts.threads;
   return (ls_session_limits){
-      .flops_per_s = ls_rates_matmul(rates, session->layout.compute, threads) / sharers,
-      .bytes_per_s = ls_rates_memory(rates, threads) / sharers};
+      .flops_per_s = ls_rates_matmul(rates, session->layout.compute, threads) / ranks_sharing_cores,
+      .bytes_per_s = ls_rates_memory(rates, threads) / ranks_sharing_cores};
 }
 
 /* This rank's share of what is kept of its machine; 0: nothing is. */

@@ -10,8 +10,8 @@
 #include <cmocka.h>
 
 #include "base/file.h"
-#include "run/crew.h"
 #include "run/measure.h"
+#include "run/rank_threads.h"
 #include "session/repeat.h"
 
 static ls_arena *arena;
@@ -64,7 +64,7 @@ static double peak_of(const ls_session *session, bool measured_now) {
   ls_world *world;
   ls_error error = {0};
   assert_int_equal(ls_world_create_threads(session->devices, &world, &error), LS_OK);
-  if (ls_crew_run(world, ask, &made, &error) != LS_OK) fail_msg("%s", error.text);
+  if (ls_rank_threads_run(world, ask, &made, &error) != LS_OK) fail_msg("%s", error.text);
   ls_world_destroy(&world);
   for (int r = 0; r < session->devices; r++) {
     assert_true(made.peaks[r].flops_per_s == made.peaks[0].flops_per_s);

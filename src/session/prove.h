@@ -16,7 +16,7 @@ typedef struct ls_session_proof {
   double seconds;                               /* that it took */
 } ls_session_proof;
 
-/* LS_NO: a program is wrong; says which, and the instruction that breaks it. */
+/* LS_REFUTED: a program is wrong; says which, and the instruction that breaks it. */
 LS_CHECKED ls_status ls_session_prove(const ls_session *session, ls_session_proof *proof,
                                       ls_error *error);
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/random.h"
-#include "run/crew.h"
+#include "run/rank_threads.h"
 #include "session/step.h"
 
 /* What the ranks of this process share. */
@@ -125,7 +125,7 @@ ls_status ls_repeat_steps(ls_arena *arena, const ls_session *session, ls_world *
   of.made = LS_NEW(arena, ls_repeated);
   of.made->seconds = LS_NEW_ARRAY(arena, double, options->steps);
   of.made->recordings = LS_NEW_ARRAY(arena, ls_recording *, options->steps);
-  LS_TRY(ls_crew_run(world, rank_body, &of, error));
+  LS_TRY(ls_rank_threads_run(world, rank_body, &of, error));
   if (ls_world_first_here(world) != 0) return LS_OK;
   of.made->median = median_of(of.made->seconds, of.made->count);
   *repeated = of.made;

@@ -8,9 +8,9 @@
 #include "cluster/machine.h"
 #include "cost/cost.h"
 #include "model/hub.h"
-#include "session/fill.h"
 #include "session/fit.h"
 #include "session/limits.h"
+#include "session/load_parameters.h"
 #include "session/offload_room.h"
 #include "store/freeze.h"
 #include "store/weights.h"
@@ -235,7 +235,8 @@ static ls_status compile_graph(ls_session *session, ls_error *error) {
                                             &session->device.facts, &session->compiled, error);
   session->layout = session->compiled.layout;
   session->graph = session->compiled.graph;
-  if (status == LS_NO) ls_error_prefix(error, "%s", ls_run_file_where(session->run, "recompute"));
+  if (status == LS_REFUTED)
+    ls_error_prefix(error, "%s", ls_run_file_where(session->run, "recompute"));
   return status;
 }
 
@@ -325,10 +326,10 @@ int64_t ls_session_stage_bytes(const ls_session *session, int stage) {
          ls_rank_bytes_needed(programs, LS_SESSION_PROGRAMS, LS_TIER_HOST);
 }
 
-static int choose_threads(const ls_run_file *run, int sharers) {
+static int choose_threads(const ls_run_file *run, int ranks_sharing_cores) {
   if (run->device.threads > 0) return (int)run->device.threads;
   const int cores = ls_machine_cores();
-  return cores > sharers ? cores / sharers : 1;
+  return cores > ranks_sharing_cores ? cores / ranks_sharing_cores : 1;
 }
 
 /* This machine's device, or what is known of the one that --on names. */
@@ -345,12 +346,12 @@ static ls_status open_device(ls_session *session, const ls_device_facts *on, ls_
     return LS_OK;
   }
   const ls_device_options device = {.compute = session->layout.compute,
-                                    .threads = choose_threads(run, session->sharers),
+                                    .threads = choose_threads(run, session->ranks_sharing_cores),
                                     .exact = exact};
   return ls_device_open(&device, &session->device, error);
 }
 
-static ls_status resolve(ls_arena *arena, ls_run_file *run, int devices, int sharers,
+static ls_status resolve(ls_arena *arena, ls_run_file *run, int devices, int ranks_sharing_cores,
                          const ls_device_facts *on, ls_session **session, ls_error *error) {
   LS_TRY(ls_run_file_require(run, "model", error));
   LS_TRY(ls_run_file_resolve_mesh(run, devices, error));
@@ -365,7 +366,7 @@ static ls_status resolve(ls_arena *arena, ls_run_file *run, int devices, int sha
   LS_TRY(ls_model_find(arena, run->model, &made->config, error));
   LS_TRY(refuse_dropout(made, error));
   LS_TRY(choose_start(made, error));
-  made->sharers = sharers;
+  made->ranks_sharing_cores = ranks_sharing_cores;
   LS_TRY(open_device(made, on, error));
   LS_TRY(read_schedule(made, error));
   LS_TRY(check_grad_dtype(made, error));
@@ -377,9 +378,9 @@ static ls_status resolve(ls_arena *arena, ls_run_file *run, int devices, int sha
   return LS_OK;
 }
 
-ls_status ls_session_resolve(ls_arena *arena, ls_run_file *run, int devices, int sharers,
-                             ls_session **session, ls_error *error) {
-  return resolve(arena, run, devices, sharers, NULL, session, error);
+ls_status ls_session_resolve(ls_arena *arena, ls_run_file *run, int devices,
+                             int ranks_sharing_cores, ls_session **session, ls_error *error) {
+  return resolve(arena, run, devices, ranks_sharing_cores, NULL, session, error);
 }
 
 /* Before a text is read for hours and a run's folder made: the headers. What the tensors hold, and
@@ -396,15 +397,16 @@ static ls_status check_weights(const ls_session *session, ls_error *error) {
   return status;
 }
 
-ls_status ls_session_create(ls_arena *arena, ls_run_file *run, int devices, int sharers,
+ls_status ls_session_create(ls_arena *arena, ls_run_file *run, int devices, int ranks_sharing_cores,
                             ls_session **session, ls_error *error) {
-  return ls_session_create_on(arena, run, devices, sharers, NULL, session, error);
+  return ls_session_create_on(arena, run, devices, ranks_sharing_cores, NULL, session, error);
 }
 
-ls_status ls_session_create_on(ls_arena *arena, ls_run_file *run, int devices, int sharers,
-                               const ls_device_facts *on, ls_session **session, ls_error *error) {
+ls_status ls_session_create_on(ls_arena *arena, ls_run_file *run, int devices,
+                               int ranks_sharing_cores, const ls_device_facts *on,
+                               ls_session **session, ls_error *error) {
   ls_session *made;
-  LS_TRY(resolve(arena, run, devices, sharers, on, &made, error));
+  LS_TRY(resolve(arena, run, devices, ranks_sharing_cores, on, &made, error));
   LS_TRY(check_weights(made, error));
   LS_TRY(compile(made, error));
   LS_TRY(ls_session_check_device(made, error));
@@ -554,10 +556,10 @@ ls_status ls_session_load_weights(const ls_session *session, ls_rank *rank, cons
   ls_status status =
       ls_weights_open(scratch, &session->config, session->graph, &source, &weights, error);
   if (status == LS_OK) {
-    ls_fill_item *items = LS_NEW_ARRAY(scratch, ls_fill_item, program->parameter_count);
+    ls_load_item *items = LS_NEW_ARRAY(scratch, ls_load_item, program->parameter_count);
     for (int p = 0; p < program->parameter_count; p++)
-      items[p] = (ls_fill_item){*ls_weights_place(weights, p), p, LS_PART_MASTER};
-    status = ls_fill(rank, program, items, program->parameter_count, error);
+      items[p] = (ls_load_item){*ls_weights_place(weights, p), p, LS_PART_MASTER};
+    status = ls_load_parameters(rank, program, items, program->parameter_count, error);
     if (bytes_read) *bytes_read += ls_weights_bytes_read(weights);
   }
   ls_weights_close(&weights);

@@ -31,11 +31,11 @@ typedef struct ls_session {
   ls_run_file *run;
   ls_model_config config;
   ls_layout layout;
-  const char *weights; /* Hugging Face weights to start from; NULL: from scratch */
-  int devices;         /* ranks of the whole mesh */
-  int sharers;         /* ranks that share the cores of this process */
-  int64_t sequence;    /* T */
-  int64_t batch;       /* sequences of a step over the whole mesh */
+  const char *weights;     /* Hugging Face weights to start from; NULL: from scratch */
+  int devices;             /* ranks of the whole mesh */
+  int ranks_sharing_cores; /* ranks that share the cores of this process */
+  int64_t sequence;        /* T */
+  int64_t batch;           /* sequences of a step over the whole mesh */
   ls_compiled compiled;
   /* What of it is asked for most. */
   ls_graph *graph;                                 /* of the step, with its backward part */
@@ -49,16 +49,18 @@ typedef struct ls_session {
 } ls_session;
 
 /* Resolves what the run file leaves open (mesh, batch, dtype, threads, learning rate), finds the
- * model and compiles its programs for `devices` ranks, `sharers` of them on the cores of this
- * process. LS_INPUT says which key cannot be and the nearest that can; LS_NO: the program does not
- * fit device.memory or host.memory, with the largest categories. Nothing is written. */
-LS_CHECKED ls_status ls_session_create(ls_arena *arena, ls_run_file *run, int devices, int sharers,
-                                       ls_session **session, ls_error *error);
+ * model and compiles its programs for `devices` ranks, `ranks_sharing_cores` of them on the cores
+ * of this process. LS_INPUT says which key cannot be and the nearest that can; LS_REFUTED: the
+ * program does not fit device.memory or host.memory, with the largest categories. Nothing is
+ * written. */
+LS_CHECKED ls_status ls_session_create(ls_arena *arena, ls_run_file *run, int devices,
+                                       int ranks_sharing_cores, ls_session **session,
+                                       ls_error *error);
 
 /* The same for devices with these facts, which need not be here: to be shown and proved, not run.
  * Their memory is the limit where device.memory says none. NULL: this machine's. */
 LS_CHECKED ls_status ls_session_create_on(ls_arena *arena, ls_run_file *run, int devices,
-                                          int sharers, const ls_device_facts *on,
+                                          int ranks_sharing_cores, const ls_device_facts *on,
                                           ls_session **session, ls_error *error);
 
 /* Bytes that a device may use: device.memory, else what it has; 0: neither is known. */
@@ -68,8 +70,9 @@ int64_t ls_session_limit(const ls_session *session);
 int ls_session_overhead_times(const ls_session *session, int stage, const ls_overhead *overhead);
 
 /* The first part of it, without programs: what is to be trained, and how; its graph too. */
-LS_CHECKED ls_status ls_session_resolve(ls_arena *arena, ls_run_file *run, int devices, int sharers,
-                                        ls_session **session, ls_error *error);
+LS_CHECKED ls_status ls_session_resolve(ls_arena *arena, ls_run_file *run, int devices,
+                                        int ranks_sharing_cores, ls_session **session,
+                                        ls_error *error);
 
 /* The same training under another layout, compiled to see what it needs: it is held against no
  * limit of memory, and not run. LS_INPUT: the layout cannot be. */

@@ -12,7 +12,7 @@
 
 #include "base/random.h"
 #include "cost/cost.h"
-#include "run/crew.h"
+#include "run/rank_threads.h"
 #include "session/agree.h"
 
 enum { MAX_WORDS = 16, SEED = 5 };
@@ -103,7 +103,7 @@ static void first_weights_are_those_of_their_index(void **state) {
     ls_world *world;
     ls_error error = {0};
     assert_int_equal(ls_world_create_threads(session->devices, &world, &error), LS_OK);
-    if (ls_crew_run(world, on_rank, session, &error) != LS_OK)
+    if (ls_rank_threads_run(world, on_rank, session, &error) != LS_OK)
       fail_msg("%s: %s", layouts[i], error.text);
     ls_world_destroy(&world);
     ls_arena_destroy(&arena);
@@ -130,7 +130,7 @@ static void ranks_fail_without_a_record(void **state) {
   ls_world *world;
   ls_error error = {0};
   assert_int_equal(ls_world_create_threads(session->devices, &world, &error), LS_OK);
-  assert_int_equal(ls_crew_run(world, fail_unread, session, NULL), LS_STOPPED);
+  assert_int_equal(ls_rank_threads_run(world, fail_unread, session, NULL), LS_STOPPED);
   ls_world_destroy(&world);
   ls_arena_destroy(&arena);
 }
@@ -180,11 +180,11 @@ static void workspace_is_part_of_what_is_needed(void **state) {
       const char *words =
           ls_arena_printf(arena, "%s device.memory=%lld", layouts[i], (long long)needed - less);
       ls_error error = {0};
-      assert_int_equal(try_session(arena, words, &other, &error), less ? LS_NO : LS_OK);
+      assert_int_equal(try_session(arena, words, &other, &error), less ? LS_REFUTED : LS_OK);
       if (less) assert_non_null(strstr(error.text, "device.memory"));
       words = ls_arena_printf(arena, "%s recompute=budget", words);
       const ls_status status = try_session(arena, words, &other, &error);
-      assert_true(status == LS_OK ? runs_again(other) == less : less && status == LS_NO);
+      assert_true(status == LS_OK ? runs_again(other) == less : less && status == LS_REFUTED);
       found += status == LS_OK && less;
     }
     ls_arena_destroy(&arena);
@@ -211,7 +211,7 @@ static void devices_that_are_not_here(void **state) {
     assert_int_equal(ls_run_file_read(arena, NULL, words, 7, &run, &error), LS_OK);
     if (turn) facts.memory_bytes = needed - (turn == 2);
     const ls_status status = ls_session_create_on(arena, run, 4, 4, &facts, &session, &error);
-    assert_int_equal(status, turn == 2 ? LS_NO : LS_OK);
+    assert_int_equal(status, turn == 2 ? LS_REFUTED : LS_OK);
     if (turn == 2) assert_non_null(strstr(error.text, "a100-sxm-40: a device needs"));
     if (status != LS_OK) break;
     int stage;

@@ -48,7 +48,7 @@ static ls_status explain_nonfinite(const ls_steps *self, ls_error *error) {
   const double norm = ls_rank_cell(self->rank, LS_CELL_NORM);
   if (self->guessed) LS_TRY(undo_guess(self, error));
   const ls_status own = ls_rank_find_nonfinite(self->rank, LS_SESSION_STEP, error);
-  ls_status status = ls_agree(self->rank, own == LS_NO ? LS_OK : own, error);
+  ls_status status = ls_agree(self->rank, own == LS_REFUTED ? LS_OK : own, error);
   if (status == LS_OK) status = ls_agree(self->rank, own ? LS_FAILED : LS_OK, error);
   if (status != LS_OK) {
     ls_error_prefix(error, "step %lld", (long long)self->step + 1);
@@ -102,13 +102,13 @@ ls_status ls_steps_guess(ls_steps *steps, ls_error *error) {
   if (steps->clipped && !steps->guesses_all) return LS_OK;
   set_rates(steps);
   steps->guessed = true;
-  return run_part(steps, LS_PROGRAM_GUESS, error);
+  return run_part(steps, LS_PROGRAM_SPECULATE, error);
 }
 
 ls_status ls_steps_gradients(ls_steps *steps, ls_error *error) {
   LS_ASSERT(steps->open);
   set_rates(steps);
-  LS_TRY(run_part(steps, LS_PROGRAM_SETTLE, error));
+  LS_TRY(run_part(steps, LS_PROGRAM_VALIDATE, error));
   LS_TRY(judge_gradients(steps, error));
   while (steps->policy == LS_STEPS_REPEAT && steps->overflowed) {
     ls_rank_set_cell(steps->rank, LS_CELL_SCALE, steps->scale.scale);

@@ -12,8 +12,8 @@
 
 #include "base/random.h"
 #include "lower/compile.h"
-#include "run/crew.h"
 #include "run/rank_parameters.h"
+#include "run/rank_threads.h"
 #include "session/step.h"
 #include "support/layouts.h"
 
@@ -128,7 +128,7 @@ static ls_status run(job *work, const ls_layout *layout, ls_error *error) {
     fail_msg("%s", error->text);
   assert_int_equal(ls_device_open(&device, &work->device, error), LS_OK);
   assert_int_equal(ls_world_create_threads(ls_test_layout_ranks(layout), &world, error), LS_OK);
-  const ls_status status = ls_crew_run(world, rank_body, work, error);
+  const ls_status status = ls_rank_threads_run(world, rank_body, work, error);
   ls_world_destroy(&world);
   ls_arena_destroy(&arena);
   return status;

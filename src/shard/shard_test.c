@@ -89,10 +89,10 @@ static void test_tp_beyond_the_kv_heads_splits_in_two_axes(void **state) {
     assert_int_equal(mesh.axes[LS_AXIS_TP_GROUP].size, expected[i][2]);
   }
   const ls_mesh mesh = ls_mesh_make((const int[]){1, 1, 1, 4, 2});
-  const ls_placement key = ls_parameter_placement(&mesh, LS_CUT_KEY_VALUE);
+  const ls_placement key = ls_parameter_placement(&mesh, LS_TP_KEY_VALUE);
   assert_int_equal(key.on[LS_AXIS_TP_KV].kind, LS_SHARDED);
   assert_int_equal(key.on[LS_AXIS_TP_GROUP].kind, LS_REPLICATED);
-  const ls_placement query = ls_parameter_placement(&mesh, LS_CUT_QUERY);
+  const ls_placement query = ls_parameter_placement(&mesh, LS_TP_QUERY);
   assert_int_equal(query.on[LS_AXIS_TP_GROUP].kind, LS_SHARDED);
   ls_arena_destroy(&arena);
 }
@@ -105,7 +105,7 @@ static void test_uneven_cut_of_a_vocabulary(void **state) {
       {4, 12565, 12562, 37695},
       {8, 6283, 6276, 43981}}; /* ranks; stored, valid on the last, start of the last */
   const ls_mesh wide = ls_mesh_make((const int[]){1, 1, 1, 2, 1});
-  const ls_placement placement = ls_parameter_placement(&wide, LS_CUT_VOCABULARY);
+  const ls_placement placement = ls_parameter_placement(&wide, LS_TP_VOCABULARY);
   for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
     const int ranks = (int)expected[i][0];
     const ls_mesh mesh = ls_mesh_make((const int[]){1, 1, 1, ranks, 1});

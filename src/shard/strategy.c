@@ -18,11 +18,11 @@ static const ls_data_strategy data_strategies[] = {
   { LS_REPLICATED, 0, LS_SUM }
 
 /* A kind of cut -> on axes of KV heads, on those of the query heads of one. */
-static const ls_place tensor_strategy[LS_CUT_COUNT][2] = {
-    [LS_CUT_NONE] = {WHOLE, WHOLE},       [LS_CUT_COLUMN] = {CUT_0, CUT_0},
-    [LS_CUT_ROW] = {CUT_1, CUT_1},        [LS_CUT_QUERY] = {CUT_0, CUT_0},
-    [LS_CUT_KEY_VALUE] = {CUT_0, WHOLE},  [LS_CUT_HEADS_IN] = {CUT_1, CUT_1},
-    [LS_CUT_VOCABULARY] = {CUT_0, CUT_0},
+static const ls_place tensor_strategy[LS_TP_COUNT][2] = {
+    [LS_TP_REPLICATED] = {WHOLE, WHOLE}, [LS_TP_COLUMN] = {CUT_0, CUT_0},
+    [LS_TP_ROW] = {CUT_1, CUT_1},        [LS_TP_QUERY] = {CUT_0, CUT_0},
+    [LS_TP_KEY_VALUE] = {CUT_0, WHOLE},  [LS_TP_HEADS_IN] = {CUT_1, CUT_1},
+    [LS_TP_VOCABULARY] = {CUT_0, CUT_0},
 };
 
 const ls_data_strategy *ls_data_strategy_row(int zero) {
@@ -30,7 +30,7 @@ const ls_data_strategy *ls_data_strategy_row(int zero) {
   return &data_strategies[zero];
 }
 
-ls_placement ls_parameter_placement(const ls_mesh *mesh, ls_cut cut) {
+ls_placement ls_parameter_placement(const ls_mesh *mesh, ls_tp_sharding cut) {
   ls_placement placement = {0};
   for (int a = 0; a < mesh->count; a++)
     if (mesh->axes[a].role == LS_MESH_TENSOR)

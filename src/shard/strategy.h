@@ -20,7 +20,7 @@ typedef struct ls_data_strategy {
 const ls_data_strategy *ls_data_strategy_row(int zero);
 
 /* Where a parameter lies on the tensor axes when it is used. */
-ls_placement ls_parameter_placement(const ls_mesh *mesh, ls_cut cut);
+ls_placement ls_parameter_placement(const ls_mesh *mesh, ls_tp_sharding cut);
 
 /* Where the residual stream lies on the tensor axes. */
 ls_place ls_stream_place(bool sequence_parallel);

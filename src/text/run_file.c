@@ -128,7 +128,7 @@ static ls_status set_mapping(ls_run_file *run, const ls_yaml *mapping, ls_run_or
 
 static ls_status set_standards(ls_run_file *run, ls_error *error) {
   for (int i = 0; i < ls_run_key_count; i++) {
-    LS_TRY(ls_run_key_set_text(run, &ls_run_keys[i], ls_run_keys[i].standard, error));
+    LS_TRY(ls_run_key_set_text(run, &ls_run_keys[i], ls_run_keys[i].default_text, error));
   }
   return LS_OK;
 }

@@ -354,10 +354,10 @@ ls_status ls_run_key_set(ls_run_file *run, const ls_run_key *key, const ls_yaml 
   LS_TRY(set_any(run, key, node, error));
   if (!key->only_standard) return LS_OK;
   ls_run_file plain = {.arena = run->arena};
-  LS_TRY(ls_run_key_set_text(&plain, key, key->standard, error));
+  LS_TRY(ls_run_key_set_text(&plain, key, key->default_text, error));
   const char *standard = ls_run_key_text(run->arena, &plain, key);
   if (strcmp(standard, ls_run_key_text(run->arena, run, key)) == 0) return LS_OK;
-  return not_yet(node, key->standard[0] ? standard : "none", error);
+  return not_yet(node, key->default_text[0] ? standard : "none", error);
 }
 
 ls_status ls_run_key_set_text(ls_run_file *run, const ls_run_key *key, const char *text,

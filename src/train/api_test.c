@@ -110,7 +110,7 @@ static void refusals_say_why(void **state) {
   assert_non_null(strstr(error.text, "use tp=1, 2 or 4"));
   assert_null(run);
   keys[KEYS] = "device.memory=64KiB";
-  assert_int_equal(ls_run_open(NULL, keys, KEYS + 1, 1, &run, &error), LS_NO);
+  assert_int_equal(ls_run_open(NULL, keys, KEYS + 1, 1, &run, &error), LS_REFUTED);
   assert_int_equal(ls_run_open(NULL, keys, KEYS, -1, &run, &error), LS_INPUT);
   assert_int_equal(ls_run_open("/nonexistent/run.yaml", NULL, 0, 1, &run, &error), LS_INPUT);
   assert_null(run);
@@ -153,7 +153,7 @@ static void failures_need_no_record(void **state) {
       {"recompute=nothing", LS_INPUT, LS_OK},
       {"data.tokenizer=/nonexistent", LS_OK, LS_INPUT},
       {"model=/nonexistent", LS_INPUT, LS_OK},
-      {"device.memory=64KiB", LS_NO, LS_OK},
+      {"device.memory=64KiB", LS_REFUTED, LS_OK},
       {"data.text=/nonexistent/*", LS_OK, LS_INPUT},
       {"data.seq_len=60000", LS_INPUT, LS_OK},
       {"train.batch=4096", LS_OK, LS_INPUT},

@@ -70,7 +70,7 @@ static ls_status check_space(const ls_session *session, const char *folder, int6
   const double there = (double)about.f_bavail * (double)about.f_frsize + (double)freed;
   const double each = (double)ls_checkpoint_bytes(session);
   if (each * (double)copies <= there) return LS_OK;
-  return ls_fail(error, LS_NO,
+  return ls_fail(error, LS_REFUTED,
                  "%s: its drive has %.1f MiB free, and %" PRId64
                  " more checkpoint%s of %.1f MiB %s "
                  "there at a time (checkpoint.keep=%" PRId64

@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/stop.h"
 #include "checkpoint/checkpoint.h"
-#include "run/crew.h"
+#include "run/rank_threads.h"
 #include "session/agree.h"
 #include "session/learning_rate.h"
 #include "session/step.h"
@@ -510,7 +510,7 @@ ls_status ls_train(const ls_session *session, const ls_dataset *dataset, ls_worl
   all.first = ls_world_first_here(world);
   all.arena = ls_arena_create();
   ls_status status = ls_world_agree(world, ls_arena_guard(prepare, &all, false, error), error);
-  if (status == LS_OK) status = ls_crew_run(world, rank_body, &all, error);
+  if (status == LS_OK) status = ls_rank_threads_run(world, rank_body, &all, error);
   ls_metrics_close(&all.metrics);
   ls_pruner_stop(&all.pruner);
   ls_run_folder_close(&all.folder);

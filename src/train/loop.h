@@ -37,7 +37,7 @@ typedef struct ls_train_options {
  * ranks then return LS_STOPPED.
  *
  * Trains from the newest good checkpoint in run->out, or from the start. Errors: LS_INPUT where
- * `out` belongs to another run or another process, LS_NO where a program is wrong (nothing is
+ * `out` belongs to another run or another process, LS_REFUTED where a program is wrong (nothing is
  * written then; run->check false: not looked at), LS_STOPPED after a stop, LS_FAILED else.
  * Collective: all processes. */
 LS_CHECKED ls_status ls_train(const ls_session *session, const ls_dataset *dataset, ls_world *world,

@@ -566,7 +566,7 @@ static void test_a_wrong_program_does_not_run(void **state) {
   ls_error error = {0};
   for (int program = 0; program < LS_SESSION_PROGRAMS; program++) {
     f->damaged = program + 1;
-    assert_int_equal(train(f, 1, NULL, 0, false, &error), LS_NO);
+    assert_int_equal(train(f, 1, NULL, 0, false, &error), LS_REFUTED);
     print_message("%s\n", error.text);
     assert_non_null(strstr(error.text, program == LS_SESSION_STEP
                                            ? "step is wrong: stage 0"
@@ -576,7 +576,7 @@ static void test_a_wrong_program_does_not_run(void **state) {
     ls_arena_destroy(&arena);
   }
   assert_int_equal(f->proofs, 0);
-  assert_int_equal(train(f, 1, NULL, 0, false, NULL), LS_NO); /* nobody reads why */
+  assert_int_equal(train(f, 1, NULL, 0, false, NULL), LS_REFUTED); /* nobody reads why */
   const char *const unchecked[] = {"check=false"};
   f->damaged = LS_SESSION_EVALUATE + 1;
   assert_int_equal(train(f, 1, unchecked, 1, false, &error), LS_OK);

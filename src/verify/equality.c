@@ -8,8 +8,8 @@
 #include "base/random.h"
 #include "ir/saved.h"
 #include "lower/compile.h"
-#include "run/crew.h"
 #include "run/rank_parameters.h"
+#include "run/rank_threads.h"
 #include "session/step.h"
 #include "store/freeze.h"
 
@@ -235,7 +235,7 @@ static ls_status run_in(ls_arena *compiler, ls_arena *arena, const ls_experiment
   int altered = 0;
   for (int s = 0; s < layout->pp && experiment->alter; s++)
     altered += experiment->alter(stages[s], experiment->alter_context);
-  if (experiment->alter && !altered) return LS_NO;
+  if (experiment->alter && !altered) return LS_REFUTED;
   *result = (ls_trajectory){0};
   make_room(arena, stages[0], result);
   job work = {experiment, stages, graph, .result = result};
@@ -245,7 +245,7 @@ static ls_status run_in(ls_arena *compiler, ls_arena *arena, const ls_experiment
   ls_world *world;
   LS_TRY(ls_world_create_threads(ls_mesh_ranks(&stages[0]->mesh), &world, error));
   if (experiment->deadline_s > 0) ls_world_set_deadline(world, experiment->deadline_s);
-  const ls_status status = ls_crew_run(world, rank_body, &work, error);
+  const ls_status status = ls_rank_threads_run(world, rank_body, &work, error);
   ls_world_destroy(&world);
   const char *unlike = atomic_load(&work.unlike);
   if (unlike) result->unlike = ls_arena_strdup(arena, unlike);
@@ -385,7 +385,7 @@ static bool is_later(ls_equality_kind kind, int i) {
 
 /* By gap of the list: what is allowed. */
 static double *list_allowed(ls_arena *arena, const gap_list *list, const ls_trajectory *reference,
-                            ls_equality_kind kind, const ls_equality_bands *bands) {
+                            ls_equality_kind kind, const ls_equality_tolerances *bands) {
   double *allowed = LS_NEW_ARRAY(arena, double, list->count);
   const double *noise = NULL;
   if (bands->rounded) noise = list_noise(arena, bands->rounded, reference, kind);
@@ -425,7 +425,7 @@ static ls_equality_gap describe(const gap_list *list, int i, double allowed, ls_
 /* Goes through a kind's gaps in order, up to the first that is not allowed where only that counts;
  * *found is the largest for what is allowed. Whether any is not. */
 static bool scan(const ls_trajectory *a, const ls_trajectory *reference, ls_equality_kind kind,
-                 const ls_equality_bands *bands, bool first, ls_equality_gap *found) {
+                 const ls_equality_tolerances *bands, bool first, ls_equality_gap *found) {
   ls_arena *scratch = ls_arena_create();
   const gap_list list = list_gaps(scratch, a, reference, kind);
   const double *allowed = list_allowed(scratch, &list, reference, kind, bands);
@@ -443,14 +443,14 @@ static bool scan(const ls_trajectory *a, const ls_trajectory *reference, ls_equa
 }
 
 ls_equality_gap ls_equality_worst(const ls_trajectory *a, const ls_trajectory *reference,
-                                  ls_equality_kind kind, const ls_equality_bands *bands) {
+                                  ls_equality_kind kind, const ls_equality_tolerances *bands) {
   ls_equality_gap worst;
   scan(a, reference, kind, bands, false, &worst);
   return worst;
 }
 
 bool ls_equality_first(const ls_trajectory *a, const ls_trajectory *reference,
-                       ls_equality_kind kind, const ls_equality_bands *bands,
+                       ls_equality_kind kind, const ls_equality_tolerances *bands,
                        ls_equality_gap *gap) {
   return scan(a, reference, kind, bands, true, gap);
 }

@@ -47,9 +47,9 @@ typedef struct ls_trajectory {
   const char *unlike; /* a parameter that its replicas have different; NULL: none */
 } ls_trajectory;
 
-/* Runs it on threads; the result is owned by the arena. LS_INPUT: the layout was refused. LS_NO:
- * there was nothing to alter. LS_FAILED also where ranks that hold the same parameters end with
- * different ones: then all of the result is there, with `unlike`. */
+/* Runs it on threads; the result is owned by the arena. LS_INPUT: the layout was refused.
+ * LS_REFUTED: there was nothing to alter. LS_FAILED also where ranks that hold the same parameters
+ * end with different ones: then all of the result is there, with `unlike`. */
 LS_CHECKED ls_status ls_trajectory_run(ls_arena *arena, const ls_experiment *experiment,
                                        const ls_layout *layout, ls_trajectory *result,
                                        ls_error *error);
@@ -71,13 +71,13 @@ typedef enum ls_equality_kind {
  * | |rounded| - |g| | <= |rounded - g|, over |g|, the largest of steps so far. What this misses is
  * seen otherwise: in each dtype a norm is that of the same training's own gradients but for
  * LS_EQUALITY_OWN_NORM. */
-typedef struct ls_equality_bands {
+typedef struct ls_equality_tolerances {
   double least;                 /* of what the first step computes ... */
   double least_later;           /* ... and of later losses and norms and final parameters */
   double multiple;              /* of what the first step computes but its loss ... */
   double later;                 /* ... and of all else: differences have grown */
   const ls_trajectory *rounded; /* NULL: the least holds for all */
-} ls_equality_bands;
+} ls_equality_tolerances;
 
 /* Norms are summed in fp64 from gradients of any dtype. */
 #define LS_EQUALITY_OWN_NORM 1e-10
@@ -94,12 +94,13 @@ typedef struct ls_equality_gap {
 
 /* The gap of a kind that is largest for what is allowed. */
 ls_equality_gap ls_equality_worst(const ls_trajectory *a, const ls_trajectory *reference,
-                                  ls_equality_kind kind, const ls_equality_bands *bands);
+                                  ls_equality_kind kind, const ls_equality_tolerances *bands);
 
 /* The gap of a kind above what is allowed that comes about first: steps in their order, gradients
  * as backward makes them, from the last parameter to the first. False: there is none. */
 bool ls_equality_first(const ls_trajectory *a, const ls_trajectory *reference,
-                       ls_equality_kind kind, const ls_equality_bands *bands, ls_equality_gap *gap);
+                       ls_equality_kind kind, const ls_equality_tolerances *bands,
+                       ls_equality_gap *gap);
 
 /* The median gap of a kind over its tensors, or over steps. */
 double ls_equality_median(const ls_trajectory *a, const ls_trajectory *reference,

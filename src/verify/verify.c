@@ -5,14 +5,14 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "run/crew.h"
+#include "run/rank_threads.h"
 #include "session/fit.h"
 #include "session/offload_room.h"
 #include "session/prove.h"
 #include "session/step.h"
 #include "store/weights.h"
 #include "text/run_keys.h"
-#include "verify/verify_bands.h"
+#include "verify/verify_tolerances.h"
 
 static const char *const kind_names[LS_VERIFY_KINDS] = {"loss", "gradient norm", "logits of step 0",
                                                         "gradients of step 0", "final parameters"};
@@ -28,7 +28,7 @@ typedef struct task {
   const ls_weights *gradients;      /* the reference's, of step 0 */
   const ls_trace_summary **summary; /* by tensor of the plan */
   double *logits;                   /* the reference's, of row 0 */
-  ls_verify_bands bands;
+  ls_verify_tolerances bands;
   double squares; /* of differences between final parameters */
   int recorder;   /* rank */
 } task;
@@ -362,12 +362,12 @@ static ls_status run_with_gradients(task *of, ls_world *world, ls_error *error) 
   LS_TRY(largest_gradient(of, &gradient, error));
   of->bands = ls_verify_bands_make(about->arena, about->trace, of->session->layout.compute,
                                    largest_magnitude(of->logits, logits), gradient);
-  LS_TRY(ls_crew_run(world, rank_body, of, error));
+  LS_TRY(ls_rank_threads_run(world, rank_body, of, error));
   about->compared = true;
   for (int k = 0; k < LS_VERIFY_KINDS; k++) {
     const ls_verify_row *row = &about->rows[k];
     if (!row->ok)
-      return ls_fail(error, LS_NO, "%s: %s: off by %.3g in %s; at most %.3g is right",
+      return ls_fail(error, LS_REFUTED, "%s: %s: off by %.3g in %s; at most %.3g is right",
                      about->trace->folder, kind_names[k], row->worst, row->where, row->tolerance);
   }
   return LS_OK;

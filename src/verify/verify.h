@@ -51,9 +51,9 @@ LS_CHECKED ls_status ls_verify_prepare(ls_arena *arena, const char *folder,
                                        const char *const *words, int word_count,
                                        ls_verification **verification, ls_error *error);
 
-/* Does the training on all ranks of the world and fills the rows, alike in every process. LS_NO:
- * a kind is beyond its tolerance; the error says which and where. Once for each verification.
- * Collective: all processes. */
+/* Does the training on all ranks of the world and fills the rows, alike in every process.
+ * LS_REFUTED: a kind is beyond its tolerance; the error says which and where. Once for each
+ * verification. Collective: all processes. */
 LS_CHECKED ls_status ls_verify_run(ls_verification *verification, ls_world *world, ls_error *error);
 
 #endif

@@ -202,21 +202,23 @@ static ls_status check_kernels(const ls_layout_verification *about, const ls_tra
     if (finest <= single->cap) cap = fmax(cap, single_multiple * of->unit / single->unit * finest);
   }
   if (usual <= cap) return LS_OK;
-  return ls_fail(error, LS_NO,
+  return ls_fail(error, LS_REFUTED,
                  "gradients are off by %.3g on one device with %s kernels; at most %.3g is right: "
                  "the kernels are at fault, not the layout",
                  usual, ls_dtype_name(of->compute), cap);
 }
 
 /* What the run's kernels and dtype do to one device; `rounded` keeps it. */
-static ls_status find_bands(const ls_layout_verification *about, const ls_trajectory *reference,
-                            ls_trajectory *rounded, ls_equality_bands *bands, ls_error *error) {
+static ls_status find_tolerances(const ls_layout_verification *about,
+                                 const ls_trajectory *reference, ls_trajectory *rounded,
+                                 ls_equality_tolerances *bands, ls_error *error) {
   const ls_dtype compute = about->shrunk->layout.compute;
   const rounding *of = rounding_of(compute);
-  *bands = (ls_equality_bands){of->floor, of->later_floor, .rounded = NULL};
+  *bands = (ls_equality_tolerances){of->floor, of->later_floor, .rounded = NULL};
   if (compute == LS_F64) return LS_OK;
   LS_TRY(run_one_device(about, compute, rounded, error));
-  *bands = (ls_equality_bands){of->floor, of->later_floor, of->multiple, later_multiple, rounded};
+  *bands =
+      (ls_equality_tolerances){of->floor, of->later_floor, of->multiple, later_multiple, rounded};
   return check_kernels(about, reference, rounded, error);
 }
 
@@ -237,7 +239,7 @@ static int64_t numbers_compared(const ls_trajectory *of, ls_equality_kind kind) 
 }
 
 static void fill_rows(ls_layout_verification *about, const ls_trajectory *found,
-                      const ls_trajectory *reference, const ls_equality_bands *bands) {
+                      const ls_trajectory *reference, const ls_equality_tolerances *bands) {
   for (int k = 0; k < LS_EQUALITY_KINDS; k++) {
     ls_layout_row *row = &about->rows[k];
     const ls_equality_gap worst = ls_equality_worst(found, reference, (ls_equality_kind)k, bands);
@@ -276,7 +278,7 @@ static int time_of(ls_equality_kind kind, const ls_equality_gap *gap) {
 
 /* What differs first, and where that is a loss or a norm the first tensor too. */
 static void find_first(ls_layout_verification *about, const ls_trajectory *found,
-                       const ls_trajectory *reference, const ls_equality_bands *bands) {
+                       const ls_trajectory *reference, const ls_equality_tolerances *bands) {
   const char *first = NULL, *tensor = NULL;
   int first_time = 0, tensor_time = 0;
   for (int k = 0; k < LS_EQUALITY_KINDS; k++) {
@@ -309,17 +311,18 @@ static ls_status run_layout(const ls_layout_verification *about, ls_trajectory *
   experiment.alter_context = about->options.alter_context;
   const ls_status status = ls_trajectory_run(about->arena, &experiment, layout, found, error);
   if (status == LS_OK || found->unlike) return LS_OK;
-  if (status == LS_NO) return ls_fail(error, LS_INTERNAL, "nothing to alter in these programs");
+  if (status == LS_REFUTED)
+    return ls_fail(error, LS_INTERNAL, "nothing to alter in these programs");
   return ls_error_prefix(error, "the shrunk layout");
 }
 
 ls_status ls_verify_layout_run(ls_layout_verification *verification, ls_error *error) {
   ls_trajectory reference, rounded, found = {0};
-  ls_equality_bands bands;
+  ls_equality_tolerances bands;
   const char *source = verification->session->run->path;
   if (!*source) source = "this layout";
   LS_TRY(make_reference(verification, &reference, error));
-  LS_TRY(find_bands(verification, &reference, &rounded, &bands, error));
+  LS_TRY(find_tolerances(verification, &reference, &rounded, &bands, error));
   LS_TRY(run_layout(verification, &found, error));
   fill_rows(verification, &found, &reference, &bands);
   find_first(verification, &found, &reference, &bands);
@@ -327,5 +330,5 @@ ls_status ls_verify_layout_run(ls_layout_verification *verification, ls_error *e
     snprintf(verification->first, sizeof verification->first,
              "%s: ranks that hold the same part of it end with different values", found.unlike);
   if (!*verification->first) return LS_OK;
-  return ls_fail(error, LS_NO, "%s differs from one device: %s", source, verification->first);
+  return ls_fail(error, LS_REFUTED, "%s differs from one device: %s", source, verification->first);
 }

@@ -57,7 +57,7 @@ LS_CHECKED ls_status ls_verify_layout_prepare(ls_arena *arena, const ls_session 
                                               ls_error *error);
 
 /* Trains both and fills the rows. May add rows to what was shrunk (a clipping norm that comes into
- * effect). LS_NO: they differ; the error says what first and by how much. Once for each. */
+ * effect). LS_REFUTED: they differ; the error says what first and by how much. Once for each. */
 LS_CHECKED ls_status ls_verify_layout_run(ls_layout_verification *verification, ls_error *error);
 
 #endif

@@ -10,7 +10,7 @@
 
 #include "base/file.h"
 #include "cost/cost.h"
-#include "run/crew.h"
+#include "run/rank_threads.h"
 #include "run/recording.h"
 #include "schedule/chunks.h"
 #include "session/session.h"
@@ -97,7 +97,7 @@ static const ls_recording *record(const ls_session *session) {
   ls_error error = {0};
   recorded made = {.session = session};
   assert_int_equal(ls_world_create_threads(session->devices, &world, &error), LS_OK);
-  if (ls_crew_run(world, record_step, &made, &error) != LS_OK) fail_msg("%s", error.text);
+  if (ls_rank_threads_run(world, record_step, &made, &error) != LS_OK) fail_msg("%s", error.text);
   ls_world_destroy(&world);
   assert_non_null(made.recording);
   return made.recording;
@@ -209,7 +209,7 @@ static int count_kind(const ls_timeline *timeline, ls_span_kind kind) {
   return count;
 }
 
-/* A box of the map, of a frame. */
+/* A box of the map, of a buffer group. */
 typedef struct box {
   double x, y, right, bottom;
 } box;
@@ -229,11 +229,12 @@ static void check_map(const ls_program *program) {
   assert_non_null(strstr(text, ls_arena_printf(arena, "(%lld bytes), in action ",
                                                (long long)ls_program_peak(program, by_category))));
   int work = 0, boxes = 0;
-  for (int i = 0; i < program->instances.count; i++)
-    work += program->frames.items[program->instances.items[i].frame].pool == LS_POOL_WORK;
+  for (int i = 0; i < program->live_intervals.count; i++)
+    work += program->buffer_groups.items[program->live_intervals.items[i].buffer_group].pool ==
+            LS_POOL_WORK;
   box *of = LS_NEW_ARRAY(arena, box, work + 1);
-  for (const char *at = strstr(text, "<g class='frame'>"); at;
-       at = strstr(at + 1, "<g class='frame'>")) {
+  for (const char *at = strstr(text, "<g class='buffer group'>"); at;
+       at = strstr(at + 1, "<g class='buffer group'>")) {
     const char *rect = strstr(at, "<rect");
     assert_true(boxes < work);
     box *each = &of[boxes++];

@@ -18,7 +18,7 @@ enum {
   BAND = 22,   /* of a category that lasts */
   RIBBON = 18, /* of the actions' names */
   GAP = 26,
-  MOST_TENSORS = 12000, /* boxes: above it one for each frame */
+  MOST_TENSORS = 12000, /* boxes: above it one for each buffer group */
 };
 
 typedef struct picture {
@@ -27,10 +27,10 @@ typedef struct picture {
   double action; /* pixels */
   double byte;   /* pixels of a byte of the work region */
   int work_top, band_top, ribbon_top, bottom;
-  int *first_storage; /* [frames + 1]: in `storages` */
-  int *storages;      /* by frame, in order of address */
+  int *first_storage; /* [buffer groups + 1]: in `storages` */
+  int *storages;      /* by buffer group, in order of address */
   bool *kept;         /* by storage */
-  bool by_tensor;     /* not only by frame */
+  bool by_tensor;     /* not only by buffer group */
 } picture;
 
 static const char *color_of(ls_category category) {
@@ -59,11 +59,11 @@ static void print_action(const picture *of, int index) {
   if (action->microbatch >= 0) fprintf(of->stream, ", microbatch %d", action->microbatch);
 }
 
-static void print_life(const picture *of, const ls_instance *instance) {
-  fprintf(of->stream, "actions %d (", instance->first);
-  print_action(of, instance->first);
-  fprintf(of->stream, ") to %d (", instance->last);
-  print_action(of, instance->last);
+static void print_life(const picture *of, const ls_live_interval *live_interval) {
+  fprintf(of->stream, "actions %d (", live_interval->first);
+  print_action(of, live_interval->first);
+  fprintf(of->stream, ") to %d (", live_interval->last);
+  print_action(of, live_interval->last);
   fputs(")", of->stream);
 }
 
@@ -73,21 +73,21 @@ static void print_bytes(const picture *of, int64_t bytes) {
   fprintf(of->stream, "%s (%lld)", text, (long long)bytes);
 }
 
-/* Storages by frame, in order of address. */
+/* Storages by buffer group, in order of address. */
 static void sort_storages(picture *of, ls_arena *arena) {
   const ls_program *program = of->program;
-  const int frames = program->frames.count;
-  of->first_storage = LS_NEW_ARRAY(arena, int, frames + 2);
+  const int buffer_groups = program->buffer_groups.count;
+  of->first_storage = LS_NEW_ARRAY(arena, int, buffer_groups + 2);
   of->storages = LS_NEW_ARRAY(arena, int, program->storages.count + 1);
   for (int s = 0; s < program->storages.count; s++)
-    if (program->storages.items[s].frame >= 0)
-      of->first_storage[program->storages.items[s].frame + 2]++;
-  for (int f = 2; f <= frames + 1; f++) of->first_storage[f] += of->first_storage[f - 1];
+    if (program->storages.items[s].buffer_group >= 0)
+      of->first_storage[program->storages.items[s].buffer_group + 2]++;
+  for (int f = 2; f <= buffer_groups + 1; f++) of->first_storage[f] += of->first_storage[f - 1];
   for (int s = 0; s < program->storages.count; s++) {
-    const int frame = program->storages.items[s].frame;
-    if (frame < 0) continue;
-    int at = of->first_storage[frame + 1]++;
-    for (; at > of->first_storage[frame] &&
+    const int buffer_group = program->storages.items[s].buffer_group;
+    if (buffer_group < 0) continue;
+    int at = of->first_storage[buffer_group + 1]++;
+    for (; at > of->first_storage[buffer_group] &&
            program->storages.items[of->storages[at - 1]].offset > program->storages.items[s].offset;
          at--)
       of->storages[at] = of->storages[at - 1];
@@ -95,8 +95,8 @@ static void sort_storages(picture *of, ls_arena *arena) {
   }
 }
 
-/* What several bodies touch is kept, and lies apart from all else that is kept in its frame; what
- * one body touches are its temporaries, which follow one another at the same place. */
+/* What several bodies touch is kept, and lies apart from all else that is kept in its buffer group;
+ * what one body touches are its temporaries, which follow one another at the same place. */
 static void find_kept(picture *of, ls_arena *arena) {
   const ls_program *program = of->program;
   int *body_of = LS_NEW_ARRAY(arena, int, program->storages.count + 1);
@@ -115,9 +115,9 @@ static void find_kept(picture *of, ls_arena *arena) {
   }
 }
 
-static void print_tensors(const picture *of, int frame) {
+static void print_tensors(const picture *of, int buffer_group) {
   enum { MOST = 6 };
-  const int first = of->first_storage[frame], last = of->first_storage[frame + 1];
+  const int first = of->first_storage[buffer_group], last = of->first_storage[buffer_group + 1];
   for (int i = first; i < last && i < first + MOST; i++) {
     fputs(i > first ? ", " : ": ", of->stream);
     ls_markup_text(of->program->storages.items[of->storages[i]].name, of->stream);
@@ -125,48 +125,50 @@ static void print_tensors(const picture *of, int frame) {
   if (last - first > MOST) fprintf(of->stream, " and %d more", last - first - MOST);
 }
 
-/* A box of the work region: a frame, or a tensor kept in it. */
-static void draw_box(const picture *of, const ls_instance *instance, int storage) {
-  const ls_frame *frame = &of->program->frames.items[instance->frame];
-  int64_t offset = instance->offset, bytes = frame->bytes;
+/* A box of the work region: a buffer group, or a tensor kept in it. */
+static void draw_box(const picture *of, const ls_live_interval *live_interval, int storage) {
+  const ls_buffer_group *buffer_group =
+      &of->program->buffer_groups.items[live_interval->buffer_group];
+  int64_t offset = live_interval->offset, bytes = buffer_group->bytes;
   if (storage >= 0) {
     offset += of->program->storages.items[storage].offset;
     bytes = of->program->storages.items[storage].bytes;
   }
   const double height = (double)bytes * of->byte;
-  const double width = (instance->last - instance->first + 1) * of->action;
-  fprintf(of->stream, "<g class='%s'><title>", storage >= 0 ? "tensor" : "frame");
-  ls_markup_text(storage >= 0 ? of->program->storages.items[storage].name : frame->name,
+  const double width = (live_interval->last - live_interval->first + 1) * of->action;
+  fprintf(of->stream, "<g class='%s'><title>", storage >= 0 ? "tensor" : "buffer_group");
+  ls_markup_text(storage >= 0 ? of->program->storages.items[storage].name : buffer_group->name,
                  of->stream);
-  if (storage < 0) print_tensors(of, instance->frame);
-  fprintf(of->stream, "\n%s, ", ls_category_name(frame->category));
+  if (storage < 0) print_tensors(of, live_interval->buffer_group);
+  fprintf(of->stream, "\n%s, ", ls_category_name(buffer_group->category));
   print_bytes(of, bytes);
   fprintf(of->stream, " at %lld\n", (long long)offset);
-  print_life(of, instance);
+  print_life(of, live_interval);
   fprintf(of->stream, "</title><rect x='%.2f' y='%.2f' width='%.2f' height='%.2f' fill='%s'",
-          x_of(of, instance->first), of->work_top + WORK - (double)(offset + bytes) * of->byte,
-          width, height, color_of(frame->category));
+          x_of(of, live_interval->first), of->work_top + WORK - (double)(offset + bytes) * of->byte,
+          width, height, color_of(buffer_group->category));
   fprintf(of->stream, "%s/></g>\n", width > 2 && height > 2 ? " class='b'" : "");
 }
 
-static void draw_instances(const picture *of) {
-  for (int i = 0; i < of->program->instances.count; i++) {
-    const ls_instance *instance = &of->program->instances.items[i];
-    if (of->program->frames.items[instance->frame].pool != LS_POOL_WORK) continue;
-    draw_box(of, instance, -1);
-    const int first = of->first_storage[instance->frame];
-    const int last = of->first_storage[instance->frame + 1];
+static void draw_live_intervals(const picture *of) {
+  for (int i = 0; i < of->program->live_intervals.count; i++) {
+    const ls_live_interval *live_interval = &of->program->live_intervals.items[i];
+    if (of->program->buffer_groups.items[live_interval->buffer_group].pool != LS_POOL_WORK)
+      continue;
+    draw_box(of, live_interval, -1);
+    const int first = of->first_storage[live_interval->buffer_group];
+    const int last = of->first_storage[live_interval->buffer_group + 1];
     for (int s = first; of->by_tensor && last - first > 1 && s < last; s++)
-      if (of->kept[of->storages[s]]) draw_box(of, instance, of->storages[s]);
+      if (of->kept[of->storages[s]]) draw_box(of, live_interval, of->storages[s]);
   }
 }
 
 static bool too_many_tensors(const picture *of) {
   int64_t boxes = 0;
-  for (int i = 0; i < of->program->instances.count; i++) {
-    const int frame = of->program->instances.items[i].frame;
-    if (of->program->frames.items[frame].pool == LS_POOL_WORK)
-      boxes += of->first_storage[frame + 1] - of->first_storage[frame];
+  for (int i = 0; i < of->program->live_intervals.count; i++) {
+    const int buffer_group = of->program->live_intervals.items[i].buffer_group;
+    if (of->program->buffer_groups.items[buffer_group].pool == LS_POOL_WORK)
+      boxes += of->first_storage[buffer_group + 1] - of->first_storage[buffer_group];
   }
   return boxes > MOST_TENSORS;
 }
@@ -175,16 +177,17 @@ static bool too_many_tensors(const picture *of) {
 static int lasting_bytes(const ls_program *program, int64_t bytes[LS_CATEGORY_COUNT]) {
   int bands = 0;
   memset(bytes, 0, sizeof(int64_t) * LS_CATEGORY_COUNT);
-  for (int i = 0; i < program->instances.count; i++) {
-    const ls_frame *frame = &program->frames.items[program->instances.items[i].frame];
-    if (frame->pool != LS_POOL_WORK && ls_pool_tier(frame->pool) == LS_TIER_DEVICE)
-      bytes[frame->category] += frame->bytes;
+  for (int i = 0; i < program->live_intervals.count; i++) {
+    const ls_buffer_group *buffer_group =
+        &program->buffer_groups.items[program->live_intervals.items[i].buffer_group];
+    if (buffer_group->pool != LS_POOL_WORK && ls_pool_tier(buffer_group->pool) == LS_TIER_DEVICE)
+      bytes[buffer_group->category] += buffer_group->bytes;
   }
   for (int c = 0; c < LS_CATEGORY_COUNT; c++) bands += bytes[c] > 0;
   return bands;
 }
 
-static void draw_bands(const picture *of, const int64_t bytes[LS_CATEGORY_COUNT]) {
+static void draw_tolerances(const picture *of, const int64_t bytes[LS_CATEGORY_COUNT]) {
   const double width = of->program->actions.count * of->action;
   int y = of->band_top;
   fprintf(of->stream, "<text x='%d' y='%d' class='l'>lasting</text>\n", LEFT - 8, y + 15);
@@ -321,9 +324,10 @@ static void draw_peak(const picture *of, int peak, int64_t most) {
 /* Of what lies on the device at some time. */
 static void draw_legend(const picture *of, int y) {
   int64_t bytes[LS_CATEGORY_COUNT] = {0};
-  for (int f = 0; f < of->program->frames.count; f++) {
-    const ls_frame *frame = &of->program->frames.items[f];
-    if (ls_pool_tier(frame->pool) == LS_TIER_DEVICE) bytes[frame->category] += frame->bytes;
+  for (int f = 0; f < of->program->buffer_groups.count; f++) {
+    const ls_buffer_group *buffer_group = &of->program->buffer_groups.items[f];
+    if (ls_pool_tier(buffer_group->pool) == LS_TIER_DEVICE)
+      bytes[buffer_group->category] += buffer_group->bytes;
   }
   int x = LEFT;
   for (int c = 0; c < LS_CATEGORY_COUNT; c++) {
@@ -341,7 +345,7 @@ static void draw_head(const picture *of, double width, int height, const char *t
   fprintf(of->stream,
           "<svg xmlns='http://www.w3.org/2000/svg' width='%.0f' height='%d' "
           "font-family='sans-serif' font-size='12'>\n"
-          "<style>.tensor rect{fill-opacity:0.55}.frame "
+          "<style>.tensor rect{fill-opacity:0.55}.buffer group "
           "rect{fill-opacity:0.8}.l{text-anchor:end}.a{text-anchor:end;font-size:10px;fill:#555}"
           ".m{text-anchor:middle;font-size:10px}.b{stroke:#333;stroke-width:0.5}</style>\n"
           "<rect width='100%%' height='100%%' fill='white'/>\n"
@@ -383,13 +387,14 @@ void ls_memory_map_svg(const ls_program *program, const char *title, FILE *strea
   draw_ticks(&of, most, (double)CURVE / (double)most, TOP + CURVE);
   draw_ribbon(&of);
   fprintf(stream,
-          "<text x='%d' y='%d' fill='#555'>work region by address, and what lives in it: frames, "
+          "<text x='%d' y='%d' fill='#555'>work region by address, and what lives in it: buffer "
+          "groups, "
           "and the tensors kept in them</text>"
           "<rect x='%d' y='%d' width='%.1f' height='%d' fill='#f4f4f4'/>\n",
           LEFT, of.work_top - 6, LEFT, of.work_top, actions * of.action, WORK);
-  draw_instances(&of);
+  draw_live_intervals(&of);
   if (work) draw_ticks(&of, work, of.byte, of.work_top + WORK);
-  draw_bands(&of, lasting);
+  draw_tolerances(&of, lasting);
   draw_peak(&of, peak, most);
   draw_legend(&of, of.bottom + 24);
   fputs("</svg>\n", stream);

@@ -72,7 +72,7 @@ static const ls_instruction *instruction_of(const ls_program *program, const eve
 }
 
 static double *message_of(const simulation *of, const ls_action *action) {
-  const bool back = action->cargo == LS_CARGO_GRADIENTS;
+  const bool back = action->payload == LS_PAYLOAD_GRADIENTS;
   return &(back ? of->backward_sent
                 : of->forward_sent)[action->segment * of->microbatches + action->microbatch];
 }
@@ -113,7 +113,7 @@ static double ready(const simulation *of, int stage) {
   if (instruction && ls_collective_is_of_group(instruction->collective) &&
       instruction->phase != LS_END)
     return meet(of, stage, instruction);
-  const bool receives = ls_action_is_message(action) && action->way == LS_WAY_RECEIVE;
+  const bool receives = ls_action_is_message(action) && action->transfer == LS_TRANSFER_RECEIVE;
   if (!receives || action->kind != LS_ACTION_WAIT) return of->now[stage];
   const double sent = *message_of(of, action);
   if (sent < 0) return -1;
@@ -177,7 +177,7 @@ static void advance(simulation *of, int stage, double start) {
   const bool collective = instruction && instruction->collective != LS_COLLECTIVE_NONE;
   of->now[stage] =
       start + (collective ? ls_action_units(LS_ACTION_BEGIN) : ls_action_units(action->kind));
-  const bool sends = ls_action_is_message(action) && action->way == LS_WAY_SEND;
+  const bool sends = ls_action_is_message(action) && action->transfer == LS_TRANSFER_SEND;
   if (each->last && sends && action->kind == LS_ACTION_BEGIN)
     *message_of(of, action) = of->now[stage];
 }

@@ -155,9 +155,9 @@ static void plan_one(void *context, const ls_executed *each) {
 
 static void add_planned(filling *of, const ls_program *program, int rank) {
   planning now = {of, program, rank};
-  ls_program_walk(program, 0, ls_program_first_of(program, LS_PROGRAM_GUESS), plan_one, &now);
-  ls_program_walk(program, ls_program_first_of(program, LS_PROGRAM_SETTLE), program->actions.count,
-                  plan_one, &now);
+  ls_program_walk(program, 0, ls_program_first_of(program, LS_PROGRAM_SPECULATE), plan_one, &now);
+  ls_program_walk(program, ls_program_first_of(program, LS_PROGRAM_VALIDATE),
+                  program->actions.count, plan_one, &now);
 }
 
 static int compare(const void *left, const void *right) {

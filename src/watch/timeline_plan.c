@@ -79,9 +79,10 @@ static void add_span(walk *of, const begun *from) {
   const ls_action *action = from->action;
   const char *about = action->unit >= 0 ? of->program->units.items[action->unit]
                                         : of->program->segments.items[action->segment].name;
-  static const char *const labels[LS_WAY_COUNT] = {"AG", "AG", "RS", "AR", "S", "R", "M", "M"};
+  static const char *const labels[LS_TRANSFER_COUNT] = {"AG", "AG", "RS", "AR", "S", "R", "M", "M"};
   const bool message = ls_action_is_message(action);
-  const bool moves = action->way == LS_WAY_FETCH || action->way == LS_WAY_RETURN;
+  const bool moves =
+      action->transfer == LS_TRANSFER_FETCH || action->transfer == LS_TRANSFER_RETURN;
   const ls_queue queue = moves ? LS_QUEUE_TRANSFER : LS_QUEUE_COMMUNICATE;
   const ls_span_kind kind = message ? LS_SPAN_TRANSFER : moves ? LS_SPAN_MOVE : LS_SPAN_COLLECTIVE;
   if ((int)queue >= of->made->queues) of->made->queues = (int)queue + 1;
@@ -99,7 +100,7 @@ static void add_span(walk *of, const begun *from) {
                          .end = of->now,
                          .name = ls_arena_printf(of->arena, "%s of %s",
                                                  ls_action_name(action) + strlen("begin "), about),
-                         .label = labels[action->way]};
+                         .label = labels[action->transfer]};
 }
 
 /* What takes no time, since nothing lies between its beginning and its end, is not drawn. */

@@ -217,19 +217,19 @@ static inline void make_optimizer(op_case *c) {
       .epsilon = 1e-8, .beta1 = 0.9, .beta2 = 0.95, .weight_decay = 0.1, .weight = 0.25};
   c->in[0] = gradient;
   c->in[0].kind = any_sums();
-  c->kind = (ls_op_kind[]){LS_OP_SQUARED_NORM, LS_OP_ADAMW, LS_OP_SGD, LS_OP_ADAMW_AHEAD,
-                           LS_OP_SGD_AHEAD}[random_below(5)];
+  c->kind = (ls_op_kind[]){LS_OP_SQUARED_NORM, LS_OP_ADAMW, LS_OP_SGD, LS_OP_ADAMW_SPECULATE,
+                           LS_OP_SGD_SPECULATE}[random_below(5)];
   if (c->kind == LS_OP_SQUARED_NORM) {
     c->inputs = 1, c->outputs = 1;
     c->out[0] = cell_of(3.5);
     return;
   }
-  const bool ahead = c->kind == LS_OP_ADAMW_AHEAD || c->kind == LS_OP_SGD_AHEAD;
+  const bool ahead = c->kind == LS_OP_ADAMW_SPECULATE || c->kind == LS_OP_SGD_SPECULATE;
   c->in[1] = cell_of(3e-3), c->in[2] = cell_of((double)(1 + random_below(50)));
   c->in[3] = cell_of(ahead || random_below(4) ? 0.7 : 0);
   c->no_add = true;
   if (ahead) {
-    c->inputs = c->kind == LS_OP_ADAMW_AHEAD ? 7 : 6, c->outputs = 1;
+    c->inputs = c->kind == LS_OP_ADAMW_SPECULATE ? 7 : 6, c->outputs = 1;
     c->in[4] = c->in[5] = gradient, c->in[6] = positive;
     c->out[0] = gradient;
     c->out[0].kind = random_below(2) ? SUMS : COMPUTE;

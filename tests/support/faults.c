@@ -251,10 +251,10 @@ static bool adds_second_use(const ls_program *program, int i) {
 FAULT(second_use_dropped, adds_second_use(p, i), drop(at(p, i)))
 
 static int same_tokens_for_all_microbatches(ls_program *program) {
-  const ls_frame *ids = ls_program_frame(program, program->ids);
+  const ls_buffer_group *ids = ls_program_buffer_group(program, program->ids);
   for (int m = 1; m < program->layout.microbatches; m++)
-    program->instances.items[ids->instance + m].offset =
-        program->instances.items[ids->instance].offset;
+    program->live_intervals.items[ids->live_interval + m].offset =
+        program->live_intervals.items[ids->live_interval].offset;
   return program->layout.microbatches > 1;
 }
 
@@ -459,7 +459,7 @@ static int set_decay(ls_instruction *instruction, double decay) {
 
 FAULT(vectors_decay, updated(p, i) && updated(p, i)->ndim == 1, set_decay(at(p, i), 0.1))
 
-FAULT(embeddings_do_not_decay, updated(p, i) && updated(p, i)->cut == LS_CUT_VOCABULARY,
+FAULT(embeddings_do_not_decay, updated(p, i) && updated(p, i)->cut == LS_TP_VOCABULARY,
       set_decay(at(p, i), 0))
 
 static int share_moment(ls_instruction *instruction) {

@@ -35,9 +35,9 @@ ls_layout ls_fault_layout(const ls_fault *fault);
 
 /* In what sharding and units make; in pipelines and recomputation; in moves between tiers; in what
  * goes on before the norm is known; in slices of logits. */
-extern const ls_fault ls_faults[], ls_pipeline_faults[], ls_offload_faults[], ls_ahead_faults[],
-    ls_slice_faults[];
+extern const ls_fault ls_faults[], ls_pipeline_faults[], ls_offload_faults[],
+    ls_replay_boundary_faults[], ls_slice_faults[];
 extern const int ls_fault_count, ls_pipeline_fault_count, ls_offload_fault_count,
-    ls_ahead_fault_count, ls_slice_fault_count;
+    ls_replay_boundary_fault_count, ls_slice_fault_count;
 
 #endif

@@ -21,7 +21,7 @@ static void remove_action(ls_program *program, int a) {
 
 /* One unit goes on with the weights of the step before. */
 static int unit_not_guessed(ls_program *program) {
-  const int a = find(program, 0, LS_ACTION_AHEAD);
+  const int a = find(program, 0, LS_ACTION_SPECULATE);
   if (a < 0) return 0;
   remove_action(program, a);
   return 1;
@@ -35,7 +35,7 @@ static int change_guesses(ls_program *program, void (*change)(ls_instruction *))
   int hits = 0;
   for (int i = 0; i < program->instructions.count; i++) {
     if (at(program, i)->collective != LS_COLLECTIVE_NONE ||
-        at(program, i)->kind != LS_OP_ADAMW_AHEAD)
+        at(program, i)->kind != LS_OP_ADAMW_SPECULATE)
       continue;
     change(at(program, i));
     hits++;
@@ -67,14 +67,14 @@ static int prologue_writes_over_gradients(ls_program *program) {
   if (program->cut <= pass || pass < 0) return 0;
   const ls_program_action *first = &program->actions.items[pass];
   const ls_program_action *last = &program->actions.items[update];
-  for (int f = 0; f < program->bodies.items[last->body].frames.count; f++) {
-    const ls_instance *waits = &program->instances.items[last->instances[f]];
-    if (program->frames.items[waits->frame].pool != LS_POOL_WORK) continue;
-    for (int g = 0; g < program->bodies.items[first->body].frames.count; g++) {
-      ls_instance *kept = &program->instances.items[first->instances[g]];
-      const ls_frame *frame = &program->frames.items[kept->frame];
-      if (frame->pool != LS_POOL_WORK ||
-          waits->offset + frame->bytes > program->pool_bytes[LS_POOL_WORK])
+  for (int f = 0; f < program->bodies.items[last->body].buffer_groups.count; f++) {
+    const ls_live_interval *waits = &program->live_intervals.items[last->live_intervals[f]];
+    if (program->buffer_groups.items[waits->buffer_group].pool != LS_POOL_WORK) continue;
+    for (int g = 0; g < program->bodies.items[first->body].buffer_groups.count; g++) {
+      ls_live_interval *kept = &program->live_intervals.items[first->live_intervals[g]];
+      const ls_buffer_group *buffer_group = &program->buffer_groups.items[kept->buffer_group];
+      if (buffer_group->pool != LS_POOL_WORK ||
+          waits->offset + buffer_group->bytes > program->pool_bytes[LS_POOL_WORK])
         continue;
       kept->offset = waits->offset;
       return 1;
@@ -111,7 +111,7 @@ static const ls_fault_room zbv = {.pp = 2, .schedule = "zbv", .post_validation =
 
 /* name, change, model, dp_replicate, dp_shard, tp, zero, sequence parallel, microbatches, dtype,
  * the rest */
-const ls_fault ls_ahead_faults[] = {
+const ls_fault ls_replay_boundary_faults[] = {
     {"a unit's weights not guessed", unit_not_guessed, LLAMA_FREE, 1, 1, 1, 1, false, 4, LS_F64,
      &zbh1},
     {"a unit's weights not guessed on two ranks", unit_not_guessed, GPT2, 1, 2, 1, 1, false, 2,
@@ -128,4 +128,5 @@ const ls_fault ls_ahead_faults[] = {
      false, 4, LS_F64, &zbh1},
 };
 
-const int ls_ahead_fault_count = (int)(sizeof ls_ahead_faults / sizeof *ls_ahead_faults);
+const int ls_replay_boundary_fault_count =
+    (int)(sizeof ls_replay_boundary_faults / sizeof *ls_replay_boundary_faults);

@@ -97,27 +97,30 @@ static int another_microbatch_comes_back(ls_program *program) {
   const int halves[][2] = {{first, second}, {end_of(program, first), end_of(program, second)}};
   int hits = 0;
   for (int h = 0; h < 2; h++)
-    for (int f = 0; f < body->frames.count; f++) {
-      if (program->frames.items[body->frames.items[f]].pool == LS_POOL_WORK) continue;
+    for (int f = 0; f < body->buffer_groups.count; f++) {
+      if (program->buffer_groups.items[body->buffer_groups.items[f]].pool == LS_POOL_WORK) continue;
       ls_program_action *wrong = action(program, halves[h][1]);
-      wrong->instances[f] = action(program, halves[h][0])->instances[f];
+      wrong->live_intervals[f] = action(program, halves[h][0])->live_intervals[f];
       hits++;
     }
   return hits;
 }
 
-/* Units. Lets every action of a body touch one more frame, which lasts. */
-static void add_frame(ls_program *program, int body, int value) {
-  const int frame = program->storages.items[program->values.items[value].storage].frame;
+/* Units. Lets every action of a body touch one more buffer group, which lasts. */
+static void add_buffer_group(ls_program *program, int body, int value) {
+  const int buffer_group =
+      program->storages.items[program->values.items[value].storage].buffer_group;
   ls_body *about = &program->bodies.items[body];
-  *LS_APPEND(program->arena, &about->frames) = frame;
+  *LS_APPEND(program->arena, &about->buffer_groups) = buffer_group;
   for (int a = 0; a < program->actions.count; a++) {
     ls_program_action *each = action(program, a);
     if (each->body != body) continue;
-    int *instances = LS_NEW_ARRAY(program->arena, int, about->frames.count);
-    memcpy(instances, each->instances, (size_t)(about->frames.count - 1) * sizeof *instances);
-    instances[about->frames.count - 1] = program->frames.items[frame].instance;
-    each->instances = instances;
+    int *live_intervals = LS_NEW_ARRAY(program->arena, int, about->buffer_groups.count);
+    memcpy(live_intervals, each->live_intervals,
+           (size_t)(about->buffer_groups.count - 1) * sizeof *live_intervals);
+    live_intervals[about->buffer_groups.count - 1] =
+        program->buffer_groups.items[buffer_group].live_interval;
+    each->live_intervals = live_intervals;
   }
 }
 
@@ -133,7 +136,7 @@ static int of_another_unit(ls_program *program, int kind) {
         continue;
       for (int h = 0; h < 2; h++) {
         program->instructions.items[body_of(program, halves[h])->first].in[0] = other->in[0];
-        add_frame(program, action(program, halves[h])->body, other->in[0]);
+        add_buffer_group(program, action(program, halves[h])->body, other->in[0]);
       }
       return 1;
     }

@@ -155,14 +155,14 @@ static int second_microbatch_not_gathered(ls_program *program) {
 /* What the second microbatch keeps lies where the first one's does. */
 static int microbatches_share_memory(ls_program *program) {
   int hits = 0;
-  for (int i = 0; i < program->instances.count; i++) {
-    const ls_instance *first = &program->instances.items[i];
+  for (int i = 0; i < program->live_intervals.count; i++) {
+    const ls_live_interval *first = &program->live_intervals.items[i];
     if (first->microbatch != 0 ||
-        program->frames.items[first->frame].category != LS_CATEGORY_ACTIVATIONS)
+        program->buffer_groups.items[first->buffer_group].category != LS_CATEGORY_ACTIVATIONS)
       continue;
-    for (int j = 0; j < program->instances.count; j++) {
-      ls_instance *second = &program->instances.items[j];
-      if (second->frame != first->frame || second->microbatch != 1) continue;
+    for (int j = 0; j < program->live_intervals.count; j++) {
+      ls_live_interval *second = &program->live_intervals.items[j];
+      if (second->buffer_group != first->buffer_group || second->microbatch != 1) continue;
       second->offset = first->offset;
       hits++;
     }
@@ -247,7 +247,7 @@ static int of_the_first_microbatch(ls_program *program) {
     for (int b = 0; b < program->actions.count; b++)
       if (is(program, b, LS_ACTION_RECOMPUTE, 0) &&
           action(program, b)->body == action(program, a)->body) {
-        action(program, a)->instances = action(program, b)->instances;
+        action(program, a)->live_intervals = action(program, b)->live_intervals;
         hits++;
       }
   return hits;
@@ -265,26 +265,28 @@ static int made_again_too_late(ls_program *program) {
   return 1;
 }
 
-/* The instance of a frame that a microbatch has; -1: none. */
-static int instance_of(const ls_program *program, int frame, int microbatch) {
-  for (int i = 0; i < program->instances.count; i++)
-    if (program->instances.items[i].frame == frame &&
-        program->instances.items[i].microbatch == microbatch)
+/* The live interval of a buffer group that a microbatch has; -1: none. */
+static int live_interval_of(const ls_program *program, int buffer_group, int microbatch) {
+  for (int i = 0; i < program->live_intervals.count; i++)
+    if (program->live_intervals.items[i].buffer_group == buffer_group &&
+        program->live_intervals.items[i].microbatch == microbatch)
       return i;
   return -1;
 }
 
-/* Lets every action of a body touch one more frame. */
-static void add_frame(ls_program *program, int body, int frame) {
+/* Lets every action of a body touch one more buffer group. */
+static void add_buffer_group(ls_program *program, int body, int buffer_group) {
   ls_body *about = &program->bodies.items[body];
-  *LS_APPEND(program->arena, &about->frames) = frame;
+  *LS_APPEND(program->arena, &about->buffer_groups) = buffer_group;
   for (int a = 0; a < program->actions.count; a++) {
     ls_program_action *each = action(program, a);
     if (each->body != body) continue;
-    int *instances = LS_NEW_ARRAY(program->arena, int, about->frames.count);
-    memcpy(instances, each->instances, (size_t)(about->frames.count - 1) * sizeof *instances);
-    instances[about->frames.count - 1] = instance_of(program, frame, each->action.microbatch);
-    each->instances = instances;
+    int *live_intervals = LS_NEW_ARRAY(program->arena, int, about->buffer_groups.count);
+    memcpy(live_intervals, each->live_intervals,
+           (size_t)(about->buffer_groups.count - 1) * sizeof *live_intervals);
+    live_intervals[about->buffer_groups.count - 1] =
+        live_interval_of(program, buffer_group, each->action.microbatch);
+    each->live_intervals = live_intervals;
   }
 }
 
@@ -298,7 +300,7 @@ static int kept_by_earlier_layer(const ls_program *program, int segment, int lik
     for (int i = body->first; i < body->first + body->count; i++) {
       const int value = at(program, i)->outputs ? at(program, i)->out[0] : like;
       const ls_value *kept = &program->values.items[value];
-      if (ls_program_frame(program, value)->category == LS_CATEGORY_ACTIVATIONS &&
+      if (ls_program_buffer_group(program, value)->category == LS_CATEGORY_ACTIVATIONS &&
           kept->ndim == wanted->ndim && kept->global[1] == wanted->global[1])
         return value;
     }
@@ -315,7 +317,8 @@ static int writes_what_another_layer_keeps(ls_program *program) {
         kept_by_earlier_layer(program, action(program, a)->action.segment, first->out[0]);
     if (kept < 0) continue;
     first->out[0] = kept;
-    add_frame(program, body, program->storages.items[program->values.items[kept].storage].frame);
+    add_buffer_group(program, body,
+                     program->storages.items[program->values.items[kept].storage].buffer_group);
     return 1;
   }
   return 0;

@@ -225,10 +225,10 @@ static bool shift_storage(mutator *m) {
   return true;
 }
 
-static bool shift_instance(mutator *m) {
-  const int i = draw(m, m->program->instances.count);
-  m->program->instances.items[i].offset += (draw(m, 2) ? 256 : -256) * (1 + draw(m, 8));
-  say(m, "instance", i);
+static bool shift_live_interval(mutator *m) {
+  const int i = draw(m, m->program->live_intervals.count);
+  m->program->live_intervals.items[i].offset += (draw(m, 2) ? 256 : -256) * (1 + draw(m, 8));
+  say(m, "live_interval", i);
   return true;
 }
 
@@ -304,11 +304,12 @@ static bool retarget(mutator *m, bool output) {
     int *at = output ? &each->out[draw(m, each->outputs)] : &each->in[draw(m, each->inputs)];
     const int other = other_value(m, *at);
     if (other < 0) continue;
-    /* The body has the frame of the new operand only if it used it before. */
+    /* The body has the buffer group of the new operand only if it used it before. */
     const ls_body *body = body_of(m, i);
-    const int frame = m->program->storages.items[m->program->values.items[other].storage].frame;
-    for (int f = 0; f < body->frames.count; f++)
-      if (body->frames.items[f] == frame) {
+    const int buffer_group =
+        m->program->storages.items[m->program->values.items[other].storage].buffer_group;
+    for (int f = 0; f < body->buffer_groups.count; f++)
+      if (body->buffer_groups.items[f] == buffer_group) {
         *at = other;
         return true;
       }
@@ -324,19 +325,19 @@ static bool retarget_output(mutator *m) {
 }
 
 void ls_refresh_lives(ls_program *program) {
-  for (int i = 0; i < program->instances.count; i++) {
-    ls_instance *instance = &program->instances.items[i];
-    const bool work = ls_pool_works(program->frames.items[instance->frame].pool);
-    instance->first = work ? program->actions.count : 0;
-    instance->last = work ? -1 : program->actions.count - 1;
+  for (int i = 0; i < program->live_intervals.count; i++) {
+    ls_live_interval *live_interval = &program->live_intervals.items[i];
+    const bool work = ls_pool_works(program->buffer_groups.items[live_interval->buffer_group].pool);
+    live_interval->first = work ? program->actions.count : 0;
+    live_interval->last = work ? -1 : program->actions.count - 1;
   }
   for (int a = 0; a < program->actions.count; a++) {
     const ls_program_action *action = &program->actions.items[a];
     const ls_body *body = &program->bodies.items[action->body];
-    for (int f = 0; f < body->frames.count; f++) {
-      ls_instance *instance = &program->instances.items[action->instances[f]];
-      if (a < instance->first) instance->first = a;
-      if (a > instance->last) instance->last = a;
+    for (int f = 0; f < body->buffer_groups.count; f++) {
+      ls_live_interval *live_interval = &program->live_intervals.items[action->live_intervals[f]];
+      if (a < live_interval->first) live_interval->first = a;
+      if (a > live_interval->last) live_interval->last = a;
     }
   }
 }
@@ -470,23 +471,26 @@ static bool change_microbatch(mutator *m) {
   return false;
 }
 
-/* The action works on another instance of one of its frames. */
+/* The action works on another live interval of one of its buffer groups. */
 static bool rebind(mutator *m) {
   ls_program *program = m->program;
   for (int t = 0; t < TRIES; t++) {
     const int a = draw(m, program->actions.count);
     ls_program_action *action = &program->actions.items[a];
     const ls_body *body = &program->bodies.items[action->body];
-    if (!body->frames.count) continue;
-    const int f = draw(m, body->frames.count), start = draw(m, program->instances.count);
-    for (int n = 0; n < program->instances.count; n++) {
-      const int i = (start + n) % program->instances.count;
-      if (program->instances.items[i].frame != body->frames.items[f] || i == action->instances[f])
+    if (!body->buffer_groups.count) continue;
+    const int f = draw(m, body->buffer_groups.count),
+              start = draw(m, program->live_intervals.count);
+    for (int n = 0; n < program->live_intervals.count; n++) {
+      const int i = (start + n) % program->live_intervals.count;
+      if (program->live_intervals.items[i].buffer_group != body->buffer_groups.items[f] ||
+          i == action->live_intervals[f])
         continue;
-      int *instances = LS_NEW_ARRAY(program->arena, int, body->frames.count);
-      memcpy(instances, action->instances, (size_t)body->frames.count * sizeof *instances);
-      instances[f] = i;
-      action->instances = instances;
+      int *live_intervals = LS_NEW_ARRAY(program->arena, int, body->buffer_groups.count);
+      memcpy(live_intervals, action->live_intervals,
+             (size_t)body->buffer_groups.count * sizeof *live_intervals);
+      live_intervals[f] = i;
+      action->live_intervals = live_intervals;
       ls_refresh_lives(m->program);
       say_action(m, a);
       return true;
@@ -592,37 +596,37 @@ static bool change_rows(mutator *m) {
 
 /* Name, function, and whether one may change nothing. */
 enum { NEVER, AT_TIMES };
-#define MUTATIONS(X)                                       \
-  X("drop an instruction", drop_instruction, AT_TIMES)     \
-  X("double an instruction", double_instruction, AT_TIMES) \
-  X("swap two neighbours", swap_instructions, AT_TIMES)    \
-  X("shift an operand", shift_operand, AT_TIMES)           \
-  X("shift a value", shift_value, AT_TIMES)                \
-  X("shift a storage", shift_storage, AT_TIMES)            \
-  X("shift an instance", shift_instance, AT_TIMES)         \
-  X("retarget a peer", retarget_peer, NEVER)               \
-  X("change axes", change_axes, NEVER)                     \
-  X("change a count", change_count, NEVER)                 \
-  X("change a reduction", change_reduce, NEVER)            \
-  X("change a write mode", change_write, AT_TIMES)         \
-  X("retarget an input", retarget_input, AT_TIMES)         \
-  X("retarget an output", retarget_output, AT_TIMES)       \
-  X("drop an action", drop_action, AT_TIMES)               \
-  X("drop a sent", drop_sent, NEVER)                       \
-  X("drop half a transfer", drop_half, NEVER)              \
-  X("double an action", double_action, AT_TIMES)           \
-  X("swap two actions", swap_actions, AT_TIMES)            \
-  X("move a receive", move_receive, AT_TIMES)              \
-  X("move the cut", move_cut, AT_TIMES)                    \
-  X("flip first", flip_first, NEVER)                       \
-  X("change a microbatch", change_microbatch, AT_TIMES)    \
-  X("rebind an instance", rebind, NEVER)                   \
-  X("change a wait", change_wait, AT_TIMES)                \
-  X("change a placement", change_placement, AT_TIMES)      \
-  X("change who counts", change_first_only, NEVER)         \
-  X("change settings", change_settings, AT_TIMES)          \
-  X("change a collective", change_collective, NEVER)       \
-  X("change an op", change_op, AT_TIMES)                   \
+#define MUTATIONS(X)                                         \
+  X("drop an instruction", drop_instruction, AT_TIMES)       \
+  X("double an instruction", double_instruction, AT_TIMES)   \
+  X("swap two neighbours", swap_instructions, AT_TIMES)      \
+  X("shift an operand", shift_operand, AT_TIMES)             \
+  X("shift a value", shift_value, AT_TIMES)                  \
+  X("shift a storage", shift_storage, AT_TIMES)              \
+  X("shift an live interval", shift_live_interval, AT_TIMES) \
+  X("retarget a peer", retarget_peer, NEVER)                 \
+  X("change axes", change_axes, NEVER)                       \
+  X("change a count", change_count, NEVER)                   \
+  X("change a reduction", change_reduce, NEVER)              \
+  X("change a write mode", change_write, AT_TIMES)           \
+  X("retarget an input", retarget_input, AT_TIMES)           \
+  X("retarget an output", retarget_output, AT_TIMES)         \
+  X("drop an action", drop_action, AT_TIMES)                 \
+  X("drop a sent", drop_sent, NEVER)                         \
+  X("drop half a transfer", drop_half, NEVER)                \
+  X("double an action", double_action, AT_TIMES)             \
+  X("swap two actions", swap_actions, AT_TIMES)              \
+  X("move a receive", move_receive, AT_TIMES)                \
+  X("move the cut", move_cut, AT_TIMES)                      \
+  X("flip first", flip_first, NEVER)                         \
+  X("change a microbatch", change_microbatch, AT_TIMES)      \
+  X("rebind an live interval", rebind, NEVER)                \
+  X("change a wait", change_wait, AT_TIMES)                  \
+  X("change a placement", change_placement, AT_TIMES)        \
+  X("change who counts", change_first_only, NEVER)           \
+  X("change settings", change_settings, AT_TIMES)            \
+  X("change a collective", change_collective, NEVER)         \
+  X("change an op", change_op, AT_TIMES)                     \
   X("change rows", change_rows, NEVER)
 
 const char *const ls_mutation_names[] = {

@@ -20,7 +20,7 @@ bool ls_mutate(ls_program *program, int kind, uint64_t seed, char what[160]);
 /* Takes one instruction out, with the events that others wait for moved to the one before it. */
 void ls_drop_instruction(ls_program *program, int instruction, char what[160]);
 
-/* Sets the lives of all instances to what the actions now say. */
+/* Sets the lives of all live intervals to what the actions now say. */
 void ls_refresh_lives(ls_program *program);
 
 /* Puts each body's instructions in another order that its events allow, as if one queue or the

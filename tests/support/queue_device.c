@@ -89,9 +89,9 @@ static const ls_program *program_of(const ls_program *const *stages, int number)
   return stages[ls_mesh_stage(&stages[0]->mesh, number)];
 }
 
-static char *base_of(const ls_program *program, char *const *pools, int instance) {
-  const ls_instance *about = &program->instances.items[instance];
-  return pools[program->frames.items[about->frame].pool] + about->offset;
+static char *base_of(const ls_program *program, char *const *pools, int live_interval) {
+  const ls_live_interval *about = &program->live_intervals.items[live_interval];
+  return pools[program->buffer_groups.items[about->buffer_group].pool] + about->offset;
 }
 
 static ls_view view_of(const ls_program *program, int number, int index, char *base) {
@@ -105,8 +105,8 @@ static ls_view view_of(const ls_program *program, int number, int index, char *b
 }
 
 static ls_view lasting(const ls_program *program, int number, char *const *pools, int value) {
-  const ls_frame *frame = ls_program_frame(program, value);
-  return view_of(program, number, value, base_of(program, pools, frame->instance));
+  const ls_buffer_group *buffer_group = ls_program_buffer_group(program, value);
+  return view_of(program, number, value, base_of(program, pools, buffer_group->live_interval));
 }
 
 /* Replicas draw alike: what is drawn follows from the place in memory, not from the rank. */
@@ -127,7 +127,7 @@ static void draw(const ls_program *program, int number, char *const *pools, int 
 static void fill_input(const ls_program *program, int number, char *const *pools, int value,
                        uint64_t seed, bool places) {
   if (value < 0) return;
-  const int first = ls_program_frame(program, value)->instance;
+  const int first = ls_program_buffer_group(program, value)->live_interval;
   for (int m = 0; m < program->layout.microbatches; m++) {
     const ls_view view = view_of(program, number, value, base_of(program, pools, first + m));
     for (int64_t i = 0; i < view.dims[0]; i++) {
@@ -208,10 +208,11 @@ static bool transfers(int number) {
 static char *base_in(const rank *r, const ls_program_action *action, int value) {
   const ls_program *program = r->program;
   const ls_body *body = &program->bodies.items[action->body];
-  const int frame = program->storages.items[program->values.items[value].storage].frame;
+  const int buffer_group =
+      program->storages.items[program->values.items[value].storage].buffer_group;
   int at = 0;
-  while (body->frames.items[at] != frame) at++;
-  return base_of(program, r->of->memory->pools[r->number], action->instances[at]);
+  while (body->buffer_groups.items[at] != buffer_group) at++;
+  return base_of(program, r->of->memory->pools[r->number], action->live_intervals[at]);
 }
 
 static bool same_place(const rank *r, const ls_program_action *a, const ls_program_action *b,

@@ -213,6 +213,6 @@ void LS_VECTOR(ls_fill_optimizer)(ls_kernel_table *table) {
   table->kernel[LS_OP_SQUARED_NORM] = kernel_squared_norm;
   table->kernel[LS_OP_ADAMW] = kernel_adamw;
   table->kernel[LS_OP_SGD] = kernel_sgd;
-  table->kernel[LS_OP_ADAMW_AHEAD] = kernel_adamw_ahead;
-  table->kernel[LS_OP_SGD_AHEAD] = kernel_sgd_ahead;
+  table->kernel[LS_OP_ADAMW_SPECULATE] = kernel_adamw_ahead;
+  table->kernel[LS_OP_SGD_SPECULATE] = kernel_sgd_ahead;
 }

@@ -92,7 +92,7 @@ ls_status LS_REFERENCE(ADAMW)(const ls_kernel_args *args, ls_error *error) {
   return LS_OK;
 }
 
-ls_status LS_REFERENCE(ADAMW_AHEAD)(const ls_kernel_args *args, ls_error *error) {
+ls_status LS_REFERENCE(ADAMW_SPECULATE)(const ls_kernel_args *args, ls_error *error) {
   LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rdddrrr>R", error));
   const rates by = adamw_rates(args);
   for (int64_t n = 0; n < args->out[0].valid[0]; n++) {
@@ -134,7 +134,7 @@ ls_status LS_REFERENCE(SGD)(const ls_kernel_args *args, ls_error *error) {
   return LS_OK;
 }
 
-ls_status LS_REFERENCE(SGD_AHEAD)(const ls_kernel_args *args, ls_error *error) {
+ls_status LS_REFERENCE(SGD_SPECULATE)(const ls_kernel_args *args, ls_error *error) {
   LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rdddrr>R", error));
   for (int64_t n = 0; n < args->out[0].valid[0]; n++) {
     const LS_REAL *gradients = ls_real_row(&args->in[0], n);

@@ -1,4 +1,4 @@
-#include "run/crew.h"
+#include "run/rank_threads.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -6,15 +6,15 @@
 
 #include "base/arena.h"
 
-typedef struct crew {
-  ls_crew_body body;
+typedef struct rank_threads {
+  ls_rank_threads_body body;
   void *context;
   pthread_mutex_t lock;
   ls_error first; /* failure; status LS_OK: none yet */
-} crew;
+} rank_threads;
 
 typedef struct member {
-  crew *of;
+  rank_threads *of;
   ls_comm *comm;
   pthread_t thread;
 } member;
@@ -41,9 +41,10 @@ static void *run_member(void *argument) {
   return NULL;
 }
 
-ls_status ls_crew_run(ls_world *world, ls_crew_body body, void *context, ls_error *error) {
+ls_status ls_rank_threads_run(ls_world *world, ls_rank_threads_body body, void *context,
+                              ls_error *error) {
   const int count = ls_world_count_here(world), first = ls_world_first_here(world);
-  crew all = {.body = body, .context = context, .lock = PTHREAD_MUTEX_INITIALIZER};
+  rank_threads all = {.body = body, .context = context, .lock = PTHREAD_MUTEX_INITIALIZER};
   member *members = calloc((size_t)count, sizeof *members);
   if (!members) return ls_fail(error, LS_FAILED, "out of memory for %d ranks", count);
   int started = 0;

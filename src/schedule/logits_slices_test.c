@@ -1,5 +1,5 @@
 /* Which nodes run in slices, and how many rows these have. */
-#include "schedule/slices.h"
+#include "schedule/logits_slices.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,7 +26,7 @@ static const char phi[] =
 
 typedef struct made {
   ls_sharded *sharded;
-  ls_slices *slices;
+  ls_logits_slices *slices;
 } made;
 
 static made slice(ls_arena *arena, const char *text, ls_model_mode mode, int64_t sequences,
@@ -44,7 +44,7 @@ static made slice(ls_arena *arena, const char *text, ls_model_mode mode, int64_t
     fail_msg("%s", error.text);
   if (mode == LS_MODEL_TRAIN) ls_graph_backward(graph);
   if (ls_shard(graph, layout, &all.sharded, &error) != LS_OK) fail_msg("%s", error.text);
-  all.slices = ls_slices_make(all.sharded);
+  all.slices = ls_logits_slices_make(all.sharded);
   return all;
 }
 
@@ -132,13 +132,13 @@ static void test_rows_of_a_slice(void **state) {
 
 static void test_rows_by_size(void **state) {
   (void)state;
-  assert_int_equal(ls_slices_rows(2048, 50257 * 4, 0), 512);         /* GPT-2 in fp32 */
-  assert_int_equal(ls_slices_rows(512, 50257 * 4, 0), 0);            /* all at once */
-  assert_int_equal(ls_slices_rows(4096, 32000 * 2, 0), 1024);        /* as many as 64 MiB have */
-  assert_int_equal(ls_slices_rows(8192, 128256 * 4, 0), 512);        /* no fewer */
-  assert_int_equal(ls_slices_rows(1 << 20, 128256 * 2, 0), 1 << 14); /* 64 slices at most */
-  assert_int_equal(ls_slices_rows(1 << 20, 1, 0), 0);
-  assert_int_equal(ls_slices_rows(100, 1, 30), 30);
+  assert_int_equal(ls_logits_slices_rows(2048, 50257 * 4, 0), 512);  /* GPT-2 in fp32 */
+  assert_int_equal(ls_logits_slices_rows(512, 50257 * 4, 0), 0);     /* all at once */
+  assert_int_equal(ls_logits_slices_rows(4096, 32000 * 2, 0), 1024); /* as many as 64 MiB have */
+  assert_int_equal(ls_logits_slices_rows(8192, 128256 * 4, 0), 512); /* no fewer */
+  assert_int_equal(ls_logits_slices_rows(1 << 20, 128256 * 2, 0), 1 << 14); /* 64 slices at most */
+  assert_int_equal(ls_logits_slices_rows(1 << 20, 1, 0), 0);
+  assert_int_equal(ls_logits_slices_rows(100, 1, 30), 30);
 }
 
 int main(void) {

@@ -1,4 +1,4 @@
-#include "pipeline/ahead.h"
+#include "pipeline/replay_boundary.h"
 
 /* Where a stage's list has the forward pass of a chunk and microbatch. */
 static int place_of(const ls_pipeline *pipeline, int chunk, int microbatch) {
@@ -14,7 +14,8 @@ static bool crosses(const ls_pipeline *pipeline, int from, int to) {
   return pipeline->stage_of[from] != pipeline->stage_of[to];
 }
 
-bool ls_ahead_sends(const ls_pipeline *pipeline, const int *passes, int stage, int place) {
+bool ls_replay_boundary_sends(const ls_pipeline *pipeline, const int *passes, int stage,
+                              int place) {
   const ls_pipeline_pass *pass = &pipeline->lists[stage].items[place];
   const int next = pass->chunk + 1;
   if (place >= passes[stage]) return false;
@@ -26,7 +27,8 @@ static bool is_fed(const ls_pipeline *pipeline, const int *passes, const ls_pipe
   const int before = pass->chunk - 1;
   if (before < 0 || !crosses(pipeline, before, pass->chunk)) return true;
   const int stage = pipeline->stage_of[before];
-  return ls_ahead_sends(pipeline, passes, stage, place_of(pipeline, before, pass->microbatch));
+  return ls_replay_boundary_sends(pipeline, passes, stage,
+                                  place_of(pipeline, before, pass->microbatch));
 }
 
 /* How many passes of the stage's list may stay before the cut, the other stages' being what they
@@ -36,13 +38,13 @@ static int allowed(const ls_pipeline *pipeline, const int *passes, int stage) {
     const ls_pipeline_pass *pass = &pipeline->lists[stage].items[i];
     if (!is_fed(pipeline, passes, pass)) return i;
     if (crosses(pipeline, pass->chunk, pass->chunk + 1) &&
-        !ls_ahead_sends(pipeline, passes, stage, i))
+        !ls_replay_boundary_sends(pipeline, passes, stage, i))
       return i + 1;
   }
   return passes[stage];
 }
 
-int *ls_ahead_passes(ls_arena *arena, const ls_pipeline *pipeline) {
+int *ls_replay_boundary_passes(ls_arena *arena, const ls_pipeline *pipeline) {
   const int last = pipeline->stages * pipeline->chunks - 1;
   int *passes = LS_NEW_ARRAY(arena, int, pipeline->stages);
   for (int s = 0; s < pipeline->stages; s++) {

@@ -7,26 +7,27 @@
  * such nodes make of tokens is put together again; what they make without, gradients of weights, is
  * added up, as over microbatches.
  *
- *   const ls_slices *slices = ls_slices_make(sharded);   // in the arena of the sharded graph */
-#ifndef LS_SCHEDULE_SLICES_H
-#define LS_SCHEDULE_SLICES_H
+ *   const ls_logits_slices *slices = ls_logits_slices_make(sharded);   // in the arena of the
+ * sharded graph */
+#ifndef LS_SCHEDULE_LOGITS_SLICES_H
+#define LS_SCHEDULE_LOGITS_SLICES_H
 
 #include "shard/shard.h"
 
-typedef struct ls_slices {
+typedef struct ls_logits_slices {
   int64_t rows, all; /* of a slice, of which the last may have fewer; that a rank has. 0: none */
   int first, last;   /* sharded nodes in slices, and what is between */
   bool *nodes;       /* by sharded node: it runs for each slice */
   bool *inside; /* by sharded value: such nodes alone touch it, so it is only there in slices */
-} ls_slices;
+} ls_logits_slices;
 
 /* As many rows as the layout says or, where it does not, as few as make products no slower. None
  * where one slice has all rows, where there is no loss, or where something between the nodes needs
  * rows together. */
-ls_slices *ls_slices_make(const ls_sharded *sharded);
+ls_logits_slices *ls_logits_slices_make(const ls_sharded *sharded);
 
 /* Rows of a slice of `all`, each with so many bytes of logits; 0: one slice has all. A power of two
  * by their size, or what the layout asks for. */
-int64_t ls_slices_rows(int64_t all, int64_t row_bytes, int64_t asked);
+int64_t ls_logits_slices_rows(int64_t all, int64_t row_bytes, int64_t asked);
 
 #endif

@@ -1,4 +1,4 @@
-#include "schedule/slices.h"
+#include "schedule/logits_slices.h"
 
 #include <string.h>
 
@@ -8,7 +8,7 @@ enum { SLICE_BYTES = 64 << 20, LEAST_ROWS = 512, MOST_SLICES = 64 };
 
 typedef struct slicer {
   const ls_sharded *sharded;
-  ls_slices *out;
+  ls_logits_slices *out;
   bool *wide; /* by tensor of the graph */
 } slicer;
 
@@ -62,7 +62,7 @@ static bool touches_wide(const slicer *s, const ls_shard_node *node) {
  * False: one of them waits for what is made in between of other things. */
 static bool find_nodes(slicer *s) {
   const ls_sharded *sharded = s->sharded;
-  ls_slices *out = s->out;
+  ls_logits_slices *out = s->out;
   bool *from = LS_NEW_ARRAY(sharded->arena, bool, sharded->values.count + 1);
   bool *to = LS_NEW_ARRAY(sharded->arena, bool, sharded->values.count + 1);
   bool *behind = LS_NEW_ARRAY(sharded->arena, bool, sharded->nodes.count + 1);
@@ -143,7 +143,7 @@ static int64_t row_bytes(const slicer *s) {
   return most;
 }
 
-int64_t ls_slices_rows(int64_t all, int64_t row_bytes, int64_t asked) {
+int64_t ls_logits_slices_rows(int64_t all, int64_t row_bytes, int64_t asked) {
   int64_t rows = asked ? asked : LEAST_ROWS;
   while (!asked && (2 * rows * row_bytes <= SLICE_BYTES || rows * MOST_SLICES < all)) rows *= 2;
   return rows < all ? rows : 0;
@@ -162,14 +162,14 @@ static bool make(slicer *s) {
   find_wide(s);
   if (!find_nodes(s)) return false;
   s->out->all = stored_rows(s->sharded, s->sharded->nodes.items[s->out->first].out[0]);
-  s->out->rows = ls_slices_rows(s->out->all, row_bytes(s), s->sharded->layout.logits_rows);
+  s->out->rows = ls_logits_slices_rows(s->out->all, row_bytes(s), s->sharded->layout.logits_rows);
   if (!s->out->rows || !all_may_slice(s)) return false;
   find_inside(s);
   return true;
 }
 
-ls_slices *ls_slices_make(const ls_sharded *sharded) {
-  ls_slices *out = LS_NEW(sharded->arena, ls_slices);
+ls_logits_slices *ls_logits_slices_make(const ls_sharded *sharded) {
+  ls_logits_slices *out = LS_NEW(sharded->arena, ls_logits_slices);
   out->nodes = LS_NEW_ARRAY(sharded->arena, bool, sharded->nodes.count + 1);
   out->inside = LS_NEW_ARRAY(sharded->arena, bool, sharded->values.count + 1);
   slicer s = {.sharded = sharded, .out = out};

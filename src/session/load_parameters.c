@@ -1,4 +1,4 @@
-#include "session/fill.h"
+#include "session/load_parameters.h"
 
 #include "base/stop.h"
 
@@ -12,14 +12,14 @@ typedef struct cursor {
 typedef struct filler {
   ls_rank *rank;
   const ls_program *program;
-  const ls_fill_item *items;
+  const ls_load_item *items;
   int count;
 } filler;
 
 /* Goes on to the next band; false where there is none. */
 static bool next(const filler *self, cursor *at) {
   for (; at->item < self->count; at->item++, at->boxes = 0) {
-    const ls_fill_item *item = &self->items[at->item];
+    const ls_load_item *item = &self->items[at->item];
     if (at->boxes == 0) {
       at->boxes =
           ls_rank_kept_boxes(self->rank, self->program, item->parameter, item->part, at->kept);
@@ -49,7 +49,7 @@ static ls_status fill(const filler *self, void *band, void *scratch, ls_error *e
       more = next(self, &ahead);
       if (more) ls_stored_expect(&self->items[ahead.item].from, &ahead.band);
     }
-    const ls_fill_item *item = &self->items[here.item];
+    const ls_load_item *item = &self->items[here.item];
     const ls_dtype dtype = way(self, item->from.tensor);
     LS_TRY(ls_stop_check("loading weights", error));
     LS_TRY(ls_stored_read(&item->from, &here.band, dtype, band, scratch, error));
@@ -59,8 +59,8 @@ static ls_status fill(const filler *self, void *band, void *scratch, ls_error *e
   return LS_OK;
 }
 
-ls_status ls_fill(ls_rank *rank, const ls_program *program, const ls_fill_item *items, int count,
-                  ls_error *error) {
+ls_status ls_load_parameters(ls_rank *rank, const ls_program *program, const ls_load_item *items,
+                             int count, ls_error *error) {
   const filler self = {rank, program, items, count};
   ls_arena *arena = ls_arena_create();
   double *band = LS_NEW_ARRAY(arena, double, LS_BAND_ELEMENTS);

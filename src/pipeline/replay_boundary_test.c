@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "pipeline/ahead.h"
+#include "pipeline/replay_boundary.h"
 
 enum { STEPS = 6, MOST_STAGES = 16 };
 
@@ -30,10 +30,11 @@ static void check_cut(const ls_pipeline *pipeline, const int *passes) {
       assert_true(pass->chunk != last);
       const int before = pipeline->stage_of[pass->chunk > 0 ? pass->chunk - 1 : 0];
       if (pass->chunk > 0 && before != s)
-        assert_true(ls_ahead_sends(pipeline, passes, before,
-                                   place_of(pipeline, pass->chunk - 1, pass->microbatch)));
+        assert_true(ls_replay_boundary_sends(
+            pipeline, passes, before, place_of(pipeline, pass->chunk - 1, pass->microbatch)));
       const bool crosses = pipeline->stage_of[pass->chunk + 1] != s;
-      if (crosses && !ls_ahead_sends(pipeline, passes, s, i)) assert_int_equal(i, passes[s] - 1);
+      if (crosses && !ls_replay_boundary_sends(pipeline, passes, s, i))
+        assert_int_equal(i, passes[s] - 1);
     }
 }
 
@@ -120,7 +121,7 @@ static void test_the_cut_is_one_that_nothing_crosses(void **state) {
         ls_error error = {0};
         if (ls_pipeline_make(arena, &ls_pipeline_kinds[k], stages, 0, microbatches, &pipeline,
                              &error) == LS_OK) {
-          const int *passes = ls_ahead_passes(arena, pipeline);
+          const int *passes = ls_replay_boundary_passes(arena, pipeline);
           check_cut(pipeline, passes);
           /* Waiting later is never worse, and never better than no waiting at all. */
           const double waits = period(pipeline, NULL), validates = period(pipeline, passes);
@@ -142,7 +143,8 @@ static double bubble(const char *name, int stages, int microbatches, bool valida
   assert_int_equal(ls_pipeline_kind_find(name, &kind, &error), LS_OK);
   assert_int_equal(ls_pipeline_make(arena, kind, stages, 0, microbatches, &pipeline, &error),
                    LS_OK);
-  const double length = period(pipeline, validates ? ls_ahead_passes(arena, pipeline) : NULL);
+  const double length =
+      period(pipeline, validates ? ls_replay_boundary_passes(arena, pipeline) : NULL);
   const double work = 3.0 * pipeline->chunks * microbatches;
   ls_arena_destroy(&arena);
   return 1 - work / length;

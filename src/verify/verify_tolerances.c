@@ -1,4 +1,4 @@
-#include "verify/verify_bands.h"
+#include "verify/verify_tolerances.h"
 
 #include <float.h>
 #include <math.h>
@@ -46,7 +46,7 @@ static double step_band(const ls_trace *trace, ls_dtype compute, int64_t updates
   return fmax(multiple * noise, floor);
 }
 
-static void make_steps(const ls_trace *trace, ls_dtype compute, ls_verify_bands *bands) {
+static void make_steps(const ls_trace *trace, ls_dtype compute, ls_verify_tolerances *bands) {
   double loss_noise = 0, norm_noise = 0;
   for (int64_t s = 0; s < trace->steps; s++) {
     const ls_trace_step *step = &trace->step[s];
@@ -63,10 +63,10 @@ static double sum_of_rates(const ls_trace *trace) {
   return sum;
 }
 
-ls_verify_bands ls_verify_bands_make(ls_arena *arena, const ls_trace *trace, ls_dtype compute,
-                                     double largest_logit, double largest_gradient) {
-  ls_verify_bands bands = {.loss = LS_NEW_ARRAY(arena, double, trace->steps),
-                           .norm = LS_NEW_ARRAY(arena, double, trace->steps)};
+ls_verify_tolerances ls_verify_bands_make(ls_arena *arena, const ls_trace *trace, ls_dtype compute,
+                                          double largest_logit, double largest_gradient) {
+  ls_verify_tolerances bands = {.loss = LS_NEW_ARRAY(arena, double, trace->steps),
+                                .norm = LS_NEW_ARRAY(arena, double, trace->steps)};
   make_steps(trace, compute, &bands);
   if (half_share(compute) > 0) {
     bands.logits = half_share(compute) * half_logits * largest_logit;

@@ -1,23 +1,23 @@
-#include "schedule/homes.h"
+#include "schedule/offload_plan.h"
 
 static void place_state(const ls_sharded *sharded, const ls_units *units, const bool *here,
-                        ls_homes *homes) {
+                        ls_offload_plan *offload_plan) {
   const ls_offload *offload = &sharded->layout.offload;
   double all = 0, stays = 0;
   for (int u = 0; u < units->count; u++)
     if (here[u] && !units->items[u].frozen) all += (double)units->items[u].elements;
   const double may_stay = (1 - offload->optimizer_fraction) * all;
   for (int u = 0; u < units->count; u++) {
-    homes->parameters[u] = offload->parameters;
+    offload_plan->parameters[u] = offload->parameters;
     if (!here[u] || units->items[u].frozen || offload->optimizer == LS_TIER_DEVICE) continue;
     stays += (double)units->items[u].elements;
-    if (stays > may_stay) homes->state[u] = offload->optimizer;
+    if (stays > may_stay) offload_plan->state[u] = offload->optimizer;
   }
 }
 
-bool ls_homes_files(const ls_homes *homes, const ls_units *units) {
+bool ls_offload_plan_files(const ls_offload_plan *offload_plan, const ls_units *units) {
   for (int u = 0; u < units->count; u++)
-    if (homes->state[u] == LS_TIER_NVME) return true;
+    if (offload_plan->state[u] == LS_TIER_NVME) return true;
   return false;
 }
 
@@ -68,7 +68,8 @@ static int segment_of(const ls_sharded *sharded, const ls_chunks *chunks,
 }
 
 static void place_activations(const ls_sharded *sharded, const ls_chunks *chunks,
-                              const ls_recompute *recompute, int stage, ls_homes *homes) {
+                              const ls_recompute *recompute, int stage,
+                              ls_offload_plan *offload_plan) {
   const int count = sharded->values.count;
   readers *by_value = LS_NEW_ARRAY(sharded->arena, readers, count + 1);
   for (int v = 0; v < count; v++)
@@ -78,27 +79,28 @@ static void place_activations(const ls_sharded *sharded, const ls_chunks *chunks
     note_node(sharded, recompute, n, ls_chunks_stage(chunks, segment) == stage, by_value);
   }
   for (int v = 0; v < count; v++) {
-    homes->moved[v] = segment_of(sharded, chunks, recompute, v, &by_value[v], stage);
-    if (homes->moved[v] < 0) continue;
-    homes->moves[homes->moved[v]] = true;
-    *LS_APPEND(sharded->arena, &homes->moved_of[homes->moved[v]]) = v;
+    offload_plan->moved[v] = segment_of(sharded, chunks, recompute, v, &by_value[v], stage);
+    if (offload_plan->moved[v] < 0) continue;
+    offload_plan->moves[offload_plan->moved[v]] = true;
+    *LS_APPEND(sharded->arena, &offload_plan->moved_of[offload_plan->moved[v]]) = v;
   }
 }
 
-ls_homes *ls_homes_make(const ls_sharded *sharded, const ls_units *units, const ls_chunks *chunks,
-                        const ls_recompute *recompute, const bool *here, int stage) {
+ls_offload_plan *ls_offload_plan_make(const ls_sharded *sharded, const ls_units *units,
+                                      const ls_chunks *chunks, const ls_recompute *recompute,
+                                      const bool *here, int stage) {
   ls_arena *arena = sharded->arena;
-  ls_homes *homes = LS_NEW(arena, ls_homes);
-  homes->state = LS_NEW_ARRAY(arena, ls_tier, units->count + 1);
-  homes->parameters = LS_NEW_ARRAY(arena, ls_tier, units->count + 1);
+  ls_offload_plan *offload_plan = LS_NEW(arena, ls_offload_plan);
+  offload_plan->state = LS_NEW_ARRAY(arena, ls_tier, units->count + 1);
+  offload_plan->parameters = LS_NEW_ARRAY(arena, ls_tier, units->count + 1);
   const bool wide = sharded->layout.compute == LS_F32 || sharded->layout.compute == LS_F64;
-  homes->one_copy = wide && !sharded->layout.post_validation; /* guessed weights lie apart */
-  homes->activations = sharded->layout.offload.activations;
-  homes->moved = LS_NEW_ARRAY(arena, int, sharded->values.count + 1);
-  homes->moves = LS_NEW_ARRAY(arena, bool, sharded->graph->segments.count + 1);
-  homes->moved_of = LS_NEW_ARRAY(arena, ls_moved, sharded->graph->segments.count + 1);
-  for (int v = 0; v < sharded->values.count; v++) homes->moved[v] = -1;
-  place_state(sharded, units, here, homes);
-  if (homes->activations) place_activations(sharded, chunks, recompute, stage, homes);
-  return homes;
+  offload_plan->one_copy = wide && !sharded->layout.post_validation; /* guessed weights lie apart */
+  offload_plan->activations = sharded->layout.offload.activations;
+  offload_plan->moved = LS_NEW_ARRAY(arena, int, sharded->values.count + 1);
+  offload_plan->moves = LS_NEW_ARRAY(arena, bool, sharded->graph->segments.count + 1);
+  offload_plan->moved_of = LS_NEW_ARRAY(arena, ls_moved, sharded->graph->segments.count + 1);
+  for (int v = 0; v < sharded->values.count; v++) offload_plan->moved[v] = -1;
+  place_state(sharded, units, here, offload_plan);
+  if (offload_plan->activations) place_activations(sharded, chunks, recompute, stage, offload_plan);
+  return offload_plan;
 }

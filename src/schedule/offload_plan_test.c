@@ -34,7 +34,7 @@ typedef struct made {
   ls_units *units;
   ls_recompute *recompute;
   const bool *here;
-  ls_homes *homes;
+  ls_offload_plan *offload_plan;
   ls_schedule schedule;
 } made;
 
@@ -53,9 +53,10 @@ static made make(const ls_layout *layout, int stage) {
   all.units = ls_units_make(all.sharded, all.chunks);
   all.recompute = ls_recompute_make(all.sharded, all.chunks);
   all.here = ls_schedule_units_here(all.sharded, all.units, all.chunks, stage);
-  all.homes = ls_homes_make(all.sharded, all.units, all.chunks, all.recompute, all.here, stage);
+  all.offload_plan =
+      ls_offload_plan_make(all.sharded, all.units, all.chunks, all.recompute, all.here, stage);
   all.schedule =
-      ls_schedule_step(all.sharded, all.units, all.chunks, all.recompute, all.homes, stage);
+      ls_schedule_step(all.sharded, all.units, all.chunks, all.recompute, all.offload_plan, stage);
   return all;
 }
 
@@ -64,7 +65,7 @@ static double share_away(const made *all) {
   for (int u = 0; u < all->units->count; u++) {
     if (!all->here[u]) continue;
     sum += (double)all->units->items[u].elements;
-    if (all->homes->state[u]) away += (double)all->units->items[u].elements;
+    if (all->offload_plan->state[u]) away += (double)all->units->items[u].elements;
   }
   return away / sum;
 }
@@ -82,7 +83,7 @@ static void test_at_least_the_fraction_is_away(void **state) {
     before = away;
     /* The first units stay. */
     for (int u = 1; u < all.units->count; u++)
-      assert_true(all.homes->state[u] >= all.homes->state[u - 1]);
+      assert_true(all.offload_plan->state[u] >= all.offload_plan->state[u - 1]);
   }
   assert_true(before == 1);
 }
@@ -103,7 +104,7 @@ static void test_what_moves_is_read_by_one_segment(void **state) {
     const made all = make(&layout, 0);
     int moved = 0;
     for (int v = 0; v < all.sharded->values.count; v++) {
-      const int segment = all.homes->moved[v];
+      const int segment = all.offload_plan->moved[v];
       if (segment < 0) continue;
       moved++;
       for (int n = 0; n < all.sharded->nodes.count; n++) {
@@ -120,7 +121,7 @@ static void test_what_moves_is_read_by_one_segment(void **state) {
 
 static bool is_copy(const ls_action *action) {
   return ls_action_transfers(action) &&
-         (action->way == LS_WAY_FETCH || action->way == LS_WAY_RETURN);
+         (action->transfer == LS_TRANSFER_FETCH || action->transfer == LS_TRANSFER_RETURN);
 }
 
 /* Beginnings have their end behind them, with another action between the two. */
