@@ -96,6 +96,19 @@ static int find_cached(const sharder *s, int value, const ls_placement *placemen
   return -1;
 }
 
+/* Whether parts of one axis go different ways from partial: some to replicated, some to rows. That
+ * sends little, but nothing leads from there to the whole of the residual stream's rows. */
+static bool parts_ways(const ls_mesh *mesh, const ls_placement *now, const ls_placement *target,
+                       ls_axes family) {
+  bool reduces = false, scatters = false;
+  for (int a = 0; a < mesh->count; a++) {
+    if (!(family >> a & 1) || mesh->axes[a].size < 2 || now->on[a].kind != LS_PARTIAL) continue;
+    reduces |= target->on[a].kind == LS_REPLICATED;
+    scatters |= target->on[a].kind == LS_SHARDED;
+  }
+  return reduces && scatters;
+}
+
 /* Bytes to bring input `i` where the choices want it; negative: impossible. Parameters never move:
  * only stored -> used converts them, and that is the schedule's. The data axes divide the batch for
  * the whole step: nothing of it moves over them. */
@@ -108,6 +121,7 @@ static double input_cost(const sharder *s, const node_context *context, int i, l
   if (ls_placement_equal(&s->out->mesh, now, &target, family)) return 0;
   if (tensor->role == LS_ROLE_PARAMETER || tensor->role == LS_ROLE_CELL) return -1;
   if (family & ls_mesh_data(&s->out->mesh)) return -1;
+  if (parts_ways(&s->out->mesh, now, &target, family)) return -1;
   if (find_cached(s, home, &target) >= 0) return 0;
   return ls_resolve_bytes(&s->out->mesh, now, &target, tensor, element_bytes(s, tensor));
 }

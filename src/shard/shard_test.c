@@ -19,9 +19,7 @@ static const char llama[] =
     " \"num_hidden_layers\": 2, \"num_attention_heads\": %d, \"num_key_value_heads\": %d,"
     " \"max_position_embeddings\": 16, \"rms_norm_eps\": 1e-5, \"tie_word_embeddings\": false}";
 
-static ls_graph *make_graph(ls_arena *arena, int vocabulary, int heads, int kv_heads,
-                            int64_t sequences) {
-  const char *text = ls_arena_printf(arena, llama, vocabulary, 2 * heads, heads, kv_heads);
+static ls_graph *make_graph_of(ls_arena *arena, const char *text, int64_t sequences) {
   ls_model_config config;
   ls_graph *graph;
   ls_error error = {0};
@@ -31,6 +29,12 @@ static ls_graph *make_graph(ls_arena *arena, int vocabulary, int heads, int kv_h
   assert_int_equal(ls_model_build(arena, &config, &options, &graph, &error), LS_OK);
   ls_graph_backward(graph);
   return graph;
+}
+
+static ls_graph *make_graph(ls_arena *arena, int vocabulary, int heads, int kv_heads,
+                            int64_t sequences) {
+  return make_graph_of(arena, ls_arena_printf(arena, llama, vocabulary, 2 * heads, heads, kv_heads),
+                       sequences);
 }
 
 static ls_layout layout_of(int replicate, int shard, int tp, bool sequence_parallel) {
@@ -321,6 +325,28 @@ static void test_the_stream_lies_where_the_row_pins_it(void **state) {
   ls_arena_destroy(&arena);
 }
 
+/* OLMo 2's norms of whole queries and keys leave gradients partial on one part of tp alone. */
+static void test_norms_over_heads_that_tp_groups(void **state) {
+  (void)state;
+  static const char olmo[] =
+      "{\"model_type\": \"olmo2\", \"vocab_size\": 41, \"hidden_size\": 32,"
+      " \"intermediate_size\": 48, \"num_hidden_layers\": 1, \"num_attention_heads\": 16,"
+      " \"num_key_value_heads\": %d, \"max_position_embeddings\": 16, \"rms_norm_eps\": 1e-5,"
+      " \"tie_word_embeddings\": false}";
+  for (int kv_heads = 1; kv_heads <= 16; kv_heads *= 2)
+    for (int tp = 1; tp <= 16; tp *= 2)
+      for (int sequence_parallel = 0; sequence_parallel < 2; sequence_parallel++) {
+        ls_arena *arena = ls_arena_create();
+        const ls_graph *graph = make_graph_of(arena, ls_arena_printf(arena, olmo, kv_heads), 8);
+        const ls_layout layout = layout_of(1, 1, tp, sequence_parallel);
+        ls_sharded *sharded;
+        ls_error error = {0};
+        if (ls_shard(graph, &layout, &sharded, &error) != LS_OK)
+          fail_msg("%d KV heads, tp %d: %s", kv_heads, tp, error.text);
+        ls_arena_destroy(&arena);
+      }
+}
+
 static void test_placements_print(void **state) {
   (void)state;
   ls_arena *arena = ls_arena_create();
@@ -350,6 +376,7 @@ int main(void) {
       cmocka_unit_test(test_steps_over_all_axes),
       cmocka_unit_test(test_logits_are_never_whole),
       cmocka_unit_test(test_the_stream_lies_where_the_row_pins_it),
+      cmocka_unit_test(test_norms_over_heads_that_tp_groups),
       cmocka_unit_test(test_placements_print)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
