@@ -107,7 +107,7 @@ typedef struct ls_entry {
   const ls_content *content;
 } ls_entry;
 
-/* The contents of an live interval, ordered, disjoint. Addresses are bytes from the buffer group's
+/* The contents of a live interval, ordered, disjoint. Addresses are bytes from the buffer group's
  * start; for storages that hold a rank's piece of a unit, bytes of the whole unit behind a large
  * base. */
 typedef struct ls_contents {

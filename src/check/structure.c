@@ -80,7 +80,7 @@ static ls_status check_code(const ls_stage *stage, ls_error *error) {
               body->buffer_groups.items[f])
         return ls_fail(error, LS_REFUTED,
                        "stage %d action %d: is given other memory than its body's buffer group %s: "
-                       "expected an live interval of it",
+                       "expected a live interval of it",
                        stage->number, a,
                        program->buffer_groups.items[body->buffer_groups.items[f]].name);
   }

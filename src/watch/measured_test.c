@@ -233,8 +233,8 @@ static void check_map(const ls_program *program) {
     work += program->buffer_groups.items[program->live_intervals.items[i].buffer_group].pool ==
             LS_POOL_WORK;
   box *of = LS_NEW_ARRAY(arena, box, work + 1);
-  for (const char *at = strstr(text, "<g class='buffer group'>"); at;
-       at = strstr(at + 1, "<g class='buffer group'>")) {
+  for (const char *at = strstr(text, "<g class='buffer-group'>"); at;
+       at = strstr(at + 1, "<g class='buffer-group'>")) {
     const char *rect = strstr(at, "<rect");
     assert_true(boxes < work);
     box *each = &of[boxes++];

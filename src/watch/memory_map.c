@@ -136,7 +136,7 @@ static void draw_box(const picture *of, const ls_live_interval *live_interval, i
   }
   const double height = (double)bytes * of->byte;
   const double width = (live_interval->last - live_interval->first + 1) * of->action;
-  fprintf(of->stream, "<g class='%s'><title>", storage >= 0 ? "tensor" : "buffer_group");
+  fprintf(of->stream, "<g class='%s'><title>", storage >= 0 ? "tensor" : "buffer-group");
   ls_markup_text(storage >= 0 ? of->program->storages.items[storage].name : buffer_group->name,
                  of->stream);
   if (storage < 0) print_tensors(of, live_interval->buffer_group);
@@ -345,7 +345,7 @@ static void draw_head(const picture *of, double width, int height, const char *t
   fprintf(of->stream,
           "<svg xmlns='http://www.w3.org/2000/svg' width='%.0f' height='%d' "
           "font-family='sans-serif' font-size='12'>\n"
-          "<style>.tensor rect{fill-opacity:0.55}.buffer group "
+          "<style>.tensor rect{fill-opacity:0.55}.buffer-group "
           "rect{fill-opacity:0.8}.l{text-anchor:end}.a{text-anchor:end;font-size:10px;fill:#555}"
           ".m{text-anchor:middle;font-size:10px}.b{stroke:#333;stroke-width:0.5}</style>\n"
           "<rect width='100%%' height='100%%' fill='white'/>\n"

@@ -596,37 +596,37 @@ static bool change_rows(mutator *m) {
 
 /* Name, function, and whether one may change nothing. */
 enum { NEVER, AT_TIMES };
-#define MUTATIONS(X)                                         \
-  X("drop an instruction", drop_instruction, AT_TIMES)       \
-  X("double an instruction", double_instruction, AT_TIMES)   \
-  X("swap two neighbours", swap_instructions, AT_TIMES)      \
-  X("shift an operand", shift_operand, AT_TIMES)             \
-  X("shift a value", shift_value, AT_TIMES)                  \
-  X("shift a storage", shift_storage, AT_TIMES)              \
-  X("shift an live interval", shift_live_interval, AT_TIMES) \
-  X("retarget a peer", retarget_peer, NEVER)                 \
-  X("change axes", change_axes, NEVER)                       \
-  X("change a count", change_count, NEVER)                   \
-  X("change a reduction", change_reduce, NEVER)              \
-  X("change a write mode", change_write, AT_TIMES)           \
-  X("retarget an input", retarget_input, AT_TIMES)           \
-  X("retarget an output", retarget_output, AT_TIMES)         \
-  X("drop an action", drop_action, AT_TIMES)                 \
-  X("drop a sent", drop_sent, NEVER)                         \
-  X("drop half a transfer", drop_half, NEVER)                \
-  X("double an action", double_action, AT_TIMES)             \
-  X("swap two actions", swap_actions, AT_TIMES)              \
-  X("move a receive", move_receive, AT_TIMES)                \
-  X("move the cut", move_cut, AT_TIMES)                      \
-  X("flip first", flip_first, NEVER)                         \
-  X("change a microbatch", change_microbatch, AT_TIMES)      \
-  X("rebind an live interval", rebind, NEVER)                \
-  X("change a wait", change_wait, AT_TIMES)                  \
-  X("change a placement", change_placement, AT_TIMES)        \
-  X("change who counts", change_first_only, NEVER)           \
-  X("change settings", change_settings, AT_TIMES)            \
-  X("change a collective", change_collective, NEVER)         \
-  X("change an op", change_op, AT_TIMES)                     \
+#define MUTATIONS(X)                                        \
+  X("drop an instruction", drop_instruction, AT_TIMES)      \
+  X("double an instruction", double_instruction, AT_TIMES)  \
+  X("swap two neighbours", swap_instructions, AT_TIMES)     \
+  X("shift an operand", shift_operand, AT_TIMES)            \
+  X("shift a value", shift_value, AT_TIMES)                 \
+  X("shift a storage", shift_storage, AT_TIMES)             \
+  X("shift a live interval", shift_live_interval, AT_TIMES) \
+  X("retarget a peer", retarget_peer, NEVER)                \
+  X("change axes", change_axes, NEVER)                      \
+  X("change a count", change_count, NEVER)                  \
+  X("change a reduction", change_reduce, NEVER)             \
+  X("change a write mode", change_write, AT_TIMES)          \
+  X("retarget an input", retarget_input, AT_TIMES)          \
+  X("retarget an output", retarget_output, AT_TIMES)        \
+  X("drop an action", drop_action, AT_TIMES)                \
+  X("drop a sent", drop_sent, NEVER)                        \
+  X("drop half a transfer", drop_half, NEVER)               \
+  X("double an action", double_action, AT_TIMES)            \
+  X("swap two actions", swap_actions, AT_TIMES)             \
+  X("move a receive", move_receive, AT_TIMES)               \
+  X("move the cut", move_cut, AT_TIMES)                     \
+  X("flip first", flip_first, NEVER)                        \
+  X("change a microbatch", change_microbatch, AT_TIMES)     \
+  X("rebind a live interval", rebind, NEVER)                \
+  X("change a wait", change_wait, AT_TIMES)                 \
+  X("change a placement", change_placement, AT_TIMES)       \
+  X("change who counts", change_first_only, NEVER)          \
+  X("change settings", change_settings, AT_TIMES)           \
+  X("change a collective", change_collective, NEVER)        \
+  X("change an op", change_op, AT_TIMES)                    \
   X("change rows", change_rows, NEVER)
 
 const char *const ls_mutation_names[] = {
