@@ -1,11 +1,11 @@
 /* The public interface: what include/lockstep/lockstep.h promises, over the rooms. */
-#include "cost/cost.h"
 #include "lockstep/lockstep.h"
 
 #include <string.h>
 
 #include "base/stop.h"
 #include "cluster/machine.h"
+#include "cost/cost.h"
 #include "session/fit.h"
 #include "session/offload_room.h"
 #include "train/loop.h"
@@ -16,6 +16,8 @@ struct ls_run {
   ls_session *session;
   int stage; /* that needs most memory */
   int64_t parts[LS_SESSION_MEMORY_PARTS];
+  double bytes_sent; /* counted when it is opened: counting takes memory */
+  int collectives;
 };
 
 static const ls_program *step_of(const ls_run *run) {
@@ -38,6 +40,9 @@ static ls_status open_session(ls_run *run, const char *path, const char *const *
   LS_TRY(ls_session_create(run->arena, run->file, devices, devices, &run->session, error));
   ls_session_bytes_needed(run->session, &run->stage);
   ls_session_memory_parts(run->session, run->stage, run->parts);
+  int sends_most;
+  run->bytes_sent =
+      ls_session_bytes_sent(run->session, LS_SESSION_STEP, &sends_most, &run->collectives);
   return LS_OK;
 }
 
@@ -84,8 +89,8 @@ double ls_run_flops(const ls_run *run) {
 }
 
 double ls_run_bytes_sent(const ls_run *run, int *collectives) {
-  int stage;
-  return ls_session_bytes_sent(run->session, LS_SESSION_STEP, &stage, collectives);
+  if (collectives) *collectives = run->collectives;
+  return run->bytes_sent;
 }
 
 int ls_run_memory_parts(const ls_run *run) {
