@@ -1,7 +1,7 @@
-/* With post-validation each stage goes on with a guess before it knows the norm, and repeats what
- * it did where the guess was wrong: that is the training of the same layout without it, to the bit
- * where the squares are added up in one order. Clipping never, always, and at every other step, so
- * that right and wrong guesses follow one another. */
+/* With post-validation each stage goes on with a speculation before it knows the norm, and repeats
+ * what it did where the speculation was wrong: that is the training of the same layout without it,
+ * to the bit where the squares are added up in one order. Clipping never, always, and at every
+ * other step, so that right and wrong speculates follow one another. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -92,31 +92,31 @@ static void compare(const layout_case *about, int shape, int *wrong, int *right)
   ls_error error = {0};
   double clip = 0;
   for (int k = 0; k < 3; k++) { /* never; now and then; always */
-    ls_trajectory waits, guesses;
+    ls_trajectory waits, speculates;
     if (run(arena, about, shape, clip, false, &waits, &error) != LS_OK ||
-        run(arena, about, shape, clip, true, &guesses, &error) != LS_OK)
+        run(arena, about, shape, clip, true, &speculates, &error) != LS_OK)
       fail_msg("%s: %s", about->schedule, error.text);
     const char *where;
-    const double worst = ls_trajectory_difference(&guesses, &waits, &where);
+    const double worst = ls_trajectory_difference(&speculates, &waits, &where);
     const bool one_order = about->dp_shard == 1 && about->tp == 1;
     const double allowed = about->compute == LS_F64 ? 1e-10 : 1e-2;
-    if (!(worst < allowed) || ((clip == 0 || one_order) && !same_parameters(&guesses, &waits)))
+    if (!(worst < allowed) || ((clip == 0 || one_order) && !same_parameters(&speculates, &waits)))
       fail_msg("%s, pp %d, dp_shard %d, tp %d, zero %d, clip %g, shape %s: %g in %s",
                about->schedule, about->pp, about->dp_shard, about->tp, about->zero, clip,
                ls_test_shapes[shape].name, worst, where);
-    *wrong += clipped_of(&guesses, clip);
-    *right += LS_TRAJECTORY_STEPS - clipped_of(&guesses, clip);
+    *wrong += clipped_of(&speculates, clip);
+    *right += LS_TRAJECTORY_STEPS - clipped_of(&speculates, clip);
     clip = k == 0 ? middle(&waits) : 1e-3;
   }
   ls_arena_destroy(&arena);
 }
 
-static void guesses_train_as_waiting_does(void **state) {
+static void speculates_train_as_waiting_does(void **state) {
   (void)state;
   int wrong = 0, right = 0;
   for (int c = 0; c < CASES; c++)
     compare(&cases[c], cases[c].tp > 1 ? 1 : c % LS_TEST_SHAPES, &wrong, &right);
-  print_message("%d layouts, %d guesses right and %d wrong\n", (int)CASES, right, wrong);
+  print_message("%d layouts, %d speculates right and %d wrong\n", (int)CASES, right, wrong);
   assert_true(right > CASES && wrong > CASES);
 }
 
@@ -132,7 +132,7 @@ static void what_cannot_be_is_refused(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(guesses_train_as_waiting_does),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(speculates_train_as_waiting_does),
                                      cmocka_unit_test(what_cannot_be_is_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -235,7 +235,7 @@ static void begin_cells(ls_stage *stage) {
 /* Each rank's own wish to stop, where the sum over stages is not waited for. */
 static void begin_wish(ls_stage *stage) {
   const int value = stage->program->cell[LS_CELL_STOP];
-  if (stage->program->cut < 0 || value < 0) return;
+  if (stage->program->replay_boundary < 0 || value < 0) return;
   const ls_extent *extent = &stage->extents[value];
   const ls_operand operand = {value, lasting_live_interval(stage->program, value), extent->begin,
                               extent->end, extent->end};
@@ -321,7 +321,7 @@ static ls_status check_kept(ls_stage *stage, int p, int part, ls_error *error) {
                  stage->number, name, parameter->name);
 }
 
-ls_status ls_proof_guessed(ls_stage *stage, int p, ls_error *error) {
+ls_status ls_proof_speculated(ls_stage *stage, int p, ls_error *error) {
   const ls_program *program = stage->program;
   const int stored = program->parameters[p].part[LS_PART_STORED];
   const ls_extent *extent = &stage->extents[stored];
@@ -335,14 +335,14 @@ ls_status ls_proof_guessed(ls_stage *stage, int p, ls_error *error) {
           ls_expression_leaf(&stage->proof->expressions, LS_LEAF_PARAMETER, p, 2) &&
       ls_places_equal(stage->proof, &found->placement, &wanted))
     return LS_OK;
-  return ls_proof_fail(stage, error, "comes before the weights of %s are guessed: expected all",
+  return ls_proof_fail(stage, error, "comes before the weights of %s are speculated: expected all",
                        program->parameters[p].name);
 }
 
 /* Every stage's wish, on all ranks. */
 static ls_status check_wish(ls_stage *stage, ls_error *error) {
   const int value = stage->program->cell[LS_CELL_STOP];
-  if (stage->program->cut < 0) return LS_OK;
+  if (stage->program->replay_boundary < 0) return LS_OK;
   const ls_extent *extent = &stage->extents[value];
   const ls_content *found =
       ls_memory_look(stage, lasting_live_interval(stage->program, value),

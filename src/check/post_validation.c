@@ -1,12 +1,12 @@
 /* Post-validation: a stage runs the actions before its cut again, before and after the update of
- * the step before, and may have guessed that update. The program is interpreted in the order of its
- * list, where the guess is made and then overwritten; here is what makes the other order, GUESS,
- * the next step's PROLOGUE, SETTLE, UPDATE and perhaps PROLOGUE again, the same step:
+ * the step before, and may have speculated that update. The program is interpreted in the order of
+ * its list, where the speculation is made and then overwritten; here is what makes the other order,
+ * SPECULATE, the next step's PROLOGUE, VALIDATE, UPDATE and perhaps PROLOGUE again, the same step:
  *
- *   what SETTLE, UPDATE and GUESS touch shares no memory with anything that PROLOGUE touches;
+ *   what VALIDATE, UPDATE and SPECULATE touch shares no memory with anything that PROLOGUE touches;
  *   PROLOGUE only writes memory of its own, and adds to none of it, so it can run twice;
  *   no transfer of any stage is under way at the cut, and what is sent before it is taken before
- * it; GUESS makes all stored parameters anew and nothing else. */
+ * it; SPECULATE makes all stored parameters anew and nothing else. */
 #include "check/proof.h"
 
 static ls_status fail_at(const ls_stage *stage, int action, ls_error *error, const char *what) {
@@ -31,30 +31,30 @@ static int find_sum(const ls_stage *stage, ls_phase phase) {
   return found;
 }
 
-static bool guesses(const ls_instruction *each) {
+static bool speculates(const ls_instruction *each) {
   const ls_optimizer_row *row = ls_optimizer_of_op(each->kind);
-  return each->collective == LS_COLLECTIVE_NONE && row && each->kind == row->ahead;
+  return each->collective == LS_COLLECTIVE_NONE && row && each->kind == row->speculative;
 }
 
 static ls_status find_parts(ls_stage *stage, ls_error *error) {
   const ls_program *program = stage->program;
   stage->norm = find_sum(stage, LS_BEGIN);
-  stage->settle = find_sum(stage, LS_END);
-  const bool validates = program->cut >= 0;
+  stage->validate = find_sum(stage, LS_END);
+  const bool validates = program->replay_boundary >= 0;
   const bool asked = stage->proof->layout->post_validation && program->kind == LS_PROGRAM_STEP;
-  if (validates != asked || validates != (stage->proof->stages[0].program->cut >= 0))
+  if (validates != asked || validates != (stage->proof->stages[0].program->replay_boundary >= 0))
     return fail_at(stage, 0, error, "has a cut or not: expected what its layout says");
-  if (!validates && stage->norm == -1 && stage->settle == -1) return LS_OK;
-  if (!validates || stage->norm < 0 || stage->settle <= stage->norm || program->cut > stage->norm ||
-      stage->proof->count < 2 ||
+  if (!validates && stage->norm == -1 && stage->validate == -1) return LS_OK;
+  if (!validates || stage->norm < 0 || stage->validate <= stage->norm ||
+      program->replay_boundary > stage->norm || stage->proof->count < 2 ||
       program->actions.items[stage->norm].action.kind != LS_ACTION_NORM ||
-      program->actions.items[stage->settle].action.kind != LS_ACTION_VALIDATE)
+      program->actions.items[stage->validate].action.kind != LS_ACTION_VALIDATE)
     return fail_at(stage, 0, error,
                    "sums over stages in halves: expected a cut, then the norm, then its end, once "
                    "each");
   for (int a = stage->norm + 1; a < program->actions.count; a++) {
     const ls_action_kind kind = program->actions.items[a].action.kind;
-    if (kind == LS_ACTION_NORM || (kind == LS_ACTION_VALIDATE) != (a == stage->settle))
+    if (kind == LS_ACTION_NORM || (kind == LS_ACTION_VALIDATE) != (a == stage->validate))
       return fail_at(stage, a, error, "is a second norm or end of it: expected one");
   }
   return LS_OK;
@@ -62,7 +62,7 @@ static ls_status find_parts(ls_stage *stage, ls_error *error) {
 
 static ls_status check_prologue(const ls_stage *stage, const bool *tail, ls_error *error) {
   const ls_program *program = stage->program;
-  for (int a = 0; a < program->cut; a++) {
+  for (int a = 0; a < program->replay_boundary; a++) {
     const ls_body *body = body_of(stage, a);
     for (int f = 0; f < body->buffer_groups.count; f++) {
       const int i = program->actions.items[a].live_intervals[f];
@@ -89,17 +89,18 @@ static ls_status check_prologue(const ls_stage *stage, const bool *tail, ls_erro
   return LS_OK;
 }
 
-static ls_status check_guess(const ls_stage *stage, ls_error *error) {
+static ls_status check_speculation(const ls_stage *stage, ls_error *error) {
   for (int a = 0; a < stage->program->actions.count; a++) {
-    const bool inside = a > stage->norm && a < stage->settle;
+    const bool inside = a > stage->norm && a < stage->validate;
     const ls_body *body = body_of(stage, a);
     for (int i = body->first; i < body->first + body->count; i++) {
       const ls_instruction *each = &stage->program->instructions.items[i];
-      if (guesses(each) && !inside)
-        return fail_at(stage, a, error, "guesses weights: expected that between norm and its end");
-      if (inside && !guesses(each) && each->collective != LS_ALL_GATHER)
+      if (speculates(each) && !inside)
         return fail_at(stage, a, error,
-                       "is no guess of weights: expected none else before the norm has come");
+                       "speculates weights: expected that between norm and its end");
+      if (inside && !speculates(each) && each->collective != LS_ALL_GATHER)
+        return fail_at(stage, a, error,
+                       "is no speculation of weights: expected none else before the norm has come");
     }
   }
   return LS_OK;
@@ -107,10 +108,10 @@ static ls_status check_guess(const ls_stage *stage, ls_error *error) {
 
 ls_status ls_proof_ahead(ls_stage *stage, ls_error *error) {
   LS_TRY(find_parts(stage, error));
-  LS_TRY(check_guess(stage, error));
+  LS_TRY(check_speculation(stage, error));
   const ls_program *program = stage->program;
   stage->outlives = LS_NEW_ARRAY(stage->proof->arena, bool, program->live_intervals.count + 1);
-  if (program->cut < 0) return LS_OK;
+  if (program->replay_boundary < 0) return LS_OK;
   for (int a = stage->norm; a < program->actions.count; a++)
     for (int f = 0; f < body_of(stage, a)->buffer_groups.count; f++)
       stage->outlives[program->actions.items[a].live_intervals[f]] = true;
@@ -119,18 +120,18 @@ ls_status ls_proof_ahead(ls_stage *stage, ls_error *error) {
 
 /* Before an action: what must hold there. */
 ls_status ls_proof_enter(ls_stage *stage, ls_error *error) {
-  if (stage->program->cut < 0) return LS_OK;
-  if (stage->action == stage->program->cut)
+  if (stage->program->replay_boundary < 0) return LS_OK;
+  if (stage->action == stage->program->replay_boundary)
     LS_TRY(ls_check_none_under_way(stage, "comes to its cut", error));
-  if (stage->action != stage->settle) return LS_OK;
+  if (stage->action != stage->validate) return LS_OK;
   for (int p = 0; p < stage->program->parameter_count; p++)
     if (stage->program->parameters[p].here && stage->program->parameters[p].trainable)
-      LS_TRY(ls_proof_guessed(stage, p, error));
+      LS_TRY(ls_proof_speculated(stage, p, error));
   return LS_OK;
 }
 
 static bool before_cut(const ls_stage *stage, int action) {
-  return action < stage->program->cut;
+  return action < stage->program->replay_boundary;
 }
 
 ls_status ls_proof_same_side(const ls_stage *stage, const ls_message *message, ls_error *error) {

@@ -42,7 +42,7 @@ _Static_assert((int)LS_MAX_OUTPUTS <= (int)LS_EXPRESSION_OUTPUTS,
                "an expression has room for each output");
 
 typedef enum ls_leaf {
-  /* By part, of each by parameter and version: 0, 1 after the update, 2 guessed. */
+  /* By part, of each by parameter and version: 0, 1 after the update, 2 speculated. */
   LS_LEAF_PART = LS_OP_COUNT,
   LS_LEAF_PARAMETER = LS_LEAF_PART + LS_PART_STORED,
   LS_LEAF_INPUT = LS_LEAF_PART + LS_PART_COUNT, /* by ls_input */
@@ -193,7 +193,7 @@ typedef struct ls_stage {
   LS_LIST(ls_open_transfer) open; /* the oldest first */
   ls_message_queue *queues;       /* [2 * stages]; of one queue for all the first */
   bool *outlives;                 /* by live interval: lives through the next step's prologue */
-  int norm, settle;               /* actions where sums over stages begin and end; -1: none */
+  int norm, validate;             /* actions where sums over stages begin and end; -1: none */
   int action, at;                 /* what comes next: the action, and the instruction in its body */
 } ls_stage;
 
@@ -240,8 +240,8 @@ void ls_note_region(ls_stage *stage, int parameter, int storage, int64_t begin, 
 bool ls_pool_is_work(ls_pool pool);
 void ls_proof_begin(ls_stage *stage);
 LS_CHECKED ls_status ls_proof_end(ls_stage *stage, ls_error *error);
-/* The parameter's stored weights are a guess at its update. */
-LS_CHECKED ls_status ls_proof_guessed(ls_stage *stage, int parameter, ls_error *error);
+/* The parameter's stored weights are a speculation at its update. */
+LS_CHECKED ls_status ls_proof_speculated(ls_stage *stage, int parameter, ls_error *error);
 
 /* ahead.c: what runs before the norm of the step before is known. */
 LS_CHECKED ls_status ls_proof_ahead(ls_stage *stage, ls_error *error);

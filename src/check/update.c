@@ -21,11 +21,11 @@ static ls_status expect_operands(const ls_stage *stage, int inputs, int outputs,
                        instruction->inputs, instruction->outputs, inputs, outputs);
 }
 
-/* guess: made of sums that are not finished. */
-static ls_content cell_content(ls_stage *stage, ls_cell cell, bool guess) {
-  return (ls_content){
-      .expression = ls_expression_leaf(&stage->proof->expressions, LS_LEAF_CELL, (int)cell, guess),
-      .microbatch = -1};
+/* speculation: made of sums that are not finished. */
+static ls_content cell_content(ls_stage *stage, ls_cell cell, bool speculation) {
+  return (ls_content){.expression = ls_expression_leaf(&stage->proof->expressions, LS_LEAF_CELL,
+                                                       (int)cell, speculation),
+                      .microbatch = -1};
 }
 
 /* Which cell a value is, or -1. */
@@ -44,12 +44,12 @@ static ls_status expect_cell(const ls_stage *stage, int value, ls_cell cell, ls_
                        stage->program->values.items[value].name);
 }
 
-static ls_status expect_cell_made(ls_stage *stage, int i, ls_cell cell, bool guess,
+static ls_status expect_cell_made(ls_stage *stage, int i, ls_cell cell, bool speculation,
                                   ls_error *error) {
   ls_operand operand;
   const ls_content *content;
   LS_TRY(read_input(stage, i, &operand, &content, error));
-  const ls_content wanted = cell_content(stage, cell, guess);
+  const ls_content wanted = cell_content(stage, cell, speculation);
   if (content->kind == LS_CONTENT_VALUE && content->expression == wanted.expression) return LS_OK;
   return ls_proof_fail(stage, error, "input %d is not the cell it should be: expected %s", i,
                        stage->program->values.items[stage->program->cell[cell]].name);
@@ -107,14 +107,14 @@ static ls_status check_norm(ls_stage *stage, const ls_content *norm, ls_error *e
   return ls_check_whole(stage, norm, "the squared norm", error);
 }
 
-/* What the sums must be that the factor is made of. A guess is made of a stage's own: a part of the
- * norm, which clips nothing unless the whole does. */
-static ls_status check_sums(ls_stage *stage, const ls_content *const *in, bool guess,
+/* What the sums must be that the factor is made of. A speculation is made of a stage's own: a part
+ * of the norm, which clips nothing unless the whole does. */
+static ls_status check_sums(ls_stage *stage, const ls_content *const *in, bool speculation,
                             ls_error *error) {
-  if (guess) {
+  if (speculation) {
     if (in[0]->kind == LS_CONTENT_SUM && in[0]->expression == (int)LS_CELL_SQUARED_NORM)
       return LS_OK;
-    return ls_proof_fail(stage, error, "guesses by something else: expected the squared norm");
+    return ls_proof_fail(stage, error, "speculates by something else: expected the squared norm");
   }
   if (stage->program->kind == LS_PROGRAM_STEP) LS_TRY(check_norm(stage, in[0], error));
   LS_TRY(finished_sum(stage, in[1], LS_CELL_LOSS_SUM, "loss", error));
@@ -128,15 +128,15 @@ static ls_status run_clip_factor(ls_stage *stage, ls_error *error) {
   ls_operand operand;
   const ls_content *in[3];
   for (int i = 0; i < 3; i++) LS_TRY(read_input(stage, i, &operand, &in[i], error));
-  const bool guess = stage->program->cut >= 0 && stage->action == stage->norm;
-  LS_TRY(check_sums(stage, in, guess, error));
+  const bool speculation = stage->program->replay_boundary >= 0 && stage->action == stage->norm;
+  LS_TRY(check_sums(stage, in, speculation, error));
   if (instruction->attributes.clip != stage->proof->layout->optimizer.clip)
     return ls_proof_fail(stage, error, "clips at %g: expected %g", instruction->attributes.clip,
                          stage->proof->layout->optimizer.clip);
   static const ls_cell cells[3] = {LS_CELL_NORM, LS_CELL_CLIP_FACTOR, LS_CELL_MEAN_LOSS};
   for (int o = 0; o < 3; o++) {
     LS_TRY(expect_cell(stage, instruction->out[o], cells[o], error));
-    const ls_content made = cell_content(stage, cells[o], guess);
+    const ls_content made = cell_content(stage, cells[o], speculation);
     LS_TRY(write_output(stage, o, &made, error));
   }
   return LS_OK;
@@ -256,19 +256,19 @@ static ls_status update_part(ls_stage *stage, int o, ls_state_part part, int p,
   return ls_memory_write(stage, &operand, &made, error);
 }
 
-/* What update and guess have in common: operands, the gradient, three cells, the settings. */
-static ls_status begin_optimizer(ls_stage *stage, bool guess, const ls_content **gradient, int *p,
-                                 ls_error *error) {
+/* What update and speculation have in common: operands, the gradient, three cells, the settings. */
+static ls_status begin_optimizer(ls_stage *stage, bool speculation, const ls_content **gradient,
+                                 int *p, ls_error *error) {
   const ls_optimizer_row *row = ls_optimizer_row_of(stage->proof->layout->optimizer.kind);
   const int state = 1 + row->moments;
-  if (ls_proof_instruction(stage)->kind != (guess ? row->ahead : row->update))
+  if (ls_proof_instruction(stage)->kind != (speculation ? row->speculative : row->update))
     return ls_proof_fail(stage, error, "is not the layout's optimizer: expected it");
-  LS_TRY(expect_operands(stage, guess ? 4 + state : 4, guess ? 1 : state, error));
+  LS_TRY(expect_operands(stage, speculation ? 4 + state : 4, speculation ? 1 : state, error));
   LS_TRY(read_gradient(stage, gradient, p, error));
   LS_TRY(check_gradient_placement(stage, *gradient, *p, error));
   LS_TRY(expect_cell_read(stage, 1, LS_CELL_LEARNING_RATE, error));
   LS_TRY(expect_cell_read(stage, 2, LS_CELL_STEP, error));
-  LS_TRY(expect_cell_made(stage, 3, LS_CELL_CLIP_FACTOR, guess, error));
+  LS_TRY(expect_cell_made(stage, 3, LS_CELL_CLIP_FACTOR, speculation, error));
   if (settings_fit(stage, *p)) return LS_OK;
   return ls_proof_fail(stage, error, "has other settings than the layout: expected the same");
 }
@@ -289,7 +289,7 @@ static ls_status run_optimizer(ls_stage *stage, ls_error *error) {
   return LS_OK;
 }
 
-/* A part of the state that a guess reads: as the step began with it, where it lies. */
+/* A part of the state that a speculation reads: as the step began with it, where it lies. */
 static ls_status read_part(ls_stage *stage, int i, ls_state_part part, int p, ls_error *error) {
   const ls_program *program = stage->program;
   ls_operand operand;
@@ -302,13 +302,15 @@ static ls_status read_part(ls_stage *stage, int i, ls_state_part part, int p, ls
       content->expression ==
           ls_expression_leaf(&stage->proof->expressions, LS_LEAF_PART + (ls_leaf)part, p, 0))
     return LS_OK;
-  return ls_proof_fail(stage, error, "guesses from %s: expected the %s of %s as the step found it",
+  return ls_proof_fail(stage, error,
+                       "speculates from %s: expected the %s of %s as the step found it",
                        program->values.items[operand.value].name, ls_state_row_of(part)->name,
                        program->parameters[p].name);
 }
 
 /* The rank's piece of the weights as they are stored. */
-static ls_status write_guess(ls_stage *stage, int p, const ls_content *gradient, ls_error *error) {
+static ls_status write_speculation(ls_stage *stage, int p, const ls_content *gradient,
+                                   ls_error *error) {
   const ls_program *program = stage->program;
   const int out = ls_proof_instruction(stage)->out[0];
   const ls_value *weights = &program->values.items[out];
@@ -318,12 +320,13 @@ static ls_status write_guess(ls_stage *stage, int p, const ls_content *gradient,
       weights->flat_offset != stored->flat_offset || weights->global[0] != stored->global[0] ||
       weights->dtype != stored->dtype || weights->offset != stored->offset ||
       (stage->extents[program->parameters[p].part[LS_PART_STORED]].cut & ~stage->extents[out].cut))
-    return ls_proof_fail(stage, error, "guesses the weights of %s elsewhere: expected their place",
+    return ls_proof_fail(stage, error,
+                         "speculates the weights of %s elsewhere: expected their place",
                          program->parameters[p].name);
   const ls_placement wanted = ls_part_placement(stage, &gradient->placement, out);
   if (!ls_places_equal(stage->proof, &gradient->placement, &wanted))
     return ls_proof_fail(stage, error,
-                         "guesses other pieces than it has the gradient of: expected "
+                         "speculates other pieces than it has the gradient of: expected "
                          "the same");
   ls_operand operand;
   LS_TRY(ls_operand_find(stage, out, &operand, error));
@@ -336,13 +339,13 @@ static ls_status write_guess(ls_stage *stage, int p, const ls_content *gradient,
   return ls_memory_write(stage, &operand, &made, error);
 }
 
-static ls_status run_guess(ls_stage *stage, ls_error *error) {
+static ls_status run_speculation(ls_stage *stage, ls_error *error) {
   const ls_content *gradient;
   int p;
   LS_TRY(begin_optimizer(stage, true, &gradient, &p, error));
   for (int i = 4; i < ls_proof_instruction(stage)->inputs; i++)
     LS_TRY(read_part(stage, i, part_of(stage, i - 4), p, error));
-  return write_guess(stage, p, gradient, error);
+  return write_speculation(stage, p, gradient, error);
 }
 
 /* Master weights to weights: each parameter that lies in the range. */
@@ -399,7 +402,8 @@ ls_status ls_run_update(ls_stage *stage, bool *done, ls_error *error) {
   const ls_op_kind kind = ls_proof_instruction(stage)->kind;
   const ls_optimizer_row *optimizer = ls_optimizer_of_op(kind);
   *done = true;
-  if (optimizer) return (kind == optimizer->ahead ? run_guess : run_optimizer)(stage, error);
+  if (optimizer)
+    return (kind == optimizer->speculative ? run_speculation : run_optimizer)(stage, error);
   if (kind == LS_OP_SQUARED_NORM) return run_squared_norm(stage, error);
   if (kind == LS_OP_CAST) return run_cast(stage, error);
   *done = false;

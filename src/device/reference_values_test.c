@@ -488,13 +488,13 @@ static void adamw_steps_as_by_hand(void **state) {
   expect_equal(&master, &(double){0.899000002}, 1, 1e-15);
   gradient = -0.4, step = 2, factor = 0.5;
   double ahead = 0;
-  const ls_kernel_args guess = {
+  const ls_kernel_args speculation = {
       .attributes = &attributes,
       .inputs = 7,
       .outputs = 1,
       .in = {args.in[0], args.in[1], args.in[2], args.in[3], args.out[0], args.out[1], args.out[2]},
       .out = {vector(&ahead, 1)}};
-  call(&guess, LS_OP_ADAMW_SPECULATE);
+  call(&speculation, LS_OP_ADAMW_SPECULATE);
   call(&args, LS_OP_ADAMW);
   assert_true(ahead == master); /* to the bit, and the state was left alone */
   expect_equal(&master, &(double){0.8635404181145108}, 1, 1e-14);
@@ -520,13 +520,13 @@ static void sgd_steps_as_by_hand(void **state) {
   call(&args, LS_OP_SGD);
   expect_equal(&master, &(double){0.95 - 0.1}, 1, 1e-15);
   double ahead = 0;
-  const ls_kernel_args guess = {
+  const ls_kernel_args speculation = {
       .attributes = &attributes,
       .inputs = 6,
       .outputs = 1,
       .in = {args.in[0], args.in[1], args.in[2], args.in[3], args.out[0], args.out[1]},
       .out = {vector(&ahead, 1)}};
-  call(&guess, LS_OP_SGD_SPECULATE);
+  call(&speculation, LS_OP_SGD_SPECULATE);
   call(&args, LS_OP_SGD);
   assert_true(ahead == master);
   expect_equal(&momentum, &(double){1.9}, 1, 1e-15);

@@ -608,9 +608,9 @@ static ls_status load_program(loader *l, json_t *root) {
   if (!read_ints(json_object_get(root, "inputs"), inputs, 4) ||
       !read_ints(json_object_get(root, "cells"), program->cell, LS_CELL_COUNT))
     return damaged(l, "inputs", 0);
-  if (json_unpack(root, "{s:i}", "cut", &program->cut) != 0 || program->cut < -1 ||
-      program->cut > program->actions.count)
-    return damaged(l, "cut", 0);
+  if (json_unpack(root, "{s:i}", "replay_boundary", &program->replay_boundary) != 0 ||
+      program->replay_boundary < -1 || program->replay_boundary > program->actions.count)
+    return damaged(l, "replay_boundary", 0);
   for (int i = 0; i < 4; i++)
     if (!is_value(l, inputs[i], true)) return damaged(l, "inputs", (size_t)i);
   for (int c = 0; c < LS_CELL_COUNT; c++)

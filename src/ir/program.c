@@ -81,7 +81,7 @@ int ls_program_first_of(const ls_program *program, ls_program_part part) {
   const int settled = after(program, LS_ACTION_VALIDATE, norm);
   switch (part) {
     case LS_PROGRAM_PROLOGUE: return 0;
-    case LS_PROGRAM_PASSES: return program->cut > 0 ? program->cut : 0;
+    case LS_PROGRAM_PASSES: return program->replay_boundary > 0 ? program->replay_boundary : 0;
     case LS_PROGRAM_SPECULATE: return norm;
     case LS_PROGRAM_VALIDATE: return settled > norm ? settled - 1 : norm;
     case LS_PROGRAM_UPDATE: return settled;

@@ -192,7 +192,8 @@ typedef struct ls_program {
   LS_LIST(ls_program_segment) segments; /* of the whole model, as actions name them */
   LS_LIST(const char *) units;          /* likewise: their names */
   int chunks;                           /* of each stage of the pipeline */
-  int cut; /* post-validation: actions before it may run before the step before is settled; -1 */
+  int replay_boundary; /* post-validation: actions before it may run before the step before is
+                          settled; -1 */
   ls_program_parameter *parameters;
   int parameter_count;
   int64_t pool_bytes[LS_POOL_COUNT];
@@ -246,8 +247,9 @@ int64_t ls_program_bytes(const ls_program *program);
 int64_t ls_program_peak(const ls_program *program, int64_t by_category[LS_CATEGORY_COUNT]);
 
 /* The parts of a step's program, in the order of its actions. Run one after the other, without
- * GUESS, they are the step. With post-validation GUESS and the next step's PROLOGUE may come before
- * SETTLE and UPDATE; where the guess was wrong PROLOGUE runs again after these. */
+ * SPECULATE, they are the step. With post-validation SPECULATE and the next step's PROLOGUE may
+ * come before VALIDATE and UPDATE; where the speculation was wrong PROLOGUE runs again after these.
+ */
 typedef enum ls_program_part {
   LS_PROGRAM_PROLOGUE = 0, /* up to the cut; empty where there is none */
   LS_PROGRAM_PASSES,       /* all others, and this stage's part of the norm */

@@ -183,7 +183,7 @@ const char *ls_program_text(ls_arena *arena, const ls_program *program) {
   json_object_set_new(
       root, "inputs",
       json_pack("[iiii]", program->ids, program->labels, program->positions, program->logits));
-  json_object_set_new(root, "cut", json_integer(program->cut));
+  json_object_set_new(root, "replay_boundary", json_integer(program->replay_boundary));
   json_object_set_new(root, "chunks", json_integer(program->chunks));
   json_object_set_new(root, "cells", ints(program->cell, LS_CELL_COUNT));
   json_object_set_new(root, "flops", json_real(program->flops));

@@ -44,7 +44,7 @@ ls_dtype ls_state_dtype(const ls_layout *layout, ls_state_part part) {
 static const ls_optimizer_row optimizers[LS_OPTIMIZER_COUNT] = {
     [LS_OPTIMIZER_ADAMW] = {.name = "adamw",
                             .update = LS_OP_ADAMW,
-                            .ahead = LS_OP_ADAMW_SPECULATE,
+                            .speculative = LS_OP_ADAMW_SPECULATE,
                             .moments = 2,
                             .moment = {LS_PART_MOMENT1, LS_PART_MOMENT2},
                             .settings = 3,
@@ -53,7 +53,7 @@ static const ls_optimizer_row optimizers[LS_OPTIMIZER_COUNT] = {
                                         SETTING(epsilon, epsilon, "optimizer.eps")}},
     [LS_OPTIMIZER_SGD] = {.name = "sgd",
                           .update = LS_OP_SGD,
-                          .ahead = LS_OP_SGD_SPECULATE,
+                          .speculative = LS_OP_SGD_SPECULATE,
                           .moments = 1,
                           .moment = {LS_PART_MOMENT1},
                           .settings = 1,
@@ -66,7 +66,7 @@ const ls_optimizer_row *ls_optimizer_row_of(ls_optimizer_kind kind) {
 
 const ls_optimizer_row *ls_optimizer_of_op(ls_op_kind op) {
   for (int k = 0; k < LS_OPTIMIZER_COUNT; k++)
-    if (optimizers[k].update == op || optimizers[k].ahead == op) return &optimizers[k];
+    if (optimizers[k].update == op || optimizers[k].speculative == op) return &optimizers[k];
   return NULL;
 }
 

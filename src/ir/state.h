@@ -79,8 +79,8 @@ ls_dtype ls_state_dtype(const ls_layout *layout, ls_state_part part);
 enum { LS_MOST_MOMENTS = 2, LS_MOST_SETTINGS = 4 };
 
 typedef struct ls_optimizer_row {
-  const char *name;         /* as optimizer.name has it */
-  ls_op_kind update, ahead; /* in place; and the weights it would make, for post-validation */
+  const char *name;               /* as optimizer.name has it */
+  ls_op_kind update, speculative; /* in place; and the weights it would make, for post-validation */
   int moments;
   ls_state_part moment[LS_MOST_MOMENTS];
   int settings;
@@ -92,7 +92,7 @@ typedef struct ls_optimizer_row {
 
 const ls_optimizer_row *ls_optimizer_row_of(ls_optimizer_kind kind);
 
-/* The row whose update, or guess at it, an op is; NULL: none. */
+/* The row whose update, or speculation at it, an op is; NULL: none. */
 const ls_optimizer_row *ls_optimizer_of_op(ls_op_kind op);
 
 /* Whether a part is one of what the optimizer keeps: master weights, or a moment that it has. */

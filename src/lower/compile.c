@@ -177,7 +177,7 @@ static ls_program *compile_stage(const compilation *c, int stage) {
           ? ls_schedule_step(sharded, c->units, c->chunks, c->recompute, offload_plan, stage)
           : ls_schedule_forward(sharded, c->units, c->chunks, offload_plan, stage);
   lowering.halves = find_halves(sharded, &schedule);
-  made->cut = schedule.cut;
+  made->replay_boundary = schedule.replay_boundary;
   lower_actions(&lowering, &schedule);
   made->logits = find_logits(&lowering);
   const int microbatches = c->kind == LS_PROGRAM_STEP ? sharded->layout.microbatches : 1;

@@ -242,7 +242,8 @@ static void lower_factor(ls_lowering *lowering) {
        3, (int[]){cell[LS_CELL_NORM], cell[LS_CELL_CLIP_FACTOR], cell[LS_CELL_MEAN_LOSS]});
 }
 
-/* With post-validation the factor is a guess until SETTLE: that of this stage's part of the norm.
+/* With post-validation the factor is a speculation until VALIDATE: that of this stage's part of the
+ * norm.
  */
 static void lower_loss(ls_lowering *lowering) {
   const ls_mesh *mesh = &lowering->program->mesh;
@@ -256,7 +257,7 @@ static void lower_loss(ls_lowering *lowering) {
   lower_factor(lowering);
 }
 
-static void lower_settle(ls_lowering *lowering) {
+static void lower_validation(ls_lowering *lowering) {
   sum_stages(lowering, LS_END, LS_CELL_SQUARED_NORM, "squared gradient norm");
   sum_stages(lowering, LS_END, LS_CELL_LOSS_SUM, "loss");
   sum_stages(lowering, LS_END, LS_CELL_STOP, "wishes to stop");
@@ -280,14 +281,14 @@ static const ls_optimizer_row *optimizer_of(const ls_lowering *lowering) {
 }
 
 /* A parameter's weights as the update will make them where the factor is what it is now. */
-static void lower_guess(ls_lowering *lowering, int p) {
+static void lower_speculation(ls_lowering *lowering, int p) {
   const ls_program_parameter *parameter = &lowering->program->parameters[p];
   const ls_optimizer_row *row = optimizer_of(lowering);
   const int weights = ls_lower_parameter(lowering, p, LS_PART_STORED, parameter->name,
                                          lowering->memory[parameter->unit].part[LS_PART_STORED],
                                          &lowering->units->items[parameter->unit].state);
   ls_instruction *made =
-      lower_optimizer(lowering, p, row->ahead, updated(lowering, p, LS_PART_GRADIENT));
+      lower_optimizer(lowering, p, row->speculative, updated(lowering, p, LS_PART_GRADIENT));
   made->in[made->inputs++] = parameter->part[LS_PART_MASTER];
   for (int m = 0; m < row->moments; m++) made->in[made->inputs++] = parameter->part[row->moment[m]];
   made->out[made->outputs++] = weights;
@@ -296,7 +297,7 @@ static void lower_guess(ls_lowering *lowering, int p) {
 static void lower_ahead(ls_lowering *lowering, int unit) {
   const ls_units *units = lowering->units;
   for (int i = units->first[unit]; i < units->first[unit + 1]; i++)
-    lower_guess(lowering, units->parameters[i]);
+    lower_speculation(lowering, units->parameters[i]);
 }
 
 static void lower_parameter_update(ls_lowering *lowering, int p) {
@@ -357,7 +358,7 @@ void ls_lower_action(ls_lowering *lowering, const ls_action *action) {
       lower_loss(lowering);
       break;
     case LS_ACTION_SPECULATE: lower_ahead(lowering, action->unit); break;
-    case LS_ACTION_VALIDATE: lower_settle(lowering); break;
+    case LS_ACTION_VALIDATE: lower_validation(lowering); break;
     case LS_ACTION_UPDATE: lower_update(lowering, action->unit); break;
     case LS_ACTION_LOSS: lower_loss(lowering); break;
     default: break; /* DROP ends a lifetime */

@@ -132,7 +132,7 @@ static void colour(ls_program *program, ls_pool pool) {
  * the rest of the step: what it touches lives beside all of them. */
 static void outlive_prologue(ls_program *program) {
   const int norm = ls_program_first_of(program, LS_PROGRAM_SPECULATE) - 1;
-  for (int a = norm; program->cut >= 0 && a < program->actions.count; a++) {
+  for (int a = norm; program->replay_boundary >= 0 && a < program->actions.count; a++) {
     const ls_program_action *action = &program->actions.items[a];
     for (int i = 0; i < program->bodies.items[action->body].buffer_groups.count; i++)
       program->live_intervals.items[action->live_intervals[i]].first = 0;

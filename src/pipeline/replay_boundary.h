@@ -1,10 +1,10 @@
 /* What stages may do of a step before they know the gradient norm of the step before it.
  *
  * A step's update needs the norm over all stages: a barrier. With post-validation (Qi et al., "Zero
- * Bubble Pipeline Parallelism", 2024, section 4) each stage guesses that nothing is clipped, goes
- * on with the weights which that gives, and validates when the norm has come; where the guess was
- * wrong it updates again and repeats what it did. What may be repeated are the first forward passes
- * of each stage, up to a cut that no message crosses.
+ * Bubble Pipeline Parallelism", 2024, section 4) each stage speculates that nothing is clipped,
+ * goes on with the weights which that gives, and validates when the norm has come; where the
+ * speculation was wrong it updates again and repeats what it did. What may be repeated are the
+ * first forward passes of each stage, up to a cut that no message crosses.
  *
  *   const int *passes = ls_replay_boundary_passes(arena, pipeline);   // by stage: passes before
  * the cut

@@ -94,7 +94,8 @@ ls_offload_plan *ls_offload_plan_make(const ls_sharded *sharded, const ls_units 
   offload_plan->state = LS_NEW_ARRAY(arena, ls_tier, units->count + 1);
   offload_plan->parameters = LS_NEW_ARRAY(arena, ls_tier, units->count + 1);
   const bool wide = sharded->layout.compute == LS_F32 || sharded->layout.compute == LS_F64;
-  offload_plan->one_copy = wide && !sharded->layout.post_validation; /* guessed weights lie apart */
+  offload_plan->one_copy =
+      wide && !sharded->layout.post_validation; /* speculated weights lie apart */
   offload_plan->activations = sharded->layout.offload.activations;
   offload_plan->moved = LS_NEW_ARRAY(arena, int, sharded->values.count + 1);
   offload_plan->moves = LS_NEW_ARRAY(arena, bool, sharded->graph->segments.count + 1);

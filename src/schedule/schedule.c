@@ -553,7 +553,7 @@ static void add_cut(builder *b, sendings *open) {
   const int place = b->ahead[b->stage] - 1;
   end_sendings(b, open, 0, true);
   end_reducing(b);
-  b->schedule->cut = b->schedule->count;
+  b->schedule->replay_boundary = b->schedule->count;
   if (place >= 0 && waits_for_cut(b, place))
     send(b, open, &b->chunks->pipeline->lists[b->stage].items[place], place);
   add_counts(b);
@@ -635,7 +635,7 @@ static builder open_builder(const ls_sharded *sharded, const ls_units *units,
 ls_schedule ls_schedule_step(const ls_sharded *sharded, const ls_units *units,
                              const ls_chunks *chunks, const ls_recompute *recompute,
                              const ls_offload_plan *offload_plan, int stage) {
-  ls_schedule schedule = {.cut = -1};
+  ls_schedule schedule = {.replay_boundary = -1};
   builder b = open_builder(sharded, units, chunks, recompute, offload_plan, stage, &schedule);
   const bool validates = sharded->layout.post_validation;
   if (validates) b.ahead = ls_replay_boundary_passes(sharded->arena, chunks->pipeline);
@@ -661,7 +661,7 @@ ls_schedule ls_schedule_step(const ls_sharded *sharded, const ls_units *units,
 ls_schedule ls_schedule_forward(const ls_sharded *sharded, const ls_units *units,
                                 const ls_chunks *chunks, const ls_offload_plan *offload_plan,
                                 int stage) {
-  ls_schedule schedule = {.cut = -1};
+  ls_schedule schedule = {.replay_boundary = -1};
   builder b = open_builder(sharded, units, chunks, NULL, offload_plan, stage, &schedule);
   const bool loss = sharded->graph->loss.index >= 0;
   if (loss) {

@@ -11,7 +11,8 @@
 typedef struct ls_schedule {
   ls_action *items;
   int count, capacity;
-  int cut; /* post-validation: actions that run before the step before is settled; else -1 */
+  int replay_boundary; /* post-validation: actions that run before the step before is settled; else
+                          -1 */
 } ls_schedule;
 
 /* By unit: whether the stage has it. */

@@ -41,7 +41,7 @@ static ls_status run_step(ls_steps *steps, ls_error *error) {
   LS_TRY(ls_barrier(ls_rank_world_group(steps->rank), error));
   LS_TRY(ls_steps_begin(steps, error));
   LS_TRY(ls_steps_passes(steps, false, error));
-  LS_TRY(ls_steps_settle(steps, error));
+  LS_TRY(ls_steps_finish(steps, error));
   const double loss = ls_rank_cell(steps->rank, LS_CELL_MEAN_LOSS);
   if (isfinite(loss)) return LS_OK;
   return ls_fail(error, LS_FAILED, "step %lld: the loss is %g", (long long)steps->step, loss);

@@ -19,7 +19,7 @@ ls_steps ls_steps_of(ls_rank *rank, const ls_inputs *inputs, ls_steps_rate rate,
 }
 
 bool ls_steps_validates(const ls_steps *steps) {
-  return ls_rank_program(steps->rank, LS_SESSION_STEP)->cut >= 0;
+  return ls_rank_program(steps->rank, LS_SESSION_STEP)->replay_boundary >= 0;
 }
 
 static ls_status run_part(const ls_steps *self, ls_program_part part, ls_error *error) {
@@ -35,7 +35,7 @@ static ls_status fill_inputs(const ls_steps *self, int64_t step, ls_error *error
 
 /* Weights and inputs as the open step found them: with a factor of 0 the update changes no master
  * weights and makes the weights of them again. */
-static ls_status undo_guess(const ls_steps *self, ls_error *error) {
+static ls_status undo_speculation(const ls_steps *self, ls_error *error) {
   LS_TRY(fill_inputs(self, self->step, error));
   ls_rank_set_cell(self->rank, LS_CELL_CLIP_FACTOR, 0);
   return run_part(self, LS_PROGRAM_UPDATE, error);
@@ -46,7 +46,7 @@ static ls_status undo_guess(const ls_steps *self, ls_error *error) {
 static ls_status explain_nonfinite(const ls_steps *self, ls_error *error) {
   const double loss = ls_rank_cell(self->rank, LS_CELL_MEAN_LOSS);
   const double norm = ls_rank_cell(self->rank, LS_CELL_NORM);
-  if (self->guessed) LS_TRY(undo_guess(self, error));
+  if (self->speculated) LS_TRY(undo_speculation(self, error));
   const ls_status own = ls_rank_find_nonfinite(self->rank, LS_SESSION_STEP, error);
   ls_status status = ls_agree(self->rank, own == LS_REFUTED ? LS_OK : own, error);
   if (status == LS_OK) status = ls_agree(self->rank, own ? LS_FAILED : LS_OK, error);
@@ -84,7 +84,7 @@ static void set_rates(const ls_steps *self) {
 
 ls_status ls_steps_begin(ls_steps *steps, ls_error *error) {
   LS_TRY(fill_inputs(steps, steps->step + steps->open, error));
-  steps->ready = !steps->open || steps->guessed;
+  steps->ready = !steps->open || steps->speculated;
   return steps->ready ? run_part(steps, LS_PROGRAM_PROLOGUE, error) : LS_OK;
 }
 
@@ -98,10 +98,10 @@ ls_status ls_steps_passes(ls_steps *steps, bool stop, ls_error *error) {
   return LS_OK;
 }
 
-ls_status ls_steps_guess(ls_steps *steps, ls_error *error) {
-  if (steps->clipped && !steps->guesses_all) return LS_OK;
+ls_status ls_steps_speculate(ls_steps *steps, ls_error *error) {
+  if (steps->clipped && !steps->speculates_always) return LS_OK;
   set_rates(steps);
-  steps->guessed = true;
+  steps->speculated = true;
   return run_part(steps, LS_PROGRAM_SPECULATE, error);
 }
 
@@ -122,13 +122,13 @@ ls_status ls_steps_update(ls_steps *steps, ls_error *error) {
   const double right = 1 / ls_rank_cell(steps->rank, LS_CELL_SCALE);
   steps->clipped = ls_rank_cell(steps->rank, LS_CELL_CLIP_FACTOR) != right;
   if (steps->clipped) steps->ready = false;
-  if (!steps->overflowed || steps->guessed) LS_TRY(run_part(steps, LS_PROGRAM_UPDATE, error));
-  steps->open = steps->guessed = false;
+  if (!steps->overflowed || steps->speculated) LS_TRY(run_part(steps, LS_PROGRAM_UPDATE, error));
+  steps->open = steps->speculated = false;
   steps->step++;
   return LS_OK;
 }
 
-ls_status ls_steps_settle(ls_steps *steps, ls_error *error) {
+ls_status ls_steps_finish(ls_steps *steps, ls_error *error) {
   LS_TRY(ls_steps_gradients(steps, error));
   return ls_steps_update(steps, error);
 }

@@ -4,14 +4,15 @@
  *   ls_steps steps = ls_steps_of(rank, &inputs, rate, context);
  *   for (;;) {
  *     LS_TRY(ls_steps_begin(&steps, error));                    inputs, PROLOGUE
- *     if (steps.open) LS_TRY(ls_steps_settle(&steps, error));   SETTLE, UPDATE of the step before
+ *     if (steps.open) LS_TRY(ls_steps_finish(&steps, error));   VALIDATE, UPDATE of the step before
  *     LS_TRY(ls_steps_passes(&steps, false, error));            PASSES
- *     LS_TRY(last ? ls_steps_settle(&steps, error) : ls_steps_guess(&steps, error));
+ *     LS_TRY(last ? ls_steps_finish(&steps, error) : ls_steps_speculate(&steps, error));
  *   }
  *
  * Without post-validation every step is settled after its passes. With it a step may stay open:
- * ls_steps_guess updates the weights as if nothing were clipped, and the step's norm comes while
- * the next has begun. Used by the rank's own thread; all functions are collective: all ranks. */
+ * ls_steps_speculate updates the weights as if nothing were clipped, and the step's norm comes
+ * while the next has begun. Used by the rank's own thread; all functions are collective: all ranks.
+ */
 #ifndef LS_SESSION_STEP_H
 #define LS_SESSION_STEP_H
 
@@ -34,14 +35,14 @@ typedef struct ls_steps {
   ls_steps_rate rate;
   const void *context; /* of `rate` */
   ls_steps_policy policy;
-  bool guesses_all;    /* also after a norm that was clipped; else none is guessed then */
-  ls_loss_scale scale; /* its value is 1 unless compute is fp16 */
-  int64_t step;        /* settled */
-  bool open;           /* the passes of one more are done: its norm and its update are not */
-  bool guessed;        /* weights are a guess at that update */
-  bool clipped;        /* so was the last norm that is known; at first: nothing is known */
-  bool overflowed;     /* the gradients of the open step, which is left out */
-  bool ready;          /* PROLOGUE of the next step is done, with the weights that it will have */
+  bool speculates_always; /* also after a norm that was clipped; else none is speculated then */
+  ls_loss_scale scale;    /* its value is 1 unless compute is fp16 */
+  int64_t step;           /* settled */
+  bool open;              /* the passes of one more are done: its norm and its update are not */
+  bool speculated;        /* weights are a speculation at that update */
+  bool clipped;           /* so was the last norm that is known; at first: nothing is known */
+  bool overflowed;        /* the gradients of the open step, which is left out */
+  bool ready; /* PROLOGUE of the next step is done, with the weights that it will have */
 } ls_steps;
 
 /* Of program LS_SESSION_STEP; what is not given is zero. `inputs` is copied, `context` borrowed. */
@@ -51,7 +52,7 @@ ls_steps ls_steps_of(ls_rank *rank, const ls_inputs *inputs, ls_steps_rate rate,
 /* Whether the program can leave a step open. */
 bool ls_steps_validates(const ls_steps *steps);
 
-/* The next step's inputs and, where its weights are known or guessed, its PROLOGUE. */
+/* The next step's inputs and, where its weights are known or speculated, its PROLOGUE. */
 LS_CHECKED ls_status ls_steps_begin(ls_steps *steps, ls_error *error);
 
 /* PASSES of the step that was begun, while none is open. `stop`: this rank wishes to, which goes
@@ -59,7 +60,7 @@ LS_CHECKED ls_status ls_steps_begin(ls_steps *steps, ls_error *error);
 LS_CHECKED ls_status ls_steps_passes(ls_steps *steps, bool stop, ls_error *error);
 
 /* Guesses the update of the open step, unless it is likely to be clipped. */
-LS_CHECKED ls_status ls_steps_guess(ls_steps *steps, ls_error *error);
+LS_CHECKED ls_status ls_steps_speculate(ls_steps *steps, ls_error *error);
 
 /* The open step's loss, norm and gradients: cells and LS_PART_GRADIENT may be read after it. Errors
  * that the policy has: LS_FAILED. */
@@ -69,6 +70,6 @@ LS_CHECKED ls_status ls_steps_gradients(ls_steps *steps, ls_error *error);
 LS_CHECKED ls_status ls_steps_update(ls_steps *steps, ls_error *error);
 
 /* Both. */
-LS_CHECKED ls_status ls_steps_settle(ls_steps *steps, ls_error *error);
+LS_CHECKED ls_status ls_steps_finish(ls_steps *steps, ls_error *error);
 
 #endif

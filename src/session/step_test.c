@@ -1,5 +1,5 @@
 /* What a step driver does where gradients are not finite: a step done again, left out, or explained
- * though its update was guessed and the next step's inputs are in place. Orders without that are
+ * though its update was speculated and the next step's inputs are in place. Orders without that are
  * held by the equality tests. */
 #include <math.h>
 #include <setjmp.h>
@@ -68,12 +68,12 @@ static ls_status fill_parameters(ls_rank *rank, const job *work, ls_error *error
 static ls_status run_steps(ls_steps *steps, const job *work, ls_error *error) {
   while (steps->step + steps->open < work->steps) {
     LS_TRY(ls_steps_begin(steps, error));
-    if (steps->open) LS_TRY(ls_steps_settle(steps, error));
+    if (steps->open) LS_TRY(ls_steps_finish(steps, error));
     LS_TRY(ls_steps_passes(steps, false, error));
     if (ls_steps_validates(steps))
-      LS_TRY(ls_steps_guess(steps, error));
+      LS_TRY(ls_steps_speculate(steps, error));
     else
-      LS_TRY(ls_steps_settle(steps, error));
+      LS_TRY(ls_steps_finish(steps, error));
   }
   return LS_OK;
 }
@@ -83,7 +83,7 @@ static ls_status run_rank(ls_rank *rank, job *work, ls_error *error) {
   const ls_inputs inputs = {take_tokens, NULL};
   ls_steps steps = ls_steps_of(rank, &inputs, rate_at, NULL);
   steps.policy = work->policy;
-  steps.guesses_all = true;
+  steps.speculates_always = true;
   if (work->scale > 0) steps.scale.scale = work->scale;
   LS_TRY(fill_parameters(rank, work, error));
   const ls_status status = run_steps(&steps, work, error);
@@ -174,7 +174,7 @@ static void test_a_step_left_out_changes_and_counts_nothing(void **state) {
   assert_true(later.step_cell == (double)(later.end.step - later.end.scale.skipped));
 }
 
-static void test_a_nan_under_a_guess_is_found_in_its_own_step(void **state) {
+static void test_a_nan_under_a_speculation_is_found_in_its_own_step(void **state) {
   (void)state;
   static job bad;
   ls_layout layout = ls_layout_default();
@@ -197,7 +197,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_a_repeated_step_is_the_one_at_its_scale),
       cmocka_unit_test(test_a_step_left_out_changes_and_counts_nothing),
-      cmocka_unit_test(test_a_nan_under_a_guess_is_found_in_its_own_step),
+      cmocka_unit_test(test_a_nan_under_a_speculation_is_found_in_its_own_step),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -434,7 +434,7 @@ static bool closes(const trainer *self, int64_t step) {
 }
 
 static ls_status close_step(trainer *self, bool *stop, ls_error *error) {
-  LS_TRY(ls_steps_settle(&self->steps, error));
+  LS_TRY(ls_steps_finish(&self->steps, error));
   LS_TRY(finish_step(self, stop, error));
   self->begun_s = ls_now_s();
   return LS_OK;
@@ -449,7 +449,7 @@ static ls_status run_step(trainer *self, bool *stop, ls_error *error) {
   if (steps->open) LS_TRY(close_step(self, stop, error));
   if (*stop) return LS_OK;
   LS_TRY(ls_steps_passes(steps, is_asked_to_stop(self), error));
-  return closes(self, now) ? close_step(self, stop, error) : ls_steps_guess(steps, error);
+  return closes(self, now) ? close_step(self, stop, error) : ls_steps_speculate(steps, error);
 }
 
 static ls_status run_loop(void *context, ls_error *error) {

@@ -499,16 +499,16 @@ static void test_post_validation_changes_nothing(void **state) {
   for (int c = 0; c < 3; c++) {
     const mesh waits = {
         2, 5, {"mesh.pp=2", "mesh.dp_shard=1", "train.microbatches=4", "schedule=zbh1", clips[c]}};
-    mesh guesses = waits;
-    guesses.keys[guesses.key_count++] = "post_validation=true";
+    mesh speculates = waits;
+    speculates.keys[speculates.key_count++] = "post_validation=true";
     if (train_on(f, &waits, true, &error) != LS_OK) fail_msg("%s", error.text);
     const fixture through = *f;
-    if (train_on(f, &guesses, true, &error) != LS_OK) fail_msg("%s", error.text);
+    if (train_on(f, &speculates, true, &error) != LS_OK) fail_msg("%s", error.text);
     assert_same_steps(f, &through, 1);
     f->stop_after = 2;
-    assert_int_equal(train_on(f, &guesses, true, &error), LS_STOPPED);
+    assert_int_equal(train_on(f, &speculates, true, &error), LS_STOPPED);
     f->stop_after = 0;
-    if (train_on(f, &guesses, false, &error) != LS_OK) fail_msg("%s", error.text);
+    if (train_on(f, &speculates, false, &error) != LS_OK) fail_msg("%s", error.text);
     assert_true(f->begun_after >= 2 && f->begun_after < STEPS);
     assert_same_steps(f, &through, 1);
     f->dtype = "fp16";
@@ -517,22 +517,22 @@ static void test_post_validation_changes_nothing(void **state) {
     const fixture skips = *f;
     assert_int_equal(f->skipped[STEPS], 2);
     train_two_steps(f, &waits, too_large, NULL);
-    if (train_on(f, &guesses, false, &error) != LS_OK) fail_msg("%s", error.text);
+    if (train_on(f, &speculates, false, &error) != LS_OK) fail_msg("%s", error.text);
     assert_same_steps(f, &skips, 3);
     f->dtype = "fp32";
   }
 }
 
-static void test_nan_after_a_guess_is_named(void **state) {
+static void test_nan_after_a_speculation_is_named(void **state) {
   fixture *f = *state;
-  ls_error waiting = {0}, guessing = {0};
+  ls_error waiting = {0}, speculating = {0};
   const char *const keys[] = {"train.lr=1e18",   "train.warmup=0",       "train.clip=0",
                               "mesh.pp=2",       "train.microbatches=4", "schedule=zbh1",
                               "mesh.dp_shard=1", "post_validation=true"};
   assert_int_equal(train(f, 2, keys, 7, true, &waiting), LS_FAILED);
-  assert_int_equal(train(f, 2, keys, 8, true, &guessing), LS_FAILED);
-  print_message("%s\n", guessing.text);
-  assert_string_equal(guessing.text, waiting.text);
+  assert_int_equal(train(f, 2, keys, 8, true, &speculating), LS_FAILED);
+  print_message("%s\n", speculating.text);
+  assert_string_equal(speculating.text, waiting.text);
 }
 
 static void test_nan_weight_is_no_overflow(void **state) {
@@ -668,7 +668,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_overflow_skips_steps_on_all_ranks, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_stopping_keeps_the_scale, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_post_validation_changes_nothing, set_up, tear_down),
-      cmocka_unit_test_setup_teardown(test_nan_after_a_guess_is_named, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_nan_after_a_speculation_is_named, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_nan_weight_is_no_overflow, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_wrong_scale_is_refused, set_up, tear_down)};
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -149,13 +149,13 @@ static ls_status settle(ls_steps *steps, job *work, ls_error *error) {
   return step == 0 ? read_all(rank, work, LS_PART_MASTER, work->result->first, error) : LS_OK;
 }
 
-/* With post-validation every norm is guessed, so that some guesses are wrong. */
+/* With post-validation every norm is speculated, so that some speculations are wrong. */
 static ls_status train_step(ls_steps *steps, job *work, ls_error *error) {
   if (!steps->open) LS_TRY(ls_rank_poison(steps->rank, 0, error));
   LS_TRY(ls_steps_begin(steps, error));
   if (steps->open) LS_TRY(settle(steps, work, error));
   LS_TRY(ls_steps_passes(steps, false, error));
-  return ls_steps_validates(steps) ? ls_steps_guess(steps, error) : settle(steps, work, error);
+  return ls_steps_validates(steps) ? ls_steps_speculate(steps, error) : settle(steps, work, error);
 }
 
 static ls_status train(ls_rank *rank, job *work, ls_error *error) {
@@ -164,7 +164,7 @@ static ls_status train(ls_rank *rank, job *work, ls_error *error) {
   const ls_inputs inputs = {take_tokens, work};
   LS_TRY(write_parameters(rank, work, error));
   ls_steps steps = ls_steps_of(rank, &inputs, rate_at, work);
-  steps.guesses_all = true;
+  steps.speculates_always = true;
   steps.scale.scale = experiment->loss_scale > 0 ? experiment->loss_scale : 1;
   while (steps.step + steps.open < count) LS_TRY(train_step(&steps, work, error));
   if (steps.open) LS_TRY(settle(&steps, work, error));

@@ -50,8 +50,8 @@ typedef struct ls_step_table {
   ls_step_limits limits;
 } ls_step_table;
 
-/* A recorded step of the programs of all stages, each run once without GUESS. `by_shape`: a row for
- * each shape of a matrix product. In the arena. */
+/* A recorded step of the programs of all stages, each run once without SPECULATE. `by_shape`: a row
+ * for each shape of a matrix product. In the arena. */
 ls_step_table *ls_step_table_measured(ls_arena *arena, const ls_program *const *stages,
                                       const ls_recording *recording, const ls_step_limits *limits,
                                       bool by_shape);

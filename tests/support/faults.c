@@ -613,6 +613,6 @@ ls_layout ls_fault_layout(const ls_fault *fault) {
   layout.offload = fault->room->offload;
   layout.post_validation = fault->room->post_validation;
   layout.logits_rows = fault->room->logits_rows;
-  if (layout.post_validation) layout.optimizer.clip = 0; /* so that guesses stand */
+  if (layout.post_validation) layout.optimizer.clip = 0; /* so that speculates stand */
   return layout;
 }

@@ -20,7 +20,7 @@ static void remove_action(ls_program *program, int a) {
 }
 
 /* One unit goes on with the weights of the step before. */
-static int unit_not_guessed(ls_program *program) {
+static int unit_not_speculated(ls_program *program) {
   const int a = find(program, 0, LS_ACTION_SPECULATE);
   if (a < 0) return 0;
   remove_action(program, a);
@@ -31,7 +31,7 @@ static ls_instruction *at(const ls_program *program, int i) {
   return &program->instructions.items[i];
 }
 
-static int change_guesses(ls_program *program, void (*change)(ls_instruction *)) {
+static int change_speculates(ls_program *program, void (*change)(ls_instruction *)) {
   int hits = 0;
   for (int i = 0; i < program->instructions.count; i++) {
     if (at(program, i)->collective != LS_COLLECTIVE_NONE ||
@@ -47,8 +47,8 @@ static void without_decay(ls_instruction *each) {
   each->attributes.weight_decay += 0.5;
 }
 
-static int guess_decays_otherwise(ls_program *program) {
-  return change_guesses(program, without_decay);
+static int speculation_decays_otherwise(ls_program *program) {
+  return change_speculates(program, without_decay);
 }
 
 static void swap_moments(ls_instruction *each) {
@@ -57,14 +57,14 @@ static void swap_moments(ls_instruction *each) {
   each->in[6] = kept;
 }
 
-static int guess_takes_moments_for_each_other(ls_program *program) {
-  return change_guesses(program, swap_moments);
+static int speculation_takes_moments_for_each_other(ls_program *program) {
+  return change_speculates(program, swap_moments);
 }
 
 /* What the stage keeps of its first forward pass lies where a gradient waits for the norm. */
 static int prologue_writes_over_gradients(ls_program *program) {
   const int update = find(program, 0, LS_ACTION_UPDATE), pass = find(program, 0, LS_ACTION_FORWARD);
-  if (program->cut <= pass || pass < 0) return 0;
+  if (program->replay_boundary <= pass || pass < 0) return 0;
   const ls_program_action *first = &program->actions.items[pass];
   const ls_program_action *last = &program->actions.items[update];
   for (int f = 0; f < program->bodies.items[last->body].buffer_groups.count; f++) {
@@ -100,8 +100,8 @@ static int norm_of_one_stage(ls_program *program) {
 /* Tokens are counted, and loss added up, before the step before has used its counts. */
 static int cut_behind_the_counts(ls_program *program) {
   const int total = find(program, 0, LS_ACTION_TOTAL);
-  if (program->cut < 0 || total < program->cut) return 0;
-  program->cut = total + 1;
+  if (program->replay_boundary < 0 || total < program->replay_boundary) return 0;
+  program->replay_boundary = total + 1;
   return 1;
 }
 
@@ -112,14 +112,14 @@ static const ls_fault_room zbv = {.pp = 2, .schedule = "zbv", .post_validation =
 /* name, change, model, dp_replicate, dp_shard, tp, zero, sequence parallel, microbatches, dtype,
  * the rest */
 const ls_fault ls_replay_boundary_faults[] = {
-    {"a unit's weights not guessed", unit_not_guessed, LLAMA_FREE, 1, 1, 1, 1, false, 4, LS_F64,
-     &zbh1},
-    {"a unit's weights not guessed on two ranks", unit_not_guessed, GPT2, 1, 2, 1, 1, false, 2,
-     LS_F64, &zbv},
-    {"guess with another weight decay", guess_decays_otherwise, LLAMA_FREE, 1, 1, 1, 1, false, 4,
-     LS_F64, &zbh2},
-    {"guess takes each moment for the other", guess_takes_moments_for_each_other, LLAMA_FREE, 1, 1,
-     1, 1, false, 4, LS_F64, &zbv},
+    {"a unit's weights not speculated", unit_not_speculated, LLAMA_FREE, 1, 1, 1, 1, false, 4,
+     LS_F64, &zbh1},
+    {"a unit's weights not speculated on two ranks", unit_not_speculated, GPT2, 1, 2, 1, 1, false,
+     2, LS_F64, &zbv},
+    {"speculation with another weight decay", speculation_decays_otherwise, LLAMA_FREE, 1, 1, 1, 1,
+     false, 4, LS_F64, &zbh2},
+    {"speculation takes each moment for the other", speculation_takes_moments_for_each_other,
+     LLAMA_FREE, 1, 1, 1, 1, false, 4, LS_F64, &zbv},
     {"first passes write over gradients that wait for the norm", prologue_writes_over_gradients,
      LLAMA_FREE, 1, 1, 1, 1, false, 4, LS_F64, &zbh1},
     {"norm not summed over stages", norm_of_one_stage, LLAMA_FREE, 1, 1, 1, 1, false, 4, LS_F64,

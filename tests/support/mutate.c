@@ -347,7 +347,7 @@ static void remove_action(mutator *m, int a) {
   ls_program_action *items = m->program->actions.items;
   memmove(&items[a], &items[a + 1], (size_t)(m->program->actions.count - a - 1) * sizeof *items);
   m->program->actions.count--;
-  m->program->cut -= a < m->program->cut;
+  m->program->replay_boundary -= a < m->program->replay_boundary;
   ls_refresh_lives(m->program);
 }
 
@@ -393,7 +393,7 @@ static bool double_action(mutator *m) {
   LS_APPEND(program->arena, &program->actions);
   ls_program_action *items = program->actions.items;
   memmove(&items[a + 1], &items[a], (size_t)(program->actions.count - 1 - a) * sizeof *items);
-  program->cut += a < program->cut;
+  program->replay_boundary += a < program->replay_boundary;
   ls_refresh_lives(m->program);
   say_action(m, a);
   return true;
@@ -434,11 +434,12 @@ static bool move_receive(mutator *m) {
 }
 
 static bool move_cut(mutator *m) {
-  const int before = m->program->cut;
+  const int before = m->program->replay_boundary;
   if (before < 0) return false;
-  m->program->cut = near_by(m, before, 6);
-  snprintf(m->what, 160, "stage %d cut from %d to %d", m->program->stage, before, m->program->cut);
-  return m->program->cut != before;
+  m->program->replay_boundary = near_by(m, before, 6);
+  snprintf(m->what, 160, "stage %d cut from %d to %d", m->program->stage, before,
+           m->program->replay_boundary);
+  return m->program->replay_boundary != before;
 }
 
 static bool flip_first(mutator *m) {
