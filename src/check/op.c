@@ -214,8 +214,7 @@ static ls_status general_op(ls_stage *stage, ls_error *error) {
 
 ls_status ls_run_op(ls_stage *stage, ls_error *error) {
   bool done = false;
-  LS_TRY(ls_run_cells(stage, &done, error));
-  if (!done) LS_TRY(ls_run_update(stage, &done, error));
+  LS_TRY(ls_run_update(stage, &done, error));
   if (done) return LS_OK;
   if (ls_proof_instruction(stage)->kind != LS_OP_COPY) return general_op(stage, error);
   operands all;

@@ -31,9 +31,9 @@ static int find_sum(const ls_stage *stage, ls_phase phase) {
   return found;
 }
 
-static bool speculates(const ls_instruction *each) {
-  const ls_optimizer_row *row = ls_optimizer_of_op(each->kind);
-  return each->collective == LS_COLLECTIVE_NONE && row && each->kind == row->speculative;
+static bool speculates(const ls_stage *stage, const ls_instruction *each) {
+  const ls_op_kind kind = ls_optimizer_row_of(&stage->proof->layout->optimizer)->speculative;
+  return each->collective == LS_COLLECTIVE_NONE && kind && each->kind == kind;
 }
 
 static ls_status find_parts(ls_stage *stage, ls_error *error) {
@@ -95,10 +95,10 @@ static ls_status check_speculation(const ls_stage *stage, ls_error *error) {
     const ls_body *body = body_of(stage, a);
     for (int i = body->first; i < body->first + body->count; i++) {
       const ls_instruction *each = &stage->program->instructions.items[i];
-      if (speculates(each) && !inside)
+      if (speculates(stage, each) && !inside)
         return fail_at(stage, a, error,
                        "speculates weights: expected that between norm and its end");
-      if (inside && !speculates(each) && each->collective != LS_ALL_GATHER)
+      if (inside && !speculates(stage, each) && each->collective != LS_ALL_GATHER)
         return fail_at(stage, a, error,
                        "is no speculation of weights: expected none else before the norm has come");
     }

@@ -46,8 +46,9 @@ typedef enum ls_leaf {
   LS_LEAF_PART = LS_OP_COUNT,
   LS_LEAF_PARAMETER = LS_LEAF_PART + LS_PART_STORED,
   LS_LEAF_INPUT = LS_LEAF_PART + LS_PART_COUNT, /* by ls_input */
-  LS_LEAF_CELL, /* by cell: set from outside, or made from finished sums */
-  LS_LEAF_STATE /* by the graph's tensor and version: 0, 1 with this program's rows */
+  LS_LEAF_CELL,     /* by cell: set from outside, or made from finished sums */
+  LS_LEAF_STATE,    /* by the graph's tensor and version: 0, 1 with this program's rows */
+  LS_LEAF_TEMPORARY /* by parameter and temporary of the optimizer's update */
 } ls_leaf;
 
 /* What a program is given before it runs. */
@@ -348,7 +349,6 @@ LS_CHECKED ls_status ls_check_whole(ls_stage *stage, const ls_content *content, 
 
 /* op.c, update.c, collective.c, transfer.c: what comes next on the stage. */
 LS_CHECKED ls_status ls_run_op(ls_stage *stage, ls_error *error);
-LS_CHECKED ls_status ls_run_cells(ls_stage *stage, bool *done, ls_error *error);
 LS_CHECKED ls_status ls_run_update(ls_stage *stage, bool *done, ls_error *error);
 LS_CHECKED ls_status ls_run_collective(ls_stage *stage, ls_error *error);
 /* What reduces a rank's piece in place must not find there what others still need of it. */

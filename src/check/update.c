@@ -121,6 +121,19 @@ static ls_status check_sums(ls_stage *stage, const ls_content *const *in, bool s
   return finished_sum(stage, in[2], LS_CELL_VALID_TOKENS, "count of valid tokens", error);
 }
 
+/* A cell that a node of the update reads, as it is at the step's end. */
+static ls_status read_cell(ls_stage *stage, int i, ls_cell cell, bool speculation,
+                           ls_error *error) {
+  ls_operand operand;
+  const ls_content *content;
+  if (cell != LS_CELL_LOSS_SUM && cell != LS_CELL_VALID_TOKENS && cell != LS_CELL_SQUARED_NORM)
+    return expect_cell_made(stage, i, cell, speculation && cell == LS_CELL_CLIP_FACTOR, error);
+  LS_TRY(read_input(stage, i, &operand, &content, error));
+  return cell == LS_CELL_SQUARED_NORM
+             ? check_norm(stage, content, error)
+             : finished_sum(stage, content, cell, "finished sum of a cell", error);
+}
+
 static ls_status run_clip_factor(ls_stage *stage, ls_error *error) {
   LS_TRY(expect_operands(stage, 4, 3, error));
   LS_TRY(expect_cell_read(stage, 3, LS_CELL_SCALE, error));
@@ -153,10 +166,10 @@ static bool lies_as(const ls_stage *stage, const ls_value *value, const ls_value
 }
 
 /* The reduced gradient of a parameter of this stage. */
-static ls_status read_gradient(ls_stage *stage, const ls_content **gradient, int *parameter,
+static ls_status read_gradient(ls_stage *stage, int i, const ls_content **gradient, int *parameter,
                                ls_error *error) {
   ls_operand operand;
-  LS_TRY(read_input(stage, 0, &operand, gradient, error));
+  LS_TRY(read_input(stage, i, &operand, gradient, error));
   const ls_node_record *of =
       ls_expression_record(&stage->proof->expressions, (*gradient)->expression);
   if ((*gradient)->kind != LS_CONTENT_GRADIENT || of->kind != (int)LS_LEAF_PARAMETER)
@@ -192,7 +205,7 @@ static ls_status run_squared_norm(ls_stage *stage, ls_error *error) {
   const ls_instruction *instruction = ls_proof_instruction(stage);
   const ls_content *gradient;
   int p;
-  LS_TRY(read_gradient(stage, &gradient, &p, error));
+  LS_TRY(read_gradient(stage, 0, &gradient, &p, error));
   LS_TRY(check_gradient_placement(stage, gradient, p, error));
   if (instruction->attributes.weight != 1)
     return ls_proof_fail(stage, error, "counts a gradient %g times: expected once",
@@ -214,138 +227,256 @@ static ls_status run_squared_norm(ls_stage *stage, ls_error *error) {
   return write_output(stage, 0, &made, error);
 }
 
-/* By the optimizer's row, bit for bit. */
-static bool settings_fit(const ls_stage *stage, int p) {
-  const ls_attributes wanted =
-      ls_optimizer_attributes(&stage->proof->layout->optimizer, stage->program->parameters[p].ndim);
+/* A node of the optimizer's update, as the next instruction does it to a parameter. */
+typedef struct node_at {
+  const ls_update_node *node;
+  bool speculation;
+  int parameter;
+  const ls_content *from; /* the gradient, or what an earlier node made: where it lies */
+} node_at;
+
+static const ls_optimizer *optimizer_of(const ls_stage *stage) {
+  return &stage->proof->layout->optimizer;
+}
+
+/* By the node, bit for bit. */
+static bool settings_fit(const ls_stage *stage, const node_at *of) {
+  const ls_attributes wanted = ls_optimizer_attributes(
+      optimizer_of(stage), of->node, stage->program->parameters[of->parameter].ndim);
   return ls_attributes_equal(&ls_proof_instruction(stage)->attributes, &wanted);
 }
 
-/* One part of the state goes from its old version to its new one, where it lies. */
-static ls_status update_part(ls_stage *stage, int o, ls_state_part part, int p,
-                             const ls_content *gradient, ls_error *error) {
+/* A part of the parameter before its node updates it, or after. Of weights that are their own
+ * master, that of weights. */
+static int part_leaf(ls_stage *stage, int p, ls_state_part part, int version) {
   const ls_program *program = stage->program;
-  const ls_instruction *instruction = ls_proof_instruction(stage);
-  const ls_value *value = &program->values.items[instruction->out[o]];
-  ls_expressions *all = &stage->proof->expressions;
-  const int expected = program->parameters[p].part[part];
+  const int *value = program->parameters[p].part;
+  const bool own =
+      part == LS_PART_MASTER && program->values.items[value[part]].storage ==
+                                    program->values.items[value[LS_PART_STORED]].storage;
+  return ls_expression_leaf(&stage->proof->expressions,
+                            own ? LS_LEAF_PARAMETER : LS_LEAF_PART + (ls_leaf)part, p, version);
+}
+
+static int temporary_leaf(ls_stage *stage, int p, ls_update_operand of) {
+  return ls_expression_leaf(&stage->proof->expressions, LS_LEAF_TEMPORARY, p,
+                            (int)of.from * LS_MOST_TEMPORARIES + of.index);
+}
+
+static bool is_temporary(ls_update_operand of) {
+  return of.from == LS_FROM_ELEMENTS || of.from == LS_FROM_NUMBER;
+}
+
+/* Whether a node before this one updates the part. */
+static bool is_updated_before(const ls_stage *stage, const node_at *of, int part) {
+  const ls_update_node *first = ls_optimizer_row_of(optimizer_of(stage))->node;
+  for (const ls_update_node *node = first; !of->speculation && node < of->node; node++)
+    for (int o = 0; o < node->outputs; o++)
+      if (node->out[o].from == LS_FROM_PART && node->out[o].index == part) return true;
+  return false;
+}
+
+/* A part of the state, where it lies. */
+static ls_status read_part(ls_stage *stage, const node_at *of, int i, ls_error *error) {
+  const ls_program *program = stage->program;
+  const ls_state_part part = (ls_state_part)of->node->in[i].index;
+  ls_operand operand;
+  const ls_content *content;
+  const int expected = program->parameters[of->parameter].part[part];
+  const int version = is_updated_before(stage, of, (int)part);
+  LS_TRY(read_input(stage, i, &operand, &content, error));
+  if (expected >= 0 && content->kind == LS_CONTENT_VALUE &&
+      lies_as(stage, &program->values.items[operand.value], &program->values.items[expected]) &&
+      content->expression == part_leaf(stage, of->parameter, part, version))
+    return LS_OK;
+  return ls_proof_fail(stage, error, "reads %s: expected the %s of %s as %s",
+                       program->values.items[operand.value].name, ls_state_row_of(part)->name,
+                       program->parameters[of->parameter].name,
+                       version ? "updated before" : "the step found it");
+}
+
+static ls_status read_temporary(ls_stage *stage, const node_at *of, int i, ls_error *error) {
+  ls_operand operand;
+  const ls_content *content;
+  LS_TRY(read_input(stage, i, &operand, &content, error));
+  if (content->kind != LS_CONTENT_VALUE ||
+      content->expression != temporary_leaf(stage, of->parameter, of->node->in[i]))
+    return ls_proof_fail(stage, error,
+                         "reads %s: expected what an earlier node made of the same parameter",
+                         stage->program->values.items[operand.value].name);
+  return ls_check_whole(stage, content, "what an earlier node made", error);
+}
+
+static ls_status read_node_input(ls_stage *stage, const node_at *of, int i, ls_error *error) {
+  const ls_update_operand from = of->node->in[i];
+  const ls_content *gradient;
+  int p;
+  if (from.from == LS_FROM_CELL)
+    return read_cell(stage, i, (ls_cell)from.index, of->speculation, error);
+  if (is_temporary(from)) return read_temporary(stage, of, i, error);
+  if (from.index != (int)LS_PART_GRADIENT) return read_part(stage, of, i, error);
+  LS_TRY(read_gradient(stage, i, &gradient, &p, error));
+  return check_gradient_placement(stage, gradient, p, error);
+}
+
+/* The rank's shard of an output is that of what the node reads. */
+static ls_status check_shard(ls_stage *stage, const node_at *of, int o, ls_error *error) {
+  const ls_placement shard =
+      ls_part_placement(stage, &of->from->placement, ls_proof_instruction(stage)->out[o]);
+  if (ls_places_equal(stage->proof, &of->from->placement, &shard)) return LS_OK;
+  return ls_proof_fail(stage, error,
+                       "makes other shards than it has the gradient of: expected the same");
+}
+
+/* One part of the state goes from its old version to its new one, where it lies. */
+static ls_status update_part(ls_stage *stage, const node_at *of, int o, ls_content *made,
+                             ls_error *error) {
+  const ls_program *program = stage->program;
+  const ls_value *value = &program->values.items[ls_proof_instruction(stage)->out[o]];
+  const ls_state_part part = (ls_state_part)of->node->out[o].index;
+  const int expected = program->parameters[of->parameter].part[part];
   if (expected < 0 || !lies_as(stage, value, &program->values.items[expected]))
     return ls_proof_fail(stage, error, "updates %s elsewhere: expected its own place", value->name);
-  const ls_placement shard = ls_part_placement(stage, &gradient->placement, instruction->out[o]);
-  if (!ls_places_equal(stage->proof, &gradient->placement, &shard))
-    return ls_proof_fail(stage, error,
-                         "updates other shards than it has the gradient of: expected the same");
+  LS_TRY(check_shard(stage, of, o, error));
   ls_operand operand;
   const ls_content *old;
-  LS_TRY(ls_operand_find(stage, instruction->out[o], &operand, error));
+  LS_TRY(ls_operand_find(stage, ls_proof_instruction(stage)->out[o], &operand, error));
   LS_TRY(ls_memory_read(stage, &operand, &old, error));
-  const int stored = program->parameters[p].part[LS_PART_STORED];
-  const bool own = part == LS_PART_MASTER &&
-                   program->values.items[expected].storage == program->values.items[stored].storage;
-  const ls_leaf leaf = own ? LS_LEAF_PARAMETER : LS_LEAF_PART + (ls_leaf)part;
-  if (old->kind != LS_CONTENT_VALUE || old->expression != ls_expression_leaf(all, leaf, p, 0))
+  if (old->kind != LS_CONTENT_VALUE || old->expression != part_leaf(stage, of->parameter, part, 0))
     return ls_proof_fail(stage, error,
                          "updates %s a second time or from something else: expected "
                          "what the step began with",
                          value->name);
-  ls_content made = *old;
-  made.expression = ls_expression_leaf(all, leaf, p, 1);
-  made.placement = gradient->placement;
-  if (instruction->write[o] != LS_WRITE)
-    return ls_proof_fail(stage, error, "adds to %s: expected to write it", value->name);
-  return ls_memory_write(stage, &operand, &made, error);
-}
-
-/* What update and speculation have in common: operands, the gradient, three cells, the settings. */
-static ls_status begin_optimizer(ls_stage *stage, bool speculation, const ls_content **gradient,
-                                 int *p, ls_error *error) {
-  const ls_optimizer_row *row = ls_optimizer_row_of(stage->proof->layout->optimizer.kind);
-  const int state = 1 + row->moments;
-  if (ls_proof_instruction(stage)->kind != (speculation ? row->speculative : row->update))
-    return ls_proof_fail(stage, error, "is not the layout's optimizer: expected it");
-  LS_TRY(expect_operands(stage, speculation ? 4 + state : 4, speculation ? 1 : state, error));
-  LS_TRY(read_gradient(stage, gradient, p, error));
-  LS_TRY(check_gradient_placement(stage, *gradient, *p, error));
-  LS_TRY(expect_cell_read(stage, 1, LS_CELL_LEARNING_RATE, error));
-  LS_TRY(expect_cell_read(stage, 2, LS_CELL_STEP, error));
-  LS_TRY(expect_cell_made(stage, 3, LS_CELL_CLIP_FACTOR, speculation, error));
-  if (settings_fit(stage, *p)) return LS_OK;
-  return ls_proof_fail(stage, error, "has other settings than the layout: expected the same");
-}
-
-/* The part that an operand of the optimizer's op is, of those behind gradient and cells. */
-static ls_state_part part_of(const ls_stage *stage, int operand) {
-  const ls_optimizer_row *row = ls_optimizer_row_of(stage->proof->layout->optimizer.kind);
-  return operand ? row->moment[operand - 1] : LS_PART_MASTER;
-}
-
-static ls_status run_optimizer(ls_stage *stage, ls_error *error) {
-  const ls_content *gradient;
-  int p;
-  LS_TRY(begin_optimizer(stage, false, &gradient, &p, error));
-  for (int o = 0; o < ls_proof_instruction(stage)->outputs; o++)
-    LS_TRY(update_part(stage, o, part_of(stage, o), p, gradient, error));
-  stage->proof->report.gradients++;
+  made->expression = part_leaf(stage, of->parameter, part, 1);
+  stage->proof->report.gradients += part == LS_PART_MASTER;
   return LS_OK;
 }
 
-/* A part of the state that a speculation reads: as the step began with it, where it lies. */
-static ls_status read_part(ls_stage *stage, int i, ls_state_part part, int p, ls_error *error) {
-  const ls_program *program = stage->program;
-  ls_operand operand;
-  const ls_content *content;
-  const int expected = program->parameters[p].part[part];
-  LS_TRY(read_input(stage, i, &operand, &content, error));
-  if (expected >= 0 && content->kind == LS_CONTENT_VALUE &&
-      ls_value_same_place(&program->values.items[operand.value],
-                          &program->values.items[expected]) &&
-      content->expression ==
-          ls_expression_leaf(&stage->proof->expressions, LS_LEAF_PART + (ls_leaf)part, p, 0))
-    return LS_OK;
-  return ls_proof_fail(stage, error,
-                       "speculates from %s: expected the %s of %s as the step found it",
-                       program->values.items[operand.value].name, ls_state_row_of(part)->name,
-                       program->parameters[p].name);
-}
-
 /* The rank's piece of the weights as they are stored. */
-static ls_status write_speculation(ls_stage *stage, int p, const ls_content *gradient,
+static ls_status speculate_weights(ls_stage *stage, const node_at *of, int o, ls_content *made,
                                    ls_error *error) {
   const ls_program *program = stage->program;
-  const int out = ls_proof_instruction(stage)->out[0];
+  const int out = ls_proof_instruction(stage)->out[o];
   const ls_value *weights = &program->values.items[out];
-  const ls_value *stored = &program->values.items[program->parameters[p].part[LS_PART_STORED]];
+  const ls_program_parameter *parameter = &program->parameters[of->parameter];
+  const ls_value *stored = &program->values.items[parameter->part[LS_PART_STORED]];
   if (!weights->flat_elements || weights->storage != stored->storage ||
       weights->flat_elements != stored->flat_elements ||
       weights->flat_offset != stored->flat_offset || weights->global[0] != stored->global[0] ||
       weights->dtype != stored->dtype || weights->offset != stored->offset ||
-      (stage->extents[program->parameters[p].part[LS_PART_STORED]].cut & ~stage->extents[out].cut))
+      (stage->extents[parameter->part[LS_PART_STORED]].cut & ~stage->extents[out].cut))
     return ls_proof_fail(stage, error,
                          "speculates the weights of %s elsewhere: expected their place",
-                         program->parameters[p].name);
-  const ls_placement wanted = ls_part_placement(stage, &gradient->placement, out);
-  if (!ls_places_equal(stage->proof, &gradient->placement, &wanted))
-    return ls_proof_fail(stage, error,
-                         "speculates other pieces than it has the gradient of: expected "
-                         "the same");
+                         parameter->name);
+  LS_TRY(check_shard(stage, of, o, error));
+  made->expression =
+      ls_expression_leaf(&stage->proof->expressions, LS_LEAF_PARAMETER, of->parameter, 2);
+  return LS_OK;
+}
+
+/* Elements as master weights have them, wherever; or a number that is no cell of the step's. */
+static ls_status make_temporary(ls_stage *stage, const node_at *of, int o, ls_content *made,
+                                ls_error *error) {
+  const ls_program *program = stage->program;
+  const int out = ls_proof_instruction(stage)->out[o];
+  const ls_value *value = &program->values.items[out];
+  const bool number = of->node->out[o].from == LS_FROM_NUMBER;
+  ls_value wanted = {.dtype = LS_F64, .ndim = 1, .global = {1}, .offset = value->offset};
+  if (!number)
+    wanted = program->values.items[program->parameters[of->parameter].part[LS_PART_MASTER]];
+  wanted.storage = value->storage;
+  if (!ls_value_same_place(value, &wanted) || cell_of(stage, out) >= 0 ||
+      (number && ls_program_buffer_group(program, out)->pool != LS_POOL_CELL))
+    return ls_proof_fail(
+        stage, error, "makes %s in another form: expected %s", value->name,
+        number ? "a number that is no cell of the step's" : "elements as the master weights are");
+  made->expression = temporary_leaf(stage, of->parameter, of->node->out[o]);
+  if (!number) return check_shard(stage, of, o, error);
+  if (ls_proof_instruction(stage)->first_only)
+    return ls_proof_fail(stage, error, "counts some ranks alone: expected each shard's");
+  for (int axis = 0; axis < stage->proof->mesh.count; axis++) {
+    ls_place *place = &made->placement.on[axis];
+    const bool shards = place->kind == LS_SHARDED || place->kind == LS_SHARDED_FLAT;
+    *place = shards ? (ls_place){LS_PARTIAL, 0, LS_SUM} : (ls_place){0};
+  }
+  return LS_OK;
+}
+
+static ls_status write_node_output(ls_stage *stage, const node_at *of, int o, ls_error *error) {
+  ls_content made = {.microbatch = -1, .placement = of->from->placement};
+  const int out = ls_proof_instruction(stage)->out[o];
+  if (is_temporary(of->node->out[o]))
+    LS_TRY(make_temporary(stage, of, o, &made, error));
+  else
+    LS_TRY((of->speculation ? speculate_weights : update_part)(stage, of, o, &made, error));
+  if (ls_proof_instruction(stage)->write[o] != LS_WRITE)
+    return ls_proof_fail(stage, error, "adds to %s: expected to write it",
+                         stage->program->values.items[out].name);
   ls_operand operand;
   LS_TRY(ls_operand_find(stage, out, &operand, error));
-  ls_content made = {
-      .expression = ls_expression_leaf(&stage->proof->expressions, LS_LEAF_PARAMETER, p, 2),
-      .microbatch = -1,
-      .placement = gradient->placement};
-  if (ls_proof_instruction(stage)->write[0] != LS_WRITE)
-    return ls_proof_fail(stage, error, "adds to weights: expected to write them");
   return ls_memory_write(stage, &operand, &made, error);
 }
 
-static ls_status run_speculation(ls_stage *stage, ls_error *error) {
-  const ls_content *gradient;
-  int p;
-  LS_TRY(begin_optimizer(stage, true, &gradient, &p, error));
-  for (int i = 4; i < ls_proof_instruction(stage)->inputs; i++)
-    LS_TRY(read_part(stage, i, part_of(stage, i - 4), p, error));
-  return write_speculation(stage, p, gradient, error);
+/* Whose gradient the instruction reads, or what was made of it: elements rather than numbers. */
+static ls_status find_parameter(ls_stage *stage, node_at *of, ls_error *error) {
+  const ls_program *program = stage->program;
+  for (int i = 0; i < ls_proof_instruction(stage)->inputs; i++) {
+    ls_operand operand;
+    const ls_content *content;
+    LS_TRY(read_input(stage, i, &operand, &content, error));
+    const ls_node_record *record =
+        ls_expression_record(&stage->proof->expressions, content->expression);
+    const bool gradient =
+        content->kind == LS_CONTENT_GRADIENT && record->kind == (int)LS_LEAF_PARAMETER;
+    if (!gradient && (content->kind != LS_CONTENT_VALUE || record->kind != (int)LS_LEAF_TEMPORARY))
+      continue;
+    of->parameter = record->in[0];
+    of->from = content;
+    if (program->values.items[operand.value].flat_elements) break;
+  }
+  if (of->from) return LS_OK;
+  return ls_proof_fail(stage, error, "reads no gradient of a parameter: expected one");
+}
+
+/* The instruction has the node's operands and settings. */
+static ls_status fit_node(ls_stage *stage, node_at *of, ls_error *error) {
+  LS_TRY(expect_operands(stage, of->node->inputs, of->node->outputs, error));
+  LS_TRY(find_parameter(stage, of, error));
+  for (int i = 0; i < of->node->inputs; i++) LS_TRY(read_node_input(stage, of, i, error));
+  if (settings_fit(stage, of)) return LS_OK;
+  return ls_proof_fail(stage, error, "has other settings than the layout: expected the same");
+}
+
+/* The first node of the update that the instruction may be, else why it is not the last of these.
+ */
+static ls_status run_optimizer(ls_stage *stage, ls_error *error) {
+  const ls_optimizer_row *row = ls_optimizer_row_of(optimizer_of(stage));
+  const ls_op_kind kind = ls_proof_instruction(stage)->kind;
+  const bool speculation = row->speculative && kind == row->speculative;
+  const ls_update_node speculated = ls_optimizer_speculation(optimizer_of(stage));
+  const ls_update_node *nodes = speculation ? &speculated : row->node;
+  ls_status status = LS_REFUTED;
+  bool any = false;
+  for (int n = 0; n < (speculation ? 1 : row->nodes) && status != LS_OK; n++) {
+    node_at of = {.node = &nodes[n], .speculation = speculation};
+    if (of.node->op != kind) continue;
+    any = true;
+    status = fit_node(stage, &of, error);
+    for (int o = 0; status == LS_OK && o < of.node->outputs; o++)
+      LS_TRY(write_node_output(stage, &of, o, error));
+  }
+  if (any) return status;
+  return ls_proof_fail(stage, error, "is not the layout's optimizer: expected it");
+}
+
+/* Whether an instruction is part of the update: a node's op that makes no cell of the step's. */
+static bool is_of_update(const ls_stage *stage) {
+  const ls_optimizer_row *row = ls_optimizer_row_of(optimizer_of(stage));
+  const ls_instruction *instruction = ls_proof_instruction(stage);
+  bool found = ls_op_row(instruction->kind)->updates ||
+               (row->speculative && instruction->kind == row->speculative);
+  for (int n = 0; n < row->nodes; n++) found |= row->node[n].op == instruction->kind;
+  return found && (instruction->outputs == 0 || cell_of(stage, instruction->out[0]) < 0);
 }
 
 /* Master weights to weights: each parameter that lies in the range. */
@@ -388,24 +519,15 @@ static ls_status run_cast(ls_stage *stage, ls_error *error) {
   return LS_OK;
 }
 
-ls_status ls_run_cells(ls_stage *stage, bool *done, ls_error *error) {
+ls_status ls_run_update(ls_stage *stage, bool *done, ls_error *error) {
   *done = true;
+  if (is_of_update(stage)) return run_optimizer(stage, error);
   switch (ls_proof_instruction(stage)->kind) {
     case LS_OP_ZERO: return run_zero(stage, error);
     case LS_OP_RECIPROCAL: return run_reciprocal(stage, error);
     case LS_OP_CLIP_FACTOR: return run_clip_factor(stage, error);
+    case LS_OP_SQUARED_NORM: return run_squared_norm(stage, error);
+    case LS_OP_CAST: return run_cast(stage, error);
     default: *done = false; return LS_OK;
   }
-}
-
-ls_status ls_run_update(ls_stage *stage, bool *done, ls_error *error) {
-  const ls_op_kind kind = ls_proof_instruction(stage)->kind;
-  const ls_optimizer_row *optimizer = ls_optimizer_of_op(kind);
-  *done = true;
-  if (optimizer)
-    return (kind == optimizer->speculative ? run_speculation : run_optimizer)(stage, error);
-  if (kind == LS_OP_SQUARED_NORM) return run_squared_norm(stage, error);
-  if (kind == LS_OP_CAST) return run_cast(stage, error);
-  *done = false;
-  return LS_OK;
 }

@@ -3,7 +3,7 @@
 bool ls_checkpoint_has(const ls_program *program, int parameter, ls_state_part part) {
   const char *saved = ls_state_row_of(part)->saved;
   return saved && *saved && program->parameters[parameter].trainable &&
-         ls_optimizer_keeps(program->layout.optimizer.kind, part);
+         ls_optimizer_keeps(&program->layout.optimizer, part);
 }
 
 int ls_checkpoint_moments(const ls_program *program, int parameter) {

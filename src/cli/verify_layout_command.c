@@ -37,7 +37,7 @@ static const char *kept_text(const ls_layout_verification *about) {
     text = ls_arena_printf(arena, "%s, recompute of some ops", text);
   text = ls_arena_printf(arena, "%s, %d microbatch%s, %s", text, layout->microbatches,
                          layout->microbatches == 1 ? "" : "es",
-                         ls_optimizer_row_of(layout->optimizer.kind)->name);
+                         ls_optimizer_row_of(&layout->optimizer)->name);
   if (layout->optimizer.clip > 0) text = ls_arena_printf(arena, "%s, clipping", text);
   if (config->tied) text = ls_arena_printf(arena, "%s, tied embeddings", text);
   return text;

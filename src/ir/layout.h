@@ -23,6 +23,7 @@ typedef enum ls_optimizer_kind {
 
 typedef struct ls_optimizer {
   ls_optimizer_kind kind;
+  const struct ls_optimizer_row *row; /* in place of that of `kind`; NULL: that. Not owned */
   double beta1, beta2, epsilon, weight_decay, momentum;
   double clip; /* largest global norm; 0: none */
 } ls_optimizer;

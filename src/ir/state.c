@@ -3,6 +3,8 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "ir/program.h"
+
 const char *ls_category_name(ls_category category) {
   static const char *const names[] = {
 #define LS_CATEGORY_NAME(suffix, name) name,
@@ -40,54 +42,87 @@ ls_dtype ls_state_dtype(const ls_layout *layout, ls_state_part part) {
 
 #define SETTING(from, to, key) \
   { offsetof(ls_optimizer, from), offsetof(ls_attributes, to), key }
+#define PART(part) \
+  { LS_FROM_PART, LS_PART_##part }
+#define CELL(cell) \
+  { LS_FROM_CELL, LS_CELL_##cell }
 
 static const ls_optimizer_row optimizers[LS_OPTIMIZER_COUNT] = {
-    [LS_OPTIMIZER_ADAMW] = {.name = "adamw",
-                            .update = LS_OP_ADAMW,
-                            .speculative = LS_OP_ADAMW_SPECULATE,
-                            .moments = 2,
-                            .moment = {LS_PART_MOMENT1, LS_PART_MOMENT2},
-                            .settings = 3,
-                            .setting = {SETTING(beta1, beta1, "optimizer.betas"),
-                                        SETTING(beta2, beta2, "optimizer.betas"),
-                                        SETTING(epsilon, epsilon, "optimizer.eps")}},
-    [LS_OPTIMIZER_SGD] = {.name = "sgd",
-                          .update = LS_OP_SGD,
-                          .speculative = LS_OP_SGD_SPECULATE,
-                          .moments = 1,
-                          .moment = {LS_PART_MOMENT1},
-                          .settings = 1,
-                          .setting = {SETTING(momentum, beta1, "optimizer.momentum")}},
+    [LS_OPTIMIZER_ADAMW] =
+        {.name = "adamw",
+         .nodes = 1,
+         .node = {{.op = LS_OP_ADAMW,
+                   .inputs = 4,
+                   .in = {PART(GRADIENT), CELL(LEARNING_RATE), CELL(STEP), CELL(CLIP_FACTOR)},
+                   .outputs = 3,
+                   .out = {PART(MASTER), PART(MOMENT1), PART(MOMENT2)},
+                   .settings = 4,
+                   .setting = {SETTING(weight_decay, weight_decay, "optimizer.weight_decay"),
+                               SETTING(beta1, beta1, "optimizer.betas"),
+                               SETTING(beta2, beta2, "optimizer.betas"),
+                               SETTING(epsilon, epsilon, "optimizer.eps")}}},
+         .speculative = LS_OP_ADAMW_SPECULATE},
+    [LS_OPTIMIZER_SGD] =
+        {.name = "sgd",
+         .nodes = 1,
+         .node = {{.op = LS_OP_SGD,
+                   .inputs = 4,
+                   .in = {PART(GRADIENT), CELL(LEARNING_RATE), CELL(STEP), CELL(CLIP_FACTOR)},
+                   .outputs = 2,
+                   .out = {PART(MASTER), PART(MOMENT1)},
+                   .settings = 2,
+                   .setting = {SETTING(weight_decay, weight_decay, "optimizer.weight_decay"),
+                               SETTING(momentum, beta1, "optimizer.momentum")}}},
+         .speculative = LS_OP_SGD_SPECULATE},
 };
 
-const ls_optimizer_row *ls_optimizer_row_of(ls_optimizer_kind kind) {
-  return &optimizers[kind];
+const ls_optimizer_row *ls_optimizer_row_of(const ls_optimizer *optimizer) {
+  return optimizer->row ? optimizer->row : &optimizers[optimizer->kind];
 }
 
-const ls_optimizer_row *ls_optimizer_of_op(ls_op_kind op) {
-  for (int k = 0; k < LS_OPTIMIZER_COUNT; k++)
-    if (optimizers[k].update == op || optimizers[k].speculative == op) return &optimizers[k];
-  return NULL;
+ls_update_node ls_optimizer_speculation(const ls_optimizer *optimizer) {
+  const ls_optimizer_row *row = ls_optimizer_row_of(optimizer);
+  ls_update_node node = row->node[0];
+  node.op = row->speculative;
+  for (int o = 0; o < node.outputs; o++) node.in[node.inputs++] = node.out[o];
+  node.out[0] = (ls_update_operand)PART(STORED);
+  node.outputs = 1;
+  return node;
 }
 
-bool ls_optimizer_keeps(ls_optimizer_kind kind, ls_state_part part) {
+bool ls_optimizer_keeps(const ls_optimizer *optimizer, ls_state_part part) {
+  const ls_optimizer_row *row = ls_optimizer_row_of(optimizer);
   bool keeps = part == LS_PART_MASTER;
-  for (int m = 0; m < optimizers[kind].moments; m++) keeps |= optimizers[kind].moment[m] == part;
+  for (int n = 0; n < row->nodes; n++)
+    for (int o = 0; o < row->node[n].outputs; o++)
+      keeps |= row->node[n].out[o].from == LS_FROM_PART && row->node[n].out[o].index == (int)part;
   return keeps;
 }
 
-ls_attributes ls_optimizer_attributes(const ls_optimizer *optimizer, int ndim) {
-  const ls_optimizer_row *row = &optimizers[optimizer->kind];
-  ls_attributes made = {.weight_decay = ndim >= 2 ? optimizer->weight_decay : 0};
-  for (int s = 0; s < row->settings; s++)
-    memcpy((char *)&made + row->setting[s].to, (const char *)optimizer + row->setting[s].from,
-           sizeof(double));
+int ls_optimizer_temporaries(const ls_optimizer *optimizer, ls_update_source kind) {
+  const ls_optimizer_row *row = ls_optimizer_row_of(optimizer);
+  int count = 0;
+  for (int n = 0; n < row->nodes; n++)
+    for (int o = 0; o < row->node[n].outputs; o++)
+      if (row->node[n].out[o].from == kind && row->node[n].out[o].index >= count)
+        count = row->node[n].out[o].index + 1;
+  return count;
+}
+
+ls_attributes ls_optimizer_attributes(const ls_optimizer *optimizer, const ls_update_node *node,
+                                      int ndim) {
+  ls_attributes made = node->attributes;
+  for (int s = 0; s < node->settings; s++)
+    if (node->setting[s].to != offsetof(ls_attributes, weight_decay) || ndim >= 2)
+      memcpy((char *)&made + node->setting[s].to, (const char *)optimizer + node->setting[s].from,
+             sizeof(double));
   return made;
 }
 
-bool ls_optimizer_takes(ls_optimizer_kind kind, const char *key) {
-  const ls_optimizer_row *row = &optimizers[kind];
-  for (int s = 0; s < row->settings; s++)
-    if (strcmp(row->setting[s].key, key) == 0) return true;
+bool ls_optimizer_takes(const ls_optimizer *optimizer, const char *key) {
+  const ls_optimizer_row *row = ls_optimizer_row_of(optimizer);
+  for (int n = 0; n < row->nodes; n++)
+    for (int s = 0; s < row->node[n].settings; s++)
+      if (strcmp(row->node[n].setting[s].key, key) == 0) return true;
   return false;
 }

@@ -74,34 +74,62 @@ typedef struct ls_state_row {
 const ls_state_row *ls_state_row_of(ls_state_part part);
 ls_dtype ls_state_dtype(const ls_layout *layout, ls_state_part part);
 
-/* An optimizer: its op, what it keeps of each parameter beside the master weights, in the order of
- * the op's operands, and which settings its op takes. A new one is a row in state.c. */
-enum { LS_MOST_MOMENTS = 2, LS_MOST_SETTINGS = 4 };
+/* An optimizer's update is a small graph over the state of one parameter: nodes, each an op over
+ * parts, cells and what earlier nodes made. A new optimizer is a row in state.c.
+ *
+ * A part that an op updates in place is an output, never an input of it. Each part is updated by
+ * one node at most, and each node reads the gradient or what an earlier node made of it. */
+enum { LS_MOST_SETTINGS = 4, LS_MOST_UPDATE_NODES = 6, LS_MOST_TEMPORARIES = 4 };
 
-typedef struct ls_optimizer_row {
-  const char *name;               /* as optimizer.name has it */
-  ls_op_kind update, speculative; /* in place; and the weights it would make, for post-validation */
-  int moments;
-  ls_state_part moment[LS_MOST_MOMENTS];
+typedef enum ls_update_source {
+  LS_FROM_PART = 0, /* ls_state_part: the rank's elements, as state is placed */
+  LS_FROM_CELL,     /* ls_cell */
+  LS_FROM_ELEMENTS, /* a temporary, placed and typed as master weights are */
+  LS_FROM_NUMBER    /* a temporary of one number, summed over the ranks that hold shards */
+} ls_update_source;
+
+typedef struct ls_update_operand {
+  ls_update_source from;
+  int index; /* of the part, the cell, or among temporaries of the kind */
+} ls_update_operand;
+
+typedef struct ls_update_node {
+  ls_op_kind op;
+  int inputs, outputs;
+  ls_update_operand in[LS_MAX_INPUTS], out[LS_MAX_OUTPUTS];
+  ls_attributes attributes; /* but for the settings */
   int settings;
   struct {
     size_t from, to; /* a double of ls_optimizer, and of ls_attributes */
     const char *key; /* of the run file */
   } setting[LS_MOST_SETTINGS];
+} ls_update_node;
+
+typedef struct ls_optimizer_row {
+  const char *name; /* as optimizer.name has it */
+  int nodes;
+  ls_update_node node[LS_MOST_UPDATE_NODES];
+  /* For post-validation, of a row with one node: an op that reads what this one reads and updates,
+   * and makes the weights that it would make; 0: none. */
+  ls_op_kind speculative;
 } ls_optimizer_row;
 
-const ls_optimizer_row *ls_optimizer_row_of(ls_optimizer_kind kind);
+const ls_optimizer_row *ls_optimizer_row_of(const ls_optimizer *optimizer);
 
-/* The row whose update, or speculation at it, an op is; NULL: none. */
-const ls_optimizer_row *ls_optimizer_of_op(ls_op_kind op);
+/* The node that speculates: the weights that the row's one node would make. */
+ls_update_node ls_optimizer_speculation(const ls_optimizer *optimizer);
 
-/* Whether a part is one of what the optimizer keeps: master weights, or a moment that it has. */
-bool ls_optimizer_keeps(ls_optimizer_kind kind, ls_state_part part);
+/* Whether a part is one of what the optimizer keeps: master weights, or what its nodes update. */
+bool ls_optimizer_keeps(const ls_optimizer *optimizer, ls_state_part part);
 
-/* The attributes of its op on a parameter of so many dimensions: vectors do not decay. */
-ls_attributes ls_optimizer_attributes(const ls_optimizer *optimizer, int ndim);
+/* How many temporaries of a kind its nodes make. */
+int ls_optimizer_temporaries(const ls_optimizer *optimizer, ls_update_source kind);
 
-/* Whether its op takes the setting of that key ("optimizer.eps"). */
-bool ls_optimizer_takes(ls_optimizer_kind kind, const char *key);
+/* The attributes of a node on a parameter of so many dimensions: vectors do not decay. */
+ls_attributes ls_optimizer_attributes(const ls_optimizer *optimizer, const ls_update_node *node,
+                                      int ndim);
+
+/* Whether a node takes the setting of that key ("optimizer.eps"). */
+bool ls_optimizer_takes(const ls_optimizer *optimizer, const char *key);
 
 #endif

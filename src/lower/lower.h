@@ -13,6 +13,7 @@ typedef struct ls_unit_memory {
   int at[LS_PART_COUNT];
   int source;  /* what is gathered: STORED, or a copy fetched to the device */
   int reduced; /* a gradient after reduction: RAW_GRADIENT, or this rank's shard */
+  int temporary[LS_MOST_TEMPORARIES]; /* of the update's nodes: elements */
 } ls_unit_memory;
 
 /* What is known of a storage before it has its place. */
@@ -58,11 +59,12 @@ typedef struct ls_lowering {
   const ls_offload_plan *offload_plan;
   const bool *here; /* by unit: this stage has it */
   ls_unit_memory *memory;
-  int *value_of;                  /* program value by sharded value, -1: not made yet */
-  int *away;                      /* its copy outside the device; -1: none */
-  const int *producer, *last_use; /* by sharded value: nodes that make it and last read it; -1 */
-  const bool *read_by_weight;     /* by sharded value: a weight node reads it */
-  bool again;                     /* nodes are lowered a second time, for RECOMPUTE */
+  int number[LS_MOST_TEMPORARIES]; /* of the update's nodes: values */
+  int *value_of;                   /* program value by sharded value, -1: not made yet */
+  int *away;                       /* its copy outside the device; -1: none */
+  const int *producer, *last_use;  /* by sharded value: nodes that make it and last read it; -1 */
+  const bool *read_by_weight;      /* by sharded value: a weight node reads it */
+  bool again;                      /* nodes are lowered a second time, for RECOMPUTE */
   const ls_logits_slices *slices;
   int64_t first_row, rows;       /* of the slice at hand; rows 0: nodes run for all rows */
   int *of_slice;                 /* program value of the slice, by sharded value; -1 */

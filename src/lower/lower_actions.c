@@ -14,14 +14,13 @@ static ls_instruction *with(ls_instruction *made, int inputs, const int *in, int
 }
 
 /* A number that each rank has its part of, summed up. */
-static void reduce_cell(ls_lowering *lowering, ls_cell cell, ls_axes axes, const char *what) {
+static void reduce_number(ls_lowering *lowering, int value, ls_axes axes, const char *what) {
   const ls_mesh *mesh = &lowering->program->mesh;
   ls_placement sum = {0};
   for (int a = 0; a < mesh->count; a++)
     if (axes >> a & 1) sum.on[a] = (ls_place){LS_PARTIAL, 0, LS_SUM};
   ls_resolve_step steps[LS_MAX_RESOLVE_STEPS];
   const int count = ls_resolve(mesh, &sum, &(ls_placement){0}, steps);
-  const int value = lowering->program->cell[cell];
   for (int s = 0; s < count; s++)
     ls_lower_collective(lowering, steps[s].collective, steps[s].axes, value, value, 1,
                         ls_resolve_reason(lowering->program->arena, mesh, what, &steps[s]));
@@ -36,8 +35,8 @@ static void lower_count(ls_lowering *lowering) {
 
 static void lower_total(ls_lowering *lowering) {
   ls_program *program = lowering->program;
-  reduce_cell(lowering, LS_CELL_VALID_TOKENS, ls_mesh_data(&program->mesh),
-              "valid tokens of the step");
+  reduce_number(lowering, program->cell[LS_CELL_VALID_TOKENS], ls_mesh_data(&program->mesh),
+                "valid tokens of the step");
   with(ls_lower_op(lowering, LS_OP_RECIPROCAL), 2,
        (int[]){program->cell[LS_CELL_VALID_TOKENS], program->cell[LS_CELL_SCALE]}, 1,
        &program->cell[LS_CELL_LOSS_SCALE]);
@@ -217,7 +216,7 @@ static void reduce_stages(ls_lowering *lowering, ls_cell cell, bool zero, ls_axe
   const bool begins = validates(lowering);
   if (zero) with(ls_lower_op(lowering, LS_OP_ZERO), 1, value, 1, value);
   const ls_axes inside = zero ? 0 : axes & ls_mesh_inside(&lowering->program->mesh);
-  reduce_cell(lowering, cell, begins ? inside : axes, what);
+  reduce_number(lowering, *value, begins ? inside : axes, what);
   if (begins) sum_stages(lowering, LS_BEGIN, cell, what);
 }
 
@@ -264,55 +263,66 @@ static void lower_validation(ls_lowering *lowering) {
   lower_factor(lowering);
 }
 
-/* The op of the layout's optimizer on a parameter, which reads its gradient and three cells. */
-static ls_instruction *lower_optimizer(ls_lowering *lowering, int p, ls_op_kind op, int gradient) {
-  const int *cell = lowering->program->cell;
-  ls_instruction *made = ls_lower_op(lowering, op);
-  made->attributes = ls_optimizer_attributes(&lowering->sharded->layout.optimizer,
-                                             lowering->program->parameters[p].ndim);
-  return with(
-      made, 4,
-      (int[]){gradient, cell[LS_CELL_LEARNING_RATE], cell[LS_CELL_STEP], cell[LS_CELL_CLIP_FACTOR]},
-      0, NULL);
-}
-
-static const ls_optimizer_row *optimizer_of(const ls_lowering *lowering) {
-  return ls_optimizer_row_of(lowering->sharded->layout.optimizer.kind);
-}
-
-/* A parameter's weights as the update will make them where the factor is what it is now. */
-static void lower_speculation(ls_lowering *lowering, int p) {
+/* Stored weights are written as the state is placed. */
+static int update_operand(ls_lowering *lowering, int p, ls_update_operand of) {
   const ls_program_parameter *parameter = &lowering->program->parameters[p];
-  const ls_optimizer_row *row = optimizer_of(lowering);
-  const int weights = ls_lower_parameter(lowering, p, LS_PART_STORED, parameter->name,
-                                         lowering->memory[parameter->unit].part[LS_PART_STORED],
-                                         &lowering->units->items[parameter->unit].state);
-  ls_instruction *made =
-      lower_optimizer(lowering, p, row->speculative, updated(lowering, p, LS_PART_GRADIENT));
-  made->in[made->inputs++] = parameter->part[LS_PART_MASTER];
-  for (int m = 0; m < row->moments; m++) made->in[made->inputs++] = parameter->part[row->moment[m]];
-  made->out[made->outputs++] = weights;
+  const ls_unit_memory *memory = &lowering->memory[parameter->unit];
+  if (of.from == LS_FROM_CELL) return lowering->program->cell[of.index];
+  if (of.from == LS_FROM_NUMBER) return lowering->number[of.index];
+  if (of.from == LS_FROM_PART && of.index != LS_PART_STORED)
+    return updated(lowering, p, (ls_state_part)of.index);
+  const bool weights = of.from == LS_FROM_PART;
+  return ls_lower_parameter(lowering, p, weights ? LS_PART_STORED : LS_PART_MASTER, parameter->name,
+                            weights ? memory->part[LS_PART_STORED] : memory->temporary[of.index],
+                            &lowering->units->items[parameter->unit].state);
 }
 
-static void lower_ahead(ls_lowering *lowering, int unit) {
+/* What a node makes of shards as a number is each rank's part of it. */
+static void reduce_numbers(ls_lowering *lowering, const ls_update_node *node,
+                           const ls_instruction *made, const char *of) {
+  const ls_program *program = lowering->program;
+  ls_axes axes = 0;
+  for (int i = 0; i < made->inputs; i++) {
+    const ls_placement *placement = &program->values.items[made->in[i]].placement;
+    axes |= ls_placement_axes(&program->mesh, placement, LS_SHARDED, -1) |
+            ls_placement_axes(&program->mesh, placement, LS_SHARDED_FLAT, -1);
+  }
+  const char *what = ls_arena_printf(program->arena, "%s of %s", ls_op_name(node->op), of);
+  for (int o = 0; o < node->outputs; o++)
+    if (node->out[o].from == LS_FROM_NUMBER)
+      reduce_number(lowering, lowering->number[node->out[o].index], axes, what);
+}
+
+/* A node of the optimizer's update of a parameter. */
+static void lower_node(ls_lowering *lowering, int p, const ls_update_node *node) {
+  const ls_program_parameter *parameter = &lowering->program->parameters[p];
+  int in[LS_MAX_INPUTS], out[LS_MAX_OUTPUTS];
+  bool numbers = false;
+  for (int o = 0; o < node->outputs; o++) out[o] = update_operand(lowering, p, node->out[o]);
+  for (int i = 0; i < node->inputs; i++) in[i] = update_operand(lowering, p, node->in[i]);
+  ls_instruction *made =
+      with(ls_lower_op(lowering, node->op), node->inputs, in, node->outputs, out);
+  made->attributes =
+      ls_optimizer_attributes(&lowering->sharded->layout.optimizer, node, parameter->ndim);
+  for (int o = 0; o < node->outputs; o++) numbers |= node->out[o].from == LS_FROM_NUMBER;
+  if (numbers) reduce_numbers(lowering, node, made, parameter->name);
+}
+
+static void lower_nodes(ls_lowering *lowering, int unit, const ls_update_node *nodes, int count) {
   const ls_units *units = lowering->units;
   for (int i = units->first[unit]; i < units->first[unit + 1]; i++)
-    lower_speculation(lowering, units->parameters[i]);
+    for (int n = 0; n < count; n++) lower_node(lowering, units->parameters[i], &nodes[n]);
 }
 
-static void lower_parameter_update(ls_lowering *lowering, int p) {
-  const ls_optimizer_row *row = optimizer_of(lowering);
-  int out[1 + LS_MOST_MOMENTS] = {updated(lowering, p, LS_PART_MASTER)};
-  for (int m = 0; m < row->moments; m++) out[1 + m] = updated(lowering, p, row->moment[m]);
-  const int gradient = updated(lowering, p, LS_PART_GRADIENT);
-  ls_instruction *made = lower_optimizer(lowering, p, row->update, gradient);
-  for (int o = 0; o < 1 + row->moments; o++) made->out[made->outputs++] = out[o];
+/* Weights as the update will make them where the factor is what it is now. */
+static void lower_speculation(ls_lowering *lowering, int unit) {
+  const ls_update_node node = ls_optimizer_speculation(&lowering->sharded->layout.optimizer);
+  lower_nodes(lowering, unit, &node, 1);
 }
 
 static void lower_update(ls_lowering *lowering, int unit) {
-  const ls_units *units = lowering->units;
-  for (int i = units->first[unit]; i < units->first[unit + 1]; i++)
-    lower_parameter_update(lowering, units->parameters[i]);
+  const ls_optimizer_row *row = ls_optimizer_row_of(&lowering->sharded->layout.optimizer);
+  lower_nodes(lowering, unit, row->node, row->nodes);
   const ls_unit_memory *memory = &lowering->memory[unit];
   const bool returns = ls_offload_returns(lowering->offload_plan, unit);
   const int master_at = memory->at[LS_PART_MASTER];
@@ -357,7 +367,7 @@ void ls_lower_action(ls_lowering *lowering, const ls_action *action) {
       lower_norm(lowering);
       lower_loss(lowering);
       break;
-    case LS_ACTION_SPECULATE: lower_ahead(lowering, action->unit); break;
+    case LS_ACTION_SPECULATE: lower_speculation(lowering, action->unit); break;
     case LS_ACTION_VALIDATE: lower_validation(lowering); break;
     case LS_ACTION_UPDATE: lower_update(lowering, action->unit); break;
     case LS_ACTION_LOSS: lower_loss(lowering); break;

@@ -32,7 +32,7 @@ static void move_state(ls_lowering *lowering, int unit, bool back) {
   const ls_unit_memory *memory = &lowering->memory[unit];
   for (int i = 0; i < LS_PART_COUNT; i++) {
     const ls_state_part part = (ls_state_part)i;
-    if (ls_optimizer_keeps(lowering->sharded->layout.optimizer.kind, part))
+    if (ls_optimizer_keeps(&lowering->sharded->layout.optimizer, part))
       move_unit(lowering, unit, part, back ? memory->at[i] : memory->part[i],
                 back ? memory->part[i] : memory->at[i], ls_lower_placement(lowering, unit, part),
                 ls_state_row_of(part)->name);

@@ -90,7 +90,7 @@ static void place_parameters(ls_lowering *lowering, int unit) {
 }
 
 static bool keeps(const ls_lowering *lowering, int part) {
-  return ls_optimizer_keeps(lowering->sharded->layout.optimizer.kind, (ls_state_part)part);
+  return ls_optimizer_keeps(&lowering->sharded->layout.optimizer, (ls_state_part)part);
 }
 
 /* Evaluation shares the region that the step keeps the optimizer's state in. */
@@ -110,12 +110,25 @@ static void place_state(ls_lowering *lowering, int unit) {
   }
 }
 
+/* What nodes of the update make for later ones, beside the state. */
+static void place_temporaries(ls_lowering *lowering, int unit) {
+  const ls_pool pool = lowering->offload_plan->state[unit] ? LS_POOL_HOST_WORK : LS_POOL_WORK;
+  const int count =
+      ls_optimizer_temporaries(&lowering->sharded->layout.optimizer, LS_FROM_ELEMENTS);
+  for (int t = 0; t < count; t++)
+    lowering->memory[unit].temporary[t] =
+        unit_storage(lowering, unit, LS_PART_MASTER,
+                     ls_arena_printf(lowering->program->arena, "update's temporary %d", t), pool,
+                     LS_CATEGORY_TEMPORARIES, &lowering->units->items[unit].state);
+}
+
 /* What an update works on, where that is not what stays between steps. */
 static void place_update(ls_lowering *lowering, int unit) {
   const ls_offload_plan *offload_plan = lowering->offload_plan;
   const ls_placement *state = &lowering->units->items[unit].state;
   ls_unit_memory *memory = &lowering->memory[unit];
   if (lowering->program->kind != LS_PROGRAM_STEP) return;
+  place_temporaries(lowering, unit);
   for (int i = 0; i < LS_PART_COUNT; i++) {
     if (!keeps(lowering, i)) continue;
     const ls_state_row *row = ls_state_row_of((ls_state_part)i);
@@ -257,16 +270,21 @@ static void make_cells(ls_lowering *lowering) {
   static const char *const names[LS_CELL_COUNT] = {
       "learning_rate", "step",        "valid_tokens", "loss_scale", "loss_sum", "squared_norm",
       "norm",          "clip_factor", "mean_loss",    "scale",      "stop"};
+  const int numbers =
+      ls_optimizer_temporaries(&lowering->sharded->layout.optimizer, LS_FROM_NUMBER);
   const int storage = ls_lower_storage(lowering, "cells", LS_POOL_CELL, LS_CATEGORY_INPUTS,
-                                       (int64_t)LS_CELL_COUNT * LS_CELL_BYTES);
-  for (int c = 0; c < LS_CELL_COUNT; c++)
-    lowering->program->cell[c] =
-        ls_lower_value(lowering, &(ls_value){.name = names[c],
-                                             .dtype = LS_F64,
-                                             .ndim = 1,
-                                             .global = {1},
-                                             .storage = storage,
-                                             .offset = (int64_t)c * LS_CELL_BYTES});
+                                       (int64_t)(LS_CELL_COUNT + numbers) * LS_CELL_BYTES);
+  for (int c = 0; c < LS_CELL_COUNT + numbers; c++) {
+    int *value =
+        c < LS_CELL_COUNT ? &lowering->program->cell[c] : &lowering->number[c - LS_CELL_COUNT];
+    *value = ls_lower_value(lowering,
+                            &(ls_value){.name = c < LS_CELL_COUNT ? names[c] : "update's number",
+                                        .dtype = LS_F64,
+                                        .ndim = 1,
+                                        .global = {1},
+                                        .storage = storage,
+                                        .offset = (int64_t)c * LS_CELL_BYTES});
+  }
 }
 
 static int make_input(ls_lowering *lowering, ls_tensor_id id) {

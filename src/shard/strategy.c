@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "ir/state.h"
+
 static const ls_data_strategy data_strategies[] = {
     {LS_REPLICATED, LS_PARTIAL, LS_REPLICATED},
     {LS_REPLICATED, LS_PARTIAL, LS_SHARDED_FLAT},
@@ -71,6 +73,12 @@ static ls_status check_post_validation(const ls_layout *layout, ls_error *error)
                    "post_validation=true with mesh.pp=%d, where no other stage is waited for: use "
                    "post_validation=false, or a pipeline",
                    layout->pp);
+  if (!ls_optimizer_row_of(&layout->optimizer)->speculative)
+    return ls_fail(
+        error, LS_INPUT,
+        "post_validation=true with optimizer.name=%s, whose update cannot be speculated: "
+        "use post_validation=false",
+        ls_optimizer_row_of(&layout->optimizer)->name);
   if (!offload->optimizer && !offload->parameters && !offload->activations) return LS_OK;
   return ls_fail(error, LS_INPUT,
                  "post_validation=true with %s, whose transfers cannot be begun twice: use "

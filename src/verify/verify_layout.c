@@ -80,7 +80,7 @@ static void choose_dtype(ls_layout_verification *about) {
 static void choose_epsilon(ls_layout_verification *about) {
   ls_optimizer *optimizer = &about->shrunk->layout.optimizer;
   const double least = rounding_of(about->shrunk->layout.compute)->epsilon;
-  if (!ls_optimizer_takes(optimizer->kind, "optimizer.eps") || optimizer->epsilon >= least) return;
+  if (!ls_optimizer_takes(optimizer, "optimizer.eps") || optimizer->epsilon >= least) return;
   add_row(about, "optimizer.eps", number(about->arena, optimizer->epsilon),
           number(about->arena, least), "below it AdamW makes as much of rounding as of a gradient");
   optimizer->epsilon = least;
