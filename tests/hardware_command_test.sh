@@ -48,6 +48,8 @@ run 2 check keys.yaml --on 8xmi300x
 says "no recipe is known for the AMD Instinct MI300X"
 run 2 check keys.yaml --on 0xl40
 says "expected a count and an accelerator"
+run 2 check keys.yaml --on 4xl40 -n 8
+says "-n 8 beside --on 4xl40: expected at most 4"
 run 2 show keys.yaml --compare --on 2xl40
 says "--on beside --compare"
 

@@ -11,7 +11,7 @@
 
 typedef struct ls_bench_flags {
   const char *model, *devices, *folder, *steps;
-  bool json, kept, shapes, help;
+  bool json, kept, shapes;
 } ls_bench_flags;
 
 /* A progress line on stderr, begun by its first use: "12/40  WHAT  left 9s". */

@@ -119,31 +119,21 @@ static ls_status check_flags(const ls_bench_flags *flags, const ls_words *words,
   return LS_OK;
 }
 
-static ls_status bench(ls_arena *arena, const ls_bench_flags *flags, const ls_words *words,
-                       ls_error *error) {
+static ls_status bench(ls_arena *arena, const ls_words *words, void *asked, ls_error *error) {
+  const ls_bench_flags *flags = asked;
   LS_TRY(check_flags(flags, words, error));
   if (flags->model) return ls_bench_model(arena, flags, words, error);
   return ls_command_is_first() ? ls_bench_machine(arena, flags, error) : LS_OK;
 }
 
-int ls_command_bench(int count, char **given) {
-  ls_arena *arena = ls_arena_create();
-  ls_error error = {0};
-  ls_bench_flags flags = {0};
-  const ls_command_flag known[] = {
-      {"--model", &flags.model, NULL},   {"-n", &flags.devices, NULL},
-      {"--folder", &flags.folder, NULL}, {"--steps", &flags.steps, NULL},
-      {"--json", NULL, &flags.json},     {"--shapes", NULL, &flags.shapes},
-      {"--kept", NULL, &flags.kept},     {"--help", NULL, &flags.help},
-      {"-h", NULL, &flags.help}};
-  ls_words words;
-  ls_status status =
-      ls_words_parse(arena, count, given, known, sizeof known / sizeof *known, &words, &error);
-  if (status == LS_OK && flags.help)
-    printf("%s%s", help, ls_run_file_help(arena, NULL));
-  else if (status == LS_OK)
-    status = bench(arena, &flags, &words, &error);
-  const int exit_status = ls_command_fail("bench", status, &error);
-  ls_arena_destroy(&arena);
-  return exit_status;
+int ls_command_bench(int count, char **words) {
+  ls_bench_flags asked = {0};
+  const ls_command_flag flags[] = {
+      {"--model", &asked.model, NULL},   {"-n", &asked.devices, NULL},
+      {"--folder", &asked.folder, NULL}, {"--steps", &asked.steps, NULL},
+      {"--json", NULL, &asked.json},     {"--shapes", NULL, &asked.shapes},
+      {"--kept", NULL, &asked.kept}};
+  return ls_command_run(
+      &(ls_command){"bench", help, true, flags, sizeof flags / sizeof *flags, bench, &asked}, count,
+      words);
 }

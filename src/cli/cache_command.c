@@ -30,6 +30,7 @@ static const char help[] =
 
 typedef struct request {
   bool clear, all;
+  const char *days;
   double older_than_s; /* 0: any age */
   int64_t files, bytes;
 } request;
@@ -107,8 +108,8 @@ static ls_status folder_of(ls_arena *arena, const char *word, const char **folde
   return LS_OK;
 }
 
-static ls_status cache(ls_arena *arena, const ls_words *words, const char *days, request *asked,
-                       ls_error *error) {
+static ls_status cache(ls_arena *arena, const ls_words *words, void *flags, ls_error *error) {
+  request *asked = flags;
   if (words->key_count)
     return ls_fail(error, LS_INPUT, "%s: cache takes no keys of a run file", words->keys[0]);
   const char **given = words->positional;
@@ -117,12 +118,12 @@ static ls_status cache(ls_arena *arena, const ls_words *words, const char *days,
   if (count > 0 && (asked->clear || strcmp(given[0], "list") == 0)) given++, count--;
   if (!asked->clear && asked->all)
     return ls_fail(error, LS_INPUT, "--all: expected it with clear; list shows all");
-  if (days) {
+  if (asked->days) {
     char *end;
-    asked->older_than_s = 86400 * strtod(days, &end);
-    if (end == days || *end || !(asked->older_than_s >= 0))
+    asked->older_than_s = 86400 * strtod(asked->days, &end);
+    if (end == asked->days || *end || !(asked->older_than_s >= 0))
       return ls_fail(error, LS_INPUT, "--older-than: found \"%s\"; expected a number of days",
-                     days);
+                     asked->days);
   }
   const char *usual[2];
   const int usual_count = count ? 0 : usual_folders(arena, usual);
@@ -137,23 +138,11 @@ static ls_status cache(ls_arena *arena, const ls_words *words, const char *days,
   return LS_OK;
 }
 
-int ls_command_cache(int count, char **given) {
-  ls_arena *arena = ls_arena_create();
-  ls_error error = {0};
+int ls_command_cache(int count, char **words) {
   request asked = {0};
-  const char *days = NULL;
-  bool wants_help = false;
-  const ls_command_flag flags[] = {{"--older-than", &days, NULL},
-                                   {"--all", NULL, &asked.all},
-                                   {"--help", NULL, &wants_help},
-                                   {"-h", NULL, &wants_help}};
-  ls_words words;
-  ls_status status =
-      ls_words_parse(arena, count, given, flags, sizeof flags / sizeof *flags, &words, &error);
-  if (status == LS_OK && wants_help)
-    printf("%s", help);
-  else if (status == LS_OK)
-    status = cache(arena, &words, days, &asked, &error);
-  ls_arena_destroy(&arena);
-  return ls_command_fail("cache", status, &error);
+  const ls_command_flag flags[] = {{"--older-than", &asked.days, NULL},
+                                   {"--all", NULL, &asked.all}};
+  return ls_command_run(
+      &(ls_command){"cache", help, false, flags, sizeof flags / sizeof *flags, cache, &asked},
+      count, words);
 }

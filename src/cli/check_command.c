@@ -17,6 +17,8 @@ static const char help[] =
     "  reductions  every gradient, the loss and the norm hold each contribution of each\n"
     "              microbatch, shard and stage exactly once when they are read; no partial sum is\n"
     "              taken for a value; parameters end updated once, and alike on all replicas\n"
+    "  model       what all stages compute together is this model, its gradients and its updates;\n"
+    "              frozen parameters end as they began\n"
     "  memory      nothing is read that is not written or is overwritten, no two live tensors\n"
     "              share bytes, queues wait where they share memory; a device's memory fits\n"
     "              device.memory\n\n"
@@ -79,8 +81,12 @@ static void print_memory(const ls_session *session) {
   if (file > 0) printf("offloaded to nvme: %.1f MiB a device\n", file);
 }
 
-static ls_status check(ls_arena *arena, const ls_words *words, const char *devices_text,
-                       const char *on, ls_error *error) {
+typedef struct request {
+  const char *devices, *on;
+} request;
+
+static ls_status check(ls_arena *arena, const ls_words *words, void *given, ls_error *error) {
+  request *asked = given;
   if (words->positional_count > 1)
     return ls_fail(error, LS_INPUT, "%s: one run file is expected", words->positional[1]);
   const char *path = words->positional_count ? words->positional[0] : NULL;
@@ -89,8 +95,8 @@ static ls_status check(ls_arena *arena, const ls_words *words, const char *devic
   LS_TRY(ls_run_file_read(arena, path, words->keys, words->key_count, &run, error));
   int devices;
   const ls_device_facts *facts;
-  LS_TRY(ls_hardware_find(arena, on, &facts, &devices_text, error));
-  LS_TRY(ls_command_devices(devices_text, run, &devices, error));
+  LS_TRY(ls_hardware_find(arena, asked->on, &facts, &asked->devices, error));
+  LS_TRY(ls_command_devices(asked->devices, run, &devices, error));
   ls_session *session;
   LS_TRY(ls_session_create_on(arena, run, devices, devices, facts, &session, error));
   const double compiled = ls_now_s() - begin;
@@ -112,24 +118,11 @@ static ls_status check(ls_arena *arena, const ls_words *words, const char *devic
   return LS_OK;
 }
 
-int ls_command_check(int count, char **given) {
+int ls_command_check(int count, char **words) {
   if (!ls_command_is_first()) return ls_exit_status(LS_OK);
-  ls_arena *arena = ls_arena_create();
-  ls_error error = {0};
-  const char *devices = NULL, *on = NULL;
-  bool wants_help = false;
-  const ls_command_flag flags[] = {{"-n", &devices, NULL},
-                                   {"--on", &on, NULL},
-                                   {"--help", NULL, &wants_help},
-                                   {"-h", NULL, &wants_help}};
-  ls_words words;
-  ls_status status =
-      ls_words_parse(arena, count, given, flags, sizeof flags / sizeof *flags, &words, &error);
-  if (status == LS_OK && wants_help)
-    printf("%s%s", help, ls_run_file_help(arena, NULL));
-  else if (status == LS_OK)
-    status = check(arena, &words, devices, on, &error);
-  const int exit_status = ls_command_fail("check", status, &error);
-  ls_arena_destroy(&arena);
-  return exit_status;
+  request asked = {0};
+  const ls_command_flag flags[] = {{"-n", &asked.devices, NULL}, {"--on", &asked.on, NULL}};
+  return ls_command_run(
+      &(ls_command){"check", help, true, flags, sizeof flags / sizeof *flags, check, &asked}, count,
+      words);
 }

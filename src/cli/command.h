@@ -51,12 +51,26 @@ typedef struct ls_words {
   int positional_count;
   const char **keys;
   int key_count;
+  bool help; /* --help or -h, which every command has */
 } ls_words;
 
 /* LS_INPUT for a flag that is neither of the command's nor a key; names the nearest. */
 LS_CHECKED ls_status ls_words_parse(ls_arena *arena, int count, char **words,
                                     const ls_command_flag *flags, int flag_count, ls_words *parsed,
                                     ls_error *error);
+
+/* A command whose flags are set in `asked`. */
+typedef struct ls_command {
+  const char *name, *help;
+  bool has_keys; /* its help ends with all keys of a run file */
+  const ls_command_flag *flags;
+  int flag_count;
+  ls_status (*run)(ls_arena *arena, const ls_words *words, void *asked, ls_error *error);
+  void *asked;
+} ls_command;
+
+/* Takes the words apart, then prints the help or runs the command; returns the exit status. */
+int ls_command_run(const ls_command *command, int count, char **words);
 
 /* How many devices: -n where given (text may be NULL), else the launcher's tasks, else the product
  * of the mesh's axes. LS_INPUT where the launcher has started more tasks than MPI reports, with the

@@ -47,7 +47,18 @@ static void print_progress(void *context, int64_t done, int64_t all) {
             done == all ? "\r\033[K" : "");
 }
 
-static ls_status export_to(const ls_words *words, ls_export_options *options, ls_error *error) {
+typedef struct request {
+  const char *dtype, *size;
+  ls_export_options options;
+} request;
+
+static ls_status export_to(ls_arena *arena, const ls_words *words, void *flags, ls_error *error) {
+  (void)arena;
+  request *asked = flags;
+  ls_export_options *options = &asked->options;
+  LS_TRY(read_dtype(asked->dtype, &options->dtype, error));
+  LS_TRY(read_size(asked->size, &options->max_shard_bytes, error));
+  if (!ls_command_is_first()) return LS_OK;
   if (words->key_count)
     return ls_fail(error, LS_INPUT, "%s: export takes no keys of a run file", words->keys[0]);
   if (words->positional_count != 2)
@@ -68,27 +79,13 @@ static ls_status export_to(const ls_words *words, ls_export_options *options, ls
   return LS_OK;
 }
 
-int ls_command_export(int count, char **given) {
-  const char *dtype = NULL, *size = NULL, *names = NULL;
-  bool wants_help = false;
-  ls_export_options options = {0};
-  const ls_command_flag flags[] = {{"--dtype", &dtype, NULL},     {"--max-shard-size", &size, NULL},
-                                   {"--names", &names, NULL},     {"--trust", NULL, &options.trust},
-                                   {"--help", NULL, &wants_help}, {"-h", NULL, &wants_help}};
-  ls_arena *arena = ls_arena_create();
-  ls_error error = {0};
-  ls_words words;
-  ls_status status = ls_words_parse(arena, count, given, flags, 5, &words, &error);
-  if (status == LS_OK && wants_help) {
-    fputs(help, stdout);
-    ls_arena_destroy(&arena);
-    return 0;
-  }
-  options.names = names;
-  if (status == LS_OK) status = read_dtype(dtype, &options.dtype, &error);
-  if (status == LS_OK) status = read_size(size, &options.max_shard_bytes, &error);
-  if (status == LS_OK && ls_command_is_first()) status = export_to(&words, &options, &error);
-  const int result = status == LS_OK ? 0 : ls_command_fail("export", status, &error);
-  ls_arena_destroy(&arena);
-  return result;
+int ls_command_export(int count, char **words) {
+  request asked = {0};
+  const ls_command_flag flags[] = {{"--dtype", &asked.dtype, NULL},
+                                   {"--max-shard-size", &asked.size, NULL},
+                                   {"--names", &asked.options.names, NULL},
+                                   {"--trust", NULL, &asked.options.trust}};
+  return ls_command_run(
+      &(ls_command){"export", help, false, flags, sizeof flags / sizeof *flags, export_to, &asked},
+      count, words);
 }

@@ -15,8 +15,8 @@
 static const char help[] =
     "usage: lockstep generate RUN_OR_CHECKPOINT \"PROMPT\" [flags] [dtype=WORD]\n\n"
     "Continues the prompt and prints both as the text comes. The first word is a run's folder\n"
-    "(its newest good checkpoint is taken), a checkpoint, or a Hugging Face folder of a gpt2 or\n"
-    "llama model with its tokenizer. A prompt of - is read from standard input.\n\n"
+    "(its newest good checkpoint is taken), a checkpoint, or a Hugging Face folder with its\n"
+    "tokenizer. A prompt of - is read from standard input.\n\n"
     "  --temperature X     0 takes the likeliest token, 1 the model's own chances (default 0.8)\n"
     "  --top-k K           only the K likeliest tokens; 0: all (default)\n"
     "  --top-p P           only the likeliest tokens that sum to P (default 0.9)\n"
@@ -267,7 +267,7 @@ static ls_status generate_with(ls_generator *generator, const char *folder, cons
   return status;
 }
 
-static ls_status generate(ls_arena *arena, const request *asked, ls_error *error) {
+static ls_status generate_text(ls_arena *arena, const request *asked, ls_error *error) {
   const char *folder;
   LS_TRY(ls_sampling_check(&asked->sampling, error));
   LS_TRY(ls_checkpoint_find(arena, asked->model, asked->trust, &folder, error));
@@ -286,13 +286,13 @@ static ls_status generate(ls_arena *arena, const request *asked, ls_error *error
   return status;
 }
 
-/* The texts of flags that take a value. */
-typedef struct values {
+typedef struct generate_flags {
   const char *temperature, *top_k, *top_p, *seed, *most;
-} values;
+  bool greedy, json, trust;
+} generate_flags;
 
-static ls_status read_request(ls_arena *arena, const ls_words *words, const values *given,
-                              bool greedy, request *asked, ls_error *error) {
+static ls_status read_request(ls_arena *arena, const ls_words *words, const generate_flags *given,
+                              request *asked, ls_error *error) {
   if (words->positional_count != 2)
     return ls_fail(error, LS_INPUT,
                    "found %d words; expected a run or checkpoint and a prompt in quotes (see "
@@ -309,37 +309,30 @@ static ls_status read_request(ls_arena *arena, const ls_words *words, const valu
   LS_TRY(read_whole(given->seed, "--seed", 0, &seed, error));
   LS_TRY(read_whole(given->most, "--max-new-tokens", 1, &asked->most, error));
   asked->sampling.seed = (uint64_t)seed;
-  if (greedy) asked->sampling.temperature = 0;
+  if (given->greedy) asked->sampling.temperature = 0;
+  asked->json = given->json;
+  asked->trust = given->trust;
   LS_TRY(read_keys(arena, words, asked, error));
   return read_prompt(arena, asked, error);
 }
 
-int ls_command_generate(int count, char **given) {
-  ls_arena *arena = ls_arena_create();
-  ls_error error = {0};
-  values texts = {0};
+static ls_status generate(ls_arena *arena, const ls_words *words, void *flags, ls_error *error) {
   request asked = {0};
-  bool greedy = false, wants_help = false;
-  const ls_command_flag flags[] = {{"--temperature", &texts.temperature, NULL},
-                                   {"--top-k", &texts.top_k, NULL},
-                                   {"--top-p", &texts.top_p, NULL},
-                                   {"--seed", &texts.seed, NULL},
-                                   {"--max-new-tokens", &texts.most, NULL},
-                                   {"--greedy", NULL, &greedy},
+  LS_TRY(read_request(arena, words, flags, &asked, error));
+  return generate_text(arena, &asked, error);
+}
+
+int ls_command_generate(int count, char **words) {
+  generate_flags asked = {0};
+  const ls_command_flag flags[] = {{"--temperature", &asked.temperature, NULL},
+                                   {"--top-k", &asked.top_k, NULL},
+                                   {"--top-p", &asked.top_p, NULL},
+                                   {"--seed", &asked.seed, NULL},
+                                   {"--max-new-tokens", &asked.most, NULL},
+                                   {"--greedy", NULL, &asked.greedy},
                                    {"--json", NULL, &asked.json},
-                                   {"--trust", NULL, &asked.trust},
-                                   {"--help", NULL, &wants_help},
-                                   {"-h", NULL, &wants_help}};
-  ls_words words;
-  ls_status status =
-      ls_words_parse(arena, count, given, flags, sizeof flags / sizeof *flags, &words, &error);
-  if (status == LS_OK && wants_help) {
-    fputs(help, stdout);
-  } else if (status == LS_OK) {
-    status = read_request(arena, &words, &texts, greedy, &asked, &error);
-    if (status == LS_OK) status = generate(arena, &asked, &error);
-  }
-  const int exit_status = ls_command_fail("generate", status, &error);
-  ls_arena_destroy(&arena);
-  return exit_status;
+                                   {"--trust", NULL, &asked.trust}};
+  return ls_command_run(
+      &(ls_command){"generate", help, false, flags, sizeof flags / sizeof *flags, generate, &asked},
+      count, words);
 }

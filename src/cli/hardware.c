@@ -1,6 +1,7 @@
 #include "cli/hardware.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <strings.h>
 
 /* "2xcpu-avx512_bf16": a CPU with that set of instructions, of which no memory is known. */
@@ -29,6 +30,9 @@ ls_status ls_hardware_find(ls_arena *arena, const char *text, const ls_device_fa
         "--on %s: no recipe is known for the %s; expected one of NVIDIA's from sm_80 on, "
         "as h100-sxm-80",
         text, found->name);
+  if (count && *devices && strtol(*devices, NULL, 10) > count)
+    return ls_fail(error, LS_INPUT, "-n %s beside --on %s: expected at most %d", *devices, text,
+                   count);
   if (count && !*devices) *devices = ls_arena_printf(arena, "%d", count);
   *facts = made;
   return LS_OK;

@@ -12,8 +12,8 @@
 #include "session/session.h"
 
 /* The facts of the devices that `text` names, NULL where it is NULL; *devices, the text of -n,
- * becomes their count where that is said and *devices is NULL. LS_INPUT: no such device, or none
- * that can be compiled for; names the nearest. */
+ * becomes their count where that is said and *devices is NULL. LS_INPUT: fewer than -n has, no such
+ * device, with the nearest named, or none that can be compiled for. */
 LS_CHECKED ls_status ls_hardware_find(ls_arena *arena, const char *text,
                                       const ls_device_facts **facts, const char **devices,
                                       ls_error *error);

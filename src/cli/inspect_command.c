@@ -73,29 +73,28 @@ static void print_json(json_t *found) {
   free(text);
 }
 
-int ls_command_inspect(int count, char **given) {
-  bool as_json = false, tensors = false, wants_help = false;
-  const ls_command_flag flags[] = {{"--json", NULL, &as_json},
-                                   {"--tensors", NULL, &tensors},
-                                   {"--help", NULL, &wants_help},
-                                   {"-h", NULL, &wants_help}};
-  ls_arena *arena = ls_arena_create();
-  ls_error error = {0};
-  ls_words words = {0};
-  ls_status status = ls_words_parse(arena, count, given, flags, 4, &words, &error);
-  if (status == LS_OK && wants_help) {
-    fputs(help, stdout);
-  } else if (status == LS_OK && (words.positional_count != 1 || words.key_count)) {
-    status = ls_fail(&error, LS_INPUT, "found %d words; expected one folder or file",
-                     words.positional_count + words.key_count);
-  } else if (status == LS_OK) {
-    json_t *found = NULL;
-    status = ls_inspect(words.positional[0], tensors, &found, &error);
-    if (status == LS_OK && as_json) print_json(found);
-    if (status == LS_OK && !as_json) print_words(found);
-    json_decref(found);
-  }
-  const int result = status == LS_OK ? 0 : ls_command_fail("inspect", status, &error);
-  ls_arena_destroy(&arena);
-  return result;
+typedef struct request {
+  bool json, tensors;
+} request;
+
+static ls_status inspect(ls_arena *arena, const ls_words *words, void *flags, ls_error *error) {
+  (void)arena;
+  const request *asked = flags;
+  if (words->positional_count != 1 || words->key_count)
+    return ls_fail(error, LS_INPUT, "found %d words; expected one folder or file",
+                   words->positional_count + words->key_count);
+  json_t *found = NULL;
+  LS_TRY(ls_inspect(words->positional[0], asked->tensors, &found, error));
+  (asked->json ? print_json : print_words)(found);
+  json_decref(found);
+  return LS_OK;
+}
+
+int ls_command_inspect(int count, char **words) {
+  request asked = {0};
+  const ls_command_flag flags[] = {{"--json", NULL, &asked.json},
+                                   {"--tensors", NULL, &asked.tensors}};
+  return ls_command_run(
+      &(ls_command){"inspect", help, false, flags, sizeof flags / sizeof *flags, inspect, &asked},
+      count, words);
 }

@@ -113,7 +113,7 @@ static int dispatch(int argc, char **argv) {
   }
   const char *name = argv[1];
   if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0)
-    return help(argc > 2 ? argv[2] : NULL);
+    return help(argc > 2 && argv[2][0] != '-' ? argv[2] : NULL);
   if (strcmp(name, "--version") == 0 || strcmp(name, "version") == 0) {
     printf("lockstep %s\n", LS_VERSION);
     return 0;

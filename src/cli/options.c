@@ -51,8 +51,8 @@ static const ls_command_flag *find_assigned(const ls_command_flag *flags, int co
 
 static ls_status unknown_flag(const char *word, const ls_command_flag *flags, int count,
                               ls_error *error) {
-  const char *names[32];
-  int known = 0;
+  const char *names[32] = {"--help"};
+  int known = 1;
   for (int f = 0; f < count && known < 32; f++) names[known++] = flags[f].name;
   const char *nearest = ls_nearest(word, names, known);
   if (nearest)
@@ -75,6 +75,10 @@ typedef struct parser {
 static ls_status take_word(const parser *p, int left, char **words, int *taken, ls_error *error) {
   const char *word = words[0], *value = NULL;
   *taken = 1;
+  if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+    p->into->help = true;
+    return LS_OK;
+  }
   const ls_command_flag *flag = find_flag(p->flags, p->flag_count, word);
   if (!flag) flag = find_assigned(p->flags, p->flag_count, word, &value);
   if (flag) {
@@ -125,6 +129,21 @@ ls_status ls_words_parse(ls_arena *arena, int count, char **words, const ls_comm
     at += taken;
   }
   return LS_OK;
+}
+
+int ls_command_run(const ls_command *command, int count, char **words) {
+  ls_arena *arena = ls_arena_create();
+  ls_error error = {0};
+  ls_words parsed;
+  ls_status status =
+      ls_words_parse(arena, count, words, command->flags, command->flag_count, &parsed, &error);
+  if (status == LS_OK && parsed.help)
+    printf("%s%s", command->help, command->has_keys ? ls_run_file_help(arena, NULL) : "");
+  else if (status == LS_OK)
+    status = command->run(arena, &parsed, command->asked, &error);
+  const int exit_status = ls_command_fail(command->name, status, &error);
+  ls_arena_destroy(&arena);
+  return exit_status;
 }
 
 ls_status ls_command_devices(const char *text, const ls_run_file *run, int *devices,

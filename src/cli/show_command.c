@@ -52,7 +52,7 @@ static const char help[] =
 
 typedef struct show_flags {
   const char *devices, *on, *rank, *timeline, *memory_map, *html;
-  bool memory, collectives, evaluate, compare, floor, json, help;
+  bool memory, collectives, evaluate, compare, floor, json;
 } show_flags;
 
 static ls_status read_rank(const ls_program *const *stages, const char *text, int *rank,
@@ -183,8 +183,8 @@ static ls_status check_flags(const show_flags *flags, ls_error *error) {
   return LS_OK;
 }
 
-static ls_status show(ls_arena *arena, const ls_words *words, const show_flags *flags,
-                      ls_error *error) {
+static ls_status show(ls_arena *arena, const ls_words *words, void *given, ls_error *error) {
+  show_flags *flags = given;
   LS_TRY(check_flags(flags, error));
   if (words->positional_count > 1)
     return ls_fail(error, LS_INPUT, "%s: one run file is expected", words->positional[1]);
@@ -193,9 +193,8 @@ static ls_status show(ls_arena *arena, const ls_words *words, const show_flags *
   LS_TRY(ls_run_file_read(arena, path, words->keys, words->key_count, &run, error));
   int devices;
   const ls_device_facts *facts;
-  const char *asked = flags->devices;
-  LS_TRY(ls_hardware_find(arena, flags->on, &facts, &asked, error));
-  LS_TRY(ls_command_devices(asked, run, &devices, error));
+  LS_TRY(ls_hardware_find(arena, flags->on, &facts, &flags->devices, error));
+  LS_TRY(ls_command_devices(flags->devices, run, &devices, error));
   if (flags->compare) return ls_show_compare(arena, run, devices, flags->json, error);
   const ls_run_file *as_read = ls_run_file_copy(arena, run);
   ls_session *session;
@@ -209,27 +208,17 @@ static ls_status show(ls_arena *arena, const ls_words *words, const show_flags *
   return show_program(session, flags, error);
 }
 
-int ls_command_show(int count, char **given) {
+int ls_command_show(int count, char **words) {
   if (!ls_command_is_first()) return ls_exit_status(LS_OK);
-  ls_arena *arena = ls_arena_create();
-  ls_error error = {0};
-  show_flags flags = {0};
-  const ls_command_flag known[] = {
-      {"-n", &flags.devices, NULL},          {"--on", &flags.on, NULL},
-      {"--rank", &flags.rank, NULL},         {"--timeline", &flags.timeline, NULL},
-      {"--html", &flags.html, NULL},         {"--memory-map", &flags.memory_map, NULL},
-      {"--memory", NULL, &flags.memory},     {"--collectives", NULL, &flags.collectives},
-      {"--evaluate", NULL, &flags.evaluate}, {"--compare", NULL, &flags.compare},
-      {"--floor", NULL, &flags.floor},       {"--json", NULL, &flags.json},
-      {"--help", NULL, &flags.help},         {"-h", NULL, &flags.help}};
-  ls_words words;
-  ls_status status =
-      ls_words_parse(arena, count, given, known, sizeof known / sizeof *known, &words, &error);
-  if (status == LS_OK && flags.help)
-    printf("%s%s", help, ls_run_file_help(arena, NULL));
-  else if (status == LS_OK)
-    status = show(arena, &words, &flags, &error);
-  const int exit_status = ls_command_fail("show", status, &error);
-  ls_arena_destroy(&arena);
-  return exit_status;
+  show_flags asked = {0};
+  const ls_command_flag flags[] = {
+      {"-n", &asked.devices, NULL},          {"--on", &asked.on, NULL},
+      {"--rank", &asked.rank, NULL},         {"--timeline", &asked.timeline, NULL},
+      {"--html", &asked.html, NULL},         {"--memory-map", &asked.memory_map, NULL},
+      {"--memory", NULL, &asked.memory},     {"--collectives", NULL, &asked.collectives},
+      {"--evaluate", NULL, &asked.evaluate}, {"--compare", NULL, &asked.compare},
+      {"--floor", NULL, &asked.floor},       {"--json", NULL, &asked.json}};
+  return ls_command_run(
+      &(ls_command){"show", help, true, flags, sizeof flags / sizeof *flags, show, &asked}, count,
+      words);
 }

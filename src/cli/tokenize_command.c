@@ -216,8 +216,8 @@ static ls_status each_way(ls_arena *arena, const ls_words *words, const request 
   return LS_OK;
 }
 
-static ls_status tokenize(ls_arena *arena, const ls_words *words, const request *asked,
-                          ls_error *error) {
+static ls_status tokenize(ls_arena *arena, const ls_words *words, void *flags, ls_error *error) {
+  const request *asked = flags;
   int threads;
   LS_TRY(read_threads(asked->threads, &threads, error));
   LS_TRY(check(words, asked, error));
@@ -230,11 +230,8 @@ static ls_status tokenize(ls_arena *arena, const ls_words *words, const request 
   return status;
 }
 
-int ls_command_tokenize(int count, char **given) {
-  ls_arena *arena = ls_arena_create();
-  ls_error error = {0};
+int ls_command_tokenize(int count, char **words) {
   request asked = {0};
-  bool wants_help = false;
   const ls_command_flag flags[] = {{"--tokenizer", &asked.tokenizer, NULL},
                                    {"--pattern", &asked.pattern, NULL},
                                    {"--threads", &asked.threads, NULL},
@@ -244,18 +241,8 @@ int ls_command_tokenize(int count, char **given) {
                                    {"--ids", NULL, &asked.ids},
                                    {"--count", NULL, &asked.count},
                                    {"--decode", NULL, &asked.decode},
-                                   {"--special", NULL, &asked.special},
-                                   {"--help", NULL, &wants_help},
-                                   {"-h", NULL, &wants_help}};
-  ls_words words;
-  ls_status status =
-      ls_words_parse(arena, count, given, flags, sizeof flags / sizeof *flags, &words, &error);
-  if (status == LS_OK && wants_help) {
-    fputs(help, stdout);
-  } else if (status == LS_OK) {
-    status = tokenize(arena, &words, &asked, &error);
-  }
-  const int exit_status = ls_command_fail("tokenize", status, &error);
-  ls_arena_destroy(&arena);
-  return exit_status;
+                                   {"--special", NULL, &asked.special}};
+  return ls_command_run(
+      &(ls_command){"tokenize", help, false, flags, sizeof flags / sizeof *flags, tokenize, &asked},
+      count, words);
 }

@@ -78,8 +78,23 @@ static void read_special(ls_arena *arena, const char *text, ls_bpe_train_options
   }
 }
 
-static ls_status train(ls_arena *arena, const ls_words *words, const request *asked,
-                       ls_error *error) {
+static ls_status check_words(const ls_words *words, ls_error *error) {
+  if (words->key_count)
+    return ls_fail(error, LS_INPUT, "%s: tokenizer takes no keys of a run file", words->keys[0]);
+  if (words->positional_count == 0 || strcmp(words->positional[0], "train") != 0) {
+    return ls_fail(error, LS_INPUT, "found %s%s%s; expected the word train (see --help)",
+                   words->positional_count ? "\"" : "no word",
+                   words->positional_count ? words->positional[0] : "",
+                   words->positional_count ? "\"" : "");
+  }
+  if (words->positional_count == 1)
+    return ls_fail(error, LS_INPUT, "found no text; expected the name of one (see --help)");
+  return LS_OK;
+}
+
+static ls_status train(ls_arena *arena, const ls_words *words, void *flags, ls_error *error) {
+  const request *asked = flags;
+  LS_TRY(check_words(words, error));
   int64_t threads = ls_machine_cores(), pieces = 32000, least = 2;
   LS_TRY(read_number("--threads", asked->threads, 1, 256, &threads, error));
   LS_TRY(read_number("--vocab", asked->vocabulary, 1, LS_VOCABULARY_MOST, &pieces, error));
@@ -120,43 +135,15 @@ static ls_status train(ls_arena *arena, const ls_words *words, const request *as
   return LS_OK;
 }
 
-static ls_status check_words(const ls_words *words, ls_error *error) {
-  if (words->key_count)
-    return ls_fail(error, LS_INPUT, "%s: tokenizer takes no keys of a run file", words->keys[0]);
-  if (words->positional_count == 0 || strcmp(words->positional[0], "train") != 0) {
-    return ls_fail(error, LS_INPUT, "found %s%s%s; expected the word train (see --help)",
-                   words->positional_count ? "\"" : "no word",
-                   words->positional_count ? words->positional[0] : "",
-                   words->positional_count ? "\"" : "");
-  }
-  if (words->positional_count == 1)
-    return ls_fail(error, LS_INPUT, "found no text; expected the name of one (see --help)");
-  return LS_OK;
-}
-
-int ls_command_tokenizer(int count, char **given) {
-  ls_arena *arena = ls_arena_create();
-  ls_error error = {0};
+int ls_command_tokenizer(int count, char **words) {
   request asked = {0};
-  bool wants_help = false;
   const ls_command_flag flags[] = {{"-o", &asked.out, NULL},
                                    {"--vocab", &asked.vocabulary, NULL},
                                    {"--min-frequency", &asked.least, NULL},
                                    {"--special", &asked.special, NULL},
                                    {"--text-key", &asked.text_key, NULL},
-                                   {"--threads", &asked.threads, NULL},
-                                   {"--help", NULL, &wants_help},
-                                   {"-h", NULL, &wants_help}};
-  ls_words words;
-  ls_status status =
-      ls_words_parse(arena, count, given, flags, sizeof flags / sizeof *flags, &words, &error);
-  if (status == LS_OK && wants_help) {
-    fputs(help, stdout);
-  } else if (status == LS_OK) {
-    status = check_words(&words, &error);
-    if (status == LS_OK) status = train(arena, &words, &asked, &error);
-  }
-  const int exit_status = ls_command_fail("tokenizer", status, &error);
-  ls_arena_destroy(&arena);
-  return exit_status;
+                                   {"--threads", &asked.threads, NULL}};
+  return ls_command_run(
+      &(ls_command){"tokenizer", help, false, flags, sizeof flags / sizeof *flags, train, &asked},
+      count, words);
 }

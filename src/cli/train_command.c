@@ -323,23 +323,23 @@ int ls_command_train(int count, char **given) {
   ls_arena *arena = ls_arena_create();
   ls_error error = {0};
   choices asked = {0};
-  bool fresh = false, deletes = false, wants_help = false;
-  const ls_command_flag flags[] = {
-      {"-n", &asked.devices, NULL},       {"--fresh", NULL, &fresh},
-      {"--fresh=delete", NULL, &deletes}, {"--trust", NULL, &asked.trust},
-      {"--help", NULL, &wants_help},      {"-h", NULL, &wants_help}};
+  bool fresh = false, deletes = false;
+  const ls_command_flag flags[] = {{"-n", &asked.devices, NULL},
+                                   {"--fresh", NULL, &fresh},
+                                   {"--fresh=delete", NULL, &deletes},
+                                   {"--trust", NULL, &asked.trust}};
   ls_words words;
   ls_run_file *run = NULL;
   ls_status status =
       ls_words_parse(arena, count, given, flags, sizeof flags / sizeof *flags, &words, &error);
   asked.fresh = deletes ? LS_FRESH_DELETE : fresh ? LS_FRESH_ASIDE : LS_FRESH_NO;
-  if (status == LS_OK && wants_help) print_help(arena, &words);
-  if (status == LS_OK && !wants_help)
+  if (status == LS_OK && words.help) print_help(arena, &words);
+  if (status == LS_OK && !words.help)
     ls_command_catch_signals(ls_command_is_first()
                                  ? "\nlockstep train: stopping as soon as the state can be saved; "
                                    "a second ctrl-C quits at once\n"
                                  : NULL);
-  if (status == LS_OK && !wants_help) status = train(arena, &words, &asked, &run, &error);
+  if (status == LS_OK && !words.help) status = train(arena, &words, &asked, &run, &error);
   tell_failure(arena, run, false, status, &error);
   ls_arena_destroy(&arena);
   return ls_exit_status(status);

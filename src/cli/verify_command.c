@@ -37,7 +37,7 @@ static const char help[] =
     "With a trace, keys are those of the layout and dtype (fp32 where not given). Tolerances: "
     "fp32,\n"
     "8 times what float32 did to the reference itself; fp64, rounding (or once that noise where\n"
-    "parts of the reference are float32 even in its fp64 run); bf16 and fp16, wide bands.\n\n"
+    "parts of the reference are float32 even in its fp64 run); bf16 and fp16, wide ones.\n\n"
     "examples:\n"
     "  lockstep verify run.yaml mesh.tp=8 mesh.pp=4 schedule=zbv train.microbatches=16 -n 512\n"
     "  lockstep verify examples/quickstart.yaml zero=2 -n 4 --kernels\n"
@@ -99,7 +99,7 @@ static void print_json(const ls_verification *about, bool ok) {
 
 typedef struct verify_flags {
   const char *trace, *devices;
-  bool kernels, json, help;
+  bool kernels, json;
 } verify_flags;
 
 static ls_status verify_trace(ls_arena *arena, const ls_words *words, const verify_flags *flags,
@@ -146,22 +146,18 @@ static ls_status verify_run(ls_arena *arena, const ls_words *words, const verify
   return ls_verify_layout_command(arena, run, devices, flags->kernels, flags->json, error);
 }
 
-int ls_command_verify(int count, char **given) {
-  ls_arena *arena = ls_arena_create();
-  ls_error error = {0};
+static ls_status verify(ls_arena *arena, const ls_words *words, void *asked, ls_error *error) {
+  const verify_flags *flags = asked;
+  return (flags->trace ? verify_trace : verify_run)(arena, words, flags, error);
+}
+
+int ls_command_verify(int count, char **words) {
   verify_flags asked = {0};
-  const ls_command_flag flags[] = {
-      {"--trace", &asked.trace, NULL},     {"-n", &asked.devices, NULL},
-      {"--kernels", NULL, &asked.kernels}, {"--json", NULL, &asked.json},
-      {"--help", NULL, &asked.help},       {"-h", NULL, &asked.help}};
-  ls_words words;
-  ls_status status =
-      ls_words_parse(arena, count, given, flags, sizeof flags / sizeof *flags, &words, &error);
-  if (status == LS_OK && asked.help)
-    fputs(help, stdout);
-  else if (status == LS_OK)
-    status = (asked.trace ? verify_trace : verify_run)(arena, &words, &asked, &error);
-  const int exit_status = ls_command_fail("verify", status, &error);
-  ls_arena_destroy(&arena);
-  return exit_status;
+  const ls_command_flag flags[] = {{"--trace", &asked.trace, NULL},
+                                   {"-n", &asked.devices, NULL},
+                                   {"--kernels", NULL, &asked.kernels},
+                                   {"--json", NULL, &asked.json}};
+  return ls_command_run(
+      &(ls_command){"verify", help, false, flags, sizeof flags / sizeof *flags, verify, &asked},
+      count, words);
 }
