@@ -1,5 +1,6 @@
 #include "train/loop.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -247,7 +248,7 @@ static ls_status finish_step(trainer *self, bool *stop, ls_error *error) {
   return LS_OK;
 }
 
-enum { PATH_BYTES = 1024, SHOWN_BYTES = 100000000 }; /* less is read in no time */
+enum { PATH_BYTES = PATH_MAX, SHOWN_BYTES = 100000000 }; /* less is read in no time */
 
 static ls_status take_path(const char *folder, char path[PATH_BYTES], ls_error *error) {
   *path = 0;
@@ -287,10 +288,9 @@ static ls_status find_checkpoint(const trainer *self, char path[PATH_BYTES], int
                                  ls_error *error) {
   const ls_run_folder *folder = self->of->folder;
   memset(path, 0, PATH_BYTES);
-  if (is_first(self)) {
-    LS_TRY(take_path(folder->checkpoint, path, error));
-    *step = folder->step;
-  }
+  if (is_first(self)) *step = folder->step;
+  LS_TRY(ls_agree(self->rank, is_first(self) ? take_path(folder->checkpoint, path, error) : LS_OK,
+                  error));
   for (;;) {
     ls_error damage = {0};
     LS_TRY(share_checkpoint(self, path, step, error));

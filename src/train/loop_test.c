@@ -162,6 +162,22 @@ static ls_status train(fixture *f, int devices, const char *const *keys, int key
   return status;
 }
 
+/* Rank 0 tells the others which checkpoint they go on from. */
+static void test_a_long_path_is_gone_on_from(void **state) {
+  fixture *f = *state;
+  ls_error error = {0};
+  char out[1400];
+  int length = snprintf(out, sizeof out, "out=%s", f->folder);
+  for (int i = 0; i < 5; i++)
+    length += snprintf(out + length, sizeof out - (size_t)length, "/%0240d", i);
+  const char *const keys[] = {"mesh.dp_shard=2", out};
+  f->stop_after = 3;
+  assert_int_equal(train(f, 2, keys, 2, false, &error), LS_STOPPED);
+  f->stop_after = 0;
+  if (train(f, 2, keys, 2, false, &error) != LS_OK) fail_msg("%s", error.text);
+  assert_int_equal(f->begun_after, 3);
+}
+
 static void test_stopping_changes_nothing(void **state) {
   fixture *f = *state;
   ls_error error = {0};
@@ -667,6 +683,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_narrow_gradients_follow_wide_ones, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_overflow_skips_steps_on_all_ranks, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_stopping_keeps_the_scale, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_a_long_path_is_gone_on_from, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_post_validation_changes_nothing, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_nan_after_a_speculation_is_named, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_nan_weight_is_no_overflow, set_up, tear_down),
