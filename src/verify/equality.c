@@ -385,14 +385,15 @@ static bool is_later(ls_equality_kind kind, int i) {
 
 /* By gap of the list: what is allowed. */
 static double *list_allowed(ls_arena *arena, const gap_list *list, const ls_trajectory *reference,
-                            ls_equality_kind kind, const ls_equality_tolerances *bands) {
+                            ls_equality_kind kind, const ls_equality_tolerances *tolerances) {
   double *allowed = LS_NEW_ARRAY(arena, double, list->count);
   const double *noise = NULL;
-  if (bands->rounded) noise = list_noise(arena, bands->rounded, reference, kind);
+  if (tolerances->rounded) noise = list_noise(arena, tolerances->rounded, reference, kind);
   for (int i = 0; i < list->count; i++) {
     const bool later = is_later(kind, i);
-    const double multiple = later || kind == LS_EQUALITY_LOSS ? bands->later : bands->multiple;
-    allowed[i] = later ? bands->least_later : bands->least;
+    const double multiple =
+        later || kind == LS_EQUALITY_LOSS ? tolerances->later : tolerances->multiple;
+    allowed[i] = later ? tolerances->least_later : tolerances->least;
     if (noise) allowed[i] = fmax(allowed[i], multiple * noise[i]);
     if (kind == LS_EQUALITY_NORM && i % 2 == 1) allowed[i] = LS_EQUALITY_OWN_NORM;
   }
@@ -425,10 +426,10 @@ static ls_equality_gap describe(const gap_list *list, int i, double allowed, ls_
 /* Goes through a kind's gaps in order, up to the first that is not allowed where only that counts;
  * *found is the largest for what is allowed. Whether any is not. */
 static bool scan(const ls_trajectory *a, const ls_trajectory *reference, ls_equality_kind kind,
-                 const ls_equality_tolerances *bands, bool first, ls_equality_gap *found) {
+                 const ls_equality_tolerances *tolerances, bool first, ls_equality_gap *found) {
   ls_arena *scratch = ls_arena_create();
   const gap_list list = list_gaps(scratch, a, reference, kind);
-  const double *allowed = list_allowed(scratch, &list, reference, kind, bands);
+  const double *allowed = list_allowed(scratch, &list, reference, kind, tolerances);
   bool beyond = false;
   int worst = 0;
   for (int i = 0; i < list.count && !(first && beyond); i++) {
@@ -443,16 +444,16 @@ static bool scan(const ls_trajectory *a, const ls_trajectory *reference, ls_equa
 }
 
 ls_equality_gap ls_equality_worst(const ls_trajectory *a, const ls_trajectory *reference,
-                                  ls_equality_kind kind, const ls_equality_tolerances *bands) {
+                                  ls_equality_kind kind, const ls_equality_tolerances *tolerances) {
   ls_equality_gap worst;
-  scan(a, reference, kind, bands, false, &worst);
+  scan(a, reference, kind, tolerances, false, &worst);
   return worst;
 }
 
 bool ls_equality_first(const ls_trajectory *a, const ls_trajectory *reference,
-                       ls_equality_kind kind, const ls_equality_tolerances *bands,
+                       ls_equality_kind kind, const ls_equality_tolerances *tolerances,
                        ls_equality_gap *gap) {
-  return scan(a, reference, kind, bands, true, gap);
+  return scan(a, reference, kind, tolerances, true, gap);
 }
 
 double ls_equality_median(const ls_trajectory *a, const ls_trajectory *reference,

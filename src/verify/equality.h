@@ -94,12 +94,12 @@ typedef struct ls_equality_gap {
 
 /* The gap of a kind that is largest for what is allowed. */
 ls_equality_gap ls_equality_worst(const ls_trajectory *a, const ls_trajectory *reference,
-                                  ls_equality_kind kind, const ls_equality_tolerances *bands);
+                                  ls_equality_kind kind, const ls_equality_tolerances *tolerances);
 
 /* The gap of a kind above what is allowed that comes about first: steps in their order, gradients
  * as backward makes them, from the last parameter to the first. False: there is none. */
 bool ls_equality_first(const ls_trajectory *a, const ls_trajectory *reference,
-                       ls_equality_kind kind, const ls_equality_tolerances *bands,
+                       ls_equality_kind kind, const ls_equality_tolerances *tolerances,
                        ls_equality_gap *gap);
 
 /* The median gap of a kind over its tensors, or over steps. */

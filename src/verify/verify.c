@@ -28,7 +28,7 @@ typedef struct task {
   const ls_weights *gradients;      /* the reference's, of step 0 */
   const ls_trace_summary **summary; /* by tensor of the plan */
   double *logits;                   /* the reference's, of row 0 */
-  ls_verify_tolerances bands;
+  ls_verify_tolerances tolerances;
   double squares; /* of differences between final parameters */
   int recorder;   /* rank */
 } task;
@@ -132,8 +132,8 @@ static ls_status check_logits(const worker *self, ls_error *error) {
   if (status == LS_OK && self->records) {
     int64_t at;
     const double worst =
-        largest_difference(ours, of->logits, rows * columns, of->bands.rounding, &at);
-    record(of, LS_VERIFY_LOGITS, rows * columns, worst, of->bands.logits,
+        largest_difference(ours, of->logits, rows * columns, of->tolerances.rounding, &at);
+    record(of, LS_VERIFY_LOGITS, rows * columns, worst, of->tolerances.logits,
            ls_arena_printf(scratch, "token %lld, id %lld", (long long)(at / columns),
                            (long long)(at % columns)));
   }
@@ -175,15 +175,15 @@ static ls_status check_gradient(const worker *self, ls_arena *scratch, int tenso
   double *theirs = LS_NEW_ARRAY(scratch, double, count);
   LS_TRY(ls_stored_tensor_read(ls_weights_tensor(of->gradients, tensor), 0, count, LS_F64, theirs,
                                error));
-  const double worst = largest_difference(ours, theirs, count, of->bands.rounding, &at);
-  record(of, LS_VERIFY_GRADIENTS, count, worst, of->bands.gradients,
+  const double worst = largest_difference(ours, theirs, count, of->tolerances.rounding, &at);
+  record(of, LS_VERIFY_GRADIENTS, count, worst, of->tolerances.gradients,
          ls_arena_printf(scratch, "%s, element %lld", layout->name, (long long)at));
   return LS_OK;
 }
 
 static void record_parameter(task *of, double difference, const char *where) {
   of->squares += difference * difference;
-  record(of, LS_VERIFY_PARAMETERS, 1, difference, of->bands.parameters, where);
+  record(of, LS_VERIFY_PARAMETERS, 1, difference, of->tolerances.parameters, where);
 }
 
 static void compare_summary(task *of, ls_arena *scratch, const ls_trace_summary *theirs,
@@ -210,7 +210,7 @@ static void compare_summary(task *of, ls_arena *scratch, const ls_trace_summary 
 /* Where each number alone may be far off, all together may not. */
 static void check_mean(task *of) {
   const double compared = (double)of->about->rows[LS_VERIFY_PARAMETERS].compared;
-  record(of, LS_VERIFY_PARAMETERS, 0, sqrt(of->squares / compared), of->bands.mean_parameters,
+  record(of, LS_VERIFY_PARAMETERS, 0, sqrt(of->squares / compared), of->tolerances.mean_parameters,
          "all, root mean square");
 }
 
@@ -244,9 +244,9 @@ static void check_step(const worker *self, int64_t s) {
   char where[32];
   snprintf(where, sizeof where, "step %lld", (long long)s);
   record(of, LS_VERIFY_LOSS, 1, fabs(ls_rank_cell(self->rank, LS_CELL_MEAN_LOSS) - step->loss),
-         of->bands.loss[s], where);
+         of->tolerances.loss[s], where);
   record(of, LS_VERIFY_NORM, 1, fabs(ls_rank_cell(self->rank, LS_CELL_NORM) - step->norm),
-         of->bands.norm[s], where);
+         of->tolerances.norm[s], where);
 }
 
 static ls_status repeat(const worker *self, ls_error *error) {
@@ -265,7 +265,7 @@ static ls_status repeat(const worker *self, ls_error *error) {
     LS_TRY(ls_steps_update(&steps, error));
   }
   LS_TRY(check_tensors(self, check_final, error));
-  if (self->records && self->of->bands.mean_parameters > 0) check_mean(self->of);
+  if (self->records && self->of->tolerances.mean_parameters > 0) check_mean(self->of);
   return LS_OK;
 }
 
@@ -360,8 +360,9 @@ static ls_status run_with_gradients(task *of, ls_world *world, ls_error *error) 
   LS_TRY(match_summaries(of, error));
   LS_TRY(read_logits(of, error));
   LS_TRY(largest_gradient(of, &gradient, error));
-  of->bands = ls_verify_bands_make(about->arena, about->trace, of->session->layout.compute,
-                                   largest_magnitude(of->logits, logits), gradient);
+  of->tolerances =
+      ls_verify_tolerances_make(about->arena, about->trace, of->session->layout.compute,
+                                largest_magnitude(of->logits, logits), gradient);
   LS_TRY(ls_rank_threads_run(world, rank_body, of, error));
   about->compared = true;
   for (int k = 0; k < LS_VERIFY_KINDS; k++) {

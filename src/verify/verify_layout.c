@@ -211,13 +211,13 @@ static ls_status check_kernels(const ls_layout_verification *about, const ls_tra
 /* What the run's kernels and dtype do to one device; `rounded` keeps it. */
 static ls_status find_tolerances(const ls_layout_verification *about,
                                  const ls_trajectory *reference, ls_trajectory *rounded,
-                                 ls_equality_tolerances *bands, ls_error *error) {
+                                 ls_equality_tolerances *tolerances, ls_error *error) {
   const ls_dtype compute = about->shrunk->layout.compute;
   const rounding *of = rounding_of(compute);
-  *bands = (ls_equality_tolerances){of->floor, of->later_floor, .rounded = NULL};
+  *tolerances = (ls_equality_tolerances){of->floor, of->later_floor, .rounded = NULL};
   if (compute == LS_F64) return LS_OK;
   LS_TRY(run_one_device(about, compute, rounded, error));
-  *bands =
+  *tolerances =
       (ls_equality_tolerances){of->floor, of->later_floor, of->multiple, later_multiple, rounded};
   return check_kernels(about, reference, rounded, error);
 }
@@ -239,10 +239,11 @@ static int64_t numbers_compared(const ls_trajectory *of, ls_equality_kind kind) 
 }
 
 static void fill_rows(ls_layout_verification *about, const ls_trajectory *found,
-                      const ls_trajectory *reference, const ls_equality_tolerances *bands) {
+                      const ls_trajectory *reference, const ls_equality_tolerances *tolerances) {
   for (int k = 0; k < LS_EQUALITY_KINDS; k++) {
     ls_layout_row *row = &about->rows[k];
-    const ls_equality_gap worst = ls_equality_worst(found, reference, (ls_equality_kind)k, bands);
+    const ls_equality_gap worst =
+        ls_equality_worst(found, reference, (ls_equality_kind)k, tolerances);
     row->compared = numbers_compared(found, (ls_equality_kind)k);
     row->worst = worst.relative;
     row->tolerance = worst.allowed;
@@ -278,13 +279,13 @@ static int time_of(ls_equality_kind kind, const ls_equality_gap *gap) {
 
 /* What differs first, and where that is a loss or a norm the first tensor too. */
 static void find_first(ls_layout_verification *about, const ls_trajectory *found,
-                       const ls_trajectory *reference, const ls_equality_tolerances *bands) {
+                       const ls_trajectory *reference, const ls_equality_tolerances *tolerances) {
   const char *first = NULL, *tensor = NULL;
   int first_time = 0, tensor_time = 0;
   for (int k = 0; k < LS_EQUALITY_KINDS; k++) {
     const ls_equality_kind kind = (ls_equality_kind)k;
     ls_equality_gap gap;
-    if (!ls_equality_first(found, reference, kind, bands, &gap)) continue;
+    if (!ls_equality_first(found, reference, kind, tolerances, &gap)) continue;
     const int time = time_of(kind, &gap);
     const char *text = describe_gap(about->arena, found, kind, &gap);
     if (!first || time < first_time) {
@@ -318,14 +319,14 @@ static ls_status run_layout(const ls_layout_verification *about, ls_trajectory *
 
 ls_status ls_verify_layout_run(ls_layout_verification *verification, ls_error *error) {
   ls_trajectory reference, rounded, found = {0};
-  ls_equality_tolerances bands;
+  ls_equality_tolerances tolerances;
   const char *source = verification->session->run->path;
   if (!*source) source = "this layout";
   LS_TRY(make_reference(verification, &reference, error));
-  LS_TRY(find_tolerances(verification, &reference, &rounded, &bands, error));
+  LS_TRY(find_tolerances(verification, &reference, &rounded, &tolerances, error));
   LS_TRY(run_layout(verification, &found, error));
-  fill_rows(verification, &found, &reference, &bands);
-  find_first(verification, &found, &reference, &bands);
+  fill_rows(verification, &found, &reference, &tolerances);
+  find_first(verification, &found, &reference, &tolerances);
   if (!*verification->first && found.unlike)
     snprintf(verification->first, sizeof verification->first,
              "%s: ranks that hold the same part of it end with different values", found.unlike);

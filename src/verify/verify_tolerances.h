@@ -2,14 +2,14 @@
  *
  * fp32: 8 times what float32 alone did to the reference. The noise of logits, gradients and
  * parameters is the trace's; that of a loss or a gradient norm is the largest difference between
- * its fp32 and its fp64 column up to that step. The band of these is never below 4 ulps.
+ * its fp32 and its fp64 column up to that step. The tolerance of these is never below 4 ulps.
  *
  * fp64: constants near rounding (verify_tolerances.c) where the reference's fp64 run is double
  * throughout. Where parts of it are float32 even so (rotary tables, norms), we cannot be nearer to
  * it than that: then the share of the noise that comes from there (trace.c), without the 8.
  *
- * bf16: wide bands that a right program keeps and a wrong one leaves; fp16: a quarter of them, but
- * for final parameters.
+ * bf16: wide tolerances that a right program keeps and a wrong one leaves; fp16: a quarter of them,
+ * but for final parameters.
  *
  * Pure functions. */
 #ifndef LS_VERIFY_VERIFY_TOLERANCES_H
@@ -28,7 +28,8 @@ typedef struct ls_verify_tolerances {
 
 /* `largest_logit` and `largest_gradient`: magnitudes in the reference's first step. In the arena.
  */
-ls_verify_tolerances ls_verify_bands_make(ls_arena *arena, const ls_trace *trace, ls_dtype compute,
-                                          double largest_logit, double largest_gradient);
+ls_verify_tolerances ls_verify_tolerances_make(ls_arena *arena, const ls_trace *trace,
+                                               ls_dtype compute, double largest_logit,
+                                               double largest_gradient);
 
 #endif

@@ -187,7 +187,7 @@ static int lasting_bytes(const ls_program *program, int64_t bytes[LS_CATEGORY_CO
   return bands;
 }
 
-static void draw_tolerances(const picture *of, const int64_t bytes[LS_CATEGORY_COUNT]) {
+static void draw_lasting(const picture *of, const int64_t bytes[LS_CATEGORY_COUNT]) {
   const double width = of->program->actions.count * of->action;
   int y = of->band_top;
   fprintf(of->stream, "<text x='%d' y='%d' class='l'>lasting</text>\n", LEFT - 8, y + 15);
@@ -394,7 +394,7 @@ void ls_memory_map_svg(const ls_program *program, const char *title, FILE *strea
           LEFT, of.work_top - 6, LEFT, of.work_top, actions * of.action, WORK);
   draw_live_intervals(&of);
   if (work) draw_ticks(&of, work, of.byte, of.work_top + WORK);
-  draw_tolerances(&of, lasting);
+  draw_lasting(&of, lasting);
   draw_peak(&of, peak, most);
   draw_legend(&of, of.bottom + 24);
   fputs("</svg>\n", stream);
