@@ -11,9 +11,9 @@
 
 #include "base/random.h"
 #include "lower/compile.h"
-#include "run/rank_memory.h"
 #include "run/rank_parameters.h"
 #include "run/rank_threads.h"
+#include "session/inputs.h"
 #include "support/layouts.h"
 
 enum { SEQUENCES = 12, STEPS = 2, SEED = 20261121 };
@@ -24,16 +24,16 @@ typedef struct job {
   double step_loss[STEPS], evaluation_loss[STEPS];
 } job;
 
-static void fill_inputs(const ls_rank *rank, const ls_program *from, int program) {
-  const ls_view ids = ls_rank_view(rank, program, from->ids, 0);
-  const ls_view labels = ls_rank_view(rank, program, from->labels, 0);
-  const ls_view positions = ls_rank_view(rank, program, from->positions, 0);
-  for (int64_t i = 0; i < ids.valid[0]; i++) {
-    const int64_t at = ids.start[0] + i;
-    ((int32_t *)ids.data)[i] = (int32_t)(at * 7 % 37);
-    ((int32_t *)labels.data)[i] = at % 5 ? (int32_t)(at * 11 % 37) : -1;
-    ((int32_t *)positions.data)[i] = (int32_t)(at % from->sequence);
+static ls_status take_tokens(void *context, int64_t step, int64_t first, int64_t count,
+                             const ls_batch *batch, ls_error *error) {
+  (void)step, (void)error;
+  const ls_program *program = context;
+  for (int64_t at = first; at < first + count; at++) {
+    batch->ids[at - first] = (int32_t)(at * 7 % 37);
+    batch->labels[at - first] = at % 5 ? (int32_t)(at * 11 % 37) : -1;
+    batch->positions[at - first] = (int32_t)(at % program->sequence);
   }
+  return LS_OK;
 }
 
 static ls_status fill_parameters(ls_rank *rank, const ls_program *program, ls_error *error) {
@@ -49,13 +49,14 @@ static ls_status fill_parameters(ls_rank *rank, const ls_program *program, ls_er
 }
 
 static ls_status train_and_evaluate(ls_rank *rank, job *work, ls_error *error) {
+  const ls_inputs inputs = {take_tokens, (void *)work->programs[0]};
   LS_TRY(fill_parameters(rank, work->programs[0], error));
   ls_rank_set_cell(rank, LS_CELL_LEARNING_RATE, 0.01);
   for (int s = 0; s < STEPS; s++) {
-    fill_inputs(rank, work->programs[1], 1);
+    LS_TRY(ls_inputs_fill(&inputs, rank, 1, 0, s, error));
     LS_TRY(ls_rank_run(rank, 1, error));
     const double evaluated = ls_rank_cell(rank, LS_CELL_MEAN_LOSS);
-    fill_inputs(rank, work->programs[0], 0);
+    LS_TRY(ls_inputs_fill(&inputs, rank, 0, 0, s, error));
     ls_rank_set_cell(rank, LS_CELL_STEP, s + 1);
     LS_TRY(ls_rank_run(rank, 0, error));
     if (ls_rank_number(rank) != 0) continue;

@@ -14,9 +14,9 @@
 #include "base/random.h"
 #include "check/check.h"
 #include "lower/compile.h"
-#include "run/rank_memory.h"
 #include "run/rank_parameters.h"
 #include "run/rank_threads.h"
+#include "session/inputs.h"
 #include "support/layouts.h"
 #include "verify/equality.h"
 
@@ -92,12 +92,21 @@ static ls_status write_parameters(ls_rank *rank, const job *work, ls_error *erro
   return LS_OK;
 }
 
+static ls_status take_tokens(void *context, int64_t step, int64_t first, int64_t count,
+                             const ls_batch *batch, ls_error *error) {
+  (void)step, (void)error;
+  const tokens *given = context;
+  const size_t bytes = (size_t)count * sizeof(int32_t);
+  memcpy(batch->ids, given->ids + first, bytes);
+  memcpy(batch->labels, given->labels + first, bytes);
+  memcpy(batch->positions, given->positions + first, bytes);
+  return LS_OK;
+}
+
 static ls_status run_gradients(ls_rank *rank, const job *work, ls_error *error) {
   LS_TRY(write_parameters(rank, work, error));
-  const size_t bytes = (size_t)(work->given->rows * SEQUENCE) * sizeof(int32_t);
-  memcpy(ls_rank_view(rank, 0, work->program->ids, 0).data, work->given->ids, bytes);
-  memcpy(ls_rank_view(rank, 0, work->program->labels, 0).data, work->given->labels, bytes);
-  memcpy(ls_rank_view(rank, 0, work->program->positions, 0).data, work->given->positions, bytes);
+  const ls_inputs inputs = {take_tokens, (void *)work->given};
+  LS_TRY(ls_inputs_fill(&inputs, rank, 0, 0, 0, error));
   ls_rank_set_cell(rank, LS_CELL_STEP, 1);
   LS_TRY(ls_rank_run_gradients(rank, 0, error));
   work->result->loss = ls_rank_cell(rank, LS_CELL_MEAN_LOSS);

@@ -20,9 +20,9 @@
 #include "base/random.h"
 #include "cost/cost.h"
 #include "lower/compile.h"
-#include "run/rank_memory.h"
 #include "run/rank_parameters.h"
 #include "run/rank_threads.h"
+#include "session/inputs.h"
 #include "support/layouts.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -155,17 +155,16 @@ typedef struct job {
   int64_t sent_before[16], sent_after[16]; /* by rank */
 } job;
 
-static void fill_inputs(ls_rank *rank, const ls_program *program) {
-  for (int m = 0; m < program->layout.microbatches; m++) {
-    const ls_view ids = ls_rank_view(rank, 0, program->ids, m);
-    const ls_view labels = ls_rank_view(rank, 0, program->labels, m);
-    const ls_view positions = ls_rank_view(rank, 0, program->positions, m);
-    for (int64_t i = 0; i < ids.valid[0]; i++) {
-      ((int32_t *)ids.data)[i] = (int32_t)((i * 7 + m) % 37);
-      ((int32_t *)labels.data)[i] = (int32_t)((i * 5 + m) % 37);
-      ((int32_t *)positions.data)[i] = (int32_t)(i % program->sequence);
-    }
+static ls_status take_tokens(void *context, int64_t step, int64_t first, int64_t count,
+                             const ls_batch *batch, ls_error *error) {
+  (void)step, (void)error;
+  const ls_program *program = context;
+  for (int64_t i = 0; i < count; i++) {
+    batch->ids[i] = (int32_t)((first + i) * 7 % 37);
+    batch->labels[i] = (int32_t)((first + i) * 5 % 37);
+    batch->positions[i] = (int32_t)((first + i) % program->sequence);
   }
+  return LS_OK;
 }
 
 static ls_status fill_parameters(ls_rank *rank, const ls_program *program, ls_error *error) {
@@ -184,7 +183,9 @@ static ls_status fill_parameters(ls_rank *rank, const ls_program *program, ls_er
 static ls_status run_steps(ls_rank *rank, job *work, ls_error *error) {
   const int number = ls_rank_number(rank);
   LS_TRY(fill_parameters(rank, work->program, error));
-  fill_inputs(rank, work->program);
+  const ls_inputs inputs = {take_tokens, (void *)work->program};
+  for (int m = 0; m < work->program->layout.microbatches; m++)
+    LS_TRY(ls_inputs_fill(&inputs, rank, 0, m, 0, error));
   ls_rank_set_cell(rank, LS_CELL_LEARNING_RATE, 1e-3);
   ls_rank_set_cell(rank, LS_CELL_STEP, 1);
   LS_TRY(ls_rank_run(rank, 0, error));

@@ -5,12 +5,12 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include <cmocka.h>
 
 #include "base/box.h"
 #include "base/random.h"
+#include "support/test_seed.h"
 
 static uint64_t seed;
 
@@ -63,9 +63,7 @@ static void meeting_is_what_both_have(void **state) {
 }
 
 int main(void) {
-  const char *given = getenv("LS_TEST_SEED");
-  seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
-  printf("seed %llu\n", (unsigned long long)seed);
+  seed = test_seed();
   const struct CMUnitTest tests[] = {cmocka_unit_test(ranges_are_cut_in_order),
                                      cmocka_unit_test(meeting_is_what_both_have)};
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,12 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 
 #include "base/checksum.h"
 #include "base/random.h"
+#include "support/test_seed.h"
 
 enum { BYTES = 40000 };
 
@@ -103,9 +103,7 @@ static void changes_are_seen(void **state) {
 }
 
 int main(void) {
-  const char *given = getenv("LS_TEST_SEED");
-  seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
-  printf("seed %llu\n", (unsigned long long)seed);
+  seed = test_seed();
   const struct CMUnitTest tests[] = {cmocka_unit_test_setup(is_what_the_header_says, fill),
                                      cmocka_unit_test_setup(parts_add_up, fill),
                                      cmocka_unit_test_setup(far_places_count, fill),

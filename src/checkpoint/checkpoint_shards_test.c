@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -16,6 +15,8 @@
 #include "checkpoint/checkpoint.h"
 #include "run/rank_threads.h"
 #include "session/load_parameters.h"
+#include "support/test_folder.h"
+#include "support/test_seed.h"
 
 enum { HIDDEN = 64, VOCABULARY = 512, INNER = 128, LAYERS = 2, MOST_RANKS = 16 };
 static const char config_text[] =
@@ -24,22 +25,7 @@ static const char config_text[] =
     " \"num_key_value_heads\": 4, \"max_position_embeddings\": 16, \"rms_norm_eps\": 1e-5,"
     " \"tie_word_embeddings\": false}";
 
-static char folder[64];
 static uint64_t seed;
-static ls_arena *arena;
-
-static int set_up(void **state) {
-  (void)state;
-  arena = ls_arena_create();
-  snprintf(folder, sizeof folder, "/tmp/lockstep-shards-XXXXXX");
-  return mkdtemp(folder) ? 0 : -1;
-}
-
-static int tear_down(void **state) {
-  (void)state;
-  ls_arena_destroy(&arena);
-  return ls_directory_remove(folder, NULL) == LS_OK ? 0 : -1;
-}
 
 static ls_session *make_session(const char *config, const char *layout) {
   ls_error error = {0};
@@ -346,9 +332,7 @@ static void memory_is_bounded(void **state) {
 #endif
 
 int main(void) {
-  const char *given = getenv("LS_TEST_SEED");
-  seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
-  printf("seed %llu\n", (unsigned long long)seed);
+  seed = test_seed();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(every_element_is_given_once, set_up, tear_down),
       cmocka_unit_test_setup_teardown(ranks_read_their_own_bytes, set_up, tear_down),

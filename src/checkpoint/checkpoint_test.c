@@ -14,7 +14,6 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -23,8 +22,9 @@
 #include "base/random.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checkpoint_folder.h"
-#include "run/rank_memory.h"
 #include "run/rank_threads.h"
+#include "session/inputs.h"
+#include "support/test_seed.h"
 
 static const char gpt2_config[] =
     "{\"model_type\": \"gpt2\", \"vocab_size\": 37, \"n_positions\": 8, \"n_embd\": 12,"
@@ -122,24 +122,25 @@ static ls_session *make_session(ls_arena *arena, const char *config, const char 
   return session;
 }
 
-static void fill_inputs(const ls_session *session, const ls_rank *rank, int m, int64_t step) {
-  const ls_program *program = session->programs[LS_SESSION_STEP];
-  const ls_view ids = ls_rank_view(rank, LS_SESSION_STEP, program->ids, m);
-  const ls_view labels = ls_rank_view(rank, LS_SESSION_STEP, program->labels, m);
-  const ls_view positions = ls_rank_view(rank, LS_SESSION_STEP, program->positions, m);
+static ls_status take_tokens(void *context, int64_t step, int64_t first, int64_t count,
+                             const ls_batch *batch, ls_error *error) {
+  (void)error;
+  const ls_session *session = context;
   const uint64_t vocabulary = (uint64_t)session->config.vocabulary;
-  for (int64_t i = 0; i < ids.valid[0]; i++) {
-    const int64_t token = m * program->tokens + ids.start[0] + i;
-    const uint64_t bits = ls_random_bits(seed, 5, (uint64_t)(step * BATCH * SEQUENCE + token));
-    ((int32_t *)ids.data)[i] = (int32_t)(bits % vocabulary);
-    ((int32_t *)labels.data)[i] = (int32_t)((bits >> 20) % vocabulary);
-    ((int32_t *)positions.data)[i] = (int32_t)(token % SEQUENCE);
+  for (int64_t i = 0; i < count; i++) {
+    const uint64_t bits = ls_random_bits(seed, 5, (uint64_t)(step * BATCH * SEQUENCE + first + i));
+    batch->ids[i] = (int32_t)(bits % vocabulary);
+    batch->labels[i] = (int32_t)((bits >> 20) % vocabulary);
+    batch->positions[i] = (int32_t)((first + i) % SEQUENCE);
   }
+  return LS_OK;
 }
 
 static ls_status take_step(const ls_session *session, ls_rank *rank, int64_t step,
                            ls_error *error) {
-  for (int m = 0; m < session->layout.microbatches; m++) fill_inputs(session, rank, m, step);
+  const ls_inputs inputs = {take_tokens, (void *)session};
+  for (int m = 0; m < session->layout.microbatches; m++)
+    LS_TRY(ls_inputs_fill(&inputs, rank, LS_SESSION_STEP, m, step, error));
   ls_rank_set_cell(rank, LS_CELL_LEARNING_RATE, 0.01);
   ls_rank_set_cell(rank, LS_CELL_STEP, (double)(step + 1));
   return ls_rank_run(rank, LS_SESSION_STEP, error);
@@ -756,9 +757,7 @@ static void test_kill_at_any_moment(void **state) {
 }
 
 int main(void) {
-  const char *given = getenv("LS_TEST_SEED");
-  seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
-  printf("seed %llu\n", (unsigned long long)seed);
+  seed = test_seed();
   const struct CMUnitTest tests[] = {
       /* First, while this process has no threads of OpenMP that a child would miss. */
       cmocka_unit_test_setup_teardown(test_kill_at_any_moment, set_up, tear_down),

@@ -13,24 +13,9 @@
 #include <cmocka.h>
 
 #include "base/file.h"
+#include "support/test_folder.h"
 
-static ls_arena *arena;
-static char folder[64];
 static const ls_rates_key key = {"Some CPU, family 6", 4, "avx2, avx2", "lockstep 0.1.0"};
-
-static int set_up(void **state) {
-  (void)state;
-  arena = ls_arena_create();
-  snprintf(folder, sizeof folder, "/tmp/rates_test.XXXXXX");
-  return !mkdtemp(folder) || setenv("XDG_CACHE_HOME", folder, 1) != 0;
-}
-
-static int tear_down(void **state) {
-  (void)state;
-  ls_error error;
-  ls_arena_destroy(&arena);
-  return ls_directory_remove(folder, &error) != LS_OK;
-}
 
 static void add_matmul(ls_rates *rates, ls_dtype dtype, int threads, int64_t rows, double best) {
   *LS_APPEND(arena, &rates->matmul) =
@@ -186,7 +171,7 @@ static void rates_are_looked_up(void **state) {
 }
 
 int main(void) {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up_cache, tear_down)
   const struct CMUnitTest tests[] = {
       CASE(what_is_written_comes_back),      CASE(one_without_a_disk_comes_back_too),
       CASE(other_machines_have_other_files), CASE(foreign_files_are_not_believed),

@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -22,6 +21,7 @@
 #include "comm/comm.h"
 #include "comm/test_values.h"
 #include "comm/world.h"
+#include "support/test_seed.h"
 
 enum { MAX_RANKS = 16, GROUPS = 6, STEPS = 80, ARENA_BYTES = 2 << 20, LONGEST = 50000 };
 
@@ -427,9 +427,7 @@ static void random_plans(void **state) {
 
 int main(int count, char **arguments) {
   if (count > 3) return run_program(count, arguments);
-  const char *given = getenv("LS_TEST_SEED");
-  seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
-  print_message("seed %llu (LS_TEST_SEED repeats it)\n", (unsigned long long)seed);
+  seed = test_seed();
   const struct CMUnitTest tests[] = {cmocka_unit_test(random_plans)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "comm/test_values.h"
+#include "support/test_seed.h"
 
 enum { MAX_RANKS = 16 };
 
@@ -591,9 +592,7 @@ static void bad_calls(void **state) {
 }
 
 int main(void) {
-  const char *given = getenv("LS_TEST_SEED");
-  seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
-  print_message("seed %llu (LS_TEST_SEED repeats it)\n", (unsigned long long)seed);
+  seed = test_seed();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_collective), cmocka_unit_test(long_reduction),
       cmocka_unit_test(mesh_axes),        cmocka_unit_test(order_of_members),

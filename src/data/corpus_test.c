@@ -18,28 +18,9 @@
 #include <cmocka.h>
 
 #include "base/random.h"
+#include "support/test_folder.h"
 
-static ls_arena *arena;
 static ls_error error;
-static char folder[64];
-
-static int set_up(void **state) {
-  (void)state;
-  arena = ls_arena_create();
-  error = (ls_error){0};
-  snprintf(folder, sizeof folder, "/tmp/corpus_test.XXXXXX");
-  return mkdtemp(folder) ? 0 : -1;
-}
-
-static int tear_down(void **state) {
-  (void)state;
-  ls_arena_destroy(&arena);
-  return ls_directory_remove(folder, &error) == LS_OK ? 0 : -1;
-}
-
-static const char *in_folder(const char *name) {
-  return ls_arena_printf(arena, "%s/%s", folder, name);
-}
 
 /* `age_seconds` old, so that a time can prove something. */
 static const char *text_file(const char *name, const void *text, size_t bytes, int age_seconds) {

@@ -1,4 +1,5 @@
 #include "data/dataset.h"
+#include "support/test_folder.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,23 +11,7 @@
 
 #include <cmocka.h>
 
-static ls_arena *arena;
 static ls_error error;
-static char folder[64];
-
-static int set_up(void **state) {
-  (void)state;
-  arena = ls_arena_create();
-  error = (ls_error){0};
-  snprintf(folder, sizeof folder, "/tmp/dataset_test.XXXXXX");
-  return mkdtemp(folder) ? 0 : -1;
-}
-
-static int tear_down(void **state) {
-  (void)state;
-  ls_arena_destroy(&arena);
-  return ls_directory_remove(folder, &error) == LS_OK ? 0 : -1;
-}
 
 /* A text in which each pair of bytes tells its place. */
 static const char *text_of(const char *name, int64_t bytes) {

@@ -19,29 +19,11 @@
 #include "data/corpus.h"
 #include "data/text_pieces.h"
 #include "data/token_file.h"
+#include "support/test_folder.h"
+#include "support/test_seed.h"
 
-static ls_arena *arena;
 static ls_error error;
-static char folder[64];
 static uint64_t seed;
-
-static int set_up(void **state) {
-  (void)state;
-  arena = ls_arena_create();
-  error = (ls_error){0};
-  snprintf(folder, sizeof folder, "/tmp/formats_test.XXXXXX");
-  return mkdtemp(folder) ? 0 : -1;
-}
-
-static int tear_down(void **state) {
-  (void)state;
-  ls_arena_destroy(&arena);
-  return ls_directory_remove(folder, &error) == LS_OK ? 0 : -1;
-}
-
-static const char *in_folder(const char *name) {
-  return ls_arena_printf(arena, "%s/%s", folder, name);
-}
 
 static const char *write_bytes(const char *name, const void *data, size_t bytes) {
   const char *path = in_folder(name);
@@ -512,8 +494,7 @@ static void long_texts_are_cut(void **state) {
 }
 
 int main(void) {
-  seed = (uint64_t)time(NULL);
-  printf("seed %llu\n", (unsigned long long)seed);
+  seed = test_seed();
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
   const struct CMUnitTest tests[] = {
       CASE(several_processes_make_one_cache), /* first: OpenMP's threads do not survive a fork */

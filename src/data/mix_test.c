@@ -7,32 +7,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "base/random.h"
 #include "data/dataset.h"
+#include "support/test_folder.h"
+#include "support/test_seed.h"
 
-static ls_arena *arena;
 static ls_error error;
-static char folder[64];
 static uint64_t seed;
-
-static int set_up(void **state) {
-  (void)state;
-  arena = ls_arena_create();
-  error = (ls_error){0};
-  snprintf(folder, sizeof folder, "/tmp/mix_test.XXXXXX");
-  return mkdtemp(folder) ? 0 : -1;
-}
-
-static int tear_down(void **state) {
-  (void)state;
-  ls_arena_destroy(&arena);
-  return ls_directory_remove(folder, &error) == LS_OK ? 0 : -1;
-}
 
 static uint64_t draw(uint64_t stream, uint64_t index, uint64_t below) {
   return ls_random_bits(seed, stream, index) % below;
@@ -366,8 +351,7 @@ static void the_fingerprint_is_of_what_is_trained_on(void **state) {
 }
 
 int main(void) {
-  seed = (uint64_t)time(NULL);
-  printf("seed %llu\n", (unsigned long long)seed);
+  seed = test_seed();
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
   const struct CMUnitTest tests[] = {
       CASE(documents_are_drawn_by_their_hash), CASE(few_documents_leave_the_tail),

@@ -19,29 +19,11 @@
 #include "base/stop.h"
 #include "data/fingerprint.h"
 #include "data/text_part.h"
+#include "support/test_folder.h"
+#include "support/test_seed.h"
 
-static ls_arena *arena;
 static ls_error error;
-static char folder[64];
 static uint64_t seed;
-
-static int set_up(void **state) {
-  (void)state;
-  arena = ls_arena_create();
-  error = (ls_error){0};
-  snprintf(folder, sizeof folder, "/tmp/token_folder_test.XXXXXX");
-  return mkdtemp(folder) ? 0 : -1;
-}
-
-static int tear_down(void **state) {
-  (void)state;
-  ls_arena_destroy(&arena);
-  return ls_directory_remove(folder, &error) == LS_OK ? 0 : -1;
-}
-
-static const char *in_folder(const char *name) {
-  return ls_arena_printf(arena, "%s/%s", folder, name);
-}
 
 /* `bytes` of letters, as many lines, with a seed of their own. */
 static char *letters(uint64_t which, int64_t bytes) {
@@ -351,8 +333,7 @@ static void spreading_can_be_undone(void **state) {
 }
 
 int main(void) {
-  seed = (uint64_t)time(NULL);
-  printf("seed %llu\n", (unsigned long long)seed);
+  seed = test_seed();
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
   const struct CMUnitTest tests[] = {
       CASE(a_folder_is_the_corpus_of_its_texts),

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 
@@ -16,7 +15,8 @@
 #include "checkpoint/checkpoint.h"
 #include "generate/generate.h"
 #include "lower/compile.h"
-#include "run/rank_memory.h"
+#include "session/inputs.h"
+#include "support/test_seed.h"
 #include "text/json.h"
 
 #define STORIES "../shared/data/checkpoints/stories260K"
@@ -94,7 +94,6 @@ typedef struct evaluation {
   ls_device device;
   ls_world *world;
   ls_rank *rank;
-  int64_t sequence;
 } evaluation;
 
 static void evaluation_open(evaluation *self, const char *folder, int64_t sequence) {
@@ -106,7 +105,7 @@ static void evaluation_open(evaluation *self, const char *folder, int64_t sequen
                             .microbatches = 1,
                             .layers_per_unit = 1,
                             .compute = LS_F64};
-  *self = (evaluation){.sequence = sequence};
+  *self = (evaluation){0};
   assert_int_equal(ls_model_config_read(arena, folder, &self->session.config, &error), LS_OK);
   const ls_build_options options = {
       .mode = LS_MODEL_FORWARD, .tokens = sequence, .sequence = sequence};
@@ -133,18 +132,33 @@ static void evaluation_close(evaluation *self) {
   ls_world_destroy(&self->world);
 }
 
+/* What one token's loss is of. */
+typedef struct asked_loss {
+  const int32_t *ids;
+  int64_t at;
+  int32_t label;
+} asked_loss;
+
+static ls_status take_tokens(void *context, int64_t step, int64_t first, int64_t count,
+                             const ls_batch *batch, ls_error *error) {
+  (void)step, (void)error;
+  const asked_loss *asked = context;
+  for (int64_t i = first; i < first + count; i++) {
+    batch->ids[i - first] = asked->ids[i];
+    batch->labels[i - first] = i == asked->at ? asked->label : -1;
+    batch->positions[i - first] = (int32_t)i;
+  }
+  return LS_OK;
+}
+
 /* -log of the chance of `label` after ids[0..at]. */
 static double loss_of(const evaluation *self, const int32_t *ids, int64_t at, int32_t label) {
-  int32_t *id = ls_rank_view(self->rank, 0, self->program->ids, 0).data;
-  int32_t *labels = ls_rank_view(self->rank, 0, self->program->labels, 0).data;
-  int32_t *positions = ls_rank_view(self->rank, 0, self->program->positions, 0).data;
-  for (int64_t i = 0; i < self->sequence; i++) {
-    id[i] = ids[i];
-    labels[i] = i == at ? label : -1;
-    positions[i] = (int32_t)i;
-  }
+  asked_loss asked = {ids, at, label};
+  const ls_inputs inputs = {take_tokens, &asked};
   ls_error error = {0};
-  if (ls_rank_run(self->rank, 0, &error) != LS_OK) fail_msg("%s", error.text);
+  if (ls_inputs_fill(&inputs, self->rank, 0, 0, 0, &error) != LS_OK ||
+      ls_rank_run(self->rank, 0, &error) != LS_OK)
+    fail_msg("%s", error.text);
   return ls_rank_cell(self->rank, LS_CELL_MEAN_LOSS);
 }
 
@@ -415,9 +429,7 @@ static void test_bad_input(void **state) {
 }
 
 int main(void) {
-  const char *given = getenv("LS_TEST_SEED");
-  seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
-  printf("seed %llu\n", (unsigned long long)seed);
+  seed = test_seed();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_decoding_is_evaluation, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_prompts_of_any_length, set_up, tear_down),

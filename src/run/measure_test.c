@@ -14,23 +14,7 @@
 
 #include "base/file.h"
 #include "device/cpu/cpu.h"
-
-static ls_arena *arena;
-static char folder[64];
-
-static int set_up(void **state) {
-  (void)state;
-  arena = ls_arena_create();
-  snprintf(folder, sizeof folder, "/tmp/measure_test.XXXXXX");
-  return !mkdtemp(folder) || setenv("XDG_CACHE_HOME", folder, 1) != 0;
-}
-
-static int tear_down(void **state) {
-  (void)state;
-  ls_error error;
-  ls_arena_destroy(&arena);
-  return ls_directory_remove(folder, &error) != LS_OK;
-}
+#include "support/test_folder.h"
 
 typedef struct told {
   int calls, count;
@@ -142,7 +126,7 @@ static void keep_to_one_core(void) {
 
 int main(void) {
   keep_to_one_core();
-#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up_cache, tear_down)
   const struct CMUnitTest tests[] = {
       CASE(everything_is_measured_once),
       CASE(what_is_kept_is_not_measured_again),

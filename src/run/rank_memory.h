@@ -1,5 +1,5 @@
-/* Addresses in a rank's memory, for the files of this room and for tests of the CPU device; others
- * go through ls_rank_get and ls_rank_put. */
+/* Addresses in a rank's memory, private to this room; others go through ls_rank_get and
+ * ls_rank_put. */
 #ifndef LS_RUN_RANK_MEMORY_H
 #define LS_RUN_RANK_MEMORY_H
 

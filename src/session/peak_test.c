@@ -13,23 +13,7 @@
 #include "run/measure.h"
 #include "run/rank_threads.h"
 #include "session/repeat.h"
-
-static ls_arena *arena;
-static char folder[64];
-
-static int set_up(void **state) {
-  (void)state;
-  arena = ls_arena_create();
-  snprintf(folder, sizeof folder, "/tmp/peak_test.XXXXXX");
-  return !mkdtemp(folder) || setenv("XDG_CACHE_HOME", folder, 1) != 0;
-}
-
-static int tear_down(void **state) {
-  (void)state;
-  ls_error error;
-  ls_arena_destroy(&arena);
-  return ls_directory_remove(folder, &error) != LS_OK;
-}
+#include "support/test_folder.h"
 
 static ls_session *open_session(int devices) {
   const char *keys[] = {"model=llama-3m", "data.seq_len=8", "train.batch=8", "dtype=fp32",
@@ -140,7 +124,7 @@ static void no_share_is_above_one(void **state) {
 }
 
 int main(void) {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up_cache, tear_down)
   const struct CMUnitTest tests[] = {
       CASE(what_is_kept_is_the_peak),
       CASE(without_it_a_product_is_measured),

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -19,6 +18,7 @@
 #include "base/file.h"
 #include "base/random.h"
 #include "store/safetensors.h"
+#include "support/test_seed.h"
 
 enum { TENSORS = 9, WRITERS = 3, MOST = 900000, LIMIT = 2000000 };
 
@@ -179,9 +179,7 @@ static void failures_behind_are_told(void **state) {
 
 static int set_up(void **state) {
   (void)state;
-  const char *given = getenv("LS_TEST_SEED");
-  seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
-  print_message("seed %llu (LS_TEST_SEED)\n", (unsigned long long)seed);
+  seed = test_seed();
   arena = ls_arena_create();
   return mkdtemp(folder) ? 0 : -1;
 }

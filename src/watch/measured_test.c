@@ -8,60 +8,15 @@
 
 #include <cmocka.h>
 
-#include "base/file.h"
 #include "cost/cost.h"
 #include "run/rank_threads.h"
 #include "run/recording.h"
 #include "schedule/chunks.h"
-#include "session/session.h"
+#include "support/small_session.h"
 #include "support/xml.h"
 #include "text/json.h"
 #include "watch/memory_map.h"
 #include "watch/timeline.h"
-
-static const char model[] =
-    "{\"model_type\": \"llama\", \"vocab_size\": 64, \"hidden_size\": 16,"
-    " \"intermediate_size\": 24, \"num_hidden_layers\": 4, \"num_attention_heads\": 4,"
-    " \"num_key_value_heads\": 2, \"max_position_embeddings\": 16, \"rms_norm_eps\": 1e-5,"
-    " \"tie_word_embeddings\": true}";
-
-static ls_arena *arena;
-static char folder[64];
-
-static int set_up(void **state) {
-  (void)state;
-  arena = ls_arena_create();
-  snprintf(folder, sizeof folder, "/tmp/lockstep-picture-XXXXXX");
-  ls_error error;
-  return !mkdtemp(folder) || ls_file_write(ls_arena_printf(arena, "%s/config.json", folder), model,
-                                           strlen(model), &error) != LS_OK;
-}
-
-static int tear_down(void **state) {
-  (void)state;
-  ls_error error;
-  const int status = ls_directory_remove(folder, &error) != LS_OK;
-  ls_arena_destroy(&arena);
-  return status;
-}
-
-static ls_session *open_session(int devices, const char *const *keys, int key_count) {
-  const char *words[16];
-  int count = 0;
-  words[count++] = ls_arena_printf(arena, "model=%s/config.json", folder);
-  words[count++] = "data.seq_len=8";
-  words[count++] = "train.batch=8";
-  words[count++] = "dtype=fp32";
-  words[count++] = "device.threads=1";
-  for (int k = 0; k < key_count; k++) words[count++] = keys[k];
-  ls_run_file *run;
-  ls_session *session = NULL;
-  ls_error error = {0};
-  if (ls_run_file_read(arena, NULL, words, count, &run, &error) != LS_OK ||
-      ls_session_create(arena, run, devices, devices, &session, &error) != LS_OK)
-    fail_msg("%s", error.text);
-  return session;
-}
 
 typedef struct recorded {
   const ls_session *session;
@@ -345,5 +300,5 @@ int main(void) {
                                      cmocka_unit_test(test_plan_with_transfers),
                                      cmocka_unit_test(test_shards), cmocka_unit_test(test_offload),
                                      cmocka_unit_test(test_pipelines)};
-  return cmocka_run_group_tests(tests, set_up, tear_down);
+  return cmocka_run_group_tests(tests, set_up_model, tear_down);
 }

@@ -12,52 +12,8 @@
 
 #include <cmocka.h>
 
-#include "base/file.h"
 #include "session/repeat.h"
-
-static const char model[] =
-    "{\"model_type\": \"llama\", \"vocab_size\": 64, \"hidden_size\": 16,"
-    " \"intermediate_size\": 24, \"num_hidden_layers\": 4, \"num_attention_heads\": 4,"
-    " \"num_key_value_heads\": 2, \"max_position_embeddings\": 16, \"rms_norm_eps\": 1e-5,"
-    " \"tie_word_embeddings\": true}";
-
-static ls_arena *arena;
-static char folder[64];
-
-static int set_up(void **state) {
-  (void)state;
-  arena = ls_arena_create();
-  snprintf(folder, sizeof folder, "/tmp/lockstep-table-XXXXXX");
-  ls_error error;
-  return !mkdtemp(folder) || ls_file_write(ls_arena_printf(arena, "%s/config.json", folder), model,
-                                           strlen(model), &error) != LS_OK;
-}
-
-static int tear_down(void **state) {
-  (void)state;
-  ls_error error;
-  const int status = ls_directory_remove(folder, &error) != LS_OK;
-  ls_arena_destroy(&arena);
-  return status;
-}
-
-static ls_session *open_session(int devices, const char *const *keys, int key_count) {
-  const char *words[16];
-  int count = 0;
-  words[count++] = ls_arena_printf(arena, "model=%s/config.json", folder);
-  words[count++] = "data.seq_len=8";
-  words[count++] = "train.batch=8";
-  words[count++] = "dtype=fp32";
-  words[count++] = "device.threads=1";
-  for (int k = 0; k < key_count; k++) words[count++] = keys[k];
-  ls_run_file *run;
-  ls_session *session = NULL;
-  ls_error error = {0};
-  if (ls_run_file_read(arena, NULL, words, count, &run, &error) != LS_OK ||
-      ls_session_create(arena, run, devices, devices, &session, &error) != LS_OK)
-    fail_msg("%s", error.text);
-  return session;
-}
+#include "support/small_session.h"
 
 static void tell(void *context, int done, int count) {
   int *calls = context;
@@ -280,7 +236,7 @@ static void texts_say_what_the_table_says(void **state) {
 }
 
 int main(void) {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up_model, tear_down)
   const struct CMUnitTest tests[] = {
       CASE(rows_add_up_to_the_step),       CASE(what_is_planned_is_what_runs),
       CASE(waiting_is_told_apart),         CASE(floors_say_whose_they_are),
