@@ -15,10 +15,9 @@ typedef struct differentiator {
 int64_t ls_graph_frozen(const ls_graph *graph) {
   int64_t frozen = 0;
   for (int p = 0; p < graph->parameters.count; p++) {
-    const ls_parameter *about = &graph->parameters.items[p].about;
-    int64_t elements = 1;
-    for (int d = 0; d < about->ndim; d++) elements *= about->dims[d];
-    if (!graph->parameters.items[p].trainable) frozen += elements;
+    const ls_parameter_record *parameter = &graph->parameters.items[p];
+    if (!parameter->trainable)
+      frozen += ls_tensor_elements(ls_graph_tensor(graph, parameter->tensor));
   }
   return frozen;
 }

@@ -64,7 +64,4 @@ const ls_family ls_family_bloom = {
     .begin_fallback = 1,
     .end_fallback = 2,
     .read = read_bloom,
-    .embed = ls_decoder_embed,
-    .block = ls_decoder_block,
-    .final_norm = ls_decoder_final_norm,
     .decoder = {.norm = LS_NORM_LAYER, .plain_mlp = true, .embedding_norm = true, .alibi = true}};

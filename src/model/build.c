@@ -101,7 +101,7 @@ static void name_parts(ls_builder *builder, int segment) {
 static ls_tensor_id build_head(ls_builder *builder, const ls_family *family, ls_tensor_id x) {
   const ls_model_config *config = builder->config;
   name_parts(builder, ls_graph_segment(builder->graph, "head"));
-  x = family->final_norm(builder, x);
+  x = (family->final_norm ? family->final_norm : ls_decoder_final_norm)(builder, x);
   ls_tensor_id weight = builder->table;
   if (!config->tied)
     weight = ls_builder_weight(builder, "weight", config->vocabulary, config->width,
@@ -136,10 +136,10 @@ static ls_graph *build(ls_arena *arena, const ls_family *family, const ls_model_
   if (options->mode != LS_MODEL_DECODE)
     graph->labels = ls_graph_input(graph, "labels", options->tokens);
   graph->positions = ls_graph_input(graph, "positions", options->tokens);
-  ls_tensor_id x = family->embed(&builder);
+  ls_tensor_id x = (family->embed ? family->embed : ls_decoder_embed)(&builder);
   for (builder.layer = 0; builder.layer < config->layers; builder.layer++) {
     name_parts(&builder, ls_graph_layer(graph, builder.layer));
-    x = family->block(&builder, x);
+    x = (family->block ? family->block : ls_decoder_block)(&builder, x);
   }
   ls_tensor_id logits = build_head(&builder, family, x);
   if (options->mode == LS_MODEL_DECODE)
@@ -163,12 +163,8 @@ int64_t ls_model_parameters(const ls_model_config *config) {
   const ls_build_options one = {.tokens = 1, .sequence = 1};
   const ls_graph *graph = build(arena, ls_family_find(config->family), config, &one);
   int64_t total = 0;
-  for (int i = 0; i < graph->parameters.count; i++) {
-    const ls_parameter *about = &graph->parameters.items[i].about;
-    int64_t elements = 1;
-    for (int d = 0; d < about->ndim; d++) elements *= about->dims[d];
-    total += elements;
-  }
+  for (int i = 0; i < graph->parameters.count; i++)
+    total += ls_tensor_elements(ls_graph_tensor(graph, graph->parameters.items[i].tensor));
   ls_arena_destroy(&arena);
   return total;
 }

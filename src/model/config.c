@@ -83,7 +83,7 @@ static const char common_unused[] =
     " ";
 
 static bool lists(const char *const *keys, const char *key) {
-  for (; *keys; keys++)
+  for (; keys && *keys; keys++)
     if (strcmp(*keys, key) == 0) return true;
   return false;
 }
@@ -97,7 +97,7 @@ static bool is_common(const char *key) {
 }
 
 static bool guards_list(const ls_config_guard *guards, const char *key) {
-  for (; guards->key; guards++)
+  for (; guards && guards->key; guards++)
     if (strcmp(guards->key, key) == 0) return true;
   return false;
 }
@@ -106,8 +106,8 @@ static bool is_known(const ls_family *family, const char *key) {
   for (const ls_config_key *each = family->keys; each->key; each++)
     if (strcmp(each->key, key) == 0 || (each->alias && strcmp(each->alias, key) == 0)) return true;
   return lists(family->others, key) || lists(family->unused, key) ||
-         lists(family->dropout_keys, key) || guards_list(family->guards, key) || is_common(key) ||
-         guards_list(common_guards, key);
+         lists(ls_family_dropout_keys(family), key) || guards_list(family->guards, key) ||
+         is_common(key) || guards_list(common_guards, key);
 }
 
 /* What asks for nothing, whatever it is about. A leading underscore is transformers' own note. */
@@ -139,7 +139,7 @@ static ls_status check_unknown(const ls_json_object *json, const ls_family *fami
 static ls_status read_dropout(ls_arena *arena, const ls_json_object *json, const ls_family *family,
                               ls_model_config *config, ls_error *error) {
   config->dropout_keys = "";
-  for (const char *const *key = family->dropout_keys; *key; key++) {
+  for (const char *const *key = ls_family_dropout_keys(family); *key; key++) {
     double rate;
     LS_TRY(ls_json_number_or(json, *key, family->dropout_fallback, &rate, error));
     if (!(rate >= 0 && rate < 1))
@@ -214,7 +214,7 @@ static ls_status read_object(ls_arena *arena, const ls_json_object *json, ls_mod
   config->family = family->name;
   for (const ls_config_guard *guard = common_guards; guard->key; guard++)
     LS_TRY(check_guard(json, guard, error));
-  for (const ls_config_guard *guard = family->guards; guard->key; guard++)
+  for (const ls_config_guard *guard = family->guards; guard && guard->key; guard++)
     LS_TRY(check_guard(json, guard, error));
   LS_TRY(check_unknown(json, family, error));
   for (const ls_config_key *key = family->keys; key->key; key++)

@@ -13,7 +13,7 @@
 #include "model/family.h"
 
 static bool is_in(const char *const *list, const char *key) {
-  for (; *list; list++)
+  for (; list && *list; list++)
     if (strcmp(*list, key) == 0) return true;
   return false;
 }
@@ -22,7 +22,8 @@ static bool is_in(const char *const *list, const char *key) {
 static bool says_nothing(const ls_family *family, const char *key) {
   static const char *const common[] = {"initializer_range", "torch_dtype",  "dtype", "bos_token_id",
                                        "eos_token_id",      "pad_token_id", NULL};
-  return is_in(common, key) || is_in(family->dropout_keys, key) || is_in(family->unused, key);
+  return is_in(common, key) || is_in(ls_family_dropout_keys(family), key) ||
+         is_in(family->unused, key);
 }
 
 static bool is_read(const ls_family *family, const char *key) {

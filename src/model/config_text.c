@@ -45,7 +45,7 @@ static json_t *make_object(const ls_model_config *config, ls_dtype dtype) {
   int failed = json == NULL;
   for (const ls_config_key *key = family->keys; !failed && key->key; key++)
     failed |= write_key(json, key, config);
-  for (const char *const *key = family->dropout_keys; !failed && *key; key++)
+  for (const char *const *key = ls_family_dropout_keys(family); !failed && *key; key++)
     failed |= json_object_set_new(json, *key, json_real(0));
   LS_ASSERT(family->write); /* only presets are without a text */
   if (!failed && family->write(json, config) == 0) return json;

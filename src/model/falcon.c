@@ -32,11 +32,7 @@ static const char *const others[] = {"hidden_size",
                                      "multi_query",
                                      "parallel_attn",
                                      "num_ln_in_parallel_attn",
-                                     "rope_theta",
-                                     "rope_scaling",
-                                     "rope_parameters",
-                                     "partial_rotary_factor",
-                                     "original_max_position_embeddings",
+                                     LS_ROPE_KEYS,
                                      NULL};
 
 static const char *const unused[] = {"apply_residual_connection_post_layernorm", "ff_factor", NULL};
@@ -107,7 +103,4 @@ const ls_family ls_family_falcon = {.name = "falcon",
                                     .begin_fallback = 11,
                                     .end_fallback = 11,
                                     .read = read_falcon,
-                                    .embed = ls_decoder_embed,
-                                    .block = ls_decoder_block,
-                                    .final_norm = ls_decoder_final_norm,
                                     .decoder = {.norm = LS_NORM_LAYER, .plain_mlp = true}};

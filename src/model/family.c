@@ -15,6 +15,11 @@ const ls_family *ls_family_find(const char *name) {
   return NULL;
 }
 
+const char *const *ls_family_dropout_keys(const ls_family *family) {
+  static const char *const usual[] = {"attention_dropout", NULL};
+  return family->dropout_keys ? family->dropout_keys : usual;
+}
+
 const char *ls_family_names(ls_arena *arena) {
   const char *names = families[0]->name;
   for (int i = 1; i < FAMILIES; i++)

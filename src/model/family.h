@@ -72,17 +72,17 @@ typedef struct ls_builder {
 struct ls_family {
   const char *name, *architecture;
   const ls_config_key *keys;       /* up to one whose key is NULL */
-  const ls_config_guard *guards;   /* likewise; those of config.c hold for every family */
+  const ls_config_guard *guards;   /* likewise, or NULL; those of config.c hold for all families */
   const char *const *others;       /* keys that `read` looks at, up to NULL */
-  const char *const *unused;       /* keys that say nothing about the mathematics, likewise */
-  const char *const *dropout_keys; /* likewise */
+  const char *const *unused;       /* that say nothing about the mathematics, likewise; or NULL */
+  const char *const *dropout_keys; /* likewise; NULL: attention_dropout */
   double dropout_fallback;         /* Hugging Face's default for each of them */
   int64_t begin_fallback, end_fallback;
   /* What the tables cannot say: activation, rope, scales, and checks between fields. */
   ls_status (*read)(ls_arena *arena, const ls_json_object *json, ls_model_config *config,
                     ls_error *error);
   int (*write)(json_t *json, const ls_model_config *config); /* NULL: it has no presets */
-  ls_tensor_id (*embed)(ls_builder *builder);
+  ls_tensor_id (*embed)(ls_builder *builder); /* NULL: this and the next two are decoder.c's */
   ls_tensor_id (*block)(ls_builder *builder, ls_tensor_id x);
   ls_tensor_id (*final_norm)(ls_builder *builder, ls_tensor_id x);
   ls_decoder decoder;
@@ -137,6 +137,11 @@ LS_CHECKED ls_status ls_read_activation(const ls_json_object *json, const char *
                                         const char *fallback, unsigned allowed,
                                         ls_model_config *config, ls_error *error);
 
+/* The keys that ls_read_rope reads. */
+#define LS_ROPE_KEYS                                                        \
+  "rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor", \
+      "original_max_position_embeddings"
+
 /* rope_theta, whose fallback is `theta`; rope_scaling or rope_parameters; partial_rotary_factor,
  * whose fallback is `partial`, negative where the family turns whole heads only. Needs positions
  * and head_dim. */
@@ -174,8 +179,7 @@ LS_CHECKED ls_status ls_read_window_pattern(ls_arena *arena, const ls_json_objec
                                             int64_t every, ls_model_config *config,
                                             ls_error *error);
 
-extern const ls_config_guard ls_no_guards[];
-extern const char *const ls_no_keys[];
-extern const char *const ls_attention_dropout[]; /* the one that most families have */
+/* The family's dropout_keys. */
+const char *const *ls_family_dropout_keys(const ls_family *family);
 
 #endif

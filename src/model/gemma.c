@@ -21,16 +21,8 @@ static const ls_config_key keys[] = {
     {"attention_bias", NULL, LS_KEY_BOOL, offsetof(ls_model_config, attention_bias), 0},
     {0}};
 
-static const char *const others[] = {"num_key_value_heads",
-                                     "head_dim",
-                                     "hidden_act",
-                                     "hidden_activation",
-                                     "rope_theta",
-                                     "rope_scaling",
-                                     "rope_parameters",
-                                     "partial_rotary_factor",
-                                     "original_max_position_embeddings",
-                                     NULL};
+static const char *const others[] = {"num_key_value_heads", "head_dim",   "hidden_act",
+                                     "hidden_activation",   LS_ROPE_KEYS, NULL};
 
 static ls_status read_gemma(ls_arena *arena, const ls_json_object *json, ls_model_config *config,
                             ls_error *error) {
@@ -48,14 +40,8 @@ static ls_status read_gemma(ls_arena *arena, const ls_json_object *json, ls_mode
 const ls_family ls_family_gemma = {.name = "gemma",
                                    .architecture = "GemmaForCausalLM",
                                    .keys = keys,
-                                   .guards = ls_no_guards,
                                    .others = others,
-                                   .unused = ls_no_keys,
-                                   .dropout_keys = ls_attention_dropout,
                                    .begin_fallback = 2,
                                    .end_fallback = 1,
                                    .read = read_gemma,
-                                   .embed = ls_decoder_embed,
-                                   .block = ls_decoder_block,
-                                   .final_norm = ls_decoder_final_norm,
                                    .decoder = {.norm = LS_NORM_RMS_OFFSET}};

@@ -29,11 +29,7 @@ static const char *const others[] = {"num_key_value_heads",
                                      "layer_types",
                                      "attn_logit_softcapping",
                                      "final_logit_softcapping",
-                                     "rope_theta",
-                                     "rope_scaling",
-                                     "rope_parameters",
-                                     "partial_rotary_factor",
-                                     "original_max_position_embeddings",
+                                     LS_ROPE_KEYS,
                                      NULL};
 
 /* What transformers keeps keys and values in when it generates. */
@@ -50,14 +46,9 @@ const ls_family ls_family_gemma2 = {
     .name = "gemma2",
     .architecture = "Gemma2ForCausalLM",
     .keys = keys,
-    .guards = ls_no_guards,
     .others = others,
     .unused = unused,
-    .dropout_keys = ls_attention_dropout,
     .begin_fallback = 2,
     .end_fallback = 1,
     .read = read_gemma2,
-    .embed = ls_decoder_embed,
-    .block = ls_decoder_block,
-    .final_norm = ls_decoder_final_norm,
     .decoder = {.norm = LS_NORM_RMS_OFFSET, .norm_place = LS_NORM_AROUND}};

@@ -18,14 +18,7 @@ static const ls_config_key keys[] = {
     {"use_parallel_residual", NULL, LS_KEY_BOOL, offsetof(ls_model_config, parallel), 1},
     {0}};
 
-static const char *const others[] = {"hidden_act",
-                                     "rotary_pct",
-                                     "rotary_emb_base",
-                                     "rope_theta",
-                                     "rope_scaling",
-                                     "rope_parameters",
-                                     "partial_rotary_factor",
-                                     "original_max_position_embeddings",
+static const char *const others[] = {"hidden_act", "rotary_pct", "rotary_emb_base", LS_ROPE_KEYS,
                                      NULL};
 
 /* Which transformers reads in no GPT-NeoX. */
@@ -56,14 +49,10 @@ static ls_status read_gpt_neox(ls_arena *arena, const ls_json_object *json, ls_m
 const ls_family ls_family_gpt_neox = {.name = "gpt_neox",
                                       .architecture = "GPTNeoXForCausalLM",
                                       .keys = keys,
-                                      .guards = ls_no_guards,
                                       .others = others,
                                       .unused = unused,
                                       .dropout_keys = dropout_keys,
                                       .begin_fallback = 0,
                                       .end_fallback = 2,
                                       .read = read_gpt_neox,
-                                      .embed = ls_decoder_embed,
-                                      .block = ls_decoder_block,
-                                      .final_norm = ls_decoder_final_norm,
                                       .decoder = {.norm = LS_NORM_LAYER, .plain_mlp = true}};

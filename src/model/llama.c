@@ -23,14 +23,7 @@ static const ls_config_key keys[] = {
 static const ls_config_guard guards[] = {
     {"rope_interleaved", "false"}, {"use_sliding_window", "false"}, {0}};
 
-static const char *const others[] = {"num_key_value_heads",
-                                     "head_dim",
-                                     "hidden_act",
-                                     "rope_theta",
-                                     "rope_scaling",
-                                     "rope_parameters",
-                                     "partial_rotary_factor",
-                                     "original_max_position_embeddings",
+static const char *const others[] = {"num_key_value_heads", "head_dim", "hidden_act", LS_ROPE_KEYS,
                                      NULL};
 
 /* SmolLM2 says that it is a Llama; the first Llamas say their positions twice. */
@@ -69,11 +62,7 @@ const ls_family ls_family_llama = {.name = "llama",
                                    .guards = guards,
                                    .others = others,
                                    .unused = unused,
-                                   .dropout_keys = ls_attention_dropout,
                                    .begin_fallback = 1,
                                    .end_fallback = 2,
                                    .read = read_llama,
-                                   .write = write_llama,
-                                   .embed = ls_decoder_embed,
-                                   .block = ls_decoder_block,
-                                   .final_norm = ls_decoder_final_norm};
+                                   .write = write_llama};

@@ -10,7 +10,7 @@
  *
  * A key of config.json that changes the mathematics is applied or refused by name, never ignored.
  * To add a family: one file like qwen3.c with its row, that row in the table of family.c, and the
- * names of its tensors in store/names.c. Thread-safe: no state. */
+ * names of its tensors in store/names_table.c. Thread-safe: no state. */
 #ifndef LS_MODEL_MODEL_H
 #define LS_MODEL_MODEL_H
 
@@ -33,8 +33,6 @@ typedef enum ls_rope_scaling {
 /* What a layer does otherwise than the family's plain one: bits of ls_model_config.layer_kinds. */
 enum { LS_LAYER_WINDOW = 1, LS_LAYER_NO_ROPE = 2 };
 
-/* Lists are of the arena that the configuration was read into; they are NULL where a family has
- * none. Fields that a family has no use for are 0. */
 /* Every number of a model that its mathematics depends on: type, name, what a message calls it. The
  * struct has them as fields, and ls_model_config_compare goes through them. */
 #define LS_MODEL_NUMBERS(X)                                                               \
@@ -75,6 +73,8 @@ enum { LS_LAYER_WINDOW = 1, LS_LAYER_NO_ROPE = 2 };
   /* yarn, longrope: of cosines and sines */                                              \
   X(double, rope_attention_factor, "attention_factor of rope_scaling")
 
+/* Lists are of the arena that the configuration was read into; they are NULL where a family has
+ * none. Fields that a family has no use for are 0. */
 typedef struct ls_model_config {
   const char *family; /* HF's model_type: "gpt2", "llama", "qwen3" ... */
   const char *source; /* the file it was read from, or the preset's name: for messages */

@@ -15,14 +15,7 @@ static const ls_config_key keys[] = {
     {"attention_bias", NULL, LS_KEY_BOOL, offsetof(ls_model_config, attention_bias), 0},
     {0}};
 
-static const char *const others[] = {"num_key_value_heads",
-                                     "hidden_act",
-                                     "rope_theta",
-                                     "rope_scaling",
-                                     "rope_parameters",
-                                     "partial_rotary_factor",
-                                     "original_max_position_embeddings",
-                                     NULL};
+static const char *const others[] = {"num_key_value_heads", "hidden_act", LS_ROPE_KEYS, NULL};
 
 static ls_status read_olmo2(ls_arena *arena, const ls_json_object *json, ls_model_config *config,
                             ls_error *error) {
@@ -35,14 +28,8 @@ const ls_family ls_family_olmo2 = {
     .name = "olmo2",
     .architecture = "Olmo2ForCausalLM",
     .keys = keys,
-    .guards = ls_no_guards,
     .others = others,
-    .unused = ls_no_keys,
-    .dropout_keys = ls_attention_dropout,
     .begin_fallback = -1,
     .end_fallback = 50279,
     .read = read_olmo2,
-    .embed = ls_decoder_embed,
-    .block = ls_decoder_block,
-    .final_norm = ls_decoder_final_norm,
     .decoder = {.norm_place = LS_NORM_BEHIND, .query_norm = LS_QUERY_NORM_ALL}};

@@ -17,14 +17,7 @@ static const ls_config_key keys[] = {
 
 static const ls_config_guard guards[] = {{"qk_layernorm", "false"}, {0}};
 
-static const char *const others[] = {"num_key_value_heads",
-                                     "hidden_act",
-                                     "rope_theta",
-                                     "rope_scaling",
-                                     "rope_parameters",
-                                     "partial_rotary_factor",
-                                     "original_max_position_embeddings",
-                                     NULL};
+static const char *const others[] = {"num_key_value_heads", "hidden_act", LS_ROPE_KEYS, NULL};
 
 static const char *const dropout_keys[] = {"attention_dropout", "embd_pdrop", "resid_pdrop", NULL};
 
@@ -43,12 +36,8 @@ const ls_family ls_family_phi = {
     .keys = keys,
     .guards = guards,
     .others = others,
-    .unused = ls_no_keys,
     .dropout_keys = dropout_keys,
     .begin_fallback = 1,
     .end_fallback = 2,
     .read = read_phi,
-    .embed = ls_decoder_embed,
-    .block = ls_decoder_block,
-    .final_norm = ls_decoder_final_norm,
     .decoder = {.norm = LS_NORM_LAYER, .plain_mlp = true, .head_bias = true}};

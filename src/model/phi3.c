@@ -18,15 +18,8 @@ static const ls_config_key keys[] = {
 static const ls_config_guard guards[] = {
     {"attention_bias", "false"}, {"full_attn_mod", "1"}, {"interpolate_factor", "1"}, {0}};
 
-static const char *const others[] = {"num_key_value_heads",
-                                     "hidden_act",
-                                     "sliding_window",
-                                     "rope_theta",
-                                     "rope_scaling",
-                                     "rope_parameters",
-                                     "partial_rotary_factor",
-                                     "original_max_position_embeddings",
-                                     NULL};
+static const char *const others[] = {"num_key_value_heads", "hidden_act", "sliding_window",
+                                     LS_ROPE_KEYS, NULL};
 
 static const char *const dropout_keys[] = {"attention_dropout", "embd_pdrop", "resid_pdrop", NULL};
 
@@ -60,11 +53,7 @@ const ls_family ls_family_phi3 = {.name = "phi3",
                                   .keys = keys,
                                   .guards = guards,
                                   .others = others,
-                                  .unused = ls_no_keys,
                                   .dropout_keys = dropout_keys,
                                   .begin_fallback = 1,
                                   .end_fallback = 32000,
-                                  .read = read_phi3,
-                                  .embed = ls_decoder_embed,
-                                  .block = ls_decoder_block,
-                                  .final_norm = ls_decoder_final_norm};
+                                  .read = read_phi3};

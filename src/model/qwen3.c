@@ -15,19 +15,9 @@ static const ls_config_key keys[] = {
     {"attention_bias", NULL, LS_KEY_BOOL, offsetof(ls_model_config, attention_bias), 0},
     {0}};
 
-static const char *const others[] = {"num_key_value_heads",
-                                     "head_dim",
-                                     "hidden_act",
-                                     "use_sliding_window",
-                                     "sliding_window",
-                                     "max_window_layers",
-                                     "layer_types",
-                                     "rope_theta",
-                                     "rope_scaling",
-                                     "rope_parameters",
-                                     "partial_rotary_factor",
-                                     "original_max_position_embeddings",
-                                     NULL};
+static const char *const others[] = {"num_key_value_heads", "head_dim",       "hidden_act",
+                                     "use_sliding_window",  "sliding_window", "max_window_layers",
+                                     "layer_types",         LS_ROPE_KEYS,     NULL};
 
 static ls_status read_qwen3(ls_arena *arena, const ls_json_object *json, ls_model_config *config,
                             ls_error *error) {
@@ -40,14 +30,8 @@ static ls_status read_qwen3(ls_arena *arena, const ls_json_object *json, ls_mode
 const ls_family ls_family_qwen3 = {.name = "qwen3",
                                    .architecture = "Qwen3ForCausalLM",
                                    .keys = keys,
-                                   .guards = ls_no_guards,
                                    .others = others,
-                                   .unused = ls_no_keys,
-                                   .dropout_keys = ls_attention_dropout,
                                    .begin_fallback = -1,
                                    .end_fallback = -1,
                                    .read = read_qwen3,
-                                   .embed = ls_decoder_embed,
-                                   .block = ls_decoder_block,
-                                   .final_norm = ls_decoder_final_norm,
                                    .decoder = {.query_norm = LS_QUERY_NORM_HEAD}};

@@ -5,10 +5,6 @@
 
 /* What several families read from config.json alike. */
 
-const ls_config_guard ls_no_guards[] = {{0}};
-const char *const ls_no_keys[] = {NULL};
-const char *const ls_attention_dropout[] = {"attention_dropout", NULL};
-
 ls_status ls_read_heads(const ls_json_object *json, int64_t kv_fallback, int64_t head_fallback,
                         ls_model_config *config, ls_error *error) {
   LS_TRY(ls_json_count_or(json, "num_key_value_heads", kv_fallback ? kv_fallback : config->heads,

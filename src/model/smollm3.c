@@ -24,11 +24,7 @@ static const char *const others[] = {"num_key_value_heads",
                                      "use_sliding_window",
                                      "sliding_window",
                                      "layer_types",
-                                     "rope_theta",
-                                     "rope_scaling",
-                                     "rope_parameters",
-                                     "partial_rotary_factor",
-                                     "original_max_position_embeddings",
+                                     LS_ROPE_KEYS,
                                      NULL};
 
 /* Written by its makers' tools, read by none. */
@@ -72,13 +68,8 @@ static ls_status read_smollm3(ls_arena *arena, const ls_json_object *json, ls_mo
 const ls_family ls_family_smollm3 = {.name = "smollm3",
                                      .architecture = "SmolLM3ForCausalLM",
                                      .keys = keys,
-                                     .guards = ls_no_guards,
                                      .others = others,
                                      .unused = unused,
-                                     .dropout_keys = ls_attention_dropout,
                                      .begin_fallback = 128000,
                                      .end_fallback = 128001,
-                                     .read = read_smollm3,
-                                     .embed = ls_decoder_embed,
-                                     .block = ls_decoder_block,
-                                     .final_norm = ls_decoder_final_norm};
+                                     .read = read_smollm3};

@@ -16,16 +16,8 @@ static const ls_config_key keys[] = {
     {"use_bias", NULL, LS_KEY_BOOL, offsetof(ls_model_config, attention_bias), 1},
     {0}};
 
-static const char *const others[] = {"num_key_value_heads",
-                                     "hidden_act",
-                                     "sliding_window",
-                                     "layer_types",
-                                     "rope_theta",
-                                     "rope_scaling",
-                                     "rope_parameters",
-                                     "partial_rotary_factor",
-                                     "original_max_position_embeddings",
-                                     NULL};
+static const char *const others[] = {"num_key_value_heads", "hidden_act", "sliding_window",
+                                     "layer_types",         LS_ROPE_KEYS, NULL};
 
 /* What its files say of the form that this family has anyway. */
 static const ls_config_guard guards[] = {{"mlp_type", "\"default\""},
@@ -64,7 +56,4 @@ const ls_family ls_family_starcoder2 = {.name = "starcoder2",
                                         .begin_fallback = 50256,
                                         .end_fallback = 50256,
                                         .read = read_starcoder2,
-                                        .embed = ls_decoder_embed,
-                                        .block = ls_decoder_block,
-                                        .final_norm = ls_decoder_final_norm,
                                         .decoder = {.norm = LS_NORM_LAYER, .plain_mlp = true}};
