@@ -112,50 +112,47 @@ static bool read_offload(const json_t *object, ls_offload *offload) {
   return true;
 }
 
+static bool read_number(const json_t *object, const char *name, int64_t low, int64_t high,
+                        int64_t *value) {
+  const json_t *item = json_object_get(object, name);
+  *value = json_integer_value(item);
+  return json_is_integer(item) && *value >= low && *value <= high;
+}
+
+static bool read_numbers(const json_t *object, ls_layout *layout) {
+  int64_t value;
+  for (int a = 0; a < LS_LAYOUT_AXES; a++) {
+    if (!read_number(object, ls_layout_axis(a), 1, 1 << 20, &value)) return false;
+    ls_layout_set_size(layout, a, (int)value);
+  }
+  for (const ls_layout_number *each = ls_layout_numbers; each->name; each++) {
+    if (!read_number(object, each->name, each->low, each->high, &value)) return false;
+    ls_layout_number_set(layout, each, value);
+  }
+  return true;
+}
+
 static bool read_layout(ls_arena *arena, const json_t *object, ls_layout *layout) {
   const char *compute, *grad_dtype, *schedule, *stages;
   const json_t *recompute;
-  int gather, reduce, kind, sequence_parallel;
+  int kind;
   ls_optimizer *optimizer = &layout->optimizer;
-  if (json_unpack((json_t *)object,
-                  "{s:s,s:s,s:i,s:o,s:i,s:i,s:b,s:i,s:i,s:i,s:i,s:s,s:s,s:[iffffff]}", "schedule",
-                  &schedule, "stages", &stages, "chunks", &layout->chunks, "recompute", &recompute,
-                  "recompute_layers", &layout->recompute_layers, "zero", &layout->zero,
-                  "sequence_parallel", &sequence_parallel, "microbatches", &layout->microbatches,
-                  "layers_per_unit", &layout->layers_per_unit, "gather", &gather, "reduce", &reduce,
-                  "compute", &compute, "grad_dtype", &grad_dtype, "optimizer", &kind,
-                  &optimizer->beta1, &optimizer->beta2, &optimizer->epsilon,
-                  &optimizer->weight_decay, &optimizer->momentum, &optimizer->clip) != 0 ||
+  if (json_unpack((json_t *)object, "{s:s,s:s,s:o,s:s,s:s,s:[iffffff]}", "schedule", &schedule,
+                  "stages", &stages, "recompute", &recompute, "compute", &compute, "grad_dtype",
+                  &grad_dtype, "optimizer", &kind, &optimizer->beta1, &optimizer->beta2,
+                  &optimizer->epsilon, &optimizer->weight_decay, &optimizer->momentum,
+                  &optimizer->clip) != 0 ||
       !read_ops(recompute, &layout->recompute) || !read_recompute_of(arena, object, layout) ||
-      !read_offload(object, &layout->offload))
+      !read_offload(object, &layout->offload) || !read_numbers(object, layout))
     return false;
-  json_int_t logits_rows;
-  if (json_unpack((json_t *)object, "{s:I,s:i}", "logits_rows", &logits_rows, "prefetch",
-                  &layout->prefetch) != 0 ||
-      logits_rows < 0 || layout->prefetch < 0)
-    return false;
-  layout->logits_rows = logits_rows;
   const int dtype = find_dtype(compute), gradients = find_dtype(grad_dtype);
-  if (dtype < 0 || gradients < 0 || !in_range(gather, 3) || !in_range(reduce, 3) ||
-      !in_range(kind, 2))
-    return false;
+  if (dtype < 0 || gradients < 0 || !in_range(kind, LS_OPTIMIZER_COUNT)) return false;
   layout->schedule = text_or_null(arena, schedule);
   layout->stages = text_or_null(arena, stages);
-  layout->sequence_parallel = sequence_parallel != 0;
-  layout->post_validation = json_is_true(json_object_get(object, "post_validation"));
-  layout->gather = (ls_when)gather;
-  layout->reduce = (ls_when)reduce;
   layout->compute = (ls_dtype)dtype;
   layout->grad_dtype = (ls_dtype)gradients;
   optimizer->kind = (ls_optimizer_kind)kind;
-  for (int a = 0; a < LS_LAYOUT_AXES; a++) {
-    const json_t *size = json_object_get(object, ls_layout_axis(a));
-    if (!json_is_integer(size) || !in_range(json_integer_value(size) - 1, 1 << 20)) return false;
-    ls_layout_set_size(layout, a, (int)json_integer_value(size));
-  }
-  return layout->microbatches > 0 && layout->microbatches < INT32_MAX &&
-         in_range(layout->zero, 4) && layout->chunks >= 0 && layout->layers_per_unit >= 0 &&
-         layout->recompute_layers >= 0;
+  return true;
 }
 
 static ls_status load_buffer_group(loader *l, json_t *item, size_t index) {
@@ -455,8 +452,8 @@ static ls_status load_action(loader *l, json_t *item, size_t index) {
                   &made.action.microbatch, &made.body, &first, &live_intervals) != 0 ||
       !read_action(name, &made.action) || !in_range(made.body, l->program->bodies.count) ||
       !in_range((int64_t)made.action.microbatch + 1, l->program->layout.microbatches + 1) ||
-      !in_range((int64_t)made.action.segment + 1, 1 << 20) ||
-      !in_range((int64_t)made.action.unit + 1, 1 << 20))
+      !in_range((int64_t)made.action.segment + 1, l->program->segments.count + 1) ||
+      !in_range((int64_t)made.action.unit + 1, l->program->units.count + 1))
     return damaged(l, "action", index);
   made.first = first != 0;
   const ls_body *body = &l->program->bodies.items[made.body];
@@ -482,7 +479,7 @@ static ls_status load_parameter(loader *l, json_t *item, size_t index) {
   json_t *dims, *values;
   if (json_unpack(item, "[sbbbioio]", &name, &here, &gives, &trainable, &cut, &dims, &made->unit,
                   &values) != 0 ||
-      !in_range(cut, LS_TP_COUNT) || !in_range((int64_t)made->unit + 1, 1 << 20) ||
+      !in_range(cut, LS_TP_COUNT) || !in_range(made->unit, l->program->units.count) ||
       !read_ints(values, made->part, LS_PART_COUNT))
     return damaged(l, "parameter", index);
   made->name = ls_arena_strdup(l->arena, name);
@@ -583,6 +580,11 @@ static ls_status load_head(loader *l, json_t *root) {
 static ls_status load_program(loader *l, json_t *root) {
   ls_program *program = l->program;
   LS_TRY(load_head(l, root));
+  if (json_unpack(root, "{s:i}", "chunks", &program->chunks) != 0 ||
+      !in_range(program->chunks, 1 << 20))
+    return damaged(l, "chunks", 0);
+  LS_TRY(load_list(l, root, "units", load_unit));
+  LS_TRY(load_list(l, root, "segments", load_segment));
   l->live_intervals = (int64_t)json_array_size(json_object_get(root, "live_intervals"));
   l->actions = (int64_t)json_array_size(json_object_get(root, "actions"));
   LS_TRY(load_list(l, root, "buffer_groups", load_buffer_group));
@@ -599,11 +601,6 @@ static ls_status load_program(loader *l, json_t *root) {
   program->parameters = LS_NEW_ARRAY(l->arena, ls_program_parameter,
                                      json_array_size(json_object_get(root, "parameters")) + 1);
   LS_TRY(load_list(l, root, "parameters", load_parameter));
-  if (json_unpack(root, "{s:i}", "chunks", &program->chunks) != 0 ||
-      !in_range(program->chunks, 1 << 20))
-    return damaged(l, "chunks", 0);
-  LS_TRY(load_list(l, root, "units", load_unit));
-  LS_TRY(load_list(l, root, "segments", load_segment));
   int inputs[4];
   if (!read_ints(json_object_get(root, "inputs"), inputs, 4) ||
       !read_ints(json_object_get(root, "cells"), program->cell, LS_CELL_COUNT))

@@ -17,6 +17,13 @@ bool ls_pool_works(ls_pool pool) {
   return pool == LS_POOL_WORK || pool == LS_POOL_HOST_WORK || pool == LS_POOL_FILE_WORK;
 }
 
+int ls_program_segment_of(const ls_program *program, const ls_action *action) {
+  if (!ls_action_is_message(action)) return action->segment;
+  int segment = program->segments.count - 1;
+  while (segment > 0 && program->segments.items[segment].chunk > action->segment) segment--;
+  return segment;
+}
+
 int64_t ls_storage_aligned(int64_t bytes, int64_t alignment) {
   return (bytes + alignment - 1) / alignment * alignment;
 }

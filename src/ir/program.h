@@ -220,6 +220,10 @@ int64_t ls_value_shard(const ls_mesh *mesh, const ls_value *value);
 /* The axes of one stage along which ranks hold the same elements of a value. */
 ls_axes ls_value_replicas(const ls_mesh *mesh, const ls_value *value);
 
+/* The segment an action is of, as a person says it: of a message the last one before its boundary;
+ * -1: none. */
+int ls_program_segment_of(const ls_program *program, const ls_action *action);
+
 /* The buffer group a value lies in. */
 const ls_buffer_group *ls_program_buffer_group(const ls_program *program, int value);
 

@@ -33,29 +33,23 @@ static json_t *ops_json(const ls_op_set *set) {
 
 static json_t *layout_json(const ls_layout *layout) {
   const ls_optimizer *optimizer = &layout->optimizer;
-  json_t *object = json_pack(
-      "{s:s,s:s,s:i,s:o,s:i,s:i,s:b,s:i,s:i,s:i,s:i,s:s,s:s,s:[iffffff]}", "schedule",
-      layout->schedule ? layout->schedule : "", "stages", layout->stages ? layout->stages : "",
-      "chunks", layout->chunks, "recompute", ops_json(&layout->recompute), "recompute_layers",
-      layout->recompute_layers, "zero", layout->zero, "sequence_parallel",
-      layout->sequence_parallel, "microbatches", layout->microbatches, "layers_per_unit",
-      layout->layers_per_unit, "gather", (int)layout->gather, "reduce", (int)layout->reduce,
-      "compute", ls_dtype_name(layout->compute), "grad_dtype", ls_dtype_name(layout->grad_dtype),
-      "optimizer", (int)optimizer->kind, optimizer->beta1, optimizer->beta2, optimizer->epsilon,
-      optimizer->weight_decay, optimizer->momentum, optimizer->clip);
-  for (int a = 0; a < LS_LAYOUT_AXES; a++)
-    json_object_set_new(object, ls_layout_axis(a), json_integer(ls_layout_size(layout, a)));
+  const ls_offload *offload = &layout->offload;
   json_t *recompute_of = json_array();
   for (int i = 0; i < layout->recompute_of_count; i++)
     json_array_append_new(recompute_of, ops_json(&layout->recompute_of[i]));
-  json_object_set_new(object, "recompute_of", recompute_of);
-  const ls_offload *offload = &layout->offload;
-  json_object_set_new(object, "prefetch", json_integer(layout->prefetch));
-  json_object_set_new(object, "logits_rows", json_integer(layout->logits_rows));
-  json_object_set_new(object, "post_validation", json_boolean(layout->post_validation));
-  json_object_set_new(object, "offload",
-                      json_pack("[ifii]", (int)offload->optimizer, offload->optimizer_fraction,
-                                (int)offload->parameters, (int)offload->activations));
+  json_t *object =
+      json_pack("{s:s,s:s,s:o,s:o,s:s,s:s,s:[iffffff],s:[ifii]}", "schedule",
+                layout->schedule ? layout->schedule : "", "stages",
+                layout->stages ? layout->stages : "", "recompute", ops_json(&layout->recompute),
+                "recompute_of", recompute_of, "compute", ls_dtype_name(layout->compute),
+                "grad_dtype", ls_dtype_name(layout->grad_dtype), "optimizer", (int)optimizer->kind,
+                optimizer->beta1, optimizer->beta2, optimizer->epsilon, optimizer->weight_decay,
+                optimizer->momentum, optimizer->clip, "offload", (int)offload->optimizer,
+                offload->optimizer_fraction, (int)offload->parameters, (int)offload->activations);
+  for (int a = 0; a < LS_LAYOUT_AXES; a++)
+    json_object_set_new(object, ls_layout_axis(a), json_integer(ls_layout_size(layout, a)));
+  for (const ls_layout_number *each = ls_layout_numbers; each->name; each++)
+    json_object_set_new(object, each->name, json_integer(ls_layout_number_get(layout, each)));
   return object;
 }
 

@@ -451,6 +451,19 @@ static void test_memory_layout(void **state) {
 }
 
 /* Every stage of every schedule: several microbatches under way, halves of backward apart. */
+/* A message is of the segment that its reason names: "what layers.0 gives to layers.1". */
+static void check_messages(const ls_program *program) {
+  for (int a = 0; a < program->actions.count; a++) {
+    const ls_action *action = &program->actions.items[a].action;
+    const ls_body *body = &program->bodies.items[program->actions.items[a].body];
+    if (!ls_action_is_message(action) || !body->count) continue;
+    char expected[64];
+    snprintf(expected, sizeof expected, "what %s gives to",
+             program->segments.items[ls_program_segment_of(program, action)].name);
+    assert_non_null(strstr(program->instructions.items[body->first].reason, expected));
+  }
+}
+
 static void test_memory_layout_of_pipelines(void **state) {
   (void)state;
   static const int microbatches[] = {1, 2, 3, 4, 6, 12};
@@ -469,6 +482,7 @@ static void test_memory_layout_of_pipelines(void **state) {
       for (int s = 0; s < 2 && status == LS_OK; s++) {
         check_memory(arena, stages[s]);
         check_lifetimes(stages[s]);
+        check_messages(stages[s]);
       }
       if (status != LS_OK && !strstr(error.text, "found")) fail_msg("%s", error.text);
       ls_arena_destroy(&arena);

@@ -251,11 +251,32 @@ static void test_changed_digits_never_crash(void **state) {
   ls_arena_destroy(&arena);
 }
 
+/* An action or a parameter of a unit that there is not, an action of such a segment. */
+static void test_names_of_parts_are_checked(void **state) {
+  (void)state;
+  static const struct {
+    const char *list;
+    int field;
+  } places[] = {{"actions", 1}, {"actions", 2}, {"parameters", 6}};
+  ls_arena *arena = ls_arena_create();
+  const char *text = ls_program_text(arena, compile(arena, 1, LS_PROGRAM_STEP));
+  for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+    json_t *root = json_loads(text, 0, NULL);
+    json_t *first = json_array_get(json_object_get(root, places[i].list), 0);
+    parse_edited(root, "unchanged", LS_OK, "");
+    json_array_set_new(first, (size_t)places[i].field, json_integer(100));
+    parse_edited(root, places[i].list, LS_INPUT, "saved: damaged program: ");
+    json_decref(root);
+  }
+  ls_arena_destroy(&arena);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_round_trip),
                                      cmocka_unit_test(test_file),
                                      cmocka_unit_test(test_damage_is_named),
                                      cmocka_unit_test(test_settings_of_ops_are_checked),
+                                     cmocka_unit_test(test_names_of_parts_are_checked),
                                      cmocka_unit_test(test_every_ranks_part_is_checked),
                                      cmocka_unit_test(test_changed_digits_never_crash)};
   return cmocka_run_group_tests(tests, NULL, NULL);

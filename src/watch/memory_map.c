@@ -51,9 +51,10 @@ static double x_of(const picture *of, int action) {
 static void print_action(const picture *of, int index) {
   const ls_action *action = &of->program->actions.items[index].action;
   fputs(ls_action_name(action), of->stream);
-  if (action->segment >= 0) {
+  const int segment = ls_program_segment_of(of->program, action);
+  if (segment >= 0) {
     fputs(" of ", of->stream);
-    ls_markup_text(of->program->segments.items[action->segment].name, of->stream);
+    ls_markup_text(of->program->segments.items[segment].name, of->stream);
   }
   if (action->unit >= 0) fprintf(of->stream, " of unit %d", action->unit);
   if (action->microbatch >= 0) fprintf(of->stream, ", microbatch %d", action->microbatch);

@@ -120,17 +120,12 @@ static double ready(const simulation *of, int stage) {
   return sent > of->now[stage] ? sent : of->now[stage];
 }
 
-/* The row of what an action is about; of a message, the last segment of the chunk before it. */
+/* The row of what an action is about. */
 static int row_of(const simulation *of, const ls_action *action) {
   const ls_program *program = of->layout->stages[0];
   if (action->unit >= 0) return of->row_of_unit[action->unit];
   if (action->segment < 0) return -1;
-  int segment = action->segment;
-  if (ls_action_is_message(action)) {
-    segment = program->segments.count - 1;
-    while (program->segments.items[segment].chunk > action->segment) segment--;
-  }
-  const int unit = program->segments.items[segment].unit;
+  const int unit = program->segments.items[ls_program_segment_of(program, action)].unit;
   return unit < 0 ? -1 : of->row_of_unit[unit];
 }
 
@@ -145,6 +140,7 @@ static json_t *reason_json(const simulation *of, const char *reason) {
 
 static json_t *event_json(const simulation *of, int stage, const event *each) {
   const ls_program *program = of->layout->stages[stage];
+  const ls_program_segment *segments = program->segments.items;
   const ls_action *action = &program->actions.items[each->action].action;
   const ls_instruction *instruction = instruction_of(program, each);
   json_t *made =
@@ -154,7 +150,7 @@ static json_t *event_json(const simulation *of, int stage, const event *each) {
   if (each->last) json_object_set_new(made, "last", json_true());
   if (action->segment >= 0 && action->unit < 0)
     json_object_set_new(made, "segment",
-                        json_string(program->segments.items[action->segment].name));
+                        json_string(segments[ls_program_segment_of(program, action)].name));
   if (!instruction || instruction->collective == LS_COLLECTIVE_NONE) {
     json_object_set_new(made, "ops", json_integer(each->count));
     return made;

@@ -77,8 +77,10 @@ static int count_steps(const walk *of, int a, const ls_pipeline_pass *pass) {
 
 static void add_span(walk *of, const begun *from) {
   const ls_action *action = from->action;
-  const char *about = action->unit >= 0 ? of->program->units.items[action->unit]
-                                        : of->program->segments.items[action->segment].name;
+  const ls_program *program = of->program;
+  const char *about = action->unit >= 0
+                          ? program->units.items[action->unit]
+                          : program->segments.items[ls_program_segment_of(program, action)].name;
   static const char *const labels[LS_TRANSFER_COUNT] = {"AG", "AG", "RS", "AR", "S", "R", "M", "M"};
   const bool message = ls_action_is_message(action);
   const bool moves =
