@@ -4,7 +4,7 @@
  *   char *name = ls_arena_printf(arena, "layers.%d.mlp.up", layer);
  *   ls_arena_destroy(&arena);
  *
- * Not for what a training step touches: that is laid out by `program`. One thread at a time.
+ * Not for what a training step touches: that is laid out by `lower`. One thread at a time.
  * No call here fails: where memory runs out, the thread goes on behind its ls_arena_guard, which
  * every public call, every command and every rank has; without one the process is ended by
  * ls_panic. */

@@ -24,13 +24,6 @@ ls_place_in_program ls_proof_place(const ls_stage *stage) {
   return (ls_place_in_program){stage->number, stage->action, body->first + stage->at};
 }
 
-static const char *what_it_does(const ls_instruction *instruction) {
-  static const char *const names[LS_COLLECTIVE_COUNT] = {
-      "op", "all-reduce", "reduce-scatter", "all-gather", "send", "receive", "move", "sum"};
-  return instruction->collective == LS_COLLECTIVE_NONE ? ls_op_name(instruction->kind)
-                                                       : names[instruction->collective];
-}
-
 ls_status ls_proof_fail(const ls_stage *stage, ls_error *error, const char *format, ...) {
   char text[768];
   va_list arguments;
@@ -41,10 +34,12 @@ ls_status ls_proof_fail(const ls_stage *stage, ls_error *error, const char *form
   if (place.instruction < 0) return ls_fail(error, LS_REFUTED, "stage %d: %s", stage->number, text);
   const ls_instruction *instruction = ls_proof_instruction(stage);
   const int value = instruction->outputs ? instruction->out[0] : instruction->in[0];
-  static const char *const phases[LS_PHASE_COUNT] = {"", "begin ", "end of "};
+  const char *what = instruction->collective == LS_COLLECTIVE_NONE
+                         ? ls_op_name(instruction->kind)
+                         : ls_collective_name(instruction->collective);
   return ls_fail(error, LS_REFUTED, "stage %d action %d instruction %d (%s%s of %s): %s",
-                 place.stage, place.action, place.instruction, phases[instruction->phase],
-                 what_it_does(instruction), stage->program->values.items[value].name, text);
+                 place.stage, place.action, place.instruction, ls_phase_name(instruction->phase),
+                 what, stage->program->values.items[value].name, text);
 }
 
 static ls_status run_one(ls_stage *stage, bool *blocked, ls_error *error) {
@@ -159,8 +154,7 @@ ls_status ls_check_on(const ls_queues *queues, const ls_graph *graph, const ls_l
                     .graph = graph,
                     .layout = layout,
                     .queues = queues};
-  for (int axis = 0; axis < proof.mesh.count; axis++)
-    if (proof.mesh.axes[axis].size > 1) proof.active |= 1u << axis;
+  proof.active = ls_mesh_active(&proof.mesh, ls_mesh_all(&proof.mesh));
   proof.stages = LS_NEW_ARRAY(arena, ls_stage, count);
   proof.channels = LS_NEW_ARRAY(arena, ls_proof_channel, count * count);
   proof.labels = LS_NEW_ARRAY(arena, ls_op_labels, LS_OP_COUNT);

@@ -2,11 +2,6 @@
  * value is as they expect. Every rank of the stage runs the same list, so they meet. */
 #include "check/proof.h"
 
-static const char *name_of(ls_collective collective) {
-  if (collective == LS_ALL_REDUCE) return "all-reduce";
-  return collective == LS_REDUCE_SCATTER ? "reduce-scatter" : "all-gather";
-}
-
 /* What the collective does to one value. */
 static ls_status change_axis(ls_stage *stage, const ls_instruction *instruction, int axis,
                              ls_place *place, ls_place cut, ls_error *error) {
@@ -14,7 +9,8 @@ static ls_status change_axis(ls_stage *stage, const ls_instruction *instruction,
   if (gathers ? place->kind != cut.kind || place->dim != cut.dim
               : place->kind != LS_PARTIAL || place->reduce != instruction->reduce)
     return ls_proof_fail(stage, error, "%s over %s, where the value is %s: expected %s",
-                         name_of(instruction->collective), stage->proof->mesh.axes[axis].name,
+                         ls_collective_name(instruction->collective),
+                         stage->proof->mesh.axes[axis].name,
                          place->kind == LS_REPLICATED ? "the same on all ranks"
                          : place->kind == LS_PARTIAL  ? "partial"
                                                       : "cut",

@@ -186,16 +186,6 @@ static const char *print_sizes(const ls_proof *proof, int ndim, const int64_t *d
   return text;
 }
 
-static ls_dtype dtype_of(const ls_stage *stage, ls_precision precision) {
-  const ls_dtype compute = stage->proof->layout->compute;
-  switch (precision) {
-    case LS_COMPUTE: return compute;
-    case LS_ACCUMULATE: return compute == LS_F64 ? LS_F64 : LS_F32;
-    case LS_INDEX: return LS_I32;
-    default: return LS_F64;
-  }
-}
-
 ls_status ls_expected_check_form(const ls_stage *stage, int value, const ls_content *content,
                                  ls_error *error) {
   const ls_value *about = &stage->program->values.items[value];
@@ -206,7 +196,7 @@ ls_status ls_expected_check_form(const ls_stage *stage, int value, const ls_cont
     return ls_proof_fail(stage, error, "has %s of %s: expected %s, the model's", tensor->name,
                          print_sizes(stage->proof, about->ndim, about->global),
                          print_sizes(stage->proof, tensor->ndim, tensor->dims));
-  const ls_dtype expected = dtype_of(stage, tensor->precision);
+  const ls_dtype expected = ls_layout_dtype(stage->proof->layout, tensor->precision);
   /* A parameter's gradient has the layout's type, which its parts are checked for. */
   if (tensor->role == LS_ROLE_PARAMETER || about->dtype == expected) return LS_OK;
   return ls_proof_fail(stage, error, "has %s in %s: expected %s", tensor->name,

@@ -1,4 +1,4 @@
-/* Instances of buffer groups: inside their pools, bound by the actions that they live for, and
+/* Live intervals of buffer groups: inside their pools, bound by the actions that they live for, and
  * apart from all others that live at the same time. */
 #include <stdlib.h>
 
@@ -57,10 +57,6 @@ static ls_status find_lives(const ls_stage *stage, life *lives, ls_error *error)
     }
   }
   return LS_OK;
-}
-
-bool ls_pool_is_work(ls_pool pool) {
-  return pool == LS_POOL_WORK || pool == LS_POOL_HOST_WORK || pool == LS_POOL_FILE_WORK;
 }
 
 static ls_pool pool_of(const ls_stage *stage, const life *each) {
@@ -230,9 +226,7 @@ ls_status ls_proof_lives(ls_stage *stage, ls_error *error) {
     if (!ls_pool_is_work(pool)) lives[i] = (life){i, 0, program->actions.count};
   }
   if (program->kind == LS_PROGRAM_FORWARD && program->logits >= 0) { /* read after the program */
-    const int storage = program->values.items[program->logits].storage;
-    const int buffer_group = program->storages.items[storage].buffer_group;
-    const int i = program->buffer_groups.items[buffer_group].live_interval;
+    const int i = ls_program_buffer_group(program, program->logits)->live_interval;
     if (i >= 0 && i < count && lives[i].first >= 0) lives[i].last = program->actions.count;
   }
   for (int i = 0; i < count; i++) /* beside all that the next step begins with */

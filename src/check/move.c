@@ -3,19 +3,7 @@
 #include "check/proof.h"
 
 static ls_tier tier_of(const ls_stage *stage, int value) {
-  const ls_program *program = stage->program;
-  const int storage = program->values.items[value].storage;
-  const ls_pool pool =
-      program->buffer_groups.items[program->storages.items[storage].buffer_group].pool;
-  if (pool == LS_POOL_FILE_STATE || pool == LS_POOL_FILE_WORK) return LS_TIER_NVME;
-  return pool == LS_POOL_HOST_STATE || pool == LS_POOL_HOST_WORK ? LS_TIER_HOST : LS_TIER_DEVICE;
-}
-
-static bool is_cell(const ls_stage *stage, int value) {
-  const ls_program *program = stage->program;
-  const int storage = program->values.items[value].storage;
-  return program->buffer_groups.items[program->storages.items[storage].buffer_group].pool ==
-         LS_POOL_CELL;
+  return ls_pool_tier(ls_program_buffer_group(stage->program, value)->pool);
 }
 
 ls_status ls_check_tiers(ls_stage *stage, ls_error *error) {
@@ -26,7 +14,7 @@ ls_status ls_check_tiers(ls_stage *stage, ls_error *error) {
   for (int i = 0; i < instruction->inputs + instruction->outputs; i++) {
     const int value =
         i < instruction->inputs ? instruction->in[i] : instruction->out[i - instruction->inputs];
-    if (is_cell(stage, value)) continue;
+    if (ls_program_buffer_group(stage->program, value)->pool == LS_POOL_CELL) continue;
     if (tier_of(stage, value) == LS_TIER_NVME)
       return ls_proof_fail(stage, error, "touches %s, which lies in a file: expected a move",
                            stage->program->values.items[value].name);
@@ -43,23 +31,24 @@ typedef struct movement {
 
 /* Drives read and write whole blocks: places, and what lies behind them up to the next, must do. */
 static ls_status check_block(const ls_stage *stage, const ls_operand *operand, ls_error *error) {
-  enum { BLOCK = 4096 };
   const ls_program *program = stage->program;
   const ls_operand bytes = ls_operand_bytes(stage, operand);
   const ls_live_interval *live_interval = &program->live_intervals.items[operand->live_interval];
-  const int64_t end = (bytes.end + BLOCK - 1) / BLOCK * BLOCK;
+  const int64_t end = (bytes.end + LS_FILE_ALIGNMENT - 1) / LS_FILE_ALIGNMENT * LS_FILE_ALIGNMENT;
   const ls_value *value = &program->values.items[operand->value];
   const ls_extent *extent = &stage->extents[operand->value];
   const int64_t shard = extent->shard * (int64_t)ls_dtype_bytes(value->dtype);
-  bool fits = (live_interval->offset + bytes.begin) % BLOCK == 0 &&
-              (!extent->cut || extent->piece || shard % BLOCK == 0) && /* each rank's own begins */
+  bool fits = (live_interval->offset + bytes.begin) % LS_FILE_ALIGNMENT == 0 &&
+              (!extent->cut || extent->piece ||
+               shard % LS_FILE_ALIGNMENT == 0) && /* each rank's own begins */
               end <= program->buffer_groups.items[live_interval->buffer_group].bytes;
-  for (int p = 0; p < LS_POOL_COUNT; p++) fits = fits && program->pool_bytes[p] % BLOCK == 0;
+  for (int p = 0; p < LS_POOL_COUNT; p++)
+    fits = fits && program->pool_bytes[p] % LS_FILE_ALIGNMENT == 0;
   if (fits) return LS_OK;
   return ls_proof_fail(stage, error,
                        "moves %s, which does not lie in whole blocks of %d bytes: "
                        "expected it to, as a file wants",
-                       program->values.items[operand->value].name, BLOCK);
+                       program->values.items[operand->value].name, LS_FILE_ALIGNMENT);
 }
 
 static ls_status check_operands(const ls_stage *stage, const movement *move, ls_error *error) {

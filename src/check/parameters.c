@@ -187,8 +187,7 @@ static void lay(ls_stage *stage, int value, int live_interval, int expression, i
 }
 
 static int lasting_live_interval(const ls_program *program, int value) {
-  const int storage = program->values.items[value].storage;
-  return program->buffer_groups.items[program->storages.items[storage].buffer_group].live_interval;
+  return ls_program_buffer_group(program, value)->live_interval;
 }
 
 /* Whether the part is kept between programs by itself: without rounding, and in one tier, a
@@ -254,8 +253,7 @@ static void begin_wish(ls_stage *stage) {
 static int kept_tensor(const ls_stage *stage, int v) {
   const ls_program *program = stage->program;
   const ls_value *value = &program->values.items[v];
-  const ls_buffer_group *buffer_group =
-      &program->buffer_groups.items[program->storages.items[value->storage].buffer_group];
+  const ls_buffer_group *buffer_group = ls_program_buffer_group(program, v);
   if (buffer_group->pool != LS_POOL_STATE || buffer_group->category != LS_CATEGORY_CACHES ||
       value->flat_elements)
     return -1;

@@ -3,30 +3,8 @@
 
 #include "check/proof.h"
 
-static bool same_place(ls_place a, ls_place b) {
-  if (a.kind != b.kind) return false;
-  return (a.kind != LS_SHARDED || a.dim == b.dim) && (a.kind != LS_PARTIAL || a.reduce == b.reduce);
-}
-
-static const char *print_placement(const ls_proof *proof, const ls_placement *placement) {
-  const char *text = "";
-  for (int axis = 0; axis < proof->mesh.count; axis++) {
-    const ls_place place = placement->on[axis];
-    if (!(proof->active >> axis & 1) || place.kind == LS_REPLICATED) continue;
-    const char *what = place.kind == LS_PARTIAL ? "P"
-                       : place.kind == LS_SHARDED
-                           ? ls_arena_printf(proof->arena, "S(%d)", place.dim)
-                           : "S(flat)";
-    text = ls_arena_printf(proof->arena, "%s%s%s on %s", text, *text ? ", " : "", what,
-                           proof->mesh.axes[axis].name);
-  }
-  return *text ? text : "R";
-}
-
 bool ls_places_equal(const ls_proof *proof, const ls_placement *a, const ls_placement *b) {
-  for (int axis = 0; axis < proof->mesh.count; axis++)
-    if ((proof->active >> axis & 1) && !same_place(a->on[axis], b->on[axis])) return false;
-  return true;
+  return ls_placement_equal(&proof->mesh, a, b, proof->active);
 }
 
 typedef struct question {
@@ -55,7 +33,7 @@ static bool cut_fits(question *q, char label) {
   for (int i = 0; i < q->inputs; i++) {
     const int dim = ls_operand_dim(&q->labels->in[i], label);
     const ls_place wanted = dim < 0 ? (ls_place){0} : (ls_place){LS_SHARDED, dim, LS_SUM};
-    if (!same_place(q->in[i], wanted)) return false;
+    if (!ls_place_equal(q->in[i], wanted)) return false;
   }
   for (int o = 0; o < q->labels->outputs; o++) {
     const int dim = ls_operand_dim(&q->labels->out[o], label);
@@ -138,13 +116,13 @@ ls_status ls_check_declared(ls_stage *stage, int value, const ls_placement *plac
                             ls_error *error) {
   const ls_program *program = stage->program;
   const ls_value *about = &program->values.items[value];
-  const int buffer_group = program->storages.items[about->storage].buffer_group;
-  if (about->flat_elements || program->buffer_groups.items[buffer_group].pool == LS_POOL_CELL)
+  if (about->flat_elements || ls_program_buffer_group(program, value)->pool == LS_POOL_CELL)
     return LS_OK;
   if (ls_places_equal(stage->proof, &about->placement, placement)) return LS_OK;
-  return ls_proof_fail(stage, error, "%s is declared as %s: expected %s", about->name,
-                       print_placement(stage->proof, &about->placement),
-                       print_placement(stage->proof, placement));
+  return ls_proof_fail(
+      stage, error, "%s is declared as %s: expected %s", about->name,
+      ls_placement_print(stage->proof->arena, &stage->proof->mesh, &about->placement),
+      ls_placement_print(stage->proof->arena, &stage->proof->mesh, placement));
 }
 
 ls_status ls_check_whole(ls_stage *stage, const ls_content *content, const char *what,

@@ -76,10 +76,8 @@ static ls_status check_prologue(const ls_stage *stage, const bool *tail, ls_erro
       if (ls_stage_joins(stage, each) || each->collective == LS_MOVE)
         return fail_at(stage, a, error, "cannot be run again: expected it after the cut");
       for (int o = 0; o < each->outputs; o++) {
-        const int storage = program->values.items[each->out[o]].storage;
-        const int buffer_group = program->storages.items[storage].buffer_group;
-        if (each->write[o] != LS_WRITE ||
-            !ls_pool_is_work(program->buffer_groups.items[buffer_group].pool))
+        const ls_pool pool = ls_program_buffer_group(program, each->out[o])->pool;
+        if (each->write[o] != LS_WRITE || !ls_pool_is_work(pool))
           return fail_at(stage, a, error,
                          "adds to something or changes what is kept before the cut: expected it "
                          "after the cut");

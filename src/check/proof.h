@@ -11,7 +11,7 @@
  * address in a buffer group. */
 enum { LS_PIECE_SHIFT = 44 };
 
-/* In place of the one. */
+/* In place of an index: several fit. */
 enum { LS_SEVERAL = -2 };
 
 /* Rows of what a rank stores of a tensor, from `first` on; count 0: all of them. */
@@ -238,13 +238,12 @@ ls_placement ls_part_placement(const ls_stage *stage, const ls_placement *placem
 LS_CHECKED ls_status ls_proof_parameters(ls_stage *stage, ls_error *error);
 /* The parameter's elements lie in a storage too, at an address. */
 void ls_note_region(ls_stage *stage, int parameter, int storage, int64_t begin, int64_t end);
-bool ls_pool_is_work(ls_pool pool);
 void ls_proof_begin(ls_stage *stage);
 LS_CHECKED ls_status ls_proof_end(ls_stage *stage, ls_error *error);
 /* The parameter's stored weights are a speculation at its update. */
 LS_CHECKED ls_status ls_proof_speculated(ls_stage *stage, int parameter, ls_error *error);
 
-/* ahead.c: what runs before the norm of the step before is known. */
+/* post_validation.c: what runs before the norm of the step before is known. */
 LS_CHECKED ls_status ls_proof_ahead(ls_stage *stage, ls_error *error);
 LS_CHECKED ls_status ls_proof_enter(ls_stage *stage, ls_error *error);
 LS_CHECKED ls_status ls_proof_same_side(const ls_stage *stage, const ls_message *message,

@@ -6,14 +6,13 @@
 /* Where a value that lasts between programs begins in its pool. */
 static int64_t address_of(const ls_program *program, int value) {
   const ls_storage *storage = &program->storages.items[program->values.items[value].storage];
-  const ls_buffer_group *buffer_group = &program->buffer_groups.items[storage->buffer_group];
-  return program->live_intervals.items[buffer_group->live_interval].offset + storage->offset +
+  const int live_interval = ls_program_buffer_group(program, value)->live_interval;
+  return program->live_intervals.items[live_interval].offset + storage->offset +
          program->values.items[value].offset;
 }
 
 static ls_pool pool_of(const ls_program *program, int value) {
-  const int storage = program->values.items[value].storage;
-  return program->buffer_groups.items[program->storages.items[storage].buffer_group].pool;
+  return ls_program_buffer_group(program, value)->pool;
 }
 
 static bool shares(const ls_program *a, int in_a, const ls_program *b, int in_b) {
@@ -37,9 +36,7 @@ static ls_status fail_shared(const ls_program *program, const char *name, ls_err
 }
 
 static bool is_cache(const ls_program *program, int value) {
-  const int storage = program->values.items[value].storage;
-  return program->buffer_groups.items[program->storages.items[storage].buffer_group].category ==
-         LS_CATEGORY_CACHES;
+  return ls_program_buffer_group(program, value)->category == LS_CATEGORY_CACHES;
 }
 
 /* What decoding keeps, by name. */

@@ -44,6 +44,7 @@ static ls_status check_memory(const ls_stage *stage, ls_error *error) {
 
 static bool instruction_fits(const ls_program *program, const ls_instruction *each) {
   if (!within((int)each->collective, LS_COLLECTIVE_COUNT) ||
+      !within((int)each->phase, LS_PHASE_COUNT) || !within((int)each->queue, LS_QUEUE_COUNT) ||
       !within((int)each->kind, LS_OP_COUNT) || each->axes > ls_mesh_all(&program->mesh) ||
       each->first_only > ls_mesh_all(&program->mesh) || each->inputs < 0 ||
       each->inputs > LS_MAX_INPUTS || each->outputs < 0 || each->outputs > LS_MAX_OUTPUTS ||

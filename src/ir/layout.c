@@ -57,6 +57,16 @@ ls_layout ls_layout_default(void) {
   };
 }
 
+ls_dtype ls_layout_dtype(const ls_layout *layout, ls_precision precision) {
+  switch (precision) {
+    case LS_COMPUTE: return layout->compute;
+    case LS_ACCUMULATE: return layout->compute == LS_F64 ? LS_F64 : LS_F32;
+    case LS_INDEX: return LS_I32;
+    case LS_DOUBLE: break;
+  }
+  return LS_F64;
+}
+
 const char *ls_zero_name(int zero) {
   static const char *const names[] = {"ddp", "zero-1", "zero-2", "zero-3"};
   return names[zero];

@@ -90,6 +90,9 @@ int ls_layout_data_ranks(const ls_layout *layout);
 int ls_layout_shards(const ls_layout *layout);
 void ls_layout_set_data_ranks(ls_layout *layout, int replicas, int shards);
 
+/* What a tensor of this precision is stored in. */
+ls_dtype ls_layout_dtype(const ls_layout *layout, ls_precision precision);
+
 /* "ddp" for 0, "zero-1" to "zero-3". */
 const char *ls_zero_name(int zero);
 

@@ -13,7 +13,7 @@ ls_tier ls_pool_tier(ls_pool pool) {
   return pool >= LS_POOL_HOST_STATE ? LS_TIER_HOST : LS_TIER_DEVICE;
 }
 
-bool ls_pool_works(ls_pool pool) {
+bool ls_pool_is_work(ls_pool pool) {
   return pool == LS_POOL_WORK || pool == LS_POOL_HOST_WORK || pool == LS_POOL_FILE_WORK;
 }
 

@@ -39,7 +39,7 @@ typedef enum ls_pool {
 
 const char *ls_pool_name(ls_pool pool);
 ls_tier ls_pool_tier(ls_pool pool);
-bool ls_pool_works(ls_pool pool); /* WORK of its tier */
+bool ls_pool_is_work(ls_pool pool); /* WORK of its tier */
 
 typedef enum ls_cell {
   LS_CELL_LEARNING_RATE = 0,

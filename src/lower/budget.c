@@ -79,9 +79,8 @@ typedef struct chooser {
 static ls_work_operand operand_of(const ls_sharded *sharded, int v) {
   const ls_shard_value *value = &sharded->values.items[v];
   const ls_tensor *tensor = ls_graph_tensor(sharded->graph, value->tensor);
-  const ls_dtype compute = sharded->layout.compute;
-  const bool wide = tensor->precision == LS_ACCUMULATE && compute != LS_F64;
-  ls_work_operand made = {.dtype = wide ? LS_F32 : compute, .ndim = tensor->ndim};
+  ls_work_operand made = {.dtype = ls_layout_dtype(&sharded->layout, tensor->precision),
+                          .ndim = tensor->ndim};
   for (int d = 0; d < tensor->ndim; d++)
     made.dims[d] = ls_mesh_part(&sharded->mesh, 0, &value->placement, d, tensor->dims[d]).stored;
   return made;

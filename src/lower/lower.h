@@ -1,4 +1,4 @@
-/* Inside of `program`: from actions to instructions. */
+/* Inside of `lower`: from actions to instructions. */
 #ifndef LS_LOWER_LOWER_H
 #define LS_LOWER_LOWER_H
 

@@ -1,6 +1,7 @@
 #include <string.h>
 
 #include "lower/lower.h"
+#include "shard/resolve.h"
 
 ls_instruction *ls_lower_op(ls_lowering *lowering, ls_op_kind kind) {
   ls_program *program = lowering->program;
@@ -51,22 +52,13 @@ static int rows_of(ls_lowering *lowering, int sharded_value) {
 }
 
 static ls_dtype value_dtype(const ls_lowering *lowering, const ls_tensor *tensor) {
-  switch (tensor->precision) {
-    case LS_COMPUTE: return lowering->sharded->layout.compute;
-    case LS_ACCUMULATE: return ls_lower_dtype(lowering, LS_PART_MASTER);
-    case LS_INDEX: return LS_I32;
-    case LS_DOUBLE: break;
-  }
-  return LS_F64;
+  return ls_layout_dtype(&lowering->sharded->layout, tensor->precision);
 }
 
 int64_t ls_lower_elements(const ls_sharded *sharded, int sharded_value) {
   const ls_shard_value *value = &sharded->values.items[sharded_value];
-  const ls_tensor *tensor = ls_graph_tensor(sharded->graph, value->tensor);
-  int64_t elements = 1;
-  for (int d = 0; d < tensor->ndim; d++)
-    elements *= ls_mesh_part(&sharded->mesh, 0, &value->placement, d, tensor->dims[d]).stored;
-  return elements;
+  return ls_placement_elements(&sharded->mesh, &value->placement,
+                               ls_graph_tensor(sharded->graph, value->tensor));
 }
 
 /* Elements a collective moves: pieces are whole rows of the cut tensor, the last ones padded, so

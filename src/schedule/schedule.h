@@ -1,6 +1,6 @@
 /* The order of a step: actions over segments, units and microbatches, as data.
  *
- * What each action does in instructions is `program`'s. */
+ * Which instructions an action is, is `lower`'s. */
 #ifndef LS_SCHEDULE_SCHEDULE_H
 #define LS_SCHEDULE_SCHEDULE_H
 

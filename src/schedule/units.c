@@ -2,6 +2,8 @@
 
 #include <limits.h>
 
+#include "shard/resolve.h"
+
 static int64_t align(int64_t elements, int64_t to) {
   return (elements + to - 1) / to * to;
 }
@@ -43,11 +45,9 @@ static ls_axes replicated_axes(const ls_sharded *sharded, int parameter) {
 
 static void add_entry(const ls_sharded *sharded, ls_unit *unit, int parameter, ls_axes replicated) {
   const ls_graph *graph = sharded->graph;
-  const ls_tensor *tensor = ls_graph_tensor(graph, graph->parameters.items[parameter].tensor);
   const ls_placement *used = &sharded->values.items[sharded->parameter_value[parameter]].placement;
-  int64_t elements = 1;
-  for (int d = 0; d < tensor->ndim; d++)
-    elements *= ls_mesh_part(&sharded->mesh, 0, used, d, tensor->dims[d]).stored;
+  const int64_t elements = ls_placement_elements(
+      &sharded->mesh, used, ls_graph_tensor(graph, graph->parameters.items[parameter].tensor));
   *LS_APPEND(sharded->arena, &unit->entries) =
       (ls_unit_entry){.parameter = parameter,
                       .offset = unit->elements,

@@ -29,13 +29,7 @@ typedef struct node_context {
 } node_context;
 
 static size_t element_bytes(const sharder *s, const ls_tensor *tensor) {
-  switch (tensor->precision) {
-    case LS_COMPUTE: return ls_dtype_bytes(s->out->layout.compute);
-    case LS_ACCUMULATE: return s->out->layout.compute == LS_F64 ? 8 : 4;
-    case LS_INDEX: return 4;
-    case LS_DOUBLE: break;
-  }
-  return 8;
+  return ls_dtype_bytes(ls_layout_dtype(&s->out->layout, tensor->precision));
 }
 
 static int add_value(sharder *s, ls_tensor_id tensor, const ls_placement *placement) {

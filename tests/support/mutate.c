@@ -327,7 +327,8 @@ static bool retarget_output(mutator *m) {
 void ls_refresh_lives(ls_program *program) {
   for (int i = 0; i < program->live_intervals.count; i++) {
     ls_live_interval *live_interval = &program->live_intervals.items[i];
-    const bool work = ls_pool_works(program->buffer_groups.items[live_interval->buffer_group].pool);
+    const bool work =
+        ls_pool_is_work(program->buffer_groups.items[live_interval->buffer_group].pool);
     live_interval->first = work ? program->actions.count : 0;
     live_interval->last = work ? -1 : program->actions.count - 1;
   }

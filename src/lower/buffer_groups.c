@@ -16,7 +16,7 @@ typedef struct usage {
   int begin, end; /* instructions of the body at hand; UNTOUCHED */
 } usage;
 
-typedef struct framer {
+typedef struct grouper {
   ls_lowering *lowering;
   ls_program *program;
   usage *usages;        /* by storage */
@@ -28,7 +28,7 @@ typedef struct framer {
   int *next;      /* the one made before that is born in the same body */
   int *last_born; /* by body + 1: the newest buffer group born there */
   int *noted_in;  /* 1 + the body that is known to have it */
-} framer;
+} grouper;
 
 static void each_storage(const ls_program *program, const ls_instruction *instruction,
                          void (*visit)(void *context, int storage), void *context) {
@@ -39,29 +39,29 @@ static void each_storage(const ls_program *program, const ls_instruction *instru
 }
 
 typedef struct moment {
-  framer *framer;
+  grouper *grouper;
   int body, instruction;
 } moment;
 
 static void note_body(void *context, int storage) {
   const moment *now = context;
-  usage *about = &now->framer->usages[storage];
+  usage *about = &now->grouper->usages[storage];
   if (about->born == UNTOUCHED) about->born = now->body;
   about->dies = now->body;
-  about->once = about->once || now->framer->body_once[now->body];
+  about->once = about->once || now->grouper->body_once[now->body];
 }
 
 static void note_instruction(void *context, int storage) {
   const moment *now = context;
-  usage *about = &now->framer->usages[storage];
+  usage *about = &now->grouper->usages[storage];
   if (about->begin == UNTOUCHED) {
     about->begin = now->instruction;
-    *LS_APPEND(now->framer->program->arena, &now->framer->touched) = storage;
+    *LS_APPEND(now->grouper->program->arena, &now->grouper->touched) = storage;
   }
   about->end = now->instruction;
 }
 
-static void find_usages(framer *f) {
+static void find_usages(grouper *f) {
   ls_program *program = f->program;
   const int storages = program->storages.count, bodies = program->bodies.count;
   f->usages = LS_NEW_ARRAY(program->arena, usage, storages);
@@ -80,7 +80,7 @@ static void find_usages(framer *f) {
     f->usages[program->values.items[program->logits].storage].dies = bodies;
 }
 
-static int new_buffer_group(framer *f, const char *name, const ls_storage_plan *plan,
+static int new_buffer_group(grouper *f, const char *name, const ls_storage_plan *plan,
                             const usage *about) {
   ls_program *program = f->program;
   const int made = program->buffer_groups.count;
@@ -90,13 +90,13 @@ static int new_buffer_group(framer *f, const char *name, const ls_storage_plan *
   f->buffer_group_dies[made] = about->dies;
   f->buffer_group_once[made] = about->once;
   f->buffer_group_moves[made] = plan->moves;
-  if (!ls_pool_works(plan->pool)) return made; /* shared by no other storage */
+  if (!ls_pool_is_work(plan->pool)) return made; /* shared by no other storage */
   f->next[made] = f->last_born[about->born + 1];
   f->last_born[about->born + 1] = made;
   return made;
 }
 
-static void append_storage(framer *f, int storage, int buffer_group) {
+static void append_storage(grouper *f, int storage, int buffer_group) {
   ls_storage *placed = &f->program->storages.items[storage];
   ls_buffer_group *into = &f->program->buffer_groups.items[buffer_group];
   placed->buffer_group = buffer_group;
@@ -104,14 +104,14 @@ static void append_storage(framer *f, int storage, int buffer_group) {
   into->bytes += ls_storage_aligned(placed->bytes, f->program->alignment);
 }
 
-static bool is_temporary(const framer *f, int storage) {
+static bool is_temporary(const grouper *f, int storage) {
   const usage *about = &f->usages[storage];
   return f->lowering->plans.items[storage].pool == LS_POOL_WORK && about->born == about->dies;
 }
 
 /* The buffer group of a storage that several bodies touch: that of the others like it. */
-static int find_buffer_group(const framer *f, const ls_storage_plan *plan, const usage *about) {
-  if (!ls_pool_works(plan->pool)) return -1;
+static int find_buffer_group(const grouper *f, const ls_storage_plan *plan, const usage *about) {
+  if (!ls_pool_is_work(plan->pool)) return -1;
   int buffer_group = f->last_born[about->born + 1];
   for (; buffer_group >= 0; buffer_group = f->next[buffer_group]) {
     const ls_buffer_group *other = &f->program->buffer_groups.items[buffer_group];
@@ -123,7 +123,7 @@ static int find_buffer_group(const framer *f, const ls_storage_plan *plan, const
   return buffer_group;
 }
 
-static void place_kept(framer *f) {
+static void place_kept(grouper *f) {
   ls_program *program = f->program;
   for (int s = 0; s < program->storages.count; s++) {
     if (is_temporary(f, s)) continue;
@@ -137,15 +137,15 @@ static void place_kept(framer *f) {
 
 static void note_buffer_group(void *context, int storage) {
   const moment *now = context;
-  ls_program *program = now->framer->program;
+  ls_program *program = now->grouper->program;
   ls_body *body = &program->bodies.items[now->body];
   const int buffer_group = program->storages.items[storage].buffer_group;
-  if (buffer_group < 0 || now->framer->noted_in[buffer_group] == now->body + 1) return;
-  now->framer->noted_in[buffer_group] = now->body + 1;
+  if (buffer_group < 0 || now->grouper->noted_in[buffer_group] == now->body + 1) return;
+  now->grouper->noted_in[buffer_group] = now->body + 1;
   *LS_APPEND(program->arena, &body->buffer_groups) = buffer_group;
 }
 
-static void note_buffer_groups(framer *f) {
+static void note_buffer_groups(grouper *f) {
   const ls_program *program = f->program;
   for (int b = 0; b < program->bodies.count; b++) {
     const ls_body *body = &program->bodies.items[b];
@@ -158,7 +158,7 @@ static void note_buffer_groups(framer *f) {
 
 /* Where halves of backward passes are apart, microbatches may go through them in different orders:
  * a buffer group has an end only if the same body is the last to touch it in every one. */
-static void find_ends(framer *f) {
+static void find_ends(grouper *f) {
   const ls_program *program = f->program;
   const int microbatches = program->layout.microbatches;
   const int64_t cells = (int64_t)program->buffer_groups.count * microbatches;
@@ -183,12 +183,12 @@ static void find_ends(framer *f) {
 }
 
 /* The spaces a body's temporaries may lie in: buffer groups it begins or ends, then its scratch. */
-typedef struct room {
+typedef struct free_space {
   int buffer_group;
   ls_space space;
-} room;
+} free_space;
 
-static int open_rooms(framer *f, int b, room *rooms) {
+static int open_spaces(grouper *f, int b, free_space *spaces) {
   ls_program *program = f->program;
   const ls_body *body = &program->bodies.items[b];
   int count = 0;
@@ -202,45 +202,46 @@ static int open_rooms(framer *f, int b, room *rooms) {
         (about->dies == b && !f->buffer_group_ends[buffer_group]))
       continue;
     int r = 0;
-    while (r < count && rooms[r].buffer_group != buffer_group) r++;
+    while (r < count && spaces[r].buffer_group != buffer_group) r++;
     if (r == count)
-      rooms[count++] = (room){.buffer_group = buffer_group,
-                              .space = {.alignment = program->alignment,
-                                        .limit = program->buffer_groups.items[buffer_group].bytes}};
+      spaces[count++] =
+          (free_space){.buffer_group = buffer_group,
+                       .space = {.alignment = program->alignment,
+                                 .limit = program->buffer_groups.items[buffer_group].bytes}};
     const ls_storage *placed = &program->storages.items[s];
     const ls_life_box box = {.bytes = placed->bytes,
                              .offset = placed->offset,
                              .first = about->born == b ? about->begin : body->first,
                              .last = about->dies == b ? about->end : body->first + body->count};
-    ls_space_add(program->arena, &rooms[r].space, &box);
+    ls_space_add(program->arena, &spaces[r].space, &box);
   }
   return count;
 }
 
-/* The first room with a place; the last is the scratch, whose buffer group is made when it is
+/* The first space with a place; the last is the scratch, whose buffer group is made when it is
  * needed. */
-static void place_temporary(framer *f, int b, room *rooms, int count, ls_life_box *box) {
+static void place_temporary(grouper *f, int b, free_space *spaces, int count, ls_life_box *box) {
   int r = 0;
-  while (!ls_space_place(f->program->arena, &rooms[r].space, box)) r++;
+  while (!ls_space_place(f->program->arena, &spaces[r].space, box)) r++;
   LS_ASSERT(r < count);
-  if (rooms[r].buffer_group < 0)
-    rooms[r].buffer_group = new_buffer_group(
+  if (spaces[r].buffer_group < 0)
+    spaces[r].buffer_group = new_buffer_group(
         f, "scratch", &(ls_storage_plan){LS_POOL_WORK, LS_CATEGORY_TEMPORARIES, false},
         &(usage){.born = b, .dies = b});
   ls_storage *storage = &f->program->storages.items[box->about];
-  storage->buffer_group = rooms[r].buffer_group;
+  storage->buffer_group = spaces[r].buffer_group;
   storage->offset = box->offset;
 }
 
-static void place_temporaries(framer *f, int b, room *rooms) {
+static void place_temporaries(grouper *f, int b, free_space *spaces) {
   ls_program *program = f->program;
   const ls_body *body = &program->bodies.items[b];
   f->touched.count = 0;
   for (int i = body->first; i < body->first + body->count; i++)
     each_storage(program, &program->instructions.items[i], note_instruction, &(moment){f, b, i});
-  const int scratch = open_rooms(f, b, rooms);
-  rooms[scratch] =
-      (room){.buffer_group = -1, .space = {.alignment = program->alignment, .limit = -1}};
+  const int scratch = open_spaces(f, b, spaces);
+  spaces[scratch] =
+      (free_space){.buffer_group = -1, .space = {.alignment = program->alignment, .limit = -1}};
   ls_life_box *boxes = LS_NEW_ARRAY(program->arena, ls_life_box, f->touched.count + 1);
   int count = 0;
   for (int t = 0; t < f->touched.count; t++) {
@@ -251,9 +252,9 @@ static void place_temporaries(framer *f, int b, room *rooms) {
           (ls_life_box){program->storages.items[s].bytes, 0, about->begin, about->end, s};
   }
   ls_life_boxes_sort(boxes, count);
-  for (int i = 0; i < count; i++) place_temporary(f, b, rooms, scratch + 1, &boxes[i]);
-  if (rooms[scratch].buffer_group >= 0)
-    program->buffer_groups.items[rooms[scratch].buffer_group].bytes = rooms[scratch].space.bytes;
+  for (int i = 0; i < count; i++) place_temporary(f, b, spaces, scratch + 1, &boxes[i]);
+  if (spaces[scratch].buffer_group >= 0)
+    program->buffer_groups.items[spaces[scratch].buffer_group].bytes = spaces[scratch].space.bytes;
   for (int t = 0; t < f->touched.count; t++) f->usages[f->touched.items[t]].begin = UNTOUCHED;
 }
 
@@ -297,7 +298,7 @@ static void find_waits(ls_program *program, const ls_body *body, int *run) {
 void ls_lower_buffer_groups(ls_lowering *lowering) {
   ls_program *program = lowering->program;
   ls_arena *arena = program->arena;
-  framer f = {.lowering = lowering, .program = program};
+  grouper f = {.lowering = lowering, .program = program};
   const int most = program->storages.count + program->bodies.count;
   f.buffer_group_born = LS_NEW_ARRAY(arena, int, most + 1);
   f.buffer_group_dies = LS_NEW_ARRAY(arena, int, most + 1);
@@ -311,8 +312,8 @@ void ls_lower_buffer_groups(ls_lowering *lowering) {
   place_kept(&f);
   note_buffer_groups(&f);
   find_ends(&f);
-  room *rooms = LS_NEW_ARRAY(arena, room, program->storages.count + 1);
-  for (int b = 0; b < program->bodies.count; b++) place_temporaries(&f, b, rooms);
+  free_space *spaces = LS_NEW_ARRAY(arena, free_space, program->storages.count + 1);
+  for (int b = 0; b < program->bodies.count; b++) place_temporaries(&f, b, spaces);
   note_buffer_groups(&f);
   int *run = LS_NEW_ARRAY(arena, int, program->instructions.count + 1);
   for (int b = 0; b < program->bodies.count; b++)

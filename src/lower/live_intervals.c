@@ -1,4 +1,4 @@
-/* Instances: which memory each action works on. */
+/* Live intervals: which memory each action works on. */
 #include <string.h>
 
 #include "lower/lower.h"
@@ -28,7 +28,7 @@ static void place_lasting(ls_program *program, int microbatches) {
   const int last = program->actions.count - 1;
   for (int f = 0; f < program->buffer_groups.count; f++) {
     const ls_buffer_group *buffer_group = &program->buffer_groups.items[f];
-    if (ls_pool_works(buffer_group->pool)) continue;
+    if (ls_pool_is_work(buffer_group->pool)) continue;
     const bool input = buffer_group->pool == LS_POOL_INPUT;
     for (int m = 0; m < (input ? microbatches : 1); m++) {
       const int made = new_live_interval(program, f, input ? m : -1, 0, last);
@@ -71,7 +71,7 @@ static int find_live_interval(ls_program *program, const live *now, int buffer_g
   const ls_buffer_group *about = &program->buffer_groups.items[buffer_group];
   if (about->pool == LS_POOL_INPUT)
     return about->live_interval + (action->microbatch > 0 ? action->microbatch : 0);
-  if (!ls_pool_works(about->pool)) return about->live_interval;
+  if (!ls_pool_is_work(about->pool)) return about->live_interval;
   const int microbatch = once ? -1 : action->microbatch;
   int *found = live_at(now, buffer_group, microbatch);
   if (*found < 0 || begins_anew(program, a, buffer_group))
@@ -145,5 +145,5 @@ void ls_lower_live_intervals(ls_program *program) {
   bind_actions(program, microbatches);
   outlive_prologue(program);
   for (int p = 0; p < LS_POOL_COUNT; p++)
-    if (ls_pool_works((ls_pool)p)) colour(program, (ls_pool)p);
+    if (ls_pool_is_work((ls_pool)p)) colour(program, (ls_pool)p);
 }
