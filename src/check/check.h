@@ -20,6 +20,7 @@
 
 #include "ir/program.h"
 #include "ir/queues.h"
+#include "ir/saved_state.h"
 
 /* What was looked at: instructions as executed, an action's body once for each action. */
 typedef struct ls_check_report {
@@ -47,6 +48,22 @@ LS_CHECKED ls_status ls_check(const ls_graph *graph, const ls_layout *layout,
 LS_CHECKED ls_status ls_check_on(const ls_queues *queues, const ls_graph *graph,
                                  const ls_layout *layout, const ls_program *const *stages,
                                  ls_check_report *report, ls_error *error);
+
+/* What was looked at of saving and loading. */
+typedef struct ls_saving_report {
+  int64_t tensors; /* of a checkpoint */
+  int64_t saved;   /* ranges that ranks write, which together are each element once */
+  int64_t filled;  /* ranges that ranks fill, all that each of them keeps */
+} ls_saving_report;
+
+/* The lists by which a run saves and loads its state: LS_REFUTED where an element would be written
+ * by nobody or twice, by a rank that does not have it or from another place, where a rank would
+ * keep what is not filled, or where `tensors`, those of a checkpoint, are made of other rows.
+ * `stages`: proved programs of a step, whose placements say what each rank has. The cost grows with
+ * the ranges: parameters of a stage by its ranks. `report` may be NULL. */
+LS_CHECKED ls_status ls_check_saving(const ls_program *const *stages, int count,
+                                     const ls_state_lists *lists, const ls_stored_layout *tensors,
+                                     int tensor_count, ls_saving_report *report, ls_error *error);
 
 /* Two proved programs of one run, by stage: LS_REFUTED where a parameter, its optimizer state, a
  * cell or a cache of the first lies at one place in the one and at another in the other. */

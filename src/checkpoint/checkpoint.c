@@ -5,18 +5,16 @@
 
 #include "base/file.h"
 #include "checkpoint/checkpoint_folder.h"
-#include "checkpoint/checkpoint_moments.h"
 #include "session/agree.h"
 #include "session/load_parameters.h"
-#include "store/weights.h"
+#include "session/saved_tensors.h"
 
 static const size_t usual_shard_bytes = 5000000000u;
 
 /* The weights or the moments. */
 typedef struct tensor_set {
   const char *stem;
-  const ls_stored_layout **layouts;
-  ls_state_part *parts;
+  const ls_stored_layout *layouts;
   int count;
   ls_safetensors_writer *writer;
 } tensor_set;
@@ -38,56 +36,36 @@ typedef struct saver {
   int file_count;
 } saver;
 
-static ls_status plan_weights(saver *self, ls_error *error) {
-  ls_weight_plan plan;
-  LS_TRY(ls_weights_plan(self->arena, &self->session->config, self->session->graph, &plan, error));
-  tensor_set *set = &self->sets[WEIGHTS];
-  *set = (tensor_set){.stem = "model",
-                      .layouts = LS_NEW_ARRAY(self->arena, const ls_stored_layout *, plan.count),
-                      .parts = LS_NEW_ARRAY(self->arena, ls_state_part, plan.count),
-                      .count = plan.count};
-  for (int t = 0; t < plan.count; t++) {
-    set->layouts[t] = &plan.tensors[t];
-    set->parts[t] = LS_PART_MASTER;
-  }
+static ls_status list_tensors(saver *self, ls_error *error) {
+  ls_saved_tensors all;
+  LS_TRY(ls_saved_tensors_list(self->arena, &self->session->config, self->session->graph,
+                               self->program, &all, error));
+  self->sets[WEIGHTS] = (tensor_set){.stem = "model", .layouts = all.items, .count = all.weights};
+  self->sets[MOMENTS] = (tensor_set){
+      .stem = "optimizer", .layouts = all.items + all.weights, .count = all.count - all.weights};
   return LS_OK;
 }
 
-static void plan_moments(saver *self) {
-  const int count = ls_checkpoint_moments_of_all(self->program);
-  tensor_set *set = &self->sets[MOMENTS];
-  *set = (tensor_set){.stem = "optimizer",
-                      .layouts = LS_NEW_ARRAY(self->arena, const ls_stored_layout *, count),
-                      .parts = LS_NEW_ARRAY(self->arena, ls_state_part, count),
-                      .count = count};
-  for (int p = 0, t = 0; p < self->program->parameter_count; p++)
-    for (int part = 0; part < LS_PART_COUNT; part++) {
-      if (!ls_checkpoint_has(self->program, p, (ls_state_part)part)) continue;
-      set->layouts[t] = ls_checkpoint_moment(self->arena, self->program, p, (ls_state_part)part);
-      set->parts[t++] = (ls_state_part)part;
-    }
-}
-
-/* What this rank gives of one tensor. */
+/* What this rank saves of one tensor. */
 static ls_status write_tensor(saver *self, tensor_set *set, int t, void *band_data, void *scratch,
                               ls_error *error) {
-  const ls_stored_layout *layout = set->layouts[t];
+  const ls_stored_layout *layout = &set->layouts[t];
   for (int i = 0; i < layout->pieces.count; i++) {
     const ls_weight_place to = {layout, &layout->pieces.items[i], NULL};
-    const int p = to.piece->parameter;
-    ls_box boxes[LS_MOST_BOXES];
-    const int count = ls_rank_owned_ranges(self->rank, self->program, p, set->parts[t], boxes);
-    for (int b = 0; b < count; b++)
-      for (ls_box band = {0}; ls_stored_band(layout, &boxes[b], LS_BAND_ELEMENTS, &band);) {
-        LS_TRY(ls_rank_read_box(self->rank, self->program, p, set->parts[t], &band, band_data,
-                                self->dtype, error));
+    ls_state_range ranges[LS_MOST_RANGES];
+    const int count = ls_state_ranges.saved(self->program, ls_rank_number(self->rank),
+                                            to.piece->parameter, layout->part, ranges);
+    for (int r = 0; r < count; r++)
+      for (ls_box band = {0}; ls_stored_band(layout, &ranges[r].box, LS_BAND_ELEMENTS, &band);) {
+        LS_TRY(ls_rank_read_range(self->rank, self->program, &ranges[r], &band, band_data,
+                                  self->dtype, error));
         LS_TRY(ls_stored_write(set->writer, t, &to, &band, self->dtype, band_data, scratch, error));
       }
   }
   return LS_OK;
 }
 
-/* All that this rank gives, each byte once, until it is on the disk. */
+/* All that this rank saves, each byte once, until it is on the disk. */
 static ls_status write_own(saver *self, ls_error *error) {
   const size_t bytes = LS_BAND_ELEMENTS * ls_dtype_bytes(self->dtype);
   void *band = ls_arena_alloc(self->arena, bytes), *scratch = ls_arena_alloc(self->arena, bytes);
@@ -146,7 +124,7 @@ static ls_status write_text(saver *self, const char *name, const char *text, ls_
 static ls_status open_set(saver *self, tensor_set *set, ls_error *error) {
   ls_tensor_spec *specs = LS_NEW_ARRAY(self->arena, ls_tensor_spec, set->count);
   for (int t = 0; t < set->count; t++) {
-    const ls_stored_layout *layout = set->layouts[t];
+    const ls_stored_layout *layout = &set->layouts[t];
     specs[t] = (ls_tensor_spec){layout->name, self->dtype, layout->ndim, layout->dims};
   }
   const size_t asked = self->extra->max_shard_bytes;
@@ -218,8 +196,7 @@ static ls_status name_aside(saver *self, ls_error *error) {
 
 static ls_status save(saver *self, ls_error *error) {
   LS_TRY(name_aside(self, error));
-  LS_TRY(plan_weights(self, error));
-  plan_moments(self);
+  LS_TRY(list_tensors(self, error));
   LS_TRY(ls_agree(self->rank, self->first ? begin(self, error) : LS_OK, error));
   LS_TRY(ls_agree(self->rank, self->first ? LS_OK : open_sets(self, error), error));
   LS_TRY(ls_agree(self->rank, write_own(self, error), error));

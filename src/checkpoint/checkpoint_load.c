@@ -2,9 +2,9 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checkpoint_folder.h"
-#include "checkpoint/checkpoint_moments.h"
 #include "session/agree.h"
 #include "session/load_parameters.h"
+#include "session/saved_tensors.h"
 #include "store/safetensors.h"
 
 static ls_status check_model(const ls_session *session, const char *folder, ls_error *error) {
@@ -36,21 +36,20 @@ static ls_status check_shape(const ls_stored_tensor *tensor, const ls_stored_lay
 static ls_status find_moments(const ls_program *program, const char *folder,
                               const ls_safetensors *stored, ls_arena *arena, ls_load_item **items,
                               int *count, ls_error *error) {
-  *count = ls_checkpoint_moments_of_all(program);
-  *items = LS_NEW_ARRAY(arena, ls_load_item, *count);
-  for (int p = 0, i = 0; p < program->parameter_count; p++)
-    for (int part = 0; part < LS_PART_COUNT; part++) {
-      if (!ls_checkpoint_has(program, p, (ls_state_part)part)) continue;
-      const ls_stored_layout *layout = ls_checkpoint_moment(arena, program, p, (ls_state_part)part);
-      const ls_stored_tensor *tensor = ls_safetensors_find(stored, layout->name);
-      if (!tensor)
-        return ls_fail(error, LS_INPUT, "%s: the optimizer's tensor %s is missing", folder,
-                       layout->name);
-      LS_TRY(check_shape(tensor, layout, error));
-      (*items)[i++] = (ls_load_item){.from = {layout, layout->pieces.items, tensor},
-                                     .parameter = p,
-                                     .part = (ls_state_part)part};
-    }
+  const ls_saved_tensors all = ls_saved_moments(arena, program);
+  *count = all.count;
+  *items = LS_NEW_ARRAY(arena, ls_load_item, all.count);
+  for (int i = 0; i < all.count; i++) {
+    const ls_stored_layout *layout = &all.items[i];
+    const ls_stored_tensor *tensor = ls_safetensors_find(stored, layout->name);
+    if (!tensor)
+      return ls_fail(error, LS_INPUT, "%s: the optimizer's tensor %s is missing", folder,
+                     layout->name);
+    LS_TRY(check_shape(tensor, layout, error));
+    (*items)[i] = (ls_load_item){.from = {layout, layout->pieces.items, tensor},
+                                 .parameter = layout->pieces.items->parameter,
+                                 .part = layout->part};
+  }
   const int there = ls_safetensors_count(stored);
   if (*count == there) return LS_OK;
   return ls_fail(error, LS_INPUT,

@@ -21,7 +21,9 @@ static const char help[] =
     "              frozen parameters end as they began\n"
     "  memory      nothing is read that is not written or is overwritten, no two live tensors\n"
     "              share bytes, queues wait where they share memory; a device's memory fits\n"
-    "              device.memory\n\n"
+    "              device.memory\n"
+    "  saving      each element of the state is saved once, by a rank that has it, and loading\n"
+    "              fills all that each rank keeps\n\n"
     "The first line that is not so is named, as stage, action and instruction (lockstep show\n"
     "prints them), with exit status 1; 0: all is proved. The time grows with the instructions, "
     "not\n"
@@ -61,6 +63,12 @@ static void print_proof(const ls_session_proof *proof) {
   print_row("ops that are the model's, or make its gradients", step->model_ops,
             evaluation->model_ops);
   print_row("operands whose memory holds what it should", step->operands, evaluation->operands);
+}
+
+static void print_saving(const ls_saving_report *saving) {
+  printf("%-46s %14lld in %lld tensors\n", "ranges saved, each element once, by who has it",
+         (long long)saving->saved, (long long)saving->tensors);
+  printf("%-46s %14lld\n", "ranges loaded, all that each rank keeps", (long long)saving->filled);
 }
 
 static void print_memory(const ls_session *session) {
@@ -112,6 +120,7 @@ static ls_status check(ls_arena *arena, const ls_words *words, void *given, ls_e
   if (frozen > 0)
     printf("frozen: %.2f M parameters, proved to stay as they are\n", (double)frozen / 1e6);
   print_proof(&proof);
+  print_saving(&proof.saving);
   print_memory(session);
   printf("compiled in %.2f s, checked in %.2f s: proved for %d stage%s\n", compiled, proof.seconds,
          layout->pp, layout->pp == 1 ? "" : "s");

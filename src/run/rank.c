@@ -136,6 +136,11 @@ static char *live_interval_base(const loaded_program *from, int live_interval) {
   return from->pool_base[pool] + about->offset;
 }
 
+char *ls_rank_group_address(const ls_rank *rank, int program, int index) {
+  const loaded_program *from = &rank->programs[program];
+  return live_interval_base(from, ls_program_buffer_group(from->program, index)->live_interval);
+}
+
 ls_view ls_rank_view(const ls_rank *rank, int program, int index, int microbatch) {
   const loaded_program *from = &rank->programs[program];
   const ls_buffer_group *buffer_group = ls_program_buffer_group(from->program, index);

@@ -9,6 +9,9 @@
  * file it is an address for ls_rank_tiers alone. */
 ls_view ls_rank_view(const ls_rank *rank, int program, int value, int microbatch);
 
+/* The address of the buffer group that a value lies in, between runs; of inputs, of the first. */
+char *ls_rank_group_address(const ls_rank *rank, int program, int value);
+
 /* Bytes at an address of this rank's, on the device, at its host or in the file, from and to the
  * host's memory; not while a program runs. Any thread may. */
 LS_CHECKED ls_status ls_rank_write_at(const ls_rank *rank, void *to, const void *from,

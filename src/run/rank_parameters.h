@@ -3,8 +3,8 @@
 #ifndef LS_RUN_RANK_PARAMETERS_H
 #define LS_RUN_RANK_PARAMETERS_H
 
-#include "base/box.h"
 #include "run/rank.h"
+#include "run/state_ranges.h"
 
 /* Parts are those that are kept, and the reduced gradient, before clipping, after
  * ls_rank_run_gradients: it is multiplied by LS_CELL_SCALE. LS_PART_MASTER of what is frozen is its
@@ -26,26 +26,20 @@ LS_CHECKED ls_status ls_rank_write_box(ls_rank *rank, const ls_program *program,
 /* What this rank keeps of a part, so that a caller need not read what would be thrown away; of
  * LS_PART_MASTER with the compute copy, which may be more than the master. Returns how many boxes:
  * 0 where it keeps nothing. */
-enum { LS_MOST_KEPT = 2 * LS_MOST_BOXES };
 int ls_rank_kept_boxes(const ls_rank *rank, const ls_program *program, int parameter,
-                       ls_state_part part, ls_box boxes[LS_MOST_KEPT]);
+                       ls_state_part part, ls_box boxes[LS_MOST_RANGES]);
 
 /* Whether this rank keeps any of elements [first, first + count) of the master or its copy. */
 bool ls_rank_keeps_parameter(const ls_rank *rank, const ls_program *program, int parameter,
                              int64_t first, int64_t count);
 
-/* What this rank gives of a part to whoever wants the whole: over all ranks every element once.
- * Ranks that hold the same elements give a piece each. */
-int ls_rank_owned_ranges(const ls_rank *rank, const ls_program *program, int parameter,
-                         ls_state_part part, ls_box boxes[LS_MOST_BOXES]);
-
-/* Gets a box that lies in one of those, row-major. Not collective. */
-LS_CHECKED ls_status ls_rank_read_box(ls_rank *rank, const ls_program *program, int parameter,
-                                      ls_state_part part, const ls_box *box, void *data,
-                                      ls_dtype dtype, ls_error *error);
+/* Gets a box that lies in the range, row-major. Not collective. */
+LS_CHECKED ls_status ls_rank_read_range(ls_rank *rank, const ls_program *program,
+                                        const ls_state_range *range, const ls_box *box, void *data,
+                                        ls_dtype dtype, ls_error *error);
 
 /* Gets elements [first, first + count) of the whole tensor on every rank, in `dtype` (the type of
- * accumulation: fp32, or fp64 in fp64 runs). Each element comes from the rank that gives it.
+ * accumulation: fp32, or fp64 in fp64 runs). Each element comes from the rank that saves it.
  * Collective: all ranks. `program` must be program 0 of the rank. */
 LS_CHECKED ls_status ls_rank_read_parameter(ls_rank *rank, const ls_program *program, int parameter,
                                             ls_state_part part, int64_t first, int64_t count,

@@ -5,7 +5,7 @@
 /* A place in the sequence of all bands of all items. */
 typedef struct cursor {
   int item, box, boxes; /* boxes: of the item; 0: not asked yet */
-  ls_box kept[LS_MOST_KEPT], band;
+  ls_box kept[LS_MOST_RANGES], band;
   int64_t number; /* bands so far */
 } cursor;
 

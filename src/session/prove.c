@@ -1,6 +1,21 @@
 #include "session/prove.h"
 
 #include "base/clock.h"
+#include "session/saved_tensors.h"
+
+static ls_status prove_saving(const ls_session *session, ls_saving_report *report,
+                              ls_error *error) {
+  const ls_program *const *stages = session->stages[LS_SESSION_STEP];
+  ls_arena *arena = ls_arena_create();
+  ls_saved_tensors all;
+  ls_status status =
+      ls_saved_tensors_list(arena, &session->config, session->graph, stages[0], &all, error);
+  if (status == LS_OK)
+    status = ls_check_saving(stages, session->layout.pp, &ls_state_ranges, all.items, all.count,
+                             report, error);
+  ls_arena_destroy(&arena);
+  return status;
+}
 
 ls_status ls_session_prove(const ls_session *session, ls_session_proof *proof, ls_error *error) {
   static const char *const names[LS_SESSION_PROGRAMS] = {"step", "evaluation"};
@@ -13,11 +28,14 @@ ls_status ls_session_prove(const ls_session *session, ls_session_proof *proof, l
       return ls_fail(error, status, "the program of the %s is wrong: %s", names[p], found.text);
   }
   ls_error found = {0};
-  const ls_status status =
+  ls_status status =
       ls_check_shared(session->stages[LS_SESSION_STEP], session->stages[LS_SESSION_EVALUATE],
                       session->layout.pp, &found);
   if (status != LS_OK)
     return ls_fail(error, status, "step and evaluation do not fit: %s", found.text);
+  found = (ls_error){0};
+  status = prove_saving(session, &proof->saving, &found);
+  if (status != LS_OK) return ls_fail(error, status, "saving or loading is wrong: %s", found.text);
   proof->seconds = ls_now_s() - begin;
   return LS_OK;
 }

@@ -13,6 +13,7 @@
 
 typedef struct ls_session_proof {
   ls_check_report reports[LS_SESSION_PROGRAMS]; /* by program */
+  ls_saving_report saving;                      /* of its state */
   double seconds;                               /* that it took */
 } ls_session_proof;
 

@@ -35,8 +35,11 @@ static void add_piece(ls_arena *arena, ls_weight_plan *plan, const char *name, c
   ls_stored_layout *layout = find_layout(plan, name);
   if (!layout) {
     layout = &plan->tensors[plan->count++];
-    *layout = (ls_stored_layout){
-        .name = name, .plain = plain, .ndim = about->ndim, .transposed = transposed};
+    *layout = (ls_stored_layout){.name = name,
+                                 .plain = plain,
+                                 .part = LS_PART_MASTER,
+                                 .ndim = about->ndim,
+                                 .transposed = transposed};
     if (about->ndim == 2) layout->dims[!transposed] = about->dims[1];
   }
   int64_t *out = &layout->dims[transposed];

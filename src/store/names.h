@@ -14,29 +14,11 @@
 #define LS_STORE_NAMES_H
 
 #include "graph/graph.h"
+#include "ir/saved_state.h"
 #include "model/model.h"
-
-/* One of our parameters inside a stored tensor. */
-typedef struct ls_weight_piece {
-  int parameter;  /* index into graph->parameters */
-  int64_t offset; /* where its rows begin along `out` of the stored tensor */
-  int64_t rows;   /* its own `out` */
-  /* Its rows lie in blocks of so many, each so far behind the last: queries, keys and values side
-   * by side, head by head. A piece in one block has block = rows. */
-  int64_t block, period;
-} ls_weight_piece;
 
 /* Where row `row` of a piece lies along `out` of the stored tensor. */
 int64_t ls_weight_piece_place(const ls_weight_piece *piece, int64_t row);
-
-typedef struct ls_stored_layout {
-  const char *name;  /* as transformers saves it */
-  const char *plain; /* without the family's prefix, as base models are saved; may equal name */
-  int ndim;
-  int64_t dims[2]; /* in the file */
-  bool transposed; /* [in, out] */
-  LS_LIST(ls_weight_piece) pieces;
-} ls_stored_layout;
 
 typedef struct ls_weight_plan {
   ls_stored_layout *tensors;

@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_list.h"
-#include "checkpoint/checkpoint_moments.h"
+#include "session/saved_tensors.h"
 
 static const double mib = 1048576;
 enum { BESIDE_TENSORS = 1 << 16 }; /* headers, config.json, state.json */
@@ -21,7 +21,7 @@ int64_t ls_checkpoint_bytes(const ls_session *session) {
   int64_t elements = 0;
   for (int p = 0; p < program->parameter_count; p++)
     elements += ls_program_parameter_elements(&program->parameters[p]) *
-                (1 + ls_checkpoint_moments(program, p));
+                (1 + ls_saved_moments_of(program, p));
   return elements * (int64_t)ls_dtype_bytes(dtype) + BESIDE_TENSORS;
 }
 

@@ -1,0 +1,319 @@
+/* Saving and loading: over all ranks each element of what is saved is written once, by a rank that
+ * has it, from where it lies; each rank's every element is filled, at its place; and the tensors of
+ * a checkpoint are made of all these once. What a rank has follows from the placements alone. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "check/check.h"
+
+typedef struct saving {
+  ls_arena *arena;
+  const ls_program *program; /* of the stage at hand */
+  const ls_state_lists *lists;
+  ls_saving_report report;
+} saving;
+
+/* What a rank has of a part: elements [first, end) of its tensor as tensor axes cut it, which is
+ * `stride` wide and of which `cut` of the whole exists. */
+typedef struct holding {
+  int storage;
+  ls_box cut;
+  int64_t first, end, stride;
+  int64_t offset, bytes; /* of element `first`, in its buffer group; of an element */
+} holding;
+
+/* A rank, a parameter and a part of it. */
+typedef struct subject {
+  int rank, parameter;
+  ls_state_part part;
+} subject;
+
+static ls_status fail_saving(const saving *self, const subject *of, ls_error *error,
+                             const char *what) {
+  return ls_fail(error, LS_REFUTED, "rank %d, %s of %s: %s", of->rank,
+                 ls_state_row_of(of->part)->name, self->program->parameters[of->parameter].name,
+                 what);
+}
+
+static int64_t larger(int64_t a, int64_t b) {
+  return a > b ? a : b;
+}
+
+static int64_t smaller(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+
+static ls_box cut_of(const saving *self, const subject *of, int64_t *stride) {
+  const ls_mesh *mesh = &self->program->mesh;
+  const ls_program_parameter *parameter = &self->program->parameters[of->parameter];
+  const ls_placement *used = &self->program->values.items[parameter->part[LS_PART_USED]].placement;
+  const ls_part rows = ls_mesh_part(mesh, of->rank, used, 0, parameter->dims[0]);
+  ls_part columns = {1, 1, 0};
+  if (parameter->ndim > 1) columns = ls_mesh_part(mesh, of->rank, used, 1, parameter->dims[1]);
+  *stride = columns.stored;
+  return (ls_box){rows.start, rows.valid, columns.start, columns.valid};
+}
+
+/* The unit's flat buffer is cut into equal shards over the axes where it is S(flat). */
+static holding find_holding(const saving *self, const subject *of) {
+  const ls_program *program = self->program;
+  const ls_value *value = &program->values.items[program->parameters[of->parameter].part[of->part]];
+  const ls_storage *storage = &program->storages.items[value->storage];
+  const int64_t bytes = (int64_t)ls_dtype_bytes(value->dtype);
+  const ls_axes flat = ls_placement_axes(&program->mesh, &value->placement, LS_SHARDED_FLAT, -1);
+  const int64_t shard = value->flat_elements / ls_mesh_size(&program->mesh, flat);
+  const int64_t begin = shard * ls_mesh_index(&program->mesh, of->rank, flat);
+  const bool whole = storage->bytes >= value->flat_elements * bytes;
+  holding made = {.storage = value->storage, .bytes = bytes, .stride = 1};
+  made.first = larger(0, begin - value->flat_offset);
+  if (smaller(value->global[0], begin + shard - value->flat_offset) <= made.first) {
+    made.end = made.first; /* nothing: most ranks have no part of most parameters */
+    return made;
+  }
+  made.cut = cut_of(self, of, &made.stride);
+  made.end =
+      larger(made.first, smaller(made.cut.rows * made.stride, begin + shard - value->flat_offset));
+  made.offset = storage->offset + (value->flat_offset + made.first - (whole ? 0 : begin)) * bytes;
+  return made;
+}
+
+/* Of its first elements, those that are no padding of a row. */
+static int64_t count_before(const holding *of, int64_t elements) {
+  return elements / of->stride * of->cut.columns + smaller(elements % of->stride, of->cut.columns);
+}
+
+static bool inside(const ls_box *box, const ls_box *cut) {
+  return box->rows > 0 && box->columns > 0 && box->row >= cut->row && box->column >= cut->column &&
+         box->row + box->rows <= cut->row + cut->rows &&
+         box->column + box->columns <= cut->column + cut->columns;
+}
+
+/* The rank has the range, and there. */
+static ls_status check_place(const saving *self, const subject *of, const holding *has,
+                             const ls_state_range *range, ls_error *error) {
+  const ls_box *box = &range->box;
+  if (!inside(box, &has->cut))
+    return fail_saving(self, of, error, "reaches beyond what the rank has: expected a part of it");
+  const int64_t first = (box->row - has->cut.row) * has->stride + box->column - has->cut.column;
+  const int64_t end = first + (box->rows - 1) * has->stride + box->columns;
+  if (first < has->first || end > has->end)
+    return fail_saving(self, of, error, "is of another rank's shard: expected its own elements");
+  if (range->offset != has->offset + (first - has->first) * has->bytes ||
+      (box->rows > 1 && range->stride != has->stride))
+    return fail_saving(self, of, error, "lies elsewhere in the rank's memory: expected its place");
+  return LS_OK;
+}
+
+static bool apart(const ls_box *a, const ls_box *b) {
+  return a->row + a->rows <= b->row || b->row + b->rows <= a->row ||
+         a->column + a->columns <= b->column || b->column + b->columns <= a->column;
+}
+
+/* Of the ranges, those in the part's storage are all of what the rank has, each element once. */
+static ls_status check_filled(saving *self, const subject *of, const ls_state_range *ranges,
+                              int count, ls_error *error) {
+  const holding has = find_holding(self, of);
+  int64_t elements = 0;
+  for (int i = 0; i < count; i++) {
+    const ls_state_range *range = &ranges[i];
+    if (self->program->values.items[range->value].storage != has.storage) continue;
+    LS_TRY(check_place(self, of, &has, range, error));
+    elements += ls_box_elements(&range->box);
+    for (int j = 0; j < i; j++)
+      if (self->program->values.items[ranges[j].value].storage == has.storage &&
+          !apart(&ranges[j].box, &range->box))
+        return fail_saving(self, of, error, "is filled twice: expected each element once");
+  }
+  if (elements == count_before(&has, has.end) - count_before(&has, has.first)) return LS_OK;
+  return fail_saving(self, of, error, "is not all filled: expected every element that it has");
+}
+
+static ls_status check_loading(saving *self, int rank, int parameter, ls_error *error) {
+  const int *parts = self->program->parameters[parameter].part;
+  const ls_value *values = self->program->values.items;
+  ls_state_range ranges[LS_MOST_RANGES];
+  for (int part = 0; part < LS_PART_COUNT; part++) {
+    const ls_state_row *row = ls_state_row_of((ls_state_part)part);
+    const subject of = {rank, parameter, (ls_state_part)part};
+    if (parts[part] < 0 || !row->kept) continue;
+    /* What is a view of the weights is filled with them. */
+    if (part != LS_PART_STORED &&
+        values[parts[part]].storage == values[parts[LS_PART_STORED]].storage)
+      continue;
+    /* What is not saved itself is filled with the master weights. */
+    const int count = self->lists->filled(self->program, rank, parameter,
+                                          row->saved ? of.part : LS_PART_MASTER, ranges);
+    LS_TRY(check_filled(self, &of, ranges, count, error));
+    self->report.filled += count;
+  }
+  return LS_OK;
+}
+
+/* From this column on, the rows above `row` are covered. */
+typedef struct edge {
+  int64_t column, row;
+} edge;
+
+typedef LS_LIST(edge) edges;
+
+/* The edge that begins at the column, made where there is none. */
+static int split(ls_arena *arena, edges *of, int64_t column) {
+  int i = of->count;
+  while (i > 0 && of->items[i - 1].column >= column) i--;
+  if (i < of->count && of->items[i].column == column) return i;
+  LS_APPEND(arena, of);
+  memmove(of->items + i + 1, of->items + i, sizeof *of->items * (size_t)(of->count - 1 - i));
+  of->items[i] = (edge){column, of->items[i - 1].row};
+  return i;
+}
+
+/* Puts a box on those before it, which must end where it begins. */
+static bool lay_box(ls_arena *arena, edges *of, const ls_box *box, int64_t columns) {
+  const int64_t end = box->column + box->columns;
+  const int from = split(arena, of, box->column);
+  const int to = end < columns ? split(arena, of, end) : of->count;
+  for (int i = from; i < to; i++)
+    if (of->items[i].row != box->row) return false;
+  of->items[from].row = box->row + box->rows;
+  int kept = from > 0 && of->items[from - 1].row == of->items[from].row ? from : from + 1;
+  for (int i = to; i < of->count; i++)
+    if (of->items[i].row != of->items[kept - 1].row) of->items[kept++] = of->items[i];
+  of->count = kept;
+  return true;
+}
+
+static int by_place(const void *a, const void *b) {
+  const ls_box *left = a, *right = b;
+  const int rows = (left->row > right->row) - (left->row < right->row);
+  return rows ? rows : (left->column > right->column) - (left->column < right->column);
+}
+
+/* Whether together they are each element of the matrix once. */
+static bool is_each_once(ls_arena *arena, ls_box *boxes, int count, int64_t rows, int64_t columns) {
+  edges covered = {0};
+  *LS_APPEND(arena, &covered) = (edge){0, 0};
+  if (count) qsort(boxes, (size_t)count, sizeof *boxes, by_place);
+  for (int i = 0; i < count; i++)
+    if (!lay_box(arena, &covered, &boxes[i], columns)) return false;
+  return covered.count == 1 && covered.items[0].row == rows;
+}
+
+typedef LS_LIST(ls_box) box_list;
+
+/* What all ranks of a stage save of a part. */
+static ls_status check_part(saving *self, int first_rank, int ranks, int parameter,
+                            ls_state_part part, box_list *boxes, ls_error *error) {
+  const ls_program_parameter *about = &self->program->parameters[parameter];
+  subject of = {first_rank, parameter, part};
+  if (part == LS_PART_MASTER && !about->trainable) of.part = LS_PART_STORED;
+  ls_state_range ranges[LS_MOST_RANGES];
+  boxes->count = 0;
+  for (; of.rank < first_rank + ranks; of.rank++) {
+    const int count = self->lists->saved(self->program, of.rank, parameter, part, ranges);
+    if (count == 0) continue;
+    if (!about->here || !about->gives)
+      return fail_saving(self, &of, error, "is saved by another stage: expected it once");
+    const holding has = find_holding(self, &of);
+    for (int i = 0; i < count; i++) {
+      if (self->program->values.items[ranges[i].value].storage != has.storage)
+        return fail_saving(self, &of, error, "is saved from another part: expected this one");
+      LS_TRY(check_place(self, &of, &has, &ranges[i], error));
+      *LS_APPEND(self->arena, boxes) = ranges[i].box;
+    }
+  }
+  self->report.saved += boxes->count;
+  of.rank = first_rank;
+  if (!about->here || !about->gives ||
+      is_each_once(self->arena, boxes->items, boxes->count, about->dims[0],
+                   about->ndim > 1 ? about->dims[1] : 1))
+    return LS_OK;
+  return fail_saving(self, &of, error,
+                     "is not saved once by all ranks of the stage together: expected each element "
+                     "once");
+}
+
+static bool is_saved(const ls_program_parameter *parameter, ls_state_part part) {
+  const ls_state_row *row = ls_state_row_of(part);
+  return row->saved && (part == LS_PART_MASTER || parameter->part[part] >= 0);
+}
+
+static ls_status check_stage(saving *self, int stage, ls_error *error) {
+  const ls_program *program = self->program;
+  const int ranks = ls_mesh_stage_ranks(&program->mesh), first = stage * ranks;
+  box_list boxes = {0};
+  for (int p = 0; p < program->parameter_count; p++) {
+    for (int part = 0; part < LS_PART_COUNT; part++)
+      if (is_saved(&program->parameters[p], (ls_state_part)part))
+        LS_TRY(check_part(self, first, ranks, p, (ls_state_part)part, &boxes, error));
+    for (int r = 0; r < ranks && program->parameters[p].here; r++)
+      LS_TRY(check_loading(self, first + r, p, error));
+  }
+  return LS_OK;
+}
+
+/* A stored tensor is its pieces' rows, block by block, each of its own rows once. */
+static ls_status check_tensor(saving *self, const ls_stored_layout *tensor, box_list *blocks,
+                              ls_error *error) {
+  const ls_program *program = self->program;
+  bool fits = tensor->pieces.count > 0;
+  blocks->count = 0;
+  for (int i = 0; i < tensor->pieces.count && fits; i++) {
+    const ls_weight_piece *piece = &tensor->pieces.items[i];
+    fits = piece->parameter >= 0 && piece->parameter < program->parameter_count &&
+           piece->block > 0 && piece->rows % piece->block == 0;
+    if (!fits) break;
+    const ls_program_parameter *about = &program->parameters[piece->parameter];
+    fits = about->ndim == tensor->ndim && about->dims[0] == piece->rows &&
+           (about->ndim == 1 || about->dims[1] == tensor->dims[!tensor->transposed]);
+    for (int64_t b = 0; b < piece->rows / piece->block; b++)
+      *LS_APPEND(self->arena, blocks) =
+          (ls_box){piece->offset + b * piece->period, piece->block, 0, 1};
+  }
+  if (fits && is_each_once(self->arena, blocks->items, blocks->count,
+                           tensor->dims[tensor->ndim > 1 && tensor->transposed], 1))
+    return LS_OK;
+  return ls_fail(error, LS_REFUTED,
+                 "%s: is not made of its parameters' rows, each once: expected all of them",
+                 tensor->name);
+}
+
+/* Each saved part of each parameter is in one tensor, and nothing else is. */
+static ls_status check_tensors(saving *self, const ls_program *const *stages, int count,
+                               const ls_stored_layout *tensors, int tensor_count, ls_error *error) {
+  const int parameters = self->program->parameter_count;
+  int *times = LS_NEW_ARRAY(self->arena, int, (int64_t)parameters *LS_PART_COUNT);
+  box_list blocks = {0};
+  for (int t = 0; t < tensor_count; t++) {
+    LS_TRY(check_tensor(self, &tensors[t], &blocks, error));
+    for (int i = 0; i < tensors[t].pieces.count; i++)
+      times[tensors[t].pieces.items[i].parameter * LS_PART_COUNT + (int)tensors[t].part]++;
+  }
+  self->report.tensors = tensor_count;
+  for (int p = 0; p < parameters; p++)
+    for (int part = 0; part < LS_PART_COUNT; part++) {
+      int wanted = 0;
+      for (int s = 0; s < count; s++) {
+        const ls_program_parameter *about = &stages[s]->parameters[p];
+        wanted |= about->here && is_saved(about, (ls_state_part)part);
+      }
+      if (times[p * LS_PART_COUNT + part] != wanted)
+        return ls_fail(error, LS_REFUTED, "%s of %s: is in %d tensors of a checkpoint: expected %d",
+                       ls_state_row_of((ls_state_part)part)->name,
+                       self->program->parameters[p].name, times[p * LS_PART_COUNT + part], wanted);
+    }
+  return LS_OK;
+}
+
+ls_status ls_check_saving(const ls_program *const *stages, int count, const ls_state_lists *lists,
+                          const ls_stored_layout *tensors, int tensor_count,
+                          ls_saving_report *report, ls_error *error) {
+  saving self = {.arena = ls_arena_create(), .program = stages[0], .lists = lists};
+  ls_status status = check_tensors(&self, stages, count, tensors, tensor_count, error);
+  for (int s = 0; s < count && status == LS_OK; s++) {
+    self.program = stages[s];
+    status = check_stage(&self, s, error);
+  }
+  if (report) *report = self.report;
+  ls_arena_destroy(&self.arena);
+  return status;
+}

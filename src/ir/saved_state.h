@@ -1,0 +1,55 @@
+/* How state leaves memory and comes back, as data: the tensors of a checkpoint with the parameters'
+ * rows that make them, and the ranges of a rank's memory that are written to them or filled from
+ * them. Saving and loading run these lists; `check` proves them.
+ *
+ *   ls_state_range ranges[LS_MOST_RANGES];
+ *   const int count = lists->saved(program, rank, parameter, LS_PART_MASTER, ranges);
+ *   for (int i = 0; i < count; i++) write(&ranges[i].box, ranges[i].value, ranges[i].offset);
+ *
+ * Thread-safe: values only. */
+#ifndef LS_IR_SAVED_STATE_H
+#define LS_IR_SAVED_STATE_H
+
+#include "base/box.h"
+#include "ir/program.h"
+
+/* One of our parameters inside a stored tensor. */
+typedef struct ls_weight_piece {
+  int parameter;  /* index into graph->parameters */
+  int64_t offset; /* where its rows begin along `out` of the stored tensor */
+  int64_t rows;   /* its own `out` */
+  /* Its rows lie in blocks of so many, each so far behind the last: queries, keys and values side
+   * by side, head by head. A piece in one block has block = rows. */
+  int64_t block, period;
+} ls_weight_piece;
+
+typedef struct ls_stored_layout {
+  const char *name;   /* as transformers saves it */
+  const char *plain;  /* without the family's prefix, as base models are saved; may equal name */
+  ls_state_part part; /* of its parameters: their master weights, or a moment */
+  int ndim;
+  int64_t dims[2]; /* in the file */
+  bool transposed; /* [in, out] */
+  LS_LIST(ls_weight_piece) pieces;
+} ls_stored_layout;
+
+/* A box of a whole parameter, and where a rank has it. */
+typedef struct ls_state_range {
+  ls_box box;
+  int value;
+  int64_t offset; /* bytes of the box's first element from the start of the value's buffer group */
+  int64_t stride; /* elements from row to row */
+} ls_state_range;
+
+enum { LS_MOST_RANGES = 2 * LS_MOST_BOXES };
+
+/* The ranges of a rank of the program for a part of a parameter; returns how many. */
+typedef int ls_state_list(const ls_program *program, int rank, int parameter, ls_state_part part,
+                          ls_state_range ranges[LS_MOST_RANGES]);
+
+typedef struct ls_state_lists {
+  ls_state_list *saved;  /* that it writes: over all ranks every element once */
+  ls_state_list *filled; /* that it fills: all that it keeps; of the master the stored copy too */
+} ls_state_lists;
+
+#endif

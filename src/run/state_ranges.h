@@ -1,0 +1,16 @@
+/* What a rank saves and fills of each parameter, worked out from the placements of its parts alone:
+ * whatever the layout, boxes of the same logical tensors.
+ *
+ *   ls_state_range ranges[LS_MOST_RANGES];
+ *   const int count = ls_state_ranges.saved(program, rank, parameter, LS_PART_MASTER, ranges);
+ *
+ * LS_PART_MASTER of what is frozen is its weights as they are stored. Ranks that hold the same
+ * elements save a part of them each. Thread-safe: no state. */
+#ifndef LS_RUN_STATE_RANGES_H
+#define LS_RUN_STATE_RANGES_H
+
+#include "ir/saved_state.h"
+
+extern const ls_state_lists ls_state_ranges;
+
+#endif

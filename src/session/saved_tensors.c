@@ -1,0 +1,57 @@
+#include "session/saved_tensors.h"
+
+#include <string.h>
+
+#include "store/names.h"
+
+/* Whether the part is a moment that the optimizer keeps of the parameter. */
+static bool is_saved(const ls_program *program, int parameter, ls_state_part part) {
+  const char *saved = ls_state_row_of(part)->saved;
+  return saved && *saved && program->parameters[parameter].trainable &&
+         ls_optimizer_keeps(&program->layout.optimizer, part);
+}
+
+int ls_saved_moments_of(const ls_program *program, int parameter) {
+  int count = 0;
+  for (int part = 0; part < LS_PART_COUNT; part++)
+    count += is_saved(program, parameter, (ls_state_part)part);
+  return count;
+}
+
+static ls_stored_layout moment_of(ls_arena *arena, const ls_program *program, int parameter,
+                                  ls_state_part part) {
+  const ls_program_parameter *about = &program->parameters[parameter];
+  const char *name = ls_arena_printf(arena, "%s%s", ls_state_row_of(part)->saved, about->name);
+  ls_stored_layout made = {.name = name, .plain = name, .part = part, .ndim = about->ndim};
+  for (int d = 0; d < about->ndim; d++) made.dims[d] = about->dims[d];
+  *LS_APPEND(arena, &made.pieces) = (ls_weight_piece){.parameter = parameter,
+                                                      .rows = about->dims[0],
+                                                      .block = about->dims[0],
+                                                      .period = about->dims[0]};
+  return made;
+}
+
+ls_saved_tensors ls_saved_moments(ls_arena *arena, const ls_program *program) {
+  ls_saved_tensors all = {
+      .items = LS_NEW_ARRAY(arena, ls_stored_layout, program->parameter_count * LS_PART_COUNT)};
+  for (int p = 0; p < program->parameter_count; p++)
+    for (int part = 0; part < LS_PART_COUNT; part++)
+      if (is_saved(program, p, (ls_state_part)part))
+        all.items[all.count++] = moment_of(arena, program, p, (ls_state_part)part);
+  return all;
+}
+
+ls_status ls_saved_tensors_list(ls_arena *arena, const ls_model_config *config,
+                                const ls_graph *graph, const ls_program *program,
+                                ls_saved_tensors *all, ls_error *error) {
+  ls_weight_plan plan;
+  LS_TRY(ls_weights_plan(arena, config, graph, &plan, error));
+  const ls_saved_tensors moments = ls_saved_moments(arena, program);
+  *all =
+      (ls_saved_tensors){.items = LS_NEW_ARRAY(arena, ls_stored_layout, plan.count + moments.count),
+                         .weights = plan.count,
+                         .count = plan.count + moments.count};
+  memcpy(all->items, plan.tensors, sizeof *all->items * (size_t)plan.count);
+  memcpy(all->items + plan.count, moments.items, sizeof *all->items * (size_t)moments.count);
+  return LS_OK;
+}

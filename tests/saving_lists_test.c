@@ -1,0 +1,373 @@
+/* `check` proves the lists by which state is saved and loaded, in every layout, and rejects them
+ * where they are damaged: an element saved twice or by nobody, from another place or another
+ * rank's; something kept and not filled; a tensor of other rows. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/random.h"
+#include "check/check.h"
+#include "lower/compile.h"
+#include "run/state_ranges.h"
+#include "session/saved_tensors.h"
+#include "support/layouts.h"
+
+enum { MOST_STAGES = 3, SEEDS = 40 };
+
+static const struct subject {
+  const char *name;
+  int shape, pp, dp_replicate, dp_shard, tp, zero;
+  ls_dtype compute;
+  ls_optimizer_kind optimizer;
+  ls_offload offload;
+  bool freezes;
+} subjects[] = {
+    {"one device", 0, 1, 1, 1, 1, 0, LS_F64, LS_OPTIMIZER_ADAMW, {0}, false},
+    {"replicas", 1, 1, 3, 1, 1, 0, LS_F32, LS_OPTIMIZER_ADAMW, {0}, false},
+    {"ZeRO-1 in fp32", 0, 1, 1, 3, 1, 1, LS_F32, LS_OPTIMIZER_ADAMW, {0}, false},
+    {"ZeRO-1 in bf16", 1, 1, 1, 4, 2, 1, LS_BF16, LS_OPTIMIZER_SGD, {0}, false},
+    {"ZeRO-2 and uneven tp", 0, 1, 1, 2, 3, 2, LS_BF16, LS_OPTIMIZER_ADAMW, {0}, false},
+    {"ZeRO-3 inside, replicas across", 2, 1, 2, 3, 1, 3, LS_BF16, LS_OPTIMIZER_ADAMW, {0}, false},
+    {"tp beyond KV heads", 1, 1, 1, 2, 8, 3, LS_F32, LS_OPTIMIZER_ADAMW, {0}, false},
+    {"a tied embedding on two stages", 2, 2, 1, 2, 1, 3, LS_F32, LS_OPTIMIZER_ADAMW, {0}, false},
+    {"three stages of tp", 2, 3, 1, 1, 3, 0, LS_BF16, LS_OPTIMIZER_SGD, {0}, false},
+    {"offloaded",
+     0,
+     1,
+     1,
+     2,
+     1,
+     3,
+     LS_BF16,
+     LS_OPTIMIZER_ADAMW,
+     {LS_TIER_HOST, 0.5, LS_TIER_NVME, LS_TIER_DEVICE},
+     false},
+    {"frozen in part", 2, 2, 1, 2, 1, 1, LS_BF16, LS_OPTIMIZER_ADAMW, {0}, true},
+};
+enum { SUBJECTS = sizeof subjects / sizeof *subjects };
+
+typedef struct compiled {
+  ls_program *stages[MOST_STAGES];
+  int count, ranks; /* stages; ranks of each */
+  ls_saved_tensors tensors;
+} compiled;
+
+static void compile(ls_arena *arena, const struct subject *of, compiled *made) {
+  ls_layout layout = ls_layout_default();
+  layout.pp = of->pp;
+  layout.dp_replicate = of->dp_replicate;
+  layout.dp_shard = of->dp_shard;
+  layout.tp = of->tp;
+  layout.zero = of->zero;
+  layout.compute = of->compute;
+  layout.microbatches = of->pp > 1 ? 4 : 2;
+  layout.optimizer.kind = of->optimizer;
+  layout.offload = of->offload;
+  const ls_model_config config = ls_test_shape_config(arena, &ls_test_shapes[of->shape]);
+  ls_graph *graph = ls_test_model(arena, &config, &layout, LS_TEST_SEQUENCES, LS_TEST_SEQUENCE);
+  for (int p = 0; p < graph->parameters.count && of->freezes; p += 3)
+    graph->parameters.items[p].trainable = false;
+  ls_graph_backward(graph);
+  ls_error error = {0};
+  made->count = of->pp;
+  made->ranks = of->dp_replicate * of->dp_shard * of->tp;
+  if (ls_program_compile(graph, &layout, LS_PROGRAM_STEP, made->stages, &error) != LS_OK ||
+      ls_saved_tensors_list(arena, &config, graph, made->stages[0], &made->tensors, &error) !=
+          LS_OK)
+    fail_msg("%s: %s", of->name, error.text);
+}
+
+static ls_status check(const compiled *made, const ls_state_lists *lists, ls_saving_report *report,
+                       ls_error *error) {
+  const ls_program *programs[MOST_STAGES];
+  for (int s = 0; s < made->count; s++) programs[s] = made->stages[s];
+  return ls_check_saving(programs, made->count, lists, made->tensors.items, made->tensors.count,
+                         report, error);
+}
+
+static void lists_of_every_layout_are_proved(void **state) {
+  (void)state;
+  for (int s = 0; s < SUBJECTS; s++) {
+    ls_arena *arena = ls_arena_create();
+    compiled made;
+    compile(arena, &subjects[s], &made);
+    ls_saving_report report;
+    ls_error error = {0};
+    if (check(&made, &ls_state_ranges, &report, &error) != LS_OK)
+      fail_msg("%s: %s", subjects[s].name, error.text);
+    assert_true(report.saved >= report.tensors && report.filled > 0);
+    assert_int_equal(report.tensors, made.tensors.count);
+    ls_arena_destroy(&arena);
+  }
+}
+
+typedef enum fault {
+  NOBODY = 0, /* saves it */
+  AGAIN,      /* saved by another rank too, from where that has it */
+  OF_ANOTHER, /* the ranges of another rank */
+  OFFSET,     /* elsewhere in memory */
+  STRIDE,
+  ROW,       /* other rows of the whole */
+  SHORT,     /* a row or a column less */
+  PART,      /* from another part */
+  DOUBLED,   /* one range twice */
+  PLACEMENT, /* as if the axis had another rank's coordinate there */
+  FAULTS
+} fault;
+
+static const char *const fault_names[FAULTS] = {"saved or filled by nobody",
+                                                "saved by another rank too",
+                                                "the ranges of another rank",
+                                                "another place in memory",
+                                                "rows of another width",
+                                                "other rows of the whole",
+                                                "a row or column less",
+                                                "another part",
+                                                "a range twice",
+                                                "another placement"};
+
+/* The damage at hand: of one rank's list, for one part of one parameter. */
+static struct {
+  fault kind;
+  bool loading;
+  int rank, other, parameter;
+  ls_state_part part;
+  bool changed; /* the list */
+} now;
+
+static bool same_range(const ls_state_range *a, const ls_state_range *b) {
+  return memcmp(&a->box, &b->box, sizeof a->box) == 0 && a->offset == b->offset &&
+         a->value == b->value && (a->stride == b->stride || a->box.rows == 1);
+}
+
+static void change_range(const ls_program *program, ls_state_range *range) {
+  const ls_program_parameter *about = &program->parameters[now.parameter];
+  const int64_t bytes = (int64_t)ls_dtype_bytes(program->values.items[range->value].dtype);
+  ls_state_range same[LS_MOST_RANGES];
+  switch (now.kind) {
+    case OFFSET: range->offset += now.other % 2 ? bytes : -bytes; break;
+    case STRIDE: range->stride++; break;
+    case ROW: range->box.row += now.other % 2 ? 1 : -1; break;
+    case SHORT:
+      if (range->box.rows > 1)
+        range->box.rows--;
+      else if (range->box.columns > 1)
+        range->box.columns--;
+      break;
+    case PART:
+      if (about->trainable &&
+          ls_state_ranges.saved(program, now.rank, now.parameter, LS_PART_MOMENT1, same) > 0)
+        range->value = now.part == LS_PART_MOMENT1 ? about->part[LS_PART_MASTER]
+                                                   : about->part[LS_PART_MOMENT1];
+      break;
+    default: break;
+  }
+}
+
+/* A program whose part is cut over the axes in another order, as a maker might have it. */
+static int placed_otherwise(ls_state_list *list, const ls_program *program,
+                            ls_state_range *ranges) {
+  ls_program other = *program;
+  ls_arena *arena = ls_arena_create();
+  other.values.items = LS_NEW_ARRAY(arena, ls_value, program->values.count);
+  memcpy(other.values.items, program->values.items,
+         sizeof *other.values.items * (size_t)program->values.count);
+  const ls_program_parameter *about = &program->parameters[now.parameter];
+  for (int part = 0; part < LS_PART_COUNT; part++) {
+    if (about->part[part] < 0) continue;
+    for (int axis = 0; axis < program->mesh.count; axis++) {
+      ls_place *place = &other.values.items[about->part[part]].placement.on[axis];
+      if (program->mesh.axes[axis].size < 2) continue;
+      if (place->kind == LS_SHARDED)
+        place->dim = about->ndim - 1 - place->dim;
+      else if (place->kind == LS_SHARDED_FLAT)
+        place->kind = LS_REPLICATED;
+    }
+  }
+  const int count = list(&other, now.rank, now.parameter, now.part, ranges);
+  ls_arena_destroy(&arena);
+  return count;
+}
+
+static int damaged(ls_state_list *list, const ls_program *program, int rank, int parameter,
+                   ls_state_part part, ls_state_range ranges[LS_MOST_RANGES]) {
+  const int count = list(program, rank, parameter, part, ranges);
+  ls_state_range before[LS_MOST_RANGES];
+  memcpy(before, ranges, sizeof before);
+  if (parameter != now.parameter || part != now.part || rank != now.rank) return count;
+  int made = count;
+  if (now.kind == NOBODY) {
+    made = 0;
+  } else if (now.kind == AGAIN || now.kind == OF_ANOTHER) {
+    ls_state_range other[LS_MOST_RANGES];
+    const int more = list(program, now.other, parameter, part, other);
+    const int kept = now.kind == AGAIN ? count : 0;
+    made = kept + more <= LS_MOST_RANGES ? kept + more : count;
+    if (made == kept + more) memcpy(ranges + kept, other, sizeof *other * (size_t)more);
+  } else if (now.kind == DOUBLED && count && count < LS_MOST_RANGES) {
+    ranges[made++] = ranges[0];
+  } else if (now.kind == PLACEMENT) {
+    made = placed_otherwise(list, program, ranges);
+  } else if (count) {
+    change_range(program, &ranges[now.other % count]);
+  }
+  bool same = made == count;
+  for (int i = 0; i < made && same; i++) same = same_range(&ranges[i], &before[i]);
+  now.changed |= !same;
+  return made;
+}
+
+static int damaged_saved(const ls_program *program, int rank, int parameter, ls_state_part part,
+                         ls_state_range ranges[LS_MOST_RANGES]) {
+  return damaged(ls_state_ranges.saved, program, rank, parameter, part, ranges);
+}
+
+static int damaged_filled(const ls_program *program, int rank, int parameter, ls_state_part part,
+                          ls_state_range ranges[LS_MOST_RANGES]) {
+  return damaged(ls_state_ranges.filled, program, rank, parameter, part, ranges);
+}
+
+/* Of the parameter and the part that the seed says. False: that has nothing to damage. */
+static bool try_fault(const compiled *made, fault kind, bool loading, uint64_t seed,
+                      ls_error *error) {
+  const int stage = (int)(ls_random_bits(seed, 1, 0) % (uint64_t)made->count);
+  const ls_program *program = made->stages[stage];
+  now.kind = kind;
+  now.loading = loading;
+  now.parameter = (int)(ls_random_bits(seed, 2, 0) % (uint64_t)program->parameter_count);
+  now.rank = stage * made->ranks + (int)(ls_random_bits(seed, 3, 0) % (uint64_t)made->ranks);
+  now.other = stage * made->ranks + (int)(ls_random_bits(seed, 4, 0) % (uint64_t)made->ranks);
+  static const ls_state_part parts[] = {LS_PART_MASTER, LS_PART_MOMENT1, LS_PART_MOMENT2};
+  now.part = parts[ls_random_bits(seed, 5, 0) % 3];
+  now.changed = false;
+  const ls_program_parameter *about = &program->parameters[now.parameter];
+  if (!about->here || (now.part != LS_PART_MASTER && about->part[now.part] < 0)) return false;
+  const ls_state_lists lists = {.saved = loading ? ls_state_ranges.saved : damaged_saved,
+                                .filled = loading ? damaged_filled : ls_state_ranges.filled};
+  const ls_status status = check(made, &lists, NULL, error);
+  if (!now.changed) return false;
+  if (status == LS_REFUTED) return true;
+  fail_msg("%s, %s of rank %d, %s of %s: accepted", fault_names[kind],
+           loading ? "loading" : "saving", now.rank, ls_state_row_of(now.part)->name, about->name);
+  return false;
+}
+
+static void damaged_lists_are_rejected(void **state) {
+  (void)state;
+  int rejected = 0;
+  for (int kind = 0; kind < FAULTS; kind++) {
+    int of_kind = 0;
+    for (int s = 0; s < SUBJECTS; s++) {
+      ls_arena *arena = ls_arena_create();
+      compiled made;
+      compile(arena, &subjects[s], &made);
+      for (int i = 0; i < 2 * SEEDS; i++) {
+        ls_error error = {0};
+        of_kind += try_fault(&made, (fault)kind, i % 2, (uint64_t)(s * 1000 + i), &error);
+      }
+      ls_arena_destroy(&arena);
+    }
+    print_message("%-28s %4d rejected\n", fault_names[kind], of_kind);
+    assert_true(of_kind > 20);
+    rejected += of_kind;
+  }
+  print_message("%d damaged lists: all rejected\n", rejected);
+}
+
+static void without_the_last(ls_saved_tensors *all) {
+  all->count--;
+}
+
+static void one_twice(ls_saved_tensors *all) {
+  all->items[all->count - 1] = all->items[all->count - 2];
+}
+
+static void moments_for_weights(ls_saved_tensors *all) {
+  all->items[1].part = LS_PART_MOMENT1;
+}
+
+static ls_stored_layout *of_several(ls_saved_tensors *all) {
+  for (int t = 0; t < all->count; t++)
+    if (all->items[t].pieces.count > 1) return &all->items[t];
+  fail_msg("no fused tensor");
+  return NULL;
+}
+
+static void rows_over_others(ls_saved_tensors *all) {
+  of_several(all)->pieces.items[1].offset--;
+}
+
+static void queries_for_keys(ls_saved_tensors *all) {
+  ls_weight_piece *pieces = of_several(all)->pieces.items;
+  pieces[1].parameter = pieces[0].parameter;
+}
+
+static void one_piece_less(ls_saved_tensors *all) {
+  of_several(all)->pieces.count--;
+}
+
+static void not_transposed(ls_saved_tensors *all) {
+  for (int t = 0; t < all->count; t++)
+    if (all->items[t].transposed && all->items[t].dims[0] != all->items[t].dims[1]) {
+      all->items[t].transposed = false;
+      return;
+    }
+  fail_msg("no transposed tensor");
+}
+
+static void a_longer_tensor(ls_saved_tensors *all) {
+  all->items[0].dims[0]++;
+}
+
+static void blocks_too_far_apart(ls_saved_tensors *all) {
+  ls_weight_piece *piece = of_several(all)->pieces.items;
+  piece->block = 1;
+  piece->period = 2;
+}
+
+/* One change of what a checkpoint is made of. */
+static const struct tensor_fault {
+  const char *name;
+  void (*make)(ls_saved_tensors *);
+  const char *reason;
+} tensor_faults[] = {
+    {"a moment left out", without_the_last, "in 0 tensors of a checkpoint: expected 1"},
+    {"a moment twice", one_twice, "tensors of a checkpoint: expected 1"},
+    {"a moment in place of weights", moments_for_weights, "of a checkpoint: expected 1"},
+    {"rows over another's", rows_over_others, "not made of its parameters' rows"},
+    {"queries saved as keys", queries_for_keys, "tensors of a checkpoint: expected 1"},
+    {"a fused tensor without its values", one_piece_less, "not made of its parameters' rows"},
+    {"a tensor saved as it is that is stored transposed", not_transposed,
+     "not made of its parameters' rows"},
+    {"rows that nobody saves", a_longer_tensor, "not made of its parameters' rows"},
+    {"rows interleaved as they are not", blocks_too_far_apart, "not made of its parameters' rows"},
+};
+
+static void other_tensors_are_rejected(void **state) {
+  (void)state;
+  for (size_t f = 0; f < sizeof tensor_faults / sizeof *tensor_faults; f++) {
+    ls_arena *arena = ls_arena_create();
+    compiled made;
+    compile(arena, &subjects[0], &made);
+    tensor_faults[f].make(&made.tensors);
+    ls_error error = {0};
+    if (check(&made, &ls_state_ranges, NULL, &error) != LS_REFUTED)
+      fail_msg("%s: accepted", tensor_faults[f].name);
+    if (!strstr(error.text, tensor_faults[f].reason))
+      fail_msg("%s: \"%s\" lacks \"%s\"", tensor_faults[f].name, error.text,
+               tensor_faults[f].reason);
+    ls_arena_destroy(&arena);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(lists_of_every_layout_are_proved),
+      cmocka_unit_test(damaged_lists_are_rejected),
+      cmocka_unit_test(other_tensors_are_rejected),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
