@@ -1,35 +1,52 @@
 #include "cli/hardware.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
 
+#include "cluster/cluster.h"
+
 /* "2xcpu-avx512_bf16": a CPU with that set of instructions, of which no memory is known. */
 static const ls_device_facts *find_cpu(const char *text, int *count) {
   static const char prefix[] = "cpu-";
-  const char *word = ls_accelerators_read_count(text, count);
-  if (!word || strncasecmp(word, prefix, sizeof prefix - 1) != 0) return NULL;
+  char *word;
+  const long value = strtol(text, &word, 10);
+  if (word != text && *word == 'x') word++;
+  if (strncasecmp(word, prefix, sizeof prefix - 1) != 0 || value < 0 || value > INT_MAX)
+    return NULL;
+  *count = (int)value;
   return ls_device_facts_cpu(word + sizeof prefix - 1);
+}
+
+static ls_status find_accelerator(ls_arena *arena, const char *text, ls_device_facts *facts,
+                                  int *count, ls_error *error) {
+  ls_catalog *catalog;
+  LS_TRY(ls_catalog_open(arena, &catalog, error));
+  ls_cluster *cluster;
+  if (ls_cluster_read(catalog, text, &cluster, error) != LS_OK)
+    return ls_error_prefix(error, "--on");
+  if (!ls_device_facts_of(cluster->accelerator, facts))
+    return ls_fail(
+        error, LS_INPUT,
+        "--on %s: no recipe is known for the %s; expected one of NVIDIA's from sm_80 on, "
+        "as h100-sxm-80",
+        text, cluster->accelerator->name);
+  *count = cluster->devices;
+  return LS_OK;
 }
 
 ls_status ls_hardware_find(ls_arena *arena, const char *text, const ls_device_facts **facts,
                            const char **devices, ls_error *error) {
   *facts = NULL;
   if (!text) return LS_OK;
-  int count;
-  const ls_accelerator *found = NULL;
+  int count = 0;
   ls_device_facts *made = LS_NEW(arena, ls_device_facts);
   const ls_device_facts *cpu = find_cpu(text, &count);
   if (cpu)
     *made = *cpu;
   else
-    LS_TRY(ls_accelerators_find(arena, text, &count, &found, error));
-  if (!cpu && !ls_device_facts_of(found, made))
-    return ls_fail(
-        error, LS_INPUT,
-        "--on %s: no recipe is known for the %s; expected one of NVIDIA's from sm_80 on, "
-        "as h100-sxm-80",
-        text, found->name);
+    LS_TRY(find_accelerator(arena, text, made, &count, error));
   if (count && *devices && strtol(*devices, NULL, 10) > count)
     return ls_fail(error, LS_INPUT, "-n %s beside --on %s: expected at most %d", *devices, text,
                    count);

@@ -9,7 +9,7 @@
 #ifndef LS_DEVICE_FACTS_H
 #define LS_DEVICE_FACTS_H
 
-#include "cluster/accelerators.h"
+#include "cluster/catalog.h"
 #include "device/kernel.h"
 
 /* Memory that a device has taken beside arena and workspace. */

@@ -138,11 +138,14 @@ static void test_cuda_recipes(void **state) {
   ls_kernel_args args = {.attributes = &attributes, .inputs = 6, .outputs = 3};
   for (int i = 0; i < 6; i++) args.in[i] = view_of(i == 2 || i == 3 ? &kv : &q, LS_BF16, NULL);
   for (int o = 0; o < 3; o++) args.out[o] = view_of(o ? &kv : &q, LS_BF16, NULL);
+  ls_arena *arena = ls_arena_create();
+  ls_catalog *catalog;
+  assert_int_equal(ls_catalog_read(arena, NULL, &catalog, NULL), LS_OK);
   for (size_t d = 0; d < sizeof devices / sizeof *devices; d++) {
     ls_device_facts facts = {0};
-    int row = 0;
-    while (strcmp(ls_accelerators_at(row)->id, devices[d].id) != 0) row++;
-    assert_true(ls_device_facts_of(ls_accelerators_at(row), &facts));
+    const ls_accelerator *found;
+    assert_int_equal(ls_catalog_find(catalog, devices[d].id, &found, NULL), LS_OK);
+    assert_true(ls_device_facts_of(found, &facts));
     assert_true(ls_device_multiplies(&facts, LS_BF16));
     assert_int_equal(ls_device_workspace(&facts, LS_OP_LINEAR, &args), devices[d].product << 20);
     const size_t backward = ls_device_workspace(&facts, LS_OP_ATTENTION_BWD, &args);
@@ -150,9 +153,10 @@ static void test_cuda_recipes(void **state) {
     assert_true(backward >= planned && backward <= planned + (1 << 16));
   }
   ls_device_facts none;
-  for (int row = 0; ls_accelerators_at(row); row++)
-    assert_int_equal(ls_device_facts_of(ls_accelerators_at(row), &none),
-                     ls_accelerators_at(row)->architecture >= 80);
+  for (int row = 0; row < catalog->accelerators.count; row++)
+    assert_int_equal(ls_device_facts_of(catalog->accelerators.items[row], &none),
+                     catalog->accelerators.items[row]->architecture >= 80);
+  ls_arena_destroy(&arena);
 }
 
 int main(int count, char **words) {

@@ -198,9 +198,11 @@ static void devices_that_are_not_here(void **state) {
   (void)state;
   ls_arena *arena = ls_arena_create();
   ls_device_facts facts = {0};
-  int row = 0;
-  while (strcmp(ls_accelerators_at(row)->id, "a100-sxm-40") != 0) row++;
-  assert_true(ls_device_facts_of(ls_accelerators_at(row), &facts));
+  ls_catalog *catalog;
+  const ls_accelerator *found;
+  assert_int_equal(ls_catalog_read(arena, NULL, &catalog, NULL), LS_OK);
+  assert_int_equal(ls_catalog_find(catalog, "a100-sxm-40", &found, NULL), LS_OK);
+  assert_true(ls_device_facts_of(found, &facts));
   const char *words[] = {"model=gpt2-10m", "data.seq_len=128", "train.batch=8",       "dropout=0",
                          "mesh.pp=2",      "mesh.dp_shard=2",  "train.microbatches=2"};
   int64_t needed = 0;

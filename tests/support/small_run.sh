@@ -7,7 +7,7 @@ trap '[ -z "$running" ] || kill -9 $running 2>/dev/null; rm -rf "$work"' EXIT
 fail() { echo "$(basename "$0" .sh): $1" >&2; exit 1; }
 passed=0
 cd "$work"
-export XDG_CACHE_HOME="$work/cache"
+export XDG_CACHE_HOME="$work/cache" XDG_CONFIG_HOME="$work/config"
 
 yes 'It was a bright cold day in April, and the clocks were striking thirteen.' | head -n 200 >text.txt
 cat >config.json <<'END'

@@ -81,15 +81,16 @@ static const char *set_of(int architecture) {
 
 bool ls_device_facts_of(const ls_accelerator *of, ls_device_facts *facts) {
   enum { PROCESSORS = 192 }; /* more than any has, where it is not known */
-  if (!set_of(of->architecture)) return false;
+  const int architecture = (int)of->architecture;
+  if (!set_of(architecture)) return false;
   *facts = common;
   facts->name = of->id;
-  facts->architecture = of->architecture;
-  facts->set = set_of(of->architecture);
-  facts->memory_bytes = (int64_t)of->memory_mib << 20;
+  facts->architecture = architecture;
+  facts->set = set_of(architecture);
+  facts->memory_bytes = of->memory_mib << 20;
   facts->memory_source = of->source;
   facts->memory_reported = of->reported;
   facts->formats = 1u << LS_F32 | 1u << LS_BF16 | 1u << LS_F16 | 1u << LS_F64;
-  facts->processors = of->processors ? of->processors : PROCESSORS;
+  facts->processors = of->processors ? (int)of->processors : PROCESSORS;
   return true;
 }
