@@ -12,6 +12,7 @@
 #include "check/check.h"
 #include "lower/compile.h"
 #include "run/state_ranges.h"
+#include "session/rounds.h"
 #include "session/saved_tensors.h"
 #include "support/layouts.h"
 
@@ -363,11 +364,87 @@ static void other_tensors_are_rejected(void **state) {
   }
 }
 
+typedef enum round_fault {
+  DROPPED = 0,
+  SWAPPED,
+  REPEATED,
+  OTHER_MEETING,
+  FAILS,
+  ROUND_FAULTS
+} round_fault;
+
+static const char *const round_fault_names[ROUND_FAULTS] = {
+    "a round left out", "two rounds swapped", "a round twice", "another collective",
+    "work that fails on one rank unheard"};
+
+enum { MOST_ROUNDS = 16 };
+
+/* False: there is no such fault there. */
+static bool damage_rounds(ls_rounds *rounds, ls_round *items, int at, round_fault kind) {
+  memcpy(items, rounds->items, sizeof *items * (size_t)rounds->count);
+  rounds->items = items;
+  const int behind = rounds->count - at - 1;
+  switch (kind) {
+    case DROPPED: memmove(items + at, items + at + 1, sizeof *items * (size_t)behind); break;
+    case SWAPPED:
+      if (behind == 0) return false;
+      items[MOST_ROUNDS - 1] = items[at];
+      items[at] = items[at + 1];
+      items[at + 1] = items[MOST_ROUNDS - 1];
+      return true;
+    case REPEATED: memmove(items + at + 1, items + at, sizeof *items * (size_t)(behind + 1)); break;
+    case OTHER_MEETING:
+      items[at].meeting = (ls_meeting)(((int)items[at].meeting + 1) % (int)LS_MEETING_COUNT);
+      return true;
+    default:
+      if (items[at].may_fail) return false;
+      items[at].may_fail = true;
+      return true;
+  }
+  rounds->count += kind == REPEATED ? 1 : -1;
+  return true;
+}
+
+/* Every round of every list, damaged on all ranks or on one. */
+static void damaged_rounds_are_rejected(void **state) {
+  (void)state;
+  int rejected = 0;
+  for (int l = 0; l < LS_ROUND_LISTS; l++)
+    for (int at = 0; at < ls_round_lists[l]->count; at++)
+      for (int i = 0; i < 2 * ROUND_FAULTS; i++) {
+        ls_round items[MOST_ROUNDS];
+        ls_rounds damaged_list = *ls_round_lists[l];
+        const round_fault kind = (round_fault)(i / 2);
+        if (!damage_rounds(&damaged_list, items, at, kind)) continue;
+        if (i % 2 && kind == FAILS) continue; /* the data of one rank is that of all */
+        const ls_rounds *of_rank[] = {i % 2 ? ls_round_lists[l] : &damaged_list, ls_round_lists[l],
+                                      &damaged_list};
+        ls_error error = {0};
+        if (ls_check_rounds(of_rank, i % 2 ? 3 : 1, &error) != LS_REFUTED)
+          fail_msg("%s, round %d: %s: accepted", ls_round_lists[l]->name, at,
+                   round_fault_names[kind]);
+        rejected++;
+      }
+  print_message("%d damaged lists of rounds: all rejected\n", rejected);
+  assert_int_equal(rejected, 108);
+}
+
+static void rounds_are_proved(void **state) {
+  (void)state;
+  for (int l = 0; l < LS_ROUND_LISTS; l++) {
+    const ls_rounds *of_rank[] = {ls_round_lists[l], ls_round_lists[l]};
+    ls_error error = {0};
+    if (ls_check_rounds(of_rank, 2, &error) != LS_OK) fail_msg("%s", error.text);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(lists_of_every_layout_are_proved),
       cmocka_unit_test(damaged_lists_are_rejected),
       cmocka_unit_test(other_tensors_are_rejected),
+      cmocka_unit_test(rounds_are_proved),
+      cmocka_unit_test(damaged_rounds_are_rejected),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,6 +20,7 @@
 
 #include "ir/program.h"
 #include "ir/queues.h"
+#include "ir/rounds.h"
 #include "ir/saved_state.h"
 
 /* What was looked at: instructions as executed, an action's body once for each action. */
@@ -54,6 +55,7 @@ typedef struct ls_saving_report {
   int64_t tensors; /* of a checkpoint */
   int64_t saved;   /* ranges that ranks write, which together are each element once */
   int64_t filled;  /* ranges that ranks fill, all that each of them keeps */
+  int64_t rounds;  /* collectives of saving and loading, which all ranks come to */
 } ls_saving_report;
 
 /* The lists by which a run saves and loads its state: LS_REFUTED where an element would be written
@@ -64,6 +66,11 @@ typedef struct ls_saving_report {
 LS_CHECKED ls_status ls_check_saving(const ls_program *const *stages, int count,
                                      const ls_state_lists *lists, const ls_stored_layout *tensors,
                                      int tensor_count, ls_saving_report *report, ls_error *error);
+
+/* A list of rounds, as each rank has it: LS_REFUTED where a rank would come to another collective
+ * than the others, where one may fail that the others then wait for, or where a round needs what is
+ * not there. `ranks` may be 1 where all run the same list. */
+LS_CHECKED ls_status ls_check_rounds(const ls_rounds *const *of_rank, int ranks, ls_error *error);
 
 /* Two proved programs of one run, by stage: LS_REFUTED where a parameter, its optimizer state, a
  * cell or a cache of the first lies at one place in the one and at another in the other. */

@@ -5,8 +5,8 @@
 
 #include "base/file.h"
 #include "checkpoint/checkpoint_folder.h"
-#include "session/agree.h"
 #include "session/load_parameters.h"
+#include "session/rounds.h"
 #include "session/saved_tensors.h"
 
 static const size_t usual_shard_bytes = 5000000000u;
@@ -34,9 +34,24 @@ typedef struct saver {
   tensor_set sets[SETS];
   ls_sealed_file *files; /* of both sets */
   int file_count;
+  int ranks;
+  int64_t *sums;   /* [ranks][files][NUMBERS] */
+  int64_t process; /* of rank 0 */
 } saver;
 
-static ls_status list_tensors(saver *self, ls_error *error) {
+/* All write to the folder that has the first one's number in its name. */
+static ls_status give_name(void *context, ls_round_message *message, ls_error *error) {
+  (void)error;
+  saver *self = context;
+  self->process = (int64_t)getpid();
+  *message = (ls_round_message){.own = &self->process, .count = 1};
+  return LS_OK;
+}
+
+static ls_status list_tensors(void *context, ls_round_message *message, ls_error *error) {
+  (void)message;
+  saver *self = context;
+  self->aside = ls_arena_printf(self->arena, "%s.tmp-%lld", self->final, (long long)self->process);
   ls_saved_tensors all;
   LS_TRY(ls_saved_tensors_list(self->arena, &self->session->config, self->session->graph,
                                self->program, &all, error));
@@ -66,7 +81,9 @@ static ls_status write_tensor(saver *self, tensor_set *set, int t, void *band_da
 }
 
 /* All that this rank saves, each byte once, until it is on the disk. */
-static ls_status write_own(saver *self, ls_error *error) {
+static ls_status write_own(void *context, ls_round_message *message, ls_error *error) {
+  (void)message;
+  saver *self = context;
   const size_t bytes = LS_BAND_ELEMENTS * ls_dtype_bytes(self->dtype);
   void *band = ls_arena_alloc(self->arena, bytes), *scratch = ls_arena_alloc(self->arena, bytes);
   for (int s = 0; s < SETS; s++) {
@@ -77,16 +94,17 @@ static ls_status write_own(saver *self, ls_error *error) {
   return LS_OK;
 }
 
-/* Adds up what all ranks wrote of each file. Collective. */
-static ls_status join_files(saver *self, ls_error *error) {
-  enum { WRITTEN, WORDS, PLACES, NUMBERS };
-  ls_group *all = ls_rank_world_group(self->rank);
-  const int ranks = ls_group_size(all);
+enum { WRITTEN, WORDS, PLACES, NUMBERS };
+
+/* What this rank wrote of each file. */
+static ls_status gather_sums(void *context, ls_round_message *message, ls_error *error) {
+  (void)error;
+  saver *self = context;
   self->file_count = 0;
   for (int s = 0; s < SETS; s++) self->file_count += ls_safetensors_files(self->sets[s].writer);
   const int64_t numbers = (int64_t)NUMBERS * self->file_count;
   int64_t *own = LS_NEW_ARRAY(self->arena, int64_t, numbers);
-  int64_t *every = LS_NEW_ARRAY(self->arena, int64_t, numbers * ranks);
+  self->sums = LS_NEW_ARRAY(self->arena, int64_t, numbers * self->ranks);
   self->files = LS_NEW_ARRAY(self->arena, ls_sealed_file, self->file_count);
   for (int s = 0, f = 0; s < SETS; s++)
     for (int i = 0; i < ls_safetensors_files(self->sets[s].writer); i++, f++) {
@@ -98,12 +116,19 @@ static ls_status join_files(saver *self, ls_error *error) {
       own[f * NUMBERS + WORDS] = (int64_t)file.checksum.words;
       own[f * NUMBERS + PLACES] = (int64_t)file.checksum.places;
     }
-  LS_TRY(ls_all_gather(all, every, own, numbers * ranks, LS_I64, error));
+  *message = (ls_round_message){.own = own, .every = self->sums, .count = numbers};
+  return LS_OK;
+}
+
+/* All ranks together wrote each file's bytes; its checksum is of what they wrote. */
+static ls_status close_files(void *context, ls_round_message *message, ls_error *error) {
+  (void)message;
+  saver *self = context;
   for (int f = 0; f < self->file_count; f++) {
     uint64_t written = 0;
     ls_sealed_file *file = &self->files[f];
-    for (int r = 0; r < ranks; r++) {
-      const int64_t *of = every + r * numbers + f * NUMBERS;
+    for (int r = 0; r < self->ranks; r++) {
+      const int64_t *of = self->sums + NUMBERS * (r * (int64_t)self->file_count + f);
       const ls_checksum part = {(uint64_t)of[WORDS], (uint64_t)of[PLACES]};
       ls_checksum_join(&file->checksum, &part);
       written += (uint64_t)of[WRITTEN];
@@ -112,6 +137,7 @@ static ls_status join_files(saver *self, ls_error *error) {
       return ls_fail(error, LS_INTERNAL, "%s: %llu bytes were written; it has %llu", file->name,
                      (unsigned long long)written, (unsigned long long)file->bytes);
   }
+  for (int s = 0; s < SETS; s++) LS_TRY(ls_safetensors_leave(&self->sets[s].writer, error));
   return LS_OK;
 }
 
@@ -133,12 +159,15 @@ static ls_status open_set(saver *self, tensor_set *set, ls_error *error) {
       self->aside, set->stem, max_shard_bytes, specs, set->count, NULL, 0, &set->writer, error);
 }
 
-static ls_status open_sets(saver *self, ls_error *error) {
+static ls_status open_sets(void *context, ls_round_message *message, ls_error *error) {
+  (void)message;
+  saver *self = context;
   for (int s = 0; s < SETS; s++) LS_TRY(open_set(self, &self->sets[s], error));
   return LS_OK;
 }
 
-static ls_status begin(saver *self, ls_error *error) {
+static ls_status begin(void *context, ls_round_message *message, ls_error *error) {
+  saver *self = context;
   const ls_checkpoint_extra *extra = self->extra;
   const char *config;
   LS_TRY(ls_directory_remove(self->aside, error));
@@ -147,7 +176,7 @@ static ls_status begin(saver *self, ls_error *error) {
   LS_TRY(write_text(self, "config.json", config, error));
   if (extra->run_text) LS_TRY(write_text(self, "run.yaml", extra->run_text, error));
   if (extra->tokenizer) LS_TRY(ls_tokenizer_write(extra->tokenizer, self->aside, error));
-  return open_sets(self, error);
+  return open_sets(self, message, error);
 }
 
 static json_t *describe(const saver *self) {
@@ -171,7 +200,9 @@ static json_t *describe(const saver *self) {
   return NULL;
 }
 
-static ls_status publish(saver *self, ls_error *error) {
+static ls_status publish(void *context, ls_round_message *message, ls_error *error) {
+  (void)message;
+  const saver *self = context;
   json_t *state = describe(self);
   ls_status status =
       state ? ls_checkpoint_seal(self->aside, state, self->files, self->file_count, error)
@@ -181,28 +212,10 @@ static ls_status publish(saver *self, ls_error *error) {
   return status;
 }
 
-static ls_status end(saver *self, ls_error *error) {
-  for (int s = 0; s < SETS; s++) LS_TRY(ls_safetensors_leave(&self->sets[s].writer, error));
-  return self->first ? publish(self, error) : LS_OK;
-}
-
-/* All write to the folder that has the first one's number in its name. */
-static ls_status name_aside(saver *self, ls_error *error) {
-  int64_t process = (int64_t)getpid();
-  LS_TRY(ls_broadcast(ls_rank_world_group(self->rank), &process, 1, LS_I64, 0, error));
-  self->aside = ls_arena_printf(self->arena, "%s.tmp-%lld", self->final, (long long)process);
-  return LS_OK;
-}
-
-static ls_status save(saver *self, ls_error *error) {
-  LS_TRY(name_aside(self, error));
-  LS_TRY(list_tensors(self, error));
-  LS_TRY(ls_agree(self->rank, self->first ? begin(self, error) : LS_OK, error));
-  LS_TRY(ls_agree(self->rank, self->first ? LS_OK : open_sets(self, error), error));
-  LS_TRY(ls_agree(self->rank, write_own(self, error), error));
-  LS_TRY(join_files(self, error));
-  return ls_agree(self->rank, end(self, error), error);
-}
+static ls_round_work *const work[LS_SAVE_ROUND_COUNT] = {
+    [LS_SAVE_NAME] = give_name,    [LS_SAVE_LIST] = list_tensors, [LS_SAVE_BEGIN] = begin,
+    [LS_SAVE_JOIN] = open_sets,    [LS_SAVE_WRITE] = write_own,   [LS_SAVE_SUMS] = gather_sums,
+    [LS_SAVE_CLOSE] = close_files, [LS_SAVE_PUBLISH] = publish};
 
 ls_status ls_checkpoint_save(const ls_session *session, ls_rank *rank, const char *out,
                              int64_t step, const ls_checkpoint_extra *extra, ls_error *error) {
@@ -215,9 +228,10 @@ ls_status ls_checkpoint_save(const ls_session *session, ls_rank *rank, const cha
                 .arena = arena,
                 .dtype = program->layout.compute == LS_F64 ? LS_F64 : LS_F32,
                 .first = ls_rank_number(rank) == 0,
+                .ranks = ls_comm_size(ls_rank_comm(rank)),
                 .step = step};
   self.final = ls_arena_printf(arena, "%s/checkpoints/step-%lld", out, (long long)step);
-  const ls_status status = save(&self, error);
+  const ls_status status = ls_rounds_run(rank, &ls_save_rounds, work, &self, error);
   for (int s = 0; s < SETS; s++) ls_safetensors_abandon(&self.sets[s].writer);
   if (self.first && self.aside && status != LS_OK) (void)!ls_directory_remove(self.aside, NULL);
   ls_arena_destroy(&arena);

@@ -2,8 +2,8 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checkpoint_folder.h"
-#include "session/agree.h"
 #include "session/load_parameters.h"
+#include "session/rounds.h"
 #include "session/saved_tensors.h"
 #include "store/safetensors.h"
 
@@ -81,32 +81,56 @@ ls_status ls_checkpoint_load(const ls_session *session, ls_rank *rank, const cha
   return load_moments(rank, folder, &state->bytes_read, error);
 }
 
-/* Every rank takes a part of each file, and all learn of every part. */
+/* Sums of a checkpoint's files: of this rank's part of each, of those of all ranks, of the whole.
+ */
+typedef struct verifying {
+  ls_rank *rank;
+  ls_arena *arena;
+  const char *folder;
+  ls_sealed_part which;
+  int ranks, files;
+  ls_checksum *own, *every;
+} verifying;
+
+static ls_status sum_part(void *context, ls_round_message *message, ls_error *error) {
+  (void)message;
+  verifying *self = context;
+  return ls_checkpoint_sum(self->arena, self->folder, self->which, ls_rank_number(self->rank),
+                           self->ranks, &self->own, &self->files, error);
+}
+
+static ls_status gather_sums(void *context, ls_round_message *message, ls_error *error) {
+  (void)error;
+  verifying *self = context;
+  self->every = LS_NEW_ARRAY(self->arena, ls_checksum, self->files * self->ranks);
+  *message = (ls_round_message){.own = self->own, .every = self->every, .count = 2 * self->files};
+  return LS_OK;
+}
+
+/* Every rank compares the same numbers, with what it read itself. */
+static ls_status compare_sums(void *context, ls_round_message *message, ls_error *error) {
+  (void)message;
+  const verifying *self = context;
+  ls_checksum *sums = LS_NEW_ARRAY(self->arena, ls_checksum, self->files);
+  for (int i = 0; i < self->files * self->ranks; i++)
+    ls_checksum_join(&sums[i % self->files], &self->every[i]);
+  return ls_checkpoint_compare(self->folder, self->which, sums, self->files,
+                               ls_rank_number(self->rank) == 0, error);
+}
+
+_Static_assert(sizeof(ls_checksum) == 2 * sizeof(int64_t), "a checksum goes as two numbers");
+
 ls_status ls_checkpoint_verify_together(ls_rank *rank, const char *folder, ls_sealed_part which,
                                         ls_error *error) {
-  ls_group *all = ls_rank_world_group(rank);
-  const int ranks = ls_group_size(all);
-  ls_arena *arena = ls_arena_create();
-  ls_checksum *own = NULL;
-  int files = 0;
-  ls_status status =
-      ls_checkpoint_sum(arena, folder, which, ls_rank_number(rank), ranks, &own, &files, error);
-  status = ls_agree(rank, status, error);
-  if (status == LS_OK) {
-    const int64_t numbers = 2 * files;
-    int64_t *sent = LS_NEW_ARRAY(arena, int64_t, numbers);
-    int64_t *every = LS_NEW_ARRAY(arena, int64_t, numbers * ranks);
-    memcpy(sent, own, (size_t)files * sizeof *own);
-    status = ls_all_gather(all, every, sent, numbers * ranks, LS_I64, error);
-    ls_checksum *sums = LS_NEW_ARRAY(arena, ls_checksum, files);
-    for (int64_t i = 0; i < (int64_t)files * ranks && status == LS_OK; i++)
-      ls_checksum_join(&sums[i % files],
-                       &(ls_checksum){(uint64_t)every[2 * i], (uint64_t)every[2 * i + 1]});
-    if (status == LS_OK)
-      status = ls_checkpoint_compare(folder, which, sums, files, ls_rank_number(rank) == 0, error);
-    /* Every rank compared the same numbers, with what it read itself. */
-    status = ls_agree(rank, status, error);
-  }
-  ls_arena_destroy(&arena);
+  static ls_round_work *const work[LS_VERIFY_ROUND_COUNT] = {[LS_VERIFY_SUM] = sum_part,
+                                                             [LS_VERIFY_SUMS] = gather_sums,
+                                                             [LS_VERIFY_COMPARE] = compare_sums};
+  verifying self = {.rank = rank,
+                    .arena = ls_arena_create(),
+                    .folder = folder,
+                    .which = which,
+                    .ranks = ls_comm_size(ls_rank_comm(rank))};
+  const ls_status status = ls_rounds_run(rank, &ls_verify_rounds, work, &self, error);
+  ls_arena_destroy(&self.arena);
   return status;
 }

@@ -23,7 +23,9 @@ static const char help[] =
     "              share bytes, queues wait where they share memory; a device's memory fits\n"
     "              device.memory\n"
     "  saving      each element of the state is saved once, by a rank that has it, and loading\n"
-    "              fills all that each rank keeps\n\n"
+    "              fills all that each rank keeps; all ranks come to the same collectives of "
+    "both,\n"
+    "              and hear of whoever fails alone before the next one\n\n"
     "The first line that is not so is named, as stage, action and instruction (lockstep show\n"
     "prints them), with exit status 1; 0: all is proved. The time grows with the instructions, "
     "not\n"
@@ -69,6 +71,8 @@ static void print_saving(const ls_saving_report *saving) {
   printf("%-46s %14lld in %lld tensors\n", "ranges saved, each element once, by who has it",
          (long long)saving->saved, (long long)saving->tensors);
   printf("%-46s %14lld\n", "ranges loaded, all that each rank keeps", (long long)saving->filled);
+  printf("%-46s %14lld\n", "collectives of saving and loading that all reach",
+         (long long)saving->rounds);
 }
 
 static void print_memory(const ls_session *session) {

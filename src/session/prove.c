@@ -1,6 +1,7 @@
 #include "session/prove.h"
 
 #include "base/clock.h"
+#include "session/rounds.h"
 #include "session/saved_tensors.h"
 
 static ls_status prove_saving(const ls_session *session, ls_saving_report *report,
@@ -13,6 +14,10 @@ static ls_status prove_saving(const ls_session *session, ls_saving_report *repor
   if (status == LS_OK)
     status = ls_check_saving(stages, session->layout.pp, &ls_state_ranges, all.items, all.count,
                              report, error);
+  for (int l = 0; l < LS_ROUND_LISTS && status == LS_OK; l++) {
+    status = ls_check_rounds(&ls_round_lists[l], 1, error);
+    report->rounds += ls_round_lists[l]->count;
+  }
   ls_arena_destroy(&arena);
   return status;
 }

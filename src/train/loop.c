@@ -12,6 +12,7 @@
 #include "run/rank_threads.h"
 #include "session/agree.h"
 #include "session/learning_rate.h"
+#include "session/rounds.h"
 #include "session/step.h"
 #include "train/advice.h"
 #include "train/checkpoint_room.h"
@@ -258,53 +259,64 @@ static ls_status take_path(const char *folder, char path[PATH_BYTES], ls_error *
   return LS_OK;
 }
 
-/* Rank 0's checkpoint and its step, to all. */
-static ls_status share_checkpoint(const trainer *self, char path[PATH_BYTES], int64_t *step,
-                                  ls_error *error) {
-  int64_t message[1 + PATH_BYTES / sizeof(int64_t)] = {*step};
-  memcpy(&message[1], path, PATH_BYTES);
-  LS_TRY(ls_broadcast(ls_rank_world_group(self->rank), message,
-                      (int64_t)(sizeof message / sizeof *message), LS_I64, 0, error));
-  *step = message[0];
-  memcpy(path, &message[1], PATH_BYTES);
-  return LS_OK;
-}
+/* What all ranks begin with: a checkpoint and its step, or none; whether the weights that are there
+ * instead were written by a run, so that they have checksums. */
+typedef struct origin {
+  int64_t step, sealed;
+  char path[PATH_BYTES];
+} origin;
+_Static_assert(sizeof(origin) % sizeof(int64_t) == 0, "it goes to all ranks as numbers");
 
-static ls_status take_earlier(const trainer *self, char path[PATH_BYTES], int64_t *step,
-                              ls_error *error) {
+typedef struct search {
+  const trainer *self;
+  bool again; /* the newest is damaged */
+  origin found;
+} search;
+
+static ls_status find_newest(void *context, ls_round_message *message, ls_error *error) {
+  (void)message;
+  search *on = context;
+  const training *of = on->self->of;
   ls_arena *arena = ls_arena_create();
-  const char *folder;
-  const char *out = self->of->session->run->out;
-  ls_status status = ls_checkpoint_newest(arena, out, *step, &folder, step, error);
-  if (status == LS_OK && !folder) status = ls_checkpoint_none_good(out, error);
-  if (status == LS_OK) status = take_path(folder, path, error);
+  const char *folder = of->folder->checkpoint;
+  ls_status status = LS_OK;
+  if (!on->again)
+    on->found.step = of->folder->step;
+  else
+    status = ls_checkpoint_newest(arena, of->session->run->out, on->found.step, &folder,
+                                  &on->found.step, error);
+  if (status == LS_OK && on->again && !folder)
+    status = ls_checkpoint_none_good(of->session->run->out, error);
+  if (status == LS_OK) status = take_path(folder, on->found.path, error);
+  on->found.sealed = of->session->weights && ls_checkpoint_is_sealed(arena, of->session->weights);
   ls_arena_destroy(&arena);
   return status;
 }
 
+static ls_status share_origin(void *context, ls_round_message *message, ls_error *error) {
+  (void)error;
+  search *on = context;
+  *message =
+      (ls_round_message){.own = &on->found, .count = (int64_t)(sizeof on->found / sizeof(int64_t))};
+  return LS_OK;
+}
+
 /* The newest checkpoint that has every byte as it was written, which all ranks look at together; an
  * empty path where there is none. Collective. */
-static ls_status find_checkpoint(const trainer *self, char path[PATH_BYTES], int64_t *step,
-                                 ls_error *error) {
-  const ls_run_folder *folder = self->of->folder;
-  memset(path, 0, PATH_BYTES);
-  if (is_first(self)) *step = folder->step;
-  LS_TRY(ls_agree(self->rank, is_first(self) ? take_path(folder->checkpoint, path, error) : LS_OK,
-                  error));
-  for (;;) {
+static ls_status find_checkpoint(const trainer *self, origin *found, ls_error *error) {
+  static ls_round_work *const work[LS_FIND_ROUND_COUNT] = {
+      [LS_FIND_NEWEST] = find_newest, [LS_FIND_SHARE] = share_origin};
+  search on = {.self = self};
+  for (;; on.again = true) {
     ls_error damage = {0};
-    LS_TRY(share_checkpoint(self, path, step, error));
-    if (!*path) return LS_OK;
-    ls_status status = ls_checkpoint_verify_together(self->rank, path, LS_SEALED_ALL, &damage);
+    LS_TRY(ls_rounds_run(self->rank, &ls_find_rounds, work, &on, error));
+    *found = on.found;
+    if (!*found->path) return LS_OK;
+    const ls_status status =
+        ls_checkpoint_verify_together(self->rank, found->path, LS_SEALED_ALL, &damage);
     if (status == LS_OK) return LS_OK;
     if (status != LS_INPUT) return ls_fail(error, status, "%s", damage.text);
-    if (is_first(self)) {
-      ls_warn("%s", damage.text);
-      status = take_earlier(self, path, step, error);
-    } else {
-      status = LS_OK;
-    }
-    LS_TRY(ls_agree(self->rank, status, error));
+    if (is_first(self)) ls_warn("%s", damage.text);
   }
 }
 
@@ -347,41 +359,47 @@ static ls_status load_checkpoint(trainer *self, const char *folder, int64_t *byt
   return status;
 }
 
-/* Weights that a run wrote have checksums; others are as they are. */
-static ls_status verify_start(const trainer *self, const char *folder, ls_error *error) {
-  ls_arena *arena = ls_arena_create();
-  const bool sealed = ls_checkpoint_is_sealed(arena, folder);
-  ls_arena_destroy(&arena);
-  if (!sealed) return LS_OK;
+/* Weights that a run wrote have checksums; others are as they are. Collective. */
+static ls_status verify_start(const trainer *self, const origin *from, ls_error *error) {
+  const char *folder = self->of->session->weights;
+  if (*from->path || !from->sealed) return LS_OK;
   if (!self->of->options->trust)
     return ls_checkpoint_verify_together(self->rank, folder, LS_SEALED_WEIGHTS, error);
   if (is_first(self)) ls_warn("%s: its checksums are not looked at (--trust)", folder);
   return LS_OK;
 }
 
-/* Fills the parameters; `text` says from what. */
-static ls_status fill(trainer *self, char *text, size_t text_bytes, ls_error *error) {
+typedef struct filling {
+  trainer *self;
+  const origin *from;
+  double began_s;
+  char text[PATH_BYTES + 512]; /* says from what */
+} filling;
+
+/* Fills the parameters. */
+static ls_status fill(void *context, ls_round_message *message, ls_error *error) {
+  (void)message;
+  filling *on = context;
+  trainer *self = on->self;
   const ls_session *session = self->of->session;
-  const double began = ls_now_s();
-  char checkpoint[PATH_BYTES];
+  char *text = on->text;
   int64_t bytes = 0;
-  LS_TRY(find_checkpoint(self, checkpoint, &self->steps.step, error));
-  if (*checkpoint) {
-    LS_TRY(load_checkpoint(self, checkpoint, &bytes, error));
-    snprintf(text, text_bytes, "resuming after step %lld from %s", (long long)self->steps.step,
-             checkpoint);
+  if (*on->from->path) {
+    LS_TRY(load_checkpoint(self, on->from->path, &bytes, error));
+    snprintf(text, sizeof on->text, "resuming after step %lld from %s", (long long)self->steps.step,
+             on->from->path);
   } else if (session->weights) {
-    LS_TRY(verify_start(self, session->weights, error));
     LS_TRY(ls_session_load_weights(session, self->rank, session->weights, &bytes, error));
-    snprintf(text, text_bytes, "starting from the weights in %s", session->weights);
+    snprintf(text, sizeof on->text, "starting from the weights in %s", session->weights);
   } else {
     LS_TRY(ls_session_initialise(session, self->rank, error));
-    snprintf(text, text_bytes, "starting from scratch, seed %lld",
+    snprintf(text, sizeof on->text, "starting from scratch, seed %lld",
              (long long)session->run->train.seed);
   }
   if (bytes >= SHOWN_BYTES)
-    snprintf(text + strlen(text), text_bytes - strlen(text), " (%s%.1f GB in %.1f s)",
-             session->devices > 1 ? "each rank " : "", 1e-9 * (double)bytes, ls_now_s() - began);
+    snprintf(text + strlen(text), sizeof on->text - strlen(text), " (%s%.1f GB in %.1f s)",
+             session->devices > 1 ? "each rank " : "", 1e-9 * (double)bytes,
+             ls_now_s() - on->began_s);
   return LS_OK;
 }
 
@@ -411,13 +429,16 @@ static ls_status start(trainer *self, ls_error *error) {
   const ls_inputs inputs = ls_inputs_of_order(&of->dataset->training);
   self->steps = ls_steps_of(self->rank, &inputs, rate_at, &self->rate);
   self->steps.policy = LS_STEPS_SKIP;
-  char text[1600];
-  const ls_status filled = fill(self, text, sizeof text, error);
-  if (filled == LS_FAILED || filled == LS_INTERNAL) return filled; /* the others are told */
-  LS_TRY(ls_agree(self->rank, filled, error));
+  static ls_round_work *const work[LS_FILL_ROUND_COUNT] = {[LS_FILL] = fill};
+  origin from;
+  filling on = {.self = self, .from = &from, .began_s = ls_now_s()};
+  LS_TRY(find_checkpoint(self, &from, error));
+  LS_TRY(verify_start(self, &from, error));
+  LS_TRY(ls_rounds_run(self->rank, &ls_fill_rounds, work, &on, error));
+  char *text = on.text;
   const ls_tiers *tiers = ls_rank_tiers(self->rank);
   const char *note = tiers ? ls_tiers_note(tiers) : NULL;
-  if (note) snprintf(text + strlen(text), sizeof text - strlen(text), "; %s", note);
+  if (note) snprintf(text + strlen(text), sizeof on.text - strlen(text), "; %s", note);
   LS_TRY(ls_session_peak(session, self->rank, &self->peak, error));
   if (is_first(self)) LS_TRY(begin(self, text, error));
   const ls_train_options *options = of->options;
