@@ -19,6 +19,7 @@ typedef struct work {
   ls_kernel_table table;
   ls_op_kind kind;
   ls_kernel_args args;
+  ls_device_queue queue;
   ls_attributes attributes;
   ls_dtype dtype;
 } work;
@@ -104,7 +105,8 @@ static ls_status prepare(work *w, int number, ls_error *error) {
                                   .beta2 = 0.95,
                                   .weight_decay = 0.1,
                                   .weight = 1};
-  w->args = (ls_kernel_args){.attributes = &w->attributes, .threads = 1};
+  w->args = (ls_kernel_args){.queue = &w->queue, .attributes = &w->attributes};
+  w->queue.facts = ls_cpu_facts();
   for (const char *at = cases[number].in; *at; at++)
     w->args.in[w->args.inputs++] = operand(w, *at, cases[number].columns, false);
   for (const char *at = cases[number].out; *at; at++)
@@ -190,7 +192,7 @@ int main(int argc, char **argv) {
   ls_status status = LS_OK;
   if (number < 0 && !compiles) status = ls_fail(&error, LS_INPUT, "no case \"%s\"", argv[1]);
   if (status == LS_OK && !compiles) status = prepare(&w, number, &error);
-  if (status == LS_OK && !compiles) printf("kernels: %s\n", ls_cpu_vector_set());
+  if (status == LS_OK && !compiles) printf("kernels: %s\n", ls_cpu_facts()->set);
   if (status == LS_OK) status = counted_work(compiles ? NULL : &w, compiled, &error);
   if (status != LS_OK) fprintf(stderr, "instructions: %s\n", error.text);
   return ls_exit_status(status);

@@ -202,10 +202,29 @@ static void check_includes(tidy *state, const char *path, const char *text) {
       complain(state, path, line, "reads programs, and includes what makes them: expected ir");
     } else if (starts_with(name, "run/rank_memory.h\"") && !starts_with(path, "src/run/")) {
       complain(state, path, line, "follows addresses in a rank's memory: use ls_rank_get, _put");
-    } else if (starts_with(name, "device/cpu/") && !is_test(path) &&
-               !starts_with(path, "src/device/") && !starts_with(path, "src/run/")) {
-      complain(state, path, line, "knows one kind of device: ask device/device.h");
     }
+  }
+}
+
+/* Which device computes, with how many threads, and which engine moves data is said by tables. */
+static void check_devices(tidy *state, const char *path, const char *text) {
+  static const struct {
+    const char *word, *room, *complaint;
+  } held[] = {
+      {"#include \"device/cpu/", "src/device/", "knows one kind of device: ask device/device.h"},
+      {"#include \"device/cuda/", "src/device/", "knows one kind of device: ask device/device.h"},
+      {"#include \"device/reference/", "src/device/",
+       "knows one kind of device: ask device/device.h"},
+      {"#include <omp.h>", "src/device/", "has threads of its own: ask ls_host_share"},
+      {"#pragma omp parallel", "src/device/", "has threads of its own: ask ls_host_share"},
+      {"ls_world_create_", "src/comm/", "chooses an engine: ask ls_world_start"}};
+  if (is_test(path) || starts_with(path, "src/base/")) return;
+  for (size_t h = 0; h < sizeof held / sizeof *held; h++) {
+    const char *at = strstr(text, held[h].word);
+    if (!at || starts_with(path, held[h].room)) continue;
+    int line = 1;
+    for (const char *c = text; c < at; c++) line += *c == '\n';
+    complain(state, path, line, held[h].complaint);
   }
 }
 
@@ -319,6 +338,7 @@ static void check_file(tidy *state, const char *path, const char *text) {
   check_lines(state, path, text);
   check_functions(state, path, code);
   check_includes(state, path, text);
+  check_devices(state, path, text);
   check_calls(state, path, code);
   check_documented(state, path, text);
   check_words(state, path, text);
@@ -483,6 +503,15 @@ static void order_of_rooms_is_held(void **given) {
                    "src/train/a.c:1: knows one kind of device: ask device/device.h");
   assert_complaint(state, "tests/a_test.c", "#include \"run/rank_memory.h\"\n",
                    "tests/a_test.c:1: follows addresses in a rank's memory: use ls_rank_get, _put");
+  assert_complaint(state, "src/run/a.c", "#include \"device/cuda/cuda.h\"\n",
+                   "src/run/a.c:1: knows one kind of device: ask device/device.h");
+  assert_complaint(state, "src/run/a_test.c", "#include \"device/cpu/cpu.h\"\n", NULL);
+  assert_complaint(state, "src/data/a.c", "int a;\n#include <omp.h>\n",
+                   "src/data/a.c:2: has threads of its own: ask ls_host_share");
+  assert_complaint(state, "src/data/a.c", "#pragma omp parallel for\n",
+                   "src/data/a.c:1: has threads of its own: ask ls_host_share");
+  assert_complaint(state, "src/verify/a.c", "int a = ls_world_create_mpi(b);\n",
+                   "src/verify/a.c:1: chooses an engine: ask ls_world_start");
   assert_complaint(state, "tests/a_test.c", "#include \"train/b.h\"\n", NULL);
   assert_complaint(state, "tests/a_test.c", "#include \"support/b.h\"\n", NULL);
 }

@@ -32,7 +32,8 @@ static const char help[] =
     "with the devices.\n\n"
     "  -n DEVICES   devices of the whole mesh (default: the mesh's, or as many as --on says)\n"
     "  --on 64xH100-SXM\n"
-    "               for these devices, which need not be here: what one needs beside its arena\n"
+    "               for these devices, which need not be here, and for how messages queue in the\n"
+    "               engine that moves their data (NCCL's); what one needs beside its arena\n"
     "               (workspace, context, communicators, each with its source) and whether it fits\n"
     "               what one has. NVIDIA's from sm_80 on: a100-sxm-80, h200-sxm, rtx4090; or CPUs\n"
     "               by their instructions: cpu-avx2, cpu-avx512, cpu-avx512_bf16, cpu-avx512_amx\n"
@@ -73,6 +74,11 @@ static void print_saving(const ls_saving_report *saving) {
   printf("%-46s %14lld\n", "ranges loaded, all that each rank keeps", (long long)saving->filled);
   printf("%-46s %14lld\n", "collectives of saving and loading that all reach",
          (long long)saving->rounds);
+}
+
+static void print_queues(const ls_queues *queues) {
+  printf("messages: proved on the queues of %s: one %s, held %suntil it is matched\n", queues->name,
+         ls_queues_sharing_name(queues), queues->holds ? "by each message " : "by none ");
 }
 
 static void print_memory(const ls_session *session) {
@@ -126,6 +132,8 @@ static ls_status check(ls_arena *arena, const ls_words *words, void *given, ls_e
   print_proof(&proof);
   print_saving(&proof.saving);
   print_memory(session);
+  if (session->on && proof.reports[LS_SESSION_STEP].transfers)
+    print_queues(session->device.facts.queues);
   printf("compiled in %.2f s, checked in %.2f s: proved for %d stage%s\n", compiled, proof.seconds,
          layout->pp, layout->pp == 1 ? "" : "s");
   return LS_OK;

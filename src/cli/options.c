@@ -9,6 +9,7 @@
 #include "base/stop.h"
 #include "cli/command.h"
 #include "cluster/machine.h"
+#include "comm/engine.h"
 #include "text/distance.h"
 
 void ls_print_warning(void *context, const char *text) {
@@ -182,14 +183,15 @@ ls_status ls_command_check_file(const char *flag, const char *path, ls_error *er
 
 ls_status ls_command_world(int devices, ls_world **world, ls_error *error) {
   const ls_launcher launcher = ls_launcher_detect();
-  if (launcher.tasks <= 1) return ls_world_create_threads(devices, world, error);
-  if (devices % launcher.tasks != 0)
+  const int tasks = launcher.tasks > 1 ? launcher.tasks : 1;
+  if (devices % tasks != 0)
     return ls_fail(error, LS_INPUT,
                    "%s says %d processes, but the mesh has %d devices: start a number of processes "
                    "that divides them, or give -n %d",
-                   launcher.variable, launcher.tasks, devices, launcher.tasks);
-  const ls_mpi_options options = {.ranks_here = devices / launcher.tasks};
-  LS_TRY(ls_world_create_mpi(&options, world, error));
+                   launcher.variable, tasks, devices, tasks);
+  const ls_world_options options = {.ranks = devices, .ranks_here = devices / tasks};
+  LS_TRY(ls_world_start(ls_device_facts_here(), &options, world, error));
+  if (tasks == 1) return LS_OK;
   const ls_status status =
       ls_launcher_check(&launcher, ls_world_size(*world) / options.ranks_here, error);
   if (status != LS_OK) ls_world_destroy(world);

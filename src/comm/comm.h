@@ -33,16 +33,17 @@ typedef struct ls_group ls_group;
  * rank's thread has ended. */
 LS_CHECKED ls_status ls_world_create_threads(int ranks, ls_world **world, ls_error *error);
 
-/* Options of a world under MPI. */
-typedef struct ls_mpi_options {
-  int ranks_here;     /* ranks of this process (threads of it); usually 1 */
+/* What a world is started with (ls_world_start). */
+typedef struct ls_world_options {
+  int ranks;          /* of the whole run */
+  int ranks_here;     /* of them threads of this process; 0: all */
   bool refuse_shared; /* use point-to-point even between processes of one host (tests) */
   double deadline_s;  /* longest wait for a peer; 0: 300 s */
-} ls_mpi_options;
+} ls_world_options;
 
-/* A world over MPI_COMM_WORLD; initialises MPI (thread level: multiple). LS_INPUT where this build
- * has no MPI. Collective: all processes. */
-LS_CHECKED ls_status ls_world_create_mpi(const ls_mpi_options *options, ls_world **world,
+/* A world over MPI_COMM_WORLD, of as many ranks as all processes have; initialises MPI (thread
+ * level: multiple). LS_INPUT where this build has no MPI. Collective: all processes. */
+LS_CHECKED ls_status ls_world_create_mpi(const ls_world_options *options, ls_world **world,
                                          ls_error *error);
 
 /* Frees the world. Under MPI collective: all processes; after an abort it waits some seconds for

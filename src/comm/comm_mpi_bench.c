@@ -71,7 +71,7 @@ int main(int count, char **arguments) {
   ls_error error = {0};
   ls_world *world;
   const size_t bytes = (count > 1 ? strtoull(arguments[1], NULL, 10) : 64) << 20;
-  ls_status status = ls_world_create_mpi(&(ls_mpi_options){.ranks_here = 1}, &world, &error);
+  ls_status status = ls_world_create_mpi(&(ls_world_options){.ranks_here = 1}, &world, &error);
   if (status == LS_OK) {
     status = run(world, bytes, &error);
     ls_world_destroy(&world);

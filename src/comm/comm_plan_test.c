@@ -378,9 +378,9 @@ static int run_program(int count, char **arguments) {
     p.seed = strtoull(arguments[3], NULL, 10);
     status = ls_world_create_threads(atoi(arguments[2]), &world, &error);
   } else {
-    const ls_mpi_options options = {.ranks_here = atoi(arguments[2]),
-                                    .refuse_shared = strcmp(arguments[3], "refused") == 0,
-                                    .deadline_s = 100};
+    const ls_world_options options = {.ranks_here = atoi(arguments[2]),
+                                      .refuse_shared = strcmp(arguments[3], "refused") == 0,
+                                      .deadline_s = 100};
     p.seed = strtoull(arguments[4], NULL, 10);
     if (count > 6) p.ending = arguments[5];
     if (count > 6) p.ending_rank = atoi(arguments[6]);

@@ -3,7 +3,7 @@
 
 #ifndef LS_HAVE_MPI
 
-ls_status ls_world_create_mpi(const ls_mpi_options *options, ls_world **world, ls_error *error) {
+ls_status ls_world_create_mpi(const ls_world_options *options, ls_world **world, ls_error *error) {
   (void)options;
   *world = NULL;
   return ls_fail(error, LS_INPUT,
@@ -30,7 +30,7 @@ typedef struct posting {
 
 enum { CARD_FIELDS = sizeof(posting) / sizeof(int64_t) };
 
-static posting own_card(const ls_mpi_options *options, int process) {
+static posting own_card(const ls_world_options *options, int process) {
   posting own = {.ranks = options->ranks_here,
                  .refuses = options->refuse_shared,
                  .pid = getpid(),
@@ -207,7 +207,7 @@ static void open_communicators(ls_mpi *mpi) {
   mpi->largest_tag = found && *bound > 0 ? *bound : 32767; /* what the standard guarantees */
 }
 
-ls_status ls_world_create_mpi(const ls_mpi_options *options, ls_world **made, ls_error *error) {
+ls_status ls_world_create_mpi(const ls_world_options *options, ls_world **made, ls_error *error) {
   *made = NULL;
   bool owns = false, refused = false;
   int level = 0, processes, self;

@@ -94,6 +94,10 @@ ls_view ls_program_view(const ls_program *program, int rank, int value);
  * need none. Ranks of a stage differ in it by what is padding on the last of them. */
 int64_t ls_program_workspace(const ls_device_facts *facts, const ls_program *program, int rank);
 
+/* LS_INPUT where storages of the program do not lie as the device's kernels want operands to. */
+LS_CHECKED ls_status ls_program_check_alignment(const ls_device_facts *facts,
+                                                const ls_program *program, ls_error *error);
+
 /* Marks the groups that programs communicate in: by axes, and with the other stage. */
 void ls_programs_mark_groups(const ls_program *const *programs, int count, bool *by_axes,
                              bool *by_stage);

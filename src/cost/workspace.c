@@ -17,9 +17,7 @@ static size_t workspace_of(const ls_device_facts *facts, const ls_program *progr
                            const ls_instruction *instruction) {
   ls_kernel_args args = {.attributes = &instruction->attributes,
                          .inputs = instruction->inputs,
-                         .outputs = instruction->outputs,
-                         .threads = facts->threads,
-                         .exact = facts->exact};
+                         .outputs = instruction->outputs};
   for (int i = 0; i < args.inputs; i++)
     args.in[i] = ls_program_view(program, rank, instruction->in[i]);
   for (int o = 0; o < args.outputs; o++)
@@ -36,4 +34,14 @@ int64_t ls_program_workspace(const ls_device_facts *facts, const ls_program *pro
     if (bytes > most) most = bytes;
   }
   return (int64_t)most;
+}
+
+ls_status ls_program_check_alignment(const ls_device_facts *facts, const ls_program *program,
+                                     ls_error *error) {
+  if (program->alignment % facts->alignment == 0) return LS_OK;
+  return ls_fail(
+      error, LS_INPUT,
+      "the program's tensors lie at multiples of %lld bytes, and kernels of %s (%s) want "
+      "multiples of %lld: compile it for that device",
+      (long long)program->alignment, facts->name, facts->set, (long long)facts->alignment);
 }

@@ -1,8 +1,5 @@
 #include "data/token_write.h"
 
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -15,6 +12,7 @@
 #include "data/json_line.h"
 #include "data/text_pieces.h"
 #include "data/text_stream.h"
+#include "device/device.h"
 
 /* The part of the file that has checksums, written a block at a time. */
 typedef struct body {
@@ -140,25 +138,31 @@ static ls_status tokenize(const pass *self, const ls_text_piece *piece, ls_ids *
   return status;
 }
 
-static int this_thread(void) {
-#ifdef _OPENMP
-  return omp_get_thread_num();
-#else
-  return 0;
-#endif
-}
-
 static void begin_threads(pass *self) {
-  self->threads = self->file->options->threads;
-#ifdef _OPENMP
-  if (self->threads <= 0) self->threads = omp_get_max_threads();
-#else
-  self->threads = 1;
-#endif
-  const int wanted = self->threads;
+  const int wanted =
+      self->file->options->threads > 0 ? self->file->options->threads : ls_host_threads();
   self->threads = 0; /* as many as have ids */
   self->ids = LS_NEW_ARRAY(self->arena, ls_ids, wanted);
   self->threads = wanted;
+}
+
+/* What the pieces of a batch are turned into ids by. */
+typedef struct batch_work {
+  pass *of;
+  const ls_text_batch *batch;
+} batch_work;
+
+static ls_status tokenize_turn(void *context, int thread, int64_t turn, ls_error *error) {
+  (void)error;
+  const batch_work *work = context;
+  if (ls_stop_asked()) return LS_OK;
+  outcome *made = &work->of->outcomes[turn];
+  made->thread = thread;
+  ls_ids *ids = &work->of->ids[thread];
+  made->first = ids->count;
+  made->status = tokenize(work->of, &work->batch->items[turn], ids, &made->hash, NULL);
+  made->count = ids->count - made->first;
+  return LS_OK;
 }
 
 /* Lines are taken several at a time, but so that all threads have some: of plain text a batch is
@@ -171,16 +175,10 @@ static void tokenize_batch(pass *self, const ls_text_batch *batch) {
   for (int t = 0; t < self->threads; t++) self->ids[t].count = 0;
   const int even = batch->count / (16 * self->threads);
   const int at_once = even < 1 ? 1 : even > 16 ? 16 : even;
-#pragma omp parallel for schedule(dynamic, at_once) num_threads(self->threads)
-  for (int i = 0; i < batch->count; i++) {
-    if (ls_stop_asked()) continue;
-    outcome *made = &self->outcomes[i];
-    made->thread = this_thread();
-    ls_ids *ids = &self->ids[made->thread];
-    made->first = ids->count;
-    made->status = tokenize(self, &batch->items[i], ids, &made->hash, NULL);
-    made->count = ids->count - made->first;
-  }
+  batch_work work = {self, batch};
+  const ls_status status =
+      ls_host_share(self->threads, at_once, batch->count, tokenize_turn, &work, NULL);
+  LS_ASSERT(status == LS_OK); /* each piece has its own */
 }
 
 /* The document's end: its end-of-text, and its place in the table. One without ids is none. */

@@ -37,7 +37,7 @@ static float *floats_of(size_t count) {
 typedef struct rank_work {
   const ls_kernel_table *table;
   ls_attributes attributes;
-  int threads;
+  ls_device_facts facts;
   float *q, *weight, *y, *o, *lse, *gradients;
   ls_status status;
 } rank_work;
@@ -62,6 +62,12 @@ static void rank_free(rank_work *work) {
   free(work->lse), free(work->gradients);
 }
 
+static const ls_device_queue *one_thread(void) {
+  static ls_device_queue queue;
+  queue.facts = ls_cpu_facts();
+  return &queue;
+}
+
 static ls_view plain_view(float *data, int64_t rows, int64_t columns) {
   return (ls_view){.data = data, .ndim = 2, .dims = {rows, columns}, .valid = {rows, columns}};
 }
@@ -74,16 +80,17 @@ static void *rank_run(void *data) {
   const ls_view y = plain_view(work->y, RANK_ROWS, RANK_ROWS);
   const ls_view o = plain_view(work->o, RANK_ROWS, RANK_COLUMNS);
   const ls_view lse = plain_view(work->lse, RANK_ROWS, 3);
-  ls_kernel_args linear = {.inputs = 2, .outputs = 1, .threads = work->threads};
+  const ls_device_queue queue = {.facts = &work->facts};
+  ls_kernel_args linear = {.queue = &queue, .inputs = 2, .outputs = 1};
   linear.in[0] = q, linear.in[1] = plain_view(work->weight, RANK_ROWS, RANK_COLUMNS);
   linear.out[0] = y;
   work->status = work->table->kernel[LS_OP_LINEAR](&linear, &error);
-  ls_kernel_args forward = {.attributes = &work->attributes, .threads = work->threads};
+  ls_kernel_args forward = {.queue = &queue, .attributes = &work->attributes};
   forward.inputs = 3, forward.outputs = 2;
   forward.in[0] = forward.in[1] = q, forward.in[2] = linear.in[1];
   forward.out[0] = o, forward.out[1] = lse;
   if (!work->status) work->status = work->table->kernel[LS_OP_ATTENTION](&forward, &error);
-  ls_kernel_args backward = {.attributes = &work->attributes, .threads = work->threads};
+  ls_kernel_args backward = {.queue = &queue, .attributes = &work->attributes};
   backward.inputs = 6, backward.outputs = 3;
   backward.in[0] = linear.in[1], backward.in[1] = backward.in[2] = q;
   backward.in[3] = linear.in[1], backward.in[4] = o, backward.in[5] = lse;
@@ -106,7 +113,8 @@ static void test_ranks(void **state) {
     pthread_t ranks[RANKS];
     for (int i = 0; i <= RANKS; i++) {
       work[i].table = &table;
-      work[i].threads = threads;
+      work[i].facts = *ls_cpu_facts();
+      work[i].facts.threads = threads;
       work[i].attributes = (ls_attributes){.sequence = 65, .head_dim = 64, .softmax_scale = 0.125};
       rank_allocate(&work[i], i ? &work[0] : NULL);
     }
@@ -144,7 +152,8 @@ static void test_nan(void **state) {
                                       .softcap = 30,
                                       .activation = LS_GELU_TANH};
     const ls_view row = plain_view(x, 1, 40);
-    ls_kernel_args args = {.attributes = &attributes, .inputs = 3, .outputs = 2, .threads = 1};
+    ls_kernel_args args = {
+        .queue = one_thread(), .attributes = &attributes, .inputs = 3, .outputs = 2};
     for (int j = 0; j < 3; j++) args.in[j] = row;
     args.out[0] = plain_view(y, 1, 40), args.out[1] = plain_view(z, 1, 40);
     if (kinds[i] == LS_OP_GELU || kinds[i] == LS_OP_XENT_MAX || kinds[i] == LS_OP_SOFTCAP)
@@ -168,7 +177,8 @@ static void test_nan_bf16(void **state) {
   ls_convert(x, LS_BF16, wide, LS_F32, ROWS * COLUMNS);
   const ls_attributes attributes = {.sequence = ROWS, .head_dim = COLUMNS, .softmax_scale = 1};
   const ls_view rows = {x, LS_BF16, 2, {ROWS, COLUMNS}, {ROWS, COLUMNS}, {0}};
-  ls_kernel_args args = {.attributes = &attributes, .inputs = 3, .outputs = 2, .threads = 1};
+  ls_kernel_args args = {
+      .queue = one_thread(), .attributes = &attributes, .inputs = 3, .outputs = 2};
   for (int i = 0; i < 3; i++) args.in[i] = rows;
   args.out[0] = rows, args.out[1] = plain_view(sums, ROWS, 1);
   args.out[0].data = y;
@@ -190,14 +200,15 @@ static void test_overflow(void **state) {
   for (int i = 0; i < 4; i++) x[i] = ls_f32_to_f16(values[i]);
   ls_view in = {x, LS_F16, 2, {2, 2}, {2, 2}, {0}}, out = in;
   out.data = y;
-  ls_kernel_args product = {.inputs = 2, .outputs = 1, .threads = 1, .in = {in, in}};
+  ls_kernel_args product = {.queue = one_thread(), .inputs = 2, .outputs = 1, .in = {in, in}};
   product.out[0] = out;
   assert_int_equal(table.kernel[LS_OP_LINEAR](&product, &error), LS_OK);
   assert_int_equal(y[0], 0x7c00);
   assert_int_equal(y[1], 0xfc00);
   double norm = 0;
   const ls_attributes attributes = {.weight = 1};
-  ls_kernel_args squares = {.attributes = &attributes, .inputs = 1, .outputs = 1, .threads = 1};
+  ls_kernel_args squares = {
+      .queue = one_thread(), .attributes = &attributes, .inputs = 1, .outputs = 1};
   squares.in[0] = out;
   squares.out[0] = (ls_view){&norm, LS_F64, 1, {1}, {1}, {0}};
   assert_int_equal(table.kernel[LS_OP_SQUARED_NORM](&squares, &error), LS_OK);
@@ -210,7 +221,7 @@ static void cast_row(void *target, ls_dtype to, const void *source, ls_dtype fro
   ls_kernel_table table;
   ls_error error = {0};
   assert_int_equal(ls_cpu_kernels(&table, LS_F16, &error), LS_OK);
-  ls_kernel_args args = {.inputs = 1, .outputs = 1, .threads = 1, .accumulate = {add}};
+  ls_kernel_args args = {.queue = one_thread(), .inputs = 1, .outputs = 1, .accumulate = {add}};
   args.in[0] = (ls_view){.dtype = from, .ndim = 1, .dims = {count}, .valid = {count}};
   args.in[0].data = (void *)(uintptr_t)source;
   args.out[0] = (ls_view){target, to, 1, {count}, {count}, {0}};
@@ -221,7 +232,7 @@ static void cast_row(void *target, ls_dtype to, const void *source, ls_dtype fro
  * the normal numbers, where an instruction narrows that makes 0 of them. */
 static void assert_same(const void *got, const void *wanted, ls_dtype dtype, int64_t count) {
   const size_t width = ls_dtype_bytes(dtype);
-  const bool flushes = dtype == LS_BF16 && strcmp(ls_cpu_vector_set(), "avx512_bf16") == 0;
+  const bool flushes = dtype == LS_BF16 && strcmp(ls_cpu_facts()->set, "avx512_bf16") == 0;
   for (int64_t i = 0; i < count; i++) {
     const char *a = (const char *)got + (size_t)i * width;
     const char *b = (const char *)wanted + (size_t)i * width;
@@ -295,7 +306,7 @@ static void test_share(void **state) {
     int part_of[TURNS] = {0}, levels[32];
     for (int i = 0; i < 32; i++) levels[i] = -1;
     const shared_loop loop = {part_of, levels};
-    ls_cpu_share(parts, parts, TURNS, note_turns, &loop);
+    ls_host_split(parts, parts, TURNS, note_turns, &loop);
     for (int i = 0; i < TURNS; i++) {
       assert_in_range(part_of[i], i ? part_of[i - 1] : 1, parts);
     }
@@ -322,7 +333,7 @@ static void test_table(void **state) {
 }
 
 int main(void) {
-  print_message("%s, kernels for %s\n", ls_cpu_isa_name(), ls_cpu_vector_set());
+  print_message("%s, kernels for %s\n", ls_cpu_facts()->effective, ls_cpu_facts()->set);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_table),       cmocka_unit_test(test_share),
       cmocka_unit_test(test_ranks),       cmocka_unit_test(test_nan),

@@ -188,9 +188,10 @@ static void test_cached_attention_refuses(void **state) {
   uint16_t rows[2 * 4] = {0}, cache[3 * 4] = {0}, narrow[3 * 3] = {0};
   int32_t positions[2] = {2, 3};
   const ls_attributes attributes = {.head_dim = 4, .softmax_scale = 0.5};
+  const ls_device_queue queue = {.facts = ls_cpu_facts()};
   const operand tokens = matrix_of(2, 4, 0, 0), kept = matrix_of(3, 4, 0, 0);
   const operand thin = matrix_of(3, 3, 0, 0), at_rows = vector_of(INDEX, 2);
-  ls_kernel_args args = {.attributes = &attributes, .inputs = 6, .outputs = 1, .threads = 1};
+  ls_kernel_args args = {.queue = &queue, .attributes = &attributes, .inputs = 6, .outputs = 1};
   for (int i = 0; i < 3; i++) args.in[i] = view_of(&tokens, LS_F16, rows);
   for (int i = 3; i < 5; i++) args.in[i] = view_of(&kept, LS_F16, cache);
   args.in[5] = view_of(&at_rows, LS_I32, positions);
@@ -232,7 +233,9 @@ static void half_products(ls_dtype half) {
     }
     const ls_matrix to = {c, dtype, stride, 1}, from = {a, half, depth + 3, 1};
     const ls_matrix turned = {b, half, 1, depth + 3};
-    const ls_kernel_args args = {.threads = 1 + i % MOST_THREADS};
+    const ls_device_facts facts = facts_with(1 + i % MOST_THREADS, false);
+    const ls_device_queue queue = {.facts = &facts};
+    const ls_kernel_args args = {.queue = &queue};
     ls_error error = {0};
     assert_int_equal(
         ls_onednn_multiply(&to, &from, &turned, rows, columns, depth, true, &args, &error), LS_OK);
@@ -260,7 +263,7 @@ int main(void) {
   const uint64_t seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
   random_state = seed;
   print_message("seed %llu (LS_TEST_SEED), %s, kernels for %s\n", (unsigned long long)seed,
-                ls_cpu_isa_name(), ls_cpu_vector_set());
+                ls_cpu_facts()->effective, ls_cpu_facts()->set);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_linear),
       cmocka_unit_test(test_linear_ranges),

@@ -6,8 +6,21 @@
 #include "device/cpu/cpu.h"
 
 /* Libraries and loops without a count of their own take as many threads as the calling one has. */
-static void enter(const ls_device *device) {
+static ls_status enter(const ls_device *device, ls_device_queue queues[LS_DEVICE_QUEUES],
+                       ls_error *error) {
+  (void)error;
+  for (int q = 0; q < LS_DEVICE_QUEUES; q++) queues[q] = (ls_device_queue){.facts = &device->facts};
   omp_set_num_threads(device->facts.threads);
+  return LS_OK;
+}
+
+static void leave(ls_device_queue queues[LS_DEVICE_QUEUES]) {
+  (void)queues;
+}
+
+static ls_status wait(const ls_device_queue *queue, ls_error *error) {
+  (void)queue, (void)error;
+  return LS_OK;
 }
 
 static size_t no_workspace(const ls_device_facts *facts, ls_op_kind kind,
@@ -19,6 +32,7 @@ static size_t no_workspace(const ls_device_facts *facts, ls_op_kind kind,
 static const ls_device_facts reference = {.name = "reference",
                                           .set = "plain",
                                           .alignment = 8,
+                                          .queues = &ls_queues_in_process,
                                           .formats = 1u << LS_F32 | 1u << LS_F64,
                                           LS_HOST_RATES,
                                           .workspace = no_workspace,
@@ -42,7 +56,9 @@ ls_status ls_device_open(const ls_device_options *options, ls_device *device, ls
   *device = (ls_device){.kind = options->kind ? options->kind : usual,
                         .compute = options->compute,
                         .memory = &ls_host_memory,
-                        .enter = enter};
+                        .enter = enter,
+                        .leave = leave,
+                        .wait = wait};
   LS_TRY(fill_kernels(device, &device->kernels[LS_TIER_HOST], error));
   device->facts.threads = options->threads > 0 ? options->threads : 1;
   device->facts.exact = options->exact;

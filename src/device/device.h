@@ -3,9 +3,13 @@
  *   ls_device device;
  *   LS_TRY(ls_device_open(&(ls_device_options){.compute = LS_BF16, .threads = 2}, &device, error));
  *   ... on the thread of a rank:
- *   device.enter(&device);
+ *   ls_device_queue queues[LS_DEVICE_QUEUES];
+ *   LS_TRY(device.enter(&device, queues, error));
  *   LS_TRY(device.memory->write(at, values, bytes, error));
+ *   args.queue = &queues[LS_TIER_DEVICE];
  *   LS_TRY(device.kernels[LS_TIER_DEVICE].kernel[LS_OP_LINEAR](&args, error));
+ *   LS_TRY(device.wait(args.queue, error));
+ *   device.leave(queues);
  *
  * A device is a value, constant once opened: the ranks of a process share it. Nobody but its
  * kernels, its memory's functions and the engine that moves its data follows an address in its
@@ -35,15 +39,23 @@ typedef struct ls_memory_calls {
 /* The memory of a host, which is that of its CPU devices. */
 extern const ls_memory_calls ls_host_memory;
 
+/* Tiers that have kernels. */
+enum { LS_DEVICE_QUEUES = LS_TIER_HOST + 1 };
+
 typedef struct ls_device ls_device;
 struct ls_device {
   const char *kind;
   ls_device_facts facts;
   ls_dtype compute;
   const ls_memory_calls *memory;
-  ls_kernel_table kernels[LS_TIER_HOST + 1]; /* by the tier in which outputs lie */
-  /* The calling thread works for the device from now on. */
-  void (*enter)(const ls_device *device);
+  ls_kernel_table kernels[LS_DEVICE_QUEUES]; /* by the tier in which outputs lie */
+  /* The calling thread works for the device from now on, through queues for the kernels of each
+   * tier, until it leaves them. The device stays where it is that long. */
+  ls_status (*enter)(const ls_device *device, ls_device_queue queues[LS_DEVICE_QUEUES],
+                     ls_error *error);
+  void (*leave)(ls_device_queue queues[LS_DEVICE_QUEUES]);
+  /* Until all that was put on the queue has ended; says what failed. */
+  ls_status (*wait)(const ls_device_queue *queue, ls_error *error);
 };
 
 typedef struct ls_device_options {
@@ -57,10 +69,26 @@ typedef struct ls_device_options {
 LS_CHECKED ls_status ls_device_open(const ls_device_options *options, ls_device *device,
                                     ls_error *error);
 
-/* Hands the turns [0, count) of a loop to at most `threads` threads of the host, 64 at a time, each
- * as one asks for more. What fails first is returned; the other turns may or may not have run. */
-typedef ls_status (*ls_turn)(void *work, int64_t turn, ls_error *error);
-LS_CHECKED ls_status ls_host_share(int threads, int64_t count, ls_turn turn, void *work,
-                                   ls_error *error);
+/* Threads of the host that a loop has where nobody says how many. */
+int ls_host_threads(void);
+
+/* Hands the turns [0, count) of a loop to at most `threads` threads of the host, `at_once` at a
+ * time, each as one asks for more; `thread` is which it is. What fails first is returned; the other
+ * turns may or may not have run. */
+typedef ls_status (*ls_turn)(void *work, int thread, int64_t turn, ls_error *error);
+LS_CHECKED ls_status ls_host_share(int threads, int at_once, int64_t count, ls_turn turn,
+                                   void *work, ls_error *error);
+
+/* The turns [begin, end) of a loop, which are the part'th part of them; `work` is what
+ * ls_host_split was given. */
+typedef void (*ls_host_turns)(const void *work, int part, int64_t begin, int64_t end);
+
+/* Most parts that kernels split their work in, so that partial sums fit an array. */
+enum { LS_HOST_PARTS = 256 };
+
+/* Shares the turns [0, count) of a loop in `parts` ranges, in order, among at most `threads`; a
+ * range may be empty. One thread is the caller, without OpenMP, which allocates a team even for
+ * one. */
+void ls_host_split(int threads, int parts, int64_t count, ls_host_turns turns, const void *work);
 
 #endif

@@ -65,7 +65,7 @@ static ls_view rows_of(const ls_view *view, int64_t first, int64_t count) {
 
 static void call(const attention_case *c, ls_op_kind kind, ls_kernel_args *args) {
   ls_error error = {0};
-  args->workspace_bytes = ls_device_workspace(ls_device_facts_here(), kind, args);
+  args->workspace_bytes = ls_device_workspace(args->queue->facts, kind, args);
   args->workspace = ls_arena_alloc(c->arena, args->workspace_bytes + 64);
   args->workspace = (char *)args->workspace + (-(uintptr_t)args->workspace & 63);
   if (c->table.kernel[kind](args, &error) != LS_OK) fail_msg("%s", error.text);
@@ -80,7 +80,10 @@ static void compare(const attention_case *c, ls_op_kind kind, ls_kernel_args *wh
     whole->accumulate[o] = c->accumulate;
   }
   whole->attributes = &c->attributes;
-  whole->threads = c->threads;
+  ls_device_facts facts = *ls_device_facts_here();
+  facts.threads = c->threads;
+  const ls_device_queue queue = {.facts = &facts};
+  whole->queue = &queue;
   call(c, kind, whole);
   for (int64_t first = 0, next; first < c->tokens; first = next) {
     for (next = first + 1; next < c->tokens; next++)

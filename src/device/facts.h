@@ -11,6 +11,7 @@
 
 #include "cluster/catalog.h"
 #include "device/kernel.h"
+#include "ir/queues.h"
 
 /* Memory that a device has taken beside arena and workspace. */
 typedef struct ls_overhead {
@@ -22,22 +23,24 @@ typedef struct ls_overhead {
 
 enum { LS_MAX_OVERHEADS = 4 };
 
-typedef struct ls_device_facts ls_device_facts;
 struct ls_device_facts {
   const char *name;     /* "cpu", "h100-sxm-80" */
   const char *set;      /* of instructions: "avx512_bf16", "sm_90" */
   int architecture;     /* CUDA: 90 for sm_90; else 0 */
   int64_t memory_bytes; /* 0: its host's, which facts do not say */
   const char *memory_source;
-  bool memory_reported; /* by its driver; else the data sheet's, which may be more */
-  int64_t alignment;    /* that its kernels want of operands */
-  unsigned formats;     /* bit d: multiplies ls_dtype d natively */
-  int lanes;            /* CPU: fp32 numbers of a vector; else 0 */
-  bool pairs;           /* CPU: our kernels multiply pairs of bf16 */
-  bool tiles;           /* CPU: the library multiplies tiles (AMX) */
-  int threads;          /* CPU: for each kernel */
-  bool exact;           /* kernels' results do not depend on how many */
-  int processors;       /* CUDA: streaming multiprocessors; else 0 */
+  bool memory_reported;    /* by its driver; else the data sheet's, which may be more */
+  int64_t alignment;       /* that its kernels want of operands */
+  unsigned formats;        /* bit d: multiplies ls_dtype d natively */
+  int lanes;               /* CPU: fp32 numbers of a vector; else 0 */
+  bool pairs;              /* CPU: our kernels multiply pairs of bf16 */
+  bool tiles;              /* CPU: the library multiplies tiles (AMX) */
+  const char *library;     /* CPU: behind its kernels, with its version; NULL: it was not asked */
+  const char *effective;   /* CPU: instructions that the library says it uses */
+  int threads;             /* CPU: for each kernel */
+  bool exact;              /* kernels' results do not depend on how many */
+  int processors;          /* CUDA: streaming multiprocessors; else 0 */
+  const ls_queues *queues; /* how messages queue in the engine that moves its data */
   /* Upper bound of a call's workspace; data pointers are not read. */
   size_t (*workspace)(const ls_device_facts *facts, ls_op_kind kind, const ls_kernel_args *args);
   const char *workspace_source;
@@ -51,7 +54,8 @@ struct ls_device_facts {
 /* A host of two cores. */
 #define LS_HOST_RATES .flops_per_s = 200e9, .bytes_per_s = 14e9, .sent_per_s = 3e9
 
-/* This machine's CPU, by the instructions that its library reports as effective. */
+/* This machine's CPU, by the instructions that its library reports as effective. A type
+ * that is not among its formats is widened to fp32 before it is multiplied. */
 const ls_device_facts *ls_device_facts_here(void);
 
 /* A CPU with one of these sets: "plain", "avx2", "avx512", "avx512_bf16", "avx512_amx". NULL: there

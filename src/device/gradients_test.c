@@ -165,10 +165,8 @@ static void run_nodes(const subject *s, int first, int end) {
   ls_reference_kernels(&table, LS_F64);
   for (int n = first; n < end; n++) {
     const ls_node *node = &s->graph->nodes.items[n];
-    ls_kernel_args args = {.attributes = &node->attributes,
-                           .inputs = node->inputs,
-                           .outputs = node->outputs,
-                           .threads = 1};
+    ls_kernel_args args = {
+        .attributes = &node->attributes, .inputs = node->inputs, .outputs = node->outputs};
     for (int i = 0; i < node->inputs; i++) args.in[i] = s->views[node->in[i].index];
     for (int o = 0; o < node->outputs; o++) {
       args.out[o] = s->views[node->out[o].index];

@@ -1,6 +1,9 @@
 /* The host: memory that devices of it compute in, and threads. */
 #include <errno.h>
 #include <fcntl.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -68,15 +71,44 @@ const ls_memory_calls ls_host_memory = {.reserve = reserve,
                                         .copy = copy,
                                         .clear = clear};
 
-ls_status ls_host_share(int threads, int64_t count, ls_turn turn, void *work, ls_error *error) {
+int ls_host_threads(void) {
+#ifdef _OPENMP
+  return omp_get_max_threads();
+#else
+  return 1;
+#endif
+}
+
+static int this_thread(void) {
+#ifdef _OPENMP
+  return omp_get_thread_num();
+#else
+  return 0;
+#endif
+}
+
+void ls_host_split(int threads, int parts, int64_t count, ls_host_turns turns, const void *work) {
+  if (threads <= 1 || parts <= 1) {
+    for (int part = 0; part < parts; part++)
+      turns(work, part, count * part / parts, count * (part + 1) / parts);
+    return;
+  }
+#pragma omp parallel for num_threads(threads < parts ? threads : parts) schedule(static)
+  for (int part = 0; part < parts; part++) {
+    turns(work, part, count * part / parts, count * (part + 1) / parts);
+  }
+}
+
+ls_status ls_host_share(int threads, int at_once, int64_t count, ls_turn turn, void *work,
+                        ls_error *error) {
   ls_status status = LS_OK;
 #pragma omp parallel num_threads(threads)
   {
     ls_error own = {0};
     ls_status made = LS_OK;
-#pragma omp for schedule(dynamic, 64) nowait
+#pragma omp for schedule(dynamic, at_once) nowait
     for (int64_t t = 0; t < count; t++)
-      if (made == LS_OK) made = turn(work, t, &own);
+      if (made == LS_OK) made = turn(work, this_thread(), t, &own);
 #pragma omp critical
     if (made != LS_OK && status == LS_OK) {
       status = made;

@@ -1,7 +1,9 @@
 /* What a kernel is given, and the table of kernels a device is.
  *
  * Kernels compute on one rank's part of each tensor. They are called from the rank's executor
- * thread, may use `threads` threads, and allocate nothing. */
+ * thread with a queue of the device, and allocate nothing. LS_OK says that the work is enqueued:
+ * what fails later is said where the queue is waited for. On the CPU a call has ended when it
+ * returns. */
 #ifndef LS_DEVICE_KERNEL_H
 #define LS_DEVICE_KERNEL_H
 
@@ -23,14 +25,21 @@ typedef struct ls_view {
   int64_t start[LS_MAX_DIMS];
 } ls_view;
 
+typedef struct ls_device_facts ls_device_facts;
+
+/* What kernels are put on: work of one queue is done in the order in which it was put there. */
+typedef struct ls_device_queue {
+  const ls_device_facts *facts; /* of the device that computes */
+  void *stream;                 /* the device's own; NULL on the CPU */
+} ls_device_queue;
+
 typedef struct ls_kernel_args {
+  const ls_device_queue *queue; /* that of a recipe's arguments is not read */
   const ls_attributes *attributes;
   int inputs, outputs;
   ls_view in[LS_MAX_INPUTS];
   ls_view out[LS_MAX_OUTPUTS];
   bool accumulate[LS_MAX_OUTPUTS]; /* add to the output in place of writing it */
-  int threads;
-  bool exact; /* the same bits however many threads there are */
   void *workspace;
   size_t workspace_bytes;
 } ls_kernel_args;

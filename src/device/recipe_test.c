@@ -55,11 +55,10 @@ static void run_shape(const op_case *c, const variant *v) {
   ls_kernel_table table;
   ls_error error = {0};
   assert_int_equal(ls_cpu_kernels(&table, v->dtype, &error), LS_OK);
-  ls_kernel_args args = {.attributes = &c->attributes,
-                         .inputs = c->inputs,
-                         .outputs = c->outputs,
-                         .threads = v->threads,
-                         .exact = v->exact};
+  const ls_device_facts facts = facts_with(v->threads, v->exact);
+  const ls_device_queue queue = {.facts = &facts};
+  ls_kernel_args args = {
+      .queue = &queue, .attributes = &c->attributes, .inputs = c->inputs, .outputs = c->outputs};
   for (int i = 0; i < c->inputs; i++) args.in[i] = zeros_of(&c->in[i], v->dtype);
   for (int o = 0; o < c->outputs; o++) args.out[o] = zeros_of(&c->out[o], v->dtype);
   for (int o = 0; o < c->outputs; o++) args.accumulate[o] = v->accumulate && !c->no_add;
@@ -110,14 +109,15 @@ static void test_sets_are_data(void **state) {
   (void)state;
   static const char *const sets[] = {"plain", "avx2", "avx512", "avx512_bf16", "avx512_amx"};
   const ls_attributes attributes = {0};
-  ls_kernel_args args = {.attributes = &attributes, .inputs = 2, .outputs = 1, .threads = 2};
+  ls_kernel_args args = {.attributes = &attributes, .inputs = 2, .outputs = 1};
   const operand matrix = matrix_of(1000, 1000, 0, 0);
   args.in[0] = args.in[1] = args.out[0] = view_of(&matrix, LS_BF16, NULL);
   for (int s = 0; s < 5; s++) {
-    const ls_device_facts *facts = ls_device_facts_cpu(sets[s]);
-    assert_non_null(facts);
-    const size_t bytes = ls_device_workspace(facts, LS_OP_LINEAR, &args);
-    const bool native = ls_device_multiplies(facts, LS_BF16);
+    assert_non_null(ls_device_facts_cpu(sets[s]));
+    ls_device_facts facts = *ls_device_facts_cpu(sets[s]);
+    facts.threads = 2;
+    const size_t bytes = ls_device_workspace(&facts, LS_OP_LINEAR, &args);
+    const bool native = ls_device_multiplies(&facts, LS_BF16);
     assert_int_equal(native, s >= 3);
     assert_true(native ? bytes <= (8 << 20) + 64 : bytes > 8 << 20);
   }

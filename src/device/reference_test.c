@@ -234,7 +234,6 @@ static void make_case(kernel_case *test, ls_op_kind kind, ls_dtype dtype, uint64
   const bool without = draw(seed, '?', 0, 1) == 0;
   test->args.inputs = test->labels.inputs - (without ? test->labels.optional : 0);
   test->args.outputs = test->labels.outputs;
-  test->args.threads = 1;
   for (int i = 0; i < test->args.inputs; i++) {
     const bool index = ls_op_reads_indices(ls_op_row(kind), i);
     test->args.in[i] = make_view(test, &test->labels.in[i], index);

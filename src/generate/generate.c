@@ -4,6 +4,7 @@
 #include "check/check.h"
 #include "checkpoint/checkpoint.h"
 #include "cluster/machine.h"
+#include "comm/engine.h"
 #include "lower/compile.h"
 #include "session/fit.h"
 #include "session/inputs.h"
@@ -97,7 +98,7 @@ static ls_status start(ls_generator *self, const ls_generator_options *options, 
       .compute = options->compute,
       .threads = choose_threads(&self->session.config, options->threads)};
   LS_TRY(ls_device_open(&device, &self->device, error));
-  LS_TRY(ls_world_create_threads(1, &self->world, error));
+  LS_TRY(ls_world_start(&self->device.facts, &(ls_world_options){.ranks = 1}, &self->world, error));
   LS_TRY(ls_rank_create(ls_world_comm(self->world, 0),
                         &(ls_rank_options){.programs = self->programs,
                                            .program_count = self->program_count,

@@ -1,6 +1,6 @@
 /* How the messages of an engine queue, as data: what `check` proves the end of a program for.
  *
- *   const ls_queues nccl = {"NCCL", LS_QUEUE_FOR_ALL, .holds = true, .most_sends = 0};
+ *   const ls_queues one = {"one", LS_QUEUE_FOR_ALL, .holds = true, .most_sends = 0};
  *
  * A queue is worked through in the order in which its messages began. Collectives of the ranks of a
  * stage have a queue of their own, which all of them fill alike. */
@@ -26,5 +26,12 @@ typedef struct ls_queues {
 /* Of the engine for ranks in one process, and in processes under MPI: messages wait beside each
  * other until they are taken. */
 extern const ls_queues ls_queues_in_process;
+
+/* Of NCCL, with a communicator and a stream for each peer and direction: a send holds its stream
+ * until the receive is there. With one stream for all even 1F1B would never end. */
+extern const ls_queues ls_queues_nccl;
+
+/* Which messages have a queue of their own: "a peer and direction". */
+const char *ls_queues_sharing_name(const ls_queues *queues);
 
 #endif

@@ -96,6 +96,7 @@ ls_status ls_compile_programs(ls_arena *arena, const ls_training *training,
                               ls_error *error) {
   LS_TRY(compile_stages(compiled->graph, &compiled->layout, LS_PROGRAM_STEP,
                         &compiled->stages[LS_COMPILED_STEP], error));
+  LS_TRY(ls_program_check_alignment(facts, compiled->stages[LS_COMPILED_STEP][0], error));
   return compile_evaluation(arena, training, &compiled->layout, facts, compiled, error);
 }
 

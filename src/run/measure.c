@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "cluster/machine.h"
-#include "device/cpu/cpu.h"
+#include "device/device.h"
 #include "run/measure_parts.h"
 
 enum { FEWEST_ROUNDS = 3 };
@@ -73,11 +73,12 @@ void ls_measure_unmap(void *memory, size_t bytes) {
 ls_rates_key ls_measure_key(ls_arena *arena) {
   char processor[LS_PROCESSOR_BYTES];
   ls_machine_processor("", processor);
+  const ls_device_facts *facts = ls_device_facts_here();
   return (ls_rates_key){
       .processor = ls_arena_strdup(arena, processor),
       .cores = ls_machine_cores(),
-      .instructions = ls_arena_printf(arena, "%s, %s", ls_cpu_isa_name(), ls_cpu_vector_set()),
-      .library = ls_arena_printf(arena, "lockstep %s, oneDNN %s", LS_VERSION, ls_cpu_library())};
+      .instructions = ls_arena_printf(arena, "%s, %s", facts->effective, facts->set),
+      .library = ls_arena_printf(arena, "lockstep %s, %s", LS_VERSION, facts->library)};
 }
 
 static int64_t smaller(int64_t a, int64_t b) {

@@ -1,8 +1,5 @@
-#include <omp.h>
-
 #include "base/clock.h"
-#include "device/cpu/cpu.h"
-#include "device/kernel.h"
+#include "device/device.h"
 #include "run/measure_parts.h"
 
 /* Large products, as training has them, and few rows against a large weight, as generation has. */
@@ -18,8 +15,7 @@ static const ls_dtype dtypes[] = {LS_F32, LS_BF16, LS_F16};
 enum { DTYPES = sizeof dtypes / sizeof *dtypes };
 
 static bool is_native(ls_dtype dtype) {
-  if (dtype == LS_BF16) return ls_cpu_native_bf16();
-  return dtype == LS_F32 || ls_cpu_native_f16();
+  return ls_device_multiplies(ls_device_facts_here(), dtype);
 }
 
 /* bf16 is what many train in, native or not; fp16 is of interest where it is native. */
@@ -73,17 +69,19 @@ static ls_view matrix(ls_arena *arena, ls_dtype dtype, int64_t rows, int64_t col
                    .valid = {rows, columns}};
 }
 
-static ls_status time_product(measuring *self, const ls_kernel_table *table,
-                              const ls_kernel_args *args, ls_matmul_rate *made, ls_error *error) {
-  const ls_kernel product = table->kernel[LS_OP_LINEAR];
+static ls_status time_product(measuring *self, const ls_device *device, const ls_kernel_args *args,
+                              ls_matmul_rate *made, ls_error *error) {
+  const ls_kernel product = device->kernels[LS_TIER_DEVICE].kernel[LS_OP_LINEAR];
   const double flops = 2.0 * (double)made->rows * (double)made->columns * (double)made->depth;
   /* A call of a small product is shorter than what a clock can tell well. */
   const int calls = flops < 1e8 ? 8 : 1;
   LS_TRY(product(args, error)); /* makes the primitive, and brings the operands in */
+  LS_TRY(device->wait(args->queue, error));
   ls_measure_begin(self);
   while (ls_measure_more(self)) {
     const double begin = ls_now_s();
     for (int c = 0; c < calls; c++) LS_TRY(product(args, error));
+    LS_TRY(device->wait(args->queue, error));
     ls_measure_add(self, ls_now_s() - begin);
   }
   made->rate = ls_measure_rate(self, flops * calls);
@@ -91,51 +89,60 @@ static ls_status time_product(measuring *self, const ls_kernel_table *table,
   return LS_OK;
 }
 
-static ls_status measure_shape(measuring *self, const ls_kernel_table *table, ls_matmul_rate *made,
+static ls_status measure_shape(measuring *self, const ls_device *device,
+                               const ls_device_queue *queue, ls_matmul_rate *made,
                                ls_error *error) {
   ls_measure_next(self, "matmul %s %lldx%lldx%lld, %d thread%s", ls_dtype_name(made->dtype),
                   (long long)made->rows, (long long)made->columns, (long long)made->depth,
                   made->threads, made->threads == 1 ? "" : "s");
   ls_arena *arena = ls_arena_create();
   const ls_attributes attributes = {0};
-  ls_kernel_args args = {.attributes = &attributes,
+  ls_kernel_args args = {.queue = queue,
+                         .attributes = &attributes,
                          .inputs = 2,
                          .outputs = 1,
                          .in = {matrix(arena, made->dtype, made->rows, made->depth),
                                 matrix(arena, made->dtype, made->columns, made->depth)},
-                         .out = {matrix(arena, made->dtype, made->rows, made->columns)},
-                         .threads = made->threads};
+                         .out = {matrix(arena, made->dtype, made->rows, made->columns)}};
   fill(&args.in[0]);
   fill(&args.in[1]);
-  args.workspace_bytes = ls_device_workspace(ls_cpu_facts(), LS_OP_LINEAR, &args);
+  args.workspace_bytes = ls_device_workspace(&device->facts, LS_OP_LINEAR, &args);
   args.workspace = ls_arena_alloc(arena, args.workspace_bytes + 1);
-  const ls_status status = time_product(self, table, &args, made, error);
+  const ls_status status = time_product(self, device, &args, made, error);
   ls_arena_destroy(&arena);
   return status;
 }
 
-static ls_status measure_dtype(measuring *self, ls_dtype dtype, ls_error *error) {
-  ls_kernel_table table;
-  LS_TRY(ls_cpu_kernels(&table, dtype, error));
-  for (int t = thread_counts(self) - 1; t >= 0; t--)
-    for (int s = 0; s < SHAPES; s++) {
-      if (!is_taken(self, s)) continue;
-      ls_matmul_rate made = {.dtype = dtype,
-                             .native = is_native(dtype),
-                             .threads = t ? self->rates->key.cores : 1,
-                             .rows = shapes[s].rows,
-                             .columns = shapes[s].columns,
-                             .depth = shapes[s].depth};
-      LS_TRY(measure_shape(self, &table, &made, error));
-    }
-  return LS_OK;
+/* The calling thread is left with as many threads as it is measured with last. */
+static ls_status measure_on(measuring *self, const ls_device_options *options, ls_error *error) {
+  ls_device device;
+  ls_device_queue queues[LS_DEVICE_QUEUES];
+  LS_TRY(ls_device_open(options, &device, error));
+  LS_TRY(device.enter(&device, queues, error));
+  ls_status status = LS_OK;
+  for (int s = 0; s < SHAPES && status == LS_OK; s++) {
+    if (!is_taken(self, s)) continue;
+    ls_matmul_rate made = {.dtype = options->compute,
+                           .native = is_native(options->compute),
+                           .threads = options->threads,
+                           .rows = shapes[s].rows,
+                           .columns = shapes[s].columns,
+                           .depth = shapes[s].depth};
+    status = measure_shape(self, &device, &queues[LS_TIER_DEVICE], &made, error);
+  }
+  device.leave(queues);
+  return status;
 }
 
 ls_status ls_measure_matmul(measuring *self, ls_error *error) {
-  const int threads = omp_get_max_threads(); /* kernels change it for the calling thread */
-  ls_status status = LS_OK;
-  for (int d = 0; d < DTYPES && status == LS_OK; d++)
-    if (is_measured(dtypes[d])) status = measure_dtype(self, dtypes[d], error);
-  omp_set_num_threads(threads);
-  return status;
+  const int all = self->rates->key.cores;
+  for (int d = 0; d < DTYPES; d++) {
+    if (!is_measured(dtypes[d])) continue;
+    const ls_device_options options = {.kind = "cpu", .compute = dtypes[d], .threads = all};
+    LS_TRY(measure_on(self, &options, error));
+    if (all > 1)
+      LS_TRY(measure_on(
+          self, &(ls_device_options){.kind = "cpu", .compute = dtypes[d], .threads = 1}, error));
+  }
+  return LS_OK;
 }

@@ -1,14 +1,14 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "device/cpu/cpu.h"
+#include "device/device.h"
 #include "run/measure_parts.h"
 
 /* What a loop takes at once: compilers make of it what the processor has. */
 typedef float floats __attribute__((vector_size(32), may_alias));
 typedef uint64_t words __attribute__((vector_size(32), may_alias));
 
-enum { PAGE = 4096, STREAMS = 4, PARTS = LS_CPU_PARTS_MAX };
+enum { PAGE = 4096, STREAMS = 4, PARTS = LS_HOST_PARTS };
 
 /* The arrays of one measurement, shared by page among threads. */
 typedef struct arrays {
@@ -65,10 +65,10 @@ static void measure_way(measuring *self, arrays *on, int threads) {
   ls_measure_next(self, "memory %s, %d thread%s", ls_memory_way_name(on->way), threads,
                   threads == 1 ? "" : "s");
   ls_measure_begin(self);
-  ls_cpu_share(threads, threads, on->pages, run_pages, on);
+  ls_host_split(threads, threads, on->pages, run_pages, on);
   while (ls_measure_more(self)) {
     const double begin = ls_now_s();
-    ls_cpu_share(threads, threads, on->pages, run_pages, on);
+    ls_host_split(threads, threads, on->pages, run_pages, on);
     ls_measure_add(self, ls_now_s() - begin);
   }
   const double bytes = (double)on->pages * PAGE * touched[on->way];
@@ -93,7 +93,7 @@ ls_status ls_measure_memory(measuring *self, ls_error *error) {
                .c = memory + 2 * bytes,
                .pages = pages,
                .sums = LS_NEW_ARRAY(self->arena, uint64_t, PARTS)};
-  ls_cpu_share(all, all, pages, touch_pages, &on);
+  ls_host_split(all, all, pages, touch_pages, &on);
   for (int w = 0; w < LS_MEMORY_WAYS; w++) {
     on.way = (ls_memory_way)w;
     measure_way(self, &on, self->rates->key.cores > 1 ? all : 1);

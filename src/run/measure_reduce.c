@@ -1,6 +1,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "comm/engine.h"
 #include "run/measure_parts.h"
 #include "run/rank_threads.h"
 
@@ -66,7 +67,8 @@ static ls_status reduce_body(ls_comm *comm, void *context, ls_error *error) {
   void *data;
   LS_TRY(ls_comm_group(comm, members, ranks, &group, error));
   LS_TRY(ls_comm_arena(comm, &ls_host_memory, (size_t)self->bytes, &data, error));
-  memset(data, 0, (size_t)self->bytes); /* zeros stay zeros, however often they are summed */
+  /* Zeros stay zeros, however often they are summed. */
+  LS_TRY(ls_host_memory.clear(data, (size_t)self->bytes, error));
   return reduce_rounds(group, self, data, error);
 }
 
@@ -81,7 +83,8 @@ ls_status ls_measure_reduce(measuring *self, ls_error *error) {
       reduction each = {.of = self, .bytes = sizes[s]};
       ls_measure_begin(self);
       ls_world *world;
-      LS_TRY(ls_world_create_threads(rank_counts[r], &world, error));
+      const ls_world_options all = {.ranks = rank_counts[r]};
+      LS_TRY(ls_world_start(ls_device_facts_here(), &all, &world, error));
       const ls_status status = ls_rank_threads_run(world, reduce_body, &each, error);
       ls_world_destroy(&world);
       LS_TRY(status);

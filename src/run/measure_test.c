@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "base/file.h"
-#include "device/cpu/cpu.h"
+#include "device/device.h"
 #include "support/test_folder.h"
 
 typedef struct told {
@@ -49,7 +49,8 @@ static void everything_is_measured_once(void **state) {
   const ls_rates *rates;
   ls_error error = {0};
   if (ls_measure_machine(arena, &options, &rates, &error) != LS_OK) fail_msg("%s", error.text);
-  const int ways = rates->key.cores > 1 ? 2 : 1, dtypes = ls_cpu_native_f16() ? 3 : 2;
+  const int ways = rates->key.cores > 1 ? 2 : 1,
+            dtypes = ls_device_multiplies(ls_device_facts_here(), LS_F16) ? 3 : 2;
   assert_int_equal(rates->matmul.count, ways * dtypes);
   assert_int_equal(rates->memory.count, LS_MEMORY_WAYS * ways);
   assert_int_equal(rates->reduce.count, 4);

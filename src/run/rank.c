@@ -35,6 +35,8 @@ struct ls_rank {
   ls_tiers *tiers;     /* NULL: all is on the device */
   ls_tiers_span moved; /* of the move that ended last */
   const ls_device *device;
+  ls_device_queue queues[LS_DEVICE_QUEUES]; /* by the tier that a kernel's outputs lie in */
+  bool entered;
   loaded_program programs[LS_MAX_PROGRAMS];
   int program_count;
   ls_group *groups[1 << LS_MAX_AXES]; /* by set of axes; made before any program is loaded */
@@ -199,25 +201,24 @@ static int buffer_group_in_body(const ls_program *program, const ls_body *body, 
   return at;
 }
 
-/* The kernels of the tier that an instruction's outputs lie in. */
-static const ls_kernel_table *table_of(const ls_device *device, const ls_program *program,
-                                       const ls_instruction *instruction) {
+/* The tier whose kernels compute an instruction: that of its outputs. */
+static ls_tier tier_of(const ls_program *program, const ls_instruction *instruction) {
   const ls_tier tier =
       instruction->outputs
           ? ls_pool_tier(ls_program_buffer_group(program, instruction->out[0])->pool)
           : LS_TIER_DEVICE;
-  return &device->kernels[tier == LS_TIER_HOST ? LS_TIER_HOST : LS_TIER_DEVICE];
+  return tier == LS_TIER_HOST ? LS_TIER_HOST : LS_TIER_DEVICE;
 }
 
 static void load_instruction(ls_rank *rank, const ls_program *program, const ls_body *body,
                              const ls_instruction *instruction, loaded *made) {
+  const ls_tier tier = tier_of(program, instruction);
   made->instruction = instruction;
-  made->args = (ls_kernel_args){.attributes = &instruction->attributes,
+  made->args = (ls_kernel_args){.queue = &rank->queues[tier],
+                                .attributes = &instruction->attributes,
                                 .inputs = instruction->inputs,
-                                .outputs = instruction->outputs,
-                                .threads = rank->device->facts.threads,
-                                .exact = rank->device->facts.exact};
-  made->kernel = table_of(rank->device, program, instruction)->kernel[instruction->kind];
+                                .outputs = instruction->outputs};
+  made->kernel = rank->device->kernels[tier].kernel[instruction->kind];
   for (int i = 0; i < instruction->inputs; i++) {
     made->args.in[i] = view_of(rank->number, program, instruction->in[i], &made->in_offset[i]);
     made->in_buffer_group[i] = buffer_group_in_body(program, body, instruction->in[i]);
@@ -266,7 +267,7 @@ static ls_status give_workspace(ls_rank *rank, const ls_program *program, loaded
                                 ls_error *error) {
   const ls_instruction *instruction = each->instruction;
   if (!instruction) return LS_OK; /* no action runs it */
-  const ls_kernel_table *table = table_of(rank->device, program, instruction);
+  const ls_kernel_table *table = &rank->device->kernels[tier_of(program, instruction)];
   each->args.workspace = rank->workspace;
   each->args.workspace_bytes = rank->workspace_bytes;
   if (!table->wants || instruction->collective != LS_COLLECTIVE_NONE) return LS_OK;
@@ -314,6 +315,10 @@ static ls_status create_staging(ls_rank *rank, ls_error *error) {
 }
 
 static ls_status fill_rank(ls_rank *rank, const ls_rank_options *options, ls_error *error) {
+  LS_TRY(rank->device->enter(rank->device, rank->queues, error));
+  rank->entered = true;
+  for (int p = 0; p < options->program_count; p++)
+    LS_TRY(ls_program_check_alignment(&rank->device->facts, options->programs[p], error));
   const ls_mesh *mesh = &options->programs[0]->mesh;
   const int ranks = ls_mesh_ranks(mesh);
   if (ranks != ls_comm_size(rank->comm))
@@ -343,7 +348,6 @@ ls_status ls_rank_create(ls_comm *comm, const ls_rank_options *options, ls_rank 
   made->comm = comm;
   made->number = ls_comm_rank(comm);
   made->device = options->device;
-  made->device->enter(made->device);
   const ls_status status = fill_rank(made, options, error);
   if (status == LS_OK)
     ls_rank_set_cell(made, LS_CELL_SCALE, 1);
@@ -363,6 +367,7 @@ void ls_rank_destroy(ls_rank **rank) {
   free((*rank)->staging);
   ls_tiers_destroy(&(*rank)->tiers);
   free((*rank)->pairs);
+  if ((*rank)->entered) (*rank)->device->leave((*rank)->queues);
   (*rank)->device->memory->release((*rank)->workspace, (*rank)->workspace_bytes);
   free(*rank);
   *rank = NULL;
@@ -440,11 +445,18 @@ static void bind(loaded *each, char *const *buffer_groups, bool first) {
   }
 }
 
+/* What is no kernel finds the work of kernels before it done. */
+static ls_status wait_for_kernels(const ls_rank *rank, ls_error *error) {
+  return rank->device->wait(&rank->queues[LS_TIER_DEVICE], error);
+}
+
 static ls_status run_instruction(ls_rank *rank, const loaded *each, ls_error *error) {
+  if (!each->skipped && each->instruction->collective == LS_COLLECTIVE_NONE)
+    return each->kernel(&each->args, error);
+  LS_TRY(wait_for_kernels(rank, error));
   if (each->skipped) return run_skipped(rank, &each->args, error);
   if (ls_collective_moves(each->instruction->collective)) return run_move(rank, each, error);
-  if (each->instruction->collective != LS_COLLECTIVE_NONE) return run_collective(rank, each, error);
-  return each->kernel(&each->args, error);
+  return run_collective(rank, each, error);
 }
 
 static ls_status fail_instruction(ls_rank *rank, const ls_program *program,
@@ -491,6 +503,7 @@ static ls_status view_is_finite(const ls_rank *rank, const ls_view *view, bool *
 static ls_status check_outputs(const ls_rank *rank, const ls_program *program, const loaded *each,
                                ls_error *error) {
   const ls_instruction *instruction = each->instruction;
+  LS_TRY(wait_for_kernels(rank, error));
   for (int o = 0; o < each->args.outputs; o++) {
     bool finite = true;
     const bool awaited = instruction->collective == LS_RECEIVE && instruction->phase == LS_BEGIN;
@@ -567,6 +580,7 @@ static ls_status run_actions(ls_rank *rank, int p, int first, int last, ls_error
     }
   }
   ls_comm_about(rank->comm, NULL);
+  LS_TRY(wait_for_kernels(rank, error));
   return read_cells(rank, error);
 }
 

@@ -24,14 +24,17 @@ static ls_view square(char *data, ls_dtype dtype) {
       .data = data, .dtype = dtype, .ndim = 2, .dims = {SIDE, SIDE}, .valid = {SIDE, SIDE}};
 }
 
-static ls_status time_products(ls_kernel linear, const ls_kernel_args *args, rates_now *made,
+static ls_status time_products(const ls_device *device, const ls_kernel_args *args, rates_now *made,
                                ls_error *error) {
+  const ls_kernel linear = device->kernels[LS_TIER_DEVICE].kernel[LS_OP_LINEAR];
   LS_TRY(linear(args, error)); /* makes the primitive */
+  LS_TRY(device->wait(args->queue, error));
   const double begin = ls_now_s(), flops = 2.0 * SIDE * SIDE * SIDE;
   double rates[MOST_CALLS];
   int calls = 0;
   for (double last = begin; calls < MOST_CALLS && last - begin < measured_s;) {
     LS_TRY(linear(args, error));
+    LS_TRY(device->wait(args->queue, error));
     const double now = ls_now_s();
     rates[calls++] = flops / (now - last);
     last = now;
@@ -52,8 +55,7 @@ static ls_status measure(const ls_session *session, rates_now *made, ls_error *e
                          .inputs = 2,
                          .outputs = 1,
                          .in = {square(NULL, dtype), square(NULL, dtype)},
-                         .out = {square(NULL, dtype)},
-                         .threads = device->facts.threads};
+                         .out = {square(NULL, dtype)}};
   args.workspace_bytes = ls_device_workspace(&device->facts, LS_OP_LINEAR, &args);
   const size_t bytes = 3 * matrix_bytes + args.workspace_bytes;
   int none;
@@ -63,8 +65,13 @@ static ls_status measure(const ls_session *session, rates_now *made, ls_error *e
   args.in[1].data = memory + matrix_bytes;
   args.out[0].data = memory + 2 * matrix_bytes;
   args.workspace = memory + 3 * matrix_bytes;
-  const ls_status status =
-      time_products(device->kernels[LS_TIER_DEVICE].kernel[LS_OP_LINEAR], &args, made, error);
+  ls_device_queue queues[LS_DEVICE_QUEUES];
+  ls_status status = device->enter(device, queues, error);
+  if (status == LS_OK) {
+    args.queue = &queues[LS_TIER_DEVICE];
+    status = time_products(device, &args, made, error);
+    device->leave(queues);
+  }
   device->memory->release(memory, bytes);
   return status;
 }

@@ -28,7 +28,8 @@ ls_status ls_session_prove(const ls_session *session, ls_session_proof *proof, l
   for (int p = 0; p < LS_SESSION_PROGRAMS; p++) {
     ls_error found = {0};
     const ls_status status =
-        ls_check(session->graph, &session->layout, session->stages[p], &proof->reports[p], &found);
+        ls_check_on(session->device.facts.queues, session->graph, &session->layout,
+                    session->stages[p], &proof->reports[p], &found);
     if (status != LS_OK)
       return ls_fail(error, status, "the program of the %s is wrong: %s", names[p], found.text);
   }

@@ -4,7 +4,8 @@
  *   LS_TRY(ls_session_prove(session, &proof, error));
  *   printf("proved in %.2f s\n", proof.seconds);
  *
- * Read-only on the session: any thread may. */
+ * Messages queue as they do in the engine that moves the device's data. Read-only on the session:
+ * any thread may. */
 #ifndef LS_SESSION_PROVE_H
 #define LS_SESSION_PROVE_H
 

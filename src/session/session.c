@@ -517,7 +517,8 @@ typedef struct initialising {
   int64_t *first_piece; /* [parameters + 1] */
 } initialising;
 
-static ls_status initialise_turn(void *work, int64_t piece, ls_error *error) {
+static ls_status initialise_turn(void *work, int thread, int64_t piece, ls_error *error) {
+  (void)thread;
   const initialising *self = work;
   const ls_program *program = ls_rank_program(self->rank, LS_SESSION_STEP);
   int p = 0;
@@ -540,7 +541,7 @@ ls_status ls_session_initialise(const ls_session *session, ls_rank *rank, ls_err
     work.first_piece[p + 1] = work.first_piece[p] + (elements + FILL_ELEMENTS - 1) / FILL_ELEMENTS;
   }
   const ls_status status =
-      ls_host_share(session->device.facts.threads, work.first_piece[program->parameter_count],
+      ls_host_share(session->device.facts.threads, 64, work.first_piece[program->parameter_count],
                     initialise_turn, &work, error);
   ls_arena_destroy(&scratch);
   return status;

@@ -14,6 +14,7 @@
 #include "cost/cost.h"
 #include "run/rank_threads.h"
 #include "session/agree.h"
+#include "session/prove.h"
 
 enum { MAX_WORDS = 16, SEED = 5 };
 
@@ -192,6 +193,20 @@ static void workspace_is_part_of_what_is_needed(void **state) {
   assert_true(found > 0); /* a budget that could be kept with a byte less */
 }
 
+/* Proved on the queues of the engine that moves the device's data; with one for all messages, which
+ * each of them holds, 1F1B on two stages never ends. */
+static void assert_queues_are_the_devices(ls_session *session) {
+  static const ls_queues one = {"one", LS_QUEUE_FOR_ALL, .holds = true};
+  ls_session_proof proof;
+  ls_error error = {0};
+  assert_ptr_equal(session->device.facts.queues, &ls_queues_nccl);
+  assert_int_equal(ls_session_prove(session, &proof, &error), LS_OK);
+  assert_true(proof.reports[LS_SESSION_STEP].transfers > 0);
+  session->device.facts.queues = &one;
+  assert_int_equal(ls_session_prove(session, &proof, &error), LS_REFUTED);
+  assert_non_null(strstr(error.text, "waits in a circle"));
+}
+
 /* Of exactly what its programs, workspace and overheads need a device has enough, and of a byte
  * less too little; it multiplies bf16, so that is its dtype. */
 static void devices_that_are_not_here(void **state) {
@@ -222,7 +237,33 @@ static void devices_that_are_not_here(void **state) {
     assert_int_equal(session->groups[stage], 3); /* dp_shard, the other stage, all */
     assert_int_equal(session->overhead[stage],
                      facts.overheads[0].bytes + 3 * facts.overheads[1].bytes);
+    assert_queues_are_the_devices(session);
   }
+  ls_arena_destroy(&arena);
+}
+
+/* Refused where it is compiled, and where a program is loaded that was compiled for another. */
+static void kernels_that_want_another_alignment(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  ls_device_facts facts = *ls_device_facts_here();
+  facts.alignment = 3 * LS_STORAGE_ALIGNMENT;
+  const char *words[] = {"model=gpt2-10m", "data.seq_len=128", "train.batch=1", "dropout=0"};
+  ls_run_file *run;
+  ls_session *session;
+  ls_error error = {0};
+  assert_int_equal(ls_run_file_read(arena, NULL, words, 4, &run, &error), LS_OK);
+  assert_int_equal(ls_session_create_on(arena, run, 1, 1, &facts, &session, &error), LS_INPUT);
+  assert_non_null(strstr(error.text, "want multiples of 768"));
+  assert_int_equal(ls_run_file_read(arena, NULL, words, 4, &run, &error), LS_OK);
+  assert_int_equal(ls_session_create(arena, run, 1, 1, &session, &error), LS_OK);
+  session->device.facts.alignment = 3 * LS_STORAGE_ALIGNMENT;
+  ls_world *world;
+  ls_rank *rank;
+  assert_int_equal(ls_world_create_threads(1, &world, &error), LS_OK);
+  assert_int_equal(ls_session_rank(session, ls_world_comm(world, 0), &rank, &error), LS_INPUT);
+  assert_non_null(strstr(error.text, "want multiples of 768"));
+  ls_world_destroy(&world);
   ls_arena_destroy(&arena);
 }
 
@@ -232,6 +273,7 @@ int main(void) {
       cmocka_unit_test(ranks_fail_without_a_record),
       cmocka_unit_test(workspace_is_part_of_what_is_needed),
       cmocka_unit_test(devices_that_are_not_here),
+      cmocka_unit_test(kernels_that_want_another_alignment),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -67,10 +67,8 @@ static void run(interpreter *machine) {
   memset(machine->written, 0, sizeof(bool) * (size_t)machine->graph->tensors.count);
   for (int n = 0; n < machine->graph->nodes.count; n++) {
     const ls_node *node = &machine->graph->nodes.items[n];
-    ls_kernel_args args = {.attributes = &node->attributes,
-                           .inputs = node->inputs,
-                           .outputs = node->outputs,
-                           .threads = 1};
+    ls_kernel_args args = {
+        .attributes = &node->attributes, .inputs = node->inputs, .outputs = node->outputs};
     for (int i = 0; i < node->inputs; i++) args.in[i] = machine->views[node->in[i].index];
     for (int o = 0; o < node->outputs; o++) {
       const int tensor = node->out[o].index;

@@ -5,6 +5,7 @@
 
 #include "base/stop.h"
 #include "cluster/machine.h"
+#include "comm/engine.h"
 #include "cost/cost.h"
 #include "session/fit.h"
 #include "session/offload_room.h"
@@ -176,8 +177,8 @@ static ls_status execute_with_data(const ls_run *run, const ls_dataset *dataset,
   LS_TRY(ls_session_check_offload(session, session->devices, error));
   LS_TRY(ls_session_check_fit(session, session->devices, session->devices, error));
   ls_world *world;
-  LS_TRY(ls_world_create_threads(session->devices, &world, error));
-  ls_world_set_deadline(world, run->file->comm.timeout);
+  const ls_world_options all = {.ranks = session->devices, .deadline_s = run->file->comm.timeout};
+  LS_TRY(ls_world_start(&session->device.facts, &all, &world, error));
   const ls_train_options inner = {.fresh = options->fresh ? LS_FRESH_ASIDE : LS_FRESH_NO,
                                   .begin = forward_begin,
                                   .report = forward_step,

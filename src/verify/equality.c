@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/random.h"
+#include "comm/engine.h"
 #include "ir/saved.h"
 #include "lower/compile.h"
 #include "run/rank_parameters.h"
@@ -243,8 +244,9 @@ static ls_status run_in(ls_arena *compiler, ls_arena *arena, const ls_experiment
                                     .compute = layout->compute};
   LS_TRY(ls_device_open(&device, &work.device, error));
   ls_world *world;
-  LS_TRY(ls_world_create_threads(ls_mesh_ranks(&stages[0]->mesh), &world, error));
-  if (experiment->deadline_s > 0) ls_world_set_deadline(world, experiment->deadline_s);
+  const ls_world_options all = {.ranks = ls_mesh_ranks(&stages[0]->mesh),
+                                .deadline_s = experiment->deadline_s};
+  LS_TRY(ls_world_start(&work.device.facts, &all, &world, error));
   const ls_status status = ls_rank_threads_run(world, rank_body, &work, error);
   ls_world_destroy(&world);
   const char *unlike = atomic_load(&work.unlike);

@@ -3,7 +3,7 @@
  *
  *   ls_verification *verification;
  *   LS_TRY(ls_verify_prepare(arena, "traces/gpt2", words, count, &verification, error));
- *   LS_TRY(ls_world_create_threads(2, &world, error));
+ *   LS_TRY(ls_world_start(ls_device_facts_here(), &(ls_world_options){.ranks = 2}, &world, error));
  *   ls_status status = ls_verify_run(verification, world, error);
  *   ... verification->rows[LS_VERIFY_LOSS].worst ...
  *

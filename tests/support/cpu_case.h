@@ -193,7 +193,7 @@ static inline void attention_prepare(const op_case *c, ls_kernel_args *device,
                                      ls_kernel_args *reference) {
   ls_kernel_table table;
   ls_reference_kernels(&table, LS_F32);
-  ls_kernel_args forward = {.attributes = &c->attributes, .inputs = 3, .outputs = 2, .threads = 1};
+  ls_kernel_args forward = {.attributes = &c->attributes, .inputs = 3, .outputs = 2};
   for (int i = 0; i < 3; i++) forward.in[i] = reference->in[i + 1];
   for (int i = 0; i < 2; i++) forward.out[i] = reference->in[i + 4];
   ls_error error = {0};
@@ -308,24 +308,30 @@ static inline void args_free(ls_kernel_args *args, bool in_place) {
 
 /* The workspace that the recipe has for a call, of the set whose kernels are asked. */
 static inline size_t recipe_of(const op_case *c, const ls_kernel_args *args) {
-  ls_device_facts facts = *ls_cpu_facts();
+  ls_device_facts facts = *args->queue->facts;
   const ls_device_facts *set = case_set ? ls_device_facts_cpu(case_set->name) : &facts;
   facts.lanes = set->lanes;
   facts.pairs = set->pairs;
   return ls_device_workspace(&facts, c->kind, args);
 }
 
+static inline ls_device_facts facts_with(int threads, bool exact) {
+  ls_device_facts facts = *ls_cpu_facts();
+  facts.threads = threads;
+  facts.exact = exact;
+  return facts;
+}
+
 static inline void case_run(const op_case *c, const variant *v) {
+  const ls_device_facts facts = facts_with(v->threads, v->exact);
+  const ls_device_queue queue = {.facts = &facts};
   ls_kernel_table device_table, reference_table;
   ls_error error = {0};
   assert_int_equal(ls_cpu_kernels(&device_table, v->dtype, &error), LS_OK);
   if (case_set) case_set->fill(&device_table);
   ls_reference_kernels(&reference_table, LS_F32);
-  ls_kernel_args device = {.attributes = &c->attributes,
-                           .inputs = c->inputs,
-                           .outputs = c->outputs,
-                           .threads = v->threads,
-                           .exact = v->exact};
+  ls_kernel_args device = {
+      .queue = &queue, .attributes = &c->attributes, .inputs = c->inputs, .outputs = c->outputs};
   ls_kernel_args reference = device;
   for (int i = 0; i < c->inputs; i++) {
     const ls_dtype dtype = dtype_of(&c->in[i], v->dtype);

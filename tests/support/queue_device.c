@@ -309,11 +309,8 @@ static void issue(rank *r) {
 
 static ls_kernel_args bind(const rank *r, const item *each) {
   const ls_instruction *about = &r->program->instructions.items[each->instruction];
-  ls_kernel_args args = {.attributes = &about->attributes,
-                         .inputs = about->inputs,
-                         .outputs = about->outputs,
-                         .threads = 1,
-                         .exact = true};
+  ls_kernel_args args = {
+      .attributes = &about->attributes, .inputs = about->inputs, .outputs = about->outputs};
   for (int i = 0; i < about->inputs; i++)
     args.in[i] =
         view_of(r->program, r->number, about->in[i], base_in(r, each->action, about->in[i]));

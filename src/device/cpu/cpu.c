@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #if defined(__x86_64__)
@@ -14,7 +15,7 @@
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static ls_onednn_isa effective; /* these are written once, before any other use */
 static ls_device_facts facts;
-static bool dots_bf16, multiplies_bf16;
+static bool dots_bf16;
 static bool converts_f16;
 static char library[32];
 static pthread_key_t buffer_key;
@@ -72,38 +73,19 @@ static const ls_vector_set *vector_set(void) {
 
 static void start(void) {
   effective = ls_onednn_effective_isa();
-  ls_onednn_version(library, sizeof library);
+  char version[sizeof library - sizeof "oneDNN "];
+  ls_onednn_version(version, sizeof version);
+  snprintf(library, sizeof library, "oneDNN %s", version);
   converts_f16 = has_f16c();
   dots_bf16 = effective.bf16 && !bf16_dot_is_slow();
-  multiplies_bf16 = effective.amx || dots_bf16;
+  const bool multiplies_bf16 = effective.amx || dots_bf16;
   facts = *ls_device_facts_cpu(vector_set()->name);
+  facts.library = library;
+  facts.effective = effective.name;
   facts.tiles = effective.amx;
   facts.formats =
       1u << LS_F32 | (unsigned)multiplies_bf16 << LS_BF16 | (unsigned)effective.fp16 << LS_F16;
   buffers_kept = pthread_key_create(&buffer_key, buffer_destroy) == 0;
-}
-
-static const ls_onednn_isa *isa(void) {
-  pthread_once(&once, start);
-  return &effective;
-}
-
-bool ls_cpu_native_bf16(void) {
-  pthread_once(&once, start);
-  return multiplies_bf16;
-}
-
-bool ls_cpu_native_f16(void) {
-  return isa()->fp16;
-}
-
-const char *ls_cpu_isa_name(void) {
-  return isa()->name;
-}
-
-const char *ls_cpu_library(void) {
-  pthread_once(&once, start);
-  return library;
 }
 
 const ls_device_facts *ls_cpu_facts(void) {
@@ -114,10 +96,6 @@ const ls_device_facts *ls_cpu_facts(void) {
 const ls_vector_set *ls_cpu_vectors(void) {
   pthread_once(&once, start);
   return vector_set();
-}
-
-const char *ls_cpu_vector_set(void) {
-  return ls_cpu_vectors()->name;
 }
 
 /* The calling thread's buffer of at least `bytes`. What it held is lost when it grows. */
@@ -155,24 +133,12 @@ int64_t ls_cpu_scratch_misses(void) {
   return atomic_load_explicit(&scratch_misses, memory_order_relaxed);
 }
 
-int ls_cpu_parts(const ls_kernel_args *args, int64_t elements) {
+int ls_cpu_parts(const ls_device_facts *of, int64_t elements) {
   enum { WORTH_FORKING = 16384, EXACT_PARTS = 16 };
   if (elements < WORTH_FORKING) return 1;
-  if (args->exact) return EXACT_PARTS;
-  if (args->threads <= 1) return 1;
-  return args->threads < LS_CPU_PARTS_MAX ? args->threads : LS_CPU_PARTS_MAX;
-}
-
-void ls_cpu_share(int threads, int parts, int64_t count, ls_cpu_turns turns, const void *work) {
-  if (threads <= 1 || parts <= 1) {
-    for (int part = 0; part < parts; part++)
-      turns(work, part, count * part / parts, count * (part + 1) / parts);
-    return;
-  }
-#pragma omp parallel for num_threads(threads < parts ? threads : parts) schedule(static)
-  for (int part = 0; part < parts; part++) {
-    turns(work, part, count * part / parts, count * (part + 1) / parts);
-  }
+  if (of->exact) return EXACT_PARTS;
+  if (of->threads <= 1) return 1;
+  return of->threads < LS_HOST_PARTS ? of->threads : LS_HOST_PARTS;
 }
 
 /* Our own kernels keep to the recipe, which counts what they ask for. */

@@ -27,9 +27,9 @@ static size_t scratch_of(const ls_product *p, bool add, int threads) {
 }
 
 /* Whether oneDNN keeps to the recipe's scratch; the smallest products are made as they are. */
-static bool keeps_to_recipe(const ls_product *p, bool add, int threads) {
+static bool keeps_to_recipe(const ls_product *p, bool add, const ls_device_facts *facts) {
   if (p->left.dtype == LS_F32 || (p->rows <= 64 && p->columns <= 64)) return true;
-  return scratch_of(p, add, threads) <= ls_product_scratch(ls_cpu_facts(), p, threads);
+  return scratch_of(p, add, facts->threads) <= ls_product_scratch(facts, p, facts->threads);
 }
 
 /* The first or the second half of a product along its target's longer side. */
@@ -43,7 +43,7 @@ static ls_product half_of(const ls_product *p, bool second) {
 
 static ls_status multiply(const ls_product *p, bool add, const ls_kernel_args *args,
                           ls_error *error) {
-  if (keeps_to_recipe(p, add, args->threads))
+  if (keeps_to_recipe(p, add, args->queue->facts))
     return ls_onednn_multiply(&p->target, &p->left, &p->right, p->rows, p->columns, p->depth, add,
                               args, error);
   const ls_product first = half_of(p, false), second = half_of(p, true);
@@ -52,10 +52,10 @@ static ls_status multiply(const ls_product *p, bool add, const ls_kernel_args *a
 }
 
 /* What oneDNN wants for a product that is made like this. */
-static size_t wanted(const ls_product *p, bool add, int threads) {
-  if (keeps_to_recipe(p, add, threads)) return scratch_of(p, add, threads);
+static size_t wanted(const ls_product *p, bool add, const ls_device_facts *facts) {
+  if (keeps_to_recipe(p, add, facts)) return scratch_of(p, add, facts->threads);
   const ls_product first = half_of(p, false), second = half_of(p, true);
-  const size_t a = wanted(&first, add, threads), b = wanted(&second, add, threads);
+  const size_t a = wanted(&first, add, facts), b = wanted(&second, add, facts);
   return a > b ? a : b;
 }
 
@@ -192,7 +192,7 @@ static void dw_turns(const void *work, int part, int64_t begin, int64_t end) {
 
 static ls_status widened(const ls_linear *l, const ls_kernel_args *args, ls_error *error) {
   ls_widening w = ls_widening_of(l);
-  const int parts = ls_cpu_parts(args, l->n * l->m);
+  const int parts = ls_cpu_parts(args->queue->facts, l->n * l->m);
   const size_t bytes = ls_widening_bytes(&w, parts);
   float *scratch = ls_cpu_scratch(args, bytes);
   if (!scratch) return ls_fail(error, LS_FAILED, "no memory for %zu bytes of scratch", bytes);
@@ -204,11 +204,12 @@ static ls_status widened(const ls_linear *l, const ls_kernel_args *args, ls_erro
   for (w.m0 = 0; w.m0 < l->m; w.m0 += w.range) {
     w.count = least(w.range, l->m - w.m0);
     if (l->kind == LS_OP_LINEAR_DW) {
-      ls_cpu_share(args->threads, parts, w.count, dw_turns, &w);
+      ls_host_split(args->queue->facts->threads, parts, w.count, dw_turns, &w);
       continue;
     }
-    ls_cpu_share(args->threads, parts, w.count, range_turns, &w);
-    ls_cpu_share(args->threads, parts, l->n, l->kind == LS_OP_LINEAR ? linear_turns : dx_turns, &w);
+    ls_host_split(args->queue->facts->threads, parts, w.count, range_turns, &w);
+    ls_host_split(args->queue->facts->threads, parts, l->n,
+                  l->kind == LS_OP_LINEAR ? linear_turns : dx_turns, &w);
   }
   if (failed) return ls_fail(error, LS_FAILED, "oneDNN: a product of fp32 copies failed");
   return LS_OK;
@@ -239,8 +240,8 @@ static ls_status few_rows(const ls_linear *l, const ls_kernel_args *args, ls_err
                                .rows = l->n,
                                .columns = l->m,
                                .depth = l->k};
-  const int parts = ls_cpu_parts(args, l->m * l->k);
-  ls_cpu_share(args->threads, parts, l->m, few_rows_turns, &product);
+  const int parts = ls_cpu_parts(args->queue->facts, l->m * l->k);
+  ls_host_split(args->queue->facts->threads, parts, l->m, few_rows_turns, &product);
   narrow(l->nm, 0, 0, &sums, l->add);
   return LS_OK;
 }
@@ -274,7 +275,7 @@ static void split_turns(const void *work, int index, int64_t begin, int64_t end)
   if (p.rows == 0 || p.columns == 0) return;
   char *scratch = split->scratch + (size_t)index * split->part_bytes;
   const ls_kernel_args alone = {
-      .threads = 1, .workspace = scratch, .workspace_bytes = split->part_bytes};
+      .queue = split->alone, .workspace = scratch, .workspace_bytes = split->part_bytes};
   ls_error error;
   const ls_status status = ls_product_is_copied(&p)
                                ? multiply_turned(&p, split->add, (float *)scratch, &error)
@@ -284,13 +285,17 @@ static void split_turns(const void *work, int index, int64_t begin, int64_t end)
 
 static ls_status multiply_split(const ls_product *p, bool add, const ls_kernel_args *args,
                                 ls_error *error) {
-  ls_split_product split = ls_product_split(ls_cpu_facts(), p, add, args);
+  ls_device_facts one = *args->queue->facts;
+  one.threads = 1;
+  const ls_device_queue alone = {.facts = &one};
+  ls_split_product split = ls_product_split(args->queue->facts, p, add);
+  split.alone = &alone;
   const size_t bytes = split.part_bytes * (size_t)split.parts;
   split.scratch = ls_cpu_scratch(args, bytes);
   if (!split.scratch) return ls_fail(error, LS_FAILED, "no memory for %zu bytes of scratch", bytes);
   atomic_bool failed = false;
   split.failed = &failed;
-  ls_cpu_share(args->threads, split.parts, split.parts, split_turns, &split);
+  ls_host_split(args->queue->facts->threads, split.parts, split.parts, split_turns, &split);
   if (failed) return ls_fail(error, LS_FAILED, "oneDNN: a part of a product failed");
   return LS_OK;
 }
@@ -302,8 +307,9 @@ static ls_status run(ls_op_kind kind, const ls_kernel_args *args, ls_error *erro
   clear_output(&l, empty);
   if (empty) return LS_OK;
   if (ls_linear_is_few_rows(&l)) return few_rows(&l, args, error);
-  if (!ls_linear_is_direct(ls_cpu_facts(), &l)) return widened(&l, args, error);
-  return (ls_product_splits(&p, args) ? multiply_split : multiply)(&p, l.add, args, error);
+  if (!ls_linear_is_direct(args->queue->facts, &l)) return widened(&l, args, error);
+  return (ls_product_splits(args->queue->facts, &p) ? multiply_split : multiply)(&p, l.add, args,
+                                                                                 error);
 }
 
 static ls_status kernel_linear(const ls_kernel_args *args, ls_error *error) {
@@ -328,14 +334,17 @@ void ls_cpu_linear_kernels(ls_kernel_table *table) {
 size_t ls_cpu_linear_wants(ls_op_kind kind, const ls_kernel_args *args) {
   const ls_linear l = ls_linear_read(kind, args, false);
   if (l.n <= 0 || l.m <= 0 || l.k <= 0 || ls_linear_is_few_rows(&l)) return 0;
-  if (!ls_linear_is_direct(ls_cpu_facts(), &l)) return 0;
+  const ls_device_facts *facts = args->queue->facts;
+  if (!ls_linear_is_direct(facts, &l)) return 0;
   const ls_product p = ls_product_of(kind, l.nk, l.nm, l.mk, l.n, l.m, l.k);
-  if (!ls_product_splits(&p, args)) return wanted(&p, l.add, args->threads);
-  const ls_split_product split = ls_product_split(ls_cpu_facts(), &p, l.add, args);
+  if (!ls_product_splits(facts, &p)) return wanted(&p, l.add, facts);
+  ls_device_facts alone = *facts;
+  alone.threads = 1;
+  const ls_split_product split = ls_product_split(facts, &p, l.add);
   size_t most = 0;
   for (int i = 0; i < split.parts; i++) {
     const ls_product part = ls_split_part(&split, i);
-    const size_t bytes = part.rows && part.columns ? wanted(&part, l.add, 1) : 0;
+    const size_t bytes = part.rows && part.columns ? wanted(&part, l.add, &alone) : 0;
     if (bytes > most) most = bytes;
   }
   return most * (size_t)split.parts;

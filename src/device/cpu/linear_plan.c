@@ -158,12 +158,11 @@ static size_t part_bytes(const ls_device_facts *facts, const ls_product *p) {
   return ls_product_scratch(facts, p, 1);
 }
 
-ls_split_product ls_product_split(const ls_device_facts *facts, const ls_product *whole, bool add,
-                                  const ls_kernel_args *args) {
+ls_split_product ls_product_split(const ls_device_facts *facts, const ls_product *whole, bool add) {
   enum { PRODUCTS_AS_ELEMENT = 32 }; /* so many take as long as an element of other kernels */
   const double products = (double)whole->rows * (double)whole->columns * (double)whole->depth;
   ls_split_product split = {.whole = whole, .add = add};
-  split.parts = ls_cpu_parts(args, (int64_t)(products / PRODUCTS_AS_ELEMENT));
+  split.parts = ls_cpu_parts(facts, (int64_t)(products / PRODUCTS_AS_ELEMENT));
   if (is_turned(whole) && !ls_product_is_copied(whole) && split.parts == 1)
     split.parts = 2; /* see ls_product_splits */
   split_grid(&split);
@@ -176,8 +175,8 @@ ls_split_product ls_product_split(const ls_device_facts *facts, const ls_product
   return split;
 }
 
-bool ls_product_splits(const ls_product *p, const ls_kernel_args *args) {
-  return args->exact || p->left.dtype == LS_F32 || is_turned(p);
+bool ls_product_splits(const ls_device_facts *facts, const ls_product *p) {
+  return facts->exact || p->left.dtype == LS_F32 || is_turned(p);
 }
 
 enum { RANGE_FLOATS = 1 << 22, RANGE_MOST = 2048, CHUNK_FLOATS = 1 << 20, CHUNK_ROWS = 512 };
@@ -215,11 +214,11 @@ static size_t recipe(const ls_device_facts *facts, ls_op_kind kind, const ls_ker
   if (ls_linear_is_few_rows(&l)) return ls_few_rows_bytes(&l);
   if (!ls_linear_is_direct(facts, &l)) {
     const ls_widening w = ls_widening_of(&l);
-    return ls_widening_bytes(&w, ls_cpu_parts(args, INT64_MAX));
+    return ls_widening_bytes(&w, ls_cpu_parts(facts, INT64_MAX));
   }
   const ls_product p = product_of(&l);
-  if (!ls_product_splits(&p, args)) return ls_product_scratch(facts, &p, args->threads);
-  const ls_split_product split = ls_product_split(facts, &p, l.add, args);
+  if (!ls_product_splits(facts, &p)) return ls_product_scratch(facts, &p, facts->threads);
+  const ls_split_product split = ls_product_split(facts, &p, l.add);
   return split.part_bytes * (size_t)split.parts + 64;
 }
 

@@ -53,7 +53,7 @@ bool ls_linear_is_direct(const ls_device_facts *facts, const ls_linear *l);
 /* 16-bit products are left to oneDNN's threads, unless the order of sums must not depend on them.
  * But it turns an operand slowly where that is dense: for parts of it it takes its gemm, which over
  * shapes of dw is 5 to 35 % faster. */
-bool ls_product_splits(const ls_product *product, const ls_kernel_args *args);
+bool ls_product_splits(const ls_device_facts *facts, const ls_product *product);
 
 /* A product of operands as they are stored, in parts of its target that threads make by
  * themselves. oneDNN's own division takes up to 10 % longer, and half as long again for few rows;
@@ -61,7 +61,8 @@ bool ls_product_splits(const ls_product *product, const ls_kernel_args *args);
 typedef struct ls_split_product {
   const ls_product *whole;
   bool add;
-  int parts, down, across; /* of the target: down * across parts */
+  int parts, down, across;      /* of the target: down * across parts */
+  const ls_device_queue *alone; /* of one thread, which a part is */
   char *scratch;
   size_t part_bytes;
   atomic_bool *failed;
@@ -71,8 +72,7 @@ enum { LS_TURNED_ROWS = 512, LS_TURNED_DEPTH = 256 /* of a turned operand at a t
 
 /* Whether a turned left operand is copied; in 16 bits oneDNN copies the operand itself. */
 bool ls_product_is_copied(const ls_product *product);
-ls_split_product ls_product_split(const ls_device_facts *facts, const ls_product *whole, bool add,
-                                  const ls_kernel_args *args);
+ls_split_product ls_product_split(const ls_device_facts *facts, const ls_product *whole, bool add);
 ls_product ls_split_part(const ls_split_product *split, int part);
 
 /* A product by way of fp32 copies. m is gone through in ranges, so that the copy of a vocabulary's

@@ -309,7 +309,7 @@ ls_status ls_onednn_multiply(const ls_matrix *target, const ls_matrix *left, con
                              int64_t rows, int64_t columns, int64_t depth, bool add,
                              const ls_kernel_args *args, ls_error *error) {
   const ls_matrix *const operands[SCRATCH] = {target, left, right};
-  use_threads(args->threads);
+  use_threads(args->queue->facts->threads);
   if (gemm_takes(operands)) {
     const dnnl_status_t done = gemm(operands, rows, columns, depth, add);
     if (done == dnnl_success) return LS_OK;
@@ -318,7 +318,7 @@ ls_status ls_onednn_multiply(const ls_matrix *target, const ls_matrix *left, con
   product_cache *cache = cache_get();
   if (!cache) return ls_fail(error, LS_FAILED, "oneDNN: its CPU engine could not be started");
   product_key key;
-  key_fill(&key, operands, rows, columns, depth, add, args->threads);
+  key_fill(&key, operands, rows, columns, depth, add, args->queue->facts->threads);
   product *item = NULL;
   dnnl_status_t status = cache_find(cache, &key, &item);
   void *scratch = NULL;

@@ -5,13 +5,13 @@
 #include "device/cpu/cpu.h"
 #include "device/cpu/linear_plan.h"
 
-static size_t parts_of(const ls_kernel_args *args) {
-  return (size_t)ls_cpu_parts(args, INT64_MAX);
+static size_t parts_of(const ls_device_facts *facts) {
+  return (size_t)ls_cpu_parts(facts, INT64_MAX);
 }
 
 /* Of a part's sums of columns, twice where there is a bias, in whole cache lines. */
-static size_t column_sums(const ls_kernel_args *args) {
-  return parts_of(args) * 2 * sizeof(float) * (size_t)(args->in[1].dims[1] + 16);
+static size_t column_sums(const ls_device_facts *facts, const ls_kernel_args *args) {
+  return parts_of(facts) * 2 * sizeof(float) * (size_t)(args->in[1].dims[1] + 16);
 }
 
 /* Lists of the tokens of each row, where the gradient is not added up as it is stored. */
@@ -28,7 +28,7 @@ static size_t attention(const ls_device_facts *facts, ls_op_kind kind, const ls_
   int64_t floats = ls_attention_floats(width, sequence, pairs);
   if (kind == LS_OP_ATTENTION_BWD) floats = ls_attention_bwd_floats(width, sequence);
   if (kind == LS_OP_CACHED_ATTENTION) floats = ls_cached_attention_floats(width);
-  return (size_t)ls_whole_blocks(floats, 16) * parts_of(args) * sizeof(float);
+  return (size_t)ls_whole_blocks(floats, 16) * parts_of(facts) * sizeof(float);
 }
 
 static size_t recipe(const ls_device_facts *facts, ls_op_kind kind, const ls_kernel_args *args) {
@@ -40,7 +40,7 @@ static size_t recipe(const ls_device_facts *facts, ls_op_kind kind, const ls_ker
     case LS_OP_LAYERNORM_BWD:
     case LS_OP_RMSNORM_BWD:
     case LS_OP_HEADNORM_BWD: /* of a head's columns, which are fewer */
-    case LS_OP_ROW_SCALE_BWD: bytes = column_sums(args); break;
+    case LS_OP_ROW_SCALE_BWD: bytes = column_sums(facts, args); break;
     case LS_OP_EMBEDDING_DW: bytes = token_lists(args); break;
     case LS_OP_ATTENTION:
     case LS_OP_ATTENTION_BWD:
@@ -50,11 +50,11 @@ static size_t recipe(const ls_device_facts *facts, ls_op_kind kind, const ls_ker
   return bytes ? bytes + 64 : 0; /* room to align it */
 }
 
-#define LS_CPU(NAME, LANES, FORMATS, ...)                                             \
-  {                                                                                   \
-    .name = "cpu", .set = NAME, .alignment = 64, .formats = 1u << LS_F32 | (FORMATS), \
-    LS_HOST_RATES, .lanes = LANES, .workspace = recipe,                               \
-    .workspace_source = "the scratch of its kernels", __VA_ARGS__                     \
+#define LS_CPU(NAME, LANES, FORMATS, ...)                                              \
+  {                                                                                    \
+    .name = "cpu", .set = NAME, .alignment = 64, .formats = 1u << LS_F32 | (FORMATS),  \
+    LS_HOST_RATES, .lanes = LANES, .threads = 1, .queues = &ls_queues_in_process,      \
+    .workspace = recipe, .workspace_source = "the scratch of its kernels", __VA_ARGS__ \
   }
 
 static const ls_device_facts sets[] = {

@@ -60,14 +60,14 @@ LS_INLINE int64_t attention_elements(const attention_shape *shape) {
 /* Shares `units` of work on `elements` in all, each part with `floats` of scratch. */
 LS_INLINE ls_status attention_share(const ls_kernel_args *args, const attention_shape *shape,
                                     int64_t units, int64_t elements, int64_t floats,
-                                    ls_cpu_turns turns, ls_error *error) {
+                                    ls_host_turns turns, ls_error *error) {
   if (units == 0) return LS_OK;
   attention_work work = {.args = args, .shape = *shape, .floats = round_up(floats, 16)};
-  const int parts = ls_cpu_parts(args, elements);
+  const int parts = ls_cpu_parts(args->queue->facts, elements);
   const size_t bytes = (size_t)(work.floats * parts) * sizeof(float);
   work.scratch = ls_cpu_scratch(args, bytes);
   if (!work.scratch) return ls_fail(error, LS_FAILED, "no memory for %zu bytes of scratch", bytes);
-  ls_cpu_share(args->threads, parts, units, turns, &work);
+  ls_host_split(args->queue->facts->threads, parts, units, turns, &work);
   return LS_OK;
 }
 

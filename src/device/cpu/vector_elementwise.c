@@ -57,8 +57,9 @@ static void elementwise_turns(const void *work, int part, int64_t begin, int64_t
 static ls_status elementwise(const ls_kernel_args *args, piece_function function) {
   const elementwise_work work = {args, function};
   const int64_t rows = view_rows(&args->out[0]);
-  const int parts = ls_cpu_parts(args, rows * view_columns(&args->out[0]));
-  ls_cpu_share(args->threads, parts, rows * view_pieces(&args->out[0]), elementwise_turns, &work);
+  const int parts = ls_cpu_parts(args->queue->facts, rows * view_columns(&args->out[0]));
+  ls_host_split(args->queue->facts->threads, parts, rows * view_pieces(&args->out[0]),
+                elementwise_turns, &work);
   return LS_OK;
 }
 
@@ -217,8 +218,9 @@ static void copy_turns(const void *work, int part, int64_t begin, int64_t end) {
 static ls_status copy_bytes(const ls_kernel_args *args) {
   const int64_t rows = view_rows(&args->out[0]);
   const int64_t columns = least(view_columns(&args->out[0]), view_columns(&args->in[0]));
-  ls_cpu_share(args->threads, rows > 1 ? ls_cpu_parts(args, rows * columns) : 1, rows, copy_turns,
-               args);
+  ls_host_split(args->queue->facts->threads,
+                rows > 1 ? ls_cpu_parts(args->queue->facts, rows * columns) : 1, rows, copy_turns,
+                args);
   return LS_OK;
 }
 

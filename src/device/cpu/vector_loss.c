@@ -26,10 +26,10 @@ static float row_max(const ls_view *logits, int64_t row, int64_t columns) {
 }
 
 /* Shares the rows of logits. */
-static ls_status share_rows(const ls_kernel_args *args, ls_cpu_turns turns) {
+static ls_status share_rows(const ls_kernel_args *args, ls_host_turns turns) {
   const ls_view *logits = &args->in[0];
-  const int parts = ls_cpu_parts(args, logits->valid[0] * logits->valid[1]);
-  ls_cpu_share(args->threads, parts, logits->valid[0], turns, args);
+  const int parts = ls_cpu_parts(args->queue->facts, logits->valid[0] * logits->valid[1]);
+  ls_host_split(args->queue->facts->threads, parts, logits->valid[0], turns, args);
   return LS_OK;
 }
 

@@ -104,8 +104,9 @@ static void layernorm_turns(const void *work, int part, int64_t begin, int64_t e
 static ls_status kernel_layernorm(const ls_kernel_args *args, ls_error *error) {
   (void)error;
   const ls_view *x = &args->in[0];
-  ls_cpu_share(args->threads, ls_cpu_parts(args, x->valid[0] * x->valid[1]), x->valid[0],
-               layernorm_turns, args);
+  ls_host_split(args->queue->facts->threads,
+                ls_cpu_parts(args->queue->facts, x->valid[0] * x->valid[1]), x->valid[0],
+                layernorm_turns, args);
   return LS_OK;
 }
 
@@ -128,8 +129,9 @@ static void rmsnorm_turns(const void *work, int part, int64_t begin, int64_t end
 static ls_status kernel_rmsnorm(const ls_kernel_args *args, ls_error *error) {
   (void)error;
   const ls_view *x = &args->in[0];
-  ls_cpu_share(args->threads, ls_cpu_parts(args, x->valid[0] * x->valid[1]), x->valid[0],
-               rmsnorm_turns, args);
+  ls_host_split(args->queue->facts->threads,
+                ls_cpu_parts(args->queue->facts, x->valid[0] * x->valid[1]), x->valid[0],
+                rmsnorm_turns, args);
   return LS_OK;
 }
 
@@ -249,14 +251,14 @@ void LS_VECTOR(ls_join_parts)(const ls_view *out, bool add, const float *sums, i
 static ls_status norm_bwd(const ls_kernel_args *args, const float *means, const float *scales,
                           bool has_bias, ls_error *error) {
   const ls_view *x = &args->in[1];
-  const int parts = ls_cpu_parts(args, x->valid[0] * x->valid[1]);
+  const int parts = ls_cpu_parts(args->queue->facts, x->valid[0] * x->valid[1]);
   const int64_t length = (x->valid[1] + 15) / 16 * 16; /* whole cache lines for each part */
   const int64_t stride = has_bias ? 2 * length : length;
   const size_t bytes = (size_t)(stride * parts) * sizeof(float);
   float *sums = ls_cpu_scratch(args, bytes);
   if (!sums) return ls_fail(error, LS_FAILED, "no memory for %zu bytes of scratch", bytes);
   const norm_bwd_work work = {args, means, scales, sums, length, stride, has_bias};
-  ls_cpu_share(args->threads, parts, x->valid[0], norm_bwd_turns, &work);
+  ls_host_split(args->queue->facts->threads, parts, x->valid[0], norm_bwd_turns, &work);
   LS_VECTOR(ls_join_parts)(&args->out[1], args->accumulate[1], sums, stride, parts);
   if (has_bias)
     LS_VECTOR(ls_join_parts)(&args->out[2], args->accumulate[2], sums + length, stride, parts);

@@ -36,10 +36,11 @@ static void squares_turns(const void *work, int part, int64_t begin, int64_t end
 static ls_status kernel_squared_norm(const ls_kernel_args *args, ls_error *error) {
   (void)error;
   const ls_view *x = &args->in[0];
-  const int parts = ls_cpu_parts(args, view_rows(x) * view_columns(x));
-  double sums[LS_CPU_PARTS_MAX];
+  const int parts = ls_cpu_parts(args->queue->facts, view_rows(x) * view_columns(x));
+  double sums[LS_HOST_PARTS];
   const squares_work work = {x, sums};
-  ls_cpu_share(args->threads, parts, view_rows(x) * view_pieces(x), squares_turns, &work);
+  ls_host_split(args->queue->facts->threads, parts, view_rows(x) * view_pieces(x), squares_turns,
+                &work);
   double total = 0;
   for (int part = 0; part < parts; part++) total += sums[part];
   double *out = args->out[0].data;
@@ -82,11 +83,12 @@ static void adamw_piece(const adamw *a, const float *gradient, float *master, fl
 
 /* Shares the pieces of the master parameters. A factor of 0 says that the gradients are not finite:
  * then nothing is updated. */
-static ls_status share_pieces(const ls_kernel_args *args, ls_cpu_turns turns) {
+static ls_status share_pieces(const ls_kernel_args *args, ls_host_turns turns) {
   if (cell(&args->in[3]) == 0) return LS_OK;
   const ls_view *master = &args->out[0];
-  const int parts = ls_cpu_parts(args, view_rows(master) * view_columns(master));
-  ls_cpu_share(args->threads, parts, view_rows(master) * view_pieces(master), turns, args);
+  const int parts = ls_cpu_parts(args->queue->facts, view_rows(master) * view_columns(master));
+  ls_host_split(args->queue->facts->threads, parts, view_rows(master) * view_pieces(master), turns,
+                args);
   return LS_OK;
 }
 
@@ -136,10 +138,11 @@ static void adamw_ahead_turns(const void *work, int part, int64_t begin, int64_t
   }
 }
 
-static ls_status share_ahead(const ls_kernel_args *args, ls_cpu_turns turns) {
+static ls_status share_ahead(const ls_kernel_args *args, ls_host_turns turns) {
   const ls_view *weights = &args->out[0];
-  const int parts = ls_cpu_parts(args, view_rows(weights) * view_columns(weights));
-  ls_cpu_share(args->threads, parts, view_rows(weights) * view_pieces(weights), turns, args);
+  const int parts = ls_cpu_parts(args->queue->facts, view_rows(weights) * view_columns(weights));
+  ls_host_split(args->queue->facts->threads, parts, view_rows(weights) * view_pieces(weights),
+                turns, args);
   return LS_OK;
 }
 

@@ -116,9 +116,10 @@ static void row_scale_bwd_turns(const void *work, int part, int64_t begin, int64
   }
 }
 
-static ls_status share_rows(const ls_kernel_args *args, const ls_view *x, ls_cpu_turns turns) {
-  ls_cpu_share(args->threads, ls_cpu_parts(args, x->valid[0] * x->valid[1]), x->valid[0], turns,
-               args);
+static ls_status share_rows(const ls_kernel_args *args, const ls_view *x, ls_host_turns turns) {
+  ls_host_split(args->queue->facts->threads,
+                ls_cpu_parts(args->queue->facts, x->valid[0] * x->valid[1]), x->valid[0], turns,
+                args);
   return LS_OK;
 }
 
@@ -139,13 +140,13 @@ static ls_status kernel_row_scale(const ls_kernel_args *args, ls_error *error) {
 
 static ls_status kernel_row_scale_bwd(const ls_kernel_args *args, ls_error *error) {
   const ls_view *x = &args->in[1];
-  const int parts = ls_cpu_parts(args, x->valid[0] * x->valid[1]);
+  const int parts = ls_cpu_parts(args->queue->facts, x->valid[0] * x->valid[1]);
   const int64_t stride = (x->valid[1] + 15) / 16 * 16; /* whole cache lines for each part */
   const size_t bytes = (size_t)(stride * parts) * sizeof(float);
   float *sums = ls_cpu_scratch(args, bytes);
   if (bytes && !sums) return ls_fail(error, LS_FAILED, "no memory for %zu bytes of scratch", bytes);
   const row_bwd_work work = {args, sums, stride};
-  ls_cpu_share(args->threads, parts, x->valid[0], row_scale_bwd_turns, &work);
+  ls_host_split(args->queue->facts->threads, parts, x->valid[0], row_scale_bwd_turns, &work);
   LS_VECTOR(ls_join_parts)(&args->out[1], args->accumulate[1], sums, stride, parts);
   return LS_OK;
 }

@@ -48,8 +48,9 @@ static void embedding_turns(const void *work, int part, int64_t begin, int64_t e
 static ls_status kernel_embedding(const ls_kernel_args *args, ls_error *error) {
   (void)error;
   const ls_view *y = &args->out[0];
-  ls_cpu_share(args->threads, ls_cpu_parts(args, y->valid[0] * y->valid[1]), y->valid[0],
-               embedding_turns, args);
+  ls_host_split(args->queue->facts->threads,
+                ls_cpu_parts(args->queue->facts, y->valid[0] * y->valid[1]), y->valid[0],
+                embedding_turns, args);
   return LS_OK;
 }
 
@@ -126,8 +127,8 @@ static ls_status embedding_dw_narrow(const ls_kernel_args *args, int parts, ls_e
   if (!places) return ls_fail(error, LS_FAILED, "no memory for %zu bytes of scratch", bytes);
   const token_lists lists = {args, places, places + args->out[0].valid[0]};
   lists_make(&lists);
-  ls_cpu_share(args->threads, parts, (args->in[0].valid[1] + LINE - 1) / LINE,
-               embedding_dw_narrow_turns, &lists);
+  ls_host_split(args->queue->facts->threads, parts, (args->in[0].valid[1] + LINE - 1) / LINE,
+                embedding_dw_narrow_turns, &lists);
   return LS_OK;
 }
 
@@ -137,9 +138,10 @@ static ls_status kernel_embedding_dw(const ls_kernel_args *args, ls_error *error
   if (!args->accumulate[0]) {
     memset(dw->data, 0, (size_t)(dw->dims[0] * dw->dims[1]) * ls_dtype_bytes(dw->dtype));
   }
-  const int parts = ls_cpu_parts(args, dy->valid[0] * columns);
+  const int parts = ls_cpu_parts(args->queue->facts, dy->valid[0] * columns);
   if (dw->dtype != LS_F32) return embedding_dw_narrow(args, parts, error);
-  ls_cpu_share(args->threads, parts, (columns + LINE - 1) / LINE, embedding_dw_turns, args);
+  ls_host_split(args->queue->facts->threads, parts, (columns + LINE - 1) / LINE, embedding_dw_turns,
+                args);
   return LS_OK;
 }
 
@@ -200,8 +202,9 @@ static ls_status kernel_bias_db(const ls_kernel_args *args, ls_error *error) {
   (void)error;
   const ls_view *dy = &args->in[0];
   const int64_t columns = least(dy->valid[1], args->out[0].valid[0]);
-  ls_cpu_share(args->threads, ls_cpu_parts(args, dy->valid[0] * columns),
-               (columns + LINE - 1) / LINE, bias_db_turns, args);
+  ls_host_split(args->queue->facts->threads,
+                ls_cpu_parts(args->queue->facts, dy->valid[0] * columns),
+                (columns + LINE - 1) / LINE, bias_db_turns, args);
   return LS_OK;
 }
 
@@ -272,8 +275,9 @@ static void rotate_turns(const void *work, int part, int64_t begin, int64_t end)
 static ls_status rotate(const ls_kernel_args *args, float direction) {
   const rotate_work work = {args, direction};
   const ls_view *y = &args->out[0];
-  ls_cpu_share(args->threads, ls_cpu_parts(args, y->valid[0] * y->valid[1]), y->valid[0],
-               rotate_turns, &work);
+  ls_host_split(args->queue->facts->threads,
+                ls_cpu_parts(args->queue->facts, y->valid[0] * y->valid[1]), y->valid[0],
+                rotate_turns, &work);
   return LS_OK;
 }
 
