@@ -52,10 +52,6 @@ void ls_pattern_free(ls_pattern *pattern) {
   pattern->code = NULL;
 }
 
-const char *ls_pattern_translated(const ls_pattern *pattern) {
-  return pattern->translated;
-}
-
 void ls_matcher_free(ls_matcher *matcher) {
   pcre2_match_data_free(matcher->data);
   pcre2_match_context_free(matcher->context);

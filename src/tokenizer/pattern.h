@@ -53,7 +53,4 @@ void ls_pattern_begin(const ls_pattern *pattern, ls_matcher *matcher, ls_span te
 LS_CHECKED ls_status ls_pattern_find(ls_matcher *matcher, size_t from, ls_match *match,
                                      ls_error *error);
 
-/* The pattern as PCRE2 reads it, for tests. */
-const char *ls_pattern_translated(const ls_pattern *pattern);
-
 #endif
