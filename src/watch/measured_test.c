@@ -133,7 +133,7 @@ static void check_xml(const char *text) {
   if (!xml_is_well_formed(text, why)) fail_msg("%s", why);
 }
 
-/* No box over another of its lane; all within the picture. */
+/* No box over another of its track; all within the picture. */
 static void check_svg(const ls_timeline *timeline) {
   size_t bytes;
   char *text = NULL;
@@ -153,7 +153,7 @@ static void check_svg(const ls_timeline *timeline) {
   free(text);
 }
 
-/* Spans between tiers of memory lie in a lane of their own and are no transfers of stages. */
+/* Spans between tiers of memory lie in a track of their own and are no transfers of stages. */
 static int count_kind(const ls_timeline *timeline, ls_span_kind kind) {
   int count = 0;
   for (int i = 0; i < timeline->spans.count; i++) {

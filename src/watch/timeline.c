@@ -7,8 +7,8 @@
 enum {
   LEFT = 124,
   TOP = 64,
-  LANE = 34,      /* of what computes */
-  THIN_LANE = 20, /* of what communicates, and of what moves, below it */
+  TRACK = 34,      /* of what computes */
+  THIN_TRACK = 20, /* of what communicates, and of what moves, below it */
   GAP = 8,
   AXIS = 26,
   LEGEND = 40,
@@ -42,12 +42,12 @@ const char *ls_timeline_queue_name(int queue) {
 }
 
 static int process_height(const ls_timeline *timeline) {
-  return LANE + (timeline->queues - 1) * (THIN_LANE + 2) + GAP;
+  return TRACK + (timeline->queues - 1) * (THIN_TRACK + 2) + GAP;
 }
 
-static int lane_top(const ls_timeline *timeline, int process, int queue) {
+static int track_top(const ls_timeline *timeline, int process, int queue) {
   const int top = TOP + process * process_height(timeline);
-  return queue == LS_QUEUE_COMPUTE ? top : top + LANE + 2 + (queue - 1) * (THIN_LANE + 2);
+  return queue == LS_QUEUE_COMPUTE ? top : top + TRACK + 2 + (queue - 1) * (THIN_TRACK + 2);
 }
 
 static void draw_tooltip(const drawing *of, const ls_timeline_span *span) {
@@ -86,26 +86,26 @@ static void draw_label(const drawing *of, const ls_timeline_span *span, double x
 static void draw_span(const drawing *of, const ls_timeline_span *span) {
   const double x = LEFT + span->start * of->unit, width = (span->end - span->start) * of->unit;
   const bool thin = span->queue != LS_QUEUE_COMPUTE;
-  const int y = lane_top(of->timeline, span->process, (int)span->queue);
+  const int y = track_top(of->timeline, span->process, (int)span->queue);
   fputs("<g>", of->stream);
   draw_tooltip(of, span);
   fprintf(of->stream,
           "<rect x='%.2f' y='%d' width='%.2f' height='%d' fill='hsl(%.0f,%d%%,%d%%)'%s/>", x, y,
-          width, thin ? THIN_LANE : LANE, span->microbatch >= 0 ? ls_hue_of(span->microbatch) : 0,
+          width, thin ? THIN_TRACK : TRACK, span->microbatch >= 0 ? ls_hue_of(span->microbatch) : 0,
           span->microbatch >= 0 ? 65 : 0, lightness_of(span->kind), width < 3 ? "" : " class='b'");
   draw_label(of, span, x + width / 2, y, width);
   fputs("</g>\n", of->stream);
 }
 
-static void draw_lane(const drawing *of, int process, int queue) {
+static void draw_track(const drawing *of, int process, int queue) {
   const bool thin = queue != LS_QUEUE_COMPUTE;
-  const int y = lane_top(of->timeline, process, queue);
+  const int y = track_top(of->timeline, process, queue);
   fprintf(of->stream, "<text x='%d' y='%d' class='%s'>", LEFT - 8, y + (thin ? 14 : 21),
           thin ? "q" : "l");
   ls_markup_text(thin ? ls_timeline_queue_name(queue) : of->timeline->process_names[process],
                  of->stream);
   fprintf(of->stream, "</text><rect x='%d' y='%d' width='%.1f' height='%d' fill='#f2f2f2'/>\n",
-          LEFT, y, of->timeline->end * of->unit, thin ? THIN_LANE : LANE);
+          LEFT, y, of->timeline->end * of->unit, thin ? THIN_TRACK : TRACK);
 }
 
 static void draw_axis(const drawing *of, int y) {
@@ -175,7 +175,7 @@ void ls_timeline_svg(const ls_timeline *timeline, FILE *stream) {
   ls_markup_text(timeline->subtitle, stream);
   fputs("</text>\n", stream);
   for (int p = 0; p < timeline->processes; p++)
-    for (int queue = 0; queue < timeline->queues; queue++) draw_lane(&of, p, queue);
+    for (int queue = 0; queue < timeline->queues; queue++) draw_track(&of, p, queue);
   for (int i = 0; i < timeline->spans.count; i++) draw_span(&of, &timeline->spans.items[i]);
   draw_axis(&of, axis);
   draw_legend(&of, axis + AXIS + 8);

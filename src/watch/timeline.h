@@ -5,7 +5,7 @@
  *   ls_timeline_svg(timeline, stream);
  *   ls_timeline_json(timeline, stream);
  *
- * The SVG stands alone: no script, no font of its own; one lane per process and queue, colours by
+ * The SVG stands alone: no script, no font of its own; one track per process and queue, colours by
  * microbatch, a tooltip on every box. Thread-safe as long as no two threads share an arena. */
 #ifndef LS_WATCH_TIMELINE_H
 #define LS_WATCH_TIMELINE_H
@@ -47,7 +47,7 @@ typedef struct ls_timeline {
   double microseconds; /* that a unit is in the trace */
   int processes;
   const char **process_names;      /* "stage 0" */
-  int queues;                      /* each has a lane; the first computes */
+  int queues;                      /* each has a track; the first computes */
   int chunks;                      /* of each stage */
   double end;                      /* of the last span */
   LS_LIST(ls_timeline_span) spans; /* by process, then in order of time */
@@ -68,11 +68,11 @@ typedef struct ls_timeline_run {
 
 typedef enum ls_timeline_detail {
   LS_TIMELINE_INSTRUCTIONS, /* a span for each; all ranks */
-  LS_TIMELINE_ACTIONS,      /* neighbours of one action and queue are one span; LS_TIMELINE_LANES
+  LS_TIMELINE_ACTIONS,      /* neighbours of one action and queue are one span; LS_TIMELINE_TRACKS
                                ranks at most, else the first rank of each stage */
 } ls_timeline_detail;
 
-enum { LS_TIMELINE_LANES = 32 };
+enum { LS_TIMELINE_TRACKS = 32 };
 
 /* A step as measured, in ms. In the arena; borrows the texts of programs. */
 ls_timeline *ls_timeline_measured(ls_arena *arena, const ls_timeline_run *run,

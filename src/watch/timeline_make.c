@@ -128,7 +128,7 @@ static void add_rank(const measuring *of, int process, const ls_program *program
 static void add_ranks(measuring *of, const ls_recording *recording) {
   const ls_mesh *mesh = &of->run->stages[0]->mesh;
   const int stages = ls_mesh_stages(mesh), each = recording->ranks / stages;
-  const bool few = of->detail == LS_TIMELINE_ACTIONS && recording->ranks > LS_TIMELINE_LANES;
+  const bool few = of->detail == LS_TIMELINE_ACTIONS && recording->ranks > LS_TIMELINE_TRACKS;
   ls_timeline *made = of->made;
   made->processes = few ? stages : recording->ranks;
   made->process_names = LS_NEW_ARRAY(of->arena, const char *, made->processes);

@@ -13,7 +13,7 @@
 #include "watch/markup.h"
 #include "watch/timeline.h"
 
-/* Boxes of one lane follow one another, and none leaves the picture. */
+/* Boxes of one track follow one another, and none leaves the picture. */
 static void check_boxes(const char *svg, int stages, int passes) {
   char why[LS_XML_WHY];
   if (!xml_is_well_formed(svg, why)) fail_msg("%s", why);
