@@ -106,7 +106,7 @@ bad "inspection of a text" 2 'text.txt: of no known kind; expected config.json' 
 bad "unknown flag" 2 '--frehs: did you mean --fresh' train run.yaml --frehs
 bad "flag without its value" 2 '-n: expected a value' train run.yaml -n
 bad "no count of devices" 2 '-n: found "two"' train run.yaml -n two
-bad "missing run file" 2 'absent.yaml: no such file' train absent.yaml
+bad "missing run file" 2 'absent.yaml: no such file; expected a run file' train absent.yaml
 bad "two run files" 2 'one run file' train run.yaml unknown.yaml
 bad "unknown key in the file" 2 'unknown.yaml:3: .*txet.*data.text' train unknown.yaml
 bad "unknown key on the command line" 2 'train.step.*train.steps' train run.yaml train.step=3
@@ -257,6 +257,7 @@ if grep -qE '^checked in [0-9.]+ s: [0-9]+ instructions' errors; then
 else
   fail "a run is not checked first"
 fi
+proved "check of a run" ' on 2 devices' whole
 ran "train to the end again" train run.yaml -n 2 out=whole train.steps=400 &&
   pass "a finished run has nothing left to do"
 ran "inspect" inspect whole --json && grep -q '"step": 400' output && grep -q '"optimizer": {' output &&

@@ -6,7 +6,7 @@
 #include "session/prove.h"
 
 static const char help[] =
-    "usage: lockstep check RUN.yaml [key=value ...] [-n DEVICES] [--on HARDWARE]\n\n"
+    "usage: lockstep check RUN.yaml|RUN [key=value ...] [-n DEVICES] [--on HARDWARE]\n\n"
     "Compiles the training step and the evaluation for a mesh of any size and proves them, "
     "without\n"
     "running them and without the devices; a training run does the same before its first step\n"
@@ -105,12 +105,9 @@ typedef struct request {
 
 static ls_status check(ls_arena *arena, const ls_words *words, void *given, ls_error *error) {
   request *asked = given;
-  if (words->positional_count > 1)
-    return ls_fail(error, LS_INPUT, "%s: one run file is expected", words->positional[1]);
-  const char *path = words->positional_count ? words->positional[0] : NULL;
   const double begin = ls_now_s();
   ls_run_file *run;
-  LS_TRY(ls_run_file_read(arena, path, words->keys, words->key_count, &run, error));
+  LS_TRY(ls_command_run_file(arena, words, &run, error));
   int devices;
   const ls_device_facts *facts;
   LS_TRY(ls_hardware_find(arena, asked->on, &facts, &asked->devices, error));

@@ -73,6 +73,11 @@ typedef struct ls_command {
 /* Takes the words apart, then prints the help or runs the command; returns the exit status. */
 int ls_command_run(const ls_command *command, int count, char **words);
 
+/* The run that the words are of: a run file or the folder of a run (NULL where no word is given:
+ * defaults), and keys. LS_INPUT also where there are more words. */
+LS_CHECKED ls_status ls_command_run_file(ls_arena *arena, const ls_words *words, ls_run_file **run,
+                                         ls_error *error);
+
 /* How many devices: -n where given (text may be NULL), else the launcher's tasks, else the product
  * of the mesh's axes. LS_INPUT where the launcher has started more tasks than MPI reports, with the
  * fix: N silent single-device runs in one directory is a known disaster. */

@@ -62,8 +62,8 @@ static ls_status export_to(ls_arena *arena, const ls_words *words, void *flags, 
   if (words->key_count)
     return ls_fail(error, LS_INPUT, "%s: export takes no keys of a run file", words->keys[0]);
   if (words->positional_count != 2)
-    return ls_fail(error, LS_INPUT, "found %d words; expected a run and a folder to write",
-                   words->positional_count);
+    return ls_fail(error, LS_INPUT, "found %d word%s; expected a run and a folder to write",
+                   words->positional_count, words->positional_count == 1 ? "" : "s");
   options->from = words->positional[0];
   options->to = words->positional[1];
   options->progress = print_progress;

@@ -294,10 +294,10 @@ typedef struct generate_flags {
 static ls_status read_request(ls_arena *arena, const ls_words *words, const generate_flags *given,
                               request *asked, ls_error *error) {
   if (words->positional_count != 2)
-    return ls_fail(error, LS_INPUT,
-                   "found %d words; expected a run or checkpoint and a prompt in quotes (see "
-                   "--help)",
-                   words->positional_count);
+    return ls_fail(
+        error, LS_INPUT,
+        "found %d word%s; expected a run or checkpoint and a prompt in quotes (see --help)",
+        words->positional_count, words->positional_count == 1 ? "" : "s");
   asked->model = words->positional[0];
   asked->prompt = words->positional[1];
   asked->most = 200;

@@ -80,9 +80,10 @@ typedef struct request {
 static ls_status inspect(ls_arena *arena, const ls_words *words, void *flags, ls_error *error) {
   (void)arena;
   const request *asked = flags;
+  const int count = words->positional_count + words->key_count;
   if (words->positional_count != 1 || words->key_count)
-    return ls_fail(error, LS_INPUT, "found %d words; expected one folder or file",
-                   words->positional_count + words->key_count);
+    return ls_fail(error, LS_INPUT, "found %d word%s; expected one folder or file", count,
+                   count == 1 ? "" : "s");
   json_t *found = NULL;
   LS_TRY(ls_inspect(words->positional[0], asked->tensors, &found, error));
   (asked->json ? print_json : print_words)(found);

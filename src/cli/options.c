@@ -11,6 +11,7 @@
 #include "cluster/machine.h"
 #include "comm/engine.h"
 #include "text/distance.h"
+#include "train/run_folder.h"
 
 void ls_print_warning(void *context, const char *text) {
   (void)context;
@@ -145,6 +146,16 @@ int ls_command_run(const ls_command *command, int count, char **words) {
   const int exit_status = ls_command_fail(command->name, status, &error);
   ls_arena_destroy(&arena);
   return exit_status;
+}
+
+ls_status ls_command_run_file(ls_arena *arena, const ls_words *words, ls_run_file **run,
+                              ls_error *error) {
+  const char *path = NULL;
+  if (words->positional_count > 1)
+    return ls_fail(error, LS_INPUT, "%s: one run file is expected", words->positional[1]);
+  if (words->positional_count)
+    LS_TRY(ls_run_folder_file(arena, words->positional[0], &path, error));
+  return ls_run_file_read(arena, path, words->keys, words->key_count, run, error);
 }
 
 ls_status ls_command_devices(const char *text, const ls_run_file *run, int *devices,

@@ -14,7 +14,7 @@
 #include "session/session.h"
 
 static const char help[] =
-    "usage: lockstep show RUN.yaml [key=value ...] [-n DEVICES] [flags]\n\n"
+    "usage: lockstep show RUN.yaml|RUN [key=value ...] [-n DEVICES] [flags]\n\n"
     "Compiles the training step and prints it in words: actions, instructions, addresses, the\n"
     "collectives and why they are there. Needs the model's shape only: no data, no weights.\n\n"
     "  --memory        memory of one device by category, at the peak, and what kernels of this\n"
@@ -186,11 +186,8 @@ static ls_status check_flags(const show_flags *flags, ls_error *error) {
 static ls_status show(ls_arena *arena, const ls_words *words, void *given, ls_error *error) {
   show_flags *flags = given;
   LS_TRY(check_flags(flags, error));
-  if (words->positional_count > 1)
-    return ls_fail(error, LS_INPUT, "%s: one run file is expected", words->positional[1]);
-  const char *path = words->positional_count ? words->positional[0] : NULL;
   ls_run_file *run;
-  LS_TRY(ls_run_file_read(arena, path, words->keys, words->key_count, &run, error));
+  LS_TRY(ls_command_run_file(arena, words, &run, error));
   int devices;
   const ls_device_facts *facts;
   LS_TRY(ls_hardware_find(arena, flags->on, &facts, &flags->devices, error));

@@ -274,9 +274,9 @@ static void tell_failure(ls_arena *arena, const ls_run_file *run, bool in_world,
 }
 
 /* The folder of a run is its out, also where it was moved. */
-static ls_status keep_out(const char *path, const char *word, const ls_words *words,
-                          ls_run_file *run, ls_error *error) {
-  if (path == word) return LS_OK;
+static ls_status keep_out(const ls_words *words, ls_run_file *run, ls_error *error) {
+  const char *word = words->positional_count ? words->positional[0] : run->path;
+  if (strcmp(run->path, word) == 0) return LS_OK;
   for (int k = 0; k < words->key_count; k++)
     if (strcmp(words->keys[k] + strspn(words->keys[k], "-"), "out") == 0 ||
         strncmp(words->keys[k] + strspn(words->keys[k], "-"), "out=", 4) == 0)
@@ -290,16 +290,12 @@ static ls_status keep_out(const char *path, const char *word, const ls_words *wo
 
 static ls_status train(ls_arena *arena, const ls_words *words, const choices *asked,
                        ls_run_file **run, ls_error *error) {
-  if (words->positional_count > 1)
-    return ls_fail(error, LS_INPUT, "%s: one run file is expected", words->positional[1]);
   if (words->positional_count + words->key_count == 0)
     return ls_fail(error, LS_INPUT,
                    "expected a run file, as in `lockstep train run.yaml`, or keys, as in `lockstep "
                    "train model=llama-3m data.text=book.txt` (see lockstep train --help)");
-  const char *word = words->positional_count ? words->positional[0] : NULL, *path;
-  LS_TRY(ls_run_folder_file(arena, word, &path, error));
-  LS_TRY(ls_run_file_read(arena, path, words->keys, words->key_count, run, error));
-  LS_TRY(keep_out(path, word, words, *run, error));
+  LS_TRY(ls_command_run_file(arena, words, run, error));
+  LS_TRY(keep_out(words, *run, error));
   int devices;
   LS_TRY(ls_command_devices(asked->devices, *run, &devices, error));
   ls_world *world;

@@ -8,7 +8,7 @@
 #include "verify/verify.h"
 
 static const char help[] =
-    "usage: lockstep verify RUN.yaml [key=value ...] [-n DEVICES] [--kernels] [--json]\n"
+    "usage: lockstep verify RUN.yaml|RUN [key=value ...] [-n DEVICES] [--kernels] [--json]\n"
     "       lockstep verify --trace DIR [key=value ...] [-n DEVICES] [--json]\n\n"
     "The first form asks whether a run's own layout is the same training as one device. The model\n"
     "and the mesh shrink (to at most 24 devices, threads of this process) until both train here "
@@ -132,12 +132,9 @@ static ls_status verify_trace(ls_arena *arena, const ls_words *words, const veri
 
 static ls_status verify_run(ls_arena *arena, const ls_words *words, const verify_flags *flags,
                             ls_error *error) {
-  if (words->positional_count > 1)
-    return ls_fail(error, LS_INPUT, "%s: one run file is expected", words->positional[1]);
-  const char *path = words->positional_count ? words->positional[0] : NULL;
   ls_run_file *run;
-  LS_TRY(ls_run_file_read(arena, path, words->keys, words->key_count, &run, error));
-  if (!path && !*run->model)
+  LS_TRY(ls_command_run_file(arena, words, &run, error));
+  if (!words->positional_count && !*run->model)
     return ls_fail(error, LS_INPUT,
                    "found no run file and no trace; expected RUN.yaml, or --trace DIR, such as "
                    "--trace tests/data/traces/gpt2-tied");

@@ -53,9 +53,10 @@ static const char *resolved_of(ls_arena *arena, const char *out) {
 
 ls_status ls_run_folder_file(ls_arena *arena, const char *word, const char **path,
                              ls_error *error) {
-  *path = word;
-  if (!word || !ls_directory_exists(word)) return LS_OK;
-  *path = resolved_of(arena, word);
+  *path = ls_directory_exists(word) ? resolved_of(arena, word) : word;
+  if (*path == word && !exists(word))
+    return ls_fail(error, LS_INPUT, "%s: no such file; expected a run file, or the folder of a run",
+                   word);
   if (*path) return LS_OK;
   return ls_fail(error, LS_INPUT,
                  "%s: a folder without " LS_RESOLVED_NAME

@@ -33,7 +33,7 @@ typedef struct ls_run_folder {
 #define LS_RESOLVED_NAME "resolved.yaml"
 
 /* The run file that a word of the command line means: a run's folder is its resolved one, which
- * goes on with that run. In the arena. LS_INPUT: a folder without one. */
+ * goes on with that run. In the arena. LS_INPUT: nothing of that name, or a folder without one. */
 LS_CHECKED ls_status ls_run_folder_file(ls_arena *arena, const char *word, const char **path,
                                         ls_error *error);
 
