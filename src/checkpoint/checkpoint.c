@@ -62,7 +62,7 @@ static ls_status list_tensors(void *context, ls_round_message *message, ls_error
 }
 
 /* What this rank saves of one tensor. */
-static ls_status write_tensor(saver *self, tensor_set *set, int t, void *band_data, void *scratch,
+static ls_status write_tensor(saver *self, tensor_set *set, int t, void *tile_data, void *scratch,
                               ls_error *error) {
   const ls_stored_layout *layout = &set->layouts[t];
   for (int i = 0; i < layout->pieces.count; i++) {
@@ -71,10 +71,10 @@ static ls_status write_tensor(saver *self, tensor_set *set, int t, void *band_da
     const int count = ls_state_ranges.saved(self->program, ls_rank_number(self->rank),
                                             to.piece->parameter, layout->part, ranges);
     for (int r = 0; r < count; r++)
-      for (ls_box band = {0}; ls_stored_band(layout, &ranges[r].box, LS_BAND_ELEMENTS, &band);) {
-        LS_TRY(ls_rank_read_range(self->rank, self->program, &ranges[r], &band, band_data,
+      for (ls_box tile = {0}; ls_stored_tile(layout, &ranges[r].box, LS_TILE_ELEMENTS, &tile);) {
+        LS_TRY(ls_rank_read_range(self->rank, self->program, &ranges[r], &tile, tile_data,
                                   self->dtype, error));
-        LS_TRY(ls_stored_write(set->writer, t, &to, &band, self->dtype, band_data, scratch, error));
+        LS_TRY(ls_stored_write(set->writer, t, &to, &tile, self->dtype, tile_data, scratch, error));
       }
   }
   return LS_OK;
@@ -84,11 +84,11 @@ static ls_status write_tensor(saver *self, tensor_set *set, int t, void *band_da
 static ls_status write_own(void *context, ls_round_message *message, ls_error *error) {
   (void)message;
   saver *self = context;
-  const size_t bytes = LS_BAND_ELEMENTS * ls_dtype_bytes(self->dtype);
-  void *band = ls_arena_alloc(self->arena, bytes), *scratch = ls_arena_alloc(self->arena, bytes);
+  const size_t bytes = LS_TILE_ELEMENTS * ls_dtype_bytes(self->dtype);
+  void *tile = ls_arena_alloc(self->arena, bytes), *scratch = ls_arena_alloc(self->arena, bytes);
   for (int s = 0; s < SETS; s++) {
     tensor_set *set = &self->sets[s];
-    for (int t = 0; t < set->count; t++) LS_TRY(write_tensor(self, set, t, band, scratch, error));
+    for (int t = 0; t < set->count; t++) LS_TRY(write_tensor(self, set, t, tile, scratch, error));
     LS_TRY(ls_safetensors_sync(set->writer, error));
   }
   return LS_OK;

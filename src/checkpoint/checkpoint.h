@@ -33,7 +33,7 @@ typedef struct ls_checkpoint_extra {
 /* Saves the parameters and moments after `step` updates as OUT/checkpoints/step-N; one of that name
  * is replaced at the instant of publishing. Every rank writes what it alone holds, and its share of
  * what several hold: each byte is written once, and by OUT's file system, which all hosts share.
- * Beside the parameters a rank uses LS_BAND_MEMORY at most. Collective: all ranks, which all return
+ * Beside the parameters a rank uses LS_TILE_MEMORY at most. Collective: all ranks, which all return
  * the same status and text: LS_FAILED where the disk is full, say, with nothing left behind. */
 LS_CHECKED ls_status ls_checkpoint_save(const ls_session *session, ls_rank *rank, const char *out,
                                         int64_t step, const ls_checkpoint_extra *extra,
@@ -97,7 +97,7 @@ LS_CHECKED ls_status ls_checkpoint_find(ls_arena *arena, const char *word, bool 
                                         const char **folder, ls_error *error);
 
 /* Fills parameters and moments from a checkpoint, whatever layout wrote it, and gives its state.
- * A rank reads the bytes of its own shards alone, and uses LS_BAND_MEMORY beside them. LS_INPUT
+ * A rank reads the bytes of its own shards alone, and uses LS_TILE_MEMORY beside them. LS_INPUT
  * names the tensor, shape or number where it is of another model. Does not verify checksums. Not
  * collective: every rank calls it. */
 LS_CHECKED ls_status ls_checkpoint_load(const ls_session *session, ls_rank *rank,

@@ -321,8 +321,8 @@ static void memory_is_bounded(void **state) {
   const int64_t bytes = 12 * ls_model_parameters(&session->config);
   print_message("%.0f MiB: loading takes %.1f MiB more, saving %.1f\n", (double)bytes / 1048576,
                 (double)grown[0] / 1048576, (double)grown[1] / 1048576);
-  assert_true(bytes > 8 * (LS_BAND_MEMORY + SLACK)); /* else it shows nothing */
-  for (int i = 0; i < 2; i++) assert_true(grown[i] < LS_BAND_MEMORY + SLACK);
+  assert_true(bytes > 8 * (LS_TILE_MEMORY + SLACK)); /* else it shows nothing */
+  for (int i = 0; i < 2; i++) assert_true(grown[i] < LS_TILE_MEMORY + SLACK);
 }
 #else
 static void memory_is_bounded(void **state) {

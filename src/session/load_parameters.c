@@ -2,11 +2,11 @@
 
 #include "base/stop.h"
 
-/* A place in the sequence of all bands of all items. */
+/* A place in the sequence of all tiles of all items. */
 typedef struct cursor {
   int item, box, boxes; /* boxes: of the item; 0: not asked yet */
-  ls_box kept[LS_MOST_RANGES], band;
-  int64_t number; /* bands so far */
+  ls_box kept[LS_MOST_RANGES], tile;
+  int64_t number; /* tiles so far */
 } cursor;
 
 typedef struct filler {
@@ -16,7 +16,7 @@ typedef struct filler {
   int count;
 } filler;
 
-/* Goes on to the next band; false where there is none. */
+/* Goes on to the next tile; false where there is none. */
 static bool next(const filler *self, cursor *at) {
   for (; at->item < self->count; at->item++, at->boxes = 0) {
     const ls_load_item *item = &self->items[at->item];
@@ -24,10 +24,10 @@ static bool next(const filler *self, cursor *at) {
       at->boxes =
           ls_rank_kept_boxes(self->rank, self->program, item->parameter, item->part, at->kept);
       at->box = 0;
-      at->band = (ls_box){0};
+      at->tile = (ls_box){0};
     }
-    for (; at->box < at->boxes; at->box++, at->band = (ls_box){0})
-      if (ls_stored_band(item->from.layout, &at->kept[at->box], LS_BAND_ELEMENTS, &at->band)) {
+    for (; at->box < at->boxes; at->box++, at->tile = (ls_box){0})
+      if (ls_stored_tile(item->from.layout, &at->kept[at->box], LS_TILE_ELEMENTS, &at->tile)) {
         at->number++;
         return true;
       }
@@ -41,20 +41,20 @@ static ls_dtype way(const filler *self, const ls_stored_tensor *tensor) {
   return wide ? LS_F64 : LS_F32;
 }
 
-static ls_status fill(const filler *self, void *band, void *scratch, ls_error *error) {
+static ls_status fill(const filler *self, void *tile, void *scratch, ls_error *error) {
   cursor here = {0}, ahead = {0};
   bool more = true;
   while (next(self, &here)) {
-    while (more && ahead.number < here.number + LS_BAND_AHEAD) {
+    while (more && ahead.number < here.number + LS_TILES_AHEAD) {
       more = next(self, &ahead);
-      if (more) ls_stored_expect(&self->items[ahead.item].from, &ahead.band);
+      if (more) ls_stored_expect(&self->items[ahead.item].from, &ahead.tile);
     }
     const ls_load_item *item = &self->items[here.item];
     const ls_dtype dtype = way(self, item->from.tensor);
     LS_TRY(ls_stop_check("loading weights", error));
-    LS_TRY(ls_stored_read(&item->from, &here.band, dtype, band, scratch, error));
-    LS_TRY(ls_rank_write_box(self->rank, self->program, item->parameter, item->part, &here.band,
-                             band, dtype, error));
+    LS_TRY(ls_stored_read(&item->from, &here.tile, dtype, tile, scratch, error));
+    LS_TRY(ls_rank_write_box(self->rank, self->program, item->parameter, item->part, &here.tile,
+                             tile, dtype, error));
   }
   return LS_OK;
 }
@@ -63,9 +63,9 @@ ls_status ls_load_parameters(ls_rank *rank, const ls_program *program, const ls_
                              int count, ls_error *error) {
   const filler self = {rank, program, items, count};
   ls_arena *arena = ls_arena_create();
-  double *band = LS_NEW_ARRAY(arena, double, LS_BAND_ELEMENTS);
-  double *scratch = LS_NEW_ARRAY(arena, double, LS_BAND_ELEMENTS);
-  const ls_status status = fill(&self, band, scratch, error);
+  double *tile = LS_NEW_ARRAY(arena, double, LS_TILE_ELEMENTS);
+  double *scratch = LS_NEW_ARRAY(arena, double, LS_TILE_ELEMENTS);
+  const ls_status status = fill(&self, tile, scratch, error);
   ls_arena_destroy(&arena);
   return status;
 }

@@ -1,5 +1,5 @@
 /* Filling a rank's parameters and moments from stored tensors: only the elements that it keeps are
- * read, in bands of bounded size, and the disk is asked for the next ones meanwhile.
+ * read, in tiles of bounded size, and the disk is asked for the next ones meanwhile.
  *
  *   ls_load_item items[] = {{*ls_weights_place(weights, 0), 0, LS_PART_MASTER}};
  *   LS_TRY(ls_load_parameters(rank, program, items, 1, error));
@@ -11,10 +11,10 @@
 #include "run/rank_parameters.h"
 #include "store/stored_box.h"
 
-/* Elements of a band, when filling and when saving, and bands that the disk is asked for ahead
- * (which lie in the system's cache). Beside the parameters a rank needs two bands, of 8 bytes an
- * element at most, and the one that is mapped: LS_BAND_MEMORY. */
-enum { LS_BAND_ELEMENTS = 1 << 19, LS_BAND_AHEAD = 8, LS_BAND_MEMORY = 3 * 8 << 19 };
+/* Elements of a tile, when filling and when saving, and tiles that the disk is asked for ahead
+ * (which lie in the system's cache). Beside the parameters a rank needs two tiles, of 8 bytes an
+ * element at most, and the one that is mapped: LS_TILE_MEMORY. */
+enum { LS_TILE_ELEMENTS = 1 << 19, LS_TILES_AHEAD = 8, LS_TILE_MEMORY = 3 * 8 << 19 };
 
 typedef struct ls_load_item {
   ls_weight_place from;

@@ -123,7 +123,7 @@ LS_CHECKED ls_status ls_session_initialise(const ls_session *session, ls_rank *r
                                            ls_error *error);
 
 /* Fills the parameters from Hugging Face weights: a folder or file as ls_safetensors_open takes.
- * Only what this rank keeps is read, in LS_BAND_MEMORY; the bytes of it are added to *bytes_read,
+ * Only what this rank keeps is read, in LS_TILE_MEMORY; the bytes of it are added to *bytes_read,
  * which may be NULL. Not collective, but all ranks call it: of a head that the file holds beside
  * tied embeddings each compares its part. */
 LS_CHECKED ls_status ls_session_load_weights(const ls_session *session, ls_rank *rank,

@@ -9,10 +9,10 @@ static ls_box swapped(const ls_box *box) {
 }
 
 /* Of rows that are contiguous in the file. */
-static bool next_rows(const ls_box *box, int64_t most, ls_box *band) {
-  const bool begun = band->rows > 0, wide = box->columns > most;
-  int64_t row = begun ? band->row + (wide ? 0 : band->rows) : box->row;
-  int64_t column = begun && wide ? band->column + band->columns : box->column;
+static bool next_rows(const ls_box *box, int64_t most, ls_box *tile) {
+  const bool begun = tile->rows > 0, wide = box->columns > most;
+  int64_t row = begun ? tile->row + (wide ? 0 : tile->rows) : box->row;
+  int64_t column = begun && wide ? tile->column + tile->columns : box->column;
   if (column == box->column + box->columns) {
     column = box->column;
     row++;
@@ -20,33 +20,33 @@ static bool next_rows(const ls_box *box, int64_t most, ls_box *band) {
   const int64_t rows = box->row + box->rows - row, columns = box->column + box->columns - column;
   if (rows <= 0) return false;
   const int64_t at_once = wide ? 1 : most / box->columns;
-  *band = (ls_box){row, rows < at_once ? rows : at_once, column, columns < most ? columns : most};
+  *tile = (ls_box){row, rows < at_once ? rows : at_once, column, columns < most ? columns : most};
   return true;
 }
 
-bool ls_stored_band(const ls_stored_layout *layout, const ls_box *box, int64_t most, ls_box *band) {
-  if (!layout->transposed) return next_rows(box, most, band);
+bool ls_stored_tile(const ls_stored_layout *layout, const ls_box *box, int64_t most, ls_box *tile) {
+  if (!layout->transposed) return next_rows(box, most, tile);
   const ls_box whole = swapped(box);
-  ls_box next = swapped(band);
+  ls_box next = swapped(tile);
   if (!next_rows(&whole, most, &next)) return false;
-  *band = swapped(&next);
+  *tile = swapped(&next);
   return true;
 }
 
 bool ls_stored_stretch(const ls_stored_layout *layout, const ls_weight_piece *piece,
-                       const ls_box *band, ls_stretch *stretch) {
-  const int64_t left = ls_box_elements(band) - stretch->done;
+                       const ls_box *tile, ls_stretch *stretch) {
+  const int64_t left = ls_box_elements(tile) - stretch->done;
   if (left == 0) return false;
   if (layout->transposed) {
-    const int64_t column = band->column + stretch->done / band->rows;
-    stretch->first = column * layout->dims[1] + piece->offset + band->row;
-    stretch->count = band->rows == layout->dims[1] ? left : band->rows;
+    const int64_t column = tile->column + stretch->done / tile->rows;
+    stretch->first = column * layout->dims[1] + piece->offset + tile->row;
+    stretch->count = tile->rows == layout->dims[1] ? left : tile->rows;
   } else {
     const int64_t columns = layout->ndim == 2 ? layout->dims[1] : 1;
-    const int64_t row = band->row + stretch->done / band->columns;
+    const int64_t row = tile->row + stretch->done / tile->columns;
     const int64_t joined = columns * (piece->block - row % piece->block);
-    stretch->first = ls_weight_piece_place(piece, row) * columns + band->column;
-    stretch->count = band->columns < columns ? band->columns : (left < joined ? left : joined);
+    stretch->first = ls_weight_piece_place(piece, row) * columns + tile->column;
+    stretch->count = tile->columns < columns ? tile->columns : (left < joined ? left : joined);
   }
   stretch->done += stretch->count;
   return true;
@@ -76,21 +76,21 @@ static void transpose(const void *from, int64_t rows, int64_t columns, ls_dtype 
   (element == 2 ? transpose_2 : element == 4 ? transpose_4 : transpose_8)(from, rows, columns, to);
 }
 
-void ls_stored_expect(const ls_weight_place *from, const ls_box *band) {
+void ls_stored_expect(const ls_weight_place *from, const ls_box *tile) {
   const size_t element = ls_dtype_bytes(from->tensor->dtype);
   ls_stretch stretch = {0};
-  while (ls_stored_stretch(from->layout, from->piece, band, &stretch))
+  while (ls_stored_stretch(from->layout, from->piece, tile, &stretch))
     if ((size_t)stretch.count * element >= AHEAD_BYTES)
       ls_stored_tensor_expect(from->tensor, stretch.first, stretch.count);
 }
 
-ls_status ls_stored_read(const ls_weight_place *from, const ls_box *band, ls_dtype dtype,
+ls_status ls_stored_read(const ls_weight_place *from, const ls_box *tile, ls_dtype dtype,
                          void *target, void *scratch, ls_error *error) {
   const size_t element = ls_dtype_bytes(dtype), stored = ls_dtype_bytes(from->tensor->dtype);
   char *to = from->layout->transposed ? scratch : target;
   ls_stretch stretch = {0};
   int64_t begin = INT64_MAX, end = 0;
-  while (ls_stored_stretch(from->layout, from->piece, band, &stretch)) {
+  while (ls_stored_stretch(from->layout, from->piece, tile, &stretch)) {
     const int64_t first = stretch.first, count = stretch.count;
     if ((size_t)count * stored >= AHEAD_BYTES)
       LS_TRY(ls_stored_tensor_fetch(from->tensor, first, count, error));
@@ -100,21 +100,21 @@ ls_status ls_stored_read(const ls_weight_place *from, const ls_box *band, ls_dty
     if (first + count > end) end = first + count;
   }
   if (end > begin) ls_stored_tensor_release(from->tensor, begin, end - begin);
-  if (from->layout->transposed) transpose(scratch, band->columns, band->rows, dtype, target);
+  if (from->layout->transposed) transpose(scratch, tile->columns, tile->rows, dtype, target);
   return LS_OK;
 }
 
 ls_status ls_stored_write(ls_safetensors_writer *writer, int index, const ls_weight_place *to,
-                          const ls_box *band, ls_dtype dtype, const void *data, void *scratch,
+                          const ls_box *tile, ls_dtype dtype, const void *data, void *scratch,
                           ls_error *error) {
   const size_t element = ls_dtype_bytes(dtype);
   const char *from = data;
   if (to->layout->transposed) {
-    transpose(data, band->rows, band->columns, dtype, scratch);
+    transpose(data, tile->rows, tile->columns, dtype, scratch);
     from = scratch;
   }
   ls_stretch stretch = {0};
-  while (ls_stored_stretch(to->layout, to->piece, band, &stretch))
+  while (ls_stored_stretch(to->layout, to->piece, tile, &stretch))
     LS_TRY(ls_safetensors_write(writer, index, stretch.first,
                                 from + (size_t)(stretch.done - stretch.count) * element,
                                 stretch.count, error));

@@ -1,13 +1,13 @@
 /* Boxes of our parameters against stretches of stored tensors: how a rank reads or writes its part
- * of a file, in bands of bounded size, along the file.
+ * of a file, in tiles of bounded size, along the file.
  *
- *   ls_box band = {0};
- *   while (ls_stored_band(layout, &box, most, &band)) {
+ *   ls_box tile = {0};
+ *   while (ls_stored_tile(layout, &box, most, &tile)) {
  *     ls_stretch stretch = {0};
- *     while (ls_stored_stretch(layout, piece, &band, &stretch)) ...
+ *     while (ls_stored_stretch(layout, piece, &tile, &stretch)) ...
  *   }
  *
- * The elements of a band, stretch after stretch, are its rows one after the other or, where the
+ * The elements of a tile, stretch after stretch, are its rows one after the other or, where the
  * tensor is stored transposed, its columns. Thread-safe: no state. */
 #ifndef LS_STORE_STORED_BOX_H
 #define LS_STORE_STORED_BOX_H
@@ -24,30 +24,30 @@ typedef struct ls_weight_place {
 } ls_weight_place;
 
 /* The next part of a box, of at most `most` elements: rows that follow each other, or columns of a
- * transposed tensor. *band is {0} at first and the last one after; false where there is no more. */
-bool ls_stored_band(const ls_stored_layout *layout, const ls_box *box, int64_t most, ls_box *band);
+ * transposed tensor. *tile is {0} at first and the last one after; false where there is no more. */
+bool ls_stored_tile(const ls_stored_layout *layout, const ls_box *box, int64_t most, ls_box *tile);
 
 /* Elements that follow each other in the stored tensor. */
 typedef struct ls_stretch {
   int64_t first, count;
-  int64_t done; /* elements of the band up to its end */
+  int64_t done; /* elements of the tile up to its end */
 } ls_stretch;
 
-/* The next stretch of a band; *stretch is {0} at first. */
+/* The next stretch of a tile; *stretch is {0} at first. */
 bool ls_stored_stretch(const ls_stored_layout *layout, const ls_weight_piece *piece,
-                       const ls_box *band, ls_stretch *stretch);
+                       const ls_box *tile, ls_stretch *stretch);
 
-/* Asks the disk for a band that will be read soon. */
-void ls_stored_expect(const ls_weight_place *from, const ls_box *band);
+/* Asks the disk for a tile that will be read soon. */
+void ls_stored_expect(const ls_weight_place *from, const ls_box *tile);
 
-/* Reads a band into `target`, row-major, as `dtype`. `scratch` is as large as it; unused where the
+/* Reads a tile into `target`, row-major, as `dtype`. `scratch` is as large as it; unused where the
  * tensor is not transposed. Errors: those of ls_stored_tensor_read. */
-LS_CHECKED ls_status ls_stored_read(const ls_weight_place *from, const ls_box *band, ls_dtype dtype,
+LS_CHECKED ls_status ls_stored_read(const ls_weight_place *from, const ls_box *tile, ls_dtype dtype,
                                     void *target, void *scratch, ls_error *error);
 
-/* Writes a band, row-major and of the tensor's type, as tensor `index` of a writer. */
+/* Writes a tile, row-major and of the tensor's type, as tensor `index` of a writer. */
 LS_CHECKED ls_status ls_stored_write(ls_safetensors_writer *writer, int index,
-                                     const ls_weight_place *to, const ls_box *band, ls_dtype dtype,
+                                     const ls_weight_place *to, const ls_box *tile, ls_dtype dtype,
                                      const void *data, void *scratch, ls_error *error);
 
 /* Lays a whole parameter, row-major, into a stored tensor's memory. */
