@@ -59,7 +59,8 @@ LS_CHECKED ls_status ls_steps_begin(ls_steps *steps, ls_error *error);
  * to all with the norm. */
 LS_CHECKED ls_status ls_steps_passes(ls_steps *steps, bool stop, ls_error *error);
 
-/* Speculates that the open step is not clipped and updates the weights, unless the last step was. */
+/* Speculates that the open step is not clipped and updates the weights, unless the last step was.
+ */
 LS_CHECKED ls_status ls_steps_speculate(ls_steps *steps, ls_error *error);
 
 /* The open step's loss, norm and gradients: cells and LS_PART_GRADIENT may be read after it. Errors
