@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <strings.h>
 
-#include "cluster/cluster.h"
-
 /* "2xcpu-avx512_bf16": a CPU with that set of instructions, of which no memory is known. */
 static const ls_device_facts *find_cpu(const char *text, int *count) {
   static const char prefix[] = "cpu-";
@@ -20,25 +18,29 @@ static const ls_device_facts *find_cpu(const char *text, int *count) {
 }
 
 static ls_status find_accelerator(ls_arena *arena, const char *text, ls_device_facts *facts,
-                                  int *count, ls_error *error) {
+                                  ls_cluster **found, ls_error *error) {
   ls_catalog *catalog;
   LS_TRY(ls_catalog_open(arena, &catalog, error));
-  ls_cluster *cluster;
-  if (ls_cluster_read(catalog, text, &cluster, error) != LS_OK)
-    return ls_error_prefix(error, "--on");
-  if (!ls_device_facts_of(cluster->accelerator, facts))
+  if (ls_cluster_read(catalog, text, found, error) != LS_OK) return ls_error_prefix(error, "--on");
+  if (!ls_device_facts_of((*found)->accelerator, facts))
     return ls_fail(
         error, LS_INPUT,
         "--on %s: no recipe is known for the %s; expected one of NVIDIA's from sm_80 on, "
         "as h100-sxm-80",
-        text, cluster->accelerator->name);
-  *count = cluster->devices;
+        text, (*found)->accelerator->name);
   return LS_OK;
 }
 
 ls_status ls_hardware_find(ls_arena *arena, const char *text, const ls_device_facts **facts,
                            const char **devices, ls_error *error) {
+  ls_cluster *cluster;
+  return ls_hardware_find_cluster(arena, text, facts, devices, &cluster, error);
+}
+
+ls_status ls_hardware_find_cluster(ls_arena *arena, const char *text, const ls_device_facts **facts,
+                                   const char **devices, ls_cluster **cluster, ls_error *error) {
   *facts = NULL;
+  *cluster = NULL;
   if (!text) return LS_OK;
   int count = 0;
   ls_device_facts *made = LS_NEW(arena, ls_device_facts);
@@ -46,7 +48,8 @@ ls_status ls_hardware_find(ls_arena *arena, const char *text, const ls_device_fa
   if (cpu)
     *made = *cpu;
   else
-    LS_TRY(find_accelerator(arena, text, made, &count, error));
+    LS_TRY(find_accelerator(arena, text, made, cluster, error));
+  if (*cluster) count = (*cluster)->devices;
   if (count && *devices && strtol(*devices, NULL, 10) > count)
     return ls_fail(error, LS_INPUT, "-n %s beside --on %s: expected at most %d", *devices, text,
                    count);

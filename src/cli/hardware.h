@@ -9,6 +9,7 @@
 
 #include <jansson.h>
 
+#include "cluster/cluster.h"
 #include "session/session.h"
 
 /* The facts of the devices that `text` names, NULL where it is NULL; *devices, the text of -n,
@@ -17,6 +18,11 @@
 LS_CHECKED ls_status ls_hardware_find(ls_arena *arena, const char *text,
                                       const ls_device_facts **facts, const char **devices,
                                       ls_error *error);
+
+/* The same with the cluster that they are in; NULL of CPUs. */
+LS_CHECKED ls_status ls_hardware_find_cluster(ls_arena *arena, const char *text,
+                                              const ls_device_facts **facts, const char **devices,
+                                              ls_cluster **cluster, ls_error *error);
 
 /* What a device of the stage needs and has, each with its source; nothing of this machine's. */
 void ls_hardware_print(const ls_session *session, int stage);

@@ -29,6 +29,7 @@ static const command commands[] = {
     {"inspect", "what a run, model, adapter or file of tensors holds", ls_command_inspect},
     {"tokenize", "text to tokens and back, by any model's tokenizer", ls_command_tokenize},
     {"tokenizer", "train a tokenizer on texts: byte-level BPE", ls_command_tokenizer},
+    {"simulate", "how long a step takes on devices that need not be here", ls_command_simulate},
     {"machines", "accelerators, links and prices that --on can name", ls_command_machines},
     {"cache", "token files kept for later runs: list them, clear them", ls_command_cache},
     {"watch", "the live page of a run", NULL},

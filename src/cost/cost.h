@@ -49,6 +49,11 @@ ls_work ls_op_work(ls_op_kind kind, const ls_attributes *attributes, const ls_wo
  * all-reduce 2K(n-1)/n, reduce-scatter and all-gather K(n-1)/n. */
 double ls_collective_bytes(ls_collective collective, double whole, int ranks);
 
+/* A rank's parts of an op's operands; returns how many inputs it reads. `first` as below. */
+int ls_instruction_operands(const ls_program *program, int rank, const ls_instruction *instruction,
+                            bool first, ls_work_operand in[LS_MAX_INPUTS],
+                            ls_work_operand out[LS_MAX_OUTPUTS]);
+
 /* One execution of an instruction on a rank. `first`: of its body, where LS_ADD_AFTER_FIRST writes.
  * What a transfer costs is its beginning's; its end costs nothing. */
 ls_work ls_instruction_work(const ls_program *program, int rank, const ls_instruction *instruction,

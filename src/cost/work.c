@@ -74,20 +74,27 @@ static ls_work transfer_work(const ls_program *program, const ls_instruction *in
   return (ls_work){.sent = ls_collective_bytes(instruction->collective, whole, ranks)};
 }
 
-ls_work ls_instruction_work(const ls_program *program, int rank, const ls_instruction *instruction,
-                            bool first) {
-  if (instruction->collective != LS_COLLECTIVE_NONE) return transfer_work(program, instruction);
+int ls_instruction_operands(const ls_program *program, int rank, const ls_instruction *instruction,
+                            bool first, ls_work_operand in[LS_MAX_INPUTS],
+                            ls_work_operand out[LS_MAX_OUTPUTS]) {
   /* Ranks that are not the first of some axes write zeros in place of the result. */
   const bool skipped =
       instruction->first_only && ls_mesh_index(&program->mesh, rank, instruction->first_only);
   const int inputs = skipped ? 0 : instruction->inputs;
-  ls_work_operand in[LS_MAX_INPUTS], out[LS_MAX_OUTPUTS];
   for (int i = 0; i < inputs; i++) in[i] = operand_of(program, rank, instruction->in[i]);
   for (int o = 0; o < instruction->outputs; o++) {
     const ls_write_mode write = instruction->write[o];
     out[o] = operand_of(program, rank, instruction->out[o]);
     out[o].adds = write == LS_ADD || (write == LS_ADD_AFTER_FIRST && !first);
   }
+  return inputs;
+}
+
+ls_work ls_instruction_work(const ls_program *program, int rank, const ls_instruction *instruction,
+                            bool first) {
+  if (instruction->collective != LS_COLLECTIVE_NONE) return transfer_work(program, instruction);
+  ls_work_operand in[LS_MAX_INPUTS], out[LS_MAX_OUTPUTS];
+  const int inputs = ls_instruction_operands(program, rank, instruction, first, in, out);
   return ls_op_work(instruction->kind, &instruction->attributes, in, inputs, out,
                     instruction->outputs);
 }

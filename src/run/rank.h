@@ -17,6 +17,7 @@
 #include "comm/comm.h"
 #include "device/device.h"
 #include "ir/program.h"
+#include "ir/record.h"
 #include "run/tiers.h"
 
 typedef struct ls_rank ls_rank;
@@ -52,14 +53,8 @@ LS_CHECKED ls_status ls_rank_run_gradients(ls_rank *rank, int program, ls_error 
  * so that another rank made it, LS_OK where there is none. */
 LS_CHECKED ls_status ls_rank_find_nonfinite(ls_rank *rank, int program, ls_error *error);
 
-/* When an instruction of an action was executed, in nanoseconds of CLOCK_MONOTONIC. */
-typedef struct ls_record {
-  int64_t begin_ns, end_ns;
-  int32_t action, instruction; /* of the program that ran */
-} ls_record;
-
-/* Makes room for the records of one run of a program: a ring, which keeps the newest. Without it
- * nothing can be recorded. LS_FAILED where memory is short. */
+/* Makes room for the records of one run of a program, in nanoseconds of CLOCK_MONOTONIC: a ring,
+ * which keeps the newest. Without it nothing can be recorded. LS_FAILED where memory is short. */
 LS_CHECKED ls_status ls_rank_record_room(ls_rank *rank, int program, ls_error *error);
 
 /* Whether runs are recorded from now on; on: what was recorded before is forgotten. */

@@ -15,18 +15,6 @@
 /* Steps before it, in which libraries fill their caches and memory is first touched. */
 enum { LS_RECORDING_WARM_STEPS = 2 };
 
-/* The records of one rank, in the order of execution; times count from the first of all ranks. */
-typedef struct ls_recording_rank {
-  ls_record *records;
-  int64_t count;
-} ls_recording_rank;
-
-typedef struct ls_recording {
-  int64_t step; /* that was recorded; 1 for the first */
-  int ranks;
-  ls_recording_rank *by_rank;
-} ls_recording;
-
 /* Ranks of one machine share a clock. Those of others are shifted so that a barrier, which all
  * leave here, ends everywhere at the same time: within the time a message takes. *recording is in
  * the arena on rank 0 and NULL elsewhere. Collective: all ranks. */

@@ -145,9 +145,11 @@ static void add_ranks(measuring *of, const ls_recording *recording) {
     if (made->spans.items[i].queue == LS_QUEUE_COMPUTE)
       busy += made->spans.items[i].end - made->spans.items[i].start;
   made->subtitle = ls_arena_printf(
-      of->arena,
-      "measured: step %lld, %d rank%s%s, %d microbatch%s: %.4g ms, computing %.1f %% of it",
-      (long long)recording->step, recording->ranks, recording->ranks == 1 ? "" : "s",
+      of->arena, "%s, %d rank%s%s, %d microbatch%s: %.4g ms, computing %.1f %% of it",
+      recording->step
+          ? ls_arena_printf(of->arena, "measured: step %lld", (long long)recording->step)
+          : "simulated",
+      recording->ranks, recording->ranks == 1 ? "" : "s",
       few ? " (drawn: the first of each stage)" : "", of->run->stages[0]->layout.microbatches,
       of->run->stages[0]->layout.microbatches == 1 ? "" : "es", made->end,
       100 * busy / (made->end * made->processes));

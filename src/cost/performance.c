@@ -1,0 +1,302 @@
+/* Seconds of ops and transfers on devices of the catalog. */
+#include "cost/performance.h"
+
+#include <math.h>
+#include <string.h>
+
+/* What the best kernels reach of an accelerator's data sheet. Products: the largest matrix product
+ * that was found by a search over shapes, in bf16 (stas00/ml-engineering, MAMF, 2026-08-22: A100
+ * 271 of 312, H100 794 of 989, B200 1745 of 2250 TFLOP/s); of others the middle of these.
+ * Attention: of a causal one's counted flops, forward and backward together (FlashAttention-2 on
+ * A100 180 TFLOP/s at 8,192 tokens, Azure's AI benchmarking guide; FlashAttention-3, Shah et al.
+ * 2024, on H100 550 to 650). */
+typedef struct reached {
+  int architecture; /* this and later ones, up to the next row */
+  double product, attention;
+} reached;
+
+static const reached by_architecture[] = {
+    {0, 0.80, 0.50}, {80, 0.87, 0.55}, {86, 0.85, 0.60}, {90, 0.80, 0.50}, {100, 0.78, 0.45}};
+
+/* Of the data sheet's memory rate (SimuMax's tables, A100: 0.91; Azure: A100 1.75 of 2.04, H100
+ * 3.18 of 3.35 TB/s). */
+#define MEMORY_REACHED 0.90
+/* The least a kernel takes on the device, and the host to begin one without a graph: 4 to 6 us
+ * (planners' tables of launches). */
+#define KERNEL_S 2.5e-6
+#define LAUNCH_S 5e-6
+/* Of compute, what NCCL's kernels take while they run beside it: 20 of 132 processors at most
+ * (DeepSeek-V3, 2412.19437), 8 channels or fewer where links are fast. */
+#define INTERFERENCE 0.08
+/* Of a link's rate, what a large message reaches: 396 of 450 GB/s over NVLink 4 (ml-engineering),
+ * 48 of 50 over four EDR NICs (nccl-tests#29). */
+#define LINK_REACHED 0.88
+#define NETWORK_REACHED 0.92
+#define HOST_LINK_REACHED 0.82 /* 51 of 63 GB/s pinned, gen 5; 26 of 31.5, gen 4 (Azure) */
+
+static const reached *reached_by(int architecture) {
+  const reached *found = by_architecture;
+  for (size_t i = 0; i < sizeof by_architecture / sizeof *by_architecture; i++)
+    if (by_architecture[i].architecture <= architecture) found = &by_architecture[i];
+  return found;
+}
+
+/* Bytes per second each way that a device reaches over a link in a collective. */
+static double link_rate(const ls_link *link, double per_device, double share) {
+  if (!link) return 0;
+  const double rate = per_device > 0 ? per_device : link->bytes_per_s;
+  const bool own = fabs(rate / link->bytes_per_s - 1) < 0.02;
+  if (own && link->reduced_per_s > 0 && link->nics == 1) return link->reduced_per_s;
+  return rate * share;
+}
+
+static ls_status set_links(const ls_cluster *cluster, ls_performance *made, ls_error *error) {
+  made->per_host = cluster->per_host;
+  made->peer_devices = cluster->peer_devices ? cluster->peer_devices : cluster->per_host;
+  made->peer_per_s = link_rate(cluster->peer, cluster->peer_bytes_per_s, LINK_REACHED);
+  made->beyond_per_s =
+      cluster->beyond ? link_rate(cluster->beyond, 0, LINK_REACHED) : made->peer_per_s;
+  made->peer_latency_s =
+      cluster->peer && cluster->peer->latency_s > 0 ? cluster->peer->latency_s : 1e-6;
+  made->host_per_s = cluster->host_bytes_per_s * HOST_LINK_REACHED;
+  made->drive_read_per_s = cluster->drive_read_per_s;
+  made->drive_write_per_s = cluster->drive_write_per_s;
+  if (cluster->network) {
+    made->network_per_s = cluster->network->bytes_per_s * NETWORK_REACHED * cluster->nics /
+                          cluster->per_host / cluster->oversubscription;
+    made->network_latency_s = cluster->network->latency_s > 0 ? cluster->network->latency_s : 5e-6;
+  }
+  if (cluster->per_host > 1 && !(made->peer_per_s > 0))
+    return ls_fail(error, LS_INPUT,
+                   "%s: the catalog has no link between devices of a host; give peer.link in a "
+                   "cluster's file",
+                   cluster->accelerator->id);
+  return LS_OK;
+}
+
+ls_status ls_performance_of(const ls_device_facts *facts, const ls_cluster *cluster,
+                            ls_performance *made, ls_error *error) {
+  const ls_accelerator *of = cluster->accelerator;
+  const reached *share = reached_by(facts->architecture);
+  *made = (ls_performance){.name = of->id,
+                           .bytes_per_s = of->memory_bytes_per_s * MEMORY_REACHED,
+                           .attention_share = share->attention / share->product,
+                           .kernel_s = KERNEL_S,
+                           .launch_s = LAUNCH_S,
+                           .processors = (int)of->processors,
+                           .interference = INTERFERENCE,
+                           .host_flops_per_s = 100e9,
+                           .host_bytes_per_s = 50e9};
+  const double *flops = of->flops_per_s;
+  const double half = flops[LS_CATALOG_BF16] > 0 ? flops[LS_CATALOG_BF16] : 0;
+  made->flops_per_s[LS_BF16] = half * share->product;
+  made->flops_per_s[LS_F16] =
+      (flops[LS_CATALOG_FP16] > 0 ? flops[LS_CATALOG_FP16] : half) * share->product;
+  made->flops_per_s[LS_F32] = flops[LS_CATALOG_FP32] * share->product;
+  made->flops_per_s[LS_F64] = flops[LS_CATALOG_FP32] * share->product / 2;
+  if (!(half > 0) || !(of->memory_bytes_per_s > 0))
+    return ls_fail(error, LS_INPUT,
+                   "%s: the catalog lacks %s; give it in ~/.config/lockstep/machines.yaml", of->id,
+                   half > 0 ? "memory.gb_per_s" : "tflops.bf16");
+  return set_links(cluster, made, error);
+}
+
+/* Bytes per second that an all-reduce between threads moved, by the rule of buses. */
+static double reduce_rate(const ls_rates *rates) {
+  double best = 0;
+  for (int i = 0; i < rates->reduce.count; i++)
+    if (rates->reduce.items[i].rate.median > best) best = rates->reduce.items[i].rate.median;
+  return best;
+}
+
+ls_performance ls_performance_here(const ls_rates *rates, const ls_device_facts *facts, int cores,
+                                   int ranks) {
+  ls_performance made = {.name = "this machine",
+                         .attention_share = 0.7,
+                         .kernel_s = 1e-6,
+                         .cores = cores,
+                         .threads = facts->threads,
+                         .peer_devices = ranks,
+                         .per_host = ranks,
+                         .peer_latency_s = 2e-6,
+                         .waits = true};
+  for (int d = 0; d < LS_DTYPE_COUNT; d++)
+    made.flops_per_s[d] = ls_rates_matmul(rates, (ls_dtype)d, facts->threads);
+  made.bytes_per_s = made.host_bytes_per_s = ls_rates_memory(rates, facts->threads);
+  made.host_flops_per_s = made.flops_per_s[LS_F32];
+  made.peer_per_s = made.beyond_per_s = made.network_per_s = reduce_rate(rates);
+  made.host_per_s = made.bytes_per_s / 2;
+  made.drive_read_per_s = rates->disk.read.median;
+  made.drive_write_per_s = rates->disk.write.median;
+  return made;
+}
+
+/* Tiles that libraries have, with what they reach of the best: small ones read more bytes for each
+ * flop. */
+static const struct {
+  int rows, columns;
+  double share;
+} tiles[] = {{256, 128, 1}, {128, 256, 1}, {128, 128, 0.94}, {128, 64, 0.82}, {64, 64, 0.64}};
+
+/* A product of rows x depth by depth x columns: the best of tiles, and of parts of the depth that
+ * run beside each other where there are too few tiles. */
+static double product_seconds(const ls_performance *performance, double rows, double columns,
+                              double depth, double flops_per_s) {
+  if (!performance->processors) return 2 * rows * columns * depth / flops_per_s;
+  const double each = flops_per_s / performance->processors;
+  double best = INFINITY;
+  for (size_t t = 0; t < sizeof tiles / sizeof *tiles; t++) {
+    const double count = ceil(rows / tiles[t].rows) * ceil(columns / tiles[t].columns);
+    const double work = 2.0 * tiles[t].rows * tiles[t].columns / (each * tiles[t].share);
+    for (int parts = 1; parts == 1 || (parts <= 8 && count * parts <= performance->processors &&
+                                       depth / parts >= 512);
+         parts *= 2) {
+      const double waves = ceil(count * parts / performance->processors);
+      const double seconds = waves * work * depth / parts * (parts > 1 ? 1.05 : 1);
+      if (seconds < best) best = seconds;
+    }
+  }
+  return best;
+}
+
+/* The dtype that products of an op are done in: its first floating input's of two bytes or more. */
+static double flops_rate(const ls_performance *performance, const ls_work_operand *in, int inputs) {
+  for (int i = 0; i < inputs; i++)
+    if (performance->flops_per_s[in[i].dtype] > 0) return performance->flops_per_s[in[i].dtype];
+  return performance->flops_per_s[LS_F32];
+}
+
+double ls_op_seconds(const ls_performance *performance, ls_op_kind kind,
+                     const ls_attributes *attributes, const ls_work_operand *in, int inputs,
+                     const ls_work_operand *out, int outputs) {
+  const ls_work work = ls_op_work(kind, attributes, in, inputs, out, outputs);
+  double seconds = work.bytes / performance->bytes_per_s;
+  if (work.flops > 0 && outputs > 0) {
+    const double rate = flops_rate(performance, in, inputs);
+    double flops_s = work.flops / (rate * performance->attention_share);
+    if (ls_op_row(kind)->product) {
+      double rows = 1, columns = out[0].ndim ? (double)out[0].dims[out[0].ndim - 1] : 1;
+      for (int d = 0; d + 1 < out[0].ndim; d++) rows *= (double)out[0].dims[d];
+      const double depth = rows * columns > 0 ? work.flops / (2 * rows * columns) : 0;
+      flops_s = product_seconds(performance, rows, columns, depth, rate);
+    }
+    if (flops_s > seconds) seconds = flops_s;
+  }
+  return seconds > performance->kernel_s ? seconds : performance->kernel_s;
+}
+
+ls_group_shape ls_group_shape_of(const ls_mesh *mesh, int rank, ls_axes axes, int per_host) {
+  ls_group_shape shape = {.ranks = ls_mesh_size(mesh, axes)};
+  ls_arena *scratch = ls_arena_create();
+  int *members = LS_NEW_ARRAY(scratch, int, shape.ranks);
+  ls_mesh_group(mesh, rank, axes, members);
+  for (int m = 0; m < shape.ranks; m++) shape.per_host += members[m] / per_host == rank / per_host;
+  ls_arena_destroy(&scratch);
+  return shape;
+}
+
+/* Bytes per second that a member of a group sends and receives in a ring, and by which link. A ring
+ * enters a host once and leaves it once; a group with several members on a host has as many rings,
+ * each over another's NIC. */
+static double ring_rate(const ls_performance *performance, const ls_group_shape *group,
+                        ls_link_kind *link) {
+  const double within = group->per_host > performance->peer_devices ? performance->beyond_per_s
+                                                                    : performance->peer_per_s;
+  *link = LS_LINK_PEER;
+  if (group->per_host >= group->ranks) return within;
+  const double network = performance->network_per_s * group->per_host;
+  if (group->per_host > 1 && within < network) return within;
+  *link = LS_LINK_NETWORK;
+  return network;
+}
+
+ls_transfer_time ls_collective_time(const ls_performance *performance, ls_collective collective,
+                                    double whole, const ls_group_shape *group) {
+  if (group->ranks < 2) return (ls_transfer_time){0};
+  ls_transfer_time time = {0};
+  const double rate = ring_rate(performance, group, &time.link);
+  const double sent = ls_collective_bytes(collective, whole, group->ranks);
+  const int hosts = (group->ranks + group->per_host - 1) / group->per_host;
+  const double turns = collective == LS_ALL_REDUCE || collective == LS_SUM_NUMBERS ? 2 : 1;
+  const double across = hosts > 1 ? performance->network_latency_s : 0;
+  const double ring =
+      turns * ((group->ranks - hosts) * performance->peer_latency_s + hosts * across);
+  const double tree = turns * ((group->per_host - 1) * performance->peer_latency_s +
+                               ceil(log2(hosts > 1 ? hosts : 1)) * across) +
+                      (hosts > 1 ? across : performance->peer_latency_s);
+  time.seconds = rate > 0 ? sent / rate : 0;
+  time.latency_s = performance->launch_s + (ring < tree ? ring : tree);
+  return time;
+}
+
+static ls_transfer_time move_time(const ls_performance *performance, const ls_program *program,
+                                  const ls_instruction *instruction, double bytes) {
+  const ls_tier from = ls_pool_tier(ls_program_buffer_group(program, instruction->in[0])->pool);
+  const ls_tier to = ls_pool_tier(ls_program_buffer_group(program, instruction->out[0])->pool);
+  const bool drive = from == LS_TIER_NVME || to == LS_TIER_NVME;
+  const double rate = !drive                 ? performance->host_per_s
+                      : from == LS_TIER_NVME ? performance->drive_read_per_s
+                                             : performance->drive_write_per_s;
+  return (ls_transfer_time){.link = drive                  ? LS_LINK_DRIVE
+                                    : to == LS_TIER_DEVICE ? LS_LINK_FROM_HOST
+                                                           : LS_LINK_TO_HOST,
+                            .latency_s = performance->launch_s,
+                            .seconds = rate > 0 ? bytes / rate : 0};
+}
+
+/* A message goes to the same place on another stage. */
+static ls_transfer_time message_time(const ls_performance *performance, const ls_program *program,
+                                     int rank, const ls_instruction *instruction, double bytes) {
+  const int stage_ranks = ls_mesh_stage_ranks(&program->mesh);
+  const int other = rank % stage_ranks + instruction->peer * stage_ranks;
+  const bool near = rank / performance->per_host == other / performance->per_host;
+  const bool joined = rank % performance->per_host / performance->peer_devices ==
+                      other % performance->per_host / performance->peer_devices;
+  const double rate = !near    ? performance->network_per_s
+                      : joined ? performance->peer_per_s
+                               : performance->beyond_per_s;
+  return (ls_transfer_time){
+      .link = near ? LS_LINK_PEER : LS_LINK_NETWORK,
+      .latency_s = performance->launch_s +
+                   (near ? performance->peer_latency_s : performance->network_latency_s),
+      .seconds = rate > 0 ? bytes / rate : 0};
+}
+
+ls_transfer_time ls_instruction_transfer(const ls_performance *performance,
+                                         const ls_program *program, int rank,
+                                         const ls_instruction *instruction) {
+  if (!instruction->inputs && !instruction->outputs) return (ls_transfer_time){0};
+  const int value = instruction->inputs ? instruction->in[0] : instruction->out[0];
+  const double whole =
+      (double)instruction->count * (double)ls_dtype_bytes(program->values.items[value].dtype);
+  if (ls_collective_moves(instruction->collective))
+    return move_time(performance, program, instruction, whole);
+  if (ls_collective_is_message(instruction->collective))
+    return message_time(performance, program, rank, instruction, whole);
+  if (instruction->peer >= 0) {
+    const int stage_ranks = ls_mesh_stage_ranks(&program->mesh);
+    const int other = rank % stage_ranks + instruction->peer * stage_ranks;
+    const ls_group_shape pair = {
+        2, 1 + (rank / performance->per_host == other / performance->per_host)};
+    return ls_collective_time(performance, instruction->collective, whole, &pair);
+  }
+  const ls_axes axes =
+      instruction->collective == LS_SUM_NUMBERS ? ls_mesh_all(&program->mesh) : instruction->axes;
+  const ls_group_shape group = ls_group_shape_of(&program->mesh, rank, axes, performance->per_host);
+  return ls_collective_time(performance, instruction->collective, whole, &group);
+}
+
+double ls_instruction_seconds(const ls_performance *performance, const ls_program *program,
+                              int rank, const ls_instruction *instruction, bool first) {
+  ls_work_operand in[LS_MAX_INPUTS], out[LS_MAX_OUTPUTS];
+  const int inputs = ls_instruction_operands(program, rank, instruction, first, in, out);
+  if (instruction->outputs > 0 &&
+      ls_pool_tier(ls_program_buffer_group(program, instruction->out[0])->pool) != LS_TIER_DEVICE) {
+    const ls_work work = ls_op_work(instruction->kind, &instruction->attributes, in, inputs, out,
+                                    instruction->outputs);
+    return fmax(work.flops / performance->host_flops_per_s,
+                work.bytes / performance->host_bytes_per_s);
+  }
+  return ls_op_seconds(performance, instruction->kind, &instruction->attributes, in, inputs, out,
+                       instruction->outputs);
+}

@@ -1,0 +1,88 @@
+/* How fast a device and its links are: seconds of an op, a collective, a message, a copy between
+ * tiers.
+ *
+ *   ls_performance performance;
+ *   LS_TRY(ls_performance_of(facts, cluster, &performance, error));
+ *   double seconds = ls_instruction_seconds(&performance, program, rank, instruction, first);
+ *
+ * An op takes the longer of its flops and its bytes, and never less than a kernel does. A product
+ * is done in tiles, and tiles in waves over the processors of a device, so its time has steps
+ * (NVIDIA, Matrix Multiplication Background User's Guide). Constants have their source beside them.
+ * Values only; thread-safe. */
+#ifndef LS_COST_PERFORMANCE_H
+#define LS_COST_PERFORMANCE_H
+
+#include "cluster/cluster.h"
+#include "cluster/rates.h"
+#include "cost/cost.h"
+
+/* What a transfer goes over, and shares with others that go over it at the same time. */
+typedef enum ls_link_kind {
+  LS_LINK_PEER = 0, /* between devices of a host */
+  LS_LINK_NETWORK,  /* between hosts */
+  LS_LINK_TO_HOST,  /* from a device to its host */
+  LS_LINK_FROM_HOST,
+  LS_LINK_DRIVE,
+  LS_LINK_KINDS
+} ls_link_kind;
+
+/* Rates are what is reached at best, per second; shares are of these. */
+typedef struct ls_performance {
+  const char *name;
+  double flops_per_s[LS_DTYPE_COUNT]; /* of products whose operands have this dtype; 0: none */
+  double bytes_per_s;                 /* of memory */
+  double attention_share;             /* of flops_per_s, of ops that are no product */
+  double kernel_s;                    /* the least that a kernel takes on the device */
+  double launch_s;                    /* that the host takes to begin one */
+  int processors;                     /* that tiles are dealt to; 0: products have no tiles */
+  double interference;                /* share of compute that a transfer beside it takes */
+  double peer_per_s, beyond_per_s;    /* a device, each way; beyond: past peer_devices */
+  int peer_devices, per_host;
+  double network_per_s; /* a device's share of its host's NICs, each way */
+  double host_per_s, drive_read_per_s, drive_write_per_s;
+  double peer_latency_s, network_latency_s;  /* of a step of a collective, of a message */
+  double host_flops_per_s, host_bytes_per_s; /* of the host's own updates */
+  int cores, threads; /* CPU: of the host, that all ranks share; of a rank; else 0 */
+  bool waits;         /* collectives end where they begin: nothing runs beside */
+} ls_performance;
+
+/* Of a device of the catalog in a cluster. LS_INPUT: the row lacks what is needed, with its key. */
+LS_CHECKED ls_status ls_performance_of(const ls_device_facts *facts, const ls_cluster *cluster,
+                                       ls_performance *performance, ls_error *error);
+
+/* Of this machine's CPU, as `lockstep bench` measured it, where so many ranks share its cores. */
+ls_performance ls_performance_here(const ls_rates *rates, const ls_device_facts *facts, int cores,
+                                   int ranks);
+
+/* Seconds of an op on operands of these shapes. */
+double ls_op_seconds(const ls_performance *performance, ls_op_kind kind,
+                     const ls_attributes *attributes, const ls_work_operand *in, int inputs,
+                     const ls_work_operand *out, int outputs);
+
+/* The same of an op that a program has. `first` as of ls_instruction_work. */
+double ls_instruction_seconds(const ls_performance *performance, const ls_program *program,
+                              int rank, const ls_instruction *instruction, bool first);
+
+/* A transfer alone on its link: latency, then seconds of bytes. */
+typedef struct ls_transfer_time {
+  ls_link_kind link;
+  double latency_s, seconds;
+} ls_transfer_time;
+
+/* Members of a group, and how many of them one host has. */
+typedef struct ls_group_shape {
+  int ranks, per_host;
+} ls_group_shape;
+
+ls_group_shape ls_group_shape_of(const ls_mesh *mesh, int rank, ls_axes axes, int per_host);
+
+/* Of a collective of `whole` bytes over a group: the faster of a ring and a tree (NCCL). */
+ls_transfer_time ls_collective_time(const ls_performance *performance, ls_collective collective,
+                                    double whole, const ls_group_shape *group);
+
+/* Of an instruction that is a collective, a message or a move. */
+ls_transfer_time ls_instruction_transfer(const ls_performance *performance,
+                                         const ls_program *program, int rank,
+                                         const ls_instruction *instruction);
+
+#endif

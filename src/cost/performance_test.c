@@ -1,0 +1,134 @@
+/* Seconds of ops and transfers: what follows from the rates given, by hand. */
+#include "cost/performance.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static ls_arena *arena;
+static ls_catalog *catalog;
+
+static int open_catalog(void **state) {
+  (void)state;
+  arena = ls_arena_create();
+  return ls_catalog_read(arena, NULL, &catalog, NULL);
+}
+
+static int close_catalog(void **state) {
+  (void)state;
+  ls_arena_destroy(&arena);
+  return 0;
+}
+
+static ls_status read_performance(const char *text, ls_performance *made, ls_error *error) {
+  ls_cluster *cluster;
+  ls_device_facts facts;
+  LS_TRY(ls_cluster_read(catalog, text, &cluster, error));
+  if (!ls_device_facts_of(cluster->accelerator, &facts)) return LS_INPUT;
+  return ls_performance_of(&facts, cluster, made, error);
+}
+
+static ls_performance performance_of(const char *text) {
+  ls_performance made;
+  ls_error error = {0};
+  if (read_performance(text, &made, &error) != LS_OK) fail_msg("%s: %s", text, error.text);
+  return made;
+}
+
+static double linear_seconds(const ls_performance *on, int64_t tokens, int64_t in, int64_t out) {
+  const ls_attributes attributes = {0};
+  const ls_work_operand operands[] = {{.dtype = LS_BF16, .ndim = 2, .dims = {tokens, in}},
+                                      {.dtype = LS_BF16, .ndim = 2, .dims = {out, in}}};
+  const ls_work_operand made = {.dtype = LS_BF16, .ndim = 2, .dims = {tokens, out}};
+  return ls_op_seconds(on, LS_OP_LINEAR, &attributes, operands, 2, &made, 1);
+}
+
+/* A large product reaches what the best one was measured to reach; a small one is as long as a
+ * kernel; one more tile than processors takes another wave. */
+static void products_have_tiles_and_waves(void **state) {
+  (void)state;
+  const ls_performance on = performance_of("8xH100-SXM");
+  const double large = linear_seconds(&on, 16384, 8192, 8192);
+  const double rate = 2.0 * 16384 * 8192 * 8192 / large;
+  assert_true(rate > 0.9 * on.flops_per_s[LS_BF16] && rate <= on.flops_per_s[LS_BF16]);
+  assert_true(linear_seconds(&on, 64, 64, 64) == on.kernel_s);
+  /* 132 processors: 11 x 12 tiles of 128 x 256 are one wave, 11 x 13 are not. */
+  const double full = linear_seconds(&on, 11 * 128, 8192, 12 * 256);
+  const double more = linear_seconds(&on, 11 * 128, 8192, 13 * 256);
+  assert_true(more > 1.25 * full); /* of 1.083 times the flops */
+}
+
+static void bytes_take_their_time(void **state) {
+  (void)state;
+  const ls_performance on = performance_of("8xA100-SXM-80");
+  const ls_attributes attributes = {0};
+  const ls_work_operand copied = {.dtype = LS_F32, .ndim = 1, .dims = {INT64_C(1) << 28}};
+  const double seconds = ls_op_seconds(&on, LS_OP_COPY, &attributes, &copied, 1, &copied, 1);
+  assert_true(fabs(seconds - 2 * 1073741824.0 / on.bytes_per_s) < 1e-9);
+}
+
+static void groups_lie_on_hosts(void **state) {
+  (void)state;
+  const int sizes[LS_MESH_ROWS] = {2, 4, 4, 2, 1};
+  const ls_mesh mesh = ls_mesh_make(sizes);
+  const ls_axes shard = 1u << LS_AXIS_DP_SHARD, tensor = 1u << LS_AXIS_TP_KV,
+                replicate = 1u << LS_AXIS_DP_REPLICATE;
+  static const int none = 0;
+  const struct {
+    ls_axes axes;
+    int ranks, per_host;
+  } known[] = {{tensor, 2, 2},
+               {shard, 4, 4},
+               {shard | tensor, 8, 8},
+               {replicate, 4, 1},
+               {replicate | shard, 16, 4}};
+  for (size_t k = 0; k < sizeof known / sizeof *known; k++) {
+    const ls_group_shape shape = ls_group_shape_of(&mesh, none, known[k].axes, 8);
+    assert_int_equal(shape.ranks, known[k].ranks);
+    assert_int_equal(shape.per_host, known[k].per_host);
+  }
+}
+
+static void collectives_by_hand(void **state) {
+  (void)state;
+  const ls_performance on = performance_of("64xH100-SXM");
+  const ls_group_shape host = {8, 8}, all = {64, 8}, across = {8, 1}, one = {1, 1};
+  const double bytes = 1e9;
+  ls_transfer_time time = ls_collective_time(&on, LS_ALL_REDUCE, bytes, &host);
+  assert_int_equal(time.link, LS_LINK_PEER);
+  assert_true(fabs(time.seconds - 2 * bytes * 7 / 8 / 365e9) < 1e-9); /* as measured */
+  time = ls_collective_time(&on, LS_ALL_GATHER, bytes, &all);
+  assert_true(fabs(time.seconds - bytes * 63 / 64 / fmin(365e9, 8 * on.network_per_s)) < 1e-9);
+  time = ls_collective_time(&on, LS_REDUCE_SCATTER, bytes, &across);
+  assert_int_equal(time.link, LS_LINK_NETWORK);
+  assert_true(fabs(time.seconds - bytes * 7 / 8 / on.network_per_s) < 1e-9);
+  assert_true(ls_collective_time(&on, LS_ALL_REDUCE, bytes, &one).seconds == 0);
+  /* Small ones are all latency, which grows with the logarithm of hosts, not with their number. */
+  const ls_group_shape many = {8192, 8};
+  assert_true(ls_collective_time(&on, LS_ALL_REDUCE, 8, &many).latency_s <
+              10 * ls_collective_time(&on, LS_ALL_REDUCE, 8, &all).latency_s);
+  const ls_performance bridged = performance_of("4xRTX3090");
+  const ls_group_shape pair = {2, 2}, four = {4, 4};
+  assert_true(ls_collective_time(&bridged, LS_ALL_GATHER, bytes, &four).seconds >
+              2 * ls_collective_time(&bridged, LS_ALL_GATHER, bytes, &pair).seconds);
+}
+
+static void rows_that_lack_something_are_refused(void **state) {
+  (void)state;
+  ls_performance made;
+  ls_error error = {0};
+  assert_int_equal(read_performance("8xgb10-spark", &made, &error), LS_INPUT);
+  assert_non_null(strstr(error.text, "machines.yaml"));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(products_have_tiles_and_waves), cmocka_unit_test(bytes_take_their_time),
+      cmocka_unit_test(groups_lie_on_hosts), cmocka_unit_test(collectives_by_hand),
+      cmocka_unit_test(rows_that_lack_something_are_refused)};
+  return cmocka_run_group_tests(tests, open_catalog, close_catalog);
+}

@@ -1,0 +1,64 @@
+/* The simulator: when each stage does what in one step of the compiled program, without running it.
+ *
+ *   ls_simulation *simulation;
+ *   LS_TRY(ls_simulate(arena, programs, &performance, NULL, &simulation, error));
+ *   printf("%.3f s\n", simulation->seconds);
+ *
+ * Discrete events over the actions of one rank of each stage: ranks of a stage do the same at the
+ * same time. A stage computes in issue order; a transfer runs beside it from its beginning, behind
+ * those of its queue, and ends no later than it is waited for. A message runs when both sides have
+ * begun it. Transfers over one link at a time share it evenly. Read-only on programs; thread-safe
+ * as long as no two threads share an arena. */
+#ifndef LS_SIM_SIM_H
+#define LS_SIM_SIM_H
+
+#include "cost/performance.h"
+#include "ir/record.h"
+
+/* Why a stage did not compute: transfers of one kind. */
+typedef struct ls_sim_cause {
+  ls_collective collective;
+  ls_axes axes;   /* of a group; 0 of messages, moves and the end of the step */
+  double exposed; /* seconds that computing waited for them */
+  double seconds; /* that they took */
+  double bytes;   /* that a rank sent */
+} ls_sim_cause;
+
+typedef struct ls_sim_stage {
+  double compute; /* seconds, by kind of action below */
+  double by_kind[LS_ACTION_COUNT_OF_KINDS];
+  double end; /* of its last action */
+  LS_LIST(ls_sim_cause) causes;
+  LS_LIST(ls_record) records; /* in the order of their ends */
+} ls_sim_stage;
+
+typedef struct ls_simulation {
+  double seconds; /* of a step */
+  int stages;
+  ls_sim_stage *stage; /* [stages] */
+  int64_t events;
+} ls_simulation;
+
+typedef struct ls_sim_options {
+  bool records;           /* keep them */
+  const double *speed_of; /* [stages] of computing: 0.9 of a stage with a slow rank; NULL: all 1 */
+  double link_of[LS_LINK_KINDS]; /* rates of links, times this; 0: as it is */
+  /* Seconds that an action computes, in place of what its instructions cost; transfers then take
+   * none. NULL: what they cost. */
+  double (*seconds_of)(const void *context, const ls_program *program,
+                       const ls_program_action *action);
+  const void *context;
+} ls_sim_options;
+
+/* One step of the programs of all stages. `options` may be NULL. LS_FAILED: the programs do not
+ * end, which `check` would have said. In the arena; borrows the programs. */
+LS_CHECKED ls_status ls_simulate(ls_arena *arena, const ls_program *const *programs,
+                                 const ls_performance *performance, const ls_sim_options *options,
+                                 ls_simulation **simulation, ls_error *error);
+
+/* The same as a recording of all ranks, for pictures and tables: ranks of a stage share the records
+ * of one. Simulated with `records`. In the arena. */
+ls_recording *ls_simulation_recording(ls_arena *arena, const ls_simulation *simulation,
+                                      const ls_mesh *mesh);
+
+#endif
