@@ -54,7 +54,7 @@ static char *staging_of(const ls_group *group, const reduction *r, int member, i
 static ls_status start_round(ls_group *group, const reduction *r, int64_t round, ls_error *error) {
   const size_t width = ls_dtype_bytes(r->dtype);
   const piece own = block_of(group, r, group->rank, round);
-  ls_legs_clear(group);
+  ls_transfers_clear(group);
   for (int i = 0; i < group->size; i++) {
     if (i == group->rank) continue;
     ls_peer_transfer *transfer = &group->transfers[i];
@@ -68,7 +68,7 @@ static ls_status start_round(ls_group *group, const reduction *r, int64_t round,
       transfer->out_bytes = (size_t)theirs.count * width;
     }
   }
-  return ls_lane_start(group, LS_COLLECTIVES, (int)(round % 2), error);
+  return ls_requests_start(group, LS_COLLECTIVES, (int)(round % 2), error);
 }
 
 static void reduce_round(ls_group *group, const reduction *r, int64_t round) {
@@ -100,7 +100,7 @@ static ls_status reduce_piece(ls_group *group, reduction *r, ls_error *error) {
   if (rounds > 0) LS_TRY(start_round(group, r, 0, error));
   for (int64_t round = 0; round < rounds; round++) {
     if (round + 1 < rounds) LS_TRY(start_round(group, r, round + 1, error));
-    LS_TRY(ls_lane_finish(group, (int)(round % 2), error));
+    LS_TRY(ls_requests_finish(group, (int)(round % 2), error));
     reduce_round(group, r, round);
   }
   return LS_OK;
@@ -110,7 +110,7 @@ static ls_status reduce_piece(ls_group *group, reduction *r, ls_error *error) {
 static ls_status hand_out(ls_group *group, char *data, int64_t count, size_t width,
                           ls_error *error) {
   const piece own = piece_of(group, count, group->rank);
-  ls_legs_clear(group);
+  ls_transfers_clear(group);
   for (int i = 0; i < group->size; i++) {
     if (i == group->rank) continue;
     ls_peer_transfer *transfer = &group->transfers[i];
@@ -191,7 +191,7 @@ static ls_status all_gather(ls_group *group, char *target, const void *source, i
   const size_t own_bytes = (size_t)own.count * width;
   const ls_posting call = {.kind = LS_CALL_ALL_GATHER, .dtype = (int32_t)dtype, .count = count};
   LS_TRY(ls_call_begin(group, &call, (void *)source, own_bytes, LS_ALL_MEMBERS, error));
-  ls_legs_clear(group);
+  ls_transfers_clear(group);
   for (int i = 0; i < group->size; i++) {
     ls_peer_transfer *transfer = &group->transfers[i];
     if (ls_group_needs_message(group, i, ls_call_own(group))) {
@@ -234,7 +234,7 @@ static ls_status broadcast(ls_group *group, void *data, int64_t count, ls_dtype 
       .kind = LS_CALL_BROADCAST, .dtype = (int32_t)dtype, .detail = root, .count = count};
   const bool is_root = group->rank == root;
   LS_TRY(ls_call_begin(group, &call, data, bytes, is_root ? LS_NO_MEMBER : root, error));
-  ls_legs_clear(group);
+  ls_transfers_clear(group);
   if (is_root) {
     for (int i = 0; i < group->size; i++) {
       if (!ls_group_needs_message(group, i, ls_call_own(group))) continue;
@@ -266,7 +266,7 @@ static ls_status barrier(ls_group *group, ls_error *error) {
   const ls_posting call = {.kind = LS_CALL_BARRIER};
   LS_TRY(ls_call_begin(group, &call, NULL, 0, LS_NO_MEMBER, error));
   char out = 0, *in = group->comm->staging; /* each receives into a byte of its own */
-  ls_legs_clear(group);
+  ls_transfers_clear(group);
   for (int i = 0; i < group->size; i++) {
     if (group->seats[i] >= 0) continue;
     group->transfers[i] =

@@ -222,12 +222,12 @@ static ls_status group_attach(ls_comm *comm, ls_group *group, ls_error *error) {
 }
 
 /* Memory for messages is made here, so that no collective makes any. */
-static ls_status lanes_grow(ls_comm *comm, int size, ls_error *error) {
-  if (!comm->world->transport || size <= comm->lane_room) return LS_OK;
+static ls_status requests_grow(ls_comm *comm, int size, ls_error *error) {
+  if (!comm->world->transport || size <= comm->request_room) return LS_OK;
   for (int i = 0; i < 2; i++) {
-    comm->lanes[i].requests = LS_NEW_ARRAY(comm->memory, ls_request, 2 * size);
+    comm->request_sets[i].requests = LS_NEW_ARRAY(comm->memory, ls_request, 2 * size);
   }
-  comm->lane_room = size;
+  comm->request_room = size;
   if (!comm->common) comm->common = LS_NEW_ARRAY(comm->memory, uint64_t, comm->world->size);
   int fd;
   if (!comm->staging)
@@ -264,7 +264,7 @@ ls_status ls_comm_group(ls_comm *comm, const int *members, int count, ls_group *
   comm->current_call.count = count;
   comm->current_call.of = "ranks";
   if (ls_control_aborted(comm->world->control, error)) return LS_FAILED;
-  LS_TRY(lanes_grow(comm, count, error));
+  LS_TRY(requests_grow(comm, count, error));
   ls_group *group = group_new(comm, count);
   group->key = group_key(comm, members, count);
   LS_TRY(seat_members(comm, group, members, error));

@@ -11,7 +11,7 @@ bool ls_group_needs_message(const ls_group *group, int member, const ls_posting 
   return group->seats[member] < 0 || posting->arena < 0;
 }
 
-void ls_legs_clear(ls_group *group) {
+void ls_transfers_clear(ls_group *group) {
   memset(group->transfers, 0, (size_t)group->size * sizeof *group->transfers);
 }
 
@@ -19,8 +19,8 @@ uint64_t ls_group_tag(const ls_group *group, ls_stream stream, int member) {
   return group->earlier[member] * LS_STREAMS + (uint64_t)stream;
 }
 
-static ls_status start(ls_group *group, ls_stream stream, ls_lane *lane, int member, bool receive,
-                       ls_error *error) {
+static ls_status start(ls_group *group, ls_stream stream, ls_request_set *set, int member,
+                       bool receive, ls_error *error) {
   ls_comm *comm = group->comm;
   ls_transport *transport = comm->world->transport;
   ls_peer_transfer *transfer = &group->transfers[member];
@@ -29,7 +29,7 @@ static ls_status start(ls_group *group, ls_stream stream, ls_lane *lane, int mem
   const size_t longest = comm->world->message_bytes;
   const size_t whole = receive ? transfer->in_bytes : transfer->out_bytes;
   const size_t bytes = whole < longest ? whole : longest;
-  ls_request *request = &lane->requests[lane->count++];
+  ls_request *request = &set->requests[set->count++];
   request->active = false;
   ls_error cause = {0};
   const ls_status status = receive
@@ -40,14 +40,13 @@ static ls_status start(ls_group *group, ls_stream stream, ls_lane *lane, int mem
   return status == LS_OK ? LS_OK : ls_comm_give_up(comm, error, "%s", cause.text);
 }
 
-ls_status ls_lane_start(ls_group *group, ls_stream stream, int lane_index, ls_error *error) {
-  ls_lane *lane = &group->comm->lanes[lane_index];
-  lane->count = 0;
+ls_status ls_requests_start(ls_group *group, ls_stream stream, int which, ls_error *error) {
+  ls_request_set *set = &group->comm->request_sets[which];
+  set->count = 0;
   for (int step = 1; step < group->size; step++) {
     const int member = (group->rank + step) % group->size;
-    if (group->transfers[member].in_bytes) LS_TRY(start(group, stream, lane, member, true, error));
-    if (group->transfers[member].out_bytes)
-      LS_TRY(start(group, stream, lane, member, false, error));
+    if (group->transfers[member].in_bytes) LS_TRY(start(group, stream, set, member, true, error));
+    if (group->transfers[member].out_bytes) LS_TRY(start(group, stream, set, member, false, error));
   }
   return LS_OK;
 }
@@ -58,12 +57,12 @@ static ls_status test(ls_comm *comm, ls_request *request, ls_error *error) {
   return ls_comm_give_up(comm, error, "%s", cause.text);
 }
 
-ls_status ls_lane_finish(ls_group *group, int lane_index, ls_error *error) {
+ls_status ls_requests_finish(ls_group *group, int which, ls_error *error) {
   ls_comm *comm = group->comm;
-  ls_lane *lane = &comm->lanes[lane_index];
+  ls_request_set *set = &comm->request_sets[which];
   ls_wait wait = {.comm = comm};
-  for (int i = 0; i < lane->count; i++) {
-    ls_request *request = &lane->requests[i];
+  for (int i = 0; i < set->count; i++) {
+    ls_request *request = &set->requests[i];
     for (;;) {
       if (request->active) LS_TRY(test(comm, request, error));
       if (!request->active) break;
@@ -71,7 +70,7 @@ ls_status ls_lane_finish(ls_group *group, int lane_index, ls_error *error) {
       LS_TRY(ls_wait_turn(&wait, error));
     }
   }
-  lane->count = 0;
+  set->count = 0;
   return LS_OK;
 }
 
@@ -83,9 +82,9 @@ ls_status ls_exchange(ls_group *group, ls_stream stream, ls_error *error) {
       left = left || group->transfers[i].in_bytes || group->transfers[i].out_bytes;
     }
     if (!left) return LS_OK;
-    LS_TRY(ls_lane_start(group, stream, 0, error));
-    LS_TRY(ls_lane_finish(group, 0, error));
-    /* Legs longer than a message go in several: the next round takes what is left. */
+    LS_TRY(ls_requests_start(group, stream, 0, error));
+    LS_TRY(ls_requests_finish(group, 0, error));
+    /* Transfers longer than a message go in several: the next round takes what is left. */
     for (int i = 0; i < group->size; i++) {
       ls_peer_transfer *transfer = &group->transfers[i];
       const size_t in = transfer->in_bytes < longest ? transfer->in_bytes : longest;
@@ -101,11 +100,11 @@ ls_status ls_exchange(ls_group *group, ls_stream stream, ls_error *error) {
 void ls_lanes_cancel(ls_comm *comm) {
   ls_transport *transport = comm->world->transport;
   for (int l = 0; transport && l < 2; l++) {
-    ls_lane *lane = &comm->lanes[l];
-    for (int i = 0; i < lane->count; i++) {
-      if (lane->requests[i].active) transport->cancel(transport, &lane->requests[i]);
+    ls_request_set *set = &comm->request_sets[l];
+    for (int i = 0; i < set->count; i++) {
+      if (set->requests[i].active) transport->cancel(transport, &set->requests[i]);
     }
-    lane->count = 0;
+    set->count = 0;
   }
   for (int i = 0; i < comm->sendings.count; i++) {
     ls_request *request = &comm->sendings.items[i].request;

@@ -57,7 +57,7 @@ static ls_status all_to_all(ls_group *group, char *target, const int64_t *receiv
   size_t whole;
   LS_TRY(post_portions(group, send_counts, width, &whole, error));
   LS_TRY(ls_call_begin(group, &call, (void *)source, whole, LS_ALL_MEMBERS, error));
-  ls_legs_clear(group);
+  ls_transfers_clear(group);
   size_t sent = 0, received = 0;
   for (int i = 0; i < group->size; i++) {
     const size_t out_bytes = (size_t)send_counts[i] * width;
@@ -102,7 +102,7 @@ ls_status ls_all_to_all(ls_group *group, void *target, const int64_t *receive_co
 /* The message itself, where the receiver cannot read the sender's memory. */
 static ls_status carry(ls_group *group, int member, const char *out, char *in, size_t bytes,
                        ls_error *error) {
-  ls_legs_clear(group);
+  ls_transfers_clear(group);
   group->transfers[member] = (ls_peer_transfer){
       .out = out, .in = in, .out_bytes = out ? bytes : 0, .in_bytes = in ? bytes : 0};
   return ls_exchange(group, LS_MESSAGES, error);

@@ -36,11 +36,11 @@ static MPI_Request *handle(ls_request *request) {
   return (MPI_Request *)(void *)request->opaque;
 }
 
-static ls_status fault(int code, const char *current_call, int peer, ls_error *error) {
+static ls_status fault(int code, const char *doing, int peer, ls_error *error) {
   char text[MPI_MAX_ERROR_STRING] = "unknown";
   int length;
   MPI_Error_string(code, text, &length);
-  return ls_fail(error, LS_FAILED, "MPI failed %s rank %d: %.300s", current_call, peer, text);
+  return ls_fail(error, LS_FAILED, "MPI failed %s rank %d: %.300s", doing, peer, text);
 }
 
 /* MPI's tag for one of a pair's: the threads of two processes share what tags these have. Most MPI
@@ -117,7 +117,7 @@ static void cancel(ls_transport *transport, ls_request *request) {
 
 static void announce(ls_transport *transport) {
   ls_mpi *mpi = of(transport);
-  pthread_mutex_lock(&mpi->news_lock);
+  pthread_mutex_lock(&mpi->abort_lock);
   int rank;
   char text[sizeof mpi->outgoing.text];
   if (!mpi->announced && ls_control_abort_text(mpi->world->control, &rank, text, sizeof text)) {
@@ -127,33 +127,33 @@ static void announce(ls_transport *transport) {
     enter(mpi);
     for (int p = 0; p < mpi->processes; p++) {
       if (p == mpi->self) continue;
-      MPI_Isend(&mpi->outgoing, (int)sizeof mpi->outgoing, MPI_BYTE, p, 0, mpi->abort_message,
+      MPI_Isend(&mpi->outgoing, (int)sizeof mpi->outgoing, MPI_BYTE, p, 0, mpi->control,
                 &mpi->outgoing_requests[p]);
     }
     leave(mpi);
   }
-  pthread_mutex_unlock(&mpi->news_lock);
+  pthread_mutex_unlock(&mpi->abort_lock);
 }
 
-/* Takes one piece of news if there is one. */
-static bool poll_abort(ls_mpi *mpi) {
+/* Takes the note of one abort if there is one. */
+static bool take_abort(ls_mpi *mpi) {
   int arrived = 0;
   MPI_Status status;
   if (MPI_Test(&mpi->incoming_request, &arrived, &status) != MPI_SUCCESS || !arrived) return false;
   mpi->abort_seen[status.MPI_SOURCE] = true;
   (void)ls_control_abort(mpi->world->control, mpi->incoming.rank, mpi->incoming.text);
-  MPI_Irecv(&mpi->incoming, (int)sizeof mpi->incoming, MPI_BYTE, MPI_ANY_SOURCE, 0,
-            mpi->abort_message, &mpi->incoming_request);
+  MPI_Irecv(&mpi->incoming, (int)sizeof mpi->incoming, MPI_BYTE, MPI_ANY_SOURCE, 0, mpi->control,
+            &mpi->incoming_request);
   return true;
 }
 
-static void poll_news(ls_transport *transport) {
+static void poll_aborts(ls_transport *transport) {
   ls_mpi *mpi = of(transport);
-  if (pthread_mutex_trylock(&mpi->news_lock) != 0) return; /* another thread is at it */
+  if (pthread_mutex_trylock(&mpi->abort_lock) != 0) return; /* another thread is at it */
   enter(mpi);
-  const bool abort_seen = poll_abort(mpi);
+  const bool abort_seen = take_abort(mpi);
   leave(mpi);
-  pthread_mutex_unlock(&mpi->news_lock);
+  pthread_mutex_unlock(&mpi->abort_lock);
   if (abort_seen) announce(transport); /* the answer tells the others that this process knows */
 }
 
@@ -175,7 +175,7 @@ static bool barrier(ls_mpi *mpi) {
   if (MPI_Ibarrier(mpi->data, &request) != MPI_SUCCESS) return false;
   while (!done) {
     if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
-    poll_news(&mpi->transport);
+    poll_aborts(&mpi->transport);
     if (ls_control_aborted(mpi->world->control, NULL)) return false;
     if (!done && seconds_since(started) > mpi->world->deadline_s) return false;
     if (!done) doze();
@@ -217,7 +217,7 @@ static bool finalize_after_abort(ls_mpi *mpi) {
   int dead = 0;
   announce(&mpi->transport);
   while (count_unaware(mpi, &dead) > 0) {
-    poll_news(&mpi->transport);
+    poll_aborts(&mpi->transport);
     if (seconds_since(started) > REACTION_S) return false;
     doze();
   }
@@ -232,11 +232,11 @@ static void destroy(ls_transport *transport) {
   MPI_Cancel(&mpi->incoming_request);
   MPI_Wait(&mpi->incoming_request, MPI_STATUS_IGNORE);
   if (well) {
-    MPI_Comm_free(&mpi->abort_message);
+    MPI_Comm_free(&mpi->control);
     MPI_Comm_free(&mpi->data);
   }
   if (mpi->owns_mpi) MPI_Finalize();
-  pthread_mutex_destroy(&mpi->news_lock);
+  pthread_mutex_destroy(&mpi->abort_lock);
   pthread_mutex_destroy(&mpi->call_lock);
 }
 
@@ -246,14 +246,14 @@ void ls_mpi_open(ls_mpi *mpi) {
                                   .start = start,
                                   .test = test,
                                   .cancel = cancel,
-                                  .poll = poll_news,
+                                  .poll = poll_aborts,
                                   .announce = announce,
                                   .destroy = destroy};
-  pthread_mutex_init(&mpi->news_lock, NULL);
+  pthread_mutex_init(&mpi->abort_lock, NULL);
   pthread_mutex_init(&mpi->call_lock, NULL);
   for (int p = 0; p < mpi->processes; p++) mpi->outgoing_requests[p] = MPI_REQUEST_NULL;
-  MPI_Irecv(&mpi->incoming, (int)sizeof mpi->incoming, MPI_BYTE, MPI_ANY_SOURCE, 0,
-            mpi->abort_message, &mpi->incoming_request);
+  MPI_Irecv(&mpi->incoming, (int)sizeof mpi->incoming, MPI_BYTE, MPI_ANY_SOURCE, 0, mpi->control,
+            &mpi->incoming_request);
 }
 
 #endif

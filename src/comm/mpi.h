@@ -10,15 +10,15 @@
 #include <mpi.h>
 
 /* An abort, as processes tell each other. */
-typedef struct ls_news {
+typedef struct ls_abort_note {
   int32_t rank;
   char text[960];
-} ls_news;
+} ls_abort_note;
 
 typedef struct ls_mpi {
   ls_transport transport; /* first, so that the one pointer is the other */
   ls_world *world;
-  MPI_Comm data, abort_message;
+  MPI_Comm data, control;
   int processes, self;
   int *first_ranks; /* [processes] */
   int most_ranks;   /* of any process */
@@ -26,8 +26,8 @@ typedef struct ls_mpi {
   bool owns_mpi;      /* this world initialised MPI */
   bool one_at_a_time; /* the library lets only one thread at a time call it */
   pthread_mutex_t call_lock;
-  pthread_mutex_t news_lock; /* guards what follows; taken before call_lock */
-  ls_news incoming, outgoing;
+  pthread_mutex_t abort_lock; /* guards what follows; taken before call_lock */
+  ls_abort_note incoming, outgoing;
   MPI_Request incoming_request;
   MPI_Request *outgoing_requests; /* [processes] */
   bool *abort_seen;               /* [processes] that have announced the abort */

@@ -24,17 +24,17 @@ ls_status ls_world_create_mpi(const ls_world_options *options, ls_world **world,
 #include "cluster/machine.h"
 
 /* What each process says of itself. */
-typedef struct posting {
+typedef struct process_entry {
   int64_t ranks, refuses, pid, pid_namespace, process;
-} posting;
+} process_entry;
 
-enum { CARD_FIELDS = sizeof(posting) / sizeof(int64_t) };
+enum { ENTRY_FIELDS = sizeof(process_entry) / sizeof(int64_t) };
 
-static posting own_card(const ls_world_options *options, int process) {
-  posting own = {.ranks = options->ranks_here,
-                 .refuses = options->refuse_shared,
-                 .pid = getpid(),
-                 .process = process};
+static process_entry own_entry(const ls_world_options *options, int process) {
+  process_entry own = {.ranks = options->ranks_here,
+                       .refuses = options->refuse_shared,
+                       .pid = getpid(),
+                       .process = process};
   struct stat namespace;
   /* Process numbers mean the same to two processes only in one namespace. */
   if (stat("/proc/self/ns/pid", &namespace) == 0) own.pid_namespace = (int64_t) namespace.st_ino;
@@ -59,26 +59,26 @@ static ls_status start_mpi(bool *owns, int *level, ls_error *error) {
                  "MPI_THREAD_SERIALIZED or MPI_THREAD_MULTIPLE");
 }
 
-static ls_status check_cards(const posting *postings, int processes, bool *refused,
-                             ls_error *error) {
+static ls_status check_entries(const process_entry *entries, int processes, bool *refused,
+                               ls_error *error) {
   *refused = false;
   for (int p = 0; p < processes; p++) {
-    if (postings[p].ranks < 1) {
+    if (entries[p].ranks < 1) {
       return ls_fail(error, LS_INPUT, "process %d of %d asks for %d ranks; at least 1 is", p,
-                     processes, (int)postings[p].ranks);
+                     processes, (int)entries[p].ranks);
     }
-    if (postings[p].refuses) *refused = true;
+    if (entries[p].refuses) *refused = true;
   }
   return LS_OK;
 }
 
 /* Opens handles of the other processes of this host, by which their death is seen. */
-static void meet_neighbours(ls_mpi *mpi, const posting *host_cards, int host_size,
-                            const posting *own) {
+static void open_neighbours(ls_mpi *mpi, const process_entry *host_entries, int host_size,
+                            const process_entry *own) {
   ls_world *world = mpi->world;
   world->neighbours = LS_NEW_ARRAY(world->memory, ls_neighbour, host_size);
   for (int i = 0; i < host_size; i++) {
-    const posting *other = &host_cards[i];
+    const process_entry *other = &host_entries[i];
     if (other->process == own->process || other->pid_namespace != own->pid_namespace) continue;
     if (own->pid_namespace == 0) continue;
     world->neighbours[world->neighbour_count++] =
@@ -138,17 +138,17 @@ static int threads_of(MPI_Comm host) {
 }
 
 /* Chooses this process's domain: its host where memory can be shared, else itself. */
-static ls_status find_domain(ls_mpi *mpi, const posting *own, bool refused, ls_error *error) {
+static ls_status find_domain(ls_mpi *mpi, const process_entry *own, bool refused, ls_error *error) {
   ls_world *world = mpi->world;
   MPI_Comm host;
   int host_size, fd;
-  MPI_Comm_split_type(mpi->abort_message, MPI_COMM_TYPE_SHARED, mpi->self, MPI_INFO_NULL, &host);
+  MPI_Comm_split_type(mpi->control, MPI_COMM_TYPE_SHARED, mpi->self, MPI_INFO_NULL, &host);
   MPI_Comm_size(host, &host_size);
-  posting *postings = LS_NEW_ARRAY(world->memory, posting, host_size);
-  MPI_Allgather(own, CARD_FIELDS, MPI_INT64_T, postings, CARD_FIELDS, MPI_INT64_T, host);
+  process_entry *entries = LS_NEW_ARRAY(world->memory, process_entry, host_size);
+  MPI_Allgather(own, ENTRY_FIELDS, MPI_INT64_T, entries, ENTRY_FIELDS, MPI_INT64_T, host);
   world->on_host = 0;
-  for (int i = 0; i < host_size; i++) world->on_host += (int)postings[i].ranks;
-  meet_neighbours(mpi, postings, host_size, own);
+  for (int i = 0; i < host_size; i++) world->on_host += (int)entries[i].ranks;
+  open_neighbours(mpi, entries, host_size, own);
   world->control = refused || host_size == 1 ? NULL : share_control(host);
   const bool shared = world->control != NULL;
   const int threads = threads_of(host);
@@ -159,7 +159,7 @@ static ls_status find_domain(ls_mpi *mpi, const posting *own, bool refused, ls_e
   }
   bool *inside = LS_NEW_ARRAY(world->memory, bool, mpi->processes);
   inside[mpi->self] = true;
-  for (int i = 0; shared && i < host_size; i++) inside[postings[i].process] = true;
+  for (int i = 0; shared && i < host_size; i++) inside[entries[i].process] = true;
   int seats = 0;
   for (int rank = 0; rank < world->size; rank++) {
     world->place[rank] = inside[world->process[rank]] ? seats++ : -1;
@@ -167,19 +167,19 @@ static ls_status find_domain(ls_mpi *mpi, const posting *own, bool refused, ls_e
   ls_world_open(world, seats, threads);
   /* All processes stop together where one cannot map its flags. */
   int mapped = world->control != NULL, by_all = 0;
-  MPI_Allreduce(&mapped, &by_all, 1, MPI_INT, MPI_MIN, mpi->abort_message);
+  MPI_Allreduce(&mapped, &by_all, 1, MPI_INT, MPI_MIN, mpi->control);
   if (by_all) return LS_OK;
   return ls_fail(error, LS_FAILED, "%zu MiB for flags cannot be mapped on every process",
                  ls_control_bytes() >> 20);
 }
 
-static ls_mpi *make_world(const posting *postings, int processes, int self) {
+static ls_mpi *make_world(const process_entry *entries, int processes, int self) {
   int ranks = 0, first = 0;
   for (int p = 0; p < processes; p++) {
     if (p == self) first = ranks;
-    ranks += (int)postings[p].ranks;
+    ranks += (int)entries[p].ranks;
   }
-  ls_world *world = ls_world_new(ranks, first, (int)postings[self].ranks);
+  ls_world *world = ls_world_new(ranks, first, (int)entries[self].ranks);
   ls_mpi *mpi = LS_NEW(world->memory, ls_mpi);
   mpi->world = world;
   mpi->processes = processes;
@@ -189,7 +189,7 @@ static ls_mpi *make_world(const posting *postings, int processes, int self) {
   mpi->abort_seen = LS_NEW_ARRAY(world->memory, bool, processes);
   int rank = 0;
   for (int p = 0; p < processes; p++) {
-    const int here = (int)postings[p].ranks;
+    const int here = (int)entries[p].ranks;
     mpi->first_ranks[p] = rank;
     if (here > mpi->most_ranks) mpi->most_ranks = here;
     for (int i = 0; i < here; i++) world->process[rank++] = p;
@@ -199,9 +199,9 @@ static ls_mpi *make_world(const posting *postings, int processes, int self) {
 
 static void open_communicators(ls_mpi *mpi) {
   MPI_Comm_dup(MPI_COMM_WORLD, &mpi->data);
-  MPI_Comm_dup(MPI_COMM_WORLD, &mpi->abort_message);
+  MPI_Comm_dup(MPI_COMM_WORLD, &mpi->control);
   MPI_Comm_set_errhandler(mpi->data, MPI_ERRORS_RETURN);
-  MPI_Comm_set_errhandler(mpi->abort_message, MPI_ERRORS_RETURN);
+  MPI_Comm_set_errhandler(mpi->control, MPI_ERRORS_RETURN);
   int *bound = NULL, found = 0;
   MPI_Comm_get_attr(mpi->data, MPI_TAG_UB, &bound, &found);
   mpi->largest_tag = found && *bound > 0 ? *bound : 32767; /* what the standard guarantees */
@@ -215,11 +215,12 @@ ls_status ls_world_create_mpi(const ls_world_options *options, ls_world **made, 
   MPI_Comm_size(MPI_COMM_WORLD, &processes);
   MPI_Comm_rank(MPI_COMM_WORLD, &self);
   ls_arena *scratch = ls_arena_create();
-  posting *postings = LS_NEW_ARRAY(scratch, posting, processes);
-  const posting own = own_card(options, self);
-  MPI_Allgather(&own, CARD_FIELDS, MPI_INT64_T, postings, CARD_FIELDS, MPI_INT64_T, MPI_COMM_WORLD);
-  ls_status status = check_cards(postings, processes, &refused, error);
-  ls_mpi *mpi = status == LS_OK ? make_world(postings, processes, self) : NULL;
+  process_entry *entries = LS_NEW_ARRAY(scratch, process_entry, processes);
+  const process_entry own = own_entry(options, self);
+  MPI_Allgather(&own, ENTRY_FIELDS, MPI_INT64_T, entries, ENTRY_FIELDS, MPI_INT64_T,
+                MPI_COMM_WORLD);
+  ls_status status = check_entries(entries, processes, &refused, error);
+  ls_mpi *mpi = status == LS_OK ? make_world(entries, processes, self) : NULL;
   ls_arena_destroy(&scratch);
   if (mpi) {
     mpi->owns_mpi = owns;

@@ -154,13 +154,13 @@ struct ls_world {
   ls_memory *views;
 };
 
-/* Messages started together. Rounds follow one another; two may be under way. */
-typedef struct ls_lane {
+/* Messages started together. Rounds of them follow one another; two may be in flight. */
+typedef struct ls_request_set {
   ls_request *requests; /* [2 * group size] for the largest group of the comm */
   int count;
-} ls_lane;
+} ls_request_set;
 
-/* A piece of a send that messages carry while its rank goes on. */
+/* A part of a send that messages carry while its rank goes on. */
 typedef struct ls_sending {
   ls_request request;
   ls_group *group;
@@ -178,9 +178,9 @@ struct ls_comm {
   ls_group *groups; /* newest first */
   ls_group *everyone;
   uint64_t *common; /* [world size] groups with each rank; counted where there is a transport */
-  ls_lane lanes[2];
-  int lane_room;
-  LS_LIST(ls_sending) sendings; /* grows where more pieces are under way than ever before */
+  ls_request_set request_sets[2];
+  int request_room;
+  LS_LIST(ls_sending) sendings; /* grows where more parts are in flight than ever before */
   void *staging;
   struct {
     const char *name;
@@ -332,11 +332,10 @@ uint64_t ls_group_tag(const ls_group *group, ls_stream stream, int member);
 /* Sends and receives all of group->transfers, in messages of bounded length. */
 ls_status ls_exchange(ls_group *group, ls_stream stream, ls_error *error);
 
-/* One round: starts one message of each transfer on a lane; waits for all that a lane has under
- * way. */
-ls_status ls_lane_start(ls_group *group, ls_stream stream, int lane, ls_error *error);
-ls_status ls_lane_finish(ls_group *group, int lane, ls_error *error);
-void ls_legs_clear(ls_group *group);
+/* One round: starts a message of each transfer in a request set; waits for all of the set. */
+ls_status ls_requests_start(ls_group *group, ls_stream stream, int which, ls_error *error);
+ls_status ls_requests_finish(ls_group *group, int which, ls_error *error);
+void ls_transfers_clear(ls_group *group);
 
 /* Gives up what is under way after a failure. */
 void ls_lanes_cancel(ls_comm *comm);
