@@ -1,5 +1,6 @@
 #include "base/file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -192,6 +193,22 @@ bool ls_file_exists(const char *path) {
 bool ls_directory_exists(const char *path) {
   struct stat info;
   return !stat(path, &info) && S_ISDIR(info.st_mode);
+}
+
+static bool is_empty(const char *folder) {
+  DIR *opened = opendir(folder);
+  bool empty = true;
+  for (struct dirent *each; opened && (each = readdir(opened));)
+    if (strcmp(each->d_name, ".") != 0 && strcmp(each->d_name, "..") != 0) empty = false;
+  if (opened) closedir(opened);
+  return empty;
+}
+
+ls_status ls_directory_check_new(const char *path, ls_error *error) {
+  struct stat info;
+  if (stat(path, &info) != 0 || (S_ISDIR(info.st_mode) && is_empty(path))) return LS_OK;
+  return ls_fail(error, LS_INPUT, "%s: something is there; expected a new or an empty folder",
+                 path);
 }
 
 ls_status ls_directory_make(const char *path, ls_error *error) {

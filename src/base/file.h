@@ -39,6 +39,9 @@ LS_CHECKED ls_status ls_file_write(const char *path, const void *data, size_t by
 bool ls_file_exists(const char *path);
 bool ls_directory_exists(const char *path);
 
+/* LS_INPUT where something is there: what is written is to be a new folder, or an empty one. */
+LS_CHECKED ls_status ls_directory_check_new(const char *path, ls_error *error);
+
 /* Makes the folder and its parents; existing ones are fine. */
 LS_CHECKED ls_status ls_directory_make(const char *path, ls_error *error);
 

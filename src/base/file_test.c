@@ -283,6 +283,9 @@ static void makes_folders(void **state) {
   assert_true(ls_directory_exists(in_root("a/b/c")));
   assert_false(ls_file_exists(in_root("a/b/c")));
   assert_int_equal(ls_directory_make(in_root("a/b"), &error), LS_OK);
+  assert_int_equal(ls_directory_check_new(in_root("a/b/none"), &error), LS_OK);
+  assert_int_equal(ls_directory_check_new(in_root("a/b/c"), &error), LS_OK); /* it is empty */
+  assert_int_equal(ls_directory_check_new(in_root("a/b"), &error), LS_INPUT);
   put(in_root("a/file"), "x");
   assert_true(ls_file_exists(in_root("a/file")));
   assert_int_equal(ls_directory_make(in_root("a/file/d"), &error), LS_INPUT);

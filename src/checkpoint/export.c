@@ -1,7 +1,6 @@
 #include "checkpoint/export.h"
 #include "checkpoint/checkpoint.h"
 
-#include <dirent.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -41,23 +40,6 @@ typedef struct exporter {
 
 static const char *path_in(const exporter *self, const char *folder, const char *name) {
   return ls_arena_printf(self->arena, "%s/%s", folder, name);
-}
-
-static bool is_empty(const char *folder) {
-  DIR *opened = opendir(folder);
-  bool empty = true;
-  for (struct dirent *each; opened && (each = readdir(opened));)
-    if (strcmp(each->d_name, ".") != 0 && strcmp(each->d_name, "..") != 0) empty = false;
-  if (opened) closedir(opened);
-  return empty;
-}
-
-static ls_status check_target(const exporter *self, ls_error *error) {
-  const char *to = self->options->to;
-  if (ls_file_exists(to) || (ls_directory_exists(to) && !is_empty(to)))
-    return ls_fail(error, LS_INPUT, "%s: something is there; expected a new or an empty folder",
-                   to);
-  return LS_OK;
 }
 
 /* The folder that the run began with, where it had weights. */
@@ -230,7 +212,7 @@ static ls_status write_companions(exporter *self, ls_error *error) {
 }
 
 static ls_status write_all(exporter *self, ls_error *error) {
-  LS_TRY(check_target(self, error));
+  LS_TRY(ls_directory_check_new(self->options->to, error));
   LS_TRY(read_model(self, error));
   LS_TRY(list_tensors(self, error));
   LS_TRY(ls_directory_make(self->aside, error));

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "cli/command.h"
 #include "cluster/machine.h"
 #include "data/word_counts_texts.h"
@@ -100,7 +101,7 @@ static ls_status train(ls_arena *arena, const ls_words *words, void *flags, ls_e
   LS_TRY(read_number("--vocab", asked->vocabulary, 1, LS_VOCABULARY_MOST, &pieces, error));
   LS_TRY(read_number("--min-frequency", asked->least, 0, INT64_MAX, &least, error));
   if (!asked->out) return ls_fail(error, LS_INPUT, "-o is missing; expected a folder to write");
-  LS_TRY(ls_bpe_trained_check_target(asked->out, error));
+  LS_TRY(ls_directory_check_new(asked->out, error));
   ls_text_files files;
   LS_TRY(ls_text_files_find(arena, "texts", words->positional + 1, words->positional_count - 1,
                             &files, error));

@@ -49,7 +49,4 @@ LS_CHECKED ls_status ls_bpe_train(ls_arena *arena, const ls_word_counts *counts,
 LS_CHECKED ls_status ls_bpe_trained_write(const ls_bpe_trained *trained, const char *folder,
                                           ls_error *error);
 
-/* LS_INPUT where a folder could not be written so: something is there. */
-LS_CHECKED ls_status ls_bpe_trained_check_target(const char *folder, ls_error *error);
-
 #endif

@@ -1,5 +1,4 @@
 /* A trained tokenizer as the files that Hugging Face's tokenizers and transformers read. */
-#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -79,21 +78,6 @@ static ls_status write_json(ls_arena *arena, const char *folder, const char *nam
   return status;
 }
 
-static bool is_empty(const char *folder) {
-  DIR *opened = opendir(folder);
-  bool empty = true;
-  for (struct dirent *each; opened && (each = readdir(opened));)
-    if (strcmp(each->d_name, ".") != 0 && strcmp(each->d_name, "..") != 0) empty = false;
-  if (opened) closedir(opened);
-  return empty;
-}
-
-ls_status ls_bpe_trained_check_target(const char *folder, ls_error *error) {
-  if (!ls_file_exists(folder) && (!ls_directory_exists(folder) || is_empty(folder))) return LS_OK;
-  return ls_fail(error, LS_INPUT, "%s: something is there; expected a new or an empty folder",
-                 folder);
-}
-
 static ls_status write_aside(ls_arena *arena, const ls_bpe_trained *trained, const char *aside,
                              ls_error *error) {
   LS_TRY(ls_directory_make(aside, error));
@@ -102,7 +86,7 @@ static ls_status write_aside(ls_arena *arena, const ls_bpe_trained *trained, con
 }
 
 ls_status ls_bpe_trained_write(const ls_bpe_trained *trained, const char *folder, ls_error *error) {
-  LS_TRY(ls_bpe_trained_check_target(folder, error));
+  LS_TRY(ls_directory_check_new(folder, error));
   ls_arena *arena = ls_arena_create();
   size_t length = strlen(folder);
   while (length > 1 && folder[length - 1] == '/') length--;
