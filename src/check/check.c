@@ -46,7 +46,7 @@ static ls_status run_one(ls_stage *stage, bool *blocked, ls_error *error) {
   *blocked = false;
   const ls_instruction *instruction = ls_proof_instruction(stage);
   const bool is_op = instruction->collective == LS_COLLECTIVE_NONE;
-  if (instruction->first_only && !(is_op && instruction->kind == LS_OP_SQUARED_NORM))
+  if (instruction->first_only && !(is_op && ls_op_row(instruction->kind)->duty == LS_DUTY_NORM))
     return ls_proof_fail(stage, error, "runs on some ranks only: expected all");
   if (instruction->collective == LS_MOVE) return ls_run_move(stage, error);
   LS_TRY(ls_check_tiers(stage, error));

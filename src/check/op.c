@@ -110,18 +110,17 @@ static ls_status forward_op(ls_stage *stage, const operands *all, int microbatch
   }
   int node;
   LS_TRY(ls_expected_find(stage, in, &node, error));
-  const bool counts =
-      instruction->kind == LS_OP_XENT_LOSS || instruction->kind == LS_OP_COUNT_VALID;
+  const ls_duty duty = ls_op_row(instruction->kind)->duty;
   for (int o = 0; o < instruction->outputs; o++)
     out[o] = (ls_content){.expression = node * LS_EXPRESSION_OUTPUTS + o, .microbatch = microbatch};
-  if (!counts) return LS_OK;
+  if (duty != LS_DUTY_LOSS && duty != LS_DUTY_COUNT) return LS_OK;
   if (microbatch < 0)
     return ls_proof_fail(stage, error, "sums what is of no microbatch: expected one of them");
-  out[0] = (ls_content){
-      .kind = LS_CONTENT_SUM,
-      .expression = instruction->kind == LS_OP_XENT_LOSS ? LS_CELL_LOSS_SUM : LS_CELL_VALID_TOKENS,
-      .microbatch = -1,
-      .terms = ls_term_one(stage->proof->arena, node, -1, microbatch, microbatch)};
+  out[0] =
+      (ls_content){.kind = LS_CONTENT_SUM,
+                   .expression = duty == LS_DUTY_LOSS ? LS_CELL_LOSS_SUM : LS_CELL_VALID_TOKENS,
+                   .microbatch = -1,
+                   .terms = ls_term_one(stage->proof->arena, node, -1, microbatch, microbatch)};
   return LS_OK;
 }
 
@@ -162,12 +161,19 @@ static bool is_gradient(const operands *all, int count) {
   return any;
 }
 
+/* Whether it adds its two inputs: linear in both, and each has the gradient of the sum. */
+static bool is_sum(const ls_instruction *instruction) {
+  const ls_op *row = ls_op_row(instruction->kind);
+  return row->linear && row->passes && strcmp(row->linear, "01") == 0 &&
+         strcmp(row->passes, "01") == 0;
+}
+
 static ls_status compute(ls_stage *stage, const operands *all, int microbatch, ls_content *out,
                          ls_error *error) {
   const ls_instruction *instruction = ls_proof_instruction(stage);
   if (stage->proof->backward[instruction->kind].rule)
     return ls_gradient_op(stage, all->read, out, error);
-  const bool sum = instruction->kind == LS_OP_ADD && is_gradient(all, instruction->inputs);
+  const bool sum = is_sum(instruction) && is_gradient(all, instruction->inputs);
   if (sum && is_gradient(all, 1) && all->read[1]->kind == LS_CONTENT_GRADIENT)
     return ls_gradient_add(stage, all->read, out, error);
   return forward_op(stage, all, microbatch, out, error);
@@ -216,7 +222,8 @@ ls_status ls_run_op(ls_stage *stage, ls_error *error) {
   bool done = false;
   LS_TRY(ls_run_update(stage, &done, error));
   if (done) return LS_OK;
-  if (ls_proof_instruction(stage)->kind != LS_OP_COPY) return general_op(stage, error);
+  if (ls_op_row(ls_proof_instruction(stage)->kind)->duty != LS_DUTY_COPY)
+    return general_op(stage, error);
   operands all;
   const ls_instruction *instruction = ls_proof_instruction(stage);
   if (instruction->inputs != 1 || instruction->outputs != 1)

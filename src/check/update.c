@@ -522,12 +522,12 @@ static ls_status run_cast(ls_stage *stage, ls_error *error) {
 ls_status ls_run_update(ls_stage *stage, bool *done, ls_error *error) {
   *done = true;
   if (is_of_update(stage)) return run_optimizer(stage, error);
-  switch (ls_proof_instruction(stage)->kind) {
-    case LS_OP_ZERO: return run_zero(stage, error);
-    case LS_OP_RECIPROCAL: return run_reciprocal(stage, error);
-    case LS_OP_CLIP_FACTOR: return run_clip_factor(stage, error);
-    case LS_OP_SQUARED_NORM: return run_squared_norm(stage, error);
-    case LS_OP_CAST: return run_cast(stage, error);
+  switch (ls_op_row(ls_proof_instruction(stage)->kind)->duty) {
+    case LS_DUTY_ZERO: return run_zero(stage, error);
+    case LS_DUTY_SCALE: return run_reciprocal(stage, error);
+    case LS_DUTY_CLIP: return run_clip_factor(stage, error);
+    case LS_DUTY_NORM: return run_squared_norm(stage, error);
+    case LS_DUTY_ROUND: return run_cast(stage, error);
     default: *done = false; return LS_OK;
   }
 }

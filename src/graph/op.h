@@ -124,6 +124,20 @@ typedef enum ls_again {
   LS_AGAIN_CHEAP, /* much memory, next to no work: norms, activations */
 } ls_again;
 
+/* What an op does in a step beside the model's layers and their gradients. Who interprets programs
+ * asks for this, not for the op. */
+typedef enum ls_duty {
+  LS_DUTY_NONE = 0,
+  LS_DUTY_LOSS,  /* output 0 is the loss, summed over tokens */
+  LS_DUTY_COUNT, /* of tokens that have a label */
+  LS_DUTY_ZERO,  /* a cell begins at 0 */
+  LS_DUTY_SCALE, /* a count becomes what gradients begin with */
+  LS_DUTY_NORM,  /* sums the squares of a gradient */
+  LS_DUTY_CLIP,  /* finished sums become norm, clip factor and mean loss */
+  LS_DUTY_ROUND, /* master weights become stored ones */
+  LS_DUTY_COPY,  /* any tensor, or a slice of it */
+} ls_duty;
+
 /* What an axis of the mesh shares out; a set of these: axes of several kinds. */
 typedef enum ls_shares {
   LS_SHARES_STAGES = 0,          /* nothing that an op has */
@@ -165,6 +179,7 @@ typedef struct ls_op {
   ls_precision precision[LS_MAX_OUTPUTS];
   const char *indices; /* inputs, as digits, of whole numbers: ids, labels, positions, counts */
   ls_again again;
+  ls_duty duty;
   const char *passes; /* inputs, as digits, whose gradient is that of output 0; NULL: none */
   ls_gradient_rule gradients[LS_MAX_GRADIENT_RULES]; /* `in` of those behind the last is NULL */
 } ls_op;

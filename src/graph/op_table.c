@@ -149,6 +149,7 @@ static const ls_op rows[LS_OP_COUNT] = {
      * loss's own gradient, of which XENT_SUM's rule makes softmax minus one-hot, scaled.
      * max, sum, target, labels -> sum over tokens with a label of log(sum) + max - target */
     [LS_OP_XENT_LOSS] = {.labels = "n, n, n, n -> 1",
+                         .duty = LS_DUTY_LOSS,
                          .cut = "n",
                          .precision = {LS_DOUBLE},
                          .passes = "1",
@@ -225,18 +226,19 @@ static const ls_op rows[LS_OP_COUNT] = {
 
     /* labels -> how many tokens have one */
     [LS_OP_COUNT_VALID] = {.labels = "n -> 1",
+                           .duty = LS_DUTY_COUNT,
                            .cut = "n",
                            .precision = {LS_DOUBLE},
                            .indices = "0"},
     /* cell -> 0, the same cell */
-    [LS_OP_ZERO] = {.labels = "1 -> 1"},
+    [LS_OP_ZERO] = {.labels = "1 -> 1", .duty = LS_DUTY_ZERO},
     /* cells: count, scale -> scale / max(count, 1) */
-    [LS_OP_RECIPROCAL] = {.labels = "1, 1 -> 1"},
+    [LS_OP_RECIPROCAL] = {.labels = "1, 1 -> 1", .duty = LS_DUTY_SCALE},
     /* gradients -> weight * sum of squares */
-    [LS_OP_SQUARED_NORM] = {.labels = "e -> 1"},
+    [LS_OP_SQUARED_NORM] = {.labels = "e -> 1", .duty = LS_DUTY_NORM},
     /* cells: squared norm of scaled gradients, loss sum, count, scale -> norm, factor, mean loss;
      * the factor undoes the scale, and is 0 where the norm is not finite */
-    [LS_OP_CLIP_FACTOR] = {.labels = "1, 1, 1, 1 -> 1, 1, 1"},
+    [LS_OP_CLIP_FACTOR] = {.labels = "1, 1, 1, 1 -> 1, 1, 1", .duty = LS_DUTY_CLIP},
     /* gradient, learning rate, step, clip factor -> master, first moment, second moment (all
      * updated in place; where the factor is 0, nothing is) */
     [LS_OP_ADAMW] = {.labels = "e, 1, 1, 1 -> e, e, e", .updates = true},
@@ -248,8 +250,11 @@ static const ls_op rows[LS_OP_COUNT] = {
     [LS_OP_ADAMW_SPECULATE] = {.labels = "e, 1, 1, 1, e, e, e -> e"},
     /* gradient, learning rate, step, clip factor, master, momentum -> likewise of SGD */
     [LS_OP_SGD_SPECULATE] = {.labels = "e, 1, 1, 1, e, e -> e"},
-    [LS_OP_CAST] = {.labels = "e -> e"},
-    [LS_OP_COPY] = {.labels = "n c -> n c", .cut = "n", .again = LS_AGAIN_MAY},
+    [LS_OP_CAST] = {.labels = "e -> e", .duty = LS_DUTY_ROUND},
+    [LS_OP_COPY] = {.labels = "n c -> n c",
+                    .duty = LS_DUTY_COPY,
+                    .cut = "n",
+                    .again = LS_AGAIN_MAY},
 };
 
 static const char *const names[LS_OP_COUNT] = {
