@@ -86,6 +86,7 @@ check-tsan: dependencies
 check-mutants: dependencies
 	$(MAKE) release
 	LS_MUTANTS=$(LS_MUTANTS) build/tests/mutants_test
+	LS_MUTANTS=$(LS_MUTANTS) build/tests/forward_mutants_test
 
 check-kills: dependencies
 	$(MAKE) release

@@ -88,8 +88,9 @@ static void print_memory(const ls_session *session) {
   printf("device memory: %.1f MiB", needed);
   if (session->layout.pp > 1) printf(" on stage %d, which needs most", stage);
   printf(" (%.1f of it workspace of kernels)", (double)session->workspace[stage] / 1048576);
+  const ls_device_facts *kind = session->on ? session->on : &session->device.facts;
   if (limit)
-    printf(", of %.1f allowed\n", (double)limit / 1048576);
+    printf(", fits %s (%s), %.1f allowed\n", kind->name, kind->set, (double)limit / 1048576);
   else
     printf("; no device.memory to compare it with\n");
   ls_hardware_print(session, stage);
