@@ -105,6 +105,37 @@ static void lists_of_every_layout_are_proved(void **state) {
   }
 }
 
+/* All layouts of the equality matrix, with masters of their own and as views of the weights. */
+static void lists_of_the_matrix_are_proved(void **state) {
+  (void)state;
+  ls_arena *all = ls_arena_create();
+  const ls_test_layouts layouts = ls_test_layouts_all(all);
+  int proved = 0;
+  for (int i = 0; i < layouts.count * LS_TEST_SHAPES; i++) {
+    ls_arena *arena = ls_arena_create();
+    ls_layout layout = layouts.items[i / LS_TEST_SHAPES];
+    layout.compute = i % 2 ? LS_BF16 : LS_F32;
+    const ls_model_config config = ls_test_shape_config(arena, &ls_test_shapes[i % LS_TEST_SHAPES]);
+    ls_graph *graph = ls_test_model(arena, &config, &layout, LS_TEST_SEQUENCES, LS_TEST_SEQUENCE);
+    ls_graph_backward(graph);
+    compiled made = {.count = 1};
+    ls_error error = {0};
+    if (ls_program_compile(graph, &layout, LS_PROGRAM_STEP, made.stages, &error) == LS_OK) {
+      if (ls_saved_tensors_list(arena, &config, graph, made.stages[0], &made.tensors, &error) !=
+              LS_OK ||
+          check(&made, &ls_state_ranges, NULL, &error) != LS_OK)
+        fail_msg("%s: %s",
+                 ls_test_layout_print(arena, &layout, ls_test_shapes[i % LS_TEST_SHAPES].name),
+                 error.text);
+      proved++;
+    }
+    ls_arena_destroy(&arena);
+  }
+  print_message("%d layouts proved\n", proved);
+  assert_true(proved > 200);
+  ls_arena_destroy(&all);
+}
+
 typedef enum fault {
   NOBODY = 0, /* saves it */
   AGAIN,      /* saved by another rank too, from where that has it */
@@ -441,6 +472,7 @@ static void rounds_are_proved(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(lists_of_every_layout_are_proved),
+      cmocka_unit_test(lists_of_the_matrix_are_proved),
       cmocka_unit_test(damaged_lists_are_rejected),
       cmocka_unit_test(other_tensors_are_rejected),
       cmocka_unit_test(rounds_are_proved),

@@ -8,6 +8,7 @@
 #include "lower/compile.h"
 #include "session/fit.h"
 #include "session/inputs.h"
+#include "session/prove.h"
 
 /* The rank's programs: one token, and for all of a prompt but its last token many at a time, with
  * no logits. */
@@ -27,13 +28,17 @@ struct ls_generator {
   double *stored; /* as the device has them */
 };
 
-/* It decodes this model, and all programs keep weights and caches at the same places. */
+/* It decodes this model, all programs keep weights and caches at the same places, and loading fills
+ * these weights. */
 static ls_status prove(const ls_generator *self, int which, const ls_graph *graph,
                        const ls_layout *layout, ls_error *error) {
   ls_error found = {0};
   const ls_program *const *one = &self->programs[which], *const *decode = &self->programs[DECODE];
   ls_status status = ls_check(graph, layout, one, NULL, &found);
   if (status == LS_OK) status = ls_check_shared(decode, one, 1, &found);
+  ls_saving_report report;
+  if (status == LS_OK && which == DECODE)
+    status = ls_prove_saving(&self->session.config, graph, one, 1, &report, &found);
   if (status == LS_OK) return LS_OK;
   return ls_fail(error, status, "the program that decodes %lld tokens at once is wrong: %s",
                  (long long)program_tokens[which], found.text);

@@ -4,16 +4,14 @@
 #include "session/rounds.h"
 #include "session/saved_tensors.h"
 
-static ls_status prove_saving(const ls_session *session, ls_saving_report *report,
-                              ls_error *error) {
-  const ls_program *const *stages = session->stages[LS_SESSION_STEP];
+ls_status ls_prove_saving(const ls_model_config *config, const ls_graph *graph,
+                          const ls_program *const *stages, int count, ls_saving_report *report,
+                          ls_error *error) {
   ls_arena *arena = ls_arena_create();
   ls_saved_tensors all;
-  ls_status status =
-      ls_saved_tensors_list(arena, &session->config, session->graph, stages[0], &all, error);
+  ls_status status = ls_saved_tensors_list(arena, config, graph, stages[0], &all, error);
   if (status == LS_OK)
-    status = ls_check_saving(stages, session->layout.pp, &ls_state_ranges, all.items, all.count,
-                             report, error);
+    status = ls_check_saving(stages, count, &ls_state_ranges, all.items, all.count, report, error);
   for (int l = 0; l < LS_ROUND_LISTS && status == LS_OK; l++) {
     status = ls_check_rounds(&ls_round_lists[l], 1, error);
     report->rounds += ls_round_lists[l]->count;
@@ -40,7 +38,8 @@ ls_status ls_session_prove(const ls_session *session, ls_session_proof *proof, l
   if (status != LS_OK)
     return ls_fail(error, status, "step and evaluation do not fit: %s", found.text);
   found = (ls_error){0};
-  status = prove_saving(session, &proof->saving, &found);
+  status = ls_prove_saving(&session->config, session->graph, session->stages[LS_SESSION_STEP],
+                           session->layout.pp, &proof->saving, &found);
   if (status != LS_OK) return ls_fail(error, status, "saving or loading is wrong: %s", found.text);
   proof->seconds = ls_now_s() - begin;
   return LS_OK;

@@ -18,6 +18,12 @@ typedef struct ls_session_proof {
   double seconds;                               /* that it took */
 } ls_session_proof;
 
+/* That the state of proved programs is saved and loaded right: what ls_check_saving and
+ * ls_check_rounds say of the lists that all runs go by. */
+LS_CHECKED ls_status ls_prove_saving(const ls_model_config *config, const ls_graph *graph,
+                                     const ls_program *const *stages, int count,
+                                     ls_saving_report *report, ls_error *error);
+
 /* LS_REFUTED: a program is wrong; says which, and the instruction that breaks it. */
 LS_CHECKED ls_status ls_session_prove(const ls_session *session, ls_session_proof *proof,
                                       ls_error *error);
