@@ -14,7 +14,7 @@
 #include "watch/timeline.h"
 
 static const char help[] =
-    "usage: lockstep simulate RUN.yaml [key=value ...] [--on HARDWARE] [-n DEVICES]\n\n"
+    "usage: lockstep simulate RUN.yaml|RUN [key=value ...] [--on HARDWARE] [-n DEVICES]\n\n"
     "How long a step takes on devices that need not be here. The compiled program, the same list\n"
     "that runs and that check proves, is gone through event by event: what each stage computes, "
     "when\n"
@@ -341,15 +341,12 @@ static ls_status draw(const answer *of, const char *path, ls_error *error) {
 
 static ls_status simulate(ls_arena *arena, const ls_words *words, void *given, ls_error *error) {
   request *asked = given;
-  if (words->positional_count > 1)
-    return ls_fail(error, LS_INPUT, "%s: one run file is expected", words->positional[1]);
-  const char *path = words->positional_count ? words->positional[0] : NULL;
   if (asked->timeline) LS_TRY(ls_command_check_file("--timeline", asked->timeline, error));
   answer made = {0};
   made.tokens_text = asked->tokens;
   LS_TRY(read_tokens(asked->tokens, &made.tokens, error));
   ls_run_file *run;
-  LS_TRY(ls_run_file_read(arena, path, words->keys, words->key_count, &run, error));
+  LS_TRY(ls_command_run_file(arena, words, &run, error));
   int devices;
   const ls_device_facts *facts;
   ls_cluster *cluster;
