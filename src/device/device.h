@@ -22,6 +22,7 @@
 
 /* How memory of a kind of device is had and reached. */
 typedef struct ls_memory_calls {
+  bool addressable; /* the host reads and writes it as its own */
   /* Zeroed, 4096-aligned. With `exported` *handle is what another process imports it by, else -1;
    * it is closed with close(). NULL: errno says why. */
   void *(*reserve)(size_t bytes, bool exported, int *handle);
@@ -48,7 +49,7 @@ struct ls_device {
   ls_device_facts facts;
   ls_dtype compute;
   const ls_memory_calls *memory;
-  ls_kernel_table kernels[LS_DEVICE_QUEUES]; /* by the tier in which outputs lie */
+  ls_kernel_table kernels[LS_DEVICE_QUEUES]; /* by tier: the host where an operand lies there */
   /* The calling thread works for the device from now on, through queues for the kernels of each
    * tier, until it leaves them. The device stays where it is that long. */
   ls_status (*enter)(const ls_device *device, ls_device_queue queues[LS_DEVICE_QUEUES],

@@ -63,7 +63,8 @@ static ls_status clear(void *to, size_t bytes, ls_error *error) {
   return LS_OK;
 }
 
-const ls_memory_calls ls_host_memory = {.reserve = reserve,
+const ls_memory_calls ls_host_memory = {.addressable = true,
+                                        .reserve = reserve,
                                         .import = import,
                                         .release = release,
                                         .write = copy,

@@ -16,8 +16,10 @@ typedef struct loaded {
   int in_buffer_group[LS_MAX_INPUTS],
       out_buffer_group[LS_MAX_OUTPUTS]; /* among those of the body */
   ls_group *group;
-  ls_kernel kernel; /* of the tier that its outputs lie in */
-  bool skipped;     /* another rank of first_only does it */
+  ls_tier tier; /* whose kernels compute it */
+  ls_kernel kernel;
+  unsigned in_cells, out_cells; /* bit i: operand i is a cell; of what the host computes */
+  bool skipped;                 /* another rank of first_only does it */
 } loaded;
 
 typedef struct loaded_program {
@@ -35,7 +37,7 @@ struct ls_rank {
   ls_tiers *tiers;     /* NULL: all is on the device */
   ls_tiers_span moved; /* of the move that ended last */
   const ls_device *device;
-  ls_device_queue queues[LS_DEVICE_QUEUES]; /* by the tier that a kernel's outputs lie in */
+  ls_device_queue queues[LS_DEVICE_QUEUES]; /* by tier */
   bool entered;
   loaded_program programs[LS_MAX_PROGRAMS];
   int program_count;
@@ -201,24 +203,50 @@ static int buffer_group_in_body(const ls_program *program, const ls_body *body, 
   return at;
 }
 
-/* The tier whose kernels compute an instruction: that of its outputs. */
-static ls_tier tier_of(const ls_program *program, const ls_instruction *instruction) {
-  const ls_tier tier =
-      instruction->outputs
-          ? ls_pool_tier(ls_program_buffer_group(program, instruction->out[0])->pool)
-          : LS_TIER_DEVICE;
-  return tier == LS_TIER_HOST ? LS_TIER_HOST : LS_TIER_DEVICE;
+static ls_pool pool_of(const ls_program *program, int value) {
+  return ls_program_buffer_group(program, value)->pool;
 }
 
-static void load_instruction(ls_rank *rank, const ls_program *program, const ls_body *body,
-                             const ls_instruction *instruction, loaded *made) {
-  const ls_tier tier = tier_of(program, instruction);
+/* The tier whose kernels compute an instruction: the host where one of its operands lies there. */
+static ls_tier tier_of(const ls_program *program, const ls_instruction *instruction) {
+  for (int i = 0; i < instruction->inputs; i++)
+    if (ls_pool_tier(pool_of(program, instruction->in[i])) == LS_TIER_HOST) return LS_TIER_HOST;
+  for (int o = 0; o < instruction->outputs; o++)
+    if (ls_pool_tier(pool_of(program, instruction->out[o])) == LS_TIER_HOST) return LS_TIER_HOST;
+  return LS_TIER_DEVICE;
+}
+
+/* Beside what lies at the host its kernels have cells, of which they are given a copy. */
+static ls_status mark_cells(const ls_program *program, const ls_instruction *instruction,
+                            loaded *made, ls_error *error) {
+  if (made->tier != LS_TIER_HOST || instruction->collective != LS_COLLECTIVE_NONE) return LS_OK;
+  bool reached = true;
+  for (int i = 0; i < instruction->inputs; i++) {
+    const ls_pool pool = pool_of(program, instruction->in[i]);
+    if (pool == LS_POOL_CELL) made->in_cells |= 1u << i;
+    reached = reached && (pool == LS_POOL_CELL || ls_pool_tier(pool) == LS_TIER_HOST);
+  }
+  for (int o = 0; o < instruction->outputs; o++) {
+    const ls_pool pool = pool_of(program, instruction->out[o]);
+    if (pool == LS_POOL_CELL) made->out_cells |= 1u << o;
+    reached = reached && (pool == LS_POOL_CELL || ls_pool_tier(pool) == LS_TIER_HOST);
+  }
+  if (reached) return LS_OK;
+  return ls_fail(error, LS_INTERNAL, "%s has operands at the host and on the device",
+                 ls_op_name(instruction->kind));
+}
+
+static ls_status load_instruction(ls_rank *rank, const ls_program *program, const ls_body *body,
+                                  const ls_instruction *instruction, loaded *made,
+                                  ls_error *error) {
   made->instruction = instruction;
-  made->args = (ls_kernel_args){.queue = &rank->queues[tier],
+  made->tier = tier_of(program, instruction);
+  LS_TRY(mark_cells(program, instruction, made, error));
+  made->args = (ls_kernel_args){.queue = &rank->queues[made->tier],
                                 .attributes = &instruction->attributes,
                                 .inputs = instruction->inputs,
                                 .outputs = instruction->outputs};
-  made->kernel = rank->device->kernels[tier].kernel[instruction->kind];
+  made->kernel = rank->device->kernels[made->tier].kernel[instruction->kind];
   for (int i = 0; i < instruction->inputs; i++) {
     made->args.in[i] = view_of(rank->number, program, instruction->in[i], &made->in_offset[i]);
     made->in_buffer_group[i] = buffer_group_in_body(program, body, instruction->in[i]);
@@ -229,9 +257,10 @@ static void load_instruction(ls_rank *rank, const ls_program *program, const ls_
   }
   made->skipped = instruction->first_only &&
                   ls_mesh_index(&program->mesh, rank->number, instruction->first_only) != 0;
-  if (!ls_collective_communicates(instruction->collective)) return;
-  made->group =
-      instruction->peer >= 0 ? rank->pairs[instruction->peer] : rank->groups[instruction->axes];
+  if (ls_collective_communicates(instruction->collective))
+    made->group =
+        instruction->peer >= 0 ? rank->pairs[instruction->peer] : rank->groups[instruction->axes];
+  return LS_OK;
 }
 
 static ls_status load_program(ls_rank *rank, int p, ls_error *error) {
@@ -250,7 +279,7 @@ static ls_status load_program(ls_rank *rank, int p, ls_error *error) {
     const ls_body *body = &program->bodies.items[b];
     for (int i = body->first; i < body->first + body->count; i++) {
       const ls_instruction *instruction = &program->instructions.items[i];
-      load_instruction(rank, program, body, instruction, &into->instructions[i]);
+      LS_TRY(load_instruction(rank, program, body, instruction, &into->instructions[i], error));
     }
   }
   return LS_OK;
@@ -267,7 +296,8 @@ static ls_status give_workspace(ls_rank *rank, const ls_program *program, loaded
                                 ls_error *error) {
   const ls_instruction *instruction = each->instruction;
   if (!instruction) return LS_OK; /* no action runs it */
-  const ls_kernel_table *table = &rank->device->kernels[tier_of(program, instruction)];
+  if (each->tier == LS_TIER_HOST && !rank->device->memory->addressable) return LS_OK;
+  const ls_kernel_table *table = &rank->device->kernels[each->tier];
   each->args.workspace = rank->workspace;
   each->args.workspace_bytes = rank->workspace_bytes;
   if (!table->wants || instruction->collective != LS_COLLECTIVE_NONE) return LS_OK;
@@ -373,6 +403,12 @@ void ls_rank_destroy(ls_rank **rank) {
   *rank = NULL;
 }
 
+/* By which an address of this rank is reached, which is not in the file. */
+static const ls_memory_calls *memory_at(const ls_rank *rank, const void *address) {
+  const bool host = rank->tiers && ls_tiers_of(rank->tiers, address) == LS_TIER_HOST;
+  return host ? &ls_host_memory : rank->device->memory;
+}
+
 /* In issue order a message is waited for at its end. */
 static ls_status run_message(const loaded *each, ls_error *error) {
   const ls_instruction *instruction = each->instruction;
@@ -405,8 +441,9 @@ static ls_status run_collective(const ls_rank *rank, const loaded *each, ls_erro
   switch (instruction->collective) {
     case LS_ALL_REDUCE:
       if (target != source)
-        LS_TRY(rank->device->memory->copy(
-            target, source, (size_t)instruction->count * ls_dtype_bytes(dtype), error));
+        LS_TRY(
+            memory_at(rank, target)
+                ->copy(target, source, (size_t)instruction->count * ls_dtype_bytes(dtype), error));
       return ls_all_reduce(each->group, target, instruction->count, dtype, instruction->reduce,
                            error);
     case LS_REDUCE_SCATTER:
@@ -428,7 +465,7 @@ static ls_status run_skipped(const ls_rank *rank, const ls_kernel_args *args, ls
     int64_t elements = 1;
     for (int d = 0; d < view->ndim; d++) elements *= view->dims[d];
     const size_t bytes = (size_t)elements * ls_dtype_bytes(view->dtype);
-    if (!args->accumulate[o]) LS_TRY(rank->device->memory->clear(view->data, bytes, error));
+    if (!args->accumulate[o]) LS_TRY(memory_at(rank, view->data)->clear(view->data, bytes, error));
   }
   return LS_OK;
 }
@@ -450,9 +487,33 @@ static ls_status wait_for_kernels(const ls_rank *rank, ls_error *error) {
   return rank->device->wait(&rank->queues[LS_TIER_DEVICE], error);
 }
 
+/* A kernel of the host, with copies of the cells that it reads and adds to or writes. */
+static ls_status run_on_host(const ls_rank *rank, const loaded *each, ls_error *error) {
+  const ls_memory_calls *memory = rank->device->memory;
+  ls_kernel_args args = each->args;
+  double in[LS_MAX_INPUTS], out[LS_MAX_OUTPUTS];
+  LS_TRY(wait_for_kernels(rank, error));
+  for (int i = 0; i < args.inputs; i++)
+    if (each->in_cells >> i & 1) {
+      LS_TRY(memory->read(&in[i], args.in[i].data, sizeof in[i], error));
+      args.in[i].data = &in[i];
+    }
+  for (int o = 0; o < args.outputs; o++)
+    if (each->out_cells >> o & 1) {
+      LS_TRY(memory->read(&out[o], args.out[o].data, sizeof out[o], error));
+      args.out[o].data = &out[o];
+    }
+  LS_TRY(each->kernel(&args, error));
+  for (int o = 0; o < args.outputs; o++)
+    if (each->out_cells >> o & 1)
+      LS_TRY(memory->write(each->args.out[o].data, &out[o], sizeof out[o], error));
+  return LS_OK;
+}
+
 static ls_status run_instruction(ls_rank *rank, const loaded *each, ls_error *error) {
   if (!each->skipped && each->instruction->collective == LS_COLLECTIVE_NONE)
-    return each->kernel(&each->args, error);
+    return each->tier == LS_TIER_HOST ? run_on_host(rank, each, error)
+                                      : each->kernel(&each->args, error);
   LS_TRY(wait_for_kernels(rank, error));
   if (each->skipped) return run_skipped(rank, &each->args, error);
   if (ls_collective_moves(each->instruction->collective)) return run_move(rank, each, error);
@@ -495,7 +556,7 @@ static ls_status view_is_finite(const ls_rank *rank, const ls_view *view, bool *
   const int64_t rows = matrix ? view->valid[0] : 1, columns = view->valid[matrix];
   const size_t stride = (size_t)view->dims[matrix] * ls_dtype_bytes(view->dtype);
   for (int64_t i = 0; i < rows && *finite; i++)
-    LS_TRY(find_finite(rank->device->memory, (const char *)view->data + (size_t)i * stride,
+    LS_TRY(find_finite(memory_at(rank, view->data), (const char *)view->data + (size_t)i * stride,
                        view->dtype, columns, finite, error));
   return LS_OK;
 }
@@ -653,19 +714,19 @@ ls_view ls_rank_shape(const ls_rank *rank, int program, int value) {
 }
 
 static bool in_file(const ls_rank *rank, const void *address) {
-  return rank->tiers && ls_tiers_in_file(rank->tiers, address);
+  return rank->tiers && ls_tiers_of(rank->tiers, address) == LS_TIER_NVME;
 }
 
 ls_status ls_rank_write_at(const ls_rank *rank, void *to, const void *from, int64_t bytes,
                            ls_error *error) {
   if (in_file(rank, to)) return ls_tiers_write(rank->tiers, to, from, bytes, error);
-  return rank->device->memory->write(to, from, (size_t)bytes, error);
+  return memory_at(rank, to)->write(to, from, (size_t)bytes, error);
 }
 
 ls_status ls_rank_read_at(const ls_rank *rank, void *to, const void *from, int64_t bytes,
                           ls_error *error) {
   if (in_file(rank, from)) return ls_tiers_read(rank->tiers, to, from, bytes, error);
-  return rank->device->memory->read(to, from, (size_t)bytes, error);
+  return memory_at(rank, from)->read(to, from, (size_t)bytes, error);
 }
 
 ls_status ls_rank_put(ls_rank *rank, int program, int value, int microbatch, const void *from,
@@ -695,8 +756,8 @@ ls_status ls_rank_poison(ls_rank *rank, int program, ls_error *error) {
     const int64_t bytes = from->program->pool_bytes[pools[p]];
     for (int64_t at = 0; at < bytes; at += (int64_t)sizeof nans) {
       const int64_t left = bytes - at, most = (int64_t)sizeof nans;
-      LS_TRY(rank->device->memory->write(from->pool_base[pools[p]] + at, nans,
-                                         (size_t)(left < most ? left : most), error));
+      char *to = from->pool_base[pools[p]] + at;
+      LS_TRY(memory_at(rank, to)->write(to, nans, (size_t)(left < most ? left : most), error));
     }
   }
   return LS_OK;

@@ -92,6 +92,11 @@ int ls_tier_file_write(const ls_tier_file *file, const void *data, int64_t offse
   return transfer(file, file->buffered, true, (char *)(uintptr_t)data, offset, bytes);
 }
 
+int ls_tier_file_blocks(const ls_tier_file *file, bool writes, char *memory, int64_t offset,
+                        int64_t bytes) {
+  return transfer(file, file->direct, writes, memory, offset, bytes);
+}
+
 static void *run_thread(void *argument) {
   ls_tier_file *file = argument;
   pthread_mutex_lock(&file->lock);

@@ -39,6 +39,10 @@ void ls_tier_file_wait(ls_tier_file *file, ls_file_job *job);
 int ls_tier_file_read(const ls_tier_file *file, void *data, int64_t offset, int64_t bytes);
 int ls_tier_file_write(const ls_tier_file *file, const void *data, int64_t offset, int64_t bytes);
 
+/* At once, whole blocks of memory and file: 0 or errno. Any thread may. */
+int ls_tier_file_blocks(const ls_tier_file *file, bool writes, char *memory, int64_t offset,
+                        int64_t bytes);
+
 const char *ls_tier_file_note(const ls_tier_file *file);
 
 #endif

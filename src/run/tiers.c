@@ -10,13 +10,16 @@
 #include "cluster/machine.h"
 #include "run/tier_file.h"
 
+/* Bytes of a device's memory that go by way of the host at once. */
+enum { BOUNCE_BYTES = 4 << 20, BLOCK = 4096 };
+
 typedef struct move {
   void *to; /* NULL: the slot is free */
   const void *from;
   int64_t bytes;
   const char *name;
-  bool in_file, copied;
-  ls_status status; /* of the copy */
+  bool queued, copied; /* by the file's own queue; else by the copier, which has ended it */
+  ls_status status;    /* of the copier */
   ls_error error;
   int64_t begin_ns, end_ns;
   ls_file_job job;
@@ -26,6 +29,7 @@ struct ls_tiers {
   const ls_memory_calls *memory;
   int64_t host_bytes, file_bytes;
   char *host, *file_base; /* the latter only to be pointed into */
+  char *bounce;           /* NULL: the host addresses all memory */
   char *path;
   ls_tier_file *file;
   int count;
@@ -37,6 +41,56 @@ struct ls_tiers {
   pthread_mutex_t lock;
   pthread_cond_t work, done;
 };
+
+char *ls_tiers_base(const ls_tiers *tiers, ls_tier tier) {
+  return tier == LS_TIER_NVME ? tiers->file_base : tiers->host;
+}
+
+static bool lies_in(const void *address, const char *base, int64_t bytes) {
+  return base && (uintptr_t)address - (uintptr_t)base < (uintptr_t)bytes;
+}
+
+ls_tier ls_tiers_of(const ls_tiers *tiers, const void *address) {
+  if (lies_in(address, tiers->file_base, tiers->file_bytes)) return LS_TIER_NVME;
+  return lies_in(address, tiers->host, tiers->host_bytes) ? LS_TIER_HOST : LS_TIER_DEVICE;
+}
+
+static int64_t offset_of(const ls_tiers *tiers, const void *address) {
+  return (const char *)address - tiers->file_base;
+}
+
+static ls_status fail_file(const ls_tiers *tiers, bool writes, const char *name, int reason,
+                           ls_error *error) {
+  return ls_fail(error, LS_FAILED, "offload.path: %s: %s %s: %s", tiers->path,
+                 writes ? "writing" : "reading", name, strerror(reason));
+}
+
+/* Between the file and memory that the host cannot address. */
+static ls_status bounce(const ls_tiers *tiers, const move *moved, ls_error *error) {
+  const bool writes = ls_tiers_of(tiers, moved->to) == LS_TIER_NVME;
+  const int64_t offset = offset_of(tiers, writes ? moved->to : moved->from);
+  for (int64_t at = 0; at < moved->bytes; at += BOUNCE_BYTES) {
+    const int64_t left = moved->bytes - at, some = left < BOUNCE_BYTES ? left : BOUNCE_BYTES;
+    const int64_t blocks = (some + BLOCK - 1) / BLOCK * BLOCK;
+    const char *from = (const char *)moved->from + at;
+    if (writes) LS_TRY(tiers->memory->read(tiers->bounce, from, (size_t)some, error));
+    const int reason = ls_tier_file_blocks(tiers->file, writes, tiers->bounce, offset + at, blocks);
+    if (reason) return fail_file(tiers, writes, moved->name, reason, error);
+    char *to = (char *)moved->to + at;
+    if (!writes) LS_TRY(tiers->memory->write(to, tiers->bounce, (size_t)some, error));
+  }
+  return LS_OK;
+}
+
+static ls_status copy(const ls_tiers *tiers, const move *moved, ls_error *error) {
+  const ls_tier to = ls_tiers_of(tiers, moved->to), from = ls_tiers_of(tiers, moved->from);
+  const size_t bytes = (size_t)moved->bytes;
+  if (to == LS_TIER_NVME || from == LS_TIER_NVME) return bounce(tiers, moved, error);
+  if (to == LS_TIER_DEVICE && from == LS_TIER_DEVICE)
+    return tiers->memory->copy(moved->to, moved->from, bytes, error);
+  return to == LS_TIER_HOST ? tiers->memory->read(moved->to, moved->from, bytes, error)
+                            : tiers->memory->write(moved->to, moved->from, bytes, error);
+}
 
 static void *run_copier(void *argument) {
   ls_tiers *tiers = argument;
@@ -50,7 +104,7 @@ static void *run_copier(void *argument) {
     tiers->first_waiting = (tiers->first_waiting + 1) % tiers->count;
     tiers->waiting_count--;
     pthread_mutex_unlock(&tiers->lock);
-    next->status = tiers->memory->copy(next->to, next->from, (size_t)next->bytes, &next->error);
+    next->status = copy(tiers, next, &next->error);
     pthread_mutex_lock(&tiers->lock);
     next->copied = true;
     next->end_ns = ls_now_ns();
@@ -120,6 +174,8 @@ static ls_status fill_tiers(ls_tiers *tiers, const ls_tiers_options *options, ls
   tiers->file_bytes = options->file_bytes;
   LS_TRY(reserve_host(tiers->host_bytes, &tiers->host, error));
   LS_TRY(map(tiers->file_bytes, PROT_NONE, MAP_NORESERVE, &tiers->file_base, error));
+  if (tiers->file_bytes && !tiers->memory->addressable)
+    LS_TRY(map(BOUNCE_BYTES, PROT_READ | PROT_WRITE, 0, &tiers->bounce, error));
   if (tiers->file_bytes) {
     tiers->path = strdup(options->path ? options->path : "");
     if (!tiers->path) return ls_fail(error, LS_FAILED, "out of memory for a path");
@@ -156,6 +212,7 @@ void ls_tiers_destroy(ls_tiers **tiers) {
   ls_tier_file_destroy(&self->file);
   if (self->host) munmap(self->host, (size_t)self->host_bytes);
   if (self->file_base) munmap(self->file_base, (size_t)self->file_bytes);
+  if (self->bounce) munmap(self->bounce, BOUNCE_BYTES);
   free(self->moves);
   free(self->waiting);
   free(self->path);
@@ -164,25 +221,6 @@ void ls_tiers_destroy(ls_tiers **tiers) {
   pthread_cond_destroy(&self->done);
   free(self);
   *tiers = NULL;
-}
-
-char *ls_tiers_base(const ls_tiers *tiers, ls_tier tier) {
-  return tier == LS_TIER_NVME ? tiers->file_base : tiers->host;
-}
-
-bool ls_tiers_in_file(const ls_tiers *tiers, const void *address) {
-  const uintptr_t at = (uintptr_t)address, base = (uintptr_t)tiers->file_base;
-  return tiers->file_base && at >= base && at - base < (uintptr_t)tiers->file_bytes;
-}
-
-static int64_t offset_of(const ls_tiers *tiers, const void *address) {
-  return (const char *)address - tiers->file_base;
-}
-
-static ls_status fail_file(const ls_tiers *tiers, bool writes, const char *name, int reason,
-                           ls_error *error) {
-  return ls_fail(error, LS_FAILED, "offload.path: %s: %s %s: %s", tiers->path,
-                 writes ? "writing" : "reading", name, strerror(reason));
 }
 
 static void begin_copy(ls_tiers *tiers, int slot) {
@@ -199,10 +237,13 @@ ls_status ls_tiers_begin(ls_tiers *tiers, void *to, const void *from, int64_t by
   if (slot == tiers->count)
     return ls_fail(error, LS_INTERNAL, "more than %d moves under way", tiers->count);
   move *made = &tiers->moves[slot];
-  const bool writes = ls_tiers_in_file(tiers, to), reads = ls_tiers_in_file(tiers, from);
+  const bool writes = ls_tiers_of(tiers, to) == LS_TIER_NVME;
+  const bool reads = ls_tiers_of(tiers, from) == LS_TIER_NVME;
   if (writes && reads) return ls_fail(error, LS_INTERNAL, "a move within the file");
-  *made = (move){to, from, bytes, name, .in_file = writes || reads, .begin_ns = ls_now_ns()};
-  if (!made->in_file) {
+  const ls_tier other = ls_tiers_of(tiers, writes ? from : to);
+  *made = (move){to, from, bytes, name, .begin_ns = ls_now_ns()};
+  made->queued = (writes || reads) && (other == LS_TIER_HOST || tiers->memory->addressable);
+  if (!made->queued) {
     begin_copy(tiers, slot);
     return LS_OK;
   }
@@ -219,7 +260,7 @@ ls_status ls_tiers_end(ls_tiers *tiers, const void *to, ls_tiers_span *span, ls_
   while (slot < tiers->count && tiers->moves[slot].to != to) slot++;
   if (slot == tiers->count) return ls_fail(error, LS_INTERNAL, "no such move is under way");
   move *ended = &tiers->moves[slot];
-  if (ended->in_file) {
+  if (ended->queued) {
     ls_tier_file_wait(tiers->file, &ended->job);
   } else {
     pthread_mutex_lock(&tiers->lock);
@@ -227,12 +268,12 @@ ls_status ls_tiers_end(ls_tiers *tiers, const void *to, ls_tiers_span *span, ls_
     pthread_mutex_unlock(&tiers->lock);
   }
   ended->to = NULL;
-  if (span) *span = (ls_tiers_span){ended->begin_ns, ended->in_file ? ls_now_ns() : ended->end_ns};
-  if (!ended->in_file && ended->status != LS_OK) {
+  if (span) *span = (ls_tiers_span){ended->begin_ns, ended->queued ? ls_now_ns() : ended->end_ns};
+  if (!ended->queued && ended->status != LS_OK) {
     if (error) *error = ended->error;
     return ended->status;
   }
-  if (!ended->in_file || !ended->job.reason) return LS_OK;
+  if (!ended->queued || !ended->job.reason) return LS_OK;
   return fail_file(tiers, ended->job.writes, ended->name, ended->job.reason, error);
 }
 

@@ -8,8 +8,10 @@
  *
  * Places in the file are addresses too, in a range that nothing can read or write: only what is
  * here. The file is read and written by io_uring with O_DIRECT; where one of them is not to be had,
- * by threads or through the page cache. Between begin and end the caller leaves both places alone.
- * Used by one thread at a time; moves run beside it. Nothing is allocated once created. */
+ * by threads or through the page cache. Memory of a device that the host cannot address goes
+ * through the device's functions, and to and from the file by way of a buffer of the host's.
+ * Between begin and end the caller leaves both places alone. Used by one thread at a time; moves
+ * run beside it. Nothing is allocated once created. */
 #ifndef LS_RUN_TIERS_H
 #define LS_RUN_TIERS_H
 
@@ -37,8 +39,8 @@ void ls_tiers_destroy(ls_tiers **tiers);
 /* The first byte of LS_TIER_HOST or LS_TIER_NVME; 4096-aligned, zero at first. NULL: no bytes. */
 char *ls_tiers_base(const ls_tiers *tiers, ls_tier tier);
 
-/* Whether an address is one of the file. */
-bool ls_tiers_in_file(const ls_tiers *tiers, const void *address);
+/* The tier that an address is of. */
+ls_tier ls_tiers_of(const ls_tiers *tiers, const void *address);
 
 /* Begins to copy; one end at most lies in the file, and then both are multiples of 4096, with room
  * up to the next behind `bytes`. `name` is for errors and must stay. LS_FAILED: the system's reason

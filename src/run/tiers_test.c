@@ -137,7 +137,8 @@ static void check_file(const char *path, bool no_ring, bool no_direct) {
   enum { MOVES = 6, EACH = 24 * MIB };
   ls_tiers *tiers = create(path, (int64_t)MOVES * EACH, MOVES, no_ring, no_direct);
   char *file = ls_tiers_base(tiers, LS_TIER_NVME);
-  assert_true(ls_tiers_in_file(tiers, file) && !ls_tiers_in_file(tiers, tiers));
+  assert_true(ls_tiers_of(tiers, file) == LS_TIER_NVME &&
+              ls_tiers_of(tiers, tiers) == LS_TIER_DEVICE);
   assert_true((ls_tiers_note(tiers) != NULL) || !(no_ring || no_direct));
   char *data = blocks((int64_t)MOVES * EACH, 3), *back = blocks((int64_t)MOVES * EACH, 4);
   int64_t bytes[MOVES];
