@@ -131,6 +131,7 @@ static void test_evaluation_gives_the_loss_of_the_step(void **state) {
       layout.sequence_parallel = which >> 2;
       layout.compute = LS_F64;
       layout.logits_rows = which & 1 ? 5 : 0;
+      layout.prefetch = (which + (int)m) % 3;
       check(&ls_test_shapes[meshes[m][0]], &layout);
     }
 }

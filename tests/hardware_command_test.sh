@@ -34,6 +34,21 @@ awk '/^  (arena|workspace of|CUDA|NCCL)/ {for (i = 1; i <= NF; i++) if ($i ~ /^[
 run 0 show $model --memory --json --on 1xa100-sxm-40
 says '"name": "a100-sxm-40"'
 
+# Where transfers run beside compute they begin early: what that costs in memory, and what it looks like.
+run 0 show $model --memory --on 8xh100-sxm
+says "prefetch 1 "
+run 0 show $model --memory --on 8xh100-sxm prefetch=0
+grep -q "prefetch" output && fail "prefetch=0 costs something: $(cat output)"
+run 0 show $model --memory --on 8xcpu-avx2
+grep -q "prefetch" output && fail "a CPU gathers ahead: $(cat output)"
+run 1 check keys.yaml model=llama3-8b dtype=auto data.seq_len=8192 recompute=full train.batch=8 \
+  device.memory=21500MiB --on 8xh100-sxm
+says "; prefetch=0: 20.88 GiB, which fits"
+run 0 show $model --timeline gpu.json --on 8xh100-sxm
+grep -q "gather of parameters of layers.1" gpu.json || fail "no gather beside compute"
+run 0 show $model --timeline cpu.json --on 8xcpu-avx2
+grep -q "gather of parameters" cpu.json && fail "a gather beside a CPU's compute"
+
 # What does not fit: the sum, the largest categories, and what would.
 run 1 check keys.yaml model=llama3-8b train.batch=2 --on 2xrtx4090
 says "rtx4090: a device needs"

@@ -238,6 +238,7 @@ static ls_layout layout_of(const struct subject *about) {
   layout.schedule = about->schedule;
   layout.recompute = about->recompute;
   layout.recompute_layers = 1;
+  layout.prefetch = (int)(about - subjects) % 3;
   layout.compute = LS_F64;
   return layout;
 }

@@ -58,6 +58,7 @@ static ls_status run(ls_arena *arena, const layout_case *about, int shape, doubl
   layout.schedule = about->schedule;
   layout.microbatches = about->microbatches;
   layout.post_validation = validates;
+  layout.prefetch = about->zero % 3;
   layout.optimizer.clip = clip;
   return ls_trajectory_run(arena, &experiment, &layout, made, error);
 }

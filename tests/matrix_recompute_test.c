@@ -70,6 +70,7 @@ static void run_layout(const ls_experiment *experiment, int shape, int which, ta
   layout.dp_shard = which / 16 % 2 ? 2 : 1;
   layout.tp = which / 32 % 2 ? (shape == 0 ? 2 : 3) : 1;
   layout.sequence_parallel = layout.tp > 1;
+  layout.prefetch = which % 3;
   ls_arena *arena = ls_arena_create();
   ls_trajectory kept;
   ls_error error = {0};

@@ -39,6 +39,7 @@ static ls_status run(ls_arena *arena, int shape, int mesh, const char *schedule,
   layout.tp = meshes[mesh][2];
   layout.schedule = schedule;
   layout.microbatches = microbatches;
+  layout.prefetch = microbatches % 3;
   layout.optimizer.clip = 0; /* parameters do not go by the norm */
   return ls_trajectory_run(arena, &experiment, &layout, made, error);
 }

@@ -225,6 +225,7 @@ static ls_layout layout_of(const struct subject *subject) {
   layout.offload = subject->offload;
   layout.compute = LS_F64;
   layout.logits_rows = (subject - subjects) % 2 ? 0 : 7;
+  layout.prefetch = (int)(subject - subjects) % 3;
   layout.post_validation = subject >= &subjects[SUBJECTS - VALIDATING];
   return layout;
 }

@@ -67,9 +67,8 @@ static int try_layout(int shape, const ls_layout *layout, int seeds) {
     for (int s = 0; s < seeds + 2; s++) {
       const ls_order order = s == 0 ? LS_ORDER_LATE : s == 1 ? LS_ORDER_FREE : LS_ORDER_SEEDED;
       if (!ls_queue_memory_equal(of.stages, issued, run(arena, &of, order, SEED + (uint64_t)s)))
-        fail_msg("%s, prefetch %d: other bits in order %d",
-                 ls_test_layout_print(arena, layout, ls_test_shapes[shape].name), layout->prefetch,
-                 (int)order);
+        fail_msg("%s: other bits in order %d",
+                 ls_test_layout_print(arena, layout, ls_test_shapes[shape].name), (int)order);
       runs++;
     }
   }
@@ -244,6 +243,9 @@ static void test_no_wait_and_no_place_is_idle(void **state) {
   try_all(1, &layout, &count); /* reduced once a step, published */
   layout.tp = 1;
   layout.zero = 3;
+  layout.dp_replicate = 2;
+  try_all(1, &layout, &count); /* reduced again across replicas */
+  layout.dp_replicate = 1;
   layout.offload = (ls_offload){LS_TIER_NVME, 1, LS_TIER_HOST, LS_TIER_HOST};
   try_all(1, &layout, &count); /* copies between tiers */
   layout = ls_layout_default();
@@ -251,6 +253,12 @@ static void test_no_wait_and_no_place_is_idle(void **state) {
   layout.pp = 2;
   layout.microbatches = 4;
   try_all(0, &layout, &count); /* messages, and two stages that share a unit */
+  layout.prefetch = 1;
+  try_all(0, &layout, &count); /* messages under way beside passes */
+  layout.dp_shard = 2;
+  layout.zero = 1;
+  layout.post_validation = true;
+  try_all(0, &layout, &count); /* speculated weights, published and taken back */
   print_message(
       "%d of %d waits dropped: rejected; of %d for weights the device sees %d\n"
       "%d beginnings: %d kept by check from being one place earlier than it lets them, %d run with "

@@ -38,9 +38,9 @@ static const char help[] =
     "  --json          the numbers of --memory, --collectives, --compare and --floor for programs\n"
     "  -n DEVICES      devices of the whole mesh (default: the mesh's, or as many as --on says)\n"
     "  --on 64xH100-SXM\n"
-    "                  compiled for these devices, which need not be here; --memory and --json "
-    "say\n"
-    "                  what one needs and has, each with its source\n\n"
+    "                  compiled for these devices, which need not be here: --timeline shows what\n"
+    "                  runs beside what on them; --memory and --json say what one needs and has,\n"
+    "                  each with its source\n\n"
     "examples:\n"
     "  lockstep show examples/quickstart.yaml -n 2 --memory --collectives\n"
     "  lockstep show examples/quickstart.yaml model=gpt2-124m train.batch=8 --compare -n 8\n"
@@ -116,6 +116,21 @@ static ls_status choose_stage(const ls_session *session, const ls_program *const
   return LS_OK;
 }
 
+/* What it costs that transfers begin early and end late. */
+static ls_status print_prefetch(const ls_session *session, int stage, ls_error *error) {
+  ls_layout layout = session->layout;
+  if (!layout.prefetch) return LS_OK;
+  layout.prefetch = 0;
+  ls_session *without;
+  LS_TRY(ls_session_under(session->arena, session, &layout, &without, error));
+  const int64_t more =
+      ls_session_stage_bytes(session, stage) - ls_session_stage_bytes(without, stage);
+  printf("  %-20s %10.2f  more than prefetch=0 needs, for transfers beside compute\n",
+         ls_arena_printf(session->arena, "prefetch %d", session->layout.prefetch),
+         (double)more / 1048576);
+  return LS_OK;
+}
+
 /* Programs of all stages, or numbers of one. */
 static ls_status show_program(const ls_session *session, const show_flags *flags, ls_error *error) {
   const ls_program *const *stages =
@@ -134,6 +149,7 @@ static ls_status show_program(const ls_session *session, const show_flags *flags
     printf("stage %d, %s%s\n", stage, flags->rank ? "of rank " : "which needs most memory",
            flags->rank ? flags->rank : "");
   if (flags->memory) ls_program_print_memory(stages[stage], session->workspace[stage], stdout);
+  if (flags->memory) LS_TRY(print_prefetch(session, stage, error));
   if (flags->memory) ls_hardware_print(session, stage);
   if (flags->memory && session->layout.recompute_of_count)
     printf("  runs again           %s\n",
@@ -162,10 +178,10 @@ static ls_status check_flags(const show_flags *flags, ls_error *error) {
       return ls_fail(error, LS_INPUT, "%s beside %s: expected one of them at a time", forms[f].name,
                      first);
     first = forms[f].name;
-    if (flags->on && !flags->memory_map)
+    if (flags->on && !flags->memory_map && !flags->timeline)
       return ls_fail(error, LS_INPUT,
-                     "--on beside %s: expected it with --memory, --collectives, --json or "
-                     "--memory-map",
+                     "--on beside %s: expected it with --memory, --collectives, --json, --timeline "
+                     "or --memory-map",
                      first);
     if (flags->rank && !flags->memory_map)
       return ls_fail(error, LS_INPUT,

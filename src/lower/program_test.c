@@ -391,7 +391,8 @@ static int find_action(const ls_program *program, int sort, int segment, int uni
 }
 
 /* Gathers begin before the pass ahead of theirs, so that two units are in memory; reductions end
- * after the pass behind theirs. What there is to do stays the same. */
+ * after the pass behind theirs. A layer that would be gathered again at once stays: the last one,
+ * and its gather's beginning, its end and its drop are what is less to do. */
 static void test_prefetch(void **state) {
   (void)state;
   ls_arena *arena = ls_arena_create();
@@ -411,7 +412,7 @@ static void test_prefetch(void **state) {
     assert_true(find_action(plain, LS_WAIT_OF(GATHER, PARAMETERS), -1, unit) ==
                 find_action(plain, LS_BEGIN_OF(GATHER, PARAMETERS), -1, unit) + 1);
   }
-  assert_int_equal(early->actions.count, plain->actions.count);
+  assert_int_equal(early->actions.count, plain->actions.count - 3);
   assert_int_equal(early->instructions.count, plain->instructions.count);
   int64_t one[LS_CATEGORY_COUNT] = {0}, two[LS_CATEGORY_COUNT] = {0};
   const ls_alive *alone = ls_program_alive(arena, plain, LS_TIER_DEVICE);
@@ -419,7 +420,8 @@ static void test_prefetch(void **state) {
   for (int a = 0; a < plain->actions.count; a++)
     for (int c = 0; c < LS_CATEGORY_COUNT; c++) {
       if (alone[a].by_category[c] > one[c]) one[c] = alone[a].by_category[c];
-      if (beside[a].by_category[c] > two[c]) two[c] = beside[a].by_category[c];
+      if (a < early->actions.count && beside[a].by_category[c] > two[c])
+        two[c] = beside[a].by_category[c];
     }
   assert_int_equal(two[LS_CATEGORY_GATHERED], 2 * one[LS_CATEGORY_GATHERED]);
   assert_int_equal(two[LS_CATEGORY_ACTIVATIONS], one[LS_CATEGORY_ACTIVATIONS]);

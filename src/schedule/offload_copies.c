@@ -1,22 +1,23 @@
 #include "schedule/offload_copies.h"
 
 typedef struct updater {
-  ls_arena *arena;
+  const ls_sharded *sharded;
+  const ls_units *units;
   const ls_offload_plan *offload_plan;
   ls_schedule *schedule;
   const bool *trained;
-  int units;
+  LS_LIST(int) publishing; /* units whose updated shards are under way */
 } updater;
 
 static void add(const updater *u, ls_action_kind kind, int unit) {
-  *LS_APPEND(u->arena, u->schedule) =
+  *LS_APPEND(u->sharded->arena, u->schedule) =
       (ls_action){.kind = kind, .segment = -1, .unit = unit, .microbatch = -1};
 }
 
 /* Begins or ends a transfer of the unit. */
 static void transfer(const updater *u, ls_action_kind kind, ls_transfer_kind way,
                      ls_payload payload, int unit) {
-  *LS_APPEND(u->arena, u->schedule) = (ls_action){kind, way, payload, -1, unit, -1};
+  *LS_APPEND(u->sharded->arena, u->schedule) = (ls_action){kind, way, payload, -1, unit, -1};
 }
 
 /* Of what tier the memory is that an update writes to. */
@@ -36,8 +37,26 @@ static bool in_file(const updater *u, int unit) {
 
 static int next_of(const updater *u, int unit) {
   do unit++;
-  while (unit < u->units && !u->trained[unit]);
-  return unit < u->units ? unit : -1;
+  while (unit < u->units->count && !u->trained[unit]);
+  return unit < u->units->count ? unit : -1;
+}
+
+/* The unit's updated shards begin to go to ranks that store its weights otherwise, beside the units
+ * that follow. */
+static void publish(updater *u, int unit) {
+  const ls_mesh *mesh = &u->sharded->mesh;
+  const ls_unit *about = &u->units->items[unit];
+  if (ls_placement_equal(mesh, &about->state, &about->stored, ls_mesh_all(mesh))) return;
+  transfer(u, LS_ACTION_BEGIN, LS_TRANSFER_PUBLISH, LS_PAYLOAD_PARAMETERS, unit);
+  if (u->sharded->layout.prefetch)
+    *LS_APPEND(u->sharded->arena, &u->publishing) = unit;
+  else
+    transfer(u, LS_ACTION_WAIT, LS_TRANSFER_PUBLISH, LS_PAYLOAD_PARAMETERS, unit);
+}
+
+static void end_publishing(const updater *u) {
+  for (int i = 0; i < u->publishing.count; i++)
+    transfer(u, LS_ACTION_WAIT, LS_TRANSFER_PUBLISH, LS_PAYLOAD_PARAMETERS, u->publishing.items[i]);
 }
 
 static void begin_unit(const updater *u, int unit) {
@@ -46,10 +65,12 @@ static void begin_unit(const updater *u, int unit) {
   transfer(u, LS_ACTION_BEGIN, LS_TRANSFER_FETCH, LS_PAYLOAD_GRADIENTS, unit);
 }
 
-static void end_unit(const updater *u, int unit) {
+static void end_unit(updater *u, int unit) {
   if (unit < 0) return;
-  if (ls_offload_returns(u->offload_plan, unit))
+  if (ls_offload_returns(u->offload_plan, unit)) {
     transfer(u, LS_ACTION_WAIT, LS_TRANSFER_RETURN, LS_PAYLOAD_PARAMETERS, unit);
+    publish(u, unit);
+  }
   if (in_file(u, unit)) transfer(u, LS_ACTION_WAIT, LS_TRANSFER_RETURN, LS_PAYLOAD_STATE, unit);
 }
 
@@ -64,9 +85,10 @@ static int order_units(const ls_units *units, bool *left, int *ordered) {
   return count;
 }
 
-void ls_offload_norm(ls_arena *arena, const ls_units *units, const bool *trained, int stage,
-                     const ls_offload_plan *offload_plan, ls_schedule *schedule) {
-  const updater u = {arena, offload_plan, schedule, trained, units->count};
+void ls_offload_norm(const ls_sharded *sharded, const ls_units *units, const bool *trained,
+                     int stage, const ls_offload_plan *offload_plan, ls_schedule *schedule) {
+  const updater u = {sharded, units, offload_plan, schedule, trained, {0}};
+  ls_arena *arena = sharded->arena;
   bool *left = LS_NEW_ARRAY(arena, bool, units->count + 1);
   for (int i = 0; i < units->count; i++) { /* of two stages that share a unit the first counts it */
     const int home = units->items[i].stages[0];
@@ -86,14 +108,25 @@ void ls_offload_norm(ls_arena *arena, const ls_units *units, const bool *trained
   }
 }
 
-void ls_offload_update(ls_arena *arena, const ls_units *units, const bool *trained,
+void ls_schedule_speculate(const ls_sharded *sharded, const ls_units *units, const bool *trained,
+                           const ls_offload_plan *offload_plan, ls_schedule *schedule) {
+  updater u = {sharded, units, offload_plan, schedule, trained, {0}};
+  for (int unit = next_of(&u, -1); unit >= 0; unit = next_of(&u, unit)) {
+    add(&u, LS_ACTION_SPECULATE, unit);
+    publish(&u, unit);
+  }
+  end_publishing(&u);
+}
+
+void ls_offload_update(const ls_sharded *sharded, const ls_units *units, const bool *trained,
                        const ls_offload_plan *offload_plan, ls_schedule *schedule) {
-  const updater u = {arena, offload_plan, schedule, trained, units->count};
+  updater u = {sharded, units, offload_plan, schedule, trained, {0}};
   int last = -1;
   const int first = next_of(&u, -1);
   begin_unit(&u, first);
   for (int unit = first; unit >= 0; unit = next_of(&u, unit)) {
     const int next = next_of(&u, unit);
+    const bool returns = ls_offload_returns(offload_plan, unit);
     if (in_file(&u, unit)) {
       transfer(&u, LS_ACTION_WAIT, LS_TRANSFER_FETCH, LS_PAYLOAD_STATE, unit);
       transfer(&u, LS_ACTION_WAIT, LS_TRANSFER_FETCH, LS_PAYLOAD_GRADIENTS, unit);
@@ -101,11 +134,14 @@ void ls_offload_update(ls_arena *arena, const ls_units *units, const bool *train
     begin_unit(&u, next);
     add(&u, LS_ACTION_UPDATE, unit);
     end_unit(&u, last);
-    if (ls_offload_returns(offload_plan, unit))
+    if (returns)
       transfer(&u, LS_ACTION_BEGIN, LS_TRANSFER_RETURN, LS_PAYLOAD_PARAMETERS, unit);
+    else
+      publish(&u, unit);
     if (in_file(&u, unit))
       transfer(&u, LS_ACTION_BEGIN, LS_TRANSFER_RETURN, LS_PAYLOAD_STATE, unit);
     last = unit;
   }
   end_unit(&u, last);
+  end_publishing(&u);
 }

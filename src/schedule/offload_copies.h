@@ -1,5 +1,6 @@
-/* The order in which what waits outside the device comes and goes. Each move is two actions, a
- * beginning and an end, with work between them. */
+/* Norm and updates in the order of units, and beside each what goes for the units around it: moves
+ * to and from the tiers where things wait, and updated weights to ranks that store them otherwise.
+ * Each transfer is two actions, a beginning and an end, with work between them. */
 #ifndef LS_SCHEDULE_OFFLOAD_COPIES_H
 #define LS_SCHEDULE_OFFLOAD_COPIES_H
 
@@ -7,12 +8,17 @@
 
 /* Appends the sums of squares of the gradients of units that are `trained`, where some wait in a
  * file: in the order of parameters, each taken one ahead. */
-void ls_offload_norm(ls_arena *arena, const ls_units *units, const bool *trained, int stage,
-                     const ls_offload_plan *offload_plan, ls_schedule *schedule);
+void ls_offload_norm(const ls_sharded *sharded, const ls_units *units, const bool *trained,
+                     int stage, const ls_offload_plan *offload_plan, ls_schedule *schedule);
+
+/* Appends the speculated weights of the units that are `trained`, each published beside those that
+ * follow. */
+void ls_schedule_speculate(const ls_sharded *sharded, const ls_units *units, const bool *trained,
+                           const ls_offload_plan *offload_plan, ls_schedule *schedule);
 
 /* Appends the updates of the units that are `trained`: the state of unit i + 1 is read and that of
- * unit i - 1 written back while unit i is updated. */
-void ls_offload_update(ls_arena *arena, const ls_units *units, const bool *trained,
+ * unit i - 1 written back and published while unit i is updated. */
+void ls_offload_update(const ls_sharded *sharded, const ls_units *units, const bool *trained,
                        const ls_offload_plan *offload_plan, ls_schedule *schedule);
 
 /* Whether updated parameters lie elsewhere than where they wait, so that they must move there. */

@@ -20,10 +20,11 @@ typedef struct message {
   bool back;
 } message;
 
-/* What another stage sends to this one, in the order in which it does, and how much was taken. */
+/* What another stage sends to this one, in the order in which it does, and how many receives of it
+ * have begun, and have ended. */
 typedef struct inbox {
   LS_LIST(message) messages;
-  int taken;
+  int begun, taken;
 } inbox;
 
 typedef struct builder {
@@ -41,7 +42,7 @@ typedef struct builder {
   bool *kept;                   /* by unit: its weights were brought once for the step */
   int *fetching;                /* by unit: the step its parameters are on their way for; -1 */
   int *gathering;               /* by unit: the step its gather has begun for; -1 */
-  LS_LIST(ls_action) reducing;  /* under way, of the step before */
+  LS_LIST(ls_action) reducing;  /* under way until the end of the step behind */
   LS_LIST(ls_action) finishing; /* under way until the norm */
   bool *finished;               /* by unit */
   int *last_write;              /* by unit: the last step that adds to its gradient; -1 */
@@ -52,15 +53,24 @@ typedef struct builder {
   const int *ahead; /* by stage: passes before the cut; NULL: there is none */
 } builder;
 
-static const ls_touched *touched_by(const builder *b, const step *at) {
+static ls_touches_kind kind_of(const step *at) {
   switch (at->kind) {
     case LS_ACTION_FORWARD:
-    case LS_ACTION_RECOMPUTE:
-      return ls_touches_of(b->units->touches, LS_TOUCHES_FORWARD, at->segment);
-    case LS_ACTION_INPUT: return ls_touches_of(b->units->touches, LS_TOUCHES_INPUT, at->segment);
-    case LS_ACTION_WEIGHT: return ls_touches_of(b->units->touches, LS_TOUCHES_WEIGHT, at->segment);
-    default: return ls_touches_of(b->units->touches, LS_TOUCHES_BACKWARD, at->segment);
+    case LS_ACTION_RECOMPUTE: return LS_TOUCHES_FORWARD;
+    case LS_ACTION_INPUT: return LS_TOUCHES_INPUT;
+    case LS_ACTION_WEIGHT: return LS_TOUCHES_WEIGHT;
+    default: return LS_TOUCHES_BACKWARD;
   }
+}
+
+static const ls_touched *touched_by(const builder *b, const step *at) {
+  return ls_touches_of(b->units->touches, kind_of(at), at->segment);
+}
+
+/* Whether something can run beside the step. */
+static bool works(const builder *b, int s) {
+  const step *at = &b->steps.items[s];
+  return b->units->touches->works[kind_of(at)][at->segment];
 }
 
 static bool differ(const builder *b, const ls_placement *from, const ls_placement *to) {
@@ -94,32 +104,6 @@ static void begin(builder *b, ls_action made) {
 static void await(builder *b, ls_action made) {
   made.kind = LS_ACTION_WAIT;
   *LS_APPEND(b->sharded->arena, b->schedule) = made;
-}
-
-static void begin_and_await(builder *b, ls_action made) {
-  begin(b, made);
-  await(b, made);
-}
-
-static void add_for_units(builder *b, ls_action_kind kind) {
-  for (int u = 0; u < b->units->count; u++)
-    if (b->trained[u]) add(b, kind, -1, u, -1);
-}
-
-/* Updated shards go to ranks that store a unit's weights otherwise. */
-static void publish(builder *b) {
-  ls_schedule begun = {0};
-  for (int u = 0; u < b->units->count; u++) {
-    if (!b->trained[u] || !differ(b, &b->units->items[u].state, &b->units->items[u].stored))
-      continue;
-    const ls_action made = transfer(LS_TRANSFER_PUBLISH, LS_PAYLOAD_PARAMETERS, -1, u, -1);
-    begin(b, made);
-    if (b->sharded->layout.prefetch)
-      *LS_APPEND(b->sharded->arena, &begun) = made;
-    else
-      await(b, made);
-  }
-  for (int i = 0; i < begun.count; i++) await(b, begun.items[i]);
 }
 
 bool *ls_schedule_units_here(const ls_sharded *sharded, const ls_units *units,
@@ -213,13 +197,46 @@ static void find_last_writes(builder *b) {
   }
 }
 
-/* Whether the step beside this one is of the same microbatch and reads the unit too. */
-static bool neighbour_reads(const builder *b, int s, int neighbour, int unit) {
-  if (neighbour < 0 || neighbour >= b->steps.count ||
-      b->steps.items[neighbour].microbatch != b->steps.items[s].microbatch)
-    return false;
-  const ls_touch *found = ls_touches_find(touched_by(b, &b->steps.items[neighbour]), unit);
+/* The next step behind, beside which something can run. */
+static int behind(const builder *b, int s) {
+  do s++;
+  while (s < b->steps.count && !works(b, s));
+  return s;
+}
+
+/* The last step whose gathers begin before step s. */
+static int last_gathered(const builder *b, int s) {
+  for (int i = 0; i < b->sharded->layout.prefetch && s < b->steps.count; i++) s = behind(b, s);
+  return s;
+}
+
+static bool reads(const builder *b, int s, int unit) {
+  const ls_touch *found = ls_touches_find(touched_by(b, &b->steps.items[s]), unit);
   return found && found->reads;
+}
+
+static bool same_microbatch(const builder *b, int s, int other) {
+  return b->steps.items[s].microbatch == b->steps.items[other].microbatch;
+}
+
+/* Whether a unit that step s reads stays: it would be gathered again at once, for the step behind
+ * or for one that it is gathered ahead of. */
+static bool stays(const builder *b, int s, int unit) {
+  const int last = last_gathered(b, s + 1);
+  for (int later = s + 1; later <= last && later < b->steps.count; later++) {
+    if (!same_microbatch(b, s, later)) return false;
+    if (reads(b, later, unit)) return true;
+  }
+  return false;
+}
+
+/* Whether it has stayed for step s. */
+static bool stayed(const builder *b, int s, int unit) {
+  for (int at = s - 1; at >= 0 && last_gathered(b, at + 1) >= s; at--) {
+    if (!same_microbatch(b, s, at)) return false;
+    if (reads(b, at, unit)) return true;
+  }
+  return false;
 }
 
 /* Whether the touched unit's weights are brought for this step: gathered, fetched or both. */
@@ -227,22 +244,25 @@ static bool brings(const builder *b, int s, const ls_touch *touch) {
   if (!is_gathered(b, touch->unit) && !b->offload_plan->parameters[touch->unit]) return false;
   if (!touch->reads) return false;
   if (b->units->items[touch->unit].brought_once) return !b->kept[touch->unit];
-  return !neighbour_reads(b, s, s - 1, touch->unit);
+  return !stayed(b, s, touch->unit);
 }
 
 static int brought_for(const builder *b, const step *at, int unit) {
   return b->units->items[unit].brought_once ? -1 : at->microbatch;
 }
 
+/* Whether both passes run on the same side of the cut. */
+static bool same_side(const builder *b, int place, int other) {
+  const int cut = b->ahead ? b->ahead[b->stage] : 0;
+  return (place < cut) == (other < cut);
+}
+
 /* Whether what step `later` needs of a unit may come from before step s on: none until then reads
  * its weights, and no cut lies between. */
 static bool comes_early(const builder *b, int s, int later, int unit) {
-  for (int at = s; at < later; at++) {
-    const ls_touch *found = ls_touches_find(touched_by(b, &b->steps.items[at]), unit);
-    if (found && found->reads) return false;
-  }
-  const int cut = b->ahead ? b->ahead[b->stage] : 0;
-  return (b->steps.items[s].place < cut) == (b->steps.items[later].place < cut);
+  for (int at = s; at < later; at++)
+    if (reads(b, at, unit)) return false;
+  return same_side(b, b->steps.items[s].place, b->steps.items[later].place);
 }
 
 /* Begins to fetch what step `later` needs and what is not yet on its way. */
@@ -285,16 +305,18 @@ static void gather_early(builder *b, int s, int later) {
 /* What a step of the future needs begins to come before steps ahead of it: it is gathered
  * `prefetch` of them ahead, and fetched from where it waits one more. */
 static void look_ahead(builder *b, int s) {
-  const int ahead = b->sharded->layout.prefetch;
-  for (int later = s; later <= s + ahead; later++) {
+  const int last = last_gathered(b, s), next = behind(b, s);
+  for (int later = s; later <= last; later++) {
     fetch(b, s, later);
-    if (ahead) gather_early(b, s, later);
+    if (b->sharded->layout.prefetch) gather_early(b, s, later);
   }
-  fetch(b, s, s + ahead + 1);
-  const step *next = s + 1 < b->steps.count ? &b->steps.items[s + 1] : NULL;
-  if (next && next->partner >= 0 && next->kind != LS_ACTION_FORWARD)
-    begin(b,
-          transfer(LS_TRANSFER_FETCH, LS_PAYLOAD_ACTIVATIONS, next->segment, -1, next->microbatch));
+  for (int later = last + 1; later <= behind(b, last); later++) fetch(b, s, later);
+  for (int later = s + 1; later <= next && later < b->steps.count && works(b, s); later++) {
+    const step *of = &b->steps.items[later];
+    if (of->partner >= 0 && of->kind != LS_ACTION_FORWARD)
+      begin(b,
+            transfer(LS_TRANSFER_FETCH, LS_PAYLOAD_ACTIVATIONS, of->segment, -1, of->microbatch));
+  }
 }
 
 static void bring(builder *b, int s) {
@@ -329,17 +351,21 @@ static void end_leaving(builder *b) {
   b->offloading = -1;
 }
 
-/* Begun reductions are waited for: without overlap at once, else after the step behind them. */
-static void end_reducing(builder *b) {
-  for (int i = 0; i < b->reducing.count; i++) await(b, b->reducing.items[i]);
-  b->reducing.count = 0;
+/* Whether something of the unit's reduction is left once the microbatches have been added up. */
+static bool has_rest(const builder *b, int unit) {
+  const ls_unit *about = &b->units->items[unit];
+  if (differ(b, &about->gradient, &about->state)) return true;
+  for (int e = 0; e < about->entries.count && !is_reduced_each(b, unit); e++)
+    if (about->entries.items[e].partial) return true;
+  return false;
 }
 
-static void reduce(builder *b, int unit, int microbatch) {
-  const ls_action made = transfer(LS_TRANSFER_REDUCE, LS_PAYLOAD_GRADIENTS, -1, unit, microbatch);
-  begin(b, made);
-  *LS_APPEND(b->sharded->arena, &b->reducing) = made;
-  if (!b->sharded->layout.prefetch) end_reducing(b);
+/* The unit's gradient is complete; where the host updates it, it leaves the device. */
+static void give(builder *b, int unit) {
+  if (!b->offload_plan->state[unit]) return;
+  end_giving(b);
+  begin(b, transfer(LS_TRANSFER_RETURN, LS_PAYLOAD_GRADIENTS, -1, unit, -1));
+  b->giving = unit;
 }
 
 static void end_finishing(builder *b) {
@@ -347,47 +373,77 @@ static void end_finishing(builder *b) {
   b->finishing.count = 0;
 }
 
-/* The unit's gradient is complete; where the host updates it, it leaves the device. */
+/* All microbatches have been added up: begins what is left. */
 static void finish(builder *b, int unit) {
   const ls_action made = transfer(LS_TRANSFER_FINISH, LS_PAYLOAD_GRADIENTS, -1, unit, -1);
   b->finished[unit] = true;
-  end_reducing(b); /* what is left of the reduction works on what they make */
+  if (!has_rest(b, unit)) {
+    give(b, unit);
+    return;
+  }
   begin(b, made);
-  *LS_APPEND(b->sharded->arena, &b->finishing) = made;
-  const bool waits = !b->sharded->layout.prefetch || b->offload_plan->state[unit];
-  if (waits) end_finishing(b);
-  if (!b->offload_plan->state[unit]) return;
-  end_giving(b);
-  begin(b, transfer(LS_TRANSFER_RETURN, LS_PAYLOAD_GRADIENTS, -1, unit, -1));
-  b->giving = unit;
+  if (b->offload_plan->state[unit])
+    *LS_APPEND(b->sharded->arena, &b->reducing) = made;
+  else
+    *LS_APPEND(b->sharded->arena, &b->finishing) = made;
+  if (!b->sharded->layout.prefetch) end_finishing(b);
 }
 
-/* The last step of all that adds to the unit's gradient, where that leaves, or is reduced beside
- * the steps that follow, as soon as it is made. What two stages share they finish together, at the
- * end. */
-static bool finishes_after(const builder *b, int s, int unit) {
-  const bool beside = b->sharded->layout.prefetch && !is_reduced_each(b, unit);
-  const bool early = b->offload_plan->state[unit] || beside;
-  return early && b->units->items[unit].stages[0] < 0 && b->last_write[unit] == s;
+/* Whether the unit's gradient leaves, or is reduced beside the steps that follow, as soon as it is
+ * made. What two stages share they finish together, at the end. */
+static bool finishes_early(const builder *b, int unit) {
+  return (b->offload_plan->state[unit] || b->sharded->layout.prefetch) &&
+         b->units->items[unit].stages[0] < 0;
+}
+
+/* Begun reductions are waited for, and what follows on them begins: without overlap at once, else
+ * after the step behind them. `all`: and what has begun so. */
+static void end_reducing(builder *b, bool all) {
+  const int before = b->reducing.count;
+  int ended = 0;
+  for (; ended < (all ? b->reducing.count : before); ended++) {
+    const ls_action each = b->reducing.items[ended];
+    await(b, each);
+    if (each.transfer == LS_TRANSFER_FINISH)
+      give(b, each.unit);
+    else if (finishes_early(b, each.unit) &&
+             b->steps.items[b->last_write[each.unit]].microbatch == each.microbatch)
+      finish(b, each.unit);
+  }
+  b->reducing.count -= ended;
+  for (int i = 0; i < b->reducing.count; i++) b->reducing.items[i] = b->reducing.items[ended + i];
+}
+
+/* What the step at hand has made of the unit's gradient begins to be reduced. */
+static void reduce(builder *b, int s, int unit) {
+  const step *at = &b->steps.items[s];
+  if (!is_reduced_each(b, unit)) {
+    if (finishes_early(b, unit) && b->last_write[unit] == s) finish(b, unit);
+  } else if (*last_of(b, at, unit) == s) {
+    const ls_action made =
+        transfer(LS_TRANSFER_REDUCE, LS_PAYLOAD_GRADIENTS, -1, unit, at->microbatch);
+    begin(b, made);
+    *LS_APPEND(b->sharded->arena, &b->reducing) = made;
+  }
+  if (!b->sharded->layout.prefetch) end_reducing(b, true);
 }
 
 static void add_step(builder *b, int s) {
   const step *at = &b->steps.items[s];
   bring(b, s);
   add(b, at->kind, at->segment, -1, at->microbatch);
-  end_reducing(b);
-  end_leaving(b);
+  if (works(b, s)) {
+    end_leaving(b);
+    end_reducing(b, false);
+  }
   const ls_touched *touched = touched_by(b, at);
   for (int i = 0; i < touched->count; i++) {
     const ls_touch *touch = &touched->items[i];
     const int u = touch->unit;
     const bool brought = is_gathered(b, u) || b->offload_plan->parameters[u];
-    if (brought && !b->units->items[u].brought_once && touch->reads &&
-        !neighbour_reads(b, s, s + 1, u))
+    if (brought && !b->units->items[u].brought_once && touch->reads && !stays(b, s, u))
       add(b, LS_ACTION_DROP, -1, u, at->microbatch);
-    if (is_reduced_each(b, u) && touch->writes && *last_of(b, at, u) == s)
-      reduce(b, u, at->microbatch);
-    if (finishes_after(b, s, u)) finish(b, u);
+    if (touch->writes) reduce(b, s, u);
   }
   if (at->partner >= 0 && at->kind == LS_ACTION_FORWARD) {
     begin(b, transfer(LS_TRANSFER_RETURN, LS_PAYLOAD_ACTIVATIONS, at->segment, -1, at->microbatch));
@@ -513,28 +569,43 @@ static void find_taken(builder *b) {
   }
 }
 
-/* Messages are taken in the order in which they were sent: those before the one that is needed are
- * there by then. */
-static void receive(builder *b, const message *needed, int from) {
-  inbox *in = &b->inboxes[from];
-  int last = in->taken;
-  while (last < in->messages.count && !same_message(&in->messages.items[last], needed)) last++;
-  if (last == in->messages.count) return; /* taken with another */
-  for (; in->taken <= last; in->taken++) {
-    const message *each = &in->messages.items[in->taken];
-    begin_and_await(
-        b, over_boundary(LS_TRANSFER_RECEIVE, each->back, each->boundary, each->microbatch));
-  }
-}
-
-/* Before the steps of a pass: what it takes, and the ends of earlier sends. */
-static void begin_pass(builder *b, sendings *open, const ls_pipeline_pass *pass, int place) {
+/* Begins to receive what the pass takes, or `takes` it. Messages are taken in the order in which
+ * they were sent: those before the one that is needed are there by then. */
+static void receive(builder *b, int place, bool takes) {
+  const ls_pipeline *pipeline = b->chunks->pipeline;
+  const ls_pipeline_pass *pass = &pipeline->lists[b->stage].items[place];
   const bool back = pass->kind != LS_PASS_FORWARD;
   const int across = boundary(b, pass->chunk, back);
-  if (across >= 0 && pass->kind != LS_PASS_WEIGHT)
-    receive(b, &(message){across, pass->microbatch, back},
-            b->chunks->pipeline->stage_of[back ? across + 1 : across]);
-  end_sendings(b, open, b->chunks->times->spans[b->stage][place].start, false);
+  if (across < 0 || pass->kind == LS_PASS_WEIGHT) return;
+  const message needed = {across, pass->microbatch, back};
+  inbox *in = &b->inboxes[pipeline->stage_of[back ? across + 1 : across]];
+  int end = in->taken;
+  while (end < in->messages.count && !same_message(&in->messages.items[end], &needed)) end++;
+  if (end++ == in->messages.count) return; /* taken with another */
+  for (int m = takes ? in->taken : in->begun; m < end; m++) {
+    const message *each = &in->messages.items[m];
+    const ls_action made =
+        over_boundary(LS_TRANSFER_RECEIVE, each->back, each->boundary, each->microbatch);
+    if (m == in->begun) {
+      in->begun++;
+      begin(b, made);
+    }
+    if (takes) await(b, made);
+  }
+  if (takes) in->taken = end;
+}
+
+/* Before the steps of a pass: what it takes, and the ends of earlier sends. With overlap a message
+ * is under way beside the pass ahead of its receive's end, and beside the one behind its send's
+ * beginning. */
+static void begin_pass(builder *b, sendings *open, int place) {
+  const ls_pipeline_list *list = &b->chunks->pipeline->lists[b->stage];
+  const int beside = b->sharded->layout.prefetch > 0;
+  receive(b, place, true);
+  if (beside && place + 1 < list->count && same_side(b, place, place + 1))
+    receive(b, place + 1, false);
+  if (place >= beside)
+    end_sendings(b, open, b->chunks->times->spans[b->stage][place - beside].start, false);
 }
 
 /* What the last pass before the cut sends is taken behind it. */
@@ -552,7 +623,7 @@ static void add_counts(builder *b) {
 static void add_cut(builder *b, sendings *open) {
   const int place = b->ahead[b->stage] - 1;
   end_sendings(b, open, 0, true);
-  end_reducing(b);
+  end_reducing(b, true);
   b->schedule->replay_boundary = b->schedule->count;
   if (place >= 0 && waits_for_cut(b, place))
     send(b, open, &b->chunks->pipeline->lists[b->stage].items[place], place);
@@ -567,7 +638,7 @@ static void add_passes(builder *b) {
     const bool begins = at->place != place;
     if (b->ahead && begins && at->place == b->ahead[b->stage]) add_cut(b, &open);
     look_ahead(b, s);
-    if (begins) begin_pass(b, &open, &list->items[at->place], at->place);
+    if (begins) begin_pass(b, &open, at->place);
     place = at->place;
     add_step(b, s);
     /* The gradients of inputs leave before those of weights are made. */
@@ -577,12 +648,13 @@ static void add_passes(builder *b) {
       send(b, &open, &list->items[place], place);
   }
   end_sendings(b, &open, 0, true);
-  end_reducing(b);
   end_leaving(b);
+  end_reducing(b, true);
 }
 
-/* Fewer steps between a forward step and the way back through its segment leave the device's memory
- * free for none of them. */
+/* Fewer steps from a forward step to the way back through its segment leave the device's memory
+ * free for none of them: of those that something can run beside, the first is one of leaving, the
+ * last one of coming back. */
 enum { FEWEST_STEPS_AWAY = 4 };
 
 static void find_partners(builder *b) {
@@ -593,11 +665,13 @@ static void find_partners(builder *b) {
   for (int s = 0; s < b->steps.count && b->offload_plan->activations; s++)
     if (!row[b->steps.items[s].segment]) row[b->steps.items[s].segment] = ++rows;
   int *next = LS_NEW_ARRAY(b->sharded->arena, int, (int64_t)rows *microbatches + 1); /* or 0 */
+  int *working = LS_NEW_ARRAY(b->sharded->arena, int, b->steps.count + 1); /* from a step on */
   for (int s = b->steps.count - 1; s >= 0 && rows; s--) {
     step *at = &b->steps.items[s];
+    working[s] = working[s + 1] + works(b, s);
     int *back = &next[(int64_t)(row[at->segment] - 1) * microbatches + at->microbatch];
     if (at->kind == LS_ACTION_FORWARD && b->offload_plan->moves[at->segment] && *back &&
-        *back - s >= FEWEST_STEPS_AWAY) {
+        working[s] - working[*back] >= FEWEST_STEPS_AWAY) {
       at->partner = *back;
       b->steps.items[*back].partner = s;
     }
@@ -641,20 +715,21 @@ ls_schedule ls_schedule_step(const ls_sharded *sharded, const ls_units *units,
   if (validates) b.ahead = ls_replay_boundary_passes(sharded->arena, chunks->pipeline);
   if (!validates) add_counts(&b);
   add_passes(&b);
-  for (int u = 0; u < units->count; u++)
+  for (int u = 0; u < units->count; u++) {
     if (b.trained[u] && !b.finished[u]) finish(&b, u);
+    if (!sharded->layout.prefetch) end_reducing(&b, true);
+  }
+  end_reducing(&b, true);
   end_finishing(&b);
   end_leaving(&b);
   if (ls_offload_plan_files(offload_plan, units))
-    ls_offload_norm(sharded->arena, units, b.trained, stage, offload_plan, &schedule);
+    ls_offload_norm(sharded, units, b.trained, stage, offload_plan, &schedule);
   add(&b, LS_ACTION_NORM, -1, -1, -1);
   if (validates) {
-    add_for_units(&b, LS_ACTION_SPECULATE);
-    publish(&b);
+    ls_schedule_speculate(sharded, units, b.trained, offload_plan, &schedule);
     add(&b, LS_ACTION_VALIDATE, -1, -1, -1);
   }
-  ls_offload_update(sharded->arena, units, b.trained, offload_plan, &schedule);
-  publish(&b);
+  ls_offload_update(sharded, units, b.trained, offload_plan, &schedule);
   return schedule;
 }
 

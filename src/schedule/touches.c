@@ -17,6 +17,8 @@ static void note_node(const ls_sharded *sharded, const int *of_parameter, const 
   const ls_touches_kind kind = !node->backward ? LS_TOUCHES_FORWARD
                                : node->weight  ? LS_TOUCHES_WEIGHT
                                                : LS_TOUCHES_INPUT;
+  made->works[kind][node->segment] = true;
+  if (node->backward) made->works[LS_TOUCHES_BACKWARD][node->segment] = true;
   for (int i = 0; i < node->inputs + node->outputs; i++) {
     const bool is_input = i < node->inputs;
     const int value = is_input ? node->in[i] : node->out[i - node->inputs];
@@ -33,8 +35,10 @@ static void note_node(const ls_sharded *sharded, const int *of_parameter, const 
 
 ls_touches *ls_touches_make(const ls_sharded *sharded, const int *of_parameter) {
   ls_touches *made = LS_NEW(sharded->arena, ls_touches);
-  for (int k = 0; k < LS_TOUCHES_KINDS; k++)
+  for (int k = 0; k < LS_TOUCHES_KINDS; k++) {
     made->of[k] = LS_NEW_ARRAY(sharded->arena, ls_touched, sharded->graph->segments.count + 1);
+    made->works[k] = LS_NEW_ARRAY(sharded->arena, bool, sharded->graph->segments.count + 1);
+  }
   for (int n = 0; n < sharded->nodes.count; n++)
     note_node(sharded, of_parameter, &sharded->nodes.items[n], made);
   return made;

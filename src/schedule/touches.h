@@ -1,4 +1,5 @@
-/* Which units the passes of each segment touch: they read weights and write gradients.
+/* Which units the passes of each segment touch: they read weights and write gradients. The backward
+ * pass of a head has nothing to do where its forward pass has turned back at once.
  *
  *   const ls_touched *list = ls_touches_of(units->touches, LS_TOUCHES_BACKWARD, segment);
  *   for (int i = 0; i < list->count; i++) use(list->items[i].unit);
@@ -30,6 +31,7 @@ typedef struct ls_touched {
 
 typedef struct ls_touches {
   ls_touched *of[LS_TOUCHES_KINDS]; /* by segment */
+  bool *works[LS_TOUCHES_KINDS];    /* by segment: the pass has something to do */
 } ls_touches;
 
 /* `of_parameter`: the unit of each parameter. */

@@ -56,6 +56,7 @@ static int64_t fewer_at_a_time(const ls_run_file *run) {
 
 /* What costs ever more time, that first which costs least. */
 typedef enum remedy {
+  PREFETCH,
   RECOMPUTE,
   MICROBATCHES,
   SHARDS,
@@ -77,6 +78,10 @@ static const char *apply(ls_arena *arena, const ls_run_file *run, remedy which, 
   const int64_t fewer = fewer_at_a_time(run);
   const int data = ls_layout_data_ranks(layout), shards = ls_layout_shards(layout);
   switch (which) {
+    case PREFETCH:
+      if (!layout->prefetch) return NULL;
+      layout->prefetch = 0;
+      return "prefetch=0";
     case RECOMPUTE:
       if (layout->recompute_of_count || !ls_op_set_is_empty(&layout->recompute)) return NULL;
       layout->recompute = (ls_op_set)LS_EVERY_OP;

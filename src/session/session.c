@@ -31,6 +31,15 @@ static ls_dtype choose_dtype(ls_run_file *run, const ls_device_facts *device) {
   return run->dtype == LS_RUN_DTYPE_BF16 ? LS_BF16 : LS_F32;
 }
 
+/* Where transfers run in issue order too, ahead of use is only longer in memory. */
+static int choose_prefetch(ls_run_file *run, const ls_device_facts *device) {
+  if (run->prefetch < 0) {
+    run->prefetch = device->overlaps;
+    ls_run_file_mark_resolved(run, "prefetch");
+  }
+  return (int)run->prefetch;
+}
+
 static ls_when choose_when(ls_run_gather when) {
   if (when == LS_RUN_GATHER_MICROBATCH) return LS_WHEN_MICROBATCH;
   return when == LS_RUN_GATHER_STEP ? LS_WHEN_STEP : LS_WHEN_AUTO;
@@ -59,7 +68,7 @@ static ls_layout make_layout(ls_run_file *run, const ls_device_facts *device) {
       .layers_per_unit = (int)run->wrap,
       .logits_rows = run->logits_rows,
       .gather = choose_when(run->gather),
-      .prefetch = (int)run->prefetch,
+      .prefetch = choose_prefetch(run, device),
       .reduce = choose_when(run->reduce),
       .compute = choose_dtype(run, device),
       .grad_dtype = run->grad_dtype == LS_RUN_GRAD_BF16 ? LS_BF16 : LS_F32,

@@ -208,7 +208,8 @@ static void assert_queues_are_the_devices(ls_session *session) {
 }
 
 /* Of exactly what its programs, workspace and overheads need a device has enough, and of a byte
- * less too little; it multiplies bf16, so that is its dtype. */
+ * less too little; it multiplies bf16, so that is its dtype, and transfers beside compute, so that
+ * it gathers ahead. */
 static void devices_that_are_not_here(void **state) {
   (void)state;
   ls_arena *arena = ls_arena_create();
@@ -234,6 +235,8 @@ static void devices_that_are_not_here(void **state) {
     int stage;
     needed = ls_session_bytes_needed(session, &stage);
     assert_int_equal(session->layout.compute, LS_BF16);
+    assert_int_equal(session->layout.prefetch, 1);
+    assert_non_null(strstr(ls_run_file_text(arena, run), "\nprefetch: 1"));
     assert_int_equal(session->groups[stage], 3); /* dp_shard, the other stage, all */
     assert_int_equal(session->overhead[stage],
                      facts.overheads[0].bytes + 3 * facts.overheads[1].bytes);

@@ -181,7 +181,7 @@ typedef struct ls_run_file {
   int64_t chunks;       /* of a stage; 0 auto */
   bool post_validation;
   ls_run_gather gather, reduce;
-  int64_t prefetch;
+  int64_t prefetch;       /* -1 auto */
   ls_run_globs recompute; /* "none", "full", "selective", or names of ops */
   int64_t recompute_layers;
   int64_t logits_rows; /* 0 auto */

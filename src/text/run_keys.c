@@ -84,9 +84,9 @@ const ls_run_key ls_run_keys[] = {
      .help = "zero 3: weights gathered for each microbatch, or kept for the step"},
     {"reduce", LS_RUN_CHOICE, AT(reduce), .default_text = "auto", .words = "auto microbatch step",
      .effect = LS_RUN_MEMORY, .help = "gradients reduced after each microbatch, or once a step"},
-    {"prefetch", LS_RUN_INTEGER, AT(prefetch), .default_text = "0", .low = 0, .high = 64,
-     .effect = LS_RUN_MEMORY,
-     .help = "units gathered ahead of use: overlaps where the device has queues, costs memory"},
+    {"prefetch", LS_RUN_INTEGER, AT(prefetch), .default_text = "auto", .word = "auto",
+     .word_value = -1, .low = 0, .high = 64, .effect = LS_RUN_MEMORY,
+     .help = "units gathered ahead of use, which costs memory; auto: 1 on GPUs, 0 on CPUs"},
     {"recompute", LS_RUN_GLOBS, AT(recompute), .default_text = "none", .effect = LS_RUN_MEMORY,
      .help =
          "made again: none, full, selective (norms, activations), budget or ops: [attention, ...]"},

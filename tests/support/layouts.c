@@ -22,6 +22,7 @@ static void add_mesh(ls_arena *arena, ls_test_layouts *all, int replicate, int s
         layout.sequence_parallel = sp;
         layout.microbatches = microbatches;
         layout.compute = LS_F64;
+        layout.prefetch = all->count % 3;
         if (microbatches > 1) layout.logits_rows = 5; /* slices, of which the last is shorter */
         if (!repeats(&layout)) *LS_APPEND(arena, all) = layout;
       }
@@ -44,9 +45,10 @@ int ls_test_layout_ranks(const ls_layout *layout) {
 }
 
 const char *ls_test_layout_print(ls_arena *arena, const ls_layout *layout, const char *model) {
-  return ls_arena_printf(arena, "%s dp_replicate=%d dp_shard=%d tp=%d zero=%d%s microbatches=%d",
-                         model, layout->dp_replicate, layout->dp_shard, layout->tp, layout->zero,
-                         layout->sequence_parallel ? " sp" : "", layout->microbatches);
+  return ls_arena_printf(
+      arena, "%s dp_replicate=%d dp_shard=%d tp=%d zero=%d%s microbatches=%d prefetch=%d", model,
+      layout->dp_replicate, layout->dp_shard, layout->tp, layout->zero,
+      layout->sequence_parallel ? " sp" : "", layout->microbatches, layout->prefetch);
 }
 
 ls_model_config ls_test_shape_config(ls_arena *arena, const ls_test_shape *shape) {

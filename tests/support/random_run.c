@@ -157,6 +157,7 @@ ls_test_run ls_test_random_run(ls_arena *arena, uint64_t seed, uint64_t number) 
   run.sequence = 1 + throw(&of, 40);
   run.config.positions = run.sequence + between(&of, 0, 8);
   if (throw(&of, 2)) run.layout.logits_rows = 1 + throw(&of, sequences * run.sequence);
+  run.layout.prefetch = (int)between(&of, 0, 3);
   return run;
 }
 
@@ -168,12 +169,13 @@ const char *ls_test_run_print(ls_arena *arena, const ls_test_run *run) {
   return ls_arena_printf(
       arena,
       "%s L=%lld H=%lld KV=%lld D=%lld C=%lld F=%lld V=%lld%s, %s%s, chunks %d, stages %s, %d "
-      "microbatches, wrap %d, recompute %d ops by %d, B=%lld T=%lld of %lld, logits by %lld",
+      "microbatches, wrap %d, recompute %d ops by %d, B=%lld T=%lld of %lld, logits by %lld, "
+      "prefetch %d",
       config->family, (long long)config->layers, (long long)config->heads,
       (long long)config->kv_heads, (long long)config->head_dim, (long long)config->width,
       (long long)config->mlp_width, (long long)config->vocabulary, config->tied ? " tied" : "",
       ls_layout_print(arena, layout), layout->sequence_parallel ? " sp" : "", layout->chunks,
       layout->stages ? layout->stages : "auto", layout->microbatches, layout->layers_per_unit,
       again, layout->recompute_layers, (long long)run->batch, (long long)run->sequence,
-      (long long)config->positions, (long long)layout->logits_rows);
+      (long long)config->positions, (long long)layout->logits_rows, layout->prefetch);
 }

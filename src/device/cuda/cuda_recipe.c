@@ -56,6 +56,7 @@ static size_t workspace(const ls_device_facts *facts, ls_op_kind kind, const ls_
 static const ls_device_facts common = {
     .alignment = 256,
     .queues = &ls_queues_nccl,
+    .overlaps = true,
     .flops_per_s = 989e12, /* H100 SXM in bf16: NVIDIA's data sheet */
     .bytes_per_s = 3.35e12,
     .sent_per_s = 450e9,
