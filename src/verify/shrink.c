@@ -24,6 +24,7 @@ enum { BASES = sizeof bases / sizeof *bases };
 
 typedef struct search {
   ls_arena *arena;
+  const ls_graph *large; /* of the user's model, where some of it is frozen; else NULL */
   const ls_form *user;
   const ls_pipeline_kind *kind; /* NULL: a schedule from a file, which stays as it is */
   const int *cut;               /* layers of each of the user's chunks; NULL: by cost */
@@ -346,8 +347,9 @@ static ls_layout small_layout(const search *s, const ls_layout *layout, const ls
 }
 
 /* Whether it compiles, and what its units' pieces are like. */
-static ls_status try_compile(const ls_model_config *config, const ls_layout *layout, int64_t batch,
-                             int64_t sequence, unsigned *pieces, ls_error *error) {
+static ls_status try_compile(const search *s, const ls_model_config *config,
+                             const ls_layout *layout, int64_t batch, int64_t sequence,
+                             unsigned *pieces, ls_error *error) {
   ls_arena *scratch = ls_arena_create();
   const ls_build_options options = {.tokens = batch / layout->microbatches * sequence,
                                     .sequence = sequence};
@@ -355,6 +357,7 @@ static ls_status try_compile(const ls_model_config *config, const ls_layout *lay
   ls_graph *graph;
   ls_status status = ls_model_build(scratch, config, &options, &graph, error);
   if (status == LS_OK) {
+    ls_shrink_freeze(s->large, graph);
     ls_graph_backward(graph);
     status = ls_program_compile(graph, layout, LS_PROGRAM_STEP, stages, error);
   }
@@ -370,7 +373,7 @@ static ls_status make_small(const search *s, const ls_model_config *config, cons
   shrunk->config = small_config(s->arena, config, s->user, form);
   shrunk->layout = small_layout(s, layout, form);
   shrunk->batch = form->sequences * form->microbatches * form->replicas * form->shards;
-  return try_compile(&shrunk->config, &shrunk->layout, shrunk->batch, form->sequence, pieces,
+  return try_compile(s, &shrunk->config, &shrunk->layout, shrunk->batch, form->sequence, pieces,
                      error);
 }
 
@@ -420,19 +423,21 @@ static ls_status read_cut(ls_arena *arena, const ls_layout *layout, const ls_for
 }
 
 ls_status ls_shrink(ls_arena *arena, const ls_model_config *config, const ls_layout *layout,
-                    int64_t batch, int64_t sequence, ls_shrunk **shrunk, ls_error *error) {
+                    int64_t batch, int64_t sequence, const ls_graph *large, ls_shrunk **shrunk,
+                    ls_error *error) {
   ls_shrunk *made = LS_NEW(arena, ls_shrunk);
   const char *schedule = layout->schedule ? layout->schedule : "1f1b";
-  search s = {.arena = arena, .user = &made->before, .least_layers = 1};
+  search s = {.arena = arena, .large = large, .user = &made->before, .least_layers = 1};
   unsigned wanted, has;
   LS_ASSERT(ls_form_edge_count <= MOST_EDGES);
-  LS_TRY(try_compile(config, layout, batch, sequence, &wanted, error));
+  LS_TRY(try_compile(&s, config, layout, batch, sequence, &wanted, error));
   LS_TRY(ls_form_make(config, layout, batch, sequence, &made->before, error));
   if (!layout->csv) LS_TRY(ls_pipeline_kind_find(schedule, &s.kind, error));
   if (layout->stages) LS_TRY(read_cut(arena, layout, &made->before, &s.cut, error));
   LS_TRY(choose_legal(&s, config, layout, made, &has, error));
   LS_TRY(choose_pieces(&s, config, layout, wanted, has, made, error));
   ls_shrink_describe(arena, made, layout, batch);
+  LS_TRY(ls_shrink_list_frozen(arena, large, made, error));
   *shrunk = made;
   return LS_OK;
 }

@@ -3,7 +3,7 @@
  * place where something does not divide.
  *
  *   ls_shrunk *small;
- *   LS_TRY(ls_shrink(arena, &config, &layout, batch, sequence, &small, error));
+ *   LS_TRY(ls_shrink(arena, &config, &layout, batch, sequence, NULL, &small, error));
  *   ... train small->config under small->layout ...
  *
  * What is in play is a table of edges, functions of a form's numbers: the small form is the
@@ -70,15 +70,11 @@ LS_CHECKED ls_status ls_form_make(const ls_model_config *config, const ls_layout
                                   int64_t batch, int64_t sequence, ls_form *form, ls_error *error);
 
 /* Shrinks it, to at most LS_SHRINK_MOST_RANKS ranks; a mesh that has no more stays as it is. What
- * was found compiles: of illegal forms the next larger is taken. In the arena. LS_INPUT: the large
- * layout is illegal, as train would say; or a schedule from a file, which cannot shrink, has too
- * many stages. */
+ * was found compiles: of illegal forms the next larger is taken. `large`: the model's graph, where
+ * some of it is frozen; else NULL. In the arena. LS_INPUT: the large layout is illegal, as train
+ * would say; or a schedule from a file, which cannot shrink, has too many stages. */
 LS_CHECKED ls_status ls_shrink(ls_arena *arena, const ls_model_config *config,
                                const ls_layout *layout, int64_t batch, int64_t sequence,
-                               ls_shrunk **shrunk, ls_error *error);
-
-/* Fills `freeze` from what the large model's graph has frozen; NULL: nothing. */
-LS_CHECKED ls_status ls_shrink_freeze(ls_arena *arena, const ls_graph *large, ls_shrunk *shrunk,
-                                      ls_error *error);
+                               const ls_graph *large, ls_shrunk **shrunk, ls_error *error);
 
 #endif

@@ -54,30 +54,43 @@ static bool is_trainable(const ls_graph *large, int layer, const char *rest) {
   return true;
 }
 
-static bool is_any_frozen(const ls_graph *graph) {
-  for (int p = 0; graph && p < graph->parameters.count; p++)
-    if (!graph->parameters.items[p].trainable) return true;
-  return false;
+static int count_layers(const ls_graph *graph) {
+  const char *rest;
+  int count = 0;
+  for (int p = 0; p < graph->parameters.count; p++) {
+    const int layer = layer_of(graph->parameters.items[p].about.name, &rest);
+    if (layer >= count) count = layer + 1;
+  }
+  return count;
 }
 
-ls_status ls_shrink_freeze(ls_arena *arena, const ls_graph *large, ls_shrunk *shrunk,
-                           ls_error *error) {
-  if (!is_any_frozen(large)) return LS_OK;
+void ls_shrink_freeze(const ls_graph *large, ls_graph *small) {
+  if (!large || !ls_graph_frozen(large)) return;
+  const int *stands_for =
+      choose_layers(small->arena, large, count_layers(large), count_layers(small));
+  for (int p = 0; p < small->parameters.count; p++) {
+    const char *rest;
+    const int layer = layer_of(small->parameters.items[p].about.name, &rest);
+    small->parameters.items[p].trainable =
+        is_trainable(large, layer < 0 ? -1 : stands_for[layer], rest);
+  }
+}
+
+ls_status ls_shrink_list_frozen(ls_arena *arena, const ls_graph *large, ls_shrunk *shrunk,
+                                ls_error *error) {
   const ls_build_options options = {.tokens = shrunk->form.sequence,
                                     .sequence = shrunk->form.sequence};
   ls_graph *small;
   LS_TRY(ls_model_build(arena, &shrunk->config, &options, &small, error));
-  const int *stands_for =
-      choose_layers(arena, large, (int)shrunk->before.layers, (int)shrunk->form.layers);
-  for (int p = 0; p < small->parameters.count; p++) {
-    const char *rest, *name = small->parameters.items[p].about.name;
-    const int layer = layer_of(name, &rest);
-    if (!is_trainable(large, layer < 0 ? -1 : stands_for[layer], rest))
-      *LS_APPEND(arena, &shrunk->freeze) = name;
-  }
-  *LS_APPEND(arena, &shrunk->rows) = (ls_shrink_row){
-      "train.freeze", "parts of the large model",
-      ls_arena_printf(arena, "%d of %d parameters", shrunk->freeze.count, small->parameters.count),
-      "each layer as one that it stands for"};
+  ls_shrink_freeze(large, small);
+  for (int p = 0; p < small->parameters.count; p++)
+    if (!small->parameters.items[p].trainable)
+      *LS_APPEND(arena, &shrunk->freeze) = small->parameters.items[p].about.name;
+  if (shrunk->freeze.count)
+    *LS_APPEND(arena, &shrunk->rows) =
+        (ls_shrink_row){"train.freeze", "parts of the large model",
+                        ls_arena_printf(arena, "%d of %d parameters", shrunk->freeze.count,
+                                        small->parameters.count),
+                        "each layer as one that it stands for"};
   return LS_OK;
 }

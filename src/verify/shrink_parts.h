@@ -36,4 +36,12 @@ unsigned ls_shrink_pieces(ls_program *const *stages, int count);
 /* Fills the rows from the two forms, the two layouts and the batch before. */
 void ls_shrink_describe(ls_arena *arena, ls_shrunk *shrunk, const ls_layout *before, int64_t batch);
 
+/* Freezes in the small graph what the large one has frozen, each layer as the one that it stands
+ * for; NULL: nothing. */
+void ls_shrink_freeze(const ls_graph *large, ls_graph *small);
+
+/* Fills `freeze`, and the row that says so. */
+LS_CHECKED ls_status ls_shrink_list_frozen(ls_arena *arena, const ls_graph *large,
+                                           ls_shrunk *shrunk, ls_error *error);
+
 #endif

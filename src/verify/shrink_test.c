@@ -10,6 +10,7 @@
 
 #include "ir/program.h"
 #include "lower/compile.h"
+#include "store/freeze.h"
 #include "support/random_run.h"
 #include "verify/shrink_parts.h"
 
@@ -130,7 +131,7 @@ static void check_run(uint64_t number, tally *count) {
   ls_shrunk *small;
   ls_error error = {0};
   const ls_status status =
-      ls_shrink(arena, &run.config, &run.layout, run.batch, run.sequence, &small, &error);
+      ls_shrink(arena, &run.config, &run.layout, run.batch, run.sequence, NULL, &small, &error);
   if (status == LS_OK) {
     check_sizes(small, name);
     check_edges(small, &small->before, name);
@@ -173,7 +174,7 @@ static ls_shrunk *shrink_preset(ls_arena *arena, const char *preset, const ls_la
   ls_error error = {0};
   ls_shrunk *small;
   assert_true(ls_model_preset(preset, &config));
-  if (ls_shrink(arena, &config, layout, batch, sequence, &small, &error) != LS_OK)
+  if (ls_shrink(arena, &config, layout, batch, sequence, NULL, &small, &error) != LS_OK)
     fail_msg("%s", error.text);
   return small;
 }
@@ -257,6 +258,52 @@ static void test_pieces_stay_padded_or_empty(void **state) {
   }
 }
 
+static unsigned frozen_pieces(ls_graph *of, const ls_layout *layout) {
+  ls_program *stages[1];
+  ls_error error = {0};
+  ls_graph_backward(of);
+  if (ls_program_compile(of, layout, LS_PROGRAM_STEP, stages, &error) != LS_OK)
+    fail_msg("%s", error.text);
+  return ls_shrink_pieces(stages, 1);
+}
+
+/* Where a part of a layer alone is trained, its unit lies over shards otherwise than a whole layer
+ * does: what it is like stays in play, or that it does not is said. */
+static void check_frozen_pieces(int shards, bool found) {
+  static const char *const names[] = {"embedding", "*.attention", "*.norm", "*.down"};
+  ls_arena *arena = ls_arena_create();
+  ls_model_config config;
+  ls_shrunk *small;
+  ls_graph *large, *made;
+  ls_error error = {0};
+  ls_layout layout = ls_layout_default();
+  layout.dp_shard = shards;
+  layout.zero = 2;
+  assert_true(ls_model_preset("gpt2-124m", &config));
+  const ls_build_options options = {.tokens = shards * 64, .sequence = 64};
+  assert_int_equal(ls_model_build(arena, &config, &options, &large, &error), LS_OK);
+  assert_int_equal(ls_freeze(&config, large, names, 4, &error), LS_OK);
+  if (ls_shrink(arena, &config, &layout, shards, 64, large, &small, &error) != LS_OK)
+    fail_msg("%s", error.text);
+  const ls_build_options few = {.tokens = small->batch * small->form.sequence,
+                                .sequence = small->form.sequence};
+  assert_int_equal(ls_model_build(arena, &small->config, &few, &made, &error), LS_OK);
+  const ls_status status =
+      ls_freeze(&small->config, made, small->freeze.items, small->freeze.count, &error);
+  assert_int_equal(status, LS_OK);
+  const unsigned wanted = frozen_pieces(large, &layout), has = frozen_pieces(made, &small->layout);
+  if (((has & wanted) == wanted) != found)
+    fail_msg("%d shards: units are %u; expected %u", shards, has, wanted);
+  assert_int_equal(is_given_up(small, LS_SHRINK_PIECES), !found);
+  ls_arena_destroy(&arena);
+}
+
+static void test_pieces_are_those_of_what_is_trained(void **state) {
+  (void)state;
+  check_frozen_pieces(26, true);
+  check_frozen_pieces(7, false);
+}
+
 static void test_uneven_numbers_stay_uneven(void **state) {
   (void)state;
   ls_arena *arena = ls_arena_create();
@@ -314,11 +361,11 @@ static void test_illegal_layouts_are_refused_as_they_are(void **state) {
   ls_layout layout = ls_layout_default();
   assert_true(ls_model_preset("llama3-8b", &config));
   layout.tp = 3;
-  assert_int_equal(ls_shrink(arena, &config, &layout, 8, 64, &small, &error), LS_INPUT);
+  assert_int_equal(ls_shrink(arena, &config, &layout, 8, 64, NULL, &small, &error), LS_INPUT);
   assert_non_null(strstr(error.text, "tp=3 and 32 heads"));
   layout.tp = 1;
   layout.pp = 64;
-  assert_int_equal(ls_shrink(arena, &config, &layout, 8, 64, &small, &error), LS_INPUT);
+  assert_int_equal(ls_shrink(arena, &config, &layout, 8, 64, NULL, &small, &error), LS_INPUT);
   assert_non_null(strstr(error.text, "stages"));
   ls_arena_destroy(&arena);
 }
@@ -330,6 +377,7 @@ int main(void) {
       cmocka_unit_test(test_what_24_ranks_cannot_keep_is_said),
       cmocka_unit_test(test_a_third_member_stays),
       cmocka_unit_test(test_pieces_stay_padded_or_empty),
+      cmocka_unit_test(test_pieces_are_those_of_what_is_trained),
       cmocka_unit_test(test_uneven_numbers_stay_uneven),
       cmocka_unit_test(test_stages_by_hand_keep_their_pattern),
       cmocka_unit_test(test_slices_of_logits_stay),

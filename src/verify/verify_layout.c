@@ -129,8 +129,7 @@ ls_status ls_verify_layout_prepare(ls_arena *arena, const ls_session *session,
   made->session = session;
   made->options = *options;
   LS_TRY(ls_shrink(arena, &session->config, &session->layout, session->batch, session->sequence,
-                   &made->shrunk, error));
-  LS_TRY(ls_shrink_freeze(arena, session->graph, made->shrunk, error));
+                   session->graph, &made->shrunk, error));
   const ls_layout *layout = &made->shrunk->layout;
   made->ranks = ls_layout_ranks(layout);
   choose_training(made);
