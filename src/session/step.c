@@ -122,7 +122,7 @@ ls_status ls_steps_update(ls_steps *steps, ls_error *error) {
   const double right = 1 / ls_rank_cell(steps->rank, LS_CELL_SCALE);
   steps->clipped = ls_rank_cell(steps->rank, LS_CELL_CLIP_FACTOR) != right;
   if (steps->clipped) steps->ready = false;
-  if (!steps->overflowed || steps->speculated) LS_TRY(run_part(steps, LS_PROGRAM_UPDATE, error));
+  LS_TRY(run_part(steps, LS_PROGRAM_UPDATE, error));
   steps->open = steps->speculated = false;
   steps->step++;
   return LS_OK;

@@ -19,15 +19,20 @@
 
 enum { SEQUENCES = 4, SEED = 20261123, BAD_TOKEN = 40, BAD_STEP = 2, FINAL = 8192 };
 
+/* What is done to token 40, which step 3 alone has: its embedding is a NaN; or its logit, which
+ * step 3 has as a label, is so far below the others that the loss is infinite, but no gradient is.
+ */
+typedef enum bad_kind { NOTHING_BAD = 0, BAD_EMBEDDING, BAD_LOSS } bad_kind;
+
 typedef struct job {
   ls_program *stages[2];
   ls_device device;
   ls_steps_policy policy;
   double scale;
   int64_t steps;
-  bool bad;     /* token 40, of step 3 alone, has an embedding of NaN */
+  bad_kind bad;
   ls_steps end; /* rank 0's */
-  double step_cell;
+  double step_cell, norm;
   float final[FINAL]; /* the last parameter but one, after it all */
   int64_t count;
 } job;
@@ -38,7 +43,8 @@ static ls_status take_tokens(void *context, int64_t step, int64_t first, int64_t
   for (int64_t i = 0; i < count; i++) {
     const uint64_t bits = ls_random_bits(SEED, (uint64_t)step, (uint64_t)(first + i));
     batch->ids[i] = step == BAD_STEP && first + i == 0 ? BAD_TOKEN : (int32_t)(bits % BAD_TOKEN);
-    batch->labels[i] = (int32_t)((bits >> 20) % BAD_TOKEN);
+    batch->labels[i] =
+        step == BAD_STEP && first + i == 0 ? BAD_TOKEN : (int32_t)((bits >> 20) % BAD_TOKEN);
     batch->positions[i] = (int32_t)((first + i) % LS_TEST_SEQUENCE);
   }
   return LS_OK;
@@ -49,15 +55,25 @@ static double rate_at(const void *context, int64_t step) {
   return 0.01;
 }
 
+/* Of a logit below all floats: a first column that no layer changes by much, times -1e38. */
+static double value_of(const ls_program_parameter *parameter, int p, int64_t i, bad_kind bad) {
+  const int64_t columns = parameter->ndim > 1 ? parameter->dims[1] : 1, row = i / columns;
+  const double value = 0.3 * ls_random_normal(SEED, (uint64_t)p, (uint64_t)i);
+  const bool embedding = strcmp(parameter->name, "embedding.token") == 0;
+  const bool first = parameter->ndim == 2 && i % columns == 0;
+  if (bad == BAD_EMBEDDING && embedding && row == BAD_TOKEN) return NAN;
+  if (bad != BAD_LOSS) return value;
+  if (parameter->ndim == 1) return 1;
+  if (embedding && first) return 1e6;
+  return strcmp(parameter->name, "head.weight") == 0 && first && row == BAD_TOKEN ? -1e38 : value;
+}
+
 static ls_status fill_parameters(ls_rank *rank, const job *work, ls_error *error) {
   const ls_program *program = ls_rank_program(rank, 0);
   for (int p = 0; p < program->parameter_count; p++) {
-    const int64_t columns = program->parameters[p].dims[1];
     const int64_t count = ls_program_parameter_elements(&program->parameters[p]);
     for (int64_t i = 0; i < count; i++) {
-      double value = 0.3 * ls_random_normal(SEED, (uint64_t)p, (uint64_t)i);
-      const bool embedding = strcmp(program->parameters[p].name, "embedding.token") == 0;
-      if (work->bad && embedding && i / columns == BAD_TOKEN) value = NAN;
+      const double value = value_of(&program->parameters[p], p, i, work->bad);
       LS_TRY(
           ls_rank_write_parameter(rank, program, p, LS_PART_MASTER, i, 1, &value, LS_F64, error));
     }
@@ -97,6 +113,7 @@ static ls_status run_rank(ls_rank *rank, job *work, ls_error *error) {
   if (ls_rank_number(rank) != 0) return status;
   work->end = steps;
   work->step_cell = ls_rank_cell(rank, LS_CELL_STEP);
+  work->norm = ls_rank_cell(rank, LS_CELL_NORM);
   work->count = count;
   memcpy(work->final, values, sizeof *values * (size_t)count);
   return status;
@@ -174,17 +191,22 @@ static void test_a_step_left_out_changes_and_counts_nothing(void **state) {
   assert_true(later.step_cell == (double)(later.end.step - later.end.scale.skipped));
 }
 
-static void test_a_nan_under_a_speculation_is_found_in_its_own_step(void **state) {
-  (void)state;
-  static job bad;
+static ls_layout speculating(void) {
   ls_layout layout = ls_layout_default();
-  ls_error error = {0};
-  bad = (job){.policy = LS_STEPS_SKIP, .steps = 5, .bad = true};
   layout.compute = LS_F32;
   layout.pp = 2;
   layout.schedule = "zbh1";
   layout.microbatches = 4;
   layout.post_validation = true;
+  return layout;
+}
+
+static void test_a_nan_under_a_speculation_is_found_in_its_own_step(void **state) {
+  (void)state;
+  static job bad;
+  const ls_layout layout = speculating();
+  ls_error error = {0};
+  bad = (job){.policy = LS_STEPS_SKIP, .steps = 5, .bad = BAD_EMBEDDING};
   assert_int_equal(run(&bad, &layout, &error), LS_FAILED);
   print_message("%s\n", error.text);
   assert_non_null(strstr(error.text, "step 3: "));
@@ -193,11 +215,30 @@ static void test_a_nan_under_a_speculation_is_found_in_its_own_step(void **state
   for (int64_t i = 0; i < bad.count; i++) assert_true(isfinite(bad.final[i]));
 }
 
+/* The norm is finite, so its factor is not 0: taking the speculation back must not be an update. */
+static void test_an_infinite_loss_of_finite_gradients_changes_nothing(void **state) {
+  (void)state;
+  static job bad, before;
+  const ls_layout layout = speculating();
+  ls_error error = {0};
+  before = (job){.policy = LS_STEPS_SKIP, .steps = BAD_STEP + 1, .bad = BAD_LOSS};
+  bad = (job){.policy = LS_STEPS_SKIP, .steps = 5, .bad = BAD_LOSS};
+  assert_int_equal(run(&before, &layout, &error), LS_OK);
+  assert_true(before.end.open && before.end.step == BAD_STEP);
+  assert_int_equal(run(&bad, &layout, &error), LS_FAILED);
+  print_message("%s\n", error.text);
+  assert_true(isfinite(bad.norm));
+  assert_non_null(strstr(error.text, "step 3: "));
+  assert_non_null(strstr(error.text, "made a NaN or an infinity in head"));
+  assert_memory_equal(bad.final, before.final, sizeof(float) * (size_t)bad.count);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_a_repeated_step_is_the_one_at_its_scale),
       cmocka_unit_test(test_a_step_left_out_changes_and_counts_nothing),
       cmocka_unit_test(test_a_nan_under_a_speculation_is_found_in_its_own_step),
+      cmocka_unit_test(test_an_infinite_loss_of_finite_gradients_changes_nothing),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
