@@ -139,6 +139,28 @@ static void what_is_not_left_alone_is_disproved(void **state) {
   ls_arena_destroy(&arena);
 }
 
+static int count_norms(const ls_program *program, int outputs) {
+  int count = 0;
+  for (int i = 0; i < program->instructions.count; i++)
+    count += program->instructions.items[i].collective == LS_COLLECTIVE_NONE &&
+             program->instructions.items[i].kind == LS_OP_RMSNORM_BWD &&
+             program->instructions.items[i].outputs == outputs;
+  return count;
+}
+
+/* The gradient of a norm's weight is not made where the weight is frozen, though that of what it
+ * reads is. */
+static void a_frozen_norm_makes_one_gradient(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  const ls_program *all = compile(arena, 0).program, *some = compile(arena, NAMES).program;
+  assert_int_equal(count_norms(all, 1), 0);
+  assert_int_equal(count_norms(all, 2), 5); /* two a layer, and the last */
+  assert_int_equal(count_norms(some, 2), 0);
+  assert_int_equal(count_norms(some, 1), 2); /* the last, and what layers.1's MLP reads */
+  ls_arena_destroy(&arena);
+}
+
 /* A unit is all of one kind; moments are of what is trained alone. */
 static void frozen_parameters_take_their_weights_alone(void **state) {
   (void)state;
@@ -168,6 +190,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_step_is_that_of_the_others),
       cmocka_unit_test(what_is_not_left_alone_is_disproved),
+      cmocka_unit_test(a_frozen_norm_makes_one_gradient),
       cmocka_unit_test(frozen_parameters_take_their_weights_alone),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -80,7 +80,7 @@ static bool fits(const ls_stage *stage, const ls_backward *backward, const ls_co
     const int expected = operand >= 'A' ? first + (operand - 'A') : node->in[operand - '0'];
     if (in[i]->expression != expected) return false;
   }
-  for (int o = 0; backward->rule->out[o]; o++) { /* a parameter's gradient says whose it is */
+  for (int o = 0; o < instruction->outputs; o++) { /* a parameter's gradient says whose it is */
     const int parameter = stage->gradient_of[instruction->out[o]];
     if (parameter == -1) continue;
     const ls_node_record *of = ls_expression_record(all, node->in[backward->rule->out[o] - '0']);
@@ -146,7 +146,7 @@ ls_status ls_gradient_op(ls_stage *stage, const ls_content *const *in, ls_conten
                            "same");
     stage->proof->report.model_ops++;
     const char *of = backward->rule->out;
-    for (int o = 0; of[o]; o++)
+    for (int o = 0; o < instruction->outputs; o++)
       out[o] = of_use(stage, node->in[of[o] - '0'], target / LS_EXPRESSION_OUTPUTS, of[o] - '0', m);
     return LS_OK;
   }

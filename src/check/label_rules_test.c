@@ -70,9 +70,9 @@ static ls_graph *make_graph(ls_arena *arena, int64_t columns, int64_t others) {
   ls_graph_layer(graph, 0);
   ls_tensor_id wide = ls_graph_linear(graph, x, weight(graph, "wide", columns, 8, LS_TP_COLUMN));
   ls_tensor_id few = ls_graph_linear(graph, x, weight(graph, "few", others, 8, LS_TP_COLUMN));
-  const int node =
-      ls_graph_node(graph, replaces, NULL,
-                    (ls_tensor_id[LS_MAX_INPUTS]){wide, few, {-1}, {-1}, {-1}, {-1}, {-1}}, NULL);
+  const int node = ls_graph_node(
+      graph, replaces, NULL, (ls_tensor_id[LS_MAX_INPUTS]){wide, few, {-1}, {-1}, {-1}, {-1}, {-1}},
+      LS_MAX_OUTPUTS, NULL);
   x = ls_graph_linear(graph, graph->nodes.items[node].out[0],
                       weight(graph, "down", 8, columns, LS_TP_ROW));
   ls_graph_segment(graph, "head");

@@ -64,13 +64,13 @@ static ls_status check_shapes(const ls_stage *stage, ls_error *error) {
   const ls_instruction *instruction = ls_proof_instruction(stage);
   const ls_op_labels *labels = &stage->proof->labels[instruction->kind];
   int64_t lengths[128] = {0};
-  if (!ls_op_labels_allow(labels, instruction->inputs) || instruction->outputs != labels->outputs)
+  if (!ls_op_labels_allow(labels, instruction->inputs, instruction->outputs))
     return ls_proof_fail(stage, error, "has %d inputs and %d outputs: expected %d and %d",
                          instruction->inputs, instruction->outputs, labels->inputs,
                          labels->outputs);
   for (int i = 0; i < instruction->inputs; i++)
     LS_TRY(note_length(stage, lengths, &labels->in[i], instruction->in[i], error));
-  for (int o = 0; o < labels->outputs; o++)
+  for (int o = 0; o < instruction->outputs; o++)
     LS_TRY(note_length(stage, lengths, &labels->out[o], instruction->out[o], error));
   return LS_OK;
 }

@@ -104,7 +104,7 @@ static void make_op(subject *s) {
   for (int i = 0; i < LS_MAX_INPUTS; i++) inputs[i].index = -1;
   const int count = labels.inputs - (draw(s, '?', 0, 1) ? labels.optional : 0);
   for (int i = 0; i < count; i++) inputs[i] = make_input(s, i, &labels.in[i], &attributes);
-  const int index = ls_graph_node(s->graph, s->kind, &attributes, inputs, NULL);
+  const int index = ls_graph_node(s->graph, s->kind, &attributes, inputs, LS_MAX_OUTPUTS, NULL);
   const ls_node *node = &s->graph->nodes.items[index];
   for (int o = 0; o < labels.outputs; o++) {
     if (!reads_gradient(ls_op_row(s->kind), o)) continue;

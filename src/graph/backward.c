@@ -76,15 +76,16 @@ static ls_tensor_id operand(const differentiator *d, const ls_node *node, char o
 static void apply(differentiator *d, const ls_node *node, const ls_gradient_rule *rule) {
   ls_graph *graph = d->graph;
   ls_tensor_id inputs[LS_MAX_INPUTS];
-  bool any = false;
+  int needed = 0;
   for (int i = 0; i < LS_MAX_INPUTS; i++) inputs[i].index = -1;
   for (int i = 0; rule->in[i]; i++) {
     inputs[i] = operand(d, node, rule->in[i]);
     if (rule->in[i] >= 'a' && inputs[i].index < 0) return;
   }
-  for (int o = 0; rule->out[o]; o++) any |= is_wanted(d, node, rule->out[o]);
-  if (!any) return;
-  const int made = ls_graph_node(graph, rule->op, &node->attributes, inputs,
+  for (int o = 0; rule->out[o]; o++)
+    if (is_wanted(d, node, rule->out[o])) needed = o + 1;
+  if (!needed) return;
+  const int made = ls_graph_node(graph, rule->op, &node->attributes, inputs, needed,
                                  ls_graph_tensor(graph, node->in[rule->out[0] - '0'])->dims);
   for (int o = 0; rule->out[o]; o++) {
     const ls_tensor_id to = node->in[rule->out[o] - '0'];

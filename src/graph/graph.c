@@ -156,21 +156,24 @@ static bool of_backward_pass(const ls_graph *graph) {
 }
 
 int ls_graph_node(ls_graph *graph, ls_op_kind kind, const ls_attributes *attributes,
-                  const ls_tensor_id *inputs, const int64_t *extra) {
+                  const ls_tensor_id *inputs, int needed, const int64_t *extra) {
   const ls_op_labels *labels = &graph->op_labels[kind];
+  const int least = labels->outputs - labels->optional_outputs;
   ls_node node = {.kind = kind,
                   .segment = graph->segment,
                   .backward = of_backward_pass(graph),
                   .inputs = labels->inputs,
-                  .outputs = labels->outputs};
+                  .outputs = needed > labels->outputs ? labels->outputs
+                             : needed < least         ? least
+                                                      : needed};
   if (attributes) node.attributes = *attributes;
   while (!exists(inputs[node.inputs - 1])) node.inputs--;
-  LS_ASSERT(ls_op_labels_allow(labels, node.inputs));
+  LS_ASSERT(ls_op_labels_allow(labels, node.inputs, node.outputs));
   memcpy(node.in, inputs, sizeof *inputs * (size_t)node.inputs);
   check_inputs(graph, &node, labels);
   check_written(graph, &node);
   LS_ASSERT(ls_op_has_divisors(kind, &node.attributes));
-  for (int o = 0; o < labels->outputs; o++) {
+  for (int o = 0; o < node.outputs; o++) {
     ls_tensor tensor = output_tensor(graph, &node, labels, o, extra);
     tensor.name =
         ls_arena_printf(graph->arena, "%s%s.%d.%s%s",
@@ -193,7 +196,7 @@ double ls_node_flops(const ls_graph *graph, const ls_node *node) {
 
 static ls_tensor_id first_output(ls_graph *graph, ls_op_kind kind, const ls_attributes *attributes,
                                  const ls_tensor_id *inputs, const int64_t *extra) {
-  int node = ls_graph_node(graph, kind, attributes, inputs, extra);
+  int node = ls_graph_node(graph, kind, attributes, inputs, LS_MAX_OUTPUTS, extra);
   return graph->nodes.items[node].out[0];
 }
 
@@ -291,8 +294,8 @@ ls_tensor_id ls_graph_softcap(ls_graph *graph, ls_tensor_id x, double cap) {
 void ls_graph_cross_entropy(ls_graph *graph, ls_tensor_id logits) {
   ls_tensor_id labels = graph->labels;
   ls_tensor_id max = first_output(graph, LS_OP_XENT_MAX, NULL, &logits, NULL);
-  int sums =
-      ls_graph_node(graph, LS_OP_XENT_SUM, NULL, (ls_tensor_id[]){logits, max, labels}, NULL);
+  int sums = ls_graph_node(graph, LS_OP_XENT_SUM, NULL, (ls_tensor_id[]){logits, max, labels},
+                           LS_MAX_OUTPUTS, NULL);
   const ls_node *node = &graph->nodes.items[sums];
   ls_tensor_id sum = node->out[0], target = node->out[1];
   graph->logits = logits;

@@ -186,9 +186,10 @@ int64_t ls_tensor_elements(const ls_tensor *tensor);
 
 /* A node as gradient rules make them: outputs are created with the row's shapes. `extra` are the
  * dims of an output whose shape no input gives (embedding_dw, rope_table); else NULL. An
- * input that the row has as optional may be {-1}. Returns the node's index. */
+ * input that the row has as optional may be {-1}. `needed`: so many of the outputs; behind these
+ * the node is without those that the row has as optional. Returns the node's index. */
 int ls_graph_node(ls_graph *graph, ls_op_kind kind, const ls_attributes *attributes,
-                  const ls_tensor_id *inputs, const int64_t *extra);
+                  const ls_tensor_id *inputs, int needed, const int64_t *extra);
 
 /* ls_op_flops of a node on global shapes. */
 double ls_node_flops(const ls_graph *graph, const ls_node *node);

@@ -69,10 +69,9 @@ ls_op_labels ls_op_labels_read(ls_op_kind kind) {
   }
   LS_ASSERT(strncmp(at, "->", 2) == 0);
   at += 2;
-  for (int none = 0;;) {
+  for (;;) {
     LS_ASSERT(labels.outputs < LS_MAX_OUTPUTS);
-    at = read_operand(at, &labels.out[labels.outputs++], &none);
-    LS_ASSERT(none == 0);
+    at = read_operand(at, &labels.out[labels.outputs++], &labels.optional_outputs);
     if (*at != ',') break;
     at++;
   }
@@ -80,8 +79,9 @@ ls_op_labels ls_op_labels_read(ls_op_kind kind) {
   return labels;
 }
 
-bool ls_op_labels_allow(const ls_op_labels *labels, int inputs) {
-  return inputs <= labels->inputs && inputs >= labels->inputs - labels->optional;
+bool ls_op_labels_allow(const ls_op_labels *labels, int inputs, int outputs) {
+  return inputs <= labels->inputs && inputs >= labels->inputs - labels->optional &&
+         outputs <= labels->outputs && outputs >= labels->outputs - labels->optional_outputs;
 }
 
 int ls_operand_dim(const ls_operand_labels *operand, char label) {

@@ -24,15 +24,15 @@ typedef struct ls_operand_labels {
 
 typedef struct ls_op_labels {
   int inputs, outputs;
-  int optional; /* inputs at the end that a node may be without */
+  int optional, optional_outputs; /* operands at the end that a node may be without */
   ls_operand_labels in[LS_MAX_INPUTS], out[LS_MAX_OUTPUTS];
 } ls_op_labels;
 
 /* The row's labels, taken apart. A malformed row panics. */
 ls_op_labels ls_op_labels_read(ls_op_kind kind);
 
-/* Whether a node may have so many inputs. */
-bool ls_op_labels_allow(const ls_op_labels *labels, int inputs);
+/* Whether a node may have so many operands. */
+bool ls_op_labels_allow(const ls_op_labels *labels, int inputs, int outputs);
 
 /* The dimension of the operand that is cut where `label` is, or -1. */
 int ls_operand_dim(const ls_operand_labels *operand, char label);

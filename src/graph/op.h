@@ -7,7 +7,8 @@
  * Labels: operands are separated by commas, inputs from outputs by "->", the dimensions of an
  * operand by blanks. A dimension may be a product of labels, major first: "gr" is KV-head groups
  * times query heads per group. "1" is a dimension of one element that nothing cuts. "n?" is an
- * operand that a node may be without; it comes last among the inputs.
+ * operand that a node may be without; it comes last among the inputs, or among the outputs: what
+ * nobody needs is then not made.
  * A label that stands in an input and in no output is contracted: cut it, and each output is
  * partial (P) on that axis, to be reduced by the row's `reduce`.
  * Behind its labels a dimension may say more of itself:

@@ -175,15 +175,15 @@ static const ls_op rows[LS_OP_COUNT] = {
                        .linear = "0",
                        .precision = {LS_ACCUMULATE}},
     /* dy, x, weight, mean, 1/deviation -> dx, dweight, dbias */
-    [LS_OP_LAYERNORM_BWD] = {.labels = "n c, n c, c, n, n -> n c, c, c",
+    [LS_OP_LAYERNORM_BWD] = {.labels = "n c, n c, c, n, n -> n c, c?, c?",
                              .cut = "n",
                              .precision = {LS_COMPUTE, LS_ACCUMULATE, LS_ACCUMULATE}},
     /* dy, x, weight, 1/rms -> dx, dweight */
-    [LS_OP_RMSNORM_BWD] = {.labels = "n c, n c, c, n -> n c, c",
+    [LS_OP_RMSNORM_BWD] = {.labels = "n c, n c, c, n -> n c, c?",
                            .cut = "n",
                            .precision = {LS_COMPUTE, LS_ACCUMULATE}},
     /* dy, x, weight, 1/rms -> dx, dweight */
-    [LS_OP_HEADNORM_BWD] = {.labels = "n hd, n hd, d, n hd/head_dim -> n hd, d",
+    [LS_OP_HEADNORM_BWD] = {.labels = "n hd, n hd, d, n hd/head_dim -> n hd, d?",
                             .cut = "nh",
                             .linear = "0",
                             .precision = {LS_COMPUTE, LS_ACCUMULATE},

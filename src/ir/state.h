@@ -78,7 +78,8 @@ ls_dtype ls_state_dtype(const ls_layout *layout, ls_state_part part);
  * parts, cells and what earlier nodes made. A new optimizer is a row in state.c.
  *
  * A part that an op updates in place is an output, never an input of it. Each part is updated by
- * one node at most, and each node reads the gradient or what an earlier node made of it. */
+ * one node at most, which leaves it alone where the clip factor is 0: so steps are left out, and
+ * speculations taken back. Each node reads the gradient or what an earlier node made of it. */
 enum { LS_MOST_SETTINGS = 4, LS_MOST_UPDATE_NODES = 6, LS_MOST_TEMPORARIES = 4 };
 
 typedef enum ls_update_source {

@@ -189,7 +189,7 @@ static double choice_cost(const sharder *s, const node_context *context, ls_axes
     if (cost < 0 || !cuts_evenly(s, context, i, true, family)) return -1;
     total += cost;
   }
-  for (int o = 0; o < context->labels->outputs; o++) {
+  for (int o = 0; o < context->node->outputs; o++) {
     const double cost = output_cost(s, context, o, family);
     if (cost < 0 || !cuts_evenly(s, context, o, false, family)) return -1;
     total += cost;

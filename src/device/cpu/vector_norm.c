@@ -141,7 +141,7 @@ typedef struct norm_bwd_buffers {
 } norm_bwd_buffers;
 
 /* Sums over a row of g and of g * xhat, where g = dy * (weight + offset); and this row's share of
- * the weight's and the bias's gradients (`db` may be NULL). `there`: the weight is loaded. */
+ * the weight's and the bias's gradients (both may be NULL). `there`: the weight is loaded. */
 LS_INLINE void row_sums(const ls_kernel_args *args, int64_t row, int64_t columns, float mean,
                         float scale, float *dw, float *db, float *g_sum, float *gx_sum, bool there,
                         norm_bwd_buffers *buffers) {
@@ -155,7 +155,7 @@ LS_INLINE void row_sums(const ls_kernel_args *args, int64_t row, int64_t columns
     const float *dy = norm_load(dy_view, row, at, count, false, buffers->dy);
     const float *x = norm_load(x_view, row, at, count, false, buffers->x);
     const float *w = norm_load(&args->in[2], 0, at, count, there, buffers->weight);
-    float *dw_piece = dw + at;
+    float *dw_piece = dw ? dw + at : NULL;
     int64_t i = 0;
     for (; i + SIDE_BY_SIDE <= count; i += SIDE_BY_SIDE) {
 #pragma omp simd
@@ -163,14 +163,14 @@ LS_INLINE void row_sums(const ls_kernel_args *args, int64_t row, int64_t columns
         const float xhat = (x[i + j] - mean) * scale, slope = dy[i + j] * (w[i + j] + offset);
         g[j] += slope;
         gx[j] += slope * xhat;
-        dw_piece[i + j] += dy[i + j] * xhat;
+        if (dw_piece) dw_piece[i + j] += dy[i + j] * xhat;
       }
     }
     for (int j = 0; i + j < count; j++) {
       const float xhat = (x[i + j] - mean) * scale, slope = dy[i + j] * (w[i + j] + offset);
       g[j] += slope;
       gx[j] += slope * xhat;
-      dw_piece[i + j] += dy[i + j] * xhat;
+      if (dw_piece) dw_piece[i + j] += dy[i + j] * xhat;
     }
     if (db) {
       float *db_piece = db + at;
@@ -207,20 +207,19 @@ LS_INLINE void row_dx(const ls_kernel_args *args, int64_t row, int64_t columns, 
 typedef struct norm_bwd_work {
   const ls_kernel_args *args;
   const float *means, *scales;
-  float *sums;            /* a part's dw, then its db */
+  float *sums;            /* a part's dw, then its db; NULL: nobody needs them */
   int64_t length, stride; /* of dw; of a part's sums */
   bool has_bias;
 } norm_bwd_work;
 
 /* One part's rows. */
-static void norm_bwd_turns(const void *work, int part, int64_t begin, int64_t end) {
-  const norm_bwd_work *given = work;
+LS_INLINE void norm_bwd_rows(const norm_bwd_work *given, int64_t begin, int64_t end, float *dw,
+                             float *db) {
   const ls_kernel_args *args = given->args;
   const float *means = given->means, *scales = given->scales;
-  float *dw = given->sums + part * given->stride, *db = given->has_bias ? dw + given->length : NULL;
   const int64_t columns = args->in[1].valid[1];
   norm_bwd_buffers buffers;
-  memset(dw, 0, (size_t)columns * sizeof(float));
+  if (dw) memset(dw, 0, (size_t)columns * sizeof(float));
   if (db) memset(db, 0, (size_t)columns * sizeof(float));
   for (int64_t row = begin; row < end; row++) {
     const float mean = means ? means[row] : 0;
@@ -229,6 +228,16 @@ static void norm_bwd_turns(const void *work, int part, int64_t begin, int64_t en
     row_dx(args, row, columns, mean, scales[row], means ? g / (float)columns : 0,
            gx / (float)columns, &buffers);
   }
+}
+
+static void norm_bwd_turns(const void *work, int part, int64_t begin, int64_t end) {
+  const norm_bwd_work *given = work;
+  if (!given->sums) {
+    norm_bwd_rows(given, begin, end, NULL, NULL);
+    return;
+  }
+  float *dw = given->sums + part * given->stride;
+  norm_bwd_rows(given, begin, end, dw, given->has_bias ? dw + given->length : NULL);
 }
 
 void LS_VECTOR(ls_join_parts)(const ls_view *out, bool add, const float *sums, int64_t stride,
@@ -249,17 +258,19 @@ void LS_VECTOR(ls_join_parts)(const ls_view *out, bool add, const float *sums, i
 }
 
 static ls_status norm_bwd(const ls_kernel_args *args, const float *means, const float *scales,
-                          bool has_bias, ls_error *error) {
+                          ls_error *error) {
   const ls_view *x = &args->in[1];
+  const bool has_bias = args->outputs > 2;
   const int parts = ls_cpu_parts(args->queue->facts, x->valid[0] * x->valid[1]);
   const int64_t length = (x->valid[1] + 15) / 16 * 16; /* whole cache lines for each part */
   const int64_t stride = has_bias ? 2 * length : length;
   const size_t bytes = (size_t)(stride * parts) * sizeof(float);
-  float *sums = ls_cpu_scratch(args, bytes);
-  if (!sums) return ls_fail(error, LS_FAILED, "no memory for %zu bytes of scratch", bytes);
+  float *sums = args->outputs > 1 ? ls_cpu_scratch(args, bytes) : NULL;
+  if (!sums && args->outputs > 1)
+    return ls_fail(error, LS_FAILED, "no memory for %zu bytes of scratch", bytes);
   const norm_bwd_work work = {args, means, scales, sums, length, stride, has_bias};
   ls_host_split(args->queue->facts->threads, parts, x->valid[0], norm_bwd_turns, &work);
-  LS_VECTOR(ls_join_parts)(&args->out[1], args->accumulate[1], sums, stride, parts);
+  if (sums) LS_VECTOR(ls_join_parts)(&args->out[1], args->accumulate[1], sums, stride, parts);
   if (has_bias)
     LS_VECTOR(ls_join_parts)(&args->out[2], args->accumulate[2], sums + length, stride, parts);
   return LS_OK;
@@ -306,15 +317,15 @@ static ls_status kernel_headnorm_bwd(const ls_kernel_args *args, ls_error *error
   heads_as_rows(&rows.in[1], columns);
   heads_as_rows(&rows.out[0], columns);
   flatten(&rows.in[3]);
-  return norm_bwd(&rows, NULL, args->in[3].data, false, error);
+  return norm_bwd(&rows, NULL, args->in[3].data, error);
 }
 
 static ls_status kernel_layernorm_bwd(const ls_kernel_args *args, ls_error *error) {
-  return norm_bwd(args, args->in[3].data, args->in[4].data, true, error);
+  return norm_bwd(args, args->in[3].data, args->in[4].data, error);
 }
 
 static ls_status kernel_rmsnorm_bwd(const ls_kernel_args *args, ls_error *error) {
-  return norm_bwd(args, NULL, args->in[3].data, false, error);
+  return norm_bwd(args, NULL, args->in[3].data, error);
 }
 
 void LS_VECTOR(ls_fill_norm)(ls_kernel_table *table) {

@@ -62,11 +62,11 @@ static void layernorm_rows(const ls_kernel_args *args) {
 }
 
 ls_status LS_REFERENCE(LAYERNORM_BWD)(const ls_kernel_args *args, ls_error *error) {
-  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rrrrr>rrr", error));
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rrrrr>rr?r?", error));
   const ls_view *dy = &args->in[0], *x = &args->in[1];
   const LS_REAL *means = ls_real_data(&args->in[3]), *inverses = ls_real_data(&args->in[4]);
-  LS_REAL *dweight = ls_real_data(&args->out[1]), *dbias = ls_real_data(&args->out[2]);
-  const int64_t columns = ls_smaller(args->out[1].valid[0], args->out[2].valid[0]);
+  const bool has_bias = args->outputs > 2;
+  const int64_t columns = args->outputs > 1 ? args->out[1].valid[0] : 0;
   layernorm_rows(args);
   for (int64_t first = 0; first < columns; first += COLUMNS) {
     const int64_t width = ls_smaller(COLUMNS, columns - first);
@@ -80,8 +80,9 @@ ls_status LS_REFERENCE(LAYERNORM_BWD)(const ls_kernel_args *args, ls_error *erro
       }
     }
     for (int64_t c = 0; c < width; c++) {
-      ls_put(&dweight[first + c], of_weight[c], args->accumulate[1]);
-      ls_put(&dbias[first + c], of_bias[c], args->accumulate[2]);
+      ls_put(ls_real_data(&args->out[1]) + first + c, of_weight[c], args->accumulate[1]);
+      if (has_bias)
+        ls_put(ls_real_data(&args->out[2]) + first + c, of_bias[c], args->accumulate[2]);
     }
   }
   return LS_OK;
@@ -144,12 +145,13 @@ static void rmsnorm_rows(const ls_kernel_args *args, int64_t columns, int64_t gr
 }
 
 static ls_status rmsnorm_bwd(const ls_kernel_args *args, ls_error *error) {
-  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rrrr>rr", error));
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rrrr>rr?", error));
   const ls_view *dy = &args->in[0], *x = &args->in[1];
   const LS_REAL *inverses = ls_real_data(&args->in[3]);
-  LS_REAL *dweight = ls_real_data(&args->out[1]);
-  const int64_t columns = args->out[1].valid[0], groups = x->valid[1] / columns;
+  const int64_t columns = args->in[2].valid[0], groups = x->valid[1] / columns;
   rmsnorm_rows(args, columns, groups);
+  if (args->outputs == 1) return LS_OK;
+  LS_REAL *dweight = ls_real_data(&args->out[1]);
   for (int64_t first = 0; first < columns; first += COLUMNS) {
     const int64_t width = ls_smaller(COLUMNS, columns - first);
     double sums[COLUMNS] = {0};

@@ -31,11 +31,12 @@ ls_status ls_reference_expect(const ls_kernel_args *args, ls_dtype real, const c
     LS_TRY(expect_operand(&args->in[inputs], *letter, real, "input", inputs, error));
   }
   if (*letter == '>') letter++;
-  for (; *letter && outputs < args->outputs; letter++, outputs++) {
+  for (; *letter && outputs < args->outputs; letter += 1 + (letter[1] == '?'), outputs++) {
     LS_TRY(expect_operand(&args->out[outputs], *letter, real, "output", outputs, error));
     if (args->accumulate[outputs] && (*letter == 'R' || *letter == 'D'))
       return ls_fail(error, LS_INTERNAL, "output %d cannot be accumulated into", outputs);
   }
+  while (*letter && letter[1] == '?') letter += 2;
   if (*letter || inputs != args->inputs || outputs != args->outputs)
     return ls_fail(error, LS_INTERNAL, "%d inputs and %d outputs; the reference kernel expects %s",
                    args->inputs, args->outputs, operands);
