@@ -55,6 +55,20 @@ static const char *const llama_gqa_tied[] = {
     NULL,
 };
 
+static const char *const llama_frozen[] = {
+    "mesh.dp_shard=1",
+    "mesh.dp_shard=2 zero=1 train.microbatches=2",
+    "mesh.dp_shard=4 zero=2",
+    "mesh.dp_shard=4 zero=3",
+    "mesh.dp_replicate=2 mesh.dp_shard=2 zero=3",
+    "mesh.tp=2 sequence_parallel=false train.microbatches=4",
+    "mesh.tp=4",
+    "mesh.pp=3 train.microbatches=4",
+    "mesh.pp=2 mesh.dp_shard=2 zero=3 train.microbatches=2 schedule=zbh1",
+    "mesh.dp_shard=2 mesh.tp=2 zero=3 recompute=full",
+    NULL,
+};
+
 static void run_all(const char *trace, const char *const *layouts) {
   int failed = !ls_trace_case_holds(trace, "bf16", layouts[1]);
   failed += !ls_trace_case_holds(trace, "fp16", layouts[1]);
@@ -78,6 +92,12 @@ static void test_llama_gqa_free(void **state) {
 static void test_llama_gqa_tied(void **state) {
   (void)state;
   run_all(TRACES "llama-gqa-tied", llama_gqa_tied);
+}
+
+/* What PyTorch left alone stays, to the bit of its summary, and has no gradient. */
+static void test_llama_frozen(void **state) {
+  (void)state;
+  run_all(TRACES "llama-frozen", llama_frozen);
 }
 
 /* A copy of a trace in a folder of its own, to be spoilt. */
@@ -351,6 +371,7 @@ int main(void) {
       cmocka_unit_test(test_gpt2_tied),
       cmocka_unit_test(test_llama_gqa_free),
       cmocka_unit_test(test_llama_gqa_tied),
+      cmocka_unit_test(test_llama_frozen),
       cmocka_unit_test(test_wrong_numbers_are_found),
       cmocka_unit_test(test_wrong_tensors_are_found),
       cmocka_unit_test(test_16_bits_see_a_wrong_update),

@@ -58,8 +58,8 @@ static const char *const root_keys[] = {"kind",
                                         NULL};
 /* schedule, warmup and min_lr say where the learning rates of the steps come from. */
 static const char *const hyper_keys[] = {
-    "steps",        "B",         "T",        "micro_batches", "lr",     "betas", "eps",
-    "weight_decay", "grad_clip", "schedule", "warmup",        "min_lr", NULL};
+    "steps",        "B",         "T",        "micro_batches", "lr",     "betas",  "eps",
+    "weight_decay", "grad_clip", "schedule", "warmup",        "min_lr", "frozen", NULL};
 
 static ls_status check_keys(const ls_json_object *object, const char *const *known,
                             ls_error *error) {
@@ -115,6 +115,10 @@ static ls_status read_hyper(ls_arena *arena, const ls_json_object *root, ls_trac
   LS_TRY(ls_json_number(&hyper, "eps", &trace->epsilon, error));
   LS_TRY(ls_json_number(&hyper, "weight_decay", &trace->weight_decay, error));
   LS_TRY(ls_json_number_or(&hyper, "grad_clip", 0, &trace->clip, error));
+  if (json_object_get(hyper.json, "frozen"))
+    LS_TRY(ls_json_strings(arena, &hyper, "frozen", &trace->frozen, &trace->frozen_count, error));
+  for (int f = 0; f < trace->frozen_count; f++)
+    trace->frozen[f] = ls_arena_strdup(arena, trace->frozen[f]);
   trace->rows = sequences * microbatches;
   int64_t tokens;
   if (__builtin_mul_overflow(trace->rows, trace->sequence, &tokens) || tokens > INT32_MAX ||

@@ -47,6 +47,8 @@ typedef struct ls_trace {
   int64_t rows;     /* sequences of a step: those of all its microbatches, in order */
   int64_t sequence; /* tokens of a row */
   double learning_rate, betas[2], epsilon, weight_decay, clip; /* clip 0: none */
+  const char **frozen; /* parameters by their Hugging Face names: their gradients are zeros */
+  int frozen_count;
   ls_trace_step *step;
   ls_trace_summary *summaries;
   int summary_count;

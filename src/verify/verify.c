@@ -154,6 +154,7 @@ static ls_status read_stored(const worker *self, ls_arena *scratch, const ls_sto
     const ls_weight_piece *piece = &layout->pieces.items[i];
     const int p = piece->parameter;
     const int64_t elements = ls_program_parameter_elements(&program->parameters[p]);
+    if (part == LS_PART_GRADIENT && !program->parameters[p].trainable) continue;
     void *read = LS_NEW_ARRAY(scratch, double, elements);
     double *wide = LS_NEW_ARRAY(scratch, double, elements);
     LS_TRY(ls_rank_read_parameter(self->rank, program, p, part, 0, elements, read, dtype, error));
@@ -465,6 +466,8 @@ ls_status ls_verify_prepare(ls_arena *arena, const char *folder, const char *con
   LS_TRY(ls_run_file_parse(arena, name, text, strlen(text), words, word_count, &made->run, error));
   LS_TRY(refuse_others(made->run, error));
   made->run->model = trace->model;
+  if (trace->frozen_count)
+    made->run->train.freeze = (ls_run_globs){trace->frozen, trace->frozen_count};
   made->arena = arena;
   made->trace = trace;
   *verification = made;

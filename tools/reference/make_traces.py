@@ -15,6 +15,7 @@ whatever the model's type. Both start from the same float32 numbers.
 """
 
 import argparse
+import fnmatch
 import json
 import math
 import pathlib
@@ -79,6 +80,9 @@ TRACES = {
         beta_fast=4.0, beta_slow=1.0))),
     "llama-dynamic": small("Llama", 5, dict(GROUPED, max_position_embeddings=8, rope_parameters=dict(
         rope_type="dynamic", factor=2.0, rope_theta=100.0))),
+    # Frozen: the embedding, the first of three layers, all norms.
+    "llama-frozen": small("Llama", 25, dict(GROUPED, num_hidden_layers=3), frozen=(
+        "model.embed_tokens.*", "model.layers.0.*", "*norm.weight")),
     "mistral": small("Mistral", 6, dict(HEADS, sliding_window=5)),
     "qwen2": small("Qwen2", 7, dict(
         GROUPED, use_sliding_window=True, sliding_window=5, max_window_layers=1)),
@@ -177,8 +181,14 @@ def parameters_of(model):
             for n, p in model.named_parameters()}
 
 
+def is_frozen(trace, name):
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in trace.get("frozen", ()))
+
+
 def train(trace, model, tokens):
     """All steps; what each gave, the first row's logits and the gradients of step 0."""
+    for name, parameter in parameters_of(model).items():
+        parameter.requires_grad_(not is_frozen(trace, name))
     decayed = [p for p in model.parameters() if p.ndim >= 2]
     others = [p for p in model.parameters() if p.ndim < 2]
     optimizer = torch.optim.AdamW(
@@ -200,7 +210,8 @@ def train(trace, model, tokens):
             if logits0 is None:
                 logits0 = logits[0].detach().clone()
         if gradients is None:
-            gradients = {n: p.grad.clone() for n, p in parameters_of(model).items()}
+            gradients = {n: torch.zeros_like(p) if p.grad is None else p.grad.clone()
+                         for n, p in parameters_of(model).items()}
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
         optimizer.step()
         steps.append((rate, total, norm.item()))
@@ -229,6 +240,8 @@ def describe(trace, model, wide, narrow, wide_model, narrow_model):
         hyper.update(schedule="constant")
     hyper.update(betas=BETAS, eps=EPSILON, weight_decay=WEIGHT_DECAY, grad_clip=CLIP)
     final_wide = parameters_of(wide_model)
+    if "frozen" in trace:
+        hyper.update(frozen=[n for n in sorted(final_wide) if is_frozen(trace, n)])
     return {
         "source": f"PyTorch {torch.__version__.split('+')[0]}, transformers "
         f"{transformers.__version__} {type(model).__name__}, torch.optim.AdamW",
