@@ -175,6 +175,41 @@ static bool same_range(const ls_state_range *a, const ls_state_range *b) {
          a->value == b->value && (a->stride == b->stride || a->box.rows == 1);
 }
 
+/* The list of its class is what a rank would say of itself. */
+static void compare_lists(const char *name, const ls_program *program, int rank, int parameter) {
+  const ls_program_parameter *about = &program->parameters[parameter];
+  for (int i = 0; i < 2 * LS_PART_COUNT; i++) {
+    const ls_state_part part = (ls_state_part)(i / 2);
+    const bool loading = i % 2;
+    if (!ls_state_is_own(program, parameter, part) || (loading && part == LS_PART_MASTER)) continue;
+    ls_state_range own[LS_MOST_RANGES], of_class[LS_MOST_RANGES];
+    const int count = (loading ? ls_state_ranges.filled : ls_state_ranges.saved)(
+        program, rank, parameter, part, own);
+    const int found = (loading ? ls_state_filled : ls_state_saved)(&ls_state_ranges, program, rank,
+                                                                   parameter, part, of_class);
+    bool same = found == count;
+    for (int r = 0; r < count && same; r++) same = same_range(&own[r], &of_class[r]);
+    if (!same)
+      fail_msg("%s: %s of %s, rank %d: its class has another list", name,
+               ls_state_row_of(part)->name, about->name, rank);
+  }
+}
+
+static void every_rank_has_the_list_of_its_class(void **state) {
+  (void)state;
+  for (int s = 0; s < SUBJECTS; s++) {
+    ls_arena *arena = ls_arena_create();
+    compiled made;
+    compile(arena, &subjects[s], &made);
+    for (int rank = 0; rank < made.count * made.ranks; rank++) {
+      const ls_program *program = made.stages[rank / made.ranks];
+      for (int p = 0; p < program->parameter_count; p++)
+        compare_lists(subjects[s].name, program, rank, p);
+    }
+    ls_arena_destroy(&arena);
+  }
+}
+
 static void change_range(const ls_program *program, ls_state_range *range) {
   const ls_program_parameter *about = &program->parameters[now.parameter];
   const int64_t bytes = (int64_t)ls_dtype_bytes(program->values.items[range->value].dtype);
@@ -190,8 +225,8 @@ static void change_range(const ls_program *program, ls_state_range *range) {
         range->box.columns--;
       break;
     case PART:
-      if (about->trainable &&
-          ls_state_ranges.saved(program, now.rank, now.parameter, LS_PART_MOMENT1, same) > 0)
+      if (about->trainable && ls_state_saved(&ls_state_ranges, program, now.rank, now.parameter,
+                                             LS_PART_MOMENT1, same) > 0)
         range->value = now.part == LS_PART_MOMENT1 ? about->part[LS_PART_MASTER]
                                                    : about->part[LS_PART_MOMENT1];
       break;
@@ -225,10 +260,10 @@ static int placed_otherwise(ls_state_list *list, const ls_program *program,
 }
 
 static int damaged(ls_state_list *list, const ls_program *program, int rank, int parameter,
-                   ls_state_part part, ls_state_range ranges[LS_MOST_RANGES]) {
+                   ls_state_part part, ls_state_range *ranges) {
   const int count = list(program, rank, parameter, part, ranges);
   ls_state_range before[LS_MOST_RANGES];
-  memcpy(before, ranges, sizeof before);
+  memcpy(before, ranges, sizeof *ranges * (size_t)count);
   if (parameter != now.parameter || part != now.part || rank != now.rank) return count;
   int made = count;
   if (now.kind == NOBODY) {
@@ -253,13 +288,25 @@ static int damaged(ls_state_list *list, const ls_program *program, int rank, int
 }
 
 static int damaged_saved(const ls_program *program, int rank, int parameter, ls_state_part part,
-                         ls_state_range ranges[LS_MOST_RANGES]) {
+                         ls_state_range *ranges) {
   return damaged(ls_state_ranges.saved, program, rank, parameter, part, ranges);
 }
 
 static int damaged_filled(const ls_program *program, int rank, int parameter, ls_state_part part,
-                          ls_state_range ranges[LS_MOST_RANGES]) {
+                          ls_state_range *ranges) {
   return damaged(ls_state_ranges.filled, program, rank, parameter, part, ranges);
+}
+
+/* The rank and the part whose list the rank at hand has. */
+static void find_asked(const ls_program *program, int first_rank, bool loading, uint64_t seed) {
+  const ls_mesh *mesh = &program->mesh;
+  const ls_state_class of =
+      (loading ? ls_state_ranges.fills : ls_state_ranges.saves)(program, now.parameter, now.part);
+  const int shard = of.first + (int)(ls_random_bits(seed, 6, 0) % (uint64_t)(of.end - of.first));
+  const ls_axes others = of.axes & ~of.flat;
+  now.part = of.part;
+  now.rank = first_rank + ls_mesh_rank_at(mesh, of.flat, shard) +
+             ls_mesh_rank_at(mesh, others, ls_mesh_index(mesh, now.rank, others));
 }
 
 /* Of the parameter and the part that the seed says. False: that has nothing to damage. */
@@ -272,12 +319,17 @@ static bool try_fault(const compiled *made, fault kind, bool loading, uint64_t s
   now.parameter = (int)(ls_random_bits(seed, 2, 0) % (uint64_t)program->parameter_count);
   now.rank = stage * made->ranks + (int)(ls_random_bits(seed, 3, 0) % (uint64_t)made->ranks);
   now.other = stage * made->ranks + (int)(ls_random_bits(seed, 4, 0) % (uint64_t)made->ranks);
-  static const ls_state_part parts[] = {LS_PART_MASTER, LS_PART_MOMENT1, LS_PART_MOMENT2};
-  now.part = parts[ls_random_bits(seed, 5, 0) % 3];
+  static const ls_state_part parts[] = {LS_PART_MASTER, LS_PART_MOMENT1, LS_PART_MOMENT2,
+                                        LS_PART_STORED};
+  now.part = parts[ls_random_bits(seed, 5, 0) % (loading ? 4 : 3)];
   now.changed = false;
   const ls_program_parameter *about = &program->parameters[now.parameter];
-  if (!about->here || (now.part != LS_PART_MASTER && about->part[now.part] < 0)) return false;
-  const ls_state_lists lists = {.saved = loading ? ls_state_ranges.saved : damaged_saved,
+  if (now.part == LS_PART_MASTER && !about->trainable) now.part = LS_PART_STORED;
+  if (about->part[now.part] < 0) return false;
+  find_asked(program, stage * made->ranks, loading, seed);
+  const ls_state_lists lists = {.saves = ls_state_ranges.saves,
+                                .fills = ls_state_ranges.fills,
+                                .saved = loading ? ls_state_ranges.saved : damaged_saved,
                                 .filled = loading ? damaged_filled : ls_state_ranges.filled};
   const ls_status status = check(made, &lists, NULL, error);
   if (!now.changed) return false;
@@ -307,6 +359,84 @@ static void damaged_lists_are_rejected(void **state) {
     rejected += of_kind;
   }
   print_message("%d damaged lists: all rejected\n", rejected);
+}
+
+/* The damage of a class: of which ranks have a list, or by which. */
+typedef enum class_fault {
+  AXIS_LESS = 0,
+  LATER,
+  EARLIER,
+  OTHER_FLAT,
+  OF_WEIGHTS, /* as if the part lay as the stored weights do */
+  CLASS_FAULTS
+} class_fault;
+
+static struct {
+  class_fault kind;
+  int axis, parameter;
+  ls_state_part part;
+  bool changed;
+} of_class;
+
+static ls_state_class damaged_class(ls_state_classify *classify, const ls_program *program,
+                                    int parameter, ls_state_part part) {
+  ls_state_class made = classify(program, parameter, part);
+  if (parameter != of_class.parameter || part != of_class.part) return made;
+  const ls_state_class before = made;
+  const ls_axes axis = ls_mesh_active(&program->mesh, 1u << of_class.axis);
+  switch (of_class.kind) {
+    case AXIS_LESS: made.axes &= ~axis; break;
+    case LATER: made.first++; break;
+    case EARLIER: made.end--; break;
+    case OTHER_FLAT: made.flat ^= axis; break;
+    default: made.part = part == LS_PART_STORED ? LS_PART_MASTER : LS_PART_STORED; break;
+  }
+  of_class.changed |= memcmp(&made, &before, sizeof made) != 0;
+  return made;
+}
+
+static ls_state_class damaged_saves(const ls_program *program, int parameter, ls_state_part part) {
+  return damaged_class(ls_state_ranges.saves, program, parameter, part);
+}
+
+static ls_state_class damaged_fills(const ls_program *program, int parameter, ls_state_part part) {
+  return damaged_class(ls_state_ranges.fills, program, parameter, part);
+}
+
+/* In layouts whose weights lie otherwise than their masters and moments. */
+static void damaged_classes_are_rejected(void **state) {
+  (void)state;
+  static const ls_state_part parts[] = {LS_PART_STORED, LS_PART_MASTER, LS_PART_MOMENT1};
+  int rejected = 0;
+  for (int s = 3; s < 6; s++) {
+    ls_arena *arena = ls_arena_create();
+    compiled made;
+    compile(arena, &subjects[s], &made);
+    for (int i = 0; i < 2 * CLASS_FAULTS * LS_MAX_AXES * 3 * 4; i++) {
+      const bool loading = i % 2;
+      of_class.kind = (class_fault)(i / 2 % CLASS_FAULTS);
+      of_class.axis = i / 2 / CLASS_FAULTS % LS_MAX_AXES;
+      of_class.part = parts[i / 2 / CLASS_FAULTS / LS_MAX_AXES % 3];
+      of_class.parameter =
+          i / 2 / CLASS_FAULTS / LS_MAX_AXES / 3 * made.stages[0]->parameter_count / 4;
+      of_class.changed = false;
+      ls_state_lists lists = ls_state_ranges;
+      if (of_class.axis > made.stages[0]->mesh.count) continue;
+      if (loading)
+        lists.fills = damaged_fills;
+      else
+        lists.saves = damaged_saves;
+      ls_error error = {0};
+      const ls_status status = check(&made, &lists, NULL, &error);
+      if (of_class.changed && status != LS_REFUTED)
+        fail_msg("%s, class fault %d, axis %d, part %d of parameter %d: accepted", subjects[s].name,
+                 (int)of_class.kind, of_class.axis, (int)of_class.part, of_class.parameter);
+      rejected += of_class.changed;
+    }
+    ls_arena_destroy(&arena);
+  }
+  print_message("%d damaged classes: all rejected\n", rejected);
+  assert_true(rejected > 200);
 }
 
 static void without_the_last(ls_saved_tensors *all) {
@@ -473,7 +603,9 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(lists_of_every_layout_are_proved),
       cmocka_unit_test(lists_of_the_matrix_are_proved),
+      cmocka_unit_test(every_rank_has_the_list_of_its_class),
       cmocka_unit_test(damaged_lists_are_rejected),
+      cmocka_unit_test(damaged_classes_are_rejected),
       cmocka_unit_test(other_tensors_are_rejected),
       cmocka_unit_test(rounds_are_proved),
       cmocka_unit_test(damaged_rounds_are_rejected),

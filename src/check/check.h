@@ -61,8 +61,8 @@ typedef struct ls_saving_report {
 /* The lists by which a run saves and loads its state: LS_REFUTED where an element would be written
  * by nobody or twice, by a rank that does not have it or from another place, where a rank would
  * keep what is not filled, or where `tensors`, those of a checkpoint, are made of other rows.
- * `stages`: proved programs of a step, whose placements say what each rank has. The cost grows with
- * the ranges: parameters of a stage by its ranks. `report` may be NULL. */
+ * `stages`: proved programs of a step, whose placements say what each rank has. The ranks of a
+ * list's classes are asked: as many as have something of a parameter. `report` may be NULL. */
 LS_CHECKED ls_status ls_check_saving(const ls_program *const *stages, int count,
                                      const ls_state_lists *lists, const ls_stored_layout *tensors,
                                      int tensor_count, ls_saving_report *report, ls_error *error);

@@ -9,6 +9,7 @@
 typedef struct saving {
   ls_arena *arena;
   const ls_program *program; /* of the stage at hand */
+  int first_rank, ranks;     /* of the stage */
   const ls_state_lists *lists;
   ls_saving_report report;
 } saving;
@@ -77,6 +78,59 @@ static holding find_holding(const saving *self, const subject *of) {
   return made;
 }
 
+/* One storage has of a part what another has of another one, at the same place. */
+static bool lies_as(const ls_program *program, int a, int b) {
+  const ls_value *left = &program->values.items[a], *right = &program->values.items[b];
+  const ls_storage *of_left = &program->storages.items[left->storage];
+  const ls_storage *of_right = &program->storages.items[right->storage];
+  return left->dtype == right->dtype && left->flat_elements == right->flat_elements &&
+         left->flat_offset == right->flat_offset && left->global[0] == right->global[0] &&
+         left->offset == right->offset && of_left->bytes == of_right->bytes &&
+         ls_placement_equal(&program->mesh, &left->placement, &right->placement,
+                            ls_mesh_inside(&program->mesh));
+}
+
+/* What a rank has of a part follows from its coordinates on the axes that cut the tensor or the
+ * unit's buffer. So ranks equal on these may all fill by the list of one, but not save by it; a
+ * rank whose shard does not meet the parameter needs no list; and nor does a part that lies as
+ * another. */
+static ls_status check_class(const saving *self, const subject *of, const ls_state_class *class,
+                             bool saves, ls_error *error) {
+  const ls_program *program = self->program;
+  const ls_mesh *mesh = &program->mesh;
+  const int *parts = program->parameters[of->parameter].part;
+  const ls_value *value = &program->values.items[parts[of->part]];
+  const ls_placement *used = &program->values.items[parts[LS_PART_USED]].placement;
+  const ls_axes flat = ls_placement_axes(mesh, &value->placement, LS_SHARDED_FLAT, -1);
+  const ls_axes cut = flat | ls_placement_axes(mesh, used, LS_SHARDED, -1);
+  const ls_axes needed = saves ? ls_mesh_active(mesh, ls_mesh_inside(mesh)) : cut;
+  const int64_t shard = value->flat_elements / ls_mesh_size(mesh, flat);
+  if (needed & ~class->axes || class->axes & ~ls_mesh_inside(mesh))
+    return fail_saving(self, of, error, "has a list for too many ranks: expected one's own");
+  if (class->flat != flat || class->first < 0 || class->end > ls_mesh_size(mesh, flat) ||
+      class->first * shard > value->flat_offset ||
+      class->end * shard < value->flat_offset + value->global[0])
+    return fail_saving(self, of, error, "is left out for ranks that have it: expected all of them");
+  if (class->part != of->part &&
+      (class->part > of->part || !ls_state_is_own(program, of->parameter, class->part) ||
+       !lies_as(program, parts[class->part], parts[of->part])))
+    return fail_saving(self, of, error, "has the list of a part that lies otherwise");
+  return LS_OK;
+}
+
+static int class_size(const saving *self, const ls_state_class *class) {
+  return (class->end - class->first) *
+         ls_mesh_size(&self->program->mesh, class->axes & ~class->flat);
+}
+
+/* The rank of the class that is asked as number `index`. */
+static int class_rank(const saving *self, const ls_state_class *class, int index) {
+  const ls_mesh *mesh = &self->program->mesh;
+  const int shards = class->end - class->first;
+  return self->first_rank + ls_mesh_rank_at(mesh, class->flat, class->first + index % shards) +
+         ls_mesh_rank_at(mesh, class->axes & ~class->flat, index / shards);
+}
+
 /* Of its first elements, those that are no padding of a row. */
 static int64_t count_before(const holding *of, int64_t elements) {
   return elements / of->stride * of->cut.columns + smaller(elements % of->stride, of->cut.columns);
@@ -92,6 +146,8 @@ static bool inside(const ls_box *box, const ls_box *cut) {
 static ls_status check_place(const saving *self, const subject *of, const holding *has,
                              const ls_state_range *range, ls_error *error) {
   const ls_box *box = &range->box;
+  if (self->program->values.items[range->value].storage != has->storage)
+    return fail_saving(self, of, error, "is of another part: expected this one");
   if (!inside(box, &has->cut))
     return fail_saving(self, of, error, "reaches beyond what the rank has: expected a part of it");
   const int64_t first = (box->row - has->cut.row) * has->stride + box->column - has->cut.column;
@@ -109,42 +165,42 @@ static bool apart(const ls_box *a, const ls_box *b) {
          a->column + a->columns <= b->column || b->column + b->columns <= a->column;
 }
 
-/* Of the ranges, those in the part's storage are all of what the rank has, each element once. */
-static ls_status check_filled(saving *self, const subject *of, const ls_state_range *ranges,
+/* The ranges are all of what the rank has, each element once. */
+static ls_status check_filled(const saving *self, const subject *of, const ls_state_range *ranges,
                               int count, ls_error *error) {
   const holding has = find_holding(self, of);
   int64_t elements = 0;
   for (int i = 0; i < count; i++) {
-    const ls_state_range *range = &ranges[i];
-    if (self->program->values.items[range->value].storage != has.storage) continue;
-    LS_TRY(check_place(self, of, &has, range, error));
-    elements += ls_box_elements(&range->box);
+    LS_TRY(check_place(self, of, &has, &ranges[i], error));
+    elements += ls_box_elements(&ranges[i].box);
     for (int j = 0; j < i; j++)
-      if (self->program->values.items[ranges[j].value].storage == has.storage &&
-          !apart(&ranges[j].box, &range->box))
+      if (!apart(&ranges[j].box, &ranges[i].box))
         return fail_saving(self, of, error, "is filled twice: expected each element once");
   }
   if (elements == count_before(&has, has.end) - count_before(&has, has.first)) return LS_OK;
   return fail_saving(self, of, error, "is not all filled: expected every element that it has");
 }
 
-static ls_status check_loading(saving *self, int rank, int parameter, ls_error *error) {
-  const int *parts = self->program->parameters[parameter].part;
-  const ls_value *values = self->program->values.items;
-  ls_state_range ranges[LS_MOST_RANGES];
+/* A view of the weights is filled with them. */
+static ls_status check_loading(saving *self, int parameter, ls_error *error) {
+  const ls_mesh *mesh = &self->program->mesh;
+  int64_t filled[LS_PART_COUNT] = {0};
   for (int part = 0; part < LS_PART_COUNT; part++) {
-    const ls_state_row *row = ls_state_row_of((ls_state_part)part);
-    const subject of = {rank, parameter, (ls_state_part)part};
-    if (parts[part] < 0 || !row->kept) continue;
-    /* What is a view of the weights is filled with them. */
-    if (part != LS_PART_STORED &&
-        values[parts[part]].storage == values[parts[LS_PART_STORED]].storage)
-      continue;
-    /* What is not saved itself is filled with the master weights. */
-    const int count = self->lists->filled(self->program, rank, parameter,
-                                          row->saved ? of.part : LS_PART_MASTER, ranges);
-    LS_TRY(check_filled(self, &of, ranges, count, error));
-    self->report.filled += count;
+    if (!ls_state_is_own(self->program, parameter, (ls_state_part)part)) continue;
+    subject of = {self->first_rank, parameter, (ls_state_part)part};
+    const ls_state_class class = self->lists->fills(self->program, parameter, of.part);
+    LS_TRY(check_class(self, &of, &class, false, error));
+    filled[part] = filled[class.part];
+    const int asked = class.part == of.part ? class_size(self, &class) : 0;
+    const int alike = self->ranks / ls_mesh_size(mesh, class.axes);
+    for (int i = 0; i < asked; i++) {
+      ls_state_range ranges[LS_MOST_RANGES];
+      of.rank = class_rank(self, &class, i);
+      const int count = self->lists->filled(self->program, of.rank, parameter, of.part, ranges);
+      LS_TRY(check_filled(self, &of, ranges, count, error));
+      filled[part] += (int64_t)count * alike;
+    }
+    self->report.filled += filled[part];
   }
   return LS_OK;
 }
@@ -192,7 +248,9 @@ static int by_place(const void *a, const void *b) {
 static bool is_each_once(ls_arena *arena, ls_box *boxes, int count, int64_t rows, int64_t columns) {
   edges covered = {0};
   *LS_APPEND(arena, &covered) = (edge){0, 0};
-  if (count) qsort(boxes, (size_t)count, sizeof *boxes, by_place);
+  bool sorted = true; /* as the ranks of one cut are */
+  for (int i = 1; i < count && sorted; i++) sorted = by_place(&boxes[i - 1], &boxes[i]) <= 0;
+  if (!sorted) qsort(boxes, (size_t)count, sizeof *boxes, by_place);
   for (int i = 0; i < count; i++)
     if (!lay_box(arena, &covered, &boxes[i], columns)) return false;
   return covered.count == 1 && covered.items[0].row == rows;
@@ -201,31 +259,27 @@ static bool is_each_once(ls_arena *arena, ls_box *boxes, int count, int64_t rows
 typedef LS_LIST(ls_box) box_list;
 
 /* What all ranks of a stage save of a part. */
-static ls_status check_part(saving *self, int first_rank, int ranks, int parameter,
-                            ls_state_part part, box_list *boxes, ls_error *error) {
-  const ls_program_parameter *about = &self->program->parameters[parameter];
-  subject of = {first_rank, parameter, part};
-  if (part == LS_PART_MASTER && !about->trainable) of.part = LS_PART_STORED;
-  ls_state_range ranges[LS_MOST_RANGES];
+static ls_status check_part(saving *self, subject of, const ls_state_class *class, box_list *boxes,
+                            ls_error *error) {
+  const ls_program_parameter *about = &self->program->parameters[of.parameter];
+  const int asked = class_size(self, class);
   boxes->count = 0;
-  for (; of.rank < first_rank + ranks; of.rank++) {
-    const int count = self->lists->saved(self->program, of.rank, parameter, part, ranges);
-    if (count == 0) continue;
-    if (!about->here || !about->gives)
+  for (int i = 0; i < asked; i++) {
+    ls_state_range ranges[LS_MOST_RANGES];
+    of.rank = class_rank(self, class, i);
+    const int count = self->lists->saved(self->program, of.rank, of.parameter, of.part, ranges);
+    if (count && !about->gives)
       return fail_saving(self, &of, error, "is saved by another stage: expected it once");
+    if (count == 0) continue;
     const holding has = find_holding(self, &of);
-    for (int i = 0; i < count; i++) {
-      if (self->program->values.items[ranges[i].value].storage != has.storage)
-        return fail_saving(self, &of, error, "is saved from another part: expected this one");
-      LS_TRY(check_place(self, &of, &has, &ranges[i], error));
-      *LS_APPEND(self->arena, boxes) = ranges[i].box;
+    for (int r = 0; r < count; r++) {
+      LS_TRY(check_place(self, &of, &has, &ranges[r], error));
+      *LS_APPEND(self->arena, boxes) = ranges[r].box;
     }
   }
-  self->report.saved += boxes->count;
-  of.rank = first_rank;
-  if (!about->here || !about->gives ||
-      is_each_once(self->arena, boxes->items, boxes->count, about->dims[0],
-                   about->ndim > 1 ? about->dims[1] : 1))
+  of.rank = self->first_rank;
+  if (!about->gives || is_each_once(self->arena, boxes->items, boxes->count, about->dims[0],
+                                    about->ndim > 1 ? about->dims[1] : 1))
     return LS_OK;
   return fail_saving(self, &of, error,
                      "is not saved once by all ranks of the stage together: expected each element "
@@ -237,16 +291,35 @@ static bool is_saved(const ls_program_parameter *parameter, ls_state_part part) 
   return row->saved && (part == LS_PART_MASTER || parameter->part[part] >= 0);
 }
 
-static ls_status check_stage(saving *self, int stage, ls_error *error) {
-  const ls_program *program = self->program;
-  const int ranks = ls_mesh_stage_ranks(&program->mesh), first = stage * ranks;
+static ls_status check_saved(saving *self, int parameter, box_list *boxes, ls_error *error) {
+  const ls_program_parameter *about = &self->program->parameters[parameter];
+  int saved[LS_PART_COUNT];
+  for (int part = 0; part < LS_PART_COUNT; part++) saved[part] = -1;
+  for (int part = 0; part < LS_PART_COUNT; part++) {
+    if (!is_saved(about, (ls_state_part)part)) continue;
+    subject of = {self->first_rank, parameter, (ls_state_part)part};
+    if (part == LS_PART_MASTER && !about->trainable) of.part = LS_PART_STORED;
+    if (about->part[of.part] < 0)
+      return fail_saving(self, &of, error, "is nowhere: expected it on its stage");
+    const ls_state_class class = self->lists->saves(self->program, parameter, of.part);
+    LS_TRY(check_class(self, &of, &class, true, error));
+    of.part = class.part;
+    if (saved[class.part] < 0) {
+      LS_TRY(check_part(self, of, &class, boxes, error));
+      saved[class.part] = boxes->count;
+    }
+    self->report.saved += saved[class.part];
+  }
+  return LS_OK;
+}
+
+/* Ranks of a parameter's class are asked, by which all others have theirs (ls_state_class). */
+static ls_status check_stage(saving *self, ls_error *error) {
   box_list boxes = {0};
-  for (int p = 0; p < program->parameter_count; p++) {
-    for (int part = 0; part < LS_PART_COUNT; part++)
-      if (is_saved(&program->parameters[p], (ls_state_part)part))
-        LS_TRY(check_part(self, first, ranks, p, (ls_state_part)part, &boxes, error));
-    for (int r = 0; r < ranks && program->parameters[p].here; r++)
-      LS_TRY(check_loading(self, first + r, p, error));
+  for (int p = 0; p < self->program->parameter_count; p++) {
+    if (!self->program->parameters[p].here) continue;
+    LS_TRY(check_saved(self, p, &boxes, error));
+    LS_TRY(check_loading(self, p, error));
   }
   return LS_OK;
 }
@@ -311,7 +384,9 @@ ls_status ls_check_saving(const ls_program *const *stages, int count, const ls_s
   ls_status status = check_tensors(&self, stages, count, tensors, tensor_count, error);
   for (int s = 0; s < count && status == LS_OK; s++) {
     self.program = stages[s];
-    status = check_stage(&self, s, error);
+    self.ranks = ls_mesh_stage_ranks(&self.program->mesh);
+    self.first_rank = s * self.ranks;
+    status = check_stage(&self, error);
   }
   if (report) *report = self.report;
   ls_arena_destroy(&self.arena);

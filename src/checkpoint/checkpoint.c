@@ -68,8 +68,8 @@ static ls_status write_tensor(saver *self, tensor_set *set, int t, void *tile_da
   for (int i = 0; i < layout->pieces.count; i++) {
     const ls_weight_place to = {layout, &layout->pieces.items[i], NULL};
     ls_state_range ranges[LS_MOST_RANGES];
-    const int count = ls_state_ranges.saved(self->program, ls_rank_number(self->rank),
-                                            to.piece->parameter, layout->part, ranges);
+    const int count = ls_state_saved(&ls_state_ranges, self->program, ls_rank_number(self->rank),
+                                     to.piece->parameter, layout->part, ranges);
     for (int r = 0; r < count; r++)
       for (ls_box tile = {0}; ls_stored_tile(layout, &ranges[r].box, LS_TILE_ELEMENTS, &tile);) {
         LS_TRY(ls_rank_read_range(self->rank, self->program, &ranges[r], &tile, tile_data,

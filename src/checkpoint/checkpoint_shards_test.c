@@ -129,7 +129,8 @@ static ls_status give(void *job_, ls_rank *rank, ls_error *error) {
     const ls_program_parameter *about = &program->parameters[p];
     for (ls_state_part part = LS_PART_MASTER; part <= LS_PART_MOMENT2; part++) {
       ls_state_range ranges[LS_MOST_RANGES];
-      const int count = ls_state_ranges.saved(program, ls_rank_number(rank), p, part, ranges);
+      const int count =
+          ls_state_saved(&ls_state_ranges, program, ls_rank_number(rank), p, part, ranges);
       for (int b = 0; b < count; b++) {
         mark(of->given + at, about->ndim > 1 ? about->dims[1] : 1, &ranges[b].box);
         of->by_rank[ls_rank_number(rank)] += ls_box_elements(&ranges[b].box);

@@ -77,27 +77,35 @@ int ls_mesh_stage(const ls_mesh *mesh, int rank) {
 }
 
 int ls_mesh_index(const ls_mesh *mesh, int rank, ls_axes axes) {
-  int index = 0;
-  for (int a = 0; a < mesh->count; a++)
-    if (axes >> a & 1) index = index * mesh->axes[a].size + ls_mesh_coordinate(mesh, rank, a);
+  int index = 0, stride = 1;
+  for (int a = mesh->count - 1; a >= 0 && axes & ((2u << a) - 1); a--) {
+    const int size = mesh->axes[a].size;
+    if (size > 1 && axes >> a & 1) {
+      index += rank % size * stride;
+      stride *= size;
+    }
+    if (size > 1) rank /= size;
+  }
   return index;
+}
+
+int ls_mesh_rank_at(const ls_mesh *mesh, ls_axes axes, int index) {
+  int rank = 0, stride = 1;
+  for (int a = mesh->count - 1; a >= 0; a--) {
+    if (axes >> a & 1) {
+      rank += index % mesh->axes[a].size * stride;
+      index /= mesh->axes[a].size;
+    }
+    stride *= mesh->axes[a].size;
+  }
+  return rank;
 }
 
 void ls_mesh_group(const ls_mesh *mesh, int rank, ls_axes axes, int *members) {
   const int size = ls_mesh_size(mesh, axes);
-  for (int index = 0; index < size; index++) {
-    int left = index, stride = 1, member = 0;
-    for (int a = mesh->count - 1; a >= 0; a--) {
-      int coordinate = ls_mesh_coordinate(mesh, rank, a);
-      if (axes >> a & 1) {
-        coordinate = left % mesh->axes[a].size;
-        left /= mesh->axes[a].size;
-      }
-      member += coordinate * stride;
-      stride *= mesh->axes[a].size;
-    }
-    members[index] = member;
-  }
+  const int others = rank - ls_mesh_rank_at(mesh, axes, ls_mesh_index(mesh, rank, axes));
+  for (int index = 0; index < size; index++)
+    members[index] = others + ls_mesh_rank_at(mesh, axes, index);
 }
 
 const char *ls_axes_print(ls_arena *arena, const ls_mesh *mesh, ls_axes axes) {
@@ -137,6 +145,7 @@ ls_axes ls_placement_axes(const ls_mesh *mesh, const ls_placement *placement, ls
 ls_part ls_mesh_part(const ls_mesh *mesh, int rank, const ls_placement *placement, int dim,
                      int64_t global) {
   const ls_axes axes = ls_placement_axes(mesh, placement, LS_SHARDED, dim);
+  if (axes == 0) return (ls_part){.stored = global, .valid = global};
   const ls_axes data = axes & ls_mesh_data(mesh), tensor = axes & ~data;
   const int64_t share = global / ls_mesh_size(mesh, data);
   const int64_t ranks = ls_mesh_size(mesh, tensor);

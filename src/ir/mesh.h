@@ -77,6 +77,9 @@ int ls_mesh_coordinate(const ls_mesh *mesh, int rank, int axis);
 int ls_mesh_stage(const ls_mesh *mesh, int rank);
 int ls_mesh_index(const ls_mesh *mesh, int rank, ls_axes axes);
 
+/* The other way round: the rank with this index on `axes`, and coordinate 0 on all others. */
+int ls_mesh_rank_at(const ls_mesh *mesh, ls_axes axes, int index);
+
 /* The ranks that differ from `rank` on `axes` only, in order of their index there, itself
  * included: ls_mesh_size(mesh, axes) entries. */
 void ls_mesh_group(const ls_mesh *mesh, int rank, ls_axes axes, int *members);

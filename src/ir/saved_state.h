@@ -3,7 +3,7 @@
  * them. Saving and loading run these lists; `check` proves them.
  *
  *   ls_state_range ranges[LS_MOST_RANGES];
- *   const int count = lists->saved(program, rank, parameter, LS_PART_MASTER, ranges);
+ *   const int count = ls_state_saved(lists, program, rank, parameter, LS_PART_MASTER, ranges);
  *   for (int i = 0; i < count; i++) write(&ranges[i].box, ranges[i].value, ranges[i].offset);
  *
  * Thread-safe: values only. */
@@ -43,13 +43,42 @@ typedef struct ls_state_range {
 
 enum { LS_MOST_RANGES = 2 * LS_MOST_BOXES };
 
-/* The ranges of a rank of the program for a part of a parameter; returns how many. */
+/* Which ranks are asked for their ranges of a part: all others have theirs from these. A rank whose
+ * index on `flat` is not in [first, end) has none; of ranks equal on `axes` the lowest of the stage
+ * is asked; and a part that lies as an earlier one does, in another storage, has the ranges of
+ * that. So a list is proved for the ranks that are asked, which are few. */
+typedef struct ls_state_class {
+  ls_state_part part;
+  ls_axes axes, flat; /* the second in the first */
+  int first, end;
+} ls_state_class;
+
+/* The class of a part that the stage has. */
+typedef ls_state_class ls_state_classify(const ls_program *program, int parameter,
+                                         ls_state_part part);
+
+/* The ranges of a rank of the program, which is asked, for a part; returns how many. */
 typedef int ls_state_list(const ls_program *program, int rank, int parameter, ls_state_part part,
-                          ls_state_range ranges[LS_MOST_RANGES]);
+                          ls_state_range ranges[LS_MOST_BOXES]);
 
 typedef struct ls_state_lists {
-  ls_state_list *saved;  /* that it writes: over all ranks every element once */
-  ls_state_list *filled; /* that it fills: all that it keeps; of the master the stored copy too */
+  ls_state_classify *saves, *fills; /* the classes of the lists */
+  ls_state_list *saved;             /* that it writes: over all ranks every element once */
+  ls_state_list *filled;            /* that it fills: all that it keeps of the part */
 } ls_state_lists;
+
+/* What any rank writes of a part, and what it fills with what is saved as that part: of the master
+ * weights the stored copy too. Of a frozen parameter the master weights are the stored ones.
+ * Returns how many ranges. */
+int ls_state_saved(const ls_state_lists *lists, const ls_program *program, int rank, int parameter,
+                   ls_state_part part, ls_state_range ranges[LS_MOST_RANGES]);
+int ls_state_filled(const ls_state_lists *lists, const ls_program *program, int rank, int parameter,
+                    ls_state_part part, ls_state_range ranges[LS_MOST_RANGES]);
+
+/* The value of a part, or of what stands for it; -1: the stage has none. */
+int ls_state_value(const ls_program *program, int parameter, ls_state_part part);
+
+/* Whether a part is kept, in memory of its own: it may be a view of the weights. */
+bool ls_state_is_own(const ls_program *program, int parameter, ls_state_part part);
 
 #endif

@@ -93,7 +93,8 @@ ls_status ls_rank_write_parameter(ls_rank *rank, const ls_program *program, int 
   ls_box asked[LS_MOST_BOXES];
   const int cuts = ls_box_of_range(first, first + count, columns_of(about), asked);
   ls_state_range ranges[LS_MOST_RANGES];
-  const int kept = ls_state_ranges.filled(program, ls_rank_number(rank), parameter, part, ranges);
+  const int kept =
+      ls_state_filled(&ls_state_ranges, program, ls_rank_number(rank), parameter, part, ranges);
   for (int i = 0; i < kept; i++)
     for (int c = 0; c < cuts; c++)
       LS_TRY(copy(rank, program, &ranges[i], &asked[c], &from, true, error));
@@ -106,7 +107,8 @@ ls_status ls_rank_write_box(ls_rank *rank, const ls_program *program, int parame
   LS_TRY(check_range(&program->parameters[parameter], part, 0, 0, error));
   const window from = window_of(box, data, dtype);
   ls_state_range ranges[LS_MOST_RANGES];
-  const int kept = ls_state_ranges.filled(program, ls_rank_number(rank), parameter, part, ranges);
+  const int kept =
+      ls_state_filled(&ls_state_ranges, program, ls_rank_number(rank), parameter, part, ranges);
   for (int i = 0; i < kept; i++) LS_TRY(copy(rank, program, &ranges[i], box, &from, true, error));
   return LS_OK;
 }
@@ -114,7 +116,8 @@ ls_status ls_rank_write_box(ls_rank *rank, const ls_program *program, int parame
 int ls_rank_kept_boxes(const ls_rank *rank, const ls_program *program, int parameter,
                        ls_state_part part, ls_box boxes[LS_MOST_RANGES]) {
   ls_state_range ranges[LS_MOST_RANGES];
-  const int kept = ls_state_ranges.filled(program, ls_rank_number(rank), parameter, part, ranges);
+  const int kept =
+      ls_state_filled(&ls_state_ranges, program, ls_rank_number(rank), parameter, part, ranges);
   int count = 0;
   for (int i = 0; i < kept; i++) {
     bool there = false;
@@ -152,7 +155,8 @@ ls_status ls_rank_read_parameter(ls_rank *rank, const ls_program *program, int p
   ls_box asked[LS_MOST_BOXES];
   const int cuts = ls_box_of_range(first, first + count, columns_of(about), asked);
   ls_state_range ranges[LS_MOST_RANGES];
-  const int saved = ls_state_ranges.saved(program, ls_rank_number(rank), parameter, part, ranges);
+  const int saved =
+      ls_state_saved(&ls_state_ranges, program, ls_rank_number(rank), parameter, part, ranges);
   for (int i = 0; i < saved; i++)
     for (int c = 0; c < cuts; c++)
       LS_TRY(copy(rank, program, &ranges[i], &asked[c], &to, false, error));

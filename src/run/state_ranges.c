@@ -13,11 +13,6 @@ typedef struct share {
   ls_box cut;
 } share;
 
-static int part_value(const ls_program_parameter *parameter, ls_state_part part) {
-  if (part == LS_PART_MASTER && !parameter->trainable) part = LS_PART_STORED;
-  return parameter->here ? parameter->part[part] : -1;
-}
-
 static share find_share(const ls_program *program, int rank, const ls_program_parameter *parameter,
                         int value) {
   const ls_local own = ls_program_local(program, rank, value);
@@ -56,15 +51,56 @@ static int ranges_of(const share *of, int64_t first, int64_t end, ls_state_range
   return count;
 }
 
+static bool lies_as(const ls_program *program, const ls_value *a, const ls_value *b) {
+  const ls_storage *storages = program->storages.items;
+  return a->dtype == b->dtype && a->flat_elements == b->flat_elements &&
+         a->flat_offset == b->flat_offset && a->global[0] == b->global[0] &&
+         a->flat_rows == b->flat_rows && a->flat_row_elements == b->flat_row_elements &&
+         a->offset == b->offset && storages[a->storage].bytes == storages[b->storage].bytes &&
+         ls_placement_equal(&program->mesh, &a->placement, &b->placement,
+                            ls_mesh_inside(&program->mesh));
+}
+
+/* Ranks whose shard meets the parameter, and the first part that lies alike. */
+static ls_state_class class_on(const ls_program *program, int parameter, ls_state_part part,
+                               ls_axes axes) {
+  const int *parts = program->parameters[parameter].part;
+  const ls_value *values = program->values.items, *value = &values[parts[part]];
+  const int64_t shard = ls_value_shard(&program->mesh, value);
+  ls_state_class made = {.part = part,
+                         .axes = axes,
+                         .flat = ls_value_flat_axes(&program->mesh, value),
+                         .first = (int)(value->flat_offset / shard)};
+  made.end = (int)((value->flat_offset + value->global[0] + shard - 1) / shard);
+  for (int p = LS_PART_STORED; p < (int)part && made.part == part; p++)
+    if (ls_state_is_own(program, parameter, (ls_state_part)p) &&
+        lies_as(program, &values[parts[p]], value))
+      made.part = (ls_state_part)p;
+  return made;
+}
+
+/* Ranks that hold the same elements save other parts of them. */
+static ls_state_class saves(const ls_program *program, int parameter, ls_state_part part) {
+  return class_on(program, parameter, part, ls_mesh_inside(&program->mesh));
+}
+
+static ls_state_class fills(const ls_program *program, int parameter, ls_state_part part) {
+  const int *parts = program->parameters[parameter].part;
+  const ls_value *used = &program->values.items[parts[LS_PART_USED]];
+  const ls_value *value = &program->values.items[parts[part]];
+  return class_on(program, parameter, part,
+                  ls_value_flat_axes(&program->mesh, value) |
+                      ls_placement_axes(&program->mesh, &used->placement, LS_SHARDED, -1));
+}
+
 /* Ranks that hold the same elements take equal parts of them. */
 static int saved(const ls_program *program, int rank, int parameter, ls_state_part part,
-                 ls_state_range ranges[LS_MOST_RANGES]) {
+                 ls_state_range ranges[LS_MOST_BOXES]) {
   const ls_program_parameter *about = &program->parameters[parameter];
-  const int value = part_value(about, part);
-  if (value < 0 || !about->gives) return 0;
-  const share own = find_share(program, rank, about, value);
+  if (!about->gives) return 0;
+  const share own = find_share(program, rank, about, about->part[part]);
   if (own.count == 0) return 0;
-  const ls_axes alike = ls_value_replicas(&program->mesh, &program->values.items[value]);
+  const ls_axes alike = ls_value_replicas(&program->mesh, &program->values.items[own.value]);
   const int64_t holders = ls_mesh_size(&program->mesh, alike);
   int64_t chunk = (own.count + holders - 1) / holders;
   if (holders > 1) chunk = (chunk + LEAST_SAVED - 1) / LEAST_SAVED * LEAST_SAVED;
@@ -73,23 +109,12 @@ static int saved(const ls_program *program, int rank, int parameter, ls_state_pa
   return ranges_of(&own, own.first + begin, own.first + end, ranges);
 }
 
-/* Parameters stored whole lie on every rank, their masters in shards, which may be views of them.
- */
 static int filled(const ls_program *program, int rank, int parameter, ls_state_part part,
-                  ls_state_range ranges[LS_MOST_RANGES]) {
+                  ls_state_range ranges[LS_MOST_BOXES]) {
   const ls_program_parameter *about = &program->parameters[parameter];
-  const int value = part_value(about, part), stored = part_value(about, LS_PART_STORED);
-  if (value < 0) return 0;
-  const ls_value *values = program->values.items;
-  const bool is_view = values[value].storage == values[stored].storage;
-  int count = 0;
-  if (part == LS_PART_MASTER || is_view) {
-    const share copy = find_share(program, rank, about, stored);
-    count = ranges_of(&copy, copy.first, copy.first + copy.count, ranges);
-  }
-  if (is_view) return count;
-  const share own = find_share(program, rank, about, value);
-  return count + ranges_of(&own, own.first, own.first + own.count, ranges + count);
+  const share own = find_share(program, rank, about, about->part[part]);
+  return ranges_of(&own, own.first, own.first + own.count, ranges);
 }
 
-const ls_state_lists ls_state_ranges = {.saved = saved, .filled = filled};
+const ls_state_lists ls_state_ranges = {
+    .saves = saves, .fills = fills, .saved = saved, .filled = filled};

@@ -2,10 +2,9 @@
  * whatever the layout, boxes of the same logical tensors.
  *
  *   ls_state_range ranges[LS_MOST_RANGES];
- *   const int count = ls_state_ranges.saved(program, rank, parameter, LS_PART_MASTER, ranges);
+ *   const int count = ls_state_saved(&ls_state_ranges, program, rank, parameter, part, ranges);
  *
- * LS_PART_MASTER of what is frozen is its weights as they are stored. Ranks that hold the same
- * elements save a part of them each. Thread-safe: no state. */
+ * Ranks that hold the same elements save a part of them each. Thread-safe: no state. */
 #ifndef LS_RUN_STATE_RANGES_H
 #define LS_RUN_STATE_RANGES_H
 
