@@ -429,8 +429,8 @@ static void other_parameter(ls_program *program) {
   program->parameters[2].name = name;
 }
 
-static void given_by_none(ls_program *program) {
-  program->parameters[3].gives = false;
+static void owned_by_none(ls_program *program) {
+  program->parameters[3].owner = false;
 }
 
 static void without_positions(ls_program *program) {
@@ -449,7 +449,8 @@ static const struct edit {
     {"statistics of a norm kept in 16 bits", statistics_in_16_bits, "in bf16: expected fp32"},
     {"a table of rotations for half the tokens", other_sizes, "elements in dimension 0: expected"},
     {"weights under each other's name", other_parameter, "expected the model's layers.0.norm1"},
-    {"a parameter that no stage gives", given_by_none, "is given by 0 stages: expected one"},
+    {"a parameter that no stage owns", owned_by_none,
+     "has 0 owners among the stages: expected one"},
     {"positions of another type", without_positions, "as 48 fp32: expected the model's 48 int32"},
 };
 enum { EDITS = sizeof edits / sizeof *edits };

@@ -255,14 +255,14 @@ ls_status ls_expected_check_sources(const ls_stage *stage, ls_error *error) {
 ls_status ls_expected_check_end(ls_proof *proof, ls_error *error) {
   const ls_graph *graph = proof->graph;
   for (int p = 0; p < graph->parameters.count; p++) {
-    int given = 0;
+    int owners = 0;
     for (int s = 0; s < proof->count; s++) {
       const ls_program_parameter *parameter = &proof->stages[s].program->parameters[p];
-      given += parameter->here && parameter->gives;
+      owners += parameter->present && parameter->owner;
     }
-    if (given != 1)
-      return ls_fail(error, LS_REFUTED, "%s is given by %d stages: expected one",
-                     graph->parameters.items[p].about.name, given);
+    if (owners != 1)
+      return ls_fail(error, LS_REFUTED, "%s has %d owners among the stages: expected one",
+                     graph->parameters.items[p].about.name, owners);
   }
   for (int s = 0; s < proof->count; s++)
     if ((proof->stages[s].program->labels >= 0) != (graph->loss.index >= 0))

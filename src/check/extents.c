@@ -59,6 +59,8 @@ static ls_status place_flat(const ls_stage *stage, int v, ls_extent *made, ls_er
   if (value->ndim != 1 || value->offset != 0 || value->rows || value->flat_offset < 0 ||
       value->global[0] < 0 || value->flat_elements < 0 || value->flat_elements % ranks != 0)
     return fail_value(stage, v, error, "is no range of a flat buffer: expected one");
+  if (value->flat_elements >= INT64_C(1) << (LS_PIECE_SHIFT - 3))
+    return fail_value(stage, v, error, "is of a unit of 2^41 elements or more: expected fewer");
   made->shard = value->flat_elements / ranks;
   made->piece = made->cut && storage->bytes < value->flat_elements * bytes;
   made->elements = value->global[0];

@@ -8,7 +8,7 @@ static ls_tier tier_of(const ls_stage *stage, int value) {
 
 ls_status ls_check_tiers(ls_stage *stage, ls_error *error) {
   const ls_instruction *instruction = ls_proof_instruction(stage);
-  if (instruction->queue == LS_QUEUE_TRANSFER)
+  if (instruction->queue == LS_QUEUE_MOVE)
     return ls_proof_fail(stage, error, "is on the queue of moves: expected another");
   int first = -1;
   for (int i = 0; i < instruction->inputs + instruction->outputs; i++) {
@@ -147,7 +147,7 @@ ls_status ls_run_move(ls_stage *stage, ls_error *error) {
     return ls_proof_fail(stage, error, "has other operands: expected one input and one output");
   if (instruction->phase == LS_WHOLE)
     return ls_proof_fail(stage, error, "moves at once: expected a beginning and an end");
-  if (instruction->queue != LS_QUEUE_TRANSFER || instruction->axes || instruction->peer >= 0 ||
+  if (instruction->queue != LS_QUEUE_MOVE || instruction->axes || instruction->peer >= 0 ||
       instruction->reduce != LS_SUM)
     return ls_proof_fail(stage, error,
                          "has a group, a peer or another queue: expected a move of one rank's own");

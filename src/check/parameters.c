@@ -165,7 +165,7 @@ ls_status ls_proof_parameters(ls_stage *stage, ls_error *error) {
   LS_TRY(ls_expected_check_sources(stage, error));
   for (int p = 0; p < program->parameter_count; p++) {
     const ls_program_parameter *parameter = &program->parameters[p];
-    if (!parameter->here) continue;
+    if (!parameter->present) continue;
     if ((int)parameter->cut < 0 || parameter->cut >= LS_TP_COUNT)
       return fail_parameter(stage, parameter, error, "cut is of no known kind: its parts are");
     LS_TRY(check_parts(stage, parameter, error));
@@ -281,7 +281,7 @@ void ls_proof_begin(ls_stage *stage) {
   begin_wish(stage);
   begin_caches(stage);
   for (int p = 0; p < program->parameter_count; p++) {
-    if (!program->parameters[p].here) continue;
+    if (!program->parameters[p].present) continue;
     const int *part = program->parameters[p].part;
     const ls_placement *used = &program->values.items[part[LS_PART_USED]].placement;
     for (int i = 0; i < LS_PART_COUNT; i++) {
@@ -391,7 +391,7 @@ ls_status ls_proof_end(ls_stage *stage, ls_error *error) {
   const ls_program *program = stage->program;
   LS_TRY(check_caches(stage, error));
   for (int p = 0; p < program->parameter_count; p++)
-    for (int part = 0; part < LS_PART_COUNT && program->parameters[p].here; part++)
+    for (int part = 0; part < LS_PART_COUNT && program->parameters[p].present; part++)
       if (is_kept(stage, p, part)) LS_TRY(check_kept(stage, p, part, error));
   const bool loss = program->labels >= 0;
   if (loss) LS_TRY(check_cell(stage, LS_CELL_MEAN_LOSS, error));

@@ -1,12 +1,13 @@
-/* Post-validation: a stage runs the actions before its cut again, before and after the update of
- * the step before, and may have speculated that update. The program is interpreted in the order of
- * its list, where the speculation is made and then overwritten; here is what makes the other order,
- * SPECULATE, the next step's PROLOGUE, VALIDATE, UPDATE and perhaps PROLOGUE again, the same step:
+/* Post-validation: a stage runs the actions before its replay boundary again, before and after the
+ * update of the step before, and may have speculated that update. The program is interpreted in the
+ * order of its list, where the speculation is made and then overwritten; here is what makes the
+ * other order, SPECULATE, the next step's PROLOGUE, VALIDATE, UPDATE and perhaps PROLOGUE again,
+ * the same step:
  *
  *   what VALIDATE, UPDATE and SPECULATE touch shares no memory with anything that PROLOGUE touches;
  *   PROLOGUE only writes memory of its own, and adds to none of it, so it can run twice;
- *   no transfer of any stage is under way at the cut, and what is sent before it is taken before
- * it; SPECULATE makes all stored parameters anew and nothing else. */
+ *   no transfer of any stage is under way at the boundary, and what is sent before it is taken
+ * before it; SPECULATE makes all stored parameters anew and nothing else. */
 #include "check/proof.h"
 
 static ls_status fail_at(const ls_stage *stage, int action, ls_error *error, const char *what) {
@@ -43,15 +44,16 @@ static ls_status find_parts(ls_stage *stage, ls_error *error) {
   const bool validates = program->replay_boundary >= 0;
   const bool asked = stage->proof->layout->post_validation && program->kind == LS_PROGRAM_STEP;
   if (validates != asked || validates != (stage->proof->stages[0].program->replay_boundary >= 0))
-    return fail_at(stage, 0, error, "has a cut or not: expected what its layout says");
+    return fail_at(stage, 0, error, "has a replay boundary or not: expected what its layout says");
   if (!validates && stage->norm == -1 && stage->validate == -1) return LS_OK;
   if (!validates || stage->norm < 0 || stage->validate <= stage->norm ||
       program->replay_boundary > stage->norm || stage->proof->count < 2 ||
       program->actions.items[stage->norm].action.kind != LS_ACTION_NORM ||
       program->actions.items[stage->validate].action.kind != LS_ACTION_VALIDATE)
-    return fail_at(stage, 0, error,
-                   "sums over stages in halves: expected a cut, then the norm, then its end, once "
-                   "each");
+    return fail_at(
+        stage, 0, error,
+        "sums over stages in halves: expected a replay boundary, then the norm, then its end, once "
+        "each");
   for (int a = stage->norm + 1; a < program->actions.count; a++) {
     const ls_action_kind kind = program->actions.items[a].action.kind;
     if (kind == LS_ACTION_NORM || (kind == LS_ACTION_VALIDATE) != (a == stage->validate))
@@ -74,13 +76,14 @@ static ls_status check_prologue(const ls_stage *stage, const bool *tail, ls_erro
     for (int i = body->first; i < body->first + body->count; i++) {
       const ls_instruction *each = &program->instructions.items[i];
       if (ls_stage_joins(stage, each) || each->collective == LS_MOVE)
-        return fail_at(stage, a, error, "cannot be run again: expected it after the cut");
+        return fail_at(stage, a, error, "cannot be run again: expected it after the boundary");
       for (int o = 0; o < each->outputs; o++) {
         const ls_pool pool = ls_program_buffer_group(program, each->out[o])->pool;
         if (each->write[o] != LS_WRITE || !ls_pool_is_work(pool))
-          return fail_at(stage, a, error,
-                         "adds to something or changes what is kept before the cut: expected it "
-                         "after the cut");
+          return fail_at(
+              stage, a, error,
+              "adds to something or changes what is kept before the boundary: expected it "
+              "after the boundary");
       }
     }
   }
@@ -120,25 +123,27 @@ ls_status ls_proof_ahead(ls_stage *stage, ls_error *error) {
 ls_status ls_proof_enter(ls_stage *stage, ls_error *error) {
   if (stage->program->replay_boundary < 0) return LS_OK;
   if (stage->action == stage->program->replay_boundary)
-    LS_TRY(ls_check_none_under_way(stage, "comes to its cut", error));
+    LS_TRY(ls_check_none_under_way(stage, "comes to its replay boundary", error));
   if (stage->action != stage->validate) return LS_OK;
   for (int p = 0; p < stage->program->parameter_count; p++)
-    if (stage->program->parameters[p].here && stage->program->parameters[p].trainable)
+    if (stage->program->parameters[p].present && stage->program->parameters[p].trainable)
       LS_TRY(ls_proof_speculated(stage, p, error));
   return LS_OK;
 }
 
-static bool before_cut(const ls_stage *stage, int action) {
+static bool before_boundary(const ls_stage *stage, int action) {
   return action < stage->program->replay_boundary;
 }
 
 ls_status ls_proof_same_side(const ls_stage *stage, const ls_message *message, ls_error *error) {
   const ls_stage *from = &stage->proof->stages[message->place.stage];
-  if (before_cut(from, message->place.action) == before_cut(stage, stage->action)) return LS_OK;
-  return ls_proof_fail(stage, error,
-                       "takes on one side of the cut what stage %d sends on the other: expected it "
-                       "on the same",
-                       message->place.stage);
+  if (before_boundary(from, message->place.action) == before_boundary(stage, stage->action))
+    return LS_OK;
+  return ls_proof_fail(
+      stage, error,
+      "takes on one side of the boundary what stage %d sends on the other: expected it "
+      "on the same",
+      message->place.stage);
 }
 
 ls_status ls_run_sum_begin(ls_stage *stage, ls_error *error) {

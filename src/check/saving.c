@@ -268,7 +268,7 @@ static ls_status check_part(saving *self, subject of, const ls_state_class *clas
     ls_state_range ranges[LS_MOST_RANGES];
     of.rank = class_rank(self, class, i);
     const int count = self->lists->saved(self->program, of.rank, of.parameter, of.part, ranges);
-    if (count && !about->gives)
+    if (count && !about->owner)
       return fail_saving(self, &of, error, "is saved by another stage: expected it once");
     if (count == 0) continue;
     const holding has = find_holding(self, &of);
@@ -278,7 +278,7 @@ static ls_status check_part(saving *self, subject of, const ls_state_class *clas
     }
   }
   of.rank = self->first_rank;
-  if (!about->gives || is_each_once(self->arena, boxes->items, boxes->count, about->dims[0],
+  if (!about->owner || is_each_once(self->arena, boxes->items, boxes->count, about->dims[0],
                                     about->ndim > 1 ? about->dims[1] : 1))
     return LS_OK;
   return fail_saving(self, &of, error,
@@ -317,7 +317,7 @@ static ls_status check_saved(saving *self, int parameter, box_list *boxes, ls_er
 static ls_status check_stage(saving *self, ls_error *error) {
   box_list boxes = {0};
   for (int p = 0; p < self->program->parameter_count; p++) {
-    if (!self->program->parameters[p].here) continue;
+    if (!self->program->parameters[p].present) continue;
     LS_TRY(check_saved(self, p, &boxes, error));
     LS_TRY(check_loading(self, p, error));
   }
@@ -367,7 +367,7 @@ static ls_status check_tensors(saving *self, const ls_program *const *stages, in
       int wanted = 0;
       for (int s = 0; s < count; s++) {
         const ls_program_parameter *about = &stages[s]->parameters[p];
-        wanted |= about->here && is_saved(about, (ls_state_part)part);
+        wanted |= about->present && is_saved(about, (ls_state_part)part);
       }
       if (times[p * LS_PART_COUNT + part] != wanted)
         return ls_fail(error, LS_REFUTED, "%s of %s: is in %d tensors of a checkpoint: expected %d",

@@ -67,8 +67,9 @@ static ls_status check_pair(const ls_program *a, const ls_program *b, ls_error *
                    a->stage, a->parameter_count, b->parameter_count);
   for (int p = 0; p < a->parameter_count; p++) {
     const ls_program_parameter *x = &a->parameters[p], *y = &b->parameters[p];
-    if (x->here != y->here || x->trainable != y->trainable) return fail_shared(a, x->name, error);
-    if (!x->here) continue;
+    if (x->present != y->present || x->trainable != y->trainable)
+      return fail_shared(a, x->name, error);
+    if (!x->present) continue;
     for (int part = 0; part < LS_PART_COUNT; part++) {
       const int in_a = x->part[part], in_b = y->part[part];
       if (ls_state_row_of((ls_state_part)part)->kept && in_a >= 0 && in_b >= 0 &&

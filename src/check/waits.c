@@ -58,7 +58,7 @@ static ls_status check_body(const ls_stage *stage, const ls_body *body, const in
                             ls_error *error) {
   const ls_instruction *items = stage->program->instructions.items;
   for (int i = body->first; i < body->first + body->count; i++)
-    if ((items[i].queue == LS_QUEUE_TRANSFER) != (items[body->first].queue == LS_QUEUE_TRANSFER))
+    if ((items[i].queue == LS_QUEUE_MOVE) != (items[body->first].queue == LS_QUEUE_MOVE))
       return fail_wait(stage, error, i,
                        "moves beside other work: expected bodies of their own, not", body->first);
   int waited[2] = {-1, -1}; /* by queue: the latest on the other one that it has waited for */

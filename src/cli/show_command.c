@@ -78,7 +78,7 @@ static ls_status print_rank(const ls_program *const *stages, const char *text, l
          "stored: elements");
   for (int p = 0; p < program->parameter_count; p++) {
     const ls_program_parameter *about = &program->parameters[p];
-    if (!about->here) continue;
+    if (!about->present) continue;
     const ls_local used = ls_program_local(program, rank, about->part[LS_PART_USED]);
     const ls_local stored = ls_program_local(program, rank, about->part[LS_PART_STORED]);
     char whole[32], part[64], piece[48];

@@ -6,12 +6,14 @@ static const char *const kinds[] = {
 #undef LS_ACTION_NAME
 };
 
-/* [way][payload][end] */
+/* [transfer][payload][end] */
 static const char *const transfers[LS_TRANSFER_COUNT][LS_PAYLOAD_COUNT][2] = {
-#define LS_BOTH_NAMES(way, payload) {"begin " way " of " payload, "wait for " way " of " payload},
-#define LS_TRANSFER_NAMES(suffix, way)                                      \
-  [LS_TRANSFER_##suffix] = {LS_BOTH_NAMES(way, "parameters") LS_BOTH_NAMES( \
-      way, "gradients") LS_BOTH_NAMES(way, "optimizer state") LS_BOTH_NAMES(way, "activations")},
+#define LS_BOTH_NAMES(transfer, payload) \
+  {"begin " transfer " of " payload, "wait for " transfer " of " payload},
+#define LS_TRANSFER_NAMES(suffix, transfer)                                      \
+  [LS_TRANSFER_##suffix] = {                                                     \
+      LS_BOTH_NAMES(transfer, "parameters") LS_BOTH_NAMES(transfer, "gradients") \
+          LS_BOTH_NAMES(transfer, "optimizer state") LS_BOTH_NAMES(transfer, "activations")},
     LS_TRANSFERS(LS_TRANSFER_NAMES)
 #undef LS_TRANSFER_NAMES
 #undef LS_BOTH_NAMES

@@ -32,7 +32,7 @@ typedef enum ls_action_kind {
       LS_ACTION_COUNT_OF_KINDS
 } ls_action_kind;
 
-/* Which way a transfer goes. */
+/* What a transfer does. */
 #define LS_TRANSFERS(X)                                                              \
   X(GATHER, "gather")         /* shards of a unit -> the whole of it, for use */     \
   X(PUBLISH, "publication")   /* updated shards -> units that are stored whole */    \
@@ -73,9 +73,10 @@ const char *ls_action_name(const ls_action *action);
 
 /* A number of its kind and transfer, below LS_ACTION_SORTS; of any that is no transfer its kind. */
 int ls_action_sort(const ls_action *action);
-#define LS_BEGIN_OF(way, payload) \
-  (LS_ACTION_COUNT_OF_KINDS + 2 * (LS_TRANSFER_##way * LS_PAYLOAD_COUNT + LS_PAYLOAD_##payload))
-#define LS_WAIT_OF(way, payload) (LS_BEGIN_OF(way, payload) + 1)
+#define LS_BEGIN_OF(transfer, payload) \
+  (LS_ACTION_COUNT_OF_KINDS +          \
+   2 * (LS_TRANSFER_##transfer * LS_PAYLOAD_COUNT + LS_PAYLOAD_##payload))
+#define LS_WAIT_OF(transfer, payload) (LS_BEGIN_OF(transfer, payload) + 1)
 enum { LS_ACTION_SORTS = LS_ACTION_COUNT_OF_KINDS + 2 * LS_TRANSFER_COUNT * LS_PAYLOAD_COUNT };
 
 /* Whether it begins or ends a transfer. */

@@ -475,21 +475,21 @@ static ls_status load_action(loader *l, json_t *item, size_t index) {
 static ls_status load_parameter(loader *l, json_t *item, size_t index) {
   ls_program_parameter *made = &l->program->parameters[index];
   const char *name;
-  int here, gives, trainable, cut;
+  int present, owner, trainable, cut;
   json_t *dims, *values;
-  if (json_unpack(item, "[sbbbioio]", &name, &here, &gives, &trainable, &cut, &dims, &made->unit,
+  if (json_unpack(item, "[sbbbioio]", &name, &present, &owner, &trainable, &cut, &dims, &made->unit,
                   &values) != 0 ||
       !in_range(cut, LS_TP_COUNT) || !in_range(made->unit, l->program->units.count) ||
       !read_ints(values, made->part, LS_PART_COUNT))
     return damaged(l, "parameter", index);
   made->name = ls_arena_strdup(l->arena, name);
-  made->here = here != 0;
-  made->gives = gives != 0;
+  made->present = present != 0;
+  made->owner = owner != 0;
   made->trainable = trainable != 0;
   made->cut = (ls_tp_sharding)cut;
   made->ndim = read_integers(dims, made->dims, LS_MAX_DIMS);
   for (int part = 0; part < LS_PART_COUNT; part++) {
-    const bool always = here && !ls_state_row_of((ls_state_part)part)->trained;
+    const bool always = present && !ls_state_row_of((ls_state_part)part)->trained;
     if (made->ndim < 1 || !is_value(l, made->part[part], !always))
       return damaged(l, "parameter", index);
   }
@@ -568,6 +568,10 @@ static ls_status load_head(loader *l, json_t *root) {
       read_integers(json_object_get(root, "pool_bytes"), program->pool_bytes, LS_POOL_COUNT) !=
           LS_POOL_COUNT)
     return damaged(l, "head", 0);
+  int64_t ranks = 1; /* of at most LS_LAYOUT_AXES sizes of 2^20 each */
+  for (int a = 0; a < LS_LAYOUT_AXES && ranks <= 1 << 24; a++)
+    ranks *= ls_layout_size(&program->layout, a);
+  if (ranks != ls_mesh_ranks(&program->mesh)) return damaged(l, "mesh", 0);
   program->alignment = alignment;
   if (json_unpack(root, "{s:i}", "stage", &program->stage) != 0 ||
       !in_range(program->stage, ls_mesh_stages(&program->mesh)))

@@ -113,7 +113,7 @@ typedef enum ls_write_mode {
 typedef enum ls_queue {
   LS_QUEUE_COMPUTE = 0,
   LS_QUEUE_COMMUNICATE,
-  LS_QUEUE_TRANSFER, /* between tiers */
+  LS_QUEUE_MOVE, /* between tiers */
   LS_QUEUE_COUNT
 } ls_queue;
 
@@ -124,7 +124,7 @@ typedef struct ls_instruction {
   ls_attributes attributes;
   ls_axes axes; /* group of a collective */
   ls_reduce reduce;
-  int peer;      /* the other stage of a transfer, or of a collective of two stages; -1: none */
+  int peer;      /* the other stage of a message, or of a collective of two stages; -1: none */
   int64_t count; /* elements of the whole that a collective moves */
   ls_queue queue;
   int wait;           /* event: the latest instruction on the other queue, in the same body,
@@ -152,8 +152,8 @@ typedef struct ls_program_action {
 /* Where a parameter's parts are: values, -1 where there is none. */
 typedef struct ls_program_parameter {
   const char *name;
-  bool here;      /* this stage has it; if not, its values are -1 */
-  bool gives;     /* this stage is the one that is asked for it (two stages may have it) */
+  bool present;   /* this stage has it; if not, its values are -1 */
+  bool owner;     /* of the stages that have it this one counts, saves and exports it */
   bool trainable; /* if not, it has no gradient, master weights or moments */
   ls_tp_sharding cut;
   int ndim;
@@ -255,7 +255,7 @@ int64_t ls_program_peak(const ls_program *program, int64_t by_category[LS_CATEGO
  * come before VALIDATE and UPDATE; where the speculation was wrong PROLOGUE runs again after these.
  */
 typedef enum ls_program_part {
-  LS_PROGRAM_PROLOGUE = 0, /* up to the cut; empty where there is none */
+  LS_PROGRAM_PROLOGUE = 0, /* up to the replay boundary; empty without */
   LS_PROGRAM_PASSES,       /* all others, and this stage's part of the norm */
   LS_PROGRAM_SPECULATE,    /* weights as they are if the norm clips nothing */
   LS_PROGRAM_VALIDATE,     /* the norm over all stages; empty where PASSES end with it */

@@ -147,9 +147,9 @@ static ls_program *compile_stage(const compilation *c, int stage) {
                        .tokens = c->graph->tokens,
                        .sequence = c->graph->sequence};
   name_parts(c, made);
-  const bool *here = ls_schedule_units_here(sharded, c->units, c->chunks, stage);
+  const bool *present = ls_schedule_units_here(sharded, c->units, c->chunks, stage);
   const ls_offload_plan *offload_plan =
-      ls_offload_plan_make(sharded, c->units, c->chunks, c->recompute, here, stage);
+      ls_offload_plan_make(sharded, c->units, c->chunks, c->recompute, present, stage);
   ls_lowering lowering = {.program = made,
                           .sharded = sharded,
                           .units = c->units,
@@ -159,7 +159,7 @@ static ls_program *compile_stage(const compilation *c, int stage) {
                           .slices = c->slices,
                           .stage = stage,
                           .offload_plan = offload_plan,
-                          .here = here,
+                          .present = present,
                           .value_of = LS_NEW_ARRAY(arena, int, sharded->values.count),
                           .of_slice = LS_NEW_ARRAY(arena, int, sharded->values.count),
                           .away = LS_NEW_ARRAY(arena, int, sharded->values.count),

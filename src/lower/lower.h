@@ -57,7 +57,7 @@ typedef struct ls_lowering {
   int stage;
   const ls_recompute *recompute;
   const ls_offload_plan *offload_plan;
-  const bool *here; /* by unit: this stage has it */
+  const bool *present; /* by unit: this stage has it */
   ls_unit_memory *memory;
   int number[LS_MOST_TEMPORARIES]; /* of the update's nodes: values */
   int *value_of;                   /* program value by sharded value, -1: not made yet */

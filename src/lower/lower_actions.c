@@ -175,7 +175,7 @@ static int updated(ls_lowering *lowering, int p, ls_state_part part) {
 
 static void sum_squares(ls_lowering *lowering, int p) {
   const ls_program *program = lowering->program;
-  if (!program->parameters[p].gives || !program->parameters[p].trainable) return;
+  if (!program->parameters[p].owner || !program->parameters[p].trainable) return;
   const ls_unit *unit = &lowering->units->items[program->parameters[p].unit];
   const int gradient = updated(lowering, p, LS_PART_GRADIENT);
   ls_instruction *made = ls_lower_op(lowering, LS_OP_SQUARED_NORM);

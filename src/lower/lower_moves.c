@@ -11,8 +11,7 @@ static void begin_move(ls_lowering *lowering, int source, int target, int64_t co
   const char *reason = ls_arena_printf(program->arena, "%s: %s -> %s", what,
                                        ls_tier_name(ls_pool_tier(lowering->plans.items[from].pool)),
                                        ls_tier_name(ls_pool_tier(lowering->plans.items[to].pool)));
-  ls_lower_collective(lowering, LS_MOVE, 0, source, target, count, reason)->queue =
-      LS_QUEUE_TRANSFER;
+  ls_lower_collective(lowering, LS_MOVE, 0, source, target, count, reason)->queue = LS_QUEUE_MOVE;
 }
 
 /* A unit's whole buffer, or this rank's shard of it, from one storage to another. */

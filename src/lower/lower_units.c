@@ -151,7 +151,7 @@ static void place_unit(ls_lowering *lowering, int unit) {
   ls_unit_memory *memory = &lowering->memory[unit];
   memory->source = memory->reduced = -1;
   for (int i = 0; i < LS_PART_COUNT; i++) memory->part[i] = memory->at[i] = -1;
-  if (!lowering->here[unit]) return;
+  if (!lowering->present[unit]) return;
   place_parameters(lowering, unit);
   if (lowering->units->items[unit].frozen) return;
   place_state(lowering, unit);
@@ -167,7 +167,8 @@ static int gradient_storage(ls_lowering *lowering, int unit, const char *what, l
 static void place_gradients(ls_lowering *lowering, int unit) {
   const ls_unit *about = &lowering->units->items[unit];
   ls_unit_memory *memory = &lowering->memory[unit];
-  if (lowering->program->kind != LS_PROGRAM_STEP || !lowering->here[unit] || about->frozen) return;
+  if (lowering->program->kind != LS_PROGRAM_STEP || !lowering->present[unit] || about->frozen)
+    return;
   const ls_tier tier = lowering->offload_plan->state[unit];
   /* A shard where the whole lies is aligned to no block of a file. */
   const bool apart =
@@ -253,14 +254,14 @@ static void describe_parameter(ls_lowering *lowering, int p) {
   const int unit = lowering->units->of_parameter[p];
   const int home = lowering->units->items[unit].stages[0];
   ls_program_parameter *made = &program->parameters[p];
-  *made =
-      (ls_program_parameter){.name = about->name,
-                             .here = lowering->here[unit],
-                             .gives = lowering->here[unit] && (home < 0 || home == program->stage),
-                             .trainable = record->trainable,
-                             .cut = about->cut,
-                             .ndim = about->ndim,
-                             .unit = unit};
+  *made = (ls_program_parameter){
+      .name = about->name,
+      .present = lowering->present[unit],
+      .owner = lowering->present[unit] && (home < 0 || home == program->stage),
+      .trainable = record->trainable,
+      .cut = about->cut,
+      .ndim = about->ndim,
+      .unit = unit};
   memcpy(made->dims, about->dims, sizeof made->dims);
   for (int part = 0; part < LS_PART_COUNT; part++)
     made->part[part] = describe_part(lowering, p, (ls_state_part)part);

@@ -141,6 +141,9 @@ static void test_damage_is_named(void **state) {
   refuse("\"fp32\"", "\"fp31\"", "head");
   refuse("\"pp\",0,0,1]", "\"pp\",0,0,0]", "mesh");
   refuse("\"pp\",0,0,1]", "\"pp\",3,0,1]", "mesh");
+  refuse("\"dp_shard\":3", "\"dp_shard\":2", "mesh");
+  refuse("\"dp_shard\":3", "\"dp_shard\":1048576", "mesh");
+  refuse("\"zero\":2", "\"zero\":4", "head");
   refuse("\"values\"", "\"walues\"", "values");
 }
 

@@ -149,9 +149,9 @@ typedef struct ls_pipeline_peaks {
 void ls_pipeline_peak_activations(ls_arena *arena, const ls_pipeline *pipeline,
                                   ls_pipeline_peaks *peaks);
 
-/* Draws one lane per stage, F3 for the forward pass of microbatch 3 (F3b in the stage's second
+/* Draws a row for each stage, F3 for the forward pass of microbatch 3 (F3b in the stage's second
  * chunk), blanks where it idles, then the bubble. Wider than `columns` (0: never), it goes on in a
- * further block of lanes. `times` are of this pipeline. */
+ * further block of rows. `times` are of this pipeline. */
 void ls_pipeline_print(const ls_pipeline *pipeline, const ls_pipeline_times *times, int columns,
                        FILE *stream);
 

@@ -5,35 +5,35 @@
 #include "pipeline/pipeline_make.h"
 
 /* One stage's list in the making: passes of each arm go through the microbatches in order. */
-typedef struct lane {
+typedef struct stage_list {
   ls_arena *arena;
   ls_pipeline *pipeline;
   int stage;
   int forward[2], backward[2]; /* next microbatch of each arm */
   int first_weight;
-} lane;
+} stage_list;
 
-static int chunk_of(const lane *at, int arm) {
+static int chunk_of(const stage_list *at, int arm) {
   return arm ? 2 * at->pipeline->stages - 1 - at->stage : at->stage;
 }
 
-static void forward(lane *at, int arm) {
+static void forward(stage_list *at, int arm) {
   ls_pipeline_append(at->arena, at->pipeline, at->stage, LS_PASS_FORWARD, chunk_of(at, arm),
                      at->forward[arm]++);
 }
 
-static void backward(lane *at, int arm, bool split) {
+static void backward(stage_list *at, int arm, bool split) {
   ls_pipeline_append(at->arena, at->pipeline, at->stage, split ? LS_PASS_INPUT : LS_PASS_BACKWARD,
                      chunk_of(at, arm), at->backward[arm]++);
 }
 
-static void weight(lane *at) {
+static void weight(stage_list *at) {
   ls_pipeline_append_weight(at->arena, at->pipeline, at->stage, &at->first_weight);
 }
 
 /* The start: the first arm runs ahead, then both go forward, then the second begins to come back,
  * split so that the stages behind it get their gradients soon. */
-static void make_start(lane *at) {
+static void make_start(stage_list *at) {
   const int behind = at->pipeline->stages - 1 - at->stage;
   for (int i = 0; i < 2 * behind; i++) forward(at, 0);
   for (int i = 0; i <= at->stage; i++) {
@@ -48,7 +48,7 @@ static void make_start(lane *at) {
 }
 
 /* The end: backward passes alone, the later half of them split to fill the gaps with W. */
-static void make_end(lane *at) {
+static void make_end(stage_list *at) {
   const int behind = at->pipeline->stages - 1 - at->stage, half = (at->stage + 1) / 2;
   for (int i = 0; i < behind; i++) {
     backward(at, 1, false);
@@ -69,7 +69,7 @@ static void make_end(lane *at) {
 
 void ls_pipeline_make_dualpipev(ls_arena *arena, ls_pipeline *pipeline) {
   for (int stage = 0; stage < pipeline->stages; stage++) {
-    lane at = {.arena = arena, .pipeline = pipeline, .stage = stage};
+    stage_list at = {.arena = arena, .pipeline = pipeline, .stage = stage};
     const int blocks = pipeline->microbatches - 2 * pipeline->stages + stage + 1;
     make_start(&at);
     for (int i = 0; i < blocks; i++) {

@@ -1,4 +1,4 @@
-/* A pipeline's times as text: a lane per stage. */
+/* A pipeline's times as text: a row for each stage. */
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
@@ -12,7 +12,7 @@ typedef struct drawing {
   const ls_pipeline_times *times;
   double unit; /* of time, as long as the shortest pass */
   int cell;    /* characters for a unit */
-  int width;   /* characters of a whole lane */
+  int width;   /* characters of a whole row */
   int *place;  /* [chunk], among the chunks of its stage */
 } drawing;
 
@@ -41,14 +41,14 @@ static void chunk_name(const drawing *of, int chunk, char text[16]) {
 /* A pass takes its columns but the last, which keeps it apart from the next; a longer one is filled
  * with lines: "F3b ", "B3b---- ". */
 static void draw_pass(const drawing *of, const ls_pipeline_pass *pass, ls_pipeline_span span,
-                      char *lane) {
+                      char *row) {
   char label[64], chunk[16];
   const int from = column_of(of, span.start), to = column_of(of, span.end);
   chunk_name(of, pass->chunk, chunk);
   const int length =
       snprintf(label, sizeof label, "%c%d%s", ls_pass_letter(pass->kind), pass->microbatch, chunk);
   for (int i = from; i < to - 1 && i < of->width; i++)
-    lane[i] = i - from < length ? label[i - from] : '-';
+    row[i] = i - from < length ? label[i - from] : '-';
 }
 
 static double shortest_pass(const drawing *of) {
@@ -62,7 +62,7 @@ static double shortest_pass(const drawing *of) {
   return shortest;
 }
 
-/* Where passes differ so much that the lanes would be longer than anyone reads, the short ones are
+/* Where passes differ so much that the rows would be longer than anyone reads, the short ones are
  * drawn without their label. */
 static drawing drawing_new(ls_arena *arena, const ls_pipeline *pipeline,
                            const ls_pipeline_times *times) {
@@ -80,15 +80,13 @@ static drawing drawing_new(ls_arena *arena, const ls_pipeline *pipeline,
   return of;
 }
 
-static void print_block(const drawing *of, char *const *lanes, int from, int columns,
-                        FILE *stream) {
+static void print_block(const drawing *of, char *const *rows, int from, int columns, FILE *stream) {
   for (int s = 0; s < of->pipeline->stages; s++) {
     int end = from + columns < of->width ? from + columns : of->width;
-    while (end > from && lanes[s][end - 1] == ' ') end--;
+    while (end > from && rows[s][end - 1] == ' ') end--;
     const int label = fprintf(stream, "stage %d", s);
     if (end > from)
-      fprintf(stream, "%*s%.*s", label < LABEL ? LABEL - label : 1, "", end - from,
-              lanes[s] + from);
+      fprintf(stream, "%*s%.*s", label < LABEL ? LABEL - label : 1, "", end - from, rows[s] + from);
     fputc('\n', stream);
   }
 }
@@ -121,18 +119,18 @@ void ls_pipeline_print(const ls_pipeline *pipeline, const ls_pipeline_times *tim
                        FILE *stream) {
   ls_arena *arena = ls_arena_create();
   const drawing of = drawing_new(arena, pipeline, times);
-  char **lanes = LS_NEW_ARRAY(arena, char *, pipeline->stages);
+  char **rows = LS_NEW_ARRAY(arena, char *, pipeline->stages);
   for (int s = 0; s < pipeline->stages; s++) {
-    lanes[s] = LS_NEW_ARRAY(arena, char, of.width + 1);
-    memset(lanes[s], ' ', (size_t)of.width);
+    rows[s] = LS_NEW_ARRAY(arena, char, of.width + 1);
+    memset(rows[s], ' ', (size_t)of.width);
     for (int i = 0; i < pipeline->lists[s].count; i++)
-      draw_pass(&of, &pipeline->lists[s].items[i], times->spans[s][i], lanes[s]);
+      draw_pass(&of, &pipeline->lists[s].items[i], times->spans[s][i], rows[s]);
   }
   int each = columns > 0 ? (columns - LABEL) / of.cell * of.cell : of.width;
   if (each < of.cell) each = of.cell;
   for (int from = 0; from < of.width; from += each) {
     if (from) fputc('\n', stream);
-    print_block(&of, lanes, from, each, stream);
+    print_block(&of, rows, from, each, stream);
   }
   print_legend(&of, stream);
   ls_arena_destroy(&arena);

@@ -22,7 +22,7 @@ bool ls_replay_boundary_sends(const ls_pipeline *pipeline, const int *passes, in
   return place_of(pipeline, next, pass->microbatch) < passes[pipeline->stage_of[next]];
 }
 
-/* Whether what the pass takes is there before the cut. */
+/* Whether what the pass takes is there before the boundary. */
 static bool is_fed(const ls_pipeline *pipeline, const int *passes, const ls_pipeline_pass *pass) {
   const int before = pass->chunk - 1;
   if (before < 0 || !crosses(pipeline, before, pass->chunk)) return true;
@@ -31,8 +31,8 @@ static bool is_fed(const ls_pipeline *pipeline, const int *passes, const ls_pipe
                                   place_of(pipeline, before, pass->microbatch));
 }
 
-/* How many passes of the stage's list may stay before the cut, the other stages' being what they
- * are. */
+/* How many passes of the stage's list may stay before the boundary, the other stages' being what
+ * they are. */
 static int allowed(const ls_pipeline *pipeline, const int *passes, int stage) {
   for (int i = 0; i < passes[stage]; i++) {
     const ls_pipeline_pass *pass = &pipeline->lists[stage].items[i];
@@ -53,7 +53,7 @@ int *ls_replay_boundary_passes(ls_arena *arena, const ls_pipeline *pipeline) {
            list->items[passes[s]].chunk != last)
       passes[s]++;
   }
-  for (bool changed = true; changed;) { /* to the largest cut that no message crosses */
+  for (bool changed = true; changed;) { /* to the furthest one that no message crosses */
     changed = false;
     for (int s = 0; s < pipeline->stages; s++) {
       const int left = allowed(pipeline, passes, s);

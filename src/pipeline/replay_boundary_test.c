@@ -1,5 +1,6 @@
-/* The cut of post-validation: what may come before it, and what it is for: how far apart steps
- * follow one another when every stage waits for the norm there, and not at the end of its step. */
+/* The replay boundary of post-validation: what may come before it, and what it is for: how far
+ * apart steps follow one another when every stage waits for the norm there, and not at the end of
+ * its step. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -20,7 +21,7 @@ static int place_of(const ls_pipeline *pipeline, int chunk, int microbatch) {
   return -1;
 }
 
-/* What a pass takes was made, and sent, before the cut; only the last may send behind it. */
+/* What a pass takes was made, and sent, before the boundary; only the last may send behind it. */
 static void check_cut(const ls_pipeline *pipeline, const int *passes) {
   const int last = pipeline->stages * pipeline->chunks - 1;
   for (int s = 0; s < pipeline->stages; s++)

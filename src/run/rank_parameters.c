@@ -68,7 +68,7 @@ static ls_status check_range(const ls_program_parameter *parameter, ls_state_par
                              int64_t first, int64_t count, ls_error *error) {
   const bool there =
       parameter->part[part] >= 0 || (part == LS_PART_MASTER && !parameter->trainable);
-  if (parameter->here && !there)
+  if (parameter->present && !there)
     return ls_fail(error, LS_INTERNAL, "%s has no such part", parameter->name);
   if (first < 0 || count < 0 || first + count > ls_program_parameter_elements(parameter))
     return ls_fail(error, LS_INTERNAL, "%s: elements %lld to %lld are outside it", parameter->name,

@@ -97,7 +97,7 @@ static ls_state_class fills(const ls_program *program, int parameter, ls_state_p
 static int saved(const ls_program *program, int rank, int parameter, ls_state_part part,
                  ls_state_range ranges[LS_MOST_BOXES]) {
   const ls_program_parameter *about = &program->parameters[parameter];
-  if (!about->gives) return 0;
+  if (!about->owner) return 0;
   const share own = find_share(program, rank, about, about->part[part]);
   if (own.count == 0) return 0;
   const ls_axes alike = ls_value_replicas(&program->mesh, &program->values.items[own.value]);

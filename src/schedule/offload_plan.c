@@ -1,15 +1,15 @@
 #include "schedule/offload_plan.h"
 
-static void place_state(const ls_sharded *sharded, const ls_units *units, const bool *here,
+static void place_state(const ls_sharded *sharded, const ls_units *units, const bool *present,
                         ls_offload_plan *offload_plan) {
   const ls_offload *offload = &sharded->layout.offload;
   double all = 0, stays = 0;
   for (int u = 0; u < units->count; u++)
-    if (here[u] && !units->items[u].frozen) all += (double)units->items[u].elements;
+    if (present[u] && !units->items[u].frozen) all += (double)units->items[u].elements;
   const double may_stay = (1 - offload->optimizer_fraction) * all;
   for (int u = 0; u < units->count; u++) {
     offload_plan->parameters[u] = offload->parameters;
-    if (!here[u] || units->items[u].frozen || offload->optimizer == LS_TIER_DEVICE) continue;
+    if (!present[u] || units->items[u].frozen || offload->optimizer == LS_TIER_DEVICE) continue;
     stays += (double)units->items[u].elements;
     if (stays > may_stay) offload_plan->state[u] = offload->optimizer;
   }
@@ -88,7 +88,7 @@ static void place_activations(const ls_sharded *sharded, const ls_chunks *chunks
 
 ls_offload_plan *ls_offload_plan_make(const ls_sharded *sharded, const ls_units *units,
                                       const ls_chunks *chunks, const ls_recompute *recompute,
-                                      const bool *here, int stage) {
+                                      const bool *present, int stage) {
   ls_arena *arena = sharded->arena;
   ls_offload_plan *offload_plan = LS_NEW(arena, ls_offload_plan);
   offload_plan->state = LS_NEW_ARRAY(arena, ls_tier, units->count + 1);
@@ -101,7 +101,7 @@ ls_offload_plan *ls_offload_plan_make(const ls_sharded *sharded, const ls_units 
   offload_plan->moves = LS_NEW_ARRAY(arena, bool, sharded->graph->segments.count + 1);
   offload_plan->moved_of = LS_NEW_ARRAY(arena, ls_moved, sharded->graph->segments.count + 1);
   for (int v = 0; v < sharded->values.count; v++) offload_plan->moved[v] = -1;
-  place_state(sharded, units, here, offload_plan);
+  place_state(sharded, units, present, offload_plan);
   if (offload_plan->activations) place_activations(sharded, chunks, recompute, stage, offload_plan);
   return offload_plan;
 }

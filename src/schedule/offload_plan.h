@@ -25,12 +25,12 @@ typedef struct ls_offload_plan {
  * unit. */
 bool ls_offload_plan_files(const ls_offload_plan *offload_plan, const ls_units *units);
 
-/* Of one stage, whose units are `here`. Of the optimizer's state the first units stay on the
+/* Of one stage, whose units are `present`. Of the optimizer's state the first units stay on the
  * device, as far as the layout's fraction allows. Activations move where one segment alone reads
  * them in backward and is the last to read them in forward, and no other stage takes them.
  * `recompute` may be NULL: nothing is made again. */
 ls_offload_plan *ls_offload_plan_make(const ls_sharded *sharded, const ls_units *units,
                                       const ls_chunks *chunks, const ls_recompute *recompute,
-                                      const bool *here, int stage);
+                                      const bool *present, int stage);
 
 #endif

@@ -33,7 +33,7 @@ typedef struct made {
   ls_chunks *chunks;
   ls_units *units;
   ls_recompute *recompute;
-  const bool *here;
+  const bool *present;
   ls_offload_plan *offload_plan;
   ls_schedule schedule;
 } made;
@@ -52,9 +52,9 @@ static made make(const ls_layout *layout, int stage) {
   assert_int_equal(ls_chunks_make(all.sharded, false, &all.chunks, &error), LS_OK);
   all.units = ls_units_make(all.sharded, all.chunks);
   all.recompute = ls_recompute_make(all.sharded, all.chunks);
-  all.here = ls_schedule_units_here(all.sharded, all.units, all.chunks, stage);
+  all.present = ls_schedule_units_here(all.sharded, all.units, all.chunks, stage);
   all.offload_plan =
-      ls_offload_plan_make(all.sharded, all.units, all.chunks, all.recompute, all.here, stage);
+      ls_offload_plan_make(all.sharded, all.units, all.chunks, all.recompute, all.present, stage);
   all.schedule =
       ls_schedule_step(all.sharded, all.units, all.chunks, all.recompute, all.offload_plan, stage);
   return all;
@@ -63,7 +63,7 @@ static made make(const ls_layout *layout, int stage) {
 static double share_away(const made *all) {
   double away = 0, sum = 0;
   for (int u = 0; u < all->units->count; u++) {
-    if (!all->here[u]) continue;
+    if (!all->present[u]) continue;
     sum += (double)all->units->items[u].elements;
     if (all->offload_plan->state[u]) away += (double)all->units->items[u].elements;
   }
@@ -159,7 +159,7 @@ static void check_update(const made *all) {
   int before = -1;
   const int norm = find(schedule, LS_ACTION_NORM, -1);
   for (int u = 0; u < all->units->count; u++) {
-    if (!all->here[u]) continue;
+    if (!all->present[u]) continue;
     const int update = find(schedule, LS_ACTION_UPDATE, u);
     assert_true(find(schedule, LS_WAIT_OF(RETURN, GRADIENTS), u) < norm);
     assert_true(norm < find(schedule, LS_BEGIN_OF(FETCH, STATE), u));

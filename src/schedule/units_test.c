@@ -45,8 +45,8 @@ static laid lay(ls_arena *arena, const char *text, const ls_layout *layout) {
 }
 
 static const ls_offload_plan *homes_of(const laid *of) {
-  const bool *here = ls_schedule_units_here(of->sharded, of->units, of->chunks, 0);
-  return ls_offload_plan_make(of->sharded, of->units, of->chunks, NULL, here, 0);
+  const bool *present = ls_schedule_units_here(of->sharded, of->units, of->chunks, 0);
+  return ls_offload_plan_make(of->sharded, of->units, of->chunks, NULL, present, 0);
 }
 
 static const char *name_of(const laid *of, const ls_unit_entry *entry) {

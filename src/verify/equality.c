@@ -105,7 +105,7 @@ static ls_status check_replicas(ls_rank *rank, job *work, ls_error *error) {
   ls_arena *scratch = ls_arena_create();
   ls_status status = LS_OK;
   for (int p = 0; p < program->parameter_count && status == LS_OK; p++) {
-    if (!program->parameters[p].here) continue;
+    if (!program->parameters[p].present) continue;
     const ls_value *stored = &program->values.items[program->parameters[p].part[LS_PART_STORED]];
     const ls_axes axes = ls_value_replicas(&program->mesh, stored);
     const int size = ls_mesh_size(&program->mesh, axes);

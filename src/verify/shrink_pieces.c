@@ -13,14 +13,15 @@ static unsigned pieces_of(const ls_program *program) {
   unsigned sides = 0;
   for (int p = 0; p < program->parameter_count; p++) {
     const ls_program_parameter *first = &program->parameters[p];
-    if (!first->here || first->part[LS_PART_GRADIENT] < 0) continue;
+    if (!first->present || first->part[LS_PART_GRADIENT] < 0) continue;
     const ls_value *value = &program->values.items[first->part[LS_PART_GRADIENT]];
     const int64_t shard = ls_value_shard(&program->mesh, value);
     if (shard == value->flat_elements) continue;
     int64_t end = 0;
     for (int q = 0; q < program->parameter_count; q++) {
       const ls_program_parameter *other = &program->parameters[q];
-      if (!other->here || other->unit != first->unit || other->part[LS_PART_GRADIENT] < 0) continue;
+      if (!other->present || other->unit != first->unit || other->part[LS_PART_GRADIENT] < 0)
+        continue;
       const ls_value *range = &program->values.items[other->part[LS_PART_GRADIENT]];
       if (range->flat_offset + range->global[0] > end) end = range->flat_offset + range->global[0];
     }

@@ -158,7 +158,7 @@ static int count_kind(const ls_timeline *timeline, ls_span_kind kind) {
   int count = 0;
   for (int i = 0; i < timeline->spans.count; i++) {
     const ls_timeline_span *span = &timeline->spans.items[i];
-    assert_int_equal(span->kind == LS_SPAN_MOVE, span->queue == LS_QUEUE_TRANSFER);
+    assert_int_equal(span->kind == LS_SPAN_MOVE, span->queue == LS_QUEUE_MOVE);
     count += span->kind == kind;
   }
   return count;

@@ -21,7 +21,8 @@ static const ls_program *program_with(const ls_page_layout *layout, int unit, in
   const int stages = ls_mesh_stages(&layout->stages[0]->mesh);
   for (int s = 0; s < stages; s++)
     for (int p = 0; p < layout->stages[s]->parameter_count; p++)
-      if (layout->stages[s]->parameters[p].here && layout->stages[s]->parameters[p].unit == unit) {
+      if (layout->stages[s]->parameters[p].present &&
+          layout->stages[s]->parameters[p].unit == unit) {
         *parameter = p;
         return layout->stages[s];
       }
@@ -37,7 +38,7 @@ static bool cut_by_tensor(const ls_program *program, int unit) {
   int64_t cut = 0, all = 0;
   for (int p = 0; p < program->parameter_count; p++) {
     const ls_program_parameter *about = &program->parameters[p];
-    if (!about->here || about->unit != unit) continue;
+    if (!about->present || about->unit != unit) continue;
     const ls_axes axes = ls_placement_axes(
         &program->mesh, &program->values.items[about->part[LS_PART_USED]].placement, LS_SHARDED,
         -1);
@@ -49,7 +50,7 @@ static bool cut_by_tensor(const ls_program *program, int unit) {
 
 static bool stage_has(const ls_program *program, int unit) {
   for (int p = 0; p < program->parameter_count; p++)
-    if (program->parameters[p].here && program->parameters[p].unit == unit) return true;
+    if (program->parameters[p].present && program->parameters[p].unit == unit) return true;
   return false;
 }
 

@@ -85,7 +85,7 @@ static void add_span(walk *of, const begun *from) {
   const bool message = ls_action_is_message(action);
   const bool moves =
       action->transfer == LS_TRANSFER_FETCH || action->transfer == LS_TRANSFER_RETURN;
-  const ls_queue queue = moves ? LS_QUEUE_TRANSFER : LS_QUEUE_COMMUNICATE;
+  const ls_queue queue = moves ? LS_QUEUE_MOVE : LS_QUEUE_COMMUNICATE;
   const ls_span_kind kind = message ? LS_SPAN_TRANSFER : moves ? LS_SPAN_MOVE : LS_SPAN_COLLECTIVE;
   if ((int)queue >= of->made->queues) of->made->queues = (int)queue + 1;
   LS_APPEND(of->arena, &of->made->spans);

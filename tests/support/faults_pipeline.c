@@ -190,7 +190,8 @@ static int tied_updated_apart(ls_program *program) {
   int hits = 0;
   for (int p = 0; p < program->parameter_count; p++) {
     const ls_program_parameter *parameter = &program->parameters[p];
-    for (int i = 0; i < program->instructions.count && parameter->here && !parameter->gives; i++) {
+    for (int i = 0; i < program->instructions.count && parameter->present && !parameter->owner;
+         i++) {
       if (at(program, i)->kind != LS_OP_ADAMW ||
           at(program, i)->out[0] != parameter->part[LS_PART_MASTER])
         continue;

@@ -434,7 +434,7 @@ static bool move_receive(mutator *m) {
   return true;
 }
 
-static bool move_cut(mutator *m) {
+static bool move_boundary(mutator *m) {
   const int before = m->program->replay_boundary;
   if (before < 0) return false;
   m->program->replay_boundary = near_by(m, before, 6);
@@ -619,7 +619,7 @@ enum { NEVER, AT_TIMES };
   X("double an action", double_action, AT_TIMES)            \
   X("swap two actions", swap_actions, AT_TIMES)             \
   X("move a receive", move_receive, AT_TIMES)               \
-  X("move the cut", move_cut, AT_TIMES)                     \
+  X("move the replay boundary", move_boundary, AT_TIMES)    \
   X("flip first", flip_first, NEVER)                        \
   X("change a microbatch", change_microbatch, AT_TIMES)     \
   X("rebind a live interval", rebind, NEVER)                \
@@ -672,7 +672,7 @@ static void delay_body(mutator *m, const ls_body *body, ls_instruction *made, bo
     int chosen = -1;
     const int late = draw(m, 4) ? 0 : 1; /* the queue that goes second, mostly one of them */
     for (int turn = 0; turn < LS_QUEUE_COUNT && chosen < 0; turn++) {
-      const int queue = turn == 2 ? LS_QUEUE_TRANSFER : turn ? late : !late;
+      const int queue = turn == 2 ? LS_QUEUE_MOVE : turn ? late : !late;
       while (next[queue] < body->count &&
              (done[next[queue]] || items[next[queue]].queue != (ls_queue)queue))
         next[queue]++;

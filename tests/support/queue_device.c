@@ -147,7 +147,7 @@ static void set_cell(const ls_program *program, char *const *pools, ls_cell cell
 static void fill(const ls_program *program, int number, char *const *pools, uint64_t seed) {
   for (int p = 0; p < program->parameter_count; p++) {
     const ls_program_parameter *each = &program->parameters[p];
-    if (!each->here) continue;
+    if (!each->present) continue;
     for (int part = 0; part < LS_PART_COUNT; part++)
       if (ls_state_row_of((ls_state_part)part)->kept)
         draw(program, number, pools, each->part[part], seed, part == LS_PART_MOMENT2);
