@@ -1,7 +1,6 @@
 #include <jansson.h>
 #include <string.h>
 
-#include "base/file.h"
 #include "ir/saved.h"
 #include "ir/saved_fields.h"
 
@@ -635,12 +634,4 @@ ls_status ls_program_parse(ls_arena *arena, const char *name, const char *text, 
   json_decref(root);
   *program = l.program;
   return status;
-}
-
-ls_status ls_program_load(ls_arena *arena, const char *path, ls_program **program,
-                          ls_error *error) {
-  char *text;
-  size_t bytes;
-  LS_TRY(ls_file_read(arena, path, &text, &bytes, error));
-  return ls_program_parse(arena, path, text, bytes, program, error);
 }

@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
 #include "ir/saved.h"
 #include "ir/saved_fields.h"
 
@@ -188,12 +187,4 @@ const char *ls_program_text(ls_arena *arena, const ls_program *program) {
   const char *kept = ls_arena_strdup(arena, text);
   free(text);
   return kept;
-}
-
-ls_status ls_program_save(const ls_program *program, const char *path, ls_error *error) {
-  ls_arena *arena = ls_arena_create();
-  const char *text = ls_program_text(arena, program);
-  const ls_status status = ls_file_write(path, text, strlen(text), error);
-  ls_arena_destroy(&arena);
-  return status;
 }

@@ -1,7 +1,7 @@
 /* The saved form of a program: JSON that holds all a run needs, no graph and no model.
  *
- *   LS_TRY(ls_program_save(program, "runs/bible/program.json", error));
- *   LS_TRY(ls_program_load(arena, "runs/bible/program.json", &program, error));
+ *   const char *text = ls_program_text(arena, made);
+ *   LS_TRY(ls_program_parse(arena, "program.json", text, strlen(text), &program, error));
  *
  * What is loaded is checked: every index, offset and size lies inside what it refers to, so that a
  * damaged file is refused (LS_INPUT, naming the file and the part) and never runs. Thread-safe. */
@@ -16,9 +16,5 @@ const char *ls_program_text(ls_arena *arena, const ls_program *program);
 /* Reads it back; `name` stands for the file in errors. The program lives in the arena. */
 LS_CHECKED ls_status ls_program_parse(ls_arena *arena, const char *name, const char *text,
                                       size_t bytes, ls_program **program, ls_error *error);
-
-LS_CHECKED ls_status ls_program_save(const ls_program *program, const char *path, ls_error *error);
-LS_CHECKED ls_status ls_program_load(ls_arena *arena, const char *path, ls_program **program,
-                                     ls_error *error);
 
 #endif

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -96,23 +95,6 @@ static void test_round_trip(void **state) {
       free(after);
       ls_arena_destroy(&arena);
     }
-}
-
-static void test_file(void **state) {
-  (void)state;
-  ls_arena *arena = ls_arena_create();
-  ls_error error = {0};
-  char path[] = "/tmp/lockstep-program-XXXXXX";
-  const int file = mkstemp(path);
-  assert_true(file >= 0);
-  close(file);
-  const ls_program *made = compile(arena, 1, LS_PROGRAM_STEP);
-  assert_int_equal(ls_program_save(made, path, &error), LS_OK);
-  ls_program *loaded;
-  assert_int_equal(ls_program_load(arena, path, &loaded, &error), LS_OK);
-  assert_string_equal(ls_program_text(arena, loaded), ls_program_text(arena, made));
-  unlink(path);
-  ls_arena_destroy(&arena);
 }
 
 static void refuse(const char *from, const char *to, const char *expected) {
@@ -276,7 +258,6 @@ static void test_names_of_parts_are_checked(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_round_trip),
-                                     cmocka_unit_test(test_file),
                                      cmocka_unit_test(test_damage_is_named),
                                      cmocka_unit_test(test_settings_of_ops_are_checked),
                                      cmocka_unit_test(test_names_of_parts_are_checked),
