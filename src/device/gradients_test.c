@@ -62,7 +62,7 @@ static ls_attributes attributes_of(const subject *s) {
                          .softmax_scale = 0.7,
                          .scale = s->seed % 2 ? 1.75 : 0,
                          .activation = gelu ? (s->seed % 2 ? LS_GELU_TANH : LS_GELU_ERF)
-                                            : (ls_activation)(s->seed % 3)};
+                                            : (ls_activation)(s->seed % LS_ACTIVATION_COUNT)};
 }
 
 static ls_tensor_id parameter(subject *s, const char *name, int64_t rows, int64_t columns) {

@@ -212,7 +212,7 @@ static void make_case(kernel_case *test, ls_op_kind kind, ls_dtype dtype, uint64
                       bool padded) {
   const bool gelu = kind == LS_OP_GELU || kind == LS_OP_GELU_BWD;
   const ls_activation activation =
-      gelu ? (seed % 2 ? LS_GELU_TANH : LS_GELU_ERF) : (ls_activation)(seed % 3);
+      gelu ? (seed % 2 ? LS_GELU_TANH : LS_GELU_ERF) : (ls_activation)(seed % LS_ACTIVATION_COUNT);
   *test = (kernel_case){.kind = kind, .seed = seed, .padded = padded, .dtype = dtype};
   test->labels = ls_op_labels_read(kind);
   test->attributes = (ls_attributes){.sequence = draw(seed, 'T', 1, 7),

@@ -1,8 +1,9 @@
 /* The op table: one row for each kind of computation a training step is made of.
  *
  * A row is data: names of dimensions in the manner of einsum, from which `shard` derives every
- * placement and every collective; and functions for shapes, gradients and costs. To add an op:
- * add its name to LS_OPS, its row to op_table.c, its reference kernel to device/reference.
+ * placement, every collective and every shape; which ops make its gradients; and where it costs
+ * work, a function that counts it. To add an op: add its name to LS_OPS, its row to op_table.c, its
+ * reference kernel to device/reference. docs/extending.md has the rest.
  *
  * Labels: operands are separated by commas, inputs from outputs by "->", the dimensions of an
  * operand by blanks. A dimension may be a product of labels, major first: "gr" is KV-head groups

@@ -68,7 +68,10 @@ ls_dtype ls_layout_dtype(const ls_layout *layout, ls_precision precision) {
 }
 
 const char *ls_zero_name(int zero) {
-  static const char *const names[] = {"ddp", "zero-1", "zero-2", "zero-3"};
+#define LS_STRATEGY_NAME(name, parameters, gradients, state) name,
+  static const char *const names[] = {LS_DATA_STRATEGIES(LS_STRATEGY_NAME)};
+#undef LS_STRATEGY_NAME
+  LS_ASSERT(zero >= 0 && zero < LS_DATA_STRATEGY_COUNT);
   return names[zero];
 }
 

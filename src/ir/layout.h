@@ -38,6 +38,20 @@ typedef enum ls_tier {
 
 const char *ls_tier_name(ls_tier tier);
 
+/* The data strategies, in the order of the numbers of `zero`: name; then where on dp_shard
+ * parameters lie between steps, gradients while they are added up over microbatches (LS_PARTIAL:
+ * reduced at the end of the step alone), and master weights and moments, and so the reduced
+ * gradient. */
+#define LS_DATA_STRATEGIES(X)                                  \
+  X("ddp", LS_REPLICATED, LS_PARTIAL, LS_REPLICATED)           \
+  X("zero-1", LS_REPLICATED, LS_PARTIAL, LS_SHARDED_FLAT)      \
+  X("zero-2", LS_REPLICATED, LS_SHARDED_FLAT, LS_SHARDED_FLAT) \
+  X("zero-3", LS_SHARDED_FLAT, LS_SHARDED_FLAT, LS_SHARDED_FLAT)
+
+#define LS_COUNT_STRATEGY(name, parameters, gradients, state) +1
+enum { LS_DATA_STRATEGY_COUNT = LS_DATA_STRATEGIES(LS_COUNT_STRATEGY) };
+#undef LS_COUNT_STRATEGY
+
 /* What waits outside the device, by tier. */
 typedef struct ls_offload {
   ls_tier optimizer;         /* master weights and moments; updated by the host */
@@ -57,7 +71,7 @@ typedef struct ls_layout {
   int chunks;         /* of each stage; 0: as the schedule usually has */
   /* Update before the global norm is known, and validate after the next step's first passes. */
   bool post_validation;
-  int zero; /* row of the data strategies: 0 to 3 */
+  int zero; /* row of LS_DATA_STRATEGIES */
   bool sequence_parallel;
   int microbatches;
   int layers_per_unit; /* 0: one */
@@ -93,7 +107,7 @@ void ls_layout_set_data_ranks(ls_layout *layout, int replicas, int shards);
 /* What a tensor of this precision is stored in. */
 ls_dtype ls_layout_dtype(const ls_layout *layout, ls_precision precision);
 
-/* "ddp" for 0, "zero-1" to "zero-3". */
+/* The name of a row of LS_DATA_STRATEGIES: "ddp" for 0. */
 const char *ls_zero_name(int zero);
 
 /* One device, fp32, one microbatch, AdamW with the run file's defaults. */

@@ -160,12 +160,18 @@ static void test_settings_of_ops_are_checked(void **state) {
     const char *op;
     int field;
     double number;
-  } wrong[] = {{"swiglu", ACTIVATION, 3},      {"swiglu", ACTIVATION, 1e300},
-               {"swiglu", ACTIVATION, -1},     {"swiglu", ACTIVATION, 0.5},
-               {"attention", HEAD_DIM, 0},     {"attention", KV_HEADS, 0},
-               {"attention", SEQUENCE, 0},     {"attention", HEAD_DIM, 2.5},
-               {"attention", HEAD_DIM, 1e300}, {"attention_bwd", HEAD_DIM, 0},
-               {"attention_bwd", KV_HEADS, 0}, {"rope", HEAD_DIM, 0}};
+  } wrong[] = {{"swiglu", ACTIVATION, LS_ACTIVATION_COUNT},
+               {"swiglu", ACTIVATION, 1e300},
+               {"swiglu", ACTIVATION, -1},
+               {"swiglu", ACTIVATION, 0.5},
+               {"attention", HEAD_DIM, 0},
+               {"attention", KV_HEADS, 0},
+               {"attention", SEQUENCE, 0},
+               {"attention", HEAD_DIM, 2.5},
+               {"attention", HEAD_DIM, 1e300},
+               {"attention_bwd", HEAD_DIM, 0},
+               {"attention_bwd", KV_HEADS, 0},
+               {"rope", HEAD_DIM, 0}};
   ls_arena *arena = ls_arena_create();
   const char *text = ls_program_text(arena, compile(arena, 1, LS_PROGRAM_STEP));
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {

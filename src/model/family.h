@@ -132,6 +132,9 @@ ls_tensor_id ls_decoder_final_norm(ls_builder *builder, ls_tensor_id x);
 LS_CHECKED ls_status ls_read_heads(const ls_json_object *json, int64_t kv_fallback,
                                    int64_t head_fallback, ls_model_config *config, ls_error *error);
 
+/* The usual name of an activation: "silu", "gelu_new". */
+const char *ls_activation_name(ls_activation activation);
+
 /* The activation named by `key`, one of those whose bit 1 << ls_activation is in `allowed`. */
 LS_CHECKED ls_status ls_read_activation(const ls_json_object *json, const char *key,
                                         const char *fallback, unsigned allowed,

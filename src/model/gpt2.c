@@ -57,7 +57,7 @@ static ls_status read_gpt2(ls_arena *arena, const ls_json_object *json, ls_model
 }
 
 static int write_gpt2(json_t *json, const ls_model_config *config) {
-  const char *activation = config->activation == LS_GELU_ERF ? "gelu" : "gelu_new";
+  const char *activation = ls_activation_name(config->activation);
   int failed = json_object_set_new(json, "activation_function", json_string(activation));
   failed |= json_object_set_new(json, "n_inner", json_integer(config->mlp_width));
   failed |= json_object_set_new(json, "scale_attn_weights",

@@ -48,7 +48,8 @@ static json_t *rope_object(const ls_model_config *config) {
 }
 
 static int write_llama(json_t *json, const ls_model_config *config) {
-  int failed = json_object_set_new(json, "hidden_act", json_string("silu"));
+  int failed =
+      json_object_set_new(json, "hidden_act", json_string(ls_activation_name(config->activation)));
   failed |= json_object_set_new(json, "num_key_value_heads", json_integer(config->kv_heads));
   failed |= json_object_set_new(json, "head_dim", json_integer(config->head_dim));
   failed |= json_object_set_new(json, "rope_theta", json_real(config->rope_theta));

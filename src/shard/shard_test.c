@@ -12,6 +12,7 @@
 #include "base/random.h"
 #include "model/model.h"
 #include "shard/resolve.h"
+#include "text/run_keys.h"
 
 static const char llama[] =
     "{\"model_type\": \"llama\", \"vocab_size\": %d, \"hidden_size\": %d, \"intermediate_size\": "
@@ -69,14 +70,40 @@ static void test_refusals_name_the_nearest_legal_choice(void **state) {
                  "12 sequences per microbatch over 8 data-parallel ranks: use a batch that is a "
                  "multiple of 24");
   layout = layout_of(1, 1, 1, false);
-  layout.zero = 4;
-  assert_refused(six, &layout, "zero=4: expected 0, 1, 2 or 3");
+  layout.zero = LS_DATA_STRATEGY_COUNT;
+  assert_refused(six, &layout,
+                 ls_arena_printf(arena, "zero=%d: expected 0 to %d", LS_DATA_STRATEGY_COUNT,
+                                 LS_DATA_STRATEGY_COUNT - 1));
   layout = layout_of(0, 1, 1, false);
   assert_refused(
       six, &layout,
       "mesh.pp=1, mesh.dp_replicate=0, mesh.dp_shard=1, mesh.tp=1, 1 microbatches: each must be at "
       "least 1");
   ls_arena_destroy(&arena);
+}
+
+/* A row that is none of these compiles to a program that check refutes, with a reason far from the
+ * row. And the run file's key has a number for each row. */
+static void test_data_strategies_can_be_lowered(void **state) {
+  (void)state;
+  for (int zero = 0; zero < LS_DATA_STRATEGY_COUNT; zero++) {
+    const ls_data_strategy *row = ls_data_strategy_row(zero);
+    const char *name = ls_zero_name(zero);
+    if (row->parameters == LS_PARTIAL || row->state == LS_PARTIAL)
+      fail_msg("%s: parameters or state are partial; expected R or S(flat)", name);
+    if (row->gradients == LS_REPLICATED)
+      fail_msg(
+          "%s: gradients are added up as R, and no all-reduce adds to what is there; expected "
+          "P or S(flat)",
+          name);
+    if (row->parameters == LS_SHARDED_FLAT && row->state != LS_SHARDED_FLAT)
+      fail_msg("%s: parameters are S(flat) and their state is R; expected S(flat)", name);
+  }
+  const ls_run_key *key = ls_run_key_find("zero");
+  assert_non_null(key);
+  if (key->high != LS_DATA_STRATEGY_COUNT - 1)
+    fail_msg("the key zero ends at %g (src/text/run_keys.c), LS_DATA_STRATEGIES at %d", key->high,
+             LS_DATA_STRATEGY_COUNT - 1);
 }
 
 static void test_tp_beyond_the_kv_heads_splits_in_two_axes(void **state) {
@@ -368,6 +395,7 @@ static void test_placements_print(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_refusals_name_the_nearest_legal_choice),
+      cmocka_unit_test(test_data_strategies_can_be_lowered),
       cmocka_unit_test(test_tp_beyond_the_kv_heads_splits_in_two_axes),
       cmocka_unit_test(test_uneven_cut_of_a_vocabulary),
       cmocka_unit_test(test_parts_cover_everything_once),

@@ -6,10 +6,9 @@
 #include "ir/state.h"
 
 static const ls_data_strategy data_strategies[] = {
-    {LS_REPLICATED, LS_PARTIAL, LS_REPLICATED},
-    {LS_REPLICATED, LS_PARTIAL, LS_SHARDED_FLAT},
-    {LS_REPLICATED, LS_SHARDED_FLAT, LS_SHARDED_FLAT},
-    {LS_SHARDED_FLAT, LS_SHARDED_FLAT, LS_SHARDED_FLAT},
+#define LS_STRATEGY_ROW(name, parameters, gradients, state) {parameters, gradients, state},
+    LS_DATA_STRATEGIES(LS_STRATEGY_ROW)
+#undef LS_STRATEGY_ROW
 };
 
 #define CUT_0 \
@@ -28,7 +27,7 @@ static const ls_place tensor_strategy[LS_TP_COUNT][2] = {
 };
 
 const ls_data_strategy *ls_data_strategy_row(int zero) {
-  LS_ASSERT(zero >= 0 && zero <= 3);
+  LS_ASSERT(zero >= 0 && zero < LS_DATA_STRATEGY_COUNT);
   return &data_strategies[zero];
 }
 
@@ -107,12 +106,14 @@ ls_status ls_layout_mesh(const ls_layout *layout, const ls_graph *graph, ls_mesh
         "mesh.pp=%d, mesh.dp_replicate=%d, mesh.dp_shard=%d, mesh.tp=%d, %d microbatches: "
         "each must be at least 1",
         layout->pp, layout->dp_replicate, layout->dp_shard, layout->tp, layout->microbatches);
-  if (layout->zero < 0 || layout->zero > 3)
-    return ls_fail(error, LS_INPUT, "zero=%d: expected 0, 1, 2 or 3", layout->zero);
+  if (layout->zero < 0 || layout->zero >= LS_DATA_STRATEGY_COUNT)
+    return ls_fail(error, LS_INPUT, "zero=%d: expected 0 to %d", layout->zero,
+                   LS_DATA_STRATEGY_COUNT - 1);
   if (!tp_fits(graph->heads, graph->kv_heads, layout->tp))
     return refuse_tp(graph, layout->tp, error);
   LS_TRY(check_post_validation(layout, error));
-  if (layout->offload.parameters && layout->dp_shard > 1 && layout->zero < 3)
+  if (layout->offload.parameters && layout->dp_shard > 1 &&
+      ls_data_strategy_row(layout->zero)->parameters == LS_REPLICATED)
     return ls_fail(error, LS_INPUT,
                    "offload.parameters=%s with zero=%d, where every rank stores them whole: use "
                    "zero=3, or offload.parameters=none",

@@ -1,7 +1,8 @@
 /* Strategies as rows of placements.
  *
- * A data strategy says what dp_shard shards; the tensor strategy says what each kind of cut becomes
- * on the two tp sub-axes, and where the residual stream lies. A new strategy is a new row. */
+ * A data strategy (LS_DATA_STRATEGIES in ir/layout.h) says what dp_shard shards; the tensor
+ * strategy says what each kind of cut becomes on the two tp sub-axes, and where the residual stream
+ * lies. A new strategy is a new row. */
 #ifndef LS_SHARD_STRATEGY_H
 #define LS_SHARD_STRATEGY_H
 
@@ -9,14 +10,13 @@
 #include "ir/layout.h"
 #include "ir/mesh.h"
 
-/* Where the parts of a unit lie on dp_shard. */
+/* Where the parts of a unit lie on dp_shard: a row of LS_DATA_STRATEGIES (ir/layout.h). */
 typedef struct ls_data_strategy {
   ls_place_kind parameters; /* as stored between steps; used whole */
   ls_place_kind gradients; /* as added up over microbatches: LS_PARTIAL until the end of the step */
   ls_place_kind state;     /* master weights and moments, and so the reduced gradient */
 } ls_data_strategy;
 
-/* Row 0 DDP, 1 ZeRO-1, 2 ZeRO-2, 3 ZeRO-3 / FSDP. */
 const ls_data_strategy *ls_data_strategy_row(int zero);
 
 /* Where a parameter lies on the tensor axes when it is used. */

@@ -31,9 +31,9 @@ static inline void make_elementwise(op_case *c) {
   const int64_t which = random_below(8), columns = random_below(4) ? any_size() : 2500;
   const operand matrix = matrix_of(any_rows(), columns, 2, random_below(4));
   c->kind = kinds[which];
-  c->attributes.activation = (ls_activation)(1 + random_below(2));
+  c->attributes.activation = (ls_activation)(1 + random_below(LS_ACTIVATION_COUNT - 1));
   if (c->kind == LS_OP_SWIGLU || c->kind == LS_OP_SWIGLU_BWD)
-    c->attributes.activation = (ls_activation)random_below(3);
+    c->attributes.activation = (ls_activation)random_below(LS_ACTIVATION_COUNT);
   c->attributes.softcap = 1.5;
   c->inputs = inputs[which];
   c->outputs = c->kind == LS_OP_SWIGLU_BWD ? 2 : 1;

@@ -11,7 +11,7 @@ static bool repeats(const ls_layout *layout) {
 }
 
 static void add_mesh(ls_arena *arena, ls_test_layouts *all, int replicate, int shard, int tp) {
-  for (int zero = 1; zero <= 3; zero++)
+  for (int zero = 1; zero < LS_DATA_STRATEGY_COUNT; zero++)
     for (int sp = 0; sp < 2; sp++)
       for (int microbatches = 1; microbatches <= 3; microbatches += 2) {
         ls_layout layout = ls_layout_default();

@@ -15,9 +15,9 @@ typedef struct ls_test_layouts {
   int count, capacity;
 } ls_test_layouts;
 
-/* {factorisations of 1, 2, 3, 4, 5, 6, 8, 12, 16 ranks} x {ZeRO 1, 2, 3} x {sequence parallel on,
- * off} x {1, 3 microbatches}, without those that compile to the program of another; in fp64 with
- * the default optimizer. Not every one is legal for every model. */
+/* {factorisations of 1, 2, 3, 4, 5, 6, 8, 12, 16 ranks} x {data strategies but 0} x {sequence
+ * parallel on, off} x {1, 3 microbatches}, without those that compile to the program of another; in
+ * fp64 with the default optimizer. Not every one is legal for every model. */
 ls_test_layouts ls_test_layouts_all(ls_arena *arena);
 
 /* Ranks of its mesh. */

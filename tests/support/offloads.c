@@ -18,7 +18,7 @@ ls_layout ls_test_offload_layout(int sample) {
   ls_layout layout = ls_layout_default();
   const int type = choose(sample, 0, 4);
   layout.compute = types[type];
-  layout.zero = choose(sample, 1, 4);
+  layout.zero = choose(sample, 1, LS_DATA_STRATEGY_COUNT);
   layout.dp_shard = 1 + choose(sample, 2, 3);
   layout.dp_replicate = choose(sample, 3, 4) == 0 ? 2 : 1;
   layout.tp = choose(sample, 4, 2) ? (ls_test_offload_shape(sample) == 0 ? 2 : 3) : 1;

@@ -128,7 +128,7 @@ static void choose_mesh(dice *of, const ls_model_config *config, ls_layout *layo
   layout->tp = (int)between(of, 1, config->heads);
   while (!fits(config->heads, config->kv_heads, layout->tp)) layout->tp--;
   layout->sequence_parallel = layout->tp > 1 && throw(of, 2);
-  layout->zero = (int) throw(of, 4);
+  layout->zero = (int) throw(of, LS_DATA_STRATEGY_COUNT);
   layout->gather = (ls_when) throw(of, 3);
   layout->reduce = (ls_when) throw(of, 3);
 }

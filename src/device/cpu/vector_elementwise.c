@@ -246,36 +246,35 @@ static ls_status kernel_copy(const ls_kernel_args *args, ls_error *error) {
                  ls_dtype_name(in->dtype));
 }
 
-/* By activation. */
+/* By activation; NULL: no model has it in that form. */
 static const struct {
   piece_function alone, alone_bwd, gated, gated_bwd;
-} activations[] = {
+} activations[LS_ACTIVATION_COUNT] = {
     [LS_SILU] = {NULL, NULL, piece_swiglu, piece_swiglu_bwd},
     [LS_GELU_TANH] = {piece_gelu_tanh, piece_gelu_tanh_bwd, piece_geglu_tanh, piece_geglu_tanh_bwd},
     [LS_GELU_ERF] = {piece_gelu_erf, piece_gelu_erf_bwd, piece_geglu_erf, piece_geglu_erf_bwd},
 };
 
-static ls_status alone(const ls_kernel_args *args, piece_function function, ls_error *error) {
+static ls_status activate(const ls_kernel_args *args, piece_function function, ls_error *error) {
   if (function) return elementwise(args, function);
-  return ls_fail(error, LS_INTERNAL, "gelu without a kind; expected tanh or erf");
+  return ls_fail(error, LS_INTERNAL, "activation %d; expected one with a kernel of this form",
+                 (int)args->attributes->activation);
 }
 
 static ls_status kernel_gelu(const ls_kernel_args *args, ls_error *error) {
-  return alone(args, activations[args->attributes->activation].alone, error);
+  return activate(args, activations[args->attributes->activation].alone, error);
 }
 
 static ls_status kernel_gelu_bwd(const ls_kernel_args *args, ls_error *error) {
-  return alone(args, activations[args->attributes->activation].alone_bwd, error);
+  return activate(args, activations[args->attributes->activation].alone_bwd, error);
 }
 
 static ls_status kernel_swiglu(const ls_kernel_args *args, ls_error *error) {
-  (void)error;
-  return elementwise(args, activations[args->attributes->activation].gated);
+  return activate(args, activations[args->attributes->activation].gated, error);
 }
 
 static ls_status kernel_swiglu_bwd(const ls_kernel_args *args, ls_error *error) {
-  (void)error;
-  return elementwise(args, activations[args->attributes->activation].gated_bwd);
+  return activate(args, activations[args->attributes->activation].gated_bwd, error);
 }
 
 void LS_VECTOR(ls_fill_elementwise)(ls_kernel_table *table) {

@@ -44,16 +44,19 @@ static double sigmoid(double x) {
 
 /* The activation at x; *slope takes its derivative there. */
 static double activate(ls_activation which, double x, double *slope) {
-  if (which == LS_SILU) {
-    const double share = sigmoid(x);
-    *slope = share * (1 + x * (1 - share));
-    return x * share;
-  }
-  if (which == LS_GELU_TANH) {
-    const double inner = tanh(root_two_over_pi * (x + cubic * x * x * x));
-    const double inner_slope = (1 - inner * inner) * root_two_over_pi * (1 + 3 * cubic * x * x);
-    *slope = 0.5 * (1 + inner) + 0.5 * x * inner_slope;
-    return 0.5 * x * (1 + inner);
+  switch (which) {
+    case LS_SILU: {
+      const double share = sigmoid(x);
+      *slope = share * (1 + x * (1 - share));
+      return x * share;
+    }
+    case LS_GELU_TANH: {
+      const double inner = tanh(root_two_over_pi * (x + cubic * x * x * x));
+      const double inner_slope = (1 - inner * inner) * root_two_over_pi * (1 + 3 * cubic * x * x);
+      *slope = 0.5 * (1 + inner) + 0.5 * x * inner_slope;
+      return 0.5 * x * (1 + inner);
+    }
+    case LS_GELU_ERF: break;
   }
   const double normal = 0.5 * (1 + erf(x * root_half));
   *slope = normal + x * inverse_root_two_pi * exp(-0.5 * x * x);
