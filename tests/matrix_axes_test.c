@@ -1,7 +1,9 @@
 /* A mesh of axes that the product has no row for: "replicate twice" and "shard twice", as four
- * axes, in two orders. Nothing outside of this test knows of them, and every layout that can be had
- * so, a third of them for each model, is the same training as one device: in fp64 on the reference
- * kernels and the real collectives, its programs proved, every other one saved and read back. */
+ * axes, in two orders; and a third of the meshes cut tokens, and units into shards, in another
+ * order than their own. Nothing outside of this test knows of them, and every layout that can be
+ * had so, a third of them for each model, is the same training as one device: in fp64 on the
+ * reference kernels and the real collectives, its programs proved, every other one saved and read
+ * back. */
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -42,23 +44,48 @@ static int first_factor(int ranks) {
   return ranks % 2 == 0 ? 2 : ranks % 3 == 0 ? 3 : 1;
 }
 
-/* The mesh of a layout, its two data axes each as two. Interleaved: shard, replicate, shard,
- * replicate. */
-static ls_mesh split(const ls_mesh *usual, bool interleaved) {
+/* How a layout's mesh is split. */
+typedef struct axes_of {
+  bool interleaved; /* shard, replicate, shard, replicate */
+  bool reversed;    /* what several axes cut, the mesh's inner one cuts first */
+} axes_of;
+
+/* The mesh of a layout, its two data axes each as two. Data axes divide tokens before others. */
+static ls_mesh split(const ls_mesh *usual, axes_of how) {
   const int replicate = usual->axes[LS_AXIS_DP_REPLICATE].size;
   const int shard = usual->axes[LS_AXIS_DP_SHARD].size;
   const int copies = first_factor(replicate), shards = first_factor(shard);
-  const ls_axis data[4] = {
-      {"between", "replicate", LS_MESH_REPLICATE, LS_SHARES_SEQUENCES, copies},
-      {"within", "replicate", LS_MESH_REPLICATE, LS_SHARES_SEQUENCES, replicate / copies},
-      {"far", "shard", LS_MESH_SHARD, LS_SHARES_SEQUENCES, shards},
-      {"near", "shard", LS_MESH_SHARD, LS_SHARES_SEQUENCES, shard / shards}};
+  const ls_axis data[4] = {{.name = "between",
+                            .part = "replicate",
+                            .role = LS_MESH_REPLICATE,
+                            .shares = LS_SHARES_SEQUENCES,
+                            .size = copies},
+                           {.name = "within",
+                            .part = "replicate",
+                            .role = LS_MESH_REPLICATE,
+                            .shares = LS_SHARES_SEQUENCES,
+                            .size = replicate / copies},
+                           {.name = "far",
+                            .part = "shard",
+                            .role = LS_MESH_SHARD,
+                            .shares = LS_SHARES_SEQUENCES,
+                            .size = shards},
+                           {.name = "near",
+                            .part = "shard",
+                            .role = LS_MESH_SHARD,
+                            .shares = LS_SHARES_SEQUENCES,
+                            .size = shard / shards}};
   static const int orders[2][4] = {{0, 1, 2, 3}, {2, 0, 3, 1}};
   ls_mesh mesh = {0};
   ls_mesh_add(&mesh, &usual->axes[LS_AXIS_PP]);
-  for (int a = 0; a < 4; a++) ls_mesh_add(&mesh, &data[orders[interleaved][a]]);
+  for (int a = 0; a < 4; a++) ls_mesh_add(&mesh, &data[orders[how.interleaved][a]]);
   ls_mesh_add(&mesh, &usual->axes[LS_AXIS_TP_KV]);
   ls_mesh_add(&mesh, &usual->axes[LS_AXIS_TP_GROUP]);
+  for (int a = 1; a < mesh.count && how.reversed; a++) {
+    ls_axis *axis = &mesh.axes[a];
+    axis->order[LS_CUT_FLAT] = mesh.count - a;
+    axis->order[LS_CUT_TOKENS] = axis->role == LS_MESH_TENSOR ? 2 * mesh.count - a : mesh.count - a;
+  }
   return mesh;
 }
 
@@ -88,16 +115,16 @@ typedef struct matrix {
   double worst;
 } matrix;
 
-static void run_case(matrix *of, ls_layout layout, bool interleaved) {
+static void run_case(matrix *of, ls_layout layout, axes_of how) {
   ls_arena *arena = ls_arena_create();
   ls_error error = {0};
   ls_mesh usual;
   if (ls_layout_mesh(&layout, build(arena, &of->config, &layout), &usual, &error) == LS_OK) {
-    const ls_mesh mesh = split(&usual, interleaved);
+    const ls_mesh mesh = split(&usual, how);
     layout.mesh = &mesh;
-    const char *name =
-        ls_arena_printf(arena, "%s, pp=%d%s", ls_test_layout_print(arena, &layout, of->shape->name),
-                        layout.pp, interleaved ? ", interleaved" : "");
+    const char *name = ls_arena_printf(
+        arena, "%s, pp=%d%s%s", ls_test_layout_print(arena, &layout, of->shape->name), layout.pp,
+        how.interleaved ? ", interleaved" : "", how.reversed ? ", reversed" : "");
     prove(&of->config, &layout, name);
     of->experiment.saved = of->run % 2;
     ls_trajectory found;
@@ -141,10 +168,10 @@ static void run_model(matrix *of) {
     ls_layout layout = all.items[l];
     if (!is_split(&layout) || l % LS_TEST_SHAPES != of->number) continue;
     layout.reduce = l % 5 == 0 ? LS_WHEN_STEP : LS_WHEN_AUTO;
-    run_case(of, layout, l / LS_TEST_SHAPES & 1);
+    const axes_of how = {l / LS_TEST_SHAPES & 1, of->run % 3 == 2};
+    run_case(of, layout, how);
     layout.pp = MOST_STAGES;
-    if (ls_test_layout_ranks(&layout) <= 16 && l % 4 == 0)
-      run_case(of, layout, l / LS_TEST_SHAPES & 1);
+    if (ls_test_layout_ranks(&layout) <= 16 && l % 4 == 0) run_case(of, layout, how);
   }
   ls_arena_destroy(&arena);
 }
@@ -179,7 +206,7 @@ static void test_reasons_name_the_axes(void **state) {
   ls_error error = {0};
   ls_graph *graph = build(arena, &config, &layout);
   assert_int_equal(ls_layout_mesh(&layout, graph, &usual, &error), LS_OK);
-  const ls_mesh mesh = split(&usual, false);
+  const ls_mesh mesh = split(&usual, (axes_of){false, false});
   layout.mesh = &mesh;
   ls_graph_backward(graph);
   ls_program *program;

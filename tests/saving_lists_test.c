@@ -305,8 +305,9 @@ static void find_asked(const ls_program *program, int first_rank, bool loading, 
   const int shard = of.first + (int)(ls_random_bits(seed, 6, 0) % (uint64_t)(of.end - of.first));
   const ls_axes others = of.axes & ~of.flat;
   now.part = of.part;
-  now.rank = first_rank + ls_mesh_rank_at(mesh, of.flat, shard) +
-             ls_mesh_rank_at(mesh, others, ls_mesh_index(mesh, now.rank, others));
+  now.rank = first_rank + ls_mesh_member(mesh, 0, ls_mesh_order(of.flat), shard) +
+             ls_mesh_member(mesh, 0, ls_mesh_order(others),
+                            ls_mesh_index(mesh, now.rank, ls_mesh_order(others)));
 }
 
 /* Of the parameter and the part that the seed says. False: that has nothing to damage. */

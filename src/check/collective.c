@@ -2,25 +2,50 @@
  * value is as they expect. Every rank of the stage runs the same list, so they meet. */
 #include "check/proof.h"
 
+/* Whether the collective takes what lies there on an axis. */
+static bool takes(const ls_instruction *instruction, ls_place place, ls_place cut) {
+  switch (instruction->collective) {
+    case LS_ALL_GATHER: return place.kind == cut.kind && place.dim == cut.dim && !place.shift;
+    case LS_ALL_TO_ALL: return place.kind == LS_SHARDED && !place.shift;
+    case LS_PERMUTE: return place.kind == LS_SHARDED;
+    default: return place.kind == LS_PARTIAL && place.reduce == instruction->reduce;
+  }
+}
+
+/* Whether it makes what is declared of its target out of that. */
+static bool makes(ls_collective collective, ls_place from, ls_place to, ls_place cut) {
+  switch (collective) {
+    case LS_REDUCE_SCATTER: return to.kind == cut.kind && to.dim == cut.dim && !to.shift;
+    case LS_ALL_TO_ALL: return to.kind == LS_SHARDED && to.dim != from.dim && !to.shift;
+    case LS_PERMUTE: return to.kind == LS_SHARDED && to.dim == from.dim && to.order == from.order;
+    default: return true; /* the same on all */
+  }
+}
+
 /* What the collective does to one value. */
-static ls_status change_axis(ls_stage *stage, const ls_instruction *instruction, int axis,
-                             ls_place *place, ls_place cut, ls_error *error) {
-  const bool gathers = instruction->collective == LS_ALL_GATHER;
-  if (gathers ? place->kind != cut.kind || place->dim != cut.dim
-              : place->kind != LS_PARTIAL || place->reduce != instruction->reduce)
+static ls_status change_axis(ls_stage *stage, int axis, ls_place *place, ls_place cut,
+                             ls_error *error) {
+  const ls_instruction *instruction = ls_proof_instruction(stage);
+  const ls_collective collective = instruction->collective;
+  const ls_place to = stage->program->values.items[instruction->out[0]].placement.on[axis];
+  const bool reduces = collective == LS_ALL_REDUCE || collective == LS_REDUCE_SCATTER;
+  if (!takes(instruction, *place, cut))
     return ls_proof_fail(stage, error, "%s over %s, where the value is %s: expected %s",
-                         ls_collective_name(instruction->collective),
-                         stage->proof->mesh.axes[axis].name,
+                         ls_collective_name(collective), stage->proof->mesh.axes[axis].name,
                          place->kind == LS_REPLICATED ? "the same on all ranks"
                          : place->kind == LS_PARTIAL  ? "partial"
                                                       : "cut",
-                         gathers                         ? "it cut there"
+                         !reduces                        ? "it cut there"
                          : instruction->reduce == LS_MAX ? "a partial maximum"
                                                          : "a partial sum");
-  if (instruction->collective == LS_REDUCE_SCATTER)
-    *place = cut;
-  else
-    *place = (ls_place){0};
+  if (!makes(collective, *place, to, cut))
+    return ls_proof_fail(stage, error, "%s over %s into what it does not make: expected %s",
+                         ls_collective_name(collective), stage->proof->mesh.axes[axis].name,
+                         collective == LS_PERMUTE      ? "the same shards, moved on"
+                         : collective == LS_ALL_TO_ALL ? "shards of another dimension"
+                                                       : "shards");
+  const bool shards = collective != LS_ALL_REDUCE && collective != LS_ALL_GATHER;
+  *place = shards ? to : (ls_place){0};
   return LS_OK;
 }
 
@@ -34,8 +59,9 @@ static ls_status change(ls_stage *stage, const ls_content *content, ls_place cut
     return ls_proof_fail(stage, error, "moves a cell in pieces: expected an all-reduce");
   for (int axis = 0; axis < stage->proof->mesh.count; axis++)
     if ((instruction->axes & stage->proof->active) >> axis & 1)
-      LS_TRY(change_axis(stage, instruction, axis, &made->placement.on[axis], cut, error));
-  stage->proof->report.reductions += instruction->collective != LS_ALL_GATHER;
+      LS_TRY(change_axis(stage, axis, &made->placement.on[axis], cut, error));
+  stage->proof->report.reductions +=
+      instruction->collective == LS_ALL_REDUCE || instruction->collective == LS_REDUCE_SCATTER;
   return LS_OK;
 }
 
@@ -46,25 +72,44 @@ static ls_status expect_count(const ls_stage *stage, int64_t expected, ls_error 
                        (long long)instruction->count, (long long)expected);
 }
 
-/* The tensor axes that cut rows: moving rows keeps them in order only if all of these take part. */
-static ls_axes row_axes(const ls_stage *stage, const ls_placement *placement) {
+/* Shards are moved in order only if no axis cuts the dimension inside of those that take part; and
+ * uneven ones are padded over all tensor axes together, of which all take part then. */
+static ls_status check_cut(const ls_stage *stage, const ls_placement *cut, int dim,
+                           ls_error *error) {
+  const ls_proof *proof = stage->proof;
+  const ls_axes moved = ls_proof_instruction(stage)->axes & proof->active;
+  const ls_axes tensor = proof->active & ls_mesh_axes(&proof->mesh, LS_MESH_TENSOR);
   ls_axes axes = 0;
-  const ls_axes tensor = stage->proof->active & ls_mesh_axes(&stage->proof->mesh, LS_MESH_TENSOR);
-  for (int axis = 0; axis < stage->proof->mesh.count; axis++)
-    if (tensor >> axis & 1 && placement->on[axis].kind == LS_SHARDED &&
-        placement->on[axis].dim == 0)
+  for (int axis = 0; axis < proof->mesh.count; axis++)
+    if (tensor >> axis & 1 && cut->on[axis].kind == LS_SHARDED && cut->on[axis].dim == dim)
       axes |= 1u << axis;
-  return axes;
+  if (moved == axes && ls_axes_innermost(proof, cut, dim, moved)) return LS_OK;
+  return ls_proof_fail(stage, error,
+                       "moves rows over some of the axes that cut them: expected all of these and "
+                       "no other");
 }
 
-static ls_status check_rows(const ls_stage *stage, const ls_placement *cut, int64_t piece,
-                            ls_error *error) {
-  const ls_axes axes = ls_proof_instruction(stage)->axes & stage->proof->active;
-  if (axes != row_axes(stage, cut))
-    return ls_proof_fail(stage, error,
-                         "moves rows over some of the axes that cut them: expected "
-                         "all of these and no other");
-  return expect_count(stage, ls_proof_group(stage->proof, axes) * piece, error);
+/* All axes change alike and in one order, so that the k-th rank's shard before it is the k-th
+ * after.
+ */
+static ls_status check_exchange(const ls_stage *stage, const ls_placement *from,
+                                const ls_placement *to, ls_error *error) {
+  const ls_instruction *instruction = ls_proof_instruction(stage);
+  const ls_axes axes = instruction->axes & stage->proof->active;
+  int first = 0;
+  while (!(axes >> first & 1)) first++;
+  for (int axis = first; axis < stage->proof->mesh.count; axis++) {
+    if (!(axes >> axis & 1)) continue;
+    const bool alike = from->on[axis].dim == from->on[first].dim &&
+                       to->on[axis].dim == to->on[first].dim &&
+                       from->on[axis].order == to->on[axis].order;
+    if ((axis != first && !alike) || (axis != first && instruction->collective == LS_PERMUTE))
+      return ls_proof_fail(stage, error,
+                           "changes its axes in several ways: expected one dimension and order");
+  }
+  if (instruction->collective == LS_PERMUTE) return LS_OK;
+  LS_TRY(check_cut(stage, from, from->on[first].dim, error));
+  return check_cut(stage, to, to->on[first].dim, error);
 }
 
 /* Behind a tensor of uneven rows the last pieces' padding must have room. */
@@ -92,19 +137,31 @@ static ls_status run_tensor(ls_stage *stage, ls_operand *in, ls_operand *out, ls
       return ls_proof_fail(stage, error, "goes from one size to another: expected the same");
   LS_TRY(ls_memory_read(stage, in, &content, error));
   LS_TRY(ls_check_declared(stage, in->value, &content->placement, error));
-  LS_TRY(change(stage, content, (ls_place){LS_SHARDED, 0, LS_SUM}, &made, error));
+  LS_TRY(change(stage, content, (ls_place){.kind = LS_SHARDED}, &made, error));
   if (content->rows.count && instruction->collective != LS_ALL_REDUCE)
     return ls_proof_fail(stage, error,
                          "moves some of the rows that it gathers or scatters: "
                          "expected all");
-  if (instruction->collective == LS_ALL_REDUCE) {
-    LS_TRY(expect_count(stage, stage->extents[in->value].elements, error));
-  } else if (instruction->collective == LS_ALL_GATHER) {
-    LS_TRY(check_rows(stage, &content->placement, stage->extents[in->value].elements, error));
-    LS_TRY(pad(stage, out, error));
-  } else {
-    LS_TRY(check_rows(stage, &made.placement, stage->extents[out->value].elements, error));
-    LS_TRY(pad(stage, in, error));
+  const int64_t ranks = ls_proof_group(stage->proof, instruction->axes & stage->proof->active);
+  const int64_t before = stage->extents[in->value].elements;
+  switch (instruction->collective) {
+    case LS_ALL_GATHER:
+      LS_TRY(check_cut(stage, &content->placement, 0, error));
+      LS_TRY(expect_count(stage, ranks * before, error));
+      LS_TRY(pad(stage, out, error));
+      break;
+    case LS_REDUCE_SCATTER:
+      LS_TRY(check_cut(stage, &made.placement, 0, error));
+      LS_TRY(expect_count(stage, ranks * stage->extents[out->value].elements, error));
+      LS_TRY(pad(stage, in, error));
+      break;
+    case LS_ALL_TO_ALL:
+    case LS_PERMUTE:
+      LS_TRY(check_exchange(stage, &content->placement, &made.placement, error));
+      LS_TRY(expect_count(stage, instruction->collective == LS_PERMUTE ? before : ranks * before,
+                          error));
+      break;
+    default: LS_TRY(expect_count(stage, before, error));
   }
   const bool in_place = instruction->collective == LS_ALL_REDUCE && ls_operands_same(in, out);
   if (ls_operands_overlap(in, out) && !in_place)
@@ -132,6 +189,9 @@ static ls_status check_flat(const ls_stage *stage, ls_error *error) {
       return ls_proof_fail(stage, error, "reduces a part of a piece: expected all of it");
     return expect_count(stage, from->cut ? from->shard : source->global[0], error);
   }
+  if (instruction->collective != LS_ALL_GATHER && instruction->collective != LS_REDUCE_SCATTER)
+    return ls_proof_fail(stage, error,
+                         "moves shards of a unit: expected them gathered or scattered");
   const ls_extent *shard = instruction->collective == LS_ALL_GATHER ? from : to;
   const ls_extent *whole = shard == from ? to : from;
   if (whole->cut || !shard->cut || !all)
@@ -164,7 +224,7 @@ static ls_status move_region(ls_stage *stage, const ls_region *region, const ls_
   LS_TRY(ls_memory_read(stage, &source, &content, error));
   if (ls_proof_instruction(stage)->collective == LS_ALL_REDUCE)
     LS_TRY(ls_check_own_piece(stage, in->value, content, error));
-  LS_TRY(change(stage, content, (ls_place){LS_SHARDED_FLAT, 0, LS_SUM}, &made, error));
+  LS_TRY(change(stage, content, (ls_place){.kind = LS_SHARDED_FLAT}, &made, error));
   ls_note_region(stage, region->parameter, stage->program->values.items[out->value].storage,
                  target.begin, target.end);
   return ls_memory_put(stage, 0, &target, &made, error);

@@ -1,6 +1,8 @@
 /* Where values lie, for all ranks of a stage at once. Dimensions are cut evenly over data axes and
  * into equal parts, the last ones padded, over the product of tensor axes. A rank's piece of a
  * unit's flat buffer differs by rank, but each holds its own: it is known by place in the unit. */
+#include <string.h>
+
 #include "check/proof.h"
 
 static ls_axes cut_axes(const ls_proof *proof, const ls_placement *placement, ls_place_kind kind,
@@ -20,7 +22,7 @@ ls_placement ls_part_placement(const ls_stage *stage, const ls_placement *placem
     if (mesh->axes[axis].role == LS_MESH_TENSOR)
       made.on[axis] = placement->on[axis];
     else if (stage->extents[value].cut >> axis & 1)
-      made.on[axis].kind = LS_SHARDED_FLAT;
+      made.on[axis] = stage->program->values.items[value].placement.on[axis];
   return made;
 }
 
@@ -128,9 +130,5 @@ bool ls_value_same_place(const ls_value *a, const ls_value *b) {
     return false;
   for (int d = 0; d < a->ndim; d++)
     if (a->global[d] != b->global[d]) return false;
-  for (int axis = 0; axis < LS_MAX_AXES; axis++)
-    if (a->placement.on[axis].kind != b->placement.on[axis].kind ||
-        a->placement.on[axis].dim != b->placement.on[axis].dim)
-      return false;
-  return true;
+  return memcmp(&a->placement, &b->placement, sizeof a->placement) == 0;
 }

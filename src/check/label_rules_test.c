@@ -1,5 +1,5 @@
-/* What a row can say that no row of the product says in this way: dimensions that are scaled, tied,
- * bounded, an op in a layer that may not run again. The op is one of this test, whose row stands in
+/* What a row can say that no row of the product says in this way: dimensions that are scaled or
+ * tied, an op in a layer that may not run again. The op is one of this test, whose row stands in
  * the place of another one's in the table. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -31,7 +31,7 @@ static void use(const char *labels) {
 static void test_rules_are_read(void **state) {
   (void)state;
   const ls_attributes attributes = {.head_dim = 8};
-  use("n c/16, t~n gr/head_dim, s<3, 1 -> n c");
+  use("n c/16, t~n gr/head_dim, s, 1 -> n c");
   const ls_op_labels labels = ls_op_labels_read(replaces);
   assert_int_equal(labels.inputs, 4);
   assert_string_equal(labels.in[0].dim[1], "c");
@@ -42,7 +42,6 @@ static void test_rules_are_read(void **state) {
   assert_int_equal(ls_operand_dim(&labels.in[1], 'n'), 0);
   assert_int_equal(ls_operand_dim(&labels.in[1], 't'), 0);
   assert_int_equal(ls_operand_dim(&labels.in[1], 'r'), 1);
-  assert_int_equal(labels.in[2].rule[0].counted, 1 + 3);
   assert_int_equal(ls_operand_dim(&labels.in[2], 'n'), -1);
 }
 
@@ -142,6 +141,7 @@ static void test_scaled_dimensions_are_cut_into_whole_elements(void **state) {
   use("n c, n c/8 -> n c");
   expect_refused(&made, "expected 16");
   use("n c, n c/4 -> n c");
+  replaced.cut = "c"; /* tokens could be cut in place of columns */
   expect_no_place(arena, 12, 3);
   ls_arena_destroy(&arena);
 }

@@ -147,7 +147,7 @@ static ls_status copy_op(ls_stage *stage, const operands *all, ls_error *error) 
     const ls_place wanted = out->placement.on[axis];
     ls_place *now = &made.placement.on[axis];
     if ((stage->proof->active >> axis & 1) && now->kind == LS_REPLICATED &&
-        wanted.kind == LS_SHARDED && wanted.dim == 0)
+        wanted.kind == LS_SHARDED && wanted.dim == 0 && !wanted.shift)
       *now = wanted;
   }
   LS_TRY(ls_check_declared(stage, instruction->out[0], &made.placement, error));

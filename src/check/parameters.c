@@ -10,12 +10,17 @@ static const signed char cuts[LS_TP_COUNT][2] = {
     [LS_TP_VOCABULARY] = {0, 0},
 };
 
-static ls_placement used_placement(const ls_mesh *mesh, const ls_program_parameter *parameter) {
+/* The order of axes that cut one dimension is the program's choice. */
+static ls_placement used_placement(const ls_stage *stage, const ls_program_parameter *parameter) {
+  const ls_mesh *mesh = &stage->proof->mesh;
+  const ls_value *used = &stage->program->values.items[parameter->part[LS_PART_USED]];
   ls_placement placement = {0};
   for (int axis = 0; axis < mesh->count; axis++) {
     const int dim = cuts[parameter->cut][mesh->axes[axis].shares == LS_SHARES_QUERY_HEADS];
-    if (mesh->axes[axis].role == LS_MESH_TENSOR && dim >= 0)
-      placement.on[axis] = (ls_place){LS_SHARDED, dim, LS_SUM};
+    const bool whole = mesh->axes[axis].shares & LS_SHARES_TOKENS;
+    if (mesh->axes[axis].role == LS_MESH_TENSOR && dim >= 0 && !whole)
+      placement.on[axis] =
+          (ls_place){.kind = LS_SHARDED, .dim = dim, .order = used->placement.on[axis].order};
   }
   return placement;
 }
@@ -36,7 +41,7 @@ static bool range_fits(const ls_stage *stage, const ls_program_parameter *parame
   const ls_value *used = &program->values.items[parameter->part[LS_PART_USED]];
   const ls_value *stored = &program->values.items[parameter->part[LS_PART_STORED]];
   const int64_t elements = stage->extents[parameter->part[LS_PART_USED]].elements;
-  const ls_placement cut = used_placement(&stage->proof->mesh, parameter);
+  const ls_placement cut = used_placement(stage, parameter);
   ls_axes across = 0; /* that cut a row */
   for (int axis = 0; axis < stage->proof->mesh.count; axis++)
     if (cut.on[axis].kind == LS_SHARDED && cut.on[axis].dim == 1) across |= 1u << axis;
@@ -95,7 +100,7 @@ static ls_status check_parts(const ls_stage *stage, const ls_program_parameter *
     if (parameter->part[i] >= stage->program->values.count ||
         (parameter->part[i] < 0 && !ls_state_row_of((ls_state_part)i)->trained))
       return fail_parameter(stage, parameter, error, "parts are");
-  const ls_placement placement = used_placement(&stage->proof->mesh, parameter);
+  const ls_placement placement = used_placement(stage, parameter);
   const int used = parameter->part[LS_PART_USED];
   if (!ls_places_equal(stage->proof, &stage->program->values.items[used].placement, &placement))
     return fail_parameter(stage, parameter, error, "used form is");
@@ -245,7 +250,7 @@ static void begin_wish(ls_stage *stage) {
   const ls_mesh *mesh = &stage->proof->mesh;
   for (int axis = 0; axis < mesh->count; axis++)
     if (mesh->axes[axis].role != LS_MESH_STAGE && (stage->proof->active >> axis & 1))
-      content.placement.on[axis] = (ls_place){LS_PARTIAL, 0, LS_SUM};
+      content.placement.on[axis] = (ls_place){.kind = LS_PARTIAL};
   LS_ASSERT(ls_memory_write(stage, &operand, &content, NULL) == LS_OK);
 }
 

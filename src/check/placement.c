@@ -13,7 +13,14 @@ typedef struct question {
   int inputs, axis;
   const ls_axis *about; /* the axis */
   ls_place in[LS_MAX_INPUTS], declared[LS_MAX_OUTPUTS], out[LS_MAX_OUTPUTS];
+  ls_place shard; /* how the axis cuts: order and shift are the same of all that have the label */
+  char label[LS_MAX_AXES]; /* that each axis cuts; 0: none */
 } question;
+
+static ls_place cut_at(const question *q, int dim) {
+  return (ls_place){
+      .kind = LS_SHARDED, .dim = dim, .order = q->shard.order, .shift = q->shard.shift};
+}
 
 static bool flows_through(question *q, bool *partial) {
   *partial = false;
@@ -24,7 +31,7 @@ static bool flows_through(question *q, bool *partial) {
     if (q->in[i].kind != (linear ? LS_PARTIAL : LS_REPLICATED)) return false;
     if (linear && q->in[i].reduce != LS_SUM) return false;
   }
-  for (int o = 0; o < q->labels->outputs; o++) q->out[o] = (ls_place){LS_PARTIAL, 0, LS_SUM};
+  for (int o = 0; o < q->labels->outputs; o++) q->out[o] = (ls_place){.kind = LS_PARTIAL};
   return true;
 }
 
@@ -32,14 +39,14 @@ static bool flows_through(question *q, bool *partial) {
 static bool cut_fits(question *q, char label) {
   for (int i = 0; i < q->inputs; i++) {
     const int dim = ls_operand_dim(&q->labels->in[i], label);
-    const ls_place wanted = dim < 0 ? (ls_place){0} : (ls_place){LS_SHARDED, dim, LS_SUM};
+    const ls_place wanted = dim < 0 ? (ls_place){0} : cut_at(q, dim);
     if (!ls_place_equal(q->in[i], wanted)) return false;
   }
   for (int o = 0; o < q->labels->outputs; o++) {
     const int dim = ls_operand_dim(&q->labels->out[o], label);
-    q->out[o] =
-        dim < 0 ? (ls_place){LS_PARTIAL, 0, q->row->reduce} : (ls_place){LS_SHARDED, dim, LS_SUM};
+    q->out[o] = dim < 0 ? (ls_place){.kind = LS_PARTIAL, .reduce = q->row->reduce} : cut_at(q, dim);
   }
+  q->label[q->axis] = label;
   return true;
 }
 
@@ -47,8 +54,10 @@ static bool may_cut(const question *q, char label) {
   return ls_op_may_cut(q->row, label, q->about->shares);
 }
 
-static bool try_labels(question *q, const ls_operand_labels *operand, int dim) {
+static bool try_labels(question *q, const ls_operand_labels *operand, ls_place shard) {
+  const int dim = shard.dim;
   if (dim < 0 || dim >= operand->ndim) return false;
+  q->shard = shard;
   for (const char *label = operand->dim[dim]; *label; label++)
     if (may_cut(q, *label) && cut_fits(q, *label)) return true;
   const char tied = operand->rule[dim].tied;
@@ -59,17 +68,56 @@ static bool derive(question *q, bool *partial) {
   if (flows_through(q, partial)) return true;
   if (*partial) return false;
   for (int i = 0; i < q->inputs; i++)
-    if (q->in[i].kind == LS_SHARDED) return try_labels(q, &q->labels->in[i], q->in[i].dim);
+    if (q->in[i].kind == LS_SHARDED) return try_labels(q, &q->labels->in[i], q->in[i]);
   /* A label of outputs alone: what each rank makes of it is its own choice. */
   if (q->declared[0].kind == LS_SHARDED && q->labels->out[0].ndim > q->declared[0].dim)
-    return try_labels(q, &q->labels->out[0], q->declared[0].dim);
+    return try_labels(q, &q->labels->out[0], q->declared[0]);
   for (int o = 0; o < q->labels->outputs; o++) q->out[o] = (ls_place){0};
   return true;
 }
 
+/* Whether the axis lies outside of the other one that cuts the same. */
+static bool lies_outside(const ls_placement *placement, int axis, int other) {
+  const int order = placement->on[axis].order, others = placement->on[other].order;
+  return order < others || (order == others && axis < other);
+}
+
+bool ls_axes_innermost(const ls_proof *proof, const ls_placement *placement, int dim,
+                       ls_axes axes) {
+  for (int outer = 0; outer < proof->mesh.count; outer++)
+    for (int inner = 0; inner < proof->mesh.count; inner++) {
+      const ls_place place = placement->on[outer];
+      if (!(axes >> inner & 1) || axes >> outer & 1 || !(proof->active >> outer & 1)) continue;
+      if (place.kind == LS_SHARDED && place.dim == dim && !lies_outside(placement, outer, inner))
+        return false;
+    }
+  return true;
+}
+
+/* Of a product of labels each entry of the first has all of the second: so are they cut. */
+static ls_status check_nesting(ls_stage *stage, const question *q, const ls_operand_labels *labels,
+                               int value, const ls_placement *placement, ls_error *error) {
+  for (int a = 0; a < stage->proof->mesh.count; a++)
+    for (int b = 0; b < stage->proof->mesh.count; b++) {
+      const ls_place place = placement->on[a];
+      if (!q->label[a] || !q->label[b] || place.kind != LS_SHARDED ||
+          placement->on[b].kind != LS_SHARDED || place.dim != placement->on[b].dim)
+        continue;
+      const char *first = strchr(labels->dim[place.dim], q->label[a]);
+      const char *second = strchr(labels->dim[place.dim], q->label[b]);
+      if (first && second && first < second && !lies_outside(placement, a, b))
+        return ls_proof_fail(stage, error,
+                             "%s is cut over %s inside of %s: expected its labels' order",
+                             stage->program->values.items[value].name,
+                             stage->proof->mesh.axes[a].name, stage->proof->mesh.axes[b].name);
+    }
+  return LS_OK;
+}
+
 /* An element of a scaled dimension lies with what it stands for. */
-static ls_status check_scaled(ls_stage *stage, const ls_operand_labels *labels, int value,
-                              const ls_placement *placement, ls_error *error) {
+static ls_status check_scaled(ls_stage *stage, const question *q, const ls_operand_labels *labels,
+                              int value, const ls_placement *placement, ls_error *error) {
+  LS_TRY(check_nesting(stage, q, labels, value, placement, error));
   const ls_value *about = &stage->program->values.items[value];
   for (int d = 0; d < labels->ndim; d++) {
     if (ls_operand_divisor(labels, d, &ls_proof_instruction(stage)->attributes) == 1) continue;
@@ -106,9 +154,9 @@ ls_status ls_derive_placements(ls_stage *stage, const ls_content *const *in, ls_
     for (int o = 0; o < instruction->outputs; o++) out[o].on[q.axis] = q.out[o];
   }
   for (int i = 0; i < instruction->inputs; i++)
-    LS_TRY(check_scaled(stage, &q.labels->in[i], instruction->in[i], &in[i]->placement, error));
+    LS_TRY(check_scaled(stage, &q, &q.labels->in[i], instruction->in[i], &in[i]->placement, error));
   for (int o = 0; o < instruction->outputs; o++)
-    LS_TRY(check_scaled(stage, &q.labels->out[o], instruction->out[o], &out[o], error));
+    LS_TRY(check_scaled(stage, &q, &q.labels->out[o], instruction->out[o], &out[o], error));
   return LS_OK;
 }
 

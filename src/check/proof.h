@@ -343,6 +343,8 @@ LS_CHECKED ls_status ls_derive_placements(ls_stage *stage, const ls_content *con
 /* The value is what the program says of it: placement as declared. */
 LS_CHECKED ls_status ls_check_declared(ls_stage *stage, int value, const ls_placement *placement,
                                        ls_error *error);
+/* Whether no other axis cuts the dimension inside of one of these. */
+bool ls_axes_innermost(const ls_proof *proof, const ls_placement *placement, int dim, ls_axes axes);
 LS_CHECKED ls_status ls_check_whole(ls_stage *stage, const ls_content *content, const char *what,
                                     ls_error *error);
 

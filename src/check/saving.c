@@ -63,7 +63,8 @@ static holding find_holding(const saving *self, const subject *of) {
   const int64_t bytes = (int64_t)ls_dtype_bytes(value->dtype);
   const ls_axes flat = ls_placement_axes(&program->mesh, &value->placement, LS_SHARDED_FLAT, -1);
   const int64_t shard = value->flat_elements / ls_mesh_size(&program->mesh, flat);
-  const int64_t begin = shard * ls_mesh_index(&program->mesh, of->rank, flat);
+  const int64_t begin =
+      shard * ls_mesh_index(&program->mesh, of->rank, ls_placement_order(&value->placement, flat));
   const bool whole = storage->bytes >= value->flat_elements * bytes;
   holding made = {.storage = value->storage, .bytes = bytes, .stride = 1};
   made.first = larger(0, begin - value->flat_offset);
@@ -127,8 +128,9 @@ static int class_size(const saving *self, const ls_state_class *class) {
 static int class_rank(const saving *self, const ls_state_class *class, int index) {
   const ls_mesh *mesh = &self->program->mesh;
   const int shards = class->end - class->first;
-  return self->first_rank + ls_mesh_rank_at(mesh, class->flat, class->first + index % shards) +
-         ls_mesh_rank_at(mesh, class->axes & ~class->flat, index / shards);
+  return self->first_rank +
+         ls_mesh_member(mesh, 0, ls_mesh_order(class->flat), class->first + index % shards) +
+         ls_mesh_member(mesh, 0, ls_mesh_order(class->axes & ~class->flat), index / shards);
 }
 
 /* Of its first elements, those that are no padding of a row. */

@@ -21,8 +21,7 @@ static bool shares(const ls_program *a, int in_a, const ls_program *b, int in_b)
       x->dtype != y->dtype || x->ndim != y->ndim || x->flat_elements != y->flat_elements ||
       x->flat_offset != y->flat_offset)
     return false;
-  for (int axis = 0; axis < LS_MAX_AXES; axis++)
-    if (x->placement.on[axis].kind != y->placement.on[axis].kind) return false;
+  if (memcmp(&x->placement, &y->placement, sizeof x->placement) != 0) return false;
   for (int d = 0; d < x->ndim; d++)
     if (x->global[d] != y->global[d]) return false;
   return true;

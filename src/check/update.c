@@ -222,7 +222,7 @@ static ls_status run_squared_norm(ls_stage *stage, ls_error *error) {
     if (once && cut)
       return ls_proof_fail(stage, error, "leaves out pieces over %s: expected every rank's counted",
                            stage->proof->mesh.axes[axis].name);
-    if (once || cut) made.placement.on[axis] = (ls_place){LS_PARTIAL, 0, LS_SUM};
+    if (once || cut) made.placement.on[axis] = (ls_place){.kind = LS_PARTIAL};
   }
   return write_output(stage, 0, &made, error);
 }
@@ -397,7 +397,7 @@ static ls_status make_temporary(ls_stage *stage, const node_at *of, int o, ls_co
   for (int axis = 0; axis < stage->proof->mesh.count; axis++) {
     ls_place *place = &made->placement.on[axis];
     const bool shards = place->kind == LS_SHARDED || place->kind == LS_SHARDED_FLAT;
-    *place = shards ? (ls_place){LS_PARTIAL, 0, LS_SUM} : (ls_place){0};
+    *place = shards ? (ls_place){.kind = LS_PARTIAL} : (ls_place){0};
   }
   return LS_OK;
 }

@@ -15,6 +15,7 @@ static const char *const call_names[] = {
     [LS_CALL_ALL_GATHER] = "all-gather",
     [LS_CALL_BROADCAST] = "broadcast",
     [LS_CALL_ALL_TO_ALL] = "all-to-all",
+    [LS_CALL_PERMUTE] = "permute",
     [LS_CALL_MESSAGE] = "message",
 };
 

@@ -121,6 +121,28 @@ LS_CHECKED ls_status ls_all_to_all(ls_group *group, void *target, const int64_t 
                                    const void *source, const int64_t *send_counts, ls_dtype dtype,
                                    ls_error *error);
 
+/* A tensor whose shards lie on dimension `gathered` gets shards of dimension `cut`: a rank's part
+ * before and after it. The last parts of either may be short or empty: what a part has behind its
+ * end in the whole is neither sent nor written. */
+typedef struct ls_resharding {
+  int ndim;
+  int64_t source[LS_MAX_DIMS], target[LS_MAX_DIMS];
+  int gathered, cut;
+} ls_resharding;
+
+/* The buffers do not overlap. */
+LS_CHECKED ls_status ls_reshard(ls_group *group, void *target, const void *source,
+                                const ls_resharding *of, ls_dtype dtype, ls_error *error);
+
+/* What of a resharding member `from` has for member `to`, from one buffer into the other. */
+void ls_reshard_block(const ls_resharding *of, int from, int to, ls_dtype dtype, void *target,
+                      const void *source);
+
+/* target[count] gets what the member `shift` behind this one in the group has, around its end. The
+ * buffers do not overlap. */
+LS_CHECKED ls_status ls_permute(ls_group *group, void *target, const void *source, int64_t count,
+                                int shift, ls_dtype dtype, ls_error *error);
+
 /* A message between two members, which nobody else takes part in. A send may end only when its data
  * has been taken: two members that both send first wait for each other until the deadline. */
 LS_CHECKED ls_status ls_send(ls_group *group, const void *data, int64_t count, ls_dtype dtype,

@@ -81,6 +81,13 @@ static ls_status collective(rank *self, ls_error *error) {
     case 3: status = ls_broadcast(group, data, COUNT, LS_F32, 1, error); break;
     case 4: status = ls_all_to_all(group, other, counts, data, counts, LS_F32, error); break;
     case 5: status = ls_barrier(group, error); break;
+    case 7: {
+      const ls_resharding of = {
+          2, {COUNT / 1000 / RANKS, 1000}, {COUNT / 1000, 1000 / RANKS}, 0, 1};
+      status = ls_reshard(group, other, data, &of, LS_F32, error);
+      break;
+    }
+    case 8: status = ls_permute(group, other, data, COUNT, 1, LS_F32, error); break;
     case 6: /* pairs; 0 and 1 never meet */
       if (number == 0) status = ls_receive(group, data, COUNT, LS_F32, 1, error);
       if (number == 2) status = ls_send(group, data, COUNT, LS_F32, 1, error);
@@ -103,7 +110,7 @@ static ls_status abort_body(rank *self, ls_error *error) {
 
 static void abort_reaches_every_wait(void **state) {
   (void)state;
-  for (which = 0; which <= 6; which++) {
+  for (which = 0; which <= 8; which++) {
     rank ranks[RANKS];
     run_ranks(ranks, 100, abort_body);
     for (int i = 0; i < RANKS; i++) {

@@ -23,7 +23,7 @@
 #include "comm/world.h"
 #include "support/test_seed.h"
 
-enum { MAX_RANKS = 16, GROUPS = 6, STEPS = 80, ARENA_BYTES = 2 << 20, LONGEST = 50000 };
+enum { MAX_RANKS = 16, GROUPS = 6, STEPS = 100, ARENA_BYTES = 2 << 20, LONGEST = 50000 };
 
 typedef struct plan {
   uint64_t seed;
@@ -193,6 +193,66 @@ static void do_all_to_all(step *s) {
   }
 }
 
+/* Elements before a place in a tensor of these dimensions. */
+static int64_t before(const int64_t *dims, const int64_t *at) {
+  return (at[0] * dims[1] + at[1]) * dims[2] + at[2];
+}
+
+/* What of the target the shards of all members say, element by element; the rest stays as it is. */
+static void fill_resharded(const step *s, const ls_resharding *of, char *want) {
+  const int g = of->gathered, c = of->cut;
+  for (int m = 0; m < s->size; m++) {
+    char *theirs = input(s, m);
+    int64_t at[3];
+    for (at[0] = 0; at[0] < of->source[0]; at[0]++)
+      for (at[1] = 0; at[1] < of->source[1]; at[1]++)
+        for (at[2] = 0; at[2] < of->source[2]; at[2]++) {
+          int64_t to[3] = {at[0], at[1], at[2]};
+          to[g] += m * of->source[g];
+          to[c] -= s->self * of->target[c];
+          if (to[g] >= of->target[g] || to[c] < 0 || to[c] >= of->target[c]) continue;
+          memcpy(want + (size_t)before(of->target, to) * s->width,
+                 theirs + (size_t)before(of->source, at) * s->width, s->width);
+        }
+    free(theirs);
+  }
+}
+
+/* Of dimensions that mostly do not divide. */
+static void do_reshard(step *s) {
+  enum { WIDEST = 30 };
+  ls_resharding of = {.ndim = 3, .gathered = (int)draw(s->w->todo, s->number, 5, 3)};
+  of.cut = (of.gathered + 1 + (int)draw(s->w->todo, s->number, 6, 2)) % 3;
+  int64_t there = 1, here = 1;
+  for (int d = 0; d < 3; d++) {
+    const int64_t whole = 1 + (int64_t)draw(s->w->todo, s->number, 30 + (uint64_t)d, WIDEST);
+    const int64_t shard = (whole + s->size - 1) / s->size;
+    there *= of.source[d] = d == of.gathered ? shard : whole;
+    here *= of.target[d] = d == of.cut ? shard : whole;
+  }
+  s->count = there;
+  put_input(s, s->source);
+  memset(s->target, 0x55, (size_t)here * s->width);
+  s->w->status = ls_reshard(s->group, s->target, s->source, &of, s->dtype, &s->w->error);
+  if (s->w->status != LS_OK) return;
+  char *want = calloc((size_t)here, s->width);
+  memset(want, 0x55, (size_t)here * s->width);
+  fill_resharded(s, &of, want);
+  expect(s, s->target, want, (size_t)here * s->width, "all-to-all of shards");
+  free(want);
+}
+
+static void do_permute(step *s) {
+  const int shift = (int)draw(s->w->todo, s->number, 5, 2 * (uint64_t)s->size) - s->size;
+  put_input(s, s->source);
+  s->w->status =
+      ls_permute(s->group, s->target, s->source, s->count, shift, s->dtype, &s->w->error);
+  if (s->w->status != LS_OK) return;
+  char *want = input(s, (s->self + shift + s->size) % s->size);
+  expect(s, s->target, want, (size_t)s->count * s->width, "permute");
+  free(want);
+}
+
 static void do_message(step *s) {
   const int from = (int)draw(s->w->todo, s->number, 5, (uint64_t)s->size);
   const int to = (from + 1 + (int)draw(s->w->todo, s->number, 6, (uint64_t)s->size)) % s->size;
@@ -268,7 +328,8 @@ static void do_barrier(step *s) {
 static void run_step(worker *w, uint64_t number) {
   static void (*const kinds[])(step *) = {do_all_reduce,       do_reduce_scatter, do_all_gather,
                                           do_broadcast,        do_all_to_all,     do_message,
-                                          do_messages_at_once, do_sums,           do_barrier};
+                                          do_messages_at_once, do_sums,           do_barrier,
+                                          do_reshard,          do_permute};
   static const ls_dtype dtypes[] = {LS_F32, LS_BF16, LS_F16, LS_F64, LS_I64};
   const plan *p = w->todo;
   const int g = (int)draw(p, number, 3, GROUPS);
@@ -288,7 +349,7 @@ static void run_step(worker *w, uint64_t number) {
   if (outside) s.heap = calloc(2, half);
   s.source = outside ? s.heap : w->arena;
   s.target = s.source + half;
-  kinds[draw(p, number, 8, 9)](&s);
+  kinds[draw(p, number, 8, 11)](&s);
   free(s.heap);
 }
 

@@ -40,6 +40,7 @@ typedef enum ls_call_kind {
   LS_CALL_ALL_GATHER,
   LS_CALL_BROADCAST,
   LS_CALL_ALL_TO_ALL,
+  LS_CALL_PERMUTE,
   LS_CALL_MESSAGE,
 } ls_call_kind;
 

@@ -46,7 +46,8 @@ ls_work ls_op_work(ls_op_kind kind, const ls_attributes *attributes, const ls_wo
                    int inputs, const ls_work_operand *out, int outputs);
 
 /* Bytes that one of `ranks` ranks sends in a collective of `whole` bytes, by the field's formulas:
- * all-reduce 2K(n-1)/n, reduce-scatter and all-gather K(n-1)/n. */
+ * all-reduce 2K(n-1)/n, reduce-scatter and all-gather K(n-1)/n, all-to-all K(n-1)/n^2. Of a message
+ * and of a permute `whole` is what the rank sends. */
 double ls_collective_bytes(ls_collective collective, double whole, int ranks);
 
 /* A rank's parts of an op's operands; returns how many inputs it reads. `first` as below. */
@@ -103,9 +104,12 @@ int64_t ls_program_workspace(const ls_device_facts *facts, const ls_program *pro
 LS_CHECKED ls_status ls_program_check_alignment(const ls_device_facts *facts,
                                                 const ls_program *program, ls_error *error);
 
-/* Marks the groups that programs communicate in: by axes, and with the other stage. */
-void ls_programs_mark_groups(const ls_program *const *programs, int count, bool *by_axes,
-                             bool *by_stage);
+/* The groups that programs communicate in: those over axes, each once and in one order for all
+ * ranks, that of all ranks among them; and marks those with another stage. Returns how many are
+ * over axes. */
+enum { LS_MAX_GROUPS = 256 };
+int ls_programs_mark_groups(const ls_program *const *programs, int count,
+                            ls_axis_order orders[LS_MAX_GROUPS], bool *by_stage);
 
 /* Groups of two or more ranks that a rank with these programs is in, those of the same ranks once.
  */

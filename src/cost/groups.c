@@ -1,9 +1,21 @@
 /* The groups of ranks that programs communicate in. */
+#include <string.h>
+
 #include "cost/cost.h"
 
-void ls_programs_mark_groups(const ls_program *const *programs, int count, bool *by_axes,
-                             bool *by_stage) {
-  by_axes[ls_mesh_all(&programs[0]->mesh)] = true;
+/* Puts an order in its place among those there are. */
+static int add_order(ls_axis_order *orders, int count, ls_axis_order order) {
+  int at = count;
+  while (at > 0 && orders[at - 1].axes >= order.axes) at--;
+  if (at < count && orders[at].axes == order.axes) return count;
+  memmove(&orders[at + 1], &orders[at], sizeof *orders * (size_t)(count - at));
+  orders[at] = order;
+  return count + 1;
+}
+
+int ls_programs_mark_groups(const ls_program *const *programs, int count,
+                            ls_axis_order orders[LS_MAX_GROUPS], bool *by_stage) {
+  int found = add_order(orders, 0, ls_mesh_order(ls_mesh_all(&programs[0]->mesh)));
   for (int p = 0; p < count; p++)
     for (int i = 0; i < programs[p]->instructions.count; i++) {
       const ls_instruction *each = &programs[p]->instructions.items[i];
@@ -11,24 +23,30 @@ void ls_programs_mark_groups(const ls_program *const *programs, int count, bool 
       if (each->peer >= 0)
         by_stage[each->peer] = true;
       else
-        by_axes[each->axes] = true;
+        found = add_order(orders, found, ls_instruction_group(programs[p], each));
+      LS_ASSERT(found < LS_MAX_GROUPS);
     }
+  return found;
+}
+
+/* The axes that are longer than 1: only these tell groups apart. */
+static ls_axis_order longer(const ls_mesh *mesh, ls_axis_order order) {
+  ls_axis_order made = {0};
+  int places = 0;
+  for (int a; (a = ls_axis_order_next(&order)) >= 0;)
+    if (mesh->axes[a].size > 1) made.axes |= (uint32_t)(a + 1) << 4 * places++;
+  return made;
 }
 
 int ls_programs_groups(const ls_program *const *programs, int count) {
   const ls_mesh *mesh = &programs[0]->mesh;
-  bool by_axes[1 << LS_MAX_AXES] = {false};
+  ls_axis_order orders[LS_MAX_GROUPS], apart[LS_MAX_GROUPS];
   ls_arena *scratch = ls_arena_create();
   bool *by_stage = LS_NEW_ARRAY(scratch, bool, ls_mesh_stages(mesh));
-  ls_programs_mark_groups(programs, count, by_axes, by_stage);
-  ls_axes longer = 0; /* than 1: only these tell groups apart */
-  for (int a = 0; a < mesh->count; a++) longer |= mesh->axes[a].size > 1 ? 1u << a : 0;
+  const int found = ls_programs_mark_groups(programs, count, orders, by_stage);
   int groups = 0;
-  for (ls_axes axes = ls_mesh_all(mesh); axes > 0; axes--) {
-    const bool other = axes != (axes & longer);
-    if (by_axes[axes] && other) by_axes[axes & longer] = true;
-    groups += by_axes[axes] && !other;
-  }
+  for (int g = 0; g < found; g++) groups = add_order(apart, groups, longer(mesh, orders[g]));
+  if (groups && !apart[0].axes) groups--; /* of one rank */
   for (int peer = 0; peer < ls_mesh_stages(mesh); peer++) groups += by_stage[peer];
   ls_arena_destroy(&scratch);
   return groups;

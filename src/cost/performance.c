@@ -189,7 +189,7 @@ ls_group_shape ls_group_shape_of(const ls_mesh *mesh, int rank, ls_axes axes, in
   ls_group_shape shape = {.ranks = ls_mesh_size(mesh, axes)};
   ls_arena *scratch = ls_arena_create();
   int *members = LS_NEW_ARRAY(scratch, int, shape.ranks);
-  ls_mesh_group(mesh, rank, axes, members);
+  ls_mesh_group(mesh, rank, ls_mesh_order(axes), members);
   for (int m = 0; m < shape.ranks; m++) shape.per_host += members[m] / per_host == rank / per_host;
   ls_arena_destroy(&scratch);
   return shape;
@@ -219,11 +219,14 @@ ls_transfer_time ls_collective_time(const ls_performance *performance, ls_collec
   const int hosts = (group->ranks + group->per_host - 1) / group->per_host;
   const double turns = collective == LS_ALL_REDUCE || collective == LS_SUM_NUMBERS ? 2 : 1;
   const double across = hosts > 1 ? performance->network_latency_s : 0;
+  const double hop = hosts > 1 ? across : performance->peer_latency_s;
   const double ring =
-      turns * ((group->ranks - hosts) * performance->peer_latency_s + hosts * across);
+      collective == LS_PERMUTE
+          ? hop
+          : turns * ((group->ranks - hosts) * performance->peer_latency_s + hosts * across);
   const double tree = turns * ((group->per_host - 1) * performance->peer_latency_s +
                                ceil(log2(hosts > 1 ? hosts : 1)) * across) +
-                      (hosts > 1 ? across : performance->peer_latency_s);
+                      hop;
   time.seconds = rate > 0 ? sent / rate : 0;
   time.latency_s = performance->launch_s + (ring < tree ? ring : tree);
   return time;

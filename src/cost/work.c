@@ -51,7 +51,9 @@ double ls_collective_bytes(ls_collective collective, double whole, int ranks) {
     case LS_ALL_REDUCE: return 2 * whole * others / ranks;
     case LS_REDUCE_SCATTER:
     case LS_ALL_GATHER: return whole * others / ranks;
-    case LS_SEND: return whole;
+    case LS_ALL_TO_ALL: return whole * others / ranks / ranks;
+    case LS_SEND:
+    case LS_PERMUTE: return whole;
     case LS_SUM_NUMBERS: return whole * others;
     default: return 0;
   }
@@ -78,8 +80,8 @@ int ls_instruction_operands(const ls_program *program, int rank, const ls_instru
                             bool first, ls_work_operand in[LS_MAX_INPUTS],
                             ls_work_operand out[LS_MAX_OUTPUTS]) {
   /* Ranks that are not the first of some axes write zeros in place of the result. */
-  const bool skipped =
-      instruction->first_only && ls_mesh_index(&program->mesh, rank, instruction->first_only);
+  const bool skipped = instruction->first_only &&
+                       ls_mesh_index(&program->mesh, rank, ls_mesh_order(instruction->first_only));
   const int inputs = skipped ? 0 : instruction->inputs;
   for (int i = 0; i < inputs; i++) in[i] = operand_of(program, rank, instruction->in[i]);
   for (int o = 0; o < instruction->outputs; o++) {

@@ -25,13 +25,8 @@ static const char *read_divisor(const char *at, ls_dim_rule *rule) {
 static const char *read_rule(const char *at, ls_dim_rule *rule) {
   *rule = (ls_dim_rule){.divisor = 1};
   if (*at == '/') return read_divisor(at + 1, rule);
-  if (*at == '~') {
-    rule->tied = at[1];
-    return at + 2;
-  }
-  if (*at != '<') return at;
-  rule->counted = at[1] - '0' + 1;
-  LS_ASSERT(rule->counted > 0 && rule->counted <= LS_MAX_INPUTS);
+  if (*at != '~') return at;
+  rule->tied = at[1];
   return at + 2;
 }
 
@@ -42,7 +37,7 @@ static const char *read_operand(const char *at, ls_operand_labels *operand, int 
     LS_ASSERT(operand->ndim < LS_MAX_DIMS);
     char *dim = operand->dim[operand->ndim];
     int length = 0;
-    while (*at && !strchr(" ,?/~<", *at)) {
+    while (*at && !strchr(" ,?/~", *at)) {
       LS_ASSERT(length < LS_MAX_LABEL_CHARACTERS - 1);
       dim[length++] = *at++;
     }

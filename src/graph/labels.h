@@ -12,7 +12,6 @@ typedef struct ls_dim_rule {
       divisor;   /* it has one element for so many of its labels'; 0: an attribute says how many */
   int attribute; /* which */
   char tied;     /* label that it is cut with; 0: none */
-  int counted;   /* 1 + input that holds its true count; 0: it is as long as it is */
 } ls_dim_rule;
 
 /* The labels of each dimension of each operand of one op. */

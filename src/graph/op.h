@@ -15,9 +15,7 @@
  * Behind its labels a dimension may say more of itself:
  *   k/64, gr/head_dim   scaled: one element for each 64 of k, or for as many of gr as the attribute
  *                       says; it is cut with them, into whole elements
- *   t~n                 tied: of its own length, cut where n is
- *   t<2                 bounded: the length is the most there can be, input 2 counts how many there
- *                       are (int32) */
+ *   t~n                 tied: of its own length, cut where n is */
 #ifndef LS_GRAPH_OP_H
 #define LS_GRAPH_OP_H
 
@@ -142,10 +140,11 @@ typedef enum ls_duty {
 
 /* What an axis of the mesh shares out; a set of these: axes of several kinds. */
 typedef enum ls_shares {
-  LS_SHARES_STAGES = 0,          /* nothing that an op has */
-  LS_SHARES_SEQUENCES = 1 << 0,  /* the batch: whole sequences */
-  LS_SHARES_KV_HEADS = 1 << 1,   /* the outer tensor axis: KV heads, each with its query heads */
-  LS_SHARES_QUERY_HEADS = 1 << 2 /* the inner tensor axis: the query heads of a KV head */
+  LS_SHARES_STAGES = 0,           /* nothing that an op has */
+  LS_SHARES_SEQUENCES = 1 << 0,   /* the batch: whole sequences */
+  LS_SHARES_KV_HEADS = 1 << 1,    /* the outer tensor axis: KV heads, each with its query heads */
+  LS_SHARES_QUERY_HEADS = 1 << 2, /* the inner tensor axis: the query heads of a KV head */
+  LS_SHARES_TOKENS = 1 << 3       /* tokens of a sequence, and no parameter */
 } ls_shares;
 
 /* A label that may be cut over axes of some kinds only. */

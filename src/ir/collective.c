@@ -1,8 +1,9 @@
 #include "ir/collective.h"
 
 const char *ls_collective_name(ls_collective collective) {
-  static const char *const names[] = {"op",   "all-reduce", "reduce-scatter", "all-gather",
-                                      "send", "receive",    "move",           "sum"};
+  static const char *const names[LS_COLLECTIVE_COUNT] = {
+      "op",      "all-reduce", "reduce-scatter", "all-gather", "send",
+      "receive", "move",       "all-to-all",     "permute",    "sum"};
   return names[collective];
 }
 
@@ -21,7 +22,7 @@ bool ls_collective_is_message(ls_collective collective) {
 
 bool ls_collective_is_of_group(ls_collective collective) {
   return collective == LS_ALL_REDUCE || collective == LS_REDUCE_SCATTER ||
-         collective == LS_ALL_GATHER;
+         collective == LS_ALL_GATHER || collective == LS_ALL_TO_ALL || collective == LS_PERMUTE;
 }
 
 bool ls_collective_communicates(ls_collective collective) {

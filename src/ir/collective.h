@@ -12,6 +12,8 @@ typedef enum ls_collective {
   LS_SEND,           /* to the same place on another stage */
   LS_RECEIVE,
   LS_MOVE,        /* this rank's bytes of one tier to another */
+  LS_ALL_TO_ALL,  /* shards of one dimension become those of another */
+  LS_PERMUTE,     /* the shards go round on an axis */
   LS_SUM_NUMBERS, /* of a few fp64 over all ranks: until its end they stay as they are */
   LS_COLLECTIVE_COUNT
 } ls_collective;
@@ -29,7 +31,8 @@ bool ls_collective_communicates(ls_collective collective);
 /* SEND or RECEIVE. */
 bool ls_collective_is_message(ls_collective collective);
 
-/* ALL_REDUCE, REDUCE_SCATTER or ALL_GATHER: all members of its group do the same. */
+/* ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, ALL_TO_ALL or PERMUTE: all members of its group do the
+ * same. */
 bool ls_collective_is_of_group(ls_collective collective);
 
 const char *ls_collective_name(ls_collective collective);

@@ -1,4 +1,5 @@
 #include <jansson.h>
+#include <limits.h>
 #include <string.h>
 
 #include "ir/saved.h"
@@ -211,12 +212,14 @@ static ls_status load_storage(loader *l, json_t *item, size_t index) {
 static bool read_placement(const loader *l, const json_t *array, ls_placement *placement) {
   if (json_array_size(array) != (size_t)l->program->mesh.count) return false;
   for (int a = 0; a < l->program->mesh.count; a++) {
-    int place[3];
-    if (!read_ints(json_array_get(array, (size_t)a), place, 3) ||
+    int place[5];
+    if (!read_ints(json_array_get(array, (size_t)a), place, 5) ||
         !in_range(place[0], LS_SHARDED_FLAT + 1) || !in_range(place[1], LS_MAX_DIMS) ||
-        !in_range(place[2], 2))
+        !in_range(place[2], 2) || !in_range(place[3], SHRT_MAX + 1) ||
+        !in_range(place[4], l->program->mesh.axes[a].size))
       return false;
-    placement->on[a] = (ls_place){(ls_place_kind)place[0], place[1], (ls_reduce)place[2]};
+    placement->on[a] = (ls_place){(ls_place_kind)place[0], place[1], (ls_reduce)place[2],
+                                  (short)place[3], (short)place[4]};
   }
   return true;
 }
@@ -232,19 +235,6 @@ static bool is_flat_sane(const loader *l, const ls_value *value) {
          !__builtin_add_overflow(value->flat_offset, elements, &end) && end < INT64_C(1) << 53;
 }
 
-/* The rank whose index on these axes is this one, 0 on all others. */
-static int rank_at(const ls_mesh *mesh, ls_axes axes, int64_t index) {
-  int rank = 0, stride = 1;
-  for (int a = mesh->count - 1; a >= 0; a--) {
-    if (axes >> a & 1) {
-      rank += (int)(index % mesh->axes[a].size) * stride;
-      index /= mesh->axes[a].size;
-    }
-    stride *= mesh->axes[a].size;
-  }
-  return rank;
-}
-
 /* The ranks whose parts of a value lie furthest out: the parts of a tensor are of one length and
  * place on all ranks; those of a flat range differ by its shards, of which all between the first
  * and the last that the range touches are whole. Returns how many, at most FURTHEST. */
@@ -254,13 +244,14 @@ static int furthest_ranks(const ls_program *program, const ls_value *value, int 
   const ls_axes axes = value->flat_elements ? ls_value_flat_axes(mesh, value) : 0;
   ranks[0] = 0;
   if (!axes) return 1;
+  const ls_axis_order order = ls_placement_order(&value->placement, axes);
   const int64_t shards = ls_mesh_size(mesh, axes), shard = ls_value_shard(mesh, value);
   const int64_t first = value->flat_offset / shard;
   const int64_t last = (value->flat_offset + value->global[0]) / shard;
   const int64_t tried[FURTHEST] = {0, first, first + 1, last - 1, last, shards - 1};
   int count = 0;
   for (int i = 0; i < FURTHEST; i++)
-    if (in_range(tried[i], shards)) ranks[count++] = rank_at(mesh, axes, tried[i]);
+    if (in_range(tried[i], shards)) ranks[count++] = ls_mesh_member(mesh, 0, order, (int)tried[i]);
   return count;
 }
 
@@ -535,12 +526,15 @@ static ls_status load_mesh(loader *l, const json_t *array) {
     if (json_unpack(json_array_get(array, a), "[ssiii]", &name, &part, &role, &shares, &size) !=
             0 ||
         !in_range(role, LS_MESH_ROLES) || (role == LS_MESH_STAGE) != (a == 0) ||
-        !in_range(shares, LS_SHARES_QUERY_HEADS + 1) || size < 1 || !in_range(size, 1 << 20))
+        !in_range(shares, 2 * LS_SHARES_TOKENS) || size < 1 || !in_range(size, 1 << 20))
       return damaged(l, "mesh", a);
     ranks *= size;
     if (ranks > 1 << 24) return damaged(l, "mesh", a);
-    ls_mesh_add(mesh, &(ls_axis){ls_arena_strdup(l->arena, name), ls_arena_strdup(l->arena, part),
-                                 (ls_axis_role)role, (ls_shares)shares, size});
+    ls_mesh_add(mesh, &(ls_axis){.name = ls_arena_strdup(l->arena, name),
+                                 .part = ls_arena_strdup(l->arena, part),
+                                 .role = (ls_axis_role)role,
+                                 .shares = (ls_shares)shares,
+                                 .size = size});
   }
   return LS_OK;
 }

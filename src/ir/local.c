@@ -27,7 +27,9 @@ static void cut_flat(const ls_program *program, int rank, const ls_value *value,
   const ls_mesh *mesh = &program->mesh;
   const int64_t bytes = (int64_t)ls_dtype_bytes(value->dtype);
   const int64_t shard = ls_value_shard(mesh, value);
-  const int64_t begin = ls_mesh_index(mesh, rank, ls_value_flat_axes(mesh, value)) * shard;
+  const ls_axis_order order =
+      ls_placement_order(&value->placement, ls_value_flat_axes(mesh, value));
+  const int64_t begin = ls_mesh_index(mesh, rank, order) * shard;
   const bool whole = program->storages.items[value->storage].bytes >= value->flat_elements * bytes;
   int64_t first = value->flat_offset, last = flat_end(program, rank, value);
   if (first < begin) first = begin;
@@ -44,6 +46,26 @@ static void cut_rows(const ls_value *value, ls_local *local) {
   local->dims[0] = value->rows;
   local->valid[0] = left < 0 ? 0 : (left < value->rows ? left : value->rows);
   local->start[0] += value->first_row;
+}
+
+ls_axis_order ls_instruction_group(const ls_program *program, const ls_instruction *instruction) {
+  const ls_value *values = program->values.items;
+  switch (instruction->collective) {
+    case LS_ALL_GATHER:
+    case LS_ALL_TO_ALL:
+      return ls_placement_order(&values[instruction->in[0]].placement, instruction->axes);
+    case LS_REDUCE_SCATTER:
+      return ls_placement_order(&values[instruction->out[0]].placement, instruction->axes);
+    default: return ls_mesh_order(instruction->axes);
+  }
+}
+
+void ls_instruction_places(const ls_program *program, const ls_instruction *instruction,
+                           ls_place *from, ls_place *to) {
+  int axis = 0;
+  while (!(ls_mesh_active(&program->mesh, instruction->axes) >> axis & 1)) axis++;
+  *from = program->values.items[instruction->in[0]].placement.on[axis];
+  *to = program->values.items[instruction->out[0]].placement.on[axis];
 }
 
 const ls_buffer_group *ls_program_buffer_group(const ls_program *program, int value) {

@@ -10,12 +10,23 @@ void ls_mesh_add(ls_mesh *mesh, const ls_axis *axis) {
 
 ls_mesh ls_mesh_make(const int sizes[LS_MESH_ROWS]) {
   static const ls_axis rows[LS_MESH_ROWS] = {
-      [LS_AXIS_PP] = {"pp", "pp", LS_MESH_STAGE, LS_SHARES_STAGES, 1},
-      [LS_AXIS_DP_REPLICATE] = {"dp_replicate", "dp_replicate", LS_MESH_REPLICATE,
-                                LS_SHARES_SEQUENCES, 1},
-      [LS_AXIS_DP_SHARD] = {"dp_shard", "dp_shard", LS_MESH_SHARD, LS_SHARES_SEQUENCES, 1},
-      [LS_AXIS_TP_KV] = {"tp_kv", "tp", LS_MESH_TENSOR, LS_SHARES_KV_HEADS, 1},
-      [LS_AXIS_TP_GROUP] = {"tp_group", "tp", LS_MESH_TENSOR, LS_SHARES_QUERY_HEADS, 1},
+      [LS_AXIS_PP] = {.name = "pp", .part = "pp", .role = LS_MESH_STAGE},
+      [LS_AXIS_DP_REPLICATE] = {.name = "dp_replicate",
+                                .part = "dp_replicate",
+                                .role = LS_MESH_REPLICATE,
+                                .shares = LS_SHARES_SEQUENCES},
+      [LS_AXIS_DP_SHARD] = {.name = "dp_shard",
+                            .part = "dp_shard",
+                            .role = LS_MESH_SHARD,
+                            .shares = LS_SHARES_SEQUENCES},
+      [LS_AXIS_TP_KV] = {.name = "tp_kv",
+                         .part = "tp",
+                         .role = LS_MESH_TENSOR,
+                         .shares = LS_SHARES_KV_HEADS},
+      [LS_AXIS_TP_GROUP] = {.name = "tp_group",
+                            .part = "tp",
+                            .role = LS_MESH_TENSOR,
+                            .shares = LS_SHARES_QUERY_HEADS},
   };
   ls_mesh mesh = {0};
   for (int a = 0; a < LS_MESH_ROWS; a++) {
@@ -76,36 +87,40 @@ int ls_mesh_stage(const ls_mesh *mesh, int rank) {
   return rank / ls_mesh_stage_ranks(mesh);
 }
 
-int ls_mesh_index(const ls_mesh *mesh, int rank, ls_axes axes) {
-  int index = 0, stride = 1;
-  for (int a = mesh->count - 1; a >= 0 && axes & ((2u << a) - 1); a--) {
-    const int size = mesh->axes[a].size;
-    if (size > 1 && axes >> a & 1) {
-      index += rank % size * stride;
-      stride *= size;
-    }
-    if (size > 1) rank /= size;
-  }
+ls_axis_order ls_mesh_order(ls_axes axes) {
+  return ls_placement_order(&(ls_placement){0}, axes);
+}
+
+int ls_axis_order_next(ls_axis_order *order) {
+  const int axis = (int)(order->axes & 15) - 1;
+  order->axes >>= 4;
+  return axis;
+}
+
+int ls_mesh_index(const ls_mesh *mesh, int rank, ls_axis_order axes) {
+  int index = 0;
+  for (int a; (a = ls_axis_order_next(&axes)) >= 0;)
+    index = index * mesh->axes[a].size + ls_mesh_coordinate(mesh, rank, a);
   return index;
 }
 
-int ls_mesh_rank_at(const ls_mesh *mesh, ls_axes axes, int index) {
-  int rank = 0, stride = 1;
-  for (int a = mesh->count - 1; a >= 0; a--) {
-    if (axes >> a & 1) {
-      rank += index % mesh->axes[a].size * stride;
-      index /= mesh->axes[a].size;
-    }
-    stride *= mesh->axes[a].size;
+int ls_mesh_member(const ls_mesh *mesh, int rank, ls_axis_order axes, int index) {
+  int coordinates[LS_MAX_AXES], inside = 1, member = 0;
+  for (int a = 0; a < mesh->count; a++) coordinates[a] = ls_mesh_coordinate(mesh, rank, a);
+  for (ls_axis_order each = axes; each.axes;) inside *= mesh->axes[ls_axis_order_next(&each)].size;
+  for (int a; (a = ls_axis_order_next(&axes)) >= 0;) {
+    inside /= mesh->axes[a].size;
+    coordinates[a] = index / inside % mesh->axes[a].size;
   }
-  return rank;
+  for (int a = 0; a < mesh->count; a++) member = member * mesh->axes[a].size + coordinates[a];
+  return member;
 }
 
-void ls_mesh_group(const ls_mesh *mesh, int rank, ls_axes axes, int *members) {
-  const int size = ls_mesh_size(mesh, axes);
-  const int others = rank - ls_mesh_rank_at(mesh, axes, ls_mesh_index(mesh, rank, axes));
-  for (int index = 0; index < size; index++)
-    members[index] = others + ls_mesh_rank_at(mesh, axes, index);
+int ls_mesh_group(const ls_mesh *mesh, int rank, ls_axis_order axes, int *members) {
+  int count = 1;
+  for (ls_axis_order each = axes; each.axes;) count *= mesh->axes[ls_axis_order_next(&each)].size;
+  for (int i = 0; i < count; i++) members[i] = ls_mesh_member(mesh, rank, axes, i);
+  return count;
 }
 
 const char *ls_axes_print(ls_arena *arena, const ls_mesh *mesh, ls_axes axes) {
@@ -116,8 +131,16 @@ const char *ls_axes_print(ls_arena *arena, const ls_mesh *mesh, ls_axes axes) {
   return text;
 }
 
+ls_place ls_place_sharded(const ls_axis *axis, ls_cut cut, int dim) {
+  return (ls_place){.kind = LS_SHARDED, .dim = dim, .order = (short)axis->order[cut]};
+}
+
+ls_place ls_place_flat(const ls_axis *axis) {
+  return (ls_place){.kind = LS_SHARDED_FLAT, .order = (short)axis->order[LS_CUT_FLAT]};
+}
+
 bool ls_place_equal(ls_place a, ls_place b) {
-  if (a.kind != b.kind) return false;
+  if (a.kind != b.kind || a.order != b.order || a.shift != b.shift) return false;
   if (a.kind == LS_SHARDED) return a.dim == b.dim;
   return a.kind != LS_PARTIAL || a.reduce == b.reduce;
 }
@@ -142,27 +165,51 @@ ls_axes ls_placement_axes(const ls_mesh *mesh, const ls_placement *placement, ls
   return axes;
 }
 
+ls_axis_order ls_placement_order(const ls_placement *placement, ls_axes axes) {
+  int order[LS_MAX_AXES], count = 0;
+  for (int a = 0; axes >> a; a++) {
+    if (!(axes >> a & 1)) continue;
+    int at = count++;
+    for (; at > 0 && placement->on[order[at - 1]].order > placement->on[a].order; at--)
+      order[at] = order[at - 1];
+    order[at] = a;
+  }
+  ls_axis_order made = {0};
+  while (count > 0) made.axes = made.axes << 4 | (uint32_t)(order[--count] + 1);
+  return made;
+}
+
 ls_part ls_mesh_part(const ls_mesh *mesh, int rank, const ls_placement *placement, int dim,
                      int64_t global) {
   const ls_axes axes = ls_placement_axes(mesh, placement, LS_SHARDED, dim);
-  if (axes == 0) return (ls_part){.stored = global, .valid = global};
-  const ls_axes data = axes & ls_mesh_data(mesh), tensor = axes & ~data;
-  const int64_t share = global / ls_mesh_size(mesh, data);
-  const int64_t ranks = ls_mesh_size(mesh, tensor);
-  ls_part part = {.stored = (share + ranks - 1) / ranks};
-  const int64_t offset = ls_mesh_index(mesh, rank, tensor) * part.stored;
-  part.start = ls_mesh_index(mesh, rank, data) * share + offset;
-  part.valid = share - offset;
-  if (part.valid > part.stored) part.valid = part.stored;
-  if (part.valid < 0) part.valid = 0;
+  const ls_axes data = ls_mesh_data(mesh);
+  ls_part part = {.stored = global, .valid = global};
+  if (!axes) return part;
+  ls_axis_order order = ls_placement_order(placement, axes);
+  for (int a = ls_axis_order_next(&order); a >= 0;) {
+    const bool evenly = data >> a & 1;
+    int64_t ranks = 1, index = 0;
+    for (; a >= 0 && (data >> a & 1) == evenly; a = ls_axis_order_next(&order)) {
+      const int size = mesh->axes[a].size;
+      ranks *= size;
+      index = index * size + (ls_mesh_coordinate(mesh, rank, a) + placement->on[a].shift) % size;
+    }
+    part.stored = evenly ? part.stored / ranks : (part.stored + ranks - 1) / ranks;
+    part.start += index * part.stored;
+    part.valid -= index * part.stored;
+    if (part.valid > part.stored) part.valid = part.stored;
+    if (part.valid < 0) part.valid = 0;
+  }
   return part;
 }
 
 const char *ls_place_print(ls_arena *arena, ls_place place) {
   if (place.kind == LS_REPLICATED) return "R";
-  if (place.kind == LS_SHARDED_FLAT) return "S(flat)";
-  if (place.kind == LS_SHARDED) return ls_arena_printf(arena, "S(%d)", place.dim);
-  return place.reduce == LS_MAX ? "P(max)" : "P(sum)";
+  if (place.kind == LS_PARTIAL) return place.reduce == LS_MAX ? "P(max)" : "P(sum)";
+  const char *text =
+      place.kind == LS_SHARDED ? ls_arena_printf(arena, "S(%d)", place.dim) : "S(flat)";
+  if (place.order) text = ls_arena_printf(arena, "%s#%d", text, place.order);
+  return place.shift ? ls_arena_printf(arena, "%s+%d", text, place.shift) : text;
 }
 
 const char *ls_placement_print(ls_arena *arena, const ls_mesh *mesh,

@@ -27,12 +27,22 @@ typedef enum ls_axis_role {
   LS_MESH_ROLES
 } ls_axis_role;
 
+/* What an axis cuts. */
+typedef enum ls_cut {
+  LS_CUT_TOKENS = 0, /* tokens, which are dimension 0 of what has some */
+  LS_CUT_FEATURES,   /* any other dimension */
+  LS_CUT_FLAT,       /* the elements of a unit */
+  LS_CUTS
+} ls_cut;
+
 typedef struct ls_axis {
   const char *name; /* "tp_kv" */
   const char *part; /* of the user's axis: "tp" */
   ls_axis_role role;
   ls_shares shares; /* what it shares out, and so which labels of an op it may cut */
   int size;
+  int order[LS_CUTS]; /* among the axes that cut the same: ls_place.order */
+  int shift;          /* of the residual stream's tokens: ls_place.shift */
 } ls_axis;
 
 typedef struct ls_mesh {
@@ -71,18 +81,27 @@ int ls_mesh_stage_ranks(const ls_mesh *mesh);
 /* The axes of `axes` that have more than one rank. */
 ls_axes ls_mesh_active(const ls_mesh *mesh, ls_axes axes);
 
-/* The rank's coordinate on an axis, its stage, and its index on a product of axes (outermost
- * major). */
+/* Axes one inside the other: 1 + the number of each in 4 bits, the outermost lowest. */
+typedef struct ls_axis_order {
+  uint32_t axes;
+} ls_axis_order;
+
+/* The axes as the mesh nests them. */
+ls_axis_order ls_mesh_order(ls_axes axes);
+
+/* The axis in front, which is taken out; -1 where none is left. */
+int ls_axis_order_next(ls_axis_order *order);
+
+/* The rank's coordinate on an axis, its stage, and its index on a product of axes. */
 int ls_mesh_coordinate(const ls_mesh *mesh, int rank, int axis);
 int ls_mesh_stage(const ls_mesh *mesh, int rank);
-int ls_mesh_index(const ls_mesh *mesh, int rank, ls_axes axes);
+int ls_mesh_index(const ls_mesh *mesh, int rank, ls_axis_order axes);
 
-/* The other way round: the rank with this index on `axes`, and coordinate 0 on all others. */
-int ls_mesh_rank_at(const ls_mesh *mesh, ls_axes axes, int index);
+/* The rank that differs from `rank` on these axes only, and has this index there. */
+int ls_mesh_member(const ls_mesh *mesh, int rank, ls_axis_order axes, int index);
 
-/* The ranks that differ from `rank` on `axes` only, in order of their index there, itself
- * included: ls_mesh_size(mesh, axes) entries. */
-void ls_mesh_group(const ls_mesh *mesh, int rank, ls_axes axes, int *members);
+/* All of these by their index, `rank` itself included; returns how many. */
+int ls_mesh_group(const ls_mesh *mesh, int rank, ls_axis_order axes, int *members);
 
 /* "tp_kv x tp_group", in the arena. */
 const char *ls_axes_print(ls_arena *arena, const ls_mesh *mesh, ls_axes axes);
@@ -99,11 +118,18 @@ typedef struct ls_place {
   ls_place_kind kind;
   int dim;          /* of LS_SHARDED */
   ls_reduce reduce; /* of LS_PARTIAL */
+  short order; /* of shards: where several axes cut one dimension, the smaller is outside; of equals
+                  the outer one of the mesh */
+  short shift; /* of LS_SHARDED: the rank at coordinate c has shard c + shift, around the axis */
 } ls_place;
 
 typedef struct ls_placement {
   ls_place on[LS_MAX_AXES];
 } ls_placement;
+
+/* S(dim) on the axis as it cuts tokens or features; S(flat). */
+ls_place ls_place_sharded(const ls_axis *axis, ls_cut cut, int dim);
+ls_place ls_place_flat(const ls_axis *axis);
 
 bool ls_place_equal(ls_place a, ls_place b);
 
@@ -115,16 +141,19 @@ bool ls_placement_equal(const ls_mesh *mesh, const ls_placement *a, const ls_pla
 ls_axes ls_placement_axes(const ls_mesh *mesh, const ls_placement *placement, ls_place_kind kind,
                           int dim);
 
+/* Those axes as the placement nests them. */
+ls_axis_order ls_placement_order(const ls_placement *placement, ls_axes axes);
+
 /* A rank's part of a dimension of `global` elements: `stored` is the length of every part, the
  * first `valid` entries exist, entry 0 is element `start`. Data axes divide evenly; tensor axes
- * together cut into parts of ceil(length / ranks). */
+ * that follow one another together cut into parts of ceil(length / ranks). */
 typedef struct ls_part {
   int64_t stored, valid, start;
 } ls_part;
 ls_part ls_mesh_part(const ls_mesh *mesh, int rank, const ls_placement *placement, int dim,
                      int64_t global);
 
-/* "R", "S(0)", "S(flat)", "P(sum)". */
+/* "R", "S(0)", "S(flat)", "P(sum)"; with an order or a shift "S(0)#1", "S(0)+1". */
 const char *ls_place_print(ls_arena *arena, ls_place place);
 
 /* "R", "S(0) on dp_shard, P(sum) on tp_kv" ... */

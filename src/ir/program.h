@@ -217,6 +217,14 @@ ls_local ls_program_local(const ls_program *program, int rank, int value);
 ls_axes ls_value_flat_axes(const ls_mesh *mesh, const ls_value *value);
 int64_t ls_value_shard(const ls_mesh *mesh, const ls_value *value);
 
+/* The axes of a collective's group as its shards nest them: so its members are numbered. */
+ls_axis_order ls_instruction_group(const ls_program *program, const ls_instruction *instruction);
+
+/* Of an all-to-all or a permute, whose axes all change alike: where its input and its output lie.
+ */
+void ls_instruction_places(const ls_program *program, const ls_instruction *instruction,
+                           ls_place *from, ls_place *to);
+
 /* The axes of one stage along which ranks hold the same elements of a value. */
 ls_axes ls_value_replicas(const ls_mesh *mesh, const ls_value *value);
 

@@ -83,7 +83,8 @@ static json_t *placement_json(const ls_mesh *mesh, const ls_placement *placement
   for (int a = 0; a < mesh->count; a++) {
     const ls_place *place = &placement->on[a];
     json_array_append_new(array,
-                          json_pack("[iii]", (int)place->kind, place->dim, (int)place->reduce));
+                          json_pack("[iiiii]", (int)place->kind, place->dim, (int)place->reduce,
+                                    (int)place->order, (int)place->shift));
   }
   return array;
 }

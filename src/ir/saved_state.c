@@ -25,10 +25,11 @@ static int ask(ls_state_classify *classify, ls_state_list *list, const ls_progra
   const int value = ls_state_value(program, parameter, part);
   if (value < 0) return 0;
   const ls_state_class of = classify(program, parameter, part);
-  const int shard = ls_mesh_index(mesh, rank, of.flat);
+  const int shard = ls_mesh_index(mesh, rank, ls_mesh_order(of.flat));
   if (shard < of.first || shard >= of.end) return 0;
   const int begin = ls_mesh_stage(mesh, rank) * ls_mesh_stage_ranks(mesh);
-  const int asked = begin + ls_mesh_rank_at(mesh, of.axes, ls_mesh_index(mesh, rank, of.axes));
+  const int asked = begin + ls_mesh_member(mesh, 0, ls_mesh_order(of.axes),
+                                           ls_mesh_index(mesh, rank, ls_mesh_order(of.axes)));
   const int count = list(program, asked, parameter, of.part, ranges);
   if (of.part == part) return count;
   const ls_storage *storages = program->storages.items;

@@ -97,9 +97,10 @@ static ls_work node_work(const ls_sharded *sharded, const ls_shard_node *node) {
   for (int o = 0; o < node->outputs; o++) out[o] = operand_of(sharded, node->out[o]);
   if (node->collective == LS_COLLECTIVE_NONE)
     return ls_op_work(node->kind, &node->attributes, in, node->inputs, out, node->outputs);
-  const ls_work_operand *whole = node->collective == LS_ALL_GATHER ? &out[0] : &in[0];
-  return (ls_work){.sent = ls_collective_bytes(node->collective, ls_work_operand_bytes(whole),
-                                               ls_mesh_size(&sharded->mesh, node->axes))};
+  const int ranks = ls_mesh_size(&sharded->mesh, node->axes);
+  double whole = ls_work_operand_bytes(node->collective == LS_ALL_GATHER ? &out[0] : &in[0]);
+  if (node->collective == LS_ALL_TO_ALL) whole *= ranks;
+  return (ls_work){.sent = ls_collective_bytes(node->collective, whole, ranks)};
 }
 
 /* What each layer keeps and does again under one row of the menu. */

@@ -18,7 +18,7 @@ static void reduce_number(ls_lowering *lowering, int value, ls_axes axes, const 
   const ls_mesh *mesh = &lowering->program->mesh;
   ls_placement sum = {0};
   for (int a = 0; a < mesh->count; a++)
-    if (axes >> a & 1) sum.on[a] = (ls_place){LS_PARTIAL, 0, LS_SUM};
+    if (axes >> a & 1) sum.on[a] = (ls_place){.kind = LS_PARTIAL};
   ls_resolve_step steps[LS_MAX_RESOLVE_STEPS];
   const int count = ls_resolve(mesh, &sum, &(ls_placement){0}, steps);
   for (int s = 0; s < count; s++)
@@ -124,7 +124,7 @@ static void reduce_partial(ls_lowering *lowering, int unit) {
                         .elements = last->offset + last->elements - first->offset};
     ls_placement partial = about->raw;
     for (int a = 0; a < lowering->program->mesh.count; a++)
-      if (first->partial >> a & 1) partial.on[a] = (ls_place){LS_PARTIAL, 0, LS_SUM};
+      if (first->partial >> a & 1) partial.on[a] = (ls_place){.kind = LS_PARTIAL};
     resolve(lowering, &of, &partial, &about->raw);
   }
 }
@@ -197,7 +197,7 @@ static void sum_stages(ls_lowering *lowering, ls_phase phase, ls_cell cell, cons
   const int value = lowering->program->cell[cell];
   const ls_mesh *mesh = &lowering->program->mesh;
   const ls_resolve_step step = {.axes = ls_mesh_axes(mesh, LS_MESH_STAGE),
-                                .from = {LS_PARTIAL, 0, LS_SUM}};
+                                .from = {.kind = LS_PARTIAL}};
   ls_instruction *made =
       ls_lower_collective(lowering, LS_SUM_NUMBERS, step.axes, value, value, 1,
                           ls_resolve_reason(lowering->program->arena, mesh, what, &step));
@@ -247,10 +247,15 @@ static void lower_factor(ls_lowering *lowering) {
 static void lower_loss(ls_lowering *lowering) {
   const ls_mesh *mesh = &lowering->program->mesh;
   const ls_graph *graph = lowering->sharded->graph;
+  int loss = 0; /* its value as made */
+  while (lowering->sharded->values.items[loss].tensor.index != graph->loss.index) loss++;
   const ls_node *last = &graph->nodes.items[ls_graph_tensor(graph, graph->loss)->producer];
   const bool elsewhere = ls_chunks_stage(lowering->chunks, last->segment) != lowering->stage;
-  reduce_stages(lowering, LS_CELL_LOSS_SUM, elsewhere,
-                ls_mesh_axes(mesh, LS_MESH_STAGE) | ls_mesh_data(mesh), "loss");
+  reduce_stages(
+      lowering, LS_CELL_LOSS_SUM, elsewhere,
+      ls_mesh_axes(mesh, LS_MESH_STAGE) |
+          ls_placement_axes(mesh, &lowering->sharded->values.items[loss].placement, LS_PARTIAL, -1),
+      "loss");
   if (validates(lowering))
     reduce_stages(lowering, LS_CELL_STOP, false, ls_mesh_all(mesh), "wishes to stop");
   lower_factor(lowering);

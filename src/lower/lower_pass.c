@@ -67,7 +67,8 @@ static int64_t collective_count(const ls_sharded *sharded, const ls_shard_node *
   const int64_t ranks = ls_mesh_size(&sharded->mesh, node->axes);
   switch (node->collective) {
     case LS_REDUCE_SCATTER: return ranks * ls_lower_elements(sharded, node->out[0]);
-    case LS_ALL_GATHER: return ranks * ls_lower_elements(sharded, node->in[0]);
+    case LS_ALL_GATHER:
+    case LS_ALL_TO_ALL: return ranks * ls_lower_elements(sharded, node->in[0]);
     default: return ls_lower_elements(sharded, node->in[0]);
   }
 }

@@ -16,7 +16,8 @@ typedef struct loaded {
   int in_buffer_group[LS_MAX_INPUTS],
       out_buffer_group[LS_MAX_OUTPUTS]; /* among those of the body */
   ls_group *group;
-  ls_tier tier; /* whose kernels compute it */
+  ls_place from, to; /* of an all-to-all or a permute */
+  ls_tier tier;      /* whose kernels compute it */
   ls_kernel kernel;
   unsigned in_cells, out_cells; /* bit i: operand i is a cell; of what the host computes */
   bool skipped;                 /* another rank of first_only does it */
@@ -41,8 +42,9 @@ struct ls_rank {
   bool entered;
   loaded_program programs[LS_MAX_PROGRAMS];
   int program_count;
-  ls_group *groups[1 << LS_MAX_AXES]; /* by set of axes; made before any program is loaded */
-  ls_group **pairs;                   /* by the other stage: the two that differ in nothing else */
+  ls_axis_order axes[LS_MAX_GROUPS]; /* of each group; made before any program is loaded */
+  ls_group *groups[LS_MAX_GROUPS];
+  ls_group **pairs; /* by the other stage: the two that differ in nothing else */
   int stages;
   ls_group *world;
   void *workspace;
@@ -154,14 +156,19 @@ ls_view ls_rank_view(const ls_rank *rank, int program, int index, int microbatch
   return view;
 }
 
-static ls_status make_group(ls_rank *rank, const ls_mesh *mesh, ls_axes axes, ls_error *error) {
-  const int size = ls_mesh_size(mesh, axes);
-  int *members = calloc((size_t)size, sizeof *members);
-  if (!members) return ls_fail(error, LS_FAILED, "out of memory for a group of %d ranks", size);
-  ls_mesh_group(mesh, rank->number, axes, members);
-  const ls_status status = ls_comm_group(rank->comm, members, size, &rank->groups[axes], error);
+static ls_status make_group(ls_rank *rank, const ls_mesh *mesh, int group, ls_error *error) {
+  int *members = calloc((size_t)ls_mesh_ranks(mesh), sizeof *members);
+  if (!members) return ls_fail(error, LS_FAILED, "out of memory for a group of ranks");
+  const int size = ls_mesh_group(mesh, rank->number, rank->axes[group], members);
+  const ls_status status = ls_comm_group(rank->comm, members, size, &rank->groups[group], error);
   free(members);
   return status;
+}
+
+static ls_group *group_of(const ls_rank *rank, ls_axis_order axes) {
+  int group = 0;
+  while (rank->axes[group].axes != axes.axes) group++;
+  return rank->groups[group];
 }
 
 /* This rank and the one at its place on another stage. */
@@ -177,21 +184,21 @@ static ls_status make_pair(ls_rank *rank, const ls_mesh *mesh, int stage, int pe
  * programs differ, make those they have in common in the same order. */
 static ls_status make_groups(ls_rank *rank, const ls_rank_options *options, ls_error *error) {
   const ls_mesh *mesh = &options->programs[0]->mesh;
-  bool by_axes[1 << LS_MAX_AXES] = {false};
   rank->stages = ls_mesh_stages(mesh);
   rank->pairs = calloc((size_t)rank->stages, sizeof *rank->pairs);
   bool *by_stage = calloc((size_t)rank->stages, sizeof *by_stage);
   ls_status status = LS_OK;
+  int groups = 0;
   if (!rank->pairs || !by_stage)
     status = ls_fail(error, LS_FAILED, "out of memory for %d stages", rank->stages);
   else
-    ls_programs_mark_groups(options->programs, options->program_count, by_axes, by_stage);
-  for (ls_axes axes = 0; axes <= ls_mesh_all(mesh) && status == LS_OK; axes++)
-    if (by_axes[axes]) status = make_group(rank, mesh, axes, error);
+    groups =
+        ls_programs_mark_groups(options->programs, options->program_count, rank->axes, by_stage);
+  for (int g = 0; g < groups && status == LS_OK; g++) status = make_group(rank, mesh, g, error);
   for (int peer = 0; peer < rank->stages && status == LS_OK; peer++)
     if (by_stage[peer]) status = make_pair(rank, mesh, options->programs[0]->stage, peer, error);
   free(by_stage);
-  rank->world = rank->groups[ls_mesh_all(mesh)];
+  if (status == LS_OK) rank->world = group_of(rank, ls_mesh_order(ls_mesh_all(mesh)));
   return status;
 }
 
@@ -255,11 +262,15 @@ static ls_status load_instruction(ls_rank *rank, const ls_program *program, cons
     made->args.out[o] = view_of(rank->number, program, instruction->out[o], &made->out_offset[o]);
     made->out_buffer_group[o] = buffer_group_in_body(program, body, instruction->out[o]);
   }
-  made->skipped = instruction->first_only &&
-                  ls_mesh_index(&program->mesh, rank->number, instruction->first_only) != 0;
+  made->skipped =
+      instruction->first_only &&
+      ls_mesh_index(&program->mesh, rank->number, ls_mesh_order(instruction->first_only)) != 0;
+  if (instruction->collective == LS_ALL_TO_ALL || instruction->collective == LS_PERMUTE)
+    ls_instruction_places(program, instruction, &made->from, &made->to);
   if (ls_collective_communicates(instruction->collective))
-    made->group =
-        instruction->peer >= 0 ? rank->pairs[instruction->peer] : rank->groups[instruction->axes];
+    made->group = instruction->peer >= 0
+                      ? rank->pairs[instruction->peer]
+                      : group_of(rank, ls_instruction_group(program, instruction));
   return LS_OK;
 }
 
@@ -430,6 +441,15 @@ static ls_status run_move(ls_rank *rank, const loaded *each, ls_error *error) {
   return ls_tiers_begin(rank->tiers, to->data, from->data, bytes, instruction->reason, error);
 }
 
+/* Shards of one dimension become those of another. */
+static ls_status reshard(const loaded *each, ls_error *error) {
+  const ls_view *in = &each->args.in[0], *out = &each->args.out[0];
+  ls_resharding of = {.ndim = in->ndim, .gathered = each->from.dim, .cut = each->to.dim};
+  memcpy(of.source, in->dims, sizeof of.source);
+  memcpy(of.target, out->dims, sizeof of.target);
+  return ls_reshard(each->group, out->data, in->data, &of, in->dtype, error);
+}
+
 static ls_status run_collective(const ls_rank *rank, const loaded *each, ls_error *error) {
   const ls_instruction *instruction = each->instruction;
   const ls_kernel_args *args = &each->args;
@@ -451,6 +471,10 @@ static ls_status run_collective(const ls_rank *rank, const loaded *each, ls_erro
                                args->accumulate[0], error);
     case LS_ALL_GATHER:
       return ls_all_gather(each->group, target, source, instruction->count, dtype, error);
+    case LS_ALL_TO_ALL: return reshard(each, error);
+    case LS_PERMUTE:
+      return ls_permute(each->group, target, source, instruction->count,
+                        each->to.shift - each->from.shift, dtype, error);
     case LS_SUM_NUMBERS:
       return instruction->phase == LS_BEGIN
                  ? ls_sum_begin(each->group, source, (int)instruction->count, error)

@@ -104,7 +104,7 @@ static int saved(const ls_program *program, int rank, int parameter, ls_state_pa
   const int64_t holders = ls_mesh_size(&program->mesh, alike);
   int64_t chunk = (own.count + holders - 1) / holders;
   if (holders > 1) chunk = (chunk + LEAST_SAVED - 1) / LEAST_SAVED * LEAST_SAVED;
-  const int64_t begin = ls_mesh_index(&program->mesh, rank, alike) * chunk;
+  const int64_t begin = ls_mesh_index(&program->mesh, rank, ls_mesh_order(alike)) * chunk;
   const int64_t end = begin + chunk < own.count ? begin + chunk : own.count;
   return ranges_of(&own, own.first + begin, own.first + end, ranges);
 }

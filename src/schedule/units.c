@@ -54,7 +54,7 @@ static void add_entry(const ls_sharded *sharded, ls_unit *unit, int parameter, l
                       .elements = elements,
                       .partial = gradient_partial(sharded, parameter),
                       .replicated = replicated};
-  unit->elements = align(unit->elements + elements, LS_UNIT_ALIGNMENT);
+  unit->elements = align(unit->elements + elements, unit->granule);
 }
 
 /* The first and the last stage that use a parameter. */
@@ -94,10 +94,14 @@ static bool once_a_step(const ls_layout *layout, ls_when when) {
   return when == LS_WHEN_STEP || (when == LS_WHEN_AUTO && layout->pp > 1);
 }
 
+static ls_place place_on(const ls_axis *axis, ls_place_kind kind) {
+  return kind == LS_SHARDED_FLAT ? ls_place_flat(axis) : (ls_place){.kind = kind};
+}
+
 static void place_unit(const ls_sharded *sharded, ls_unit *unit) {
   const ls_layout *layout = &sharded->layout;
   const ls_data_strategy *row = ls_data_strategy_row(layout->zero);
-  const ls_place sum = {LS_PARTIAL, 0, LS_SUM};
+  const ls_place sum = {.kind = LS_PARTIAL};
   const ls_mesh *mesh = &sharded->mesh;
   ls_axes partial = ls_mesh_data(mesh);
   if (unit->stages[0] >= 0) partial |= ls_mesh_axes(mesh, LS_MESH_STAGE);
@@ -105,9 +109,10 @@ static void place_unit(const ls_sharded *sharded, ls_unit *unit) {
   for (int a = 0; a < mesh->count; a++) {
     if (partial >> a & 1) unit->raw.on[a] = unit->gradient.on[a] = sum;
     if (!(unit->flat >> a & 1)) continue;
-    unit->stored.on[a].kind = row->parameters;
-    unit->state.on[a].kind = row->state;
-    if (!once_a_step(layout, layout->reduce)) unit->gradient.on[a].kind = row->gradients;
+    unit->stored.on[a] = place_on(&mesh->axes[a], row->parameters);
+    unit->state.on[a] = place_on(&mesh->axes[a], row->state);
+    if (!once_a_step(layout, layout->reduce))
+      unit->gradient.on[a] = place_on(&mesh->axes[a], row->gradients);
   }
   unit->brought_once = once_a_step(layout, layout->gather);
 }
@@ -115,7 +120,6 @@ static void place_unit(const ls_sharded *sharded, ls_unit *unit) {
 /* Places it, and pads it to shards of one length. */
 static void close_unit(const ls_sharded *sharded, ls_unit *unit) {
   place_unit(sharded, unit);
-  unit->granule = LS_UNIT_ALIGNMENT;
   unit->elements = align(unit->elements, unit->granule * ls_mesh_size(&sharded->mesh, unit->flat));
 }
 
@@ -173,6 +177,7 @@ static void list_parameters(const ls_sharded *sharded, ls_units *units) {
 static void fill_unit(const ls_sharded *sharded, ls_units *units, int u) {
   ls_unit *unit = &units->items[u];
   ls_axes replicated = 0, next;
+  unit->granule = LS_UNIT_ALIGNMENT;
   do {
     next = ~0u;
     for (int i = units->first[u]; i < units->first[u + 1]; i++) {

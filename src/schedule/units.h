@@ -6,8 +6,8 @@
  * where it is added up otherwise than it is made, and so on. Order: as the model has them (query,
  * key, value adjacent), those replicated on tp axes last and together by axes: their gradients may
  * be partial there, and one all-reduce of a range resolves them. The order is that of every program
- * of the layout, with gradients or without. Each starts on a multiple of LS_UNIT_ALIGNMENT
- * elements; the buffer is padded so that every shard has the same length. A unit is all trainable
+ * of the layout, with gradients or without. Each starts on a multiple of the unit's
+ * granule; the buffer is padded so that every shard has the same length. A unit is all trainable
  * or all frozen: where a layer has both, its frozen parameters are a unit of their own. */
 #ifndef LS_SCHEDULE_UNITS_H
 #define LS_SCHEDULE_UNITS_H
@@ -15,6 +15,8 @@
 #include "schedule/chunks.h"
 #include "schedule/touches.h"
 
+/* Kernels read widest vectors of 64 bytes, and the narrowest format of a unit's buffers, which all
+ * have one order, is of 2: parameters and shards begin on multiples of 32 elements. */
 enum { LS_UNIT_ALIGNMENT = 32 };
 
 typedef struct ls_unit_entry {
@@ -28,7 +30,7 @@ typedef struct ls_unit_entry {
 typedef struct ls_unit {
   const char *name;
   int64_t elements;      /* of the whole buffer, padded */
-  int64_t granule;       /* elements, of whose multiples shards are */
+  int64_t granule;       /* elements: parameters and shards begin on multiples of it */
   ls_axes flat;          /* axes that S(flat) cuts it over */
   ls_placement stored;   /* parameters between steps */
   ls_placement used;     /* by kernels: whole */

@@ -20,10 +20,11 @@ typedef struct ls_resolve_step {
   ls_placement after;
 } ls_resolve_step;
 
-enum { LS_MAX_RESOLVE_STEPS = LS_MAX_AXES };
+enum { LS_MAX_RESOLVE_STEPS = 3 * LS_MAX_AXES };
 
 /* The steps from one placement to another, or -1 where no collectives on contiguous memory make it:
- * columns are neither gathered nor scattered, and a maximum is not scattered. Sums are scattered
+ * columns are neither gathered nor scattered, a maximum is not scattered, and axes that cut a
+ * dimension do not change places. Sums are scattered
  * before others are added up, which then are of a shard. */
 int ls_resolve(const ls_mesh *mesh, const ls_placement *from, const ls_placement *to,
                ls_resolve_step steps[LS_MAX_RESOLVE_STEPS]);
@@ -33,7 +34,7 @@ const char *ls_resolve_reason(ls_arena *arena, const ls_mesh *mesh, const char *
                               const ls_resolve_step *step);
 
 /* Bytes a rank sends for a tensor of these global dims and element size (ring formulas: all-reduce
- * 2K(n-1)/n, the others K(n-1)/n); negative: impossible. */
+ * 2K(n-1)/n, all-to-all K(n-1)/n^2, permute K/n, the others K(n-1)/n); negative: impossible. */
 double ls_resolve_bytes(const ls_mesh *mesh, const ls_placement *from, const ls_placement *to,
                         const ls_tensor *tensor, size_t element_bytes);
 

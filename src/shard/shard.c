@@ -14,7 +14,7 @@ typedef struct cached_conversion {
 typedef struct sharder {
   ls_sharded *out;
   const ls_graph *graph;
-  ls_place stream;
+  bool cuts_stream;                 /* sequence parallelism */
   int *home;                        /* by tensor: its value as made; -1: not made yet */
   LS_LIST(cached_conversion) cache; /* of the body being laid */
   int segment;
@@ -25,6 +25,7 @@ typedef struct node_context {
   const ls_node *node;
   const ls_op *row;
   const ls_op_labels *labels;
+  const ls_axis *axes; /* of the mesh */
   char choice[LS_MAX_AXES];
 } node_context;
 
@@ -52,30 +53,38 @@ static int list_choices(const node_context *context, const ls_axis *axis,
   return count;
 }
 
-static ls_place input_place(const node_context *context, int input, char choice) {
-  if (choice == FLOW_THROUGH && strchr(context->row->linear, '0' + input))
-    return (ls_place){LS_PARTIAL, 0, LS_SUM};
-  const int dim = ls_operand_dim(&context->labels->in[input], choice);
-  return dim < 0 ? (ls_place){0} : (ls_place){LS_SHARDED, dim, LS_SUM};
+/* A dimension cut where the label is. */
+static ls_place cut_place(const ls_axis *axis, char label, int dim) {
+  return ls_place_sharded(axis, label == 'n' ? LS_CUT_TOKENS : LS_CUT_FEATURES, dim);
 }
 
-static ls_place output_place(const node_context *context, int output, char choice) {
+static ls_place input_place(const node_context *context, const ls_axis *axis, int input,
+                            char choice) {
+  if (choice == FLOW_THROUGH && strchr(context->row->linear, '0' + input))
+    return (ls_place){.kind = LS_PARTIAL};
+  const int dim = ls_operand_dim(&context->labels->in[input], choice);
+  return dim < 0 ? (ls_place){0} : cut_place(axis, choice, dim);
+}
+
+static ls_place output_place(const node_context *context, const ls_axis *axis, int output,
+                             char choice) {
   if (choice == CUT_NOTHING) return (ls_place){0};
-  if (choice == FLOW_THROUGH) return (ls_place){LS_PARTIAL, 0, LS_SUM};
+  if (choice == FLOW_THROUGH) return (ls_place){.kind = LS_PARTIAL};
   const int dim = ls_operand_dim(&context->labels->out[output], choice);
-  if (dim < 0) return (ls_place){LS_PARTIAL, 0, context->row->reduce};
-  return (ls_place){LS_SHARDED, dim, LS_SUM};
+  if (dim < 0) return (ls_place){.kind = LS_PARTIAL, .reduce = context->row->reduce};
+  return cut_place(axis, choice, dim);
 }
 
 /* The placement an operand needs under the choices made for the axes of `family`; on other axes it
  * stays as it is. */
 static ls_placement with_choices(const node_context *context, int operand, bool is_input,
                                  const ls_placement *now, ls_axes family) {
+  const ls_axis *axes = context->axes;
   ls_placement placement = *now;
   for (int a = 0; family >> a; a++)
     if (family >> a & 1)
-      placement.on[a] = is_input ? input_place(context, operand, context->choice[a])
-                                 : output_place(context, operand, context->choice[a]);
+      placement.on[a] = is_input ? input_place(context, &axes[a], operand, context->choice[a])
+                                 : output_place(context, &axes[a], operand, context->choice[a]);
   return placement;
 }
 
@@ -148,7 +157,7 @@ static double gradient_cost(const sharder *s, const ls_tensor *tensor, const ls_
 static ls_placement pinned(const sharder *s, const ls_placement *made, ls_axes tensor) {
   ls_placement placement = *made;
   for (int a = 0; a < s->out->mesh.count; a++)
-    if (tensor >> a & 1) placement.on[a] = s->stream;
+    if (tensor >> a & 1) placement.on[a] = ls_stream_place(s->cuts_stream, &s->out->mesh.axes[a]);
   return placement;
 }
 
@@ -337,7 +346,8 @@ static void place_sources(sharder *s) {
     ls_placement placement = {0};
     if (tensor->role == LS_ROLE_INPUT) {
       for (int a = 0; a < mesh->count; a++)
-        if (ls_mesh_data(mesh) >> a & 1) placement.on[a] = (ls_place){LS_SHARDED, 0, LS_SUM};
+        if (ls_mesh_data(mesh) >> a & 1)
+          placement.on[a] = ls_place_sharded(&mesh->axes[a], LS_CUT_TOKENS, 0);
     } else if (tensor->role == LS_ROLE_PARAMETER) {
       placement =
           ls_parameter_placement(mesh, graph->parameters.items[tensor->parameter].about.cut);
@@ -375,7 +385,7 @@ ls_status ls_shard(const ls_graph *graph, const ls_layout *layout, ls_sharded **
   for (int p = 0; p < parameters; p++) out->gradient_value[p] = -1;
   sharder s = {.out = out,
                .graph = graph,
-               .stream = ls_stream_place(layout->sequence_parallel && layout->tp > 1),
+               .cuts_stream = layout->sequence_parallel && layout->tp > 1,
                .home = LS_NEW_ARRAY(graph->arena, int, graph->tensors.count)};
   place_sources(&s);
   for (int n = 0; n < graph->nodes.count; n++) {
@@ -383,8 +393,10 @@ ls_status ls_shard(const ls_graph *graph, const ls_layout *layout, ls_sharded **
     if (node->segment != s.segment || node->backward != s.backward) s.cache.count = 0;
     s.segment = node->segment;
     s.backward = node->backward;
-    node_context context = {
-        .node = node, .row = ls_op_row(node->kind), .labels = &graph->op_labels[node->kind]};
+    node_context context = {.node = node,
+                            .row = ls_op_row(node->kind),
+                            .labels = &graph->op_labels[node->kind],
+                            .axes = out->mesh.axes};
     LS_TRY(choose_all(&s, &context, error));
     emit(&s, &context);
   }

@@ -154,7 +154,8 @@ static void test_uneven_cut_of_a_vocabulary(void **state) {
   }
 }
 
-/* Fewer rows than ranks, and data axes outside: every element has one owner among the tp ranks. */
+/* Fewer rows than ranks, and data axes outside in any order, shards that have gone round: every
+ * element has one owner among the tp ranks. */
 static void test_parts_cover_everything_once(void **state) {
   (void)state;
   const uint64_t seed = 20261121;
@@ -167,7 +168,12 @@ static void test_parts_cover_everything_once(void **state) {
     const int64_t data = size[LS_AXIS_DP_REPLICATE] * size[LS_AXIS_DP_SHARD];
     const int64_t global = data * (1 + (int64_t)(ls_random_bits(seed, round, 9) % 20));
     ls_placement rows = {0};
-    for (int a = 0; a < LS_MESH_ROWS; a++) rows.on[a] = (ls_place){LS_SHARDED, 0, LS_SUM};
+    for (int a = 0; a < LS_MESH_ROWS; a++)
+      rows.on[a] = (ls_place){
+          .kind = LS_SHARDED,
+          .order = (short)(ls_random_bits(seed, round, 20 + (uint64_t)a) % 3 +
+                           (mesh.axes[a].role == LS_MESH_TENSOR ? 3 : 0)),
+          .shift = (short)(ls_random_bits(seed, round, 30 + (uint64_t)a) % (uint64_t)size[a])};
     int owners[320] = {0};
     for (int r = 0; r < ls_mesh_ranks(&mesh); r++) {
       const ls_part part = ls_mesh_part(&mesh, r, &rows, 0, global);
@@ -184,20 +190,73 @@ static void test_groups_are_the_ranks_that_differ_on_their_axes(void **state) {
   for (ls_axes axes = 0; axes <= ls_mesh_all(&mesh); axes++)
     for (int r = 0; r < 48; r++) {
       int members[48];
-      ls_mesh_group(&mesh, r, axes, members);
-      const int index = ls_mesh_index(&mesh, r, axes);
+      ls_mesh_group(&mesh, r, ls_mesh_order(axes), members);
+      const int index = ls_mesh_index(&mesh, r, ls_mesh_order(axes));
       assert_int_equal(members[index], r);
       for (int i = 0; i < ls_mesh_size(&mesh, axes); i++) {
-        assert_int_equal(ls_mesh_index(&mesh, members[i], axes), i);
-        assert_int_equal(ls_mesh_index(&mesh, members[i], ls_mesh_all(&mesh) & ~axes),
-                         ls_mesh_index(&mesh, r, ls_mesh_all(&mesh) & ~axes));
+        assert_int_equal(ls_mesh_index(&mesh, members[i], ls_mesh_order(axes)), i);
+        assert_int_equal(
+            ls_mesh_index(&mesh, members[i], ls_mesh_order(ls_mesh_all(&mesh) & ~axes)),
+            ls_mesh_index(&mesh, r, ls_mesh_order(ls_mesh_all(&mesh) & ~axes)));
       }
     }
 }
 
+/* Eight rows over two axes of two: the inner axis of the mesh is the outer one of the placement,
+ * and then the shards go on by one on it. */
+static void test_order_and_shift_say_whose_rows(void **state) {
+  (void)state;
+  const ls_mesh mesh = ls_mesh_make((const int[]){1, 1, 1, 2, 2});
+  ls_placement rows = {0};
+  rows.on[LS_AXIS_TP_KV] = (ls_place){.kind = LS_SHARDED, .order = 1};
+  rows.on[LS_AXIS_TP_GROUP] = (ls_place){.kind = LS_SHARDED};
+  const ls_axis_order order = ls_placement_order(&rows, ls_mesh_all(&mesh));
+  static const int ordered[4] = {0, 4, 2, 6}, shifted[4] = {4, 0, 6, 2};
+  for (int r = 0; r < 4; r++) {
+    assert_int_equal(ls_mesh_part(&mesh, r, &rows, 0, 8).start, ordered[r]);
+    assert_int_equal(ls_mesh_index(&mesh, r, order), ordered[r] / 2);
+    assert_int_equal(ls_mesh_member(&mesh, 0, order, ordered[r] / 2), r);
+  }
+  rows.on[LS_AXIS_TP_GROUP].shift = 1;
+  for (int r = 0; r < 4; r++)
+    assert_int_equal(ls_mesh_part(&mesh, r, &rows, 0, 8).start, shifted[r]);
+}
+
+/* On two axes of two that cut rows in another order than the mesh's. */
+static void test_steps_follow_the_order_of_the_placement(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  ls_resolve_step steps[LS_MAX_RESOLVE_STEPS];
+  const ls_mesh mesh = ls_mesh_make((const int[]){1, 2, 2, 1, 1});
+  const ls_place outer = {.kind = LS_SHARDED}, inner = {.kind = LS_SHARDED, .order = 1};
+  ls_placement rows = {0}, fewer = {0}, columns = {0}, on = {0};
+  rows.on[LS_AXIS_DP_REPLICATE] = inner;
+  rows.on[LS_AXIS_DP_SHARD] = fewer.on[LS_AXIS_DP_SHARD] = outer;
+  assert_int_equal(ls_resolve(&mesh, &rows, &fewer, steps), 1);
+  assert_int_equal(steps[0].collective, LS_ALL_GATHER);
+  assert_string_equal(ls_resolve_reason(arena, &mesh, "x", &steps[0]),
+                      "x: S(0)#1 on dp_replicate -> R");
+  ls_placement other = {0};
+  other.on[LS_AXIS_DP_REPLICATE] = inner;
+  assert_int_equal(ls_resolve(&mesh, &rows, &other, steps), -1); /* the outer one alone */
+  other.on[LS_AXIS_DP_SHARD] = outer;
+  other.on[LS_AXIS_DP_REPLICATE].order = 0;
+  assert_int_equal(ls_resolve(&mesh, &rows, &other, steps), -1); /* axes change places */
+  /* Shards that have gone round go back before they change hands. */
+  columns.on[LS_AXIS_DP_SHARD] = (ls_place){.kind = LS_SHARDED, .dim = 1, .shift = 1};
+  on.on[LS_AXIS_DP_SHARD] = (ls_place){.kind = LS_SHARDED, .shift = 1};
+  assert_int_equal(ls_resolve(&mesh, &on, &columns, steps), 3);
+  static const char *const expected[] = {"x: S(0)+1 on dp_shard -> S(0)",
+                                         "x: S(0) on dp_shard -> S(1)",
+                                         "x: S(1) on dp_shard -> S(1)+1"};
+  for (int s = 0; s < 3; s++)
+    assert_string_equal(ls_resolve_reason(arena, &mesh, "x", &steps[s]), expected[s]);
+  ls_arena_destroy(&arena);
+}
+
 static ls_placement on_tp(ls_place_kind kind, int dim, ls_reduce reduce) {
   ls_placement placement = {0};
-  placement.on[LS_AXIS_TP_KV] = (ls_place){kind, dim, reduce};
+  placement.on[LS_AXIS_TP_KV] = (ls_place){.kind = kind, .dim = dim, .reduce = reduce};
   return placement;
 }
 
@@ -208,6 +267,8 @@ static void test_steps_of_one_axis_and_their_bytes(void **state) {
   const ls_placement whole = {0}, rows = on_tp(LS_SHARDED, 0, LS_SUM),
                      columns = on_tp(LS_SHARDED, 1, LS_SUM), sum = on_tp(LS_PARTIAL, 0, LS_SUM),
                      max = on_tp(LS_PARTIAL, 0, LS_MAX);
+  ls_placement turned = rows;
+  turned.on[LS_AXIS_TP_KV].shift = 3;
   const struct {
     const ls_placement *from, *to;
     ls_collective collective;
@@ -218,7 +279,11 @@ static void test_steps_of_one_axis_and_their_bytes(void **state) {
                {&rows, &whole, LS_ALL_GATHER, 512 * 3.0 / 4},
                {&whole, &rows, LS_COLLECTIVE_NONE, 0},
                {&columns, &whole, LS_COLLECTIVE_NONE, -1},
-               {&columns, &rows, LS_COLLECTIVE_NONE, -1},
+               {&columns, &rows, LS_ALL_TO_ALL, 512 * 3.0 / 16},
+               {&rows, &columns, LS_ALL_TO_ALL, 512 * 3.0 / 16},
+               {&rows, &turned, LS_PERMUTE, 512 / 4.0},
+               {&turned, &rows, LS_PERMUTE, 512 / 4.0},
+               {&sum, &columns, LS_COLLECTIVE_NONE, -1},
                {&whole, &columns, LS_COLLECTIVE_NONE, -1},
                {&whole, &sum, LS_COLLECTIVE_NONE, -1},
                {&max, &rows, LS_COLLECTIVE_NONE, -1}};
@@ -247,7 +312,7 @@ static ls_placement spelled(const char *text) {
     if (text[a] == 'P') placement.on[a].kind = LS_PARTIAL;
     if (text[a] == 'f') placement.on[a].kind = LS_SHARDED_FLAT;
     if (text[a] == '0' || text[a] == '1')
-      placement.on[a] = (ls_place){LS_SHARDED, text[a] - '0', 0};
+      placement.on[a] = (ls_place){.kind = LS_SHARDED, .dim = text[a] - '0'};
   }
   return placement;
 }
@@ -274,7 +339,12 @@ static void test_steps_over_all_axes(void **state) {
       {"R0000", "RR000", NULL},
       {"R00RR", "RRRRR", "all-gather x: S(0) on dp_replicate x dp_shard -> R"},
       {"RRRRR", "RRfRR", "op x: R on dp_shard -> S(flat)"},
-      {"RRR1R", "RRR0R", NULL},
+      {"RRR1R", "RRR0R", "all-to-all x: S(1) on tp_kv -> S(0)"},
+      {"RRR11", "RRR00", "all-to-all x: S(1) on tp_kv x tp_group -> S(0)"},
+      {"RRR1R", "RRR10", "op x: R on tp_group -> S(0)"},
+      {"RRR11", "RRR10", NULL}, /* padded over both */
+      {"R0011", "R0000", "all-to-all x: S(1) on tp_kv x tp_group -> S(0)"},
+      {"R1100", "R0000", NULL}, /* shards of the inner axes lie between */
       {"RRRPR", "RRR1R", NULL},
   };
   ls_arena *arena = ls_arena_create();
@@ -343,7 +413,7 @@ static void test_the_stream_lies_where_the_row_pins_it(void **state) {
       for (int i = 0; i < node->inputs; i++) {
         const ls_placement *found = &sharded->values.items[node->in[i]].placement;
         for (int a = LS_AXIS_TP_KV; a <= LS_AXIS_TP_GROUP; a++)
-          assert_true(ls_place_equal(found->on[a], ls_stream_place(sp)));
+          assert_true(ls_place_equal(found->on[a], ls_stream_place(sp, &sharded->mesh.axes[a])));
         seen++;
       }
     }
@@ -380,12 +450,12 @@ static void test_placements_print(void **state) {
   const ls_mesh mesh = ls_mesh_make((const int[]){1, 2, 1, 4, 2});
   ls_placement placement = on_tp(LS_PARTIAL, 0, LS_SUM);
   assert_string_equal(ls_placement_print(arena, &mesh, &placement), "P(sum) on tp_kv");
-  placement.on[LS_AXIS_DP_REPLICATE] = (ls_place){LS_SHARDED, 0, LS_SUM};
-  placement.on[LS_AXIS_TP_GROUP] = (ls_place){LS_PARTIAL, 0, LS_MAX};
+  placement.on[LS_AXIS_DP_REPLICATE] = (ls_place){.kind = LS_SHARDED, .dim = 0};
+  placement.on[LS_AXIS_TP_GROUP] = (ls_place){.kind = LS_PARTIAL, .reduce = LS_MAX};
   assert_string_equal(ls_placement_print(arena, &mesh, &placement),
                       "S(0) on dp_replicate, P(sum) on tp_kv, P(max) on tp_group");
   placement = (ls_placement){0};
-  placement.on[LS_AXIS_DP_SHARD] = (ls_place){LS_SHARDED, 0, LS_SUM}; /* of one rank */
+  placement.on[LS_AXIS_DP_SHARD] = (ls_place){.kind = LS_SHARDED, .dim = 0}; /* of one rank */
   assert_string_equal(ls_placement_print(arena, &mesh, &placement), "R");
   assert_string_equal(ls_axes_print(arena, &mesh, ls_mesh_axes(&mesh, LS_MESH_TENSOR)),
                       "tp_kv x tp_group");
@@ -401,6 +471,8 @@ int main(void) {
       cmocka_unit_test(test_parts_cover_everything_once),
       cmocka_unit_test(test_groups_are_the_ranks_that_differ_on_their_axes),
       cmocka_unit_test(test_steps_of_one_axis_and_their_bytes),
+      cmocka_unit_test(test_order_and_shift_say_whose_rows),
+      cmocka_unit_test(test_steps_follow_the_order_of_the_placement),
       cmocka_unit_test(test_steps_over_all_axes),
       cmocka_unit_test(test_logits_are_never_whole),
       cmocka_unit_test(test_the_stream_lies_where_the_row_pins_it),

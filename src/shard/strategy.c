@@ -11,19 +11,18 @@ static const ls_data_strategy data_strategies[] = {
 #undef LS_STRATEGY_ROW
 };
 
-#define CUT_0 \
-  { LS_SHARDED, 0, LS_SUM }
-#define CUT_1 \
-  { LS_SHARDED, 1, LS_SUM }
-#define WHOLE \
-  { LS_REPLICATED, 0, LS_SUM }
-
-/* A kind of cut -> on axes of KV heads, on those of the query heads of one. */
-static const ls_place tensor_strategy[LS_TP_COUNT][2] = {
-    [LS_TP_REPLICATED] = {WHOLE, WHOLE}, [LS_TP_COLUMN] = {CUT_0, CUT_0},
-    [LS_TP_ROW] = {CUT_1, CUT_1},        [LS_TP_QUERY] = {CUT_0, CUT_0},
-    [LS_TP_KEY_VALUE] = {CUT_0, WHOLE},  [LS_TP_HEADS_IN] = {CUT_1, CUT_1},
-    [LS_TP_VOCABULARY] = {CUT_0, CUT_0},
+/* A kind of cut -> on axes of KV heads, on those of the query heads of one: the dimension, or
+ * whole.
+ */
+enum { WHOLE = -1 };
+static const signed char tensor_strategy[LS_TP_COUNT][2] = {
+    [LS_TP_REPLICATED] = {WHOLE, WHOLE},
+    [LS_TP_COLUMN] = {0, 0},
+    [LS_TP_ROW] = {1, 1},
+    [LS_TP_QUERY] = {0, 0},
+    [LS_TP_KEY_VALUE] = {0, WHOLE},
+    [LS_TP_HEADS_IN] = {1, 1},
+    [LS_TP_VOCABULARY] = {0, 0},
 };
 
 const ls_data_strategy *ls_data_strategy_row(int zero) {
@@ -33,14 +32,20 @@ const ls_data_strategy *ls_data_strategy_row(int zero) {
 
 ls_placement ls_parameter_placement(const ls_mesh *mesh, ls_tp_sharding cut) {
   ls_placement placement = {0};
-  for (int a = 0; a < mesh->count; a++)
-    if (mesh->axes[a].role == LS_MESH_TENSOR)
-      placement.on[a] = tensor_strategy[cut][mesh->axes[a].shares == LS_SHARES_QUERY_HEADS];
+  for (int a = 0; a < mesh->count; a++) {
+    const ls_axis *axis = &mesh->axes[a];
+    if (axis->role != LS_MESH_TENSOR || axis->shares & LS_SHARES_TOKENS) continue;
+    const int dim = tensor_strategy[cut][axis->shares == LS_SHARES_QUERY_HEADS];
+    if (dim != WHOLE) placement.on[a] = ls_place_sharded(axis, LS_CUT_FEATURES, dim);
+  }
   return placement;
 }
 
-ls_place ls_stream_place(bool sequence_parallel) {
-  return sequence_parallel ? (ls_place)CUT_0 : (ls_place)WHOLE;
+ls_place ls_stream_place(bool sequence_parallel, const ls_axis *axis) {
+  if (!sequence_parallel) return (ls_place){0};
+  ls_place place = ls_place_sharded(axis, LS_CUT_TOKENS, 0);
+  place.shift = (short)axis->shift;
+  return place;
 }
 
 static bool tp_fits(int64_t heads, int64_t kv_heads, int64_t tp) {

@@ -22,8 +22,8 @@ const ls_data_strategy *ls_data_strategy_row(int zero);
 /* Where a parameter lies on the tensor axes when it is used. */
 ls_placement ls_parameter_placement(const ls_mesh *mesh, ls_tp_sharding cut);
 
-/* Where the residual stream lies on the tensor axes. */
-ls_place ls_stream_place(bool sequence_parallel);
+/* Where the residual stream lies on a tensor axis. */
+ls_place ls_stream_place(bool sequence_parallel, const ls_axis *axis);
 
 /* Checks that the layout fits the model and makes the mesh; the refusal (LS_INPUT) names the key,
  * the reason and the nearest legal choice. */

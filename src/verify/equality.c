@@ -110,7 +110,7 @@ static ls_status check_replicas(ls_rank *rank, job *work, ls_error *error) {
     const ls_axes axes = ls_value_replicas(&program->mesh, stored);
     const int size = ls_mesh_size(&program->mesh, axes);
     int *members = LS_NEW_ARRAY(scratch, int, size);
-    ls_mesh_group(&program->mesh, ls_rank_number(rank), axes, members);
+    ls_mesh_group(&program->mesh, ls_rank_number(rank), ls_mesh_order(axes), members);
     if (!groups[axes])
       status = ls_comm_group(ls_rank_comm(rank), members, size, &groups[axes], error);
     if (status != LS_OK) break;

@@ -95,7 +95,8 @@ static bool gives_logits(const ls_program *program, int rank) {
   if (program->logits < 0) return false;
   const ls_value *value = &program->values.items[program->logits];
   const ls_axes cut = ls_placement_axes(&program->mesh, &value->placement, LS_SHARDED, -1);
-  return ls_mesh_index(&program->mesh, rank, ls_mesh_inside(&program->mesh) & ~cut) == 0;
+  return ls_mesh_index(&program->mesh, rank,
+                       ls_mesh_order(ls_mesh_inside(&program->mesh) & ~cut)) == 0;
 }
 
 /* Logits of the first `rows` tokens, assembled from the ranks that hold them. */

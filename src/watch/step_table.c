@@ -70,8 +70,7 @@ static double waited(const filling *of, const ls_program *program, int rank, int
   if (instruction->peer >= 0 || stages || instruction->phase == LS_END ||
       !ls_collective_is_of_group(instruction->collective))
     return 0;
-  const int count = ls_mesh_size(mesh, instruction->axes);
-  ls_mesh_group(mesh, rank, instruction->axes, of->members);
+  const int count = ls_mesh_group(mesh, rank, ls_mesh_order(instruction->axes), of->members);
   int64_t last = record->begin_ns;
   for (int m = 0; m < count; m++) {
     const ls_recording_rank *other = &of->recording->by_rank[of->members[m]];

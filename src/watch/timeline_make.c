@@ -34,9 +34,10 @@ static ls_span_kind kind_of(const ls_program_action *action, const ls_instructio
 static const char *label_of(ls_arena *arena, const ls_program_action *action,
                             const ls_instruction *instruction) {
   static const char *const collectives[LS_COLLECTIVE_COUNT][LS_PHASE_COUNT] = {
-      [LS_ALL_REDUCE] = {"AR", "AR", ""}, [LS_REDUCE_SCATTER] = {"RS", "RS", ""},
-      [LS_ALL_GATHER] = {"AG", "AG", ""}, [LS_SEND] = {"S", "S", "S end"},
-      [LS_RECEIVE] = {"R", "", "R"},      [LS_MOVE] = {"M", "", "M"},
+      [LS_ALL_REDUCE] = {"AR", "AR", ""},   [LS_REDUCE_SCATTER] = {"RS", "RS", ""},
+      [LS_ALL_GATHER] = {"AG", "AG", ""},   [LS_SEND] = {"S", "S", "S end"},
+      [LS_RECEIVE] = {"R", "", "R"},        [LS_MOVE] = {"M", "", "M"},
+      [LS_ALL_TO_ALL] = {"A2A", "A2A", ""}, [LS_PERMUTE] = {"P", "P", ""},
       [LS_SUM_NUMBERS] = {"+", "+", "="}};
   static const char *const letters[LS_SPAN_KINDS] = {"F", "B", "I", "W", "re", "U", "", "", ""};
   if (instruction->collective != LS_COLLECTIVE_NONE) {

@@ -520,7 +520,7 @@ static bool change_placement(mutator *m) {
     if (!(active >> axis & 1)) continue;
     const ls_place_kind kind = value->placement.on[axis].kind;
     value->placement.on[axis] =
-        (ls_place){(ls_place_kind)(((int)kind + 1 + draw(m, 2)) % 3), 0, LS_SUM};
+        (ls_place){.kind = (ls_place_kind)(((int)kind + 1 + draw(m, 2)) % 3)};
     say(m, "value", v);
     return true;
   }

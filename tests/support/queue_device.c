@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/random.h"
+#include "comm/comm.h"
 #include "comm/reduce.h"
 #include "device/kernel.h"
 
@@ -324,8 +325,8 @@ static ls_kernel_args bind(const rank *r, const item *each) {
 }
 
 static void run_op(const rank *r, const ls_instruction *about, const ls_kernel_args *args) {
-  const bool skipped =
-      about->first_only && ls_mesh_index(&r->program->mesh, r->number, about->first_only) != 0;
+  const bool skipped = about->first_only && ls_mesh_index(&r->program->mesh, r->number,
+                                                          ls_mesh_order(about->first_only)) != 0;
   for (int o = 0; o < args->outputs && skipped; o++) {
     const ls_view *view = &args->out[o];
     int64_t elements = 1;
@@ -339,10 +340,8 @@ static void run_op(const rank *r, const ls_instruction *about, const ls_kernel_a
 
 static int find_members(const rank *r, const ls_instruction *about, int *members) {
   const ls_mesh *mesh = &r->program->mesh;
-  if (about->peer < 0) {
-    ls_mesh_group(mesh, r->number, about->axes, members);
-    return ls_mesh_size(mesh, about->axes);
-  }
+  if (about->peer < 0)
+    return ls_mesh_group(mesh, r->number, ls_instruction_group(r->program, about), members);
   const int apart = ls_mesh_stage_ranks(mesh);
   const int other = r->number + apart * (about->peer - r->program->stage);
   members[0] = other < r->number ? other : r->number;
@@ -351,8 +350,10 @@ static int find_members(const rank *r, const ls_instruction *about, int *members
 }
 
 /* What the collective does for all its members; their buffers are left alone meanwhile. */
-static void do_collective(const meeting *of, const ls_instruction *about, ls_dtype dtype) {
+static void do_collective(const rank *r, const meeting *of, const ls_instruction *about,
+                          const ls_kernel_args *args) {
   const int n = of->members;
+  const ls_dtype dtype = args->in[0].dtype;
   const size_t bytes = ls_dtype_bytes(dtype);
   const int64_t piece = about->count / n;
   const void **from = malloc(sizeof *from * (size_t)n);
@@ -370,6 +371,19 @@ static void do_collective(const meeting *of, const ls_instruction *about, ls_dty
     ls_reduce_range(of->to, n, from, n, about->count, dtype, about->reduce, false);
   }
   free(from);
+  if (about->collective != LS_ALL_TO_ALL && about->collective != LS_PERMUTE) return;
+  ls_place was, is;
+  ls_instruction_places(r->program, about, &was, &is);
+  ls_resharding change = {.ndim = args->in[0].ndim, .gathered = was.dim, .cut = is.dim};
+  memcpy(change.source, args->in[0].dims, sizeof change.source);
+  memcpy(change.target, args->out[0].dims, sizeof change.target);
+  for (int i = 0; i < n; i++) {
+    const int from_member = (i + is.shift - was.shift + n) % n;
+    if (about->collective == LS_PERMUTE)
+      memcpy(of->to[i], of->from[from_member], (size_t)about->count * bytes);
+    for (int j = 0; j < n && about->collective == LS_ALL_TO_ALL; j++)
+      ls_reshard_block(&change, j, i, dtype, of->to[i], of->from[j]);
+  }
 }
 
 static meeting *find_meeting(device *of, const meeting *like) {
@@ -419,7 +433,7 @@ static void run_collective(queue *q, const ls_instruction *about, const ls_kerne
   at->from[own] = args->in[0].data;
   at->to[own] = args->out[0].data;
   if (++at->came == count) {
-    do_collective(at, about, args->in[0].dtype);
+    do_collective(q->of, at, about, args);
     at->done = true;
     pthread_cond_broadcast(&of->changed);
   }
