@@ -5,57 +5,8 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "cost/cost.h"
+#include "run/rank_loaded.h"
 #include "run/rank_memory.h"
-
-/* An instruction with its operands' places worked out for this rank. */
-typedef struct loaded {
-  const ls_instruction *instruction;
-  ls_kernel_args args; /* data: offsets in buffer groups, until an action says where these are */
-  int64_t in_offset[LS_MAX_INPUTS], out_offset[LS_MAX_OUTPUTS];
-  int in_buffer_group[LS_MAX_INPUTS],
-      out_buffer_group[LS_MAX_OUTPUTS]; /* among those of the body */
-  ls_group *group;
-  ls_place from, to; /* of an all-to-all or a permute */
-  ls_tier tier;      /* whose kernels compute it */
-  ls_kernel kernel;
-  unsigned in_cells, out_cells; /* bit i: operand i is a cell; of what the host computes */
-  bool skipped;                 /* another rank of first_only does it */
-} loaded;
-
-typedef struct loaded_program {
-  const ls_program *program;
-  loaded *instructions;
-  char *pool_base[LS_POOL_COUNT];
-  char **buffer_groups; /* where the buffer groups of the action that runs lie */
-} loaded_program;
-
-struct ls_rank {
-  ls_comm *comm;
-  int number;
-  char *base;
-  int64_t bytes;
-  ls_tiers *tiers;     /* NULL: all is on the device */
-  ls_tiers_span moved; /* of the move that ended last */
-  const ls_device *device;
-  ls_device_queue queues[LS_DEVICE_QUEUES]; /* by tier */
-  bool entered;
-  loaded_program programs[LS_MAX_PROGRAMS];
-  int program_count;
-  ls_axis_order axes[LS_MAX_GROUPS]; /* of each group; made before any program is loaded */
-  ls_group *groups[LS_MAX_GROUPS];
-  ls_group **pairs; /* by the other stage: the two that differ in nothing else */
-  int stages;
-  ls_group *world;
-  void *workspace;
-  size_t workspace_bytes;
-  bool recording;
-  double cells[LS_CELL_COUNT]; /* the host's copies */
-  bool set[LS_CELL_COUNT];     /* since the last run */
-  int32_t *staging;
-  ls_record *records; /* a ring */
-  int64_t record_room, recorded;
-};
 
 static int64_t largest(const ls_program *const *programs, int count, ls_pool pool) {
   int64_t most = 0;
@@ -130,28 +81,22 @@ static ls_status create_tiers(ls_rank *rank, const ls_rank_options *options, ls_
   return ls_tiers_create(&made, &rank->tiers, error);
 }
 
-/* The view of a value, and its place in its buffer group. */
-static ls_view view_of(int rank, const ls_program *program, int index, int64_t *offset) {
-  *offset = ls_program_local(program, rank, index).offset;
-  return ls_program_view(program, rank, index);
-}
-
-static char *live_interval_base(const loaded_program *from, int live_interval) {
+static char *live_interval_base(const ls_loaded_program *from, int live_interval) {
   const ls_live_interval *about = &from->program->live_intervals.items[live_interval];
   const ls_pool pool = from->program->buffer_groups.items[about->buffer_group].pool;
   return from->pool_base[pool] + about->offset;
 }
 
 char *ls_rank_group_address(const ls_rank *rank, int program, int index) {
-  const loaded_program *from = &rank->programs[program];
+  const ls_loaded_program *from = &rank->programs[program];
   return live_interval_base(from, ls_program_buffer_group(from->program, index)->live_interval);
 }
 
 ls_view ls_rank_view(const ls_rank *rank, int program, int index, int microbatch) {
-  const loaded_program *from = &rank->programs[program];
+  const ls_loaded_program *from = &rank->programs[program];
   const ls_buffer_group *buffer_group = ls_program_buffer_group(from->program, index);
   int64_t offset;
-  ls_view view = view_of(rank->number, from->program, index, &offset);
+  ls_view view = ls_loaded_view(rank->number, from->program, index, &offset);
   view.data = live_interval_base(from, buffer_group->live_interval + microbatch) + offset;
   return view;
 }
@@ -165,7 +110,7 @@ static ls_status make_group(ls_rank *rank, const ls_mesh *mesh, int group, ls_er
   return status;
 }
 
-static ls_group *group_of(const ls_rank *rank, ls_axis_order axes) {
+ls_group *ls_rank_group_of(const ls_rank *rank, ls_axis_order axes) {
   int group = 0;
   while (rank->axes[group].axes != axes.axes) group++;
   return rank->groups[group];
@@ -198,150 +143,8 @@ static ls_status make_groups(ls_rank *rank, const ls_rank_options *options, ls_e
   for (int peer = 0; peer < rank->stages && status == LS_OK; peer++)
     if (by_stage[peer]) status = make_pair(rank, mesh, options->programs[0]->stage, peer, error);
   free(by_stage);
-  if (status == LS_OK) rank->world = group_of(rank, ls_mesh_order(ls_mesh_all(mesh)));
+  if (status == LS_OK) rank->world = ls_rank_group_of(rank, ls_mesh_order(ls_mesh_all(mesh)));
   return status;
-}
-
-static int buffer_group_in_body(const ls_program *program, const ls_body *body, int value) {
-  const int buffer_group =
-      program->storages.items[program->values.items[value].storage].buffer_group;
-  int at = 0;
-  while (body->buffer_groups.items[at] != buffer_group) at++;
-  return at;
-}
-
-static ls_pool pool_of(const ls_program *program, int value) {
-  return ls_program_buffer_group(program, value)->pool;
-}
-
-/* The tier whose kernels compute an instruction: the host where one of its operands lies there. */
-static ls_tier tier_of(const ls_program *program, const ls_instruction *instruction) {
-  for (int i = 0; i < instruction->inputs; i++)
-    if (ls_pool_tier(pool_of(program, instruction->in[i])) == LS_TIER_HOST) return LS_TIER_HOST;
-  for (int o = 0; o < instruction->outputs; o++)
-    if (ls_pool_tier(pool_of(program, instruction->out[o])) == LS_TIER_HOST) return LS_TIER_HOST;
-  return LS_TIER_DEVICE;
-}
-
-/* Beside what lies at the host its kernels have cells, of which they are given a copy. */
-static ls_status mark_cells(const ls_program *program, const ls_instruction *instruction,
-                            loaded *made, ls_error *error) {
-  if (made->tier != LS_TIER_HOST || instruction->collective != LS_COLLECTIVE_NONE) return LS_OK;
-  bool reached = true;
-  for (int i = 0; i < instruction->inputs; i++) {
-    const ls_pool pool = pool_of(program, instruction->in[i]);
-    if (pool == LS_POOL_CELL) made->in_cells |= 1u << i;
-    reached = reached && (pool == LS_POOL_CELL || ls_pool_tier(pool) == LS_TIER_HOST);
-  }
-  for (int o = 0; o < instruction->outputs; o++) {
-    const ls_pool pool = pool_of(program, instruction->out[o]);
-    if (pool == LS_POOL_CELL) made->out_cells |= 1u << o;
-    reached = reached && (pool == LS_POOL_CELL || ls_pool_tier(pool) == LS_TIER_HOST);
-  }
-  if (reached) return LS_OK;
-  return ls_fail(error, LS_INTERNAL, "%s has operands at the host and on the device",
-                 ls_op_name(instruction->kind));
-}
-
-static ls_status load_instruction(ls_rank *rank, const ls_program *program, const ls_body *body,
-                                  const ls_instruction *instruction, loaded *made,
-                                  ls_error *error) {
-  made->instruction = instruction;
-  made->tier = tier_of(program, instruction);
-  LS_TRY(mark_cells(program, instruction, made, error));
-  made->args = (ls_kernel_args){.queue = &rank->queues[made->tier],
-                                .attributes = &instruction->attributes,
-                                .inputs = instruction->inputs,
-                                .outputs = instruction->outputs};
-  made->kernel = rank->device->kernels[made->tier].kernel[instruction->kind];
-  for (int i = 0; i < instruction->inputs; i++) {
-    made->args.in[i] = view_of(rank->number, program, instruction->in[i], &made->in_offset[i]);
-    made->in_buffer_group[i] = buffer_group_in_body(program, body, instruction->in[i]);
-  }
-  for (int o = 0; o < instruction->outputs; o++) {
-    made->args.out[o] = view_of(rank->number, program, instruction->out[o], &made->out_offset[o]);
-    made->out_buffer_group[o] = buffer_group_in_body(program, body, instruction->out[o]);
-  }
-  made->skipped =
-      instruction->first_only &&
-      ls_mesh_index(&program->mesh, rank->number, ls_mesh_order(instruction->first_only)) != 0;
-  if (instruction->collective == LS_ALL_TO_ALL || instruction->collective == LS_PERMUTE)
-    ls_instruction_places(program, instruction, &made->from, &made->to);
-  if (ls_collective_communicates(instruction->collective))
-    made->group = instruction->peer >= 0
-                      ? rank->pairs[instruction->peer]
-                      : group_of(rank, ls_instruction_group(program, instruction));
-  return LS_OK;
-}
-
-static ls_status load_program(ls_rank *rank, int p, ls_error *error) {
-  loaded_program *into = &rank->programs[p];
-  const ls_program *program = into->program;
-  int buffer_groups = 1;
-  for (int b = 0; b < program->bodies.count; b++)
-    if (program->bodies.items[b].buffer_groups.count > buffer_groups)
-      buffer_groups = program->bodies.items[b].buffer_groups.count;
-  const int count = program->instructions.count;
-  into->instructions = calloc((size_t)count + 1, sizeof *into->instructions);
-  into->buffer_groups = calloc((size_t)buffer_groups, sizeof *into->buffer_groups);
-  if (!into->instructions || !into->buffer_groups)
-    return ls_fail(error, LS_FAILED, "out of memory for a program of %d instructions", count);
-  for (int b = 0; b < program->bodies.count; b++) {
-    const ls_body *body = &program->bodies.items[b];
-    for (int i = body->first; i < body->first + body->count; i++) {
-      const ls_instruction *instruction = &program->instructions.items[i];
-      LS_TRY(load_instruction(rank, program, body, instruction, &into->instructions[i], error));
-    }
-  }
-  return LS_OK;
-}
-
-/* Of the value that an instruction is about. */
-static const char *name_of(const ls_program *program, const ls_instruction *instruction) {
-  const int about = instruction->outputs ? instruction->out[0] : instruction->in[0];
-  return program->values.items[about].name;
-}
-
-/* Gives an instruction the workspace, of which no library behind its kernel may want more. */
-static ls_status give_workspace(ls_rank *rank, const ls_program *program, loaded *each,
-                                ls_error *error) {
-  const ls_instruction *instruction = each->instruction;
-  if (!instruction) return LS_OK; /* no action runs it */
-  if (each->tier == LS_TIER_HOST && !rank->device->memory->addressable) return LS_OK;
-  const ls_kernel_table *table = &rank->device->kernels[each->tier];
-  each->args.workspace = rank->workspace;
-  each->args.workspace_bytes = rank->workspace_bytes;
-  if (!table->wants || instruction->collective != LS_COLLECTIVE_NONE) return LS_OK;
-  for (int o = 0; o < instruction->outputs; o++)
-    each->args.accumulate[o] = instruction->write[o] != LS_WRITE;
-  const size_t wanted = table->wants(instruction->kind, &each->args);
-  if (wanted <= rank->workspace_bytes) return LS_OK;
-  return ls_fail(error, LS_FAILED,
-                 "%s of %s: the library behind it wants %zu bytes of workspace, and the recipe of "
-                 "%s (%s) has %zu: give another dtype, and report this",
-                 ls_op_name(instruction->kind), name_of(program, instruction), wanted,
-                 rank->device->facts.name, rank->device->facts.set, rank->workspace_bytes);
-}
-
-static ls_status allocate_workspace(ls_rank *rank, const ls_rank_options *options,
-                                    ls_error *error) {
-  size_t bytes = 0;
-  for (int p = 0; p < options->program_count; p++) {
-    const size_t wanted =
-        (size_t)ls_program_workspace(&rank->device->facts, options->programs[p], rank->number);
-    if (wanted > bytes) bytes = wanted;
-  }
-  if (!bytes) return LS_OK;
-  int none;
-  rank->workspace = rank->device->memory->reserve(bytes, false, &none);
-  rank->workspace_bytes = bytes;
-  if (!rank->workspace)
-    return ls_fail(error, LS_FAILED, "out of memory for %zu bytes of workspace", bytes);
-  for (int p = 0; p < rank->program_count; p++)
-    for (int i = 0; i < rank->programs[p].program->instructions.count; i++)
-      LS_TRY(give_workspace(rank, rank->programs[p].program, &rank->programs[p].instructions[i],
-                            error));
-  return LS_OK;
 }
 
 static ls_status create_staging(ls_rank *rank, ls_error *error) {
@@ -375,10 +178,10 @@ static ls_status fill_rank(ls_rank *rank, const ls_rank_options *options, ls_err
   LS_TRY(make_groups(rank, options, error));
   for (int p = 0; p < options->program_count; p++) {
     rank->programs[p].program = options->programs[p];
-    LS_TRY(load_program(rank, p, error));
+    LS_TRY(ls_rank_load(rank, p, error));
   }
   LS_TRY(create_staging(rank, error));
-  return allocate_workspace(rank, options, error);
+  return ls_rank_give_workspace(rank, error);
 }
 
 ls_status ls_rank_create(ls_comm *comm, const ls_rank_options *options, ls_rank **rank,
@@ -421,7 +224,7 @@ static const ls_memory_calls *memory_at(const ls_rank *rank, const void *address
 }
 
 /* In issue order a message is waited for at its end. */
-static ls_status run_message(const loaded *each, ls_error *error) {
+static ls_status run_message(const ls_loaded *each, ls_error *error) {
   const ls_instruction *instruction = each->instruction;
   const bool receives = instruction->collective == LS_RECEIVE, ends = instruction->phase == LS_END;
   const ls_view *view = receives ? &each->args.out[0] : &each->args.in[0];
@@ -433,7 +236,7 @@ static ls_status run_message(const loaded *each, ls_error *error) {
   return ls_send_begin(each->group, view->data, instruction->count, view->dtype, peer, error);
 }
 
-static ls_status run_move(ls_rank *rank, const loaded *each, ls_error *error) {
+static ls_status run_move(ls_rank *rank, const ls_loaded *each, ls_error *error) {
   const ls_instruction *instruction = each->instruction;
   const ls_view *from = &each->args.in[0], *to = &each->args.out[0];
   if (instruction->phase == LS_END) return ls_tiers_end(rank->tiers, to->data, &rank->moved, error);
@@ -442,7 +245,7 @@ static ls_status run_move(ls_rank *rank, const loaded *each, ls_error *error) {
 }
 
 /* Shards of one dimension become those of another. */
-static ls_status reshard(const loaded *each, ls_error *error) {
+static ls_status reshard(const ls_loaded *each, ls_error *error) {
   const ls_view *in = &each->args.in[0], *out = &each->args.out[0];
   ls_resharding of = {.ndim = in->ndim, .gathered = each->from.dim, .cut = each->to.dim};
   memcpy(of.source, in->dims, sizeof of.source);
@@ -450,7 +253,7 @@ static ls_status reshard(const loaded *each, ls_error *error) {
   return ls_reshard(each->group, out->data, in->data, &of, in->dtype, error);
 }
 
-static ls_status run_collective(const ls_rank *rank, const loaded *each, ls_error *error) {
+static ls_status run_collective(const ls_rank *rank, const ls_loaded *each, ls_error *error) {
   const ls_instruction *instruction = each->instruction;
   const ls_kernel_args *args = &each->args;
   if (ls_collective_is_message(instruction->collective)) return run_message(each, error);
@@ -495,7 +298,7 @@ static ls_status run_skipped(const ls_rank *rank, const ls_kernel_args *args, ls
 }
 
 /* The instruction's operands where this action has them. */
-static void bind(loaded *each, char *const *buffer_groups, bool first) {
+static void bind(ls_loaded *each, char *const *buffer_groups, bool first) {
   const ls_instruction *instruction = each->instruction;
   for (int i = 0; i < instruction->inputs; i++)
     each->args.in[i].data = buffer_groups[each->in_buffer_group[i]] + each->in_offset[i];
@@ -512,7 +315,7 @@ static ls_status wait_for_kernels(const ls_rank *rank, ls_error *error) {
 }
 
 /* A kernel of the host, with copies of the cells that it reads and adds to or writes. */
-static ls_status run_on_host(const ls_rank *rank, const loaded *each, ls_error *error) {
+static ls_status run_on_host(const ls_rank *rank, const ls_loaded *each, ls_error *error) {
   const ls_memory_calls *memory = rank->device->memory;
   ls_kernel_args args = each->args;
   double in[LS_MAX_INPUTS], out[LS_MAX_OUTPUTS];
@@ -534,7 +337,7 @@ static ls_status run_on_host(const ls_rank *rank, const loaded *each, ls_error *
   return LS_OK;
 }
 
-static ls_status run_instruction(ls_rank *rank, const loaded *each, ls_error *error) {
+static ls_status run_instruction(ls_rank *rank, const ls_loaded *each, ls_error *error) {
   if (!each->skipped && each->instruction->collective == LS_COLLECTIVE_NONE)
     return each->tier == LS_TIER_HOST ? run_on_host(rank, each, error)
                                       : each->kernel(&each->args, error);
@@ -551,7 +354,7 @@ static ls_status fail_instruction(ls_rank *rank, const ls_program *program,
                          : ls_collective_name(instruction->collective);
   ls_error unread = {LS_FAILED, "failed"};
   if (!error) error = &unread;
-  ls_error_prefix(error, "%s of %s", what, name_of(program, instruction));
+  ls_error_prefix(error, "%s of %s", what, ls_loaded_name(program, instruction));
   ls_comm_abort(rank->comm, error->text);
   ls_error_prefix(error, "rank %d", rank->number);
   return LS_FAILED;
@@ -585,8 +388,8 @@ static ls_status view_is_finite(const ls_rank *rank, const ls_view *view, bool *
   return LS_OK;
 }
 
-static ls_status check_outputs(const ls_rank *rank, const ls_program *program, const loaded *each,
-                               ls_error *error) {
+static ls_status check_outputs(const ls_rank *rank, const ls_program *program,
+                               const ls_loaded *each, ls_error *error) {
   const ls_instruction *instruction = each->instruction;
   LS_TRY(wait_for_kernels(rank, error));
   for (int o = 0; o < each->args.outputs; o++) {
@@ -643,7 +446,7 @@ static ls_status read_cells(ls_rank *rank, ls_error *error) {
  * on, since peers wait in collectives. */
 static ls_status run_actions(ls_rank *rank, int p, int first, int last, ls_error *found,
                              ls_error *error) {
-  const loaded_program *from = &rank->programs[p];
+  const ls_loaded_program *from = &rank->programs[p];
   LS_TRY(write_cells(rank, error));
   for (int a = first; a < last; a++) {
     const ls_program_action *action = &from->program->actions.items[a];
@@ -651,11 +454,11 @@ static ls_status run_actions(ls_rank *rank, int p, int first, int last, ls_error
     for (int i = 0; i < body->buffer_groups.count; i++)
       from->buffer_groups[i] = live_interval_base(from, action->live_intervals[i]);
     for (int i = body->first; i < body->first + body->count; i++) {
-      loaded *each = &from->instructions[i];
+      ls_loaded *each = &from->instructions[i];
       bind(each, from->buffer_groups, action->first);
       const int64_t begin_ns = rank->recording ? ls_now_ns() : 0;
       if (each->instruction->collective != LS_COLLECTIVE_NONE)
-        ls_comm_about(rank->comm, name_of(from->program, each->instruction));
+        ls_comm_about(rank->comm, ls_loaded_name(from->program, each->instruction));
       if (run_instruction(rank, each, error) != LS_OK)
         return fail_instruction(rank, from->program, each->instruction, error);
       if (rank->recording) record(rank, each->instruction, a, i, begin_ns);
@@ -770,7 +573,7 @@ int32_t *ls_rank_staging(const ls_rank *rank) {
 }
 
 ls_status ls_rank_poison(ls_rank *rank, int program, ls_error *error) {
-  const loaded_program *from = &rank->programs[program];
+  const ls_loaded_program *from = &rank->programs[program];
   static const ls_pool pools[] = {LS_POOL_WORK, LS_POOL_HOST_WORK};
   char nans[4096];
   memset(nans, 0xff, sizeof nans);

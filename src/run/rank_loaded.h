@@ -1,0 +1,73 @@
+/* A rank and its loaded programs, private to this room. */
+#ifndef LS_RUN_RANK_LOADED_H
+#define LS_RUN_RANK_LOADED_H
+
+#include "cost/cost.h"
+#include "run/rank.h"
+
+/* An instruction with its operands' places worked out for this rank. */
+typedef struct ls_loaded {
+  const ls_instruction *instruction;
+  ls_kernel_args args; /* data: offsets in buffer groups, until an action says where these are */
+  int64_t in_offset[LS_MAX_INPUTS], out_offset[LS_MAX_OUTPUTS];
+  int in_buffer_group[LS_MAX_INPUTS],
+      out_buffer_group[LS_MAX_OUTPUTS]; /* among those of the body */
+  ls_group *group;
+  ls_place from, to; /* of an all-to-all or a permute */
+  ls_tier tier;      /* whose kernels compute it */
+  ls_kernel kernel;
+  unsigned in_cells, out_cells; /* bit i: operand i is a cell; of what the host computes */
+  bool skipped;                 /* another rank of first_only does it */
+} ls_loaded;
+
+typedef struct ls_loaded_program {
+  const ls_program *program;
+  ls_loaded *instructions;
+  char *pool_base[LS_POOL_COUNT];
+  char **buffer_groups; /* where the buffer groups of the action that runs lie */
+} ls_loaded_program;
+
+struct ls_rank {
+  ls_comm *comm;
+  int number;
+  char *base;
+  int64_t bytes;
+  ls_tiers *tiers;     /* NULL: all is on the device */
+  ls_tiers_span moved; /* of the move that ended last */
+  const ls_device *device;
+  ls_device_queue queues[LS_DEVICE_QUEUES]; /* by tier */
+  bool entered;
+  ls_loaded_program programs[LS_MAX_PROGRAMS];
+  int program_count;
+  ls_axis_order axes[LS_MAX_GROUPS]; /* of each group; made before any program is loaded */
+  ls_group *groups[LS_MAX_GROUPS];
+  ls_group **pairs; /* by the other stage: the two that differ in nothing else */
+  int stages;
+  ls_group *world;
+  void *workspace;
+  size_t workspace_bytes;
+  bool recording;
+  double cells[LS_CELL_COUNT]; /* the host's copies */
+  bool set[LS_CELL_COUNT];     /* since the last run */
+  int32_t *staging;
+  ls_record *records; /* a ring */
+  int64_t record_room, recorded;
+};
+
+/* The view of a value, and its place in its buffer group. */
+ls_view ls_loaded_view(int rank, const ls_program *program, int value, int64_t *offset);
+
+/* Of the value that an instruction is about. */
+const char *ls_loaded_name(const ls_program *program, const ls_instruction *instruction);
+
+/* The group of these axes, made before. */
+ls_group *ls_rank_group_of(const ls_rank *rank, ls_axis_order axes);
+
+/* Works out where each instruction of program `p` finds its operands. LS_FAILED: out of memory. */
+LS_CHECKED ls_status ls_rank_load(ls_rank *rank, int p, ls_error *error);
+
+/* One block for all kernels of the loaded programs. LS_FAILED: memory is short, or a library wants
+ * more than the recipe says. */
+LS_CHECKED ls_status ls_rank_give_workspace(ls_rank *rank, ls_error *error);
+
+#endif
