@@ -29,6 +29,13 @@ grep -q "simulated" step.svg || fail "the picture does not say what it is of"
 run 0 simulate $model model=gpt2-124m data.seq_len=1024 mesh.pp=2 train.batch=8 --on 2xrtx4090 --timeline step.json
 grep -q '"ph"' step.json || fail "no trace"
 
+run 0 train keys.yaml trace=true out=traced
+run 0 simulate keys.yaml --on 1xA100-SXM-80 --against traced
+grep -q "^  the step .*%" output || fail "nothing beside what was measured: $(cat output)"
+grep -q "^  attention " output || fail "no kinds of instruction: $(cat output)"
+run 2 simulate keys.yaml --on 1xA100-SXM-80 --against nowhere
+says "a run with trace=true leaves it"
+
 run 1 simulate $model train.batch=2 --on 2xRTX4090
 says "which fits"
 run 2 simulate $model train.batch=64 --on 64xH100-SXM --slow host8=0.5

@@ -8,6 +8,7 @@
 #include "cli/command.h"
 #include "cli/hardware.h"
 #include "cli/show_timeline.h"
+#include "cli/simulate_against.h"
 #include "run/measure.h"
 #include "sim/sim.h"
 #include "text/number.h"
@@ -26,6 +27,7 @@ static const char help[] =
     "                  the devices, and how many a host has (lockstep machines --help)\n"
     "  -n DEVICES      devices of the whole mesh (default: as many as --on says)\n"
     "  --timeline FILE the step as a picture (.svg) or for Perfetto (.json)\n"
+    "  --against RUN   beside the step that RUN recorded (trace: true), by kind of instruction\n"
     "  --slow host3=0.9[,...]\n"
     "                  devices of a host compute at this part of their speed\n"
     "  --link network=0.5[,...]\n"
@@ -39,7 +41,7 @@ static const char help[] =
     "  lockstep simulate run.yaml --on 64xH100-SXM --slow host3=0.9 --timeline step.svg\n\n";
 
 typedef struct request {
-  const char *devices, *on, *timeline, *slow, *link, *tokens;
+  const char *devices, *on, *timeline, *slow, *link, *tokens, *against;
   bool json;
 } request;
 
@@ -159,7 +161,8 @@ static ls_status performance_of(ls_session *session, const ls_cluster *cluster,
                    why);
   const ls_device_facts *facts = session->on ? session->on : &session->device.facts;
   *performance = ls_performance_here(rates, facts, key.cores, session->devices);
-  *peak = ls_rates_matmul(rates, dtype, key.cores) / session->devices;
+  const double wanted = (double)session->devices * facts->threads;
+  *peak = performance->flops_per_s[dtype] * (wanted > key.cores ? key.cores / wanted : 1);
   return LS_OK;
 }
 
@@ -324,17 +327,21 @@ static void print_json(const answer *of) {
   json_decref(root);
 }
 
-static ls_status draw(const answer *of, const char *path, ls_error *error) {
+/* The simulated step as a measured one is drawn. */
+static const ls_timeline *timeline_of(const answer *of, ls_timeline_detail detail) {
+  ls_arena *arena = of->session->arena;
   const ls_program *const *stages = of->session->stages[LS_SESSION_STEP];
-  const ls_recording *recording =
-      ls_simulation_recording(of->session->arena, of->simulation, &stages[0]->mesh);
   const ls_timeline_run run = {
       .stages = stages,
-      .title = ls_arena_printf(of->session->arena, "%s on %d x %s", of->session->run->model,
-                               of->session->devices,
-                               of->cluster ? of->cluster->accelerator->id : "this machine")};
-  LS_TRY(ls_timeline_write(
-      ls_timeline_measured(of->session->arena, &run, recording, LS_TIMELINE_ACTIONS), path, error));
+      .title =
+          ls_arena_printf(arena, "%s on %d x %s", of->session->run->model, of->session->devices,
+                          of->cluster ? of->cluster->accelerator->id : "this machine")};
+  return ls_timeline_measured(
+      arena, &run, ls_simulation_recording(arena, of->simulation, &stages[0]->mesh), detail);
+}
+
+static ls_status draw(const answer *of, const char *path, ls_error *error) {
+  LS_TRY(ls_timeline_write(timeline_of(of, LS_TIMELINE_ACTIONS), path, error));
   fprintf(stderr, "written: %s\n", path);
   return LS_OK;
 }
@@ -362,7 +369,7 @@ static ls_status simulate(ls_arena *arena, const ls_words *words, void *given, l
   LS_TRY(ls_session_create_on(arena, run, devices, devices, facts, &session, error));
   ls_performance performance;
   LS_TRY(performance_of(session, cluster, &performance, &made.peak_flops, error));
-  ls_sim_options options = {.records = asked->timeline != NULL};
+  ls_sim_options options = {.records = asked->timeline || asked->against};
   LS_TRY(read_slow(arena, asked->slow, session, performance.per_host, &options, error));
   LS_TRY(read_links(asked->link, &options, error));
   ls_simulation *simulation;
@@ -376,6 +383,9 @@ static ls_status simulate(ls_arena *arena, const ls_words *words, void *given, l
     print_json(&made);
   else
     print_answer(&made);
+  if (asked->against)
+    LS_TRY(ls_simulate_against(arena, timeline_of(&made, LS_TIMELINE_INSTRUCTIONS), asked->against,
+                               error));
   return asked->timeline ? draw(&made, asked->timeline, error) : LS_OK;
 }
 
@@ -386,7 +396,7 @@ int ls_command_simulate(int count, char **words) {
       {"-n", &asked.devices, NULL},          {"--on", &asked.on, NULL},
       {"--timeline", &asked.timeline, NULL}, {"--slow", &asked.slow, NULL},
       {"--link", &asked.link, NULL},         {"--tokens", &asked.tokens, NULL},
-      {"--json", NULL, &asked.json}};
+      {"--against", &asked.against, NULL},   {"--json", NULL, &asked.json}};
   return ls_command_run(
       &(ls_command){"simulate", help, true, flags, sizeof flags / sizeof *flags, simulate, &asked},
       count, words);
