@@ -98,7 +98,7 @@ bad() {
 }
 
 bad "unknown command" 2 '"trian": did you mean "train"' trian run.yaml
-bad "command of a later version" 2 'plan: not yet' plan run.yaml
+bad "command of a later version" 2 'watch: not yet' watch run.yaml
 bad "export of nothing" 2 'nowhere: no such folder; expected a run' export nowhere there
 bad "export with a type that is none" 2 '--dtype: found int8; expected fp32, bf16' export . there --dtype int8
 bad "inspection of nothing" 2 'nowhere: no such file or folder' inspect nowhere

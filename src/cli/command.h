@@ -23,6 +23,7 @@ int ls_command_tokenize(int count, char **words);
 int ls_command_tokenizer(int count, char **words);
 int ls_command_cache(int count, char **words);
 int ls_command_simulate(int count, char **words);
+int ls_command_plan(int count, char **words);
 int ls_command_machines(int count, char **words);
 int ls_command_bench(int count, char **words);
 

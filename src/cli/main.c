@@ -23,7 +23,7 @@ static const command commands[] = {
     {"verify", "try a layout, shrunk, against one device; or repeat a trace recorded elsewhere",
      ls_command_verify},
     {"generate", "sample text from a checkpoint", ls_command_generate},
-    {"plan", "which layout, how fast, how much memory, what money", NULL},
+    {"plan", "which layout, how fast, how much memory, what money", ls_command_plan},
     {"bench", "measure this machine, or where the time of a model's step goes", ls_command_bench},
     {"export", "write a Hugging Face directory", ls_command_export},
     {"inspect", "what a run, model, adapter or file of tensors holds", ls_command_inspect},

@@ -131,7 +131,7 @@ ls_status ls_verify_layout_command(ls_arena *arena, ls_run_file *run, int device
   ls_session *session;
   ls_layout_verification *about;
   if (!ls_command_is_first()) return LS_OK; /* all ranks are threads of one process */
-  LS_TRY(ls_session_resolve(arena, run, devices, devices, &session, error));
+  LS_TRY(ls_session_resolve(arena, run, devices, devices, NULL, &session, error));
   LS_TRY(ls_verify_layout_prepare(arena, session, &options, &about, error));
   const int said = about->shrunk->rows.count;
   if (!json) print_head(about);

@@ -226,7 +226,7 @@ static ls_status freeze(const void *context, ls_graph *graph, ls_error *error) {
   return status;
 }
 
-static ls_training training_of(const ls_session *session) {
+ls_training ls_session_training(const ls_session *session) {
   const bool fits = asks_budget(session->run);
   return (ls_training){.model = &session->config,
                        .batch = session->batch,
@@ -238,7 +238,7 @@ static ls_training training_of(const ls_session *session) {
 }
 
 static ls_status compile_graph(ls_session *session, ls_error *error) {
-  const ls_training training = training_of(session);
+  const ls_training training = ls_session_training(session);
   const ls_layout layout = session->layout;
   const ls_status status = ls_compile_graph(session->arena, &training, &layout,
                                             &session->device.facts, &session->compiled, error);
@@ -265,7 +265,7 @@ static void programs_of(const ls_session *session, int stage,
 }
 
 static ls_status compile(ls_session *session, ls_error *error) {
-  const ls_training training = training_of(session);
+  const ls_training training = ls_session_training(session);
   LS_TRY(ls_compile_programs(session->arena, &training, &session->device.facts, &session->compiled,
                              error));
   take_programs(session);
@@ -273,7 +273,7 @@ static ls_status compile(ls_session *session, ls_error *error) {
 }
 
 ls_status ls_session_keep_logits(ls_session *session, ls_error *error) {
-  const ls_training training = training_of(session);
+  const ls_training training = ls_session_training(session);
   LS_TRY(ls_compile_logits(session->arena, &training, &session->device.facts, &session->compiled,
                            error));
   take_programs(session);
@@ -388,8 +388,9 @@ static ls_status resolve(ls_arena *arena, ls_run_file *run, int devices, int ran
 }
 
 ls_status ls_session_resolve(ls_arena *arena, ls_run_file *run, int devices,
-                             int ranks_sharing_cores, ls_session **session, ls_error *error) {
-  return resolve(arena, run, devices, ranks_sharing_cores, NULL, session, error);
+                             int ranks_sharing_cores, const ls_device_facts *on,
+                             ls_session **session, ls_error *error) {
+  return resolve(arena, run, devices, ranks_sharing_cores, on, session, error);
 }
 
 /* Before a text is read for hours and a run's folder made: the headers. What the tensors hold, and
@@ -435,7 +436,7 @@ ls_status ls_session_under(ls_arena *arena, const ls_session *session, const ls_
   other->run->train.microbatches = layout->microbatches;
   other->run->train.micro_batch = whole / layout->microbatches;
   LS_TRY(ls_session_check_sizes(other, error));
-  ls_training training = training_of(other);
+  ls_training training = ls_session_training(other);
   training.budget = 0;
   LS_TRY(ls_compile(arena, &training, layout, &other->device.facts, &other->compiled, error));
   other->graph = other->compiled.graph;

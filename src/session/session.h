@@ -71,8 +71,11 @@ int ls_session_overhead_times(const ls_session *session, int stage, const ls_ove
 
 /* The first part of it, without programs: what is to be trained, and how; its graph too. */
 LS_CHECKED ls_status ls_session_resolve(ls_arena *arena, ls_run_file *run, int devices,
-                                        int ranks_sharing_cores, ls_session **session,
-                                        ls_error *error);
+                                        int ranks_sharing_cores, const ls_device_facts *on,
+                                        ls_session **session, ls_error *error);
+
+/* What a session trains, to be compiled under other layouts. Borrows the session. */
+ls_training ls_session_training(const ls_session *session);
 
 /* The same training under another layout, compiled to see what it needs: it is held against no
  * limit of memory, and not run. LS_INPUT: the layout cannot be. */

@@ -1,0 +1,198 @@
+/* Candidates: what the numbers of a problem allow, and what is next to a layout. */
+#include <string.h>
+
+#include "pipeline/pipeline.h"
+#include "plan/plan.h"
+
+enum { MOST_MICRO_BATCH = 64, MOST_MICROBATCHES = 1024, MOST_CHUNKS = 8 };
+
+/* What a layout makes again, in the order in which it costs more time and less memory. */
+static const char *const recompute_words[] = {"none", "selective", "full"};
+enum { RECOMPUTE_WORDS = 3 };
+
+static void set_recompute(ls_layout *layout, int word) {
+  layout->recompute = word == 0   ? (ls_op_set){0}
+                      : word == 1 ? ls_op_set_cheap()
+                                  : (ls_op_set)LS_EVERY_OP;
+}
+
+static int recompute_word(const ls_layout *layout) {
+  for (int w = 0; w < RECOMPUTE_WORDS; w++) {
+    ls_layout as = *layout;
+    set_recompute(&as, w);
+    if (ls_op_set_equal(&as.recompute, &layout->recompute)) return w;
+  }
+  return -1;
+}
+
+const char *ls_plan_recompute_name(const ls_layout *layout) {
+  const int word = recompute_word(layout);
+  return word < 0 ? "ops" : recompute_words[word];
+}
+
+bool ls_plan_same(const ls_layout *a, const ls_layout *b) {
+  for (int x = 0; x < LS_LAYOUT_AXES; x++)
+    if (ls_layout_size(a, x) != ls_layout_size(b, x)) return false;
+  return a->zero == b->zero && a->microbatches == b->microbatches && a->chunks == b->chunks &&
+         strcmp(a->schedule, b->schedule) == 0 && ls_op_set_equal(&a->recompute, &b->recompute) &&
+         a->offload.optimizer == b->offload.optimizer && a->gather == b->gather &&
+         a->reduce == b->reduce && a->prefetch == b->prefetch &&
+         a->sequence_parallel == b->sequence_parallel;
+}
+
+static bool holds(const ls_plan_problem *problem, const ls_layout *layout) {
+  const ls_plan_held *held = &problem->held;
+  const ls_layout *base = &problem->base;
+  for (int x = 0; x < LS_LAYOUT_AXES; x++)
+    if (held->axis[x] && ls_layout_size(layout, x) != ls_layout_size(base, x)) return false;
+  return (!held->zero || layout->zero == base->zero) &&
+         (!held->schedule || strcmp(layout->schedule, base->schedule) == 0) &&
+         (!held->chunks || base->chunks == 0 || layout->chunks == base->chunks) &&
+         (!held->recompute || ls_op_set_equal(&layout->recompute, &base->recompute)) &&
+         (!held->offload || layout->offload.optimizer == base->offload.optimizer) &&
+         (!held->prefetch || layout->prefetch == base->prefetch);
+}
+
+/* What the numbers of model, batch and devices allow. */
+static bool can_be(const ls_plan_problem *problem, const ls_layout *layout) {
+  const ls_model_config *model = problem->training->model;
+  const int64_t batch = problem->training->batch;
+  const int data = ls_layout_data_ranks(layout);
+  const int chunks = layout->chunks > 0 ? layout->chunks : 1;
+  return ls_layout_ranks(layout) == problem->devices && batch % data == 0 &&
+         layout->microbatches >= 1 && batch / data % layout->microbatches == 0 &&
+         layout->microbatches <= MOST_MICROBATCHES && model->heads % layout->tp == 0 &&
+         (int64_t)layout->pp * chunks <= model->layers &&
+         (layout->zero == 0) == (ls_layout_shards(layout) == 1);
+}
+
+static void add(const ls_plan_problem *problem, const ls_layout *layout, ls_plan_candidates *to) {
+  if (!can_be(problem, layout) || !holds(problem, layout)) return;
+  const int64_t micro_batch =
+      problem->training->batch / ls_layout_data_ranks(layout) / layout->microbatches;
+  if (problem->held.micro_batch && micro_batch != problem->held.micro_batch) return;
+  *LS_APPEND(to->arena, &to->list) =
+      (ls_plan_candidate){.layout = *layout, .micro_batch = micro_batch};
+}
+
+static void add_recompute(const ls_plan_problem *problem, ls_layout layout,
+                          ls_plan_candidates *to) {
+  if (problem->held.recompute) {
+    add(problem, &layout, to);
+    return;
+  }
+  for (int w = 0; w < RECOMPUTE_WORDS; w++) {
+    set_recompute(&layout, w);
+    add(problem, &layout, to);
+  }
+}
+
+/* How many chunks of a stage a schedule is tried with. */
+static void add_schedules(const ls_plan_problem *problem, ls_layout layout,
+                          ls_plan_candidates *to) {
+  if (layout.pp == 1) {
+    add_recompute(problem, layout, to);
+    return;
+  }
+  for (int k = 0; k < ls_pipeline_kind_count; k++) {
+    const ls_pipeline_kind *kind = &ls_pipeline_kinds[k];
+    if (layout.microbatches < kind->fewest_microbatches(layout.pp)) continue;
+    layout.schedule = kind->name;
+    const int most = kind->most_chunks ? kind->most_chunks : MOST_CHUNKS;
+    for (int chunks = kind->usual_chunks; chunks <= most; chunks *= 2) {
+      layout.chunks = chunks;
+      add_recompute(problem, layout, to);
+    }
+  }
+}
+
+static void add_microbatches(const ls_plan_problem *problem, ls_layout layout,
+                             ls_plan_candidates *to) {
+  const int64_t each = problem->training->batch / ls_layout_data_ranks(&layout);
+  for (int64_t micro = 1; micro <= each && micro <= MOST_MICRO_BATCH; micro++) {
+    if (each % micro || each / micro > MOST_MICROBATCHES) continue;
+    layout.microbatches = (int)(each / micro);
+    add_schedules(problem, layout, to);
+  }
+}
+
+/* Data-parallel ranks cut into replicas of shard groups, with each way to shard. */
+static void add_data(const ls_plan_problem *problem, ls_layout layout, int data,
+                     ls_plan_candidates *to) {
+  if (problem->training->batch % data) return;
+  for (int shards = 1; shards <= data; shards++) {
+    if (data % shards) continue;
+    ls_layout_set_data_ranks(&layout, data / shards, shards);
+    for (layout.zero = shards > 1; layout.zero <= (shards > 1 ? 3 : 0); layout.zero++)
+      add_microbatches(problem, layout, to);
+  }
+}
+
+void ls_plan_enumerate(const ls_plan_problem *problem, ls_plan_candidates *to) {
+  const ls_model_config *model = problem->training->model;
+  for (int pp = 1; pp <= problem->devices && pp <= model->layers; pp++) {
+    if (problem->devices % pp) continue;
+    const int rest = problem->devices / pp;
+    for (int tp = 1; tp <= rest && tp <= model->heads; tp++) {
+      if (rest % tp || model->heads % tp) continue;
+      ls_layout layout = problem->base;
+      layout.pp = pp;
+      layout.tp = tp;
+      layout.sequence_parallel = tp > 1 && problem->base.sequence_parallel;
+      if (pp == 1) layout.schedule = "1f1b", layout.chunks = 1;
+      add_data(problem, layout, rest / tp, to);
+    }
+  }
+}
+
+/* Moves a factor of two from one axis to another. */
+static void add_exchanges(const ls_plan_problem *problem, const ls_layout *of,
+                          ls_plan_candidates *to) {
+  for (int from = 0; from < LS_LAYOUT_AXES; from++)
+    for (int into = 0; into < LS_LAYOUT_AXES; into++) {
+      ls_layout layout = *of;
+      const int size = ls_layout_size(of, from);
+      if (from == into || size % 2) continue;
+      ls_layout_set_size(&layout, from, size / 2);
+      ls_layout_set_size(&layout, into, 2 * ls_layout_size(of, into));
+      const int64_t each = problem->training->batch / ls_layout_data_ranks(&layout);
+      const int64_t micro = problem->training->batch / ls_layout_data_ranks(of) / of->microbatches;
+      layout.microbatches = (int)(each / micro > 0 ? each / micro : 1);
+      layout.sequence_parallel = layout.tp > 1 && problem->base.sequence_parallel;
+      if (ls_layout_shards(&layout) == 1) layout.zero = 0;
+      if (ls_layout_shards(&layout) > 1 && layout.zero == 0) layout.zero = 1;
+      if (layout.pp == 1) layout.schedule = "1f1b", layout.chunks = 1;
+      add(problem, &layout, to);
+    }
+}
+
+void ls_plan_neighbours(const ls_plan_problem *problem, const ls_plan_row *of,
+                        ls_plan_candidates *to) {
+  ls_layout layout = of->layout;
+  add_exchanges(problem, &of->layout, to);
+  if (layout.microbatches % 2 == 0) layout.microbatches /= 2, add(problem, &layout, to);
+  layout = of->layout;
+  layout.microbatches *= 2;
+  add(problem, &layout, to);
+  layout = of->layout;
+  for (layout.zero = ls_layout_shards(&layout) > 1;
+       layout.zero <= 3 && ls_layout_shards(&layout) > 1; layout.zero++)
+    if (layout.zero != of->layout.zero) add(problem, &layout, to);
+  layout = of->layout;
+  for (int w = 0; w < RECOMPUTE_WORDS && !problem->held.recompute; w++) {
+    set_recompute(&layout, w);
+    if (!ls_plan_same(&layout, &of->layout)) add(problem, &layout, to);
+  }
+  layout = of->layout;
+  for (int k = 0; k < ls_pipeline_kind_count && layout.pp > 1; k++) {
+    layout.schedule = ls_pipeline_kinds[k].name;
+    layout.chunks = ls_pipeline_kinds[k].usual_chunks;
+    if (!ls_plan_same(&layout, &of->layout)) add(problem, &layout, to);
+  }
+  layout = of->layout;
+  layout.gather = layout.gather == LS_WHEN_STEP ? LS_WHEN_MICROBATCH : LS_WHEN_STEP;
+  if (layout.zero == 3 && layout.microbatches > 1) add(problem, &layout, to);
+  layout = of->layout;
+  layout.prefetch = layout.prefetch == 1 ? 2 : 1;
+  if (layout.zero == 3 && !problem->performance->waits) add(problem, &layout, to);
+}

@@ -1,0 +1,247 @@
+/* What a candidate takes before it is compiled: layers and the rest by class, then what pipeline
+ * and data axes add. It only says which candidates are worth compiling. */
+#include <math.h>
+#include <string.h>
+
+#include "cost/cost.h"
+#include "pipeline/pipeline.h"
+#include "plan/plan.h"
+#include "sim/sim.h"
+
+/* What one layer and all else of a microbatch take on a rank, where nothing but tp cuts them. */
+typedef struct class_cost {
+  int tp, recompute;
+  bool sequence_parallel;
+  int64_t micro_batch;
+  bool cannot;
+  double layer_s, rest_s;
+  double layer_bytes, rest_bytes; /* kept and made; without state */
+  double beside;                  /* workspace of kernels */
+} class_cost;
+
+typedef struct estimate {
+  ls_arena *arena;
+  const ls_plan_problem *problem;
+  LS_LIST(class_cost) classes;
+  double layer_parameters, rest_parameters;
+} estimate;
+
+/* Of a unit: squares of its gradient, their sum, the update itself and its copy for use. */
+#define UPDATE_KERNELS 4
+
+static ls_model_config shortened(const ls_model_config *model, int64_t layers) {
+  ls_model_config made = *model;
+  made.layers = layers;
+  return made;
+}
+
+/* State of so many parameters that a rank has: weights and gradients, master weights, moments. */
+typedef struct state_bytes {
+  double weights, gradients, optimizer;
+} state_bytes;
+
+static state_bytes state_of(const ls_layout *layout) {
+  const double weights = (double)ls_dtype_bytes(layout->compute);
+  const double moments = layout->optimizer.kind == LS_OPTIMIZER_ADAMW ? 8
+                         : layout->optimizer.momentum > 0             ? 4
+                                                                      : 0;
+  return (state_bytes){weights, (double)ls_dtype_bytes(layout->grad_dtype),
+                       (weights < 4 ? 4 : 0) + moments};
+}
+
+/* Seconds of passes and of what they wait for, and bytes, of a model of so many layers. */
+static bool cost_layers(const estimate *of, const ls_layout *layout, int64_t micro_batch,
+                        int64_t layers, double *seconds, double *bytes, double *beside) {
+  const ls_plan_problem *problem = of->problem;
+  const ls_model_config model = shortened(problem->training->model, layers);
+  ls_training training = *problem->training;
+  training.model = &model;
+  training.batch = micro_batch;
+  training.budget = 0;
+  training.prepare = NULL;
+  ls_arena *arena = ls_arena_create();
+  ls_compiled compiled;
+  ls_simulation *made;
+  const bool can = ls_compile(arena, &training, layout, problem->facts, &compiled, NULL) == LS_OK &&
+                   ls_simulate(arena, compiled.stages[LS_COMPILED_STEP], problem->performance, NULL,
+                               &made, NULL) == LS_OK;
+  if (can) {
+    const double *by_kind = made->stage[0].by_kind;
+    *seconds = made->seconds - by_kind[LS_ACTION_UPDATE] - by_kind[LS_ACTION_NORM] -
+               by_kind[LS_ACTION_SUM];
+    int64_t parts[LS_CATEGORY_COUNT];
+    ls_program_peak(compiled.stages[LS_COMPILED_STEP][0], parts);
+    *bytes = (double)(parts[LS_CATEGORY_ACTIVATIONS] + parts[LS_CATEGORY_TEMPORARIES] +
+                      parts[LS_CATEGORY_INPUTS]);
+    *beside = (double)compiled.workspace[0];
+  }
+  ls_arena_destroy(&arena);
+  return can;
+}
+
+static int recompute_place(const ls_layout *layout) {
+  return ls_plan_recompute_name(layout)[0];
+}
+
+static const class_cost *class_of(estimate *of, const ls_plan_candidate *candidate) {
+  const ls_layout *layout = &candidate->layout;
+  for (int c = 0; c < of->classes.count; c++) {
+    const class_cost *each = &of->classes.items[c];
+    if (each->tp == layout->tp && each->recompute == recompute_place(layout) &&
+        each->micro_batch == candidate->micro_batch &&
+        each->sequence_parallel == layout->sequence_parallel)
+      return each;
+  }
+  class_cost *made = LS_APPEND(of->arena, &of->classes);
+  *made = (class_cost){.tp = layout->tp,
+                       .recompute = recompute_place(layout),
+                       .sequence_parallel = layout->sequence_parallel,
+                       .micro_batch = candidate->micro_batch};
+  ls_layout alone = *layout;
+  alone.pp = alone.microbatches = alone.chunks = 1;
+  alone.schedule = "1f1b";
+  alone.zero = 0;
+  alone.offload = (ls_offload){0};
+  ls_layout_set_data_ranks(&alone, 1, 1);
+  double one_s, two_s, one, two;
+  made->cannot = !cost_layers(of, &alone, made->micro_batch, 1, &one_s, &one, &made->beside) ||
+                 !cost_layers(of, &alone, made->micro_batch, 2, &two_s, &two, &made->beside);
+  if (made->cannot) return made;
+  made->layer_s = two_s - one_s;
+  made->rest_s = fmax(one_s - made->layer_s, 0);
+  made->layer_bytes = two - one;
+  made->rest_bytes = fmax(one - made->layer_bytes, 0);
+  return made;
+}
+
+static int replicas_of(const ls_layout *layout) {
+  return ls_layout_data_ranks(layout) / ls_layout_shards(layout);
+}
+
+/* A collective over the data axes of a rank, those that shard or that replicate, of so many units
+ * one after another. */
+static double over(const ls_plan_problem *problem, const ls_layout *layout, bool replicas,
+                   ls_collective collective, double bytes, double units) {
+  const int ranks = replicas ? replicas_of(layout) : ls_layout_shards(layout);
+  if (ranks < 2) return 0;
+  const int apart = layout->tp * (replicas ? ls_layout_shards(layout) : 1);
+  int near = problem->performance->per_host / apart;
+  near = near < 1 ? 1 : near > ranks ? ranks : near;
+  const ls_group_shape group = {ranks, near};
+  const ls_transfer_time time = ls_collective_time(problem->performance, collective, bytes, &group);
+  return units * time.latency_s + time.seconds;
+}
+
+/* Seconds of a step that data parallelism adds: what passes do not hide. */
+static double data_seconds(const ls_plan_problem *problem, const ls_layout *layout,
+                           double parameters, double units, double microbatch_s) {
+  const state_bytes state = state_of(layout);
+  const double weights = state.weights * parameters, gradients = state.gradients * parameters;
+  const double share = layout->zero ? ls_layout_shards(layout) : 1;
+  const double reduce = over(problem, layout, false, LS_REDUCE_SCATTER, gradients, units);
+  const double gather = over(problem, layout, false, LS_ALL_GATHER, weights, units);
+  const double across = over(problem, layout, true, LS_ALL_REDUCE, gradients / share, units);
+  const double hidden = problem->performance->waits ? 0 : 0.8 * microbatch_s;
+  /* What the first unit needs and the last one leaves is never hidden. */
+  const double ends = (gather + reduce + across) / units;
+  if (layout->zero < 3) {
+    const double often = layout->zero == 2 ? layout->microbatches : 1;
+    return often * fmax(reduce + across - 0.6 * hidden, ends) + gather;
+  }
+  const double each = 2 * gather + reduce;
+  return layout->microbatches * fmax(each - hidden, ends) + across;
+}
+
+/* Seconds that a microbatch is on its way from a chunk to the next. */
+static double message_seconds(const ls_plan_problem *problem, const ls_plan_candidate *candidate) {
+  const ls_performance *performance = problem->performance;
+  const ls_layout *layout = &candidate->layout;
+  const bool near = problem->devices <= performance->per_host;
+  const double rate = near ? performance->peer_per_s : performance->network_per_s;
+  const double bytes = (double)candidate->micro_batch * (double)problem->training->sequence *
+                       (double)problem->training->model->width *
+                       (double)ls_dtype_bytes(layout->compute) /
+                       (layout->sequence_parallel ? layout->tp : 1);
+  return performance->launch_s +
+         (near ? performance->peer_latency_s : performance->network_latency_s) +
+         (rate > 0 ? bytes / rate : 0);
+}
+
+static double bubble_of(const ls_layout *layout) {
+  const ls_pipeline_kind *kind;
+  if (layout->pp == 1 || ls_pipeline_kind_find(layout->schedule, &kind, NULL) != LS_OK) return 0;
+  const int chunks = layout->chunks > 0 ? layout->chunks : kind->usual_chunks;
+  const double known = kind->bubble(layout->pp, chunks, layout->microbatches);
+  const double filled = (layout->pp - 1) / (double)chunks;
+  return known >= 0 && known < 1 ? known : filled / (layout->microbatches + filled);
+}
+
+/* Chunks' activations that the fullest stage holds at once, in microbatches of a stage. */
+static double held_of(const ls_layout *layout) {
+  const ls_pipeline_kind *kind;
+  if (layout->pp == 1 || ls_pipeline_kind_find(layout->schedule, &kind, NULL) != LS_OK) return 1;
+  const int chunks = layout->chunks > 0 ? layout->chunks : kind->usual_chunks;
+  const double known = kind->activations(layout->pp, chunks, layout->microbatches);
+  const double most = (double)layout->microbatches * chunks;
+  return fmin(known >= 0 ? known : layout->pp * (chunks + 1.0), most) / chunks;
+}
+
+/* What a device has taken before: of each group that a rank may communicate in. */
+static double overhead_of(const ls_plan_problem *problem, const ls_layout *layout) {
+  const int groups = (layout->tp > 1) + (ls_layout_shards(layout) > 1) + (replicas_of(layout) > 1) +
+                     2 * (layout->pp > 1) + 1;
+  return (double)ls_device_overhead(problem->facts, problem->devices > 1 ? groups : 0);
+}
+
+static double state_memory(const ls_layout *layout, double layers, const estimate *of) {
+  const state_bytes state = state_of(layout);
+  const double shards = layout->zero ? ls_layout_shards(layout) : 1;
+  const double parameters = (of->layer_parameters * layers + of->rest_parameters) / layout->tp;
+  const double unit = fmax(of->layer_parameters, of->rest_parameters) / layout->tp;
+  double bytes = layout->offload.optimizer ? 0 : state.optimizer / shards * parameters;
+  bytes += state.weights * (layout->zero == 3 ? parameters / shards + 2 * unit : parameters);
+  bytes += state.gradients * (layout->zero >= 2 ? parameters / shards + 2 * unit : parameters);
+  return bytes;
+}
+
+static void estimate_one(estimate *of, ls_plan_candidate *candidate) {
+  const ls_plan_problem *problem = of->problem;
+  const ls_layout *layout = &candidate->layout;
+  const class_cost *class = class_of(of, candidate);
+  if (class->cannot) {
+    candidate->seconds = INFINITY;
+    return;
+  }
+  const int chunks = layout->pp > 1 && layout->chunks > 0 ? layout->chunks : 1;
+  const double layers = (double)problem->training->model->layers, parts = layout->pp * chunks;
+  /* The rest counts as layers; a chunk is whole layers. */
+  const double rest = layout->pp > 1 ? class->rest_s / class->layer_s : 0;
+  const double most = layout->pp > 1 ? ceil((layers + rest) / parts - 1e-9) * chunks : layers;
+  const double stage_s = class->layer_s * most + (layout->pp > 1 ? 0 : class->rest_s);
+  const double parameters =
+      (of->layer_parameters * layers + of->rest_parameters) / (layout->tp * layout->pp);
+  const double update = state_of(layout).optimizer * 2.5 * parameters /
+                        (layout->zero ? ls_layout_shards(layout) : 1) /
+                        (layout->offload.optimizer ? problem->performance->host_bytes_per_s
+                                                   : problem->performance->bytes_per_s);
+  const double kept = ceil(layers / parts) * chunks, units = kept + 1;
+  const double messages = layout->pp > 1 ? message_seconds(problem, candidate) : 0;
+  candidate->seconds = layout->microbatches * stage_s / (1 - bubble_of(layout)) + update +
+                       2 * (layout->pp * chunks - 1) * messages +
+                       units * UPDATE_KERNELS * problem->performance->kernel_s +
+                       data_seconds(problem, layout, parameters, units, stage_s);
+  candidate->bytes =
+      (int64_t)(state_memory(layout, kept, of) + class->layer_bytes * kept * held_of(layout) +
+                class->rest_bytes + class->beside + overhead_of(problem, layout));
+}
+
+int ls_plan_estimate(ls_arena *arena, const ls_plan_problem *problem,
+                     ls_plan_candidates *candidates) {
+  estimate of = {.arena = arena, .problem = problem};
+  const ls_model_config one = shortened(problem->training->model, 1),
+                        two = shortened(problem->training->model, 2);
+  of.layer_parameters = (double)(ls_model_parameters(&two) - ls_model_parameters(&one));
+  of.rest_parameters = (double)ls_model_parameters(&one) - of.layer_parameters;
+  for (int c = 0; c < candidates->list.count; c++) estimate_one(&of, &candidates->list.items[c]);
+  return of.classes.count;
+}

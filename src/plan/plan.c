@@ -1,0 +1,337 @@
+/* The search: estimate all, compile the best whole, then go to the best neighbour until there is no
+ * better one. */
+#include "plan/plan.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cost/cost.h"
+#include "run/rank.h"
+
+enum { COMPILED_FIRST = 16, CLIMBED_FROM = 3, MOST_CLIMBED = 16 };
+/* Instructions and actions that are compiled before neighbours: of small programs, many layouts'.
+ */
+#define WORK_FIRST 400000
+/* An estimate that is so much larger than a device is not compiled unless nothing fits. */
+#define ESTIMATE_SLACK 1.25
+#define FAR_FROM_BEST 2.0
+
+const char *ls_plan_term_name(ls_plan_term term) {
+  static const char *const names[] = {
+#define LS_PLAN_NAME(suffix, name) name,
+      LS_PLAN_TERMS(LS_PLAN_NAME)
+#undef LS_PLAN_NAME
+  };
+  return names[term];
+}
+
+const char *ls_plan_print(ls_arena *arena, const ls_plan_row *row) {
+  const ls_layout *of = &row->layout;
+  const char *text = "";
+  if (of->pp > 1 && of->chunks > 1)
+    text = ls_arena_printf(arena, "pp %d (%s, %d chunks), ", of->pp, of->schedule, of->chunks);
+  else if (of->pp > 1)
+    text = ls_arena_printf(arena, "pp %d (%s), ", of->pp, of->schedule);
+  if (of->tp > 1) text = ls_arena_printf(arena, "%stp %d, ", text, of->tp);
+  const int shards = ls_layout_shards(of), replicas = ls_layout_data_ranks(of) / shards;
+  if (replicas > 1 && shards > 1)
+    text = ls_arena_printf(arena, "%sdp %d x %d", text, replicas, shards);
+  else
+    text = ls_arena_printf(arena, "%sdp %d", text, ls_layout_data_ranks(of));
+  if (of->zero) text = ls_arena_printf(arena, "%s %s", text, ls_zero_name(of->zero));
+  text = ls_arena_printf(arena, "%s, micro-batch %lld", text, (long long)row->micro_batch);
+  const char *again = ls_plan_recompute_name(of);
+  if (strcmp(again, "none") != 0) text = ls_arena_printf(arena, "%s, recompute %s", text, again);
+  if (of->zero == 3 && of->gather == LS_WHEN_STEP)
+    text = ls_arena_printf(arena, "%s, gathered once", text);
+  if (of->prefetch > 1) text = ls_arena_printf(arena, "%s, prefetch %d", text, of->prefetch);
+  if (of->offload.optimizer)
+    text = ls_arena_printf(arena, "%s, optimizer on the %s", text,
+                           ls_tier_name(of->offload.optimizer));
+  return text;
+}
+
+static ls_plan_term term_of(const ls_mesh *mesh, const ls_sim_cause *cause) {
+  if (ls_collective_moves(cause->collective)) return LS_PLAN_TIERS;
+  if (ls_collective_is_message(cause->collective)) return LS_PLAN_STAGES;
+  const ls_axes axes = ls_mesh_active(mesh, cause->axes);
+  if (axes & ls_mesh_axes(mesh, LS_MESH_TENSOR)) return LS_PLAN_TENSOR;
+  return axes & ls_mesh_data(mesh) ? LS_PLAN_DATA : LS_PLAN_STAGES;
+}
+
+static ls_plan_term term_of_kind(int kind) {
+  switch (kind) {
+    case LS_ACTION_FORWARD: return LS_PLAN_FORWARD;
+    case LS_ACTION_BACKWARD:
+    case LS_ACTION_INPUT:
+    case LS_ACTION_WEIGHT: return LS_PLAN_BACKWARD;
+    case LS_ACTION_RECOMPUTE: return LS_PLAN_RECOMPUTE;
+    default: return LS_PLAN_UPDATE;
+  }
+}
+
+static void add_terms(const ls_simulation *made, const ls_mesh *mesh, double *terms) {
+  double known = 0;
+  for (int s = 0; s < made->stages; s++) {
+    const ls_sim_stage *stage = &made->stage[s];
+    for (int kind = 0; kind < LS_ACTION_COUNT_OF_KINDS; kind++)
+      terms[term_of_kind(kind)] += stage->by_kind[kind] / made->stages;
+    for (int c = 0; c < stage->causes.count; c++)
+      terms[term_of(mesh, &stage->causes.items[c])] +=
+          stage->causes.items[c].exposed / made->stages;
+  }
+  for (int t = 0; t < LS_PLAN_IDLE; t++) known += terms[t];
+  terms[LS_PLAN_IDLE] = fmax(made->seconds - known, 0);
+}
+
+static void measure_memory(const ls_compiled *compiled, int64_t limit, ls_plan_row *row) {
+  for (int s = 0; s < compiled->layout.pp; s++) {
+    const ls_program *programs[LS_COMPILED_PROGRAMS];
+    for (int p = 0; p < LS_COMPILED_PROGRAMS; p++) programs[p] = compiled->stages[p][s];
+    const int64_t bytes = ls_rank_bytes_needed(programs, LS_COMPILED_PROGRAMS, LS_TIER_DEVICE) +
+                          compiled->workspace[s] + compiled->overhead[s];
+    if (bytes <= row->bytes) continue;
+    row->bytes = bytes;
+    row->stage = s;
+  }
+  row->fits = !limit || row->bytes <= limit;
+}
+
+static ls_status measure(ls_arena *arena, const ls_plan_problem *problem, const ls_layout *layout,
+                         const ls_sim_options *faster, ls_plan_row *row, ls_error *error) {
+  ls_compiled compiled;
+  ls_training training = *problem->training;
+  training.budget = 0;
+  *row = (ls_plan_row){.layout = *layout};
+  row->micro_batch = training.batch / ls_layout_data_ranks(layout) / layout->microbatches;
+  LS_TRY(ls_compile(arena, &training, layout, problem->facts, &compiled, error));
+  measure_memory(&compiled, problem->limit, row);
+  ls_simulation *made;
+  const ls_program *const *stages = compiled.stages[LS_COMPILED_STEP];
+  LS_TRY(ls_simulate(arena, stages, problem->performance, faster, &made, error));
+  row->seconds = made->seconds;
+  row->flops = stages[0]->flops;
+  add_terms(made, &stages[0]->mesh, row->terms);
+  for (int s = 0; s < layout->pp; s++)
+    row->work += stages[s]->instructions.count + stages[s]->actions.count;
+  return LS_OK;
+}
+
+ls_status ls_plan_measure(const ls_plan_problem *problem, const ls_layout *layout,
+                          const ls_sim_options *faster, ls_plan_row *row, ls_error *error) {
+  ls_arena *arena = ls_arena_create();
+  const ls_status status = measure(arena, problem, layout, faster, row, error);
+  ls_arena_destroy(&arena);
+  return status;
+}
+
+static double score(const ls_plan_problem *problem, double seconds, int64_t bytes) {
+  return problem->objective == LS_PLAN_MEMORY ? (double)bytes * (1 + 1e-9 * seconds) : seconds;
+}
+
+typedef struct search {
+  ls_arena *arena;
+  const ls_plan_problem *problem;
+  ls_plan *plan;
+} search;
+
+static bool was_compiled(const ls_plan *plan, const ls_layout *layout) {
+  for (int r = 0; r < plan->rows.count; r++)
+    if (ls_plan_same(&plan->rows.items[r].layout, layout)) return true;
+  for (int r = 0; r < plan->too_large.count; r++)
+    if (ls_plan_same(&plan->too_large.items[r].layout, layout)) return true;
+  return false;
+}
+
+/* Compiles a candidate whole; false: it had been, or the compiler refuses it. */
+static bool take(search *self, ls_plan_candidate *candidate) {
+  if (candidate->done || was_compiled(self->plan, &candidate->layout)) return false;
+  candidate->done = true;
+  self->plan->compiled++;
+  ls_plan_row row;
+  if (ls_plan_measure(self->problem, &candidate->layout, NULL, &row, NULL) != LS_OK) return false;
+  self->plan->work += row.work;
+  row.estimated_s = candidate->seconds;
+  row.estimated_bytes = candidate->bytes;
+  if (row.fits)
+    *LS_APPEND(self->arena, &self->plan->rows) = row;
+  else
+    *LS_APPEND(self->arena, &self->plan->too_large) = row;
+  return true;
+}
+
+/* With its score, so that sorting needs nothing else. */
+typedef struct scored {
+  double score;
+  int64_t bytes;
+  int place;
+} scored;
+
+static int by_score(const void *a, const void *b) {
+  const scored *x = a, *y = b;
+  if (x->score != y->score) return x->score < y->score ? -1 : 1;
+  if (x->bytes != y->bytes) return x->bytes < y->bytes ? -1 : 1;
+  return x->place - y->place;
+}
+
+static int by_bytes(const void *a, const void *b) {
+  const scored *x = a, *y = b;
+  if (x->bytes != y->bytes) return x->bytes < y->bytes ? -1 : 1;
+  return x->place - y->place;
+}
+
+static bool is_among(const ls_plan_candidates *candidates, const ls_layout *layout) {
+  for (int c = 0; c < candidates->list.count; c++)
+    if (ls_plan_same(&candidates->list.items[c].layout, layout)) return true;
+  return false;
+}
+
+/* Candidates with estimates, in an order. */
+typedef struct ranked {
+  scored *items;
+  int count;
+} ranked;
+
+/* Those that seem to fit, by score; with `any`, all by their bytes. */
+static ranked rank(const search *self, const ls_plan_candidates *candidates, bool any) {
+  const ls_plan_problem *problem = self->problem;
+  ranked made = {LS_NEW_ARRAY(self->arena, scored, candidates->list.count + 1), 0};
+  for (int c = 0; c < candidates->list.count; c++) {
+    const ls_plan_candidate *each = &candidates->list.items[c];
+    const bool seems = !problem->limit || problem->all ||
+                       (double)each->bytes <= ESTIMATE_SLACK * (double)problem->limit;
+    if (!isinf(each->seconds) && (seems || any))
+      made.items[made.count++] =
+          (scored){score(problem, each->seconds, each->bytes), each->bytes, c};
+  }
+  qsort(made.items, (size_t)made.count, sizeof *made.items, any ? by_bytes : by_score);
+  return made;
+}
+
+/* The first of each pp and tp: what an estimate is wrong about, it is wrong about alike for these.
+ */
+static int compile_leaders(search *self, ls_plan_candidates *candidates, const ranked *order,
+                           int most) {
+  ls_plan_candidates led = {.arena = self->arena};
+  int taken = 0;
+  for (int c = 0; c < order->count && taken < most; c++) {
+    ls_plan_candidate *each = &candidates->list.items[order->items[c].place];
+    if (order->items[c].score > FAR_FROM_BEST * order->items[0].score) break;
+    bool first = true;
+    for (int l = 0; l < led.list.count && first; l++)
+      first = led.list.items[l].layout.pp != each->layout.pp ||
+              led.list.items[l].layout.tp != each->layout.tp;
+    if (!first) continue;
+    *LS_APPEND(self->arena, &led.list) = *each;
+    taken += take(self, each);
+  }
+  return taken;
+}
+
+static bool is_cheap(const search *self) {
+  return self->problem->all || (!self->problem->compiled_first && self->plan->work < WORK_FIRST);
+}
+
+/* The best of the candidates by their estimates; where none of them fits, the smallest. */
+static void compile_best(search *self, ls_plan_candidates *candidates) {
+  const ls_plan_problem *problem = self->problem;
+  const int first = problem->compiled_first ? problem->compiled_first : COMPILED_FIRST;
+  const ranked order = rank(self, candidates, false);
+  int taken = compile_leaders(self, candidates, &order, first);
+  for (int c = 0; c < order.count && (taken < 2 * first || is_cheap(self)); c++)
+    taken += take(self, &candidates->list.items[order.items[c].place]);
+  if (self->plan->rows.count) return;
+  const ranked smallest = rank(self, candidates, true);
+  for (int c = 0; c < smallest.count && c < first && !self->plan->rows.count; c++)
+    take(self, &candidates->list.items[smallest.items[c].place]);
+}
+
+static void sort_rows(const ls_plan_problem *problem, ls_plan_row *rows, int count, bool bytes) {
+  if (!count) return;
+  ls_arena *scratch = ls_arena_create();
+  scored *order = LS_NEW_ARRAY(scratch, scored, count);
+  ls_plan_row *copy = LS_NEW_ARRAY(scratch, ls_plan_row, count);
+  memcpy(copy, rows, sizeof *rows * (size_t)count);
+  for (int r = 0; r < count; r++)
+    order[r] = (scored){score(problem, rows[r].seconds, rows[r].bytes), rows[r].bytes, r};
+  qsort(order, (size_t)count, sizeof *order, bytes ? by_bytes : by_score);
+  for (int r = 0; r < count; r++) rows[r] = copy[order[r].place];
+  ls_arena_destroy(&scratch);
+}
+
+static void sort_plan(const search *self) {
+  ls_plan *plan = self->plan;
+  sort_rows(self->problem, plan->rows.items, plan->rows.count, false);
+  sort_rows(self->problem, plan->too_large.items, plan->too_large.count, true);
+}
+
+/* Compiles what is next to the best few, until that leaves these the best. */
+static void climb(search *self) {
+  const ls_plan *plan = self->plan;
+  ls_plan_candidates expanded = {.arena = self->arena};
+  for (int round = 0; round < MOST_CLIMBED; round++) {
+    int next = 0;
+    while (next < plan->rows.count && next < CLIMBED_FROM &&
+           is_among(&expanded, &plan->rows.items[next].layout))
+      next++;
+    if (next == plan->rows.count || next == CLIMBED_FROM) return;
+    const ls_plan_row from = plan->rows.items[next];
+    LS_APPEND(self->arena, &expanded.list)->layout = from.layout;
+    ls_plan_candidates near = {.arena = self->arena};
+    ls_plan_neighbours(self->problem, &from, &near);
+    for (int c = 0; c < near.list.count; c++) take(self, &near.list.items[c]);
+    sort_plan(self);
+  }
+}
+
+/* Which of the keys that are held no layout has. */
+static ls_status refuse(ls_arena *arena, const ls_plan_problem *problem, ls_error *error) {
+  const ls_model_config *model = problem->training->model;
+  const char *held = "";
+  for (int a = 0; a < LS_LAYOUT_AXES; a++)
+    if (problem->held.axis[a])
+      held = ls_arena_printf(arena, "%s mesh.%s=%d", held, ls_layout_axis(a),
+                             ls_layout_size(&problem->base, a));
+  if (problem->held.zero) held = ls_arena_printf(arena, "%s zero=%d", held, problem->base.zero);
+  if (problem->held.schedule)
+    held = ls_arena_printf(arena, "%s schedule=%s", held, problem->base.schedule);
+  if (problem->held.micro_batch)
+    held = ls_arena_printf(arena, "%s train.micro_batch=%lld", held,
+                           (long long)problem->held.micro_batch);
+  return ls_fail(error, LS_INPUT,
+                 "no layout of %d device%s has%s%s: pp, tp and the data axes together are all "
+                 "devices, pp at most %lld layers, tp divides %lld heads, the data axes and the "
+                 "micro-batch %lld sequences; ZeRO has more than one rank to shard over",
+                 problem->devices, problem->devices == 1 ? "" : "s", *held ? "" : " such a batch",
+                 held, (long long)model->layers, (long long)model->heads,
+                 (long long)problem->training->batch);
+}
+
+static ls_status look(search *self, ls_error *error) {
+  ls_plan_candidates candidates = {.arena = self->arena};
+  ls_plan_enumerate(self->problem, &candidates);
+  if (!candidates.list.count) return refuse(self->arena, self->problem, error);
+  self->plan->candidates += candidates.list.count;
+  self->plan->classes += ls_plan_estimate(self->arena, self->problem, &candidates);
+  compile_best(self, &candidates);
+  sort_plan(self);
+  if (!self->problem->all) climb(self);
+  return LS_OK;
+}
+
+ls_status ls_plan_make(ls_arena *arena, const ls_plan_problem *problem, ls_plan **plan,
+                       ls_error *error) {
+  *plan = LS_NEW(arena, ls_plan);
+  search self = {arena, problem, *plan};
+  LS_TRY(look(&self, error));
+  if ((*plan)->rows.count || problem->held.offload || problem->base.offload.optimizer ||
+      !(problem->performance->host_per_s > 0))
+    return LS_OK;
+  /* The optimizer's state waits on the host where nothing fits else: the host then updates it. */
+  ls_plan_problem away = *problem;
+  away.base.offload.optimizer = LS_TIER_HOST;
+  away.base.offload.optimizer_fraction = 1;
+  self.problem = &away;
+  return look(&self, error);
+}

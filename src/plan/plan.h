@@ -1,0 +1,135 @@
+/* The planner: which layout of so many devices is the best for a training.
+ *
+ *   ls_plan_problem problem = {.training = &training, .base = layout, .facts = facts,
+ *                              .performance = &performance, .devices = 64, .limit = bytes};
+ *   ls_plan *plan;
+ *   LS_TRY(ls_plan_make(arena, &problem, &plan, error));
+ *   if (plan->rows.count) printf("%.3f s\n", plan->rows.items[0].seconds);
+ *
+ * Every candidate has a cost by its class: a model of one and of two layers, compiled and simulated
+ * alone. The best by that are compiled and simulated whole, then the neighbours of the best of
+ * these until none is better. What a row says is of its compiled programs, never of an estimate.
+ * Thread-safe as long as no two threads share an arena. */
+#ifndef LS_PLAN_PLAN_H
+#define LS_PLAN_PLAN_H
+
+#include "lower/training.h"
+#include "sim/sim.h"
+
+typedef enum ls_plan_objective {
+  LS_PLAN_TIME = 0,
+  LS_PLAN_MONEY, /* of devices by the hour: their number is given, so this is time too */
+  LS_PLAN_MEMORY
+} ls_plan_objective;
+
+/* What a candidate has as `base` says, in place of all that can be. */
+typedef struct ls_plan_held {
+  bool axis[LS_LAYOUT_AXES];
+  bool zero, schedule, chunks, recompute, offload, prefetch;
+  int64_t micro_batch; /* 0: free */
+} ls_plan_held;
+
+typedef struct ls_plan_problem {
+  const ls_training *training;
+  ls_layout base; /* what no candidate changes, and what is held */
+  ls_plan_held held;
+  const ls_device_facts *facts;
+  const ls_performance *performance;
+  int devices;
+  int64_t limit; /* bytes of a device; 0: not known, all fit */
+  ls_plan_objective objective;
+  int compiled_first; /* candidates that are compiled whole before neighbours; 0: as usual */
+  bool all;           /* compile every candidate */
+} ls_plan_problem;
+
+/* Where the seconds of a step go, in the mean of the stages; they add up to the step. */
+#define LS_PLAN_TERMS(X)                      \
+  X(FORWARD, "forward")                       \
+  X(BACKWARD, "backward")                     \
+  X(RECOMPUTE, "recomputation")               \
+  X(UPDATE, "update and norm")                \
+  X(TENSOR, "waiting for tensor parallelism") \
+  X(DATA, "waiting for data parallelism")     \
+  X(STAGES, "waiting for other stages")       \
+  X(TIERS, "waiting for host or drive")       \
+  X(IDLE, "done before the last stage")
+typedef enum ls_plan_term {
+#define LS_PLAN_ENUM(suffix, name) LS_PLAN_##suffix,
+  LS_PLAN_TERMS(LS_PLAN_ENUM)
+#undef LS_PLAN_ENUM
+      LS_PLAN_TERM_COUNT
+} ls_plan_term;
+
+const char *ls_plan_term_name(ls_plan_term term);
+
+/* A layout whose programs were compiled and simulated. */
+typedef struct ls_plan_row {
+  ls_layout layout;
+  int64_t micro_batch;
+  double seconds; /* of a step */
+  double flops;   /* of it, of all devices */
+  double terms[LS_PLAN_TERM_COUNT];
+  int64_t bytes; /* of a device of the stage that needs most */
+  int stage;
+  bool fits;
+  double estimated_s; /* before it was compiled; 0: it was not estimated */
+  int64_t estimated_bytes;
+  int64_t work; /* instructions and actions that were compiled for it */
+} ls_plan_row;
+
+typedef struct ls_plan {
+  LS_LIST(ls_plan_row) rows;      /* that fit, best first */
+  LS_LIST(ls_plan_row) too_large; /* that do not, the smallest first */
+  int64_t candidates;             /* that were estimated */
+  int classes, compiled;          /* that were costed; layouts that were compiled whole */
+  int64_t work;                   /* instructions and actions of these */
+} ls_plan;
+
+/* LS_INPUT: no layout of so many devices has what is held; says which key cannot be. Where none
+ * fits, `rows` is empty. In the arena. */
+LS_CHECKED ls_status ls_plan_make(ls_arena *arena, const ls_plan_problem *problem, ls_plan **plan,
+                                  ls_error *error);
+
+/* The same layout compiled and simulated. `faster` may be NULL: options of the simulation.
+ * LS_INPUT: the compiler refuses it. Layout texts are borrowed. */
+LS_CHECKED ls_status ls_plan_measure(const ls_plan_problem *problem, const ls_layout *layout,
+                                     const ls_sim_options *faster, ls_plan_row *row,
+                                     ls_error *error);
+
+/* A candidate before it is compiled. */
+typedef struct ls_plan_candidate {
+  ls_layout layout;
+  int64_t micro_batch;
+  double seconds; /* estimated */
+  int64_t bytes;
+  bool done; /* compiled */
+} ls_plan_candidate;
+
+typedef struct ls_plan_candidates {
+  ls_arena *arena;
+  LS_LIST(ls_plan_candidate) list;
+} ls_plan_candidates;
+
+/* All layouts of the problem that its numbers allow: axes that divide devices, layers, heads and
+ * batch. What else a layout must be, the compiler says. */
+void ls_plan_enumerate(const ls_plan_problem *problem, ls_plan_candidates *candidates);
+
+/* Fills seconds and bytes of every candidate; returns the number of classes that were costed. A
+ * candidate whose class cannot be compiled has infinite seconds. */
+int ls_plan_estimate(ls_arena *arena, const ls_plan_problem *problem,
+                     ls_plan_candidates *candidates);
+
+/* Layouts that differ from this one in one choice: an axis twice or half as large, another
+ * micro-batch, zero, schedule, recomputation, times of gathers. */
+void ls_plan_neighbours(const ls_plan_problem *problem, const ls_plan_row *of,
+                        ls_plan_candidates *candidates);
+
+/* "tp 4, pp 2 (1f1b), dp 8 (zero-1), micro-batch 2, recompute full": in the arena. */
+const char *ls_plan_print(ls_arena *arena, const ls_plan_row *row);
+
+/* "none", "selective", "full" or "ops", of a layout. */
+const char *ls_plan_recompute_name(const ls_layout *layout);
+
+bool ls_plan_same(const ls_layout *a, const ls_layout *b);
+
+#endif
