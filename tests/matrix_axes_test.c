@@ -2,8 +2,8 @@
  * axes, in two orders; and a third of the meshes cut tokens, and units into shards, in another
  * order than their own. Nothing outside of this test knows of them, and every layout that can be
  * had so, a third of them for each model, is the same training as one device: in fp64 on the
- * reference kernels and the real collectives, its programs proved, every other one saved and read
- * back. */
+ * reference kernels and the real collectives, its programs and its saving proved, every other
+ * program saved and read back. */
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,6 +16,7 @@
 
 #include "check/check.h"
 #include "lower/compile.h"
+#include "session/prove.h"
 #include "support/counts.h"
 #include "support/layouts.h"
 #include "verify/equality.h"
@@ -100,7 +101,9 @@ static void prove(const ls_model_config *config, const ls_layout *layout, const 
     fail_msg("%s: %s", name, error.text);
   for (int s = 0; s < layout->pp; s++) programs[s] = stages[s];
   ls_check_report report;
-  if (ls_check(graph, layout, programs, &report, &error) != LS_OK)
+  ls_saving_report saving;
+  if (ls_check(graph, layout, programs, &report, &error) != LS_OK ||
+      ls_prove_saving(config, graph, programs, layout->pp, &saving, &error) != LS_OK)
     fail_msg("%s: %s", name, error.text);
   ls_arena_destroy(&arena);
 }

@@ -305,7 +305,7 @@ static void find_asked(const ls_program *program, int first_rank, bool loading, 
   const int shard = of.first + (int)(ls_random_bits(seed, 6, 0) % (uint64_t)(of.end - of.first));
   const ls_axes others = of.axes & ~of.flat;
   now.part = of.part;
-  now.rank = first_rank + ls_mesh_member(mesh, 0, ls_mesh_order(of.flat), shard) +
+  now.rank = first_rank + ls_mesh_member(mesh, 0, of.shards, shard) +
              ls_mesh_member(mesh, 0, ls_mesh_order(others),
                             ls_mesh_index(mesh, now.rank, ls_mesh_order(others)));
 }

@@ -108,8 +108,9 @@ static ls_status check_class(const saving *self, const subject *of, const ls_sta
   const int64_t shard = value->flat_elements / ls_mesh_size(mesh, flat);
   if (needed & ~class->axes || class->axes & ~ls_mesh_inside(mesh))
     return fail_saving(self, of, error, "has a list for too many ranks: expected one's own");
-  if (class->flat != flat || class->first < 0 || class->end > ls_mesh_size(mesh, flat) ||
-      class->first * shard > value->flat_offset ||
+  if (class->flat != flat ||
+      class->shards.axes != ls_placement_order(&value->placement, flat).axes || class->first < 0 ||
+      class->end > ls_mesh_size(mesh, flat) || class->first * shard > value->flat_offset ||
       class->end * shard < value->flat_offset + value->global[0])
     return fail_saving(self, of, error, "is left out for ranks that have it: expected all of them");
   if (class->part != of->part &&
@@ -128,8 +129,7 @@ static int class_size(const saving *self, const ls_state_class *class) {
 static int class_rank(const saving *self, const ls_state_class *class, int index) {
   const ls_mesh *mesh = &self->program->mesh;
   const int shards = class->end - class->first;
-  return self->first_rank +
-         ls_mesh_member(mesh, 0, ls_mesh_order(class->flat), class->first + index % shards) +
+  return self->first_rank + ls_mesh_member(mesh, 0, class->shards, class->first + index % shards) +
          ls_mesh_member(mesh, 0, ls_mesh_order(class->axes & ~class->flat), index / shards);
 }
 

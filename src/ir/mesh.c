@@ -98,9 +98,14 @@ int ls_axis_order_next(ls_axis_order *order) {
 }
 
 int ls_mesh_index(const ls_mesh *mesh, int rank, ls_axis_order axes) {
-  int index = 0;
+  int index = 0, coordinates[LS_MAX_AXES];
+  for (int a = mesh->count - 1; a >= 0 && axes.axes; a--) {
+    const int size = mesh->axes[a].size;
+    coordinates[a] = size > 1 ? rank % size : 0;
+    if (size > 1) rank /= size;
+  }
   for (int a; (a = ls_axis_order_next(&axes)) >= 0;)
-    index = index * mesh->axes[a].size + ls_mesh_coordinate(mesh, rank, a);
+    index = index * mesh->axes[a].size + coordinates[a];
   return index;
 }
 

@@ -25,7 +25,7 @@ static int ask(ls_state_classify *classify, ls_state_list *list, const ls_progra
   const int value = ls_state_value(program, parameter, part);
   if (value < 0) return 0;
   const ls_state_class of = classify(program, parameter, part);
-  const int shard = ls_mesh_index(mesh, rank, ls_mesh_order(of.flat));
+  const int shard = ls_mesh_index(mesh, rank, of.shards);
   if (shard < of.first || shard >= of.end) return 0;
   const int begin = ls_mesh_stage(mesh, rank) * ls_mesh_stage_ranks(mesh);
   const int asked = begin + ls_mesh_member(mesh, 0, ls_mesh_order(of.axes),

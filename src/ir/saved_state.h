@@ -49,7 +49,8 @@ enum { LS_MOST_RANGES = 2 * LS_MOST_BOXES };
  * that. So a list is proved for the ranks that are asked, which are few. */
 typedef struct ls_state_class {
   ls_state_part part;
-  ls_axes axes, flat; /* the second in the first */
+  ls_axes axes, flat;   /* the second in the first */
+  ls_axis_order shards; /* `flat` as the part's placement nests it */
   int first, end;
 } ls_state_class;
 

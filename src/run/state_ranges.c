@@ -67,9 +67,11 @@ static ls_state_class class_on(const ls_program *program, int parameter, ls_stat
   const int *parts = program->parameters[parameter].part;
   const ls_value *values = program->values.items, *value = &values[parts[part]];
   const int64_t shard = ls_value_shard(&program->mesh, value);
+  const ls_axes flat = ls_value_flat_axes(&program->mesh, value);
   ls_state_class made = {.part = part,
                          .axes = axes,
-                         .flat = ls_value_flat_axes(&program->mesh, value),
+                         .flat = flat,
+                         .shards = ls_placement_order(&value->placement, flat),
                          .first = (int)(value->flat_offset / shard)};
   made.end = (int)((value->flat_offset + value->global[0] + shard - 1) / shard);
   for (int p = LS_PART_STORED; p < (int)part && made.part == part; p++)
