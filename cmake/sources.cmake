@@ -29,6 +29,7 @@ foreach(source ${all_sources})
 endforeach()
 file(GLOB tree_benches RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS bench/*.c)
 list(APPEND bench_sources ${tree_benches})
+file(GLOB published_sources RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS bench/published/*.c)
 file(GLOB example_sources RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS examples/*.c)
 file(GLOB tree_tests RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS tests/*.c tests/*.sh)
 # What several tests share; the replay driver is a main() for fuzz targets, and the faults are

@@ -166,20 +166,53 @@ static double flops_rate(const ls_performance *performance, const ls_work_operan
   return performance->flops_per_s[LS_F32];
 }
 
+/* Attention that keeps its scores: batched products over whole sequences, two forward and four
+ * backward, and passes over the scores. Where a head is no multiple of 8 elements of two bytes its
+ * rows are not aligned to 16 bytes, and libraries before cuBLAS 11 left the tensor cores unused
+ * (NVIDIA, Matrix Multiplication Background User's Guide, section 4.1). */
+static double unfused_seconds(const ls_performance *performance, bool backward,
+                              const ls_attributes *attributes, const ls_work_operand *query,
+                              double flops_per_s) {
+  const double head = (double)attributes->head_dim;
+  const double scores =
+      (double)query->dims[0] * (double)query->dims[1] / head * (double)attributes->sequence;
+  const double rate =
+      attributes->head_dim % 8 == 0 ? flops_per_s : performance->flops_per_s[LS_F32];
+  return (backward ? 8 : 4) * scores * head / rate +
+         scores * performance->traits.score_bytes[backward] / performance->bytes_per_s;
+}
+
+/* Seconds that a product takes, and what makes its first input narrow. */
+static double linear_seconds(const ls_performance *performance, double flops, ls_op_kind kind,
+                             const ls_work_operand *in, const ls_work_operand *out, double rate) {
+  const ls_kernel_traits *traits = &performance->traits;
+  double rows = 1, columns = out->ndim ? (double)out->dims[out->ndim - 1] : 1, cast = 0;
+  for (int d = 0; d + 1 < out->ndim; d++) rows *= (double)out->dims[d];
+  const double depth = rows * columns > 0 ? flops / (2 * rows * columns) : 0;
+  const double wide = (double)traits->wide;
+  if (traits->narrow > 0 && columns != wide && depth != wide && rows != wide) {
+    rate *= traits->narrow;
+    if (kind != LS_OP_LINEAR_DW)
+      cast = ls_work_operand_bytes(in) / (double)ls_dtype_bytes(in->dtype) * traits->cast_bytes /
+             performance->bytes_per_s;
+  }
+  return product_seconds(performance, rows, columns, depth, rate) + cast;
+}
+
 double ls_op_seconds(const ls_performance *performance, ls_op_kind kind,
                      const ls_attributes *attributes, const ls_work_operand *in, int inputs,
                      const ls_work_operand *out, int outputs) {
   const ls_work work = ls_op_work(kind, attributes, in, inputs, out, outputs);
+  const ls_kernel_traits *traits = &performance->traits;
   double seconds = work.bytes / performance->bytes_per_s;
+  if (traits->elementwise > 0 && !(work.flops > 0)) seconds *= traits->elementwise;
   if (work.flops > 0 && outputs > 0) {
     const double rate = flops_rate(performance, in, inputs);
     double flops_s = work.flops / (rate * performance->attention_share);
-    if (ls_op_row(kind)->product) {
-      double rows = 1, columns = out[0].ndim ? (double)out[0].dims[out[0].ndim - 1] : 1;
-      for (int d = 0; d + 1 < out[0].ndim; d++) rows *= (double)out[0].dims[d];
-      const double depth = rows * columns > 0 ? work.flops / (2 * rows * columns) : 0;
-      flops_s = product_seconds(performance, rows, columns, depth, rate);
-    }
+    if (ls_op_row(kind)->product)
+      flops_s = linear_seconds(performance, work.flops, kind, in, out, rate);
+    else if (traits->score_bytes[0] > 0)
+      flops_s = unfused_seconds(performance, kind == LS_OP_ATTENTION_BWD, attributes, in, rate);
     if (flops_s > seconds) seconds = flops_s;
   }
   return seconds > performance->kernel_s ? seconds : performance->kernel_s;

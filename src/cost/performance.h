@@ -26,6 +26,17 @@ typedef enum ls_link_kind {
   LS_LINK_KINDS
 } ls_link_kind;
 
+/* How kernels of other software differ from ours, for predicting what was measured with it. All 0:
+ * they are ours. */
+typedef struct ls_kernel_traits {
+  double elementwise; /* bytes of ops that are neither product nor attention, times; 0: 1 */
+  /* Of attention that keeps its scores: bytes moved for one score, forward and backward. */
+  double score_bytes[2];
+  double narrow;     /* rate of the layers' products over flops_per_s, in fp8 or fp4; 0: 1 */
+  double cast_bytes; /* moved for each element that such a product reads, to make it narrow */
+  int64_t wide;      /* columns of products that stay wide: the vocabulary */
+} ls_kernel_traits;
+
 /* Rates are what is reached at best, per second; shares are of these. */
 typedef struct ls_performance {
   const char *name;
@@ -43,7 +54,8 @@ typedef struct ls_performance {
   double peer_latency_s, network_latency_s;  /* of a step of a collective, of a message */
   double host_flops_per_s, host_bytes_per_s; /* of the host's own updates */
   int cores, threads; /* CPU: of the host, that all ranks share; of a rank; else 0 */
-  bool waits;         /* collectives end where they begin: nothing runs beside */
+  ls_kernel_traits traits;
+  bool waits; /* collectives end where they begin: nothing runs beside */
 } ls_performance;
 
 /* Of a device of the catalog in a cluster. LS_INPUT: the row lacks what is needed, with its key. */

@@ -47,6 +47,42 @@ static double linear_seconds(const ls_performance *on, int64_t tokens, int64_t i
   return ls_op_seconds(on, LS_OP_LINEAR, &attributes, operands, 2, &made, 1);
 }
 
+static double attention_seconds(const ls_performance *on, ls_op_kind kind, int64_t head) {
+  const ls_attributes attributes = {.sequence = 2048, .head_dim = head, .kv_heads = 16};
+  const ls_work_operand rows = {.dtype = LS_BF16, .ndim = 2, .dims = {4096, 16 * head}};
+  const ls_work_operand operands[] = {rows, rows, rows, rows, rows, rows};
+  const ls_work_operand made[] = {rows, rows, rows};
+  return ls_op_seconds(on, kind, &attributes, operands, 3 + 3 * (kind == LS_OP_ATTENTION_BWD), made,
+                       1);
+}
+
+/* Scores that are kept move bytes; heads whose rows are not aligned leave the tensor cores. */
+static void traits_of_other_kernels_cost_what_they_say(void **state) {
+  (void)state;
+  const ls_performance ours = performance_of("8xA100-SXM-80");
+  ls_performance kept = ours;
+  kept.traits.score_bytes[0] = 13;
+  kept.traits.score_bytes[1] = 19;
+  const double scores = 4096.0 * 16 * 2048;
+  const double moved = 13 * scores / ours.bytes_per_s;
+  const double flops = 4 * scores * 128 / ours.flops_per_s[LS_BF16];
+  assert_true(fabs(attention_seconds(&kept, LS_OP_ATTENTION, 128) / (moved + flops) - 1) < 1e-12);
+  assert_true(attention_seconds(&kept, LS_OP_ATTENTION_BWD, 128) >
+              attention_seconds(&ours, LS_OP_ATTENTION_BWD, 128));
+  assert_true(attention_seconds(&kept, LS_OP_ATTENTION, 108) >
+              2 * attention_seconds(&kept, LS_OP_ATTENTION, 112));
+  ls_performance narrow = ours;
+  narrow.traits.narrow = 2;
+  narrow.traits.wide = 8192;
+  const double wide = linear_seconds(&ours, 16384, 8192, 8192);
+  assert_true(linear_seconds(&narrow, 16384, 8192, 8192) == wide);
+  narrow.traits.wide = 50000;
+  assert_true(fabs(linear_seconds(&narrow, 16384, 8192, 8192) / wide - 0.5) < 1e-12);
+  narrow.traits.cast_bytes = 4;
+  assert_true(fabs(linear_seconds(&narrow, 16384, 8192, 8192) -
+                   (wide / 2 + 4.0 * 16384 * 8192 / ours.bytes_per_s)) < 1e-12);
+}
+
 /* A large product reaches what the best one was measured to reach; a small one is as long as a
  * kernel; one more tile than processors takes another wave. */
 static void products_have_tiles_and_waves(void **state) {
@@ -126,9 +162,11 @@ static void rows_that_lack_something_are_refused(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(products_have_tiles_and_waves), cmocka_unit_test(bytes_take_their_time),
-      cmocka_unit_test(groups_lie_on_hosts), cmocka_unit_test(collectives_by_hand),
-      cmocka_unit_test(rows_that_lack_something_are_refused)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(products_have_tiles_and_waves),
+                                     cmocka_unit_test(bytes_take_their_time),
+                                     cmocka_unit_test(traits_of_other_kernels_cost_what_they_say),
+                                     cmocka_unit_test(groups_lie_on_hosts),
+                                     cmocka_unit_test(collectives_by_hand),
+                                     cmocka_unit_test(rows_that_lack_something_are_refused)};
   return cmocka_run_group_tests(tests, open_catalog, close_catalog);
 }

@@ -1,0 +1,357 @@
+/* What software the published rows were measured with. */
+#include "published/families.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+/* Constants: `build/bench/published ROWS.csv --fit` prints them. Attention: FlashAttention-1, which
+ * MPT's Triton kernel is, reaches 25 to 40 % of an A100 (Dao 2023, 2307.08691) and is no faster on
+ * Hopper; FlashAttention-2 35 % of an H100 (Shah et al. 2024, 2407.08608). Bytes of a parameter:
+ * Megatron's documentation (18 and 20; 20 with DeepSpeed's BF16 optimizer and nanotron, which keep
+ * gradients twice), ZeRO's paper (16), FSDP2 with fp32 shards (16), llmq in bf16 (8); torchtune's
+ * recipes for one device step in backward with paged 8-bit moments and recompute where nobody says
+ * otherwise (2).
+ * Logits: two bytes, four in fp32 and four of the gradient, or two where the loss is fused. Beside
+ * tensors: a context of 1,573 MiB where nvidia-smi was read (BLOOM's log) and three communicators
+ * of 688 (NVIDIA/nccl#964). Reserved over allocated: 8 % (Mist). */
+published_family published_families[] = {
+    {.name = "Megatron-DeepSpeed of vTrain",
+     .sources = "|vTrain-single|vTrain-multi|",
+     .constants = {1.05, 2.25, 4e-05},
+     .vocabulary = 51200,
+     .accounting = {2, 4, 12, 10, 1.55, 1.08}},
+    {.name = "Megatron-LM of its papers and of BLOOM",
+     .sources = "|BLOOM-prequel|BigScience-V100|Megatron-SC21|Megatron-SC21-Table2|"
+                "Selective-recompute|Megatron-LM-README-2020|MT-NLG|ColossalAI-README|",
+     .constants = {0.93, 3, 2.5e-06},
+     .sequence_parallel = 2,
+     .repeated = true,
+     .scores_again = true,
+     .vocabulary = 51200,
+     .accounting = {2, 6, 12, 10, 3.55, 1.08}},
+    {.name = "DeepSpeed, ZeRO-3",
+     .sources = "|Megatron-SC21-Table2 zero 3|DeepSpeed-Azure|DeepSpeed-autotuning|",
+     .constants = {0.61, 10, 8e-05},
+     .repeated = true,
+     .vocabulary = 51200,
+     .accounting = {2, 2, 12, 10, 0.5, 1.08}},
+    {.name = "Megatron Core, tuned by NVIDIA",
+     .sources = "|Megatron-Bridge|DGXC-benchmarking|NeMo-docs|NeMo-docs-longseq|MLPerf-training|"
+                "MegaScale|Megatron-Bridge-recompute|Megatron-MoE-Zoo|Megatron-LM-README-H100|"
+                "Llama3-paper|",
+     .constants = {1.05, 2.25, 2.5e-06},
+     .sequence_parallel = 1,
+     .tuned = true,
+     .scores_again = true,
+     .vocabulary = 51200,
+     .accounting = {2, 4, 12, 10, 0.3, 1}},
+    {.name = "Megatron Core as it comes",
+     .sources = "|SimuMax-B200|Megatron-golden|",
+     .constants = {0.58, 2.25, 4e-05},
+     .sequence_parallel = 1,
+     .scores_again = true,
+     .vocabulary = 51200,
+     .accounting = {2, 4, 12, 10, 0, 1}},
+    {.name = "FSDP, Composer",
+     .sources = "|llm-foundry|fms-fsdp|FSDP-paper|",
+     .constants = {0.95, 3, 8e-05},
+     .attention = {0.33, 0.2},
+     .vocabulary = 50368,
+     .accounting = {4, 4, 8, 10, 0.5, 1.08}},
+    {.name = "FSDP2, torchtitan",
+     .sources = "|torchtitan|AWS-torchtitan|OLMo-core|",
+     .constants = {0.7, 5, 2.5e-06},
+     .sequence_parallel = 1,
+     .attention = {0.55, 0.35},
+     .vocabulary = 128256,
+     .accounting = {4, 4, 8, 10, 0.5, 1.08}},
+    {.name = "torchtune",
+     .sources = "|torchtune|",
+     .constants = {1.05, 1, 8e-05},
+     .vocabulary = 128256,
+     .checkpoints = true,
+     .accounting = {2, 0, 0, 3, 0, 1}},
+    {.name = "nanotron",
+     .sources = "|nanotron-benchmark|nanotron-tp-scaling|",
+     .constants = {0.94, 3.5, 2.5e-06},
+     .sequence_parallel = 1,
+     .attention = {0.55, 0.35},
+     .vocabulary = 131072,
+     .accounting = {2, 6, 12, 14, 0.5, 1.08}},
+    {.name = "C and CUDA",
+     .sources = "|llmq|llm.c|",
+     .constants = {1.04, 1, 4e-05},
+     .vocabulary = 50304,
+     .accounting = {2, 2, 4, 2, 0.5, 1}},
+    {.name = "LoRA over frozen weights",
+     .sources = "|surogate|",
+     .constants = {0.96, 6.5, 8e-05},
+     .adapters = true,
+     .vocabulary = 151936,
+     .accounting = {2, 0, 0, 2, 0.5, 1}},
+};
+const int published_family_count = sizeof published_families / sizeof *published_families;
+
+published_family *published_family_of(const published_table *of, const published_row *row) {
+  char name[128];
+  const char *source = published_cell(of, row, "source");
+  /* The table compares Megatron-LM with DeepSpeed. */
+  const bool other = strcmp(source, "Megatron-SC21-Table2") == 0 &&
+                     published_number(of, row, "zero_stage", 0) == 3;
+  snprintf(name, sizeof name, "|%s%s|", source, other ? " zero 3" : "");
+  for (int f = 0; f < published_family_count; f++)
+    if (strstr(published_families[f].sources, name)) return &published_families[f];
+  return &published_families[published_family_count - 1];
+}
+
+/* The catalog's id of a row's GPU. */
+static const char *accelerator_of(const char *gpu) {
+  static const struct {
+    const char *gpu, *id;
+  } known[] = {{"H100-80GB", "h100-sxm-80"},
+               {"H100-96GB", "h100-sxm-80"},
+               {"A100-80GB", "a100-sxm-80"},
+               {"A100-40GB", "a100-sxm-40"},
+               {"A100", "a100-sxm-80"},
+               {"GB200", "gb200-186"},
+               {"GB300", "gb300-288"},
+               {"B200", "b200-sxm-180"},
+               {"B300", "b300-sxm-288"},
+               {"H200-141GB", "h200-sxm-141"},
+               {"H800-80GB", "h800-sxm-80"},
+               {"RTX 4090", "rtx4090"},
+               {"RTX 5090", "rtx5090"},
+               {"RTX 5060 Ti", "rtx5060ti-16"},
+               {"RTX PRO 6000", "rtxpro6000-bw"},
+               {"L40S", "l40s"},
+               {"A6000", "rtx-a6000"},
+               {"V100", "v100-sxm2-32"},
+               {"V100-32GB", "v100-sxm2-32"},
+               {"V100-16GB", "v100-sxm2-16"}};
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+    if (strcasecmp(known[i].gpu, gpu) == 0) return known[i].id;
+  return NULL;
+}
+
+/* GPT, MPT and Nemotron have two matrices in an MLP, the others that rows name have three. */
+static bool is_gated(const char *model, double ffn, double hidden) {
+  if (ffn != 4 * hidden) return true;
+  return strstr(model, "lama") || strstr(model, "qwen") || strstr(model, "mistral");
+}
+
+static void read_model(const published_table *of, const published_row *row,
+                       const published_family *family, published_case *made) {
+  const double hidden = published_number(of, row, "hidden", 0);
+  const double ffn = published_number(of, row, "ffn_hidden", 4 * hidden);
+  const char *name = published_cell(of, row, "model");
+  ls_model_config *model = &made->model;
+  made->gated = is_gated(name, ffn, hidden);
+  /* MLPerf's Llama 2 task is LoRA. */
+  made->adapters =
+      family->adapters || (strcmp(published_cell(of, row, "source"), "MLPerf-training") == 0 &&
+                           strncmp(name, "llama2", 6) == 0);
+  ls_model_preset(made->gated ? "llama3-8b" : "gpt2-124m", model);
+  model->width = (int64_t)hidden;
+  model->layers = (int64_t)published_number(of, row, "layers", 0);
+  model->heads = (int64_t)published_number(of, row, "heads", 0);
+  model->kv_heads = (int64_t)published_number(of, row, "kv_heads", (double)model->heads);
+  model->head_dim = model->heads ? model->width / model->heads : 0;
+  if (strncmp(name, "qwen3", 5) == 0) model->head_dim = 128;
+  model->mlp_width = (int64_t)ffn;
+  const double vocabulary =
+      strncmp(name, "nemotron4", 9) == 0 ? 256000 : (double)family->vocabulary;
+  model->vocabulary = (int64_t)published_number(of, row, "vocab", vocabulary);
+  model->positions = (int64_t)published_number(of, row, "seq_len", 0);
+  model->layer_kinds = NULL;
+}
+
+static ls_status read_layout(const published_table *of, const published_row *row,
+                             const published_family *family, published_case *made,
+                             ls_error *error) {
+  const int devices = (int)published_number(of, row, "n_gpus", 0);
+  ls_layout *layout = &made->layout;
+  *layout = ls_layout_default();
+  layout->tp = (int)published_number(of, row, "tp", 1);
+  layout->pp = (int)published_number(of, row, "pp", 1);
+  if (layout->tp < 1 || layout->pp < 1) return ls_fail(error, LS_INPUT, "mesh is not told");
+  const int data = (int)published_number(of, row, "dp", devices / layout->tp / layout->pp);
+  layout->zero = (int)published_number(of, row, "zero_stage", data > 1 && !made->adapters);
+  ls_layout_set_data_ranks(layout, layout->zero ? 1 : data, layout->zero ? data : 1);
+  made->batch = (int64_t)published_number(of, row, "global_batch_seqs", 0);
+  const double micro = published_number(of, row, "micro_batch", 1);
+  layout->microbatches = data ? (int)((double)made->batch / data / micro + 0.5) : 0;
+  const char *recompute = published_cell(of, row, "recompute");
+  const bool selective = strcmp(recompute, "selective") == 0;
+  layout->sequence_parallel = layout->tp > 1 && (family->sequence_parallel == 1 ||
+                                                 (family->sequence_parallel == 2 && selective));
+  layout->chunks = (int)published_number(of, row, "vpp", 1);
+  layout->schedule = layout->chunks > 1 ? "interleaved" : "1f1b";
+  const char *precision = published_cell(of, row, "precision");
+  layout->compute =
+      strcasestr(precision, "fp16") && !strcasestr(precision, "bf16") ? LS_F16 : LS_BF16;
+  made->full = strcmp(recompute, "full") == 0 || (family->checkpoints && !*recompute);
+  if (made->full || strcmp(recompute, "block") == 0) layout->recompute = (ls_op_set)LS_EVERY_OP;
+  if (selective && family->scores_again) layout->recompute.has[LS_OP_ATTENTION] = true;
+  if (selective && !family->scores_again) layout->recompute = ls_op_set_cheap();
+  layout->prefetch = 1;
+  if (layout->microbatches < 1 || made->batch < 1 || layout->tp * layout->pp * data != devices)
+    return ls_fail(error, LS_INPUT, "batch or mesh is not told");
+  return LS_OK;
+}
+
+/* Bytes per second of a host's NICs as a row tells them: "8x400Gbps IB", "800 Gbps/node",
+ * "400Gbps/GPU"; 0: it does not. */
+static double told_network(const char *text, int per_host) {
+  if (strstr(text, "NVL72")) return 400e9 / 8 * per_host; /* a ConnectX-7 beside each */
+  if (strstr(text, "p5.48xlarge")) return 3200e9 / 8;
+  const char *unit = strstr(text, "Gbps");
+  if (!unit) return 0;
+  const char *at = unit;
+  while (at > text && (at[-1] == ' ' || (at[-1] >= '0' && at[-1] <= '9'))) at--;
+  const double each = strtod(at, NULL);
+  double count = strncmp(unit, "Gbps/GPU", 8) == 0 ? per_host : 1;
+  if (at > text + 1 && at[-1] == 'x' && at[-2] >= '0' && at[-2] <= '9')
+    count = strtod(at - 2, NULL);
+  return each * count * 1e9 / 8;
+}
+
+/* Devices of a host: of a rack of 72, as many as let hosts be filled evenly. */
+static int host_devices(const published_table *of, const published_row *row, int devices) {
+  int most = (int)published_number(of, row, "gpus_per_node", 8);
+  if (most > devices) most = devices;
+  while (most > 1 && devices % most) most--;
+  return most;
+}
+
+static ls_status read_machine(ls_catalog *catalog, const published_table *of,
+                              const published_row *row, published_case *made, ls_error *error) {
+  char text[128];
+  const char *gpu = published_cell(of, row, "gpu"), *id = accelerator_of(gpu);
+  const int devices = (int)published_number(of, row, "n_gpus", 0);
+  if (!id || devices < 1) return ls_fail(error, LS_INPUT, "its GPU is not known");
+  snprintf(text, sizeof text, "%dx%s:%d", devices, id, host_devices(of, row, devices));
+  LS_TRY(
+      ls_cluster_read(catalog, ls_arena_printf(catalog->arena, "%s", text), &made->cluster, error));
+  ls_accelerator *is = &made->accelerator;
+  *is = *made->cluster->accelerator;
+  /* torchtitan's: HBM2e (its benchmarks' README). */
+  if (strcmp(gpu, "H100-96GB") == 0) is->memory_bytes_per_s = 2.4e12, is->memory_mib = 96 << 10;
+  if (is->architecture < 80) { /* recipes begin with the A100; no bf16 before it */
+    is->architecture = 80;
+    is->flops_per_s[LS_CATALOG_BF16] = is->flops_per_s[LS_CATALOG_FP16];
+  }
+  made->cluster->accelerator = is;
+  if (!ls_device_facts_of(is, &made->facts))
+    return ls_fail(error, LS_INPUT, "no recipe for the device");
+  LS_TRY(ls_performance_of(&made->facts, made->cluster, &made->performance, error));
+  const double network =
+      told_network(published_cell(of, row, "interconnect"), made->cluster->per_host);
+  if (network > 0) made->performance.network_per_s = network * 0.92 / made->cluster->per_host;
+  return LS_OK;
+}
+
+/* Narrow products: rate of the best of them over that of bf16's best (ml-engineering, MAMF: fp8 on
+ * H100 1,403 of 1,979, on B200 3,432 of 4,500; of fp4 nobody tells, so as fp8). An element is read
+ * in two bytes and written in one, and once more transposed where products want that (Hopper);
+ * where norms and activations write it so, it is not read. */
+static void read_traits(const published_table *of, const published_row *row,
+                        const published_family *family, published_case *made) {
+  ls_kernel_traits *traits = &made->performance.traits;
+  const char *precision = published_cell(of, row, "precision");
+  const bool fp4 = strcasestr(precision, "fp4") != NULL;
+  traits->wide = made->model.vocabulary / made->layout.tp;
+  if (fp4 || strcasestr(precision, "fp8")) {
+    const double *flops = made->accelerator.flops_per_s;
+    const double share = made->accelerator.architecture >= 100 ? 0.76 : 0.71;
+    const double narrow =
+        fp4 && flops[LS_CATALOG_FP4] > 0 ? flops[LS_CATALOG_FP4] : flops[LS_CATALOG_FP8];
+    if (narrow > 0) traits->narrow = narrow * share / made->performance.flops_per_s[LS_BF16];
+    traits->cast_bytes = family->tuned ? 2 : 4;
+  }
+  const double attention = family->attention[made->accelerator.architecture >= 90];
+  if (attention > 0)
+    made->performance.attention_share = attention * made->accelerator.flops_per_s[LS_CATALOG_BF16] /
+                                        made->performance.flops_per_s[LS_BF16];
+  /* Of a ring exchange in tp parts beside the product's parts, the first is not hidden
+   * (Transformer Engine's user buffers; Wang et al. 2023). */
+  if (family->tuned && made->layout.tp > 1) made->performance.peer_per_s *= made->layout.tp;
+  /* Bytes of a score. Forward: product 2, softmax 2 + 2, dropout 2 + 2 + 1, product 2; backward:
+   * products 2 + 2 + 2 + 2, dropout 2 + 1 + 2, softmax 2 + 2 + 2 (Megatron-LM's kernels). */
+  if (strcmp(published_cell(of, row, "flash_attn"), "no") == 0)
+    traits->score_bytes[0] = 13, traits->score_bytes[1] = 19;
+}
+
+ls_status published_case_make(ls_catalog *catalog, const published_table *of,
+                              const published_row *row, published_case *made, ls_error *error) {
+  const published_family *family = published_family_of(of, row);
+  *made = (published_case){0};
+  if (published_number(of, row, "cp", 1) > 1)
+    return ls_fail(error, LS_INPUT, "context parallelism");
+  if (published_number(of, row, "ep", 1) > 1) return ls_fail(error, LS_INPUT, "expert parallelism");
+  LS_TRY(read_machine(catalog, of, row, made, error));
+  read_model(of, row, family, made);
+  LS_TRY(read_layout(of, row, family, made, error));
+  read_traits(of, row, family, made);
+  return LS_OK;
+}
+
+ls_performance published_performance(const published_case *of, const published_family *family) {
+  ls_performance made = of->performance;
+  for (int d = 0; d < LS_DTYPE_COUNT; d++) made.flops_per_s[d] *= family->constants[0];
+  made.attention_share /= family->constants[0];
+  made.traits.elementwise = family->constants[1];
+  made.launch_s = family->constants[2];
+  return made;
+}
+
+/* Bytes that one token leaves in a layer until backward: inputs of norms and of products, what
+ * attention and the activation read; scores with their masks where they are kept. */
+static double layer_bytes(const published_table *of, const published_row *row,
+                          const published_case *is, bool full, bool selective, bool scores_again) {
+  const ls_model_config *model = &is->model;
+  const double tp = is->layout.tp, rows = is->layout.sequence_parallel ? tp : 1;
+  const double width = (double)model->width;
+  if (full) return 2 * width / rows;
+  const double heads = (double)(model->heads * model->head_dim);
+  const double keys = 2.0 * (double)(model->kv_heads * model->head_dim);
+  const bool fused = strcmp(published_cell(of, row, "flash_attn"), "no") != 0;
+  /* Selective by ops: every second product's result is kept (torchtitan). */
+  if (selective && !scores_again)
+    return 2 * width / rows + (2 * width + 2 * heads + keys + 2 * (double)model->mlp_width) / tp;
+  const double scores = fused || selective ? 0 : 5.0 * (double)(model->heads * model->positions);
+  return 4 * 2 * width / rows +
+         (2 * (2 * heads + keys) + (is->gated ? 6 : 4) * (double)model->mlp_width + scores) / tp;
+}
+
+double published_memory(const published_table *of, const published_row *row,
+                        const published_case *is, const published_family *family) {
+  const ls_layout *layout = &is->layout;
+  const ls_model_config *model = &is->model;
+  const published_accounting *bytes = &family->accounting;
+  const double tp = layout->tp, pp = layout->pp, data = ls_layout_data_ranks(layout);
+  const char *recompute = published_cell(of, row, "recompute");
+  const bool full = is->full, selective = strcmp(recompute, "selective") == 0;
+  const double width = (double)model->width, heads = (double)(model->heads * model->head_dim);
+  const double layer = width * (2 * heads + 2.0 * (double)(model->kv_heads * model->head_dim)) +
+                       (is->gated ? 3 : 2) * width * (double)model->mlp_width;
+  const double layers = ceil((double)model->layers / pp);
+  const double table = (double)model->vocabulary * width * (pp == 1 && is->gated ? 2 : 1);
+  const double parameters = (layers * layer + table) / tp;
+  const int zero = layout->zero;
+  double state = bytes->weights / (zero > 2 ? data : 1);
+  if (!is->adapters)
+    state += bytes->gradients / (zero > 1 ? data : 1) + bytes->optimizer / (zero > 0 ? data : 1);
+  const double gathered = zero > 2 && data > 1 ? 2 * 2 * layer + 2 * table : 0;
+  const double tokens = (double)model->positions * (double)is->batch / data / layout->microbatches;
+  const double alive = fmin(pp, layout->microbatches);
+  const double chunks = layout->chunks > 1 ? 1 + (pp - 1) / (pp * layout->chunks) : 1;
+  const double kept = tokens * layers * alive * chunks *
+                      layer_bytes(of, row, is, full, selective, family->scores_again);
+  const double live = full ? tokens * layer_bytes(of, row, is, false, false, false) : 0;
+  const double logits = tokens * (double)model->vocabulary / tp * bytes->logits;
+  const double tensors = parameters * state + gathered + fmax(kept + live, kept / alive + logits);
+  return tensors * bytes->reserved / 1073741824 + bytes->fixed;
+}
