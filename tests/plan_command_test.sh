@@ -24,6 +24,12 @@ says "100B"
 
 run 2 plan $model --on 4xA100-SXM-80 --fix mesh.tp=5
 says "no layout of 4 devices has mesh.tp=5"
+run 2 plan $model --on 4xA100-SXM-80 schedule=zbw
+says "zbv"
+run 2 plan $model --on 4xA100-SXM-80 recompute=budget
+says "weighs none, selective and full"
+run 2 plan $model --on 4xA100-SXM-80 train.microbatches=3
+says "no layout of 4 devices has train.microbatches=3"
 run 2 plan $model --on 4xA100-SXM-80 --within 3d
 says "--within needs --tokens"
 run 2 plan $model --on 4xA100-SXM-80 --objective speed

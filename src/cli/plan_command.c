@@ -9,6 +9,7 @@
 #include "cli/plan_report.h"
 #include "cluster/machine.h"
 #include "model/hub.h"
+#include "pipeline/pipeline.h"
 #include "run/measure.h"
 #include "session/prove.h"
 #include "text/run_keys.h"
@@ -182,8 +183,24 @@ static ls_plan_held held_of(const ls_run_file *run) {
     snprintf(key, sizeof key, "mesh.%s", ls_layout_axis(a));
     held.axis[a] = is_held(run, key) && ls_run_file_mesh_size(run, ls_layout_axis(a)) > 0;
   }
+  held.gather = is_held(run, "gather");
+  if (is_held(run, "train.microbatches")) held.microbatches = run->train.microbatches;
   if (is_held(run, "train.micro_batch")) held.micro_batch = run->train.micro_batch;
   return held;
+}
+
+/* What cannot be kept while all else is chosen. */
+static ls_status check_held(const ls_run_file *run, ls_error *error) {
+  const ls_pipeline_kind *kind;
+  if (is_held(run, "stages"))
+    return ls_fail(error, LS_INPUT, "%s: plan has stages cut by cost; leave it out",
+                   ls_run_file_where(run, "stages"));
+  if (is_held(run, "recompute") && run->recompute.count == 1 &&
+      strcmp(run->recompute.items[0], "budget") == 0)
+    return ls_fail(error, LS_INPUT,
+                   "%s: plan weighs none, selective and full; leave it out, or give one of these",
+                   ls_run_file_where(run, "recompute"));
+  return is_held(run, "schedule") ? ls_pipeline_kind_find(run->schedule, &kind, error) : LS_OK;
 }
 
 /* What a layout is made of, as if nobody had said anything of it: the whole batch at once, on as
@@ -251,6 +268,7 @@ static ls_status pose(ls_arena *arena, const asked_for *asked, const char *on, i
   LS_TRY(count_devices(asked, *run, said, of, error));
   if (devices) of->problem.devices = devices;
   if (cluster) LS_TRY(ls_cluster_resize(cluster, of->problem.devices, error));
+  LS_TRY(check_held(*run, error));
   of->problem.held = held_of(*run);
   ls_session *session;
   LS_TRY(ls_session_resolve(arena, unlaid(arena, *run, &of->problem.held), (int)(*run)->train.batch,

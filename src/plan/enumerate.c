@@ -70,7 +70,9 @@ static void add(const ls_plan_problem *problem, const ls_layout *layout, ls_plan
   if (!can_be(problem, layout) || !holds(problem, layout)) return;
   const int64_t micro_batch =
       problem->training->batch / ls_layout_data_ranks(layout) / layout->microbatches;
-  if (problem->held.micro_batch && micro_batch != problem->held.micro_batch) return;
+  const ls_plan_held *held = &problem->held;
+  if (held->micro_batch && micro_batch != held->micro_batch) return;
+  if (held->microbatches && layout->microbatches != held->microbatches) return;
   *LS_APPEND(to->arena, &to->list) =
       (ls_plan_candidate){.layout = *layout, .micro_batch = micro_batch};
 }
@@ -191,7 +193,8 @@ void ls_plan_neighbours(const ls_plan_problem *problem, const ls_plan_row *of,
   }
   layout = of->layout;
   layout.gather = layout.gather == LS_WHEN_STEP ? LS_WHEN_MICROBATCH : LS_WHEN_STEP;
-  if (layout.zero == 3 && layout.microbatches > 1) add(problem, &layout, to);
+  if (layout.zero == 3 && layout.microbatches > 1 && !problem->held.gather)
+    add(problem, &layout, to);
   layout = of->layout;
   layout.prefetch = layout.prefetch == 1 ? 2 : 1;
   if (layout.zero == 3 && !problem->performance->waits) add(problem, &layout, to);

@@ -9,7 +9,7 @@
 #include "cost/cost.h"
 #include "run/rank.h"
 
-enum { COMPILED_FIRST = 16, CLIMBED_FROM = 3, MOST_CLIMBED = 16 };
+enum { COMPILED_FIRST = 16, TAKEN_AT_ONCE = 8, CLIMBED_FROM = 3, MOST_CLIMBED = 16 };
 /* Instructions and actions that are compiled before neighbours: of small programs, many layouts'.
  */
 #define WORK_FIRST 400000
@@ -146,8 +146,9 @@ static bool was_compiled(const ls_plan *plan, const ls_layout *layout) {
 
 /* Compiles a candidate whole; false: it had been, or the compiler refuses it. */
 static bool take(search *self, ls_plan_candidate *candidate) {
-  if (candidate->done || was_compiled(self->plan, &candidate->layout)) return false;
+  if (candidate->done) return false;
   candidate->done = true;
+  if (was_compiled(self->plan, &candidate->layout)) return false;
   self->plan->compiled++;
   ls_plan_row row;
   if (ls_plan_measure(self->problem, &candidate->layout, NULL, &row, NULL) != LS_OK) return false;
@@ -193,6 +194,36 @@ typedef struct ranked {
   int count;
 } ranked;
 
+/* How much of a layout two have in common. */
+static int likeness(const ls_plan_candidate *a, const ls_plan_row *b) {
+  const ls_layout *x = &a->layout, *y = &b->layout;
+  return 4 * (x->pp == y->pp) + 4 * (x->tp == y->tp) + 2 * (x->zero == y->zero) +
+         2 * (x->chunks == y->chunks && x->schedule == y->schedule) +
+         (a->micro_batch == b->micro_batch) + (ls_layout_shards(x) == ls_layout_shards(y)) +
+         ls_op_set_equal(&x->recompute, &y->recompute);
+}
+
+static void liken(const ls_plan_candidate *candidate, const ls_plan_row *rows, int count, int *most,
+                  double *ratio) {
+  for (int r = 0; r < count; r++) {
+    const int like = likeness(candidate, &rows[r]);
+    if (like <= *most || !(rows[r].estimated_s > 0)) continue;
+    *most = like;
+    *ratio = rows[r].seconds / rows[r].estimated_s;
+  }
+}
+
+/* Estimated seconds, as far off as those of the compiled layout that is most like it were. */
+static double corrected(const search *self, const ls_plan_candidate *candidate) {
+  const ls_plan *plan = self->plan;
+  double ratio = 1;
+  int most = 0;
+  if (self->problem->all) return candidate->seconds;
+  liken(candidate, plan->rows.items, plan->rows.count, &most, &ratio);
+  liken(candidate, plan->too_large.items, plan->too_large.count, &most, &ratio);
+  return candidate->seconds * ratio;
+}
+
 /* Those that seem to fit, by score; with `any`, all by their bytes. */
 static ranked rank(const search *self, const ls_plan_candidates *candidates, bool any) {
   const ls_plan_problem *problem = self->problem;
@@ -201,9 +232,9 @@ static ranked rank(const search *self, const ls_plan_candidates *candidates, boo
     const ls_plan_candidate *each = &candidates->list.items[c];
     const bool seems = !problem->limit || problem->all ||
                        (double)each->bytes <= ESTIMATE_SLACK * (double)problem->limit;
-    if (!isinf(each->seconds) && (seems || any))
+    if (!isinf(each->seconds) && (seems || any) && !each->done)
       made.items[made.count++] =
-          (scored){score(problem, each->seconds, each->bytes), each->bytes, c};
+          (scored){score(problem, corrected(self, each), each->bytes), each->bytes, c};
   }
   qsort(made.items, (size_t)made.count, sizeof *made.items, any ? by_bytes : by_score);
   return made;
@@ -237,10 +268,14 @@ static bool is_cheap(const search *self) {
 static void compile_best(search *self, ls_plan_candidates *candidates) {
   const ls_plan_problem *problem = self->problem;
   const int first = problem->compiled_first ? problem->compiled_first : COMPILED_FIRST;
-  const ranked order = rank(self, candidates, false);
+  ranked order = rank(self, candidates, false);
   int taken = compile_leaders(self, candidates, &order, first);
-  for (int c = 0; c < order.count && (taken < 2 * first || is_cheap(self)); c++)
-    taken += take(self, &candidates->list.items[order.items[c].place]);
+  while (taken < 2 * first || is_cheap(self)) {
+    order = rank(self, candidates, false); /* of what is left, by what was learnt */
+    for (int c = 0; c < order.count && (c < TAKEN_AT_ONCE || problem->all); c++)
+      taken += take(self, &candidates->list.items[order.items[c].place]);
+    if (!order.count) break;
+  }
   if (self->plan->rows.count) return;
   const ranked smallest = rank(self, candidates, true);
   for (int c = 0; c < smallest.count && c < first && !self->plan->rows.count; c++)
@@ -299,6 +334,9 @@ static ls_status refuse(ls_arena *arena, const ls_plan_problem *problem, ls_erro
   if (problem->held.micro_batch)
     held = ls_arena_printf(arena, "%s train.micro_batch=%lld", held,
                            (long long)problem->held.micro_batch);
+  if (problem->held.microbatches)
+    held = ls_arena_printf(arena, "%s train.microbatches=%lld", held,
+                           (long long)problem->held.microbatches);
   return ls_fail(error, LS_INPUT,
                  "no layout of %d device%s has%s%s: pp, tp and the data axes together are all "
                  "devices, pp at most %lld layers, tp divides %lld heads, the data axes and the "

@@ -25,8 +25,8 @@ typedef enum ls_plan_objective {
 /* What a candidate has as `base` says, in place of all that can be. */
 typedef struct ls_plan_held {
   bool axis[LS_LAYOUT_AXES];
-  bool zero, schedule, chunks, recompute, offload, prefetch;
-  int64_t micro_batch; /* 0: free */
+  bool zero, schedule, chunks, recompute, offload, prefetch, gather;
+  int64_t micro_batch, microbatches; /* 0: free */
 } ls_plan_held;
 
 typedef struct ls_plan_problem {
