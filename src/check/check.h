@@ -55,17 +55,19 @@ typedef struct ls_saving_report {
   int64_t tensors; /* of a checkpoint */
   int64_t saved;   /* ranges that ranks write, which together are each element once */
   int64_t filled;  /* ranges that ranks fill, all that each of them keeps */
-  int64_t rounds;  /* collectives of saving and loading, which all ranks come to */
+  int64_t rounds;  /* collectives outside the steps, which all ranks come to */
 } ls_saving_report;
 
 /* The lists by which a run saves and loads its state: LS_REFUTED where an element would be written
  * by nobody or twice, by a rank that does not have it or from another place, where a rank would
- * keep what is not filled, or where `tensors`, those of a checkpoint, are made of other rows.
- * `stages`: proved programs of a step, whose placements say what each rank has. The ranks of a
- * list's classes are asked: as many as have something of a parameter. `report` may be NULL. */
+ * keep what is not filled, or where `tensors`, those of a checkpoint, are made of other rows, or
+ * `walk` puts a parameter's elements elsewhere in them: the whole, and tiles across the end of a
+ * block. `stages`: proved programs of a step, whose placements say what each rank has. The ranks of
+ * a list's classes are asked: as many as have something of a parameter. `report` may be NULL. */
 LS_CHECKED ls_status ls_check_saving(const ls_program *const *stages, int count,
                                      const ls_state_lists *lists, const ls_stored_layout *tensors,
-                                     int tensor_count, ls_saving_report *report, ls_error *error);
+                                     int tensor_count, ls_stored_walk *walk,
+                                     ls_saving_report *report, ls_error *error);
 
 /* A list of rounds, as each rank has it: LS_REFUTED where a rank would come to another collective
  * than the others, where one may fail that the others then wait for, or where a round needs what is

@@ -384,4 +384,9 @@ LS_CHECKED ls_status ls_run_joins(ls_proof *proof, bool *progress, ls_error *err
 /* All stages are stuck or at their end. */
 LS_CHECKED ls_status ls_name_circle(ls_proof *proof, ls_error *error);
 
+/* Whether the walk finds the elements of a piece where the stored tensor has them: in the whole
+ * and in tiles across the end of a block. */
+bool ls_proof_walks(const ls_stored_layout *layout, const ls_weight_piece *piece,
+                    ls_stored_walk *walk);
+
 #endif

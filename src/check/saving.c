@@ -4,13 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "check/check.h"
+#include "check/proof.h"
 
 typedef struct saving {
   ls_arena *arena;
   const ls_program *program; /* of the stage at hand */
   int first_rank, ranks;     /* of the stage */
   const ls_state_lists *lists;
+  ls_stored_walk *walk;
   ls_saving_report report;
 } saving;
 
@@ -113,9 +114,13 @@ static ls_status check_class(const saving *self, const subject *of, const ls_sta
       class->end > ls_mesh_size(mesh, flat) || class->first * shard > value->flat_offset ||
       class->end * shard < value->flat_offset + value->global[0])
     return fail_saving(self, of, error, "is left out for ranks that have it: expected all of them");
-  if (class->part != of->part &&
-      (class->part > of->part || !ls_state_is_own(program, of->parameter, class->part) ||
-       !lies_as(program, parts[class->part], parts[of->part])))
+  if (class->part == of->part) return LS_OK;
+  const ls_state_class asked =
+      (saves ? self->lists->saves : self->lists->fills)(program, of->parameter, class->part);
+  if (class->part > of->part || !ls_state_is_own(program, of->parameter, class->part) ||
+      !lies_as(program, parts[class->part], parts[of->part]) || asked.part != class->part ||
+      asked.axes != class->axes || asked.shards.axes != class->shards.axes ||
+      asked.first != class->first || asked.end != class->end)
     return fail_saving(self, of, error, "has the list of a part that lies otherwise");
   return LS_OK;
 }
@@ -344,12 +349,16 @@ static ls_status check_tensor(saving *self, const ls_stored_layout *tensor, box_
       *LS_APPEND(self->arena, blocks) =
           (ls_box){piece->offset + b * piece->period, piece->block, 0, 1};
   }
-  if (fits && is_each_once(self->arena, blocks->items, blocks->count,
-                           tensor->dims[tensor->ndim > 1 && tensor->transposed], 1))
-    return LS_OK;
-  return ls_fail(error, LS_REFUTED,
-                 "%s: is not made of its parameters' rows, each once: expected all of them",
-                 tensor->name);
+  if (!fits || !is_each_once(self->arena, blocks->items, blocks->count,
+                             tensor->dims[tensor->ndim > 1 && tensor->transposed], 1))
+    return ls_fail(error, LS_REFUTED,
+                   "%s: is not made of its parameters' rows, each once: expected all of them",
+                   tensor->name);
+  for (int i = 0; i < tensor->pieces.count; i++)
+    if (!ls_proof_walks(tensor, &tensor->pieces.items[i], self->walk))
+      return ls_fail(error, LS_REFUTED, "%s: %s is read or written elsewhere than where it lies",
+                     tensor->name, program->parameters[tensor->pieces.items[i].parameter].name);
+  return LS_OK;
 }
 
 /* Each saved part of each parameter is in one tensor, and nothing else is. */
@@ -380,9 +389,9 @@ static ls_status check_tensors(saving *self, const ls_program *const *stages, in
 }
 
 ls_status ls_check_saving(const ls_program *const *stages, int count, const ls_state_lists *lists,
-                          const ls_stored_layout *tensors, int tensor_count,
+                          const ls_stored_layout *tensors, int tensor_count, ls_stored_walk *walk,
                           ls_saving_report *report, ls_error *error) {
-  saving self = {.arena = ls_arena_create(), .program = stages[0], .lists = lists};
+  saving self = {.arena = ls_arena_create(), .program = stages[0], .lists = lists, .walk = walk};
   ls_status status = check_tensors(&self, stages, count, tensors, tensor_count, error);
   for (int s = 0; s < count && status == LS_OK; s++) {
     self.program = stages[s];

@@ -72,7 +72,7 @@ static void print_saving(const ls_saving_report *saving) {
   printf("%-46s %14lld in %lld tensors\n", "ranges saved, each element once, by who has it",
          (long long)saving->saved, (long long)saving->tensors);
   printf("%-46s %14lld\n", "ranges loaded, all that each rank keeps", (long long)saving->filled);
-  printf("%-46s %14lld\n", "collectives of saving and loading that all reach",
+  printf("%-46s %14lld\n", "collectives outside the steps that all reach",
          (long long)saving->rounds);
 }
 

@@ -78,9 +78,15 @@ ls_axes ls_mesh_active(const ls_mesh *mesh, ls_axes axes) {
   return active;
 }
 
+/* From rank to rank along an axis. */
+static int stride_of(const ls_mesh *mesh, int axis) {
+  int stride = 1;
+  for (int a = axis + 1; a < mesh->count; a++) stride *= mesh->axes[a].size;
+  return stride;
+}
+
 int ls_mesh_coordinate(const ls_mesh *mesh, int rank, int axis) {
-  for (int a = mesh->count - 1; a > axis; a--) rank /= mesh->axes[a].size;
-  return rank % mesh->axes[axis].size;
+  return rank / stride_of(mesh, axis) % mesh->axes[axis].size;
 }
 
 int ls_mesh_stage(const ls_mesh *mesh, int rank) {
@@ -110,14 +116,13 @@ int ls_mesh_index(const ls_mesh *mesh, int rank, ls_axis_order axes) {
 }
 
 int ls_mesh_member(const ls_mesh *mesh, int rank, ls_axis_order axes, int index) {
-  int coordinates[LS_MAX_AXES], inside = 1, member = 0;
-  for (int a = 0; a < mesh->count; a++) coordinates[a] = ls_mesh_coordinate(mesh, rank, a);
+  int inside = 1, member = rank;
   for (ls_axis_order each = axes; each.axes;) inside *= mesh->axes[ls_axis_order_next(&each)].size;
   for (int a; (a = ls_axis_order_next(&axes)) >= 0;) {
-    inside /= mesh->axes[a].size;
-    coordinates[a] = index / inside % mesh->axes[a].size;
+    const int size = mesh->axes[a].size, stride = stride_of(mesh, a);
+    inside /= size;
+    member += (index / inside % size - rank / stride % size) * stride;
   }
-  for (int a = 0; a < mesh->count; a++) member = member * mesh->axes[a].size + coordinates[a];
   return member;
 }
 

@@ -33,6 +33,16 @@ typedef struct ls_stored_layout {
   LS_LIST(ls_weight_piece) pieces;
 } ls_stored_layout;
 
+/* Elements of a tile that follow each other in the stored tensor. */
+typedef struct ls_stretch {
+  int64_t first, count;
+  int64_t done; /* elements of the tile up to its end */
+} ls_stretch;
+
+/* The next stretch of a tile of a parameter; *stretch is {0} at first. False: there is none. */
+typedef bool ls_stored_walk(const ls_stored_layout *layout, const ls_weight_piece *piece,
+                            const ls_box *tile, ls_stretch *stretch);
+
 /* A box of a whole parameter, and where a rank has it. */
 typedef struct ls_state_range {
   ls_box box;

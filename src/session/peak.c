@@ -2,17 +2,14 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "cluster/machine.h"
 #include "run/measure.h"
+#include "session/rounds.h"
 #include "session/session.h"
 
 /* A square matrix product large enough to reach the machine's rate, small enough to be quick. */
 enum { SIDE = 768, MOST_CALLS = 1000 };
 static const double measured_s = 0.08;
-
-/* Of single products: a neighbour that is loud for a while slows some of them, not the best. */
-typedef struct rates_now {
-  double best, usual;
-} rates_now;
 
 static int by_size(const void *a, const void *b) {
   const double left = *(const double *)a, right = *(const double *)b;
@@ -24,8 +21,8 @@ static ls_view square(char *data, ls_dtype dtype) {
       .data = data, .dtype = dtype, .ndim = 2, .dims = {SIDE, SIDE}, .valid = {SIDE, SIDE}};
 }
 
-static ls_status time_products(const ls_device *device, const ls_kernel_args *args, rates_now *made,
-                               ls_error *error) {
+static ls_status time_products(const ls_device *device, const ls_kernel_args *args,
+                               ls_products *made, ls_error *error) {
   const ls_kernel linear = device->kernels[LS_TIER_DEVICE].kernel[LS_OP_LINEAR];
   LS_TRY(linear(args, error)); /* makes the primitive */
   LS_TRY(device->wait(args->queue, error));
@@ -39,6 +36,8 @@ static ls_status time_products(const ls_device *device, const ls_kernel_args *ar
     rates[calls++] = flops / (now - last);
     last = now;
   }
+  made->flops = calls * flops;
+  made->seconds = ls_now_s() - begin;
   qsort(rates, (size_t)calls, sizeof *rates, by_size);
   made->best = rates[calls - 1];
   made->usual = rates[calls / 2];
@@ -46,7 +45,7 @@ static ls_status time_products(const ls_device *device, const ls_kernel_args *ar
 }
 
 /* With operands and workspace of its own, so that nothing of it stays with the thread. */
-static ls_status measure(const ls_session *session, rates_now *made, ls_error *error) {
+static ls_status measure(const ls_session *session, ls_products *made, ls_error *error) {
   const ls_device *device = &session->device;
   const ls_dtype dtype = session->layout.compute;
   const size_t matrix_bytes = (size_t)SIDE * SIDE * ls_dtype_bytes(dtype);
@@ -96,17 +95,64 @@ static double kept_rate(const ls_session *session) {
   return rate;
 }
 
+enum { NUMBERS = sizeof(ls_products) / sizeof(int64_t) };
+_Static_assert(sizeof(double) == sizeof(int64_t), "rates go to all ranks as numbers");
+
+typedef struct asking {
+  const ls_session *session;
+  ls_products own, *every;
+} asking;
+
+static ls_status read_kept(void *context, ls_round_message *message, ls_error *error) {
+  (void)message, (void)error;
+  asking *on = context;
+  const ls_session *session = on->session;
+  on->own.kept = kept_rate(session);
+  on->own.takes_turns =
+      session->ranks_sharing_cores * session->device.facts.threads > ls_machine_cores();
+  return LS_OK;
+}
+
+static ls_status time_own(void *context, ls_round_message *message, ls_error *error) {
+  (void)message;
+  asking *on = context;
+  return measure(on->session, &on->own, error);
+}
+
+static ls_status share_rates(void *context, ls_round_message *message, ls_error *error) {
+  (void)error;
+  asking *on = context;
+  *message = (ls_round_message){.own = &on->own, .every = on->every, .count = NUMBERS};
+  return LS_OK;
+}
+
 /* What is kept may have been measured beside other work: the machine can do what it did once. */
+ls_peak ls_peak_of(const ls_products *every, int ranks) {
+  double seconds = 0;
+  for (int r = 0; r < ranks; r++)
+    if (every[r].seconds > seconds) seconds = every[r].seconds;
+  ls_peak peak = {0};
+  for (int r = 0; r < ranks; r++) {
+    const ls_products *of = &every[r];
+    const double best = of->takes_turns > 0 ? of->flops / seconds : of->best;
+    peak.flops_per_s += best > of->kept ? best : of->kept;
+    peak.measured_now += best > of->kept;
+    peak.usual += of->takes_turns > 0 ? best : of->usual;
+  }
+  return peak;
+}
+
 ls_status ls_session_peak(const ls_session *session, ls_rank *rank, ls_peak *peak,
                           ls_error *error) {
-  const double kept = kept_rate(session);
-  rates_now now;
-  LS_TRY(ls_barrier(ls_rank_world_group(rank), error));
-  LS_TRY(measure(session, &now, error));
-  double sums[] = {now.best > kept ? now.best : kept, now.best > kept, now.usual};
-  LS_TRY(ls_all_reduce(ls_rank_world_group(rank), sums, 3, LS_F64, LS_SUM, error));
-  *peak = (ls_peak){.flops_per_s = sums[0], .measured_now = (int)sums[1], .usual = sums[2]};
-  return LS_OK;
+  static ls_round_work *const work[LS_PEAK_ROUND_COUNT] = {
+      [LS_PEAK_KEPT] = read_kept, [LS_PEAK_PRODUCTS] = time_own, [LS_PEAK_SHARE] = share_rates};
+  const int ranks = ls_group_size(ls_rank_world_group(rank));
+  ls_arena *arena = ls_arena_create();
+  asking on = {.session = session, .every = LS_NEW_ARRAY(arena, ls_products, ranks)};
+  const ls_status status = ls_rounds_run(rank, &ls_peak_rounds, work, &on, error);
+  if (status == LS_OK) *peak = ls_peak_of(on.every, ranks);
+  ls_arena_destroy(&arena);
+  return status;
 }
 
 double ls_peak_share(ls_peak *peak, double flops_per_s) {

@@ -95,6 +95,24 @@ static void what_a_rank_does_now_counts_as_well(void **state) {
   assert_true(two > 1e6 && two < 1e20);
 }
 
+/* Four on two cores, each product in a turn of its own: in a second they do two seconds' work. */
+static void ranks_that_take_turns_reach_what_their_cores_do(void **state) {
+  (void)state;
+  const ls_products turns = {
+      .best = 500, .usual = 400, .flops = 250, .seconds = 0.9, .takes_turns = 1};
+  ls_products four[4] = {turns, turns, turns, turns};
+  four[3].seconds = 1;
+  assert_true(ls_peak_of(four, 4).flops_per_s == 1000);
+  assert_true(ls_peak_of(four, 4).usual == 1000);
+  assert_int_equal(ls_peak_of(four, 4).measured_now, 4);
+  four[1].kept = 300;
+  assert_true(ls_peak_of(four, 4).flops_per_s == 1050);
+  assert_int_equal(ls_peak_of(four, 4).measured_now, 3);
+  for (int r = 0; r < 4; r++) four[r].takes_turns = 0;
+  assert_true(ls_peak_of(four, 4).flops_per_s == 2000);
+  assert_true(ls_peak_of(four, 4).usual == 1600);
+}
+
 /* `lockstep bench --model`, whose floors and MFU would else be those of a machine at other work. */
 static void repeated_steps_are_held_against_it(void **state) {
   (void)state;
@@ -115,6 +133,29 @@ static void repeated_steps_are_held_against_it(void **state) {
   }
 }
 
+/* The gradient of one token's logits, times the first scale of the loss, is beyond fp16. */
+static void a_step_that_overflows_is_made_again(void **state) {
+  (void)state;
+  const char *keys[] = {"model=llama-3m", "data.seq_len=1", "train.batch=1", "dtype=fp16"};
+  ls_run_file *run;
+  ls_session *session;
+  ls_world *world;
+  const ls_repeated *repeated;
+  ls_error error = {0};
+  if (ls_run_file_read(arena, NULL, keys, 4, &run, &error) != LS_OK ||
+      ls_session_create(arena, run, 1, 1, &session, &error) != LS_OK)
+    fail_msg("%s", error.text);
+  assert_int_equal(ls_world_create_threads(1, &world, &error), LS_OK);
+  if (ls_repeat_steps(arena, session, world, &(ls_repeat_options){.steps = 3}, &repeated, &error) !=
+      LS_OK)
+    fail_msg("%s", error.text);
+  ls_world_destroy(&world);
+  assert_int_equal(repeated->count, 3);
+  const ls_recording *last = repeated->recordings[2];
+  print_message("%d steps for %d\n", (int)last->step, LS_RECORDING_WARM_STEPS + 3);
+  assert_true(last->step > LS_RECORDING_WARM_STEPS + 3);
+}
+
 static void no_share_is_above_one(void **state) {
   (void)state;
   ls_peak peak = {.flops_per_s = 100};
@@ -129,7 +170,9 @@ int main(void) {
       CASE(what_is_kept_is_the_peak),
       CASE(without_it_a_product_is_measured),
       CASE(what_a_rank_does_now_counts_as_well),
+      CASE(ranks_that_take_turns_reach_what_their_cores_do),
       CASE(repeated_steps_are_held_against_it),
+      CASE(a_step_that_overflows_is_made_again),
       CASE(no_share_is_above_one),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

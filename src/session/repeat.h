@@ -26,7 +26,8 @@ typedef struct ls_repeated {
 } ls_repeated;
 
 /* Parameters are as a run from scratch has them. *repeated is in the arena on the process that has
- * rank 0, and NULL on others. LS_FAILED: a loss that is no number, and as ls_rank_run. Collective:
+ * rank 0, and NULL on others. In fp16 a step that overflows is left out, as in training, and
+ * another made in its place. LS_FAILED: a loss that is no number, and as ls_rank_run. Collective:
  * all processes. */
 LS_CHECKED ls_status ls_repeat_steps(ls_arena *arena, const ls_session *session, ls_world *world,
                                      const ls_repeat_options *options, const ls_repeated **repeated,

@@ -14,14 +14,19 @@ static const ls_round save_rounds[] = {LS_SAVE_ROUNDS(ROUND)};
 static const ls_round find_rounds[] = {LS_FIND_ROUNDS(ROUND)};
 static const ls_round verify_rounds[] = {LS_VERIFY_ROUNDS(ROUND)};
 static const ls_round fill_rounds[] = {LS_FILL_ROUNDS(ROUND)};
+static const ls_round peak_rounds[] = {LS_PEAK_ROUNDS(ROUND)};
+static const ls_round begin_rounds[] = {LS_BEGIN_ROUNDS(ROUND)};
 
 const ls_rounds ls_save_rounds = {"saving", save_rounds, LS_SAVE_ROUND_COUNT, 128};
 const ls_rounds ls_find_rounds = {"finding a checkpoint", find_rounds, LS_FIND_ROUND_COUNT, 2};
 const ls_rounds ls_verify_rounds = {"verifying it", verify_rounds, LS_VERIFY_ROUND_COUNT, 4};
 const ls_rounds ls_fill_rounds = {"loading", fill_rounds, LS_FILL_ROUND_COUNT, 1};
+const ls_rounds ls_peak_rounds = {"measuring the peak", peak_rounds, LS_PEAK_ROUND_COUNT, 4};
+const ls_rounds ls_begin_rounds = {"beginning", begin_rounds, LS_BEGIN_ROUND_COUNT, 2};
 
-const ls_rounds *const ls_round_lists[LS_ROUND_LISTS] = {&ls_save_rounds, &ls_find_rounds,
-                                                         &ls_verify_rounds, &ls_fill_rounds};
+const ls_rounds *const ls_round_lists[LS_ROUND_LISTS] = {&ls_save_rounds,   &ls_find_rounds,
+                                                         &ls_verify_rounds, &ls_fill_rounds,
+                                                         &ls_peak_rounds,   &ls_begin_rounds};
 
 static bool works(const ls_round *round, int rank) {
   return round->meeting != LS_MEETING_AGREE || round->who == LS_ALL_RANKS ||

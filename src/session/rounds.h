@@ -1,5 +1,5 @@
-/* The rounds of saving and loading, and what runs such a list: nobody waits for a rank that failed
- * alone, since all hear of it before the next collective.
+/* The rounds of saving, loading and beginning, and what runs such a list: nobody waits for a rank
+ * that failed alone, since all hear of it before the next collective.
  *
  *   static ls_round_work *const work[] = {[LS_SAVE_NAME] = give_name, ...};
  *   LS_TRY(ls_rounds_run(rank, &ls_save_rounds, work, self, error));
@@ -34,17 +34,31 @@
 
 #define LS_FILL_ROUNDS(X) X(FILL, "fill its ranges", ALL_RANKS, true, AGREE, 0, 1)
 
+/* The first ends when all are there, so that they time at once. */
+#define LS_PEAK_ROUNDS(X)                                         \
+  X(PEAK_KEPT, "read what is kept", ALL_RANKS, true, AGREE, 0, 1) \
+  X(PEAK_PRODUCTS, "time products", ALL_RANKS, true, AGREE, 1, 2) \
+  X(PEAK_SHARE, "give its rates", ALL_RANKS, false, GATHER, 1 | 2, 4)
+
+#define LS_BEGIN_ROUNDS(X)                                    \
+  X(BEGIN_RUN, "begin the run", ALL_RANKS, true, AGREE, 0, 1) \
+  X(BEGIN_AGAIN, "whether an evaluation is repeated", FIRST_RANK, false, BROADCAST, 1, 2)
+
 #define LS_ROUND_ENUM(suffix, ...) LS_##suffix,
 enum { LS_SAVE_ROUNDS(LS_ROUND_ENUM) LS_SAVE_ROUND_COUNT };
 enum { LS_FIND_ROUNDS(LS_ROUND_ENUM) LS_FIND_ROUND_COUNT };
 enum { LS_VERIFY_ROUNDS(LS_ROUND_ENUM) LS_VERIFY_ROUND_COUNT };
 enum { LS_FILL_ROUNDS(LS_ROUND_ENUM) LS_FILL_ROUND_COUNT };
+enum { LS_PEAK_ROUNDS(LS_ROUND_ENUM) LS_PEAK_ROUND_COUNT };
+enum { LS_BEGIN_ROUNDS(LS_ROUND_ENUM) LS_BEGIN_ROUND_COUNT };
 #undef LS_ROUND_ENUM
 
 extern const ls_rounds ls_save_rounds, ls_find_rounds, ls_verify_rounds, ls_fill_rounds;
+extern const ls_rounds ls_peak_rounds, ls_begin_rounds;
 
-/* Saving, and all that loading goes through: finding, verifying, filling. */
-enum { LS_ROUND_LISTS = 4 };
+/* Saving, and all that a run goes through before its first step: finding a checkpoint, verifying
+ * and loading it, measuring the peak, beginning. */
+enum { LS_ROUND_LISTS = 6 };
 extern const ls_rounds *const ls_round_lists[LS_ROUND_LISTS];
 
 /* What goes through the collective of a round, of int64: set by the work. */

@@ -482,9 +482,9 @@ ls_status ls_session_check_tokenizer(const ls_session *session, const ls_tokeniz
   if (session->config.vocabulary >= tokenizer->vocabulary) return LS_OK;
   return ls_fail(error, LS_INPUT,
                  "%s: a vocabulary of %lld, but the tokenizer (%s) has %d ids: take another model "
-                 "or tokenizer",
+                 "or tokenizer, or a config.json with a vocab_size of at least %d",
                  session->config.source, (long long)session->config.vocabulary, tokenizer->name,
-                 (int)tokenizer->vocabulary);
+                 (int)tokenizer->vocabulary, (int)tokenizer->vocabulary);
 }
 
 ls_status ls_session_rank(const ls_session *session, ls_comm *comm, ls_rank **rank,

@@ -148,13 +148,28 @@ typedef struct ls_peak {
   int measured_now; /* ranks of which that is more than what is kept */
 } ls_peak;
 
+/* What a rank does in products, alone and beside the others. Of single ones a neighbour that is
+ * loud for a while slows some, not the best. Where more ranks share cores than there are cores, a
+ * product may fit in one turn of its rank: there only what all do in the whole time says what they
+ * can do.
+ */
+typedef struct ls_products {
+  double best, usual; /* rates of single products */
+  double flops, seconds;
+  double takes_turns; /* 1: it shares cores with more ranks than there are cores */
+  double kept;        /* its share of what is kept of its machine; 0: nothing is */
+} ls_products;
+
+/* The peak of all ranks, who measured at once. */
+ls_peak ls_peak_of(const ls_products *every, int ranks);
+
 /* What share of the peak a rate is. A rate above it is the peak from then on: what was measured,
  * was measured beside other work. */
 double ls_peak_share(ls_peak *peak, double flops_per_s);
 
 /* For each rank what `lockstep bench` has kept of its machine or, where that is less (it may have
- * run beside other work), what the best of some products reaches now while all ranks do the same,
- * which takes about 0.1 s. All ranks get the same. Collective: all ranks. */
+ * run beside other work), what products reach now while all ranks do the same (ls_products), which
+ * takes about 0.1 s. All ranks get the same. Collective: all ranks. */
 LS_CHECKED ls_status ls_session_peak(const ls_session *session, ls_rank *rank, ls_peak *peak,
                                      ls_error *error);
 

@@ -27,13 +27,7 @@ typedef struct ls_weight_place {
  * transposed tensor. *tile is {0} at first and the last one after; false where there is no more. */
 bool ls_stored_tile(const ls_stored_layout *layout, const ls_box *box, int64_t most, ls_box *tile);
 
-/* Elements that follow each other in the stored tensor. */
-typedef struct ls_stretch {
-  int64_t first, count;
-  int64_t done; /* elements of the tile up to its end */
-} ls_stretch;
-
-/* The next stretch of a tile; *stretch is {0} at first. */
+/* The next stretch of a tile; *stretch is {0} at first. An ls_stored_walk. */
 bool ls_stored_stretch(const ls_stored_layout *layout, const ls_weight_piece *piece,
                        const ls_box *tile, ls_stretch *stretch);
 

@@ -403,19 +403,54 @@ static ls_status fill(void *context, ls_round_message *message, ls_error *error)
   return LS_OK;
 }
 
-/* Repeats the evaluation of the step that the run resumes after, if a stop interrupted it.
- * Interrupted again, the run ends before its first step; its checkpoint is as it was. */
-static ls_status repeat_evaluation(const trainer *self, bool *stop, ls_error *error) {
+typedef struct beginning {
+  trainer *self;
+  const char *where_from;
+  int64_t repeats; /* an evaluation */
+} beginning;
+
+static ls_status begin_run(void *context, ls_round_message *message, ls_error *error) {
+  (void)message;
+  const beginning *on = context;
+  const ls_train_options *options = on->self->of->options;
+  LS_TRY(prepare_trace(on->self, error));
+  if (!is_first(on->self)) return LS_OK;
+  LS_TRY(begin(on->self, on->where_from, error));
+  if (options->measured) options->measured(options->context, &on->self->peak);
+  return LS_OK;
+}
+
+static ls_status share_repeats(void *context, ls_round_message *message, ls_error *error) {
+  (void)error;
+  beginning *on = context;
+  const training *of = on->self->of;
+  on->repeats = is_first(on->self) && of->metrics &&
+                ls_metrics_validation_interrupted(of->metrics) &&
+                of->dataset->evaluation.sequences > 0 && of->session->run->eval.every > 0;
+  *message = (ls_round_message){.own = &on->repeats, .count = 1};
+  return LS_OK;
+}
+
+static ls_status add_validation(const trainer *self, double loss, ls_error *error) {
   const training *of = self->of;
-  int64_t repeats = is_first(self) && of->metrics && ls_metrics_validation_interrupted(of->metrics);
-  LS_TRY(ls_broadcast(ls_rank_world_group(self->rank), &repeats, 1, LS_I64, 0, error));
-  if (!repeats || of->dataset->evaluation.sequences == 0 || of->session->run->eval.every == 0)
-    return LS_OK;
-  double loss;
-  LS_TRY(ls_evaluate(of->session, of->dataset, self->rank, of->options, &loss, stop, error));
-  if (*stop || !is_first(self)) return LS_OK;
+  if (!is_first(self)) return LS_OK;
   if (of->options->evaluated) of->options->evaluated(of->options->context, self->steps.step, loss);
   return ls_metrics_add_validation(of->metrics, loss, error);
+}
+
+/* Repeats the evaluation of the step that the run resumes after, if a stop interrupted it.
+ * Interrupted again, the run ends before its first step; its checkpoint is as it was. */
+static ls_status begin_all(trainer *self, const char *where_from, bool *stop, ls_error *error) {
+  static ls_round_work *const work[LS_BEGIN_ROUND_COUNT] = {
+      [LS_BEGIN_RUN] = begin_run, [LS_BEGIN_AGAIN] = share_repeats};
+  const training *of = self->of;
+  beginning on = {.self = self, .where_from = where_from};
+  LS_TRY(ls_rounds_run(self->rank, &ls_begin_rounds, work, &on, error));
+  if (!on.repeats) return LS_OK;
+  double loss;
+  LS_TRY(ls_evaluate(of->session, of->dataset, self->rank, of->options, &loss, stop, error));
+  if (*stop) return LS_OK;
+  return ls_agree(self->rank, add_validation(self, loss, error), error);
 }
 
 static double rate_at(const void *context, int64_t step) {
@@ -423,7 +458,7 @@ static double rate_at(const void *context, int64_t step) {
   return ls_learning_rate_at(rate, step);
 }
 
-static ls_status start(trainer *self, ls_error *error) {
+static ls_status start(trainer *self, bool *stop, ls_error *error) {
   const training *of = self->of;
   const ls_session *session = of->session;
   const ls_inputs inputs = ls_inputs_of_order(&of->dataset->training);
@@ -440,11 +475,8 @@ static ls_status start(trainer *self, ls_error *error) {
   const char *note = tiers ? ls_tiers_note(tiers) : NULL;
   if (note) snprintf(text + strlen(text), sizeof on.text - strlen(text), "; %s", note);
   LS_TRY(ls_session_peak(session, self->rank, &self->peak, error));
-  if (is_first(self)) LS_TRY(begin(self, text, error));
-  const ls_train_options *options = of->options;
-  if (is_first(self) && options->measured) options->measured(options->context, &self->peak);
   self->rate = ls_learning_rate_of(session->run);
-  return prepare_trace(self, error);
+  return begin_all(self, text, stop, error);
 }
 
 /* Whether the step after `step` others is settled before the next begins. */
@@ -475,9 +507,8 @@ static ls_status run_step(trainer *self, bool *stop, ls_error *error) {
 
 static ls_status run_loop(void *context, ls_error *error) {
   trainer *self = context;
-  LS_TRY(start(self, error));
   bool stop = false;
-  LS_TRY(repeat_evaluation(self, &stop, error));
+  LS_TRY(start(self, &stop, error));
   self->begun_s = ls_now_s();
   while (self->steps.step < self->of->session->run->train.steps && !stop)
     LS_TRY(run_step(self, &stop, error));
