@@ -10,7 +10,7 @@
  *                     ls_comm_group(comm, members, 4, &all, &error);
  *                     ls_all_reduce(all, data, count, LS_F32, LS_SUM, &error);
  *
- * Reductions are direct: the owner of a piece receives all pieces, sums them in rank order
+ * Reductions are direct: the owner of a shard receives all shards, sums them in rank order
  * (bf16: in fp32, rounded once), so results have the same bits on threads and on MPI and on every
  * member. Every wait has a deadline and an abort: a rank that fails calls ls_comm_abort, and every
  * wait on every rank then returns LS_FAILED with that rank's text. Waiting yields the core. */
@@ -95,21 +95,21 @@ int ls_group_rank(const ls_group *group);
  * in which case the caller aborts, since the others wait.
  * Collective: all members of the group, same arguments but for pointers.
  * dtypes: LS_F32, LS_BF16, LS_F16, LS_F64, LS_I64 (LS_I32 too where nothing is reduced).
- * Counts are elements of the whole; rank r owns piece r: [r * chunk, min((r + 1) * chunk, count))
- * where chunk = ceil(count / size): the last pieces may be short or empty.
+ * Counts are elements of the whole; rank r owns shard r: [r * chunk, min((r + 1) * chunk, count))
+ * where chunk = ceil(count / size): the last shards may be short or empty.
  * Nothing here allocates (an MPI library may). */
 
 /* data[count] of every rank is replaced by the reduction over ranks. */
 LS_CHECKED ls_status ls_all_reduce(ls_group *group, void *data, int64_t count, ls_dtype dtype,
                                    ls_reduce op, ls_error *error);
 
-/* source[count] is reduced; this rank's piece goes to target[0..piece). `accumulate`: adds to what
+/* source[count] is reduced; this rank's shard goes to target[0..shard). `accumulate`: adds to what
  * target holds. target may be source + rank * chunk (in place) or not overlap source at all. */
 LS_CHECKED ls_status ls_reduce_scatter(ls_group *group, void *target, const void *source,
                                        int64_t count, ls_dtype dtype, bool accumulate,
                                        ls_error *error);
 
-/* source is this rank's piece; target[count] gets all. source may be target + rank * chunk. */
+/* source is this rank's shard; target[count] gets all. source may be target + rank * chunk. */
 LS_CHECKED ls_status ls_all_gather(ls_group *group, void *target, const void *source, int64_t count,
                                    ls_dtype dtype, ls_error *error);
 LS_CHECKED ls_status ls_broadcast(ls_group *group, void *data, int64_t count, ls_dtype dtype,
@@ -173,7 +173,7 @@ LS_CHECKED ls_status ls_barrier(ls_group *group, ls_error *error);
 void ls_comm_abort(ls_comm *comm, const char *text);
 
 /* Bytes this rank has sent so far by the rule of the field: all-reduce of K bytes over n ranks
- * counts 2K(n-1)/n a rank, all-gather and reduce-scatter K(n-1)/n (exact pieces when uneven: what
+ * counts 2K(n-1)/n a rank, all-gather and reduce-scatter K(n-1)/n (exact shards when uneven: what
  * others read of this rank's data). A broadcast of K bytes counts K(n-1) for its root, all-to-all
  * and send what goes to other ranks, a barrier nothing. */
 int64_t ls_comm_bytes_sent(const ls_comm *comm);

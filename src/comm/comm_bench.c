@@ -37,10 +37,10 @@ static double now(void) {
 static ls_status one(const measurement *of, ls_group *group, char *data, ls_error *error) {
   const int64_t count = (int64_t)(of->bytes / ls_dtype_bytes(of->dtype));
   const int64_t chunk = (count + of->ranks - 1) / of->ranks;
-  char *piece = data + (size_t)(chunk * ls_group_rank(group)) * ls_dtype_bytes(of->dtype);
+  char *shard = data + (size_t)(chunk * ls_group_rank(group)) * ls_dtype_bytes(of->dtype);
   switch (of->what) {
-    case 's': return ls_reduce_scatter(group, piece, data, count, of->dtype, false, error);
-    case 'g': return ls_all_gather(group, data, piece, count, of->dtype, error);
+    case 's': return ls_reduce_scatter(group, shard, data, count, of->dtype, false, error);
+    case 'g': return ls_all_gather(group, data, shard, count, of->dtype, error);
     default: return ls_all_reduce(group, data, count, of->dtype, LS_SUM, error);
   }
 }

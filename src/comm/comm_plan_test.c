@@ -74,7 +74,7 @@ typedef struct step {
   ls_group *group;
   const int *members;
   int size, self;
-  int64_t count, chunk, start, piece;
+  int64_t count, chunk, start, shard;
   ls_dtype dtype;
   size_t width;
   char *source, *target; /* one half of the arena each, or memory of the heap */
@@ -134,23 +134,23 @@ static void do_reduce_scatter(step *s) {
   char *target = !accumulate && draw(s->w->todo, s->number, 6, 2) ? s->source + at : s->target;
   if (accumulate) {
     char *first = input(s, 0);
-    memcpy(target, first + at, (size_t)s->piece * s->width);
+    memcpy(target, first + at, (size_t)s->shard * s->width);
     free(first);
   }
   s->w->status =
       ls_reduce_scatter(s->group, target, s->source, s->count, s->dtype, accumulate, &s->w->error);
   if (s->w->status != LS_OK) return;
   char *want = reduced(s, LS_SUM, accumulate);
-  expect(s, target, want + at, (size_t)s->piece * s->width, "reduce-scatter");
+  expect(s, target, want + at, (size_t)s->shard * s->width, "reduce-scatter");
   free(want);
 }
 
 static void do_all_gather(step *s) {
   const size_t at = (size_t)s->start * s->width;
   char *want = input(s, 0);
-  char *piece = draw(s->w->todo, s->number, 6, 2) ? s->target + at : s->source;
-  memcpy(piece, want + at, (size_t)s->piece * s->width);
-  s->w->status = ls_all_gather(s->group, s->target, piece, s->count, s->dtype, &s->w->error);
+  char *shard = draw(s->w->todo, s->number, 6, 2) ? s->target + at : s->source;
+  memcpy(shard, want + at, (size_t)s->shard * s->width);
+  s->w->status = ls_all_gather(s->group, s->target, shard, s->count, s->dtype, &s->w->error);
   if (s->w->status == LS_OK) {
     expect(s, s->target, want, (size_t)s->count * s->width, "all-gather");
   }
@@ -342,7 +342,7 @@ static void run_step(worker *w, uint64_t number) {
   s.count = draw_count(p, number);
   s.chunk = (s.count + s.size - 1) / s.size;
   s.start = s.chunk * s.self < s.count ? s.chunk * s.self : s.count;
-  s.piece = s.count - s.start < s.chunk ? s.count - s.start : s.chunk;
+  s.shard = s.count - s.start < s.chunk ? s.count - s.start : s.chunk;
   const size_t half = (size_t)LONGEST * 8 + 64;
   /* Each rank draws for itself where its data lies. */
   const bool outside = draw(p, number, 500 + (uint64_t)w->rank, 3) == 0;

@@ -118,7 +118,7 @@ typedef struct sample {
 static int64_t start_of(const sample *s, int rank) {
   return s->chunk * rank < s->count ? s->chunk * rank : s->count;
 }
-static int64_t piece_of(const sample *s, int rank) {
+static int64_t shard_of(const sample *s, int rank) {
   return start_of(s, rank + 1) - start_of(s, rank);
 }
 
@@ -153,8 +153,8 @@ typedef struct bench {
   ls_group *group;
   const sample *s;
   int rank;
-  size_t width, whole_bytes, piece_bytes;
-  int64_t start, piece;
+  size_t width, whole_bytes, shard_bytes;
+  int64_t start, shard;
 } bench;
 
 static char *copy_of_input(const bench *b) {
@@ -184,18 +184,18 @@ static void check_reduce_scatter(const bench *b) {
   ls_error error = {0};
   const size_t at = (size_t)b->start * b->width;
   char *data = copy_of_input(b);
-  char *target = calloc(b->piece_bytes + 64, 1);
+  char *target = calloc(b->shard_bytes + 64, 1);
   DONE(b, ls_reduce_scatter(b->group, target, data, b->s->count, b->s->dtype, false, &error));
-  SAME(b, target, (char *)b->s->sums + at, b->piece_bytes, "reduce-scatter");
+  SAME(b, target, (char *)b->s->sums + at, b->shard_bytes, "reduce-scatter");
   SAME(b, data, b->s->inputs[b->rank], b->whole_bytes, "source of reduce-scatter");
-  memcpy(target, (char *)b->s->inputs[0] + at, b->piece_bytes);
+  memcpy(target, (char *)b->s->inputs[0] + at, b->shard_bytes);
   DONE(b, ls_reduce_scatter(b->group, target, data, b->s->count, b->s->dtype, true, &error));
-  SAME(b, target, (char *)b->s->added + at, b->piece_bytes, "reduce-scatter, accumulated");
+  SAME(b, target, (char *)b->s->added + at, b->shard_bytes, "reduce-scatter, accumulated");
   char *place = data + (size_t)b->s->chunk * (size_t)b->rank * b->width;
-  if (b->piece == 0) place = data;
+  if (b->shard == 0) place = data;
   DONE(b, ls_reduce_scatter(b->group, place, data, b->s->count, b->s->dtype, false, &error));
-  SAME(b, data + at, (char *)b->s->sums + at, b->piece_bytes, "reduce-scatter in place");
-  SAME(b, data, b->s->inputs[b->rank], at, "source before the piece");
+  SAME(b, data + at, (char *)b->s->sums + at, b->shard_bytes, "reduce-scatter in place");
+  SAME(b, data, b->s->inputs[b->rank], at, "source before the shard");
   free(data);
   free(target);
 }
@@ -203,18 +203,18 @@ static void check_reduce_scatter(const bench *b) {
 static void check_all_gather(const bench *b) {
   ls_error error = {0};
   const size_t at = (size_t)b->start * b->width;
-  /* The whole is rank 0's input; each rank brings its piece of it. */
+  /* The whole is rank 0's input; each rank brings its shard of it. */
   char *whole = b->s->inputs[0];
-  char *piece = calloc(b->piece_bytes + 64, 1);
+  char *shard = calloc(b->shard_bytes + 64, 1);
   char *target = calloc(b->whole_bytes + 64, 1);
-  memcpy(piece, whole + at, b->piece_bytes);
-  DONE(b, ls_all_gather(b->group, target, piece, b->s->count, b->s->dtype, &error));
+  memcpy(shard, whole + at, b->shard_bytes);
+  DONE(b, ls_all_gather(b->group, target, shard, b->s->count, b->s->dtype, &error));
   SAME(b, target, whole, b->whole_bytes, "all-gather");
   memset(target, 0x55, b->whole_bytes);
-  memcpy(target + at, whole + at, b->piece_bytes);
+  memcpy(target + at, whole + at, b->shard_bytes);
   DONE(b, ls_all_gather(b->group, target, target + at, b->s->count, b->s->dtype, &error));
   SAME(b, target, whole, b->whole_bytes, "all-gather in place");
-  free(piece);
+  free(shard);
   free(target);
 }
 
@@ -289,9 +289,9 @@ static void check_sample(team *all, ls_comm *comm) {
   if (!b.group) return;
   b.width = ls_dtype_bytes(s->dtype);
   b.start = start_of(s, b.rank);
-  b.piece = piece_of(s, b.rank);
+  b.shard = shard_of(s, b.rank);
   b.whole_bytes = (size_t)s->count * b.width;
-  b.piece_bytes = (size_t)b.piece * b.width;
+  b.shard_bytes = (size_t)b.shard * b.width;
   if (s->dtype != LS_I32) {
     check_all_reduce(&b);
     check_reduce_scatter(&b);
@@ -328,7 +328,7 @@ static void every_collective(void **state) {
   print_message("%d samples\n", samples);
 }
 
-/* A length of several rounds of the reduction, uneven, where the last rank's piece is short. */
+/* A length of several rounds of the reduction, uneven, where the last rank's shard is short. */
 static void long_reduction(void **state) {
   (void)state;
   sample s = make_sample(3, LS_F32, 2500003);

@@ -147,7 +147,7 @@ struct ls_world {
    * got its data and goes on may still owe the sender the library's receipt. */
   _Atomic bool uses_messages;
   size_t message_bytes; /* longest single message */
-  size_t staging_bytes; /* memory a rank may use for pieces that arrive to be summed */
+  size_t staging_bytes; /* memory a rank may use for shards that arrive to be summed */
   ls_comm *comms;
   pthread_mutex_t lock; /* guards mapping of `views` */
   /* [LS_MAX_ARENAS][domain_ranks], where this process sees each rank's arenas; no base: not at all

@@ -17,7 +17,7 @@
 
 #include "base/random.h"
 #include "data/corpus.h"
-#include "data/text_pieces.h"
+#include "data/text_blocks.h"
 #include "data/token_file.h"
 #include "support/test_folder.h"
 #include "support/test_seed.h"
@@ -357,12 +357,12 @@ static void a_text_changed_while_it_is_read_is_refused(void **state) {
   assert_int_equal(ls_text_files_find(arena, "data.text", &path, 1, &files, &error), LS_OK);
   for (int i = 0; i < 3; i++) {
     write_text("a.txt", i == 0 ? "some words and more" : i == 1 ? "some" : "same words");
-    ls_text_pieces *pieces;
+    ls_text_blocks *blocks;
     ls_text_batch batch;
-    ls_text_pieces_open("data.text", &files, &ending, 1, &pieces);
-    assert_int_equal(ls_text_pieces_next(pieces, &batch, &error), LS_INPUT);
+    ls_text_blocks_open("data.text", &files, &ending, 1, &blocks);
+    assert_int_equal(ls_text_blocks_next(blocks, &batch, &error), LS_INPUT);
     assert_non_null(strstr(error.text, "a.txt changed while it was being read"));
-    ls_text_pieces_close(&pieces);
+    ls_text_blocks_close(&blocks);
   }
 }
 
@@ -457,10 +457,10 @@ static void several_processes_make_one_cache(void **state) {
   assert_int_equal(made, 1);
 }
 
-/* Whatever lies in a long text, its pieces are it. */
+/* Whatever lies in a long text, its blocks are it. */
 static void long_texts_are_cut(void **state) {
   (void)state;
-  const size_t bytes = 5 * LS_PIECE_BYTES + 12345;
+  const size_t bytes = 5 * LS_BLOCK_BYTES + 12345;
   char *text = ls_arena_alloc(arena, bytes);
   for (int kind = 0; kind < 4; kind++) {
     for (size_t i = 0; i < bytes; i++) {
@@ -473,23 +473,23 @@ static void long_texts_are_cut(void **state) {
     ls_text_files files;
     const char *path = write_bytes("a.txt", text, bytes);
     assert_int_equal(ls_text_files_find(arena, "k", &path, 1, &files, &error), LS_OK);
-    ls_text_pieces *pieces;
+    ls_text_blocks *blocks;
     ls_text_batch batch;
-    ls_text_pieces_open("k", &files, &ending, 1, &pieces);
+    ls_text_blocks_open("k", &files, &ending, 1, &blocks);
     size_t at = 0;
     do {
-      assert_int_equal(ls_text_pieces_next(pieces, &batch, &error), LS_OK);
+      assert_int_equal(ls_text_blocks_next(blocks, &batch, &error), LS_OK);
       for (int i = 0; i < batch.count; i++) {
-        const ls_text_piece *piece = &batch.items[i];
-        assert_int_equal(piece->first, at == 0);
-        assert_in_range(piece->bytes, 1, LS_PIECE_BYTES);
-        assert_memory_equal(piece->text, text + at, (size_t)piece->bytes);
-        at += (size_t)piece->bytes;
-        assert_int_equal(piece->last, at == bytes);
+        const ls_text_block *block = &batch.items[i];
+        assert_int_equal(block->first, at == 0);
+        assert_in_range(block->bytes, 1, LS_BLOCK_BYTES);
+        assert_memory_equal(block->text, text + at, (size_t)block->bytes);
+        at += (size_t)block->bytes;
+        assert_int_equal(block->last, at == bytes);
       }
     } while (batch.count > 0);
     assert_int_equal(at, bytes);
-    ls_text_pieces_close(&pieces);
+    ls_text_blocks_close(&blocks);
   }
 }
 

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "data/json_line.h"
-#include "data/text_pieces.h"
+#include "data/text_blocks.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
@@ -22,26 +22,26 @@ static json_t *parsed(const char *text, int64_t bytes, const json_t **found) {
   return NULL;
 }
 
-static void check_line(const ls_text_piece *piece) {
+static void check_line(const ls_text_block *block) {
   ls_error error = {0};
   ls_json_line line;
   const json_t *expected = NULL;
-  json_t *root = parsed(piece->text, piece->bytes, &expected);
+  json_t *root = parsed(block->text, block->bytes, &expected);
   const ls_status status =
-      ls_json_line_read("fuzz", piece->line, piece->text, piece->bytes, "text", &line, &error);
+      ls_json_line_read("fuzz", block->line, block->text, block->bytes, "text", &line, &error);
   LS_ASSERT((status == LS_OK) == (root != NULL));
   if (status == LS_OK) {
-    LS_ASSERT(line.bytes == (int64_t)json_string_length(expected) && line.bytes <= piece->bytes);
+    LS_ASSERT(line.bytes == (int64_t)json_string_length(expected) && line.bytes <= block->bytes);
     LS_ASSERT(memcmp(line.text, json_string_value(expected), (size_t)line.bytes) == 0);
     ls_json_line_close(&line);
     json_decref(root);
     return;
   }
   char place[32];
-  const int length = snprintf(place, sizeof place, "fuzz:%lld:", (long long)piece->line);
+  const int length = snprintf(place, sizeof place, "fuzz:%lld:", (long long)block->line);
   LS_ASSERT(status == LS_INPUT && !line.root && !strchr(error.text, '\n'));
   LS_ASSERT(strncmp(error.text, place, (size_t)length) == 0);
-  LS_ASSERT(ls_json_line_read("fuzz", piece->line, piece->text, piece->bytes, "text", &line,
+  LS_ASSERT(ls_json_line_read("fuzz", block->line, block->text, block->bytes, "text", &line,
                               NULL) == status);
 }
 
@@ -63,14 +63,14 @@ static int64_t next_line(const char *text, size_t bytes, size_t *at, int64_t *li
 
 static void check_file(const ls_text_files *files, const char *text, size_t bytes) {
   ls_error error = {0};
-  ls_text_pieces *pieces;
+  ls_text_blocks *blocks;
   ls_text_batch batch;
   size_t at = 0;
   int64_t line = 0;
   const char *expected = NULL;
-  ls_text_pieces_open("fuzz", files, ls_tokenizer_bytes(), 1, &pieces);
+  ls_text_blocks_open("fuzz", files, ls_tokenizer_bytes(), 1, &blocks);
   do {
-    LS_ASSERT(ls_text_pieces_next(pieces, &batch, &error) == LS_OK);
+    LS_ASSERT(ls_text_blocks_next(blocks, &batch, &error) == LS_OK);
     for (int i = 0; i < batch.count; i++) {
       const int64_t length = next_line(text, bytes, &at, &line, &expected);
       LS_ASSERT(batch.items[i].line == line && batch.items[i].bytes == length);
@@ -79,7 +79,7 @@ static void check_file(const ls_text_files *files, const char *text, size_t byte
     }
   } while (batch.count > 0);
   LS_ASSERT(next_line(text, bytes, &at, &line, &expected) == 0);
-  ls_text_pieces_close(&pieces);
+  ls_text_blocks_close(&blocks);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {

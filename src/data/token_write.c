@@ -10,7 +10,7 @@
 #include "base/stop.h"
 #include "data/fingerprint.h"
 #include "data/json_line.h"
-#include "data/text_pieces.h"
+#include "data/text_blocks.h"
 #include "data/text_stream.h"
 #include "device/device.h"
 
@@ -23,7 +23,7 @@ typedef struct body {
   LS_LIST(uint64_t) sums;
 } body;
 
-/* What one piece became. */
+/* What one block became. */
 typedef struct outcome {
   ls_status status; /* of its line, and of the tokenizer */
   int thread;       /* whose ids these are among */
@@ -105,33 +105,33 @@ static bool put_ids(pass *self, int32_t *ids, int64_t count) {
   return put(self, ids, (size_t)count * (size_t)width);
 }
 
-static const ls_text_file *file_of(const pass *self, const ls_text_piece *piece) {
-  return &self->file->files->items[piece->file];
+static const ls_text_file *file_of(const pass *self, const ls_text_block *block) {
+  return &self->file->files->items[block->file];
 }
 
-static ls_status read_line(const pass *self, const ls_text_piece *piece, ls_json_line *line,
+static ls_status read_line(const pass *self, const ls_text_block *block, ls_json_line *line,
                            ls_error *error) {
-  const ls_text_file *file = file_of(self, piece);
-  if (piece->too_long)
+  const ls_text_file *file = file_of(self, block);
+  if (block->too_long)
     return ls_fail(error, LS_INPUT, "%s:%lld: a line of more than %d bytes; expected shorter ones",
-                   file->path, (long long)piece->line, LS_LINE_BYTES);
-  return ls_json_line_read(file->path, piece->line, piece->text, piece->bytes,
+                   file->path, (long long)block->line, LS_LINE_BYTES);
+  return ls_json_line_read(file->path, block->line, block->text, block->bytes,
                            ls_corpus_field(self->file->options, file), line, error);
 }
 
-/* Any thread: a piece's ids behind those that the thread has made. */
-static ls_status tokenize(const pass *self, const ls_text_piece *piece, ls_ids *ids, uint64_t *hash,
+/* Any thread: a block's ids behind those that the thread has made. */
+static ls_status tokenize(const pass *self, const ls_text_block *block, ls_ids *ids, uint64_t *hash,
                           ls_error *error) {
   const ls_tokenizer *tokenizer = self->file->options->tokenizer;
   const uint64_t seed = ls_random_stream("document");
-  if (!piece->line) {
+  if (!block->line) {
     const unsigned flags =
-        (piece->first ? 0u : LS_TOKENS_CONTINUE) | (piece->last ? 0u : LS_TOKENS_MORE);
-    *hash = ls_fingerprint_bytes(seed, piece->text, (size_t)piece->bytes);
-    return ls_tokenizer_append(tokenizer, piece->text, piece->bytes, flags, ids, error);
+        (block->first ? 0u : LS_TOKENS_CONTINUE) | (block->last ? 0u : LS_TOKENS_MORE);
+    *hash = ls_fingerprint_bytes(seed, block->text, (size_t)block->bytes);
+    return ls_tokenizer_append(tokenizer, block->text, block->bytes, flags, ids, error);
   }
   ls_json_line line;
-  LS_TRY(read_line(self, piece, &line, error));
+  LS_TRY(read_line(self, block, &line, error));
   *hash = ls_fingerprint_bytes(seed, line.text, (size_t)line.bytes);
   const ls_status status = ls_tokenizer_append(tokenizer, line.text, line.bytes, 0, ids, error);
   ls_json_line_close(&line);
@@ -146,7 +146,7 @@ static void begin_threads(pass *self) {
   self->threads = wanted;
 }
 
-/* What the pieces of a batch are turned into ids by. */
+/* What the blocks of a batch are turned into ids by. */
 typedef struct batch_work {
   pass *of;
   const ls_text_batch *batch;
@@ -166,7 +166,7 @@ static ls_status tokenize_turn(void *context, int thread, int64_t turn, ls_error
 }
 
 /* Lines are taken several at a time, but so that all threads have some: of plain text a batch is
- * only a few pieces. What follows a signal is left out. */
+ * only a few blocks. What follows a signal is left out. */
 static void tokenize_batch(pass *self, const ls_text_batch *batch) {
   if (batch->count > self->outcome_room) {
     self->outcome_room = 2 * batch->count;
@@ -178,7 +178,7 @@ static void tokenize_batch(pass *self, const ls_text_batch *batch) {
   batch_work work = {self, batch};
   const ls_status status =
       ls_host_share(self->threads, at_once, batch->count, tokenize_turn, &work, NULL);
-  LS_ASSERT(status == LS_OK); /* each piece has its own */
+  LS_ASSERT(status == LS_OK); /* each block has its own */
 }
 
 /* The document's end: its end-of-text, and its place in the table. One without ids is none. */
@@ -193,65 +193,65 @@ static bool end_document(pass *self) {
 }
 
 /* A bad line; or a text that the tokenizer gives up on, which is no reason to go on without it. */
-static ls_status fail_piece(pass *self, const ls_text_piece *piece, ls_error *error) {
+static ls_status fail_block(pass *self, const ls_text_block *block, ls_error *error) {
   ls_json_line line;
-  if (piece->line && read_line(self, piece, &line, NULL) != LS_OK) {
+  if (block->line && read_line(self, block, &line, NULL) != LS_OK) {
     self->header.skipped++;
     if (self->file->options->skip_bad_lines) return LS_OK;
-    return read_line(self, piece, &line, error);
+    return read_line(self, block, &line, error);
   }
-  if (piece->line) ls_json_line_close(&line);
+  if (block->line) ls_json_line_close(&line);
   ls_ids ids = {0};
   uint64_t hash;
-  ls_status status = tokenize(self, piece, &ids, &hash, error);
+  ls_status status = tokenize(self, block, &ids, &hash, error);
   ls_ids_free(&ids);
   if (status == LS_OK) status = ls_fail(error, LS_FAILED, "there was no memory to encode it");
-  if (piece->line)
-    return ls_error_prefix(error, "%s:%lld", file_of(self, piece)->path, (long long)piece->line);
-  return ls_error_prefix(error, "%s", file_of(self, piece)->path);
+  if (block->line)
+    return ls_error_prefix(error, "%s:%lld", file_of(self, block)->path, (long long)block->line);
+  return ls_error_prefix(error, "%s", file_of(self, block)->path);
 }
 
-static ls_status write_piece(pass *self, const ls_text_batch *batch, int index, ls_error *error) {
-  const ls_text_piece *piece = &batch->items[index];
+static ls_status write_block(pass *self, const ls_text_batch *batch, int index, ls_error *error) {
+  const ls_text_block *block = &batch->items[index];
   const outcome *made = &self->outcomes[index];
-  if (made->status != LS_OK) return fail_piece(self, piece, error);
-  if (piece->first) self->open = (ls_document){self->header.count, ls_random_stream("document")};
+  if (made->status != LS_OK) return fail_block(self, block, error);
+  if (block->first) self->open = (ls_document){self->header.count, ls_random_stream("document")};
   self->open.hash = ls_fingerprint_word(self->open.hash, made->hash);
   const bool written = put_ids(self, self->ids[made->thread].items + made->first, made->count);
-  if (!written || (piece->last && !end_document(self))) return fail_write(self, error);
+  if (!written || (block->last && !end_document(self))) return fail_write(self, error);
   return LS_OK;
 }
 
-static void report(const pass *self, const ls_text_pieces *pieces) {
+static void report(const pass *self, const ls_text_blocks *blocks) {
   const ls_corpus_options *options = self->file->options;
   if (options->progress)
-    options->progress(options->context, ls_text_pieces_packed_bytes(pieces),
+    options->progress(options->context, ls_text_blocks_packed_bytes(blocks),
                       self->file->files->bytes, self->header.count);
 }
 
-static ls_status write_batches(pass *self, ls_text_pieces *pieces, ls_error *error) {
+static ls_status write_batches(pass *self, ls_text_blocks *blocks, ls_error *error) {
   for (;;) {
     ls_text_batch batch;
-    LS_TRY(ls_text_pieces_next(pieces, &batch, error));
+    LS_TRY(ls_text_blocks_next(blocks, &batch, error));
     if (batch.count == 0) break;
     tokenize_batch(self, &batch);
     if (ls_stop_asked())
       return ls_fail(error, LS_STOPPED, "stopped; nothing is left of %s", self->out_path);
-    for (int i = 0; i < batch.count; i++) LS_TRY(write_piece(self, &batch, i, error));
-    report(self, pieces);
+    for (int i = 0; i < batch.count; i++) LS_TRY(write_block(self, &batch, i, error));
+    report(self, blocks);
   }
   self->header.packed =
-      ls_fingerprint_word(ls_text_pieces_fingerprint(pieces), self->file->settings);
+      ls_fingerprint_word(ls_text_blocks_fingerprint(blocks), self->file->settings);
   return LS_OK;
 }
 
 static ls_status write_ids(pass *self, ls_error *error) {
-  ls_text_pieces *pieces;
+  ls_text_blocks *blocks;
   begin_threads(self);
-  ls_text_pieces_open(self->file->options->key, self->file->files, self->file->options->tokenizer,
-                      self->threads, &pieces);
-  const ls_status status = write_batches(self, pieces, error);
-  ls_text_pieces_close(&pieces);
+  ls_text_blocks_open(self->file->options->key, self->file->files, self->file->options->tokenizer,
+                      self->threads, &blocks);
+  const ls_status status = write_batches(self, blocks, error);
+  ls_text_blocks_close(&blocks);
   LS_TRY(status);
   if (self->header.count > 0) return LS_OK;
   return ls_fail(error, LS_INPUT, "%s: found no text in %s%s (%lld bad lines); expected some",

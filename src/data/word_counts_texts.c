@@ -6,7 +6,7 @@
 
 #include "base/arena.h"
 #include "data/json_line.h"
-#include "data/text_pieces.h"
+#include "data/text_blocks.h"
 #include "data/word_counts_texts.h"
 #include "tokenizer/byte_level.h"
 #include "tokenizer/pattern.h"
@@ -167,53 +167,53 @@ static void put_held(counting *self, int file) {
   self->held.count = 0;
 }
 
-/* Plain text comes cut anywhere: what is behind the last good place waits for the next piece. */
-static ls_status put_plain(counting *self, const ls_text_piece *piece, ls_error *error) {
-  char *text = piece->text;
-  int64_t bytes = piece->bytes;
-  if (!piece->first) {
+/* Plain text comes cut anywhere: what is behind the last good place waits for the next block. */
+static ls_status put_plain(counting *self, const ls_text_block *block, ls_error *error) {
+  char *text = block->text;
+  int64_t bytes = block->bytes;
+  if (!block->first) {
     const int64_t cut = ls_word_counts_cut((ls_span){text, (size_t)bytes}, true);
     const int64_t joined = cut >= 0 ? cut : bytes;
     ls_bytes_append(&self->held, text, (size_t)joined);
     text += joined;
     bytes -= joined;
-    if (cut >= 0 || piece->last) put_held(self, piece->file);
+    if (cut >= 0 || block->last) put_held(self, block->file);
   }
-  if (!piece->last && bytes > 0) {
+  if (!block->last && bytes > 0) {
     const int64_t cut = ls_word_counts_cut((ls_span){text, (size_t)bytes}, false);
     const int64_t whole = cut > 0 ? cut : 0;
     ls_bytes_append(&self->held, text + whole, (size_t)(bytes - whole));
     bytes = whole;
   }
-  put_text(self, text, bytes, piece->file);
+  put_text(self, text, bytes, block->file);
   if (self->held.count <= LS_LINE_BYTES) return LS_OK;
   return ls_fail(error, LS_INPUT,
                  "%s: found %d MiB without white space between words; expected some",
-                 self->files->items[piece->file].path, LS_LINE_BYTES >> 20);
+                 self->files->items[block->file].path, LS_LINE_BYTES >> 20);
 }
 
 static ls_status put_batch(counting *self, const ls_text_batch *batch, ls_error *error) {
   self->items.items = NULL;
   self->items.count = self->items.capacity = 0;
   for (int i = 0; i < batch->count; i++) {
-    const ls_text_piece *piece = &batch->items[i];
-    if (!piece->line) {
-      LS_TRY(put_plain(self, piece, error));
+    const ls_text_block *block = &batch->items[i];
+    if (!block->line) {
+      LS_TRY(put_plain(self, block, error));
       continue;
     }
-    *LS_APPEND(self->batch, &self->items) = (item){.text = piece->text,
-                                                   .bytes = piece->bytes,
-                                                   .file = piece->file,
-                                                   .line = piece->line,
-                                                   .too_long = piece->too_long};
+    *LS_APPEND(self->batch, &self->items) = (item){.text = block->text,
+                                                   .bytes = block->bytes,
+                                                   .file = block->file,
+                                                   .line = block->line,
+                                                   .too_long = block->too_long};
   }
   return LS_OK;
 }
 
-static ls_status count_all(counting *self, ls_text_pieces *pieces, ls_error *error) {
+static ls_status count_all(counting *self, ls_text_blocks *blocks, ls_error *error) {
   for (;;) {
     ls_text_batch batch;
-    LS_TRY(ls_text_pieces_next(pieces, &batch, error));
+    LS_TRY(ls_text_blocks_next(blocks, &batch, error));
     if (batch.count == 0) return LS_OK;
     self->batch = ls_arena_create();
     ls_status status = put_batch(self, &batch, error);
@@ -221,7 +221,7 @@ static ls_status count_all(counting *self, ls_text_pieces *pieces, ls_error *err
     ls_arena_destroy(&self->batch);
     LS_TRY(status);
     if (self->options->progress) {
-      self->options->progress(self->options->context, ls_text_pieces_packed_bytes(pieces),
+      self->options->progress(self->options->context, ls_text_blocks_packed_bytes(blocks),
                               self->files->bytes);
     }
   }
@@ -259,11 +259,11 @@ ls_status ls_word_counts_texts(const ls_word_counts_options *options, const ls_t
   ls_status status = ls_pattern_compile(arena, "words", ls_byte_level_pattern, LS_PATTERN_RUBY,
                                         &self.pattern, error);
   if (status == LS_OK) {
-    ls_text_pieces *pieces;
+    ls_text_blocks *blocks;
     begin_counters(&self, arena);
-    ls_text_pieces_open("text", files, ls_tokenizer_bytes(), self.threads, &pieces);
-    status = count_all(&self, pieces, error);
-    ls_text_pieces_close(&pieces);
+    ls_text_blocks_open("text", files, ls_tokenizer_bytes(), self.threads, &blocks);
+    status = count_all(&self, blocks, error);
+    ls_text_blocks_close(&blocks);
     end_counters(&self, status == LS_OK ? counts : NULL);
   }
   ls_pattern_free(self.pattern);

@@ -15,15 +15,15 @@
 
 #include "base/arena.h"
 
-/* Pieces that are under way at once: enough for a drive's queue, and for what one job leaves. */
-enum { PIECE_BYTES = 4 << 20, RING_PIECES = 64, THREADS = 4, BLOCK = 4096 };
+/* Requests that are under way at once: enough for a drive's queue, and for what one job leaves. */
+enum { REQUEST_BYTES = 4 << 20, RING_REQUESTS = 64, THREADS = 4, BLOCK = 4096 };
 
-typedef struct piece {
+typedef struct request {
   ls_file_job *job;
   int64_t begin, bytes; /* of the job */
   bool busy;
   int64_t number; /* of the entry by which it goes to the ring */
-} piece;
+} request;
 
 struct ls_tier_file {
   int direct, buffered; /* descriptors of the same file; `direct` may be `buffered` */
@@ -35,7 +35,7 @@ struct ls_tier_file {
 #endif
   int64_t prepared, given; /* entries of the ring; those that the kernel has taken */
   int broken;              /* errno of a ring that takes no more; 0: it does */
-  piece pieces[RING_PIECES];
+  request requests[RING_REQUESTS];
   int under_way;
   pthread_t thread[THREADS];
   int thread_count;
@@ -48,14 +48,14 @@ static int64_t smaller(int64_t a, int64_t b) {
   return a < b ? a : b;
 }
 
-/* The next piece of the oldest job that has one. */
-static bool take(ls_tier_file *file, piece *made) {
+/* The next request of the oldest job that has one. */
+static bool take(ls_tier_file *file, request *made) {
   ls_file_job *job = file->first;
   if (!job) return false;
-  *made = (piece){.job = job,
-                  .begin = job->asked,
-                  .bytes = smaller(PIECE_BYTES, job->bytes - job->asked),
-                  .busy = true};
+  *made = (request){.job = job,
+                    .begin = job->asked,
+                    .bytes = smaller(REQUEST_BYTES, job->bytes - job->asked),
+                    .busy = true};
   job->asked += made->bytes;
   if (job->asked == job->bytes) file->first = job->next;
   if (!file->first) file->last = NULL;
@@ -101,7 +101,7 @@ static void *run_thread(void *argument) {
   ls_tier_file *file = argument;
   pthread_mutex_lock(&file->lock);
   while (!file->stop) {
-    piece mine;
+    request mine;
     if (!take(file, &mine)) {
       pthread_cond_wait(&file->work, &file->lock);
       continue;
@@ -121,7 +121,7 @@ static void *run_thread(void *argument) {
 
 #ifdef LS_HAVE_URING
 
-static void submit(ls_tier_file *file, piece *part) {
+static void submit(ls_tier_file *file, request *part) {
   struct io_uring_sqe *entry = io_uring_get_sqe(&file->ring);
   LS_ASSERT(entry);
   const ls_file_job *job = part->job;
@@ -135,7 +135,7 @@ static void submit(ls_tier_file *file, piece *part) {
   part->number = file->prepared++;
 }
 
-static void end_piece(ls_tier_file *file, piece *part, int reason) {
+static void end_request(ls_tier_file *file, request *part, int reason) {
   if (reason && !part->job->reason) part->job->reason = reason;
   part->job->done += part->bytes;
   part->busy = false;
@@ -143,18 +143,18 @@ static void end_piece(ls_tier_file *file, piece *part, int reason) {
 }
 
 /* Notes how many entries the kernel took, the oldest first. Where the ring itself is broken, the
- * pieces of the others end here; the kernel may be at those that it took, so these go on. */
+ * requests of the others end here; the kernel may be at those that it took, so these go on. */
 static void note_given(ls_tier_file *file, int result) {
   if (result >= 0) file->given += result;
   if (result >= 0 || result == -EINTR || result == -EAGAIN || result == -EBUSY) return;
   file->broken = -result;
-  for (int p = 0; p < RING_PIECES; p++)
-    if (file->pieces[p].busy && file->pieces[p].number >= file->given)
-      end_piece(file, &file->pieces[p], file->broken);
+  for (int p = 0; p < RING_REQUESTS; p++)
+    if (file->requests[p].busy && file->requests[p].number >= file->given)
+      end_request(file, &file->requests[p], file->broken);
 }
 
 static void fill_ring(ls_tier_file *file) {
-  for (piece *part = file->pieces; file->first && part < file->pieces + RING_PIECES;) {
+  for (request *part = file->requests; file->first && part < file->requests + RING_REQUESTS;) {
     if (part->busy) {
       part++;
       continue;
@@ -162,16 +162,16 @@ static void fill_ring(ls_tier_file *file) {
     take(file, part);
     file->under_way++;
     if (file->broken)
-      end_piece(file, part, file->broken);
+      end_request(file, part, file->broken);
     else
       submit(file, part);
   }
   if (!file->broken) note_given(file, io_uring_submit(&file->ring));
 }
 
-/* Takes one piece that has come back, if there is one. A broken ring is no longer waited on, but
+/* Takes one request that has come back, if there is one. A broken ring is no longer waited on, but
  * what the kernel had taken still comes back to the memory that both see. */
-static piece *next_back(ls_tier_file *file, int *result) {
+static request *next_back(ls_tier_file *file, int *result) {
   const struct timespec moment = {.tv_nsec = 200 * 1000};
   struct io_uring_cqe *entry;
   if (!file->broken) note_given(file, io_uring_submit_and_wait(&file->ring, 1));
@@ -180,23 +180,23 @@ static piece *next_back(ls_tier_file *file, int *result) {
     return NULL;
   }
   *result = entry->res;
-  piece *part = io_uring_cqe_get_data(entry);
+  request *part = io_uring_cqe_get_data(entry);
   io_uring_cqe_seen(&file->ring, entry);
   return part;
 }
 
-/* A piece that came back short goes on from where it stopped. */
+/* A request that came back short goes on from where it stopped. */
 static void reap(ls_tier_file *file) {
   int result;
-  piece *part = next_back(file, &result);
+  request *part = next_back(file, &result);
   if (!part) return;
   if (result > 0) result -= result % (int)grain_of(file, file->direct);
   ls_file_job *job = part->job;
   const bool again = result == -EINTR || result == -EAGAIN;
   if (!again && (result <= 0 || result == part->bytes)) {
-    end_piece(file, part, result > 0 ? 0 : result < 0 ? -result : job->writes ? ENOSPC : EIO);
+    end_request(file, part, result > 0 ? 0 : result < 0 ? -result : job->writes ? ENOSPC : EIO);
   } else if (file->broken) {
-    end_piece(file, part, file->broken);
+    end_request(file, part, file->broken);
   } else {
     const int some = again ? 0 : result;
     part->begin += some;
@@ -208,7 +208,7 @@ static void reap(ls_tier_file *file) {
 }
 
 static bool open_ring(ls_tier_file *file) {
-  return io_uring_queue_init(RING_PIECES, &file->ring, 0) == 0;
+  return io_uring_queue_init(RING_REQUESTS, &file->ring, 0) == 0;
 }
 static void close_ring(ls_tier_file *file) {
   io_uring_queue_exit(&file->ring);

@@ -17,6 +17,7 @@
 #include "base/random.h"
 #include "device/kernel.h"
 #include "store/weights.h"
+#include "support/read_weights.h"
 #include "text/json.h"
 
 #define SHARED "../shared/data/"
@@ -123,8 +124,8 @@ static void load_start(interpreter *machine, const ls_model_config *config, cons
        &error);
   for (int i = 0; i < graph->parameters.count; i++) {
     const ls_parameter_record *parameter = &graph->parameters.items[i];
-    must(ls_weights_read(weights, i, 0, parameter->about.dims[0],
-                         data_of(machine, parameter->tensor), LS_F64, &error),
+    must(ls_test_read_weights(weights, i, 0, parameter->about.dims[0],
+                              data_of(machine, parameter->tensor), LS_F64, &error),
          &error);
   }
   ls_weights_close(&weights);
@@ -184,7 +185,8 @@ static void check_gradients(const interpreter *machine, const ls_model_config *c
     const ls_parameter_record *parameter = &graph->parameters.items[i];
     const int64_t count = ls_tensor_elements(ls_graph_tensor(graph, parameter->tensor));
     float *expected = LS_NEW_ARRAY(machine->arena, float, count);
-    must(ls_weights_read(theirs, i, 0, parameter->about.dims[0], expected, LS_F32, &error), &error);
+    must(ls_test_read_weights(theirs, i, 0, parameter->about.dims[0], expected, LS_F32, &error),
+         &error);
     const double difference = largest_difference(sums[i], expected, count);
     if (difference > 8 * trace->gradients_noise)
       fail_msg("gradient of %s: differs by %g", parameter->about.name, difference);

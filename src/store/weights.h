@@ -3,7 +3,8 @@
  *   ls_weights *weights;
  *   LS_TRY(ls_weights_open(arena, &config, graph, &(ls_weights_source){.path = "model/"},
  *                          &weights, error));
- *   LS_TRY(ls_weights_read(weights, index, 0, rows, target, LS_F32, error));
+ *   LS_TRY(ls_stored_read(ls_weights_place(weights, index), &tile, LS_F32, target, scratch,
+ *                         error));
  *   ls_weights_close(&weights);
  *
  * Opening checks all: every parameter has its tensor in its shape, and every tensor of the file is
@@ -33,13 +34,8 @@ LS_CHECKED ls_status ls_weights_open(ls_arena *arena, const ls_model_config *con
                                      ls_weights **weights, ls_error *error);
 void ls_weights_close(ls_weights **weights);
 
-/* Rows first .. first + rows - 1 of a parameter (elements where it has one dimension), given as its
- * index into graph->parameters, to `target` as any floating type. Every graph of one configuration
- * has the same parameters in the same order. */
-LS_CHECKED ls_status ls_weights_read(const ls_weights *weights, int parameter, int64_t first,
-                                     int64_t rows, void *target, ls_dtype dtype, ls_error *error);
-
-/* Where a parameter lies. */
+/* Where a parameter lies, by its index into graph->parameters. Every graph of one configuration has
+ * the same parameters in the same order. */
 const ls_weight_place *ls_weights_place(const ls_weights *weights, int parameter);
 
 /* Bytes of tensors that were read through this set so far. */

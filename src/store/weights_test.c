@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/random.h"
 #include "store/weights.h"
+#include "support/read_weights.h"
 
 #define SHARED "../shared/data/"
 #define TRACES "tests/data/traces/"
@@ -62,8 +63,8 @@ static void **read_all(const ls_weights *weights, const ls_graph *graph, ls_dtyp
     const int64_t columns = elements(graph, i) / rows, half = rows / 3;
     all[i] = ls_arena_alloc(arena, (size_t)(rows * columns) * element);
     char *second = (char *)all[i] + (size_t)(half * columns) * element;
-    if (ls_weights_read(weights, i, 0, half, all[i], dtype, &error) != LS_OK ||
-        ls_weights_read(weights, i, half, rows - half, second, dtype, &error) != LS_OK)
+    if (ls_test_read_weights(weights, i, 0, half, all[i], dtype, &error) != LS_OK ||
+        ls_test_read_weights(weights, i, half, rows - half, second, dtype, &error) != LS_OK)
       fail_msg("%s", error.text);
   }
   return all;

@@ -13,6 +13,7 @@ const ls_run_key ls_run_keys[] = {
      .help = "start from weights or from scratch; auto: weights where there are any"},
 
     {"data.text", LS_RUN_TEXTS, AT(data.text), .default_text = "[]", .path = LS_RUN_IS_PATH,
+     .items = "a path, a glob, or a list of them",
      .effect = LS_RUN_LAYOUT, /* what the texts are is told by their fingerprint */
      .help =
          "texts or token files: path, glob, folder or list of them; {path: GLOB, weight: 2} mixes"},
@@ -73,6 +74,7 @@ const ls_run_key ls_run_keys[] = {
      .effect = LS_RUN_LAYOUT,
      .help = "sequential gpipe 1f1b interleaved zbh1 zbh2 zbv vhalf vmin dualpipev, or a .csv"},
     {"stages", LS_RUN_GLOBS, AT(stages), .default_text = "auto", .effect = LS_RUN_LAYOUT,
+     .items = "auto, or a list of layers for each chunk such as [0-6, 7-13]",
      .help = "layers of each chunk of the pipeline, as [0-6, 7-13]; auto: cut by cost"},
     {"chunks", LS_RUN_INTEGER, AT(chunks), .default_text = "auto", .word = "auto", .low = 1,
      .high = 1 << 20, .effect = LS_RUN_LAYOUT, .help = "parts of a pipeline stage"},
@@ -88,6 +90,7 @@ const ls_run_key ls_run_keys[] = {
      .word_value = -1, .low = 0, .high = 64, .effect = LS_RUN_MEMORY,
      .help = "units gathered ahead of use, which costs memory; auto: 1 on GPUs, 0 on CPUs"},
     {"recompute", LS_RUN_GLOBS, AT(recompute), .default_text = "none", .effect = LS_RUN_MEMORY,
+     .items = "none, full, selective, budget, or a list of ops such as [attention, rmsnorm]",
      .help =
          "made again: none, full, selective (norms, activations), budget or ops: [attention, ...]"},
     {"recompute_layers", LS_RUN_INTEGER, AT(recompute_layers), .default_text = "1", .low = 1,
@@ -166,6 +169,7 @@ const ls_run_key ls_run_keys[] = {
     {"train.seed", LS_RUN_INTEGER, AT(train.seed), .default_text = "1", .low = 0, .high = 0x1p53,
      .help = "of the initial weights"},
     {"train.freeze", LS_RUN_GLOBS, AT(train.freeze), .default_text = "none",
+     .items = "none, or a list of parameter names or globs such as [embedding, '*.norm']",
      .help = "kept as they are: none, or names as [embedding, layers.0-3, '*.norm', lm_head]"},
 
     {"optimizer.name", LS_RUN_CHOICE, AT(optimizer.name), .default_text = "adamw",

@@ -28,6 +28,7 @@ typedef struct ls_run_key {
   size_t offset;            /* in ls_run_file */
   const char *default_text; /* the default, as a user would write it; "" for none */
   const char *words;        /* of a choice, separated by blanks */
+  const char *items;        /* of a list: what it may be, as an error says it */
   const char *later;        /* values of a choice that later versions have: words, or ".x" for an
                                ending, "/" for paths, "#" for numbers, "[" for lists */
   bool only_standard;       /* other values of the kind come in later versions */

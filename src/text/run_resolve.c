@@ -113,6 +113,13 @@ static void close_standard(ls_run_file *run, run_axis axes[AXES]) {
   }
 }
 
+/* "6 or 8": the multiples of `of` next to `wanted` on both sides. */
+static const char *near_multiples(ls_arena *arena, int64_t of, int64_t wanted) {
+  const int64_t below = wanted / of * of, above = below + of;
+  if (below == 0) return ls_arena_printf(arena, "%lld", (long long)above);
+  return ls_arena_printf(arena, "%lld or %lld", (long long)below, (long long)above);
+}
+
 ls_status ls_run_file_resolve_mesh(ls_run_file *run, int64_t devices, ls_error *error) {
   run_axis axes[AXES];
   int open;
@@ -132,15 +139,11 @@ ls_status ls_run_file_resolve_mesh(ls_run_file *run, int64_t devices, ls_error *
   }
   if (open < 0) return LS_OK;
   if (product > devices || devices % product) {
-    const int64_t fewer = devices / product * product;
-    const char *nearest = ls_arena_printf(run->arena, "%lld", (long long)(fewer + product));
-    if (fewer > 0) {
-      nearest = ls_arena_printf(run->arena, "%lld or %s", (long long)fewer, nearest);
-    }
     return ls_fail(error, LS_INPUT,
                    "mesh: found %s = %lld, which does not divide %lld devices (-n); use -n %s, or "
                    "another mesh",
-                   text, (long long)product, (long long)devices, nearest);
+                   text, (long long)product, (long long)devices,
+                   near_multiples(run->arena, product, devices));
   }
   *axes[open].size = devices / product;
   ls_run_file_mark_resolved(run, axes[open].key);
@@ -191,16 +194,12 @@ ls_status ls_run_file_resolve_batch(ls_run_file *run, ls_error *error) {
   LS_ASSERT(mesh->dp_replicate > 0 && mesh->dp_shard > 0);
   const int64_t ranks = ls_run_file_data_ranks(run);
   if (train->batch % ranks) {
-    const int64_t fewer = train->batch / ranks * ranks;
-    const char *nearest = ls_arena_printf(run->arena, "%lld", (long long)(fewer + ranks));
-    if (fewer > 0) {
-      nearest = ls_arena_printf(run->arena, "%lld or %s", (long long)fewer, nearest);
-    }
     return ls_fail(error, LS_INPUT,
                    "%s: found %lld sequences, which do not divide evenly over %lld data-parallel "
                    "ranks (dp_replicate %lld x dp_shard %lld); use %s",
                    ls_run_file_where(run, "train.batch"), (long long)train->batch, (long long)ranks,
-                   (long long)mesh->dp_replicate, (long long)mesh->dp_shard, nearest);
+                   (long long)mesh->dp_replicate, (long long)mesh->dp_shard,
+                   near_multiples(run->arena, ranks, train->batch));
   }
   const int64_t whole = train->batch / ranks;
   if (train->micro_batch > 0) {

@@ -88,9 +88,7 @@ char *ls_run_key_expected(ls_arena *arena, const ls_run_key *key) {
       expected = ls_arena_strdup(arena, "two numbers in [ ], each from 0 to below 1");
       break;
     case LS_RUN_GLOBS:
-    case LS_RUN_TEXTS:
-      expected = ls_arena_strdup(arena, "a path, a glob, or a list of them");
-      break;
+    case LS_RUN_TEXTS: expected = ls_arena_strdup(arena, key->items); break;
     case LS_RUN_VALIDATION:
       expected = ls_arena_strdup(arena, "a fraction from 0 to below 1, or a list of files");
       break;

@@ -6,8 +6,7 @@
 #include <sys/ioctl.h>
 
 #include "text/number.h"
-
-enum { LINE_BYTES = 256 };
+#include "watch/line.h"
 
 /* Between lines that are not on a terminal: a second at first, half a minute in a long run. */
 static const double shortest_seconds = 1, longest_seconds = 30, share_of_run = 0.02;
@@ -21,7 +20,7 @@ struct ls_progress {
   double shown_at;     /* seconds; -1: nothing shown yet */
   double first_at;     /* seconds after the first step of this start: it has extra work in it */
   bool open_line;      /* the cursor stands behind a progress line */
-  char line[LINE_BYTES];
+  char line[LS_SHOWN_BYTES];
 };
 
 ls_progress *ls_progress_create(ls_arena *arena, FILE *stream, bool terminal, int64_t done,
@@ -52,51 +51,41 @@ void ls_duration_show(char text[LS_DURATION_BYTES], double seconds) {
   }
 }
 
-/* Appends to a line, as far as it has room. */
-static void append(char line[LINE_BYTES], const char *format, ...) LS_PRINTF(2, 3);
-static void append(char line[LINE_BYTES], const char *format, ...) {
-  const size_t used = strlen(line);
-  va_list arguments;
-  va_start(arguments, format);
-  vsnprintf(line + used, LINE_BYTES - used, format, arguments);
-  va_end(arguments);
-}
-
-static void append_rate(char line[LINE_BYTES], double tokens_per_second) {
+static void append_rate(char line[LS_SHOWN_BYTES], double tokens_per_second) {
   if (isnan(tokens_per_second)) return;
   if (tokens_per_second >= 1e6) {
-    append(line, "  %.2fM tok/s", tokens_per_second / 1e6);
+    ls_line_append(line, "  %.2fM tok/s", tokens_per_second / 1e6);
   } else if (tokens_per_second >= 1e4) {
-    append(line, "  %.1fk tok/s", tokens_per_second / 1e3);
+    ls_line_append(line, "  %.1fk tok/s", tokens_per_second / 1e3);
   } else {
-    append(line, "  %.0f tok/s", tokens_per_second);
+    ls_line_append(line, "  %.0f tok/s", tokens_per_second);
   }
 }
 
-static void append_left(const ls_progress *progress, char line[LINE_BYTES], int64_t step,
+static void append_left(const ls_progress *progress, char line[LS_SHOWN_BYTES], int64_t step,
                         double now) {
   const int64_t timed = step - progress->done - 1; /* steps since first_at */
   char left[LS_DURATION_BYTES];
   if (timed < 1 || step >= progress->steps) return;
   const double each = (now - progress->first_at) / (double)timed;
   ls_duration_show(left, each * (double)(progress->steps - step));
-  append(line, "  left %s", left);
+  ls_line_append(line, "  left %s", left);
 }
 
 static void make_line(ls_progress *progress, const ls_progress_step *step, double now) {
   char *line = progress->line, memory[LS_NUMBER_BYTES];
   line[0] = 0;
-  append(line, "step %lld/%lld", (long long)step->step, (long long)progress->steps);
-  if (!isnan(step->loss)) append(line, "  loss %.4f", step->loss);
-  if (!isnan(step->learning_rate)) append(line, "  lr %.2e", step->learning_rate);
-  if (!isnan(step->grad_norm)) append(line, "  grad %.3g", step->grad_norm);
+  ls_line_append(line, "step %lld/%lld", (long long)step->step, (long long)progress->steps);
+  if (!isnan(step->loss)) ls_line_append(line, "  loss %.4f", step->loss);
+  if (!isnan(step->learning_rate)) ls_line_append(line, "  lr %.2e", step->learning_rate);
+  if (!isnan(step->grad_norm)) ls_line_append(line, "  grad %.3g", step->grad_norm);
   append_rate(line, step->tokens_per_second);
-  if (!isnan(step->mfu)) append(line, "  mfu %.0f%%", 100 * step->mfu);
+  if (!isnan(step->mfu)) ls_line_append(line, "  mfu %.0f%%", 100 * step->mfu);
   if (!isnan(step->memory_bytes)) {
     ls_size_show(memory, step->memory_bytes);
-    append(line, "  mem %s", memory);
+    ls_line_append(line, "  mem %s", memory);
   }
-  if (step->skipped) append(line, "  skipped %lld", (long long)step->skipped);
+  if (step->skipped) ls_line_append(line, "  skipped %lld", (long long)step->skipped);
   append_left(progress, line, step->step, now);
 }
 
@@ -139,7 +128,7 @@ void ls_progress_line(ls_progress *progress, int64_t done, double now_seconds, c
   if (!is_due(progress, done, now_seconds)) return;
   va_list arguments;
   va_start(arguments, format);
-  vsnprintf(progress->line, LINE_BYTES, format, arguments);
+  vsnprintf(progress->line, LS_SHOWN_BYTES, format, arguments);
   va_end(arguments);
   progress->shown_at = now_seconds;
   draw(progress);

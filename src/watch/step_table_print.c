@@ -1,44 +1,34 @@
-#include <stdarg.h>
 #include <string.h>
 
+#include "watch/line.h"
 #include "watch/step_table.h"
 
 static const char *const parts[LS_STEP_PARTS] = {"op",   "again", "collective",
                                                  "wait", "rest",  "beside"};
 
-enum { LINE_BYTES = 256 };
-
-static void append(char line[LINE_BYTES], const char *format, ...) LS_PRINTF(2, 3);
-static void append(char line[LINE_BYTES], const char *format, ...) {
-  const size_t used = strlen(line);
-  va_list arguments;
-  va_start(arguments, format);
-  vsnprintf(line + used, LINE_BYTES - used, format, arguments);
-  va_end(arguments);
-}
-
 /* Counts that are whole are written so; means over ranks that differ have a digit. */
-static void append_calls(char line[LINE_BYTES], double calls) {
+static void append_calls(char line[LS_SHOWN_BYTES], double calls) {
   const bool whole = calls == (double)(int64_t)calls;
   if (calls > 0)
-    append(line, " %7.*f", whole ? 0 : 1, calls);
+    ls_line_append(line, " %7.*f", whole ? 0 : 1, calls);
   else
-    append(line, " %7s", "");
+    ls_line_append(line, " %7s", "");
 }
 
-static void append_work(char line[LINE_BYTES], double value, double unit) {
+static void append_work(char line[LS_SHOWN_BYTES], double value, double unit) {
   if (value > 0)
-    append(line, " %9.1f", value * unit);
+    ls_line_append(line, " %9.1f", value * unit);
   else
-    append(line, " %9s", "");
+    ls_line_append(line, " %9s", "");
 }
 
-static void append_time(char line[LINE_BYTES], const ls_step_table *table, const ls_step_row *row) {
-  append(line, " %10.3f", 1e3 * row->seconds);
+static void append_time(char line[LS_SHOWN_BYTES], const ls_step_table *table,
+                        const ls_step_row *row) {
+  ls_line_append(line, " %10.3f", 1e3 * row->seconds);
   if (row->part == LS_STEP_BESIDE)
-    append(line, " %7s", "");
+    ls_line_append(line, " %7s", "");
   else
-    append(line, " %7.1f", 100 * row->seconds / table->seconds);
+    ls_line_append(line, " %7.1f", 100 * row->seconds / table->seconds);
 }
 
 /* Name, calls, then what is known of: ms, share, GFLOP, MB, floor, share of the floor. */
@@ -46,17 +36,17 @@ static void print_row(const ls_step_table *table, const ls_step_row *row, FILE *
   const char *suffix = row->part == LS_STEP_AGAIN    ? ", again"
                        : row->part == LS_STEP_BESIDE ? ", beside"
                                                      : "";
-  char name[64], line[LINE_BYTES] = "";
+  char name[64], line[LS_SHOWN_BYTES] = "";
   snprintf(name, sizeof name, "%.50s%s", row->name, suffix);
-  append(line, "%-28s", name);
+  ls_line_append(line, "%-28s", name);
   append_calls(line, row->calls);
   if (table->measured) append_time(line, table, row);
   append_work(line, row->flops, 1e-9);
   append_work(line, row->bytes, 1e-6);
   if (row->floor_s > 0) {
-    append(line, " %10.3f", 1e3 * row->floor_s);
+    ls_line_append(line, " %10.3f", 1e3 * row->floor_s);
     if (table->measured && row->seconds > 0)
-      append(line, " %7.1f", 100 * row->floor_s / row->seconds);
+      ls_line_append(line, " %7.1f", 100 * row->floor_s / row->seconds);
   }
   size_t length = strlen(line);
   while (length && line[length - 1] == ' ') line[--length] = 0;

@@ -1,4 +1,4 @@
-#include "data/text_pieces.h"
+#include "data/text_blocks.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 
 enum { BUFFER_BYTES = 1 << 24 };
 
-struct ls_text_pieces {
+struct ls_text_blocks {
   const char *key;
   const ls_text_files *files;
   const ls_tokenizer *tokenizer;
@@ -19,22 +19,22 @@ struct ls_text_pieces {
   ls_arena *arena;
   char *buffer;
   size_t capacity, used;
-  size_t cut;           /* bytes that are in pieces already */
+  size_t cut;           /* bytes that are in blocks already */
   size_t known;         /* bytes without a line's end; of JSON lines */
   int64_t line;         /* number of the line that begins at `cut` */
-  bool inside;          /* plain text: a piece of the document is out already */
+  bool inside;          /* plain text: a block of the document is out already */
   bool skipping;        /* a line that is too long, to its end */
   int64_t packed_bytes; /* of the files before */
   uint64_t fingerprint;
   ls_text_check check; /* of the open file */
   int bad_files, first_bad_file;
   int64_t bad_bytes, first_bad; /* that are no UTF-8 */
-  LS_LIST(ls_text_piece) items; /* of this batch */
+  LS_LIST(ls_text_block) items; /* of this batch */
 };
 
-/* Of a few small texts all of them; else what keeps all cores busy: two pieces each. */
+/* Of a few small texts all of them; else what keeps all cores busy: two blocks each. */
 static size_t buffer_bytes(const ls_text_files *files, int threads) {
-  const int64_t busy = (int64_t)threads * 2 * LS_PIECE_BYTES;
+  const int64_t busy = (int64_t)threads * 2 * LS_BLOCK_BYTES;
   const int64_t most = busy > BUFFER_BYTES ? busy : BUFFER_BYTES;
   for (int i = 0; i < files->count; i++)
     if (files->items[i].packing == LS_TEXT_GZIP || files->items[i].packing == LS_TEXT_ZSTD)
@@ -42,10 +42,10 @@ static size_t buffer_bytes(const ls_text_files *files, int threads) {
   return (size_t)(files->bytes < most ? files->bytes : most) + LS_TEXT_HEAD_BYTES;
 }
 
-void ls_text_pieces_open(const char *key, const ls_text_files *files, const ls_tokenizer *tokenizer,
-                         int threads, ls_text_pieces **pieces) {
+void ls_text_blocks_open(const char *key, const ls_text_files *files, const ls_tokenizer *tokenizer,
+                         int threads, ls_text_blocks **blocks) {
   ls_arena *arena = ls_arena_create();
-  ls_text_pieces *made = LS_NEW(arena, ls_text_pieces);
+  ls_text_blocks *made = LS_NEW(arena, ls_text_blocks);
   made->arena = arena;
   made->key = key;
   made->files = files;
@@ -53,40 +53,40 @@ void ls_text_pieces_open(const char *key, const ls_text_files *files, const ls_t
   made->capacity = buffer_bytes(files, threads);
   made->buffer = ls_arena_alloc(arena, made->capacity);
   made->fingerprint = ls_random_stream("texts");
-  *pieces = made;
+  *blocks = made;
 }
 
-void ls_text_pieces_close(ls_text_pieces **pieces) {
-  ls_text_pieces *dying = *pieces;
-  *pieces = NULL;
+void ls_text_blocks_close(ls_text_blocks **blocks) {
+  ls_text_blocks *dying = *blocks;
+  *blocks = NULL;
   if (!dying) return;
   ls_text_stream_close(&dying->stream);
   ls_arena_destroy(&dying->arena); /* which it lies in */
 }
 
-int64_t ls_text_pieces_packed_bytes(const ls_text_pieces *pieces) {
-  return pieces->packed_bytes + (pieces->stream ? ls_text_stream_packed_bytes(pieces->stream) : 0);
+int64_t ls_text_blocks_packed_bytes(const ls_text_blocks *blocks) {
+  return blocks->packed_bytes + (blocks->stream ? ls_text_stream_packed_bytes(blocks->stream) : 0);
 }
 
-uint64_t ls_text_pieces_fingerprint(const ls_text_pieces *pieces) {
-  return pieces->fingerprint;
+uint64_t ls_text_blocks_fingerprint(const ls_text_blocks *blocks) {
+  return blocks->fingerprint;
 }
 
 static bool is_blank(char c) {
   return c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\v' || c == '\f';
 }
 
-static void add_piece(ls_text_pieces *self, const ls_text_piece *piece) {
-  *LS_APPEND(self->arena, &self->items) = *piece;
+static void add_block(ls_text_blocks *self, const ls_text_block *block) {
+  *LS_APPEND(self->arena, &self->items) = *block;
 }
 
 /* Where the text is cut, for its beginning alone, twice as long each time until it can be. All of
  * it is where it ends; 0: more of it must be there. */
-static ls_status find_cut(const ls_text_pieces *self, const char *text, int64_t left, bool ended,
+static ls_status find_cut(const ls_text_blocks *self, const char *text, int64_t left, bool ended,
                           int64_t *bytes, ls_error *error) {
   *bytes = left;
-  if (ended && left <= LS_PIECE_BYTES) return LS_OK;
-  for (int64_t window = LS_PIECE_BYTES + 1; window <= LS_LINE_BYTES + 1; window = 2 * window - 1) {
+  if (ended && left <= LS_BLOCK_BYTES) return LS_OK;
+  for (int64_t window = LS_BLOCK_BYTES + 1; window <= LS_LINE_BYTES + 1; window = 2 * window - 1) {
     const bool all = window >= left;
     *bytes = 0;
     if (all && !ended) return LS_OK;
@@ -100,7 +100,7 @@ static ls_status find_cut(const ls_text_pieces *self, const char *text, int64_t 
                  self->key, self->files->items[self->file].path, LS_LINE_BYTES >> 20);
 }
 
-static ls_status take_plain(ls_text_pieces *self, bool ended, ls_error *error) {
+static ls_status take_plain(ls_text_blocks *self, bool ended, ls_error *error) {
   while (self->cut < self->used) {
     const int64_t left = (int64_t)(self->used - self->cut);
     char *text = self->buffer + self->cut;
@@ -108,7 +108,7 @@ static ls_status take_plain(ls_text_pieces *self, bool ended, ls_error *error) {
     LS_TRY(find_cut(self, text, left, ended, &bytes, error));
     if (bytes == 0) return LS_OK;
     const bool whole = bytes == left;
-    add_piece(self, &(ls_text_piece){.text = text,
+    add_block(self, &(ls_text_block){.text = text,
                                      .bytes = bytes,
                                      .file = self->file,
                                      .first = !self->inside,
@@ -120,7 +120,7 @@ static ls_status take_plain(ls_text_pieces *self, bool ended, ls_error *error) {
 }
 
 /* A line from `cut` on, without its end. */
-static void add_line(ls_text_pieces *self, int64_t bytes) {
+static void add_line(ls_text_blocks *self, int64_t bytes) {
   char *text = self->buffer + self->cut;
   if (self->line == 1 && bytes >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) {
     text += 3; /* a byte order mark */
@@ -130,7 +130,7 @@ static void add_line(ls_text_pieces *self, int64_t bytes) {
   const bool too_long = self->skipping || bytes > LS_LINE_BYTES;
   self->skipping = false;
   if (bytes == 0 && !too_long) return;
-  add_piece(self, &(ls_text_piece){.text = text,
+  add_block(self, &(ls_text_block){.text = text,
                                    .bytes = too_long ? 0 : bytes,
                                    .file = self->file,
                                    .line = self->line,
@@ -139,7 +139,7 @@ static void add_line(ls_text_pieces *self, int64_t bytes) {
                                    .too_long = too_long});
 }
 
-static void take_lines(ls_text_pieces *self, bool ended) {
+static void take_lines(ls_text_blocks *self, bool ended) {
   for (;;) {
     const size_t looked_at = self->cut + self->known;
     const char *end = memchr(self->buffer + looked_at, '\n', self->used - looked_at);
@@ -159,7 +159,7 @@ static void take_lines(ls_text_pieces *self, bool ended) {
 }
 
 /* Nothing could be cut from a full buffer: a line that needs a larger one, or is too long. */
-static void make_room(ls_text_pieces *self) {
+static void make_room(ls_text_blocks *self) {
   if (self->cut > 0) {
     memmove(self->buffer, self->buffer + self->cut, self->used - self->cut);
     self->used -= self->cut;
@@ -177,7 +177,7 @@ static void make_room(ls_text_pieces *self) {
   self->capacity *= 2;
 }
 
-static ls_status begin_file(ls_text_pieces *self, ls_error *error) {
+static ls_status begin_file(ls_text_blocks *self, ls_error *error) {
   self->check = (ls_text_check){.key = self->key, .path = self->files->items[self->file].path};
   self->line = 1;
   self->known = 0;
@@ -185,7 +185,7 @@ static ls_status begin_file(ls_text_pieces *self, ls_error *error) {
   return ls_text_stream_open(self->key, &self->files->items[self->file], &self->stream, error);
 }
 
-static void count_bad(ls_text_pieces *self) {
+static void count_bad(ls_text_blocks *self) {
   const int64_t bad = self->files->items[self->file].json_lines ? 0 : self->check.bad;
   if (bad > 0 && self->bad_files++ == 0) {
     self->first_bad_file = self->file;
@@ -194,7 +194,7 @@ static void count_bad(ls_text_pieces *self) {
   self->bad_bytes += bad;
 }
 
-static void warn_of_bad(const ls_text_pieces *self) {
+static void warn_of_bad(const ls_text_blocks *self) {
   if (self->bad_files == 0) return;
   const char *path = self->files->items[self->first_bad_file].path;
   const char *become = self->tokenizer->pipeline ? "what is no UTF-8 is read as U+FFFD"
@@ -210,7 +210,7 @@ static void warn_of_bad(const ls_text_pieces *self) {
             self->key, self->bad_bytes, self->bad_files, self->first_bad, path, become);
 }
 
-static void end_file(ls_text_pieces *self) {
+static void end_file(ls_text_blocks *self) {
   count_bad(self);
   self->packed_bytes += ls_text_stream_packed_bytes(self->stream);
   self->fingerprint =
@@ -220,7 +220,7 @@ static void end_file(ls_text_pieces *self) {
 }
 
 /* Of JSON lines the beginning alone: each line is checked by who reads it. */
-static ls_status check_read(ls_text_pieces *self, const char *text, size_t bytes, ls_error *error) {
+static ls_status check_read(ls_text_blocks *self, const char *text, size_t bytes, ls_error *error) {
   const bool lines = self->files->items[self->file].json_lines;
   if (bytes == 0) return lines ? LS_OK : ls_text_check_end(&self->check, error);
   if (lines && self->check.bytes > 0) return LS_OK;
@@ -229,12 +229,12 @@ static ls_status check_read(ls_text_pieces *self, const char *text, size_t bytes
 }
 
 /* A byte order mark is no part of a plain text; of JSON lines it is taken off with the line. */
-static void skip_mark(ls_text_pieces *self, const char *text, size_t bytes) {
+static void skip_mark(ls_text_blocks *self, const char *text, size_t bytes) {
   if (bytes >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) self->cut += 3;
 }
 
 /* As much as there is room for; of a file's beginning its head at least. */
-static ls_status read_some(ls_text_pieces *self, char *text, size_t *bytes, ls_error *error) {
+static ls_status read_some(ls_text_blocks *self, char *text, size_t *bytes, ls_error *error) {
   const size_t room = self->capacity - self->used;
   size_t got;
   *bytes = 0;
@@ -246,7 +246,7 @@ static ls_status read_some(ls_text_pieces *self, char *text, size_t *bytes, ls_e
 }
 
 /* Reads on in the open file and cuts what is there. */
-static ls_status read_on(ls_text_pieces *self, ls_error *error) {
+static ls_status read_on(ls_text_blocks *self, ls_error *error) {
   char *text = self->buffer + self->used;
   size_t got;
   LS_TRY(read_some(self, text, &got, error));
@@ -263,7 +263,7 @@ static ls_status read_on(ls_text_pieces *self, ls_error *error) {
   return LS_OK;
 }
 
-ls_status ls_text_pieces_next(ls_text_pieces *self, ls_text_batch *batch, ls_error *error) {
+ls_status ls_text_blocks_next(ls_text_blocks *self, ls_text_batch *batch, ls_error *error) {
   self->items.count = 0;
   if (self->cut > 0) make_room(self);
   while (self->file < self->files->count) {
