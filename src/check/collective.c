@@ -56,7 +56,7 @@ static ls_status change(ls_stage *stage, const ls_content *content, ls_place cut
   *made = *content;
   if (content->kind == LS_CONTENT_SUM && content->terms.count == 0) return LS_OK; /* zero */
   if (content->kind == LS_CONTENT_SUM && instruction->collective != LS_ALL_REDUCE)
-    return ls_proof_fail(stage, error, "moves a cell in pieces: expected an all-reduce");
+    return ls_proof_fail(stage, error, "moves a cell in shards: expected an all-reduce");
   for (int axis = 0; axis < stage->proof->mesh.count; axis++)
     if ((instruction->axes & stage->proof->active) >> axis & 1)
       LS_TRY(change_axis(stage, axis, &made->placement.on[axis], cut, error));
@@ -112,7 +112,7 @@ static ls_status check_exchange(const ls_stage *stage, const ls_placement *from,
   return check_cut(stage, to, to->on[first].dim, error);
 }
 
-/* Behind a tensor of uneven rows the last pieces' padding must have room. */
+/* Behind a tensor of uneven rows the last shards' padding must have room. */
 static ls_status pad(const ls_stage *stage, ls_operand *whole, ls_error *error) {
   const ls_value *value = &stage->program->values.items[whole->value];
   const ls_storage *storage = &stage->program->storages.items[value->storage];
@@ -185,30 +185,30 @@ static ls_status check_flat(const ls_stage *stage, ls_error *error) {
   if (instruction->collective == LS_ALL_REDUCE) {
     if (!ls_value_same_place(source, target))
       return ls_proof_fail(stage, error, "reduces into another place: expected its own");
-    if (from->cut && !all)
-      return ls_proof_fail(stage, error, "reduces a part of a piece: expected all of it");
-    return expect_count(stage, from->cut ? from->shard : source->global[0], error);
+    if (from->flat_axes && !all)
+      return ls_proof_fail(stage, error, "reduces a part of a shard: expected all of it");
+    return expect_count(stage, from->flat_axes ? from->shard : source->global[0], error);
   }
   if (instruction->collective != LS_ALL_GATHER && instruction->collective != LS_REDUCE_SCATTER)
     return ls_proof_fail(stage, error,
                          "moves shards of a unit: expected them gathered or scattered");
   const ls_extent *shard = instruction->collective == LS_ALL_GATHER ? from : to;
   const ls_extent *whole = shard == from ? to : from;
-  if (whole->cut || !shard->cut || !all)
-    return ls_proof_fail(stage, error, "its operands are not a unit and its pieces: expected both");
-  if (axes != shard->cut)
+  if (whole->flat_axes || !shard->flat_axes || !all)
+    return ls_proof_fail(stage, error, "its operands are not a unit and its shards: expected both");
+  if (axes != shard->flat_axes)
     return ls_proof_fail(stage, error, "moves shards over other axes: expected those that cut it");
   return expect_count(stage, source->global[0], error);
 }
 
-ls_status ls_check_own_piece(ls_stage *stage, int value, const ls_content *content,
+ls_status ls_check_own_shard(ls_stage *stage, int value, const ls_content *content,
                              ls_error *error) {
   for (int axis = 0; axis < stage->proof->mesh.count; axis++)
-    if (stage->extents[value].cut >> axis & 1 &&
+    if (stage->extents[value].flat_axes >> axis & 1 &&
         content->placement.on[axis].kind != LS_SHARDED_FLAT)
       return ls_proof_fail(stage, error,
-                           "changes the own piece of what is needed whole: expected it reduced "
-                           "into pieces first");
+                           "changes the own shard of what is needed whole: expected it reduced "
+                           "into shards first");
   return LS_OK;
 }
 
@@ -223,7 +223,7 @@ static ls_status move_region(ls_stage *stage, const ls_region *region, const ls_
   ls_content made;
   LS_TRY(ls_memory_read(stage, &source, &content, error));
   if (ls_proof_instruction(stage)->collective == LS_ALL_REDUCE)
-    LS_TRY(ls_check_own_piece(stage, in->value, content, error));
+    LS_TRY(ls_check_own_shard(stage, in->value, content, error));
   LS_TRY(change(stage, content, (ls_place){.kind = LS_SHARDED_FLAT}, &made, error));
   ls_note_region(stage, region->parameter, stage->program->values.items[out->value].storage,
                  target.begin, target.end);

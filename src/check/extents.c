@@ -1,5 +1,5 @@
 /* Where values lie, for all ranks of a stage at once. Dimensions are cut evenly over data axes and
- * into equal parts, the last ones padded, over the product of tensor axes. A rank's piece of a
+ * into equal parts, the last ones padded, over the product of tensor axes. A rank's shard of a
  * unit's flat buffer differs by rank, but each holds its own: it is known by place in the unit. */
 #include <string.h>
 
@@ -21,7 +21,7 @@ ls_placement ls_part_placement(const ls_stage *stage, const ls_placement *placem
   for (int axis = 0; axis < mesh->count; axis++)
     if (mesh->axes[axis].role == LS_MESH_TENSOR)
       made.on[axis] = placement->on[axis];
-    else if (stage->extents[value].cut >> axis & 1)
+    else if (stage->extents[value].flat_axes >> axis & 1)
       made.on[axis] = stage->program->values.items[value].placement.on[axis];
   return made;
 }
@@ -56,23 +56,24 @@ static ls_status place_flat(const ls_stage *stage, int v, ls_extent *made, ls_er
   const ls_storage *storage = &program->storages.items[value->storage];
   const int64_t bytes = (int64_t)ls_dtype_bytes(value->dtype);
   const int64_t end = value->flat_offset + value->global[0];
-  made->cut = cut_axes(stage->proof, &value->placement, LS_SHARDED_FLAT, 0, stage->proof->active);
-  const int64_t ranks = ls_proof_group(stage->proof, made->cut);
+  made->flat_axes =
+      cut_axes(stage->proof, &value->placement, LS_SHARDED_FLAT, 0, stage->proof->active);
+  const int64_t ranks = ls_proof_group(stage->proof, made->flat_axes);
   if (value->ndim != 1 || value->offset != 0 || value->rows || value->flat_offset < 0 ||
       value->global[0] < 0 || value->flat_elements < 0 || value->flat_elements % ranks != 0)
     return fail_value(stage, v, error, "is no range of a flat buffer: expected one");
-  if (value->flat_elements >= INT64_C(1) << (LS_PIECE_SHIFT - 3))
+  if (value->flat_elements >= INT64_C(1) << (LS_SHARD_SHIFT - 3))
     return fail_value(stage, v, error, "is of a unit of 2^41 elements or more: expected fewer");
   made->shard = value->flat_elements / ranks;
-  made->piece = made->cut && storage->bytes < value->flat_elements * bytes;
+  made->of_unit = made->flat_axes && storage->bytes < value->flat_elements * bytes;
   made->elements = value->global[0];
   if (end > value->flat_elements)
     return fail_value(stage, v, error,
                       "reaches beyond its unit: expected its end "
                       "within it");
-  if ((made->piece ? made->shard : value->flat_elements) * bytes > storage->bytes)
+  if ((made->of_unit ? made->shard : value->flat_elements) * bytes > storage->bytes)
     return fail_value(stage, v, error, "reaches beyond its storage: expected it inside");
-  const int64_t base = made->piece ? stage->pieces[value->storage] : storage->offset;
+  const int64_t base = made->of_unit ? stage->shards[value->storage] : storage->offset;
   made->begin = base + value->flat_offset * bytes;
   made->end = base + end * bytes;
   return LS_OK;
@@ -112,10 +113,10 @@ ls_status ls_proof_extents(ls_stage *stage, ls_error *error) {
   const ls_program *program = stage->program;
   const int count = program->values.count;
   int *storages = LS_NEW_ARRAY(stage->proof->arena, int, program->buffer_groups.count + 1);
-  stage->pieces = LS_NEW_ARRAY(stage->proof->arena, int64_t, program->storages.count + 1);
+  stage->shards = LS_NEW_ARRAY(stage->proof->arena, int64_t, program->storages.count + 1);
   for (int s = 0; s < program->storages.count; s++)
-    stage->pieces[s] = (int64_t)++storages[program->storages.items[s].buffer_group]
-                       << LS_PIECE_SHIFT;
+    stage->shards[s] = (int64_t)++storages[program->storages.items[s].buffer_group]
+                       << LS_SHARD_SHIFT;
   stage->extents = LS_NEW_ARRAY(stage->proof->arena, ls_extent, count + 1);
   for (int v = 0; v < count; v++) LS_TRY(place_value(stage, v, &stage->extents[v], error));
   return LS_OK;

@@ -25,7 +25,7 @@ const ls_op *ls_op_row(ls_op_kind kind) {
 }
 
 static void use(const char *labels) {
-  replaced = (ls_op){.labels = labels, .cut = "nc"};
+  replaced = (ls_op){.labels = labels, .shardable = "nc"};
 }
 
 static void test_rules_are_read(void **state) {
@@ -48,9 +48,9 @@ static void test_rules_are_read(void **state) {
 enum { TOKENS = 8, VOCABULARY = 12 };
 
 static ls_tensor_id weight(ls_graph *graph, const char *name, int64_t out, int64_t in,
-                           ls_tp_sharding cut) {
+                           ls_tp_sharding sharding) {
   return ls_graph_parameter(
-      graph, &(ls_parameter){.name = name, .ndim = 2, .dims = {out, in}, .cut = cut});
+      graph, &(ls_parameter){.name = name, .ndim = 2, .dims = {out, in}, .sharding = sharding});
 }
 
 /* The op of a product of so many columns and of another of so many, then a loss. */
@@ -141,7 +141,7 @@ static void test_scaled_dimensions_are_cut_into_whole_elements(void **state) {
   use("n c, n c/8 -> n c");
   expect_refused(&made, "expected 16");
   use("n c, n c/4 -> n c");
-  replaced.cut = "c"; /* tokens could be cut in place of columns */
+  replaced.shardable = "c"; /* tokens could be cut in place of columns */
   expect_no_place(arena, 12, 3);
   ls_arena_destroy(&arena);
 }

@@ -98,17 +98,17 @@ static const ls_content *look(const ls_contents *contents, int64_t begin, int64_
   return entry->content->begin == begin && entry->content->end == end ? entry->content : NULL;
 }
 
-/* Whether the storage's bytes are still those of its pieces. */
+/* Whether the storage's bytes are still those of its shards. */
 static bool holds_pieces(const ls_stage *stage, int live_interval, int storage) {
   const ls_storage *about = &stage->program->storages.items[storage];
   const ls_content *proxy =
       look(&stage->contents[live_interval], about->offset, about->offset + about->bytes);
-  return proxy && proxy->kind == LS_CONTENT_PIECES && proxy->storage == storage;
+  return proxy && proxy->kind == LS_CONTENT_SHARDS && proxy->storage == storage;
 }
 
 const ls_content *ls_memory_look(const ls_stage *stage, int live_interval, int storage,
                                  int64_t begin, int64_t end) {
-  if (begin >> LS_PIECE_SHIFT && !holds_pieces(stage, live_interval, storage)) return NULL;
+  if (begin >> LS_SHARD_SHIFT && !holds_pieces(stage, live_interval, storage)) return NULL;
   const ls_content *found = look(&stage->contents[live_interval], begin, end);
   return found && found->storage == storage ? found : NULL;
 }
@@ -117,7 +117,7 @@ static ls_status fail_read(const ls_stage *stage, const ls_operand *operand, ls_
   const ls_value *value = &stage->program->values.items[operand->value];
   const ls_contents *contents = &stage->contents[operand->live_interval];
   int64_t begin = operand->begin;
-  if (begin >> LS_PIECE_SHIFT && !holds_pieces(stage, operand->live_interval, value->storage))
+  if (begin >> LS_SHARD_SHIFT && !holds_pieces(stage, operand->live_interval, value->storage))
     begin = stage->program->storages.items[value->storage].offset;
   const int at = ls_contents_find(contents, begin);
   if (at == contents->entries.count || contents->entries.items[at].begin >= operand->end)
@@ -166,17 +166,17 @@ ls_status ls_memory_write(ls_stage *stage, const ls_operand *operand, const ls_c
   made->storage = value->storage;
   made->begin = operand->begin;
   made->end = operand->end;
-  if (operand->begin >> LS_PIECE_SHIFT &&
+  if (operand->begin >> LS_SHARD_SHIFT &&
       !holds_pieces(stage, operand->live_interval, value->storage)) {
     const ls_storage *about = &stage->program->storages.items[value->storage];
     ls_content *proxy = LS_NEW(arena, ls_content);
-    *proxy = (ls_content){.kind = LS_CONTENT_PIECES,
+    *proxy = (ls_content){.kind = LS_CONTENT_SHARDS,
                           .value = operand->value,
                           .storage = value->storage,
                           .begin = about->offset,
                           .end = about->offset + about->bytes};
-    const int64_t base = stage->pieces[value->storage];
-    clear(arena, contents, base, base + ((int64_t)1 << LS_PIECE_SHIFT));
+    const int64_t base = stage->shards[value->storage];
+    clear(arena, contents, base, base + ((int64_t)1 << LS_SHARD_SHIFT));
     set(arena, contents, proxy->begin, proxy->end, proxy);
   }
   set(arena, contents, operand->begin, operand->reach, made);

@@ -39,7 +39,7 @@ static ls_status check_block(const ls_stage *stage, const ls_operand *operand, l
   const ls_extent *extent = &stage->extents[operand->value];
   const int64_t shard = extent->shard * (int64_t)ls_dtype_bytes(value->dtype);
   bool fits = (live_interval->offset + bytes.begin) % LS_FILE_ALIGNMENT == 0 &&
-              (!extent->cut || extent->piece ||
+              (!extent->flat_axes || extent->of_unit ||
                shard % LS_FILE_ALIGNMENT == 0) && /* each rank's own begins */
               end <= program->buffer_groups.items[live_interval->buffer_group].bytes;
   for (int p = 0; p < LS_POOL_COUNT; p++)
@@ -70,9 +70,9 @@ static ls_status check_operands(const ls_stage *stage, const movement *move, ls_
     LS_TRY(check_block(stage, &move->to, error));
   }
   int64_t elements = stage->extents[move->from.value].elements;
-  if (stage->extents[move->from.value].cut) {
+  if (stage->extents[move->from.value].flat_axes) {
     if (from->flat_offset != 0 || from->global[0] != from->flat_elements)
-      return ls_proof_fail(stage, error, "moves a part of a piece: expected all of it");
+      return ls_proof_fail(stage, error, "moves a part of a shard: expected all of it");
     elements = stage->extents[move->from.value].shard;
   }
   if (instruction->count != elements)

@@ -16,7 +16,7 @@ static ls_placement used_placement(const ls_stage *stage, const ls_program_param
   const ls_value *used = &stage->program->values.items[parameter->part[LS_PART_USED]];
   ls_placement placement = {0};
   for (int axis = 0; axis < mesh->count; axis++) {
-    const int dim = cuts[parameter->cut][mesh->axes[axis].shares == LS_SHARES_QUERY_HEADS];
+    const int dim = cuts[parameter->sharding][mesh->axes[axis].shares == LS_SHARES_QUERY_HEADS];
     const bool whole = mesh->axes[axis].shares & LS_SHARES_TOKENS;
     if (mesh->axes[axis].role == LS_MESH_TENSOR && dim >= 0 && !whole)
       placement.on[axis] =
@@ -171,7 +171,7 @@ ls_status ls_proof_parameters(ls_stage *stage, ls_error *error) {
   for (int p = 0; p < program->parameter_count; p++) {
     const ls_program_parameter *parameter = &program->parameters[p];
     if (!parameter->present) continue;
-    if ((int)parameter->cut < 0 || parameter->cut >= LS_TP_COUNT)
+    if ((int)parameter->sharding < 0 || parameter->sharding >= LS_TP_COUNT)
       return fail_parameter(stage, parameter, error, "cut is of no known kind: its parts are");
     LS_TRY(check_parts(stage, parameter, error));
     for (int i = 0; i < LS_PART_COUNT; i++)
@@ -319,7 +319,7 @@ static ls_status check_kept(ls_stage *stage, int p, int part, ls_error *error) {
                    version ? "one update" : "them unchanged");
   if (ls_places_equal(stage->proof, &found->placement, &wanted)) return LS_OK;
   return ls_fail(error, LS_REFUTED,
-                 "stage %d: leaves the %s of %s in other pieces than it found them: expected them "
+                 "stage %d: leaves the %s of %s in other shards than it found them: expected them "
                  "as they are stored",
                  stage->number, name, parameter->name);
 }

@@ -36,7 +36,7 @@ static bool flows_through(question *q, bool *partial) {
 }
 
 /* Whether every input lies as cutting this label wants it; then so do the outputs. */
-static bool cut_fits(question *q, char label) {
+static bool sharding_fits(question *q, char label) {
   for (int i = 0; i < q->inputs; i++) {
     const int dim = ls_operand_dim(&q->labels->in[i], label);
     const ls_place wanted = dim < 0 ? (ls_place){0} : cut_at(q, dim);
@@ -50,8 +50,8 @@ static bool cut_fits(question *q, char label) {
   return true;
 }
 
-static bool may_cut(const question *q, char label) {
-  return ls_op_may_cut(q->row, label, q->about->shares);
+static bool may_shard(const question *q, char label) {
+  return ls_op_may_shard(q->row, label, q->about->shares);
 }
 
 static bool try_labels(question *q, const ls_operand_labels *operand, ls_place shard) {
@@ -59,9 +59,9 @@ static bool try_labels(question *q, const ls_operand_labels *operand, ls_place s
   if (dim < 0 || dim >= operand->ndim) return false;
   q->shard = shard;
   for (const char *label = operand->dim[dim]; *label; label++)
-    if (may_cut(q, *label) && cut_fits(q, *label)) return true;
+    if (may_shard(q, *label) && sharding_fits(q, *label)) return true;
   const char tied = operand->rule[dim].tied;
-  return tied && may_cut(q, tied) && cut_fits(q, tied);
+  return tied && may_shard(q, tied) && sharding_fits(q, tied);
 }
 
 static bool derive(question *q, bool *partial) {

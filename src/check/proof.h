@@ -9,7 +9,7 @@
 
 /* Where addresses of units begin: a number of each storage in a buffer group, shifted, above every
  * address in a buffer group. */
-enum { LS_PIECE_SHIFT = 44 };
+enum { LS_SHARD_SHIFT = 44 };
 
 /* In place of an index: several fit. */
 enum { LS_SEVERAL = -2 };
@@ -78,7 +78,7 @@ typedef enum ls_content_kind {
   LS_CONTENT_VALUE = 0, /* `expression` itself */
   LS_CONTENT_GRADIENT,  /* the gradient of `expression`, as far as `terms` go */
   LS_CONTENT_SUM,       /* a cell's sum of `terms`; `expression` is the ls_cell; zero: of any */
-  LS_CONTENT_PIECES     /* a storage whose contents are known by place in their unit */
+  LS_CONTENT_SHARDS     /* a storage whose contents are known by place in their unit */
 } ls_content_kind;
 
 /* A gradient op: the op whose inputs' gradients it makes, and how. `rule` NULL: it is none. */
@@ -109,7 +109,7 @@ typedef struct ls_entry {
 } ls_entry;
 
 /* The contents of a live interval, ordered, disjoint. Addresses are bytes from the buffer group's
- * start; for storages that hold a rank's piece of a unit, bytes of the whole unit behind a large
+ * start; for storages that hold a rank's shard of a unit, bytes of the whole unit behind a large
  * base. */
 typedef struct ls_contents {
   LS_LIST(ls_entry) entries;
@@ -117,8 +117,8 @@ typedef struct ls_contents {
 
 /* Where a value lies, for every rank at once. */
 typedef struct ls_extent {
-  bool piece;         /* addresses are of the unit, not of memory */
-  ls_axes cut;        /* S(flat) on these axes: only this rank's shard */
+  bool of_unit;       /* addresses are of the unit, not of memory */
+  ls_axes flat_axes;  /* S(flat) on these axes: only this rank's shard */
   int64_t begin, end; /* addresses */
   int64_t elements;   /* that a rank stores; of a cut range: of the whole range */
   int64_t shard;    /* of a range: elements of the unit that a rank has, all where it is not cut */
@@ -185,7 +185,7 @@ typedef struct ls_stage {
   const ls_program *program;
   int number;
   ls_extent *extents;    /* by value */
-  int64_t *pieces;       /* by storage: where addresses of its unit begin */
+  int64_t *shards;       /* by storage: where addresses of its unit begin */
   ls_regions *regions;   /* by storage */
   ls_contents *contents; /* by live interval */
   ls_binding
@@ -352,8 +352,8 @@ LS_CHECKED ls_status ls_check_whole(ls_stage *stage, const ls_content *content, 
 LS_CHECKED ls_status ls_run_op(ls_stage *stage, ls_error *error);
 LS_CHECKED ls_status ls_run_update(ls_stage *stage, bool *done, ls_error *error);
 LS_CHECKED ls_status ls_run_collective(ls_stage *stage, ls_error *error);
-/* What reduces a rank's piece in place must not find there what others still need of it. */
-LS_CHECKED ls_status ls_check_own_piece(ls_stage *stage, int value, const ls_content *content,
+/* What reduces a rank's shard in place must not find there what others still need of it. */
+LS_CHECKED ls_status ls_check_own_shard(ls_stage *stage, int value, const ls_content *content,
                                         ls_error *error);
 bool ls_is_join(const ls_stage *stage);
 /* Whether the instruction needs all stages, or two, at once. */

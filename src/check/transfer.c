@@ -173,7 +173,7 @@ static ls_status join_part(ls_stage *stage, const ls_operand *operand, joined *a
   if (part->kind != LS_CONTENT_SUM && part->kind != LS_CONTENT_GRADIENT)
     return ls_proof_fail(stage, error, "sums over stages what is no sum: expected one");
   if (part->kind == LS_CONTENT_SUM && part->terms.count == 0) return LS_OK;
-  LS_TRY(ls_check_own_piece(stage, operand->value, part, error));
+  LS_TRY(ls_check_own_shard(stage, operand->value, part, error));
   if (!all->any) {
     all->sum = *part;
     all->any = true;
@@ -223,9 +223,9 @@ static ls_status check_join(const ls_stage *stage, ls_error *error) {
     return ls_proof_fail(stage, error, "is between two stages and over other axes: expected pp");
   const ls_value *value = &program->values.items[instruction->in[0]];
   const ls_extent *extent = &stage->extents[instruction->in[0]];
-  if (extent->cut && (value->flat_offset != 0 || value->flat_elements != value->global[0]))
-    return ls_proof_fail(stage, error, "reduces a part of a piece: expected all of it");
-  const int64_t expected = extent->cut ? extent->shard : extent->elements;
+  if (extent->flat_axes && (value->flat_offset != 0 || value->flat_elements != value->global[0]))
+    return ls_proof_fail(stage, error, "reduces a part of a shard: expected all of it");
+  const int64_t expected = extent->flat_axes ? extent->shard : extent->elements;
   if (instruction->count != expected)
     return ls_proof_fail(stage, error, "moves %lld elements: expected %lld",
                          (long long)instruction->count, (long long)expected);

@@ -19,7 +19,7 @@ ls_operand ls_operand_bytes(const ls_stage *stage, const ls_operand *operand) {
   const ls_storage *storage =
       &program->storages.items[program->values.items[operand->value].storage];
   ls_operand made = *operand;
-  if (!stage->extents[operand->value].piece) return made;
+  if (!stage->extents[operand->value].of_unit) return made;
   made.begin = storage->offset;
   made.end = made.reach = storage->offset + storage->bytes;
   return made;

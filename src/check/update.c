@@ -185,7 +185,7 @@ static ls_status read_gradient(ls_stage *stage, int i, const ls_content **gradie
   return ls_check_whole(stage, *gradient, "the gradient", error);
 }
 
-/* Where a gradient lies when it is finished: as its parameter, and in pieces where it is kept so.
+/* Where a gradient lies when it is finished: as its parameter, and in shards where it is kept so.
  */
 static ls_status check_gradient_placement(ls_stage *stage, const ls_content *gradient, int p,
                                           ls_error *error) {
@@ -220,7 +220,7 @@ static ls_status run_squared_norm(ls_stage *stage, ls_error *error) {
     if (!(stage->proof->active >> axis & 1)) continue;
     const bool cut = place.kind == LS_SHARDED || place.kind == LS_SHARDED_FLAT;
     if (once && cut)
-      return ls_proof_fail(stage, error, "leaves out pieces over %s: expected every rank's counted",
+      return ls_proof_fail(stage, error, "leaves out shards over %s: expected every rank's counted",
                            stage->proof->mesh.axes[axis].name);
     if (once || cut) made.placement.on[axis] = (ls_place){.kind = LS_PARTIAL};
   }
@@ -352,7 +352,7 @@ static ls_status update_part(ls_stage *stage, const node_at *of, int o, ls_conte
   return LS_OK;
 }
 
-/* The rank's piece of the weights as they are stored. */
+/* The rank's shard of the weights as they are stored. */
 static ls_status speculate_weights(ls_stage *stage, const node_at *of, int o, ls_content *made,
                                    ls_error *error) {
   const ls_program *program = stage->program;
@@ -364,7 +364,7 @@ static ls_status speculate_weights(ls_stage *stage, const node_at *of, int o, ls
       weights->flat_elements != stored->flat_elements ||
       weights->flat_offset != stored->flat_offset || weights->global[0] != stored->global[0] ||
       weights->dtype != stored->dtype || weights->offset != stored->offset ||
-      (stage->extents[parameter->part[LS_PART_STORED]].cut & ~stage->extents[out].cut))
+      (stage->extents[parameter->part[LS_PART_STORED]].flat_axes & ~stage->extents[out].flat_axes))
     return ls_proof_fail(stage, error,
                          "speculates the weights of %s elsewhere: expected their place",
                          parameter->name);
@@ -492,7 +492,7 @@ static ls_status run_cast(ls_stage *stage, ls_error *error) {
   LS_TRY(ls_operand_find(stage, instruction->out[0], &out, error));
   if (!from->flat_elements || from->flat_elements != to->flat_elements ||
       from->flat_offset != to->flat_offset || from->global[0] != to->global[0] ||
-      stage->extents[in.value].cut != stage->extents[out.value].cut ||
+      stage->extents[in.value].flat_axes != stage->extents[out.value].flat_axes ||
       instruction->write[0] != LS_WRITE)
     return ls_proof_fail(stage, error, "goes from one range to another: expected the same of both");
   const ls_regions *regions = &stage->regions[from->storage];

@@ -11,7 +11,7 @@ static range range_of(const ls_stage *stage, int value) {
   const ls_program *program = stage->program;
   const ls_storage *storage = &program->storages.items[program->values.items[value].storage];
   const ls_extent *extent = &stage->extents[value];
-  if (extent->piece)
+  if (extent->of_unit)
     return (range){storage->buffer_group, storage->offset, storage->offset + storage->bytes};
   return (range){storage->buffer_group, extent->begin, extent->end};
 }

@@ -110,7 +110,7 @@ static int64_t label_size(uint64_t seed, char label) {
 /* Rows of any kind are padded, columns where the row lets them be cut; heads are always whole. */
 static int64_t label_padding(const kernel_case *test, const char *label) {
   if (!test->padded || label[1] || strchr("1grhd", label[0])) return 0;
-  if (!strchr("nte", label[0]) && !strchr(ls_op_row(test->kind)->cut, label[0])) return 0;
+  if (!strchr("nte", label[0]) && !strchr(ls_op_row(test->kind)->shardable, label[0])) return 0;
   return draw(test->seed, (char)(label[0] + 1), 1, 9);
 }
 

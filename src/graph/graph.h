@@ -29,15 +29,15 @@ typedef enum ls_role {
   LS_ROLE_STATE,    /* persistent between programs: the caches of decoding */
 } ls_role;
 
-/* How tensor parallelism may cut a parameter; a strategy's row says what each becomes. */
+/* How tensor parallelism may shard a parameter; a strategy's row says what each becomes. */
 typedef enum ls_tp_sharding {
-  LS_TP_REPLICATED = 0, /* norms, biases after a row-cut product */
-  LS_TP_COLUMN,         /* weight[out, in] or bias[out], cut on out */
-  LS_TP_ROW,            /* weight[out, in], cut on in */
+  LS_TP_REPLICATED = 0, /* norms, biases after a row-sharded product */
+  LS_TP_COLUMN,         /* weight[out, in] or bias[out], sharded on out */
+  LS_TP_ROW,            /* weight[out, in], sharded on in */
   LS_TP_QUERY,          /* out = query heads */
-  LS_TP_KEY_VALUE,      /* out = KV heads: cut as far as they go, replicated beyond */
+  LS_TP_KEY_VALUE,      /* out = KV heads: sharded as far as they go, replicated beyond */
   LS_TP_HEADS_IN,       /* weight[out, in], in = query heads */
-  LS_TP_VOCABULARY,     /* [vocabulary, c], cut on the vocabulary */
+  LS_TP_VOCABULARY,     /* [vocabulary, c], sharded on the vocabulary */
   LS_TP_COUNT
 } ls_tp_sharding;
 
@@ -47,7 +47,7 @@ typedef struct ls_parameter {
   const char *name; /* ours, unfused: "layers.3.attention.query" */
   int ndim;
   int64_t dims[LS_MAX_DIMS];
-  ls_tp_sharding cut;
+  ls_tp_sharding sharding;
   ls_init init;
   double deviation; /* of LS_INIT_NORMAL */
 } ls_parameter;

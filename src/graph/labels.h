@@ -11,7 +11,7 @@ typedef struct ls_dim_rule {
   int64_t
       divisor;   /* it has one element for so many of its labels'; 0: an attribute says how many */
   int attribute; /* which */
-  char tied;     /* label that it is cut with; 0: none */
+  char tied;     /* label that it is sharded with; 0: none */
 } ls_dim_rule;
 
 /* The labels of each dimension of each operand of one op. */
@@ -33,7 +33,7 @@ ls_op_labels ls_op_labels_read(ls_op_kind kind);
 /* Whether a node may have so many operands. */
 bool ls_op_labels_allow(const ls_op_labels *labels, int inputs, int outputs);
 
-/* The dimension of the operand that is cut where `label` is, or -1. */
+/* The dimension of the operand that is sharded where `label` is, or -1. */
 int ls_operand_dim(const ls_operand_labels *operand, char label);
 
 /* How many of its labels' elements an element of the dimension stands for: 1 or more. */

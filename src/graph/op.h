@@ -7,15 +7,15 @@
  *
  * Labels: operands are separated by commas, inputs from outputs by "->", the dimensions of an
  * operand by blanks. A dimension may be a product of labels, major first: "gr" is KV-head groups
- * times query heads per group. "1" is a dimension of one element that nothing cuts. "n?" is an
+ * times query heads per group. "1" is a dimension of one element that nothing shards. "n?" is an
  * operand that a node may be without; it comes last among the inputs, or among the outputs: what
  * nobody needs is then not made.
- * A label that stands in an input and in no output is contracted: cut it, and each output is
+ * A label that stands in an input and in no output is contracted: shard it, and each output is
  * partial (P) on that axis, to be reduced by the row's `reduce`.
  * Behind its labels a dimension may say more of itself:
  *   k/64, gr/head_dim   scaled: one element for each 64 of k, or for as many of gr as the attribute
- *                       says; it is cut with them, into whole elements
- *   t~n                 tied: of its own length, cut where n is */
+ *                       says; it is sharded with them, into whole elements
+ *   t~n                 tied: of its own length, sharded where n is */
 #ifndef LS_GRAPH_OP_H
 #define LS_GRAPH_OP_H
 
@@ -98,7 +98,7 @@ typedef struct ls_op_set {
 bool ls_op_set_equal(const ls_op_set *a, const ls_op_set *b);
 bool ls_op_set_is_empty(const ls_op_set *set);
 
-/* How a node's output that lost a cut label is still to be reduced. */
+/* How a node's output that lost a sharded label is still to be reduced. */
 typedef enum ls_reduce { LS_SUM = 0, LS_MAX } ls_reduce;
 
 /* Which type a tensor is stored in: the layout decides what COMPUTE and ACCUMULATE are. */
@@ -147,7 +147,7 @@ typedef enum ls_shares {
   LS_SHARES_TOKENS = 1 << 3       /* tokens of a sequence, and no parameter */
 } ls_shares;
 
-/* A label that may be cut over axes of some kinds only. */
+/* A label that may be sharded over axes of some kinds only. */
 typedef struct ls_label_rule {
   char label;
   ls_shares axes;
@@ -163,8 +163,8 @@ typedef double ls_flops_rule(const ls_attributes *attributes, const int64_t *fir
 
 typedef struct ls_op {
   const char *labels;
-  const char *cut;                        /* labels that may be cut over any axis */
-  ls_label_rule only[LS_MAX_LABEL_RULES]; /* labels that may be cut over some; 0 ends them */
+  const char *shardable;                  /* labels that may be sharded over any axis */
+  ls_label_rule only[LS_MAX_LABEL_RULES]; /* labels that may be sharded over some; 0 ends them */
   /* Inputs, as a string of digits, in which the op is linear together: where all of them are P(sum)
    * and the others R, its outputs are P(sum). NULL: in none. */
   const char *linear;
@@ -204,8 +204,8 @@ bool ls_op_has_divisors(ls_op_kind kind, const ls_attributes *attributes);
 /* The ops that are cheap to run again. */
 ls_op_set ls_op_set_cheap(void);
 
-/* Whether the label may be cut over an axis that shares out this. */
-bool ls_op_may_cut(const ls_op *row, char label, ls_shares axis);
+/* Whether the label may be sharded over an axis that shares out this. */
+bool ls_op_may_shard(const ls_op *row, char label, ls_shares axis);
 
 /* Whether tokens (label n) are taken one by one, so that the op may run for some rows alone. */
 bool ls_op_takes_rows(const ls_op *row);

@@ -30,71 +30,71 @@ static double attention_bwd_flops(const ls_attributes *attributes, const int64_t
 static const ls_op rows[LS_OP_COUNT] = {
     /* table, ids */
     [LS_OP_EMBEDDING] = {.labels = "v c, n -> n c",
-                         .cut = "nv",
+                         .shardable = "nv",
                          .gradients = {{LS_OP_EMBEDDING_DW, "a1", "0"}},
                          .again = LS_AGAIN_MAY,
                          .picked = 'v',
                          .indices = "1"},
     /* x, weight[out, in] */
     [LS_OP_LINEAR] = {.labels = "n k, m k -> n m",
-                      .cut = "nmk",
+                      .shardable = "nmk",
                       .linear = "0",
                       .gradients = {{LS_OP_LINEAR_DX, "a1", "0"}, {LS_OP_LINEAR_DW, "a0", "1"}},
                       .again = LS_AGAIN_MAY,
                       .product = 1},
     /* x, bias */
     [LS_OP_BIAS] = {.labels = "n c, c -> n c",
-                    .cut = "nc",
+                    .shardable = "nc",
                     .in_place = 1,
                     .passes = "0",
                     .gradients = {{LS_OP_BIAS_DB, "a", "1"}},
                     .again = LS_AGAIN_MAY},
     [LS_OP_ADD] = {.labels = "n c, n c -> n c",
-                   .cut = "nc",
+                   .shardable = "nc",
                    .linear = "01",
                    .in_place = 1,
                    .passes = "01",
                    .again = LS_AGAIN_MAY},
     /* x, weight, bias -> y, mean, 1/deviation */
     [LS_OP_LAYERNORM] = {.labels = "n c, c, c -> n c, n, n",
-                         .cut = "n",
+                         .shardable = "n",
                          .precision = {LS_COMPUTE, LS_ACCUMULATE, LS_ACCUMULATE},
                          .gradients = {{LS_OP_LAYERNORM_BWD, "a01BC", "012"}},
                          .again = LS_AGAIN_CHEAP},
     /* x, weight -> y, 1/rms */
     [LS_OP_RMSNORM] = {.labels = "n c, c -> n c, n",
-                       .cut = "n",
+                       .shardable = "n",
                        .precision = {LS_COMPUTE, LS_ACCUMULATE},
                        .gradients = {{LS_OP_RMSNORM_BWD, "a01B", "01"}},
                        .again = LS_AGAIN_CHEAP},
     /* x in heads of d columns, weight -> y, 1/rms of each head */
     [LS_OP_HEADNORM] = {.labels = "n hd, d -> n hd, n hd/head_dim",
-                        .cut = "nh",
+                        .shardable = "nh",
                         .precision = {LS_COMPUTE, LS_ACCUMULATE},
                         .gradients = {{LS_OP_HEADNORM_BWD, "a01B", "01"}},
                         .again = LS_AGAIN_CHEAP,
                         .divides = 1u << LS_ATTRIBUTE_head_dim},
     /* x -> sum of the squares of each row; with row_scale an RMS norm whose columns may be cut */
     [LS_OP_ROW_SQUARES] = {.labels = "n c -> n",
-                           .cut = "nc",
+                           .shardable = "nc",
                            .precision = {LS_ACCUMULATE},
                            .gradients = {{LS_OP_ROW_SQUARES_BWD, "a0", "0"}},
                            .again = LS_AGAIN_MAY},
     /* x, weight, sum of squares -> x weight / sqrt(sum / columns + epsilon) */
     [LS_OP_ROW_SCALE] = {.labels = "n c, c, n -> n c",
-                         .cut = "nc",
+                         .shardable = "nc",
                          .gradients = {{LS_OP_ROW_SCALE_BWD, "a012", "012"}},
                          .again = LS_AGAIN_CHEAP,
                          .divides = 1u << LS_ATTRIBUTE_columns},
     /* positions -> cosines (first half of the columns), sines (second half) */
     [LS_OP_ROPE_TABLE] = {.labels = "n -> n d",
-                          .cut = "n",
+                          .shardable = "n",
                           .precision = {LS_ACCUMULATE},
                           .again = LS_AGAIN_MAY,
                           .indices = "0"},
     /* x, table */
     [LS_OP_ROPE] = {.labels = "n h, n d -> n h",
-                    .cut = "nh",
+                    .shardable = "nh",
                     .linear = "0",
                     .in_place = 1,
                     .gradients = {{LS_OP_ROPE_BWD, "a1", "0"}},
@@ -122,26 +122,26 @@ static const ls_op rows[LS_OP_COUNT] = {
                                     1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads,
                                 .indices = "5"},
     [LS_OP_GELU] = {.labels = "n c -> n c",
-                    .cut = "nc",
+                    .shardable = "nc",
                     .gradients = {{LS_OP_GELU_BWD, "a0", "0"}},
                     .again = LS_AGAIN_CHEAP},
     /* gate, up -> activation(gate) * up */
     [LS_OP_SWIGLU] = {.labels = "n c, n c -> n c",
-                      .cut = "nc",
+                      .shardable = "nc",
                       .gradients = {{LS_OP_SWIGLU_BWD, "a01", "01"}},
                       .again = LS_AGAIN_CHEAP},
     [LS_OP_SOFTCAP] = {.labels = "n c -> n c",
-                       .cut = "nc",
+                       .shardable = "nc",
                        .in_place = 1,
                        .gradients = {{LS_OP_SOFTCAP_BWD, "aA", "0"}}},
     /* logits -> largest logit of each token */
     [LS_OP_XENT_MAX] = {.labels = "n v -> n",
-                        .cut = "nv",
+                        .shardable = "nv",
                         .reduce = LS_MAX,
                         .precision = {LS_ACCUMULATE}},
     /* logits, max, labels -> sum of exp(logit - max), the label's logit */
     [LS_OP_XENT_SUM] = {.labels = "n v, n, n -> n, n",
-                        .cut = "nv",
+                        .shardable = "nv",
                         .precision = {LS_ACCUMULATE, LS_ACCUMULATE},
                         .gradients = {{LS_OP_XENT_GRAD, "01A2a", "0"}},
                         .indices = "2"},
@@ -150,55 +150,58 @@ static const ls_op rows[LS_OP_COUNT] = {
      * max, sum, target, labels -> sum over tokens with a label of log(sum) + max - target */
     [LS_OP_XENT_LOSS] = {.labels = "n, n, n, n -> 1",
                          .duty = LS_DUTY_LOSS,
-                         .cut = "n",
+                         .shardable = "n",
                          .precision = {LS_DOUBLE},
                          .passes = "1",
                          .indices = "3"},
 
     /* dy, ids */
     [LS_OP_EMBEDDING_DW] = {.labels = "n c, n -> v c",
-                            .cut = "nv",
+                            .shardable = "nv",
                             .linear = "0",
                             .precision = {LS_ACCUMULATE},
                             .picked = 'v',
                             .indices = "1"},
     /* dy, weight */
-    [LS_OP_LINEAR_DX] = {.labels = "n m, m k -> n k", .cut = "nmk", .linear = "0", .product = 2},
+    [LS_OP_LINEAR_DX] = {.labels = "n m, m k -> n k",
+                         .shardable = "nmk",
+                         .linear = "0",
+                         .product = 2},
     /* dy, x */
     [LS_OP_LINEAR_DW] = {.labels = "n m, n k -> m k",
-                         .cut = "nmk",
+                         .shardable = "nmk",
                          .linear = "0",
                          .precision = {LS_ACCUMULATE},
                          .product = 2},
     [LS_OP_BIAS_DB] = {.labels = "n c -> c",
-                       .cut = "nc",
+                       .shardable = "nc",
                        .linear = "0",
                        .precision = {LS_ACCUMULATE}},
     /* dy, x, weight, mean, 1/deviation -> dx, dweight, dbias */
     [LS_OP_LAYERNORM_BWD] = {.labels = "n c, n c, c, n, n -> n c, c?, c?",
-                             .cut = "n",
+                             .shardable = "n",
                              .precision = {LS_COMPUTE, LS_ACCUMULATE, LS_ACCUMULATE}},
     /* dy, x, weight, 1/rms -> dx, dweight */
     [LS_OP_RMSNORM_BWD] = {.labels = "n c, n c, c, n -> n c, c?",
-                           .cut = "n",
+                           .shardable = "n",
                            .precision = {LS_COMPUTE, LS_ACCUMULATE}},
     /* dy, x, weight, 1/rms -> dx, dweight */
     [LS_OP_HEADNORM_BWD] = {.labels = "n hd, n hd, d, n hd/head_dim -> n hd, d?",
-                            .cut = "nh",
+                            .shardable = "nh",
                             .linear = "0",
                             .precision = {LS_COMPUTE, LS_ACCUMULATE},
                             .divides = 1u << LS_ATTRIBUTE_head_dim},
     /* dsum, x */
-    [LS_OP_ROW_SQUARES_BWD] = {.labels = "n, n c -> n c", .cut = "nc", .linear = "0"},
+    [LS_OP_ROW_SQUARES_BWD] = {.labels = "n, n c -> n c", .shardable = "nc", .linear = "0"},
     /* dy, x, weight, sum -> dx, dweight, dsum */
     [LS_OP_ROW_SCALE_BWD] = {.labels = "n c, n c, c, n -> n c, c, n",
-                             .cut = "nc",
+                             .shardable = "nc",
                              .linear = "0",
                              .precision = {LS_COMPUTE, LS_ACCUMULATE, LS_ACCUMULATE},
                              .divides = 1u << LS_ATTRIBUTE_columns},
     /* dy, table */
     [LS_OP_ROPE_BWD] = {.labels = "n h, n d -> n h",
-                        .cut = "nh",
+                        .shardable = "nh",
                         .linear = "0",
                         .in_place = 1,
                         .divides = 1u << LS_ATTRIBUTE_head_dim},
@@ -213,21 +216,21 @@ static const ls_op rows[LS_OP_COUNT] = {
                                         1u << LS_ATTRIBUTE_sequence,
                              .indices = "6"},
     /* dy, x */
-    [LS_OP_GELU_BWD] = {.labels = "n c, n c -> n c", .cut = "nc", .in_place = 1},
+    [LS_OP_GELU_BWD] = {.labels = "n c, n c -> n c", .shardable = "nc", .in_place = 1},
     /* dy, gate, up -> dgate, dup */
-    [LS_OP_SWIGLU_BWD] = {.labels = "n c, n c, n c -> n c, n c", .cut = "nc"},
+    [LS_OP_SWIGLU_BWD] = {.labels = "n c, n c, n c -> n c, n c", .shardable = "nc"},
     /* dy, y */
-    [LS_OP_SOFTCAP_BWD] = {.labels = "n c, n c -> n c", .cut = "nc", .in_place = 1},
+    [LS_OP_SOFTCAP_BWD] = {.labels = "n c, n c -> n c", .shardable = "nc", .in_place = 1},
     /* logits, max, sum, labels, scale -> dlogits */
     [LS_OP_XENT_GRAD] = {.labels = "n v, n, n, n, 1 -> n v",
-                         .cut = "nv",
+                         .shardable = "nv",
                          .in_place = 1,
                          .indices = "3"},
 
     /* labels -> how many tokens have one */
     [LS_OP_COUNT_VALID] = {.labels = "n -> 1",
                            .duty = LS_DUTY_COUNT,
-                           .cut = "n",
+                           .shardable = "n",
                            .precision = {LS_DOUBLE},
                            .indices = "0"},
     /* cell -> 0, the same cell */
@@ -253,7 +256,7 @@ static const ls_op rows[LS_OP_COUNT] = {
     [LS_OP_CAST] = {.labels = "e -> e", .duty = LS_DUTY_ROUND},
     [LS_OP_COPY] = {.labels = "n c -> n c",
                     .duty = LS_DUTY_COPY,
-                    .cut = "n",
+                    .shardable = "n",
                     .again = LS_AGAIN_MAY},
 };
 
@@ -271,15 +274,15 @@ const char *ls_op_name(ls_op_kind kind) {
   return names[kind];
 }
 
-bool ls_op_may_cut(const ls_op *row, char label, ls_shares axis) {
-  if (row->cut && strchr(row->cut, label)) return true;
+bool ls_op_may_shard(const ls_op *row, char label, ls_shares axis) {
+  if (row->shardable && strchr(row->shardable, label)) return true;
   for (int r = 0; r < LS_MAX_LABEL_RULES; r++)
     if (row->only[r].label == label && (row->only[r].axes & axis)) return true;
   return false;
 }
 
 bool ls_op_takes_rows(const ls_op *row) {
-  return row->cut && strchr(row->cut, 'n');
+  return row->shardable && strchr(row->shardable, 'n');
 }
 
 bool ls_op_reads_indices(const ls_op *row, int input) {

@@ -46,7 +46,7 @@ static void test_rows_speak_of_their_own_labels(void **state) {
   for (ls_op_kind kind = 0; kind < LS_OP_COUNT; kind++) {
     const ls_op *row = ls_op_row(kind);
     const ls_op_labels labels = ls_op_labels_read(kind);
-    for (const char *label = row->cut; label && *label; label++)
+    for (const char *label = row->shardable; label && *label; label++)
       assert_true(has_label(&labels, *label));
     for (int r = 0; r < LS_MAX_LABEL_RULES; r++)
       if (row->only[r].label) assert_true(has_label(&labels, row->only[r].label));
@@ -70,13 +70,13 @@ static void test_what_changes_state_never_runs_again(void **state) {
 static void test_labels_name_axes_they_may_be_cut_over(void **state) {
   (void)state;
   const ls_op *attention = ls_op_row(LS_OP_ATTENTION), *linear = ls_op_row(LS_OP_LINEAR);
-  assert_true(ls_op_may_cut(linear, 'n', LS_SHARES_KV_HEADS));
-  assert_false(ls_op_may_cut(linear, 'x', LS_SHARES_KV_HEADS));
-  assert_true(ls_op_may_cut(attention, 'n', LS_SHARES_SEQUENCES));
-  assert_false(ls_op_may_cut(attention, 'n', LS_SHARES_KV_HEADS));
-  assert_true(ls_op_may_cut(attention, 'g', LS_SHARES_KV_HEADS));
-  assert_false(ls_op_may_cut(attention, 'g', LS_SHARES_QUERY_HEADS));
-  assert_false(ls_op_may_cut(attention, 'r', LS_SHARES_STAGES));
+  assert_true(ls_op_may_shard(linear, 'n', LS_SHARES_KV_HEADS));
+  assert_false(ls_op_may_shard(linear, 'x', LS_SHARES_KV_HEADS));
+  assert_true(ls_op_may_shard(attention, 'n', LS_SHARES_SEQUENCES));
+  assert_false(ls_op_may_shard(attention, 'n', LS_SHARES_KV_HEADS));
+  assert_true(ls_op_may_shard(attention, 'g', LS_SHARES_KV_HEADS));
+  assert_false(ls_op_may_shard(attention, 'g', LS_SHARES_QUERY_HEADS));
+  assert_false(ls_op_may_shard(attention, 'r', LS_SHARES_STAGES));
   assert_true(ls_op_takes_rows(linear) && !ls_op_takes_rows(attention));
 }
 

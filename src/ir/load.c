@@ -465,18 +465,18 @@ static ls_status load_action(loader *l, json_t *item, size_t index) {
 static ls_status load_parameter(loader *l, json_t *item, size_t index) {
   ls_program_parameter *made = &l->program->parameters[index];
   const char *name;
-  int present, owner, trainable, cut;
+  int present, owner, trainable, sharding;
   json_t *dims, *values;
-  if (json_unpack(item, "[sbbbioio]", &name, &present, &owner, &trainable, &cut, &dims, &made->unit,
-                  &values) != 0 ||
-      !in_range(cut, LS_TP_COUNT) || !in_range(made->unit, l->program->units.count) ||
+  if (json_unpack(item, "[sbbbioio]", &name, &present, &owner, &trainable, &sharding, &dims,
+                  &made->unit, &values) != 0 ||
+      !in_range(sharding, LS_TP_COUNT) || !in_range(made->unit, l->program->units.count) ||
       !read_ints(values, made->part, LS_PART_COUNT))
     return damaged(l, "parameter", index);
   made->name = ls_arena_strdup(l->arena, name);
   made->present = present != 0;
   made->owner = owner != 0;
   made->trainable = trainable != 0;
-  made->cut = (ls_tp_sharding)cut;
+  made->sharding = (ls_tp_sharding)sharding;
   made->ndim = read_integers(dims, made->dims, LS_MAX_DIMS);
   for (int part = 0; part < LS_PART_COUNT; part++) {
     const bool always = present && !ls_state_row_of((ls_state_part)part)->trained;

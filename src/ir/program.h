@@ -155,7 +155,7 @@ typedef struct ls_program_parameter {
   bool present;   /* this stage has it; if not, its values are -1 */
   bool owner;     /* of the stages that have it this one counts, saves and exports it */
   bool trainable; /* if not, it has no gradient, master weights or moments */
-  ls_tp_sharding cut;
+  ls_tp_sharding sharding;
   int ndim;
   int64_t dims[LS_MAX_DIMS]; /* of the whole tensor */
   int unit;

@@ -120,7 +120,8 @@ static json_t *instruction_json(const ls_instruction *each) {
 
 static json_t *parameter_json(const ls_program_parameter *p) {
   return json_pack("[sbbbioio]", p->name, (int)p->present, (int)p->owner, (int)p->trainable,
-                   (int)p->cut, integers(p->dims, p->ndim), p->unit, ints(p->part, LS_PART_COUNT));
+                   (int)p->sharding, integers(p->dims, p->ndim), p->unit,
+                   ints(p->part, LS_PART_COUNT));
 }
 
 static json_t *body_json(const ls_body *body) {

@@ -147,7 +147,7 @@ static ls_program *compile_stage(const compilation *c, int stage) {
                        .tokens = c->graph->tokens,
                        .sequence = c->graph->sequence};
   name_parts(c, made);
-  const bool *present = ls_schedule_units_here(sharded, c->units, c->chunks, stage);
+  const bool *present = ls_schedule_units_present(sharded, c->units, c->chunks, stage);
   const ls_offload_plan *offload_plan =
       ls_offload_plan_make(sharded, c->units, c->chunks, c->recompute, present, stage);
   ls_lowering lowering = {.program = made,

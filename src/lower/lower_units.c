@@ -259,7 +259,7 @@ static void describe_parameter(ls_lowering *lowering, int p) {
       .present = lowering->present[unit],
       .owner = lowering->present[unit] && (home < 0 || home == program->stage),
       .trainable = record->trainable,
-      .cut = about->cut,
+      .sharding = about->sharding,
       .ndim = about->ndim,
       .unit = unit};
   memcpy(made->dims, about->dims, sizeof made->dims);

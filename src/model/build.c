@@ -10,34 +10,35 @@ static ls_tensor_id add_parameter(ls_builder *builder, const char *name,
 }
 
 ls_tensor_id ls_builder_weight(ls_builder *builder, const char *name, int64_t out, int64_t in,
-                               ls_tp_sharding cut, double deviation) {
+                               ls_tp_sharding sharding, double deviation) {
   return add_parameter(builder, name,
                        &(ls_parameter){.ndim = 2,
                                        .dims = {out, in},
-                                       .cut = cut,
+                                       .sharding = sharding,
                                        .init = LS_INIT_NORMAL,
                                        .deviation = deviation});
 }
 
 ls_tensor_id ls_builder_vector(ls_builder *builder, const char *name, int64_t count,
-                               ls_tp_sharding cut, ls_init init) {
-  return add_parameter(builder, name,
-                       &(ls_parameter){.ndim = 1, .dims = {count}, .cut = cut, .init = init});
+                               ls_tp_sharding sharding, ls_init init) {
+  return add_parameter(
+      builder, name,
+      &(ls_parameter){.ndim = 1, .dims = {count}, .sharding = sharding, .init = init});
 }
 
 ls_tensor_id ls_builder_project(ls_builder *builder, ls_tensor_id x, const char *name, int64_t out,
-                                ls_tp_sharding cut, bool bias, double deviation) {
+                                ls_tp_sharding sharding, bool bias, double deviation) {
   ls_graph *graph = builder->graph;
-  const bool sums = cut == LS_TP_ROW || cut == LS_TP_HEADS_IN;
+  const bool sums = sharding == LS_TP_ROW || sharding == LS_TP_HEADS_IN;
   const int64_t in = ls_graph_tensor(graph, x)->dims[1];
   const char *weight_name = ls_arena_printf(graph->arena, "%s.weight", name);
   const char *bias_name = ls_arena_printf(graph->arena, "%s.bias", name);
-  ls_tensor_id weight = ls_builder_weight(builder, weight_name, out, in, cut, deviation);
+  ls_tensor_id weight = ls_builder_weight(builder, weight_name, out, in, sharding, deviation);
   ls_tensor_id y = ls_graph_linear(graph, x, weight);
   if (!bias) return y;
-  return ls_graph_bias(
-      graph, y,
-      ls_builder_vector(builder, bias_name, out, sums ? LS_TP_REPLICATED : cut, LS_INIT_ZEROS));
+  return ls_graph_bias(graph, y,
+                       ls_builder_vector(builder, bias_name, out,
+                                         sums ? LS_TP_REPLICATED : sharding, LS_INIT_ZEROS));
 }
 
 ls_tensor_id ls_builder_attend(ls_builder *builder, ls_tensor_id q, ls_tensor_id k,

@@ -107,14 +107,14 @@ static void every_parameter_has_a_gradient(void **state) {
 
 typedef struct cut_case {
   const char *name;
-  ls_tp_sharding cut;
+  ls_tp_sharding sharding;
   int64_t rows, columns;
 } cut_case;
 
 static void check_cuts(const ls_graph *graph, const cut_case *cases, size_t count) {
   for (size_t i = 0; i < count; i++) {
     const ls_parameter *parameter = find(graph, cases[i].name);
-    assert_int_equal(parameter->cut, cases[i].cut);
+    assert_int_equal(parameter->sharding, cases[i].sharding);
     assert_int_equal(parameter->ndim, cases[i].columns ? 2 : 1);
     assert_int_equal(parameter->dims[0], cases[i].rows);
     if (cases[i].columns) assert_int_equal(parameter->dims[1], cases[i].columns);

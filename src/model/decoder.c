@@ -55,7 +55,7 @@ ls_tensor_id ls_decoder_embed(ls_builder *builder) {
 
 /* Queries or keys, normed and turned. */
 static ls_tensor_id place_heads(ls_builder *builder, ls_tensor_id x, const char *name,
-                                ls_tp_sharding cut) {
+                                ls_tp_sharding sharding) {
   const ls_model_config *config = builder->config;
   const ls_decoder *decoder = &builder->family->decoder;
   ls_graph *graph = builder->graph;
@@ -69,7 +69,7 @@ static ls_tensor_id place_heads(ls_builder *builder, ls_tensor_id x, const char 
     x = ls_graph_headnorm(graph, x, weight, config->epsilon, offset);
   }
   if (decoder->query_norm == LS_QUERY_NORM_ALL) {
-    ls_tensor_id weight = ls_builder_vector(builder, name, columns, cut, init);
+    ls_tensor_id weight = ls_builder_vector(builder, name, columns, sharding, init);
     x = ls_graph_cut_rmsnorm(graph, x, weight, config->epsilon);
   }
   if (decoder->alibi || ls_builder_layer_has(builder, LS_LAYER_NO_ROPE)) return x;

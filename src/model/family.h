@@ -101,14 +101,14 @@ const char *ls_family_names(ls_arena *arena);
 
 /* A matrix and a vector among the parameters, called PART.NAME. */
 ls_tensor_id ls_builder_weight(ls_builder *builder, const char *name, int64_t out, int64_t in,
-                               ls_tp_sharding cut, double deviation);
+                               ls_tp_sharding sharding, double deviation);
 ls_tensor_id ls_builder_vector(ls_builder *builder, const char *name, int64_t count,
-                               ls_tp_sharding cut, ls_init init);
+                               ls_tp_sharding sharding, ls_init init);
 
 /* x times the parameter PART.NAME.weight, plus PART.NAME.bias where `bias`. The bias of a product
  * whose weight is cut on its input is whole. */
 ls_tensor_id ls_builder_project(ls_builder *builder, ls_tensor_id x, const char *name, int64_t out,
-                                ls_tp_sharding cut, bool bias, double deviation);
+                                ls_tp_sharding sharding, bool bias, double deviation);
 
 /* Causal attention of q, k and v as the layer being built has it, through caches where the mode is
  * decoding. */

@@ -50,7 +50,7 @@ static void find_wide(slicer *s) {
   }
 }
 
-static bool touches_wide(const slicer *s, const ls_shard_node *node) {
+static bool uses_wide(const slicer *s, const ls_shard_node *node) {
   for (int i = 0; i < node->inputs + node->outputs; i++) {
     const int value = i < node->inputs ? node->in[i] : node->out[i - node->inputs];
     if (s->wide[s->sharded->values.items[value].tensor.index]) return true;
@@ -58,8 +58,8 @@ static bool touches_wide(const slicer *s, const ls_shard_node *node) {
   return false;
 }
 
-/* Nodes that touch what is wide, and those that what these make goes through to others of them.
- * False: one of them waits for what is made in between of other things. */
+/* Nodes that use a wide value, and those between two of them: on a path from what one makes to what
+ * another reads. False: one of them reads something else that is made in between. */
 static bool find_nodes(slicer *s) {
   const ls_sharded *sharded = s->sharded;
   ls_logits_slices *out = s->out;
@@ -69,7 +69,7 @@ static bool find_nodes(slicer *s) {
   out->first = -1;
   for (int n = 0; n < sharded->nodes.count; n++) {
     const ls_shard_node *node = &sharded->nodes.items[n];
-    out->nodes[n] = behind[n] = touches_wide(s, node);
+    out->nodes[n] = behind[n] = uses_wide(s, node);
     for (int i = 0; i < node->inputs; i++) behind[n] |= from[node->in[i]];
     for (int o = 0; o < node->outputs; o++) from[node->out[o]] = behind[n];
     if (!out->nodes[n]) continue;

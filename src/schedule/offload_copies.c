@@ -15,9 +15,9 @@ static void add(const updater *u, ls_action_kind kind, int unit) {
 }
 
 /* Begins or ends a transfer of the unit. */
-static void transfer(const updater *u, ls_action_kind kind, ls_transfer_kind way,
+static void transfer(const updater *u, ls_action_kind end, ls_transfer_kind kind,
                      ls_payload payload, int unit) {
-  *LS_APPEND(u->sharded->arena, u->schedule) = (ls_action){kind, way, payload, -1, unit, -1};
+  *LS_APPEND(u->sharded->arena, u->schedule) = (ls_action){end, kind, payload, -1, unit, -1};
 }
 
 /* Of what tier the memory is that an update writes to. */

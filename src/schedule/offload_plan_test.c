@@ -52,7 +52,7 @@ static made make(const ls_layout *layout, int stage) {
   assert_int_equal(ls_chunks_make(all.sharded, false, &all.chunks, &error), LS_OK);
   all.units = ls_units_make(all.sharded, all.chunks);
   all.recompute = ls_recompute_make(all.sharded, all.chunks);
-  all.present = ls_schedule_units_here(all.sharded, all.units, all.chunks, stage);
+  all.present = ls_schedule_units_present(all.sharded, all.units, all.chunks, stage);
   all.offload_plan =
       ls_offload_plan_make(all.sharded, all.units, all.chunks, all.recompute, all.present, stage);
   all.schedule =

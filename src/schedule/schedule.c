@@ -39,38 +39,38 @@ typedef struct builder {
   struct inbox *inboxes;        /* [stages] */
   double *taken;                /* by place in the list: when what the pass sends is taken */
   bool *trained;                /* by unit: this stage has it, and it is not frozen */
-  bool *kept;                   /* by unit: its weights were brought once for the step */
+  bool *kept;                   /* by unit: its weights were gathered once for the step */
   int *fetching;                /* by unit: the step its parameters are on their way for; -1 */
   int *gathering;               /* by unit: the step its gather has begun for; -1 */
   LS_LIST(ls_action) reducing;  /* under way until the end of the step behind */
   LS_LIST(ls_action) finishing; /* under way until the norm */
   bool *finished;               /* by unit */
   int *last_write;              /* by unit: the last step that adds to its gradient; -1 */
-  int *last_of;     /* the same by unit that is written here and microbatch; NULL: not asked */
-  int *written;     /* by unit: its number among those; -1 */
-  int giving;       /* a unit whose gradient is on its way to the host; -1 */
-  int offloading;   /* a FORWARD step whose activations are on their way out; -1 */
-  const int *ahead; /* by stage: passes before the cut; NULL: there is none */
+  int *last_of;        /* the same by unit that is written here and microbatch; NULL: not asked */
+  int *written;        /* by unit: its number among those; -1 */
+  int returning;       /* a unit whose gradient is on its way to the host; -1 */
+  int offloading;      /* a FORWARD step whose activations are on their way out; -1 */
+  const int *prologue; /* by stage: passes before the replay boundary; NULL: there is none */
 } builder;
 
-static ls_touches_kind kind_of(const step *at) {
+static ls_unit_uses_kind kind_of(const step *at) {
   switch (at->kind) {
     case LS_ACTION_FORWARD:
-    case LS_ACTION_RECOMPUTE: return LS_TOUCHES_FORWARD;
-    case LS_ACTION_INPUT: return LS_TOUCHES_INPUT;
-    case LS_ACTION_WEIGHT: return LS_TOUCHES_WEIGHT;
-    default: return LS_TOUCHES_BACKWARD;
+    case LS_ACTION_RECOMPUTE: return LS_UNIT_USES_FORWARD;
+    case LS_ACTION_INPUT: return LS_UNIT_USES_INPUT;
+    case LS_ACTION_WEIGHT: return LS_UNIT_USES_WEIGHT;
+    default: return LS_UNIT_USES_BACKWARD;
   }
 }
 
-static const ls_touched *touched_by(const builder *b, const step *at) {
-  return ls_touches_of(b->units->touches, kind_of(at), at->segment);
+static const ls_units_used *used_by(const builder *b, const step *at) {
+  return ls_unit_uses_of(b->units->uses, kind_of(at), at->segment);
 }
 
 /* Whether something can run beside the step. */
 static bool works(const builder *b, int s) {
   const step *at = &b->steps.items[s];
-  return b->units->touches->works[kind_of(at)][at->segment];
+  return b->units->uses->works[kind_of(at)][at->segment];
 }
 
 static bool differ(const builder *b, const ls_placement *from, const ls_placement *to) {
@@ -92,9 +92,9 @@ static void add(builder *b, ls_action_kind kind, int segment, int unit, int micr
 }
 
 /* A transfer of a unit, or of a segment where that is -1. */
-static ls_action transfer(ls_transfer_kind way, ls_payload payload, int segment, int unit,
+static ls_action transfer(ls_transfer_kind kind, ls_payload payload, int segment, int unit,
                           int microbatch) {
-  return (ls_action){LS_ACTION_BEGIN, way, payload, segment, unit, microbatch};
+  return (ls_action){LS_ACTION_BEGIN, kind, payload, segment, unit, microbatch};
 }
 
 static void begin(builder *b, ls_action made) {
@@ -106,8 +106,8 @@ static void await(builder *b, ls_action made) {
   *LS_APPEND(b->sharded->arena, b->schedule) = made;
 }
 
-bool *ls_schedule_units_here(const ls_sharded *sharded, const ls_units *units,
-                             const ls_chunks *chunks, int stage) {
+bool *ls_schedule_units_present(const ls_sharded *sharded, const ls_units *units,
+                                const ls_chunks *chunks, int stage) {
   bool *here = LS_NEW_ARRAY(sharded->arena, bool, units->count + 1);
   for (int n = 0; n < sharded->nodes.count; n++) {
     const ls_shard_node *node = &sharded->nodes.items[n];
@@ -178,10 +178,10 @@ static void find_last_writes(builder *b) {
   b->written = LS_NEW_ARRAY(arena, int, b->units->count + 1);
   for (int u = 0; u < b->units->count; u++) b->last_write[u] = b->written[u] = -1;
   for (int s = 0; s < b->steps.count; s++) {
-    const ls_touched *touched = touched_by(b, &b->steps.items[s]);
-    for (int i = 0; i < touched->count; i++) {
-      const int unit = touched->items[i].unit;
-      if (!touched->items[i].writes) continue;
+    const ls_units_used *used = used_by(b, &b->steps.items[s]);
+    for (int i = 0; i < used->count; i++) {
+      const int unit = used->items[i].unit;
+      if (!used->items[i].writes) continue;
       b->last_write[unit] = s;
       if (b->written[unit] < 0) b->written[unit] = written++;
     }
@@ -191,9 +191,9 @@ static void find_last_writes(builder *b) {
   if (!each) return;
   b->last_of = LS_NEW_ARRAY(arena, int, (int64_t)written * b->chunks->pipeline->microbatches + 1);
   for (int s = 0; s < b->steps.count; s++) {
-    const ls_touched *touched = touched_by(b, &b->steps.items[s]);
-    for (int i = 0; i < touched->count; i++)
-      if (touched->items[i].writes) *last_of(b, &b->steps.items[s], touched->items[i].unit) = s;
+    const ls_units_used *used = used_by(b, &b->steps.items[s]);
+    for (int i = 0; i < used->count; i++)
+      if (used->items[i].writes) *last_of(b, &b->steps.items[s], used->items[i].unit) = s;
   }
 }
 
@@ -211,7 +211,7 @@ static int last_gathered(const builder *b, int s) {
 }
 
 static bool reads(const builder *b, int s, int unit) {
-  const ls_touch *found = ls_touches_find(touched_by(b, &b->steps.items[s]), unit);
+  const ls_unit_use *found = ls_unit_uses_find(used_by(b, &b->steps.items[s]), unit);
   return found && found->reads;
 }
 
@@ -239,26 +239,26 @@ static bool stayed(const builder *b, int s, int unit) {
   return false;
 }
 
-/* Whether the touched unit's weights are brought for this step: gathered, fetched or both. */
-static bool brings(const builder *b, int s, const ls_touch *touch) {
-  if (!is_gathered(b, touch->unit) && !b->offload_plan->parameters[touch->unit]) return false;
-  if (!touch->reads) return false;
-  if (b->units->items[touch->unit].brought_once) return !b->kept[touch->unit];
-  return !stayed(b, s, touch->unit);
+/* Whether the used unit's weights are gathered for this step: gathered, fetched or both. */
+static bool needs_weights(const builder *b, int s, const ls_unit_use *use) {
+  if (!is_gathered(b, use->unit) && !b->offload_plan->parameters[use->unit]) return false;
+  if (!use->reads) return false;
+  if (b->units->items[use->unit].gather_per_step) return !b->kept[use->unit];
+  return !stayed(b, s, use->unit);
 }
 
-static int brought_for(const builder *b, const step *at, int unit) {
-  return b->units->items[unit].brought_once ? -1 : at->microbatch;
+static int gathered_for(const builder *b, const step *at, int unit) {
+  return b->units->items[unit].gather_per_step ? -1 : at->microbatch;
 }
 
-/* Whether both passes run on the same side of the cut. */
+/* Whether both passes run on the same side of the replay boundary. */
 static bool same_side(const builder *b, int place, int other) {
-  const int cut = b->ahead ? b->ahead[b->stage] : 0;
-  return (place < cut) == (other < cut);
+  const int boundary = b->prologue ? b->prologue[b->stage] : 0;
+  return (place < boundary) == (other < boundary);
 }
 
 /* Whether what step `later` needs of a unit may come from before step s on: none until then reads
- * its weights, and no cut lies between. */
+ * its weights, and no replay boundary lies between. */
 static bool comes_early(const builder *b, int s, int later, int unit) {
   for (int at = s; at < later; at++)
     if (reads(b, at, unit)) return false;
@@ -268,21 +268,21 @@ static bool comes_early(const builder *b, int s, int later, int unit) {
 /* Begins to fetch what step `later` needs and what is not yet on its way. */
 static void fetch(builder *b, int s, int later) {
   if (later >= b->steps.count) return;
-  const ls_touched *touched = touched_by(b, &b->steps.items[later]);
-  for (int i = 0; i < touched->count; i++) {
-    const int u = touched->items[i].unit;
-    if (!b->offload_plan->parameters[u] || !brings(b, later, &touched->items[i]) ||
+  const ls_units_used *used = used_by(b, &b->steps.items[later]);
+  for (int i = 0; i < used->count; i++) {
+    const int u = used->items[i].unit;
+    if (!b->offload_plan->parameters[u] || !needs_weights(b, later, &used->items[i]) ||
         b->fetching[u] >= 0 || b->gathering[u] >= 0 || !comes_early(b, s, later, u))
       continue;
     b->fetching[u] = later;
     begin(b, transfer(LS_TRANSFER_FETCH, LS_PAYLOAD_PARAMETERS, -1, u,
-                      brought_for(b, &b->steps.items[later], u)));
+                      gathered_for(b, &b->steps.items[later], u)));
   }
 }
 
 /* A unit's weights are gathered for step `later`, once they have been fetched. */
 static void gather(builder *b, int later, int unit) {
-  const int whose = brought_for(b, &b->steps.items[later], unit);
+  const int whose = gathered_for(b, &b->steps.items[later], unit);
   if (b->offload_plan->parameters[unit])
     await(b, transfer(LS_TRANSFER_FETCH, LS_PAYLOAD_PARAMETERS, -1, unit, whose));
   b->fetching[unit] = -1;
@@ -293,10 +293,10 @@ static void gather(builder *b, int later, int unit) {
 
 static void gather_early(builder *b, int s, int later) {
   if (later >= b->steps.count) return;
-  const ls_touched *touched = touched_by(b, &b->steps.items[later]);
-  for (int i = 0; i < touched->count; i++) {
-    const int u = touched->items[i].unit;
-    if (is_gathered(b, u) && brings(b, later, &touched->items[i]) && b->gathering[u] < 0 &&
+  const ls_units_used *used = used_by(b, &b->steps.items[later]);
+  for (int i = 0; i < used->count; i++) {
+    const int u = used->items[i].unit;
+    if (is_gathered(b, u) && needs_weights(b, later, &used->items[i]) && b->gathering[u] < 0 &&
         comes_early(b, s, later, u) && (!b->offload_plan->parameters[u] || b->fetching[u] == later))
       gather(b, later, u);
   }
@@ -319,26 +319,26 @@ static void look_ahead(builder *b, int s) {
   }
 }
 
-static void bring(builder *b, int s) {
+static void prepare_weights(builder *b, int s) {
   const step *at = &b->steps.items[s];
   if (at->partner >= 0 && at->kind != LS_ACTION_FORWARD)
     await(b, transfer(LS_TRANSFER_FETCH, LS_PAYLOAD_ACTIVATIONS, at->segment, -1, at->microbatch));
-  const ls_touched *touched = touched_by(b, at);
-  for (int i = 0; i < touched->count; i++) {
-    const int u = touched->items[i].unit;
-    if (!brings(b, s, &touched->items[i])) continue;
+  const ls_units_used *used = used_by(b, at);
+  for (int i = 0; i < used->count; i++) {
+    const int u = used->items[i].unit;
+    if (!needs_weights(b, s, &used->items[i])) continue;
     if (b->gathering[u] != s) gather(b, s, u);
     if (is_gathered(b, u))
-      await(b, transfer(LS_TRANSFER_GATHER, LS_PAYLOAD_PARAMETERS, -1, u, brought_for(b, at, u)));
+      await(b, transfer(LS_TRANSFER_GATHER, LS_PAYLOAD_PARAMETERS, -1, u, gathered_for(b, at, u)));
     b->gathering[u] = -1;
     b->kept[u] = true;
   }
 }
 
 static void end_giving(builder *b) {
-  if (b->giving >= 0)
-    await(b, transfer(LS_TRANSFER_RETURN, LS_PAYLOAD_GRADIENTS, -1, b->giving, -1));
-  b->giving = -1;
+  if (b->returning >= 0)
+    await(b, transfer(LS_TRANSFER_RETURN, LS_PAYLOAD_GRADIENTS, -1, b->returning, -1));
+  b->returning = -1;
 }
 
 /* What began to leave the device after the step before has left it. */
@@ -365,7 +365,7 @@ static void give(builder *b, int unit) {
   if (!b->offload_plan->state[unit]) return;
   end_giving(b);
   begin(b, transfer(LS_TRANSFER_RETURN, LS_PAYLOAD_GRADIENTS, -1, unit, -1));
-  b->giving = unit;
+  b->returning = unit;
 }
 
 static void end_finishing(builder *b) {
@@ -430,20 +430,20 @@ static void reduce(builder *b, int s, int unit) {
 
 static void add_step(builder *b, int s) {
   const step *at = &b->steps.items[s];
-  bring(b, s);
+  prepare_weights(b, s);
   add(b, at->kind, at->segment, -1, at->microbatch);
   if (works(b, s)) {
     end_leaving(b);
     end_reducing(b, false);
   }
-  const ls_touched *touched = touched_by(b, at);
-  for (int i = 0; i < touched->count; i++) {
-    const ls_touch *touch = &touched->items[i];
-    const int u = touch->unit;
-    const bool brought = is_gathered(b, u) || b->offload_plan->parameters[u];
-    if (brought && !b->units->items[u].brought_once && touch->reads && !stays(b, s, u))
+  const ls_units_used *used = used_by(b, at);
+  for (int i = 0; i < used->count; i++) {
+    const ls_unit_use *use = &used->items[i];
+    const int u = use->unit;
+    const bool gathered = is_gathered(b, u) || b->offload_plan->parameters[u];
+    if (gathered && !b->units->items[u].gather_per_step && use->reads && !stays(b, s, u))
       add(b, LS_ACTION_DROP, -1, u, at->microbatch);
-    if (touch->writes) reduce(b, s, u);
+    if (use->writes) reduce(b, s, u);
   }
   if (at->partner >= 0 && at->kind == LS_ACTION_FORWARD) {
     begin(b, transfer(LS_TRANSFER_RETURN, LS_PAYLOAD_ACTIVATIONS, at->segment, -1, at->microbatch));
@@ -460,8 +460,8 @@ static int boundary(const builder *b, int chunk, bool after) {
   return after ? chunk : other;
 }
 
-static ls_action over_boundary(ls_transfer_kind way, bool back, int boundary, int microbatch) {
-  return transfer(way, back ? LS_PAYLOAD_GRADIENTS : LS_PAYLOAD_ACTIVATIONS, boundary, -1,
+static ls_action over_boundary(ls_transfer_kind kind, bool back, int boundary, int microbatch) {
+  return transfer(kind, back ? LS_PAYLOAD_GRADIENTS : LS_PAYLOAD_ACTIVATIONS, boundary, -1,
                   microbatch);
 }
 
@@ -608,10 +608,10 @@ static void begin_pass(builder *b, sendings *open, int place) {
     end_sendings(b, open, b->chunks->times->spans[b->stage][place - beside].start, false);
 }
 
-/* What the last pass before the cut sends is taken behind it. */
+/* What the last pass before the replay boundary sends is taken behind it. */
 static bool waits_for_cut(const builder *b, int place) {
-  return b->ahead && place == b->ahead[b->stage] - 1 &&
-         !ls_replay_boundary_sends(b->chunks->pipeline, b->ahead, b->stage, place);
+  return b->prologue && place == b->prologue[b->stage] - 1 &&
+         !ls_replay_boundary_sends(b->chunks->pipeline, b->prologue, b->stage, place);
 }
 
 static void add_counts(builder *b) {
@@ -619,9 +619,10 @@ static void add_counts(builder *b) {
   add(b, LS_ACTION_TOTAL, -1, -1, -1);
 }
 
-/* Nothing is under way across the cut. The counts are read by what comes behind it alone. */
-static void add_cut(builder *b, sendings *open) {
-  const int place = b->ahead[b->stage] - 1;
+/* Nothing is under way across the replay boundary. The counts are read by what comes behind it
+ * alone. */
+static void add_replay_boundary(builder *b, sendings *open) {
+  const int place = b->prologue[b->stage] - 1;
   end_sendings(b, open, 0, true);
   end_reducing(b, true);
   b->schedule->replay_boundary = b->schedule->count;
@@ -636,7 +637,7 @@ static void add_passes(builder *b) {
   for (int s = 0, place = -1; s < b->steps.count; s++) {
     const step *at = &b->steps.items[s];
     const bool begins = at->place != place;
-    if (b->ahead && begins && at->place == b->ahead[b->stage]) add_cut(b, &open);
+    if (b->prologue && begins && at->place == b->prologue[b->stage]) add_replay_boundary(b, &open);
     look_ahead(b, s);
     if (begins) begin_pass(b, &open, at->place);
     place = at->place;
@@ -688,10 +689,10 @@ static builder open_builder(const ls_sharded *sharded, const ls_units *units,
                .recompute = recompute,
                .offload_plan = offload_plan,
                .stage = stage,
-               .giving = -1,
+               .returning = -1,
                .offloading = -1,
                .schedule = schedule};
-  b.trained = ls_schedule_units_here(sharded, units, chunks, stage);
+  b.trained = ls_schedule_units_present(sharded, units, chunks, stage);
   for (int u = 0; u < units->count; u++) b.trained[u] &= !units->items[u].frozen;
   b.kept = LS_NEW_ARRAY(sharded->arena, bool, units->count + 1);
   b.finished = LS_NEW_ARRAY(sharded->arena, bool, units->count + 1);
@@ -712,7 +713,7 @@ ls_schedule ls_schedule_step(const ls_sharded *sharded, const ls_units *units,
   ls_schedule schedule = {.replay_boundary = -1};
   builder b = open_builder(sharded, units, chunks, recompute, offload_plan, stage, &schedule);
   const bool validates = sharded->layout.post_validation;
-  if (validates) b.ahead = ls_replay_boundary_passes(sharded->arena, chunks->pipeline);
+  if (validates) b.prologue = ls_replay_boundary_passes(sharded->arena, chunks->pipeline);
   if (!validates) add_counts(&b);
   add_passes(&b);
   for (int u = 0; u < units->count; u++) {

@@ -16,8 +16,8 @@ typedef struct ls_schedule {
 } ls_schedule;
 
 /* By unit: whether the stage has it. */
-bool *ls_schedule_units_here(const ls_sharded *sharded, const ls_units *units,
-                             const ls_chunks *chunks, int stage);
+bool *ls_schedule_units_present(const ls_sharded *sharded, const ls_units *units,
+                                const ls_chunks *chunks, int stage);
 
 /* The training step of one stage: all microbatches, then the update. */
 ls_schedule ls_schedule_step(const ls_sharded *sharded, const ls_units *units,

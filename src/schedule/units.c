@@ -114,7 +114,7 @@ static void place_unit(const ls_sharded *sharded, ls_unit *unit) {
     if (!once_a_step(layout, layout->reduce))
       unit->gradient.on[a] = place_on(&mesh->axes[a], row->gradients);
   }
-  unit->brought_once = once_a_step(layout, layout->gather);
+  unit->gather_per_step = once_a_step(layout, layout->gather);
 }
 
 /* Places it, and pads it to shards of one length. */
@@ -208,6 +208,6 @@ ls_units *ls_units_make(const ls_sharded *sharded, const ls_chunks *chunks) {
   part_frozen(sharded, units);
   list_parameters(sharded, units);
   for (int u = 0; u < units->count; u++) fill_unit(sharded, units, u);
-  units->touches = ls_touches_make(sharded, units->of_parameter);
+  units->uses = ls_unit_uses_make(sharded, units->of_parameter);
   return units;
 }

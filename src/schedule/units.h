@@ -13,7 +13,7 @@
 #define LS_SCHEDULE_UNITS_H
 
 #include "schedule/chunks.h"
-#include "schedule/touches.h"
+#include "schedule/unit_uses.h"
 
 /* Kernels read widest vectors of 64 bytes, and the narrowest format of a unit's buffers, which all
  * have one order, is of 2: parameters and shards begin on multiples of 32 elements. */
@@ -38,7 +38,7 @@ typedef struct ls_unit {
                             two stages have the unit */
   ls_placement gradient; /* the same as it is added up over microbatches */
   ls_placement state;    /* master weights and moments, and so the reduced gradient */
-  bool brought_once;     /* from `stored` to `used` for the step, else for each microbatch */
+  bool gather_per_step;  /* from `stored` to `used` for the step, else for each microbatch */
   int stages[2];         /* that both have it (a tied parameter); else -1 */
   bool frozen;           /* it has no gradient, no master weights and no moments */
   LS_LIST(ls_unit_entry) entries;
@@ -50,7 +50,7 @@ typedef struct ls_units {
   int *of_parameter; /* unit by parameter */
   int *parameters;   /* by unit, of each in the model's order: */
   int *first;        /* unit u has parameters[first[u]] up to parameters[first[u + 1]] */
-  const ls_touches *touches;
+  const ls_unit_uses *uses;
   int *entry_of; /* entry within it, by parameter */
 } ls_units;
 

@@ -45,7 +45,7 @@ static laid lay(ls_arena *arena, const char *text, const ls_layout *layout) {
 }
 
 static const ls_offload_plan *homes_of(const laid *of) {
-  const bool *present = ls_schedule_units_here(of->sharded, of->units, of->chunks, 0);
+  const bool *present = ls_schedule_units_present(of->sharded, of->units, of->chunks, 0);
   return ls_offload_plan_make(of->sharded, of->units, of->chunks, NULL, present, 0);
 }
 

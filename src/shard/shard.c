@@ -48,8 +48,10 @@ static int list_choices(const node_context *context, const ls_axis *axis,
   if (context->row->linear) choices[count++] = FLOW_THROUGH;
   for (int r = 0; r < LS_MAX_LABEL_RULES; r++)
     if (context->row->only[r].axes & axis->shares) choices[count++] = context->row->only[r].label;
-  for (const char *label = context->row->cut; label && *label; label++) choices[count++] = *label;
-  LS_ASSERT(count <= MAX_CHOICES);
+  for (const char *label = context->row->shardable; label && *label; label++) {
+    LS_ASSERT(count < MAX_CHOICES);
+    choices[count++] = *label;
+  }
   return count;
 }
 
@@ -139,7 +141,7 @@ static double gradient_cost(const sharder *s, const ls_tensor *tensor, const ls_
       !ls_placement_equal(mesh, made, &s->out->values.items[earlier].placement, family))
     return -1;
   const ls_placement used =
-      ls_parameter_placement(mesh, s->graph->parameters.items[tensor->parameter].about.cut);
+      ls_parameter_placement(mesh, s->graph->parameters.items[tensor->parameter].about.sharding);
   ls_axes partial = 0;
   for (int a = 0; a < mesh->count; a++) {
     if (!(family >> a & 1) || mesh->axes[a].size < 2) continue;
@@ -350,7 +352,7 @@ static void place_sources(sharder *s) {
           placement.on[a] = ls_place_sharded(&mesh->axes[a], LS_CUT_TOKENS, 0);
     } else if (tensor->role == LS_ROLE_PARAMETER) {
       placement =
-          ls_parameter_placement(mesh, graph->parameters.items[tensor->parameter].about.cut);
+          ls_parameter_placement(mesh, graph->parameters.items[tensor->parameter].about.sharding);
     }
     s->home[t] = add_value(s, (ls_tensor_id){t}, &placement);
     if (tensor->role == LS_ROLE_PARAMETER) s->out->parameter_value[tensor->parameter] = s->home[t];

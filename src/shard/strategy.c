@@ -11,7 +11,7 @@ static const ls_data_strategy data_strategies[] = {
 #undef LS_STRATEGY_ROW
 };
 
-/* A kind of cut -> on axes of KV heads, on those of the query heads of one: the dimension, or
+/* A kind of sharding -> on axes of KV heads, on those of the query heads of one: the dimension, or
  * whole.
  */
 enum { WHOLE = -1 };
@@ -30,12 +30,12 @@ const ls_data_strategy *ls_data_strategy_row(int zero) {
   return &data_strategies[zero];
 }
 
-ls_placement ls_parameter_placement(const ls_mesh *mesh, ls_tp_sharding cut) {
+ls_placement ls_parameter_placement(const ls_mesh *mesh, ls_tp_sharding sharding) {
   ls_placement placement = {0};
   for (int a = 0; a < mesh->count; a++) {
     const ls_axis *axis = &mesh->axes[a];
     if (axis->role != LS_MESH_TENSOR || axis->shares & LS_SHARES_TOKENS) continue;
-    const int dim = tensor_strategy[cut][axis->shares == LS_SHARES_QUERY_HEADS];
+    const int dim = tensor_strategy[sharding][axis->shares == LS_SHARES_QUERY_HEADS];
     if (dim != WHOLE) placement.on[a] = ls_place_sharded(axis, LS_CUT_FEATURES, dim);
   }
   return placement;

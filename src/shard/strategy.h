@@ -1,8 +1,8 @@
 /* Strategies as rows of placements.
  *
  * A data strategy (LS_DATA_STRATEGIES in ir/layout.h) says what dp_shard shards; the tensor
- * strategy says what each kind of cut becomes on the two tp sub-axes, and where the residual stream
- * lies. A new strategy is a new row. */
+ * strategy says what each kind of sharding becomes on the two tp sub-axes, and where the residual
+ * stream lies. A new strategy is a new row. */
 #ifndef LS_SHARD_STRATEGY_H
 #define LS_SHARD_STRATEGY_H
 
@@ -20,7 +20,7 @@ typedef struct ls_data_strategy {
 const ls_data_strategy *ls_data_strategy_row(int zero);
 
 /* Where a parameter lies on the tensor axes when it is used. */
-ls_placement ls_parameter_placement(const ls_mesh *mesh, ls_tp_sharding cut);
+ls_placement ls_parameter_placement(const ls_mesh *mesh, ls_tp_sharding sharding);
 
 /* Where the residual stream lies on a tensor axis. */
 ls_place ls_stream_place(bool sequence_parallel, const ls_axis *axis);

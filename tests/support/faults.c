@@ -459,7 +459,7 @@ static int set_decay(ls_instruction *instruction, double decay) {
 
 FAULT(vectors_decay, updated(p, i) && updated(p, i)->ndim == 1, set_decay(at(p, i), 0.1))
 
-FAULT(embeddings_do_not_decay, updated(p, i) && updated(p, i)->cut == LS_TP_VOCABULARY,
+FAULT(embeddings_do_not_decay, updated(p, i) && updated(p, i)->sharding == LS_TP_VOCABULARY,
       set_decay(at(p, i), 0))
 
 static int share_moment(ls_instruction *instruction) {

@@ -161,7 +161,7 @@ static bool swap_weights(ls_graph *graph, uint64_t seed) {
       const ls_tensor *of_x = ls_graph_tensor(graph, x), *of_y = ls_graph_tensor(graph, y);
       if (of_x->segment != of_y->segment || of_x->ndim != of_y->ndim ||
           memcmp(of_x->dims, of_y->dims, sizeof of_x->dims) != 0 ||
-          graph->parameters.items[a].about.cut != graph->parameters.items[b].about.cut)
+          graph->parameters.items[a].about.sharding != graph->parameters.items[b].about.sharding)
         continue;
       swap_parameters(graph, x, y);
       return true;
@@ -365,7 +365,8 @@ static bool shared_weight(ls_graph *graph, uint64_t seed) {
     for (int b = a + 1; b < count; b++) {
       const ls_parameter *x = &graph->parameters.items[a].about;
       const ls_parameter *y = &graph->parameters.items[b].about;
-      if (x->ndim != 2 || x->cut != y->cut || memcmp(x->dims, y->dims, sizeof x->dims) != 0)
+      if (x->ndim != 2 || x->sharding != y->sharding ||
+          memcmp(x->dims, y->dims, sizeof x->dims) != 0)
         continue;
       redirect(graph, 0, graph->parameters.items[b].tensor, graph->parameters.items[a].tensor);
       freeze_unread(graph);
