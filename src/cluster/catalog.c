@@ -53,6 +53,7 @@ static const ls_field accelerator_fields[] = {
     OF("peer.access", BOOL, peer_access, 1),
     OF("hosts.devices", COUNT, host_devices, 1),
     OF("hosts.network", TEXT, network, 1),
+    OF("hosts.nics", COUNT, host_nics, 1),
     OF("hosts.memory_gib", NUMBER, host_memory_bytes, GIB),
     OF("watts", NUMBER, watts, 1),
     OF("buy", NUMBER, buy, 1),

@@ -61,6 +61,7 @@ typedef struct ls_accelerator {
   bool peer_access;                            /* devices of a host read each other's memory */
   int64_t host_devices;                        /* of a host, where nobody says otherwise */
   const char *network;                         /* id of the link between such hosts */
+  int64_t host_nics;                           /* of such a host; 0: as many as the link has */
   double host_memory_bytes;
   double watts, buy; /* buy: USD for one */
   LS_LIST(ls_price) prices;

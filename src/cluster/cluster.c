@@ -102,7 +102,8 @@ static void take_row(ls_catalog *catalog, ls_cluster *cluster) {
   cluster->peer_devices = (int)of->peer_devices;
   cluster->peer_access = of->peer_access;
   cluster->network = ls_catalog_link(catalog, of->network);
-  if (cluster->network) cluster->nics = (int)cluster->network->nics;
+  if (cluster->network)
+    cluster->nics = (int)(of->host_nics ? of->host_nics : cluster->network->nics);
   cluster->oversubscription = 1;
   cluster->host_memory_bytes = of->host_memory_bytes;
   const ls_price *price = price_of(of, "typical");

@@ -53,7 +53,8 @@ static void test_words(void **state) {
   assert_true(h100->peer_bytes_per_s == 450e9 && h100->network->bytes_per_s == 50e9);
   assert_int_equal(h100->nics, 8);
   assert_true(h100->hour == 2.95 && strcmp(h100->currency, "USD") == 0);
-  assert_int_equal(h100->assumed.count, 4); /* hosts, network, memory, price */
+  assert_int_equal(h100->assumed.count, 4);              /* hosts, network, memory, price */
+  assert_int_equal(read_cluster("144xGB200")->nics, 72); /* one a device of a rack */
   const ls_cluster *pair = read_cluster("2xRTX4090");
   assert_false(pair->peer_access);
   assert_int_equal(pair->assumed.count, 2);
