@@ -39,8 +39,8 @@ static const ls_field file_fields[] = {
     OF("price.currency", TEXT, currency, 1),
 };
 
-static void assume(ls_catalog *catalog, ls_cluster *cluster, const char *line) {
-  *LS_APPEND(catalog->arena, &cluster->assumed) = line;
+static void assume(ls_cluster *cluster, const char *line) {
+  *LS_APPEND(cluster->arena, &cluster->assumed) = line;
 }
 
 static const ls_price *price_of(const ls_accelerator *accelerator, const char *region) {
@@ -72,22 +72,6 @@ ls_status ls_cluster_price_in(ls_catalog *catalog, ls_cluster *cluster, const ch
                  *known ? known : "one in machines.yaml first");
 }
 
-ls_status ls_cluster_resize(ls_cluster *cluster, int devices, ls_error *error) {
-  if (devices < 1 || devices > MOST_DEVICES)
-    return ls_fail(error, LS_INPUT, "%s: %d devices; expected 1 to %d", cluster->name, devices,
-                   MOST_DEVICES);
-  if (devices > cluster->per_host && devices % cluster->per_host != 0)
-    return ls_fail(error, LS_INPUT,
-                   "%s: %d devices are no whole number of hosts of %d; expected %d or %d, or "
-                   "another count of a host, as in %dx%s:%d",
-                   cluster->name, devices, cluster->per_host,
-                   devices / cluster->per_host * cluster->per_host,
-                   (devices / cluster->per_host + 1) * cluster->per_host, devices,
-                   cluster->accelerator->id, devices % 2 ? 1 : 2);
-  cluster->devices = devices;
-  return LS_OK;
-}
-
 /* What the catalog says of hosts of this accelerator. */
 static void take_row(ls_catalog *catalog, ls_cluster *cluster) {
   const ls_accelerator *of = cluster->accelerator;
@@ -112,28 +96,41 @@ static void take_row(ls_catalog *catalog, ls_cluster *cluster) {
 }
 
 /* Says which of the catalog's conventions an answer stands on. */
-static void tell_assumed(ls_catalog *catalog, ls_cluster *cluster, const cluster_file *said) {
+static void tell_assumed(ls_cluster *cluster) {
   const ls_accelerator *of = cluster->accelerator;
-  ls_arena *arena = catalog->arena;
+  ls_arena *arena = cluster->arena;
   const int hosts = cluster->devices > cluster->per_host ? cluster->devices / cluster->per_host : 1;
-  if (!said->per_host && hosts > 1)
-    assume(catalog, cluster, ls_arena_printf(arena, "%d devices a host", cluster->per_host));
-  if (!said->network && hosts > 1 && cluster->network)
-    assume(catalog, cluster, ls_arena_printf(arena, "hosts joined by %s", cluster->network->name));
-  if (!said->host_memory && of->host_memory_bytes > 0)
-    assume(
-        catalog, cluster,
-        ls_arena_printf(arena, "%.0f GiB of memory a host", of->host_memory_bytes / 1073741824.0));
-  if (!said->hour && cluster->hour > 0)
-    assume(catalog, cluster,
-           ls_arena_printf(arena, "%.2f %s an hour for a device (%s price)", cluster->hour,
-                           cluster->currency, cluster->region));
+  cluster->assumed.count = 0;
+  if (!cluster->said.per_host && hosts > 1)
+    assume(cluster, ls_arena_printf(arena, "%d devices a host", cluster->per_host));
+  if (!cluster->said.network && hosts > 1 && cluster->network)
+    assume(cluster, ls_arena_printf(arena, "hosts joined by %s", cluster->network->name));
+  if (!cluster->said.host_memory && of->host_memory_bytes > 0)
+    assume(cluster, ls_arena_printf(arena, "%.0f GiB of memory a host",
+                                    of->host_memory_bytes / 1073741824.0));
+  if (!cluster->said.price && cluster->hour > 0)
+    assume(cluster, ls_arena_printf(arena, "%.2f %s an hour for a device (%s price)", cluster->hour,
+                                    cluster->currency, cluster->region));
   if (strcmp(of->confidence ? of->confidence : "high", "high") != 0)
-    assume(catalog, cluster,
-           ls_arena_printf(arena,
-                           "what is published of the %s is of %s "
-                           "confidence",
-                           of->name, of->confidence));
+    assume(cluster, ls_arena_printf(arena, "what is published of the %s is of %s confidence",
+                                    of->name, of->confidence));
+}
+
+ls_status ls_cluster_resize(ls_cluster *cluster, int devices, ls_error *error) {
+  if (devices < 1 || devices > MOST_DEVICES)
+    return ls_fail(error, LS_INPUT, "%s: %d devices; expected 1 to %d", cluster->name, devices,
+                   MOST_DEVICES);
+  if (devices > cluster->per_host && devices % cluster->per_host != 0)
+    return ls_fail(error, LS_INPUT,
+                   "%s: %d devices are no whole number of hosts of %d; expected %d or %d, or "
+                   "another count of a host, as in %dx%s:%d",
+                   cluster->name, devices, cluster->per_host,
+                   devices / cluster->per_host * cluster->per_host,
+                   (devices / cluster->per_host + 1) * cluster->per_host, devices,
+                   cluster->accelerator->id, devices % 2 ? 1 : 2);
+  cluster->devices = devices;
+  tell_assumed(cluster);
+  return LS_OK;
 }
 
 static ls_status link_named(ls_catalog *catalog, const ls_cluster *cluster, const char *id,
@@ -218,6 +215,7 @@ ls_status ls_cluster_read(ls_catalog *catalog, const char *text, ls_cluster **cl
   cluster_file said = {0};
   *cluster = LS_NEW(catalog->arena, ls_cluster);
   (*cluster)->name = text;
+  (*cluster)->arena = catalog->arena;
   ls_yaml *root = NULL;
   if (is_file(text)) {
     LS_TRY(ls_yaml_read(catalog->arena, text, &root, error));
@@ -240,6 +238,10 @@ ls_status ls_cluster_read(ls_catalog *catalog, const char *text, ls_cluster **cl
     said.access = (*cluster)->accelerator->peer_access;
   take_row(catalog, *cluster);
   LS_TRY(take_said(catalog, *cluster, &said, error));
-  tell_assumed(catalog, *cluster, &said);
+  (*cluster)->said.per_host = said.per_host > 0;
+  (*cluster)->said.network = said.network != NULL;
+  (*cluster)->said.host_memory = said.host_memory > 0;
+  (*cluster)->said.price = said.hour > 0;
+  tell_assumed(*cluster);
   return LS_OK;
 }

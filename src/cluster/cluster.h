@@ -12,6 +12,7 @@
 #include "cluster/catalog.h"
 
 typedef struct ls_cluster {
+  ls_arena *arena;  /* the catalog's */
   const char *name; /* as it was asked for */
   const ls_accelerator *accelerator;
   int devices;                  /* of all hosts; 0: not said */
@@ -30,6 +31,9 @@ typedef struct ls_cluster {
   double drive_read_per_s, drive_write_per_s; /* bytes; 0: not known */
   double hour;                                /* of one device; 0: not known */
   const char *currency, *region;
+  struct {
+    bool per_host, network, host_memory, price;
+  } said;                        /* by who asked; the catalog's convention otherwise */
   LS_LIST(const char *) assumed; /* lines for people */
 } ls_cluster;
 

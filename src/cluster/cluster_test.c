@@ -58,6 +58,10 @@ static void test_words(void **state) {
   const ls_cluster *pair = read_cluster("2xRTX4090");
   assert_false(pair->peer_access);
   assert_int_equal(pair->assumed.count, 2);
+  ls_cluster *open = read_cluster("h100-sxm-80");
+  assert_int_equal(open->assumed.count, 2); /* memory, price: one host */
+  assert_int_equal(ls_cluster_resize(open, 64, NULL), LS_OK);
+  assert_int_equal(open->assumed.count, 4);
   const ls_cluster *bridged = read_cluster("4xRTX3090");
   assert_int_equal(bridged->peer_devices, 2);
   assert_string_equal(bridged->beyond->id, "pcie4-x16-no-p2p");
