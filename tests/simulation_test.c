@@ -164,6 +164,142 @@ static void overlap_is_what_can_be_counted(void **state) {
   ls_arena_destroy(&arena);
 }
 
+/* An empty program of one stage of two, each of two ranks. */
+static ls_program *stage_of_two(ls_arena *arena, int stage) {
+  const int sizes[LS_MESH_ROWS] = {2, 1, 2, 1, 1};
+  ls_program *program = LS_NEW(arena, ls_program);
+  program->arena = arena;
+  program->mesh = ls_mesh_make(sizes);
+  program->layout = ls_layout_default();
+  program->stage = stage;
+  (void)LS_APPEND(arena, &program->buffer_groups);
+  return program;
+}
+
+/* An action of one instruction, from one value of so many numbers to another. */
+static void add_action(ls_program *program, const ls_instruction *what, int64_t numbers) {
+  ls_arena *arena = program->arena;
+  ls_instruction *made = LS_APPEND(arena, &program->instructions);
+  *made = *what;
+  made->inputs = made->outputs = 1;
+  made->in[0] = program->values.count;
+  made->out[0] = program->values.count + 1;
+  if (made->phase == LS_END) made->in[0] -= 2, made->out[0] -= 2; /* of the beginning before it */
+  for (int v = 0; v < 2; v++) {
+    *LS_APPEND(arena, &program->storages) = (ls_storage){.name = "storage"};
+    *LS_APPEND(arena, &program->values) = (ls_value){.name = "value",
+                                                     .dtype = LS_F32,
+                                                     .ndim = 1,
+                                                     .global = {numbers},
+                                                     .storage = program->storages.count - 1};
+  }
+  *LS_APPEND(arena, &program->bodies) =
+      (ls_body){.first = program->instructions.count - 1, .count = 1};
+  *LS_APPEND(arena, &program->actions) = (ls_program_action){.body = program->bodies.count - 1};
+}
+
+static void add_copy(ls_program *program, int64_t numbers) {
+  add_action(program, &(ls_instruction){.kind = LS_OP_COPY, .peer = -1}, numbers);
+}
+
+static const ls_simulation *simulated(ls_arena *arena, ls_program *const stages[2],
+                                      const ls_performance *performance) {
+  const ls_program *const programs[2] = {stages[0], stages[1]};
+  ls_simulation *simulation;
+  ls_error error = {0};
+  if (ls_simulate(arena, programs, performance, NULL, &simulation, &error) != LS_OK)
+    fail_msg("%s", error.text);
+  return simulation;
+}
+
+/* A second of 1000 numbers copied: 8000 bytes. */
+static ls_performance by_second(void) {
+  return (ls_performance){
+      .bytes_per_s = 8000, .peer_per_s = 4000, .per_host = 4, .peer_devices = 4};
+}
+
+/* A copy of one second here and of three there: the sum over both ends after three. */
+static void sums_over_all_ranks_wait_for_all(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  ls_program *const stages[2] = {stage_of_two(arena, 0), stage_of_two(arena, 1)};
+  for (int s = 0; s < 2; s++) {
+    add_copy(stages[s], s ? 3000 : 1000);
+    add_action(stages[s], &(ls_instruction){.collective = LS_SUM_NUMBERS, .peer = -1}, 1);
+    add_copy(stages[s], 1000);
+  }
+  const ls_performance performance = by_second();
+  const ls_simulation *made = simulated(arena, stages, &performance);
+  assert_true(fabs(made->stage[0].end - 4) < 1e-6 && fabs(made->stage[1].end - 4) < 1e-6);
+  assert_true(fabs(made->stage[0].compute - 2) < 1e-6);
+  ls_arena_destroy(&arena);
+}
+
+/* A gather and a message of a second each, alone on their link: two seconds together. */
+static void transfers_share_a_link(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  for (int alone = 0; alone < 2; alone++) {
+    ls_program *const stages[2] = {stage_of_two(arena, 0), stage_of_two(arena, 1)};
+    for (int s = 0; s < 2; s++) {
+      ls_instruction gather = {.collective = LS_ALL_GATHER,
+                               .phase = LS_BEGIN,
+                               .axes = 1u << LS_AXIS_DP_SHARD,
+                               .peer = -1,
+                               .count = 2000};
+      const ls_instruction message = {
+          .collective = s ? LS_RECEIVE : LS_SEND, .peer = !s, .count = 1000};
+      if (!alone) add_action(stages[s], &gather, 2000);
+      add_action(stages[s], &message, 1000);
+    }
+    const ls_performance performance = by_second();
+    const double found = simulated(arena, stages, &performance)->seconds;
+    assert_true(fabs(found - (alone ? 1 : 2)) < 1e-6);
+  }
+  ls_arena_destroy(&arena);
+}
+
+/* Four ranks compute at once on two cores, at half their speed; a kernel takes no less than the
+ * host needs to begin it. */
+static void cores_and_launches_hold_computing_up(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  ls_program *const stages[2] = {stage_of_two(arena, 0), stage_of_two(arena, 1)};
+  for (int s = 0; s < 2; s++) add_copy(stages[s], 1000);
+  ls_performance performance = by_second();
+  performance.cores = 2;
+  performance.threads = 1;
+  assert_true(fabs(simulated(arena, stages, &performance)->seconds - 2) < 1e-9);
+  performance.cores = 4;
+  assert_true(fabs(simulated(arena, stages, &performance)->seconds - 1) < 1e-9);
+  performance.launch_s = 5;
+  assert_true(fabs(simulated(arena, stages, &performance)->seconds - 5) < 1e-9);
+  ls_arena_destroy(&arena);
+}
+
+/* A message between hosts goes over the network; what the host updates goes at its rates. */
+static void links_and_hosts_are_where_ranks_lie(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  ls_program *program = stage_of_two(arena, 0);
+  add_action(program, &(ls_instruction){.collective = LS_SEND, .peer = 1, .count = 1000}, 1000);
+  add_copy(program, 1000);
+  ls_performance performance = by_second();
+  performance.network_per_s = 1000;
+  performance.host_bytes_per_s = 2000;
+  performance.host_flops_per_s = 1;
+  const ls_instruction *each = program->instructions.items;
+  ls_transfer_time time = ls_instruction_transfer(&performance, program, 0, &each[0]);
+  assert_true(time.link == LS_LINK_PEER && time.seconds == 1);
+  performance.per_host = 2;
+  time = ls_instruction_transfer(&performance, program, 0, &each[0]);
+  assert_true(time.link == LS_LINK_NETWORK && time.seconds == 4);
+  assert_true(ls_instruction_seconds(&performance, program, 0, &each[1], true) == 1);
+  program->buffer_groups.items[0].pool = LS_POOL_HOST_STATE;
+  assert_true(ls_instruction_seconds(&performance, program, 0, &each[1], true) == 4);
+  ls_arena_destroy(&arena);
+}
+
 static uint64_t seed;
 
 static int draw(int below) {
@@ -238,6 +374,10 @@ int main(int count, char **words) {
          (unsigned long long)seed);
   const struct CMUnitTest tests[] = {cmocka_unit_test(schedules_take_what_their_lists_say),
                                      cmocka_unit_test(overlap_is_what_can_be_counted),
+                                     cmocka_unit_test(sums_over_all_ranks_wait_for_all),
+                                     cmocka_unit_test(transfers_share_a_link),
+                                     cmocka_unit_test(cores_and_launches_hold_computing_up),
+                                     cmocka_unit_test(links_and_hosts_are_where_ranks_lie),
                                      cmocka_unit_test(faster_is_never_slower)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -153,6 +153,19 @@ static void collectives_by_hand(void **state) {
               2 * ls_collective_time(&bridged, LS_ALL_GATHER, bytes, &pair).seconds);
 }
 
+static void a_network_may_be_oversubscribed(void **state) {
+  (void)state;
+  ls_cluster *cluster;
+  ls_device_facts facts;
+  ls_performance whole, third;
+  assert_int_equal(ls_cluster_read(catalog, "64xH100-SXM", &cluster, NULL), LS_OK);
+  assert_true(ls_device_facts_of(cluster->accelerator, &facts));
+  assert_int_equal(ls_performance_of(&facts, cluster, &whole, NULL), LS_OK);
+  cluster->oversubscription = 3;
+  assert_int_equal(ls_performance_of(&facts, cluster, &third, NULL), LS_OK);
+  assert_true(fabs(whole.network_per_s / third.network_per_s - 3) < 1e-12);
+}
+
 static void rows_that_lack_something_are_refused(void **state) {
   (void)state;
   ls_performance made;
@@ -167,6 +180,7 @@ int main(void) {
                                      cmocka_unit_test(traits_of_other_kernels_cost_what_they_say),
                                      cmocka_unit_test(groups_lie_on_hosts),
                                      cmocka_unit_test(collectives_by_hand),
+                                     cmocka_unit_test(a_network_may_be_oversubscribed),
                                      cmocka_unit_test(rows_that_lack_something_are_refused)};
   return cmocka_run_group_tests(tests, open_catalog, close_catalog);
 }
