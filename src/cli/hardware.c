@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <strings.h>
 
+#include "run/measure.h"
+
 /* "2xcpu-avx512_bf16": a CPU with that set of instructions, of which no memory is known. */
 static const ls_device_facts *find_cpu(const char *text, int *count) {
   static const char prefix[] = "cpu-";
@@ -31,14 +33,8 @@ static ls_status find_accelerator(ls_arena *arena, const char *text, ls_device_f
   return LS_OK;
 }
 
-ls_status ls_hardware_find(ls_arena *arena, const char *text, const ls_device_facts **facts,
-                           const char **devices, ls_error *error) {
-  ls_cluster *cluster;
-  return ls_hardware_find_cluster(arena, text, facts, devices, &cluster, error);
-}
-
-ls_status ls_hardware_find_cluster(ls_arena *arena, const char *text, const ls_device_facts **facts,
-                                   const char **devices, ls_cluster **cluster, ls_error *error) {
+static ls_status find(ls_arena *arena, const char *text, const ls_device_facts **facts,
+                      const char **devices, ls_cluster **cluster, ls_error *error) {
   *facts = NULL;
   *cluster = NULL;
   if (!text) return LS_OK;
@@ -55,6 +51,49 @@ ls_status ls_hardware_find_cluster(ls_arena *arena, const char *text, const ls_d
                    count);
   if (count && !*devices) *devices = ls_arena_printf(arena, "%d", count);
   *facts = made;
+  return LS_OK;
+}
+
+ls_status ls_hardware_find(ls_arena *arena, const char *text, const ls_device_facts **facts,
+                           const char **devices, ls_error *error) {
+  ls_cluster *cluster;
+  return find(arena, text, facts, devices, &cluster, error);
+}
+
+ls_status ls_hardware_find_cluster(ls_arena *arena, const char *text, const ls_device_facts **facts,
+                                   const char **devices, ls_cluster **cluster, ls_error *error) {
+  LS_TRY(find(arena, text, facts, devices, cluster, error));
+  if (*facts && !*cluster)
+    return ls_fail(error, LS_INPUT,
+                   "--on %s: how fast it is is not known; expected an accelerator, or no --on for "
+                   "this machine",
+                   text);
+  return LS_OK;
+}
+
+static double sheet_peak(const ls_accelerator *of, ls_dtype compute) {
+  const double *flops = of->flops_per_s;
+  return compute == LS_BF16  ? flops[LS_CATALOG_BF16]
+         : compute == LS_F16 ? flops[LS_CATALOG_FP16]
+                             : flops[LS_CATALOG_FP32];
+}
+
+ls_status ls_hardware_performance(ls_arena *arena, const ls_device_facts *facts,
+                                  const ls_cluster *cluster, ls_dtype compute, int devices,
+                                  ls_performance *performance, double *peak, ls_error *error) {
+  if (cluster) {
+    *peak = sheet_peak(cluster->accelerator, compute);
+    return ls_performance_of(facts, cluster, performance, error);
+  }
+  const ls_rates_key key = ls_measure_key(arena);
+  const char *why;
+  const ls_rates *rates = ls_rates_read(arena, &key, &why);
+  if (!rates)
+    return ls_fail(error, LS_INPUT,
+                   "this machine: %s; run `lockstep bench` first, or name others with --on", why);
+  *performance = ls_performance_here(rates, facts, key.cores, devices);
+  const double wanted = (double)devices * facts->threads;
+  *peak = performance->flops_per_s[compute] * (wanted > key.cores ? key.cores / wanted : 1);
   return LS_OK;
 }
 

@@ -3,13 +3,13 @@
  *   const ls_device_facts *facts;
  *   LS_TRY(ls_hardware_find(arena, "64xH100-SXM", &facts, &devices, error));
  *
- * `check` and `show` have it. */
+ * The commands that compile for them share it. */
 #ifndef LS_CLI_HARDWARE_H
 #define LS_CLI_HARDWARE_H
 
 #include <jansson.h>
 
-#include "cluster/cluster.h"
+#include "cost/performance.h"
 #include "session/session.h"
 
 /* The facts of the devices that `text` names, NULL where it is NULL; *devices, the text of -n,
@@ -19,10 +19,19 @@ LS_CHECKED ls_status ls_hardware_find(ls_arena *arena, const char *text,
                                       const ls_device_facts **facts, const char **devices,
                                       ls_error *error);
 
-/* The same with the cluster that they are in; NULL of CPUs. */
+/* The same with the cluster that they are in, NULL where `text` is. LS_INPUT also of CPUs, whose
+ * speed is not known. */
 LS_CHECKED ls_status ls_hardware_find_cluster(ls_arena *arena, const char *text,
                                               const ls_device_facts **facts, const char **devices,
                                               ls_cluster **cluster, ls_error *error);
+
+/* How fast these devices are, and in *peak the flops a second that MFU is of: of one device, by its
+ * data sheet, or of this machine (cluster NULL) as lockstep bench measured it, where `devices`
+ * ranks share its cores. LS_INPUT: the catalog lacks a rate, or this machine was not measured. */
+LS_CHECKED ls_status ls_hardware_performance(ls_arena *arena, const ls_device_facts *facts,
+                                             const ls_cluster *cluster, ls_dtype compute,
+                                             int devices, ls_performance *performance, double *peak,
+                                             ls_error *error);
 
 /* What a device of the stage needs and has, each with its source; nothing of this machine's. */
 void ls_hardware_print(const ls_session *session, int stage);

@@ -1,4 +1,3 @@
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,8 +9,8 @@
 #include "cluster/machine.h"
 #include "model/hub.h"
 #include "pipeline/pipeline.h"
-#include "run/measure.h"
 #include "session/prove.h"
+#include "text/number.h"
 #include "text/run_keys.h"
 #include "train/run_folder.h"
 
@@ -71,30 +70,22 @@ typedef struct asked_for {
   ls_plan_objective objective;
 } asked_for;
 
-/* A number and the factor of the letter behind it. */
-static ls_status read_number(const char *flag, const char *text, const char *letters,
-                             const double *factors, const char *as, double *value,
-                             ls_error *error) {
-  *value = 0;
-  if (!text) return LS_OK;
-  char *end;
-  *value = strtod(text, &end);
-  const char *letter = *end ? strchr(letters, *end) : NULL;
-  if (letter) *value *= factors[letter - letters], end++;
-  if (end == text || *end || !(*value > 0) || !(*value < 1e18))
-    return ls_fail(error, LS_INPUT, "%s %s: expected %s", flag, text, as);
-  return LS_OK;
+/* Text behind a flag as `read` takes it; no text leaves the value at 0. */
+static ls_status read_value(const char *flag, const char *text,
+                            bool (*read)(const char *, double *), const char *as, double *value,
+                            ls_error *error) {
+  if (!text || read(text, value)) return LS_OK;
+  return ls_fail(error, LS_INPUT, "%s %s: expected %s", flag, text, as);
 }
 
 static ls_status read_request(const request *words, asked_for *asked, ls_error *error) {
-  static const double thousands[] = {1e3, 1e6, 1e9, 1e12}, times[] = {3600, 86400, 604800};
   static const char *const objectives[] = {"time", "money", "memory"};
-  LS_TRY(read_number("--tokens", words->tokens, "KMBT", thousands, "a count, as 1B or 15T",
-                     &asked->tokens, error));
-  LS_TRY(read_number("--within", words->within, "hdw", times, "a time, as 12h, 60d or 4w",
-                     &asked->within_s, error));
-  LS_TRY(read_number("--budget", words->budget, "KMBT", thousands, "an amount, as 200000",
-                     &asked->budget, error));
+  LS_TRY(read_value("--tokens", words->tokens, ls_count_read, "a count, as 1B or 15T",
+                    &asked->tokens, error));
+  LS_TRY(read_value("--within", words->within, ls_time_read, "a time, as 12h, 60d or 4w",
+                    &asked->within_s, error));
+  LS_TRY(read_value("--budget", words->budget, ls_count_read, "an amount, as 200000",
+                    &asked->budget, error));
   if ((words->within || words->budget) && !words->tokens)
     return ls_fail(error, LS_INPUT, "%s needs --tokens: how many are to be trained on",
                    words->within ? "--within" : "--budget");
@@ -217,27 +208,6 @@ static ls_run_file *unlaid(ls_arena *arena, const ls_run_file *run, const ls_pla
   return made;
 }
 
-static ls_status find_performance(ls_arena *arena, ls_planned *of, ls_error *error) {
-  const ls_device_facts *facts = of->problem.facts;
-  const ls_dtype dtype = of->problem.base.compute;
-  if (of->cluster) {
-    const double *flops = of->cluster->accelerator->flops_per_s;
-    of->peak_flops = flops[dtype == LS_BF16  ? LS_CATALOG_BF16
-                           : dtype == LS_F16 ? LS_CATALOG_FP16
-                                             : LS_CATALOG_FP32];
-    return ls_performance_of(facts, of->cluster, &of->performance, error);
-  }
-  const ls_rates_key key = ls_measure_key(arena);
-  const char *why;
-  const ls_rates *rates = ls_rates_read(arena, &key, &why);
-  if (!rates)
-    return ls_fail(error, LS_INPUT,
-                   "this machine: %s; run `lockstep bench` first, or name others with --on", why);
-  of->performance = ls_performance_here(rates, facts, key.cores, of->problem.devices);
-  of->peak_flops = ls_rates_matmul(rates, dtype, key.cores) / of->problem.devices;
-  return LS_OK;
-}
-
 /* The devices of a machine: -n, else what --on says, else a whole host; of this one, the cores. */
 static ls_status count_devices(const asked_for *asked, const ls_run_file *run, const char *said,
                                ls_planned *of, ls_error *error) {
@@ -259,11 +229,6 @@ static ls_status pose(ls_arena *arena, const asked_for *asked, const char *on, i
   const ls_device_facts *facts;
   ls_cluster *cluster;
   LS_TRY(ls_hardware_find_cluster(arena, on, &facts, &said, &cluster, error));
-  if (facts && !cluster)
-    return ls_fail(error, LS_INPUT,
-                   "--on %s: how fast it is is not known; expected an accelerator, or no --on for "
-                   "this machine",
-                   on);
   of->cluster = cluster;
   LS_TRY(count_devices(asked, *run, said, of, error));
   if (devices) of->problem.devices = devices;
@@ -284,7 +249,8 @@ static ls_status pose(ls_arena *arena, const asked_for *asked, const char *on, i
   of->problem.limit = ls_session_limit(session);
   of->problem.objective = asked->objective;
   of->problem.all = asked->words->all;
-  LS_TRY(find_performance(arena, of, error));
+  LS_TRY(ls_hardware_performance(arena, of->problem.facts, cluster, of->problem.base.compute,
+                                 of->problem.devices, &of->performance, &of->peak_flops, error));
   if (!of->problem.held.prefetch) of->problem.base.prefetch = of->performance.waits ? 0 : 1;
   return LS_OK;
 }

@@ -6,16 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "text/number.h"
+
 enum { ROWS_SHOWN = 5, NEIGHBOURS_SHOWN = 12 };
 
 static const double gib = 1073741824.0;
 
 const char *ls_plan_duration(ls_arena *arena, double seconds) {
-  if (seconds < 1) return ls_arena_printf(arena, "%.1f ms", seconds * 1e3);
-  if (seconds < 120) return ls_arena_printf(arena, "%.3f s", seconds);
-  if (seconds < 2 * 3600) return ls_arena_printf(arena, "%.1f min", seconds / 60);
-  if (seconds < 72 * 3600) return ls_arena_printf(arena, "%.1f h", seconds / 3600);
-  return ls_arena_printf(arena, "%.1f days", seconds / 86400);
+  char text[LS_NUMBER_BYTES];
+  ls_seconds_show(text, seconds);
+  return ls_arena_strdup(arena, text);
 }
 
 static double step_tokens(const ls_planned *of) {

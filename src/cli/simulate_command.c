@@ -1,15 +1,12 @@
 #include <jansson.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "cli/command.h"
 #include "cli/hardware.h"
 #include "cli/show_timeline.h"
 #include "cli/simulate_against.h"
-#include "run/measure.h"
 #include "sim/sim.h"
 #include "text/number.h"
 #include "watch/timeline.h"
@@ -122,58 +119,10 @@ static ls_status read_links(const char *text, ls_sim_options *options, ls_error 
   return LS_OK;
 }
 
-/* "1B", "300M", "2.5T": a count. */
-static ls_status read_tokens(const char *text, double *tokens, ls_error *error) {
-  *tokens = 0;
-  if (!text) return LS_OK;
-  char *end;
-  *tokens = strtod(text, &end);
-  static const char units[] = "KMBT";
-  const char *unit = *end ? strchr(units, *end & ~0x20) : NULL;
-  if (unit) *tokens *= pow(1000, (double)(unit - units + 1)), end++;
-  if (end == text || *end || !(*tokens >= 1) || !(*tokens < 1e18))
-    return ls_fail(error, LS_INPUT, "--tokens %s: expected a count, as 1B or 300M", text);
-  return LS_OK;
-}
-
-/* Of the type that the layout computes in. */
-static double peak_of(const ls_accelerator *of, ls_dtype dtype) {
-  const double *flops = of->flops_per_s;
-  return dtype == LS_BF16  ? flops[LS_CATALOG_BF16]
-         : dtype == LS_F16 ? flops[LS_CATALOG_FP16]
-                           : flops[LS_CATALOG_FP32];
-}
-
-static ls_status performance_of(ls_session *session, const ls_cluster *cluster,
-                                ls_performance *performance, double *peak, ls_error *error) {
-  const ls_dtype dtype = session->layout.compute;
-  if (cluster) {
-    *peak = peak_of(cluster->accelerator, dtype);
-    return ls_performance_of(session->on, cluster, performance, error);
-  }
-  const ls_rates_key key = ls_measure_key(session->arena);
-  const char *why;
-  const ls_rates *rates = ls_rates_read(session->arena, &key, &why);
-  if (!rates)
-    return ls_fail(error, LS_INPUT,
-                   "this machine: %s; run `lockstep bench` first, or name others "
-                   "with --on",
-                   why);
-  const ls_device_facts *facts = session->on ? session->on : &session->device.facts;
-  *performance = ls_performance_here(rates, facts, key.cores, session->devices);
-  const double wanted = (double)session->devices * facts->threads;
-  *peak = performance->flops_per_s[dtype] * (wanted > key.cores ? key.cores / wanted : 1);
-  return LS_OK;
-}
-
-/* A duration as people say it: "1.234 s", "3.2 h". */
 static const char *duration(ls_arena *arena, double seconds) {
-  if (seconds < 1e-3) return ls_arena_printf(arena, "%.1f us", seconds * 1e6);
-  if (seconds < 1) return ls_arena_printf(arena, "%.1f ms", seconds * 1e3);
-  if (seconds < 120) return ls_arena_printf(arena, "%.3f s", seconds);
-  if (seconds < 2 * 3600) return ls_arena_printf(arena, "%.1f min", seconds / 60);
-  if (seconds < 72 * 3600) return ls_arena_printf(arena, "%.1f h", seconds / 3600);
-  return ls_arena_printf(arena, "%.1f days", seconds / 86400);
+  char text[LS_NUMBER_BYTES];
+  ls_seconds_show(text, seconds);
+  return ls_arena_strdup(arena, text);
 }
 
 static double mfu(const answer *of) {
@@ -351,24 +300,21 @@ static ls_status simulate(ls_arena *arena, const ls_words *words, void *given, l
   if (asked->timeline) LS_TRY(ls_command_check_file("--timeline", asked->timeline, error));
   answer made = {0};
   made.tokens_text = asked->tokens;
-  LS_TRY(read_tokens(asked->tokens, &made.tokens, error));
+  if (asked->tokens && !ls_count_read(asked->tokens, &made.tokens))
+    return ls_fail(error, LS_INPUT, "--tokens %s: expected a count, as 1B or 300M", asked->tokens);
   ls_run_file *run;
   LS_TRY(ls_command_run_file(arena, words, &run, error));
   int devices;
   const ls_device_facts *facts;
   ls_cluster *cluster;
   LS_TRY(ls_hardware_find_cluster(arena, asked->on, &facts, &asked->devices, &cluster, error));
-  if (facts && !cluster)
-    return ls_fail(error, LS_INPUT,
-                   "--on %s: how fast it is is not known; expected an accelerator, "
-                   "or no --on for this machine",
-                   asked->on);
   LS_TRY(ls_command_devices(asked->devices, run, &devices, error));
   if (cluster) LS_TRY(ls_cluster_resize(cluster, devices, error));
   ls_session *session;
   LS_TRY(ls_session_create_on(arena, run, devices, devices, facts, &session, error));
   ls_performance performance;
-  LS_TRY(performance_of(session, cluster, &performance, &made.peak_flops, error));
+  LS_TRY(ls_hardware_performance(arena, &session->device.facts, cluster, session->layout.compute,
+                                 devices, &performance, &made.peak_flops, error));
   ls_sim_options options = {.records = asked->timeline || asked->against};
   LS_TRY(read_slow(arena, asked->slow, session, performance.per_host, &options, error));
   LS_TRY(read_links(asked->link, &options, error));

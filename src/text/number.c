@@ -1,5 +1,6 @@
 #include "text/number.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -70,4 +71,42 @@ void ls_size_show(char text[LS_NUMBER_BYTES], double bytes) {
     return;
   }
   snprintf(text, LS_NUMBER_BYTES, "%.0f B", bytes);
+}
+
+void ls_seconds_show(char text[LS_NUMBER_BYTES], double seconds) {
+  static const struct {
+    double below, unit;
+    int digits;
+    const char *name;
+  } shown[] = {
+      {1e-3, 1e-6, 1, "us"},      {1, 1e-3, 1, "ms"},          {120, 1, 3, "s"},
+      {2 * 3600.0, 60, 1, "min"}, {72 * 3600.0, 3600, 1, "h"}, {INFINITY, 86400, 1, "days"}};
+  size_t i = 0;
+  while (i + 1 < sizeof shown / sizeof *shown && !(seconds < shown[i].below)) i++;
+  snprintf(text, LS_NUMBER_BYTES, "%.*f %s", shown[i].digits, seconds / shown[i].unit,
+           shown[i].name);
+}
+
+/* A number that may have one of the letters behind it, and that times its factor. */
+static bool read_scaled(const char *text, const char *letters, const double *factors,
+                        double *value) {
+  char digits[LS_NUMBER_BYTES];
+  const size_t length = strlen(text);
+  if (!length || length >= sizeof digits) return false;
+  memcpy(digits, text, length + 1);
+  const char *letter = strchr(letters, toupper((unsigned char)digits[length - 1]));
+  if (letter) digits[length - 1] = 0;
+  if (!ls_number_read(digits, value)) return false;
+  if (letter) *value *= factors[letter - letters];
+  return *value > 0 && *value < 1e18;
+}
+
+bool ls_count_read(const char *text, double *count) {
+  static const double thousands[] = {1e3, 1e6, 1e9, 1e12};
+  return read_scaled(text, "KMBT", thousands, count);
+}
+
+bool ls_time_read(const char *text, double *seconds) {
+  static const double times[] = {3600, 86400, 604800};
+  return read_scaled(text, "HDW", times, seconds);
 }

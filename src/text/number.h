@@ -30,4 +30,14 @@ void ls_size_write(char text[LS_NUMBER_BYTES], int64_t bytes);
 /* To one digit after the point, for people: "812.4 MiB". */
 void ls_size_show(char text[LS_NUMBER_BYTES], double bytes);
 
+/* How long something takes, for people: "812.4 us", "1.234 s", "3.2 h", "60.1 days". */
+void ls_seconds_show(char text[LS_NUMBER_BYTES], double seconds);
+
+/* A count with a power of 1000 behind it, in either case: "300M", "1B", "2.5T"; positive and below
+ * 1e18; the whole text or false. */
+bool ls_count_read(const char *text, double *count);
+
+/* A time as Slurm's users think of it: "12h", "60d", "4w" in seconds; plain numbers are seconds. */
+bool ls_time_read(const char *text, double *seconds);
+
 #endif

@@ -108,12 +108,52 @@ static void sizes_have_units(void **state) {
   assert_string_equal(text, "12 B");
 }
 
+static void seconds_are_shown_in_their_unit(void **state) {
+  (void)state;
+  static const struct {
+    double seconds;
+    const char *text;
+  } cases[] = {{812.44e-6, "812.4 us"}, {0.25, "250.0 ms"},     {1, "1.000 s"},
+               {119.9, "119.900 s"},    {600, "10.0 min"},      {7200, "2.0 h"},
+               {259200, "3.0 days"},    {INFINITY, "inf days"}, {0, "0.0 us"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char text[LS_NUMBER_BYTES];
+    ls_seconds_show(text, cases[i].seconds);
+    assert_string_equal(text, cases[i].text);
+  }
+}
+
+static void counts_and_times_have_a_letter(void **state) {
+  (void)state;
+  static const struct {
+    const char *text;
+    double value;
+  } counts[] = {{"1B", 1e9}, {"300m", 3e8}, {"2.5T", 2.5e12}, {"7k", 7e3}, {"1e6", 1e6}},
+    times[] = {{"12h", 43200}, {"60d", 5184000}, {"4W", 2419200}, {"90", 90}};
+  static const char *const bad[] = {"", "B", "-1B", "0", "1BB", "1 B", "nan", "1e30", "1x", "1B "};
+  double value;
+  for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+    assert_true(ls_count_read(counts[i].text, &value));
+    assert_float_equal(value, counts[i].value, 0);
+  }
+  for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
+    assert_true(ls_time_read(times[i].text, &value));
+    assert_float_equal(value, times[i].value, 0);
+  }
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    assert_false(ls_count_read(bad[i], &value));
+    assert_false(ls_time_read(bad[i], &value));
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(numbers_come_back_from_their_shortest_text),
       cmocka_unit_test(only_numbers_are_read),
       cmocka_unit_test(a_locale_changes_nothing),
       cmocka_unit_test(sizes_have_units),
+      cmocka_unit_test(seconds_are_shown_in_their_unit),
+      cmocka_unit_test(counts_and_times_have_a_letter),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
