@@ -72,6 +72,7 @@ typedef struct ls_plan_row {
   int64_t bytes; /* of a device of the stage that needs most */
   int stage;
   bool fits;
+  bool proved;        /* check says that its programs are this model's */
   double estimated_s; /* before it was compiled; 0: it was not estimated */
   int64_t estimated_bytes;
   int64_t work; /* instructions and actions that were compiled for it */
@@ -83,6 +84,8 @@ typedef struct ls_plan {
   int64_t candidates;             /* that were estimated */
   int classes, compiled;          /* that were costed; layouts that were compiled whole */
   int64_t work;                   /* instructions and actions of these */
+  int refuted;                    /* rows that check refused, which are left out */
+  ls_error refutation;            /* of the first of these: why */
 } ls_plan;
 
 /* LS_INPUT: no layout of so many devices has what is held; says which key cannot be. Where none
@@ -95,6 +98,18 @@ LS_CHECKED ls_status ls_plan_make(ls_arena *arena, const ls_plan_problem *proble
 LS_CHECKED ls_status ls_plan_measure(const ls_plan_problem *problem, const ls_layout *layout,
                                      const ls_sim_options *faster, ls_plan_row *row,
                                      ls_error *error);
+
+/* Proves a row's programs of step and evaluation, and that its state is saved and loaded right;
+ * does nothing where that was done. LS_REFUTED: says what is wrong. */
+LS_CHECKED ls_status ls_plan_prove(const ls_plan_problem *problem, ls_plan_row *row,
+                                   ls_error *error);
+
+/* The same of the first `count` rows that fit: those that are refuted are left out of the plan, so
+ * that another row takes their place. */
+void ls_plan_prove_rows(const ls_plan_problem *problem, ls_plan *plan, int count);
+
+/* The row that needs the least memory, whether it fits or not; NULL: there is none. */
+const ls_plan_row *ls_plan_least(const ls_plan *plan);
 
 /* A candidate before it is compiled. */
 typedef struct ls_plan_candidate {

@@ -51,10 +51,37 @@ static void what_does_not_fit_is_no_row(void **state) {
   ls_arena_destroy(&arena);
 }
 
+/* As many rows are proved as are asked for. On an engine with one queue for all messages 1F1B never
+ * ends: check refuses its rows, and they are rows no more. */
+static void what_is_refuted_is_no_row(void **state) {
+  (void)state;
+  static const ls_queues one = {"one", LS_QUEUE_FOR_ALL, .holds = true, .most_sends = 0};
+  ls_arena *arena = ls_arena_create();
+  task posed;
+  pose(arena, "llama-3m", 8, "4xA100-SXM-80:4", &posed);
+  posed.problem.held.schedule = posed.problem.held.axis[0] = true;
+  posed.problem.base.schedule = "1f1b";
+  posed.problem.base.pp = 2;
+  posed.problem.held.microbatches = 4;
+  ls_plan *found = plan(arena, &posed.problem);
+  const int all = found->rows.count;
+  assert_true(all > 3);
+  ls_plan_prove_rows(&posed.problem, found, 3);
+  assert_int_equal(found->rows.count, all);
+  for (int r = 0; r < all; r++) assert_int_equal(found->rows.items[r].proved, r < 3);
+  posed.facts.queues = &one;
+  ls_plan_prove_rows(&posed.problem, found, all);
+  assert_int_equal(found->rows.count, 3);
+  assert_int_equal(found->refuted, all - 3);
+  assert_non_null(strstr(found->refutation.text, "stage"));
+  ls_arena_destroy(&arena);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(what_is_held_stays),
       cmocka_unit_test(what_does_not_fit_is_no_row),
+      cmocka_unit_test(what_is_refuted_is_no_row),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,169 @@
+/* Rows: a layout compiled whole, simulated, held against a device's memory, and proved. */
+#include <math.h>
+#include <string.h>
+
+#include "check/check.h"
+#include "cost/cost.h"
+#include "plan/plan.h"
+#include "run/rank.h"
+#include "session/prove.h"
+
+const char *ls_plan_term_name(ls_plan_term term) {
+  static const char *const names[] = {
+#define LS_PLAN_NAME(suffix, name) name,
+      LS_PLAN_TERMS(LS_PLAN_NAME)
+#undef LS_PLAN_NAME
+  };
+  return names[term];
+}
+
+const char *ls_plan_print(ls_arena *arena, const ls_plan_row *row) {
+  const ls_layout *of = &row->layout;
+  const char *text = "";
+  if (of->pp > 1 && of->chunks > 1)
+    text = ls_arena_printf(arena, "pp %d (%s, %d chunks), ", of->pp, of->schedule, of->chunks);
+  else if (of->pp > 1)
+    text = ls_arena_printf(arena, "pp %d (%s), ", of->pp, of->schedule);
+  if (of->tp > 1) text = ls_arena_printf(arena, "%stp %d, ", text, of->tp);
+  const int shards = ls_layout_shards(of), replicas = ls_layout_data_ranks(of) / shards;
+  if (replicas > 1 && shards > 1)
+    text = ls_arena_printf(arena, "%sdp %d x %d", text, replicas, shards);
+  else
+    text = ls_arena_printf(arena, "%sdp %d", text, ls_layout_data_ranks(of));
+  if (of->zero) text = ls_arena_printf(arena, "%s %s", text, ls_zero_name(of->zero));
+  text = ls_arena_printf(arena, "%s, micro-batch %lld", text, (long long)row->micro_batch);
+  const char *again = ls_plan_recompute_name(of);
+  if (strcmp(again, "none") != 0) text = ls_arena_printf(arena, "%s, recompute %s", text, again);
+  if (of->zero == 3 && of->gather == LS_WHEN_STEP)
+    text = ls_arena_printf(arena, "%s, gathered once", text);
+  if (of->prefetch > 1) text = ls_arena_printf(arena, "%s, prefetch %d", text, of->prefetch);
+  if (of->offload.optimizer)
+    text = ls_arena_printf(arena, "%s, optimizer on the %s", text,
+                           ls_tier_name(of->offload.optimizer));
+  return text;
+}
+
+static ls_plan_term term_of(const ls_mesh *mesh, const ls_sim_cause *cause) {
+  if (ls_collective_moves(cause->collective)) return LS_PLAN_TIERS;
+  if (ls_collective_is_message(cause->collective)) return LS_PLAN_STAGES;
+  const ls_axes axes = ls_mesh_active(mesh, cause->axes);
+  if (axes & ls_mesh_axes(mesh, LS_MESH_TENSOR)) return LS_PLAN_TENSOR;
+  return axes & ls_mesh_data(mesh) ? LS_PLAN_DATA : LS_PLAN_STAGES;
+}
+
+static ls_plan_term term_of_kind(int kind) {
+  switch (kind) {
+    case LS_ACTION_FORWARD: return LS_PLAN_FORWARD;
+    case LS_ACTION_BACKWARD:
+    case LS_ACTION_INPUT:
+    case LS_ACTION_WEIGHT: return LS_PLAN_BACKWARD;
+    case LS_ACTION_RECOMPUTE: return LS_PLAN_RECOMPUTE;
+    default: return LS_PLAN_UPDATE;
+  }
+}
+
+static void add_terms(const ls_simulation *made, const ls_mesh *mesh, double *terms) {
+  double known = 0;
+  for (int s = 0; s < made->stages; s++) {
+    const ls_sim_stage *stage = &made->stage[s];
+    for (int kind = 0; kind < LS_ACTION_COUNT_OF_KINDS; kind++)
+      terms[term_of_kind(kind)] += stage->by_kind[kind] / made->stages;
+    for (int c = 0; c < stage->causes.count; c++)
+      terms[term_of(mesh, &stage->causes.items[c])] +=
+          stage->causes.items[c].exposed / made->stages;
+  }
+  for (int t = 0; t < LS_PLAN_IDLE; t++) known += terms[t];
+  terms[LS_PLAN_IDLE] = fmax(made->seconds - known, 0);
+}
+
+static void measure_memory(const ls_compiled *compiled, int64_t limit, ls_plan_row *row) {
+  for (int s = 0; s < compiled->layout.pp; s++) {
+    const ls_program *programs[LS_COMPILED_PROGRAMS];
+    for (int p = 0; p < LS_COMPILED_PROGRAMS; p++) programs[p] = compiled->stages[p][s];
+    const int64_t bytes = ls_rank_bytes_needed(programs, LS_COMPILED_PROGRAMS, LS_TIER_DEVICE) +
+                          compiled->workspace[s] + compiled->overhead[s];
+    if (bytes <= row->bytes) continue;
+    row->bytes = bytes;
+    row->stage = s;
+  }
+  row->fits = !limit || row->bytes <= limit;
+}
+
+/* The training as rows have it: recomputation is the layout's. */
+static ls_training training_of(const ls_plan_problem *problem) {
+  ls_training training = *problem->training;
+  training.budget = 0;
+  return training;
+}
+
+static ls_status measure(ls_arena *arena, const ls_plan_problem *problem, const ls_layout *layout,
+                         const ls_sim_options *faster, ls_plan_row *row, ls_error *error) {
+  ls_compiled compiled;
+  const ls_training training = training_of(problem);
+  *row = (ls_plan_row){.layout = *layout};
+  row->micro_batch = training.batch / ls_layout_data_ranks(layout) / layout->microbatches;
+  LS_TRY(ls_compile(arena, &training, layout, problem->facts, &compiled, error));
+  measure_memory(&compiled, problem->limit, row);
+  ls_simulation *made;
+  const ls_program *const *stages = compiled.stages[LS_COMPILED_STEP];
+  LS_TRY(ls_simulate(arena, stages, problem->performance, faster, &made, error));
+  row->seconds = made->seconds;
+  row->flops = stages[0]->flops;
+  add_terms(made, &stages[0]->mesh, row->terms);
+  for (int s = 0; s < layout->pp; s++)
+    row->work += stages[s]->instructions.count + stages[s]->actions.count;
+  return LS_OK;
+}
+
+ls_status ls_plan_measure(const ls_plan_problem *problem, const ls_layout *layout,
+                          const ls_sim_options *faster, ls_plan_row *row, ls_error *error) {
+  ls_arena *arena = ls_arena_create();
+  const ls_status status = measure(arena, problem, layout, faster, row, error);
+  ls_arena_destroy(&arena);
+  return status;
+}
+
+static ls_status prove(ls_arena *arena, const ls_plan_problem *problem, const ls_plan_row *row,
+                       ls_error *error) {
+  ls_compiled compiled;
+  const ls_training training = training_of(problem);
+  LS_TRY(ls_compile(arena, &training, &row->layout, problem->facts, &compiled, error));
+  for (int p = 0; p < LS_COMPILED_PROGRAMS; p++)
+    LS_TRY(ls_check_on(problem->facts->queues, compiled.graph, &compiled.layout, compiled.stages[p],
+                       NULL, error));
+  LS_TRY(ls_check_shared(compiled.stages[LS_COMPILED_STEP], compiled.stages[LS_COMPILED_EVALUATE],
+                         compiled.layout.pp, error));
+  ls_saving_report report = {0};
+  return ls_prove_saving(training.model, compiled.graph, compiled.stages[LS_COMPILED_STEP],
+                         compiled.layout.pp, &report, error);
+}
+
+ls_status ls_plan_prove(const ls_plan_problem *problem, ls_plan_row *row, ls_error *error) {
+  if (row->proved) return LS_OK;
+  ls_arena *arena = ls_arena_create();
+  const ls_status status = prove(arena, problem, row, error);
+  row->proved = status == LS_OK;
+  ls_arena_destroy(&arena);
+  return status;
+}
+
+void ls_plan_prove_rows(const ls_plan_problem *problem, ls_plan *plan, int count) {
+  for (int r = 0; r < plan->rows.count && r < count;) {
+    ls_error found = {0};
+    if (ls_plan_prove(problem, &plan->rows.items[r], &found) == LS_OK) {
+      r++;
+      continue;
+    }
+    if (!plan->refuted++) plan->refutation = found;
+    plan->rows.count--;
+    memmove(&plan->rows.items[r], &plan->rows.items[r + 1],
+            sizeof *plan->rows.items * (size_t)(plan->rows.count - r));
+  }
+}
+
+const ls_plan_row *ls_plan_least(const ls_plan *plan) {
+  const ls_plan_row *least = plan->too_large.count ? &plan->too_large.items[0] : NULL;
+  for (int r = 0; r < plan->rows.count; r++)
+    if (!least || plan->rows.items[r].bytes < least->bytes) least = &plan->rows.items[r];
+  return least;
+}
