@@ -11,23 +11,7 @@
 
 #include <cmocka.h>
 
-static ls_arena *arena;
-static ls_catalog *catalog;
-
-static int open_catalog(void **state) {
-  (void)state;
-  arena = ls_arena_create();
-  ls_error error = {0};
-  const ls_status status = ls_catalog_read(arena, NULL, &catalog, &error);
-  if (status != LS_OK) print_error("%s\n", error.text);
-  return status;
-}
-
-static int close_catalog(void **state) {
-  (void)state;
-  ls_arena_destroy(&arena);
-  return 0;
-}
+#include "support/test_catalog.h"
 
 static void test_rows(void **state) {
   (void)state;

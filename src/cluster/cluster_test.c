@@ -10,20 +10,7 @@
 
 #include <cmocka.h>
 
-static ls_arena *arena;
-static ls_catalog *catalog;
-
-static int open_catalog(void **state) {
-  (void)state;
-  arena = ls_arena_create();
-  return ls_catalog_read(arena, NULL, &catalog, NULL);
-}
-
-static int close_catalog(void **state) {
-  (void)state;
-  ls_arena_destroy(&arena);
-  return 0;
-}
+#include "support/test_catalog.h"
 
 static ls_cluster *read_cluster(const char *text) {
   ls_cluster *cluster;

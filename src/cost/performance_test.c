@@ -9,20 +9,7 @@
 
 #include <cmocka.h>
 
-static ls_arena *arena;
-static ls_catalog *catalog;
-
-static int open_catalog(void **state) {
-  (void)state;
-  arena = ls_arena_create();
-  return ls_catalog_read(arena, NULL, &catalog, NULL);
-}
-
-static int close_catalog(void **state) {
-  (void)state;
-  ls_arena_destroy(&arena);
-  return 0;
-}
+#include "support/test_catalog.h"
 
 static ls_status read_performance(const char *text, ls_performance *made, ls_error *error) {
   ls_cluster *cluster;
