@@ -1,12 +1,13 @@
 /* Predicts published measurements and says how far off it is, by source.
  *
- *   build/bench/published ROWS.csv [--rows] [--half fitted|shown] [--report] [--fit]
+ *   build/bench/published ROWS.csv [--rows] [--half fitted|shown] [--report] [--intervals] [--fit]
  *
  * ROWS.csv: one measurement a row, with a header (source, layers, hidden, heads, ..., metric,
  * value). Each is compiled as it is laid out there and simulated on the catalog's machine. `value`
  * and `notes` are read after everything is predicted. --rows prints every row. --half: only the
  * rows whose hash is even (on which the families' constants were fitted), or odd. --report: as
- * Markdown, the half that was not fitted. --fit: searches the families' constants on the other. */
+ * Markdown, the half that was not fitted. --intervals: as src/sim/interval.c has them. --fit:
+ * searches the families' constants on the other half. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +15,7 @@
 
 #include "base/file.h"
 #include "published/families.h"
+#include "sim/interval.h"
 #include "sim/sim.h"
 
 /* A row that is compiled. */
@@ -40,6 +42,7 @@ static ls_status prepare(ls_catalog *catalog, const published_table *of, publish
   made->row = row;
   LS_TRY(published_case_make(catalog, of, row, &made->is, error));
   row->capacity = (double)made->is.accelerator.memory_mib / 1024;
+  row->machines = (int)ls_interval_kind_of(made->is.cluster, made->is.cluster->devices);
   if (published_kind_of(of, row) == PUBLISHED_MEMORY) return LS_OK;
   const ls_training training = {.model = &made->is.model,
                                 .batch = made->is.batch,
@@ -228,6 +231,28 @@ static void print_scores(ls_arena *arena, const published_table *of, published_k
            100 * all.median, 100 * all.p90, 100 * all.worst, 100 * all.bias);
 }
 
+/* The table that error bars are made from, for people or as the source has it. */
+static void print_intervals(ls_arena *arena, const published_table *of, bool source) {
+  static const char *const suffixes[] = {
+#define SUFFIX(suffix) #suffix,
+      LS_INTERVALS(SUFFIX)
+#undef SUFFIX
+  };
+  if (!source)
+    printf(
+        "\n### Measured over predicted step time\n\n| machines | rows | sources | a tenth is "
+        "below | median | a tenth is above |\n|---|---|---|---|---|---|\n");
+  for (int k = 0; k < LS_INTERVAL_KINDS; k++) {
+    const published_spread found = published_spread_of(arena, of, k);
+    if (source)
+      printf("    [LS_INTERVAL_%s] = {\"%s\", %d, %d, %.2f, %.2f},\n", suffixes[k],
+             ls_intervals[k].machines, found.rows, found.sources, found.low, found.high);
+    else
+      printf("| %s | %d | %d | %.2f | %.2f | %.2f |\n", ls_intervals[k].machines, found.rows,
+             found.sources, found.low, found.middle, found.high);
+  }
+}
+
 static void print_row(const published_table *of, const published_row *row) {
   static const char *const columns[] = {
       "source", "model",      "n_gpus",      "gpu",     "tp",        "pp",       "vpp",
@@ -339,7 +364,7 @@ static bool is_asked(const published_table *of, const published_row *row, const 
 
 typedef struct options {
   const char *path, *half;
-  bool rows, report, fit;
+  bool rows, report, intervals, fit;
 } options;
 
 static void run(ls_arena *arena, ls_catalog *catalog, const char *text, const options *asked) {
@@ -356,9 +381,20 @@ static void run(ls_arena *arena, ls_catalog *catalog, const char *text, const op
     return;
   }
   predict_all(arena, catalog, &of);
+  if (asked->intervals) {
+    print_intervals(arena, &of, true);
+    return;
+  }
   for (int i = 0; asked->rows && i < of.rows.count; i++) print_row(&of, &of.rows.items[i]);
   if (asked->report) print_families();
   print_scores(arena, &of, PUBLISHED_TIME);
+  print_intervals(arena, &of, false);
+  if (asked->report)
+    printf(
+        "\n`plan` and `simulate` print these as the error bar of their step times "
+        "(`src/sim/interval.c`, made by `--half shown --intervals`). The rows have their "
+        "software's constants; Lockstep's own kernels have none. Most of the cards without peer "
+        "access trained adapters.\n");
   print_scores(arena, &of, PUBLISHED_MEMORY);
   if (asked->report) print_worst(arena, &of);
   print_why(&of);
@@ -371,6 +407,8 @@ int main(int count, char **words) {
       asked.rows = true;
     else if (strcmp(words[i], "--report") == 0)
       asked.report = true;
+    else if (strcmp(words[i], "--intervals") == 0)
+      asked.intervals = true;
     else if (strcmp(words[i], "--fit") == 0)
       asked.fit = true;
     else if (strcmp(words[i], "--half") == 0 && i + 1 < count)

@@ -51,7 +51,7 @@ void published_read(ls_arena *arena, const char *text, published_table *made) {
   while (*at == '\n') at++;
   while (*at) {
     published_row *row = LS_APPEND(arena, &made->rows);
-    *row = (published_row){.measured = NAN};
+    *row = (published_row){.measured = NAN, .machines = -1};
     for (int c = 0; c < made->column_count && (name = next_cell(arena, &at)); c++)
       row->cells[c] = name;
     at += strcspn(at, "\n");
@@ -153,6 +153,35 @@ published_score published_judge(ls_arena *arena, const published_table *of, cons
   made.p90 = fabs(errors[(int)ceil(0.9 * made.done) - 1]);
   made.worst = fabs(errors[made.done - 1]);
   made.tau = tau(done, made.done);
+  return made;
+}
+
+/* Of sorted ones, between those that are nearest. */
+static double quantile(const double *sorted, int count, double share) {
+  const double at = share * (count - 1);
+  const int below = (int)at, above = below + 1 < count ? below + 1 : below;
+  return sorted[below] + (at - below) * (sorted[above] - sorted[below]);
+}
+
+published_spread published_spread_of(ls_arena *arena, const published_table *of, int machines) {
+  published_spread made = {0};
+  double *ratios = LS_NEW_ARRAY(arena, double, of->rows.count + 1);
+  published_table used = {.column_count = of->column_count};
+  memcpy(used.columns, of->columns, sizeof used.columns);
+  for (int i = 0; i < of->rows.count; i++) {
+    const published_row *row = &of->rows.items[i];
+    if (row->why || row->machines != machines || !(row->measured > 0) ||
+        published_kind_of(of, row) != PUBLISHED_TIME)
+      continue;
+    ratios[made.rows++] = row->measured / row->predicted;
+    *LS_APPEND(arena, &used.rows) = *row;
+  }
+  if (!made.rows) return made;
+  published_sources(arena, &used, &made.sources);
+  qsort(ratios, (size_t)made.rows, sizeof *ratios, by_value);
+  made.low = quantile(ratios, made.rows, 0.1);
+  made.middle = quantile(ratios, made.rows, 0.5);
+  made.high = quantile(ratios, made.rows, 0.9);
   return made;
 }
 

@@ -25,6 +25,7 @@ typedef struct published_row {
   double capacity;    /* of a device, in GiB */
   double flops, peak; /* of the step as its publisher counts, and a second of a device at best */
   bool out_of_memory; /* that was measured */
+  int machines;       /* an ls_interval_kind; -1: not known */
   const char *why;    /* it cannot be done; NULL: it was */
 } published_row;
 
@@ -66,6 +67,14 @@ typedef struct published_score {
 
 published_score published_judge(ls_arena *arena, const published_table *of, const char *source,
                                 published_kind kind);
+
+/* Measured over predicted, of the times of one kind of machine. */
+typedef struct published_spread {
+  int rows, sources;
+  double low, middle, high; /* a tenth is below low, a tenth above high */
+} published_spread;
+
+published_spread published_spread_of(ls_arena *arena, const published_table *of, int machines);
 
 /* predicted / measured - 1 */
 double published_error(const published_row *row);
