@@ -78,7 +78,7 @@ static void take_row(ls_catalog *catalog, ls_cluster *cluster) {
   cluster->per_host = of->host_devices ? (int)of->host_devices : 1;
   cluster->host_link = ls_catalog_link(catalog, of->host_link);
   cluster->host_bytes_per_s = of->host_bytes_per_s;
-  if (!cluster->host_bytes_per_s && cluster->host_link)
+  if (!(cluster->host_bytes_per_s > 0) && cluster->host_link)
     cluster->host_bytes_per_s = cluster->host_link->bytes_per_s;
   cluster->peer = ls_catalog_link(catalog, of->peer);
   cluster->beyond = ls_catalog_link(catalog, of->peer_beyond);
@@ -150,7 +150,7 @@ static ls_status take_said(ls_catalog *catalog, ls_cluster *cluster, const clust
   LS_TRY(link_named(catalog, cluster, said->peer, &cluster->peer, error));
   if (said->peer) cluster->beyond = NULL, cluster->peer_devices = 0, cluster->peer_bytes_per_s = 0;
   if (said->peer_bytes_per_s > 0) cluster->peer_bytes_per_s = said->peer_bytes_per_s;
-  if (!cluster->peer_bytes_per_s && cluster->peer)
+  if (!(cluster->peer_bytes_per_s > 0) && cluster->peer)
     cluster->peer_bytes_per_s = cluster->peer->bytes_per_s;
   cluster->peer_access = said->access;
   LS_TRY(link_named(catalog, cluster, said->network, &cluster->network, error));
