@@ -66,7 +66,7 @@ static void schedules_take_what_their_lists_say(void **state) {
               ls_pipeline_times_make(arena, pipeline, &ls_pipeline_unit_costs, &times, &error),
               LS_OK);
           ls_model_config config;
-          assert_true(ls_model_preset("llama-3m", &config));
+          assert_int_equal(ls_model_find(arena, "llama-3m", &config, &error), LS_OK);
           config.layers = stages * pipeline->chunks;
           const ls_compiled compiled = compile(arena, &config, microbatches, &layout);
           ls_simulation *simulation;
@@ -326,14 +326,14 @@ static void faster_is_never_slower(void **state) {
     layout.microbatches = layout.pp * (1 + draw(3));
     if (layout.pp > 1) layout.schedule = schedules[draw(5)];
     ls_model_config config;
-    assert_true(ls_model_preset("llama-3m", &config));
+    ls_error error = {0};
+    assert_int_equal(ls_model_find(arena, "llama-3m", &config, &error), LS_OK);
     config.layers = 8;
     const ls_training training = {
         .model = &config,
         .batch = (int64_t)layout.microbatches * ls_layout_data_ranks(&layout),
         .sequence = 64};
     ls_compiled compiled;
-    ls_error error = {0};
     if (ls_compile(arena, &training, &layout, ls_device_facts_cpu("plain"), &compiled, &error) ==
         LS_OK) {
       const ls_performance base = {.flops_per_s = {[LS_F32] = 1e12},

@@ -142,8 +142,8 @@ static bool is_gated(const char *model, double ffn, double hidden) {
   return strstr(model, "lama") || strstr(model, "qwen") || strstr(model, "mistral");
 }
 
-static void read_model(const published_table *of, const published_row *row,
-                       const published_family *family, published_case *made) {
+static ls_status read_model(ls_arena *arena, const published_table *of, const published_row *row,
+                            const published_family *family, published_case *made, ls_error *error) {
   const double hidden = published_number(of, row, "hidden", 0);
   const double ffn = published_number(of, row, "ffn_hidden", 4 * hidden);
   const char *name = published_cell(of, row, "model");
@@ -153,7 +153,7 @@ static void read_model(const published_table *of, const published_row *row,
   made->adapters =
       family->adapters || (strcmp(published_cell(of, row, "source"), "MLPerf-training") == 0 &&
                            strncmp(name, "llama2", 6) == 0);
-  ls_model_preset(made->gated ? "llama3-8b" : "gpt2-124m", model);
+  LS_TRY(ls_model_find(arena, made->gated ? "llama3-8b" : "gpt2-124m", model, error));
   model->width = (int64_t)hidden;
   model->layers = (int64_t)published_number(of, row, "layers", 0);
   model->heads = (int64_t)published_number(of, row, "heads", 0);
@@ -166,6 +166,7 @@ static void read_model(const published_table *of, const published_row *row,
   model->vocabulary = (int64_t)published_number(of, row, "vocab", vocabulary);
   model->positions = (int64_t)published_number(of, row, "seq_len", 0);
   model->layer_kinds = NULL;
+  return LS_OK;
 }
 
 static ls_status read_layout(const published_table *of, const published_row *row,
@@ -292,7 +293,7 @@ ls_status published_case_make(ls_catalog *catalog, const published_table *of,
     return ls_fail(error, LS_INPUT, "context parallelism");
   if (published_number(of, row, "ep", 1) > 1) return ls_fail(error, LS_INPUT, "expert parallelism");
   LS_TRY(read_machine(catalog, of, row, made, error));
-  read_model(of, row, family, made);
+  LS_TRY(read_model(catalog->arena, of, row, family, made, error));
   LS_TRY(read_layout(of, row, family, made, error));
   read_traits(of, row, family, made);
   return LS_OK;

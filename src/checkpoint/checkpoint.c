@@ -169,10 +169,9 @@ static ls_status open_sets(void *context, ls_round_message *message, ls_error *e
 static ls_status begin(void *context, ls_round_message *message, ls_error *error) {
   saver *self = context;
   const ls_checkpoint_extra *extra = self->extra;
-  const char *config;
   LS_TRY(ls_directory_remove(self->aside, error));
   LS_TRY(ls_directory_make(self->aside, error));
-  LS_TRY(ls_model_config_text(self->arena, &self->session->config, self->dtype, &config, error));
+  const char *config = ls_model_config_text(self->arena, &self->session->config, self->dtype);
   LS_TRY(write_text(self, "config.json", config, error));
   if (extra->run_text) LS_TRY(write_text(self, "run.yaml", extra->run_text, error));
   if (extra->tokenizer) LS_TRY(ls_tokenizer_write(extra->tokenizer, self->aside, error));

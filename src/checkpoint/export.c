@@ -201,9 +201,8 @@ static ls_status copy_files(exporter *self, const char *const *files, int count,
 }
 
 static ls_status write_companions(exporter *self, ls_error *error) {
-  const char *text;
   const ls_dtype dtype = self->specs.count ? self->specs.items[0].dtype : LS_F32;
-  LS_TRY(ls_model_config_text(self->arena, &self->config, dtype, &text, error));
+  const char *text = ls_model_config_text(self->arena, &self->config, dtype);
   LS_TRY(ls_file_write(path_in(self, self->aside, "config.json"), text, strlen(text), error));
   self->report->files++;
   LS_TRY(

@@ -25,6 +25,7 @@ int ls_command_cache(int count, char **words);
 int ls_command_simulate(int count, char **words);
 int ls_command_plan(int count, char **words);
 int ls_command_machines(int count, char **words);
+int ls_command_models(int count, char **words);
 int ls_command_bench(int count, char **words);
 
 /* Prints "lockstep COMMAND: text" to stderr and returns the exit status of `status`. */

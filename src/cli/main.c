@@ -31,6 +31,7 @@ static const command commands[] = {
     {"tokenizer", "train a tokenizer on texts: byte-level BPE", ls_command_tokenizer},
     {"simulate", "how long a step takes on devices that need not be here", ls_command_simulate},
     {"machines", "accelerators, links and prices that --on can name", ls_command_machines},
+    {"models", "shapes that are built in, by name", ls_command_models},
     {"cache", "token files kept for later runs: list them, clear them", ls_command_cache},
     {"watch", "the live page of a run", NULL},
 };

@@ -25,7 +25,8 @@ static void step_and_evaluation_are_cut_alike(void **state) {
   for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
     ls_arena *arena = ls_arena_create();
     ls_model_config config;
-    assert_true(ls_model_preset(models[m], &config));
+    ls_error error = {0};
+    assert_int_equal(ls_model_find(arena, models[m], &config, &error), LS_OK);
     const ls_graph *step = build(arena, &config, LS_MODEL_TRAIN);
     const ls_graph *evaluation = build(arena, &config, LS_MODEL_FORWARD);
     const int segments = step->segments.count;

@@ -11,9 +11,10 @@
 #include "ir/saved.h"
 #include "lower/training.h"
 
-static ls_model_config config_of(const char *preset) {
+static ls_model_config config_of(ls_arena *arena, const char *preset) {
   ls_model_config config;
-  assert_true(ls_model_preset(preset, &config));
+  ls_error error = {0};
+  assert_int_equal(ls_model_find(arena, preset, &config, &error), LS_OK);
   return config;
 }
 
@@ -42,7 +43,7 @@ static ls_layout layout_of(int pp, int dp_shard, int tp, int microbatches) {
 static void programs_are_those_of_the_graphs(void **state) {
   (void)state;
   ls_arena *arena = ls_arena_create();
-  const ls_model_config config = config_of("llama-3m");
+  const ls_model_config config = config_of(arena, "llama-3m");
   const ls_training training = {.model = &config, .batch = 8, .sequence = 64};
   const ls_layout layout = layout_of(2, 2, 2, 2);
   const ls_compiled plain = compile(arena, &training, &layout, "plain");
@@ -64,7 +65,7 @@ static void programs_are_those_of_the_graphs(void **state) {
 static void what_cannot_be_is_refused(void **state) {
   (void)state;
   ls_arena *arena = ls_arena_create();
-  const ls_model_config config = config_of("llama-3m");
+  const ls_model_config config = config_of(arena, "llama-3m");
   const ls_training training = {.model = &config, .batch = 6, .sequence = 64};
   const ls_layout layout = layout_of(1, 4, 1, 1);
   ls_compiled compiled;
@@ -80,7 +81,7 @@ static void what_cannot_be_is_refused(void **state) {
 static void a_budget_is_fitted(void **state) {
   (void)state;
   ls_arena *arena = ls_arena_create();
-  const ls_model_config config = config_of("llama-3m");
+  const ls_model_config config = config_of(arena, "llama-3m");
   ls_training training = {.model = &config, .batch = 8, .sequence = 256};
   const ls_layout layout = layout_of(1, 2, 1, 1);
   const ls_compiled kept = compile(arena, &training, &layout, "avx2");
@@ -104,7 +105,7 @@ static void a_budget_is_fitted(void **state) {
 static void groups_are_counted_once(void **state) {
   (void)state;
   ls_arena *arena = ls_arena_create();
-  const ls_model_config config = config_of("llama-3m");
+  const ls_model_config config = config_of(arena, "llama-3m");
   const ls_training training = {.model = &config, .batch = 8, .sequence = 64};
   const ls_layout alone = layout_of(1, 1, 1, 1), two = layout_of(1, 2, 1, 1);
   assert_int_equal(compile(arena, &training, &alone, "plain").groups[0], 0);
@@ -126,7 +127,7 @@ static ls_status freeze_all_but_the_head(const void *context, ls_graph *graph, l
 static void graphs_are_prepared(void **state) {
   (void)state;
   ls_arena *arena = ls_arena_create();
-  const ls_model_config config = config_of("llama-3m");
+  const ls_model_config config = config_of(arena, "llama-3m");
   int calls = 0;
   ls_training training = {.model = &config, .batch = 2, .sequence = 64};
   const ls_layout layout = layout_of(1, 1, 1, 1);

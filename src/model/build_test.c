@@ -5,11 +5,33 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #include "model/model.h"
+
+static ls_arena *shapes; /* of configurations */
+
+static int make_shapes(void **state) {
+  (void)state;
+  shapes = ls_arena_create();
+  return 0;
+}
+
+static int drop_shapes(void **state) {
+  (void)state;
+  ls_arena_destroy(&shapes);
+  return 0;
+}
+
+static ls_model_config shape_of(const char *name) {
+  ls_model_config config;
+  ls_error error = {0};
+  if (ls_model_find(shapes, name, &config, &error) != LS_OK) fail_msg("%s", error.text);
+  return config;
+}
 
 typedef struct count_case {
   const char *preset;
@@ -18,23 +40,63 @@ typedef struct count_case {
 
 /* As their publishers, or transformers' num_parameters(), give them. */
 static const count_case counts[] = {
-    {"gpt2-124m", 124439808},  {"gpt2-355m", 354823168},    {"gpt2-774m", 774030080},
-    {"gpt2-1.5b", 1557611200}, {"smollm2-135m", 134515008}, {"tinyllama-1.1b", 1100048384},
-    {"llama2-7b", 6738415616}, {"llama3-8b", 8030261248},   {"llama3-70b", 70553706496},
+    {"gpt2-124m", 124439808},        {"gpt2-355m", 354823168},
+    {"gpt2-774m", 774030080},        {"gpt2-1.5b", 1557611200},
+    {"smollm2-135m", 134515008},     {"tinyllama-1.1b", 1100048384},
+    {"llama2-7b", 6738415616},       {"llama3-8b", 8030261248},
+    {"llama3-70b", 70553706496},     {"llama3.1-405b", 405853388800},
+    {"mistral-7b-v0.1", 7241732096}, {"qwen3-8b", 8190735360},
 };
 
 static void counts_are_the_published_ones(void **state) {
   (void)state;
   for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
-    ls_model_config config;
-    assert_true(ls_model_preset(counts[i].preset, &config));
+    const ls_model_config config = shape_of(counts[i].preset);
     assert_int_equal(ls_model_parameters(&config), counts[i].parameters);
   }
 }
 
+/* Half of what the last digit of a number stands for. */
+static double rounding(const char *digits) {
+  const char *point = strchr(digits, '.');
+  return point ? 0.5 * pow(10, -(double)strlen(point + 1)) : 0.5;
+}
+
+static void every_preset_has_its_published_count(void **state) {
+  (void)state;
+  int count, built = 0;
+  const ls_preset *presets = ls_model_presets(shapes, &count);
+  for (int i = 0; i < count; i++) {
+    const ls_preset *is = &presets[i];
+    if (!is->parameters || !is->source || !is->title || !is->config == !is->not_built)
+      fail_msg("%s lacks a title, a count, a source, or what is built", is->name);
+    if (!is->config) continue;
+    const ls_model_config config = shape_of(is->name);
+    const double billions = (double)ls_model_parameters(&config) * 1e-9;
+    if (!(fabs(billions - strtod(is->parameters, NULL)) <= rounding(is->parameters)))
+      fail_msg("%s: %.5f billion parameters; published %s", is->name, billions, is->parameters);
+    built++;
+  }
+  assert_true(count >= 148 && built >= 100);
+}
+
+static void names_of_presets_are_unique(void **state) {
+  (void)state;
+  int count;
+  const ls_preset *presets = ls_model_presets(shapes, &count);
+  for (int i = 0; i < count; i++)
+    for (int j = 0; j < count; j++) {
+      if (i == j) continue;
+      if (ls_preset_is_called(&presets[i], presets[j].name))
+        fail_msg("%s and %s", presets[i].name, presets[j].name);
+      for (const char **also = presets[j].also; *also; also++)
+        if (ls_preset_is_called(&presets[i], *also))
+          fail_msg("%s and %s of %s", presets[i].name, *also, presets[j].name);
+    }
+}
+
 static ls_model_config small(const char *preset, bool tied, bool bias) {
-  ls_model_config config;
-  assert_true(ls_model_preset(preset, &config));
+  ls_model_config config = shape_of(preset);
   config.vocabulary = 37;
   config.width = 24;
   config.layers = 2;
@@ -253,6 +315,8 @@ static void impossible_lengths_are_refused(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(counts_are_the_published_ones),
+      cmocka_unit_test(every_preset_has_its_published_count),
+      cmocka_unit_test(names_of_presets_are_unique),
       cmocka_unit_test(every_parameter_has_a_gradient),
       cmocka_unit_test(cuts_and_shapes_of_llama),
       cmocka_unit_test(cuts_and_starts_of_gpt2),
@@ -261,5 +325,5 @@ int main(void) {
       cmocka_unit_test(segments_are_units),
       cmocka_unit_test(impossible_lengths_are_refused),
   };
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  return cmocka_run_group_tests(tests, make_shapes, drop_shapes);
 }

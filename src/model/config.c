@@ -256,18 +256,3 @@ ls_status ls_model_config_read(ls_arena *arena, const char *path, ls_model_confi
   LS_TRY(ls_file_read(arena, path, &text, &bytes, error));
   return ls_model_config_parse(arena, path, text, bytes, config, error);
 }
-
-ls_status ls_model_find(ls_arena *arena, const char *model, ls_model_config *config,
-                        ls_error *error) {
-  if (ls_model_preset(model, config)) return LS_OK;
-  if (ls_file_exists(model) || ls_directory_exists(model))
-    return ls_model_config_read(arena, model, config, error);
-  int count;
-  const ls_preset_line *presets = ls_model_presets(arena, &count);
-  const char *names = presets[0].name;
-  for (int i = 1; i < count; i++) names = ls_arena_printf(arena, "%s, %s", names, presets[i].name);
-  return ls_fail(error, LS_INPUT,
-                 "model: found \"%s\"; expected a folder with a config.json, such a file, or one "
-                 "of %s",
-                 model, names);
-}

@@ -3,7 +3,7 @@
 
 #include "model/family.h"
 
-/* config.json, written. */
+/* config.json, written: of a preset, and of a checkpoint. */
 
 static const char *torch_name(ls_dtype dtype) {
   switch (dtype) {
@@ -12,44 +12,6 @@ static const char *torch_name(ls_dtype dtype) {
     case LS_F64: return "float64";
     default: return "float32";
   }
-}
-
-static int write_key(json_t *json, const ls_config_key *key, const ls_model_config *config) {
-  const void *field = (const char *)config + key->offset;
-  switch (key->kind) {
-    case LS_KEY_COUNT:
-      return json_object_set_new(json, key->key, json_integer(*(const int64_t *)field));
-    case LS_KEY_BOOL:
-      return json_object_set_new(json, key->key, json_boolean(*(const bool *)field));
-    case LS_KEY_NUMBER: break;
-  }
-  return json_object_set_new(json, key->key, json_real(*(const double *)field));
-}
-
-static json_t *end_ids(const ls_model_config *config) {
-  if (config->end_count == 0) return json_null();
-  if (config->end_count == 1) return json_integer(config->end_ids[0]);
-  json_t *ids = json_array();
-  for (int i = 0; i < config->end_count; i++)
-    json_array_append_new(ids, json_integer(config->end_ids[i]));
-  return ids;
-}
-
-static json_t *make_object(const ls_model_config *config, ls_dtype dtype) {
-  const ls_family *family = ls_family_find(config->family);
-  json_t *json =
-      json_pack("{s:[s], s:s, s:s, s:o, s:o}", "architectures", family->architecture, "model_type",
-                family->name, "torch_dtype", torch_name(dtype), "bos_token_id",
-                config->begin_id < 0 ? json_null() : json_integer(config->begin_id), "eos_token_id",
-                end_ids(config));
-  int failed = json == NULL;
-  for (const ls_config_key *key = family->keys; !failed && key->key; key++)
-    failed |= write_key(json, key, config);
-  for (const char *const *key = ls_family_dropout_keys(family); !failed && *key; key++)
-    failed |= json_object_set_new(json, *key, json_real(0));
-  LS_ASSERT(family->write); /* only presets are without a text */
-  if (!failed && family->write(json, config) == 0) return json;
-  ls_panic("%s: no memory for its config.json", config->source);
 }
 
 /* With as few digits as bring every number back. */
@@ -63,6 +25,24 @@ static char *dump_exactly(const json_t *json) {
     free(text);
   }
   return json_dumps(json, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+}
+
+const char *ls_config_complete(ls_arena *arena, const char *keys) {
+  json_t *given = json_loads(keys, 0, NULL);
+  const ls_family *family = ls_family_find(json_string_value(json_object_get(given, "model_type")));
+  LS_ASSERT(family);
+  json_t *json = json_pack("{s:[s], s:s, s:n, s:n}", "architectures", family->architecture,
+                           "torch_dtype", torch_name(LS_F32), "bos_token_id", "eos_token_id");
+  int failed = json_object_update(json, given);
+  for (const char *const *key = ls_family_dropout_keys(family); !failed && *key; key++)
+    failed |= json_object_set_new(json, *key, json_integer(0));
+  char *dumped = failed ? NULL : dump_exactly(json);
+  if (!dumped) ls_panic("no memory for a config.json of the family %s", family->name);
+  const char *text = ls_arena_printf(arena, "%s\n", dumped);
+  free(dumped);
+  json_decref(json);
+  json_decref(given);
+  return text;
 }
 
 /* The end of the JSON string that begins at `quote`: its closing quote. */
@@ -99,17 +79,6 @@ static const char *replace_dtype(ls_arena *arena, const char *text, ls_dtype dty
   return text;
 }
 
-ls_status ls_model_config_text(ls_arena *arena, const ls_model_config *config, ls_dtype dtype,
-                               const char **text, ls_error *error) {
-  if (config->text) {
-    *text = replace_dtype(arena, config->text, dtype);
-    return LS_OK;
-  }
-  json_t *json = make_object(config, dtype);
-  char *dumped = dump_exactly(json);
-  json_decref(json);
-  if (!dumped) return ls_fail(error, LS_INTERNAL, "%s: cannot be written as JSON", config->source);
-  *text = ls_arena_printf(arena, "%s\n", dumped);
-  free(dumped);
-  return LS_OK;
+const char *ls_model_config_text(ls_arena *arena, const ls_model_config *config, ls_dtype dtype) {
+  return replace_dtype(arena, config->text, dtype);
 }

@@ -81,7 +81,6 @@ struct ls_family {
   /* What the tables cannot say: activation, rope, scales, and checks between fields. */
   ls_status (*read)(ls_arena *arena, const ls_json_object *json, ls_model_config *config,
                     ls_error *error);
-  int (*write)(json_t *json, const ls_model_config *config); /* NULL: it has no presets */
   ls_tensor_id (*embed)(ls_builder *builder); /* NULL: this and the next two are decoder.c's */
   ls_tensor_id (*block)(ls_builder *builder, ls_tensor_id x);
   ls_tensor_id (*final_norm)(ls_builder *builder, ls_tensor_id x);
@@ -132,8 +131,9 @@ ls_tensor_id ls_decoder_final_norm(ls_builder *builder, ls_tensor_id x);
 LS_CHECKED ls_status ls_read_heads(const ls_json_object *json, int64_t kv_fallback,
                                    int64_t head_fallback, ls_model_config *config, ls_error *error);
 
-/* The usual name of an activation: "silu", "gelu_new". */
-const char *ls_activation_name(ls_activation activation);
+/* The text of a config.json with these keys, which are valid and have a known model_type, and with
+ * no special tokens and no dropout. */
+const char *ls_config_complete(ls_arena *arena, const char *keys);
 
 /* The activation named by `key`, one of those whose bit 1 << ls_activation is in `allowed`. */
 LS_CHECKED ls_status ls_read_activation(const ls_json_object *json, const char *key,

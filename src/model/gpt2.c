@@ -56,16 +56,6 @@ static ls_status read_gpt2(ls_arena *arena, const ls_json_object *json, ls_model
   return LS_OK;
 }
 
-static int write_gpt2(json_t *json, const ls_model_config *config) {
-  const char *activation = ls_activation_name(config->activation);
-  int failed = json_object_set_new(json, "activation_function", json_string(activation));
-  failed |= json_object_set_new(json, "n_inner", json_integer(config->mlp_width));
-  failed |= json_object_set_new(json, "scale_attn_weights",
-                                json_boolean(config->softmax_scale < 1 || config->head_dim == 1));
-  failed |= json_object_set_new(json, "n_ctx", json_integer(config->positions));
-  return failed;
-}
-
 static ls_tensor_id norm(ls_builder *builder, const char *name, ls_tensor_id x) {
   const ls_model_config *config = builder->config;
   ls_arena *arena = builder->graph->arena;
@@ -131,7 +121,6 @@ const ls_family ls_family_gpt2 = {.name = "gpt2",
                                   .begin_fallback = 50256,
                                   .end_fallback = 50256,
                                   .read = read_gpt2,
-                                  .write = write_gpt2,
                                   .embed = embed,
                                   .block = block,
                                   .final_norm = final_norm};

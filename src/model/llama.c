@@ -36,27 +36,6 @@ static ls_status read_llama(ls_arena *arena, const ls_json_object *json, ls_mode
   return ls_read_rope(arena, json, 1e4, -1, config, error);
 }
 
-static json_t *rope_object(const ls_model_config *config) {
-  if (config->rope_scaling == LS_ROPE_PLAIN) return json_null();
-  LS_ASSERT(config->rope_scaling == LS_ROPE_LINEAR || config->rope_scaling == LS_ROPE_LLAMA3);
-  if (config->rope_scaling == LS_ROPE_LINEAR)
-    return json_pack("{s:s, s:f}", "rope_type", "linear", "factor", config->rope_factor);
-  return json_pack("{s:s, s:f, s:f, s:f, s:I}", "rope_type", "llama3", "factor",
-                   config->rope_factor, "low_freq_factor", config->rope_low_freq_factor,
-                   "high_freq_factor", config->rope_high_freq_factor,
-                   "original_max_position_embeddings", (json_int_t)config->rope_original_positions);
-}
-
-static int write_llama(json_t *json, const ls_model_config *config) {
-  int failed =
-      json_object_set_new(json, "hidden_act", json_string(ls_activation_name(config->activation)));
-  failed |= json_object_set_new(json, "num_key_value_heads", json_integer(config->kv_heads));
-  failed |= json_object_set_new(json, "head_dim", json_integer(config->head_dim));
-  failed |= json_object_set_new(json, "rope_theta", json_real(config->rope_theta));
-  failed |= json_object_set_new(json, "rope_scaling", rope_object(config));
-  return failed;
-}
-
 const ls_family ls_family_llama = {.name = "llama",
                                    .architecture = "LlamaForCausalLM",
                                    .keys = keys,
@@ -65,5 +44,4 @@ const ls_family ls_family_llama = {.name = "llama",
                                    .unused = unused,
                                    .begin_fallback = 1,
                                    .end_fallback = 2,
-                                   .read = read_llama,
-                                   .write = write_llama};
+                                   .read = read_llama};

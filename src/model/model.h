@@ -78,7 +78,7 @@ enum { LS_LAYER_WINDOW = 1, LS_LAYER_NO_ROPE = 2 };
 typedef struct ls_model_config {
   const char *family; /* HF's model_type: "gpt2", "llama", "qwen3" ... */
   const char *source; /* the file it was read from, or the preset's name: for messages */
-  const char *text;   /* of config.json as read; NULL for a preset */
+  const char *text;   /* of config.json as read; NULL: its numbers were changed since */
 #define LS_MODEL_FIELD(type, name, words) type name;
   LS_MODEL_NUMBERS(LS_MODEL_FIELD)
 #undef LS_MODEL_FIELD
@@ -105,23 +105,32 @@ LS_CHECKED ls_status ls_model_config_read(ls_arena *arena, const char *path,
 LS_CHECKED ls_status ls_model_config_parse(ls_arena *arena, const char *name, const char *text,
                                            size_t bytes, ls_model_config *config, ls_error *error);
 
-/* The preset called `name`; false where there is none. */
-bool ls_model_preset(const char *name, ls_model_config *config);
+/* A model of models.json, which is built in. */
+typedef struct ls_preset {
+  const char *name, *title;
+  const char *parameters; /* billions, with the digits that were published */
+  const char **also;      /* other names, up to NULL */
+  const char *hub;        /* ORG/NAME on the Hugging Face hub; NULL: none */
+  const char *source;     /* of its shape */
+  const char *notes;      /* NULL: none */
+  const char *not_built;  /* what it has that cannot be built; NULL: it can be */
+  const char *config;     /* the keys of a config.json that say its shape; NULL: not built */
+} ls_preset;
 
-/* Names of the presets with a line of description each; *count of them. */
-typedef struct ls_preset_line {
-  const char *name, *description;
-} ls_preset_line;
-const ls_preset_line *ls_model_presets(ls_arena *arena, int *count);
+/* All of them, in the arena; *count of them. */
+const ls_preset *ls_model_presets(ls_arena *arena, int *count);
 
-/* A preset's name, a config.json or a folder with one. An error lists the presets. */
+/* Whether `name` is one of its names, but for case and punctuation. */
+bool ls_preset_is_called(const ls_preset *preset, const char *name);
+
+/* A preset, or a config.json or a folder with one: a file goes before a preset whose name differs
+ * in case or punctuation. LS_INPUT: the nearest names, or why the preset cannot be built. */
 LS_CHECKED ls_status ls_model_find(ls_arena *arena, const char *model, ls_model_config *config,
                                    ls_error *error);
 
 /* The text of a config.json for a checkpoint whose tensors are of type `dtype`: as it was read, but
- * for torch_dtype; for a preset written from the configuration. */
-LS_CHECKED ls_status ls_model_config_text(ls_arena *arena, const ls_model_config *config,
-                                          ls_dtype dtype, const char **text, ls_error *error);
+ * for torch_dtype. */
+const char *ls_model_config_text(ls_arena *arena, const ls_model_config *config, ls_dtype dtype);
 
 typedef enum ls_model_mode {
   LS_MODEL_TRAIN = 0, /* ends with the loss; the caller adds the backward part */

@@ -29,8 +29,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
   if (status == LS_OK) {
     LS_ASSERT(ls_model_parameters(&config) > 0);
     build(arena, &config);
-    const char *text;
-    LS_ASSERT(ls_model_config_text(arena, &config, LS_F32, &text, &error) == LS_OK);
+    const char *text = ls_model_config_text(arena, &config, LS_F32);
     LS_ASSERT(ls_model_config_parse(arena, "again", text, strlen(text), &again, &error) == LS_OK);
     LS_ASSERT(ls_model_config_compare(&again, &config, &error) == LS_OK);
   } else {

@@ -1,74 +1,128 @@
-#include <math.h>
+#include <ctype.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "model/family.h"
+#include "text/distance.h"
 
-/* Built-in shapes. The published ones have the numbers of their publishers' config.json; the
- * smallest are ours, over bytes. */
+/* The models of models.json, which is built in: names, and where their shapes come from. A row that
+ * can be built has the keys of its config.json. */
 
-typedef struct preset {
-  const char *name, *family;
-  int64_t vocabulary, width, layers, heads, kv_heads, mlp_width, positions;
-  double rope_theta, initializer_range;
-  bool tied;
-  const char *description;
-} preset;
+extern const unsigned char ls_models_json[];
+extern const size_t ls_models_json_bytes;
 
-static const preset presets[] = {
-    {"llama-3m", "llama", 256, 256, 4, 4, 4, 704, 2048, 1e4, 0.02, true,
-     "the quick start's: 3.3 M parameters over bytes"},
-    {"llama-8m", "llama", 256, 256, 10, 4, 4, 704, 2048, 1e4, 0.02, true,
-     "8.1 M parameters over bytes"},
-    {"llama-60m", "llama", 32000, 512, 8, 8, 8, 1376, 2048, 1e4, 0.02, false,
-     "58 M parameters, as GaLore's experiments have it"},
-    {"gpt2-10m", "gpt2", 8192, 256, 8, 4, 4, 1024, 1024, 0, 0.02, true, "8.7 M parameters"},
-    {"gpt2-124m", "gpt2", 50257, 768, 12, 12, 12, 3072, 1024, 0, 0.02, true, "GPT-2 small"},
-    {"gpt2-355m", "gpt2", 50257, 1024, 24, 16, 16, 4096, 1024, 0, 0.02, true, "GPT-2 medium"},
-    {"gpt2-774m", "gpt2", 50257, 1280, 36, 20, 20, 5120, 1024, 0, 0.02, true, "GPT-2 large"},
-    {"gpt2-1.5b", "gpt2", 50257, 1600, 48, 25, 25, 6400, 1024, 0, 0.02, true, "GPT-2 XL"},
-    {"smollm2-135m", "llama", 49152, 576, 30, 9, 3, 1536, 8192, 1e5, 0.041666666666666664, true,
-     "SmolLM2 135M"},
-    {"tinyllama-1.1b", "llama", 32000, 2048, 22, 32, 4, 5632, 2048, 1e4, 0.02, false,
-     "TinyLlama 1.1B"},
-    {"llama2-7b", "llama", 32000, 4096, 32, 32, 32, 11008, 4096, 1e4, 0.02, false, "Llama 2 7B"},
-    {"llama3-8b", "llama", 128256, 4096, 32, 32, 8, 14336, 8192, 5e5, 0.02, false, "Llama 3 8B"},
-    {"llama3-70b", "llama", 128256, 8192, 80, 64, 8, 28672, 8192, 5e5, 0.02, false, "Llama 3 70B"},
-};
-enum { PRESETS = sizeof presets / sizeof *presets };
-
-bool ls_model_preset(const char *name, ls_model_config *config) {
-  const preset *found = NULL;
-  for (int i = 0; i < PRESETS; i++)
-    if (strcmp(presets[i].name, name) == 0) found = &presets[i];
-  if (!found) return false;
-  const bool gpt2 = strcmp(found->family, "gpt2") == 0;
-  *config = (ls_model_config){.family = found->family,
-                              .source = found->name,
-                              .vocabulary = found->vocabulary,
-                              .width = found->width,
-                              .layers = found->layers,
-                              .heads = found->heads,
-                              .kv_heads = found->kv_heads,
-                              .head_dim = found->width / found->heads,
-                              .mlp_width = found->mlp_width,
-                              .positions = found->positions,
-                              .epsilon = 1e-5,
-                              .initializer_range = found->initializer_range,
-                              .activation = gpt2 ? LS_GELU_TANH : LS_SILU,
-                              .tied = found->tied,
-                              .attention_bias = gpt2,
-                              .mlp_bias = gpt2,
-                              .rope_theta = found->rope_theta,
-                              .dropout_keys = "",
-                              .begin_id = -1};
-  config->softmax_scale = 1 / sqrt((double)config->head_dim);
-  return true;
+static const char *text_of(ls_arena *arena, const json_t *row, const char *key) {
+  const char *text = json_string_value(json_object_get(row, key));
+  return text ? ls_arena_strdup(arena, text) : NULL;
 }
 
-const ls_preset_line *ls_model_presets(ls_arena *arena, int *count) {
-  ls_preset_line *lines = LS_NEW_ARRAY(arena, ls_preset_line, PRESETS);
-  for (int i = 0; i < PRESETS; i++)
-    lines[i] = (ls_preset_line){presets[i].name, presets[i].description};
-  *count = PRESETS;
-  return lines;
+static ls_preset read_preset(ls_arena *arena, const char *name, const json_t *row) {
+  ls_preset made = {.name = ls_arena_strdup(arena, name),
+                    .title = text_of(arena, row, "title"),
+                    .parameters = text_of(arena, row, "parameters"),
+                    .hub = text_of(arena, row, "hub"),
+                    .source = text_of(arena, row, "source"),
+                    .notes = text_of(arena, row, "notes"),
+                    .not_built = text_of(arena, row, "not_built")};
+  const json_t *also = json_object_get(row, "also"), *config = json_object_get(row, "config");
+  made.also = LS_NEW_ARRAY(arena, const char *, json_array_size(also) + 1);
+  for (size_t i = 0; i < json_array_size(also); i++)
+    made.also[i] = ls_arena_strdup(arena, json_string_value(json_array_get(also, i)));
+  if (config) {
+    char *text = json_dumps(config, JSON_COMPACT);
+    made.config = ls_arena_strdup(arena, text);
+    free(text);
+  }
+  return made;
+}
+
+const ls_preset *ls_model_presets(ls_arena *arena, int *count) {
+  json_t *root;
+  ls_error error;
+  if (ls_json_parse("models.json", (const char *)ls_models_json, ls_models_json_bytes, 0, &root,
+                    &error) != LS_OK)
+    ls_panic("%s", error.text);
+  ls_preset *presets = LS_NEW_ARRAY(arena, ls_preset, json_object_size(root));
+  *count = 0;
+  const char *name;
+  json_t *row;
+  json_object_foreach(root, name, row) presets[(*count)++] = read_preset(arena, name, row);
+  json_decref(root);
+  return presets;
+}
+
+static bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
+/* The next letter or digit of a name, or a point within a number; the end at its end. */
+static const char *skip_punctuation(const char *name, const char *at) {
+  while (*at && !isalnum((unsigned char)*at)) {
+    if (*at == '.' && at > name && is_digit(at[-1]) && is_digit(at[1])) break;
+    at++;
+  }
+  return at;
+}
+
+/* Whether two names differ in case and punctuation at most. */
+static bool same_name(const char *first, const char *second) {
+  for (const char *a = first, *b = second;; a++, b++) {
+    a = skip_punctuation(first, a);
+    b = skip_punctuation(second, b);
+    if (tolower((unsigned char)*a) != tolower((unsigned char)*b)) return false;
+    if (!*a) return true;
+  }
+}
+
+bool ls_preset_is_called(const ls_preset *preset, const char *name) {
+  if (same_name(preset->name, name)) return true;
+  for (const char *const *also = preset->also; *also; also++)
+    if (same_name(*also, name)) return true;
+  return false;
+}
+
+static ls_status open_preset(ls_arena *arena, const ls_preset *preset, ls_model_config *config,
+                             ls_error *error) {
+  if (!preset->config)
+    return ls_fail(error, LS_INPUT,
+                   "model: %s cannot be built yet: %s; `lockstep models` lists those that can",
+                   preset->name, preset->not_built);
+  const char *text = ls_config_complete(arena, preset->config);
+  return ls_model_config_parse(arena, preset->name, text, strlen(text), config, error);
+}
+
+/* "a, b and c": the three names nearest to a word. */
+static const char *list_nearest(ls_arena *arena, const ls_preset *presets, int count,
+                                const char *word) {
+  enum { LISTED = 3 };
+  const char *text = "";
+  bool *taken = LS_NEW_ARRAY(arena, bool, count);
+  for (int listed = 0; listed < LISTED; listed++) {
+    int best = -1, least = 0;
+    for (int i = 0; i < count; i++) {
+      const int distance = ls_distance(presets[i].name, word);
+      if (!taken[i] && (best < 0 || distance < least)) best = i, least = distance;
+    }
+    taken[best] = true;
+    text = ls_arena_printf(arena, "%s%s%s", text, listed ? ", " : "", presets[best].name);
+  }
+  return text;
+}
+
+ls_status ls_model_find(ls_arena *arena, const char *model, ls_model_config *config,
+                        ls_error *error) {
+  int count;
+  const ls_preset *presets = ls_model_presets(arena, &count);
+  for (int i = 0; i < count; i++)
+    if (strcmp(presets[i].name, model) == 0) return open_preset(arena, &presets[i], config, error);
+  if (ls_file_exists(model) || ls_directory_exists(model))
+    return ls_model_config_read(arena, model, config, error);
+  for (int i = 0; i < count; i++)
+    if (ls_preset_is_called(&presets[i], model))
+      return open_preset(arena, &presets[i], config, error);
+  return ls_fail(error, LS_INPUT,
+                 "model: found \"%s\"; expected a folder with a config.json, such a file, or a "
+                 "name that `lockstep models` lists; the nearest are %s",
+                 model, list_nearest(arena, presets, count, model));
 }

@@ -40,12 +40,6 @@ static const struct {
                    {"gelu", LS_GELU_ERF},
                    {"gelu_python", LS_GELU_ERF}};
 
-const char *ls_activation_name(ls_activation activation) {
-  size_t i = 0;
-  while (activations[i].activation != activation) i++;
-  return activations[i].name;
-}
-
 static const char *allowed_text(unsigned allowed) {
   switch (allowed) {
     case 1u << LS_SILU: return "silu";

@@ -27,7 +27,7 @@ static inline void pose(ls_arena *arena, const char *model, int64_t batch, const
   ls_catalog *catalog;
   ls_cluster *cluster;
   ls_error error = {0};
-  if (!ls_model_preset(model, &made->model) ||
+  if (ls_model_find(arena, model, &made->model, &error) != LS_OK ||
       ls_catalog_read(arena, NULL, &catalog, &error) != LS_OK ||
       ls_cluster_read(catalog, on, &cluster, &error) != LS_OK ||
       !ls_device_facts_of(cluster->accelerator, &made->facts) ||

@@ -179,7 +179,7 @@ typedef struct made {
 static made make(const char *preset, bool tied, bool bias) {
   made model;
   ls_error error = {0};
-  assert_true(ls_model_preset(preset, &model.config));
+  assert_int_equal(ls_model_find(arena, preset, &model.config, &error), LS_OK);
   ls_model_config *config = &model.config;
   config->vocabulary = 11;
   config->width = 12;

@@ -173,7 +173,7 @@ static ls_shrunk *shrink_preset(ls_arena *arena, const char *preset, const ls_la
   ls_model_config config;
   ls_error error = {0};
   ls_shrunk *small;
-  assert_true(ls_model_preset(preset, &config));
+  assert_int_equal(ls_model_find(arena, preset, &config, &error), LS_OK);
   if (ls_shrink(arena, &config, layout, batch, sequence, NULL, &small, &error) != LS_OK)
     fail_msg("%s", error.text);
   return small;
@@ -279,7 +279,7 @@ static void check_frozen_pieces(int shards, bool found) {
   ls_layout layout = ls_layout_default();
   layout.dp_shard = shards;
   layout.zero = 2;
-  assert_true(ls_model_preset("gpt2-124m", &config));
+  assert_int_equal(ls_model_find(arena, "gpt2-124m", &config, &error), LS_OK);
   const ls_build_options options = {.tokens = shards * 64, .sequence = 64};
   assert_int_equal(ls_model_build(arena, &config, &options, &large, &error), LS_OK);
   assert_int_equal(ls_freeze(&config, large, names, 4, &error), LS_OK);
@@ -359,7 +359,7 @@ static void test_illegal_layouts_are_refused_as_they_are(void **state) {
   ls_shrunk *small;
   ls_error error = {0};
   ls_layout layout = ls_layout_default();
-  assert_true(ls_model_preset("llama3-8b", &config));
+  assert_int_equal(ls_model_find(arena, "llama3-8b", &config, &error), LS_OK);
   layout.tp = 3;
   assert_int_equal(ls_shrink(arena, &config, &layout, 8, 64, NULL, &small, &error), LS_INPUT);
   assert_non_null(strstr(error.text, "tp=3 and 32 heads"));

@@ -1,0 +1,32 @@
+#!/bin/sh
+# `models`: the built-in shapes by name, in full, as JSON; what cannot be built, and what is unknown.
+set -eu
+. "$(dirname "$0")/support/small_run.sh"
+
+run 0 models
+says "llama3.1-405b"
+says "mixtral-8x7b"
+run 0 models qwen3
+says "qwen3-8b"
+run 0 models LLaMA3-405B
+says "parameters   405853388800, published 405.9 billion"
+run 0 models mixtral-8x7b
+says "cannot be built: experts"
+run 0 models gpt2-124m --json
+says '"n_layer": 12'
+run 2 models lama3-8c
+says "the nearest are llama3-8b"
+run 2 models a b
+says "expected one word"
+
+# A name of the catalog goes wherever a model does.
+cat > keys.yaml <<'KEYS'
+model: Llama-3.2-1B
+data.seq_len: 512
+train.batch: 8
+KEYS
+run 0 simulate keys.yaml --on 8xh100-sxm
+says "Llama-3.2-1B: 1235.81 M parameters"
+run 0 check keys.yaml dtype=auto --on 8xh100-sxm
+run 2 simulate keys.yaml model=DeepSeek-V3 --on 8xh100-sxm
+says "deepseek-v3 cannot be built yet: experts and latent attention"
