@@ -8,6 +8,7 @@
 
 #include "data/json_line.h"
 #include "data/text_blocks.h"
+#include "data/text_check.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
@@ -61,6 +62,20 @@ static int64_t next_line(const char *text, size_t bytes, size_t *at, int64_t *li
   return 0;
 }
 
+/* Whether the file begins as one that is no text does, which is refused whole. */
+static bool is_refused(const ls_text_files *files, ls_text_blocks *blocks, const char *text,
+                       size_t bytes) {
+  ls_error expected = {0}, error = {0};
+  ls_text_check head = {.key = "fuzz", .path = files->items[0].path};
+  ls_text_batch batch;
+  if (ls_text_check_add(&head, text, bytes < LS_TEXT_HEAD_BYTES ? bytes : LS_TEXT_HEAD_BYTES,
+                        &expected) == LS_OK)
+    return false;
+  LS_ASSERT(ls_text_blocks_next(blocks, &batch, &error) == LS_INPUT);
+  LS_ASSERT(strcmp(error.text, expected.text) == 0 && !strchr(error.text, '\n'));
+  return true;
+}
+
 static void check_file(const ls_text_files *files, const char *text, size_t bytes) {
   ls_error error = {0};
   ls_text_blocks *blocks;
@@ -69,6 +84,10 @@ static void check_file(const ls_text_files *files, const char *text, size_t byte
   int64_t line = 0;
   const char *expected = NULL;
   ls_text_blocks_open("fuzz", files, ls_tokenizer_bytes(), 1, &blocks);
+  if (is_refused(files, blocks, text, bytes)) {
+    ls_text_blocks_close(&blocks);
+    return;
+  }
   do {
     LS_ASSERT(ls_text_blocks_next(blocks, &batch, &error) == LS_OK);
     for (int i = 0; i < batch.count; i++) {
