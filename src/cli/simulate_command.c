@@ -76,22 +76,19 @@ static ls_status next_factor(const char **at, const char *flag, const char *word
 static ls_status read_slow(ls_arena *arena, const char *text, const ls_session *session,
                            int per_host, ls_sim_options *options, ls_error *error) {
   if (!text) return LS_OK;
-  const ls_mesh *mesh = &session->programs[LS_SESSION_STEP]->mesh;
-  const int hosts = (session->devices + per_host - 1) / per_host, stages = ls_mesh_stages(mesh);
-  double *speed = LS_NEW_ARRAY(arena, double, stages);
-  for (int s = 0; s < stages; s++) speed[s] = 1;
+  const int hosts = (session->devices + per_host - 1) / per_host;
+  double *speed = LS_NEW_ARRAY(arena, double, session->devices);
+  for (int r = 0; r < session->devices; r++) speed[r] = 1;
   for (const char *at = text; *at;) {
     int host;
     double factor = 0;
     LS_TRY(next_factor(&at, "--slow", "host", &host, &factor, error));
     if (host < 0 || host >= hosts)
       return ls_fail(error, LS_INPUT, "--slow %s: expected host0 to host%d", text, hosts - 1);
-    for (int r = host * per_host; r < (host + 1) * per_host && r < session->devices; r++) {
-      double *of = &speed[ls_mesh_stage(mesh, r)];
-      if (factor < *of) *of = factor; /* its stage waits for the slowest */
-    }
+    for (int r = host * per_host; r < (host + 1) * per_host && r < session->devices; r++)
+      speed[r] = factor;
   }
-  options->speed_of = speed;
+  options->rank_speed = speed;
   return LS_OK;
 }
 

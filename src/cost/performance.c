@@ -25,9 +25,14 @@ static const reached by_architecture[] = {
  * (planners' tables of launches). */
 #define KERNEL_S 2.5e-6
 #define LAUNCH_S 5e-6
-/* Of compute, what NCCL's kernels take while they run beside it: 20 of 132 processors at most
- * (DeepSeek-V3, 2412.19437), 8 channels or fewer where links are fast. */
-#define INTERFERENCE 0.08
+/* Processors that NCCL's kernels occupy while they run beside compute. Between peers 24 blocks,
+ * each a processor's (an all-gather beside a product on an H100, NVIDIA developer forum 337991:
+ * 0.18 of 132; on average 0.189 of compute was lost beside collectives of 4 devices, arXiv
+ * 2507.03114). Between hosts fewer channels fill the NICs; DeepSeek-V3 (2412.19437) gives 20
+ * processors to both together. How many fewer nobody has published: 0.08 and 0.18 of compute differ
+ * by 0.2 points in the mean error of the published rows. */
+#define PEER_BLOCKS 24.0
+#define NETWORK_INTERFERENCE 0.08
 /* Of a link's rate, what a large message reaches: 396 of 450 GB/s over NVLink 4 (ml-engineering),
  * 48 of 50 over four EDR NICs (nccl-tests#29). */
 #define LINK_REACHED 0.88
@@ -50,6 +55,13 @@ static double link_rate(const ls_link *link, double per_device, double share) {
   return rate * share;
 }
 
+/* Whether devices reach their peers over the port to their host, by the name that the peers' link
+ * has from the host's: pcie4-x16-no-p2p goes over pcie4-x16. */
+static bool same_port(const ls_cluster *cluster) {
+  return cluster->peer && cluster->host_link &&
+         strncmp(cluster->peer->id, cluster->host_link->id, strlen(cluster->host_link->id)) == 0;
+}
+
 static ls_status set_links(const ls_cluster *cluster, ls_performance *made, ls_error *error) {
   made->per_host = cluster->per_host;
   made->peer_devices = cluster->peer_devices ? cluster->peer_devices : cluster->per_host;
@@ -59,11 +71,16 @@ static ls_status set_links(const ls_cluster *cluster, ls_performance *made, ls_e
   made->peer_latency_s =
       cluster->peer && cluster->peer->latency_s > 0 ? cluster->peer->latency_s : 1e-6;
   made->host_per_s = cluster->host_bytes_per_s * HOST_LINK_REACHED;
+  made->one_port = same_port(cluster);
+  /* Copy engines take no processor, but what they read and write of the device's memory. */
+  made->interference[LS_LINK_TO_HOST] = made->interference[LS_LINK_FROM_HOST] =
+      made->interference[LS_LINK_DRIVE] = made->host_per_s / made->bytes_per_s;
   made->drive_read_per_s = cluster->drive_read_per_s;
   made->drive_write_per_s = cluster->drive_write_per_s;
   if (cluster->network) {
     made->network_per_s = cluster->network->bytes_per_s * NETWORK_REACHED * cluster->nics /
                           cluster->per_host / cluster->oversubscription;
+    made->nic_devices = cluster->nics > 0 ? cluster->per_host / cluster->nics : 1;
     made->network_latency_s = cluster->network->latency_s > 0 ? cluster->network->latency_s : 5e-6;
   }
   if (cluster->per_host > 1 && !(made->peer_per_s > 0))
@@ -74,19 +91,26 @@ static ls_status set_links(const ls_cluster *cluster, ls_performance *made, ls_e
   return LS_OK;
 }
 
+static double peer_interference(const ls_accelerator *of) {
+  return of->processors > 0 ? fmin(PEER_BLOCKS / (double)of->processors, 0.5) : PEER_BLOCKS / 132;
+}
+
 ls_status ls_performance_of(const ls_device_facts *facts, const ls_cluster *cluster,
                             ls_performance *made, ls_error *error) {
   const ls_accelerator *of = cluster->accelerator;
   const reached *share = reached_by(facts->architecture);
-  *made = (ls_performance){.name = of->id,
-                           .bytes_per_s = of->memory_bytes_per_s * MEMORY_REACHED,
-                           .attention_share = share->attention / share->product,
-                           .kernel_s = KERNEL_S,
-                           .launch_s = LAUNCH_S,
-                           .processors = (int)of->processors,
-                           .interference = INTERFERENCE,
-                           .host_flops_per_s = 100e9,
-                           .host_bytes_per_s = 50e9};
+  *made = (ls_performance){
+      .name = of->id,
+      .bytes_per_s = of->memory_bytes_per_s * MEMORY_REACHED,
+      .attention_share = share->attention / share->product,
+      .kernel_s = KERNEL_S,
+      .launch_s = LAUNCH_S,
+      .processors = (int)of->processors,
+      .interference =
+          {[LS_LINK_PEER] = peer_interference(of), [LS_LINK_NETWORK] = NETWORK_INTERFERENCE},
+      .queues = facts->queues,
+      .host_flops_per_s = 100e9,
+      .host_bytes_per_s = 50e9};
   const double *flops = of->flops_per_s;
   const double half = flops[LS_CATALOG_BF16] > 0 ? flops[LS_CATALOG_BF16] : 0;
   made->flops_per_s[LS_BF16] = half * share->product;
@@ -119,6 +143,7 @@ ls_performance ls_performance_here(const ls_rates *rates, const ls_device_facts 
                          .peer_devices = ranks,
                          .per_host = ranks,
                          .peer_latency_s = 2e-6,
+                         .queues = facts->queues,
                          .waits = true};
   for (int d = 0; d < LS_DTYPE_COUNT; d++)
     made.flops_per_s[d] = ls_rates_matmul(rates, (ls_dtype)d, facts->threads);

@@ -3,207 +3,80 @@
 #include <math.h>
 #include <string.h>
 
-#include "sim/events.h"
+#include "sim/world.h"
 
-typedef enum transfer_state { QUEUED = 0, RUNNING, DONE } transfer_state;
-
-/* Queues of a stage: one for collectives of its ranks, one for each link of the tiers, and one for
- * each other stage and direction. */
-enum { QUEUE_GROUP = 0, QUEUE_TO_HOST, QUEUE_FROM_HOST, QUEUE_DRIVE, QUEUE_MESSAGES };
-
-typedef struct transfer {
-  const ls_instruction *instruction;
-  ls_transfer_time time;
-  int stage, partner;       /* the other stage; -1: none */
-  int queue, action, index; /* of the instruction in its program */
-  transfer_state state;
-  double latency, remaining; /* seconds, alone on its link */
-  double start, end;
-  struct transfer *with; /* the other side of a message that runs: it ends with this one */
-} transfer;
-
-typedef LS_LIST(transfer *) transfer_list;
-
-/* First in, first out: items from `head` on are in it. */
-typedef struct queue {
-  transfer_list items;
-  int head;
-} queue;
-
-typedef struct stage {
-  const ls_program *program;
-  int rank;
-  ls_sim_body *bodies; /* [2 * bodies]: of the first action, of others */
-  int action, item;
-  double remaining; /* of what is computed; 0: nothing */
-  const ls_sim_item *computes;
-  const transfer *waits; /* for this; NULL: for nothing */
-  double since;          /* it waits, or computes its action */
-  queue *queues;
-  transfer_list begun; /* and not yet waited for */
-  double speed;
-} stage;
-
-typedef struct world {
-  ls_arena *arena;
-  const ls_performance *performance;
-  const ls_sim_options *options;
-  ls_simulation *made;
-  stage *stages;
-  int count;
-  transfer_list running;
-  transfer **numbers; /* [count] sums over all stages that wait for the others */
-  int stage_ranks;
-  double now;
-  double *speeds, *rates; /* of stages, of what runs, during a step */
-  int rate_room;
-} world;
-
-static int queue_of(const world *w, const ls_instruction *instruction, ls_link_kind link) {
-  switch (instruction->collective) {
-    case LS_SEND: return QUEUE_MESSAGES + instruction->peer;
-    case LS_RECEIVE: return QUEUE_MESSAGES + w->count + instruction->peer;
-    case LS_MOVE:
-      return link == LS_LINK_DRIVE       ? QUEUE_DRIVE
-             : link == LS_LINK_FROM_HOST ? QUEUE_FROM_HOST
-                                         : QUEUE_TO_HOST;
-    default: return QUEUE_GROUP;
-  }
-}
-
-static ls_sim_cause *cause_of(world *w, int s, const ls_instruction *instruction) {
-  ls_sim_stage *at = &w->made->stage[s];
+/* The cause of a wait or a transfer on an actor; `late`: the other actor that has not begun it. */
+static ls_sim_cause *cause_of(ls_sim_world *w, int a, const ls_instruction *instruction, int late) {
+  ls_sim_stage *at = &w->made->stage[a];
   const ls_collective kind = instruction->collective;
   const ls_axes axes = ls_collective_is_of_group(kind) ? instruction->axes : 0;
-  for (int c = 0; c < at->causes.count; c++)
-    if (at->causes.items[c].collective == kind && at->causes.items[c].axes == axes)
-      return &at->causes.items[c];
+  for (int c = 0; c < at->causes.count; c++) {
+    ls_sim_cause *each = &at->causes.items[c];
+    if (each->collective == kind && each->axes == axes && each->late == late) return each;
+  }
   ls_sim_cause *made = LS_APPEND(w->arena, &at->causes);
-  made->collective = kind;
-  made->axes = axes;
+  *made = (ls_sim_cause){.collective = kind, .axes = axes, .late = late};
   return made;
 }
 
-static void keep(world *w, int s, int action, int instruction, double begin, double end) {
+static void keep(ls_sim_world *w, int a, int action, int instruction, double begin, double end) {
   if (w->options->records)
-    *LS_APPEND(w->arena, &w->made->stage[s].records) = (ls_record){.action = action,
+    *LS_APPEND(w->arena, &w->made->stage[a].records) = (ls_record){.action = action,
                                                                    .instruction = instruction,
                                                                    .begin_ns = llround(begin * 1e9),
                                                                    .end_ns = llround(end * 1e9)};
 }
 
-static transfer *head_of(const queue *q) {
-  return q->head < q->items.count ? q->items.items[q->head] : NULL;
-}
-
-static void start(world *w, transfer *t, transfer *with) {
-  t->state = RUNNING;
-  t->start = w->now;
-  t->latency = t->time.latency_s;
-  const double factor = w->options->link_of[t->time.link];
-  t->remaining = t->time.seconds / (factor > 0 ? factor : 1);
-  t->with = with;
-  if (with) with->state = RUNNING, with->start = w->now;
-  *LS_APPEND(w->arena, &w->running) = t;
-}
-
-/* The transfer on another stage that runs with this one, where it is its turn there too. */
-static transfer *other_side(world *w, const transfer *t) {
-  stage *there = &w->stages[t->partner];
-  const ls_collective kind = t->instruction->collective;
-  const int q = kind == LS_SEND      ? QUEUE_MESSAGES + w->count + t->stage
-                : kind == LS_RECEIVE ? QUEUE_MESSAGES + t->stage
-                                     : QUEUE_GROUP;
-  transfer *head = head_of(&there->queues[q]);
-  const bool meets = head && head->state == QUEUED && head->partner == t->stage;
-  return meets ? head : NULL;
-}
-
-/* A sum over all ranks runs when every stage has begun it. */
-static void join_numbers(world *w, transfer *t) {
-  w->numbers[t->stage] = t;
-  for (int s = 0; s < w->count; s++)
-    if (!w->numbers[s]) return;
-  for (int s = 0; s < w->count; s++) {
-    start(w, w->numbers[s], NULL);
-    w->numbers[s] = NULL;
-  }
-}
-
-static void try_start(world *w, int s, int q) {
-  transfer *t = head_of(&w->stages[s].queues[q]);
-  if (!t || t->state != QUEUED) return;
-  if (t->instruction->collective == LS_SUM_NUMBERS && w->count > 1) {
-    if (w->numbers[s] != t) join_numbers(w, t);
-    return;
-  }
-  if (t->partner < 0) {
-    start(w, t, NULL);
-    return;
-  }
-  transfer *other = other_side(w, t);
-  if (!other) return;
-  const bool sends = t->instruction->collective == LS_SEND;
-  start(w, sends ? t : other, sends ? other : t);
-}
-
-static void end_one(world *w, transfer *t) {
-  t->state = DONE;
-  t->end = w->now;
-  stage *at = &w->stages[t->stage];
-  at->queues[t->queue].head++;
-  ls_sim_cause *cause = cause_of(w, t->stage, t->instruction);
-  cause->seconds += t->end - t->start;
-  keep(w, t->stage, t->action, t->index, t->start, t->end);
-}
-
-static void end_transfer(world *w, int at) {
-  transfer *t = w->running.items[at], *with = t->with;
+static void end_transfer(ls_sim_world *w, int at) {
+  ls_sim_transfer *head = w->running.items[at];
   w->running.items[at] = w->running.items[--w->running.count];
-  end_one(w, t);
-  if (with) end_one(w, with);
-  try_start(w, t->stage, t->queue);
-  if (with) try_start(w, with->stage, with->queue);
+  for (ls_sim_transfer *t = head; t; t = t->with) {
+    t->state = LS_DONE;
+    t->end = w->now;
+    ls_sim_queue_end(w, t);
+    cause_of(w, t->actor, t->instruction, -1)->seconds += t->end - t->start;
+    keep(w, t->actor, t->action, t->index, t->start, t->end);
+  }
+  for (const ls_sim_transfer *t = head; t; t = t->with) ls_sim_queue_start(w, t->actor, t->queue);
 }
 
-static transfer *begin(world *w, int s, const ls_sim_item *item) {
-  stage *at = &w->stages[s];
-  transfer *t = LS_NEW(w->arena, transfer);
-  const ls_instruction *instruction = item->instruction;
-  *t = (transfer){.instruction = instruction,
-                  .time = item->time,
-                  .stage = s,
-                  .partner = ls_collective_moves(instruction->collective) ? -1 : instruction->peer,
-                  .queue = queue_of(w, instruction, item->time.link),
-                  .action = at->action,
-                  .index = item->index};
+static ls_sim_transfer *begin(ls_sim_world *w, int a, const ls_sim_item *item) {
+  ls_sim_actor *at = &w->actors[a];
+  ls_sim_transfer *t = LS_NEW(w->arena, ls_sim_transfer);
+  *t = (ls_sim_transfer){.instruction = item->instruction,
+                         .time = item->time,
+                         .actor = a,
+                         .action = at->action,
+                         .index = item->index,
+                         .wanted = item->instruction->phase == LS_WHOLE};
   if (w->options->seconds_of) t->time.latency_s = t->time.seconds = 0;
-  cause_of(w, s, instruction)->bytes +=
-      ls_instruction_work(at->program, at->rank, instruction, true).sent;
+  cause_of(w, a, t->instruction, -1)->bytes +=
+      ls_instruction_work(at->program, at->rank, t->instruction, true).sent;
   *LS_APPEND(w->arena, &at->begun) = t;
-  *LS_APPEND(w->arena, &at->queues[t->queue].items) = t;
-  try_start(w, s, t->queue);
+  ls_sim_queue_add(w, t);
+  ls_sim_queue_start(w, a, t->queue);
   return t;
 }
 
 /* The oldest transfer of these operands that is begun and not waited for. */
-static transfer *take_begun(stage *at, const ls_instruction *end) {
+static ls_sim_transfer *take_begun(ls_sim_actor *at, const ls_instruction *end) {
   for (int b = 0; b < at->begun.count; b++) {
-    transfer *t = at->begun.items[b];
+    ls_sim_transfer *t = at->begun.items[b];
     const ls_instruction *i = t->instruction;
     if (i->collective != end->collective || i->peer != end->peer ||
         memcmp(i->in, end->in, sizeof(int) * (size_t)end->inputs) != 0 ||
         memcmp(i->out, end->out, sizeof(int) * (size_t)end->outputs) != 0)
       continue;
     memmove(&at->begun.items[b], &at->begun.items[b + 1],
-            sizeof(transfer *) * (size_t)(at->begun.count - b - 1));
+            sizeof(ls_sim_transfer *) * (size_t)(at->begun.count - b - 1));
     at->begun.count--;
     return t;
   }
   return NULL;
 }
 
-static const ls_sim_body *body_of(world *w, stage *at, const ls_program_action *action) {
+static const ls_sim_body *body_of(ls_sim_world *w, ls_sim_actor *at,
+                                  const ls_program_action *action) {
   ls_sim_body *body = &at->bodies[2 * action->body + action->first];
   if (!body->made)
     ls_sim_body_make(w->arena, w->performance, at->program, at->rank, action->body, action->first,
@@ -212,7 +85,7 @@ static const ls_sim_body *body_of(world *w, stage *at, const ls_program_action *
 }
 
 /* What an item computes for: of an action whose seconds are given, its first item all of them. */
-static double seconds_of(const world *w, const stage *at, const ls_sim_body *body,
+static double seconds_of(const ls_sim_world *w, const ls_sim_actor *at, const ls_sim_body *body,
                          const ls_sim_item *item) {
   if (!w->options->seconds_of) return item->seconds;
   for (const ls_sim_item *before = body->items.items; before < item; before++)
@@ -221,80 +94,75 @@ static double seconds_of(const world *w, const stage *at, const ls_sim_body *bod
                                 &at->program->actions.items[at->action]);
 }
 
-static void take_item(world *w, int s, const ls_sim_body *body, const ls_sim_item *item) {
-  stage *at = &w->stages[s];
+static void take_item(ls_sim_world *w, int a, const ls_sim_body *body, const ls_sim_item *item) {
+  ls_sim_actor *at = &w->actors[a];
   at->since = w->now;
   if (item->kind == LS_SIM_COMPUTE) {
     at->computes = item;
     at->remaining = seconds_of(w, at, body, item);
     return;
   }
-  const transfer *t =
-      item->kind == LS_SIM_BEGIN ? begin(w, s, item) : take_begun(at, item->instruction);
+  ls_sim_transfer *t =
+      item->kind == LS_SIM_BEGIN ? begin(w, a, item) : take_begun(at, item->instruction);
   const bool waits =
       item->kind == LS_SIM_WAIT ||
       (w->performance->waits && ls_collective_is_of_group(item->instruction->collective));
-  at->waits = waits && t && t->state != DONE ? t : NULL;
+  if (!waits || !t) return;
+  t->wanted = true;
+  ls_sim_queue_start(w, a, t->queue);
+  at->waits = t->state != LS_DONE ? t : NULL;
 }
 
-/* Goes on with a stage as far as it comes without time passing. */
-static void go_on(world *w, int s) {
-  stage *at = &w->stages[s];
+/* Goes on with an actor as far as it comes without time passing. */
+static void go_on(ls_sim_world *w, int a) {
+  ls_sim_actor *at = &w->actors[a];
   while (!(at->remaining > 0) && !at->waits && at->action < at->program->actions.count) {
     const ls_program_action *action = &at->program->actions.items[at->action];
     const ls_sim_body *body = body_of(w, at, action);
     if (at->item < body->items.count) {
-      take_item(w, s, body, &body->items.items[at->item++]);
+      take_item(w, a, body, &body->items.items[at->item++]);
       continue;
     }
     at->action++;
     at->item = 0;
-    w->made->stage[s].end = w->now;
+    w->made->stage[a].end = w->now;
   }
 }
 
-/* How fast a transfer goes: links are shared evenly by those on them. */
-static double rate_of(const world *w, const transfer *t) {
-  int here = 0, there = 0;
+/* What kinds of transfers that run beside an actor's kernels take of them. */
+static double taken_from(const ls_sim_world *w, int a) {
+  bool beside[LS_LINK_KINDS] = {false};
   for (int r = 0; r < w->running.count; r++) {
-    const transfer *other = w->running.items[r];
-    if (other->time.link != t->time.link || other->latency > 0) continue;
-    const int far = other->with ? other->with->stage : -1, mine = t->with ? t->with->stage : -1;
-    here += other->stage == t->stage || far == t->stage;
-    there += mine >= 0 && (other->stage == mine || far == mine);
+    const ls_sim_transfer *head = w->running.items[r];
+    for (const ls_sim_transfer *t = head; t && !(head->latency > 0); t = t->with)
+      beside[t->time.link] |= t->actor == a;
   }
-  const int most = here > there ? here : there;
-  return most > 1 ? 1.0 / most : 1;
+  double taken = 0;
+  for (int k = 0; k < LS_LINK_KINDS; k++)
+    if (beside[k]) taken += w->performance->interference[k];
+  return fmin(taken, 0.9);
 }
 
-/* How fast a stage computes: what transfers take beside it, and where cores are fewer than those
- * that compute, its part of them. */
-static double speed_of(const world *w, int s) {
+/* How fast each actor computes: where cores are fewer than those that compute, its part of them. */
+static void share_cores(ls_sim_world *w) {
   const ls_performance *on = w->performance;
-  double speed = w->stages[s].speed;
-  if (on->cores) {
-    int computing = 0;
-    for (int o = 0; o < w->count; o++) computing += w->stages[o].remaining > 0;
-    const double wanted = (double)computing * w->stage_ranks * on->threads;
-    if (wanted > on->cores) speed *= on->cores / wanted;
-  }
-  for (int r = 0; r < w->running.count; r++) {
-    const transfer *t = w->running.items[r];
-    const bool here = t->stage == s || (t->with && t->with->stage == s);
-    if (here && t->time.link <= LS_LINK_NETWORK && t->latency <= 0)
-      return speed * (1 - on->interference);
-  }
-  return speed;
+  double threads = 0;
+  for (int a = 0; on->cores && a < w->classes.count; a++)
+    if (w->actors[a].remaining > 0) threads += (double)w->classes.ranks[a] * on->threads;
+  const double part = threads > on->cores ? on->cores / threads : 1;
+  for (int a = 0; a < w->classes.count; a++)
+    if (w->actors[a].remaining > 0)
+      w->actors[a].rate = w->actors[a].speed * part * (1 - taken_from(w, a));
 }
 
 /* Seconds until something ends; infinite: nothing is under way. */
-static double next_end(const world *w) {
+static double next_end(const ls_sim_world *w) {
   double step = INFINITY;
-  for (int s = 0; s < w->count; s++)
-    if (w->stages[s].remaining > 0) step = fmin(step, w->stages[s].remaining / speed_of(w, s));
+  for (int a = 0; a < w->classes.count; a++)
+    if (w->actors[a].remaining > 0) step = fmin(step, w->actors[a].remaining / w->actors[a].rate);
   for (int r = 0; r < w->running.count; r++) {
-    const transfer *t = w->running.items[r];
-    step = fmin(step, t->latency > 0 ? t->latency : t->remaining / rate_of(w, t));
+    const ls_sim_transfer *t = w->running.items[r];
+    step = fmin(step, t->latency > 0 ? t->latency : t->remaining > 0 ? t->remaining / t->rate : 0);
   }
   return step;
 }
@@ -305,105 +173,138 @@ static double less(double remaining, double step, double whole) {
   return left > whole * 1e-12 ? left : 0;
 }
 
-/* What a stage has computed since `since`: each instruction its part of it. */
-static void account(world *w, int s) {
-  stage *at = &w->stages[s];
+/* What an actor has computed since `since`: each instruction its part of it. */
+static void account(ls_sim_world *w, int a) {
+  ls_sim_actor *at = &w->actors[a];
   const ls_sim_item *item = at->computes;
   const ls_action_kind kind = at->program->actions.items[at->action].action.kind;
   const double spent = w->now - at->since;
-  w->made->stage[s].compute += spent;
-  w->made->stage[s].by_kind[kind] += spent;
+  w->made->stage[a].compute += spent;
+  w->made->stage[a].by_kind[kind] += spent;
   double begin = at->since;
   for (int i = 0; w->options->records && i < item->count; i++) {
     const double end = begin + spent * item->each[i] / item->sum;
-    keep(w, s, at->action, item->index + i, begin, end);
+    keep(w, a, at->action, item->index + i, begin, end);
     begin = end;
   }
 }
 
-/* Lets a step pass, and ends what then is done. */
-static void pass(world *w, double step) {
-  double *rates = w->rates;
-  for (int s = 0; s < w->count; s++) w->speeds[s] = speed_of(w, s);
-  if (w->running.count > w->rate_room) {
-    w->rate_room = 2 * w->running.count;
-    w->rates = rates = LS_NEW_ARRAY(w->arena, double, w->rate_room);
+/* Time that actors wait: for a transfer, or for others that have not begun it. */
+static void account_waits(ls_sim_world *w, double step) {
+  for (int a = 0; a < w->classes.count; a++) {
+    const ls_sim_transfer *t = w->actors[a].waits;
+    if (t) cause_of(w, a, t->instruction, ls_sim_queue_blocker(w, t))->exposed += step;
   }
-  for (int r = 0; r < w->running.count; r++) rates[r] = rate_of(w, w->running.items[r]);
+}
+
+/* Lets a step pass, and ends what then is done. */
+static void pass(ls_sim_world *w, double step) {
+  account_waits(w, step);
   w->now += step;
   w->made->events++;
-  for (int s = 0; s < w->count; s++) {
-    stage *at = &w->stages[s];
+  for (int a = 0; a < w->classes.count; a++) {
+    ls_sim_actor *at = &w->actors[a];
     if (!(at->remaining > 0)) continue;
-    at->remaining = less(at->remaining, step * w->speeds[s], w->now);
-    if (!(at->remaining > 0)) account(w, s);
+    at->remaining = less(at->remaining, step * at->rate, w->now);
+    if (!(at->remaining > 0)) account(w, a);
   }
   for (int r = 0; r < w->running.count; r++) {
-    transfer *t = w->running.items[r];
+    ls_sim_transfer *t = w->running.items[r];
     if (t->latency > 0)
       t->latency = less(t->latency, step, w->now);
     else
-      t->remaining = less(t->remaining, step * rates[r], w->now);
+      t->remaining = less(t->remaining, step * t->rate, w->now);
   }
   for (int r = w->running.count - 1; r >= 0; r--) {
-    const transfer *t = w->running.items[r];
+    const ls_sim_transfer *t = w->running.items[r];
     if (!(t->latency > 0) && !(t->remaining > 0)) end_transfer(w, r);
   }
-  for (int s = 0; s < w->count; s++) {
-    stage *at = &w->stages[s];
-    if (!at->waits || at->waits->state != DONE) continue;
-    cause_of(w, s, at->waits->instruction)->exposed += w->now - at->since;
-    at->waits = NULL;
-  }
+  for (int a = 0; a < w->classes.count; a++)
+    if (w->actors[a].waits && w->actors[a].waits->state == LS_DONE) w->actors[a].waits = NULL;
 }
 
-static void open_stage(world *w, int s, const ls_program *program) {
-  stage *at = &w->stages[s];
-  *at = (stage){.program = program,
-                .rank = s * w->stage_ranks,
-                .bodies = LS_NEW_ARRAY(w->arena, ls_sim_body, 2 * program->bodies.count),
-                .queues = LS_NEW_ARRAY(w->arena, queue, QUEUE_MESSAGES + 2 * w->count),
-                .speed = w->options->speed_of ? w->options->speed_of[s] : 1};
+static void open_actor(ls_sim_world *w, int a, const ls_program *const *programs) {
+  const int rank = w->classes.first[a], stage = ls_mesh_stage(w->mesh, rank);
+  const int stage_ranks = ls_mesh_stage_ranks(w->mesh);
+  const ls_program *program = programs[stage];
+  const double *speeds = w->options->speed_of, *rank_speeds = w->options->rank_speed;
+  ls_sim_actor *at = &w->actors[a];
+  *at =
+      (ls_sim_actor){.program = program,
+                     .rank = rank,
+                     .stage = stage,
+                     .peers = LS_NEW_ARRAY(w->arena, int, w->stages),
+                     .bodies = LS_NEW_ARRAY(w->arena, ls_sim_body, 2 * program->bodies.count),
+                     .queues = LS_NEW_ARRAY(w->arena, ls_sim_queue, ls_sim_queue_count(w)),
+                     .speed = (speeds ? speeds[stage] : 1) * (rank_speeds ? rank_speeds[rank] : 1)};
+  for (int s = 0; s < w->stages; s++)
+    at->peers[s] = w->classes.of_rank[rank % stage_ranks + s * stage_ranks];
+  w->made->stage[a].stage = stage;
+  w->made->stage[a].rank = rank;
+  w->made->stage[a].ranks = w->classes.ranks[a];
 }
 
-/* What a stage is stuck at, as an error says it. */
-static ls_status fail_stuck(const world *w, ls_error *error) {
-  for (int s = 0; s < w->count; s++) {
-    const stage *at = &w->stages[s];
+/* What an actor is stuck at, as an error says it. */
+static ls_status fail_stuck(const ls_sim_world *w, ls_error *error) {
+  for (int a = 0; a < w->classes.count; a++) {
+    const ls_sim_actor *at = &w->actors[a];
     if (at->action < at->program->actions.count)
       return ls_fail(error, LS_FAILED,
                      "stage %d waits for ever in its %s (action %d of %d); lockstep check proves "
                      "the program",
-                     s, ls_action_name(&at->program->actions.items[at->action].action), at->action,
-                     at->program->actions.count);
+                     at->stage, ls_action_name(&at->program->actions.items[at->action].action),
+                     at->action, at->program->actions.count);
   }
   return LS_OK;
+}
+
+static void open_world(ls_sim_world *w, const ls_program *const *programs) {
+  w->mesh = &programs[0]->mesh;
+  w->stages = ls_mesh_stages(w->mesh);
+  w->classes =
+      ls_sim_classes_make(w->arena, w->mesh, w->performance->per_host, w->options->rank_speed);
+  w->actors = LS_NEW_ARRAY(w->arena, ls_sim_actor, w->classes.count);
+  w->made->stages = w->classes.count;
+  w->made->stage = LS_NEW_ARRAY(w->arena, ls_sim_stage, w->classes.count);
+  w->made->of_rank = w->classes.of_rank;
+  for (int a = 0; a < w->classes.count; a++) open_actor(w, a, programs);
+  ls_sim_links_open(w);
+}
+
+/* The part of the step in which a rank waits for other stages, the mean of all ranks. */
+static double bubble_of(const ls_sim_world *w) {
+  double idle = 0;
+  for (int a = 0; a < w->classes.count; a++) {
+    const ls_sim_stage *at = &w->made->stage[a];
+    double seconds = w->now - at->end;
+    for (int c = 0; c < at->causes.count; c++) {
+      const ls_sim_cause *each = &at->causes.items[c];
+      if (each->late >= 0 && w->actors[each->late].stage != at->stage) seconds += each->exposed;
+    }
+    idle += seconds * w->classes.ranks[a];
+  }
+  return w->now > 0 ? idle / (w->now * ls_mesh_ranks(w->mesh)) : 0;
 }
 
 ls_status ls_simulate(ls_arena *arena, const ls_program *const *programs,
                       const ls_performance *performance, const ls_sim_options *options,
                       ls_simulation **simulation, ls_error *error) {
   static const ls_sim_options none;
-  const int count = ls_mesh_stages(&programs[0]->mesh);
-  world w = {.arena = arena,
-             .performance = performance,
-             .options = options ? options : &none,
-             .made = LS_NEW(arena, ls_simulation),
-             .stages = LS_NEW_ARRAY(arena, stage, count),
-             .speeds = LS_NEW_ARRAY(arena, double, count),
-             .numbers = LS_NEW_ARRAY(arena, transfer *, count),
-             .stage_ranks = ls_mesh_stage_ranks(&programs[0]->mesh),
-             .count = count};
-  w.made->stages = count;
-  w.made->stage = LS_NEW_ARRAY(arena, ls_sim_stage, count);
-  for (int s = 0; s < count; s++) open_stage(&w, s, programs[s]);
+  ls_sim_world w = {.arena = arena,
+                    .performance = performance,
+                    .options = options ? options : &none,
+                    .made = LS_NEW(arena, ls_simulation)};
+  open_world(&w, programs);
   for (;;) {
-    for (int s = 0; s < count; s++) go_on(&w, s);
+    for (int a = 0; a < w.classes.count; a++) go_on(&w, a);
+    share_cores(&w);
+    ls_sim_links_share(&w);
     const double step = next_end(&w);
     if (isinf(step)) break;
     pass(&w, step);
   }
   w.made->seconds = w.now;
+  w.made->bubble = bubble_of(&w);
   *simulation = w.made;
   return fail_stuck(&w, error);
 }
@@ -414,7 +315,7 @@ ls_recording *ls_simulation_recording(ls_arena *arena, const ls_simulation *simu
   made->ranks = ls_mesh_ranks(mesh);
   made->by_rank = LS_NEW_ARRAY(arena, ls_recording_rank, made->ranks);
   for (int r = 0; r < made->ranks; r++) {
-    const ls_sim_stage *of = &simulation->stage[ls_mesh_stage(mesh, r)];
+    const ls_sim_stage *of = &simulation->stage[simulation->of_rank[r]];
     made->by_rank[r] = (ls_recording_rank){of->records.items, of->records.count};
   }
   return made;

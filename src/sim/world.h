@@ -1,0 +1,128 @@
+/* The state of a simulation: actors, their queues, the transfers under way. Internal to sim. */
+#ifndef LS_SIM_WORLD_H
+#define LS_SIM_WORLD_H
+
+#include "sim/events.h"
+
+/* Ranks that do the same at the same time, and the first of each such class. */
+typedef struct ls_sim_classes {
+  int count;
+  int *first, *ranks; /* [count] the rank that acts for them, and how many they are */
+  int *of_rank;       /* [ranks of the mesh] */
+} ls_sim_classes;
+
+/* Ends of links, each with a capacity. Links between devices and of NICs carry as much each way. */
+typedef enum ls_sim_end {
+  LS_END_PEER_OUT = 0,
+  LS_END_PEER_IN,
+  LS_END_NETWORK_OUT,
+  LS_END_NETWORK_IN,
+  LS_END_TO_HOST,
+  LS_END_FROM_HOST,
+  LS_END_DRIVE,
+  LS_SIM_ENDS
+} ls_sim_end;
+
+/* What a transfer takes of an end, where it goes at the rate that a device has alone. */
+typedef struct ls_sim_use {
+  int end;
+  double weight;
+} ls_sim_use;
+
+typedef enum ls_transfer_state { LS_QUEUED = 0, LS_RUNNING, LS_DONE } ls_transfer_state;
+
+typedef struct ls_sim_transfer {
+  const ls_instruction *instruction;
+  ls_transfer_time time;
+  int actor;
+  int queue, action, index; /* of the instruction in its program */
+  bool wanted;              /* it is waited for */
+  ls_transfer_state state;
+  double start, end;
+  struct ls_sim_transfer *with; /* the next of those that run as one, the first at their head */
+  ls_sim_use use[2];
+  int uses;
+  /* Of the head of those that run as one. */
+  double latency, remaining; /* seconds, alone on its link */
+  double rate;               /* of `remaining`, beside the others; 0: not yet known */
+} ls_sim_transfer;
+
+/* First in, first out: items from `head` on are in it. */
+typedef struct ls_sim_queue {
+  LS_LIST(ls_sim_transfer *) items;
+  int head;
+} ls_sim_queue;
+
+/* Queues of an actor: one for collectives of its ranks, one for each link of the tiers, then those
+ * of messages, as the engine has them. */
+enum {
+  LS_QUEUE_OF_GROUPS = 0,
+  LS_QUEUE_TO_HOST,
+  LS_QUEUE_FROM_HOST,
+  LS_QUEUE_OF_DRIVE,
+  LS_QUEUE_OF_MESSAGES
+};
+
+/* Actors that collectives over these axes join. */
+typedef struct ls_sim_family {
+  ls_axes axes;
+  int count;
+  int *actors;
+} ls_sim_family;
+
+typedef struct ls_sim_actor {
+  const ls_program *program;
+  int rank, stage;
+  int *peers;          /* [stages] the actor of the rank at its place on that stage */
+  ls_sim_body *bodies; /* [2 * bodies]: of the first action, of others */
+  int action, item;
+  double remaining; /* of what is computed; 0: nothing */
+  const ls_sim_item *computes;
+  const ls_sim_transfer *waits; /* for this; NULL: for nothing */
+  double since;                 /* it computes its action */
+  ls_sim_queue *queues;
+  LS_LIST(ls_sim_transfer *) begun; /* and not yet waited for */
+  LS_LIST(ls_sim_family) families;
+  double speed;             /* of its ranks */
+  double rate;              /* at which it computes in this step */
+  int ends[LS_SIM_ENDS];    /* numbers of its own */
+  double load[LS_SIM_ENDS]; /* weight of what its ranks put on that end */
+} ls_sim_actor;
+
+typedef struct ls_sim_world {
+  ls_arena *arena;
+  const ls_performance *performance;
+  const ls_sim_options *options;
+  ls_simulation *made;
+  const ls_mesh *mesh;
+  ls_sim_classes classes;
+  ls_sim_actor *actors; /* [classes.count] */
+  int stages;
+  LS_LIST(ls_sim_transfer *) running; /* heads of those that run as one */
+  double now;
+  int ends;
+  double *capacity, *left, *wanted; /* [ends] */
+} ls_sim_world;
+
+/* classes.c: with one actor a stage where hosts and speeds are alike. */
+ls_sim_classes ls_sim_classes_make(ls_arena *arena, const ls_mesh *mesh, int per_host,
+                                   const double *rank_speed);
+
+/* links.c: numbers the ends of all actors' links; what a transfer that starts takes of them; the
+ * rates of all that run, max-min fair. */
+void ls_sim_links_open(ls_sim_world *world);
+void ls_sim_links_use(const ls_sim_world *world, ls_sim_transfer *transfer);
+void ls_sim_links_share(ls_sim_world *world);
+
+/* queues.c: puts a transfer into its queue; starts what has come to its turn there; takes it out
+ * again. */
+void ls_sim_queue_add(ls_sim_world *world, ls_sim_transfer *transfer);
+void ls_sim_queue_start(ls_sim_world *world, int actor, int queue);
+void ls_sim_queue_end(ls_sim_world *world, ls_sim_transfer *transfer);
+int ls_sim_queue_count(const ls_sim_world *world);
+
+/* The actor that keeps a transfer from starting: who has not begun its side, or whom that one waits
+ * for. -1: it runs, or one before it in its queue does. */
+int ls_sim_queue_blocker(const ls_sim_world *world, const ls_sim_transfer *transfer);
+
+#endif
