@@ -308,6 +308,17 @@ static void test_memory_that_the_host_cannot_address(void **state) {
       true);
 }
 
+/* Collectives and messages of memory that the host cannot address go through a mirror. */
+static void test_transfers_of_memory_that_the_host_cannot_address(void **state) {
+  (void)state;
+  check_layout("mesh.dp_shard=2 mesh.tp=2", true);
+  check_layout("mesh.dp_shard=3 zero=3 train.batch=6 train.microbatches=2", true);
+  check_layout("mesh.tp=2 mesh.dp_replicate=2 zero=0 sequence_parallel=true", true);
+  check_layout("mesh.pp=2 mesh.dp_replicate=2 train.microbatches=2 schedule=zbh1", true);
+  check_layout("mesh.pp=4 train.microbatches=4 schedule=1f1b post_validation=true", true);
+  check_layout("mesh.dp_shard=2 zero=2 offload.optimizer=host train.microbatches=2", true);
+}
+
 /* The engine in this process reads what kernels have made. */
 static void test_kernels_that_are_enqueued(void **state) {
   (void)state;
@@ -317,7 +328,9 @@ static void test_kernels_that_are_enqueued(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_memory_that_the_host_cannot_address),
-                                     cmocka_unit_test(test_kernels_that_are_enqueued)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_memory_that_the_host_cannot_address),
+      cmocka_unit_test(test_transfers_of_memory_that_the_host_cannot_address),
+      cmocka_unit_test(test_kernels_that_are_enqueued)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -181,6 +181,7 @@ static ls_status fill_rank(ls_rank *rank, const ls_rank_options *options, ls_err
     LS_TRY(ls_rank_load(rank, p, error));
   }
   LS_TRY(create_staging(rank, error));
+  LS_TRY(ls_rank_make_mirror(rank, error));
   return ls_rank_give_workspace(rank, error);
 }
 
@@ -210,80 +211,12 @@ void ls_rank_destroy(ls_rank **rank) {
   free((*rank)->records);
   free((*rank)->staging);
   ls_tiers_destroy(&(*rank)->tiers);
+  ls_rank_free_mirror(*rank);
   free((*rank)->pairs);
   if ((*rank)->entered) (*rank)->device->leave((*rank)->queues);
   (*rank)->device->memory->release((*rank)->workspace, (*rank)->workspace_bytes);
   free(*rank);
   *rank = NULL;
-}
-
-/* By which an address of this rank is reached, which is not in the file. */
-static const ls_memory_calls *memory_at(const ls_rank *rank, const void *address) {
-  const bool host = rank->tiers && ls_tiers_of(rank->tiers, address) == LS_TIER_HOST;
-  return host ? &ls_host_memory : rank->device->memory;
-}
-
-/* In issue order a message is waited for at its end. */
-static ls_status run_message(const ls_loaded *each, ls_error *error) {
-  const ls_instruction *instruction = each->instruction;
-  const bool receives = instruction->collective == LS_RECEIVE, ends = instruction->phase == LS_END;
-  const ls_view *view = receives ? &each->args.out[0] : &each->args.in[0];
-  const int peer = 1 - ls_group_rank(each->group);
-  if (receives && !ends) return LS_OK;
-  if (receives)
-    return ls_receive(each->group, view->data, instruction->count, view->dtype, peer, error);
-  if (ends) return ls_send_end(each->group, peer, error);
-  return ls_send_begin(each->group, view->data, instruction->count, view->dtype, peer, error);
-}
-
-static ls_status run_move(ls_rank *rank, const ls_loaded *each, ls_error *error) {
-  const ls_instruction *instruction = each->instruction;
-  const ls_view *from = &each->args.in[0], *to = &each->args.out[0];
-  if (instruction->phase == LS_END) return ls_tiers_end(rank->tiers, to->data, &rank->moved, error);
-  const int64_t bytes = instruction->count * (int64_t)ls_dtype_bytes(from->dtype);
-  return ls_tiers_begin(rank->tiers, to->data, from->data, bytes, instruction->reason, error);
-}
-
-/* Shards of one dimension become those of another. */
-static ls_status reshard(const ls_loaded *each, ls_error *error) {
-  const ls_view *in = &each->args.in[0], *out = &each->args.out[0];
-  ls_resharding of = {.ndim = in->ndim, .gathered = each->from.dim, .cut = each->to.dim};
-  memcpy(of.source, in->dims, sizeof of.source);
-  memcpy(of.target, out->dims, sizeof of.target);
-  return ls_reshard(each->group, out->data, in->data, &of, in->dtype, error);
-}
-
-static ls_status run_collective(const ls_rank *rank, const ls_loaded *each, ls_error *error) {
-  const ls_instruction *instruction = each->instruction;
-  const ls_kernel_args *args = &each->args;
-  if (ls_collective_is_message(instruction->collective)) return run_message(each, error);
-  const bool of_group = ls_collective_is_of_group(instruction->collective);
-  if (of_group && instruction->phase == LS_END) return LS_OK; /* done where it began */
-  void *source = args->in[0].data, *target = args->out[0].data;
-  const ls_dtype dtype = args->in[0].dtype;
-  switch (instruction->collective) {
-    case LS_ALL_REDUCE:
-      if (target != source)
-        LS_TRY(
-            memory_at(rank, target)
-                ->copy(target, source, (size_t)instruction->count * ls_dtype_bytes(dtype), error));
-      return ls_all_reduce(each->group, target, instruction->count, dtype, instruction->reduce,
-                           error);
-    case LS_REDUCE_SCATTER:
-      return ls_reduce_scatter(each->group, target, source, instruction->count, dtype,
-                               args->accumulate[0], error);
-    case LS_ALL_GATHER:
-      return ls_all_gather(each->group, target, source, instruction->count, dtype, error);
-    case LS_ALL_TO_ALL: return reshard(each, error);
-    case LS_PERMUTE:
-      return ls_permute(each->group, target, source, instruction->count,
-                        each->to.shift - each->from.shift, dtype, error);
-    case LS_SUM_NUMBERS:
-      return instruction->phase == LS_BEGIN
-                 ? ls_sum_begin(each->group, source, (int)instruction->count, error)
-                 : ls_sum_end(each->group, target, (int)instruction->count, error);
-    default: return ls_fail(error, LS_INTERNAL, "not a collective");
-  }
 }
 
 static ls_status run_skipped(const ls_rank *rank, const ls_kernel_args *args, ls_error *error) {
@@ -292,7 +225,8 @@ static ls_status run_skipped(const ls_rank *rank, const ls_kernel_args *args, ls
     int64_t elements = 1;
     for (int d = 0; d < view->ndim; d++) elements *= view->dims[d];
     const size_t bytes = (size_t)elements * ls_dtype_bytes(view->dtype);
-    if (!args->accumulate[o]) LS_TRY(memory_at(rank, view->data)->clear(view->data, bytes, error));
+    if (!args->accumulate[o])
+      LS_TRY(ls_rank_memory_of(rank, view->data)->clear(view->data, bytes, error));
   }
   return LS_OK;
 }
@@ -343,8 +277,7 @@ static ls_status run_instruction(ls_rank *rank, const ls_loaded *each, ls_error 
                                       : each->kernel(&each->args, error);
   LS_TRY(wait_for_kernels(rank, error));
   if (each->skipped) return run_skipped(rank, &each->args, error);
-  if (ls_collective_moves(each->instruction->collective)) return run_move(rank, each, error);
-  return run_collective(rank, each, error);
+  return ls_rank_transfer(rank, each, error);
 }
 
 static ls_status fail_instruction(ls_rank *rank, const ls_program *program,
@@ -383,8 +316,9 @@ static ls_status view_is_finite(const ls_rank *rank, const ls_view *view, bool *
   const int64_t rows = matrix ? view->valid[0] : 1, columns = view->valid[matrix];
   const size_t stride = (size_t)view->dims[matrix] * ls_dtype_bytes(view->dtype);
   for (int64_t i = 0; i < rows && *finite; i++)
-    LS_TRY(find_finite(memory_at(rank, view->data), (const char *)view->data + (size_t)i * stride,
-                       view->dtype, columns, finite, error));
+    LS_TRY(find_finite(ls_rank_memory_of(rank, view->data),
+                       (const char *)view->data + (size_t)i * stride, view->dtype, columns, finite,
+                       error));
   return LS_OK;
 }
 
@@ -547,13 +481,13 @@ static bool in_file(const ls_rank *rank, const void *address) {
 ls_status ls_rank_write_at(const ls_rank *rank, void *to, const void *from, int64_t bytes,
                            ls_error *error) {
   if (in_file(rank, to)) return ls_tiers_write(rank->tiers, to, from, bytes, error);
-  return memory_at(rank, to)->write(to, from, (size_t)bytes, error);
+  return ls_rank_memory_of(rank, to)->write(to, from, (size_t)bytes, error);
 }
 
 ls_status ls_rank_read_at(const ls_rank *rank, void *to, const void *from, int64_t bytes,
                           ls_error *error) {
   if (in_file(rank, from)) return ls_tiers_read(rank->tiers, to, from, bytes, error);
-  return memory_at(rank, from)->read(to, from, (size_t)bytes, error);
+  return ls_rank_memory_of(rank, from)->read(to, from, (size_t)bytes, error);
 }
 
 ls_status ls_rank_put(ls_rank *rank, int program, int value, int microbatch, const void *from,
@@ -584,7 +518,8 @@ ls_status ls_rank_poison(ls_rank *rank, int program, ls_error *error) {
     for (int64_t at = 0; at < bytes; at += (int64_t)sizeof nans) {
       const int64_t left = bytes - at, most = (int64_t)sizeof nans;
       char *to = from->pool_base[pools[p]] + at;
-      LS_TRY(memory_at(rank, to)->write(to, nans, (size_t)(left < most ? left : most), error));
+      LS_TRY(
+          ls_rank_memory_of(rank, to)->write(to, nans, (size_t)(left < most ? left : most), error));
     }
   }
   return LS_OK;

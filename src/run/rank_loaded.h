@@ -27,6 +27,8 @@ typedef struct ls_loaded_program {
   char **buffer_groups; /* where the buffer groups of the action that runs lie */
 } ls_loaded_program;
 
+typedef struct ls_mirror ls_mirror;
+
 struct ls_rank {
   ls_comm *comm;
   int number;
@@ -34,6 +36,7 @@ struct ls_rank {
   int64_t bytes;
   ls_tiers *tiers;     /* NULL: all is on the device */
   ls_tiers_span moved; /* of the move that ended last */
+  ls_mirror *mirror;   /* in the host's memory; NULL: the engine addresses the device's */
   const ls_device *device;
   ls_device_queue queues[LS_DEVICE_QUEUES]; /* by tier */
   bool entered;
@@ -62,6 +65,17 @@ const char *ls_loaded_name(const ls_program *program, const ls_instruction *inst
 
 /* The group of these axes, made before. */
 ls_group *ls_rank_group_of(const ls_rank *rank, ls_axis_order axes);
+
+/* By which an address of this rank is reached, which is not in the file. */
+const ls_memory_calls *ls_rank_memory_of(const ls_rank *rank, const void *address);
+
+/* Runs an instruction that is a collective, a message or a move, whose operands are bound. */
+LS_CHECKED ls_status ls_rank_transfer(ls_rank *rank, const ls_loaded *each, ls_error *error);
+
+/* Makes what transfers go through where the host cannot address the device's memory, from the
+ * loaded programs. LS_FAILED: memory is short. Collective: all ranks. */
+LS_CHECKED ls_status ls_rank_make_mirror(ls_rank *rank, ls_error *error);
+void ls_rank_free_mirror(ls_rank *rank);
 
 /* Works out where each instruction of program `p` finds its operands. LS_FAILED: out of memory. */
 LS_CHECKED ls_status ls_rank_load(ls_rank *rank, int p, ls_error *error);
