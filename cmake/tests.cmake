@@ -66,12 +66,38 @@ function(lockstep_test_program name)
   lockstep_test(${name} ${CMAKE_BINARY_DIR}/tests/${name})
 endfunction()
 
+# CUDA kernels as C++ for the CPU (tests/cuda/shim_run.h): what the tests named cuda_*_test run.
+include(CheckLanguage)
+check_language(CXX)
+if(CMAKE_CXX_COMPILER)
+  enable_language(CXX)
+  file(GLOB shim_sources RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS tests/cuda/*.cc)
+  add_library(lockstep_cuda_shim OBJECT ${shim_sources})
+  set_target_properties(lockstep_cuda_shim PROPERTIES CXX_STANDARD 17 CXX_STANDARD_REQUIRED ON)
+  target_include_directories(lockstep_cuda_shim PRIVATE tests src include)
+  # Kernels take eight numbers of 16 bits as one word of 128.
+  target_compile_options(lockstep_cuda_shim PRIVATE -O2 -g -fno-strict-aliasing
+    -ffile-prefix-map=${CMAKE_SOURCE_DIR}/= -Wall -Wextra -Wno-unknown-pragmas
+    $<$<BOOL:${LS_WERROR}>:-Werror>)
+  if(LS_SANITIZE)
+    target_compile_options(lockstep_cuda_shim PRIVATE
+      -fsanitize=${LS_SANITIZE} -fno-sanitize-recover=all)
+  endif()
+else()
+  message(STATUS "C++: not found (CUDA kernels are not tested; g++ adds that)")
+endif()
+
 foreach(source ${test_sources} ${tree_tests})
   get_filename_component(name ${source} NAME_WE)
   if(source MATCHES "\\.sh$")
     lockstep_test(${name} ${CMAKE_SOURCE_DIR}/${source} ${CMAKE_BINARY_DIR}/lockstep)
+  elseif(name MATCHES "^cuda_(kernels|attention|shim)_test$" AND NOT TARGET lockstep_cuda_shim)
+    continue()
   elseif(LS_CMOCKA_FOUND)
     lockstep_test_program(${name} ${source})
+    if(name MATCHES "^cuda_(kernels|attention|shim)_test$")
+      target_link_libraries(${name} PRIVATE lockstep_cuda_shim lockstep_static)
+    endif()
     if(source MATCHES "^src/cli/" AND TARGET lockstep_command)
       target_link_libraries(${name} PRIVATE lockstep_command)
     endif()

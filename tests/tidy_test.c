@@ -190,6 +190,7 @@ static void check_includes(tidy *state, const char *path, const char *text) {
     const size_t length = strcspn(name, "/\"\n");
     if (starts_with(name, "lockstep/")) continue;
     if (starts_with(name, "support/") && is_test(path)) continue; /* tests/support */
+    if (starts_with(name, "cuda/") && is_test(path)) continue;    /* tests/cuda */
     if (starts_with(name, "published/") &&
         (starts_with(path, "bench/") || starts_with(path, "tests/")))
       continue; /* bench/published */

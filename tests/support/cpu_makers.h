@@ -44,8 +44,7 @@ static inline void make_elementwise(op_case *c) {
                 c->kind == LS_OP_SOFTCAP || c->kind == LS_OP_SOFTCAP_BWD;
 }
 
-static inline void make_norm(op_case *c) {
-  const int64_t rows = any_rows(), columns = random_below(3) ? 2 + any_size() : 2500;
+static inline void make_norm_of(op_case *c, int64_t rows, int64_t columns) {
   const operand matrix = matrix_of(rows, columns, 1, random_below(3));
   const operand of_columns = vector_of(COMPUTE, columns), sums = vector_of(any_sums(), columns);
   const operand of_rows = vector_of(SUMS, rows), scales = vector_of(POSITIVE, rows);
@@ -79,6 +78,11 @@ static inline void make_norm(op_case *c) {
       c->out[0] = matrix, c->out[1] = sums;
       break;
   }
+}
+
+static inline void make_norm(op_case *c) {
+  const int64_t rows = any_rows();
+  make_norm_of(c, rows, random_below(3) ? 2 + any_size() : 2500);
 }
 
 /* Heads' norms: rows of whole heads, which are not padded. */

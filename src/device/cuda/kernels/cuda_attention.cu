@@ -1,0 +1,287 @@
+// Attention in fp32, without matrix instructions: a warp takes a row, a lane each of 32 keys. And
+// what is the same in all types: dout . out, and attention over a cache.
+#include "device/cuda/kernels/cuda_attention.cuh"
+
+enum { LS_ROW_WARPS = 8, LS_ROW_KEYS = 32, LS_HEAD_PARTS = 256 / LS_CUDA_WARP };
+
+// Rows of a head as fp32 in shared memory, `stride` apart; zeros where there are none.
+__device__ inline void ls_load_heads(const ls_cuda_attention &args, const ls_cuda_place &place,
+                                     int64_t sequence, int first, int rows, int head, int stride,
+                                     float *to) {
+  for (int i = threadIdx.x; i < rows * args.head_dim; i += blockDim.x) {
+    const int row = i / args.head_dim, column = i % args.head_dim;
+    to[row * stride + column] =
+        first + row < args.sequence
+            ? *ls_head_row<float>(place, sequence + first + row,
+                                  static_cast<int64_t>(head) * args.head_dim + column)
+            : 0;
+  }
+}
+
+__device__ inline float ls_dot_of(const float *a, const float *b, int count) {
+  float sum = 0;
+  for (int c = 0; c < count; c++) sum += a[c] * b[c];
+  return sum;
+}
+
+// sums[p] += weight of row r times its column lane + 32 p, over the 32 rows.
+__device__ inline void ls_add_rows(const ls_cuda_attention &args, float weight, const float *rows,
+                                   int stride, float (&sums)[LS_HEAD_PARTS]) {
+  const int lane = threadIdx.x % LS_CUDA_WARP;
+  for (int r = 0; r < LS_ROW_KEYS; r++) {
+    const float by = __shfl_sync(LS_ALL_LANES, weight, r);
+#pragma unroll
+    for (int p = 0; p < LS_HEAD_PARTS; p++) {
+      const int c = lane + p * LS_CUDA_WARP;
+      if (c < args.head_dim) sums[p] += by * rows[r * stride + c];
+    }
+  }
+}
+
+__device__ inline void ls_put_head(const ls_cuda_attention &args, const ls_cuda_place &to,
+                                   int64_t token, int head, const float (&sums)[LS_HEAD_PARTS],
+                                   float by) {
+  const int lane = threadIdx.x % LS_CUDA_WARP;
+#pragma unroll
+  for (int p = 0; p < LS_HEAD_PARTS; p++) {
+    const int c = lane + p * LS_CUDA_WARP;
+    if (c < args.head_dim)
+      ls_put_any(to, token * to.stride + static_cast<int64_t>(head) * args.head_dim + c,
+                 sums[p] * by);
+  }
+}
+
+// A block's rows of a sequence, and its head.
+struct ls_row_place {
+  int64_t sequence;
+  int first, head, stride;
+};
+
+__device__ inline ls_row_place ls_row_place_of(const ls_cuda_attention &args) {
+  const int tiles = static_cast<int>((args.sequence + LS_ROW_WARPS - 1) / LS_ROW_WARPS);
+  return {blockIdx.x / tiles * args.sequence, static_cast<int>(blockIdx.x) % tiles * LS_ROW_WARPS,
+          static_cast<int>(blockIdx.y), args.head_dim + 1};
+}
+
+LS_KERNEL(ls_attention_fp32, ls_cuda_attention, LS_ROW_WARPS *LS_CUDA_WARP) {
+  LS_DYNAMIC_SHARED(float, k);
+  LS_SHARED(int, starts, LS_ROW_WARPS);
+  const ls_row_place at = ls_row_place_of(args);
+  float *v = k + LS_ROW_KEYS * at.stride, *q = v + LS_ROW_KEYS * at.stride;
+  const int warp = threadIdx.x / LS_CUDA_WARP, lane = threadIdx.x % LS_CUDA_WARP;
+  const int query = at.first + warp, key_head = at.head / args.per_kv_head;
+  const float by_distance = ls_distance_slope(args, at.head);
+  const int before = ls_document_before(args, at.sequence, at.first);
+  ls_document_starts(args, at.sequence, at.first, LS_ROW_WARPS, before, starts);
+  ls_load_heads(args, args.q, at.sequence, at.first, LS_ROW_WARPS, at.head, at.stride, q);
+  __syncthreads();
+  const int begin = ls_first_key(args, at.first, starts[0], 1);
+  float sums[LS_HEAD_PARTS] = {}, largest = -INFINITY, sum = 0;
+  for (int first = begin; first < at.first + LS_ROW_WARPS && first < args.sequence;
+       first += LS_ROW_KEYS) {
+    ls_load_heads(args, args.k, at.sequence, first, LS_ROW_KEYS, key_head, at.stride, k);
+    ls_load_heads(args, args.v, at.sequence, first, LS_ROW_KEYS, key_head, at.stride, v);
+    __syncthreads();
+    float score = -INFINITY, slope;
+    if (ls_sees(args, query, first + lane, starts[warp]))
+      score = ls_score(args, by_distance,
+                       ls_dot_of(q + warp * at.stride, k + lane * at.stride, args.head_dim),
+                       query - first - lane, &slope);
+    const float now = fmaxf(largest, ls_warp_max(score));
+    const float level = now == -INFINITY ? 0 : now, scale = expf(largest - level);
+    const float share = expf(score - level);
+    sum = sum * scale + ls_warp_sum(share);
+    largest = now;
+    for (int p = 0; p < LS_HEAD_PARTS; p++) sums[p] *= scale;
+    ls_add_rows(args, share, v, at.stride, sums);
+    __syncthreads();
+  }
+  if (query >= args.sequence) return;
+  ls_put_head(args, args.out, at.sequence + query, at.head, sums, 1 / sum);
+  if (lane == 0)
+    ls_put_any(args.log_sums, (at.sequence + query) * args.log_sums.stride + at.head,
+               largest + logf(sum));
+}
+
+// dout . out of each token and head, a warp each.
+template <class T>
+__device__ inline void ls_row_dots_of(const ls_cuda_attention &args) {
+  const int warps = blockDim.x / LS_CUDA_WARP, lane = threadIdx.x % LS_CUDA_WARP;
+  const int64_t total = args.tokens * args.heads;
+  for (int64_t at = static_cast<int64_t>(blockIdx.x) * warps + threadIdx.x / LS_CUDA_WARP;
+       at < total; at += static_cast<int64_t>(gridDim.x) * warps) {
+    const int64_t token = at / args.heads, column = at % args.heads * args.head_dim;
+    const T *dout = ls_head_row<T>(args.dout, token, column);
+    const T *out = ls_head_row<T>(args.out, token, column);
+    float sum = 0;
+    for (int c = lane; c < args.head_dim; c += LS_CUDA_WARP)
+      sum += ls_widen(dout[c]) * ls_widen(out[c]);
+    sum = ls_warp_sum(sum);
+    if (lane == 0) args.row_dots[at] = sum;
+  }
+}
+
+LS_KERNELS(ls_row_dots, ls_cuda_attention, 256, ls_row_dots_of)
+
+LS_KERNEL(ls_attention_queries_fp32, ls_cuda_attention, LS_ROW_WARPS *LS_CUDA_WARP) {
+  LS_DYNAMIC_SHARED(float, k);
+  LS_SHARED(int, starts, LS_ROW_WARPS);
+  const ls_row_place at = ls_row_place_of(args);
+  float *v = k + LS_ROW_KEYS * at.stride, *q = v + LS_ROW_KEYS * at.stride;
+  float *dout = q + LS_ROW_WARPS * at.stride;
+  const int warp = threadIdx.x / LS_CUDA_WARP, lane = threadIdx.x % LS_CUDA_WARP;
+  const int query = at.first + warp, key_head = at.head / args.per_kv_head;
+  const float by_distance = ls_distance_slope(args, at.head);
+  const int before = ls_document_before(args, at.sequence, at.first);
+  ls_document_starts(args, at.sequence, at.first, LS_ROW_WARPS, before, starts);
+  ls_load_heads(args, args.q, at.sequence, at.first, LS_ROW_WARPS, at.head, at.stride, q);
+  ls_load_heads(args, args.dout, at.sequence, at.first, LS_ROW_WARPS, at.head, at.stride, dout);
+  __syncthreads();
+  const int begin = ls_first_key(args, at.first, starts[0], 1);
+  const bool here = query < args.sequence;
+  const float log_sum = here ? *ls_head_row<float>(args.log_sums, at.sequence + query, at.head) : 0;
+  const float dot = here ? args.row_dots[(at.sequence + query) * args.heads + at.head] : 0;
+  float sums[LS_HEAD_PARTS] = {};
+  for (int first = begin; first < at.first + LS_ROW_WARPS && first < args.sequence;
+       first += LS_ROW_KEYS) {
+    ls_load_heads(args, args.k, at.sequence, first, LS_ROW_KEYS, key_head, at.stride, k);
+    ls_load_heads(args, args.v, at.sequence, first, LS_ROW_KEYS, key_head, at.stride, v);
+    __syncthreads();
+    float dscore = 0, slope;
+    if (here && ls_sees(args, query, first + lane, starts[warp])) {
+      const float product = ls_dot_of(q + warp * at.stride, k + lane * at.stride, args.head_dim);
+      const float score = ls_score(args, by_distance, product, query - first - lane, &slope);
+      const float dshare = ls_dot_of(dout + warp * at.stride, v + lane * at.stride, args.head_dim);
+      dscore = slope * expf(score - log_sum) * (dshare - dot);
+    }
+    ls_add_rows(args, dscore, k, at.stride, sums);
+    __syncthreads();
+  }
+  if (here) ls_put_head(args, args.dq, at.sequence + query, at.head, sums, 1);
+}
+
+// A warp has a key, and goes over the queries that may see it, in all heads that share it.
+LS_KERNEL(ls_attention_keys_fp32, ls_cuda_attention, LS_ROW_WARPS *LS_CUDA_WARP) {
+  LS_DYNAMIC_SHARED(float, q);
+  LS_SHARED(int, starts, LS_ROW_KEYS);
+  const ls_row_place at = ls_row_place_of(args);
+  float *dout = q + LS_ROW_KEYS * at.stride, *k = dout + LS_ROW_KEYS * at.stride;
+  float *v = k + LS_ROW_WARPS * at.stride;
+  const int warp = threadIdx.x / LS_CUDA_WARP, lane = threadIdx.x % LS_CUDA_WARP;
+  const int key = at.first + warp;
+  ls_load_heads(args, args.k, at.sequence, at.first, LS_ROW_WARPS, at.head, at.stride, k);
+  ls_load_heads(args, args.v, at.sequence, at.first, LS_ROW_WARPS, at.head, at.stride, v);
+  float dk[LS_HEAD_PARTS] = {}, dv[LS_HEAD_PARTS] = {};
+  for (int group = 0; group < args.per_kv_head; group++) {
+    const int head = at.head * args.per_kv_head + group;
+    const float by_distance = ls_distance_slope(args, head);
+    int before = 0;
+    for (int first = at.first; first < args.sequence; first += LS_ROW_KEYS) {
+      ls_document_starts(args, at.sequence, first, LS_ROW_KEYS, before, starts);
+      ls_load_heads(args, args.q, at.sequence, first, LS_ROW_KEYS, head, at.stride, q);
+      ls_load_heads(args, args.dout, at.sequence, first, LS_ROW_KEYS, head, at.stride, dout);
+      __syncthreads();
+      before = starts[LS_ROW_KEYS - 1];
+      const int query = first + lane;
+      const int64_t token = at.sequence + query;
+      float share = 0, dscore = 0, slope;
+      if (query < args.sequence && ls_sees(args, query, key, starts[lane])) {
+        const float product = ls_dot_of(q + lane * at.stride, k + warp * at.stride, args.head_dim);
+        const float score = ls_score(args, by_distance, product, query - key, &slope);
+        const float dshare =
+            ls_dot_of(dout + lane * at.stride, v + warp * at.stride, args.head_dim);
+        share = expf(score - *ls_head_row<float>(args.log_sums, token, head));
+        dscore = slope * share * (dshare - args.row_dots[token * args.heads + head]);
+      }
+      ls_add_rows(args, share, dout, at.stride, dv);
+      ls_add_rows(args, dscore, q, at.stride, dk);
+      __syncthreads();
+    }
+  }
+  if (key >= args.sequence) return;
+  ls_put_head(args, args.dk, at.sequence + key, at.head, dk, 1);
+  ls_put_head(args, args.dv, at.sequence + key, at.head, dv, 1);
+}
+
+// The new tokens' rows go to the places in the caches that their positions say.
+template <class T>
+__device__ inline void ls_cache_rows(const ls_cuda_attention &args) {
+  const int64_t columns = args.k.stride;
+  for (int64_t n = blockIdx.x; n < args.tokens; n += gridDim.x) {
+    const int row = args.positions[n];
+    if (row < 0 || row >= args.cache_rows) continue;
+    for (int64_t c = threadIdx.x; c < columns; c += blockDim.x) {
+      ls_row_of<T>(args.cache_k, row)[c] = ls_row_of<T>(args.k, n)[c];
+      ls_row_of<T>(args.cache_v, row)[c] = ls_row_of<T>(args.v, n)[c];
+    }
+  }
+}
+
+// A warp has a query, a head and one of the parts of its keys: the sums, the largest score and the
+// sum of exponentials of that part.
+template <class T>
+__device__ inline void ls_cached_part(const ls_cuda_attention &args) {
+  const int lane = threadIdx.x % LS_CUDA_WARP, head = blockIdx.y, part = blockIdx.z;
+  const int64_t n = blockIdx.x;
+  const int count = args.positions[n] + 1, each = (count + args.parts - 1) / args.parts;
+  const int begin = ls_first_key(args, count - 1, 0, 1);
+  const int first = part * each > begin ? part * each : begin;
+  const int end = (part + 1) * each < count ? (part + 1) * each : count;
+  const float by_distance = ls_distance_slope(args, head);
+  const int64_t column = static_cast<int64_t>(head / args.per_kv_head) * args.head_dim;
+  const T *q = ls_head_row<T>(args.q, n, static_cast<int64_t>(head) * args.head_dim);
+  float sums[LS_HEAD_PARTS] = {}, largest = -INFINITY, sum = 0;
+  for (int tile = first; tile < end; tile += LS_ROW_KEYS) {
+    const int key = tile + lane;
+    float score = -INFINITY, slope, product = 0;
+    if (key < end) {
+      const T *k = ls_head_row<T>(args.cache_k, key, column);
+      for (int c = 0; c < args.head_dim; c += LS_CUDA_PACK) {
+        const int some = ls_at_most_pack(args.head_dim - c);
+        const ls_pack a = ls_load(q + c, some, args.wide), b = ls_load(k + c, some, args.wide);
+        for (int i = 0; i < LS_CUDA_PACK; i++) product += a.at[i] * b.at[i];
+      }
+      score = ls_score(args, by_distance, product, count - 1 - key, &slope);
+    }
+    const float now = fmaxf(largest, ls_warp_max(score)), scale = expf(largest - now);
+    const float share = expf(score - now);
+    sum = sum * scale + ls_warp_sum(share);
+    largest = now;
+    for (int p = 0; p < LS_HEAD_PARTS; p++) sums[p] *= scale;
+    for (int r = 0; r < LS_ROW_KEYS; r++) {
+      const float by = __shfl_sync(LS_ALL_LANES, share, r);
+#pragma unroll
+      for (int p = 0; p < LS_HEAD_PARTS; p++) {
+        const int c = lane + p * LS_CUDA_WARP;
+        if (c < args.head_dim && tile + r < end)
+          sums[p] += by * ls_widen(*ls_head_row<T>(args.cache_v, tile + r, column + c));
+      }
+    }
+  }
+  float *to = args.part_sums + ((n * args.heads + head) * args.parts + part) * (args.head_dim + 2);
+#pragma unroll
+  for (int p = 0; p < LS_HEAD_PARTS; p++)
+    if (lane + p * LS_CUDA_WARP < args.head_dim) to[lane + p * LS_CUDA_WARP] = sums[p];
+  if (lane == 0) to[args.head_dim] = largest, to[args.head_dim + 1] = sum;
+}
+
+// The parts of a query and head joined.
+LS_KERNEL(ls_cached_join, ls_cuda_attention, 256) {
+  const int64_t n = blockIdx.x;
+  const int head = blockIdx.y, width = args.head_dim + 2;
+  const float *parts = args.part_sums + (n * args.heads + head) * args.parts * width;
+  float largest = -INFINITY, sum = 0;
+  for (int p = 0; p < args.parts; p++) largest = fmaxf(largest, parts[p * width + args.head_dim]);
+  for (int p = 0; p < args.parts; p++)
+    sum += parts[p * width + args.head_dim + 1] * expf(parts[p * width + args.head_dim] - largest);
+  for (int c = threadIdx.x; c < args.head_dim; c += blockDim.x) {
+    float total = 0;
+    for (int p = 0; p < args.parts; p++)
+      total += parts[p * width + c] * expf(parts[p * width + args.head_dim] - largest);
+    ls_put_any(args.out, n * args.out.stride + static_cast<int64_t>(head) * args.head_dim + c,
+               total / sum);
+  }
+}
+
+LS_KERNELS(ls_cache_rows, ls_cuda_attention, 256, ls_cache_rows)
+LS_KERNELS(ls_cached_part, ls_cuda_attention, 32, ls_cached_part)

@@ -1,0 +1,85 @@
+// What the kernels of attention share: scores, which keys a query sees, rows of heads.
+#pragma once
+
+#include "device/cuda/kernels/cuda_device.cuh"
+
+// How much the score of head `head` of this rank falls by token: ls_alibi_slope, times the factor.
+__device__ inline float ls_distance_slope(const ls_cuda_attention &args, int head) {
+  if (args.alibi <= 0) return 0;
+  int power = 1;
+  while (power * 2 <= args.all_heads) power *= 2;
+  const int place = args.first_head + head;
+  const float of_power = static_cast<float>(power);
+  return args.alibi * (place < power
+                           ? exp2f(-8 / of_power * static_cast<float>(place + 1))
+                           : exp2f(-4 / of_power * static_cast<float>(2 * (place - power) + 1)));
+}
+
+// The score of a key `distance` tokens before the query from the product of the two; *slope takes
+// its derivative by the product.
+__device__ inline float ls_score(const ls_cuda_attention &args, float by_distance, float product,
+                                 int distance, float *slope) {
+  float score = args.scale * product;
+  *slope = args.scale;
+  if (args.softcap > 0) {
+    const float share = tanhf(score / args.softcap);
+    score = args.softcap * share;
+    *slope *= 1 - share * share;
+  }
+  return score - by_distance * static_cast<float>(distance);
+}
+
+// Tokens below are counted from the beginning of their sequence.
+__device__ inline bool ls_sees(const ls_cuda_attention &args, int query, int key, int start) {
+  return key <= query && key >= start && (args.window == 0 || query - key < args.window);
+}
+
+// The document of the token before `first`: where it begins. For all threads of the block, of which
+// the first warp looks back 32 tokens at a time for a position of 0.
+__device__ inline int ls_document_before(const ls_cuda_attention &args, int64_t sequence,
+                                         int first) {
+  LS_SHARED(int, found, 1);
+  if (threadIdx.x < LS_CUDA_WARP) {
+    const int lane = threadIdx.x;
+    int start = 0;
+    for (int end = first; args.positions && end > 0 && start == 0; end -= LS_CUDA_WARP) {
+      const int at = end - 1 - lane;
+      const uint32_t zeros =
+          __ballot_sync(LS_ALL_LANES, at >= 0 && args.positions[sequence + at] == 0);
+      if (zeros) start = end - __ffs(static_cast<int>(zeros));
+      if (zeros) break;
+    }
+    if (lane == 0) *found = start;
+  }
+  __syncthreads();
+  return *found;
+}
+
+// Where the documents of tokens [first, first + count) begin, into shared memory, given where the
+// one before them does; returns that of the last. For all threads; a barrier must follow before
+// others' entries are read, and one must stand between two calls.
+__device__ inline void ls_document_starts(const ls_cuda_attention &args, int64_t sequence,
+                                          int first, int count, int before, int *starts) {
+  for (int r = threadIdx.x; r < count; r += blockDim.x) {
+    int start = before;
+    for (int at = first + r; args.positions && at >= first; at--) {
+      if (at >= args.sequence || args.positions[sequence + at] != 0) continue;
+      start = at;
+      break;
+    }
+    starts[r] = start;
+  }
+}
+
+// The first key that any of a block's queries sees, down to a multiple of `step`.
+__device__ inline int ls_first_key(const ls_cuda_attention &args, int first_query, int start,
+                                   int step) {
+  const int last_out = args.window > 0 ? first_query - args.window + 1 : 0;
+  return (last_out > start ? last_out : start) / step * step;
+}
+
+// One element of a row of heads.
+template <class T>
+__device__ inline T *ls_head_row(const ls_cuda_place &place, int64_t token, int64_t column) {
+  return static_cast<T *>(place.data) + token * place.stride + column;
+}

@@ -1,0 +1,169 @@
+/* Which launches serve which op: the table, what all choosers share, and functions of elements. */
+#include "device/cuda/kernels/cuda_choose.h"
+
+_Static_assert(sizeof(ls_cuda_arguments) <= 4096, "CUDA before 12.1 takes 4 KiB of arguments");
+
+/* Products of matrices are the library's; an op without a row here has no kernel. */
+static const ls_cuda_chooser choosers[LS_OP_COUNT] = {
+    [LS_OP_EMBEDDING] = ls_cuda_choose_embedding,
+    [LS_OP_BIAS] = ls_cuda_choose_row,
+    [LS_OP_ADD] = ls_cuda_choose_pointwise,
+    [LS_OP_LAYERNORM] = ls_cuda_choose_norm,
+    [LS_OP_RMSNORM] = ls_cuda_choose_norm,
+    [LS_OP_HEADNORM] = ls_cuda_choose_norm,
+    [LS_OP_ROW_SQUARES] = ls_cuda_choose_row,
+    [LS_OP_ROW_SCALE] = ls_cuda_choose_norm,
+    [LS_OP_ROPE_TABLE] = ls_cuda_choose_rope_table,
+    [LS_OP_ROPE] = ls_cuda_choose_rope,
+    [LS_OP_ATTENTION] = ls_cuda_choose_attention,
+    [LS_OP_CACHED_ATTENTION] = ls_cuda_choose_cached_attention,
+    [LS_OP_GELU] = ls_cuda_choose_pointwise,
+    [LS_OP_SWIGLU] = ls_cuda_choose_pointwise,
+    [LS_OP_SOFTCAP] = ls_cuda_choose_pointwise,
+    [LS_OP_XENT_MAX] = ls_cuda_choose_cross_entropy,
+    [LS_OP_XENT_SUM] = ls_cuda_choose_cross_entropy,
+    [LS_OP_XENT_LOSS] = ls_cuda_choose_tokens,
+    [LS_OP_EMBEDDING_DW] = ls_cuda_choose_embedding,
+    [LS_OP_BIAS_DB] = ls_cuda_choose_bias_db,
+    [LS_OP_LAYERNORM_BWD] = ls_cuda_choose_norm,
+    [LS_OP_RMSNORM_BWD] = ls_cuda_choose_norm,
+    [LS_OP_HEADNORM_BWD] = ls_cuda_choose_norm,
+    [LS_OP_ROW_SQUARES_BWD] = ls_cuda_choose_row,
+    [LS_OP_ROW_SCALE_BWD] = ls_cuda_choose_norm,
+    [LS_OP_ROPE_BWD] = ls_cuda_choose_rope,
+    [LS_OP_ATTENTION_BWD] = ls_cuda_choose_attention_bwd,
+    [LS_OP_GELU_BWD] = ls_cuda_choose_pointwise,
+    [LS_OP_SWIGLU_BWD] = ls_cuda_choose_pointwise,
+    [LS_OP_SOFTCAP_BWD] = ls_cuda_choose_pointwise,
+    [LS_OP_XENT_GRAD] = ls_cuda_choose_cross_entropy,
+    [LS_OP_COUNT_VALID] = ls_cuda_choose_tokens,
+    [LS_OP_ZERO] = ls_cuda_choose_cells,
+    [LS_OP_RECIPROCAL] = ls_cuda_choose_cells,
+    [LS_OP_SQUARED_NORM] = ls_cuda_choose_squares,
+    [LS_OP_CLIP_FACTOR] = ls_cuda_choose_cells,
+    [LS_OP_ADAMW] = ls_cuda_choose_optimizer,
+    [LS_OP_SGD] = ls_cuda_choose_optimizer,
+    [LS_OP_ADAMW_SPECULATE] = ls_cuda_choose_optimizer,
+    [LS_OP_SGD_SPECULATE] = ls_cuda_choose_optimizer,
+    [LS_OP_CAST] = ls_cuda_choose_move,
+    [LS_OP_COPY] = ls_cuda_choose_move,
+};
+
+bool ls_cuda_serves(ls_op_kind kind) {
+  return choosers[kind] != NULL;
+}
+
+ls_status ls_cuda_choose(ls_op_kind kind, const ls_kernel_args *args, ls_cuda_launches *launches,
+                         ls_error *error) {
+  launches->count = 0;
+  if (choosers[kind]) return choosers[kind](kind, args, launches, error);
+  return ls_fail(error, LS_INTERNAL, "%s has no CUDA kernel", ls_op_name(kind));
+}
+
+ls_cuda_launch *ls_cuda_add_launch(ls_cuda_launches *launches, const char *name, const char *suffix,
+                                   uint32_t blocks, uint32_t threads, size_t argument_bytes) {
+  LS_ASSERT(launches->count < LS_CUDA_MAX_LAUNCHES);
+  ls_cuda_launch *launch = &launches->launch[launches->count++];
+  *launch = (ls_cuda_launch){.name = {name, suffix},
+                             .grid = {blocks, 1, 1},
+                             .block = threads,
+                             .argument_bytes = argument_bytes};
+  return launch;
+}
+
+ls_status ls_cuda_suffix(ls_dtype dtype, const char **suffix, ls_error *error) {
+  switch (dtype) {
+    case LS_F32: *suffix = "_fp32"; return LS_OK;
+    case LS_BF16: *suffix = "_bf16"; return LS_OK;
+    case LS_F16: *suffix = "_fp16"; return LS_OK;
+    default: break;
+  }
+  return ls_fail(error, LS_INTERNAL, "CUDA kernels compute in fp32, bf16 and fp16, not in %s",
+                 ls_dtype_name(dtype));
+}
+
+ls_status ls_cuda_expect(const ls_view *view, ls_dtype dtype, const char *what, ls_error *error) {
+  if (view->dtype == dtype) return LS_OK;
+  return ls_fail(error, LS_INTERNAL, "%s is %s; the CUDA kernel expects %s", what,
+                 ls_dtype_name(view->dtype), ls_dtype_name(dtype));
+}
+
+ls_status ls_cuda_expect_workspace(const ls_kernel_args *args, size_t bytes, ls_error *error) {
+  if (bytes <= args->workspace_bytes) return LS_OK;
+  return ls_fail(error, LS_INTERNAL, "a CUDA kernel wants %zu bytes of workspace and is given %zu",
+                 bytes, args->workspace_bytes);
+}
+
+int64_t ls_cuda_stride(const ls_view *view) {
+  int64_t columns = 1;
+  for (int d = 1; d < view->ndim; d++) columns *= view->dims[d];
+  return columns;
+}
+
+ls_cuda_place ls_cuda_place_of(const ls_view *view, bool add) {
+  return (ls_cuda_place){.data = view->data,
+                         .stride = ls_cuda_stride(view),
+                         .dtype = (int32_t)view->dtype,
+                         .add = add};
+}
+
+bool ls_cuda_is_wide(const ls_view *view) {
+  enum { WORDS = 16 };
+  const size_t row = (size_t)ls_cuda_stride(view) * ls_dtype_bytes(view->dtype);
+  return (uintptr_t)view->data % WORDS == 0 && (view->ndim == 1 || row % WORDS == 0);
+}
+
+ls_cuda_extent ls_cuda_extent_of(const ls_view *view, bool whole) {
+  if (view->ndim == 1) return (ls_cuda_extent){1, view->valid[0]};
+  int64_t columns = view->valid[1];
+  for (int d = 2; d < view->ndim; d++) columns *= view->dims[d];
+  if (whole && columns == ls_cuda_stride(view))
+    return (ls_cuda_extent){1, view->valid[0] * columns};
+  return (ls_cuda_extent){view->valid[0], columns};
+}
+
+uint32_t ls_cuda_blocks(const ls_device_facts *facts, int64_t wanted, int each) {
+  const int64_t most = (int64_t)facts->processors * each;
+  return (uint32_t)(wanted < 1 ? 1 : ls_cuda_smaller(wanted, most));
+}
+
+static const char *pointwise_name(ls_op_kind kind) {
+  switch (kind) {
+    case LS_OP_ADD: return "ls_add";
+    case LS_OP_GELU: return "ls_gelu";
+    case LS_OP_GELU_BWD: return "ls_gelu_bwd";
+    case LS_OP_SWIGLU: return "ls_swiglu";
+    case LS_OP_SWIGLU_BWD: return "ls_swiglu_bwd";
+    case LS_OP_SOFTCAP: return "ls_softcap";
+    default: return "ls_softcap_bwd";
+  }
+}
+
+ls_status ls_cuda_choose_pointwise(ls_op_kind kind, const ls_kernel_args *args,
+                                   ls_cuda_launches *launches, ls_error *error) {
+  enum { THREADS = 256, EACH = 8 };
+  const ls_view *out = &args->out[0];
+  const char *suffix;
+  LS_TRY(ls_cuda_suffix(out->dtype, &suffix, error));
+  ls_cuda_pointwise with = {.count = out->valid[0] * ls_cuda_stride(out),
+                            .softcap = (float)args->attributes->softcap,
+                            .activation = (int32_t)args->attributes->activation,
+                            .wide = true};
+  for (int i = 0; i < args->inputs + args->outputs; i++) {
+    const ls_view *view = i < args->inputs ? &args->in[i] : &args->out[i - args->inputs];
+    LS_TRY(ls_cuda_expect(view, out->dtype, "an operand", error));
+    if (ls_cuda_stride(view) != ls_cuda_stride(out))
+      return ls_fail(error, LS_INTERNAL, "%s of %lld and %lld columns", ls_op_name(kind),
+                     (long long)ls_cuda_stride(view), (long long)ls_cuda_stride(out));
+    with.wide &= (uintptr_t)view->data % sizeof(uint64_t[2]) == 0; /* one run of elements */
+  }
+  for (int i = 0; i < args->inputs; i++) with.in[i] = ls_cuda_place_of(&args->in[i], false);
+  for (int o = 0; o < args->outputs; o++)
+    with.out[o] = ls_cuda_place_of(&args->out[o], args->accumulate[o]);
+  if (with.count == 0) return LS_OK;
+  const int64_t wanted = ls_cuda_divide_up(with.count, (int64_t)THREADS * LS_CUDA_PACK);
+  ls_cuda_add_launch(launches, pointwise_name(kind), suffix,
+                     ls_cuda_blocks(args->queue->facts, wanted, EACH), THREADS, sizeof with)
+      ->arguments.pointwise = with;
+  return LS_OK;
+}

@@ -1,0 +1,88 @@
+/* What the files that choose launches share. */
+#ifndef LS_DEVICE_CUDA_KERNELS_CUDA_CHOOSE_H
+#define LS_DEVICE_CUDA_KERNELS_CUDA_CHOOSE_H
+
+#include "device/cuda/kernels/cuda_launch.h"
+
+/* The launches of one op; its name is in `kind`, where several ops share a chooser. */
+typedef ls_status (*ls_cuda_chooser)(ls_op_kind kind, const ls_kernel_args *args,
+                                     ls_cuda_launches *launches, ls_error *error);
+
+ls_status ls_cuda_choose_pointwise(ls_op_kind kind, const ls_kernel_args *args,
+                                   ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_norm(ls_op_kind kind, const ls_kernel_args *args,
+                              ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_row(ls_op_kind kind, const ls_kernel_args *args,
+                             ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_bias_db(ls_op_kind kind, const ls_kernel_args *args,
+                                 ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_rope(ls_op_kind kind, const ls_kernel_args *args,
+                              ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_rope_table(ls_op_kind kind, const ls_kernel_args *args,
+                                    ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_embedding(ls_op_kind kind, const ls_kernel_args *args,
+                                   ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_cross_entropy(ls_op_kind kind, const ls_kernel_args *args,
+                                       ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_tokens(ls_op_kind kind, const ls_kernel_args *args,
+                                ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_cells(ls_op_kind kind, const ls_kernel_args *args,
+                               ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_squares(ls_op_kind kind, const ls_kernel_args *args,
+                                 ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_optimizer(ls_op_kind kind, const ls_kernel_args *args,
+                                   ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_move(ls_op_kind kind, const ls_kernel_args *args,
+                              ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_attention(ls_op_kind kind, const ls_kernel_args *args,
+                                   ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_attention_bwd(ls_op_kind kind, const ls_kernel_args *args,
+                                       ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_cached_attention(ls_op_kind kind, const ls_kernel_args *args,
+                                          ls_cuda_launches *launches, ls_error *error);
+
+/* The next launch, of the kernel called NAME and SUFFIX, with the one member of its arguments that
+ * the caller fills. */
+ls_cuda_launch *ls_cuda_add_launch(ls_cuda_launches *launches, const char *name, const char *suffix,
+                                   uint32_t blocks, uint32_t threads, size_t argument_bytes);
+
+/* "_fp32", "_bf16" or "_fp16"; LS_INTERNAL for a type that kernels do not compute in. */
+LS_CHECKED ls_status ls_cuda_suffix(ls_dtype dtype, const char **suffix, ls_error *error);
+
+/* LS_INTERNAL unless the operand has that type. */
+LS_CHECKED ls_status ls_cuda_expect(const ls_view *view, ls_dtype dtype, const char *what,
+                                    ls_error *error);
+
+/* LS_INTERNAL unless the workspace of a call has so many bytes. */
+LS_CHECKED ls_status ls_cuda_expect_workspace(const ls_kernel_args *args, size_t bytes,
+                                              ls_error *error);
+
+ls_cuda_place ls_cuda_place_of(const ls_view *view, bool add);
+
+/* Stored elements from row to row; 1 for a vector. */
+int64_t ls_cuda_stride(const ls_view *view);
+
+/* Whether each row begins at a multiple of 16 bytes. */
+bool ls_cuda_is_wide(const ls_view *view);
+
+/* Elements as rows of columns, as few rows as may be: a vector is one row, and so is a matrix
+ * without padding where `whole`. */
+typedef struct ls_cuda_extent {
+  int64_t rows, columns;
+} ls_cuda_extent;
+
+ls_cuda_extent ls_cuda_extent_of(const ls_view *view, bool whole);
+
+/* `wanted` blocks, at least 1 and at most `each` on every multiprocessor: kernels go on to what
+ * the others left. */
+uint32_t ls_cuda_blocks(const ls_device_facts *facts, int64_t wanted, int each);
+
+static inline int64_t ls_cuda_divide_up(int64_t count, int64_t by) {
+  return (count + by - 1) / by;
+}
+
+static inline int64_t ls_cuda_smaller(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+
+#endif

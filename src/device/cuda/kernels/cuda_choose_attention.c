@@ -1,0 +1,207 @@
+/* Launches of attention: on matrix instructions in bf16 and fp16, a warp a row in fp32, and over a
+ * cache. */
+#include "device/cuda/kernels/cuda_choose.h"
+
+/* Rows of a block, and keys or queries at a time, by head size: as in cuda_flash.cu. */
+enum { FLASH_ROWS = 64, FLASH_THREADS = 128, PAD = 8, MOST_HEAD = 256 };
+
+typedef struct flash_size {
+  int64_t columns; /* of shared memory; heads up to so many */
+  const char *forward, *queries, *keys;
+  int64_t forward_keys, queries_keys, keys_queries;
+  uint32_t parts; /* of the columns of dk and dv, in blocks of their own */
+} flash_size;
+
+static const flash_size flash_sizes[] = {
+    {64, "ls_flash_64", "ls_flash_queries_64", "ls_flash_keys_64", 64, 32, 32, 1},
+    {128, "ls_flash_128", "ls_flash_queries_128", "ls_flash_keys_128", 64, 32, 32, 1},
+    {256, "ls_flash_256", "ls_flash_queries_256", "ls_flash_keys_256", 32, 16, 16, 2}};
+
+/* A warp a row: as in cuda_attention.cu. */
+enum { ROW_WARPS = 8, ROW_KEYS = 32, ROW_THREADS = ROW_WARPS * LS_CUDA_WARP };
+
+static bool head_is_wide(const ls_view *view, int64_t head_dim) {
+  return ls_cuda_is_wide(view) && (size_t)head_dim * ls_dtype_bytes(view->dtype) % 16 == 0;
+}
+
+/* What all attention is given; q, k and v are inputs from `first` on. */
+static ls_status attention_of(const ls_kernel_args *args, int first, ls_cuda_attention *with,
+                              ls_error *error) {
+  const ls_attributes *attributes = args->attributes;
+  const ls_view *q = &args->in[first], *k = q + 1, *v = q + 2;
+  const int64_t head_dim = attributes->head_dim;
+  if (head_dim <= 0 || head_dim > MOST_HEAD || q->dims[1] % head_dim || k->dims[1] % head_dim ||
+      k->dims[1] == 0 || q->dims[1] % k->dims[1])
+    return ls_fail(error, LS_INTERNAL,
+                   "attention of %lld query and %lld key columns in heads of %lld; expected whole "
+                   "heads of at most %d, query heads a multiple of key heads",
+                   (long long)q->dims[1], (long long)k->dims[1], (long long)head_dim,
+                   (int)MOST_HEAD);
+  *with = (ls_cuda_attention){
+      .q = ls_cuda_place_of(q, false),
+      .k = ls_cuda_place_of(k, false),
+      .v = ls_cuda_place_of(v, false),
+      .tokens = q->valid[0],
+      .sequence = attributes->sequence,
+      .heads = (int32_t)(q->dims[1] / head_dim),
+      .per_kv_head = (int32_t)(q->dims[1] / k->dims[1]),
+      .head_dim = (int32_t)head_dim,
+      .first_head = (int32_t)(q->start[1] / head_dim),
+      .all_heads = (int32_t)attributes->heads,
+      .window = (int32_t)attributes->window,
+      .wide = head_is_wide(q, head_dim) && head_is_wide(k, head_dim) && head_is_wide(v, head_dim),
+      .scale = (float)attributes->softmax_scale,
+      .softcap = (float)attributes->softcap,
+      .alibi = (float)attributes->alibi};
+  LS_TRY(ls_cuda_expect(k, q->dtype, "attention's keys", error));
+  return ls_cuda_expect(v, q->dtype, "attention's values", error);
+}
+
+static ls_status expect_sequences(const ls_cuda_attention *with, ls_error *error) {
+  if (with->sequence > 0 && with->tokens % with->sequence == 0) return LS_OK;
+  return ls_fail(error, LS_INTERNAL,
+                 "attention of %lld tokens in sequences of %lld; expected whole sequences",
+                 (long long)with->tokens, (long long)with->sequence);
+}
+
+static const flash_size *flash_size_of(int64_t head_dim) {
+  const flash_size *size = flash_sizes;
+  while (size->columns < head_dim) size++;
+  return size;
+}
+
+/* Blocks by rows of all sequences and by heads, with `held` rows of a head in shared memory. */
+static void add_flash(ls_cuda_launches *launches, const char *name, const char *suffix,
+                      const ls_cuda_attention *with, int32_t heads, int64_t held) {
+  const int64_t tiles = ls_cuda_divide_up(with->sequence, FLASH_ROWS);
+  const int64_t columns = flash_size_of(with->head_dim)->columns + PAD;
+  ls_cuda_launch *launch = ls_cuda_add_launch(launches, name, suffix,
+                                              (uint32_t)(tiles * (with->tokens / with->sequence)),
+                                              FLASH_THREADS, sizeof *with);
+  launch->grid[1] = (uint32_t)heads;
+  launch->shared_bytes = (uint32_t)(held * columns) * (uint32_t)sizeof(uint16_t);
+  launch->arguments.attention = *with;
+}
+
+static void add_rows(ls_cuda_launches *launches, const char *name, const ls_cuda_attention *with,
+                     int32_t heads, int64_t held) {
+  const int64_t tiles = ls_cuda_divide_up(with->sequence, ROW_WARPS);
+  ls_cuda_launch *launch = ls_cuda_add_launch(launches, name, "_fp32",
+                                              (uint32_t)(tiles * (with->tokens / with->sequence)),
+                                              ROW_THREADS, sizeof *with);
+  launch->grid[1] = (uint32_t)heads;
+  launch->shared_bytes = (uint32_t)(held * (with->head_dim + 1)) * (uint32_t)sizeof(float);
+  launch->arguments.attention = *with;
+}
+
+ls_status ls_cuda_choose_attention(ls_op_kind kind, const ls_kernel_args *args,
+                                   ls_cuda_launches *launches, ls_error *error) {
+  (void)kind;
+  const char *suffix;
+  ls_cuda_attention with;
+  LS_TRY(ls_cuda_suffix(args->in[0].dtype, &suffix, error));
+  LS_TRY(attention_of(args, 0, &with, error));
+  LS_TRY(expect_sequences(&with, error));
+  LS_TRY(ls_cuda_expect(&args->out[1], LS_F32, "attention's log-sum-exp", error));
+  with.out = ls_cuda_place_of(&args->out[0], args->accumulate[0]);
+  with.log_sums = ls_cuda_place_of(&args->out[1], args->accumulate[1]);
+  with.positions = args->inputs > 3 ? args->in[3].data : NULL;
+  if (with.tokens == 0) return LS_OK;
+  if (args->in[0].dtype == LS_F32) {
+    add_rows(launches, "ls_attention", &with, with.heads, 2 * ROW_KEYS + ROW_WARPS);
+    return LS_OK;
+  }
+  const flash_size *size = flash_size_of(with.head_dim);
+  add_flash(launches, size->forward, suffix, &with, with.heads,
+            FLASH_ROWS + 2 * size->forward_keys);
+  return LS_OK;
+}
+
+ls_status ls_cuda_choose_attention_bwd(ls_op_kind kind, const ls_kernel_args *args,
+                                       ls_cuda_launches *launches, ls_error *error) {
+  (void)kind;
+  const ls_view *dout = &args->in[0], *out = &args->in[4];
+  const char *suffix;
+  ls_cuda_attention with;
+  LS_TRY(ls_cuda_suffix(dout->dtype, &suffix, error));
+  LS_TRY(attention_of(args, 1, &with, error));
+  LS_TRY(expect_sequences(&with, error));
+  LS_TRY(ls_cuda_expect(out, dout->dtype, "attention's output", error));
+  LS_TRY(ls_cuda_expect(&args->in[1], dout->dtype, "attention's queries", error));
+  LS_TRY(ls_cuda_expect(&args->in[5], LS_F32, "attention's log-sum-exp", error));
+  with.dout = ls_cuda_place_of(dout, false);
+  with.out = ls_cuda_place_of(out, false);
+  with.log_sums = ls_cuda_place_of(&args->in[5], false);
+  with.dq = ls_cuda_place_of(&args->out[0], args->accumulate[0]);
+  with.dk = ls_cuda_place_of(&args->out[1], args->accumulate[1]);
+  with.dv = ls_cuda_place_of(&args->out[2], args->accumulate[2]);
+  with.positions = args->inputs > 6 ? args->in[6].data : NULL;
+  with.row_dots = args->workspace;
+  with.wide &= head_is_wide(dout, with.head_dim);
+  LS_TRY(ls_cuda_expect_workspace(args, (size_t)(with.tokens * with.heads) * sizeof *with.row_dots,
+                                  error));
+  if (with.tokens == 0) return LS_OK;
+  enum { DOTS_WARPS = 8, EACH = 8 };
+  const int64_t wanted = ls_cuda_divide_up(with.tokens * with.heads, DOTS_WARPS);
+  ls_cuda_add_launch(launches, "ls_row_dots", suffix,
+                     ls_cuda_blocks(args->queue->facts, wanted, EACH), DOTS_WARPS * LS_CUDA_WARP,
+                     sizeof with)
+      ->arguments.attention = with;
+  const int32_t key_heads = with.heads / with.per_kv_head;
+  if (dout->dtype == LS_F32) {
+    add_rows(launches, "ls_attention_keys", &with, key_heads, 2 * ROW_KEYS + 2 * ROW_WARPS);
+    add_rows(launches, "ls_attention_queries", &with, with.heads, 2 * ROW_KEYS + 2 * ROW_WARPS);
+    return LS_OK;
+  }
+  const flash_size *size = flash_size_of(with.head_dim);
+  add_flash(launches, size->keys, suffix, &with, key_heads,
+            2 * FLASH_ROWS + 2 * size->keys_queries);
+  launches->launch[launches->count - 1].grid[2] = size->parts;
+  add_flash(launches, size->queries, suffix, &with, with.heads,
+            2 * FLASH_ROWS + 2 * size->queries_keys);
+  return LS_OK;
+}
+
+ls_status ls_cuda_choose_cached_attention(ls_op_kind kind, const ls_kernel_args *args,
+                                          ls_cuda_launches *launches, ls_error *error) {
+  enum { MOST_PARTS = 32, WARPS_EACH = 16 }; /* the recipe's; warps of a busy multiprocessor */
+  (void)kind;
+  const ls_view *cache_k = &args->in[3], *cache_v = &args->in[4];
+  const char *suffix;
+  ls_cuda_attention with;
+  LS_TRY(ls_cuda_suffix(args->in[0].dtype, &suffix, error));
+  LS_TRY(attention_of(args, 0, &with, error));
+  LS_TRY(ls_cuda_expect(&args->in[5], LS_I32, "the positions", error));
+  for (int i = 0; i < 2; i++)
+    LS_TRY(ls_cuda_expect(&args->in[3 + i], args->in[0].dtype, "a cache", error));
+  if (cache_k->dims[1] != args->in[1].dims[1] || cache_v->dims[1] != args->in[2].dims[1])
+    return ls_fail(error, LS_INTERNAL, "a cache of %lld columns for keys of %lld",
+                   (long long)cache_k->dims[1], (long long)args->in[1].dims[1]);
+  with.out = ls_cuda_place_of(&args->out[0], args->accumulate[0]);
+  with.cache_k = ls_cuda_place_of(cache_k, false);
+  with.cache_v = ls_cuda_place_of(cache_v, false);
+  with.positions = args->in[5].data;
+  with.cache_rows = (int32_t)cache_k->valid[0];
+  with.wide &= head_is_wide(cache_k, with.head_dim);
+  with.part_sums = args->workspace;
+  const int64_t rows = with.tokens * with.heads;
+  if (rows == 0) return LS_OK;
+  const int64_t fill =
+      ls_cuda_divide_up((int64_t)args->queue->facts->processors * WARPS_EACH, rows);
+  with.parts = (int32_t)ls_cuda_smaller(fill, MOST_PARTS);
+  LS_TRY(ls_cuda_expect_workspace(
+      args, (size_t)(rows * with.parts * (with.head_dim + 2)) * sizeof *with.part_sums, error));
+  enum { THREADS = 256, EACH = 8 };
+  ls_cuda_add_launch(launches, "ls_cache_rows", suffix,
+                     ls_cuda_blocks(args->queue->facts, with.tokens, EACH), THREADS, sizeof with)
+      ->arguments.attention = with;
+  ls_cuda_launch *launch = ls_cuda_add_launch(launches, "ls_cached_part", suffix,
+                                              (uint32_t)with.tokens, LS_CUDA_WARP, sizeof with);
+  launch->grid[1] = (uint32_t)with.heads, launch->grid[2] = (uint32_t)with.parts;
+  launch->arguments.attention = with;
+  launch = ls_cuda_add_launch(launches, "ls_cached_join", "", (uint32_t)with.tokens, THREADS,
+                              sizeof with);
+  launch->grid[1] = (uint32_t)with.heads;
+  launch->arguments.attention = with;
+  return LS_OK;
+}

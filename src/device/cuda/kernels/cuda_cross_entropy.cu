@@ -1,0 +1,90 @@
+// Cross-entropy over the slice of a vocabulary that a rank has: a block takes a token. What each
+// kernel leaves is reduced over ranks before the next one needs it.
+#include "device/cuda/kernels/cuda_device.cuh"
+
+// The column of a label in this slice, or -1.
+__device__ inline int64_t ls_label_column(const ls_cuda_cross_entropy &args, int32_t label) {
+  const int64_t column = static_cast<int64_t>(label) - args.start;
+  return label >= 0 && column >= 0 && column < args.columns ? column : -1;
+}
+
+template <class BODY>
+__device__ inline void ls_each_of_row(int64_t columns, BODY body) {
+  for (int64_t c = static_cast<int64_t>(threadIdx.x) * LS_CUDA_PACK; c < columns;
+       c += static_cast<int64_t>(blockDim.x) * LS_CUDA_PACK)
+    body(c, ls_at_most_pack(columns - c));
+}
+
+template <class T>
+__device__ inline void ls_xent_max_rows(const ls_cuda_cross_entropy &args) {
+  for (int64_t n = blockIdx.x; n < args.rows; n += gridDim.x) {
+    const T *row = ls_row_of<T>(args.logits, n);
+    float largest = -INFINITY;
+    ls_each_of_row(args.columns, [&](int64_t c, int count) {
+      const ls_pack pack = ls_load(row + c, count, args.wide);
+      for (int i = 0; i < count; i++) largest = ls_larger(pack.at[i], largest);
+    });
+    largest = ls_block_max(largest);
+    if (threadIdx.x == 0) args.maxima[n] = largest;
+  }
+}
+
+template <class T>
+__device__ inline void ls_xent_sum_rows(const ls_cuda_cross_entropy &args) {
+  for (int64_t n = blockIdx.x; n < args.rows; n += gridDim.x) {
+    const T *row = ls_row_of<T>(args.logits, n);
+    const float largest = args.largest[n];
+    float sum = 0;
+    ls_each_of_row(args.columns, [&](int64_t c, int count) {
+      const ls_pack pack = ls_load(row + c, count, args.wide);
+      for (int i = 0; i < LS_CUDA_PACK; i++)
+        if (i < count) sum += expf(pack.at[i] - largest);
+    });
+    sum = ls_block_sum(sum);
+    if (threadIdx.x > 0) continue;
+    const int64_t column = ls_label_column(args, args.labels[n]);
+    const float target = column < 0 ? 0 : ls_widen(row[column]);
+    args.shares[n] = args.add_shares ? args.shares[n] + sum : sum;
+    args.targets[n] = args.add_targets ? args.targets[n] + target : target;
+  }
+}
+
+// The gradient may be the logits' memory: a thread reads its eight before it writes them.
+template <class T>
+__device__ inline void ls_xent_grad_rows(const ls_cuda_cross_entropy &args) {
+  const float scale = static_cast<float>(*args.scale);
+  for (int64_t n = blockIdx.x; n < args.rows; n += gridDim.x) {
+    const T *row = ls_row_of<T>(args.logits, n);
+    T *to = ls_row_of<T>(args.out, n);
+    const bool counts = args.labels[n] >= 0;
+    const int64_t target = ls_label_column(args, args.labels[n]);
+    const float largest = args.largest[n], inverse = 1 / args.sums[n];
+    ls_each_of_row(args.out.stride, [&](int64_t c, int stored) {
+      const int count = counts ? ls_at_most_pack(args.columns - c) : 0;
+      ls_pack pack = ls_load(row + c, count, args.wide);
+      for (int i = 0; i < LS_CUDA_PACK; i++) {
+        const float share = i < count ? expf(pack.at[i] - largest) * inverse : 0;
+        pack.at[i] = i < count ? scale * (c + i == target ? share - 1 : share) : 0;
+      }
+      ls_store(to + c, pack, stored, args.wide, args.out.add);
+    });
+  }
+}
+
+LS_KERNELS(ls_xent_max, ls_cuda_cross_entropy, 512, ls_xent_max_rows)
+LS_KERNELS(ls_xent_sum, ls_cuda_cross_entropy, 512, ls_xent_sum_rows)
+LS_KERNELS(ls_xent_grad, ls_cuda_cross_entropy, 512, ls_xent_grad_rows)
+
+// The loss, or the count, of all tokens that have a label: one block, in double.
+LS_KERNEL(ls_token_sum, ls_cuda_tokens, 512) {
+  double sum = 0;
+  for (int64_t n = threadIdx.x; n < args.count; n += blockDim.x) {
+    if (args.labels[n] < 0) continue;
+    sum += args.sums
+               ? log(static_cast<double>(args.sums[n])) + static_cast<double>(args.largest[n]) -
+                     static_cast<double>(args.targets[n])
+               : 1;
+  }
+  sum = ls_block_sum(sum);
+  if (threadIdx.x == 0) ls_put_cell(args.cell, sum, args.add);
+}

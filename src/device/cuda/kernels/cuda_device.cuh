@@ -1,0 +1,216 @@
+// What CUDA kernels are written with. Kernels name no type or header of CUDA's: 16-bit numbers are
+// structs of their bits, PTX stands behind functions, and what the compiler for a GPU gives (thread
+// numbers, barriers, shuffles) a test can give on a CPU, by defining LS_SHIM and those names before
+// this file is included (tests/cuda/shim.h).
+#pragma once
+
+#include "device/cuda/kernels/cuda_arguments.h"
+
+#ifndef LS_SHIM
+#define LS_KERNEL(name, arguments, threads) \
+  extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ arguments args)
+// Shared memory of a block: an array, and what the launch asks for.
+#define LS_SHARED(type, name, count) __shared__ __align__(16) type name[count]
+#define LS_DYNAMIC_SHARED(type, name)                              \
+  extern __shared__ __align__(16) unsigned char ls_shared_bytes[]; \
+  type *const name = reinterpret_cast<type *>(ls_shared_bytes)
+#endif
+
+// The same kernel for each type that a device computes in; BODY is a template of the type.
+#define LS_KERNELS(name, arguments, threads, body) \
+  LS_KERNEL(name##_fp32, arguments, threads) {     \
+    body<float>(args);                             \
+  }                                                \
+  LS_KERNEL(name##_bf16, arguments, threads) {     \
+    body<ls_bits_bf16>(args);                      \
+  }                                                \
+  LS_KERNEL(name##_fp16, arguments, threads) {     \
+    body<ls_bits_fp16>(args);                      \
+  }
+
+struct ls_bits_bf16 {
+  uint16_t bits;
+};
+struct ls_bits_fp16 {
+  uint16_t bits;
+};
+struct alignas(16) ls_words {
+  uint32_t word[4];
+};
+
+__device__ inline float ls_bits_float(uint32_t bits) {
+#ifdef LS_SHIM
+  return ls_shim::as<float>(bits);
+#else
+  return __uint_as_float(bits);
+#endif
+}
+
+__device__ inline float ls_widen(float value) {
+  return value;
+}
+__device__ inline float ls_widen(ls_bits_bf16 value) {
+  return ls_bits_float(static_cast<uint32_t>(value.bits) << 16);
+}
+__device__ inline float ls_widen(ls_bits_fp16 value) {
+#ifdef LS_SHIM
+  return ls_f16_to_f32(value.bits);
+#else
+  float wide;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(value.bits));
+  return wide;
+#endif
+}
+
+__device__ inline void ls_round(float *to, float value) {
+  *to = value;
+}
+__device__ inline void ls_round(ls_bits_bf16 *to, float value) {
+#ifdef LS_SHIM
+  to->bits = ls_f32_to_bf16(value);
+#else
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(to->bits) : "f"(value));
+#endif
+}
+__device__ inline void ls_round(ls_bits_fp16 *to, float value) {
+#ifdef LS_SHIM
+  to->bits = ls_f32_to_f16(value);
+#else
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(to->bits) : "f"(value));
+#endif
+}
+
+// Eight elements, as fp32: of `count` that exist, the others are 0.
+struct ls_pack {
+  float at[LS_CUDA_PACK];
+};
+
+__device__ inline int ls_at_most_pack(int64_t count) {
+  return count < 0 ? 0 : count < LS_CUDA_PACK ? static_cast<int>(count) : LS_CUDA_PACK;
+}
+
+template <class T>
+__device__ inline ls_pack ls_load(const T *from, int count, bool wide) {
+  ls_pack pack;
+  if (wide && count == LS_CUDA_PACK) {
+    alignas(16) T some[LS_CUDA_PACK];
+    constexpr int words = sizeof(T) * LS_CUDA_PACK / sizeof(ls_words);
+#pragma unroll
+    for (int w = 0; w < words; w++)
+      reinterpret_cast<ls_words *>(some)[w] = reinterpret_cast<const ls_words *>(from)[w];
+#pragma unroll
+    for (int i = 0; i < LS_CUDA_PACK; i++) pack.at[i] = ls_widen(some[i]);
+    return pack;
+  }
+#pragma unroll
+  for (int i = 0; i < LS_CUDA_PACK; i++) pack.at[i] = i < count ? ls_widen(from[i]) : 0;
+  return pack;
+}
+
+template <class T>
+__device__ inline void ls_store(T *to, ls_pack pack, int count, bool wide, bool add) {
+  if (add) {
+    const ls_pack before = ls_load(to, count, wide);
+#pragma unroll
+    for (int i = 0; i < LS_CUDA_PACK; i++) pack.at[i] += before.at[i];
+  }
+  if (wide && count == LS_CUDA_PACK) {
+    alignas(16) T some[LS_CUDA_PACK];
+    constexpr int words = sizeof(T) * LS_CUDA_PACK / sizeof(ls_words);
+#pragma unroll
+    for (int i = 0; i < LS_CUDA_PACK; i++) ls_round(&some[i], pack.at[i]);
+#pragma unroll
+    for (int w = 0; w < words; w++)
+      reinterpret_cast<ls_words *>(to)[w] = reinterpret_cast<const ls_words *>(some)[w];
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < LS_CUDA_PACK; i++)
+    if (i < count) ls_round(&to[i], pack.at[i]);
+}
+
+// The same where the type is known when the kernel runs: statistics, gradients of parameters, what
+// is converted. All threads of a launch take one branch.
+__device__ inline ls_pack ls_load_any(const ls_cuda_place &from, int64_t offset, int count,
+                                      bool wide) {
+  switch (from.dtype) {
+    case LS_BF16:
+      return ls_load(static_cast<const ls_bits_bf16 *>(from.data) + offset, count, wide);
+    case LS_F16: return ls_load(static_cast<const ls_bits_fp16 *>(from.data) + offset, count, wide);
+    default: return ls_load(static_cast<const float *>(from.data) + offset, count, wide);
+  }
+}
+
+__device__ inline void ls_store_any(const ls_cuda_place &to, int64_t offset, const ls_pack &pack,
+                                    int count, bool wide) {
+  switch (to.dtype) {
+    case LS_BF16:
+      ls_store(static_cast<ls_bits_bf16 *>(to.data) + offset, pack, count, wide, to.add);
+      break;
+    case LS_F16:
+      ls_store(static_cast<ls_bits_fp16 *>(to.data) + offset, pack, count, wide, to.add);
+      break;
+    default: ls_store(static_cast<float *>(to.data) + offset, pack, count, wide, to.add); break;
+  }
+}
+
+// One number of an output that is fp32 or 16 bits wide.
+__device__ inline void ls_put_any(const ls_cuda_place &to, int64_t offset, float value) {
+  ls_pack pack = {};
+  pack.at[0] = value;
+  ls_store_any(to, offset, pack, 1, false);
+}
+
+template <class T>
+__device__ inline T *ls_row_of(const ls_cuda_place &place, int64_t row) {
+  return static_cast<T *>(place.data) + row * place.stride;
+}
+
+// What one thread adds to a cell.
+__device__ inline void ls_put_cell(double *cell, double value, bool add) {
+  *cell = add ? *cell + value : value;
+}
+
+constexpr unsigned LS_ALL_LANES = 0xffffffffu;
+
+template <class T>
+__device__ inline T ls_warp_sum(T value) {
+#pragma unroll
+  for (int step = LS_CUDA_WARP / 2; step; step /= 2)
+    value += __shfl_xor_sync(LS_ALL_LANES, value, step);
+  return value;
+}
+
+// The sum over the threads of a block, whole warps; all threads call it and get it.
+template <class T>
+__device__ inline T ls_block_sum(T value) {
+  LS_SHARED(T, parts, LS_CUDA_WARP);
+  const int lane = threadIdx.x % LS_CUDA_WARP, warp = threadIdx.x / LS_CUDA_WARP;
+  value = ls_warp_sum(value);
+  __syncthreads();  // the last call's sums have been read
+  if (lane == 0) parts[warp] = value;
+  __syncthreads();
+  return ls_warp_sum(lane < static_cast<int>(blockDim.x / LS_CUDA_WARP) ? parts[lane] : T(0));
+}
+
+// A NaN among the two stays, unlike with fmaxf.
+__device__ inline float ls_larger(float a, float b) {
+  return a > b || a != a ? a : b;
+}
+
+__device__ inline float ls_warp_max(float value) {
+#pragma unroll
+  for (int step = LS_CUDA_WARP / 2; step; step /= 2)
+    value = ls_larger(value, __shfl_xor_sync(LS_ALL_LANES, value, step));
+  return value;
+}
+
+__device__ inline float ls_block_max(float value) {
+  LS_SHARED(float, parts, LS_CUDA_WARP);
+  const int lane = threadIdx.x % LS_CUDA_WARP, warp = threadIdx.x / LS_CUDA_WARP;
+  value = ls_warp_max(value);
+  __syncthreads();
+  if (lane == 0) parts[warp] = value;
+  __syncthreads();
+  return ls_warp_max(lane < static_cast<int>(blockDim.x / LS_CUDA_WARP) ? parts[lane] : -INFINITY);
+}

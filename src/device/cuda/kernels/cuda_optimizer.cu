@@ -1,0 +1,124 @@
+// Scaling, clipping and the optimizers. Only elements that exist are touched. What a step
+// multiplies by is in cells, in device memory, so that a launch may be repeated for every step.
+#include "device/cuda/kernels/cuda_device.cuh"
+
+// Cells: kernels of one thread.
+LS_KERNEL(ls_zero, ls_cuda_cells, 32) {
+  if (threadIdx.x == 0) ls_put_cell(args.out[0], 0, args.add);
+}
+
+LS_KERNEL(ls_reciprocal, ls_cuda_cells, 32) {
+  if (threadIdx.x == 0) ls_put_cell(args.out[0], *args.in[1] / fmax(*args.in[0], 1.0), args.add);
+}
+
+// PyTorch's clip_grad_norm_: min(1, clip / (norm + 1e-6)), of gradients without their scale; 0
+// where the norm is not finite.
+LS_KERNEL(ls_clip_factor, ls_cuda_cells, 32) {
+  if (threadIdx.x > 0) return;
+  const double scale = *args.in[3], norm = sqrt(*args.in[0]) / scale;
+  const double mean_loss = *args.in[1] / *args.in[2], ratio = args.clip / (norm + 1e-6);
+  const bool finite = norm - norm == 0;
+  *args.out[0] = norm;
+  *args.out[1] = finite ? (args.clip > 0 && ratio < 1 ? ratio : 1) / scale : 0;
+  *args.out[2] = mean_loss;
+}
+
+// A block's share of the sum of squares. Eight squares are added in fp32, the rest in double: one
+// addition of those for 16 or 32 bytes read.
+LS_KERNEL(ls_square_parts, ls_cuda_squares, 512) {
+  double sum = 0;
+  for (int64_t row = blockIdx.y; row < args.rows; row += gridDim.y)
+    for (int64_t c = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * LS_CUDA_PACK;
+         c < args.columns; c += static_cast<int64_t>(gridDim.x) * blockDim.x * LS_CUDA_PACK) {
+      const ls_pack pack = ls_load_any(args.in, row * args.in.stride + c,
+                                       ls_at_most_pack(args.columns - c), args.wide);
+      float squares = 0;
+      for (int i = 0; i < LS_CUDA_PACK; i++) squares += pack.at[i] * pack.at[i];
+      sum += static_cast<double>(squares);
+    }
+  sum = ls_block_sum(sum);
+  if (threadIdx.x == 0) args.parts[blockIdx.y * gridDim.x + blockIdx.x] = sum;
+}
+
+LS_KERNEL(ls_square_sum, ls_cuda_squares, 512) {
+  double sum = 0;
+  for (int part = threadIdx.x; part < args.part_count; part += blockDim.x) sum += args.parts[part];
+  sum = ls_block_sum(sum);
+  if (threadIdx.x == 0) ls_put_cell(args.cell, args.weight * sum, args.add);
+}
+
+// What a step multiplies by, made once a block: of AdamW, or of SGD.
+struct ls_rates {
+  float factor, keep, rate, second_root;
+};
+
+__device__ inline void ls_make_rates(const ls_cuda_optimizer &args, bool adam, ls_rates *rates) {
+  const double rate = *args.rate, step = *args.step;
+  rates->factor = static_cast<float>(*args.factor);
+  rates->keep = static_cast<float>(1 - rate * args.weight_decay);
+  rates->rate = static_cast<float>(adam ? rate / (1 - pow(args.beta1, step)) : rate);
+  rates->second_root = adam ? static_cast<float>(sqrt(1 - pow(args.beta2, step))) : 1;
+}
+
+// PyTorch's AdamW (Loshchilov and Hutter, 2019): decay apart from the gradient.
+__device__ inline float ls_adamw_element(const ls_cuda_optimizer &args, const ls_rates &by,
+                                         float gradient, float master, float *first,
+                                         float *second) {
+  const float beta1 = static_cast<float>(args.beta1), beta2 = static_cast<float>(args.beta2);
+  const float rest1 = static_cast<float>(1 - args.beta1);
+  const float rest2 = static_cast<float>(1 - args.beta2);
+  gradient *= by.factor;
+  *first = beta1 * *first + rest1 * gradient;
+  *second = beta2 * *second + rest2 * gradient * gradient;
+  const float divisor = sqrtf(*second) / by.second_root + static_cast<float>(args.epsilon);
+  return by.keep * master - by.rate * *first / divisor;
+}
+
+// PyTorch's SGD with momentum and no dampening; decay decoupled.
+__device__ inline float ls_sgd_element(const ls_cuda_optimizer &args, const ls_rates &by,
+                                       float gradient, float master, float *first, float *) {
+  *first = static_cast<float>(args.beta1) * *first + by.factor * gradient;
+  return by.keep * master - by.rate * *first;
+}
+
+// All of a unit in one launch: state in place or, ahead, the weights that it would make.
+template <bool ADAM>
+__device__ inline void ls_update(const ls_cuda_optimizer &args) {
+  LS_SHARED(ls_rates, rates, 1);
+  if (threadIdx.x == 0) ls_make_rates(args, ADAM, rates);
+  __syncthreads();
+  const bool ahead = args.out.data != nullptr;
+  if (rates->factor == 0 && !ahead) return;  // the gradients are not finite
+  for (int64_t row = blockIdx.y; row < args.rows; row += gridDim.y)
+    for (int64_t c = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * LS_CUDA_PACK;
+         c < args.columns; c += static_cast<int64_t>(gridDim.x) * blockDim.x * LS_CUDA_PACK) {
+      const int count = ls_at_most_pack(args.columns - c);
+      const ls_pack gradient =
+          ls_load_any(args.gradient, row * args.gradient.stride + c, count, args.wide);
+      float *masters = ls_row_of<float>(args.master, row) + c;
+      float *firsts = ls_row_of<float>(args.first, row) + c;
+      float *seconds = ADAM ? ls_row_of<float>(args.second, row) + c : firsts;
+      ls_pack master = ls_load(masters, count, args.wide),
+              first = ls_load(firsts, count, args.wide);
+      ls_pack second = ls_load(seconds, count, args.wide);
+      for (int i = 0; i < LS_CUDA_PACK; i++)
+        master.at[i] = ADAM ? ls_adamw_element(args, *rates, gradient.at[i], master.at[i],
+                                               &first.at[i], &second.at[i])
+                            : ls_sgd_element(args, *rates, gradient.at[i], master.at[i],
+                                             &first.at[i], &second.at[i]);
+      if (ahead) {
+        ls_store_any(args.out, row * args.out.stride + c, master, count, args.wide);
+        continue;
+      }
+      ls_store(masters, master, count, args.wide, false);
+      ls_store(firsts, first, count, args.wide, false);
+      if (ADAM) ls_store(seconds, second, count, args.wide, false);
+    }
+}
+
+LS_KERNEL(ls_adamw, ls_cuda_optimizer, 256) {
+  ls_update<true>(args);
+}
+LS_KERNEL(ls_sgd, ls_cuda_optimizer, 256) {
+  ls_update<false>(args);
+}

@@ -1,0 +1,147 @@
+// Functions of one element, or of elements at one place. Padding is zero and each function here
+// takes zero to zero, so tensors are taken as one run of elements. An output may be an input's
+// memory: a thread reads its eight before it writes them.
+#include "device/cuda/kernels/cuda_device.cuh"
+
+// gelu_new and the exact gelu (Hendrycks and Gimpel, 2016), as in the reference.
+constexpr float LS_ROOT_TWO_OVER_PI = 0.79788456080286535588f;
+constexpr float LS_ROOT_HALF = 0.70710678118654752440f;
+constexpr float LS_INVERSE_ROOT_TWO_PI = 0.39894228040143267794f;
+constexpr float LS_CUBIC = 0.044715f;
+
+// The activation at x (an ls_activation); *slope takes its derivative there.
+__device__ inline float ls_activate(int which, float x, float *slope) {
+  if (which == 0) {  // silu
+    const float share = 1 / (1 + expf(-x));
+    *slope = share * (1 + x * (1 - share));
+    return x * share;
+  }
+  if (which == 1) {  // gelu_tanh
+    const float inner = tanhf(LS_ROOT_TWO_OVER_PI * (x + LS_CUBIC * x * x * x));
+    const float inner_slope =
+        (1 - inner * inner) * LS_ROOT_TWO_OVER_PI * (1 + 3 * LS_CUBIC * x * x);
+    *slope = 0.5f * (1 + inner) + 0.5f * x * inner_slope;
+    return 0.5f * x * (1 + inner);
+  }
+  const float normal = 0.5f * (1 + erff(x * LS_ROOT_HALF));
+  *slope = normal + x * LS_INVERSE_ROOT_TWO_PI * expf(-0.5f * x * x);
+  return x * normal;
+}
+
+struct ls_add_function {
+  static constexpr int inputs = 2, outputs = 1;
+  __device__ static void at(const ls_cuda_pointwise &, const float *in, float *out) {
+    out[0] = in[0] + in[1];
+  }
+};
+
+struct ls_gelu_function {
+  static constexpr int inputs = 1, outputs = 1;
+  __device__ static void at(const ls_cuda_pointwise &args, const float *in, float *out) {
+    float slope;
+    out[0] = ls_activate(args.activation, in[0], &slope);
+  }
+};
+
+struct ls_gelu_bwd_function {
+  static constexpr int inputs = 2, outputs = 1;
+  __device__ static void at(const ls_cuda_pointwise &args, const float *in, float *out) {
+    float slope;
+    ls_activate(args.activation, in[1], &slope);
+    out[0] = in[0] * slope;
+  }
+};
+
+struct ls_swiglu_function {
+  static constexpr int inputs = 2, outputs = 1;
+  __device__ static void at(const ls_cuda_pointwise &args, const float *in, float *out) {
+    float slope;
+    out[0] = ls_activate(args.activation, in[0], &slope) * in[1];
+  }
+};
+
+struct ls_swiglu_bwd_function {
+  static constexpr int inputs = 3, outputs = 2;
+  __device__ static void at(const ls_cuda_pointwise &args, const float *in, float *out) {
+    float slope;
+    const float gate = ls_activate(args.activation, in[1], &slope);
+    out[0] = in[0] * in[2] * slope;
+    out[1] = in[0] * gate;
+  }
+};
+
+struct ls_softcap_function {
+  static constexpr int inputs = 1, outputs = 1;
+  __device__ static void at(const ls_cuda_pointwise &args, const float *in, float *out) {
+    out[0] = args.softcap * tanhf(in[0] / args.softcap);
+  }
+};
+
+// From the output: the derivative of tanh is 1 - tanh^2.
+struct ls_softcap_bwd_function {
+  static constexpr int inputs = 2, outputs = 1;
+  __device__ static void at(const ls_cuda_pointwise &args, const float *in, float *out) {
+    const float share = in[1] / args.softcap;
+    out[0] = in[0] * (1 - share * share);
+  }
+};
+
+template <class T, class FUNCTION>
+__device__ inline void ls_pointwise(const ls_cuda_pointwise &args) {
+  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x * LS_CUDA_PACK;
+  int64_t i = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * LS_CUDA_PACK;
+  for (; i < args.count; i += step) {
+    const int count = ls_at_most_pack(args.count - i);
+    ls_pack in[FUNCTION::inputs], out[FUNCTION::outputs];
+#pragma unroll
+    for (int k = 0; k < FUNCTION::inputs; k++)
+      in[k] = ls_load(static_cast<const T *>(args.in[k].data) + i, count, args.wide);
+#pragma unroll
+    for (int e = 0; e < LS_CUDA_PACK; e++) {
+      float from[FUNCTION::inputs], to[FUNCTION::outputs];
+      for (int k = 0; k < FUNCTION::inputs; k++) from[k] = in[k].at[e];
+      FUNCTION::at(args, from, to);
+      for (int k = 0; k < FUNCTION::outputs; k++) out[k].at[e] = to[k];
+    }
+#pragma unroll
+    for (int k = 0; k < FUNCTION::outputs; k++)
+      ls_store(static_cast<T *>(args.out[k].data) + i, out[k], count, args.wide, args.out[k].add);
+  }
+}
+
+template <class T>
+__device__ void ls_add_of(const ls_cuda_pointwise &a) {
+  ls_pointwise<T, ls_add_function>(a);
+}
+template <class T>
+__device__ void ls_gelu_of(const ls_cuda_pointwise &a) {
+  ls_pointwise<T, ls_gelu_function>(a);
+}
+template <class T>
+__device__ void ls_gelu_bwd_of(const ls_cuda_pointwise &a) {
+  ls_pointwise<T, ls_gelu_bwd_function>(a);
+}
+template <class T>
+__device__ void ls_swiglu_of(const ls_cuda_pointwise &a) {
+  ls_pointwise<T, ls_swiglu_function>(a);
+}
+template <class T>
+__device__ void ls_swiglu_bwd_of(const ls_cuda_pointwise &a) {
+  ls_pointwise<T, ls_swiglu_bwd_function>(a);
+}
+template <class T>
+__device__ void ls_softcap_of(const ls_cuda_pointwise &a) {
+  ls_pointwise<T, ls_softcap_function>(a);
+}
+template <class T>
+__device__ void ls_softcap_bwd_of(const ls_cuda_pointwise &a) {
+  ls_pointwise<T, ls_softcap_bwd_function>(a);
+}
+
+LS_KERNELS(ls_add, ls_cuda_pointwise, 256, ls_add_of)
+LS_KERNELS(ls_gelu, ls_cuda_pointwise, 256, ls_gelu_of)
+LS_KERNELS(ls_gelu_bwd, ls_cuda_pointwise, 256, ls_gelu_bwd_of)
+LS_KERNELS(ls_swiglu, ls_cuda_pointwise, 256, ls_swiglu_of)
+LS_KERNELS(ls_swiglu_bwd, ls_cuda_pointwise, 256, ls_swiglu_bwd_of)
+LS_KERNELS(ls_softcap, ls_cuda_pointwise, 256, ls_softcap_of)
+LS_KERNELS(ls_softcap_bwd, ls_cuda_pointwise, 256, ls_softcap_bwd_of)

@@ -1,0 +1,55 @@
+// Rotary positions: column i of a head's turned columns is paired with column i + half.
+#include "device/cuda/kernels/cuda_device.cuh"
+
+// In double, since angles are positions times frequencies: a thousand turns at fp32 lose the place.
+LS_KERNEL(ls_rope_table, ls_cuda_rope_table, 256) {
+  const int64_t total = args.rows * args.count;
+  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  for (int64_t at = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; at < total;
+       at += step) {
+    const int64_t row = at / args.count;
+    const int i = static_cast<int>(at % args.count);
+    const double angle = static_cast<double>(args.positions[row]) * args.frequencies[i];
+    const int64_t place = row * args.out.stride + args.first + i;
+    ls_put_any(args.out, place, static_cast<float>(args.scale * cos(angle)));
+    ls_put_any(args.out, place + args.half, static_cast<float>(args.scale * sin(angle)));
+  }
+}
+
+// Turns the heads of a row. The output may be the input's memory: a thread reads both packs of its
+// pairs before it writes them.
+template <class T>
+__device__ inline void ls_rope_rows(const ls_cuda_rope &args) {
+  const int64_t turned = (args.half + LS_CUDA_PACK - 1) / LS_CUDA_PACK;
+  const int64_t straight = args.head_dim - 2 * args.half;
+  const int64_t packs = turned + (straight + LS_CUDA_PACK - 1) / LS_CUDA_PACK;
+  for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x)
+    for (int64_t at = threadIdx.x; at < args.heads * packs; at += blockDim.x) {
+      const int64_t head = at / packs * args.head_dim, pack = at % packs;
+      const T *from = ls_row_of<T>(args.x, row) + head;
+      T *to = ls_row_of<T>(args.y, row) + head;
+      if (pack >= turned) {
+        const int64_t c = 2 * args.half + (pack - turned) * LS_CUDA_PACK;
+        const int count = ls_at_most_pack(args.head_dim - c);
+        ls_store(to + c, ls_load(from + c, count, args.wide), count, args.wide, args.y.add);
+        continue;
+      }
+      const int64_t c = pack * LS_CUDA_PACK;
+      const int count = ls_at_most_pack(args.half - c);
+      const float *table = ls_row_of<float>(args.table, row);
+      const ls_pack cosine = ls_load(table + c, count, args.wide);
+      const ls_pack sine = ls_load(table + args.half + c, count, args.wide);
+      const ls_pack a = ls_load(from + c, count, args.wide);
+      const ls_pack b = ls_load(from + args.half + c, count, args.wide);
+      ls_pack low, high;
+      for (int i = 0; i < LS_CUDA_PACK; i++) {
+        const float s = args.direction * sine.at[i];
+        low.at[i] = a.at[i] * cosine.at[i] - b.at[i] * s;
+        high.at[i] = b.at[i] * cosine.at[i] + a.at[i] * s;
+      }
+      ls_store(to + c, low, count, args.wide, args.y.add);
+      ls_store(to + args.half + c, high, count, args.wide, args.y.add);
+    }
+}
+
+LS_KERNELS(ls_rope, ls_cuda_rope, 256, ls_rope_rows)

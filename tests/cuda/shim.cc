@@ -1,0 +1,445 @@
+// Fibers, barriers and warp functions of the shim (shim_run.h).
+#include "cuda/shim.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <new>
+#include <vector>
+
+#include "cuda/shim_run.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#define LS_SHIM_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define LS_SHIM_ASAN 1
+#endif
+#endif
+#ifdef LS_SHIM_ASAN
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+// Keeps the registers that a function keeps on the stack of one fiber, and takes those of another.
+extern "C" void ls_shim_switch(void **keep, void *take);
+#if defined(__x86_64__)
+__asm__(
+    ".text\n.globl ls_shim_switch\n.type ls_shim_switch,@function\nls_shim_switch:\n"
+    "push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\n"
+    "mov %rsp,(%rdi)\nmov %rsi,%rsp\n"
+    "pop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\nret\n"
+    ".size ls_shim_switch,.-ls_shim_switch\n");
+enum { KEPT_WORDS = 6 };
+#elif defined(__aarch64__)
+__asm__(
+    ".text\n.globl ls_shim_switch\n.type ls_shim_switch,%function\nls_shim_switch:\n"
+    "sub sp,sp,#160\n"
+    "stp x19,x20,[sp]\nstp x21,x22,[sp,#16]\nstp x23,x24,[sp,#32]\nstp x25,x26,[sp,#48]\n"
+    "stp x27,x28,[sp,#64]\nstp x29,x30,[sp,#80]\n"
+    "stp d8,d9,[sp,#96]\nstp d10,d11,[sp,#112]\nstp d12,d13,[sp,#128]\nstp d14,d15,[sp,#144]\n"
+    "mov x9,sp\nstr x9,[x0]\nmov sp,x1\n"
+    "ldp x19,x20,[sp]\nldp x21,x22,[sp,#16]\nldp x23,x24,[sp,#32]\nldp x25,x26,[sp,#48]\n"
+    "ldp x27,x28,[sp,#64]\nldp x29,x30,[sp,#80]\n"
+    "ldp d8,d9,[sp,#96]\nldp d10,d11,[sp,#112]\nldp d12,d13,[sp,#128]\nldp d14,d15,[sp,#144]\n"
+    "add sp,sp,#160\nret\n.size ls_shim_switch,.-ls_shim_switch\n");
+enum { KEPT_WORDS = 20 };
+#else
+#error "the shim has no context switch for this processor"
+#endif
+
+namespace ls_shim {
+namespace {
+
+constexpr size_t STACK_BYTES = 256 << 10;
+constexpr unsigned MOST_THREADS = 1024;
+constexpr size_t STATIC_SHARED_BYTES = 48 << 10, MOST_SHARED_BYTES = 227 << 10;
+constexpr unsigned char POISON = 0xff;  // a NaN as a number of any width, and -1
+
+enum state { READY, WAITING, DONE };
+
+struct copy {
+  void *to;
+  const void *from;
+  int bytes, kept, group;
+};
+
+struct fiber {
+  void *place = nullptr;
+  char *stack = nullptr;
+  void *fake = nullptr;  // the address sanitizer's
+  index thread = {};
+  unsigned number = 0;
+  state is = DONE;
+  std::vector<copy> copies;
+  int group = 0;
+};
+
+// Lanes of one mask that come to one place.
+struct meeting {
+  uint32_t mask, arrived, left;
+  site at;
+  slot slots[LANES];
+};
+
+struct warp {
+  std::vector<meeting *> open;
+  uint32_t alive = 0;
+};
+
+struct shared_block {
+  size_t bytes;
+  const std::type_info *type;
+  site at;
+  void *data;
+};
+
+const entry *entries;
+std::vector<fiber> fibers;
+std::vector<warp> warps;
+std::vector<shared_block> shared_blocks;
+std::vector<unsigned char> dynamic_storage;
+unsigned char *dynamic_shared;
+fiber *current;
+void *main_place;
+#ifdef LS_SHIM_ASAN
+const void *main_stack;
+size_t main_stack_bytes;
+#endif
+const entry *running;
+const void *arguments;
+index sizes, grid, block;
+unsigned threads, arrived, gone;
+site barrier_at;
+int barrier_any, barrier_result;
+bool failed;
+char text[512];
+uint64_t order_state;
+
+uint64_t next_random() {
+  order_state += 0x9e3779b97f4a7c15u;
+  uint64_t z = order_state;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+void shuffle_order(std::vector<unsigned> *order) {
+  for (size_t i = order->size(); i > 1; i--)
+    std::swap((*order)[i - 1], (*order)[next_random() % i]);
+}
+
+void leave() {
+#ifdef LS_SHIM_ASAN
+  __sanitizer_start_switch_fiber(&current->fake, main_stack, main_stack_bytes);
+#endif
+  ls_shim_switch(&current->place, main_place);
+#ifdef LS_SHIM_ASAN
+  __sanitizer_finish_switch_fiber(current->fake, &main_stack, &main_stack_bytes);
+#endif
+}
+
+void enter(fiber *to) {
+  current = to;
+#ifdef LS_SHIM_ASAN
+  void *fake;
+  __sanitizer_start_switch_fiber(&fake, to->stack, STACK_BYTES);
+#endif
+  ls_shim_switch(&main_place, to->place);
+#ifdef LS_SHIM_ASAN
+  __sanitizer_finish_switch_fiber(fake, nullptr, nullptr);
+#endif
+}
+
+// Says once what is wrong, and gives the fiber up: the block is not gone on with.
+template <class... PARTS>
+void fail(const char *format, PARTS... parts) {
+  if (!failed) {
+    const int length = snprintf(text, sizeof text, "%s, block %u,%u, thread %u: ", running->name,
+                                block.x, block.y, current->number);
+    snprintf(text + length, sizeof text - static_cast<size_t>(length), format, parts...);
+  }
+  failed = true;
+  leave();
+}
+
+void wait() {
+  current->is = WAITING;
+  leave();
+}
+
+void release_barrier() {
+  arrived = 0;
+  barrier_result = barrier_any;
+  barrier_any = 0;
+  for (unsigned t = 0; t < threads; t++)
+    if (fibers[t].is == WAITING) fibers[t].is = READY;
+}
+
+void fiber_main() {
+#ifdef LS_SHIM_ASAN
+  __sanitizer_finish_switch_fiber(nullptr, &main_stack, &main_stack_bytes);
+#endif
+  running->call(arguments);
+  current->is = DONE;
+  gone++;
+  warps[current->number / LANES].alive &= ~(1u << current->number % LANES);
+  if (arrived > 0)
+    fail("has left the kernel while others wait at %s:%d", barrier_at.file, barrier_at.line);
+  leave();
+}
+
+void start(fiber *f, unsigned number) {
+  if (!f->stack) f->stack = static_cast<char *>(aligned_alloc(64, STACK_BYTES));
+  if (!f->stack) throw std::bad_alloc();
+#ifdef LS_SHIM_ASAN
+  __asan_unpoison_memory_region(f->stack, STACK_BYTES);
+#endif
+  void **top = reinterpret_cast<void **>(f->stack + STACK_BYTES) - 2;
+#if defined(__x86_64__)
+  *top = reinterpret_cast<void *>(&fiber_main);
+  for (int i = 0; i < KEPT_WORDS; i++) *--top = nullptr;
+#else
+  for (int i = 0; i < KEPT_WORDS; i++) *--top = nullptr;
+  top[11] = reinterpret_cast<void *>(&fiber_main);  // x30, where a function returns to
+#endif
+  f->place = top;
+  f->fake = nullptr;
+  f->number = number;
+  f->thread = {number, 0, 0};
+  f->is = READY;
+  f->copies.clear();
+  f->group = 0;
+}
+
+void describe_waiting() {
+  for (unsigned w = 0; w < warps.size() && !failed; w++)
+    for (const meeting *m : warps[w].open) {
+      if (m->arrived == m->mask) continue;
+      snprintf(text, sizeof text,
+               "%s, block %u,%u, warp %u: lanes %08x wait at %s:%d for lanes %08x that do not come",
+               running->name, block.x, block.y, w, m->arrived, m->at.file, m->at.line,
+               m->mask & ~m->arrived);
+      failed = true;
+      break;
+    }
+  if (!failed)
+    snprintf(text, sizeof text, "%s, block %u,%u: %u of %u threads come to the barrier at %s:%d",
+             running->name, block.x, block.y, arrived, threads, barrier_at.file, barrier_at.line);
+  failed = true;
+}
+
+void run_block(std::vector<unsigned> *order, bool shuffled_order) {
+  for (shared_block &each : shared_blocks) memset(each.data, POISON, each.bytes);
+  if (dynamic_shared) memset(dynamic_shared, POISON, dynamic_storage.size());
+  arrived = gone = 0;
+  barrier_any = 0;
+  for (unsigned w = 0; w < warps.size(); w++) warps[w].alive = 0;
+  for (unsigned t = 0; t < threads; t++) {
+    start(&fibers[t], t);
+    warps[t / LANES].alive |= 1u << t % LANES;
+  }
+  while (gone < threads && !failed) {
+    bool ran = false;
+    if (shuffled_order) shuffle_order(order);
+    for (unsigned i = 0; i < threads && !failed; i++) {
+      fiber *f = &fibers[(*order)[i]];
+      if (f->is != READY) continue;
+      ran = true;
+      enter(f);
+    }
+    if (!ran && !failed) describe_waiting();
+  }
+}
+
+}  // namespace
+
+entry::entry(const char *name_, size_t bytes, unsigned threads_, void (*call_)(const void *))
+    : name(name_), argument_bytes(bytes), threads(threads_), call(call_), next(entries) {
+  entries = this;
+}
+
+index thread_index() {
+  return current->thread;
+}
+index block_index() {
+  return block;
+}
+index block_size() {
+  return sizes;
+}
+index grid_size() {
+  return grid;
+}
+
+int barrier(int predicate, site at) {
+  if (gone > 0) fail("waits at %s:%d for %u threads that have left", at.file, at.line, gone);
+  if (arrived > 0 && (at.line != barrier_at.line || strcmp(at.file, barrier_at.file) != 0))
+    fail("waits at %s:%d, others at %s:%d", at.file, at.line, barrier_at.file, barrier_at.line);
+  barrier_at = at;
+  barrier_any |= predicate != 0;
+  current->is = WAITING;
+  if (++arrived == threads) release_barrier();
+  leave();
+  return barrier_result;
+}
+
+slot warp_meet(uint32_t mask, const slot &own, resolver resolve, const void *given, site at) {
+  const unsigned lane_bit = current->number % LANES;
+  warp *w = &warps[current->number / LANES];
+  if (!(mask >> lane_bit & 1))
+    fail("calls at %s:%d with mask %08x, which is without its lane %u", at.file, at.line, mask,
+         lane_bit);
+  if (mask & ~w->alive)
+    fail("waits at %s:%d for lanes %08x that are not there", at.file, at.line, mask & ~w->alive);
+  meeting *m = nullptr;
+  for (meeting *each : w->open) {
+    if (each->arrived == each->mask) continue;
+    if (each->mask == mask) m = each;
+  }
+  if (!m) {
+    m = new meeting{mask, 0, 0, at, {}};
+    w->open.push_back(m);
+  }
+  if (m->at.line != at.line || strcmp(m->at.file, at.file) != 0)
+    fail("calls at %s:%d, lanes %08x of its mask at %s:%d", at.file, at.line, m->arrived,
+         m->at.file, m->at.line);
+  m->slots[lane_bit] = own;
+  m->arrived |= 1u << lane_bit;
+  if (m->arrived != mask) {
+    wait();
+  } else {
+    if (resolve) resolve(m->slots, mask, given);
+    const unsigned first = current->number / LANES * LANES;
+    for (unsigned l = 0; l < LANES; l++)
+      if ((mask >> l & 1) && l != lane_bit) fibers[first + l].is = READY;
+  }
+  const slot result = m->slots[lane_bit];
+  m->left |= 1u << lane_bit;
+  if (m->left == mask) {
+    for (size_t i = 0; i < w->open.size(); i++)
+      if (w->open[i] == m) w->open.erase(w->open.begin() + static_cast<long>(i--));
+    delete m;
+  }
+  return result;
+}
+
+void resolve_shuffle(slot *slots, uint32_t mask, const void *) {
+  uint64_t results[LANES];
+  for (int l = 0; l < LANES; l++) {
+    if (!(mask >> l & 1)) continue;
+    const int from = from_slot<shuffled>(slots[l]).from & (LANES - 1);
+    results[l] = mask >> from & 1 ? from_slot<shuffled>(slots[from]).value : ~uint64_t{0};
+  }
+  for (int l = 0; l < LANES; l++)
+    if (mask >> l & 1) slots[l] = to_slot(results[l]);
+}
+
+void *shared_array(size_t bytes, const std::type_info &type, site at) {
+  size_t all = bytes;
+  for (shared_block &each : shared_blocks) {
+    if (each.at.line == at.line && each.bytes == bytes && *each.type == type &&
+        strcmp(each.at.file, at.file) == 0)
+      return each.data;
+    all += each.bytes;
+  }
+  if (all > STATIC_SHARED_BYTES) fail("has %zu bytes of shared arrays", all);
+  void *data = aligned_alloc(16, (bytes + 15) / 16 * 16);
+  if (!data) throw std::bad_alloc();
+  memset(data, POISON, bytes);
+  shared_blocks.push_back({bytes, &type, at, data});
+  return data;
+}
+
+void *shared_dynamic() {
+  return dynamic_shared;
+}
+
+void copy_begin(void *to, const void *from, int bytes, int kept) {
+  if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) %
+      static_cast<uintptr_t>(bytes))
+    fail("copies %d bytes that do not lie at a multiple of as many", bytes);
+  memset(to, POISON, static_cast<size_t>(bytes));
+  current->copies.push_back({to, from, bytes, kept, current->group});
+}
+
+void copy_commit() {
+  current->group++;
+}
+
+void copy_wait(int pending) {
+  std::vector<copy> rest;
+  for (const copy &each : current->copies) {
+    if (each.group >= current->group - pending) {
+      rest.push_back(each);
+      continue;
+    }
+    memset(each.to, 0, static_cast<size_t>(each.bytes));
+    memcpy(each.to, each.from, static_cast<size_t>(each.kept));
+  }
+  current->copies.swap(rest);
+}
+
+}  // namespace ls_shim
+
+using namespace ls_shim;
+
+static const entry *find_entry(const ls_shim_launch *launch) {
+  char name[128];
+  snprintf(name, sizeof name, "%s%s", launch->name[0], launch->name[1] ? launch->name[1] : "");
+  for (const entry *each = entries; each; each = each->next)
+    if (!strcmp(each->name, name)) return each;
+  snprintf(text, sizeof text, "there is no kernel %s", name);
+  return nullptr;
+}
+
+static const char *prepare(const ls_shim_launch *launch) {
+  running = find_entry(launch);
+  if (!running) return text;
+  const uint64_t blocks = uint64_t{launch->grid[0]} * launch->grid[1] * launch->grid[2];
+  if (launch->argument_bytes != running->argument_bytes || launch->block < 1 ||
+      launch->block > running->threads || launch->block > MOST_THREADS || blocks == 0 ||
+      launch->grid[1] > 65535 || launch->grid[2] > 65535 ||
+      launch->shared_bytes > MOST_SHARED_BYTES) {
+    snprintf(text, sizeof text,
+             "%s is launched with %zu bytes of arguments (%zu), %u threads (up to %u), a grid of "
+             "%u,%u,%u and %u bytes of shared memory",
+             running->name, launch->argument_bytes, running->argument_bytes, launch->block,
+             running->threads, launch->grid[0], launch->grid[1], launch->grid[2],
+             launch->shared_bytes);
+    return text;
+  }
+  arguments = launch->arguments;
+  threads = launch->block;
+  sizes = {launch->block, 1, 1};
+  grid = {launch->grid[0], launch->grid[1], launch->grid[2]};
+  if (fibers.size() < threads) fibers.resize(threads);
+  warps.resize((threads + LANES - 1) / LANES);
+  std::vector<unsigned char>(launch->shared_bytes).swap(dynamic_storage);
+  dynamic_shared = launch->shared_bytes ? dynamic_storage.data() : nullptr;
+  return nullptr;
+}
+
+static void clear_state() {
+  for (shared_block &each : shared_blocks) free(each.data);
+  shared_blocks.clear();
+  for (warp &w : warps) {
+    for (meeting *m : w.open) delete m;
+    w.open.clear();
+  }
+}
+
+extern "C" const char *ls_shim_run(const ls_shim_launch *launch, uint64_t seed) {
+  failed = false;
+  if (prepare(launch)) return text;
+  order_state = seed;
+  std::vector<unsigned> order(threads), blocks(grid.x * grid.y * grid.z);
+  for (unsigned i = 0; i < order.size(); i++) order[i] = i;
+  for (unsigned i = 0; i < blocks.size(); i++) blocks[i] = i;
+  if (seed) shuffle_order(&blocks);
+  for (size_t i = 0; i < blocks.size() && !failed; i++) {
+    block = {blocks[i] % grid.x, blocks[i] / grid.x % grid.y, blocks[i] / grid.x / grid.y};
+    run_block(&order, seed != 0);
+  }
+  clear_state();
+  return failed ? text : nullptr;
+}

@@ -1,0 +1,205 @@
+/* Every CUDA kernel but attention against the reference, without a GPU: compiled as C++ and run by
+ * the shim (cuda/shim_run.h), on random shapes that are multiples of nothing, padded, at unaligned
+ * places too, in fp32, bf16 and fp16, in three orders of threads and of blocks that must give the
+ * same bits. */
+#include <stdio.h>
+#include <time.h>
+
+#include "support/cuda_case.h"
+
+enum { CASES = 3 }; /* of every op */
+
+static const double frequencies[600] = {1, 0.5, 0.3, 0.2, 0.1, 1e-3};
+
+static void make_rope_table(op_case *c) {
+  static const int64_t pairs[] = {1, 3, 32, 64, 300, 600};
+  const int64_t rows = any_rows(), half = pick(pairs, 6);
+  c->kind = LS_OP_ROPE_TABLE;
+  c->inputs = c->outputs = 1;
+  c->attributes.rope_pairs = half;
+  c->attributes.rope_frequencies = frequencies;
+  c->attributes.rope_scale = random_below(2) ? 1.25 : 0;
+  c->in[0] = vector_of(INDEX, rows);
+  c->in[0].range = 100000;
+  c->out[0] = matrix_of(rows, 2 * half, 1, 0);
+  c->out[0].kind = SUMS;
+}
+
+static void make_tokens(op_case *c) {
+  const int64_t rows = any_rows();
+  c->outputs = 1;
+  c->out[0] = cell_of(2.5);
+  c->kind = random_below(2) ? LS_OP_COUNT_VALID : LS_OP_XENT_LOSS;
+  c->inputs = c->kind == LS_OP_COUNT_VALID ? 1 : 4;
+  operand labels = vector_of(INDEX, rows);
+  labels.range = 3;
+  for (int i = 0; i < c->inputs; i++) c->in[i] = vector_of(i == 1 ? POSITIVE : SUMS, rows);
+  c->in[c->inputs - 1] = labels;
+}
+
+static void make_cells(op_case *c) {
+  static const double norms[] = {0.25, 16, INFINITY};
+  static const ls_op_kind kinds[] = {LS_OP_ZERO, LS_OP_RECIPROCAL, LS_OP_CLIP_FACTOR};
+  c->kind = kinds[random_below(3)];
+  c->inputs = c->kind == LS_OP_ZERO ? 1 : c->kind == LS_OP_RECIPROCAL ? 2 : 4;
+  c->outputs = c->kind == LS_OP_CLIP_FACTOR ? 3 : 1;
+  c->no_add = c->kind == LS_OP_CLIP_FACTOR;
+  c->attributes.clip = random_below(2) ? 1.5 : 0;
+  c->in[0] =
+      cell_of(c->kind == LS_OP_CLIP_FACTOR ? norms[random_below(3)] : (double)random_below(3));
+  for (int i = 1; i < c->inputs; i++) c->in[i] = cell_of(0.5 + (double)random_below(4));
+  for (int i = 0; i < c->outputs; i++) c->out[i] = cell_of(7);
+}
+
+/* More columns than a warp's, than a block's registers and, going back, than shared memory takes.
+ */
+static void make_wide_norm(op_case *c) {
+  static const int64_t widths[] = {1500, 4097, 13001, 25001};
+  make_norm_of(c, 1 + random_below(4), pick(widths, 4));
+}
+
+static const case_maker makers[] = {
+    make_elementwise, make_norm,   make_headnorm,      make_row,       make_embedding,
+    make_bias_db,     make_rope,   make_cross_entropy, make_optimizer, make_move,
+    make_rope_table,  make_tokens, make_cells};
+
+enum { MAKERS = sizeof makers / sizeof *makers };
+
+static bool is_attention(ls_op_kind kind) {
+  return kind == LS_OP_ATTENTION || kind == LS_OP_ATTENTION_BWD || kind == LS_OP_CACHED_ATTENTION;
+}
+
+static void test_every_op(void **state) {
+  (void)state;
+  int cases[LS_OP_COUNT] = {0};
+  for (int k = 0; k < LS_OP_COUNT; k++)
+    if (!ls_cuda_serves((ls_op_kind)k) || is_attention((ls_op_kind)k)) cases[k] = CASES;
+  for (int round = 0, left = 1; left; round++) {
+    if (round == 1000 * MAKERS) fail_msg("an op with CUDA kernels is made by no maker");
+    op_case c = {0};
+    makers[round % MAKERS](&c);
+    if (cases[c.kind] < CASES) {
+      cases[c.kind]++;
+      cuda_run_all(&c);
+    }
+    left = 0;
+    for (int k = 0; k < LS_OP_COUNT; k++) left += cases[k] < CASES;
+  }
+}
+
+static void test_wide_norms(void **state) {
+  (void)state;
+  for (int i = 0; i < 6; i++) {
+    op_case c = {0};
+    make_wide_norm(&c);
+    cuda_run_case(&c, &(variant){.dtype = i % 2 ? LS_BF16 : LS_F32, .accumulate = i % 3 == 0});
+  }
+}
+
+/* Products are the library's. All other ops have kernels of their own. */
+static void test_ops_without_kernels(void **state) {
+  (void)state;
+  static const ls_op_kind without[] = {LS_OP_LINEAR, LS_OP_LINEAR_DX, LS_OP_LINEAR_DW};
+  for (int k = 0; k < LS_OP_COUNT; k++) {
+    bool expected = true;
+    for (size_t w = 0; w < sizeof without / sizeof *without; w++)
+      expected &= without[w] != (ls_op_kind)k;
+    if (ls_cuda_serves((ls_op_kind)k) != expected)
+      fail_msg("%s has %s", ls_op_name((ls_op_kind)k), expected ? "no kernel" : "a kernel");
+  }
+  ls_cuda_launches launches;
+  ls_error error = {0};
+  assert_int_equal(ls_cuda_choose(LS_OP_LINEAR, NULL, &launches, &error), LS_INTERNAL);
+}
+
+/* Types that no kernel takes, and a workspace that is smaller than the recipe's. */
+static void test_what_is_refused(void **state) {
+  (void)state;
+  const ls_device_facts facts = cuda_facts();
+  const ls_device_queue queue = {.facts = &facts};
+  const ls_attributes attributes = {0};
+  const operand matrix = matrix_of(5, 7, 0, 0), vector = vector_of(SUMS, 7);
+  double memory[35] = {0};
+  ls_kernel_args args = {.queue = &queue, .attributes = &attributes, .inputs = 2, .outputs = 1};
+  args.in[0] = args.in[1] = args.out[0] = view_of(&matrix, LS_F64, memory);
+  ls_cuda_launches launches;
+  ls_error error = {0};
+  assert_int_equal(ls_cuda_choose(LS_OP_ADD, &args, &launches, &error), LS_INTERNAL);
+  args.in[0] = view_of(&matrix, LS_F32, memory);
+  args.out[0] = view_of(&vector, LS_F32, memory);
+  args.inputs = 1;
+  assert_int_equal(ls_cuda_choose(LS_OP_BIAS_DB, &args, &launches, &error), LS_INTERNAL);
+  assert_non_null(strstr(error.text, "workspace"));
+}
+
+/* Buffers of ranks, against sums in double: in rank order in fp32 (fp64 in itself), rounded once.
+ */
+static void sum_of_ranks(ls_dtype dtype, int ranks, int64_t count, bool largest, bool accumulate) {
+  const ls_device_facts facts = cuda_facts();
+  operand o = vector_of(SUMS, count);
+  const size_t bytes = (size_t)count * ls_dtype_bytes(dtype);
+  void *sources[LS_CUDA_MOST_RANKS];
+  float *wanted = bytes_of((size_t)count * sizeof *wanted);
+  for (int64_t i = 0; i < count; i++) wanted[i] = largest ? -INFINITY : 0;
+  for (int r = 0; r <= ranks; r++) { /* the last is the target */
+    sources[r] = bytes_of(bytes);
+    for (int64_t i = 0; i < count; i++) {
+      const float value = random_normal();
+      ls_convert((char *)sources[r] + (size_t)i * ls_dtype_bytes(dtype), dtype, &value, LS_F32, 1);
+    }
+    const ls_view view = view_of(&o, dtype, sources[r]);
+    for (int64_t i = 0; i < count && (r < ranks || accumulate); i++) {
+      const float value = (float)at(&view, i);
+      wanted[i] = largest ? fmaxf(wanted[i], value) : r == 0 ? value : wanted[i] + value;
+    }
+  }
+  const ls_cuda_reduction reduction = {.target = sources[ranks],
+                                       .sources = (const void *const *)sources,
+                                       .ranks = ranks,
+                                       .count = count,
+                                       .dtype = dtype,
+                                       .largest = largest,
+                                       .accumulate = accumulate};
+  ls_cuda_launches launches;
+  ls_error error = {0};
+  assert_int_equal(ls_cuda_choose_reduction(&facts, &reduction, &launches, &error), LS_OK);
+  const char *wrong = cuda_launch_all(&launches, random_bits() | 1);
+  if (wrong) fail_msg("%s", wrong);
+  const ls_view got = view_of(&o, dtype, sources[ranks]);
+  for (int64_t i = 0; i < count; i++) {
+    float rounded = wanted[i];
+    uint16_t half;
+    if (dtype != LS_F64 && dtype != LS_F32) {
+      ls_convert(&half, dtype, &wanted[i], LS_F32, 1);
+      ls_convert(&rounded, LS_F32, &half, dtype, 1);
+    }
+    const double beyond = dtype == LS_F64 ? 1e-5 : 0;
+    if (!(fabs(at(&got, i) - (double)rounded) <= beyond))
+      fail_msg("%s, %d ranks: element %lld is %g, not %g", ls_dtype_name(dtype), ranks,
+               (long long)i, at(&got, i), (double)rounded);
+  }
+  for (int r = 0; r <= ranks; r++) free(sources[r]);
+  free(wanted);
+}
+
+static void test_sums_of_ranks(void **state) {
+  (void)state;
+  static const ls_dtype dtypes[] = {LS_F32, LS_BF16, LS_F16, LS_F64};
+  for (int i = 0; i < 4; i++) {
+    sum_of_ranks(dtypes[i], 1, 9, false, true);
+    sum_of_ranks(dtypes[i], 3, 5003, false, false);
+    sum_of_ranks(dtypes[i], 5, 17, true, false);
+    sum_of_ranks(dtypes[i], LS_CUDA_MOST_RANKS - 1, 40, false, true);
+  }
+}
+
+int main(void) {
+  const char *given = getenv("LS_TEST_SEED");
+  random_state = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
+  print_message("seed %llu (LS_TEST_SEED)\n", (unsigned long long)random_state);
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_every_op), cmocka_unit_test(test_wide_norms),
+      cmocka_unit_test(test_ops_without_kernels), cmocka_unit_test(test_what_is_refused),
+      cmocka_unit_test(test_sums_of_ranks)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,174 @@
+/* A CUDA kernel, run on the CPU by the shim, beside the reference's: operands of random numbers at
+ * aligned and unaligned places, in three orders of threads and of blocks, whose results must be
+ * the same bits. For the tests that include it, and support/cpu_makers.h before it.
+ *
+ *   cuda_run_case(&c, &(variant){.dtype = LS_BF16, .accumulate = true}); */
+#ifndef LS_TESTS_CUDA_CASE_H
+#define LS_TESTS_CUDA_CASE_H
+
+#include "cuda/shim_run.h"
+#include "device/cuda/kernels/cuda_launch.h"
+#include "support/cpu_makers.h"
+
+enum { CUDA_ORDERS = 3, CUDA_PROCESSORS = 3 };
+
+/* Facts of a device of few multiprocessors, so that blocks go over rows again. */
+static inline ls_device_facts cuda_facts(void) {
+  ls_device_facts facts;
+  const ls_accelerator of = {.id = "test", .architecture = 80, .processors = CUDA_PROCESSORS};
+  assert_true(ls_device_facts_of(&of, &facts));
+  return facts;
+}
+
+/* The same elements in memory of their own, which ends with them: at a multiple of 16 bytes, or
+ * `shifted` by one element. */
+static inline void cuda_place(ls_view *view, const operand *o, ls_dtype dtype, const void *data,
+                              bool shifted) {
+  const size_t bytes = (size_t)stored_count(o) * ls_dtype_bytes(dtype);
+  const size_t before = shifted ? ls_dtype_bytes(dtype) : 0;
+  char *memory = bytes_of(before + bytes);
+  memcpy(memory + before, data, bytes);
+  *view = view_of(o, dtype, memory + before);
+}
+
+static inline void cuda_release(ls_view *view, bool shifted) {
+  free((char *)view->data - (shifted ? ls_dtype_bytes(view->dtype) : 0));
+}
+
+/* Runs what was chosen, in order; NULL, or what was wrong. */
+static inline const char *cuda_launch_all(const ls_cuda_launches *launches, uint64_t seed) {
+  for (int i = 0; i < launches->count; i++) {
+    const ls_cuda_launch *launch = &launches->launch[i];
+    const ls_shim_launch run = {.name = {launch->name[0], launch->name[1]},
+                                .grid = {launch->grid[0], launch->grid[1], launch->grid[2]},
+                                .block = launch->block,
+                                .shared_bytes = launch->shared_bytes,
+                                .arguments = &launch->arguments,
+                                .argument_bytes = launch->argument_bytes};
+    const char *wrong = ls_shim_run(&run, seed);
+    if (wrong) return wrong;
+  }
+  return NULL;
+}
+
+/* What rounding takes off: of what is stored, and in attention of exponentials and of the gradients
+ * of scores, which the products of matrices take in 16 bits (support/cpu_case.h has more). */
+static inline double cuda_tolerance(const op_case *c, const variant *v, int output,
+                                    ls_dtype stored) {
+  const bool back = c->kind == LS_OP_ATTENTION_BWD;
+  const bool rounds = back || (c->kind == LS_OP_ATTENTION && output == 0);
+  if (v->dtype == LS_BF16 && rounds) return back ? 0x1p-7 : 0x1p-8;
+  if (v->dtype == LS_F16 && rounds) return back ? 0x1p-9 : 0x1p-10;
+  if (stored == LS_BF16) return 0x1p-8;
+  return stored == LS_F16 ? 0x1p-10 : 1e-5;
+}
+
+/* A call on the device: its operands are copies of `from`, in their types. */
+static inline void cuda_call(const op_case *c, const variant *v, const ls_kernel_args *from,
+                             bool shifted, uint64_t seed, ls_kernel_args *call) {
+  *call = *from;
+  ls_error error = {0};
+  for (int i = 0; i < c->inputs; i++)
+    cuda_place(&call->in[i], &c->in[i], from->in[i].dtype, from->in[i].data, shifted);
+  for (int i = 0; i < c->outputs; i++) {
+    if (c->in_place && i == 0)
+      call->out[i] = view_of(&c->out[i], from->out[i].dtype, call->in[0].data);
+    else
+      cuda_place(&call->out[i], &c->out[i], from->out[i].dtype, from->out[i].data, shifted);
+  }
+  call->workspace_bytes = ls_device_workspace(call->queue->facts, c->kind, call);
+  call->workspace = bytes_of(call->workspace_bytes);
+  memset(call->workspace, 0xff, call->workspace_bytes);
+  ls_cuda_launches launches;
+  if (ls_cuda_choose(c->kind, call, &launches, &error) != LS_OK) {
+    describe(c, v, 0);
+    fail_msg("%s", error.text);
+  }
+  const char *wrong = cuda_launch_all(&launches, seed);
+  if (!wrong) return;
+  describe(c, v, 0);
+  fail_msg("%s", wrong);
+}
+
+static inline void cuda_call_end(const op_case *c, ls_kernel_args *call, bool shifted) {
+  for (int i = c->in_place ? 1 : 0; i < c->outputs; i++) cuda_release(&call->out[i], shifted);
+  for (int i = 0; i < c->inputs; i++) cuda_release(&call->in[i], shifted);
+  free(call->workspace);
+}
+
+static inline void cuda_same_bits(const op_case *c, const variant *v, const ls_kernel_args *a,
+                                  const ls_kernel_args *b) {
+  for (int i = 0; i < c->outputs; i++) {
+    const size_t bytes = (size_t)stored_count(&c->out[i]) * ls_dtype_bytes(a->out[i].dtype);
+    if (!memcmp(a->out[i].data, b->out[i].data, bytes)) continue;
+    describe(c, v, i);
+    fail_msg("another order of threads gives other bits");
+  }
+}
+
+static inline void cuda_compare(const op_case *c, const variant *v, const ls_kernel_args *got,
+                                const ls_kernel_args *wanted) {
+  for (int i = 0; i < c->outputs; i++)
+    output_compare_within(c, v, i, &got->out[i], &wanted->out[i],
+                          cuda_tolerance(c, v, i, got->out[i].dtype));
+  if (c->kind == LS_OP_CACHED_ATTENTION) caches_compare(c, v, got, wanted);
+}
+
+/* `v`: of its threads and workspace nothing is read. */
+static inline void cuda_run_case(const op_case *c, const variant *v) {
+  const ls_device_facts facts = cuda_facts();
+  const ls_device_queue queue = {.facts = &facts};
+  const bool shifted = random_below(3) == 0;
+  ls_kernel_table table;
+  ls_error error = {0};
+  ls_reference_kernels(&table, LS_F32);
+  ls_kernel_args given = {
+      .queue = &queue, .attributes = &c->attributes, .inputs = c->inputs, .outputs = c->outputs};
+  ls_kernel_args reference = given;
+  for (int i = 0; i < c->inputs; i++) {
+    const ls_dtype dtype = dtype_of(&c->in[i], v->dtype);
+    given.in[i] = view_of(&c->in[i], dtype, operand_make(&c->in[i], dtype, false));
+    reference.in[i] = view_of(&c->in[i], dtype == LS_F64 ? LS_F64 : reference_dtype(dtype),
+                              reference_copy(&c->in[i], dtype, given.in[i].data));
+  }
+  if (c->kind == LS_OP_ATTENTION_BWD) attention_prepare(c, &given, &reference);
+  if (c->kind == LS_OP_CACHED_ATTENTION) cached_prepare(c, &given, &reference);
+  for (int i = 0; i < c->outputs; i++) {
+    const ls_dtype dtype = dtype_of(&c->out[i], v->dtype);
+    const bool shared = c->in_place && i == 0, garbage = !v->accumulate && !c->updates;
+    void *data = shared ? given.in[0].data : operand_make(&c->out[i], dtype, garbage);
+    given.out[i] = view_of(&c->out[i], dtype, data);
+    reference.out[i] =
+        view_of(&c->out[i], reference_dtype(dtype),
+                shared ? reference.in[0].data : reference_copy(&c->out[i], dtype, data));
+    given.accumulate[i] = reference.accumulate[i] = v->accumulate;
+  }
+  assert_int_equal(table.kernel[c->kind](&reference, &error), LS_OK);
+  ls_kernel_args first, other;
+  cuda_call(c, v, &given, shifted, 0, &first);
+  cuda_compare(c, v, &first, &reference);
+  for (int order = 1; order < CUDA_ORDERS; order++) {
+    cuda_call(c, v, &given, shifted, random_bits() | 1, &other);
+    cuda_same_bits(c, v, &first, &other);
+    cuda_call_end(c, &other, shifted);
+  }
+  cuda_call_end(c, &first, shifted);
+  args_free(&given, c->in_place);
+  args_free(&reference, c->in_place);
+}
+
+/* A case in each type, written or added, in place or apart, as it falls. */
+static inline void cuda_run_all(op_case *c) {
+  static const ls_dtype dtypes[] = {LS_F32, LS_BF16, LS_F16};
+  const bool may_be_in_place = c->in_place;
+  for (int i = 0; i < 3; i++) {
+    const variant v = {.dtype = dtypes[i],
+                       .threads = 1,
+                       .given_workspace = true,
+                       .accumulate = !c->no_add && random_below(2)};
+    c->in_place = may_be_in_place && !v.accumulate && random_below(2);
+    cuda_run_case(c, &v);
+  }
+}
+
+#endif
