@@ -2,10 +2,17 @@
 # `plan`: the layouts it finds, the run file it writes, comparisons, refusals.
 set -eu
 . "$(dirname "$0")/support/small_run.sh"
+# The output has a line of this pattern.
+matches() {
+  grep -q -e "$1" log output || fail "no line is as $1"
+}
 model="gpt2-124m train.batch=16 data.seq_len=512"
 
 run 0 plan $model --on 4xA100-SXM-80 --tokens 1B -o best.yaml
-says "the first is proved by check"
+says "the best 5 are proved by check"
+matches "measured, the first may take .* published runs on one host were within"
+matches "5 devices, one more .* 16 sequences cannot be dealt to 5"
+says "4xA100-SXM-80 over 2xA100-SXM-80 gains"
 says "where the time goes"
 says "what would buy more"
 says "what it costs to change one choice"
@@ -15,15 +22,27 @@ says "step                   $step, simulated"
 run 0 check best.yaml --on 4xA100-SXM-80 -n 4
 
 run 0 plan $model --on 1xRTX4090 --on 2xRTX4090
-says "2xRTX4090 against 1xRTX4090: "
+matches "the second RTX4090 gains .* for 100 % more devices"
+says "is the cheapest"
+run 0 plan $model --on 2xRTX4090 --on 2xA100-80 --svg front.svg
+grep -q "2xA100-80: .*GiB" front.svg || fail "the picture does not list the front"
+grep -q "prefers-color-scheme:dark" front.svg || fail "the picture is not for dark"
 run 0 plan $model --on 4xA100-SXM-80 --fix mesh.tp=2 --json
 grep -q '"tp": 2' output || fail "what is fixed is not kept"
 grep -q '"tp": [148]' output && fail "a layout that is not as fixed"
+grep -q '"step_seconds_between"' output || fail "no error bar"
 run 0 plan $model --on A100-SXM-80 --tokens 100B --within 3d
 says "100B"
+says "task pretrain (100B are 804 a parameter): optimizer.name=adamw"
 
 run 2 plan $model --on 4xA100-SXM-80 --fix mesh.tp=5
-says "no layout of 4 devices has mesh.tp=5"
+says "mesh.tp=5 does not divide 4 devices"
+run 2 plan $model --on 8xA100-SXM-80 --fix mesh.tp=4 --fix mesh.pp=4
+says "with the other axes that are given 16 ranks, which do not divide 8 devices"
+run 2 plan $model --on 8xA100-SXM-80 --fix mesh.pp=4 --fix mesh.pp=2
+says "mesh.pp=4 and mesh.pp=2: expected one of them"
+run 2 plan $model --on 2xRTX4009
+says "the nearest are rtx4090"
 run 2 plan $model --on 4xA100-SXM-80 schedule=zbw
 says "zbv"
 run 2 plan $model --on 4xA100-SXM-80 recompute=budget
@@ -34,8 +53,11 @@ run 2 plan $model --on 4xA100-SXM-80 --within 3d
 says "--within needs --tokens"
 run 2 plan $model --on 4xA100-SXM-80 --objective speed
 says "expected time, money or memory"
-run 1 plan llama3-70b --on 1xRTX4090
+run 1 plan llama3-8b data.seq_len=512 --on 1xRTX4080
 says "no layout of 1 device fits"
+matches "  [0-9]*xRTX4080 .* a step: "
 run 1 plan $model --on A100-SXM-80 --tokens 100T --within 1h
-says "no number of devices"
+says "no number of devices is done with 100T tokens within 1h: the least time is"
+run 1 plan $model --on A100-SXM-80 --tokens 100B --budget 3
+matches "for 3: .*the least money is .* USD with"
 echo "plan: $passed commands"

@@ -1,14 +1,16 @@
+/* One machine's plan for people: its best layouts, why they are, and what else would be. */
 #include "cli/plan_report.h"
 
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "cluster/cluster.h"
+#include "sim/interval.h"
 #include "text/number.h"
 
-enum { ROWS_SHOWN = 5, NEIGHBOURS_SHOWN = 12 };
+enum { NEIGHBOURS_SHOWN = 16, FRONT_SHOWN = 10 };
 
 static const double gib = 1073741824.0;
 
@@ -18,25 +20,15 @@ const char *ls_plan_duration(ls_arena *arena, double seconds) {
   return ls_arena_strdup(arena, text);
 }
 
-static double step_tokens(const ls_planned *of) {
-  return (double)of->training.batch * (double)of->training.sequence;
-}
-
-double ls_planned_seconds(const ls_planned *of, const ls_plan_row *row, double tokens) {
-  return tokens / step_tokens(of) * row->seconds;
-}
-
-double ls_planned_money(const ls_planned *of, double seconds) {
-  return of->cluster ? of->cluster->hour * of->problem.devices * seconds / 3600 : 0;
-}
-
 static double mfu(const ls_planned *of, const ls_plan_row *row) {
   return row->flops / (row->seconds * of->peak_flops * of->problem.devices);
 }
 
-static void print_row(ls_arena *arena, const ls_planned *of, const ls_plan_row *row,
-                      const ls_plan_report *report) {
-  printf("%11s %10.0f", ls_plan_duration(arena, row->seconds), step_tokens(of) / row->seconds);
+void ls_plan_print_row(ls_arena *arena, const ls_plan_report *report, const ls_planned *of,
+                       const ls_plan_row *row) {
+  const double tokens = report->question->tokens;
+  printf("%11s %10.0f", ls_plan_duration(arena, row->seconds),
+         ls_planned_step_tokens(of) / row->seconds);
   if (of->peak_flops > 0)
     printf(" %5.1f%%", 100 * mfu(of, row));
   else
@@ -44,23 +36,24 @@ static void print_row(ls_arena *arena, const ls_planned *of, const ls_plan_row *
   printf(" %8.2f", (double)row->bytes / gib);
   if (of->cluster && of->cluster->hour > 0) {
     printf(" %9.4g", ls_planned_money(of, row->seconds));
-    if (report->tokens > 0)
-      printf(" %9.0f", ls_planned_money(of, ls_planned_seconds(of, row, report->tokens)));
+    if (tokens > 0) printf(" %9.0f", ls_planned_money(of, ls_planned_seconds(of, row, tokens)));
   }
   printf("  %s\n", ls_plan_print(arena, row));
 }
 
-static void print_heads(const ls_planned *of, const ls_plan_report *report) {
+void ls_plan_print_heads(const ls_plan_report *report, const ls_planned *of) {
   printf("%11s %10s %6s %8s", "step", "tokens/s", "MFU", "GiB");
   if (of->cluster && of->cluster->hour > 0) {
     printf(" %9s", of->cluster->currency);
-    if (report->tokens > 0) printf(" %9s", report->tokens_text);
+    if (report->question->tokens > 0) printf(" %9s", report->question->tokens_text);
   }
   printf("  layout\n");
 }
 
 static void print_machine(const ls_planned *of) {
   const ls_plan *plan = of->plan;
+  int proved = 0;
+  while (proved < plan->rows.count && plan->rows.items[proved].proved) proved++;
   printf("%s: %.2f M parameters in %s on %d x %s, %lld sequences of %lld tokens a step\n",
          of->session->run->model, (double)ls_model_parameters(of->training.model) / 1e6,
          ls_dtype_name(of->problem.base.compute), of->problem.devices,
@@ -71,14 +64,80 @@ static void print_machine(const ls_planned *of) {
   printf("%lld layouts in %d classes, %d of them compiled and simulated: %d fit",
          (long long)plan->candidates, plan->classes, plan->compiled, plan->rows.count);
   if (of->problem.limit) printf(" %.2f GiB", (double)of->problem.limit / gib);
-  printf(of->proved ? "; the first is proved by check\n\n" : "\n\n");
+  if (proved) printf("; the best %d are proved by check", proved);
+  printf("\n\n");
+}
+
+static void print_interval(ls_arena *arena, const ls_planned *of) {
+  const ls_interval *interval = ls_interval_of(of->cluster, of->problem.devices);
+  if (interval)
+    printf("\nmeasured, the first may take %s were within (docs/validation.md)\n",
+           ls_interval_print(arena, interval, ls_planned_best(of)->seconds));
+}
+
+/* What two layouts differ in, as the second has it. */
+static const char *print_change(ls_arena *arena, const ls_plan_row *from, const ls_plan_row *to) {
+  const ls_layout *a = &from->layout, *b = &to->layout;
+  const char *text = "";
+  bool mesh = false;
+#define SAY(...)                                                   \
+  text = ls_arena_printf(arena, "%s%s%s", text, *text ? ", " : "", \
+                         ls_arena_printf(arena, __VA_ARGS__))
+  for (int x = 0; x < LS_LAYOUT_AXES; x++) {
+    if (ls_layout_size(a, x) == ls_layout_size(b, x)) continue;
+    SAY("%s %d", ls_layout_axis(x), ls_layout_size(b, x));
+    mesh = true;
+  }
+  if (a->zero != b->zero) SAY("zero %d", b->zero);
+  if (b->pp > 1 && (a->pp == 1 || strcmp(a->schedule, b->schedule) != 0 || a->chunks != b->chunks))
+    SAY(b->chunks > 1 ? "schedule %s, %d chunks" : "schedule %s", b->schedule, b->chunks);
+  if (from->micro_batch != to->micro_batch) SAY("micro-batch %lld", (long long)to->micro_batch);
+  if (!ls_op_set_equal(&a->recompute, &b->recompute))
+    SAY("recompute %s", ls_plan_recompute_name(b));
+  if (a->offload.optimizer != b->offload.optimizer)
+    SAY("optimizer's state: %s", ls_tier_name(b->offload.optimizer));
+  if (a->gather != b->gather)
+    SAY("weights gathered %s", b->gather == LS_WHEN_STEP ? "once a step" : "for each microbatch");
+  if (a->prefetch != b->prefetch) SAY("prefetch %d", b->prefetch);
+  if (!mesh && b->tp > 1 && a->sequence_parallel != b->sequence_parallel)
+    SAY(b->sequence_parallel ? "sequence parallelism" : "no sequence parallelism");
+#undef SAY
+  return *text ? text : ls_plan_print(arena, to);
+}
+
+/* As they are printed: steps to a tenth of a percent, memory to a hundredth of a GiB. */
+static bool same_effect(const ls_plan_row *best, const ls_plan_row *a, const ls_plan_row *b) {
+  return fabs(a->seconds - b->seconds) < 0.0005 * best->seconds &&
+         fabs((double)(a->bytes - b->bytes)) < 0.005 * gib && a->fits == b->fits;
+}
+
+/* Why the next is not the first: the term that it has most more of. */
+static void print_runner_up(ls_arena *arena, const ls_plan_row *best, const ls_plan_row *second) {
+  const double behind = second->seconds - best->seconds;
+  int most = 0, least = 0;
+  for (int t = 0; t < LS_PLAN_TERM_COUNT; t++) {
+    if (second->terms[t] - best->terms[t] > second->terms[most] - best->terms[most]) most = t;
+    if (second->terms[t] - best->terms[t] < second->terms[least] - best->terms[least]) least = t;
+  }
+  if (!(fabs(behind) > 0.0005 * best->seconds)) {
+    printf("the next, %s, takes as long with %+.2f GiB\n", print_change(arena, best, second),
+           (double)(second->bytes - best->bytes) / gib);
+    return;
+  }
+  printf("the next, %s, takes %.1f %% more: %s more %s", print_change(arena, best, second),
+         100 * behind / best->seconds,
+         ls_plan_duration(arena, second->terms[most] - best->terms[most]),
+         ls_plan_term_name((ls_plan_term)most));
+  const double saved = best->terms[least] - second->terms[least];
+  if (saved > 0.1 * behind)
+    printf(", %s less %s", ls_plan_duration(arena, saved), ls_plan_term_name((ls_plan_term)least));
+  printf("\n");
 }
 
 /* What the winner has less of, and more. */
-static void print_terms(ls_arena *arena, const ls_planned *of) {
+static void print_terms(ls_arena *arena, const ls_planned *of, const ls_plan_row *second) {
   const ls_plan_row *best = &of->plan->rows.items[0];
-  const ls_plan_row *second = of->plan->rows.count > 1 ? &of->plan->rows.items[1] : NULL;
-  printf("\nwhere the time goes%28s%s\n", "first", second ? "      second" : "");
+  printf("\nwhere the time goes%28s%s\n", "first", second ? "         next" : "");
   for (int t = 0; t < LS_PLAN_TERM_COUNT; t++) {
     if (!(best->terms[t] > 0) && !(second && second->terms[t] > 0)) continue;
     printf("  %-32s %12s", ls_plan_term_name((ls_plan_term)t),
@@ -86,6 +145,7 @@ static void print_terms(ls_arena *arena, const ls_planned *of) {
     if (second) printf(" %12s", ls_plan_duration(arena, second->terms[t]));
     printf("\n");
   }
+  if (second) print_runner_up(arena, best, second);
 }
 
 static double computing(const ls_plan_row *row) {
@@ -93,21 +153,39 @@ static double computing(const ls_plan_row *row) {
          row->terms[LS_PLAN_RECOMPUTE] + row->terms[LS_PLAN_UPDATE];
 }
 
-/* The term that most of what is not computing goes to. */
-static ls_plan_term largest_wait(const ls_plan_row *row) {
+ls_plan_term ls_plan_largest_wait(const ls_plan_row *row) {
   ls_plan_term most = LS_PLAN_TENSOR;
   for (int t = LS_PLAN_TENSOR; t < LS_PLAN_TERM_COUNT; t++)
     if (row->terms[t] > row->terms[most]) most = (ls_plan_term)t;
   return most;
 }
 
+/* The link that a term waits for; NULL: none is known, or it is several. */
+static const char *link_of(const ls_planned *of, const ls_plan_row *row, ls_plan_term term) {
+  const ls_cluster *cluster = of->cluster;
+  const ls_layout *layout = &row->layout;
+  if (!cluster) return NULL;
+  int members = 0; /* consecutive ranks that a group of the term lies in: tp within dp within pp */
+  if (term == LS_PLAN_TENSOR) members = layout->tp;
+  if (term == LS_PLAN_DATA) members = layout->tp * ls_layout_data_ranks(layout);
+  if (term == LS_PLAN_TIERS) return cluster->host_link ? cluster->host_link->name : NULL;
+  if (!members) return NULL;
+  const ls_link *link = members > cluster->per_host ? cluster->network : cluster->peer;
+  return link ? link->name : NULL;
+}
+
 static void print_limits(const ls_planned *of) {
   const ls_plan_row *row = &of->plan->rows.items[0];
-  const ls_plan_term wait = largest_wait(row);
+  const ls_plan_term wait = ls_plan_largest_wait(row);
+  const char *link = link_of(of, row, wait);
   printf("\nit computes %.0f %% of the step", 100 * computing(row) / row->seconds);
   if (row->terms[wait] > 0.005 * row->seconds)
-    printf("; most of the rest, %.0f %%, is %s", 100 * row->terms[wait] / row->seconds,
-           ls_plan_term_name(wait));
+    printf("; most of the rest, %.0f %%, is %s%s%s", 100 * row->terms[wait] / row->seconds,
+           ls_plan_term_name(wait), link ? ", over " : "", link ? link : "");
+  printf("\n");
+  if (!of->problem.limit) return;
+  printf("memory: %.2f of %.2f GiB", (double)row->bytes / gib, (double)of->problem.limit / gib);
+  if (row->layout.pp > 1) printf(" on stage %d, which needs most", row->stage);
   printf("\n");
 }
 
@@ -146,7 +224,7 @@ static void print_faster(const ls_planned *of) {
 }
 
 /* The winner's layout with more of something. */
-static void print_more(ls_arena *arena, const ls_planned *of) {
+static void print_larger(ls_arena *arena, const ls_planned *of) {
   const ls_plan_row *best = &of->plan->rows.items[0];
   ls_training twice = of->training;
   ls_plan_problem larger = of->problem;
@@ -168,6 +246,29 @@ static void print_more(ls_arena *arena, const ls_planned *of) {
                best->seconds, wide->seconds);
 }
 
+/* Another count of devices, with its own best layout. */
+static void print_count(ls_arena *arena, const ls_planned *of, const ls_plan_count *count,
+                        const char *which) {
+  if (!count->devices) return;
+  const char *what = ls_arena_printf(arena, "%d device%s, %s", count->devices,
+                                     count->devices == 1 ? "" : "s", which);
+  const int64_t batch = of->training.batch;
+  const ls_plan_row *best = count->planned ? ls_planned_best(count->planned) : NULL;
+  if (!best) {
+    printf(
+        "  %-34s %s\n", what,
+        count->planned ? "does not fit" : "no layout has so many: batch and model do not divide");
+    return;
+  }
+  const double gain = ls_planned_rate(count->planned) / ls_planned_rate(of) - 1;
+  const double ideal = (double)count->devices / of->problem.devices - 1;
+  printf("  %-34s %+.1f %% tokens/s for %+.1f %% devices", what, 100 * gain, 100 * ideal);
+  if (gain < 0.5 * ideal && batch % count->devices)
+    printf(": %lld sequences cannot be dealt to %d", (long long)batch, count->devices);
+  if (ideal > 0) printf(": %s", ls_plan_print(arena, best));
+  printf("\n");
+}
+
 static const ls_plan_row *find_row(const ls_plan *plan, const ls_layout *layout) {
   for (int r = 0; r < plan->rows.count; r++)
     if (ls_plan_same(&plan->rows.items[r].layout, layout)) return &plan->rows.items[r];
@@ -176,179 +277,105 @@ static const ls_plan_row *find_row(const ls_plan *plan, const ls_layout *layout)
   return NULL;
 }
 
+static int by_seconds(const void *a, const void *b) {
+  const ls_plan_row *x = *(const ls_plan_row *const *)a, *y = *(const ls_plan_row *const *)b;
+  return (x->seconds > y->seconds) - (x->seconds < y->seconds);
+}
+
+/* Those of equal effect are one line. */
 static void print_neighbours(ls_arena *arena, const ls_planned *of) {
   const ls_plan_row *best = &of->plan->rows.items[0];
   ls_plan_candidates near = {.arena = arena};
   ls_plan_neighbours(&of->problem, best, &near);
-  int shown = 0;
-  for (int c = 0; c < near.list.count && shown < NEIGHBOURS_SHOWN; c++) {
+  const ls_plan_row **rows = LS_NEW_ARRAY(arena, const ls_plan_row *, near.list.count + 1);
+  int count = 0, shown = 0;
+  for (int c = 0; c < near.list.count; c++) {
     const ls_plan_row *row = find_row(of->plan, &near.list.items[c].layout);
-    if (!row) continue;
-    if (!shown++) printf("\nwhat it costs to change one choice\n");
-    printf("  %+7.1f %% step  %+8.2f GiB%s  %s\n", 100 * (row->seconds / best->seconds - 1),
-           (double)(row->bytes - best->bytes) / gib, row->fits ? "" : ", too large",
-           ls_plan_print(arena, row));
+    if (row && row != best) rows[count++] = row;
+  }
+  if (!count) return;
+  printf("\nwhat it costs to change one choice\n");
+  qsort(rows, (size_t)count, sizeof *rows, by_seconds);
+  for (int r = 0; r < count && shown < NEIGHBOURS_SHOWN; r++) {
+    if (!rows[r]) continue;
+    const char *text = print_change(arena, best, rows[r]);
+    for (int o = r + 1; o < count; o++) {
+      if (!rows[o] || !same_effect(best, rows[r], rows[o])) continue;
+      text = ls_arena_printf(arena, "%s; or %s", text, print_change(arena, best, rows[o]));
+      rows[o] = NULL;
+    }
+    shown++;
+    if (same_effect(best, best, rows[r])) {
+      printf("  %-31s  %s\n", "        nothing", text);
+      continue;
+    }
+    printf("  %+7.1f %% step  %+8.2f GiB%s  %s\n", 100 * (rows[r]->seconds / best->seconds - 1),
+           (double)(rows[r]->bytes - best->bytes) / gib, rows[r]->fits ? "" : ", too large", text);
   }
 }
 
 /* Layouts that no other beats in both time and memory. */
-static void print_front(ls_arena *arena, const ls_planned *of, const ls_plan_report *report) {
-  const ls_plan *plan = of->plan;
-  int shown = 0;
-  int64_t least = INT64_MAX;
-  double slowest = 0;
-  for (;;) { /* rows by time, each with less memory than all that are faster */
-    const ls_plan_row *next = NULL;
-    for (int r = 0; r < plan->rows.count; r++) {
-      const ls_plan_row *each = &plan->rows.items[r];
-      if (each->bytes >= least || each->seconds < slowest) continue;
-      if (!next || each->seconds < next->seconds ||
-          (each->seconds == next->seconds && each->bytes < next->bytes))
-        next = each;
-    }
-    if (!next || shown == 2 * ROWS_SHOWN) return;
-    if (!shown++) printf("\nfaster ones need more memory\n");
-    print_row(arena, of, next, report);
-    least = next->bytes;
-    slowest = next->seconds;
-  }
+static void print_front(ls_arena *arena, const ls_plan_report *report,
+                        const ls_plan_answer *answer) {
+  const ls_plan_report alone = {report->question, answer, 1};
+  int count;
+  const ls_plan_front_row *front = ls_plan_report_front(arena, &alone, &count);
+  if (count > 1) printf("\nfaster ones need more memory\n");
+  for (int f = 0; f < count && count > 1 && f < FRONT_SHOWN; f++)
+    ls_plan_print_row(arena, report, front[f].of, front[f].row);
+  if (count > FRONT_SHOWN) printf("  and %d with less memory\n", count - FRONT_SHOWN);
 }
 
-static void print_none(ls_arena *arena, const ls_planned *of) {
-  if (!of->plan->too_large.count) {
-    printf("the compiler refuses all of them\n");
-    return;
+/* The best layouts, those of equal effect as one: the next of another effect is the runner-up. */
+static const ls_plan_row *print_best(ls_arena *arena, const ls_plan_report *report,
+                                     const ls_planned *of) {
+  const ls_plan_row *rows = of->plan->rows.items, *second = NULL;
+  const int count = of->plan->rows.count;
+  ls_plan_print_heads(report, of);
+  for (int r = 0, next; r < count && r < LS_PLAN_ROWS_SHOWN; r = next) {
+    for (next = r + 1; next < count && same_effect(rows, &rows[r], &rows[next]);) next++;
+    ls_plan_print_row(arena, report, of, &rows[r]);
+    for (int o = r + 1; o < next; o++)
+      printf("%*s or %s\n", of->cluster && of->cluster->hour > 0 ? 50 : 40, "",
+             print_change(arena, &rows[r], &rows[o]));
+    if (!second && next < count) second = &rows[next];
   }
-  const ls_plan_row *row = &of->plan->too_large.items[0];
-  printf("none fits; the closest needs %.2f GiB: %s\n", (double)row->bytes / gib,
-         ls_plan_print(arena, row));
+  return second;
 }
 
-static void print_one(ls_arena *arena, const ls_planned *of, const ls_plan_report *report) {
+static void print_one(ls_arena *arena, const ls_plan_report *report, const ls_plan_answer *answer) {
+  const ls_planned *of = &answer->planned;
   print_machine(of);
   if (!of->plan->rows.count) {
-    print_none(arena, of);
+    printf("no layout fits\n");
     return;
   }
-  print_heads(of, report);
-  for (int r = 0; r < of->plan->rows.count && r < ROWS_SHOWN; r++)
-    print_row(arena, of, &of->plan->rows.items[r], report);
-  print_terms(arena, of);
+  const ls_plan_row *second = print_best(arena, report, of);
+  print_interval(arena, of);
+  print_terms(arena, of, second);
   print_limits(of);
   printf("\nwhat would buy more\n");
   print_faster(of);
-  print_more(arena, of);
+  print_larger(arena, of);
+  print_count(arena, of, &answer->more,
+              answer->more.devices - of->problem.devices == 1 ? "one more" : "a host more");
+  print_count(arena, of, &answer->fewer, "half as many");
+  const ls_planned *few = of->problem.devices == 1 ? of : answer->fewer.planned;
+  const ls_planned *many = of->problem.devices == 1 ? answer->more.planned : of;
+  if (few && many && ls_planned_best(few) && ls_planned_best(many))
+    printf("  %s\n", ls_plan_verdict(arena, few, many));
   print_neighbours(arena, of);
-  print_front(arena, of, report);
-}
-
-static double rate_of(const ls_planned *of) {
-  return of->plan->rows.count ? step_tokens(of) / of->plan->rows.items[0].seconds : 0;
-}
-
-/* What more devices of a kind bring, against fewer of the same. */
-static void print_gain_of(const ls_planned *few, const ls_planned *many) {
-  const double gain = rate_of(many) / rate_of(few) - 1;
-  const double ideal = (double)many->problem.devices / few->problem.devices - 1;
-  const ls_plan_row *row = &many->plan->rows.items[0];
-  const ls_plan_term wait = largest_wait(row);
-  printf("%s against %s: %+.0f %% tokens/s for %+.0f %% devices", many->text, few->text, 100 * gain,
-         100 * ideal);
-  if (gain < 0.05)
-    printf(": do not, %s is enough", few->text);
-  else if (gain < 0.5 * ideal)
-    printf(": little");
-  if (row->terms[wait] > 0.02 * row->seconds)
-    printf("; %.0f %% of its step is %s", 100 * row->terms[wait] / row->seconds,
-           ls_plan_term_name(wait));
-  printf("\n");
-}
-
-static void print_comparison(ls_arena *arena, const ls_plan_report *report) {
-  const double tokens = report->tokens > 0 ? report->tokens : 1e9;
-  printf("\n%-20s %11s %10s %8s %10s %10s  layout\n", "machines", "step", "tokens/s", "GiB",
-         report->tokens > 0 ? report->tokens_text : "1B", "money");
-  for (int m = 0; m < report->count; m++) {
-    const ls_planned *of = &report->machines[m];
-    if (!of->plan->rows.count) {
-      printf("%-20s does not fit\n", of->text);
-      continue;
-    }
-    const ls_plan_row *row = &of->plan->rows.items[0];
-    const double seconds = ls_planned_seconds(of, row, tokens);
-    printf("%-20s %11s %10.0f %8.2f %10s", of->text, ls_plan_duration(arena, row->seconds),
-           rate_of(of), (double)row->bytes / gib, ls_plan_duration(arena, seconds));
-    if (ls_planned_money(of, seconds) > 0)
-      printf(" %6.0f %s", ls_planned_money(of, seconds), of->cluster->currency);
-    else
-      printf(" %10s", "");
-    printf("  %s\n", ls_plan_print(arena, row));
-  }
-  printf("\n");
-  for (int a = 0; a < report->count; a++)
-    for (int b = 0; b < report->count; b++) {
-      const ls_planned *few = &report->machines[a], *many = &report->machines[b];
-      if (few->cluster && many->cluster &&
-          strcmp(few->cluster->accelerator->id, many->cluster->accelerator->id) == 0 &&
-          few->problem.devices < many->problem.devices && rate_of(few) > 0 && rate_of(many) > 0)
-        print_gain_of(few, many);
-    }
+  print_front(arena, report, answer);
 }
 
 void ls_plan_report_print(ls_arena *arena, const ls_plan_report *report) {
-  if (report->task)
-    printf("task: %s, whose batch and sequence are conventions where the run says none\n",
-           report->task);
-  for (int m = 0; m < report->count; m++) {
-    if (m) printf("\n");
-    print_one(arena, &report->machines[m], report);
-  }
-  if (report->count > 1) print_comparison(arena, report);
-}
-
-static json_t *row_json(const ls_planned *of, const ls_plan_row *row) {
-  json_t *made = json_object(), *terms = json_object();
-  const ls_layout *layout = &row->layout;
-  for (int a = 0; a < LS_LAYOUT_AXES; a++)
-    json_object_set_new(made, ls_layout_axis(a), json_integer(ls_layout_size(layout, a)));
-  json_object_set_new(made, "zero", json_integer(layout->zero));
-  json_object_set_new(made, "schedule", json_string(layout->schedule));
-  json_object_set_new(made, "chunks", json_integer(layout->chunks));
-  json_object_set_new(made, "micro_batch", json_integer(row->micro_batch));
-  json_object_set_new(made, "recompute", json_string(ls_plan_recompute_name(layout)));
-  json_object_set_new(made, "offload_optimizer",
-                      json_string(ls_tier_name(layout->offload.optimizer)));
-  json_object_set_new(made, "step_seconds", json_real(row->seconds));
-  json_object_set_new(made, "tokens_per_second", json_real(step_tokens(of) / row->seconds));
-  if (of->peak_flops > 0) json_object_set_new(made, "mfu", json_real(mfu(of, row)));
-  json_object_set_new(made, "memory_bytes", json_integer(row->bytes));
-  json_object_set_new(made, "fits", json_boolean(row->fits));
-  if (ls_planned_money(of, row->seconds) > 0)
-    json_object_set_new(made, "step_cost", json_real(ls_planned_money(of, row->seconds)));
-  for (int t = 0; t < LS_PLAN_TERM_COUNT; t++)
-    json_object_set_new(terms, ls_plan_term_name((ls_plan_term)t), json_real(row->terms[t]));
-  json_object_set_new(made, "seconds_of", terms);
-  return made;
-}
-
-void ls_plan_report_json(const ls_plan_report *report) {
-  json_t *root = json_array();
-  for (int m = 0; m < report->count; m++) {
-    const ls_planned *of = &report->machines[m];
-    json_t *machine = json_object(), *rows = json_array();
-    json_object_set_new(machine, "on", json_string(of->text));
-    json_object_set_new(machine, "devices", json_integer(of->problem.devices));
-    json_object_set_new(machine, "batch", json_integer(of->training.batch));
-    json_object_set_new(machine, "sequence", json_integer(of->training.sequence));
-    json_object_set_new(machine, "candidates", json_integer(of->plan->candidates));
-    json_object_set_new(machine, "compiled", json_integer(of->plan->compiled));
-    for (int r = 0; r < of->plan->rows.count; r++)
-      json_array_append_new(rows, row_json(of, &of->plan->rows.items[r]));
-    json_object_set_new(machine, "layouts", rows);
-    json_array_append_new(root, machine);
-  }
-  char *text = json_dumps(root, JSON_INDENT(2));
-  printf("%s\n", text ? text : "[]");
-  free(text);
-  json_decref(root);
+  const ls_planned *best = ls_plan_report_best(report);
+  if (report->answers[0].planned.conventions)
+    printf("task %s\n", report->answers[0].planned.conventions);
+  if (report->count > 1) ls_plan_print_comparison(arena, report);
+  for (int m = 0; m < report->count; m++)
+    if (&report->answers[m].planned == best || !best) {
+      if (report->count > 1) printf("\n");
+      print_one(arena, report, &report->answers[m]);
+    }
 }

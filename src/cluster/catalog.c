@@ -38,6 +38,7 @@ static const ls_field price_fields[] = {
 
 static const ls_field accelerator_fields[] = {
     OF("name", TEXT, name, 1),
+    OF("also", TEXT, also, 1),
     OF("cuda", COUNT, architecture, 1),
     OF("memory.mib", COUNT, memory_mib, 1),
     OF("memory.reported", BOOL, reported, 1),
@@ -229,10 +230,12 @@ ls_status ls_catalog_find(const ls_catalog *catalog, const char *word, const ls_
   int matches = 0;
   for (int i = 0; i < catalog->accelerators.count; i++) {
     const ls_accelerator *each = catalog->accelerators.items[i];
-    if (!begins_with(each->id, word)) continue;
+    const bool named =
+        strcasecmp(each->id, word) == 0 || (each->also && strcasecmp(each->also, word) == 0);
+    if (!named && !begins_with(each->id, word)) continue;
     matches++;
     *found = each;
-    if (strcasecmp(each->id, word) == 0) return LS_OK;
+    if (named) return LS_OK;
   }
   if (matches == 1) return LS_OK;
   if (matches)

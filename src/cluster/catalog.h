@@ -45,6 +45,7 @@ typedef enum ls_catalog_format {
 
 typedef struct ls_accelerator {
   const char *id, *name;
+  const char *also;     /* another word that finds it; NULL: none */
   int64_t architecture; /* of CUDA: 90 for sm_90; 0: not CUDA's */
   int64_t memory_mib;
   bool reported; /* as its driver reports it; else by the data sheet, which may say more */
@@ -84,7 +85,8 @@ LS_CHECKED ls_status ls_catalog_open(ls_arena *arena, ls_catalog **catalog, ls_e
 LS_CHECKED ls_status ls_catalog_read(ls_arena *arena, const char *own, ls_catalog **catalog,
                                      ls_error *error);
 
-/* The one accelerator whose id is this, in upper or lower case, or begins with it at a dash.
+/* The one accelerator whose id (or `also`) is this, in upper or lower case, or begins with it at a
+ * dash.
  * LS_INPUT: there is none or several; says which come nearest. */
 LS_CHECKED ls_status ls_catalog_find(const ls_catalog *catalog, const char *word,
                                      const ls_accelerator **found, ls_error *error);

@@ -49,6 +49,7 @@ static void test_names(void **state) {
       {"H100-SXM", "h100-sxm-80", 90, 81559},
       {"h200-sxm-141", "h200-sxm-141", 90, 143771},
       {"A100-SXM-80", "a100-sxm-80", 80, 81920}, /* cuDNN's description of it has the H200's */
+      {"A100-80", "a100-sxm-80", 80, 81920},     /* as people say of it, and not of PCIe cards */
       {"RTX4090", "rtx4090", 89, 24564},
       {"GB200", "gb200-186", 100, 190464},
       {"l40", "l40", 89, 46068}, /* and l40s is another */

@@ -1,0 +1,268 @@
+#include "watch/front_picture.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "watch/markup.h"
+
+enum {
+  LEFT = 74,
+  TOP = 84,
+  WIDE = 620, /* of a panel */
+  HIGH = 400,
+  BETWEEN = 100,
+  LINE = 18,   /* of the list below */
+  LISTED = 16, /* points of the front that have a number */
+  TICK = 60,   /* pixels between ticks, at least */
+  NUMBER = 18, /* and between numbers */
+};
+/* An axis whose numbers are further apart is one of powers. */
+#define LOG_RANGE 6.0
+
+typedef enum quantity { STEP, MEMORY, MONEY } quantity;
+
+typedef struct axis {
+  quantity of;
+  double low, high; /* logarithms where it is one of powers */
+  bool powers;
+} axis;
+
+typedef struct panel {
+  const ls_front *front;
+  FILE *stream;
+  int left;
+  axis x, y;
+} panel;
+
+static double value_of(const ls_front_point *point, quantity of) {
+  return of == STEP ? point->seconds : of == MEMORY ? point->bytes / 1073741824 : point->money;
+}
+
+static axis axis_of(const ls_front *front, quantity of) {
+  axis made = {.of = of, .low = INFINITY, .high = 0};
+  for (int p = 0; p < front->points.count; p++) {
+    const double value = value_of(&front->points.items[p], of);
+    if (!(value > 0)) continue;
+    made.low = fmin(made.low, value);
+    made.high = fmax(made.high, value);
+  }
+  if (!(made.high > 0)) made.low = made.high = 1;
+  made.powers = made.high > LOG_RANGE * made.low;
+  if (made.powers) made.low = log(made.low), made.high = log(made.high);
+  const double margin =
+      made.high > made.low ? 0.05 * (made.high - made.low) : 0.1 * made.high + 0.1;
+  made.low -= margin;
+  made.high += margin;
+  if (!made.powers && made.low < 0) made.low = 0;
+  return made;
+}
+
+static double place(const axis *on, double value) {
+  return ((on->powers ? log(value) : value) - on->low) / (on->high - on->low);
+}
+
+static double x_of(const panel *of, double value) {
+  return of->left + place(&of->x, value) * WIDE;
+}
+
+static double y_of(const panel *of, double value) {
+  return TOP + HIGH - place(&of->y, value) * HIGH;
+}
+
+/* "5.2 s", "64 GiB", "0.28 USD". */
+static void print_value(const panel *of, quantity what, double value) {
+  if (what == STEP)
+    fprintf(of->stream, value < 1 ? "%.4g ms" : "%.4g s", value < 1 ? 1000 * value : value);
+  else if (what == MEMORY)
+    fprintf(of->stream, "%.4g GiB", value);
+  else
+    fprintf(of->stream, "%.3g %s", value, of->front->currency);
+}
+
+static void draw_tick(const panel *of, const axis *on, double value) {
+  const bool flat = on == &of->x;
+  const double x = x_of(of, value), y = y_of(of, value);
+  if (flat)
+    fprintf(of->stream,
+            "<line x1='%.1f' y1='%d' x2='%.1f' y2='%d' class='grid'/>"
+            "<text x='%.1f' y='%d' class='m'>",
+            x, TOP, x, TOP + HIGH, x, TOP + HIGH + 16);
+  else
+    fprintf(of->stream,
+            "<line x1='%d' y1='%.1f' x2='%d' y2='%.1f' class='grid'/>"
+            "<text x='%d' y='%.1f' class='e'>",
+            of->left, y, of->left + WIDE, y, of->left - 6, y + 4);
+  print_value(of, on->of, value);
+  fputs("</text>\n", of->stream);
+}
+
+/* 1, 2 and 5 times powers of ten, or round steps. */
+static void draw_ticks(const panel *of, const axis *on) {
+  const double pixels = on == &of->x ? WIDE : HIGH;
+  if (!on->powers) {
+    const double step = ls_round_step((on->high - on->low) * TICK / pixels);
+    for (double at = ceil(on->low / step); at * step <= on->high; at++)
+      if (at > 0) draw_tick(of, on, at * step);
+    return;
+  }
+  static const double parts[] = {1, 2, 5};
+  const double decade = pixels / (on->high - on->low) * log(10);
+  for (double power = floor(on->low / log(10)); power * log(10) <= on->high; power++)
+    for (int p = 0; p < (decade > 3 * TICK ? 3 : 1); p++) {
+      const double value = parts[p] * pow(10, power);
+      if (log(value) >= on->low && log(value) <= on->high) draw_tick(of, on, value);
+    }
+}
+
+static int hue_of(const ls_front *front, int machine) {
+  return front->machine_count > 1 ? (int)ls_hue_of(machine) : 210;
+}
+
+static void draw_point(const panel *of, const ls_front_point *point, int number) {
+  const double value = value_of(point, of->y.of);
+  if (!(value > 0) || (of->y.of == MONEY && !point->fits)) return;
+  const double x = x_of(of, point->seconds), y = y_of(of, value);
+  fputs("<g><title>", of->stream);
+  ls_markup_text(of->front->machines[point->machine], of->stream);
+  fputs(": ", of->stream);
+  ls_markup_text(point->layout, of->stream);
+  fputs("\n", of->stream);
+  print_value(of, STEP, point->seconds);
+  fputs(", ", of->stream);
+  print_value(of, MEMORY, value_of(point, MEMORY));
+  if (!point->fits) fputs(", too large", of->stream);
+  fprintf(of->stream, "</title><circle cx='%.1f' cy='%.1f' r='%s' class='%s' ", x, y,
+          point->best ? "4.5" : "2.6",
+          point->best   ? "best"
+          : point->fits ? "fits"
+                        : "large");
+  const int hue = hue_of(of->front, point->machine);
+  if (point->fits)
+    fprintf(of->stream, "fill='hsl(%d,60%%,50%%)'/>", hue);
+  else
+    fprintf(of->stream, "fill='none' stroke='hsl(%d,60%%,50%%)'/>", hue);
+  if (number) fprintf(of->stream, "<text x='%.1f' y='%.1f'>%d</text>", x + 7, y - 5, number);
+  fputs("</g>\n", of->stream);
+}
+
+/* The fronts of the machines, from the fastest on: steps, for between two there is nothing. */
+static void draw_lines(const panel *of, const ls_front_point *const *best, int count) {
+  for (int machine = 0; machine < of->front->machine_count; machine++) {
+    int drawn = 0;
+    for (int b = 0; b < count; b++) {
+      const double value = value_of(best[b], of->y.of);
+      if (best[b]->machine != machine || !(value > 0)) continue;
+      const double x = x_of(of, best[b]->seconds), y = y_of(of, value);
+      if (!drawn++)
+        fprintf(of->stream,
+                "<path fill='none' class='line' stroke='hsl(%d,60%%,50%%)' d='M%.1f %.1f",
+                hue_of(of->front, machine), x, y);
+      else
+        fprintf(of->stream, "H%.1fV%.1f", x, y);
+    }
+    if (drawn) fputs("'/>\n", of->stream);
+  }
+}
+
+static void draw_panel(const panel *of, const ls_front_point *const *best, int count) {
+  fprintf(of->stream, "<text x='%d' y='%d'>%s</text>\n", of->left, TOP - 10,
+          of->y.of == MEMORY ? "memory of a device, over step time"
+                             : "money of a step, over step time");
+  draw_ticks(of, &of->x);
+  draw_ticks(of, &of->y);
+  fprintf(of->stream, "<rect x='%d' y='%d' width='%d' height='%d' class='frame'/>\n", of->left, TOP,
+          WIDE, HIGH);
+  for (int p = 0; p < of->front->points.count; p++)
+    if (!of->front->points.items[p].best) draw_point(of, &of->front->points.items[p], 0);
+  if (of->y.of == MEMORY) draw_lines(of, best, count);
+  double x = -NUMBER, y = -NUMBER; /* of the last number: those that would hide it are left out */
+  for (int b = 0; b < count; b++) {
+    const double to_x = x_of(of, best[b]->seconds), to_y = y_of(of, value_of(best[b], of->y.of));
+    const bool clear = fabs(to_x - x) + fabs(to_y - y) > NUMBER;
+    draw_point(of, best[b], clear && b < LISTED ? b + 1 : 0);
+    if (clear) x = to_x, y = to_y;
+  }
+}
+
+static int by_seconds(const void *a, const void *b) {
+  const ls_front_point *x = *(const ls_front_point *const *)a;
+  const ls_front_point *y = *(const ls_front_point *const *)b;
+  if (x->seconds != y->seconds) return x->seconds < y->seconds ? -1 : 1;
+  return (x->bytes > y->bytes) - (x->bytes < y->bytes);
+}
+
+/* Points of the front in the order of their times. */
+static int take_best(const ls_front *front, const ls_front_point **best) {
+  int count = 0;
+  for (int p = 0; p < front->points.count; p++)
+    if (front->points.items[p].best) best[count++] = &front->points.items[p];
+  qsort(best, (size_t)count, sizeof *best, by_seconds);
+  return count;
+}
+
+static void draw_list(const panel *of, const ls_front_point *const *best, int count, int y) {
+  for (int b = 0; b < count && b < LISTED; b++, y += LINE) {
+    fprintf(of->stream,
+            "<circle cx='%d' cy='%d' r='4.5' fill='hsl(%d,60%%,50%%)'/>"
+            "<text x='%d' y='%d'>%d</text><text x='%d' y='%d'>",
+            LEFT, y - 4, hue_of(of->front, best[b]->machine), LEFT + 10, y, b + 1, LEFT + 36, y);
+    if (of->front->machine_count > 1) {
+      ls_markup_text(of->front->machines[best[b]->machine], of->stream);
+      fputs(": ", of->stream);
+    }
+    print_value(of, STEP, best[b]->seconds);
+    fputs(", ", of->stream);
+    print_value(of, MEMORY, value_of(best[b], MEMORY));
+    if (best[b]->money > 0) fprintf(of->stream, ", %.3g %s", best[b]->money, of->front->currency);
+    fputs(": ", of->stream);
+    ls_markup_text(best[b]->layout, of->stream);
+    fputs("</text>\n", of->stream);
+  }
+  if (count > LISTED)
+    fprintf(of->stream, "<text x='%d' y='%d'>and %d more</text>\n", LEFT + 36, y, count - LISTED);
+}
+
+static void draw_legend(const panel *of) {
+  int x = LEFT;
+  for (int m = 0; m < of->front->machine_count; m++) {
+    fprintf(of->stream,
+            "<circle cx='%d' cy='46' r='4.5' fill='hsl(%d,60%%,50%%)'/><text x='%d' y='50'>", x + 5,
+            hue_of(of->front, m), x + 14);
+    ls_markup_text(of->front->machines[m], of->stream);
+    fputs("</text>\n", of->stream);
+    x += 30 + 7 * (int)strlen(of->front->machines[m]);
+  }
+  fprintf(of->stream,
+          "<text x='%d' y='50' class='d'>large: no layout is better in all; small: it fits; "
+          "ring: too large for the device</text>\n",
+          x + 10);
+}
+
+void ls_front_svg(const ls_front *front, FILE *stream) {
+  const ls_front_point **best =
+      LS_NEW_ARRAY(front->arena, const ls_front_point *, front->points.count + 1);
+  const int count = take_best(front, best), listed = count < LISTED ? count : LISTED + 1;
+  const bool money = front->machine_count > 1 && front->currency;
+  const int width = LEFT + WIDE + 60 + (money ? BETWEEN + WIDE : 0), list = TOP + HIGH + 50;
+  panel memory = {front, stream, LEFT, axis_of(front, STEP), axis_of(front, MEMORY)};
+  panel cost = {front, stream, LEFT + WIDE + BETWEEN, memory.x, axis_of(front, MONEY)};
+  fprintf(stream,
+          "<svg xmlns='http://www.w3.org/2000/svg' width='%d' height='%d' font-family='sans-serif' "
+          "font-size='12'>\n"
+          "<style>.page{fill:#fff}text{fill:#222}.d{fill:#666}.m{text-anchor:middle;font-size:10px}"
+          ".e{text-anchor:end;font-size:10px}.grid{stroke:#888;stroke-opacity:0.25}"
+          ".frame{fill:none;stroke:#888}.fits{fill-opacity:0.45}.best{stroke:#fff;stroke-width:1}"
+          ".large{stroke-opacity:0.45}.line{stroke-width:1.4}"
+          "@media(prefers-color-scheme:dark){.page{fill:#16181c}text{fill:#ddd}.d{fill:#999}"
+          ".best{stroke:#16181c}}</style>\n"
+          "<rect width='100%%' height='100%%' class='page'/>\n<text x='%d' y='24' font-size='15'>",
+          width, list + listed * LINE + 20, LEFT);
+  ls_markup_text(ls_markup_clean(front->arena, front->title), stream);
+  fputs("</text>\n", stream);
+  draw_legend(&memory);
+  draw_panel(&memory, best, count);
+  if (money) draw_panel(&cost, best, count);
+  draw_list(&memory, best, count, list);
+  fputs("</svg>\n", stream);
+}
