@@ -10,6 +10,15 @@ says "hosts joined by InfiniBand NDR"
 says "waiting: dp_shard, all-gather"
 says "1B tokens "
 says " USD"
+says " published runs on several hosts"
+grep -q "^  activations kept .*[0-9]" output || fail "no memory by category"
+run 0 simulate $model train.batch=64 mesh.dp_shard=64 --on 64xH100-SXM --slow host3=0.5
+says "waiting for host3: dp_shard, reduce-scatter"
+run 0 simulate $model train.batch=64 mesh.dp_shard=64 --on 64xH100-SXM --slow host3=0.5,host5=0.5 --json
+says '"name": "waiting for host3 and others: dp_shard, reduce-scatter"'
+says '"reason": "slow host"'
+says '"low_s": '
+says '"first_stage": 0'
 seconds() { # words...: of a step
   run 0 simulate "$@" --json
   sed -n 's/.*"step_seconds": \([0-9.e+-]*\).*/\1/p' output
@@ -25,14 +34,32 @@ shorter "$whole" "$few" "fewer devices"
 run 0 simulate $model model=gpt2-124m data.seq_len=1024 mesh.pp=4 train.batch=16 train.microbatches=8 \
   --on 4xA100-SXM-80 --timeline step.svg
 says "waiting: messages between stages"
+grep -q "^bubble  *[0-9.]* % of the step" output || fail "no bubble: $(cat output)"
+grep -q " stage 0 .* stage 3$" output || fail "no memory by stage: $(cat output)"
 grep -q "simulated" step.svg || fail "the picture does not say what it is of"
 run 0 simulate $model model=gpt2-124m data.seq_len=1024 mesh.pp=2 train.batch=8 --on 2xrtx4090 --timeline step.json
 grep -q '"ph"' step.json || fail "no trace"
+
+# A page of thousands of devices is no larger than one can open, and draws one lane a stage.
+run 0 simulate $model model=gpt3-175b data.seq_len=2048 zero=1 mesh.pp=12 mesh.tp=8 mesh.dp_shard=32 \
+  train.batch=1536 train.microbatches=48 --on 3072xH100-SXM --html step.html
+[ "$(wc -c <step.html)" -lt 8000000 ] || fail "a page of $(wc -c <step.html) bytes"
+[ "$(grep -c 'stage [0-9]*</text>' step.html)" -eq 12 ] || fail "not a lane a stage"
+for what in "prefers-color-scheme: dark" "<th>MFU</th>" "waiting for other stages" "<th>stage 11</th>" "</html>"; do
+  grep -q "$what" step.html || fail "the page has no $what"
+done
+run 0 simulate $model train.batch=64 mesh.dp_shard=64 --on 64xH100-SXM --slow host3=0.5 --timeline slow.svg
+grep -q "rank 24<" slow.svg || fail "the slow host has no lane"
 
 run 0 train keys.yaml trace=true out=traced
 run 0 simulate keys.yaml --on 1xA100-SXM-80 --against traced
 grep -q "^  the step .*%" output || fail "nothing beside what was measured: $(cat output)"
 grep -q "^  attention " output || fail "no kinds of instruction: $(cat output)"
+run 0 train keys.yaml -n 2 mesh.dp_shard=2 zero=3 trace=true out=two
+run 0 simulate keys.yaml -n 2 mesh.dp_shard=2 zero=3 --on 2xA100-SXM-80 --against two
+for kind in attention all-gather reduce-scatter "the step"; do
+  grep -q "^  $kind .* [+-][0-9.]* %.* [+-][0-9.]* %" output || fail "no $kind beside two ranks: $(cat output)"
+done
 run 2 simulate keys.yaml --on 1xA100-SXM-80 --against nowhere
 says "a run with trace=true leaves it"
 

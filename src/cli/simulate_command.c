@@ -1,4 +1,3 @@
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,9 +6,8 @@
 #include "cli/hardware.h"
 #include "cli/show_timeline.h"
 #include "cli/simulate_against.h"
-#include "sim/sim.h"
+#include "cli/simulate_report.h"
 #include "text/number.h"
-#include "watch/timeline.h"
 
 static const char help[] =
     "usage: lockstep simulate RUN.yaml|RUN [key=value ...] [--on HARDWARE] [-n DEVICES]\n\n"
@@ -24,6 +22,7 @@ static const char help[] =
     "                  the devices, and how many a host has (lockstep machines --help)\n"
     "  -n DEVICES      devices of the whole mesh (default: as many as --on says)\n"
     "  --timeline FILE the step as a picture (.svg) or for Perfetto (.json)\n"
+    "  --html FILE     the step, its parts, memory by stage and the timeline on one offline page\n"
     "  --against RUN   beside the step that RUN recorded (trace: true), by kind of instruction\n"
     "  --slow host3=0.9[,...]\n"
     "                  devices of a host compute at this part of their speed\n"
@@ -38,19 +37,9 @@ static const char help[] =
     "  lockstep simulate run.yaml --on 64xH100-SXM --slow host3=0.9 --timeline step.svg\n\n";
 
 typedef struct request {
-  const char *devices, *on, *timeline, *slow, *link, *tokens, *against;
+  const char *devices, *on, *timeline, *page, *slow, *link, *tokens, *against;
   bool json;
 } request;
-
-/* What was simulated. */
-typedef struct answer {
-  const ls_session *session;
-  const ls_cluster *cluster; /* NULL: this machine */
-  const ls_simulation *simulation;
-  double peak_flops; /* of one device, by its data sheet; of this machine as measured */
-  double step_tokens, tokens;
-  const char *tokens_text;
-} answer;
 
 /* "host3=0.9,host4=0.5": for each, the number behind `word` and the factor. */
 static ls_status next_factor(const char **at, const char *flag, const char *word, int *number,
@@ -116,186 +105,33 @@ static ls_status read_links(const char *text, ls_sim_options *options, ls_error 
   return LS_OK;
 }
 
-static const char *duration(ls_arena *arena, double seconds) {
-  char text[LS_NUMBER_BYTES];
-  ls_seconds_show(text, seconds);
-  return ls_arena_strdup(arena, text);
-}
-
-static double mfu(const answer *of) {
-  const double flops = of->session->programs[LS_SESSION_STEP]->flops;
-  return flops / (of->simulation->seconds * of->peak_flops * of->session->devices);
-}
-
-static void print_money(const answer *of) {
-  ls_arena *arena = of->session->arena;
-  const double seconds = of->simulation->seconds;
-  const int devices = of->session->devices;
-  if (of->cluster && of->cluster->hour > 0)
-    printf("%-22s %.4g %s a step, %.2f an hour (%s price)\n", "money",
-           of->cluster->hour * devices * seconds / 3600, of->cluster->currency,
-           of->cluster->hour * devices, of->cluster->region);
-  if (of->cluster && of->cluster->accelerator->watts > 0)
-    printf("%-22s %.4g kWh a step, the devices alone at %.0f W\n", "energy",
-           of->cluster->accelerator->watts * devices * seconds / 3.6e6,
-           of->cluster->accelerator->watts);
-  if (!(of->tokens > 0)) return;
-  const double all = of->tokens / of->step_tokens * seconds;
-  printf("%-22s %s", ls_arena_printf(arena, "%s tokens", of->tokens_text), duration(arena, all));
-  if (of->cluster && of->cluster->hour > 0)
-    printf(", %.0f %s", of->cluster->hour * devices * all / 3600, of->cluster->currency);
-  printf("\n");
-}
-
-/* What kept a stage from computing, in words. */
-static const char *cause_name(const answer *of, const ls_sim_cause *cause) {
-  ls_arena *arena = of->session->arena;
-  const ls_mesh *mesh = &of->session->programs[LS_SESSION_STEP]->mesh;
-  if (ls_collective_is_message(cause->collective)) return "messages between stages";
-  if (!cause->axes) return ls_collective_name(cause->collective);
-  return ls_arena_printf(arena, "%s, %s",
-                         ls_axes_print(arena, mesh, ls_mesh_active(mesh, cause->axes)),
-                         ls_collective_name(cause->collective));
-}
-
-/* Mean seconds of the stages for causes of one name: what waited, and what was under way. */
-static void add_causes(const answer *of, json_t *rows) {
-  const ls_simulation *made = of->simulation;
-  for (int s = 0; s < made->stages; s++)
-    for (int c = 0; c < made->stage[s].causes.count; c++) {
-      const ls_sim_cause *cause = &made->stage[s].causes.items[c];
-      const char *name = cause_name(of, cause);
-      json_t *row = json_object_get(rows, name);
-      if (!row) json_object_set_new(rows, name, row = json_object());
-      const struct {
-        const char *key;
-        double value;
-      } sums[] = {
-          {"exposed_s", cause->exposed}, {"seconds", cause->seconds}, {"bytes", cause->bytes}};
-      for (int i = 0; i < 3; i++)
-        json_object_set_new(row, sums[i].key,
-                            json_real(json_real_value(json_object_get(row, sums[i].key)) +
-                                      sums[i].value / made->stages));
-    }
-}
-
-static double compute_of(const answer *of, int kind) {
-  double sum = 0;
-  for (int s = 0; s < of->simulation->stages; s++)
-    sum += kind < 0 ? of->simulation->stage[s].compute : of->simulation->stage[s].by_kind[kind];
-  return sum / of->simulation->stages;
-}
-
-static void print_part(const answer *of, const char *name, double seconds, double in_all) {
-  if (!(seconds > 0) && !(in_all > 0)) return;
-  ls_arena *arena = of->session->arena;
-  printf("  %-36s %12s %6.1f %%", name, duration(arena, seconds),
-         100 * seconds / of->simulation->seconds);
-  if (in_all > 0) printf("   of %s under way", duration(arena, in_all));
-  printf("\n");
-}
-
-static void print_parts(const answer *of) {
-  printf("\nwhere the time goes%s\n", of->simulation->stages > 1 ? " (mean of the stages)" : "");
-  print_part(of, "computing", compute_of(of, -1), 0);
-  for (int kind = 0; kind < LS_ACTION_COUNT_OF_KINDS; kind++) {
-    const ls_action action = {.kind = (ls_action_kind)kind};
-    print_part(of, ls_arena_printf(of->session->arena, "  %s", ls_action_name(&action)),
-               compute_of(of, kind), 0);
-  }
-  json_t *rows = json_object();
-  add_causes(of, rows);
-  double waited = 0;
-  const char *name;
-  json_t *row;
-  json_object_foreach(rows, name, row) {
-    const double exposed = json_real_value(json_object_get(row, "exposed_s"));
-    waited += exposed;
-    print_part(of, ls_arena_printf(of->session->arena, "waiting: %s", name), exposed,
-               json_real_value(json_object_get(row, "seconds")));
-  }
-  print_part(of, "done before the last stage",
-             of->simulation->seconds - compute_of(of, -1) - waited, 0);
-  json_decref(rows);
-}
-
-static void print_answer(const answer *of) {
-  const ls_session *session = of->session;
-  ls_arena *arena = session->arena;
-  const ls_layout *layout = &session->layout;
-  const double seconds = of->simulation->seconds;
-  printf("%s: %.2f M parameters in %s on %d device%s (%s, %d microbatch%s)\n", session->run->model,
-         (double)ls_model_parameters(&session->config) / 1e6, ls_dtype_name(layout->compute),
-         session->devices, session->devices == 1 ? "" : "s", ls_layout_print(arena, layout),
-         layout->microbatches, layout->microbatches == 1 ? "" : "es");
-  for (int i = 0; of->cluster && i < of->cluster->assumed.count; i++)
-    printf("%-22s %s\n", i ? "" : "assumed", of->cluster->assumed.items[i]);
-  printf("%-22s %s, simulated\n", "step", duration(arena, seconds));
-  printf("%-22s %.0f, %.1f of a device\n", "tokens/s", of->step_tokens / seconds,
-         of->step_tokens / seconds / session->devices);
-  if (of->peak_flops > 0)
-    printf("%-22s %.1f %% of %.4g TFLOP/s a device\n", "MFU", 100 * mfu(of), of->peak_flops / 1e12);
-  int stage;
-  const double needed = (double)ls_session_bytes_needed(session, &stage);
-  const double limit = (double)ls_session_limit(session);
-  printf("%-22s %.2f GiB", "memory", needed / 1073741824);
-  if (limit > 0) printf(" of %.2f", limit / 1073741824);
-  printf(layout->pp > 1 ? ", on stage %d, which needs most\n" : " a device\n", stage);
-  print_money(of);
-  print_parts(of);
-}
-
-static void print_json(const answer *of) {
-  json_t *root = json_object(), *rows = json_object(), *compute = json_object();
-  const double seconds = of->simulation->seconds;
-  int stage;
-  json_object_set_new(root, "step_seconds", json_real(seconds));
-  json_object_set_new(root, "tokens_per_second", json_real(of->step_tokens / seconds));
-  json_object_set_new(root, "mfu", json_real(mfu(of)));
-  json_object_set_new(root, "memory_bytes",
-                      json_integer(ls_session_bytes_needed(of->session, &stage)));
-  if (of->cluster && of->cluster->hour > 0) {
-    json_object_set_new(root, "currency", json_string(of->cluster->currency));
-    json_object_set_new(root, "step_cost",
-                        json_real(of->cluster->hour * of->session->devices * seconds / 3600));
-  }
-  for (int kind = 0; kind < LS_ACTION_COUNT_OF_KINDS; kind++) {
-    const ls_action action = {.kind = (ls_action_kind)kind};
-    if (compute_of(of, kind) > 0)
-      json_object_set_new(compute, ls_action_name(&action), json_real(compute_of(of, kind)));
-  }
-  json_object_set_new(root, "compute_s", compute);
-  add_causes(of, rows);
-  json_object_set_new(root, "transfers", rows);
-  char *text = json_dumps(root, JSON_INDENT(2));
-  printf("%s\n", text ? text : "{}");
-  free(text);
-  json_decref(root);
-}
-
-/* The simulated step as a measured one is drawn. */
-static const ls_timeline *timeline_of(const answer *of, ls_timeline_detail detail) {
-  ls_arena *arena = of->session->arena;
-  const ls_program *const *stages = of->session->stages[LS_SESSION_STEP];
-  const ls_timeline_run run = {
-      .stages = stages,
-      .title =
-          ls_arena_printf(arena, "%s on %d x %s", of->session->run->model, of->session->devices,
-                          of->cluster ? of->cluster->accelerator->id : "this machine")};
-  return ls_timeline_measured(
-      arena, &run, ls_simulation_recording(arena, of->simulation, &stages[0]->mesh), detail);
-}
-
-static ls_status draw(const answer *of, const char *path, ls_error *error) {
-  LS_TRY(ls_timeline_write(timeline_of(of, LS_TIMELINE_ACTIONS), path, error));
+static ls_status draw(const ls_simulated *of, const char *path, ls_error *error) {
+  LS_TRY(ls_timeline_write(ls_simulated_timeline(of, LS_TIMELINE_ACTIONS), path, error));
   fprintf(stderr, "written: %s\n", path);
+  return LS_OK;
+}
+
+static ls_status answer(const ls_simulated *made, const request *asked, ls_error *error) {
+  if (asked->json)
+    ls_simulated_print_json(made);
+  else
+    ls_simulated_print(made);
+  if (asked->against)
+    LS_TRY(ls_simulate_against(made->session->arena,
+                               ls_simulated_timeline(made, LS_TIMELINE_INSTRUCTIONS),
+                               asked->against, error));
+  if (asked->timeline) LS_TRY(draw(made, asked->timeline, error));
+  if (!asked->page) return LS_OK;
+  LS_TRY(ls_simulated_page(made, asked->page, error));
+  fprintf(stderr, "written: %s\n", asked->page);
   return LS_OK;
 }
 
 static ls_status simulate(ls_arena *arena, const ls_words *words, void *given, ls_error *error) {
   request *asked = given;
   if (asked->timeline) LS_TRY(ls_command_check_file("--timeline", asked->timeline, error));
-  answer made = {0};
+  if (asked->page) LS_TRY(ls_command_check_file("--html", asked->page, error));
+  ls_simulated made = {0};
   made.tokens_text = asked->tokens;
   if (asked->tokens && !ls_count_read(asked->tokens, &made.tokens))
     return ls_fail(error, LS_INPUT, "--tokens %s: expected a count, as 1B or 300M", asked->tokens);
@@ -312,7 +148,7 @@ static ls_status simulate(ls_arena *arena, const ls_words *words, void *given, l
   ls_performance performance;
   LS_TRY(ls_hardware_performance(arena, &session->device.facts, cluster, session->layout.compute,
                                  devices, &performance, &made.peak_flops, error));
-  ls_sim_options options = {.records = asked->timeline || asked->against};
+  ls_sim_options options = {.records = asked->timeline || asked->page || asked->against};
   LS_TRY(read_slow(arena, asked->slow, session, performance.per_host, &options, error));
   LS_TRY(read_links(asked->link, &options, error));
   ls_simulation *simulation;
@@ -321,15 +157,11 @@ static ls_status simulate(ls_arena *arena, const ls_words *words, void *given, l
   made.session = session;
   made.cluster = cluster;
   made.simulation = simulation;
+  made.interval = ls_interval_of(cluster, devices);
+  made.per_host = performance.per_host;
+  made.rank_speed = options.rank_speed;
   made.step_tokens = (double)session->batch * (double)session->sequence;
-  if (asked->json)
-    print_json(&made);
-  else
-    print_answer(&made);
-  if (asked->against)
-    LS_TRY(ls_simulate_against(arena, timeline_of(&made, LS_TIMELINE_INSTRUCTIONS), asked->against,
-                               error));
-  return asked->timeline ? draw(&made, asked->timeline, error) : LS_OK;
+  return answer(&made, asked, error);
 }
 
 int ls_command_simulate(int count, char **words) {
@@ -337,9 +169,10 @@ int ls_command_simulate(int count, char **words) {
   request asked = {0};
   const ls_command_flag flags[] = {
       {"-n", &asked.devices, NULL},          {"--on", &asked.on, NULL},
-      {"--timeline", &asked.timeline, NULL}, {"--slow", &asked.slow, NULL},
-      {"--link", &asked.link, NULL},         {"--tokens", &asked.tokens, NULL},
-      {"--against", &asked.against, NULL},   {"--json", NULL, &asked.json}};
+      {"--timeline", &asked.timeline, NULL}, {"--html", &asked.page, NULL},
+      {"--slow", &asked.slow, NULL},         {"--link", &asked.link, NULL},
+      {"--tokens", &asked.tokens, NULL},     {"--against", &asked.against, NULL},
+      {"--json", NULL, &asked.json}};
   return ls_command_run(
       &(ls_command){"simulate", help, true, flags, sizeof flags / sizeof *flags, simulate, &asked},
       count, words);

@@ -16,7 +16,7 @@ ls_status ls_train_trace_write(const ls_session *session, const ls_recording *re
   ls_arena *arena = ls_arena_create();
   const char *title = ls_arena_printf(arena, "%s: %s", session->run->model,
                                       ls_layout_print(arena, &session->layout));
-  const ls_timeline_run run = {session->stages[LS_SESSION_STEP], title};
+  const ls_timeline_run run = {.stages = session->stages[LS_SESSION_STEP], .title = title};
   const ls_status status = write_both(arena, session, &run, recording, error);
   ls_arena_destroy(&arena);
   return status;

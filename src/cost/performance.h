@@ -51,6 +51,7 @@ typedef struct ls_performance {
   int peer_devices, per_host;
   double network_per_s; /* a device's share of its host's NICs, each way */
   int nic_devices; /* that have a NIC between them: one may have it all while others are still */
+  bool groups_apart; /* collectives queue by the axes of their group, as where each has a stream */
   bool one_port;   /* peers are reached over the device's link to its host */
   const ls_queues *queues; /* of messages; NULL: NCCL's */
   double host_per_s, drive_read_per_s, drive_write_per_s;

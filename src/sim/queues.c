@@ -9,7 +9,7 @@ static const ls_queues *queues_of(const ls_sim_world *w) {
 }
 
 int ls_sim_queue_count(const ls_sim_world *w) {
-  return LS_QUEUE_OF_MESSAGES + 2 * w->stages;
+  return LS_QUEUE_OF_MESSAGES + 2 * w->stages + (w->performance->groups_apart << w->mesh->count);
 }
 
 static int queue_of_message(const ls_sim_world *w, int peer, bool sends) {
@@ -19,11 +19,16 @@ static int queue_of_message(const ls_sim_world *w, int peer, bool sends) {
   return LS_QUEUE_OF_MESSAGES + (queues->sharing == LS_QUEUE_A_PEER ? 2 * peer : 0);
 }
 
+static int queue_of_group(const ls_sim_world *w, const ls_instruction *instruction) {
+  if (!w->performance->groups_apart) return LS_QUEUE_OF_GROUPS;
+  return LS_QUEUE_OF_MESSAGES + 2 * w->stages + (int)instruction->axes;
+}
+
 static int queue_of(const ls_sim_world *w, const ls_sim_transfer *t) {
   const ls_collective kind = t->instruction->collective;
   if (ls_collective_is_message(kind))
     return queue_of_message(w, t->instruction->peer, kind == LS_SEND);
-  if (!ls_collective_moves(kind)) return LS_QUEUE_OF_GROUPS;
+  if (!ls_collective_moves(kind)) return queue_of_group(w, t->instruction);
   return t->time.link == LS_LINK_DRIVE       ? LS_QUEUE_OF_DRIVE
          : t->time.link == LS_LINK_FROM_HOST ? LS_QUEUE_FROM_HOST
                                              : LS_QUEUE_TO_HOST;
@@ -64,7 +69,7 @@ static ls_sim_transfer *side_of(const ls_sim_world *w, const ls_sim_transfer *t,
   const bool message = ls_collective_is_message(own->collective);
   const int queue = message
                         ? queue_of_message(w, w->actors[t->actor].stage, own->collective != LS_SEND)
-                        : LS_QUEUE_OF_GROUPS;
+                        : queue_of_group(w, own);
   ls_sim_transfer *head = head_of(&there->queues[queue]);
   if (!head || head->state != LS_QUEUED) return NULL;
   const ls_instruction *its = head->instruction;

@@ -27,6 +27,11 @@ static void keep(ls_sim_world *w, int a, int action, int instruction, double beg
                                                                    .end_ns = llround(end * 1e9)};
 }
 
+/* Whether it ends where it begins, and so takes its rank's time from then on. */
+static bool blocks(const ls_sim_world *w, const ls_instruction *instruction) {
+  return w->performance->waits && ls_collective_is_of_group(instruction->collective);
+}
+
 static void end_transfer(ls_sim_world *w, int at) {
   ls_sim_transfer *head = w->running.items[at];
   w->running.items[at] = w->running.items[--w->running.count];
@@ -35,7 +40,7 @@ static void end_transfer(ls_sim_world *w, int at) {
     t->end = w->now;
     ls_sim_queue_end(w, t);
     cause_of(w, t->actor, t->instruction, -1)->seconds += t->end - t->start;
-    keep(w, t->actor, t->action, t->index, t->start, t->end);
+    keep(w, t->actor, t->action, t->index, blocks(w, t->instruction) ? t->begun : t->start, t->end);
   }
   for (const ls_sim_transfer *t = head; t; t = t->with) ls_sim_queue_start(w, t->actor, t->queue);
 }
@@ -48,6 +53,7 @@ static ls_sim_transfer *begin(ls_sim_world *w, int a, const ls_sim_item *item) {
                          .actor = a,
                          .action = at->action,
                          .index = item->index,
+                         .begun = w->now,
                          .wanted = item->instruction->phase == LS_WHOLE};
   if (w->options->seconds_of) t->time.latency_s = t->time.seconds = 0;
   cause_of(w, a, t->instruction, -1)->bytes +=
@@ -104,9 +110,7 @@ static void take_item(ls_sim_world *w, int a, const ls_sim_body *body, const ls_
   }
   ls_sim_transfer *t =
       item->kind == LS_SIM_BEGIN ? begin(w, a, item) : take_begun(at, item->instruction);
-  const bool waits =
-      item->kind == LS_SIM_WAIT ||
-      (w->performance->waits && ls_collective_is_of_group(item->instruction->collective));
+  const bool waits = item->kind == LS_SIM_WAIT || blocks(w, item->instruction);
   if (!waits || !t) return;
   t->wanted = true;
   ls_sim_queue_start(w, a, t->queue);

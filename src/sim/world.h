@@ -38,7 +38,7 @@ typedef struct ls_sim_transfer {
   int queue, action, index; /* of the instruction in its program */
   bool wanted;              /* it is waited for */
   ls_transfer_state state;
-  double start, end;
+  double begun, start, end;
   struct ls_sim_transfer *with; /* the next of those that run as one, the first at their head */
   ls_sim_use use[2];
   int uses;

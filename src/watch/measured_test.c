@@ -211,7 +211,7 @@ static void check_layout(int devices, const char *const *keys, int key_count) {
   const ls_session *session = open_session(devices, keys, key_count);
   const ls_recording *recording = record(session);
   const int64_t all = check_records(session, recording);
-  const ls_timeline_run run = {session->stages[LS_SESSION_STEP], "a & b"};
+  const ls_timeline_run run = {.stages = session->stages[LS_SESSION_STEP], .title = "a & b"};
   check_trace(session, ls_timeline_measured(arena, &run, recording, LS_TIMELINE_INSTRUCTIONS), all);
   const ls_timeline *actions = ls_timeline_measured(arena, &run, recording, LS_TIMELINE_ACTIONS);
   assert_true(actions->spans.count > 0 && actions->spans.count < all);
@@ -238,7 +238,7 @@ static void test_offload(void **state) {
   const ls_session *session = open_session(1, keys, 2);
   const ls_recording *recording = record(session);
   const ls_program *program = session->stages[LS_SESSION_STEP][0];
-  const ls_timeline_run run = {session->stages[LS_SESSION_STEP], "offload"};
+  const ls_timeline_run run = {.stages = session->stages[LS_SESSION_STEP], .title = "offload"};
   const ls_timeline *timeline = ls_timeline_measured(arena, &run, recording, LS_TIMELINE_ACTIONS);
   assert_true(count_kind(timeline, LS_SPAN_MOVE) > 0);
   assert_int_equal(count_kind(timeline, LS_SPAN_TRANSFER), 0);

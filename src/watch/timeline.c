@@ -18,6 +18,7 @@ enum {
   CROWD = 6,     /* pixels for each span of a process, of what was measured */
   WIDEST = 6000, /* of that */
   TICK = 90,     /* pixels between ticks, at least */
+  MOST_BOXES = 20000,
 };
 
 typedef struct drawing {
@@ -74,12 +75,12 @@ static void draw_label(const drawing *of, const ls_timeline_span *span, double x
   const bool chunk = !thin && span->chunk >= 0 && of->timeline->chunks > 1;
   const int below = thin ? 14 : chunk ? 15 : 21;
   if (width >= 1 + 7 * (double)characters) {
-    fprintf(of->stream, "<text x='%.1f' y='%d'%s>%s</text>", x, y + below, thin ? " class='s'" : "",
-            span->label);
+    fprintf(of->stream, "<text x='%.1f' y='%d' class='%s'>%s</text>", x, y + below,
+            thin ? "i s" : "i", span->label);
     if (chunk)
-      fprintf(of->stream, "<text x='%.1f' y='%d' class='s'>c%d</text>", x, y + 28, span->chunk);
+      fprintf(of->stream, "<text x='%.1f' y='%d' class='i s'>c%d</text>", x, y + 28, span->chunk);
   } else if (!thin && span->microbatch >= 0 && width >= (span->microbatch < 100 ? 11 : 16)) {
-    fprintf(of->stream, "<text x='%.1f' y='%d' class='t'>%d</text>", x, y + 21, span->microbatch);
+    fprintf(of->stream, "<text x='%.1f' y='%d' class='i t'>%d</text>", x, y + 21, span->microbatch);
   }
 }
 
@@ -101,11 +102,13 @@ static void draw_track(const drawing *of, int process, int queue) {
   const bool thin = queue != LS_QUEUE_COMPUTE;
   const int y = track_top(of->timeline, process, queue);
   fprintf(of->stream, "<text x='%d' y='%d' class='%s'>", LEFT - 8, y + (thin ? 14 : 21),
-          thin ? "q" : "l");
+          thin                                                ? "q"
+          : strlen(of->timeline->process_names[process]) > 17 ? "l n"
+                                                              : "l");
   ls_markup_text(thin ? ls_timeline_queue_name(queue) : of->timeline->process_names[process],
                  of->stream);
-  fprintf(of->stream, "</text><rect x='%d' y='%d' width='%.1f' height='%d' fill='#f2f2f2'/>\n",
-          LEFT, y, of->timeline->end * of->unit, thin ? THIN_TRACK : TRACK);
+  fprintf(of->stream, "</text><rect x='%d' y='%d' width='%.1f' height='%d' class='k'/>\n", LEFT, y,
+          of->timeline->end * of->unit, thin ? THIN_TRACK : TRACK);
 }
 
 static void draw_axis(const drawing *of, int y) {
@@ -145,6 +148,48 @@ static void draw_legend(const drawing *of, int y) {
   }
 }
 
+/* Whether a span goes on in another of its track, both narrower than `least`. */
+static bool blends(const ls_timeline_span *last, const ls_timeline_span *next, double least) {
+  return last->end - last->start < least && next->end - next->start < least &&
+         next->start - last->end < least;
+}
+
+/* The spans, neighbours narrower than `least` as one. */
+static int blend(const ls_timeline *from, double least, ls_timeline_span *made) {
+  int count = 0, last[LS_QUEUE_COUNT] = {0};
+  for (int i = 0; i < from->spans.count; i++) {
+    const ls_timeline_span *span = &from->spans.items[i];
+    if (!i || span[-1].process != span->process)
+      for (int q = 0; q < LS_QUEUE_COUNT; q++) last[q] = -1;
+    int *of = &last[span->queue];
+    if (*of < 0 || !blends(&made[*of], span, least)) {
+      *of = count;
+      made[count++] = *span;
+      continue;
+    }
+    ls_timeline_span *wider = &made[*of];
+    wider->end = span->end;
+    wider->bytes += span->bytes;
+    wider->name = "several, each too short to be drawn";
+    wider->label = "";
+    if (wider->microbatch != span->microbatch) wider->microbatch = -1;
+    if (wider->chunk != span->chunk) wider->chunk = -1;
+  }
+  return count;
+}
+
+/* As it is, or where it has more spans than a picture should have boxes with fewer. */
+static ls_timeline thinned(ls_arena *arena, const ls_timeline *timeline, double unit) {
+  ls_timeline made = *timeline;
+  if (timeline->spans.count <= MOST_BOXES) return made;
+  made.spans.items = LS_NEW_ARRAY(arena, ls_timeline_span, timeline->spans.count);
+  for (double pixels = 1; pixels < WIDEST; pixels *= 1.5) {
+    made.spans.count = blend(timeline, pixels / unit, made.spans.items);
+    if (made.spans.count <= MOST_BOXES) break;
+  }
+  return made;
+}
+
 /* Wider where more happens. */
 static double measured_width(const ls_timeline *timeline) {
   const double width = CROWD * (double)timeline->spans.count / timeline->processes;
@@ -164,10 +209,14 @@ void ls_timeline_svg(const ls_timeline *timeline, FILE *stream) {
   fprintf(stream,
           "<svg xmlns='http://www.w3.org/2000/svg' width='%.0f' height='%d' "
           "font-family='sans-serif' font-size='12'>\n"
-          "<style>text{text-anchor:middle}.l{text-anchor:end}.g{text-anchor:start}"
-          ".q{text-anchor:end;font-size:10px;fill:#555}.a{font-size:10px;fill:#555}"
-          ".s{font-size:9px;fill:#333}.t{font-size:8px}.b{stroke:#444;stroke-width:0.6}</style>\n"
-          "<rect width='100%%' height='100%%' fill='white'/>\n"
+          "<style>text{text-anchor:middle;fill:#1c2430}.l{text-anchor:end}.n{font-size:10px}.g{"
+          "text-anchor:start}"
+          ".q{text-anchor:end;font-size:10px;fill:#555}.a{font-size:10px;fill:#555}.i{fill:#111}"
+          ".s{font-size:9px}.t{font-size:8px}.b{stroke:#444;stroke-width:0.6}.w{fill:#fff}"
+          ".k{fill:#f2f2f2}"
+          "@media(prefers-color-scheme:dark){text{fill:#dde3ea}.q,.a{fill:#9aa7b5}.i{fill:#111}"
+          ".w{fill:#14181d}.k{fill:#232a32}}</style>\n"
+          "<rect width='100%%' height='100%%' class='w'/>\n"
           "<text x='%d' y='22' class='g' font-size='15'>",
           width < 760 ? 760 : width, axis + AXIS + LEGEND, LEFT);
   ls_markup_text(timeline->title, stream);
@@ -176,7 +225,10 @@ void ls_timeline_svg(const ls_timeline *timeline, FILE *stream) {
   fputs("</text>\n", stream);
   for (int p = 0; p < timeline->processes; p++)
     for (int queue = 0; queue < timeline->queues; queue++) draw_track(&of, p, queue);
-  for (int i = 0; i < timeline->spans.count; i++) draw_span(&of, &timeline->spans.items[i]);
+  ls_arena *scratch = ls_arena_create();
+  const ls_timeline drawn = thinned(scratch, timeline, of.unit);
+  for (int i = 0; i < drawn.spans.count; i++) draw_span(&of, &drawn.spans.items[i]);
+  ls_arena_destroy(&scratch);
   draw_axis(&of, axis);
   draw_legend(&of, axis + AXIS + 8);
   fputs("</svg>\n", stream);

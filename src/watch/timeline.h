@@ -64,12 +64,15 @@ ls_timeline *ls_timeline_plan(ls_arena *arena, const ls_pipeline *pipeline,
 typedef struct ls_timeline_run {
   const ls_program *const *stages; /* [pp] that ran */
   const char *title;
+  const int *ranks; /* [rank_count] that stand for all, where all are too many; NULL: the first of
+                       each stage */
+  int rank_count;
 } ls_timeline_run;
 
 typedef enum ls_timeline_detail {
   LS_TIMELINE_INSTRUCTIONS, /* a span for each; all ranks */
   LS_TIMELINE_ACTIONS,      /* neighbours of one action and queue are one span; LS_TIMELINE_TRACKS
-                               ranks at most, else the first rank of each stage */
+                               ranks at most, else those that stand for all */
 } ls_timeline_detail;
 
 enum { LS_TIMELINE_TRACKS = 32 };
@@ -81,6 +84,7 @@ ls_timeline *ls_timeline_measured(ls_arena *arena, const ls_timeline_run *run,
 /* "compute", "communicate"; "tier" for those that move bytes between tiers of memory. */
 const char *ls_timeline_queue_name(int queue);
 
+/* Of very many spans, neighbours too narrow to be seen are one box. */
 void ls_timeline_svg(const ls_timeline *timeline, FILE *stream);
 
 /* Chrome trace events: pid is the process, tid the queue; complete events ("X") in order of time

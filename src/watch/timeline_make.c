@@ -125,16 +125,17 @@ static void add_rank(const measuring *of, int process, const ls_program *program
   }
 }
 
-/* All ranks, or the first of each stage where those are too many for a picture. */
+/* All ranks, or those that stand for them where they are too many for a picture. */
 static void add_ranks(measuring *of, const ls_recording *recording) {
   const ls_mesh *mesh = &of->run->stages[0]->mesh;
   const int stages = ls_mesh_stages(mesh), each = recording->ranks / stages;
   const bool few = of->detail == LS_TIMELINE_ACTIONS && recording->ranks > LS_TIMELINE_TRACKS;
   ls_timeline *made = of->made;
-  made->processes = few ? stages : recording->ranks;
+  const int *ranks = of->run->ranks;
+  made->processes = !few ? recording->ranks : ranks ? of->run->rank_count : stages;
   made->process_names = LS_NEW_ARRAY(of->arena, const char *, made->processes);
   for (int p = 0; p < made->processes; p++) {
-    const int rank = few ? p * each : p;
+    const int rank = !few ? p : ranks ? ranks[p] : p * each;
     const int stage = ls_mesh_stage(mesh, rank);
     made->process_names[p] = stages > 1
                                  ? ls_arena_printf(of->arena, "rank %d, stage %d", rank, stage)
@@ -151,7 +152,10 @@ static void add_ranks(measuring *of, const ls_recording *recording) {
           ? ls_arena_printf(of->arena, "measured: step %lld", (long long)recording->step)
           : "simulated",
       recording->ranks, recording->ranks == 1 ? "" : "s",
-      few ? " (drawn: the first of each stage)" : "", of->run->stages[0]->layout.microbatches,
+      few ? made->processes > stages ? " (drawn: one of those that do the same)"
+                                     : " (drawn: the first of each stage)"
+          : "",
+      of->run->stages[0]->layout.microbatches,
       of->run->stages[0]->layout.microbatches == 1 ? "" : "es", made->end,
       100 * busy / (made->end * made->processes));
 }
