@@ -75,6 +75,15 @@ run 2 simulate $model train.batch=64 --on 64xH100-SXM --link network=0
 says "network=FACTOR"
 run 2 simulate $model train.batch=64 --on 64xH100-SXM --tokens many
 says "expected a count, as 1B"
+run 2 simulate $model train.batch=8 mesh.dp_shard=8 offload.optimizer=nvme --on 8xH100-SXM
+says "give drive.read_gb_per_s"
+cat >ours.yaml <<'END'
+accelerator: h100-sxm-80
+devices: 8
+drive: {read_gb_per_s: 9, write_gb_per_s: 8}
+END
+run 0 simulate $model train.batch=8 mesh.dp_shard=8 offload.optimizer=nvme --on ours.yaml
+says "waiting: move"
 run 2 simulate $model train.batch=8 --on cpu-avx2
 says "how fast it is is not known"
 run 2 simulate keys.yaml

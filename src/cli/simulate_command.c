@@ -111,6 +111,18 @@ static ls_status draw(const ls_simulated *of, const char *path, ls_error *error)
   return LS_OK;
 }
 
+/* A catalog has no drives: whose rate is not known cannot be waited for. */
+static ls_status check_drives(const ls_session *session, const ls_performance *performance,
+                              const char *on, ls_error *error) {
+  int stage;
+  if (!ls_session_tier_bytes(session, LS_TIER_NVME, &stage)) return LS_OK;
+  if (performance->drive_read_per_s > 0 && performance->drive_write_per_s > 0) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "--on %s: how fast its hosts' drives are is not known; give drive.read_gb_per_s "
+                 "and drive.write_gb_per_s in a cluster's file (lockstep machines --help)",
+                 on ? on : "this machine");
+}
+
 static ls_status answer(const ls_simulated *made, const request *asked, ls_error *error) {
   if (asked->json)
     ls_simulated_print_json(made);
@@ -148,6 +160,7 @@ static ls_status simulate(ls_arena *arena, const ls_words *words, void *given, l
   ls_performance performance;
   LS_TRY(ls_hardware_performance(arena, &session->device.facts, cluster, session->layout.compute,
                                  devices, &performance, &made.peak_flops, error));
+  LS_TRY(check_drives(session, &performance, asked->on, error));
   ls_sim_options options = {.records = asked->timeline || asked->page || asked->against};
   LS_TRY(read_slow(arena, asked->slow, session, performance.per_host, &options, error));
   LS_TRY(read_links(asked->link, &options, error));
