@@ -34,6 +34,8 @@ grep -q '"step_seconds_between"' output || fail "no error bar"
 run 0 plan $model --on A100-SXM-80 --tokens 100B --within 3d
 says "100B"
 says "task pretrain (100B are 804 a parameter): optimizer.name=adamw"
+run 0 plan $model --on A100-SXM-80 --tokens 100B --budget 400
+grep -v " on 1 x NVIDIA" output | grep -q " x NVIDIA A100" || fail "money for more devices is left"
 
 run 2 plan $model --on 4xA100-SXM-80 --fix mesh.tp=5
 says "mesh.tp=5 does not divide 4 devices"

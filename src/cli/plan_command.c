@@ -31,7 +31,8 @@ static const char help[] =
     "                  finetune, or pretrain where --tokens are more than its parameters\n"
     "  --tokens COUNT  what so many tokens take and cost: 1B, 15T\n"
     "  --within 60d    with --tokens: the fewest devices that are done in this time (h, d, w)\n"
-    "  --budget 200000 with --tokens: the fewest devices that cost no more than this\n"
+    "  --budget 200000 with --tokens: the most devices that cost no more than this, for they are\n"
+    "                  done first; beside --within the fewest that are within both\n"
     "  --objective time|money|memory\n"
     "                  what is best: the shortest step (default), the cheapest, the least memory\n"
     "  --svg FILE      all layouts that were compiled, by step time, memory and money\n"
@@ -113,7 +114,7 @@ static ls_status plan_machine(ls_arena *arena, const ls_plan_question *asked, co
   int devices = 0;
   ls_planned *of = &made->planned;
   if (asked->within_s > 0 || asked->budget > 0)
-    LS_TRY(ls_plan_fewest(arena, asked, on, &devices, error));
+    LS_TRY(ls_plan_enough(arena, asked, on, &devices, error));
   LS_TRY(ls_plan_pose(arena, asked, on, devices, of, error));
   LS_TRY(ls_planned_search(arena, of, error));
   ls_plan_prove_rows(&of->problem, of->plan, LS_PLAN_ROWS_SHOWN);

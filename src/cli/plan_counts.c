@@ -113,21 +113,28 @@ static ls_status try_devices(trial *of, int devices, tried *found, ls_error *err
   return LS_OK;
 }
 
-/* Between a power of two that is enough and the one below it: by whole hosts, where these are more
- * than one. */
+/* Whether the most devices are looked for: of those that money is enough for, they are done first.
+ */
+static bool is_most(const ls_plan_question *question) {
+  return !(question->within_s > 0);
+}
+
+/* Between a power of two that is enough and the next that is not: by whole hosts, where these are
+ * more than one. */
 static ls_status refine(trial *of, int *devices, ls_error *error) {
-  const int unit = *devices > of->host ? of->host : 1;
-  int low = *devices / 2 / unit, high = *devices / unit;
+  const bool most = is_most(of->question);
+  const int unit = (most ? *devices >= of->host : *devices > of->host) ? of->host : 1;
+  int low = (most ? *devices : *devices / 2) / unit, high = (most ? 2 * *devices : *devices) / unit;
   for (int t = 0; t < REFINED && high - low > 1; t++) {
     const int middle = (low + high) / 2;
     tried found;
     LS_TRY(try_devices(of, middle * unit, &found, error));
-    if (found.devices && is_enough(of, &found))
-      high = middle;
-    else
+    if ((found.devices && is_enough(of, &found)) == most)
       low = middle;
+    else
+      high = middle;
   }
-  *devices = high * unit;
+  *devices = (most ? low : high) * unit;
   return LS_OK;
 }
 
@@ -164,24 +171,24 @@ static ls_status refuse(const trial *of, ls_error *error) {
 
 /* Powers of two by halves of what is left. More devices take less time; where they also cost too
  * much, or are too many for the batch, fewer are tried. */
-ls_status ls_plan_fewest(ls_arena *arena, const ls_plan_question *question, const char *on,
+ls_status ls_plan_enough(ls_arena *arena, const ls_plan_question *question, const char *on,
                          int *devices, ls_error *error) {
   trial of = {.arena = arena, .question = question, .on = on};
-  int low = 0, high = MOST_POWER + 1, least = -1;
+  int low = 0, high = MOST_POWER + 1, last = -1;
   while (low < high) {
     const int middle = (low + high) / 2;
     tried found;
     LS_TRY(try_devices(&of, 1 << middle, &found, error));
     const bool enough = found.devices && is_enough(&of, &found);
-    if (enough) least = middle;
-    if (found.devices && !enough && is_too_few(&of, &found))
+    if (enough) last = middle;
+    if (enough ? is_most(question) : found.devices && is_too_few(&of, &found))
       low = middle + 1;
     else
       high = middle;
   }
-  if (least < 0) return refuse(&of, error);
-  *devices = 1 << least;
-  return refine(&of, devices, error);
+  if (last < 0) return refuse(&of, error);
+  *devices = 1 << last;
+  return last == MOST_POWER ? LS_OK : refine(&of, devices, error);
 }
 
 static void print_enough(ls_arena *arena, const char *what, const ls_planned *of) {

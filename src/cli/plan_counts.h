@@ -1,6 +1,6 @@
 /* Plans for other counts of a machine's devices, and for what would be large enough.
  *
- *   LS_TRY(ls_plan_fewest(arena, &question, "H100-SXM", &devices, error));
+ *   LS_TRY(ls_plan_enough(arena, &question, "H100-SXM", &devices, error));
  *
  * Each is planned with few layouts compiled. Called by the main thread. */
 #ifndef LS_CLI_PLAN_COUNTS_H
@@ -18,10 +18,11 @@ typedef struct ls_plan_count {
 void ls_plan_next_counts(ls_arena *arena, const ls_plan_question *question, const char *on,
                          const ls_planned *of, ls_plan_count *more, ls_plan_count *fewer);
 
-/* The fewest devices that train the question's tokens within its time and for its money; tells of
- * each count that it tries on stderr. LS_REFUTED: none do; names the least time and the least money
- * that were reached, and with how many. */
-LS_CHECKED ls_status ls_plan_fewest(ls_arena *arena, const ls_plan_question *question,
+/* The fewest devices that train the question's tokens within its time (and for its money); without
+ * a time the most that do for its money, which are done first. Tells of each count that it tries on
+ * stderr. LS_REFUTED: none do; names the least time and the least money that were reached, and with
+ * how many. */
+LS_CHECKED ls_status ls_plan_enough(ls_arena *arena, const ls_plan_question *question,
                                     const char *on, int *devices, ls_error *error);
 
 /* Where nothing fits: prints which count of the devices, which length of sequence and which larger
