@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "device/cuda/kernels/cuda_modules.h"
 #include "support/cuda_case.h"
 
 enum { CASES = 3 }; /* of every op */
@@ -193,13 +194,28 @@ static void test_sums_of_ranks(void **state) {
   }
 }
 
+/* What is built in for the driver begins as fat binaries do, at a multiple of 16 bytes. */
+static void test_modules(void **state) {
+  (void)state;
+  static const unsigned char magic[] = {0x50, 0xed, 0x55, 0xba};
+  int count = 0;
+  for (const ls_cuda_module *module = ls_cuda_modules; module->name; module++, count++) {
+    assert_true(*module->bytes > 1000);
+    assert_memory_equal(module->image, magic, sizeof magic);
+    assert_int_equal((uintptr_t)module->image % 16, 0);
+  }
+  if (count == 0) print_message("this build has no CUDA kernels (cmake/cuda.cmake)\n");
+}
+
 int main(void) {
   const char *given = getenv("LS_TEST_SEED");
   random_state = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
   print_message("seed %llu (LS_TEST_SEED)\n", (unsigned long long)random_state);
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_every_op), cmocka_unit_test(test_wide_norms),
-      cmocka_unit_test(test_ops_without_kernels), cmocka_unit_test(test_what_is_refused),
-      cmocka_unit_test(test_sums_of_ranks)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_op),
+                                     cmocka_unit_test(test_wide_norms),
+                                     cmocka_unit_test(test_ops_without_kernels),
+                                     cmocka_unit_test(test_what_is_refused),
+                                     cmocka_unit_test(test_sums_of_ranks),
+                                     cmocka_unit_test(test_modules)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <new>
 #include <vector>
 
@@ -65,7 +66,7 @@ struct copy {
 
 struct fiber {
   void *place = nullptr;
-  char *stack = nullptr;
+  std::unique_ptr<char, decltype(&free)> stack{nullptr, free};
   void *fake = nullptr;  // the address sanitizer's
   index thread = {};
   unsigned number = 0;
@@ -142,7 +143,7 @@ void enter(fiber *to) {
   current = to;
 #ifdef LS_SHIM_ASAN
   void *fake;
-  __sanitizer_start_switch_fiber(&fake, to->stack, STACK_BYTES);
+  __sanitizer_start_switch_fiber(&fake, to->stack.get(), STACK_BYTES);
 #endif
   ls_shim_switch(&main_place, to->place);
 #ifdef LS_SHIM_ASAN
@@ -189,12 +190,12 @@ void fiber_main() {
 }
 
 void start(fiber *f, unsigned number) {
-  if (!f->stack) f->stack = static_cast<char *>(aligned_alloc(64, STACK_BYTES));
+  if (!f->stack) f->stack.reset(static_cast<char *>(aligned_alloc(64, STACK_BYTES)));
   if (!f->stack) throw std::bad_alloc();
 #ifdef LS_SHIM_ASAN
-  __asan_unpoison_memory_region(f->stack, STACK_BYTES);
+  __asan_unpoison_memory_region(f->stack.get(), STACK_BYTES);
 #endif
-  void **top = reinterpret_cast<void **>(f->stack + STACK_BYTES) - 2;
+  void **top = reinterpret_cast<void **>(f->stack.get() + STACK_BYTES) - 2;
 #if defined(__x86_64__)
   *top = reinterpret_cast<void *>(&fiber_main);
   for (int i = 0; i < KEPT_WORDS; i++) *--top = nullptr;

@@ -84,9 +84,9 @@ LS_KERNEL(ls_attention_fp32, ls_cuda_attention, LS_ROW_WARPS *LS_CUDA_WARP) {
     __syncthreads();
     float score = -INFINITY, slope;
     if (ls_sees(args, query, first + lane, starts[warp]))
-      score = ls_score(args, by_distance,
-                       ls_dot_of(q + warp * at.stride, k + lane * at.stride, args.head_dim),
-                       query - first - lane, &slope);
+      score = ls_score<false>(args, by_distance,
+                              ls_dot_of(q + warp * at.stride, k + lane * at.stride, args.head_dim),
+                              query - first - lane, &slope);
     const float now = fmaxf(largest, ls_warp_max(score));
     const float level = now == -INFINITY ? 0 : now, scale = expf(largest - level);
     const float share = expf(score - level);
@@ -150,7 +150,7 @@ LS_KERNEL(ls_attention_queries_fp32, ls_cuda_attention, LS_ROW_WARPS *LS_CUDA_WA
     float dscore = 0, slope;
     if (here && ls_sees(args, query, first + lane, starts[warp])) {
       const float product = ls_dot_of(q + warp * at.stride, k + lane * at.stride, args.head_dim);
-      const float score = ls_score(args, by_distance, product, query - first - lane, &slope);
+      const float score = ls_score<false>(args, by_distance, product, query - first - lane, &slope);
       const float dshare = ls_dot_of(dout + warp * at.stride, v + lane * at.stride, args.head_dim);
       dscore = slope * expf(score - log_sum) * (dshare - dot);
     }
@@ -187,7 +187,7 @@ LS_KERNEL(ls_attention_keys_fp32, ls_cuda_attention, LS_ROW_WARPS *LS_CUDA_WARP)
       float share = 0, dscore = 0, slope;
       if (query < args.sequence && ls_sees(args, query, key, starts[lane])) {
         const float product = ls_dot_of(q + lane * at.stride, k + warp * at.stride, args.head_dim);
-        const float score = ls_score(args, by_distance, product, query - key, &slope);
+        const float score = ls_score<false>(args, by_distance, product, query - key, &slope);
         const float dshare =
             ls_dot_of(dout + lane * at.stride, v + warp * at.stride, args.head_dim);
         share = expf(score - *ls_head_row<float>(args.log_sums, token, head));
@@ -241,7 +241,7 @@ __device__ inline void ls_cached_part(const ls_cuda_attention &args) {
         const ls_pack a = ls_load(q + c, some, args.wide), b = ls_load(k + c, some, args.wide);
         for (int i = 0; i < LS_CUDA_PACK; i++) product += a.at[i] * b.at[i];
       }
-      score = ls_score(args, by_distance, product, count - 1 - key, &slope);
+      score = ls_score<false>(args, by_distance, product, count - 1 - key, &slope);
     }
     const float now = fmaxf(largest, ls_warp_max(score)), scale = expf(largest - now);
     const float share = expf(score - now);

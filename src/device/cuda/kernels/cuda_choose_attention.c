@@ -2,7 +2,7 @@
  * cache. */
 #include "device/cuda/kernels/cuda_choose.h"
 
-/* Rows of a block, and keys or queries at a time, by head size: as in cuda_flash.cu. */
+/* Rows of a block, and keys or queries at a time, by head size: as in cuda_flash.cuh. */
 enum { FLASH_ROWS = 64, FLASH_THREADS = 128, PAD = 8, MOST_HEAD = 256 };
 
 typedef struct flash_size {
@@ -57,6 +57,11 @@ static ls_status attention_of(const ls_kernel_args *args, int first, ls_cuda_att
   return ls_cuda_expect(v, q->dtype, "attention's values", error);
 }
 
+/* What attention makes is of the type that it computes in, or fp32. */
+static ls_status expect_made(const ls_view *made, ls_dtype dtype, ls_error *error) {
+  return made->dtype == LS_F32 ? LS_OK : ls_cuda_expect(made, dtype, "what attention makes", error);
+}
+
 static ls_status expect_sequences(const ls_cuda_attention *with, ls_error *error) {
   if (with->sequence > 0 && with->tokens % with->sequence == 0) return LS_OK;
   return ls_fail(error, LS_INTERNAL,
@@ -103,6 +108,7 @@ ls_status ls_cuda_choose_attention(ls_op_kind kind, const ls_kernel_args *args,
   LS_TRY(attention_of(args, 0, &with, error));
   LS_TRY(expect_sequences(&with, error));
   LS_TRY(ls_cuda_expect(&args->out[1], LS_F32, "attention's log-sum-exp", error));
+  LS_TRY(expect_made(&args->out[0], args->in[0].dtype, error));
   with.out = ls_cuda_place_of(&args->out[0], args->accumulate[0]);
   with.log_sums = ls_cuda_place_of(&args->out[1], args->accumulate[1]);
   with.positions = args->inputs > 3 ? args->in[3].data : NULL;
@@ -129,6 +135,7 @@ ls_status ls_cuda_choose_attention_bwd(ls_op_kind kind, const ls_kernel_args *ar
   LS_TRY(ls_cuda_expect(out, dout->dtype, "attention's output", error));
   LS_TRY(ls_cuda_expect(&args->in[1], dout->dtype, "attention's queries", error));
   LS_TRY(ls_cuda_expect(&args->in[5], LS_F32, "attention's log-sum-exp", error));
+  for (int o = 0; o < 3; o++) LS_TRY(expect_made(&args->out[o], dout->dtype, error));
   with.dout = ls_cuda_place_of(dout, false);
   with.out = ls_cuda_place_of(out, false);
   with.log_sums = ls_cuda_place_of(&args->in[5], false);

@@ -7,8 +7,9 @@
 #include "device/cuda/kernels/cuda_arguments.h"
 
 #ifndef LS_SHIM
-#define LS_KERNEL(name, arguments, threads) \
-  extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ arguments args)
+#define LS_KERNEL(name, arguments, threads)                \
+  extern "C" __global__ void __launch_bounds__(threads, 1) \
+      name(const __grid_constant__ arguments args)
 // Shared memory of a block: an array, and what the launch asks for.
 #define LS_SHARED(type, name, count) __shared__ __align__(16) type name[count]
 #define LS_DYNAMIC_SHARED(type, name)                              \

@@ -164,7 +164,7 @@ __device__ inline void ls_rows_by_rows(float (&sums)[N / 8][4], const T *a, cons
   const int lane = threadIdx.x % LS_CUDA_WARP;
   const T *own_a = a + lane % 16 * STRIDE + lane / 16 * 8;
   const T *own_b = b + (lane % 8 + lane / 16 * 8) * STRIDE + lane / 8 % 2 * 8;
-#pragma unroll
+#pragma unroll 2
   for (int k = 0; k < D; k += 16) {
     uint32_t left[4];
     ls_load_matrices(left, own_a + k);

@@ -5,6 +5,8 @@
 // Heads are D columns of shared memory, of which head_dim exist and the rest are zero. Backward is
 // two kernels, one for dk and dv and one for dq, so that every sum has one order and one owner: the
 // products of scores are made twice for it.
+#pragma once
+
 #include "device/cuda/kernels/cuda_attention.cuh"
 #include "device/cuda/kernels/cuda_matrix.cuh"
 
@@ -49,22 +51,38 @@ __device__ inline void ls_flash_load(const ls_cuda_attention &args, const ls_cud
 }
 
 // A warp's 16 rows of sums, from column `from` on, as a product has them.
-template <int COLUMNS>
+template <class OUT, int COLUMNS>
+__device__ inline void ls_flash_store_as(const ls_cuda_attention &args, const ls_cuda_place &to,
+                                         const ls_flash_place &at, int head, int from,
+                                         const float (&sums)[COLUMNS / 8][4],
+                                         const float (&by)[2]) {
+  const int lane = threadIdx.x % LS_CUDA_WARP;
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    const int row = at.first + static_cast<int>(threadIdx.x) / LS_CUDA_WARP * 16 + lane / 4;
+    const int own = row + half * 8, first = from + lane % 4 * 2;
+    if (own >= args.sequence) continue;
+    OUT *out =
+        ls_head_row<OUT>(to, at.sequence + own, static_cast<int64_t>(head) * args.head_dim + first);
+#pragma unroll
+    for (int c = 0; c < COLUMNS; c += 8)
+#pragma unroll
+      for (int i = 0; i < 2; i++) {
+        if (first + c + i >= args.head_dim) continue;
+        const float value = sums[c / 8][2 * half + i] * by[half];
+        ls_round(&out[c + i], to.add ? value + ls_widen(out[c + i]) : value);
+      }
+  }
+}
+
+template <class T, int COLUMNS>
 __device__ inline void ls_flash_store(const ls_cuda_attention &args, const ls_cuda_place &to,
                                       const ls_flash_place &at, int head, int from,
                                       const float (&sums)[COLUMNS / 8][4], const float (&by)[2]) {
-  const int lane = threadIdx.x % LS_CUDA_WARP;
-  const int row = at.first + static_cast<int>(threadIdx.x) / LS_CUDA_WARP * 16 + lane / 4;
-#pragma unroll
-  for (int c = 0; c < COLUMNS / 8; c++)
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-      const int column = from + c * 8 + lane % 4 * 2 + i % 2, own = row + i / 2 * 8;
-      if (own >= args.sequence || column >= args.head_dim) continue;
-      ls_put_any(
-          to, (at.sequence + own) * to.stride + static_cast<int64_t>(head) * args.head_dim + column,
-          sums[c][i] * by[i / 2]);
-    }
+  if (to.dtype == LS_F32)
+    ls_flash_store_as<float, COLUMNS>(args, to, at, head, from, sums, by);
+  else
+    ls_flash_store_as<T, COLUMNS>(args, to, at, head, from, sums, by);
 }
 
 // The four lanes that have a row's columns.
@@ -139,7 +157,7 @@ __device__ inline void ls_flash_forward(const ls_cuda_attention &args) {
         const int key = first + n * 8 + lane % 4 * 2 + i % 2;
         float slope;
         scores[n][i] = ls_sees(args, query, key, starts[own])
-                           ? ls_score(args, by_distance, scores[n][i], query - key, &slope)
+                           ? ls_score<true>(args, by_distance, scores[n][i], query - key, &slope)
                            : -INFINITY;
       }
     ls_flash_softmax<N, D>(scores, out, largest, sum);
@@ -158,7 +176,7 @@ __device__ inline void ls_flash_forward(const ls_cuda_attention &args) {
       ls_put_any(args.log_sums, (at.sequence + query) * args.log_sums.stride + at.head,
                  largest[half] + logf(sum[half]));
   }
-  ls_flash_store<D>(args, args.out, at, at.head, 0, out, inverse);
+  ls_flash_store<T, D>(args, args.out, at, at.head, 0, out, inverse);
 }
 
 // p and ds of one score, in their places. `kept` are the query's log-sum-exp and dout . out.
@@ -167,7 +185,7 @@ __device__ inline void ls_flash_slope(const ls_cuda_attention &args, float by_di
                                       float *dscore) {
   float slope, share = 0;
   if (query < args.sequence && ls_sees(args, query, key, start))
-    share = __expf(ls_score(args, by_distance, *score, query - key, &slope) - log_sum);
+    share = __expf(ls_score<true>(args, by_distance, *score, query - key, &slope) - log_sum);
   *dscore = share == 0 ? 0 : slope * share * (*dscore - dot);
   *score = share;
 }
@@ -229,8 +247,8 @@ __device__ inline void ls_flash_keys(const ls_cuda_attention &args) {
   }
   ls_copies_wait<0>();
   const float one[2] = {1, 1};
-  ls_flash_store<COLUMNS>(args, args.dk, at, at.head, from, dk, one);
-  ls_flash_store<COLUMNS>(args, args.dv, at, at.head, from, dv, one);
+  ls_flash_store<T, COLUMNS>(args, args.dk, at, at.head, from, dk, one);
+  ls_flash_store<T, COLUMNS>(args, args.dv, at, at.head, from, dv, one);
 }
 
 // A block has 64 queries of a head and goes over their keys: dQ += dS K.
@@ -276,7 +294,7 @@ __device__ inline void ls_flash_queries(const ls_cuda_attention &args) {
     __syncthreads();
   }
   const float one[2] = {1, 1};
-  ls_flash_store<D>(args, args.dq, at, at.head, 0, dq, one);
+  ls_flash_store<T, D>(args, args.dq, at, at.head, 0, dq, one);
 }
 
 // Head sizes up to D, keys or queries at a time: as many as leave no register spilled and fit 99 KB
@@ -295,5 +313,3 @@ __device__ inline void ls_flash_queries(const ls_cuda_attention &args) {
   LS_FLASH(type, suffix, 64, 64, 32, 32, 64)   \
   LS_FLASH(type, suffix, 128, 64, 32, 32, 128) \
   LS_FLASH(type, suffix, 256, 32, 16, 16, 128)
-LS_FLASH_SIZES(ls_bits_bf16, _bf16)
-LS_FLASH_SIZES(ls_bits_fp16, _fp16)

@@ -1,0 +1,4 @@
+// Attention on matrix instructions, in fp16; a file a type, to be compiled side by side.
+#include "device/cuda/kernels/cuda_flash.cuh"
+
+LS_FLASH_SIZES(ls_bits_fp16, _fp16)
