@@ -117,12 +117,15 @@ static ls_status apply_task(ls_arena *arena, const ls_plan_question *question, l
 }
 
 static ls_plan_held held_of(const ls_run_file *run) {
-  ls_plan_held held = {.zero = is_held(run, "zero"),
-                       .schedule = is_held(run, "schedule"),
-                       .chunks = is_held(run, "chunks"),
-                       .recompute = is_held(run, "recompute"),
-                       .offload = is_held(run, "offload.optimizer"),
-                       .prefetch = is_held(run, "prefetch")};
+  ls_plan_held held = {
+      .zero = is_held(run, "zero"),
+      .schedule = is_held(run, "schedule"),
+      .chunks = is_held(run, "chunks"),
+      .recompute = is_held(run, "recompute"),
+      .offload = is_held(run, "offload.optimizer") || is_held(run, "offload.parameters"),
+      .reduce = is_held(run, "reduce"),
+      .sequence_parallel = is_held(run, "sequence_parallel"),
+      .prefetch = is_held(run, "prefetch")};
   for (int a = 0; a < LS_LAYOUT_AXES; a++) {
     char key[64];
     snprintf(key, sizeof key, "mesh.%s", ls_layout_axis(a));
@@ -177,7 +180,10 @@ static ls_run_file *unlaid(ls_arena *arena, const ls_run_file *run, const ls_pla
   made->train.microbatches = 0;
   made->stages = (ls_run_globs){automatic, 1};
   if (!held->recompute) made->recompute = (ls_run_globs){none, 1};
-  if (!held->offload) made->offload.optimizer = 0, made->offload.optimizer_fraction = 1;
+  if (!held->offload) {
+    made->offload.optimizer = made->offload.parameters = 0;
+    made->offload.optimizer_fraction = 1;
+  }
   return made;
 }
 
@@ -242,6 +248,8 @@ ls_status ls_plan_pose(ls_arena *arena, const ls_plan_question *question, const 
   made->session = session;
   made->training = ls_session_training(session);
   take_base(run, session, problem);
+  if (made->cluster)
+    problem->host_limit = (int64_t)(made->cluster->host_memory_bytes / made->cluster->per_host);
   problem->objective = question->objective;
   problem->all = question->all;
   LS_TRY(ls_hardware_performance(arena, problem->facts, made->cluster, problem->base.compute,
@@ -275,6 +283,8 @@ ls_run_file *ls_planned_run(ls_arena *arena, const ls_planned *of, const ls_plan
   made->reduce = whens[layout->reduce];
   made->prefetch = layout->prefetch;
   made->offload.optimizer = layout->offload.optimizer;
+  made->offload.parameters = layout->offload.parameters;
+  if (layout->tp > 1) made->sequence_parallel = layout->sequence_parallel;
   made->offload.optimizer_fraction = layout->offload.optimizer_fraction;
   if (layout->tp > 1) made->sequence_parallel = layout->sequence_parallel;
   made->train.micro_batch = row->micro_batch;

@@ -96,6 +96,10 @@ static const char *print_change(ls_arena *arena, const ls_plan_row *from, const 
     SAY("recompute %s", ls_plan_recompute_name(b));
   if (a->offload.optimizer != b->offload.optimizer)
     SAY("optimizer's state: %s", ls_tier_name(b->offload.optimizer));
+  if (a->offload.parameters != b->offload.parameters)
+    SAY("parameters: %s", ls_tier_name(b->offload.parameters));
+  if (a->reduce != b->reduce)
+    SAY("gradients reduced %s", b->reduce == LS_WHEN_STEP ? "once a step" : "for each microbatch");
   if (a->gather != b->gather)
     SAY("weights gathered %s", b->gather == LS_WHEN_STEP ? "once a step" : "for each microbatch");
   if (a->prefetch != b->prefetch) SAY("prefetch %d", b->prefetch);

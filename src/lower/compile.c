@@ -188,25 +188,39 @@ static ls_program *compile_stage(const compilation *c, int stage) {
   return made;
 }
 
-ls_status ls_program_compile(const ls_graph *graph, const ls_layout *layout, ls_program_kind kind,
-                             ls_program **stages, ls_error *error) {
+static ls_status prepare(const ls_graph *graph, const ls_layout *layout, ls_program_kind kind,
+                         compilation *made, ls_error *error) {
   ls_sharded *sharded;
   ls_chunks *chunks;
   LS_TRY(ls_shard(graph, layout, &sharded, error));
   LS_TRY(ls_chunks_make(sharded, kind == LS_PROGRAM_FORWARD, &chunks, error));
-  compilation c = {.graph = graph, .kind = kind, .sharded = sharded, .chunks = chunks};
-  c.producer = LS_NEW_ARRAY(graph->arena, int, sharded->values.count + 1);
-  c.last_use = LS_NEW_ARRAY(graph->arena, int, sharded->values.count + 1);
-  c.read_by_weight = LS_NEW_ARRAY(graph->arena, bool, sharded->values.count + 1);
-  find_uses(sharded, c.producer, c.last_use, c.read_by_weight);
-  c.replicable_nodes = ls_lower_replicable_nodes(sharded, c.producer);
-  LS_TRY(ls_stage_boundaries_make(sharded, chunks, c.producer, c.replicable_nodes, &c.boundaries,
-                                  error));
-  c.units = ls_units_make(sharded, chunks);
-  c.recompute = ls_recompute_make(sharded, chunks);
-  c.slices = ls_logits_slices_make(sharded);
-  c.nodes = list_nodes(sharded);
-  c.padded = ls_lower_padded(sharded);
-  for (int s = 0; s < layout->pp; s++) stages[s] = compile_stage(&c, s);
+  *made = (compilation){.graph = graph, .kind = kind, .sharded = sharded, .chunks = chunks};
+  made->producer = LS_NEW_ARRAY(graph->arena, int, sharded->values.count + 1);
+  made->last_use = LS_NEW_ARRAY(graph->arena, int, sharded->values.count + 1);
+  made->read_by_weight = LS_NEW_ARRAY(graph->arena, bool, sharded->values.count + 1);
+  find_uses(sharded, made->producer, made->last_use, made->read_by_weight);
+  made->replicable_nodes = ls_lower_replicable_nodes(sharded, made->producer);
+  LS_TRY(ls_stage_boundaries_make(sharded, chunks, made->producer, made->replicable_nodes,
+                                  &made->boundaries, error));
+  made->units = ls_units_make(sharded, chunks);
+  made->recompute = ls_recompute_make(sharded, chunks);
+  made->slices = ls_logits_slices_make(sharded);
+  made->nodes = list_nodes(sharded);
+  made->padded = ls_lower_padded(sharded);
   return LS_OK;
+}
+
+ls_status ls_program_compile_some(const ls_graph *graph, const ls_layout *layout,
+                                  ls_program_kind kind, const bool *wanted, ls_program **stages,
+                                  ls_error *error) {
+  compilation c;
+  LS_TRY(prepare(graph, layout, kind, &c, error));
+  for (int s = 0; s < layout->pp; s++)
+    stages[s] = !wanted || wanted[s] ? compile_stage(&c, s) : NULL;
+  return LS_OK;
+}
+
+ls_status ls_program_compile(const ls_graph *graph, const ls_layout *layout, ls_program_kind kind,
+                             ls_program **stages, ls_error *error) {
+  return ls_program_compile_some(graph, layout, kind, NULL, stages, error);
 }

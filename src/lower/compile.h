@@ -14,4 +14,9 @@
 LS_CHECKED ls_status ls_program_compile(const ls_graph *graph, const ls_layout *layout,
                                         ls_program_kind kind, ls_program **stages, ls_error *error);
 
+/* The same of the `wanted` stages alone, NULL: all; the others are NULL. */
+LS_CHECKED ls_status ls_program_compile_some(const ls_graph *graph, const ls_layout *layout,
+                                             ls_program_kind kind, const bool *wanted,
+                                             ls_program **stages, ls_error *error);
+
 #endif

@@ -35,9 +35,19 @@ bool ls_plan_same(const ls_layout *a, const ls_layout *b) {
     if (ls_layout_size(a, x) != ls_layout_size(b, x)) return false;
   return a->zero == b->zero && a->microbatches == b->microbatches && a->chunks == b->chunks &&
          strcmp(a->schedule, b->schedule) == 0 && ls_op_set_equal(&a->recompute, &b->recompute) &&
-         a->offload.optimizer == b->offload.optimizer && a->gather == b->gather &&
+         a->offload.optimizer == b->offload.optimizer &&
+         a->offload.parameters == b->offload.parameters && a->gather == b->gather &&
          a->reduce == b->reduce && a->prefetch == b->prefetch &&
          a->sequence_parallel == b->sequence_parallel;
+}
+
+/* What waits on the host: nothing, the optimizer's state, parameters too. */
+enum { NOTHING_AWAY = 0, OPTIMIZER_AWAY, PARAMETERS_AWAY, AWAY_COUNT };
+
+static void set_away(ls_layout *layout, int away) {
+  layout->offload.optimizer = away >= OPTIMIZER_AWAY ? LS_TIER_HOST : LS_TIER_DEVICE;
+  layout->offload.parameters = away >= PARAMETERS_AWAY ? LS_TIER_HOST : LS_TIER_DEVICE;
+  layout->offload.optimizer_fraction = 1;
 }
 
 static bool holds(const ls_plan_problem *problem, const ls_layout *layout) {
@@ -49,7 +59,11 @@ static bool holds(const ls_plan_problem *problem, const ls_layout *layout) {
          (!held->schedule || strcmp(layout->schedule, base->schedule) == 0) &&
          (!held->chunks || base->chunks == 0 || layout->chunks == base->chunks) &&
          (!held->recompute || ls_op_set_equal(&layout->recompute, &base->recompute)) &&
-         (!held->offload || layout->offload.optimizer == base->offload.optimizer) &&
+         (!held->offload || (layout->offload.optimizer == base->offload.optimizer &&
+                             layout->offload.parameters == base->offload.parameters)) &&
+         (!held->sequence_parallel || layout->tp == 1 ||
+          layout->sequence_parallel == base->sequence_parallel) &&
+         (!held->reduce || layout->reduce == base->reduce) &&
          (!held->prefetch || layout->prefetch == base->prefetch);
 }
 
@@ -66,6 +80,20 @@ static bool can_be(const ls_plan_problem *problem, const ls_layout *layout) {
          (layout->zero == 0) == (ls_layout_shards(layout) == 1);
 }
 
+/* Bytes that lie on a device between steps at least: no stage has less than its part of all. */
+static double least_state(const ls_layout *layout, double parameters) {
+  const double shards = layout->zero ? ls_layout_shards(layout) : 1;
+  const double own = parameters / layout->pp / layout->tp;
+  const double weights = (double)ls_dtype_bytes(layout->compute) / (layout->zero == 3 ? shards : 1);
+  double bytes = layout->offload.parameters ? 0 : weights;
+  if (!layout->offload.optimizer)
+    for (int part = LS_PART_MASTER; part <= LS_PART_MOMENT2; part++)
+      if (ls_optimizer_keeps(&layout->optimizer, (ls_state_part)part) &&
+          (part != LS_PART_MASTER || ls_dtype_bytes(layout->compute) < 4))
+        bytes += (double)ls_dtype_bytes(ls_state_dtype(layout, (ls_state_part)part)) / shards;
+  return own * bytes;
+}
+
 static void add(const ls_plan_problem *problem, const ls_layout *layout, ls_plan_candidates *to) {
   if (!can_be(problem, layout) || !holds(problem, layout)) return;
   const int64_t micro_batch =
@@ -73,23 +101,49 @@ static void add(const ls_plan_problem *problem, const ls_layout *layout, ls_plan
   const ls_plan_held *held = &problem->held;
   if (held->micro_batch && micro_batch != held->micro_batch) return;
   if (held->microbatches && layout->microbatches != held->microbatches) return;
+  to->seen++;
+  if (problem->limit && to->parameters > 0 &&
+      least_state(layout, to->parameters) > (double)problem->limit)
+    return;
   *LS_APPEND(to->arena, &to->list) =
       (ls_plan_candidate){.layout = *layout, .micro_batch = micro_batch};
+}
+
+/* Weights that each rank of several stores whole stay on the device. */
+static void add_away(const ls_plan_problem *problem, ls_layout layout, ls_plan_candidates *to) {
+  if (problem->held.offload || !(problem->performance->host_per_s > 0)) {
+    add(problem, &layout, to);
+    return;
+  }
+  const int count =
+      layout.zero == 3 || ls_layout_shards(&layout) == 1 ? AWAY_COUNT : AWAY_COUNT - 1;
+  for (int away = 0; away < count; away++) {
+    set_away(&layout, away);
+    add(problem, &layout, to);
+  }
 }
 
 static void add_recompute(const ls_plan_problem *problem, ls_layout layout,
                           ls_plan_candidates *to) {
   if (problem->held.recompute) {
-    add(problem, &layout, to);
+    add_away(problem, layout, to);
     return;
   }
   for (int w = 0; w < RECOMPUTE_WORDS; w++) {
     set_recompute(&layout, w);
-    add(problem, &layout, to);
+    add_away(problem, layout, to);
   }
 }
 
-/* How many chunks of a stage a schedule is tried with. */
+/* How many chunks of a stage a schedule is tried with: twice as many as usual and so on, and what
+ * cuts the layers evenly. */
+static bool is_tried(const ls_plan_problem *problem, const ls_pipeline_kind *kind, int pp,
+                     int chunks) {
+  const int times = chunks / kind->usual_chunks;
+  return (chunks % kind->usual_chunks == 0 && (times & (times - 1)) == 0) ||
+         problem->training->model->layers % ((int64_t)pp * chunks) == 0;
+}
+
 static void add_schedules(const ls_plan_problem *problem, ls_layout layout,
                           ls_plan_candidates *to) {
   if (layout.pp == 1) {
@@ -101,9 +155,9 @@ static void add_schedules(const ls_plan_problem *problem, ls_layout layout,
     if (layout.microbatches < kind->fewest_microbatches(layout.pp)) continue;
     layout.schedule = kind->name;
     const int most = kind->most_chunks ? kind->most_chunks : MOST_CHUNKS;
-    for (int chunks = kind->usual_chunks; chunks <= most; chunks *= 2) {
+    for (int chunks = kind->usual_chunks; chunks <= most; chunks++) {
       layout.chunks = chunks;
-      add_recompute(problem, layout, to);
+      if (is_tried(problem, kind, layout.pp, chunks)) add_recompute(problem, layout, to);
     }
   }
 }
@@ -140,62 +194,119 @@ void ls_plan_enumerate(const ls_plan_problem *problem, ls_plan_candidates *to) {
       ls_layout layout = problem->base;
       layout.pp = pp;
       layout.tp = tp;
-      layout.sequence_parallel = tp > 1 && problem->base.sequence_parallel;
       if (pp == 1) layout.schedule = "1f1b", layout.chunks = 1;
-      add_data(problem, layout, rest / tp, to);
+      for (int whole = 0; whole < (tp > 1 ? 2 : 1); whole++) {
+        layout.sequence_parallel = tp > 1 && !whole;
+        add_data(problem, layout, rest / tp, to);
+      }
     }
   }
 }
 
-/* Moves a factor of two from one axis to another. */
+/* The smallest factor of a number above another: 12 after 2 is 3. 0: there is none. */
+static int next_factor(int number, int after) {
+  for (int factor = 2; factor <= number; factor++) {
+    if (number % factor) continue;
+    if (factor > after) return factor;
+    while (number % factor == 0) number /= factor;
+  }
+  return 0;
+}
+
+/* Moves a prime factor from one axis to another. */
+static void add_exchange(const ls_plan_problem *problem, const ls_layout *of, int from, int into,
+                         int factor, ls_plan_candidates *to) {
+  ls_layout layout = *of;
+  ls_layout_set_size(&layout, from, ls_layout_size(of, from) / factor);
+  ls_layout_set_size(&layout, into, factor * ls_layout_size(of, into));
+  const int64_t each = problem->training->batch / ls_layout_data_ranks(&layout);
+  const int64_t micro = problem->training->batch / ls_layout_data_ranks(of) / of->microbatches;
+  layout.microbatches = (int)(each / micro > 0 ? each / micro : 1);
+  layout.sequence_parallel =
+      layout.tp > 1 && (of->tp > 1 ? of->sequence_parallel : problem->base.sequence_parallel);
+  if (ls_layout_shards(&layout) == 1) layout.zero = 0;
+  if (ls_layout_shards(&layout) > 1 && layout.zero == 0) layout.zero = 1;
+  if (layout.pp == 1) layout.schedule = "1f1b", layout.chunks = 1;
+  add(problem, &layout, to);
+}
+
 static void add_exchanges(const ls_plan_problem *problem, const ls_layout *of,
                           ls_plan_candidates *to) {
   for (int from = 0; from < LS_LAYOUT_AXES; from++)
-    for (int into = 0; into < LS_LAYOUT_AXES; into++) {
-      ls_layout layout = *of;
-      const int size = ls_layout_size(of, from);
-      if (from == into || size % 2) continue;
-      ls_layout_set_size(&layout, from, size / 2);
-      ls_layout_set_size(&layout, into, 2 * ls_layout_size(of, into));
-      const int64_t each = problem->training->batch / ls_layout_data_ranks(&layout);
-      const int64_t micro = problem->training->batch / ls_layout_data_ranks(of) / of->microbatches;
-      layout.microbatches = (int)(each / micro > 0 ? each / micro : 1);
-      layout.sequence_parallel = layout.tp > 1 && problem->base.sequence_parallel;
-      if (ls_layout_shards(&layout) == 1) layout.zero = 0;
-      if (ls_layout_shards(&layout) > 1 && layout.zero == 0) layout.zero = 1;
-      if (layout.pp == 1) layout.schedule = "1f1b", layout.chunks = 1;
-      add(problem, &layout, to);
-    }
+    for (int factor = 1; (factor = next_factor(ls_layout_size(of, from), factor)) > 0;)
+      for (int into = 0; into < LS_LAYOUT_AXES; into++)
+        if (into != from) add_exchange(problem, of, from, into, factor, to);
+}
+
+/* More or fewer microbatches by a prime factor. */
+static void add_batches(const ls_plan_problem *problem, const ls_layout *of,
+                        ls_plan_candidates *to) {
+  const int64_t micro = problem->training->batch / ls_layout_data_ranks(of) / of->microbatches;
+  ls_layout layout = *of;
+  for (int factor = 1; (factor = next_factor(of->microbatches, factor)) > 0;) {
+    layout.microbatches = of->microbatches / factor;
+    add(problem, &layout, to);
+  }
+  for (int factor = 1; (factor = next_factor((int)micro, factor)) > 0;) {
+    layout.microbatches = of->microbatches * factor;
+    add(problem, &layout, to);
+  }
+}
+
+static void add_ways_to_shard(const ls_plan_problem *problem, const ls_layout *of,
+                              ls_plan_candidates *to) {
+  ls_layout layout = *of;
+  for (layout.zero = 1; layout.zero <= 3 && ls_layout_shards(of) > 1; layout.zero++)
+    if (layout.zero != of->zero) add(problem, &layout, to);
+}
+
+static void add_kinds(const ls_plan_problem *problem, const ls_layout *of, ls_plan_candidates *to) {
+  ls_layout layout = *of;
+  for (int k = 0; k < ls_pipeline_kind_count && layout.pp > 1; k++) {
+    layout.schedule = ls_pipeline_kinds[k].name;
+    layout.chunks = ls_pipeline_kinds[k].usual_chunks;
+    if (!ls_plan_same(&layout, of)) add(problem, &layout, to);
+  }
+}
+
+/* What is made again, and what waits on the host. */
+static void add_savings(const ls_plan_problem *problem, const ls_layout *of,
+                        ls_plan_candidates *to) {
+  ls_layout layout = *of;
+  for (int w = 0; w < RECOMPUTE_WORDS && !problem->held.recompute; w++) {
+    set_recompute(&layout, w);
+    if (!ls_plan_same(&layout, of)) add(problem, &layout, to);
+  }
+  layout = *of;
+  for (int a = 0; a < AWAY_COUNT && problem->performance->host_per_s > 0; a++) {
+    set_away(&layout, a);
+    if (!ls_plan_same(&layout, of)) add(problem, &layout, to);
+  }
+}
+
+/* When weights are gathered and gradients reduced, and how activations lie between. */
+static void add_times(const ls_plan_problem *problem, const ls_layout *of, ls_plan_candidates *to) {
+  ls_layout layout = *of;
+  layout.gather = of->gather == LS_WHEN_STEP ? LS_WHEN_MICROBATCH : LS_WHEN_STEP;
+  const bool often = of->microbatches > 1;
+  if (of->zero == 3 && often && !problem->held.gather) add(problem, &layout, to);
+  layout = *of;
+  layout.reduce = of->reduce == LS_WHEN_STEP ? LS_WHEN_MICROBATCH : LS_WHEN_STEP;
+  if (of->zero >= 2 && often) add(problem, &layout, to);
+  layout = *of;
+  layout.prefetch = of->prefetch == 1 ? 2 : 1;
+  if (of->zero == 3 && !problem->performance->waits) add(problem, &layout, to);
+  layout = *of;
+  layout.sequence_parallel = !of->sequence_parallel;
+  if (of->tp > 1) add(problem, &layout, to);
 }
 
 void ls_plan_neighbours(const ls_plan_problem *problem, const ls_plan_row *of,
                         ls_plan_candidates *to) {
-  ls_layout layout = of->layout;
   add_exchanges(problem, &of->layout, to);
-  if (layout.microbatches % 2 == 0) layout.microbatches /= 2, add(problem, &layout, to);
-  layout = of->layout;
-  layout.microbatches *= 2;
-  add(problem, &layout, to);
-  layout = of->layout;
-  for (layout.zero = ls_layout_shards(&layout) > 1;
-       layout.zero <= 3 && ls_layout_shards(&layout) > 1; layout.zero++)
-    if (layout.zero != of->layout.zero) add(problem, &layout, to);
-  layout = of->layout;
-  for (int w = 0; w < RECOMPUTE_WORDS && !problem->held.recompute; w++) {
-    set_recompute(&layout, w);
-    if (!ls_plan_same(&layout, &of->layout)) add(problem, &layout, to);
-  }
-  layout = of->layout;
-  for (int k = 0; k < ls_pipeline_kind_count && layout.pp > 1; k++) {
-    layout.schedule = ls_pipeline_kinds[k].name;
-    layout.chunks = ls_pipeline_kinds[k].usual_chunks;
-    if (!ls_plan_same(&layout, &of->layout)) add(problem, &layout, to);
-  }
-  layout = of->layout;
-  layout.gather = layout.gather == LS_WHEN_STEP ? LS_WHEN_MICROBATCH : LS_WHEN_STEP;
-  if (layout.zero == 3 && layout.microbatches > 1 && !problem->held.gather)
-    add(problem, &layout, to);
-  layout = of->layout;
-  layout.prefetch = layout.prefetch == 1 ? 2 : 1;
-  if (layout.zero == 3 && !problem->performance->waits) add(problem, &layout, to);
+  add_batches(problem, &of->layout, to);
+  add_ways_to_shard(problem, &of->layout, to);
+  add_savings(problem, &of->layout, to);
+  add_kinds(problem, &of->layout, to);
+  add_times(problem, &of->layout, to);
 }

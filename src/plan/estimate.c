@@ -29,6 +29,9 @@ typedef struct estimate {
 /* Of a unit: squares of its gradient, their sum, the update itself and its copy for use. */
 #define UPDATE_KERNELS 4
 
+/* A layout whose estimate is below this part of a device needs nothing on the host. */
+#define SURELY_FITS 0.6
+
 static ls_model_config shortened(const ls_model_config *model, int64_t layers) {
   ls_model_config made = *model;
   made.layers = layers;
@@ -193,15 +196,24 @@ static double overhead_of(const ls_plan_problem *problem, const ls_layout *layou
   return (double)ls_device_overhead(problem->facts, problem->devices > 1 ? groups : 0);
 }
 
+/* Whether what is done to a unit is done once a step, not for each microbatch. */
+static bool is_once(const ls_layout *layout, ls_when when) {
+  return when == LS_WHEN_STEP || (when == LS_WHEN_AUTO && layout->pp > 1);
+}
+
 static double state_memory(const ls_layout *layout, double layers, const estimate *of) {
   const state_bytes state = state_of(layout);
   const double shards = layout->zero ? ls_layout_shards(layout) : 1;
   const double parameters = (of->layer_parameters * layers + of->rest_parameters) / layout->tp;
   const double unit = fmax(of->layer_parameters, of->rest_parameters) / layout->tp;
+  const double stored = parameters / (layout->zero == 3 ? shards : 1);
   double bytes = layout->offload.optimizer ? 0 : state.optimizer / shards * parameters;
-  bytes += state.weights * (layout->zero == 3 ? parameters / shards + 2 * unit : parameters);
-  bytes += state.gradients * (layout->zero >= 2 ? parameters / shards + 2 * unit : parameters);
-  return bytes;
+  bytes += layout->offload.parameters ? 0 : state.weights * stored;
+  if (layout->zero == 3 || layout->offload.parameters)
+    bytes += state.weights * (is_once(layout, layout->gather) ? parameters : 2 * unit);
+  if (layout->zero < 2 || is_once(layout, layout->reduce))
+    return bytes + state.gradients * parameters;
+  return bytes + state.gradients * (parameters / shards + 2 * unit);
 }
 
 static void estimate_one(estimate *of, ls_plan_candidate *candidate) {
@@ -230,9 +242,43 @@ static void estimate_one(estimate *of, ls_plan_candidate *candidate) {
                        2 * (layout->pp * chunks - 1) * messages +
                        units * UPDATE_KERNELS * problem->performance->kernel_s +
                        data_seconds(problem, layout, parameters, units, stage_s);
+  if (layout->offload.parameters)
+    candidate->seconds += 2 * (is_once(layout, layout->gather) ? 1 : layout->microbatches) *
+                          state_of(layout).weights * parameters / problem->performance->host_per_s;
   candidate->bytes =
       (int64_t)(state_memory(layout, kept, of) + class->layer_bytes * kept * held_of(layout) +
                 class->rest_bytes + class->beside + overhead_of(problem, layout));
+}
+
+/* Seconds of a layer of the same layout with sequence parallelism. */
+static double layer_beside(estimate *of, const ls_plan_candidate *candidate) {
+  ls_plan_candidate other = *candidate;
+  other.layout.sequence_parallel = true;
+  const class_cost *class = class_of(of, &other);
+  return class->cannot ? INFINITY : class->layer_s;
+}
+
+/* Whether another candidate is as good in all that counts: activations whole on each rank of tp
+ * take more memory, so they must be faster; what waits on the host takes longer, so there must be
+ * need of memory. */
+static bool is_bettered(estimate *of, const ls_plan_candidate *candidate, int64_t bytes_at_home) {
+  const ls_plan_problem *problem = of->problem;
+  const ls_layout *layout = &candidate->layout;
+  if (problem->all) return false;
+  if (layout->tp > 1 && !layout->sequence_parallel && !problem->held.sequence_parallel &&
+      class_of(of, candidate)->layer_s >= layer_beside(of, candidate))
+    return true;
+  return layout->offload.optimizer && !problem->held.offload &&
+         problem->objective != LS_PLAN_MEMORY &&
+         (!problem->limit || (double)bytes_at_home < SURELY_FITS * (double)problem->limit);
+}
+
+/* Bytes of the same layout with everything on the device. */
+static int64_t bytes_at_home(estimate *of, const ls_plan_candidate *candidate) {
+  ls_plan_candidate home = *candidate;
+  home.layout.offload = (ls_offload){0};
+  estimate_one(of, &home);
+  return home.bytes;
 }
 
 int ls_plan_estimate(ls_arena *arena, const ls_plan_problem *problem,
@@ -242,6 +288,14 @@ int ls_plan_estimate(ls_arena *arena, const ls_plan_problem *problem,
                         two = shortened(problem->training->model, 2);
   of.layer_parameters = (double)(ls_model_parameters(&two) - ls_model_parameters(&one));
   of.rest_parameters = (double)ls_model_parameters(&one) - of.layer_parameters;
-  for (int c = 0; c < candidates->list.count; c++) estimate_one(&of, &candidates->list.items[c]);
+  int kept = 0;
+  for (int c = 0; c < candidates->list.count; c++) {
+    ls_plan_candidate *each = &candidates->list.items[c];
+    estimate_one(&of, each);
+    const int64_t home = each->layout.offload.optimizer ? bytes_at_home(&of, each) : each->bytes;
+    if (isinf(each->seconds) || is_bettered(&of, each, home)) continue;
+    candidates->list.items[kept++] = *each;
+  }
+  candidates->list.count = kept;
   return of.classes.count;
 }

@@ -1,17 +1,25 @@
 /* The search: estimate all, compile the best whole, then go to the best neighbour until there is no
  * better one. */
-#include "plan/plan.h"
+#include "plan/memory.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { COMPILED_FIRST = 16, TAKEN_AT_ONCE = 8, CLIMBED_FROM = 3, MOST_CLIMBED = 16 };
+/* Of the best by their estimates: so many are ranked again by what was learnt. */
+enum { MOST_RANKED = 4096, MOST_LED = 3 };
+/* How many are sized, and how many of the smallest compiled where none fits. */
+enum { MOST_SIZED = 256, SMALLEST = 16 };
 /* Instructions and actions that are compiled before neighbours: of small programs, many layouts'.
  */
-#define WORK_FIRST 400000
+#define WORK_FIRST 600000
 /* An estimate that is so much larger than a device is not compiled unless nothing fits. */
-#define ESTIMATE_SLACK 1.25
+#define ESTIMATE_SLACK 1.5
+/* So much may an estimate of memory.h be above what is compiled. */
+#define SIZE_SLACK 1.05
+/* What is below this part of a device by its class is compiled without being sized. */
+#define SMALL 0.5
 #define FAR_FROM_BEST 2.0
 
 static double score(const ls_plan_problem *problem, double seconds, int64_t bytes) {
@@ -22,6 +30,8 @@ typedef struct search {
   ls_arena *arena;
   const ls_plan_problem *problem;
   ls_plan *plan;
+  ls_plan_memory *memory;
+  int sized; /* candidates, by memory.h */
 } search;
 
 static bool was_compiled(const ls_plan *plan, const ls_layout *layout) {
@@ -48,6 +58,29 @@ static bool take(search *self, ls_plan_candidate *candidate) {
   else
     *LS_APPEND(self->arena, &self->plan->too_large) = row;
   return true;
+}
+
+/* Sizes a candidate by its stages; what the compiler refuses, it will refuse later. */
+static void size(search *self, ls_plan_candidate *candidate) {
+  if (candidate->sized) return;
+  self->sized++;
+  const int64_t bytes = ls_plan_memory_of(self->memory, &candidate->layout);
+  if (bytes >= 0) candidate->bytes = bytes;
+  candidate->sized = true;
+}
+
+/* Compiles a candidate unless it is too large for the devices, which is asked of the first few that
+ * may be. */
+static bool take_fitting(search *self, ls_plan_candidate *candidate) {
+  const int64_t limit = self->problem->limit;
+  if (candidate->done) return false;
+  if (!limit || self->problem->all) return take(self, candidate);
+  if (self->sized < MOST_SIZED && (double)candidate->bytes > SMALL * (double)limit)
+    size(self, candidate);
+  if (!candidate->sized || (double)candidate->bytes <= SIZE_SLACK * (double)limit)
+    return take(self, candidate);
+  candidate->done = true;
+  return false;
 }
 
 /* With its score, so that sorting needs nothing else. */
@@ -128,6 +161,30 @@ static ranked rank(const search *self, const ls_plan_candidates *candidates, boo
   return made;
 }
 
+/* The same candidates in the order of what was learnt since, without those that are done. */
+static void rank_again(const search *self, const ls_plan_candidates *candidates, ranked *order) {
+  int left = 0;
+  for (int c = 0; c < order->count; c++) {
+    const ls_plan_candidate *each = &candidates->list.items[order->items[c].place];
+    if (each->done) continue;
+    order->items[left] = order->items[c];
+    order->items[left++].score = score(self->problem, corrected(self, each), each->bytes);
+  }
+  order->count = left;
+  qsort(order->items, (size_t)left, sizeof *order->items, by_score);
+}
+
+/* Whether one with these pp and tp was compiled, or a few were too large. */
+static bool was_led(const ls_plan_candidates *led, const ls_layout *layout) {
+  int tried = 0;
+  for (int l = 0; l < led->list.count; l++) {
+    const ls_plan_candidate *each = &led->list.items[l];
+    if (each->layout.pp != layout->pp || each->layout.tp != layout->tp) continue;
+    if (each->done || ++tried == MOST_LED) return true;
+  }
+  return false;
+}
+
 /* The first of each pp and tp: what an estimate is wrong about, it is wrong about alike for these.
  */
 static int compile_leaders(search *self, ls_plan_candidates *candidates, const ranked *order,
@@ -137,13 +194,11 @@ static int compile_leaders(search *self, ls_plan_candidates *candidates, const r
   for (int c = 0; c < order->count && taken < most; c++) {
     ls_plan_candidate *each = &candidates->list.items[order->items[c].place];
     if (order->items[c].score > FAR_FROM_BEST * order->items[0].score) break;
-    bool first = true;
-    for (int l = 0; l < led.list.count && first; l++)
-      first = led.list.items[l].layout.pp != each->layout.pp ||
-              led.list.items[l].layout.tp != each->layout.tp;
-    if (!first) continue;
-    *LS_APPEND(self->arena, &led.list) = *each;
-    taken += take(self, each);
+    if (was_led(&led, &each->layout)) continue;
+    ls_plan_candidate *tried = LS_APPEND(self->arena, &led.list);
+    *tried = *each;
+    tried->done = take_fitting(self, each);
+    taken += tried->done;
   }
   return taken;
 }
@@ -152,22 +207,37 @@ static bool is_cheap(const search *self) {
   return self->problem->all || (!self->problem->compiled_first && self->plan->work < WORK_FIRST);
 }
 
-/* The best of the candidates by their estimates; where none of them fits, the smallest. */
+/* The smallest of all: candidates are sized in the order of their estimates, until these are so far
+ * above the smallest that no later one can be smaller, and the smallest few are compiled. */
+static void compile_smallest(search *self, ls_plan_candidates *candidates) {
+  const ranked order = rank(self, candidates, true);
+  int64_t least = INT64_MAX;
+  int sized = 0;
+  for (; sized < order.count && sized < MOST_SIZED; sized++) {
+    ls_plan_candidate *each = &candidates->list.items[order.items[sized].place];
+    if ((double)each->bytes > ESTIMATE_SLACK * (double)least) break;
+    size(self, each);
+    order.items[sized].bytes = each->bytes;
+    if (each->bytes < least) least = each->bytes;
+  }
+  qsort(order.items, (size_t)sized, sizeof *order.items, by_bytes);
+  for (int c = 0; c < sized && c < SMALLEST; c++)
+    take(self, &candidates->list.items[order.items[c].place]);
+}
+
+/* The best of the candidates by their estimates. */
 static void compile_best(search *self, ls_plan_candidates *candidates) {
   const ls_plan_problem *problem = self->problem;
   const int first = problem->compiled_first ? problem->compiled_first : COMPILED_FIRST;
   ranked order = rank(self, candidates, false);
   int taken = compile_leaders(self, candidates, &order, first);
+  if (order.count > MOST_RANKED && !problem->all) order.count = MOST_RANKED;
   while (taken < 2 * first || is_cheap(self)) {
-    order = rank(self, candidates, false); /* of what is left, by what was learnt */
+    rank_again(self, candidates, &order);
     for (int c = 0; c < order.count && (c < TAKEN_AT_ONCE || problem->all); c++)
-      taken += take(self, &candidates->list.items[order.items[c].place]);
+      taken += take_fitting(self, &candidates->list.items[order.items[c].place]);
     if (!order.count) break;
   }
-  if (self->plan->rows.count) return;
-  const ranked smallest = rank(self, candidates, true);
-  for (int c = 0; c < smallest.count && c < first && !self->plan->rows.count; c++)
-    take(self, &candidates->list.items[smallest.items[c].place]);
 }
 
 static void sort_rows(const ls_plan_problem *problem, ls_plan_row *rows, int count, bool bytes) {
@@ -234,13 +304,23 @@ static ls_status refuse(ls_arena *arena, const ls_plan_problem *problem, ls_erro
                  (long long)problem->training->batch);
 }
 
+/* Candidates with estimates; with `any`, those too that cannot fit. */
+static ls_plan_candidates *list(search *self, bool any) {
+  ls_plan_candidates *made = LS_NEW(self->arena, ls_plan_candidates);
+  made->arena = self->arena;
+  if (!any && !self->problem->all)
+    made->parameters = (double)ls_model_parameters(self->problem->training->model);
+  ls_plan_enumerate(self->problem, made);
+  self->plan->candidates = made->seen;
+  self->plan->classes = ls_plan_estimate(self->arena, self->problem, made);
+  return made;
+}
+
 static ls_status look(search *self, ls_error *error) {
-  ls_plan_candidates candidates = {.arena = self->arena};
-  ls_plan_enumerate(self->problem, &candidates);
-  if (!candidates.list.count) return refuse(self->arena, self->problem, error);
-  self->plan->candidates += candidates.list.count;
-  self->plan->classes += ls_plan_estimate(self->arena, self->problem, &candidates);
-  compile_best(self, &candidates);
+  ls_plan_candidates *candidates = list(self, false);
+  if (!candidates->seen) return refuse(self->arena, self->problem, error);
+  compile_best(self, candidates);
+  if (!self->plan->rows.count) compile_smallest(self, list(self, true));
   sort_plan(self);
   if (!self->problem->all) climb(self);
   return LS_OK;
@@ -249,15 +329,7 @@ static ls_status look(search *self, ls_error *error) {
 ls_status ls_plan_make(ls_arena *arena, const ls_plan_problem *problem, ls_plan **plan,
                        ls_error *error) {
   *plan = LS_NEW(arena, ls_plan);
-  search self = {arena, problem, *plan};
-  LS_TRY(look(&self, error));
-  if ((*plan)->rows.count || problem->held.offload || problem->base.offload.optimizer ||
-      !(problem->performance->host_per_s > 0))
-    return LS_OK;
-  /* The optimizer's state waits on the host where nothing fits else: the host then updates it. */
-  ls_plan_problem away = *problem;
-  away.base.offload.optimizer = LS_TIER_HOST;
-  away.base.offload.optimizer_fraction = 1;
-  self.problem = &away;
+  search self = {.arena = arena, .problem = problem, .plan = *plan};
+  LS_TRY(ls_plan_memory_make(arena, problem, &self.memory, error));
   return look(&self, error);
 }

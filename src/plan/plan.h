@@ -25,7 +25,7 @@ typedef enum ls_plan_objective {
 /* What a candidate has as `base` says, in place of all that can be. */
 typedef struct ls_plan_held {
   bool axis[LS_LAYOUT_AXES];
-  bool zero, schedule, chunks, recompute, offload, prefetch, gather;
+  bool zero, schedule, chunks, recompute, offload, prefetch, gather, reduce, sequence_parallel;
   int64_t micro_batch, microbatches; /* 0: free */
 } ls_plan_held;
 
@@ -36,7 +36,8 @@ typedef struct ls_plan_problem {
   const ls_device_facts *facts;
   const ls_performance *performance;
   int devices;
-  int64_t limit; /* bytes of a device; 0: not known, all fit */
+  int64_t limit;      /* bytes of a device; 0: not known, all fit */
+  int64_t host_limit; /* likewise of a host's memory, for each of its devices */
   ls_plan_objective objective;
   int compiled_first; /* candidates that are compiled whole before neighbours; 0: as usual */
   bool all;           /* compile every candidate */
@@ -71,6 +72,7 @@ typedef struct ls_plan_row {
   double terms[LS_PLAN_TERM_COUNT];
   int64_t bytes; /* of a device of the stage that needs most */
   int stage;
+  int64_t host_bytes; /* of a host, for a device of the stage that needs most there */
   bool fits;
   bool proved;        /* check says that its programs are this model's */
   double estimated_s; /* before it was compiled; 0: it was not estimated */
@@ -117,25 +119,30 @@ typedef struct ls_plan_candidate {
   int64_t micro_batch;
   double seconds; /* estimated */
   int64_t bytes;
-  bool done; /* compiled */
+  bool sized; /* bytes are of its stages with few layers (plan/memory.h), not of its class */
+  bool done;  /* compiled, or too large for that */
 } ls_plan_candidate;
 
 typedef struct ls_plan_candidates {
   ls_arena *arena;
   LS_LIST(ls_plan_candidate) list;
+  int64_t seen;      /* with those that are left out: what lasts between steps alone is too large */
+  double parameters; /* of the model, to tell these; 0: none is left out */
 } ls_plan_candidates;
 
 /* All layouts of the problem that its numbers allow: axes that divide devices, layers, heads and
  * batch. What else a layout must be, the compiler says. */
 void ls_plan_enumerate(const ls_plan_problem *problem, ls_plan_candidates *candidates);
 
-/* Fills seconds and bytes of every candidate; returns the number of classes that were costed. A
- * candidate whose class cannot be compiled has infinite seconds. */
+/* Fills seconds and bytes of every candidate; returns the number of classes that were costed.
+ * Leaves out candidates whose class cannot be compiled, and those that another one betters whatever
+ * else is true, unless all are asked for. */
 int ls_plan_estimate(ls_arena *arena, const ls_plan_problem *problem,
                      ls_plan_candidates *candidates);
 
-/* Layouts that differ from this one in one choice: an axis twice or half as large, another
- * micro-batch, zero, schedule, recomputation, times of gathers. */
+/* Layouts that differ from this one in one choice: a prime factor of one axis on another, or of the
+ * micro-batch; zero, schedule, recomputation, what waits on the host; sequence parallelism; when
+ * weights are gathered and gradients reduced. */
 void ls_plan_neighbours(const ls_plan_problem *problem, const ls_plan_row *of,
                         ls_plan_candidates *candidates);
 

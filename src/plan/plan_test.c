@@ -77,11 +77,59 @@ static void what_is_refuted_is_no_row(void **state) {
   ls_arena_destroy(&arena);
 }
 
+/* Counts that are no powers of two, sequence parallelism and offload are in the space, and what
+ * lies next to a layout of 12 devices has thirds moved too. */
+static void the_space_has_all_choices(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  task posed;
+  pose(arena, "llama-60m", 48, "12xA100-SXM-80:4", &posed);
+  ls_plan_candidates all = {.arena = arena}, near = {.arena = arena};
+  ls_plan_enumerate(&posed.problem, &all);
+  int thirds = 0, whole = 0, away = 0, stored = 0;
+  for (int c = 0; c < all.list.count; c++) {
+    const ls_layout *layout = &all.list.items[c].layout;
+    assert_int_equal(ls_layout_ranks(layout), 12);
+    thirds += layout->pp == 3 || ls_layout_shards(layout) == 6;
+    whole += layout->tp > 1 && !layout->sequence_parallel;
+    away += layout->offload.optimizer == LS_TIER_HOST;
+    stored += layout->offload.parameters == LS_TIER_HOST;
+  }
+  assert_true(thirds > 100 && whole > 100 && away > stored && stored > 100);
+  ls_plan_row row = {.layout = posed.problem.base};
+  ls_layout_set_data_ranks(&row.layout, 1, 12);
+  row.layout.zero = 3;
+  row.layout.microbatches = 4;
+  row.layout.schedule = "1f1b";
+  ls_plan_neighbours(&posed.problem, &row, &near);
+  bool third = false;
+  for (int c = 0; c < near.list.count; c++) third |= near.list.items[c].layout.pp == 3;
+  assert_true(third);
+  ls_arena_destroy(&arena);
+}
+
+/* Where nothing fits, the smallest that is named is within 1 % of the smallest of all layouts. */
+static void the_smallest_is_known(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  task posed;
+  pose(arena, "llama-3m", 4, "4xRTX4090:4", &posed);
+  posed.problem.held.zero = true;
+  posed.problem.base.zero = 3;
+  posed.problem.limit = INT64_C(1) << 20;
+  const ls_plan *none = plan(arena, &posed.problem);
+  assert_int_equal(none->rows.count, 0);
+  posed.problem.all = true;
+  const ls_plan *all = plan(arena, &posed.problem);
+  assert_in_range(ls_plan_least(none)->bytes, 1, ls_plan_least(all)->bytes / 100 * 101);
+  ls_arena_destroy(&arena);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(what_is_held_stays),
-      cmocka_unit_test(what_does_not_fit_is_no_row),
-      cmocka_unit_test(what_is_refuted_is_no_row),
+      cmocka_unit_test(what_is_held_stays),        cmocka_unit_test(what_does_not_fit_is_no_row),
+      cmocka_unit_test(what_is_refuted_is_no_row), cmocka_unit_test(the_space_has_all_choices),
+      cmocka_unit_test(the_smallest_is_known),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

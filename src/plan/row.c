@@ -24,7 +24,9 @@ const char *ls_plan_print(ls_arena *arena, const ls_plan_row *row) {
     text = ls_arena_printf(arena, "pp %d (%s, %d chunks), ", of->pp, of->schedule, of->chunks);
   else if (of->pp > 1)
     text = ls_arena_printf(arena, "pp %d (%s), ", of->pp, of->schedule);
-  if (of->tp > 1) text = ls_arena_printf(arena, "%stp %d, ", text, of->tp);
+  if (of->tp > 1)
+    text = ls_arena_printf(arena, "%stp %d%s, ", text, of->tp,
+                           of->sequence_parallel ? "" : " (whole sequences)");
   const int shards = ls_layout_shards(of), replicas = ls_layout_data_ranks(of) / shards;
   if (replicas > 1 && shards > 1)
     text = ls_arena_printf(arena, "%sdp %d x %d", text, replicas, shards);
@@ -36,9 +38,13 @@ const char *ls_plan_print(ls_arena *arena, const ls_plan_row *row) {
   if (strcmp(again, "none") != 0) text = ls_arena_printf(arena, "%s, recompute %s", text, again);
   if (of->zero == 3 && of->gather == LS_WHEN_STEP)
     text = ls_arena_printf(arena, "%s, gathered once", text);
+  if (of->zero >= 2 && of->reduce)
+    text = ls_arena_printf(arena, "%s, reduced once a %s", text,
+                           of->reduce == LS_WHEN_STEP ? "step" : "microbatch");
   if (of->prefetch > 1) text = ls_arena_printf(arena, "%s, prefetch %d", text, of->prefetch);
   if (of->offload.optimizer)
-    text = ls_arena_printf(arena, "%s, optimizer on the %s", text,
+    text = ls_arena_printf(arena, "%s, optimizer%s on the %s", text,
+                           of->offload.parameters ? " and parameters" : "",
                            ls_tier_name(of->offload.optimizer));
   return text;
 }
@@ -76,17 +82,21 @@ static void add_terms(const ls_simulation *made, const ls_mesh *mesh, double *te
   terms[LS_PLAN_IDLE] = fmax(made->seconds - known, 0);
 }
 
-static void measure_memory(const ls_compiled *compiled, int64_t limit, ls_plan_row *row) {
+static void measure_memory(const ls_plan_problem *problem, const ls_compiled *compiled,
+                           ls_plan_row *row) {
   for (int s = 0; s < compiled->layout.pp; s++) {
     const ls_program *programs[LS_COMPILED_PROGRAMS];
     for (int p = 0; p < LS_COMPILED_PROGRAMS; p++) programs[p] = compiled->stages[p][s];
     const int64_t bytes = ls_rank_bytes_needed(programs, LS_COMPILED_PROGRAMS, LS_TIER_DEVICE) +
                           compiled->workspace[s] + compiled->overhead[s];
+    const int64_t away = ls_rank_bytes_needed(programs, LS_COMPILED_PROGRAMS, LS_TIER_HOST);
+    if (away > row->host_bytes) row->host_bytes = away;
     if (bytes <= row->bytes) continue;
     row->bytes = bytes;
     row->stage = s;
   }
-  row->fits = !limit || row->bytes <= limit;
+  row->fits = (!problem->limit || row->bytes <= problem->limit) &&
+              (!problem->host_limit || row->host_bytes <= problem->host_limit);
 }
 
 /* The training as rows have it: recomputation is the layout's. */
@@ -103,7 +113,7 @@ static ls_status measure(ls_arena *arena, const ls_plan_problem *problem, const 
   *row = (ls_plan_row){.layout = *layout};
   row->micro_batch = training.batch / ls_layout_data_ranks(layout) / layout->microbatches;
   LS_TRY(ls_compile(arena, &training, layout, problem->facts, &compiled, error));
-  measure_memory(&compiled, problem->limit, row);
+  measure_memory(problem, &compiled, row);
   ls_simulation *made;
   const ls_program *const *stages = compiled.stages[LS_COMPILED_STEP];
   LS_TRY(ls_simulate(arena, stages, problem->performance, faster, &made, error));

@@ -5,11 +5,10 @@
 #include "cost/cost.h"
 #include "pipeline/stages.h"
 
-/* What a segment costs: its products and attention, and a little, so that none is free. */
-static double *segment_costs(const ls_sharded *sharded) {
-  const int count = sharded->graph->segments.count;
-  double *costs = LS_NEW_ARRAY(sharded->arena, double, count);
-  const double sum = ls_segment_flops(sharded->graph, costs);
+double *ls_chunks_costs(ls_arena *arena, const ls_graph *graph) {
+  const int count = graph->segments.count;
+  double *costs = LS_NEW_ARRAY(arena, double, count);
+  const double sum = ls_segment_flops(graph, costs);
   for (int s = 0; s < count; s++) costs[s] += (sum + 1) / (1000.0 * count);
   return costs;
 }
@@ -35,8 +34,8 @@ static ls_status cut(const ls_sharded *sharded, ls_chunks *chunks, ls_error *err
   if (sharded->layout.stages)
     LS_TRY(cut_by_hand(sharded, chunks, error));
   else
-    LS_TRY(ls_stages_cut(segment_costs(sharded), segments, chunks->count, chunks->first_segment,
-                         error));
+    LS_TRY(ls_stages_cut(ls_chunks_costs(sharded->arena, sharded->graph), segments, chunks->count,
+                         chunks->first_segment, error));
   for (int c = 0; c < chunks->count; c++)
     for (int s = chunks->first_segment[c]; s < chunks->first_segment[c + 1]; s++)
       chunks->chunk_of[s] = c;

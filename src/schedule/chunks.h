@@ -23,6 +23,10 @@ typedef struct ls_chunks {
 LS_CHECKED ls_status ls_chunks_pipeline(ls_arena *arena, const ls_layout *layout,
                                         ls_pipeline **pipeline, ls_error *error);
 
+/* What chunks are cut by, of each segment: its products and attention, and a little, so that none
+ * is free. In the arena. */
+double *ls_chunks_costs(ls_arena *arena, const ls_graph *graph);
+
 /* By the layout's schedule, stages and chunks; `forward`: one microbatch, without a backward pass.
  * LS_INPUT: the schedule cannot be, with the nearest that can. */
 LS_CHECKED ls_status ls_chunks_make(const ls_sharded *sharded, bool forward, ls_chunks **chunks,
