@@ -5,7 +5,8 @@ set(install_hint "run tools/install_dependencies.sh, or set CMAKE_PREFIX_PATH")
 
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
-target_link_libraries(lockstep_dependencies INTERFACE Threads::Threads m)
+# dlopen, before glibc 2.34: NVIDIA's libraries are opened at run time.
+target_link_libraries(lockstep_dependencies INTERFACE Threads::Threads m ${CMAKE_DL_LIBS})
 
 # oneDNN's own CMake package demands OpenCL, which the CPU engine does not use.
 find_path(DNNL_INCLUDE_DIR oneapi/dnnl/dnnl.h)

@@ -57,12 +57,15 @@ target_link_libraries(faults_preload PRIVATE ${CMAKE_DL_LIBS})
 set_target_properties(faults_preload PROPERTIES
   LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 
+include(cmake/stand_ins.cmake)
+
 function(lockstep_test_program name)
   add_executable(${name} ${ARGN})
   target_link_libraries(${name} PRIVATE
     $<TARGET_NAME_IF_EXISTS:lockstep_test_support> lockstep_static PkgConfig::LS_CMOCKA)
   set_target_properties(${name} PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  add_dependencies(${name} stand_ins)
   lockstep_test(${name} ${CMAKE_BINARY_DIR}/tests/${name})
 endfunction()
 

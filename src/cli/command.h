@@ -27,6 +27,7 @@ int ls_command_plan(int count, char **words);
 int ls_command_machines(int count, char **words);
 int ls_command_models(int count, char **words);
 int ls_command_bench(int count, char **words);
+int ls_command_doctor(int count, char **words);
 
 /* Prints "lockstep COMMAND: text" to stderr and returns the exit status of `status`. */
 int ls_command_fail(const char *command, ls_status status, const ls_error *error);

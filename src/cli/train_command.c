@@ -8,6 +8,7 @@
 #include "cli/command.h"
 #include "cli/train_trace.h"
 #include "cluster/machine.h"
+#include "device/gpus.h"
 #include "lower/budget.h"
 #include "session/agree.h"
 #include "session/fit.h"
@@ -73,6 +74,9 @@ static const char *describe_data(ls_arena *arena, const ls_dataset *dataset) {
 static void describe(const ls_session *session, const ls_dataset *dataset,
                      const ls_tokenizer *tokenizer) {
   const ls_layout *layout = &session->layout;
+  const bool chooses = session->run->device.kind == LS_RUN_DEVICE_AUTO;
+  const char *unused = chooses ? ls_gpus_unused(session->arena) : NULL;
+  if (unused) fprintf(stderr, "%s\n", unused);
   fprintf(stderr, "%s: %.2f M parameters in %s on %d device%s (%s), %d thread%s each\n",
           session->run->model, (double)ls_model_parameters(&session->config) / 1e6,
           ls_dtype_name(layout->compute), session->devices, session->devices == 1 ? "" : "s",

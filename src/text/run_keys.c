@@ -128,7 +128,8 @@ const ls_run_key ls_run_keys[] = {
      .help = "auto: as the model's configuration says; 0: none"},
 
     {"device.kind", LS_RUN_CHOICE, AT(device.kind), .default_text = "auto", .words = "auto cpu",
-     .later = "cuda", .effect = LS_RUN_LAYOUT, .help = "what computes"},
+     .later = "cuda", .effect = LS_RUN_LAYOUT,
+     .help = "what computes; auto: the CPU, and GPUs that stay unused are said"},
     {"device.memory", LS_RUN_SIZE, AT(device.memory), .default_text = "auto", .word = "auto",
      .low = 1, .high = 0x1p53, .effect = LS_RUN_MEMORY,
      .help = "limit of each device, such as 2GiB"},

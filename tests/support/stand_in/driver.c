@@ -1,0 +1,416 @@
+/* The driver: devices, primary contexts and virtual memory, with the rules that a program can
+ * break. What is not here yet answers CUDA_ERROR_NOT_SUPPORTED (driver_rest.c).
+ *
+ * Settings: gpus, cc, memory (GiB of each), held (GiB that others hold), peers (none: no access;
+ * pcie: no NVLink), driver (the newest CUDA, 13000), mode, fail (the number of a call).
+ * A call that frees does so even where it fails, as the real one reports errors of earlier work. */
+#define _GNU_SOURCE
+#include "device/cuda/driver_calls.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "support/stand_in/stand_in.h"
+
+enum { MOST = 256, GRANULE = 2 << 20 };
+
+/* Physical memory; it goes when it is released and mapped nowhere. */
+typedef struct allocation {
+  int device, file;
+  size_t bytes;
+  int references, maps; /* handles given out, mappings */
+  CUenum types;
+} allocation;
+
+typedef struct range {
+  char *at;
+  size_t bytes;
+  int allocation; /* of a mapping */
+  int accessible;
+} range;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int started;
+static int visible[STAND_IN_GPUS], visible_count;
+static int contexts[STAND_IN_GPUS]; /* retained */
+static size_t used[STAND_IN_GPUS];
+static allocation allocations[MOST];
+static range reserved[MOST], mapped[MOST];
+static _Thread_local int current; /* device + 1 */
+
+static int gpus(void) {
+  return (int)stand_in_number("gpus", 1);
+}
+
+/* As CUDA does: devices before the first word that names none, and each once. */
+static void read_visible(void) {
+  const char *at = getenv("CUDA_VISIBLE_DEVICES");
+  visible_count = 0;
+  if (!at)
+    for (; visible_count < gpus(); visible_count++) visible[visible_count] = visible_count;
+  while (at && *at && visible_count < STAND_IN_GPUS) {
+    char *end;
+    const char *number = strncmp(at, "GPU-", 4) == 0 ? at + 4 : at;
+    const long index = strtol(number, &end, 10);
+    if (end == number || (*end && *end != ',' && *end != '-') || index < 0 || index >= gpus())
+      return;
+    for (int v = 0; v < visible_count; v++)
+      if (visible[v] == index) {
+        visible_count = 0;
+        return;
+      }
+    visible[visible_count++] = (int)index;
+    at = strchr(at, ',');
+    if (at) at++;
+  }
+}
+
+void stand_in_reset(void) {
+  started = current = 0;
+  for (int a = 0; a < MOST; a++)
+    if (allocations[a].references || allocations[a].maps) close(allocations[a].file);
+  for (int r = 0; r < MOST; r++)
+    if (reserved[r].at) munmap(reserved[r].at, reserved[r].bytes);
+  memset(contexts, 0, sizeof contexts);
+  memset(used, 0, sizeof used);
+  memset(allocations, 0, sizeof allocations);
+  memset(reserved, 0, sizeof reserved);
+  memset(mapped, 0, sizeof mapped);
+}
+
+/* What a program has not given back, in words; NULL: nothing. */
+const char *ls_stand_in_left(void);
+const char *ls_stand_in_left(void) {
+  static char text[128];
+  int counts[4] = {0};
+  for (int d = 0; d < STAND_IN_GPUS; d++) counts[0] += contexts[d];
+  for (int i = 0; i < MOST; i++) {
+    counts[1] += allocations[i].references > 0;
+    counts[2] += mapped[i].at != NULL;
+    counts[3] += reserved[i].at != NULL;
+  }
+  snprintf(text, sizeof text, "%d contexts, %d allocations, %d mappings, %d reservations",
+           counts[0], counts[1], counts[2], counts[3]);
+  return counts[0] + counts[1] + counts[2] + counts[3] ? text : NULL;
+}
+
+/* Begins a call. */
+static CUresult enter(const char *call) {
+  if (!started && strcmp(call, "cuInit") != 0 && strcmp(call, "cuDriverGetVersion") != 0)
+    return CUDA_ERROR_NOT_INITIALIZED;
+  return stand_in_fails("fail", call) ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
+}
+
+#define ENTER()                               \
+  do {                                        \
+    const CUresult entered = enter(__func__); \
+    if (entered) return entered;              \
+  } while (0)
+
+/* Begins a call that wants a device. */
+#define ENTER_DEVICE(device)                                                         \
+  do {                                                                               \
+    ENTER();                                                                         \
+    if ((device) < 0 || (device) >= visible_count) return CUDA_ERROR_INVALID_DEVICE; \
+  } while (0)
+
+/* Begins a call that wants a context. */
+#define ENTER_CONTEXT()                                                        \
+  do {                                                                         \
+    ENTER();                                                                   \
+    if (!current || !contexts[current - 1]) return CUDA_ERROR_INVALID_CONTEXT; \
+  } while (0)
+
+CUresult cuInit(unsigned flags) {
+  ENTER();
+  if (flags) return CUDA_ERROR_INVALID_VALUE;
+  read_visible();
+  started = 1;
+  return visible_count ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
+}
+
+CUresult cuDriverGetVersion(int *version) {
+  ENTER();
+  *version = (int)stand_in_number("driver", 13000);
+  return CUDA_SUCCESS;
+}
+
+/* Of no consequence to the count: they say what failed. */
+CUresult cuGetErrorName(CUresult error, const char **text) {
+#define NAME(name, value) {value, #name},
+  static const struct {
+    long value;
+    const char *name;
+  } names[] = {LS_DRIVER_VALUES(NAME)};
+  for (size_t n = 0; n < sizeof names / sizeof *names; n++)
+    if ((CUresult)names[n].value == error && strncmp(names[n].name, "CUDA_", 5) == 0) {
+      *text = names[n].name;
+      return CUDA_SUCCESS;
+    }
+  return CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuDeviceGetCount(int *count) {
+  ENTER();
+  *count = visible_count;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGet(CUdevice *device, int ordinal) {
+  ENTER_DEVICE(ordinal);
+  *device = ordinal;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetName(char *name, int bytes, CUdevice device) {
+  ENTER_DEVICE(device);
+  snprintf(name, (size_t)bytes, "Stand-in GPU");
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetPCIBusId(char *id, int bytes, CUdevice device) {
+  ENTER_DEVICE(device);
+  snprintf(id, (size_t)bytes, "0000:%02X:00.0", 16 + visible[device]);
+  return CUDA_SUCCESS;
+}
+
+static size_t memory_of_each(void) {
+  return (size_t)stand_in_number("memory", 80) << 30;
+}
+
+CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
+  ENTER_DEVICE(device);
+  *bytes = memory_of_each();
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetAttribute(int *value, CUenum attribute, CUdevice device) {
+  ENTER_DEVICE(device);
+  const int cc = (int)stand_in_number("cc", 90);
+  switch (attribute) {
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = cc / 10; break;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = cc % 10; break;
+    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = 132; break;
+    case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
+      *value = !stand_in_is("vmm", "none");
+      break;
+    case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED: *value = 1; break;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_MODE: *value = (int)stand_in_number("mode", 0); break;
+    default: return CUDA_ERROR_INVALID_VALUE;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer) {
+  ENTER_DEVICE(device);
+  if (peer < 0 || peer >= visible_count || peer == device) return CUDA_ERROR_INVALID_DEVICE;
+  *can = !stand_in_is("peers", "none");
+  if (stand_in_is("peers", "pairs")) *can = visible[device] / 2 == visible[peer] / 2;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetP2PAttribute(int *value, CUenum attribute, CUdevice device, CUdevice peer) {
+  ENTER_DEVICE(device);
+  if (peer < 0 || peer >= visible_count || peer == device) return CUDA_ERROR_INVALID_DEVICE;
+  if (attribute != CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED) return CUDA_ERROR_INVALID_VALUE;
+  *value = !stand_in_is("peers", "none") && !stand_in_is("peers", "pcie");
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
+  ENTER_DEVICE(device);
+  if (stand_in_number("mode", 0) == CU_COMPUTEMODE_PROHIBITED) return CUDA_ERROR_DEVICE_UNAVAILABLE;
+  pthread_mutex_lock(&lock);
+  contexts[device]++;
+  pthread_mutex_unlock(&lock);
+  *context = (CUcontext)(size_t)(device + 1);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+  const CUresult result = enter(__func__);
+  if (device < 0 || device >= visible_count) return CUDA_ERROR_INVALID_DEVICE;
+  pthread_mutex_lock(&lock);
+  const int held = contexts[device];
+  if (held) contexts[device]--;
+  pthread_mutex_unlock(&lock);
+  return held ? result : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+CUresult cuCtxSetCurrent(CUcontext context) {
+  const size_t device = (size_t)context;
+  const CUresult result = enter(__func__);
+  if (result && device) return result;
+  if (device && (device > (size_t)visible_count || !contexts[device - 1]))
+    return CUDA_ERROR_INVALID_CONTEXT;
+  current = (int)device;
+  return result;
+}
+
+CUresult cuMemGetInfo_v2(size_t *left, size_t *total) {
+  ENTER_CONTEXT();
+  *total = memory_of_each();
+  *left = *total - ((size_t)stand_in_number("held", 0) << 30) - used[current - 1];
+  return CUDA_SUCCESS;
+}
+
+static int is_proper(const CUmemAllocationProp *of) {
+  return of->type == CU_MEM_ALLOCATION_TYPE_PINNED &&
+         of->location.type == CU_MEM_LOCATION_TYPE_DEVICE && of->location.id >= 0 &&
+         of->location.id < visible_count && !of->win32HandleMetaData;
+}
+
+CUresult cuMemGetAllocationGranularity(size_t *bytes, const CUmemAllocationProp *of,
+                                       CUenum option) {
+  ENTER();
+  if (!is_proper(of) || option > CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)
+    return CUDA_ERROR_INVALID_VALUE;
+  *bytes = GRANULE;
+  return CUDA_SUCCESS;
+}
+
+static int free_range(const range *ranges) {
+  for (int r = 0; r < MOST; r++)
+    if (!ranges[r].at) return r;
+  abort();
+}
+
+/* The range that begins there and is as long; -1: there is none. */
+static int find_range(const range *ranges, CUdeviceptr at, size_t bytes) {
+  for (int r = 0; r < MOST; r++)
+    if (ranges[r].at == (char *)(size_t)at && ranges[r].at && ranges[r].bytes == bytes) return r;
+  return -1;
+}
+
+/* Whether [at, at + bytes) touches one of the ranges. */
+static int touches(const range *ranges, CUdeviceptr at, size_t bytes) {
+  for (int r = 0; r < MOST; r++)
+    if (ranges[r].at && (size_t)ranges[r].at < at + bytes &&
+        at < (size_t)ranges[r].at + ranges[r].bytes)
+      return 1;
+  return 0;
+}
+
+CUresult cuMemAddressReserve(CUdeviceptr *at, size_t bytes, size_t alignment, CUdeviceptr wish,
+                             unsigned long long flags) {
+  ENTER();
+  (void)wish;
+  if (!bytes || bytes % GRANULE || flags || (alignment & (alignment - 1)))
+    return CUDA_ERROR_INVALID_VALUE;
+  char *base = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (base == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+  reserved[free_range(reserved)] = (range){.at = base, .bytes = bytes};
+  *at = (CUdeviceptr)(size_t)base;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemAddressFree(CUdeviceptr at, size_t bytes) {
+  const CUresult result = enter(__func__);
+  const int r = find_range(reserved, at, bytes);
+  if (r < 0 || touches(mapped, at, bytes)) return CUDA_ERROR_INVALID_VALUE;
+  munmap(reserved[r].at, bytes);
+  reserved[r] = (range){.at = NULL};
+  return result;
+}
+
+CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
+                     const CUmemAllocationProp *of, unsigned long long flags) {
+  ENTER();
+  if (!is_proper(of) || !bytes || bytes % GRANULE || flags) return CUDA_ERROR_INVALID_VALUE;
+  const size_t held = (size_t)stand_in_number("held", 0) << 30;
+  if (used[of->location.id] + held + bytes > memory_of_each()) return CUDA_ERROR_OUT_OF_MEMORY;
+  int a = 0;
+  while (a < MOST && (allocations[a].references || allocations[a].maps)) a++;
+  if (a == MOST) abort();
+  const int file = memfd_create("stand_in", MFD_CLOEXEC);
+  if (file < 0 || ftruncate(file, (off_t)bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+  allocations[a] = (allocation){of->location.id, file, bytes, 1, 0, of->requestedHandleTypes};
+  used[of->location.id] += bytes;
+  *handle = (CUmemGenericAllocationHandle)(a + 1);
+  return CUDA_SUCCESS;
+}
+
+static allocation *find_allocation(CUmemGenericAllocationHandle handle) {
+  if (!handle || handle > MOST || !allocations[handle - 1].references) return NULL;
+  return &allocations[handle - 1];
+}
+
+static void drop(allocation *of) {
+  if (of->references || of->maps) return;
+  used[of->device] -= of->bytes;
+  close(of->file);
+  *of = (allocation){.bytes = 0};
+}
+
+CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
+  const CUresult result = enter(__func__);
+  allocation *of = find_allocation(handle);
+  if (!of) return CUDA_ERROR_INVALID_VALUE;
+  of->references--;
+  drop(of);
+  return result;
+}
+
+CUresult cuMemMap(CUdeviceptr at, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
+                  unsigned long long flags) {
+  ENTER();
+  allocation *of = find_allocation(handle);
+  if (!of || offset || flags || bytes != of->bytes || touches(mapped, at, bytes))
+    return CUDA_ERROR_INVALID_VALUE;
+  for (int r = 0; r < MOST; r++) {
+    const size_t base = (size_t)reserved[r].at;
+    if (!base || at < base || at + bytes > base + reserved[r].bytes || (at - base) % GRANULE)
+      continue;
+    mapped[free_range(mapped)] = (range){(char *)(size_t)at, bytes, (int)handle - 1, 0};
+    of->maps++;
+    return CUDA_SUCCESS;
+  }
+  return CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuMemSetAccess(CUdeviceptr at, size_t bytes, const CUmemAccessDesc *access, size_t count) {
+  ENTER();
+  const int m = find_range(mapped, at, bytes);
+  if (m < 0 || !count) return CUDA_ERROR_INVALID_VALUE;
+  for (size_t c = 0; c < count; c++)
+    if (access[c].location.type != CU_MEM_LOCATION_TYPE_DEVICE || access[c].location.id < 0 ||
+        access[c].location.id >= visible_count ||
+        access[c].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+      return CUDA_ERROR_INVALID_VALUE;
+  if (mmap(mapped[m].at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+           allocations[mapped[m].allocation].file, 0) == MAP_FAILED)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  mapped[m].accessible = 1;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemUnmap(CUdeviceptr at, size_t bytes) {
+  const CUresult result = enter(__func__);
+  const int m = find_range(mapped, at, bytes);
+  if (m < 0) return CUDA_ERROR_INVALID_VALUE;
+  allocation *of = &allocations[mapped[m].allocation];
+  if (mmap(mapped[m].at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
+           -1, 0) == MAP_FAILED)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  mapped[m] = (range){.at = NULL};
+  of->maps--;
+  drop(of);
+  return result;
+}
+
+CUresult cuMemExportToShareableHandle(void *shared, CUmemGenericAllocationHandle handle,
+                                      CUenum type, unsigned long long flags) {
+  ENTER();
+  const allocation *of = find_allocation(handle);
+  if (!of || flags || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || !(of->types & type))
+    return CUDA_ERROR_INVALID_VALUE;
+  const int file = dup(of->file);
+  if (file < 0) return CUDA_ERROR_UNKNOWN;
+  memcpy(shared, &file, sizeof file);
+  return CUDA_SUCCESS;
+}
