@@ -10,7 +10,7 @@
 #include "watch/progress.h"
 
 typedef struct ls_bench_flags {
-  const char *model, *devices, *folder, *steps;
+  const char *model, *devices, *folder, *steps, *output;
   bool json, kept, shapes;
 } ls_bench_flags;
 

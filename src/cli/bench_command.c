@@ -5,13 +5,16 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file.h"
+#include "session/calibrate.h"
 
 static const char help[] =
-    "usage: lockstep bench [--folder DIR] [--json]\n"
+    "usage: lockstep bench [--folder DIR] [-o FILE.yaml] [--json]\n"
     "       lockstep bench --model RUN.yaml|MODEL [key=value ...] [-n DEVICES] [--json]\n\n"
     "The first form measures this machine with the kernels and collectives that training uses:\n"
-    "matrix products by type and shape, memory, all-reduce between devices of one process, and\n"
-    "the drive that a folder is on. It takes less than a minute. What was measured is kept for\n"
+    "matrix products by type and shape, memory, collectives between devices of one process, the\n"
+    "drive that a folder is on, and what every op takes in steps of small models, which is what\n"
+    "simulate and plan know of it. It takes about a minute. What was measured is kept for\n"
     "this processor, count of cores, instruction set and version in\n"
     "~/.cache/lockstep (XDG_CACHE_HOME/lockstep), for 30 days, and read by `train` (the MFU), by\n"
     "`show --floor` and by the second form; it and `train` measure a product once more as they\n"
@@ -22,6 +25,9 @@ static const char help[] =
     "that of memory, whichever is more) and how near it came. Rows for collectives, for waiting\n"
     "and for the rest make it add up to the step. Needs no data and writes no run folder.\n\n"
     "  --folder DIR   the drive to measure (default: the current folder)\n"
+    "  -o FILE.yaml   also written there, to be carried: lockstep simulate RUN.yaml --on "
+    "FILE.yaml\n"
+    "                 says on any machine what it says here with --on here\n"
     "  --kept         print what is kept of this machine and measure nothing\n"
     "  --model WHAT   a run file, or what its key `model` takes: gpt2-124m, a folder, config.json\n"
     "  --steps N      steps that are timed after two that are not (default: 5)\n"
@@ -66,6 +72,20 @@ static void keep(const ls_rates *rates) {
   if (ls_rates_write(rates, &error) != LS_OK) fprintf(stderr, "not kept: %s\n", error.text);
 }
 
+/* What ops take in steps, added to the rates. */
+static ls_status calibrate(ls_arena *arena, const ls_rates **rates, ls_error *error) {
+  ls_bench_teller told = {.arena = arena};
+  const ls_calibrate_options options = {.progress = ls_bench_tell, .context = &told};
+  ls_rates *made = LS_NEW(arena, ls_rates);
+  *made = **rates;
+  const double begin = ls_now_s();
+  const ls_status status = ls_calibrate(arena, &options, made, error);
+  if (status != LS_OK && told.progress) ls_progress_end(told.progress);
+  made->seconds += ls_now_s() - begin;
+  *rates = made;
+  return status;
+}
+
 static ls_status find_rates(ls_arena *arena, const ls_bench_flags *flags, const ls_rates **rates,
                             ls_error *error) {
   if (flags->kept) {
@@ -82,13 +102,19 @@ static ls_status find_rates(ls_arena *arena, const ls_bench_flags *flags, const 
   const ls_status status = ls_measure_machine(arena, &options, rates, error);
   if (status != LS_OK && told.progress) ls_progress_end(told.progress);
   LS_TRY(status);
+  LS_TRY(calibrate(arena, rates, error));
   keep(*rates);
   return LS_OK;
 }
 
 ls_status ls_bench_machine(ls_arena *arena, const ls_bench_flags *flags, ls_error *error) {
   const ls_rates *rates;
+  if (flags->output) LS_TRY(ls_command_check_file("-o", flags->output, error));
   LS_TRY(find_rates(arena, flags, &rates, error));
+  if (flags->output) {
+    const char *text = ls_rates_text(arena, rates);
+    LS_TRY(ls_file_write(flags->output, text, strlen(text), error));
+  }
   if (flags->json) {
     fputs(ls_rates_text(arena, rates), stdout);
     return LS_OK;
@@ -101,9 +127,11 @@ ls_status ls_bench_machine(ls_arena *arena, const ls_bench_flags *flags, ls_erro
 
 /* Flags of one form beside the other would be passed over in silence. */
 static ls_status check_flags(const ls_bench_flags *flags, const ls_words *words, ls_error *error) {
-  if (flags->model && (flags->folder || flags->kept))
+  if (flags->model && (flags->folder || flags->kept || flags->output))
     return ls_fail(error, LS_INPUT, "%s beside --model: expected it without",
-                   flags->folder ? "--folder" : "--kept");
+                   flags->folder ? "--folder"
+                   : flags->kept ? "--kept"
+                                 : "-o");
   if (flags->folder && flags->kept)
     return ls_fail(error, LS_INPUT, "--folder beside --kept, which measures nothing");
   if (flags->model) return LS_OK;
@@ -132,7 +160,7 @@ int ls_command_bench(int count, char **words) {
       {"--model", &asked.model, NULL},   {"-n", &asked.devices, NULL},
       {"--folder", &asked.folder, NULL}, {"--steps", &asked.steps, NULL},
       {"--json", NULL, &asked.json},     {"--shapes", NULL, &asked.shapes},
-      {"--kept", NULL, &asked.kept}};
+      {"--kept", NULL, &asked.kept},     {"-o", &asked.output, NULL}};
   return ls_command_run(
       &(ls_command){"bench", help, true, flags, sizeof flags / sizeof *flags, bench, &asked}, count,
       words);

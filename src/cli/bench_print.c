@@ -81,8 +81,9 @@ static void print_memory(const ls_rates *rates, FILE *stream) {
 static void print_reduce(const ls_rates *rates, FILE *stream) {
   fprintf(stream, "\n%-28s%10s %9s   %10s\n", "all-reduce, fp32, in place", "best us", "median us",
           "best GB/s");
-  for (int i = 0; i < rates->reduce.count; i++) {
-    const ls_reduce_rate *each = &rates->reduce.items[i];
+  for (int i = 0; i < rates->transfer.count; i++) {
+    const ls_transfer_rate *each = &rates->transfer.items[i];
+    if (each->collective != LS_ALL_REDUCE || each->ranks != each->world) continue;
     const double bytes = (double)each->bytes;
     char size[LS_NUMBER_BYTES], line[96];
     ls_size_write(size, each->bytes);
@@ -101,6 +102,16 @@ static void print_disk(const ls_disk_rate *disk, FILE *stream) {
   fprintf(stream, "  %-26s%10.1f %9.1f\n", "read", disk->read.best * 1e-6,
           disk->read.median * 1e-6);
   fprintf(stream, "  %s in %s; read: %s\n", size, disk->folder, disk->how);
+}
+
+static void print_residuals(const ls_rates *rates, FILE *stream) {
+  fprintf(stream, "\n%-28s%10s %9s\n", "learned from runs", "longer by", "runs");
+  for (int i = 0; i < rates->residuals.count; i++) {
+    const ls_residual *each = &rates->residuals.items[i];
+    fprintf(stream, "  %-26s%8.1f %% %9d\n", each->kind,
+            100 * (ls_rates_residual(rates, each->kind) - 1), each->ratios.count);
+  }
+  fprintf(stream, "  lockstep plan --forget removes it\n");
 }
 
 /* Large products take as long each time, unless something else takes the cores away. */
@@ -126,6 +137,10 @@ void ls_bench_print(const ls_rates *rates, FILE *stream) {
   print_memory(rates, stream);
   print_reduce(rates, stream);
   if (rates->disk.folder) print_disk(&rates->disk, stream);
+  if (rates->ops.count)
+    fprintf(stream, "\n%d times of ops in training steps; a slice of a core's time is %.1f ms\n",
+            rates->ops.count, rates->slice_s * 1e3);
+  if (rates->residuals.count) print_residuals(rates, stream);
   if (was_disturbed(rates))
     fprintf(stream,
             "\nother work ran beside it, as medians far from the best show: measure again on "

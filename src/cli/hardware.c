@@ -3,9 +3,12 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <strings.h>
 
+#include "base/file.h"
 #include "run/measure.h"
+#include "text/yaml.h"
 
 /* "2xcpu-avx512_bf16": a CPU with that set of instructions, of which no memory is known. */
 static const ls_device_facts *find_cpu(const char *text, int *count) {
@@ -33,17 +36,39 @@ static ls_status find_accelerator(ls_arena *arena, const char *text, ls_device_f
   return LS_OK;
 }
 
+/* A machine that lockstep bench measured elsewhere: a file with its form. A cluster's has none. */
+static ls_status find_measured(ls_arena *arena, const char *text, ls_device_facts *facts,
+                               const ls_rates **rates, ls_error *error) {
+  ls_yaml *root;
+  ls_error unread = {0};
+  *rates = NULL;
+  if (!ls_file_exists(text) || ls_yaml_read(arena, text, &root, &unread) != LS_OK ||
+      !ls_yaml_get(root, "form"))
+    return LS_OK;
+  LS_TRY(ls_rates_open(arena, text, rates, error));
+  const char *sets = (*rates)->key.instructions, *last = strrchr(sets, ' ');
+  const ls_device_facts *cpu = ls_device_facts_cpu(last ? last + 1 : sets);
+  if (!cpu)
+    return ls_yaml_fail(ls_yaml_get(root, "instructions"),
+                        "instructions of a CPU that is known, as avx512_core, avx512", error);
+  *facts = *cpu;
+  return LS_OK;
+}
+
 static ls_status find(ls_arena *arena, const char *text, const ls_device_facts **facts,
-                      const char **devices, ls_cluster **cluster, ls_error *error) {
+                      const char **devices, ls_cluster **cluster, const ls_rates **rates,
+                      ls_error *error) {
   *facts = NULL;
   *cluster = NULL;
-  if (!text) return LS_OK;
+  *rates = NULL;
+  if (!text || strcmp(text, "here") == 0) return LS_OK;
   int count = 0;
   ls_device_facts *made = LS_NEW(arena, ls_device_facts);
   const ls_device_facts *cpu = find_cpu(text, &count);
+  LS_TRY(find_measured(arena, text, made, rates, error));
   if (cpu)
     *made = *cpu;
-  else
+  else if (!*rates)
     LS_TRY(find_accelerator(arena, text, made, cluster, error));
   if (*cluster) count = (*cluster)->devices;
   if (count && *devices && strtol(*devices, NULL, 10) > count)
@@ -57,16 +82,18 @@ static ls_status find(ls_arena *arena, const char *text, const ls_device_facts *
 ls_status ls_hardware_find(ls_arena *arena, const char *text, const ls_device_facts **facts,
                            const char **devices, ls_error *error) {
   ls_cluster *cluster;
-  return find(arena, text, facts, devices, &cluster, error);
+  const ls_rates *rates;
+  return find(arena, text, facts, devices, &cluster, &rates, error);
 }
 
 ls_status ls_hardware_find_cluster(ls_arena *arena, const char *text, const ls_device_facts **facts,
-                                   const char **devices, ls_cluster **cluster, ls_error *error) {
-  LS_TRY(find(arena, text, facts, devices, cluster, error));
-  if (*facts && !*cluster)
+                                   const char **devices, ls_cluster **cluster,
+                                   const ls_rates **rates, ls_error *error) {
+  LS_TRY(find(arena, text, facts, devices, cluster, rates, error));
+  if (*facts && !*cluster && !*rates)
     return ls_fail(error, LS_INPUT,
-                   "--on %s: how fast it is is not known; expected an accelerator, or no --on for "
-                   "this machine",
+                   "--on %s: how fast it is is not known; expected an accelerator, what lockstep "
+                   "bench -o wrote, or here for this machine",
                    text);
   return LS_OK;
 }
@@ -78,22 +105,33 @@ static double sheet_peak(const ls_accelerator *of, ls_dtype compute) {
                              : flops[LS_CATALOG_FP32];
 }
 
+ls_status ls_hardware_rates_here(ls_arena *arena, const ls_rates **rates, ls_error *error) {
+  const ls_rates_key key = ls_measure_key(arena);
+  const char *why;
+  *rates = ls_rates_read(arena, &key, &why);
+  if (*rates && !(*rates)->ops.count) why = "what ops take in a step was not measured yet";
+  if (!why) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "this machine: %s; run `lockstep bench` first, or name others with --on", why);
+}
+
+int ls_hardware_threads(const ls_rates *rates, int devices) {
+  return rates->key.cores > devices ? rates->key.cores / devices : 1;
+}
+
 ls_status ls_hardware_performance(ls_arena *arena, const ls_device_facts *facts,
-                                  const ls_cluster *cluster, ls_dtype compute, int devices,
-                                  ls_performance *performance, double *peak, ls_error *error) {
+                                  const ls_cluster *cluster, const ls_rates *rates,
+                                  ls_dtype compute, int devices, ls_performance *performance,
+                                  double *peak, ls_error *error) {
   if (cluster) {
     *peak = sheet_peak(cluster->accelerator, compute);
     return ls_performance_of(facts, cluster, performance, error);
   }
-  const ls_rates_key key = ls_measure_key(arena);
-  const char *why;
-  const ls_rates *rates = ls_rates_read(arena, &key, &why);
-  if (!rates)
-    return ls_fail(error, LS_INPUT,
-                   "this machine: %s; run `lockstep bench` first, or name others with --on", why);
-  *performance = ls_performance_here(rates, facts, key.cores, devices);
+  if (!rates) LS_TRY(ls_hardware_rates_here(arena, &rates, error));
+  const int cores = rates->key.cores;
+  *performance = ls_performance_here(rates, facts, cores, devices);
   const double wanted = (double)devices * facts->threads;
-  *peak = performance->flops_per_s[compute] * (wanted > key.cores ? key.cores / wanted : 1);
+  *peak = performance->flops_per_s[compute] * (wanted > cores ? cores / wanted : 1);
   return LS_OK;
 }
 

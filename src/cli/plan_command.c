@@ -3,6 +3,7 @@
 
 #include "cli/command.h"
 #include "cli/plan_counts.h"
+#include "cli/plan_learn.h"
 #include "cli/plan_report.h"
 #include "text/number.h"
 
@@ -18,7 +19,7 @@ static const char help[] =
     "their neighbours until none is better; the winner is proved (lockstep check). What is "
     "printed\n"
     "compiles, fits, and took that long in simulation. Needs the model's shape only.\n\n"
-    "  --on 64xH100-SXM[:8] | cluster.yaml\n"
+    "  --on 64xH100-SXM[:8] | cluster.yaml | here | here.yaml\n"
     "                  the devices (lockstep machines lists them); given several times, each is\n"
     "                  planned for and they are compared. Left out: this machine, by the rates of\n"
     "                  lockstep bench\n"
@@ -37,6 +38,9 @@ static const char help[] =
     "                  what is best: the shortest step (default), the cheapest, the least memory\n"
     "  --svg FILE      all layouts that were compiled, by step time, memory and money\n"
     "  -o FILE         the winner as a run file, ready for lockstep train\n"
+    "  --learn RUN     corrects what is known of this machine by a run with trace: true on it: by\n"
+    "                  how much its ops of each kind took longer; then nothing is planned\n"
+    "  --forget        removes what was learned (lockstep bench --kept shows it)\n"
     "  --all           compiles every layout instead of the best by estimate: slow\n"
     "  --json          for programs\n"
     "  --help          this text and all keys\n\n"
@@ -53,8 +57,8 @@ enum { MOST_MACHINES = 16 };
 typedef struct request {
   const char *on[MOST_MACHINES];
   int machines;
-  const char *devices, *task, *tokens, *within, *budget, *objective, *output, *svg;
-  bool json, all;
+  const char *devices, *task, *tokens, *within, *budget, *objective, *output, *svg, *learn;
+  bool json, all, forget;
 } request;
 
 /* Text behind a flag as `read` takes it; no text leaves the value at 0. */
@@ -97,7 +101,7 @@ static ls_status write_winner(ls_arena *arena, const ls_planned *of, const char 
   ls_run_file *run = ls_planned_run(arena, of, row);
   ls_session *session;
   const int devices = of->problem.devices;
-  const ls_device_facts *on = of->cluster ? of->problem.facts : NULL;
+  const ls_device_facts *on = of->session->on; /* NULL: this machine */
   int stage;
   LS_TRY(ls_session_create_on(arena, run, devices, devices, on, &session, error));
   if (ls_session_bytes_needed(session, &stage) != row->bytes)
@@ -137,6 +141,8 @@ static ls_status none_fits(ls_arena *arena, const ls_planned *of, ls_error *erro
 
 static ls_status plan(ls_arena *arena, const ls_words *words, void *given, ls_error *error) {
   const request *said = given;
+  if (said->learn) return ls_plan_learn(arena, said->learn, error);
+  if (said->forget) return ls_plan_forget(arena, error);
   ls_plan_question asked = {.task = said->task,
                             .devices = said->devices,
                             .tokens_text = said->tokens,
@@ -206,7 +212,8 @@ int ls_command_plan(int count, char **words) {
       {"--tokens", &asked.tokens, NULL}, {"--within", &asked.within, NULL},
       {"--budget", &asked.budget, NULL}, {"--objective", &asked.objective, NULL},
       {"-o", &asked.output, NULL},       {"--svg", &asked.svg, NULL},
-      {"--all", NULL, &asked.all},       {"--json", NULL, &asked.json}};
+      {"--all", NULL, &asked.all},       {"--learn", &asked.learn, NULL},
+      {"--forget", NULL, &asked.forget}, {"--json", NULL, &asked.json}};
   return ls_command_run(
       &(ls_command){"plan", help, true, flags, sizeof flags / sizeof *flags, plan, &asked}, count,
       words);

@@ -189,18 +189,21 @@ static ls_run_file *unlaid(ls_arena *arena, const ls_run_file *run, const ls_pla
 
 /* The devices of a machine: -n, else what --on says, else a whole host; of this one, the cores. */
 static ls_status count_devices(const ls_plan_question *question, const ls_run_file *run,
-                               const char *said, ls_planned *of, ls_error *error) {
+                               const char *said, const ls_rates *rates, ls_planned *of,
+                               ls_error *error) {
   if (question->devices || said)
     LS_TRY(ls_command_devices(said ? said : question->devices, run, &of->problem.devices, error));
   else
-    of->problem.devices = of->cluster ? of->cluster->per_host : ls_machine_cores();
+    of->problem.devices = of->cluster ? of->cluster->per_host
+                          : rates     ? rates->key.cores
+                                      : ls_machine_cores();
   return LS_OK;
 }
 
 /* "128xH100-SXM" of "H100-SXM" or "64xH100-SXM"; a cluster's file is made as large later. */
 static const char *counted(ls_arena *arena, const char *on, int devices) {
   const size_t digits = strspn(on, "0123456789");
-  if (!devices || is_run(on)) return on;
+  if (!devices || is_run(on) || strcmp(on, "here") == 0) return on;
   return ls_arena_printf(arena, "%dx%s", devices,
                          on + (digits && on[digits] == 'x' ? digits + 1 : 0));
 }
@@ -208,13 +211,14 @@ static const char *counted(ls_arena *arena, const char *on, int devices) {
 /* The devices, and how fast they are. */
 static ls_status take_machine(ls_arena *arena, const ls_plan_question *question, const char *on,
                               int devices, ls_planned *made, const ls_device_facts **facts,
-                              ls_error *error) {
+                              const ls_rates **rates, ls_error *error) {
   const char *said = devices ? NULL : question->devices;
   ls_cluster *cluster;
   made->text = on ? counted(arena, on, devices) : "this machine";
-  LS_TRY(ls_hardware_find_cluster(arena, on ? made->text : NULL, facts, &said, &cluster, error));
+  LS_TRY(ls_hardware_find_cluster(arena, on ? made->text : NULL, facts, &said, &cluster, rates,
+                                  error));
   made->cluster = cluster;
-  LS_TRY(count_devices(question, made->run, said, made, error));
+  LS_TRY(count_devices(question, made->run, said, *rates, made, error));
   if (devices) made->problem.devices = devices;
   return cluster ? ls_cluster_resize(cluster, made->problem.devices, error) : LS_OK;
 }
@@ -235,10 +239,13 @@ ls_status ls_plan_pose(ls_arena *arena, const ls_plan_question *question, const 
   *made = (ls_planned){0};
   ls_run_file *run;
   const ls_device_facts *facts;
+  const ls_rates *rates;
   LS_TRY(ls_command_run_file(arena, &question->keys, &run, error));
   LS_TRY(apply_task(arena, question, made, run, error));
   made->run = run;
-  LS_TRY(take_machine(arena, question, on, devices, made, &facts, error));
+  LS_TRY(take_machine(arena, question, on, devices, made, &facts, &rates, error));
+  if (rates && !run->device.threads)
+    run->device.threads = ls_hardware_threads(rates, made->problem.devices);
   LS_TRY(check_held(run, error));
   ls_plan_problem *problem = &made->problem;
   problem->held = held_of(run);
@@ -252,7 +259,7 @@ ls_status ls_plan_pose(ls_arena *arena, const ls_plan_question *question, const 
     problem->host_limit = (int64_t)(made->cluster->host_memory_bytes / made->cluster->per_host);
   problem->objective = question->objective;
   problem->all = question->all;
-  LS_TRY(ls_hardware_performance(arena, problem->facts, made->cluster, problem->base.compute,
+  LS_TRY(ls_hardware_performance(arena, problem->facts, made->cluster, rates, problem->base.compute,
                                  problem->devices, &made->performance, &made->peak_flops, error));
   if (!problem->held.prefetch) problem->base.prefetch = made->performance.waits ? 0 : 1;
   problem->training = &made->training;

@@ -7,20 +7,8 @@
 #include "base/file.h"
 #include "text/json.h"
 
-/* Seconds of one rank, the mean of all, in instructions of one name. */
-typedef struct kind {
-  char name[64];
-  double simulated, measured;
-} kind;
-
-typedef struct comparison {
-  ls_arena *arena;
-  LS_LIST(kind) kinds;
-  double simulated, measured; /* of the step */
-} comparison;
-
 /* "begin all-gather of layers.0" is an all-gather. */
-static kind *kind_of(comparison *made, const char *name) {
+static ls_kind_seconds *kind_of(ls_arena *arena, ls_kind_comparison *made, const char *name) {
   static const char *const phases[] = {"begin ", "end of "};
   for (int p = 0; p < 2; p++)
     if (strncmp(name, phases[p], strlen(phases[p])) == 0) name += strlen(phases[p]);
@@ -30,23 +18,23 @@ static kind *kind_of(comparison *made, const char *name) {
     if (strlen(made->kinds.items[k].name) == length &&
         strncmp(made->kinds.items[k].name, name, length) == 0)
       return &made->kinds.items[k];
-  kind *added = LS_APPEND(made->arena, &made->kinds);
+  ls_kind_seconds *added = LS_APPEND(arena, &made->kinds);
   snprintf(added->name, sizeof added->name, "%.*s", (int)length, name);
   return added;
 }
 
-static void add_simulated(comparison *made, const ls_timeline *simulated) {
+static void add_simulated(ls_arena *arena, ls_kind_comparison *made, const ls_timeline *simulated) {
   const double second = simulated->microseconds * 1e-6;
   for (int i = 0; i < simulated->spans.count; i++) {
     const ls_timeline_span *span = &simulated->spans.items[i];
-    kind_of(made, span->name)->simulated +=
+    kind_of(arena, made, span->name)->simulated +=
         (span->end - span->start) * second / simulated->processes;
   }
   made->simulated = simulated->end * second;
 }
 
-static ls_status add_event(comparison *made, const char *path, const json_t *event, int processes,
-                           ls_error *error) {
+static ls_status add_event(ls_arena *arena, ls_kind_comparison *made, const char *path,
+                           const json_t *event, int processes, ls_error *error) {
   ls_json_object object;
   const char *name, *phase;
   double start, duration;
@@ -56,13 +44,13 @@ static ls_status add_event(comparison *made, const char *path, const json_t *eve
   LS_TRY(ls_json_string(&object, "name", &name, error));
   LS_TRY(ls_json_number(&object, "ts", &start, error));
   LS_TRY(ls_json_number(&object, "dur", &duration, error));
-  kind_of(made, name)->measured += duration * 1e-6 / processes;
+  kind_of(arena, made, name)->measured += duration * 1e-6 / processes;
   if ((start + duration) * 1e-6 > made->measured) made->measured = (start + duration) * 1e-6;
   return LS_OK;
 }
 
-static ls_status add_measured(comparison *made, const char *path, const json_t *root,
-                              ls_error *error) {
+static ls_status add_measured(ls_arena *arena, ls_kind_comparison *made, const char *path,
+                              const json_t *root, ls_error *error) {
   const json_t *events = json_object_get(root, "traceEvents");
   if (!json_is_array(events))
     return ls_fail(error, LS_INPUT,
@@ -76,12 +64,13 @@ static ls_status add_measured(comparison *made, const char *path, const json_t *
     if (number > processes && number < 1 << 20) processes = number;
   }
   for (size_t i = 0; i < json_array_size(events); i++)
-    LS_TRY(add_event(made, path, json_array_get(events, i), processes ? (int)processes : 1, error));
+    LS_TRY(add_event(arena, made, path, json_array_get(events, i), processes ? (int)processes : 1,
+                     error));
   return LS_OK;
 }
 
 static int by_time(const void *a, const void *b) {
-  const kind *x = a, *y = b;
+  const ls_kind_seconds *x = a, *y = b;
   const double first = x->simulated > x->measured ? x->simulated : x->measured;
   const double second = y->simulated > y->measured ? y->simulated : y->measured;
   return (first < second) - (first > second);
@@ -96,7 +85,7 @@ static void print_line(const char *name, double simulated, double measured, doub
     printf("\n");
 }
 
-static void print_comparison(const comparison *made) {
+static void print_comparison(const ls_kind_comparison *made) {
   printf("\n%-26s %12s %12s %11s %11s\n", "a rank, ms", "simulated", "measured", "off by",
          "of the step");
   for (int k = 0; k < made->kinds.count; k++)
@@ -105,20 +94,27 @@ static void print_comparison(const comparison *made) {
   print_line("the step", made->simulated, made->measured, made->measured);
 }
 
-ls_status ls_simulate_against(ls_arena *arena, const ls_timeline *simulated, const char *path,
-                              ls_error *error) {
-  comparison made = {.arena = arena};
+ls_status ls_compare_kinds(ls_arena *arena, const ls_timeline *simulated, const char *path,
+                           ls_kind_comparison *made, ls_error *error) {
+  *made = (ls_kind_comparison){0};
   if (ls_directory_exists(path)) path = ls_arena_printf(arena, "%s/trace.json", path);
   if (!ls_file_exists(path))
-    return ls_fail(error, LS_INPUT, "--against: there is no %s; a run with trace=true leaves it",
-                   path);
+    return ls_fail(error, LS_INPUT, "there is no %s; a run with trace=true leaves it", path);
   json_t *root;
   LS_TRY(ls_json_read(path, 0, &root, error));
-  add_simulated(&made, simulated);
-  const ls_status status = add_measured(&made, path, root, error);
+  add_simulated(arena, made, simulated);
+  const ls_status status = add_measured(arena, made, path, root, error);
   json_decref(root);
   LS_TRY(status);
-  qsort(made.kinds.items, (size_t)made.kinds.count, sizeof *made.kinds.items, by_time);
+  qsort(made->kinds.items, (size_t)made->kinds.count, sizeof *made->kinds.items, by_time);
+  return LS_OK;
+}
+
+ls_status ls_simulate_against(ls_arena *arena, const ls_timeline *simulated, const char *path,
+                              ls_error *error) {
+  ls_kind_comparison made;
+  if (ls_compare_kinds(arena, simulated, path, &made, error) != LS_OK)
+    return ls_error_prefix(error, "--against");
   print_comparison(&made);
   return LS_OK;
 }

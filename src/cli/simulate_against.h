@@ -6,6 +6,21 @@
 
 #include "watch/timeline.h"
 
+/* Seconds of one rank, the mean of all, in instructions of one name. */
+typedef struct ls_kind_seconds {
+  char name[64];
+  double simulated, measured;
+} ls_kind_seconds;
+
+typedef struct ls_kind_comparison {
+  LS_LIST(ls_kind_seconds) kinds; /* the longest first */
+  double simulated, measured;     /* of the step */
+} ls_kind_comparison;
+
+/* Both by kind; `path` as below. In the arena. */
+LS_CHECKED ls_status ls_compare_kinds(ls_arena *arena, const ls_timeline *simulated,
+                                      const char *path, ls_kind_comparison *made, ls_error *error);
+
 /* Prints seconds of a rank in each kind of instruction, simulated and measured. `path`: a run's
  * folder, whose trace.json is read, or such a file. LS_INPUT: it is none. */
 LS_CHECKED ls_status ls_simulate_against(ls_arena *arena, const ls_timeline *simulated,

@@ -18,8 +18,10 @@ static const char help[] =
     "model's\n"
     "shape only. Rates are the catalog's (lockstep machines); without --on this machine's, as\n"
     "lockstep bench measured them.\n\n"
-    "  --on 64xH100-SXM[:8] | cluster.yaml\n"
-    "                  the devices, and how many a host has (lockstep machines --help)\n"
+    "  --on 64xH100-SXM[:8] | cluster.yaml | here | here.yaml\n"
+    "                  the devices, and how many a host has (lockstep machines --help); here: "
+    "this\n"
+    "                  machine; here.yaml: one that lockstep bench -o here.yaml measured\n"
     "  -n DEVICES      devices of the whole mesh (default: as many as --on says)\n"
     "  --timeline FILE the step as a picture (.svg) or for Perfetto (.json)\n"
     "  --html FILE     the step, its parts, memory by stage and the timeline on one offline page\n"
@@ -152,14 +154,18 @@ static ls_status simulate(ls_arena *arena, const ls_words *words, void *given, l
   int devices;
   const ls_device_facts *facts;
   ls_cluster *cluster;
-  LS_TRY(ls_hardware_find_cluster(arena, asked->on, &facts, &asked->devices, &cluster, error));
+  const ls_rates *rates;
+  LS_TRY(
+      ls_hardware_find_cluster(arena, asked->on, &facts, &asked->devices, &cluster, &rates, error));
   LS_TRY(ls_command_devices(asked->devices, run, &devices, error));
   if (cluster) LS_TRY(ls_cluster_resize(cluster, devices, error));
+  if (rates && !run->device.threads) run->device.threads = ls_hardware_threads(rates, devices);
   ls_session *session;
   LS_TRY(ls_session_create_on(arena, run, devices, devices, facts, &session, error));
   ls_performance performance;
-  LS_TRY(ls_hardware_performance(arena, &session->device.facts, cluster, session->layout.compute,
-                                 devices, &performance, &made.peak_flops, error));
+  LS_TRY(ls_hardware_performance(arena, &session->device.facts, cluster, rates,
+                                 session->layout.compute, devices, &performance, &made.peak_flops,
+                                 error));
   LS_TRY(check_drives(session, &performance, asked->on, error));
   ls_sim_options options = {.records = asked->timeline || asked->page || asked->against};
   LS_TRY(read_slow(arena, asked->slow, session, performance.per_host, &options, error));

@@ -4,14 +4,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/file.h"
 #include "base/random.h"
+#include "cluster/rates_form.h"
 #include "text/json.h"
 
-/* Of the file's form; another one is not read. */
-enum { FORM = 1, DAY_S = 24 * 60 * 60, LARGE = 512 };
+enum { LARGE = 512 };
 
 static const char *const ways[LS_MEMORY_WAYS] = {"read", "write", "copy", "triad"};
 
@@ -64,13 +63,40 @@ static json_t *memory_json(const ls_rates *rates) {
   return list;
 }
 
-static json_t *reduce_json(const ls_rates *rates) {
+static json_t *transfer_json(const ls_rates *rates) {
   json_t *list = json_array();
-  for (int i = 0; i < rates->reduce.count; i++) {
-    const ls_reduce_rate *each = &rates->reduce.items[i];
+  for (int i = 0; i < rates->transfer.count; i++) {
+    const ls_transfer_rate *each = &rates->transfer.items[i];
     json_array_append_new(
-        list, json_pack("{s:i, s:I, s:o}", "ranks", each->ranks, "bytes", (json_int_t)each->bytes,
-                        "bytes_per_s", rate_json(each->rate)));
+        list,
+        json_pack("{s:s, s:i, s:i, s:I, s:o}", "collective", ls_collective_name(each->collective),
+                  "ranks", each->ranks, "world", each->world, "bytes", (json_int_t)each->bytes,
+                  "bytes_per_s", rate_json(each->rate)));
+  }
+  return list;
+}
+
+static json_t *ops_json(const ls_rates *rates) {
+  json_t *list = json_array();
+  for (int i = 0; i < rates->ops.count; i++) {
+    const ls_op_time *each = &rates->ops.items[i];
+    json_array_append_new(
+        list, json_pack("{s:s, s:s, s:i, s:b, s:f, s:[f, f, f], s:f}", "op", ls_op_name(each->kind),
+                        "dtype", ls_dtype_name(each->dtype), "threads", each->threads, "adds",
+                        (int)each->adds, "work", each->work, "sizes", each->sizes[0],
+                        each->sizes[1], each->sizes[2], "seconds", each->seconds));
+  }
+  return list;
+}
+
+static json_t *residuals_json(const ls_rates *rates) {
+  json_t *list = json_array();
+  for (int i = 0; i < rates->residuals.count; i++) {
+    const ls_residual *each = &rates->residuals.items[i];
+    json_t *ratios = json_array();
+    for (int r = 0; r < each->ratios.count; r++)
+      json_array_append_new(ratios, json_real(each->ratios.items[r]));
+    json_array_append_new(list, json_pack("{s:s, s:o}", "kind", each->kind, "ratios", ratios));
   }
   return list;
 }
@@ -78,12 +104,12 @@ static json_t *reduce_json(const ls_rates *rates) {
 /* Everything but the checksum. */
 static json_t *rates_json(const ls_rates *rates) {
   const ls_rates_key *key = &rates->key;
-  json_t *root = json_pack("{s:i, s:s, s:i, s:s, s:s, s:I, s:f, s:o, s:I, s:o, s:o}", "form", FORM,
-                           "processor", key->processor, "cores", key->cores, "instructions",
-                           key->instructions, "library", key->library, "measured_s",
+  json_t *root = json_pack("{s:i, s:s, s:i, s:s, s:s, s:I, s:f, s:o, s:I, s:o, s:o}", "form",
+                           LS_RATES_FORM, "processor", key->processor, "cores", key->cores,
+                           "instructions", key->instructions, "library", key->library, "measured_s",
                            (json_int_t)rates->measured_s, "seconds", rates->seconds, "matmul",
                            matmul_json(rates), "memory_bytes", (json_int_t)rates->memory_bytes,
-                           "memory", memory_json(rates), "all_reduce", reduce_json(rates));
+                           "memory", memory_json(rates), "transfers", transfer_json(rates));
   const ls_disk_rate *disk = &rates->disk;
   if (disk->folder)
     json_object_set_new(
@@ -91,25 +117,62 @@ static json_t *rates_json(const ls_rates *rates) {
         json_pack("{s:s, s:s, s:I, s:o, s:o}", "folder", disk->folder, "how", disk->how, "bytes",
                   (json_int_t)disk->bytes, "write_bytes_per_s", rate_json(disk->write),
                   "read_bytes_per_s", rate_json(disk->read)));
+  json_object_set_new(root, "slice_s", json_real(rates->slice_s));
+  json_object_set_new(root, "ops", ops_json(rates));
+  json_object_set_new(root, "residuals", residuals_json(rates));
   return root;
 }
 
-/* FNV-1a of the compact text of all other keys, in their order. */
-static const char *checksum_of(ls_arena *arena, const json_t *root) {
-  char *text = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(17));
-  const uint64_t number = ls_random_stream(text ? text : "");
-  free(text);
-  return ls_arena_printf(arena, "%016" PRIx64, number);
-}
-
-const char *ls_rates_text(ls_arena *arena, const ls_rates *rates) {
-  json_t *root = rates_json(rates);
-  json_object_set_new(root, "checksum", json_string(checksum_of(arena, root)));
-  char *text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
-  json_decref(root);
-  const char *kept = ls_arena_printf(arena, "%s\n", text ? text : "{}");
+static const char *compact(ls_arena *arena, const json_t *json) {
+  char *text = json_dumps(json, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
+  const char *kept = ls_arena_strdup(arena, text ? text : "null");
   free(text);
   return kept;
+}
+
+uint64_t ls_rates_checksum(const char *text, size_t bytes) {
+  ls_arena *scratch = ls_arena_create();
+  char *part = ls_arena_alloc(scratch, bytes + 1);
+  memcpy(part, text, bytes);
+  const uint64_t number = ls_random_stream(part);
+  ls_arena_destroy(&scratch);
+  return number;
+}
+
+typedef LS_LIST(const char *) text_list;
+
+static const char *join(ls_arena *arena, const text_list *of) {
+  size_t bytes = 0;
+  for (int i = 0; i < of->count; i++) bytes += strlen(of->items[i]);
+  char *text = ls_arena_alloc(arena, bytes + 1), *end = text;
+  for (int i = 0; i < of->count; i++) {
+    const size_t length = strlen(of->items[i]);
+    memcpy(end, of->items[i], length);
+    end += length;
+  }
+  return text;
+}
+
+/* JSON is YAML of one style: a line for each key, and of a list for each item. */
+const char *ls_rates_text(ls_arena *arena, const ls_rates *rates) {
+  json_t *root = rates_json(rates), *value;
+  text_list made = {0};
+  const char *key;
+  json_object_foreach(root, key, value) {
+    const size_t items = json_array_size(value);
+    const char *before = made.count ? ",\n" : "{\n";
+    *LS_APPEND(arena, &made) = ls_arena_printf(arena, "%s\"%s\": ", before, key);
+    if (!items) *LS_APPEND(arena, &made) = compact(arena, value);
+    for (size_t i = 0; i < items; i++)
+      *LS_APPEND(arena, &made) =
+          ls_arena_printf(arena, "%s\n  %s%s", i ? "," : "[",
+                          compact(arena, json_array_get(value, i)), i + 1 < items ? "" : "]");
+  }
+  json_decref(root);
+  *LS_APPEND(arena, &made) = ",\n";
+  const char *text = join(arena, &made);
+  return ls_arena_printf(arena, "%s\"checksum\": \"%016" PRIx64 "\"\n}\n", text,
+                         ls_rates_checksum(text, strlen(text)));
 }
 
 ls_status ls_rates_write(const ls_rates *rates, ls_error *error) {
@@ -128,185 +191,6 @@ ls_status ls_rates_write(const ls_rates *rates, ls_error *error) {
   }
   ls_arena_destroy(&arena);
   return status;
-}
-
-/* [best, median], both above 0. */
-static ls_status read_rate(ls_arena *arena, const ls_json_object *json, const char *key,
-                           ls_rate *rate, ls_error *error) {
-  double *values;
-  int count;
-  LS_TRY(ls_json_numbers(arena, json, key, &values, &count, error));
-  if (count != 2 || !(values[0] > 0) || !(values[1] > 0))
-    return ls_fail(error, LS_INPUT, "%s: \"%s\" is no pair of rates", json->where, key);
-  *rate = (ls_rate){values[0], values[1]};
-  return LS_OK;
-}
-
-static ls_status find_name(const ls_json_object *json, const char *key, const char *(*name)(int),
-                           int count, int *found, ls_error *error) {
-  const char *text;
-  LS_TRY(ls_json_string(json, key, &text, error));
-  for (*found = 0; *found < count; ++*found)
-    if (strcmp(name(*found), text) == 0) return LS_OK;
-  return ls_fail(error, LS_INPUT, "%s: \"%s\" is %s", json->where, key, text);
-}
-
-static const char *dtype_at(int index) {
-  return ls_dtype_name((ls_dtype)index);
-}
-
-static const char *way_at(int index) {
-  return ways[index];
-}
-
-static ls_status read_matmul(ls_arena *arena, const ls_json_object *json, ls_rates *rates,
-                             ls_error *error) {
-  ls_matmul_rate made = {0};
-  int dtype, count;
-  int64_t threads, *shape;
-  LS_TRY(find_name(json, "dtype", dtype_at, LS_DTYPE_COUNT, &dtype, error));
-  LS_TRY(ls_json_bool(json, "native", &made.native, error));
-  LS_TRY(ls_json_count(json, "threads", &threads, error));
-  LS_TRY(ls_json_ints(arena, json, "shape", &shape, &count, error));
-  if (count != 3) return ls_fail(error, LS_INPUT, "%s: no shape of a product", json->where);
-  LS_TRY(read_rate(arena, json, "flops_per_s", &made.rate, error));
-  made.dtype = (ls_dtype)dtype;
-  made.threads = (int)threads;
-  made.rows = shape[0], made.columns = shape[1], made.depth = shape[2];
-  *LS_APPEND(arena, &rates->matmul) = made;
-  return LS_OK;
-}
-
-static ls_status read_memory(ls_arena *arena, const ls_json_object *json, ls_rates *rates,
-                             ls_error *error) {
-  ls_memory_rate made = {0};
-  int way;
-  int64_t threads;
-  LS_TRY(find_name(json, "way", way_at, LS_MEMORY_WAYS, &way, error));
-  LS_TRY(ls_json_count(json, "threads", &threads, error));
-  LS_TRY(read_rate(arena, json, "bytes_per_s", &made.rate, error));
-  made.way = (ls_memory_way)way;
-  made.threads = (int)threads;
-  *LS_APPEND(arena, &rates->memory) = made;
-  return LS_OK;
-}
-
-static ls_status read_reduce(ls_arena *arena, const ls_json_object *json, ls_rates *rates,
-                             ls_error *error) {
-  ls_reduce_rate made = {0};
-  int64_t ranks;
-  LS_TRY(ls_json_count(json, "ranks", &ranks, error));
-  LS_TRY(ls_json_count(json, "bytes", &made.bytes, error));
-  LS_TRY(read_rate(arena, json, "bytes_per_s", &made.rate, error));
-  made.ranks = (int)ranks;
-  *LS_APPEND(arena, &rates->reduce) = made;
-  return LS_OK;
-}
-
-typedef ls_status item_reader(ls_arena *arena, const ls_json_object *json, ls_rates *rates,
-                              ls_error *error);
-
-static ls_status read_list(ls_arena *arena, const ls_json_object *root, const char *key,
-                           item_reader *read, ls_rates *rates, ls_error *error) {
-  const json_t *list = json_object_get(root->json, key);
-  if (!json_is_array(list))
-    return ls_fail(error, LS_INPUT, "%s: \"%s\" is no list", root->where, key);
-  for (size_t i = 0; i < json_array_size(list); i++) {
-    ls_json_object each;
-    const char *where = ls_arena_printf(arena, "%s: %s %zu", root->where, key, i);
-    LS_TRY(ls_json_root(where, json_array_get(list, i), &each, error));
-    LS_TRY(read(arena, &each, rates, error));
-  }
-  return LS_OK;
-}
-
-static ls_status read_disk(ls_arena *arena, const ls_json_object *root, ls_rates *rates,
-                           ls_error *error) {
-  ls_json_object disk;
-  LS_TRY(ls_json_child_or(arena, root, "disk", &disk, error));
-  if (!disk.json) return LS_OK;
-  const char *folder, *how;
-  LS_TRY(ls_json_string(&disk, "folder", &folder, error));
-  LS_TRY(ls_json_string(&disk, "how", &how, error));
-  LS_TRY(ls_json_count(&disk, "bytes", &rates->disk.bytes, error));
-  LS_TRY(read_rate(arena, &disk, "write_bytes_per_s", &rates->disk.write, error));
-  LS_TRY(read_rate(arena, &disk, "read_bytes_per_s", &rates->disk.read, error));
-  rates->disk.folder = ls_arena_strdup(arena, folder);
-  rates->disk.how = ls_arena_strdup(arena, how);
-  return LS_OK;
-}
-
-static ls_status check_sum(ls_arena *arena, const char *path, json_t *json, ls_error *error) {
-  const char *given = json_string_value(json_object_get(json, "checksum"));
-  given = given ? ls_arena_strdup(arena, given) : "";
-  json_object_del(json, "checksum");
-  if (strcmp(given, checksum_of(arena, json)) == 0) return LS_OK;
-  return ls_fail(error, LS_INPUT, "%s is damaged: its checksum is another", path);
-}
-
-static ls_status check_key(const ls_json_object *root, const ls_rates_key *key, ls_error *error) {
-  const char *processor, *instructions, *library;
-  int64_t cores;
-  LS_TRY(ls_json_string(root, "processor", &processor, error));
-  LS_TRY(ls_json_string(root, "instructions", &instructions, error));
-  LS_TRY(ls_json_string(root, "library", &library, error));
-  LS_TRY(ls_json_count(root, "cores", &cores, error));
-  const bool same = strcmp(processor, key->processor) == 0 && cores == key->cores &&
-                    strcmp(instructions, key->instructions) == 0 &&
-                    strcmp(library, key->library) == 0;
-  if (same) return LS_OK;
-  return ls_fail(error, LS_INPUT, "%s is of another machine or build (%s, %s)", root->where,
-                 processor, library);
-}
-
-static ls_status check_age(const ls_json_object *root, ls_rates *rates, ls_error *error) {
-  LS_TRY(ls_json_int(root, "measured_s", &rates->measured_s, error));
-  const int64_t age = (int64_t)time(NULL) - rates->measured_s;
-  if (age >= -DAY_S && age <= LS_RATES_DAYS * DAY_S) return LS_OK;
-  return ls_fail(error, LS_INPUT, "%s was written %lld days ago; expected at most %d", root->where,
-                 (long long)(age / DAY_S), LS_RATES_DAYS);
-}
-
-static ls_status read_root(ls_arena *arena, const char *path, json_t *json, ls_rates *rates,
-                           ls_error *error) {
-  ls_json_object root;
-  int64_t form;
-  LS_TRY(ls_json_root(path, json, &root, error));
-  LS_TRY(ls_json_int(&root, "form", &form, error));
-  if (form != FORM) return ls_fail(error, LS_INPUT, "%s is of another version's form", path);
-  LS_TRY(check_sum(arena, path, json, error));
-  LS_TRY(check_key(&root, &rates->key, error));
-  LS_TRY(check_age(&root, rates, error));
-  LS_TRY(ls_json_number(&root, "seconds", &rates->seconds, error));
-  LS_TRY(ls_json_int(&root, "memory_bytes", &rates->memory_bytes, error));
-  LS_TRY(read_list(arena, &root, "matmul", read_matmul, rates, error));
-  LS_TRY(read_list(arena, &root, "memory", read_memory, rates, error));
-  LS_TRY(read_list(arena, &root, "all_reduce", read_reduce, rates, error));
-  return read_disk(arena, &root, rates, error);
-}
-
-const ls_rates *ls_rates_read(ls_arena *arena, const ls_rates_key *key, const char **why) {
-  const char *path = ls_rates_path(arena, key);
-  *why = NULL;
-  if (!path) {
-    *why = "neither XDG_CACHE_HOME (absolute) nor HOME is set";
-  } else if (!ls_file_exists(path)) {
-    *why = "this machine and build were not measured yet";
-  }
-  if (*why) return NULL;
-  ls_rates *rates = LS_NEW(arena, ls_rates);
-  rates->key = (ls_rates_key){.processor = ls_arena_strdup(arena, key->processor),
-                              .cores = key->cores,
-                              .instructions = ls_arena_strdup(arena, key->instructions),
-                              .library = ls_arena_strdup(arena, key->library)};
-  json_t *json = NULL;
-  ls_error error = {0};
-  ls_status status = ls_json_read(path, 0, &json, &error);
-  if (status == LS_OK) status = read_root(arena, path, json, rates, &error);
-  json_decref(json);
-  if (status == LS_OK) return rates;
-  *why = ls_arena_strdup(arena, error.text);
-  return NULL;
 }
 
 static double at_most(double value, double most) {
@@ -340,4 +224,36 @@ double ls_rates_memory(const ls_rates *rates, int threads) {
     if (each->threads == rates->key.cores && each->rate.best > all) all = each->rate.best;
   }
   return scaled(rates, one, all, threads);
+}
+
+static ls_residual *find_residual(const ls_rates *rates, const char *kind) {
+  for (int i = 0; i < rates->residuals.count; i++)
+    if (strcmp(rates->residuals.items[i].kind, kind) == 0) return &rates->residuals.items[i];
+  return NULL;
+}
+
+static int by_size(const void *a, const void *b) {
+  const double left = *(const double *)a, right = *(const double *)b;
+  return (left > right) - (left < right);
+}
+
+double ls_rates_residual(const ls_rates *rates, const char *kind) {
+  const ls_residual *found = find_residual(rates, kind);
+  if (!found || !found->ratios.count) return 1;
+  double sorted[LS_RESIDUAL_RUNS];
+  const int all = found->ratios.count, count = all < LS_RESIDUAL_RUNS ? all : LS_RESIDUAL_RUNS;
+  memcpy(sorted, found->ratios.items + all - count, sizeof *sorted * (size_t)count);
+  qsort(sorted, (size_t)count, sizeof *sorted, by_size);
+  return (sorted[(count - 1) / 2] + sorted[count / 2]) / 2;
+}
+
+void ls_rates_learn(ls_arena *arena, ls_rates *rates, const char *kind, double ratio) {
+  ls_residual *of = find_residual(rates, kind);
+  if (!of) {
+    of = LS_APPEND(arena, &rates->residuals);
+    of->kind = ls_arena_strdup(arena, kind);
+  }
+  if (of->ratios.count == LS_RESIDUAL_RUNS)
+    memmove(of->ratios.items, of->ratios.items + 1, sizeof(double) * (size_t)--of->ratios.count);
+  *LS_APPEND(arena, &of->ratios) = ratio;
 }

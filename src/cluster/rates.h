@@ -15,6 +15,8 @@
 #include <stdint.h>
 
 #include "base/arena.h"
+#include "graph/op.h"
+#include "ir/collective.h"
 #include "lockstep/dtype.h"
 
 enum { LS_RATES_DAYS = 30 };
@@ -58,12 +60,35 @@ typedef struct ls_memory_rate {
   ls_rate rate;
 } ls_memory_rate;
 
-/* In place, fp32, between threads: bytes of the buffer of a rank. */
-typedef struct ls_reduce_rate {
-  int ranks;
+/* Between threads, all `world` ranks of the machine at once, in groups of `ranks`: bytes of the
+ * whole, as ls_collective_bytes has it. */
+typedef struct ls_transfer_rate {
+  ls_collective collective;
+  int ranks, world;
   int64_t bytes;
-  ls_rate rate;
-} ls_reduce_rate;
+  ls_rate rate; /* bytes of the whole */
+} ls_transfer_rate;
+
+/* What an op took in a training step: its operands were where the ops before had left them, and
+ * other ranks kept the other cores as busy. The time of one without operands, or of very small
+ * ones, is that of handing it to the kernel. */
+enum { LS_OP_SIZES = 3 };
+typedef struct ls_op_time {
+  ls_op_kind kind;
+  ls_dtype dtype; /* of what it reads */
+  int threads;
+  bool adds;                 /* an output, to what is there */
+  double work;               /* flops; of an op that counts none, bytes */
+  double sizes[LS_OP_SIZES]; /* that its rate depends on (ls_op_time_of) */
+  double seconds;            /* the median */
+} ls_op_time;
+
+/* How much longer measured runs took in ops of a kind than was simulated: measured over simulated,
+ * of each run that `plan --learn` has read, the oldest first. */
+typedef struct ls_residual {
+  const char *kind; /* an op's name, as traces have it */
+  LS_LIST(double) ratios;
+} ls_residual;
 
 /* Of the file system that a folder is on. Writing ends with what was written on the drive. */
 typedef struct ls_disk_rate {
@@ -80,7 +105,10 @@ typedef struct ls_rates {
   int64_t memory_bytes; /* of each array of the memory measurements */
   LS_LIST(ls_matmul_rate) matmul;
   LS_LIST(ls_memory_rate) memory;
-  LS_LIST(ls_reduce_rate) reduce;
+  LS_LIST(ls_transfer_rate) transfer;
+  double slice_s; /* a core is given to one thread for so long, where there are more than cores */
+  LS_LIST(ls_op_time) ops; /* none: lockstep bench has not run, only what others needed */
+  LS_LIST(ls_residual) residuals;
   ls_disk_rate disk; /* folder NULL: not measured */
 } ls_rates;
 
@@ -97,11 +125,16 @@ const char *ls_rates_path(ls_arena *arena, const ls_rates_key *key);
  */
 const ls_rates *ls_rates_read(ls_arena *arena, const ls_rates_key *key, const char **why);
 
+/* What is in a file that was carried here, whatever machine it is of; one without a checksum was
+ * written by hand. LS_INPUT: "FILE:LINE: KEY: ..."; LS_FAILED: it cannot be read. */
+LS_CHECKED ls_status ls_rates_open(ls_arena *arena, const char *path, const ls_rates **rates,
+                                   ls_error *error);
+
 /* Keeps them: the file is replaced whole. LS_INPUT where there is no place for it, LS_FAILED where
  * it cannot be written. */
 LS_CHECKED ls_status ls_rates_write(const ls_rates *rates, ls_error *error);
 
-/* The same as a JSON text, newline at the end. In the arena. */
+/* The same as a text that is both JSON and YAML, newline at the end. In the arena. */
 const char *ls_rates_text(ls_arena *arena, const ls_rates *rates);
 
 /* Floating-point operations per second of `threads` threads together on large products: the best
@@ -112,5 +145,13 @@ double ls_rates_matmul(const ls_rates *rates, ls_dtype dtype, int threads);
 /* Bytes per second that `threads` threads together reach at best: no way of moving bytes was
  * faster. 0: not measured. */
 double ls_rates_memory(const ls_rates *rates, int threads);
+
+/* By what ops of a kind take longer than their times say: the median of what was learned; 1 where
+ * nothing was. */
+double ls_rates_residual(const ls_rates *rates, const char *kind);
+
+/* Adds what a run has shown of a kind; of many runs the last LS_RESIDUAL_RUNS count. */
+enum { LS_RESIDUAL_RUNS = 31 };
+void ls_rates_learn(ls_arena *arena, ls_rates *rates, const char *kind, double ratio);
 
 #endif

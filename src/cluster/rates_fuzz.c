@@ -3,10 +3,13 @@
  * as it was read; what is not says why in one line. */
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
-#include "base/random.h"
 #include "cluster/rates.h"
+#include "cluster/rates_form.h"
 #include "support/fuzz_folder.h"
 #include "text/json.h"
 
@@ -17,16 +20,19 @@ static void write_rates(const char *name, const uint8_t *data, size_t bytes) {
   fuzz_folder_write(name, data, bytes);
   if (json_is_object(root) && json_object_del(root, "checksum") == 0) {
     const json_t *measured = json_object_get(root, "measured_s");
-    char digits[32];
     if (json_is_integer(measured) && json_integer_value(measured) == 0)
       json_object_set_new(root, "measured_s", json_integer((json_int_t)time(NULL)));
-    char *text = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    char *text = json_dumps(root, JSON_REAL_PRECISION(17));
     LS_ASSERT(text);
-    snprintf(digits, sizeof digits, "%016" PRIx64, ls_random_stream(text));
-    free(text);
-    json_object_set_new(root, "checksum", json_string(digits));
-    text = json_dumps(root, JSON_REAL_PRECISION(17));
-    fuzz_folder_write(name, text, strlen(text));
+    const size_t room = strlen(text) + 64;
+    char *whole = malloc(room);
+    LS_ASSERT(whole);
+    const int kept = snprintf(whole, room, "%.*s, ", (int)strlen(text) - 1, text); /* no brace */
+    const int length =
+        kept + snprintf(whole + kept, room - (size_t)kept, "\"checksum\": \"%016" PRIx64 "\"}",
+                        ls_rates_checksum(whole, (size_t)kept));
+    fuzz_folder_write(name, whole, (size_t)length);
+    free(whole);
     free(text);
   }
   json_decref(root);

@@ -28,7 +28,7 @@ static void add_memory(ls_rates *rates, ls_memory_way way, int threads, double b
 
 static ls_rates *some_rates(void) {
   ls_rates *rates = LS_NEW(arena, ls_rates);
-  *rates = (ls_rates){.key = key, .seconds = 0.1, .memory_bytes = 1 << 28};
+  *rates = (ls_rates){.key = key, .seconds = 0.1, .memory_bytes = 1 << 28, .slice_s = 3e-3};
   rates->measured_s = (int64_t)time(NULL);
   add_matmul(rates, LS_F32, 1, 1024, 1e11);
   add_matmul(rates, LS_F32, 1, 16, 5e11); /* of few rows: no rate of large products */
@@ -38,7 +38,12 @@ static ls_rates *some_rates(void) {
   add_memory(rates, LS_MEMORY_READ, 1, 1.1e10);
   add_memory(rates, LS_MEMORY_TRIAD, 4, 3.1e10);
   add_memory(rates, LS_MEMORY_COPY, 4, 2.9e10);
-  *LS_APPEND(arena, &rates->reduce) = (ls_reduce_rate){2, 65536, {1e9 / 3, 0.9e9}};
+  *LS_APPEND(arena, &rates->transfer) =
+      (ls_transfer_rate){LS_ALL_REDUCE, 2, 4, 65536, {1e9 / 3, 0.9e9}};
+  *LS_APPEND(arena, &rates->ops) =
+      (ls_op_time){LS_OP_LINEAR, LS_BF16, 2, true, 2.0 * 64 * 128 * 256, {64, 128, 256}, 1e-5 / 3};
+  ls_rates_learn(arena, rates, "linear_dw", 1.25);
+  ls_rates_learn(arena, rates, "linear_dw", 1.5);
   rates->disk = (ls_disk_rate){"/runs", "direct", 1 << 26, {1e9, 0.9e9}, {2e9, 1.9e9}};
   return rates;
 }
@@ -66,7 +71,9 @@ static void what_is_written_comes_back(void **state) {
   if (!read) fail_msg("%s", why);
   assert_string_equal(ls_rates_text(arena, read), ls_rates_text(arena, made));
   assert_int_equal(read->matmul.count, 5);
-  assert_true(read->reduce.items[0].rate.best == 1e9 / 3);
+  assert_true(read->transfer.items[0].rate.best == 1e9 / 3 && read->transfer.items[0].world == 4);
+  assert_true(read->ops.items[0].seconds == 1e-5 / 3 && read->ops.items[0].adds);
+  assert_string_equal(read->residuals.items[0].kind, "linear_dw");
   assert_true(read->matmul.items[0].native && !read->matmul.items[4].native);
   assert_string_equal(read->disk.folder, "/runs");
   assert_true(strncmp(ls_rates_path(arena, &key), folder, strlen(folder)) == 0);
@@ -143,6 +150,77 @@ static void damaged_files_are_not_believed(void **state) {
   }
 }
 
+/* The median of runs, of many the last. */
+static void residuals_are_learned(void **state) {
+  (void)state;
+  ls_rates *rates = LS_NEW(arena, ls_rates);
+  assert_true(ls_rates_residual(rates, "linear") == 1);
+  const double ratios[] = {1.3, 0.9, 1.1, 7};
+  const double medians[] = {1.3, (0.9 + 1.3) / 2, 1.1, (1.1 + 1.3) / 2};
+  for (int r = 0; r < 4; r++) {
+    ls_rates_learn(arena, rates, "linear", ratios[r]);
+    assert_true(ls_rates_residual(rates, "linear") == medians[r]);
+    assert_true(ls_rates_residual(rates, "linear_dx") == 1);
+  }
+  for (int r = 0; r < LS_RESIDUAL_RUNS; r++) ls_rates_learn(arena, rates, "linear", 2);
+  assert_true(ls_rates_residual(rates, "linear") == 2);
+  assert_int_equal(rates->residuals.items[0].ratios.count, LS_RESIDUAL_RUNS);
+}
+
+static ls_status open_text(const char *text, const ls_rates **rates, ls_error *error) {
+  const char *path = in_folder("here.yaml");
+  LS_TRY(ls_file_write(path, text, strlen(text), error));
+  return ls_rates_open(arena, path, rates, error);
+}
+
+/* On another machine, and after a hand has been at it: then without a checksum. */
+static void files_are_carried(void **state) {
+  (void)state;
+  const ls_rates *made = some_rates(), *read;
+  ls_error error = {0};
+  char *text = ls_arena_strdup(arena, ls_rates_text(arena, made));
+  if (open_text(text, &read, &error) != LS_OK) fail_msg("%s", error.text);
+  assert_string_equal(ls_rates_text(arena, read), text);
+  char *sum = strstr(text, ",\n\"checksum\"");
+  memcpy(sum, "}\n", 3);
+  if (open_text(text, &read, &error) != LS_OK) fail_msg("%s", error.text);
+  const char *by_hand =
+      "form: 2\nprocessor: mine\ncores: 2\ninstructions: x, avx2\nlibrary: y\n"
+      "measured_s: 5\nseconds: 1\nmemory_bytes: 0\nmatmul: []\nmemory: []\n"
+      "transfers: []\nslice_s: 0\nops: []\nresiduals: []\n";
+  if (open_text(by_hand, &read, &error) != LS_OK) fail_msg("%s", error.text);
+  assert_string_equal(read->key.processor, "mine");
+}
+
+/* A line of what was carried that cannot be is named, with its file and key. */
+static void bad_files_are_refused_by_line_and_key(void **state) {
+  (void)state;
+  static const struct {
+    const char *from, *to, *says;
+  } cases[] = {
+      {"\"cores\": 4", "\"cores\": none", "here.yaml:4: cores: "},
+      {"\"threads\": 2, \"adds\"", "\"threads\": 0, \"adds\"", "here.yaml:25: ops[0].threads: "},
+      {"\"linear\"", "\"lineal\"", "ops[0].op: "},
+      {"\"dtype\": \"bf16\", \"threads\": 2", "\"threads\": 2", "ops[0].dtype: missing"},
+      {"\"form\": 2", "\"form\": 1", "here.yaml:2: form: 1 is of another version"},
+      {"[64.0, 128.0, 256.0]", "[64.0, 128.0]", "ops[0].sizes: "},
+      {"[1.25, 1.5]", "[1.25, -1]", "residuals[0].ratios[1]: "}};
+  const char *whole = ls_rates_text(arena, some_rates());
+  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+    const char *at = strstr(whole, cases[c].from), *sum = strstr(whole, ",\n\"checksum\"");
+    if (!at) fail_msg("%s is not in %s", cases[c].from, whole);
+    const char *rest = at + strlen(cases[c].from);
+    const char *text = ls_arena_printf(arena, "%.*s%s%.*s}\n", (int)(at - whole), whole,
+                                       cases[c].to, (int)(sum - rest), rest);
+    const ls_rates *read;
+    ls_error error = {0};
+    assert_int_equal(open_text(text, &read, &error), LS_INPUT);
+    if (!strstr(error.text, cases[c].says))
+      fail_msg("\"%s\" does not speak of \"%s\"", error.text, cases[c].says);
+    assert_null(strchr(error.text, '\n'));
+  }
+}
+
 static void without_a_home_nothing_is_kept(void **state) {
   (void)state;
   char *home = getenv("HOME") ? ls_arena_strdup(arena, getenv("HOME")) : NULL;
@@ -173,10 +251,17 @@ static void rates_are_looked_up(void **state) {
 int main(void) {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up_cache, tear_down)
   const struct CMUnitTest tests[] = {
-      CASE(what_is_written_comes_back),      CASE(one_without_a_disk_comes_back_too),
-      CASE(other_machines_have_other_files), CASE(foreign_files_are_not_believed),
-      CASE(old_files_are_not_believed),      CASE(damaged_files_are_not_believed),
-      CASE(without_a_home_nothing_is_kept),  CASE(rates_are_looked_up),
+      CASE(what_is_written_comes_back),
+      CASE(one_without_a_disk_comes_back_too),
+      CASE(other_machines_have_other_files),
+      CASE(foreign_files_are_not_believed),
+      CASE(old_files_are_not_believed),
+      CASE(damaged_files_are_not_believed),
+      CASE(without_a_home_nothing_is_kept),
+      CASE(rates_are_looked_up),
+      CASE(residuals_are_learned),
+      CASE(files_are_carried),
+      CASE(bad_files_are_refused_by_line_and_key),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

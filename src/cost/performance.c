@@ -125,37 +125,6 @@ ls_status ls_performance_of(const ls_device_facts *facts, const ls_cluster *clus
   return set_links(cluster, made, error);
 }
 
-/* Bytes per second that an all-reduce between threads moved, by the rule of buses. */
-static double reduce_rate(const ls_rates *rates) {
-  double best = 0;
-  for (int i = 0; i < rates->reduce.count; i++)
-    if (rates->reduce.items[i].rate.median > best) best = rates->reduce.items[i].rate.median;
-  return best;
-}
-
-ls_performance ls_performance_here(const ls_rates *rates, const ls_device_facts *facts, int cores,
-                                   int ranks) {
-  ls_performance made = {.name = "this machine",
-                         .attention_share = 0.7,
-                         .kernel_s = 1e-6,
-                         .cores = cores,
-                         .threads = facts->threads,
-                         .peer_devices = ranks,
-                         .per_host = ranks,
-                         .peer_latency_s = 2e-6,
-                         .queues = facts->queues,
-                         .waits = true};
-  for (int d = 0; d < LS_DTYPE_COUNT; d++)
-    made.flops_per_s[d] = ls_rates_matmul(rates, (ls_dtype)d, facts->threads);
-  made.bytes_per_s = made.host_bytes_per_s = ls_rates_memory(rates, facts->threads);
-  made.host_flops_per_s = made.flops_per_s[LS_F32];
-  made.peer_per_s = made.beyond_per_s = made.network_per_s = reduce_rate(rates);
-  made.host_per_s = made.bytes_per_s / 2;
-  made.drive_read_per_s = rates->disk.read.median;
-  made.drive_write_per_s = rates->disk.write.median;
-  return made;
-}
-
 /* Tiles that libraries have, with what they reach of the best: small ones read more bytes for each
  * flop. */
 static const struct {
@@ -227,6 +196,11 @@ static double linear_seconds(const ls_performance *performance, double flops, ls
 double ls_op_seconds(const ls_performance *performance, ls_op_kind kind,
                      const ls_attributes *attributes, const ls_work_operand *in, int inputs,
                      const ls_work_operand *out, int outputs) {
+  if (performance->here) {
+    const ls_op_time asked =
+        ls_op_time_of(kind, attributes, in, inputs, out, outputs, performance->threads);
+    return ls_op_seconds_here(performance->here, &asked);
+  }
   const ls_work work = ls_op_work(kind, attributes, in, inputs, out, outputs);
   const ls_kernel_traits *traits = &performance->traits;
   double seconds = work.bytes / performance->bytes_per_s;
@@ -268,10 +242,24 @@ static double ring_rate(const ls_performance *performance, const ls_group_shape 
   return network;
 }
 
+/* All of it latency: it was measured beside the others. False: nothing like it was. */
+static bool transfer_here(const ls_performance *performance, ls_collective collective, double whole,
+                          const ls_group_shape *group, ls_transfer_time *time) {
+  const bool shifts = collective == LS_PERMUTE || ls_collective_is_message(collective);
+  const bool exchanges = collective == LS_ALL_TO_ALL;
+  const ls_collective like = shifts ? LS_SEND : exchanges ? LS_ALL_GATHER : collective;
+  time->latency_s =
+      ls_transfer_seconds_here(performance->here, like, exchanges ? whole / group->ranks : whole,
+                               group, performance->per_host);
+  time->link = LS_LINK_PEER;
+  return time->latency_s >= 0;
+}
+
 ls_transfer_time ls_collective_time(const ls_performance *performance, ls_collective collective,
                                     double whole, const ls_group_shape *group) {
   if (group->ranks < 2) return (ls_transfer_time){0};
   ls_transfer_time time = {0};
+  if (performance->here && transfer_here(performance, collective, whole, group, &time)) return time;
   const double rate = ring_rate(performance, group, &time.link);
   const double sent = ls_collective_bytes(collective, whole, group->ranks);
   const int hosts = (group->ranks + group->per_host - 1) / group->per_host;
@@ -308,6 +296,9 @@ static ls_transfer_time move_time(const ls_performance *performance, const ls_pr
 /* A message goes to the same place on another stage. */
 static ls_transfer_time message_time(const ls_performance *performance, const ls_program *program,
                                      int rank, const ls_instruction *instruction, double bytes) {
+  const ls_group_shape pair = {2, 2};
+  ls_transfer_time time = {0};
+  if (performance->here && transfer_here(performance, LS_SEND, bytes, &pair, &time)) return time;
   const int stage_ranks = ls_mesh_stage_ranks(&program->mesh);
   const int other = rank % stage_ranks + instruction->peer * stage_ranks;
   const bool near = rank / performance->per_host == other / performance->per_host;
@@ -351,7 +342,7 @@ double ls_instruction_seconds(const ls_performance *performance, const ls_progra
                               int rank, const ls_instruction *instruction, bool first) {
   ls_work_operand in[LS_MAX_INPUTS], out[LS_MAX_OUTPUTS];
   const int inputs = ls_instruction_operands(program, rank, instruction, first, in, out);
-  if (instruction->outputs > 0 &&
+  if (instruction->outputs > 0 && !performance->here &&
       ls_pool_tier(ls_program_buffer_group(program, instruction->out[0])->pool) != LS_TIER_DEVICE) {
     const ls_work work = ls_op_work(instruction->kind, &instruction->attributes, in, inputs, out,
                                     instruction->outputs);

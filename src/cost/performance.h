@@ -8,7 +8,7 @@
  * An op takes the longer of its flops and its bytes, and never less than a kernel does. A product
  * is done in tiles, and tiles in waves over the processors of a device, so its time has steps
  * (NVIDIA, Matrix Multiplication Background User's Guide). Constants have their source beside them.
- * Values only; thread-safe. */
+ * Values only, and rates that are borrowed; thread-safe. */
 #ifndef LS_COST_PERFORMANCE_H
 #define LS_COST_PERFORMANCE_H
 
@@ -57,7 +57,9 @@ typedef struct ls_performance {
   double host_per_s, drive_read_per_s, drive_write_per_s;
   double peer_latency_s, network_latency_s;  /* of a step of a collective, of a message */
   double host_flops_per_s, host_bytes_per_s; /* of the host's own updates */
-  int cores, threads; /* CPU: of the host, that all ranks share; of a rank; else 0 */
+  int cores, threads;   /* CPU: of the host, that all ranks share; of a rank; else 0 */
+  double slice_s;       /* CPU: for which a core is given to one thread where there are more */
+  const ls_rates *here; /* what ops and transfers took on the CPU that is simulated; else NULL */
   ls_kernel_traits traits;
   bool waits; /* collectives end where they begin: nothing runs beside */
 } ls_performance;
@@ -79,6 +81,15 @@ double ls_op_seconds(const ls_performance *performance, ls_op_kind kind,
 double ls_instruction_seconds(const ls_performance *performance, const ls_program *program,
                               int rank, const ls_instruction *instruction, bool first);
 
+/* What an op's time depends on, its seconds left open. */
+ls_op_time ls_op_time_of(ls_op_kind kind, const ls_attributes *attributes,
+                         const ls_work_operand *in, int inputs, const ls_work_operand *out,
+                         int outputs, int threads);
+
+/* Seconds of such an op by what was measured of its kind; of a kind that was not, its bytes at the
+ * rate of memory. */
+double ls_op_seconds_here(const ls_rates *rates, const ls_op_time *asked);
+
 /* A transfer alone on its link: latency, then seconds of bytes. */
 typedef struct ls_transfer_time {
   ls_link_kind link;
@@ -95,6 +106,11 @@ ls_group_shape ls_group_shape_of(const ls_mesh *mesh, int rank, ls_axes axes, in
 /* Of a collective of `whole` bytes over a group: the faster of a ring and a tree (NCCL). */
 ls_transfer_time ls_collective_time(const ls_performance *performance, ls_collective collective,
                                     double whole, const ls_group_shape *group);
+
+/* Seconds of a collective of `bytes` in all in groups like this one of `world` ranks that share the
+ * machine, or of a message; -1: nothing like it was measured. */
+double ls_transfer_seconds_here(const ls_rates *rates, ls_collective collective, double bytes,
+                                const ls_group_shape *group, int world);
 
 /* Of an instruction that is a collective, a message or a move. */
 ls_transfer_time ls_instruction_transfer(const ls_performance *performance,

@@ -8,8 +8,10 @@
 
 #include "base/clock.h"
 #include "cluster/machine.h"
+#include "comm/engine.h"
 #include "device/device.h"
 #include "run/measure_parts.h"
+#include "run/rank_threads.h"
 
 enum { FEWEST_ROUNDS = 3 };
 
@@ -39,7 +41,7 @@ void ls_measure_add(measuring *self, double seconds) {
 
 bool ls_measure_more(const measuring *self) {
   if (self->rounds < FEWEST_ROUNDS) return !self->rounds || self->spent < longest_s;
-  return self->rounds < LS_MEASURE_ROUNDS && self->spent < self->options->seconds;
+  return self->rounds < LS_MEASURE_ROUNDS && self->spent < self->seconds;
 }
 
 static int compare(const void *a, const void *b) {
@@ -103,6 +105,23 @@ static ls_measure_options complete(const ls_measure_options *given) {
   return options;
 }
 
+static ls_status measure_loops(ls_comm *comm, void *context, ls_error *error) {
+  (void)comm;
+  LS_TRY(ls_measure_matmul(context, error));
+  return ls_measure_memory(context, error);
+}
+
+/* On a thread of its own: OpenMP's threads stay with the one that they worked for, and while there
+ * are more of them than cores all of them sleep early, which makes small kernels slow. */
+static ls_status measure_apart(measuring *self, ls_error *error) {
+  ls_world *world;
+  const ls_world_options one = {.ranks = 1};
+  LS_TRY(ls_world_start(ls_device_facts_here(), &one, &world, error));
+  const ls_status status = ls_rank_threads_run(world, measure_loops, self, error);
+  ls_world_destroy(&world);
+  return status;
+}
+
 ls_status ls_measure_machine(ls_arena *arena, const ls_measure_options *given,
                              const ls_rates **rates, ls_error *error) {
   const ls_measure_options options = complete(given);
@@ -110,14 +129,14 @@ ls_status ls_measure_machine(ls_arena *arena, const ls_measure_options *given,
   measuring *self = LS_NEW(arena, measuring);
   self->arena = arena;
   self->options = &options;
+  self->seconds = options.seconds;
   self->rates = LS_NEW(arena, ls_rates);
   self->rates->key = ls_measure_key(arena);
   self->count = ls_measure_matmul_count(self) + ls_measure_memory_count(self) +
-                ls_measure_reduce_count(self) + ls_measure_disk_count(self);
+                ls_measure_transfer_count(self) + ls_measure_disk_count(self);
   if (options.folder) LS_TRY(ls_measure_disk(self, error)); /* first: it is what may be refused */
-  LS_TRY(ls_measure_matmul(self, error));
-  LS_TRY(ls_measure_memory(self, error));
-  LS_TRY(ls_measure_reduce(self, error));
+  LS_TRY(measure_apart(self, error));
+  LS_TRY(ls_measure_transfer(self, error));
   LS_ASSERT(self->done == self->count);
   ls_measure_next(self, "done");
   self->rates->seconds = ls_now_s() - begin;

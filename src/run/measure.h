@@ -1,5 +1,5 @@
 /* Measures this machine with the library's own kernels and collectives: matrix products, memory,
- * all-reduce between threads, a drive.
+ * collectives and messages between threads, a drive.
  *
  *   const ls_rates *rates;
  *   LS_TRY(ls_measure_machine(arena, &(ls_measure_options){.folder = "."}, &rates, error));

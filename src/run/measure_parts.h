@@ -11,6 +11,7 @@ typedef struct measuring {
   const ls_measure_options *options;
   ls_rates *rates;
   int done, count;
+  double seconds;                  /* of each measurement */
   double times[LS_MEASURE_ROUNDS]; /* seconds of the rounds so far */
   int rounds;
   double spent; /* of these together */
@@ -34,8 +35,8 @@ int ls_measure_matmul_count(const measuring *self);
 LS_CHECKED ls_status ls_measure_matmul(measuring *self, ls_error *error);
 int ls_measure_memory_count(const measuring *self);
 LS_CHECKED ls_status ls_measure_memory(measuring *self, ls_error *error);
-int ls_measure_reduce_count(const measuring *self);
-LS_CHECKED ls_status ls_measure_reduce(measuring *self, ls_error *error);
+int ls_measure_transfer_count(const measuring *self);
+LS_CHECKED ls_status ls_measure_transfer(measuring *self, ls_error *error);
 int ls_measure_disk_count(const measuring *self);
 LS_CHECKED ls_status ls_measure_disk(measuring *self, ls_error *error);
 

@@ -45,6 +45,32 @@ static void end_transfer(ls_sim_world *w, int at) {
   for (const ls_sim_transfer *t = head; t; t = t->with) ls_sim_queue_start(w, t->actor, t->queue);
 }
 
+/* How many threads want a core, over how many there are; 0: nobody counts them. On a CPU what moves
+ * between tiers is copied by a thread, too. */
+static double cores_wanted(const ls_sim_world *w) {
+  const ls_performance *on = w->performance;
+  double threads = 0;
+  if (!on->cores) return 0;
+  for (int a = 0; a < w->classes.count; a++)
+    if (w->actors[a].remaining > 0) threads += (double)w->classes.ranks[a] * on->threads;
+  for (int r = 0; r < w->running.count; r++)
+    if (ls_collective_moves(w->running.items[r]->instruction->collective))
+      threads += w->classes.ranks[w->running.items[r]->actor];
+  return threads / on->cores;
+}
+
+/* How much later than by an even share of cores the last of an actor's ranks comes to a collective:
+ * cores are handed out by slices of time, so of what is shorter three threads on two cores take two
+ * turns, not one and a half. What is longer ends as much later as a slice would. */
+static double late_by_slices(const ls_sim_world *w, ls_sim_actor *at, int ranks) {
+  const ls_performance *on = w->performance;
+  const double computed = at->unsynced;
+  at->unsynced = 0;
+  if (!on->cores) return 0;
+  const double wanted = (double)ranks * on->threads / on->cores + cores_wanted(w);
+  return wanted > 1 ? fmin(computed, on->slice_s) * (ceil(wanted - 1e-9) - wanted) : 0;
+}
+
 static ls_sim_transfer *begin(ls_sim_world *w, int a, const ls_sim_item *item) {
   ls_sim_actor *at = &w->actors[a];
   ls_sim_transfer *t = LS_NEW(w->arena, ls_sim_transfer);
@@ -56,6 +82,8 @@ static ls_sim_transfer *begin(ls_sim_world *w, int a, const ls_sim_item *item) {
                          .begun = w->now,
                          .wanted = item->instruction->phase == LS_WHOLE};
   if (w->options->seconds_of) t->time.latency_s = t->time.seconds = 0;
+  if (ls_collective_is_of_group(t->instruction->collective))
+    t->time.latency_s += late_by_slices(w, at, w->classes.ranks[a]);
   cause_of(w, a, t->instruction, -1)->bytes +=
       ls_instruction_work(at->program, at->rank, t->instruction, true).sent;
   *LS_APPEND(w->arena, &at->begun) = t;
@@ -106,6 +134,7 @@ static void take_item(ls_sim_world *w, int a, const ls_sim_body *body, const ls_
   if (item->kind == LS_SIM_COMPUTE) {
     at->computes = item;
     at->remaining = seconds_of(w, at, body, item);
+    at->unsynced += at->remaining;
     return;
   }
   ls_sim_transfer *t =
@@ -149,11 +178,7 @@ static double taken_from(const ls_sim_world *w, int a) {
 
 /* How fast each actor computes: where cores are fewer than those that compute, its part of them. */
 static void share_cores(ls_sim_world *w) {
-  const ls_performance *on = w->performance;
-  double threads = 0;
-  for (int a = 0; on->cores && a < w->classes.count; a++)
-    if (w->actors[a].remaining > 0) threads += (double)w->classes.ranks[a] * on->threads;
-  const double part = threads > on->cores ? on->cores / threads : 1;
+  const double wanted = cores_wanted(w), part = wanted > 1 ? 1 / wanted : 1;
   for (int a = 0; a < w->classes.count; a++)
     if (w->actors[a].remaining > 0)
       w->actors[a].rate = w->actors[a].speed * part * (1 - taken_from(w, a));

@@ -83,9 +83,10 @@ typedef struct ls_sim_actor {
   ls_sim_queue *queues;
   LS_LIST(ls_sim_transfer *) begun; /* and not yet waited for */
   LS_LIST(ls_sim_family) families;
-  double speed;             /* of its ranks */
-  double rate;              /* at which it computes in this step */
-  int ends[LS_SIM_ENDS];    /* numbers of its own */
+  double speed;          /* of its ranks */
+  double rate;           /* at which it computes in this step */
+  int ends[LS_SIM_ENDS]; /* numbers of its own */
+  double unsynced;       /* seconds that it computed since its ranks last waited for each other */
   double load[LS_SIM_ENDS]; /* weight of what its ranks put on that end */
 } ls_sim_actor;
 
