@@ -229,6 +229,27 @@ void describe_waiting() {
   failed = true;
 }
 
+// Lets the threads of a warp go on that can: in the order of numbers once, or shuffled and until
+// all of them wait for other warps, so that one warp is as far ahead of the others as may be.
+bool run_warp(unsigned number, bool shuffled_order) {
+  bool ran = false, again = true;
+  std::vector<unsigned> lanes;
+  for (unsigned t = number * LANES; t < threads && t < (number + 1) * LANES; t++)
+    lanes.push_back(t);
+  while (again && !failed) {
+    again = false;
+    if (shuffled_order) shuffle_order(&lanes);
+    for (size_t i = 0; i < lanes.size() && !failed; i++) {
+      if (fibers[lanes[i]].is != READY) continue;
+      ran = again = true;
+      enter(&fibers[lanes[i]]);
+    }
+    again &= shuffled_order;
+  }
+  return ran;
+}
+
+// `order` is of warps.
 void run_block(std::vector<unsigned> *order, bool shuffled_order) {
   for (shared_block &each : shared_blocks) memset(each.data, POISON, each.bytes);
   if (dynamic_shared) memset(dynamic_shared, POISON, dynamic_storage.size());
@@ -242,12 +263,8 @@ void run_block(std::vector<unsigned> *order, bool shuffled_order) {
   while (gone < threads && !failed) {
     bool ran = false;
     if (shuffled_order) shuffle_order(order);
-    for (unsigned i = 0; i < threads && !failed; i++) {
-      fiber *f = &fibers[(*order)[i]];
-      if (f->is != READY) continue;
-      ran = true;
-      enter(f);
-    }
+    for (unsigned i = 0; i < order->size() && !failed; i++)
+      ran |= run_warp((*order)[i], shuffled_order);
     if (!ran && !failed) describe_waiting();
   }
 }
@@ -433,7 +450,7 @@ extern "C" const char *ls_shim_run(const ls_shim_launch *launch, uint64_t seed) 
   failed = false;
   if (prepare(launch)) return text;
   order_state = seed;
-  std::vector<unsigned> order(threads), blocks(grid.x * grid.y * grid.z);
+  std::vector<unsigned> order(warps.size()), blocks(grid.x * grid.y * grid.z);
   for (unsigned i = 0; i < order.size(); i++) order[i] = i;
   for (unsigned i = 0; i < blocks.size(); i++) blocks[i] = i;
   if (seed) shuffle_order(&blocks);
