@@ -140,7 +140,7 @@ static void sum_of_ranks(ls_dtype dtype, int ranks, int64_t count, bool largest,
   operand o = vector_of(SUMS, count);
   const size_t bytes = (size_t)count * ls_dtype_bytes(dtype);
   void *sources[LS_CUDA_MOST_RANKS];
-  float *wanted = bytes_of((size_t)count * sizeof *wanted);
+  double *wanted = bytes_of((size_t)count * sizeof *wanted);
   for (int64_t i = 0; i < count; i++) wanted[i] = largest ? -INFINITY : 0;
   for (int r = 0; r <= ranks; r++) { /* the last is the target */
     sources[r] = bytes_of(bytes);
@@ -150,8 +150,8 @@ static void sum_of_ranks(ls_dtype dtype, int ranks, int64_t count, bool largest,
     }
     const ls_view view = view_of(&o, dtype, sources[r]);
     for (int64_t i = 0; i < count && (r < ranks || accumulate); i++) {
-      const float value = (float)at(&view, i);
-      wanted[i] = largest ? fmaxf(wanted[i], value) : r == 0 ? value : wanted[i] + value;
+      const double value = at(&view, i), sum = r == 0 ? value : wanted[i] + value;
+      wanted[i] = largest ? fmax(wanted[i], value) : dtype == LS_F64 ? sum : (double)(float)sum;
     }
   }
   const ls_cuda_reduction reduction = {.target = sources[ranks],
@@ -168,16 +168,15 @@ static void sum_of_ranks(ls_dtype dtype, int ranks, int64_t count, bool largest,
   if (wrong) fail_msg("%s", wrong);
   const ls_view got = view_of(&o, dtype, sources[ranks]);
   for (int64_t i = 0; i < count; i++) {
-    float rounded = wanted[i];
+    double rounded = wanted[i];
     uint16_t half;
     if (dtype != LS_F64 && dtype != LS_F32) {
-      ls_convert(&half, dtype, &wanted[i], LS_F32, 1);
-      ls_convert(&rounded, LS_F32, &half, dtype, 1);
+      ls_convert(&half, dtype, &wanted[i], LS_F64, 1);
+      ls_convert(&rounded, LS_F64, &half, dtype, 1);
     }
-    const double beyond = dtype == LS_F64 ? 1e-5 : 0;
-    if (!(fabs(at(&got, i) - (double)rounded) <= beyond))
+    if (at(&got, i) != rounded)
       fail_msg("%s, %d ranks: element %lld is %g, not %g", ls_dtype_name(dtype), ranks,
-               (long long)i, at(&got, i), (double)rounded);
+               (long long)i, at(&got, i), rounded);
   }
   for (int r = 0; r <= ranks; r++) free(sources[r]);
   free(wanted);
