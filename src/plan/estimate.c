@@ -10,7 +10,8 @@
 
 /* What one layer and all else of a microbatch take on a rank, where nothing but tp cuts them. */
 typedef struct class_cost {
-  int tp, recompute;
+  int tp;
+  ls_op_set recompute;
   bool sequence_parallel;
   int64_t micro_batch;
   bool cannot;
@@ -82,22 +83,18 @@ static bool cost_layers(const estimate *of, const ls_layout *layout, int64_t mic
   return can;
 }
 
-static int recompute_place(const ls_layout *layout) {
-  return ls_plan_recompute_name(layout)[0];
-}
-
 static const class_cost *class_of(estimate *of, const ls_plan_candidate *candidate) {
   const ls_layout *layout = &candidate->layout;
   for (int c = 0; c < of->classes.count; c++) {
     const class_cost *each = &of->classes.items[c];
-    if (each->tp == layout->tp && each->recompute == recompute_place(layout) &&
-        each->micro_batch == candidate->micro_batch &&
-        each->sequence_parallel == layout->sequence_parallel)
+    if (each->tp == layout->tp && each->micro_batch == candidate->micro_batch &&
+        each->sequence_parallel == layout->sequence_parallel &&
+        ls_op_set_equal(&each->recompute, &layout->recompute))
       return each;
   }
   class_cost *made = LS_APPEND(of->arena, &of->classes);
   *made = (class_cost){.tp = layout->tp,
-                       .recompute = recompute_place(layout),
+                       .recompute = layout->recompute,
                        .sequence_parallel = layout->sequence_parallel,
                        .micro_batch = candidate->micro_batch};
   ls_layout alone = *layout;

@@ -27,7 +27,8 @@ static double score(const ls_plan_problem *problem, double seconds, int64_t byte
 }
 
 typedef struct search {
-  ls_arena *arena;
+  ls_arena *arena; /* of the plan */
+  ls_arena *scratch;
   const ls_plan_problem *problem;
   ls_plan *plan;
   ls_plan_memory *memory;
@@ -148,7 +149,7 @@ static double corrected(const search *self, const ls_plan_candidate *candidate) 
 /* Those that seem to fit, by score; with `any`, all by their bytes. */
 static ranked rank(const search *self, const ls_plan_candidates *candidates, bool any) {
   const ls_plan_problem *problem = self->problem;
-  ranked made = {LS_NEW_ARRAY(self->arena, scored, candidates->list.count + 1), 0};
+  ranked made = {LS_NEW_ARRAY(self->scratch, scored, candidates->list.count + 1), 0};
   for (int c = 0; c < candidates->list.count; c++) {
     const ls_plan_candidate *each = &candidates->list.items[c];
     const bool seems = !problem->limit || problem->all ||
@@ -189,13 +190,13 @@ static bool was_led(const ls_plan_candidates *led, const ls_layout *layout) {
  */
 static int compile_leaders(search *self, ls_plan_candidates *candidates, const ranked *order,
                            int most) {
-  ls_plan_candidates led = {.arena = self->arena};
+  ls_plan_candidates led = {.arena = self->scratch};
   int taken = 0;
   for (int c = 0; c < order->count && taken < most; c++) {
     ls_plan_candidate *each = &candidates->list.items[order->items[c].place];
     if (order->items[c].score > FAR_FROM_BEST * order->items[0].score) break;
     if (was_led(&led, &each->layout)) continue;
-    ls_plan_candidate *tried = LS_APPEND(self->arena, &led.list);
+    ls_plan_candidate *tried = LS_APPEND(self->scratch, &led.list);
     *tried = *each;
     tried->done = take_fitting(self, each);
     taken += tried->done;
@@ -262,7 +263,7 @@ static void sort_plan(const search *self) {
 /* Compiles what is next to the best few, until that leaves these the best. */
 static void climb(search *self) {
   const ls_plan *plan = self->plan;
-  ls_plan_candidates expanded = {.arena = self->arena};
+  ls_plan_candidates expanded = {.arena = self->scratch};
   for (int round = 0; round < MOST_CLIMBED; round++) {
     int next = 0;
     while (next < plan->rows.count && next < CLIMBED_FROM &&
@@ -270,8 +271,8 @@ static void climb(search *self) {
       next++;
     if (next == plan->rows.count || next == CLIMBED_FROM) return;
     const ls_plan_row from = plan->rows.items[next];
-    LS_APPEND(self->arena, &expanded.list)->layout = from.layout;
-    ls_plan_candidates near = {.arena = self->arena};
+    LS_APPEND(self->scratch, &expanded.list)->layout = from.layout;
+    ls_plan_candidates near = {.arena = self->scratch};
     ls_plan_neighbours(self->problem, &from, &near);
     for (int c = 0; c < near.list.count; c++) take(self, &near.list.items[c]);
     sort_plan(self);
@@ -306,19 +307,19 @@ static ls_status refuse(ls_arena *arena, const ls_plan_problem *problem, ls_erro
 
 /* Candidates with estimates; with `any`, those too that cannot fit. */
 static ls_plan_candidates *list(search *self, bool any) {
-  ls_plan_candidates *made = LS_NEW(self->arena, ls_plan_candidates);
-  made->arena = self->arena;
+  ls_plan_candidates *made = LS_NEW(self->scratch, ls_plan_candidates);
+  made->arena = self->scratch;
   if (!any && !self->problem->all)
     made->parameters = (double)ls_model_parameters(self->problem->training->model);
   ls_plan_enumerate(self->problem, made);
   self->plan->candidates = made->seen;
-  self->plan->classes = ls_plan_estimate(self->arena, self->problem, made);
+  self->plan->classes = ls_plan_estimate(self->scratch, self->problem, made);
   return made;
 }
 
 static ls_status look(search *self, ls_error *error) {
   ls_plan_candidates *candidates = list(self, false);
-  if (!candidates->seen) return refuse(self->arena, self->problem, error);
+  if (!candidates->seen) return refuse(self->scratch, self->problem, error);
   compile_best(self, candidates);
   if (!self->plan->rows.count) compile_smallest(self, list(self, true));
   sort_plan(self);
@@ -330,6 +331,9 @@ ls_status ls_plan_make(ls_arena *arena, const ls_plan_problem *problem, ls_plan 
                        ls_error *error) {
   *plan = LS_NEW(arena, ls_plan);
   search self = {.arena = arena, .problem = problem, .plan = *plan};
-  LS_TRY(ls_plan_memory_make(arena, problem, &self.memory, error));
-  return look(&self, error);
+  self.scratch = ls_arena_create();
+  ls_status status = ls_plan_memory_make(self.scratch, problem, &self.memory, error);
+  if (status == LS_OK) status = look(&self, error);
+  ls_arena_destroy(&self.scratch);
+  return status;
 }
