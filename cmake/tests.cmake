@@ -86,6 +86,18 @@ if(CMAKE_CXX_COMPILER)
     target_compile_options(lockstep_cuda_shim PRIVATE
       -fsanitize=${LS_SANITIZE} -fno-sanitize-recover=all)
   endif()
+  # The driver's stand-in runs them as well, cuBLASLt's multiplies on its streams.
+  target_sources(stand_in_libcuda_so_1 PRIVATE ${shim_sources} tests/support/stand_in/streams.c
+    src/base/dtype.c)
+  target_include_directories(stand_in_libcuda_so_1 PRIVATE include)
+  target_compile_options(stand_in_libcuda_so_1 PRIVATE -O2 -g
+    -Wno-unknown-pragmas $<$<COMPILE_LANGUAGE:CXX>:-fno-strict-aliasing>)
+  set_target_properties(stand_in_libcuda_so_1 PROPERTIES
+    CXX_STANDARD 17 CXX_STANDARD_REQUIRED ON)
+  foreach(major 12 13)
+    target_sources(stand_in_libcublasLt_so_${major} PRIVATE tests/support/stand_in/products.c)
+    target_compile_options(stand_in_libcublasLt_so_${major} PRIVATE -O3 -g)
+  endforeach()
 else()
   message(STATUS "C++: not found (CUDA kernels are not tested; g++ adds that)")
 endif()
@@ -94,7 +106,7 @@ foreach(source ${test_sources} ${tree_tests})
   get_filename_component(name ${source} NAME_WE)
   if(source MATCHES "\\.sh$")
     lockstep_test(${name} ${CMAKE_SOURCE_DIR}/${source} ${CMAKE_BINARY_DIR}/lockstep)
-  elseif(name MATCHES "^cuda_(kernels|attention|shim)_test$" AND NOT TARGET lockstep_cuda_shim)
+  elseif(name MATCHES "^cuda_(kernels|attention|shim|products)_test$" AND NOT TARGET lockstep_cuda_shim)
     continue()
   elseif(LS_CMOCKA_FOUND)
     lockstep_test_program(${name} ${source})
@@ -106,6 +118,12 @@ foreach(source ${test_sources} ${tree_tests})
     endif()
   endif()
 endforeach()
+
+# A program that opens NVIDIA's libraries finds the stand-ins.
+if(TEST cuda_products_test)
+  set_tests_properties(cuda_products_test PROPERTIES
+    ENVIRONMENT "LD_LIBRARY_PATH=${stand_in_folder};LS_STAND_IN=gpus=1")
+endif()
 
 # Each example runs as a test, without arguments, from the root of the tree.
 foreach(source ${example_sources})

@@ -175,8 +175,9 @@ static ls_status wait(const ls_device_queue *queue, ls_error *error) {
   return status;
 }
 
-static ls_status enter(const ls_device *device, ls_device_queue queues[LS_DEVICE_QUEUES],
-                       ls_error *error) {
+static ls_status enter(const ls_device *device, const ls_device_place *place,
+                       ls_device_queue queues[LS_DEVICE_QUEUES], ls_error *error) {
+  (void)place;
   for (int q = 0; q < LS_DEVICE_QUEUES; q++) queues[q] = (ls_device_queue){.facts = &device->facts};
   queues[LS_TIER_DEVICE].stream = calloc(1, sizeof(stream));
   if (queues[LS_TIER_DEVICE].stream) return LS_OK;

@@ -77,6 +77,8 @@ static void describe(const ls_session *session, const ls_dataset *dataset,
   const bool chooses = session->run->device.kind == LS_RUN_DEVICE_AUTO;
   const char *unused = chooses ? ls_gpus_unused(session->arena) : NULL;
   if (unused) fprintf(stderr, "%s\n", unused);
+  if (session->run->device.kind == LS_RUN_DEVICE_CUDA)
+    ls_warn("device.kind: cuda has never run on hardware, only on stand-ins; compare with cpu");
   fprintf(stderr, "%s: %.2f M parameters in %s on %d device%s (%s), %d thread%s each\n",
           session->run->model, (double)ls_model_parameters(&session->config) / 1e6,
           ls_dtype_name(layout->compute), session->devices, session->devices == 1 ? "" : "s",

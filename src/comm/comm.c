@@ -127,6 +127,12 @@ int ls_comm_rank(const ls_comm *comm) {
 int ls_comm_size(const ls_comm *comm) {
   return comm->world->size;
 }
+
+ls_device_place ls_comm_place(const ls_comm *comm) {
+  const int of_process = comm->rank - ls_world_first_here(comm->world),
+            place = comm->world->place[comm->rank];
+  return (ls_device_place){place < 0 ? of_process : place, of_process};
+}
 ls_comm *ls_group_comm(const ls_group *group) {
   return group->comm;
 }

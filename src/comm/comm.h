@@ -66,6 +66,7 @@ int ls_world_count_on_host(const ls_world *world); /* ranks of all processes of 
 ls_comm *ls_world_comm(ls_world *world, int rank);
 int ls_comm_rank(const ls_comm *comm);
 int ls_comm_size(const ls_comm *comm);
+ls_device_place ls_comm_place(const ls_comm *comm);
 
 /* Memory of a device that peers can read: reserved here, imported by the others of the host;
  * zeroed, 4096-aligned, owned by the comm until the world is destroyed. At most 8 a rank. LS_FAILED

@@ -4,11 +4,12 @@
 #include <string.h>
 
 #include "device/cpu/cpu.h"
+#include "device/cuda/cuda_device.h"
 
 /* Libraries and loops without a count of their own take as many threads as the calling one has. */
-static ls_status enter(const ls_device *device, ls_device_queue queues[LS_DEVICE_QUEUES],
-                       ls_error *error) {
-  (void)error;
+static ls_status enter(const ls_device *device, const ls_device_place *place,
+                       ls_device_queue queues[LS_DEVICE_QUEUES], ls_error *error) {
+  (void)place, (void)error;
   for (int q = 0; q < LS_DEVICE_QUEUES; q++) queues[q] = (ls_device_queue){.facts = &device->facts};
   omp_set_num_threads(device->facts.threads);
   return LS_OK;
@@ -38,12 +39,11 @@ static const ls_device_facts reference = {.name = "reference",
                                           .workspace = no_workspace,
                                           .workspace_source = "its kernels need none"};
 
+/* Kernels of the host, which are the device's own where it is one of the host. */
 static ls_status fill_kernels(ls_device *device, ls_kernel_table *table, ls_error *error) {
-  device->facts = *ls_cpu_facts();
-  if (strcmp(device->kind, "cpu") == 0) return ls_cpu_kernels(table, device->compute, error);
-  device->facts = reference;
-  if (strcmp(device->kind, "reference") != 0)
-    return ls_fail(error, LS_INPUT, "device.kind: found %s; expected cpu", device->kind);
+  device->host = *ls_cpu_facts();
+  if (strcmp(device->kind, "reference") != 0) return ls_cpu_kernels(table, device->compute, error);
+  device->host = reference;
   if (device->compute != LS_F32 && device->compute != LS_F64)
     return ls_fail(error, LS_INPUT, "dtype: the reference kernels compute in fp32 or fp64, not %s",
                    ls_dtype_name(device->compute));
@@ -59,10 +59,16 @@ ls_status ls_device_open(const ls_device_options *options, ls_device *device, ls
                         .enter = enter,
                         .leave = leave,
                         .wait = wait};
+  const bool cuda = strcmp(device->kind, "cuda") == 0;
+  if (!cuda && strcmp(device->kind, "cpu") != 0 && strcmp(device->kind, "reference") != 0)
+    return ls_fail(error, LS_INPUT, "device.kind: found %s; expected cpu or cuda", device->kind);
+  if (cuda) LS_TRY(ls_cuda_device_open(options, device, error));
   LS_TRY(fill_kernels(device, &device->kernels[LS_TIER_HOST], error));
-  device->facts.threads = options->threads > 0 ? options->threads : 1;
-  device->facts.exact = options->exact;
+  device->host.threads = options->threads > 0 ? options->threads : 1;
+  device->host.exact = options->exact;
+  if (cuda) return LS_OK;
   device->kernels[LS_TIER_DEVICE] = device->kernels[LS_TIER_HOST]; /* it is the host */
+  device->facts = device->host;
   return LS_OK;
 }
 

@@ -4,7 +4,7 @@
  *   LS_TRY(ls_device_open(&(ls_device_options){.compute = LS_BF16, .threads = 2}, &device, error));
  *   ... on the thread of a rank:
  *   ls_device_queue queues[LS_DEVICE_QUEUES];
- *   LS_TRY(device.enter(&device, queues, error));
+ *   LS_TRY(device.enter(&device, &(ls_device_place){0, 0}, queues, error));
  *   LS_TRY(device.memory->write(at, values, bytes, error));
  *   args.queue = &queues[LS_TIER_DEVICE];
  *   LS_TRY(device.kernels[LS_TIER_DEVICE].kernel[LS_OP_LINEAR](&args, error));
@@ -43,30 +43,37 @@ extern const ls_memory_calls ls_host_memory;
 /* Tiers that have kernels. */
 enum { LS_DEVICE_QUEUES = LS_TIER_HOST + 1 };
 
+/* A rank's number among those of its host, and among those of its process. */
+typedef struct ls_device_place {
+  int of_host, of_process;
+} ls_device_place;
+
 typedef struct ls_device ls_device;
 struct ls_device {
   const char *kind;
-  ls_device_facts facts;
+  ls_device_facts facts, host; /* of the device, and of the host that computes beside it */
   ls_dtype compute;
   const ls_memory_calls *memory;
   ls_kernel_table kernels[LS_DEVICE_QUEUES]; /* by tier: the host where an operand lies there */
   /* The calling thread works for the device from now on, through queues for the kernels of each
-   * tier, until it leaves them. The device stays where it is that long. */
-  ls_status (*enter)(const ls_device *device, ls_device_queue queues[LS_DEVICE_QUEUES],
-                     ls_error *error);
+   * tier, until it leaves them. The device stays where it is that long. The place says which of a
+   * host's devices it is; memory is reserved by threads that have entered one. */
+  ls_status (*enter)(const ls_device *device, const ls_device_place *place,
+                     ls_device_queue queues[LS_DEVICE_QUEUES], ls_error *error);
   void (*leave)(ls_device_queue queues[LS_DEVICE_QUEUES]);
   /* Until all that was put on the queue has ended; says what failed. */
   ls_status (*wait)(const ls_device_queue *queue, ls_error *error);
 };
 
 typedef struct ls_device_options {
-  const char *kind; /* "cpu" or "reference"; NULL: cpu, but reference for fp64, which only it has */
+  /* "cpu", "cuda" or "reference"; NULL: cpu, but reference for fp64, which only it has */
+  const char *kind;
   ls_dtype compute;
   int threads; /* 0: 1 */
   bool exact;
 } ls_device_options;
 
-/* LS_INPUT where the device does not compute in that type. */
+/* LS_INPUT where the device does not compute in that type, or is not here. */
 LS_CHECKED ls_status ls_device_open(const ls_device_options *options, ls_device *device,
                                     ls_error *error);
 

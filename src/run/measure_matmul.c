@@ -118,7 +118,7 @@ static ls_status measure_on(measuring *self, const ls_device_options *options, l
   ls_device device;
   ls_device_queue queues[LS_DEVICE_QUEUES];
   LS_TRY(ls_device_open(options, &device, error));
-  LS_TRY(device.enter(&device, queues, error));
+  LS_TRY(device.enter(&device, &(ls_device_place){0, 0}, queues, error));
   ls_status status = LS_OK;
   for (int s = 0; s < SHAPES && status == LS_OK; s++) {
     if (!is_taken(self, s)) continue;

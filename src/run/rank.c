@@ -159,7 +159,8 @@ static ls_status create_staging(ls_rank *rank, ls_error *error) {
 }
 
 static ls_status fill_rank(ls_rank *rank, const ls_rank_options *options, ls_error *error) {
-  LS_TRY(rank->device->enter(rank->device, rank->queues, error));
+  const ls_device_place place = ls_comm_place(rank->comm);
+  LS_TRY(rank->device->enter(rank->device, &place, rank->queues, error));
   rank->entered = true;
   for (int p = 0; p < options->program_count; p++)
     LS_TRY(ls_program_check_alignment(&rank->device->facts, options->programs[p], error));

@@ -58,20 +58,22 @@ static ls_status measure(const ls_session *session, ls_products *made, ls_error 
   args.workspace_bytes = ls_device_workspace(&device->facts, LS_OP_LINEAR, &args);
   const size_t bytes = 3 * matrix_bytes + args.workspace_bytes;
   int none;
-  char *memory = device->memory->reserve(bytes, false, &none);
-  if (!memory) return ls_fail(error, LS_FAILED, "out of memory for %zu bytes of products", bytes);
-  args.in[0].data = memory;
-  args.in[1].data = memory + matrix_bytes;
-  args.out[0].data = memory + 2 * matrix_bytes;
-  args.workspace = memory + 3 * matrix_bytes;
   ls_device_queue queues[LS_DEVICE_QUEUES];
-  ls_status status = device->enter(device, queues, error);
-  if (status == LS_OK) {
+  LS_TRY(device->enter(device, &(ls_device_place){0, 0}, queues, error));
+  char *memory = device->memory->reserve(bytes, false, &none);
+  ls_status status = LS_OK;
+  if (memory) {
     args.queue = &queues[LS_TIER_DEVICE];
+    args.in[0].data = memory;
+    args.in[1].data = memory + matrix_bytes;
+    args.out[0].data = memory + 2 * matrix_bytes;
+    args.workspace = memory + 3 * matrix_bytes;
     status = time_products(device, &args, made, error);
-    device->leave(queues);
+  } else {
+    status = ls_fail(error, LS_FAILED, "out of memory for %zu bytes of products", bytes);
   }
   device->memory->release(memory, bytes);
+  device->leave(queues);
   return status;
 }
 

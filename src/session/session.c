@@ -345,7 +345,16 @@ static int choose_threads(const ls_run_file *run, int ranks_sharing_cores) {
 static ls_status open_device(ls_session *session, const ls_device_facts *on, ls_error *error) {
   const ls_run_file *run = session->run;
   const bool exact = run->numerics == LS_RUN_EXACT;
-  session->layout = make_layout(session->run, on ? on : ls_device_facts_here());
+  ls_device_facts here = *ls_device_facts_here();
+  ls_device_options device = {.kind = run->device.kind == LS_RUN_DEVICE_CUDA ? "cuda" : NULL,
+                              .compute = LS_BF16,
+                              .threads = choose_threads(run, session->ranks_sharing_cores),
+                              .exact = exact};
+  if (!on && device.kind) { /* what a type is chosen by */
+    LS_TRY(ls_device_open(&device, &session->device, error));
+    here = session->device.facts;
+  }
+  session->layout = make_layout(session->run, on ? on : &here);
   if (on) {
     session->device = (ls_device){.kind = on->name, .compute = session->layout.compute};
     session->device.facts = *on;
@@ -354,9 +363,7 @@ static ls_status open_device(ls_session *session, const ls_device_facts *on, ls_
     session->on = &session->device.facts;
     return LS_OK;
   }
-  const ls_device_options device = {.compute = session->layout.compute,
-                                    .threads = choose_threads(run, session->ranks_sharing_cores),
-                                    .exact = exact};
+  device.compute = session->layout.compute;
   return ls_device_open(&device, &session->device, error);
 }
 

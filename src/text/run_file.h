@@ -35,7 +35,11 @@ typedef enum ls_run_dtype {
 } ls_run_dtype;
 typedef enum ls_run_grad_dtype { LS_RUN_GRAD_FP32, LS_RUN_GRAD_BF16 } ls_run_grad_dtype;
 typedef enum ls_run_numerics { LS_RUN_FAST, LS_RUN_EXACT } ls_run_numerics;
-typedef enum ls_run_device_kind { LS_RUN_DEVICE_AUTO, LS_RUN_DEVICE_CPU } ls_run_device_kind;
+typedef enum ls_run_device_kind {
+  LS_RUN_DEVICE_AUTO,
+  LS_RUN_DEVICE_CPU,
+  LS_RUN_DEVICE_CUDA
+} ls_run_device_kind;
 typedef enum ls_run_lr_schedule {
   LS_RUN_LR_CONSTANT,
   LS_RUN_LR_LINEAR,

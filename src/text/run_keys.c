@@ -127,9 +127,9 @@ const ls_run_key ls_run_keys[] = {
      .word_value = -1, .low = 0, .high = 0,
      .help = "auto: as the model's configuration says; 0: none"},
 
-    {"device.kind", LS_RUN_CHOICE, AT(device.kind), .default_text = "auto", .words = "auto cpu",
-     .later = "cuda", .effect = LS_RUN_LAYOUT,
-     .help = "what computes; auto: the CPU, and GPUs that stay unused are said"},
+    {"device.kind", LS_RUN_CHOICE, AT(device.kind), .default_text = "auto",
+     .words = "auto cpu cuda", .effect = LS_RUN_LAYOUT,
+     .help = "what computes; auto: the CPU; cuda has never run on hardware"},
     {"device.memory", LS_RUN_SIZE, AT(device.memory), .default_text = "auto", .word = "auto",
      .low = 1, .high = 0x1p53, .effect = LS_RUN_MEMORY,
      .help = "limit of each device, such as 2GiB"},

@@ -461,3 +461,9 @@ extern "C" const char *ls_shim_run(const ls_shim_launch *launch, uint64_t seed) 
   clear_state();
   return failed ? text : nullptr;
 }
+
+size_t ls_shim_argument_bytes(const char *name) {
+  const ls_shim_launch launch = {{name, nullptr}, {1, 1, 1}, 1, 0, nullptr, 0};
+  const entry *of = find_entry(&launch);
+  return of ? of->argument_bytes : 0;
+}

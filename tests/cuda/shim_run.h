@@ -32,6 +32,9 @@ typedef struct ls_shim_launch {
  * the kernel did wrong: static storage, until the next call. */
 const char *ls_shim_run(const ls_shim_launch *launch, uint64_t seed);
 
+/* Bytes of a kernel's arguments; 0: there is none of this name. */
+size_t ls_shim_argument_bytes(const char *name);
+
 #ifdef __cplusplus
 }
 #endif

@@ -190,6 +190,9 @@ enum { LS_DRIVER_VALUES(LS_VALUE) };
   X(CUresult, cuMemcpyDtoHAsync_v2, (void *to, CUdeviceptr from, size_t bytes, CUstream stream)) \
   X(CUresult, cuMemsetD8Async,                                                                   \
     (CUdeviceptr at, unsigned char value, size_t count, CUstream stream))                        \
+  X(CUresult, cuMemsetD2D8Async,                                                                 \
+    (CUdeviceptr at, size_t pitch, unsigned char value, size_t width, size_t height,             \
+     CUstream stream))                                                                           \
   X(CUresult, cuMemHostRegister_v2, (void *at, size_t bytes, unsigned flags))                    \
   X(CUresult, cuMemHostUnregister, (void *at))                                                   \
   X(CUresult, cuPointerGetAttribute, (void *value, CUenum attribute, CUdeviceptr at))            \

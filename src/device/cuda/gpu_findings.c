@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "device/cuda/kernels/cuda_modules.h"
+#include "text/number.h"
 
 static bool file_starts(ls_arena *arena, const char *path, const char *start) {
   char *text;
@@ -144,12 +146,17 @@ static void read_gpus(ls_gpu_report *report, int visible) {
 
 /* Kernels are embedded where nvcc was found as Lockstep was built. */
 static void find_kernels(ls_gpu_report *report) {
-#ifdef LS_HAVE_CUDA_KERNELS
-  ls_find(report->all, LS_VERDICT_OK, "kernels", NULL, "embedded in this build");
-#else
-  ls_find(report->all, LS_VERDICT_WARNING, "kernels", "build where nvcc 12.4 or newer is on PATH",
-          "none are embedded in this build");
-#endif
+  char size[LS_NUMBER_BYTES];
+  double bytes = 0;
+  int count = 0;
+  for (; ls_cuda_modules[count].name; count++) bytes += (double)*ls_cuda_modules[count].bytes;
+  ls_size_show(size, bytes);
+  if (count)
+    ls_find(report->all, LS_VERDICT_OK, "kernels", NULL, "%d modules in this build, %s", count,
+            size);
+  else
+    ls_find(report->all, LS_VERDICT_WARNING, "kernels", "build where nvcc 12.4 or newer is on PATH",
+            "none in this build");
 }
 
 /* What training does with them today, and how far these lines can be trusted. */

@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "support/stand_in/driver.h"
 #include "support/stand_in/stand_in.h"
 
 enum { MOST = 256, GRANULE = 2 << 20 };
@@ -34,7 +35,7 @@ typedef struct range {
   int accessible;
 } range;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static int started;
 static int visible[STAND_IN_GPUS], visible_count;
 static int contexts[STAND_IN_GPUS]; /* retained */
@@ -99,35 +100,37 @@ const char *ls_stand_in_left(void) {
   return counts[0] + counts[1] + counts[2] + counts[3] ? text : NULL;
 }
 
-/* Begins a call. */
-static CUresult enter(const char *call) {
+CUresult stand_in_driver_enter(const char *call) {
   if (!started && strcmp(call, "cuInit") != 0 && strcmp(call, "cuDriverGetVersion") != 0)
     return CUDA_ERROR_NOT_INITIALIZED;
   return stand_in_fails("fail", call) ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
 }
 
-#define ENTER()                               \
-  do {                                        \
-    const CUresult entered = enter(__func__); \
-    if (entered) return entered;              \
-  } while (0)
+bool stand_in_has_context(void) {
+  return current && contexts[current - 1];
+}
+
+bool stand_in_is_mapped(CUdeviceptr at, size_t bytes) {
+  bool found = false;
+  pthread_mutex_lock(&lock);
+  for (int m = 0; m < MOST && !found; m++) {
+    const size_t base = (size_t)mapped[m].at;
+    found = base && mapped[m].accessible && at >= base && at - base < mapped[m].bytes &&
+            bytes <= mapped[m].bytes - (at - base);
+  }
+  pthread_mutex_unlock(&lock);
+  return found;
+}
 
 /* Begins a call that wants a device. */
 #define ENTER_DEVICE(device)                                                         \
   do {                                                                               \
-    ENTER();                                                                         \
+    STAND_IN_ENTER();                                                                \
     if ((device) < 0 || (device) >= visible_count) return CUDA_ERROR_INVALID_DEVICE; \
   } while (0)
 
-/* Begins a call that wants a context. */
-#define ENTER_CONTEXT()                                                        \
-  do {                                                                         \
-    ENTER();                                                                   \
-    if (!current || !contexts[current - 1]) return CUDA_ERROR_INVALID_CONTEXT; \
-  } while (0)
-
 CUresult cuInit(unsigned flags) {
-  ENTER();
+  STAND_IN_ENTER();
   if (flags) return CUDA_ERROR_INVALID_VALUE;
   read_visible();
   started = 1;
@@ -135,7 +138,7 @@ CUresult cuInit(unsigned flags) {
 }
 
 CUresult cuDriverGetVersion(int *version) {
-  ENTER();
+  STAND_IN_ENTER();
   *version = (int)stand_in_number("driver", 13000);
   return CUDA_SUCCESS;
 }
@@ -156,7 +159,7 @@ CUresult cuGetErrorName(CUresult error, const char **text) {
 }
 
 CUresult cuDeviceGetCount(int *count) {
-  ENTER();
+  STAND_IN_ENTER();
   *count = visible_count;
   return CUDA_SUCCESS;
 }
@@ -233,7 +236,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
 }
 
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
-  const CUresult result = enter(__func__);
+  const CUresult result = stand_in_driver_enter(__func__);
   if (device < 0 || device >= visible_count) return CUDA_ERROR_INVALID_DEVICE;
   pthread_mutex_lock(&lock);
   const int held = contexts[device];
@@ -244,7 +247,7 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
 
 CUresult cuCtxSetCurrent(CUcontext context) {
   const size_t device = (size_t)context;
-  const CUresult result = enter(__func__);
+  const CUresult result = stand_in_driver_enter(__func__);
   if (result && device) return result;
   if (device && (device > (size_t)visible_count || !contexts[device - 1]))
     return CUDA_ERROR_INVALID_CONTEXT;
@@ -253,11 +256,20 @@ CUresult cuCtxSetCurrent(CUcontext context) {
 }
 
 CUresult cuMemGetInfo_v2(size_t *left, size_t *total) {
-  ENTER_CONTEXT();
+  STAND_IN_CONTEXT();
   *total = memory_of_each();
   *left = *total - ((size_t)stand_in_number("held", 0) << 30) - used[current - 1];
   return CUDA_SUCCESS;
 }
+
+static void unlock(pthread_mutex_t *const *held) {
+  pthread_mutex_unlock(*held);
+}
+
+/* The rest of the function has the lists of memory for itself. */
+#define LOCKED()                                                               \
+  __attribute__((cleanup(unlock))) pthread_mutex_t *const locked_here = &lock; \
+  pthread_mutex_lock(locked_here)
 
 static int is_proper(const CUmemAllocationProp *of) {
   return of->type == CU_MEM_ALLOCATION_TYPE_PINNED &&
@@ -267,7 +279,7 @@ static int is_proper(const CUmemAllocationProp *of) {
 
 CUresult cuMemGetAllocationGranularity(size_t *bytes, const CUmemAllocationProp *of,
                                        CUenum option) {
-  ENTER();
+  STAND_IN_ENTER();
   if (!is_proper(of) || option > CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)
     return CUDA_ERROR_INVALID_VALUE;
   *bytes = GRANULE;
@@ -298,7 +310,8 @@ static int touches(const range *ranges, CUdeviceptr at, size_t bytes) {
 
 CUresult cuMemAddressReserve(CUdeviceptr *at, size_t bytes, size_t alignment, CUdeviceptr wish,
                              unsigned long long flags) {
-  ENTER();
+  LOCKED();
+  STAND_IN_ENTER();
   (void)wish;
   if (!bytes || bytes % GRANULE || flags || (alignment & (alignment - 1)))
     return CUDA_ERROR_INVALID_VALUE;
@@ -310,7 +323,8 @@ CUresult cuMemAddressReserve(CUdeviceptr *at, size_t bytes, size_t alignment, CU
 }
 
 CUresult cuMemAddressFree(CUdeviceptr at, size_t bytes) {
-  const CUresult result = enter(__func__);
+  LOCKED();
+  const CUresult result = stand_in_driver_enter(__func__);
   const int r = find_range(reserved, at, bytes);
   if (r < 0 || touches(mapped, at, bytes)) return CUDA_ERROR_INVALID_VALUE;
   munmap(reserved[r].at, bytes);
@@ -320,7 +334,8 @@ CUresult cuMemAddressFree(CUdeviceptr at, size_t bytes) {
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
                      const CUmemAllocationProp *of, unsigned long long flags) {
-  ENTER();
+  LOCKED();
+  STAND_IN_ENTER();
   if (!is_proper(of) || !bytes || bytes % GRANULE || flags) return CUDA_ERROR_INVALID_VALUE;
   const size_t held = (size_t)stand_in_number("held", 0) << 30;
   if (used[of->location.id] + held + bytes > memory_of_each()) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -348,7 +363,8 @@ static void drop(allocation *of) {
 }
 
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
-  const CUresult result = enter(__func__);
+  LOCKED();
+  const CUresult result = stand_in_driver_enter(__func__);
   allocation *of = find_allocation(handle);
   if (!of) return CUDA_ERROR_INVALID_VALUE;
   of->references--;
@@ -358,7 +374,8 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
 
 CUresult cuMemMap(CUdeviceptr at, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
                   unsigned long long flags) {
-  ENTER();
+  LOCKED();
+  STAND_IN_ENTER();
   allocation *of = find_allocation(handle);
   if (!of || offset || flags || bytes != of->bytes || touches(mapped, at, bytes))
     return CUDA_ERROR_INVALID_VALUE;
@@ -374,7 +391,8 @@ CUresult cuMemMap(CUdeviceptr at, size_t bytes, size_t offset, CUmemGenericAlloc
 }
 
 CUresult cuMemSetAccess(CUdeviceptr at, size_t bytes, const CUmemAccessDesc *access, size_t count) {
-  ENTER();
+  LOCKED();
+  STAND_IN_ENTER();
   const int m = find_range(mapped, at, bytes);
   if (m < 0 || !count) return CUDA_ERROR_INVALID_VALUE;
   for (size_t c = 0; c < count; c++)
@@ -390,7 +408,8 @@ CUresult cuMemSetAccess(CUdeviceptr at, size_t bytes, const CUmemAccessDesc *acc
 }
 
 CUresult cuMemUnmap(CUdeviceptr at, size_t bytes) {
-  const CUresult result = enter(__func__);
+  LOCKED();
+  const CUresult result = stand_in_driver_enter(__func__);
   const int m = find_range(mapped, at, bytes);
   if (m < 0) return CUDA_ERROR_INVALID_VALUE;
   allocation *of = &allocations[mapped[m].allocation];
@@ -405,7 +424,8 @@ CUresult cuMemUnmap(CUdeviceptr at, size_t bytes) {
 
 CUresult cuMemExportToShareableHandle(void *shared, CUmemGenericAllocationHandle handle,
                                       CUenum type, unsigned long long flags) {
-  ENTER();
+  LOCKED();
+  STAND_IN_ENTER();
   const allocation *of = find_allocation(handle);
   if (!of || flags || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || !(of->types & type))
     return CUDA_ERROR_INVALID_VALUE;

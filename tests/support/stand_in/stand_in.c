@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int calls;
+static _Atomic int calls;
 static const char *failed;
 
 static const char *find(const char *key) {

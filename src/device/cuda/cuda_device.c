@@ -1,0 +1,228 @@
+/* The GPUs of this process: opened once, entered by rank threads. */
+#include "device/cuda/cuda_device.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/cuda/cuda_gpu.h"
+#include "device/cuda/kernels/cuda_modules.h"
+
+static struct {
+  pthread_mutex_t lock; /* of users, contexts and the opening */
+  bool open;
+  ls_arena *arena;
+  ls_cuda_libraries libraries;
+  ls_cuda_context gpus[LS_CUDA_MOST_GPUS];
+  int count;
+} process = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static _Thread_local ls_cuda_context *here;
+
+const ls_cuda_libraries *ls_cuda_opened(void) {
+  return &process.libraries;
+}
+
+ls_cuda_context *ls_cuda_here(void) {
+  return here;
+}
+
+int ls_cuda_gpu_count(void) {
+  return process.count;
+}
+
+ls_cuda_context *ls_cuda_gpu_at(int ordinal) {
+  return &process.gpus[ordinal];
+}
+
+ls_status ls_cuda_gpu_did(const ls_cuda_context *on, CUresult result, const char *call,
+                          ls_error *error) {
+  if (result == CUDA_SUCCESS) return LS_OK;
+  char text[96];
+  snprintf(text, sizeof text, "%s of GPU %d", call, on->gpu.ordinal);
+  return ls_cuda_did(&process.libraries, result, text, error);
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static ls_status read_gpus(ls_error *error) {
+  int count;
+  LS_TRY(ls_cuda_count(&process.libraries, &count, error));
+  if (!count)
+    return ls_fail(error, LS_INPUT,
+                   "device.kind: no GPU is visible; lockstep doctor says why, or take cpu");
+  process.count = count < LS_CUDA_MOST_GPUS ? count : LS_CUDA_MOST_GPUS;
+  for (int g = 0; g < process.count; g++) {
+    ls_cuda_gpu *gpu = &process.gpus[g].gpu;
+    LS_TRY(ls_cuda_gpu_read(&process.libraries, g, gpu, error));
+    if (gpu->architecture < 80)
+      return ls_fail(error, LS_INPUT,
+                     "GPU %d (%s) is sm_%d; expected sm_80 (Ampere) or newer: hide it with "
+                     "CUDA_VISIBLE_DEVICES",
+                     g, gpu->name, gpu->architecture);
+    if (!gpu->virtual_memory)
+      return ls_fail(error, LS_INPUT,
+                     "GPU %d (%s) has no virtual memory management, as under some virtual GPUs; "
+                     "expected a whole one",
+                     g, gpu->name);
+  }
+  return LS_OK;
+}
+
+static ls_status open_process(ls_error *error) {
+  if (process.open) return LS_OK;
+  if (!process.arena) process.arena = ls_arena_create();
+  process.libraries.places = ls_cuda_places_usual(process.arena);
+  LS_TRY(ls_cuda_open(&process.libraries, LS_CUDA_DRIVER, error));
+  LS_TRY(ls_cuda_open(&process.libraries, LS_CUDA_CUBLASLT, error));
+  LS_TRY(read_gpus(error));
+  process.open = true;
+  return LS_OK;
+}
+
+/* ---- entering -------------------------------------------------------------------------------- */
+
+/* Loads the kernels. A build without them has one module of nothing, which a driver refuses. */
+static ls_status load_modules(ls_cuda_context *on, ls_error *error) {
+  static const unsigned char nothing[1];
+  const bool none = !ls_cuda_modules[0].name;
+  int m = 0;
+  do {
+    LS_ASSERT(m < LS_CUDA_MOST_MODULES);
+    const void *code = none ? nothing : ls_cuda_modules[m].image;
+    const CUresult loaded = process.libraries.driver.cuLibraryLoadData(&on->modules[m], code, NULL,
+                                                                       NULL, 0, NULL, NULL, 0);
+    if (loaded && none)
+      return ls_fail(error, LS_INPUT,
+                     "device.kind: this build has no CUDA kernels, since no nvcc was found; build "
+                     "with CUDA 12.4 or newer, or take cpu");
+    LS_TRY(ls_cuda_gpu_did(on, loaded, "cuLibraryLoadData", error));
+    on->module_count++;
+  } while (!none && ls_cuda_modules[++m].name);
+  return LS_OK;
+}
+
+/* Makes what all ranks of a GPU share; the lock is held. */
+static ls_status enter_gpu(ls_cuda_context *on, ls_error *error) {
+  const ls_driver_calls *driver = &process.libraries.driver;
+  if (!on->users) {
+    LS_TRY(ls_cuda_gpu_did(on, driver->cuDevicePrimaryCtxRetain(&on->context, on->gpu.device),
+                           "cuDevicePrimaryCtxRetain", error));
+  }
+  on->users++;
+  LS_TRY(ls_cuda_gpu_did(on, driver->cuCtxSetCurrent(on->context), "cuCtxSetCurrent", error));
+  return on->module_count ? LS_OK : load_modules(on, error);
+}
+
+/* What the last rank of a GPU leaves goes. */
+static void leave_gpu(ls_cuda_context *on) {
+  const ls_driver_calls *driver = &process.libraries.driver;
+  pthread_mutex_lock(&process.lock);
+  if (!--on->users) {
+    while (on->module_count) (void)driver->cuLibraryUnload(on->modules[--on->module_count]);
+    (void)driver->cuDevicePrimaryCtxRelease_v2(on->gpu.device);
+  }
+  pthread_mutex_unlock(&process.lock);
+  (void)driver->cuCtxSetCurrent(NULL);
+  here = NULL;
+}
+
+static void close_stream(ls_cuda_stream *stream) {
+  if (!stream) return;
+  if (stream->compute) (void)process.libraries.driver.cuStreamDestroy_v2(stream->compute);
+  ls_cuda_products_destroy(&stream->products);
+  free(stream);
+}
+
+static ls_status open_stream(ls_cuda_context *on, ls_cuda_stream **stream, ls_error *error) {
+  enum { NON_BLOCKING = 1 };
+  ls_cuda_stream *made = *stream = calloc(1, sizeof *made);
+  if (!made) return ls_fail(error, LS_FAILED, "out of memory for a queue");
+  made->on = on;
+  LS_TRY(ls_cuda_gpu_did(
+      on, process.libraries.driver.cuStreamCreateWithPriority(&made->compute, NON_BLOCKING, 0),
+      "cuStreamCreateWithPriority", error));
+  return ls_cuda_products_create(&made->products, error);
+}
+
+/* The rank's number on the host says which; where a launcher shows each process its own GPUs, the
+ * number in the process does. */
+static ls_status choose_gpu(const ls_device_place *place, ls_cuda_context **on, ls_error *error) {
+  int ordinal = place->of_host;
+  if (ordinal >= process.count && getenv("CUDA_VISIBLE_DEVICES")) ordinal = place->of_process;
+  if (ordinal >= process.count)
+    return ls_fail(error, LS_INPUT,
+                   "rank %d of this host has no GPU of its own: %d %s visible; start as many ranks "
+                   "a host as it has GPUs",
+                   place->of_host, process.count, process.count == 1 ? "is" : "are");
+  *on = &process.gpus[ordinal];
+  return LS_OK;
+}
+
+static ls_status enter(const ls_device *device, const ls_device_place *place,
+                       ls_device_queue queues[LS_DEVICE_QUEUES], ls_error *error) {
+  ls_cuda_context *on = NULL;
+  ls_cuda_stream *stream = NULL;
+  LS_TRY(choose_gpu(place, &on, error));
+  queues[LS_TIER_DEVICE] = (ls_device_queue){.facts = &device->facts};
+  queues[LS_TIER_HOST] = (ls_device_queue){.facts = &device->host};
+  pthread_mutex_lock(&process.lock);
+  ls_status status = enter_gpu(on, error);
+  const bool entered = status == LS_OK || on->users;
+  pthread_mutex_unlock(&process.lock);
+  if (status == LS_OK) status = open_stream(on, &stream, error);
+  if (status != LS_OK) {
+    close_stream(stream);
+    if (entered) leave_gpu(on);
+    return status;
+  }
+  here = on;
+  queues[LS_TIER_DEVICE].stream = stream;
+  return LS_OK;
+}
+
+static void leave(ls_device_queue queues[LS_DEVICE_QUEUES]) {
+  ls_cuda_stream *stream = queues[LS_TIER_DEVICE].stream;
+  ls_cuda_context *on = stream->on;
+  close_stream(stream);
+  leave_gpu(on);
+}
+
+static ls_status wait(const ls_device_queue *queue, ls_error *error) {
+  const ls_cuda_stream *stream = queue->stream;
+  return ls_cuda_gpu_did(stream->on, process.libraries.driver.cuStreamSynchronize(stream->compute),
+                         "cuStreamSynchronize", error);
+}
+
+/* ---- the device ------------------------------------------------------------------------------ */
+
+ls_status ls_cuda_device_open(const ls_device_options *options, ls_device *device,
+                              ls_error *error) {
+  pthread_mutex_lock(&process.lock);
+  const ls_status status = open_process(error);
+  pthread_mutex_unlock(&process.lock);
+  LS_TRY(status);
+  if (options->compute == LS_F64)
+    return ls_fail(error, LS_INPUT, "dtype: GPUs compute in fp32, bf16 or fp16, not in fp64");
+  const ls_cuda_gpu *gpu = &process.gpus[0].gpu;
+  const ls_accelerator as = {.id = gpu->name,
+                             .name = gpu->name,
+                             .source = "its driver",
+                             .architecture = gpu->architecture,
+                             .memory_mib = gpu->memory_bytes >> 20,
+                             .processors = gpu->processors,
+                             .reported = true};
+  if (!ls_device_facts_of(&as, &device->facts))
+    return ls_fail(error, LS_INPUT, "GPU 0 (%s): no recipe is known for sm_%d; take cpu", gpu->name,
+                   gpu->architecture);
+  /* Transfers go through the host until engines of their own move them. */
+  device->facts.queues = &ls_queues_in_process;
+  device->facts.overlaps = false;
+  device->memory = &ls_cuda_memory;
+  device->enter = enter;
+  device->leave = leave;
+  device->wait = wait;
+  ls_cuda_fill_kernels(&device->kernels[LS_TIER_DEVICE]);
+  return LS_OK;
+}

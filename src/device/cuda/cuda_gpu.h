@@ -1,0 +1,63 @@
+/* The GPUs of this process, and what a rank's thread has of one. Private to device/cuda.
+ *
+ * A process opens the libraries once and keeps them. A GPU's context and module are there while a
+ * rank has entered it. */
+#ifndef LS_DEVICE_CUDA_CUDA_GPU_H
+#define LS_DEVICE_CUDA_CUDA_GPU_H
+
+#include "device/cuda/discover.h"
+#include "device/cuda/kernels/cuda_launch.h"
+#include "device/device.h"
+
+enum { LS_CUDA_MOST_GPUS = 16, LS_CUDA_MOST_MODULES = 32, LS_CUDA_KERNEL_SLOTS = 512 };
+
+typedef struct ls_cuda_context {
+  ls_cuda_gpu gpu;
+  int users; /* ranks that have entered it */
+  CUcontext context;
+  CUlibrary modules[LS_CUDA_MOST_MODULES]; /* of the embedded kernels */
+  int module_count;
+} ls_cuda_context;
+
+/* A kernel by its name, found once. */
+typedef struct ls_cuda_found {
+  char name[56];
+  CUfunction function;
+} ls_cuda_found;
+
+typedef struct ls_cuda_products ls_cuda_products;
+
+/* What the queue of a rank points to. */
+typedef struct ls_cuda_stream {
+  ls_cuda_context *on;
+  CUstream compute;
+  ls_cuda_products *products;
+  ls_cuda_found found[LS_CUDA_KERNEL_SLOTS]; /* by a hash of the name */
+} ls_cuda_stream;
+
+/* The libraries, open. */
+const ls_cuda_libraries *ls_cuda_opened(void);
+
+/* The GPU that the calling thread has entered; NULL: none. */
+ls_cuda_context *ls_cuda_here(void);
+
+/* The visible GPUs of this process. */
+int ls_cuda_gpu_count(void);
+ls_cuda_context *ls_cuda_gpu_at(int ordinal);
+
+/* As ls_cuda_did, of a call for this GPU. */
+LS_CHECKED ls_status ls_cuda_gpu_did(const ls_cuda_context *on, CUresult result, const char *call,
+                                     ls_error *error);
+
+/* Arenas by virtual memory, which other GPUs and processes can be given. */
+extern const ls_memory_calls ls_cuda_memory;
+
+/* The table whose kernels are launched on the queue's stream. */
+void ls_cuda_fill_kernels(ls_kernel_table *table);
+
+/* Products by cuBLASLt: what it needs is made once for each shape. */
+LS_CHECKED ls_status ls_cuda_products_create(ls_cuda_products **products, ls_error *error);
+void ls_cuda_products_destroy(ls_cuda_products **products);
+LS_CHECKED ls_status ls_cuda_multiply(ls_op_kind kind, const ls_kernel_args *args, ls_error *error);
+
+#endif

@@ -1,0 +1,215 @@
+/* Products by cuBLASLt. It has matrices by columns, so ours are its transposes: of y = x w^T it is
+ * given y^T = w x^T. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/cuda/cuda_gpu.h"
+
+/* Facts: cublasLt.h, cublas_api.h and library_types.h of CUDA 13.0. */
+enum {
+  CUBLAS_COMPUTE_FP32 = 68,
+  CUBLAS_TRANSPOSED = 1,
+  PRODUCT_TRANSPOSE_A = 3,
+  PRODUCT_TRANSPOSE_B = 4,
+  PREFERENCE_WORKSPACE = 1,
+};
+
+enum { MOST_SHAPES = 256 };
+
+/* What a product is to the library. */
+typedef struct shape {
+  int64_t rows, columns, depth; /* of the library's result, rows x columns */
+  int64_t stride_a, stride_b, stride_out;
+  size_t workspace;
+  bool transpose_a, transpose_b;
+  ls_dtype in, out;
+} shape;
+
+typedef struct prepared {
+  shape of;
+  cublasLtMatmulDesc_t product;
+  cublasLtMatrixLayout_t a, b, out;
+  cublasLtMatmulAlgo_t algo;
+} prepared;
+
+struct ls_cuda_products {
+  cublasLtHandle_t handle;
+  prepared *items[MOST_SHAPES];
+  int count;
+};
+
+static const ls_cublaslt_calls *library(void) {
+  return &ls_cuda_opened()->cublaslt;
+}
+
+static ls_status did(cublasStatus_t status, const char *call, ls_error *error) {
+  if (!status) return LS_OK;
+  return ls_fail(error, LS_FAILED, "%s: %s", call, library()->cublasLtGetStatusString(status));
+}
+
+ls_status ls_cuda_products_create(ls_cuda_products **products, ls_error *error) {
+  ls_cuda_products *made = *products = calloc(1, sizeof *made);
+  if (!made) return ls_fail(error, LS_FAILED, "out of memory for products");
+  return did(library()->cublasLtCreate(&made->handle), "cublasLtCreate", error);
+}
+
+static void destroy(prepared *of) {
+  if (of->a) (void)library()->cublasLtMatrixLayoutDestroy(of->a);
+  if (of->b) (void)library()->cublasLtMatrixLayoutDestroy(of->b);
+  if (of->out) (void)library()->cublasLtMatrixLayoutDestroy(of->out);
+  if (of->product) (void)library()->cublasLtMatmulDescDestroy(of->product);
+  free(of);
+}
+
+void ls_cuda_products_destroy(ls_cuda_products **products) {
+  if (!*products) return;
+  for (int i = 0; i < (*products)->count; i++) destroy((*products)->items[i]);
+  if ((*products)->handle) (void)library()->cublasLtDestroy((*products)->handle);
+  free(*products);
+  *products = NULL;
+}
+
+static cublasEnum type_of(ls_dtype dtype) {
+  return dtype == LS_BF16 ? 14 : dtype == LS_F16 ? 2 : 0; /* CUDA_R_16BF, _16F, _32F */
+}
+
+static int64_t smaller(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+
+/* y = x w^T, dx = dy w, dw = dy^T x. Depths go over padding, which is zero; rows that do not exist
+ * are never read. */
+static shape shape_of(ls_op_kind kind, const ls_kernel_args *args) {
+  const ls_view *in = args->in, *out = &args->out[0];
+  shape made;
+  memset(&made, 0, sizeof made); /* compared as bytes */
+  made.stride_out = out->dims[1];
+  made.in = in[0].dtype;
+  made.out = out->dtype;
+  made.workspace = args->workspace_bytes;
+  made.columns = out->valid[0];
+  switch (kind) {
+    case LS_OP_LINEAR:
+      made.rows = smaller(in[1].valid[0], out->dims[1]);
+      made.depth = smaller(in[0].dims[1], in[1].dims[1]);
+      made.transpose_a = true;
+      break;
+    case LS_OP_LINEAR_DX:
+      made.rows = smaller(in[1].dims[1], out->dims[1]);
+      made.depth = smaller(in[0].valid[1], in[1].valid[0]);
+      break;
+    default:
+      made.rows = smaller(in[1].dims[1], out->dims[1]);
+      made.depth = smaller(in[0].valid[0], in[1].valid[0]);
+      made.transpose_b = true;
+  }
+  made.stride_a = in[1].dims[1];
+  made.stride_b = in[0].dims[1];
+  return made;
+}
+
+static ls_status add_layout(bool transposed, int64_t rows, int64_t columns, int64_t stride,
+                            ls_dtype dtype, cublasLtMatrixLayout_t *layout, ls_error *error) {
+  return did(library()->cublasLtMatrixLayoutCreate(layout, type_of(dtype),
+                                                   (uint64_t)(transposed ? columns : rows),
+                                                   (uint64_t)(transposed ? rows : columns), stride),
+             "cublasLtMatrixLayoutCreate", error);
+}
+
+static ls_status describe(prepared *made, ls_error *error) {
+  const shape *of = &made->of;
+  const ls_cublaslt_calls *calls = library();
+  const int32_t transposed = CUBLAS_TRANSPOSED;
+  LS_TRY(did(calls->cublasLtMatmulDescCreate(&made->product, CUBLAS_COMPUTE_FP32, type_of(LS_F32)),
+             "cublasLtMatmulDescCreate", error));
+  if (of->transpose_a)
+    LS_TRY(did(calls->cublasLtMatmulDescSetAttribute(made->product, PRODUCT_TRANSPOSE_A,
+                                                     &transposed, sizeof transposed),
+               "cublasLtMatmulDescSetAttribute", error));
+  if (of->transpose_b)
+    LS_TRY(did(calls->cublasLtMatmulDescSetAttribute(made->product, PRODUCT_TRANSPOSE_B,
+                                                     &transposed, sizeof transposed),
+               "cublasLtMatmulDescSetAttribute", error));
+  LS_TRY(add_layout(of->transpose_a, of->rows, of->depth, of->stride_a, of->in, &made->a, error));
+  LS_TRY(
+      add_layout(of->transpose_b, of->depth, of->columns, of->stride_b, of->in, &made->b, error));
+  return add_layout(false, of->rows, of->columns, of->stride_out, of->out, &made->out, error);
+}
+
+/* The library's first choice of those that the workspace is enough for. */
+static ls_status choose(const ls_cuda_products *products, prepared *made, ls_error *error) {
+  const ls_cublaslt_calls *calls = library();
+  cublasLtMatmulPreference_t preference;
+  cublasLtMatmulHeuristicResult_t result = {.state = 0};
+  int count = 0;
+  LS_TRY(did(calls->cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate",
+             error));
+  const uint64_t bytes = made->of.workspace;
+  ls_status status = did(calls->cublasLtMatmulPreferenceSetAttribute(
+                             preference, PREFERENCE_WORKSPACE, &bytes, sizeof bytes),
+                         "cublasLtMatmulPreferenceSetAttribute", error);
+  if (status == LS_OK)
+    status = did(
+        calls->cublasLtMatmulAlgoGetHeuristic(products->handle, made->product, made->a, made->b,
+                                              made->out, made->out, preference, 1, &result, &count),
+        "cublasLtMatmulAlgoGetHeuristic", error);
+  (void)calls->cublasLtMatmulPreferenceDestroy(preference);
+  LS_TRY(status);
+  if (!count)
+    return ls_fail(error, LS_FAILED, "cuBLASLt has no product of %lld x %lld x %lld in %s",
+                   (long long)made->of.rows, (long long)made->of.columns, (long long)made->of.depth,
+                   ls_dtype_name(made->of.in));
+  made->algo = result.algo;
+  return LS_OK;
+}
+
+static ls_status prepare(ls_cuda_products *products, const shape *of, prepared **found,
+                         ls_error *error) {
+  for (int i = 0; i < products->count; i++)
+    if (memcmp(&products->items[i]->of, of, sizeof *of) == 0) {
+      *found = products->items[i];
+      return LS_OK;
+    }
+  if (products->count == MOST_SHAPES)
+    return ls_fail(error, LS_INTERNAL, "more than %d shapes of products", MOST_SHAPES);
+  prepared *made = calloc(1, sizeof *made);
+  if (!made) return ls_fail(error, LS_FAILED, "out of memory for a product");
+  made->of = *of;
+  ls_status status = describe(made, error);
+  if (status == LS_OK) status = choose(products, made, error);
+  if (status != LS_OK) {
+    destroy(made);
+    return status;
+  }
+  *found = products->items[products->count++] = made;
+  return LS_OK;
+}
+
+/* Columns of the result that no row of the weight makes are zero. */
+static ls_status clear_padding(const ls_cuda_stream *stream, const shape *of, const ls_view *out,
+                               ls_error *error) {
+  const size_t width = ls_dtype_bytes(out->dtype);
+  const int64_t first = of->depth ? of->rows : 0; /* a sum of nothing is zero */
+  if (first >= out->dims[1] || !of->columns) return LS_OK;
+  return ls_cuda_gpu_did(
+      stream->on,
+      ls_cuda_opened()->driver.cuMemsetD2D8Async(
+          (CUdeviceptr)(uintptr_t)out->data + (size_t)first * width, (size_t)out->dims[1] * width,
+          0, (size_t)(out->dims[1] - first) * width, (size_t)of->columns, stream->compute),
+      "cuMemsetD2D8Async", error);
+}
+
+ls_status ls_cuda_multiply(ls_op_kind kind, const ls_kernel_args *args, ls_error *error) {
+  const ls_cuda_stream *stream = args->queue->stream;
+  const shape of = shape_of(kind, args);
+  const float one = 1, kept = args->accumulate[0] ? 1 : 0;
+  prepared *made = NULL;
+  if (!args->accumulate[0]) LS_TRY(clear_padding(stream, &of, &args->out[0], error));
+  if (!of.rows || !of.columns || !of.depth) return LS_OK;
+  LS_TRY(prepare(stream->products, &of, &made, error));
+  const cublasStatus_t status = library()->cublasLtMatmul(
+      stream->products->handle, made->product, &one, args->in[1].data, made->a, args->in[0].data,
+      made->b, &kept, args->out[0].data, made->out, args->out[0].data, made->out, &made->algo,
+      args->workspace, args->workspace_bytes, stream->compute);
+  return did(status, "cublasLtMatmul", error);
+}

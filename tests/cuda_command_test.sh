@@ -1,0 +1,128 @@
+#!/bin/sh
+# Training on GPUs without one: the real host code and the real kernels on stand-ins of NVIDIA's
+# libraries (tests/support/stand_in). A run ends where the CPU's run of the same file ends; what
+# cannot be is refused in one line; every kind of call of the driver that fails ends the run.
+# $1: the lockstep program.
+set -u
+. "$(dirname "$0")/support/small_run.sh"
+plain=$lockstep
+stand_in=$(dirname "$lockstep")/tests/stand_in
+[ -e "$stand_in/libcuda.so.1" ] || { echo "skipped: the stand-ins are not built"; exit 77; }
+nm -D "$stand_in/libcuda.so.1" | grep -q cuLaunchKernelEx ||
+  { echo "skipped: no C++ compiler, so no stand-in runs kernels"; exit 77; }
+unset CUDA_HOME VIRTUAL_ENV CUDA_VISIBLE_DEVICES
+
+# The lockstep command where GPUs are: $settings says which.
+settings=gpus=4
+cat >gpu <<END
+#!/bin/sh
+LD_LIBRARY_PATH="$stand_in" LS_STAND_IN="\$(cat "$work/settings")" exec "$plain" "\$@"
+END
+chmod +x gpu
+on_gpu() { # STATUS words...
+  printf '%s' "$settings" >settings
+  lockstep=$work/gpu
+  run "$@"
+  lockstep=$plain
+}
+
+cat >llama.json <<'END'
+{"model_type": "llama", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 96,
+ "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
+ "max_position_embeddings": 32}
+END
+cat >gpt2.json <<'END'
+{"model_type": "gpt2", "vocab_size": 262, "n_embd": 48, "n_layer": 2, "n_head": 3,
+ "n_positions": 32, "resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0}
+END
+cat >gemma.json <<'END'
+{"model_type": "gemma2", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 96,
+ "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32,
+ "max_position_embeddings": 32, "sliding_window": 8, "query_pre_attn_scalar": 32,
+ "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
+END
+cat >run.yaml <<'END'
+data: {text: text.txt, tokenizer: bytes, seq_len: 16, validation: 0}
+train: {batch: 4, lr: 1e-3, steps: 4, warmup: 1}
+eval: {every: 0}
+checkpoint: {every: 0}
+END
+
+# same BAND: losses and norms of the gradient of both runs, step by step.
+same() {
+  paste cpu/metrics.jsonl gpu-run/metrics.jsonl | sed 's/[{},"]/ /g' | awk -v band="$1" '
+    { n = 0; delete seen
+      for (i = 1; i < NF; i++) if ($i == "loss" || $i == "grad_norm") seen[n++] = $(i + 2)
+      if (n != 4) next
+      steps++
+      for (k = 0; k < 2; k++) { d = seen[k] / seen[k + 2] - 1; if (d < 0) d = -d; if (d > worst) worst = d } }
+    END { printf "%d steps, worst %.1e\n", steps, worst; exit !(steps == 4 && worst <= band) }'
+}
+# both BAND words...: on the CPU and on GPUs.
+both() {
+  band=$1
+  shift
+  rm -rf cpu gpu-run
+  run 0 train run.yaml out=cpu "$@"
+  on_gpu 0 train run.yaml out=gpu-run device.kind=cuda "$@"
+  found=$(same "$band") || fail "$*: GPUs differ from the CPU: $found"
+  echo "$*: $found"
+}
+both 5e-6 model=llama.json dtype=fp32
+both 5e-6 model=llama.json dtype=fp32 mesh.dp_shard=2 zero=3 mesh.tp=2 recompute=full
+both 5e-6 model=llama.json dtype=fp32 mesh.pp=2 mesh.dp_replicate=2 schedule=zbh1 train.microbatches=2
+both 5e-6 model=llama.json dtype=fp32 mesh.dp_shard=2 zero=2 offload.optimizer=host
+both 5e-6 model=gpt2.json dtype=fp32 mesh.tp=3
+both 5e-6 model=gemma.json dtype=fp32 logits_rows=8
+both 2e-2 model=llama.json dtype=bf16 mesh.tp=2 mesh.pp=2 train.microbatches=2
+both 2e-2 model=llama.json dtype=fp16 mesh.dp_shard=3 zero=1 train.batch=6
+
+# A run may change its device where it goes on.
+rm -rf cpu gpu-run
+run 0 train run.yaml out=cpu model=llama.json dtype=fp32
+run 0 train run.yaml out=gpu-run model=llama.json dtype=fp32 train.steps=2
+on_gpu 0 train gpu-run train.steps=4 device.kind=cuda
+tail -n 1 cpu/metrics.jsonl | grep -o '"loss": *[0-9.]*' >one
+grep '"step": *4' gpu-run/metrics.jsonl | grep -o '"loss": *[0-9.]*' | tail -n 1 >other
+[ -s one ] && awk 'NR == FNR { a = $NF; next } { d = a / $NF - 1; exit !(d < 1e-4 && d > -1e-4) }' one other ||
+  fail "CPU, then GPU: $(cat one other)"
+
+# refused STATUS TEXT words...: in one line.
+refused() {
+  status=$1 text=$2
+  shift 2
+  rm -rf gpu-run
+  on_gpu "$status" train run.yaml out=gpu-run model=llama.json device.kind=cuda "$@"
+  says "$text"
+  [ "$(grep -c '^lockstep train:' log)" = 1 ] || fail "more than a line: $(cat log)"
+}
+settings=gpus=1
+refused 2 "has no GPU of its own" mesh.dp_shard=2
+refused 2 "GPUs compute in fp32, bf16 or fp16" dtype=fp64
+settings=gpus=0
+refused 2 "no GPU is visible"
+settings=gpus=1,cc=75
+refused 2 "expected sm_80"
+settings=gpus=1,vmm=none
+refused 2 "virtual memory"
+lockstep=$plain
+rm -rf gpu-run
+run 2 train run.yaml out=gpu-run model=llama.json device.kind=cuda
+says "NVIDIA driver"
+
+# Calls that fail, one in each run: the first ones all, then some of the steps'.
+for at in 1 2 3 4 5 6 7 8 9 10 12 14 16 18 20 22 24 26 28 30 35 40 45 50 60 70 80 100 150 300 700; do
+  rm -rf gpu-run code
+  settings=gpus=1,fail=$at
+  printf '%s' "$settings" >settings
+  code=0
+  timeout 60 ./gpu train run.yaml out=gpu-run model=llama.json device.kind=cuda dtype=fp32 >output 2>log || code=$?
+  case $code in
+    2 | 3) ;;
+    0) grep -q '"step": *4' gpu-run/metrics.jsonl || fail "call $at failed in silence" ;;
+    *) fail "call $at: exit status $code: $(tail -n 3 log)" ;;
+  esac
+  [ $code = 0 ] || grep -q '^lockstep train: ' log || fail "call $at: nothing is said: $(cat log)"
+  passed=$((passed + 1))
+done
+echo "$passed runs"

@@ -1,0 +1,40 @@
+/* What the files of the driver's stand-in share, and what the stand-ins of libraries that compute
+ * ask of it. */
+#ifndef LS_STAND_IN_DRIVER_H
+#define LS_STAND_IN_DRIVER_H
+
+#include <stdbool.h>
+
+#include "device/cuda/driver_calls.h"
+
+/* Begins a call: what it must answer at once, else CUDA_SUCCESS. */
+CUresult stand_in_driver_enter(const char *call);
+
+/* Whether the calling thread has a context that is there. */
+bool stand_in_has_context(void);
+
+/* Whether all of the bytes are mapped and accessible. */
+bool stand_in_is_mapped(CUdeviceptr at, size_t bytes);
+
+#define STAND_IN_ENTER()                                      \
+  do {                                                        \
+    const CUresult entered = stand_in_driver_enter(__func__); \
+    if (entered) return entered;                              \
+  } while (0)
+
+#define STAND_IN_CONTEXT()                                          \
+  do {                                                              \
+    STAND_IN_ENTER();                                               \
+    if (!stand_in_has_context()) return CUDA_ERROR_INVALID_CONTEXT; \
+  } while (0)
+
+/* Work of a stream, done when its turn comes. */
+typedef CUresult (*stand_in_work)(void *data);
+
+/* Puts work on a stream, with a copy of its data. */
+CUresult stand_in_enqueue(CUstream stream, stand_in_work run, const void *data, size_t bytes);
+
+void stand_in_reset_streams(void);
+int stand_in_streams_left(void);
+
+#endif

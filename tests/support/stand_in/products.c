@@ -1,0 +1,226 @@
+/* cuBLASLt's products, with its rules of layouts, in plain loops on the driver's stand-in. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/cuda/cublaslt_calls.h"
+#include "support/stand_in/driver.h"
+#include "support/stand_in/stand_in.h"
+
+enum { WRONG = 7, NOT_SUPPORTED = 15 }; /* CUBLAS_STATUS_INVALID_VALUE, _NOT_SUPPORTED */
+enum { BF16 = 14, FP16 = 2, FP32 = 0, COMPUTE_FP32 = 68 };
+
+struct cublasLtMatmulDescOpaque {
+  int transposed[2];
+};
+
+struct cublasLtMatrixLayoutOpaque {
+  cublasEnum type;
+  uint64_t rows, columns;
+  int64_t stride;
+};
+
+struct cublasLtMatmulPreferenceOpaque {
+  uint64_t workspace;
+};
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle) {
+  *handle = malloc(1);
+  return 0;
+}
+
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
+  free(handle);
+  return 0;
+}
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *product, cublasEnum compute,
+                                        cublasEnum scale) {
+  if (compute != COMPUTE_FP32 || scale != FP32) return NOT_SUPPORTED;
+  *product = calloc(1, sizeof **product);
+  return 0;
+}
+
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t product) {
+  free(product);
+  return 0;
+}
+
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t product, cublasEnum attribute,
+                                              const void *value, size_t bytes) {
+  int32_t set;
+  if (attribute < 3 || attribute > 4 || bytes != sizeof set) return WRONG;
+  memcpy(&set, value, sizeof set);
+  if (set != 0 && set != 1) return NOT_SUPPORTED;
+  product->transposed[attribute - 3] = set;
+  return 0;
+}
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *layout, cublasEnum type,
+                                          uint64_t rows, uint64_t columns, int64_t stride) {
+  if (!rows || !columns || stride < (int64_t)rows) return WRONG;
+  if (type != BF16 && type != FP16 && type != FP32) return NOT_SUPPORTED;
+  *layout = malloc(sizeof **layout);
+  **layout = (struct cublasLtMatrixLayoutOpaque){type, rows, columns, stride};
+  return 0;
+}
+
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
+  free(layout);
+  return 0;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *preference) {
+  *preference = calloc(1, sizeof **preference);
+  return 0;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
+  free(preference);
+  return 0;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+                                                    cublasEnum attribute, const void *value,
+                                                    size_t bytes) {
+  if (attribute != 1 || bytes != sizeof preference->workspace) return WRONG;
+  memcpy(&preference->workspace, value, bytes);
+  return 0;
+}
+
+typedef struct sides {
+  uint64_t rows, columns, depth;
+} sides;
+
+/* What is multiplied; rows of 0: the layouts do not fit each other. */
+static sides sides_of(cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a,
+                      cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
+                      cublasLtMatrixLayout_t d) {
+  const uint64_t rows = product->transposed[0] ? a->columns : a->rows;
+  const uint64_t depth = product->transposed[0] ? a->rows : a->columns;
+  const uint64_t columns = product->transposed[1] ? b->rows : b->columns;
+  const uint64_t other = product->transposed[1] ? b->columns : b->rows;
+  const int fits = depth == other && d->rows == rows && d->columns == columns &&
+                   memcmp(c, d, sizeof *c) == 0 && a->type == b->type &&
+                   (d->type == a->type || d->type == FP32);
+  return (sides){fits ? rows : 0, columns, depth};
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t product,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t preference, int most,
+                                              cublasLtMatmulHeuristicResult_t *results,
+                                              int *count) {
+  *count = 0;
+  if (!handle || most < 1 || !sides_of(product, a, b, c, d).rows) return WRONG;
+  memset(results, 0, sizeof *results);
+  results->workspaceSize = preference->workspace;
+  results->algo.data[0] = 1;
+  *count = 1;
+  return 0;
+}
+
+typedef struct multiplication {
+  sides of;
+  struct cublasLtMatrixLayoutOpaque a, b, d;
+  int transposed[2];
+  float alpha, beta;
+  const void *left, *right;
+  void *result;
+} multiplication;
+
+static float number_at(const void *data, cublasEnum type, int64_t at) {
+  if (type == FP32) return ((const float *)data)[at];
+  const uint16_t bits = ((const uint16_t *)data)[at];
+  if (type == FP16) {
+    _Float16 half;
+    memcpy(&half, &bits, sizeof half);
+    return (float)half;
+  }
+  const uint32_t wide = (uint32_t)bits << 16;
+  float value;
+  memcpy(&value, &wide, sizeof value);
+  return value;
+}
+
+static void put_number(void *data, cublasEnum type, int64_t at, float value) {
+  if (type == FP32) {
+    ((float *)data)[at] = value;
+  } else if (type == FP16) {
+    const _Float16 half = (_Float16)value;
+    memcpy((uint16_t *)data + at, &half, sizeof half);
+  } else {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    if ((bits & 0x7fffffff) > 0x7f800000)
+      bits |= 0x400000; /* stays no number */
+    else
+      bits += 0x7fff + (bits >> 16 & 1);
+    ((uint16_t *)data)[at] = (uint16_t)(bits >> 16);
+  }
+}
+
+static CUresult multiply(void *data) {
+  const multiplication *m = data;
+  const size_t depth = m->of.depth;
+  float *left = malloc(depth * sizeof *left * m->of.rows), *right = malloc(depth * sizeof *right);
+  for (uint64_t r = 0; r < m->of.rows; r++)
+    for (size_t k = 0; k < depth; k++)
+      left[r * depth + k] = number_at(m->left, m->a.type,
+                                      m->transposed[0] ? (int64_t)(r * (uint64_t)m->a.stride + k)
+                                                       : (int64_t)(k * (uint64_t)m->a.stride + r));
+  for (uint64_t c = 0; c < m->of.columns; c++) {
+    for (size_t k = 0; k < depth; k++)
+      right[k] = number_at(m->right, m->b.type,
+                           m->transposed[1] ? (int64_t)(k * (uint64_t)m->b.stride + c)
+                                            : (int64_t)(c * (uint64_t)m->b.stride + k));
+    for (uint64_t r = 0; r < m->of.rows; r++) {
+      float sums[8] = {0};
+      size_t k = 0;
+      for (; k + 8 <= depth; k += 8)
+        for (int i = 0; i < 8; i++)
+          sums[i] += left[r * depth + k + (size_t)i] * right[k + (size_t)i];
+      float sum = 0;
+      for (; k < depth; k++) sum += left[r * depth + k] * right[k];
+      for (int i = 0; i < 8; i++) sum += sums[i];
+      const int64_t at = (int64_t)(c * (uint64_t)m->d.stride + r);
+      const float before = m->beta ? m->beta * number_at(m->result, m->d.type, at) : 0;
+      put_number(m->result, m->d.type, at, m->alpha * sum + before);
+    }
+  }
+  free(left);
+  free(right);
+  return CUDA_SUCCESS;
+}
+
+static bool is_aligned(const void *at) {
+  return at && (size_t)at % 16 == 0;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t product,
+                              const void *alpha, const void *a, cublasLtMatrixLayout_t a_layout,
+                              const void *b, cublasLtMatrixLayout_t b_layout, const void *beta,
+                              const void *c, cublasLtMatrixLayout_t c_layout, void *d,
+                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t *algo,
+                              void *workspace, size_t bytes, CUstream stream) {
+  CUresult (*enqueue)(CUstream, stand_in_work, const void *, size_t) =
+      (CUresult(*)(CUstream, stand_in_work, const void *, size_t))dlsym(
+          dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), "stand_in_enqueue");
+  const sides of = sides_of(product, a_layout, b_layout, c_layout, d_layout);
+  if (!handle || !enqueue || !of.rows || c != d || !algo || !algo->data[0] || !is_aligned(a) ||
+      !is_aligned(b) || !is_aligned(d) || (bytes && (size_t)workspace % 256))
+    return WRONG;
+  multiplication made = {.of = of,
+                         .a = *a_layout,
+                         .b = *b_layout,
+                         .d = *d_layout,
+                         .transposed = {product->transposed[0], product->transposed[1]},
+                         .left = a,
+                         .right = b,
+                         .result = d};
+  memcpy(&made.alpha, alpha, sizeof made.alpha);
+  memcpy(&made.beta, beta, sizeof made.beta);
+  return enqueue(stream, multiply, &made, sizeof made) ? NOT_SUPPORTED : 0;
+}
