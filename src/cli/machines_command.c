@@ -132,6 +132,7 @@ static void print_accelerator(const ls_catalog *catalog, const ls_accelerator *a
   for (int f = 0; f < LS_CATALOG_FORMAT_COUNT; f++)
     print_line(ls_arena_printf(arena, "%s, TFLOP/s", ls_catalog_format_name(f)),
                figure(arena, a->flops_per_s[f], 1e12), NULL);
+  print_line("bf16 reached, TFLOP/s", figure(arena, a->reached_per_s, 1e12), a->reached_source);
   print_line("processors", figure(arena, (double)a->processors, 1), NULL);
   print_line("second-level cache, MiB", figure(arena, a->l2_bytes, 1048576), NULL);
   print_line("watts", figure(arena, a->watts, 1), NULL);
@@ -187,6 +188,7 @@ static json_t *accelerator_json(const ls_catalog *catalog, const ls_accelerator 
   for (int f = 0; f < LS_CATALOG_FORMAT_COUNT; f++)
     set_number(flops, ls_catalog_format_name(f), a->flops_per_s[f]);
   json_object_set_new(row, "flops_per_s", flops);
+  set_number(row, "reached_per_s", a->reached_per_s);
   set_text(row, "peer_link", a->peer);
   set_number(row, "peer_bytes_per_s", peer_rate(catalog, a));
   set_text(row, "network", a->network);

@@ -53,20 +53,21 @@ typedef struct ls_accelerator {
   int64_t processors; /* streaming multiprocessors or compute units */
   double l2_bytes;
   double flops_per_s[LS_CATALOG_FORMAT_COUNT]; /* dense, sums in fp32 */
-  const char *host_link;                       /* id of the link to its host */
-  double host_bytes_per_s;                     /* each way, where it is another than the link's */
-  const char *peer;                            /* id of the link to other devices of its host */
-  double peer_bytes_per_s;                     /* where it is another than the link's */
-  int64_t peer_devices;                        /* that the link joins; 0: all of a host */
-  const char *peer_beyond;                     /* id of the link to others of the host */
-  bool peer_access;                            /* devices of a host read each other's memory */
-  int64_t host_devices;                        /* of a host, where nobody says otherwise */
-  const char *network;                         /* id of the link between such hosts */
-  int64_t host_nics;                           /* of such a host; 0: as many as the link has */
+  double reached_per_s;    /* of products in bf16, the best that was measured; 0: nobody did */
+  const char *host_link;   /* id of the link to its host */
+  double host_bytes_per_s; /* each way, where it is another than the link's */
+  const char *peer;        /* id of the link to other devices of its host */
+  double peer_bytes_per_s; /* where it is another than the link's */
+  int64_t peer_devices;    /* that the link joins; 0: all of a host */
+  const char *peer_beyond; /* id of the link to others of the host */
+  bool peer_access;        /* devices of a host read each other's memory */
+  int64_t host_devices;    /* of a host, where nobody says otherwise */
+  const char *network;     /* id of the link between such hosts */
+  int64_t host_nics;       /* of such a host; 0: as many as the link has */
   double host_memory_bytes;
   double watts, buy; /* buy: USD for one */
   LS_LIST(ls_price) prices;
-  const char *price_source, *source, *confidence, *notes;
+  const char *price_source, *source, *reached_source, *confidence, *notes;
 } ls_accelerator;
 
 typedef struct ls_catalog {

@@ -30,8 +30,10 @@ static void test_rows(void **state) {
                 (a->memory_bytes_per_s > 1e11 && a->memory_bytes_per_s < 3e13));
     assert_true(a->flops_per_s[LS_CATALOG_BF16] < 2e16);
     assert_true(!a->prices.count || a->price_source);
+    const double reached = a->reached_per_s / a->flops_per_s[LS_CATALOG_BF16];
+    assert_true(!a->reached_per_s || (a->reached_source && reached > 0.4 && reached < 1.2));
   }
-  assert_int_equal(rates, 70);
+  assert_int_equal(rates, 71);
   assert_int_equal(prices, 50);
   for (int i = 0; i < catalog->links.count; i++) {
     const ls_link *l = catalog->links.items[i];
