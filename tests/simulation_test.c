@@ -131,6 +131,37 @@ static double seconds_of(ls_arena *arena, const ls_program *const *programs,
   return simulation->seconds;
 }
 
+/* Two gathers begin at once, over other axes; the second is shorter. In one queue it comes after
+ * the first; in a queue of its own it is waited for no longer than it takes. */
+static void groups_may_have_queues_of_their_own(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  ls_program *program = overlapping(arena, 2000, 1000);
+  const int sizes[LS_MESH_ROWS] = {1, 1, 2, 2, 1};
+  program->mesh = ls_mesh_make(sizes);
+  ls_instruction *list = program->instructions.items;
+  list[1] = list[2] = list[0];
+  list[3] = list[0];
+  for (int i = 1; i < 3; i++) list[i].axes = 1u << LS_AXIS_TP_KV;
+  list[1].phase = LS_BEGIN;
+  list[2].phase = list[3].phase = LS_END;
+  list[1].count = 1000;
+  list[1].in[0] = list[2].in[0] = HERE;
+  list[1].out[0] = list[2].out[0] = THERE;
+  /* 4000 bytes between hosts in 4 s, 2000 within one in half a second. */
+  ls_performance performance = {
+      .network_per_s = 1000, .peer_per_s = 4000, .per_host = 2, .peer_devices = 2};
+  const ls_program *const programs[] = {program};
+  for (int own = 0; own < 2; own++) {
+    performance.groups_apart = own;
+    ls_simulation *simulation;
+    ls_error error = {0};
+    assert_int_equal(ls_simulate(arena, programs, &performance, NULL, &simulation, &error), LS_OK);
+    assert_true(fabs(simulation->seconds - (own ? 4 : 4.5)) < 1e-9);
+  }
+  ls_arena_destroy(&arena);
+}
+
 /* A gather of 8000 bytes over two ranks sends 4000; a copy of 1000 numbers moves 8000 bytes. */
 static void overlap_is_what_can_be_counted(void **state) {
   (void)state;
@@ -316,6 +347,7 @@ int main(int count, char **words) {
          (unsigned long long)seed);
   const struct CMUnitTest tests[] = {cmocka_unit_test(schedules_take_what_their_lists_say),
                                      cmocka_unit_test(overlap_is_what_can_be_counted),
+                                     cmocka_unit_test(groups_may_have_queues_of_their_own),
                                      cmocka_unit_test(sums_over_all_ranks_wait_for_all),
                                      cmocka_unit_test(transfers_share_a_link),
                                      cmocka_unit_test(cores_and_launches_hold_computing_up),

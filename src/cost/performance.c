@@ -6,7 +6,8 @@
 
 /* What the best kernels reach of an accelerator's data sheet. Products: the largest matrix product
  * that was found by a search over shapes, in bf16 (stas00/ml-engineering, MAMF, 2026-08-22: A100
- * 271 of 312, H100 794 of 989, B200 1745 of 2250 TFLOP/s); of others the middle of these.
+ * 271 of 312, H100 794 of 989, B200 1745 of 2250 TFLOP/s), where the catalog has none of the
+ * accelerator itself; of others the middle of these.
  * Attention: of a causal one's counted flops, forward and backward together (FlashAttention-2 on
  * A100 180 TFLOP/s at 8,192 tokens, Azure's AI benchmarking guide; FlashAttention-3, Shah et al.
  * 2024, on H100 550 to 650). */
@@ -37,6 +38,9 @@ static const reached by_architecture[] = {
  * 48 of 50 over four EDR NICs (nccl-tests#29). */
 #define LINK_REACHED 0.88
 #define NETWORK_REACHED 0.92
+#define NETWORK_LATENCY_S                                                                      \
+  2.7e-6                       /* of a small message between hosts, where the catalog has none \
+                                */
 #define HOST_LINK_REACHED 0.82 /* 51 of 63 GB/s pinned, gen 5; 26 of 31.5, gen 4 (Azure) */
 
 static const reached *reached_by(int architecture) {
@@ -81,7 +85,8 @@ static ls_status set_links(const ls_cluster *cluster, ls_performance *made, ls_e
     made->network_per_s = cluster->network->bytes_per_s * NETWORK_REACHED * cluster->nics /
                           cluster->per_host / cluster->oversubscription;
     made->nic_devices = cluster->nics > 0 ? cluster->per_host / cluster->nics : 1;
-    made->network_latency_s = cluster->network->latency_s > 0 ? cluster->network->latency_s : 5e-6;
+    made->network_latency_s =
+        cluster->network->latency_s > 0 ? cluster->network->latency_s : NETWORK_LATENCY_S;
   }
   if (cluster->per_host > 1 && !(made->peer_per_s > 0))
     return ls_fail(error, LS_INPUT,
@@ -98,26 +103,29 @@ static double peer_interference(const ls_accelerator *of) {
 ls_status ls_performance_of(const ls_device_facts *facts, const ls_cluster *cluster,
                             ls_performance *made, ls_error *error) {
   const ls_accelerator *of = cluster->accelerator;
-  const reached *share = reached_by(facts->architecture);
+  reached share = *reached_by(facts->architecture);
+  if (of->reached_per_s > 0 && of->flops_per_s[LS_CATALOG_BF16] > 0)
+    share.product = of->reached_per_s / of->flops_per_s[LS_CATALOG_BF16];
   *made = (ls_performance){
       .name = of->id,
       .bytes_per_s = of->memory_bytes_per_s * MEMORY_REACHED,
-      .attention_share = share->attention / share->product,
+      .attention_share = share.attention / share.product,
       .kernel_s = KERNEL_S,
       .launch_s = LAUNCH_S,
       .processors = (int)of->processors,
       .interference =
           {[LS_LINK_PEER] = peer_interference(of), [LS_LINK_NETWORK] = NETWORK_INTERFERENCE},
       .queues = facts->queues,
+      .protocols = true,
       .host_flops_per_s = 100e9,
       .host_bytes_per_s = 50e9};
   const double *flops = of->flops_per_s;
   const double half = flops[LS_CATALOG_BF16] > 0 ? flops[LS_CATALOG_BF16] : 0;
-  made->flops_per_s[LS_BF16] = half * share->product;
+  made->flops_per_s[LS_BF16] = half * share.product;
   made->flops_per_s[LS_F16] =
-      (flops[LS_CATALOG_FP16] > 0 ? flops[LS_CATALOG_FP16] : half) * share->product;
-  made->flops_per_s[LS_F32] = flops[LS_CATALOG_FP32] * share->product;
-  made->flops_per_s[LS_F64] = flops[LS_CATALOG_FP32] * share->product / 2;
+      (flops[LS_CATALOG_FP16] > 0 ? flops[LS_CATALOG_FP16] : half) * share.product;
+  made->flops_per_s[LS_F32] = flops[LS_CATALOG_FP32] * share.product;
+  made->flops_per_s[LS_F64] = flops[LS_CATALOG_FP32] * share.product / 2;
   if (!(half > 0) || !(of->memory_bytes_per_s > 0))
     return ls_fail(error, LS_INPUT,
                    "%s: the catalog lacks %s; give it in ~/.config/lockstep/machines.yaml", of->id,
@@ -255,27 +263,67 @@ static bool transfer_here(const ls_performance *performance, ls_collective colle
   return time->latency_s >= 0;
 }
 
+/* NCCL's protocols, as its own model of them says (src/graph/tuning.cc, 2026-06-11). In seconds:
+ * of a beginning, with the host's; of a step over NVLink, and between hosts in a ring and in a
+ * tree. `share` is of a link's rate: LL sends a flag with each 4 bytes, LL128 with each 120. */
+static const struct {
+  double share, begin, within, across, across_tree;
+} protocols[] = {
+    {0.50, 6.6e-6, 0.6e-6, 2.7e-6, 5e-6},
+    {0.92, 14e-6, 1.9e-6, 4e-6, 8.5e-6},
+    {1.00, 8.4e-6, 3.4e-6, 14e-6, 14e-6},
+};
+#define TREE_SHARE 0.92 /* of a ring's rate (the same) */
+
+/* Seconds of steps until the first byte is everywhere, in a ring and in a tree over hosts, along
+ * which only sums go. A link that is slower than NCCL's adds what it takes longer. */
+static void latencies_of(const ls_performance *performance, ls_collective collective,
+                         const ls_group_shape *group, int protocol, double *ring, double *tree) {
+  const int hosts = (group->ranks + group->per_host - 1) / group->per_host;
+  const bool sums = collective == LS_ALL_REDUCE || collective == LS_SUM_NUMBERS;
+  const double turns = sums ? 2 : 1;
+  const double within =
+      protocols[protocol].within + fmax(0, performance->peer_latency_s - protocols[0].within);
+  const double slower = fmax(0, performance->network_latency_s - protocols[0].across);
+  const double across = protocols[protocol].across + slower;
+  const int between = hosts > 1 ? hosts : 0;
+  *ring = turns * ((group->ranks - 1 > between ? group->ranks - 1 - between : 0) * within +
+                   (between ? fmin(between, group->ranks - 1) : 0) * across);
+  if (collective == LS_PERMUTE) *ring = hosts > 1 ? across : within;
+  *tree = turns * ((group->per_host - 1) * within +
+                   ceil(log2(hosts)) * (protocols[protocol].across_tree + slower));
+  if (!sums || hosts < 2) *tree = INFINITY;
+}
+
 ls_transfer_time ls_collective_time(const ls_performance *performance, ls_collective collective,
                                     double whole, const ls_group_shape *group) {
   if (group->ranks < 2) return (ls_transfer_time){0};
-  ls_transfer_time time = {0};
-  if (performance->here && transfer_here(performance, collective, whole, group, &time)) return time;
-  const double rate = ring_rate(performance, group, &time.link);
+  ls_transfer_time best = {0}, time = {0};
+  if (performance->here && transfer_here(performance, collective, whole, group, &best)) return best;
+  const double rate = ring_rate(performance, group, &best.link);
   const double sent = ls_collective_bytes(collective, whole, group->ranks);
-  const int hosts = (group->ranks + group->per_host - 1) / group->per_host;
-  const double turns = collective == LS_ALL_REDUCE || collective == LS_SUM_NUMBERS ? 2 : 1;
-  const double across = hosts > 1 ? performance->network_latency_s : 0;
-  const double hop = hosts > 1 ? across : performance->peer_latency_s;
-  const double ring =
-      collective == LS_PERMUTE
-          ? hop
-          : turns * ((group->ranks - hosts) * performance->peer_latency_s + hosts * across);
-  const double tree = turns * ((group->per_host - 1) * performance->peer_latency_s +
-                               ceil(log2(hosts > 1 ? hosts : 1)) * across) +
-                      hop;
-  time.seconds = rate > 0 ? sent / rate : 0;
-  time.latency_s = performance->launch_s + (ring < tree ? ring : tree);
-  return time;
+  const double alone = rate > 0 ? sent / rate : 0;
+  if (!performance->protocols) {
+    const double turns = collective == LS_ALL_REDUCE || collective == LS_SUM_NUMBERS ? 2 : 1;
+    const int hosts = (group->ranks + group->per_host - 1) / group->per_host;
+    best.seconds = alone;
+    best.latency_s =
+        performance->launch_s + turns * ((group->ranks - hosts) * performance->peer_latency_s +
+                                         (hosts > 1 ? hosts * performance->network_latency_s : 0));
+    return best;
+  }
+  for (size_t p = 0; p < sizeof protocols / sizeof *protocols; p++) {
+    double ring, tree;
+    latencies_of(performance, collective, group, (int)p, &ring, &tree);
+    for (int t = 0; t < 2; t++) {
+      time.latency_s = protocols[p].begin + (t ? tree : ring);
+      time.seconds = alone / protocols[p].share / (t ? TREE_SHARE : 1);
+      if ((p || t) && time.latency_s + time.seconds >= best.latency_s + best.seconds) continue;
+      best.latency_s = time.latency_s;
+      best.seconds = time.seconds;
+    }
+  }
+  return best;
 }
 
 static ls_transfer_time move_time(const ls_performance *performance, const ls_program *program,
@@ -335,7 +383,13 @@ ls_transfer_time ls_instruction_transfer(const ls_performance *performance,
   const ls_axes axes =
       instruction->collective == LS_SUM_NUMBERS ? ls_mesh_all(&program->mesh) : instruction->axes;
   const ls_group_shape group = ls_group_shape_of(&program->mesh, rank, axes, performance->per_host);
-  return ls_collective_time(performance, instruction->collective, whole, &group);
+  const bool data = !(axes & ~ls_mesh_data(&program->mesh));
+  const double pieces = data && performance->traits.pieces ? performance->traits.pieces : 1;
+  ls_transfer_time time =
+      ls_collective_time(performance, instruction->collective, whole / pieces, &group);
+  time.latency_s *= pieces;
+  time.seconds *= pieces;
+  return time;
 }
 
 double ls_instruction_seconds(const ls_performance *performance, const ls_program *program,

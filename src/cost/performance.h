@@ -32,9 +32,11 @@ typedef struct ls_kernel_traits {
   double elementwise; /* bytes of ops that are neither product nor attention, times; 0: 1 */
   /* Of attention that keeps its scores: bytes moved for one score, forward and backward. */
   double score_bytes[2];
-  double narrow;     /* rate of the layers' products over flops_per_s, in fp8 or fp4; 0: 1 */
-  double cast_bytes; /* moved for each element that such a product reads, to make it narrow */
-  int64_t wide;      /* columns of products that stay wide: the vocabulary */
+  int score_kernels[2]; /* that it is made of; 0: 1 */
+  double narrow;        /* rate of the layers' products over flops_per_s, in fp8 or fp4; 0: 1 */
+  double cast_bytes;    /* moved for each element that such a product reads, to make it narrow */
+  int64_t wide;         /* columns of products that stay wide: the vocabulary */
+  int pieces; /* collectives in which a unit is gathered or reduced over data ranks; 0: 1 */
 } ls_kernel_traits;
 
 /* Rates are what is reached at best, per second; shares are of these. */
@@ -61,7 +63,8 @@ typedef struct ls_performance {
   double slice_s;       /* CPU: for which a core is given to one thread where there are more */
   const ls_rates *here; /* what ops and transfers took on the CPU that is simulated; else NULL */
   ls_kernel_traits traits;
-  bool waits; /* collectives end where they begin: nothing runs beside */
+  bool protocols; /* collectives go by NCCL's protocols; else in a ring at a link's own rate */
+  bool waits;     /* collectives end where they begin: nothing runs beside */
 } ls_performance;
 
 /* Of a device of the catalog in a cluster. LS_INPUT: the row lacks what is needed, with its key. */
@@ -103,7 +106,8 @@ typedef struct ls_group_shape {
 
 ls_group_shape ls_group_shape_of(const ls_mesh *mesh, int rank, ls_axes axes, int per_host);
 
-/* Of a collective of `whole` bytes over a group: the faster of a ring and a tree (NCCL). */
+/* Of a collective of `whole` bytes over a group: the fastest of NCCL's rings and trees in each of
+ * its protocols; without them a ring. */
 ls_transfer_time ls_collective_time(const ls_performance *performance, ls_collective collective,
                                     double whole, const ls_group_shape *group);
 

@@ -140,6 +140,40 @@ static void collectives_by_hand(void **state) {
               2 * ls_collective_time(&bridged, LS_ALL_GATHER, bytes, &pair).seconds);
 }
 
+/* Eight H100 over NVLink 4: what nccl-tests measured of an all-reduce there (NVIDIA's DGX Cloud
+ * benchmarking README), within a fifth. */
+static void small_collectives_are_as_measured(void **state) {
+  (void)state;
+  static const struct {
+    double bytes, seconds;
+  } measured[] = {{2048, 16e-6}, {1 << 20, 27e-6}, {16 << 20, 124e-6}};
+  ls_performance on = performance_of("8xH100-SXM");
+  on.peer_per_s = 480e9; /* the bus bandwidth of that machine, with sums in its switches */
+  const ls_group_shape host = {8, 8};
+  for (size_t m = 0; m < sizeof measured / sizeof *measured; m++) {
+    const ls_transfer_time time = ls_collective_time(&on, LS_ALL_REDUCE, measured[m].bytes, &host);
+    const double of = (time.latency_s + time.seconds) / measured[m].seconds;
+    print_message("%.0f bytes: %.2f of what was measured\n", measured[m].bytes, of);
+    assert_true(of > 0.8 && of < 1.2);
+  }
+  on.protocols = false;
+  assert_true(ls_collective_time(&on, LS_ALL_REDUCE, 16 << 20, &host).seconds <
+              ls_collective_time(&on, LS_ALL_REDUCE, 17 << 20, &host).seconds);
+}
+
+/* Products are as fast as they were measured to be, where somebody did. */
+static void what_a_device_reached_counts(void **state) {
+  (void)state;
+  static const struct {
+    const char *text;
+    double reached;
+  } known[] = {{"1xRTX5090", 224.3e12}, {"4xGB200", 1822e12}, {"8xH100-SXM", 794e12}};
+  for (size_t k = 0; k < sizeof known / sizeof *known; k++) {
+    const ls_performance on = performance_of(known[k].text);
+    assert_true(fabs(on.flops_per_s[LS_BF16] / known[k].reached - 1) < 1e-9);
+  }
+}
+
 static void a_network_may_be_oversubscribed(void **state) {
   (void)state;
   ls_cluster *cluster;
@@ -167,6 +201,8 @@ int main(void) {
                                      cmocka_unit_test(traits_of_other_kernels_cost_what_they_say),
                                      cmocka_unit_test(groups_lie_on_hosts),
                                      cmocka_unit_test(collectives_by_hand),
+                                     cmocka_unit_test(small_collectives_are_as_measured),
+                                     cmocka_unit_test(what_a_device_reached_counts),
                                      cmocka_unit_test(a_network_may_be_oversubscribed),
                                      cmocka_unit_test(rows_that_lack_something_are_refused)};
   return cmocka_run_group_tests(tests, open_catalog, close_catalog);

@@ -15,6 +15,13 @@ static void add_transfer(ls_arena *arena, const ls_performance *performance,
         (ls_sim_item){.kind = LS_SIM_WAIT, .instruction = each, .index = index};
 }
 
+/* Kernels that the host begins for an instruction. */
+static int kernels_of(const ls_performance *performance, const ls_instruction *instruction) {
+  const int *scores = performance->traits.score_kernels;
+  if (instruction->kind == LS_OP_ATTENTION && scores[0]) return scores[0];
+  return instruction->kind == LS_OP_ATTENTION_BWD && scores[1] ? scores[1] : 1;
+}
+
 /* Instructions [first, last) of the program, which compute. */
 static void add_computing(ls_arena *arena, const ls_performance *performance,
                           const ls_program *program, int rank, int first, int last, bool begins,
@@ -26,12 +33,14 @@ static void add_computing(ls_arena *arena, const ls_performance *performance,
                         .index = first,
                         .count = last - first,
                         .each = LS_NEW_ARRAY(arena, double, last - first)};
+  int kernels = 0;
   for (int i = 0; i < item->count; i++) {
     item->each[i] =
         ls_instruction_seconds(performance, program, rank, item->instruction + i, begins);
     item->sum += item->each[i];
+    kernels += kernels_of(performance, item->instruction + i);
   }
-  const double launches = item->count * performance->launch_s;
+  const double launches = kernels * performance->launch_s;
   item->seconds = item->sum > launches ? item->sum : launches;
 }
 

@@ -1,7 +1,8 @@
-/* Queues of transfers. Collectives of a stage's ranks have one, in which each waits for the last of
- * its members; moves have one for each link of the tiers; messages those that the engine declares.
- * Where a message holds its queue, both of its sides must have come to their turn. Where it does
- * not, it lies ready once it is sent, and is carried by who waits for it (comm/messages.c). */
+/* Queues of transfers. Collectives of a stage's ranks have one, or one for the axes of each group,
+ * in which each waits for the last of its members; moves have one for each link of the tiers;
+ * messages those that the engine declares. Where a message holds its queue, both of its sides must
+ * have come to their turn. Where it does not, it lies ready once it is sent, and is carried by who
+ * waits for it (comm/messages.c). */
 #include "sim/world.h"
 
 static const ls_queues *queues_of(const ls_sim_world *w) {

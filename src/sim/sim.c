@@ -140,7 +140,10 @@ static void take_item(ls_sim_world *w, int a, const ls_sim_body *body, const ls_
   ls_sim_transfer *t =
       item->kind == LS_SIM_BEGIN ? begin(w, a, item) : take_begun(at, item->instruction);
   const bool waits = item->kind == LS_SIM_WAIT || blocks(w, item->instruction);
-  if (!waits || !t) return;
+  const ls_action *action = &at->program->actions.items[at->action].action;
+  const bool goes_on = w->options->publishes_late && action->kind == LS_ACTION_WAIT &&
+                       action->transfer == LS_TRANSFER_PUBLISH;
+  if (!waits || !t || goes_on) return;
   t->wanted = true;
   ls_sim_queue_start(w, a, t->queue);
   at->waits = t->state != LS_DONE ? t : NULL;
@@ -332,7 +335,9 @@ ls_status ls_simulate(ls_arena *arena, const ls_program *const *programs,
     if (isinf(step)) break;
     pass(&w, step);
   }
-  w.made->seconds = w.now;
+  w.made->seconds = w.options->publishes_late ? 0 : w.now;
+  for (int a = 0; a < w.classes.count; a++)
+    w.made->seconds = fmax(w.made->seconds, w.made->stage[a].end);
   w.made->bubble = bubble_of(&w);
   *simulation = w.made;
   return fail_stuck(&w, error);

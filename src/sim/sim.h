@@ -50,9 +50,10 @@ typedef struct ls_simulation {
 } ls_simulation;
 
 typedef struct ls_sim_options {
-  bool records;                  /* keep them */
-  const double *speed_of;        /* [stages] of computing: 0.9 of a slow stage; NULL: all 1 */
-  const double *rank_speed;      /* [ranks] the same of each rank; NULL: all 1 */
+  bool records;             /* keep them */
+  bool publishes_late;      /* updated weights are gathered beside the next step's forward pass */
+  const double *speed_of;   /* [stages] of computing: 0.9 of a slow stage; NULL: all 1 */
+  const double *rank_speed; /* [ranks] the same of each rank; NULL: all 1 */
   double link_of[LS_LINK_KINDS]; /* rates of links, times this; 0: as it is */
   /* Seconds that an action computes, in place of what its instructions cost; transfers then take
    * none. NULL: what they cost. */
