@@ -61,8 +61,9 @@ static ls_status predict(const published_table *of, prepared *made, ls_error *er
   const ls_performance performance = published_performance(&made->is, family);
   ls_arena *scratch = ls_arena_create();
   ls_simulation *simulation;
+  const ls_sim_options options = {.publishes_late = family->tuned};
   const ls_status status = ls_simulate(scratch, made->compiled.stages[LS_COMPILED_STEP],
-                                       &performance, NULL, &simulation, error);
+                                       &performance, &options, &simulation, error);
   if (status == LS_OK) made->row->predicted = simulation->seconds;
   ls_arena_destroy(&scratch);
   return status;
@@ -89,10 +90,10 @@ static void predict_all(ls_arena *arena, ls_catalog *catalog, published_table *o
   for (int i = 0; i < of->rows.count; i++) published_take_value(of, &of->rows.items[i]);
 }
 
-enum { FIT_CASES = 40, FIT_LAUNCHES = 6 };
+enum { FIT_CASES = 40, FIT_LAUNCHES = 5 };
 
 /* Launches of a kernel in s: from a graph's to an interpreter's under debugging. */
-static const double launches[FIT_LAUNCHES] = {2.5e-6, 5e-6, 10e-6, 20e-6, 40e-6, 80e-6};
+static const double launches[FIT_LAUNCHES] = {2.5e-6, 10e-6, 40e-6, 80e-6, 160e-6};
 
 /* A row of the fitted half. As long as the same waits for the same, its time is linear in 1 / share
  * of products' rate and in the bytes of elementwise ops: three simulations for each launch. */
@@ -165,9 +166,13 @@ static double passes_of(const published_table *of, const published_row *row) {
          published_number(of, row, "vpp", 1);
 }
 
+static bool is_dense(const published_table *of, const published_row *row) {
+  return published_number(of, row, "cp", 1) <= 1 && published_number(of, row, "ep", 1) <= 1;
+}
+
 /* Rows of the fitted half that do not take long, spread evenly over a family's. */
 static void fit(ls_catalog *catalog, published_table *of) {
-  enum { MOST_PASSES = 20000 };
+  enum { MOST_PASSES = 30000 };
   for (int f = 0; f < published_family_count; f++) {
     published_family *family = &published_families[f];
     fitted rows[FIT_CASES];
@@ -176,7 +181,7 @@ static void fit(ls_catalog *catalog, published_table *of) {
       for (int i = 0; i < of->rows.count; i++) {
         published_row *row = &of->rows.items[i];
         if (published_family_of(of, row) != family || passes_of(of, row) > MOST_PASSES ||
-            published_kind_of(of, row) == PUBLISHED_MEMORY)
+            !is_dense(of, row) || published_kind_of(of, row) == PUBLISHED_MEMORY)
           continue;
         const int step = all / FIT_CASES + 1;
         if (pass == 0) all++;
@@ -288,10 +293,6 @@ static void print_worst(ls_arena *arena, const published_table *of) {
   for (int i = 0; i < count && i < WORST; i++) print_row(of, &of->rows.items[order[i]]);
 }
 
-static bool is_dense(const published_table *of, const published_row *row) {
-  return published_number(of, row, "cp", 1) <= 1 && published_number(of, row, "ep", 1) <= 1;
-}
-
 static void print_why(const published_table *of) {
   int dense = 0, done = 0, refused = 0, right = 0, wrong = 0;
   printf("\n### Rows that were not done\n\n| rows | why |\n|---|---|\n");
@@ -303,9 +304,9 @@ static void print_why(const published_table *of) {
     done += is_dense(of, row) && !row->why;
     if (row->out_of_memory && !row->why) {
       refused++;
-      right += row->predicted > row->capacity;
+      right += !published_fits(row);
     } else if (published_kind_of(of, row) == PUBLISHED_MEMORY && !row->why) {
-      wrong += row->predicted > row->capacity;
+      wrong += !published_fits(row);
     }
     for (int j = 0; row->why && j < of->rows.count; j++) {
       const bool same = of->rows.items[j].why && strcmp(of->rows.items[j].why, row->why) == 0;
@@ -334,14 +335,22 @@ static void print_families(void) {
       "attention that keeps its scores, recomputation, narrow products and their casts, layouts, "
       "links. Memory is an accounting of what the family keeps, and has no fitted constant.\n\n"
       "How far to trust it. The constants saw the even half only: at most %d rows of a family, "
-      "those that are quick to simulate, shares up to 1.05. But the odd half, too, had been looked "
-      "at before three things were decided: Megatron-SC21-Table2 was divided into its two "
-      "programs and Megatron-LM's rows joined with BLOOM's; torchtune's bytes of a parameter are "
-      "those of its recipes for one device; MLPerf's LoRA task keeps no moments. So for these "
-      "sources the table is no blind test. Sources with one to three rows weigh as much in the "
-      "mean as those with 74. A constant at the end of its range (elementwise 10, launch 80 us) "
-      "stands for something that the model lacks. No row of the file that is marked full ran out "
-      "of memory, so that call is not tested here.\n\n"
+      "those that are quick to simulate, shares up to 1.05. Causes were looked for in the even "
+      "half, "
+      "too; but the odd one had been looked at before these were decided: Megatron-SC21-Table2 was "
+      "divided into its two programs and Megatron-LM's rows joined with BLOOM's; torchtune's "
+      "recipes save memory only where a card needs it; MLPerf's LoRA task keeps no moments, and "
+      "its frozen weights are fp8. So for these sources the table is no blind test. Surogate's "
+      "page "
+      "has rows of Surogate and of Unsloth that nothing but their notes tells apart on some cards, "
+      "torchtune's has LoRA and full training likewise: such rows cannot all be right. A row of "
+      "NVIDIA's that leaves open whether adapters are trained is taken to do so where the state of "
+      "all weights does not fit. Sources with one to three rows weigh as much in the mean as those "
+      "with 74. A constant at the end of its range (elementwise 1 and 10, launch 2.5 and 160 us) "
+      "stands for something that the model lacks. A row counts as fitting where nine tenths of the "
+      "device "
+      "hold it. No row of the file that is marked full and can be done ran out of memory; "
+      "tests/published_rows_test.c has layouts that cannot fit.\n\n"
       "| family | sources | products | elementwise | launch, us |\n|---|---|---|---|---|\n",
       FIT_CASES);
   for (int f = 0; f < published_family_count; f++) {

@@ -10,6 +10,9 @@
 #include <cmocka.h>
 
 #include "base/file.h"
+#include "published/families.h"
+#include "sim/sim.h"
+#include "support/test_catalog.h"
 
 typedef struct fixture {
   ls_arena *arena;
@@ -107,6 +110,137 @@ static void test_sources_and_halves(void **state) {
   assert_in_range(fitted, 1, 5);
 }
 
+#define COLUMNS                                                                           \
+  "source,model,layers,hidden,heads,kv_heads,ffn_hidden,vocab,seq_len,global_batch_seqs," \
+  "micro_batch,gpu,n_gpus,tp,pp,dp,zero_stage,recompute,precision,flash_attn,metric\n"
+
+static double memory_of(const char *line, published_row *row) {
+  published_table table;
+  published_case made;
+  ls_error error = {0};
+  published_read(catalog->arena, ls_arena_printf(catalog->arena, COLUMNS "%s", line), &table);
+  *row = table.rows.items[0];
+  if (published_case_make(catalog, &table, row, &made, &error) != LS_OK) fail_msg("%s", error.text);
+  row->capacity = (double)made.accelerator.memory_mib / 1024;
+  row->predicted = published_memory(&table, row, &made, published_family_of(&table, row));
+  return row->predicted;
+}
+
+/* GiB as their makers published them: torchtune's README (a step with everything kept in compiled
+ * ops 51.0, checkpointed 24.9), Megatron-LM's golden values of its 7B test. */
+static void test_memory_is_accounted_for(void **state) {
+  (void)state;
+  static const struct {
+    const char *line;
+    double gib;
+  } known[] = {
+      {"torchtune,llama3.2-3b,28,3072,24,8,8192,128256,4096,2,2,A100,1,1,1,1,,none,pure BF16,yes,"
+       "mem_gib",
+       51.0},
+      {"torchtune,llama3.2-3b,28,3072,24,8,8192,128256,4096,2,2,A100,1,1,1,1,,full,pure BF16,yes,"
+       "mem_gib",
+       24.9},
+      {"Megatron-golden,gpt/gpt3_7b_tp4_pp1_memory_speed,32,4096,32,8,16384,,8192,8,2,A100-80GB,8,"
+       "4,1,2,1,none,BF16,yes,mem_gib",
+       54.2},
+  };
+  for (size_t k = 0; k < sizeof known / sizeof *known; k++) {
+    published_row row;
+    const double found = memory_of(known[k].line, &row);
+    print_message("%.1f GiB of %.1f\n", found, known[k].gib);
+    assert_true(fabs(found / known[k].gib - 1) < 0.12);
+    assert_true(published_fits(&row));
+  }
+}
+
+/* Cards on which these cannot run: weights alone, or with what training adds, are more. */
+static void test_what_does_not_fit_is_not_called_fitting(void **state) {
+  (void)state;
+  static const char *const lines[] = {
+      "surogate,qwen3-32b,64,5120,64,8,25600,151936,2048,8,2,RTX 5090,1,1,1,1,,full,BF16,yes,"
+      "mem_gib",
+      "surogate,qwen3-14b,40,5120,40,8,17408,151936,2048,8,2,RTX 5090,1,1,1,1,,full,BF16,yes,"
+      "mem_gib",
+      "torchtune,llama3-8b,32,4096,32,8,14336,128256,2048,2,2,RTX 4090,1,1,1,1,,none,pure BF16,yes,"
+      "mem_gib",
+      "llm-foundry,mpt-7b,32,4096,32,32,16384,50368,2048,8,1,A100-40GB,1,1,1,1,,full,BF16,yes,"
+      "mem_gib",
+      "Megatron-Bridge,llama3-70b,80,8192,64,8,28672,128256,4096,32,1,H100-80GB,8,2,4,1,1,,FP8,yes,"
+      "mem_gib",
+  };
+  for (size_t l = 0; l < sizeof lines / sizeof *lines; l++) {
+    published_row row;
+    memory_of(lines[l], &row);
+    print_message("%.1f GiB on %.1f\n", row.predicted, row.capacity);
+    assert_false(published_fits(&row));
+  }
+}
+
+/* A row that ran, and whose state no device holds, trained adapters; one that tells no chunks of
+ * its stages interleaves where its family does. */
+static void test_what_rows_leave_open_is_settled(void **state) {
+  (void)state;
+  published_table table;
+  published_case made;
+  ls_error error = {0};
+  published_read(
+      catalog->arena,
+      COLUMNS
+      "NeMo-docs,llama2-13b,40,5120,40,40,13824,32000,4096,32,1,H100-80GB,8,1,1,8,1,,FP8,yes,"
+      "tokens_per_s_per_gpu\n"
+      "NeMo-docs,llama2-13b,40,5120,40,40,13824,32000,4096,32,1,H100-80GB,8,1,4,2,1,,FP8,yes,"
+      "tokens_per_s_per_gpu\n",
+      &table);
+  for (int r = 0; r < 2; r++) {
+    assert_int_equal(published_case_make(catalog, &table, &table.rows.items[r], &made, &error),
+                     LS_OK);
+    assert_int_equal(made.adapters, r == 0);
+    assert_int_equal(made.layout.zero, r);
+    assert_int_equal(made.layout.chunks, r ? 10 : 1);
+  }
+}
+
+static double seconds_of(const ls_compiled *compiled, const ls_performance *on, bool late) {
+  const ls_sim_options options = {.publishes_late = late};
+  ls_simulation *simulation;
+  ls_error error = {0};
+  if (ls_simulate(catalog->arena, compiled->stages[LS_COMPILED_STEP], on, &options, &simulation,
+                  &error) != LS_OK)
+    fail_msg("%s", error.text);
+  return simulation->seconds;
+}
+
+/* Two layers on 16 devices of two hosts: more kernels are begun, collectives are in pieces, or
+ * updated weights are gathered beside the next step. */
+static void test_traits_change_the_step(void **state) {
+  (void)state;
+  published_table table;
+  published_case made;
+  ls_error error = {0};
+  ls_compiled compiled;
+  published_read(catalog->arena,
+                 COLUMNS
+                 "vTrain-single,gpt,2,1024,16,16,4096,51200,1024,16,1,A100,16,1,1,16,1,"
+                 "full,FP16,no,step_time_s\n",
+                 &table);
+  assert_int_equal(published_case_make(catalog, &table, table.rows.items, &made, &error), LS_OK);
+  const ls_training training = {
+      .model = &made.model, .batch = made.batch, .sequence = made.model.positions};
+  assert_int_equal(
+      ls_compile(catalog->arena, &training, &made.layout, &made.facts, &compiled, &error), LS_OK);
+  ls_performance on = made.performance;
+  on.launch_s = 1e-3; /* nothing but the host counts: a forward pass, again, and a backward one */
+  const double base = seconds_of(&compiled, &on, false);
+  on.traits.score_kernels[0] = on.traits.score_kernels[1] = 1;
+  const double fewer = seconds_of(&compiled, &on, false);
+  assert_true(fabs(base - fewer - 2 * (5 + 5 + 9) * 1e-3) < 1e-3);
+  on = made.performance;
+  const double whole = seconds_of(&compiled, &on, false);
+  assert_true(seconds_of(&compiled, &on, true) < whole);
+  on.traits.pieces = 12;
+  assert_true(seconds_of(&compiled, &on, false) > whole);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_cells_are_read, open_rows, close_rows),
@@ -114,6 +248,10 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_flops_are_counted, open_rows, close_rows),
       cmocka_unit_test_setup_teardown(test_errors_are_judged, open_rows, close_rows),
       cmocka_unit_test_setup_teardown(test_sources_and_halves, open_rows, close_rows),
+      cmocka_unit_test(test_memory_is_accounted_for),
+      cmocka_unit_test(test_what_does_not_fit_is_not_called_fitting),
+      cmocka_unit_test(test_what_rows_leave_open_is_settled),
+      cmocka_unit_test(test_traits_change_the_step),
   };
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  return cmocka_run_group_tests(tests, open_catalog, close_catalog);
 }

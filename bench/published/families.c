@@ -20,88 +20,126 @@
 published_family published_families[] = {
     {.name = "Megatron-DeepSpeed of vTrain",
      .sources = "|vTrain-single|vTrain-multi|",
-     .constants = {1.05, 2.25, 4e-05},
+     .constants = {0.85, 1.25, 4e-05},
      .vocabulary = 51200,
-     .accounting = {2, 4, 12, 10, 1.55, 1.08}},
+     .beside = true,
+     .accounting = {2, 4, 12, 10, 6, 1.55, 1.08}},
     {.name = "Megatron-LM of its papers and of BLOOM",
      .sources = "|BLOOM-prequel|BigScience-V100|Megatron-SC21|Megatron-SC21-Table2|"
                 "Selective-recompute|Megatron-LM-README-2020|MT-NLG|ColossalAI-README|",
-     .constants = {0.98, 5, 2e-05},
+     .constants = {0.98, 5, 2.5e-06},
      .sequence_parallel = 2,
      .repeated = true,
      .scores_again = true,
      .vocabulary = 51200,
-     .accounting = {2, 6, 12, 10, 3.55, 1.08}},
+     .masks = true,
+     .accounting = {2, 6, 12, 10, 6, 3.55, 1.08}},
     {.name = "DeepSpeed, ZeRO-3",
      .sources = "|Megatron-SC21-Table2 zero 3|DeepSpeed-Azure|DeepSpeed-autotuning|",
-     .constants = {0.61, 10, 8e-05},
+     .constants = {0.72, 10, 8e-05},
      .repeated = true,
      .vocabulary = 51200,
-     .accounting = {2, 2, 12, 10, 0.5, 1.08}},
+     .beside = true,
+     .pieces = 12,
+     .prefetched = 5e8, /* stage3_prefetch_bucket_size */
+     .accounting = {2, 2, 12, 10, 0, 0.5, 1.08}},
     {.name = "Megatron Core, tuned by NVIDIA",
      .sources = "|Megatron-Bridge|DGXC-benchmarking|NeMo-docs|NeMo-docs-longseq|MLPerf-training|"
                 "MegaScale|Megatron-Bridge-recompute|Megatron-MoE-Zoo|Megatron-LM-README-H100|"
                 "Llama3-paper|",
-     .constants = {1.05, 3, 2e-05},
+     .constants = {0.78, 2, 4e-05},
      .sequence_parallel = 1,
      .tuned = true,
      .scores_again = true,
      .vocabulary = 51200,
-     .accounting = {2, 4, 12, 10, 0.3, 1}},
+     .beside = true,
+     .accounting = {2, 4, 12, 10, 6, 0.3, 1}},
     {.name = "Megatron Core as it comes",
-     .sources = "|SimuMax-B200|Megatron-golden|",
-     .constants = {0.58, 2.5, 4e-05},
+     .sources = "|SimuMax-B200|",
+     .constants = {0.57, 2.75, 4e-05},
      .sequence_parallel = 1,
      .scores_again = true,
      .vocabulary = 51200,
-     .accounting = {2, 4, 12, 10, 0, 1}},
+     .beside = true,
+     .accounting = {2, 4, 12, 10, 6, 0, 1}},
+    {.name = "Megatron Core's functional tests",
+     .sources = "|Megatron-golden|",
+     .constants = {0.57, 2.75, 4e-05},
+     .masks = true,
+     .scores_again = true,
+     .vocabulary = 51200,
+     .beside = true,
+     .accounting = {2, 4, 12, 10, 6, 0, 1}},
     {.name = "FSDP, Composer",
      .sources = "|llm-foundry|fms-fsdp|FSDP-paper|",
-     .constants = {0.98, 3.25, 8e-05},
+     .constants = {0.96, 3, 8e-05},
      .attention = {0.33, 0.2},
      .vocabulary = 50368,
-     .accounting = {4, 4, 8, 10, 0.5, 1.08}},
+     .beside = true,
+     .accounting = {4, 4, 8, 10, 0, 0.5, 1.08}},
     {.name = "FSDP2, torchtitan",
      .sources = "|torchtitan|AWS-torchtitan|OLMo-core|",
-     .constants = {0.68, 4.75, 5e-06},
+     .constants = {0.80, 6.5, 2.5e-06},
      .sequence_parallel = 1,
      .attention = {0.55, 0.35},
      .vocabulary = 128256,
-     .accounting = {4, 4, 8, 10, 0.5, 1.08}},
+     .beside = true,
+     .late = true,
+     .accounting = {4, 4, 8, 10, 0, 0.5, 1.08}},
     {.name = "torchtune",
      .sources = "|torchtune|",
-     .constants = {1.05, 1, 8e-05},
+     .constants = {0.94, 1, 160e-06},
      .vocabulary = 128256,
-     .checkpoints = true,
-     .accounting = {2, 0, 0, 3, 0, 1}},
+     .fits = true,
+     .beside = true,
+     .eager = true,
+     .late = true,
+     .accounting = {2, 2, 4, 3, 0, 0, 1}},
     {.name = "nanotron",
      .sources = "|nanotron-benchmark|nanotron-tp-scaling|",
-     .constants = {0.92, 3.5, 2.5e-06},
+     .constants = {0.89, 3.25, 8e-05},
      .sequence_parallel = 1,
      .attention = {0.55, 0.35},
      .vocabulary = 131072,
-     .accounting = {2, 6, 12, 14, 0.5, 1.08}},
+     .beside = true,
+     .eager = true,
+     .pieces = 6,
+     .accounting = {2, 6, 12, 18, 0, 0.5, 1.08}},
     {.name = "C and CUDA",
      .sources = "|llmq|llm.c|",
-     .constants = {1.03, 1, 4e-05},
+     .constants = {1.04, 1, 4e-05},
      .vocabulary = 50304,
-     .accounting = {2, 2, 4, 2, 0.5, 1}},
-    {.name = "LoRA over frozen weights",
+     .beside = true,
+     .accounting = {2, 2, 4, 2, 0, 0.5, 1}},
+    {.name = "Surogate, LoRA",
      .sources = "|surogate|",
-     .constants = {0.96, 6.5, 8e-05},
+     .constants = {0.79, 3.5, 8e-05},
      .adapters = true,
      .vocabulary = 151936,
-     .accounting = {2, 0, 0, 2, 0.5, 1}},
+     .beside = true,
+     .accounting = {2, 0, 0, 2, 0, 0.5, 1}},
+    {.name = "Unsloth, LoRA",
+     .sources = "|surogate Unsloth|",
+     .constants = {0.65, 7.75, 0.00016},
+     .adapters = true,
+     .vocabulary = 151936,
+     .beside = true,
+     .accounting = {2, 0, 0, 2, 0, 0.5, 1}},
 };
 const int published_family_count = sizeof published_families / sizeof *published_families;
 
 published_family *published_family_of(const published_table *of, const published_row *row) {
   char name[128];
-  const char *source = published_cell(of, row, "source");
+  const char *source = published_cell(of, row, "source"), *gpu = published_cell(of, row, "gpu");
+  const char *program = "";
   /* The table compares Megatron-LM with DeepSpeed. */
-  const bool other = strcmp(source, "Megatron-SC21-Table2") == 0 &&
-                     published_number(of, row, "zero_stage", 0) == 3;
-  snprintf(name, sizeof name, "|%s%s|", source, other ? " zero 3" : "");
+  if (strcmp(source, "Megatron-SC21-Table2") == 0 &&
+      published_number(of, row, "zero_stage", 0) == 3)
+    program = " zero 3";
+  /* Surogate's page compares itself with Unsloth; of these cards it has Unsloth alone. */
+  if (strcmp(source, "surogate") == 0 && (strncmp(gpu, "H200", 4) == 0 || strcmp(gpu, "B200") == 0))
+    program = " Unsloth";
+  snprintf(name, sizeof name, "|%s%s|", source, program);
   for (int f = 0; f < published_family_count; f++)
     if (strstr(published_families[f].sources, name)) return &published_families[f];
   return &published_families[published_family_count - 1];
@@ -161,11 +199,13 @@ static ls_status read_model(ls_arena *arena, const published_table *of, const pu
   model->head_dim = model->heads ? model->width / model->heads : 0;
   if (strncmp(name, "qwen3", 5) == 0) model->head_dim = 128;
   model->mlp_width = (int64_t)ffn;
-  const double vocabulary =
-      strncmp(name, "nemotron4", 9) == 0 ? 256000 : (double)family->vocabulary;
+  double vocabulary = (double)family->vocabulary;
+  if (strncmp(name, "nemotron4", 9) == 0) vocabulary = 256000;
+  if (strncmp(name, "gpt/gpt3_7b", 11) == 0) vocabulary = 131072; /* its model_config.yaml */
   model->vocabulary = (int64_t)published_number(of, row, "vocab", vocabulary);
   model->positions = (int64_t)published_number(of, row, "seq_len", 0);
   model->layer_kinds = NULL;
+  if (strncmp(name, "llama3.2", 8) == 0) model->tied = true;
   return LS_OK;
 }
 
@@ -188,16 +228,24 @@ static ls_status read_layout(const published_table *of, const published_row *row
   const bool selective = strcmp(recompute, "selective") == 0;
   layout->sequence_parallel = layout->tp > 1 && (family->sequence_parallel == 1 ||
                                                  (family->sequence_parallel == 2 && selective));
-  layout->chunks = (int)published_number(of, row, "vpp", 1);
+  const int layers = (int)(made->model.layers / (layout->pp > 0 ? layout->pp : 1));
+  const bool even = layout->pp > 1 && made->model.layers % layout->pp == 0 &&
+                    layout->microbatches % layout->pp == 0;
+  /* NVIDIA's recipes interleave wherever they have stages, mostly a layer a chunk. */
+  layout->chunks = (int)published_number(of, row, "vpp", family->tuned && even ? layers : 1);
   layout->schedule = layout->chunks > 1 ? "interleaved" : "1f1b";
   const char *precision = published_cell(of, row, "precision");
+  /* Frozen weights are kept as products read them: fp4 with a scale of a byte for 16. */
+  made->frozen_bytes = 2;
+  if (strcasestr(precision, "fp8")) made->frozen_bytes = 1;
+  if (strcasestr(precision, "fp4")) made->frozen_bytes = 0.5 + 1.0 / 16;
   layout->compute =
       strcasestr(precision, "fp16") && !strcasestr(precision, "bf16") ? LS_F16 : LS_BF16;
-  made->full = strcmp(recompute, "full") == 0 || (family->checkpoints && !*recompute);
+  made->full = strcmp(recompute, "full") == 0;
   if (made->full || strcmp(recompute, "block") == 0) layout->recompute = (ls_op_set)LS_EVERY_OP;
   if (selective && family->scores_again) layout->recompute.has[LS_OP_ATTENTION] = true;
   if (selective && !family->scores_again) layout->recompute = ls_op_set_cheap();
-  layout->prefetch = 1;
+  layout->prefetch = !family->prefetched || published_layer(made) <= family->prefetched;
   if (layout->microbatches < 1 || made->batch < 1 || layout->tp * layout->pp * data != devices)
     return ls_fail(error, LS_INPUT, "batch or mesh is not told");
   return LS_OK;
@@ -255,7 +303,8 @@ static ls_status read_machine(ls_catalog *catalog, const published_table *of,
 }
 
 /* Narrow products: rate of the best of them over that of bf16's best (ml-engineering, MAMF: fp8 on
- * H100 1,403 of 1,979, on B200 3,432 of 4,500; of fp4 nobody tells, so as fp8). An element is read
+ * H100 1,403 of 1,979 and bf16 794 of 989, on B200 3,432 of 4,500 and 1,745 of 2,250; of fp4 nobody
+ * tells, so as fp8). An element is read
  * in two bytes and written in one, and once more transposed where products want that (Hopper);
  * where norms and activations write it so, it is not read. */
 static void read_traits(const published_table *of, const published_row *row,
@@ -264,12 +313,13 @@ static void read_traits(const published_table *of, const published_row *row,
   const char *precision = published_cell(of, row, "precision");
   const bool fp4 = strcasestr(precision, "fp4") != NULL;
   traits->wide = made->model.vocabulary / made->layout.tp;
+  traits->pieces = family->pieces;
   if (fp4 || strcasestr(precision, "fp8")) {
     const double *flops = made->accelerator.flops_per_s;
-    const double share = made->accelerator.architecture >= 100 ? 0.76 : 0.71;
+    const double share = made->accelerator.architecture >= 100 ? 0.76 / 0.776 : 0.71 / 0.803;
     const double narrow =
         fp4 && flops[LS_CATALOG_FP4] > 0 ? flops[LS_CATALOG_FP4] : flops[LS_CATALOG_FP8];
-    if (narrow > 0) traits->narrow = narrow * share / made->performance.flops_per_s[LS_BF16];
+    if (narrow > 0) traits->narrow = narrow * share / flops[LS_CATALOG_BF16];
     traits->cast_bytes = family->tuned ? 2 : 4;
   }
   const double attention = family->attention[made->accelerator.architecture >= 90];
@@ -281,8 +331,29 @@ static void read_traits(const published_table *of, const published_row *row,
   if (family->tuned && made->layout.tp > 1) made->performance.peer_per_s *= made->layout.tp;
   /* Bytes of a score. Forward: product 2, softmax 2 + 2, dropout 2 + 2 + 1, product 2; backward:
    * products 2 + 2 + 2 + 2, dropout 2 + 1 + 2, softmax 2 + 2 + 2 (Megatron-LM's kernels). */
-  if (strcmp(published_cell(of, row, "flash_attn"), "no") == 0)
-    traits->score_bytes[0] = 13, traits->score_bytes[1] = 19;
+  if (strcmp(published_cell(of, row, "flash_attn"), "no") != 0) return;
+  traits->score_bytes[0] = 13, traits->score_bytes[1] = 19;
+  /* Forward as above, and copies before and after; backward one more for each that has two inputs.
+   */
+  traits->score_kernels[0] = 6, traits->score_kernels[1] = 10;
+}
+
+/* Settles what a row leaves open by what fits: it ran. A recipe that saves memory where it must
+ * does without moments, then recomputes; who trains what cannot be held trains adapters. */
+static void settle(const published_table *of, const published_row *row,
+                   const published_family *family, published_case *made) {
+  const double room = (double)made->accelerator.memory_mib / 1024;
+  const bool held = published_state(made, family) <= room;
+  ls_layout *layout = &made->layout;
+  made->frugal = family->fits && !held;
+  if (family->fits && !*published_cell(of, row, "recompute"))
+    made->full = published_memory(of, row, made, family) > room;
+  if (made->full) layout->recompute = (ls_op_set)LS_EVERY_OP;
+  if (!family->tuned || held || layout->zero > 1 || published_kind_of(of, row) == PUBLISHED_MEMORY)
+    return;
+  made->adapters = true;
+  ls_layout_set_data_ranks(layout, ls_layout_data_ranks(layout), 1);
+  layout->zero = 0;
 }
 
 ls_status published_case_make(ls_catalog *catalog, const published_table *of,
@@ -295,6 +366,7 @@ ls_status published_case_make(ls_catalog *catalog, const published_table *of,
   LS_TRY(read_machine(catalog, of, row, made, error));
   LS_TRY(read_model(catalog->arena, of, row, family, made, error));
   LS_TRY(read_layout(of, row, family, made, error));
+  settle(of, row, family, made);
   read_traits(of, row, family, made);
   return LS_OK;
 }
@@ -305,56 +377,7 @@ ls_performance published_performance(const published_case *of, const published_f
   made.attention_share /= family->constants[0];
   made.traits.elementwise = family->constants[1];
   /* PyTorch, which nearly all of them use, has a stream for each group (ProcessGroupNCCL). */
-  made.groups_apart = true;
+  made.groups_apart = family->beside;
   made.launch_s = family->constants[2];
   return made;
-}
-
-/* Bytes that one token leaves in a layer until backward: inputs of norms and of products, what
- * attention and the activation read; scores with their masks where they are kept. */
-static double layer_bytes(const published_table *of, const published_row *row,
-                          const published_case *is, bool full, bool selective, bool scores_again) {
-  const ls_model_config *model = &is->model;
-  const double tp = is->layout.tp, rows = is->layout.sequence_parallel ? tp : 1;
-  const double width = (double)model->width;
-  if (full) return 2 * width / rows;
-  const double heads = (double)(model->heads * model->head_dim);
-  const double keys = 2.0 * (double)(model->kv_heads * model->head_dim);
-  const bool fused = strcmp(published_cell(of, row, "flash_attn"), "no") != 0;
-  /* Selective by ops: every second product's result is kept (torchtitan). */
-  if (selective && !scores_again)
-    return 2 * width / rows + (2 * width + 2 * heads + keys + 2 * (double)model->mlp_width) / tp;
-  const double scores = fused || selective ? 0 : 5.0 * (double)(model->heads * model->positions);
-  return 4 * 2 * width / rows +
-         (2 * (2 * heads + keys) + (is->gated ? 6 : 4) * (double)model->mlp_width + scores) / tp;
-}
-
-double published_memory(const published_table *of, const published_row *row,
-                        const published_case *is, const published_family *family) {
-  const ls_layout *layout = &is->layout;
-  const ls_model_config *model = &is->model;
-  const published_accounting *bytes = &family->accounting;
-  const double tp = layout->tp, pp = layout->pp, data = ls_layout_data_ranks(layout);
-  const char *recompute = published_cell(of, row, "recompute");
-  const bool full = is->full, selective = strcmp(recompute, "selective") == 0;
-  const double width = (double)model->width, heads = (double)(model->heads * model->head_dim);
-  const double layer = width * (2 * heads + 2.0 * (double)(model->kv_heads * model->head_dim)) +
-                       (is->gated ? 3 : 2) * width * (double)model->mlp_width;
-  const double layers = ceil((double)model->layers / pp);
-  const double table = (double)model->vocabulary * width * (pp == 1 && is->gated ? 2 : 1);
-  const double parameters = (layers * layer + table) / tp;
-  const int zero = layout->zero;
-  double state = bytes->weights / (zero > 2 ? data : 1);
-  if (!is->adapters)
-    state += bytes->gradients / (zero > 1 ? data : 1) + bytes->optimizer / (zero > 0 ? data : 1);
-  const double gathered = zero > 2 && data > 1 ? 2 * 2 * layer + 2 * table : 0;
-  const double tokens = (double)model->positions * (double)is->batch / data / layout->microbatches;
-  const double alive = fmin(pp, layout->microbatches);
-  const double chunks = layout->chunks > 1 ? 1 + (pp - 1) / (pp * layout->chunks) : 1;
-  const double kept = tokens * layers * alive * chunks *
-                      layer_bytes(of, row, is, full, selective, family->scores_again);
-  const double live = full ? tokens * layer_bytes(of, row, is, false, false, false) : 0;
-  const double logits = tokens * (double)model->vocabulary / tp * bytes->logits;
-  const double tensors = parameters * state + gathered + fmax(kept + live, kept / alive + logits);
-  return tensors * bytes->reserved / 1073741824 + bytes->fixed;
 }

@@ -12,7 +12,8 @@ enum { PUBLISHED_CONSTANTS = 3 };
 /* Bytes that a parameter has, and what is counted as memory. */
 typedef struct published_accounting {
   double weights, gradients, optimizer; /* bytes of a parameter */
-  double logits;                        /* bytes of a logit of one microbatch */
+  double logits;                        /* bytes of a logit of one microbatch at its loss */
+  double saved;                         /* of these, what stays until backward */
   double fixed;                         /* GiB that every device has beside tensors */
   double reserved;                      /* over what is allocated, where that is what was told */
 } published_accounting;
@@ -28,7 +29,13 @@ typedef struct published_family {
   bool adapters;         /* trains adapters over frozen weights */
   bool tuned;            /* tp's collectives run beside products, casts are of what comes before */
   bool scores_again;     /* selective recomputation: attention's core; else norms and activations */
-  bool checkpoints;      /* recomputes all where a row does not say */
+  bool late;             /* gradients are made in backward and freed after the update */
+  bool eager;            /* ops of an MLP are apart, and each keeps what it reads */
+  bool masks;            /* of dropout, two of a layer */
+  int pieces;            /* collectives over data ranks for a layer: its tensors; 0: 1 */
+  double prefetched;     /* elements that are gathered ahead at most; 0: a layer, however large */
+  bool beside;           /* gradients are reduced while backward goes on */
+  bool fits;             /* its recipes save memory only where a device needs it */
   double attention[2];   /* share of the peak of the data sheet, before and from Hopper; 0: ours */
   int64_t vocabulary;    /* where a row does not tell it */
   published_accounting accounting;
@@ -44,6 +51,8 @@ published_family *published_family_of(const published_table *of, const published
 typedef struct published_case {
   ls_model_config model;
   bool gated, adapters, full; /* full: all is made again */
+  double frozen_bytes;        /* of a weight that is not trained */
+  bool frugal;                /* no state but weights and paged moments of a byte each */
   ls_layout layout;
   int64_t batch;
   ls_cluster *cluster;
@@ -59,6 +68,12 @@ LS_CHECKED ls_status published_case_make(ls_catalog *catalog, const published_ta
 
 /* The performance of a case with its family's constants. */
 ls_performance published_performance(const published_case *of, const published_family *family);
+
+/* Weights of one layer. */
+double published_layer(const published_case *is);
+
+/* GiB of the state of a device's parameters. */
+double published_state(const published_case *is, const published_family *family);
 
 /* GiB of the fullest device as the family accounts for it. */
 double published_memory(const published_table *of, const published_row *row,

@@ -102,6 +102,10 @@ double published_error(const published_row *row) {
   return row->predicted / row->measured - 1;
 }
 
+bool published_fits(const published_row *row) {
+  return row->predicted <= 0.9 * row->capacity;
+}
+
 static int by_size(const void *a, const void *b) {
   const double x = fabs(*(const double *)a), y = fabs(*(const double *)b);
   return (x > y) - (x < y);

@@ -79,6 +79,10 @@ published_spread published_spread_of(ls_arena *arena, const published_table *of,
 /* predicted / measured - 1 */
 double published_error(const published_row *row);
 
+/* Whether a row's prediction says that it fits: within nine tenths of the device. What is left is
+ * for what no accounting has: the driver's context, fragments, buffers of communicators. */
+bool published_fits(const published_row *row);
+
 /* Sources in the order of their first rows. */
 const char **published_sources(ls_arena *arena, const published_table *of, int *count);
 
