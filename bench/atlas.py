@@ -247,9 +247,9 @@ def eleven_billion():
             rates[each, n] = d["tokens_per_second"] / n
             rows.append((each * 512, n, f"{rates[each, n]:.0f}", f"{100 * (rates[each, n] / rates[each, 8] - 1):+.1f} %"))
     lost = [1 - rates[each, 512] / rates[each, 8] for each in (1, 8)]
-    assert lost[1] < 0.01 and 0.15 < lost[0] < 0.25
+    assert lost[1] < 0.05 and 0.35 < lost[0] < 0.45
     entry("An 11 B model loses 7 % from 8 to 512 GPUs", "PyTorch FSDP (2304.11277), section 5.4: T5-11B",
-          "conditional: nothing with 4,096 tokens a device, a fifth with 512",
+          "conditional: next to nothing with 4,096 tokens a device, two fifths with 512",
           f"simulate {RUN} model=falcon3-10b data.seq_len=512 recompute=full zero=3 train.batch=4096 --on 512xA100-SXM-80",
           "Simulated with falcon3-10b (10.3 B; T5's encoder cannot be built yet) on A100s with 8 x 200 Gbit/s a host: tokens/s of\n"
           "a device. The simulated network has no stragglers, no jitter and no congestion, and those are what a job of 512 meets:\n"
