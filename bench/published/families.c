@@ -376,7 +376,7 @@ ls_performance published_performance(const published_case *of, const published_f
   for (int d = 0; d < LS_DTYPE_COUNT; d++) made.flops_per_s[d] *= family->constants[0];
   made.attention_share /= family->constants[0];
   made.traits.elementwise = family->constants[1];
-  /* PyTorch, which nearly all of them use, has a stream for each group (ProcessGroupNCCL). */
+  /* PyTorch has a stream for each group (ProcessGroupNCCL); BLOOM's Megatron waits for each. */
   made.groups_apart = family->beside;
   made.launch_s = family->constants[2];
   return made;
