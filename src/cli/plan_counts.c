@@ -40,7 +40,7 @@ static ls_plan_count try_count(ls_arena *arena, const ls_plan_question *question
 
 void ls_plan_next_counts(ls_arena *arena, const ls_plan_question *question, const char *on,
                          const ls_planned *of, ls_plan_count *more, ls_plan_count *fewer) {
-  if (!of->cluster) return;
+  if (!of->cluster || of->problem.devices > LS_PLAN_NEXT_MOST) return;
   const int devices = of->problem.devices, host = host_of(of->cluster), half = devices / 2;
   *more = try_count(arena, question, on, devices < host ? devices + 1 : devices + host);
   if (devices % 2 == 0 && (half <= host || half % host == 0))

@@ -14,7 +14,12 @@ typedef struct ls_plan_count {
   const ls_planned *planned; /* NULL: no layout has so many */
 } ls_plan_count;
 
-/* One device more, or one host of them where the machine is whole hosts; and half as many. */
+/* More devices than this are not held against a host more and half as many: each is a search of its
+ * own, and a host is little of them. */
+enum { LS_PLAN_NEXT_MOST = 512 };
+
+/* One device more, or one host of them where the machine is whole hosts; and half as many. Of more
+ * than LS_PLAN_NEXT_MOST devices neither. */
 void ls_plan_next_counts(ls_arena *arena, const ls_plan_question *question, const char *on,
                          const ls_planned *of, ls_plan_count *more, ls_plan_count *fewer);
 

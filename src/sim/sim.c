@@ -165,23 +165,28 @@ static void go_on(ls_sim_world *w, int a) {
   }
 }
 
-/* What kinds of transfers that run beside an actor's kernels take of them. */
-static double taken_from(const ls_sim_world *w, int a) {
-  bool beside[LS_LINK_KINDS] = {false};
+/* Marks the kinds of transfers that run beside each actor's kernels. */
+static void mark_beside(ls_sim_world *w) {
+  memset(w->beside, 0, sizeof *w->beside * (size_t)w->classes.count);
   for (int r = 0; r < w->running.count; r++) {
     const ls_sim_transfer *head = w->running.items[r];
     for (const ls_sim_transfer *t = head; t && !(head->latency > 0); t = t->with)
-      beside[t->time.link] |= t->actor == a;
+      w->beside[t->actor] |= 1u << t->time.link;
   }
+}
+
+/* What those take of an actor's kernels. */
+static double taken_from(const ls_sim_world *w, int a) {
   double taken = 0;
   for (int k = 0; k < LS_LINK_KINDS; k++)
-    if (beside[k]) taken += w->performance->interference[k];
+    if (w->beside[a] >> k & 1) taken += w->performance->interference[k];
   return fmin(taken, 0.9);
 }
 
 /* How fast each actor computes: where cores are fewer than those that compute, its part of them. */
 static void share_cores(ls_sim_world *w) {
   const double wanted = cores_wanted(w), part = wanted > 1 ? 1 / wanted : 1;
+  mark_beside(w);
   for (int a = 0; a < w->classes.count; a++)
     if (w->actors[a].remaining > 0)
       w->actors[a].rate = w->actors[a].speed * part * (1 - taken_from(w, a));
@@ -296,6 +301,7 @@ static void open_world(ls_sim_world *w, const ls_program *const *programs) {
   w->classes =
       ls_sim_classes_make(w->arena, w->mesh, w->performance->per_host, w->options->rank_speed);
   w->actors = LS_NEW_ARRAY(w->arena, ls_sim_actor, w->classes.count);
+  w->beside = LS_NEW_ARRAY(w->arena, unsigned, w->classes.count);
   w->made->stages = w->classes.count;
   w->made->stage = LS_NEW_ARRAY(w->arena, ls_sim_stage, w->classes.count);
   w->made->of_rank = w->classes.of_rank;

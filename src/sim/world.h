@@ -98,6 +98,7 @@ typedef struct ls_sim_world {
   const ls_mesh *mesh;
   ls_sim_classes classes;
   ls_sim_actor *actors; /* [classes.count] */
+  unsigned *beside;     /* [classes.count] bit k: a transfer over ls_link_kind k runs */
   int stages;
   LS_LIST(ls_sim_transfer *) running; /* heads of those that run as one */
   double now;
