@@ -135,11 +135,9 @@ static ls_status plan_machine(ls_arena *arena, const ls_plan_question *asked, co
 static ls_status none_fits(ls_arena *arena, const ls_planned *of, ls_error *error) {
   const ls_plan_row *row = ls_plan_least(of->plan);
   if (!row) return ls_fail(error, LS_REFUTED, "%s: the compiler refuses every layout", of->text);
-  return ls_fail(error, LS_REFUTED,
-                 "%s: no layout of %d device%s fits %.2f GiB; the closest needs %.2f: %s", of->text,
-                 of->problem.devices, of->problem.devices == 1 ? "" : "s",
-                 (double)of->problem.limit / 1073741824, (double)row->bytes / 1073741824,
-                 ls_plan_print(arena, row));
+  return ls_fail(error, LS_REFUTED, "%s: no layout of %d device%s fits; the closest needs %s: %s",
+                 of->text, of->problem.devices, of->problem.devices == 1 ? "" : "s",
+                 ls_planned_needs(arena, of, row), ls_plan_print(arena, row));
 }
 
 /* Each layout that is compiled has an arena of its own: what one leaves the next takes, in place of

@@ -166,8 +166,8 @@ void ls_plan_print_comparison(ls_arena *arena, const ls_plan_report *report) {
     if (ls_planned_best(of))
       print_fitting(arena, of, tokens);
     else if (least)
-      printf("%-20s does not fit: the least is %.2f of %.2f GiB\n", of->text,
-             (double)least->bytes / 1073741824, (double)of->problem.limit / 1073741824);
+      printf("%-20s does not fit: the closest needs %s\n", of->text,
+             ls_planned_needs(arena, of, least));
     else
       printf("%-20s the compiler refuses every layout\n", of->text);
   }

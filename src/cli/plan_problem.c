@@ -309,6 +309,16 @@ const ls_plan_row *ls_planned_best(const ls_planned *of) {
   return of->plan && of->plan->rows.count ? &of->plan->rows.items[0] : NULL;
 }
 
+const char *ls_planned_needs(ls_arena *arena, const ls_planned *of, const ls_plan_row *row) {
+  const double gib = 1073741824;
+  const ls_plan_problem *problem = &of->problem;
+  if (problem->host_limit && row->host_bytes > problem->host_limit)
+    return ls_arena_printf(arena, "%.2f of %.2f GiB of the host's memory a device",
+                           (double)row->host_bytes / gib, (double)problem->host_limit / gib);
+  return ls_arena_printf(arena, "%.2f of %.2f GiB", (double)row->bytes / gib,
+                         (double)problem->limit / gib);
+}
+
 double ls_planned_step_tokens(const ls_planned *of) {
   return (double)of->training.batch * (double)of->training.sequence;
 }

@@ -56,6 +56,10 @@ ls_run_file *ls_planned_run(ls_arena *arena, const ls_planned *of, const ls_plan
 /* The best row; NULL: none fits. */
 const ls_plan_row *ls_planned_best(const ls_planned *of);
 
+/* What a row needs of what it has too little of: "24.55 of 23.99 GiB", or "61.2 of 64.0 GiB of the
+ * host's memory a device". In the arena. */
+const char *ls_planned_needs(ls_arena *arena, const ls_planned *of, const ls_plan_row *row);
+
 /* Tokens of a step; tokens a second of the best row, 0 where none fits. */
 double ls_planned_step_tokens(const ls_planned *of);
 double ls_planned_rate(const ls_planned *of);
