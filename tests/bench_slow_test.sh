@@ -58,7 +58,7 @@ refuse 2 "run.yaml: expected keys (key=value) after --model" bench --model confi
 refuse 0 "^no floors: this machine and build were not measured yet" show run.yaml --floor
 
 expect 0 "^kept in $work/cache/lockstep/machine-" bench --folder .
-for word in "^matrix products" "^  fp32 2048x2048x2048 " "^  bf16" "^  triad " "^  64MiB, 4 ranks" \
+for word in "^matrix products" "^  fp32 2048x2048x2048 " "^  bf16" "^  triad " "^  16MiB, 4 ranks" \
   "^  write, fdatasync"; do
   grep -q "$word" output || fail "bench: no line with $word"
 done
