@@ -55,7 +55,7 @@ static ls_status prepare(ls_catalog *catalog, const published_table *of, publish
 static ls_status predict(const published_table *of, prepared *made, ls_error *error) {
   const published_family *family = published_family_of(of, made->row);
   if (published_kind_of(of, made->row) == PUBLISHED_MEMORY) {
-    made->row->predicted = published_memory(of, made->row, &made->is, family);
+    made->row->predicted = published_memory(&made->is, family);
     return LS_OK;
   }
   const ls_performance performance = published_performance(&made->is, family);
@@ -340,8 +340,10 @@ static void print_families(void) {
       "too; but the odd one had been looked at before these were decided: Megatron-SC21-Table2 was "
       "divided into its two programs and Megatron-LM's rows joined with BLOOM's; torchtune's "
       "recipes save memory only where a card needs it; MLPerf's LoRA task keeps no moments, and "
-      "its frozen weights are fp8. So for these sources the table is no blind test. Surogate's "
-      "page "
+      "its frozen weights are fp8. So for these sources the table is no blind test. What memory "
+      "keeps, "
+      "and which device tells it, was settled by how the programs work and by the even half, after "
+      "errors of both had been seen. Surogate's page "
       "has rows of Surogate and of Unsloth that nothing but their notes tells apart on some cards, "
       "torchtune's has LoRA and full training likewise: such rows cannot all be right. A row of "
       "NVIDIA's that leaves open whether adapters are trained is taken to do so where the state of "

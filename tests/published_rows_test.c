@@ -112,7 +112,7 @@ static void test_sources_and_halves(void **state) {
 
 #define COLUMNS                                                                           \
   "source,model,layers,hidden,heads,kv_heads,ffn_hidden,vocab,seq_len,global_batch_seqs," \
-  "micro_batch,gpu,n_gpus,tp,pp,dp,zero_stage,recompute,precision,flash_attn,metric\n"
+  "micro_batch,gpu,n_gpus,tp,pp,dp,zero_stage,recompute,precision,flash_attn,metric,vpp\n"
 
 static double memory_of(const char *line, published_row *row) {
   published_table table;
@@ -122,12 +122,14 @@ static double memory_of(const char *line, published_row *row) {
   *row = table.rows.items[0];
   if (published_case_make(catalog, &table, row, &made, &error) != LS_OK) fail_msg("%s", error.text);
   row->capacity = (double)made.accelerator.memory_mib / 1024;
-  row->predicted = published_memory(&table, row, &made, published_family_of(&table, row));
+  row->predicted = published_memory(&made, published_family_of(&table, row));
   return row->predicted;
 }
 
 /* GiB as their makers published them: torchtune's README (a step with everything kept in compiled
- * ops 51.0, checkpointed 24.9), Megatron-LM's golden values of its 7B test. */
+ * ops 51.0, checkpointed 24.9), Megatron-LM's golden values of its 7B test, of one with chunks and
+ * kept scores, and of one whose tables count as layers, torchtitan's performance.md, nanotron's
+ * benchmark of two stages, BigScience's log in bf16 and in fp16. */
 static void test_memory_is_accounted_for(void **state) {
   (void)state;
   static const struct {
@@ -143,6 +145,27 @@ static void test_memory_is_accounted_for(void **state) {
       {"Megatron-golden,gpt/gpt3_7b_tp4_pp1_memory_speed,32,4096,32,8,16384,,8192,8,2,A100-80GB,8,"
        "4,1,2,1,none,BF16,yes,mem_gib",
        54.2},
+      {"Megatron-golden,gpt/gpt3_mcore_te_tp1_pp4_vp1_dist_optimizer,12,512,8,8,2048,,1024,32,4,"
+       "H100-80GB,8,1,4,2,1,none,BF16,yes,mem_gib,3",
+       3.67},
+      {"Megatron-golden,gpt/gpt3_mcore_te_tp1_pp4_vp2_account_for_embedding_loss,6,512,8,8,2048,,"
+       "1024,32,4,A100-80GB,8,1,4,2,0,none,BF16,yes,mem_gib,2",
+       2.62},
+      {"torchtitan,llama3-8b,32,4096,32,8,14336,128256,8192,256,2,H100-96GB,128,1,1,128,3,"
+       "selective,"
+       "FP8,yes,mem_gib",
+       61.8},
+      {"nanotron-benchmark,llama-like-1.34B,24,2048,16,16,8192,,4096,256,2,H100-80GB,512,2,2,128,1,"
+       ","
+       "BF16,yes,mem_gib",
+       8.4},
+      {"BLOOM-prequel,gpt-176B,70,14336,112,112,57344,250000,2048,2048,2,A100-80GB,384,8,12,4,1,"
+       "full,"
+       "BF16 (fp32 grad accumulation),no,mem_gib",
+       40},
+      {"BLOOM-prequel,gpt-200B,80,14400,96,96,57600,250000,2048,2048,1,A100-80GB,160,8,10,2,1,full,"
+       "FP16,no,mem_gib",
+       51},
   };
   for (size_t k = 0; k < sizeof known / sizeof *known; k++) {
     published_row row;
@@ -150,6 +173,28 @@ static void test_memory_is_accounted_for(void **state) {
     print_message("%.1f GiB of %.1f\n", found, known[k].gib);
     assert_true(fabs(found / known[k].gib - 1) < 0.12);
     assert_true(published_fits(&row));
+  }
+}
+
+/* Layers that a name's parameters make: 16 of 67.1 M and one table of words of 268 M. */
+static void test_parameters_tell_layers(void **state) {
+  (void)state;
+  published_table table;
+  published_case made;
+  ls_error error = {0};
+  published_read(
+      catalog->arena,
+      COLUMNS
+      "nanotron-benchmark,llama-like-1.34B,24,2048,16,16,8192,,4096,8,2,H100-80GB,2,2,1,"
+      "1,0,,BF16,yes,mem_gib\n"
+      "nanotron-benchmark,llama-like-8.86B,32,4096,32,32,14336,,4096,8,2,H100-80GB,2,2,1,"
+      "1,0,,BF16,yes,mem_gib\n",
+      &table);
+  for (int r = 0; r < 2; r++) {
+    assert_int_equal(published_case_make(catalog, &table, &table.rows.items[r], &made, &error),
+                     LS_OK);
+    assert_int_equal(made.model.layers, r ? 32 : 16);
+    assert_int_equal(made.model.tied, r == 0);
   }
 }
 
@@ -249,6 +294,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_errors_are_judged, open_rows, close_rows),
       cmocka_unit_test_setup_teardown(test_sources_and_halves, open_rows, close_rows),
       cmocka_unit_test(test_memory_is_accounted_for),
+      cmocka_unit_test(test_parameters_tell_layers),
       cmocka_unit_test(test_what_does_not_fit_is_not_called_fitting),
       cmocka_unit_test(test_what_rows_leave_open_is_settled),
       cmocka_unit_test(test_traits_change_the_step),

@@ -10,20 +10,25 @@
 /* Constants: `build/bench/published ROWS.csv --fit` prints them. Attention: FlashAttention-1, which
  * MPT's Triton kernel is, reaches 25 to 40 % of an A100 (Dao 2023, 2307.08691) and is no faster on
  * Hopper; FlashAttention-2 35 % of an H100 (Shah et al. 2024, 2407.08608). Bytes of a parameter:
- * Megatron's documentation (18 and 20; 20 with DeepSpeed's BF16 optimizer and nanotron, which keep
+ * Megatron's documentation (18 and 20; 20 with DeepSpeed's BF16 optimizer, which keeps
  * gradients twice), ZeRO's paper (16), FSDP2 with fp32 shards (16), llmq in bf16 (8); torchtune's
  * recipes for one device step in backward with paged 8-bit moments and recompute where nobody says
  * otherwise (2).
- * Logits: two bytes, four in fp32 and four of the gradient, or two where the loss is fused. Beside
- * tensors: a context of 1,573 MiB where nvidia-smi was read (BLOOM's log) and three communicators
- * of 688 (NVIDIA/nccl#964). Reserved over allocated: 8 % (Mist). */
+ * Logits: two bytes, four in fp32 and four of what a loss makes of them out of place; six where it
+ * works in place (Megatron Core's unfused loss), twelve where log-softmax, its gradient and that of
+ * the loss are there at once (PyTorch's cross entropy), two where the loss is fused. DeepSpeed's
+ * fp16 optimizer has gradients of two bytes, and beside master weights and moments those gradients
+ * in fp32 and a flat copy of weights. nanotron frees 16-bit gradients as it adds them up.
+ * Beside tensors: a context of 1,573 MiB where nvidia-smi was read (BLOOM's log) and three
+ * communicators of 688 (NVIDIA/nccl#964). Reserved over allocated: 8 % (Mist). Megatron's tests log
+ * on the last rank, nanotron on the first. */
 published_family published_families[] = {
     {.name = "Megatron-DeepSpeed of vTrain",
      .sources = "|vTrain-single|vTrain-multi|",
      .constants = {0.85, 1.25, 4e-05},
      .vocabulary = 51200,
      .beside = true,
-     .accounting = {2, 4, 12, 10, 6, 1.55, 1.08}},
+     .accounting = {2, 4, 12, 10, 1.55, 1.08}},
     {.name = "Megatron-LM of its papers and of BLOOM",
      .sources = "|BLOOM-prequel|BigScience-V100|Megatron-SC21|Megatron-SC21-Table2|"
                 "Selective-recompute|Megatron-LM-README-2020|MT-NLG|ColossalAI-README|",
@@ -33,7 +38,8 @@ published_family published_families[] = {
      .scores_again = true,
      .vocabulary = 51200,
      .masks = true,
-     .accounting = {2, 6, 12, 10, 6, 3.55, 1.08}},
+     .outputs = true,
+     .accounting = {2, 6, 12, 10, 3.55, 1.08, {2, 18}}},
     {.name = "DeepSpeed, ZeRO-3",
      .sources = "|Megatron-SC21-Table2 zero 3|DeepSpeed-Azure|DeepSpeed-autotuning|",
      .constants = {0.72, 10, 8e-05},
@@ -42,7 +48,7 @@ published_family published_families[] = {
      .beside = true,
      .pieces = 12,
      .prefetched = 5e8, /* stage3_prefetch_bucket_size */
-     .accounting = {2, 2, 12, 10, 0, 0.5, 1.08}},
+     .accounting = {2, 2, 12, 10, 0.5, 1.08}},
     {.name = "Megatron Core, tuned by NVIDIA",
      .sources = "|Megatron-Bridge|DGXC-benchmarking|NeMo-docs|NeMo-docs-longseq|MLPerf-training|"
                 "MegaScale|Megatron-Bridge-recompute|Megatron-MoE-Zoo|Megatron-LM-README-H100|"
@@ -53,7 +59,7 @@ published_family published_families[] = {
      .scores_again = true,
      .vocabulary = 51200,
      .beside = true,
-     .accounting = {2, 4, 12, 10, 6, 0.3, 1}},
+     .accounting = {2, 4, 12, 10, 0.3, 1}},
     {.name = "Megatron Core as it comes",
      .sources = "|SimuMax-B200|",
      .constants = {0.57, 2.75, 4e-05},
@@ -61,22 +67,23 @@ published_family published_families[] = {
      .scores_again = true,
      .vocabulary = 51200,
      .beside = true,
-     .accounting = {2, 4, 12, 10, 6, 0, 1}},
+     .accounting = {2, 4, 12, 10, 0, 1}},
     {.name = "Megatron Core's functional tests",
      .sources = "|Megatron-golden|",
      .constants = {0.57, 2.75, 4e-05},
      .masks = true,
      .scores_again = true,
-     .vocabulary = 51200,
+     .deterministic = true,
+     .vocabulary = 50304,
      .beside = true,
-     .accounting = {2, 4, 12, 10, 6, 0, 1}},
+     .accounting = {2, 4, 12, 6, 0, 1, .teller = PUBLISHED_LAST_STAGE}},
     {.name = "FSDP, Composer",
      .sources = "|llm-foundry|fms-fsdp|FSDP-paper|",
      .constants = {0.96, 3, 8e-05},
      .attention = {0.33, 0.2},
      .vocabulary = 50368,
      .beside = true,
-     .accounting = {4, 4, 8, 10, 0, 0.5, 1.08}},
+     .accounting = {4, 4, 8, 10, 0.5, 1.08}},
     {.name = "FSDP2, torchtitan",
      .sources = "|torchtitan|AWS-torchtitan|OLMo-core|",
      .constants = {0.80, 6.5, 2.5e-06},
@@ -84,8 +91,7 @@ published_family published_families[] = {
      .attention = {0.55, 0.35},
      .vocabulary = 128256,
      .beside = true,
-     .late = true,
-     .accounting = {4, 4, 8, 10, 0, 0.5, 1.08}},
+     .accounting = {4, 4, 8, 12, 0.5, 1.08}},
     {.name = "torchtune",
      .sources = "|torchtune|",
      .constants = {0.94, 1, 160e-06},
@@ -93,8 +99,9 @@ published_family published_families[] = {
      .fits = true,
      .beside = true,
      .eager = true,
+     .plain = true,
      .late = true,
-     .accounting = {2, 2, 4, 3, 0, 0, 1}},
+     .accounting = {2, 2, 4, 6, 0, 1}},
     {.name = "nanotron",
      .sources = "|nanotron-benchmark|nanotron-tp-scaling|",
      .constants = {0.89, 3.25, 8e-05},
@@ -104,27 +111,29 @@ published_family published_families[] = {
      .beside = true,
      .eager = true,
      .pieces = 6,
-     .accounting = {2, 6, 12, 18, 0, 0.5, 1.08}},
+     .gathered = true,
+     .balanced = true,
+     .accounting = {2, 4, 12, 10, 0.5, 1.08, .teller = PUBLISHED_FIRST_STAGE}},
     {.name = "C and CUDA",
      .sources = "|llmq|llm.c|",
      .constants = {1.04, 1, 4e-05},
      .vocabulary = 50304,
      .beside = true,
-     .accounting = {2, 2, 4, 2, 0, 0.5, 1}},
+     .accounting = {2, 2, 4, 2, 0.5, 1}},
     {.name = "Surogate, LoRA",
      .sources = "|surogate|",
      .constants = {0.79, 3.5, 8e-05},
      .adapters = true,
      .vocabulary = 151936,
      .beside = true,
-     .accounting = {2, 0, 0, 2, 0, 0.5, 1}},
+     .accounting = {2, 0, 0, 2, 0.5, 1}},
     {.name = "Unsloth, LoRA",
      .sources = "|surogate Unsloth|",
      .constants = {0.65, 7.75, 0.00016},
      .adapters = true,
      .vocabulary = 151936,
      .beside = true,
-     .accounting = {2, 0, 0, 2, 0, 0.5, 1}},
+     .accounting = {2, 0, 0, 2, 0.5, 1}},
 };
 const int published_family_count = sizeof published_families / sizeof *published_families;
 
@@ -180,6 +189,18 @@ static bool is_gated(const char *model, double ffn, double hidden) {
   return strstr(model, "lama") || strstr(model, "qwen") || strstr(model, "mistral");
 }
 
+/* nanotron's models are named by their parameters: by these its tables of words are one or two, and
+ * layers are as many as make them. */
+static const char counted[] = "llama-like-";
+
+static void count_layers(double parameters, published_case *made) {
+  ls_model_config *model = &made->model;
+  const double layer = published_layer(made), table = (double)(model->vocabulary * model->width);
+  const double one = (parameters - table) / layer, two = (parameters - 2 * table) / layer;
+  model->tied = fabs(one - (double)model->layers) < fabs(two - (double)model->layers);
+  model->layers = (int64_t)(model->tied ? one + 0.5 : two + 0.5);
+}
+
 static ls_status read_model(ls_arena *arena, const published_table *of, const published_row *row,
                             const published_family *family, published_case *made, ls_error *error) {
   const double hidden = published_number(of, row, "hidden", 0);
@@ -202,10 +223,15 @@ static ls_status read_model(ls_arena *arena, const published_table *of, const pu
   double vocabulary = (double)family->vocabulary;
   if (strncmp(name, "nemotron4", 9) == 0) vocabulary = 256000;
   if (strncmp(name, "gpt/gpt3_7b", 11) == 0) vocabulary = 131072; /* its model_config.yaml */
+  /* Of Megatron's tests those of memory and speed repeat nothing, so attention keeps no scores. */
+  made->scores = strcmp(published_cell(of, row, "flash_attn"), "no") == 0 ||
+                 (family->deterministic && !strstr(name, "memory_speed"));
   model->vocabulary = (int64_t)published_number(of, row, "vocab", vocabulary);
   model->positions = (int64_t)published_number(of, row, "seq_len", 0);
   model->layer_kinds = NULL;
   if (strncmp(name, "llama3.2", 8) == 0) model->tied = true;
+  if (strncmp(name, counted, sizeof counted - 1) == 0)
+    count_layers(strtod(name + sizeof counted - 1, NULL) * 1e9, made);
   return LS_OK;
 }
 
@@ -225,7 +251,7 @@ static ls_status read_layout(const published_table *of, const published_row *row
   const double micro = published_number(of, row, "micro_batch", 1);
   layout->microbatches = data ? (int)((double)made->batch / data / micro + 0.5) : 0;
   const char *recompute = published_cell(of, row, "recompute");
-  const bool selective = strcmp(recompute, "selective") == 0;
+  const bool selective = made->selective = strcmp(recompute, "selective") == 0;
   layout->sequence_parallel = layout->tp > 1 && (family->sequence_parallel == 1 ||
                                                  (family->sequence_parallel == 2 && selective));
   const int layers = (int)(made->model.layers / (layout->pp > 0 ? layout->pp : 1));
@@ -331,7 +357,7 @@ static void read_traits(const published_table *of, const published_row *row,
   if (family->tuned && made->layout.tp > 1) made->performance.peer_per_s *= made->layout.tp;
   /* Bytes of a score. Forward: product 2, softmax 2 + 2, dropout 2 + 2 + 1, product 2; backward:
    * products 2 + 2 + 2 + 2, dropout 2 + 1 + 2, softmax 2 + 2 + 2 (Megatron-LM's kernels). */
-  if (strcmp(published_cell(of, row, "flash_attn"), "no") != 0) return;
+  if (!made->scores) return;
   traits->score_bytes[0] = 13, traits->score_bytes[1] = 19;
   /* Forward as above, and copies before and after; backward one more for each that has two inputs.
    */
@@ -347,7 +373,7 @@ static void settle(const published_table *of, const published_row *row,
   ls_layout *layout = &made->layout;
   made->frugal = family->fits && !held;
   if (family->fits && !*published_cell(of, row, "recompute"))
-    made->full = published_memory(of, row, made, family) > room;
+    made->full = published_memory(made, family) > room;
   if (made->full) layout->recompute = (ls_op_set)LS_EVERY_OP;
   if (!family->tuned || held || layout->zero > 1 || published_kind_of(of, row) == PUBLISHED_MEMORY)
     return;

@@ -9,13 +9,21 @@
 
 enum { PUBLISHED_CONSTANTS = 3 };
 
+/* Of which device the memory is told. */
+typedef enum published_teller {
+  PUBLISHED_FULLEST = 0,
+  PUBLISHED_FIRST_STAGE,
+  PUBLISHED_LAST_STAGE
+} published_teller;
+
 /* Bytes that a parameter has, and what is counted as memory. */
 typedef struct published_accounting {
   double weights, gradients, optimizer; /* bytes of a parameter */
   double logits;                        /* bytes of a logit of one microbatch at its loss */
-  double saved;                         /* of these, what stays until backward */
   double fixed;                         /* GiB that every device has beside tensors */
   double reserved;                      /* over what is allocated, where that is what was told */
+  double half[2];                       /* gradients and optimizer in fp16; 0: as above */
+  published_teller teller;
 } published_accounting;
 
 typedef struct published_family {
@@ -32,6 +40,11 @@ typedef struct published_family {
   bool late;             /* gradients are made in backward and freed after the update */
   bool eager;            /* ops of an MLP are apart, and each keeps what it reads */
   bool masks;            /* of dropout, two of a layer */
+  bool deterministic;    /* tests that repeat bit by bit: scores of attention are kept */
+  bool plain;            /* norms keep fp32, keys and values are repeated for each head */
+  bool gathered;         /* inputs that tp gathers are kept whole */
+  bool outputs;          /* of a stage, kept until their gradient is there */
+  bool balanced;         /* stages by their weights, the last one's table of words among them */
   int pieces;            /* collectives over data ranks for a layer: its tensors; 0: 1 */
   double prefetched;     /* elements that are gathered ahead at most; 0: a layer, however large */
   bool beside;           /* gradients are reduced while backward goes on */
@@ -51,6 +64,7 @@ published_family *published_family_of(const published_table *of, const published
 typedef struct published_case {
   ls_model_config model;
   bool gated, adapters, full; /* full: all is made again */
+  bool scores, selective;     /* scores of attention are kept; recomputation is selective */
   double frozen_bytes;        /* of a weight that is not trained */
   bool frugal;                /* no state but weights and paged moments of a byte each */
   ls_layout layout;
@@ -75,8 +89,7 @@ double published_layer(const published_case *is);
 /* GiB of the state of a device's parameters. */
 double published_state(const published_case *is, const published_family *family);
 
-/* GiB of the fullest device as the family accounts for it. */
-double published_memory(const published_table *of, const published_row *row,
-                        const published_case *is, const published_family *family);
+/* GiB of the device whose memory the family tells, as the family accounts for it. */
+double published_memory(const published_case *is, const published_family *family);
 
 #endif
