@@ -9,19 +9,14 @@
 #include "comm/reduce.h"
 #include "comm/world.h"
 
-/* Elements [start, start + count) belong to one rank. */
-typedef struct range {
-  int64_t start, count;
-} range;
-
 static int64_t chunk_of(const ls_group *group, int64_t count) {
   return count / group->size + (count % group->size != 0);
 }
 
-static range shard_of(const ls_group *group, int64_t count, int member) {
+ls_shard_range ls_group_shard(const ls_group *group, int64_t count, int member) {
   const int64_t chunk = chunk_of(group, count);
   const int64_t start = chunk * member < count ? chunk * member : count;
-  return (range){start, count - start < chunk ? count - start : chunk};
+  return (ls_shard_range){start, count - start < chunk ? count - start : chunk};
 }
 
 /* A reduction of `count` elements of which this rank sums its shard into `target`. */
@@ -37,11 +32,12 @@ typedef struct reduction {
 } reduction;
 
 /* Part `round` of the shard of `member`. */
-static range block_of(const ls_group *group, const reduction *r, int member, int64_t round) {
-  const range whole = shard_of(group, r->count, member);
+static ls_shard_range block_of(const ls_group *group, const reduction *r, int member,
+                               int64_t round) {
+  const ls_shard_range whole = ls_group_shard(group, r->count, member);
   const int64_t skipped = round * r->block < whole.count ? round * r->block : whole.count;
   const int64_t left = whole.count - skipped;
-  return (range){whole.start + skipped, left < r->block ? left : r->block};
+  return (ls_shard_range){whole.start + skipped, left < r->block ? left : r->block};
 }
 
 static char *staging_of(const ls_group *group, const reduction *r, int member, int64_t round) {
@@ -53,7 +49,7 @@ static char *staging_of(const ls_group *group, const reduction *r, int member, i
 /* Sends the owners this rank's part of their blocks, receives the others' part of its own. */
 static ls_status start_round(ls_group *group, const reduction *r, int64_t round, ls_error *error) {
   const size_t width = ls_dtype_bytes(r->dtype);
-  const range own = block_of(group, r, group->rank, round);
+  const ls_shard_range own = block_of(group, r, group->rank, round);
   ls_transfers_clear(group);
   for (int i = 0; i < group->size; i++) {
     if (i == group->rank) continue;
@@ -63,7 +59,7 @@ static ls_status start_round(ls_group *group, const reduction *r, int64_t round,
       transfer->in_bytes = (size_t)own.count * width;
     }
     if (ls_group_needs_message(group, i, ls_call_own(group))) {
-      const range theirs = block_of(group, r, i, round);
+      const ls_shard_range theirs = block_of(group, r, i, round);
       transfer->out = r->data + (size_t)theirs.start * width;
       transfer->out_bytes = (size_t)theirs.count * width;
     }
@@ -73,8 +69,8 @@ static ls_status start_round(ls_group *group, const reduction *r, int64_t round,
 
 static void reduce_round(ls_group *group, const reduction *r, int64_t round) {
   const size_t width = ls_dtype_bytes(r->dtype);
-  const range own = block_of(group, r, group->rank, round);
-  const int64_t done = own.start - shard_of(group, r->count, group->rank).start;
+  const ls_shard_range own = block_of(group, r, group->rank, round);
+  const int64_t done = own.start - ls_group_shard(group, r->count, group->rank).start;
   int target_count = 0;
   group->targets[target_count++] = r->target + (size_t)done * width;
   for (int i = 0; i < group->size; i++) {
@@ -109,7 +105,7 @@ static ls_status reduce_shard(ls_group *group, reduction *r, ls_error *error) {
 /* Sends this rank's sums to the members it could not write to; receives theirs likewise. */
 static ls_status hand_out(ls_group *group, char *data, int64_t count, size_t width,
                           ls_error *error) {
-  const range own = shard_of(group, count, group->rank);
+  const ls_shard_range own = ls_group_shard(group, count, group->rank);
   ls_transfers_clear(group);
   for (int i = 0; i < group->size; i++) {
     if (i == group->rank) continue;
@@ -119,7 +115,7 @@ static ls_status hand_out(ls_group *group, char *data, int64_t count, size_t wid
       transfer->out_bytes = (size_t)own.count * width;
     }
     if (ls_group_needs_message(group, i, ls_call_own(group))) {
-      const range theirs = shard_of(group, count, i);
+      const ls_shard_range theirs = ls_group_shard(group, count, i);
       transfer->in = data + (size_t)theirs.start * width;
       transfer->in_bytes = (size_t)theirs.count * width;
     }
@@ -133,7 +129,7 @@ static ls_status all_reduce(ls_group *group, char *data, int64_t count, ls_dtype
   const ls_posting call = {
       .kind = LS_CALL_ALL_REDUCE, .dtype = (int32_t)dtype, .detail = (int32_t)op, .count = count};
   LS_TRY(ls_call_begin(group, &call, data, (size_t)count * width, LS_ALL_MEMBERS, error));
-  const range own = shard_of(group, count, group->rank);
+  const ls_shard_range own = ls_group_shard(group, count, group->rank);
   reduction sum = {.data = data,
                    .target = data + (size_t)own.start * width,
                    .count = count,
@@ -166,7 +162,7 @@ static ls_status reduce_scatter(ls_group *group, void *target, const void *sourc
                    .op = LS_SUM,
                    .accumulate = accumulate};
   LS_TRY(reduce_shard(group, &sum, error));
-  const range own = shard_of(group, count, group->rank);
+  const ls_shard_range own = ls_group_shard(group, count, group->rank);
   ls_count_sent(group->comm, (count - own.count) * (int64_t)width);
   return ls_call_end(group, true, error);
 }
@@ -187,7 +183,7 @@ ls_status ls_reduce_scatter(ls_group *group, void *target, const void *source, i
 static ls_status all_gather(ls_group *group, char *target, const void *source, int64_t count,
                             ls_dtype dtype, ls_error *error) {
   const size_t width = ls_dtype_bytes(dtype);
-  const range own = shard_of(group, count, group->rank);
+  const ls_shard_range own = ls_group_shard(group, count, group->rank);
   const size_t own_bytes = (size_t)own.count * width;
   const ls_posting call = {.kind = LS_CALL_ALL_GATHER, .dtype = (int32_t)dtype, .count = count};
   LS_TRY(ls_call_begin(group, &call, (void *)source, own_bytes, LS_ALL_MEMBERS, error));
@@ -199,7 +195,7 @@ static ls_status all_gather(ls_group *group, char *target, const void *source, i
       transfer->out_bytes = own_bytes;
     }
     if (!group->peers[i]) {
-      const range theirs = shard_of(group, count, i);
+      const ls_shard_range theirs = ls_group_shard(group, count, i);
       transfer->in = target + (size_t)theirs.start * width;
       transfer->in_bytes = (size_t)theirs.count * width;
     }
@@ -208,7 +204,7 @@ static ls_status all_gather(ls_group *group, char *target, const void *source, i
   /* Each rank begins with another one, so that not all read the same memory at the same time. */
   for (int step = 0; step < group->size; step++) {
     const int i = (group->rank + step) % group->size;
-    const range theirs = shard_of(group, count, i);
+    const ls_shard_range theirs = ls_group_shard(group, count, i);
     char *place = target + (size_t)theirs.start * width;
     if (theirs.count == 0 || !group->peers[i] || group->peers[i] == place) continue;
     memcpy(place, group->peers[i], (size_t)theirs.count * width);

@@ -18,25 +18,39 @@ static ls_device_facts facts_of_gpu(void) {
 static void test_rows(void **state) {
   (void)state;
   for (int e = 0; e < ls_engine_count; e++) {
-    assert_non_null(ls_engines[e].start);
-    assert_non_null(ls_engines[e].queues);
+    const ls_engine *engine = ls_engines[e];
+    assert_true(engine->queues && engine->words && engine->serves && engine->open);
+    assert_true(engine->join && engine->begin && engine->end && engine->close);
     for (int other = 0; other < e; other++)
-      assert_string_not_equal(ls_engines[e].name, ls_engines[other].name);
+      assert_string_not_equal(engine->name, ls_engines[other]->name);
   }
 }
 
-/* An engine is found by the queues that its device's programs are proved for, and by no others. */
-static void test_found_by_queues(void **state) {
+/* What the host addresses goes directly; what it does not, through its memory where the device's
+ * queues carry nothing; and queues that no engine has are refused. */
+static void test_chosen_by_memory_and_queues(void **state) {
   (void)state;
-  const ls_device_facts *here = ls_device_facts_here();
-  assert_string_equal(ls_engine_find(here, false)->name, "threads");
-  assert_string_equal(ls_engine_find(here, true)->name, "MPI");
-  const ls_device_facts gpu = facts_of_gpu();
-  assert_ptr_equal(gpu.queues, &ls_queues_nccl);
-  assert_true(gpu.queues->holds);
-  for (int e = 0; e < ls_engine_count; e++)
-    if (ls_engine_find(&gpu, false) == &ls_engines[e])
-      assert_ptr_equal(ls_engines[e].queues, &ls_queues_nccl);
+  ls_world *world;
+  ls_group *one;
+  ls_error error = {0};
+  const ls_engine *engine;
+  ls_device device;
+  assert_int_equal(ls_device_open(&(ls_device_options){.compute = LS_F32}, &device, &error), LS_OK);
+  const ls_world_options alone = {.ranks = 1};
+  assert_int_equal(ls_world_start(&device.facts, &alone, &world, &error), LS_OK);
+  const ls_carrier_options of = {.comm = ls_world_comm(world, 0), .device = &device};
+  assert_int_equal(ls_comm_group(of.comm, &(int){0}, 1, &one, &error), LS_OK);
+  assert_int_equal(ls_engine_choose(&of, one, &engine, &error), LS_OK);
+  assert_ptr_equal(engine, &ls_engine_direct);
+  ls_memory_calls apart = *device.memory;
+  apart.addressable = false;
+  device.memory = &apart;
+  assert_int_equal(ls_engine_choose(&of, one, &engine, &error), LS_OK);
+  assert_ptr_equal(engine, &ls_engine_staged);
+  const ls_queues others = {.name = "others"};
+  device.facts.queues = &others;
+  assert_int_equal(ls_engine_choose(&of, one, &engine, &error), LS_INPUT);
+  ls_world_destroy(&world);
 }
 
 static void test_starts(void **state) {
@@ -50,8 +64,13 @@ static void test_starts(void **state) {
   ls_world_destroy(&world);
   assert_int_equal(ls_world_start(ls_device_facts_here(), &none, &world, &error), LS_INPUT);
   assert_null(world);
-  const ls_device_facts gpu = facts_of_gpu();
-  if (ls_engine_find(&gpu, false)) return;
+  ls_device_facts gpu = facts_of_gpu();
+  assert_ptr_equal(gpu.queues, &ls_queues_nccl);
+  assert_true(gpu.queues->holds);
+  bool served = false;
+  for (int e = 0; e < ls_engine_count; e++)
+    served = served || ls_engines[e]->queues == &ls_queues_nccl;
+  if (served) return;
   assert_int_equal(ls_world_start(&gpu, &three, &world, &error), LS_INPUT);
   assert_null(world);
   assert_non_null(strstr(error.text, "NCCL"));
@@ -59,7 +78,7 @@ static void test_starts(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows),
-                                     cmocka_unit_test(test_found_by_queues),
+                                     cmocka_unit_test(test_chosen_by_memory_and_queues),
                                      cmocka_unit_test(test_starts)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -322,6 +322,16 @@ const ls_posting *ls_call_own(const ls_group *group);
 
 void ls_count_sent(ls_comm *comm, int64_t bytes);
 
+/* --- collectives.c --------------------------------------------------------------------------- */
+
+/* Elements [start, start + count) of a whole. */
+typedef struct ls_shard_range {
+  int64_t start, count;
+} ls_shard_range;
+
+/* Those of `count` elements that belong to a member. */
+ls_shard_range ls_group_shard(const ls_group *group, int64_t count, int member);
+
 /* --- exchange.c ------------------------------------------------------------------------------ */
 
 /* Whether `member` cannot touch what this rank posted, so that messages carry it. */

@@ -182,7 +182,7 @@ static ls_status fill_rank(ls_rank *rank, const ls_rank_options *options, ls_err
     LS_TRY(ls_rank_load(rank, p, error));
   }
   LS_TRY(create_staging(rank, error));
-  LS_TRY(ls_rank_make_mirror(rank, error));
+  LS_TRY(ls_rank_open_carrier(rank, error));
   return ls_rank_give_workspace(rank, error);
 }
 
@@ -212,7 +212,7 @@ void ls_rank_destroy(ls_rank **rank) {
   free((*rank)->records);
   free((*rank)->staging);
   ls_tiers_destroy(&(*rank)->tiers);
-  ls_rank_free_mirror(*rank);
+  if ((*rank)->carrier) (*rank)->engine->close(&(*rank)->carrier);
   free((*rank)->pairs);
   if ((*rank)->entered) (*rank)->device->leave((*rank)->queues);
   (*rank)->device->memory->release((*rank)->workspace, (*rank)->workspace_bytes);
@@ -244,7 +244,7 @@ static void bind(ls_loaded *each, char *const *buffer_groups, bool first) {
   }
 }
 
-/* What is no kernel finds the work of kernels before it done. */
+/* What the host does finds the work of kernels before it done. */
 static ls_status wait_for_kernels(const ls_rank *rank, ls_error *error) {
   return rank->device->wait(&rank->queues[LS_TIER_DEVICE], error);
 }
@@ -276,9 +276,9 @@ static ls_status run_instruction(ls_rank *rank, const ls_loaded *each, ls_error 
   if (!each->skipped && each->instruction->collective == LS_COLLECTIVE_NONE)
     return each->tier == LS_TIER_HOST ? run_on_host(rank, each, error)
                                       : each->kernel(&each->args, error);
+  if (!each->skipped) return ls_rank_transfer(rank, each, error);
   LS_TRY(wait_for_kernels(rank, error));
-  if (each->skipped) return run_skipped(rank, &each->args, error);
-  return ls_rank_transfer(rank, each, error);
+  return run_skipped(rank, &each->args, error);
 }
 
 static ls_status fail_instruction(ls_rank *rank, const ls_program *program,
@@ -329,8 +329,7 @@ static ls_status check_outputs(const ls_rank *rank, const ls_program *program,
   LS_TRY(wait_for_kernels(rank, error));
   for (int o = 0; o < each->args.outputs; o++) {
     bool finite = true;
-    const bool awaited = instruction->collective == LS_RECEIVE && instruction->phase == LS_BEGIN;
-    if (!awaited && !ls_collective_moves(instruction->collective))
+    if (instruction->phase != LS_BEGIN && !ls_collective_moves(instruction->collective))
       LS_TRY(view_is_finite(rank, &each->args.out[o], &finite, error));
     if (finite) continue;
     const bool received = instruction->collective == LS_RECEIVE;

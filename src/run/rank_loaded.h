@@ -2,6 +2,7 @@
 #ifndef LS_RUN_RANK_LOADED_H
 #define LS_RUN_RANK_LOADED_H
 
+#include "comm/engine.h"
 #include "cost/cost.h"
 #include "run/rank.h"
 
@@ -27,8 +28,6 @@ typedef struct ls_loaded_program {
   char **buffer_groups; /* where the buffer groups of the action that runs lie */
 } ls_loaded_program;
 
-typedef struct ls_mirror ls_mirror;
-
 struct ls_rank {
   ls_comm *comm;
   int number;
@@ -36,7 +35,8 @@ struct ls_rank {
   int64_t bytes;
   ls_tiers *tiers;     /* NULL: all is on the device */
   ls_tiers_span moved; /* of the move that ended last */
-  ls_mirror *mirror;   /* in the host's memory; NULL: the engine addresses the device's */
+  const ls_engine *engine;
+  ls_carrier *carrier; /* what the engine has of this rank */
   const ls_device *device;
   ls_device_queue queues[LS_DEVICE_QUEUES]; /* by tier */
   bool entered;
@@ -72,10 +72,9 @@ const ls_memory_calls *ls_rank_memory_of(const ls_rank *rank, const void *addres
 /* Runs an instruction that is a collective, a message or a move, whose operands are bound. */
 LS_CHECKED ls_status ls_rank_transfer(ls_rank *rank, const ls_loaded *each, ls_error *error);
 
-/* Makes what transfers go through where the host cannot address the device's memory, from the
- * loaded programs. LS_FAILED: memory is short. Collective: all ranks. */
-LS_CHECKED ls_status ls_rank_make_mirror(ls_rank *rank, ls_error *error);
-void ls_rank_free_mirror(ls_rank *rank);
+/* Chooses the engine of the loaded programs' transfers, and opens it for their groups. Errors: the
+ * engine's. Collective: all ranks. */
+LS_CHECKED ls_status ls_rank_open_carrier(ls_rank *rank, ls_error *error);
 
 /* Works out where each instruction of program `p` finds its operands. LS_FAILED: out of memory. */
 LS_CHECKED ls_status ls_rank_load(ls_rank *rank, int p, ls_error *error);
