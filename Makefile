@@ -13,6 +13,7 @@
 #                                 runs of five layouts killed at random moments: the same bits
 #   make check-matrix             every layout of the equality tests, not only their samples
 #   make check-hf                 every family to transformers and back; its own venv, some GB
+#   make check-cudnn              cuDNN's plans for attention, without a GPU; its own venv, 1 GB
 #   make bench-check [COUNTS=write]
 #                                 instructions of kernels and of the compiler against kept counts
 #   make bench-peers TORCH_TRAIN=FILE TEXT=FILE [PYTHON=python3] [ROUNDS=5] [ONLY=WORDS]
@@ -39,7 +40,7 @@ export JOBS FUZZ_SECONDS
 MAKEFLAGS += --no-print-directory
 
 .PHONY: all release debug tsan check check-quick check-full check-mpich check-mutants check-kills \
-  check-matrix check-hf check-tsan bench-check bench-peers quickstart install format fuzz \
+  check-matrix check-hf check-cudnn check-tsan bench-check bench-peers quickstart install format fuzz \
   fuzz-numbers clean dependencies
 all: release
 
@@ -108,6 +109,17 @@ check-hf: dependencies $(HF_VENV)/ready
 	cmake --preset release
 	cmake --build --preset release --parallel $(JOBS) --target lockstep
 	tests/hf_slow_test.sh build/lockstep
+
+# From then on `make check` asks it too.
+build/cudnn-venv/ready:
+	python3 -m venv build/cudnn-venv
+	build/cudnn-venv/bin/pip install --quiet nvidia-cudnn-cu13 nvidia-cuda-nvrtc
+	touch $@
+
+check-cudnn: build/cudnn-venv/ready
+	cmake --preset release
+	cmake --build --preset release --parallel $(JOBS) --target cudnn_plans_test
+	build/tests/cudnn_plans_test
 
 bench-peers: release
 	PYTHON=$(or $(PYTHON),python3) bench/peers.sh "$(TORCH_TRAIN)" "$(TEXT)" $(ROUNDS)

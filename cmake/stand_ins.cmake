@@ -26,3 +26,11 @@ lockstep_stand_in(libcublasLt.so.13 compute.c 13 cublaslt_calls.h LS_CUBLASLT_CA
 lockstep_stand_in(libcublasLt.so.12 compute.c 12 cublaslt_calls.h LS_CUBLASLT_CALLS 15)
 lockstep_stand_in(libcudnn.so.9 compute.c 9 cudnn_calls.h LS_CUDNN_CALLS 3000)
 lockstep_stand_in(libnccl.so.2 compute.c 2 nccl_calls.h LS_NCCL_CALLS 5)
+
+# The driver that cuDNN plans on without a GPU (tests/cudnn_plans_test.c), found by its name.
+add_library(stand_in_planner MODULE tests/support/stand_in/planner.c)
+target_compile_options(stand_in_planner PRIVATE -Wall -Wextra $<$<BOOL:${LS_WERROR}>:-Werror>)
+target_link_options(stand_in_planner PRIVATE -Wl,-soname,libcuda.so.1)
+set_target_properties(stand_in_planner PROPERTIES PREFIX "" SUFFIX "" OUTPUT_NAME libcuda.so.1
+  LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/planner)
+add_dependencies(stand_ins stand_in_planner)

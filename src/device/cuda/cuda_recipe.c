@@ -13,16 +13,21 @@ static int64_t head_columns(const ls_view *view, int64_t head_dim) {
   return view->dims[1] / head_dim * ((head_dim + 63) / 64 * 64);
 }
 
-/* cuDNN's plans for 16,384 tokens of 32 heads of 128: 17 KB forward, and 256 MiB backward where
- * heads share keys; the fp32 sums of dQ and a number a row are the caller's to give. */
-static size_t attention_bwd(const ls_kernel_args *args) {
+/* cuDNN's plans, as cudnn_plans_test asks them of the library: 17 KB forward; backward a gradient
+ * of keys and one of values for each query head where heads share keys, and but on Hopper sums of
+ * dQ in fp32, of lengths up to a multiple of 8. Sums of dQ and a number a row are the caller's to
+ * give as well. */
+static size_t attention_bwd(const ls_device_facts *facts, const ls_kernel_args *args) {
   const ls_view *q = &args->in[1];
   const int64_t columns = head_columns(q, args->attributes->head_dim);
   const int64_t heads = q->dims[1] / args->attributes->head_dim;
+  const int64_t length = args->attributes->sequence, rows = q->dims[0];
   const bool shared = args->in[2].dims[1] < q->dims[1];
-  const size_t key_sums =
-      shared ? 2 * (size_t)(q->dims[0] * columns) * ls_dtype_bytes(q->dtype) : 0;
-  return (size_t)(q->dims[0] * (columns + heads)) * sizeof(float) + key_sums;
+  const int64_t longer = facts->architecture == 90 || length <= 0
+                             ? 0
+                             : (rows + length - 1) / length * ((length + 7) / 8 * 8);
+  const size_t key_sums = shared ? 2 * (size_t)(rows * columns) * ls_dtype_bytes(q->dtype) : 0;
+  return (size_t)(rows * (columns + heads) + longer * columns) * sizeof(float) + key_sums;
 }
 
 /* Each query's keys in at most 32 parts, that one kernel then joins. */
@@ -40,7 +45,7 @@ static size_t workspace(const ls_device_facts *facts, ls_op_kind kind, const ls_
     case LS_OP_LINEAR_DW: return (size_t)(facts->architecture >= 90 ? 32 : 4) * MIB;
     case LS_OP_ATTENTION: return SMALL;
     case LS_OP_CACHED_ATTENTION: return cached_attention(args);
-    case LS_OP_ATTENTION_BWD: return attention_bwd(args) + SMALL;
+    case LS_OP_ATTENTION_BWD: return attention_bwd(facts, args) + SMALL;
     case LS_OP_LAYERNORM_BWD:
     case LS_OP_RMSNORM_BWD:
     case LS_OP_HEADNORM_BWD:

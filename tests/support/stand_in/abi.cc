@@ -112,6 +112,7 @@ PLACE(cublasLtMatmulHeuristicResult_t, state)
 
 #if __has_include(<cudnn.h>)
 #include <cudnn.h>
+LS_CUDNN_VALUES(VALUE)
 #define CUDNN_CALL(result, name, arguments) CALL(ls_cudnn_calls, name)
 LS_CUDNN_CALLS(CUDNN_CALL)
 #endif
