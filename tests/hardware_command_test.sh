@@ -19,6 +19,7 @@ grep -q "NCCL" output && fail "one device has no communicator"
 
 run 0 check keys.yaml mesh.pp=2 --on 2xh100-sxm-80
 says "messages: proved on the queues of NCCL: one a peer and direction, held by each message"
+says "collectives: proved on the queues of NCCL: one for each set of axes; at most"
 
 run 0 check keys.yaml dtype=auto device.threads=3 --on 2xcpu-avx512_amx
 says "bf16 on 2 devices"

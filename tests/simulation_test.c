@@ -152,8 +152,10 @@ static void groups_may_have_queues_of_their_own(void **state) {
   ls_performance performance = {
       .network_per_s = 1000, .peer_per_s = 4000, .per_host = 2, .peer_devices = 2};
   const ls_program *const programs[] = {program};
+  ls_queues one = ls_queues_nccl;
+  one.groups_apart = false;
   for (int own = 0; own < 2; own++) {
-    performance.groups_apart = own;
+    performance.queues = own ? &ls_queues_nccl : &one;
     ls_simulation *simulation;
     ls_error error = {0};
     assert_int_equal(ls_simulate(arena, programs, &performance, NULL, &simulation, &error), LS_OK);

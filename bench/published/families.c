@@ -403,7 +403,8 @@ ls_performance published_performance(const published_case *of, const published_f
   made.attention_share /= family->constants[0];
   made.traits.elementwise = family->constants[1];
   /* PyTorch has a stream for each group (ProcessGroupNCCL); BLOOM's Megatron waits for each. */
-  made.groups_apart = family->beside;
+  static const ls_queues one = {"NCCL, in turns", LS_QUEUE_A_PEER_AND_DIRECTION, .holds = true};
+  if (!family->beside) made.queues = &one;
   made.launch_s = family->constants[2];
   return made;
 }

@@ -49,6 +49,7 @@ static ls_status run_one(ls_stage *stage, bool *blocked, ls_error *error) {
   if (instruction->first_only && !(is_op && ls_op_row(instruction->kind)->duty == LS_DUTY_NORM))
     return ls_proof_fail(stage, error, "runs on some ranks only: expected all");
   if (instruction->collective == LS_MOVE) return ls_run_move(stage, error);
+  ls_note_beside(stage);
   LS_TRY(ls_check_tiers(stage, error));
   if (is_op && instruction->phase != LS_WHOLE)
     return ls_proof_fail(stage, error, "is a part of an op: expected all of it");

@@ -29,6 +29,7 @@ typedef struct ls_check_report {
   int64_t model_ops;   /* of the model's forward pass, or what makes its gradients */
   int64_t operands;    /* reads and writes whose memory was proved */
   int64_t waits;       /* pairs of instructions on two queues that an event keeps apart */
+  int64_t beside;      /* queues between ranks that are busy on a device at once, at most */
   int64_t collectives; /* over axes inside a stage */
   int64_t transfers;   /* sends that found their receive */
   int64_t moves;       /* between tiers, begun and ended */

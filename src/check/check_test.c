@@ -5,6 +5,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -37,11 +38,16 @@ static ls_status compile(ls_arena *arena, const ls_test_shape *shape, const ls_l
   return ls_program_compile(*graph, layout, kind, stages, error);
 }
 
-static ls_status check(const ls_graph *graph, const ls_layout *layout, ls_program *const *stages,
-                       ls_check_report *report, ls_error *error) {
+static ls_status check_on(const ls_queues *queues, const ls_graph *graph, const ls_layout *layout,
+                          ls_program *const *stages, ls_check_report *report, ls_error *error) {
   const ls_program *programs[MOST_STAGES];
   for (int s = 0; s < layout->pp; s++) programs[s] = stages[s];
-  return ls_check(graph, layout, programs, report, error);
+  return ls_check_on(queues, graph, layout, programs, report, error);
+}
+
+static ls_status check(const ls_graph *graph, const ls_layout *layout, ls_program *const *stages,
+                       ls_check_report *report, ls_error *error) {
+  return check_on(&ls_queues_in_process, graph, layout, stages, report, error);
 }
 
 typedef struct tally {
@@ -58,13 +64,15 @@ static void accept(const ls_test_shape *shape, const ls_layout *layout, ls_progr
   if (compile(arena, shape, layout, kind, &graph, stages, &error) != LS_OK) {
     count->refused++;
   } else {
-    ls_check_report report;
-    if (check(graph, layout, stages, &report, &error) != LS_OK)
+    ls_check_report report, on_gpus;
+    if (check(graph, layout, stages, &report, &error) != LS_OK ||
+        check_on(&ls_queues_nccl, graph, layout, stages, &on_gpus, &error) != LS_OK)
       fail_msg("%s: %s, %s, %d microbatches%s: %s", shape->name, ls_layout_print(arena, layout),
                ls_dtype_name(layout->compute), layout->microbatches,
                layout->sequence_parallel ? ", sp" : "", error.text);
     assert_true(kind == LS_PROGRAM_FORWARD || report.gradients > 0);
     assert_true(layout->pp == 1 || report.transfers > 0);
+    assert_true(on_gpus.waits == report.waits && on_gpus.beside >= report.beside);
     count->accepted++;
     count->instructions += report.instructions;
   }
@@ -172,8 +180,8 @@ static void check_queues(const ls_queues *queues, int proved[5], int rejected[5]
  * each peer and direction; with one for all even 1F1B on two stages never ends. */
 static void test_queues_of_engines(void **state) {
   (void)state;
-  const ls_queues each = {"each", LS_QUEUE_A_PEER_AND_DIRECTION, true, 0};
-  const ls_queues one = {"one", LS_QUEUE_FOR_ALL, true, 0};
+  const ls_queues each = {"each", LS_QUEUE_A_PEER_AND_DIRECTION, .holds = true};
+  const ls_queues one = {"one", LS_QUEUE_FOR_ALL, .holds = true};
   ls_queues free_one = ls_queues_in_process;
   free_one.sharing = LS_QUEUE_FOR_ALL;
   int proved[3][5] = {{0}}, rejected[3][5] = {{0}};
@@ -205,6 +213,80 @@ static void test_queues_of_engines(void **state) {
   assert_non_null(strstr(error.text, "for stage 1 to receive"));
   assert_int_equal(ls_check_on(&each, graph, &layout, programs, NULL, &error), LS_OK);
   ls_arena_destroy(&arena);
+}
+
+/* The event of a collective after one over other axes is dropped. */
+typedef struct dropped {
+  int events, alone; /* those without which one queue for all is still right */
+  int idle;          /* the loss after the norm: two numbers of one storage */
+} dropped;
+
+static bool is_between_axes(const ls_program *program, const ls_instruction *each) {
+  if (each->wait < 0) return false;
+  const ls_instruction *before = &program->instructions.items[each->wait];
+  return ls_collective_is_of_group(each->collective) &&
+         ls_collective_is_of_group(before->collective) && before->axes != each->axes;
+}
+
+static void drop_events(const ls_graph *graph, const ls_layout *layout, ls_program *const *stages,
+                        dropped *count) {
+  for (int s = 0; s < layout->pp; s++)
+    for (int i = 0; i < stages[s]->instructions.count; i++) {
+      ls_instruction *each = &stages[s]->instructions.items[i];
+      if (!is_between_axes(stages[s], each)) continue;
+      const int wait = each->wait;
+      ls_error error = {0};
+      each->wait = -1;
+      if (check_on(&ls_queues_nccl, graph, layout, stages, NULL, &error) == LS_OK) {
+        each->wait = wait;
+        count->idle++;
+        continue;
+      }
+      char expected[128];
+      snprintf(expected, sizeof expected,
+               "instruction %d: shares memory with one on another queue and does not wait for it: "
+               "expected an event of instruction",
+               i);
+      if (!strstr(error.text, expected)) fail_msg("%s", error.text);
+      count->events++;
+      count->alone += check(graph, layout, stages, NULL, &error) == LS_OK;
+      each->wait = wait;
+    }
+}
+
+/* Where collectives over other axes have other queues, the events between two of them are needed;
+ * where one queue has all, none is. */
+static void test_queues_of_axes(void **state) {
+  (void)state;
+  dropped count = {0};
+  int64_t most = 0;
+  enum { LAYOUTS = 24 };
+  for (int b = 0; b < LAYOUTS; b++) {
+    ls_layout layout = ls_layout_default();
+    layout.dp_shard = 2;
+    layout.dp_replicate = 1 + b % 2;
+    layout.tp = 1 + b / 2 % 2;
+    layout.sequence_parallel = layout.tp > 1;
+    layout.zero = 1 + b / 4 % 3;
+    layout.prefetch = b / 12;
+    layout.microbatches = 2;
+    layout.pp = 1 + (b + b / 4) % 2;
+    ls_arena *arena = ls_arena_create();
+    ls_graph *graph;
+    ls_program *stages[MOST_STAGES];
+    ls_error error = {0};
+    ls_check_report report;
+    if (compile(arena, &ls_test_shapes[0], &layout, LS_PROGRAM_STEP, &graph, stages, &error) !=
+            LS_OK ||
+        check_on(&ls_queues_nccl, graph, &layout, stages, &report, &error) != LS_OK)
+      fail_msg("%s: %s", ls_layout_print(arena, &layout), error.text);
+    if (report.beside > most) most = report.beside;
+    drop_events(graph, &layout, stages, &count);
+    ls_arena_destroy(&arena);
+  }
+  print_message("%d events dropped: rejected; %d of them in one queue: accepted; %d queues busy\n",
+                count.events, count.alone, (int)most);
+  assert_true(count.events > 20 && count.alone > 10 && count.idle <= LAYOUTS && most > 1);
 }
 
 static const ls_op_set made_again[] = {
@@ -398,6 +480,7 @@ int main(void) {
       cmocka_unit_test(test_offloading_programs_are_accepted),
       cmocka_unit_test(test_pipelines_are_accepted),
       cmocka_unit_test(test_queues_of_engines),
+      cmocka_unit_test(test_queues_of_axes),
       cmocka_unit_test(test_recomputation_is_accepted),
       cmocka_unit_test(test_decoding_is_accepted),
       cmocka_unit_test(test_what_programs_share),

@@ -374,7 +374,9 @@ LS_CHECKED ls_status ls_check_none_under_way(const ls_stage *stage, const char *
                                              ls_error *error);
 ls_operand ls_operand_bytes(const ls_stage *stage, const ls_operand *operand);
 
-/* queues.c: a message to or from the other stage goes into its queue. */
+/* queues.c: counts the queues that are busy beside what comes next on the stage. */
+void ls_note_beside(ls_stage *stage);
+/* A message to or from the other stage goes into its queue. */
 void ls_post_message(ls_stage *stage, int peer, bool sends);
 /* What has to be matched before it; where nothing has, it itself. */
 ls_posted ls_message_in_front(const ls_stage *stage, int peer, bool sends);

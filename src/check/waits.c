@@ -1,5 +1,7 @@
-/* Events: an instruction that shares memory with an earlier one on the other queue must wait for
- * it, or for a later one on that queue, or follow one on its own queue that did. */
+/* Events: an instruction that shares memory with an earlier one on another queue of the engine must
+ * wait for it, or for a later one - an event waits for all before it, too - or follow one on its
+ * own queue that did. Queues are counted as the engine has them; events may keep more apart, for an
+ * engine that has more. */
 #include "check/proof.h"
 
 typedef struct range {
@@ -46,47 +48,82 @@ static ls_status fail_wait(const ls_stage *stage, ls_error *error, int i, const 
                  stage->number, action, i, what, other);
 }
 
+/* A queue of the body at hand, and how far it has waited for the others. */
+typedef struct queue_at {
+  int number, since;
+} queue_at;
+
+typedef struct queues_at {
+  ls_arena *arena;
+  LS_LIST(queue_at) items;
+} queues_at;
+
+static int *since_of(queues_at *all, int number) {
+  for (int q = 0; q < all->items.count; q++)
+    if (all->items.items[q].number == number) return &all->items.items[q].since;
+  queue_at *made = LS_APPEND(all->arena, &all->items);
+  *made = (queue_at){number, -1};
+  return &made->since;
+}
+
 /* run: by instruction, the last of those on its queue that follow each other with it. */
-static void find_runs(const ls_program *program, const ls_body *body, int *run) {
-  const ls_instruction *items = program->instructions.items;
+static void find_runs(const ls_stage *stage, const ls_body *body, int *run) {
+  const ls_queues *queues = stage->proof->queues;
+  const ls_instruction *items = stage->program->instructions.items;
   const int end = body->first + body->count;
-  for (int i = end - 1; i >= body->first; i--)
-    run[i] = i + 1 < end && items[i + 1].queue == items[i].queue ? run[i + 1] : i;
+  for (int i = end - 1; i >= body->first; i--) {
+    const int queue = ls_queues_number(queues, &items[i]);
+    run[i] = i + 1 < end && ls_queues_number(queues, &items[i + 1]) == queue ? run[i + 1] : i;
+  }
+}
+
+/* All that follows an end waits for it, and under_way.c keeps others apart from what it ends. */
+static bool needs_no_event(const ls_instruction *a, const ls_instruction *b) {
+  return a->queue == LS_QUEUE_COMMUNICATE && b->queue == LS_QUEUE_COMMUNICATE &&
+         (a->phase == LS_END || b->phase == LS_END);
+}
+
+static ls_status check_event(const ls_stage *stage, const ls_body *body, int i, ls_error *error) {
+  const ls_instruction *items = stage->program->instructions.items;
+  const int wait = items[i].wait;
+  if (wait < body->first || wait >= i)
+    return fail_wait(stage, error, i,
+                     "waits for what is not before it in its body: expected one of that, not",
+                     wait);
+  if (ls_queues_number(&ls_queues_nccl, &items[wait]) ==
+      ls_queues_number(&ls_queues_nccl, &items[i]))
+    return fail_wait(stage, error, i,
+                     "waits for one on its own queue: expected another queue's, not", wait);
+  return LS_OK;
 }
 
 static ls_status check_body(const ls_stage *stage, const ls_body *body, const int *run,
-                            ls_error *error) {
+                            queues_at *all, ls_error *error) {
+  const ls_queues *queues = stage->proof->queues;
   const ls_instruction *items = stage->program->instructions.items;
+  all->items.count = 0;
   for (int i = body->first; i < body->first + body->count; i++)
     if ((items[i].queue == LS_QUEUE_MOVE) != (items[body->first].queue == LS_QUEUE_MOVE))
       return fail_wait(stage, error, i,
                        "moves beside other work: expected bodies of their own, not", body->first);
-  int waited[2] = {-1, -1}; /* by queue: the latest on the other one that it has waited for */
   for (int i = body->first; i < body->first + body->count; i++) {
     const ls_instruction *later = &items[i];
-    int *since = &waited[later->queue == LS_QUEUE_COMPUTE ? 0 : 1];
+    const int queue = ls_queues_number(queues, later);
+    int *since = since_of(all, queue);
     if (later->wait >= 0) {
-      if (later->wait < body->first || later->wait >= i)
-        return fail_wait(stage, error, i,
-                         "waits for what is not before it in its body: expected "
-                         "one of that, not",
-                         later->wait);
-      if (items[later->wait].queue == later->queue)
-        return fail_wait(stage, error, i,
-                         "waits for one on its own queue: expected the other "
-                         "queue's, not",
-                         later->wait);
+      LS_TRY(check_event(stage, body, i, error));
       if (later->wait > *since) *since = later->wait;
       stage->proof->report.waits++;
     }
     const int first = *since < body->first ? body->first : *since + 1;
     for (int j = first; j < i; j++)
-      if (items[j].queue == later->queue)
+      if (ls_queues_number(queues, &items[j]) == queue)
         j = run[j];
-      else if (writes_what(stage, &items[j], later) || writes_what(stage, later, &items[j]))
+      else if (!needs_no_event(&items[j], later) &&
+               (writes_what(stage, &items[j], later) || writes_what(stage, later, &items[j])))
         return fail_wait(stage, error, i,
-                         "shares memory with one on the other queue and does not "
-                         "wait for it: expected an event of",
+                         "shares memory with one on another queue and does not wait for it: "
+                         "expected an event of",
                          j);
   }
   return LS_OK;
@@ -95,9 +132,10 @@ static ls_status check_body(const ls_stage *stage, const ls_body *body, const in
 ls_status ls_proof_waits(ls_stage *stage, ls_error *error) {
   const ls_program *program = stage->program;
   int *run = LS_NEW_ARRAY(stage->proof->arena, int, program->instructions.count + 1);
+  queues_at all = {.arena = stage->proof->arena};
   for (int b = 0; b < program->bodies.count; b++) {
-    find_runs(program, &program->bodies.items[b], run);
-    LS_TRY(check_body(stage, &program->bodies.items[b], run, error));
+    find_runs(stage, &program->bodies.items[b], run);
+    LS_TRY(check_body(stage, &program->bodies.items[b], run, &all, error));
   }
   return LS_OK;
 }

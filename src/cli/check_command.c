@@ -76,9 +76,16 @@ static void print_saving(const ls_saving_report *saving) {
          (long long)saving->rounds);
 }
 
-static void print_queues(const ls_queues *queues) {
-  printf("messages: proved on the queues of %s: one %s, held %suntil it is matched\n", queues->name,
-         ls_queues_sharing_name(queues), queues->holds ? "by each message " : "by none ");
+static void print_queues(const ls_queues *queues, const ls_check_report *step) {
+  if (step->transfers)
+    printf("messages: proved on the queues of %s: one %s, held %suntil it is matched\n",
+           queues->name, ls_queues_sharing_name(queues),
+           queues->holds ? "by each message " : "by none ");
+  if (queues->groups_apart && step->beside)
+    printf(
+        "collectives: proved on the queues of %s: one for each set of axes; at most %lld queue%s "
+        "of a device busy at once, whose kernels must fit beside each other\n",
+        queues->name, (long long)step->beside, step->beside == 1 ? "" : "s");
 }
 
 static void print_memory(const ls_session *session) {
@@ -130,8 +137,7 @@ static ls_status check(ls_arena *arena, const ls_words *words, void *given, ls_e
   print_proof(&proof);
   print_saving(&proof.saving);
   print_memory(session);
-  if (session->on && proof.reports[LS_SESSION_STEP].transfers)
-    print_queues(session->device.facts.queues);
+  if (session->on) print_queues(session->device.facts.queues, &proof.reports[LS_SESSION_STEP]);
   printf("compiled in %.2f s, checked in %.2f s: proved for %d stage%s\n", compiled, proof.seconds,
          layout->pp, layout->pp == 1 ? "" : "s");
   return LS_OK;

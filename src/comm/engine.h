@@ -13,7 +13,7 @@
  *   engine->close(&carrier);
  *
  * A world is how ranks meet: as threads, or as processes under MPI. An engine is how their data
- * goes. Facts of a device say how messages queue in the engine that moves its data; `check` proves
+ * goes. Facts of a device say how transfers queue in the engine that moves its data; `check` proves
  * a program for these queues, and no engine that has others is chosen. */
 #ifndef LS_COMM_ENGINE_H
 #define LS_COMM_ENGINE_H
@@ -55,9 +55,9 @@ typedef struct ls_carrier {
 } ls_carrier;
 
 typedef struct ls_engine {
-  const char *name;  /* "direct" */
-  const char *words; /* how data goes, for a person */
-  const ls_queues *queues;
+  const char *name;        /* "direct" */
+  const char *words;       /* how data goes, for a person */
+  const ls_queues *queues; /* how its transfers queue */
   /* Whether it can carry this rank's data. */
   bool (*serves)(const ls_carrier_options *of);
   /* In the memory of the comm; closed before the device is left, also after a failure.

@@ -66,7 +66,8 @@ static void test_starts(void **state) {
   assert_null(world);
   ls_device_facts gpu = facts_of_gpu();
   assert_ptr_equal(gpu.queues, &ls_queues_nccl);
-  assert_true(gpu.queues->holds);
+  assert_true(gpu.queues->holds && gpu.queues->groups_apart);
+  assert_false(ls_device_facts_here()->queues->groups_apart);
   bool served = false;
   for (int e = 0; e < ls_engine_count; e++)
     served = served || ls_engines[e]->queues == &ls_queues_nccl;

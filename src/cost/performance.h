@@ -52,10 +52,9 @@ typedef struct ls_performance {
   double peer_per_s, beyond_per_s;    /* a device, each way; beyond: past peer_devices */
   int peer_devices, per_host;
   double network_per_s; /* a device's share of its host's NICs, each way */
-  int nic_devices;   /* that have a NIC between them: one may have it all while others are still */
-  bool groups_apart; /* collectives queue by the axes of their group, as where each has a stream */
-  bool one_port;     /* peers are reached over the device's link to its host */
-  const ls_queues *queues; /* of messages; NULL: NCCL's */
+  int nic_devices; /* that have a NIC between them: one may have it all while others are still */
+  bool one_port;   /* peers are reached over the device's link to its host */
+  const ls_queues *queues; /* of transfers between ranks; NULL: NCCL's */
   double host_per_s, drive_read_per_s, drive_write_per_s;
   double peer_latency_s, network_latency_s;  /* of a step of a collective, of a message */
   double host_flops_per_s, host_bytes_per_s; /* of the host's own updates */

@@ -127,8 +127,8 @@ typedef struct ls_instruction {
   int peer;      /* the other stage of a message, or of a collective of two stages; -1: none */
   int64_t count; /* elements of the whole that a collective moves */
   ls_queue queue;
-  int wait;           /* event: the latest instruction on the other queue, in the same body,
-                         that this one needs; -1: none */
+  int wait;           /* event: the latest instruction on another queue, in the same body, that
+                         this one needs; it waits for those before that one, too; -1: none */
   ls_axes first_only; /* only ranks at index 0 of these axes; others write zero */
   int inputs, outputs;
   int in[LS_MAX_INPUTS], out[LS_MAX_OUTPUTS]; /* values */

@@ -5,6 +5,7 @@
  * in use. */
 #include <string.h>
 
+#include "ir/queues.h"
 #include "lower/lower.h"
 
 enum { UNTOUCHED = -1 };
@@ -277,19 +278,29 @@ static bool writes_what_other_touches(const ls_program *program, const ls_instru
   return false;
 }
 
-/* The event an instruction waits for: the latest one on the other queue, earlier in its body, that
+/* Of two transfers, an end needs no event: all that follows waits for it, and while it is under way
+ * no other begins that shares memory with it. */
+static bool is_end_of_two(const ls_instruction *a, const ls_instruction *b) {
+  return a->queue == LS_QUEUE_COMMUNICATE && b->queue == LS_QUEUE_COMMUNICATE &&
+         (a->phase == LS_END || b->phase == LS_END);
+}
+
+/* The event an instruction waits for: the latest one on another queue, earlier in its body, that
  * shares memory with it. Bodies begin after all that came before is done. */
 static void find_waits(ls_program *program, const ls_body *body, int *run) {
   ls_instruction *items = &program->instructions.items[body->first];
   for (int i = 0; i < body->count; i++) { /* run: where others of its queue before it begin */
     ls_instruction *later = &items[i];
-    run[i] = i > 0 && items[i - 1].queue == later->queue ? run[i - 1] : i;
+    const int queue = ls_queues_number(&ls_queues_nccl, later);
+    const bool beside = i > 0 && ls_queues_number(&ls_queues_nccl, &items[i - 1]) == queue;
+    run[i] = beside ? run[i - 1] : i;
     for (int j = i - 1; j >= 0 && later->wait < 0; j--) {
       const ls_instruction *earlier = &items[j];
-      if (earlier->queue == later->queue)
+      if (ls_queues_number(&ls_queues_nccl, earlier) == queue)
         j = run[j];
-      else if (writes_what_other_touches(program, earlier, later) ||
-               writes_what_other_touches(program, later, earlier))
+      else if (!is_end_of_two(earlier, later) &&
+               (writes_what_other_touches(program, earlier, later) ||
+                writes_what_other_touches(program, later, earlier)))
         later->wait = body->first + j;
     }
   }

@@ -1,8 +1,8 @@
-/* Queues of transfers. Collectives of a stage's ranks have one, or one for the axes of each group,
- * in which each waits for the last of its members; moves have one for each link of the tiers;
- * messages those that the engine declares. Where a message holds its queue, both of its sides must
- * have come to their turn. Where it does not, it lies ready once it is sent, and is carried by who
- * waits for it (comm/messages.c). */
+/* Queues of transfers, as the engine declares them: of collectives, in which each waits for the
+ * last of its members, and of messages; moves have one for each link of the tiers. What shares
+ * memory with a transfer of another queue comes after it, by the program's events. Where a message
+ * holds its queue, both of its sides must have come to their turn. Where it does not, it lies ready
+ * once it is sent, and is carried by who waits for it (comm/messages.c). */
 #include "sim/world.h"
 
 static const ls_queues *queues_of(const ls_sim_world *w) {
@@ -10,7 +10,7 @@ static const ls_queues *queues_of(const ls_sim_world *w) {
 }
 
 int ls_sim_queue_count(const ls_sim_world *w) {
-  return LS_QUEUE_OF_MESSAGES + 2 * w->stages + (w->performance->groups_apart << w->mesh->count);
+  return LS_QUEUE_OF_MESSAGES + 2 * w->stages + (queues_of(w)->groups_apart << w->mesh->count);
 }
 
 static int queue_of_message(const ls_sim_world *w, int peer, bool sends) {
@@ -21,7 +21,7 @@ static int queue_of_message(const ls_sim_world *w, int peer, bool sends) {
 }
 
 static int queue_of_group(const ls_sim_world *w, const ls_instruction *instruction) {
-  if (!w->performance->groups_apart) return LS_QUEUE_OF_GROUPS;
+  if (!queues_of(w)->groups_apart) return LS_QUEUE_OF_GROUPS;
   return LS_QUEUE_OF_MESSAGES + 2 * w->stages + (int)instruction->axes;
 }
 
@@ -95,6 +95,7 @@ static int party(const ls_sim_world *w, const ls_sim_transfer *t, int i) {
 }
 
 static bool lies_ready(const ls_sim_world *w, const ls_sim_transfer *t) {
+  if (t->needs) return false;
   return queues_of(w)->holds || t->instruction->collective != LS_RECEIVE || t->wanted;
 }
 
@@ -128,23 +129,47 @@ void ls_sim_queue_start(ls_sim_world *w, int actor, int queue) {
   start(w, t);
 }
 
+/* The event of a transfer: those of its body up to there that run in other queues. */
+static void wait_for_others(ls_sim_world *w, ls_sim_transfer *t) {
+  const ls_sim_actor *at = &w->actors[t->actor];
+  for (int b = at->begun.count - 1; b >= 0; b--) {
+    ls_sim_transfer *other = at->begun.items[b];
+    if (other->action != t->action) return;
+    if (other->index > t->instruction->wait || other->queue == t->queue || other->state == LS_DONE)
+      continue;
+    *LS_APPEND(w->arena, &other->needed_by) = t;
+    t->needs++;
+  }
+}
+
 void ls_sim_queue_add(ls_sim_world *w, ls_sim_transfer *t) {
   t->queue = queue_of(w, t);
+  if (t->instruction->wait >= 0) wait_for_others(w, t);
+  *LS_APPEND(w->arena, &w->actors[t->actor].begun) = t;
   *LS_APPEND(w->arena, &w->actors[t->actor].queues[t->queue].items) = t;
 }
 
 void ls_sim_queue_end(ls_sim_world *w, ls_sim_transfer *t) {
+  for (int n = 0; n < t->needed_by.count; n++) t->needed_by.items[n]->needs--;
   if (ls_collective_is_message(t->instruction->collective) && !queues_of(w)->holds) return;
   w->actors[t->actor].queues[t->queue].head++;
+}
+
+void ls_sim_queue_go_on(ls_sim_world *w, const ls_sim_transfer *ended) {
+  ls_sim_queue_start(w, ended->actor, ended->queue);
+  for (int n = 0; n < ended->needed_by.count; n++) {
+    const ls_sim_transfer *next = ended->needed_by.items[n];
+    if (next->state == LS_QUEUED && !next->needs) ls_sim_queue_start(w, next->actor, next->queue);
+  }
 }
 
 /* The actor whose side of what stands at the head of the transfer's queue is missing; -1: none. */
 static int missing(const ls_sim_world *w, const ls_sim_transfer *t) {
   const ls_sim_transfer *head = head_of(&w->actors[t->actor].queues[t->queue]);
-  if (t->state != LS_QUEUED || !head || head->state != LS_QUEUED) return -1;
+  if (t->state != LS_QUEUED || !head || head->state != LS_QUEUED || head->needs) return -1;
   for (int i = 0, other; (other = party(w, head, i)) >= 0; i++) {
     const ls_sim_transfer *side = side_of(w, head, other);
-    if (!side || !lies_ready(w, side)) return other;
+    if (!side || (!side->needs && !lies_ready(w, side))) return other;
   }
   return -1;
 }

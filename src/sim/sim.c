@@ -42,7 +42,7 @@ static void end_transfer(ls_sim_world *w, int at) {
     cause_of(w, t->actor, t->instruction, -1)->seconds += t->end - t->start;
     keep(w, t->actor, t->action, t->index, blocks(w, t->instruction) ? t->begun : t->start, t->end);
   }
-  for (const ls_sim_transfer *t = head; t; t = t->with) ls_sim_queue_start(w, t->actor, t->queue);
+  for (const ls_sim_transfer *t = head; t; t = t->with) ls_sim_queue_go_on(w, t);
 }
 
 /* How many threads want a core, over how many there are; 0: nobody counts them. On a CPU what moves
@@ -86,7 +86,6 @@ static ls_sim_transfer *begin(ls_sim_world *w, int a, const ls_sim_item *item) {
     t->time.latency_s += late_by_slices(w, at, w->classes.ranks[a]);
   cause_of(w, a, t->instruction, -1)->bytes +=
       ls_instruction_work(at->program, at->rank, t->instruction, true).sent;
-  *LS_APPEND(w->arena, &at->begun) = t;
   ls_sim_queue_add(w, t);
   ls_sim_queue_start(w, a, t->queue);
   return t;

@@ -88,11 +88,53 @@ static void moves_share_the_port_of_peers(void **state) {
   ls_arena_destroy(&arena);
 }
 
+static void add_gather(ls_program *program, int axis, ls_phase phase, int64_t numbers) {
+  add_action(program,
+             &(ls_instruction){.collective = LS_ALL_GATHER,
+                               .phase = phase,
+                               .axes = 1u << axis,
+                               .peer = -1,
+                               .wait = -1,
+                               .count = numbers},
+             numbers);
+}
+
+/* A gather of two seconds over one axis begins, one of a second over another, which is waited for
+ * before ten seconds of copies. Beside each other each has half of the link, so the second takes
+ * two; behind the first, by one queue for both or by an event, it is there after three. */
+static void groups_queue_apart_but_for_events(void **state) {
+  (void)state;
+  ls_queues one = ls_queues_nccl;
+  one.groups_apart = false;
+  const struct {
+    const ls_queues *queues;
+    int wait;
+    double seconds;
+  } known[] = {{&ls_queues_nccl, -1, 12}, {&one, -1, 13}, {&ls_queues_nccl, 0, 13}, {&one, 0, 13}};
+  ls_arena *arena = ls_arena_create();
+  for (size_t k = 0; k < sizeof known / sizeof *known; k++) {
+    ls_program *stages[1] = {stage_of(arena, 1, 2, 2, 0)};
+    add_gather(stages[0], LS_AXIS_DP_SHARD, LS_BEGIN, 4 * WHOLE);
+    add_gather(stages[0], LS_AXIS_TP_KV, LS_BEGIN, 2 * WHOLE);
+    stages[0]->bodies.items[0].count = 2; /* both in one */
+    stages[0]->bodies.count = stages[0]->actions.count = 1;
+    stages[0]->instructions.items[1].wait = known[k].wait;
+    add_gather(stages[0], LS_AXIS_TP_KV, LS_END, 2 * WHOLE);
+    add_copy(stages[0], 10 * WHOLE);
+    ls_performance performance = by_second();
+    performance.queues = known[k].queues;
+    const ls_simulation *made = simulated(arena, stages, &performance);
+    if (fabs(made->seconds - known[k].seconds) > 1e-9)
+      fail_msg("row %zu: %.12g s, expected %.12g", k, made->seconds, known[k].seconds);
+  }
+  ls_arena_destroy(&arena);
+}
+
 /* Stage 0 sends to stage 1, which takes it after three seconds, and then to stage 2: behind the
  * first where one queue is for all, at once where each peer has its own. */
 static void messages_queue_as_the_engine_says(void **state) {
   (void)state;
-  static const ls_queues one = {"one", LS_QUEUE_FOR_ALL, true, 0};
+  static const ls_queues one = {"one", LS_QUEUE_FOR_ALL, .holds = true};
   static const struct {
     const ls_queues *queues;
     double ends[3];
@@ -222,6 +264,7 @@ int main(void) {
       cmocka_unit_test(rates_are_max_min_fair),
       cmocka_unit_test(devices_share_a_nic),
       cmocka_unit_test(moves_share_the_port_of_peers),
+      cmocka_unit_test(groups_queue_apart_but_for_events),
       cmocka_unit_test(messages_queue_as_the_engine_says),
       cmocka_unit_test(messages_in_process_are_carried_by_who_takes_them),
       cmocka_unit_test(slow_hosts_are_waited_for),

@@ -31,21 +31,24 @@ typedef struct ls_sim_use {
 
 typedef enum ls_transfer_state { LS_QUEUED = 0, LS_RUNNING, LS_DONE } ls_transfer_state;
 
-typedef struct ls_sim_transfer {
+typedef struct ls_sim_transfer ls_sim_transfer;
+struct ls_sim_transfer {
   const ls_instruction *instruction;
   ls_transfer_time time;
   int actor;
   int queue, action, index; /* of the instruction in its program */
-  bool wanted;              /* it is waited for */
+  int needs;                /* transfers of other queues that must end before it starts */
+  LS_LIST(ls_sim_transfer *) needed_by;
+  bool wanted; /* it is waited for */
   ls_transfer_state state;
   double begun, start, end;
-  struct ls_sim_transfer *with; /* the next of those that run as one, the first at their head */
+  ls_sim_transfer *with; /* the next of those that run as one, the first at their head */
   ls_sim_use use[2];
   int uses;
   /* Of the head of those that run as one. */
   double latency, remaining; /* seconds, alone on its link */
   double rate;               /* of `remaining`, beside the others; 0: not yet known */
-} ls_sim_transfer;
+};
 
 /* First in, first out: items from `head` on are in it. */
 typedef struct ls_sim_queue {
@@ -116,11 +119,12 @@ void ls_sim_links_open(ls_sim_world *world);
 void ls_sim_links_use(const ls_sim_world *world, ls_sim_transfer *transfer);
 void ls_sim_links_share(ls_sim_world *world);
 
-/* queues.c: puts a transfer into its queue; starts what has come to its turn there; takes it out
- * again. */
+/* queues.c: puts a transfer into its queue, and among its actor's begun ones; starts what has come
+ * to its turn there; takes it out again; starts what then can. */
 void ls_sim_queue_add(ls_sim_world *world, ls_sim_transfer *transfer);
 void ls_sim_queue_start(ls_sim_world *world, int actor, int queue);
 void ls_sim_queue_end(ls_sim_world *world, ls_sim_transfer *transfer);
+void ls_sim_queue_go_on(ls_sim_world *world, const ls_sim_transfer *ended);
 int ls_sim_queue_count(const ls_sim_world *world);
 
 /* The actor that keeps a transfer from starting: who has not begun its side, or whom that one waits

@@ -10,9 +10,9 @@
 #include "comm/reduce.h"
 #include "device/kernel.h"
 
-/* Of a rank: ops; collectives inside of bodies; those that are begun; moves; then a queue for what
- * is sent to, and one for what comes from, each stage. */
-enum { COMPUTE, WHOLE, BEGUN, MOVES, MESSAGES };
+/* Of a rank: ops; moves; a queue for what is sent to, and one for what comes from, each stage; then
+ * for each set of axes one of collectives inside of bodies, and one of those that are begun. */
+enum { COMPUTE, MOVES, MESSAGES };
 
 enum { NOBODY = -1 };
 
@@ -194,16 +194,26 @@ double ls_queue_memory_loss(const ls_program *const *stages, const ls_queue_memo
 
 /* ---- what is in the queues ------------------------------------------------------------------- */
 
-static int queue_of(const ls_instruction *each) {
+static int first_of_groups(const rank *r) {
+  return MESSAGES + 2 * ls_mesh_stages(r->of->mesh);
+}
+
+static int queue_of_group(const rank *r, const ls_instruction *each, bool begun) {
+  return first_of_groups(r) + 2 * (int)each->axes + begun;
+}
+
+static int queue_of(const rank *r, const ls_instruction *each) {
   if (each->collective == LS_COLLECTIVE_NONE) return COMPUTE;
   if (each->collective == LS_SEND) return MESSAGES + 2 * each->peer;
   if (each->collective == LS_RECEIVE) return MESSAGES + 2 * each->peer + 1;
   if (each->collective == LS_MOVE) return MOVES;
-  return each->phase == LS_BEGIN && each->collective != LS_SUM_NUMBERS ? BEGUN : WHOLE;
+  return queue_of_group(r, each, each->phase == LS_BEGIN && each->collective != LS_SUM_NUMBERS);
 }
 
-static bool transfers(int number) {
-  return number != COMPUTE && number != WHOLE;
+/* Whether what is in the queue runs beside bodies. */
+static bool transfers(const rank *r, int number) {
+  const int groups = first_of_groups(r);
+  return number != COMPUTE && (number < groups || (number - groups) % 2 == 1);
 }
 
 static char *base_in(const rank *r, const ls_program_action *action, int value) {
@@ -244,7 +254,8 @@ static void push(rank *r, int number, const ls_program_action *action, int instr
   *made = (item){action, instruction, poisons, LS_NEW_ARRAY(r->of->arena, int, r->queues)};
   memcpy(made->after, after, sizeof(int) * (size_t)r->queues);
   if (r->of->order != LS_ORDER_ISSUED) return;
-  for (int q = 0; q < MESSAGES; q++) r->floor[q] = r->queue[q].items.count;
+  for (int q = 0; q < r->queues; q++)
+    if (q < MESSAGES || q >= first_of_groups(r)) r->floor[q] = r->queue[q].items.count;
 }
 
 /* Ends come to no queue: what follows waits for them. */
@@ -263,27 +274,36 @@ static bool fills(const ls_instruction *about) {
   return whole && about->phase == LS_BEGIN;
 }
 
+/* An event of another queue, and what of its body is before it. */
+static void await_event(const rank *r, const ls_body *body, int i, const int *place, int *after) {
+  const ls_instruction *items = r->program->instructions.items;
+  for (int j = body->first; j <= items[i].wait; j++) {
+    const int other = queue_of(r, &items[j]);
+    const bool queued = items[j].phase != LS_END || items[j].collective == LS_SUM_NUMBERS;
+    if (queued && other != queue_of(r, &items[i]) && after[other] < place[j] + 1)
+      after[other] = place[j] + 1;
+  }
+}
+
 static void issue_body(rank *r, const ls_program_action *action, bool **ends, int *place) {
   const ls_program *program = r->program;
   const ls_body *body = &program->bodies.items[action->body];
-  for (int q = COMPUTE; q <= WHOLE; q++) r->floor[q] = r->queue[q].items.count;
+  for (int q = 0; q < r->queues; q++)
+    if (!transfers(r, q)) r->floor[q] = r->queue[q].items.count;
   for (int i = body->first; i < body->first + body->count; i++) {
     const ls_instruction *each = &program->instructions.items[i];
-    const int number = queue_of(each);
-    if (each->phase == LS_END && transfers(number)) {
+    const int number = queue_of(r, each);
+    if (each->phase == LS_END && transfers(r, number)) {
       end_transfer(r, action, each, number, ends);
       continue;
     }
     if (each->phase == LS_END && each->collective != LS_SUM_NUMBERS) {
-      end_transfer(r, action, each, BEGUN, ends);
+      end_transfer(r, action, each, queue_of_group(r, each, true), ends);
       continue;
     }
     int *after = LS_NEW_ARRAY(r->of->arena, int, r->queues);
     memcpy(after, r->floor, sizeof(int) * (size_t)r->queues);
-    if (each->wait >= 0) { /* an event of the other queue */
-      const int other = queue_of(&program->instructions.items[each->wait]);
-      if (after[other] < place[each->wait] + 1) after[other] = place[each->wait] + 1;
-    }
+    if (each->wait >= 0) await_event(r, body, i, place, after);
     if (fills(each)) {
       push(r, COMPUTE, action, i, true, after);
       after[COMPUTE] = r->queue[COMPUTE].items.count;
@@ -518,8 +538,9 @@ static void pause_a_while(const queue *q, int i) {
 static void *work(void *argument) {
   queue *q = argument;
   rank *r = q->of;
-  const bool late = r->of->order == LS_ORDER_LATE && transfers(q->number) &&
-                    !(q->number >= MESSAGES && (q->number - MESSAGES) % 2 == 0);
+  const bool late =
+      r->of->order == LS_ORDER_LATE && transfers(r, q->number) &&
+      !(q->number >= MESSAGES && q->number < first_of_groups(r) && (q->number - MESSAGES) % 2 == 0);
   for (int i = 0; i < q->items.count; i++) {
     const item *each = &q->items.items[i];
     const ls_kernel_args args = bind(r, each);
@@ -547,7 +568,7 @@ static void make_rank(device *of, int number) {
   r->of = of;
   r->number = number;
   r->program = program_of(of->stages, number);
-  r->queues = MESSAGES + 2 * ls_mesh_stages(of->mesh);
+  r->queues = first_of_groups(r) + 2 * (int)(ls_mesh_all(of->mesh) + 1);
   r->queue = LS_NEW_ARRAY(of->arena, queue, r->queues);
   r->floor = LS_NEW_ARRAY(of->arena, int, r->queues);
   pthread_mutex_init(&r->lock, NULL);
@@ -560,6 +581,11 @@ static void make_rank(device *of, int number) {
         LS_NEW_ARRAY(of->arena, int, (int)ls_mesh_all(of->mesh) + 1 + stages * stages);
   }
   issue(r);
+}
+
+/* That of ops says at its end that all is wanted. */
+static bool has_thread(const queue *q) {
+  return q->number == COMPUTE || q->items.count > 0;
 }
 
 void ls_queue_device_run(const ls_program *const *stages, ls_queue_memory *memory, ls_order order,
@@ -579,10 +605,12 @@ void ls_queue_device_run(const ls_program *const *stages, ls_queue_memory *memor
   for (int r = 0; r < of.ranks; r++) make_rank(&of, r);
   for (int r = 0; r < of.ranks; r++)
     for (int q = 0; q < of.rank[r].queues; q++)
-      if (pthread_create(&of.rank[r].queue[q].thread, NULL, work, &of.rank[r].queue[q]) != 0)
+      if (has_thread(&of.rank[r].queue[q]) &&
+          pthread_create(&of.rank[r].queue[q].thread, NULL, work, &of.rank[r].queue[q]) != 0)
         ls_panic("cannot start a queue");
   for (int r = 0; r < of.ranks; r++)
-    for (int q = 0; q < of.rank[r].queues; q++) pthread_join(of.rank[r].queue[q].thread, NULL);
+    for (int q = 0; q < of.rank[r].queues; q++)
+      if (has_thread(&of.rank[r].queue[q])) pthread_join(of.rank[r].queue[q].thread, NULL);
   for (int r = 0; r < of.ranks; r++) {
     pthread_cond_destroy(&of.rank[r].changed);
     pthread_mutex_destroy(&of.rank[r].lock);

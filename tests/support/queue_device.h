@@ -5,8 +5,9 @@
  *   ls_queue_memory *memory = ls_queue_memory_make(arena, stages, seed);
  *   ls_queue_device_run(stages, memory, LS_ORDER_SEEDED, seed);
  *
- * Messages hold their queue, one a peer and direction, until they are matched; with LS_ORDER_FREE
- * they hold none, and what is sent is copied. Computes in fp32 or fp64 on the reference kernels. */
+ * Collectives over other axes have other queues. Messages hold theirs, one a peer and direction,
+ * until they are matched; with LS_ORDER_FREE they hold none, and what is sent is copied. Computes
+ * in fp32 or fp64 on the reference kernels. */
 #ifndef LS_TESTS_QUEUE_DEVICE_H
 #define LS_TESTS_QUEUE_DEVICE_H
 
