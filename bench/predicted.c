@@ -1,11 +1,12 @@
 /* How near the simulator comes to this machine: random layouts, run here and simulated.
  *
- *   build/bench/predicted FILE.csv --seed N [--layouts 40] [--from 0] [--to 40] [--steps 5]
+ *   build/bench/predicted FILE.csv --seed N [--from 0] [--to 40] [--steps 5] [--kinds]
  *   build/bench/predicted FILE.csv [--rows]
  *
  * The first form draws layouts by the seed, runs steps of each and adds a line for each to the
  * file: the median step and what the ranks have mapped. It runs in pieces, and again for a second
- * round, which says what repeats differ by. The second form simulates what the file has, by the
+ * round, which says what repeats differ by; --kinds prints where its time went beside where it was
+ * simulated to go. The second form simulates what the file has, by the
  * rates that `lockstep bench` has kept, and prints errors, noise, memory and the order of layouts.
  * Layouts that compiling refuses are drawn again; so are those whose step has not the flops of a
  * step of 0.05 to 1 s or so. */
@@ -188,8 +189,54 @@ static ls_status make(uint64_t seed, int layout, const char *folder, ls_arena *a
                  (unsigned long long)seed);
 }
 
-static ls_status measure(uint64_t seed, int layout, int steps, const char *folder, FILE *to,
-                         ls_error *error) {
+/* Seconds of a rank, the mean of all, in each op and collective. */
+enum { KINDS = LS_OP_COUNT + LS_COLLECTIVE_COUNT };
+
+static void sum_kinds(const ls_session *session, const ls_recording *recording,
+                      double seconds[KINDS]) {
+  for (int r = 0; r < recording->ranks; r++) {
+    const ls_program *program =
+        session
+            ->stages[LS_SESSION_STEP][ls_mesh_stage(&session->programs[LS_SESSION_STEP]->mesh, r)];
+    const ls_recording_rank *of = &recording->by_rank[r];
+    int64_t last = 0;
+    for (int64_t i = 0; i < of->count; i++) {
+      const ls_record *each = &of->records[i];
+      const ls_instruction *done = &program->instructions.items[each->instruction];
+      const bool computes = done->collective == LS_COLLECTIVE_NONE;
+      const int64_t begin = computes && i ? last : each->begin_ns;
+      seconds[computes ? (int)done->kind : LS_OP_COUNT + (int)done->collective] +=
+          1e-9 * (double)(each->end_ns - begin) / recording->ranks;
+      last = each->end_ns;
+    }
+  }
+}
+
+/* A layout's median step beside its simulation, by kind. */
+static ls_status print_kinds(ls_arena *arena, const ls_rates *rates, const ls_session *session,
+                             const ls_repeated *repeated, int ranks, ls_error *error) {
+  double measured[KINDS] = {0}, simulated[KINDS] = {0};
+  ls_simulation *simulation;
+  const ls_performance on =
+      ls_performance_here(rates, &session->device.facts, rates->key.cores, ranks);
+  LS_TRY(ls_simulate(arena, session->stages[LS_SESSION_STEP], &on,
+                     &(ls_sim_options){.records = true}, &simulation, error));
+  const ls_mesh *mesh = &session->programs[LS_SESSION_STEP]->mesh;
+  sum_kinds(session, repeated->recordings[repeated->median], measured);
+  sum_kinds(session, ls_simulation_recording(arena, simulation, mesh), simulated);
+  const double step = repeated->seconds[repeated->median];
+  for (int k = 0; k < KINDS; k++)
+    if (fmax(measured[k], simulated[k]) > 0.01 * step)
+      printf("     %-18s measured %8.2f ms  simulated %8.2f ms  %+6.1f %% of the step\n",
+             k < LS_OP_COUNT ? ls_op_name((ls_op_kind)k)
+                             : ls_collective_name((ls_collective)(k - LS_OP_COUNT)),
+             1e3 * measured[k], 1e3 * simulated[k], 100 * (simulated[k] - measured[k]) / step);
+  printf("     step %+.1f %%\n", 100 * (simulation->seconds / step - 1));
+  return LS_OK;
+}
+
+static ls_status measure(uint64_t seed, int layout, int steps, const char *folder,
+                         const ls_rates *rates, FILE *to, ls_error *error) {
   ls_arena *arena = ls_arena_create();
   drawn made;
   ls_session *session;
@@ -215,6 +262,8 @@ static ls_status measure(uint64_t seed, int layout, int steps, const char *folde
     printf("%3d  %.4f s  %s\n", layout, repeated->seconds[repeated->median], made.text);
     fflush(stdout);
   }
+  if (status == LS_OK && rates)
+    status = print_kinds(arena, rates, session, repeated, made.ranks, error);
   ls_arena_destroy(&arena);
   return status;
 }
@@ -342,15 +391,20 @@ static void print_report(ls_arena *arena, const row_list *rows, bool all) {
   printf("order of the layouts: Kendall tau %.3f\n", tau(rows));
 }
 
+static ls_status read_rates(ls_arena *arena, const ls_rates **rates, ls_error *error) {
+  const ls_rates_key key = ls_measure_key(arena);
+  const char *why;
+  *rates = ls_rates_read(arena, &key, &why);
+  if (*rates && (*rates)->ops.count) return LS_OK;
+  return ls_fail(error, LS_INPUT, "%s; run lockstep bench first", why ? why : "no ops are kept");
+}
+
 static ls_status report(ls_arena *arena, const char *path, const char *folder, bool all,
                         ls_error *error) {
   row_list rows = {0};
+  const ls_rates *rates;
   LS_TRY(read_rows(arena, path, &rows, error));
-  const ls_rates_key key = ls_measure_key(arena);
-  const char *why;
-  const ls_rates *rates = ls_rates_read(arena, &key, &why);
-  if (!rates || !rates->ops.count)
-    return ls_fail(error, LS_INPUT, "%s; run lockstep bench first", why ? why : "no ops are kept");
+  LS_TRY(read_rates(arena, &rates, error));
   for (int i = 0; i < rows.count; i++) LS_TRY(predict(arena, rates, folder, &rows.items[i], error));
   if (rows.count) print_report(arena, &rows, all);
   return LS_OK;
@@ -360,16 +414,18 @@ typedef struct asked {
   const char *path;
   int64_t seed;
   int layouts, from, to, steps;
-  bool rows;
+  bool rows, kinds;
 } asked;
 
 static ls_status act(const asked *of, ls_arena *arena, const char *folder, ls_error *error) {
   if (of->seed < 0) return report(arena, of->path, folder, of->rows, error);
+  const ls_rates *rates = NULL;
+  if (of->kinds) LS_TRY(read_rates(arena, &rates, error));
   FILE *to = fopen(of->path, "ae");
   if (!to) return ls_fail(error, LS_INPUT, "%s: cannot be written", of->path);
   ls_status status = LS_OK;
   for (int layout = of->from; layout < of->to && status == LS_OK; layout++)
-    status = measure((uint64_t)of->seed, layout, of->steps, folder, to, error);
+    status = measure((uint64_t)of->seed, layout, of->steps, folder, rates, to, error);
   fclose(to);
   return status;
 }
@@ -379,6 +435,8 @@ static bool read_words(int count, char **words, asked *of) {
     const char *value = w + 1 < count ? words[w + 1] : "0";
     if (strcmp(words[w], "--rows") == 0)
       of->rows = true;
+    else if (strcmp(words[w], "--kinds") == 0)
+      of->kinds = true;
     else if (strcmp(words[w], "--seed") == 0)
       of->seed = atoll(value), w++;
     else if (strcmp(words[w], "--from") == 0)
@@ -398,7 +456,8 @@ static bool read_words(int count, char **words, asked *of) {
 int main(int count, char **words) {
   asked of = {.seed = -1, .to = LAYOUTS, .steps = STEPS};
   if (!read_words(count, words, &of)) {
-    fprintf(stderr, "predicted FILE.csv [--seed N [--from A] [--to B] [--steps N]] [--rows]\n");
+    fprintf(stderr,
+            "predicted FILE.csv [--seed N [--from A] [--to B] [--steps N] [--kinds]] [--rows]\n");
     return 2;
   }
   ls_arena *arena = ls_arena_create();

@@ -69,6 +69,9 @@ kept=$(echo cache/lockstep/*.json)
 cp "$kept" before
 expect 0 '"checksum"' bench --kept --json
 cmp -s output "$kept" || fail "--json is not what is kept"
+expect 0 "^  fp32 2048x2048x2048 " machines here
+expect 0 '"checksum"' machines here --json
+cmp -s output "$kept" || fail "machines here --json is not what is kept"
 expect 0 "^step  " show run.yaml --floor
 grep -q "^floors by " output || fail "show --floor: no floors"
 expect 0 '"floor_ms"' show run.yaml --floor --json

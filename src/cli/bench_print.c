@@ -85,14 +85,11 @@ static void print_reduce(const ls_rates *rates, FILE *stream) {
     const ls_transfer_rate *each = &rates->transfer.items[i];
     if (each->collective != LS_ALL_REDUCE || each->ranks != each->world) continue;
     const double bytes = (double)each->bytes;
-    char size[LS_NUMBER_BYTES], line[96], best[32] = "-";
+    char size[LS_NUMBER_BYTES], line[96];
     ls_size_write(size, each->bytes);
     snprintf(line, sizeof line, "  %s, %d ranks", size, each->ranks);
-    /* What ranks compute between is taken off where they are more than cores: the best is noise. */
-    if (each->world <= rates->key.cores)
-      snprintf(best, sizeof best, "%.1f", 1e6 * bytes / each->rate.best);
-    fprintf(stream, "%-28s%10s %9.1f   %10.2f\n", line, best, 1e6 * bytes / each->rate.median,
-            1e-9 * each->rate.median);
+    fprintf(stream, "%-28s%10.1f %9.1f   %10.2f\n", line, 1e6 * bytes / each->rate.best,
+            1e6 * bytes / each->rate.median, 1e-9 * each->rate.median);
   }
 }
 
@@ -128,14 +125,25 @@ static bool was_disturbed(const ls_rates *rates) {
   return false;
 }
 
+/* ", 2d03h ago"; nothing of what was measured now. */
+static void print_age(const ls_rates *rates, FILE *stream) {
+  const int64_t age = (int64_t)time(NULL) - rates->measured_s;
+  char shown[LS_DURATION_BYTES];
+  if (age < 60) return;
+  ls_duration_show(shown, (double)age);
+  fprintf(stream, ", %s ago", shown);
+}
+
 void ls_bench_print(const ls_rates *rates, FILE *stream) {
   char date[32] = "";
   const time_t at = (time_t)rates->measured_s;
   struct tm parts;
   if (localtime_r(&at, &parts)) strftime(date, sizeof date, "%Y-%m-%d %H:%M", &parts);
-  fprintf(stream, "%s\n%d core%s; %s; %s\nmeasured %s in %.0f s\n", rates->key.processor,
+  fprintf(stream, "%s\n%d core%s; %s; %s\nmeasured %s in %.0f s", rates->key.processor,
           rates->key.cores, rates->key.cores == 1 ? "" : "s", rates->key.instructions,
           rates->key.library, date, rates->seconds);
+  print_age(rates, stream);
+  fprintf(stream, "; kept for %d days\n", LS_RATES_DAYS);
   print_matmul(rates, stream);
   print_memory(rates, stream);
   print_reduce(rates, stream);

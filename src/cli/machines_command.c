@@ -4,6 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "cli/bench.h"
 #include "cli/command.h"
 #include "cluster/cluster.h"
 #include "device/facts.h"
@@ -11,9 +12,12 @@
 static const char help[] =
     "usage: lockstep machines [WORD] [--json]\n"
     "       lockstep machines NAME | COUNTxNAME[:PER_HOST] | FILE.yaml [--json]\n"
-    "       lockstep machines links [WORD] [--json]\n\n"
+    "       lockstep machines links [WORD] [--json]\n"
+    "       lockstep machines here [--json]\n\n"
     "The accelerators and links that --on can name, with where each figure comes from. Without a\n"
-    "word, all; with one, those whose id has it; a whole id, or a cluster, in full.\n\n"
+    "word, all; with one, those whose id has it; a whole id, or a cluster, in full. here is this\n"
+    "machine, as lockstep bench measured it: its rates, how old they are, and by what runs that\n"
+    "plan --learn has read took longer.\n\n"
     "  --json  for programs\n"
     "  --help  this text\n\n"
     "Rows of your own, and prices, go in ~/.config/lockstep/machines.yaml ($XDG_CONFIG_HOME). It\n"
@@ -30,7 +34,8 @@ static const char help[] =
     "  lockstep machines rtx\n"
     "  lockstep machines h100-sxm-80\n"
     "  lockstep machines 64xH100-SXM:8\n"
-    "  lockstep machines links nvlink\n";
+    "  lockstep machines links nvlink\n"
+    "  lockstep machines here\n";
 
 static bool has_word(const char *id, const char *word) {
   return !word || strcasestr(id, word) != NULL;
@@ -254,6 +259,23 @@ static bool names_one(const ls_catalog *catalog, const char *word) {
   return digits && (word[digits] == 'x' || word[digits] == 'X');
 }
 
+/* This machine, whose rates are those that bench has kept. */
+static ls_status show_here(ls_arena *arena, bool json, ls_error *error) {
+  const ls_rates_key key = ls_measure_key(arena);
+  const char *why;
+  const ls_rates *rates = ls_rates_read(arena, &key, &why);
+  if (!rates)
+    return ls_fail(error, LS_REFUTED,
+                   "nothing is kept of this machine: %s; lockstep bench "
+                   "measures it",
+                   why);
+  if (json)
+    fputs(ls_rates_text(arena, rates), stdout);
+  else
+    ls_bench_print(rates, stdout);
+  return LS_OK;
+}
+
 static ls_status machines(ls_arena *arena, const ls_words *words, void *asked, ls_error *error) {
   const bool json = *(bool *)asked;
   if (words->key_count)
@@ -263,6 +285,7 @@ static ls_status machines(ls_arena *arena, const ls_words *words, void *asked, l
     return ls_fail(error, LS_INPUT, "%s: expected one word", words->positional[1 + links]);
   const char *word = words->positional_count > links ? words->positional[links] : NULL;
   ls_catalog *catalog;
+  if (word && !links && strcmp(word, "here") == 0) return show_here(arena, json, error);
   LS_TRY(ls_catalog_open(arena, &catalog, error));
   if (word && !links && !json && names_one(catalog, word)) return print_one(catalog, word, error);
   if (json) {

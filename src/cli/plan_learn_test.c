@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "cli/bench.h"
 #include "cli/hardware.h"
 #include "cluster/machine.h"
 #include "run/measure.h"
@@ -131,6 +132,25 @@ static void a_run_corrects_one_kind(void **state) {
   assert_true(simulate(session, NULL)->seconds == before);
 }
 
+/* What is shown of this machine says how old it is and what runs corrected. */
+static void what_is_kept_is_shown(void **state) {
+  (void)state;
+  ls_rates *made = made_rates(open_session(NULL));
+  made->measured_s -= 51 * 3600;
+  ls_rates_learn(arena, made, "linear_dw", 1.3);
+  char *shown = NULL;
+  size_t bytes;
+  FILE *to = open_memstream(&shown, &bytes);
+  assert_non_null(to);
+  ls_bench_print(made, to);
+  assert_int_equal(fclose(to), 0);
+  static const char *const lines[] = {", 2d03h ago; kept for 30 days\n",
+                                      "linear_dw                     30.0 %         1\n"};
+  for (size_t l = 0; l < sizeof lines / sizeof *lines; l++)
+    if (!strstr(shown, lines[l])) fail_msg("\"%s\" does not say \"%s\"", shown, lines[l]);
+  free(shown);
+}
+
 /* By the file's instructions the same programs are compiled, and take as long. */
 static void a_file_says_elsewhere_what_is_said_here(void **state) {
   (void)state;
@@ -173,7 +193,7 @@ static void files_that_cannot_be_are_refused(void **state) {
 
 int main(void) {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up_cache, tear_down)
-  const struct CMUnitTest tests[] = {CASE(a_run_corrects_one_kind),
+  const struct CMUnitTest tests[] = {CASE(a_run_corrects_one_kind), CASE(what_is_kept_is_shown),
                                      CASE(a_file_says_elsewhere_what_is_said_here),
                                      CASE(files_that_cannot_be_are_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);

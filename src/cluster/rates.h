@@ -80,7 +80,7 @@ typedef struct ls_op_time {
   bool adds;                 /* an output, to what is there */
   double work;               /* flops; of an op that counts none, bytes */
   double sizes[LS_OP_SIZES]; /* that its rate depends on (ls_op_time_of) */
-  double seconds;            /* the median */
+  double seconds;            /* the mean of calls of a step */
 } ls_op_time;
 
 /* How much longer measured runs took in ops of a kind than was simulated: measured over simulated,

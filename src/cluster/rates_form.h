@@ -5,8 +5,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Of the file's form; another one is not read. 2: ops, transfers of all kinds, residuals. */
-enum { LS_RATES_FORM = 2 };
+/* Of the file's form; another one is not read. 3: transfers of ranks that share cores are what
+ * these did. */
+enum { LS_RATES_FORM = 3 };
 
 /* FNV-1a of all that stands before the key "checksum". */
 uint64_t ls_rates_checksum(const char *text, size_t bytes);

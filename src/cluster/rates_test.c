@@ -185,7 +185,7 @@ static void files_are_carried(void **state) {
   memcpy(sum, "}\n", 3);
   if (open_text(text, &read, &error) != LS_OK) fail_msg("%s", error.text);
   const char *by_hand =
-      "form: 2\nprocessor: mine\ncores: 2\ninstructions: x, avx2\nlibrary: y\n"
+      "form: 3\nprocessor: mine\ncores: 2\ninstructions: x, avx2\nlibrary: y\n"
       "measured_s: 5\nseconds: 1\nmemory_bytes: 0\nmatmul: []\nmemory: []\n"
       "transfers: []\nslice_s: 0\nops: []\nresiduals: []\n";
   if (open_text(by_hand, &read, &error) != LS_OK) fail_msg("%s", error.text);
@@ -202,7 +202,7 @@ static void bad_files_are_refused_by_line_and_key(void **state) {
       {"\"threads\": 2, \"adds\"", "\"threads\": 0, \"adds\"", "here.yaml:25: ops[0].threads: "},
       {"\"linear\"", "\"lineal\"", "ops[0].op: "},
       {"\"dtype\": \"bf16\", \"threads\": 2", "\"threads\": 2", "ops[0].dtype: missing"},
-      {"\"form\": 2", "\"form\": 1", "here.yaml:2: form: 1 is of another version"},
+      {"\"form\": 3", "\"form\": 1", "here.yaml:2: form: 1 is of another version"},
       {"[64.0, 128.0, 256.0]", "[64.0, 128.0]", "ops[0].sizes: "},
       {"[1.25, 1.5]", "[1.25, -1]", "residuals[0].ratios[1]: "}};
   const char *whole = ls_rates_text(arena, some_rates());

@@ -13,8 +13,6 @@
 #include "run/measure_parts.h"
 #include "run/rank_threads.h"
 
-enum { FEWEST_ROUNDS = 3 };
-
 /* On a machine that others keep busy even few rounds may take long. */
 static const double longest_s = 1;
 
@@ -31,17 +29,17 @@ void ls_measure_next(measuring *self, const char *format, ...) {
 
 void ls_measure_begin(measuring *self) {
   self->rounds = 0;
-  self->spent = 0;
+  self->begin_s = ls_now_s();
 }
 
 void ls_measure_add(measuring *self, double seconds) {
   if (self->rounds < LS_MEASURE_ROUNDS) self->times[self->rounds++] = seconds;
-  self->spent += seconds;
 }
 
 bool ls_measure_more(const measuring *self) {
-  if (self->rounds < FEWEST_ROUNDS) return !self->rounds || self->spent < longest_s;
-  return self->rounds < LS_MEASURE_ROUNDS && self->spent < self->seconds;
+  const double spent = ls_now_s() - self->begin_s;
+  if (self->rounds < LS_MEASURE_FEWEST) return !self->rounds || spent < longest_s;
+  return self->rounds < LS_MEASURE_ROUNDS && spent < self->seconds;
 }
 
 static int compare(const void *a, const void *b) {
@@ -99,7 +97,7 @@ static int64_t choose_memory_bytes(void) {
 
 static ls_measure_options complete(const ls_measure_options *given) {
   ls_measure_options options = *given;
-  if (options.seconds <= 0) options.seconds = 0.3;
+  if (options.seconds <= 0) options.seconds = 0.15;
   if (options.memory_bytes <= 0) options.memory_bytes = choose_memory_bytes();
   if (options.disk_bytes <= 0) options.disk_bytes = 256 << 20;
   return options;

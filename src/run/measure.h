@@ -13,7 +13,7 @@
 #include "cluster/rates.h"
 
 typedef struct ls_measure_options {
-  double seconds;       /* of each measurement; 0: 0.3, which makes all of them about 20 */
+  double seconds;       /* of each measurement; 0: 0.15, which makes all of them about 20 */
   int64_t memory_bytes; /* of each of three arrays; 0: twice the largest cache, 1 GiB at most */
   int64_t disk_bytes;   /* 0: 256 MiB */
   int64_t most_bytes;   /* of a matrix in fp32 or a message: larger are left out; 0: none is */

@@ -121,7 +121,7 @@ static ls_status read_pieces(drive *self, ls_disk_rate *made, ls_error *error) {
   ls_measure_next(of, "drive of %.40s: reading", of->options->folder);
   made->how = leave_cache(self);
   ls_measure_begin(of);
-  for (int64_t p = 0; p < self->pieces && of->spent < longest_s; p++) {
+  for (int64_t p = 0; p < self->pieces && ls_now_s() - of->begin_s < longest_s; p++) {
     const double begin = ls_now_s();
     LS_TRY(transfer(self, false, p, error));
     ls_measure_add(of, ls_now_s() - begin);

@@ -64,8 +64,8 @@ static void measure_way(measuring *self, arrays *on, int threads) {
   static const int touched[LS_MEMORY_WAYS] = {1, 1, 2, 3};
   ls_measure_next(self, "memory %s, %d thread%s", ls_memory_way_name(on->way), threads,
                   threads == 1 ? "" : "s");
-  ls_measure_begin(self);
   ls_host_split(threads, threads, on->pages, run_pages, on);
+  ls_measure_begin(self);
   while (ls_measure_more(self)) {
     const double begin = ls_now_s();
     ls_host_split(threads, threads, on->pages, run_pages, on);

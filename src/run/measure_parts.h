@@ -4,7 +4,8 @@
 
 #include "run/measure.h"
 
-enum { LS_MEASURE_ROUNDS = 2000 };
+/* The most that are looked at, and the fewest that are made. */
+enum { LS_MEASURE_ROUNDS = 2000, LS_MEASURE_FEWEST = 3 };
 
 typedef struct measuring {
   ls_arena *arena;
@@ -14,14 +15,14 @@ typedef struct measuring {
   double seconds;                  /* of each measurement */
   double times[LS_MEASURE_ROUNDS]; /* seconds of the rounds so far */
   int rounds;
-  double spent; /* of these together */
+  double begin_s; /* of the first */
 } measuring;
 
 /* Says what begins now. */
 void ls_measure_next(measuring *self, const char *format, ...) LS_PRINTF(2, 3);
 
-/* Rounds of one measurement: no round yet; one more; whether there is time for another (three are
- * made unless they are very long); work a round over their times. */
+/* Rounds of one measurement: no round yet; one more; whether there is time for another, by the
+ * clock (three are made unless they are very long); work a round over their times. */
 void ls_measure_begin(measuring *self);
 void ls_measure_add(measuring *self, double seconds);
 bool ls_measure_more(const measuring *self);

@@ -2,7 +2,6 @@
  * not measured again, what is damaged is. How fast anything is, is not looked at. */
 #include "run/measure.h"
 
-#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,18 +14,7 @@
 #include "base/file.h"
 #include "device/device.h"
 #include "support/test_folder.h"
-
-typedef struct told {
-  int calls, count;
-} told;
-
-static void tell(void *context, int done, int count, const char *what) {
-  told *self = context;
-  assert_int_equal(done, self->calls++);
-  assert_true(count > 0 && *what);
-  if (self->count) assert_int_equal(count, self->count);
-  self->count = count;
-}
+#include "support/told.h"
 
 static bool is_rate(ls_rate rate) {
   return rate.median > 0 && rate.best >= rate.median;
@@ -117,17 +105,6 @@ static void folders_that_are_not_there_are_refused(void **state) {
   ls_error error = {0};
   assert_int_equal(ls_measure_machine(arena, &options, &rates, &error), LS_INPUT);
   assert_non_null(strstr(error.text, "missing: No such file or directory"));
-}
-
-/* The thread sanitizer does not know how OpenMP's threads wait for each other: of one core there is
- * one of them, while ranks stay threads. */
-static void keep_to_one_core(void) {
-#if defined(__SANITIZE_THREAD__)
-  cpu_set_t one;
-  CPU_ZERO(&one);
-  CPU_SET((size_t)sched_getcpu(), &one);
-  sched_setaffinity(0, sizeof one, &one);
-#endif
 }
 
 int main(void) {

@@ -13,7 +13,7 @@
 
 typedef struct ls_calibrate_options {
   int shapes; /* of models, the first ones; 0: all */
-  int steps;  /* that are timed of each; 0: 3 */
+  int steps;  /* that are timed of each in both rounds; 0: 1 */
   /* Called before each model, and at the end with done = count; NULL: nobody asks. */
   void (*progress)(void *context, int done, int count, const char *what);
   void *context;
@@ -24,8 +24,9 @@ typedef struct ls_calibrate_options {
 LS_CHECKED ls_status ls_calibrate(ls_arena *arena, const ls_calibrate_options *options,
                                   ls_rates *rates, ls_error *error);
 
-/* Adds what a recorded step of the programs of all stages took in each op, on ranks of so many
- * threads: its median where it did the same several times. */
+/* Adds what recorded steps of the programs of all stages took in each op, on ranks of so many
+ * threads: the mean of a step's calls, in the step where that was least, or what the rates have of
+ * them where that is less. */
 void ls_calibrate_add(ls_arena *arena, const ls_program *const *stages, int threads,
                       ls_recording *const *recordings, int count, ls_rates *rates);
 

@@ -50,15 +50,19 @@ static double seconds_of(const ls_recording *recording) {
   return 1e-9 * (double)end;
 }
 
+static int warm_steps(const repeating *of) {
+  return of->options->warm > 0 ? of->options->warm : LS_RECORDING_WARM_STEPS;
+}
+
 /* Records a step where it is one of those that count. One left out for an overflow has no update:
  * the next stands for it. */
 static ls_status repeat_step(const repeating *of, ls_steps *steps, ls_arena *scratch,
                              ls_error *error) {
   ls_rank *rank = steps->rank;
   const int step = (int)(steps->step - steps->scale.skipped);
-  const bool first = ls_rank_number(rank) == 0, counts = step >= LS_RECORDING_WARM_STEPS;
+  const bool first = ls_rank_number(rank) == 0, counts = step >= warm_steps(of);
   if (first && of->options->progress)
-    of->options->progress(of->options->context, step, LS_RECORDING_WARM_STEPS + of->options->steps);
+    of->options->progress(of->options->context, step, warm_steps(of) + of->options->steps);
   if (counts) ls_rank_record(rank, true);
   LS_TRY(run_step(steps, error));
   if (!counts) return LS_OK;
@@ -76,10 +80,10 @@ static ls_status repeat_step(const repeating *of, ls_steps *steps, ls_arena *scr
 static ls_status repeat(repeating *of, ls_rank *rank, ls_error *error) {
   LS_TRY(ls_session_initialise(of->session, rank, error));
   LS_TRY(ls_rank_record_room(rank, LS_SESSION_STEP, error));
-  ls_peak peak;
-  LS_TRY(ls_session_peak(of->session, rank, &peak, error));
+  ls_peak peak = {0};
+  if (!of->options->no_peak) LS_TRY(ls_session_peak(of->session, rank, &peak, error));
   if (ls_rank_number(rank) == 0) of->made->peak = peak;
-  const int steps = LS_RECORDING_WARM_STEPS + of->options->steps;
+  const int steps = warm_steps(of) + of->options->steps;
   const ls_inputs inputs = {take_tokens, of};
   ls_steps driver = ls_steps_of(rank, &inputs, rate_at, of);
   driver.policy = LS_STEPS_SKIP;

@@ -12,7 +12,9 @@
 #include "session/session.h"
 
 typedef struct ls_repeat_options {
-  int steps; /* that are timed, after LS_RECORDING_WARM_STEPS that are not */
+  int steps;    /* that are timed, after those that are not */
+  int warm;     /* of those; 0: LS_RECORDING_WARM_STEPS */
+  bool no_peak; /* what products reach is not asked for, and no peak is made */
   /* Called by rank 0's thread before each step, and at the end with done = count; may be NULL. */
   void (*progress)(void *context, int done, int count);
   void *context;
