@@ -27,6 +27,8 @@ shorter() { awk "BEGIN { exit !($1 < $2) }" || fail "$1 is not less than $2: $3"
 whole=$(seconds $model train.batch=64 mesh.dp_shard=64 --on 64xH100-SXM)
 slow=$(seconds $model train.batch=64 mesh.dp_shard=64 --on 64xH100-SXM --slow host3=0.5)
 thin=$(seconds $model train.batch=64 mesh.dp_shard=64 --on 64xH100-SXM --link network=0.1,peer=0.5)
+[ "$thin" = "$(seconds $model train.batch=64 mesh.dp_shard=64 --on 64xH100-SXM --link ib=0.1,nvlink=0.5)" ] ||
+  fail "--link: ib and nvlink are not network and peer"
 few=$(seconds $model train.batch=64 mesh.dp_shard=8 train.microbatches=8 --on 8xH100-SXM)
 shorter "$whole" "$slow" "a slow host"
 shorter "$whole" "$thin" "a slow network"
@@ -70,7 +72,7 @@ says "expected host0 to host7"
 run 2 simulate $model train.batch=64 --on 64xH100-SXM --slow rack1=0.5
 says "expected hostN=FACTOR, as in host3=0.5"
 run 2 simulate $model train.batch=64 --on 64xH100-SXM --link wire=0.5
-says "expected peer, network, host or drive"
+says "expected peer (nvlink), network (ib), host or drive"
 run 2 simulate $model train.batch=64 --on 64xH100-SXM --link network=0
 says "network=FACTOR"
 run 2 simulate $model train.batch=64 --on 64xH100-SXM --tokens many

@@ -29,7 +29,9 @@ static const char help[] =
     "  --slow host3=0.9[,...]\n"
     "                  devices of a host compute at this part of their speed\n"
     "  --link network=0.5[,...]\n"
-    "                  links reach this part of their rate: peer, network, host, drive\n"
+    "                  links reach this part of their rate: peer (or nvlink), network (or ib), "
+    "host, "
+    "drive\n"
     "  --tokens COUNT  what so many tokens take and cost: 1B, 300M\n"
     "  --json          for programs\n"
     "  --help          this text and all keys\n\n"
@@ -87,16 +89,16 @@ static ls_status read_links(const char *text, ls_sim_options *options, ls_error 
   static const struct {
     const char *word;
     int first, last;
-  } links[] = {{"peer", LS_LINK_PEER, LS_LINK_PEER},
-               {"network", LS_LINK_NETWORK, LS_LINK_NETWORK},
-               {"host", LS_LINK_TO_HOST, LS_LINK_FROM_HOST},
-               {"drive", LS_LINK_DRIVE, LS_LINK_DRIVE}};
+  } links[] = {
+      {"peer", LS_LINK_PEER, LS_LINK_PEER},          {"nvlink", LS_LINK_PEER, LS_LINK_PEER},
+      {"network", LS_LINK_NETWORK, LS_LINK_NETWORK}, {"ib", LS_LINK_NETWORK, LS_LINK_NETWORK},
+      {"host", LS_LINK_TO_HOST, LS_LINK_FROM_HOST},  {"drive", LS_LINK_DRIVE, LS_LINK_DRIVE}};
   for (const char *at = text ? text : ""; *at;) {
     size_t l = 0, count = sizeof links / sizeof *links;
     while (l < count && strncmp(at, links[l].word, strlen(links[l].word)) != 0) l++;
     if (l == count)
       return ls_fail(error, LS_INPUT,
-                     "--link %s: expected peer, network, host or drive, as in "
+                     "--link %s: expected peer (nvlink), network (ib), host or drive, as in "
                      "network=0.5",
                      at);
     int number;
