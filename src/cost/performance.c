@@ -235,19 +235,24 @@ ls_group_shape ls_group_shape_of(const ls_mesh *mesh, int rank, ls_axes axes, in
   return shape;
 }
 
-/* Bytes per second that a member of a group sends and receives in a ring, and by which link. A ring
- * enters a host once and leaves it once; a group with several members on a host has as many rings,
- * each over another's NIC. */
-static double ring_rate(const ls_performance *performance, const ls_group_shape *group,
-                        ls_link_kind *link) {
+/* Seconds of the bytes that a member of a group sends and receives in rings, and by which link. A
+ * ring enters a host once and leaves it once; a group with several members on a host has as many
+ * rings, each over another's NIC, so a member sends one in so many of its bytes over the network.
+ */
+static ls_transfer_time ring_time(const ls_performance *performance, const ls_group_shape *group,
+                                  double sent) {
   const double within = group->per_host > performance->peer_devices ? performance->beyond_per_s
                                                                     : performance->peer_per_s;
-  *link = LS_LINK_PEER;
-  if (group->per_host >= group->ranks) return within;
-  const double network = performance->network_per_s * group->per_host;
-  if (group->per_host > 1 && within < network) return within;
-  *link = LS_LINK_NETWORK;
-  return network;
+  const double peers = within > 0 ? sent / within : 0;
+  if (group->per_host >= group->ranks)
+    return (ls_transfer_time){.link = LS_LINK_PEER, .seconds = peers};
+  const double rate = performance->network_per_s * group->per_host;
+  const double network = rate > 0 ? sent / rate : 0;
+  if (group->per_host > 1 && peers > network)
+    return (ls_transfer_time){.link = LS_LINK_PEER, .seconds = peers, .beside_s = network};
+  return (ls_transfer_time){.link = LS_LINK_NETWORK,
+                            .seconds = network,
+                            .beside_s = peers * (group->per_host - 1) / group->per_host};
 }
 
 /* All of it latency: it was measured beside the others. False: nothing like it was. */
@@ -298,15 +303,14 @@ static void latencies_of(const ls_performance *performance, ls_collective collec
 ls_transfer_time ls_collective_time(const ls_performance *performance, ls_collective collective,
                                     double whole, const ls_group_shape *group) {
   if (group->ranks < 2) return (ls_transfer_time){0};
-  ls_transfer_time best = {0}, time = {0};
+  ls_transfer_time best = {0};
   if (performance->here && transfer_here(performance, collective, whole, group, &best)) return best;
-  const double rate = ring_rate(performance, group, &best.link);
-  const double sent = ls_collective_bytes(collective, whole, group->ranks);
-  const double alone = rate > 0 ? sent / rate : 0;
+  const ls_transfer_time alone =
+      ring_time(performance, group, ls_collective_bytes(collective, whole, group->ranks));
+  best = alone;
   if (!performance->protocols) {
     const double turns = collective == LS_ALL_REDUCE || collective == LS_SUM_NUMBERS ? 2 : 1;
     const int hosts = (group->ranks + group->per_host - 1) / group->per_host;
-    best.seconds = alone;
     best.latency_s =
         performance->launch_s + turns * ((group->ranks - hosts) * performance->peer_latency_s +
                                          (hosts > 1 ? hosts * performance->network_latency_s : 0));
@@ -316,11 +320,12 @@ ls_transfer_time ls_collective_time(const ls_performance *performance, ls_collec
     double ring, tree;
     latencies_of(performance, collective, group, (int)p, &ring, &tree);
     for (int t = 0; t < 2; t++) {
-      time.latency_s = protocols[p].begin + (t ? tree : ring);
-      time.seconds = alone / protocols[p].share / (t ? TREE_SHARE : 1);
-      if ((p || t) && time.latency_s + time.seconds >= best.latency_s + best.seconds) continue;
-      best.latency_s = time.latency_s;
-      best.seconds = time.seconds;
+      const double longer = 1 / protocols[p].share / (t ? TREE_SHARE : 1);
+      const double latency_s = protocols[p].begin + (t ? tree : ring);
+      if ((p || t) && latency_s + alone.seconds * longer >= best.latency_s + best.seconds) continue;
+      best.latency_s = latency_s;
+      best.seconds = alone.seconds * longer;
+      best.beside_s = alone.beside_s * longer;
     }
   }
   return best;
@@ -389,6 +394,7 @@ ls_transfer_time ls_instruction_transfer(const ls_performance *performance,
       ls_collective_time(performance, instruction->collective, whole / pieces, &group);
   time.latency_s *= pieces;
   time.seconds *= pieces;
+  time.beside_s *= pieces;
   return time;
 }
 

@@ -92,10 +92,12 @@ ls_op_time ls_op_time_of(ls_op_kind kind, const ls_attributes *attributes,
  * rate of memory. */
 double ls_op_seconds_here(const ls_rates *rates, const ls_op_time *asked);
 
-/* A transfer alone on its link: latency, then seconds of bytes. */
+/* A transfer alone on its link: latency, then seconds of bytes. A collective over hosts goes over
+ * peers' links and the network at once: `link` is the slower of the two. */
 typedef struct ls_transfer_time {
   ls_link_kind link;
   double latency_s, seconds;
+  double beside_s; /* of its bytes over the other of the two, alone there; 0: none */
 } ls_transfer_time;
 
 /* Members of a group, and how many of them one host has. */

@@ -44,24 +44,38 @@ void ls_sim_links_open(ls_sim_world *w) {
   for (int a = 0; a < w->classes.count; a++) open_actor(w, a);
 }
 
-static void use(const ls_sim_actor *at, ls_sim_transfer *t, ls_sim_end end) {
-  t->use[t->uses++] = (ls_sim_use){at->ends[end], at->load[end]};
+static void use(const ls_sim_actor *at, ls_sim_transfer *t, ls_sim_end end, double share) {
+  t->use[t->uses++] = (ls_sim_use){at->ends[end], at->load[end] * share};
 }
 
-void ls_sim_links_use(const ls_sim_world *w, ls_sim_transfer *t) {
-  const ls_sim_actor *at = &w->actors[t->actor];
+/* Of peers' links or of the network. */
+static void use_between(const ls_sim_actor *at, ls_sim_transfer *t, bool peers, double share) {
   const ls_collective kind = t->instruction->collective;
+  if (kind != LS_RECEIVE) use(at, t, peers ? LS_END_PEER_OUT : LS_END_NETWORK_OUT, share);
+  if (kind != LS_SEND) use(at, t, peers ? LS_END_PEER_IN : LS_END_NETWORK_IN, share);
+}
+
+static double slowed(const ls_sim_world *w, ls_link_kind link, double seconds) {
+  const double factor = w->options->link_of[link];
+  return seconds / (factor > 0 ? factor : 1);
+}
+
+double ls_sim_links_use(const ls_sim_world *w, ls_sim_transfer *t) {
+  const ls_sim_actor *at = &w->actors[t->actor];
+  const ls_link_kind link = t->time.link;
+  const bool peers = link == LS_LINK_PEER;
+  const double own = slowed(w, link, t->time.seconds);
+  const double other = slowed(w, peers ? LS_LINK_NETWORK : LS_LINK_PEER, t->time.beside_s);
+  const double seconds = fmax(own, other);
   t->uses = 0;
-  switch (t->time.link) {
-    case LS_LINK_TO_HOST: use(at, t, LS_END_TO_HOST); break;
-    case LS_LINK_FROM_HOST: use(at, t, LS_END_FROM_HOST); break;
-    case LS_LINK_DRIVE: use(at, t, LS_END_DRIVE); break;
-    default: {
-      const bool peer = t->time.link == LS_LINK_PEER;
-      if (kind != LS_RECEIVE) use(at, t, peer ? LS_END_PEER_OUT : LS_END_NETWORK_OUT);
-      if (kind != LS_SEND) use(at, t, peer ? LS_END_PEER_IN : LS_END_NETWORK_IN);
-    }
+  switch (link) {
+    case LS_LINK_TO_HOST: use(at, t, LS_END_TO_HOST, 1); break;
+    case LS_LINK_FROM_HOST: use(at, t, LS_END_FROM_HOST, 1); break;
+    case LS_LINK_DRIVE: use(at, t, LS_END_DRIVE, 1); break;
+    default: use_between(at, t, peers, other > own ? own / seconds : 1);
   }
+  if (other > 0) use_between(at, t, !peers, other / seconds);
+  return seconds;
 }
 
 static bool goes(const ls_sim_transfer *t) {

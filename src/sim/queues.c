@@ -104,11 +104,9 @@ static void start(ls_sim_world *w, ls_sim_transfer *head) {
   for (ls_sim_transfer *t = head; t; t = t->with) {
     t->state = LS_RUNNING;
     t->start = w->now;
-    const double factor = w->options->link_of[t->time.link];
-    const double seconds = t->time.seconds / (factor > 0 ? factor : 1);
+    const double seconds = ls_sim_links_use(w, t);
     if (t->time.latency_s > head->latency) head->latency = t->time.latency_s;
     if (seconds > head->remaining) head->remaining = seconds;
-    ls_sim_links_use(w, t);
     if (ls_collective_is_message(t->instruction->collective) && !queues_of(w)->holds)
       w->actors[t->actor].queues[t->queue].head++;
   }

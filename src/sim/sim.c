@@ -81,7 +81,7 @@ static ls_sim_transfer *begin(ls_sim_world *w, int a, const ls_sim_item *item) {
                          .index = item->index,
                          .begun = w->now,
                          .wanted = item->instruction->phase == LS_WHOLE};
-  if (w->options->seconds_of) t->time.latency_s = t->time.seconds = 0;
+  if (w->options->seconds_of) t->time = (ls_transfer_time){.link = t->time.link};
   if (ls_collective_is_of_group(t->instruction->collective))
     t->time.latency_s += late_by_slices(w, at, w->classes.ranks[a]);
   cause_of(w, a, t->instruction, -1)->bytes +=

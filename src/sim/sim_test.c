@@ -88,11 +88,11 @@ static void moves_share_the_port_of_peers(void **state) {
   ls_arena_destroy(&arena);
 }
 
-static void add_gather(ls_program *program, int axis, ls_phase phase, int64_t numbers) {
+static void add_gather(ls_program *program, ls_axes axes, ls_phase phase, int64_t numbers) {
   add_action(program,
              &(ls_instruction){.collective = LS_ALL_GATHER,
                                .phase = phase,
-                               .axes = 1u << axis,
+                               .axes = axes,
                                .peer = -1,
                                .wait = -1,
                                .count = numbers},
@@ -114,18 +114,52 @@ static void groups_queue_apart_but_for_events(void **state) {
   ls_arena *arena = ls_arena_create();
   for (size_t k = 0; k < sizeof known / sizeof *known; k++) {
     ls_program *stages[1] = {stage_of(arena, 1, 2, 2, 0)};
-    add_gather(stages[0], LS_AXIS_DP_SHARD, LS_BEGIN, 4 * WHOLE);
-    add_gather(stages[0], LS_AXIS_TP_KV, LS_BEGIN, 2 * WHOLE);
+    add_gather(stages[0], 1u << LS_AXIS_DP_SHARD, LS_BEGIN, 4 * WHOLE);
+    add_gather(stages[0], 1u << LS_AXIS_TP_KV, LS_BEGIN, 2 * WHOLE);
     stages[0]->bodies.items[0].count = 2; /* both in one */
     stages[0]->bodies.count = stages[0]->actions.count = 1;
     stages[0]->instructions.items[1].wait = known[k].wait;
-    add_gather(stages[0], LS_AXIS_TP_KV, LS_END, 2 * WHOLE);
+    add_gather(stages[0], 1u << LS_AXIS_TP_KV, LS_END, 2 * WHOLE);
     add_copy(stages[0], 10 * WHOLE);
     ls_performance performance = by_second();
     performance.queues = known[k].queues;
     const ls_simulation *made = simulated(arena, stages, &performance);
     if (fabs(made->seconds - known[k].seconds) > 1e-9)
       fail_msg("row %zu: %.12g s, expected %.12g", k, made->seconds, known[k].seconds);
+  }
+  ls_arena_destroy(&arena);
+}
+
+/* Two hosts of two ranks. A gather over all four sends 12000 bytes: over the two NICs of a host, of
+ * 1000 a second, in six seconds; half of them over peers' links, 4000 a second, in one and a half.
+ * A gather within hosts of two seconds beside it: of peers' links one wants a quarter, the other
+ * all, so both go at 0.8 of their rates until that is done, after 2.5 s. Where peers' links are a
+ * fifth as fast, they are what the first one waits for. */
+static void collectives_over_hosts_take_of_both_links(void **state) {
+  (void)state;
+  static const struct {
+    bool beside;
+    double peers, seconds[2];
+  } known[] = {{false, 0, {6, 0}}, {true, 0, {6.5, 2.5}}, {false, 0.2, {7.5, 0}}};
+  ls_arena *arena = ls_arena_create();
+  for (size_t k = 0; k < sizeof known / sizeof *known; k++) {
+    ls_program *stages[1] = {stage_of(arena, 1, 2, 2, 0)};
+    const ls_axes within = 1u << LS_AXIS_TP_KV, all = within | 1u << LS_AXIS_DP_SHARD;
+    add_gather(stages[0], all, LS_BEGIN, 4 * WHOLE);
+    if (known[k].beside) add_gather(stages[0], within, LS_BEGIN, 4 * WHOLE);
+    ls_performance performance = by_second();
+    performance.per_host = performance.peer_devices = 2;
+    performance.network_per_s = 1000;
+    const ls_sim_options options = {.link_of = {[LS_LINK_PEER] = known[k].peers}};
+    const ls_simulation *made = simulate_with(arena, stages, &performance, &options);
+    assert_int_equal(made->stages, 1);
+    for (int c = 0; c < made->stage[0].causes.count; c++) {
+      const ls_sim_cause *each = &made->stage[0].causes.items[c];
+      const double expected = known[k].seconds[each->axes == within];
+      if (fabs(each->seconds - expected) > 1e-9)
+        fail_msg("row %zu: %.12g s, expected %.12g", k, each->seconds, expected);
+    }
+    assert_int_equal(made->stage[0].causes.count, 1 + known[k].beside);
   }
   ls_arena_destroy(&arena);
 }
@@ -265,6 +299,7 @@ int main(void) {
       cmocka_unit_test(devices_share_a_nic),
       cmocka_unit_test(moves_share_the_port_of_peers),
       cmocka_unit_test(groups_queue_apart_but_for_events),
+      cmocka_unit_test(collectives_over_hosts_take_of_both_links),
       cmocka_unit_test(messages_queue_as_the_engine_says),
       cmocka_unit_test(messages_in_process_are_carried_by_who_takes_them),
       cmocka_unit_test(slow_hosts_are_waited_for),

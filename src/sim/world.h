@@ -43,7 +43,7 @@ struct ls_sim_transfer {
   ls_transfer_state state;
   double begun, start, end;
   ls_sim_transfer *with; /* the next of those that run as one, the first at their head */
-  ls_sim_use use[2];
+  ls_sim_use use[4];
   int uses;
   /* Of the head of those that run as one. */
   double latency, remaining; /* seconds, alone on its link */
@@ -113,10 +113,10 @@ typedef struct ls_sim_world {
 ls_sim_classes ls_sim_classes_make(ls_arena *arena, const ls_mesh *mesh, int per_host,
                                    const double *rank_speed);
 
-/* links.c: numbers the ends of all actors' links; what a transfer that starts takes of them; the
- * rates of all that run, max-min fair. */
+/* links.c: numbers the ends of all actors' links; what a transfer that starts takes of them, and
+ * its seconds if it were alone; the rates of all that run, max-min fair. */
 void ls_sim_links_open(ls_sim_world *world);
-void ls_sim_links_use(const ls_sim_world *world, ls_sim_transfer *transfer);
+double ls_sim_links_use(const ls_sim_world *world, ls_sim_transfer *transfer);
 void ls_sim_links_share(ls_sim_world *world);
 
 /* queues.c: puts a transfer into its queue, and among its actor's begun ones; starts what has come
