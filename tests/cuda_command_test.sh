@@ -77,6 +77,35 @@ both 5e-6 model=gemma.json dtype=fp32 logits_rows=8
 both 2e-2 model=llama.json dtype=bf16 mesh.tp=2 mesh.pp=2 train.microbatches=2
 both 2e-2 model=llama.json dtype=fp16 mesh.dp_shard=3 zero=1 train.batch=6
 
+# carried SETTINGS words...: the same run where data goes otherwise, to the same bits.
+numbers() { grep -o '"\(loss\|grad_norm\)": *[0-9.e-]*' gpu-run/metrics.jsonl; }
+carried() {
+  settings=$1
+  shift
+  rm -rf gpu-run
+  on_gpu 0 train run.yaml out=gpu-run device.kind=cuda model=llama.json "$@"
+  numbers >"numbers-$carried"
+  cmp -s numbers-0 "numbers-$carried" || fail "$settings: $*: other bits than through the host"
+  carried=$((carried + 1))
+}
+# everywhere words...: through the host's memory; between GPUs whose streams run in other orders;
+# four ranks on one GPU, or two on each of two.
+everywhere() {
+  carried=0
+  carried gpus=4,peers=none "$@"
+  says "through the host's memory"
+  carried gpus=4,seed=2 "$@"
+  ! grep -qF "through the host's memory" log || fail "peers are said to have no access: $(cat log)"
+  carried gpus=1,seed=4 device.loopback=true "$@"
+  carried gpus=2,seed=5 device.loopback=true "$@"
+  settings=gpus=4
+}
+everywhere dtype=fp32 mesh.dp_shard=2 zero=3 mesh.tp=2 recompute=full
+everywhere dtype=fp32 mesh.tp=4 sequence_parallel=true mesh.dp_replicate=1
+everywhere dtype=bf16 mesh.pp=2 mesh.dp_replicate=2 schedule=zbh1 train.microbatches=2
+everywhere dtype=fp16 mesh.pp=4 schedule=1f1b train.microbatches=4 post_validation=true
+everywhere dtype=fp32 mesh.dp_shard=3 zero=2 train.batch=6 offload.optimizer=host
+
 # A run may change its device where it goes on.
 rm -rf cpu gpu-run
 run 0 train run.yaml out=cpu model=llama.json dtype=fp32

@@ -2,7 +2,7 @@
 
 #include "comm/world.h"
 
-const ls_engine *const ls_engines[] = {&ls_engine_direct, &ls_engine_staged};
+const ls_engine *const ls_engines[] = {&ls_engine_direct, &ls_engine_peer, &ls_engine_staged};
 const int ls_engine_count = sizeof ls_engines / sizeof *ls_engines;
 
 enum { ENGINES = sizeof ls_engines / sizeof *ls_engines };

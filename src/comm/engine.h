@@ -57,6 +57,7 @@ typedef struct ls_carrier {
 typedef struct ls_engine {
   const char *name;        /* "direct" */
   const char *words;       /* how data goes, for a person */
+  const char *slow;        /* said as a run begins, with what would be faster; NULL: nothing */
   const ls_queues *queues; /* how its transfers queue */
   /* Whether it can carry this rank's data. */
   bool (*serves)(const ls_carrier_options *of);
@@ -81,6 +82,9 @@ extern const ls_engine ls_engine_direct;
 
 /* Through memory of the host's, which the direct engine carries in the device's place. */
 extern const ls_engine ls_engine_staged;
+
+/* Queues of the devices copy and add up in rank order, each reading its peers' memory. */
+extern const ls_engine ls_engine_peer;
 
 /* The first that serves all ranks of the group and has the queues of the device's facts. LS_INPUT:
  * there is none. Collective: all members. */

@@ -178,21 +178,34 @@ static ls_status send_to(ls_group *group, ls_channel *channel, void *data, size_
   return ls_wait_flag(comm, &channel->taken, 2 * number, group->members[to], error);
 }
 
-static ls_status receive_from(ls_group *group, ls_channel *channel, void *data, size_t bytes,
-                              const ls_posting *call, int from, ls_error *error) {
+/* Waits for the next message; *theirs: where it lies, NULL where it cannot be read. */
+static ls_status see_message(ls_group *group, ls_channel *channel, const ls_posting *call, int from,
+                             const void **theirs, ls_error *error) {
   ls_comm *comm = group->comm;
-  const uint32_t number = ++group->taken[from];
-  if (!channel) return carry(group, from, NULL, data, bytes, error);
+  const uint32_t number = group->taken[from];
   LS_TRY(ls_wait_flag(comm, &channel->sent, number, group->members[from], error));
   ls_flag_raise(&channel->taken, 2 * number - 1);
   if (ls_control_aborted(comm->world->control, error)) return LS_FAILED;
   const ls_posting *posting = &channel->postings[number % LS_MOST_SENDS];
   LS_TRY(ls_call_agree(group, from, call, posting, error));
-  const void *theirs = ls_arena_view(comm->world, comm->rank, group->members[from], posting);
+  *theirs = ls_arena_view(comm->world, comm->rank, group->members[from], posting);
+  return LS_OK;
+}
+
+static ls_status receive_from(ls_group *group, ls_channel *channel, void *data, size_t bytes,
+                              const ls_posting *call, int from, ls_error *error) {
+  const void *theirs;
+  group->taken[from]++;
+  if (!channel) return carry(group, from, NULL, data, bytes, error);
+  LS_TRY(see_message(group, channel, call, from, &theirs, error));
   if (!theirs) LS_TRY(carry(group, from, NULL, data, bytes, error));
   if (theirs && bytes) memcpy(data, theirs, bytes);
-  ls_flag_raise(&channel->taken, 2 * number);
+  ls_receive_taken(group, from);
   return LS_OK;
+}
+
+void ls_receive_taken(ls_group *group, int from) {
+  ls_flag_raise(&group->in[from]->taken, 2 * group->taken[from]);
 }
 
 static ls_status check_peer(const ls_group *group, int member, ls_error *error) {
@@ -315,6 +328,20 @@ ls_status ls_receive(ls_group *group, void *data, int64_t count, ls_dtype dtype,
   if (status == LS_OK) return LS_OK;
   ls_lanes_cancel(group->comm);
   if (channel) ls_flag_raise(&channel->taken, 2 * group->taken[from]);
+  return status;
+}
+
+ls_status ls_receive_seen(ls_group *group, int64_t count, ls_dtype dtype, int from,
+                          const void **theirs, ls_error *error) {
+  LS_TRY(check_peer(group, from, error));
+  LS_TRY(ls_call_check(group, LS_CALL_MESSAGE, count, dtype, false, error));
+  const ls_posting call = {.kind = LS_CALL_MESSAGE, .dtype = (int32_t)dtype, .count = count};
+  ls_channel *channel;
+  LS_TRY(find_channel(group, from, group->rank, &channel, error));
+  LS_ASSERT(channel);
+  group->taken[from]++;
+  const ls_status status = see_message(group, channel, &call, from, theirs, error);
+  if (status != LS_OK) ls_receive_taken(group, from);
   return status;
 }
 

@@ -65,13 +65,43 @@ static size_t place_of(const runs *block, size_t run) {
          run / middle % rows * block->row_stride + run / middle / rows * block->outer_stride;
 }
 
-void ls_reshard_block(const ls_resharding *of, int from, int to, ls_dtype dtype, void *target,
-                      const void *source) {
+ls_status ls_reshard_rows(const ls_resharding *of, int from, int to, ls_dtype dtype, void *target,
+                          const void *source, ls_copy_rows copy, void *context, ls_error *error) {
   runs there, here;
   find_block(of, from, to, ls_dtype_bytes(dtype), &there, &here);
-  for (size_t run = 0; run * there.length < bytes_of(&there); run++)
-    memcpy((char *)target + place_of(&here, run), (const char *)source + place_of(&there, run),
-           there.length);
+  /* Runs follow one another evenly within the innermost of these that has several. */
+  const bool flat = there.middle == 1;
+  const int64_t rows = flat ? there.rows : there.middle;
+  if (bytes_of(&there) == 0) return LS_OK;
+  for (int64_t run = 0; run < there.outer * there.rows * there.middle; run += rows) {
+    const ls_device_copy with = {.to = (char *)target + place_of(&here, (size_t)run),
+                                 .from = (const char *)source + place_of(&there, (size_t)run),
+                                 .width = there.length,
+                                 .rows = (size_t)rows,
+                                 .to_stride = flat ? here.row_stride : here.middle_stride,
+                                 .from_stride = flat ? there.row_stride : there.middle_stride};
+    LS_TRY(copy(context, &with, error));
+  }
+  return LS_OK;
+}
+
+size_t ls_reshard_bytes(const ls_resharding *of, int from, int to, ls_dtype dtype) {
+  runs there, here;
+  find_block(of, from, to, ls_dtype_bytes(dtype), &there, &here);
+  return bytes_of(&there);
+}
+
+static ls_status copy_here(void *context, const ls_device_copy *rows, ls_error *error) {
+  (void)context, (void)error;
+  for (size_t row = 0; row < rows->rows; row++)
+    memcpy((char *)rows->to + row * rows->to_stride,
+           (const char *)rows->from + row * rows->from_stride, rows->width);
+  return LS_OK;
+}
+
+void ls_reshard_block(const ls_resharding *of, int from, int to, ls_dtype dtype, void *target,
+                      const void *source) {
+  (void)ls_reshard_rows(of, from, to, dtype, target, source, copy_here, NULL, NULL);
 }
 
 /* Bytes [first, first + count) of a packed block, out of a buffer or into it. */
@@ -166,10 +196,8 @@ static ls_status reshard(ls_group *group, void *target, void *source, const ls_r
   int64_t sent = 0;
   for (int step = 0; step < group->size; step++) {
     const int i = (group->rank + step) % group->size;
-    runs there, here;
     if (group->peers[i]) ls_reshard_block(of, i, group->rank, dtype, target, group->peers[i]);
-    find_block(of, group->rank, i, width, &there, &here);
-    if (i != group->rank) sent += (int64_t)bytes_of(&there);
+    if (i != group->rank) sent += (int64_t)ls_reshard_bytes(of, group->rank, i, dtype);
   }
   ls_count_sent(group->comm, sent);
   return ls_call_end(group, true, error);

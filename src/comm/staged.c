@@ -142,6 +142,9 @@ static ls_status end(ls_carrier *carrier, const ls_transfer *of, ls_error *error
 
 const ls_engine ls_engine_staged = {.name = "staged",
                                     .words = "through the host's memory",
+                                    .slow =
+                                        "which is slow: peer access between all GPUs of one "
+                                        "process is what would carry it",
                                     .queues = &ls_queues_in_process,
                                     .serves = serves,
                                     .open = open,

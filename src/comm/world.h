@@ -9,6 +9,7 @@
  *   control.c  the domain's memory: flags, abort, blocks of groups     wait.c    waiting
  *   comm.c     worlds and groups                                       arena.c   memory peers read
  *   collectives.c, messages.c, exchange.c   the operations             reduce.c  arithmetic
+ *   direct.c, staged.c, peer.c              engines
  *   mpi.c      the only transport, and worlds of several processes
  *
  * Threads: a comm and its groups belong to one thread; what is shared by the threads of a process
@@ -207,15 +208,16 @@ struct ls_group {
   int *seats; /* [size] place among the members of this domain, else -1 */
   int seat_count, seat;
   uint32_t sequence;
-  ls_slot *slots;              /* [seat_count], shared */
-  ls_channel **in, **out;      /* [size] channels from and to each member; NULL: not used yet */
-  uint64_t *earlier;           /* [size] groups of this rank with each member that came before */
-  uint32_t *sent, *taken;      /* [size] messages so far to and from each member */
-  uint32_t *ended;             /* [size] sends to each member that are known to be taken */
-  void **peers;                /* [size] each member's posted buffer; NULL: the transport has it */
-  const void **sources;        /* [size] scratch */
-  void **targets;              /* [size] scratch */
-  ls_peer_transfer *transfers; /* [size] */
+  ls_slot *slots;               /* [seat_count], shared */
+  ls_channel **in, **out;       /* [size] channels from and to each member; NULL: not used yet */
+  uint64_t *earlier;            /* [size] groups of this rank with each member that came before */
+  uint32_t *sent, *taken;       /* [size] messages so far to and from each member */
+  uint32_t *ended;              /* [size] sends to each member that are known to be taken */
+  void **peers;                 /* [size] each member's posted buffer; NULL: the transport has it */
+  const void **sources;         /* [size] scratch */
+  void **targets;               /* [size] scratch */
+  ls_peer_transfer *transfers;  /* [size] */
+  struct ls_group_lanes *lanes; /* of the engine of queues (peer.c); NULL: it has not joined */
 };
 
 /* --- control.c ------------------------------------------------------------------------------ */
@@ -321,6 +323,23 @@ ls_status ls_call_agree(ls_group *group, int member, const ls_posting *own,
 const ls_posting *ls_call_own(const ls_group *group);
 
 void ls_count_sent(ls_comm *comm, int64_t bytes);
+
+/* --- messages.c ------------------------------------------------------------------------------ */
+
+/* A receive in two halves, from a member of this process: waits until the next message is posted
+ * and says where it lies, which it may be copied from until it is taken. */
+ls_status ls_receive_seen(ls_group *group, int64_t count, ls_dtype dtype, int from,
+                          const void **theirs, ls_error *error);
+void ls_receive_taken(ls_group *group, int from);
+
+/* --- reshard.c ------------------------------------------------------------------------------- */
+
+/* The block that member `from` has for member `to`, out of one buffer into the other, as copies of
+ * rows. */
+typedef ls_status (*ls_copy_rows)(void *context, const ls_device_copy *rows, ls_error *error);
+ls_status ls_reshard_rows(const ls_resharding *of, int from, int to, ls_dtype dtype, void *target,
+                          const void *source, ls_copy_rows copy, void *context, ls_error *error);
+size_t ls_reshard_bytes(const ls_resharding *of, int from, int to, ls_dtype dtype);
 
 /* --- collectives.c --------------------------------------------------------------------------- */
 

@@ -48,12 +48,54 @@ typedef struct ls_device_place {
   int of_host, of_process;
 } ls_device_place;
 
+/* Bytes in `rows` rows of `width`, which lie `to_stride` and `from_stride` apart. */
+typedef struct ls_device_copy {
+  void *to;
+  const void *from;
+  size_t width, rows, to_stride, from_stride;
+} ls_device_copy;
+
+/* target[i] is the sum, or the largest, of sources[0][i] to sources[ranks - 1][i], added in that
+ * order and rounded once, as ls_all_reduce has it. `accumulate`: and of what the target held. The
+ * target may be one of the sources. */
+typedef struct ls_device_sum {
+  void *target;
+  const void *const *sources;
+  int ranks;
+  int64_t count;
+  ls_dtype dtype;
+  bool largest, accumulate;
+} ls_device_sum;
+
+typedef struct ls_device_event ls_device_event;
+
+/* A device's own queues for transfers, whose work an engine puts there: nothing here waits for it.
+ * The calling thread has entered the device; errors of the work itself surface at waits. */
+typedef struct ls_transfer_calls {
+  /* Whether work on the queue reads and writes the memory of the rank there, which is one of this
+   * process. */
+  bool (*reaches)(const ls_device_queue *queue, const ls_device_place *rank);
+  /* A queue for transfers beside that of kernels; closing waits for what is on it. */
+  ls_status (*open)(const ls_device_queue *beside, ls_device_queue *made, ls_error *error);
+  void (*close)(ls_device_queue *queue);
+  /* A point in the work of a queue. It is recorded on queues of the GPU that it was made for, and
+   * awaited on any of the process: what is put there later begins after all that was on the other
+   * when the event was recorded last. */
+  ls_status (*make_event)(const ls_device_queue *queue, ls_device_event **made, ls_error *error);
+  void (*free_event)(ls_device_event *event);
+  ls_status (*record)(const ls_device_queue *queue, ls_device_event *event, ls_error *error);
+  ls_status (*await)(const ls_device_queue *queue, ls_device_event *event, ls_error *error);
+  ls_status (*copy)(const ls_device_queue *queue, const ls_device_copy *of, ls_error *error);
+  ls_status (*sum)(const ls_device_queue *queue, const ls_device_sum *of, ls_error *error);
+} ls_transfer_calls;
+
 typedef struct ls_device ls_device;
 struct ls_device {
   const char *kind;
   ls_device_facts facts, host; /* of the device, and of the host that computes beside it */
   ls_dtype compute;
   const ls_memory_calls *memory;
+  const ls_transfer_calls *transfers;        /* NULL: its queues have kernels alone */
   ls_kernel_table kernels[LS_DEVICE_QUEUES]; /* by tier: the host where an operand lies there */
   /* The calling thread works for the device from now on, through queues for the kernels of each
    * tier, until it leaves them. The device stays where it is that long. The place says which of a
@@ -71,6 +113,7 @@ typedef struct ls_device_options {
   ls_dtype compute;
   int threads; /* 0: 1 */
   bool exact;
+  bool loopback; /* ranks of a process share a GPU where it has fewer */
 } ls_device_options;
 
 /* LS_INPUT where the device does not compute in that type, or is not here. */

@@ -82,6 +82,8 @@ ls_status ls_rank_open_carrier(ls_rank *rank, ls_error *error) {
                                  .queue = &rank->queues[LS_TIER_DEVICE],
                                  .room = measure(rank)};
   LS_TRY(ls_engine_choose(&of, rank->world, &rank->engine, error));
+  if (rank->engine->slow && rank->number == 0 && ls_comm_size(rank->comm) > 1)
+    ls_warn("data between ranks goes %s, %s", rank->engine->words, rank->engine->slow);
   LS_TRY(rank->engine->open(&of, &rank->carrier, error));
   for (int g = 0; g < LS_MAX_GROUPS && rank->groups[g]; g++)
     LS_TRY(rank->engine->join(rank->carrier, rank->groups[g], error));

@@ -349,7 +349,8 @@ static ls_status open_device(ls_session *session, const ls_device_facts *on, ls_
   ls_device_options device = {.kind = run->device.kind == LS_RUN_DEVICE_CUDA ? "cuda" : NULL,
                               .compute = LS_BF16,
                               .threads = choose_threads(run, session->ranks_sharing_cores),
-                              .exact = exact};
+                              .exact = exact,
+                              .loopback = run->device.loopback};
   if (!on && device.kind) { /* what a type is chosen by */
     LS_TRY(ls_device_open(&device, &session->device, error));
     here = session->device.facts;

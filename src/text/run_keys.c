@@ -136,6 +136,8 @@ const ls_run_key ls_run_keys[] = {
     {"device.threads", LS_RUN_INTEGER, AT(device.threads), .default_text = "auto", .word = "auto",
      .low = 1, .high = 4096, .effect = LS_RUN_LAYOUT,
      .help = "of each CPU device; auto: the usable cores, shared out"},
+    {"device.loopback", LS_RUN_BOOL, AT(device.loopback), .default_text = "false",
+     .effect = LS_RUN_LAYOUT, .help = "ranks of a process share a GPU where it has fewer (tests)"},
 
     {"host.memory", LS_RUN_SIZE, AT(host.memory), .default_text = "auto", .word = "auto", .low = 1,
      .high = 0x1p53, .effect = LS_RUN_MEMORY,

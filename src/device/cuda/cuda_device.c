@@ -16,6 +16,8 @@ static struct {
   ls_cuda_libraries libraries;
   ls_cuda_context gpus[LS_CUDA_MOST_GPUS];
   int count;
+  bool loopback; /* ranks share GPUs */
+  bool peers;    /* each GPU reads each other's memory */
 } process = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static _Thread_local ls_cuda_context *here;
@@ -70,6 +72,22 @@ static ls_status read_gpus(ls_error *error) {
   return LS_OK;
 }
 
+static ls_status find_peers(ls_error *error) {
+  process.peers = true;
+  for (int g = 0; g < process.count; g++)
+    for (int other = 0; other < process.count; other++) {
+      int can = 1;
+      if (other != g)
+        LS_TRY(
+            ls_cuda_gpu_did(&process.gpus[g],
+                            process.libraries.driver.cuDeviceCanAccessPeer(
+                                &can, process.gpus[g].gpu.device, process.gpus[other].gpu.device),
+                            "cuDeviceCanAccessPeer", error));
+      process.peers = process.peers && can;
+    }
+  return LS_OK;
+}
+
 static ls_status open_process(ls_error *error) {
   if (process.open) return LS_OK;
   if (!process.arena) process.arena = ls_arena_create();
@@ -77,6 +95,7 @@ static ls_status open_process(ls_error *error) {
   LS_TRY(ls_cuda_open(&process.libraries, LS_CUDA_DRIVER, error));
   LS_TRY(ls_cuda_open(&process.libraries, LS_CUDA_CUBLASLT, error));
   LS_TRY(read_gpus(error));
+  LS_TRY(find_peers(error));
   process.open = true;
   return LS_OK;
 }
@@ -146,15 +165,16 @@ static ls_status open_stream(ls_cuda_context *on, ls_cuda_stream **stream, ls_er
   return ls_cuda_products_create(&made->products, error);
 }
 
-/* The rank's number on the host says which; where a launcher shows each process its own GPUs, the
- * number in the process does. */
-static ls_status choose_gpu(const ls_device_place *place, ls_cuda_context **on, ls_error *error) {
+/* The rank's number on the host says which; where a launcher shows each process its own GPUs, or
+ * where ranks share them, the number in the process does. */
+ls_status ls_cuda_choose_gpu(const ls_device_place *place, ls_cuda_context **on, ls_error *error) {
   int ordinal = place->of_host;
   if (ordinal >= process.count && getenv("CUDA_VISIBLE_DEVICES")) ordinal = place->of_process;
+  if (ordinal >= process.count && process.loopback) ordinal = place->of_process % process.count;
   if (ordinal >= process.count)
     return ls_fail(error, LS_INPUT,
                    "rank %d of this host has no GPU of its own: %d %s visible; start as many ranks "
-                   "a host as it has GPUs",
+                   "a host as it has GPUs, or let them share with device.loopback=true",
                    place->of_host, process.count, process.count == 1 ? "is" : "are");
   *on = &process.gpus[ordinal];
   return LS_OK;
@@ -164,7 +184,7 @@ static ls_status enter(const ls_device *device, const ls_device_place *place,
                        ls_device_queue queues[LS_DEVICE_QUEUES], ls_error *error) {
   ls_cuda_context *on = NULL;
   ls_cuda_stream *stream = NULL;
-  LS_TRY(choose_gpu(place, &on, error));
+  LS_TRY(ls_cuda_choose_gpu(place, &on, error));
   queues[LS_TIER_DEVICE] = (ls_device_queue){.facts = &device->facts};
   queues[LS_TIER_HOST] = (ls_device_queue){.facts = &device->host};
   pthread_mutex_lock(&process.lock);
@@ -201,6 +221,7 @@ ls_status ls_cuda_device_open(const ls_device_options *options, ls_device *devic
                               ls_error *error) {
   pthread_mutex_lock(&process.lock);
   const ls_status status = open_process(error);
+  process.loopback = options->loopback;
   pthread_mutex_unlock(&process.lock);
   LS_TRY(status);
   if (options->compute == LS_F64)
@@ -216,10 +237,11 @@ ls_status ls_cuda_device_open(const ls_device_options *options, ls_device *devic
   if (!ls_device_facts_of(&as, &device->facts))
     return ls_fail(error, LS_INPUT, "GPU 0 (%s): no recipe is known for sm_%d; take cpu", gpu->name,
                    gpu->architecture);
-  /* Transfers go through the host until engines of their own move them. */
+  /* Of the engines for GPUs: peer, which has queues beside the kernels', and staged. */
   device->facts.queues = &ls_queues_in_process;
-  device->facts.overlaps = false;
+  device->facts.overlaps = process.peers;
   device->memory = &ls_cuda_memory;
+  device->transfers = &ls_cuda_transfers;
   device->enter = enter;
   device->leave = leave;
   device->wait = wait;

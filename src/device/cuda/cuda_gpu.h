@@ -52,6 +52,17 @@ LS_CHECKED ls_status ls_cuda_gpu_did(const ls_cuda_context *on, CUresult result,
 /* Arenas by virtual memory, which other GPUs and processes can be given. */
 extern const ls_memory_calls ls_cuda_memory;
 
+/* The GPU of a rank. LS_INPUT: there is none for it. */
+LS_CHECKED ls_status ls_cuda_choose_gpu(const ls_device_place *rank, ls_cuda_context **on,
+                                        ls_error *error);
+
+/* Streams for transfers beside that of the kernels. */
+extern const ls_transfer_calls ls_cuda_transfers;
+
+/* Puts the launches on the stream. */
+LS_CHECKED ls_status ls_cuda_launch_all(ls_cuda_stream *stream, ls_cuda_launches *launches,
+                                        ls_error *error);
+
 /* The table whose kernels are launched on the queue's stream. */
 void ls_cuda_fill_kernels(ls_kernel_table *table);
 

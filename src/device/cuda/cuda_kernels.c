@@ -63,14 +63,17 @@ static ls_status launch(ls_cuda_stream *stream, ls_cuda_launch *of, ls_error *er
       of->name[0], error);
 }
 
+ls_status ls_cuda_launch_all(ls_cuda_stream *stream, ls_cuda_launches *launches, ls_error *error) {
+  for (int i = 0; i < launches->count; i++) LS_TRY(launch(stream, &launches->launch[i], error));
+  return LS_OK;
+}
+
 static ls_status run(ls_op_kind kind, const ls_kernel_args *args, ls_error *error) {
   ls_cuda_launches launches;
   if (kind == LS_OP_LINEAR || kind == LS_OP_LINEAR_DX || kind == LS_OP_LINEAR_DW)
     return ls_cuda_multiply(kind, args, error);
   LS_TRY(ls_cuda_choose(kind, args, &launches, error));
-  for (int i = 0; i < launches.count; i++)
-    LS_TRY(launch(args->queue->stream, &launches.launch[i], error));
-  return LS_OK;
+  return ls_cuda_launch_all(args->queue->stream, &launches, error);
 }
 
 #define BODY(NAME, text)                                                     \

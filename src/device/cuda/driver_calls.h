@@ -9,6 +9,7 @@
 typedef unsigned CUresult, CUenum; /* CUenum: of any list of values */
 typedef int CUdevice;
 typedef unsigned long long CUdeviceptr, CUmemGenericAllocationHandle, cuuint64_t;
+typedef struct CUarray_st *CUarray;
 typedef struct CUctx_st *CUcontext;
 typedef struct CUevent_st *CUevent;
 typedef struct CUgraphExec_st *CUgraphExec;
@@ -74,6 +75,20 @@ typedef struct CUlaunchConfig {
   unsigned numAttrs;
 } CUlaunchConfig;
 
+typedef struct CUDA_MEMCPY2D {
+  size_t srcXInBytes, srcY;
+  CUenum srcMemoryType;
+  const void *srcHost;
+  CUdeviceptr srcDevice;
+  CUarray srcArray;
+  size_t srcPitch, dstXInBytes, dstY;
+  CUenum dstMemoryType;
+  void *dstHost;
+  CUdeviceptr dstDevice;
+  CUarray dstArray;
+  size_t dstPitch, WidthInBytes, Height;
+} CUDA_MEMCPY2D;
+
 #define LS_DRIVER_VALUES(X)                                               \
   X(CUDA_SUCCESS, 0)                                                      \
   X(CUDA_ERROR_INVALID_VALUE, 1)                                          \
@@ -102,6 +117,7 @@ typedef struct CUlaunchConfig {
   X(CU_COMPUTEMODE_DEFAULT, 0)                                            \
   X(CU_COMPUTEMODE_PROHIBITED, 2)                                         \
   X(CU_COMPUTEMODE_EXCLUSIVE_PROCESS, 3)                                  \
+  X(CU_MEMORYTYPE_UNIFIED, 4)                                             \
   X(CU_MEM_ALLOCATION_TYPE_PINNED, 1)                                     \
   X(CU_MEM_LOCATION_TYPE_DEVICE, 1)                                       \
   X(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 1)                          \
@@ -185,6 +201,7 @@ enum { LS_DRIVER_VALUES(LS_VALUE) };
   X(CUresult, cuLaunchKernelEx,                                                                  \
     (const CUlaunchConfig *config, CUfunction function, void **arguments, void **extra))         \
   X(CUresult, cuMemcpyAsync, (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream))  \
+  X(CUresult, cuMemcpy2DAsync_v2, (const CUDA_MEMCPY2D *of, CUstream stream))                    \
   X(CUresult, cuMemcpyHtoDAsync_v2,                                                              \
     (CUdeviceptr to, const void *from, size_t bytes, CUstream stream))                           \
   X(CUresult, cuMemcpyDtoHAsync_v2, (void *to, CUdeviceptr from, size_t bytes, CUstream stream)) \

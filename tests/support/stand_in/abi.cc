@@ -86,6 +86,10 @@ PLACE(CUlaunchAttribute, value)
 SIZE(CUlaunchConfig)
 PLACE(CUlaunchConfig, hStream)
 PLACE(CUlaunchConfig, numAttrs)
+SIZE(CUDA_MEMCPY2D)
+PLACE(CUDA_MEMCPY2D, srcDevice)
+PLACE(CUDA_MEMCPY2D, dstDevice)
+PLACE(CUDA_MEMCPY2D, WidthInBytes)
 
 #if __has_include(<nvml.h>)
 #define NVML_NO_UNVERSIONED_FUNC_DEFS

@@ -31,8 +31,8 @@ typedef struct allocation {
 typedef struct range {
   char *at;
   size_t bytes;
-  int allocation; /* of a mapping */
-  int accessible;
+  int allocation;      /* of a mapping */
+  unsigned accessible; /* bit d: to device d */
 } range;
 
 static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
@@ -110,16 +110,25 @@ bool stand_in_has_context(void) {
   return current && contexts[current - 1];
 }
 
-bool stand_in_is_mapped(CUdeviceptr at, size_t bytes) {
+/* Whether all of the bytes are mapped, and accessible to one of the devices. */
+static bool is_accessible(CUdeviceptr at, size_t bytes, unsigned devices) {
   bool found = false;
   pthread_mutex_lock(&lock);
   for (int m = 0; m < MOST && !found; m++) {
     const size_t base = (size_t)mapped[m].at;
-    found = base && mapped[m].accessible && at >= base && at - base < mapped[m].bytes &&
+    found = base && mapped[m].accessible & devices && at >= base && at - base < mapped[m].bytes &&
             bytes <= mapped[m].bytes - (at - base);
   }
   pthread_mutex_unlock(&lock);
   return found;
+}
+
+bool stand_in_is_mapped(CUdeviceptr at, size_t bytes) {
+  return is_accessible(at, bytes, ~0u);
+}
+
+bool stand_in_is_reached(CUdeviceptr at, size_t bytes) {
+  return current && is_accessible(at, bytes, 1u << (current - 1));
 }
 
 /* Begins a call that wants a device. */
@@ -403,7 +412,7 @@ CUresult cuMemSetAccess(CUdeviceptr at, size_t bytes, const CUmemAccessDesc *acc
   if (mmap(mapped[m].at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
            allocations[mapped[m].allocation].file, 0) == MAP_FAILED)
     return CUDA_ERROR_OUT_OF_MEMORY;
-  mapped[m].accessible = 1;
+  for (size_t c = 0; c < count; c++) mapped[m].accessible |= 1u << access[c].location.id;
   return CUDA_SUCCESS;
 }
 

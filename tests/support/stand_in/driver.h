@@ -13,7 +13,10 @@ CUresult stand_in_driver_enter(const char *call);
 /* Whether the calling thread has a context that is there. */
 bool stand_in_has_context(void);
 
-/* Whether all of the bytes are mapped and accessible. */
+/* Whether all of the bytes are mapped and accessible to the device of the calling thread. */
+bool stand_in_is_reached(CUdeviceptr at, size_t bytes);
+
+/* Whether all of the bytes are mapped and accessible to a device. */
 bool stand_in_is_mapped(CUdeviceptr at, size_t bytes);
 
 #define STAND_IN_ENTER()                                      \
