@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -245,6 +246,36 @@ static void test_what_rows_leave_open_is_settled(void **state) {
   }
 }
 
+/* Nemotron has fewer heads of keys than of queries, which GPT-2 has not, and no biases. */
+static void test_shared_keys_are_compiled(void **state) {
+  (void)state;
+  published_table table;
+  published_case made;
+  ls_error error = {0};
+  ls_compiled compiled;
+  published_read(catalog->arena,
+                 COLUMNS
+                 "DGXC-benchmarking,nemotron4-15b,2,1024,16,4,4096,1000,512,8,1,H100-80GB,2,2,1,1,"
+                 "1,,BF16,yes,step_time_s\n",
+                 &table);
+  assert_int_equal(published_case_make(catalog, &table, table.rows.items, &made, &error), LS_OK);
+  const ls_training training = {
+      .model = &made.model, .batch = made.batch, .sequence = made.model.positions};
+  assert_int_equal(
+      ls_compile(catalog->arena, &training, &made.layout, &made.facts, &compiled, &error), LS_OK);
+  const ls_program *program = compiled.stages[LS_COMPILED_STEP][0];
+  bool keys = false;
+  for (int i = 0; i < program->instructions.count; i++)
+    assert_int_not_equal(program->instructions.items[i].kind, LS_OP_BIAS);
+  for (int p = 0; p < program->parameter_count; p++) {
+    const ls_program_parameter *each = &program->parameters[p];
+    if (!strstr(each->name, "attention.key")) continue;
+    keys = true;
+    assert_int_equal(each->dims[0] * each->dims[1], 1024 * 256);
+  }
+  assert_true(keys);
+}
+
 static double seconds_of(const ls_compiled *compiled, const ls_performance *on, bool late) {
   const ls_sim_options options = {.publishes_late = late};
   ls_simulation *simulation;
@@ -297,6 +328,7 @@ int main(void) {
       cmocka_unit_test(test_parameters_tell_layers),
       cmocka_unit_test(test_what_does_not_fit_is_not_called_fitting),
       cmocka_unit_test(test_what_rows_leave_open_is_settled),
+      cmocka_unit_test(test_shared_keys_are_compiled),
       cmocka_unit_test(test_traits_change_the_step),
   };
   return cmocka_run_group_tests(tests, open_catalog, close_catalog);
