@@ -227,11 +227,10 @@ double ls_op_seconds(const ls_performance *performance, ls_op_kind kind,
 
 ls_group_shape ls_group_shape_of(const ls_mesh *mesh, int rank, ls_axes axes, int per_host) {
   ls_group_shape shape = {.ranks = ls_mesh_size(mesh, axes)};
-  ls_arena *scratch = ls_arena_create();
-  int *members = LS_NEW_ARRAY(scratch, int, shape.ranks);
-  ls_mesh_group(mesh, rank, ls_mesh_order(axes), members);
-  for (int m = 0; m < shape.ranks; m++) shape.per_host += members[m] / per_host == rank / per_host;
-  ls_arena_destroy(&scratch);
+  const ls_axis_order others = ls_mesh_order(ls_mesh_all(mesh) & ~axes);
+  const int group = ls_mesh_index(mesh, rank, others), first = rank / per_host * per_host;
+  for (int r = first; r < first + per_host && r < ls_mesh_ranks(mesh); r++)
+    shape.per_host += ls_mesh_index(mesh, r, others) == group;
   return shape;
 }
 

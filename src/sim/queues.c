@@ -161,8 +161,7 @@ void ls_sim_queue_go_on(ls_sim_world *w, const ls_sim_transfer *ended) {
   }
 }
 
-/* The actor whose side of what stands at the head of the transfer's queue is missing; -1: none. */
-static int missing(const ls_sim_world *w, const ls_sim_transfer *t) {
+int ls_sim_queue_missing(const ls_sim_world *w, const ls_sim_transfer *t) {
   const ls_sim_transfer *head = head_of(&w->actors[t->actor].queues[t->queue]);
   if (t->state != LS_QUEUED || !head || head->state != LS_QUEUED || head->needs) return -1;
   for (int i = 0, other; (other = party(w, head, i)) >= 0; i++) {
@@ -170,15 +169,4 @@ static int missing(const ls_sim_world *w, const ls_sim_transfer *t) {
     if (!side || (!side->needs && !lies_ready(w, side))) return other;
   }
   return -1;
-}
-
-int ls_sim_queue_blocker(const ls_sim_world *w, const ls_sim_transfer *t) {
-  int found = missing(w, t);
-  for (int step = 0; found >= 0 && step < w->classes.count; step++) {
-    const ls_sim_transfer *its = w->actors[found].waits;
-    const int next = its ? missing(w, its) : -1;
-    if (next < 0) break;
-    found = next;
-  }
-  return found;
 }

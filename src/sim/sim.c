@@ -225,11 +225,24 @@ static void account(ls_sim_world *w, int a) {
   }
 }
 
+/* The actor that keeps another's transfer from starting: who has not begun its side, or whom that
+ * one waits for; -1: nobody. */
+static int blocker_of(const ls_sim_world *w, int a) {
+  int found = w->missing[a];
+  for (int step = 0; found >= 0 && w->missing[found] >= 0 && step < w->classes.count; step++)
+    found = w->missing[found];
+  return found;
+}
+
 /* Time that actors wait: for a transfer, or for others that have not begun it. */
 static void account_waits(ls_sim_world *w, double step) {
   for (int a = 0; a < w->classes.count; a++) {
     const ls_sim_transfer *t = w->actors[a].waits;
-    if (t) cause_of(w, a, t->instruction, ls_sim_queue_blocker(w, t))->exposed += step;
+    w->missing[a] = t ? ls_sim_queue_missing(w, t) : -1;
+  }
+  for (int a = 0; a < w->classes.count; a++) {
+    const ls_sim_transfer *t = w->actors[a].waits;
+    if (t) cause_of(w, a, t->instruction, blocker_of(w, a))->exposed += step;
   }
 }
 
@@ -301,6 +314,7 @@ static void open_world(ls_sim_world *w, const ls_program *const *programs) {
       ls_sim_classes_make(w->arena, w->mesh, w->performance->per_host, w->options->rank_speed);
   w->actors = LS_NEW_ARRAY(w->arena, ls_sim_actor, w->classes.count);
   w->beside = LS_NEW_ARRAY(w->arena, unsigned, w->classes.count);
+  w->missing = LS_NEW_ARRAY(w->arena, int, w->classes.count);
   w->made->stages = w->classes.count;
   w->made->stage = LS_NEW_ARRAY(w->arena, ls_sim_stage, w->classes.count);
   w->made->of_rank = w->classes.of_rank;

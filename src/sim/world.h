@@ -102,6 +102,7 @@ typedef struct ls_sim_world {
   ls_sim_classes classes;
   ls_sim_actor *actors; /* [classes.count] */
   unsigned *beside;     /* [classes.count] bit k: a transfer over ls_link_kind k runs */
+  int *missing; /* [classes.count] in this step: whose side its transfer lacks; -1: none's */
   int stages;
   LS_LIST(ls_sim_transfer *) running; /* heads of those that run as one */
   double now;
@@ -127,8 +128,8 @@ void ls_sim_queue_end(ls_sim_world *world, ls_sim_transfer *transfer);
 void ls_sim_queue_go_on(ls_sim_world *world, const ls_sim_transfer *ended);
 int ls_sim_queue_count(const ls_sim_world *world);
 
-/* The actor that keeps a transfer from starting: who has not begun its side, or whom that one waits
- * for. -1: it runs, or one before it in its queue does. */
-int ls_sim_queue_blocker(const ls_sim_world *world, const ls_sim_transfer *transfer);
+/* The actor whose side of what stands at the head of the transfer's queue is not there; -1: it
+ * runs, or nobody's. */
+int ls_sim_queue_missing(const ls_sim_world *world, const ls_sim_transfer *transfer);
 
 #endif
