@@ -59,6 +59,7 @@ typedef struct ls_performance {
   double peer_latency_s, network_latency_s;  /* of a step of a collective, of a message */
   double host_flops_per_s, host_bytes_per_s; /* of the host's own updates */
   int cores, threads;   /* CPU: of the host, that all ranks share; of a rank; else 0 */
+  double copies;        /* CPU: between tiers, that its memory carries at host_per_s; 0: any */
   double slice_s;       /* CPU: for which a core is given to one thread where there are more */
   const ls_rates *here; /* what ops and transfers took on the CPU that is simulated; else NULL */
   ls_kernel_traits traits;

@@ -19,15 +19,15 @@ static double reduce_rate(const ls_rates *rates) {
   return best;
 }
 
-/* Bytes per second that one thread copies, each read once and written once. */
-static double copy_rate(const ls_rates *rates) {
+/* Bytes per second that so many threads copy, each read once and written once. */
+static double copy_rate(const ls_rates *rates, int threads) {
   double best = 0;
   for (int i = 0; i < rates->memory.count; i++) {
     const ls_memory_rate *each = &rates->memory.items[i];
-    if (each->way == LS_MEMORY_COPY && each->threads == 1 && each->rate.median > best)
+    if (each->way == LS_MEMORY_COPY && each->threads == threads && each->rate.median > best)
       best = each->rate.median;
   }
-  return (best > 0 ? best : ls_rates_memory(rates, 1)) / 2;
+  return (best > 0 ? best : ls_rates_memory(rates, threads)) / 2;
 }
 
 ls_performance ls_performance_here(const ls_rates *rates, const ls_device_facts *facts, int cores,
@@ -49,7 +49,9 @@ ls_performance ls_performance_here(const ls_rates *rates, const ls_device_facts 
   made.bytes_per_s = made.host_bytes_per_s = ls_rates_memory(rates, facts->threads);
   made.host_flops_per_s = made.flops_per_s[LS_F32];
   made.peer_per_s = made.beyond_per_s = made.network_per_s = reduce_rate(rates);
-  made.host_per_s = copy_rate(rates);
+  made.host_per_s = copy_rate(rates, 1);
+  if (made.host_per_s > 0)
+    made.copies = fmax(copy_rate(rates, rates->key.cores) / made.host_per_s, 1);
   made.drive_read_per_s = rates->disk.read.median;
   made.drive_write_per_s = rates->disk.write.median;
   return made;

@@ -45,6 +45,11 @@ static void end_transfer(ls_sim_world *w, int at) {
   for (const ls_sim_transfer *t = head; t; t = t->with) ls_sim_queue_go_on(w, t);
 }
 
+/* It moves between tiers and no drive has part in it. */
+static bool is_copy(const ls_sim_transfer *t) {
+  return ls_collective_moves(t->instruction->collective) && t->time.link != LS_LINK_DRIVE;
+}
+
 /* How many threads want a core, over how many there are; 0: nobody counts them. On a CPU what moves
  * between tiers is copied by a thread, too. */
 static double cores_wanted(const ls_sim_world *w) {
@@ -189,6 +194,21 @@ static void share_cores(ls_sim_world *w) {
   for (int a = 0; a < w->classes.count; a++)
     if (w->actors[a].remaining > 0)
       w->actors[a].rate = w->actors[a].speed * part * (1 - taken_from(w, a));
+}
+
+/* The rates of copies between tiers on a CPU, whose cores all that compute want, too, and which go
+ * over one memory. */
+static void share_memory(ls_sim_world *w) {
+  const double wanted = cores_wanted(w);
+  double copies = 0;
+  if (!w->performance->cores) return;
+  for (int r = 0; r < w->running.count; r++)
+    if (is_copy(w->running.items[r])) copies += w->classes.ranks[w->running.items[r]->actor];
+  double part = wanted > 1 ? 1 / wanted : 1;
+  if (w->performance->copies > 0 && copies > w->performance->copies)
+    part = fmin(part, w->performance->copies / copies);
+  for (int r = 0; r < w->running.count; r++)
+    if (is_copy(w->running.items[r])) w->running.items[r]->rate *= part;
 }
 
 /* Seconds until something ends; infinite: nothing is under way. */
@@ -350,6 +370,7 @@ ls_status ls_simulate(ls_arena *arena, const ls_program *const *programs,
     for (int a = 0; a < w.classes.count; a++) go_on(&w, a);
     share_cores(&w);
     ls_sim_links_share(&w);
+    share_memory(&w);
     const double step = next_end(&w);
     if (isinf(step)) break;
     pass(&w, step);

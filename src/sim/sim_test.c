@@ -88,6 +88,35 @@ static void moves_share_the_port_of_peers(void **state) {
   ls_arena_destroy(&arena);
 }
 
+/* Two ranks of a CPU copy to the host beside a second of computing each: on four cores with memory
+ * for both all end after a second, with memory for one after two; on two cores, four threads have
+ * half of one each. */
+static void copies_share_cores_and_memory(void **state) {
+  (void)state;
+  static const struct {
+    int cores;
+    double copies, end;
+  } cases[] = {{4, 2, 1}, {4, 0, 1}, {4, 1, 2}, {2, 2, 2}, {2, 1, 2}};
+  ls_arena *arena = ls_arena_create();
+  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+    ls_program *stages[1] = {stage_of(arena, 1, 2, 1, 0)};
+    ls_instruction move = {.collective = LS_MOVE, .phase = LS_BEGIN, .peer = -1, .count = WHOLE};
+    add_action(stages[0], &move, WHOLE);
+    stages[0]->storages.items[1].buffer_group = 1;
+    LS_APPEND(arena, &stages[0]->buffer_groups)->pool = LS_POOL_HOST_STATE;
+    add_copy(stages[0], 1000);
+    ls_performance performance = by_second();
+    performance.host_per_s = 4000;
+    performance.cores = cases[c].cores;
+    performance.threads = 1;
+    performance.copies = cases[c].copies;
+    const ls_simulation *made = simulated(arena, stages, &performance);
+    if (fabs(made->seconds - cases[c].end) > 1e-9)
+      fail_msg("%d cores, %g copies: %g s", cases[c].cores, cases[c].copies, made->seconds);
+  }
+  ls_arena_destroy(&arena);
+}
+
 static void add_gather(ls_program *program, ls_axes axes, ls_phase phase, int64_t numbers) {
   add_action(program,
              &(ls_instruction){.collective = LS_ALL_GATHER,
@@ -298,6 +327,7 @@ int main(void) {
       cmocka_unit_test(rates_are_max_min_fair),
       cmocka_unit_test(devices_share_a_nic),
       cmocka_unit_test(moves_share_the_port_of_peers),
+      cmocka_unit_test(copies_share_cores_and_memory),
       cmocka_unit_test(groups_queue_apart_but_for_events),
       cmocka_unit_test(collectives_over_hosts_take_of_both_links),
       cmocka_unit_test(messages_queue_as_the_engine_says),
