@@ -106,7 +106,7 @@ foreach(source ${test_sources} ${tree_tests})
   get_filename_component(name ${source} NAME_WE)
   if(source MATCHES "\\.sh$")
     lockstep_test(${name} ${CMAKE_SOURCE_DIR}/${source} ${CMAKE_BINARY_DIR}/lockstep)
-  elseif(name MATCHES "^cuda_(kernels|attention|shim|products)_test$" AND NOT TARGET lockstep_cuda_shim)
+  elseif(name MATCHES "^cuda_(kernels|attention|shim|products|steps)_test$" AND NOT TARGET lockstep_cuda_shim)
     continue()
   elseif(LS_CMOCKA_FOUND)
     lockstep_test_program(${name} ${source})
@@ -120,10 +120,12 @@ foreach(source ${test_sources} ${tree_tests})
 endforeach()
 
 # A program that opens NVIDIA's libraries finds the stand-ins.
-if(TEST cuda_products_test)
-  set_tests_properties(cuda_products_test PROPERTIES
-    ENVIRONMENT "LD_LIBRARY_PATH=${stand_in_folder};LS_STAND_IN=gpus=1")
-endif()
+foreach(name cuda_products_test cuda_steps_test)
+  if(TEST ${name})
+    set_tests_properties(${name} PROPERTIES
+      ENVIRONMENT "LD_LIBRARY_PATH=${stand_in_folder};LS_STAND_IN=gpus=1")
+  endif()
+endforeach()
 
 # Each example runs as a test, without arguments, from the root of the tree.
 foreach(source ${example_sources})

@@ -106,6 +106,25 @@ everywhere dtype=bf16 mesh.pp=2 mesh.dp_replicate=2 schedule=zbh1 train.microbat
 everywhere dtype=fp16 mesh.pp=4 schedule=1f1b train.microbatches=4 post_validation=true
 everywhere dtype=fp32 mesh.dp_shard=3 zero=2 train.batch=6 offload.optimizer=host
 
+# Without a word about the device GPUs are taken, where they can be; the first line says so.
+taken() { # TEXT words...
+  text=$1
+  shift
+  rm -rf gpu-run
+  on_gpu 0 train run.yaml out=gpu-run model=llama.json train.steps=1 "$@"
+  head -n 1 log | grep -qF "$text" || fail "the first line: $(head -n 1 log)"
+}
+settings=gpus=2
+taken "2 GPUs (Stand-in GPU) are visible and taken; device.kind=cpu leaves them" mesh.dp_shard=2
+taken "2 GPUs (Stand-in GPU) are visible and not used, the CPU is: dtype: GPUs compute in fp32" dtype=fp64
+settings=gpus=1,code=none
+taken "1 GPU (Stand-in GPU) is visible and not used, the CPU is: GPU 0 (Stand-in GPU) is sm_90"
+settings=gpus=4
+
+# What is offloaded is pinned, moved and updated by the CPU's kernels.
+both 5e-6 model=llama.json dtype=fp32 offload.optimizer=nvme offload.parameters=nvme offload.activations=host offload.path=.
+both 5e-6 model=llama.json dtype=fp32 device.graphs=false train.microbatches=2
+
 # A run may change its device where it goes on.
 rm -rf cpu gpu-run
 run 0 train run.yaml out=cpu model=llama.json dtype=fp32
@@ -126,7 +145,22 @@ refused() {
   [ "$(grep -c '^lockstep train:' log)" = 1 ] || fail "more than a line: $(cat log)"
 }
 settings=gpus=1
-refused 2 "has no GPU of its own" mesh.dp_shard=2
+refused 2 "has no GPU of its own: 1 is visible; start as many" mesh.dp_shard=2
+settings=gpus=1,held=80
+refused 3 "lockstep doctor names who holds the device's memory"
+settings=gpus=1,code=none
+refused 2 "sm_90, for which this build's kernels"
+settings=gpus=1,pinnable=0
+refused 3 "cannot be pinned: GPU 0's driver has no room for it: offload less" offload.optimizer=host
+settings=gpus=1,fail=250,fail_with=214
+refused 3 "its memory had an error that ECC could not correct: nvidia-smi --gpu-reset" dtype=fp32
+settings=gpus=2
+export CUDA_VISIBLE_DEVICES=
+refused 2 'CUDA_VISIBLE_DEVICES is "" and leaves no GPU; unset it'
+export CUDA_VISIBLE_DEVICES=7
+refused 2 'CUDA_VISIBLE_DEVICES is "7" and leaves no GPU; unset it'
+unset CUDA_VISIBLE_DEVICES
+settings=gpus=1
 refused 2 "GPUs compute in fp32, bf16 or fp16" dtype=fp64
 settings=gpus=0
 refused 2 "no GPU is visible"

@@ -46,7 +46,8 @@ says '"0,5": "5": there is no such GPU'
 
 # The first line of a run.
 run 0 train keys.yaml out=first train.steps=1
-head -n 1 log | grep -q '^2 GPUs (Stand-in GPU) are visible and not used: this version trains on the CPU' ||
+head -n 1 log | grep -q '^2 GPUs (Stand-in GPU) are visible and taken; device.kind=cpu leaves them$' ||
+  head -n 1 log | grep -q '^2 GPUs (Stand-in GPU) are visible and not used, the CPU is: ' ||
   fail "the first line: $(head -n 1 log)"
 run 0 train keys.yaml out=second train.steps=1 device.kind=cpu
 grep -q 'GPU' log && fail "the CPU was asked for: $(cat log)"

@@ -54,7 +54,8 @@ typedef struct printer {
   ls_session_proof proof;
   ls_progress *progress;
   double begin_s, evaluation_s;
-  int64_t done; /* steps before this run */
+  int64_t done;     /* steps before this run */
+  const char *gpus; /* said of them; NULL: nothing */
 } printer;
 
 /* "of 233 documents, 1204 for validation, by document; 3 bad lines skipped" */
@@ -72,12 +73,10 @@ static const char *describe_data(ls_arena *arena, const ls_dataset *dataset) {
 
 /* Said once the run begins: what is refused before that is one line. */
 static void describe(const ls_session *session, const ls_dataset *dataset,
-                     const ls_tokenizer *tokenizer) {
+                     const ls_tokenizer *tokenizer, const char *gpus) {
   const ls_layout *layout = &session->layout;
-  const bool chooses = session->run->device.kind == LS_RUN_DEVICE_AUTO;
-  const char *unused = chooses ? ls_gpus_unused(session->arena) : NULL;
-  if (unused) fprintf(stderr, "%s\n", unused);
-  if (session->run->device.kind == LS_RUN_DEVICE_CUDA)
+  if (gpus) fprintf(stderr, "%s\n", gpus);
+  if (strcmp(session->device.kind, "cuda") == 0)
     ls_warn("device.kind: cuda has never run on hardware, only on stand-ins; compare with cpu");
   fprintf(stderr, "%s: %.2f M parameters in %s on %d device%s (%s), %d thread%s each\n",
           session->run->model, (double)ls_model_parameters(&session->config) / 1e6,
@@ -109,7 +108,7 @@ static void keep_proof(void *context, const ls_session_proof *proof) {
 static void print_begin(void *context, int64_t done, int64_t steps, const char *where_from) {
   printer *self = context;
   self->done = done;
-  describe(self->session, self->dataset, self->tokenizer);
+  describe(self->session, self->dataset, self->tokenizer, self->gpus);
   if (self->session->run->check)
     fprintf(stderr, "checked in %.2f s: %lld instructions, no deadlock, every reduction once\n",
             self->proof.seconds,
@@ -180,12 +179,12 @@ static void print_end(const printer *self, const ls_run_file *run) {
 }
 
 static ls_status train_with_data(ls_session *session, ls_dataset *dataset, ls_world *world,
-                                 const ls_tokenizer *tokenizer, const choices *asked,
-                                 ls_error *error) {
+                                 const ls_tokenizer *tokenizer, const char *gpus,
+                                 const choices *asked, ls_error *error) {
   const bool speaks = ls_world_first_here(world) == 0;
   ls_run_file_resolve_steps(session->run,
                             (dataset->training.sequences + session->batch - 1) / session->batch);
-  printer out = {.session = session, .dataset = dataset, .tokenizer = tokenizer};
+  printer out = {.session = session, .dataset = dataset, .tokenizer = tokenizer, .gpus = gpus};
   const ls_train_options options = {.fresh = asked->fresh,
                                     .trust = asked->trust,
                                     .proved = keep_proof,
@@ -229,12 +228,18 @@ typedef struct parts {
   ls_session *session;
   const ls_tokenizer *tokenizer;
   ls_dataset *dataset;
+  const char *gpus; /* said of them first; NULL: nothing */
 } parts;
 
 static ls_status prepare(void *context, ls_error *error) {
   parts *self = context;
   const int on_host = ls_world_count_on_host(self->world), here = ls_world_count_here(self->world);
   const int ranks_sharing_cores = ls_machine_is_bound() ? here : on_host;
+  bool taken = false;
+  if (self->run->device.kind == LS_RUN_DEVICE_AUTO)
+    self->gpus = ls_gpus_choose(self->arena,
+                                self->run->dtype == LS_RUN_DTYPE_FP64 ? LS_F64 : LS_F32, &taken);
+  if (taken) self->run->device.taken = LS_RUN_DEVICE_CUDA;
   LS_TRY(ls_session_create(self->arena, self->run, self->devices, ranks_sharing_cores,
                            &self->session, error));
   LS_TRY(ls_session_check_offload(self->session, on_host, error));
@@ -252,7 +257,8 @@ static ls_status train_in_world(ls_arena *arena, ls_run_file *run, int devices, 
   parts made = {.arena = arena, .run = run, .devices = devices, .world = world};
   ls_status status = ls_world_agree(world, ls_arena_guard(prepare, &made, false, error), error);
   if (status == LS_OK)
-    status = train_with_data(made.session, made.dataset, world, made.tokenizer, asked, error);
+    status =
+        train_with_data(made.session, made.dataset, world, made.tokenizer, made.gpus, asked, error);
   if (made.dataset) ls_dataset_close(made.dataset);
   ls_tokenizer_close(&made.tokenizer);
   return status;

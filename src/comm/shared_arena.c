@@ -67,8 +67,9 @@ static ls_status share(ls_comm *comm, const ls_memory_calls *of, int arena, sequ
   for (int rank = 0; status == LS_OK && rank < world->size; rank++) {
     if (!sequences[rank].failed) continue;
     status =
-        ls_fail(error, LS_FAILED, "rank %d: an arena of %.2f GiB cannot be mapped: %s", rank,
-                (double)sequences[rank].bytes / (1 << 30), strerror((int)sequences[rank].failed));
+        ls_fail(error, LS_FAILED, "rank %d: an arena of %.2f GiB cannot be mapped: %s%s", rank,
+                (double)sequences[rank].bytes / (1 << 30), strerror((int)sequences[rank].failed),
+                of->addressable ? "" : "; lockstep doctor names who holds the device's memory");
   }
   if (status == LS_OK) {
     int64_t refused = !map_views(comm, of, arena, sequences);

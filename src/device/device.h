@@ -35,10 +35,39 @@ typedef struct ls_memory_calls {
   ls_status (*read)(void *to, const void *from, size_t bytes, ls_error *error);
   ls_status (*copy)(void *to, const void *from, size_t bytes, ls_error *error);
   ls_status (*clear)(void *to, size_t bytes, ls_error *error);
+  /* Pins memory of the host, so that the device copies from and to it with no buffer in between;
+   * unpinned before it goes. NULL: the device has no use for it. */
+  ls_status (*pin)(void *base, size_t bytes, ls_error *error);
+  void (*unpin)(void *base);
 } ls_memory_calls;
 
 /* The memory of a host, which is that of its CPU devices. */
 extern const ls_memory_calls ls_host_memory;
+
+/* Reads of a queue that may be under way at once, each in a slot, and what each may be of. */
+enum { LS_QUEUE_READS = 2, LS_QUEUE_READ_BYTES = 4096 };
+
+/* What a queue of a device does in its order, behind its kernels, while the host goes on. What
+ * fails later is said by what waits. */
+typedef struct ls_queue_calls {
+  /* The host's bytes to the device, which are taken before it returns, and zeros. */
+  ls_status (*put)(const ls_device_queue *queue, void *to, const void *from, size_t bytes,
+                   ls_error *error);
+  ls_status (*clear)(const ls_device_queue *queue, void *to, size_t bytes, ls_error *error);
+  /* The device's bytes as the work before has left them. The end waits for that read alone. */
+  ls_status (*read_begin)(const ls_device_queue *queue, int slot, const void *from, size_t bytes,
+                          ls_error *error);
+  ls_status (*read_end)(const ls_device_queue *queue, int slot, void *to, size_t bytes,
+                        ls_error *error);
+  /* Kernels that are put on the queue between the two are not done but kept, with their operands'
+   * addresses, as a graph that is replayed any number of times. Each must have been put on the
+   * queue before, so that libraries have made what they need. The end ends it also where something
+   * failed in between, and then there is no graph. */
+  ls_status (*begin_capture)(const ls_device_queue *queue, ls_error *error);
+  ls_status (*end_capture)(const ls_device_queue *queue, void **graph, ls_error *error);
+  ls_status (*replay)(const ls_device_queue *queue, void *graph, ls_error *error);
+  void (*drop)(const ls_device_queue *queue, void *graph);
+} ls_queue_calls;
 
 /* Tiers that have kernels. */
 enum { LS_DEVICE_QUEUES = LS_TIER_HOST + 1 };
@@ -95,7 +124,9 @@ struct ls_device {
   ls_device_facts facts, host; /* of the device, and of the host that computes beside it */
   ls_dtype compute;
   const ls_memory_calls *memory;
-  const ls_transfer_calls *transfers;        /* NULL: its queues have kernels alone */
+  const ls_transfer_calls *transfers; /* NULL: its queues have kernels alone */
+  const ls_queue_calls *calls; /* of the device's own queue; NULL: work has ended when it is put */
+  bool graphs;                 /* what is run again is captured and replayed, where it has calls */
   ls_kernel_table kernels[LS_DEVICE_QUEUES]; /* by tier: the host where an operand lies there */
   /* The calling thread works for the device from now on, through queues for the kernels of each
    * tier, until it leaves them. The device stays where it is that long. The place says which of a

@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device/cuda/cuda_device.h"
 #include "device/cuda/gpu_findings.h"
-#include "device/facts.h"
 #include "device/gpus.h"
 
 static void find_cpu(ls_findings *all) {
@@ -32,12 +32,21 @@ void ls_device_findings(ls_findings *all, const char *root, const char *folder) 
   ls_cuda_findings(all, root, &places);
 }
 
-const char *ls_gpus_unused(ls_arena *arena) {
+const char *ls_gpus_choose(ls_arena *arena, ls_dtype compute, bool *taken) {
   char name[96];
+  ls_device device;
+  ls_error error = {0};
+  const ls_device_options options = {.kind = "cuda", .compute = compute};
   const ls_cuda_places places = ls_cuda_places_usual(arena);
   const int count = ls_cuda_visible(&places, name);
+  *taken = false;
   if (!count) return NULL;
-  return ls_arena_printf(arena,
-                         "%d GPU%s (%s) %s visible and not used: this version trains on the CPU",
-                         count, count == 1 ? "" : "s", name, count == 1 ? "is" : "are");
+  *taken =
+      ls_device_open(&options, &device, &error) == LS_OK && ls_cuda_device_try(&error) == LS_OK;
+  const char *plural = count == 1 ? "" : "s", *are = count == 1 ? "is" : "are";
+  if (*taken)
+    return ls_arena_printf(arena, "%d GPU%s (%s) %s visible and taken; device.kind=cpu leaves %s",
+                           count, plural, name, are, count == 1 ? "it" : "them");
+  return ls_arena_printf(arena, "%d GPU%s (%s) %s visible and not used, the CPU is: %s", count,
+                         plural, name, are, error.text);
 }

@@ -180,6 +180,7 @@ static ls_status fill_rank(ls_rank *rank, const ls_rank_options *options, ls_err
   for (int p = 0; p < options->program_count; p++) {
     rank->programs[p].program = options->programs[p];
     LS_TRY(ls_rank_load(rank, p, error));
+    LS_TRY(ls_rank_load_graphs(rank, p, error));
   }
   LS_TRY(create_staging(rank, error));
   LS_TRY(ls_rank_open_carrier(rank, error));
@@ -205,6 +206,7 @@ ls_status ls_rank_create(ls_comm *comm, const ls_rank_options *options, ls_rank 
 
 void ls_rank_destroy(ls_rank **rank) {
   if (!*rank) return;
+  ls_rank_drop_graphs(*rank);
   for (int p = 0; p < (*rank)->program_count; p++) {
     free((*rank)->programs[p].instructions);
     free((*rank)->programs[p].buffer_groups);
@@ -220,20 +222,7 @@ void ls_rank_destroy(ls_rank **rank) {
   *rank = NULL;
 }
 
-static ls_status run_skipped(const ls_rank *rank, const ls_kernel_args *args, ls_error *error) {
-  for (int o = 0; o < args->outputs; o++) {
-    const ls_view *view = &args->out[o];
-    int64_t elements = 1;
-    for (int d = 0; d < view->ndim; d++) elements *= view->dims[d];
-    const size_t bytes = (size_t)elements * ls_dtype_bytes(view->dtype);
-    if (!args->accumulate[o])
-      LS_TRY(ls_rank_memory_of(rank, view->data)->clear(view->data, bytes, error));
-  }
-  return LS_OK;
-}
-
-/* The instruction's operands where this action has them. */
-static void bind(ls_loaded *each, char *const *buffer_groups, bool first) {
+void ls_loaded_bind(ls_loaded *each, char *const *buffer_groups, bool first) {
   const ls_instruction *instruction = each->instruction;
   for (int i = 0; i < instruction->inputs; i++)
     each->args.in[i].data = buffer_groups[each->in_buffer_group[i]] + each->in_offset[i];
@@ -247,6 +236,24 @@ static void bind(ls_loaded *each, char *const *buffer_groups, bool first) {
 /* What the host does finds the work of kernels before it done. */
 static ls_status wait_for_kernels(const ls_rank *rank, ls_error *error) {
   return rank->device->wait(&rank->queues[LS_TIER_DEVICE], error);
+}
+
+static ls_status run_skipped(const ls_rank *rank, const ls_loaded *each, ls_error *error) {
+  const ls_kernel_args *args = &each->args;
+  const bool later = rank->device->calls && each->tier == LS_TIER_DEVICE;
+  if (!later) LS_TRY(wait_for_kernels(rank, error));
+  for (int o = 0; o < args->outputs; o++) {
+    const ls_view *view = &args->out[o];
+    int64_t elements = 1;
+    for (int d = 0; d < view->ndim; d++) elements *= view->dims[d];
+    const size_t bytes = (size_t)elements * ls_dtype_bytes(view->dtype);
+    if (args->accumulate[o]) continue;
+    if (later)
+      LS_TRY(rank->device->calls->clear(args->queue, view->data, bytes, error));
+    else
+      LS_TRY(ls_rank_memory_of(rank, view->data)->clear(view->data, bytes, error));
+  }
+  return LS_OK;
 }
 
 /* A kernel of the host, with copies of the cells that it reads and adds to or writes. */
@@ -272,17 +279,15 @@ static ls_status run_on_host(const ls_rank *rank, const ls_loaded *each, ls_erro
   return LS_OK;
 }
 
-static ls_status run_instruction(ls_rank *rank, const ls_loaded *each, ls_error *error) {
+ls_status ls_rank_run_instruction(ls_rank *rank, const ls_loaded *each, ls_error *error) {
   if (!each->skipped && each->instruction->collective == LS_COLLECTIVE_NONE)
     return each->tier == LS_TIER_HOST ? run_on_host(rank, each, error)
                                       : each->kernel(&each->args, error);
-  if (!each->skipped) return ls_rank_transfer(rank, each, error);
-  LS_TRY(wait_for_kernels(rank, error));
-  return run_skipped(rank, &each->args, error);
+  return each->skipped ? run_skipped(rank, each, error) : ls_rank_transfer(rank, each, error);
 }
 
-static ls_status fail_instruction(ls_rank *rank, const ls_program *program,
-                                  const ls_instruction *instruction, ls_error *error) {
+ls_status ls_rank_fail_instruction(ls_rank *rank, const ls_program *program,
+                                   const ls_instruction *instruction, ls_error *error) {
   const char *what = instruction->collective == LS_COLLECTIVE_NONE
                          ? ls_op_name(instruction->kind)
                          : ls_collective_name(instruction->collective);
@@ -359,9 +364,12 @@ static double *cell_at(const ls_rank *rank, int cell) {
 }
 
 static ls_status write_cells(ls_rank *rank, ls_error *error) {
+  const ls_queue_calls *calls = rank->device->calls;
   for (int c = 0; c < LS_CELL_COUNT; c++) {
     double *at = cell_at(rank, c);
-    if (at && rank->set[c])
+    if (at && rank->set[c] && rank->ahead)
+      LS_TRY(calls->put(&rank->queues[LS_TIER_DEVICE], at, &rank->cells[c], sizeof *at, error));
+    else if (at && rank->set[c])
       LS_TRY(rank->device->memory->write(at, &rank->cells[c], sizeof *at, error));
     rank->set[c] = false;
   }
@@ -376,32 +384,90 @@ static ls_status read_cells(ls_rank *rank, ls_error *error) {
   return LS_OK;
 }
 
+/* The range of a rank's memory that its cells lie in. */
+static const char *cell_range(const ls_rank *rank, size_t *bytes) {
+  const char *first = NULL, *last = NULL;
+  for (int c = 0; c < LS_CELL_COUNT; c++) {
+    const char *at = (const char *)cell_at(rank, c);
+    if (!at) continue;
+    if (!first || at < first) first = at;
+    if (!last || at > last) last = at;
+  }
+  *bytes = first ? (size_t)(last - first) + sizeof(double) : 0;
+  return first;
+}
+
+ls_status ls_rank_cells_begin(ls_rank *rank, int slot, ls_error *error) {
+  size_t bytes;
+  const char *first = cell_range(rank, &bytes);
+  LS_ASSERT(rank->ahead && bytes <= LS_QUEUE_READ_BYTES);
+  return rank->device->calls->read_begin(&rank->queues[LS_TIER_DEVICE], slot, first, bytes, error);
+}
+
+ls_status ls_rank_cells_end(ls_rank *rank, int slot, ls_error *error) {
+  char found[LS_QUEUE_READ_BYTES];
+  size_t bytes;
+  const char *first = cell_range(rank, &bytes);
+  LS_TRY(rank->device->calls->read_end(&rank->queues[LS_TIER_DEVICE], slot, found, bytes, error));
+  for (int c = 0; c < LS_CELL_COUNT; c++) {
+    const char *at = (const char *)cell_at(rank, c);
+    if (at) memcpy(&rank->cells[c], found + (at - first), sizeof(double));
+  }
+  return LS_OK;
+}
+
+ls_status ls_rank_run_ahead(ls_rank *rank, bool on, ls_error *error) {
+  const bool was = rank->ahead;
+  rank->ahead = on && rank->device->calls;
+  if (!was || rank->ahead) return LS_OK;
+  LS_TRY(wait_for_kernels(rank, error));
+  return read_cells(rank, error);
+}
+
+bool ls_rank_runs_ahead(const ls_rank *rank) {
+  return rank->device->calls != NULL;
+}
+
+/* One instruction of an action. With `found`, the first non-finite output is put there. */
+static ls_status run_alone(ls_rank *rank, int p, int a, int i, ls_error *found, ls_error *error) {
+  const ls_loaded_program *from = &rank->programs[p];
+  ls_loaded *each = &from->instructions[i];
+  ls_loaded_bind(each, from->buffer_groups, from->program->actions.items[a].first);
+  const int64_t begin_ns = rank->recording ? ls_now_ns() : 0;
+  if (each->instruction->collective != LS_COLLECTIVE_NONE)
+    ls_comm_about(rank->comm, ls_loaded_name(from->program, each->instruction));
+  ls_status status = ls_rank_run_instruction(rank, each, error);
+  if (status == LS_OK && rank->recording) status = wait_for_kernels(rank, error);
+  if (status != LS_OK)
+    return ls_rank_fail_instruction(rank, from->program, each->instruction, error);
+  if (rank->recording) record(rank, each->instruction, a, i, begin_ns);
+  if (found && found->status == LS_OK) (void)check_outputs(rank, from->program, each, found);
+  return LS_OK;
+}
+
 /* Actions [first, last). With `found`, the first non-finite output is put there and the run goes
  * on, since peers wait in collectives. */
 static ls_status run_actions(ls_rank *rank, int p, int first, int last, ls_error *found,
                              ls_error *error) {
   const ls_loaded_program *from = &rank->programs[p];
+  const bool each_alone = found || rank->recording || !from->graphs;
   LS_TRY(write_cells(rank, error));
   for (int a = first; a < last; a++) {
     const ls_program_action *action = &from->program->actions.items[a];
     const ls_body *body = &from->program->bodies.items[action->body];
     for (int i = 0; i < body->buffer_groups.count; i++)
       from->buffer_groups[i] = live_interval_base(from, action->live_intervals[i]);
-    for (int i = body->first; i < body->first + body->count; i++) {
-      ls_loaded *each = &from->instructions[i];
-      bind(each, from->buffer_groups, action->first);
-      const int64_t begin_ns = rank->recording ? ls_now_ns() : 0;
-      if (each->instruction->collective != LS_COLLECTIVE_NONE)
-        ls_comm_about(rank->comm, ls_loaded_name(from->program, each->instruction));
-      if (run_instruction(rank, each, error) != LS_OK)
-        return fail_instruction(rank, from->program, each->instruction, error);
-      if (rank->recording) record(rank, each->instruction, a, i, begin_ns);
-      if (found && found->status == LS_OK &&
-          check_outputs(rank, from->program, each, found) != LS_OK)
-        continue;
+    int next, graph = 0;
+    for (int i = body->first; i < body->first + body->count; i = next) {
+      next = each_alone ? i + 1 : ls_rank_together(from, body, i);
+      if (next > i + 1)
+        LS_TRY(ls_rank_run_together(rank, p, a, graph++, i, next, error));
+      else
+        LS_TRY(run_alone(rank, p, a, i, found, error));
     }
   }
   ls_comm_about(rank->comm, NULL);
+  if (rank->ahead) return LS_OK;
   LS_TRY(wait_for_kernels(rank, error));
   return read_cells(rank, error);
 }
@@ -493,7 +559,11 @@ ls_status ls_rank_read_at(const ls_rank *rank, void *to, const void *from, int64
 ls_status ls_rank_put(ls_rank *rank, int program, int value, int microbatch, const void *from,
                       int64_t count, ls_error *error) {
   const ls_view to = ls_rank_view(rank, program, value, microbatch);
-  return ls_rank_write_at(rank, to.data, from, count * (int64_t)ls_dtype_bytes(to.dtype), error);
+  const int64_t bytes = count * (int64_t)ls_dtype_bytes(to.dtype);
+  if (rank->ahead && (!rank->tiers || ls_tiers_of(rank->tiers, to.data) == LS_TIER_DEVICE))
+    return rank->device->calls->put(&rank->queues[LS_TIER_DEVICE], to.data, from, (size_t)bytes,
+                                    error);
+  return ls_rank_write_at(rank, to.data, from, bytes, error);
 }
 
 ls_status ls_rank_get(const ls_rank *rank, int program, int value, int microbatch, void *to,

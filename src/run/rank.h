@@ -64,6 +64,20 @@ void ls_rank_record(ls_rank *rank, bool on);
 int64_t ls_rank_record_count(const ls_rank *rank);
 ls_record ls_rank_record_at(const ls_rank *rank, int64_t index);
 
+/* Whether the host may run ahead of the device: parts return when their work is enqueued, and
+ * inputs and cells take their place behind it. On: nothing where the device's work has ended when
+ * it is put. Off: waits for what is under way and reads the cells. */
+LS_CHECKED ls_status ls_rank_run_ahead(ls_rank *rank, bool on, ls_error *error);
+
+/* Whether that changes anything. */
+bool ls_rank_runs_ahead(const ls_rank *rank);
+
+/* Between the two the cells are read as the work before the beginning leaves them, in one of
+ * LS_QUEUE_READS slots; after the end ls_rank_cell has them. The end waits for no work that was
+ * enqueued behind. Only of a rank that runs ahead. */
+LS_CHECKED ls_status ls_rank_cells_begin(ls_rank *rank, int slot, ls_error *error);
+LS_CHECKED ls_status ls_rank_cells_end(ls_rank *rank, int slot, ls_error *error);
+
 /* A cell, shared by all programs, as the host has it: what was set, or what the last run or part of
  * one left. LS_CELL_SCALE is 1 until it is set. */
 double ls_rank_cell(const ls_rank *rank, ls_cell cell);

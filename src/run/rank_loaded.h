@@ -21,11 +21,21 @@ typedef struct ls_loaded {
   bool skipped;                 /* another rank of first_only does it */
 } ls_loaded;
 
+/* Kernels that follow each other in a body, with the operands that an action gives them. */
+typedef struct ls_kept_graph {
+  void *graph; /* the device's; NULL: there is none */
+  int64_t replayed;
+  bool seen, refused; /* run before; the device took no graph of it */
+} ls_kept_graph;
+
 typedef struct ls_loaded_program {
   const ls_program *program;
   ls_loaded *instructions;
   char *pool_base[LS_POOL_COUNT];
   char **buffer_groups; /* where the buffer groups of the action that runs lie */
+  int *first_graph;     /* of each action: actions that give a body the same operands share them */
+  ls_kept_graph *graphs;
+  int graph_count;
 } ls_loaded_program;
 
 struct ls_rank {
@@ -50,9 +60,12 @@ struct ls_rank {
   void *workspace;
   size_t workspace_bytes;
   bool recording;
+  bool ahead;                  /* nobody waits for the device at the end of a part */
   double cells[LS_CELL_COUNT]; /* the host's copies */
   bool set[LS_CELL_COUNT];     /* since the last run */
   int32_t *staging;
+  int graphs_held;
+  int64_t replays;
   ls_record *records; /* a ring */
   int64_t record_room, recorded;
 };
@@ -71,6 +84,29 @@ const ls_memory_calls *ls_rank_memory_of(const ls_rank *rank, const void *addres
 
 /* Runs an instruction that is a collective, a message or a move, whose operands are bound. */
 LS_CHECKED ls_status ls_rank_transfer(ls_rank *rank, const ls_loaded *each, ls_error *error);
+
+/* Gives an instruction the places where an action has its operands. */
+void ls_loaded_bind(ls_loaded *each, char *const *buffer_groups, bool first);
+
+/* Runs an instruction whose operands are bound. */
+LS_CHECKED ls_status ls_rank_run_instruction(ls_rank *rank, const ls_loaded *each, ls_error *error);
+
+/* Says of which instruction an error is, and ends all ranks. LS_FAILED. */
+LS_CHECKED ls_status ls_rank_fail_instruction(ls_rank *rank, const ls_program *program,
+                                              const ls_instruction *instruction, ls_error *error);
+
+/* Makes room for the graphs of program `p`, which is loaded. LS_FAILED: out of memory. */
+LS_CHECKED ls_status ls_rank_load_graphs(ls_rank *rank, int p, ls_error *error);
+void ls_rank_drop_graphs(ls_rank *rank);
+
+/* The first instruction from `first` on that is not run together with it; `first` + 1 where it is
+ * run alone. */
+int ls_rank_together(const ls_loaded_program *from, const ls_body *body, int first);
+
+/* Runs instructions [first, last) of an action, which are its graph'th together: by a graph where
+ * they were run before, else one by one. */
+LS_CHECKED ls_status ls_rank_run_together(ls_rank *rank, int p, int action, int graph, int first,
+                                          int last, ls_error *error);
 
 /* Chooses the engine of the loaded programs' transfers, and opens it for their groups. Errors: the
  * engine's. Collective: all ranks. */

@@ -30,6 +30,7 @@ struct ls_tiers {
   int64_t host_bytes, file_bytes;
   char *host, *file_base; /* the latter only to be pointed into */
   char *bounce;           /* NULL: the host addresses all memory */
+  bool pinned_host, pinned_bounce;
   char *path;
   ls_tier_file *file;
   int count;
@@ -163,6 +164,18 @@ static ls_status reserve_host(int64_t bytes, char **base, ls_error *error) {
   return status;
 }
 
+/* So that the device copies it without a buffer in between. */
+static ls_status pin(const ls_tiers *tiers, char *base, int64_t bytes, bool *pinned,
+                     ls_error *error) {
+  if (!base || !tiers->memory->pin) return LS_OK;
+  const ls_status status = tiers->memory->pin(base, (size_t)bytes, error);
+  *pinned = status == LS_OK;
+  if (status != LS_OK)
+    ls_error_prefix(error, "offload: %.1f MiB of the host's memory cannot be pinned",
+                    (double)bytes / 1048576);
+  return status;
+}
+
 static ls_status fill_tiers(ls_tiers *tiers, const ls_tiers_options *options, ls_error *error) {
   tiers->count = options->moves > 0 ? options->moves : 1;
   tiers->moves = calloc((size_t)tiers->count, sizeof *tiers->moves);
@@ -176,6 +189,8 @@ static ls_status fill_tiers(ls_tiers *tiers, const ls_tiers_options *options, ls
   LS_TRY(map(tiers->file_bytes, PROT_NONE, MAP_NORESERVE, &tiers->file_base, error));
   if (tiers->file_bytes && !tiers->memory->addressable)
     LS_TRY(map(BOUNCE_BYTES, PROT_READ | PROT_WRITE, 0, &tiers->bounce, error));
+  LS_TRY(pin(tiers, tiers->host, tiers->host_bytes, &tiers->pinned_host, error));
+  LS_TRY(pin(tiers, tiers->bounce, BOUNCE_BYTES, &tiers->pinned_bounce, error));
   if (tiers->file_bytes) {
     tiers->path = strdup(options->path ? options->path : "");
     if (!tiers->path) return ls_fail(error, LS_FAILED, "out of memory for a path");
@@ -210,6 +225,8 @@ void ls_tiers_destroy(ls_tiers **tiers) {
   pthread_mutex_unlock(&self->lock);
   if (self->copies) pthread_join(self->copier, NULL);
   ls_tier_file_destroy(&self->file);
+  if (self->pinned_host) self->memory->unpin(self->host);
+  if (self->pinned_bounce) self->memory->unpin(self->bounce);
   if (self->host) munmap(self->host, (size_t)self->host_bytes);
   if (self->file_base) munmap(self->file_base, (size_t)self->file_bytes);
   if (self->bounce) munmap(self->bounce, BOUNCE_BYTES);

@@ -346,7 +346,9 @@ static ls_status open_device(ls_session *session, const ls_device_facts *on, ls_
   const ls_run_file *run = session->run;
   const bool exact = run->numerics == LS_RUN_EXACT;
   ls_device_facts here = *ls_device_facts_here();
-  ls_device_options device = {.kind = run->device.kind == LS_RUN_DEVICE_CUDA ? "cuda" : NULL,
+  const bool auto_kind = run->device.kind == LS_RUN_DEVICE_AUTO;
+  const ls_run_device_kind kind = auto_kind ? run->device.taken : run->device.kind;
+  ls_device_options device = {.kind = kind == LS_RUN_DEVICE_CUDA ? "cuda" : NULL,
                               .compute = LS_BF16,
                               .threads = choose_threads(run, session->ranks_sharing_cores),
                               .exact = exact,
@@ -365,7 +367,9 @@ static ls_status open_device(ls_session *session, const ls_device_facts *on, ls_
     return LS_OK;
   }
   device.compute = session->layout.compute;
-  return ls_device_open(&device, &session->device, error);
+  LS_TRY(ls_device_open(&device, &session->device, error));
+  session->device.graphs = session->device.graphs && run->device.graphs;
+  return LS_OK;
 }
 
 static ls_status resolve(ls_arena *arena, ls_run_file *run, int devices, int ranks_sharing_cores,

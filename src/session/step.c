@@ -18,6 +18,12 @@ ls_steps ls_steps_of(ls_rank *rank, const ls_inputs *inputs, ls_steps_rate rate,
   return made;
 }
 
+void ls_steps_run_ahead(ls_steps *steps) {
+  steps->ahead = !ls_steps_validates(steps) && !scales_loss(steps) &&
+                 ls_rank_runs_ahead(steps->rank) && steps->policy != LS_STEPS_REPEAT;
+  steps->known = steps->step;
+}
+
 bool ls_steps_validates(const ls_steps *steps) {
   return ls_rank_program(steps->rank, LS_SESSION_STEP)->replay_boundary >= 0;
 }
@@ -44,18 +50,21 @@ static ls_status undo_speculation(const ls_steps *self, ls_error *error) {
 /* A NaN or an infinity stops the run and names where it came from: the part before the update is
  * run again and looked at. A rank that was sent it is asked only where none made it. */
 static ls_status explain_nonfinite(const ls_steps *self, ls_error *error) {
+  const int64_t at = self->ahead ? self->known : self->step;
   const double loss = ls_rank_cell(self->rank, LS_CELL_MEAN_LOSS);
   const double norm = ls_rank_cell(self->rank, LS_CELL_NORM);
+  LS_TRY(ls_rank_run_ahead(self->rank, false, error));
   if (self->speculated) LS_TRY(undo_speculation(self, error));
+  if (self->ahead) LS_TRY(fill_inputs(self, at, error));
   const ls_status own = ls_rank_find_nonfinite(self->rank, LS_SESSION_STEP, error);
   ls_status status = ls_agree(self->rank, own == LS_REFUTED ? LS_OK : own, error);
   if (status == LS_OK) status = ls_agree(self->rank, own ? LS_FAILED : LS_OK, error);
   if (status != LS_OK) {
-    ls_error_prefix(error, "step %lld", (long long)self->step + 1);
+    ls_error_prefix(error, "step %lld", (long long)at + 1);
     return LS_FAILED;
   }
-  return ls_fail(error, LS_FAILED, "step %lld: loss %g, gradient norm %g",
-                 (long long)self->step + 1, loss, norm);
+  return ls_fail(error, LS_FAILED, "step %lld: loss %g, gradient norm %g", (long long)at + 1, loss,
+                 norm);
 }
 
 /* Whether the gradients that were just made are to be left unused. Loss and norm are the same on
@@ -83,6 +92,7 @@ static void set_rates(const ls_steps *self) {
 }
 
 ls_status ls_steps_begin(ls_steps *steps, ls_error *error) {
+  if (steps->ahead) LS_TRY(ls_rank_run_ahead(steps->rank, true, error));
   LS_TRY(fill_inputs(steps, steps->step + steps->open, error));
   steps->ready = !steps->open || steps->speculated;
   return steps->ready ? run_part(steps, LS_PROGRAM_PROLOGUE, error) : LS_OK;
@@ -105,10 +115,29 @@ ls_status ls_steps_speculate(ls_steps *steps, ls_error *error) {
   return run_part(steps, LS_PROGRAM_SPECULATE, error);
 }
 
+/* Looks at the step that was settled before the open one, or before now. */
+static ls_status look_back(ls_steps *self, ls_error *error) {
+  if (self->known == self->step) return LS_OK;
+  LS_TRY(ls_rank_cells_end(self->rank, (int)(self->known % LS_QUEUE_READS), error));
+  LS_TRY(judge_gradients(self, error));
+  self->known++;
+  return LS_OK;
+}
+
+ls_status ls_steps_settle(ls_steps *steps, ls_error *error) {
+  if (!steps->ahead) return LS_OK;
+  LS_TRY(look_back(steps, error));
+  return ls_rank_run_ahead(steps->rank, false, error);
+}
+
 ls_status ls_steps_gradients(ls_steps *steps, ls_error *error) {
   LS_ASSERT(steps->open);
   set_rates(steps);
   LS_TRY(run_part(steps, LS_PROGRAM_VALIDATE, error));
+  if (steps->ahead) {
+    LS_TRY(ls_rank_cells_begin(steps->rank, (int)(steps->step % LS_QUEUE_READS), error));
+    return look_back(steps, error);
+  }
   LS_TRY(judge_gradients(steps, error));
   while (steps->policy == LS_STEPS_REPEAT && steps->overflowed) {
     ls_rank_set_cell(steps->rank, LS_CELL_SCALE, steps->scale.scale);

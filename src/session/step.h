@@ -42,12 +42,21 @@ typedef struct ls_steps {
   bool speculated;        /* weights are a speculation at that update */
   bool clipped;           /* so was the last norm that is known; at first: nothing is known */
   bool overflowed;        /* the gradients of the open step, which is left out */
+  bool ahead;             /* as ls_steps_run_ahead says */
+  int64_t known;          /* ahead: steps whose loss and norm were looked at */
   bool ready; /* PROLOGUE of the next step is done, with the weights that it will have */
 } ls_steps;
 
 /* Of program LS_SESSION_STEP; what is not given is zero. `inputs` is copied, `context` borrowed. */
 ls_steps ls_steps_of(ls_rank *rank, const ls_inputs *inputs, ls_steps_rate rate,
                      const void *context);
+
+/* From here on nobody waits for the device within a step: loss and norm are looked at amid the next
+ * one, before its update. So after ls_steps_finish the cells are those of step `known`, the one
+ * before, until ls_steps_settle. Where they are not finite the weights are still what that step
+ * found. Nothing on a device whose work has ended when it is put, with post-validation, or in fp16,
+ * where a step's scale follows from the norm before it. */
+void ls_steps_run_ahead(ls_steps *steps);
 
 /* Whether the program can leave a step open. */
 bool ls_steps_validates(const ls_steps *steps);
@@ -72,5 +81,8 @@ LS_CHECKED ls_status ls_steps_update(ls_steps *steps, ls_error *error);
 
 /* Both. */
 LS_CHECKED ls_status ls_steps_finish(ls_steps *steps, ls_error *error);
+
+/* Ahead: waits for the last step; its cells, gradients and parameters may be read after it. */
+LS_CHECKED ls_status ls_steps_settle(ls_steps *steps, ls_error *error);
 
 #endif

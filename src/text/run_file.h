@@ -115,9 +115,11 @@ typedef struct ls_run_offload {
 
 typedef struct ls_run_device {
   ls_run_device_kind kind;
-  int64_t memory;  /* bytes; 0 auto */
-  int64_t threads; /* of each device; 0 auto */
-  bool loopback;   /* ranks share GPUs */
+  ls_run_device_kind taken; /* where kind is auto: what a run takes; AUTO: the CPU */
+  int64_t memory;           /* bytes; 0 auto */
+  int64_t threads;          /* of each device; 0 auto */
+  bool graphs;
+  bool loopback; /* ranks share GPUs */
 } ls_run_device;
 
 typedef struct ls_run_host {

@@ -129,7 +129,7 @@ const ls_run_key ls_run_keys[] = {
 
     {"device.kind", LS_RUN_CHOICE, AT(device.kind), .default_text = "auto",
      .words = "auto cpu cuda", .effect = LS_RUN_LAYOUT,
-     .help = "what computes; auto: the CPU; cuda has never run on hardware"},
+     .help = "what computes; auto: GPUs where there are any; cuda has never run on hardware"},
     {"device.memory", LS_RUN_SIZE, AT(device.memory), .default_text = "auto", .word = "auto",
      .low = 1, .high = 0x1p53, .effect = LS_RUN_MEMORY,
      .help = "limit of each device, such as 2GiB"},
@@ -138,6 +138,9 @@ const ls_run_key ls_run_keys[] = {
      .help = "of each CPU device; auto: the usable cores, shared out"},
     {"device.loopback", LS_RUN_BOOL, AT(device.loopback), .default_text = "false",
      .effect = LS_RUN_LAYOUT, .help = "ranks of a process share a GPU where it has fewer (tests)"},
+    {"device.graphs", LS_RUN_BOOL, AT(device.graphs), .default_text = "true",
+     .effect = LS_RUN_LAYOUT,
+     .help = "what GPUs run again is captured once and replayed; the same bits without"},
 
     {"host.memory", LS_RUN_SIZE, AT(host.memory), .default_text = "auto", .word = "auto", .low = 1,
      .high = 0x1p53, .effect = LS_RUN_MEMORY,

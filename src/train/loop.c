@@ -39,6 +39,7 @@ typedef struct trainer {
   ls_learning_rate rate;
   ls_peak peak;
   int64_t traced;   /* the step that is recorded; 0: none */
+  int64_t told;     /* steps whose line is out */
   double begun_s;   /* when the time of the step began */
   bool interrupted; /* a stop came amid the evaluation after the step */
   bool taken;       /* the run folder is this run's: nothing of another is in the way */
@@ -107,16 +108,17 @@ static bool evaluates(const trainer *self) {
 
 static ls_status report(trainer *self, double loss, double norm, double seconds, double evaluation,
                         ls_error *error) {
+  const int64_t step = self->told;
   const training *of = self->of;
   const ls_session *session = of->session;
   const int64_t tokens = session->batch * session->sequence;
   const ls_metrics_step made = {
-      .step = self->steps.step,
-      .epoch = ls_order_epoch(&of->dataset->training, self->steps.step),
-      .tokens = self->steps.step * tokens,
+      .step = step,
+      .epoch = ls_order_epoch(&of->dataset->training, step),
+      .tokens = step * tokens,
       .loss = loss,
       .grad_norm = norm,
-      .learning_rate = ls_learning_rate_at(&self->rate, self->steps.step - 1),
+      .learning_rate = ls_learning_rate_at(&self->rate, step - 1),
       .step_seconds = seconds,
       .tokens_per_second = (double)tokens / seconds,
       .tokens_per_second_per_device = (double)tokens / seconds / session->devices,
@@ -187,9 +189,10 @@ static ls_status finish_trace(const trainer *self, ls_error *error) {
   return status;
 }
 
-/* The step's line, on the screen and in the file. Without it the state is still good: it is saved.
- */
+/* The next step's line, on the screen and in the file. Without it the state is still good: it is
+ * saved. */
 static void tell_step(trainer *self, double loss, double norm, double seconds, double evaluation) {
+  self->told++;
   if (!is_first(self) || self->lost.status != LS_OK) return;
   ls_error error = {0};
   const ls_status status = report(self, loss, norm, seconds, evaluation, &error);
@@ -228,9 +231,28 @@ static ls_status take_folder(const trainer *self, ls_error *error) {
   return settle_folder(self, error);
 }
 
-static ls_status finish_step(trainer *self, bool *stop, ls_error *error) {
+/* A step whose loss is known once the next one is under way, and which nothing else waits for. */
+static void tell_known(trainer *self) {
+  if (!self->steps.ahead || self->told == self->steps.known) return;
+  const double now_s = ls_now_s();
+  tell_step(self, ls_rank_cell(self->rank, LS_CELL_MEAN_LOSS),
+            ls_rank_cell(self->rank, LS_CELL_NORM), now_s - self->begun_s, NAN);
+  self->begun_s = now_s;
+}
+
+/* Whether more than a line follows the step that was just made, so that its end is waited for. */
+static bool has_end(const trainer *self) {
+  const ls_run_file *run = self->of->session->run;
+  const int64_t step = self->steps.step;
+  return !self->steps.ahead || step == self->traced || step + 1 == self->traced ||
+         is_due(self, step, run->checkpoint.every) || evaluates(self) ||
+         (self->of->options->fresh != LS_FRESH_NO && !self->taken);
+}
+
+static ls_status end_step(trainer *self, bool *stop, ls_error *error) {
   const training *of = self->of;
   const ls_run_file *run = of->session->run;
+  LS_TRY(ls_steps_settle(&self->steps, error));
   const double loss = ls_rank_cell(self->rank, LS_CELL_MEAN_LOSS);
   const double norm = ls_rank_cell(self->rank, LS_CELL_NORM);
   const double seconds = ls_now_s() - self->begun_s;
@@ -243,10 +265,17 @@ static ls_status finish_step(trainer *self, bool *stop, ls_error *error) {
   if (evaluates(self))
     LS_TRY(ls_evaluate(of->session, of->dataset, self->rank, of->options, &evaluation,
                        &self->interrupted, error));
-  tell_step(self, loss, norm, seconds, evaluation);
-  LS_TRY(agree_to_stop(self, stop, error));
+  if (self->told < self->steps.step) tell_step(self, loss, norm, seconds, evaluation);
+  if (!*stop) LS_TRY(agree_to_stop(self, stop, error));
   if (*stop || is_due(self, self->steps.step, run->checkpoint.every)) return save(self, error);
   return LS_OK;
+}
+
+static ls_status finish_step(trainer *self, bool *stop, ls_error *error) {
+  tell_known(self);
+  if (has_end(self)) return end_step(self, stop, error);
+  LS_TRY(agree_to_stop(self, stop, error));
+  return *stop ? end_step(self, stop, error) : LS_OK;
 }
 
 enum { PATH_BYTES = PATH_MAX, SHOWN_BYTES = 100000000 }; /* less is read in no time */
@@ -489,7 +518,7 @@ static bool closes(const trainer *self, int64_t step) {
 static ls_status close_step(trainer *self, bool *stop, ls_error *error) {
   LS_TRY(ls_steps_finish(&self->steps, error));
   LS_TRY(finish_step(self, stop, error));
-  self->begun_s = ls_now_s();
+  if (!self->steps.ahead || self->told == self->steps.step) self->begun_s = ls_now_s();
   return LS_OK;
 }
 
@@ -509,6 +538,8 @@ static ls_status run_loop(void *context, ls_error *error) {
   trainer *self = context;
   bool stop = false;
   LS_TRY(start(self, &stop, error));
+  ls_steps_run_ahead(&self->steps);
+  self->told = self->steps.step;
   self->begun_s = ls_now_s();
   while (self->steps.step < self->of->session->run->train.steps && !stop)
     LS_TRY(run_step(self, &stop, error));

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "device/cuda/cuda_gpu.h"
-#include "device/cuda/kernels/cuda_modules.h"
 
 static struct {
   pthread_mutex_t lock; /* of users, contexts and the opening */
@@ -51,9 +50,17 @@ ls_status ls_cuda_gpu_did(const ls_cuda_context *on, CUresult result, const char
 static ls_status read_gpus(ls_error *error) {
   int count;
   LS_TRY(ls_cuda_count(&process.libraries, &count, error));
+  const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+  if (!count && visible)
+    return ls_fail(
+        error, LS_INPUT,
+        "device.kind: CUDA_VISIBLE_DEVICES is \"%.40s\" and leaves no GPU; unset it, name "
+        "some that nvidia-smi -L lists, or give device.kind=cpu",
+        visible);
   if (!count)
     return ls_fail(error, LS_INPUT,
-                   "device.kind: no GPU is visible; lockstep doctor says why, or take cpu");
+                   "device.kind: no GPU is visible; lockstep doctor says why, or give "
+                   "device.kind=cpu");
   process.count = count < LS_CUDA_MOST_GPUS ? count : LS_CUDA_MOST_GPUS;
   for (int g = 0; g < process.count; g++) {
     ls_cuda_gpu *gpu = &process.gpus[g].gpu;
@@ -102,26 +109,6 @@ static ls_status open_process(ls_error *error) {
 
 /* ---- entering -------------------------------------------------------------------------------- */
 
-/* Loads the kernels. A build without them has one module of nothing, which a driver refuses. */
-static ls_status load_modules(ls_cuda_context *on, ls_error *error) {
-  static const unsigned char nothing[1];
-  const bool none = !ls_cuda_modules[0].name;
-  int m = 0;
-  do {
-    LS_ASSERT(m < LS_CUDA_MOST_MODULES);
-    const void *code = none ? nothing : ls_cuda_modules[m].image;
-    const CUresult loaded = process.libraries.driver.cuLibraryLoadData(&on->modules[m], code, NULL,
-                                                                       NULL, 0, NULL, NULL, 0);
-    if (loaded && none)
-      return ls_fail(error, LS_INPUT,
-                     "device.kind: this build has no CUDA kernels, since no nvcc was found; build "
-                     "with CUDA 12.4 or newer, or take cpu");
-    LS_TRY(ls_cuda_gpu_did(on, loaded, "cuLibraryLoadData", error));
-    on->module_count++;
-  } while (!none && ls_cuda_modules[++m].name);
-  return LS_OK;
-}
-
 /* Makes what all ranks of a GPU share; the lock is held. */
 static ls_status enter_gpu(ls_cuda_context *on, ls_error *error) {
   const ls_driver_calls *driver = &process.libraries.driver;
@@ -131,11 +118,12 @@ static ls_status enter_gpu(ls_cuda_context *on, ls_error *error) {
   }
   on->users++;
   LS_TRY(ls_cuda_gpu_did(on, driver->cuCtxSetCurrent(on->context), "cuCtxSetCurrent", error));
-  return on->module_count ? LS_OK : load_modules(on, error);
+  if (on->module_count) return LS_OK;
+  return ls_cuda_modules_load(&process.libraries, &on->gpu, on->modules, &on->module_count, error);
 }
 
-/* What the last rank of a GPU leaves goes. */
-static void leave_gpu(ls_cuda_context *on) {
+/* What the last rank of a GPU leaves goes; the thread is where it was before. */
+static void leave_gpu(ls_cuda_context *on, ls_cuda_context *before) {
   const ls_driver_calls *driver = &process.libraries.driver;
   pthread_mutex_lock(&process.lock);
   if (!--on->users) {
@@ -143,13 +131,18 @@ static void leave_gpu(ls_cuda_context *on) {
     (void)driver->cuDevicePrimaryCtxRelease_v2(on->gpu.device);
   }
   pthread_mutex_unlock(&process.lock);
-  (void)driver->cuCtxSetCurrent(NULL);
-  here = NULL;
+  (void)driver->cuCtxSetCurrent(before ? before->context : NULL);
+  here = before;
 }
 
 static void close_stream(ls_cuda_stream *stream) {
+  const ls_driver_calls *driver = &process.libraries.driver;
   if (!stream) return;
-  if (stream->compute) (void)process.libraries.driver.cuStreamDestroy_v2(stream->compute);
+  if (stream->compute) { /* what is under way after a failure still copies from the staging */
+    (void)driver->cuStreamSynchronize(stream->compute);
+    (void)driver->cuStreamDestroy_v2(stream->compute);
+  }
+  ls_cuda_staging_destroy(stream);
   ls_cuda_products_destroy(&stream->products);
   free(stream);
 }
@@ -162,6 +155,7 @@ static ls_status open_stream(ls_cuda_context *on, ls_cuda_stream **stream, ls_er
   LS_TRY(ls_cuda_gpu_did(
       on, process.libraries.driver.cuStreamCreateWithPriority(&made->compute, NON_BLOCKING, 0),
       "cuStreamCreateWithPriority", error));
+  LS_TRY(ls_cuda_staging_create(made, error));
   return ls_cuda_products_create(&made->products, error);
 }
 
@@ -174,7 +168,8 @@ ls_status ls_cuda_choose_gpu(const ls_device_place *place, ls_cuda_context **on,
   if (ordinal >= process.count)
     return ls_fail(error, LS_INPUT,
                    "rank %d of this host has no GPU of its own: %d %s visible; start as many ranks "
-                   "a host as it has GPUs, or let them share with device.loopback=true",
+                   "a host as it has GPUs, let them share with device.loopback=true, or give "
+                   "device.kind=cpu",
                    place->of_host, process.count, process.count == 1 ? "is" : "are");
   *on = &process.gpus[ordinal];
   return LS_OK;
@@ -194,9 +189,10 @@ static ls_status enter(const ls_device *device, const ls_device_place *place,
   if (status == LS_OK) status = open_stream(on, &stream, error);
   if (status != LS_OK) {
     close_stream(stream);
-    if (entered) leave_gpu(on);
+    if (entered) leave_gpu(on, here);
     return status;
   }
+  stream->before = here;
   here = on;
   queues[LS_TIER_DEVICE].stream = stream;
   return LS_OK;
@@ -204,9 +200,9 @@ static ls_status enter(const ls_device *device, const ls_device_place *place,
 
 static void leave(ls_device_queue queues[LS_DEVICE_QUEUES]) {
   ls_cuda_stream *stream = queues[LS_TIER_DEVICE].stream;
-  ls_cuda_context *on = stream->on;
+  ls_cuda_context *on = stream->on, *before = stream->before;
   close_stream(stream);
-  leave_gpu(on);
+  leave_gpu(on, before);
 }
 
 static ls_status wait(const ls_device_queue *queue, ls_error *error) {
@@ -242,9 +238,15 @@ ls_status ls_cuda_device_open(const ls_device_options *options, ls_device *devic
   device->facts.overlaps = process.peers;
   device->memory = &ls_cuda_memory;
   device->transfers = &ls_cuda_transfers;
+  device->calls = &ls_cuda_queue_calls;
+  device->graphs = true;
   device->enter = enter;
   device->leave = leave;
   device->wait = wait;
   ls_cuda_fill_kernels(&device->kernels[LS_TIER_DEVICE]);
   return LS_OK;
+}
+
+ls_status ls_cuda_device_try(ls_error *error) {
+  return ls_cuda_gpu_try(&process.libraries, &process.gpus[0].gpu, error);
 }

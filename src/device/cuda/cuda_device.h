@@ -16,4 +16,8 @@
 LS_CHECKED ls_status ls_cuda_device_open(const ls_device_options *options, ls_device *device,
                                          ls_error *error);
 
+/* Whether a rank could train on the first visible GPU, after ls_cuda_device_open: as
+ * ls_cuda_gpu_try. */
+LS_CHECKED ls_status ls_cuda_device_try(ls_error *error);
+
 #endif

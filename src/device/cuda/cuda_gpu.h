@@ -9,7 +9,7 @@
 #include "device/cuda/kernels/cuda_launch.h"
 #include "device/device.h"
 
-enum { LS_CUDA_MOST_GPUS = 16, LS_CUDA_MOST_MODULES = 32, LS_CUDA_KERNEL_SLOTS = 512 };
+enum { LS_CUDA_MOST_GPUS = 16, LS_CUDA_KERNEL_SLOTS = 512 };
 
 typedef struct ls_cuda_context {
   ls_cuda_gpu gpu;
@@ -26,12 +26,14 @@ typedef struct ls_cuda_found {
 } ls_cuda_found;
 
 typedef struct ls_cuda_products ls_cuda_products;
+typedef struct ls_cuda_staging ls_cuda_staging;
 
 /* What the queue of a rank points to. */
 typedef struct ls_cuda_stream {
-  ls_cuda_context *on;
+  ls_cuda_context *on, *before; /* before: what the thread had entered already; NULL: nothing */
   CUstream compute;
   ls_cuda_products *products;
+  ls_cuda_staging *staging;
   ls_cuda_found found[LS_CUDA_KERNEL_SLOTS]; /* by a hash of the name */
 } ls_cuda_stream;
 
@@ -62,6 +64,11 @@ extern const ls_transfer_calls ls_cuda_transfers;
 /* Puts the launches on the stream. */
 LS_CHECKED ls_status ls_cuda_launch_all(ls_cuda_stream *stream, ls_cuda_launches *launches,
                                         ls_error *error);
+
+/* What the queue's stream does behind its kernels, and the pinned memory that it takes. */
+extern const ls_queue_calls ls_cuda_queue_calls;
+LS_CHECKED ls_status ls_cuda_staging_create(ls_cuda_stream *stream, ls_error *error);
+void ls_cuda_staging_destroy(ls_cuda_stream *stream);
 
 /* The table whose kernels are launched on the queue's stream. */
 void ls_cuda_fill_kernels(ls_kernel_table *table);

@@ -228,10 +228,30 @@ static ls_status clear(void *to, size_t bytes, ls_error *error) {
              "cuMemsetD8Async", error);
 }
 
+/* ---- the host's memory ----------------------------------------------------------------------- */
+
+static ls_status pin(void *base, size_t bytes, ls_error *error) {
+  enum { PORTABLE = 1 }; /* CU_MEMHOSTREGISTER_PORTABLE: of all contexts, as threads copy in any */
+  const ls_cuda_context *on = ls_cuda_here();
+  if (!on) return ls_fail(error, LS_INTERNAL, "memory is pinned by a rank's thread");
+  const CUresult result = driver()->cuMemHostRegister_v2(base, bytes, PORTABLE);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY)
+    return ls_fail(error, LS_FAILED,
+                   "GPU %d's driver has no room for it: offload less, or to a drive (nvme)",
+                   on->gpu.ordinal);
+  return ls_cuda_gpu_did(on, result, "cuMemHostRegister_v2", error);
+}
+
+static void unpin(void *base) {
+  (void)driver()->cuMemHostUnregister(base);
+}
+
 const ls_memory_calls ls_cuda_memory = {.reserve = reserve,
                                         .import = import,
                                         .release = release,
                                         .write = write_to,
                                         .read = read_from,
                                         .copy = copy_within,
-                                        .clear = clear};
+                                        .clear = clear,
+                                        .pin = pin,
+                                        .unpin = unpin};

@@ -1,9 +1,11 @@
-/* What the driver says of a GPU, and a trial of context and memory. */
+/* What the driver says of a GPU, and a trial of context, memory and kernels. */
 #include "device/cuda/discover.h"
 
 #include <ctype.h>
 #include <stdio.h>
 #include <unistd.h>
+
+#include "device/cuda/kernels/cuda_modules.h"
 
 /* As ls_cuda_did, of a call for this GPU. */
 static ls_status did(const ls_cuda_libraries *all, CUresult result, const char *call, int ordinal,
@@ -114,6 +116,44 @@ static ls_status try_memory(const ls_cuda_libraries *all, const ls_cuda_gpu *gpu
   return end(all, status, driver->cuMemAddressFree(at, bytes), "cuMemAddressFree", ordinal, error);
 }
 
+ls_status ls_cuda_modules_load(const ls_cuda_libraries *all, const ls_cuda_gpu *gpu,
+                               CUlibrary modules[LS_CUDA_MOST_MODULES], int *count,
+                               ls_error *error) {
+  /* A build without kernels has one module of nothing, which a driver refuses. */
+  static const unsigned char nothing[1];
+  const bool none = !ls_cuda_modules[0].name;
+  for (int m = 0; m == 0 || (!none && ls_cuda_modules[m].name); m++) {
+    LS_ASSERT(m < LS_CUDA_MOST_MODULES);
+    const void *code = none ? nothing : ls_cuda_modules[m].image;
+    const CUresult loaded =
+        all->driver.cuLibraryLoadData(&modules[m], code, NULL, NULL, 0, NULL, NULL, 0);
+    if (loaded && none)
+      return ls_fail(error, LS_INPUT,
+                     "device.kind: this build has no CUDA kernels, since no nvcc was found; build "
+                     "with CUDA 12.4 or newer, or give device.kind=cpu");
+    if (loaded == CUDA_ERROR_NO_BINARY_FOR_GPU || loaded == CUDA_ERROR_UNSUPPORTED_PTX_VERSION)
+      return ls_fail(error, LS_INPUT,
+                     "GPU %d (%s) is sm_%d, for which this build's kernels (%s) have no code that "
+                     "its driver takes; update the driver, build with a newer CUDA, or give "
+                     "device.kind=cpu",
+                     gpu->ordinal, gpu->name, gpu->architecture, ls_cuda_modules[m].name);
+    LS_TRY(did(all, loaded, "cuLibraryLoadData", gpu->ordinal, error));
+    *count = m + 1;
+  }
+  return LS_OK;
+}
+
+static ls_status try_modules(const ls_cuda_libraries *all, const ls_cuda_gpu *gpu,
+                             ls_error *error) {
+  CUlibrary modules[LS_CUDA_MOST_MODULES];
+  int count = 0;
+  ls_status status = ls_cuda_modules_load(all, gpu, modules, &count, error);
+  while (count)
+    status = end(all, status, all->driver.cuLibraryUnload(modules[--count]), "cuLibraryUnload",
+                 gpu->ordinal, error);
+  return status;
+}
+
 ls_status ls_cuda_gpu_try(const ls_cuda_libraries *all, const ls_cuda_gpu *gpu, ls_error *error) {
   const ls_driver_calls *driver = &all->driver;
   const int ordinal = gpu->ordinal;
@@ -123,6 +163,7 @@ ls_status ls_cuda_gpu_try(const ls_cuda_libraries *all, const ls_cuda_gpu *gpu, 
   ls_status status = did(all, driver->cuCtxSetCurrent(context), "cuCtxSetCurrent", ordinal, error);
   if (status == LS_OK) {
     if (gpu->virtual_memory) status = try_memory(all, gpu, error);
+    if (status == LS_OK) status = try_modules(all, gpu, error);
     status = end(all, status, driver->cuCtxSetCurrent(NULL), "cuCtxSetCurrent", ordinal, error);
   }
   return end(all, status, driver->cuDevicePrimaryCtxRelease_v2(gpu->device),

@@ -30,8 +30,17 @@ LS_CHECKED ls_status ls_cuda_count(const ls_cuda_libraries *libraries, int *coun
 LS_CHECKED ls_status ls_cuda_gpu_read(const ls_cuda_libraries *libraries, int ordinal,
                                       ls_cuda_gpu *gpu, ls_error *error);
 
-/* Makes a context and the smallest arena that can be handed to another process, and frees both. The
- * calling thread has no context afterwards. */
+enum { LS_CUDA_MOST_MODULES = 32 };
+
+/* Loads the kernels of this build into the calling thread's context; *count of them are loaded,
+ * also where one is not. LS_INPUT: the build has none, or none for the GPU's architecture. */
+LS_CHECKED ls_status ls_cuda_modules_load(const ls_cuda_libraries *libraries,
+                                          const ls_cuda_gpu *gpu,
+                                          CUlibrary modules[LS_CUDA_MOST_MODULES], int *count,
+                                          ls_error *error);
+
+/* Makes a context, the smallest arena that can be handed to another process, and loads the kernels;
+ * frees them. The calling thread has no context afterwards. */
 LS_CHECKED ls_status ls_cuda_gpu_try(const ls_cuda_libraries *libraries, const ls_cuda_gpu *gpu,
                                      ls_error *error);
 

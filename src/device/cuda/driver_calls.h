@@ -99,13 +99,17 @@ typedef struct CUDA_MEMCPY2D {
   X(CUDA_ERROR_NO_DEVICE, 100)                                            \
   X(CUDA_ERROR_INVALID_DEVICE, 101)                                       \
   X(CUDA_ERROR_INVALID_CONTEXT, 201)                                      \
+  X(CUDA_ERROR_NO_BINARY_FOR_GPU, 209)                                    \
   X(CUDA_ERROR_ECC_UNCORRECTABLE, 214)                                    \
+  X(CUDA_ERROR_UNSUPPORTED_PTX_VERSION, 222)                              \
   X(CUDA_ERROR_INVALID_HANDLE, 400)                                       \
   X(CUDA_ERROR_NOT_PERMITTED, 800)                                        \
   X(CUDA_ERROR_NOT_SUPPORTED, 801)                                        \
   X(CUDA_ERROR_SYSTEM_NOT_READY, 802)                                     \
   X(CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, 803)                               \
   X(CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE, 804)                       \
+  X(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, 900)                           \
+  X(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, 901)                           \
   X(CUDA_ERROR_UNKNOWN, 999)                                              \
   X(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 16)                         \
   X(CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, 20)                                 \
@@ -210,6 +214,8 @@ enum { LS_DRIVER_VALUES(LS_VALUE) };
   X(CUresult, cuMemsetD2D8Async,                                                                 \
     (CUdeviceptr at, size_t pitch, unsigned char value, size_t width, size_t height,             \
      CUstream stream))                                                                           \
+  X(CUresult, cuMemHostAlloc, (void **at, size_t bytes, unsigned flags))                         \
+  X(CUresult, cuMemFreeHost, (void *at))                                                         \
   X(CUresult, cuMemHostRegister_v2, (void *at, size_t bytes, unsigned flags))                    \
   X(CUresult, cuMemHostUnregister, (void *at))                                                   \
   X(CUresult, cuPointerGetAttribute, (void *value, CUenum attribute, CUdeviceptr at))            \

@@ -161,9 +161,9 @@ static void find_kernels(ls_gpu_report *report) {
 
 /* What training does with them today, and how far these lines can be trusted. */
 static void find_use(ls_gpu_report *report) {
-  ls_find(report->all, LS_VERDICT_WARNING, "training", "wait for a version that has it",
-          "this version has no CUDA device: device.kind auto takes the CPU, and %d GPU%s %s idle",
-          report->gpu_count, plural(report->gpu_count), report->gpu_count == 1 ? "stays" : "stay");
+  ls_find(report->all, LS_VERDICT_WARNING, "training", "compare with device.kind=cpu",
+          "device.kind auto takes %s; it has never run on hardware",
+          report->gpu_count == 1 ? "this GPU" : "these GPUs");
   ls_find(report->all, LS_VERDICT_WARNING, "these lines", "hold them against nvidia-smi",
           "tested on stand-ins of NVIDIA's libraries alone: they have never run on a GPU");
 }

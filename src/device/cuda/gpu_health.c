@@ -169,7 +169,7 @@ static void find_context(lines *self, const ls_cuda_gpu *gpu) {
         gpu->virtual_memory ? "handles for it" : "virtual memory management");
   else
     ls_find(&self->own, LS_VERDICT_OK, "trial", NULL,
-            "a context and memory for other processes were made and freed");
+            "a context, memory for other processes and the kernels were made and freed");
 }
 
 /* Generation falls while a GPU is idle; width does not. */

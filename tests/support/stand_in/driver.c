@@ -2,7 +2,9 @@
  * break. What is not here yet answers CUDA_ERROR_NOT_SUPPORTED (driver_rest.c).
  *
  * Settings: gpus, cc, memory (GiB of each), held (GiB that others hold), peers (none: no access;
- * pcie: no NVLink), driver (the newest CUDA, 13000), mode, fail (the number of a call).
+ * pcie: no NVLink), driver (the newest CUDA, 13000), mode, fail (the number of a call), fail_with
+ * (what it answers, 999), pinnable (MiB of the host's memory that one registration may be of), code
+ * (none: no kernels for this architecture).
  * A call that frees does so even where it fails, as the real one reports errors of earlier work. */
 #define _GNU_SOURCE
 #include "device/cuda/driver_calls.h"
@@ -18,7 +20,7 @@
 #include "support/stand_in/driver.h"
 #include "support/stand_in/stand_in.h"
 
-enum { MOST = 256, GRANULE = 2 << 20 };
+enum { MOST = 256, GRANULE = 2 << 20, ALREADY_REGISTERED = 712 };
 
 /* Physical memory; it goes when it is released and mapped nowhere. */
 typedef struct allocation {
@@ -42,6 +44,7 @@ static int contexts[STAND_IN_GPUS]; /* retained */
 static size_t used[STAND_IN_GPUS];
 static allocation allocations[MOST];
 static range reserved[MOST], mapped[MOST];
+static range pinned[MOST];        /* of the host; allocation: 1 where the driver made it */
 static _Thread_local int current; /* device + 1 */
 
 static int gpus(void) {
@@ -82,32 +85,54 @@ void stand_in_reset(void) {
   memset(allocations, 0, sizeof allocations);
   memset(reserved, 0, sizeof reserved);
   memset(mapped, 0, sizeof mapped);
+  for (int p = 0; p < MOST; p++)
+    if (pinned[p].at && pinned[p].allocation) free(pinned[p].at);
+  memset(pinned, 0, sizeof pinned);
 }
 
 /* What a program has not given back, in words; NULL: nothing. */
 const char *ls_stand_in_left(void);
 const char *ls_stand_in_left(void) {
   static char text[128];
-  int counts[4] = {0};
+  int counts[5] = {0};
   for (int d = 0; d < STAND_IN_GPUS; d++) counts[0] += contexts[d];
   for (int i = 0; i < MOST; i++) {
+    counts[4] += pinned[i].at != NULL;
     counts[1] += allocations[i].references > 0;
     counts[2] += mapped[i].at != NULL;
     counts[3] += reserved[i].at != NULL;
   }
-  snprintf(text, sizeof text, "%d contexts, %d allocations, %d mappings, %d reservations",
-           counts[0], counts[1], counts[2], counts[3]);
-  return counts[0] + counts[1] + counts[2] + counts[3] ? text : NULL;
+  snprintf(text, sizeof text,
+           "%d contexts, %d allocations, %d mappings, %d reservations, %d pinned", counts[0],
+           counts[1], counts[2], counts[3], counts[4]);
+  return counts[0] + counts[1] + counts[2] + counts[3] + counts[4] ? text : NULL;
 }
 
 CUresult stand_in_driver_enter(const char *call) {
   if (!started && strcmp(call, "cuInit") != 0 && strcmp(call, "cuDriverGetVersion") != 0)
     return CUDA_ERROR_NOT_INITIALIZED;
-  return stand_in_fails("fail", call) ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
+  if (!stand_in_fails("fail", call)) return CUDA_SUCCESS;
+  return (CUresult)stand_in_number("fail_with", CUDA_ERROR_UNKNOWN);
 }
 
 bool stand_in_has_context(void) {
   return current && contexts[current - 1];
+}
+
+int stand_in_context(void) {
+  return current;
+}
+
+static _Thread_local int *spoils;
+
+void stand_in_captures(int *spoiled) {
+  spoils = spoiled;
+}
+
+CUresult stand_in_spoils_capture(void) {
+  if (!spoils) return CUDA_SUCCESS;
+  *spoils = 1;
+  return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
 /* Whether all of the bytes are mapped, and accessible to one of the devices. */
@@ -321,6 +346,7 @@ CUresult cuMemAddressReserve(CUdeviceptr *at, size_t bytes, size_t alignment, CU
                              unsigned long long flags) {
   LOCKED();
   STAND_IN_ENTER();
+  STAND_IN_NOT_CAPTURED();
   (void)wish;
   if (!bytes || bytes % GRANULE || flags || (alignment & (alignment - 1)))
     return CUDA_ERROR_INVALID_VALUE;
@@ -345,6 +371,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
                      const CUmemAllocationProp *of, unsigned long long flags) {
   LOCKED();
   STAND_IN_ENTER();
+  STAND_IN_NOT_CAPTURED();
   if (!is_proper(of) || !bytes || bytes % GRANULE || flags) return CUDA_ERROR_INVALID_VALUE;
   const size_t held = (size_t)stand_in_number("held", 0) << 30;
   if (used[of->location.id] + held + bytes > memory_of_each()) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -385,6 +412,7 @@ CUresult cuMemMap(CUdeviceptr at, size_t bytes, size_t offset, CUmemGenericAlloc
                   unsigned long long flags) {
   LOCKED();
   STAND_IN_ENTER();
+  STAND_IN_NOT_CAPTURED();
   allocation *of = find_allocation(handle);
   if (!of || offset || flags || bytes != of->bytes || touches(mapped, at, bytes))
     return CUDA_ERROR_INVALID_VALUE;
@@ -402,6 +430,7 @@ CUresult cuMemMap(CUdeviceptr at, size_t bytes, size_t offset, CUmemGenericAlloc
 CUresult cuMemSetAccess(CUdeviceptr at, size_t bytes, const CUmemAccessDesc *access, size_t count) {
   LOCKED();
   STAND_IN_ENTER();
+  STAND_IN_NOT_CAPTURED();
   const int m = find_range(mapped, at, bytes);
   if (m < 0 || !count) return CUDA_ERROR_INVALID_VALUE;
   for (size_t c = 0; c < count; c++)
@@ -442,4 +471,58 @@ CUresult cuMemExportToShareableHandle(void *shared, CUmemGenericAllocationHandle
   if (file < 0) return CUDA_ERROR_UNKNOWN;
   memcpy(shared, &file, sizeof file);
   return CUDA_SUCCESS;
+}
+
+/* ---- memory of the host ---------------------------------------------------------------------- */
+
+bool stand_in_is_pinned(const void *at, size_t bytes) {
+  LOCKED();
+  for (int p = 0; p < MOST; p++) {
+    const size_t from = (size_t)at - (size_t)pinned[p].at;
+    if (pinned[p].at && from < pinned[p].bytes && bytes <= pinned[p].bytes - from) return true;
+  }
+  return false;
+}
+
+static CUresult unpin(void *at, int made) {
+  LOCKED();
+  for (int p = 0; p < MOST; p++) {
+    if (!at || pinned[p].at != at || pinned[p].allocation != made) continue;
+    pinned[p] = (range){.at = NULL};
+    if (made) free(at);
+    return CUDA_SUCCESS;
+  }
+  return CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuMemHostAlloc(void **at, size_t bytes, unsigned flags) {
+  LOCKED();
+  STAND_IN_CONTEXT();
+  STAND_IN_NOT_CAPTURED();
+  if (!bytes || flags > 7) return CUDA_ERROR_INVALID_VALUE;
+  *at = malloc(bytes);
+  memset(*at, 0xa5, bytes); /* not zeroed by the real one either */
+  pinned[free_range(pinned)] = (range){*at, bytes, 1, 1};
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemFreeHost(void *at) {
+  const CUresult result = stand_in_driver_enter(__func__), freed = unpin(at, 1);
+  return freed ? freed : result;
+}
+
+CUresult cuMemHostRegister_v2(void *at, size_t bytes, unsigned flags) {
+  LOCKED();
+  STAND_IN_CONTEXT();
+  STAND_IN_NOT_CAPTURED();
+  if (!at || !bytes || flags > 15) return CUDA_ERROR_INVALID_VALUE;
+  if (touches(pinned, (CUdeviceptr)(size_t)at, bytes)) return ALREADY_REGISTERED;
+  if (bytes > (size_t)stand_in_number("pinnable", 1 << 20) << 20) return CUDA_ERROR_OUT_OF_MEMORY;
+  pinned[free_range(pinned)] = (range){at, bytes, 0, 1};
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemHostUnregister(void *at) {
+  const CUresult result = stand_in_driver_enter(__func__), freed = unpin(at, 0);
+  return freed ? freed : result;
 }

@@ -13,6 +13,17 @@ CUresult stand_in_driver_enter(const char *call);
 /* Whether the calling thread has a context that is there. */
 bool stand_in_has_context(void);
 
+/* Its number from 1 on; 0: none. */
+int stand_in_context(void);
+
+/* Whether all of the bytes are pinned memory of the host. */
+bool stand_in_is_pinned(const void *at, size_t bytes);
+
+/* What a call that may not be made while the calling thread captures answers then: the capture is
+ * of no use any more. *spoiled: what is set by it from now on; NULL: nothing is captured. */
+CUresult stand_in_spoils_capture(void);
+void stand_in_captures(int *spoiled);
+
 /* Whether all of the bytes are mapped and accessible to the device of the calling thread. */
 bool stand_in_is_reached(CUdeviceptr at, size_t bytes);
 
@@ -29,6 +40,12 @@ bool stand_in_is_mapped(CUdeviceptr at, size_t bytes);
   do {                                                              \
     STAND_IN_ENTER();                                               \
     if (!stand_in_has_context()) return CUDA_ERROR_INVALID_CONTEXT; \
+  } while (0)
+
+#define STAND_IN_NOT_CAPTURED()                          \
+  do {                                                   \
+    const CUresult captured = stand_in_spoils_capture(); \
+    if (captured) return captured;                       \
   } while (0)
 
 /* Work of a stream, done when its turn comes. */

@@ -1,6 +1,8 @@
 /* What the stand-ins share: their settings, and one call that fails. Compiled into each. */
 #include "support/stand_in/stand_in.h"
 
+#include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,7 +28,50 @@ int stand_in_is(const char *key, const char *word) {
   return value && strncmp(value, word, length) == 0 && (!value[length] || value[length] == ',');
 }
 
+/* Calls by name, for a log. */
+static struct {
+  pthread_mutex_t lock;
+  struct {
+    const char *name;
+    long count;
+  } of[128];
+} counted = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void count(const char *call) {
+  pthread_mutex_lock(&counted.lock);
+  for (size_t c = 0; c < sizeof counted.of / sizeof *counted.of; c++) {
+    if (counted.of[c].name && strcmp(counted.of[c].name, call) != 0) continue;
+    counted.of[c].name = call;
+    counted.of[c].count++;
+    break;
+  }
+  pthread_mutex_unlock(&counted.lock);
+}
+
+long ls_stand_in_count(const char *call) {
+  long count = 0;
+  pthread_mutex_lock(&counted.lock);
+  for (size_t c = 0; c < sizeof counted.of / sizeof *counted.of; c++)
+    if (counted.of[c].name && strcmp(counted.of[c].name, call) == 0) count = counted.of[c].count;
+  pthread_mutex_unlock(&counted.lock);
+  return count;
+}
+
+/* With log=FILE the calls by name and number, of libraries that were called, as the process ends.
+ */
+__attribute__((destructor)) static void write_log(void) {
+  char path[4096];
+  const char *value = find("log");
+  if (!value || !counted.of[0].name) return;
+  snprintf(path, sizeof path, "%.*s", (int)strcspn(value, ","), value);
+  FILE *file = fopen(path, "a");
+  for (size_t c = 0; file && c < sizeof counted.of / sizeof *counted.of; c++)
+    if (counted.of[c].name) fprintf(file, "%s %ld\n", counted.of[c].name, counted.of[c].count);
+  if (file) fclose(file);
+}
+
 int stand_in_fails(const char *key, const char *call) {
+  count(call);
   const long which = stand_in_number(key, 0);
   if (++calls != which) return 0;
   failed = call;

@@ -4,7 +4,8 @@
  *   LS_STAND_IN="gpus=2,cc=90,memory=80,peers=none" LD_LIBRARY_PATH=build/tests/stand_in \
  *     lockstep doctor
  *
- * A test that has the library open asks what was done (ls_stand_in_begin, _failed, _left). */
+ * With log=FILE it says at the end which calls there were, each with their number. A test that has
+ * the library open asks what was done (ls_stand_in_begin, _failed, _left). */
 #ifndef LS_STAND_IN_H
 #define LS_STAND_IN_H
 
@@ -29,6 +30,9 @@ const char *ls_stand_in_failed(void);
 
 /* Calls counted since the beginning. */
 int ls_stand_in_calls(void);
+
+/* Calls of this name since the library was opened. */
+long ls_stand_in_count(const char *call);
 
 /* What of a library's own state begins anew with it: each defines one. */
 void stand_in_reset(void);

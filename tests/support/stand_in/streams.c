@@ -1,8 +1,8 @@
-/* The driver's streams, events, copies and launches. Work is put down and done later, when somebody
- * waits for it: of the streams whose next piece may begin, by what events say, one is drawn (seed=N
- * in LS_STAND_IN). drop=N: the Nth wait for an event is forgotten, and its
- * stream goes ahead of all others from then on. Kernels are those of
- * device/cuda/kernels, run by the shim. */
+/* The driver's streams, events, graphs, copies and launches. Work is put down and done later, when
+ * somebody waits for it: of the streams whose next piece may begin, by what events say, one is
+ * drawn (seed=N in LS_STAND_IN). drop=N: the Nth wait for an event is forgotten, and its stream
+ * goes ahead of all others from then on. Kernels are those of device/cuda/kernels, run by the shim.
+ */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>
@@ -20,6 +20,8 @@ enum {
   NOT_FOUND = 500,
   PER_THREAD = 2,
   MOST_STREAMS = 256,
+  MOST_GRAPHS = 65536,
+  ILLEGAL_ADDRESS = 700,
   SHARED_BYTES = 227 << 10
 };
 
@@ -32,16 +34,29 @@ struct CUevent_st {
 typedef struct piece {
   stand_in_work run; /* NULL: an event is recorded or waited for */
   void *data;        /* of run; freed with the piece */
+  size_t bytes;
   CUevent event;
   uint64_t version;
   int records;
   struct piece *next;
 } piece;
 
+/* Work in its order, captured or made of what was. */
+struct CUgraph_st {
+  piece *first, *last;
+  int spoiled; /* by a call that a capture does not allow */
+};
+
+struct CUgraphExec_st {
+  struct CUgraph_st of;
+};
+
 struct CUstream_st {
   piece *first, *last;
-  int hasty; /* it did not wait: it goes ahead of all others */
-  int own;   /* of a thread: not destroyed */
+  int hasty;         /* it did not wait: it goes ahead of all others */
+  int own;           /* of a thread: not destroyed */
+  int context;       /* that it was made in */
+  CUgraph capturing; /* what is put goes there */
 };
 
 struct CUkern_st {
@@ -52,6 +67,8 @@ struct CUkern_st {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static CUstream streams[MOST_STREAMS];
 static _Thread_local struct CUstream_st *own;
+static _Thread_local CUstream captured; /* by this thread */
+static CUgraphExec executables[MOST_GRAPHS];
 static uint64_t drawn;
 static CUresult failed; /* of work that was done: it is told at every call from then on */
 
@@ -101,39 +118,54 @@ static void do_next(CUstream stream) {
   free(next);
 }
 
-/* Does work until the stream has none; the lock is held. */
-static void drain(CUstream until) {
-  while (until->first) {
-    CUstream ready[MOST_STREAMS];
-    int count = 0;
-    for (int s = 0; s < MOST_STREAMS; s++)
-      if (streams[s] && may_begin(streams[s])) ready[count++] = streams[s];
-    for (int r = 0; r < count; r++)
-      if (ready[r]->hasty) ready[0] = ready[r], count = 1;
-    if (!count) abort(); /* an event's version is never of the future */
-    do_next(ready[draw() % (uint64_t)count]);
-  }
+/* Does a piece of work of any stream that may begin one; the lock is held. */
+static void do_one(void) {
+  CUstream ready[MOST_STREAMS];
+  int count = 0;
+  for (int s = 0; s < MOST_STREAMS; s++)
+    if (streams[s] && may_begin(streams[s])) ready[count++] = streams[s];
+  for (int r = 0; r < count; r++)
+    if (ready[r]->hasty) ready[0] = ready[r], count = 1;
+  if (!count) abort(); /* an event's version is never of the future */
+  do_next(ready[draw() % (uint64_t)count]);
 }
 
-static void put(CUstream stream, piece of) {
+/* Does work until the stream has none; the lock is held. */
+static void drain(CUstream until) {
+  while (until->first) do_one();
+}
+
+static void put(piece **first, piece **last, piece of) {
   piece *made = malloc(sizeof *made);
   *made = of;
   made->next = NULL;
-  if (stream->last)
-    stream->last->next = made;
+  if (*last)
+    (*last)->next = made;
   else
-    stream->first = made;
-  stream->last = made;
+    *first = made;
+  *last = made;
+}
+
+static void put_work(piece **first, piece **last, stand_in_work run, const void *data,
+                     size_t bytes) {
+  void *copy = malloc(bytes);
+  memcpy(copy, data, bytes);
+  put(first, last, (piece){.run = run, .data = copy, .bytes = bytes});
+}
+
+/* Whether the stream is one of the current context's. */
+static bool is_here(const struct CUstream_st *stream) {
+  return stream && (stream->own || stream->context == stand_in_context());
 }
 
 CUresult stand_in_enqueue(CUstream handle, stand_in_work run, const void *data, size_t bytes) {
   pthread_mutex_lock(&lock);
   CUstream stream = find(handle);
-  if (stream) {
-    void *copy = malloc(bytes);
-    memcpy(copy, data, bytes);
-    put(stream, (piece){.run = run, .data = copy});
-  }
+  if (!is_here(stream)) stream = NULL;
+  if (stream && stream->capturing)
+    put_work(&stream->capturing->first, &stream->capturing->last, run, data, bytes);
+  else if (stream)
+    put_work(&stream->first, &stream->last, run, data, bytes);
   const CUresult result = stream ? failed : CUDA_ERROR_INVALID_HANDLE;
   pthread_mutex_unlock(&lock);
   return result;
@@ -158,6 +190,7 @@ CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned flags, int priori
   (void)priority;
   pthread_mutex_lock(&lock);
   *stream = calloc(1, sizeof **stream);
+  (*stream)->context = stand_in_context();
   if (!add_stream(*stream)) abort();
   pthread_mutex_unlock(&lock);
   return CUDA_SUCCESS;
@@ -186,6 +219,7 @@ CUresult cuStreamDestroy_v2(CUstream stream) {
 
 CUresult cuStreamSynchronize(CUstream stream) {
   STAND_IN_CONTEXT();
+  STAND_IN_NOT_CAPTURED();
   pthread_mutex_lock(&lock);
   CUstream found = find(stream);
   if (found) drain(found);
@@ -220,6 +254,12 @@ static int wait_is_dropped(void) {
 static CUresult put_event(CUstream handle, CUevent event, int records) {
   pthread_mutex_lock(&lock);
   CUstream stream = find(handle);
+  if (records && !is_here(stream)) stream = NULL;
+  if (stream && stream->capturing) { /* no program here has two streams in one graph */
+    stream->capturing->spoiled = 1;
+    pthread_mutex_unlock(&lock);
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  }
   /* Nobody here means to wait for what was never recorded, which would be no wait at all. */
   const int fits = stream && event && !event->destroyed && (records || event->recorded);
   if (fits && !records && wait_is_dropped()) {
@@ -230,7 +270,8 @@ static CUresult put_event(CUstream handle, CUevent event, int records) {
   if (fits) {
     if (records) event->recorded++;
     event->pieces++;
-    put(stream, (piece){.event = event, .version = event->recorded, .records = records});
+    put(&stream->first, &stream->last,
+        (piece){.event = event, .version = event->recorded, .records = records});
   }
   pthread_mutex_unlock(&lock);
   return fits ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
@@ -247,16 +288,143 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
   return put_event(stream, event, 0);
 }
 
+/* Of what was recorded last; nothing where it never was. */
+CUresult cuEventSynchronize(CUevent event) {
+  STAND_IN_CONTEXT();
+  STAND_IN_NOT_CAPTURED();
+  if (!event) return CUDA_ERROR_INVALID_HANDLE;
+  pthread_mutex_lock(&lock);
+  while (event->done < event->recorded) do_one();
+  const CUresult result = failed;
+  pthread_mutex_unlock(&lock);
+  return result;
+}
+
+/* ---- graphs ---------------------------------------------------------------------------------- */
+
+static void forget(CUgraph graph) {
+  for (piece *next; graph->first; graph->first = next) {
+    next = graph->first->next;
+    free(graph->first->data);
+    free(graph->first);
+  }
+}
+
+CUresult cuStreamBeginCapture_v2(CUstream handle, CUenum mode) {
+  enum { OF_THIS_THREAD = 1 };
+  STAND_IN_CONTEXT();
+  pthread_mutex_lock(&lock);
+  CUstream stream = find(handle);
+  const bool may =
+      is_here(stream) && !stream->own && !stream->capturing && !captured && mode == OF_THIS_THREAD;
+  if (may) {
+    captured = stream;
+    stream->capturing = calloc(1, sizeof *stream->capturing);
+    stand_in_captures(&stream->capturing->spoiled);
+  }
+  pthread_mutex_unlock(&lock);
+  return may ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* It ends the capture also where it fails. */
+CUresult cuStreamEndCapture(CUstream handle, CUgraph *graph) {
+  const CUresult entered = stand_in_driver_enter(__func__);
+  *graph = NULL;
+  pthread_mutex_lock(&lock);
+  CUstream stream = find(handle);
+  if (!stream || !stream->capturing || stream != captured) {
+    pthread_mutex_unlock(&lock);
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  CUgraph made = stream->capturing;
+  stream->capturing = NULL;
+  captured = NULL;
+  stand_in_captures(NULL);
+  pthread_mutex_unlock(&lock);
+  const CUresult result = made->spoiled ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : entered;
+  if (!result) {
+    *graph = made;
+    return CUDA_SUCCESS;
+  }
+  forget(made);
+  free(made);
+  return result;
+}
+
+CUresult cuGraphInstantiateWithParams(CUgraphExec *executable, CUgraph graph,
+                                      CUDA_GRAPH_INSTANTIATE_PARAMS *parameters) {
+  STAND_IN_CONTEXT();
+  STAND_IN_NOT_CAPTURED();
+  if (!graph || parameters->flags) return CUDA_ERROR_INVALID_VALUE;
+  CUgraphExec made = calloc(1, sizeof *made);
+  for (const piece *each = graph->first; each; each = each->next)
+    put_work(&made->of.first, &made->of.last, each->run, each->data, each->bytes);
+  pthread_mutex_lock(&lock);
+  int e = 0;
+  while (e < MOST_GRAPHS && executables[e]) e++;
+  if (e == MOST_GRAPHS) abort();
+  executables[e] = *executable = made;
+  pthread_mutex_unlock(&lock);
+  return CUDA_SUCCESS;
+}
+
+/* Where it is among those that are there; -1: it is not. The lock is held. */
+static int find_executable(CUgraphExec executable) {
+  for (int e = 0; e < MOST_GRAPHS; e++)
+    if (executable && executables[e] == executable) return e;
+  return -1;
+}
+
+CUresult cuGraphLaunch(CUgraphExec executable, CUstream handle) {
+  STAND_IN_CONTEXT();
+  pthread_mutex_lock(&lock);
+  CUstream stream = find(handle);
+  const bool may = is_here(stream) && find_executable(executable) >= 0;
+  const bool captures = may && stream->capturing;
+  for (const piece *each = may && !captures ? executable->of.first : NULL; each; each = each->next)
+    put_work(&stream->first, &stream->last, each->run, each->data, each->bytes);
+  const CUresult result = !may       ? CUDA_ERROR_INVALID_HANDLE
+                          : captures ? CUDA_ERROR_NOT_SUPPORTED
+                                     : failed;
+  pthread_mutex_unlock(&lock);
+  return result;
+}
+
+CUresult cuGraphExecDestroy(CUgraphExec executable) {
+  const CUresult result = stand_in_driver_enter(__func__);
+  pthread_mutex_lock(&lock);
+  const int e = find_executable(executable);
+  if (e >= 0) executables[e] = NULL;
+  pthread_mutex_unlock(&lock);
+  if (e < 0) return CUDA_ERROR_INVALID_HANDLE;
+  forget(&executable->of);
+  free(executable);
+  return result;
+}
+
+CUresult cuGraphDestroy(CUgraph graph) {
+  const CUresult result = stand_in_driver_enter(__func__);
+  if (!graph) return CUDA_ERROR_INVALID_HANDLE;
+  forget(graph);
+  free(graph);
+  return result;
+}
+
 /* ---- copies ---------------------------------------------------------------------------------- */
 
 typedef struct transfer {
   char *to;
   const char *from;
   size_t bytes;
+  bool to_device, from_device;
 } transfer;
 
+/* What was there as it was put may be gone by now. */
 static CUresult run_transfer(void *data) {
   const transfer *of = data;
+  if ((of->to_device && !stand_in_is_mapped((CUdeviceptr)(size_t)of->to, of->bytes)) ||
+      (of->from_device && !stand_in_is_mapped((CUdeviceptr)(size_t)of->from, of->bytes)))
+    return ILLEGAL_ADDRESS;
   if (of->from)
     memmove(of->to, of->from, of->bytes);
   else
@@ -270,7 +438,11 @@ static CUresult put_transfer(CUdeviceptr to, bool to_device, CUdeviceptr from, b
       (from_device && !stand_in_is_mapped(from, bytes)) ||
       (!to_device && stand_in_is_mapped(to, 1)) || (!from_device && stand_in_is_mapped(from, 1)))
     return CUDA_ERROR_INVALID_VALUE;
-  const transfer made = {(char *)(size_t)to, (const char *)(size_t)from, bytes};
+  if ((!to_device && !stand_in_is_pinned((void *)(size_t)to, bytes)) ||
+      (!from_device && !stand_in_is_pinned((void *)(size_t)from, bytes)))
+    STAND_IN_NOT_CAPTURED(); /* the driver would copy to a buffer of its own and wait */
+  const transfer made = {(char *)(size_t)to, (const char *)(size_t)from, bytes, to_device,
+                         from_device};
   return stand_in_enqueue(stream, run_transfer, &made, sizeof made);
 }
 
@@ -313,7 +485,7 @@ CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes, CUstream
 CUresult cuMemsetD8Async(CUdeviceptr at, unsigned char value, size_t count, CUstream stream) {
   STAND_IN_CONTEXT();
   if (!stand_in_is_mapped(at, count) || value) return CUDA_ERROR_INVALID_VALUE;
-  const transfer made = {(char *)(size_t)at, NULL, count};
+  const transfer made = {(char *)(size_t)at, NULL, count, true, false};
   return stand_in_enqueue(stream, run_transfer, &made, sizeof made);
 }
 
@@ -344,6 +516,8 @@ CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUenum *options
                            unsigned count, CUenum *library_options, void **library_values,
                            unsigned library_count) {
   STAND_IN_CONTEXT();
+  STAND_IN_NOT_CAPTURED();
+  if (stand_in_is("code", "none")) return CUDA_ERROR_NO_BINARY_FOR_GPU;
   (void)options, (void)values, (void)library_options, (void)library_values;
   if (!code || count || library_count) return CUDA_ERROR_INVALID_VALUE;
   *library = (CUlibrary)malloc(1);
@@ -372,6 +546,7 @@ CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *nam
 
 CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel) {
   STAND_IN_CONTEXT();
+  STAND_IN_NOT_CAPTURED(); /* it may load code */
   *function = (CUfunction)kernel;
   return CUDA_SUCCESS;
 }

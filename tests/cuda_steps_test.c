@@ -1,0 +1,272 @@
+/* Training steps on a GPU without one, by the driver's stand-in. A step that runs ahead waits for
+ * no stream and allocates nothing; what was run before is replayed; graphs change no bit, and a
+ * NaN is found one step late with its tensor and op. Each call of the driver fails once, in a
+ * process of its own, which says so in one line and gives back what it has. */
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+#include "comm/engine.h"
+#include "run/rank_threads.h"
+#include "session/step.h"
+#include "support/small_session.h"
+
+enum {
+  STEPS = 4,
+  WARM = 3,
+  FEWEST = 2,
+  SEALED_S = 60,
+  EXIT_FAILED = 3,
+  EXIT_SILENT = 4,
+  EXIT_LEFT = 5
+};
+
+typedef struct job {
+  const ls_session *session;
+  bool ahead;
+  int steps;
+  double rate, losses[STEPS], norms[STEPS];
+  long waits, allocations, launches, replays; /* of the last step */
+} job;
+
+/* What the stand-in says of itself; NULL members: it is not open. */
+static struct {
+  const char *(*left)(void);
+  long (*count)(const char *call);
+} stand_in;
+
+static void find_stand_in(void) {
+  void *handle = dlopen("libcuda.so.1", RTLD_NOW);
+  if (!handle) fail_msg("%s", dlerror());
+  *(void **)&stand_in.left = dlsym(handle, "ls_stand_in_left");
+  *(void **)&stand_in.count = dlsym(handle, "ls_stand_in_count");
+  assert_non_null(stand_in.count);
+}
+
+static ls_status take_tokens(void *context, int64_t step, int64_t first, int64_t count,
+                             const ls_batch *batch, ls_error *error) {
+  (void)error;
+  const job *work = context;
+  for (int64_t i = 0; i < count; i++) {
+    batch->ids[i] = (int32_t)((first + i + 7 * step) % 61);
+    batch->labels[i] = (int32_t)((first + i + 7 * step + 1) % 61);
+    batch->positions[i] = (int32_t)((first + i) % work->session->sequence);
+  }
+  return LS_OK;
+}
+
+static double rate_at(const void *context, int64_t step) {
+  (void)step;
+  return ((const job *)context)->rate;
+}
+
+static long sum_of(const char *const *names) {
+  long sum = 0;
+  for (; *names; names++) sum += stand_in.count(*names);
+  return sum;
+}
+
+static void count_calls(job *work, long sign) {
+  static const char *const waits[] = {"cuStreamSynchronize", "cuCtxSynchronize", NULL};
+  static const char *const allocations[] = {"cuMemCreate",
+                                            "cuMemMap",
+                                            "cuMemAddressReserve",
+                                            "cuMemHostAlloc",
+                                            "cuMemHostRegister_v2",
+                                            "cuStreamCreateWithPriority",
+                                            "cuEventCreate",
+                                            "cuStreamBeginCapture_v2",
+                                            "cuGraphInstantiateWithParams",
+                                            NULL};
+  work->waits += sign * sum_of(waits);
+  work->allocations += sign * sum_of(allocations);
+  work->launches += sign * stand_in.count("cuLaunchKernelEx");
+  work->replays += sign * stand_in.count("cuGraphLaunch");
+}
+
+static void keep(job *work, const ls_rank *rank, int64_t step) {
+  if (ls_rank_number(rank) != 0) return;
+  work->losses[step] = ls_rank_cell(rank, LS_CELL_MEAN_LOSS);
+  work->norms[step] = ls_rank_cell(rank, LS_CELL_NORM);
+}
+
+static ls_status make_steps(job *work, ls_rank *rank, ls_error *error) {
+  LS_TRY(ls_session_initialise(work->session, rank, error));
+  const ls_inputs inputs = {take_tokens, work};
+  ls_steps steps = ls_steps_of(rank, &inputs, rate_at, work);
+  steps.policy = LS_STEPS_SKIP;
+  if (work->ahead) ls_steps_run_ahead(&steps);
+  const bool counts = stand_in.count && ls_rank_number(rank) == 0;
+  while (steps.step < work->steps) {
+    const bool counted = counts && steps.step == WARM;
+    if (counted) count_calls(work, -1);
+    LS_TRY(ls_steps_begin(&steps, error));
+    LS_TRY(ls_steps_passes(&steps, false, error));
+    LS_TRY(ls_steps_finish(&steps, error));
+    if (counted) count_calls(work, 1);
+    if (!steps.ahead) keep(work, rank, steps.step - 1);
+    if (steps.ahead && steps.known) keep(work, rank, steps.known - 1);
+  }
+  if (!steps.ahead) return LS_OK;
+  LS_TRY(ls_steps_settle(&steps, error));
+  keep(work, rank, work->steps - 1);
+  return LS_OK;
+}
+
+static ls_status on_rank(ls_comm *comm, void *context, ls_error *error) {
+  job *work = context;
+  ls_rank *rank;
+  LS_TRY(ls_session_rank(work->session, comm, &rank, error));
+  const ls_status status = make_steps(work, rank, error);
+  ls_rank_destroy(&rank);
+  return status;
+}
+
+static ls_status train(job *work, ls_error *error) {
+  ls_world *world;
+  const ls_world_options all = {.ranks = work->session->devices};
+  LS_TRY(ls_world_start(&work->session->device.facts, &all, &world, error));
+  const ls_status status = ls_rank_threads_run(world, on_rank, work, error);
+  ls_world_destroy(&world);
+  return status;
+}
+
+static job trained(const char *key, bool ahead) {
+  const char *const keys[] = {"device.kind=cuda", key};
+  job work = {.session = open_session(1, keys, 2), .ahead = ahead, .steps = STEPS, .rate = 1e-2};
+  ls_error error = {0};
+  if (train(&work, &error) != LS_OK) fail_msg("%s: %s", key, error.text);
+  return work;
+}
+
+static void a_step_waits_for_nothing_and_allocates_nothing(void **state) {
+  (void)state;
+  find_stand_in();
+  const job ahead = trained("device.graphs=true", true);
+  print_message("step %d: %ld waits, %ld allocations, %ld launches, %ld replays\n", WARM + 1,
+                ahead.waits, ahead.allocations, ahead.launches, ahead.replays);
+  assert_int_equal(ahead.waits, 0);
+  assert_int_equal(ahead.allocations, 0);
+  assert_true(ahead.replays > 0 && ahead.launches < 10);
+  const job waiting = trained("device.graphs=true", false),
+            eager = trained("device.graphs=false", true);
+  assert_true(waiting.waits > 0);
+  assert_int_equal(eager.replays, 0);
+  assert_memory_equal(ahead.losses, waiting.losses, sizeof ahead.losses);
+  assert_memory_equal(ahead.losses, eager.losses, sizeof ahead.losses);
+  assert_memory_equal(ahead.norms, waiting.norms, sizeof ahead.norms);
+  assert_memory_equal(ahead.norms, eager.norms, sizeof ahead.norms);
+}
+
+/* The first update makes weights so large that the second step's loss is no number. */
+static void a_nan_is_named_one_step_late(void **state) {
+  (void)state;
+  const char *const keys[] = {"device.kind=cuda"};
+  ls_error late = {0}, at_once = {0};
+  job work = {.session = open_session(1, keys, 1), .ahead = true, .steps = STEPS, .rate = 1e30};
+  assert_int_equal(train(&work, &late), LS_FAILED);
+  work.ahead = false;
+  assert_int_equal(train(&work, &at_once), LS_FAILED);
+  print_message("%s\n", late.text);
+  assert_string_equal(late.text, at_once.text);
+  assert_non_null(strstr(late.text, "step 2"));
+  assert_non_null(strstr(late.text, "made a NaN or an infinity in"));
+}
+
+/* A model that begins with few calls. */
+static int set_up_smallest(void **state) {
+  static const char smallest[] =
+      "{\"model_type\": \"llama\", \"vocab_size\": 64, \"hidden_size\": 16,"
+      " \"intermediate_size\": 24, \"num_hidden_layers\": 1, \"num_attention_heads\": 2,"
+      " \"num_key_value_heads\": 2, \"max_position_embeddings\": 16,"
+      " \"tie_word_embeddings\": true}";
+  ls_error error;
+  return set_up(state) ||
+         ls_file_write(in_folder("config.json"), smallest, strlen(smallest), &error) != LS_OK;
+}
+
+/* In a process of its own: 0, or what was wrong. */
+static int train_with_failure(int call) {
+  alarm(SEALED_S);
+  setenv("LS_STAND_IN", ls_arena_printf(arena, "gpus=1,fail=%d", call), 1);
+  const char *const keys[] = {ls_arena_printf(arena, "model=%s", in_folder("config.json")),
+                              "data.seq_len=8",
+                              "train.batch=8",
+                              "dtype=fp32",
+                              "device.threads=1",
+                              "device.kind=cuda"};
+  ls_run_file *run;
+  ls_session *session;
+  ls_error error = {0};
+  ls_status status = ls_run_file_read(arena, NULL, keys, 6, &run, &error);
+  if (status == LS_OK) status = ls_session_create(arena, run, 1, 1, &session, &error);
+  job work = {.session = session, .ahead = true, .steps = FEWEST, .rate = 1e-2};
+  if (status == LS_OK) status = train(&work, &error);
+  void *handle = dlopen("libcuda.so.1", RTLD_NOW);
+  *(void **)&stand_in.left = dlsym(handle, "ls_stand_in_left");
+  const char *left = stand_in.left();
+  if (left) fprintf(stderr, "call %d: left: %s\n", call, left);
+  if (left) return EXIT_LEFT;
+  if (status == LS_OK) return 0;
+  const bool one_line = *error.text && !strchr(error.text, '\n');
+  if (!one_line) fprintf(stderr, "call %d: said: %s\n", call, error.text);
+  return one_line ? EXIT_FAILED : EXIT_SILENT;
+}
+
+static long calls_of_a_run(void) {
+  int ends[2];
+  long calls = 0;
+  assert_int_equal(pipe(ends), 0);
+  const pid_t child = fork();
+  if (!child) {
+    const int status = train_with_failure(0);
+    int (*all)(void);
+    *(void **)&all = dlsym(dlopen("libcuda.so.1", RTLD_NOW), "ls_stand_in_calls");
+    calls = all();
+    _exit(write(ends[1], &calls, sizeof calls) == sizeof calls ? status : 1);
+  }
+  int status;
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  assert_int_equal(read(ends[0], &calls, sizeof calls), sizeof calls);
+  close(ends[0]);
+  close(ends[1]);
+  return calls;
+}
+
+/* A call that frees, or one that a graph was to be made by, may fail and the run go on. */
+static void each_call_of_the_driver_fails_once(void **state) {
+  (void)state;
+  const long calls = calls_of_a_run();
+  int failed = 0;
+  for (int call = 1; call <= calls; call++) {
+    const pid_t child = fork();
+    if (!child) _exit(train_with_failure(call));
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (!WIFEXITED(status) || (WEXITSTATUS(status) != 0 && WEXITSTATUS(status) != EXIT_FAILED))
+      fail_msg("call %d of %ld: status %x", call, calls, (unsigned)status);
+    failed += WEXITSTATUS(status) == EXIT_FAILED;
+  }
+  print_message("%d of %ld calls end the run in one line\n", failed, calls);
+  assert_true(failed > calls / 2);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(each_call_of_the_driver_fails_once, set_up_smallest,
+                                      tear_down),
+      cmocka_unit_test_setup_teardown(a_step_waits_for_nothing_and_allocates_nothing, set_up_model,
+                                      tear_down),
+      cmocka_unit_test_setup_teardown(a_nan_is_named_one_step_late, set_up_model, tear_down)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
