@@ -5,8 +5,10 @@
  * device waits for what is not yet on a queue. Collectives have a queue, and what is received from
  * a peer has one. Between a transfer's beginning and its end kernels run on.
  */
+#include <sched.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "comm/engine.h"
 #include "comm/world.h"
 
@@ -14,6 +16,7 @@
 typedef struct member_events {
   ls_device_event *ready, *done; /* its data of a collective is there; it no longer reads others' */
   ls_device_event *sent[LS_MOST_SENDS], *taken[LS_MOST_SENDS]; /* by a message's number */
+  _Atomic bool *left; /* the member puts nothing down any more */
 } member_events;
 
 /* A queue with events that are recorded on it alone, so that those recorded later pass later. */
@@ -46,6 +49,9 @@ typedef struct peer {
   LS_LIST(struct ls_group_lanes *) groups;
   ls_arena *memory;
 } peer;
+
+/* Longest wait for the others at the end. */
+static const int64_t LEAVE_NS = (int64_t)10 * 1000000000;
 
 enum { NUMBERS_BYTES = LS_MOST_NUMBERS * sizeof(double) };
 
@@ -120,6 +126,7 @@ static ls_status join(ls_carrier *carrier, ls_group *group, ls_error *error) {
   events_told *all = LS_NEW_ARRAY(self->memory, events_told, group->size);
   member_events *own = &made->of[group->rank];
   LS_TRY(make_events(self, own, error));
+  own->left = LS_NEW(self->memory, _Atomic bool);
   all[group->rank].events = *own;
   const int64_t words = (int64_t)(sizeof(events_told) / sizeof(int64_t)) * group->size;
   LS_TRY(ls_all_gather(group, all, &all[group->rank], words, LS_I64, error));
@@ -141,9 +148,25 @@ static void leave(const peer *self, struct ls_group_lanes *group, int rank) {
   }
 }
 
+/* Others may be about to await this rank's events, which go as it closes: it gives them the time to
+ * close as well, but where one has failed. */
+static void wait_for_others(const peer *self) {
+  ls_comm *comm = self->carrier.of.comm;
+  const int64_t started = ls_now_ns();
+  for (ls_group *group = comm->groups; group; group = group->next)
+    if (group->lanes && group->lanes->of[group->rank].left)
+      atomic_store(group->lanes->of[group->rank].left, true);
+  for (ls_group *group = comm->groups; group; group = group->next)
+    for (int i = 0; group->lanes && i < group->size; i++)
+      while (group->lanes->of[i].left && !atomic_load(group->lanes->of[i].left) &&
+             !ls_control_aborted(comm->world->control, NULL) && ls_now_ns() - started < LEAVE_NS)
+        sched_yield();
+}
+
 static void close(ls_carrier **carrier) {
   peer *self = (peer *)*carrier;
   if (!self) return;
+  wait_for_others(self);
   const ls_transfer_calls *calls = calls_of(self);
   int left = self->groups.count;
   for (ls_group *group = self->carrier.of.comm->groups; group && left; group = group->next) {
