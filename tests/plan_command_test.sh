@@ -9,7 +9,7 @@ matches() {
 model="gpt2-124m train.batch=16 data.seq_len=512"
 
 run 0 plan $model --on 4xA100-SXM-80 --tokens 1B -o best.yaml
-says "the best 5 are proved by check"
+says "those below are proved by check"
 matches "measured, the first may take .* published runs on one host were within"
 matches "5 devices, one more .* 16 sequences cannot be dealt to 5"
 says "4xA100-SXM-80 over 2xA100-SXM-80 gains"
@@ -31,6 +31,11 @@ run 0 plan $model --on 4xA100-SXM-80 --fix mesh.tp=2 --json
 grep -q '"tp": 2' output || fail "what is fixed is not kept"
 grep -q '"tp": [148]' output && fail "a layout that is not as fixed"
 grep -q '"step_seconds_between"' output || fail "no error bar"
+grep -q '"proved": false' output && fail "a layout that is not proved"
+grep -q '"instructions": [1-9]' output || fail "no count of what was compiled"
+run 0 plan $model --on 1xA100-SXM-80 train.micro_batch=16 offload.optimizer=none device.memory=4608MiB -o tight.yaml
+matches "recompute budget"
+run 0 simulate tight.yaml --on 1xA100-SXM-80
 run 0 plan $model --on A100-SXM-80 --tokens 100B --within 3d
 says "100B"
 says "task pretrain (100B are 804 a parameter): optimizer.name=adamw"
@@ -48,7 +53,7 @@ says "the nearest are rtx4090"
 run 2 plan $model --on 4xA100-SXM-80 schedule=zbw
 says "zbv"
 run 2 plan $model --on 4xA100-SXM-80 recompute=budget
-says "weighs none, selective and full"
+says "weighs it beside none, selective and full"
 run 2 plan $model --on 4xA100-SXM-80 train.microbatches=3
 says "no layout of 4 devices has train.microbatches=3"
 run 2 plan $model --on 4xA100-SXM-80 --within 3d
@@ -58,6 +63,8 @@ says "expected time, money or memory"
 run 1 plan llama3-8b data.seq_len=512 --on 1xRTX4080
 says "no layout of 1 device fits"
 matches "  [0-9]*xRTX4080 .* a step: "
+run 1 plan llama3-8b --on 2xRTX4090
+says "of the host's memory a device"
 run 1 plan $model --on A100-SXM-80 --tokens 100T --within 1h
 says "no number of devices is done with 100T tokens within 1h: the least time is"
 run 1 plan $model --on A100-SXM-80 --tokens 100B --budget 3

@@ -19,9 +19,10 @@ static const char help[] =
     "chunks,\n"
     "micro-batches, recomputation. Each gets an estimate from models of one and two layers,\n"
     "compiled and simulated; the best are compiled and simulated whole (lockstep simulate), then\n"
-    "their neighbours until none is better; the winner is proved (lockstep check). What is "
-    "printed\n"
-    "compiles, fits, and took that long in simulation. Needs the model's shape only.\n\n"
+    "their neighbours until none is better; where memory lacks, what each layer runs again is\n"
+    "chosen to fit (recompute: budget). What is printed compiles, is proved (lockstep check), "
+    "fits,\n"
+    "and took that long in simulation. Needs the model's shape only.\n\n"
     "  --on 64xH100-SXM[:8] | cluster.yaml | here | here.yaml\n"
     "                  the devices (lockstep machines lists them); given several times, each is\n"
     "                  planned for and they are compared. Left out: this machine, by the rates of\n"
@@ -124,12 +125,16 @@ static ls_status plan_machine(ls_arena *arena, const ls_plan_question *asked, co
     LS_TRY(ls_plan_enough(arena, asked, on, &devices, error));
   LS_TRY(ls_plan_pose(arena, asked, on, devices, of, error));
   LS_TRY(ls_planned_search(arena, of, error));
-  ls_plan_prove_rows(&of->problem, of->plan, LS_PLAN_ROWS_SHOWN);
-  if (of->plan->refuted)
-    fprintf(stderr, "%s: left out %d layout%s that check refuses: %s\n", of->text,
-            of->plan->refuted, of->plan->refuted == 1 ? "" : "s", of->plan->refutation.text);
+  ls_plan_prove_rows(&of->problem, of->plan, 1);
   if (ls_planned_best(of)) ls_plan_next_counts(arena, asked, on, of, &made->more, &made->fewer);
   return LS_OK;
+}
+
+static void tell_refuted(const ls_planned *of) {
+  const ls_plan *plan = of->plan;
+  if (plan->refuted)
+    fprintf(stderr, "%s: left out %d layout%s that check refuses: %s\n", of->text, plan->refuted,
+            plan->refuted == 1 ? "" : "s", plan->refutation.text);
 }
 
 static ls_status none_fits(ls_arena *arena, const ls_planned *of, ls_error *error) {
@@ -170,6 +175,8 @@ static ls_status plan(ls_arena *arena, const ls_words *words, void *given, ls_er
   const ls_plan_report report = {&asked, answers, count};
   for (int m = 0; m < count; m++)
     LS_TRY(plan_machine(arena, &asked, said->on[m], &answers[m], error));
+  ls_plan_report_prove(arena, &report);
+  for (int m = 0; m < count; m++) tell_refuted(&answers[m].planned);
   const ls_planned *best = ls_plan_report_best(&report);
   if (said->json)
     ls_plan_report_json(&report);

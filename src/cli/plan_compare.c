@@ -6,8 +6,6 @@
 
 #include "cli/plan_report.h"
 
-enum { FRONT_SHOWN = 10 };
-
 static double score(const ls_plan_report *report, const ls_planned *of, const ls_plan_row *row) {
   switch (report->question->objective) {
     case LS_PLAN_MONEY: return ls_planned_money(of, row->seconds) / ls_planned_step_tokens(of);
@@ -180,7 +178,7 @@ void ls_plan_print_comparison(ls_arena *arena, const ls_plan_report *report) {
   const ls_plan_front_row *front = ls_plan_report_front(arena, report, &count);
   if (fitting < 2) return; /* the machine's own table has it */
   if (count > 1) printf("\nno other is better in step time, money and memory\n");
-  for (int f = 0; f < count && count > 1 && f < FRONT_SHOWN; f++) {
+  for (int f = 0; f < count && count > 1 && f < LS_PLAN_FRONT_SHOWN; f++) {
     const ls_planned *of = front[f].of;
     printf("  %-18s %11s %8.2f GiB", of->text, ls_plan_duration(arena, front[f].row->seconds),
            (double)front[f].row->bytes / 1073741824);
@@ -189,5 +187,6 @@ void ls_plan_print_comparison(ls_arena *arena, const ls_plan_report *report) {
              of->cluster->currency);
     printf("  %s\n", ls_plan_print(arena, front[f].row));
   }
-  if (count > FRONT_SHOWN) printf("  and %d more; --svg draws all\n", count - FRONT_SHOWN);
+  if (count > LS_PLAN_FRONT_SHOWN)
+    printf("  and %d more; --svg draws all\n", count - LS_PLAN_FRONT_SHOWN);
 }

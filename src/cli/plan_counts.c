@@ -29,7 +29,9 @@ static ls_planned *plan_few(ls_arena *arena, const ls_plan_question *question, c
   ls_planned *made = LS_NEW(arena, ls_planned);
   if (ls_plan_pose(arena, question, on, devices, made, error) != LS_OK) return NULL;
   made->problem.compiled_first = FEW_COMPILED;
-  return ls_planned_search(arena, made, error) == LS_OK ? made : NULL;
+  if (ls_planned_search(arena, made, error) != LS_OK) return NULL;
+  ls_plan_prove_rows(&made->problem, made->plan, 1);
+  return made;
 }
 
 static ls_plan_count try_count(ls_arena *arena, const ls_plan_question *question, const char *on,
@@ -102,6 +104,7 @@ static ls_status try_devices(trial *of, int devices, tried *found, ls_error *err
   planned->problem.compiled_first = FEW_COMPILED;
   ls_error refusal = {0};
   if (ls_planned_search(of->arena, planned, &refusal) != LS_OK) return LS_OK;
+  ls_plan_prove_rows(&planned->problem, planned->plan, 1);
   const ls_plan_row *best = ls_planned_best(planned);
   *found = (tried){devices, INFINITY, INFINITY};
   if (best) {

@@ -77,9 +77,12 @@ static json_t *machine_json(const ls_plan_report *report, const ls_plan_answer *
   if (of->cluster && of->cluster->hour > 0)
     json_object_set_new(machine, "currency", json_string(of->cluster->currency));
   json_object_set_new(machine, "candidates", json_integer(plan->candidates));
+  json_object_set_new(machine, "estimated", json_integer(plan->estimated));
   json_object_set_new(machine, "compiled", json_integer(plan->compiled));
+  json_object_set_new(machine, "instructions", json_integer(plan->work));
   for (int r = 0; r < plan->rows.count; r++)
-    json_array_append_new(rows, row_json(report, of, &plan->rows.items[r]));
+    if (plan->rows.items[r].proved)
+      json_array_append_new(rows, row_json(report, of, &plan->rows.items[r]));
   json_object_set_new(machine, "layouts", rows);
   const ls_plan_row *least = ls_plan_least(plan);
   if (!plan->rows.count && least)

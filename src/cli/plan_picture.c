@@ -15,7 +15,7 @@ static void add_row(const ls_plan_report *report, int machine, const ls_plan_row
                        .money = ls_planned_money(of, row->seconds),
                        .machine = machine,
                        .fits = row->fits,
-                       .best = ls_plan_report_on_front(report, of, row),
+                       .best = row->proved && ls_plan_report_on_front(report, of, row),
                        .layout = ls_plan_print(front->arena, row)};
 }
 

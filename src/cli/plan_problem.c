@@ -145,9 +145,11 @@ static ls_status check_held(const ls_run_file *run, ls_error *error) {
                    ls_run_file_where(run, "stages"));
   if (is_held(run, "recompute") && run->recompute.count == 1 &&
       strcmp(run->recompute.items[0], "budget") == 0)
-    return ls_fail(error, LS_INPUT,
-                   "%s: plan weighs none, selective and full; leave it out, or give one of these",
-                   ls_run_file_where(run, "recompute"));
+    return ls_fail(
+        error, LS_INPUT,
+        "%s: plan weighs it beside none, selective and full; leave it out, or give one of "
+        "these",
+        ls_run_file_where(run, "recompute"));
   return is_held(run, "schedule") ? ls_pipeline_kind_find(run->schedule, &kind, error) : LS_OK;
 }
 

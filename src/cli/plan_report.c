@@ -10,8 +10,6 @@
 #include "sim/interval.h"
 #include "text/number.h"
 
-enum { NEIGHBOURS_SHOWN = 16, FRONT_SHOWN = 10 };
-
 static const double gib = 1073741824.0;
 
 const char *ls_plan_duration(ls_arena *arena, double seconds) {
@@ -52,8 +50,6 @@ void ls_plan_print_heads(const ls_plan_report *report, const ls_planned *of) {
 
 static void print_machine(const ls_planned *of) {
   const ls_plan *plan = of->plan;
-  int proved = 0;
-  while (proved < plan->rows.count && plan->rows.items[proved].proved) proved++;
   printf("%s: %.2f M parameters in %s on %d x %s, %lld sequences of %lld tokens a step\n",
          of->session->run->model, (double)ls_model_parameters(of->training.model) / 1e6,
          ls_dtype_name(of->problem.base.compute), of->problem.devices,
@@ -64,8 +60,7 @@ static void print_machine(const ls_planned *of) {
   printf("%lld layouts in %d classes, %d of them compiled and simulated: %d fit",
          (long long)plan->candidates, plan->classes, plan->compiled, plan->rows.count);
   if (of->problem.limit) printf(" %.2f GiB", (double)of->problem.limit / gib);
-  if (proved) printf("; the best %d are proved by check", proved);
-  printf("\n\n");
+  printf("%s\n\n", plan->rows.count ? "; those below are proved by check" : "");
 }
 
 static void print_interval(ls_arena *arena, const ls_planned *of) {
@@ -273,7 +268,7 @@ static void print_count(ls_arena *arena, const ls_planned *of, const ls_plan_cou
   printf("\n");
 }
 
-static const ls_plan_row *find_row(const ls_plan *plan, const ls_layout *layout) {
+static ls_plan_row *find_row(const ls_plan *plan, const ls_layout *layout) {
   for (int r = 0; r < plan->rows.count; r++)
     if (ls_plan_same(&plan->rows.items[r].layout, layout)) return &plan->rows.items[r];
   for (int r = 0; r < plan->too_large.count; r++)
@@ -282,25 +277,33 @@ static const ls_plan_row *find_row(const ls_plan *plan, const ls_layout *layout)
 }
 
 static int by_seconds(const void *a, const void *b) {
-  const ls_plan_row *x = *(const ls_plan_row *const *)a, *y = *(const ls_plan_row *const *)b;
+  const ls_plan_row *x = *(ls_plan_row *const *)a, *y = *(ls_plan_row *const *)b;
   return (x->seconds > y->seconds) - (x->seconds < y->seconds);
+}
+
+ls_plan_row **ls_plan_report_neighbours(ls_arena *arena, const ls_planned *of, int *count) {
+  const ls_plan_row *best = &of->plan->rows.items[0];
+  ls_plan_candidates near = {.arena = arena};
+  ls_plan_neighbours(&of->problem, best, &near);
+  ls_plan_row **rows = LS_NEW_ARRAY(arena, ls_plan_row *, near.list.count + 1);
+  *count = 0;
+  for (int c = 0; c < near.list.count; c++) {
+    ls_plan_row *row = find_row(of->plan, &near.list.items[c].layout);
+    if (row && row != best) rows[(*count)++] = row;
+  }
+  if (*count) qsort(rows, (size_t)*count, sizeof *rows, by_seconds);
+  if (*count > LS_PLAN_NEIGHBOURS_SHOWN) *count = LS_PLAN_NEIGHBOURS_SHOWN;
+  return rows;
 }
 
 /* Those of equal effect are one line. */
 static void print_neighbours(ls_arena *arena, const ls_planned *of) {
   const ls_plan_row *best = &of->plan->rows.items[0];
-  ls_plan_candidates near = {.arena = arena};
-  ls_plan_neighbours(&of->problem, best, &near);
-  const ls_plan_row **rows = LS_NEW_ARRAY(arena, const ls_plan_row *, near.list.count + 1);
-  int count = 0, shown = 0;
-  for (int c = 0; c < near.list.count; c++) {
-    const ls_plan_row *row = find_row(of->plan, &near.list.items[c].layout);
-    if (row && row != best) rows[count++] = row;
-  }
+  int count;
+  ls_plan_row **rows = ls_plan_report_neighbours(arena, of, &count);
   if (!count) return;
   printf("\nwhat it costs to change one choice\n");
-  qsort(rows, (size_t)count, sizeof *rows, by_seconds);
-  for (int r = 0; r < count && shown < NEIGHBOURS_SHOWN; r++) {
+  for (int r = 0; r < count; r++) {
     if (!rows[r]) continue;
     const char *text = print_change(arena, best, rows[r]);
     for (int o = r + 1; o < count; o++) {
@@ -308,7 +311,6 @@ static void print_neighbours(ls_arena *arena, const ls_planned *of) {
       text = ls_arena_printf(arena, "%s; or %s", text, print_change(arena, best, rows[o]));
       rows[o] = NULL;
     }
-    shown++;
     if (same_effect(best, best, rows[r])) {
       printf("  %-31s  %s\n", "        nothing", text);
       continue;
@@ -325,9 +327,53 @@ static void print_front(ls_arena *arena, const ls_plan_report *report,
   int count;
   const ls_plan_front_row *front = ls_plan_report_front(arena, &alone, &count);
   if (count > 1) printf("\nfaster ones need more memory\n");
-  for (int f = 0; f < count && count > 1 && f < FRONT_SHOWN; f++)
+  for (int f = 0; f < count && count > 1 && f < LS_PLAN_FRONT_SHOWN; f++)
     ls_plan_print_row(arena, report, front[f].of, front[f].row);
-  if (count > FRONT_SHOWN) printf("  and %d with less memory\n", count - FRONT_SHOWN);
+  if (count > LS_PLAN_FRONT_SHOWN)
+    printf("  and %d with less memory\n", count - LS_PLAN_FRONT_SHOWN);
+}
+
+/* The end of the rows from one on that have equal effect. */
+static int end_of_alike(const ls_plan *plan, int from) {
+  const ls_plan_row *rows = plan->rows.items;
+  int end = from + 1;
+  while (end < plan->rows.count && same_effect(rows, &rows[from], &rows[end])) end++;
+  return end;
+}
+
+/* Rows of the table of the best, with the runner-up behind them. */
+static int count_best(const ls_plan *plan) {
+  int end = 0;
+  while (end < plan->rows.count && end < LS_PLAN_ROWS_SHOWN) end = end_of_alike(plan, end);
+  return end + 1;
+}
+
+/* false: one is left out, so that others may be printed. */
+static bool prove_shown(ls_arena *arena, const ls_plan_report *report) {
+  const ls_planned *best = ls_plan_report_best(report);
+  int count;
+  for (int m = 0; m < report->count; m++) {
+    const ls_plan_answer *answer = &report->answers[m];
+    const ls_planned *of = &answer->planned;
+    if (!of->plan->rows.count) continue;
+    ls_plan_prove_rows(&of->problem, of->plan, of == best ? count_best(of->plan) : 1);
+    if (of != best) continue;
+    const ls_plan_report alone = {report->question, answer, 1};
+    const ls_plan_front_row *front = ls_plan_report_front(arena, &alone, &count);
+    for (int f = 0; f < count && f < LS_PLAN_FRONT_SHOWN; f++)
+      if (!ls_plan_keep_proved(&of->problem, of->plan, front[f].row)) return false;
+    ls_plan_row **near = ls_plan_report_neighbours(arena, of, &count);
+    for (int n = 0; n < count; n++)
+      if (!ls_plan_keep_proved(&of->problem, of->plan, near[n])) return false;
+  }
+  const ls_plan_front_row *front = ls_plan_report_front(arena, report, &count);
+  for (int f = 0; f < count && f < LS_PLAN_FRONT_SHOWN; f++)
+    if (!ls_plan_keep_proved(&front[f].of->problem, front[f].of->plan, front[f].row)) return false;
+  return ls_plan_report_best(report) == best;
+}
+
+void ls_plan_report_prove(ls_arena *arena, const ls_plan_report *report) {
+  while (!prove_shown(arena, report)) continue;
 }
 
 /* The best layouts, those of equal effect as one: the next of another effect is the runner-up. */
@@ -337,7 +383,7 @@ static const ls_plan_row *print_best(ls_arena *arena, const ls_plan_report *repo
   const int count = of->plan->rows.count;
   ls_plan_print_heads(report, of);
   for (int r = 0, next; r < count && r < LS_PLAN_ROWS_SHOWN; r = next) {
-    for (next = r + 1; next < count && same_effect(rows, &rows[r], &rows[next]);) next++;
+    next = end_of_alike(of->plan, r);
     ls_plan_print_row(arena, report, of, &rows[r]);
     for (int o = r + 1; o < next; o++)
       printf("%*s or %s\n", of->cluster && of->cluster->hour > 0 ? 50 : 40, "",

@@ -9,7 +9,7 @@
 #include "cli/plan_counts.h"
 #include "cli/plan_problem.h"
 
-enum { LS_PLAN_ROWS_SHOWN = 5 };
+enum { LS_PLAN_ROWS_SHOWN = 5, LS_PLAN_FRONT_SHOWN = 10, LS_PLAN_NEIGHBOURS_SHOWN = 16 };
 
 /* A machine with its plan, and those of other counts of its devices. */
 typedef struct ls_plan_answer {
@@ -31,6 +31,10 @@ const ls_planned *ls_plan_report_best(const ls_plan_report *report);
 bool ls_plan_report_on_front(const ls_plan_report *report, const ls_planned *of,
                              const ls_plan_row *row);
 
+/* Proves every row that is printed; those that are refuted are left out of their plans, and others
+ * take their places. Comes before what follows. */
+void ls_plan_report_prove(ls_arena *arena, const ls_plan_report *report);
+
 /* Of one machine all that explains its best layouts; of several what they are to each other, and
  * that of the best. */
 void ls_plan_report_print(ls_arena *arena, const ls_plan_report *report);
@@ -51,9 +55,13 @@ void ls_plan_print_row(ls_arena *arena, const ls_plan_report *report, const ls_p
 /* Rows of all machines that are on the front, the fastest first; *count of them. In the arena. */
 typedef struct ls_plan_front_row {
   const ls_planned *of;
-  const ls_plan_row *row;
+  ls_plan_row *row;
 } ls_plan_front_row;
 ls_plan_front_row *ls_plan_report_front(ls_arena *arena, const ls_plan_report *report, int *count);
+
+/* Compiled layouts that differ from the best in one choice, the fastest first, as many as are
+ * printed; *count of them. In the arena. */
+ls_plan_row **ls_plan_report_neighbours(ls_arena *arena, const ls_planned *of, int *count);
 
 /* What the machines are to each other. */
 void ls_plan_print_comparison(ls_arena *arena, const ls_plan_report *report);

@@ -14,18 +14,28 @@ static void set_recompute(ls_layout *layout, int word) {
   layout->recompute = word == 0   ? (ls_op_set){0}
                       : word == 1 ? ls_op_set_cheap()
                                   : (ls_op_set)LS_EVERY_OP;
+  layout->recompute_of = NULL;
+  layout->recompute_of_count = 0;
+}
+
+static bool same_recompute(const ls_layout *a, const ls_layout *b) {
+  if (a->recompute_of_count != b->recompute_of_count) return false;
+  for (int s = 0; s < a->recompute_of_count; s++)
+    if (!ls_op_set_equal(&a->recompute_of[s], &b->recompute_of[s])) return false;
+  return a->recompute_of_count || ls_op_set_equal(&a->recompute, &b->recompute);
 }
 
 static int recompute_word(const ls_layout *layout) {
   for (int w = 0; w < RECOMPUTE_WORDS; w++) {
     ls_layout as = *layout;
     set_recompute(&as, w);
-    if (ls_op_set_equal(&as.recompute, &layout->recompute)) return w;
+    if (same_recompute(&as, layout)) return w;
   }
   return -1;
 }
 
 const char *ls_plan_recompute_name(const ls_layout *layout) {
+  if (layout->recompute_of_count) return "budget";
   const int word = recompute_word(layout);
   return word < 0 ? "ops" : recompute_words[word];
 }
@@ -34,7 +44,7 @@ bool ls_plan_same(const ls_layout *a, const ls_layout *b) {
   for (int x = 0; x < LS_LAYOUT_AXES; x++)
     if (ls_layout_size(a, x) != ls_layout_size(b, x)) return false;
   return a->zero == b->zero && a->microbatches == b->microbatches && a->chunks == b->chunks &&
-         strcmp(a->schedule, b->schedule) == 0 && ls_op_set_equal(&a->recompute, &b->recompute) &&
+         strcmp(a->schedule, b->schedule) == 0 && same_recompute(a, b) &&
          a->offload.optimizer == b->offload.optimizer &&
          a->offload.parameters == b->offload.parameters && a->gather == b->gather &&
          a->reduce == b->reduce && a->prefetch == b->prefetch &&
@@ -227,6 +237,9 @@ static void add_exchange(const ls_plan_problem *problem, const ls_layout *of, in
   if (ls_layout_shards(&layout) == 1) layout.zero = 0;
   if (ls_layout_shards(&layout) > 1 && layout.zero == 0) layout.zero = 1;
   if (layout.pp == 1) layout.schedule = "1f1b", layout.chunks = 1;
+  while (layout.pp > of->pp && layout.chunks % 2 == 0 &&
+         (int64_t)layout.pp * layout.chunks > problem->training->model->layers)
+    layout.chunks /= 2;
   add(problem, &layout, to);
 }
 
@@ -303,10 +316,14 @@ static void add_times(const ls_plan_problem *problem, const ls_layout *of, ls_pl
 
 void ls_plan_neighbours(const ls_plan_problem *problem, const ls_plan_row *of,
                         ls_plan_candidates *to) {
-  add_exchanges(problem, &of->layout, to);
-  add_batches(problem, &of->layout, to);
-  add_ways_to_shard(problem, &of->layout, to);
-  add_savings(problem, &of->layout, to);
-  add_kinds(problem, &of->layout, to);
-  add_times(problem, &of->layout, to);
+  ls_layout plain = of->layout; /* what a layer makes again is chosen for one layout alone */
+  plain.recompute_of = NULL;
+  plain.recompute_of_count = 0;
+  if (of->layout.recompute_of_count) add(problem, &plain, to);
+  add_exchanges(problem, &plain, to);
+  add_batches(problem, &plain, to);
+  add_ways_to_shard(problem, &plain, to);
+  add_savings(problem, &plain, to);
+  add_kinds(problem, &plain, to);
+  add_times(problem, &plain, to);
 }

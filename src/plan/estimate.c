@@ -213,6 +213,19 @@ static double state_memory(const ls_layout *layout, double layers, const estimat
   return bytes + state.gradients * (parameters / shards + 2 * unit);
 }
 
+/* Layers of the fullest stage, where the last of all chunks also has the rest, in layers: the
+ * largest chunk is as small as can be, and the stage's others are like those of all stages. */
+static double fullest_stage(double layers, double rest, int pp, int chunks) {
+  const double others = (double)pp * chunks - 1;
+  double least = INFINITY;
+  for (double each = ceil(layers / (others + 1));; each++) {
+    const double largest = fmax(each, fmax(layers - others * each, 0) + rest);
+    const double stage = largest + (chunks - 1) * (layers + rest - largest) / others;
+    if (stage >= least) return least;
+    least = stage;
+  }
+}
+
 static void estimate_one(estimate *of, ls_plan_candidate *candidate) {
   const ls_plan_problem *problem = of->problem;
   const ls_layout *layout = &candidate->layout;
@@ -223,10 +236,10 @@ static void estimate_one(estimate *of, ls_plan_candidate *candidate) {
   }
   const int chunks = layout->pp > 1 && layout->chunks > 0 ? layout->chunks : 1;
   const double layers = (double)problem->training->model->layers, parts = layout->pp * chunks;
-  /* The rest counts as layers; a chunk is whole layers. */
-  const double rest = layout->pp > 1 ? class->rest_s / class->layer_s : 0;
-  const double most = layout->pp > 1 ? ceil((layers + rest) / parts - 1e-9) * chunks : layers;
-  const double stage_s = class->layer_s * most + (layout->pp > 1 ? 0 : class->rest_s);
+  const double stage_s =
+      layout->pp > 1 ? class->layer_s *
+                           fullest_stage(layers, class->rest_s / class->layer_s, layout->pp, chunks)
+                     : class->layer_s * layers + class->rest_s;
   const double parameters =
       (of->layer_parameters * layers + of->rest_parameters) / (layout->tp * layout->pp);
   const double update = state_of(layout).optimizer * 2.5 * parameters /

@@ -6,14 +6,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { COMPILED_FIRST = 16, TAKEN_AT_ONCE = 8, CLIMBED_FROM = 3, MOST_CLIMBED = 16 };
+enum {
+  COMPILED_FIRST = 16,
+  TAKEN_AT_ONCE = 8,
+  CLIMBED_FROM = 3,
+  MOST_CLIMBED = 16,
+  MOST_FITTED = 4
+};
 /* Of the best by their estimates: so many are ranked again by what was learnt. */
-enum { MOST_RANKED = 4096, MOST_LED = 3 };
+enum { MOST_RANKED = 4096, MOST_LED = 6 };
 /* How many are sized, and how many of the smallest compiled where none fits. */
 enum { MOST_SIZED = 256, SMALLEST = 16 };
 /* Instructions and actions that are compiled before neighbours: of small programs, many layouts'.
  */
-#define WORK_FIRST 600000
+#define WORK_FIRST 400000
 /* An estimate that is so much larger than a device is not compiled unless nothing fits. */
 #define ESTIMATE_SLACK 1.5
 /* So much may an estimate of memory.h be above what is compiled. */
@@ -32,7 +38,8 @@ typedef struct search {
   const ls_plan_problem *problem;
   ls_plan *plan;
   ls_plan_memory *memory;
-  int sized; /* candidates, by memory.h */
+  int sized;      /* candidates, by memory.h */
+  int64_t before; /* instructions and actions of leaders */
 } search;
 
 static bool was_compiled(const ls_plan *plan, const ls_layout *layout) {
@@ -175,28 +182,43 @@ static void rank_again(const search *self, const ls_plan_candidates *candidates,
   qsort(order->items, (size_t)left, sizeof *order->items, by_score);
 }
 
-/* Whether one with these pp and tp was compiled, or a few were too large. */
-static bool was_led(const ls_plan_candidates *led, const ls_layout *layout) {
+/* What the layouts that one leads have in common. */
+typedef enum leads { LEADS_PP, LEADS_TP, LEADS_BOTH } leads;
+
+/* Whether such a one was compiled, or a few were too large. */
+static bool was_led(const ls_plan_candidates *led, const ls_layout *layout, leads of) {
   int tried = 0;
   for (int l = 0; l < led->list.count; l++) {
     const ls_plan_candidate *each = &led->list.items[l];
-    if (each->layout.pp != layout->pp || each->layout.tp != layout->tp) continue;
+    if ((of != LEADS_TP && each->layout.pp != layout->pp) ||
+        (of != LEADS_PP && each->layout.tp != layout->tp))
+      continue;
     if (each->done || ++tried == MOST_LED) return true;
   }
   return false;
 }
 
-/* The first of each pp and tp: what an estimate is wrong about, it is wrong about alike for these.
- */
+/* The least score of those that were compiled. */
+static double best_led(const search *self, const ls_plan_candidates *led) {
+  double best = INFINITY;
+  for (int l = 0; l < led->list.count; l++) {
+    const ls_plan_candidate *each = &led->list.items[l];
+    if (each->done) best = fmin(best, score(self->problem, each->seconds, each->bytes));
+  }
+  return best;
+}
+
+/* The first that fit, so many of them, of each pp, of each tp or of each pair of both: what an
+ * estimate is wrong about, it is wrong about alike for these. Pairs far behind the best that fits
+ * are left to neighbours. */
 static int compile_leaders(search *self, ls_plan_candidates *candidates, const ranked *order,
-                           int most) {
-  ls_plan_candidates led = {.arena = self->scratch};
+                           ls_plan_candidates *led, leads of, int most) {
+  const double last = of == LEADS_BOTH ? FAR_FROM_BEST * best_led(self, led) : INFINITY;
   int taken = 0;
-  for (int c = 0; c < order->count && taken < most; c++) {
+  for (int c = 0; c < order->count && taken < most && order->items[c].score <= last; c++) {
     ls_plan_candidate *each = &candidates->list.items[order->items[c].place];
-    if (order->items[c].score > FAR_FROM_BEST * order->items[0].score) break;
-    if (was_led(&led, &each->layout)) continue;
-    ls_plan_candidate *tried = LS_APPEND(self->scratch, &led.list);
+    if (each->done || was_led(led, &each->layout, of)) continue;
+    ls_plan_candidate *tried = LS_APPEND(self->scratch, &led->list);
     *tried = *each;
     tried->done = take_fitting(self, each);
     taken += tried->done;
@@ -205,7 +227,8 @@ static int compile_leaders(search *self, ls_plan_candidates *candidates, const r
 }
 
 static bool is_cheap(const search *self) {
-  return self->problem->all || (!self->problem->compiled_first && self->plan->work < WORK_FIRST);
+  return self->problem->all ||
+         (!self->problem->compiled_first && self->plan->work - self->before < WORK_FIRST);
 }
 
 /* The smallest of all: candidates are sized in the order of their estimates, until these are so far
@@ -231,7 +254,11 @@ static void compile_best(search *self, ls_plan_candidates *candidates) {
   const ls_plan_problem *problem = self->problem;
   const int first = problem->compiled_first ? problem->compiled_first : COMPILED_FIRST;
   ranked order = rank(self, candidates, false);
-  int taken = compile_leaders(self, candidates, &order, first);
+  ls_plan_candidates led = {.arena = self->scratch};
+  int taken = 0;
+  for (leads of = LEADS_PP; of <= LEADS_BOTH; of++)
+    taken += compile_leaders(self, candidates, &order, &led, of, first);
+  self->before = self->plan->work;
   if (order.count > MOST_RANKED && !problem->all) order.count = MOST_RANKED;
   while (taken < 2 * first || is_cheap(self)) {
     rank_again(self, candidates, &order);
@@ -260,22 +287,80 @@ static void sort_plan(const search *self) {
   sort_rows(self->problem, plan->too_large.items, plan->too_large.count, true);
 }
 
-/* Compiles what is next to the best few, until that leaves these the best. */
+/* Whether a row before this one has its pp and tp. */
+static bool has_better_alike(const ls_plan *plan, int row) {
+  const ls_layout *of = &plan->rows.items[row].layout;
+  for (int r = 0; r < row; r++) {
+    const ls_layout *each = &plan->rows.items[r].layout;
+    if (each->pp == of->pp && each->tp == of->tp) return true;
+  }
+  return false;
+}
+
+/* Of the best rows of the few best pp and tp the first that was not expanded; -1: all were. */
+static int next_to_climb(const ls_plan *plan, const ls_plan_candidates *expanded) {
+  for (int r = 0, looked = 0; r < plan->rows.count && looked < CLIMBED_FROM; r++) {
+    if (has_better_alike(plan, r)) continue;
+    if (!is_among(expanded, &plan->rows.items[r].layout)) return r;
+    looked++;
+  }
+  return -1;
+}
+
+/* Compiles what is next to these, until that leaves them the best. */
 static void climb(search *self) {
   const ls_plan *plan = self->plan;
   ls_plan_candidates expanded = {.arena = self->scratch};
   for (int round = 0; round < MOST_CLIMBED; round++) {
-    int next = 0;
-    while (next < plan->rows.count && next < CLIMBED_FROM &&
-           is_among(&expanded, &plan->rows.items[next].layout))
-      next++;
-    if (next == plan->rows.count || next == CLIMBED_FROM) return;
+    const int next = next_to_climb(plan, &expanded);
+    if (next < 0) return;
     const ls_plan_row from = plan->rows.items[next];
     LS_APPEND(self->scratch, &expanded.list)->layout = from.layout;
     ls_plan_candidates near = {.arena = self->scratch};
     ls_plan_neighbours(self->problem, &from, &near);
     for (int c = 0; c < near.list.count; c++) take(self, &near.list.items[c]);
     sort_plan(self);
+  }
+}
+
+/* What a row would take at least if it made less again. */
+static double least_seconds(const ls_plan_row *row) {
+  return row->seconds - row->terms[LS_PLAN_RECOMPUTE];
+}
+
+/* The row that may gain most by making less again, and be the best; NULL: none may. */
+static const ls_plan_row *most_promising(const search *self, const ls_plan_candidates *tried) {
+  const ls_plan_row *rows = self->plan->rows.items, *most = NULL;
+  for (int r = 0; r < self->plan->rows.count; r++) {
+    if (!(least_seconds(&rows[r]) < (most ? least_seconds(most) : rows[0].seconds)) ||
+        rows[r].layout.recompute_of_count)
+      continue;
+    ls_layout kept = rows[r].layout;
+    kept.recompute = (ls_op_set){0};
+    if (!ls_plan_same(&kept, &rows[r].layout) && !is_among(tried, &kept)) most = &rows[r];
+  }
+  return most;
+}
+
+/* Between making all again and nothing, for which memory may lack: what each layer makes again is
+ * chosen to fit, where that may be better than the best. */
+static void fit_recompute(search *self) {
+  const ls_plan_problem *problem = self->problem;
+  ls_plan_candidates tried = {.arena = self->scratch};
+  const bool sought = problem->limit && !problem->held.recompute &&
+                      problem->base.recompute_layers <= 1 && problem->objective != LS_PLAN_MEMORY &&
+                      self->plan->rows.count;
+  for (int n = 0; n < MOST_FITTED && sought; n++) {
+    const ls_plan_row *row = most_promising(self, &tried);
+    if (!row) return;
+    ls_plan_candidate kept = {.layout = row->layout, .micro_batch = row->micro_batch};
+    kept.layout.recompute = (ls_op_set){0};
+    *LS_APPEND(self->scratch, &tried.list) = kept;
+    const int64_t bytes = ls_plan_memory_of(self->memory, &kept.layout);
+    if ((bytes < 0 || bytes > problem->limit) &&
+        ls_plan_fit_recompute(self->arena, problem, &kept.layout, NULL) != LS_OK)
+      continue;
+    if (take(self, &kept)) sort_plan(self);
   }
 }
 
@@ -313,6 +398,7 @@ static ls_plan_candidates *list(search *self, bool any) {
     made->parameters = (double)ls_model_parameters(self->problem->training->model);
   ls_plan_enumerate(self->problem, made);
   self->plan->candidates = made->seen;
+  self->plan->estimated = made->list.count;
   self->plan->classes = ls_plan_estimate(self->scratch, self->problem, made);
   return made;
 }
@@ -324,6 +410,7 @@ static ls_status look(search *self, ls_error *error) {
   if (!self->plan->rows.count) compile_smallest(self, list(self, true));
   sort_plan(self);
   if (!self->problem->all) climb(self);
+  fit_recompute(self);
   return LS_OK;
 }
 

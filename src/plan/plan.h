@@ -8,8 +8,9 @@
  *
  * Every candidate has a cost by its class: a model of one and of two layers, compiled and simulated
  * alone. The best by that are compiled and simulated whole, then the neighbours of the best of
- * these until none is better. What a row says is of its compiled programs, never of an estimate.
- * Thread-safe as long as no two threads share an arena. */
+ * these until none is better. Where the best lack memory for what they make again, that is chosen
+ * by layer. What a row says is of its compiled programs, never of an estimate. Thread-safe as long
+ * as no two threads share an arena. */
 #ifndef LS_PLAN_PLAN_H
 #define LS_PLAN_PLAN_H
 
@@ -83,7 +84,8 @@ typedef struct ls_plan_row {
 typedef struct ls_plan {
   LS_LIST(ls_plan_row) rows;      /* that fit, best first */
   LS_LIST(ls_plan_row) too_large; /* that do not, the smallest first */
-  int64_t candidates;             /* that were estimated */
+  int64_t candidates;             /* that the numbers allow */
+  int64_t estimated;              /* of them; the others' state alone is too large */
   int classes, compiled;          /* that were costed; layouts that were compiled whole */
   int64_t work;                   /* instructions and actions of these */
   int refuted;                    /* rows that check refused, which are left out */
@@ -106,9 +108,17 @@ LS_CHECKED ls_status ls_plan_measure(const ls_plan_problem *problem, const ls_la
 LS_CHECKED ls_status ls_plan_prove(const ls_plan_problem *problem, ls_plan_row *row,
                                    ls_error *error);
 
-/* The same of the first `count` rows that fit: those that are refuted are left out of the plan, so
- * that another row takes their place. */
+/* The same of a row of the plan. false: it is refuted, and left out of the plan. */
+bool ls_plan_keep_proved(const ls_plan_problem *problem, ls_plan *plan, ls_plan_row *row);
+
+/* The same of the first `count` rows that fit: another row takes the place of one that is refuted.
+ */
 void ls_plan_prove_rows(const ls_plan_problem *problem, ls_plan *plan, int count);
+
+/* Chooses by layer what a layout makes again (lower/budget.h), so that it fits a device: sets
+ * recompute_of, in the arena. LS_REFUTED: it does not fit even where every layer runs again. */
+LS_CHECKED ls_status ls_plan_fit_recompute(ls_arena *arena, const ls_plan_problem *problem,
+                                           ls_layout *layout, ls_error *error);
 
 /* The row that needs the least memory, whether it fits or not; NULL: there is none. */
 const ls_plan_row *ls_plan_least(const ls_plan *plan);
@@ -149,7 +159,7 @@ void ls_plan_neighbours(const ls_plan_problem *problem, const ls_plan_row *of,
 /* "tp 4, pp 2 (1f1b), dp 8 (zero-1), micro-batch 2, recompute full": in the arena. */
 const char *ls_plan_print(ls_arena *arena, const ls_plan_row *row);
 
-/* "none", "selective", "full" or "ops", of a layout. */
+/* "none", "selective", "full", "budget" (chosen by layer) or "ops", of a layout. */
 const char *ls_plan_recompute_name(const ls_layout *layout);
 
 bool ls_plan_same(const ls_layout *a, const ls_layout *b);

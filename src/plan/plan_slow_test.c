@@ -12,7 +12,7 @@ static void the_winner_is_the_best_of_all(void **state) {
                {"gpt2-124m", "16xH100-SXM:4", 16}};
   for (size_t t = 0; t < sizeof tasks / sizeof *tasks; t++) {
     ls_arena *arena = ls_arena_create();
-    task posed;
+    ls_plan_task posed;
     pose(arena, tasks[t].model, tasks[t].batch, tasks[t].on, &posed);
     const ls_plan *found = plan(arena, &posed.problem);
     posed.problem.all = true;

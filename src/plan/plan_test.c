@@ -1,11 +1,12 @@
 /* What a plan's rows are, and what they are not. */
+#include "plan/memory.h"
 #include "plan/test_plan.h"
 
 /* What is held is so in every row; what cannot be is refused in one line that names it. */
 static void what_is_held_stays(void **state) {
   (void)state;
   ls_arena *arena = ls_arena_create();
-  task posed;
+  ls_plan_task posed;
   pose(arena, "llama-8m", 16, "8xA100-SXM-80:8", &posed);
   posed.problem.base.tp = 2;
   posed.problem.base.zero = 2;
@@ -35,7 +36,7 @@ static void what_is_held_stays(void **state) {
 static void what_does_not_fit_is_no_row(void **state) {
   (void)state;
   ls_arena *arena = ls_arena_create();
-  task posed;
+  ls_plan_task posed;
   pose(arena, "gpt2-124m", 8, "4xA100-SXM-80:4", &posed);
   const ls_plan *wide = plan(arena, &posed.problem);
   posed.problem.limit = wide->rows.items[0].bytes - 1;
@@ -57,7 +58,7 @@ static void what_is_refuted_is_no_row(void **state) {
   (void)state;
   static const ls_queues one = {"one", LS_QUEUE_FOR_ALL, .holds = true, .most_sends = 0};
   ls_arena *arena = ls_arena_create();
-  task posed;
+  ls_plan_task posed;
   pose(arena, "llama-3m", 8, "4xA100-SXM-80:4", &posed);
   posed.problem.held.schedule = posed.problem.held.axis[0] = true;
   posed.problem.base.schedule = "1f1b";
@@ -82,7 +83,7 @@ static void what_is_refuted_is_no_row(void **state) {
 static void the_space_has_all_choices(void **state) {
   (void)state;
   ls_arena *arena = ls_arena_create();
-  task posed;
+  ls_plan_task posed;
   pose(arena, "llama-60m", 48, "12xA100-SXM-80:4", &posed);
   ls_plan_candidates all = {.arena = arena}, near = {.arena = arena};
   ls_plan_enumerate(&posed.problem, &all);
@@ -112,7 +113,7 @@ static void the_space_has_all_choices(void **state) {
 static void the_smallest_is_known(void **state) {
   (void)state;
   ls_arena *arena = ls_arena_create();
-  task posed;
+  ls_plan_task posed;
   pose(arena, "llama-3m", 4, "4xRTX4090:4", &posed);
   posed.problem.held.zero = true;
   posed.problem.base.zero = 3;
@@ -125,11 +126,120 @@ static void the_smallest_is_known(void **state) {
   ls_arena_destroy(&arena);
 }
 
+/* On devices that hold 2.5 times the smallest layout, where what is fastest by its estimate
+ * does not fit: each pp of which some layout fits is compiled, however few are. */
+static void leaders_are_among_what_fits(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  ls_plan_task posed;
+  pose(arena, "llama-60m", 16, "8xA100-SXM-80:8", &posed);
+  posed.problem.base.offload = (ls_offload){.optimizer_fraction = 1};
+  posed.problem.held.offload = true;
+  posed.problem.objective = LS_PLAN_MEMORY;
+  posed.problem.limit = ls_plan_least(plan(arena, &posed.problem))->bytes * 5 / 2;
+  posed.problem.objective = LS_PLAN_TIME;
+  posed.problem.compiled_first = 4;
+  ls_plan_candidates all = {.arena = arena};
+  ls_plan_memory *memory;
+  ls_plan_enumerate(&posed.problem, &all);
+  assert_int_equal(ls_plan_memory_make(arena, &posed.problem, &memory, NULL), LS_OK);
+  const ls_plan *found = plan(arena, &posed.problem);
+  assert_true(found->rows.count > 0);
+  int fitting = 0;
+  for (int pp = 1; pp <= 8; pp *= 2) {
+    bool fits = false, compiled = false;
+    for (int c = 0; c < all.list.count && !fits; c++) {
+      const ls_layout *layout = &all.list.items[c].layout;
+      if (layout->pp != pp || ls_op_set_is_empty(&layout->recompute)) continue;
+      const int64_t bytes = ls_plan_memory_of(memory, layout);
+      fits = bytes >= 0 && bytes <= posed.problem.limit;
+    }
+    for (int r = 0; r < found->rows.count; r++) compiled |= found->rows.items[r].layout.pp == pp;
+    if (fits && !compiled) fail_msg("pp %d fits, and none of it is compiled", pp);
+    fitting += fits;
+  }
+  assert_true(fitting > 1);
+  ls_arena_destroy(&arena);
+}
+
+/* A device that lacks a little memory for making nothing again makes again what it must, by layer:
+ * that is faster than to do so in all of them. */
+static void what_lacks_little_memory_gets_a_budget(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  ls_plan_task posed;
+  pose(arena, "gpt2-124m", 16, "1xA100-SXM-80", &posed);
+  posed.problem.held.micro_batch = 16;
+  posed.problem.held.offload = true;
+  const ls_plan_row wide = plan(arena, &posed.problem)->rows.items[0];
+  assert_string_equal(ls_plan_recompute_name(&wide.layout), "none");
+  posed.problem.limit = wide.bytes - 1;
+  ls_plan *narrow = plan(arena, &posed.problem);
+  ls_plan_prove_rows(&posed.problem, narrow, narrow->rows.count);
+  assert_int_equal(narrow->refuted, 0);
+  const ls_plan_row *best = &narrow->rows.items[0];
+  assert_string_equal(ls_plan_recompute_name(&best->layout), "budget");
+  assert_true(best->bytes <= posed.problem.limit && best->seconds > wide.seconds);
+  for (int r = 1; r < narrow->rows.count; r++)
+    assert_true(narrow->rows.items[r].seconds > best->seconds);
+  ls_plan_candidates near = {.arena = arena};
+  ls_plan_neighbours(&posed.problem, best, &near);
+  for (int c = 0; c < near.list.count; c++)
+    assert_int_equal(near.list.items[c].layout.recompute_of_count, 0);
+  ls_arena_destroy(&arena);
+}
+
+/* How much is considered, estimated, and compiled: what makes a search long, in numbers that no
+ * busy machine moves. More of these are more seconds; whoever moves them says why. */
+static void a_search_takes_so_much(void **state) {
+  (void)state;
+  static const struct {
+    const char *model, *on;
+    int64_t batch, candidates, estimated, compiled, work;
+  } searches[] = {{"llama-3m", "16xRTX4090:8", 32, 12858, 12858, 858, 445111},
+                  {"llama3-8b", "8xRTX4090:8", 8, 6678, 6018, 175, 556579}};
+  for (size_t s = 0; s < sizeof searches / sizeof *searches; s++) {
+    ls_arena *arena = ls_arena_create();
+    ls_plan_task posed;
+    pose(arena, searches[s].model, searches[s].batch, searches[s].on, &posed);
+    const ls_plan *found = plan(arena, &posed.problem);
+    print_message("%s: %lld, %lld, %d, %lld\n", searches[s].model, (long long)found->candidates,
+                  (long long)found->estimated, found->compiled, (long long)found->work);
+    assert_int_equal(found->candidates, searches[s].candidates);
+    assert_int_equal(found->estimated, searches[s].estimated);
+    assert_int_equal(found->compiled, searches[s].compiled);
+    assert_int_equal(found->work, searches[s].work);
+    ls_arena_destroy(&arena);
+  }
+}
+
+/* A machine that nobody knows is no task; a known one has its devices and their memory. */
+static void a_task_is_of_a_known_machine(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  ls_catalog *catalog;
+  ls_plan_task posed;
+  ls_error error = {0};
+  assert_int_equal(ls_catalog_read(arena, NULL, &catalog, &error), LS_OK);
+  assert_int_equal(ls_model_find(arena, "llama-3m", &posed.model, &error), LS_OK);
+  assert_int_equal(ls_plan_task_pose(catalog, "8xA101-SXM-80", 8, 64, &posed, &error), LS_INPUT);
+  assert_int_equal(ls_plan_task_pose(catalog, "8xA100-SXM-80", 8, 64, &posed, &error), LS_OK);
+  assert_int_equal(posed.problem.devices, 8);
+  assert_true(posed.problem.limit == posed.facts.memory_bytes && posed.problem.limit > 0);
+  ls_arena_destroy(&arena);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(what_is_held_stays),        cmocka_unit_test(what_does_not_fit_is_no_row),
-      cmocka_unit_test(what_is_refuted_is_no_row), cmocka_unit_test(the_space_has_all_choices),
+      cmocka_unit_test(what_is_held_stays),
+      cmocka_unit_test(what_does_not_fit_is_no_row),
+      cmocka_unit_test(what_is_refuted_is_no_row),
+      cmocka_unit_test(the_space_has_all_choices),
       cmocka_unit_test(the_smallest_is_known),
+      cmocka_unit_test(leaders_are_among_what_fits),
+      cmocka_unit_test(what_lacks_little_memory_gets_a_budget),
+      cmocka_unit_test(a_search_takes_so_much),
+      cmocka_unit_test(a_task_is_of_a_known_machine),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

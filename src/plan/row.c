@@ -157,18 +157,45 @@ ls_status ls_plan_prove(const ls_plan_problem *problem, ls_plan_row *row, ls_err
   return status;
 }
 
+/* Takes a row out of a list of so many; returns how many are left. */
+static int take_out(ls_plan_row *rows, int count, ls_plan_row *row) {
+  memmove(row, row + 1, sizeof *row * (size_t)(rows + count - row - 1));
+  return count - 1;
+}
+
+bool ls_plan_keep_proved(const ls_plan_problem *problem, ls_plan *plan, ls_plan_row *row) {
+  ls_error found = {0};
+  if (ls_plan_prove(problem, row, &found) == LS_OK) return true;
+  if (!plan->refuted++) plan->refutation = found;
+  if (row->fits)
+    plan->rows.count = take_out(plan->rows.items, plan->rows.count, row);
+  else
+    plan->too_large.count = take_out(plan->too_large.items, plan->too_large.count, row);
+  return false;
+}
+
 void ls_plan_prove_rows(const ls_plan_problem *problem, ls_plan *plan, int count) {
-  for (int r = 0; r < plan->rows.count && r < count;) {
-    ls_error found = {0};
-    if (ls_plan_prove(problem, &plan->rows.items[r], &found) == LS_OK) {
-      r++;
-      continue;
-    }
-    if (!plan->refuted++) plan->refutation = found;
-    plan->rows.count--;
-    memmove(&plan->rows.items[r], &plan->rows.items[r + 1],
-            sizeof *plan->rows.items * (size_t)(plan->rows.count - r));
+  for (int r = 0; r < plan->rows.count && r < count;)
+    r += ls_plan_keep_proved(problem, plan, &plan->rows.items[r]);
+}
+
+ls_status ls_plan_fit_recompute(ls_arena *arena, const ls_plan_problem *problem, ls_layout *layout,
+                                ls_error *error) {
+  ls_arena *scratch = ls_arena_create();
+  ls_training training = *problem->training;
+  training.budget = problem->limit;
+  ls_compiled compiled;
+  const ls_status status =
+      ls_compile_graph(scratch, &training, layout, problem->facts, &compiled, error);
+  if (status == LS_OK) {
+    const int count = compiled.layout.recompute_of_count;
+    ls_op_set *chosen = LS_NEW_ARRAY(arena, ls_op_set, count);
+    memcpy(chosen, compiled.layout.recompute_of, sizeof *chosen * (size_t)count);
+    layout->recompute_of = chosen;
+    layout->recompute_of_count = count;
   }
+  ls_arena_destroy(&scratch);
+  return status;
 }
 
 const ls_plan_row *ls_plan_least(const ls_plan *plan) {

@@ -40,7 +40,7 @@ static inline ls_layout draw_layout(const ls_plan_candidates *all, uint64_t seed
   return layout;
 }
 
-static inline void compare_memory(const task *posed, ls_plan_memory *memory,
+static inline void compare_memory(const ls_plan_task *posed, ls_plan_memory *memory,
                                   const ls_layout *layout, tally *sum) {
   ls_plan_row row;
   if (ls_plan_measure(&posed->problem, layout, NULL, &row, NULL) != LS_OK) return;
@@ -63,7 +63,7 @@ static inline tally compare_memories(uint64_t seed, int of_each) {
   print_message("seed %llu\n", (unsigned long long)seed);
   for (int t = 0; t < MEMORY_TASKS; t++) {
     ls_arena *arena = ls_arena_create();
-    task posed;
+    ls_plan_task posed;
     ls_plan_memory *memory;
     ls_error error = {0};
     pose(arena, memory_tasks[t].model, memory_tasks[t].batch, memory_tasks[t].on, &posed);
