@@ -8,6 +8,7 @@
 #include "cluster/rates.h"
 #include "data/text_cache.h"
 #include "data/token_file.h"
+#include "device/cuda/cuda_kept.h"
 #include "train/run_folder.h"
 
 static const char help[] =
@@ -15,7 +16,8 @@ static const char help[] =
     "       lockstep cache clear [FOLDER...] [--older-than DAYS] [--all]\n\n"
     "Texts become token files once, which later runs map: in $XDG_CACHE_HOME/lockstep, else in "
     "the\n"
-    "folder `cache` beside a run's out. Each is made again when it is not there. FOLDER is such a\n"
+    "folder `cache` beside a run's out. What was found out on a GPU (gpu-*.kept) lies there too.\n"
+    "Each is made again when it is not there. FOLDER is such a\n"
     "folder or a run's; without one, $XDG_CACHE_HOME/lockstep or ~/.cache/lockstep, and "
     "runs/cache.\n"
     "A run removes what was used longest ago, but never its own, once all have more than\n"
@@ -55,6 +57,7 @@ static const char *what(ls_arena *arena, const ls_cache_file *file) {
   switch (file->kind) {
     case LS_CACHE_LEFTOVER: return "half-written, its process is gone";
     case LS_CACHE_RATES: return "rates of this machine";
+    case LS_CACHE_GPU: return ls_cuda_kept_words(arena, file->path);
     case LS_CACHE_TOKENS: break;
   }
   if (!ls_token_file_header(file->path, &about)) return "damaged, or of another version";

@@ -68,6 +68,8 @@ static bool kind_of(const char *name, const char *path, const struct stat *about
   if (is_hashed(name, "tokens-", ".bin")) return true;
   *kind = LS_CACHE_RATES;
   if (is_hashed(name, "machine-", ".json")) return true;
+  *kind = LS_CACHE_GPU;
+  if (is_hashed(name, "gpu-", ".kept")) return true;
   *kind = LS_CACHE_LEFTOVER;
   return is_aside(name) && is_left(path, about);
 }

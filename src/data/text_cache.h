@@ -22,6 +22,7 @@ typedef enum ls_cache_kind {
   LS_CACHE_TOKENS,   /* tokens-HASH.bin */
   LS_CACHE_LEFTOVER, /* of a process that is gone: a token file's name, its process and the time */
   LS_CACHE_RATES,    /* machine-HASH.json: what lockstep bench measured */
+  LS_CACHE_GPU,      /* gpu-HASH.kept: what was found out on a GPU (device/cuda/cuda_kept.h) */
 } ls_cache_kind;
 
 typedef struct ls_cache_file {

@@ -101,6 +101,8 @@ static ls_status open_process(ls_error *error) {
   process.libraries.places = ls_cuda_places_usual(process.arena);
   LS_TRY(ls_cuda_open(&process.libraries, LS_CUDA_DRIVER, error));
   LS_TRY(ls_cuda_open(&process.libraries, LS_CUDA_CUBLASLT, error));
+  ls_error absent; /* our own kernels run attention then */
+  (void)!ls_cuda_open(&process.libraries, LS_CUDA_CUDNN, &absent);
   LS_TRY(read_gpus(error));
   LS_TRY(find_peers(error));
   process.open = true;
@@ -143,6 +145,7 @@ static void close_stream(ls_cuda_stream *stream) {
     (void)driver->cuStreamDestroy_v2(stream->compute);
   }
   ls_cuda_staging_destroy(stream);
+  ls_cuda_plans_destroy(&stream->plans);
   ls_cuda_products_destroy(&stream->products);
   free(stream);
 }
@@ -156,7 +159,8 @@ static ls_status open_stream(ls_cuda_context *on, ls_cuda_stream **stream, ls_er
       on, process.libraries.driver.cuStreamCreateWithPriority(&made->compute, NON_BLOCKING, 0),
       "cuStreamCreateWithPriority", error));
   LS_TRY(ls_cuda_staging_create(made, error));
-  return ls_cuda_products_create(&made->products, error);
+  LS_TRY(ls_cuda_products_create(&made->products, error));
+  return ls_cuda_plans_create(made->compute, &made->plans, error);
 }
 
 /* The rank's number on the host says which; where a launcher shows each process its own GPUs, or
@@ -236,6 +240,7 @@ ls_status ls_cuda_device_open(const ls_device_options *options, ls_device *devic
   /* Of the engines for GPUs: peer, which has queues beside the kernels', and staged. */
   device->facts.queues = &ls_queues_in_process;
   device->facts.overlaps = process.peers;
+  device->facts.exact = options->exact;
   device->memory = &ls_cuda_memory;
   device->transfers = &ls_cuda_transfers;
   device->calls = &ls_cuda_queue_calls;

@@ -27,6 +27,7 @@ typedef struct ls_cuda_found {
 
 typedef struct ls_cuda_products ls_cuda_products;
 typedef struct ls_cuda_staging ls_cuda_staging;
+typedef struct ls_cuda_plans ls_cuda_plans;
 
 /* What the queue of a rank points to. */
 typedef struct ls_cuda_stream {
@@ -34,6 +35,7 @@ typedef struct ls_cuda_stream {
   CUstream compute;
   ls_cuda_products *products;
   ls_cuda_staging *staging;
+  ls_cuda_plans *plans;                      /* NULL: cuDNN cannot be used */
   ls_cuda_found found[LS_CUDA_KERNEL_SLOTS]; /* by a hash of the name */
 } ls_cuda_stream;
 
@@ -77,5 +79,19 @@ void ls_cuda_fill_kernels(ls_kernel_table *table);
 LS_CHECKED ls_status ls_cuda_products_create(ls_cuda_products **products, ls_error *error);
 void ls_cuda_products_destroy(ls_cuda_products **products);
 LS_CHECKED ls_status ls_cuda_multiply(ls_op_kind kind, const ls_kernel_args *args, ls_error *error);
+
+/* Attention by cuDNN, where its library is: *plans stays NULL where it is not. A plan is made once
+ * for each shape and GPU, and kept in the user's cache. */
+LS_CHECKED ls_status ls_cuda_plans_create(CUstream stream, ls_cuda_plans **plans, ls_error *error);
+void ls_cuda_plans_destroy(ls_cuda_plans **plans);
+
+/* Makes the plan of a call before it is made; the bytes of workspace that it takes. 0: it is our
+ * own kernel's, or none of attention. */
+size_t ls_cuda_attention_wants(ls_op_kind kind, const ls_kernel_args *args);
+
+/* Puts a call on its queue's stream; *done is false where our own kernel is to run it: it is not
+ * cuDNN's by the recipe, or the library is not here or has no plan, which is said once. */
+LS_CHECKED ls_status ls_cuda_attend(ls_op_kind kind, const ls_kernel_args *args, bool *done,
+                                    ls_error *error);
 
 #endif

@@ -72,6 +72,11 @@ static ls_status run(ls_op_kind kind, const ls_kernel_args *args, ls_error *erro
   ls_cuda_launches launches;
   if (kind == LS_OP_LINEAR || kind == LS_OP_LINEAR_DX || kind == LS_OP_LINEAR_DW)
     return ls_cuda_multiply(kind, args, error);
+  if (kind == LS_OP_ATTENTION || kind == LS_OP_ATTENTION_BWD) {
+    bool done;
+    LS_TRY(ls_cuda_attend(kind, args, &done, error));
+    if (done) return LS_OK;
+  }
   LS_TRY(ls_cuda_choose(kind, args, &launches, error));
   return ls_cuda_launch_all(args->queue->stream, &launches, error);
 }
@@ -83,7 +88,8 @@ static ls_status run(ls_op_kind kind, const ls_kernel_args *args, ls_error *erro
 LS_OPS(BODY)
 
 #define ENTRY(NAME, text) run_##NAME,
-static const ls_kernel_table kernels = {.name = "cuda", .kernel = {LS_OPS(ENTRY)}};
+static const ls_kernel_table kernels = {
+    .name = "cuda", .kernel = {LS_OPS(ENTRY)}, .wants = ls_cuda_attention_wants};
 
 void ls_cuda_fill_kernels(ls_kernel_table *table) {
   *table = kernels;

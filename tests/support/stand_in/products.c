@@ -6,10 +6,16 @@
 
 #include "device/cuda/cublaslt_calls.h"
 #include "support/stand_in/driver.h"
+#include "support/stand_in/numbers.h"
 #include "support/stand_in/stand_in.h"
 
 enum { WRONG = 7, NOT_SUPPORTED = 15 }; /* CUBLAS_STATUS_INVALID_VALUE, _NOT_SUPPORTED */
 enum { BF16 = 14, FP16 = 2, FP32 = 0, COMPUTE_FP32 = 68 };
+
+/* Its names of types as the numbers that stand-ins share. */
+static stand_in_type type_of(cublasEnum type) {
+  return type == BF16 ? STAND_IN_BF16 : type == FP16 ? STAND_IN_FP16 : STAND_IN_FP32;
+}
 
 struct cublasLtMatmulDescOpaque {
   int transposed[2];
@@ -131,49 +137,18 @@ typedef struct multiplication {
   void *result;
 } multiplication;
 
-static float number_at(const void *data, cublasEnum type, int64_t at) {
-  if (type == FP32) return ((const float *)data)[at];
-  const uint16_t bits = ((const uint16_t *)data)[at];
-  if (type == FP16) {
-    _Float16 half;
-    memcpy(&half, &bits, sizeof half);
-    return (float)half;
-  }
-  const uint32_t wide = (uint32_t)bits << 16;
-  float value;
-  memcpy(&value, &wide, sizeof value);
-  return value;
-}
-
-static void put_number(void *data, cublasEnum type, int64_t at, float value) {
-  if (type == FP32) {
-    ((float *)data)[at] = value;
-  } else if (type == FP16) {
-    const _Float16 half = (_Float16)value;
-    memcpy((uint16_t *)data + at, &half, sizeof half);
-  } else {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    if ((bits & 0x7fffffff) > 0x7f800000)
-      bits |= 0x400000; /* stays no number */
-    else
-      bits += 0x7fff + (bits >> 16 & 1);
-    ((uint16_t *)data)[at] = (uint16_t)(bits >> 16);
-  }
-}
-
 static CUresult multiply(void *data) {
   const multiplication *m = data;
   const size_t depth = m->of.depth;
   float *left = malloc(depth * sizeof *left * m->of.rows), *right = malloc(depth * sizeof *right);
   for (uint64_t r = 0; r < m->of.rows; r++)
     for (size_t k = 0; k < depth; k++)
-      left[r * depth + k] = number_at(m->left, m->a.type,
+      left[r * depth + k] = number_at(m->left, type_of(m->a.type),
                                       m->transposed[0] ? (int64_t)(r * (uint64_t)m->a.stride + k)
                                                        : (int64_t)(k * (uint64_t)m->a.stride + r));
   for (uint64_t c = 0; c < m->of.columns; c++) {
     for (size_t k = 0; k < depth; k++)
-      right[k] = number_at(m->right, m->b.type,
+      right[k] = number_at(m->right, type_of(m->b.type),
                            m->transposed[1] ? (int64_t)(k * (uint64_t)m->b.stride + c)
                                             : (int64_t)(c * (uint64_t)m->b.stride + k));
     for (uint64_t r = 0; r < m->of.rows; r++) {
@@ -186,8 +161,8 @@ static CUresult multiply(void *data) {
       for (; k < depth; k++) sum += left[r * depth + k] * right[k];
       for (int i = 0; i < 8; i++) sum += sums[i];
       const int64_t at = (int64_t)(c * (uint64_t)m->d.stride + r);
-      const float before = m->beta ? m->beta * number_at(m->result, m->d.type, at) : 0;
-      put_number(m->result, m->d.type, at, m->alpha * sum + before);
+      const float before = m->beta ? m->beta * number_at(m->result, type_of(m->d.type), at) : 0;
+      put_number(m->result, type_of(m->d.type), at, m->alpha * sum + before);
     }
   }
   free(left);
