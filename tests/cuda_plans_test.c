@@ -144,8 +144,8 @@ static void what_is_kept_is_whole(void **state) {
   assert_int_equal(ls_file_glob(arena, pattern, &paths, &count, &error), LS_OK);
   assert_true(count > 1); /* plans of the test before are there too */
   for (int f = 0; f < count; f++) {
-    if (strcmp(ls_cuda_kept_words(arena, paths[f]), "a key") != 0) continue;
     assert_int_equal(ls_file_read(arena, paths[f], &data, &bytes, &error), LS_OK);
+    if (!memmem(data, bytes, "\na key\n", 7)) continue;
     for (size_t cut = 0; cut < bytes; cut += 9) {
       assert_int_equal(ls_file_write(paths[f], data, cut, &error), LS_OK);
       char *found;

@@ -8,7 +8,6 @@
 #include "cluster/rates.h"
 #include "data/text_cache.h"
 #include "data/token_file.h"
-#include "device/cuda/cuda_kept.h"
 #include "train/run_folder.h"
 
 static const char help[] =
@@ -52,12 +51,25 @@ static const char *size_text(ls_arena *arena, int64_t bytes) {
                     : ls_arena_printf(arena, "%.1f GiB", mib / 1024);
 }
 
+/* The key of what was found out on a GPU: the file's second line. */
+static const char *kept_of(ls_arena *arena, const char *path) {
+  char *data;
+  size_t bytes;
+  ls_error error;
+  if (ls_file_read(arena, path, &data, &bytes, &error) != LS_OK) return "cannot be read";
+  char *key = memchr(data, '\n', bytes);
+  char *end = key ? memchr(key + 1, '\n', bytes - (size_t)(key + 1 - data)) : NULL;
+  if (!end) return "damaged, or of another version";
+  *end = 0;
+  return key + 1;
+}
+
 static const char *what(ls_arena *arena, const ls_cache_file *file) {
   ls_token_header about;
   switch (file->kind) {
     case LS_CACHE_LEFTOVER: return "half-written, its process is gone";
     case LS_CACHE_RATES: return "rates of this machine";
-    case LS_CACHE_GPU: return ls_cuda_kept_words(arena, file->path);
+    case LS_CACHE_GPU: return kept_of(arena, file->path);
     case LS_CACHE_TOKENS: break;
   }
   if (!ls_token_file_header(file->path, &about)) return "damaged, or of another version";

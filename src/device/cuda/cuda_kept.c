@@ -64,15 +64,3 @@ void ls_cuda_kept_write(ls_arena *arena, const char *key, const void *data, size
   pthread_mutex_unlock(&lock);
   if (status != LS_OK) ls_warn("%s; it is found out again next time", error.text);
 }
-
-const char *ls_cuda_kept_words(ls_arena *arena, const char *path) {
-  char *data;
-  size_t bytes;
-  ls_error error;
-  if (ls_file_read(arena, path, &data, &bytes, &error) != LS_OK) return "cannot be read";
-  char *key = memchr(data, '\n', bytes);
-  char *end = key ? memchr(key + 1, '\n', bytes - (size_t)(key + 1 - data)) : NULL;
-  if (!end) return "damaged, or of another version";
-  *end = 0;
-  return key + 1;
-}

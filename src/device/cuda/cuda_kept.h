@@ -19,9 +19,6 @@
  * arena. */
 bool ls_cuda_kept_read(ls_arena *arena, const char *key, char **data, size_t *bytes);
 
-/* What a kept file is of, for a person: its key, in the arena. */
-const char *ls_cuda_kept_words(ls_arena *arena, const char *path);
-
 /* What cannot be written is said in one line, and found out again next time. */
 void ls_cuda_kept_write(ls_arena *arena, const char *key, const void *data, size_t bytes);
 
