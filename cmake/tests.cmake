@@ -109,7 +109,8 @@ foreach(source ${test_sources} ${tree_tests})
   get_filename_component(name ${source} NAME_WE)
   if(source MATCHES "\\.sh$")
     lockstep_test(${name} ${CMAKE_SOURCE_DIR}/${source} ${CMAKE_BINARY_DIR}/lockstep)
-  elseif(name MATCHES "^cuda_(kernels|attention|shim|products|plans|steps)_test$" AND NOT TARGET lockstep_cuda_shim)
+  elseif(name MATCHES "^(cuda_(kernels|attention|shim|products|plans|steps)|peer_engine)_test$" AND NOT TARGET
+      lockstep_cuda_shim)
     continue()
   elseif(LS_CMOCKA_FOUND)
     lockstep_test_program(${name} ${source})
@@ -129,6 +130,10 @@ foreach(name cuda_products_test cuda_plans_test cuda_steps_test)
       ENVIRONMENT "LD_LIBRARY_PATH=${stand_in_folder};LS_STAND_IN=gpus=1")
   endif()
 endforeach()
+if(TEST peer_engine_test)
+  set_tests_properties(peer_engine_test PROPERTIES
+    ENVIRONMENT "LD_LIBRARY_PATH=${stand_in_folder};LS_STAND_IN=gpus=3")
+endif()
 
 # Each example runs as a test, without arguments, from the root of the tree.
 foreach(source ${example_sources})

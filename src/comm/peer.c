@@ -301,7 +301,7 @@ static ls_status permute(const peer *self, const ls_transfer *of, ls_error *erro
   const ls_group *group = of->group;
   const size_t bytes = (size_t)of->count * ls_dtype_bytes(of->dtype);
   if (around(group, of->shift) != 0) ls_count_sent(group->comm, (int64_t)bytes);
-  return copy(self, of->target, group->peers[around(group, group->rank - of->shift)], bytes, error);
+  return copy(self, of->target, group->peers[around(group, group->rank + of->shift)], bytes, error);
 }
 
 static ls_status work_of(peer *self, const ls_transfer *of, ls_error *error) {
