@@ -125,6 +125,12 @@ settings=gpus=4
 both 5e-6 model=llama.json dtype=fp32 offload.optimizer=nvme offload.parameters=nvme offload.activations=host offload.path=.
 both 5e-6 model=llama.json dtype=fp32 device.graphs=false train.microbatches=2
 
+# Without cuDNN's handle our own kernels run attention, and a line says so.
+settings=gpus=4,cudnn_fail=1
+both 2e-2 model=llama.json dtype=bf16
+says "attention runs on our own kernels: cuDNN gives no handle"
+settings=gpus=4
+
 # A run may change its device where it goes on.
 rm -rf cpu gpu-run
 run 0 train run.yaml out=cpu model=llama.json dtype=fp32

@@ -80,7 +80,8 @@ LS_CHECKED ls_status ls_cuda_products_create(ls_cuda_products **products, ls_err
 void ls_cuda_products_destroy(ls_cuda_products **products);
 LS_CHECKED ls_status ls_cuda_multiply(ls_op_kind kind, const ls_kernel_args *args, ls_error *error);
 
-/* Attention by cuDNN, where its library is: *plans stays NULL where it is not. A plan is made once
+/* Attention by cuDNN, where its library is: *plans stays NULL where it is not, or
+ * where it gives no handle, which is said. A plan is made once
  * for each shape and GPU, and kept in the user's cache. */
 LS_CHECKED ls_status ls_cuda_plans_create(CUstream stream, ls_cuda_plans **plans, ls_error *error);
 void ls_cuda_plans_destroy(ls_cuda_plans **plans);
