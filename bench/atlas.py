@@ -268,13 +268,14 @@ def tensor_in_a_host():
             took[on, tp] = fits(keys, on)
             rows.append((on, model, tp, seconds(took[on, tp])))
     assert took["64xH100-SXM", 32] > 1.5 * took["64xH100-SXM", 8]
-    assert took["64xH100-SXM", 16] < 1.3 * took["64xH100-SXM", 8] < 1.3 * 2 * took["64xH100-SXM", 1]
+    assert took["64xH100-SXM", 8] < 1.25 * took["64xH100-SXM", 4] < 2 * took["64xH100-SXM", 1]
+    assert 1.4 < took["64xH100-SXM", 16] / took["64xH100-SXM", 8] < 1.6
     assert took["64xGB200", 32] > 1.5 * took["64xGB200", 8]
     entry("Tensor parallelism stays within a host", "Megatron-LM (2104.04473), takeaway 1",
-          "good advice, but the border of the host is no cliff: every doubling costs, in a host too",
+          "good advice: a doubling costs a tenth to a fifth in a host, and half over its border",
           f"simulate {RUN} model=llama3-70b recompute=full zero=3 mesh.tp=16 train.batch=64 train.micro_batch=16 --on 64xH100-SXM",
-          "Simulated, ZeRO-3 over the other devices. With eight NICs a host, tp 16 over two hosts costs about as much more\n"
-          "as a doubling inside one; tp 32 costs clearly more. In a rack whose 72 devices share NVLink large tp costs as well, as\n"
+          "Simulated, ZeRO-3 over the other devices. With eight NICs a host, tp 16 over two hosts takes half as long again\n"
+          "as tp 8 in one, and so does tp 32 beside 16. In a rack whose 72 devices share NVLink large tp costs as well, as\n"
           "products get narrow: tensor parallelism is for memory, and for batches too small for the devices, not for speed.\n\n"
           + table(("on", "model", "tp", "step"), rows))
 
