@@ -38,8 +38,9 @@ launch() { # STATUS GPUS PROGRAM words...: two processes
   timeout 120 "$launcher" $flags -n 2 "$work/$program" train keys.yaml mesh.dp_shard=2 \
     checkpoint.every=0 device.kind=cuda "$@" >output 2>log </dev/null || code=$?
   if grep -q "has no MPI\|without MPI" log; then echo "skipped: this build has no MPI"; exit 77; fi
-  [ $code -eq "$expected" ] ||
-    fail "$program with $GPUS: exit status $code, expected $expected: $(cat log)"
+  case " $expected " in *" $code "*) ;; *)
+    fail "$program with $GPUS: exit status $code, expected $expected: $(cat log)" ;;
+  esac
 }
 losses() { grep -o '"loss": *[0-9.]*' "$1/metrics.jsonl"; }
 same() { # BAND folder: the losses of a run as the CPU's
@@ -55,7 +56,8 @@ launch 0 gpus=2 gpu out=two
 same 5e-6 two
 launch 0 gpus=2 shown out=one-each
 same 5e-6 one-each
-launch 2 gpus=1 gpu out=lacking
+# Of the two processes the first to end gives mpirun its status: 2, or 3 by the other's abort.
+launch "2 or 3" gpus=1 gpu out=lacking
 says "rank 1 of this host has no GPU of its own"
 [ ! -s lacking/metrics.jsonl ] || fail "steps were made without a GPU"
 echo "4 runs"
