@@ -128,10 +128,9 @@ ls_status ls_cuda_modules_load(const ls_cuda_libraries *all, const ls_cuda_gpu *
     const CUresult loaded =
         all->driver.cuLibraryLoadData(&modules[m], code, NULL, NULL, 0, NULL, NULL, 0);
     if (loaded && none)
-      return ls_fail(
-          error, LS_INPUT,
-          "device.kind: this build has no CUDA kernels for cuLibraryLoadData, since no nvcc was "
-          "found; build with CUDA 12.4 or newer, or give device.kind=cpu");
+      return ls_fail(error, LS_INPUT,
+                     "device.kind: this build has no CUDA kernels, since no nvcc was found; build "
+                     "with CUDA 12.4 or newer, or give device.kind=cpu");
     if (loaded == CUDA_ERROR_NO_BINARY_FOR_GPU || loaded == CUDA_ERROR_UNSUPPORTED_PTX_VERSION)
       return ls_fail(error, LS_INPUT,
                      "GPU %d (%s) is sm_%d, for which this build's kernels (%s) have no code that "
