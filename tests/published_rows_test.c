@@ -246,23 +246,27 @@ static void test_what_rows_leave_open_is_settled(void **state) {
   }
 }
 
+/* The first row of a text: its case and its programs, in the catalog's arena. */
+static void compile_row(const char *text, published_case *made, ls_compiled *compiled) {
+  published_table table;
+  ls_error error = {0};
+  published_read(catalog->arena, text, &table);
+  assert_int_equal(published_case_make(catalog, &table, table.rows.items, made, &error), LS_OK);
+  const ls_training training = {
+      .model = &made->model, .batch = made->batch, .sequence = made->model.positions};
+  assert_int_equal(
+      ls_compile(catalog->arena, &training, &made->layout, &made->facts, compiled, &error), LS_OK);
+}
+
 /* Nemotron has fewer heads of keys than of queries, which GPT-2 has not, and no biases. */
 static void test_shared_keys_are_compiled(void **state) {
   (void)state;
-  published_table table;
   published_case made;
-  ls_error error = {0};
   ls_compiled compiled;
-  published_read(catalog->arena,
-                 COLUMNS
-                 "DGXC-benchmarking,nemotron4-15b,2,1024,16,4,4096,1000,512,8,1,H100-80GB,2,2,1,1,"
-                 "1,,BF16,yes,step_time_s\n",
-                 &table);
-  assert_int_equal(published_case_make(catalog, &table, table.rows.items, &made, &error), LS_OK);
-  const ls_training training = {
-      .model = &made.model, .batch = made.batch, .sequence = made.model.positions};
-  assert_int_equal(
-      ls_compile(catalog->arena, &training, &made.layout, &made.facts, &compiled, &error), LS_OK);
+  compile_row(COLUMNS
+              "DGXC-benchmarking,nemotron4-15b,2,1024,16,4,4096,1000,512,8,1,H100-80GB,2,2,1,1,"
+              "1,,BF16,yes,step_time_s\n",
+              &made, &compiled);
   const ls_program *program = compiled.stages[LS_COMPILED_STEP][0];
   bool keys = false;
   for (int i = 0; i < program->instructions.count; i++)
@@ -290,20 +294,12 @@ static double seconds_of(const ls_compiled *compiled, const ls_performance *on, 
  * updated weights are gathered beside the next step. */
 static void test_traits_change_the_step(void **state) {
   (void)state;
-  published_table table;
   published_case made;
-  ls_error error = {0};
   ls_compiled compiled;
-  published_read(catalog->arena,
-                 COLUMNS
-                 "vTrain-single,gpt,2,1024,16,16,4096,51200,1024,16,1,A100,16,1,1,16,1,"
-                 "full,FP16,no,step_time_s\n",
-                 &table);
-  assert_int_equal(published_case_make(catalog, &table, table.rows.items, &made, &error), LS_OK);
-  const ls_training training = {
-      .model = &made.model, .batch = made.batch, .sequence = made.model.positions};
-  assert_int_equal(
-      ls_compile(catalog->arena, &training, &made.layout, &made.facts, &compiled, &error), LS_OK);
+  compile_row(COLUMNS
+              "vTrain-single,gpt,2,1024,16,16,4096,51200,1024,16,1,A100,16,1,1,16,1,"
+              "full,FP16,no,step_time_s\n",
+              &made, &compiled);
   ls_performance on = made.performance;
   on.launch_s = 1e-3; /* nothing but the host counts: a forward pass, again, and a backward one */
   const double base = seconds_of(&compiled, &on, false);
