@@ -18,6 +18,7 @@
 #include "base/random.h"
 #include "data/corpus.h"
 #include "data/text_blocks.h"
+#include "data/text_stream.h"
 #include "data/token_file.h"
 #include "support/test_folder.h"
 #include "support/test_seed.h"
@@ -287,6 +288,25 @@ static void a_line_too_long_is_a_bad_line(void **state) {
   ls_corpus_close(&corpus);
 }
 
+/* The library itself notices this where the output has room for all that the frame says it has. */
+static void a_frame_that_ends_early_is_refused(void **state) {
+  (void)state;
+  static const char frame[] = "\x28\xb5\x2f\xfd\x40\x04\x03\x03\x01\x00"; /* 1027 of 0 */
+  write_bytes("a.txt.zst", frame, sizeof frame);
+  for (size_t room = 1; room <= 2048; room += 2047) {
+    const char *path = in_folder("a.txt.zst");
+    ls_text_files files;
+    ls_text_stream *stream;
+    char *data = ls_arena_alloc(arena, room);
+    size_t got;
+    assert_int_equal(ls_text_files_find(arena, "data.text", &path, 1, &files, &error), LS_OK);
+    assert_int_equal(ls_text_stream_open("data.text", files.items, &stream, &error), LS_OK);
+    assert_int_equal(ls_text_stream_read(stream, data, room, &got, &error), LS_INPUT);
+    assert_non_null(strstr(error.text, "a.txt.zst: damaged: "));
+    ls_text_stream_close(&stream);
+  }
+}
+
 static void damaged_packed_files_are_refused(void **state) {
   (void)state;
   char text[5000];
@@ -505,6 +525,7 @@ int main(void) {
       CASE(packed_files_are_the_same_texts),
       CASE(a_line_too_long_is_a_bad_line),
       CASE(damaged_packed_files_are_refused),
+      CASE(a_frame_that_ends_early_is_refused),
       CASE(formats_that_are_not_read_are_refused_by_name),
       CASE(folders_stand_for_the_texts_in_them),
       CASE(a_text_changed_while_it_is_read_is_refused),

@@ -1,5 +1,6 @@
 #include "data/text_stream.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <zlib.h>
@@ -24,6 +25,7 @@ struct ls_text_stream {
   bool between; /* packed: before the first frame or after a whole one */
   z_stream gzip;
   ZSTD_DStream *zstd;
+  uint64_t frame_bytes, frame_says; /* zstd: unpacked so far, and what the frame's head says */
 };
 
 static ls_status fail_at(const ls_text_stream *stream, const char *what, ls_error *error) {
@@ -162,10 +164,21 @@ static ls_status unpack_zstd(ls_text_stream *stream, void *data, size_t bytes, s
                              ls_error *error) {
   ZSTD_inBuffer from = {stream->input, stream->have, stream->taken};
   ZSTD_outBuffer to = {data, bytes, 0};
+  if (stream->between) {
+    stream->frame_bytes = 0;
+    stream->frame_says =
+        ZSTD_getFrameContentSize(stream->input + stream->taken, stream->have - stream->taken);
+  }
   const size_t answer = ZSTD_decompressStream(stream->zstd, &to, &from);
   stream->taken = from.pos;
   *got = to.pos;
   stream->between = answer == 0;
+  stream->frame_bytes += to.pos;
+  /* The library compares the two only where the whole frame fits in the output. */
+  if (answer == 0 && stream->frame_says < ZSTD_CONTENTSIZE_ERROR &&
+      stream->frame_says != stream->frame_bytes)
+    return ls_fail(error, LS_INPUT, "%s: %s: damaged: a frame of %" PRIu64 " bytes has %" PRIu64,
+                   stream->key, stream->file->path, stream->frame_says, stream->frame_bytes);
   if (!ZSTD_isError(answer)) return LS_OK;
   return ls_fail(error, LS_INPUT, "%s: %s: damaged: %s", stream->key, stream->file->path,
                  ZSTD_getErrorName(answer));
