@@ -1,5 +1,6 @@
 /* Attention by cuDNN's graphs against the reference, without a GPU: the stand-ins compute what the
- * graphs say, in bf16 and fp16, with windows and shared keys, forward and backward. Plans are kept
+ * graphs say, in bf16 and fp16, with windows, shared keys and packed
+ * documents, forward and backward. Plans are kept
  * in the user's cache; a damaged one is said and made again. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,6 +68,16 @@ static double tolerance(const op_case *c, const variant *v, int output) {
   return output ? 1e-5 : unit;
 }
 
+/* Positions that begin anew at random; a sequence may begin amid a document. */
+static void put_documents(const op_case *c, ls_kernel_args *given, ls_kernel_args *reference) {
+  const int last = c->inputs - 1;
+  int32_t *at = given->in[last].data;
+  const int64_t tokens = c->in[last].valid[0], mean = 1 + random_below(2 * c->attributes.sequence);
+  for (int64_t n = 0; n < tokens; n++)
+    at[n] = n == 0 || random_below(mean) == 0 ? 0 : at[n - 1] + 1;
+  memcpy(reference->in[last].data, at, (size_t)tokens * sizeof *at);
+}
+
 static void run_case(const op_case *c, const variant *v, char *memory) {
   ls_kernel_table table;
   ls_error error = {0};
@@ -79,6 +90,7 @@ static void run_case(const op_case *c, const variant *v, char *memory) {
     reference.in[i] = view_of(&c->in[i], reference_dtype(dtype),
                               reference_copy(&c->in[i], dtype, given.in[i].data));
   }
+  if (c->in[c->inputs - 1].kind == INDEX) put_documents(c, &given, &reference);
   if (c->kind == LS_OP_ATTENTION_BWD) attention_prepare(c, &given, &reference);
   for (int i = 0; i < c->outputs; i++) {
     const ls_dtype dtype = dtype_of(&c->out[i], v->dtype);
@@ -110,6 +122,7 @@ static op_case attention_case(ls_op_kind kind) {
   for (int o = 0; o < c.outputs; o++)
     if (kind == LS_OP_ATTENTION_BWD || o == 0)
       c.out[o] = kind == LS_OP_ATTENTION ? c.in[0] : c.in[1 + o];
+  if (random_below(2)) c.in[c.inputs++] = vector_of(INDEX, c.in[0].valid[0]);
   return c;
 }
 

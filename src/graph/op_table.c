@@ -100,8 +100,8 @@ static const ls_op rows[LS_OP_COUNT] = {
                     .gradients = {{LS_OP_ROPE_BWD, "a1", "0"}},
                     .again = LS_AGAIN_CHEAP,
                     .divides = 1u << LS_ATTRIBUTE_head_dim},
-    /* q, k, v; positions, where each 0 begins a document that sees nothing before it -> o,
-     * log-sum-exp per token and head */
+    /* q, k, v; positions, which count a document's tokens from 0: none sees another document
+     * -> o, log-sum-exp per token and head */
     [LS_OP_ATTENTION] = {.labels = "n gr, n g, n g, n? -> n gr, n gr/head_dim",
                          .only = {{'n', LS_SHARES_SEQUENCES},
                                   {'g', LS_SHARES_KV_HEADS},

@@ -195,6 +195,7 @@ static inline void attention_prepare(const op_case *c, ls_kernel_args *device,
   ls_reference_kernels(&table, LS_F32);
   ls_kernel_args forward = {.attributes = &c->attributes, .inputs = 3, .outputs = 2};
   for (int i = 0; i < 3; i++) forward.in[i] = reference->in[i + 1];
+  if (c->inputs > 6) forward.in[forward.inputs++] = reference->in[6]; /* documents */
   for (int i = 0; i < 2; i++) forward.out[i] = reference->in[i + 4];
   ls_error error = {0};
   assert_int_equal(table.kernel[LS_OP_ATTENTION](&forward, &error), LS_OK);

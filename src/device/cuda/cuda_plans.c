@@ -199,6 +199,12 @@ ls_status ls_cuda_attend(ls_op_kind kind, const ls_kernel_args *args, bool *done
   give(&to, LS_CUDNN_SCALE, &scale);
   give(&to, LS_CUDNN_MASKED, &masked);
   if (of.window) give(&to, LS_CUDNN_WINDOW, &window);
+  float zero = 0, by_token = 1e30F; /* of 2^24 tokens, less than FLT_MAX */
+  if (of.documents) {
+    give(&to, LS_CUDNN_POSITIONS, args->in[args->inputs - 1].data);
+    give(&to, LS_CUDNN_ZERO, &zero);
+    give(&to, LS_CUDNN_BY_TOKEN, &by_token);
+  }
   return ls_cudnn_plan_run(library(), stream->plans->handle, plan, to.count, to.numbers, to.at,
                            workspace + held, error);
 }

@@ -27,12 +27,15 @@ typedef enum ls_cudnn_operand {
   LS_CUDNN_DQ,
   LS_CUDNN_DK,
   LS_CUDNN_DV,
-  LS_CUDNN_DQ_SUMS,  /* of the workspace: dq in fp32, zeros at first */
-  LS_CUDNN_ROW_DOTS, /* of the workspace: dout . out by head and token */
+  LS_CUDNN_DQ_SUMS,   /* of the workspace: dq in fp32, zeros at first */
+  LS_CUDNN_ROW_DOTS,  /* of the workspace: dout . out by head and token */
+  LS_CUDNN_POSITIONS, /* of each token in its document, int32 */
   LS_CUDNN_SCALE,
   LS_CUDNN_MASKED, /* the score of what is not seen */
   LS_CUDNN_ONE,
   LS_CUDNN_WINDOW,
+  LS_CUDNN_ZERO,
+  LS_CUDNN_BY_TOKEN, /* what a key's score is less, for each token that it is before its document */
   LS_CUDNN_OPERANDS
 } ls_cudnn_operand;
 
@@ -41,13 +44,13 @@ typedef struct ls_cudnn_attention {
   int64_t backward, dtype;            /* 0 or 1; an ls_dtype */
   int64_t sequences, length;          /* tokens are their product */
   int64_t heads, key_heads, head_dim; /* of this rank */
-  int64_t window;                     /* 0: all before */
+  int64_t window, documents;          /* 0: all before; 1: no other document's */
   int64_t stride[LS_CUDNN_DQ_SUMS];   /* from token to token, by operand; 0: not of the graph */
 } ls_cudnn_attention;
 
 /* Whether the recipe gives this call of LS_OP_ATTENTION or LS_OP_ATTENTION_BWD to cuDNN where its
- * library is: bf16 or fp16 on all sides, written and not added to, no soft cap, no ALiBi, one
- * document a sequence, heads that it has plans for, and not backward where results must be the same
+ * library is: bf16 or fp16 on all sides, written and not added to, no soft cap, no ALiBi,
+ * heads that it has plans for, and not backward where results must be the same
  * in each run. The others are our own kernel's. Data pointers are not read. */
 bool ls_cudnn_attends(const ls_device_facts *facts, ls_op_kind kind, const ls_kernel_args *args);
 

@@ -11,6 +11,7 @@ typedef void *cudnnBackendDescriptor_t;
 #define LS_CUDNN_VALUES(X)                              \
   X(CUDNN_DATA_FLOAT, 0)                                \
   X(CUDNN_DATA_HALF, 2)                                 \
+  X(CUDNN_DATA_INT32, 4)                                \
   X(CUDNN_DATA_BFLOAT16, 9)                             \
   X(CUDNN_DATA_BOOLEAN, 11)                             \
   X(CUDNN_BACKEND_POINTWISE_DESCRIPTOR, 0)              \
@@ -83,6 +84,7 @@ typedef void *cudnnBackendDescriptor_t;
   X(CUDNN_HEUR_MODE_A, 3)                               \
   X(CUDNN_POINTWISE_ADD, 0)                             \
   X(CUDNN_POINTWISE_MUL, 1)                             \
+  X(CUDNN_POINTWISE_MIN, 2)                             \
   X(CUDNN_POINTWISE_DIV, 6)                             \
   X(CUDNN_POINTWISE_SUB, 9)                             \
   X(CUDNN_POINTWISE_EXP, 13)                            \

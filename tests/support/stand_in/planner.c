@@ -49,7 +49,8 @@ enum { NOT_FOUND = 500 };
                                                       nothing(cuModuleGetGlobal_v2) nothing(       \
                                                           cuModuleUnload) nothing(cuStreamGetCtx)  \
                                                           nothing(cuStreamSynchronize)             \
-                                                              nothing(cuTensorMapEncodeTiled)
+                                                              nothing(cuTensorMapEncodeTiled)      \
+                                                                  nothing(cuTensorMapEncodeIm2col)
 
 PLANNER(HANDLE, NUMBER, NOTHING, TEXT)
 
