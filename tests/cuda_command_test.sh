@@ -104,6 +104,8 @@ everywhere dtype=fp32 mesh.dp_shard=2 zero=3 mesh.tp=2 recompute=full
 everywhere dtype=fp32 mesh.tp=4 sequence_parallel=true mesh.dp_replicate=1
 everywhere dtype=bf16 mesh.pp=2 mesh.dp_replicate=2 schedule=zbh1 train.microbatches=2
 everywhere dtype=fp16 mesh.pp=4 schedule=1f1b train.microbatches=4 post_validation=true
+# Nothing is clipped: the next step begins while this one's sums are under way.
+everywhere dtype=fp32 mesh.pp=4 schedule=gpipe train.microbatches=2 post_validation=true train.clip=1000
 everywhere dtype=fp32 mesh.dp_shard=3 zero=2 train.batch=6 offload.optimizer=host
 
 # Without a word about the device GPUs are taken, where they can be; the first line says so.

@@ -41,18 +41,30 @@ static ls_transfer transfer_of(const ls_loaded *each) {
   return made;
 }
 
-/* Most transfers of a program that last at once. */
-static int most_lasting(const ls_program *program) {
-  int most = 0, now = 0;
-  for (int a = 0; a < program->actions.count; a++) {
+/* What is under way after a part of a program, of transfers that last; `most` at once. */
+static int last_through(const ls_program *program, ls_program_part part, int now, int *most) {
+  const int end = ls_program_first_of(program, part + 1);
+  for (int a = ls_program_first_of(program, part); a < end; a++) {
     const ls_body *body = &program->bodies.items[program->actions.items[a].body];
     for (int i = body->first; i < body->first + body->count; i++) {
       const ls_instruction *each = &program->instructions.items[i];
       if (!ls_transfer_lasts(each->collective)) continue;
       now += each->phase == LS_END ? -1 : 1;
-      if (now > most) most = now;
+      if (now > *most) *most = now;
     }
   }
+  return now;
+}
+
+/* Most transfers of a program that last at once. The next step's prologue may come before this
+ * step is validated, and again after it. */
+static int most_lasting(const ls_program *program) {
+  static const ls_program_part order[] = {
+      LS_PROGRAM_PROLOGUE, LS_PROGRAM_PASSES, LS_PROGRAM_SPECULATE, LS_PROGRAM_PROLOGUE,
+      LS_PROGRAM_VALIDATE, LS_PROGRAM_UPDATE, LS_PROGRAM_PROLOGUE,  LS_PROGRAM_PASSES};
+  int most = 0, now = 0;
+  for (size_t p = 0; p < sizeof order / sizeof *order; p++)
+    now = last_through(program, order[p], now, &most);
   return most;
 }
 
