@@ -325,7 +325,7 @@ static ls_posting call_of(const ls_transfer *of) {
   const int details[] = {[LS_ALL_REDUCE] = (int)of->reduce,
                          [LS_ALL_TO_ALL] = of->reshard.gathered * LS_MAX_DIMS + of->reshard.cut,
                          [LS_PERMUTE] = of->shift};
-  return (ls_posting){.kind = kinds[of->kind],
+  return (ls_posting){.kind = (int32_t)kinds[of->kind],
                       .dtype = (int32_t)of->dtype,
                       .detail = details[of->kind],
                       .count = of->count};
