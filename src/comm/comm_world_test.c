@@ -150,7 +150,10 @@ static ls_status note_start(ls_transport *transport, bool receive, int from, int
   return LS_OK;
 }
 
+static int tests_asked;
+
 static ls_status test_nothing(ls_transport *transport, ls_request *request, ls_error *failure) {
+  tests_asked++;
   (void)transport;
   (void)request;
   (void)failure;
@@ -241,6 +244,35 @@ static void no_two_groups_of_a_pair_share_a_tag(void **state) {
   ls_world_destroy(&world);
 }
 
+static ls_status start_for_ever(ls_transport *transport, bool receive, int from, int to,
+                                uint64_t tag, void *data, size_t bytes, ls_request *request,
+                                ls_error *failure) {
+  assert_int_equal(note_start(transport, receive, from, to, tag, data, bytes, request, failure),
+                   LS_OK);
+  request->active = true;
+  return LS_OK;
+}
+
+/* A test gives the core away: one for each piece under way kept a loaded host busy for minutes. */
+static void a_piece_is_sent_with_one_test_at_most(void **state) {
+  (void)state;
+  enum { MESSAGES = 8, PIECES = 25 };
+  ls_transport transport = {.tags = 100};
+  ls_world *world = alone(2, &transport);
+  transport.start = start_for_ever;
+  world->message_bytes = 4;
+  ls_group *group;
+  static float numbers[PIECES];
+  assert_int_equal(ls_comm_group(ls_world_comm(world, 0), (const int[]){0, 1}, 2, &group, &error),
+                   LS_OK);
+  tests_asked = 0;
+  for (int i = 0; i < MESSAGES; i++)
+    assert_int_equal(ls_send_begin(group, numbers, PIECES, LS_F32, 1, &error), LS_OK);
+  assert_int_equal(started.count, MESSAGES * PIECES);
+  assert_in_range(tests_asked, 1, MESSAGES * PIECES);
+  ls_world_destroy(&world);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_group_takes_memory_by_its_members),
@@ -249,6 +281,7 @@ int main(void) {
       cmocka_unit_test(ranks_spin_where_each_has_a_thread),
       cmocka_unit_test(a_barrier_receives_each_byte_in_a_place_of_its_own),
       cmocka_unit_test(no_two_groups_of_a_pair_share_a_tag),
+      cmocka_unit_test(a_piece_is_sent_with_one_test_at_most),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -250,9 +250,15 @@ static ls_status test_sending(ls_comm *comm, ls_sending *sending, ls_error *erro
 /* A place for a piece under way. It never waits for an earlier piece to be taken: whom that is for
  * may be sending to this rank just now, and take nothing before it is through. */
 static ls_status find_sending(ls_comm *comm, ls_sending **found, ls_error *error) {
-  for (int i = 0; i < comm->sendings.count; i++) {
+  /* One test a call, in turn: each moves all messages, and gives the core away where none moves. */
+  const int count = comm->sendings.count;
+  if (count > 0) {
+    comm->next_tested = (comm->next_tested + 1) % count;
+    ls_sending *tested = &comm->sendings.items[comm->next_tested];
+    if (tested->request.active) LS_TRY(test_sending(comm, tested, error));
+  }
+  for (int i = 0; i < count; i++) {
     *found = &comm->sendings.items[i];
-    if ((*found)->request.active) LS_TRY(test_sending(comm, *found, error));
     if (!(*found)->request.active) return LS_OK;
   }
   *found = LS_APPEND(comm->memory, &comm->sendings);

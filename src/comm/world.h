@@ -183,6 +183,7 @@ struct ls_comm {
   ls_request_set request_sets[2];
   int request_room;
   LS_LIST(ls_sending) sendings; /* grows where more parts are in flight than ever before */
+  int next_tested;              /* of them: the piece whose end is looked for next */
   void *staging;
   struct {
     const char *name;
