@@ -10,9 +10,10 @@
 # "$ cat FILE" is the file that commands below it read. Commands run where the repository's own files
 # are, with no catalog of the user's.
 #
-# What is measured is left out: plan and simulate without --on, or of `here`, which are of the machine
-# that they run on, and lines that say how long compiling and checking took (" in N s"). docs/atlas.md
-# is written by bench/atlas.py. Exit status 1: samples differ, each named with its line.
+# What is of the machine that this runs on is left out: plan and simulate without --on, or of `here`;
+# lines that say how long compiling and checking took (" in N s"); and, without --on, memory with the
+# workspace that kernels of this processor's instruction set are given. docs/atlas.md is written by
+# bench/atlas.py. Exit status 1: samples differ, each named with its line.
 set -eu
 lockstep=$(realpath "${1:?"expected the lockstep command"}")
 mode=${2:-check}
@@ -31,10 +32,12 @@ for each in "$@"; do
   HOME="$work/home" XDG_CONFIG_HOME="$work/home" PATH="$work/bin:$PATH" \
     awk -v work="$work" -v mode="$mode" -v word="${word#:}" '
     function is_sample(text) { return text ~ /^    / || (text == "" && lines[at + 1] ~ /^    [^$]/) }
-    function is_measured(text) { return text ~ / in [0-9.]+ s/ }
+    function is_local(text) {
+      return text ~ / in [0-9.]+ s/ || (command !~ / --on / && text ~ / of it workspace of kernels/)
+    }
     function masked(text) { gsub(/[0-9.]+/, "#", text); gsub(/ +/, " ", text); return text }
     function newer(old, new) {
-      return is_measured(old) && masked(old) == masked(new) ? old : new
+      return is_local(old) && masked(old) == masked(new) ? old : new
     }
     function is_wanted(command) {
       if (index(command, word) == 0 || command !~ /^lockstep (plan|simulate|check|machines|models)/)
