@@ -157,13 +157,13 @@ static void give(variant *to, ls_cudnn_operand which, void *at) {
 }
 
 static void give_forward(variant *to, const ls_kernel_args *args) {
-  for (int i = 0; i < 3; i++) give(to, LS_CUDNN_Q + i, args->in[i].data);
+  for (unsigned i = 0; i < 3; i++) give(to, LS_CUDNN_Q + i, args->in[i].data);
   give(to, LS_CUDNN_OUT, args->out[0].data);
   give(to, LS_CUDNN_LOG_SUMS, args->out[1].data);
 }
 
 static void give_backward(variant *to, const ls_kernel_args *args, char *row_dots) {
-  for (int i = 0; i < 3; i++) {
+  for (unsigned i = 0; i < 3; i++) {
     give(to, LS_CUDNN_Q + i, args->in[1 + i].data);
     give(to, LS_CUDNN_DQ + i, args->out[i].data);
   }
