@@ -35,6 +35,8 @@ static const command commands[] = {
     {"simulate", "how long a step takes on devices that need not be here", ls_command_simulate},
     {"machines", "accelerators, links and prices that --on can name", ls_command_machines},
     {"models", "shapes that are built in, by name", ls_command_models},
+    {"plot", "loss, gradient norm, learning rate and speed of runs as one picture",
+     ls_command_plot},
     {"cache", "token files kept for later runs: list them, clear them", ls_command_cache},
     {"watch", "the live page of a run", NULL},
 };

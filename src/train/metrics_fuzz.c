@@ -1,7 +1,8 @@
-/* Fuzz target of the metrics.jsonl that a run goes on with: what is not a run's is refused and
- * stays as it is, a run's is cut to a beginning of it. */
+/* Fuzz target of the metrics.jsonl that a run goes on with, and that is plotted: what is not a
+ * run's is refused and stays as it is, a run's is cut to a beginning of it. */
 #include "support/fuzz_folder.h"
 #include "train/metrics.h"
+#include "train/metrics_read.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
@@ -11,6 +12,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
   ls_error error = {0};
   ls_arena *arena = ls_arena_create();
   const char *path = ls_arena_printf(arena, "%s/metrics.jsonl", fuzz_folder());
+  ls_metrics_rows rows;
+  const ls_status read = ls_metrics_read(arena, path, &rows, &error);
+  if (read != LS_OK) fuzz_check_refusal(read, &error);
+  LS_ASSERT(read != LS_OK || rows.count > 0);
   ls_metrics *metrics;
   const ls_status status = ls_metrics_open(path, data[0], &metrics, &error);
   if (status != LS_OK) fuzz_check_refusal(status, &error);

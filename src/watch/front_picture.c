@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "watch/axis.h"
 #include "watch/markup.h"
 
 enum {
@@ -14,18 +15,14 @@ enum {
   BETWEEN = 100,
   LINE = 18,   /* of the list below */
   LISTED = 16, /* points of the front that have a number */
-  TICK = 60,   /* pixels between ticks, at least */
-  NUMBER = 18, /* and between numbers */
+  NUMBER = 18, /* pixels between numbers, at least */
 };
-/* An axis whose numbers are further apart is one of powers. */
-#define LOG_RANGE 6.0
 
 typedef enum quantity { STEP, MEMORY, MONEY } quantity;
 
 typedef struct axis {
   quantity of;
-  double low, high; /* logarithms where it is one of powers */
-  bool powers;
+  ls_axis along;
 } axis;
 
 typedef struct panel {
@@ -40,34 +37,22 @@ static double value_of(const ls_front_point *point, quantity of) {
 }
 
 static axis axis_of(const ls_front *front, quantity of) {
-  axis made = {.of = of, .low = INFINITY, .high = 0};
+  double least = INFINITY, most = 0;
   for (int p = 0; p < front->points.count; p++) {
     const double value = value_of(&front->points.items[p], of);
     if (!(value > 0)) continue;
-    made.low = fmin(made.low, value);
-    made.high = fmax(made.high, value);
+    least = fmin(least, value);
+    most = fmax(most, value);
   }
-  if (!(made.high > 0)) made.low = made.high = 1;
-  made.powers = made.high > LOG_RANGE * made.low;
-  if (made.powers) made.low = log(made.low), made.high = log(made.high);
-  const double margin =
-      made.high > made.low ? 0.05 * (made.high - made.low) : 0.1 * made.high + 0.1;
-  made.low -= margin;
-  made.high += margin;
-  if (!made.powers && made.low < 0) made.low = 0;
-  return made;
-}
-
-static double place(const axis *on, double value) {
-  return ((on->powers ? log(value) : value) - on->low) / (on->high - on->low);
+  return (axis){of, ls_axis_of(least, most, true)};
 }
 
 static double x_of(const panel *of, double value) {
-  return of->left + place(&of->x, value) * WIDE;
+  return of->left + ls_axis_at(&of->x.along, value) * WIDE;
 }
 
 static double y_of(const panel *of, double value) {
-  return TOP + HIGH - place(&of->y, value) * HIGH;
+  return TOP + HIGH - ls_axis_at(&of->y.along, value) * HIGH;
 }
 
 /* "5.2 s", "64 GiB", "0.28 USD". */
@@ -80,39 +65,28 @@ static void print_value(const panel *of, quantity what, double value) {
     fprintf(of->stream, "%.3g %s", value, of->front->currency);
 }
 
-static void draw_tick(const panel *of, const axis *on, double value) {
-  const bool flat = on == &of->x;
-  const double x = x_of(of, value), y = y_of(of, value);
-  if (flat)
-    fprintf(of->stream,
-            "<line x1='%.1f' y1='%d' x2='%.1f' y2='%d' class='grid'/>"
-            "<text x='%.1f' y='%d' class='m'>",
-            x, TOP, x, TOP + HIGH, x, TOP + HIGH + 16);
-  else
-    fprintf(of->stream,
-            "<line x1='%d' y1='%.1f' x2='%d' y2='%.1f' class='grid'/>"
-            "<text x='%d' y='%.1f' class='e'>",
-            of->left, y, of->left + WIDE, y, of->left - 6, y + 4);
-  print_value(of, on->of, value);
+static void draw_x_tick(void *context, double value) {
+  const panel *of = context;
+  if (!(value > 0)) return;
+  const double x = x_of(of, value);
+  fprintf(of->stream,
+          "<line x1='%.1f' y1='%d' x2='%.1f' y2='%d' class='grid'/>"
+          "<text x='%.1f' y='%d' class='m'>",
+          x, TOP, x, TOP + HIGH, x, TOP + HIGH + 16);
+  print_value(of, of->x.of, value);
   fputs("</text>\n", of->stream);
 }
 
-/* 1, 2 and 5 times powers of ten, or round steps. */
-static void draw_ticks(const panel *of, const axis *on) {
-  const double pixels = on == &of->x ? WIDE : HIGH;
-  if (!on->powers) {
-    const double step = ls_round_step((on->high - on->low) * TICK / pixels);
-    for (double at = ceil(on->low / step); at * step <= on->high; at++)
-      if (at > 0) draw_tick(of, on, at * step);
-    return;
-  }
-  static const double parts[] = {1, 2, 5};
-  const double decade = pixels / (on->high - on->low) * log(10);
-  for (double power = floor(on->low / log(10)); power * log(10) <= on->high; power++)
-    for (int p = 0; p < (decade > 3 * TICK ? 3 : 1); p++) {
-      const double value = parts[p] * pow(10, power);
-      if (log(value) >= on->low && log(value) <= on->high) draw_tick(of, on, value);
-    }
+static void draw_y_tick(void *context, double value) {
+  const panel *of = context;
+  if (!(value > 0)) return;
+  const double y = y_of(of, value);
+  fprintf(of->stream,
+          "<line x1='%d' y1='%.1f' x2='%d' y2='%.1f' class='grid'/>"
+          "<text x='%d' y='%.1f' class='e'>",
+          of->left, y, of->left + WIDE, y, of->left - 6, y + 4);
+  print_value(of, of->y.of, value);
+  fputs("</text>\n", of->stream);
 }
 
 static int hue_of(const ls_front *front, int machine) {
@@ -165,12 +139,12 @@ static void draw_lines(const panel *of, const ls_front_point *const *best, int c
   }
 }
 
-static void draw_panel(const panel *of, const ls_front_point *const *best, int count) {
+static void draw_panel(panel *of, const ls_front_point *const *best, int count) {
   fprintf(of->stream, "<text x='%d' y='%d'>%s</text>\n", of->left, TOP - 10,
           of->y.of == MEMORY ? "memory of a device, over step time"
                              : "money of a step, over step time");
-  draw_ticks(of, &of->x);
-  draw_ticks(of, &of->y);
+  ls_axis_ticks(&of->x.along, WIDE, draw_x_tick, of);
+  ls_axis_ticks(&of->y.along, HIGH, draw_y_tick, of);
   fprintf(of->stream, "<rect x='%d' y='%d' width='%d' height='%d' class='frame'/>\n", of->left, TOP,
           WIDE, HIGH);
   for (int p = 0; p < of->front->points.count; p++)
