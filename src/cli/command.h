@@ -16,6 +16,7 @@ int ls_command_train(int count, char **words);
 int ls_command_show(int count, char **words);
 int ls_command_check(int count, char **words);
 int ls_command_verify(int count, char **words);
+int ls_command_evaluate(int count, char **words);
 int ls_command_generate(int count, char **words);
 int ls_command_export(int count, char **words);
 int ls_command_inspect(int count, char **words);

@@ -266,8 +266,29 @@ static ls_status open_parts(const opening *self, ls_error *error) {
   return LS_OK;
 }
 
-ls_status ls_dataset_open(ls_arena *arena, const ls_run_file *run, const ls_tokenizer *tokenizer,
+static ls_status open_evaluation(const opening *self, ls_error *error) {
+  ls_dataset *made = self->dataset;
+  LS_TRY(open_texts(self, error));
+  trim_cache(self);
+  prepare_parts(self);
+  made->training = (ls_order){0};
+  for (int t = 0; t < made->text_count; t++)
+    ls_text_part_whole(self->arena, &made->texts[t], &made->evaluation.mix[t].part);
+  made->evaluation_tokens = tokens_of(&made->evaluation);
+  LS_TRY(ls_order_prepare(&made->evaluation, error));
+  make_fingerprint(made);
+  if (made->evaluation.sequences > 0) return LS_OK;
+  return ls_fail(
+      error, LS_INPUT,
+      "%s: found %lld tokens; a sequence of %lld tokens needs %lld: give more text, or a "
+      "smaller data.seq_len",
+      ls_run_file_where(self->run, "data.text"), (long long)made->evaluation_tokens,
+      (long long)self->run->data.seq_len, (long long)self->run->data.seq_len + 1);
+}
+
+static ls_status open_all(ls_arena *arena, const ls_run_file *run, const ls_tokenizer *tokenizer,
                           const char *cache_folder, ls_corpus_progress *progress, void *context,
+                          ls_status (*open)(const opening *self, ls_error *error),
                           ls_dataset **dataset, ls_error *error) {
   LS_TRY(ls_run_file_require(run, "data.text", error));
   const opening self = {.arena = arena,
@@ -279,13 +300,28 @@ ls_status ls_dataset_open(ls_arena *arena, const ls_run_file *run, const ls_toke
                                     .progress = progress,
                                     .context = context},
                         .dataset = LS_NEW(arena, ls_dataset)};
-  const ls_status status = open_parts(&self, error);
+  const ls_status status = open(&self, error);
   if (status != LS_OK) {
     ls_dataset_close(self.dataset);
     return status;
   }
   *dataset = self.dataset;
   return LS_OK;
+}
+
+ls_status ls_dataset_open(ls_arena *arena, const ls_run_file *run, const ls_tokenizer *tokenizer,
+                          const char *cache_folder, ls_corpus_progress *progress, void *context,
+                          ls_dataset **dataset, ls_error *error) {
+  return open_all(arena, run, tokenizer, cache_folder, progress, context, open_parts, dataset,
+                  error);
+}
+
+ls_status ls_dataset_open_evaluation(ls_arena *arena, const ls_run_file *run,
+                                     const ls_tokenizer *tokenizer, const char *cache_folder,
+                                     ls_corpus_progress *progress, void *context,
+                                     ls_dataset **dataset, ls_error *error) {
+  return open_all(arena, run, tokenizer, cache_folder, progress, context, open_evaluation, dataset,
+                  error);
 }
 
 void ls_dataset_close(ls_dataset *dataset) {

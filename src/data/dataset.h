@@ -38,6 +38,14 @@ LS_CHECKED ls_status ls_dataset_open(ls_arena *arena, const ls_run_file *run,
                                      ls_corpus_progress *progress, void *context,
                                      ls_dataset **dataset, ls_error *error);
 
+/* The same to be asked about alone: all of data.text is the evaluation part, and nothing is trained
+ * on. LS_INPUT where it is shorter than one sequence. */
+LS_CHECKED ls_status ls_dataset_open_evaluation(ls_arena *arena, const ls_run_file *run,
+                                                const ls_tokenizer *tokenizer,
+                                                const char *cache_folder,
+                                                ls_corpus_progress *progress, void *context,
+                                                ls_dataset **dataset, ls_error *error);
+
 void ls_dataset_close(ls_dataset *dataset);
 
 #endif

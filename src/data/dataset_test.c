@@ -73,6 +73,29 @@ static void the_parts_share_no_token(void **state) {
   }
 }
 
+/* Of an evaluation alone every whole sequence, whatever the text keeps for validation elsewhere. */
+static void an_evaluation_has_all_of_a_text(void **state) {
+  (void)state;
+  for (int64_t bytes = 5; bytes < 40; bytes++) {
+    const char *path = text_of("e.txt", bytes);
+    const char *yaml = ls_arena_printf(
+        arena, "data: {text: %s, seq_len: 5, validation: 20%%}\ntrain: {batch: 64}\n", path);
+    ls_run_file *run = NULL;
+    assert_int_equal(
+        ls_run_file_parse(arena, "run.yaml", yaml, strlen(yaml), NULL, 0, &run, &error), LS_OK);
+    ls_dataset *dataset = NULL;
+    const ls_status status = ls_dataset_open_evaluation(arena, run, ls_tokenizer_bytes(),
+                                                        ls_arena_printf(arena, "%s/cache", folder),
+                                                        NULL, NULL, &dataset, &error);
+    assert_int_equal(status, bytes < 6 ? LS_INPUT : LS_OK);
+    if (status != LS_OK) continue;
+    assert_int_equal(dataset->evaluation_tokens, bytes);
+    assert_int_equal(dataset->evaluation.sequences, (bytes - 1) / 5);
+    assert_int_equal(dataset->training.sequences, 0);
+    ls_dataset_close(dataset);
+  }
+}
+
 static void a_small_fraction_keeps_one_sequence(void **state) {
   (void)state;
   ls_dataset *dataset = NULL;
@@ -198,6 +221,7 @@ int main(void) {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
   const struct CMUnitTest tests[] = {
       CASE(the_parts_share_no_token),
+      CASE(an_evaluation_has_all_of_a_text),
       CASE(a_small_fraction_keeps_one_sequence),
       CASE(validation_may_have_files_of_its_own),
       CASE(a_run_keeps_all_of_its_own_token_files),

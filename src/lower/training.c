@@ -11,6 +11,8 @@ static ls_status build_graph(ls_arena *arena, const ls_training *training, const
       .sequence = training->sequence,
       .documents = training->documents};
   LS_TRY(ls_model_build(arena, training->model, &options, graph, error));
+  for (int p = 0; training->evaluates && p < (*graph)->parameters.count; p++)
+    (*graph)->parameters.items[p].trainable = false;
   return training->prepare ? training->prepare(training->context, *graph, error) : LS_OK;
 }
 
@@ -56,7 +58,9 @@ static ls_status fit_budget(ls_compiled *compiled, const ls_device_facts *facts,
 ls_status ls_compile_graph(ls_arena *arena, const ls_training *training, const ls_layout *layout,
                            const ls_device_facts *facts, ls_compiled *compiled, ls_error *error) {
   *compiled = (ls_compiled){.layout = *layout};
-  LS_TRY(build_graph(arena, training, layout, LS_MODEL_TRAIN, &compiled->graph, error));
+  const ls_model_mode mode = training->evaluates ? LS_MODEL_FORWARD : LS_MODEL_TRAIN;
+  LS_TRY(build_graph(arena, training, layout, mode, &compiled->graph, error));
+  if (training->evaluates) return LS_OK;
   ls_graph_backward(compiled->graph);
   return training->budget ? fit_budget(compiled, facts, training->budget, error) : LS_OK;
 }
@@ -87,6 +91,8 @@ static ls_status compile_evaluation(ls_arena *arena, const ls_training *training
   LS_TRY(build_graph(arena, training, layout, LS_MODEL_FORWARD, &forward, error));
   LS_TRY(compile_stages(forward, layout, LS_PROGRAM_FORWARD,
                         &compiled->stages[LS_COMPILED_EVALUATE], error));
+  if (training->evaluates)
+    compiled->stages[LS_COMPILED_STEP] = compiled->stages[LS_COMPILED_EVALUATE];
   size_beside(arena, facts, compiled);
   return LS_OK;
 }
@@ -94,10 +100,11 @@ static ls_status compile_evaluation(ls_arena *arena, const ls_training *training
 ls_status ls_compile_programs(ls_arena *arena, const ls_training *training,
                               const ls_device_facts *facts, ls_compiled *compiled,
                               ls_error *error) {
-  LS_TRY(compile_stages(compiled->graph, &compiled->layout, LS_PROGRAM_STEP,
-                        &compiled->stages[LS_COMPILED_STEP], error));
-  LS_TRY(ls_program_check_alignment(facts, compiled->stages[LS_COMPILED_STEP][0], error));
-  return compile_evaluation(arena, training, &compiled->layout, facts, compiled, error);
+  if (!training->evaluates)
+    LS_TRY(compile_stages(compiled->graph, &compiled->layout, LS_PROGRAM_STEP,
+                          &compiled->stages[LS_COMPILED_STEP], error));
+  LS_TRY(compile_evaluation(arena, training, &compiled->layout, facts, compiled, error));
+  return ls_program_check_alignment(facts, compiled->stages[LS_COMPILED_STEP][0], error);
 }
 
 ls_status ls_compile(ls_arena *arena, const ls_training *training, const ls_layout *layout,

@@ -140,6 +140,29 @@ static void graphs_are_prepared(void **state) {
   ls_arena_destroy(&arena);
 }
 
+/* Without a step there is one program, and of a parameter nothing but itself. */
+static void an_evaluation_keeps_parameters_alone(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  const ls_model_config config = config_of(arena, "llama-3m");
+  ls_training training = {.model = &config, .batch = 2, .sequence = 64};
+  const ls_layout layout = layout_of(1, 1, 1, 1);
+  const ls_compiled trained = compile(arena, &training, &layout, "plain");
+  training.evaluates = true;
+  const ls_compiled compiled = compile(arena, &training, &layout, "plain");
+  const ls_program *const *only = compiled.stages[LS_COMPILED_EVALUATE];
+  assert_ptr_equal(compiled.stages[LS_COMPILED_STEP], only);
+  int64_t parts[LS_CATEGORY_COUNT] = {0}, whole[LS_CATEGORY_COUNT] = {0};
+  ls_program_peak(only[0], parts);
+  ls_program_peak(trained.stages[LS_COMPILED_EVALUATE][0], whole); /* beside a step */
+  assert_true(whole[LS_CATEGORY_MOMENTS] > 0);
+  assert_true(parts[LS_CATEGORY_MOMENTS] == 0 && parts[LS_CATEGORY_GRADIENTS] == 0);
+  const int64_t weights = 4 * ls_model_parameters(&config);
+  assert_in_range(parts[LS_CATEGORY_PARAMETERS] + parts[LS_CATEGORY_MASTER], weights,
+                  weights + 65536);
+  ls_arena_destroy(&arena);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(programs_are_those_of_the_graphs),
@@ -147,6 +170,7 @@ int main(void) {
       cmocka_unit_test(a_budget_is_fitted),
       cmocka_unit_test(groups_are_counted_once),
       cmocka_unit_test(graphs_are_prepared),
+      cmocka_unit_test(an_evaluation_keeps_parameters_alone),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,6 +26,14 @@ ls_status ls_agree(ls_rank *rank, ls_status own, ls_error *error) {
   return agree(ls_rank_world_group(rank), ls_rank_number(rank), own, error);
 }
 
+ls_status ls_agree_any(ls_rank *rank, bool own, const char *about, bool *any, ls_error *error) {
+  int64_t flag = own;
+  ls_comm_about(ls_group_comm(ls_rank_world_group(rank)), about);
+  LS_TRY(ls_all_reduce(ls_rank_world_group(rank), &flag, 1, LS_I64, LS_MAX, error));
+  *any = flag != 0;
+  return LS_OK;
+}
+
 /* The status and text of this process, and the agreed ones. */
 typedef struct meeting {
   ls_world *world;

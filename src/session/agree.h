@@ -14,8 +14,13 @@
  * on all of them. `error` has the text of a status that is not LS_OK. Collective: all ranks. */
 LS_CHECKED ls_status ls_agree(ls_rank *rank, ls_status own, ls_error *error);
 
-/* The same between processes, before their ranks have begun: what each finds alike, or one alone.
- * Collective: all processes, each from one thread. */
+/* Whether any rank's `own` is true: all must leave a loop at the same place. `about` says what is
+ * asked, where somebody waits for it. Collective: all ranks. */
+LS_CHECKED ls_status ls_agree_any(ls_rank *rank, bool own, const char *about, bool *any,
+                                  ls_error *error);
+
+/* The same as ls_agree between processes, before their ranks have begun: what each finds alike, or
+ * one alone. Collective: all processes, each from one thread. */
 LS_CHECKED ls_status ls_world_agree(ls_world *world, ls_status own, ls_error *error);
 
 #endif

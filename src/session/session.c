@@ -232,7 +232,8 @@ ls_training ls_session_training(const ls_session *session) {
                        .batch = session->batch,
                        .sequence = session->sequence,
                        .documents = session->run->data.documents == LS_RUN_MASKED,
-                       .prepare = freeze,
+                       .evaluates = session->evaluates,
+                       .prepare = session->evaluates ? NULL : freeze,
                        .context = session,
                        .budget = fits ? ls_session_limit(session) : 0};
 }
@@ -373,7 +374,8 @@ static ls_status open_device(ls_session *session, const ls_device_facts *on, ls_
 }
 
 static ls_status resolve(ls_arena *arena, ls_run_file *run, int devices, int ranks_sharing_cores,
-                         const ls_device_facts *on, ls_session **session, ls_error *error) {
+                         const ls_device_facts *on, bool evaluates, ls_session **session,
+                         ls_error *error) {
   LS_TRY(ls_run_file_require(run, "model", error));
   LS_TRY(ls_run_file_resolve_mesh(run, devices, error));
   LS_TRY(ls_run_file_resolve_batch(run, error));
@@ -381,6 +383,7 @@ static ls_status resolve(ls_arena *arena, ls_run_file *run, int devices, int ran
   made->arena = arena;
   made->run = run;
   made->devices = devices;
+  made->evaluates = evaluates;
   made->sequence = run->data.seq_len;
   made->batch = run->train.batch;
   if (ls_hub_is_name(run->model)) LS_TRY(ls_hub_find(arena, run->model, &run->model, error));
@@ -402,7 +405,7 @@ static ls_status resolve(ls_arena *arena, ls_run_file *run, int devices, int ran
 ls_status ls_session_resolve(ls_arena *arena, ls_run_file *run, int devices,
                              int ranks_sharing_cores, const ls_device_facts *on,
                              ls_session **session, ls_error *error) {
-  return resolve(arena, run, devices, ranks_sharing_cores, on, session, error);
+  return resolve(arena, run, devices, ranks_sharing_cores, on, false, session, error);
 }
 
 /* Before a text is read for hours and a run's folder made: the headers. What the tensors hold, and
@@ -424,17 +427,29 @@ ls_status ls_session_create(ls_arena *arena, ls_run_file *run, int devices, int 
   return ls_session_create_on(arena, run, devices, ranks_sharing_cores, NULL, session, error);
 }
 
-ls_status ls_session_create_on(ls_arena *arena, ls_run_file *run, int devices,
-                               int ranks_sharing_cores, const ls_device_facts *on,
-                               ls_session **session, ls_error *error) {
+static ls_status create(ls_arena *arena, ls_run_file *run, int devices, int ranks_sharing_cores,
+                        const ls_device_facts *on, bool evaluates, ls_session **session,
+                        ls_error *error) {
   ls_session *made;
-  LS_TRY(resolve(arena, run, devices, ranks_sharing_cores, on, &made, error));
+  LS_TRY(resolve(arena, run, devices, ranks_sharing_cores, on, evaluates, &made, error));
   LS_TRY(check_weights(made, error));
   LS_TRY(compile(made, error));
   LS_TRY(ls_session_check_device(made, error));
   LS_TRY(ls_session_check_host(made, 1, false, error));
   *session = made;
   return LS_OK;
+}
+
+ls_status ls_session_create_on(ls_arena *arena, ls_run_file *run, int devices,
+                               int ranks_sharing_cores, const ls_device_facts *on,
+                               ls_session **session, ls_error *error) {
+  return create(arena, run, devices, ranks_sharing_cores, on, false, session, error);
+}
+
+ls_status ls_session_create_evaluation(ls_arena *arena, ls_run_file *run, int devices,
+                                       int ranks_sharing_cores, ls_session **session,
+                                       ls_error *error) {
+  return create(arena, run, devices, ranks_sharing_cores, NULL, true, session, error);
 }
 
 ls_status ls_session_under(ls_arena *arena, const ls_session *session, const ls_layout *layout,

@@ -31,6 +31,7 @@ typedef struct ls_session {
   ls_run_file *run;
   ls_model_config config;
   ls_layout layout;
+  bool evaluates;          /* it has no step: both its programs are the evaluation */
   const char *weights;     /* Hugging Face weights to start from; NULL: from scratch */
   int devices;             /* ranks of the whole mesh */
   int ranks_sharing_cores; /* ranks that share the cores of this process */
@@ -62,6 +63,12 @@ LS_CHECKED ls_status ls_session_create(ls_arena *arena, ls_run_file *run, int de
 LS_CHECKED ls_status ls_session_create_on(ls_arena *arena, ls_run_file *run, int devices,
                                           int ranks_sharing_cores, const ls_device_facts *on,
                                           ls_session **session, ls_error *error);
+
+/* The same to be evaluated alone: parameters as they compute, and nothing beside them that training
+ * would need. */
+LS_CHECKED ls_status ls_session_create_evaluation(ls_arena *arena, ls_run_file *run, int devices,
+                                                  int ranks_sharing_cores, ls_session **session,
+                                                  ls_error *error);
 
 /* Bytes that a device may use: device.memory, else what it has; 0: neither is known. */
 int64_t ls_session_limit(const ls_session *session);

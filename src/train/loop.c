@@ -16,6 +16,7 @@
 #include "session/step.h"
 #include "train/advice.h"
 #include "train/checkpoint_room.h"
+#include "train/evaluate.h"
 #include "train/metrics.h"
 
 /* What all ranks of this process share; written before they start. */
@@ -48,40 +49,6 @@ typedef struct trainer {
 
 static bool is_first(const trainer *self) {
   return ls_rank_number(self->rank) == 0;
-}
-
-/* Whether any process was asked to stop: all must leave at the same place. Collective. */
-static ls_status any_asked(ls_rank *rank, bool own, bool *asked, ls_error *error) {
-  int64_t flag = own;
-  ls_comm_about(ls_group_comm(ls_rank_world_group(rank)), "whether to stop");
-  LS_TRY(ls_all_reduce(ls_rank_world_group(rank), &flag, 1, LS_I64, LS_MAX, error));
-  *asked = flag != 0;
-  return LS_OK;
-}
-
-ls_status ls_evaluate(const ls_session *session, const ls_dataset *dataset, ls_rank *rank,
-                      const ls_train_options *options, double *loss, bool *interrupted,
-                      ls_error *error) {
-  int64_t batches = ls_order_batches(&dataset->evaluation);
-  if (batches > session->run->eval.batches) batches = session->run->eval.batches;
-  const bool tells = options && options->evaluating && ls_rank_number(rank) == 0;
-  const ls_inputs inputs = ls_inputs_of_order(&dataset->evaluation);
-  double sum = 0, tokens = 0;
-  *loss = NAN;
-  *interrupted = false;
-  for (int64_t b = 0; b < batches; b++) {
-    LS_TRY(any_asked(rank, ls_stop_asked(), interrupted, error));
-    if (*interrupted) return LS_OK;
-    if (tells) options->evaluating(options->context, b, batches);
-    for (int m = 0; m < session->layout.microbatches; m++) {
-      LS_TRY(ls_inputs_fill(&inputs, rank, LS_SESSION_EVALUATE, m, b, error));
-      LS_TRY(ls_rank_run(rank, LS_SESSION_EVALUATE, error));
-      sum += ls_rank_cell(rank, LS_CELL_LOSS_SUM);
-      tokens += ls_rank_cell(rank, LS_CELL_VALID_TOKENS);
-    }
-  }
-  if (tokens > 0) *loss = sum / tokens;
-  return LS_OK;
 }
 
 static bool scales_loss(const trainer *self) {
@@ -161,7 +128,7 @@ static bool is_asked_to_stop(const trainer *self) {
 
 static ls_status agree_to_stop(const trainer *self, bool *stop, ls_error *error) {
   if (!ls_steps_validates(&self->steps))
-    return any_asked(self->rank, is_asked_to_stop(self), stop, error);
+    return ls_agree_any(self->rank, is_asked_to_stop(self), "whether to stop", stop, error);
   *stop = ls_rank_cell(self->rank, LS_CELL_STOP) > 0; /* it went with the norm */
   return LS_OK;
 }
@@ -249,6 +216,12 @@ static bool has_end(const trainer *self) {
          (self->of->options->fresh != LS_FRESH_NO && !self->taken);
 }
 
+static ls_status evaluate(const trainer *self, ls_evaluation *found, ls_error *error) {
+  const training *of = self->of;
+  const ls_evaluating told = {of->options->evaluating, of->options->context};
+  return ls_evaluate(of->session, of->dataset, self->rank, &told, found, error);
+}
+
 static ls_status end_step(trainer *self, bool *stop, ls_error *error) {
   const training *of = self->of;
   const ls_run_file *run = of->session->run;
@@ -260,12 +233,10 @@ static ls_status end_step(trainer *self, bool *stop, ls_error *error) {
     LS_TRY(ls_agree(self->rank, is_first(self) ? take_folder(self, error) : LS_OK, error));
   self->taken = true;
   LS_TRY(finish_trace(self, error));
-  double evaluation = NAN;
-  self->interrupted = false;
-  if (evaluates(self))
-    LS_TRY(ls_evaluate(of->session, of->dataset, self->rank, of->options, &evaluation,
-                       &self->interrupted, error));
-  if (self->told < self->steps.step) tell_step(self, loss, norm, seconds, evaluation);
+  ls_evaluation evaluation = {.loss = NAN};
+  if (evaluates(self)) LS_TRY(evaluate(self, &evaluation, error));
+  self->interrupted = evaluation.interrupted;
+  if (self->told < self->steps.step) tell_step(self, loss, norm, seconds, evaluation.loss);
   if (!*stop) LS_TRY(agree_to_stop(self, stop, error));
   if (*stop || is_due(self, self->steps.step, run->checkpoint.every)) return save(self, error);
   return LS_OK;
@@ -472,14 +443,14 @@ static ls_status add_validation(const trainer *self, double loss, ls_error *erro
 static ls_status begin_all(trainer *self, const char *where_from, bool *stop, ls_error *error) {
   static ls_round_work *const work[LS_BEGIN_ROUND_COUNT] = {
       [LS_BEGIN_RUN] = begin_run, [LS_BEGIN_AGAIN] = share_repeats};
-  const training *of = self->of;
   beginning on = {.self = self, .where_from = where_from};
   LS_TRY(ls_rounds_run(self->rank, &ls_begin_rounds, work, &on, error));
   if (!on.repeats) return LS_OK;
-  double loss;
-  LS_TRY(ls_evaluate(of->session, of->dataset, self->rank, of->options, &loss, stop, error));
+  ls_evaluation evaluation;
+  LS_TRY(evaluate(self, &evaluation, error));
+  *stop = evaluation.interrupted;
   if (*stop) return LS_OK;
-  return ls_agree(self->rank, add_validation(self, loss, error), error);
+  return ls_agree(self->rank, add_validation(self, evaluation.loss, error), error);
 }
 
 static double rate_at(const void *context, int64_t step) {

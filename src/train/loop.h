@@ -43,11 +43,4 @@ typedef struct ls_train_options {
 LS_CHECKED ls_status ls_train(const ls_session *session, const ls_dataset *dataset, ls_world *world,
                               const ls_train_options *options, ls_error *error);
 
-/* Mean loss per token over the evaluation part: eval.batches batches, or what there is; NaN where
- * it has no token, or a stop interrupted it, which *interrupted says. `options` may be NULL.
- * Collective: all ranks. */
-LS_CHECKED ls_status ls_evaluate(const ls_session *session, const ls_dataset *dataset,
-                                 ls_rank *rank, const ls_train_options *options, double *loss,
-                                 bool *interrupted, ls_error *error);
-
 #endif

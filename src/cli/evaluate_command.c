@@ -1,0 +1,226 @@
+/* The loss of a model on a text. */
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "checkpoint/checkpoint.h"
+#include "cli/command.h"
+#include "cluster/machine.h"
+#include "data/text_cache.h"
+#include "model/hub.h"
+#include "session/agree.h"
+#include "session/fit.h"
+#include "train/evaluate.h"
+#include "train/run_folder.h"
+#include "watch/progress.h"
+
+static const char help[] =
+    "usage: lockstep evaluate RUN_OR_CHECKPOINT [data.text=GLOB] [key=value...] [-n DEVICES]\n\n"
+    "Loss and perplexity of a model on a text: all of data.text, cut into sequences of "
+    "data.seq_len\n"
+    "tokens, each read once; what is left at the end is left out and counted. Without data.text a\n"
+    "run is evaluated on all of what it keeps for validation. The first word is a run's folder "
+    "(its\n"
+    "newest good checkpoint and its keys are taken), a checkpoint, or a Hugging Face folder.\n\n"
+    "  -n DEVICES  devices in all, as of train; any layout gives the same loss\n"
+    "  --json      one object: loss, perplexity, tokens, left_out, documents, batches, seconds,\n"
+    "              tokens_per_second\n"
+    "  --trust     do not look at the checkpoint's checksums\n"
+    "  --help      this text\n\n"
+    "Memory is that of the weights in dtype and of one micro-batch: no gradient, no optimizer.\n"
+    "eval.batches=N reads no more than N batches of train.batch sequences.\n\n"
+    "examples:\n"
+    "  lockstep evaluate runs/quickstart\n"
+    "  lockstep evaluate runs/quickstart data.text=book.txt data.seq_len=256\n"
+    "  lockstep evaluate HuggingFaceTB/SmolLM2-135M data.text='test/*.jsonl' data.seq_len=2048 -n "
+    "2\n"
+    "  lockstep evaluate runs/smol mesh.tp=2 -n 2 --json | jq .perplexity\n";
+
+typedef struct request {
+  const char *devices;
+  bool json, trust;
+  bool whole; /* all of data.text; else what the run keeps for validation */
+} request;
+
+static bool is_given(const ls_words *words, const char *key) {
+  const size_t length = strlen(key);
+  for (int k = 0; k < words->key_count; k++) {
+    const char *word = words->keys[k] + strspn(words->keys[k], "-");
+    if (strncmp(word, key, length) == 0 && (word[length] == '=' || word[length] == 0)) return true;
+  }
+  return false;
+}
+
+/* The keys of the run that is evaluated, and what evaluating makes of them. */
+static ls_status read_keys(ls_arena *arena, const ls_words *words, request *asked,
+                           ls_run_file **run, ls_error *error) {
+  if (words->positional_count != 1)
+    return ls_fail(error, LS_INPUT,
+                   "found %d words; expected one run, checkpoint or folder (see --help)",
+                   words->positional_count);
+  if (is_given(words, "model"))
+    return ls_fail(error, LS_INPUT, "model: the first word is the model; leave the key out");
+  const char *word = words->positional[0], *folder;
+  if (ls_hub_is_name(word) && !ls_directory_exists(word))
+    LS_TRY(ls_hub_find(arena, word, &word, error));
+  LS_TRY(ls_checkpoint_find(arena, word, asked->trust, &folder, error));
+  const char *path = ls_arena_printf(arena, "%s/" LS_RESOLVED_NAME, word);
+  if (!ls_file_exists(path)) path = NULL;
+  const char **keys = LS_NEW_ARRAY(arena, const char *, words->key_count + 2);
+  int count = 0;
+  for (int k = 0; k < words->key_count; k++) keys[count++] = words->keys[k];
+  keys[count++] = ls_arena_printf(arena, "model=%s", folder);
+  /* As the run resolved it for its own layout. */
+  if (!is_given(words, "train.micro_batch") && !is_given(words, "train.microbatches"))
+    keys[count++] = "train.micro_batch=auto";
+  LS_TRY(ls_run_file_read(arena, path, keys, count, run, error));
+  (*run)->init = LS_RUN_INIT_WEIGHTS;
+  if (!is_given(words, "eval.batches")) (*run)->eval.batches = INT64_MAX;
+  asked->whole = !path || is_given(words, "data.text");
+  return LS_OK;
+}
+
+typedef struct evaluated {
+  ls_arena *arena;
+  ls_run_file *run;
+  const request *asked;
+  int devices;
+  ls_world *world;
+  ls_session *session;
+  const ls_tokenizer *tokenizer;
+  ls_dataset *dataset;
+  ls_progress *progress; /* of rank 0's process */
+  double begin_s;
+  ls_evaluation found;
+} evaluated;
+
+static ls_status open_text(evaluated *self, ls_error *error) {
+  const char *cache = ls_corpus_cache_folder(self->arena, self->run->out);
+  if (self->asked->whole)
+    return ls_dataset_open_evaluation(self->arena, self->run, self->tokenizer, cache, NULL, NULL,
+                                      &self->dataset, error);
+  LS_TRY(ls_dataset_open(self->arena, self->run, self->tokenizer, cache, NULL, NULL, &self->dataset,
+                         error));
+  if (self->dataset->evaluation.sequences > 0) return LS_OK;
+  return ls_fail(error, LS_INPUT, "%s: the run keeps nothing for validation: give data.text=GLOB",
+                 ls_run_file_where(self->run, "data.validation"));
+}
+
+static ls_status prepare(void *context, ls_error *error) {
+  evaluated *self = context;
+  const int on_host = ls_world_count_on_host(self->world), here = ls_world_count_here(self->world);
+  LS_TRY(ls_session_create_evaluation(self->arena, self->run, self->devices,
+                                      ls_machine_is_bound() ? here : on_host, &self->session,
+                                      error));
+  LS_TRY(ls_session_check_fit(self->session, on_host, here, error));
+  LS_TRY(ls_session_open_tokenizer(self->session, &self->tokenizer, error));
+  return open_text(self, error);
+}
+
+static int64_t batches_of(const evaluated *self) {
+  const int64_t all = ls_order_batches(&self->dataset->evaluation);
+  return all < self->run->eval.batches ? all : self->run->eval.batches;
+}
+
+static void describe(evaluated *self) {
+  const ls_session *session = self->session;
+  fprintf(stderr, "%s: %.2f M parameters in %s on %d device%s (%s)\n", self->run->model,
+          (double)ls_model_parameters(&session->config) / 1e6,
+          ls_dtype_name(session->layout.compute), session->devices,
+          session->devices == 1 ? "" : "s", ls_layout_print(self->arena, &session->layout));
+  fprintf(stderr, "tokenizer %s, %d ids; %lld tokens, %lld sequences of %lld\n",
+          self->tokenizer->name, (int)self->tokenizer->vocabulary,
+          (long long)self->dataset->evaluation_tokens,
+          (long long)self->dataset->evaluation.sequences, (long long)session->sequence);
+  self->progress =
+      ls_progress_create(self->arena, stderr, isatty(STDERR_FILENO) != 0, 0, batches_of(self));
+}
+
+/* Some seconds apart where it is no terminal; a short one needs none. */
+static void tell_batch(void *context, int64_t done, int64_t batches) {
+  evaluated *self = context;
+  const double seconds = ls_now_s() - self->begin_s;
+  if (done > 0 && seconds > 2)
+    ls_progress_line(self->progress, done, seconds, "evaluating: %lld of %lld batches",
+                     (long long)done, (long long)batches);
+}
+
+/* Tokens at the end of its texts that make no whole sequence. The first of a text is read only. */
+static int64_t left_out(const ls_dataset *dataset) {
+  int64_t tokens = 0;
+  for (int m = 0; m < dataset->evaluation.mix_count; m++) {
+    const ls_mix *part = &dataset->evaluation.mix[m];
+    if (part->part.tokens > 0)
+      tokens += part->part.tokens - 1 - part->sequences * dataset->evaluation.seq_len;
+  }
+  return tokens;
+}
+
+static void print_found(const evaluated *self, double seconds) {
+  const ls_evaluation *found = &self->found;
+  const double perplexity = exp(found->loss), rate = (double)found->tokens / seconds;
+  const int64_t rest = left_out(self->dataset);
+  if (!self->asked->json) {
+    printf("loss %.4f, perplexity %.4f; %lld tokens, %.1f a second", found->loss, perplexity,
+           (long long)found->tokens, rate);
+    if (found->batches < ls_order_batches(&self->dataset->evaluation))
+      printf("; %lld of %lld batches", (long long)found->batches,
+             (long long)ls_order_batches(&self->dataset->evaluation));
+    printf("; %lld tokens at the end left out\n", (long long)rest);
+    return;
+  }
+  json_t *root =
+      json_pack("{s:f, s:f, s:I, s:I, s:I, s:I, s:f, s:f}", "loss", found->loss, "perplexity",
+                perplexity, "tokens", (json_int_t)found->tokens, "left_out", (json_int_t)rest,
+                "documents", (json_int_t)self->dataset->documents, "batches",
+                (json_int_t)found->batches, "seconds", seconds, "tokens_per_second", rate);
+  if (root) json_dumpf(root, stdout, 0);
+  putchar('\n');
+  json_decref(root);
+}
+
+static ls_status evaluate_in_world(evaluated *self, ls_error *error) {
+  const bool speaks = ls_world_first_here(self->world) == 0;
+  if (speaks) describe(self);
+  self->begin_s = ls_now_s();
+  const ls_evaluating told = {tell_batch, self};
+  const ls_status status =
+      ls_evaluate_weights(self->session, self->dataset, self->world, &told, &self->found, error);
+  if (self->progress) ls_progress_end(self->progress);
+  LS_TRY(status);
+  if (isnan(self->found.loss))
+    return ls_fail(error, LS_INPUT, "%s: no token has a label: each document is of one token alone",
+                   ls_run_file_where(self->run, "data.text"));
+  if (speaks) print_found(self, ls_now_s() - self->begin_s);
+  return LS_OK;
+}
+
+static ls_status evaluate(ls_arena *arena, const ls_words *words, void *flags, ls_error *error) {
+  request *asked = flags;
+  evaluated self = {.arena = arena, .asked = asked};
+  ls_command_catch_signals(NULL);
+  LS_TRY(read_keys(arena, words, asked, &self.run, error));
+  LS_TRY(ls_command_devices(asked->devices, self.run, &self.devices, error));
+  LS_TRY(ls_command_world(self.devices, &self.world, error));
+  ls_world_set_deadline(self.world, self.run->comm.timeout);
+  ls_status status =
+      ls_world_agree(self.world, ls_arena_guard(prepare, &self, false, error), error);
+  if (status == LS_OK) status = evaluate_in_world(&self, error);
+  if (self.dataset) ls_dataset_close(self.dataset);
+  ls_tokenizer_close(&self.tokenizer);
+  ls_world_destroy(&self.world);
+  return status;
+}
+
+int ls_command_evaluate(int count, char **words) {
+  request asked = {0};
+  const ls_command_flag flags[] = {
+      {"-n", &asked.devices, NULL}, {"--json", NULL, &asked.json}, {"--trust", NULL, &asked.trust}};
+  return ls_command_run(
+      &(ls_command){"evaluate", help, true, flags, sizeof flags / sizeof *flags, evaluate, &asked},
+      count, words);
+}

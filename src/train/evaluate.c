@@ -1,0 +1,82 @@
+#include "train/evaluate.h"
+
+#include <math.h>
+
+#include "base/stop.h"
+#include "run/rank_threads.h"
+#include "session/agree.h"
+#include "session/inputs.h"
+
+ls_status ls_evaluate(const ls_session *session, const ls_dataset *dataset, ls_rank *rank,
+                      const ls_evaluating *told, ls_evaluation *found, ls_error *error) {
+  int64_t batches = ls_order_batches(&dataset->evaluation);
+  if (batches > session->run->eval.batches) batches = session->run->eval.batches;
+  const bool tells = told->batch && ls_rank_number(rank) == 0;
+  const ls_inputs inputs = ls_inputs_of_order(&dataset->evaluation);
+  double sum = 0, tokens = 0;
+  *found = (ls_evaluation){.loss = NAN};
+  for (int64_t b = 0; b < batches; b++) {
+    LS_TRY(ls_agree_any(rank, ls_stop_asked(), "whether to stop", &found->interrupted, error));
+    if (found->interrupted) return LS_OK;
+    if (tells) told->batch(told->context, b, batches);
+    for (int m = 0; m < session->layout.microbatches; m++) {
+      LS_TRY(ls_inputs_fill(&inputs, rank, LS_SESSION_EVALUATE, m, b, error));
+      LS_TRY(ls_rank_run(rank, LS_SESSION_EVALUATE, error));
+      sum += ls_rank_cell(rank, LS_CELL_LOSS_SUM);
+      tokens += ls_rank_cell(rank, LS_CELL_VALID_TOKENS);
+    }
+    found->batches = b + 1;
+  }
+  found->tokens = (int64_t)tokens;
+  if (tokens > 0) found->loss = sum / tokens;
+  return LS_OK;
+}
+
+typedef struct job {
+  const ls_session *session;
+  const ls_dataset *dataset;
+  const ls_evaluating *told;
+  int first; /* rank of this process, whose findings are kept */
+  ls_evaluation *found;
+} job;
+
+typedef struct worker {
+  const job *of;
+  ls_rank *rank;
+} worker;
+
+static ls_status evaluate(void *context, ls_error *error) {
+  const worker *self = context;
+  const job *of = self->of;
+  ls_status status =
+      ls_session_load_weights(of->session, self->rank, of->session->weights, NULL, error);
+  LS_TRY(ls_agree(self->rank, status, error));
+  ls_evaluation found;
+  LS_TRY(ls_evaluate(of->session, of->dataset, self->rank, of->told, &found, error));
+  if (ls_rank_number(self->rank) == of->first) *of->found = found;
+  if (!found.interrupted) return LS_OK;
+  return ls_fail(error, LS_STOPPED, "stopped after %lld of %lld batches", (long long)found.batches,
+                 (long long)ls_order_batches(&of->dataset->evaluation));
+}
+
+static ls_status rank_body(ls_comm *comm, void *context, ls_error *error) {
+  worker self = {.of = context};
+  LS_TRY(ls_session_rank(self.of->session, comm, &self.rank, error));
+  const ls_status status = ls_arena_guard(evaluate, &self, false, error);
+  ls_rank_destroy(&self.rank);
+  return status;
+}
+
+static ls_status prove(void *context, ls_error *error) {
+  const job *all = context;
+  ls_session_proof proof;
+  return all->session->run->check ? ls_session_prove(all->session, &proof, error) : LS_OK;
+}
+
+ls_status ls_evaluate_weights(const ls_session *session, const ls_dataset *dataset, ls_world *world,
+                              const ls_evaluating *told, ls_evaluation *found, ls_error *error) {
+  job all = {session, dataset, told, ls_world_first_here(world), found};
+  LS_ASSERT(session->weights);
+  LS_TRY(ls_world_agree(world, ls_arena_guard(prove, &all, false, error), error));
+  return ls_rank_threads_run(world, rank_body, &all, error);
+}
