@@ -1,8 +1,7 @@
 /* Plans as a picture: every layout that was compiled. */
 #include <stdio.h>
-#include <stdlib.h>
 
-#include "base/file.h"
+#include "base/written_file.h"
 #include "cli/plan_report.h"
 #include "watch/front_picture.h"
 
@@ -41,17 +40,10 @@ ls_status ls_plan_report_draw(ls_arena *arena, const ls_plan_report *report, con
                               ls_error *error) {
   ls_front front;
   make_front(arena, report, &front);
-  char *text = NULL;
-  size_t bytes = 0;
-  FILE *stream = open_memstream(&text, &bytes);
-  if (!stream) return ls_fail(error, LS_FAILED, "out of memory for a picture");
-  ls_front_svg(&front, stream);
-  ls_status status;
-  if (fclose(stream) != 0)
-    status = ls_fail(error, LS_FAILED, "%s: out of memory for a picture", path);
-  else
-    status = ls_file_write(path, text, bytes, error);
-  free(text);
-  if (status == LS_OK) fprintf(stderr, "written: %s\n", path);
-  return status;
+  ls_written_file file;
+  LS_TRY(ls_written_file_begin(&file, error));
+  ls_front_svg(&front, file.to);
+  LS_TRY(ls_written_file_end(&file, path, error));
+  fprintf(stderr, "written: %s\n", path);
+  return LS_OK;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/written_file.h"
 #include "cli/command.h"
 #include "text/number.h"
 #include "train/metrics_read.h"
@@ -128,19 +129,12 @@ static ls_status draw(ls_arena *arena, const request *asked, const plotted_runs 
   add_panel(&curves, runs, "gradient norm, before clipping", norm_of, asked->weight);
   add_panel(&curves, runs, "learning rate", rate_of, 0);
   add_panel(&curves, runs, "tokens a second, of all devices", speed_of, asked->weight);
-  char *text = NULL;
-  size_t bytes = 0;
-  FILE *stream = open_memstream(&text, &bytes);
-  if (!stream) return ls_fail(error, LS_FAILED, "out of memory for a picture");
-  ls_curves_svg(&curves, stream);
-  ls_status status;
-  if (fclose(stream) != 0)
-    status = ls_fail(error, LS_FAILED, "%s: out of memory for a picture", asked->picture);
-  else
-    status = ls_file_write(asked->picture, text, bytes, error);
-  free(text);
-  if (status == LS_OK) fprintf(stderr, "written: %s\n", asked->picture);
-  return status;
+  ls_written_file file;
+  LS_TRY(ls_written_file_begin(&file, error));
+  ls_curves_svg(&curves, file.to);
+  LS_TRY(ls_written_file_end(&file, asked->picture, error));
+  fprintf(stderr, "written: %s\n", asked->picture);
+  return LS_OK;
 }
 
 static void print_csv_number(FILE *stream, double value) {
@@ -180,19 +174,12 @@ static void print_csv(FILE *stream, const plotted_runs *runs) {
 }
 
 static ls_status write_csv(const plotted_runs *runs, const char *path, ls_error *error) {
-  char *text = NULL;
-  size_t bytes = 0;
-  FILE *stream = open_memstream(&text, &bytes);
-  if (!stream) return ls_fail(error, LS_FAILED, "%s: out of memory", path);
-  print_csv(stream, runs);
-  ls_status status;
-  if (fclose(stream) != 0)
-    status = ls_fail(error, LS_FAILED, "%s: out of memory", path);
-  else
-    status = ls_file_write(path, text, bytes, error);
-  free(text);
-  if (status == LS_OK) fprintf(stderr, "written: %s\n", path);
-  return status;
+  ls_written_file file;
+  LS_TRY(ls_written_file_begin(&file, error));
+  print_csv(file.to, runs);
+  LS_TRY(ls_written_file_end(&file, path, error));
+  fprintf(stderr, "written: %s\n", path);
+  return LS_OK;
 }
 
 static int by_value(const void *a, const void *b) {

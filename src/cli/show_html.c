@@ -1,9 +1,8 @@
 #include "cli/show_html.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
-#include "base/file.h"
+#include "base/written_file.h"
 #include "cli/show_candidates.h"
 #include "watch/page.h"
 
@@ -23,18 +22,10 @@ static bool same_layout(const ls_page_layout *a, const ls_page_layout *b) {
 
 static ls_status write_page(const ls_page_layout *layouts, int count, const char *title,
                             const char *path, ls_error *error) {
-  char *text = NULL;
-  size_t bytes = 0;
-  FILE *stream = open_memstream(&text, &bytes);
-  if (!stream) return ls_fail(error, LS_FAILED, "out of memory for a page");
-  ls_page_write(layouts, count, title, stream);
-  ls_status status;
-  if (fclose(stream) != 0)
-    status = ls_fail(error, LS_FAILED, "%s: out of memory for a page", path);
-  else
-    status = ls_file_write(path, text, bytes, error);
-  free(text);
-  return status;
+  ls_written_file file;
+  LS_TRY(ls_written_file_begin(&file, error));
+  ls_page_write(layouts, count, title, file.to);
+  return ls_written_file_end(&file, path, error);
 }
 
 ls_status ls_show_html(const ls_session *session, const ls_run_file *run, const char *path,

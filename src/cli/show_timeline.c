@@ -1,12 +1,11 @@
 #include "cli/show_timeline.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "base/file.h"
+#include "base/written_file.h"
 #include "schedule/chunks.h"
 
 static int terminal_columns(void) {
@@ -37,21 +36,13 @@ static bool ends_with(const char *text, const char *end) {
 }
 
 ls_status ls_timeline_write(const ls_timeline *timeline, const char *path, ls_error *error) {
-  char *text = NULL;
-  size_t bytes = 0;
-  FILE *stream = open_memstream(&text, &bytes);
-  if (!stream) return ls_fail(error, LS_FAILED, "out of memory for a picture");
+  ls_written_file file;
+  LS_TRY(ls_written_file_begin(&file, error));
   if (ends_with(path, ".svg"))
-    ls_timeline_svg(timeline, stream);
+    ls_timeline_svg(timeline, file.to);
   else
-    ls_timeline_json(timeline, stream);
-  ls_status status;
-  if (fclose(stream) != 0)
-    status = ls_fail(error, LS_FAILED, "%s: out of memory for a timeline", path);
-  else
-    status = ls_file_write(path, text, bytes, error);
-  free(text);
-  return status;
+    ls_timeline_json(timeline, file.to);
+  return ls_written_file_end(&file, path, error);
 }
 
 ls_status ls_show_timeline(ls_arena *arena, const ls_session *session, const char *path,

@@ -2,9 +2,8 @@
  * the timeline, as `train` draws a measured one. No script; light and dark as the browser is set.
  */
 #include <stdio.h>
-#include <stdlib.h>
 
-#include "base/file.h"
+#include "base/written_file.h"
 #include "cli/simulate_report.h"
 #include "text/number.h"
 #include "watch/markup.h"
@@ -174,17 +173,12 @@ static void write_page(const page *p) {
 }
 
 ls_status ls_simulated_page(const ls_simulated *of, const char *path, ls_error *error) {
-  char *text = NULL;
-  size_t bytes = 0;
+  ls_written_file file;
+  LS_TRY(ls_written_file_begin(&file, error));
   page p = {.arena = of->session->arena,
             .of = of,
             .report = ls_simulated_report_make(of),
-            .stream = open_memstream(&text, &bytes)};
-  if (!p.stream) return ls_fail(error, LS_FAILED, "out of memory for a page");
+            .stream = file.to};
   write_page(&p);
-  const ls_status status = fclose(p.stream) != 0
-                               ? ls_fail(error, LS_FAILED, "%s: out of memory for a page", path)
-                               : ls_file_write(path, text, bytes, error);
-  free(text);
-  return status;
+  return ls_written_file_end(&file, path, error);
 }
