@@ -132,7 +132,8 @@ static void print_peak(void *context, const ls_peak *peak) {
 
 static void print_evaluated(void *context, int64_t step, double loss) {
   const printer *self = context;
-  ls_progress_note(self->progress, "step %lld: validation loss %.4f", (long long)step, loss);
+  ls_progress_note(self->progress, "step %lld: validation loss %.4f, perplexity %.2f",
+                   (long long)step, loss, exp(loss));
 }
 
 static void print_step(void *context, const ls_metrics_step *step) {
