@@ -28,6 +28,17 @@ printf '{"step": 5, "lo' >>a/metrics.jsonl
 run 0 plot a --x hours
 grep -q '^a  *4 ' output || fail "a line without its end was read: $(cat output)"
 
+# Events for TensorBoard: a file for each start. What is in their way costs a warning, not the run.
+run 0 train keys.yaml out=c tensorboard=true
+run 0 train c train.steps=6
+[ "$(ls c/tensorboard | grep -c '^events.out.tfevents.')" -eq 2 ] || fail "$(ls c/tensorboard)"
+[ "$(cat c/tensorboard/* | grep -ao train/loss | wc -l)" -eq 6 ] || fail "six steps were expected"
+mkdir d
+echo mine >d/tensorboard
+run 0 train keys.yaml out=d tensorboard=true
+says "no events are written for TensorBoard"
+[ "$(cat d/tensorboard)" = mine ] || fail "a stranger's file was overwritten"
+
 # What is wrong is said in a line, and nothing is written.
 rm -f plot.svg
 refused() { # TEXT words...

@@ -204,7 +204,7 @@ typedef struct ls_run_file {
   ls_run_eval eval;
   ls_run_checkpoint checkpoint;
   ls_run_comm comm;
-  bool check, trace;
+  bool check, trace, tensorboard;
   const char *out;
 } ls_run_file;
 

@@ -206,6 +206,8 @@ const ls_run_key ls_run_keys[] = {
      .help = "prove the compiled program before it runs"},
     {"trace", LS_RUN_BOOL, AT(trace), .default_text = "false", .effect = LS_RUN_LOGGING,
      .help = "time every instruction of the third step: trace.json and timeline.svg in `out`"},
+    {"tensorboard", LS_RUN_BOOL, AT(tensorboard), .default_text = "false", .effect = LS_RUN_LOGGING,
+     .help = "event files for TensorBoard in `out`/tensorboard, beside metrics.jsonl"},
     {"out", LS_RUN_TEXT, AT(out), .default_text = "", .path = LS_RUN_IS_PATH,
      .effect = LS_RUN_LOGGING,
      .help = "folder of the run; runs/NAME for NAME.yaml where not given"},

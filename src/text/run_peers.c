@@ -169,6 +169,9 @@ const ls_run_peer ls_run_peers[] = {
     {"out_dir", "out"},
     {"dump_folder", "out"},
     {"profile", "trace"},
+    {"report_to", "tensorboard: true, or lockstep plot"},
+    {"logging_dir", "tensorboard: true, which writes to tensorboard in `out`"},
+    {"enable_tensorboard", "tensorboard"},
 };
 
 const int ls_run_peer_count = sizeof ls_run_peers / sizeof ls_run_peers[0];

@@ -17,6 +17,7 @@
 #include "train/advice.h"
 #include "train/checkpoint_room.h"
 #include "train/evaluate.h"
+#include "train/event_file.h"
 #include "train/metrics.h"
 
 /* What all ranks of this process share; written before they start. */
@@ -29,6 +30,7 @@ typedef struct training {
   ls_run_folder *folder; /* of the process that has rank 0; else NULL */
   const char *run_text;  /* the resolved run file */
   ls_metrics *metrics;   /* rank 0's, once it has begun */
+  ls_event_file *events; /* likewise, where asked for and they can be written */
   ls_pruner *pruner;     /* likewise */
 } training;
 
@@ -73,10 +75,26 @@ static bool evaluates(const trainer *self) {
          is_due(self, self->steps.step, every);
 }
 
+/* A picture that cannot be drawn ends no run. */
+static void tell_events(training *of, const ls_metrics_step *step) {
+  ls_error error = {0};
+  if (!of->events || ls_event_file_write(of->events, step, &error) == LS_OK) return;
+  ls_warn("%s; no more events are written for TensorBoard", error.text);
+  ls_event_file_close(&of->events);
+}
+
+static void open_events(training *of, int64_t steps_done) {
+  ls_error error = {0};
+  if (!of->session->run->tensorboard || of->events) return;
+  const char *folder = ls_arena_printf(of->arena, "%s/tensorboard", of->session->run->out);
+  if (ls_event_file_open(folder, steps_done, &of->events, &error) == LS_OK) return;
+  ls_warn("%s; no events are written for TensorBoard", error.text);
+}
+
 static ls_status report(trainer *self, double loss, double norm, double seconds, double evaluation,
                         ls_error *error) {
   const int64_t step = self->told;
-  const training *of = self->of;
+  training *of = self->of;
   const ls_session *session = of->session;
   const int64_t tokens = session->batch * session->sequence;
   const ls_metrics_step made = {
@@ -96,6 +114,7 @@ static ls_status report(trainer *self, double loss, double norm, double seconds,
       .loss_scale = scales_loss(self) ? ls_rank_cell(self->rank, LS_CELL_SCALE) : NAN,
       .skipped = self->steps.scale.skipped};
   if (of->options->report) of->options->report(of->options->context, &made);
+  tell_events(of, &made);
   return ls_metrics_write(of->metrics, &made, error);
 }
 
@@ -177,6 +196,7 @@ static ls_status settle_folder(const trainer *self, ls_error *error) {
                                            self->steps.step, &of->metrics, error);
   ls_arena_destroy(&arena);
   LS_TRY(status);
+  open_events(of, self->steps.step);
   ls_checkpoint_clear(run->out);
   if (self->steps.step) LS_TRY(ls_checkpoint_set_aside(run->out, self->steps.step, error));
   of->pruner = ls_pruner_start(run->out, run->checkpoint.keep);
@@ -432,9 +452,17 @@ static ls_status share_repeats(void *context, ls_round_message *message, ls_erro
 }
 
 static ls_status add_validation(const trainer *self, double loss, ls_error *error) {
-  const training *of = self->of;
+  training *of = self->of;
   if (!is_first(self)) return LS_OK;
   if (of->options->evaluated) of->options->evaluated(of->options->context, self->steps.step, loss);
+  tell_events(of, &(ls_metrics_step){.step = self->steps.step,
+                                     .epoch = NAN,
+                                     .loss = NAN,
+                                     .grad_norm = NAN,
+                                     .learning_rate = NAN,
+                                     .tokens_per_second = NAN,
+                                     .mfu = NAN,
+                                     .validation_loss = loss});
   return ls_metrics_add_validation(of->metrics, loss, error);
 }
 
@@ -566,6 +594,7 @@ ls_status ls_train(const ls_session *session, const ls_dataset *dataset, ls_worl
   ls_status status = ls_world_agree(world, ls_arena_guard(prepare, &all, false, error), error);
   if (status == LS_OK) status = ls_rank_threads_run(world, rank_body, &all, error);
   ls_metrics_close(&all.metrics);
+  ls_event_file_close(&all.events);
   ls_pruner_stop(&all.pruner);
   ls_run_folder_close(&all.folder);
   ls_arena_destroy(&all.arena);
