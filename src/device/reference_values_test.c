@@ -135,6 +135,9 @@ static void activations_are_their_formulas(void **state) {
   (void)state;
   double x[2] = {1, -2}, up[2] = {2, 3}, y[2];
   ls_kernel_args args = {.inputs = 1, .outputs = 1, .in = {vector(x, 2)}, .out = {vector(y, 2)}};
+  args.attributes = &(ls_attributes){.scale = 2.5};
+  call(&args, LS_OP_SCALE);
+  expect_equal(y, (double[]){2.5, -5}, 2, 0);
   args.attributes = &(ls_attributes){.activation = LS_GELU_ERF};
   call(&args, LS_OP_GELU);
   expect_equal(y, (double[]){0.8413447460685429, -0.04550026389635842}, 2, 1e-14);

@@ -218,6 +218,10 @@ ls_tensor_id ls_graph_add(ls_graph *graph, ls_tensor_id a, ls_tensor_id b) {
   return first_output(graph, LS_OP_ADD, NULL, (ls_tensor_id[]){a, b}, NULL);
 }
 
+ls_tensor_id ls_graph_scale(ls_graph *graph, ls_tensor_id x, double scale) {
+  return first_output(graph, LS_OP_SCALE, &(ls_attributes){.scale = scale}, &x, NULL);
+}
+
 ls_tensor_id ls_graph_layernorm(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight,
                                 ls_tensor_id bias, double epsilon) {
   return first_output(graph, LS_OP_LAYERNORM, &(ls_attributes){.epsilon = epsilon},

@@ -128,6 +128,8 @@ ls_tensor_id ls_graph_embedding(ls_graph *graph, ls_tensor_id table, ls_tensor_i
 ls_tensor_id ls_graph_linear(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight);
 ls_tensor_id ls_graph_bias(ls_graph *graph, ls_tensor_id x, ls_tensor_id bias);
 ls_tensor_id ls_graph_add(ls_graph *graph, ls_tensor_id a, ls_tensor_id b);
+/* x times `scale`, which is not 0. */
+ls_tensor_id ls_graph_scale(ls_graph *graph, ls_tensor_id x, double scale);
 ls_tensor_id ls_graph_layernorm(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight,
                                 ls_tensor_id bias, double epsilon);
 /* `offset` is added to the weights. */

@@ -33,6 +33,7 @@ enum { LS_MAX_DIMS = 3, LS_MAX_INPUTS = 7, LS_MAX_OUTPUTS = 3, LS_MAX_GRADIENT_R
   X(LINEAR, "linear")                     \
   X(BIAS, "bias")                         \
   X(ADD, "add")                           \
+  X(SCALE, "scale")                       \
   X(LAYERNORM, "layernorm")               \
   X(RMSNORM, "rmsnorm")                   \
   X(HEADNORM, "headnorm")                 \
@@ -53,6 +54,7 @@ enum { LS_MAX_DIMS = 3, LS_MAX_INPUTS = 7, LS_MAX_OUTPUTS = 3, LS_MAX_GRADIENT_R
   X(LINEAR_DX, "linear_dx")               \
   X(LINEAR_DW, "linear_dw")               \
   X(BIAS_DB, "bias_db")                   \
+  X(SCALE_BWD, "scale_bwd")               \
   X(LAYERNORM_BWD, "layernorm_bwd")       \
   X(RMSNORM_BWD, "rmsnorm_bwd")           \
   X(HEADNORM_BWD, "headnorm_bwd")         \

@@ -55,6 +55,12 @@ static const ls_op rows[LS_OP_COUNT] = {
                    .in_place = 1,
                    .passes = "01",
                    .again = LS_AGAIN_MAY},
+    [LS_OP_SCALE] = {.labels = "n c -> n c",
+                     .shardable = "nc",
+                     .linear = "0",
+                     .in_place = 1,
+                     .gradients = {{LS_OP_SCALE_BWD, "a", "0"}},
+                     .again = LS_AGAIN_MAY},
     /* x, weight, bias -> y, mean, 1/deviation */
     [LS_OP_LAYERNORM] = {.labels = "n c, c, c -> n c, n, n",
                          .shardable = "n",
@@ -177,6 +183,8 @@ static const ls_op rows[LS_OP_COUNT] = {
                        .shardable = "nc",
                        .linear = "0",
                        .precision = {LS_ACCUMULATE}},
+    /* dy */
+    [LS_OP_SCALE_BWD] = {.labels = "n c -> n c", .shardable = "nc", .linear = "0", .in_place = 1},
     /* dy, x, weight, mean, 1/deviation -> dx, dweight, dbias */
     [LS_OP_LAYERNORM_BWD] = {.labels = "n c, n c, c, n, n -> n c, c?, c?",
                              .shardable = "n",

@@ -1,4 +1,5 @@
-/* Kernels that take each element by itself: add, bias, gelu, swiglu, cast, and copies that add.
+/* Kernels that take each element by itself: add, bias, scale, gelu, swiglu, cast, and copies that
+ * add.
  *
  * They share one driver. It walks the first output's rows in pieces, loads the same piece of every
  * input as fp32, and has a function compute the piece: one call for a thousand elements. */
@@ -183,6 +184,35 @@ static ls_status kernel_add(const ls_kernel_args *args, ls_error *error) {
   return elementwise(args, piece_add);
 }
 
+static void scale_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  const ls_kernel_args *args = work;
+  const ls_view *x = &args->in[0], *y = &args->out[0];
+  const float scale = (float)args->attributes->scale;
+  const bool add = args->accumulate[0];
+  float in[LS_PIECE], out[LS_PIECE];
+  for (int64_t row = begin; row < end; row++) {
+    for (int64_t at = 0; at < y->valid[1]; at += LS_PIECE) {
+      const int64_t count = least(LS_PIECE, y->valid[1] - at);
+      const float *from = piece_load(x, row, at, count, in);
+      float *to = piece_target(y, row, at, count, add, out);
+#pragma omp simd
+      for (int64_t i = 0; i < count; i++) to[i] = scale * from[i];
+      piece_store(y, row, at, count, add, out);
+    }
+    row_clear_tail(y, row, add);
+  }
+}
+
+static ls_status kernel_scale(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  const int64_t rows = args->out[0].valid[0];
+  ls_host_split(args->queue->facts->threads,
+                ls_cpu_parts(args->queue->facts, rows * view_columns(&args->out[0])), rows,
+                scale_turns, args);
+  return LS_OK;
+}
+
 /* A type our loops load and store. */
 static bool is_ours(ls_dtype dtype) {
   return dtype == LS_F32 || dtype == LS_BF16 || dtype == LS_F16;
@@ -280,6 +310,8 @@ static ls_status kernel_swiglu_bwd(const ls_kernel_args *args, ls_error *error) 
 void LS_VECTOR(ls_fill_elementwise)(ls_kernel_table *table) {
   table->kernel[LS_OP_ADD] = kernel_add;
   table->kernel[LS_OP_BIAS] = kernel_add; /* the bias is an input of one row */
+  table->kernel[LS_OP_SCALE] = kernel_scale;
+  table->kernel[LS_OP_SCALE_BWD] = kernel_scale;
   table->kernel[LS_OP_COPY] = kernel_copy;
   table->kernel[LS_OP_CAST] = kernel_cast;
   table->kernel[LS_OP_GELU] = kernel_gelu;

@@ -31,6 +31,10 @@ static void add(const ls_attributes *attributes, const double *in, double *out) 
   out[0] = in[0] + in[1];
 }
 
+static void scale(const ls_attributes *attributes, const double *in, double *out) {
+  out[0] = attributes->scale * in[0];
+}
+
 /* gelu_new: 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))); or exact: 0.5 x (1 + erf(x / sqrt
  * 2)) (Hendrycks and Gimpel, 2016). */
 static const double root_two_over_pi = 0.79788456080286535588;
@@ -99,6 +103,15 @@ static void softcap_back(const ls_attributes *attributes, const double *in, doub
 ls_status LS_REFERENCE(ADD)(const ls_kernel_args *args, ls_error *error) {
   LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rr>r", error));
   return apply(args, add, error);
+}
+
+ls_status LS_REFERENCE(SCALE)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "r>r", error));
+  return apply(args, scale, error);
+}
+
+ls_status LS_REFERENCE(SCALE_BWD)(const ls_kernel_args *args, ls_error *error) {
+  return LS_REFERENCE(SCALE)(args, error);
 }
 
 ls_status LS_REFERENCE(GELU)(const ls_kernel_args *args, ls_error *error) {

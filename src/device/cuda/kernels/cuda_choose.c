@@ -8,6 +8,7 @@ static const ls_cuda_chooser choosers[LS_OP_COUNT] = {
     [LS_OP_EMBEDDING] = ls_cuda_choose_embedding,
     [LS_OP_BIAS] = ls_cuda_choose_row,
     [LS_OP_ADD] = ls_cuda_choose_pointwise,
+    [LS_OP_SCALE] = ls_cuda_choose_pointwise,
     [LS_OP_LAYERNORM] = ls_cuda_choose_norm,
     [LS_OP_RMSNORM] = ls_cuda_choose_norm,
     [LS_OP_HEADNORM] = ls_cuda_choose_norm,
@@ -32,6 +33,7 @@ static const ls_cuda_chooser choosers[LS_OP_COUNT] = {
     [LS_OP_ROW_SCALE_BWD] = ls_cuda_choose_norm,
     [LS_OP_ROPE_BWD] = ls_cuda_choose_rope,
     [LS_OP_ATTENTION_BWD] = ls_cuda_choose_attention_bwd,
+    [LS_OP_SCALE_BWD] = ls_cuda_choose_pointwise,
     [LS_OP_GELU_BWD] = ls_cuda_choose_pointwise,
     [LS_OP_SWIGLU_BWD] = ls_cuda_choose_pointwise,
     [LS_OP_SOFTCAP_BWD] = ls_cuda_choose_pointwise,
@@ -130,6 +132,8 @@ uint32_t ls_cuda_blocks(const ls_device_facts *facts, int64_t wanted, int each) 
 static const char *pointwise_name(ls_op_kind kind) {
   switch (kind) {
     case LS_OP_ADD: return "ls_add";
+    case LS_OP_SCALE:
+    case LS_OP_SCALE_BWD: return "ls_scale";
     case LS_OP_GELU: return "ls_gelu";
     case LS_OP_GELU_BWD: return "ls_gelu_bwd";
     case LS_OP_SWIGLU: return "ls_swiglu";
@@ -145,10 +149,12 @@ ls_status ls_cuda_choose_pointwise(ls_op_kind kind, const ls_kernel_args *args,
   const ls_view *out = &args->out[0];
   const char *suffix;
   LS_TRY(ls_cuda_suffix(out->dtype, &suffix, error));
-  ls_cuda_pointwise with = {.count = out->valid[0] * ls_cuda_stride(out),
-                            .softcap = (float)args->attributes->softcap,
-                            .activation = (int32_t)args->attributes->activation,
-                            .wide = true};
+  const bool scales = kind == LS_OP_SCALE || kind == LS_OP_SCALE_BWD;
+  ls_cuda_pointwise with = {
+      .count = out->valid[0] * ls_cuda_stride(out),
+      .softcap = (float)(scales ? args->attributes->scale : args->attributes->softcap),
+      .activation = (int32_t)args->attributes->activation,
+      .wide = true};
   for (int i = 0; i < args->inputs + args->outputs; i++) {
     const ls_view *view = i < args->inputs ? &args->in[i] : &args->out[i - args->inputs];
     LS_TRY(ls_cuda_expect(view, out->dtype, "an operand", error));

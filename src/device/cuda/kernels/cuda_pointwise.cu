@@ -35,6 +35,14 @@ struct ls_add_function {
   }
 };
 
+// The factor comes in the place of the cap: a function has at most one number.
+struct ls_scale_function {
+  static constexpr int inputs = 1, outputs = 1;
+  __device__ static void at(const ls_cuda_pointwise &args, const float *in, float *out) {
+    out[0] = args.softcap * in[0];
+  }
+};
+
 struct ls_gelu_function {
   static constexpr int inputs = 1, outputs = 1;
   __device__ static void at(const ls_cuda_pointwise &args, const float *in, float *out) {
@@ -114,6 +122,10 @@ __device__ void ls_add_of(const ls_cuda_pointwise &a) {
   ls_pointwise<T, ls_add_function>(a);
 }
 template <class T>
+__device__ void ls_scale_of(const ls_cuda_pointwise &a) {
+  ls_pointwise<T, ls_scale_function>(a);
+}
+template <class T>
 __device__ void ls_gelu_of(const ls_cuda_pointwise &a) {
   ls_pointwise<T, ls_gelu_function>(a);
 }
@@ -139,6 +151,7 @@ __device__ void ls_softcap_bwd_of(const ls_cuda_pointwise &a) {
 }
 
 LS_KERNELS(ls_add, ls_cuda_pointwise, 256, ls_add_of)
+LS_KERNELS(ls_scale, ls_cuda_pointwise, 256, ls_scale_of)
 LS_KERNELS(ls_gelu, ls_cuda_pointwise, 256, ls_gelu_of)
 LS_KERNELS(ls_gelu_bwd, ls_cuda_pointwise, 256, ls_gelu_bwd_of)
 LS_KERNELS(ls_swiglu, ls_cuda_pointwise, 256, ls_swiglu_of)
