@@ -41,7 +41,7 @@ typedef enum ls_tp_sharding {
   LS_TP_COUNT
 } ls_tp_sharding;
 
-typedef enum ls_init { LS_INIT_NORMAL = 0, LS_INIT_ONES, LS_INIT_ZEROS } ls_init;
+typedef enum ls_init { LS_INIT_NORMAL = 0, LS_INIT_UNIFORM, LS_INIT_ONES, LS_INIT_ZEROS } ls_init;
 
 typedef struct ls_parameter {
   const char *name; /* ours, unfused: "layers.3.attention.query" */
@@ -49,7 +49,8 @@ typedef struct ls_parameter {
   int64_t dims[LS_MAX_DIMS];
   ls_tp_sharding sharding;
   ls_init init;
-  double deviation; /* of LS_INIT_NORMAL */
+  double deviation; /* of LS_INIT_NORMAL; the bound of LS_INIT_UNIFORM, on both sides of 0 */
+  bool adapter;     /* of another parameter, which it is beside */
 } ls_parameter;
 
 typedef struct ls_tensor {

@@ -1,12 +1,22 @@
+#include <math.h>
 #include <string.h>
 
 #include "model/family.h"
 
+const char *const ls_model_linears[LS_MODEL_LINEARS] = {
+    "attention.query", "attention.key", "attention.value", "attention.output",
+    "mlp.gate",        "mlp.up",        "mlp.down"};
+
+/* Beside adapters all else is frozen. */
 static ls_tensor_id add_parameter(ls_builder *builder, const char *name,
                                   const ls_parameter *about) {
+  ls_graph *graph = builder->graph;
   ls_parameter named = *about;
-  named.name = ls_arena_printf(builder->graph->arena, "%s.%s", builder->part, name);
-  return ls_graph_parameter(builder->graph, &named);
+  named.name = ls_arena_printf(graph->arena, "%s.%s", builder->part, name);
+  const ls_tensor_id made = ls_graph_parameter(graph, &named);
+  graph->parameters.items[graph->parameters.count - 1].trainable =
+      about->adapter || builder->config->lora_rank == 0;
+  return made;
 }
 
 ls_tensor_id ls_builder_weight(ls_builder *builder, const char *name, int64_t out, int64_t in,
@@ -26,6 +36,49 @@ ls_tensor_id ls_builder_vector(ls_builder *builder, const char *name, int64_t co
       &(ls_parameter){.ndim = 1, .dims = {count}, .sharding = sharding, .init = init});
 }
 
+double ls_model_lora_scale(const ls_model_config *config) {
+  const double rank = (double)config->lora_rank;
+  return config->lora_alpha / (config->lora_rslora ? sqrt(rank) : rank);
+}
+
+/* A matrix of an adapter. The first is drawn as PEFT draws it (Kaiming's uniform of a = sqrt(5)),
+ * the second is zero, so that training begins where the weights are. */
+static ls_tensor_id adapter(ls_builder *builder, const char *name, int64_t out, int64_t in,
+                            ls_tp_sharding sharding, ls_init init) {
+  return add_parameter(builder, name,
+                       &(ls_parameter){.ndim = 2,
+                                       .dims = {out, in},
+                                       .sharding = sharding,
+                                       .init = init,
+                                       .deviation = 1 / sqrt((double)in),
+                                       .adapter = true});
+}
+
+static bool is_adapted(const ls_builder *builder, const char *name) {
+  for (int l = 0; l < LS_MODEL_LINEARS; l++)
+    if (strcmp(ls_model_linears[l], name) == 0) return builder->config->lora_targets >> l & 1;
+  return false;
+}
+
+/* y, of the product of x and the weight `name`, plus scale B (A x). Of the two adapters one is cut
+ * as the weight is and the other whole, so that y and what is added are partial together. */
+static ls_tensor_id adapt(ls_builder *builder, ls_tensor_id x, ls_tensor_id y, const char *name,
+                          ls_tp_sharding sharding, bool sums) {
+  ls_graph *graph = builder->graph;
+  const int64_t rank = builder->config->lora_rank;
+  const int64_t in = ls_graph_tensor(graph, x)->dims[1], out = ls_graph_tensor(graph, y)->dims[1];
+  const double scale = ls_model_lora_scale(builder->config);
+  const char *a_name = ls_arena_printf(graph->arena, "%s.lora_A.weight", name);
+  const char *b_name = ls_arena_printf(graph->arena, "%s.lora_B.weight", name);
+  ls_tensor_id a =
+      adapter(builder, a_name, rank, in, sums ? sharding : LS_TP_REPLICATED, LS_INIT_UNIFORM);
+  ls_tensor_id b =
+      adapter(builder, b_name, out, rank, sums ? LS_TP_REPLICATED : sharding, LS_INIT_ZEROS);
+  ls_tensor_id low = ls_graph_linear(graph, x, a);
+  if (scale != 1) low = ls_graph_scale(graph, low, scale);
+  return ls_graph_add(graph, y, ls_graph_linear(graph, low, b));
+}
+
 ls_tensor_id ls_builder_project(ls_builder *builder, ls_tensor_id x, const char *name, int64_t out,
                                 ls_tp_sharding sharding, bool bias, double deviation) {
   ls_graph *graph = builder->graph;
@@ -35,6 +88,7 @@ ls_tensor_id ls_builder_project(ls_builder *builder, ls_tensor_id x, const char 
   const char *bias_name = ls_arena_printf(graph->arena, "%s.bias", name);
   ls_tensor_id weight = ls_builder_weight(builder, weight_name, out, in, sharding, deviation);
   ls_tensor_id y = ls_graph_linear(graph, x, weight);
+  if (is_adapted(builder, name)) y = adapt(builder, x, y, name, sharding, sums);
   if (!bias) return y;
   return ls_graph_bias(graph, y,
                        ls_builder_vector(builder, bias_name, out,

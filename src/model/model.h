@@ -35,43 +35,51 @@ enum { LS_LAYER_WINDOW = 1, LS_LAYER_NO_ROPE = 2 };
 
 /* Every number of a model that its mathematics depends on: type, name, what a message calls it. The
  * struct has them as fields, and ls_model_config_compare goes through them. */
-#define LS_MODEL_NUMBERS(X)                                                               \
-  X(int64_t, vocabulary, "vocab_size")                                                    \
-  X(int64_t, width, "hidden_size")                                                        \
-  X(int64_t, layers, "layers")                                                            \
-  X(int64_t, heads, "heads")                                                              \
-  X(int64_t, kv_heads, "key/value heads")                                                 \
-  X(int64_t, head_dim, "head_dim")                                                        \
-  X(int64_t, mlp_width, "intermediate_size")                                              \
-  X(int64_t, positions, "positions")                                                      \
-  X(double, epsilon, "epsilon of the norms")                                              \
-  X(double, softmax_scale, "scale of the attention scores")                               \
-  X(ls_activation, activation, "activation")                                              \
-  X(bool, tied, "tie_word_embeddings") /* the head is the token embedding */              \
-  X(bool, attention_bias, "bias of the attention")                                        \
-  X(bool, mlp_bias, "bias of the MLP")                                                    \
-  X(bool, parallel, "attention beside the MLP") /* both read the same stream */           \
-  X(bool, shared_norm, "one norm for both")     /* parallel: attention's and the MLP's */ \
-  /* keys that a query sees, in layers that have LS_LAYER_WINDOW; 0: all */               \
-  X(int64_t, window, "window")                                                            \
-  X(double, softcap, "soft cap of the attention scores")      /* 0: none */               \
-  X(double, logit_cap, "soft cap of the logits")              /* 0: none */               \
-  X(double, embedding_scale, "scale of the embedding")        /* 0: none */               \
-  X(int64_t, rotary_dim, "columns of a head that are turned") /* 0: all */                \
-  X(double, rope_theta, "rope_theta")                                                     \
-  /* of layers with the window, which have no scaling then; 0: the same */                \
-  X(double, rope_local_theta, "rope_theta in layers with a window")                       \
-  X(ls_rope_scaling, rope_scaling, "kind of rope_scaling")                                \
-  X(double, rope_factor, "factor of rope_scaling")                                        \
-  X(double, rope_low_freq_factor, "low_freq_factor of rope_scaling")                      \
-  X(double, rope_high_freq_factor, "high_freq_factor of rope_scaling")                    \
-  X(double, rope_original_positions, "original positions of rope_scaling")                \
-  X(double, rope_beta_fast, "beta_fast of rope_scaling") /* yarn */                       \
-  X(double, rope_beta_slow, "beta_slow of rope_scaling") /* yarn */                       \
-  /* yarn: its two limits are not rounded to pairs */                                     \
-  X(bool, rope_exact_range, "truncate of rope_scaling")                                   \
-  /* yarn, longrope: of cosines and sines */                                              \
-  X(double, rope_attention_factor, "attention_factor of rope_scaling")
+#define LS_MODEL_NUMBERS(X)                                                                \
+  X(int64_t, vocabulary, "vocab_size")                                                     \
+  X(int64_t, width, "hidden_size")                                                         \
+  X(int64_t, layers, "layers")                                                             \
+  X(int64_t, heads, "heads")                                                               \
+  X(int64_t, kv_heads, "key/value heads")                                                  \
+  X(int64_t, head_dim, "head_dim")                                                         \
+  X(int64_t, mlp_width, "intermediate_size")                                               \
+  X(int64_t, positions, "positions")                                                       \
+  X(double, epsilon, "epsilon of the norms")                                               \
+  X(double, softmax_scale, "scale of the attention scores")                                \
+  X(ls_activation, activation, "activation")                                               \
+  X(bool, tied, "tie_word_embeddings") /* the head is the token embedding */               \
+  X(bool, attention_bias, "bias of the attention")                                         \
+  X(bool, mlp_bias, "bias of the MLP")                                                     \
+  X(bool, parallel, "attention beside the MLP") /* both read the same stream */            \
+  X(bool, shared_norm, "one norm for both")     /* parallel: attention's and the MLP's */  \
+  /* keys that a query sees, in layers that have LS_LAYER_WINDOW; 0: all */                \
+  X(int64_t, window, "window")                                                             \
+  X(double, softcap, "soft cap of the attention scores")      /* 0: none */                \
+  X(double, logit_cap, "soft cap of the logits")              /* 0: none */                \
+  X(double, embedding_scale, "scale of the embedding")        /* 0: none */                \
+  X(int64_t, rotary_dim, "columns of a head that are turned") /* 0: all */                 \
+  X(double, rope_theta, "rope_theta")                                                      \
+  /* of layers with the window, which have no scaling then; 0: the same */                 \
+  X(double, rope_local_theta, "rope_theta in layers with a window")                        \
+  X(ls_rope_scaling, rope_scaling, "kind of rope_scaling")                                 \
+  X(double, rope_factor, "factor of rope_scaling")                                         \
+  X(double, rope_low_freq_factor, "low_freq_factor of rope_scaling")                       \
+  X(double, rope_high_freq_factor, "high_freq_factor of rope_scaling")                     \
+  X(double, rope_original_positions, "original positions of rope_scaling")                 \
+  X(double, rope_beta_fast, "beta_fast of rope_scaling") /* yarn */                        \
+  X(double, rope_beta_slow, "beta_slow of rope_scaling") /* yarn */                        \
+  /* yarn: its two limits are not rounded to pairs */                                      \
+  X(bool, rope_exact_range, "truncate of rope_scaling")                                    \
+  /* yarn, longrope: of cosines and sines */                                               \
+  X(double, rope_attention_factor, "attention_factor of rope_scaling")                     \
+  X(int64_t, lora_rank, "rank of the adapters") /* 0: none, and all weights are trained */ \
+  X(double, lora_alpha, "alpha of the adapters")                                           \
+  X(bool, lora_rslora, "rslora of the adapters")     /* divided by the root of the rank */ \
+  X(int64_t, lora_targets, "products with adapters") /* bits by ls_model_linears */
+
+/* The products of a block that adapters can be beside: by the name that their weights have. */
+enum { LS_MODEL_LINEARS = 7 };
+extern const char *const ls_model_linears[LS_MODEL_LINEARS];
 
 /* Lists are of the arena that the configuration was read into; they are NULL where a family has
  * none. Fields that a family has no use for are 0. */
@@ -79,6 +87,7 @@ typedef struct ls_model_config {
   const char *family; /* HF's model_type: "gpt2", "llama", "qwen3" ... */
   const char *source; /* the file it was read from, or the preset's name: for messages */
   const char *text;   /* of config.json as read; NULL: its numbers were changed since */
+  const char *base;   /* with adapters: the folder of the weights they are beside; NULL: none */
 #define LS_MODEL_FIELD(type, name, words) type name;
   LS_MODEL_NUMBERS(LS_MODEL_FIELD)
 #undef LS_MODEL_FIELD
@@ -160,5 +169,8 @@ LS_CHECKED ls_status ls_model_build(ls_arena *arena, const ls_model_config *conf
 
 /* Numbers in all parameters, a shared one counted once. */
 int64_t ls_model_parameters(const ls_model_config *config);
+
+/* What the product of two adapters is multiplied by: alpha / rank, or alpha / sqrt(rank). */
+double ls_model_lora_scale(const ls_model_config *config);
 
 #endif

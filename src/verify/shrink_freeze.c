@@ -82,9 +82,11 @@ ls_status ls_shrink_list_frozen(ls_arena *arena, const ls_graph *large, ls_shrun
                                     .sequence = shrunk->form.sequence};
   ls_graph *small;
   LS_TRY(ls_model_build(arena, &shrunk->config, &options, &small, error));
+  bool *built = LS_NEW_ARRAY(arena, bool, small->parameters.count); /* adapters freeze all others */
+  for (int p = 0; p < small->parameters.count; p++) built[p] = small->parameters.items[p].trainable;
   ls_shrink_freeze(large, small);
   for (int p = 0; p < small->parameters.count; p++)
-    if (!small->parameters.items[p].trainable)
+    if (built[p] && !small->parameters.items[p].trainable)
       *LS_APPEND(arena, &shrunk->freeze) = small->parameters.items[p].about.name;
   if (shrunk->freeze.count)
     *LS_APPEND(arena, &shrunk->rows) =
