@@ -53,10 +53,32 @@ static void add_piece(ls_arena *arena, ls_weight_plan *plan, const char *name, c
   for (int i = 0; i < layout->pieces.count; i++) layout->pieces.items[i].period = *out / groups;
 }
 
+/* Under the name that PEFT has for it: of its product's weight, which is a tensor by itself. */
+static bool add_adapter(ls_arena *arena, const ls_family_tensors *family, const ls_name_rule *rules,
+                        const ls_parameter *about, int parameter, ls_weight_plan *plan) {
+  const char *ends = strstr(about->name, ".lora_");
+  LS_ASSERT(ends);
+  const char *beside =
+      ls_arena_printf(arena, "%.*s.weight", (int)(ends - about->name), about->name);
+  for (const ls_name_rule *rule = rules; rule->ours; rule++) {
+    int layer = 0;
+    if (!matches(rule->ours, beside, &layer)) continue;
+    const char *plain = substitute(arena, rule->theirs, layer);
+    const int length = (int)(strlen(plain) - strlen(".weight"));
+    const char *name =
+        ls_arena_printf(arena, "base_model.model.%s%.*s%s", family->prefix, length, plain, ends);
+    add_piece(arena, plan, name, name, false, 1, about, parameter);
+    plan->tensors[plan->count - 1].adapter = true;
+    return true;
+  }
+  return false;
+}
+
 static bool add_parameter(ls_arena *arena, const ls_family_tensors *family,
                           const ls_name_rule *rules, const ls_model_config *config,
                           const ls_graph *graph, int parameter, ls_weight_plan *plan) {
   const ls_parameter *about = &graph->parameters.items[parameter].about;
+  if (about->adapter) return add_adapter(arena, family, rules, about, parameter, plan);
   if (strncmp(about->name, "head.", 5) == 0 && strncmp(about->name, "head.norm", 9) != 0) {
     const char *name = ls_arena_printf(arena, "%s.%s", family->head, about->name + 5);
     add_piece(arena, plan, name, name, false, 1, about, parameter);

@@ -15,8 +15,13 @@ typedef struct name_search {
   ls_arena *arena;
   const ls_safetensors *file;
   const char *path, *prefix;
+  ls_weights_kind kind;
   size_t part, parts;
 } name_search;
+
+static bool is_meant(const name_search *search, const ls_stored_layout *layout) {
+  return search->kind == LS_WEIGHTS_ALL || layout->adapter == (search->kind == LS_WEIGHTS_ADAPTERS);
+}
 
 static const ls_stored_tensor *find(const name_search *search, const char *name,
                                     const char *plain) {
@@ -61,6 +66,7 @@ static ls_status find_all(const name_search *search, ls_weights *weights, ls_err
   const ls_weight_plan *plan = &weights->plan;
   for (int i = 0; i < plan->count; i++) {
     const ls_stored_layout *layout = &plan->tensors[i];
+    if (!is_meant(search, layout)) continue;
     const ls_stored_tensor *tensor = find(search, layout->name, layout->plain);
     if (!tensor)
       return ls_fail(error, LS_INPUT,
@@ -111,7 +117,8 @@ static ls_status check_others(const name_search *search, const ls_weights *weigh
     if (strncmp(tensor->name, search->prefix, prefix) != 0 || is_used(weights, tensor)) continue;
     const char *name = tensor->name + prefix;
     if (ls_weight_ignored(plan, name)) continue;
-    if (plan->tied_head && strcmp(name, plan->tied_head) == 0) {
+    const bool has_head = search->kind != LS_WEIGHTS_ADAPTERS && plan->tied_head;
+    if (has_head && strcmp(name, plan->tied_head) == 0) {
       LS_TRY(check_tied_head(search, weights, tensor, error));
       continue;
     }
@@ -126,11 +133,13 @@ static ls_status match(const name_search *search, ls_weights *weights, ls_error 
   return check_others(search, weights, error);
 }
 
-static int count_found(const name_search *search, const ls_weight_plan *plan) {
-  int found = 0;
+/* Whether the file has every tensor that is meant. */
+static bool has_all(const name_search *search, const ls_weight_plan *plan) {
   for (int i = 0; i < plan->count; i++)
-    found += find(search, plan->tensors[i].name, plan->tensors[i].plain) != NULL;
-  return found;
+    if (is_meant(search, &plan->tensors[i]) &&
+        !find(search, plan->tensors[i].name, plan->tensors[i].plain))
+      return false;
+  return true;
 }
 
 /* The plan of the form that the file is in: the usual one, unless the other one fits better. */
@@ -138,9 +147,9 @@ static ls_status choose_plan(const name_search *search, const ls_model_config *c
                              const ls_graph *graph, ls_weight_plan *plan, ls_error *error) {
   ls_weight_plan other;
   LS_TRY(ls_weights_plan(search->arena, config, graph, plan, error));
-  if (!ls_weights_other_form(config) || count_found(search, plan) == plan->count) return LS_OK;
+  if (!ls_weights_other_form(config) || has_all(search, plan)) return LS_OK;
   LS_TRY(ls_weights_plan_form(search->arena, config, graph, true, &other, error));
-  if (count_found(search, &other) == other.count) *plan = other;
+  if (has_all(search, &other)) *plan = other;
   return LS_OK;
 }
 
@@ -154,6 +163,7 @@ ls_status ls_weights_open(ls_arena *arena, const ls_model_config *config, const 
                               opened->file,
                               source->path,
                               source->prefix ? source->prefix : "",
+                              source->kind,
                               source->parts ? (size_t)source->part : 0,
                               source->parts ? (size_t)source->parts : 1};
   ls_status status = choose_plan(&search, config, graph, &opened->plan, error);

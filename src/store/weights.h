@@ -18,13 +18,21 @@
 
 typedef struct ls_weights ls_weights;
 
+/* Adapters have a file of their own: what of a model with adapters is meant. */
+typedef enum ls_weights_kind {
+  LS_WEIGHTS_ALL = 0,
+  LS_WEIGHTS_BASE,    /* all but the adapters */
+  LS_WEIGHTS_ADAPTERS /* them alone */
+} ls_weights_kind;
+
 typedef struct ls_weights_source {
   const char *path;   /* a file, an index or a folder, as ls_safetensors_open takes it */
   const char *stem;   /* NULL: "model" */
   const char *prefix; /* only names that begin so are meant, "grad." say, others are left alone;
                          NULL: all names are */
-  int part, parts;    /* of a tied head in the file only this part is compared: by rank `part` of
-                         `parts`, who all open the set; parts 0: all of it */
+  ls_weights_kind kind;
+  int part, parts; /* of a tied head in the file only this part is compared: by rank `part` of
+                      `parts`, who all open the set; parts 0: all of it */
 } ls_weights_source;
 
 /* LS_INPUT names the file and the tensor that is missing, unknown, or of another shape. The arena
@@ -34,14 +42,15 @@ LS_CHECKED ls_status ls_weights_open(ls_arena *arena, const ls_model_config *con
                                      ls_weights **weights, ls_error *error);
 void ls_weights_close(ls_weights **weights);
 
-/* Where a parameter lies, by its index into graph->parameters. Every graph of one configuration has
- * the same parameters in the same order. */
+/* Where a parameter lies, by its index into graph->parameters; its tensor is NULL where another
+ * kind is meant. Every graph of one configuration has the same parameters in the same order. */
 const ls_weight_place *ls_weights_place(const ls_weights *weights, int parameter);
 
 /* Bytes of tensors that were read through this set so far. */
 int64_t ls_weights_bytes_read(const ls_weights *weights);
 
-/* The plan, and what the file holds for its tensor `index`: for those who compare files. */
+/* The plan, and what the file holds for its tensor `index`, NULL where another kind is meant: for
+ * those who compare files. */
 const ls_weight_plan *ls_weights_layout(const ls_weights *weights);
 const ls_stored_tensor *ls_weights_tensor(const ls_weights *weights, int index);
 

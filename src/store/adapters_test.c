@@ -1,0 +1,191 @@
+/* Which products have adapters, by Hugging Face's names, and which folders are of them. */
+#include "store/adapters.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "store/names.h"
+#include "support/test_folder.h"
+
+enum { QUERY = 1, KEY = 2, VALUE = 4, OUTPUT = 8, GATE = 16, UP = 32, DOWN = 64 };
+
+static ls_model_config model(const char *text) {
+  ls_model_config config;
+  ls_error error = {0};
+  if (ls_model_config_parse(arena, "config.json", text, strlen(text), &config, &error) != LS_OK)
+    fail_msg("%s", error.text);
+  return config;
+}
+
+static const char llama[] =
+    "{\"model_type\": \"llama\", \"vocab_size\": 41, \"hidden_size\": 16, \"intermediate_size\": "
+    "24, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"max_position_embeddings\": 16}";
+static const char gpt2[] =
+    "{\"model_type\": \"gpt2\", \"vocab_size\": 37, \"n_positions\": 8, \"n_embd\": 12, "
+    "\"n_layer\": 2, \"n_head\": 2, \"resid_pdrop\": 0, \"embd_pdrop\": 0, \"attn_pdrop\": 0}";
+static const char phi3[] =
+    "{\"model_type\": \"phi3\", \"vocab_size\": 41, \"hidden_size\": 16, \"intermediate_size\": "
+    "24, \"num_hidden_layers\": 1, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
+    "\"max_position_embeddings\": 16, \"pad_token_id\": 0}";
+
+static const struct target_case {
+  const char *model, *targets[3];
+  int64_t bits;
+  const char *refused;
+} cases[] = {
+    {llama, {"all-linear"}, QUERY | KEY | VALUE | OUTPUT | GATE | UP | DOWN, NULL},
+    {llama, {"q_proj", "v_proj"}, QUERY | VALUE, NULL},
+    {llama, {"self_attn.o_proj", "mlp.down_proj"}, OUTPUT | DOWN, NULL},
+    {gpt2, {"c_proj"}, OUTPUT | DOWN, NULL},
+    {gpt2, {"attn.c_proj", "c_fc"}, OUTPUT | UP, NULL},
+    {phi3, {"o_proj", "down_proj"}, OUTPUT | DOWN, NULL},
+    {llama, {"q_porj"}, 0, "no product of a llama model is called q_porj; the nearest is q_proj"},
+    {llama, {"proj"}, 0, "expected all-linear, or some of q_proj, k_proj, v_proj, o_proj"},
+    {llama, {"lm_head"}, 0, "no product of a llama model is called lm_head"},
+    {gpt2, {"c_attn"}, 0, "found c_attn, which files of gpt2 keep as one tensor"},
+    {gpt2,
+     {"all-linear"},
+     0,
+     "all-linear has c_attn, which files of gpt2 keep as one tensor of "
+     "several products: adapters of it are not built; expected some of "
+     "c_proj, c_fc"},
+    {phi3, {"gate_up_proj"}, 0, "found gate_up_proj, which files of phi3 keep as one tensor"},
+};
+
+static void targets_are_products(void **state) {
+  (void)state;
+  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+    ls_adapters asked = {.rank = 4, .targets = cases[c].targets};
+    while (asked.target_count < 3 && cases[c].targets[asked.target_count]) asked.target_count++;
+    ls_model_config config = model(cases[c].model);
+    ls_error error = {0};
+    const ls_status status = ls_adapters_apply(&asked, &config, &error);
+    assert_int_equal(status, cases[c].refused ? LS_INPUT : LS_OK);
+    if (cases[c].refused && !strstr(error.text, cases[c].refused))
+      fail_msg("%s: %s", cases[c].refused, error.text);
+    if (cases[c].refused) continue;
+    assert_int_equal(config.lora_targets, cases[c].bits);
+    assert_int_equal(config.lora_rank, 4);
+    assert_true(config.lora_alpha == 8);
+    assert_true(ls_model_lora_scale(&config) == 2);
+  }
+}
+
+/* As PEFT calls them, and in a file of their own. */
+static void names_are_pefts(void **state) {
+  (void)state;
+  static const char *const targets[] = {"c_proj"};
+  const ls_adapters asked = {
+      .rank = 4, .alpha = 6, .rslora = true, .targets = targets, .target_count = 1};
+  ls_model_config config = model(gpt2);
+  const ls_build_options options = {.tokens = 4, .sequence = 4};
+  ls_graph *graph;
+  ls_weight_plan plan;
+  ls_error error = {0};
+  assert_int_equal(ls_adapters_apply(&asked, &config, &error), LS_OK);
+  assert_true(ls_model_lora_scale(&config) == 3);
+  assert_int_equal(ls_model_build(arena, &config, &options, &graph, &error), LS_OK);
+  assert_int_equal(ls_weights_plan(arena, &config, graph, &plan, &error), LS_OK);
+  int found = 0, adapters = 0;
+  for (int t = 0; t < plan.count; t++) {
+    const ls_stored_layout *tensor = &plan.tensors[t];
+    adapters += tensor->adapter;
+    if (strcmp(tensor->name, "base_model.model.transformer.h.1.mlp.c_proj.lora_A.weight") == 0)
+      found += tensor->dims[0] == 4 && tensor->dims[1] == 48;
+    if (strcmp(tensor->name, "base_model.model.transformer.h.1.mlp.c_proj.lora_B.weight") == 0)
+      found += tensor->dims[0] == 12 && tensor->dims[1] == 4 && !tensor->transposed;
+  }
+  assert_int_equal(found, 2);
+  assert_int_equal(adapters, 8);
+  for (int p = 0; p < graph->parameters.count; p++)
+    assert_int_equal(graph->parameters.items[p].trainable,
+                     graph->parameters.items[p].about.adapter);
+}
+
+static void write(const char *name, const char *text) {
+  ls_error error = {0};
+  assert_int_equal(ls_file_write(in_folder(name), text, strlen(text), &error), LS_OK);
+}
+
+/* Of the folder `adapters`, which is a test's. */
+static ls_status read_folder(const char *text, ls_model_config *config, ls_error *error) {
+  *error = (ls_error){0};
+  write("adapters/adapter_config.json", text);
+  return ls_adapters_read(arena, in_folder("adapters"), config, error);
+}
+
+#define LORA \
+  "\"peft_type\": \"LORA\", \"r\": 2, \"lora_alpha\": 3, \"target_modules\": [\"c_proj\"]"
+
+static void folders_are_read(void **state) {
+  (void)state;
+  static const struct {
+    const char *text, *refused;
+  } bad[] = {
+      {"{\"peft_type\": \"IA3\"}", "peft_type: found IA3; expected LORA"},
+      {"{" LORA ", \"use_dora\": true}", "use_dora asks for something that is not built"},
+      {"{" LORA ", \"rank_pattern\": {\"c_fc\": 8}}", "rank_pattern asks for something"},
+      {"{" LORA ", \"modules_to_save\": [\"lm_head\"]}", "modules_to_save asks for something"},
+      {"{" LORA ", \"bias\": \"all\"}", "bias: found all"},
+      {"{" LORA ", \"base_model_name_or_path\": \"\"}", "base_model_name_or_path is empty"},
+      {"{" LORA ", \"base_model_name_or_path\": \"/nowhere/at/all\"}", "found no folder /nowhere"},
+  };
+  ls_model_config config;
+  ls_error error = {0};
+  assert_int_equal(ls_directory_make(in_folder("base"), &error), LS_OK);
+  assert_int_equal(ls_directory_make(in_folder("adapters"), &error), LS_OK);
+  write("base/config.json", gpt2);
+  assert_false(ls_adapters_has(in_folder("base")));
+  assert_int_equal(ls_adapters_read(arena, in_folder("base"), &config, &error), LS_OK);
+  assert_int_equal(config.lora_rank, 0);
+  for (size_t b = 0; b < sizeof bad / sizeof *bad; b++) {
+    assert_int_equal(read_folder(bad[b].text, &config, &error), LS_INPUT);
+    if (!strstr(error.text, bad[b].refused)) fail_msg("%s: %s", bad[b].refused, error.text);
+  }
+  const char *text = ls_arena_printf(
+      arena, "{" LORA ", \"base_model_name_or_path\": \"%s\", \"lora_dropout\": 0.1}",
+      in_folder("base"));
+  if (read_folder(text, &config, &error) != LS_OK) fail_msg("%s", error.text);
+  assert_true(ls_adapters_has(in_folder("adapters")));
+  assert_string_equal(config.family, "gpt2");
+  assert_string_equal(config.base, in_folder("base"));
+  assert_int_equal(config.lora_targets, OUTPUT | DOWN);
+  assert_true(config.dropout == 0.1);
+  assert_string_equal(config.dropout_keys, "lora_dropout 0.1");
+}
+
+/* What is written is read as it was, a name of two products among it. */
+static void what_is_written_is_read(void **state) {
+  (void)state;
+  ls_model_config config = model(gpt2), read;
+  ls_error error = {0};
+  assert_int_equal(ls_directory_make(in_folder("base"), &error), LS_OK);
+  assert_int_equal(ls_directory_make(in_folder("adapters"), &error), LS_OK);
+  write("base/config.json", gpt2);
+  static const int64_t every[] = {OUTPUT, OUTPUT | DOWN, UP | DOWN};
+  for (int i = 0; i < 3; i++) {
+    const char *text;
+    config.base = in_folder("base");
+    config.lora_rank = 5 + i;
+    config.lora_alpha = 2.5 * (i + 1);
+    config.lora_rslora = i == 1;
+    config.lora_targets = every[i];
+    assert_int_equal(ls_adapters_text(arena, &config, &text, &error), LS_OK);
+    if (read_folder(text, &read, &error) != LS_OK) fail_msg("%s", error.text);
+    if (ls_model_config_compare(&read, &config, &error) != LS_OK) fail_msg("%s", error.text);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(targets_are_products, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(names_are_pefts, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(folders_are_read, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(what_is_written_is_read, set_up, tear_down),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
