@@ -8,6 +8,7 @@
 #include "session/load_parameters.h"
 #include "session/rounds.h"
 #include "session/saved_tensors.h"
+#include "store/adapters.h"
 
 static const size_t usual_shard_bytes = 5000000000u;
 
@@ -55,7 +56,9 @@ static ls_status list_tensors(void *context, ls_round_message *message, ls_error
   ls_saved_tensors all;
   LS_TRY(ls_saved_tensors_list(self->arena, &self->session->config, self->session->graph,
                                self->program, &all, error));
-  self->sets[WEIGHTS] = (tensor_set){.stem = "model", .layouts = all.items, .count = all.weights};
+  const bool adapters = self->session->config.lora_rank > 0;
+  self->sets[WEIGHTS] = (tensor_set){
+      .stem = adapters ? LS_ADAPTERS_STEM : "model", .layouts = all.items, .count = all.weights};
   self->sets[MOMENTS] = (tensor_set){
       .stem = "optimizer", .layouts = all.items + all.weights, .count = all.count - all.weights};
   return LS_OK;
@@ -146,6 +149,12 @@ static ls_status write_text(saver *self, const char *name, const char *text, ls_
                        error);
 }
 
+static ls_status write_adapter_config(saver *self, ls_error *error) {
+  const char *text;
+  LS_TRY(ls_adapters_text(self->arena, &self->session->config, &text, error));
+  return write_text(self, "adapter_config.json", text, error);
+}
+
 /* Rank 0 begins the files, the others join in. */
 static ls_status open_set(saver *self, tensor_set *set, ls_error *error) {
   ls_tensor_spec *specs = LS_NEW_ARRAY(self->arena, ls_tensor_spec, set->count);
@@ -173,6 +182,7 @@ static ls_status begin(void *context, ls_round_message *message, ls_error *error
   LS_TRY(ls_directory_make(self->aside, error));
   const char *config = ls_model_config_text(self->arena, &self->session->config, self->dtype);
   LS_TRY(write_text(self, "config.json", config, error));
+  if (self->session->config.lora_rank) LS_TRY(write_adapter_config(self, error));
   if (extra->run_text) LS_TRY(write_text(self, "run.yaml", extra->run_text, error));
   if (extra->tokenizer) LS_TRY(ls_tokenizer_write(extra->tokenizer, self->aside, error));
   return open_sets(self, message, error);

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "checkpoint/checkpoint_folder.h"
+#include "store/adapters.h"
 
 /* The step of "step-N"; -1 for anything else. *end is what follows the digits. */
 static int64_t step_of(const char *name, const char **end) {
@@ -149,7 +150,7 @@ ls_status ls_checkpoint_find(ls_arena *arena, const char *word, bool trust, cons
     return ls_fail(error, LS_INPUT,
                    "%s: no such folder; expected a run's folder, a checkpoint or a model's folder",
                    word);
-  if (ls_file_exists(ls_arena_printf(arena, "%s/config.json", word)))
+  if (ls_file_exists(ls_arena_printf(arena, "%s/config.json", word)) || ls_adapters_has(word))
     return verify_named(arena, word, trust, error);
   if (!ls_directory_exists(ls_arena_printf(arena, "%s/checkpoints", word)))
     return ls_fail(error, LS_INPUT,

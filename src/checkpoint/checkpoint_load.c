@@ -5,12 +5,13 @@
 #include "session/load_parameters.h"
 #include "session/rounds.h"
 #include "session/saved_tensors.h"
+#include "store/adapters.h"
 #include "store/safetensors.h"
 
 static ls_status check_model(const ls_session *session, const char *folder, ls_error *error) {
   ls_arena *arena = ls_arena_create();
   ls_model_config stored;
-  ls_status status = ls_model_config_read(arena, folder, &stored, error);
+  ls_status status = ls_adapters_read(arena, folder, &stored, error);
   if (status == LS_OK) {
     status = ls_model_config_compare(&stored, &session->config, error);
     if (status != LS_OK)

@@ -7,6 +7,8 @@
 
 #include "base/file.h"
 #include "base/stop.h"
+#include "checkpoint/adapter_merge.h"
+#include "store/adapters.h"
 #include "store/weights.h"
 #include "store/weights_folder.h"
 #include "text/run_file.h"
@@ -33,6 +35,7 @@ typedef struct exporter {
   ls_model_config config;
   ls_weight_plan plan;
   ls_safetensors *stored, *model; /* model: of `names` */
+  ls_safetensors *adapters;       /* that are merged into what is stored, or NULL */
   LS_LIST(ls_tensor_spec) specs;
   LS_LIST(const ls_stored_tensor *) sources; /* by spec */
   ls_safetensors_writer *writer;
@@ -40,6 +43,10 @@ typedef struct exporter {
 
 static const char *path_in(const exporter *self, const char *folder, const char *name) {
   return ls_arena_printf(self->arena, "%s/%s", folder, name);
+}
+
+static bool keeps_adapters(const exporter *self) {
+  return self->config.lora_rank > 0 && !self->options->merge;
 }
 
 /* The folder that the run began with, where it had weights. */
@@ -56,23 +63,56 @@ static ls_status find_names(exporter *self, ls_error *error) {
 
 /* That they are the model of config.json: what is left out here, no reader of the export finds. */
 static ls_status check_tensors(const exporter *self, const ls_graph *graph, ls_error *error) {
-  ls_weights *weights;
-  const ls_weights_source source = {.path = self->folder};
-  LS_TRY(ls_weights_open(self->arena, &self->config, graph, &source, &weights, error));
-  ls_weights_close(&weights);
+  const bool adapters = self->config.lora_rank > 0;
+  const ls_weights_source sources[] = {{.path = self->folder,
+                                        .stem = adapters ? LS_ADAPTERS_STEM : NULL,
+                                        .kind = adapters ? LS_WEIGHTS_ADAPTERS : LS_WEIGHTS_ALL},
+                                       {.path = self->config.base, .kind = LS_WEIGHTS_BASE}};
+  for (int s = 0; s < 1 + self->options->merge; s++) {
+    ls_weights *weights;
+    LS_TRY(ls_weights_open(self->arena, &self->config, graph, &sources[s], &weights, error));
+    ls_weights_close(&weights);
+  }
+  return LS_OK;
+}
+
+/* What is kept of adapters alone, or the weights that they are merged into, each of which must be
+ * found under its name. */
+static ls_status open_adapters(exporter *self, ls_error *error) {
+  if (!self->options->merge)
+    return ls_safetensors_open(self->folder, LS_ADAPTERS_STEM, &self->stored, error);
+  LS_TRY(ls_safetensors_open(self->config.base, NULL, &self->stored, error));
+  LS_TRY(ls_safetensors_open(self->folder, LS_ADAPTERS_STEM, &self->adapters, error));
+  for (int t = 0; t < self->plan.count; t++) {
+    const ls_stored_layout *layout = &self->plan.tensors[t];
+    if (layout->adapter || ls_safetensors_find(self->stored, layout->name) ||
+        ls_safetensors_find(self->stored, layout->plain))
+      continue;
+    return ls_fail(error, LS_INPUT,
+                   "%s: has no %s, but a tensor of several products: adapters are merged into one; "
+                   "expected weights as transformers saves them",
+                   self->config.base, layout->name);
+  }
   return LS_OK;
 }
 
 static ls_status read_model(exporter *self, ls_error *error) {
   LS_TRY(ls_checkpoint_find(self->arena, self->options->from, self->options->trust, &self->folder,
                             error));
-  LS_TRY(ls_model_config_read(self->arena, self->folder, &self->config, error));
+  LS_TRY(ls_adapters_read(self->arena, self->folder, &self->config, error));
+  if (self->options->merge && self->config.lora_rank == 0)
+    return ls_fail(error, LS_INPUT, "--merge: %s has no adapters: leave it out", self->folder);
+  if (self->options->names && self->config.lora_rank)
+    return ls_fail(error, LS_INPUT,
+                   "--names: found it with adapters, whose names are PEFT's, or "
+                   "with --merge those of what they are beside: leave it out");
   ls_graph *graph;
   LS_TRY(ls_model_build(self->arena, &self->config,
                         &(ls_build_options){.mode = LS_MODEL_FORWARD, .tokens = 1, .sequence = 1},
                         &graph, error));
   LS_TRY(ls_weights_plan(self->arena, &self->config, graph, &self->plan, error));
   LS_TRY(check_tensors(self, graph, error));
+  if (self->config.lora_rank) return open_adapters(self, error);
   LS_TRY(ls_safetensors_open(self->folder, NULL, &self->stored, error));
   LS_TRY(find_names(self, error));
   return self->names ? ls_safetensors_open(self->names, NULL, &self->model, error) : LS_OK;
@@ -149,8 +189,45 @@ static ls_status list_tensors(exporter *self, ls_error *error) {
   return LS_OK;
 }
 
+static const ls_stored_layout *layout_of(const exporter *self, const ls_stored_tensor *tensor) {
+  for (int t = 0; t < self->plan.count; t++)
+    if (strcmp(self->plan.tensors[t].name, tensor->name) == 0 ||
+        strcmp(self->plan.tensors[t].plain, tensor->name) == 0)
+      return &self->plan.tensors[t];
+  return NULL;
+}
+
+/* A weight with its adapters, summed in fp64 and rounded once. */
+static ls_status write_merged(exporter *self, ls_arena *scratch, int i,
+                              const ls_adapter_product *product, void *piece, ls_error *error) {
+  const ls_stored_tensor *source = self->sources.items[i];
+  const ls_dtype dtype = self->specs.items[i].dtype;
+  double *sums = LS_NEW_ARRAY(scratch, double, PIECE_ELEMENTS);
+  for (int64_t first = 0; first < source->count; first += PIECE_ELEMENTS) {
+    const int64_t left = source->count - first;
+    const int64_t count = left < PIECE_ELEMENTS ? left : PIECE_ELEMENTS;
+    LS_TRY(ls_stored_tensor_read(source, first, count, LS_F64, sums, error));
+    ls_adapter_product_add(product, first, count, sums);
+    ls_convert(piece, dtype, sums, LS_F64, count);
+    LS_TRY(
+        ls_safetensors_append(self->writer, piece, (size_t)count * ls_dtype_bytes(dtype), error));
+  }
+  return LS_OK;
+}
+
 static ls_status write_tensor(exporter *self, int i, void *piece, ls_error *error) {
   const ls_stored_tensor *source = self->sources.items[i];
+  const ls_stored_layout *layout = self->adapters ? layout_of(self, source) : NULL;
+  if (layout) {
+    ls_adapter_product product;
+    ls_arena *scratch = ls_arena_create();
+    ls_status status =
+        ls_adapter_product_read(scratch, &self->config, self->adapters, layout, &product, error);
+    if (status == LS_OK && product.rank)
+      status = write_merged(self, scratch, i, &product, piece, error);
+    ls_arena_destroy(&scratch);
+    if (status != LS_OK || product.rank) return status;
+  }
   const ls_dtype dtype = self->specs.items[i].dtype;
   for (int64_t first = 0; first < source->count; first += PIECE_ELEMENTS) {
     const int64_t left = source->count - first;
@@ -164,9 +241,10 @@ static ls_status write_tensor(exporter *self, int i, void *piece, ls_error *erro
 
 static ls_status write_tensors(exporter *self, ls_error *error) {
   const ls_export_options *options = self->options;
-  LS_TRY(ls_safetensors_create_shards(self->aside, "model", (size_t)options->max_shard_bytes,
-                                      self->specs.items, self->specs.count, NULL, 0, &self->writer,
-                                      error));
+  LS_TRY(ls_safetensors_create_shards(self->aside,
+                                      keeps_adapters(self) ? LS_ADAPTERS_STEM : "model",
+                                      (size_t)options->max_shard_bytes, self->specs.items,
+                                      self->specs.count, NULL, 0, &self->writer, error));
   void *piece = ls_arena_alloc(self->arena, PIECE_ELEMENTS * sizeof(double));
   int64_t done = 0;
   for (int i = 0; i < self->specs.count; i++) {
@@ -190,7 +268,7 @@ static ls_status copy_file(exporter *self, const char *folder, const char *name,
 /* All from one folder, or files of two tokenizers would lie side by side: the first that has any,
  * which is the run's own. */
 static ls_status copy_files(exporter *self, const char *const *files, int count, ls_error *error) {
-  const char *const folders[] = {self->folder, self->names};
+  const char *const folders[] = {self->folder, self->adapters ? self->config.base : self->names};
   for (int f = 0, found = 0; f < 2 && folders[f] && !found; f++)
     for (int i = 0; i < count; i++) {
       if (!ls_file_exists(path_in(self, folders[f], files[i]))) continue;
@@ -202,8 +280,10 @@ static ls_status copy_files(exporter *self, const char *const *files, int count,
 
 static ls_status write_companions(exporter *self, ls_error *error) {
   const ls_dtype dtype = self->specs.count ? self->specs.items[0].dtype : LS_F32;
+  const char *name = keeps_adapters(self) ? "adapter_config.json" : "config.json";
   const char *text = ls_model_config_text(self->arena, &self->config, dtype);
-  LS_TRY(ls_file_write(path_in(self, self->aside, "config.json"), text, strlen(text), error));
+  if (keeps_adapters(self)) LS_TRY(ls_adapters_text(self->arena, &self->config, &text, error));
+  LS_TRY(ls_file_write(path_in(self, self->aside, name), text, strlen(text), error));
   self->report->files++;
   LS_TRY(
       copy_files(self, tokenizer_files, sizeof tokenizer_files / sizeof *tokenizer_files, error));
@@ -232,6 +312,7 @@ ls_status ls_export(const ls_export_options *options, ls_export_report *report, 
   if (status != LS_OK) (void)!ls_directory_remove(self.aside, NULL);
   if (self.stored) ls_safetensors_close(&self.stored);
   if (self.model) ls_safetensors_close(&self.model);
+  if (self.adapters) ls_safetensors_close(&self.adapters);
   ls_arena_destroy(&self.arena);
   return status;
 }

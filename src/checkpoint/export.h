@@ -5,7 +5,8 @@
  *                                         .max_shard_bytes = 5000000000}, &report, error));
  *
  * Tensors have the names, and unless asked otherwise the types, of the folder that the run began
- * with: what was tied or split there is so here. Written aside and published whole.
+ * with: what was tied or split there is so here. Of a run that trained adapters it is PEFT's folder
+ * of them, or with `merge` a model's. Written aside and published whole.
  * Thread-safe for different folders. */
 #ifndef LS_CHECKPOINT_EXPORT_H
 #define LS_CHECKPOINT_EXPORT_H
@@ -25,6 +26,7 @@ typedef struct ls_export_options {
   ls_dtype dtype; /* of all tensors; LS_DTYPE_COUNT: each keeps its own */
   int64_t max_shard_bytes;
   bool trust; /* checksums are not looked at */
+  bool merge; /* adapters are added to the weights that they are beside, and these are written */
   /* After each tensor: bytes written so far, of all; NULL: nobody wants to know. */
   void (*progress)(void *context, int64_t done, int64_t all);
   void *context;

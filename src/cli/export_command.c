@@ -14,16 +14,20 @@ static const char help[] =
     "checkpoint is taken), a checkpoint, or a Hugging Face folder. Tensors keep the names and "
     "types\n"
     "of the folder that the run was fine-tuned from; from scratch they are what the checkpoint "
-    "has.\n\n"
+    "has.\n"
+    "Of a run that trained adapters (lora.rank) OUT is as PEFT loads it: adapter_config.json and\n"
+    "adapter_model.safetensors.\n\n"
     "  --dtype WORD            fp32, bf16, fp16 or fp64 for all tensors\n"
     "  --max-shard-size SIZE   of one file (default 5GB)\n"
+    "  --merge                 add adapters to the weights that they are beside, and write these\n"
     "  --trust                 do not look at the checkpoint's checksums\n"
     "  --names FOLDER          take names and types from this folder of the same model\n"
     "  --help                  this text\n\n"
     "examples:\n"
     "  lockstep export runs/quickstart out/\n"
     "  lockstep export runs/quickstart/checkpoints/step-500 out/ --dtype bf16\n"
-    "  lockstep export runs/tuned out/ --max-shard-size 2GB\n";
+    "  lockstep export runs/tuned out/ --max-shard-size 2GB\n"
+    "  lockstep export runs/adapted out/ --merge\n";
 
 static ls_status read_dtype(const char *word, ls_dtype *dtype, ls_error *error) {
   static const ls_dtype types[] = {LS_F32, LS_BF16, LS_F16, LS_F64};
@@ -84,6 +88,7 @@ int ls_command_export(int count, char **words) {
   const ls_command_flag flags[] = {{"--dtype", &asked.dtype, NULL},
                                    {"--max-shard-size", &asked.size, NULL},
                                    {"--names", &asked.options.names, NULL},
+                                   {"--merge", NULL, &asked.options.merge},
                                    {"--trust", NULL, &asked.options.trust}};
   return ls_command_run(
       &(ls_command){"export", help, false, flags, sizeof flags / sizeof *flags, export_to, &asked},

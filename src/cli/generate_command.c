@@ -160,6 +160,8 @@ static ls_status read_keys(ls_arena *arena, const ls_words *words, request *aske
 static ls_status find_tokenizer(const char *folder, const ls_model_config *config,
                                 const ls_tokenizer **tokenizer, ls_error *error) {
   LS_TRY(ls_tokenizer_of(folder, tokenizer, error));
+  if (*tokenizer == ls_tokenizer_bytes() && config->base) /* adapters may come without one */
+    LS_TRY(ls_tokenizer_of(config->base, tokenizer, error));
   const int64_t ids = (*tokenizer)->vocabulary;
   const bool given = *tokenizer != ls_tokenizer_bytes();
   if (given ? config->vocabulary >= ids : config->vocabulary == ids) return LS_OK;

@@ -131,6 +131,19 @@ static ls_status print_prefetch(const ls_session *session, int stage, ls_error *
   return LS_OK;
 }
 
+/* What it saves that parameters are frozen, all else being the same. */
+static ls_status print_frozen(const ls_session *session, int stage, ls_error *error) {
+  const int64_t frozen = ls_graph_frozen(session->graph);
+  if (!frozen) return LS_OK;
+  ls_session *thawed;
+  LS_TRY(ls_session_thawed(session->arena, session, &thawed, error));
+  const int64_t more =
+      ls_session_stage_bytes(thawed, stage) - ls_session_stage_bytes(session, stage);
+  printf("  %-20s %10.2f  more would be needed to train the %.2f M parameters that are frozen\n",
+         "frozen", (double)more / 1048576, (double)frozen / 1e6);
+  return LS_OK;
+}
+
 /* Programs of all stages, or numbers of one. */
 static ls_status show_program(const ls_session *session, const show_flags *flags, ls_error *error) {
   const ls_program *const *stages =
@@ -150,6 +163,7 @@ static ls_status show_program(const ls_session *session, const show_flags *flags
            flags->rank ? flags->rank : "");
   if (flags->memory) ls_program_print_memory(stages[stage], session->workspace[stage], stdout);
   if (flags->memory) LS_TRY(print_prefetch(session, stage, error));
+  if (flags->memory && !flags->evaluate) LS_TRY(print_frozen(session, stage, error));
   if (flags->memory) ls_hardware_print(session, stage);
   if (flags->memory && session->layout.recompute_of_count)
     printf("  runs again           %s\n",

@@ -89,6 +89,11 @@ static void describe(const ls_session *session, const ls_dataset *dataset,
   const int64_t frozen = ls_graph_frozen(session->graph);
   if (frozen > 0)
     fprintf(stderr, "frozen: %.2f M parameters, which stay as they are\n", (double)frozen / 1e6);
+  const ls_model_config *config = &session->config;
+  if (config->lora_rank)
+    fprintf(stderr, "adapters: %.2f M parameters of rank %lld, which count %g times\n",
+            (double)(ls_model_parameters(config) - frozen) / 1e6, (long long)config->lora_rank,
+            ls_model_lora_scale(config));
   if (layout->recompute_of_count)
     fprintf(stderr, "runs again to fit %.1f MiB: %s\n",
             (double)session->run->device.memory / 1048576,
@@ -243,6 +248,7 @@ static ls_status prepare(void *context, ls_error *error) {
   if (taken) self->run->device.taken = LS_RUN_DEVICE_CUDA;
   LS_TRY(ls_session_create(self->arena, self->run, self->devices, ranks_sharing_cores,
                            &self->session, error));
+  LS_TRY(ls_session_check_start(self->session, error));
   LS_TRY(ls_session_check_offload(self->session, on_host, error));
   LS_TRY(ls_session_check_fit(self->session, on_host, here, error));
   LS_TRY(ls_session_open_tokenizer(self->session, &self->tokenizer, error));

@@ -9,6 +9,7 @@
 #include "session/fit.h"
 #include "session/inputs.h"
 #include "session/prove.h"
+#include "store/adapters.h"
 
 /* The rank's programs: one token, and for all of a prompt but its last token many at a time, with
  * no logits. */
@@ -90,7 +91,7 @@ static ls_status check_memory(const ls_generator *self, ls_error *error) {
 }
 
 static ls_status start(ls_generator *self, const ls_generator_options *options, ls_error *error) {
-  LS_TRY(ls_model_config_read(self->arena, options->folder, &self->session.config, error));
+  LS_TRY(ls_adapters_read(self->arena, options->folder, &self->session.config, error));
   const int64_t positions = self->session.config.positions;
   self->rows = options->rows < positions ? options->rows : positions;
   self->session.layout.compute = options->compute;

@@ -12,8 +12,8 @@ ls_status ls_prove_saving(const ls_model_config *config, const ls_graph *graph,
   ls_saved_tensors all;
   ls_status status = ls_saved_tensors_list(arena, config, graph, stages[0], &all, error);
   if (status == LS_OK)
-    status = ls_check_saving(stages, count, &ls_state_ranges, all.items, all.count,
-                             ls_stored_stretch, report, error);
+    status = ls_check_saving(stages, count, &ls_state_ranges, all.items, all.all, ls_stored_stretch,
+                             report, error);
   for (int l = 0; l < LS_ROUND_LISTS && status == LS_OK; l++) {
     status = ls_check_rounds(&ls_round_lists[l], 1, error);
     report->rounds += ls_round_lists[l]->count;

@@ -41,17 +41,23 @@ ls_saved_tensors ls_saved_moments(ls_arena *arena, const ls_program *program) {
   return all;
 }
 
+static bool is_written(const ls_model_config *config, const ls_stored_layout *tensor) {
+  return config->lora_rank == 0 || tensor->adapter;
+}
+
 ls_status ls_saved_tensors_list(ls_arena *arena, const ls_model_config *config,
                                 const ls_graph *graph, const ls_program *program,
                                 ls_saved_tensors *all, ls_error *error) {
   ls_weight_plan plan;
   LS_TRY(ls_weights_plan(arena, config, graph, &plan, error));
   const ls_saved_tensors moments = ls_saved_moments(arena, program);
-  *all =
-      (ls_saved_tensors){.items = LS_NEW_ARRAY(arena, ls_stored_layout, plan.count + moments.count),
-                         .weights = plan.count,
-                         .count = plan.count + moments.count};
-  memcpy(all->items, plan.tensors, sizeof *all->items * (size_t)plan.count);
-  memcpy(all->items + plan.count, moments.items, sizeof *all->items * (size_t)moments.count);
+  const int count = plan.count + moments.count;
+  *all = (ls_saved_tensors){.items = LS_NEW_ARRAY(arena, ls_stored_layout, count), .all = count};
+  for (int t = 0; t < plan.count; t++)
+    if (is_written(config, &plan.tensors[t])) all->items[all->weights++] = plan.tensors[t];
+  memcpy(all->items + all->weights, moments.items, sizeof *all->items * (size_t)moments.count);
+  all->count = all->weights + moments.count;
+  for (int t = 0, behind = all->count; t < plan.count; t++)
+    if (!is_written(config, &plan.tensors[t])) all->items[behind++] = plan.tensors[t];
   return LS_OK;
 }

@@ -13,6 +13,9 @@
 typedef struct ls_saved_tensors {
   ls_stored_layout *items;
   int weights, count; /* the weights first */
+  /* Behind these, up to `all`, what adapters are beside: it is as in the folder that the run began
+   * with, so a checkpoint is read without it. */
+  int all;
 } ls_saved_tensors;
 
 /* The arena and the graph's parameters must outlive the list. Errors: those of ls_weights_plan. */

@@ -12,6 +12,7 @@
 #include "session/limits.h"
 #include "session/load_parameters.h"
 #include "session/offload_room.h"
+#include "store/adapters.h"
 #include "store/freeze.h"
 #include "store/weights.h"
 #include "store/weights_folder.h"
@@ -179,23 +180,90 @@ static ls_status check_partners(const ls_session *session, ls_error *error) {
   return LS_OK;
 }
 
+/* The rate that is usual for what is trained: adapters take larger steps than weights. */
+static double usual_rate(const ls_session *session) {
+  if (session->config.lora_rank) return 1e-4;
+  return session->weights ? 1e-5 : 3e-4;
+}
+
 /* Weights where the model is a folder that has some, unless the run starts from scratch. */
 static ls_status choose_start(ls_session *session, ls_error *error) {
   ls_run_file *run = session->run;
-  bool there = false;
-  if (run->init != LS_RUN_INIT_SCRATCH && ls_directory_exists(run->model))
+  const bool adapters = ls_adapters_has(run->model);
+  bool there = adapters;
+  if (run->init != LS_RUN_INIT_SCRATCH && !adapters && ls_directory_exists(run->model))
     LS_TRY(ls_weights_folder_check(session->arena, run->model, &there, error));
   if (run->init == LS_RUN_INIT_WEIGHTS && !there)
     return ls_fail(error, LS_INPUT,
                    "%s: weights, but %s has no model.safetensors: name a folder with one, or give "
                    "init=scratch",
                    ls_run_file_where(run, "init"), run->model);
-  if (there) session->weights = run->model;
+  if (there && run->init != LS_RUN_INIT_SCRATCH) session->weights = run->model;
   if (run->train.lr == 0) {
-    run->train.lr = session->weights ? 1e-5 : 3e-4;
+    run->train.lr = usual_rate(session);
     ls_run_file_mark_resolved(run, "train.lr");
   }
   return LS_OK;
+}
+
+ls_status ls_session_check_start(const ls_session *session, ls_error *error) {
+  const ls_run_file *run = session->run;
+  if (session->config.lora_rank == 0 || session->weights) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "%s: adapters are trained beside weights, and %s gives none: name a folder with "
+                 "model.safetensors, without init=scratch",
+                 ls_run_file_where(run, "lora.rank"), run->model);
+}
+
+static bool asks_all_linear(const ls_run_lora *lora) {
+  return lora->targets.count == 1 && strcmp(lora->targets.items[0], "all-linear") == 0;
+}
+
+/* A key that says more of adapters that are not asked for. */
+static ls_status check_lora_alone(const ls_run_file *run, ls_error *error) {
+  const ls_run_lora *lora = &run->lora;
+  const char *key = lora->alpha > 0 ? "lora.alpha" : lora->rslora ? "lora.rslora" : NULL;
+  if (!asks_all_linear(lora)) key = "lora.targets";
+  if (!key) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "%s: found a value without lora.rank; expected it, as in lora.rank=16",
+                 ls_run_file_where(run, key));
+}
+
+static ls_status apply_lora(const ls_run_file *run, ls_model_config *config, ls_error *error) {
+  const ls_run_lora *lora = &run->lora;
+  const ls_adapters asked = {.rank = lora->rank,
+                             .alpha = lora->alpha,
+                             .rslora = lora->rslora,
+                             .targets = lora->targets.items,
+                             .target_count = lora->targets.count};
+  const ls_status status = ls_adapters_apply(&asked, config, error);
+  if (status != LS_OK) ls_error_prefix(error, "%s", ls_run_file_where(run, "lora.targets"));
+  return status;
+}
+
+/* A folder of adapters has its own; keys may say the same, as those of the run that made it do. */
+static ls_status read_adapters(ls_session *session, ls_error *error) {
+  const ls_run_file *run = session->run;
+  LS_TRY(ls_adapters_read(session->arena, run->model, &session->config, error));
+  if (run->lora.rank == 0) return check_lora_alone(run, error);
+  ls_model_config asked = session->config;
+  LS_TRY(apply_lora(run, &asked, error));
+  const ls_status status = ls_model_config_compare(&asked, &session->config, error);
+  if (status != LS_OK)
+    ls_error_prefix(error, "%s: %s has adapters of its own", ls_run_file_where(run, "lora.rank"),
+                    run->model);
+  return status;
+}
+
+/* The model, with the adapters that the run asks for or its folder has. */
+static ls_status find_model(ls_session *session, ls_error *error) {
+  const ls_run_file *run = session->run;
+  if (ls_adapters_has(run->model)) return read_adapters(session, error);
+  LS_TRY(ls_model_find(session->arena, run->model, &session->config, error));
+  if (run->lora.rank == 0) return check_lora_alone(run, error);
+  if (ls_directory_exists(run->model)) session->config.base = run->model;
+  return apply_lora(run, &session->config, error);
 }
 
 static ls_rank_options rank_options(const ls_session *session, const ls_program *const *programs,
@@ -387,7 +455,7 @@ static ls_status resolve(ls_arena *arena, ls_run_file *run, int devices, int ran
   made->sequence = run->data.seq_len;
   made->batch = run->train.batch;
   if (ls_hub_is_name(run->model)) LS_TRY(ls_hub_find(arena, run->model, &run->model, error));
-  LS_TRY(ls_model_find(arena, run->model, &made->config, error));
+  LS_TRY(find_model(made, error));
   LS_TRY(refuse_dropout(made, error));
   LS_TRY(choose_start(made, error));
   made->ranks_sharing_cores = ranks_sharing_cores;
@@ -408,18 +476,39 @@ ls_status ls_session_resolve(ls_arena *arena, ls_run_file *run, int devices,
   return resolve(arena, run, devices, ranks_sharing_cores, on, false, session, error);
 }
 
+enum { MOST_SOURCES = 2 };
+
+/* The sets that a folder's parameters are in: one, or adapters and what they are beside. Weights
+ * alone leave the adapters as they are drawn. */
+static int list_sources(const ls_session *session, const char *path,
+                        ls_weights_source sources[MOST_SOURCES]) {
+  sources[0] = (ls_weights_source){.path = path};
+  if (session->config.lora_rank == 0) return 1;
+  sources[0].kind = LS_WEIGHTS_BASE;
+  if (!ls_adapters_has(path)) return 1;
+  sources[0].path = session->config.base;
+  sources[1] =
+      (ls_weights_source){.path = path, .stem = LS_ADAPTERS_STEM, .kind = LS_WEIGHTS_ADAPTERS};
+  return 2;
+}
+
 /* Before a text is read for hours and a run's folder made: the headers. What the tensors hold, and
  * all but a byte of a tied head, is the ranks' to read. */
 static ls_status check_weights(const ls_session *session, ls_error *error) {
   if (!session->weights) return LS_OK;
-  ls_arena *scratch = ls_arena_create();
-  ls_weights *weights;
-  const ls_weights_source source = {.path = session->weights, .parts = INT32_MAX};
-  const ls_status status =
-      ls_weights_open(scratch, &session->config, session->graph, &source, &weights, error);
-  if (status == LS_OK) ls_weights_close(&weights);
-  ls_arena_destroy(&scratch);
-  return status;
+  ls_weights_source sources[MOST_SOURCES];
+  const int count = list_sources(session, session->weights, sources);
+  for (int s = 0; s < count; s++) {
+    ls_arena *scratch = ls_arena_create();
+    ls_weights *weights;
+    sources[s].parts = INT32_MAX;
+    const ls_status status =
+        ls_weights_open(scratch, &session->config, session->graph, &sources[s], &weights, error);
+    if (status == LS_OK) ls_weights_close(&weights);
+    ls_arena_destroy(&scratch);
+    LS_TRY(status);
+  }
+  return LS_OK;
 }
 
 ls_status ls_session_create(ls_arena *arena, ls_run_file *run, int devices, int ranks_sharing_cores,
@@ -472,6 +561,28 @@ ls_status ls_session_under(ls_arena *arena, const ls_session *session, const ls_
   return ls_session_check_programs(other, error);
 }
 
+static ls_status thaw(const void *context, ls_graph *graph, ls_error *error) {
+  (void)context, (void)error;
+  for (int p = 0; p < graph->parameters.count; p++) graph->parameters.items[p].trainable = true;
+  return LS_OK;
+}
+
+ls_status ls_session_thawed(ls_arena *arena, const ls_session *session, ls_session **made,
+                            ls_error *error) {
+  ls_session *other = LS_NEW(arena, ls_session);
+  *other = *session;
+  other->arena = arena;
+  ls_training training = ls_session_training(other);
+  training.budget = 0;
+  training.prepare = thaw;
+  LS_TRY(
+      ls_compile(arena, &training, &other->layout, &other->device.facts, &other->compiled, error));
+  other->graph = other->compiled.graph;
+  take_programs(other);
+  *made = other;
+  return LS_OK;
+}
+
 /* The folder a model is in: its own, or its config.json's; NULL for a preset. */
 static const char *model_folder(const ls_session *session) {
   const char *model = session->run->model;
@@ -492,8 +603,10 @@ static ls_status find_tokenizer(const ls_session *session, const ls_tokenizer **
     if (status != LS_INPUT) return status;
     return ls_error_prefix(error, "%s", ls_run_file_where(session->run, "data.tokenizer"));
   }
-  const char *folder = model_folder(session);
-  return folder ? ls_tokenizer_of(folder, tokenizer, error) : LS_OK;
+  const char *folder = model_folder(session), *base = session->config.base;
+  if (folder) LS_TRY(ls_tokenizer_of(folder, tokenizer, error));
+  const bool none = *tokenizer == ls_tokenizer_bytes(); /* adapters may come without one */
+  return none && base ? ls_tokenizer_of(base, tokenizer, error) : LS_OK;
 }
 
 ls_status ls_session_open_tokenizer(const ls_session *session, const ls_tokenizer **tokenizer,
@@ -526,15 +639,28 @@ ls_status ls_session_rank(const ls_session *session, ls_comm *comm, ls_rank **ra
 
 static void initial_values(const ls_parameter *about, uint64_t seed, int64_t first, int64_t count,
                            double *values) {
+  const double deviation = about->deviation;
+  const uint64_t stream = ls_random_stream(about->name);
+  if (about->init == LS_INIT_UNIFORM) {
+    for (int64_t i = 0; i < count; i++)
+      values[i] = deviation * (2 * ls_random_uniform(seed, stream, (uint64_t)(first + i)) - 1);
+    return;
+  }
   if (about->init != LS_INIT_NORMAL) {
     for (int64_t i = 0; i < count; i++) values[i] = about->init == LS_INIT_ONES ? 1 : 0;
     return;
   }
-  const double deviation = about->deviation;
-  ls_random_normals(seed, ls_random_stream(about->name), (uint64_t)first, count, values);
+  ls_random_normals(seed, stream, (uint64_t)first, count, values);
 #pragma omp simd
   for (int64_t i = 0; i < count; i++) values[i] *= deviation;
 }
+
+/* Of all parameters, one after another. */
+typedef struct initialising {
+  const ls_session *session;
+  ls_rank *rank;
+  int64_t *first_piece; /* [parameters + 1] */
+} initialising;
 
 static ls_status initialise_piece(const ls_session *session, ls_rank *rank, int p, int64_t first,
                                   int64_t count, ls_error *error) {
@@ -546,13 +672,6 @@ static ls_status initialise_piece(const ls_session *session, ls_rank *rank, int 
   return ls_rank_write_parameter(rank, program, p, LS_PART_MASTER, first, count, values, LS_F64,
                                  error);
 }
-
-/* Of all parameters, one after another. */
-typedef struct initialising {
-  const ls_session *session;
-  ls_rank *rank;
-  int64_t *first_piece; /* [parameters + 1] */
-} initialising;
 
 static ls_status initialise_turn(void *work, int thread, int64_t piece, ls_error *error) {
   (void)thread;
@@ -569,12 +688,15 @@ static ls_status initialise_turn(void *work, int thread, int64_t piece, ls_error
 /* A thread writes what it makes, since most of a write's time is the system's, which clears each
  * page that is written first: pieces are handed out by a large page of fp32, so that no two threads
  * have the same one cleared. */
-ls_status ls_session_initialise(const ls_session *session, ls_rank *rank, ls_error *error) {
+static ls_status initialise(const ls_session *session, ls_rank *rank, bool adapters_alone,
+                            ls_error *error) {
   const ls_program *program = ls_rank_program(rank, LS_SESSION_STEP);
+  const ls_parameter_record *records = session->graph->parameters.items;
   ls_arena *scratch = ls_arena_create();
   initialising work = {session, rank, LS_NEW_ARRAY(scratch, int64_t, program->parameter_count + 1)};
   for (int p = 0; p < program->parameter_count; p++) {
-    const int64_t elements = ls_program_parameter_elements(&program->parameters[p]);
+    const bool left = adapters_alone && !records[p].about.adapter;
+    const int64_t elements = left ? 0 : ls_program_parameter_elements(&program->parameters[p]);
     work.first_piece[p + 1] = work.first_piece[p] + (elements + FILL_ELEMENTS - 1) / FILL_ELEMENTS;
   }
   const ls_status status =
@@ -584,23 +706,47 @@ ls_status ls_session_initialise(const ls_session *session, ls_rank *rank, ls_err
   return status;
 }
 
-ls_status ls_session_load_weights(const ls_session *session, ls_rank *rank, const char *path,
-                                  int64_t *bytes_read, ls_error *error) {
+ls_status ls_session_initialise(const ls_session *session, ls_rank *rank, ls_error *error) {
+  return initialise(session, rank, false, error);
+}
+
+/* The parameters that are in one set. */
+static ls_status load_source(const ls_session *session, ls_rank *rank, ls_weights_source source,
+                             int64_t *bytes_read, ls_error *error) {
   const ls_program *program = ls_rank_program(rank, LS_SESSION_STEP);
   ls_arena *scratch = ls_arena_create();
   ls_weights *weights = NULL;
-  const ls_weights_source source = {
-      .path = path, .part = ls_rank_number(rank), .parts = ls_comm_size(ls_rank_comm(rank))};
+  source.part = ls_rank_number(rank);
+  source.parts = ls_comm_size(ls_rank_comm(rank));
   ls_status status =
       ls_weights_open(scratch, &session->config, session->graph, &source, &weights, error);
   if (status == LS_OK) {
     ls_load_item *items = LS_NEW_ARRAY(scratch, ls_load_item, program->parameter_count);
-    for (int p = 0; p < program->parameter_count; p++)
-      items[p] = (ls_load_item){*ls_weights_place(weights, p), p, LS_PART_MASTER};
-    status = ls_load_parameters(rank, program, items, program->parameter_count, error);
+    int count = 0;
+    for (int p = 0; p < program->parameter_count; p++) {
+      const ls_weight_place *place = ls_weights_place(weights, p);
+      if (place->tensor) items[count++] = (ls_load_item){*place, p, LS_PART_MASTER};
+    }
+    status = ls_load_parameters(rank, program, items, count, error);
     if (bytes_read) *bytes_read += ls_weights_bytes_read(weights);
   }
   ls_weights_close(&weights);
   ls_arena_destroy(&scratch);
   return status;
+}
+
+ls_status ls_session_load_adapters(const ls_session *session, ls_rank *rank, const char *path,
+                                   ls_error *error) {
+  const ls_weights_source source = {
+      .path = path, .stem = LS_ADAPTERS_STEM, .kind = LS_WEIGHTS_ADAPTERS};
+  return load_source(session, rank, source, NULL, error);
+}
+
+ls_status ls_session_load_weights(const ls_session *session, ls_rank *rank, const char *path,
+                                  int64_t *bytes_read, ls_error *error) {
+  ls_weights_source sources[MOST_SOURCES];
+  const int count = list_sources(session, path, sources);
+  if (session->config.lora_rank && count == 1) LS_TRY(initialise(session, rank, true, error));
+  for (int s = 0; s < count; s++) LS_TRY(load_source(session, rank, sources[s], bytes_read, error));
+  return LS_OK;
 }

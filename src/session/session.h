@@ -89,6 +89,10 @@ ls_training ls_session_training(const ls_session *session);
 LS_CHECKED ls_status ls_session_under(ls_arena *arena, const ls_session *session,
                                       const ls_layout *layout, ls_session **made, ls_error *error);
 
+/* Likewise the same training of all parameters, where some are frozen. */
+LS_CHECKED ls_status ls_session_thawed(ls_arena *arena, const ls_session *session,
+                                       ls_session **made, ls_error *error);
+
 /* Has the evaluation leave all logits, which it else may make in slices. Before there are ranks. */
 LS_CHECKED ls_status ls_session_keep_logits(ls_session *session, ls_error *error);
 
@@ -132,7 +136,16 @@ LS_CHECKED ls_status ls_session_rank(const ls_session *session, ls_comm *comm, l
 LS_CHECKED ls_status ls_session_initialise(const ls_session *session, ls_rank *rank,
                                            ls_error *error);
 
+/* LS_INPUT: the run trains adapters, and its model gives no weights for them. */
+LS_CHECKED ls_status ls_session_check_start(const ls_session *session, ls_error *error);
+
+/* Fills the adapters alone, from a folder as PEFT writes it. */
+LS_CHECKED ls_status ls_session_load_adapters(const ls_session *session, ls_rank *rank,
+                                              const char *path, ls_error *error);
+
 /* Fills the parameters from Hugging Face weights: a folder or file as ls_safetensors_open takes.
+ * Adapters come from a folder of them, and what they are beside from their base; of a folder
+ * without any they are as ls_session_initialise draws them.
  * Only what this rank keeps is read, in LS_TILE_MEMORY; the bytes of it are added to *bytes_read,
  * which may be NULL. Not collective, but all ranks call it: of a head that the file holds beside
  * tied embeddings each compares its part. */

@@ -141,6 +141,13 @@ typedef struct ls_run_train {
   ls_run_globs freeze; /* names of parameters, or one item "none" */
 } ls_run_train;
 
+typedef struct ls_run_lora {
+  int64_t rank;         /* 0: none, or as the model's folder has them */
+  double alpha;         /* 0 auto */
+  ls_run_globs targets; /* names of products, or one item "all-linear" */
+  bool rslora;
+} ls_run_lora;
+
 typedef struct ls_run_optimizer {
   ls_run_optimizer_name name;
   double betas[2], eps, weight_decay, momentum;
@@ -200,6 +207,7 @@ typedef struct ls_run_file {
   ls_run_device device;
   ls_run_host host;
   ls_run_train train;
+  ls_run_lora lora;
   ls_run_optimizer optimizer;
   ls_run_eval eval;
   ls_run_checkpoint checkpoint;

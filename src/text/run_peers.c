@@ -111,6 +111,13 @@ const ls_run_peer ls_run_peers[] = {
     {"use_cpu", "device.kind: cpu"},
     {"device_type", "device.kind"},
 
+    {"lora_r", "lora.rank"},
+    {"lora_alpha", "lora.alpha"},
+    {"lora_target", "lora.targets"},
+    {"lora_target_modules", "lora.targets"},
+    {"target_modules", "lora.targets"},
+    {"use_rslora", "lora.rslora"},
+
     {"freeze_layers", "train.freeze"},
     {"freeze_embeddings", "train.freeze: embedding"},
     {"max_steps", "train.steps"},

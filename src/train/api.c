@@ -39,6 +39,7 @@ static ls_status open_session(ls_run *run, const char *path, const char *const *
     return ls_fail(error, LS_INPUT, "%d devices: expected 1 or more, or 0 for the mesh's", devices);
   LS_TRY(ls_run_file_count_devices(run->file, devices, &devices, error));
   LS_TRY(ls_session_create(run->arena, run->file, devices, devices, &run->session, error));
+  LS_TRY(ls_session_check_start(run->session, error));
   ls_session_bytes_needed(run->session, &run->stage);
   ls_session_memory_parts(run->session, run->stage, run->parts);
   int sends_most;

@@ -1,0 +1,96 @@
+#!/bin/sh
+# Adapters as a user trains them: beside the weights of a first run, resumed on another layout,
+# exported as PEFT's folder and merged, generated from.
+set -eu
+. "$(dirname "$0")/support/small_run.sh"
+
+run 0 train keys.yaml train.steps=60 train.lr=1e-2 checkpoint.every=0 out=first
+run 0 export first base
+losses() { sed 's/.*"loss":\([^,]*\),.*/\1/' "$1/metrics.jsonl"; }
+
+# What is not right is refused in one line, before a folder is made.
+refused() { # WHAT words...
+  what=$1
+  shift
+  run 2 train keys.yaml model=base out=none "$@"
+  says "$what"
+  [ "$(wc -l <log)" -eq 1 ] || fail "$*: expected one line: $(cat log)"
+  [ ! -e none ] || fail "$*: made a folder"
+}
+refused "lora.targets: no product of a llama model is called q_prj; the nearest is q_proj" \
+  lora.rank=2 "lora.targets=[q_prj]"
+refused "found a value without lora.rank" lora.alpha=3
+refused "gives none: name a folder with model.safetensors" lora.rank=2 model=config.json
+refused "gives none: name a folder with model.safetensors" lora.rank=2 init=scratch
+refused "lora.rank" lora.rank=0
+
+# Six steps in one go, and in two on other layouts: the same losses but for rounding.
+words="model=base lora.rank=2 lora.alpha=6 lora.targets=all-linear train.lr=3e-2"
+run 0 train keys.yaml $words train.steps=6 out=whole
+says "frozen: "
+run 0 train keys.yaml $words train.steps=2 out=parts -n 2
+run 0 train keys.yaml $words train.steps=6 out=parts mesh.tp=2 -n 2
+says "resuming after step 2"
+losses whole >whole.losses
+losses parts >parts.losses
+[ "$(wc -l <parts.losses)" -eq 6 ] || fail "steps: $(cat parts.losses)"
+paste whole.losses parts.losses |
+  awk '{ if (($1 - $2) ^ 2 > 1e-10) exit 1 }' || fail "losses: $(paste whole.losses parts.losses)"
+sed -n 1p whole.losses >one; sed -n 6p whole.losses >six
+awk 'NR == 1 { a = $1 } NR == 2 { exit !($1 < a - 0.01) }' one six || fail "nothing is learned: $(cat whole.losses)"
+
+# Another mathematics is another run.
+run 2 train keys.yaml $words lora.rank=4 train.steps=8 out=whole
+says "lora.rank"
+
+# A checkpoint has the adapters and their moments, not what they are beside.
+checkpoint=whole/checkpoints/step-6
+for file in adapter_model.safetensors adapter_config.json optimizer.safetensors config.json; do
+  [ -e $checkpoint/$file ] || fail "no $file in a checkpoint: $(ls $checkpoint)"
+done
+[ ! -e $checkpoint/model.safetensors ] || fail "a checkpoint has the frozen weights"
+
+# The run, PEFT's folder of it and the merged model say the same.
+run 0 export whole adapters
+[ -e adapters/adapter_config.json ] && [ -e adapters/adapter_model.safetensors ] &&
+  [ ! -e adapters/config.json ] && [ ! -e adapters/model.safetensors ] || fail "$(ls adapters)"
+run 0 export whole merged --merge
+[ -e merged/model.safetensors ] && [ ! -e merged/adapter_config.json ] || fail "$(ls merged)"
+for model in base whole adapters merged; do
+  run 0 generate $model "It was a bright" --max-new-tokens 12 --greedy
+  cp output $model.text
+done
+cmp -s whole.text adapters.text || fail "the exported adapters say something else"
+cmp -s whole.text merged.text || fail "the merged model says something else"
+run 2 export base again --merge
+says "has no adapters"
+run 0 inspect adapters
+says "q_proj"
+
+# The loss on a text is that of the merged model, by any layout.
+for model in whole adapters merged; do
+  run 0 evaluate $model data.text=text.txt data.seq_len=16 train.batch=2 dtype=fp32 --json
+  sed 's/.*"loss": *\([^,]*\),.*/\1/' output >>evaluated
+done
+run 0 evaluate whole data.text=text.txt mesh.tp=2 -n 2 --json
+sed 's/.*"loss": *\([^,]*\),.*/\1/' output >>evaluated
+awk 'NR == 1 { a = $1 } { n++; if (($1 - a) ^ 2 > 1e-10 || !($1 > 0)) bad = 1 }
+  END { exit bad || n != 4 }' evaluated || fail "losses: $(cat evaluated)"
+
+# Training goes on from PEFT's folder, whose base is still frozen.
+run 0 train keys.yaml model=adapters train.steps=2 out=on
+says "starting from the weights in adapters"
+run 2 train keys.yaml model=adapters lora.rank=2 out=none
+says "adapters has adapters of its own"
+mv base elsewhere
+run 2 generate adapters "It was"
+says "write where it is now"
+run 2 train keys.yaml model=adapters out=none
+mv elsewhere base
+
+# Other commands have them too.
+run 0 check keys.yaml $words mesh.tp=2 -n 2
+says "proved to stay as they are"
+run 0 verify keys.yaml $words mesh.dp_shard=2 zero=3 -n 2
+run 0 show keys.yaml $words --memory
+echo "adapters_command_test: $passed commands"
