@@ -56,38 +56,58 @@ static const char *const root_keys[] = {"kind",
                                         "final_params_f64",
                                         "steps",
                                         NULL};
+/* And those that one of adapters has beside them. */
+static const char *const adapter_keys[] = {"trained", "lora", "prompt_ids", "merged_logits_noise",
+                                           NULL};
+static const char *const lora_keys[] = {"r",
+                                        "lora_alpha",
+                                        "target_modules",
+                                        "use_rslora",
+                                        "scaling",
+                                        "lora_dropout",
+                                        "scaling_rule",
+                                        "formula",
+                                        "initial",
+                                        NULL};
 /* schedule, warmup and min_lr say where the learning rates of the steps come from. */
 static const char *const hyper_keys[] = {
     "steps",        "B",         "T",        "micro_batches", "lr",     "betas",  "eps",
     "weight_decay", "grad_clip", "schedule", "warmup",        "min_lr", "frozen", NULL};
 
+static bool is_listed(const char *const *known, const char *key) {
+  int k = 0;
+  while (known && known[k] && strcmp(known[k], key) != 0) k++;
+  return known && known[k];
+}
+
+/* `more` may be NULL. */
 static ls_status check_keys(const ls_json_object *object, const char *const *known,
-                            ls_error *error) {
+                            const char *const *more, ls_error *error) {
   const char *key;
   json_t *value;
   json_object_foreach((json_t *)object->json, key, value) {
-    int k = 0;
-    while (known[k] && strcmp(known[k], key) != 0) k++;
-    if (!known[k])
+    if (!is_listed(known, key) && !is_listed(more, key))
       return ls_fail(error, LS_INPUT,
                      "%s: \"%.60s\" is not known, and may change what is computed: a pretraining "
-                     "with AdamW is what can be repeated",
+                     "or a training of adapters with AdamW is what can be repeated",
                      object->where, key);
   }
   return LS_OK;
 }
 
 /* What the trace says in words must be what is done here. */
-static ls_status check_words(const ls_json_object *root, ls_error *error) {
-  static const struct {
+static ls_status check_words(const ls_json_object *root, bool adapters, ls_error *error) {
+  const struct {
     const char *key, *begins;
   } words[] = {
-      {"kind", "pretraining"},
+      {"kind", adapters ? "lora" : "pretraining"},
+      {"trained", "lora_A and lora_B only; the base is frozen"},
       {"batch_layout",
        "row b of micro-batch m of step s starts at ((s*micro_batches+m)*B+b)*T; x = "
        "tokens[start:start+T], y = tokens[start+1:start+T+1]"},
       {"loss", "mean cross-entropy over B*T positions, averaged over micro-batches"},
-      {"weight_decay_on", "parameters with 2 or more dimensions (embeddings included)"},
+      {"weight_decay_on", adapters ? "all adapter matrices"
+                                   : "parameters with 2 or more dimensions (embeddings included)"},
   };
   for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
     const char *text;
@@ -105,7 +125,7 @@ static ls_status read_hyper(ls_arena *arena, const ls_json_object *root, ls_trac
   ls_json_object hyper;
   int64_t sequences, microbatches;
   LS_TRY(ls_json_child(arena, root, "hyper", &hyper, error));
-  LS_TRY(check_keys(&hyper, hyper_keys, error));
+  LS_TRY(check_keys(&hyper, hyper_keys, NULL, error));
   LS_TRY(ls_json_count(&hyper, "steps", &trace->steps, error));
   LS_TRY(ls_json_count(&hyper, "B", &sequences, error));
   LS_TRY(ls_json_count(&hyper, "T", &trace->sequence, error));
@@ -225,13 +245,40 @@ static ls_status find_model(ls_arena *arena, const ls_json_object *root, ls_trac
       trace->folder);
 }
 
+/* The adapters that are trained, and the folder with them as they begin. */
+static ls_status read_lora(ls_arena *arena, const ls_json_object *root, ls_trace *trace,
+                           ls_error *error) {
+  ls_json_object lora;
+  ls_adapters *adapters = &trace->adapters;
+  const char **targets;
+  double dropout;
+  LS_TRY(ls_json_child(arena, root, "lora", &lora, error));
+  LS_TRY(check_keys(&lora, lora_keys, NULL, error));
+  LS_TRY(ls_json_count(&lora, "r", &adapters->rank, error));
+  LS_TRY(ls_json_number(&lora, "lora_alpha", &adapters->alpha, error));
+  LS_TRY(ls_json_bool_or(&lora, "use_rslora", false, &adapters->rslora, error));
+  LS_TRY(ls_json_number_or(&lora, "lora_dropout", 0, &dropout, error));
+  LS_TRY(ls_json_strings(arena, &lora, "target_modules", &targets, &adapters->target_count, error));
+  for (int t = 0; t < adapters->target_count; t++) targets[t] = ls_arena_strdup(arena, targets[t]);
+  adapters->targets = targets;
+  trace->adapter_folder = ls_arena_printf(arena, "%s/adapter_initial", trace->folder);
+  if (adapters->rank >= 1 && adapters->alpha > 0 && dropout == 0) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "%s: r %lld, lora_alpha %g, lora_dropout %g; expected the first two above 0, and "
+                 "no dropout",
+                 lora.where, (long long)adapters->rank, adapters->alpha, dropout);
+}
+
 static ls_status read_json(ls_arena *arena, const ls_json_object *root, ls_trace *trace,
                            ls_error *error) {
-  const char *source;
+  const char *source, *kind;
   LS_TRY(ls_json_string_or(root, "source", "", &source, error));
   find_single_parts(trace, source);
-  LS_TRY(check_words(root, error));
-  LS_TRY(check_keys(root, root_keys, error));
+  LS_TRY(ls_json_string_or(root, "kind", "", &kind, error));
+  const bool adapters = strcmp(kind, "lora") == 0;
+  LS_TRY(check_words(root, adapters, error));
+  LS_TRY(check_keys(root, root_keys, adapters ? adapter_keys : NULL, error));
+  if (adapters) LS_TRY(read_lora(arena, root, trace, error));
   LS_TRY(read_hyper(arena, root, trace, error));
   LS_TRY(read_steps(arena, root, trace, error));
   LS_TRY(read_noise(arena, root, trace, error));

@@ -3,7 +3,8 @@
  * A folder with trace.json (hyper-parameters, how the tokens are cut into batches, loss and
  * gradient norm of every step in fp64 and fp32, a summary of every parameter after the last step),
  * tokens.u16le, step0.safetensors (logits and gradients of the first step), and config.json with
- * model.safetensors; in place of the last two "initial" may name a checkpoint.
+ * model.safetensors; in place of the last two "initial" may name a checkpoint. Of kind "lora" the
+ * adapters of adapter_initial are trained, as PEFT has them, and gradients are theirs alone.
  *
  *   ls_trace *trace;
  *   LS_TRY(ls_trace_read(arena, "tests/data/traces/gpt2-tied", &trace, error));
@@ -18,6 +19,7 @@
 
 #include "base/arena.h"
 #include "lockstep/status.h"
+#include "store/adapters.h"
 
 typedef struct ls_trace_step {
   double learning_rate;
@@ -49,6 +51,8 @@ typedef struct ls_trace {
   double learning_rate, betas[2], epsilon, weight_decay, clip; /* clip 0: none */
   const char **frozen; /* parameters by their Hugging Face names: their gradients are zeros */
   int frozen_count;
+  ls_adapters adapters;       /* rank 0: all is trained that is not frozen */
+  const char *adapter_folder; /* as they are at the start */
   ls_trace_step *step;
   ls_trace_summary *summaries;
   int summary_count;

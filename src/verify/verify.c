@@ -233,6 +233,7 @@ static ls_status check_tensors(const worker *self, tensor_check check, ls_error 
   ls_status status = LS_OK;
   const int count = ls_weights_layout(self->of->gradients)->count;
   for (int i = 0; i < count && status == LS_OK; i++) {
+    if (!ls_weights_tensor(self->of->gradients, i)) continue;
     ls_arena *scratch = ls_arena_create();
     status = check(self, scratch, i, error);
     ls_arena_destroy(&scratch);
@@ -255,6 +256,8 @@ static ls_status repeat(const worker *self, ls_error *error) {
   const ls_trace *trace = self->of->about->trace;
   const ls_inputs inputs = {take_tokens, (void *)trace};
   LS_TRY(ls_session_load_weights(self->of->session, self->rank, trace->model, NULL, error));
+  if (trace->adapter_folder)
+    LS_TRY(ls_session_load_adapters(self->of->session, self->rank, trace->adapter_folder, error));
   LS_TRY(check_logits(self, error));
   ls_steps steps = ls_steps_of(self->rank, &inputs, rate_at, trace);
   steps.policy = LS_STEPS_REPEAT; /* the reference skips no step */
@@ -313,8 +316,11 @@ static ls_status match_summaries(task *of, ls_error *error) {
   const ls_trace *trace = of->about->trace;
   const ls_weight_plan *plan = ls_weights_layout(of->gradients);
   of->summary = LS_NEW_ARRAY(of->about->arena, const ls_trace_summary *, plan->count);
+  int trained = 0;
   for (int i = 0; i < plan->count; i++) {
     const ls_stored_layout *layout = &plan->tensors[i];
+    if (!ls_weights_tensor(of->gradients, i)) continue;
+    trained++;
     const ls_trace_summary *found = find_summary(trace, layout->name);
     if (!found) found = find_summary(trace, layout->plain);
     if (!found)
@@ -328,11 +334,11 @@ static ls_status match_summaries(task *of, ls_error *error) {
                      trace->folder, found->name, found->edge, (long long)count, LS_TRACE_EDGE);
     of->summary[i] = found;
   }
-  if (trace->summary_count == plan->count) return LS_OK;
+  if (trace->summary_count == trained) return LS_OK;
   return ls_fail(error, LS_INPUT,
                  "%s/trace.json: \"final_params_f64\" has %d tensors; a %s model of this "
                  "config.json has %d",
-                 trace->folder, trace->summary_count, plan->family, plan->count);
+                 trace->folder, trace->summary_count, plan->family, trained);
 }
 
 static double largest_magnitude(const double *values, int64_t count) {
@@ -345,6 +351,7 @@ static ls_status largest_gradient(const task *of, double *largest, ls_error *err
   *largest = 0;
   for (int i = 0; i < ls_weights_layout(of->gradients)->count; i++) {
     const ls_stored_tensor *tensor = ls_weights_tensor(of->gradients, i);
+    if (!tensor) continue;
     ls_arena *scratch = ls_arena_create();
     double *values = LS_NEW_ARRAY(scratch, double, tensor->count);
     const ls_status status = ls_stored_tensor_read(tensor, 0, tensor->count, LS_F64, values, error);
@@ -419,7 +426,10 @@ ls_status ls_verify_run(ls_verification *verification, ls_world *world, ls_error
   if (run->check) LS_TRY(ls_session_prove(session, &proof, error));
   ls_weights *gradients;
   const ls_weights_source source = {
-      .path = verification->trace->folder, .stem = "step0", .prefix = "grad."};
+      .path = verification->trace->folder,
+      .stem = "step0",
+      .prefix = "grad.",
+      .kind = verification->trace->adapter_folder ? LS_WEIGHTS_ADAPTERS : LS_WEIGHTS_ALL};
   LS_TRY(ls_weights_open(verification->arena, &session->config, session->graph, &source, &gradients,
                          error));
   task all = {.about = verification,
@@ -469,6 +479,12 @@ ls_status ls_verify_prepare(ls_arena *arena, const char *folder, const char *con
   made->run->model = trace->model;
   if (trace->frozen_count)
     made->run->train.freeze = (ls_run_globs){trace->frozen, trace->frozen_count};
+  const ls_adapters *adapters = &trace->adapters;
+  if (adapters->rank)
+    made->run->lora = (ls_run_lora){.rank = adapters->rank,
+                                    .alpha = adapters->alpha,
+                                    .targets = {adapters->targets, adapters->target_count},
+                                    .rslora = adapters->rslora};
   made->arena = arena;
   made->trace = trace;
   *verification = made;
