@@ -1,0 +1,54 @@
+/* A model's chat template with its tokenizer: examples of chats to ids, and which of them are
+ * trained.
+ *
+ *   ls_chat *chat;
+ *   LS_TRY(ls_chat_open(&(ls_chat_options){.tokenizer = tokenizer}, &chat, error));
+ *   LS_TRY(ls_chat_encode(chat, example, &ids, error));   // ls_chat_id, ls_chat_is_trained
+ *   ls_chat_close(&chat);
+ *
+ * The template is the tokenizer's own (chat_template.jinja, or tokenizer_config.json's), or a file.
+ * What an example may look like is in chat_example.h. Where an answer begins and ends the
+ * template's generation blocks say, or else rendering the chat up to it. Thread-safe once open. */
+#ifndef LS_CHAT_CHAT_H
+#define LS_CHAT_CHAT_H
+
+#include <jansson.h>
+
+#include "tokenizer/tokenizer.h"
+
+/* What of a chat is trained: what the model answers, all of it, or the last answer. */
+typedef enum ls_loss_on { LS_LOSS_ON_ANSWERS, LS_LOSS_ON_ALL, LS_LOSS_ON_LAST } ls_loss_on;
+
+typedef struct ls_chat_options {
+  const ls_tokenizer *tokenizer;
+  const char *template; /* a file; NULL: the tokenizer's own */
+  ls_loss_on loss_on;
+} ls_chat_options;
+
+typedef struct ls_chat ls_chat;
+
+/* LS_INPUT where there is no template, or it cannot be read. Borrows the tokenizer. */
+LS_CHECKED ls_status ls_chat_open(const ls_chat_options *options, ls_chat **chat, ls_error *error);
+void ls_chat_close(ls_chat **chat);
+
+/* Changes with the template and with what is trained: for the names of cached files. */
+uint64_t ls_chat_fingerprint(const ls_chat *chat);
+
+/* An id and whether it is trained, as one number. */
+static inline int32_t ls_chat_id(int32_t marked) {
+  return marked >> 1;
+}
+static inline bool ls_chat_is_trained(int32_t marked) {
+  return marked & 1;
+}
+
+/* Appends the marked ids of an example. LS_INPUT: it is none, the template refuses it, it has no
+ * answer, or where its answers lie cannot be told. `error` may be NULL. */
+LS_CHECKED ls_status ls_chat_encode(const ls_chat *chat, const json_t *example, ls_ids *marked,
+                                    ls_error *error);
+
+/* The text that asks the model for an answer to one message, in the arena. */
+LS_CHECKED ls_status ls_chat_prompt(ls_arena *arena, const ls_chat *chat, const char *message,
+                                    const char **text, size_t *bytes, ls_error *error);
+
+#endif

@@ -1,0 +1,218 @@
+/* Chats to marked ids: every form of an example, and what of it is trained. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "chat/chat.h"
+#include "chat/chat_example.h"
+#include "support/test_folder.h"
+
+static ls_error error;
+static const char chatml[] =
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>\n{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}";
+static const char marked[] =
+    "{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}{% generation %}"
+    "{{ m.content }}</>\n{% endgeneration %}{% else %}{{ m.content }}</>\n{% endif %}{% endfor %}";
+
+static ls_chat *open_chat(const ls_tokenizer *tokenizer, const char *template, ls_loss_on loss_on) {
+  char path[512];
+  snprintf(path, sizeof path, "%s/t.jinja", folder);
+  ls_chat *chat;
+  assert_int_equal(ls_file_write(path, template, strlen(template), &error), LS_OK);
+  const ls_chat_options options = {tokenizer, path, loss_on};
+  if (ls_chat_open(&options, &chat, &error) != LS_OK) fail_msg("%s", error.text);
+  return chat;
+}
+
+/* The text of an example with its trained bytes in brackets; of bytes as ids. */
+static void show(const ls_chat *chat, const char *example, char shown[1024]) {
+  json_t *json = json_loads(example, 0, NULL);
+  ls_ids ids = {0};
+  if (ls_chat_encode(chat, json, &ids, &error) != LS_OK) fail_msg("%s: %s", example, error.text);
+  bool open = false;
+  for (int64_t i = 0; i < ids.count; i++) {
+    const bool trained = ls_chat_is_trained(ids.items[i]);
+    if (trained != open) *shown++ = trained ? '[' : ']';
+    open = trained;
+    *shown++ = (char)ls_chat_id(ids.items[i]);
+  }
+  if (open) *shown++ = ']';
+  *shown = 0;
+  ls_ids_free(&ids);
+  json_decref(json);
+}
+
+static void assert_shown(const char *template, ls_loss_on loss_on, const char *example,
+                         const char *expected) {
+  char shown[1024];
+  ls_chat *chat = open_chat(ls_tokenizer_bytes(), template, loss_on);
+  show(chat, example, shown);
+  ls_chat_close(&chat);
+  assert_string_equal(shown, expected);
+}
+
+static void assert_refused(const char *template, ls_loss_on loss_on, const char *example,
+                           const char *words) {
+  ls_ids ids = {0};
+  ls_chat *chat = open_chat(ls_tokenizer_bytes(), template, loss_on);
+  json_t *json = json_loads(example, JSON_DECODE_ANY, NULL);
+  assert_int_equal(ls_chat_encode(chat, json, &ids, &error), LS_INPUT);
+  if (!strstr(error.text, words)) fail_msg("%s", error.text);
+  assert_int_equal(ids.count, 0);
+  ls_ids_free(&ids);
+  json_decref(json);
+  ls_chat_close(&chat);
+}
+
+#define TURNS                                                                      \
+  "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": "          \
+  "\"assistant\", \"content\": \"b\"}, {\"role\": \"user\", \"content\": \"c\"}, " \
+  "{\"role\": \"assistant\", \"content\": \"d\"}]}"
+
+static void answers_alone_are_trained(void **state) {
+  (void)state;
+  static const char all[] = "[<user>a</>\n<assistant>b</>\n<user>c</>\n<assistant>d</>\n]";
+  static const char both[] = "<user>a</>\n<assistant>[b</>\n]<user>c</>\n<assistant>[d</>\n]";
+  static const char last[] = "<user>a</>\n<assistant>b</>\n<user>c</>\n<assistant>[d</>\n]";
+  for (int t = 0; t < 2; t++) {
+    assert_shown(t ? marked : chatml, LS_LOSS_ON_ANSWERS, TURNS, both);
+    assert_shown(t ? marked : chatml, LS_LOSS_ON_LAST, TURNS, last);
+    assert_shown(t ? marked : chatml, LS_LOSS_ON_ALL, TURNS, all);
+  }
+  assert_shown(chatml, LS_LOSS_ON_ANSWERS,
+               "{\"messages\": [{\"role\": \"assistant\", \"content\": \"b\", \"weight\": 0}, "
+               "{\"role\": \"assistant\", \"content\": \"d\"}]}",
+               "<assistant>b</>\n<assistant>[d</>\n]");
+}
+
+static void forms_are_read(void **state) {
+  (void)state;
+  static const char *const forms[][2] = {
+      {"{\"conversations\": [{\"from\": \"human\", \"value\": \"a\"}, {\"from\": \"gpt\", "
+       "\"value\": \"b\"}], \"system\": \"s\"}",
+       "<system>s</>\n<user>a</>\n<assistant>[b</>\n]"},
+      {"{\"instruction\": \"a\", \"input\": \"i\", \"output\": \"b\", \"history\": [[\"h\", "
+       "\"j\"]]}",
+       "<user>h</>\n<assistant>[j</>\n]<user>a\ni</>\n<assistant>[b</>\n]"},
+      {"{\"instruction\": \"a\", \"input\": \"\", \"output\": \"b\"}",
+       "<user>a</>\n<assistant>[b</>\n]"},
+      {"{\"prompt\": \"a\", \"completion\": \"b\"}", "<user>a</>\n<assistant>[b</>\n]"},
+      {"{\"prompt\": \"a\", \"response\": \"b\"}", "<user>a</>\n<assistant>[b</>\n]"},
+      {"{\"prompt\": [{\"role\": \"assistant\", \"content\": \"a\"}], \"completion\": [{\"role\": "
+       "\"assistant\", \"content\": \"b\"}]}",
+       "<assistant>a</>\n<assistant>[b</>\n]"},
+      {"{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"value\": "
+       "\"a\"}]}, "
+       "{\"role\": \"assistant\", \"content\": \"b\"}], \"tools\": \"[]\"}",
+       "<user>a</>\n<assistant>[b</>\n]"},
+  };
+  for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {
+    json_t *json = json_loads(forms[f][0], 0, NULL);
+    assert_true(ls_chat_example_is(json));
+    json_decref(json);
+    assert_shown(chatml, LS_LOSS_ON_ANSWERS, forms[f][0], forms[f][1]);
+  }
+  assert_shown(
+      "{{ tools[0].name }}{{ mode }}:{% for m in messages %}{{ m.content }}{% for c in "
+      "m.tool_calls %}{{ c.function.arguments.x }}{% endfor %};{% endfor %}",
+      LS_LOSS_ON_ANSWERS,
+      "{\"conversations\": [{\"from\": \"human\", \"value\": \"a\"}, {\"from\": "
+      "\"function_call\", \"value\": \"{\\\"name\\\": \\\"f\\\", \\\"arguments\\\": "
+      "{\\\"x\\\": 7}}\"}], \"tools\": \"[{\\\"name\\\": \\\"f\\\"}]\", "
+      "\"chat_template_kwargs\": {\"mode\": \"M\"}}",
+      "fM:a;[7;]");
+}
+
+static void what_is_no_chat_is_refused(void **state) {
+  (void)state;
+  static const char *const wrong[][2] = {
+      {"{\"text\": \"a\"}", "found no chat; expected an object with \"messages\""},
+      {"[1]", "found no chat"},
+      {"{\"messages\": []}", "without messages"},
+      {"{\"messages\": 3}", "\"messages\": expected a list of messages"},
+      {"{\"messages\": [{\"content\": \"x\"}]}", "\"messages\"[0]: expected an object with a"},
+      {"{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}", "a chat without an answer"},
+      {"{\"conversations\": [{\"from\": \"wizard\", \"value\": \"a\"}]}", "a turn from \"wizard\""},
+      {"{\"instruction\": 1, \"output\": \"b\"}", "expected strings under \"instruction\""},
+      {"{\"prompt\": \"a\", \"completion\": [1]}", "expected two strings, or two lists"},
+      {"{\"prompt\": \"a\", \"completion\": \"b\", \"tools\": {}}", "\"tools\": expected a list"},
+  };
+  for (size_t w = 0; w < sizeof wrong / sizeof *wrong; w++)
+    assert_refused(chatml, LS_LOSS_ON_ANSWERS, wrong[w][0], wrong[w][1]);
+  assert_refused("{{ raise_exception('Only users: ' ~ messages[0].role) }}", LS_LOSS_ON_ANSWERS,
+                 TURNS, "the template refuses the chat: Only users: user");
+  /* A template that drops what was said before the last turn. */
+  assert_refused("{{ messages[-1].content }}", LS_LOSS_ON_ANSWERS, TURNS,
+                 "cannot be told, since the template renders it otherwise when more follows");
+  ls_chat *chat;
+  const ls_chat_options options = {.tokenizer = ls_tokenizer_bytes()};
+  assert_int_equal(ls_chat_open(&options, &chat, &error), LS_INPUT);
+  assert_non_null(strstr(error.text, "has no chat template; expected chat_template.jinja"));
+}
+
+/* Rendering up to an answer and the template's own blocks mark the same ids of a tokenizer that
+ * merges, whether its ids are the text's bytes or not. */
+static void tokenizers_agree_on_boundaries(void **state) {
+  (void)state;
+  static const char *const names[] = {"bytes-nfc-split", "bytes-falcon", "metaspace-first",
+                                      "characters-byte-fallback"};
+  json_t *json = json_loads(
+      "{\"messages\": [{\"role\": \"user\", \"content\": \"What is it?\"}, {\"role\": "
+      "\"assistant\", \"content\": \"Hello world, don't ask\"}, {\"role\": \"user\", \"content\": "
+      "\"why\"}, {\"role\": \"assistant\", \"content\": \"Because.\"}]}",
+      0, NULL);
+  for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
+    char path[256];
+    const ls_tokenizer *tokenizer;
+    snprintf(path, sizeof path, "tests/data/tokenizers/%s", names[n]);
+    if (ls_tokenizer_open(path, NULL, &tokenizer, &error) != LS_OK) fail_msg("%s", error.text);
+    ls_ids ids[2] = {{0}, {0}};
+    int64_t trained = 0;
+    uint64_t prints[2];
+    for (int t = 0; t < 2; t++) {
+      ls_chat *chat = open_chat(tokenizer, t ? marked : chatml, LS_LOSS_ON_ANSWERS);
+      assert_int_equal(ls_chat_encode(chat, json, &ids[t], &error), LS_OK);
+      prints[t] = ls_chat_fingerprint(chat);
+      ls_chat_close(&chat);
+    }
+    assert_true(prints[0] != prints[1]);
+    assert_int_equal(ids[0].count, ids[1].count);
+    assert_memory_equal(ids[0].items, ids[1].items, (size_t)ids[0].count * sizeof(int32_t));
+    for (int64_t i = 0; i < ids[0].count; i++) trained += ls_chat_is_trained(ids[0].items[i]);
+    if (trained < 4 || trained > ids[0].count - 8)
+      fail_msg("%s: %lld of %lld", names[n], (long long)trained, (long long)ids[0].count);
+    for (int t = 0; t < 2; t++) ls_ids_free(&ids[t]);
+    ls_tokenizer_close(&tokenizer);
+  }
+  json_decref(json);
+}
+
+static void a_prompt_ends_where_the_answer_begins(void **state) {
+  (void)state;
+  ls_chat *chat = open_chat(ls_tokenizer_bytes(), chatml, LS_LOSS_ON_ANSWERS);
+  const char *text;
+  size_t bytes;
+  assert_int_equal(ls_chat_prompt(arena, chat, "Hi", &text, &bytes, &error), LS_OK);
+  assert_string_equal(text, "<user>Hi</>\n<assistant>");
+  assert_int_equal(bytes, strlen(text));
+  assert_int_equal(ls_chat_prompt(arena, chat, "\xff", &text, &bytes, &error), LS_INPUT);
+  ls_chat_close(&chat);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(answers_alone_are_trained),
+      cmocka_unit_test(forms_are_read),
+      cmocka_unit_test(what_is_no_chat_is_refused),
+      cmocka_unit_test(tokenizers_agree_on_boundaries),
+      cmocka_unit_test(a_prompt_ends_where_the_answer_begins),
+  };
+  return cmocka_run_group_tests(tests, set_up, tear_down);
+}
