@@ -58,6 +58,32 @@ typedef struct printer {
   const char *gpus; /* said of them; NULL: nothing */
 } printer;
 
+/* "chats: 231 examples in 80 sequences; 20480 of 40960 tokens are trained; 2 too long, dropped" */
+static const char *describe_chats(ls_arena *arena, const ls_dataset *dataset) {
+  ls_packing all = {0};
+  for (int m = 0; m < dataset->training.mix_count; m++) {
+    const ls_packing *each = dataset->training.mix[m].packing;
+    all.examples += each->examples;
+    all.row_count += each->row_count;
+    all.tokens += each->tokens;
+    all.trained += each->trained;
+    all.dropped += each->dropped;
+    all.cut += each->cut;
+    all.unasked += each->unasked;
+  }
+  const char *text = ls_arena_printf(
+      arena, "chats: %lld examples in %lld sequences; %lld of %lld tokens are trained",
+      (long long)all.examples, (long long)all.row_count, (long long)all.trained,
+      (long long)all.tokens);
+  if (all.dropped)
+    text = ls_arena_printf(arena, "%s; %lld too long, dropped", text, (long long)all.dropped);
+  if (all.cut) text = ls_arena_printf(arena, "%s; %lld too long, cut", text, (long long)all.cut);
+  if (all.unasked)
+    text = ls_arena_printf(arena, "%s; %lld left out, whose answers were cut off", text,
+                           (long long)all.unasked);
+  return text;
+}
+
 /* "of 233 documents, 1204 for validation, by document; 3 bad lines skipped" */
 static const char *describe_data(ls_arena *arena, const ls_dataset *dataset) {
   const char *text = ls_arena_printf(arena, "of %lld document%s", (long long)dataset->documents,
@@ -86,6 +112,7 @@ static void describe(const ls_session *session, const ls_dataset *dataset,
   fprintf(stderr, "tokenizer %s, %d ids; %lld training tokens %s\n", tokenizer->name,
           (int)tokenizer->vocabulary, (long long)dataset->training_tokens,
           describe_data(session->arena, dataset));
+  if (dataset->chats) fprintf(stderr, "%s\n", describe_chats(session->arena, dataset));
   const int64_t frozen = ls_graph_frozen(session->graph);
   if (frozen > 0)
     fprintf(stderr, "frozen: %.2f M parameters, which stay as they are\n", (double)frozen / 1e6);

@@ -78,6 +78,8 @@ ls_status ls_corpus_open(ls_arena *arena, const ls_corpus_options *options, ls_c
                             error));
   bool tokens;
   LS_TRY(ls_token_corpus_asked(options, &files, &tokens, error));
+  if (tokens && options->chat)
+    return ls_fail(error, LS_INPUT, "%s: found token files; expected chats", options->key);
   if (tokens) return ls_token_corpus_open(arena, options, &files, corpus, error);
   LS_TRY(ls_directory_make(options->cache_folder, error));
   const ls_token_file file = ls_token_file_of(arena, options, &files);
@@ -129,8 +131,8 @@ static int find_part(const ls_corpus *corpus, int64_t token) {
   return low;
 }
 
-ls_status ls_corpus_copy(const ls_corpus *corpus, int64_t first, int64_t count, int32_t *ids,
-                         ls_error *error) {
+static ls_status copy_stored(const ls_corpus *corpus, int64_t first, int64_t count, int32_t *ids,
+                             ls_error *error) {
   LS_ASSERT(first >= 0 && count >= 0 && first <= corpus->count - count);
   if (!corpus->parts) return copy(corpus, first, count, ids, error);
   for (int p = find_part(corpus, first); count > 0; p++) {
@@ -142,6 +144,21 @@ ls_status ls_corpus_copy(const ls_corpus *corpus, int64_t first, int64_t count, 
     first += here;
     count -= here;
   }
+  return LS_OK;
+}
+
+ls_status ls_corpus_copy(const ls_corpus *corpus, int64_t first, int64_t count, int32_t *ids,
+                         ls_error *error) {
+  LS_TRY(copy_stored(corpus, first, count, ids, error));
+  for (int64_t i = 0; corpus->marked && i < count; i++) ids[i] = ls_chat_id(ids[i]);
+  return LS_OK;
+}
+
+ls_status ls_corpus_copy_labels(const ls_corpus *corpus, int64_t first, int64_t count,
+                                int32_t *labels, ls_error *error) {
+  LS_TRY(copy_stored(corpus, first, count, labels, error));
+  for (int64_t i = 0; corpus->marked && i < count; i++)
+    labels[i] = ls_chat_is_trained(labels[i]) ? ls_chat_id(labels[i]) : -1;
   return LS_OK;
 }
 

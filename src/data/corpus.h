@@ -17,6 +17,7 @@
 #include <stdbool.h>
 
 #include "base/file.h"
+#include "chat/chat.h"
 #include "data/text_files.h"
 #include "tokenizer/tokenizer.h"
 
@@ -31,6 +32,7 @@ typedef struct ls_corpus_options {
   const char *const *fields; /* of JSON lines, one for each pattern; NULL: text_key for all */
   const char *text_key;      /* of JSON lines where `fields` has none; NULL: "text" */
   bool skip_bad_lines;       /* count them and go on */
+  const ls_chat *chat;       /* of chats, an example a line; NULL: texts */
   const ls_tokenizer *tokenizer;
   const char *cache_folder;     /* made if it is needed */
   ls_corpus_progress *progress; /* may be NULL */
@@ -47,6 +49,7 @@ typedef struct ls_corpus {
   ls_map map;
   const void *tokens; /* little-endian, `width` bytes each */
   int width;          /* 1, 2 or 4 */
+  bool marked;        /* each says whether it is trained (ls_chat_id) */
   int64_t count;
   const ls_document *documents; /* of a count of tokens each above 0, in order */
   int64_t document_count;
@@ -75,6 +78,10 @@ void ls_corpus_close(ls_corpus *corpus);
  * written: its checksums are looked at before their bytes are used for the first time. */
 LS_CHECKED ls_status ls_corpus_copy(const ls_corpus *corpus, int64_t first, int64_t count,
                                     int32_t *ids, ls_error *error);
+
+/* Labels of the same tokens: their ids, and -1 for those that are not trained. */
+LS_CHECKED ls_status ls_corpus_copy_labels(const ls_corpus *corpus, int64_t first, int64_t count,
+                                           int32_t *labels, ls_error *error);
 
 /* The document that a token is of. */
 int64_t ls_corpus_document(const ls_corpus *corpus, int64_t token);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/random.h"
+#include "data/chat_texts.h"
 #include "data/fingerprint.h"
 #include "data/text_cache.h"
 
@@ -84,7 +85,7 @@ static ls_status open_validation(const opening *self, ls_error *error) {
   made->skipped += made->validation.skipped;
   for (int t = 0; t < made->text_count; t++)
     LS_TRY(check_apart(self->arena, &made->validation, &made->texts[t], "data.validation", error));
-  if (made->validation.count > self->run->data.seq_len) return LS_OK;
+  if (made->chats || made->validation.count > self->run->data.seq_len) return LS_OK;
   return ls_fail(
       error, LS_INPUT,
       "%s: found %lld tokens; a sequence of %lld tokens needs %lld: give more text, or a "
@@ -175,10 +176,12 @@ static ls_status check_training(const opening *self, ls_error *error) {
 static void prepare_parts(const opening *self) {
   const ls_run_data *data = &self->run->data;
   ls_dataset *made = self->dataset;
+  const bool masked =
+      data->documents == LS_RUN_MASKED || (data->documents == LS_RUN_DOCUMENTS_AUTO && made->chats);
   const ls_order order = {.seq_len = data->seq_len,
                           .batch = self->run->train.batch,
                           .mix_count = made->text_count,
-                          .masked = data->documents == LS_RUN_MASKED,
+                          .masked = masked,
                           .seed = (uint64_t)data->seed};
   made->training = made->evaluation = order;
   made->training.shuffled = true;
@@ -244,21 +247,90 @@ static void trim_cache(const opening *self) {
     ls_cache_trim(self->options.cache_folder, self->run->data.cache_limit, kept.items, kept.count);
 }
 
-static ls_status open_parts(const opening *self, ls_error *error) {
+static ls_status open_chat(opening *self, ls_error *error) {
+  const ls_run_data *data = &self->run->data;
   ls_dataset *made = self->dataset;
+  made->chats = ls_chat_texts_are(self->run);
+  if (!made->chats) return LS_OK;
+  const ls_chat_options options = {
+      .tokenizer = self->options.tokenizer,
+      .template = strcmp(data->template, "auto") == 0 ? NULL : data->template,
+      .loss_on = (ls_loss_on)data->loss_on};
+  if (ls_chat_open(&options, &made->chat, error) != LS_OK)
+    return ls_error_prefix(error, "%s", ls_run_file_where(self->run, "data.template"));
+  self->options.chat = made->chat;
+  return LS_OK;
+}
+
+/* Whole examples into sequences, of both orders. */
+static ls_status pack(const opening *self, ls_error *error) {
+  const ls_run_data *data = &self->run->data;
+  ls_dataset *made = self->dataset;
+  ls_order *orders[] = {&made->training, &made->evaluation};
+  for (int o = 0; o < 2; o++)
+    for (int m = 0; m < orders[o]->mix_count; m++) {
+      ls_mix *each = &orders[o]->mix[m];
+      if (!each->part.corpus) continue;
+      LS_TRY(ls_packing_make(self->arena, &each->part, data->seq_len,
+                             data->too_long == LS_RUN_TOO_LONG_CUT, &each->packing, error));
+    }
+  return LS_OK;
+}
+
+/* Documents drawn by their hash; of a few examples that may be none. */
+static void split_chats(const opening *self) {
+  const ls_run_data *data = &self->run->data;
+  ls_dataset *made = self->dataset;
+  const bool some = data->validation.fraction > 0 && data->validation.globs.count == 0;
+  for (int t = 0; t < made->text_count; t++) {
+    ls_text_part *others = &made->training.mix[t].part, *kept = &made->evaluation.mix[t].part;
+    if (some)
+      ls_text_part_split_documents(self->arena, &made->texts[t], data->validation.fraction, others,
+                                   kept);
+    else
+      ls_text_part_whole(self->arena, &made->texts[t], others);
+  }
+  made->by_document = some;
+}
+
+static ls_status check_chats(const opening *self, ls_error *error) {
+  const ls_dataset *made = self->dataset;
+  int64_t rows = 0, examples = 0, dropped = 0;
+  for (int m = 0; m < made->training.mix_count; m++) {
+    const ls_packing *packing = made->training.mix[m].packing;
+    rows += packing->row_count;
+    examples += packing->examples;
+    dropped += packing->dropped + packing->unasked;
+  }
+  if (rows >= self->run->train.batch) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "%s: %lld chats make %lld sequences of %lld tokens (%lld more are too long); a "
+                 "batch needs %lld: give more chats, or a smaller train.batch or data.seq_len",
+                 ls_run_file_where(self->run, "data.text"), (long long)examples, (long long)rows,
+                 (long long)self->run->data.seq_len, (long long)dropped,
+                 (long long)self->run->train.batch);
+}
+
+static ls_status open_parts(opening *self, ls_error *error) {
+  ls_dataset *made = self->dataset;
+  LS_TRY(open_chat(self, error));
   LS_TRY(open_texts(self, error));
   const bool own_files = self->run->data.validation.globs.count > 0;
   if (own_files) LS_TRY(open_validation(self, error));
   trim_cache(self);
   prepare_parts(self);
-  LS_TRY(split(self, error));
+  if (made->chats)
+    split_chats(self);
+  else
+    LS_TRY(split(self, error));
   if (own_files) {
     made->evaluation.mix_count = 1;
     ls_text_part_whole(self->arena, &made->validation, &made->evaluation.mix[0].part);
   }
   made->training_tokens = tokens_of(&made->training);
   made->evaluation_tokens = tokens_of(&made->evaluation);
-  LS_TRY(check_training(self, error));
+  if (made->chats) LS_TRY(pack(self, error));
+  LS_TRY(made->chats ? check_chats(self, error) : check_training(self, error));
   if (ls_order_prepare(&made->training, error) != LS_OK)
     return ls_error_prefix(error, "%s", ls_run_file_where(self->run, "data.text"));
   LS_TRY(ls_order_prepare(&made->evaluation, error));
@@ -266,8 +338,9 @@ static ls_status open_parts(const opening *self, ls_error *error) {
   return LS_OK;
 }
 
-static ls_status open_evaluation(const opening *self, ls_error *error) {
+static ls_status open_evaluation(opening *self, ls_error *error) {
   ls_dataset *made = self->dataset;
+  LS_TRY(open_chat(self, error));
   LS_TRY(open_texts(self, error));
   trim_cache(self);
   prepare_parts(self);
@@ -275,6 +348,7 @@ static ls_status open_evaluation(const opening *self, ls_error *error) {
   for (int t = 0; t < made->text_count; t++)
     ls_text_part_whole(self->arena, &made->texts[t], &made->evaluation.mix[t].part);
   made->evaluation_tokens = tokens_of(&made->evaluation);
+  if (made->chats) LS_TRY(pack(self, error));
   LS_TRY(ls_order_prepare(&made->evaluation, error));
   make_fingerprint(made);
   if (made->evaluation.sequences > 0) return LS_OK;
@@ -288,18 +362,18 @@ static ls_status open_evaluation(const opening *self, ls_error *error) {
 
 static ls_status open_all(ls_arena *arena, const ls_run_file *run, const ls_tokenizer *tokenizer,
                           const char *cache_folder, ls_corpus_progress *progress, void *context,
-                          ls_status (*open)(const opening *self, ls_error *error),
+                          ls_status (*open)(opening *self, ls_error *error),
                           ls_dataset **dataset, ls_error *error) {
   LS_TRY(ls_run_file_require(run, "data.text", error));
-  const opening self = {.arena = arena,
-                        .run = run,
-                        .options = {.text_key = run->data.text_key,
-                                    .skip_bad_lines = run->data.on_bad_line == LS_RUN_BAD_LINE_SKIP,
-                                    .tokenizer = tokenizer,
-                                    .cache_folder = cache_folder,
-                                    .progress = progress,
-                                    .context = context},
-                        .dataset = LS_NEW(arena, ls_dataset)};
+  opening self = {.arena = arena,
+                  .run = run,
+                  .options = {.text_key = run->data.text_key,
+                              .skip_bad_lines = run->data.on_bad_line == LS_RUN_BAD_LINE_SKIP,
+                              .tokenizer = tokenizer,
+                              .cache_folder = cache_folder,
+                              .progress = progress,
+                              .context = context},
+                  .dataset = LS_NEW(arena, ls_dataset)};
   const ls_status status = open(&self, error);
   if (status != LS_OK) {
     ls_dataset_close(self.dataset);
@@ -327,4 +401,5 @@ ls_status ls_dataset_open_evaluation(ls_arena *arena, const ls_run_file *run,
 void ls_dataset_close(ls_dataset *dataset) {
   for (int t = 0; t < dataset->text_count; t++) ls_corpus_close(&dataset->texts[t]);
   ls_corpus_close(&dataset->validation);
+  ls_chat_close(&dataset->chat);
 }

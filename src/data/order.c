@@ -70,7 +70,8 @@ ls_status ls_order_prepare(ls_order *order, ls_error *error) {
   order->sequences = 0;
   for (int m = 0; m < order->mix_count; m++) {
     ls_mix *each = &order->mix[m];
-    each->sequences = ls_order_count(each->part.tokens, order->seq_len);
+    each->sequences = each->packing ? each->packing->row_count
+                                    : ls_order_count(each->part.tokens, order->seq_len);
     order->sequences += each->sequences;
     total += each->weight;
   }
@@ -140,6 +141,28 @@ static void fill_documents(const ls_text_part *part, int64_t start, int64_t leng
   if (after[1] == 0) row->labels[length - 1] = LS_NO_LABEL;
 }
 
+/* A row of whole examples. Each is asked for what is trained of it alone; what is left of the row
+ * is a document of its own that is asked for nothing. */
+static ls_status fill_packed(const ls_order *order, const ls_mix *mix, int64_t sequence,
+                             const ls_batch *row, ls_error *error) {
+  const ls_packing *packing = mix->packing;
+  const ls_corpus *corpus = mix->part.corpus;
+  int64_t at = 0;
+  fill_empty(order->seq_len, row);
+  for (int64_t p = packing->rows[sequence]; p < packing->rows[sequence + 1]; p++) {
+    const ls_packed_piece *piece = &packing->pieces[p];
+    LS_TRY(ls_corpus_copy(corpus, piece->first, piece->count, row->ids + at, error));
+    LS_TRY(
+        ls_corpus_copy_labels(corpus, piece->first + 1, piece->count - 1, row->labels + at, error));
+    for (int64_t t = 0; row->positions && order->masked && t < piece->count; t++)
+      row->positions[at + t] = (int32_t)t;
+    at += piece->count;
+  }
+  for (int64_t t = at; row->positions && order->masked && t < order->seq_len; t++)
+    row->positions[t] = (int32_t)(t - at);
+  return LS_OK;
+}
+
 static ls_status fill_row(const ls_order *order, int64_t sample, const ls_batch *row,
                           ls_error *error) {
   const int64_t length = order->seq_len;
@@ -148,6 +171,8 @@ static ls_status fill_row(const ls_order *order, int64_t sample, const ls_batch 
     fill_empty(length, row);
     return LS_OK;
   }
+  if (order->mix[at.part].packing)
+    return fill_packed(order, &order->mix[at.part], at.sequence, row, error);
   const ls_text_part *part = &order->mix[at.part].part;
   const int64_t start = at.sequence * length;
   LS_TRY(ls_text_part_copy(part, start, length, row->ids, error));

@@ -10,6 +10,8 @@
  * s x batch + r of the endless row of epochs. So every layout of ranks sees the same batches, and
  * resuming needs the step's number only.
  *
+ * Of chats a sequence is a row of a packing: whole examples, and behind them nothing that is asked.
+ *
  * Of several parts each sample belongs to one. Samples come in periods, in each of which a part has
  * as many as its share says, in an order drawn for that period; a part's samples go through its own
  * epochs. Thread-safe: values. */
@@ -18,17 +20,18 @@
 
 #include <stdbool.h>
 
-#include "data/text_part.h"
+#include "data/packing.h"
 
 enum { LS_NO_LABEL = -1, LS_MIX_PERIOD = 10000 };
 
 /* A part among others. */
 typedef struct ls_mix {
   ls_text_part part;
-  double weight;     /* above 0, in any unit; of one part alone it means nothing */
-  int64_t sequences; /* ls_order_prepare fills in the rest */
-  int64_t share;     /* samples of a period ... */
-  int64_t before;    /* ... and those of the parts before it */
+  const ls_packing *packing; /* of chats, whose sequences are its rows; NULL: texts */
+  double weight;             /* above 0, in any unit; of one part alone it means nothing */
+  int64_t sequences;         /* ls_order_prepare fills in the rest */
+  int64_t share;             /* samples of a period ... */
+  int64_t before;            /* ... and those of the parts before it */
 } ls_mix;
 
 typedef struct ls_order {

@@ -24,6 +24,8 @@ struct ls_text_blocks {
   int64_t line;         /* number of the line that begins at `cut` */
   bool inside;          /* plain text: a block of the document is out already */
   bool skipping;        /* a line that is too long, to its end */
+  int depth;            /* of a JSON list: brackets open at `cut` + `known`, its own too */
+  bool quoted, escaped; /* there, inside a string; behind a backslash */
   int64_t packed_bytes; /* of the files before */
   uint64_t fingerprint;
   ls_text_check check; /* of the open file */
@@ -158,6 +160,51 @@ static void take_lines(ls_text_blocks *self, bool ended) {
   self->known = 0;
 }
 
+/* One more character of a list; whether an item ends behind it. */
+static bool item_ends(ls_text_blocks *self, char c) {
+  if (self->quoted) {
+    const bool escaped = self->escaped;
+    self->escaped = !escaped && c == '\\';
+    self->quoted = escaped || c != '"';
+    return false;
+  }
+  if (c == '"') self->quoted = true;
+  if (c == '{' || c == '[') self->depth++;
+  if (c == '}' || c == ']') self->depth--;
+  return self->depth == 1 && (c == '}' || c == ']');
+}
+
+/* Items of a list of objects, each a line by its first character's number. What is no list is one
+ * item, which whoever reads it refuses. */
+static void take_items(ls_text_blocks *self, bool ended) {
+  while (self->cut + self->known < self->used) {
+    const char *at = self->buffer + self->cut + self->known;
+    const bool between = self->known == 0 && self->depth <= 1;
+    if (between && (is_blank(*at) || *at == ',' || (*at == '[' && self->depth == 0) ||
+                    (*at == ']' && self->depth == 1))) {
+      self->line += *at == '\n';
+      self->depth += *at == '[' ? 1 : *at == ']' ? -1 : 0;
+      self->cut++;
+      continue;
+    }
+    const bool whole = item_ends(self, *at);
+    self->known++;
+    if (!whole) continue;
+    const int64_t bytes = (int64_t)self->known, line = self->line;
+    for (int64_t i = 0; i < bytes; i++) self->line += self->buffer[self->cut + (size_t)i] == '\n';
+    const int64_t next = self->line;
+    self->line = line;
+    add_line(self, bytes);
+    self->line = next;
+    self->cut += self->known;
+    self->known = 0;
+  }
+  if (!ended) return;
+  if (self->known > 0 || self->skipping) add_line(self, (int64_t)self->known);
+  self->cut = self->used;
+  self->known = 0;
+}
+
 /* Nothing could be cut from a full buffer: a line that needs a larger one, or is too long. */
 static void make_room(ls_text_blocks *self) {
   if (self->cut > 0) {
@@ -181,7 +228,8 @@ static ls_status begin_file(ls_text_blocks *self, ls_error *error) {
   self->check = (ls_text_check){.key = self->key, .path = self->files->items[self->file].path};
   self->line = 1;
   self->known = 0;
-  self->inside = self->skipping = false;
+  self->inside = self->skipping = self->quoted = self->escaped = false;
+  self->depth = 0;
   return ls_text_stream_open(self->key, &self->files->items[self->file], &self->stream, error);
 }
 
@@ -253,9 +301,12 @@ static ls_status read_on(ls_text_blocks *self, ls_error *error) {
   const bool begins = self->check.bytes == 0;
   LS_TRY(check_read(self, text, got, error));
   self->used += got;
-  if (begins && !self->files->items[self->file].json_lines) skip_mark(self, text, got);
+  const ls_text_file *file = &self->files->items[self->file];
+  if (begins && (!file->json_lines || file->json_array)) skip_mark(self, text, got);
   const bool ended = got == 0;
-  if (self->files->items[self->file].json_lines)
+  if (self->files->items[self->file].json_array)
+    take_items(self, ended);
+  else if (self->files->items[self->file].json_lines)
     take_lines(self, ended);
   else
     LS_TRY(take_plain(self, ended, error));

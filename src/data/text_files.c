@@ -33,6 +33,7 @@ static size_t unpacked_name(const char *path, ls_text_packing *packing) {
 }
 
 static const char *const json_lines_endings[] = {".jsonl", ".ndjson", NULL};
+static const char array_ending[] = ".json";
 static const char *const plain_endings[] = {".txt", ".text", ".md", NULL};
 static const char token_ending[] = ".tokens";
 
@@ -45,9 +46,6 @@ static const struct refusal {
      "duckdb -c \"COPY (FROM 'FILE.parquet') TO 'FILE.jsonl' (FORMAT json)\""},
     {".arrow", "convert it to JSON lines (datasets: to_json)"},
     {".feather", "convert it to JSON lines (pandas: to_json, orient records, lines true)"},
-    {".json",
-     "JSON lines have one object a line and end in .jsonl: jq -c '.[]' FILE.json > "
-     "FILE.jsonl makes them of a list"},
     {".bz2", "packed texts end in .gz or .zst"},
     {".xz", "packed texts end in .gz or .zst"},
     {".lz4", "packed texts end in .gz or .zst"},
@@ -83,7 +81,8 @@ static ls_status look_at(const char *key, const char *path, ls_text_file *file, 
       .inode = found.st_ino,
   };
   const size_t length = unpacked_name(path, &file->packing);
-  file->json_lines = ends_with_any(path, length, json_lines_endings);
+  file->json_array = before_ending(path, length, array_ending) > 0;
+  file->json_lines = file->json_array || ends_with_any(path, length, json_lines_endings);
   file->tokens = before_ending(path, strlen(path), token_ending) > 0;
   return LS_OK;
 }
@@ -126,6 +125,11 @@ static ls_status add_folder(finding *state, const char *folder, ls_error *error)
     ls_text_packing packing;
     const size_t length = unpacked_name(paths[i], &packing);
     LS_TRY(refuse_format(state->key, paths[i], error));
+    if (before_ending(paths[i], length, array_ending))
+      return ls_fail(error, LS_INPUT,
+                     "%s: %s: a .json file in a folder may be a list of texts or something else; "
+                     "name it, or move it",
+                     state->key, paths[i]);
     if (!ends_with_any(paths[i], length, plain_endings) &&
         !ends_with_any(paths[i], length, json_lines_endings) &&
         !before_ending(paths[i], strlen(paths[i]), token_ending))

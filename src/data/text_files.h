@@ -3,10 +3,10 @@
  *   ls_text_files files;
  *   LS_TRY(ls_text_files_find(arena, "data.text", patterns, pattern_count, &files, error));
  *
- * What a file is, its name says: .jsonl and .ndjson are JSON lines, .tokens token files (and what
- * is named itself and begins as one), others plain text; a last .gz or .zst is how it is packed.
- * Files of formats that are not read here are refused by name, with what converts them.
- * Thread-safe: no state. */
+ * What a file is, its name says: .jsonl and .ndjson are JSON lines, .json one list of objects,
+ * .tokens token files (and what is named itself and begins as one), others plain text; a last .gz
+ * or .zst is how it is packed. Files of formats that are not read here are refused by name, with
+ * what converts them. Thread-safe: no state. */
 #ifndef LS_DATA_TEXT_FILES_H
 #define LS_DATA_TEXT_FILES_H
 
@@ -28,9 +28,10 @@ typedef struct ls_text_file {
   const char *path;
   int64_t bytes, modified_ns;
   uint64_t device, inode;
-  int pattern; /* that found it */
-  bool json_lines;
-  bool tokens; /* a token file, not a text */
+  int pattern;     /* that found it */
+  bool json_lines; /* an object a line, or of a list */
+  bool json_array; /* a list of them: .json */
+  bool tokens;     /* a token file, not a text */
   ls_text_packing packing;
 } ls_text_file;
 

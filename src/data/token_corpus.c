@@ -73,6 +73,10 @@ static ls_status open_parts(ls_arena *arena, const ls_corpus_options *options,
     corpus->content = add_documents(corpus->content, part);
   }
   for (int p = 0; p < corpus->part_count; p++)
+    if (corpus->parts[p].marked)
+      return ls_fail(error, LS_INPUT, "%s: %s holds chats; expected texts: name the chats instead",
+                     options->key, files->items[p].path);
+  for (int p = 0; p < corpus->part_count; p++)
     LS_TRY(check_tokenizer(options, &corpus->parts[p], error));
   return LS_OK;
 }

@@ -26,10 +26,11 @@ static uint64_t settings_of(const ls_corpus_options *options, const ls_text_file
   hash = text_fingerprint(hash, options->tokenizer->name);
   hash = text_fingerprint(hash, ls_unicode_version); /* another table gives other ids */
   hash = ls_fingerprint_word(hash, options->skip_bad_lines);
+  if (options->chat) hash = ls_fingerprint_word(hash, ls_chat_fingerprint(options->chat));
   for (int i = 0; i < files->count; i++) {
     const ls_text_file *each = &files->items[i];
     if (each->json_lines) hash = text_fingerprint(hash, ls_corpus_field(options, each));
-    hash = ls_fingerprint_word(hash, each->json_lines);
+    hash = ls_fingerprint_word(hash, each->json_lines + 2u * each->json_array);
   }
   return hash;
 }
@@ -65,6 +66,10 @@ int ls_token_width(int64_t vocabulary) {
   return vocabulary <= 1 << 16 ? 2 : 4;
 }
 
+int ls_token_stored_width(uint32_t version, int64_t vocabulary) {
+  return ls_token_width(version == LS_TOKEN_MARKED_VERSION ? 2 * vocabulary : vocabulary);
+}
+
 uint64_t ls_token_header_checksum(const ls_token_header *header) {
   return ls_fingerprint_bytes(ls_random_stream("header"), header,
                               offsetof(ls_token_header, checksum));
@@ -89,11 +94,14 @@ int64_t ls_token_blocks(const ls_token_header *header) {
 bool ls_token_header_is_sound(const ls_token_header *header, int64_t bytes) {
   const int64_t most = INT64_MAX / 64;
   if (memcmp(header->magic, ls_token_magic, sizeof ls_token_magic) != 0) return false;
-  if (header->version != LS_TOKEN_VERSION) return false;
+  if (header->version != LS_TOKEN_VERSION && header->version != LS_TOKEN_MARKED_VERSION)
+    return false;
   if (header->checksum != ls_token_header_checksum(header)) return false;
   if (header->count <= 0 || header->count > most) return false;
   if (header->documents <= 0 || header->documents > header->count) return false;
-  if (header->width != (uint32_t)ls_token_width(header->vocabulary)) return false;
+  if (header->vocabulary < 0 || header->vocabulary > INT32_MAX) return false;
+  if (header->width != (uint32_t)ls_token_stored_width(header->version, header->vocabulary))
+    return false;
   return (int64_t)sizeof *header + ls_token_body_bytes(header) +
              ls_token_blocks(header) * (int64_t)sizeof(uint64_t) ==
          bytes;
@@ -121,6 +129,7 @@ bool ls_token_file_fits(const ls_token_file *file) {
   ls_token_header header;
   if (!ls_token_file_header(file->path, &header)) return false;
   if (header.vocabulary != file->options->tokenizer->vocabulary) return false;
+  if ((header.version == LS_TOKEN_MARKED_VERSION) != (file->options->chat != NULL)) return false;
   if (header.quick == ls_token_file_quick(file) && times_prove(file, &header)) return true;
   uint64_t packed;
   return ls_token_file_read_texts(file, &packed) && packed == header.packed;
@@ -176,6 +185,7 @@ static ls_status view(ls_arena *arena, const char *path, ls_corpus *corpus, ls_e
   corpus->cache_path = path;
   corpus->tokens = body;
   corpus->width = (int)header->width;
+  corpus->marked = header->version == LS_TOKEN_MARKED_VERSION;
   corpus->count = header->count;
   corpus->documents = (const ls_document *)(body + token_bytes(header));
   corpus->document_count = header->documents;

@@ -73,7 +73,8 @@ int64_t ls_token_blocks(const ls_token_header *header);
 bool ls_token_header_is_sound(const ls_token_header *header, int64_t bytes);
 
 extern const char ls_token_magic[8];
-enum { LS_TOKEN_VERSION = 2 };
+/* Of chats ids are marked (chat/chat.h): what does not know of marks does not know the version. */
+enum { LS_TOKEN_VERSION = 2, LS_TOKEN_MARKED_VERSION = 3 };
 
 uint64_t ls_token_header_checksum(const ls_token_header *header);
 uint64_t ls_token_block_checksum(const void *block, size_t bytes);

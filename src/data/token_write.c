@@ -13,6 +13,7 @@
 #include "data/text_blocks.h"
 #include "data/text_stream.h"
 #include "device/device.h"
+#include "text/json.h"
 
 /* The part of the file that has checksums, written a block at a time. */
 typedef struct body {
@@ -119,11 +120,34 @@ static ls_status read_line(const pass *self, const ls_text_block *block, ls_json
                            ls_corpus_field(self->file->options, file), line, error);
 }
 
+/* An example of a chat: its marked ids. */
+static ls_status encode_chat(const pass *self, const ls_text_block *block, ls_ids *ids,
+                             ls_error *error) {
+  const ls_text_file *file = file_of(self, block);
+  char where[512];
+  snprintf(where, sizeof where, "%s:%lld", file->path, (long long)block->line);
+  if (!block->line)
+    return ls_fail(error, LS_INPUT, "%s: found a plain text among chats; expected JSON lines",
+                   file->path);
+  if (block->too_long)
+    return ls_fail(error, LS_INPUT, "%s: a line of more than %d bytes; expected shorter ones",
+                   where, LS_LINE_BYTES);
+  json_t *root;
+  LS_TRY(ls_json_parse(where, block->text, (size_t)block->bytes, LS_JSON_LAST_KEY, &root, error));
+  const ls_status status = ls_chat_encode(self->file->options->chat, root, ids, error);
+  json_decref(root);
+  return status == LS_OK ? LS_OK : ls_error_prefix(error, "%s", where);
+}
+
 /* Any thread: a block's ids behind those that the thread has made. */
 static ls_status tokenize(const pass *self, const ls_text_block *block, ls_ids *ids, uint64_t *hash,
                           ls_error *error) {
   const ls_tokenizer *tokenizer = self->file->options->tokenizer;
   const uint64_t seed = ls_random_stream("document");
+  if (self->file->options->chat) {
+    *hash = ls_fingerprint_bytes(seed, block->text, (size_t)block->bytes);
+    return encode_chat(self, block, ids, error);
+  }
   if (!block->line) {
     const unsigned flags =
         (block->first ? 0u : LS_TOKENS_CONTINUE) | (block->last ? 0u : LS_TOKENS_MORE);
@@ -185,7 +209,8 @@ static void tokenize_batch(pass *self, const ls_text_batch *batch) {
 static bool end_document(pass *self) {
   const int32_t end_of_text = (int32_t)self->header.end_of_text;
   if (self->header.count == self->open.first) return true;
-  if (end_of_text >= 0 && !put_ids(self, (int32_t[]){end_of_text}, 1)) return false;
+  if (end_of_text >= 0 && !self->file->options->chat && !put_ids(self, (int32_t[]){end_of_text}, 1))
+    return false;
   self->header.documents++;
   self->header.content = ls_fingerprint_word(self->header.content, self->open.hash);
   self->open.hash = ls_fingerprint_spread(self->open.hash);
@@ -195,6 +220,14 @@ static bool end_document(pass *self) {
 /* A bad line; or a text that the tokenizer gives up on, which is no reason to go on without it. */
 static ls_status fail_block(pass *self, const ls_text_block *block, ls_error *error) {
   ls_json_line line;
+  if (self->file->options->chat) {
+    self->header.skipped++;
+    ls_ids none = {0};
+    uint64_t hash;
+    const ls_status status = tokenize(self, block, &none, &hash, error);
+    ls_ids_free(&none);
+    return self->file->options->skip_bad_lines ? LS_OK : status;
+  }
   if (block->line && read_line(self, block, &line, NULL) != LS_OK) {
     self->header.skipped++;
     if (self->file->options->skip_bad_lines) return LS_OK;
@@ -306,15 +339,23 @@ static ls_status write_all(void *context, ls_error *error) {
   return finish(self) ? LS_OK : fail_write(self, error);
 }
 
+static uint64_t content_of(const ls_token_file *file) {
+  const uint64_t name = ls_random_stream(file->options->tokenizer->name);
+  const ls_chat *chat = file->options->chat;
+  return chat ? ls_fingerprint_word(name, ls_chat_fingerprint(chat)) : name;
+}
+
 static ls_token_header header_of(const ls_token_file *file) {
   const ls_tokenizer *tokenizer = file->options->tokenizer;
-  ls_token_header header = {.version = LS_TOKEN_VERSION,
-                            .width = (uint32_t)ls_token_width(tokenizer->vocabulary),
-                            .quick = ls_token_file_quick(file),
-                            .content = ls_random_stream(tokenizer->name),
-                            .made_ns = now_ns(),
-                            .vocabulary = tokenizer->vocabulary,
-                            .end_of_text = ls_corpus_end_of_text(tokenizer)};
+  const uint32_t version = file->options->chat ? LS_TOKEN_MARKED_VERSION : LS_TOKEN_VERSION;
+  ls_token_header header = {
+      .version = version,
+      .width = (uint32_t)ls_token_stored_width(version, tokenizer->vocabulary),
+      .quick = ls_token_file_quick(file),
+      .content = content_of(file),
+      .made_ns = now_ns(),
+      .vocabulary = tokenizer->vocabulary,
+      .end_of_text = ls_corpus_end_of_text(tokenizer)};
   memcpy(header.magic, ls_token_magic, sizeof header.magic);
   snprintf(header.tokenizer, sizeof header.tokenizer, "%s", tokenizer->name);
   return header;

@@ -13,6 +13,8 @@ uint64_t ls_token_file_quick(const ls_token_file *file);
 
 /* Bytes of an id below `vocabulary`. */
 int ls_token_width(int64_t vocabulary);
+/* Of what is stored for an id of a file of this version. */
+int ls_token_stored_width(uint32_t version, int64_t vocabulary);
 
 /* The fingerprint of the files as they lie on disk and of what is read of them; false where one
  * cannot be read. */

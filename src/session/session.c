@@ -7,6 +7,7 @@
 #include "base/random.h"
 #include "cluster/machine.h"
 #include "cost/cost.h"
+#include "data/chat_texts.h"
 #include "model/hub.h"
 #include "session/fit.h"
 #include "session/limits.h"
@@ -459,6 +460,7 @@ static ls_status resolve(ls_arena *arena, ls_run_file *run, int devices, int ran
   LS_TRY(refuse_dropout(made, error));
   LS_TRY(choose_start(made, error));
   made->ranks_sharing_cores = ranks_sharing_cores;
+  ls_chat_texts_resolve(run);
   LS_TRY(open_device(made, on, error));
   LS_TRY(read_schedule(made, error));
   LS_TRY(check_grad_dtype(made, error));

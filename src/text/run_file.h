@@ -79,7 +79,17 @@ typedef struct ls_run_validation {
   ls_run_globs globs;
 } ls_run_validation;
 
-typedef enum ls_run_documents { LS_RUN_STREAM, LS_RUN_MASKED } ls_run_documents;
+typedef enum ls_run_documents {
+  LS_RUN_DOCUMENTS_AUTO, /* until it is resolved; else a stream */
+  LS_RUN_STREAM,
+  LS_RUN_MASKED
+} ls_run_documents;
+typedef enum ls_run_loss_on {
+  LS_RUN_LOSS_ON_ANSWERS,
+  LS_RUN_LOSS_ON_ALL,
+  LS_RUN_LOSS_ON_LAST
+} ls_run_loss_on;
+typedef enum ls_run_too_long { LS_RUN_TOO_LONG_DROP, LS_RUN_TOO_LONG_CUT } ls_run_too_long;
 typedef enum ls_run_bad_line { LS_RUN_BAD_LINE_STOP, LS_RUN_BAD_LINE_SKIP } ls_run_bad_line;
 typedef enum ls_run_split {
   LS_RUN_SPLIT_AUTO,
@@ -96,6 +106,9 @@ typedef struct ls_run_data {
   ls_run_validation validation;
   ls_run_split split;
   ls_run_documents documents;
+  const char *template; /* of chats: "auto" or a file */
+  ls_run_loss_on loss_on;
+  ls_run_too_long too_long;
   ls_run_bad_line on_bad_line;
   ls_run_change on_change;
   int64_t cache_limit; /* bytes; 0: none */

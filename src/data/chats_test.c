@@ -1,0 +1,245 @@
+/* Chats as data: files in every form, whole examples in rows, what is trained, what is counted. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "data/chat_texts.h"
+#include "data/dataset.h"
+#include "support/test_folder.h"
+
+static ls_error error;
+
+static const char *file(const char *name, const char *text) {
+  const char *path = in_folder(name);
+  assert_int_equal(ls_file_write(path, text, strlen(text), &error), LS_OK);
+  return path;
+}
+
+/* {USER|ANSWER}: the answer with its end is trained. */
+static const char template[] =
+    "{% for m in messages %}{{ '{' if m.role == 'user' }}{{ m.content }}{{ '|' if m.role == 'user' "
+    "else '}' }}{% endfor %}";
+
+static ls_run_file *run_of(const char *data) {
+  ls_run_file *run = NULL;
+  const char *yaml = ls_arena_printf(arena, "data: {template: %s, %s}\ntrain: {batch: 1}\n",
+                                     file("t.jinja", template), data);
+  if (ls_run_file_parse(arena, "run.yaml", yaml, strlen(yaml), NULL, 0, &run, &error) != LS_OK)
+    fail_msg("%s", error.text);
+  return run;
+}
+
+static ls_status open_run(const char *data, ls_dataset **dataset) {
+  return ls_dataset_open(arena, run_of(data), ls_tokenizer_bytes(), in_folder("cache"), NULL, NULL,
+                         dataset, &error);
+}
+
+static ls_dataset *opened(const char *data) {
+  ls_dataset *dataset;
+  if (open_run(data, &dataset) != LS_OK) fail_msg("%s: %s", data, error.text);
+  return dataset;
+}
+
+/* A row of a batch as text: ids, "_" for 0; under it what is trained and places. */
+static void row_text(const ls_order *order, int64_t row, char ids[64], char labels[64],
+                     char places[64]) {
+  int32_t numbers[3][64];
+  const ls_batch batch = {numbers[0], numbers[1], numbers[2]};
+  assert_true(order->seq_len < 60);
+  assert_int_equal(ls_batch_fill(order, row, 0, 1, &batch, &error), LS_OK);
+  for (int64_t t = 0; t < order->seq_len; t++) {
+    ids[t] = (char)(numbers[0][t] ? numbers[0][t] : '_');
+    labels[t] = (char)(numbers[1][t] == LS_NO_LABEL ? '.' : numbers[1][t]);
+    places[t] = (char)('0' + numbers[2][t] % 10);
+  }
+  ids[order->seq_len] = labels[order->seq_len] = places[order->seq_len] = 0;
+}
+
+static const char three[] =
+    "{\"prompt\": \"ab\", \"completion\": \"cd\"}\n\n"
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"e\"}, {\"role\": \"assistant\", "
+    "\"content\": \"fgh\"}, {\"role\": \"user\", \"content\": \"\"}, {\"role\": \"assistant\", "
+    "\"content\": \"i\"}]}\n"
+    "{\"instruction\": \"j\", \"output\": \"\"}\n";
+
+static void whole_examples_share_rows(void **state) {
+  (void)state;
+  char ids[64], labels[64], places[64];
+  const char *data =
+      ls_arena_printf(arena, "text: %s, seq_len: 12, validation: 0", file("a.jsonl", three));
+  ls_dataset *dataset = opened(data);
+  assert_true(dataset->chats && dataset->training.masked);
+  assert_int_equal(dataset->documents, 3);
+  assert_int_equal(dataset->training.sequences, 2);
+  const ls_packing *packing = dataset->training.mix[0].packing;
+  assert_int_equal(packing->examples, 3);
+  assert_int_equal(packing->tokens, 11 + 7 + 4);
+  assert_int_equal(packing->trained, (4 + 2) + 3 + 1);
+  int seen = 0;
+  for (int64_t r = 0; r < 2; r++) {
+    row_text(&dataset->training, r, ids, labels, places);
+    if (strcmp(ids, "{ab|cd}{j|}_") == 0) {
+      seen++;
+      assert_string_equal(labels, "...cd}...}..");
+      assert_string_equal(places, "012345601230");
+    } else {
+      assert_string_equal(ids, "{e|fgh}{|i}_");
+      seen += 2;
+      assert_string_equal(labels, "..fgh}..i}..");
+      assert_string_equal(places, "012345678900");
+    }
+  }
+  assert_int_equal(seen, 3);
+  ls_dataset_close(dataset);
+}
+
+static void other_files_give_the_same_rows(void **state) {
+  (void)state;
+  const char *lines = file("a.jsonl", three);
+  const char *list = file(
+      "a.json",
+      "\xEF\xBB\xBF[\n {\"prompt\": \"ab\",\n  \"completion\": \"cd\"},\n {\"messages\": [\n"
+      "{\"role\": \"user\", \"content\": \"e\"}, {\"role\": \"assistant\", \"content\": \"fgh\"},"
+      "{\"role\": \"user\", \"content\": \"\"}, {\"role\": \"assistant\", \"content\": \"i\"}]},"
+      "{\"instruction\": \"j\", \"output\": \"\", \"more\": \"]}\\\"[{\"}\n]\n");
+  char rows[2][3][64];
+  for (int f = 0; f < 2; f++) {
+    ls_dataset *dataset =
+        opened(ls_arena_printf(arena, "text: %s, seq_len: 12, validation: 0", f ? list : lines));
+    assert_int_equal(dataset->training.sequences, 2);
+    row_text(&dataset->training, 0, rows[f][0], rows[f][1], rows[f][2]);
+    ls_dataset_close(dataset);
+  }
+  assert_memory_equal(rows[0][0], rows[1][0], 13);
+  assert_memory_equal(rows[0][1], rows[1][1], 13);
+}
+
+static void what_is_too_long_is_counted(void **state) {
+  (void)state;
+  const char *path = file("a.jsonl", three);
+  ls_dataset *dataset = opened(ls_arena_printf(arena, "text: %s, seq_len: 7, validation: 0", path));
+  const ls_packing *packing = dataset->training.mix[0].packing;
+  assert_int_equal(packing->dropped, 1);
+  assert_int_equal(packing->examples, 2);
+  ls_dataset_close(dataset);
+  dataset =
+      opened(ls_arena_printf(arena, "text: %s, seq_len: 4, validation: 0, too_long: cut", path));
+  packing = dataset->training.mix[0].packing;
+  assert_int_equal(packing->dropped, 0);
+  assert_int_equal(packing->cut, 1);     /* {e|f */
+  assert_int_equal(packing->unasked, 1); /* {ab| */
+  assert_int_equal(packing->examples, 2);
+  assert_int_equal(packing->trained, 2);
+  ls_dataset_close(dataset);
+  assert_int_equal(open_run(ls_arena_printf(arena, "text: %s, seq_len: 2", path), &dataset),
+                   LS_INPUT);
+  assert_non_null(strstr(error.text, "0 chats make 0 sequences of 2 tokens (3 more are too long)"));
+}
+
+static void wrong_examples_are_named(void **state) {
+  (void)state;
+  ls_dataset *dataset;
+  const char *path = file("b.jsonl",
+                          "{\"prompt\": \"a\", \"completion\": \"b\"}\n"
+                          "{\"messages\": [{\"role\": \"user\", \"content\": \"c\"}]}\n"
+                          "{\"prompt\": \n");
+  const char *data = ls_arena_printf(arena, "text: %s, seq_len: 8, validation: 0", path);
+  assert_int_equal(open_run(data, &dataset), LS_INPUT);
+  assert_non_null(strstr(error.text, "b.jsonl:2: found a chat without an answer"));
+  dataset = opened(ls_arena_printf(arena, "%s, on_bad_line: skip", data));
+  assert_int_equal(dataset->skipped, 2);
+  assert_int_equal(dataset->documents, 1);
+  ls_dataset_close(dataset);
+  path = file("b.json", "[\n{\"prompt\": \"a\", \"completion\": \"b\"},\n\n{\"prompt\": 1}]");
+  data = ls_arena_printf(arena, "text: %s, seq_len: 8, validation: 0", path);
+  assert_int_equal(open_run(data, &dataset), LS_INPUT);
+  assert_non_null(strstr(error.text, "b.json:4: found no chat"));
+  path = file("c.json", "[{\"prompt\": \"a\", \"completion\": \"b\"}, {\"prompt\": \"a");
+  data = ls_arena_printf(arena, "text: %s, seq_len: 8, validation: 0", path);
+  assert_int_equal(open_run(data, &dataset), LS_INPUT);
+  assert_non_null(strstr(error.text, "c.json:1:"));
+}
+
+static void texts_stay_texts(void **state) {
+  (void)state;
+  static const char *const none[][2] = {
+      {"t.txt", "{\"prompt\": \"a\", \"completion\": \"b\"}\n"},
+      {"t.jsonl", "{\"text\": \"a\", \"prompt\": \"a\", \"completion\": \"b\"}\n"},
+      {"u.jsonl", "{\"text\": \"abcdefghijklmnopqrstuvwxyz\"}\n"},
+      {"u.json", "[{\"text\": \"abcdefghijklmnopqrstuvwxyz\"}]"}};
+  for (int f = 0; f < 4; f++) {
+    const char *path = file(none[f][0], none[f][1]);
+    const char *data = ls_arena_printf(arena, "text: %s, seq_len: 8, validation: 0", path);
+    ls_run_file *run = run_of(data);
+    assert_false(ls_chat_texts_are(run));
+    ls_chat_texts_resolve(run);
+    assert_int_equal(run->data.documents, LS_RUN_STREAM);
+    if (f < 2) continue;
+    ls_dataset *dataset = opened(data);
+    assert_int_equal(dataset->training.sequences, 3);
+    ls_dataset_close(dataset);
+  }
+  ls_run_file *run = run_of(ls_arena_printf(arena, "text: %s", file("a.jsonl", three)));
+  assert_true(ls_chat_texts_are(run));
+  ls_chat_texts_resolve(run);
+  assert_int_equal(run->data.documents, LS_RUN_MASKED);
+  assert_false(ls_chat_texts_are(run_of("text: nowhere.jsonl")));
+}
+
+/* Of many examples none is lost, none is cut in two, and rows are as full as can be expected. */
+static void packing_keeps_all_and_wastes_little(void **state) {
+  (void)state;
+  enum { EXAMPLES = 500, LENGTH = 50 };
+  char *text = ls_arena_alloc(arena, EXAMPLES * 120), *end = text;
+  int64_t tokens = 0;
+  for (int e = 0; e < EXAMPLES; e++) {
+    const int length = 1 + e * e % 37;
+    end += snprintf(end, 120, "{\"prompt\": \"%d\", \"completion\": \"%.*s\"}\n", 100 + e, length,
+                    "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx");
+    tokens += length + 6;
+  }
+  ls_dataset *dataset = opened(ls_arena_printf(arena, "text: %s, seq_len: %d, validation: 0",
+                                               file("many.jsonl", text), LENGTH));
+  const ls_packing *packing = dataset->training.mix[0].packing;
+  assert_int_equal(packing->tokens, tokens);
+  print_message("%lld rows of %lld\n", (long long)packing->row_count, (long long)(tokens / LENGTH));
+  assert_true(packing->row_count <= tokens / LENGTH * 6 / 5);
+  uint8_t *seen = LS_NEW_ARRAY(arena, uint8_t, dataset->texts[0].count);
+  for (int64_t r = 0; r < packing->row_count; r++) {
+    int64_t filled = 0;
+    for (int64_t p = packing->rows[r]; p < packing->rows[r + 1]; p++) {
+      filled += packing->pieces[p].count;
+      for (int32_t t = 0; t < packing->pieces[p].count; t++) seen[packing->pieces[p].first + t]++;
+    }
+    assert_in_range(filled, 1, LENGTH);
+  }
+  for (int64_t t = 0; t < dataset->texts[0].count; t++) assert_int_equal(seen[t], 1);
+  ls_dataset_close(dataset);
+  dataset = opened(ls_arena_printf(arena, "text: %s, seq_len: %d, validation: 20%%",
+                                   in_folder("many.jsonl"), LENGTH));
+  assert_true(dataset->by_document);
+  assert_int_equal(
+      dataset->training.mix[0].packing->examples + dataset->evaluation.mix[0].packing->examples,
+      EXAMPLES);
+  assert_in_range(dataset->evaluation.mix[0].packing->examples, EXAMPLES / 10, EXAMPLES / 3);
+  ls_dataset_close(dataset);
+}
+
+#define CASE(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      CASE(whole_examples_share_rows),
+      CASE(other_files_give_the_same_rows),
+      CASE(what_is_too_long_is_counted),
+      CASE(wrong_examples_are_named),
+      CASE(texts_stay_texts),
+      CASE(packing_keeps_all_and_wastes_little),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,160 @@
+#include "data/packing.h"
+
+#include <string.h>
+
+/* A sequence that is being filled. */
+typedef struct bin {
+  int64_t next; /* with as much room left; -1: none */
+  int64_t last; /* piece put in; pieces of a bin are linked back */
+} bin;
+
+typedef struct packer {
+  ls_arena *arena;
+  const ls_text_part *part;
+  int64_t seq_len;
+  bool cut;
+  ls_packing *made;
+  LS_LIST(ls_packed_piece) pieces;
+  int64_t *before; /* [pieces] the one put into its bin before; -1: none */
+  bin *bins;       /* at most as many as pieces */
+  int64_t bin_count;
+  int64_t *with_room; /* [seq_len + 1] a bin with exactly so much room; -1: none */
+  uint64_t *any;      /* a bit for each room that some bin has */
+} packer;
+
+/* How many of these tokens are targets: the first of an example has nothing before it. */
+static ls_status count_trained(const packer *self, int64_t first, int64_t count, int64_t *trained,
+                               ls_error *error) {
+  enum { ONCE = 1024 };
+  int32_t labels[ONCE];
+  *trained = 0;
+  for (int64_t at = 1; at < count;) {
+    const int64_t here = count - at < ONCE ? count - at : ONCE;
+    LS_TRY(ls_corpus_copy_labels(self->part->corpus, first + at, here, labels, error));
+    for (int64_t i = 0; i < here; i++) *trained += labels[i] >= 0;
+    at += here;
+  }
+  return LS_OK;
+}
+
+static ls_status add_example(packer *self, int64_t first, int64_t count, ls_error *error) {
+  ls_packing *made = self->made;
+  const bool too_long = count > self->seq_len;
+  int64_t trained;
+  if (too_long && !self->cut) {
+    made->dropped++;
+    return LS_OK;
+  }
+  if (too_long) count = self->seq_len;
+  LS_TRY(count_trained(self, first, count, &trained, error));
+  if (trained == 0) {
+    made->unasked++;
+    return LS_OK;
+  }
+  *LS_APPEND(self->arena, &self->pieces) = (ls_packed_piece){first, (int32_t)count};
+  made->examples++;
+  made->tokens += count;
+  made->trained += trained;
+  made->cut += too_long;
+  return LS_OK;
+}
+
+/* The documents of a part, which are whole ones. */
+static ls_status add_examples(packer *self, ls_error *error) {
+  const ls_corpus *corpus = self->part->corpus;
+  for (int64_t r = 0; r < self->part->run_count; r++) {
+    const ls_token_run *run = &self->part->runs[r];
+    const int64_t end = run->first + (run[1].place - run->place);
+    for (int64_t d = ls_corpus_document(corpus, run->first);
+         d < corpus->document_count && corpus->documents[d].first < end; d++) {
+      const int64_t first = corpus->documents[d].first;
+      const int64_t next =
+          d + 1 < corpus->document_count ? corpus->documents[d + 1].first : corpus->count;
+      if (first >= run->first) LS_TRY(add_example(self, first, next - first, error));
+    }
+  }
+  return LS_OK;
+}
+
+/* The numbers of the pieces, longest first; of equal ones in their order. */
+static int64_t *by_length(const packer *self) {
+  const int64_t count = self->pieces.count;
+  int64_t *order = LS_NEW_ARRAY(self->arena, int64_t, count + 1);
+  int64_t *places = LS_NEW_ARRAY(self->arena, int64_t, self->seq_len + 2);
+  for (int64_t p = 0; p < count; p++) places[self->seq_len - self->pieces.items[p].count + 1]++;
+  for (int64_t l = 0; l <= self->seq_len; l++) places[l + 1] += places[l];
+  for (int64_t p = 0; p < count; p++)
+    order[places[self->seq_len - self->pieces.items[p].count]++] = p;
+  return order;
+}
+
+static void put_back(packer *self, int64_t b, int64_t room) {
+  self->bins[b].next = self->with_room[room];
+  self->with_room[room] = b;
+  self->any[room / 64] |= UINT64_C(1) << room % 64;
+}
+
+/* A bin with the least room that is enough; a new one where none is. */
+static int64_t take_bin(packer *self, int64_t wanted, int64_t *room) {
+  for (int64_t word = wanted / 64; word <= self->seq_len / 64; word++) {
+    uint64_t bits = self->any[word];
+    if (word == wanted / 64) bits &= ~UINT64_C(0) << wanted % 64;
+    if (!bits) continue;
+    *room = word * 64 + __builtin_ctzll(bits);
+    const int64_t b = self->with_room[*room];
+    self->with_room[*room] = self->bins[b].next;
+    if (self->with_room[*room] < 0) self->any[word] &= ~(UINT64_C(1) << *room % 64);
+    return b;
+  }
+  *room = self->seq_len;
+  self->bins[self->bin_count] = (bin){-1, -1};
+  return self->bin_count++;
+}
+
+static void fill_bins(packer *self) {
+  const int64_t count = self->pieces.count;
+  const int64_t *order = by_length(self);
+  self->before = LS_NEW_ARRAY(self->arena, int64_t, count + 1);
+  self->bins = LS_NEW_ARRAY(self->arena, bin, count + 1);
+  self->with_room = LS_NEW_ARRAY(self->arena, int64_t, self->seq_len + 1);
+  self->any = LS_NEW_ARRAY(self->arena, uint64_t, self->seq_len / 64 + 1);
+  for (int64_t r = 0; r <= self->seq_len; r++) self->with_room[r] = -1;
+  for (int64_t o = 0; o < count; o++) {
+    const int64_t p = order[o], length = self->pieces.items[p].count;
+    int64_t room;
+    const int64_t b = take_bin(self, length, &room);
+    self->before[p] = self->bins[b].last;
+    self->bins[b].last = p;
+    put_back(self, b, room - length);
+  }
+}
+
+static void list_rows(packer *self) {
+  ls_packed_piece *pieces = LS_NEW_ARRAY(self->arena, ls_packed_piece, self->pieces.count + 1);
+  int64_t *rows = LS_NEW_ARRAY(self->arena, int64_t, self->bin_count + 1), count = 0;
+  for (int64_t b = 0; b < self->bin_count; b++) {
+    rows[b] = count;
+    for (int64_t p = self->bins[b].last; p >= 0; p = self->before[p]) count++;
+    int64_t at = count; /* they are linked from the last to the first */
+    for (int64_t p = self->bins[b].last; p >= 0; p = self->before[p])
+      pieces[--at] = self->pieces.items[p];
+  }
+  rows[self->bin_count] = count;
+  self->made->pieces = pieces;
+  self->made->rows = rows;
+  self->made->row_count = self->bin_count;
+}
+
+ls_status ls_packing_make(ls_arena *arena, const ls_text_part *part, int64_t seq_len, bool cut,
+                          const ls_packing **packing, ls_error *error) {
+  packer self = {.arena = arena,
+                 .part = part,
+                 .seq_len = seq_len,
+                 .cut = cut,
+                 .made = LS_NEW(arena, ls_packing)};
+  LS_TRY(add_examples(&self, error));
+  fill_bins(&self);
+  list_rows(&self);
+  *packing = self.made;
+  return LS_OK;
+}

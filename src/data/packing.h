@@ -1,0 +1,35 @@
+/* Whole examples packed into sequences: which lie in which, as a function of their lengths and
+ * their order alone.
+ *
+ *   LS_TRY(ls_packing_make(arena, &part, seq_len, LS_PACK_DROP, &packing, error));
+ *   for (int64_t p = packing->rows[r]; p < packing->rows[r + 1]; p++) ... packing->pieces[p] ...
+ *
+ * Longest first, each goes where it leaves the least room (best fit decreasing). An example that is
+ * longer than a sequence is dropped, or cut at its end. Constant once made: thread-safe. */
+#ifndef LS_DATA_PACKING_H
+#define LS_DATA_PACKING_H
+
+#include "data/text_part.h"
+
+/* Tokens [first, first + count) of the corpus: an example, or its beginning. */
+typedef struct ls_packed_piece {
+  int64_t first;
+  int32_t count;
+} ls_packed_piece;
+
+typedef struct ls_packing {
+  const ls_packed_piece *pieces; /* of the rows, one after another */
+  const int64_t *rows;           /* [row_count + 1] the first piece of each */
+  int64_t row_count;
+  int64_t examples; /* that are packed */
+  int64_t tokens, trained;
+  int64_t dropped, cut; /* too long */
+  int64_t unasked;      /* left out: what is trained of them was cut off */
+} ls_packing;
+
+/* Of the documents of a part whose corpus is marked. `cut`: of those that are too long the
+ * beginning stays. Errors: as ls_corpus_copy has. */
+LS_CHECKED ls_status ls_packing_make(ls_arena *arena, const ls_text_part *part, int64_t seq_len,
+                                     bool cut, const ls_packing **packing, ls_error *error);
+
+#endif
