@@ -3,13 +3,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/tokenize_chats.h"
 #include "cli/tokenize_folder.h"
 #include "cluster/machine.h"
 #include "tokenizer/tokenizer_stream.h"
 
 static const char help[] =
     "usage: lockstep tokenize TEXT... --tokenizer PATH -o FOLDER [flags]\n"
-    "       lockstep tokenize TEXT... --tokenizer PATH (--ids | --count | --decode) [flags]\n\n"
+    "       lockstep tokenize TEXT... --tokenizer PATH (--ids | --count | --decode) [flags]\n"
+    "       lockstep tokenize CHATS... --tokenizer PATH --template (--show | --count) [flags]\n\n"
     "Texts to token ids and back, with the ids of the tokenizer's own library. PATH is a folder\n"
     "or one file: tokenizer.json (BPE of bytes or of characters), tokenizer.model "
     "(SentencePiece's\n"
@@ -30,6 +32,12 @@ static const char help[] =
     "                    out instead of left out\n"
     "  --pattern REGEX   how a *.tiktoken file cuts words, if its name is none of r50k_base,\n"
     "                    p50k_base, cl100k_base, o200k_base\n"
+    "  --template        the texts are chats (.jsonl, or a list in .json), rendered with the\n"
+    "                    tokenizer's chat template, as training does\n"
+    "  --template-file F the same with the template in this file\n"
+    "  --show            print each chat's tokens with bars between them: what is trained in\n"
+    "                    colour, or in brackets where the output is no terminal\n"
+    "  --loss-on WORD    what is trained: answers (default), all or last\n"
     "  --threads N       (default: all cores)\n"
     "  --help            this text\n\n"
     "Training on token files is training on their texts: the same documents, each with its end of\n"
@@ -43,11 +51,13 @@ static const char help[] =
     "  lockstep tokenize book.txt --tokenizer path/to/Qwen2.5-0.5B --count\n"
     "  lockstep tokenize book.txt --tokenizer tokenizer.model --ids --special\n"
     "  lockstep tokenize - --tokenizer cl100k_base.tiktoken --ids < book.txt\n"
-    "  lockstep tokenize ids.txt --tokenizer path/to/gpt2 --decode\n";
+    "  lockstep tokenize ids.txt --tokenizer path/to/gpt2 --decode\n"
+    "  lockstep tokenize chats.jsonl --tokenizer path/to/Qwen2.5-0.5B --template --show\n";
 
 typedef struct request {
   const char *tokenizer, *pattern, *threads, *out, *text_key, *on_bad_line;
-  bool ids, count, decode, special;
+  const char *template_file, *loss_on;
+  bool ids, count, decode, special, template, show;
 } request;
 
 /* What is made of one text. */
@@ -175,7 +185,14 @@ static ls_status check(const ls_words *words, const request *asked, ls_error *er
     return ls_fail(error, LS_INPUT,
                    "--tokenizer is missing; expected a folder or file of a tokenizer");
   }
-  if (asked->ids + asked->count + asked->decode + (asked->out != NULL) != 1) {
+  const bool chats = asked->template || asked->template_file;
+  if (chats && (asked->ids || asked->decode || asked->out || asked->special ||
+                asked->show + asked->count != 1))
+    return ls_fail(error, LS_INPUT, "--template: expected one of --show and --count with it");
+  if (!chats && (asked->show || asked->loss_on))
+    return ls_fail(error, LS_INPUT, "%s: expected --template with it, for chats",
+                   asked->show ? "--show" : "--loss-on");
+  if (!chats && asked->ids + asked->count + asked->decode + (asked->out != NULL) != 1) {
     return ls_fail(error, LS_INPUT,
                    "expected one of --ids, --count, --decode and -o FOLDER (see --help)");
   }
@@ -200,6 +217,14 @@ static ls_status check(const ls_words *words, const request *asked, ls_error *er
 
 static ls_status each_way(ls_arena *arena, const ls_words *words, const request *asked, int threads,
                           const ls_tokenizer *tokenizer, ls_error *error) {
+  if (asked->template || asked->template_file) {
+    const ls_tokenize_chats chats = {.words = words,
+                                     .template = asked->template_file,
+                                     .loss_on = asked->loss_on,
+                                     .show = asked->show,
+                                     .count = asked->count};
+    return ls_tokenize_chats_print(arena, &chats, tokenizer, error);
+  }
   if (asked->out) {
     const ls_tokenize_folder to = {
         .folder = asked->out,
@@ -241,7 +266,11 @@ int ls_command_tokenize(int count, char **words) {
                                    {"--ids", NULL, &asked.ids},
                                    {"--count", NULL, &asked.count},
                                    {"--decode", NULL, &asked.decode},
-                                   {"--special", NULL, &asked.special}};
+                                   {"--special", NULL, &asked.special},
+                                   {"--template", NULL, &asked.template},
+                                   {"--template-file", &asked.template_file, NULL},
+                                   {"--show", NULL, &asked.show},
+                                   {"--loss-on", &asked.loss_on, NULL}};
   return ls_command_run(
       &(ls_command){"tokenize", help, false, flags, sizeof flags / sizeof *flags, tokenize, &asked},
       count, words);
