@@ -27,6 +27,9 @@ run 0 train $chat out=runs/one
 says "chats: 40 examples in "
 says " tokens are trained"
 grep -q "documents: masked" runs/one/resolved.yaml || fail "chats are not masked documents"
+run 0 evaluate runs/one data.text=chats.jsonl
+says "loss "
+says "; 0 tokens at the end left out"
 n=0
 for layout in "mesh.dp_shard=2 zero=3" "mesh.dp_shard=2 zero=1" "mesh.dp_replicate=2 mesh.dp_shard=1" \
   "mesh.tp=2 mesh.dp_shard=1" "mesh.dp_shard=1 train.microbatches=4" "mesh.dp_shard=4 zero=2"; do

@@ -149,12 +149,15 @@ static void tell_batch(void *context, int64_t done, int64_t batches) {
                      (long long)done, (long long)batches);
 }
 
-/* Tokens at the end of its texts that make no whole sequence. The first of a text is read only. */
+/* Tokens at the end of its texts that make no whole sequence, and of chats that are too long. The
+ * first of a text is read only. */
 static int64_t left_out(const ls_dataset *dataset) {
   int64_t tokens = 0;
   for (int m = 0; m < dataset->evaluation.mix_count; m++) {
     const ls_mix *part = &dataset->evaluation.mix[m];
-    if (part->part.tokens > 0)
+    if (part->packing)
+      tokens += part->part.tokens - part->packing->tokens;
+    else if (part->part.tokens > 0)
       tokens += part->part.tokens - 1 - part->sequences * dataset->evaluation.seq_len;
   }
   return tokens;
