@@ -25,7 +25,9 @@ lockstep_stand_in(libnvidia-ml.so.1 nvml.c 0 nvml_calls.h LS_NVML_CALLS NVML_ERR
 lockstep_stand_in(libcublasLt.so.13 compute.c 13 cublaslt_calls.h LS_CUBLASLT_CALLS 15)
 lockstep_stand_in(libcublasLt.so.12 compute.c 12 cublaslt_calls.h LS_CUBLASLT_CALLS 15)
 lockstep_stand_in(libcudnn.so.9 compute.c 9 cudnn_calls.h LS_CUDNN_CALLS 3000)
-lockstep_stand_in(libnccl.so.2 compute.c 2 nccl_calls.h LS_NCCL_CALLS 5)
+lockstep_stand_in(libnccl.so.2 nccl.c 2 nccl_calls.h LS_NCCL_CALLS 5)
+target_sources(stand_in_libnccl_so_2 PRIVATE tests/support/stand_in/nccl_work.c)
+target_compile_options(stand_in_libnccl_so_2 PRIVATE -O2 -g)
 
 # The driver that cuDNN plans on without a GPU (tests/cudnn_plans_test.c), found by its name.
 add_library(stand_in_planner MODULE tests/support/stand_in/planner.c)

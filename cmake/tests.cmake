@@ -109,7 +109,7 @@ foreach(source ${test_sources} ${tree_tests})
   get_filename_component(name ${source} NAME_WE)
   if(source MATCHES "\\.sh$")
     lockstep_test(${name} ${CMAKE_SOURCE_DIR}/${source} ${CMAKE_BINARY_DIR}/lockstep)
-  elseif(name MATCHES "^(cuda_(kernels|attention|shim|products|plans|steps)|peer_engine)_test$" AND NOT TARGET
+  elseif(name MATCHES "^(cuda_(kernels|attention|shim|products|plans|steps|nccl)|peer_engine)_test$" AND NOT TARGET
       lockstep_cuda_shim)
     continue()
   elseif(LS_CMOCKA_FOUND)
@@ -130,6 +130,10 @@ foreach(name cuda_products_test cuda_plans_test cuda_steps_test)
       ENVIRONMENT "LD_LIBRARY_PATH=${stand_in_folder};LS_STAND_IN=gpus=1")
   endif()
 endforeach()
+if(TEST cuda_nccl_test)
+  set_tests_properties(cuda_nccl_test PROPERTIES
+    ENVIRONMENT "LD_LIBRARY_PATH=${stand_in_folder};LS_STAND_IN=gpus=2")
+endif()
 if(TEST peer_engine_test)
   set_tests_properties(peer_engine_test PROPERTIES
     ENVIRONMENT "LD_LIBRARY_PATH=${stand_in_folder};LS_STAND_IN=gpus=3")

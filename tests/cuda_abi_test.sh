@@ -35,6 +35,10 @@ can_fail driver_calls.h 's/CUDA_ERROR_NO_DEVICE, 100/CUDA_ERROR_NO_DEVICE, 99/'
 can_fail driver_calls.h 's/cuDeviceTotalMem_v2, (size_t/cuDeviceTotalMem_v2, (unsigned/'
 can_fail driver_calls.h 's/  void \*win32HandleMetaData;//'
 can_fail driver_calls.h 's/cuLibraryUnload, (CUlibrary library)/cuLibraryUnload, (void)/'
+if [ -f "$include/nccl.h" ]; then
+  can_fail nccl_calls.h "s/0xcafebeef/0xcafebeee/"
+  can_fail nccl_calls.h "s/ncclInProgress, 7/ncclInProgress, 8/"
+fi
 for header in nvml cublasLt cudnn nccl; do
   found=no
   for folder in "$include" ${NVML_INCLUDE:+"$NVML_INCLUDE"}; do

@@ -66,6 +66,7 @@ ls_status ls_device_open(const ls_device_options *options, ls_device *device, ls
   LS_TRY(fill_kernels(device, &device->kernels[LS_TIER_HOST], error));
   device->host.threads = options->threads > 0 ? options->threads : 1;
   device->host.exact = options->exact;
+  device->host.engine = options->engine;
   if (cuda) return LS_OK;
   device->kernels[LS_TIER_DEVICE] = device->kernels[LS_TIER_HOST]; /* it is the host */
   device->facts = device->host;

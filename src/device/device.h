@@ -114,9 +114,75 @@ typedef struct ls_transfer_calls {
   void (*free_event)(ls_device_event *event);
   ls_status (*record)(const ls_device_queue *queue, ls_device_event *event, ls_error *error);
   ls_status (*await)(const ls_device_queue *queue, ls_device_event *event, ls_error *error);
+  /* Whether all that was before it when it was recorded last has ended. */
+  ls_status (*passed)(ls_device_event *event, bool *passed, ls_error *error);
   ls_status (*copy)(const ls_device_queue *queue, const ls_device_copy *of, ls_error *error);
   ls_status (*sum)(const ls_device_queue *queue, const ls_device_sum *of, ls_error *error);
 } ls_transfer_calls;
+
+/* One rank's part in a set of ranks that a library carries data between, wherever they are. */
+typedef struct ls_communicator ls_communicator;
+
+typedef struct ls_communicator_id {
+  int64_t words[16];
+} ls_communicator_id;
+
+typedef enum ls_communicator_kind {
+  LS_TOGETHER_ALL_REDUCE = 0, /* count elements of each rank */
+  LS_TOGETHER_REDUCE,         /* to the peer alone */
+  LS_TOGETHER_REDUCE_SCATTER, /* count elements to each rank */
+  LS_TOGETHER_ALL_GATHER,     /* count elements of each rank */
+  LS_TOGETHER_BROADCAST,      /* from the peer */
+  LS_TOGETHER_SEND,
+  LS_TOGETHER_RECEIVE
+} ls_communicator_kind;
+
+typedef struct ls_communicator_work {
+  ls_communicator_kind kind;
+  const void *source;
+  void *target;
+  int64_t count;
+  ls_dtype dtype;
+  bool largest; /* of reductions: not the sum */
+  int peer;
+} ls_communicator_work;
+
+/* The library's calls. None of them waits: what has begun is asked after by `poll`, and until it
+ * has ended nothing else is asked of that communicator but to abort it. A communicator is one
+ * thread's at a time. */
+typedef struct ls_communicator_calls {
+  const char *(*version)(void); /* "NCCL 2.28.9" */
+  /* Whether the rank there, one of this process, has the queue's GPU as well. */
+  bool (*shares)(const ls_device_queue *queue, const ls_device_place *rank);
+  /* The calling thread works for the queue's device from now on. */
+  ls_status (*visit)(const ls_device_queue *queue, ls_error *error);
+  /* One rank makes it and all are given it. */
+  ls_status (*make_id)(ls_communicator_id *id, ls_error *error);
+  /* `blocks`: most multiprocessors that its work takes. Collective: all ranks. */
+  ls_status (*create)(const ls_device_queue *queue, const ls_communicator_id *id, int ranks,
+                      int rank, int blocks, ls_communicator **made, ls_error *error);
+  /* One for all ranks with this color, in the order of their keys. Color below 0: none, and *made
+   * stays NULL. *made may be used once both have ended. Collective: all ranks of `from`. */
+  ls_status (*split)(ls_communicator *from, int color, int key, int blocks, ls_communicator **made,
+                     ls_error *error);
+  /* Whether what was begun is still under way. LS_FAILED also where work failed on the device or
+   * at another rank. */
+  ls_status (*poll)(ls_communicator *of, bool *busy, ls_error *error);
+  /* Memory that transfers read and write, made known once; forgotten before it goes. */
+  ls_status (*keep)(ls_communicator *of, void *base, size_t bytes, void **kept, ls_error *error);
+  void (*forget)(ls_communicator *of, void *kept);
+  /* What is put between the two is one: its parts wait for no order among each other. */
+  ls_status (*open_group)(ls_communicator *of, ls_error *error);
+  ls_status (*close_group)(ls_communicator *of, ls_error *error);
+  /* Behind what is on the queue, which is the only one that the communicator is used on. */
+  ls_status (*put)(ls_communicator *of, const ls_device_queue *queue,
+                   const ls_communicator_work *work, ls_error *error);
+  /* Begins its end; then it is destroyed. Collective: all its ranks. */
+  ls_status (*finish)(ls_communicator *of, ls_error *error);
+  void (*destroy)(ls_communicator *of);
+  /* Ends it in any state, and its work on the device. */
+  void (*abort)(ls_communicator *of);
+} ls_communicator_calls;
 
 typedef struct ls_device ls_device;
 struct ls_device {
@@ -124,7 +190,8 @@ struct ls_device {
   ls_device_facts facts, host; /* of the device, and of the host that computes beside it */
   ls_dtype compute;
   const ls_memory_calls *memory;
-  const ls_transfer_calls *transfers; /* NULL: its queues have kernels alone */
+  const ls_transfer_calls *transfers;         /* NULL: its queues have kernels alone */
+  const ls_communicator_calls *communicators; /* NULL: there is no such library */
   const ls_queue_calls *calls; /* of the device's own queue; NULL: work has ended when it is put */
   bool graphs;                 /* what is run again is captured and replayed, where it has calls */
   ls_kernel_table kernels[LS_DEVICE_QUEUES]; /* by tier: the host where an operand lies there */
@@ -144,7 +211,8 @@ typedef struct ls_device_options {
   ls_dtype compute;
   int threads; /* 0: 1 */
   bool exact;
-  bool loopback; /* ranks of a process share a GPU where it has fewer */
+  bool loopback;      /* ranks of a process share a GPU where it has fewer */
+  const char *engine; /* by which data goes between ranks; NULL: the first that can */
 } ls_device_options;
 
 /* LS_INPUT where the device does not compute in that type, or is not here. */

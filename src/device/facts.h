@@ -41,6 +41,8 @@ struct ls_device_facts {
   bool exact;              /* kernels' results do not depend on how many */
   int processors;          /* CUDA: streaming multiprocessors; else 0 */
   const ls_queues *queues; /* how transfers queue in the engine that moves its data */
+  const ls_queues *also;   /* of another that may be taken as ranks meet; NULL: none */
+  const char *engine;      /* the one that is asked for; NULL: the first that can */
   bool overlaps;           /* transfers run beside kernels, on queues of their own */
   /* Upper bound of a call's workspace; data pointers are not read. */
   size_t (*workspace)(const ls_device_facts *facts, ls_op_kind kind, const ls_kernel_args *args);

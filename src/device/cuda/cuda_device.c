@@ -103,6 +103,8 @@ static ls_status open_process(ls_error *error) {
   LS_TRY(ls_cuda_open(&process.libraries, LS_CUDA_CUBLASLT, error));
   ls_error absent; /* our own kernels run attention then */
   (void)!ls_cuda_open(&process.libraries, LS_CUDA_CUDNN, &absent);
+  (void)!ls_cuda_open(&process.libraries, LS_CUDA_NCCL,
+                      &absent); /* other engines carry data then */
   LS_TRY(read_gpus(error));
   LS_TRY(find_peers(error));
   process.open = true;
@@ -215,6 +217,18 @@ static ls_status wait(const ls_device_queue *queue, ls_error *error) {
                          "cuStreamSynchronize", error);
 }
 
+/* Queues of the engines for GPUs: peer and staged, and NCCL where it may be taken as ranks meet.
+ * All but staged have queues beside the kernels'. */
+static void choose_queues(const ls_device_options *options, ls_device_facts *facts) {
+  const bool any = !options->engine;
+  const bool nccl = process.libraries.of[LS_CUDA_NCCL].handle && !options->exact &&
+                    !options->loopback && (any || strcmp(options->engine, "nccl") == 0);
+  facts->engine = options->engine;
+  facts->queues = &ls_queues_in_process;
+  facts->also = nccl ? &ls_queues_nccl : NULL;
+  facts->overlaps = nccl || (process.peers && (any || strcmp(options->engine, "peer") == 0));
+}
+
 /* ---- the device ------------------------------------------------------------------------------ */
 
 ls_status ls_cuda_device_open(const ls_device_options *options, ls_device *device,
@@ -237,12 +251,11 @@ ls_status ls_cuda_device_open(const ls_device_options *options, ls_device *devic
   if (!ls_device_facts_of(&as, &device->facts))
     return ls_fail(error, LS_INPUT, "GPU 0 (%s): no recipe is known for sm_%d; take cpu", gpu->name,
                    gpu->architecture);
-  /* Of the engines for GPUs: peer, which has queues beside the kernels', and staged. */
-  device->facts.queues = &ls_queues_in_process;
-  device->facts.overlaps = process.peers;
+  choose_queues(options, &device->facts);
   device->facts.exact = options->exact;
   device->memory = &ls_cuda_memory;
   device->transfers = &ls_cuda_transfers;
+  if (device->facts.also) device->communicators = &ls_cuda_communicators;
   device->calls = &ls_cuda_queue_calls;
   device->graphs = true;
   device->enter = enter;

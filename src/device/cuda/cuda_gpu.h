@@ -63,6 +63,9 @@ LS_CHECKED ls_status ls_cuda_choose_gpu(const ls_device_place *rank, ls_cuda_con
 /* Streams for transfers beside that of the kernels. */
 extern const ls_transfer_calls ls_cuda_transfers;
 
+/* NCCL's communicators, where its library is open. */
+extern const ls_communicator_calls ls_cuda_communicators;
+
 /* Puts the launches on the stream. */
 LS_CHECKED ls_status ls_cuda_launch_all(ls_cuda_stream *stream, ls_cuda_launches *launches,
                                         ls_error *error);

@@ -74,6 +74,13 @@ static ls_status await(const ls_device_queue *queue, ls_device_event *event, ls_
                          "cuStreamWaitEvent", error);
 }
 
+static ls_status passed(ls_device_event *event, bool *passed, ls_error *error) {
+  const CUresult result = driver()->cuEventQuery(event_of(event));
+  *passed = result == CUDA_SUCCESS;
+  if (result == CUDA_ERROR_NOT_READY) return LS_OK;
+  return ls_cuda_did(ls_cuda_opened(), result, "cuEventQuery", error);
+}
+
 static ls_status copy(const ls_device_queue *queue, const ls_device_copy *of, ls_error *error) {
   const ls_cuda_stream *stream = queue->stream;
   const CUdeviceptr to = (CUdeviceptr)(uintptr_t)of->to, from = (CUdeviceptr)(uintptr_t)of->from;
@@ -113,5 +120,6 @@ const ls_transfer_calls ls_cuda_transfers = {.reaches = reaches,
                                              .free_event = free_event,
                                              .record = record,
                                              .await = await,
+                                             .passed = passed,
                                              .copy = copy,
                                              .sum = sum};

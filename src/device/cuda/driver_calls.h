@@ -103,6 +103,7 @@ typedef struct CUDA_MEMCPY2D {
   X(CUDA_ERROR_ECC_UNCORRECTABLE, 214)                                    \
   X(CUDA_ERROR_UNSUPPORTED_PTX_VERSION, 222)                              \
   X(CUDA_ERROR_INVALID_HANDLE, 400)                                       \
+  X(CUDA_ERROR_NOT_READY, 600)                                            \
   X(CUDA_ERROR_NOT_PERMITTED, 800)                                        \
   X(CUDA_ERROR_NOT_SUPPORTED, 801)                                        \
   X(CUDA_ERROR_SYSTEM_NOT_READY, 802)                                     \

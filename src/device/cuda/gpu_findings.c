@@ -101,8 +101,10 @@ static void find_libraries(ls_gpu_report *report) {
     const char *lost;
   } wanted[] = {{LS_CUDA_CUBLASLT, LS_VERDICT_FAIL, "matrix products need it"},
                 {LS_CUDA_CUDNN, LS_VERDICT_WARNING, "attention falls back to our own kernel"},
-                {LS_CUDA_NCCL, report->gpu_count > 1 ? LS_VERDICT_FAIL : LS_VERDICT_WARNING,
-                 report->gpu_count > 1 ? "several GPUs need it" : "one GPU does without it"}};
+                {LS_CUDA_NCCL, LS_VERDICT_WARNING,
+                 report->gpu_count > 1
+                     ? "GPUs without peer access, and processes send data through the host's memory"
+                     : "one GPU does without it"}};
   for (size_t w = 0; w < sizeof wanted / sizeof *wanted; w++) {
     ls_error error = {LS_OK, ""};
     const ls_cuda_library *library = &report->libraries.of[wanted[w].id];

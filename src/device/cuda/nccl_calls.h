@@ -21,18 +21,27 @@ typedef struct ncclConfig_t {
   int splitShare;
 } ncclConfig_t;
 
-#define LS_NCCL_VALUES(X) \
-  X(ncclSuccess, 0)       \
-  X(ncclInProgress, 7)    \
-  X(ncclSum, 0)           \
-  X(ncclMax, 2)           \
-  X(ncclInt64, 4)         \
-  X(ncclFloat16, 6)       \
-  X(ncclFloat32, 7)       \
-  X(ncclFloat64, 8)       \
+#define LS_NCCL_VALUES(X)   \
+  X(ncclSuccess, 0)         \
+  X(ncclInProgress, 7)      \
+  X(ncclSystemError, 2)     \
+  X(ncclInvalidArgument, 4) \
+  X(ncclInvalidUsage, 5)    \
+  X(ncclRemoteError, 6)     \
+  X(ncclSum, 0)             \
+  X(ncclMax, 2)             \
+  X(ncclUint8, 1)           \
+  X(ncclInt32, 2)           \
+  X(ncclInt64, 4)           \
+  X(ncclFloat16, 6)         \
+  X(ncclFloat32, 7)         \
+  X(ncclFloat64, 8)         \
   X(ncclBfloat16, 9)
 
 enum { LS_NCCL_VALUES(LS_VALUE) };
+
+/* NCCL_CONFIG_INITIALIZER's, NCCL_CONFIG_UNDEF_INT and NCCL_SPLIT_NOCOLOR. */
+enum { LS_NCCL_MAGIC = (int)0xcafebeef, LS_NCCL_UNDEFINED = INT32_MIN, LS_NCCL_NO_COLOR = -1 };
 
 #define LS_NCCL_CALLS(X)                                                                         \
   X(ncclResult_t, ncclGetVersion, (int *version))                                                \
@@ -59,6 +68,9 @@ enum { LS_NCCL_VALUES(LS_VALUE) };
   X(ncclResult_t, ncclReduceScatter,                                                             \
     (const void *from, void *to, size_t count, ncclEnum type, ncclEnum op, ncclComm_t comm,      \
      CUstream stream))                                                                           \
+  X(ncclResult_t, ncclReduce,                                                                    \
+    (const void *from, void *to, size_t count, ncclEnum type, ncclEnum op, int root,             \
+     ncclComm_t comm, CUstream stream))                                                          \
   X(ncclResult_t, ncclBroadcast,                                                                 \
     (const void *from, void *to, size_t count, ncclEnum type, int root, ncclComm_t comm,         \
      CUstream stream))                                                                           \

@@ -131,4 +131,8 @@ PLACE(ncclConfig_t, version)
 PLACE(ncclConfig_t, blocking)
 PLACE(ncclConfig_t, netName)
 PLACE(ncclConfig_t, splitShare)
+constexpr ncclConfig_t nccl_initial = NCCL_CONFIG_INITIALIZER;
+static_assert(nccl_initial.magic == (unsigned)ours::LS_NCCL_MAGIC, "LS_NCCL_MAGIC");
+static_assert(NCCL_CONFIG_UNDEF_INT == ours::LS_NCCL_UNDEFINED, "LS_NCCL_UNDEFINED");
+static_assert(NCCL_SPLIT_NOCOLOR == ours::LS_NCCL_NO_COLOR, "LS_NCCL_NO_COLOR");
 #endif

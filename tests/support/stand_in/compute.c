@@ -1,5 +1,5 @@
-/* cuBLASLt, cuDNN and NCCL: their versions alone. Settings: cublaslt, cublaslt_cuda, cudnn,
- * cudnn_cuda, nccl. Compiled into all three; each is asked for its own. */
+/* cuBLASLt and cuDNN: their versions. Settings: cublaslt, cublaslt_cuda, cudnn, cudnn_cuda.
+ * Compiled into both; each is asked for its own. */
 #include "support/stand_in/stand_in.h"
 
 size_t cublasLtGetVersion(void);
@@ -9,9 +9,6 @@ size_t cudnnGetVersion(void);
 size_t cudnnGetCudartVersion(void);
 const char *cudnnGetErrorString(unsigned status);
 void cudnnGetLastErrorString(char *text, size_t bytes);
-unsigned ncclGetVersion(int *version);
-const char *ncclGetErrorString(unsigned result);
-const char *ncclGetLastError(void *comm);
 
 void stand_in_reset(void) {}
 
@@ -41,19 +38,4 @@ const char *cudnnGetErrorString(unsigned status) {
 
 void cudnnGetLastErrorString(char *text, size_t bytes) {
   if (bytes) *text = 0;
-}
-
-unsigned ncclGetVersion(int *version) {
-  if (stand_in_fails("nccl_fail", __func__)) return 3; /* ncclInternalError */
-  *version = (int)stand_in_number("nccl", 22809);
-  return 0;
-}
-
-const char *ncclGetErrorString(unsigned result) {
-  return result ? "internal error" : "no error";
-}
-
-const char *ncclGetLastError(void *comm) {
-  (void)comm;
-  return "";
 }

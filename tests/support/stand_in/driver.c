@@ -123,6 +123,10 @@ int stand_in_context(void) {
   return current;
 }
 
+int stand_in_gpu(void) {
+  return current ? visible[current - 1] : -1;
+}
+
 static _Thread_local int *spoils;
 
 void stand_in_captures(int *spoiled) {
@@ -154,6 +158,20 @@ bool stand_in_is_mapped(CUdeviceptr at, size_t bytes) {
 
 bool stand_in_is_reached(CUdeviceptr at, size_t bytes) {
   return current && is_accessible(at, bytes, 1u << (current - 1));
+}
+
+bool stand_in_file_of(const void *at, size_t bytes, int *file, size_t *offset) {
+  bool found = false;
+  pthread_mutex_lock(&lock);
+  for (int m = 0; m < MOST && !found; m++) {
+    const size_t from = (size_t)at - (size_t)mapped[m].at;
+    found = mapped[m].at && from < mapped[m].bytes && bytes <= mapped[m].bytes - from;
+    if (!found) continue;
+    *file = allocations[mapped[m].allocation].file;
+    *offset = from;
+  }
+  pthread_mutex_unlock(&lock);
+  return found;
 }
 
 /* Begins a call that wants a device. */

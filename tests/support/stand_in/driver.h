@@ -51,6 +51,21 @@ bool stand_in_is_mapped(CUdeviceptr at, size_t bytes);
 /* Work of a stream, done when its turn comes. */
 typedef CUresult (*stand_in_work)(void *data);
 
+/* Whether it may begin: asked, with the streams' lock held, when all before it on its stream has
+ * ended, until it says so. Work that waits for other processes has one. */
+typedef int (*stand_in_ready)(void *data);
+
+/* As stand_in_enqueue. From the first such work on a thread does what streams have, since others
+ * may wait for it while nobody here waits for a stream. */
+CUresult stand_in_enqueue_when(CUstream stream, stand_in_ready ready, stand_in_work run,
+                               const void *data, size_t bytes);
+
+/* Of memory of a GPU: the file that it lies in, for other processes. False: it is none. */
+bool stand_in_file_of(const void *at, size_t bytes, int *file, size_t *offset);
+
+/* The GPU of the calling thread, by its number in the machine. */
+int stand_in_gpu(void);
+
 /* Puts work on a stream, with a copy of its data. */
 CUresult stand_in_enqueue(CUstream stream, stand_in_work run, const void *data, size_t bytes);
 

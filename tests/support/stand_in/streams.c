@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cuda/shim_run.h"
 #include "device/cuda/driver_calls.h"
@@ -22,6 +23,7 @@ enum {
   MOST_STREAMS = 256,
   MOST_GRAPHS = 65536,
   ILLEGAL_ADDRESS = 700,
+  REST_US = 100,
   SHARED_BYTES = 227 << 10
 };
 
@@ -32,8 +34,9 @@ struct CUevent_st {
 
 /* A piece of work of a stream. */
 typedef struct piece {
-  stand_in_work run; /* NULL: an event is recorded or waited for */
-  void *data;        /* of run; freed with the piece */
+  stand_in_work run;    /* NULL: an event is recorded or waited for */
+  stand_in_ready ready; /* NULL: run may begin when all before it has ended */
+  void *data;           /* of run; freed with the piece */
   size_t bytes;
   CUevent event;
   uint64_t version;
@@ -104,7 +107,15 @@ static CUstream find(CUstream handle) {
 
 static int may_begin(CUstream stream) {
   const piece *next = stream->first;
+  if (next && next->ready) return next->ready(next->data);
   return next && (next->run || next->records || next->event->done >= next->version);
+}
+
+/* Whether other processes, or other threads of this one, are waited for. */
+static int awaits_others(void) {
+  for (int s = 0; s < MOST_STREAMS; s++)
+    if (streams[s] && streams[s]->first && streams[s]->first->ready) return 1;
+  return 0;
 }
 
 static void do_next(CUstream stream) {
@@ -118,16 +129,38 @@ static void do_next(CUstream stream) {
   free(next);
 }
 
-/* Does a piece of work of any stream that may begin one; the lock is held. */
-static void do_one(void) {
+/* Does a piece of work of any stream that may begin one, if there is one; the lock is held. */
+static int do_any(void) {
   CUstream ready[MOST_STREAMS];
   int count = 0;
   for (int s = 0; s < MOST_STREAMS; s++)
     if (streams[s] && may_begin(streams[s])) ready[count++] = streams[s];
   for (int r = 0; r < count; r++)
     if (ready[r]->hasty) ready[0] = ready[r], count = 1;
-  if (!count) abort(); /* an event's version is never of the future */
-  do_next(ready[draw() % (uint64_t)count]);
+  if (count) do_next(ready[draw() % (uint64_t)count]);
+  return count;
+}
+
+static void rest(void) {
+  pthread_mutex_unlock(&lock);
+  usleep(REST_US);
+  pthread_mutex_lock(&lock);
+}
+
+/* The same, which waits for one; the lock is held. */
+static void do_one(void) {
+  if (do_any()) return;
+  if (!awaits_others()) abort(); /* an event's version is never of the future */
+  rest();
+}
+
+/* What streams have is done also while nobody here waits for it. */
+static void *do_all(void *unused) {
+  (void)unused;
+  pthread_mutex_lock(&lock);
+  for (;;)
+    if (!do_any()) rest();
+  return NULL;
 }
 
 /* Does work until the stream has none; the lock is held. */
@@ -169,6 +202,22 @@ CUresult stand_in_enqueue(CUstream handle, stand_in_work run, const void *data, 
   const CUresult result = stream ? failed : CUDA_ERROR_INVALID_HANDLE;
   pthread_mutex_unlock(&lock);
   return result;
+}
+
+CUresult stand_in_enqueue_when(CUstream handle, stand_in_ready ready, stand_in_work run,
+                               const void *data, size_t bytes) {
+  static int started;
+  pthread_mutex_lock(&lock);
+  CUstream stream = find(handle);
+  const bool may = is_here(stream) && !stream->capturing;
+  if (may) {
+    put_work(&stream->first, &stream->last, run, data, bytes);
+    stream->last->ready = ready;
+  }
+  pthread_t thread;
+  if (may && !started) started = !pthread_create(&thread, NULL, do_all, NULL);
+  pthread_mutex_unlock(&lock);
+  return may ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
 void stand_in_reset_streams(void) {
@@ -296,6 +345,16 @@ CUresult cuEventSynchronize(CUevent event) {
   pthread_mutex_lock(&lock);
   while (event->done < event->recorded) do_one();
   const CUresult result = failed;
+  pthread_mutex_unlock(&lock);
+  return result;
+}
+
+CUresult cuEventQuery(CUevent event) {
+  STAND_IN_CONTEXT();
+  STAND_IN_NOT_CAPTURED();
+  if (!event) return CUDA_ERROR_INVALID_HANDLE;
+  pthread_mutex_lock(&lock);
+  const CUresult result = event->done < event->recorded ? CUDA_ERROR_NOT_READY : failed;
   pthread_mutex_unlock(&lock);
   return result;
 }
