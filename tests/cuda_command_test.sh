@@ -92,7 +92,7 @@ carried() {
 # four ranks on one GPU, or two on each of two.
 everywhere() {
   carried=0
-  carried gpus=4,peers=none "$@"
+  carried gpus=4,peers=none comm.engine=staged "$@"
   says "through the host's memory"
   carried gpus=4,seed=2 "$@"
   ! grep -qF "through the host's memory" log || fail "peers are said to have no access: $(cat log)"

@@ -14,8 +14,9 @@ static ls_status open(const ls_carrier_options *of, ls_carrier **carrier, ls_err
   return LS_OK;
 }
 
-static ls_status join(ls_carrier *carrier, ls_group *group, ls_error *error) {
-  (void)carrier, (void)group, (void)error;
+static ls_status join(ls_carrier *carrier, ls_group *group, const ls_group_use *use,
+                      ls_error *error) {
+  (void)carrier, (void)group, (void)use, (void)error;
   return LS_OK;
 }
 
@@ -59,6 +60,7 @@ static void close(ls_carrier **carrier) {
 
 const ls_engine ls_engine_direct = {.name = "direct",
                                     .words = "in the host's memory",
+                                    .needs = "memory that the host addresses",
                                     .queues = &ls_queues_in_process,
                                     .serves = serves,
                                     .open = open,

@@ -1,8 +1,11 @@
 #include "comm/engine.h"
 
+#include <string.h>
+
 #include "comm/world.h"
 
-const ls_engine *const ls_engines[] = {&ls_engine_direct, &ls_engine_peer, &ls_engine_staged};
+const ls_engine *const ls_engines[] = {&ls_engine_direct, &ls_engine_peer, &ls_engine_nccl,
+                                       &ls_engine_staged};
 const int ls_engine_count = sizeof ls_engines / sizeof *ls_engines;
 
 enum { ENGINES = sizeof ls_engines / sizeof *ls_engines };
@@ -28,21 +31,38 @@ ls_status ls_world_start(const ls_device_facts *facts, const ls_world_options *o
   return LS_OK;
 }
 
+/* Whether an engine may carry this rank's data. */
+static bool may_carry(const ls_engine *engine, const ls_carrier_options *of) {
+  const ls_device_facts *facts = &of->device->facts;
+  const bool asked = !facts->engine || strcmp(facts->engine, engine->name) == 0;
+  return asked && (engine->queues == facts->queues || engine->queues == facts->also) &&
+         engine->serves(of);
+}
+
+static ls_status refuse(const ls_device_facts *facts, ls_error *error) {
+  for (int e = 0; e < ENGINES && facts->engine; e++)
+    if (strcmp(ls_engines[e]->name, facts->engine) == 0)
+      return ls_fail(error, LS_INPUT,
+                     "comm.engine: %s does not carry the data of this run, which is not all that "
+                     "it needs: %s; take auto",
+                     facts->engine, ls_engines[e]->needs);
+  return ls_fail(error, LS_INPUT, "%s: no engine carries data between these ranks", facts->name);
+}
+
 ls_status ls_engine_choose(const ls_carrier_options *of, ls_group *everyone,
                            const ls_engine **chosen, ls_error *error) {
+  const ls_device_facts *facts = &of->device->facts;
   *chosen = &ls_engine_direct;
-  if (of->device->memory->addressable) return LS_OK;
+  if (of->device->memory->addressable) return facts->engine ? refuse(facts, error) : LS_OK;
   int64_t refused[ENGINES];
-  for (int e = 0; e < ENGINES; e++)
-    refused[e] = ls_engines[e]->queues != of->device->facts.queues || !ls_engines[e]->serves(of);
+  for (int e = 0; e < ENGINES; e++) refused[e] = !may_carry(ls_engines[e], of);
   LS_TRY(ls_all_reduce(everyone, refused, ENGINES, LS_I64, LS_MAX, error));
   for (int e = 0; e < ENGINES; e++) {
     if (refused[e]) continue;
     *chosen = ls_engines[e];
     return LS_OK;
   }
-  return ls_fail(error, LS_INPUT, "%s: no engine carries data between these ranks",
-                 of->device->facts.name);
+  return refuse(facts, error);
 }
 
 ls_transfer_bytes ls_transfer_bytes_of(const ls_transfer *of) {
@@ -62,6 +82,12 @@ ls_transfer_bytes ls_transfer_bytes_of(const ls_transfer *of) {
       return (ls_transfer_bytes){in, out};
     default: return (ls_transfer_bytes){all, all};
   }
+}
+
+size_t ls_transfer_beside(const ls_transfer *of) {
+  const ls_transfer_bytes bytes = ls_transfer_bytes_of(of);
+  if (of->kind == LS_ALL_TO_ALL) return bytes.in + bytes.out;
+  return of->kind == LS_REDUCE_SCATTER && of->accumulate ? bytes.out : 0;
 }
 
 bool ls_transfer_lasts(ls_collective kind) {

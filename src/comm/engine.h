@@ -6,7 +6,7 @@
  *   const ls_carrier_options of = {comm, &device, &queue, room};
  *   LS_TRY(ls_engine_choose(&of, everyone, &engine, error));
  *   LS_TRY(engine->open(&of, &carrier, error));
- *   LS_TRY(engine->join(carrier, group, error));
+ *   LS_TRY(engine->join(carrier, group, &use, error));
  *   LS_TRY(engine->begin(carrier, &transfer, error));
  *   ... kernels that do not touch what it reads and fills ...
  *   LS_TRY(engine->end(carrier, &transfer, error));
@@ -42,6 +42,13 @@ typedef struct ls_transfer_room {
   int lasting_count; /* of these at once */
 } ls_transfer_room;
 
+/* What the transfers of a rank's programs ask of a group. */
+typedef struct ls_group_use {
+  bool together; /* there are some of all members */
+  bool messages; /* and some to and from its other member */
+  size_t beside; /* bytes of the largest that a transfer's parts or sums fill beside its operands */
+} ls_group_use;
+
 typedef struct ls_carrier_options {
   ls_comm *comm;
   const ls_device *device;
@@ -57,7 +64,8 @@ typedef struct ls_carrier {
 typedef struct ls_engine {
   const char *name;        /* "direct" */
   const char *words;       /* how data goes, for a person */
-  const char *slow;        /* said as a run begins, with what would be faster; NULL: nothing */
+  const char *needs;       /* what it serves, for a person */
+  const char *said;        /* behind the words as a run begins; NULL: nothing is said */
   const ls_queues *queues; /* how its transfers queue */
   /* Whether it can carry this rank's data. */
   bool (*serves)(const ls_carrier_options *of);
@@ -65,11 +73,16 @@ typedef struct ls_engine {
    * Collective: all ranks. */
   ls_status (*open)(const ls_carrier_options *of, ls_carrier **carrier, ls_error *error);
   /* Makes ready for transfers in a group. Collective: its members; groups in one order. */
-  ls_status (*join)(ls_carrier *carrier, ls_group *group, ls_error *error);
+  ls_status (*join)(ls_carrier *carrier, ls_group *group, const ls_group_use *use, ls_error *error);
+  /* After the last of them; NULL: nothing is to be done. Collective: all ranks, `everyone`. */
+  ls_status (*ready)(ls_carrier *carrier, ls_group *everyone, ls_error *error);
   /* After the kernels that are on the queue so far; those put there after the end find it done.
    * Errors as in comm.h. Nothing here allocates. */
   ls_status (*begin)(ls_carrier *carrier, const ls_transfer *transfer, ls_error *error);
   ls_status (*end)(ls_carrier *carrier, const ls_transfer *transfer, ls_error *error);
+  /* After a wait for the device: LS_FAILED where that has ended because transfers were given up.
+   * NULL: they are waited for on the host. */
+  ls_status (*check)(ls_carrier *carrier, ls_error *error);
   void (*close)(ls_carrier **carrier);
 } ls_engine;
 
@@ -86,6 +99,11 @@ extern const ls_engine ls_engine_staged;
 /* Queues of the devices copy and add up in rank order, each reading its peers' memory. */
 extern const ls_engine ls_engine_peer;
 
+/* A library of the device's carries and adds up, in an order of its own, between ranks of any
+ * processes and hosts; each set of axes, and each peer and direction, has a communicator and a
+ * queue. */
+extern const ls_engine ls_engine_nccl;
+
 /* The first that serves all ranks of the group and has the queues of the device's facts. LS_INPUT:
  * there is none. Collective: all members. */
 LS_CHECKED ls_status ls_engine_choose(const ls_carrier_options *of, ls_group *everyone,
@@ -96,6 +114,10 @@ typedef struct ls_transfer_bytes {
   size_t in, out;
 } ls_transfer_bytes;
 ls_transfer_bytes ls_transfer_bytes_of(const ls_transfer *transfer);
+
+/* Bytes that it fills beside its operands where nobody adds to what a target holds, and where parts
+ * for other members have to lie together. */
+size_t ls_transfer_beside(const ls_transfer *transfer);
 
 /* Whether what it reads is said at its beginning and used up to its end: a send, a sum of
  * numbers. */

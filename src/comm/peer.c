@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "comm/engine.h"
+#include "comm/lanes.h"
 #include "comm/world.h"
 
 /* Events of a member of a group, each made by the member itself. */
@@ -19,33 +19,19 @@ typedef struct member_events {
   _Atomic bool *left; /* the member puts nothing down any more */
 } member_events;
 
-/* A queue with events that are recorded on it alone, so that those recorded later pass later. */
-typedef struct lane {
-  ls_device_queue queue;
-  ls_device_event *fence;          /* of what is handed to another queue at once */
-  LS_LIST(ls_device_event *) idle; /* of transfers that have ended */
-} lane;
-
 /* What the engine has of a group of this rank's. */
 struct ls_group_lanes {
-  lane received;
+  ls_lane received;
   member_events *of; /* [size] */
   char *numbers;     /* this rank's, of sums under way: a slot for each that may be */
   uint32_t sums;     /* begun so far */
 };
 
-/* A transfer that has begun: at its end this event is awaited. */
-typedef struct begun {
-  ls_transfer what;
-  ls_device_event *event;
-  lane *on; /* that it was recorded on */
-} begun;
-
 typedef struct peer {
   ls_carrier carrier;
-  lane compute;         /* the rank's kernels have */
-  lane collectives;     /* one for all groups: what begins later may need what began before */
-  LS_LIST(begun) begun; /* event NULL: free; grows where more are under way than ever before */
+  ls_lane compute;     /* the rank's kernels have */
+  ls_lane collectives; /* one for all groups: what begins later may need what began before */
+  ls_begun_list begun;
   LS_LIST(struct ls_group_lanes *) groups;
   ls_arena *memory;
 } peer;
@@ -69,27 +55,14 @@ static bool serves(const ls_carrier_options *of) {
   return true;
 }
 
-/* ---- queues --------------------------------------------------------------------------------- */
-
-static ls_status open_lane(const peer *self, lane *made, ls_error *error) {
-  LS_TRY(calls_of(self)->open(self->carrier.of.queue, &made->queue, error));
-  return calls_of(self)->make_event(&made->queue, &made->fence, error);
-}
-
-static void close_lane(const peer *self, lane *of) {
-  if (of != &self->compute && of->queue.facts) calls_of(self)->close(&of->queue);
-  for (int e = 0; e < of->idle.count; e++) calls_of(self)->free_event(of->idle.items[e]);
-  calls_of(self)->free_event(of->fence);
-}
-
 static ls_status open(const ls_carrier_options *of, ls_carrier **carrier, ls_error *error) {
   peer *made = LS_NEW(of->comm->memory, peer);
   made->carrier.of = *of;
   made->memory = of->comm->memory;
   *carrier = &made->carrier;
-  made->compute.queue = *of->queue;
-  LS_TRY(calls_of(made)->make_event(of->queue, &made->compute.fence, error));
-  return open_lane(made, &made->collectives, error);
+  made->begun = (ls_begun_list){.calls = calls_of(made), .memory = made->memory};
+  LS_TRY(ls_lane_borrow(calls_of(made), of->queue, &made->compute, error));
+  return ls_lane_open(calls_of(made), of->queue, &made->collectives, error);
 }
 
 /* ---- groups ---------------------------------------------------------------------------------- */
@@ -112,13 +85,15 @@ static ls_status make_events(const peer *self, member_events *made, ls_error *er
   return LS_OK;
 }
 
-static ls_status join(ls_carrier *carrier, ls_group *group, ls_error *error) {
+static ls_status join(ls_carrier *carrier, ls_group *group, const ls_group_use *use,
+                      ls_error *error) {
+  (void)use;
   peer *self = (peer *)carrier;
   struct ls_group_lanes *made = LS_NEW(self->memory, struct ls_group_lanes);
   made->of = LS_NEW_ARRAY(self->memory, member_events, group->size);
   *LS_APPEND(self->memory, &self->groups) = made;
   group->lanes = made;
-  LS_TRY(open_lane(self, &made->received, error));
+  LS_TRY(ls_lane_open(calls_of(self), carrier->of.queue, &made->received, error));
   int none;
   made->numbers =
       carrier->of.device->memory->reserve((size_t)LS_MOST_SENDS * NUMBERS_BYTES, false, &none);
@@ -137,7 +112,7 @@ static ls_status join(ls_carrier *carrier, ls_group *group, ls_error *error) {
 static void leave(const peer *self, struct ls_group_lanes *group, int rank) {
   const ls_transfer_calls *calls = calls_of(self);
   const ls_memory_calls *memory = self->carrier.of.device->memory;
-  close_lane(self, &group->received);
+  ls_lane_close(calls, &group->received);
   memory->release(group->numbers, (size_t)LS_MOST_SENDS * NUMBERS_BYTES);
   const member_events *own = &group->of[rank];
   calls->free_event(own->ready);
@@ -175,48 +150,10 @@ static void close(ls_carrier **carrier) {
     group->lanes = NULL;
     left--;
   }
-  for (int b = 0; b < self->begun.count; b++) calls->free_event(self->begun.items[b].event);
-  close_lane(self, &self->compute);
-  close_lane(self, &self->collectives);
+  ls_begun_close(&self->begun);
+  ls_lane_close(calls, &self->compute);
+  ls_lane_close(calls, &self->collectives);
   *carrier = NULL;
-}
-
-/* ---- order ----------------------------------------------------------------------------------- */
-
-/* What is put on `later` from now on comes after all that is on `earlier`. */
-static ls_status fence(const peer *self, const lane *earlier, const lane *later, ls_error *error) {
-  LS_TRY(calls_of(self)->record(&earlier->queue, earlier->fence, error));
-  return calls_of(self)->await(&later->queue, earlier->fence, error);
-}
-
-/* Keeps, until the transfer's end, all that is on the lane now. */
-static ls_status keep(peer *self, lane *on, const ls_transfer *what, ls_error *error) {
-  begun *place = NULL;
-  for (int b = 0; b < self->begun.count && !place; b++)
-    if (!self->begun.items[b].event) place = &self->begun.items[b];
-  if (!place) place = LS_APPEND(self->memory, &self->begun);
-  *place = (begun){.what = *what, .on = on};
-  if (on->idle.count)
-    place->event = on->idle.items[--on->idle.count];
-  else
-    LS_TRY(calls_of(self)->make_event(&on->queue, &place->event, error));
-  return calls_of(self)->record(&on->queue, place->event, error);
-}
-
-/* Awaits on the queue what was kept of the transfer. */
-static ls_status await_kept(peer *self, const ls_device_queue *queue, const ls_transfer *what,
-                            ls_error *error) {
-  for (int b = 0; b < self->begun.count; b++) {
-    begun *each = &self->begun.items[b];
-    if (!each->event || each->what.kind != what->kind || each->what.group != what->group ||
-        each->what.source != what->source || each->what.target != what->target)
-      continue;
-    ls_device_event *event = each->event;
-    *LS_APPEND(self->memory, &each->on->idle) = event;
-    each->event = NULL;
-    return calls_of(self)->await(queue, event, error);
-  }
-  return ls_fail(error, LS_INTERNAL, "the end of a transfer that has not begun");
 }
 
 /* ---- collectives ----------------------------------------------------------------------------- */
@@ -356,7 +293,7 @@ static ls_status begin_collective(peer *self, const ls_transfer *of, ls_error *e
   const bool reduces = of->kind == LS_ALL_REDUCE || of->kind == LS_REDUCE_SCATTER;
   const ls_posting call = call_of(of);
   LS_TRY(ls_call_check(group, (ls_call_kind)call.kind, of->count, of->dtype, reduces, error));
-  LS_TRY(fence(self, &self->compute, &self->collectives, error));
+  LS_TRY(ls_lane_fence(calls_of(self), &self->compute, &self->collectives, error));
   void *data = of->kind == LS_ALL_REDUCE ? of->target : of->source;
   if (of->kind == LS_ALL_REDUCE)
     LS_TRY(copy(self, of->target, of->source, ls_transfer_bytes_of(of).in, error));
@@ -368,7 +305,7 @@ static ls_status begin_collective(peer *self, const ls_transfer *of, ls_error *e
     status = work_of(self, of, error);
   }
   LS_TRY(status);
-  return keep(self, &self->collectives, of, error);
+  return ls_begun_keep(&self->begun, &self->collectives, of, error);
 }
 
 /* ---- messages -------------------------------------------------------------------------------- */
@@ -410,14 +347,14 @@ static ls_status end_receive(peer *self, const ls_transfer *of, ls_error *error)
   const ls_device_queue *queue = &group->lanes->received.queue;
   const size_t bytes = (size_t)of->count * ls_dtype_bytes(of->dtype);
   const void *theirs = NULL;
-  LS_TRY(await_kept(self, queue, of, error));
+  LS_TRY(ls_begun_await(&self->begun, queue, of, error));
   LS_TRY(find_sent(self, of, of->peer, queue, &theirs, error));
   const ls_device_copy rows = {of->target, theirs, bytes, 1, bytes, bytes};
   if (bytes) LS_TRY(calls_of(self)->copy(queue, &rows, error));
   LS_TRY(calls_of(self)->record(
       queue, of_number(group->lanes->of[group->rank].taken, group->taken[of->peer]), error));
   ls_receive_taken(group, of->peer);
-  return fence(self, &group->lanes->received, &self->compute, error);
+  return ls_lane_fence(calls_of(self), &group->lanes->received, &self->compute, error);
 }
 
 /* ---- sums of numbers ------------------------------------------------------------------------- */
@@ -431,7 +368,7 @@ static ls_status begin_sum(const peer *self, const ls_transfer *of, ls_error *er
   ls_group *group = of->group;
   struct ls_group_lanes *lanes = group->lanes;
   char *slot = slot_of(lanes, ++lanes->sums);
-  LS_TRY(fence(self, &self->compute, &self->collectives, error));
+  LS_TRY(ls_lane_fence(calls_of(self), &self->compute, &self->collectives, error));
   LS_TRY(copy(self, slot, of->source, (size_t)of->count * sizeof(double), error));
   LS_TRY(calls_of(self)->record(&self->collectives.queue,
                                 of_number(lanes->of[group->rank].sent, lanes->sums), error));
@@ -447,7 +384,7 @@ static ls_status end_sum(const peer *self, const ls_transfer *of, ls_error *erro
   const int next = group->rank == 0 && group->size > 1;
   if (group->size == 1) return LS_OK;
   const uint32_t number = group->taken[next] + 1; /* sums end in the order in which they began */
-  LS_TRY(fence(self, &self->compute, &self->collectives, error));
+  LS_TRY(ls_lane_fence(calls_of(self), &self->compute, &self->collectives, error));
   for (int i = 0; i < group->size; i++) {
     const void *theirs = slot_of(lanes, number);
     if (i != group->rank) LS_TRY(find_sent(self, of, i, queue, &theirs, error));
@@ -465,13 +402,13 @@ static ls_status end_sum(const peer *self, const ls_transfer *of, ls_error *erro
   ls_transfer each = *of;
   for (each.peer = 0; each.peer < group->size; each.peer++)
     if (each.peer != group->rank) LS_TRY(end_send(self, &each, queue, error));
-  return fence(self, &self->collectives, &self->compute, error);
+  return ls_lane_fence(calls_of(self), &self->collectives, &self->compute, error);
 }
 
 static ls_status begin(ls_carrier *carrier, const ls_transfer *of, ls_error *error) {
   peer *self = (peer *)carrier;
   if (of->kind == LS_SEND) return begin_send(self, of, error);
-  if (of->kind == LS_RECEIVE) return keep(self, &self->compute, of, error);
+  if (of->kind == LS_RECEIVE) return ls_begun_keep(&self->begun, &self->compute, of, error);
   if (of->kind == LS_SUM_NUMBERS) return begin_sum(self, of, error);
   return begin_collective(self, of, error);
 }
@@ -481,15 +418,17 @@ static ls_status end(ls_carrier *carrier, const ls_transfer *of, ls_error *error
   if (of->kind == LS_SEND) return end_send(self, of, carrier->of.queue, error);
   if (of->kind == LS_RECEIVE) return end_receive(self, of, error);
   if (of->kind == LS_SUM_NUMBERS) return end_sum(self, of, error);
-  return await_kept(self, carrier->of.queue, of, error);
+  return ls_begun_await(&self->begun, carrier->of.queue, of, error);
 }
 
-const ls_engine ls_engine_peer = {.name = "peer",
-                                  .words = "between their memories, added up in rank order",
-                                  .queues = &ls_queues_in_process,
-                                  .serves = serves,
-                                  .open = open,
-                                  .join = join,
-                                  .begin = begin,
-                                  .end = end,
-                                  .close = close};
+const ls_engine ls_engine_peer = {
+    .name = "peer",
+    .words = "between their memories, added up in rank order",
+    .needs = "ranks of one process whose GPUs read each other's memory",
+    .queues = &ls_queues_in_process,
+    .serves = serves,
+    .open = open,
+    .join = join,
+    .begin = begin,
+    .end = end,
+    .close = close};

@@ -85,6 +85,30 @@ ls_status ls_reshard_rows(const ls_resharding *of, int from, int to, ls_dtype dt
   return LS_OK;
 }
 
+ls_status ls_reshard_packed(const ls_resharding *of, const ls_reshard_side *side, ls_dtype dtype,
+                            void *buffer, void *packed, ls_copy_rows copy, void *context,
+                            ls_error *error) {
+  runs there, here;
+  find_block(of, side->from, side->to, ls_dtype_bytes(dtype), &there, &here);
+  const runs *block = side->out ? &there : &here;
+  const bool flat = block->middle == 1;
+  const int64_t rows = flat ? block->rows : block->middle;
+  const size_t stride = flat ? block->row_stride : block->middle_stride;
+  if (bytes_of(block) == 0) return LS_OK;
+  for (int64_t run = 0; run < block->outer * block->rows * block->middle; run += rows) {
+    char *lies = (char *)buffer + place_of(block, (size_t)run);
+    char *together = (char *)packed + (size_t)run * block->length;
+    const ls_device_copy with = {.to = side->out ? together : lies,
+                                 .from = side->out ? lies : together,
+                                 .width = block->length,
+                                 .rows = (size_t)rows,
+                                 .to_stride = side->out ? block->length : stride,
+                                 .from_stride = side->out ? stride : block->length};
+    LS_TRY(copy(context, &with, error));
+  }
+  return LS_OK;
+}
+
 size_t ls_reshard_bytes(const ls_resharding *of, int from, int to, ls_dtype dtype) {
   runs there, here;
   find_block(of, from, to, ls_dtype_bytes(dtype), &there, &here);

@@ -63,8 +63,9 @@ static ls_status open(const ls_carrier_options *of, ls_carrier **carrier, ls_err
   return LS_OK;
 }
 
-static ls_status join(ls_carrier *carrier, ls_group *group, ls_error *error) {
-  (void)carrier, (void)group, (void)error;
+static ls_status join(ls_carrier *carrier, ls_group *group, const ls_group_use *use,
+                      ls_error *error) {
+  (void)carrier, (void)group, (void)use, (void)error;
   return LS_OK;
 }
 
@@ -142,9 +143,10 @@ static ls_status end(ls_carrier *carrier, const ls_transfer *of, ls_error *error
 
 const ls_engine ls_engine_staged = {.name = "staged",
                                     .words = "through the host's memory",
-                                    .slow =
-                                        "which is slow: peer access between all GPUs of one "
-                                        "process is what would carry it",
+                                    .needs = "memory that the host does not address",
+                                    .said =
+                                        ", which is slow: NCCL, or peer access between all GPUs "
+                                        "of one process, is what would carry it",
                                     .queues = &ls_queues_in_process,
                                     .serves = serves,
                                     .open = open,

@@ -98,29 +98,34 @@ static const char *say_doing(const ls_comm *comm, char text[DOING_BYTES]) {
   return text;
 }
 
-/* What the look at the world beyond the flag finds: deaths of neighbours and the deadline. */
-static ls_status look_around(ls_wait *wait, int64_t now, ls_error *error) {
+/* "rank 3", or "the other ranks" */
+static const char *say_whom(const ls_wait *wait, char text[32]) {
+  snprintf(text, 32, wait->peer < 0 ? "the other ranks" : "rank %d", wait->peer);
+  return text;
+}
+
+ls_status ls_wait_look(ls_wait *wait, int64_t now, const char *doing, ls_error *error) {
   ls_comm *comm = wait->comm;
   const ls_world *world = comm->world;
-  char current_call[DOING_BYTES];
+  char whom[32];
   wait->looked_ns = now;
   for (int i = 0; i < world->neighbour_count; i++) {
     const ls_neighbour *neighbour = &world->neighbours[i];
     if (!ls_neighbour_died(neighbour)) continue;
     char text[64 + DOING_BYTES];
-    snprintf(text, sizeof text, "its process (pid %d) died; rank %d noticed in %s", neighbour->pid,
-             comm->rank, say_doing(comm, current_call));
+    snprintf(text, sizeof text, "its process (pid %d) died; rank %d noticed in %.300s",
+             neighbour->pid, comm->rank, doing);
     return abort_as(comm, neighbour->first_rank, text, error);
   }
   const double waited = (double)(now - wait->started_ns) * 1e-9;
   if (!wait->told && waited >= world->deadline_s * TOLD_SHARE) {
     wait->told = true;
-    ls_warn("rank %d has waited %.3g s for rank %d in %s; the run ends after %.3g s", comm->rank,
-            waited, wait->peer, say_doing(comm, current_call), world->deadline_s);
+    ls_warn("rank %d has waited %.3g s for %s in %s; the run ends after %.3g s", comm->rank, waited,
+            say_whom(wait, whom), doing, world->deadline_s);
   }
   if (waited < world->deadline_s) return LS_OK;
-  return ls_comm_give_up(comm, error, "waited %.3g s for rank %d in %s", waited, wait->peer,
-                         say_doing(comm, current_call));
+  return ls_comm_give_up(comm, error, "waited %.3g s for %s in %s", waited, say_whom(wait, whom),
+                         doing);
 }
 
 /* Passes a moment; true where it was a long one. */
@@ -157,8 +162,9 @@ ls_status ls_wait_turn(ls_wait *wait, ls_error *error) {
   const int64_t now = ls_now_ns();
   if (wait->started_ns == 0) wait->started_ns = wait->looked_ns = now;
   const bool late = (double)(now - wait->started_ns) * 1e-9 >= world->deadline_s;
-  if (late || now - wait->looked_ns >= LOOK_NS) LS_TRY(look_around(wait, now, error));
-  return LS_OK;
+  if (!late && now - wait->looked_ns < LOOK_NS) return LS_OK;
+  char doing[DOING_BYTES];
+  return ls_wait_look(wait, now, say_doing(comm, doing), error);
 }
 
 ls_status ls_wait_flag(ls_comm *comm, ls_flag *flag, uint32_t target, int peer, ls_error *error) {

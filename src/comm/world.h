@@ -9,7 +9,8 @@
  *   control.c  the domain's memory: flags, abort, blocks of groups     wait.c    waiting
  *   comm.c     worlds and groups                                       arena.c   memory peers read
  *   collectives.c, messages.c, exchange.c   the operations             reduce.c  arithmetic
- *   direct.c, staged.c, peer.c              engines
+ *   direct.c, staged.c, peer.c, nccl.c      engines          lanes.c   what those of queues share
+ *   nccl_channels.c, nccl_watch.c           of nccl.c: its communicators, and who watches them
  *   mpi.c      the only transport, and worlds of several processes
  *
  * Threads: a comm and its groups belong to one thread; what is shared by the threads of a process
@@ -252,7 +253,7 @@ ls_status ls_control_block(ls_control *control, uint64_t key, size_t bytes, bool
 
 typedef struct ls_wait {
   ls_comm *comm;
-  int peer;        /* rank waited for */
+  int peer;        /* rank waited for; -1: all others */
   ls_flag *flag;   /* may be slept on; NULL: the caller polls */
   uint32_t target; /* value of the flag that ends the wait */
   int turns;
@@ -270,6 +271,8 @@ bool ls_neighbour_died(const ls_neighbour *neighbour);
 /* Waits a moment: spins, then yields, then sleeps. LS_FAILED on abort, on the death of a neighbour
  * and at the deadline (both end the run for everybody). */
 ls_status ls_wait_turn(ls_wait *wait, ls_error *error);
+/* What a wait looks for now and then: deaths of neighbours, and its deadline. */
+ls_status ls_wait_look(ls_wait *wait, int64_t now, const char *doing, ls_error *error);
 ls_status ls_wait_flag(ls_comm *comm, ls_flag *flag, uint32_t target, int peer, ls_error *error);
 
 /* Ends the run with a text of this room's making; returns LS_FAILED with the text that stands. */
@@ -340,6 +343,14 @@ void ls_receive_taken(ls_group *group, int from);
 typedef ls_status (*ls_copy_rows)(void *context, const ls_device_copy *rows, ls_error *error);
 ls_status ls_reshard_rows(const ls_resharding *of, int from, int to, ls_dtype dtype, void *target,
                           const void *source, ls_copy_rows copy, void *context, ls_error *error);
+/* The same block between the buffer of one of them and memory where its parts lie together. */
+typedef struct ls_reshard_side {
+  int from, to;
+  bool out; /* of `from`, out of its buffer; else of `to`, into it */
+} ls_reshard_side;
+ls_status ls_reshard_packed(const ls_resharding *of, const ls_reshard_side *side, ls_dtype dtype,
+                            void *buffer, void *packed, ls_copy_rows copy, void *context,
+                            ls_error *error);
 size_t ls_reshard_bytes(const ls_resharding *of, int from, int to, ls_dtype dtype);
 
 /* --- collectives.c --------------------------------------------------------------------------- */

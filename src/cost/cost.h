@@ -118,6 +118,10 @@ int ls_programs_groups(const ls_program *const *programs, int count);
 /* Bytes that a device has taken beside arena and workspace, where a rank is in so many groups. */
 int64_t ls_device_overhead(const ls_device_facts *facts, int groups);
 
+/* Bytes that transfers of these programs fill beside their operands where a library carries them
+ * that adds to nothing and sends only what lies together: for each group the most of any. */
+int64_t ls_programs_beside(const ls_program *const *programs, int count);
+
 /* Each collective of the program with its bytes and its reason: stable, for people and golden
  * tests. */
 void ls_program_print_collectives(const ls_program *program, FILE *stream);

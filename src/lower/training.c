@@ -31,6 +31,12 @@ static int64_t workspace_of(const ls_device_facts *facts, const ls_program *prog
   return ls_program_workspace(facts, program, program->stage * ranks);
 }
 
+static int64_t overhead_of(const ls_device_facts *facts, const ls_program *const *programs,
+                           int count) {
+  return ls_device_overhead(facts, ls_programs_groups(programs, count)) +
+         (facts->also ? ls_programs_beside(programs, count) : 0);
+}
+
 /* What is run again needs what it needs the first time: one choice tells the workspace of all. */
 static ls_status measure_beside(const ls_compiled *compiled, const ls_device_facts *facts,
                                 int64_t *beside, ls_error *error) {
@@ -40,8 +46,7 @@ static ls_status measure_beside(const ls_compiled *compiled, const ls_device_fac
   const ls_status status =
       compile_stages(&graph, &compiled->layout, LS_PROGRAM_STEP, &stages, error);
   for (int s = 0; s < compiled->layout.pp && status == LS_OK; s++)
-    beside[s] = workspace_of(facts, stages[s]) +
-                ls_device_overhead(facts, ls_programs_groups(&stages[s], 1));
+    beside[s] = workspace_of(facts, stages[s]) + overhead_of(facts, &stages[s], 1);
   ls_arena_destroy(&graph.arena);
   return status;
 }
@@ -79,7 +84,7 @@ static void size_beside(ls_arena *arena, const ls_device_facts *facts, ls_compil
       if (bytes > compiled->workspace[s]) compiled->workspace[s] = bytes;
     }
     compiled->groups[s] = ls_programs_groups(programs, LS_COMPILED_PROGRAMS);
-    compiled->overhead[s] = ls_device_overhead(facts, compiled->groups[s]);
+    compiled->overhead[s] = overhead_of(facts, programs, LS_COMPILED_PROGRAMS);
   }
 }
 

@@ -235,7 +235,8 @@ void ls_loaded_bind(ls_loaded *each, char *const *buffer_groups, bool first) {
 
 /* What the host does finds the work of kernels before it done. */
 static ls_status wait_for_kernels(const ls_rank *rank, ls_error *error) {
-  return rank->device->wait(&rank->queues[LS_TIER_DEVICE], error);
+  LS_TRY(rank->device->wait(&rank->queues[LS_TIER_DEVICE], error));
+  return ls_rank_check_transfers(rank, error);
 }
 
 static ls_status run_skipped(const ls_rank *rank, const ls_loaded *each, ls_error *error) {
@@ -409,6 +410,7 @@ ls_status ls_rank_cells_end(ls_rank *rank, int slot, ls_error *error) {
   size_t bytes;
   const char *first = cell_range(rank, &bytes);
   LS_TRY(rank->device->calls->read_end(&rank->queues[LS_TIER_DEVICE], slot, found, bytes, error));
+  LS_TRY(ls_rank_check_transfers(rank, error));
   for (int c = 0; c < LS_CELL_COUNT; c++) {
     const char *at = (const char *)cell_at(rank, c);
     if (at) memcpy(&rank->cells[c], found + (at - first), sizeof(double));

@@ -82,6 +82,10 @@ ls_group *ls_rank_group_of(const ls_rank *rank, ls_axis_order axes);
 /* By which an address of this rank is reached, which is not in the file. */
 const ls_memory_calls *ls_rank_memory_of(const ls_rank *rank, const void *address);
 
+/* After a wait for the device: LS_FAILED where transfers were given up, so that what was waited for
+ * is not what the program says. */
+LS_CHECKED ls_status ls_rank_check_transfers(const ls_rank *rank, ls_error *error);
+
 /* Runs an instruction that is a collective, a message or a move, whose operands are bound. */
 LS_CHECKED ls_status ls_rank_transfer(ls_rank *rank, const ls_loaded *each, ls_error *error);
 

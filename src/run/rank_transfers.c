@@ -13,6 +13,7 @@ static ls_status run_move(ls_rank *rank, const ls_loaded *each, ls_error *error)
   const ls_instruction *instruction = each->instruction;
   const ls_view *from = &each->args.in[0], *to = &each->args.out[0];
   LS_TRY(rank->device->wait(&rank->queues[LS_TIER_DEVICE], error));
+  LS_TRY(ls_rank_check_transfers(rank, error));
   if (instruction->phase == LS_END) return ls_tiers_end(rank->tiers, to->data, &rank->moved, error);
   const int64_t bytes = instruction->count * (int64_t)ls_dtype_bytes(from->dtype);
   return ls_tiers_begin(rank->tiers, to->data, from->data, bytes, instruction->reason, error);
@@ -88,20 +89,51 @@ static ls_transfer_room measure(const ls_rank *rank) {
   return room;
 }
 
+/* What the loaded programs ask of a group. */
+static ls_group_use use_of(const ls_rank *rank, const ls_group *group) {
+  ls_group_use use = {.beside = 0};
+  for (int p = 0; p < rank->program_count; p++) {
+    const ls_loaded_program *of = &rank->programs[p];
+    for (int i = 0; i < of->program->instructions.count; i++) {
+      const ls_loaded *each = &of->instructions[i];
+      if (!each->instruction || each->group != group) continue;
+      if (!ls_collective_communicates(each->instruction->collective)) continue;
+      const bool message = ls_collective_is_message(each->instruction->collective);
+      use.messages = use.messages || message;
+      use.together = use.together || !message;
+      ls_transfer transfer = transfer_of(each);
+      transfer.accumulate = each->instruction->write[0] != LS_WRITE;
+      const size_t beside = ls_transfer_beside(&transfer);
+      if (beside > use.beside) use.beside = beside;
+    }
+  }
+  return use;
+}
+
+static ls_status join(const ls_rank *rank, ls_group *group, ls_error *error) {
+  const ls_group_use use = use_of(rank, group);
+  return rank->engine->join(rank->carrier, group, &use, error);
+}
+
 ls_status ls_rank_open_carrier(ls_rank *rank, ls_error *error) {
   const ls_carrier_options of = {.comm = rank->comm,
                                  .device = rank->device,
                                  .queue = &rank->queues[LS_TIER_DEVICE],
                                  .room = measure(rank)};
   LS_TRY(ls_engine_choose(&of, rank->world, &rank->engine, error));
-  if (rank->engine->slow && rank->number == 0 && ls_comm_size(rank->comm) > 1)
-    ls_warn("data between ranks goes %s, %s", rank->engine->words, rank->engine->slow);
+  if (rank->engine->said && rank->number == 0 && ls_comm_size(rank->comm) > 1)
+    ls_warn("data between ranks goes %s%s", rank->engine->words, rank->engine->said);
   LS_TRY(rank->engine->open(&of, &rank->carrier, error));
   for (int g = 0; g < LS_MAX_GROUPS && rank->groups[g]; g++)
-    LS_TRY(rank->engine->join(rank->carrier, rank->groups[g], error));
+    LS_TRY(join(rank, rank->groups[g], error));
   for (int stage = 0; stage < rank->stages; stage++)
-    if (rank->pairs[stage]) LS_TRY(rank->engine->join(rank->carrier, rank->pairs[stage], error));
-  return LS_OK;
+    if (rank->pairs[stage]) LS_TRY(join(rank, rank->pairs[stage], error));
+  return rank->engine->ready ? rank->engine->ready(rank->carrier, rank->world, error) : LS_OK;
+}
+
+ls_status ls_rank_check_transfers(const ls_rank *rank, ls_error *error) {
+  if (!rank->carrier || !rank->engine->check) return LS_OK;
+  return rank->engine->check(rank->carrier, error);
 }
 
 ls_status ls_rank_transfer(ls_rank *rank, const ls_loaded *each, ls_error *error) {

@@ -22,6 +22,12 @@ ls_status ls_prove_saving(const ls_model_config *config, const ls_graph *graph,
   return status;
 }
 
+static ls_status fail_program(const char *name, ls_status status, const ls_error *found,
+                              ls_error *error) {
+  if (status == LS_OK) return LS_OK;
+  return ls_fail(error, status, "the program of the %s is wrong: %s", name, found->text);
+}
+
 ls_status ls_session_prove(const ls_session *session, ls_session_proof *proof, ls_error *error) {
   static const char *const names[LS_SESSION_PROGRAMS] = {"step", "evaluation"};
   const double begin = ls_now_s();
@@ -30,8 +36,15 @@ ls_status ls_session_prove(const ls_session *session, ls_session_proof *proof, l
     const ls_status status =
         ls_check_on(session->device.facts.queues, session->graph, &session->layout,
                     session->stages[p], &proof->reports[p], &found);
-    if (status != LS_OK)
-      return ls_fail(error, status, "the program of the %s is wrong: %s", names[p], found.text);
+    LS_TRY(fail_program(names[p], status, &found, error));
+    /* Which engine is taken is known as ranks meet: the program holds for either. */
+    const ls_queues *also = session->device.facts.also;
+    ls_check_report other;
+    if (also)
+      LS_TRY(fail_program(
+          names[p],
+          ls_check_on(also, session->graph, &session->layout, session->stages[p], &other, &found),
+          &found, error));
   }
   ls_error found = {0};
   ls_status status =

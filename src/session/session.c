@@ -411,6 +411,12 @@ static int choose_threads(const ls_run_file *run, int ranks_sharing_cores) {
   return cores > ranks_sharing_cores ? cores / ranks_sharing_cores : 1;
 }
 
+/* The engine that a run asks for; NULL: the first that can. */
+static const char *engine_of(const ls_run_file *run) {
+  static const char *const names[] = {NULL, "peer", "nccl", "staged"};
+  return names[run->comm.engine];
+}
+
 /* This machine's device, or what is known of the one that --on names. */
 static ls_status open_device(ls_session *session, const ls_device_facts *on, ls_error *error) {
   const ls_run_file *run = session->run;
@@ -422,7 +428,8 @@ static ls_status open_device(ls_session *session, const ls_device_facts *on, ls_
                               .compute = LS_BF16,
                               .threads = choose_threads(run, session->ranks_sharing_cores),
                               .exact = exact,
-                              .loopback = run->device.loopback};
+                              .loopback = run->device.loopback,
+                              .engine = engine_of(run)};
   if (!on && device.kind) { /* what a type is chosen by */
     LS_TRY(ls_device_open(&device, &session->device, error));
     here = session->device.facts;

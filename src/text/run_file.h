@@ -175,6 +175,7 @@ typedef struct ls_run_checkpoint {
 } ls_run_checkpoint;
 
 typedef struct ls_run_comm {
+  int engine;     /* a word of its key; 0: auto */
   double timeout; /* seconds */
 } ls_run_comm;
 

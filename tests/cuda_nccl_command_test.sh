@@ -1,0 +1,189 @@
+#!/bin/sh
+# Training where NCCL carries data between GPUs, on strict stand-ins of NVIDIA's libraries
+# (tests/support/stand_in/nccl.c): by threads of a process and by processes under mpirun it ends
+# where the CPU's run ends. A collective that is missing or fails, a call that fails and a rank that
+# is killed end all ranks within seconds, in a line that says which.
+# $1: the lockstep program.
+set -u
+. "$(dirname "$0")/support/small_run.sh"
+plain=$lockstep
+stand_in=$(dirname "$lockstep")/tests/stand_in
+[ -e "$stand_in/libcuda.so.1" ] || { echo "skipped: the stand-ins are not built"; exit 77; }
+nm -D "$stand_in/libcuda.so.1" | grep -q cuLaunchKernelEx ||
+  { echo "skipped: no C++ compiler, so no stand-in runs kernels"; exit 77; }
+unset CUDA_HOME VIRTUAL_ENV CUDA_VISIBLE_DEVICES
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
+export ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0" # memory that MPI keeps to its end
+launcher=${MPIRUN:-mpirun}
+flags=${MPIRUN_FLAGS:-}
+[ -n "$flags" ] || ! "$launcher" --version 2>&1 | grep -q "Open MPI\|OpenRTE" || flags="--bind-to none"
+
+# One process on a host with GPUs; $GPUS is what the stand-ins are told, $GPUS_1 what rank 1's are.
+cat >gpu <<END
+#!/bin/sh
+export LD_LIBRARY_PATH="$stand_in\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}" LS_STAND_IN="\$GPUS"
+[ "\${OMPI_COMM_WORLD_RANK:-\${PMI_RANK:-}}" != 1 ] || [ -z "\${GPUS_1:-}" ] || LS_STAND_IN="\$GPUS_1"
+echo \$\$ >"$work/pid-\${OMPI_COMM_WORLD_RANK:-\${PMI_RANK:-0}}"
+exec "$plain" "\$@"
+END
+chmod +x gpu
+
+cat >llama.json <<'END'
+{"model_type": "llama", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 96,
+ "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+ "max_position_embeddings": 32}
+END
+cat >tied.json <<'END'
+{"model_type": "llama", "vocab_size": 259, "hidden_size": 32, "intermediate_size": 48,
+ "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 32,
+ "tie_word_embeddings": true}
+END
+cat >run.yaml <<'END'
+model: llama.json
+data: {text: text.txt, tokenizer: bytes, seq_len: 16, validation: 0}
+train: {batch: 4, lr: 1e-3, steps: 3, warmup: 1}
+eval: {every: 0}
+checkpoint: {every: 0}
+comm: {timeout: 5}
+END
+
+export GPUS="gpus=4,peers=none" GPUS_1=
+on_gpus() { # STATUS words...: ranks are threads
+  lockstep=$work/gpu
+  run "$@"
+  lockstep=$plain
+}
+# under COUNT STATUS words...: ranks are processes; of several that fail the first to end gives
+# mpirun its status.
+under() {
+  count=$1 expected=$2 code=0
+  shift 2
+  # shellcheck disable=SC2086
+  timeout 120 "$launcher" $flags -n "$count" "$work/gpu" "$@" >output 2>log </dev/null || code=$?
+  if grep -q "has no MPI\|without MPI" log; then echo "skipped: processes (no MPI)"; mpi=no; return; fi
+  case " $expected " in *" $code "*) ;; *)
+    fail "$count processes, $*: exit status $code, expected $expected: $(cat log)" ;;
+  esac
+  passed=$((passed + 1))
+}
+mpi=yes
+command -v "$launcher" >/dev/null || { echo "skipped: processes (no $launcher)"; mpi=no; }
+
+# same BAND: losses and norms of the gradient of both runs, step by step.
+same() {
+  paste cpu/metrics.jsonl gpu-run/metrics.jsonl | sed 's/[{},"]/ /g' | awk -v band="$1" '
+    { n = 0; delete seen
+      for (i = 1; i < NF; i++) if ($i == "loss" || $i == "grad_norm") seen[n++] = $(i + 2)
+      if (n != 4) next
+      steps++
+      for (k = 0; k < 2; k++) { d = seen[k] / seen[k + 2] - 1; if (d < 0) d = -d; if (d > worst) worst = d } }
+    END { printf "%d steps, worst %.1e\n", steps, worst; exit !(steps == 3 && worst <= band) }'
+}
+by_nccl() { says "data between ranks goes by NCCL, which adds up in an order of its own"; }
+# both BAND PROCESSES words...: on the CPU and by NCCL, as threads (0) or processes.
+both() {
+  band=$1 processes=$2
+  shift 2
+  [ "$processes" = 0 ] || [ $mpi = yes ] || return
+  rm -rf cpu gpu-run
+  run 0 train run.yaml out=cpu "$@"
+  if [ "$processes" = 0 ]; then
+    on_gpus 0 train run.yaml out=gpu-run device.kind=cuda "$@"
+  else
+    under "$processes" 0 train run.yaml out=gpu-run device.kind=cuda "$@"
+    [ $mpi = yes ] || return
+  fi
+  by_nccl
+  found=$(same "$band") || fail "$*: NCCL's ranks differ from the CPU: $found"
+  echo "$processes: $*: $found"
+}
+both 5e-6 0 dtype=fp32 mesh.dp_shard=2 zero=3 mesh.tp=2 train.microbatches=2
+both 5e-6 0 dtype=fp32 mesh.dp_replicate=2 mesh.pp=2 schedule=zbh1 train.microbatches=2
+both 5e-6 0 dtype=fp32 model=tied.json mesh.pp=2 schedule=1f1b train.microbatches=4 post_validation=true train.clip=1000
+both 5e-6 0 dtype=fp32 mesh.tp=4 sequence_parallel=true mesh.dp_shard=1
+both 2e-2 0 dtype=bf16 mesh.dp_shard=3 zero=2 train.batch=6 offload.optimizer=host
+GPUS="gpus=4,peers=none,seed=5,nccl_polls=20"
+both 5e-6 2 dtype=fp32 mesh.dp_shard=2 zero=3 train.microbatches=2
+GPUS="gpus=4" # peers are of no use to processes
+both 5e-6 2 dtype=fp32 mesh.pp=2 schedule=1f1b train.microbatches=2
+both 5e-6 4 dtype=fp32 mesh.dp_shard=2 zero=1 mesh.tp=2
+
+# By choice where peers would serve; not with numerics: exact, nor where ranks share a GPU.
+rm -rf gpu-run
+on_gpus 0 train run.yaml out=gpu-run device.kind=cuda mesh.dp_shard=2 train.steps=1 comm.engine=nccl
+by_nccl
+rm -rf gpu-run
+GPUS="gpus=4,peers=none"
+on_gpus 0 train run.yaml out=gpu-run device.kind=cuda mesh.dp_shard=2 train.steps=1 numerics=exact
+says "through the host's memory, which is slow"
+refused() { # TEXT words...
+  text=$1
+  shift
+  rm -rf gpu-run
+  on_gpus 2 train run.yaml out=gpu-run mesh.dp_shard=2 "$@"
+  says "$text"
+  [ "$(grep -c '^lockstep train:' log)" = 1 ] || fail "more than a line: $(cat log)"
+}
+refused "comm.engine: nccl does not carry the data of this run" device.kind=cuda comm.engine=nccl numerics=exact
+refused "comm.engine: peer does not carry the data of this run" device.kind=cuda comm.engine=peer
+refused "comm.engine: nccl does not carry the data of this run" device.kind=cpu comm.engine=nccl
+GPUS="gpus=2,nccl=21805"
+refused "a GPU for each rank, NCCL 2.19 or newer, and numerics: fast" device.kind=cuda comm.engine=nccl
+
+# ended SETTINGS TEXT words...: within the deadline and some seconds, with status 3.
+ended() {
+  GPUS="gpus=4,peers=none,$1" text=$2
+  shift 2
+  rm -rf gpu-run
+  begun=$(date +%s)
+  on_gpus 3 train run.yaml out=gpu-run device.kind=cuda dtype=fp32 mesh.dp_shard=2 zero=3 mesh.tp=2 "$@"
+  [ $(($(date +%s) - begun)) -le 60 ] || fail "$GPUS: it took $(($(date +%s) - begun)) s"
+  grep -q "^lockstep train: rank .*$text" log || fail "$GPUS: \"$text\" is not in: $(cat log)"
+}
+# A collective that one rank leaves out: the next one, which is another, meets it, or nothing does.
+# A device that fails; calls that fail.
+ended nccl_skip=5 "of .*: invalid usage: rank" comm.timeout=20 mesh.tp=1 zero=0
+ended nccl_skip=40 "\(invalid usage: rank\|waited 3 s for the other ranks in\)" comm.timeout=3
+# Whichever rank is told first: one that waits on its GPU, or one that waits for that one.
+ended nccl_skip=12 "waited 2[.0-9]* s for .* in all-reduce of 1 " comm.timeout=2 \
+  mesh.tp=1 zero=0 train.steps=1
+ended nccl_async=60 "the stand-in's device of rank"
+for at in 2 4 7 12 20 30 50 80 140; do
+  GPUS="gpus=4,peers=none,nccl_fail=$at"
+  rm -rf gpu-run code
+  code=0
+  timeout 60 ./gpu train run.yaml out=gpu-run device.kind=cuda dtype=fp32 mesh.dp_shard=2 zero=3 \
+    mesh.tp=2 >output 2>log || code=$?
+  case $code in
+    0) grep -q '"step": *3' gpu-run/metrics.jsonl || fail "call $at failed in silence" ;;
+    3) grep -q "unhandled cuda error\|rank 0 has no NCCL id" log || fail "call $at: $(cat log)" ;;
+    *) fail "call $at: exit status $code: $(tail -n 3 log)" ;;
+  esac
+  passed=$((passed + 1))
+done
+
+# Processes: one of two leaves a collective out, one is killed.
+if [ $mpi = yes ]; then
+  GPUS="gpus=2" GPUS_1="gpus=2,nccl_skip=25"
+  rm -rf gpu-run
+  under 2 3 train run.yaml out=gpu-run device.kind=cuda dtype=fp32 mesh.dp_shard=2 zero=3
+  grep -q "lockstep train: rank [01]: .* of .*\(layers\|head\|embedding\|loss_sum\|tokens\).*: invalid usage: rank" log ||
+    fail "a collective was left out: $(cat log)"
+  GPUS_1=
+  rm -rf gpu-run pid-0 pid-1
+  begun=$(date +%s)
+  # shellcheck disable=SC2086
+  timeout 120 "$launcher" $flags -n 2 "$work/gpu" train run.yaml out=gpu-run device.kind=cuda \
+    dtype=fp32 mesh.dp_shard=2 zero=3 train.steps=1000 comm.timeout=300 >output 2>log </dev/null &
+  running=$!
+  while [ ! -s gpu-run/metrics.jsonl ] && kill -0 $running 2>/dev/null; do sleep 0.2; done
+  kill -9 "$(cat pid-1)"
+  code=0
+  wait $running || code=$?
+  running=
+  [ $code -ne 0 ] && [ $code -ne 124 ] || fail "a rank was killed: exit status $code: $(cat log)"
+  [ $(($(date +%s) - begun)) -le 90 ] || fail "a rank was killed: the others ended late"
+  passed=$((passed + 2))
+fi
+echo "$passed runs"
