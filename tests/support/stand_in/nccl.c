@@ -35,6 +35,7 @@ typedef struct meeting {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static ncclComm_t held[MOST_HELD]; /* communicators that are not gone */
+static ncclComm_t gone;            /* the last of those that are: work may still look at them */
 static struct {
   uint64_t nonce;
   shared_memory *at;
@@ -330,8 +331,10 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *made
 /* ---- ends ------------------------------------------------------------------------------------ */
 
 static void forget(ncclComm_t comm) {
-  comm->state = GONE; /* the memory stays: work may still look at it */
+  comm->state = GONE;
   pthread_mutex_lock(&lock);
+  comm->gone_before = gone;
+  gone = comm;
   for (int h = 0; h < MOST_HELD; h++)
     if (held[h] == comm) held[h] = NULL;
   pthread_mutex_unlock(&lock);

@@ -79,6 +79,7 @@ struct ncclComm {
   int split; /* the call under way */
   ncclComm_t *child;
   char text[TEXT_BYTES];
+  ncclComm_t gone_before;
 };
 
 /* One of a group's parts. */
