@@ -92,8 +92,10 @@ static void add(double *sums, const ls_sim_transfer *t, double times) {
 static double level_of(const ls_sim_world *w, const ls_sim_transfer *t) {
   double level = INFINITY;
   for (; t; t = t->with)
-    for (int u = 0; u < t->uses; u++)
-      level = fmin(level, w->left[t->use[u].end] / w->wanted[t->use[u].end]);
+    for (int u = 0; u < t->uses; u++) {
+      const double each = w->left[t->use[u].end] / w->wanted[t->use[u].end];
+      if (each < level) level = each;
+    }
   return level;
 }
 
@@ -111,7 +113,9 @@ void ls_sim_links_share(ls_sim_world *w) {
     double level = INFINITY;
     for (int r = 0; r < w->running.count; r++) {
       const ls_sim_transfer *t = w->running.items[r];
-      if (goes(t) && !(t->rate > 0)) level = fmin(level, level_of(w, t));
+      if (!goes(t) || t->rate > 0) continue;
+      const double each = level_of(w, t);
+      if (each < level) level = each;
     }
     for (int r = 0; r < w->running.count; r++) {
       ls_sim_transfer *t = w->running.items[r];

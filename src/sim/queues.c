@@ -111,6 +111,7 @@ static void start(ls_sim_world *w, ls_sim_transfer *head) {
       w->actors[t->actor].queues[t->queue].head++;
   }
   *LS_APPEND(w->arena, &w->running) = head;
+  w->moved = true;
 }
 
 void ls_sim_queue_start(ls_sim_world *w, int actor, int queue) {

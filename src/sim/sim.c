@@ -35,6 +35,7 @@ static bool blocks(const ls_sim_world *w, const ls_instruction *instruction) {
 static void end_transfer(ls_sim_world *w, int at) {
   ls_sim_transfer *head = w->running.items[at];
   w->running.items[at] = w->running.items[--w->running.count];
+  w->moved = true;
   for (ls_sim_transfer *t = head; t; t = t->with) {
     t->state = LS_DONE;
     t->end = w->now;
@@ -169,31 +170,33 @@ static void go_on(ls_sim_world *w, int a) {
   }
 }
 
-/* Marks the kinds of transfers that run beside each actor's kernels. */
-static void mark_beside(ls_sim_world *w) {
+/* What transfers of these kinds take of the kernels beside which they run. */
+static double taken_by(const ls_sim_world *w, unsigned kinds) {
+  double taken = 0;
+  for (int k = 0; k < LS_LINK_KINDS; k++)
+    if (kinds >> k & 1) taken += w->performance->interference[k];
+  return fmin(taken, 0.9);
+}
+
+/* What is taken of each actor's kernels. */
+static void find_taken(ls_sim_world *w) {
   memset(w->beside, 0, sizeof *w->beside * (size_t)w->classes.count);
   for (int r = 0; r < w->running.count; r++) {
     const ls_sim_transfer *head = w->running.items[r];
     for (const ls_sim_transfer *t = head; t && !(head->latency > 0); t = t->with)
       w->beside[t->actor] |= 1u << t->time.link;
   }
-}
-
-/* What those take of an actor's kernels. */
-static double taken_from(const ls_sim_world *w, int a) {
-  double taken = 0;
-  for (int k = 0; k < LS_LINK_KINDS; k++)
-    if (w->beside[a] >> k & 1) taken += w->performance->interference[k];
-  return fmin(taken, 0.9);
+  for (int a = 0; a < w->classes.count; a++)
+    w->actors[a].taken = w->beside[a] ? taken_by(w, w->beside[a]) : 0;
 }
 
 /* How fast each actor computes: where cores are fewer than those that compute, its part of them. */
 static void share_cores(ls_sim_world *w) {
   const double wanted = cores_wanted(w), part = wanted > 1 ? 1 / wanted : 1;
-  mark_beside(w);
+  if (w->moved) find_taken(w);
   for (int a = 0; a < w->classes.count; a++)
     if (w->actors[a].remaining > 0)
-      w->actors[a].rate = w->actors[a].speed * part * (1 - taken_from(w, a));
+      w->actors[a].rate = w->actors[a].speed * part * (1 - w->actors[a].taken);
 }
 
 /* The rates of copies between tiers on a CPU, whose cores all that compute want, too, and which go
@@ -211,14 +214,29 @@ static void share_memory(ls_sim_world *w) {
     if (is_copy(w->running.items[r])) w->running.items[r]->rate *= part;
 }
 
+/* The rates of all that is under way. Those of transfers stay until one begins to go over its links
+ * or ends, unless those that compute take cores from copies. */
+static void share(ls_sim_world *w) {
+  share_cores(w);
+  if (w->moved || w->performance->cores) {
+    ls_sim_links_share(w);
+    share_memory(w);
+  }
+  w->moved = false;
+}
+
 /* Seconds until something ends; infinite: nothing is under way. */
 static double next_end(const ls_sim_world *w) {
   double step = INFINITY;
-  for (int a = 0; a < w->classes.count; a++)
-    if (w->actors[a].remaining > 0) step = fmin(step, w->actors[a].remaining / w->actors[a].rate);
+  for (int a = 0; a < w->classes.count; a++) {
+    if (!(w->actors[a].remaining > 0)) continue;
+    const double end = w->actors[a].remaining / w->actors[a].rate;
+    if (end < step) step = end;
+  }
   for (int r = 0; r < w->running.count; r++) {
     const ls_sim_transfer *t = w->running.items[r];
-    step = fmin(step, t->latency > 0 ? t->latency : t->remaining > 0 ? t->remaining / t->rate : 0);
+    const double end = t->latency > 0 ? t->latency : t->remaining > 0 ? t->remaining / t->rate : 0;
+    if (end < step) step = end;
   }
   return step;
 }
@@ -261,8 +279,16 @@ static void account_waits(ls_sim_world *w, double step) {
     w->missing[a] = t ? ls_sim_queue_missing(w, t) : -1;
   }
   for (int a = 0; a < w->classes.count; a++) {
-    const ls_sim_transfer *t = w->actors[a].waits;
-    if (t) cause_of(w, a, t->instruction, blocker_of(w, a))->exposed += step;
+    ls_sim_actor *at = &w->actors[a];
+    if (!at->waits) continue;
+    const int late = blocker_of(w, a);
+    if (at->accused != at->waits || at->late != late) {
+      at->cause =
+          (int)(cause_of(w, a, at->waits->instruction, late) - w->made->stage[a].causes.items);
+      at->accused = at->waits;
+      at->late = late;
+    }
+    w->made->stage[a].causes.items[at->cause].exposed += step;
   }
 }
 
@@ -279,10 +305,12 @@ static void pass(ls_sim_world *w, double step) {
   }
   for (int r = 0; r < w->running.count; r++) {
     ls_sim_transfer *t = w->running.items[r];
-    if (t->latency > 0)
+    if (t->latency > 0) {
       t->latency = less(t->latency, step, w->now);
-    else
+      w->moved |= !(t->latency > 0);
+    } else {
       t->remaining = less(t->remaining, step * t->rate, w->now);
+    }
   }
   for (int r = w->running.count - 1; r >= 0; r--) {
     const ls_sim_transfer *t = w->running.items[r];
@@ -368,9 +396,7 @@ ls_status ls_simulate(ls_arena *arena, const ls_program *const *programs,
   open_world(&w, programs);
   for (;;) {
     for (int a = 0; a < w.classes.count; a++) go_on(&w, a);
-    share_cores(&w);
-    ls_sim_links_share(&w);
-    share_memory(&w);
+    share(&w);
     const double step = next_end(&w);
     if (isinf(step)) break;
     pass(&w, step);

@@ -81,12 +81,15 @@ typedef struct ls_sim_actor {
   int action, item;
   double remaining; /* of what is computed; 0: nothing */
   const ls_sim_item *computes;
-  const ls_sim_transfer *waits; /* for this; NULL: for nothing */
-  double since;                 /* it computes its action */
+  const ls_sim_transfer *waits;   /* for this; NULL: for nothing */
+  const ls_sim_transfer *accused; /* the last for which `late` and `cause` were found */
+  int late, cause;                /* whose side lacked then; of its stage's causes that one */
+  double since;                   /* it computes its action */
   ls_sim_queue *queues;
   LS_LIST(ls_sim_transfer *) begun; /* and not yet waited for */
   LS_LIST(ls_sim_family) families;
   double speed;          /* of its ranks */
+  double taken;          /* by transfers, of its kernels */
   double rate;           /* at which it computes in this step */
   int ends[LS_SIM_ENDS]; /* numbers of its own */
   double unsynced;       /* seconds that it computed since its ranks last waited for each other */
@@ -105,6 +108,7 @@ typedef struct ls_sim_world {
   int *missing; /* [classes.count] in this step: whose side its transfer lacks; -1: none's */
   int stages;
   LS_LIST(ls_sim_transfer *) running; /* heads of those that run as one */
+  bool moved; /* one began, went over its links or ended since rates were shared */
   double now;
   int ends;
   double *capacity, *left, *wanted; /* [ends] */
