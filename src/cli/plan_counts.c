@@ -23,12 +23,14 @@ static int host_of(const ls_cluster *cluster) {
   return cluster->said.per_host || usual < cluster->per_host ? cluster->per_host : usual;
 }
 
-/* A plan of so many devices, with few compiled; NULL: no layout has so many. */
+/* A plan of so many devices, with few compiled; NULL: no layout has so many. With `any`, the
+ * smallest is found where none fits. */
 static ls_planned *plan_few(ls_arena *arena, const ls_plan_question *question, const char *on,
-                            int devices, ls_error *error) {
+                            int devices, bool any, ls_error *error) {
   ls_planned *made = LS_NEW(arena, ls_planned);
   if (ls_plan_pose(arena, question, on, devices, made, error) != LS_OK) return NULL;
   made->problem.compiled_first = FEW_COMPILED;
+  made->problem.only_fitting = !any;
   if (ls_planned_search(arena, made, error) != LS_OK) return NULL;
   ls_plan_prove_rows(&made->problem, made->plan, 1);
   return made;
@@ -37,7 +39,7 @@ static ls_planned *plan_few(ls_arena *arena, const ls_plan_question *question, c
 static ls_plan_count try_count(ls_arena *arena, const ls_plan_question *question, const char *on,
                                int devices) {
   ls_error why = {0};
-  return (ls_plan_count){devices, plan_few(arena, question, on, devices, &why)};
+  return (ls_plan_count){devices, plan_few(arena, question, on, devices, true, &why)};
 }
 
 void ls_plan_next_counts(ls_arena *arena, const ls_plan_question *question, const char *on,
@@ -102,6 +104,7 @@ static ls_status try_devices(trial *of, int devices, tried *found, ls_error *err
   of->host = host_of(planned->cluster);
   of->currency = planned->cluster->currency;
   planned->problem.compiled_first = FEW_COMPILED;
+  planned->problem.only_fitting = true;
   ls_error refusal = {0};
   if (ls_planned_search(of->arena, planned, &refusal) != LS_OK) return LS_OK;
   ls_plan_prove_rows(&planned->problem, planned->plan, 1);
@@ -210,7 +213,7 @@ static void try_more(ls_arena *arena, const ls_plan_question *question, const ch
     if (devices > host && devices % host) devices = devices / host * host;
     if (all / devices > (double)of->problem.limit) continue;
     ls_error why = {0};
-    const ls_planned *made = plan_few(arena, question, on, devices, &why);
+    const ls_planned *made = plan_few(arena, question, on, devices, false, &why);
     if (made && ls_planned_best(made)) {
       print_enough(arena, ls_arena_printf(arena, "%s", made->text), made);
       return;
@@ -233,7 +236,7 @@ static const ls_planned *plan_sequence(ls_arena *arena, const ls_plan_question *
                                        const char *on, int devices, const char *key) {
   const ls_plan_question other = with_key(arena, question, key);
   ls_error why = {0};
-  const ls_planned *made = plan_few(arena, &other, on, devices, &why);
+  const ls_planned *made = plan_few(arena, &other, on, devices, false, &why);
   return made && ls_planned_best(made) ? made : NULL;
 }
 
@@ -282,7 +285,8 @@ static void try_larger(ls_arena *arena, const ls_plan_question *question, const 
   for (int a = 0, tries = 0; a < count && tries < LARGER_TRIED; a++) {
     if (a && sorted[a]->memory_mib == sorted[a - 1]->memory_mib) continue;
     tries++;
-    const ls_planned *made = plan_few(arena, question, sorted[a]->id, of->problem.devices, &why);
+    const ls_planned *made =
+        plan_few(arena, question, sorted[a]->id, of->problem.devices, false, &why);
     if (!made || !ls_planned_best(made)) continue;
     print_enough(arena, made->text, made);
     return;

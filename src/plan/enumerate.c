@@ -90,18 +90,27 @@ static bool can_be(const ls_plan_problem *problem, const ls_layout *layout) {
          (layout->zero == 0) == (ls_layout_shards(layout) == 1);
 }
 
-/* Bytes that lie on a device between steps at least: no stage has less than its part of all. */
-static double least_state(const ls_layout *layout, double parameters) {
+/* Bytes that lie on a device between steps at least, or on its host for it: no stage has less than
+ * its part of all. */
+static double least_state(const ls_layout *layout, double parameters, ls_tier tier) {
   const double shards = layout->zero ? ls_layout_shards(layout) : 1;
   const double own = parameters / layout->pp / layout->tp;
   const double weights = (double)ls_dtype_bytes(layout->compute) / (layout->zero == 3 ? shards : 1);
-  double bytes = layout->offload.parameters ? 0 : weights;
-  if (!layout->offload.optimizer)
+  double bytes = layout->offload.parameters == tier ? weights : 0;
+  const bool all = tier == LS_TIER_DEVICE || !(layout->offload.optimizer_fraction < 1);
+  if (layout->offload.optimizer == tier && all)
     for (int part = LS_PART_MASTER; part <= LS_PART_MOMENT2; part++)
       if (ls_optimizer_keeps(&layout->optimizer, (ls_state_part)part) &&
           (part != LS_PART_MASTER || ls_dtype_bytes(layout->compute) < 4))
         bytes += (double)ls_dtype_bytes(ls_state_dtype(layout, (ls_state_part)part)) / shards;
   return own * bytes;
+}
+
+static bool may_fit(const ls_plan_problem *problem, const ls_layout *layout, double parameters) {
+  return (!problem->limit ||
+          least_state(layout, parameters, LS_TIER_DEVICE) <= (double)problem->limit) &&
+         (!problem->host_limit ||
+          least_state(layout, parameters, LS_TIER_HOST) <= (double)problem->host_limit);
 }
 
 static void add(const ls_plan_problem *problem, const ls_layout *layout, ls_plan_candidates *to) {
@@ -112,9 +121,7 @@ static void add(const ls_plan_problem *problem, const ls_layout *layout, ls_plan
   if (held->micro_batch && micro_batch != held->micro_batch) return;
   if (held->microbatches && layout->microbatches != held->microbatches) return;
   to->seen++;
-  if (problem->limit && to->parameters > 0 &&
-      least_state(layout, to->parameters) > (double)problem->limit)
-    return;
+  if (to->parameters > 0 && !may_fit(problem, layout, to->parameters)) return;
   *LS_APPEND(to->arena, &to->list) =
       (ls_plan_candidate){.layout = *layout, .micro_batch = micro_batch};
 }

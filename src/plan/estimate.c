@@ -12,7 +12,7 @@
 typedef struct class_cost {
   int tp;
   ls_op_set recompute;
-  bool sequence_parallel;
+  bool sequence_parallel, splits; /* splits: every pass back is in two halves */
   int64_t micro_batch;
   bool cannot;
   double layer_s, rest_s;
@@ -53,6 +53,20 @@ static state_bytes state_of(const ls_layout *layout) {
                        (weights < 4 ? 4 : 0) + moments};
 }
 
+/* The most that one microbatch keeps and makes. It need not be alive where all memory is most: of
+ * wide layers that is their gradients, after what they kept is gone. */
+static double kept_and_made(ls_arena *arena, const ls_program *program) {
+  const ls_alive *alive = ls_program_alive(arena, program, LS_TIER_DEVICE);
+  int64_t most = 0;
+  for (int a = 0; a < program->actions.count; a++) {
+    const int64_t *by = alive[a].by_category;
+    const int64_t each =
+        by[LS_CATEGORY_ACTIVATIONS] + by[LS_CATEGORY_TEMPORARIES] + by[LS_CATEGORY_INPUTS];
+    if (each > most) most = each;
+  }
+  return (double)most;
+}
+
 /* Seconds of passes and of what they wait for, and bytes, of a model of so many layers. */
 static bool cost_layers(const estimate *of, const ls_layout *layout, int64_t micro_batch,
                         int64_t layers, double *seconds, double *bytes, double *beside) {
@@ -73,14 +87,17 @@ static bool cost_layers(const estimate *of, const ls_layout *layout, int64_t mic
     const double *by_kind = made->stage[0].by_kind;
     *seconds = made->seconds - by_kind[LS_ACTION_UPDATE] - by_kind[LS_ACTION_NORM] -
                by_kind[LS_ACTION_SUM];
-    int64_t parts[LS_CATEGORY_COUNT];
-    ls_program_peak(compiled.stages[LS_COMPILED_STEP][0], parts);
-    *bytes = (double)(parts[LS_CATEGORY_ACTIVATIONS] + parts[LS_CATEGORY_TEMPORARIES] +
-                      parts[LS_CATEGORY_INPUTS]);
+    *bytes = kept_and_made(arena, compiled.stages[LS_COMPILED_STEP][0]);
     *beside = (double)compiled.workspace[0];
   }
   ls_arena_destroy(&arena);
   return can;
+}
+
+static bool splits(const ls_layout *layout) {
+  const ls_pipeline_kind *kind;
+  return layout->pp > 1 && ls_pipeline_kind_find(layout->schedule, &kind, NULL) == LS_OK &&
+         kind->backward == LS_BACKWARD_SPLIT;
 }
 
 static const class_cost *class_of(estimate *of, const ls_plan_candidate *candidate) {
@@ -88,7 +105,7 @@ static const class_cost *class_of(estimate *of, const ls_plan_candidate *candida
   for (int c = 0; c < of->classes.count; c++) {
     const class_cost *each = &of->classes.items[c];
     if (each->tp == layout->tp && each->micro_batch == candidate->micro_batch &&
-        each->sequence_parallel == layout->sequence_parallel &&
+        each->sequence_parallel == layout->sequence_parallel && each->splits == splits(layout) &&
         ls_op_set_equal(&each->recompute, &layout->recompute))
       return each;
   }
@@ -96,10 +113,11 @@ static const class_cost *class_of(estimate *of, const ls_plan_candidate *candida
   *made = (class_cost){.tp = layout->tp,
                        .recompute = layout->recompute,
                        .sequence_parallel = layout->sequence_parallel,
+                       .splits = splits(layout),
                        .micro_batch = candidate->micro_batch};
   ls_layout alone = *layout;
   alone.pp = alone.microbatches = alone.chunks = 1;
-  alone.schedule = "1f1b";
+  alone.schedule = made->splits ? "zbh1" : "1f1b";
   alone.zero = 0;
   alone.offload = (ls_offload){0};
   ls_layout_set_data_ranks(&alone, 1, 1);

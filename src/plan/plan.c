@@ -20,7 +20,13 @@ enum { MOST_SIZED = 256, SMALLEST = 16 };
 /* Instructions and actions that are compiled before neighbours: of small programs, many layouts'.
  */
 #define WORK_FIRST 400000
-/* An estimate that is so much larger than a device is not compiled unless nothing fits. */
+/* As many of large programs, few layouts', end the search: half of them before neighbours. */
+#define WORK_MOST 4000000
+/* An estimate by its class that is so much larger than a device is not compiled unless nothing
+ * fits; of leaders those below the first of these come first. */
+#define LEADER_SLACK 1.05
+#define CLASS_SLACK 1.25
+/* What is so much larger than the smallest by its class is not smaller. */
 #define ESTIMATE_SLACK 1.5
 /* So much may an estimate of memory.h be above what is compiled. */
 #define SIZE_SLACK 1.05
@@ -160,7 +166,7 @@ static ranked rank(const search *self, const ls_plan_candidates *candidates, boo
   for (int c = 0; c < candidates->list.count; c++) {
     const ls_plan_candidate *each = &candidates->list.items[c];
     const bool seems = !problem->limit || problem->all ||
-                       (double)each->bytes <= ESTIMATE_SLACK * (double)problem->limit;
+                       (double)each->bytes <= CLASS_SLACK * (double)problem->limit;
     if (!isinf(each->seconds) && (seems || any) && !each->done)
       made.items[made.count++] =
           (scored){score(problem, corrected(self, each), each->bytes), each->bytes, c};
@@ -208,16 +214,24 @@ static double best_led(const search *self, const ls_plan_candidates *led) {
   return best;
 }
 
+/* Whether so many instructions and actions were compiled that what is best so far must do. */
+static bool is_long(const search *self, int64_t most) {
+  return !self->problem->all && self->plan->work >= most;
+}
+
 /* The first that fit, so many of them, of each pp, of each tp or of each pair of both: what an
  * estimate is wrong about, it is wrong about alike for these. Pairs far behind the best that fits
  * are left to neighbours. */
 static int compile_leaders(search *self, ls_plan_candidates *candidates, const ranked *order,
-                           ls_plan_candidates *led, leads of, int most) {
+                           ls_plan_candidates *led, leads of, double slack, int most) {
   const double last = of == LEADS_BOTH ? FAR_FROM_BEST * best_led(self, led) : INFINITY;
+  const double limit = self->problem->limit ? slack * (double)self->problem->limit : INFINITY;
   int taken = 0;
   for (int c = 0; c < order->count && taken < most && order->items[c].score <= last; c++) {
     ls_plan_candidate *each = &candidates->list.items[order->items[c].place];
-    if (each->done || was_led(led, &each->layout, of)) continue;
+    if ((double)order->items[c].bytes > limit || each->done || was_led(led, &each->layout, of))
+      continue;
+    if (of == LEADS_BOTH && is_long(self, WORK_MOST / 2)) break;
     ls_plan_candidate *tried = LS_APPEND(self->scratch, &led->list);
     *tried = *each;
     tried->done = take_fitting(self, each);
@@ -245,8 +259,13 @@ static void compile_smallest(search *self, ls_plan_candidates *candidates) {
     if (each->bytes < least) least = each->bytes;
   }
   qsort(order.items, (size_t)sized, sizeof *order.items, by_bytes);
-  for (int c = 0; c < sized && c < SMALLEST; c++)
-    take(self, &candidates->list.items[order.items[c].place]);
+  for (int c = 0; c < sized && c < SMALLEST; c++) {
+    ls_plan_candidate *each = &candidates->list.items[order.items[c].place];
+    if (self->problem->only_fitting)
+      take_fitting(self, each);
+    else
+      take(self, each);
+  }
 }
 
 /* The best of the candidates by their estimates. */
@@ -256,13 +275,19 @@ static void compile_best(search *self, ls_plan_candidates *candidates) {
   ranked order = rank(self, candidates, false);
   ls_plan_candidates led = {.arena = self->scratch};
   int taken = 0;
-  for (leads of = LEADS_PP; of <= LEADS_BOTH; of++)
-    taken += compile_leaders(self, candidates, &order, &led, of, first);
+  for (leads of = LEADS_PP; of <= LEADS_BOTH; of++) {
+    const int before = taken;
+    taken += compile_leaders(self, candidates, &order, &led, of, LEADER_SLACK, first);
+    taken +=
+        compile_leaders(self, candidates, &order, &led, of, CLASS_SLACK, first - (taken - before));
+  }
   self->before = self->plan->work;
   if (order.count > MOST_RANKED && !problem->all) order.count = MOST_RANKED;
-  while (taken < 2 * first || is_cheap(self)) {
+  while ((taken < 2 * first || is_cheap(self)) && !is_long(self, WORK_MOST / 2)) {
     rank_again(self, candidates, &order);
-    for (int c = 0; c < order.count && (c < TAKEN_AT_ONCE || problem->all); c++)
+    for (int c = 0;
+         c < order.count && (c < TAKEN_AT_ONCE || problem->all) && !is_long(self, WORK_MOST / 2);
+         c++)
       taken += take_fitting(self, &candidates->list.items[order.items[c].place]);
     if (!order.count) break;
   }
@@ -318,8 +343,10 @@ static void climb(search *self) {
     LS_APPEND(self->scratch, &expanded.list)->layout = from.layout;
     ls_plan_candidates near = {.arena = self->scratch};
     ls_plan_neighbours(self->problem, &from, &near);
-    for (int c = 0; c < near.list.count; c++) take(self, &near.list.items[c]);
+    for (int c = 0; c < near.list.count && !is_long(self, WORK_MOST); c++)
+      take(self, &near.list.items[c]);
     sort_plan(self);
+    if (is_long(self, WORK_MOST)) return;
   }
 }
 
@@ -407,7 +434,7 @@ static ls_status look(search *self, ls_error *error) {
   ls_plan_candidates *candidates = list(self, false);
   if (!candidates->seen) return refuse(self->scratch, self->problem, error);
   compile_best(self, candidates);
-  if (!self->plan->rows.count) compile_smallest(self, list(self, true));
+  if (!self->plan->rows.count) compile_smallest(self, list(self, !self->problem->only_fitting));
   sort_plan(self);
   if (!self->problem->all) climb(self);
   fit_recompute(self);

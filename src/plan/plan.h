@@ -42,6 +42,7 @@ typedef struct ls_plan_problem {
   ls_plan_objective objective;
   int compiled_first; /* candidates that are compiled whole before neighbours; 0: as usual */
   bool all;           /* compile every candidate */
+  bool only_fitting;  /* where none fits, the smallest is not asked for */
 } ls_plan_problem;
 
 /* Where the seconds of a step go, in the mean of the stages; they add up to the step. */
