@@ -362,8 +362,8 @@ static ls_status open_evaluation(opening *self, ls_error *error) {
 
 static ls_status open_all(ls_arena *arena, const ls_run_file *run, const ls_tokenizer *tokenizer,
                           const char *cache_folder, ls_corpus_progress *progress, void *context,
-                          ls_status (*open)(opening *self, ls_error *error),
-                          ls_dataset **dataset, ls_error *error) {
+                          ls_status (*open)(opening *self, ls_error *error), ls_dataset **dataset,
+                          ls_error *error) {
   LS_TRY(ls_run_file_require(run, "data.text", error));
   opening self = {.arena = arena,
                   .run = run,
