@@ -2,7 +2,8 @@
  * every kind of transfer, in rounds of which nobody waits for any on the host. Sources are filled
  * by a rank's queue just before a transfer begins and overwritten just behind its end, and streams
  * of the stand-ins run in any order that events allow: an event too few gives other bits. NCCL's
- * sums have an order of their own, so they are the host's within rounding. */
+ * sums have an order of their own, so they are the host's within rounding. Every engine counts the
+ * same bytes as sent. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -35,6 +36,7 @@ typedef struct job {
   const ls_device *device;
   const ls_engine *engine;
   places *results[RANKS]; /* the host's copies */
+  int64_t sent[RANKS];    /* bytes, in rounds alone */
 } job;
 
 /* Puts a copy within the device on the rank's queue. */
@@ -118,8 +120,7 @@ static ls_status run_rounds(const job *work, const ls_device_queue *queue, ls_ca
   return work->device->wait(queue, error);
 }
 
-static ls_status carry(const job *work, ls_comm *comm, const ls_device_queue *queue,
-                       ls_error *error) {
+static ls_status carry(job *work, ls_comm *comm, const ls_device_queue *queue, ls_error *error) {
   const int members[RANKS] = {0, 1, 2}, rank = ls_comm_rank(comm);
   const ls_carrier_options of = {comm, work->device, queue, .room = {.whole = 0}};
   ls_group *all, *pair = NULL;
@@ -139,14 +140,16 @@ static ls_status carry(const job *work, ls_comm *comm, const ls_device_queue *qu
   if (status == LS_OK) status = chosen->join(carrier, all, &together, error);
   if (status == LS_OK && pair) status = chosen->join(carrier, pair, &messages, error);
   if (status == LS_OK && chosen->ready) status = chosen->ready(carrier, all, error);
+  const int64_t sent = ls_comm_bytes_sent(comm);
   if (status == LS_OK) status = run_rounds(work, queue, carrier, all, pair, base, error);
+  work->sent[rank] = ls_comm_bytes_sent(comm) - sent;
   chosen->close(&carrier);
   LS_TRY(status);
   return work->device->memory->read(work->results[rank], base, sizeof(places), error);
 }
 
 static ls_status on_rank(ls_comm *comm, void *context, ls_error *error) {
-  const job *work = context;
+  job *work = context;
   const ls_device_place place = ls_comm_place(comm);
   ls_device_queue queues[LS_DEVICE_QUEUES];
   LS_TRY(work->device->enter(work->device, &place, queues, error));
@@ -198,6 +201,8 @@ static void compare(const ls_engine *engine, double band) {
                  gpus.results[r]->of[round].result, band))
         fail_msg("%s, rank %d, round %d: %s gives other numbers", engine->name, r, round,
                  ls_collective_name(kinds[round % KINDS]));
+    assert_true(host.sent[r] > 0);
+    assert_int_equal(gpus.sent[r], host.sent[r]);
     free(host.results[r]);
     free(gpus.results[r]);
   }

@@ -164,11 +164,12 @@ static ls_status copy(const peer *self, void *to, const void *from, size_t bytes
   return calls_of(self)->copy(&self->collectives.queue, &of, error);
 }
 
-/* This rank's shard of all members' data, added up. */
+/* This rank's shard of all members' data, added up; others read the rest of this rank's. */
 static ls_status sum(const peer *self, const ls_transfer *of, void *target, ls_error *error) {
   ls_group *group = of->group;
   const ls_shard_range own = ls_group_shard(group, of->count, group->rank);
-  const size_t offset = (size_t)own.start * ls_dtype_bytes(of->dtype);
+  const size_t width = ls_dtype_bytes(of->dtype), offset = (size_t)own.start * width;
+  ls_count_sent(group->comm, (of->count - own.count) * (int64_t)width);
   if (own.count == 0) return LS_OK;
   for (int i = 0; i < group->size; i++) group->sources[i] = (char *)group->peers[i] + offset;
   const ls_device_sum with = {.target = target,
@@ -192,8 +193,7 @@ static ls_status all_reduce(const peer *self, const ls_transfer *of, ls_error *e
     const int i = (group->rank + step) % group->size;
     LS_TRY(copy(self, (char *)group->peers[i] + offset, sums, bytes, error));
   }
-  ls_count_sent(group->comm,
-                (of->count - own.count + own.count * (group->size - 1)) * (int64_t)width);
+  ls_count_sent(group->comm, (int64_t)bytes * (group->size - 1));
   return LS_OK;
 }
 
