@@ -10,6 +10,8 @@
 
 #include <cmocka.h>
 
+#include "support/xml.h"
+
 static const char *const names[] = {"runs/a & b", "runs/<c>"};
 
 static char *draw(const ls_curves *curves) {
@@ -22,12 +24,6 @@ static char *draw(const ls_curves *curves) {
   assert_null(strstr(text, "nan"));
   assert_null(strstr(text, "inf"));
   return text;
-}
-
-static int count_of(const char *text, const char *what) {
-  int count = 0;
-  for (const char *at = text; (at = strstr(at, what)); at += strlen(what)) count++;
-  return count;
 }
 
 /* The panel of one curve. */
@@ -50,8 +46,8 @@ static void test_names_and_points(void **state) {
   char *text = draw_one(arena, y, 3, LS_CURVE_MARKED);
   assert_non_null(strstr(text, "runs/a &amp; b"));
   assert_non_null(strstr(text, "runs/&lt;c&gt;"));
-  assert_int_equal(count_of(text, "<circle"), 3);
-  assert_int_equal(count_of(text, "class='marked'"), 1);
+  assert_int_equal(text_count(text, "<circle"), 3);
+  assert_int_equal(text_count(text, "class='marked'"), 1);
   assert_non_null(strstr(text, "3: 1</title>"));
   free(text);
   ls_arena_destroy(&arena);

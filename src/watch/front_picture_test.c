@@ -9,6 +9,8 @@
 
 #include <cmocka.h>
 
+#include "support/xml.h"
+
 static const char *const names[] = {"2xRTX4090", "1x<A100>"};
 
 static ls_front make_front(ls_arena *arena, int count, int machines) {
@@ -38,21 +40,15 @@ static char *draw(const ls_front *front) {
   return text;
 }
 
-static int count_of(const char *text, const char *what) {
-  int count = 0;
-  for (const char *at = text; (at = strstr(at, what)); at += strlen(what)) count++;
-  return count;
-}
-
 static void test_few_points(void **state) {
   (void)state;
   ls_arena *arena = ls_arena_create();
   const ls_front front = make_front(arena, 3, 1);
   char *text = draw(&front);
-  assert_int_equal(count_of(text, "class='best'"), 1);
-  assert_int_equal(count_of(text, "class='fits'"), 1);
-  assert_int_equal(count_of(text, "class='large'"), 1);
-  assert_int_equal(count_of(text, "class='frame'"), 1);
+  assert_int_equal(text_count(text, "class='best'"), 1);
+  assert_int_equal(text_count(text, "class='fits'"), 1);
+  assert_int_equal(text_count(text, "class='large'"), 1);
+  assert_int_equal(text_count(text, "class='frame'"), 1);
   assert_non_null(strstr(text, "llama &amp; co"));
   assert_non_null(strstr(text, "1 s, 74.51 GiB, 0.5 USD: dp 2"));
   free(text);
@@ -64,9 +60,9 @@ static void test_many_points_of_two_machines(void **state) {
   ls_arena *arena = ls_arena_create();
   const ls_front front = make_front(arena, 3000, 2);
   char *text = draw(&front);
-  assert_int_equal(count_of(text, "class='frame'"), 2);
-  assert_int_equal(count_of(text, "class='best'"), 2000);
-  assert_int_equal(count_of(text, "class='large'"), 1000); /* has no money: it is not bought */
+  assert_int_equal(text_count(text, "class='frame'"), 2);
+  assert_int_equal(text_count(text, "class='best'"), 2000);
+  assert_int_equal(text_count(text, "class='large'"), 1000); /* has no money: it is not bought */
   assert_non_null(strstr(text, "and 984 more"));
   assert_non_null(strstr(text, "1x&lt;A100&gt;"));
   free(text);

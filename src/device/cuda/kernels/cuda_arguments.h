@@ -29,7 +29,7 @@ typedef struct ls_cuda_place {
 typedef struct ls_cuda_pointwise {
   ls_cuda_place in[3], out[2];
   int64_t count;
-  float softcap;
+  float number;       /* scale's factor or softcap's cap */
   int32_t activation; /* an ls_activation */
   int32_t wide;
 } ls_cuda_pointwise;

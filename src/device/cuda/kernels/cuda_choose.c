@@ -152,7 +152,7 @@ ls_status ls_cuda_choose_pointwise(ls_op_kind kind, const ls_kernel_args *args,
   const bool scales = kind == LS_OP_SCALE || kind == LS_OP_SCALE_BWD;
   ls_cuda_pointwise with = {
       .count = out->valid[0] * ls_cuda_stride(out),
-      .softcap = (float)(scales ? args->attributes->scale : args->attributes->softcap),
+      .number = (float)(scales ? args->attributes->scale : args->attributes->softcap),
       .activation = (int32_t)args->attributes->activation,
       .wide = true};
   for (int i = 0; i < args->inputs + args->outputs; i++) {

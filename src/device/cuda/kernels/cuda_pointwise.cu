@@ -35,11 +35,10 @@ struct ls_add_function {
   }
 };
 
-// The factor comes in the place of the cap: a function has at most one number.
 struct ls_scale_function {
   static constexpr int inputs = 1, outputs = 1;
   __device__ static void at(const ls_cuda_pointwise &args, const float *in, float *out) {
-    out[0] = args.softcap * in[0];
+    out[0] = args.number * in[0];
   }
 };
 
@@ -81,7 +80,7 @@ struct ls_swiglu_bwd_function {
 struct ls_softcap_function {
   static constexpr int inputs = 1, outputs = 1;
   __device__ static void at(const ls_cuda_pointwise &args, const float *in, float *out) {
-    out[0] = args.softcap * tanhf(in[0] / args.softcap);
+    out[0] = args.number * tanhf(in[0] / args.number);
   }
 };
 
@@ -89,7 +88,7 @@ struct ls_softcap_function {
 struct ls_softcap_bwd_function {
   static constexpr int inputs = 2, outputs = 1;
   __device__ static void at(const ls_cuda_pointwise &args, const float *in, float *out) {
-    const float share = in[1] / args.softcap;
+    const float share = in[1] / args.number;
     out[0] = in[0] * (1 - share * share);
   }
 };
