@@ -14,6 +14,8 @@ struct ls_chat {
   ls_arena *arena;
   const ls_tokenizer *tokenizer;
   const ls_jinja *template;
+  const char *given; /* the template's text where a file gave it */
+  size_t given_bytes;
   json_t *tokens; /* bos_token and the others, by name */
   ls_loss_on loss_on;
   uint64_t fingerprint;
@@ -58,22 +60,23 @@ static ls_status read_config(ls_chat *self, const char *name, json_t **config, l
   return LS_OK;
 }
 
-static ls_status fail_missing(const ls_chat *self, ls_error *error) {
+static ls_status fail_missing(const ls_chat_options *options, ls_error *error) {
   return ls_fail(error, LS_INPUT,
                  "the tokenizer (%s) has no chat template; expected chat_template.jinja, or "
-                 "chat_template in its tokenizer_config.json: give data.template=FILE.jinja",
-                 self->tokenizer->name);
+                 "chat_template in its tokenizer_config.json: give %s",
+                 options->tokenizer->name,
+                 options->remedy ? options->remedy : "data.template=FILE.jinja");
 }
 
 /* The template's text and where it is from. */
-static ls_status find_template(ls_chat *self, const char *path, const json_t *config,
+static ls_status find_template(ls_chat *self, const ls_chat_options *options, const json_t *config,
                                const char **name, const char **text, size_t *bytes,
                                ls_error *error) {
   const ls_tokenizer_file *file = file_of(self->tokenizer, "chat_template.jinja");
-  if (path) {
+  if (options->template) {
     char *read;
-    LS_TRY(ls_file_read(self->arena, path, &read, bytes, error));
-    *name = path;
+    LS_TRY(ls_file_read(self->arena, options->template, &read, bytes, error));
+    *name = options->template;
     *text = read;
     return LS_OK;
   }
@@ -85,7 +88,7 @@ static ls_status find_template(ls_chat *self, const char *path, const json_t *co
   }
   const json_t *template = json_object_get(config, "chat_template");
   if (json_is_array(template)) template = named_default(template);
-  if (!json_is_string(template)) return fail_missing(self, error);
+  if (!json_is_string(template)) return fail_missing(options, error);
   *name = "tokenizer_config.json: chat_template";
   *text = ls_arena_strdup(self->arena, json_string_value(template));
   *bytes = json_string_length(template);
@@ -100,22 +103,23 @@ static uint64_t fingerprint_of(const ls_chat *self, const char *text, size_t byt
   return hash;
 }
 
-static ls_status open_template(ls_chat *self, const char *path, const json_t *config,
+static ls_status open_template(ls_chat *self, const ls_chat_options *options, const json_t *config,
                                ls_error *error) {
   const char *name = NULL, *text = NULL;
   size_t bytes = 0;
-  LS_TRY(find_template(self, path, config, &name, &text, &bytes, error));
+  LS_TRY(find_template(self, options, config, &name, &text, &bytes, error));
   LS_TRY(ls_jinja_read(self->arena, name, text, bytes, &self->template, error));
+  if (options->template) self->given = text, self->given_bytes = bytes;
   self->fingerprint = fingerprint_of(self, text, bytes);
   return LS_OK;
 }
 
-static ls_status open_parts(ls_chat *self, const char *path, ls_error *error) {
+static ls_status open_parts(ls_chat *self, const ls_chat_options *options, ls_error *error) {
   json_t *map = NULL, *config = NULL;
   ls_status status = read_config(self, "special_tokens_map.json", &map, error);
   json_decref(map);
   if (status == LS_OK) status = read_config(self, "tokenizer_config.json", &config, error);
-  if (status == LS_OK) status = open_template(self, path, config, error);
+  if (status == LS_OK) status = open_template(self, options, config, error);
   json_decref(config);
   return status;
 }
@@ -127,7 +131,7 @@ ls_status ls_chat_open(const ls_chat_options *options, ls_chat **chat, ls_error 
                     .tokenizer = options->tokenizer,
                     .tokens = json_object(),
                     .loss_on = options->loss_on};
-  ls_status status = open_parts(self, options->template, error);
+  ls_status status = open_parts(self, options, error);
   if (status == LS_OK && options->tokenizer->pipeline && options->tokenizer->pipeline->sentence)
     status = ls_fail(error, LS_INPUT,
                      "the tokenizer (%s) does not tell special tokens in a text from its letters; "
@@ -345,17 +349,52 @@ ls_status ls_chat_encode(const ls_chat *chat, const json_t *example, ls_ids *mar
   return status;
 }
 
-ls_status ls_chat_prompt(ls_arena *arena, const ls_chat *chat, const char *message,
-                         const char **text, size_t *bytes, ls_error *error) {
-  work self = {.chat = chat, .arena = arena, .error = error};
-  ls_jinja_text rendered;
-  self.example.messages = json_pack("[{s:s, s:s}]", "role", "user", "content", message);
-  if (!self.example.messages)
-    return ls_fail(error, LS_INPUT, "the message is no UTF-8; expected text in UTF-8");
-  const ls_status status = render(&self, 1, true, &rendered, error);
+ls_status ls_chat_ask(const ls_chat *chat, const json_t *question, ls_ids *ids, ls_error *error) {
+  work self = {.chat = chat, .error = error};
+  LS_TRY(ls_chat_question_read(question, &self.example, error));
+  self.arena = ls_arena_create();
+  ls_status status =
+      render(&self, json_array_size(self.example.messages), true, &self.whole, error);
+  if (status == LS_OK)
+    status = ls_tokenizer_append(chat->tokenizer, self.whole.text, (int64_t)self.whole.bytes,
+                                 token_flags(chat->tokenizer), ids, error);
+  ls_arena_destroy(&self.arena);
   ls_chat_example_free(&self.example);
-  LS_TRY(status);
-  *text = rendered.text;
-  *bytes = rendered.bytes;
-  return LS_OK;
+  return status;
+}
+
+/* Of an answer that occurs in no template. */
+static const char *find_behind(const work *self, const char *answer) {
+  ls_jinja_text rendered;
+  if (render(self, 2, false, &rendered, NULL) != LS_OK) return "";
+  const char *begin = strstr(rendered.text, answer);
+  if (!begin) return "";
+  begin += strlen(answer);
+  begin += strspn(begin, " \t\r\n");
+  size_t bytes = strcspn(begin, "\r\n");
+  while (bytes && strchr(" \t", begin[bytes - 1])) bytes--;
+  return ls_arena_printf(self->arena, "%.*s", (int)bytes, begin);
+}
+
+ls_status ls_chat_find_end(ls_arena *arena, const ls_chat *chat, ls_chat_end *end,
+                           ls_error *error) {
+  static const char answer[] = "AnAnswerOfNoOne";
+  work self = {.chat = chat, .arena = arena, .error = error};
+  ls_ids ids = {0};
+  self.example.messages = json_pack("[{s:s, s:s}, {s:s, s:s}]", "role", "user", "content", "a",
+                                    "role", "assistant", "content", answer);
+  *end = (ls_chat_end){.id = -1, .text = find_behind(&self, answer)};
+  ls_chat_example_free(&self.example);
+  const ls_status status =
+      ls_tokenizer_append(chat->tokenizer, end->text, (int64_t)strlen(end->text),
+                          token_flags(chat->tokenizer) | LS_TOKENS_CONTINUE, &ids, error);
+  if (status == LS_OK && ids.count && ls_tokenizer_is_special(chat->tokenizer, ids.items[0]))
+    *end = (ls_chat_end){.id = ids.items[0], .text = ""};
+  ls_ids_free(&ids);
+  return status;
+}
+
+const char *ls_chat_given_template(const ls_chat *chat, size_t *bytes) {
+  *bytes = chat->given_bytes;
+  return chat->given;
 }

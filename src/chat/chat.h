@@ -23,6 +23,7 @@ typedef struct ls_chat_options {
   const ls_tokenizer *tokenizer;
   const char *template; /* a file; NULL: the tokenizer's own */
   ls_loss_on loss_on;
+  const char *remedy; /* how a template is given, for errors; NULL: data.template=FILE.jinja */
 } ls_chat_options;
 
 typedef struct ls_chat ls_chat;
@@ -47,8 +48,24 @@ static inline bool ls_chat_is_trained(int32_t marked) {
 LS_CHECKED ls_status ls_chat_encode(const ls_chat *chat, const json_t *example, ls_ids *marked,
                                     ls_error *error);
 
-/* The text that asks the model for an answer to one message, in the arena. */
-LS_CHECKED ls_status ls_chat_prompt(ls_arena *arena, const ls_chat *chat, const char *message,
-                                    const char **text, size_t *bytes, ls_error *error);
+/* Appends the ids that ask the model for an answer: an example that ends before one, {"messages":
+ * [...]} or {"prompt": "..."} (ls_chat_question_read). LS_INPUT: it is none, or the template
+ * refuses it. */
+LS_CHECKED ls_status ls_chat_ask(const ls_chat *chat, const json_t *question, ls_ids *ids,
+                                 ls_error *error);
+
+/* What the template puts behind an answer: a special token, or else a text, as of models that were
+ * trained from bytes. */
+typedef struct ls_chat_end {
+  int32_t id;       /* -1: none */
+  const char *text; /* without blanks around it; empty: none; in the arena */
+} ls_chat_end;
+
+/* Both are none where the template puts nothing there, or does not say. */
+LS_CHECKED ls_status ls_chat_find_end(ls_arena *arena, const ls_chat *chat, ls_chat_end *end,
+                                      ls_error *error);
+
+/* The template that a file gave; NULL: it is the tokenizer's own. Lives as long as the chat. */
+const char *ls_chat_given_template(const ls_chat *chat, size_t *bytes);
 
 #endif

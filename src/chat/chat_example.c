@@ -229,6 +229,37 @@ ls_status ls_chat_example_read(const json_t *json, ls_chat_example *example, ls_
   return status;
 }
 
+/* A prompt as messages, beside what the object has besides. */
+static json_t *with_messages(const json_t *json) {
+  json_t *copy = json_copy((json_t *)json), *prompt = json_object_get(json, "prompt");
+  if (is_given(json, "messages") || is_given(json, "conversations")) return copy;
+  if (json_is_string(prompt))
+    json_object_set_new(copy, "messages",
+                        json_pack("[{s:s, s:O}]", "role", "user", "content", prompt));
+  if (json_is_array(prompt)) json_object_set(copy, "messages", prompt);
+  return copy;
+}
+
+ls_status ls_chat_question_read(const json_t *json, ls_chat_example *question, ls_error *error) {
+  *question = (ls_chat_example){0};
+  json_t *copy = with_messages(json);
+  ls_status status = LS_OK;
+  if (is_given(copy, "messages") || is_given(copy, "conversations"))
+    status = ls_chat_example_read(copy, question, error);
+  else
+    status = ls_fail(error, LS_INPUT,
+                     "found no question; expected an object with \"messages\" or \"prompt\"");
+  json_decref(copy);
+  if (status != LS_OK) return status;
+  const json_t *last = json_array_get(question->messages, json_array_size(question->messages) - 1);
+  const char *role = json_string_value(json_object_get(last, "role"));
+  if (strcmp(role, "assistant") != 0 && strcmp(role, "model") != 0) return LS_OK;
+  ls_chat_example_free(question);
+  return ls_fail(error, LS_INPUT,
+                 "found a chat that ends with an answer; expected one that ends with what is to be "
+                 "answered");
+}
+
 void ls_chat_example_free(ls_chat_example *example) {
   json_decref(example->messages);
   json_decref(example->tools);

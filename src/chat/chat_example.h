@@ -28,6 +28,13 @@ bool ls_chat_example_is(const json_t *json);
 /* LS_INPUT says which key is wrong and what was expected. `error` may be NULL. */
 LS_CHECKED ls_status ls_chat_example_read(const json_t *json, ls_chat_example *example,
                                           ls_error *error);
+
+/* What a model is to answer: messages or conversations that do not end with an answer, or a
+ * "prompt", a text or a list of messages (a completion beside it is not looked at). LS_INPUT
+ * likewise. */
+LS_CHECKED ls_status ls_chat_question_read(const json_t *json, ls_chat_example *question,
+                                           ls_error *error);
+
 void ls_chat_example_free(ls_chat_example *example);
 
 /* Whether a message is an answer to be trained: of the assistant, and not weighted 0. */

@@ -26,7 +26,7 @@ static ls_chat *open_chat(const ls_tokenizer *tokenizer, const char *template, l
   snprintf(path, sizeof path, "%s/t.jinja", folder);
   ls_chat *chat;
   assert_int_equal(ls_file_write(path, template, strlen(template), &error), LS_OK);
-  const ls_chat_options options = {tokenizer, path, loss_on};
+  const ls_chat_options options = {.tokenizer = tokenizer, .template = path, .loss_on = loss_on};
   if (ls_chat_open(&options, &chat, &error) != LS_OK) fail_msg("%s", error.text);
   return chat;
 }
@@ -194,15 +194,77 @@ static void tokenizers_agree_on_boundaries(void **state) {
   json_decref(json);
 }
 
-static void a_prompt_ends_where_the_answer_begins(void **state) {
+static void assert_asked(const ls_chat *chat, const char *question, const char *expected) {
+  json_t *json = json_loads(question, 0, NULL);
+  ls_ids ids = {0};
+  if (ls_chat_ask(chat, json, &ids, &error) != LS_OK) fail_msg("%s: %s", question, error.text);
+  assert_int_equal(ids.count, strlen(expected)); /* an id a byte */
+  for (int64_t i = 0; i < ids.count; i++) assert_int_equal(ids.items[i], expected[i]);
+  ls_ids_free(&ids);
+  json_decref(json);
+}
+
+static void a_question_ends_where_the_answer_begins(void **state) {
   (void)state;
+  static const char *const wrong[][2] = {
+      {TURNS, "a chat that ends with an answer"},
+      {"{\"text\": \"a\"}", "found no question; expected an object with \"messages\""},
+      {"[]", "found no question"},
+      {"{\"messages\": []}", "without messages"},
+      {"{\"prompt\": [{\"content\": \"a\"}]}", "\"messages\"[0]: expected an object with a"},
+  };
   ls_chat *chat = open_chat(ls_tokenizer_bytes(), chatml, LS_LOSS_ON_ANSWERS);
-  const char *text;
-  size_t bytes;
-  assert_int_equal(ls_chat_prompt(arena, chat, "Hi", &text, &bytes, &error), LS_OK);
-  assert_string_equal(text, "<user>Hi</>\n<assistant>");
-  assert_int_equal(bytes, strlen(text));
-  assert_int_equal(ls_chat_prompt(arena, chat, "\xff", &text, &bytes, &error), LS_INPUT);
+  assert_asked(chat, "{\"prompt\": \"Hi\"}", "<user>Hi</>\n<assistant>");
+  assert_asked(chat, "{\"prompt\": \"Hi\", \"system\": \"s\", \"completion\": \"Ho\"}",
+               "<system>s</>\n<user>Hi</>\n<assistant>");
+  assert_asked(chat, "{\"conversations\": [{\"from\": \"human\", \"value\": \"a\"}]}",
+               "<user>a</>\n<assistant>");
+  for (size_t w = 0; w < sizeof wrong / sizeof *wrong; w++) {
+    json_t *json = json_loads(wrong[w][0], 0, NULL);
+    ls_ids ids = {0};
+    assert_int_equal(ls_chat_ask(chat, json, &ids, &error), LS_INPUT);
+    if (!strstr(error.text, wrong[w][1])) fail_msg("%s: %s", wrong[w][0], error.text);
+    assert_int_equal(ids.count, 0);
+    json_decref(json);
+  }
+  ls_chat_close(&chat);
+}
+
+static ls_chat_end end_of(const ls_tokenizer *tokenizer, const char *template) {
+  ls_chat_end end;
+  ls_chat *chat = open_chat(tokenizer, template, LS_LOSS_ON_ANSWERS);
+  assert_int_equal(ls_chat_find_end(arena, chat, &end, &error), LS_OK);
+  ls_chat_close(&chat);
+  return end;
+}
+
+/* A special token, or a text of a line, or what there is none of. */
+static void what_ends_an_answer_is_found(void **state) {
+  (void)state;
+  const ls_tokenizer *tokenizer;
+  static const char special[] =
+      "{% for m in messages %}<{{ m.role }}>{{ m.content }} <|end|>\n{% endfor %}";
+  if (ls_tokenizer_open("tests/data/tokenizers/bytes-falcon", NULL, &tokenizer, &error) != LS_OK)
+    fail_msg("%s", error.text);
+  assert_int_equal(end_of(tokenizer, special).id, 330);
+  assert_string_equal(end_of(tokenizer, special).text, "");
+  ls_tokenizer_close(&tokenizer);
+  const ls_tokenizer *bytes = ls_tokenizer_bytes();
+  assert_int_equal(end_of(bytes, special).id, -1);
+  assert_string_equal(end_of(bytes, special).text, "<|end|>");
+  assert_string_equal(end_of(bytes, chatml).text, "</>");
+  assert_string_equal(end_of(bytes, "{{ messages[1].content }}\n").text, "");
+  assert_string_equal(end_of(bytes, "{{ messages[0].content }}</>").text, "");
+  assert_string_equal(end_of(bytes, "{{ raise_exception('never') }}").text, "");
+}
+
+static void a_given_template_is_kept(void **state) {
+  (void)state;
+  size_t length;
+  ls_chat *chat = open_chat(ls_tokenizer_bytes(), chatml, LS_LOSS_ON_ANSWERS);
+  const char *given = ls_chat_given_template(chat, &length);
+  assert_int_equal(length, strlen(chatml));
+  assert_memory_equal(given, chatml, length);
   ls_chat_close(&chat);
 }
 
@@ -212,7 +274,9 @@ int main(void) {
       cmocka_unit_test(forms_are_read),
       cmocka_unit_test(what_is_no_chat_is_refused),
       cmocka_unit_test(tokenizers_agree_on_boundaries),
-      cmocka_unit_test(a_prompt_ends_where_the_answer_begins),
+      cmocka_unit_test(a_question_ends_where_the_answer_begins),
+      cmocka_unit_test(what_ends_an_answer_is_found),
+      cmocka_unit_test(a_given_template_is_kept),
   };
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }

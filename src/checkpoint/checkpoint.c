@@ -175,6 +175,16 @@ static ls_status open_sets(void *context, ls_round_message *message, ls_error *e
   return LS_OK;
 }
 
+/* Beside the tokenizer's files, where transformers looks for it. */
+static ls_status write_template(const saver *self, ls_error *error) {
+  size_t bytes;
+  const ls_chat *chat = self->extra->chat;
+  const char *text = chat ? ls_chat_given_template(chat, &bytes) : NULL;
+  if (!text) return LS_OK;
+  return ls_file_write(ls_arena_printf(self->arena, "%s/chat_template.jinja", self->aside), text,
+                       bytes, error);
+}
+
 static ls_status begin(void *context, ls_round_message *message, ls_error *error) {
   saver *self = context;
   const ls_checkpoint_extra *extra = self->extra;
@@ -185,6 +195,7 @@ static ls_status begin(void *context, ls_round_message *message, ls_error *error
   if (self->session->config.lora_rank) LS_TRY(write_adapter_config(self, error));
   if (extra->run_text) LS_TRY(write_text(self, "run.yaml", extra->run_text, error));
   if (extra->tokenizer) LS_TRY(ls_tokenizer_write(extra->tokenizer, self->aside, error));
+  LS_TRY(write_template(self, error));
   return open_sets(self, message, error);
 }
 

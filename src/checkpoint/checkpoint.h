@@ -23,6 +23,7 @@
 typedef struct ls_checkpoint_extra {
   const char *run_text;          /* of the resolved run file: ls_run_file_text */
   const ls_tokenizer *tokenizer; /* NULL: no tokenizer files are written */
+  const ls_chat *chat;           /* a template that a file gave it is written; NULL: none */
   int64_t tokens;                /* seen since the run began */
   int64_t sequences;             /* likewise: with data.seed the place in the order of the data */
   const char *loss_scale;        /* ls_loss_scale_write's text; NULL: none */

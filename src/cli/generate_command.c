@@ -4,28 +4,43 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/file.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/command.h"
-#include "generate/generate.h"
-#include "text/utf8.h"
-#include "tokenizer/tokenizer.h"
+#include "cli/generate.h"
+#include "store/adapters.h"
 
 static const char help[] =
-    "usage: lockstep generate RUN_OR_CHECKPOINT \"PROMPT\" [flags] [dtype=WORD]\n\n"
+    "usage: lockstep generate RUN_OR_CHECKPOINT \"PROMPT\" [flags] [dtype=WORD]\n"
+    "       lockstep generate RUN_OR_CHECKPOINT --prompts FILE [flags]\n"
+    "       lockstep generate RUN_OR_CHECKPOINT --interactive [flags]\n\n"
     "Continues the prompt and prints both as the text comes. The first word is a run's folder\n"
     "(its newest good checkpoint is taken), a checkpoint, or a Hugging Face folder with its\n"
     "tokenizer. A prompt of - is read from standard input.\n\n"
+    "  --chat              the prompt is a question: the model's own chat template is put around\n"
+    "                      it, and the answer alone is printed, up to the token that ends it\n"
+    "  --interactive       a conversation: each line is a question, and what was said stays with\n"
+    "                      the model; /reset begins a new one, /quit or Ctrl-D ends, Ctrl-C ends\n"
+    "                      an answer\n"
+    "  --prompts FILE      one prompt after the other: the lines of a text, or .jsonl (.json, "
+    ".gz,\n"
+    "                      .zst) of {\"prompt\": \"...\"} or {\"messages\": [...]}, which is a "
+    "question\n"
+    "  --system TEXT       of questions: the system prompt, where they have none of their own\n"
+    "  --template FILE     of questions: another template (Jinja) than the model's\n"
+    "  --context N         tokens that a conversation may have (default 4096, or what the model "
+    "is\n"
+    "                      made for where that is less)\n"
     "  --temperature X     0 takes the likeliest token, 1 the model's own chances (default 0.8)\n"
     "  --top-k K           only the K likeliest tokens; 0: all (default)\n"
     "  --top-p P           only the likeliest tokens that sum to P (default 0.9)\n"
     "  --greedy            the likeliest token, always: --temperature 0\n"
     "  --seed N            the same seed gives the same text (default 1)\n"
-    "  --max-new-tokens N  default 200\n"
+    "  --max-new-tokens N  of each text (default 200)\n"
     "  --trust             do not look at the checkpoint's checksums\n"
-    "  --json              one object: prompt, text, tokens, tokens_per_second (after the first),\n"
-    "                      prompt_tokens, prompt_tokens_per_second (up to the first new token)\n"
+    "  --json              an object a prompt: prompt, text, tokens, tokens_per_second (after the\n"
+    "                      first), prompt_tokens, prompt_tokens_per_second (up to the first new\n"
+    "                      token), finish_reason (stop: the model ended the text; length)\n"
     "  --help              this text\n\n"
     "dtype is fp32 unless bf16, fp16 or fp64 is asked for; device.threads sets the threads "
     "(default:\n"
@@ -34,61 +49,12 @@ static const char help[] =
     "  lockstep generate runs/quickstart \"In the beginning\"\n"
     "  lockstep generate runs/quickstart \"And God said\" --temperature 0.8 --top-p 0.9 --seed 7\n"
     "  lockstep generate runs/quickstart/checkpoints/step-500 - --greedy < prompt.txt\n"
-    "  lockstep generate runs/quickstart \"In the\" --max-new-tokens 50 --json | jq -r .text\n";
+    "  lockstep generate runs/quickstart \"In the\" --max-new-tokens 50 --json | jq -r .text\n"
+    "  lockstep generate runs/chat \"Say it backwards: blue\" --chat --greedy\n"
+    "  lockstep generate runs/chat --interactive --system \"Answer in one line.\"\n"
+    "  lockstep generate runs/chat --prompts questions.jsonl --json > answers.jsonl\n";
 
-enum { PROMPT_BLOCK = 1 << 16 };
-
-/* The words as they were given. */
-typedef struct request {
-  const char *model, *prompt;
-  size_t prompt_bytes;
-  ls_sampling sampling;
-  int64_t most;
-  bool json, trust;
-  ls_dtype compute;
-  int threads; /* 0: what suits the model */
-} request;
-
-typedef struct printer {
-  const ls_tokenizer *tokenizer;
-  ls_utf8_stream stream;
-  FILE *to; /* with --json memory, until the end */
-  int64_t tokens, prompt_tokens;
-  double begin, first, last; /* s: when it began, and when the tokens were there */
-} printer;
-
-/* Tokens of the prompt until the first new one, and of those behind it, a second. */
-static double prompt_rate(const printer *out) {
-  const double seconds = out->first - out->begin;
-  return seconds > 0 ? (double)out->prompt_tokens / seconds : 0;
-}
-static double token_rate(const printer *out) {
-  const double seconds = out->last - out->first;
-  return seconds > 0 ? (double)(out->tokens - 1) / seconds : 0;
-}
-
-static ls_status put(const printer *out, const char *text, size_t bytes, ls_error *error) {
-  if (fwrite(text, 1, bytes, out->to) == bytes && fflush(out->to) == 0) return LS_OK;
-  return ls_fail(error, LS_FAILED, "the text cannot be written: %s", strerror(errno));
-}
-
-static ls_status put_token(void *context, int32_t id, ls_error *error) {
-  printer *out = context;
-  enum { AT_ONCE = 256 };
-  char small[AT_ONCE], text[LS_UTF8_MOST(AT_ONCE)];
-  size_t bytes = 0;
-  const char *piece = ls_tokenizer_piece(out->tokenizer, id, small, &bytes);
-  out->last = ls_now_s();
-  if (out->tokens++ == 0) out->first = out->last;
-  if (!piece || ls_tokenizer_is_special(out->tokenizer, id)) return LS_OK;
-  while (bytes) {
-    const size_t taken = bytes < AT_ONCE ? bytes : AT_ONCE;
-    LS_TRY(put(out, text, ls_utf8_push(&out->stream, piece, taken, text), error));
-    piece += taken;
-    bytes -= taken;
-  }
-  return LS_OK;
-}
+enum { PROMPT_BLOCK = 1 << 16, CONTEXT = 4096 };
 
 static ls_status read_whole(const char *text, const char *flag, int64_t low, int64_t *value,
                             ls_error *error) {
@@ -112,7 +78,7 @@ static ls_status read_number(const char *text, const char *flag, double *value, 
   return LS_OK;
 }
 
-static ls_status read_prompt(ls_arena *arena, request *asked, ls_error *error) {
+static ls_status read_prompt(ls_arena *arena, ls_generate_asked *asked, ls_error *error) {
   asked->prompt_bytes = strlen(asked->prompt);
   if (strcmp(asked->prompt, "-") == 0) {
     char *text = NULL;
@@ -135,7 +101,7 @@ static ls_status read_prompt(ls_arena *arena, request *asked, ls_error *error) {
 }
 
 /* Of the run file's keys those that mean something here. */
-static ls_status read_keys(ls_arena *arena, const ls_words *words, request *asked,
+static ls_status read_keys(ls_arena *arena, const ls_words *words, ls_generate_asked *asked,
                            ls_error *error) {
   ls_run_file *run, *standard;
   LS_TRY(ls_run_file_read(arena, NULL, words->keys, words->key_count, &run, error));
@@ -174,25 +140,32 @@ static ls_status find_tokenizer(const char *folder, const ls_model_config *confi
   return LS_INPUT;
 }
 
-/* Any bytes as a JSON string. */
-static json_t *json_text(const char *bytes, size_t count) {
-  char *text = malloc(LS_UTF8_MOST(count) + LS_UTF8_MOST(0));
-  if (!text) return NULL;
-  ls_utf8_stream stream = {0};
-  size_t length = ls_utf8_push(&stream, bytes, count, text);
-  length += ls_utf8_end(&stream, text + length);
-  json_t *string = json_stringn(text, length);
-  free(text);
-  return string;
+/* LS_INPUT where a folder has no tokenizer that fits its model. */
+static ls_status open_model(ls_arena *arena, const ls_generate_asked *asked,
+                            ls_generate_opened *opened, ls_error *error) {
+  LS_TRY(ls_sampling_check(&asked->sampling, error));
+  LS_TRY(ls_checkpoint_find(arena, asked->model, asked->trust, &opened->folder, error));
+  LS_TRY(ls_adapters_read(arena, opened->folder, &opened->config, error));
+  LS_TRY(find_tokenizer(opened->folder, &opened->config, &opened->tokenizer, error));
+  return asked->chat || asked->interactive ? ls_generate_open_chat(arena, opened, error) : LS_OK;
 }
 
-static ls_status print_json(const request *asked, const char *text, size_t bytes,
-                            const printer *out, ls_error *error) {
+static ls_status create_generator(ls_arena *arena, const ls_generate_opened *opened, int64_t rows,
+                                  ls_generator **generator, ls_error *error) {
+  const ls_generator_options options = {.folder = opened->folder,
+                                        .compute = opened->asked->compute,
+                                        .threads = opened->asked->threads,
+                                        .rows = rows};
+  return ls_generator_create(arena, &options, generator, error);
+}
+
+static ls_status print_json(const ls_generate_printer *out, const ls_generate_prompt *prompt,
+                            ls_generate_end end, const char *text, size_t bytes, ls_error *error) {
   json_t *root = json_pack(
-      "{s:o, s:o, s:I, s:f, s:I, s:f}", "prompt", json_text(asked->prompt, asked->prompt_bytes),
-      "text", json_text(text, bytes), "tokens", (json_int_t)out->tokens, "tokens_per_second",
-      token_rate(out), "prompt_tokens", (json_int_t)out->prompt_tokens, "prompt_tokens_per_second",
-      prompt_rate(out));
+      "{s:O, s:s%, s:I, s:f, s:I, s:f, s:s}", "prompt", prompt->asked, "text", text, bytes,
+      "tokens", (json_int_t)out->tokens, "tokens_per_second", ls_generate_token_rate(out),
+      "prompt_tokens", (json_int_t)out->prompt_tokens, "prompt_tokens_per_second",
+      ls_generate_prompt_rate(out), "finish_reason", end == LS_GENERATE_END_ID ? "stop" : "length");
   if (!root) return ls_fail(error, LS_FAILED, "out of memory");
   const int failed = json_dumpf(root, stdout, 0);
   json_decref(root);
@@ -200,109 +173,123 @@ static ls_status print_json(const request *asked, const char *text, size_t bytes
   return ls_fail(error, LS_FAILED, "the text cannot be written: %s", strerror(errno));
 }
 
-static void tell_end(const printer *out, ls_generate_end end, int64_t positions) {
-  fprintf(stderr, "prompt of %lld tokens, %.1f a second; %lld tokens, %.1f a second",
-          (long long)out->prompt_tokens, prompt_rate(out), (long long)out->tokens, token_rate(out));
-  if (end == LS_GENERATE_END_ID) fprintf(stderr, "; the model ended the text");
-  if (end == LS_GENERATE_POSITIONS)
-    fprintf(stderr, "; stopped at the %lld positions the model is made for", (long long)positions);
-  fprintf(stderr, "\n");
+static ls_status print_as_json(const ls_generate_opened *opened, ls_generator *generator,
+                               const ls_generate_prompt *prompt, ls_error *error) {
+  char *text = NULL;
+  size_t bytes = 0;
+  ls_generate_end end;
+  ls_generate_printer out = {.opened = opened, .to = open_memstream(&text, &bytes)};
+  if (!out.to) return ls_fail(error, LS_FAILED, "out of memory");
+  ls_status status = ls_generate_print(&out, generator, prompt, false, &end, error);
+  fclose(out.to);
+  if (status == LS_OK) status = print_json(&out, prompt, end, text, bytes, error);
+  free(text);
+  if (status == LS_OK && end == LS_GENERATE_POSITIONS)
+    ls_generate_tell(&out, end, ls_generator_rows(generator));
+  return status;
 }
 
-/* Prints prompt, text and how it went; to memory only the text. */
-static ls_status print_text(ls_generator *generator, const request *asked,
-                            const ls_generate_request *what, printer *out, ls_error *error) {
-  char text[LS_UTF8_MOST(0)];
-  if (!asked->json) LS_TRY(put(out, asked->prompt, asked->prompt_bytes, error));
-  out->prompt_tokens = what->prompt_count;
-  out->begin = ls_now_s();
+/* A text with what it continues, or an answer alone. */
+static ls_status print_as_text(const ls_generate_opened *opened, ls_generator *generator,
+                               const ls_generate_prompt *prompt, ls_error *error) {
   ls_generate_end end;
-  LS_TRY(ls_generate(generator, what, &end, error));
-  LS_TRY(put(out, text, ls_utf8_end(&out->stream, text), error));
-  if (!asked->json) LS_TRY(put(out, "\n", 1, error));
-  if (!asked->json || end == LS_GENERATE_POSITIONS)
-    tell_end(out, end, ls_generator_config(generator)->positions);
+  ls_generate_printer out = {.opened = opened, .to = stdout};
+  if (prompt->where) {
+    char line[512];
+    const int length = snprintf(line, sizeof line, "==> %.500s <==\n", prompt->where);
+    LS_TRY(ls_generate_put(&out, line, (size_t)length, error));
+  }
+  if (prompt->text) LS_TRY(ls_generate_put(&out, prompt->text, prompt->text_bytes, error));
+  LS_TRY(ls_generate_print(&out, generator, prompt, false, &end, error));
+  LS_TRY(ls_generate_put(&out, "\n", 1, error));
+  ls_generate_tell(&out, end, ls_generator_rows(generator));
   return LS_OK;
 }
 
-static ls_status print_all(ls_generator *generator, const request *asked,
-                           const ls_generate_request *what, printer *out, ls_error *error) {
-  out->to = stdout;
-  if (!asked->json) return print_text(generator, asked, what, out, error);
-  char *text = NULL;
-  size_t bytes = 0;
-  out->to = open_memstream(&text, &bytes);
-  if (!out->to) return ls_fail(error, LS_FAILED, "out of memory");
-  ls_status status = print_text(generator, asked, what, out, error);
-  fclose(out->to);
-  if (status == LS_OK) status = print_json(asked, text, bytes, out, error);
-  free(text);
+static ls_status print_prompts(const ls_generate_opened *opened, ls_generator *generator,
+                               const ls_generate_prompts *prompts, ls_error *error) {
+  for (int p = 0; p < prompts->list.count; p++) {
+    const ls_generate_prompt *prompt = &prompts->list.items[p];
+    const ls_status status = opened->asked->json ? print_as_json(opened, generator, prompt, error)
+                                                 : print_as_text(opened, generator, prompt, error);
+    if (status != LS_OK)
+      return prompt->where ? ls_error_prefix(error, "%s", prompt->where) : status;
+  }
+  return LS_OK;
+}
+
+/* Room for the longest prompt and what follows it. */
+static int64_t count_rows(const ls_generate_asked *asked, const ls_generate_prompts *prompts) {
+  int64_t longest = 0;
+  for (int p = 0; p < prompts->list.count; p++)
+    if (prompts->list.items[p].count > longest) longest = prompts->list.items[p].count;
+  const int64_t most = INT64_MAX - longest;
+  return longest + (asked->most < most ? asked->most : most);
+}
+
+static ls_status answer_prompts(ls_arena *arena, ls_generate_opened *opened, ls_error *error) {
+  ls_generate_prompts prompts = {0};
+  ls_generator *generator = NULL;
+  ls_status status = ls_generate_prompts_read(arena, opened, &prompts, error);
+  if (status == LS_OK)
+    status =
+        create_generator(arena, opened, count_rows(opened->asked, &prompts), &generator, error);
+  if (status == LS_OK) status = print_prompts(opened, generator, &prompts, error);
+  ls_generator_destroy(&generator);
+  ls_generate_prompts_free(&prompts);
   return status;
 }
 
-static ls_status generate_ids(ls_generator *generator, const request *asked, printer *out,
-                              const ls_ids *ids, ls_error *error) {
-  const int64_t rows = ls_generator_rows(generator);
-  if (ids->count > rows)
-    return ls_fail(error, LS_INPUT,
-                   "the prompt has %lld tokens; the model is made for %lld: shorten it",
-                   (long long)ids->count, (long long)rows);
-  const ls_generate_request what = {.prompt = ids->items,
-                                    .prompt_count = ids->count,
-                                    .most = asked->most,
-                                    .sampling = asked->sampling,
-                                    .token = put_token,
-                                    .context = out};
-  return print_all(generator, asked, &what, out, error);
-}
-
-static ls_status generate_with(ls_generator *generator, const char *folder, const request *asked,
-                               ls_error *error) {
-  printer out = {0};
-  ls_ids ids = {0};
-  LS_TRY(find_tokenizer(folder, ls_generator_config(generator), &out.tokenizer, error));
-  ls_status status = ls_tokenizer_append(out.tokenizer, asked->prompt, (int64_t)asked->prompt_bytes,
-                                         LS_TOKENS_SPECIAL | LS_TOKENS_MORE, &ids, error);
-  if (status == LS_OK) status = generate_ids(generator, asked, &out, &ids, error);
-  ls_ids_free(&ids);
-  ls_tokenizer_close(&out.tokenizer);
-  return status;
-}
-
-static ls_status generate_text(ls_arena *arena, const request *asked, ls_error *error) {
-  const char *folder;
-  LS_TRY(ls_sampling_check(&asked->sampling, error));
-  LS_TRY(ls_checkpoint_find(arena, asked->model, asked->trust, &folder, error));
-  /* A prompt has about as many tokens as bytes at most; those before it come to that. */
-  const int64_t prompt = 2 * (int64_t)asked->prompt_bytes + 16;
-  const int64_t most = INT64_MAX - prompt;
-  const int64_t rows = prompt + (asked->most < most ? asked->most : most);
-  ls_generator *generator;
-  LS_TRY(ls_generator_create(
-      arena,
-      &(ls_generator_options){
-          .folder = folder, .compute = asked->compute, .threads = asked->threads, .rows = rows},
-      &generator, error));
-  const ls_status status = generate_with(generator, folder, asked, error);
+static ls_status talk(ls_arena *arena, const ls_generate_opened *opened, ls_error *error) {
+  ls_generator *generator = NULL;
+  LS_TRY(create_generator(arena, opened, opened->asked->context, &generator, error));
+  const ls_status status = ls_generate_talk(opened, generator, error);
   ls_generator_destroy(&generator);
   return status;
 }
 
+static ls_status generate_text(ls_arena *arena, const ls_generate_asked *asked, ls_error *error) {
+  ls_generate_opened opened = {.asked = asked, .end = {.id = -1, .text = ""}};
+  ls_status status = open_model(arena, asked, &opened, error);
+  if (status == LS_OK)
+    status =
+        asked->interactive ? talk(arena, &opened, error) : answer_prompts(arena, &opened, error);
+  ls_chat_close(&opened.chat);
+  ls_tokenizer_close(&opened.tokenizer);
+  return status;
+}
+
 typedef struct generate_flags {
-  const char *temperature, *top_k, *top_p, *seed, *most;
-  bool greedy, json, trust;
+  const char *temperature, *top_k, *top_p, *seed, *most, *context;
+  bool greedy;
+  ls_generate_asked asked;
 } generate_flags;
 
+static ls_status check_flags(const ls_words *words, const ls_generate_asked *asked,
+                             ls_error *error) {
+  const bool lines = asked->prompts || asked->interactive;
+  if (asked->prompts && asked->interactive)
+    return ls_fail(error, LS_INPUT, "--prompts and --interactive: expected one of them");
+  if (asked->interactive && asked->json)
+    return ls_fail(error, LS_INPUT,
+                   "--json: has no effect on a conversation: give --prompts FILE, or leave it out");
+  if (asked->system && !asked->chat && !lines)
+    return ls_fail(error, LS_INPUT, "--system: expected --chat with it");
+  if (asked->template && !asked->chat && !lines)
+    return ls_fail(error, LS_INPUT, "--template: expected --chat with it");
+  if (words->positional_count == (lines ? 1 : 2)) return LS_OK;
+  return ls_fail(error, LS_INPUT, "found %d word%s; expected a run or checkpoint%s (see --help)",
+                 words->positional_count, words->positional_count == 1 ? "" : "s",
+                 lines ? " alone" : " and a prompt in quotes");
+}
+
 static ls_status read_request(ls_arena *arena, const ls_words *words, const generate_flags *given,
-                              request *asked, ls_error *error) {
-  if (words->positional_count != 2)
-    return ls_fail(
-        error, LS_INPUT,
-        "found %d word%s; expected a run or checkpoint and a prompt in quotes (see --help)",
-        words->positional_count, words->positional_count == 1 ? "" : "s");
+                              ls_generate_asked *asked, ls_error *error) {
+  LS_TRY(check_flags(words, asked, error));
   asked->model = words->positional[0];
   asked->prompt = words->positional[1];
   asked->most = 200;
+  asked->context = CONTEXT;
   asked->sampling = (ls_sampling){.temperature = 0.8, .top_p = 0.9};
   int64_t seed = 1;
   LS_TRY(read_number(given->temperature, "--temperature", &asked->sampling.temperature, error));
@@ -310,31 +297,39 @@ static ls_status read_request(ls_arena *arena, const ls_words *words, const gene
   LS_TRY(read_number(given->top_p, "--top-p", &asked->sampling.top_p, error));
   LS_TRY(read_whole(given->seed, "--seed", 0, &seed, error));
   LS_TRY(read_whole(given->most, "--max-new-tokens", 1, &asked->most, error));
+  LS_TRY(read_whole(given->context, "--context", 2, &asked->context, error));
+  if (given->context && !asked->interactive)
+    return ls_fail(error, LS_INPUT, "--context: expected --interactive with it");
   asked->sampling.seed = (uint64_t)seed;
   if (given->greedy) asked->sampling.temperature = 0;
-  asked->json = given->json;
-  asked->trust = given->trust;
   LS_TRY(read_keys(arena, words, asked, error));
-  return read_prompt(arena, asked, error);
+  return asked->prompts || asked->interactive ? LS_OK : read_prompt(arena, asked, error);
 }
 
 static ls_status generate(ls_arena *arena, const ls_words *words, void *flags, ls_error *error) {
-  request asked = {0};
-  LS_TRY(read_request(arena, words, flags, &asked, error));
-  return generate_text(arena, &asked, error);
+  generate_flags *given = flags;
+  LS_TRY(read_request(arena, words, given, &given->asked, error));
+  return generate_text(arena, &given->asked, error);
 }
 
 int ls_command_generate(int count, char **words) {
-  generate_flags asked = {0};
-  const ls_command_flag flags[] = {{"--temperature", &asked.temperature, NULL},
-                                   {"--top-k", &asked.top_k, NULL},
-                                   {"--top-p", &asked.top_p, NULL},
-                                   {"--seed", &asked.seed, NULL},
-                                   {"--max-new-tokens", &asked.most, NULL},
-                                   {"--greedy", NULL, &asked.greedy},
-                                   {"--json", NULL, &asked.json},
-                                   {"--trust", NULL, &asked.trust}};
+  generate_flags given = {0};
+  ls_generate_asked *asked = &given.asked;
+  const ls_command_flag flags[] = {{"--temperature", &given.temperature, NULL},
+                                   {"--top-k", &given.top_k, NULL},
+                                   {"--top-p", &given.top_p, NULL},
+                                   {"--seed", &given.seed, NULL},
+                                   {"--max-new-tokens", &given.most, NULL},
+                                   {"--context", &given.context, NULL},
+                                   {"--prompts", &asked->prompts, NULL},
+                                   {"--system", &asked->system, NULL},
+                                   {"--template", &asked->template, NULL},
+                                   {"--greedy", NULL, &given.greedy},
+                                   {"--chat", NULL, &asked->chat},
+                                   {"--interactive", NULL, &asked->interactive},
+                                   {"--json", NULL, &asked->json},
+                                   {"--trust", NULL, &asked->trust}};
   return ls_command_run(
-      &(ls_command){"generate", help, false, flags, sizeof flags / sizeof *flags, generate, &asked},
+      &(ls_command){"generate", help, false, flags, sizeof flags / sizeof *flags, generate, &given},
       count, words);
 }

@@ -85,7 +85,8 @@ static ls_status print_blocks(printing *self, ls_text_blocks *blocks, ls_error *
 ls_status ls_tokenize_chats_print(ls_arena *arena, const ls_tokenize_chats *asked,
                                   const ls_tokenizer *tokenizer, ls_error *error) {
   printing self = {.asked = asked, .tokenizer = tokenizer, .colour = isatty(STDOUT_FILENO) != 0};
-  ls_chat_options options = {.tokenizer = tokenizer, .template = asked->template};
+  ls_chat_options options = {
+      .tokenizer = tokenizer, .template = asked->template, .remedy = "--template-file FILE.jinja"};
   ls_text_files files;
   ls_text_blocks *blocks;
   LS_TRY(read_loss_on(asked->loss_on, &options.loss_on, error));

@@ -1,10 +1,13 @@
 #include "generate/generate.h"
 
+#include <string.h>
+
 #include "base/file.h"
 #include "check/check.h"
 #include "checkpoint/checkpoint.h"
 #include "cluster/machine.h"
 #include "comm/engine.h"
+#include "generate/ends.h"
 #include "lower/compile.h"
 #include "session/fit.h"
 #include "session/inputs.h"
@@ -25,6 +28,8 @@ struct ls_generator {
   ls_world *world;
   ls_rank *rank;
   int64_t rows, fed;
+  int32_t *ids;   /* that the caches hold, those fed */
+  int64_t reused; /* of them by the last request */
   float *logits;
   double *stored; /* as the device has them */
 };
@@ -86,12 +91,14 @@ static ls_status check_memory(const ls_generator *self, ls_error *error) {
     const int64_t touched = bytes - parts[LS_CATEGORY_MOMENTS];
     if (touched > needed) needed = touched;
   }
-  return ls_check_memory(needed, "give dtype=bf16, fewer --max-new-tokens, or a smaller model",
-                         error);
+  return ls_check_memory(
+      needed, "give dtype=bf16, fewer --max-new-tokens, a smaller --context, or a smaller model",
+      error);
 }
 
 static ls_status start(ls_generator *self, const ls_generator_options *options, ls_error *error) {
   LS_TRY(ls_adapters_read(self->arena, options->folder, &self->session.config, error));
+  LS_TRY(ls_ends_read(self->arena, options->folder, &self->session.config, error));
   const int64_t positions = self->session.config.positions;
   self->rows = options->rows < positions ? options->rows : positions;
   self->session.layout.compute = options->compute;
@@ -110,6 +117,7 @@ static ls_status start(ls_generator *self, const ls_generator_options *options, 
                                            .program_count = self->program_count,
                                            .device = &self->device},
                         &self->rank, error));
+  self->ids = LS_NEW_ARRAY(self->arena, int32_t, self->rows);
   self->logits = LS_NEW_ARRAY(self->arena, float, self->session.config.vocabulary);
   self->stored = LS_NEW_ARRAY(self->arena, double, self->session.config.vocabulary);
   return ls_session_load_weights(&self->session, self->rank, options->folder, NULL, error);
@@ -138,6 +146,10 @@ const ls_model_config *ls_generator_config(const ls_generator *generator) {
 
 int64_t ls_generator_rows(const ls_generator *generator) {
   return generator->rows;
+}
+
+int64_t ls_generator_reused(const ls_generator *generator) {
+  return generator->reused;
 }
 
 void ls_generator_reset(ls_generator *generator) {
@@ -180,6 +192,7 @@ static ls_status run_program(ls_generator *self, int which, const int32_t *ids, 
   const ls_inputs inputs = {take_tokens, &from};
   LS_TRY(ls_inputs_fill(&inputs, self->rank, which, 0, 0, error));
   LS_TRY(ls_rank_run(self->rank, which, error));
+  memcpy(self->ids + self->fed, ids, sizeof *ids * (size_t)self->programs[which]->tokens);
   self->fed += self->programs[which]->tokens;
   return LS_OK;
 }
@@ -212,34 +225,60 @@ static int choose_program(const ls_generator *self, int64_t done, int64_t left) 
   return program_work(self, wider) < work ? wider : widest;
 }
 
-ls_status ls_generator_feed(ls_generator *generator, const int32_t *ids, int64_t count,
-                            const float **logits, ls_error *error) {
-  LS_TRY(check_feed(generator, ids, count, error));
+static bool has_enough(const ls_generate_request *request) {
+  return request->enough && request->enough(request->context);
+}
+
+/* As ls_generator_feed; *logits NULL where the request had enough before the last token. */
+static ls_status feed_tokens(ls_generator *self, const int32_t *ids, int64_t count,
+                             const ls_generate_request *request, const float **logits,
+                             ls_error *error) {
+  *logits = NULL;
+  LS_TRY(check_feed(self, ids, count, error));
   const int64_t headless = count - 1; /* the last token's program has logits */
   for (int64_t done = 0; done < headless;) {
-    const int which = choose_program(generator, done, headless - done);
-    const int64_t excess = done + generator->programs[which]->tokens - headless;
+    if (request && has_enough(request)) return LS_OK;
+    const int which = choose_program(self, done, headless - done);
+    const int64_t excess = done + self->programs[which]->tokens - headless;
     const int64_t again = excess > 0 ? excess : 0;
-    generator->fed -= again;
+    self->fed -= again;
     done -= again;
-    LS_TRY(run_program(generator, which, ids + done, error));
-    done += generator->programs[which]->tokens;
+    LS_TRY(run_program(self, which, ids + done, error));
+    done += self->programs[which]->tokens;
   }
-  LS_TRY(run_program(generator, DECODE, ids + headless, error));
-  const ls_program *last = generator->programs[DECODE];
-  const int64_t vocabulary = generator->session.config.vocabulary;
+  LS_TRY(run_program(self, DECODE, ids + headless, error));
+  const ls_program *last = self->programs[DECODE];
+  const int64_t vocabulary = self->session.config.vocabulary;
   const ls_dtype dtype = last->values.items[last->logits].dtype;
-  LS_TRY(
-      ls_rank_get(generator->rank, DECODE, last->logits, 0, generator->stored, vocabulary, error));
-  ls_convert(generator->logits, LS_F32, generator->stored, dtype, vocabulary);
-  *logits = generator->logits;
+  LS_TRY(ls_rank_get(self->rank, DECODE, last->logits, 0, self->stored, vocabulary, error));
+  ls_convert(self->logits, LS_F32, self->stored, dtype, vocabulary);
+  *logits = self->logits;
   return LS_OK;
 }
 
-static bool ends_text(const ls_model_config *config, int32_t id) {
+ls_status ls_generator_feed(ls_generator *generator, const int32_t *ids, int64_t count,
+                            const float **logits, ls_error *error) {
+  return feed_tokens(generator, ids, count, NULL, logits, error);
+}
+
+static bool ends_text(const ls_model_config *config, const ls_generate_request *request,
+                      int32_t id) {
+  for (int e = 0; e < request->end_count; e++)
+    if (request->ends[e] == id) return true;
   for (int e = 0; e < config->end_count; e++)
     if (config->end_ids[e] == id) return true;
   return false;
+}
+
+/* Goes back to where the prompt and what is cached part; the last token is always computed, since
+ * its logits are asked for. */
+static void keep_common(ls_generator *self, const ls_generate_request *request) {
+  int64_t same = 0;
+  while (same < self->fed && same + 1 < request->prompt_count &&
+         self->ids[same] == request->prompt[same])
+    same++;
+  self->fed = request->continues ? same : 0;
+  self->reused = self->fed;
 }
 
 static ls_status generate(ls_generator *self, ls_arena *scratch, const ls_generate_request *request,
@@ -247,26 +286,30 @@ static ls_status generate(ls_generator *self, ls_arena *scratch, const ls_genera
   const ls_model_config *config = &self->session.config;
   ls_sampler *sampler = ls_sampler_create(scratch, (int32_t)config->vocabulary, &request->sampling);
   const float *logits;
-  LS_TRY(ls_generator_feed(self, request->prompt, request->prompt_count, &logits, error));
-  for (int64_t made = 0; made < request->most; made++) {
+  keep_common(self, request);
+  LS_TRY(feed_tokens(self, request->prompt + self->reused, request->prompt_count - self->reused,
+                     request, &logits, error));
+  *end = LS_GENERATE_ENOUGH;
+  for (int64_t made = 0; made < request->most && logits; made++) {
     int32_t id;
     LS_TRY(ls_sampler_next(sampler, logits, (uint64_t)self->fed, &id, error));
     *end = LS_GENERATE_END_ID;
-    if (ends_text(config, id)) return LS_OK;
+    if (ends_text(config, request, id)) return LS_OK;
     LS_TRY(request->token(request->context, id, error));
+    *end = LS_GENERATE_ENOUGH;
+    if (has_enough(request)) return LS_OK;
     *end = LS_GENERATE_POSITIONS;
     if (made + 1 == request->most) break;
     if (self->fed == self->rows) return LS_OK;
-    LS_TRY(ls_generator_feed(self, &id, 1, &logits, error));
+    LS_TRY(feed_tokens(self, &id, 1, NULL, &logits, error));
   }
-  *end = LS_GENERATE_ALL;
+  if (logits) *end = LS_GENERATE_ALL;
   return LS_OK;
 }
 
 ls_status ls_generate(ls_generator *generator, const ls_generate_request *request,
                       ls_generate_end *end, ls_error *error) {
   LS_TRY(ls_sampling_check(&request->sampling, error));
-  ls_generator_reset(generator);
   ls_arena *scratch = ls_arena_create();
   const ls_status status = generate(generator, scratch, request, end, error);
   ls_arena_destroy(&scratch);

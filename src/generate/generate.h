@@ -18,7 +18,8 @@
 typedef struct ls_generator ls_generator;
 
 typedef struct ls_generator_options {
-  const char *folder; /* with config.json and weights, as Hugging Face lays them out */
+  const char *folder; /* with config.json and weights, as Hugging Face lays them out; where it has a
+                       * generation_config.json, that says which ids end a text */
   ls_dtype compute;   /* LS_F32, LS_BF16, LS_F16 or LS_F64 */
   int threads;        /* of the kernels; 0: what suits the model */
   int64_t rows;       /* the most tokens that are ever fed: cut at the model's positions */
@@ -44,9 +45,10 @@ LS_CHECKED ls_status ls_generator_feed(ls_generator *generator, const int32_t *i
 void ls_generator_reset(ls_generator *generator);
 
 typedef enum ls_generate_end {
-  LS_GENERATE_ALL = 0,  /* as many tokens as were asked for */
-  LS_GENERATE_END_ID,   /* the model ended the text */
-  LS_GENERATE_POSITIONS /* the model is made for no more */
+  LS_GENERATE_ALL = 0,   /* as many tokens as were asked for */
+  LS_GENERATE_END_ID,    /* the model ended the text */
+  LS_GENERATE_POSITIONS, /* the model is made for no more */
+  LS_GENERATE_ENOUGH     /* `enough` said so */
 } ls_generate_end;
 
 /* What to generate. `token` takes each new token as it is chosen; an error of it ends the work. */
@@ -55,13 +57,21 @@ typedef struct ls_generate_request {
   int64_t prompt_count;
   int64_t most; /* new tokens */
   ls_sampling sampling;
+  const int32_t *ends; /* further ids that end the text; end_count of them */
+  int end_count;
+  bool continues; /* what is cached of the prompt's beginning is not computed again */
+  bool (*enough)(void *context); /* asked between tokens and amid long prompts; NULL: never */
   ls_status (*token)(void *context, int32_t id, ls_error *error);
   void *context;
 } ls_generate_request;
 
 /* Continues the prompt; the id that ends a text is not handed out. The same request gives the same
- * tokens. */
+ * tokens; with `continues` as far as rounding does not depend on how many tokens are computed at
+ * once. */
 LS_CHECKED ls_status ls_generate(ls_generator *generator, const ls_generate_request *request,
                                  ls_generate_end *end, ls_error *error);
+
+/* Tokens of the prompt that the last ls_generate found in the cache. */
+int64_t ls_generator_reused(const ls_generator *generator);
 
 #endif

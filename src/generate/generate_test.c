@@ -81,7 +81,12 @@ static tokens generate(ls_generator *generator, const int32_t *prompt, int64_t c
                        ls_sampling sampling, int64_t most, ls_generate_end *end) {
   tokens kept = {0};
   ls_error error = {0};
-  const ls_generate_request request = {prompt, count, most, sampling, keep, &kept};
+  const ls_generate_request request = {.prompt = prompt,
+                                       .prompt_count = count,
+                                       .most = most,
+                                       .sampling = sampling,
+                                       .token = keep,
+                                       .context = &kept};
   if (ls_generate(generator, &request, end, &error) != LS_OK) fail_msg("%s", error.text);
   return kept;
 }
@@ -376,6 +381,134 @@ static void test_ends(void **state) {
   assert_int_equal(ls_directory_remove(folder, NULL), LS_OK);
 }
 
+/* generation_config.json says it, whatever config.json does; a request may add to it. */
+static void test_ends_of_others(void **state) {
+  (void)state;
+  char folder[] = "/tmp/lockstep-generate-XXXXXX";
+  assert_non_null(mkdtemp(folder));
+  const int32_t prompt[] = {2, 7};
+  ls_generate_end end;
+  ls_generator *generator = open_model(models[0], LS_F64, MOST_TOKENS);
+  const tokens all = generate(generator, prompt, 2, (ls_sampling){0}, MOST_TOKENS, &end);
+  const int32_t last = all.ids[3];
+  int64_t before = 0;
+  while (all.ids[before] != last) before++;
+  tokens kept = {0};
+  ls_error error = {0};
+  const ls_generate_request request = {.prompt = prompt,
+                                       .prompt_count = 2,
+                                       .most = MOST_TOKENS,
+                                       .ends = &last,
+                                       .end_count = 1,
+                                       .token = keep,
+                                       .context = &kept};
+  assert_int_equal(ls_generate(generator, &request, &end, &error), LS_OK);
+  assert_int_equal(end, LS_GENERATE_END_ID);
+  assert_int_equal(kept.count, before);
+  ls_generator_destroy(&generator);
+  static const char *const forms[] = {"{\"eos_token_id\": %d}", "{\"eos_token_id\": [%d, 99999]}"};
+  const char *path = ls_arena_printf(arena, "%s/generation_config.json", folder);
+  const char *model = with_key(models[0], folder, "eos_token_id", all.ids[0]);
+  for (int f = 0; f < 2; f++) {
+    char text[64];
+    snprintf(text, sizeof text, forms[f], last);
+    assert_int_equal(ls_file_write(path, text, strlen(text), &error), LS_OK);
+    generator = open_model(model, LS_F64, MOST_TOKENS);
+    assert_int_equal(generate(generator, prompt, 2, (ls_sampling){0}, MOST_TOKENS, &end).count,
+                     before);
+    assert_int_equal(end, LS_GENERATE_END_ID);
+    ls_generator_destroy(&generator);
+  }
+  assert_int_equal(ls_file_write(path, "{\"eos_token_id\": \"x\"}", 21, &error), LS_OK);
+  assert_int_equal(
+      ls_generator_create(arena, &(ls_generator_options){model, LS_F32, 1, 4}, &generator, &error),
+      LS_INPUT);
+  assert_non_null(strstr(error.text, "generation_config.json"));
+  assert_int_equal(ls_directory_remove(folder, NULL), LS_OK);
+}
+
+/* A conversation grows, is changed in its midst, and begins anew: each answer is that of a fresh
+ * sequence, and what both have in common is not computed again. */
+static void test_what_is_cached_goes_on(void **state) {
+  (void)state;
+  enum { TURNS = 12, ROWS = 60 };
+  ls_generator *fresh = open_model(models[1], LS_F64, ROWS);
+  ls_generator *kept = open_model(models[1], LS_F64, ROWS);
+  const uint64_t vocabulary = (uint64_t)ls_generator_config(fresh)->vocabulary;
+  const int64_t rows = ls_generator_rows(fresh), most = 4;
+  int32_t ids[ROWS], cached[ROWS] = {0};
+  int64_t count = 0, held = 0, found = 0;
+  for (uint64_t t = 0; t < TURNS; t++) {
+    const int64_t at = (int64_t)(ls_random_bits(seed, 9, t) % (uint64_t)(count + 1));
+    const int64_t length = at + 1 + (int64_t)(ls_random_bits(seed, 10, t) % 9);
+    count = length < rows - most ? length : rows - most;
+    for (int64_t i = at; i < count; i++)
+      ids[i] = (int32_t)(ls_random_bits(seed, 11 + t, (uint64_t)i) % vocabulary);
+    int64_t same = 0;
+    while (same < held && same < count - 1 && ids[same] == cached[same]) same++;
+    ls_generate_end end;
+    const tokens expected = generate(fresh, ids, count, (ls_sampling){0}, most, &end);
+    assert_int_equal(ls_generator_reused(fresh), 0);
+    tokens again = {0};
+    ls_error error = {0};
+    const ls_generate_request request = {.prompt = ids,
+                                         .prompt_count = count,
+                                         .most = most,
+                                         .continues = true,
+                                         .token = keep,
+                                         .context = &again};
+    assert_int_equal(ls_generate(kept, &request, &end, &error), LS_OK);
+    assert_int_equal(ls_generator_reused(kept), same);
+    assert_int_equal(again.count, expected.count);
+    assert_memory_equal(again.ids, expected.ids, (size_t)again.count * sizeof *again.ids);
+    memcpy(cached, ids, (size_t)count * sizeof *ids);
+    held = count;
+    for (int64_t i = 0; i < again.count && i < most - 1; i++) cached[held++] = again.ids[i];
+    /* As a conversation does: the answer is part of what is asked next. */
+    memcpy(ids, cached, (size_t)held * sizeof *ids);
+    count = held;
+    found += same;
+  }
+  assert_true(found > TURNS);
+  ls_generator_destroy(&fresh);
+  ls_generator_destroy(&kept);
+}
+
+/* How often it is asked before it has enough. */
+typedef struct patience {
+  tokens kept;
+  int left;
+} patience;
+
+static ls_status keep_patiently(void *context, int32_t id, ls_error *error) {
+  return keep(&((patience *)context)->kept, id, error);
+}
+
+static bool has_enough(void *context) {
+  return ((patience *)context)->left-- == 0;
+}
+
+static void test_enough(void **state) {
+  (void)state;
+  int32_t ids[100] = {0};
+  ls_error error = {0};
+  ls_generator *generator = open_model(models[1], LS_F32, 20);
+  for (int left = 0; left < 4; left++) { /* before the prompt of one program, then tokens */
+    patience with = {.left = left};
+    ls_generate_end end;
+    const ls_generate_request request = {.prompt = ids,
+                                         .prompt_count = 9,
+                                         .most = 10,
+                                         .enough = has_enough,
+                                         .token = keep_patiently,
+                                         .context = &with};
+    assert_int_equal(ls_generate(generator, &request, &end, &error), LS_OK);
+    assert_int_equal(end, LS_GENERATE_ENOUGH);
+    assert_int_equal(with.kept.count, left);
+  }
+  ls_generator_destroy(&generator);
+}
+
 /* Prompts for which every program is taken, some of them so that it goes through tokens again. */
 static void test_long_prompts(void **state) {
   (void)state;
@@ -437,6 +570,9 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_greedy_as_llama2c, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_same_seed_same_tokens, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_ends, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_ends_of_others, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_what_is_cached_goes_on, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_enough, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_long_prompts, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_bad_input, set_up, tear_down),
   };

@@ -126,6 +126,7 @@ static ls_status save(const trainer *self, ls_error *error) {
   ls_loss_scale_write(loss_scale, &self->steps.scale);
   const ls_checkpoint_extra extra = {.run_text = of->run_text,
                                      .tokenizer = of->options->tokenizer,
+                                     .chat = of->options->tokenizer ? of->dataset->chat : NULL,
                                      .tokens = sequences * of->session->sequence,
                                      .sequences = sequences,
                                      .corpus = of->dataset->fingerprint,
