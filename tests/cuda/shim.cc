@@ -97,6 +97,7 @@ struct shared_block {
 const entry *entries;
 std::vector<fiber> fibers;
 std::vector<warp> warps;
+std::vector<std::unique_ptr<meeting>> ended;  // taken again by later ones
 std::vector<shared_block> shared_blocks;
 std::vector<unsigned char> dynamic_storage;
 unsigned char *dynamic_shared;
@@ -124,9 +125,12 @@ uint64_t next_random() {
   return z ^ (z >> 31);
 }
 
-void shuffle_order(std::vector<unsigned> *order) {
-  for (size_t i = order->size(); i > 1; i--)
-    std::swap((*order)[i - 1], (*order)[next_random() % i]);
+void shuffle_order(unsigned *order, size_t count) {
+  for (size_t i = count; i > 1; i--) std::swap(order[i - 1], order[next_random() % i]);
+}
+
+bool is_same(const site &one, const site &other) {
+  return one.line == other.line && (one.file == other.file || strcmp(one.file, other.file) == 0);
 }
 
 void leave() {
@@ -160,6 +164,7 @@ void fail(const char *format, PARTS... parts) {
     snprintf(text + length, sizeof text - static_cast<size_t>(length), format, parts...);
   }
   failed = true;
+  current->is = READY;
   leave();
 }
 
@@ -193,7 +198,7 @@ void start(fiber *f, unsigned number) {
   if (!f->stack) f->stack.reset(static_cast<char *>(aligned_alloc(64, STACK_BYTES)));
   if (!f->stack) throw std::bad_alloc();
 #ifdef LS_SHIM_ASAN
-  __asan_unpoison_memory_region(f->stack.get(), STACK_BYTES);
+  if (f->is != DONE) __asan_unpoison_memory_region(f->stack.get(), STACK_BYTES);  // was given up
 #endif
   void **top = reinterpret_cast<void **>(f->stack.get() + STACK_BYTES) - 2;
 #if defined(__x86_64__)
@@ -233,13 +238,13 @@ void describe_waiting() {
 // all of them wait for other warps, so that one warp is as far ahead of the others as may be.
 bool run_warp(unsigned number, bool shuffled_order) {
   bool ran = false, again = true;
-  std::vector<unsigned> lanes;
+  unsigned lanes[LANES], count = 0;
   for (unsigned t = number * LANES; t < threads && t < (number + 1) * LANES; t++)
-    lanes.push_back(t);
+    lanes[count++] = t;
   while (again && !failed) {
     again = false;
-    if (shuffled_order) shuffle_order(&lanes);
-    for (size_t i = 0; i < lanes.size() && !failed; i++) {
+    if (shuffled_order) shuffle_order(lanes, count);
+    for (unsigned i = 0; i < count && !failed; i++) {
       if (fibers[lanes[i]].is != READY) continue;
       ran = again = true;
       enter(&fibers[lanes[i]]);
@@ -262,7 +267,7 @@ void run_block(std::vector<unsigned> *order, bool shuffled_order) {
   }
   while (gone < threads && !failed) {
     bool ran = false;
-    if (shuffled_order) shuffle_order(order);
+    if (shuffled_order) shuffle_order(order->data(), order->size());
     for (unsigned i = 0; i < order->size() && !failed; i++)
       ran |= run_warp((*order)[i], shuffled_order);
     if (!ran && !failed) describe_waiting();
@@ -291,7 +296,7 @@ index grid_size() {
 
 int barrier(int predicate, site at) {
   if (gone > 0) fail("waits at %s:%d for %u threads that have left", at.file, at.line, gone);
-  if (arrived > 0 && (at.line != barrier_at.line || strcmp(at.file, barrier_at.file) != 0))
+  if (arrived > 0 && !is_same(at, barrier_at))
     fail("waits at %s:%d, others at %s:%d", at.file, at.line, barrier_at.file, barrier_at.line);
   barrier_at = at;
   barrier_any |= predicate != 0;
@@ -315,10 +320,13 @@ slot warp_meet(uint32_t mask, const slot &own, resolver resolve, const void *giv
     if (each->mask == mask) m = each;
   }
   if (!m) {
-    m = new meeting{mask, 0, 0, at, {}};
+    if (ended.empty()) ended.emplace_back(new meeting);
+    m = ended.back().release();
+    ended.pop_back();
+    *m = {mask, 0, 0, at, {}};
     w->open.push_back(m);
   }
-  if (m->at.line != at.line || strcmp(m->at.file, at.file) != 0)
+  if (!is_same(m->at, at))
     fail("calls at %s:%d, lanes %08x of its mask at %s:%d", at.file, at.line, m->arrived,
          m->at.file, m->at.line);
   m->slots[lane_bit] = own;
@@ -336,7 +344,7 @@ slot warp_meet(uint32_t mask, const slot &own, resolver resolve, const void *giv
   if (m->left == mask) {
     for (size_t i = 0; i < w->open.size(); i++)
       if (w->open[i] == m) w->open.erase(w->open.begin() + static_cast<long>(i--));
-    delete m;
+    ended.emplace_back(m);
   }
   return result;
 }
@@ -355,9 +363,7 @@ void resolve_shuffle(slot *slots, uint32_t mask, const void *) {
 void *shared_array(size_t bytes, const std::type_info &type, site at) {
   size_t all = bytes;
   for (shared_block &each : shared_blocks) {
-    if (each.at.line == at.line && each.bytes == bytes && *each.type == type &&
-        strcmp(each.at.file, at.file) == 0)
-      return each.data;
+    if (is_same(each.at, at) && each.bytes == bytes && *each.type == type) return each.data;
     all += each.bytes;
   }
   if (all > STATIC_SHARED_BYTES) fail("has %zu bytes of shared arrays", all);
@@ -385,16 +391,17 @@ void copy_commit() {
 }
 
 void copy_wait(int pending) {
-  std::vector<copy> rest;
-  for (const copy &each : current->copies) {
+  std::vector<copy> &copies = current->copies;
+  size_t left = 0;
+  for (const copy each : copies) {
     if (each.group >= current->group - pending) {
-      rest.push_back(each);
+      copies[left++] = each;
       continue;
     }
     memset(each.to, 0, static_cast<size_t>(each.bytes));
     memcpy(each.to, each.from, static_cast<size_t>(each.kept));
   }
-  current->copies.swap(rest);
+  copies.resize(left);
 }
 
 }  // namespace ls_shim
@@ -453,7 +460,7 @@ extern "C" const char *ls_shim_run(const ls_shim_launch *launch, uint64_t seed) 
   std::vector<unsigned> order(warps.size()), blocks(grid.x * grid.y * grid.z);
   for (unsigned i = 0; i < order.size(); i++) order[i] = i;
   for (unsigned i = 0; i < blocks.size(); i++) blocks[i] = i;
-  if (seed) shuffle_order(&blocks);
+  if (seed) shuffle_order(blocks.data(), blocks.size());
   for (size_t i = 0; i < blocks.size() && !failed; i++) {
     block = {blocks[i] % grid.x, blocks[i] / grid.x % grid.y, blocks[i] / grid.x / grid.y};
     run_block(&order, seed != 0);
