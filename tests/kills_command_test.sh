@@ -26,7 +26,7 @@ model: config.json
 data: {text: text.txt, seq_len: 16, validation: 0.1}
 train: {batch: 4, lr: 1e-3, steps: 100000000, warmup: 1, lr_schedule: constant}
 eval: {every: 5, batches: 2}
-checkpoint: {every: 3}
+checkpoint: {every: 3, best: true}
 device: {threads: 1}
 dtype: fp32
 END
@@ -99,6 +99,7 @@ strike() {
 }
 
 told() { sed 's/.*"step": \([0-9]*\).*"loss": \([^,]*\).*"grad_norm": \([^,]*\).*/\1 \2 \3/; s/}.*//' "$1/metrics.jsonl"; }
+judged() { tr -d '\n ' <"$1/checkpoints/step-$steps/state.json" | grep -o '"best":{[^}]*}'; }
 validations() { grep -o '"step": [0-9]*,\|"validation_loss": [^,}]*' "$1/metrics.jsonl"; }
 
 # try NAME KILLS LAUNCHER WORDS...
@@ -130,6 +131,11 @@ try() {
   validations "$name" >own
   validations "$name-whole" | cmp -s - own ||
     fail "$name: other validation losses: $(validations "$name-whole" | diff - own | head -5)"
+  [ "$(readlink "$name/best")" = "$(readlink "$name-whole/best")" ] &&
+    cmp "$name/best/model.safetensors" "$name-whole/best/model.safetensors" ||
+    fail "$name: another best: $(readlink "$name/best"), of the whole run $(readlink "$name-whole/best")"
+  judged "$name" >own
+  judged "$name-whole" | cmp -s - own || fail "$name: the best is counted otherwise: $(cat own)"
   left=$(ls "$name/checkpoints" | grep -v '^step-[0-9]*$' || true)
   [ -z "$left" ] || fail "$name: left behind: $left"
   [ -z "$(ls nvme)" ] || fail "$name: left on the drive: $(ls nvme)"

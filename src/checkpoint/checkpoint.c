@@ -215,6 +215,8 @@ static json_t *describe(const saver *self) {
   if (state && loss_scale)
     failed |= json_object_set_new(state, "loss_scale", json_string(loss_scale));
   if (state && corpus) failed |= json_object_set_new(state, "corpus", json_string(corpus));
+  if (state && self->extra->best)
+    failed |= json_object_set_new(state, "best", ls_checkpoint_best_json(self->extra->best));
   if (!failed) return state;
   json_decref(state);
   return NULL;

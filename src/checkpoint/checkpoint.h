@@ -19,16 +19,25 @@
 #include "session/loss_scale.h"
 #include "session/session.h"
 
+/* Of the evaluations of a run so far, by their validation loss. */
+typedef struct ls_best_evaluation {
+  double loss;    /* the lowest */
+  int64_t step;   /* that it came after; 0: there is none yet, and no loss */
+  int64_t worse;  /* evaluations since one was lower by eval.min_delta */
+  int64_t judged; /* the last step whose evaluation is counted in; 0: none */
+} ls_best_evaluation;
+
 /* What a checkpoint holds beside tensors. Only rank 0 looks at it. */
 typedef struct ls_checkpoint_extra {
-  const char *run_text;          /* of the resolved run file: ls_run_file_text */
-  const ls_tokenizer *tokenizer; /* NULL: no tokenizer files are written */
-  const ls_chat *chat;           /* a template that a file gave it is written; NULL: none */
-  int64_t tokens;                /* seen since the run began */
-  int64_t sequences;             /* likewise: with data.seed the place in the order of the data */
-  const char *loss_scale;        /* ls_loss_scale_write's text; NULL: none */
-  const char *corpus;            /* ls_dataset's fingerprint; NULL: none */
-  size_t max_shard_bytes;        /* of a file of tensors; 0: 5 GB, as Hugging Face cuts them */
+  const char *run_text;           /* of the resolved run file: ls_run_file_text */
+  const ls_tokenizer *tokenizer;  /* NULL: no tokenizer files are written */
+  const ls_chat *chat;            /* a template that a file gave it is written; NULL: none */
+  int64_t tokens;                 /* seen since the run began */
+  int64_t sequences;              /* likewise: with data.seed the place in the order of the data */
+  const char *loss_scale;         /* ls_loss_scale_write's text; NULL: none */
+  const char *corpus;             /* ls_dataset's fingerprint; NULL: none */
+  const ls_best_evaluation *best; /* NULL: nobody asks for it */
+  size_t max_shard_bytes;         /* of a file of tensors; 0: 5 GB, as Hugging Face cuts them */
 } ls_checkpoint_extra;
 
 /* Saves the parameters and moments after `step` updates as OUT/checkpoints/step-N; one of that name
@@ -68,6 +77,7 @@ typedef struct ls_checkpoint_state {
   int64_t step, tokens, sequences, seed;
   char loss_scale[LS_LOSS_SCALE_BYTES]; /* ls_loss_scale_read takes it; empty: none */
   char corpus[LS_CORPUS_NAME_BYTES];    /* fingerprint of the dataset; empty: not known */
+  ls_best_evaluation best;              /* all 0: none */
   int64_t bytes_read;                   /* of tensors, by this rank: ls_checkpoint_load */
 } ls_checkpoint_state;
 
@@ -105,9 +115,20 @@ LS_CHECKED ls_status ls_checkpoint_load(const ls_session *session, ls_rank *rank
                                         const char *folder, ls_checkpoint_state *state,
                                         ls_error *error);
 
-/* Leaves the `keep` newest checkpoints of OUT (all where keep is 0). Only those are counted and
- * removed that state.json seals, and of those only the files that it names; what else lies in one
- * is kept as step-N.rest. What cannot be removed costs a warning. Of one process at a time. */
+/* OUT/best: a link to the checkpoint of the lowest validation loss, in one instant another one's.
+ * Of the process that has OUT's lock. LS_INPUT where something else has its name. */
+#define LS_BEST_NAME "best"
+LS_CHECKED ls_status ls_checkpoint_check_best(const char *out, ls_error *error);
+LS_CHECKED ls_status ls_checkpoint_point_best(const char *out, int64_t step, ls_error *error);
+void ls_checkpoint_forget_best(const char *out);
+
+/* The step it names, whether its checkpoint is there or not; -1: there is no link. */
+int64_t ls_checkpoint_best_step(const char *out);
+
+/* Leaves the `keep` newest checkpoints of OUT (all where keep is 0) and its best. Only those are
+ * counted and removed that state.json seals, and of those only the files that it names; what else
+ * lies in one is kept as step-N.rest. What cannot be removed costs a warning. Of one process at a
+ * time. */
 void ls_checkpoint_prune(const char *out, int64_t keep);
 
 /* All of them, likewise: what is not of a run stays. */

@@ -262,6 +262,7 @@ static ls_status read_state(const char *path, json_t *root, ls_checkpoint_state 
   LS_TRY(read_count(&object, "sequences", &state->sequences, error));
   LS_TRY(read_loss_scale(path, &object, state, error));
   LS_TRY(read_corpus(path, &object, state, error));
+  LS_TRY(ls_checkpoint_best_read(path, root, state, error));
   return ls_json_int(&object, "seed", &state->seed, error);
 }
 

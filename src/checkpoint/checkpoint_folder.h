@@ -46,6 +46,11 @@ typedef struct ls_sealed_folder {
 LS_CHECKED ls_status ls_checkpoint_sealed(ls_arena *arena, const char *folder,
                                           ls_sealed_folder *sealed, ls_error *error);
 
+/* The best evaluation as state.json has it, and back. LS_INPUT: damaged. */
+json_t *ls_checkpoint_best_json(const ls_best_evaluation *best);
+LS_CHECKED ls_status ls_checkpoint_best_read(const char *path, const json_t *root,
+                                             ls_checkpoint_state *state, ls_error *error);
+
 /* That each file a run needs is there in its size: what can be told without reading them. Errors as
  * above. */
 LS_CHECKED ls_status ls_checkpoint_check_sizes(const char *folder, ls_error *error);

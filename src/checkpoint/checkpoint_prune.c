@@ -71,7 +71,7 @@ static void remove_owned(ls_arena *arena, const owned *about) {
     remove_files(arena, aside, about);
 }
 
-/* Leaves the `keep` newest. */
+/* Leaves the `keep` newest, and the best. */
 static void remove_beyond(const char *out, int64_t keep) {
   ls_arena *arena = ls_arena_create();
   ls_published_list list = {0};
@@ -84,7 +84,9 @@ static void remove_beyond(const char *out, int64_t keep) {
     count += is_owned(arena, each->folder, each->step, &ours[count]);
   }
   qsort(ours, (size_t)count, sizeof *ours, by_age);
-  for (int64_t i = keep; i < count; i++) remove_owned(arena, &ours[i]);
+  const int64_t best = keep > 0 ? ls_checkpoint_best_step(out) : -1;
+  for (int64_t i = keep; i < count; i++)
+    if (ours[i].step != best) remove_owned(arena, &ours[i]);
   ls_arena_destroy(&arena);
 }
 

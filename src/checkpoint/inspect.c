@@ -85,6 +85,10 @@ static ls_status inspect_state(const inspection *self, const char *folder, ls_er
       json_pack("{s:s, s:I, s:I, s:I, s:I, s:s}", "folder", folder, "step", (json_int_t)state.step,
                 "tokens", (json_int_t)state.tokens, "sequences", (json_int_t)state.sequences,
                 "seed", (json_int_t)state.seed, "files", "all as they were written");
+  if (about && state.best.step) {
+    json_object_set_new(about, "best_step", json_integer(state.best.step));
+    json_object_set_new(about, "best_validation_loss", json_real(state.best.loss));
+  }
   json_object_set_new(self->found, "checkpoint", about);
   return LS_OK;
 }

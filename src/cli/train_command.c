@@ -54,7 +54,10 @@ typedef struct printer {
   ls_session_proof proof;
   ls_progress *progress;
   double begin_s, evaluation_s;
-  int64_t done;     /* steps before this run */
+  int64_t done; /* steps before this run */
+  int64_t last; /* and at its end */
+  bool early;
+  ls_best_evaluation best;
   const char *gpus; /* said of them; NULL: nothing */
 } printer;
 
@@ -162,10 +165,13 @@ static void print_peak(void *context, const ls_peak *peak) {
                    1e-9 * peak->usual);
 }
 
+static void note_validation(const printer *self, int64_t step, double loss, const char *end) {
+  ls_progress_note(self->progress, "step %lld: validation loss %.4f, perplexity %.2f%s",
+                   (long long)step, loss, exp(loss), end);
+}
+
 static void print_evaluated(void *context, int64_t step, double loss) {
-  const printer *self = context;
-  ls_progress_note(self->progress, "step %lld: validation loss %.4f, perplexity %.2f",
-                   (long long)step, loss, exp(loss));
+  note_validation(context, step, loss, "");
 }
 
 static void print_step(void *context, const ls_metrics_step *step) {
@@ -179,7 +185,9 @@ static void print_step(void *context, const ls_metrics_step *step) {
                                   .memory_bytes = (double)step->memory_bytes,
                                   .skipped = step->skipped};
   ls_progress_show(self->progress, &shown, ls_now_s() - self->begin_s);
-  if (!isnan(step->validation_loss)) print_evaluated(self, step->step, step->validation_loss);
+  if (!isnan(step->validation_loss))
+    note_validation(self, step->step, step->validation_loss,
+                    step->validation_lowest ? ", the lowest so far" : "");
 }
 
 /* Of a long one, which would look like a run that hangs. */
@@ -202,13 +210,31 @@ static ls_status write_trace(void *context, const ls_recording *recording, ls_er
   return LS_OK;
 }
 
+static void keep_end(void *context, int64_t step, bool early, const ls_best_evaluation *best) {
+  printer *self = context;
+  self->last = step;
+  self->early = early;
+  self->best = *best;
+}
+
 static void print_end(const printer *self, const ls_run_file *run) {
-  const long long steps = (long long)run->train.steps, done = (long long)self->done;
-  if (done >= steps)
-    printf("already trained %lld steps (train.steps: %lld); ", done, steps);
+  const long long last = (long long)self->last;
+  const bool already = self->done == self->last;
+  const ls_best_evaluation *best = &self->best;
+  if (self->early)
+    printf(
+        "%s early after %lld steps: %lld evaluations found no lower loss (eval.patience: %lld); ",
+        already ? "had ended" : "ended", last, (long long)best->worse,
+        (long long)run->eval.patience);
+  else if (already)
+    printf("already trained %lld steps (train.steps: %lld); ", last, (long long)run->train.steps);
   else
-    printf("trained %lld steps; ", steps);
-  printf("the model is in %s/checkpoints/step-%lld\n", run->out, done > steps ? done : steps);
+    printf("trained %lld steps; ", last);
+  printf("the model is in %s/checkpoints/step-%lld", run->out, last);
+  if (ls_checkpoint_best_step(run->out) == best->step && best->step > 0)
+    printf(", that of the lowest validation loss (%.4f after step %lld) in %s/" LS_BEST_NAME,
+           best->loss, (long long)best->step, run->out);
+  printf("\n");
 }
 
 static ls_status train_with_data(ls_session *session, ls_dataset *dataset, ls_world *world,
@@ -226,6 +252,7 @@ static ls_status train_with_data(ls_session *session, ls_dataset *dataset, ls_wo
                                     .report = print_step,
                                     .evaluating = print_evaluation,
                                     .evaluated = print_evaluated,
+                                    .ended = keep_end,
                                     .traced = write_trace,
                                     .context = &out,
                                     .tokenizer = tokenizer};

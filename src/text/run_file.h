@@ -168,10 +168,13 @@ typedef struct ls_run_optimizer {
 
 typedef struct ls_run_eval {
   int64_t every, batches; /* every 0: never */
+  int64_t patience;       /* evaluations without a better one, then the run ends; 0: none */
+  double min_delta;       /* a loss lower by less is no better one */
 } ls_run_eval;
 
 typedef struct ls_run_checkpoint {
   int64_t every, keep; /* every 0: at the end only */
+  bool best;           /* that of the lowest validation loss is kept besides */
 } ls_run_checkpoint;
 
 typedef struct ls_run_comm {

@@ -36,9 +36,10 @@ int64_t ls_checkpoint_copies(int64_t saves, int64_t existing, int64_t keep) {
 static int64_t saves_of(const ls_run_file *run, int64_t done) {
   const int64_t left = run->train.steps - done, every = run->checkpoint.every;
   if (left <= 0) return 0;
-  if (every <= 0) return 1;
+  const int64_t best = run->checkpoint.best && run->eval.every > 0 ? left / run->eval.every : 0;
+  if (every <= 0) return best + 1;
   const int64_t at = run->train.steps / every - done / every;
-  return run->train.steps % every ? at + 1 : at;
+  return best + (run->train.steps % every ? at + 1 : at);
 }
 
 /* Makes a folder in it, as saving does: rights, quotas and read-only drives all say why. */
@@ -89,9 +90,11 @@ ls_status ls_checkpoint_check_room(const ls_session *session, const ls_run_folde
   if (!ls_directory_exists(path)) path = run->out;
   ls_status status = try_folder(arena, path, error);
   if (status == LS_OK)
-    status = check_space(
-        session, path, folder->fresh == LS_FRESH_DELETE ? bytes_of_own(arena, run->out) : 0,
-        ls_checkpoint_copies(saves, folder->checkpoints, run->checkpoint.keep), error);
+    status = check_space(session, path,
+                         folder->fresh == LS_FRESH_DELETE ? bytes_of_own(arena, run->out) : 0,
+                         ls_checkpoint_copies(saves, folder->checkpoints,
+                                              run->checkpoint.keep + run->checkpoint.best),
+                         error);
   ls_arena_destroy(&arena);
   return status;
 }

@@ -15,6 +15,7 @@
 #include "session/rounds.h"
 #include "session/step.h"
 #include "train/advice.h"
+#include "train/best.h"
 #include "train/checkpoint_room.h"
 #include "train/evaluate.h"
 #include "train/event_file.h"
@@ -41,6 +42,8 @@ typedef struct trainer {
   ls_steps steps;
   ls_learning_rate rate;
   ls_peak peak;
+  ls_best_evaluation best;
+  bool ended;       /* early: evaluations have become no better */
   int64_t traced;   /* the step that is recorded; 0: none */
   int64_t told;     /* steps whose line is out */
   double begun_s;   /* when the time of the step began */
@@ -111,6 +114,7 @@ static ls_status report(trainer *self, double loss, double norm, double seconds,
       .memory_bytes = resident_bytes(),
       .validation_loss = evaluation,
       .validation_interrupted = self->interrupted,
+      .validation_lowest = self->best.step == step,
       .loss_scale = scales_loss(self) ? ls_rank_cell(self->rank, LS_CELL_SCALE) : NAN,
       .skipped = self->steps.scale.skipped};
   if (of->options->report) of->options->report(of->options->context, &made);
@@ -130,6 +134,7 @@ static ls_status save(const trainer *self, ls_error *error) {
                                      .tokens = sequences * of->session->sequence,
                                      .sequences = sequences,
                                      .corpus = of->dataset->fingerprint,
+                                     .best = ls_best_is_asked(run) ? &self->best : NULL,
                                      .loss_scale = scales_loss(self) ? loss_scale : NULL};
   const ls_status status =
       ls_checkpoint_save(of->session, self->rank, run->out, self->steps.step, &extra, error);
@@ -138,8 +143,25 @@ static ls_status save(const trainer *self, ls_error *error) {
                     (long long)self->steps.step);
     return status == LS_INPUT ? LS_FAILED : status; /* what was right when the run began */
   }
+  if (run->checkpoint.best && self->best.step == self->steps.step)
+    LS_TRY(ls_agree(
+        self->rank,
+        is_first(self) ? ls_checkpoint_point_best(run->out, self->best.step, error) : LS_OK,
+        error));
   ls_pruner_ask(of->pruner);
   return LS_OK;
+}
+
+/* Counts in the evaluation after the step; *lowest: it is below all before. Collective. */
+static ls_status judge(trainer *self, double loss, bool *lowest, ls_error *error) {
+  const ls_run_file *run = self->of->session->run;
+  *lowest = false;
+  if (!ls_best_is_asked(run)) return LS_OK;
+  const bool own = ls_best_judge(&self->best, &run->eval, self->steps.step, loss);
+  const bool ends = ls_best_ends(&self->best, &run->eval);
+  LS_TRY(ls_agree_any(self->rank, is_first(self) && own, "whether it is the best", lowest, error));
+  return ls_agree_any(self->rank, is_first(self) && ends, "whether to end early", &self->ended,
+                      error);
 }
 
 static bool is_asked_to_stop(const trainer *self) {
@@ -200,6 +222,7 @@ static ls_status settle_folder(const trainer *self, ls_error *error) {
   open_events(of, self->steps.step);
   ls_checkpoint_clear(run->out);
   if (self->steps.step) LS_TRY(ls_checkpoint_set_aside(run->out, self->steps.step, error));
+  if (run->checkpoint.best) LS_TRY(ls_best_settle(run->out, &self->best, error));
   of->pruner = ls_pruner_start(run->out, run->checkpoint.keep);
   ls_pruner_ask(of->pruner); /* what there is too much of may not be in the way of the next */
   return LS_OK;
@@ -255,12 +278,16 @@ static ls_status end_step(trainer *self, bool *stop, ls_error *error) {
   self->taken = true;
   LS_TRY(finish_trace(self, error));
   ls_evaluation evaluation = {.loss = NAN};
+  bool lowest = false;
   if (evaluates(self)) LS_TRY(evaluate(self, &evaluation, error));
   self->interrupted = evaluation.interrupted;
+  if (evaluates(self) && !evaluation.interrupted)
+    LS_TRY(judge(self, evaluation.loss, &lowest, error));
   if (self->told < self->steps.step) tell_step(self, loss, norm, seconds, evaluation.loss);
   if (!*stop) LS_TRY(agree_to_stop(self, stop, error));
-  if (*stop || is_due(self, self->steps.step, run->checkpoint.every)) return save(self, error);
-  return LS_OK;
+  const bool due = is_due(self, self->steps.step, run->checkpoint.every);
+  const bool saves = *stop || self->ended || (lowest && run->checkpoint.best) || due;
+  return saves ? save(self, error) : LS_OK;
 }
 
 static ls_status finish_step(trainer *self, bool *stop, ls_error *error) {
@@ -371,6 +398,8 @@ static ls_status load_checkpoint(trainer *self, const char *folder, int64_t *byt
   self->steps.step = state.step;
   *bytes = state.bytes_read;
   LS_TRY(check_corpus(self, folder, &state, error));
+  self->best = state.best;
+  self->ended = ls_best_ends(&self->best, &self->of->session->run->eval);
   if (!scales_loss(self) || !*state.loss_scale) return LS_OK;
   ls_status status = ls_loss_scale_read(state.loss_scale, &self->steps.scale, error);
   if (status == LS_OK && self->steps.scale.skipped > state.step)
@@ -467,6 +496,16 @@ static ls_status add_validation(const trainer *self, double loss, ls_error *erro
   return ls_metrics_add_validation(of->metrics, loss, error);
 }
 
+/* The checkpoint that the run resumes from was saved before its evaluation was known: it is saved
+ * with it, before metrics.jsonl has it, so that a kill between the two repeats it once more. */
+static ls_status judge_again(trainer *self, double loss, ls_error *error) {
+  bool lowest;
+  if (!ls_best_is_asked(self->of->session->run) || self->best.judged == self->steps.step)
+    return LS_OK;
+  LS_TRY(judge(self, loss, &lowest, error));
+  return save(self, error);
+}
+
 /* Repeats the evaluation of the step that the run resumes after, if a stop interrupted it.
  * Interrupted again, the run ends before its first step; its checkpoint is as it was. */
 static ls_status begin_all(trainer *self, const char *where_from, bool *stop, ls_error *error) {
@@ -479,6 +518,7 @@ static ls_status begin_all(trainer *self, const char *where_from, bool *stop, ls
   LS_TRY(evaluate(self, &evaluation, error));
   *stop = evaluation.interrupted;
   if (*stop) return LS_OK;
+  LS_TRY(judge_again(self, evaluation.loss, error));
   return ls_agree(self->rank, add_validation(self, evaluation.loss, error), error);
 }
 
@@ -534,6 +574,13 @@ static ls_status run_step(trainer *self, bool *stop, ls_error *error) {
   return closes(self, now) ? close_step(self, stop, error) : ls_steps_speculate(steps, error);
 }
 
+static void tell_end(const trainer *self) {
+  const ls_train_options *options = self->of->options;
+  const int64_t step = self->steps.step;
+  if (is_first(self) && options->ended)
+    options->ended(options->context, step, step < self->of->session->run->train.steps, &self->best);
+}
+
 static ls_status run_loop(void *context, ls_error *error) {
   trainer *self = context;
   bool stop = false;
@@ -541,8 +588,9 @@ static ls_status run_loop(void *context, ls_error *error) {
   ls_steps_run_ahead(&self->steps);
   self->told = self->steps.step;
   self->begun_s = ls_now_s();
-  while (self->steps.step < self->of->session->run->train.steps && !stop)
+  while (self->steps.step < self->of->session->run->train.steps && !stop && !self->ended)
     LS_TRY(run_step(self, &stop, error));
+  if (!stop) tell_end(self);
   if (!stop) return LS_OK;
   if (error) *error = self->lost;
   LS_TRY(ls_agree(self->rank, self->lost.status, error));
@@ -570,12 +618,14 @@ static ls_status prove(const training *all, ls_error *error) {
 static ls_status open_folder(training *all, ls_error *error) {
   const ls_session *session = all->session;
   LS_TRY(ls_run_folder_open(all->arena, session->run, all->options->fresh, &all->folder, error));
+  if (session->run->checkpoint.best) LS_TRY(ls_checkpoint_check_best(session->run->out, error));
   return ls_checkpoint_check_room(session, all->folder, error);
 }
 
 static ls_status prepare(void *context, ls_error *error) {
   training *all = context;
   all->run_text = text_of(all->arena, all->session->run);
+  LS_TRY(ls_best_check(all->session->run, all->dataset->evaluation.sequences > 0, error));
   LS_TRY(prove(all, error));
   return all->first == 0 ? open_folder(all, error) : LS_OK;
 }

@@ -7,6 +7,7 @@
 #ifndef LS_TRAIN_LOOP_H
 #define LS_TRAIN_LOOP_H
 
+#include "checkpoint/checkpoint.h"
 #include "data/dataset.h"
 #include "run/recording.h"
 #include "session/prove.h"
@@ -27,6 +28,8 @@ typedef struct ls_train_options {
   /* The evaluation that a stop interrupted in the run before was repeated, before the first step.
    */
   void (*evaluated)(void *context, int64_t step, double validation_loss);
+  /* The run is trained to its end, or ended early after `step`. */
+  void (*ended)(void *context, int64_t step, bool early, const ls_best_evaluation *best);
   /* With `trace: true`, once: what is done with the recorded step. */
   ls_status (*traced)(void *context, const ls_recording *recording, ls_error *error);
   void *context;

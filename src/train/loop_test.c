@@ -34,8 +34,10 @@ typedef struct fixture {
   double loss[STEPS + 1], norm[STEPS + 1], rate[STEPS + 1], scale[STEPS + 1];
   int64_t skipped[STEPS + 1];
   int64_t begun_after, stop_after;
-  int proofs;  /* calls of on_proved */
-  int damaged; /* program whose last instruction is taken away, + 1 */
+  int stop_in;     /* evaluation of this start in which a stop comes; 0: none */
+  int evaluations; /* of this start, begun */
+  int proofs;      /* calls of on_proved */
+  int damaged;     /* program whose last instruction is taken away, + 1 */
   volatile sig_atomic_t stop;
   bool takes_traces;
   int64_t traced; /* the step of the last recording */
@@ -87,6 +89,12 @@ static void on_step(void *context, const ls_metrics_step *step) {
   f->scale[step->step] = step->loss_scale;
   f->skipped[step->step] = step->skipped;
   if (step->step == f->stop_after) __atomic_store_n(&f->stop, 1, __ATOMIC_RELAXED);
+}
+
+static void on_evaluating(void *context, int64_t done, int64_t batches) {
+  fixture *f = context;
+  assert_true(batches > 1);
+  if (done == 0 && ++f->evaluations == f->stop_in) __atomic_store_n(&f->stop, 1, __ATOMIC_RELAXED);
 }
 
 static ls_status on_traced(void *context, const ls_recording *recording, ls_error *error) {
@@ -143,13 +151,14 @@ static ls_status train(fixture *f, int devices, const char *const *keys, int key
   if (status == LS_OK && f->damaged) damage(session, f->damaged - 1);
   if (status == LS_OK) {
     assert_int_equal(ls_world_create_threads(devices, &world, error), LS_OK);
-    f->stop = 0;
+    f->stop = f->evaluations = 0;
     ls_stop_listen(&f->stop);
     const ls_train_options options = {
         .fresh = fresh ? LS_FRESH_ASIDE : LS_FRESH_NO,
         .proved = on_proved,
         .begin = on_begin,
         .report = on_step,
+        .evaluating = f->stop_in ? on_evaluating : NULL,
         .traced = f->takes_traces ? on_traced : NULL,
         .context = f,
     };
@@ -193,6 +202,47 @@ static void test_stopping_changes_nothing(void **state) {
   assert_int_equal(train(f, 2, keys, 2, false, &error), LS_OK);
   assert_int_equal(f->begun_after, 3);
   for (int s = 4; s <= STEPS; s++) assert_true(f->loss[s] == uninterrupted[s]); /* bit for bit */
+}
+
+static ls_best_evaluation best_of(const fixture *f) {
+  ls_arena *arena = ls_arena_create();
+  ls_error error = {0};
+  ls_checkpoint_state found;
+  const char *out = ls_arena_printf(arena, "%s/run", f->folder);
+  const char *last = ls_arena_printf(arena, "%s/checkpoints/step-%d", out, STEPS);
+  if (ls_checkpoint_state_read(last, &found, &error) != LS_OK) fail_msg("%s", error.text);
+  assert_int_equal(ls_checkpoint_best_step(out), found.best.step);
+  ls_arena_destroy(&arena);
+  return found.best;
+}
+
+/* An evaluation that a stop interrupts, even twice, counts once, and the best is the same. */
+static void test_an_interrupted_evaluation_counts_once(void **state) {
+  fixture *f = *state;
+  ls_error error = {0};
+  const char *const keys[] = {"mesh.dp_shard=2",      "eval.every=2",    "data.validation=0.05",
+                              "checkpoint.best=true", "eval.patience=9", "train.lr=0.1",
+                              "checkpoint.keep=1"};
+  f->dtype = "fp64";
+  if (train(f, 2, keys, 7, false, &error) != LS_OK) fail_msg("%s", error.text);
+  const ls_best_evaluation whole = best_of(f);
+  assert_int_equal(whole.judged, STEPS);
+  assert_true(whole.step > 0 && whole.worse == (STEPS - whole.step) / 2);
+  for (int k = 1; k <= STEPS / 2; k++) {
+    f->stop_in = k;
+    assert_int_equal(train(f, 2, keys, 7, true, &error), LS_STOPPED);
+    f->stop_in = 1; /* once more, as it is repeated */
+    assert_int_equal(train(f, 2, keys, 7, false, &error), LS_STOPPED);
+    assert_int_equal(f->begun_after, 2 * k);
+    f->stop_in = 0;
+    if (train(f, 2, keys, 7, false, &error) != LS_OK) fail_msg("%s", error.text);
+    const ls_best_evaluation parts = best_of(f);
+    assert_memory_equal(&parts, &whole, sizeof whole);
+    /* And it stays so where nothing is left to train. */
+    if (train(f, 2, keys, 7, false, &error) != LS_OK) fail_msg("%s", error.text);
+    const ls_best_evaluation again = best_of(f);
+    assert_memory_equal(&again, &whole, sizeof whole);
+  }
 }
 
 /* The third step of a start is recorded, or its last; what is trained stays the same bits. */
@@ -671,6 +721,8 @@ static void test_frozen_parameters_stay(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_stopping_changes_nothing, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_an_interrupted_evaluation_counts_once, set_up,
+                                      tear_down),
       cmocka_unit_test_setup_teardown(test_a_trace_is_of_one_step, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_layouts_train_alike, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_other_mathematics_is_refused, set_up, tear_down),

@@ -29,6 +29,7 @@ typedef struct ls_metrics_step {
   double step_seconds;
   double validation_loss;      /* where this step was followed by an evaluation; else NaN */
   bool validation_interrupted; /* by a stop: validation_loss is written as null */
+  bool validation_lowest;      /* of all so far, where the run asks; is not written */
   double loss_scale;           /* of this step, where the loss is scaled (fp16); else NaN */
   int64_t skipped;             /* steps whose gradients overflowed, since the run's start */
 } ls_metrics_step;

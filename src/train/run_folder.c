@@ -132,6 +132,9 @@ static const char *start_inside(ls_arena *arena, const ls_run_file *run) {
   const ls_run_file *full = ls_run_file_absolute(arena, run);
   const char *folder = ls_arena_printf(arena, "%s/checkpoints/", full->out);
   const size_t length = strlen(folder);
+  const int64_t best = ls_checkpoint_best_step(full->out);
+  if (best >= 0 && strcmp(full->model, ls_arena_printf(arena, "%s/" LS_BEST_NAME, full->out)) == 0)
+    return ls_arena_printf(arena, "step-%lld", (long long)best);
   return strncmp(full->model, folder, length) == 0 ? full->model + length : NULL;
 }
 
@@ -241,6 +244,7 @@ ls_status ls_run_folder_take(ls_run_folder *folder, ls_run_file *run, const char
       LS_TRY(move(now, ls_arena_printf(arena, "%s/%s.old-%d.%s", run->out, stems[i], k, ends[i]),
                   error));
   }
+  ls_checkpoint_forget_best(run->out); /* it is moved or removed with the others */
   if (deletes) LS_TRY(delete_checkpoints(folder, run->out, &left));
   if (left) LS_TRY(move_checkpoints(folder, run->out, k, kept, error));
   if (*kept && inside) run->model = ls_arena_printf(run->arena, "%s/%s", *kept, inside);
