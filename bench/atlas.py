@@ -304,11 +304,10 @@ def combined():
 
 def decoding():
     status, text = lockstep(f"show {RUN} mesh.cp=2 -n 2 --memory")
-    assert status != 0 and "cp" in text
+    assert status == 0 and "activations kept" in text
     entry("Tensor and context parallelism make decoding 1.4 times faster", "serving guides", "not yet checked",
           f"show {RUN} mesh.cp=2 -n 2 --memory",
-          "Context parallelism is not built; the command says so and ends with status 2:\n\n"
-          f"    {text.strip().splitlines()[-1]}\n")
+          "Training shares sequences over devices (`mesh.cp`), decoding runs on one: there is nothing to compare yet.\n")
 
 
 def one_billion():

@@ -33,6 +33,8 @@ static void training_is_pefts(void **state) {
                                         "mesh.pp=2 mesh.tp=2 schedule=zbh1 train.microbatches=3",
                                         "recompute=full",
                                         "mesh.dp_shard=3 offload.optimizer=host",
+                                        "mesh.cp=2 mesh.tp=2",
+                                        "mesh.cp=4 mesh.dp_shard=3 zero=2",
                                         NULL};
   int failed = 0;
   for (const char *const *layout = layouts; *layout; layout++)

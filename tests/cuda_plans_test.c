@@ -68,16 +68,6 @@ static double tolerance(const op_case *c, const variant *v, int output) {
   return output ? 1e-5 : unit;
 }
 
-/* Positions that begin anew at random; a sequence may begin amid a document. */
-static void put_documents(const op_case *c, ls_kernel_args *given, ls_kernel_args *reference) {
-  const int last = c->inputs - 1;
-  int32_t *at = given->in[last].data;
-  const int64_t tokens = c->in[last].valid[0], mean = 1 + random_below(2 * c->attributes.sequence);
-  for (int64_t n = 0; n < tokens; n++)
-    at[n] = n == 0 || random_below(mean) == 0 ? 0 : at[n - 1] + 1;
-  memcpy(reference->in[last].data, at, (size_t)tokens * sizeof *at);
-}
-
 static void run_case(const op_case *c, const variant *v, char *memory) {
   ls_kernel_table table;
   ls_error error = {0};
@@ -90,7 +80,7 @@ static void run_case(const op_case *c, const variant *v, char *memory) {
     reference.in[i] = view_of(&c->in[i], reference_dtype(dtype),
                               reference_copy(&c->in[i], dtype, given.in[i].data));
   }
-  if (c->in[c->inputs - 1].kind == INDEX) put_documents(c, &given, &reference);
+  if (c->in[c->inputs - 1].kind == INDEX) documents_prepare(c, &given, &reference);
   if (c->kind == LS_OP_ATTENTION_BWD) attention_prepare(c, &given, &reference);
   for (int i = 0; i < c->outputs; i++) {
     const ls_dtype dtype = dtype_of(&c->out[i], v->dtype);

@@ -79,6 +79,7 @@ static void compile(ls_arena *arena, const strategy *of, made *into) {
   into->mesh = ls_mesh_make((const int[LS_MESH_ROWS]){[LS_AXIS_PP] = of->pp,
                                                       [LS_AXIS_DP_REPLICATE] = 1,
                                                       [LS_AXIS_DP_SHARD] = of->shards,
+                                                      [LS_AXIS_CP] = 1,
                                                       [LS_AXIS_TP_KV] = of->ranks,
                                                       [LS_AXIS_TP_GROUP] = 1});
   ls_axis *context = &into->mesh.axes[LS_AXIS_TP_KV];

@@ -1,5 +1,5 @@
 /* Every family of models: five steps of a training done with transformers, repeated on one device
- * and in four layouts, in fp64 and fp32: logits, losses, every gradient, parameters at the end. And
+ * and in six layouts, in fp64 and fp32: logits, losses, every gradient, parameters at the end. And
  * the programs of these layouts are proved. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -71,6 +71,15 @@ static void test_four_layouts(void **state) {
   static const char *const layouts[] = {
       "mesh.dp_shard=4 zero=3", "mesh.tp=2 sequence_parallel=false logits_rows=5", "mesh.tp=2",
       "mesh.dp_replicate=2 mesh.dp_shard=2 mesh.tp=2 zero=3 logits_rows=7", NULL};
+  ls_arena *arena = ls_arena_create();
+  assert_int_equal(run_all(arena, layouts), 0);
+  ls_arena_destroy(&arena);
+}
+
+/* Ranks that share each sequence, alone and with tensor parallelism. */
+static void test_context_parallelism(void **state) {
+  (void)state;
+  static const char *const layouts[] = {"mesh.cp=3", "mesh.cp=2 mesh.tp=2 zero=3", NULL};
   ls_arena *arena = ls_arena_create();
   assert_int_equal(run_all(arena, layouts), 0);
   ls_arena_destroy(&arena);
@@ -178,9 +187,13 @@ static void test_published_configs_compile(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_one_device),          cmocka_unit_test(test_four_layouts),
-      cmocka_unit_test(test_many_tensor_ranks),   cmocka_unit_test(test_half_precision),
-      cmocka_unit_test(test_programs_are_proved), cmocka_unit_test(test_published_configs_compile),
+      cmocka_unit_test(test_one_device),
+      cmocka_unit_test(test_four_layouts),
+      cmocka_unit_test(test_context_parallelism),
+      cmocka_unit_test(test_many_tensor_ranks),
+      cmocka_unit_test(test_half_precision),
+      cmocka_unit_test(test_programs_are_proved),
+      cmocka_unit_test(test_published_configs_compile),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -96,7 +96,7 @@ typedef struct compiled {
 /* Shards of each unit in the other order than ranks. */
 static ls_mesh reversed_mesh(int near) {
   ls_mesh mesh = {0};
-  const ls_mesh usual = ls_mesh_make((int[LS_MESH_ROWS]){1, 1, 1, 1, 1});
+  const ls_mesh usual = ls_mesh_make((int[LS_MESH_ROWS]){1, 1, 1, 1, 1, 1});
   ls_axis shard = usual.axes[LS_AXIS_DP_SHARD];
   ls_mesh_add(&mesh, &usual.axes[LS_AXIS_PP]);
   for (int a = 0; a < 2; a++) {

@@ -86,7 +86,7 @@ enum { SOURCE, WHOLE, HERE, THERE, VALUES };
 static ls_program *overlapping(ls_arena *arena, int64_t gathered, int64_t copied) {
   static const char *const names[VALUES] = {"source", "whole", "here", "there"};
   ls_program *program = LS_NEW(arena, ls_program);
-  const int sizes[LS_MESH_ROWS] = {1, 1, 2, 1, 1};
+  const int sizes[LS_MESH_ROWS] = {1, 1, 2, 1, 1, 1};
   program->arena = arena;
   program->mesh = ls_mesh_make(sizes);
   program->layout = ls_layout_default();
@@ -137,7 +137,7 @@ static void groups_may_have_queues_of_their_own(void **state) {
   (void)state;
   ls_arena *arena = ls_arena_create();
   ls_program *program = overlapping(arena, 2000, 1000);
-  const int sizes[LS_MESH_ROWS] = {1, 1, 2, 2, 1};
+  const int sizes[LS_MESH_ROWS] = {1, 1, 2, 1, 2, 1};
   program->mesh = ls_mesh_make(sizes);
   ls_instruction *list = program->instructions.items;
   list[1] = list[2] = list[0];

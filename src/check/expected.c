@@ -5,11 +5,12 @@
 
 #include "check/proof.h"
 
-static const char *const input_names[] = {"the tokens", "the labels", "the positions"};
+static const char *const input_names[] = {"the tokens", "the labels", "the positions",
+                                          "the places"};
 
 /* Where the graph has each input, in the order of ls_input. */
 static ls_tensor_id input_of(const ls_graph *graph, int input) {
-  const ls_tensor_id inputs[] = {graph->ids, graph->labels, graph->positions};
+  const ls_tensor_id inputs[] = {graph->ids, graph->labels, graph->positions, graph->places};
   return inputs[input];
 }
 
@@ -17,7 +18,7 @@ int ls_expected_source(ls_proof *proof, int tensor, int version) {
   const ls_tensor *about = &proof->graph->tensors.items[tensor];
   if (about->role == LS_ROLE_PARAMETER)
     return ls_expression_leaf(&proof->expressions, LS_LEAF_PARAMETER, about->parameter, version);
-  for (int i = 0; i < 3; i++)
+  for (int i = 0; i < 4; i++)
     if (input_of(proof->graph, i).index == tensor)
       return ls_expression_leaf(&proof->expressions, LS_LEAF_INPUT, i, version);
   return ls_expression_leaf(&proof->expressions, LS_LEAF_STATE, tensor, version);
@@ -234,8 +235,8 @@ ls_status ls_expected_check_sources(const ls_stage *stage, ls_error *error) {
     return ls_fail(error, LS_REFUTED, "stage %d: knows %d parameters: expected the model's %d",
                    stage->number, program->parameter_count, graph->parameters.count);
   for (int p = 0; p < program->parameter_count; p++) LS_TRY(check_parameter(stage, p, error));
-  const int inputs[] = {program->ids, program->labels, program->positions};
-  for (int i = 0; i < 3; i++) {
+  const int inputs[] = {program->ids, program->labels, program->positions, program->places};
+  for (int i = 0; i < 4; i++) {
     if (inputs[i] < 0) continue;
     const ls_value *value = &program->values.items[inputs[i]];
     const ls_tensor_id expected = input_of(graph, i);

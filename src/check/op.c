@@ -39,7 +39,7 @@ static ls_status check_places(const ls_stage *stage, const operands *all, ls_err
   return LS_OK;
 }
 
-static ls_status note_length(const ls_stage *stage, int64_t lengths[128],
+static ls_status note_length(const ls_stage *stage, int64_t lengths[2][128],
                              const ls_operand_labels *labels, int value, ls_error *error) {
   const ls_value *about = &stage->program->values.items[value];
   if (about->flat_elements || about->ndim != labels->ndim)
@@ -47,14 +47,15 @@ static ls_status note_length(const ls_stage *stage, int64_t lengths[128],
                          about->ndim, labels->ndim);
   for (int d = 0; d < labels->ndim; d++) {
     const char *label = labels->dim[d];
-    if (label[1]) continue; /* a product: its labels have no lengths of their own here */
     const int64_t length =
         about->global[d] * ls_operand_divisor(labels, d, &ls_proof_instruction(stage)->attributes);
-    const int64_t expected = *label == '1' ? 1 : lengths[(int)*label];
+    /* A product's labels have no lengths of their own here: it has one, by its last. */
+    int64_t *of = &lengths[label[1] != 0][(int)label[strlen(label) - 1]];
+    const int64_t expected = *label == '1' ? 1 : *of;
     if (expected && expected != length)
       return ls_proof_fail(stage, error, "%s has %lld elements in dimension %d: expected %lld",
                            about->name, (long long)length, d, (long long)expected);
-    lengths[(int)*label] = length;
+    *of = length;
   }
   return LS_OK;
 }
@@ -63,7 +64,7 @@ static ls_status note_length(const ls_stage *stage, int64_t lengths[128],
 static ls_status check_shapes(const ls_stage *stage, ls_error *error) {
   const ls_instruction *instruction = ls_proof_instruction(stage);
   const ls_op_labels *labels = &stage->proof->labels[instruction->kind];
-  int64_t lengths[128] = {0};
+  int64_t lengths[2][128] = {{0}};
   if (!ls_op_labels_allow(labels, instruction->inputs, instruction->outputs))
     return ls_proof_fail(stage, error, "has %d inputs and %d outputs: expected %d and %d",
                          instruction->inputs, instruction->outputs, labels->inputs,

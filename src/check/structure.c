@@ -115,8 +115,16 @@ ls_status ls_proof_structure(ls_stage *stage, ls_error *error) {
   if (program->stage != stage->number)
     return ls_fail(error, LS_REFUTED, "stage %d: is the program of stage %d: expected its own",
                    stage->number, program->stage);
-  const int inputs[] = {program->ids, program->labels, program->positions, program->logits};
-  for (int i = 0; i < 4; i++)
+  const ls_graph *graph = stage->proof->graph;
+  if (program->tokens != graph->tokens || program->sequence != graph->sequence)
+    return ls_fail(
+        error, LS_REFUTED,
+        "stage %d: is filled with %lld tokens in sequences of %lld: expected %lld of %lld",
+        stage->number, (long long)program->tokens, (long long)program->sequence,
+        (long long)graph->tokens, (long long)graph->sequence);
+  const int inputs[] = {program->ids, program->labels, program->positions, program->places,
+                        program->logits};
+  for (int i = 0; i < 5; i++)
     if (inputs[i] >= program->values.count) return fail_at(stage, error, "input", i);
   for (int c = 0; c < LS_CELL_COUNT; c++)
     if (program->cell[c] >= program->values.count) return fail_at(stage, error, "cell", c);

@@ -155,6 +155,12 @@ static ls_status check_held(const ls_run_file *run, ls_error *error) {
 
 /* Axes that are held are factors of the number of devices. */
 static ls_status check_axes(const ls_plan_problem *problem, ls_error *error) {
+  if (problem->base.cp > 1)
+    return ls_fail(
+        error, LS_INPUT,
+        "mesh.cp=%d: layouts with context parallelism are not searched yet: use mesh.cp=1, "
+        "or simulate, which takes them",
+        problem->base.cp);
   int64_t held = 1;
   for (int a = 0; a < LS_LAYOUT_AXES; a++) {
     const int size = ls_layout_size(&problem->base, a);

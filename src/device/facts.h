@@ -44,6 +44,7 @@ struct ls_device_facts {
   const ls_queues *also;   /* of another that may be taken as ranks meet; NULL: none */
   const char *engine;      /* the one that is asked for; NULL: the first that can */
   bool overlaps;           /* transfers run beside kernels, on queues of their own */
+  bool places;             /* its attention takes tokens in an order of their own */
   /* Upper bound of a call's workspace; data pointers are not read. */
   size_t (*workspace)(const ls_device_facts *facts, ls_op_kind kind, const ls_kernel_args *args);
   const char *workspace_source;

@@ -38,6 +38,9 @@ static int64_t label_size(const subject *s, char label) {
   switch (label) {
     case '1': return 1;
     case 'n': return draw(s, 'T', 1, 5) * draw(s, 'B', 1, 3);
+    case 'b': return draw(s, 'B', 1, 3);
+    case 't':
+    case 's': return draw(s, 'T', 1, 5);
     case 'd': return head_dim;
     case 'g': return draw(s, 'g', 1, 2) * head_dim;
     case 'r': return draw(s, 'r', 1, 3);
@@ -86,7 +89,7 @@ static ls_tensor_id make_input(subject *s, int input, const ls_operand_labels *l
   if (!ls_op_gives_gradient(s->kind, input))
     return ls_graph_state(s->graph, name, dims[0], dims[1]);
   ls_tensor_id made = parameter(s, name, dims[0], dims[1]);
-  if (strcmp(labels->dim[0], "n") != 0 || labels->ndim < 2) return made;
+  if (!ls_label_has_tokens(labels->dim[0][0]) || labels->ndim < 2) return made;
   return ls_graph_embedding(s->graph, made, ls_graph_input(s->graph, "rows", dims[0]), 0);
 }
 
@@ -102,7 +105,7 @@ static void make_op(subject *s) {
   const ls_attributes attributes = attributes_of(s);
   ls_tensor_id inputs[LS_MAX_INPUTS];
   for (int i = 0; i < LS_MAX_INPUTS; i++) inputs[i].index = -1;
-  const int count = labels.inputs - (draw(s, '?', 0, 1) ? labels.optional : 0);
+  const int count = labels.inputs - (int)draw(s, '?', 0, labels.optional);
   for (int i = 0; i < count; i++) inputs[i] = make_input(s, i, &labels.in[i], &attributes);
   const int index = ls_graph_node(s->graph, s->kind, &attributes, inputs, LS_MAX_OUTPUTS, NULL);
   const ls_node *node = &s->graph->nodes.items[index];
@@ -139,6 +142,8 @@ static double value_of(const subject *s, const ls_tensor *tensor, int t, int64_t
     return (double)(bits % (uint64_t)(label_size(s, 'v') + 1)) - 1;
   if (tensor->role == LS_ROLE_INPUT && s->kind == LS_OP_EMBEDDING)
     return (double)(bits % (uint64_t)label_size(s, 'v'));
+  if (tensor->role == LS_ROLE_INPUT && strcmp(tensor->name, "input 4") == 0)
+    return (double)(tensor->dims[0] - 1 - i); /* places, the last token first */
   if (tensor->role == LS_ROLE_INPUT) return (double)(bits % 3);
   const double value = (double)(bits >> 40) * 0x1p-23 - 1;
   const bool sum = s->kind == LS_OP_ROW_SCALE && strcmp(tensor->name, "input 2") == 0;

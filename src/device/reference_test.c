@@ -97,11 +97,14 @@ static int64_t label_size(uint64_t seed, char label) {
   switch (label) {
     case '1': return 1;
     case 'n': return tokens;
+    case 'b': return draw(seed, 'B', 1, 3);
+    case 't':
+    case 's': return draw(seed, 'T', 1, 7);
     case 'd': return head_dim;
     case 'g': return draw(seed, 'g', 1, 3) * head_dim;
     case 'r': return draw(seed, 'r', 1, 3);
     case 'h': return draw(seed, 'h', 1, 4) * head_dim;
-    case 't': return tokens + draw(seed, 't', 0, 4);
+    case 'l': return tokens + draw(seed, 't', 0, 4);
     case 'v': return draw(seed, 'v', 2, 30);
     default: return draw(seed, label, 4, 90);
   }
@@ -109,8 +112,8 @@ static int64_t label_size(uint64_t seed, char label) {
 
 /* Rows of any kind are padded, columns where the row lets them be cut; heads are always whole. */
 static int64_t label_padding(const kernel_case *test, const char *label) {
-  if (!test->padded || label[1] || strchr("1grhd", label[0])) return 0;
-  if (!strchr("nte", label[0]) && !strchr(ls_op_row(test->kind)->shardable, label[0])) return 0;
+  if (!test->padded || (label[1] && label[0] != 'b') || strchr("1grhd", label[0])) return 0;
+  if (!strchr("nble", label[0]) && !strchr(ls_op_row(test->kind)->shardable, label[0])) return 0;
   return draw(test->seed, (char)(label[0] + 1), 1, 9);
 }
 
@@ -144,6 +147,9 @@ static double input_value(const kernel_case *test, int input, int64_t i, int64_t
   if (strcmp(test->labels.in[input].dim[0], "1") == 0)
     return counts_steps(test->kind) && input == 2 ? 3 : 1.5;
   if (index && test->kind == LS_OP_CACHED_ATTENTION) return (double)i;
+  const bool places = (test->kind == LS_OP_ATTENTION && input == 4) ||
+                      (test->kind == LS_OP_ATTENTION_BWD && input == 7);
+  if (places) return (double)(test->args.in[input].valid[0] - 1 - i);
   if (index) return (double)(bits(test->seed, input, i, j) % (uint64_t)(vocabulary + 2)) - 1;
   const double value = noise(test->seed, input, i, j);
   /* Sums of exponentials and of squares are positive. */
@@ -358,9 +364,9 @@ static void no_rows_give_zero_gradients(void **state) {
     while (draw(seed, '?', 0, 1) == 0) seed = mix(seed); /* a case with all operands */
     make_case(&test, kind, LS_F64, seed, false);
     for (int i = 0; i < test.args.inputs; i++)
-      if (strchr("ne", test.labels.in[i].dim[0][0])) test.args.in[i].valid[0] = 0;
+      if (strchr("nbe", test.labels.in[i].dim[0][0])) test.args.in[i].valid[0] = 0;
     for (int o = 0; o < test.args.outputs; o++)
-      if (strchr("ne", test.labels.out[o].dim[0][0])) test.args.out[o].valid[0] = 0;
+      if (strchr("nbe", test.labels.out[o].dim[0][0])) test.args.out[o].valid[0] = 0;
     run_case(&test);
     for (int o = 0; o < test.args.outputs; o++) {
       const ls_view *out = &test.args.out[o];

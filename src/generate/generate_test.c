@@ -106,6 +106,7 @@ static void evaluation_open(evaluation *self, const char *folder, int64_t sequen
   const ls_layout layout = {.pp = 1,
                             .dp_replicate = 1,
                             .dp_shard = 1,
+                            .cp = 1,
                             .tp = 1,
                             .microbatches = 1,
                             .layers_per_unit = 1,

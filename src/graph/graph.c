@@ -10,7 +10,7 @@ ls_graph *ls_graph_create(ls_arena *arena) {
   ls_op_labels *labels = LS_NEW_ARRAY(arena, ls_op_labels, LS_OP_COUNT);
   for (int k = 0; k < LS_OP_COUNT; k++) labels[k] = ls_op_labels_read((ls_op_kind)k);
   graph->op_labels = labels;
-  graph->ids = graph->labels = graph->positions = none;
+  graph->ids = graph->labels = graph->positions = graph->places = none;
   graph->loss_scale = graph->loss = graph->logits = none;
   return graph;
 }
@@ -264,14 +264,20 @@ ls_tensor_id ls_graph_rope(ls_graph *graph, ls_tensor_id x, ls_tensor_id table, 
 
 ls_tensor_id ls_graph_attention(ls_graph *graph, ls_tensor_id q, ls_tensor_id k, ls_tensor_id v,
                                 const ls_attributes *attributes) {
-  return ls_graph_document_attention(graph, q, k, v, none, attributes);
+  return ls_graph_placed_attention(graph, q, k, v, none, none, attributes);
 }
 
 ls_tensor_id ls_graph_document_attention(ls_graph *graph, ls_tensor_id q, ls_tensor_id k,
                                          ls_tensor_id v, ls_tensor_id positions,
                                          const ls_attributes *attributes) {
-  return first_output(graph, LS_OP_ATTENTION, attributes, (ls_tensor_id[]){q, k, v, positions},
-                      NULL);
+  return ls_graph_placed_attention(graph, q, k, v, positions, none, attributes);
+}
+
+ls_tensor_id ls_graph_placed_attention(ls_graph *graph, ls_tensor_id q, ls_tensor_id k,
+                                       ls_tensor_id v, ls_tensor_id positions, ls_tensor_id places,
+                                       const ls_attributes *attributes) {
+  return first_output(graph, LS_OP_ATTENTION, attributes,
+                      (ls_tensor_id[]){q, k, v, positions, places}, NULL);
 }
 
 ls_tensor_id ls_graph_cached_attention(ls_graph *graph, ls_tensor_id q, ls_tensor_id k,

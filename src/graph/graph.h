@@ -99,10 +99,12 @@ typedef struct ls_graph {
   int root_segment;         /* in backward: that of the last root */
   int64_t tokens, sequence; /* n = B x T of one microbatch over the whole mesh; T */
   int64_t kv_heads, heads, head_dim, vocabulary;
-  ls_tensor_id ids, labels, positions; /* inputs [n], int32; label < 0: none */
-  ls_tensor_id loss_scale;             /* cell: 1 / valid tokens of the step */
-  ls_tensor_id loss;                   /* cell: sum of the tokens' losses */
-  ls_tensor_id logits;                 /* [n, vocabulary] */
+  /* Inputs [n], int32. label < 0: none. places, where tokens lie in an order of their own: which
+   * token of the microbatch each row is. */
+  ls_tensor_id ids, labels, positions, places;
+  ls_tensor_id loss_scale; /* cell: 1 / valid tokens of the step */
+  ls_tensor_id loss;       /* cell: sum of the tokens' losses */
+  ls_tensor_id logits;     /* [n, vocabulary] */
 } ls_graph;
 
 /* Everything below allocates in the graph's arena. */
@@ -151,10 +153,15 @@ ls_tensor_id ls_graph_rope(ls_graph *graph, ls_tensor_id x, ls_tensor_id table, 
  * softcap. Causal. q [n, heads x head_dim]. */
 ls_tensor_id ls_graph_attention(ls_graph *graph, ls_tensor_id q, ls_tensor_id k, ls_tensor_id v,
                                 const ls_attributes *attributes);
-/* The same inside each document: where a position is 0, one begins. */
+/* The same inside each document, whose tokens the positions count from 0. */
 ls_tensor_id ls_graph_document_attention(ls_graph *graph, ls_tensor_id q, ls_tensor_id k,
                                          ls_tensor_id v, ls_tensor_id positions,
                                          const ls_attributes *attributes);
+/* The same of tokens in an order of their own: row i is token places[i]. Positions count from the
+ * beginning of what a token sees: its document, or its sequence. */
+ls_tensor_id ls_graph_placed_attention(ls_graph *graph, ls_tensor_id q, ls_tensor_id k,
+                                       ls_tensor_id v, ls_tensor_id positions, ls_tensor_id places,
+                                       const ls_attributes *attributes);
 ls_tensor_id ls_graph_cached_attention(ls_graph *graph, ls_tensor_id q, ls_tensor_id k,
                                        ls_tensor_id v, ls_tensor_id cache_k, ls_tensor_id cache_v,
                                        ls_tensor_id positions, const ls_attributes *attributes);

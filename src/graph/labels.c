@@ -88,6 +88,10 @@ int ls_operand_dim(const ls_operand_labels *operand, char label) {
   return -1;
 }
 
+bool ls_label_has_tokens(char label) {
+  return label && strchr("nbts", label);
+}
+
 int64_t ls_operand_divisor(const ls_operand_labels *operand, int dim,
                            const ls_attributes *attributes) {
   const ls_dim_rule *rule = &operand->rule[dim];

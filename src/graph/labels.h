@@ -36,6 +36,9 @@ bool ls_op_labels_allow(const ls_op_labels *labels, int inputs, int outputs);
 /* The dimension of the operand that is sharded where `label` is, or -1. */
 int ls_operand_dim(const ls_operand_labels *operand, char label);
 
+/* Whether the label counts tokens, or sequences of them. */
+bool ls_label_has_tokens(char label);
+
 /* How many of its labels' elements an element of the dimension stands for: 1 or more. */
 int64_t ls_operand_divisor(const ls_operand_labels *operand, int dim,
                            const ls_attributes *attributes);

@@ -24,7 +24,7 @@
 
 #include "graph/attributes.h"
 
-enum { LS_MAX_DIMS = 3, LS_MAX_INPUTS = 7, LS_MAX_OUTPUTS = 3, LS_MAX_GRADIENT_RULES = 2 };
+enum { LS_MAX_DIMS = 3, LS_MAX_INPUTS = 8, LS_MAX_OUTPUTS = 3, LS_MAX_GRADIENT_RULES = 2 };
 
 /* enum suffix, printed name */
 #define LS_OPS(X)                         \
@@ -146,7 +146,8 @@ typedef enum ls_shares {
   LS_SHARES_SEQUENCES = 1 << 0,   /* the batch: whole sequences */
   LS_SHARES_KV_HEADS = 1 << 1,    /* the outer tensor axis: KV heads, each with its query heads */
   LS_SHARES_QUERY_HEADS = 1 << 2, /* the inner tensor axis: the query heads of a KV head */
-  LS_SHARES_TOKENS = 1 << 3       /* tokens of a sequence, and no parameter */
+  LS_SHARES_TOKENS = 1 << 3,      /* tokens of a sequence, and no parameter */
+  LS_SHARES_QUERIES = 1 << 4      /* of attention the queries, each rank with all keys */
 } ls_shares;
 
 /* A label that may be sharded over axes of some kinds only. */
@@ -155,7 +156,7 @@ typedef struct ls_label_rule {
   ls_shares axes;
 } ls_label_rule;
 
-enum { LS_MAX_LABEL_RULES = 3 };
+enum { LS_MAX_LABEL_RULES = 4 };
 _Static_assert(LS_MAX_INPUTS <= 10, "rows name inputs by one digit");
 _Static_assert(LS_ATTRIBUTE_COUNT <= 32, "rows name attributes by bits of 32");
 

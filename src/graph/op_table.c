@@ -26,7 +26,9 @@ static double attention_bwd_flops(const ls_attributes *attributes, const int64_t
 /* Order of operands is part of the row: kernels and gradients rely on it.
  *
  * n tokens (B x T flattened)   k, m, c features   v vocabulary   h columns of heads
- * g KV heads   r query heads per KV head   d one head's columns   t cache rows   e flat elements */
+ * g KV heads   r query heads per KV head   d one head's columns   l cache rows   e flat elements
+ * b sequences   t queries of one   s keys of one: bt and bs are n, where attention tells them apart
+ */
 static const ls_op rows[LS_OP_COUNT] = {
     /* table, ids */
     [LS_OP_EMBEDDING] = {.labels = "v c, n -> n c",
@@ -106,22 +108,24 @@ static const ls_op rows[LS_OP_COUNT] = {
                     .gradients = {{LS_OP_ROPE_BWD, "a1", "0"}},
                     .again = LS_AGAIN_CHEAP,
                     .divides = 1u << LS_ATTRIBUTE_head_dim},
-    /* q, k, v; positions, which count a document's tokens from 0: none sees another document
-     * -> o, log-sum-exp per token and head */
-    [LS_OP_ATTENTION] = {.labels = "n gr, n g, n g, n? -> n gr, n gr/head_dim",
-                         .only = {{'n', LS_SHARES_SEQUENCES},
+    /* q, k, v; positions, which count a document's tokens from 0: none sees another document;
+     * places, where tokens lie in an order of their own: which token each row is, counted through
+     * the microbatch -> o, log-sum-exp per token and head */
+    [LS_OP_ATTENTION] = {.labels = "bt gr, bs g, bs g, bt?, bs? -> bt gr, bt gr/head_dim",
+                         .only = {{'b', LS_SHARES_SEQUENCES},
+                                  {'t', LS_SHARES_QUERIES},
                                   {'g', LS_SHARES_KV_HEADS},
                                   {'r', LS_SHARES_QUERY_HEADS}},
                          .precision = {LS_COMPUTE, LS_ACCUMULATE},
-                         .gradients = {{LS_OP_ATTENTION_BWD, "a012AB3", "012"}},
+                         .gradients = {{LS_OP_ATTENTION_BWD, "a012AB34", "012"}},
                          .again = LS_AGAIN_MAY,
                          .flops = attention_flops,
                          .divides = 1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads |
                                     1u << LS_ATTRIBUTE_sequence,
-                         .indices = "3"},
+                         .indices = "34"},
     /* q, k, v of new tokens of one sequence, cache of k, cache of v (rows are written at the
      * tokens' positions), positions */
-    [LS_OP_CACHED_ATTENTION] = {.labels = "n gr, n g, n g, t g, t g, n -> n gr",
+    [LS_OP_CACHED_ATTENTION] = {.labels = "n gr, n g, n g, l g, l g, n -> n gr",
                                 .only = {{'g', LS_SHARES_KV_HEADS}, {'r', LS_SHARES_QUERY_HEADS}},
                                 .writes = "34",
                                 .divides =
@@ -213,16 +217,17 @@ static const ls_op rows[LS_OP_COUNT] = {
                         .linear = "0",
                         .in_place = 1,
                         .divides = 1u << LS_ATTRIBUTE_head_dim},
-    /* do, q, k, v, o, log-sum-exp; positions -> dq, dk, dv */
-    [LS_OP_ATTENTION_BWD] = {.labels =
-                                 "n gr, n gr, n g, n g, n gr, n gr/head_dim, n? -> n gr, n g, n g",
-                             .only = {{'n', LS_SHARES_SEQUENCES},
+    /* do, q, k, v, o, log-sum-exp; positions, places -> dq, dk, dv */
+    [LS_OP_ATTENTION_BWD] = {.labels = "bt gr, bt gr, bs g, bs g, bt gr, bt gr/head_dim, bt?, bs? "
+                                       "-> bt gr, bs g, bs g",
+                             .only = {{'b', LS_SHARES_SEQUENCES},
+                                      {'t', LS_SHARES_QUERIES},
                                       {'g', LS_SHARES_KV_HEADS},
                                       {'r', LS_SHARES_QUERY_HEADS}},
                              .flops = attention_bwd_flops,
                              .divides = 1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads |
                                         1u << LS_ATTRIBUTE_sequence,
-                             .indices = "6"},
+                             .indices = "67"},
     /* dy, x */
     [LS_OP_GELU_BWD] = {.labels = "n c, n c -> n c", .shardable = "nc", .in_place = 1},
     /* dy, gate, up -> dgate, dup */

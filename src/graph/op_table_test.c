@@ -72,8 +72,11 @@ static void test_labels_name_axes_they_may_be_cut_over(void **state) {
   const ls_op *attention = ls_op_row(LS_OP_ATTENTION), *linear = ls_op_row(LS_OP_LINEAR);
   assert_true(ls_op_may_shard(linear, 'n', LS_SHARES_KV_HEADS));
   assert_false(ls_op_may_shard(linear, 'x', LS_SHARES_KV_HEADS));
-  assert_true(ls_op_may_shard(attention, 'n', LS_SHARES_SEQUENCES));
-  assert_false(ls_op_may_shard(attention, 'n', LS_SHARES_KV_HEADS));
+  assert_true(ls_op_may_shard(attention, 'b', LS_SHARES_SEQUENCES));
+  assert_false(ls_op_may_shard(attention, 'b', LS_SHARES_QUERIES));
+  assert_true(ls_op_may_shard(attention, 't', LS_SHARES_TOKENS | LS_SHARES_QUERIES));
+  assert_false(ls_op_may_shard(attention, 't', LS_SHARES_TOKENS | LS_SHARES_KV_HEADS));
+  assert_false(ls_op_may_shard(attention, 's', LS_SHARES_QUERIES));
   assert_true(ls_op_may_shard(attention, 'g', LS_SHARES_KV_HEADS));
   assert_false(ls_op_may_shard(attention, 'g', LS_SHARES_QUERY_HEADS));
   assert_false(ls_op_may_shard(attention, 'r', LS_SHARES_STAGES));

@@ -9,6 +9,7 @@ static const struct axis_key {
     {"pp", offsetof(ls_layout, pp)},
     {"dp_replicate", offsetof(ls_layout, dp_replicate)},
     {"dp_shard", offsetof(ls_layout, dp_shard)},
+    {"cp", offsetof(ls_layout, cp)},
     {"tp", offsetof(ls_layout, tp)},
 };
 
@@ -25,7 +26,7 @@ void ls_layout_set_size(ls_layout *layout, int axis, int size) {
 }
 
 int ls_layout_ranks(const ls_layout *layout) {
-  return layout->pp * ls_layout_data_ranks(layout) * layout->tp;
+  return layout->pp * ls_layout_data_ranks(layout) * layout->cp * layout->tp;
 }
 
 int ls_layout_data_ranks(const ls_layout *layout) {
@@ -46,6 +47,7 @@ ls_layout ls_layout_default(void) {
       .pp = 1,
       .dp_replicate = 1,
       .dp_shard = 1,
+      .cp = 1,
       .tp = 1,
       .zero = 3,
       .microbatches = 1,
@@ -99,7 +101,8 @@ const char *ls_layout_print(ls_arena *arena, const ls_layout *layout) {
   if (layout->pp > 1)
     pipeline = ls_arena_printf(arena, "pp %d (%s), ", layout->pp,
                                layout->schedule ? layout->schedule : "1f1b");
-  return ls_arena_printf(arena, "%sdp_replicate %d, dp_shard %d, tp %d, %s%s", pipeline,
-                         layout->dp_replicate, layout->dp_shard, layout->tp,
+  const char *context = layout->cp > 1 ? ls_arena_printf(arena, "cp %d, ", layout->cp) : "";
+  return ls_arena_printf(arena, "%sdp_replicate %d, dp_shard %d, %stp %d, %s%s", pipeline,
+                         layout->dp_replicate, layout->dp_shard, context, layout->tp,
                          ls_zero_name(layout->zero), print_offload(arena, &layout->offload));
 }

@@ -62,7 +62,7 @@ typedef struct ls_offload {
 
 /* What a user lays out: sizes of the mesh and the choices of strategy. */
 typedef struct ls_layout {
-  int pp, dp_replicate, dp_shard, tp;
+  int pp, dp_replicate, dp_shard, cp, tp;
   const struct ls_mesh *mesh; /* other axes of the same products; NULL: the usual. Not owned */
   const char *schedule;       /* of the pipeline: a row's name, or that of a CSV; NULL: 1f1b */
   const char *csv;            /* its text, which is not saved; NULL: a row */
@@ -92,13 +92,13 @@ typedef struct ls_layout {
 
 /* The axes that a layout gives sizes of, outermost first, by the names of their keys in a run file:
  * "pp", ... Who needs all of them, or what their sizes come to, asks here. */
-enum { LS_LAYOUT_AXES = 4 };
+enum { LS_LAYOUT_AXES = 5 };
 const char *ls_layout_axis(int axis);
 int ls_layout_size(const ls_layout *layout, int axis);
 void ls_layout_set_size(ls_layout *layout, int axis, int size);
 
-/* Ranks of the whole mesh; of them those among which a batch is divided; those among which the data
- * strategy shards. */
+/* Ranks of the whole mesh; of them those among which a batch is divided by sequences; and those of
+ * dp_shard: the data strategy shards among them and those of cp. */
 int ls_layout_ranks(const ls_layout *layout);
 int ls_layout_data_ranks(const ls_layout *layout);
 int ls_layout_shards(const ls_layout *layout);
@@ -113,7 +113,8 @@ const char *ls_zero_name(int zero);
 /* One device, fp32, one microbatch, AdamW with the run file's defaults. */
 ls_layout ls_layout_default(void);
 
-/* "pp 2 (zbv), dp_replicate 1, dp_shard 4, tp 2, zero-3", in the arena; pp where it is above 1. */
+/* "pp 2 (zbv), dp_replicate 1, dp_shard 4, cp 2, tp 2, zero-3", in the arena; pp and cp where
+ * above 1. */
 const char *ls_layout_print(ls_arena *arena, const ls_layout *layout);
 
 #endif

@@ -526,7 +526,7 @@ static ls_status load_mesh(loader *l, const json_t *array) {
     if (json_unpack(json_array_get(array, a), "[ssiii]", &name, &part, &role, &shares, &size) !=
             0 ||
         !in_range(role, LS_MESH_ROLES) || (role == LS_MESH_STAGE) != (a == 0) ||
-        !in_range(shares, 2 * LS_SHARES_TOKENS) || size < 1 || !in_range(size, 1 << 20))
+        !in_range(shares, 2 * LS_SHARES_QUERIES) || size < 1 || !in_range(size, 1 << 20))
       return damaged(l, "mesh", a);
     ranks *= size;
     if (ranks > 1 << 24) return damaged(l, "mesh", a);
@@ -598,21 +598,22 @@ static ls_status load_program(loader *l, json_t *root) {
   program->parameters = LS_NEW_ARRAY(l->arena, ls_program_parameter,
                                      json_array_size(json_object_get(root, "parameters")) + 1);
   LS_TRY(load_list(l, root, "parameters", load_parameter));
-  int inputs[4];
-  if (!read_ints(json_object_get(root, "inputs"), inputs, 4) ||
+  int inputs[5];
+  if (!read_ints(json_object_get(root, "inputs"), inputs, 5) ||
       !read_ints(json_object_get(root, "cells"), program->cell, LS_CELL_COUNT))
     return damaged(l, "inputs", 0);
   if (json_unpack(root, "{s:i}", "replay_boundary", &program->replay_boundary) != 0 ||
       program->replay_boundary < -1 || program->replay_boundary > program->actions.count)
     return damaged(l, "replay_boundary", 0);
-  for (int i = 0; i < 4; i++)
+  for (int i = 0; i < 5; i++)
     if (!is_value(l, inputs[i], true)) return damaged(l, "inputs", (size_t)i);
   for (int c = 0; c < LS_CELL_COUNT; c++)
     if (!is_value(l, program->cell[c], false)) return damaged(l, "cell", (size_t)c);
   program->ids = inputs[0];
   program->labels = inputs[1];
   program->positions = inputs[2];
-  program->logits = inputs[3];
+  program->places = inputs[3];
+  program->logits = inputs[4];
   return LS_OK;
 }
 

@@ -19,6 +19,10 @@ ls_mesh ls_mesh_make(const int sizes[LS_MESH_ROWS]) {
                             .part = "dp_shard",
                             .role = LS_MESH_SHARD,
                             .shares = LS_SHARES_SEQUENCES},
+      [LS_AXIS_CP] = {.name = "cp",
+                      .part = "cp",
+                      .role = LS_MESH_SHARD,
+                      .shares = LS_SHARES_TOKENS | LS_SHARES_QUERIES},
       [LS_AXIS_TP_KV] = {.name = "tp_kv",
                          .part = "tp",
                          .role = LS_MESH_TENSOR,
@@ -42,6 +46,13 @@ ls_axes ls_mesh_axes(const ls_mesh *mesh, ls_axis_role role) {
 
 ls_axes ls_mesh_data(const ls_mesh *mesh) {
   return mesh->of_role[LS_MESH_REPLICATE] | mesh->of_role[LS_MESH_SHARD];
+}
+
+ls_axes ls_mesh_context(const ls_mesh *mesh) {
+  ls_axes axes = 0;
+  for (int a = 0; a < mesh->count; a++)
+    if (mesh->axes[a].shares & LS_SHARES_TOKENS) axes |= 1u << a;
+  return axes & ls_mesh_data(mesh);
 }
 
 ls_axes ls_mesh_all(const ls_mesh *mesh) {

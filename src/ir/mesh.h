@@ -60,15 +60,18 @@ enum {
   LS_AXIS_PP = 0,
   LS_AXIS_DP_REPLICATE,
   LS_AXIS_DP_SHARD,
+  LS_AXIS_CP,
   LS_AXIS_TP_KV,
   LS_AXIS_TP_GROUP,
   LS_MESH_ROWS
 };
 ls_mesh ls_mesh_make(const int sizes[LS_MESH_ROWS]);
 
-/* The axes of a role; those that divide the batch; all; all inside a stage. */
+/* The axes of a role; those that divide the batch; of these the ones that divide its sequences,
+ * over which activations may move; all; all inside a stage. */
 ls_axes ls_mesh_axes(const ls_mesh *mesh, ls_axis_role role);
 ls_axes ls_mesh_data(const ls_mesh *mesh);
+ls_axes ls_mesh_context(const ls_mesh *mesh);
 ls_axes ls_mesh_all(const ls_mesh *mesh);
 ls_axes ls_mesh_inside(const ls_mesh *mesh);
 

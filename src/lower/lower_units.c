@@ -314,6 +314,7 @@ void ls_lower_units(ls_lowering *lowering) {
   program->ids = make_input(lowering, graph->ids);
   program->labels = make_input(lowering, graph->labels);
   program->positions = make_input(lowering, graph->positions);
+  program->places = make_input(lowering, graph->places);
   lowering->memory = LS_NEW_ARRAY(program->arena, ls_unit_memory, lowering->units->count);
   for (int u = 0; u < lowering->units->count; u++) place_unit(lowering, u);
   for (int u = 0; u < lowering->units->count; u++) place_gradients(lowering, u);

@@ -9,7 +9,8 @@ static ls_status build_graph(ls_arena *arena, const ls_training *training, const
       .mode = mode,
       .tokens = training->batch / layout->microbatches * training->sequence,
       .sequence = training->sequence,
-      .documents = training->documents};
+      .documents = training->documents,
+      .places = layout->cp > 1};
   LS_TRY(ls_model_build(arena, training->model, &options, graph, error));
   for (int p = 0; training->evaluates && p < (*graph)->parameters.count; p++)
     (*graph)->parameters.items[p].trainable = false;
@@ -60,9 +61,20 @@ static ls_status fit_budget(ls_compiled *compiled, const ls_device_facts *facts,
   return ls_budget_choose(compiled->graph, &compiled->layout, &budget, error);
 }
 
+/* With context parallelism attention is told where tokens lie, which not every device takes. */
+static ls_status check_places(const ls_layout *layout, const ls_device_facts *facts,
+                              ls_error *error) {
+  if (layout->cp <= 1 || facts->places) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "mesh.cp=%d on %s, whose attention takes whole sequences in their order: use "
+                 "mesh.cp=1, or device.kind=cpu",
+                 layout->cp, facts->name);
+}
+
 ls_status ls_compile_graph(ls_arena *arena, const ls_training *training, const ls_layout *layout,
                            const ls_device_facts *facts, ls_compiled *compiled, ls_error *error) {
   *compiled = (ls_compiled){.layout = *layout};
+  LS_TRY(check_places(layout, facts, error));
   const ls_model_mode mode = training->evaluates ? LS_MODEL_FORWARD : LS_MODEL_TRAIN;
   LS_TRY(build_graph(arena, training, layout, mode, &compiled->graph, error));
   if (training->evaluates) return LS_OK;

@@ -109,6 +109,8 @@ ls_tensor_id ls_builder_attend(ls_builder *builder, ls_tensor_id q, ls_tensor_id
                                     .softmax_scale = config->softmax_scale,
                                     .softcap = config->softcap,
                                     .alibi = alibi};
+  if (builder->options->mode != LS_MODEL_DECODE && builder->options->places)
+    return ls_graph_placed_attention(graph, q, k, v, graph->positions, graph->places, &attributes);
   if (builder->options->mode != LS_MODEL_DECODE && builder->options->documents)
     return ls_graph_document_attention(graph, q, k, v, graph->positions, &attributes);
   if (builder->options->mode != LS_MODEL_DECODE)
@@ -191,6 +193,8 @@ static ls_graph *build(ls_arena *arena, const ls_family *family, const ls_model_
   if (options->mode != LS_MODEL_DECODE)
     graph->labels = ls_graph_input(graph, "labels", options->tokens);
   graph->positions = ls_graph_input(graph, "positions", options->tokens);
+  if (options->mode != LS_MODEL_DECODE && options->places)
+    graph->places = ls_graph_input(graph, "places", options->tokens);
   ls_tensor_id x = (family->embed ? family->embed : ls_decoder_embed)(&builder);
   for (builder.layer = 0; builder.layer < config->layers; builder.layer++) {
     name_parts(&builder, ls_graph_layer(graph, builder.layer));

@@ -154,6 +154,7 @@ typedef struct ls_build_options {
   int64_t cache_rows; /* decoding: the longest the sequence may become */
   bool headless;      /* decoding: fills the caches and ends there, with no logits */
   bool documents;     /* attention stays inside documents, each from a position 0 on */
+  bool places;        /* tokens lie in an order of their own, of which attention is told */
 } ls_build_options;
 
 /* How fast each pair of columns turns, in radians per position, in sequences of `sequence` tokens:

@@ -236,6 +236,7 @@ static void add_exchange(const ls_plan_problem *problem, const ls_layout *of, in
   ls_layout layout = *of;
   ls_layout_set_size(&layout, from, ls_layout_size(of, from) / factor);
   ls_layout_set_size(&layout, into, factor * ls_layout_size(of, into));
+  if (layout.cp > 1) return; /* costs are not known of such layouts */
   const int64_t each = problem->training->batch / ls_layout_data_ranks(&layout);
   const int64_t micro = problem->training->batch / ls_layout_data_ranks(of) / of->microbatches;
   layout.microbatches = (int)(each / micro > 0 ? each / micro : 1);

@@ -10,7 +10,7 @@ static void what_is_held_stays(void **state) {
   pose(arena, "llama-8m", 16, "8xA100-SXM-80:8", &posed);
   posed.problem.base.tp = 2;
   posed.problem.base.zero = 2;
-  posed.problem.held.zero = posed.problem.held.axis[3] = true;
+  posed.problem.held.zero = posed.problem.held.axis[4] = true;
   posed.problem.held.micro_batch = 2;
   const ls_plan *found = plan(arena, &posed.problem);
   assert_true(found->rows.count > 0);
@@ -196,7 +196,7 @@ static void compare_class(const char *model, const char *on, int tp, const char 
   ls_plan_memory *memory;
   pose(arena, model, 32, on, &posed);
   posed.training.sequence = 2048;
-  posed.problem.held.axis[0] = posed.problem.held.axis[3] = true;
+  posed.problem.held.axis[0] = posed.problem.held.axis[4] = true;
   posed.problem.base.pp = 8;
   posed.problem.base.tp = tp;
   posed.problem.held.schedule = posed.problem.held.offload = true;

@@ -150,12 +150,15 @@ static ls_status make_groups(ls_rank *rank, const ls_rank_options *options, ls_e
 static ls_status create_staging(ls_rank *rank, ls_error *error) {
   int64_t most = 0;
   for (int p = 0; p < rank->program_count; p++) {
-    const int64_t count = ls_rank_shape(rank, p, rank->programs[p].program->ids).valid[0];
+    const ls_program *program = rank->programs[p].program;
+    const int64_t rows = ls_rank_shape(rank, p, program->ids).valid[0];
+    const int64_t shared = ls_mesh_size(&program->mesh, ls_mesh_context(&program->mesh));
+    const int64_t count = program->places < 0 ? 3 * rows : (4 + 3 * shared) * rows;
     if (count > most) most = count;
   }
-  rank->staging = calloc((size_t)(3 * most) + 1, sizeof *rank->staging);
+  rank->staging = calloc((size_t)most + 1, sizeof *rank->staging);
   if (rank->staging) return LS_OK;
-  return ls_fail(error, LS_FAILED, "out of memory for %lld tokens", (long long)most);
+  return ls_fail(error, LS_FAILED, "out of memory for %lld tokens and labels", (long long)most);
 }
 
 static ls_status fill_rank(ls_rank *rank, const ls_rank_options *options, ls_error *error) {

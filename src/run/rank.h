@@ -96,8 +96,9 @@ LS_CHECKED ls_status ls_rank_put(ls_rank *rank, int program, int value, int micr
 LS_CHECKED ls_status ls_rank_get(const ls_rank *rank, int program, int value, int microbatch,
                                  void *to, int64_t count, ls_error *error);
 
-/* The host's memory for what goes to the inputs of one microbatch: three numbers for each token of
- * the longest program. Borrowed. */
+/* The host's memory for what goes to the inputs of one microbatch of any program: three numbers for
+ * each token. Where tokens lie in an order of their own four, and behind them three for each token
+ * of the sequences that the rank shares. Borrowed. */
 int32_t *ls_rank_staging(const ls_rank *rank);
 
 /* Makes work regions and all cells but learning rate, step and scale NaN: what reads them before it

@@ -91,7 +91,7 @@ static const char *apply(ls_arena *arena, const ls_run_file *run, remedy which, 
       layout->microbatches = (int)(run->train.micro_batch * run->train.microbatches / fewer);
       return ls_arena_printf(arena, "train.micro_batch=%lld", (long long)fewer);
     case SHARDS:
-      if (data == 1 || (data == shards && layout->zero == 3)) return NULL;
+      if (data * layout->cp == 1 || (data == shards && layout->zero == 3)) return NULL;
       layout->zero = 3;
       if (data == shards) return "zero=3";
       ls_layout_set_data_ranks(layout, 1, data);

@@ -1,6 +1,7 @@
 #include "session/inputs.h"
 
 #include "session/session.h"
+#include "session/token_order.h"
 
 static ls_status take_rows(void *context, int64_t step, int64_t first, int64_t count,
                            const ls_batch *batch, ls_error *error) {
@@ -12,6 +13,44 @@ ls_inputs ls_inputs_of_order(const ls_order *order) {
   return (ls_inputs){take_rows, (void *)order};
 }
 
+static ls_batch batch_at(int32_t *staging, int64_t count) {
+  return (ls_batch){staging, staging + count, staging + 2 * count};
+}
+
+/* Tokens of the sequences that this rank shares: *begin takes the first. */
+static int64_t shared_tokens(const ls_rank *rank, int program, int64_t *begin) {
+  const ls_program *from = ls_rank_program(rank, program);
+  const ls_view ids = ls_rank_shape(rank, program, from->ids);
+  const int64_t shared = ids.valid[0] * ls_mesh_size(&from->mesh, ls_mesh_context(&from->mesh));
+  *begin = shared ? ids.start[0] / shared * shared : ids.start[0];
+  return shared;
+}
+
+int64_t ls_inputs_token(const ls_rank *rank, int program, int64_t row) {
+  const ls_program *from = ls_rank_program(rank, program);
+  const ls_axes context = ls_mesh_context(&from->mesh);
+  const int own = ls_mesh_index(&from->mesh, ls_rank_number(rank), ls_mesh_order(context));
+  int64_t begin;
+  shared_tokens(rank, program, &begin);
+  return begin + ls_token_order(row, from->sequence, ls_mesh_size(&from->mesh, context), own);
+}
+
+/* Of the sequences from token `begin` on that this rank shares, its tokens; behind them, which
+ * tokens of the microbatch these are. */
+static ls_batch pick(const ls_rank *rank, int program, int32_t *staging, int64_t count,
+                     int64_t begin, const ls_batch *whole) {
+  const ls_batch batch = batch_at(staging, count);
+  int32_t *places = staging + 3 * count;
+  for (int64_t row = 0; row < count; row++) {
+    const int64_t token = ls_inputs_token(rank, program, row);
+    batch.ids[row] = whole->ids[token - begin];
+    batch.labels[row] = whole->labels[token - begin];
+    batch.positions[row] = whole->positions[token - begin];
+    places[row] = (int32_t)token;
+  }
+  return batch;
+}
+
 ls_status ls_inputs_fill(const ls_inputs *inputs, ls_rank *rank, int program, int microbatch,
                          int64_t step, ls_error *error) {
   const ls_program *from = ls_rank_program(rank, program);
@@ -19,9 +58,19 @@ ls_status ls_inputs_fill(const ls_inputs *inputs, ls_rank *rank, int program, in
   const ls_view ids = ls_rank_shape(rank, program, from->ids);
   const int64_t count = ids.valid[0];
   int32_t *staging = ls_rank_staging(rank);
-  const ls_batch batch = {staging, staging + count, staging + 2 * count};
-  LS_TRY(inputs->take(inputs->context, step, microbatch * from->tokens + ids.start[0], count,
-                      &batch, error));
+  ls_batch batch = batch_at(staging, count);
+  if (from->places < 0) {
+    LS_TRY(inputs->take(inputs->context, step, microbatch * from->tokens + ids.start[0], count,
+                        &batch, error));
+  } else {
+    int64_t begin;
+    const int64_t shared = shared_tokens(rank, program, &begin);
+    const ls_batch whole = batch_at(staging + 4 * count, shared);
+    LS_TRY(inputs->take(inputs->context, step, microbatch * from->tokens + begin, shared, &whole,
+                        error));
+    batch = pick(rank, program, staging, count, begin, &whole);
+    LS_TRY(ls_rank_put(rank, program, from->places, slot, staging + 3 * count, count, error));
+  }
   LS_TRY(ls_rank_put(rank, program, from->ids, slot, batch.ids, count, error));
   LS_TRY(ls_rank_put(rank, program, from->positions, slot, batch.positions, count, error));
   if (from->labels < 0) return LS_OK;

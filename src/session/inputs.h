@@ -27,4 +27,8 @@ ls_inputs ls_inputs_of_order(const ls_order *order);
 LS_CHECKED ls_status ls_inputs_fill(const ls_inputs *inputs, ls_rank *rank, int program,
                                     int microbatch, int64_t step, ls_error *error);
 
+/* Which token of a microbatch is row `row` of this rank's inputs: where ranks share sequences, in
+ * an order of its own. */
+int64_t ls_inputs_token(const ls_rank *rank, int program, int64_t row);
+
 #endif

@@ -25,6 +25,7 @@ typedef struct node_context {
   const ls_node *node;
   const ls_op *row;
   const ls_op_labels *labels;
+  const ls_mesh *mesh;
   const ls_axis *axes; /* of the mesh */
   char choice[LS_MAX_AXES];
 } node_context;
@@ -40,11 +41,26 @@ static int add_value(sharder *s, ls_tensor_id tensor, const ls_placement *placem
   return s->out->values.count - 1;
 }
 
+/* An axis of the context divides tokens for the whole step, as the other data axes do, but for what
+ * the row says of attention. So sums over it go home at once, in shards: each rank does its own
+ * tokens' work and no other's. What has no tokens is the same on all. */
+static int list_context_choices(const node_context *context, const ls_axis *axis,
+                                char choices[MAX_CHOICES]) {
+  int count = 0;
+  for (int r = 0; r < LS_MAX_LABEL_RULES; r++)
+    if (context->row->only[r].axes & axis->shares) choices[count++] = context->row->only[r].label;
+  if (ls_op_takes_rows(context->row)) choices[count++] = 'n';
+  if (count == 0) choices[count++] = CUT_NOTHING;
+  return count;
+}
+
 static int list_choices(const node_context *context, const ls_axis *axis,
                         char choices[MAX_CHOICES]) {
   int count = 0;
   choices[count++] = CUT_NOTHING;
   if (axis->size < 2) return count;
+  if (ls_mesh_context(context->mesh) >> (axis - context->axes) & 1)
+    return list_context_choices(context, axis, choices);
   if (context->row->linear) choices[count++] = FLOW_THROUGH;
   for (int r = 0; r < LS_MAX_LABEL_RULES; r++)
     if (context->row->only[r].axes & axis->shares) choices[count++] = context->row->only[r].label;
@@ -57,7 +73,7 @@ static int list_choices(const node_context *context, const ls_axis *axis,
 
 /* A dimension cut where the label is. */
 static ls_place cut_place(const ls_axis *axis, char label, int dim) {
-  return ls_place_sharded(axis, label == 'n' ? LS_CUT_TOKENS : LS_CUT_FEATURES, dim);
+  return ls_place_sharded(axis, ls_label_has_tokens(label) ? LS_CUT_TOKENS : LS_CUT_FEATURES, dim);
 }
 
 static ls_place input_place(const node_context *context, const ls_axis *axis, int input,
@@ -116,7 +132,7 @@ static bool parts_ways(const ls_mesh *mesh, const ls_placement *now, const ls_pl
 
 /* Bytes to bring input `i` where the choices want it; negative: impossible. Parameters never move:
  * only stored -> used converts them, and that is the schedule's. The data axes divide the batch for
- * the whole step: nothing of it moves over them. */
+ * the whole step: of it nothing moves over those that divide it by whole sequences. */
 static double input_cost(const sharder *s, const node_context *context, int i, ls_axes family) {
   const ls_tensor_id id = context->node->in[i];
   const ls_tensor *tensor = ls_graph_tensor(s->graph, id);
@@ -125,7 +141,7 @@ static double input_cost(const sharder *s, const node_context *context, int i, l
   const ls_placement target = with_choices(context, i, true, now, family);
   if (ls_placement_equal(&s->out->mesh, now, &target, family)) return 0;
   if (tensor->role == LS_ROLE_PARAMETER || tensor->role == LS_ROLE_CELL) return -1;
-  if (family & ls_mesh_data(&s->out->mesh)) return -1;
+  if (family & ls_mesh_data(&s->out->mesh) & ~ls_mesh_context(&s->out->mesh)) return -1;
   if (parts_ways(&s->out->mesh, now, &target, family)) return -1;
   if (find_cached(s, home, &target) >= 0) return 0;
   return ls_resolve_bytes(&s->out->mesh, now, &target, tensor, element_bytes(s, tensor));
@@ -240,9 +256,9 @@ static ls_status choose(const sharder *s, node_context *context, ls_axes family,
   return LS_OK;
 }
 
-/* Nothing moves over a data axis, so each is chosen for by itself; the parts of a user's tensor
- * axis together, as one collective may be over several. So the work grows with the number of axes,
- * and exponentially only with the parts of one. */
+/* A data axis has nothing to do with others, so each is chosen for by itself; the parts of a user's
+ * tensor axis together, as one collective may be over several. So the work grows with the number of
+ * axes, and exponentially only with the parts of one. */
 static ls_status choose_all(const sharder *s, node_context *context, ls_error *error) {
   const ls_mesh *mesh = &s->out->mesh;
   memset(context->choice, CUT_NOTHING, sizeof context->choice);
@@ -398,6 +414,7 @@ ls_status ls_shard(const ls_graph *graph, const ls_layout *layout, ls_sharded **
     node_context context = {.node = node,
                             .row = ls_op_row(node->kind),
                             .labels = &graph->op_labels[node->kind],
+                            .mesh = &out->mesh,
                             .axes = out->mesh.axes};
     LS_TRY(choose_all(&s, &context, error));
     emit(&s, &context);

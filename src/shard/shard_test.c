@@ -75,10 +75,10 @@ static void test_refusals_name_the_nearest_legal_choice(void **state) {
                  ls_arena_printf(arena, "zero=%d: expected 0 to %d", LS_DATA_STRATEGY_COUNT,
                                  LS_DATA_STRATEGY_COUNT - 1));
   layout = layout_of(0, 1, 1, false);
-  assert_refused(
-      six, &layout,
-      "mesh.pp=1, mesh.dp_replicate=0, mesh.dp_shard=1, mesh.tp=1, 1 microbatches: each must be at "
-      "least 1");
+  assert_refused(six, &layout,
+                 "mesh.pp=1, mesh.dp_replicate=0, mesh.dp_shard=1, mesh.cp=1, mesh.tp=1, 1 "
+                 "microbatches: each must be at "
+                 "least 1");
   ls_arena_destroy(&arena);
 }
 
@@ -119,7 +119,7 @@ static void test_tp_beyond_the_kv_heads_splits_in_two_axes(void **state) {
     assert_int_equal(mesh.axes[LS_AXIS_TP_KV].size, expected[i][1]);
     assert_int_equal(mesh.axes[LS_AXIS_TP_GROUP].size, expected[i][2]);
   }
-  const ls_mesh mesh = ls_mesh_make((const int[]){1, 1, 1, 4, 2});
+  const ls_mesh mesh = ls_mesh_make((const int[]){1, 1, 1, 1, 4, 2});
   const ls_placement key = ls_parameter_placement(&mesh, LS_TP_KEY_VALUE);
   assert_int_equal(key.on[LS_AXIS_TP_KV].kind, LS_SHARDED);
   assert_int_equal(key.on[LS_AXIS_TP_GROUP].kind, LS_REPLICATED);
@@ -135,11 +135,11 @@ static void test_uneven_cut_of_a_vocabulary(void **state) {
       {3, 16753, 16751, 33506},
       {4, 12565, 12562, 37695},
       {8, 6283, 6276, 43981}}; /* ranks; stored, valid on the last, start of the last */
-  const ls_mesh wide = ls_mesh_make((const int[]){1, 1, 1, 2, 1});
+  const ls_mesh wide = ls_mesh_make((const int[]){1, 1, 1, 1, 2, 1});
   const ls_placement placement = ls_parameter_placement(&wide, LS_TP_VOCABULARY);
   for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
     const int ranks = (int)expected[i][0];
-    const ls_mesh mesh = ls_mesh_make((const int[]){1, 1, 1, ranks, 1});
+    const ls_mesh mesh = ls_mesh_make((const int[]){1, 1, 1, 1, ranks, 1});
     int64_t sum = 0;
     for (int r = 0; r < ranks; r++) {
       const ls_part part = ls_mesh_part(&mesh, r, &placement, 0, 50257);
@@ -164,8 +164,9 @@ static void test_parts_cover_everything_once(void **state) {
     int size[LS_MESH_ROWS];
     for (int a = 0; a < LS_MESH_ROWS; a++)
       size[a] = a == LS_AXIS_PP ? 1 : 1 + (int)(ls_random_bits(seed, round, (uint64_t)a) % 4);
-    const ls_mesh mesh = ls_mesh_make((const int[]){size[0], size[1], size[2], size[3], size[4]});
-    const int64_t data = size[LS_AXIS_DP_REPLICATE] * size[LS_AXIS_DP_SHARD];
+    const ls_mesh mesh = ls_mesh_make(size);
+    const int64_t data =
+        (int64_t)size[LS_AXIS_DP_REPLICATE] * size[LS_AXIS_DP_SHARD] * size[LS_AXIS_CP];
     const int64_t global = data * (1 + (int64_t)(ls_random_bits(seed, round, 9) % 20));
     ls_placement rows = {0};
     for (int a = 0; a < LS_MESH_ROWS; a++)
@@ -174,7 +175,7 @@ static void test_parts_cover_everything_once(void **state) {
           .order = (short)(ls_random_bits(seed, round, 20 + (uint64_t)a) % 3 +
                            (mesh.axes[a].role == LS_MESH_TENSOR ? 3 : 0)),
           .shift = (short)(ls_random_bits(seed, round, 30 + (uint64_t)a) % (uint64_t)size[a])};
-    int owners[320] = {0};
+    int owners[4 * 320] = {0};
     for (int r = 0; r < ls_mesh_ranks(&mesh); r++) {
       const ls_part part = ls_mesh_part(&mesh, r, &rows, 0, global);
       assert_true(part.valid >= 0 && part.valid <= part.stored);
@@ -186,7 +187,7 @@ static void test_parts_cover_everything_once(void **state) {
 
 static void test_groups_are_the_ranks_that_differ_on_their_axes(void **state) {
   (void)state;
-  const ls_mesh mesh = ls_mesh_make((const int[]){2, 2, 3, 2, 2});
+  const ls_mesh mesh = ls_mesh_make((const int[]){2, 2, 3, 1, 2, 2});
   for (ls_axes axes = 0; axes <= ls_mesh_all(&mesh); axes++)
     for (int r = 0; r < 48; r++) {
       int members[48];
@@ -206,7 +207,7 @@ static void test_groups_are_the_ranks_that_differ_on_their_axes(void **state) {
  * and then the shards go on by one on it. */
 static void test_order_and_shift_say_whose_rows(void **state) {
   (void)state;
-  const ls_mesh mesh = ls_mesh_make((const int[]){1, 1, 1, 2, 2});
+  const ls_mesh mesh = ls_mesh_make((const int[]){1, 1, 1, 1, 2, 2});
   ls_placement rows = {0};
   rows.on[LS_AXIS_TP_KV] = (ls_place){.kind = LS_SHARDED, .order = 1};
   rows.on[LS_AXIS_TP_GROUP] = (ls_place){.kind = LS_SHARDED};
@@ -227,7 +228,7 @@ static void test_steps_follow_the_order_of_the_placement(void **state) {
   (void)state;
   ls_arena *arena = ls_arena_create();
   ls_resolve_step steps[LS_MAX_RESOLVE_STEPS];
-  const ls_mesh mesh = ls_mesh_make((const int[]){1, 2, 2, 1, 1});
+  const ls_mesh mesh = ls_mesh_make((const int[]){1, 2, 2, 1, 1, 1});
   const ls_place outer = {.kind = LS_SHARDED}, inner = {.kind = LS_SHARDED, .order = 1};
   ls_placement rows = {0}, fewer = {0}, columns = {0}, on = {0};
   rows.on[LS_AXIS_DP_REPLICATE] = inner;
@@ -262,7 +263,7 @@ static ls_placement on_tp(ls_place_kind kind, int dim, ls_reduce reduce) {
 
 static void test_steps_of_one_axis_and_their_bytes(void **state) {
   (void)state;
-  const ls_mesh mesh = ls_mesh_make((const int[]){1, 2, 1, 4, 1});
+  const ls_mesh mesh = ls_mesh_make((const int[]){1, 2, 1, 1, 4, 1});
   const ls_tensor tensor = {.name = "x", .ndim = 2, .dims = {16, 8}};
   const ls_placement whole = {0}, rows = on_tp(LS_SHARDED, 0, LS_SUM),
                      columns = on_tp(LS_SHARDED, 1, LS_SUM), sum = on_tp(LS_PARTIAL, 0, LS_SUM),
@@ -305,14 +306,17 @@ static void test_steps_of_one_axis_and_their_bytes(void **state) {
   assert_int_equal(ls_resolve(&mesh, &whole, &whole, steps), 0);
 }
 
-/* Places by axis: R, S(0) as '0', S(1) as '1', S(flat) as 'f', P(sum) as 'P'. */
+/* Places by axis, but for the context's: R, S(0) as '0', S(1) as '1', S(flat) as 'f', P(sum) as
+ * 'P'.
+ */
 static ls_placement spelled(const char *text) {
   ls_placement placement = {0};
-  for (int a = 0; text[a]; a++) {
-    if (text[a] == 'P') placement.on[a].kind = LS_PARTIAL;
-    if (text[a] == 'f') placement.on[a].kind = LS_SHARDED_FLAT;
-    if (text[a] == '0' || text[a] == '1')
-      placement.on[a] = (ls_place){.kind = LS_SHARDED, .dim = text[a] - '0'};
+  for (int i = 0; text[i]; i++) {
+    ls_place *place = &placement.on[i < LS_AXIS_CP ? i : i + 1];
+    if (text[i] == 'P') place->kind = LS_PARTIAL;
+    if (text[i] == 'f') place->kind = LS_SHARDED_FLAT;
+    if (text[i] == '0' || text[i] == '1')
+      *place = (ls_place){.kind = LS_SHARDED, .dim = text[i] - '0'};
   }
   return placement;
 }
@@ -348,7 +352,7 @@ static void test_steps_over_all_axes(void **state) {
       {"RRRPR", "RRR1R", NULL},
   };
   ls_arena *arena = ls_arena_create();
-  const ls_mesh mesh = ls_mesh_make((const int[]){2, 2, 2, 2, 2});
+  const ls_mesh mesh = ls_mesh_make((const int[]){2, 2, 2, 1, 2, 2});
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     const ls_placement from = spelled(cases[i].from), to = spelled(cases[i].to);
     ls_resolve_step steps[LS_MAX_RESOLVE_STEPS];
@@ -447,7 +451,7 @@ static void test_norms_over_heads_that_tp_groups(void **state) {
 static void test_placements_print(void **state) {
   (void)state;
   ls_arena *arena = ls_arena_create();
-  const ls_mesh mesh = ls_mesh_make((const int[]){1, 2, 1, 4, 2});
+  const ls_mesh mesh = ls_mesh_make((const int[]){1, 2, 1, 1, 4, 2});
   ls_placement placement = on_tp(LS_PARTIAL, 0, LS_SUM);
   assert_string_equal(ls_placement_print(arena, &mesh, &placement), "P(sum) on tp_kv");
   placement.on[LS_AXIS_DP_REPLICATE] = (ls_place){.kind = LS_SHARDED, .dim = 0};

@@ -92,10 +92,29 @@ static ls_status check_post_validation(const ls_layout *layout, ls_error *error)
                                        : "offload.activations");
 }
 
+/* Each rank has two chunks of every sequence, an early and a late one. */
+static ls_status check_context(const ls_layout *layout, const ls_graph *graph, ls_error *error) {
+  if (layout->cp == 1) return LS_OK;
+  const int64_t chunks = 2 * (int64_t)layout->cp, sequence = graph->sequence;
+  if (graph->places.index < 0)
+    return ls_fail(error, LS_INPUT,
+                   "mesh.cp=%d with a model that takes tokens in their order: use mesh.cp=1",
+                   layout->cp);
+  if (sequence % chunks == 0) return LS_OK;
+  const int64_t below = sequence / chunks * chunks;
+  char shorter[32] = "";
+  if (below) snprintf(shorter, sizeof shorter, "%lld or ", (long long)below);
+  return ls_fail(error, LS_INPUT,
+                 "sequences of %lld tokens over mesh.cp=%d, of which each rank has two chunks: use "
+                 "data.seq_len=%s%lld, a multiple of %lld",
+                 (long long)sequence, layout->cp, shorter, (long long)(below + chunks),
+                 (long long)chunks);
+}
+
 static bool fits(const ls_layout *layout, const ls_mesh *mesh) {
   const int sizes[LS_MESH_ROLES] = {[LS_MESH_STAGE] = layout->pp,
                                     [LS_MESH_REPLICATE] = layout->dp_replicate,
-                                    [LS_MESH_SHARD] = layout->dp_shard,
+                                    [LS_MESH_SHARD] = layout->dp_shard * layout->cp,
                                     [LS_MESH_TENSOR] = layout->tp};
   for (int role = 0; role < LS_MESH_ROLES; role++)
     if (ls_mesh_size(mesh, ls_mesh_axes(mesh, (ls_axis_role)role)) != sizes[role]) return false;
@@ -104,20 +123,21 @@ static bool fits(const ls_layout *layout, const ls_mesh *mesh) {
 
 ls_status ls_layout_mesh(const ls_layout *layout, const ls_graph *graph, ls_mesh *mesh,
                          ls_error *error) {
-  if (layout->pp < 1 || layout->dp_replicate < 1 || layout->dp_shard < 1 || layout->tp < 1 ||
-      layout->microbatches < 1)
-    return ls_fail(
-        error, LS_INPUT,
-        "mesh.pp=%d, mesh.dp_replicate=%d, mesh.dp_shard=%d, mesh.tp=%d, %d microbatches: "
-        "each must be at least 1",
-        layout->pp, layout->dp_replicate, layout->dp_shard, layout->tp, layout->microbatches);
+  if (layout->pp < 1 || layout->dp_replicate < 1 || layout->dp_shard < 1 || layout->cp < 1 ||
+      layout->tp < 1 || layout->microbatches < 1)
+    return ls_fail(error, LS_INPUT,
+                   "mesh.pp=%d, mesh.dp_replicate=%d, mesh.dp_shard=%d, mesh.cp=%d, mesh.tp=%d, "
+                   "%d microbatches: each must be at least 1",
+                   layout->pp, layout->dp_replicate, layout->dp_shard, layout->cp, layout->tp,
+                   layout->microbatches);
   if (layout->zero < 0 || layout->zero >= LS_DATA_STRATEGY_COUNT)
     return ls_fail(error, LS_INPUT, "zero=%d: expected 0 to %d", layout->zero,
                    LS_DATA_STRATEGY_COUNT - 1);
   if (!tp_fits(graph->heads, graph->kv_heads, layout->tp))
     return refuse_tp(graph, layout->tp, error);
+  LS_TRY(check_context(layout, graph, error));
   LS_TRY(check_post_validation(layout, error));
-  if (layout->offload.parameters && layout->dp_shard > 1 &&
+  if (layout->offload.parameters && layout->dp_shard * layout->cp > 1 &&
       ls_data_strategy_row(layout->zero)->parameters == LS_REPLICATED)
     return ls_fail(error, LS_INPUT,
                    "offload.parameters=%s with zero=%d, where every rank stores them whole: use "
@@ -140,6 +160,7 @@ ls_status ls_layout_mesh(const ls_layout *layout, const ls_graph *graph, ls_mesh
                              [LS_AXIS_PP] = layout->pp,
                              [LS_AXIS_DP_REPLICATE] = layout->dp_replicate,
                              [LS_AXIS_DP_SHARD] = layout->dp_shard,
+                             [LS_AXIS_CP] = layout->cp,
                              [LS_AXIS_TP_KV] = tp_kv,
                              [LS_AXIS_TP_GROUP] = layout->tp / tp_kv,
                          });

@@ -15,11 +15,9 @@
 
 /* An empty program of a stage of so many, each of `shards` x `tensor` ranks. */
 static inline ls_program *stage_of(ls_arena *arena, int stages, int shards, int tensor, int stage) {
-  const int sizes[LS_MESH_ROWS] = {[LS_AXIS_PP] = stages,
-                                   [LS_AXIS_DP_REPLICATE] = 1,
-                                   [LS_AXIS_DP_SHARD] = shards,
-                                   [LS_AXIS_TP_KV] = tensor,
-                                   [LS_AXIS_TP_GROUP] = 1};
+  const int sizes[LS_MESH_ROWS] = {
+      [LS_AXIS_PP] = stages, [LS_AXIS_DP_REPLICATE] = 1, [LS_AXIS_DP_SHARD] = shards,
+      [LS_AXIS_CP] = 1,      [LS_AXIS_TP_KV] = tensor,   [LS_AXIS_TP_GROUP] = 1};
   ls_program *program = LS_NEW(arena, ls_program);
   program->arena = arena;
   program->mesh = ls_mesh_make(sizes);

@@ -79,6 +79,7 @@ typedef struct ls_run_validation {
   ls_run_globs globs;
 } ls_run_validation;
 
+typedef enum ls_run_context { LS_RUN_CONTEXT_GATHER } ls_run_context;
 typedef enum ls_run_documents {
   LS_RUN_DOCUMENTS_AUTO, /* until it is resolved; else a stream */
   LS_RUN_STREAM,
@@ -207,6 +208,7 @@ typedef struct ls_run_file {
   int64_t zero;
   int64_t wrap; /* layers of a unit */
   bool sequence_parallel;
+  ls_run_context context;
   const char *schedule; /* of the pipeline: a name, or a CSV file */
   ls_run_globs stages;  /* layers of each chunk; one item "auto": by cost */
   int64_t chunks;       /* of a stage; 0 auto */

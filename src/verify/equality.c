@@ -215,7 +215,8 @@ static ls_status compile(ls_arena *arena, const ls_experiment *experiment, const
                         &(ls_build_options){.tokens = experiment->sequences / layout->microbatches *
                                                       experiment->sequence,
                                             .sequence = experiment->sequence,
-                                            .documents = experiment->documents},
+                                            .documents = experiment->documents,
+                                            .places = layout->cp > 1},
                         graph, error));
   LS_TRY(
       ls_freeze(experiment->config, *graph, experiment->freeze, experiment->freeze_count, error));

@@ -37,7 +37,7 @@ static int64_t least(int64_t a, int64_t b) {
 }
 
 static int64_t ranks_of(const ls_form *form) {
-  return form->pp * form->replicas * form->shards * form->tp;
+  return form->pp * form->replicas * form->shards * form->cp * form->tp;
 }
 
 static bool keeps(const search *s, const ls_form *small, int part) {
@@ -174,6 +174,7 @@ static int64_t small_slice(const ls_form *user, const ls_form *small) {
 
 static bool try_tokens(const search *s, ls_form *small, int64_t sequence) {
   const ls_form *user = s->user;
+  if (small->cp > 1 && sequence % (2 * small->cp)) return false;
   small->sequence = sequence;
   small->positions = sequence;
   if (user->sequence < user->positions) small->positions = least(user->positions, sequence + 2);
@@ -213,11 +214,12 @@ static bool find_mesh(const search *s, ls_form *small, int64_t ranks) {
     for (small->replicas = least(user->replicas, 2); small->replicas <= least(user->replicas, 3);
          small->replicas++)
       for (small->shards = least(user->shards, 2); small->shards <= least(user->shards, 3);
-           small->shards++) {
-        small->tp = ranks / (small->pp * small->replicas * small->shards);
-        if (small->tp < least(user->tp, 2) || small->tp > user->tp) continue;
-        if (ranks_of(small) == ranks && fill(s, small)) return true;
-      }
+           small->shards++)
+        for (small->cp = least(user->cp, 2); small->cp <= least(user->cp, 3); small->cp++) {
+          small->tp = ranks / (small->pp * small->replicas * small->shards * small->cp);
+          if (small->tp < least(user->tp, 2) || small->tp > user->tp) continue;
+          if (ranks_of(small) == ranks && fill(s, small)) return true;
+        }
   return false;
 }
 
@@ -332,6 +334,7 @@ static ls_layout small_layout(const search *s, const ls_layout *layout, const ls
   ls_layout small = *layout;
   small.pp = (int)form->pp;
   ls_layout_set_data_ranks(&small, (int)form->replicas, (int)form->shards);
+  small.cp = (int)form->cp;
   small.tp = (int)form->tp;
   if (layout->chunks) small.chunks = (int)form->chunks;
   small.microbatches = (int)form->microbatches;
@@ -352,7 +355,8 @@ static ls_status try_compile(const search *s, const ls_model_config *config,
                              unsigned *pieces, ls_error *error) {
   ls_arena *scratch = ls_arena_create();
   const ls_build_options options = {.tokens = batch / layout->microbatches * sequence,
-                                    .sequence = sequence};
+                                    .sequence = sequence,
+                                    .places = layout->cp > 1};
   ls_program **stages = LS_NEW_ARRAY(scratch, ls_program *, layout->pp);
   ls_graph *graph;
   ls_status status = ls_model_build(scratch, config, &options, &graph, error);

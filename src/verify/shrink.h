@@ -20,7 +20,7 @@ enum { LS_SHRINK_MOST_RANKS = 24 };
 
 /* The numbers that may shrink. */
 typedef struct ls_form {
-  int64_t pp, replicas, shards, tp;
+  int64_t pp, replicas, shards, cp, tp;
   int64_t chunks;          /* of a stage */
   int64_t microbatches;    /* of a step */
   int64_t layers;          /* of the model ... */

@@ -40,9 +40,11 @@ static int64_t slice_side(const ls_form *form) {
 EDGE(stages, form->pp > 1)
 EDGE(replicas, form->replicas > 1)
 EDGE(shards, form->shards > 1)
+EDGE(context_ranks, form->cp > 1)
 EDGE(tensor_ranks, form->tp > 1)
 /* Of two, the next is the one before, and the first and the rest are the first and the last. */
 EDGE(third_shard, form->shards > 2)
+EDGE(third_context_rank, form->cp > 2)
 EDGE(third_replica, form->replicas > 2)
 EDGE(third_tensor_rank, form->tp > 2)
 EDGE(third_stage, form->pp > 2)
@@ -83,6 +85,7 @@ const ls_form_edge ls_form_edges[] = {
     {"more than one stage", LS_SHRINK_MESH, stages},
     {"more than one replica", LS_SHRINK_MESH, replicas},
     {"more than one shard", LS_SHRINK_MESH, shards},
+    {"more than one context-parallel rank", LS_SHRINK_MESH, context_ranks},
     {"more than one tensor-parallel rank", LS_SHRINK_MESH, tensor_ranks},
     {"more than one microbatch", LS_SHRINK_MICROBATCHES, several_microbatches},
     {"more than one chunk on a stage", LS_SHRINK_CHUNKS, several_chunks},
@@ -111,6 +114,7 @@ const ls_form_edge ls_form_edges[] = {
     {"microbatches enough for a steady state", LS_SHRINK_MICROBATCHES, steady},
     {"more than two shards", LS_SHRINK_MESH, third_shard},
     {"more than two replicas", LS_SHRINK_MESH, third_replica},
+    {"more than two context-parallel ranks", LS_SHRINK_MESH, third_context_rank},
     {"ranks without a row of the vocabulary", LS_SHRINK_VOCABULARY, vocabulary_everywhere},
     {"ranks without a row of the MLP", LS_SHRINK_MLP, mlp_everywhere},
     {"whole units in a chunk", LS_SHRINK_LAYERS, units_in_chunks},
@@ -162,6 +166,7 @@ ls_status ls_form_make(const ls_model_config *config, const ls_layout *layout, i
         .pp = layout->pp,
         .replicas = ls_layout_data_ranks(layout) / ls_layout_shards(layout),
         .shards = ls_layout_shards(layout),
+        .cp = layout->cp,
         .tp = layout->tp,
         .chunks = pipeline->chunks,
         .microbatches = layout->microbatches,

@@ -86,6 +86,7 @@ static void describe_mesh(ls_arena *arena, ls_shrunk *shrunk) {
              why_members(form->replicas));
   add_number(arena, shrunk, "mesh.dp_shard", before->shards, form->shards,
              why_members(form->shards));
+  add_number(arena, shrunk, "mesh.cp", before->cp, form->cp, why_members(form->cp));
   add_number(arena, shrunk, "mesh.tp", before->tp, form->tp, why_tp(form));
 }
 

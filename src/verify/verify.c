@@ -108,14 +108,17 @@ static ls_status gather_logits(const worker *self, ls_arena *scratch, int64_t ro
   if (gives_logits(program, ls_rank_number(self->rank))) {
     const ls_view part = ls_rank_shape(self->rank, LS_SESSION_EVALUATE, program->logits);
     const size_t row_bytes = (size_t)part.dims[1] * ls_dtype_bytes(part.dtype);
-    const int64_t left = rows > part.start[0] ? rows - part.start[0] : 0;
-    const int64_t here = left < part.valid[0] ? left : part.valid[0];
-    char *stored = ls_arena_alloc(scratch, (size_t)here * row_bytes);
+    const int64_t first = ls_rank_shape(self->rank, LS_SESSION_EVALUATE, program->ids).start[0];
+    char *stored = ls_arena_alloc(scratch, (size_t)part.valid[0] * row_bytes);
     LS_TRY(ls_rank_get(self->rank, LS_SESSION_EVALUATE, program->logits, 0, stored,
-                       here * part.dims[1], error));
-    for (int64_t r = 0; r < here; r++)
-      ls_convert(whole + (part.start[0] + r) * columns + part.start[1], LS_F64,
-                 stored + (size_t)r * row_bytes, part.dtype, part.valid[1]);
+                       part.valid[0] * part.dims[1], error));
+    for (int64_t r = 0; r < part.valid[0]; r++) {
+      const int64_t token =
+          ls_inputs_token(self->rank, LS_SESSION_EVALUATE, part.start[0] - first + r);
+      if (token < rows)
+        ls_convert(whole + token * columns + part.start[1], LS_F64, stored + (size_t)r * row_bytes,
+                   part.dtype, part.valid[1]);
+    }
   }
   return ls_all_reduce(ls_rank_world_group(self->rank), whole, rows * columns, LS_F64, LS_SUM,
                        error);

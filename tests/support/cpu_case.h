@@ -188,6 +188,17 @@ static inline ls_view view_of(const operand *o, ls_dtype dtype, void *data) {
   return view;
 }
 
+/* Positions that begin anew at random; a sequence may begin amid a document. */
+static inline void documents_prepare(const op_case *c, ls_kernel_args *device,
+                                     ls_kernel_args *reference) {
+  const int last = c->inputs - 1;
+  int32_t *positions = device->in[last].data;
+  const int64_t tokens = c->in[last].valid[0], mean = 1 + random_below(2 * c->attributes.sequence);
+  for (int64_t n = 0; n < tokens; n++)
+    positions[n] = n == 0 || random_below(mean) == 0 ? 0 : positions[n - 1] + 1;
+  memcpy(reference->in[last].data, positions, (size_t)tokens * sizeof *positions);
+}
+
 /* attention_bwd needs o and log-sum-exp that belong to q, k and v: those of the reference. */
 static inline void attention_prepare(const op_case *c, ls_kernel_args *device,
                                      ls_kernel_args *reference) {

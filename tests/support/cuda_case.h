@@ -131,6 +131,8 @@ static inline void cuda_run_case(const op_case *c, const variant *v) {
     reference.in[i] = view_of(&c->in[i], dtype == LS_F64 ? LS_F64 : reference_dtype(dtype),
                               reference_copy(&c->in[i], dtype, given.in[i].data));
   }
+  const bool attends = c->kind == LS_OP_ATTENTION || c->kind == LS_OP_ATTENTION_BWD;
+  if (attends && c->in[c->inputs - 1].kind == INDEX) documents_prepare(c, &given, &reference);
   if (c->kind == LS_OP_ATTENTION_BWD) attention_prepare(c, &given, &reference);
   if (c->kind == LS_OP_CACHED_ATTENTION) cached_prepare(c, &given, &reference);
   for (int i = 0; i < c->outputs; i++) {

@@ -41,7 +41,7 @@ ls_test_layouts ls_test_layouts_all(ls_arena *arena) {
 }
 
 int ls_test_layout_ranks(const ls_layout *layout) {
-  return layout->pp * layout->dp_replicate * layout->dp_shard * layout->tp;
+  return layout->pp * layout->dp_replicate * layout->dp_shard * layout->cp * layout->tp;
 }
 
 const char *ls_test_layout_print(ls_arena *arena, const ls_layout *layout, const char *model) {
@@ -63,7 +63,8 @@ ls_model_config ls_test_shape_config(ls_arena *arena, const ls_test_shape *shape
 ls_graph *ls_test_model(ls_arena *arena, const ls_model_config *config, const ls_layout *layout,
                         int64_t sequences, int64_t sequence) {
   const ls_build_options options = {.tokens = sequences / layout->microbatches * sequence,
-                                    .sequence = sequence};
+                                    .sequence = sequence,
+                                    .places = layout->cp > 1};
   ls_graph *graph;
   ls_error error = {0};
   if (ls_model_build(arena, config, &options, &graph, &error) != LS_OK)

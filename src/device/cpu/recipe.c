@@ -23,7 +23,8 @@ static size_t token_lists(const ls_kernel_args *args) {
 static size_t attention(const ls_device_facts *facts, ls_op_kind kind, const ls_kernel_args *args) {
   const int64_t width = ls_whole_blocks(args->attributes->head_dim, facts->lanes);
   const int64_t sequence = args->attributes->sequence;
-  bool pairs = facts->pairs;
+  const bool placed = kind == LS_OP_ATTENTION && args->inputs > 4; /* rows are widened one by one */
+  bool pairs = facts->pairs && !placed;
   for (int i = 0; i < 3; i++) pairs = pairs && args->in[i].dtype == LS_BF16;
   int64_t floats = ls_attention_floats(width, sequence, pairs);
   if (kind == LS_OP_ATTENTION_BWD) floats = ls_attention_bwd_floats(width, sequence);
@@ -50,11 +51,11 @@ static size_t recipe(const ls_device_facts *facts, ls_op_kind kind, const ls_ker
   return bytes ? bytes + 64 : 0; /* room to align it */
 }
 
-#define LS_CPU(NAME, LANES, FORMATS, ...)                                              \
-  {                                                                                    \
-    .name = "cpu", .set = NAME, .alignment = 64, .formats = 1u << LS_F32 | (FORMATS),  \
-    LS_HOST_RATES, .lanes = LANES, .threads = 1, .queues = &ls_queues_in_process,      \
-    .workspace = recipe, .workspace_source = "the scratch of its kernels", __VA_ARGS__ \
+#define LS_CPU(NAME, LANES, FORMATS, ...)                                                         \
+  {                                                                                               \
+    .name = "cpu", .set = NAME, .alignment = 64, .formats = 1u << LS_F32 | (FORMATS),             \
+    LS_HOST_RATES, .lanes = LANES, .threads = 1, .queues = &ls_queues_in_process, .places = true, \
+    .workspace = recipe, .workspace_source = "the scratch of its kernels", __VA_ARGS__            \
   }
 
 static const ls_device_facts sets[] = {

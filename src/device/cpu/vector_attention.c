@@ -7,6 +7,7 @@
 #include "device/cpu/vector_attention.h"
 #include "device/cpu/vector_kernels.h"
 #include "device/cpu/vector_pairs.h"
+#include "device/cpu/vector_placed.h"
 
 enum { QUERIES = LS_FORWARD_QUERIES, KEYS = LS_ATTENTION_KEYS };
 
@@ -29,8 +30,14 @@ LS_INLINE bool in_pairs(const forward_tiles *t) {
   return LS_PAIRS && t->paired;
 }
 
+/* Where tokens lie in an order of their own, places come behind positions. */
+static bool is_placed(const ls_kernel_args *args) {
+  return args->inputs > 4;
+}
+
+/* Rows that are gathered from several places are widened one by one. */
 static bool all_bf16(const ls_kernel_args *args) {
-  return args->in[0].dtype == LS_BF16 && args->in[1].dtype == LS_BF16 &&
+  return !is_placed(args) && args->in[0].dtype == LS_BF16 && args->in[1].dtype == LS_BF16 &&
          args->in[2].dtype == LS_BF16;
 }
 
@@ -69,14 +76,14 @@ static void keys_load(const ls_kernel_args *args, const attention_shape *s, forw
   }
 }
 
-/* Queries [begin, begin + count) of the sequence whose first token is row `first`. */
+/* Queries [begin + skip, begin + count) of a sequence, the first of them in row `row`. */
 typedef struct query_block {
-  int64_t first, begin, count, head;
+  int64_t row, begin, skip, count, head;
 } query_block;
 
 static void queries_load(const ls_kernel_args *args, const attention_shape *s,
                          const query_block *block, forward_tiles *t) {
-  const int64_t width = s->width, row = block->first + block->begin;
+  const int64_t width = s->width, row = block->row, skip = block->skip;
   const int64_t column = block->head * s->head_dim;
   if (in_pairs(t)) {
     pairs_load((uint32_t *)t->turned, width / 2, QUERIES, &args->in[0], row, block->count, column,
@@ -84,7 +91,9 @@ static void queries_load(const ls_kernel_args *args, const attention_shape *s,
     tile_transpose(t->q, QUERIES, t->turned, width / 2, QUERIES, width / 2);
   } else {
     const float scale = attention_scale(args);
-    tile_load(t->turned, width, QUERIES, &args->in[0], row, block->count, column, s->head_dim);
+    memset(t->turned, 0, (size_t)(skip * width) * sizeof(float));
+    tile_load(t->turned + skip * width, width, QUERIES - skip, &args->in[0], row,
+              block->count - skip, column, s->head_dim);
 #pragma omp simd
     for (int64_t i = 0; i < QUERIES * width; i++) t->turned[i] *= scale;
     tile_transpose(t->q, QUERIES, t->turned, width, QUERIES, width);
@@ -211,7 +220,7 @@ static void keys_run(const attention_shape *s, forward_tiles *t, const query_blo
   const int64_t strip = diagonal ? LS_ATTENTION_STRIP : KEYS;
   const int64_t keys = diagonal ? round_up(block->count, strip) : KEYS;
   const bool bent = bend.cap > 0.0f || bend.slope > 0.0f;
-  const bool cut = diagonal || block->begin + QUERIES - key > s->window;
+  const bool cut = diagonal || block->begin + QUERIES - key > s->window || key < s->first;
   for (int64_t i = 0; i < keys; i += strip)
     scores_multiply(s, t, key, i, first_lane(diagonal, i), strip);
   for (int64_t i = 0; i < keys && (bent || cut); i++) {
@@ -221,6 +230,7 @@ static void keys_run(const attention_shape *s, forward_tiles *t, const query_blo
 #pragma omp simd
       for (int64_t j = lane; j < QUERIES; j++) scores[j] *= scale;
     key_hide(scores, lane, block->begin - key - i, s->window, bend);
+    for (int64_t j = lane; j < QUERIES && key + i < s->first; j++) scores[j] = -INFINITY;
   }
   for (int64_t lane = 0; lane < QUERIES; lane += LS_LANES) {
     const int64_t seen = (lane / LS_ATTENTION_STRIP + 1) * LS_ATTENTION_STRIP;
@@ -240,7 +250,7 @@ static void keys_run(const attention_shape *s, forward_tiles *t, const query_blo
 static void results_store(const ls_kernel_args *args, const attention_shape *s,
                           const query_block *block, forward_tiles *t) {
   const ls_view *to = &args->out[0];
-  const int64_t row = block->first + block->begin, column = block->head * s->head_dim;
+  const int64_t row = block->row, skip = block->skip, column = block->head * s->head_dim;
   const bool joined = in_pairs(t) && to->dtype == LS_BF16 && !args->accumulate[0];
   for (int64_t lane = 0; lane < QUERIES; lane += LS_LANES) {
     const lanes inverse = 1.0f / *(lanes_anywhere *)(t->sum + lane);
@@ -261,8 +271,8 @@ static void results_store(const ls_kernel_args *args, const attention_shape *s,
     pairs_store(to, row, block->count, column, s->head_dim, (const uint32_t *)t->turned, pairs);
   } else {
     tile_transpose(t->turned, s->width, t->o, QUERIES, s->width, QUERIES);
-    tile_store(to, row, block->count, column, s->head_dim, t->turned, s->width,
-               args->accumulate[0]);
+    tile_store(to, row, block->count - skip, column, s->head_dim, t->turned + skip * s->width,
+               s->width, args->accumulate[0]);
   }
 }
 
@@ -270,8 +280,8 @@ static void results_store(const ls_kernel_args *args, const attention_shape *s,
 static void queries_store(const ls_kernel_args *args, const attention_shape *s,
                           const query_block *block, forward_tiles *t) {
   const ls_view *sums = &args->out[1];
-  float *place = (float *)sums->data + (block->first + block->begin) * sums->dims[1] + block->head;
-  for (int64_t i = 0; i < block->count; i++, place += sums->dims[1]) {
+  float *place = (float *)sums->data + block->row * sums->dims[1] + block->head;
+  for (int64_t i = block->skip; i < block->count; i++, place += sums->dims[1]) {
     const float log_sum = (float)((double)t->max[i] * ln_2 + log((double)t->sum[i]));
     *place = log_sum + (args->accumulate[1] ? *place : 0);
   }
@@ -287,7 +297,7 @@ static void rows_expect(const ls_view *view, int64_t row, int64_t rows, int64_t 
  * sequence's first: processors do not see that they will be read. */
 static void block_expect(const ls_kernel_args *args, const attention_shape *s,
                          const query_block *block) {
-  const int64_t row = block->first + block->begin, d = s->head_dim;
+  const int64_t row = block->row, d = s->head_dim;
   const bool last = block->head + 1 == s->heads;
   const int64_t next = last ? 0 : block->head + 1, next_row = last ? row + s->sequence : row;
   const int64_t rows = least(block->count, s->tokens - next_row);
@@ -300,13 +310,54 @@ static void block_expect(const ls_kernel_args *args, const attention_shape *s,
 static void queries_run(const ls_kernel_args *args, const attention_shape *s, forward_tiles *t,
                         const query_block *block) {
   const attention_bend bend = attention_bend_of(args, &args->in[0], block->head);
-  const int64_t unseen = block->begin - s->window + 1; /* by any query: the keys before it */
+  /* By any query: the keys before it. */
+  const int64_t behind = block->begin - s->window + 1;
+  const int64_t unseen = behind > s->first ? behind : s->first;
   queries_load(args, s, block, t);
-  block_expect(args, s, block);
+  if (!is_placed(args)) block_expect(args, s, block);
   const int64_t first = unseen > 0 ? unseen / KEYS * KEYS : 0;
   for (int64_t key = first; key <= block->begin; key += KEYS)
     keys_run(s, t, block, bend, attention_scale(args), key, key == first);
   queries_store(args, s, block, t);
+}
+
+/* One head of a sequence whose tokens lie in an order of their own: the queries that are here, run
+ * by run, in blocks that begin where those of the whole sequence do. */
+static void placed_head_run(const ls_kernel_args *args, const attention_shape *s, forward_tiles *t,
+                            int64_t number, int64_t head) {
+  const ls_view *q = &args->in[0], *k = &args->in[1];
+  const int64_t sequence = s->sequence, first = k->start[0] + number * sequence;
+  const int64_t kv_head = head / s->group, kv_unit = number * s->kv_heads + kv_head;
+  if (t->kept != kv_unit) {
+    const placed_rows keys = placed_keys(args, k, 4);
+    const int64_t column = kv_head * s->head_dim;
+    memset(t->keys, 0, (size_t)key_floats(args, s) * sizeof(float));
+    memset(t->values, 0, (size_t)key_floats(args, s) * sizeof(float));
+    placed_load(t->keys, s->width, k, &keys, first, sequence, 0, sequence, column, s->head_dim);
+    placed_load(t->values, s->width, &args->in[2], &keys, first, sequence, 0, sequence, column,
+                s->head_dim);
+  }
+  t->kept = kv_unit;
+  const placed_rows queries = placed_queries(args, q, k, 4);
+  attention_shape of = *s;
+  placed_run run = {0};
+  while (placed_next(&queries, first, sequence, &run)) {
+    of.first = run.first;
+    for (int64_t i = run.begin / QUERIES * QUERIES; i < run.end; i += QUERIES) {
+      const int64_t skip = run.begin > i ? run.begin - i : 0;
+      const query_block block = {run.row + i + skip - run.begin, i, skip,
+                                 least(QUERIES, run.end - i), head};
+      queries_run(args, &of, t, &block);
+    }
+  }
+}
+
+static void placed_turns(const void *work, int part, int64_t begin, int64_t end) {
+  const attention_work *given = work;
+  const attention_shape *s = &given->shape;
+  forward_tiles tiles = forward_tiles_at(given->args, s, given->scratch + part * given->floats);
+  for (int64_t unit = begin; unit < end; unit++)
+    placed_head_run(given->args, s, &tiles, unit / s->heads, unit % s->heads);
 }
 
 /* Units are the heads of each sequence. */
@@ -327,7 +378,7 @@ static void attention_turns(const void *work, int part, int64_t begin, int64_t e
         keys_load(args, s, &tiles, row, length, head / s->group);
       tiles.kept = length < whole ? -1 : kv_unit;
       for (int64_t i = 0; i < length; i += QUERIES) {
-        const query_block block = {row, i, least(QUERIES, length - i), head};
+        const query_block block = {row + i, i, 0, least(QUERIES, length - i), head};
         queries_run(args, s, &tiles, &block);
       }
     }
@@ -336,10 +387,10 @@ static void attention_turns(const void *work, int part, int64_t begin, int64_t e
 
 static ls_status kernel_attention(const ls_kernel_args *args, ls_error *error) {
   const attention_shape s =
-      attention_shape_of(args, &args->in[0], &args->in[1], args->in[0].valid[0]);
+      attention_shape_of(args, &args->in[0], &args->in[1], args->in[1].valid[0]);
   return attention_share(args, &s, s.sequences * s.heads, attention_elements(&s),
                          ls_attention_floats(s.width, s.sequence, LS_PAIRS && all_bf16(args)),
-                         attention_turns, error);
+                         is_placed(args) ? placed_turns : attention_turns, error);
 }
 
 void LS_VECTOR(ls_fill_attention)(ls_kernel_table *table) {

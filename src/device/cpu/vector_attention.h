@@ -18,6 +18,8 @@ typedef struct attention_shape {
   int64_t head_dim, width; /* columns of a head, and those of its tiles */
   int64_t heads, kv_heads, group;
   int64_t window; /* keys that a query sees: all where none is asked for */
+  int64_t first;  /* key of the sequence that any query at hand sees */
+  int64_t from;   /* query that is at hand */
 } attention_shape;
 
 /* A kernel without sequences (its tokens are one's) has attributes that say 0. */
@@ -35,13 +37,13 @@ LS_INLINE attention_shape attention_shape_of(const ls_kernel_args *args, const l
   return s;
 }
 
-/* Where the document that begins at row `first` ends, at `end` at the latest: before the next row
- * of position 0. NULL: there are no documents. */
+/* Where the document that begins at row `first` ends, at `end` at the latest: tokens are of one
+ * where positions grow as rows do. NULL: there are no documents. */
 LS_INLINE int64_t document_end(const ls_view *positions, int64_t first, int64_t end) {
   if (!positions) return end;
   const int32_t *at = positions->data;
   int64_t next = first + 1;
-  while (next < end && at[next] != 0) next++;
+  while (next < end && at[next] == at[next - 1] + 1) next++;
   return next;
 }
 
@@ -119,7 +121,8 @@ LS_INLINE void scores_bend(float *scores, attention_bend bend, int64_t distance)
 
 /* The first key of the block that begins at `key` that the query at `place` sees. */
 LS_INLINE int64_t window_begin(const attention_shape *shape, int64_t place, int64_t key) {
-  const int64_t first = place - shape->window + 1 - key;
+  const int64_t seen = place - shape->window + 1;
+  const int64_t first = (seen > shape->first ? seen : shape->first) - key;
   return first > 0 ? least(first, LS_ATTENTION_KEYS) : 0;
 }
 

@@ -3,6 +3,7 @@
  * the query heads that share it, so sums are taken in one order and never by two threads. */
 #include "device/cpu/vector_attention_bwd.h"
 #include "device/cpu/vector_kernels.h"
+#include "device/cpu/vector_placed.h"
 
 enum { QUERIES = LS_BACKWARD_QUERIES, KEYS = LS_ATTENTION_KEYS };
 
@@ -146,6 +147,98 @@ static void kv_head_run(const ls_kernel_args *args, const attention_shape *s, ba
   }
 }
 
+/* A query head's q and do of a sequence whose tokens lie in an order of their own, and what
+ * backward keeps of each query; rows of queries that are elsewhere are zero, and so is what comes
+ * of them. */
+static void placed_head_load(const ls_kernel_args *args, const attention_shape *s,
+                             backward_tiles *t, const placed_rows *queries, int64_t first,
+                             int64_t head) {
+  const int64_t column = head * s->head_dim, width = s->width, d = s->head_dim;
+  const ls_view *lse = &args->in[5];
+  const size_t bytes = (size_t)(t->rows * width) * sizeof(float);
+  memset(t->go, 0, bytes);
+  memset(t->q, 0, bytes);
+  memset(t->sums, 0, (size_t)(2 * t->rows) * sizeof(float));
+  placed_run run = {0};
+  while (placed_next(queries, first, s->sequence, &run)) {
+    const int64_t rows = run.end - run.begin, at = run.begin * width;
+    tile_load(t->go + at, width, rows, &args->in[0], run.row, rows, column, d);
+    tile_load(t->dq + at, width, rows, &args->in[4], run.row, rows, column, d);
+    tile_load(t->q + at, width, rows, &args->in[1], run.row, rows, column, d);
+    const float *sums = (const float *)lse->data + run.row * lse->dims[1] + head;
+    for (int64_t i = 0; i < rows; i++) {
+      t->deltas[run.begin + i] = row_dot(t->dq + at + i * width, t->go + at + i * width, width);
+      t->sums[run.begin + i] = sums[i * lse->dims[1]] * LS_LOG2_E;
+    }
+  }
+  memset(t->dq, 0, bytes);
+}
+
+static void placed_keys_load(const ls_kernel_args *args, const attention_shape *s,
+                             backward_tiles *t, const placed_rows *keys, int64_t first, int64_t key,
+                             int64_t kv_head) {
+  const int64_t column = kv_head * s->head_dim, width = s->width, end = key + KEYS;
+  for (int i = 3; i >= 2; i--) { /* the keys themselves stay */
+    memset(t->keys, 0, (size_t)(KEYS * width) * sizeof(float));
+    placed_load(t->keys, width, &args->in[i], keys, first, s->sequence, key, end, column,
+                s->head_dim);
+    tile_transpose(i == 3 ? t->values_turned : t->keys_turned, KEYS, t->keys, width, KEYS, width);
+  }
+}
+
+/* The loaded head's queries against the keys of the block that begins at `key`, run by run. */
+static void placed_keys_run(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
+                            const placed_rows *queries, int64_t first, int64_t key, int64_t head) {
+  const attention_bend bend = attention_bend_of(args, &args->in[1], head);
+  attention_shape of = *s;
+  placed_run run = {0};
+  while (placed_next(queries, first, s->sequence, &run)) {
+    if (key + KEYS <= run.first) continue;
+    of.first = run.first;
+    of.from = run.begin;
+    const int64_t end = least(run.end, key + KEYS - 1 + s->window);
+    const int64_t begin = run.begin > key ? run.begin : key;
+    for (int64_t at = begin / QUERIES * QUERIES; at < end; at += QUERIES)
+      queries_run(args, &of, t, bend, key, at, least(QUERIES, run.end - at));
+  }
+}
+
+static void placed_store(const ls_kernel_args *args, const attention_shape *s, int output,
+                         const float *sums, const placed_rows *rows, int64_t first, int64_t head) {
+  placed_run run = {0};
+  while (placed_next(rows, first, s->sequence, &run))
+    sums_store(args, s, output, sums, run.row - run.begin, run.begin, run.end - run.begin, head);
+}
+
+/* One KV head of a sequence whose tokens lie in an order of their own. Keys that no query here sees
+ * have a gradient of zero. */
+static void placed_kv_head_run(const ls_kernel_args *args, const attention_shape *s,
+                               backward_tiles *t, int64_t number, int64_t kv_head) {
+  const ls_view *q = &args->in[1], *k = &args->in[2];
+  const int64_t first = k->start[0] + number * s->sequence;
+  const placed_rows keys = placed_keys(args, k, 7), queries = placed_queries(args, q, k, 7);
+  memset(t->dk, 0, (size_t)(t->rows * s->width) * sizeof(float));
+  memset(t->dv, 0, (size_t)(t->rows * s->width) * sizeof(float));
+  for (int64_t head = kv_head * s->group; head < (kv_head + 1) * s->group; head++) {
+    placed_head_load(args, s, t, &queries, first, head);
+    for (int64_t key = 0; key < s->sequence; key += KEYS) {
+      placed_keys_load(args, s, t, &keys, first, key, kv_head);
+      placed_keys_run(args, s, t, &queries, first, key, head);
+    }
+    placed_store(args, s, 0, t->dq, &queries, first, head);
+  }
+  placed_store(args, s, 1, t->dk, &keys, first, kv_head);
+  placed_store(args, s, 2, t->dv, &keys, first, kv_head);
+}
+
+static void placed_turns(const void *work, int part, int64_t begin, int64_t end) {
+  const attention_work *given = work;
+  const attention_shape *s = &given->shape;
+  backward_tiles tiles = backward_tiles_at(s, given->scratch + part * given->floats);
+  for (int64_t unit = begin; unit < end; unit++)
+    placed_kv_head_run(given->args, s, &tiles, unit / s->kv_heads, unit % s->kv_heads);
+}
+
 /* Units are the KV heads of each sequence. */
 static void attention_bwd_turns(const void *work, int part, int64_t begin, int64_t end) {
   const attention_work *given = work;
@@ -165,9 +258,10 @@ static void attention_bwd_turns(const void *work, int part, int64_t begin, int64
 
 static ls_status kernel_attention_bwd(const ls_kernel_args *args, ls_error *error) {
   const attention_shape s =
-      attention_shape_of(args, &args->in[1], &args->in[2], args->in[1].valid[0]);
+      attention_shape_of(args, &args->in[1], &args->in[2], args->in[2].valid[0]);
   return attention_share(args, &s, s.sequences * s.kv_heads, attention_elements(&s),
-                         ls_attention_bwd_floats(s.width, s.sequence), attention_bwd_turns, error);
+                         ls_attention_bwd_floats(s.width, s.sequence),
+                         args->inputs > 7 ? placed_turns : attention_bwd_turns, error);
 }
 
 void LS_VECTOR(ls_fill_attention_bwd)(ls_kernel_table *table) {

@@ -94,7 +94,8 @@ LS_INLINE void clear_unseen(float *p, float *ds, int64_t keys, int64_t first, in
 }
 
 /* From scores and do . v of the query at `place` to its probabilities and the gradient of its
- * scores, in the first `keys` of the block that begins at `key`. There is none from `end` on. */
+ * scores, in the first `keys` of the block that begins at `key`. There is none from `end` on, nor
+ * before those at hand. */
 LS_INLINE void query_gradient(const attention_shape *s, const backward_tiles *t,
                               attention_bend bend, float scale, float *p, float *ds, int64_t key,
                               int64_t keys, int64_t place, int64_t end) {
@@ -103,7 +104,7 @@ LS_INLINE void query_gradient(const attention_shape *s, const backward_tiles *t,
     bent_gradient(p, ds, bend, place - key, scale, sum, delta);
   else
     row_gradient(p, ds, keys, scale, sum, delta);
-  const int64_t seen = place < end ? least(keys, place + 1 - key) : 0;
+  const int64_t seen = place >= s->from && place < end ? least(keys, place + 1 - key) : 0;
   clear_unseen(p, ds, keys, window_begin(s, place, key), seen);
 }
 

@@ -40,12 +40,12 @@ static ls_status read_shape(head_shape *shape, const ls_attributes *attributes, 
   return LS_OK;
 }
 
-static ls_status check_sequences(const ls_attributes *attributes, const ls_view *q,
+static ls_status check_sequences(const ls_attributes *attributes, const ls_view *k,
                                  ls_error *error) {
-  if (attributes->sequence > 0 && q->valid[0] % attributes->sequence == 0) return LS_OK;
+  if (attributes->sequence > 0 && k->valid[0] % attributes->sequence == 0) return LS_OK;
   return ls_fail(error, LS_INTERNAL,
                  "attention of %lld tokens in sequences of %lld; expected whole sequences",
-                 (long long)q->valid[0], (long long)attributes->sequence);
+                 (long long)k->valid[0], (long long)attributes->sequence);
 }
 
 /* The score of a key `distance` tokens before the query, in head `h` of this rank; *slope takes its
@@ -66,32 +66,53 @@ static double score_of(const head_shape *shape, int64_t h, double product, int64
   return score;
 }
 
-/* The first key that the query at place `last` sees. */
-static int64_t first_key(const head_shape *shape, int64_t last) {
+/* What the query at row n sees: keys from row `begin` up to, without, `end`; of these, where tokens
+ * lie in an order of their own, those whose places are from `first` to `place`. */
+typedef struct sight {
+  int64_t begin, end, first, place;
+  const int32_t *places; /* by row of the keys; NULL: each row's is its number */
+} sight;
+
+/* A document, or without documents a sequence, begins as many tokens before a token as its position
+ * says. `positions`: that operand; places come behind it, of keys, among which a query's own is. */
+static sight sight_of(const ls_kernel_args *args, const head_shape *shape, int positions,
+                      int64_t n) {
+  const ls_view *q = &args->in[positions == 3 ? 0 : 1], *k = q + 1;
+  const int64_t sequence = args->attributes->sequence;
+  sight of = {.begin = 0, .end = n + 1, .place = n};
+  if (positions + 1 < args->inputs) {
+    of.places = ls_index_data(&args->in[positions + 1]);
+    of.place = of.places[q->start[0] - k->start[0] + n];
+    of.end = k->valid[0];
+  }
+  of.first = of.place - of.place % sequence;
+  if (positions < args->inputs) {
+    const int64_t document = of.place - ls_index_data(&args->in[positions])[n];
+    if (document > of.first) of.first = document < of.place ? document : of.place;
+  }
   const int64_t window = shape->attributes->window;
-  return window > 0 && last >= window ? last - window + 1 : 0;
+  if (window > 0 && of.first <= of.place - window) of.first = of.place - window + 1;
+  if (!of.places) of.begin = of.first;
+  return of;
 }
 
-/* Where the keys begin that token n may see: with its sequence or, where there are positions, its
- * document, which begins with position 0. */
-static int64_t first_seen(const ls_kernel_args *args, int positions, int64_t n) {
-  const int64_t sequence = args->attributes->sequence, begin = n - n % sequence;
-  if (positions >= args->inputs) return begin;
-  const int32_t *at = ls_index_data(&args->in[positions]);
-  while (n > begin && at[n] != 0) n--;
-  return n;
+/* The place of key j, or -1: the query does not see it. */
+static int64_t seen_at(const sight *of, int64_t j) {
+  const int64_t place = of->places ? of->places[j] : j;
+  return place >= of->first && place <= of->place ? place : -1;
 }
 
-/* One query over the keys up to its own, which is the last of `count`: writes the head's output,
- * returns the log-sum-exp of its scores. */
+/* One query over the keys that it sees: writes the head's output, returns the log-sum-exp of its
+ * scores. */
 static double attend(LS_REAL *out, bool accumulate, const LS_REAL *query, const LS_REAL *keys,
-                     int64_t key_stride, const LS_REAL *values, int64_t value_stride, int64_t count,
-                     const head_shape *shape, int64_t head) {
+                     int64_t key_stride, const LS_REAL *values, int64_t value_stride,
+                     const sight *of, const head_shape *shape, int64_t head) {
   double largest = -INFINITY, sum = 0, slope;
-  const int64_t begin = first_key(shape, count - 1);
-  for (int64_t j = begin; j < count; j++) {
+  int64_t place;
+  for (int64_t j = of->begin; j < of->end; j++) {
+    if ((place = seen_at(of, j)) < 0) continue;
     const double product = dot(query, keys + j * key_stride, shape->head_dim);
-    const double score = score_of(shape, head, product, count - 1 - j, &slope);
+    const double score = score_of(shape, head, product, of->place - place, &slope);
     if (score > largest) {
       sum = sum * exp(largest - score) + 1;
       largest = score;
@@ -103,9 +124,10 @@ static double attend(LS_REAL *out, bool accumulate, const LS_REAL *query, const 
   for (int64_t first = 0; first < shape->head_dim; first += COLUMNS) {
     const int64_t width = ls_smaller(COLUMNS, shape->head_dim - first);
     double sums[COLUMNS] = {0};
-    for (int64_t j = begin; j < count; j++) {
+    for (int64_t j = of->begin; j < of->end; j++) {
+      if ((place = seen_at(of, j)) < 0) continue;
       const double product = dot(query, keys + j * key_stride, shape->head_dim);
-      const double score = score_of(shape, head, product, count - 1 - j, &slope);
+      const double score = score_of(shape, head, product, of->place - place, &slope);
       const double share = exp(score - log_sum);
       const LS_REAL *value = values + j * value_stride + first;
       for (int64_t c = 0; c < width; c++) sums[c] += share * (double)value[c];
@@ -116,20 +138,21 @@ static double attend(LS_REAL *out, bool accumulate, const LS_REAL *query, const 
 }
 
 ls_status LS_REFERENCE(ATTENTION)(const ls_kernel_args *args, ls_error *error) {
-  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, args->inputs > 3 ? "rrri>rr" : "rrr>rr", error));
+  static const char *const forms[] = {"rrr>rr", "rrri>rr", "rrrii>rr"};
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, forms[args->inputs - 3], error));
   const ls_view *q = &args->in[0], *k = &args->in[1], *v = &args->in[2], *out = &args->out[0];
   head_shape shape;
   LS_TRY(read_shape(&shape, args->attributes, q, k, error));
-  LS_TRY(check_sequences(args->attributes, q, error));
+  LS_TRY(check_sequences(args->attributes, k, error));
   for (int64_t n = 0; n < out->valid[0]; n++) {
-    const int64_t start = first_seen(args, 3, n);
+    const sight seen = sight_of(args, &shape, 3, n);
     for (int64_t h = 0; h < shape.heads; h++) {
       const int64_t column = h * shape.head_dim;
       const int64_t kv_column = h / shape.per_kv_head * shape.head_dim;
       const double log_sum =
           attend(ls_real_row(out, n) + column, args->accumulate[0], ls_real_row(q, n) + column,
-                 ls_real_row(k, start) + kv_column, k->dims[1], ls_real_row(v, start) + kv_column,
-                 v->dims[1], n - start + 1, &shape, h);
+                 ls_real_data(k) + kv_column, k->dims[1], ls_real_data(v) + kv_column, v->dims[1],
+                 &seen, &shape, h);
       ls_put(&ls_real_row(&args->out[1], n)[h], log_sum, args->accumulate[1]);
     }
   }
@@ -156,13 +179,17 @@ ls_status LS_REFERENCE(CACHED_ATTENTION)(const ls_kernel_args *args, ls_error *e
     memcpy(ls_real_row(cache_v, positions[n]), ls_real_row(v, n),
            (size_t)v->dims[1] * sizeof(LS_REAL));
   }
+  const int64_t window = args->attributes->window;
   for (int64_t n = 0; n < q->valid[0]; n++) {
+    const int64_t place = positions[n];
+    const int64_t first = window > 0 && place >= window ? place - window + 1 : 0;
+    const sight seen = {.begin = first, .end = place + 1, .first = first, .place = place};
     for (int64_t h = 0; h < shape.heads; h++) {
       const int64_t column = h * shape.head_dim;
       const int64_t kv_column = h / shape.per_kv_head * shape.head_dim;
       attend(ls_real_row(out, n) + column, args->accumulate[0], ls_real_row(q, n) + column,
              ls_real_data(cache_k) + kv_column, cache_k->dims[1], ls_real_data(cache_v) + kv_column,
-             cache_v->dims[1], (int64_t)positions[n] + 1, &shape, h);
+             cache_v->dims[1], &seen, &shape, h);
     }
   }
   return LS_OK;
@@ -186,12 +213,15 @@ static void attend_back(const ls_kernel_args *args, const head_shape *shape, int
   const double log_sum = (double)ls_real_row(&args->in[5], n)[h];
   const double shared = dot(dout, ls_real_row(&args->in[4], n) + column, head_dim);
   LS_REAL *dquery = ls_real_row(&args->out[0], n) + column;
-  const int64_t start = first_seen(args, 6, n);
-  for (int64_t j = start + first_key(shape, n - start); j <= n; j++) {
+  const sight seen = sight_of(args, shape, 6, n);
+  for (int64_t j = seen.begin; j < seen.end; j++) {
+    const int64_t place = seen_at(&seen, j);
+    if (place < 0) continue;
     const LS_REAL *key = ls_real_row(k, j) + kv_column, *value = ls_real_row(v, j) + kv_column;
     LS_REAL *dkey = ls_real_row(dk, j) + kv_column, *dvalue = ls_real_row(dv, j) + kv_column;
     double derivative;
-    const double score = score_of(shape, h, dot(query, key, head_dim), n - j, &derivative);
+    const double score =
+        score_of(shape, h, dot(query, key, head_dim), seen.place - place, &derivative);
     const double share = exp(score - log_sum);
     const double slope = derivative * share * (dot(dout, value, head_dim) - shared);
     for (int64_t c = 0; c < head_dim; c++) {
@@ -203,12 +233,12 @@ static void attend_back(const ls_kernel_args *args, const head_shape *shape, int
 }
 
 ls_status LS_REFERENCE(ATTENTION_BWD)(const ls_kernel_args *args, ls_error *error) {
-  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, args->inputs > 6 ? "rrrrrri>rrr" : "rrrrrr>rrr",
-                             error));
+  static const char *const forms[] = {"rrrrrr>rrr", "rrrrrri>rrr", "rrrrrrii>rrr"};
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, forms[args->inputs - 6], error));
   const ls_view *q = &args->in[1];
   head_shape shape;
   LS_TRY(read_shape(&shape, args->attributes, q, &args->in[2], error));
-  LS_TRY(check_sequences(args->attributes, q, error));
+  LS_TRY(check_sequences(args->attributes, &args->in[2], error));
   for (int i = 0; i < 3; i++)
     if (!args->accumulate[i]) zero_rows(&args->out[i]);
   for (int64_t n = 0; n < q->valid[0]; n++)

@@ -1,0 +1,68 @@
+/* Tokens that lie in an order of their own: where the keys and the queries of a sequence are.
+ *
+ *   const placed_rows keys = placed_keys(args, k, 4);
+ *   placed_run run = {0};
+ *   while (placed_next(&keys, first, sequence, &run)) ... rows run.row on are places run.begin on
+ * ...
+ *
+ * Rows with places that follow one another are one run, so that whole tiles of it can be read. */
+#ifndef LS_DEVICE_CPU_VECTOR_PLACED_H
+#define LS_DEVICE_CPU_VECTOR_PLACED_H
+
+#include "device/cpu/vector_attention.h"
+
+typedef struct placed_rows {
+  const int32_t *places;    /* by row */
+  const int32_t *positions; /* a run ends with its document; NULL: with its sequence alone */
+  int64_t rows;
+} placed_rows;
+
+/* Places [begin, end) of a sequence, from row `row` on; they see none before `first`. */
+typedef struct placed_run {
+  int64_t row, begin, end, first;
+  int64_t next; /* row behind them */
+} placed_run;
+
+LS_INLINE placed_rows placed_keys(const ls_kernel_args *args, const ls_view *k, int places) {
+  return (placed_rows){args->in[places].data, NULL, k->valid[0]};
+}
+
+/* Queries are some of the rows of which the keys are all. */
+LS_INLINE placed_rows placed_queries(const ls_kernel_args *args, const ls_view *q, const ls_view *k,
+                                     int places) {
+  const int32_t *all = args->in[places].data;
+  return (placed_rows){all + (q->start[0] - k->start[0]), args->in[places - 1].data, q->valid[0]};
+}
+
+/* The next run of the sequence whose first token has place `first`. */
+static inline bool placed_next(const placed_rows *of, int64_t first, int64_t sequence,
+                               placed_run *run) {
+  const int32_t *places = of->places, *positions = of->positions;
+  int64_t row = run->next;
+  while (row < of->rows && (places[row] < first || places[row] >= first + sequence)) row++;
+  if (row == of->rows) return false;
+  int64_t next = row + 1;
+  while (next < of->rows && places[next] == places[next - 1] + 1 &&
+         places[next] < first + sequence &&
+         (!positions || positions[next] == positions[next - 1] + 1))
+    next++;
+  const int64_t begin = places[row] - first;
+  const int64_t seen = positions && begin > positions[row] ? begin - positions[row] : 0;
+  *run = (placed_run){row, begin, begin + next - row, seen, next};
+  return true;
+}
+
+/* Reads places [from, end) of a sequence into a tile, wherever they lie. */
+static inline void placed_load(float *tile, int64_t width, const ls_view *view,
+                               const placed_rows *of, int64_t first, int64_t sequence, int64_t from,
+                               int64_t end, int64_t column, int64_t columns) {
+  placed_run run = {0};
+  while (placed_next(of, first, sequence, &run)) {
+    const int64_t begin = run.begin > from ? run.begin : from, rows = least(run.end, end) - begin;
+    if (rows > 0)
+      tile_load(tile + (begin - from) * width, width, rows, view, run.row + begin - run.begin, rows,
+                column, columns);
+  }
+}
+
+#endif

@@ -1,0 +1,235 @@
+/* Attention of tokens in an order of their own, told by their places: what the queries of each rank
+ * see among the keys of all is, forward and backward, what attention on whole sequences in their
+ * order makes; gradients of keys and values add up to it. In the order of context parallelism and
+ * in one of chance, with documents, windows, soft caps, ALiBi and grouped heads; the reference, and
+ * the CPU device in its types. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "base/arena.h"
+#include "base/random.h"
+#include "device/cpu/cpu.h"
+#include "session/token_order.h"
+
+static uint64_t seed, drawn;
+
+static int64_t below(int64_t limit) {
+  return (int64_t)(ls_random_bits(seed, 1, drawn++) % (uint64_t)limit);
+}
+
+enum { OPERANDS = 9 }; /* q, k, v, do, o, log-sum-exp, dq, dk, dv */
+enum { Q, K, V, GO, O, LSE, DQ, DK, DV };
+
+typedef struct placed_case {
+  ls_arena *arena;
+  ls_attributes attributes;
+  int64_t tokens, heads, kv_heads;
+  int ranks, threads;
+  int64_t columns[OPERANDS];
+  double *whole[OPERANDS]; /* by token */
+  int32_t *positions;      /* by token */
+  int32_t *places;         /* by row, those of rank after rank */
+} placed_case;
+
+static void draw_places(placed_case *c) {
+  const int64_t rows = c->tokens / c->ranks;
+  for (int64_t row = 0; row < c->tokens; row++)
+    c->places[row] =
+        (int32_t)ls_token_order(row % rows, c->attributes.sequence, c->ranks, (int)(row / rows));
+  if (below(3)) return;
+  for (int64_t row = c->tokens - 1; row > 0; row--) {
+    const int64_t other = below(row + 1);
+    const int32_t place = c->places[row];
+    c->places[row] = c->places[other], c->places[other] = place;
+  }
+}
+
+static void draw(placed_case *c) {
+  static const int64_t head_dims[] = {2, 8, 24, 64};
+  const int64_t d = head_dims[below(4)], sequences = 1 + below(2);
+  c->ranks = 1 + (int)below(4);
+  c->threads = below(2) ? 3 : 1;
+  c->kv_heads = 1 + below(2);
+  c->heads = c->kv_heads * (1 + below(3));
+  const int64_t sequence = 2 * c->ranks * (1 + below(40));
+  c->tokens = sequences * sequence;
+  c->attributes = (ls_attributes){.sequence = sequence,
+                                  .head_dim = d,
+                                  .kv_heads = c->kv_heads,
+                                  .heads = c->heads,
+                                  .window = below(3) ? 0 : 1 + below(sequence),
+                                  .softcap = below(3) ? 0 : 1.5,
+                                  .alibi = below(3) ? 0 : 0.5,
+                                  .softmax_scale = 0.3};
+  for (int i = 0; i < OPERANDS; i++) {
+    const bool of_keys = i == K || i == V || i == DK || i == DV;
+    c->columns[i] = i == LSE ? c->heads : (of_keys ? c->kv_heads : c->heads) * d;
+    c->whole[i] = LS_NEW_ARRAY(c->arena, double, c->tokens * c->columns[i]);
+    for (int64_t e = 0; e < c->tokens * c->columns[i] && i <= GO; e++)
+      c->whole[i][e] = 0.5 * ls_random_normal(seed, 2, drawn++);
+  }
+  c->positions = LS_NEW_ARRAY(c->arena, int32_t, c->tokens);
+  c->places = LS_NEW_ARRAY(c->arena, int32_t, c->tokens);
+  const int64_t mean = below(2) ? 1 + below(2 * sequence) : INT32_MAX;
+  for (int64_t n = 0; n < c->tokens; n++)
+    c->positions[n] =
+        n % sequence == 0 || (n > 0 && below(mean) == 0) ? 0 : c->positions[n - 1] + 1;
+  draw_places(c);
+}
+
+static ls_view view_of(ls_arena *arena, ls_dtype dtype, int64_t rows, int64_t columns) {
+  void *data = ls_arena_alloc(arena, (size_t)(rows * columns) * ls_dtype_bytes(dtype) + 64);
+  return (ls_view){
+      .data = data, .dtype = dtype, .ndim = 2, .dims = {rows, columns}, .valid = {rows, columns}};
+}
+
+static ls_view indices_of(int32_t *of, int64_t rows) {
+  return (ls_view){.data = of, .dtype = LS_I32, .ndim = 1, .dims = {rows}, .valid = {rows}};
+}
+
+static void call(const placed_case *c, const ls_kernel_table *table, ls_op_kind kind,
+                 ls_kernel_args *args) {
+  ls_error error = {0};
+  ls_device_facts facts = *ls_device_facts_here();
+  facts.threads = c->threads;
+  const ls_device_queue queue = {.facts = &facts};
+  args->queue = &queue;
+  args->attributes = &c->attributes;
+  args->workspace_bytes = ls_device_workspace(&facts, kind, args);
+  args->workspace = ls_arena_alloc(c->arena, args->workspace_bytes + 64);
+  args->workspace = (char *)args->workspace + (-(uintptr_t)args->workspace & 63);
+  if (table->kernel[kind](args, &error) != LS_OK) fail_msg("%s", error.text);
+}
+
+/* Forward and backward on views that are filled but for what is made. */
+static void run(const placed_case *c, const ls_kernel_table *table, const ls_view of[OPERANDS],
+                const ls_view *positions, const ls_view *places) {
+  ls_kernel_args forward = {.inputs = places ? 5 : 4, .outputs = 2};
+  forward.in[0] = of[Q], forward.in[1] = of[K], forward.in[2] = of[V];
+  forward.out[0] = of[O], forward.out[1] = of[LSE];
+  ls_kernel_args backward = {.inputs = places ? 8 : 7, .outputs = 3};
+  static const int in[] = {GO, Q, K, V, O, LSE};
+  for (int i = 0; i < 6; i++) backward.in[i] = of[in[i]];
+  for (int o = 0; o < 3; o++) backward.out[o] = of[DQ + o];
+  forward.in[3] = backward.in[6] = *positions;
+  if (places) forward.in[4] = backward.in[7] = *places;
+  call(c, table, LS_OP_ATTENTION, &forward);
+  call(c, table, LS_OP_ATTENTION_BWD, &backward);
+}
+
+/* In order, in fp64: what is expected. */
+static void run_whole(const placed_case *c) {
+  ls_kernel_table table;
+  ls_reference_kernels(&table, LS_F64);
+  ls_view of[OPERANDS];
+  for (int i = 0; i < OPERANDS; i++) {
+    of[i] = view_of(c->arena, LS_F64, c->tokens, c->columns[i]);
+    of[i].data = c->whole[i];
+  }
+  const ls_view positions = indices_of(c->positions, c->tokens);
+  run(c, &table, of, &positions, NULL);
+}
+
+static void compare(const placed_case *c, int operand, int64_t token, const double *found,
+                    double tolerance) {
+  const double *expected = c->whole[operand] + token * c->columns[operand];
+  for (int64_t j = 0; j < c->columns[operand]; j++)
+    if (!(fabs(found[j] - expected[j]) <= tolerance * (1 + fabs(expected[j]))))
+      fail_msg("operand %d, token %lld of %lld over %d ranks, column %lld: %g, expected %g",
+               operand, (long long)token, (long long)c->tokens, c->ranks, (long long)j, found[j],
+               expected[j]);
+}
+
+static void run_ranks(const placed_case *c, const ls_kernel_table *table, ls_dtype dtype,
+                      double tolerance) {
+  const int64_t rows = c->tokens / c->ranks;
+  const ls_dtype sums = dtype == LS_F64 ? LS_F64 : LS_F32;
+  double *added[2];
+  for (int i = 0; i < 2; i++) added[i] = LS_NEW_ARRAY(c->arena, double, c->tokens * c->columns[K]);
+  double *row = LS_NEW_ARRAY(c->arena, double, c->heads * c->attributes.head_dim);
+  int32_t *positions = LS_NEW_ARRAY(c->arena, int32_t, rows);
+  for (int r = 0; r < c->ranks; r++) {
+    ls_view of[OPERANDS];
+    for (int i = 0; i < OPERANDS; i++) {
+      const bool keys = i == K || i == V || i == DK || i == DV;
+      const int64_t first = keys ? 0 : r * rows, count = keys ? c->tokens : rows;
+      of[i] = view_of(c->arena, i == LSE ? sums : dtype, count, c->columns[i]);
+      of[i].start[0] = first;
+      for (int64_t n = 0; n < count && i <= GO; n++)
+        ls_convert((char *)of[i].data + (size_t)(n * c->columns[i]) * ls_dtype_bytes(dtype), dtype,
+                   c->whole[i] + c->places[first + n] * c->columns[i], LS_F64, c->columns[i]);
+    }
+    for (int64_t n = 0; n < rows; n++) positions[n] = c->positions[c->places[r * rows + n]];
+    const ls_view at = indices_of(positions, rows), places = indices_of(c->places, c->tokens);
+    run(c, table, of, &at, &places);
+    static const int mine[] = {O, LSE, DQ};
+    for (int i = 0; i < 3; i++)
+      for (int64_t n = 0; n < rows; n++) {
+        const ls_view *view = &of[mine[i]];
+        const int64_t columns = c->columns[mine[i]];
+        ls_convert(row, LS_F64,
+                   (char *)view->data + (size_t)(n * columns) * ls_dtype_bytes(view->dtype),
+                   view->dtype, columns);
+        compare(c, mine[i], c->places[r * rows + n], row, tolerance);
+      }
+    for (int i = 0; i < 2; i++)
+      for (int64_t n = 0; n < c->tokens; n++) {
+        ls_convert(row, LS_F64,
+                   (char *)of[DK + i].data + (size_t)(n * c->columns[K]) * ls_dtype_bytes(dtype),
+                   dtype, c->columns[K]);
+        for (int64_t j = 0; j < c->columns[K]; j++)
+          added[i][c->places[n] * c->columns[K] + j] += row[j];
+      }
+  }
+  for (int i = 0; i < 2; i++)
+    for (int64_t token = 0; token < c->tokens; token++)
+      compare(c, DK + i, token, added[i] + token * c->columns[K], tolerance);
+}
+
+static void run_cases(const ls_kernel_table *table, ls_dtype dtype, int count, double tolerance) {
+  for (int i = 0; i < count; i++) {
+    placed_case c = {.arena = ls_arena_create()};
+    draw(&c);
+    run_whole(&c);
+    run_ranks(&c, table, dtype, tolerance);
+    ls_arena_destroy(&c.arena);
+  }
+}
+
+static void the_reference_takes_places(void **state) {
+  (void)state;
+  ls_kernel_table table;
+  ls_reference_kernels(&table, LS_F64);
+  run_cases(&table, LS_F64, 40, 1e-11);
+}
+
+static void the_cpu_takes_places(void **state) {
+  (void)state;
+  static const struct {
+    ls_dtype dtype;
+    double tolerance;
+  } types[] = {{LS_F32, 1e-4}, {LS_BF16, 0.15}, {LS_F16, 0.03}};
+  for (int t = 0; t < 3; t++) {
+    ls_kernel_table table;
+    ls_error error = {0};
+    assert_int_equal(ls_cpu_kernels(&table, types[t].dtype, &error), LS_OK);
+    run_cases(&table, types[t].dtype, 40, types[t].tolerance);
+  }
+}
+
+int main(void) {
+  const char *given = getenv("LS_SEED");
+  seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
+  printf("seed %llu (set LS_SEED for another)\n", (unsigned long long)seed);
+  const struct CMUnitTest tests[] = {cmocka_unit_test(the_reference_takes_places),
+                                     cmocka_unit_test(the_cpu_takes_places)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
