@@ -21,9 +21,13 @@ static const struct known {
   double parameters;
   int devices;
 } known[] = {
-    {"gpt3-175b", 175.0, 1024},    {"bloom-176b-sized", 176.2, 384},
-    {"neox-20b-sized", 20.55, 16}, {"llama-65b", 65.29, 512},
-    {"llama-3-70b", 70.55, 64},    {"llama-3.1-405b", 405.9, 16384},
+    {"gpt3-175b", 175.0, 1024},
+    {"bloom-176b-sized", 176.2, 384},
+    {"neox-20b-sized", 20.55, 16},
+    {"llama-65b", 65.29, 512},
+    {"llama-3-70b", 70.55, 64},
+    {"llama-3.1-405b", 405.9, 16384},
+    {"llama-3.1-405b-context", 405.9, 16384},
     {"trillion-nvme", 1008.0, 16},
 };
 enum { KNOWN = sizeof known / sizeof *known };
