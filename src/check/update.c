@@ -242,7 +242,7 @@ static const ls_optimizer *optimizer_of(const ls_stage *stage) {
 /* By the node, bit for bit. */
 static bool settings_fit(const ls_stage *stage, const node_at *of) {
   const ls_attributes wanted = ls_optimizer_attributes(
-      optimizer_of(stage), of->node, stage->program->parameters[of->parameter].ndim);
+      optimizer_of(stage), of->node, &stage->proof->graph->parameters.items[of->parameter]);
   return ls_attributes_equal(&ls_proof_instruction(stage)->attributes, &wanted);
 }
 

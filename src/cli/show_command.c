@@ -6,6 +6,7 @@
 #include "cli/hardware.h"
 #include "cli/show_compare.h"
 #include "cli/show_floor.h"
+#include "cli/show_groups.h"
 #include "cli/show_html.h"
 #include "cli/show_memory_map.h"
 #include "cli/show_timeline.h"
@@ -27,6 +28,8 @@ static const char help[] =
     "                  of the stage that needs most, bytes of the one that sends most\n"
     "  --floor         work by kind of op, and how long this machine needs at least, by what\n"
     "                  lockstep bench has kept of it\n"
+    "  --groups        how the optimizer treats parameters: learning rate and weight decay, by "
+    "group\n"
     "  --timeline FILE the pipeline's schedule, in the terminal and as a picture, FILE.svg, or as "
     "a\n"
     "                  trace for ui.perfetto.dev, FILE.json; -: in the terminal alone\n"
@@ -35,7 +38,7 @@ static const char help[] =
     "                  that needs most, or of --rank R\n"
     "  --html FILE     an offline page: steps through forward, backward and every collective,\n"
     "                  each device's shards coloured; this run beside DDP, ZeRO-3, TP and PP\n"
-    "  --json          the numbers of --memory, --collectives, --compare and --floor for programs\n"
+    "  --json          the numbers of --memory, --collectives, --compare, --floor and --groups\n"
     "  -n DEVICES      devices of the whole mesh (default: the mesh's, or as many as --on says)\n"
     "  --on 64xH100-SXM\n"
     "                  compiled for these devices, which need not be here: --timeline shows what\n"
@@ -52,7 +55,7 @@ static const char help[] =
 
 typedef struct show_flags {
   const char *devices, *on, *rank, *timeline, *memory_map, *html;
-  bool memory, collectives, evaluate, compare, floor, json;
+  bool memory, collectives, evaluate, compare, floor, groups, json;
 } show_flags;
 
 static ls_status read_rank(const ls_program *const *stages, const char *text, int *rank,
@@ -170,6 +173,7 @@ static ls_status show_program(const ls_session *session, const show_flags *flags
            ls_budget_print(session->arena, session->graph, &session->layout));
   if (flags->collectives) ls_program_print_collectives(stages[stage], stdout);
   if (numbers) return LS_OK;
+  if (ls_show_has_groups(session)) ls_show_groups(session, false);
   for (int s = 0; s < session->layout.pp; s++) ls_program_print(stages[s], stdout);
   return LS_OK;
 }
@@ -184,7 +188,8 @@ static ls_status check_flags(const show_flags *flags, ls_error *error) {
                {"--memory-map", flags->memory_map, flags->memory_map != NULL},
                {"--html", flags->html, flags->html != NULL},
                {"--compare", NULL, flags->compare},
-               {"--floor", NULL, flags->floor}};
+               {"--floor", NULL, flags->floor},
+               {"--groups", NULL, flags->groups}};
   const char *first = NULL;
   for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {
     if (!forms[f].given) continue;
@@ -206,7 +211,7 @@ static ls_status check_flags(const show_flags *flags, ls_error *error) {
     if (flags->json)
       return ls_fail(error, LS_INPUT,
                      "--json beside %s: expected it with the numbers of --memory, --collectives, "
-                     "--compare or --floor",
+                     "--compare, --floor or --groups",
                      first);
     if (strcmp(forms[f].file, "-") != 0) LS_TRY(ls_command_check_file(first, forms[f].file, error));
   }
@@ -230,6 +235,10 @@ static ls_status show(ls_arena *arena, const ls_words *words, void *given, ls_er
     ls_show_floor(session, flags->json);
     return LS_OK;
   }
+  if (flags->groups) {
+    ls_show_groups(session, flags->json);
+    return LS_OK;
+  }
   if (flags->html) return ls_show_html(session, as_read, flags->html, error);
   if (flags->timeline) return ls_show_timeline(arena, session, flags->timeline, error);
   return show_program(session, flags, error);
@@ -244,7 +253,8 @@ int ls_command_show(int count, char **words) {
       {"--html", &asked.html, NULL},         {"--memory-map", &asked.memory_map, NULL},
       {"--memory", NULL, &asked.memory},     {"--collectives", NULL, &asked.collectives},
       {"--evaluate", NULL, &asked.evaluate}, {"--compare", NULL, &asked.compare},
-      {"--floor", NULL, &asked.floor},       {"--json", NULL, &asked.json}};
+      {"--floor", NULL, &asked.floor},       {"--groups", NULL, &asked.groups},
+      {"--json", NULL, &asked.json}};
   return ls_command_run(
       &(ls_command){"show", help, true, flags, sizeof flags / sizeof *flags, show, &asked}, count,
       words);

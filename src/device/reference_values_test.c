@@ -478,9 +478,9 @@ static void rope_pairs_halves(void **state) {
 /* Two steps worked out by hand; the second gradient is halved by the clip factor. */
 static void adamw_steps_as_by_hand(void **state) {
   (void)state;
-  double gradient = 0.5, rate = 0.1, step = 1, factor = 1, master = 1, first = 0, second = 0;
+  double gradient = 0.5, rate = 0.4, step = 1, factor = 1, master = 1, first = 0, second = 0;
   const ls_attributes attributes = {
-      .beta1 = 0.9, .beta2 = 0.999, .weight_decay = 0.01, .epsilon = 1e-8};
+      .beta1 = 0.9, .beta2 = 0.999, .weight_decay = 0.01, .rate = 0.25, .epsilon = 1e-8};
   const ls_kernel_args args = {
       .attributes = &attributes,
       .inputs = 4,
@@ -512,8 +512,8 @@ static void adamw_steps_as_by_hand(void **state) {
 
 static void sgd_steps_as_by_hand(void **state) {
   (void)state;
-  double gradient = 2, rate = 0.1, step = 1, factor = 0.5, master = 1, momentum = 0;
-  const ls_attributes attributes = {.beta1 = 0.9, .weight_decay = 0.5};
+  double gradient = 2, rate = 0.2, step = 1, factor = 0.5, master = 1, momentum = 0;
+  const ls_attributes attributes = {.beta1 = 0.9, .weight_decay = 0.5, .rate = 0.5};
   const ls_kernel_args args = {
       .attributes = &attributes,
       .inputs = 4,
@@ -538,6 +538,38 @@ static void sgd_steps_as_by_hand(void **state) {
   call(&args, LS_OP_SGD);
   expect_equal(&momentum, &(double){1.9}, 1, 1e-15);
   expect_equal(&master, &(double){0.85 * 0.95 - 0.19}, 1, 1e-15);
+}
+
+/* Down, up, and where the mean of momentum and gradient is 0 by decay alone. */
+static void lion_steps_as_by_hand(void **state) {
+  (void)state;
+  double gradient[3] = {2, -6, -4}, master[3] = {1, 1, 1}, momentum[3] = {0.5, 0.5, 0.5};
+  double rate = 0.2, step = 1, factor = 0.5, ahead[3];
+  const ls_attributes attributes = {.beta1 = 0.8, .beta2 = 0.75, .weight_decay = 0.5, .rate = 0.5};
+  const ls_kernel_args args = {
+      .attributes = &attributes,
+      .inputs = 4,
+      .outputs = 2,
+      .in = {vector(gradient, 3), vector(&rate, 1), vector(&step, 1), vector(&factor, 1)},
+      .out = {vector(master, 3), vector(momentum, 3)}};
+  const ls_kernel_args speculation = {
+      .attributes = &attributes,
+      .inputs = 6,
+      .outputs = 1,
+      .in = {args.in[0], args.in[1], args.in[2], args.in[3], args.out[0], args.out[1]},
+      .out = {vector(ahead, 3)}};
+  call(&speculation, LS_OP_LION_SPECULATE);
+  call(&args, LS_OP_LION);
+  assert_memory_equal(ahead, master, sizeof master);
+  expect_equal(master, (double[]){0.95 - 0.1, 0.95 + 0.1}, 2, 1e-15);
+  expect_equal(momentum, (double[]){0.625, -0.375, -0.125}, 3, 1e-15);
+  gradient[0] = gradient[1] = 0, momentum[0] = momentum[1] = 0;
+  call(&args, LS_OP_LION);
+  expect_equal(master, (double[]){0.85 * 0.95, 1.05 * 0.95}, 2, 1e-15);
+  gradient[0] = NAN, factor = 0;
+  call(&args, LS_OP_LION);
+  expect_equal(master, (double[]){0.85 * 0.95}, 1, 1e-15);
+  assert_true(momentum[0] == 0);
 }
 
 static void clipping_is_torchs(void **state) {
@@ -668,6 +700,7 @@ int main(void) {
       cmocka_unit_test(rope_pairs_halves),
       cmocka_unit_test(adamw_steps_as_by_hand),
       cmocka_unit_test(sgd_steps_as_by_hand),
+      cmocka_unit_test(lion_steps_as_by_hand),
       cmocka_unit_test(clipping_is_torchs),
       cmocka_unit_test(copy_takes_rows_by_place),
       cmocka_unit_test(cast_rounds_and_adds),

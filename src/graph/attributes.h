@@ -28,9 +28,10 @@ enum { LS_ACTIVATION_COUNT = LS_GELU_ERF + 1 };
   X(double, rope_scale)        /* rope_table: cosines and sines are multiplied by it; 0: not */   \
   X(int64_t, rope_pairs)       /* rope_table: pairs of columns */                                 \
   X(ls_activation, activation) /* gelu: which; swiglu: of the gate */                             \
-  X(double, beta1)             /* adamw; sgd: the momentum */                                     \
-  X(double, beta2)             /* adamw */                                                        \
-  X(double, weight_decay)      /* adamw, sgd: decoupled */                                        \
+  X(double, beta1)             /* adamw, lion; sgd: the momentum */                               \
+  X(double, beta2)             /* adamw, lion */                                                  \
+  X(double, weight_decay)      /* adamw, sgd, lion: decoupled */                                  \
+  X(double, rate)              /* optimizers: the learning rate counts so many times */           \
   X(double, clip)              /* clip_factor: largest global norm; 0: none */                    \
   X(double, weight)            /* squared_norm: how often a value counts */
 

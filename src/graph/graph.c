@@ -82,6 +82,7 @@ ls_tensor_id ls_graph_parameter(ls_graph *graph, const ls_parameter *about) {
   added->about.name = tensor.name;
   added->gradient = none;
   added->trainable = true;
+  added->settings = (ls_parameter_settings){.rate = 1, .weight_decay = -1};
   ls_tensor_id id = add_tensor(graph, &tensor);
   graph->parameters.items[tensor.parameter].tensor = id;
   return id;

@@ -74,8 +74,15 @@ typedef struct ls_node {
   ls_tensor_id in[LS_MAX_INPUTS], out[LS_MAX_OUTPUTS];
 } ls_node;
 
+/* How the optimizer treats a parameter. */
+typedef struct ls_parameter_settings {
+  double rate;         /* the learning rate counts so many times */
+  double weight_decay; /* in place of the optimizer's; below 0: that, and of vectors none */
+} ls_parameter_settings;
+
 typedef struct ls_parameter_record {
   ls_parameter about;
+  ls_parameter_settings settings; /* {1, -1} when made */
   ls_tensor_id tensor;
   ls_tensor_id gradient; /* -1: none, as before ls_graph_backward and where it is not trainable */
   bool trainable;        /* set when made; cleared before ls_graph_backward: it is frozen */

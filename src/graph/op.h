@@ -74,8 +74,10 @@ enum { LS_MAX_DIMS = 3, LS_MAX_INPUTS = 8, LS_MAX_OUTPUTS = 3, LS_MAX_GRADIENT_R
   X(CLIP_FACTOR, "clip_factor")           \
   X(ADAMW, "adamw")                       \
   X(SGD, "sgd")                           \
+  X(LION, "lion")                         \
   X(ADAMW_SPECULATE, "adamw_speculate")   \
   X(SGD_SPECULATE, "sgd_speculate")       \
+  X(LION_SPECULATE, "lion_speculate")     \
   X(CAST, "cast")                         \
   X(COPY, "copy")
 

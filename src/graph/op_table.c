@@ -261,11 +261,14 @@ static const ls_op rows[LS_OP_COUNT] = {
     /* gradient, learning rate, step, clip factor -> master, momentum (updated in place, likewise)
      */
     [LS_OP_SGD] = {.labels = "e, 1, 1, 1 -> e, e", .updates = true},
+    /* likewise, by the sign of a mean of gradient and momentum */
+    [LS_OP_LION] = {.labels = "e, 1, 1, 1 -> e, e", .updates = true},
     /* gradient, learning rate, step, clip factor, master, first moment, second moment -> the
      * weights that ADAMW would make of these, which stay as they are; factor 0: not finite ones */
     [LS_OP_ADAMW_SPECULATE] = {.labels = "e, 1, 1, 1, e, e, e -> e"},
     /* gradient, learning rate, step, clip factor, master, momentum -> likewise of SGD */
     [LS_OP_SGD_SPECULATE] = {.labels = "e, 1, 1, 1, e, e -> e"},
+    [LS_OP_LION_SPECULATE] = {.labels = "e, 1, 1, 1, e, e -> e"},
     [LS_OP_CAST] = {.labels = "e -> e", .duty = LS_DUTY_ROUND},
     [LS_OP_COPY] = {.labels = "n c -> n c",
                     .duty = LS_DUTY_COPY,

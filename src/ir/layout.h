@@ -18,6 +18,7 @@ typedef enum ls_when { LS_WHEN_AUTO = 0, LS_WHEN_MICROBATCH, LS_WHEN_STEP } ls_w
 typedef enum ls_optimizer_kind {
   LS_OPTIMIZER_ADAMW = 0,
   LS_OPTIMIZER_SGD,
+  LS_OPTIMIZER_LION,
   LS_OPTIMIZER_COUNT
 } ls_optimizer_kind;
 

@@ -74,6 +74,20 @@ static const ls_optimizer_row optimizers[LS_OPTIMIZER_COUNT] = {
                    .setting = {SETTING(weight_decay, weight_decay, "optimizer.weight_decay"),
                                SETTING(momentum, beta1, "optimizer.momentum")}}},
          .speculative = LS_OP_SGD_SPECULATE},
+    [LS_OPTIMIZER_LION] =
+        {.name = "lion",
+         .signs = true,
+         .nodes = 1,
+         .node = {{.op = LS_OP_LION,
+                   .inputs = 4,
+                   .in = {PART(GRADIENT), CELL(LEARNING_RATE), CELL(STEP), CELL(CLIP_FACTOR)},
+                   .outputs = 2,
+                   .out = {PART(MASTER), PART(MOMENT1)},
+                   .settings = 3,
+                   .setting = {SETTING(weight_decay, weight_decay, "optimizer.weight_decay"),
+                               SETTING(beta1, beta1, "optimizer.betas"),
+                               SETTING(beta2, beta2, "optimizer.betas")}}},
+         .speculative = LS_OP_LION_SPECULATE},
 };
 
 const ls_optimizer_row *ls_optimizer_row_of(const ls_optimizer *optimizer) {
@@ -109,13 +123,27 @@ int ls_optimizer_temporaries(const ls_optimizer *optimizer, ls_update_source kin
   return count;
 }
 
+double ls_optimizer_weight_decay(const ls_optimizer *optimizer,
+                                 const ls_parameter_record *parameter) {
+  if (parameter->settings.weight_decay >= 0) return parameter->settings.weight_decay;
+  return parameter->about.ndim >= 2 ? optimizer->weight_decay : 0;
+}
+
+static bool reads_rate(const ls_update_node *node) {
+  for (int i = 0; i < node->inputs; i++)
+    if (node->in[i].from == LS_FROM_CELL && node->in[i].index == LS_CELL_LEARNING_RATE) return true;
+  return false;
+}
+
 ls_attributes ls_optimizer_attributes(const ls_optimizer *optimizer, const ls_update_node *node,
-                                      int ndim) {
+                                      const ls_parameter_record *parameter) {
   ls_attributes made = node->attributes;
+  ls_optimizer own = *optimizer;
+  own.weight_decay = ls_optimizer_weight_decay(optimizer, parameter);
   for (int s = 0; s < node->settings; s++)
-    if (node->setting[s].to != offsetof(ls_attributes, weight_decay) || ndim >= 2)
-      memcpy((char *)&made + node->setting[s].to, (const char *)optimizer + node->setting[s].from,
-             sizeof(double));
+    memcpy((char *)&made + node->setting[s].to, (const char *)&own + node->setting[s].from,
+           sizeof(double));
+  if (reads_rate(node)) made.rate = parameter->settings.rate;
   return made;
 }
 

@@ -9,6 +9,7 @@
 #ifndef LS_IR_STATE_H
 #define LS_IR_STATE_H
 
+#include "graph/graph.h"
 #include "graph/op.h"
 #include "ir/layout.h"
 
@@ -108,6 +109,7 @@ typedef struct ls_update_node {
 
 typedef struct ls_optimizer_row {
   const char *name; /* as optimizer.name has it */
+  bool signs;       /* it goes by the sign of gradients, of those that are rounding alone too */
   int nodes;
   ls_update_node node[LS_MOST_UPDATE_NODES];
   /* For post-validation, of a row with one node: an op that reads what this one reads and updates,
@@ -126,9 +128,14 @@ bool ls_optimizer_keeps(const ls_optimizer *optimizer, ls_state_part part);
 /* How many temporaries of a kind its nodes make. */
 int ls_optimizer_temporaries(const ls_optimizer *optimizer, ls_update_source kind);
 
-/* The attributes of a node on a parameter of so many dimensions: vectors do not decay. */
+/* The weight decay of a parameter: its own, or the optimizer's, which vectors (biases, norms) are
+ * spared. */
+double ls_optimizer_weight_decay(const ls_optimizer *optimizer,
+                                 const ls_parameter_record *parameter);
+
+/* The attributes of a node on a parameter. */
 ls_attributes ls_optimizer_attributes(const ls_optimizer *optimizer, const ls_update_node *node,
-                                      int ndim);
+                                      const ls_parameter_record *parameter);
 
 /* Whether a node takes the setting of that key ("optimizer.eps"). */
 bool ls_optimizer_takes(const ls_optimizer *optimizer, const char *key);

@@ -307,8 +307,8 @@ static void lower_node(ls_lowering *lowering, int p, const ls_update_node *node)
   for (int i = 0; i < node->inputs; i++) in[i] = update_operand(lowering, p, node->in[i]);
   ls_instruction *made =
       with(ls_lower_op(lowering, node->op), node->inputs, in, node->outputs, out);
-  made->attributes =
-      ls_optimizer_attributes(&lowering->sharded->layout.optimizer, node, parameter->ndim);
+  made->attributes = ls_optimizer_attributes(&lowering->sharded->layout.optimizer, node,
+                                             &lowering->sharded->graph->parameters.items[p]);
   for (int o = 0; o < node->outputs; o++) numbers |= node->out[o].from == LS_FROM_NUMBER;
   if (numbers) reduce_numbers(lowering, node, made, parameter->name);
 }

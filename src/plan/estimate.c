@@ -46,9 +46,11 @@ typedef struct state_bytes {
 
 static state_bytes state_of(const ls_layout *layout) {
   const double weights = (double)ls_dtype_bytes(layout->compute);
-  const double moments = layout->optimizer.kind == LS_OPTIMIZER_ADAMW ? 8
-                         : layout->optimizer.momentum > 0             ? 4
-                                                                      : 0;
+  double moments = 0;
+  for (int part = 0; part < LS_PART_COUNT; part++)
+    if (ls_optimizer_keeps(&layout->optimizer, (ls_state_part)part) &&
+        ls_state_row_of((ls_state_part)part)->category == LS_CATEGORY_MOMENTS)
+      moments += (double)ls_dtype_bytes(ls_state_dtype(layout, (ls_state_part)part));
   return (state_bytes){weights, (double)ls_dtype_bytes(layout->grad_dtype),
                        (weights < 4 ? 4 : 0) + moments};
 }

@@ -13,6 +13,7 @@
 #include "session/limits.h"
 #include "session/load_parameters.h"
 #include "session/offload_room.h"
+#include "session/parameter_groups.h"
 #include "store/adapters.h"
 #include "store/freeze.h"
 #include "store/weights.h"
@@ -56,7 +57,9 @@ static const char *join(ls_arena *arena, const ls_run_globs *items) {
   return text;
 }
 
-_Static_assert((int)LS_RUN_SGD == (int)LS_OPTIMIZER_SGD, "optimizer.name lists the rows in order");
+_Static_assert((int)LS_RUN_SGD == (int)LS_OPTIMIZER_SGD &&
+                   (int)LS_RUN_LION == (int)LS_OPTIMIZER_LION,
+               "optimizer.name lists the rows in order");
 
 static ls_layout make_layout(ls_run_file *run, const ls_device_facts *device) {
   ls_layout layout = {
@@ -285,14 +288,13 @@ int ls_session_overhead_times(const ls_session *session, int stage, const ls_ove
 }
 
 /* The step's graph and the evaluation's: the two keep the same between them. */
-static ls_status freeze(const void *context, ls_graph *graph, ls_error *error) {
+static ls_status prepare(const void *context, ls_graph *graph, ls_error *error) {
   const ls_session *session = context;
   const ls_run_globs *asked = &session->run->train.freeze;
-  if (asked->count == 1 && strcmp(asked->items[0], "none") == 0) return LS_OK;
-  const ls_status status = ls_freeze(&session->config, graph, asked->items, asked->count, error);
-  if (status != LS_OK)
-    ls_error_prefix(error, "%s", ls_run_file_where(session->run, "train.freeze"));
-  return status;
+  const bool none = asked->count == 1 && strcmp(asked->items[0], "none") == 0;
+  if (!none && ls_freeze(&session->config, graph, asked->items, asked->count, error) != LS_OK)
+    return ls_error_prefix(error, "%s", ls_run_file_where(session->run, "train.freeze"));
+  return ls_parameter_groups_apply(session->run, &session->config, graph, error);
 }
 
 ls_training ls_session_training(const ls_session *session) {
@@ -302,7 +304,7 @@ ls_training ls_session_training(const ls_session *session) {
                        .sequence = session->sequence,
                        .documents = session->run->data.documents == LS_RUN_MASKED,
                        .evaluates = session->evaluates,
-                       .prepare = session->evaluates ? NULL : freeze,
+                       .prepare = session->evaluates ? NULL : prepare,
                        .context = session,
                        .budget = fits ? ls_session_limit(session) : 0};
 }

@@ -46,7 +46,7 @@ typedef enum ls_run_lr_schedule {
   LS_RUN_LR_COSINE,
   LS_RUN_LR_WSD
 } ls_run_lr_schedule;
-typedef enum ls_run_optimizer_name { LS_RUN_ADAMW, LS_RUN_SGD } ls_run_optimizer_name;
+typedef enum ls_run_optimizer_name { LS_RUN_ADAMW, LS_RUN_SGD, LS_RUN_LION } ls_run_optimizer_name;
 
 /* A count of steps, or a percentage of the run's steps. */
 typedef struct ls_run_span {
@@ -162,9 +162,24 @@ typedef struct ls_run_lora {
   bool rslora;
 } ls_run_lora;
 
+/* Parameters that are trained otherwise, by name. */
+typedef struct ls_run_group {
+  const char *match;
+  double lr;           /* 0: none given */
+  bool lr_times;       /* train.lr counts so many times */
+  double weight_decay; /* below 0: none given */
+} ls_run_group;
+
+typedef struct ls_run_groups {
+  const ls_run_group *items;
+  int count;
+} ls_run_groups;
+
 typedef struct ls_run_optimizer {
   ls_run_optimizer_name name;
   double betas[2], eps, weight_decay, momentum;
+  ls_run_groups groups; /* the first that matches holds */
+  double layer_decay;
 } ls_run_optimizer;
 
 typedef struct ls_run_eval {

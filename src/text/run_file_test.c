@@ -100,6 +100,7 @@ static const char everything[] =
     "optimizer:\n"
     "  name: sgd\n"
     "  betas: [0, 0.999]\n"
+    "  groups: [{match: '*.norm', weight_decay: 0, lr: 0.1x}, {lr: 1e-3, match: head}]\n"
     "out: \"r\\u00e9s \\\"x\\\" # 1\\n\\u0085\"\n";
 
 static void values_are_typed_and_know_where_they_came_from(void **state) {
@@ -117,6 +118,11 @@ static void values_are_typed_and_know_where_they_came_from(void **state) {
   assert_true(run->train.warmup.value == 3 && run->train.warmup.percent);
   assert_int_equal(run->train.microbatches, 4);
   assert_int_equal(run->optimizer.name, LS_RUN_SGD);
+  assert_int_equal(run->optimizer.groups.count, 2);
+  const ls_run_group *groups = run->optimizer.groups.items;
+  assert_string_equal(groups[0].match, "*.norm");
+  assert_true(groups[0].lr == 0.1 && groups[0].lr_times && groups[0].weight_decay == 0);
+  assert_true(groups[1].lr == 1e-3 && !groups[1].lr_times && groups[1].weight_decay < 0);
   assert_string_equal(run->out, "r\xC3\xA9s \"x\" # 1\n\xC2\x85");
   assert_string_equal(ls_run_file_where(run, "device.memory"), "run.yaml:10: device.memory");
   assert_string_equal(ls_run_file_where(run, "train.lr"), "command line: train.lr");
@@ -246,6 +252,15 @@ static void errors_say_what_and_what_to_do(void **state) {
   refused("optimizer: {betas: [0.9, 1]}\n",
           "run.yaml:1: optimizer.betas[1]: found 1; expected two numbers in [ ], each from 0 to "
           "below 1");
+  refused("optimizer: {groups: {match: head}}\n",
+          "run.yaml:1: optimizer.groups: found a mapping; expected a list of groups such as "
+          "[{match: '*.norm', weight_decay: 0, lr: 0.1x}]");
+  refused("optimizer: {groups: [head]}\n",
+          "run.yaml:1: optimizer.groups[0]: found head; expected a group with match, a name of "
+          "parameters");
+  refused("optimizer: {groups: [{match: head, lr: .inf}]}\n",
+          "run.yaml:1: optimizer.groups[0].lr: found .inf; expected a number above 0, or one with "
+          "x such as 0.1x");
   refused("data: {text: {file: a.txt}}\n",
           "run.yaml:1: data.text.file: found a.txt; expected path, weight or field as the key");
 }

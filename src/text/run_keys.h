@@ -20,6 +20,7 @@ typedef enum ls_run_kind {
   LS_RUN_GLOBS,      /* ls_run_globs */
   LS_RUN_TEXTS,      /* ls_run_texts */
   LS_RUN_VALIDATION, /* ls_run_validation */
+  LS_RUN_GROUPS,     /* ls_run_groups */
 } ls_run_kind;
 
 typedef struct ls_run_key {

@@ -163,6 +163,11 @@ const ls_run_peer ls_run_peers[] = {
     {"beta2", "optimizer.betas"},
     {"adam_epsilon", "optimizer.eps"},
     {"adam_eps", "optimizer.eps"},
+    {"param_groups", "optimizer.groups"},
+    {"parameter_groups", "optimizer.groups"},
+    {"layerwise_lr_decay", "optimizer.layer_decay"},
+    {"layer_wise_lr_decay", "optimizer.layer_decay"},
+    {"embeddings_learning_rate", "optimizer.groups: [{match: embedding, lr: 1e-5}]"},
 
     {"eval_steps", "eval.every"},
     {"eval_interval", "eval.every"},

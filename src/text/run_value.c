@@ -88,6 +88,7 @@ char *ls_run_key_expected(ls_arena *arena, const ls_run_key *key) {
       expected = ls_arena_strdup(arena, "two numbers in [ ], each from 0 to below 1");
       break;
     case LS_RUN_GLOBS:
+    case LS_RUN_GROUPS:
     case LS_RUN_TEXTS: expected = ls_arena_strdup(arena, key->items); break;
     case LS_RUN_VALIDATION:
       expected = ls_arena_strdup(arena, "a fraction from 0 to below 1, or a list of files");
@@ -190,17 +191,20 @@ static ls_status set_number(ls_run_file *run, const ls_run_key *key, const ls_ya
   return LS_OK;
 }
 
-/* The number before the % of "3%"; false where there is none. */
-static bool read_percent(const ls_yaml *node, double *value) {
+/* The number before the % of "3%", or another unit of one letter; false where there is none. */
+static bool read_unit(const ls_yaml *node, char unit, double *value) {
   char number[LS_NUMBER_BYTES];
   if (node->kind != LS_YAML_SCALAR || !node->plain) return false;
   const size_t length = strlen(node->text);
-  if (length < 2 || length > sizeof number || node->text[length - 1] != '%') return false;
+  if (length < 2 || length > sizeof number || node->text[length - 1] != unit) return false;
   memcpy(number, node->text, length - 1);
   number[length - 1] = 0;
   return ls_number_read(number, value);
 }
 
+static bool read_percent(const ls_yaml *node, double *value) {
+  return read_unit(node, '%', value);
+}
 static ls_status set_span(ls_run_file *run, const ls_run_key *key, const ls_yaml *node,
                           ls_error *error) {
   ls_run_span span = {0};
@@ -267,6 +271,43 @@ static ls_status set_texts(ls_run_file *run, const ls_run_key *key, const ls_yam
   }
   const ls_run_texts texts = {items, count};
   memcpy(field(run, key), &texts, sizeof texts);
+  return LS_OK;
+}
+
+/* {match: NAME, weight_decay: 0, lr: 0.1x} */
+static ls_status read_group(const ls_yaml *node, ls_run_group *group, ls_error *error) {
+  *group = (ls_run_group){.weight_decay = -1};
+  for (int i = 0; node->kind == LS_YAML_MAPPING && i < node->items.count; i++) {
+    const ls_yaml *part = node->items.items[i];
+    if (strcmp(part->key, "match") == 0) {
+      LS_TRY(ls_yaml_string(part, &group->match, error));
+      if (!group->match[0]) return ls_yaml_fail(part, "a name of parameters", error);
+    } else if (strcmp(part->key, "weight_decay") == 0) {
+      LS_TRY(ls_yaml_number(part, &group->weight_decay, error));
+      if (!(group->weight_decay >= 0 && group->weight_decay <= 1e30))
+        return ls_yaml_fail(part, "a number of at least 0", error);
+    } else if (strcmp(part->key, "lr") == 0) {
+      group->lr_times = read_unit(part, 'x', &group->lr);
+      if ((!group->lr_times && ls_yaml_number(part, &group->lr, NULL) != LS_OK) ||
+          !(group->lr > 0 && group->lr <= 1e30))
+        return ls_yaml_fail(part, "a number above 0, or one with x such as 0.1x", error);
+    } else {
+      return ls_yaml_fail(part, "match, weight_decay or lr as the key", error);
+    }
+  }
+  if (!group->match) return ls_yaml_fail(node, "a group with match, a name of parameters", error);
+  if (group->lr > 0 || group->weight_decay >= 0) return LS_OK;
+  return ls_yaml_fail(node, "weight_decay or lr in it", error);
+}
+
+static ls_status set_groups(ls_run_file *run, const ls_run_key *key, const ls_yaml *node,
+                            ls_error *error) {
+  if (node->kind != LS_YAML_SEQUENCE) return wrong(run, key, node, error);
+  ls_run_group *items = LS_NEW_ARRAY(run->arena, ls_run_group, node->items.count + 1);
+  for (int i = 0; i < node->items.count; i++)
+    LS_TRY(read_group(node->items.items[i], &items[i], error));
+  const ls_run_groups groups = {items, node->items.count};
+  memcpy(field(run, key), &groups, sizeof groups);
   return LS_OK;
 }
 
@@ -342,6 +383,7 @@ static ls_status set_any(ls_run_file *run, const ls_run_key *key, const ls_yaml 
     case LS_RUN_GLOBS: return set_globs(run, key, node, error);
     case LS_RUN_TEXTS: return set_texts(run, key, node, error);
     case LS_RUN_VALIDATION: return set_validation(run, key, node, error);
+    case LS_RUN_GROUPS: return set_groups(run, key, node, error);
   }
   return ls_fail(error, LS_INTERNAL, "%s: kind %d is not known", key->name, (int)key->kind);
 }

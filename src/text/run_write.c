@@ -96,6 +96,23 @@ static char *texts_of(ls_arena *arena, const ls_run_texts *texts) {
   return ls_arena_printf(arena, "%s]", text);
 }
 
+static char *groups_of(ls_arena *arena, const ls_run_groups *groups) {
+  char *text = ls_arena_strdup(arena, "[");
+  for (int i = 0; i < groups->count; i++) {
+    const ls_run_group *each = &groups->items[i];
+    text =
+        ls_arena_printf(arena, "%s%s{match: %s", text, i ? ", " : "", text_of(arena, each->match));
+    if (each->weight_decay >= 0)
+      text = ls_arena_printf(arena, "%s, weight_decay: %s", text,
+                             number_of(arena, each->weight_decay));
+    if (each->lr > 0)
+      text = ls_arena_printf(arena, "%s, lr: %s%s", text, number_of(arena, each->lr),
+                             each->lr_times ? "x" : "");
+    text = ls_arena_printf(arena, "%s}", text);
+  }
+  return ls_arena_printf(arena, "%s]", text);
+}
+
 static char *choice_of(ls_arena *arena, const char *words, int index) {
   for (; index > 0; index--) words += strcspn(words, " ") + 1;
   return ls_arena_printf(arena, "%.*s", (int)strcspn(words, " "), words);
@@ -134,6 +151,7 @@ char *ls_run_key_text(ls_arena *arena, const ls_run_file *run, const ls_run_key 
     }
     case LS_RUN_GLOBS: return globs_of(arena, value);
     case LS_RUN_TEXTS: return texts_of(arena, value);
+    case LS_RUN_GROUPS: return groups_of(arena, value);
     case LS_RUN_VALIDATION: {
       const ls_run_validation *part = value;
       return part->globs.count ? globs_of(arena, &part->globs) : number_of(arena, part->fraction);

@@ -220,6 +220,8 @@ static ls_status compile(ls_arena *arena, const ls_experiment *experiment, const
                         graph, error));
   LS_TRY(
       ls_freeze(experiment->config, *graph, experiment->freeze, experiment->freeze_count, error));
+  for (int p = 0; p < (*graph)->parameters.count && experiment->settings; p++)
+    (*graph)->parameters.items[p].settings = experiment->settings[p];
   ls_graph_backward(*graph);
   LS_TRY(ls_program_compile(*graph, layout, LS_PROGRAM_STEP, stages, error));
   for (int s = 0; s < layout->pp && experiment->saved; s++) {

@@ -22,6 +22,7 @@ typedef struct ls_experiment {
   uint64_t seed;
   const char *const *freeze; /* what is frozen, as ls_freeze takes it */
   int freeze_count;
+  const ls_parameter_settings *settings; /* by parameter; NULL: as they are made */
   bool documents;    /* attention and positions stay inside documents of chance */
   bool fast_kernels; /* the CPU device's, in place of the reference */
   bool saved;        /* what runs is the saved form of the programs, read back */

@@ -58,8 +58,9 @@ typedef struct ls_shrunk {
   ls_form before, form;
   ls_model_config config;
   ls_layout layout;
-  int64_t batch;                /* sequences of a step */
-  LS_LIST(const char *) freeze; /* names of parameters, as ls_freeze takes them */
+  int64_t batch;                         /* sequences of a step */
+  LS_LIST(const char *) freeze;          /* names of parameters, as ls_freeze takes them */
+  const ls_parameter_settings *settings; /* by parameter; NULL: as they are made */
   LS_LIST(ls_shrink_row) rows;
   LS_LIST(const char *) given_up; /* names of edges that are not kept */
 } ls_shrunk;
@@ -71,8 +72,9 @@ LS_CHECKED ls_status ls_form_make(const ls_model_config *config, const ls_layout
 
 /* Shrinks it, to at most LS_SHRINK_MOST_RANKS ranks; a mesh that has no more stays as it is. What
  * was found compiles: of illegal forms the next larger is taken. `large`: the model's graph, where
- * some of it is frozen; else NULL. In the arena. LS_INPUT: the large layout is illegal, as train
- * would say; or a schedule from a file, which cannot shrink, has too many stages. */
+ * some of it is frozen or in groups of its own; else NULL. In the arena. LS_INPUT: the large layout
+ * is illegal, as train would say; or a schedule from a file, which cannot shrink, has too many
+ * stages. */
 LS_CHECKED ls_status ls_shrink(ls_arena *arena, const ls_model_config *config,
                                const ls_layout *layout, int64_t batch, int64_t sequence,
                                const ls_graph *large, ls_shrunk **shrunk, ls_error *error);

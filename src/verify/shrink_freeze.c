@@ -1,5 +1,5 @@
-/* Which parameters of the small model are frozen: each of its layers stands for one of the large
- * one's. */
+/* Which parameters of the small model are frozen, and how the others are trained: each of its
+ * layers stands for one of the large one's. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,14 +44,14 @@ static int *choose_layers(ls_arena *arena, const ls_graph *large, int many, int 
   return stands_for;
 }
 
-static bool is_trainable(const ls_graph *large, int layer, const char *rest) {
+/* NULL: the large model has no such parameter. */
+static const ls_parameter_record *find(const ls_graph *large, int layer, const char *rest) {
   const char *other;
   for (int p = 0; p < large->parameters.count; p++) {
     const ls_parameter_record *record = &large->parameters.items[p];
-    if (layer_of(record->about.name, &other) == layer && strcmp(other, rest) == 0)
-      return record->trainable;
+    if (layer_of(record->about.name, &other) == layer && strcmp(other, rest) == 0) return record;
   }
-  return true;
+  return NULL;
 }
 
 static int count_layers(const ls_graph *graph) {
@@ -64,16 +64,46 @@ static int count_layers(const ls_graph *graph) {
   return count;
 }
 
+static bool is_usual(const ls_parameter_settings *settings) {
+  return settings->rate == 1 && settings->weight_decay < 0;
+}
+
+static bool is_plain(const ls_graph *large) {
+  for (int p = 0; p < large->parameters.count; p++)
+    if (!large->parameters.items[p].trainable || !is_usual(&large->parameters.items[p].settings))
+      return false;
+  return true;
+}
+
 void ls_shrink_freeze(const ls_graph *large, ls_graph *small) {
-  if (!large || !ls_graph_frozen(large)) return;
+  if (!large || is_plain(large)) return;
   const int *stands_for =
       choose_layers(small->arena, large, count_layers(large), count_layers(small));
   for (int p = 0; p < small->parameters.count; p++) {
     const char *rest;
-    const int layer = layer_of(small->parameters.items[p].about.name, &rest);
-    small->parameters.items[p].trainable =
-        is_trainable(large, layer < 0 ? -1 : stands_for[layer], rest);
+    ls_parameter_record *made = &small->parameters.items[p];
+    const int layer = layer_of(made->about.name, &rest);
+    const ls_parameter_record *as = find(large, layer < 0 ? -1 : stands_for[layer], rest);
+    made->trainable = !as || as->trainable;
+    if (as) made->settings = as->settings;
   }
+}
+
+/* Each parameter's, where one is not as usual. */
+static void list_settings(ls_arena *arena, const ls_graph *small, ls_shrunk *shrunk) {
+  const int count = small->parameters.count;
+  ls_parameter_settings *settings = LS_NEW_ARRAY(arena, ls_parameter_settings, count + 1);
+  int unusual = 0;
+  for (int p = 0; p < count; p++) {
+    settings[p] = small->parameters.items[p].settings;
+    unusual += !is_usual(&settings[p]);
+  }
+  if (!unusual) return;
+  shrunk->settings = settings;
+  *LS_APPEND(arena, &shrunk->rows) =
+      (ls_shrink_row){"optimizer.groups", "parts of the large model",
+                      ls_arena_printf(arena, "%d of %d parameters", unusual, count),
+                      "each layer as one that it stands for"};
 }
 
 ls_status ls_shrink_list_frozen(ls_arena *arena, const ls_graph *large, ls_shrunk *shrunk,
@@ -94,5 +124,6 @@ ls_status ls_shrink_list_frozen(ls_arena *arena, const ls_graph *large, ls_shrun
                         ls_arena_printf(arena, "%d of %d parameters", shrunk->freeze.count,
                                         small->parameters.count),
                         "each layer as one that it stands for"};
+  list_settings(arena, small, shrunk);
   return LS_OK;
 }

@@ -304,6 +304,47 @@ static void test_pieces_are_those_of_what_is_trained(void **state) {
   check_frozen_pieces(7, false);
 }
 
+/* Of each layer of the large model's first, middle and last, as the small one's stand for them. */
+static void test_groups_are_those_of_the_layers_it_stands_for(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  ls_model_config config;
+  ls_shrunk *small;
+  ls_graph *large, *made;
+  ls_error error = {0};
+  ls_layout layout = ls_layout_default();
+  layout.dp_shard = 2;
+  assert_int_equal(ls_model_find(arena, "gpt2-124m", &config, &error), LS_OK);
+  const ls_build_options options = {.tokens = 128, .sequence = 64};
+  assert_int_equal(ls_model_build(arena, &config, &options, &large, &error), LS_OK);
+  if (ls_shrink(arena, &config, &layout, 2, 64, large, &small, &error) != LS_OK)
+    fail_msg("%s", error.text);
+  assert_null(small->settings);
+  for (int p = 0; p < large->parameters.count; p++) {
+    ls_parameter_settings *settings = &large->parameters.items[p].settings;
+    if (strncmp(large->parameters.items[p].about.name, "layers.11.", 10) == 0) settings->rate = 0.5;
+    if (strcmp(large->parameters.items[p].about.name, "head.norm.weight") == 0)
+      settings->weight_decay = 0.25;
+  }
+  if (ls_shrink(arena, &config, &layout, 2, 64, large, &small, &error) != LS_OK)
+    fail_msg("%s", error.text);
+  assert_non_null(small->settings);
+  const ls_build_options few = {.tokens = small->form.sequence, .sequence = small->form.sequence};
+  assert_int_equal(ls_model_build(arena, &small->config, &few, &made, &error), LS_OK);
+  char last[32];
+  int found = 0;
+  snprintf(last, sizeof last, "layers.%lld.", (long long)small->config.layers - 1);
+  for (int p = 0; p < made->parameters.count; p++) {
+    const char *name = made->parameters.items[p].about.name;
+    assert_true(small->settings[p].rate == (strncmp(name, last, strlen(last)) == 0 ? 0.5 : 1));
+    const bool norm = strcmp(name, "head.norm.weight") == 0;
+    found += norm;
+    assert_true(small->settings[p].weight_decay == (norm ? 0.25 : -1));
+  }
+  assert_int_equal(found, 1);
+  ls_arena_destroy(&arena);
+}
+
 static void test_uneven_numbers_stay_uneven(void **state) {
   (void)state;
   ls_arena *arena = ls_arena_create();
@@ -378,6 +419,7 @@ int main(void) {
       cmocka_unit_test(test_a_third_member_stays),
       cmocka_unit_test(test_pieces_stay_padded_or_empty),
       cmocka_unit_test(test_pieces_are_those_of_what_is_trained),
+      cmocka_unit_test(test_groups_are_those_of_the_layers_it_stands_for),
       cmocka_unit_test(test_uneven_numbers_stay_uneven),
       cmocka_unit_test(test_stages_by_hand_keep_their_pattern),
       cmocka_unit_test(test_slices_of_logits_stay),

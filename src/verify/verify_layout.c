@@ -37,6 +37,9 @@ static const rounding *rounding_of(ls_dtype compute) {
 /* A step large enough that what it does to the parameters is seen in the next. */
 static const double learning_rate = 0.01;
 
+/* What a gradient in fp64 that is zero but for rounding may be of the norm of all. */
+static const double sign_of_rounding = 1e-13;
+
 /* Of fp16's gradients: any power of two that neither overflows nor loses them. */
 static const double loss_scale = 1024;
 
@@ -144,6 +147,7 @@ static ls_experiment experiment_of(const ls_layout_verification *about) {
                          .sequence = shrunk->form.sequence,
                          .freeze = shrunk->freeze.items,
                          .freeze_count = shrunk->freeze.count,
+                         .settings = shrunk->settings,
                          .seed = SEED,
                          .documents = about->session->run->data.documents == LS_RUN_MASKED,
                          .saved = true,
@@ -182,6 +186,32 @@ static ls_status make_reference(ls_layout_verification *about, ls_trajectory *re
           ls_arena_printf(about->arena, "in effect: the small model's gradients begin at %.3g",
                           smallest));
   optimizer->clip = smallest / 2;
+  return run_one_device(about, LS_F64, reference, error);
+}
+
+/* Lion steps by the sign of a gradient, of one that is zero but for rounding as well (a bias of
+ * keys has one): that sign is another in each layout, and says nothing of it. */
+static ls_status freeze_signs_of_rounding(ls_layout_verification *about, ls_trajectory *reference,
+                                          ls_error *error) {
+  ls_shrunk *shrunk = about->shrunk;
+  if (!ls_optimizer_row_of(&shrunk->layout.optimizer)->signs) return LS_OK;
+  const int before = shrunk->freeze.count;
+  for (int p = 0; p < reference->parameters; p++) {
+    double most = 0;
+    for (int s = 0; s < LS_TRAJECTORY_STEPS; s++)
+      for (int64_t i = 0; i < reference->elements[p]; i++)
+        most = fmax(
+            most, fabs(reference->gradient[s * reference->parameters + p][i]) / reference->norm[s]);
+    if (most > 0 && most < sign_of_rounding)
+      *LS_APPEND(about->arena, &shrunk->freeze) = reference->name[p];
+  }
+  const int count = shrunk->freeze.count - before;
+  if (count == 0) return LS_OK;
+  add_row(about, "train.freeze", "parts of the model",
+          ls_arena_printf(about->arena, "%d parameters more", count),
+          ls_arena_printf(about->arena,
+                          "their gradients are zero but for rounding, of which %s takes the sign",
+                          ls_optimizer_row_of(&shrunk->layout.optimizer)->name));
   return run_one_device(about, LS_F64, reference, error);
 }
 
@@ -322,6 +352,7 @@ ls_status ls_verify_layout_run(ls_layout_verification *verification, ls_error *e
   const char *source = verification->session->run->path;
   if (!*source) source = "this layout";
   LS_TRY(make_reference(verification, &reference, error));
+  LS_TRY(freeze_signs_of_rounding(verification, &reference, error));
   LS_TRY(find_tolerances(verification, &reference, &rounded, &tolerances, error));
   LS_TRY(run_layout(verification, &found, error));
   fill_rows(verification, &found, &reference, &tolerances);

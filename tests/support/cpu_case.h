@@ -33,6 +33,7 @@ typedef enum operand_kind {
   SUMS,        /* normal numbers, fp32 always */
   NARROW_SUMS, /* the same, bf16 always: gradients of parameters may be */
   POSITIVE,    /* fp32, from 0.5 to 1.5 */
+  SIGNED,      /* fp32, that or its negative: rounding does not turn its sign */
   INDEX,       /* int32 from -1 to `range` - 1 */
   CELL,        /* a double */
 } operand_kind;
@@ -146,7 +147,9 @@ static inline void *operand_make(const operand *o, ls_dtype dtype, bool garbage)
   char *data = bytes_of((size_t)stored_count(o) * ls_dtype_bytes(dtype));
   for (int64_t i = 0; i < stored_count(o); i++) {
     const bool absent = i / columns >= o->valid[0], padding = i % columns >= valid_columns;
-    float value = o->kind == POSITIVE ? 0.5f + (float)random_uniform() : random_normal();
+    const bool apart = o->kind == POSITIVE || o->kind == SIGNED;
+    float value = apart ? 0.5f + (float)random_uniform() : random_normal();
+    if (o->kind == SIGNED && random_below(2)) value = -value;
     if (padding && !garbage) value = 0;
     if (absent) value = NAN;
     const double cell = o->value;

@@ -221,31 +221,37 @@ static inline void make_optimizer(op_case *c) {
   gradient.kind = SUMS;
   operand positive = gradient;
   positive.kind = POSITIVE;
-  c->attributes = (ls_attributes){
-      .epsilon = 1e-8, .beta1 = 0.9, .beta2 = 0.95, .weight_decay = 0.1, .weight = 0.25};
+  c->attributes = (ls_attributes){.epsilon = 1e-8,
+                                  .beta1 = 0.9,
+                                  .beta2 = 0.95,
+                                  .weight_decay = 0.1,
+                                  .rate = 0.5,
+                                  .weight = 0.25};
   c->in[0] = gradient;
   c->in[0].kind = any_sums();
-  c->kind = (ls_op_kind[]){LS_OP_SQUARED_NORM, LS_OP_ADAMW, LS_OP_SGD, LS_OP_ADAMW_SPECULATE,
-                           LS_OP_SGD_SPECULATE}[random_below(5)];
+  c->kind = (ls_op_kind[]){LS_OP_SQUARED_NORM,  LS_OP_ADAMW,           LS_OP_SGD,
+                           LS_OP_LION,          LS_OP_ADAMW_SPECULATE, LS_OP_SGD_SPECULATE,
+                           LS_OP_LION_SPECULATE}[random_below(7)];
   if (c->kind == LS_OP_SQUARED_NORM) {
     c->inputs = 1, c->outputs = 1;
     c->out[0] = cell_of(3.5);
     return;
   }
-  const bool ahead = c->kind == LS_OP_ADAMW_SPECULATE || c->kind == LS_OP_SGD_SPECULATE;
+  const bool ahead = !ls_op_row(c->kind)->updates;
+  operand moment = gradient;
+  if (c->kind == LS_OP_LION || c->kind == LS_OP_LION_SPECULATE) moment.kind = SIGNED;
   c->in[1] = cell_of(3e-3), c->in[2] = cell_of((double)(1 + random_below(50)));
   c->in[3] = cell_of(ahead || random_below(4) ? 0.7 : 0);
   c->no_add = true;
   if (ahead) {
     c->inputs = c->kind == LS_OP_ADAMW_SPECULATE ? 7 : 6, c->outputs = 1;
-    c->in[4] = c->in[5] = gradient, c->in[6] = positive;
+    c->in[4] = gradient, c->in[5] = moment, c->in[6] = positive;
     c->out[0] = gradient;
     c->out[0].kind = random_below(2) ? SUMS : COMPUTE;
     return;
   }
   c->inputs = 4, c->outputs = c->kind == LS_OP_ADAMW ? 3 : 2;
-  c->out[0] = c->out[1] = gradient;
-  c->out[2] = positive;
+  c->out[0] = gradient, c->out[1] = moment, c->out[2] = positive;
   c->updates = true;
 }
 

@@ -1,4 +1,4 @@
-/* The end of a step: the squared norm of gradients, AdamW, SGD.
+/* The end of a step: the squared norm of gradients, AdamW, SGD, Lion.
  *
  * Parameters lie flat, in any number of dimensions: what pads them is zero and stays zero under
  * every one of these. */
@@ -6,6 +6,10 @@
 
 static double cell(const ls_view *view) {
   return *(const double *)view->data;
+}
+
+static double learning_rate(const ls_kernel_args *args) {
+  return cell(&args->in[1]) * args->attributes->rate;
 }
 
 static double piece_square(const ls_view *x, int64_t row, int64_t at, int64_t count) {
@@ -55,7 +59,7 @@ typedef struct adamw {
 
 static adamw adamw_prepare(const ls_kernel_args *args) {
   const ls_attributes *a = args->attributes;
-  const double rate = cell(&args->in[1]), step = cell(&args->in[2]);
+  const double rate = learning_rate(args), step = cell(&args->in[2]);
   return (adamw){.factor = (float)cell(&args->in[3]),
                  .keep = (float)(1 - rate * a->weight_decay),
                  .beta1 = (float)a->beta1,
@@ -151,33 +155,89 @@ static ls_status kernel_adamw_ahead(const ls_kernel_args *args, ls_error *error)
   return share_ahead(args, adamw_ahead_turns);
 }
 
-static void sgd_piece(float factor, float keep, float momentum, float rate, const float *gradient,
-                      float *master, float *velocity, int64_t count) {
+/* What a step with one moment multiplies by. */
+typedef struct moment_rates {
+  float factor, keep, beta1, one_minus_beta1, beta2, one_minus_beta2, rate;
+} moment_rates;
+
+typedef void moment_piece(const moment_rates *rates, const float *gradient, float *master,
+                          float *moment, int64_t count);
+
+static moment_rates moment_prepare(const ls_kernel_args *args) {
+  const ls_attributes *a = args->attributes;
+  const double rate = learning_rate(args);
+  return (moment_rates){.factor = (float)cell(&args->in[3]),
+                        .keep = (float)(1 - rate * a->weight_decay),
+                        .beta1 = (float)a->beta1,
+                        .one_minus_beta1 = (float)(1 - a->beta1),
+                        .beta2 = (float)a->beta2,
+                        .one_minus_beta2 = (float)(1 - a->beta2),
+                        .rate = (float)rate};
+}
+
+static void sgd_piece(const moment_rates *rates, const float *gradient, float *master,
+                      float *velocity, int64_t count) {
+  const moment_rates s = *rates;
 #pragma omp simd
   for (int64_t i = 0; i < count; i++) {
-    const float v = momentum * velocity[i] + gradient[i] * factor;
+    const float v = s.beta1 * velocity[i] + gradient[i] * s.factor;
     velocity[i] = v;
-    master[i] = keep * master[i] - rate * v;
+    master[i] = s.keep * master[i] - s.rate * v;
   }
 }
 
-static void sgd_turns(const void *work, int part, int64_t begin, int64_t end) {
-  (void)part;
-  const ls_kernel_args *args = work;
-  const ls_attributes *a = args->attributes;
-  const double rate = cell(&args->in[1]);
-  const float factor = (float)cell(&args->in[3]);
-  const float keep = (float)(1 - rate * a->weight_decay);
-  const ls_view *master = &args->out[0], *velocity = &args->out[1];
+static void lion_piece(const moment_rates *rates, const float *gradient, float *master,
+                       float *momentum, int64_t count) {
+  const moment_rates s = *rates;
+#pragma omp simd
+  for (int64_t i = 0; i < count; i++) {
+    const float g = gradient[i] * s.factor;
+    const float mean = s.beta1 * momentum[i] + s.one_minus_beta1 * g;
+    const float step = mean > 0 ? s.rate : mean < 0 ? -s.rate : 0;
+    momentum[i] = s.beta2 * momentum[i] + s.one_minus_beta2 * g;
+    master[i] = s.keep * master[i] - step;
+  }
+}
+
+static void moment_turns(const ls_kernel_args *args, moment_piece *piece, int64_t begin,
+                         int64_t end) {
+  const moment_rates prepared = moment_prepare(args);
+  const ls_view *master = &args->out[0], *moment = &args->out[1];
   const int64_t columns = view_columns(master), pieces = view_pieces(master);
   for (int64_t i = begin; i < end; i++) {
     float buffer[LS_PIECE];
     const int64_t row = i / pieces, at = i % pieces * LS_PIECE;
     const int64_t count = least(LS_PIECE, columns - at);
     const float *gradient = piece_load(&args->in[0], row, at, count, buffer);
-    sgd_piece(factor, keep, (float)a->beta1, (float)rate, gradient, view_at(master, row, at),
-              view_at(velocity, row, at), count);
+    piece(&prepared, gradient, view_at(master, row, at), view_at(moment, row, at), count);
   }
+}
+
+static void moment_ahead_turns(const ls_kernel_args *args, moment_piece *piece, int64_t begin,
+                               int64_t end) {
+  const moment_rates prepared = moment_prepare(args);
+  const ls_view *weights = &args->out[0];
+  const int64_t columns = view_columns(weights), pieces = view_pieces(weights);
+  for (int64_t i = begin; i < end; i++) {
+    float buffer[LS_PIECE], made[LS_PIECE], moment[LS_PIECE];
+    const int64_t row = i / pieces, at = i % pieces * LS_PIECE;
+    const int64_t count = least(LS_PIECE, columns - at);
+    const float *gradient = piece_load(&args->in[0], row, at, count, buffer);
+    float *master = piece_target(weights, row, at, count, false, made);
+    piece(&prepared, gradient, piece_copy(&args->in[4], row, at, count, master),
+          piece_copy(&args->in[5], row, at, count, moment), count);
+    piece_store(weights, row, at, count, false, made);
+  }
+}
+
+static void sgd_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  moment_turns(work, sgd_piece, begin, end);
+}
+
+static void sgd_ahead_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  moment_ahead_turns(work, sgd_piece, begin, end);
 }
 
 static ls_status kernel_sgd(const ls_kernel_args *args, ls_error *error) {
@@ -185,37 +245,37 @@ static ls_status kernel_sgd(const ls_kernel_args *args, ls_error *error) {
   return share_pieces(args, sgd_turns);
 }
 
-static void sgd_ahead_turns(const void *work, int part, int64_t begin, int64_t end) {
-  (void)part;
-  const ls_kernel_args *args = work;
-  const ls_attributes *a = args->attributes;
-  const double rate = cell(&args->in[1]);
-  const float factor = (float)cell(&args->in[3]);
-  const float keep = (float)(1 - rate * a->weight_decay);
-  const ls_view *weights = &args->out[0];
-  const int64_t columns = view_columns(weights), pieces = view_pieces(weights);
-  for (int64_t i = begin; i < end; i++) {
-    float buffer[LS_PIECE], made[LS_PIECE], velocity[LS_PIECE];
-    const int64_t row = i / pieces, at = i % pieces * LS_PIECE;
-    const int64_t count = least(LS_PIECE, columns - at);
-    const float *gradient = piece_load(&args->in[0], row, at, count, buffer);
-    float *master = piece_target(weights, row, at, count, false, made);
-    sgd_piece(factor, keep, (float)a->beta1, (float)rate, gradient,
-              piece_copy(&args->in[4], row, at, count, master),
-              piece_copy(&args->in[5], row, at, count, velocity), count);
-    piece_store(weights, row, at, count, false, made);
-  }
-}
-
 static ls_status kernel_sgd_ahead(const ls_kernel_args *args, ls_error *error) {
   (void)error;
   return share_ahead(args, sgd_ahead_turns);
+}
+
+static void lion_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  moment_turns(work, lion_piece, begin, end);
+}
+
+static void lion_ahead_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  moment_ahead_turns(work, lion_piece, begin, end);
+}
+
+static ls_status kernel_lion(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  return share_pieces(args, lion_turns);
+}
+
+static ls_status kernel_lion_ahead(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  return share_ahead(args, lion_ahead_turns);
 }
 
 void LS_VECTOR(ls_fill_optimizer)(ls_kernel_table *table) {
   table->kernel[LS_OP_SQUARED_NORM] = kernel_squared_norm;
   table->kernel[LS_OP_ADAMW] = kernel_adamw;
   table->kernel[LS_OP_SGD] = kernel_sgd;
+  table->kernel[LS_OP_LION] = kernel_lion;
   table->kernel[LS_OP_ADAMW_SPECULATE] = kernel_adamw_ahead;
   table->kernel[LS_OP_SGD_SPECULATE] = kernel_sgd_ahead;
+  table->kernel[LS_OP_LION_SPECULATE] = kernel_lion_ahead;
 }

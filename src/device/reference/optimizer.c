@@ -48,6 +48,10 @@ ls_status LS_REFERENCE(CLIP_FACTOR)(const ls_kernel_args *args, ls_error *error)
   return LS_OK;
 }
 
+static double learning_rate(const ls_kernel_args *args) {
+  return *ls_cell_data(&args->in[1]) * args->attributes->rate;
+}
+
 /* What a step multiplies by. */
 typedef struct rates {
   double factor, keep, first, second_root;
@@ -55,7 +59,7 @@ typedef struct rates {
 
 static rates adamw_rates(const ls_kernel_args *args) {
   const ls_attributes *attributes = args->attributes;
-  const double rate = *ls_cell_data(&args->in[1]), step = *ls_cell_data(&args->in[2]);
+  const double rate = learning_rate(args), step = *ls_cell_data(&args->in[2]);
   return (rates){.factor = *ls_cell_data(&args->in[3]),
                  .keep = 1 - rate * attributes->weight_decay,
                  .first = rate / (1 - pow(attributes->beta1, step)),
@@ -113,7 +117,7 @@ ls_status LS_REFERENCE(ADAMW_SPECULATE)(const ls_kernel_args *args, ls_error *er
  * one element; the buffer is updated in place. */
 static double sgd_element(const ls_kernel_args *args, double gradient, double master,
                           double *buffer) {
-  const double rate = *ls_cell_data(&args->in[1]), factor = *ls_cell_data(&args->in[3]);
+  const double rate = learning_rate(args), factor = *ls_cell_data(&args->in[3]);
   const double keep = 1 - rate * args->attributes->weight_decay;
   *buffer = args->attributes->beta1 * *buffer + factor * gradient;
   return keep * master - rate * *buffer;
@@ -143,6 +147,48 @@ ls_status LS_REFERENCE(SGD_SPECULATE)(const ls_kernel_args *args, ls_error *erro
     for (int64_t c = 0; c < ls_valid_columns(&args->out[0]); c++) {
       double buffer = (double)buffers[c];
       weights[c] = (LS_REAL)sgd_element(args, (double)gradients[c], (double)masters[c], &buffer);
+    }
+  }
+  return LS_OK;
+}
+
+/* Lion (Chen et al., "Symbolic Discovery of Optimization Algorithms", arXiv 2302.06675, algorithm
+ * 2): the sign of beta1 m + (1 - beta1) g, then m = beta2 m + (1 - beta2) g. Of one element; the
+ * momentum is updated in place. */
+static double lion_element(const ls_kernel_args *args, double gradient, double master,
+                           double *momentum) {
+  const ls_attributes *attributes = args->attributes;
+  const double rate = learning_rate(args);
+  gradient *= *ls_cell_data(&args->in[3]);
+  const double mean = attributes->beta1 * *momentum + (1 - attributes->beta1) * gradient;
+  *momentum = attributes->beta2 * *momentum + (1 - attributes->beta2) * gradient;
+  return (1 - rate * attributes->weight_decay) * master - rate * ((mean > 0) - (mean < 0));
+}
+
+ls_status LS_REFERENCE(LION)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rddd>RR", error));
+  if (*ls_cell_data(&args->in[3]) == 0) return LS_OK;
+  for (int64_t n = 0; n < args->out[0].valid[0]; n++) {
+    const LS_REAL *gradients = ls_real_row(&args->in[0], n);
+    LS_REAL *masters = ls_real_row(&args->out[0], n), *momenta = ls_real_row(&args->out[1], n);
+    for (int64_t c = 0; c < ls_valid_columns(&args->out[0]); c++) {
+      double momentum = (double)momenta[c];
+      masters[c] = (LS_REAL)lion_element(args, (double)gradients[c], (double)masters[c], &momentum);
+      momenta[c] = (LS_REAL)momentum;
+    }
+  }
+  return LS_OK;
+}
+
+ls_status LS_REFERENCE(LION_SPECULATE)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rdddrr>R", error));
+  for (int64_t n = 0; n < args->out[0].valid[0]; n++) {
+    const LS_REAL *gradients = ls_real_row(&args->in[0], n);
+    const LS_REAL *masters = ls_real_row(&args->in[4], n), *momenta = ls_real_row(&args->in[5], n);
+    LS_REAL *weights = ls_real_row(&args->out[0], n);
+    for (int64_t c = 0; c < ls_valid_columns(&args->out[0]); c++) {
+      double momentum = (double)momenta[c];
+      weights[c] = (LS_REAL)lion_element(args, (double)gradients[c], (double)masters[c], &momentum);
     }
   }
   return LS_OK;

@@ -126,7 +126,7 @@ typedef struct ls_cuda_optimizer {
   ls_cuda_place gradient, master, first, second; /* second: of AdamW alone */
   ls_cuda_place out;                             /* speculation: the weights; else NULL */
   int64_t rows, columns;
-  double beta1, beta2, epsilon, weight_decay;
+  double beta1, beta2, epsilon, weight_decay, times; /* times: of the rate */
   int32_t wide;
 } ls_cuda_optimizer;
 

@@ -61,8 +61,10 @@ ls_status ls_cuda_choose_squares(ls_op_kind kind, const ls_kernel_args *args,
 
 ls_status ls_cuda_choose_optimizer(ls_op_kind kind, const ls_kernel_args *args,
                                    ls_cuda_launches *launches, ls_error *error) {
-  const bool ahead = kind == LS_OP_ADAMW_SPECULATE || kind == LS_OP_SGD_SPECULATE;
+  const bool ahead = !ls_op_row(kind)->updates;
   const bool adam = kind == LS_OP_ADAMW || kind == LS_OP_ADAMW_SPECULATE;
+  const bool lion = kind == LS_OP_LION || kind == LS_OP_LION_SPECULATE;
+  const char *name = adam ? "ls_adamw" : lion ? "ls_lion" : "ls_sgd";
   const ls_view *gradient = &args->in[0], *state = ahead ? &args->in[4] : &args->out[0];
   const int parts = adam ? 3 : 2;
   const char *suffix;
@@ -78,6 +80,7 @@ ls_status ls_cuda_choose_optimizer(ls_op_kind kind, const ls_kernel_args *args,
                             .beta2 = args->attributes->beta2,
                             .epsilon = args->attributes->epsilon,
                             .weight_decay = args->attributes->weight_decay,
+                            .times = args->attributes->rate,
                             .wide = ls_cuda_is_wide(gradient)};
   ls_cuda_place *places[] = {&with.master, &with.first, &with.second};
   for (int p = 0; p < parts; p++) {
@@ -93,8 +96,7 @@ ls_status ls_cuda_choose_optimizer(ls_op_kind kind, const ls_kernel_args *args,
   if (extent.rows == 0 || extent.columns == 0) return LS_OK;
   uint32_t grid[2];
   grid_of(args->queue->facts, extent.rows, extent.columns, THREADS, grid);
-  ls_cuda_launch *launch =
-      ls_cuda_add_launch(launches, adam ? "ls_adamw" : "ls_sgd", "", grid[0], THREADS, sizeof with);
+  ls_cuda_launch *launch = ls_cuda_add_launch(launches, name, "", grid[0], THREADS, sizeof with);
   launch->grid[1] = grid[1];
   launch->arguments.optimizer = with;
   return LS_OK;

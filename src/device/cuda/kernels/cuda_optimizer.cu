@@ -47,13 +47,13 @@ LS_KERNEL(ls_square_sum, ls_cuda_squares, 512) {
   if (threadIdx.x == 0) ls_put_cell(args.cell, args.weight * sum, args.add);
 }
 
-// What a step multiplies by, made once a block: of AdamW, or of SGD.
+// What a step multiplies by, made once a block: of AdamW, or of the others.
 struct ls_rates {
   float factor, keep, rate, second_root;
 };
 
 __device__ inline void ls_make_rates(const ls_cuda_optimizer &args, bool adam, ls_rates *rates) {
-  const double rate = *args.rate, step = *args.step;
+  const double rate = *args.rate * args.times, step = *args.step;
   rates->factor = static_cast<float>(*args.factor);
   rates->keep = static_cast<float>(1 - rate * args.weight_decay);
   rates->rate = static_cast<float>(adam ? rate / (1 - pow(args.beta1, step)) : rate);
@@ -81,8 +81,21 @@ __device__ inline float ls_sgd_element(const ls_cuda_optimizer &args, const ls_r
   return by.keep * master - by.rate * *first;
 }
 
+// Lion (Chen et al., arXiv 2302.06675): the sign of a mean of momentum and gradient.
+__device__ inline float ls_lion_element(const ls_cuda_optimizer &args, const ls_rates &by,
+                                        float gradient, float master, float *first, float *) {
+  gradient *= by.factor;
+  const float mean =
+      static_cast<float>(args.beta1) * *first + static_cast<float>(1 - args.beta1) * gradient;
+  *first = static_cast<float>(args.beta2) * *first + static_cast<float>(1 - args.beta2) * gradient;
+  return by.keep * master - (mean > 0 ? by.rate : mean < 0 ? -by.rate : 0.0f);
+}
+
+typedef float ls_element(const ls_cuda_optimizer &args, const ls_rates &by, float gradient,
+                         float master, float *first, float *second);
+
 // All of a unit in one launch: state in place or, ahead, the weights that it would make.
-template <bool ADAM>
+template <ls_element *ELEMENT, bool ADAM>
 __device__ inline void ls_update(const ls_cuda_optimizer &args) {
   LS_SHARED(ls_rates, rates, 1);
   if (threadIdx.x == 0) ls_make_rates(args, ADAM, rates);
@@ -102,10 +115,8 @@ __device__ inline void ls_update(const ls_cuda_optimizer &args) {
               first = ls_load(firsts, count, args.wide);
       ls_pack second = ls_load(seconds, count, args.wide);
       for (int i = 0; i < LS_CUDA_PACK; i++)
-        master.at[i] = ADAM ? ls_adamw_element(args, *rates, gradient.at[i], master.at[i],
-                                               &first.at[i], &second.at[i])
-                            : ls_sgd_element(args, *rates, gradient.at[i], master.at[i],
-                                             &first.at[i], &second.at[i]);
+        master.at[i] =
+            ELEMENT(args, *rates, gradient.at[i], master.at[i], &first.at[i], &second.at[i]);
       if (ahead) {
         ls_store_any(args.out, row * args.out.stride + c, master, count, args.wide);
         continue;
@@ -117,8 +128,11 @@ __device__ inline void ls_update(const ls_cuda_optimizer &args) {
 }
 
 LS_KERNEL(ls_adamw, ls_cuda_optimizer, 256) {
-  ls_update<true>(args);
+  ls_update<ls_adamw_element, true>(args);
 }
 LS_KERNEL(ls_sgd, ls_cuda_optimizer, 256) {
-  ls_update<false>(args);
+  ls_update<ls_sgd_element, false>(args);
+}
+LS_KERNEL(ls_lion, ls_cuda_optimizer, 256) {
+  ls_update<ls_lion_element, false>(args);
 }

@@ -1,0 +1,80 @@
+#include "cli/show_groups.h"
+
+#include <jansson.h>
+#include <stdio.h>
+
+#include "cli/show_compare.h"
+#include "ir/state.h"
+
+/* Parameters with the same settings. */
+typedef struct settings_group {
+  double rate, weight_decay;
+  int count;
+  int64_t elements;
+  const char *first, *last;
+} settings_group;
+
+typedef LS_LIST(settings_group) groups;
+
+static settings_group *find(const ls_session *session, groups *all, double rate, double decay) {
+  for (int g = 0; g < all->count; g++)
+    if (all->items[g].rate == rate && all->items[g].weight_decay == decay) return &all->items[g];
+  settings_group *made = LS_APPEND(session->arena, all);
+  *made = (settings_group){.rate = rate, .weight_decay = decay};
+  return made;
+}
+
+static groups list_groups(const ls_session *session) {
+  groups all = {0};
+  for (int p = 0; p < session->graph->parameters.count; p++) {
+    const ls_parameter_record *record = &session->graph->parameters.items[p];
+    if (!record->trainable) continue;
+    const double decay = ls_optimizer_weight_decay(&session->layout.optimizer, record);
+    settings_group *group = find(session, &all, record->settings.rate, decay);
+    int64_t elements = 1;
+    for (int d = 0; d < record->about.ndim; d++) elements *= record->about.dims[d];
+    if (group->count++ == 0) group->first = record->about.name;
+    group->last = record->about.name;
+    group->elements += elements;
+  }
+  return all;
+}
+
+bool ls_show_has_groups(const ls_session *session) {
+  for (int p = 0; p < session->graph->parameters.count; p++) {
+    const ls_parameter_settings *settings = &session->graph->parameters.items[p].settings;
+    if (settings->rate != 1 || settings->weight_decay >= 0) return true;
+  }
+  return false;
+}
+
+static void print_json(const groups *all, double learning_rate) {
+  json_t *array = json_array();
+  for (int g = 0; g < all->count; g++) {
+    const settings_group *each = &all->items[g];
+    json_array_append_new(
+        array, json_pack("{s:f,s:f,s:f,s:i,s:I,s:s,s:s}", "learning_rate",
+                         each->rate * learning_rate, "times", each->rate, "weight_decay",
+                         each->weight_decay, "parameters", each->count, "elements",
+                         (json_int_t)each->elements, "first", each->first, "last", each->last));
+  }
+  ls_show_print_json(json_pack("{s:o}", "groups", array));
+}
+
+void ls_show_groups(const ls_session *session, bool json) {
+  const groups all = list_groups(session);
+  const double learning_rate = session->run->train.lr;
+  if (json) {
+    print_json(&all, learning_rate);
+    return;
+  }
+  printf("%s, learning rate at its highest, by group\n",
+         ls_optimizer_row_of(&session->layout.optimizer)->name);
+  printf("  %13s %8s %13s %11s %14s  from, to\n", "learning rate", "times", "weight decay",
+         "parameters", "elements");
+  for (int g = 0; g < all.count; g++) {
+    const settings_group *each = &all.items[g];
+    printf("  %13.6g %8.4g %13.6g %11d %14lld  %s, %s\n", each->rate * learning_rate, each->rate,
+           each->weight_decay, each->count, (long long)each->elements, each->first, each->last);
+  }
+}
