@@ -25,7 +25,7 @@ cat >run.yaml <<'END'
 model: config.json
 data: {text: text.txt, seq_len: 16, validation: 0.1}
 train: {batch: 4, lr: 1e-3, steps: 100000000, warmup: 1, lr_schedule: constant}
-eval: {every: 5, batches: 2}
+eval: {every: 5, batches: 2, prompts: [the clocks], max_new_tokens: 4}
 checkpoint: {every: 3, best: true}
 device: {threads: 1}
 dtype: fp32
@@ -136,6 +136,7 @@ try() {
     fail "$name: another best: $(readlink "$name/best"), of the whole run $(readlink "$name-whole/best")"
   judged "$name" >own
   judged "$name-whole" | cmp -s - own || fail "$name: the best is counted otherwise: $(cat own)"
+  cmp "$name/samples.jsonl" "$name-whole/samples.jsonl" || fail "$name: other samples"
   left=$(ls "$name/checkpoints" | grep -v '^step-[0-9]*$' || true)
   [ -z "$left" ] || fail "$name: left behind: $left"
   [ -z "$(ls nvme)" ] || fail "$name: left on the drive: $(ls nvme)"

@@ -33,6 +33,7 @@ typedef struct saver {
   const char *aside, *final;
   int64_t step;
   tensor_set sets[SETS];
+  int set_count;         /* 1: the weights alone, for a moment: neither flushed nor published */
   ls_sealed_file *files; /* of both sets */
   int file_count;
   int ranks;
@@ -89,10 +90,10 @@ static ls_status write_own(void *context, ls_round_message *message, ls_error *e
   saver *self = context;
   const size_t bytes = LS_TILE_ELEMENTS * ls_dtype_bytes(self->dtype);
   void *tile = ls_arena_alloc(self->arena, bytes), *scratch = ls_arena_alloc(self->arena, bytes);
-  for (int s = 0; s < SETS; s++) {
+  for (int s = 0; s < self->set_count; s++) {
     tensor_set *set = &self->sets[s];
     for (int t = 0; t < set->count; t++) LS_TRY(write_tensor(self, set, t, tile, scratch, error));
-    LS_TRY(ls_safetensors_sync(set->writer, error));
+    if (self->set_count == SETS) LS_TRY(ls_safetensors_sync(set->writer, error));
   }
   return LS_OK;
 }
@@ -104,12 +105,13 @@ static ls_status gather_sums(void *context, ls_round_message *message, ls_error 
   (void)error;
   saver *self = context;
   self->file_count = 0;
-  for (int s = 0; s < SETS; s++) self->file_count += ls_safetensors_files(self->sets[s].writer);
+  for (int s = 0; s < self->set_count; s++)
+    self->file_count += ls_safetensors_files(self->sets[s].writer);
   const int64_t numbers = (int64_t)NUMBERS * self->file_count;
   int64_t *own = LS_NEW_ARRAY(self->arena, int64_t, numbers);
   self->sums = LS_NEW_ARRAY(self->arena, int64_t, numbers * self->ranks);
   self->files = LS_NEW_ARRAY(self->arena, ls_sealed_file, self->file_count);
-  for (int s = 0, f = 0; s < SETS; s++)
+  for (int s = 0, f = 0; s < self->set_count; s++)
     for (int i = 0; i < ls_safetensors_files(self->sets[s].writer); i++, f++) {
       const ls_written_file file = ls_safetensors_file(self->sets[s].writer, i);
       /* The writer's path goes with it, before the files are sealed. */
@@ -140,7 +142,8 @@ static ls_status close_files(void *context, ls_round_message *message, ls_error 
       return ls_fail(error, LS_INTERNAL, "%s: %llu bytes were written; it has %llu", file->name,
                      (unsigned long long)written, (unsigned long long)file->bytes);
   }
-  for (int s = 0; s < SETS; s++) LS_TRY(ls_safetensors_leave(&self->sets[s].writer, error));
+  for (int s = 0; s < self->set_count; s++)
+    LS_TRY(ls_safetensors_leave(&self->sets[s].writer, error));
   return LS_OK;
 }
 
@@ -171,7 +174,7 @@ static ls_status open_set(saver *self, tensor_set *set, ls_error *error) {
 static ls_status open_sets(void *context, ls_round_message *message, ls_error *error) {
   (void)message;
   saver *self = context;
-  for (int s = 0; s < SETS; s++) LS_TRY(open_set(self, &self->sets[s], error));
+  for (int s = 0; s < self->set_count; s++) LS_TRY(open_set(self, &self->sets[s], error));
   return LS_OK;
 }
 
@@ -225,6 +228,7 @@ static json_t *describe(const saver *self) {
 static ls_status publish(void *context, ls_round_message *message, ls_error *error) {
   (void)message;
   const saver *self = context;
+  if (self->set_count < SETS) return LS_OK;
   json_t *state = describe(self);
   ls_status status =
       state ? ls_checkpoint_seal(self->aside, state, self->files, self->file_count, error)
@@ -239,9 +243,10 @@ static ls_round_work *const work[LS_SAVE_ROUND_COUNT] = {
     [LS_SAVE_JOIN] = open_sets,    [LS_SAVE_WRITE] = write_own,   [LS_SAVE_SUMS] = gather_sums,
     [LS_SAVE_CLOSE] = close_files, [LS_SAVE_PUBLISH] = publish};
 
-ls_status ls_checkpoint_save(const ls_session *session, ls_rank *rank, const char *out,
-                             int64_t step, const ls_checkpoint_extra *extra, ls_error *error) {
-  ls_arena *arena = ls_arena_create();
+/* The saver's folder is left, in `arena`, where the weights alone are asked for. */
+static ls_status save(ls_arena *arena, const ls_session *session, ls_rank *rank, const char *out,
+                      int64_t step, const ls_checkpoint_extra *extra, int set_count,
+                      const char **folder, ls_error *error) {
   const ls_program *program = ls_rank_program(rank, LS_SESSION_STEP);
   saver self = {.session = session,
                 .rank = rank,
@@ -251,11 +256,28 @@ ls_status ls_checkpoint_save(const ls_session *session, ls_rank *rank, const cha
                 .dtype = program->layout.compute == LS_F64 ? LS_F64 : LS_F32,
                 .first = ls_rank_number(rank) == 0,
                 .ranks = ls_comm_size(ls_rank_comm(rank)),
+                .set_count = set_count,
                 .step = step};
   self.final = ls_arena_printf(arena, "%s/checkpoints/step-%lld", out, (long long)step);
   const ls_status status = ls_rounds_run(rank, &ls_save_rounds, work, &self, error);
   for (int s = 0; s < SETS; s++) ls_safetensors_abandon(&self.sets[s].writer);
   if (self.first && self.aside && status != LS_OK) (void)!ls_directory_remove(self.aside, NULL);
+  *folder = self.aside;
+  return status;
+}
+
+ls_status ls_checkpoint_save(const ls_session *session, ls_rank *rank, const char *out,
+                             int64_t step, const ls_checkpoint_extra *extra, ls_error *error) {
+  const char *folder;
+  ls_arena *arena = ls_arena_create();
+  const ls_status status = save(arena, session, rank, out, step, extra, SETS, &folder, error);
   ls_arena_destroy(&arena);
   return status;
+}
+
+ls_status ls_checkpoint_lay_weights(ls_arena *arena, const ls_session *session, ls_rank *rank,
+                                    const char *out, int64_t step, const char **folder,
+                                    ls_error *error) {
+  return save(arena, session, rank, out, step, &(ls_checkpoint_extra){0}, WEIGHTS + 1, folder,
+              error);
 }

@@ -49,6 +49,13 @@ LS_CHECKED ls_status ls_checkpoint_save(const ls_session *session, ls_rank *rank
                                         int64_t step, const ls_checkpoint_extra *extra,
                                         ls_error *error);
 
+/* Lays down config.json and the weights alone, for as long as somebody reads them, in a folder
+ * among OUT's checkpoints which is none, is not flushed, and which ls_checkpoint_clear removes
+ * after a kill. Rank 0 removes *folder, in the arena. Collective, and errors, as above. */
+LS_CHECKED ls_status ls_checkpoint_lay_weights(ls_arena *arena, const ls_session *session,
+                                               ls_rank *rank, const char *out, int64_t step,
+                                               const char **folder, ls_error *error);
+
 /* The newest checkpoint of OUT of a step below `below` (INT64_MAX: any); *folder NULL where there
  * is none. One that is damaged, as far as names and sizes tell, is named in a warning and the one
  * before is taken. LS_INPUT where there are some and all are damaged; LS_FAILED where the system

@@ -140,6 +140,34 @@ static ls_status find_tokenizer(const char *folder, const ls_model_config *confi
   return LS_INPUT;
 }
 
+/* A template that refuses a system prompt says so before anything else is done. */
+static ls_status try_system(const ls_generate_opened *opened, ls_error *error) {
+  ls_ids ids = {0};
+  if (!opened->asked->system) return LS_OK;
+  json_t *question = json_pack("{s:s, s:s}", "prompt", "a", "system", opened->asked->system);
+  if (!question) return ls_fail(error, LS_INPUT, "--system: no UTF-8; expected text in UTF-8");
+  const ls_status status = ls_chat_ask(opened->chat, question, &ids, error);
+  json_decref(question);
+  ls_ids_free(&ids);
+  return status == LS_OK ? LS_OK : ls_error_prefix(error, "--system");
+}
+
+/* Bytes as ids have no files of their own, but a run that was given a template keeps it. */
+static const char *find_template(ls_arena *arena, const ls_generate_opened *opened) {
+  const char *kept = ls_arena_printf(arena, "%s/chat_template.jinja", opened->folder);
+  if (opened->asked->template || opened->tokenizer->pipeline) return opened->asked->template;
+  return ls_file_exists(kept) ? kept : NULL;
+}
+
+static ls_status open_chat(ls_arena *arena, ls_generate_opened *opened, ls_error *error) {
+  const ls_chat_options options = {.tokenizer = opened->tokenizer,
+                                   .template = find_template(arena, opened),
+                                   .remedy = "--template FILE.jinja"};
+  LS_TRY(ls_chat_open(&options, &opened->chat, error));
+  LS_TRY(try_system(opened, error));
+  return ls_chat_find_end(arena, opened->chat, &opened->end, error);
+}
+
 /* LS_INPUT where a folder has no tokenizer that fits its model. */
 static ls_status open_model(ls_arena *arena, const ls_generate_asked *asked,
                             ls_generate_opened *opened, ls_error *error) {
@@ -147,7 +175,11 @@ static ls_status open_model(ls_arena *arena, const ls_generate_asked *asked,
   LS_TRY(ls_checkpoint_find(arena, asked->model, asked->trust, &opened->folder, error));
   LS_TRY(ls_adapters_read(arena, opened->folder, &opened->config, error));
   LS_TRY(find_tokenizer(opened->folder, &opened->config, &opened->tokenizer, error));
-  return asked->chat || asked->interactive ? ls_generate_open_chat(arena, opened, error) : LS_OK;
+  if (asked->chat || asked->interactive) return open_chat(arena, opened, error);
+  /* Only a file with messages needs one; it is refused where it has some. */
+  if (asked->prompts && open_chat(arena, opened, &opened->chatless) != LS_OK)
+    ls_chat_close(&opened->chat);
+  return LS_OK;
 }
 
 static ls_status create_generator(ls_arena *arena, const ls_generate_opened *opened, int64_t rows,
@@ -159,13 +191,36 @@ static ls_status create_generator(ls_arena *arena, const ls_generate_opened *ope
   return ls_generator_create(arena, &options, generator, error);
 }
 
-static ls_status print_json(const ls_generate_printer *out, const ls_generate_prompt *prompt,
-                            ls_generate_end end, const char *text, size_t bytes, ls_error *error) {
-  json_t *root = json_pack(
-      "{s:O, s:s%, s:I, s:f, s:I, s:f, s:s}", "prompt", prompt->asked, "text", text, bytes,
-      "tokens", (json_int_t)out->tokens, "tokens_per_second", ls_generate_token_rate(out),
-      "prompt_tokens", (json_int_t)out->prompt_tokens, "prompt_tokens_per_second",
-      ls_generate_prompt_rate(out), "finish_reason", end == LS_GENERATE_END_ID ? "stop" : "length");
+ls_text_writer ls_generate_writer(const ls_generate_opened *opened, FILE *to) {
+  return (ls_text_writer){.tokenizer = opened->tokenizer,
+                          .end = opened->end,
+                          .sampling = opened->asked->sampling,
+                          .most = opened->asked->most,
+                          .to = to};
+}
+
+void ls_generate_tell(const ls_text_writer *writer, const ls_generate_opened *opened,
+                      ls_generate_end end, int64_t rows) {
+  fprintf(stderr, "prompt of %lld tokens, ", (long long)writer->prompt_tokens);
+  if (writer->reused) fprintf(stderr, "%lld of them kept, ", (long long)writer->reused);
+  fprintf(stderr, "%.1f a second; %lld tokens, %.1f a second", ls_text_writer_prompt_rate(writer),
+          (long long)writer->tokens, ls_text_writer_token_rate(writer));
+  if (end == LS_GENERATE_END_ID) fprintf(stderr, "; the model ended the text");
+  if (end == LS_GENERATE_ENOUGH) fprintf(stderr, "; stopped");
+  if (end == LS_GENERATE_POSITIONS)
+    fprintf(stderr, "; stopped at the %lld positions %s", (long long)rows,
+            rows == opened->config.positions ? "the model is made for" : "of --context");
+  fprintf(stderr, "\n");
+}
+
+static ls_status print_json(const ls_text_writer *out, const ls_prompt *prompt, ls_generate_end end,
+                            const char *text, size_t bytes, ls_error *error) {
+  json_t *root =
+      json_pack("{s:O, s:s%, s:I, s:f, s:I, s:f, s:s}", "prompt", prompt->asked, "text", text,
+                bytes, "tokens", (json_int_t)out->tokens, "tokens_per_second",
+                ls_text_writer_token_rate(out), "prompt_tokens", (json_int_t)out->prompt_tokens,
+                "prompt_tokens_per_second", ls_text_writer_prompt_rate(out), "finish_reason",
+                end == LS_GENERATE_END_ID ? "stop" : "length");
   if (!root) return ls_fail(error, LS_FAILED, "out of memory");
   const int failed = json_dumpf(root, stdout, 0);
   json_decref(root);
@@ -174,42 +229,42 @@ static ls_status print_json(const ls_generate_printer *out, const ls_generate_pr
 }
 
 static ls_status print_as_json(const ls_generate_opened *opened, ls_generator *generator,
-                               const ls_generate_prompt *prompt, ls_error *error) {
+                               const ls_prompt *prompt, ls_error *error) {
   char *text = NULL;
   size_t bytes = 0;
   ls_generate_end end;
-  ls_generate_printer out = {.opened = opened, .to = open_memstream(&text, &bytes)};
+  ls_text_writer out = ls_generate_writer(opened, open_memstream(&text, &bytes));
   if (!out.to) return ls_fail(error, LS_FAILED, "out of memory");
-  ls_status status = ls_generate_print(&out, generator, prompt, false, &end, error);
+  ls_status status = ls_text_writer_run(&out, generator, prompt, false, &end, error);
   fclose(out.to);
   if (status == LS_OK) status = print_json(&out, prompt, end, text, bytes, error);
   free(text);
   if (status == LS_OK && end == LS_GENERATE_POSITIONS)
-    ls_generate_tell(&out, end, ls_generator_rows(generator));
+    ls_generate_tell(&out, opened, end, ls_generator_rows(generator));
   return status;
 }
 
 /* A text with what it continues, or an answer alone. */
 static ls_status print_as_text(const ls_generate_opened *opened, ls_generator *generator,
-                               const ls_generate_prompt *prompt, ls_error *error) {
+                               const ls_prompt *prompt, ls_error *error) {
   ls_generate_end end;
-  ls_generate_printer out = {.opened = opened, .to = stdout};
+  ls_text_writer out = ls_generate_writer(opened, stdout);
   if (prompt->where) {
     char line[512];
     const int length = snprintf(line, sizeof line, "==> %.500s <==\n", prompt->where);
-    LS_TRY(ls_generate_put(&out, line, (size_t)length, error));
+    LS_TRY(ls_text_writer_put(&out, line, (size_t)length, error));
   }
-  if (prompt->text) LS_TRY(ls_generate_put(&out, prompt->text, prompt->text_bytes, error));
-  LS_TRY(ls_generate_print(&out, generator, prompt, false, &end, error));
-  LS_TRY(ls_generate_put(&out, "\n", 1, error));
-  ls_generate_tell(&out, end, ls_generator_rows(generator));
+  if (prompt->text) LS_TRY(ls_text_writer_put(&out, prompt->text, prompt->text_bytes, error));
+  LS_TRY(ls_text_writer_run(&out, generator, prompt, false, &end, error));
+  LS_TRY(ls_text_writer_put(&out, "\n", 1, error));
+  ls_generate_tell(&out, opened, end, ls_generator_rows(generator));
   return LS_OK;
 }
 
 static ls_status print_prompts(const ls_generate_opened *opened, ls_generator *generator,
-                               const ls_generate_prompts *prompts, ls_error *error) {
+                               const ls_prompts *prompts, ls_error *error) {
   for (int p = 0; p < prompts->list.count; p++) {
-    const ls_generate_prompt *prompt = &prompts->list.items[p];
+    const ls_prompt *prompt = &prompts->list.items[p];
     const ls_status status = opened->asked->json ? print_as_json(opened, generator, prompt, error)
                                                  : print_as_text(opened, generator, prompt, error);
     if (status != LS_OK)
@@ -218,25 +273,31 @@ static ls_status print_prompts(const ls_generate_opened *opened, ls_generator *g
   return LS_OK;
 }
 
-/* Room for the longest prompt and what follows it. */
-static int64_t count_rows(const ls_generate_asked *asked, const ls_generate_prompts *prompts) {
-  int64_t longest = 0;
-  for (int p = 0; p < prompts->list.count; p++)
-    if (prompts->list.items[p].count > longest) longest = prompts->list.items[p].count;
-  const int64_t most = INT64_MAX - longest;
-  return longest + (asked->most < most ? asked->most : most);
+static ls_status read_prompts(ls_arena *arena, const ls_generate_opened *opened,
+                              ls_prompts *prompts, ls_error *error) {
+  const ls_generate_asked *asked = opened->asked;
+  const ls_prompts_options options = {.key = "--prompts",
+                                      .tokenizer = opened->tokenizer,
+                                      .chat = opened->chat,
+                                      .chatless = opened->chatless.text,
+                                      .asks = asked->chat,
+                                      .system = asked->system,
+                                      .positions = opened->config.positions};
+  if (asked->prompts) return ls_prompts_read(arena, &options, asked->prompts, prompts, error);
+  return ls_prompts_add(arena, &options, NULL, asked->prompt, asked->prompt_bytes, prompts, error);
 }
 
 static ls_status answer_prompts(ls_arena *arena, ls_generate_opened *opened, ls_error *error) {
-  ls_generate_prompts prompts = {0};
+  ls_prompts prompts = {0};
   ls_generator *generator = NULL;
-  ls_status status = ls_generate_prompts_read(arena, opened, &prompts, error);
-  if (status == LS_OK)
-    status =
-        create_generator(arena, opened, count_rows(opened->asked, &prompts), &generator, error);
+  ls_status status = read_prompts(arena, opened, &prompts, error);
+  /* Room for the longest prompt and what follows it. */
+  const int64_t longest = ls_prompts_longest(&prompts), most = INT64_MAX - longest;
+  const int64_t rows = longest + (opened->asked->most < most ? opened->asked->most : most);
+  if (status == LS_OK) status = create_generator(arena, opened, rows, &generator, error);
   if (status == LS_OK) status = print_prompts(opened, generator, &prompts, error);
   ls_generator_destroy(&generator);
-  ls_generate_prompts_free(&prompts);
+  ls_prompts_free(&prompts);
   return status;
 }
 

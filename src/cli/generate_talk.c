@@ -35,20 +35,21 @@ static ls_status begin(talk *self, ls_error *error) {
   const char *system = self->opened->asked->system;
   json_array_clear(self->messages);
   if (!system) return LS_OK;
-  return ls_generate_say(self->messages, "system", system, strlen(system), error);
+  return ls_prompts_say(self->messages, "system", system, strlen(system), error);
 }
 
 /* The answer to the messages, printed and kept; *said the bytes of it. */
 static ls_status print_answer(talk *self, const ls_ids *ids, FILE *copy, ls_error *error) {
-  const ls_generate_prompt prompt = {.ids = ids->items, .count = ids->count};
-  ls_generate_printer printer = {
-      .opened = self->opened, .to = stdout, .copy = copy, .stops = is_interrupted};
+  const ls_prompt prompt = {.ids = ids->items, .count = ids->count};
+  ls_text_writer writer = ls_generate_writer(self->opened, stdout);
+  writer.copy = copy;
+  writer.stops = is_interrupted;
   ls_generate_end end;
   interrupted = 0;
-  LS_TRY(ls_generate_print(&printer, self->generator, &prompt, true, &end, error));
-  printer.copy = NULL;
-  LS_TRY(ls_generate_put(&printer, "\n", 1, error));
-  ls_generate_tell(&printer, end, ls_generator_rows(self->generator));
+  LS_TRY(ls_text_writer_run(&writer, self->generator, &prompt, true, &end, error));
+  writer.copy = NULL;
+  LS_TRY(ls_text_writer_put(&writer, "\n", 1, error));
+  ls_generate_tell(&writer, self->opened, end, ls_generator_rows(self->generator));
   return LS_OK;
 }
 
@@ -59,7 +60,7 @@ static ls_status answer(talk *self, const ls_ids *ids, ls_error *error) {
   if (!copy) return ls_fail(error, LS_FAILED, "out of memory");
   ls_status status = print_answer(self, ids, copy, error);
   fclose(copy);
-  if (status == LS_OK) status = ls_generate_say(self->messages, "assistant", text, bytes, error);
+  if (status == LS_OK) status = ls_prompts_say(self->messages, "assistant", text, bytes, error);
   free(text);
   return status;
 }
@@ -82,7 +83,7 @@ static ls_status encode(const talk *self, ls_ids *ids, ls_error *error) {
 /* What cannot be answered is told and forgotten; an error ends the program. */
 static ls_status reply(talk *self, const char *line, size_t bytes, ls_error *error) {
   ls_ids ids = {0};
-  ls_status status = ls_generate_say(self->messages, "user", line, bytes, error);
+  ls_status status = ls_prompts_say(self->messages, "user", line, bytes, error);
   const size_t before = json_array_size(self->messages) - (status == LS_OK);
   if (status == LS_OK) status = encode(self, &ids, error);
   if (status == LS_INPUT) {

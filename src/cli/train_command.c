@@ -210,6 +210,11 @@ static ls_status write_trace(void *context, const ls_recording *recording, ls_er
   return LS_OK;
 }
 
+static void print_sample(void *context, int64_t step, const char *prompt, const char *text) {
+  const printer *self = context;
+  ls_progress_note(self->progress, "step %lld: %s: %s", (long long)step, prompt, text);
+}
+
 static void keep_end(void *context, int64_t step, bool early, const ls_best_evaluation *best) {
   printer *self = context;
   self->last = step;
@@ -252,6 +257,7 @@ static ls_status train_with_data(ls_session *session, ls_dataset *dataset, ls_wo
                                     .report = print_step,
                                     .evaluating = print_evaluation,
                                     .evaluated = print_evaluated,
+                                    .sampled = print_sample,
                                     .ended = keep_end,
                                     .traced = write_trace,
                                     .context = &out,

@@ -82,7 +82,7 @@ static int choose_threads(const ls_model_config *config, int asked) {
 
 /* The programs share their state, so the one that needs most has it all. What they keep for an
  * optimizer's moments is mapped and never touched. */
-static ls_status check_memory(const ls_generator *self, ls_error *error) {
+static int64_t bytes_of(const ls_generator *self) {
   int64_t needed = 0;
   for (int p = 0; p < self->program_count; p++) {
     int64_t parts[LS_CATEGORY_COUNT] = {0};
@@ -91,21 +91,38 @@ static ls_status check_memory(const ls_generator *self, ls_error *error) {
     const int64_t touched = bytes - parts[LS_CATEGORY_MOMENTS];
     if (touched > needed) needed = touched;
   }
+  return needed;
+}
+
+static ls_status check_memory(const ls_generator *self, ls_error *error) {
   return ls_check_memory(
-      needed, "give dtype=bf16, fewer --max-new-tokens, a smaller --context, or a smaller model",
-      error);
+      bytes_of(self),
+      "give dtype=bf16, fewer --max-new-tokens, a smaller --context, or a smaller model", error);
+}
+
+static ls_status compile_all(ls_generator *self, ls_dtype compute, int64_t rows, ls_error *error) {
+  const int64_t positions = self->session.config.positions;
+  self->rows = rows < positions ? rows : positions;
+  self->session.layout.compute = compute;
+  while (self->program_count < PROGRAMS_MAX &&
+         (self->program_count == DECODE || program_tokens[self->program_count] < self->rows)) {
+    LS_TRY(compile(self, self->program_count++, error));
+  }
+  return LS_OK;
+}
+
+ls_status ls_generator_bytes(ls_arena *arena, const ls_model_config *config, ls_dtype compute,
+                             int64_t rows, int64_t *bytes, ls_error *error) {
+  ls_generator planned = {.arena = arena, .session.config = *config};
+  LS_TRY(compile_all(&planned, compute, rows, error));
+  *bytes = bytes_of(&planned);
+  return LS_OK;
 }
 
 static ls_status start(ls_generator *self, const ls_generator_options *options, ls_error *error) {
   LS_TRY(ls_adapters_read(self->arena, options->folder, &self->session.config, error));
   LS_TRY(ls_ends_read(self->arena, options->folder, &self->session.config, error));
-  const int64_t positions = self->session.config.positions;
-  self->rows = options->rows < positions ? options->rows : positions;
-  self->session.layout.compute = options->compute;
-  while (self->program_count < PROGRAMS_MAX &&
-         (self->program_count == DECODE || program_tokens[self->program_count] < self->rows)) {
-    LS_TRY(compile(self, self->program_count++, error));
-  }
+  LS_TRY(compile_all(self, options->compute, options->rows, error));
   LS_TRY(check_memory(self, error));
   const ls_device_options device = {
       .compute = options->compute,

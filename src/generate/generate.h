@@ -25,6 +25,12 @@ typedef struct ls_generator_options {
   int64_t rows;       /* the most tokens that are ever fed: cut at the model's positions */
 } ls_generator_options;
 
+/* Bytes that a generator of so many rows takes: compiles it, and maps nothing. `config` is as
+ * ls_adapters_read gives it. */
+LS_CHECKED ls_status ls_generator_bytes(ls_arena *arena, const ls_model_config *config,
+                                        ls_dtype compute, int64_t rows, int64_t *bytes,
+                                        ls_error *error);
+
 /* Compiles the programs and loads the weights. The arena must outlive the generator. */
 LS_CHECKED ls_status ls_generator_create(ls_arena *arena, const ls_generator_options *options,
                                          ls_generator **generator, ls_error *error);

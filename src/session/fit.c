@@ -172,6 +172,10 @@ ls_status ls_session_check_fit(const ls_session *session, int on_host, int here,
   return check(session, here, "process", ls_process_memory_there(), error);
 }
 
+int64_t ls_session_needs(const ls_session *session, int ranks) {
+  return needed_by(session, &(target){.ranks = ranks});
+}
+
 ls_status ls_check_memory(int64_t needed, const char *advice, ls_error *error) {
   const ls_memory_there machine = ls_machine_memory_there(""), process = ls_process_memory_there();
   const ls_memory_there *least = machine.bytes < process.bytes ? &machine : &process;

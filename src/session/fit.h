@@ -15,6 +15,9 @@
 LS_CHECKED ls_status ls_session_check_fit(const ls_session *session, int on_host, int here,
                                           ls_error *error);
 
+/* Bytes of this machine's memory that so many ranks of the run need. */
+int64_t ls_session_needs(const ls_session *session, int ranks);
+
 /* LS_REFUTED where `needed` bytes are more than this process can have; `advice` says what needs
  * fewer.
  */

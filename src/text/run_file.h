@@ -186,6 +186,8 @@ typedef struct ls_run_eval {
   int64_t every, batches; /* every 0: never */
   int64_t patience;       /* evaluations without a better one, then the run ends; 0: none */
   double min_delta;       /* a loss lower by less is no better one */
+  ls_run_globs prompts;   /* texts, or one item that is a file of them, or "none" */
+  int64_t max_new_tokens; /* of each */
 } ls_run_eval;
 
 typedef struct ls_run_checkpoint {

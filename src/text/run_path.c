@@ -51,6 +51,8 @@ static void change_paths(ls_arena *arena, ls_run_file *run, change *paths, chang
     if (key->kind == LS_RUN_TEXT) {
       const char **text = field;
       *text = (key->path == LS_RUN_IS_PATH ? paths : files)(arena, *text);
+    } else if (key->kind == LS_RUN_GLOBS) {
+      change_globs(arena, field, key->path == LS_RUN_IS_PATH ? paths : files);
     } else if (key->kind == LS_RUN_TEXTS) {
       change_texts(arena, field, paths);
     } else if (key->kind == LS_RUN_VALIDATION) {

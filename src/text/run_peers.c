@@ -179,6 +179,7 @@ const ls_run_peer ls_run_peers[] = {
     {"greater_is_better", "nothing: the best checkpoint is that of the lowest validation loss"},
     {"load_best_model_at_end", "checkpoint.best: true, which keeps it as `out`/best"},
     {"save_best", "checkpoint.best: true, which keeps it as `out`/best"},
+    {"sample_prompts", "eval.prompts"},
     {"save_steps", "checkpoint.every"},
     {"save_interval", "checkpoint.every"},
     {"save_total_limit", "checkpoint.keep"},

@@ -8,13 +8,8 @@ bool ls_best_is_asked(const ls_run_file *run) {
   return run->checkpoint.best || run->eval.patience > 0;
 }
 
-ls_status ls_best_check(const ls_run_file *run, bool has_validation, ls_error *error) {
-  const char *key = run->checkpoint.best ? "checkpoint.best" : "eval.patience";
-  if (run->eval.min_delta > 0 && run->eval.patience == 0)
-    return ls_fail(error, LS_INPUT,
-                   "%s: has no effect without eval.patience: give that too, or leave it out",
-                   ls_run_file_where(run, "eval.min_delta"));
-  if (!ls_best_is_asked(run)) return LS_OK;
+ls_status ls_best_check_evaluates(const ls_run_file *run, const char *key, bool has_validation,
+                                  ls_error *error) {
   if (run->eval.every == 0)
     return ls_fail(error, LS_INPUT, "%s: nothing is evaluated with eval.every=0: give eval.every=N",
                    ls_run_file_where(run, key));
@@ -22,6 +17,15 @@ ls_status ls_best_check(const ls_run_file *run, bool has_validation, ls_error *e
   return ls_fail(error, LS_INPUT,
                  "%s: the run keeps nothing for validation: give data.validation=0.01, or a file",
                  ls_run_file_where(run, key));
+}
+
+ls_status ls_best_check(const ls_run_file *run, bool has_validation, ls_error *error) {
+  const char *key = run->checkpoint.best ? "checkpoint.best" : "eval.patience";
+  if (run->eval.min_delta > 0 && run->eval.patience == 0)
+    return ls_fail(error, LS_INPUT,
+                   "%s: has no effect without eval.patience: give that too, or leave it out",
+                   ls_run_file_where(run, "eval.min_delta"));
+  return ls_best_is_asked(run) ? ls_best_check_evaluates(run, key, has_validation, error) : LS_OK;
 }
 
 bool ls_best_judge(ls_best_evaluation *best, const ls_run_eval *eval, int64_t step, double loss) {

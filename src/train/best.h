@@ -17,6 +17,10 @@ bool ls_best_is_asked(const ls_run_file *run);
 /* LS_INPUT where it asks and nothing is evaluated, or a key of it has no effect. */
 LS_CHECKED ls_status ls_best_check(const ls_run_file *run, bool has_validation, ls_error *error);
 
+/* LS_INPUT, naming the key that asks for evaluations, where there are none. */
+LS_CHECKED ls_status ls_best_check_evaluates(const ls_run_file *run, const char *key,
+                                             bool has_validation, ls_error *error);
+
 /* Counts in the evaluation after `step`; true: its loss is below all before. One that is not a
  * number is no better than any. */
 bool ls_best_judge(ls_best_evaluation *best, const ls_run_eval *eval, int64_t step, double loss);

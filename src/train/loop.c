@@ -20,6 +20,7 @@
 #include "train/evaluate.h"
 #include "train/event_file.h"
 #include "train/metrics.h"
+#include "train/samples.h"
 
 /* What all ranks of this process share; written before they start. */
 typedef struct training {
@@ -28,11 +29,13 @@ typedef struct training {
   const ls_train_options *options;
   ls_arena *arena;
   int first;             /* rank of this process */
+  int ranks_here;        /* of this process */
   ls_run_folder *folder; /* of the process that has rank 0; else NULL */
   const char *run_text;  /* the resolved run file */
   ls_metrics *metrics;   /* rank 0's, once it has begun */
   ls_event_file *events; /* likewise, where asked for and they can be written */
   ls_pruner *pruner;     /* likewise */
+  ls_samples *samples;   /* NULL: none are asked for */
 } training;
 
 /* One rank in the loop. */
@@ -223,6 +226,7 @@ static ls_status settle_folder(const trainer *self, ls_error *error) {
   ls_checkpoint_clear(run->out);
   if (self->steps.step) LS_TRY(ls_checkpoint_set_aside(run->out, self->steps.step, error));
   if (run->checkpoint.best) LS_TRY(ls_best_settle(run->out, &self->best, error));
+  if (of->samples) LS_TRY(ls_samples_begin(of->samples, self->steps.step, error));
   of->pruner = ls_pruner_start(run->out, run->checkpoint.keep);
   ls_pruner_ask(of->pruner); /* what there is too much of may not be in the way of the next */
   return LS_OK;
@@ -263,7 +267,22 @@ static bool has_end(const trainer *self) {
 static ls_status evaluate(const trainer *self, ls_evaluation *found, ls_error *error) {
   const training *of = self->of;
   const ls_evaluating told = {of->options->evaluating, of->options->context};
-  return ls_evaluate(of->session, of->dataset, self->rank, &told, found, error);
+  LS_TRY(ls_evaluate(of->session, of->dataset, self->rank, &told, found, error));
+  if (!of->samples || found->interrupted) return LS_OK;
+  LS_TRY(ls_samples_make(of->samples, self->rank, self->steps.step, &found->interrupted, error));
+  if (found->interrupted) found->loss = NAN; /* all of it comes again */
+  return LS_OK;
+}
+
+/* What the evaluation had made. Collective. */
+static ls_status write_samples(const trainer *self, ls_error *error) {
+  const training *of = self->of;
+  const ls_train_options *told = of->options;
+  if (!of->samples) return LS_OK;
+  ls_status own = LS_OK;
+  if (is_first(self))
+    own = ls_samples_write(of->samples, self->steps.step, told->sampled, told->context, error);
+  return ls_agree(self->rank, own, error);
 }
 
 static ls_status end_step(trainer *self, bool *stop, ls_error *error) {
@@ -284,6 +303,7 @@ static ls_status end_step(trainer *self, bool *stop, ls_error *error) {
   if (evaluates(self) && !evaluation.interrupted)
     LS_TRY(judge(self, evaluation.loss, &lowest, error));
   if (self->told < self->steps.step) tell_step(self, loss, norm, seconds, evaluation.loss);
+  if (evaluates(self) && !self->interrupted) LS_TRY(write_samples(self, error));
   if (!*stop) LS_TRY(agree_to_stop(self, stop, error));
   const bool due = is_due(self, self->steps.step, run->checkpoint.every);
   const bool saves = *stop || self->ended || (lowest && run->checkpoint.best) || due;
@@ -514,11 +534,16 @@ static ls_status begin_all(trainer *self, const char *where_from, bool *stop, ls
   beginning on = {.self = self, .where_from = where_from};
   LS_TRY(ls_rounds_run(self->rank, &ls_begin_rounds, work, &on, error));
   if (!on.repeats) return LS_OK;
+  const bool cuts = self->of->samples && is_first(self); /* written before a kill, perhaps */
+  LS_TRY(ls_agree(self->rank,
+                  cuts ? ls_samples_begin(self->of->samples, self->steps.step - 1, error) : LS_OK,
+                  error));
   ls_evaluation evaluation;
   LS_TRY(evaluate(self, &evaluation, error));
   *stop = evaluation.interrupted;
   if (*stop) return LS_OK;
   LS_TRY(judge_again(self, evaluation.loss, error));
+  LS_TRY(write_samples(self, error));
   return ls_agree(self->rank, add_validation(self, evaluation.loss, error), error);
 }
 
@@ -627,6 +652,8 @@ static ls_status prepare(void *context, ls_error *error) {
   all->run_text = text_of(all->arena, all->session->run);
   LS_TRY(ls_best_check(all->session->run, all->dataset->evaluation.sequences > 0, error));
   LS_TRY(prove(all, error));
+  LS_TRY(ls_samples_open(all->arena, all->session, all->dataset, all->options->tokenizer,
+                         all->ranks_here, &all->samples, error));
   return all->first == 0 ? open_folder(all, error) : LS_OK;
 }
 
@@ -641,12 +668,14 @@ ls_status ls_train(const ls_session *session, const ls_dataset *dataset, ls_worl
                    "trace=false",
                    ls_run_file_where(session->run, "trace"));
   all.first = ls_world_first_here(world);
+  all.ranks_here = ls_world_count_here(world);
   all.arena = ls_arena_create();
   ls_status status = ls_world_agree(world, ls_arena_guard(prepare, &all, false, error), error);
   if (status == LS_OK) status = ls_rank_threads_run(world, rank_body, &all, error);
   ls_metrics_close(&all.metrics);
   ls_event_file_close(&all.events);
   ls_pruner_stop(&all.pruner);
+  ls_samples_close(&all.samples);
   ls_run_folder_close(&all.folder);
   ls_arena_destroy(&all.arena);
   return status;

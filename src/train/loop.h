@@ -28,6 +28,8 @@ typedef struct ls_train_options {
   /* The evaluation that a stop interrupted in the run before was repeated, before the first step.
    */
   void (*evaluated)(void *context, int64_t step, double validation_loss);
+  /* A text of eval.prompts was generated; prompt and text as JSON, in one line each. */
+  void (*sampled)(void *context, int64_t step, const char *prompt, const char *text);
   /* The run is trained to its end, or ended early after `step`. */
   void (*ended)(void *context, int64_t step, bool early, const ls_best_evaluation *best);
   /* With `trace: true`, once: what is done with the recorded step. */

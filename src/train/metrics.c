@@ -29,9 +29,7 @@ static int64_t step_of(const char *line) {
   return sscanf(line, "{\"step\": %lld,", &step) == 1 ? step : -1;
 }
 
-/* Bytes of the whole lines up to step `steps`; *foreign the number of the first line that is not
- * ours, 0: all are. A last line without its end is of a run that was killed. */
-static size_t kept_bytes(const char *text, int64_t steps, int64_t *foreign) {
+size_t ls_metrics_kept(const char *text, int64_t steps, int64_t *foreign) {
   size_t kept = 0;
   bool ours = true;
   int64_t line = 1;
@@ -61,7 +59,7 @@ static ls_status cut_after(ls_metrics *metrics, int64_t steps, ls_error *error) 
   size_t bytes;
   ls_status status = ls_file_read(arena, metrics->path, &text, &bytes, error);
   int64_t foreign = 0;
-  const size_t kept = status == LS_OK ? kept_bytes(text, steps, &foreign) : 0;
+  const size_t kept = status == LS_OK ? ls_metrics_kept(text, steps, &foreign) : 0;
   if (foreign) {
     status = ls_fail(error, LS_INPUT,
                      "%s:%lld: is no line of a run's metrics, and would be lost: move the file, or "

@@ -186,7 +186,8 @@ static ls_status move(const char *from, const char *to, ls_error *error) {
 static int free_number(ls_arena *arena, const char *out) {
   int k = 1;
   while (exists(ls_arena_printf(arena, "%s/checkpoints.old-%d", out, k)) ||
-         exists(ls_arena_printf(arena, "%s/metrics.old-%d.jsonl", out, k)))
+         exists(ls_arena_printf(arena, "%s/metrics.old-%d.jsonl", out, k)) ||
+         exists(ls_arena_printf(arena, "%s/samples.old-%d.jsonl", out, k)))
     k++;
   return k;
 }
@@ -228,15 +229,15 @@ static ls_status delete_checkpoints(const ls_run_folder *folder, const char *out
 
 ls_status ls_run_folder_take(ls_run_folder *folder, ls_run_file *run, const char **kept,
                              ls_error *error) {
-  static const char *const stems[] = {"metrics", "trace", "timeline"};
-  static const char *const ends[] = {"jsonl", "json", "svg"};
+  static const char *const stems[] = {"metrics", "samples", "trace", "timeline"};
+  static const char *const ends[] = {"jsonl", "jsonl", "json", "svg"};
   ls_arena *arena = folder->arena;
   const int k = free_number(arena, run->out);
   const bool deletes = folder->fresh == LS_FRESH_DELETE;
   const char *inside = start_inside(arena, run);
   bool left = true;
   *kept = NULL;
-  for (int i = 0; i < 3; i++) {
+  for (int i = 0; i < 4; i++) {
     const char *now = ls_arena_printf(arena, "%s/%s.%s", run->out, stems[i], ends[i]);
     if (deletes && unlink(now) != 0 && errno != ENOENT)
       return ls_fail(error, LS_FAILED, "%s: cannot be removed: %s", now, strerror(errno));

@@ -1,65 +1,37 @@
+#include "generate/prompts.h"
+
 #include <inttypes.h>
 #include <string.h>
 
-#include "base/file.h"
-#include "cli/generate.h"
 #include "data/text_blocks.h"
 #include "data/text_stream.h"
 #include "text/json.h"
+#include "text/utf8.h"
 
 enum { PIECE_BYTES = 1 << 16 };
 
-/* One reading of the prompts. */
+/* One reading of prompts. */
 typedef struct reading {
   ls_arena *arena;
-  ls_generate_opened *opened;
-  ls_generate_prompts *prompts;
+  const ls_prompts_options *options;
+  ls_prompts *prompts;
 } reading;
 
 static ls_status fail_encoding(ls_error *error) {
   return ls_fail(error, LS_INPUT, "the message is no UTF-8; expected text in UTF-8");
 }
 
-ls_status ls_generate_say(json_t *messages, const char *role, const char *content, size_t bytes,
-                          ls_error *error) {
+ls_status ls_prompts_say(json_t *messages, const char *role, const char *content, size_t bytes,
+                         ls_error *error) {
   json_t *text = json_stringn(content, bytes);
   if (!text) return fail_encoding(error);
   json_array_append_new(messages, json_pack("{s:s, s:o}", "role", role, "content", text));
   return LS_OK;
 }
 
-/* A template that refuses a system prompt says so before anything else is done. */
-static ls_status try_system(const ls_generate_opened *opened, ls_error *error) {
-  ls_ids ids = {0};
-  if (!opened->asked->system) return LS_OK;
-  json_t *question = json_pack("{s:s, s:s}", "prompt", "a", "system", opened->asked->system);
-  if (!question) return fail_encoding(error);
-  const ls_status status = ls_chat_ask(opened->chat, question, &ids, error);
-  json_decref(question);
-  ls_ids_free(&ids);
-  return status == LS_OK ? LS_OK : ls_error_prefix(error, "--system");
-}
-
-/* Bytes as ids have no files of their own, but a run that was given a template keeps it. */
-static const char *find_template(ls_arena *arena, const ls_generate_opened *opened) {
-  const char *kept = ls_arena_printf(arena, "%s/chat_template.jinja", opened->folder);
-  if (opened->asked->template || opened->tokenizer->pipeline) return opened->asked->template;
-  return ls_file_exists(kept) ? kept : NULL;
-}
-
-ls_status ls_generate_open_chat(ls_arena *arena, ls_generate_opened *opened, ls_error *error) {
-  if (opened->chat) return LS_OK;
-  const ls_chat_options options = {.tokenizer = opened->tokenizer,
-                                   .template = find_template(arena, opened),
-                                   .remedy = "--template FILE.jinja"};
-  LS_TRY(ls_chat_open(&options, &opened->chat, error));
-  LS_TRY(try_system(opened, error));
-  return ls_chat_find_end(arena, opened->chat, &opened->end, error);
-}
-
-static ls_status keep_ids(const reading *self, ls_generate_prompt *prompt, const ls_ids *ids,
+static ls_status keep_ids(const reading *self, ls_prompt *prompt, const ls_ids *ids,
                           ls_error *error) {
-  const int64_t positions = self->opened->config.positions;
+  const int64_t positions = self->options->positions;
   if (ids->count == 0) return ls_fail(error, LS_INPUT, "the prompt has no tokens; expected some");
   if (ids->count > positions)
     return ls_fail(error, LS_INPUT,
@@ -80,25 +52,25 @@ static bool has_system(const json_t *question) {
   return json_object_get(question, "system") || (role && strcmp(role, "system") == 0);
 }
 
-/* A question; where it has no system prompt of its own it is given that of --system. */
-static ls_status ask(const reading *self, const json_t *question, ls_generate_prompt *prompt,
+/* A question; where it has no system prompt of its own it is given one. */
+static ls_status ask(const reading *self, const json_t *question, ls_prompt *prompt,
                      ls_error *error) {
   ls_ids ids = {0};
-  LS_TRY(ls_generate_open_chat(self->arena, self->opened, error));
+  if (!self->options->chat) return ls_fail(error, LS_INPUT, "%s", self->options->chatless);
   json_t *whole = json_copy((json_t *)question);
-  if (self->opened->asked->system && !has_system(question))
-    json_object_set_new(whole, "system", json_string(self->opened->asked->system));
-  ls_status status = ls_chat_ask(self->opened->chat, whole, &ids, error);
+  if (self->options->system && !has_system(question))
+    json_object_set_new(whole, "system", json_string(self->options->system));
+  ls_status status = ls_chat_ask(self->options->chat, whole, &ids, error);
   json_decref(whole);
   if (status == LS_OK) status = keep_ids(self, prompt, &ids, error);
   ls_ids_free(&ids);
   return status;
 }
 
-static ls_status continue_text(const reading *self, ls_generate_prompt *prompt, ls_error *error) {
+static ls_status continue_text(const reading *self, ls_prompt *prompt, ls_error *error) {
   ls_ids ids = {0};
   ls_status status =
-      ls_tokenizer_append(self->opened->tokenizer, prompt->text, (int64_t)prompt->text_bytes,
+      ls_tokenizer_append(self->options->tokenizer, prompt->text, (int64_t)prompt->text_bytes,
                           LS_TOKENS_SPECIAL | LS_TOKENS_MORE, &ids, error);
   if (status == LS_OK) status = keep_ids(self, prompt, &ids, error);
   ls_ids_free(&ids);
@@ -114,12 +86,12 @@ static json_t *json_text(ls_arena *arena, const char *bytes, size_t count) {
   return json_stringn(text, length);
 }
 
-/* A text is continued or, with --chat, a question. */
+/* A text is continued or, where they are asked, a question. */
 static ls_status add_text(const reading *self, const char *where, const char *text, size_t bytes,
                           ls_error *error) {
-  ls_generate_prompt *prompt = LS_APPEND(self->arena, &self->prompts->list);
-  *prompt = (ls_generate_prompt){.where = where, .text = text, .text_bytes = bytes};
-  if (!self->opened->asked->chat) {
+  ls_prompt *prompt = LS_APPEND(self->arena, &self->prompts->list);
+  *prompt = (ls_prompt){.where = where, .text = text, .text_bytes = bytes};
+  if (!self->options->asks) {
     prompt->asked = json_text(self->arena, text, bytes);
     return continue_text(self, prompt, error);
   }
@@ -135,8 +107,8 @@ static ls_status add_text(const reading *self, const char *where, const char *te
 static ls_status add_messages(const reading *self, const char *where, const json_t *question,
                               ls_error *error) {
   static const char *const keys[] = {"messages", "conversations", "prompt"};
-  ls_generate_prompt *prompt = LS_APPEND(self->arena, &self->prompts->list);
-  *prompt = (ls_generate_prompt){.where = where};
+  ls_prompt *prompt = LS_APPEND(self->arena, &self->prompts->list);
+  *prompt = (ls_prompt){.where = where};
   for (int k = 2; k >= 0; k--)
     if (json_object_get(question, keys[k])) prompt->asked = json_object_get(question, keys[k]);
   json_incref(prompt->asked);
@@ -179,7 +151,7 @@ static ls_status read_objects(const reading *self, const ls_text_files *files, l
   ls_text_blocks *blocks;
   ls_status status = LS_OK;
   ls_text_batch batch = {.count = 1};
-  ls_text_blocks_open("--prompts", files, self->opened->tokenizer, 1, &blocks);
+  ls_text_blocks_open(self->options->key, files, self->options->tokenizer, 1, &blocks);
   while (status == LS_OK && batch.count) {
     status = ls_text_blocks_next(blocks, &batch, error);
     for (int b = 0; status == LS_OK && b < batch.count; b++)
@@ -195,7 +167,7 @@ static ls_status read_all(const reading *self, const ls_text_file *file, const c
   size_t capacity = 0, got = 1;
   char *all = NULL;
   *bytes = 0;
-  LS_TRY(ls_text_stream_open("--prompts", file, &stream, error));
+  LS_TRY(ls_text_stream_open(self->options->key, file, &stream, error));
   ls_status status = LS_OK;
   while (status == LS_OK && got) {
     if (capacity - *bytes < PIECE_BYTES) {
@@ -234,27 +206,38 @@ static ls_status read_lines(const reading *self, const ls_text_file *file, ls_er
 
 static ls_status read_file(const reading *self, const char *path, ls_error *error) {
   ls_text_files files;
-  LS_TRY(ls_text_files_find(self->arena, "--prompts", &path, 1, &files, error));
+  LS_TRY(ls_text_files_find(self->arena, self->options->key, &path, 1, &files, error));
   for (int f = 0; f < files.count; f++) {
     const ls_text_files one = {&files.items[f], 1, files.items[f].bytes};
     if (one.items->tokens)
-      return ls_fail(error, LS_INPUT, "--prompts: %s: found tokens; expected a text",
+      return ls_fail(error, LS_INPUT, "%s: %s: found tokens; expected a text", self->options->key,
                      one.items->path);
     LS_TRY(one.items->json_lines ? read_objects(self, &one, error)
                                  : read_lines(self, one.items, error));
   }
   if (self->prompts->list.count) return LS_OK;
-  return ls_fail(error, LS_INPUT, "--prompts: %s: found no prompt; expected one a line", path);
+  return ls_fail(error, LS_INPUT, "%s: %s: found no prompt; expected one a line",
+                 self->options->key, path);
 }
 
-ls_status ls_generate_prompts_read(ls_arena *arena, ls_generate_opened *opened,
-                                   ls_generate_prompts *prompts, ls_error *error) {
-  const ls_generate_asked *asked = opened->asked;
-  const reading self = {arena, opened, prompts};
-  if (asked->prompts) return read_file(&self, asked->prompts, error);
-  return add_text(&self, NULL, asked->prompt, asked->prompt_bytes, error);
+ls_status ls_prompts_read(ls_arena *arena, const ls_prompts_options *options, const char *path,
+                          ls_prompts *prompts, ls_error *error) {
+  return read_file(&(reading){arena, options, prompts}, path, error);
 }
 
-void ls_generate_prompts_free(ls_generate_prompts *prompts) {
+ls_status ls_prompts_add(ls_arena *arena, const ls_prompts_options *options, const char *where,
+                         const char *text, size_t bytes, ls_prompts *prompts, ls_error *error) {
+  return add_text(&(reading){arena, options, prompts}, where, text, bytes, error);
+}
+
+int64_t ls_prompts_longest(const ls_prompts *prompts) {
+  int64_t longest = 0;
+  for (int p = 0; p < prompts->list.count; p++)
+    if (prompts->list.items[p].count > longest) longest = prompts->list.items[p].count;
+  return longest;
+}
+
+void ls_prompts_free(ls_prompts *prompts) {
   for (int p = 0; p < prompts->list.count; p++) json_decref(prompts->list.items[p].asked);
+  *prompts = (ls_prompts){0};
 }
