@@ -52,7 +52,9 @@ dependencies:
 	tools/install_dependencies.sh
 
 check: dependencies
-	$(MAKE) release debug
+	cmake --preset release
+	cmake --build --preset release --parallel $(JOBS) --target checked
+	$(MAKE) debug
 	tools/run_tests.sh build/debug:quick 'build:slow|release'
 
 check-quick: dependencies
@@ -61,6 +63,7 @@ check-quick: dependencies
 
 # oneDNN and our own kernels both follow ONEDNN_MAX_CPU_ISA; above the processor's it changes nothing.
 check-full: check
+	$(MAKE) release
 	for isa in AVX2 AVX512_CORE; do \
 	  echo "== ONEDNN_MAX_CPU_ISA=$$isa"; \
 	  ONEDNN_MAX_CPU_ISA=$$isa tools/run_tests.sh build:quick || exit 1; \
