@@ -323,7 +323,9 @@ slot warp_meet(uint32_t mask, const slot &own, resolver resolve, const void *giv
     if (ended.empty()) ended.emplace_back(new meeting);
     m = ended.back().release();
     ended.pop_back();
-    *m = {mask, 0, 0, at, {}};
+    m->mask = mask;
+    m->arrived = m->left = 0;
+    m->at = at;
     w->open.push_back(m);
   }
   if (!is_same(m->at, at))
