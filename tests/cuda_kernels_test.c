@@ -97,10 +97,14 @@ static void test_wide_norms(void **state) {
   }
 }
 
-/* Products are the library's. All other ops have kernels of their own. */
+/* Products are the library's, and tokens lie in their order. All other ops have kernels of their
+ * own.
+ */
 static void test_ops_without_kernels(void **state) {
   (void)state;
-  static const ls_op_kind without[] = {LS_OP_LINEAR, LS_OP_LINEAR_DX, LS_OP_LINEAR_DW};
+  static const ls_op_kind without[] = {LS_OP_LINEAR,         LS_OP_LINEAR_DX, LS_OP_LINEAR_DW,
+                                       LS_OP_RING_ATTENTION, LS_OP_RING_END,  LS_OP_RING_BWD,
+                                       LS_OP_RING_END_BWD};
   for (int k = 0; k < LS_OP_COUNT; k++) {
     bool expected = true;
     for (size_t w = 0; w < sizeof without / sizeof *without; w++)

@@ -15,7 +15,9 @@
 #include <cmocka.h>
 
 #include "check/check.h"
+#include "graph/ring.h"
 #include "lower/compile.h"
+#include "session/token_order.h"
 #include "support/layouts.h"
 #include "verify/equality.h"
 
@@ -23,7 +25,8 @@ enum { SEQUENCES = 12, SEQUENCE = 24, STEPS = 3, MOST_STAGES = 4 };
 
 static const double tolerance = 1e-10;
 
-/* Grouped heads; learned positions; a window in each other layer and soft caps; ALiBi. */
+/* Grouped heads; learned positions; a window in each other layer and soft caps; the same with one
+ * so narrow that some blocks of a ring are needed by none; ALiBi. */
 static const ls_test_shape shapes[] = {
     {"llama",
      "{\"model_type\": \"llama\", \"vocab_size\": 41, \"hidden_size\": 32,"
@@ -39,6 +42,12 @@ static const ls_test_shape shapes[] = {
      " \"intermediate_size\": 31, \"num_hidden_layers\": 4, \"num_attention_heads\": 4,"
      " \"num_key_value_heads\": 2, \"head_dim\": 6, \"query_pre_attn_scalar\": 6,"
      " \"max_position_embeddings\": 32, \"rms_norm_eps\": 1e-5, \"sliding_window\": 7,"
+     " \"attn_logit_softcapping\": 2.0, \"final_logit_softcapping\": 3.0}"},
+    {"narrow",
+     "{\"model_type\": \"gemma2\", \"vocab_size\": 43, \"hidden_size\": 24,"
+     " \"intermediate_size\": 31, \"num_hidden_layers\": 4, \"num_attention_heads\": 4,"
+     " \"num_key_value_heads\": 2, \"head_dim\": 6, \"query_pre_attn_scalar\": 6,"
+     " \"max_position_embeddings\": 32, \"rms_norm_eps\": 1e-5, \"sliding_window\": 3,"
      " \"attn_logit_softcapping\": 2.0, \"final_logit_softcapping\": 3.0}"},
     {"bloom",
      "{\"model_type\": \"bloom\", \"vocab_size\": 43, \"hidden_size\": 24, \"n_layer\": 4,"
@@ -95,9 +104,10 @@ static const context_case cases[] = {
     {2, 2, 1, 1, 1, 1, 2, 1, false, false, NULL, NOTHING, {0}},
     {2, 3, 1, 1, 2, 2, 3, 1, true, true, NULL, LS_EVERY_OP, {0}},
     {2, 4, 2, 1, 1, 1, 1, 2, false, true, "1f1b", NOTHING, {0}},
-    {3, 2, 1, 1, 2, 1, 3, 1, false, false, NULL, NOTHING, {0}},
-    {3, 3, 1, 1, 1, 2, 1, 2, true, true, NULL, NOTHING, {0}},
-    {3, 4, 2, 1, 1, 2, 3, 3, true, false, "1f1b", AGAIN, {0}},
+    {3, 4, 1, 1, 1, 2, 3, 1, true, true, NULL, NOTHING, {0}},
+    {4, 2, 1, 1, 2, 1, 3, 1, false, false, NULL, NOTHING, {0}},
+    {4, 3, 1, 1, 1, 2, 1, 2, true, true, NULL, NOTHING, {0}},
+    {4, 4, 2, 1, 1, 2, 3, 3, true, false, "1f1b", AGAIN, {0}},
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
@@ -110,8 +120,9 @@ typedef struct made {
   ls_program *stages[MOST_STAGES];
 } made;
 
-static ls_layout layout_of(const context_case *of) {
+static ls_layout layout_of(const context_case *of, ls_context context) {
   ls_layout layout = ls_layout_default();
+  layout.context = context;
   layout.cp = of->cp;
   layout.pp = of->pp;
   layout.dp_replicate = of->dp_replicate;
@@ -128,9 +139,9 @@ static ls_layout layout_of(const context_case *of) {
   return layout;
 }
 
-static void compile(ls_arena *arena, const context_case *of, made *into) {
+static void compile(ls_arena *arena, const context_case *of, ls_context context, made *into) {
   *into = (made){.config = ls_test_shape_config(arena, &shapes[of->shape]),
-                 .layout = layout_of(of),
+                 .layout = layout_of(of, context),
                  .experiment = {.sequences = SEQUENCES,
                                 .sequence = SEQUENCE,
                                 .seed = 20261125,
@@ -144,7 +155,8 @@ static void compile(ls_arena *arena, const context_case *of, made *into) {
   const ls_build_options options = {.tokens = SEQUENCES / of->microbatches * SEQUENCE,
                                     .sequence = SEQUENCE,
                                     .documents = of->documents,
-                                    .places = of->cp > 1};
+                                    .places = of->cp > 1,
+                                    .turns = ls_layout_turns(&into->layout)};
   ls_graph *graph;
   ls_error error = {0};
   if (ls_model_build(arena, &into->config, &options, &graph, &error) != LS_OK)
@@ -179,13 +191,13 @@ static double train(ls_arena *arena, const made *of, const ls_experiment *experi
 static void every_layout_trains_as_one_device(void **state) {
   (void)state;
   double worst = 0;
-  for (int c = 0; c < CASES; c++) {
+  for (int c = 0; c < 2 * CASES; c++) {
     ls_arena *arena = ls_arena_create();
     made of;
     ls_error error = {0};
-    compile(arena, &cases[c], &of);
+    compile(arena, &cases[c / 2], (ls_context)(c % 2), &of);
     if (check(&of, &error) != LS_OK) fail_msg("%s: %s", of.name, error.text);
-    of.experiment.saved = c % 2;
+    of.experiment.saved = c / 2 % 2;
     const char *where;
     const double difference = train(arena, &of, &of.experiment, &where);
     print_message("%s: %.2g\n", of.name, difference);
@@ -193,18 +205,18 @@ static void every_layout_trains_as_one_device(void **state) {
     if (difference > worst) worst = difference;
     ls_arena_destroy(&arena);
   }
-  print_message("%d layouts, worst difference %.3g\n", CASES, worst);
+  print_message("%d layouts, worst difference %.3g\n", 2 * CASES, worst);
 }
 
 /* The CPU's kernels, forward and backward, in fp32, on models without biases of keys, whose
  * gradients are nothing but rounding; AdamW makes much of small gradients. */
 static void the_cpus_kernels_take_places(void **state) {
   (void)state;
-  for (int c = 0; c < CASES; c++) {
-    if (cases[c].shape % 2) continue;
+  for (int c = 0; c < 2 * CASES; c++) {
+    if (cases[c / 2].shape == 1 || cases[c / 2].shape == 4) continue;
     ls_arena *arena = ls_arena_create();
     made of;
-    compile(arena, &cases[c], &of);
+    compile(arena, &cases[c / 2], (ls_context)(c % 2), &of);
     of.layout.compute = LS_F32;
     of.experiment.fast_kernels = true;
     const char *where;
@@ -272,15 +284,107 @@ static bool stages_in_other_orders(ls_program *program) {
   return true;
 }
 
+static bool goes_round(const ls_program *program, const ls_instruction *each) {
+  return each->collective == LS_PERMUTE && is_over_context(program, each);
+}
+
+static bool is_turn(const ls_instruction *each, ls_op_kind kind, int64_t turn) {
+  return each->collective == LS_COLLECTIVE_NONE && each->kind == kind &&
+         each->attributes.turn == turn;
+}
+
+/* The first block comes from the rank after the next. */
+static bool shift_too_far(ls_program *program) {
+  for (int i = 0; i < program->instructions.count; i++) {
+    const ls_instruction *each = &program->instructions.items[i];
+    if (!goes_round(program, each)) continue;
+    ls_placement *to = &program->values.items[each->out[0]].placement;
+    for (int a = 0; a < program->mesh.count; a++)
+      if (each->axes >> a & 1)
+        to->on[a].shift = (short)((to->on[a].shift + 1) % program->mesh.axes[a].size);
+    return true;
+  }
+  return false;
+}
+
+/* At the second turn keys and values are those of the first again. */
+static bool block_used_twice(ls_program *program) {
+  const ls_instruction *first = NULL;
+  for (int i = 0; i < program->instructions.count; i++) {
+    ls_instruction *each = &program->instructions.items[i];
+    if (is_turn(each, LS_OP_RING_ATTENTION, 0)) first = each;
+    if (!first || !is_turn(each, LS_OP_RING_ATTENTION, 1)) continue;
+    each->in[1] = first->in[1];
+    each->in[2] = first->in[2];
+    return true;
+  }
+  return false;
+}
+
+/* What the last block has come to is left out: the end is of the sums and maxima before it. */
+static bool block_missed(ls_program *program) {
+  const ls_instruction *before = NULL, *last = NULL;
+  for (int i = 0; i < program->instructions.count; i++) {
+    ls_instruction *each = &program->instructions.items[i];
+    if (each->collective != LS_COLLECTIVE_NONE) continue;
+    if (each->kind == LS_OP_RING_ATTENTION) {
+      before = last;
+      last = each;
+    }
+    if (each->kind != LS_OP_RING_END) continue;
+    memcpy(each->in, before->out, sizeof *each->in * 3);
+    return true;
+  }
+  return false;
+}
+
+/* Gradients of keys are added to what has not come to their rank. */
+static bool gradient_home_too_early(ls_program *program) {
+  bool any = false;
+  for (int i = 0; i < program->instructions.count; i++) {
+    const ls_instruction *shift = &program->instructions.items[i];
+    if (!goes_round(program, shift)) continue;
+    for (int n = i + 1; n < program->instructions.count; n++) {
+      ls_instruction *each = &program->instructions.items[n];
+      if (each->collective != LS_COLLECTIVE_NONE || each->kind != LS_OP_ADD ||
+          each->in[0] != shift->out[0])
+        continue;
+      each->in[0] = shift->in[0];
+      any = true;
+    }
+  }
+  return any;
+}
+
+/* At the last turn but one, going back, keys are those at home. */
+static bool gradient_of_another_block(ls_program *program) {
+  ls_instruction *other = NULL;
+  for (int i = 0; i < program->instructions.count; i++) {
+    ls_instruction *each = &program->instructions.items[i];
+    if (is_turn(each, LS_OP_RING_BWD, 1)) other = each;
+    if (!other || !is_turn(each, LS_OP_RING_BWD, 0)) continue;
+    other->in[2] = each->in[2];
+    return true;
+  }
+  return false;
+}
+
 static const struct {
   const char *name;
   fault *change;
+  ls_context context;
   bool runs; /* else a rank would read what nobody wrote */
 } faults[] = {
-    {"keys not gathered", keys_not_gathered, false},
-    {"places of other tokens", places_of_other_tokens, true},
-    {"gradient of keys stays partial", keys_gradient_stays_partial, false},
-    {"stages in other orders", stages_in_other_orders, true},
+    {"keys not gathered", keys_not_gathered, LS_CONTEXT_GATHER, false},
+    {"places of other tokens", places_of_other_tokens, LS_CONTEXT_GATHER, true},
+    {"gradient of keys stays partial", keys_gradient_stays_partial, LS_CONTEXT_GATHER, false},
+    {"stages in other orders", stages_in_other_orders, LS_CONTEXT_GATHER, true},
+    {"a shift too far", shift_too_far, LS_CONTEXT_RING, true},
+    {"a block used twice", block_used_twice, LS_CONTEXT_RING, true},
+    {"a block missed", block_missed, LS_CONTEXT_RING, true},
+    {"gradients home too early", gradient_home_too_early, LS_CONTEXT_RING, true},
+    {"gradients of another block", gradient_of_another_block, LS_CONTEXT_RING, true},
+    {"places of other tokens, ring", places_of_other_tokens, LS_CONTEXT_RING, true},
 };
 
 static bool alter(ls_program *program, void *context) {
@@ -289,12 +393,12 @@ static bool alter(ls_program *program, void *context) {
 
 static void faults_are_rejected_and_change_the_training(void **state) {
   (void)state;
-  const context_case of = {0, 2, 2, 1, 1, 1, 1, 3, false, true, "1f1b", NOTHING, {0}};
+  const context_case of = {0, 3, 2, 1, 1, 1, 1, 3, false, true, "1f1b", NOTHING, {0}};
   for (size_t f = 0; f < sizeof faults / sizeof *faults; f++) {
     ls_arena *arena = ls_arena_create();
     made wrong;
     ls_error error = {0};
-    compile(arena, &of, &wrong);
+    compile(arena, &of, faults[f].context, &wrong);
     bool any = false;
     for (int s = 0; s < of.pp; s++) any |= faults[f].change(wrong.stages[s]);
     if (!any) fail_msg("%s: there is nothing to alter", faults[f].name);
@@ -310,6 +414,52 @@ static void faults_are_rejected_and_change_the_training(void **state) {
     }
     ls_arena_destroy(&arena);
   }
+}
+
+static int count_turns(const ls_program *program, const char *layer) {
+  int turns = 0;
+  for (int i = 0; i < program->instructions.count; i++) {
+    const ls_instruction *each = &program->instructions.items[i];
+    turns += each->collective == LS_COLLECTIVE_NONE && each->kind == LS_OP_RING_ATTENTION &&
+             strncmp(program->values.items[each->out[0]].name, layer, strlen(layer)) == 0;
+  }
+  return turns;
+}
+
+/* Which turns any token needs, token by token in the order in which the host fills. */
+static void check_needed(const ls_attributes *of) {
+  const int64_t rows = of->sequence / of->turns;
+  int needed = 0;
+  for (int64_t turn = 0; turn < of->turns; turn++) {
+    bool any = false;
+    for (int64_t i = 0; i < of->sequence; i++) {
+      const int rank = (int)(i / rows), ranks = (int)of->turns;
+      const int64_t query = ls_token_order(i % rows, of->sequence, ranks, rank);
+      for (int64_t row = 0; row < rows && !any; row++) {
+        const int64_t key = ls_token_order(row, of->sequence, ranks, (rank + (int)turn) % ranks);
+        any = key <= query && (of->window == 0 || key > query - of->window);
+      }
+    }
+    assert_int_equal(ls_ring_needs(of, turn), any);
+    needed += any;
+  }
+  assert_int_equal(ls_ring_needed(of), needed);
+}
+
+/* A token sees two before it: its chunk, and of those beside it the last of the one before, which
+ * the next rank or the one before has. */
+static void turns_that_no_rank_needs_are_left_out(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  const context_case of = {3, 4, 1, 1, 1, 1, 3, 1, false, false, NULL, NOTHING, {0}};
+  made ring;
+  compile(arena, &of, LS_CONTEXT_RING, &ring);
+  assert_int_equal(count_turns(ring.stages[0], "layers.0."), 3);
+  assert_int_equal(count_turns(ring.stages[0], "layers.1."), 4);
+  for (int64_t turns = 1; turns <= 9; turns++)
+    for (int64_t window = 0; window <= 6 * turns + 1; window++)
+      check_needed(&(ls_attributes){.sequence = 6 * turns, .window = window, .turns = turns});
+  ls_arena_destroy(&arena);
 }
 
 static void what_does_not_divide_is_refused(void **state) {
@@ -337,6 +487,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(every_layout_trains_as_one_device),
                                      cmocka_unit_test(the_cpus_kernels_take_places),
                                      cmocka_unit_test(faults_are_rejected_and_change_the_training),
+                                     cmocka_unit_test(turns_that_no_rank_needs_are_left_out),
                                      cmocka_unit_test(what_does_not_divide_is_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -194,12 +194,120 @@ static void run_ranks(const placed_case *c, const ls_kernel_table *table, ls_dty
       compare(c, DK + i, token, added[i] + token * c->columns[K], tolerance);
 }
 
+/* Rank r's rows of an operand; those of what is given are filled. */
+static ls_view share_of(const placed_case *c, int operand, ls_dtype dtype, int rank) {
+  const int64_t rows = c->tokens / c->ranks, columns = c->columns[operand];
+  ls_view view = view_of(c->arena, dtype, rows, columns);
+  view.start[0] = rank * rows;
+  for (int64_t n = 0; n < rows && operand <= GO; n++)
+    ls_convert((char *)view.data + (size_t)(n * columns) * ls_dtype_bytes(dtype), dtype,
+               c->whole[operand] + c->places[rank * rows + n] * columns, LS_F64, columns);
+  return view;
+}
+
+/* Adds what a rank has made of an operand to what others have, by token. */
+static void gather(const placed_case *c, int operand, const ls_view *view, int rank, double *sums) {
+  const int64_t rows = c->tokens / c->ranks, columns = c->columns[operand];
+  double *row = LS_NEW_ARRAY(c->arena, double, columns);
+  for (int64_t n = 0; n < rows; n++) {
+    ls_convert(row, LS_F64,
+               (char *)view->data + (size_t)(n * columns) * ls_dtype_bytes(view->dtype),
+               view->dtype, columns);
+    for (int64_t j = 0; j < columns; j++) sums[c->places[rank * rows + n] * columns + j] += row[j];
+  }
+}
+
+/* The sums, maxima and sums of values of a rank's queries through all turns, and their end. */
+static void ring_forward(placed_case *c, const ls_kernel_table *table, ls_dtype dtype, int rank,
+                         const ls_view *positions, const ls_view *places, ls_kernel_args *end) {
+  const ls_dtype sums = dtype == LS_F64 ? LS_F64 : LS_F32;
+  const int64_t rows = c->tokens / c->ranks;
+  ls_kernel_args turn = {.inputs = 5, .outputs = 3};
+  turn.in[0] = share_of(c, Q, dtype, rank);
+  turn.in[3] = *positions, turn.in[4] = *places;
+  for (int j = 0; j < c->ranks; j++) {
+    c->attributes.turn = j;
+    for (int i = 0; i < 2; i++) turn.in[1 + i] = share_of(c, K + i, dtype, (rank + j) % c->ranks);
+    const bool in_place = j > 0 && below(2);
+    for (int o = 0; o < 3; o++)
+      turn.out[o] = o == 0 && in_place
+                        ? turn.in[5]
+                        : view_of(c->arena, sums, rows, o == 0 ? c->columns[O] : c->heads);
+    call(c, table, LS_OP_RING_ATTENTION, &turn);
+    turn.inputs = 8;
+    for (int o = 0; o < 3; o++) turn.in[5 + o] = turn.out[o];
+  }
+  *end = (ls_kernel_args){.inputs = 3, .outputs = 1};
+  for (int i = 0; i < 3; i++) end->in[i] = turn.out[i];
+  end->out[0] = view_of(c->arena, dtype, rows, c->columns[O]);
+  call(c, table, LS_OP_RING_END, end);
+}
+
+/* Keys and values come round block by block, and so do their gradients. */
+static void run_ring(placed_case *c, const ls_kernel_table *table, ls_dtype dtype,
+                     double tolerance) {
+  const ls_dtype sums = dtype == LS_F64 ? LS_F64 : LS_F32;
+  const int64_t rows = c->tokens / c->ranks;
+  const ls_view places = indices_of(c->places, c->tokens);
+  int32_t *own = LS_NEW_ARRAY(c->arena, int32_t, rows);
+  double *found[OPERANDS];
+  for (int i = O; i < OPERANDS; i++)
+    found[i] = LS_NEW_ARRAY(c->arena, double, c->tokens * c->columns[i]);
+  for (int r = 0; r < c->ranks; r++) {
+    for (int64_t n = 0; n < rows; n++) own[n] = c->positions[c->places[r * rows + n]];
+    const ls_view positions = indices_of(own, rows);
+    ls_kernel_args end, back = {.inputs = 4, .outputs = 2};
+    ring_forward(c, table, dtype, r, &positions, &places, &end);
+    gather(c, O, &end.out[0], r, found[O]);
+    back.in[0] = share_of(c, GO, dtype, r), back.in[1] = end.out[0];
+    back.in[2] = end.in[1], back.in[3] = end.in[2];
+    for (int o = 0; o < 2; o++) back.out[o] = view_of(c->arena, sums, rows, c->heads);
+    call(c, table, LS_OP_RING_END_BWD, &back);
+    gather(c, LSE, &back.out[0], r, found[LSE]);
+    for (int j = c->ranks - 1; j >= 0; j--) {
+      const int from = (r + j) % c->ranks;
+      ls_kernel_args turn = {.inputs = 8, .outputs = 3};
+      c->attributes.turn = j;
+      turn.in[0] = back.in[0], turn.in[1] = share_of(c, Q, dtype, r);
+      for (int i = 0; i < 2; i++) turn.in[2 + i] = share_of(c, K + i, dtype, from);
+      turn.in[4] = back.out[0], turn.in[5] = back.out[1];
+      turn.in[6] = positions, turn.in[7] = places;
+      for (int o = 0; o < 3; o++) turn.out[o] = share_of(c, DQ + o, dtype, o ? from : r);
+      call(c, table, LS_OP_RING_BWD, &turn);
+      for (int o = 0; o < 3; o++) gather(c, DQ + o, &turn.out[o], o ? from : r, found[DQ + o]);
+    }
+  }
+  for (int i = O; i < OPERANDS; i++)
+    for (int64_t token = 0; token < c->tokens; token++)
+      compare(c, i, token, found[i] + token * c->columns[i], tolerance);
+}
+
+/* A rank has a share of each sequence, in the order of context parallelism or in one of chance. */
+static void draw_shares(placed_case *c) {
+  const int64_t rows = c->tokens / c->ranks, sequence = c->attributes.sequence;
+  const int64_t share = sequence / c->ranks;
+  for (int64_t row = 0; row < c->tokens; row++)
+    c->places[row] = (int32_t)ls_token_order(row % rows, sequence, c->ranks, (int)(row / rows));
+  if (below(3)) return;
+  for (int64_t first = 0; first < rows; first += share)
+    for (int64_t i = sequence - 1; i > 0; i--) {
+      const int64_t j = below(i + 1);
+      int32_t *a = &c->places[i / share * rows + first + i % share];
+      int32_t *b = &c->places[j / share * rows + first + j % share];
+      const int32_t place = *a;
+      *a = *b, *b = place;
+    }
+}
+
 static void run_cases(const ls_kernel_table *table, ls_dtype dtype, int count, double tolerance) {
   for (int i = 0; i < count; i++) {
     placed_case c = {.arena = ls_arena_create()};
     draw(&c);
     run_whole(&c);
     run_ranks(&c, table, dtype, tolerance);
+    c.attributes.turns = c.ranks;
+    draw_shares(&c);
+    run_ring(&c, table, dtype, tolerance);
     ls_arena_destroy(&c.arena);
   }
 }

@@ -4,7 +4,7 @@
 
 #include "check/proof.h"
 
-enum { MOST_CANDIDATES = 64 };
+enum { MOST_CANDIDATES = 256 };
 
 ls_backward *ls_backward_list(ls_arena *arena) {
   ls_backward *made = LS_NEW_ARRAY(arena, ls_backward, LS_OP_COUNT);
@@ -14,12 +14,6 @@ ls_backward *ls_backward_list(ls_arena *arena) {
       made[row->gradients[r].op] = (ls_backward){(ls_op_kind)k, &row->gradients[r]};
   }
   return made;
-}
-
-/* Inputs whose gradient is the output's own, so that no op makes it. */
-static bool passes_through(int kind, int input) {
-  const char *passes = ls_op_row((ls_op_kind)kind)->passes;
-  return passes && strchr(passes, '0' + input);
 }
 
 /* A gradient under another name: that of x + b is that of x too. */
@@ -42,11 +36,11 @@ static int list_candidates(const ls_stage *stage, const ls_content *gradient,
   for (int c = 0; c < count; c++) {
     const int node = found[c].target / LS_EXPRESSION_OUTPUTS;
     const ls_node_record *record = &all->nodes.items[node];
-    if (found[c].target % LS_EXPRESSION_OUTPUTS != 0 ||
-        !all_uses(stage, &found[c], gradient->microbatch))
+    const int output = found[c].target % LS_EXPRESSION_OUTPUTS;
+    if (record->kind >= (int)LS_OP_COUNT || !all_uses(stage, &found[c], gradient->microbatch))
       continue;
     for (int i = 0; i < record->inputs && count < MOST_CANDIDATES; i++)
-      if (passes_through(record->kind, i))
+      if (ls_op_passes(ls_op_row((ls_op_kind)record->kind), i) == output)
         found[count++] = (candidate){
             record->in[i],
             ls_term_one(stage->proof->arena, node, i, gradient->microbatch, gradient->microbatch)};
@@ -58,10 +52,25 @@ static bool is_gradient(char operand) {
   return operand >= 'a';
 }
 
+static char first_gradient(const ls_gradient_rule *rule) {
+  const char *of = rule->in;
+  while (*of && !is_gradient(*of)) of++;
+  return *of;
+}
+
+/* Whether the gradient is that of `target`, of all its uses. */
+static bool is_gradient_of(const ls_stage *stage, const ls_content *gradient, int target) {
+  candidate found[MOST_CANDIDATES];
+  const int count = list_candidates(stage, gradient, found);
+  for (int c = 0; c < count; c++)
+    if (found[c].target == target && all_uses(stage, &found[c], gradient->microbatch)) return true;
+  return false;
+}
+
 /* The forward node that fits the op's operands, if `target` is its output that the op reads the
- * gradient of. */
+ * first gradient of, and the other gradients are those of its outputs too. */
 static bool fits(const ls_stage *stage, const ls_backward *backward, const ls_content *const *in,
-                 int target) {
+                 const ls_content *gradients, int target) {
   const ls_instruction *instruction = ls_proof_instruction(stage);
   const ls_expressions *all = &stage->proof->expressions;
   const ls_node_record *node = ls_expression_record(all, target);
@@ -70,7 +79,9 @@ static bool fits(const ls_stage *stage, const ls_backward *backward, const ls_co
   for (int i = 0; backward->rule->in[i]; i++) {
     const char operand = backward->rule->in[i];
     if (is_gradient(operand)) {
-      if (target != first + (operand - 'a')) return false;
+      const int output = first + (operand - 'a');
+      const bool other = operand != first_gradient(backward->rule);
+      if (other ? !is_gradient_of(stage, &gradients[i], output) : target != output) return false;
       continue;
     }
     /* What the forward op was without, its gradient is without. */
@@ -98,10 +109,10 @@ static ls_content of_use(const ls_stage *stage, int target, int node, int positi
                       .terms = ls_term_one(stage->proof->arena, node, position, m, m)};
 }
 
-/* The gradient that the op reads. The loss's own is the loss scale, a finished cell, everywhere the
- * same: its one use is that it is the root. */
-static ls_status find_gradient(const ls_stage *stage, const ls_content *const *in,
-                               ls_content *gradient, ls_error *error) {
+/* The gradients that the op reads, by input. The loss's own is the loss scale, a finished cell,
+ * everywhere the same: its one use is that it is the root. */
+static ls_status find_gradients(const ls_stage *stage, const ls_content *const *in,
+                                ls_content gradients[LS_MAX_INPUTS], ls_error *error) {
   const ls_instruction *instruction = ls_proof_instruction(stage);
   ls_proof *proof = stage->proof;
   const char *operands = proof->backward[instruction->kind].rule->in;
@@ -111,14 +122,14 @@ static ls_status find_gradient(const ls_stage *stage, const ls_content *const *i
                        in[i]->expression == ls_expression_leaf(&proof->expressions, LS_LEAF_CELL,
                                                                LS_CELL_LOSS_SCALE, 0);
     if (scale)
-      *gradient = of_use(stage, proof->loss, LS_ROOT, 0, in[0]->microbatch);
+      gradients[i] = of_use(stage, proof->loss, LS_ROOT, 0, in[0]->microbatch);
     else if (in[i]->kind != (wanted ? LS_CONTENT_GRADIENT : LS_CONTENT_VALUE))
       return ls_proof_fail(
           stage, error, "input %d is %s: expected %s", i,
           wanted ? "no gradient" : "not a finished value",
           wanted ? "a gradient, or the loss scale as the loss's" : "one of the forward pass");
     else if (wanted)
-      *gradient = *in[i];
+      gradients[i] = *in[i];
   }
   return LS_OK;
 }
@@ -128,28 +139,34 @@ ls_status ls_gradient_op(ls_stage *stage, const ls_content *const *in, ls_conten
   const ls_instruction *instruction = ls_proof_instruction(stage);
   const ls_backward *backward = &stage->proof->backward[instruction->kind];
   const ls_expressions *all = &stage->proof->expressions;
-  ls_content gradient = {0};
-  LS_TRY(find_gradient(stage, in, &gradient, error));
+  ls_content gradients[LS_MAX_INPUTS] = {{0}};
+  LS_TRY(find_gradients(stage, in, gradients, error));
+  const char *operands = backward->rule->in;
+  const ls_content *driving =
+      &gradients[strchr(operands, first_gradient(backward->rule)) - operands];
   candidate found[MOST_CANDIDATES];
-  const int count = list_candidates(stage, &gradient, found), m = gradient.microbatch;
+  bool differs = false;
+  const int count = list_candidates(stage, driving, found), m = driving->microbatch;
   for (int c = 0; c < count; c++) {
     const int target = found[c].target;
-    if (!fits(stage, backward, in, target)) continue;
+    if (!fits(stage, backward, in, gradients, target)) continue;
     const ls_node_record *node = ls_expression_record(all, target);
     if (!all_uses(stage, &found[c], m))
       return ls_proof_fail(stage, error,
                            "reads a gradient of %d uses: expected the sum over all %d",
                            found[c].terms.count, all->uses.items[target]);
-    if (!ls_attributes_equal(&node->attributes, &instruction->attributes))
-      return ls_proof_fail(stage, error,
-                           "has other settings than its forward pass: expected the "
-                           "same");
+    differs = !ls_attributes_equal(&node->attributes, &instruction->attributes);
+    if (differs) continue; /* another turn of a ring reads the same */
     stage->proof->report.model_ops++;
     const char *of = backward->rule->out;
     for (int o = 0; o < instruction->outputs; o++)
       out[o] = of_use(stage, node->in[of[o] - '0'], target / LS_EXPRESSION_OUTPUTS, of[o] - '0', m);
     return LS_OK;
   }
+  if (differs)
+    return ls_proof_fail(stage, error,
+                         "has other settings than its forward pass: expected the "
+                         "same");
   return ls_proof_fail(stage, error,
                        "its operands fit no %s of the forward pass that the gradient is of: "
                        "expected what that one read and made",

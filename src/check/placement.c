@@ -12,14 +12,18 @@ typedef struct question {
   const ls_op_labels *labels;
   int inputs, axis;
   const ls_axis *about; /* the axis */
+  const ls_attributes *attributes;
   ls_place in[LS_MAX_INPUTS], declared[LS_MAX_OUTPUTS], out[LS_MAX_OUTPUTS];
   ls_place shard; /* how the axis cuts: order and shift are the same of all that have the label */
   char label[LS_MAX_AXES]; /* that each axis cuts; 0: none */
 } question;
 
-static ls_place cut_at(const question *q, int dim) {
-  return (ls_place){
-      .kind = LS_SHARDED, .dim = dim, .order = q->shard.order, .shift = q->shard.shift};
+static ls_place cut_at(const question *q, const ls_operand_labels *operand, char label, int dim) {
+  const int shift = ls_operand_shift(operand, label, q->attributes);
+  return (ls_place){.kind = LS_SHARDED,
+                    .dim = dim,
+                    .order = q->shard.order,
+                    .shift = (short)((q->shard.shift + shift) % q->about->size)};
 }
 
 static bool flows_through(question *q, bool *partial) {
@@ -39,12 +43,13 @@ static bool flows_through(question *q, bool *partial) {
 static bool sharding_fits(question *q, char label) {
   for (int i = 0; i < q->inputs; i++) {
     const int dim = ls_operand_dim(&q->labels->in[i], label);
-    const ls_place wanted = dim < 0 ? (ls_place){0} : cut_at(q, dim);
+    const ls_place wanted = dim < 0 ? (ls_place){0} : cut_at(q, &q->labels->in[i], label, dim);
     if (!ls_place_equal(q->in[i], wanted)) return false;
   }
   for (int o = 0; o < q->labels->outputs; o++) {
     const int dim = ls_operand_dim(&q->labels->out[o], label);
-    q->out[o] = dim < 0 ? (ls_place){.kind = LS_PARTIAL, .reduce = q->row->reduce} : cut_at(q, dim);
+    q->out[o] = dim < 0 ? (ls_place){.kind = LS_PARTIAL, .reduce = q->row->reduce}
+                        : cut_at(q, &q->labels->out[o], label, dim);
   }
   q->label[q->axis] = label;
   return true;
@@ -131,11 +136,29 @@ static ls_status check_scaled(ls_stage *stage, const question *q, const ls_opera
   return LS_OK;
 }
 
+/* Blocks of a ring are the shards of one axis, as many as the op has turns: then the turns together
+ * bring each rank every block once. */
+static ls_status check_ring(ls_stage *stage, const question *q, ls_error *error) {
+  if (!ls_op_labels_turn(q->labels)) return LS_OK;
+  int64_t blocks = 1, axes = 0;
+  for (int a = 0; a < stage->proof->mesh.count; a++)
+    for (int i = 0; i < q->inputs && q->label[a]; i++)
+      if (q->labels->in[i].rule[0].turned && q->labels->in[i].rule[0].tied == q->label[a]) {
+        blocks *= stage->proof->mesh.axes[a].size;
+        axes++;
+        break;
+      }
+  if (axes <= 1 && blocks == q->attributes->turns) return LS_OK;
+  return ls_proof_fail(stage, error, "goes round %lld blocks on %lld axes: expected %lld on one",
+                       (long long)blocks, (long long)axes, (long long)q->attributes->turns);
+}
+
 ls_status ls_derive_placements(ls_stage *stage, const ls_content *const *in, ls_placement *out,
                                ls_error *error) {
   const ls_instruction *instruction = ls_proof_instruction(stage);
   question q = {.row = ls_op_row(instruction->kind),
                 .labels = &stage->proof->labels[instruction->kind],
+                .attributes = &instruction->attributes,
                 .inputs = instruction->inputs};
   for (int o = 0; o < instruction->outputs; o++) out[o] = (ls_placement){0};
   for (q.axis = 0; q.axis < stage->proof->mesh.count; q.axis++) {
@@ -153,6 +176,7 @@ ls_status ls_derive_placements(ls_stage *stage, const ls_content *const *in, ls_
                            q.about->name);
     for (int o = 0; o < instruction->outputs; o++) out[o].on[q.axis] = q.out[o];
   }
+  LS_TRY(check_ring(stage, &q, error));
   for (int i = 0; i < instruction->inputs; i++)
     LS_TRY(check_scaled(stage, &q, &q.labels->in[i], instruction->in[i], &in[i]->placement, error));
   for (int o = 0; o < instruction->outputs; o++)

@@ -218,7 +218,7 @@ double ls_op_seconds(const ls_performance *performance, ls_op_kind kind,
     double flops_s = work.flops / (rate * performance->attention_share);
     if (ls_op_row(kind)->product)
       flops_s = linear_seconds(performance, work.flops, kind, in, out, rate);
-    else if (traits->score_bytes[0] > 0)
+    else if (traits->score_bytes[0] > 0 && attributes->turns == 0)
       flops_s = unfused_seconds(performance, kind == LS_OP_ATTENTION_BWD, attributes, in, rate);
     if (flops_s > seconds) seconds = flops_s;
   }

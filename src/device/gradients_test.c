@@ -14,6 +14,7 @@
 #include "device/kernel.h"
 #include "graph/graph.h"
 #include "graph/labels.h"
+#include "graph/ring.h"
 
 enum { ROUNDS = 8 };
 
@@ -94,7 +95,8 @@ static ls_tensor_id make_input(subject *s, int input, const ls_operand_labels *l
 }
 
 static bool reads_gradient(const ls_op *row, int output) {
-  if (row->passes && output == 0) return true;
+  for (int i = 0; i < LS_MAX_INPUTS; i++)
+    if (ls_op_passes(row, i) == output) return true;
   for (int r = 0; r < LS_MAX_GRADIENT_RULES; r++)
     if (row->gradients[r].in && strchr(row->gradients[r].in, 'a' + output)) return true;
   return false;
@@ -126,6 +128,22 @@ static void make_cross_entropy(subject *s) {
       s->graph, ls_graph_embedding(s->graph, parameter(s, "logits", tokens, label_size(s, 'v')),
                                    ls_graph_input(s->graph, "rows", tokens), 0));
   *LS_APPEND(s->arena, &s->roots) = (ls_root){s->graph->loss, s->graph->loss_scale};
+}
+
+/* A ring's parts differentiate together. Here one rank has all blocks: what a turn sees is what the
+ * places say of its keys, all of them at its one turn. */
+static void make_ring(subject *s) {
+  const ls_op_labels labels = ls_op_labels_read(LS_OP_RING_ATTENTION);
+  const ls_attributes attributes = attributes_of(s);
+  ls_tensor_id in[5];
+  s->kind = LS_OP_RING_ATTENTION;
+  s->graph->turns = 1;
+  for (int i = 0; i < 5; i++) in[i] = make_input(s, i, &labels.in[i], &attributes);
+  const ls_tensor_id out =
+      ls_graph_ring_attention(s->graph, in[0], in[1], in[2], in[3], in[4], &attributes);
+  const ls_tensor *made = ls_graph_tensor(s->graph, out);
+  const ls_root root = {out, ls_graph_state(s->graph, "slope", made->dims[0], made->dims[1])};
+  *LS_APPEND(s->arena, &s->roots) = root;
 }
 
 static void set(const ls_view *view, int64_t i, double value) {
@@ -224,6 +242,8 @@ static subject make_subject(ls_op_kind kind, uint64_t seed, int frozen) {
   ls_graph_layer(s.graph, 0);
   if (kind == LS_OP_XENT_SUM || kind == LS_OP_XENT_LOSS)
     make_cross_entropy(&s);
+  else if (kind == LS_OP_RING_ATTENTION || kind == LS_OP_RING_END)
+    make_ring(&s);
   else
     make_op(&s);
   s.forward = s.graph->nodes.count;

@@ -101,11 +101,13 @@ static void apply(differentiator *d, const ls_node *node, const ls_gradient_rule
 
 static void differentiate_node(differentiator *d, const ls_node *node) {
   const ls_op *row = ls_op_row(node->kind);
-  const ls_tensor_id dy = operand(d, node, 'a');
-  for (const char *input = row->passes; input && *input && dy.index >= 0; input++) {
-    if (!is_wanted(d, node, *input)) continue;
-    LS_ASSERT(ls_graph_tensor(d->graph, node->in[*input - '0'])->role != LS_ROLE_PARAMETER);
-    contribute(d, node->in[*input - '0'], dy);
+  for (int i = 0; i < node->inputs; i++) {
+    const int output = ls_op_passes(row, i);
+    if (output < 0 || !d->wanted[node->in[i].index]) continue;
+    const ls_tensor_id dy = d->gradient[node->out[output].index];
+    if (dy.index < 0) continue;
+    LS_ASSERT(ls_graph_tensor(d->graph, node->in[i])->role != LS_ROLE_PARAMETER);
+    contribute(d, node->in[i], dy);
   }
   for (int r = 0; r < LS_MAX_GRADIENT_RULES && row->gradients[r].in; r++)
     apply(d, node, &row->gradients[r]);

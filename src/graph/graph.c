@@ -1,4 +1,4 @@
-#include "graph/graph.h"
+#include "graph/ring.h"
 
 #include <string.h>
 
@@ -277,6 +277,8 @@ ls_tensor_id ls_graph_document_attention(ls_graph *graph, ls_tensor_id q, ls_ten
 ls_tensor_id ls_graph_placed_attention(ls_graph *graph, ls_tensor_id q, ls_tensor_id k,
                                        ls_tensor_id v, ls_tensor_id positions, ls_tensor_id places,
                                        const ls_attributes *attributes) {
+  if (graph->turns > 0 && exists(places))
+    return ls_graph_ring_attention(graph, q, k, v, positions, places, attributes);
   return first_output(graph, LS_OP_ATTENTION, attributes,
                       (ls_tensor_id[]){q, k, v, positions, places}, NULL);
 }

@@ -105,6 +105,7 @@ typedef struct ls_graph {
   bool in_backward;
   int root_segment;         /* in backward: that of the last root */
   int64_t tokens, sequence; /* n = B x T of one microbatch over the whole mesh; T */
+  int64_t turns;            /* of rings that keys go round; 0: attention has all keys at once */
   int64_t kv_heads, heads, head_dim, vocabulary;
   /* Inputs [n], int32. label < 0: none. places, where tokens lie in an order of their own: which
    * token of the microbatch each row is. */

@@ -5,14 +5,7 @@
 
 #include "base/arena.h"
 
-/* A number, or the name of an attribute. */
-static const char *read_divisor(const char *at, ls_dim_rule *rule) {
-  char *end;
-  rule->divisor = strtoll(at, &end, 10);
-  if (end != at) {
-    LS_ASSERT(rule->divisor > 0);
-    return end;
-  }
+static const char *read_attribute(const char *at, ls_dim_rule *rule) {
   const size_t length = strcspn(at, " ,?");
   for (int f = 0; f < LS_ATTRIBUTE_COUNT; f++)
     if (strlen(ls_attribute_name(f)) == length && strncmp(ls_attribute_name(f), at, length) == 0) {
@@ -22,15 +15,28 @@ static const char *read_divisor(const char *at, ls_dim_rule *rule) {
   ls_panic("%.*s is no attribute", (int)length, at);
 }
 
+/* A number, or the name of an attribute. */
+static const char *read_divisor(const char *at, ls_dim_rule *rule) {
+  char *end;
+  rule->divisor = strtoll(at, &end, 10);
+  if (end != at) {
+    LS_ASSERT(rule->divisor > 0);
+    return end;
+  }
+  return read_attribute(at, rule);
+}
+
 static const char *read_rule(const char *at, ls_dim_rule *rule) {
   *rule = (ls_dim_rule){.divisor = 1};
   if (*at == '/') return read_divisor(at + 1, rule);
   if (*at != '~') return at;
   rule->tied = at[1];
-  return at + 2;
+  rule->turned = at[2] == '+';
+  return rule->turned ? read_attribute(at + 3, rule) : at + 2;
 }
 
 static const char *read_operand(const char *at, ls_operand_labels *operand, int *optional) {
+  bool may_lack = false;
   memset(operand, 0, sizeof *operand);
   while (*at == ' ') at++;
   while (*at && *at != ',' && strncmp(at, "->", 2) != 0) {
@@ -43,13 +49,13 @@ static const char *read_operand(const char *at, ls_operand_labels *operand, int 
     }
     at = read_rule(at, &operand->rule[operand->ndim++]);
     if (*at == '?') {
-      *optional += 1;
+      may_lack = true;
       at++;
-    } else {
-      LS_ASSERT(*optional == 0);
     }
     while (*at == ' ') at++;
   }
+  LS_ASSERT(may_lack || *optional == 0);
+  *optional += may_lack;
   return at;
 }
 
@@ -86,6 +92,27 @@ int ls_operand_dim(const ls_operand_labels *operand, char label) {
       if (*of == label) return d;
   }
   return -1;
+}
+
+int ls_operand_shift(const ls_operand_labels *operand, char label,
+                     const ls_attributes *attributes) {
+  for (int d = 0; d < operand->ndim; d++) {
+    if (!operand->rule[d].turned || operand->rule[d].tied != label) continue;
+    const double shift = ls_attribute_get(attributes, operand->rule[d].attribute);
+    return shift < INT16_MAX ? (int)shift : 0; /* no axis has so many ranks */
+  }
+  return 0;
+}
+
+static bool operands_turn(const ls_operand_labels *operands, int count) {
+  bool any = false;
+  for (int i = 0; i < count; i++)
+    for (int d = 0; d < operands[i].ndim; d++) any |= operands[i].rule[d].turned;
+  return any;
+}
+
+bool ls_op_labels_turn(const ls_op_labels *labels) {
+  return operands_turn(labels->in, labels->inputs) || operands_turn(labels->out, labels->outputs);
 }
 
 bool ls_label_has_tokens(char label) {

@@ -10,8 +10,9 @@ enum { LS_MAX_LABEL_CHARACTERS = 4 };
 typedef struct ls_dim_rule {
   int64_t
       divisor;   /* it has one element for so many of its labels'; 0: an attribute says how many */
-  int attribute; /* which */
+  int attribute; /* which; or which says by how much shards of a tied one have gone round */
   char tied;     /* label that it is sharded with; 0: none */
+  bool turned;   /* tied, and its shards have gone round */
 } ls_dim_rule;
 
 /* The labels of each dimension of each operand of one op. */
@@ -35,6 +36,13 @@ bool ls_op_labels_allow(const ls_op_labels *labels, int inputs, int outputs);
 
 /* The dimension of the operand that is sharded where `label` is, or -1. */
 int ls_operand_dim(const ls_operand_labels *operand, char label);
+
+/* By how much the operand's shards have gone round on an axis that cuts `label`: the rank at
+ * coordinate c has shard c + this. */
+int ls_operand_shift(const ls_operand_labels *operand, char label, const ls_attributes *attributes);
+
+/* Whether any operand's shards go round. */
+bool ls_op_labels_turn(const ls_op_labels *labels);
 
 /* Whether the label counts tokens, or sequences of them. */
 bool ls_label_has_tokens(char label);

@@ -15,7 +15,9 @@
  * Behind its labels a dimension may say more of itself:
  *   k/64, gr/head_dim   scaled: one element for each 64 of k, or for as many of gr as the attribute
  *                       says; it is sharded with them, into whole elements
- *   t~n                 tied: of its own length, sharded where n is */
+ *   t~n                 tied: of its own length, sharded where n is
+ *   s~t+turn            tied, and its shards have gone round: where a rank has shard c of t, it has
+ *                       shard c + turn of s, as the attribute says */
 #ifndef LS_GRAPH_OP_H
 #define LS_GRAPH_OP_H
 
@@ -42,6 +44,8 @@ enum { LS_MAX_DIMS = 3, LS_MAX_INPUTS = 8, LS_MAX_OUTPUTS = 3, LS_MAX_GRADIENT_R
   X(ROPE_TABLE, "rope_table")             \
   X(ROPE, "rope")                         \
   X(ATTENTION, "attention")               \
+  X(RING_ATTENTION, "ring_attention")     \
+  X(RING_END, "ring_end")                 \
   X(CACHED_ATTENTION, "cached_attention") \
   X(GELU, "gelu")                         \
   X(SWIGLU, "swiglu")                     \
@@ -62,6 +66,8 @@ enum { LS_MAX_DIMS = 3, LS_MAX_INPUTS = 8, LS_MAX_OUTPUTS = 3, LS_MAX_GRADIENT_R
   X(ROW_SCALE_BWD, "row_scale_bwd")       \
   X(ROPE_BWD, "rope_bwd")                 \
   X(ATTENTION_BWD, "attention_bwd")       \
+  X(RING_BWD, "ring_bwd")                 \
+  X(RING_END_BWD, "ring_end_bwd")         \
   X(GELU_BWD, "gelu_bwd")                 \
   X(SWIGLU_BWD, "swiglu_bwd")             \
   X(SOFTCAP_BWD, "softcap_bwd")           \
@@ -186,7 +192,9 @@ typedef struct ls_op {
   const char *indices; /* inputs, as digits, of whole numbers: ids, labels, positions, counts */
   ls_again again;
   ls_duty duty;
-  const char *passes; /* inputs, as digits, whose gradient is that of output 0; NULL: none */
+  /* Inputs, as digits, whose gradient is that of output 0; behind a comma of output 1, and so on.
+   * NULL: none. */
+  const char *passes;
   ls_gradient_rule gradients[LS_MAX_GRADIENT_RULES]; /* `in` of those behind the last is NULL */
 } ls_op;
 
@@ -217,6 +225,9 @@ bool ls_op_takes_rows(const ls_op *row);
 
 /* Whether this input is of whole numbers. */
 bool ls_op_reads_indices(const ls_op *row, int input);
+
+/* The output whose gradient the input has too, or -1. */
+int ls_op_passes(const ls_op *row, int input);
 
 /* Whether the row gives this input of a node a gradient, where the node's outputs have theirs. */
 bool ls_op_gives_gradient(ls_op_kind kind, int input);

@@ -1,6 +1,7 @@
 #include <string.h>
 
 #include "graph/op.h"
+#include "graph/ring.h"
 
 /* Keys that a query sees on average: half of the sequence, or less with a window. */
 static double mean_keys(const ls_attributes *attributes) {
@@ -23,12 +24,28 @@ static double attention_bwd_flops(const ls_attributes *attributes, const int64_t
   return 2 * attention_flops(attributes, query, other);
 }
 
+/* A block of the ring has an equal part of them: under zigzag order so do all that any rank needs.
+ */
+static double ring_flops(const ls_attributes *attributes, const int64_t *query,
+                         const int64_t *keys) {
+  return attention_flops(attributes, query, keys) / (double)ls_ring_needed(attributes);
+}
+
+static double ring_bwd_flops(const ls_attributes *attributes, const int64_t *query,
+                             const int64_t *other) {
+  return attention_bwd_flops(attributes, query, other) / (double)ls_ring_needed(attributes);
+}
+
 /* Order of operands is part of the row: kernels and gradients rely on it.
  *
  * n tokens (B x T flattened)   k, m, c features   v vocabulary   h columns of heads
  * g KV heads   r query heads per KV head   d one head's columns   l cache rows   e flat elements
  * b sequences   t queries of one   s keys of one: bt and bs are n, where attention tells them apart
  */
+#define RING_DIVIDES                                                                         \
+  (1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads | 1u << LS_ATTRIBUTE_sequence | \
+   1u << LS_ATTRIBUTE_turns)
+
 static const ls_op rows[LS_OP_COUNT] = {
     /* table, ids */
     [LS_OP_EMBEDDING] = {.labels = "v c, n -> n c",
@@ -123,6 +140,34 @@ static const ls_op rows[LS_OP_COUNT] = {
                          .divides = 1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads |
                                     1u << LS_ATTRIBUTE_sequence,
                          .indices = "34"},
+    /* Queries and one block of keys, `turn` ranks on, in an order of their own; and what blocks
+     * before have come to. Sums are of exp(score - max): the parts of a ring differentiate
+     * together, and what goes back in place of the gradients of max and sum is what all blocks need
+     * of the whole, its log-sum-exp and do . o. q, k, v, positions, places, [sum of values, max,
+     * sum] -> sum of values, max, sum */
+    [LS_OP_RING_ATTENTION] = {.labels = "bt gr, bs~t+turn g, bs~t+turn g, bt, bs, bt gr?, "
+                                        "bt gr/head_dim?, bt gr/head_dim? -> bt gr, "
+                                        "bt gr/head_dim, bt gr/head_dim",
+                              .only = {{'b', LS_SHARES_SEQUENCES},
+                                       {'t', LS_SHARES_QUERIES},
+                                       {'g', LS_SHARES_KV_HEADS},
+                                       {'r', LS_SHARES_QUERY_HEADS}},
+                              .in_place = 6,
+                              .precision = {LS_ACCUMULATE, LS_ACCUMULATE, LS_ACCUMULATE},
+                              .passes = "5,6,7",
+                              .gradients = {{LS_OP_RING_BWD, "a012bc34", "012"}},
+                              .again = LS_AGAIN_MAY,
+                              .flops = ring_flops,
+                              .divides = RING_DIVIDES,
+                              .indices = "34"},
+    /* sum of values, max, sum -> o */
+    [LS_OP_RING_END] = {.labels = "n gr, n gr/head_dim, n gr/head_dim -> n gr",
+                        .shardable = "n",
+                        .only = {{'g', LS_SHARES_KV_HEADS}, {'r', LS_SHARES_QUERY_HEADS}},
+                        .passes = "0",
+                        .gradients = {{LS_OP_RING_END_BWD, "aA12", "12"}},
+                        .again = LS_AGAIN_MAY,
+                        .divides = 1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads},
     /* q, k, v of new tokens of one sequence, cache of k, cache of v (rows are written at the
      * tokens' positions), positions */
     [LS_OP_CACHED_ATTENTION] = {.labels = "n gr, n g, n g, l g, l g, n -> n gr",
@@ -228,6 +273,25 @@ static const ls_op rows[LS_OP_COUNT] = {
                              .divides = 1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads |
                                         1u << LS_ATTRIBUTE_sequence,
                              .indices = "67"},
+    /* do, q, k, v of a block, log-sum-exp and do . o of the whole, positions, places -> of the
+     * block dq, dk, dv */
+    [LS_OP_RING_BWD] = {.labels = "bt gr, bt gr, bs~t+turn g, bs~t+turn g, "
+                                  "bt gr/head_dim, bt gr/head_dim, bt, bs -> bt gr, "
+                                  "bs~t+turn g, bs~t+turn g",
+                        .only = {{'b', LS_SHARES_SEQUENCES},
+                                 {'t', LS_SHARES_QUERIES},
+                                 {'g', LS_SHARES_KV_HEADS},
+                                 {'r', LS_SHARES_QUERY_HEADS}},
+                        .flops = ring_bwd_flops,
+                        .divides = RING_DIVIDES,
+                        .indices = "67"},
+    /* do, o, max, sum -> log-sum-exp, do . o */
+    [LS_OP_RING_END_BWD] = {.labels = "n gr, n gr, n gr/head_dim, n gr/head_dim -> "
+                                      "n gr/head_dim, n gr/head_dim",
+                            .shardable = "n",
+                            .only = {{'g', LS_SHARES_KV_HEADS}, {'r', LS_SHARES_QUERY_HEADS}},
+                            .precision = {LS_ACCUMULATE, LS_ACCUMULATE},
+                            .divides = 1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads},
     /* dy, x */
     [LS_OP_GELU_BWD] = {.labels = "n c, n c -> n c", .shardable = "nc", .in_place = 1},
     /* dy, gate, up -> dgate, dup */
@@ -305,9 +369,18 @@ bool ls_op_reads_indices(const ls_op *row, int input) {
   return row->indices && strchr(row->indices, '0' + input);
 }
 
+int ls_op_passes(const ls_op *row, int input) {
+  int output = 0;
+  for (const char *of = row->passes; of && *of; of++) {
+    if (*of == ',') output++;
+    if (*of == '0' + input) return output;
+  }
+  return -1;
+}
+
 bool ls_op_gives_gradient(ls_op_kind kind, int input) {
   const ls_op *row = ls_op_row(kind);
-  if (row->passes && strchr(row->passes, '0' + input)) return true;
+  if (ls_op_passes(row, input) >= 0) return true;
   for (int r = 0; r < LS_MAX_GRADIENT_RULES; r++)
     if (row->gradients[r].in && strchr(row->gradients[r].out, '0' + input)) return true;
   return false;

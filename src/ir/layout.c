@@ -37,6 +37,10 @@ int ls_layout_shards(const ls_layout *layout) {
   return layout->dp_shard;
 }
 
+int ls_layout_turns(const ls_layout *layout) {
+  return layout->cp > 1 && layout->context == LS_CONTEXT_RING ? layout->cp : 0;
+}
+
 void ls_layout_set_data_ranks(ls_layout *layout, int replicas, int shards) {
   layout->dp_replicate = replicas;
   layout->dp_shard = shards;
@@ -101,7 +105,8 @@ const char *ls_layout_print(ls_arena *arena, const ls_layout *layout) {
   if (layout->pp > 1)
     pipeline = ls_arena_printf(arena, "pp %d (%s), ", layout->pp,
                                layout->schedule ? layout->schedule : "1f1b");
-  const char *context = layout->cp > 1 ? ls_arena_printf(arena, "cp %d, ", layout->cp) : "";
+  const char *ring = ls_layout_turns(layout) ? " (ring)" : "";
+  const char *context = layout->cp > 1 ? ls_arena_printf(arena, "cp %d%s, ", layout->cp, ring) : "";
   return ls_arena_printf(arena, "%sdp_replicate %d, dp_shard %d, %stp %d, %s%s", pipeline,
                          layout->dp_replicate, layout->dp_shard, context, layout->tp,
                          ls_zero_name(layout->zero), print_offload(arena, &layout->offload));

@@ -14,6 +14,14 @@
 /* When the gradient of a unit is reduced over dp_shard (and its weights gathered). */
 typedef enum ls_when { LS_WHEN_AUTO = 0, LS_WHEN_MICROBATCH, LS_WHEN_STEP } ls_when;
 
+/* How ranks of cp that share a sequence see each other's keys; in the order of the words of
+ * `context`. */
+typedef enum ls_context {
+  LS_CONTEXT_GATHER = 0, /* all at once, gathered */
+  LS_CONTEXT_RING,       /* a block at a time, which goes round */
+  LS_CONTEXT_COUNT
+} ls_context;
+
 /* In the order of the words of optimizer.name; what each is, is its row (ir/state.h). */
 typedef enum ls_optimizer_kind {
   LS_OPTIMIZER_ADAMW = 0,
@@ -72,6 +80,7 @@ typedef struct ls_layout {
   int chunks;         /* of each stage; 0: as the schedule usually has */
   /* Update before the global norm is known, and validate after the next step's first passes. */
   bool post_validation;
+  ls_context context;
   int zero; /* row of LS_DATA_STRATEGIES */
   bool sequence_parallel;
   int microbatches;
@@ -104,6 +113,9 @@ int ls_layout_ranks(const ls_layout *layout);
 int ls_layout_data_ranks(const ls_layout *layout);
 int ls_layout_shards(const ls_layout *layout);
 void ls_layout_set_data_ranks(ls_layout *layout, int replicas, int shards);
+
+/* Blocks of keys of a ring; 0: attention has all keys at once. */
+int ls_layout_turns(const ls_layout *layout);
 
 /* What a tensor of this precision is stored in. */
 ls_dtype ls_layout_dtype(const ls_layout *layout, ls_precision precision);

@@ -155,7 +155,7 @@ static json_t *find_instruction(json_t *root, const char *op) {
 /* What no op can have: kinds that there are not, halves, what would be divided by. */
 static void test_settings_of_ops_are_checked(void **state) {
   (void)state;
-  enum { SEQUENCE, HEAD_DIM, KV_HEADS, ACTIVATION = 14, ATTRIBUTES = 14, WAIT = 8 };
+  enum { SEQUENCE, HEAD_DIM, KV_HEADS, ACTIVATION = 16, ATTRIBUTES = 14, WAIT = 8 };
   static const struct {
     const char *op;
     int field;

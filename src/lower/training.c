@@ -10,7 +10,8 @@ static ls_status build_graph(ls_arena *arena, const ls_training *training, const
       .tokens = training->batch / layout->microbatches * training->sequence,
       .sequence = training->sequence,
       .documents = training->documents,
-      .places = layout->cp > 1};
+      .places = layout->cp > 1,
+      .turns = ls_layout_turns(layout)};
   LS_TRY(ls_model_build(arena, training->model, &options, graph, error));
   for (int p = 0; training->evaluates && p < (*graph)->parameters.count; p++)
     (*graph)->parameters.items[p].trainable = false;

@@ -183,6 +183,7 @@ static ls_graph *build(ls_arena *arena, const ls_family *family, const ls_model_
                         .rope = {-1},
                         .local_rope = {-1}};
   graph->tokens = options->tokens;
+  graph->turns = options->turns;
   graph->sequence = options->mode == LS_MODEL_DECODE ? options->tokens : options->sequence;
   graph->heads = config->heads;
   graph->kv_heads = config->kv_heads;

@@ -155,6 +155,7 @@ typedef struct ls_build_options {
   bool headless;      /* decoding: fills the caches and ends there, with no logits */
   bool documents;     /* attention stays inside documents, each from a position 0 on */
   bool places;        /* tokens lie in an order of their own, of which attention is told */
+  int turns;          /* with places: of rings that keys go round; 0: attention has all at once */
 } ls_build_options;
 
 /* How fast each pair of columns turns, in radians per position, in sequences of `sequence` tokens:

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "graph/ring.h"
+
 typedef struct planner {
   const ls_sharded *sharded;
   const ls_chunks *chunks;
@@ -60,8 +62,8 @@ static void find_dropped(planner *p) {
     const int by = p->producer[v];
     if (by < 0 || group_of(p, by) < 0 || !backward[v] || outside[v]) continue;
     const ls_shard_node *node = &sharded->nodes.items[by];
-    p->out->dropped[v] =
-        may_run_again(node) && ops_of(&sharded->layout, node->segment)->has[node->kind];
+    p->out->dropped[v] = may_run_again(node) &&
+                         ops_of(&sharded->layout, node->segment)->has[ls_ring_named(node->kind)];
   }
 }
 

@@ -61,12 +61,16 @@ _Static_assert((int)LS_RUN_SGD == (int)LS_OPTIMIZER_SGD &&
                    (int)LS_RUN_LION == (int)LS_OPTIMIZER_LION,
                "optimizer.name lists the rows in order");
 
+_Static_assert((int)LS_RUN_CONTEXT_RING == (int)LS_CONTEXT_RING,
+               "context lists the kinds in order");
+
 static ls_layout make_layout(ls_run_file *run, const ls_device_facts *device) {
   ls_layout layout = {
       .schedule = run->schedule,
       .stages = join(run->arena, &run->stages),
       .chunks = (int)run->chunks,
       .post_validation = run->post_validation,
+      .context = (ls_context)run->context,
       .zero = (int)run->zero,
       .sequence_parallel = run->sequence_parallel && run->mesh.tp > 1,
       .microbatches = (int)run->train.microbatches,

@@ -28,6 +28,7 @@ typedef struct node_context {
   const ls_mesh *mesh;
   const ls_axis *axes; /* of the mesh */
   char choice[LS_MAX_AXES];
+  int shift[LS_MAX_AXES]; /* of tokens, where their shards have gone round */
 } node_context;
 
 static size_t element_bytes(const sharder *s, const ls_tensor *tensor) {
@@ -71,9 +72,15 @@ static int list_choices(const node_context *context, const ls_axis *axis,
   return count;
 }
 
-/* A dimension cut where the label is. */
-static ls_place cut_place(const ls_axis *axis, char label, int dim) {
-  return ls_place_sharded(axis, ls_label_has_tokens(label) ? LS_CUT_TOKENS : LS_CUT_FEATURES, dim);
+/* A dimension of the operand cut where the label is. */
+static ls_place cut_place(const node_context *context, const ls_axis *axis,
+                          const ls_operand_labels *operand, char label, int dim) {
+  const bool tokens = ls_label_has_tokens(label);
+  ls_place place = ls_place_sharded(axis, tokens ? LS_CUT_TOKENS : LS_CUT_FEATURES, dim);
+  const int shift = ls_operand_shift(operand, label, &context->node->attributes);
+  if (axis->size > 1 && tokens)
+    place.shift = (short)((context->shift[axis - context->axes] + shift) % axis->size);
+  return place;
 }
 
 static ls_place input_place(const node_context *context, const ls_axis *axis, int input,
@@ -81,7 +88,8 @@ static ls_place input_place(const node_context *context, const ls_axis *axis, in
   if (choice == FLOW_THROUGH && strchr(context->row->linear, '0' + input))
     return (ls_place){.kind = LS_PARTIAL};
   const int dim = ls_operand_dim(&context->labels->in[input], choice);
-  return dim < 0 ? (ls_place){0} : cut_place(axis, choice, dim);
+  return dim < 0 ? (ls_place){0}
+                 : cut_place(context, axis, &context->labels->in[input], choice, dim);
 }
 
 static ls_place output_place(const node_context *context, const ls_axis *axis, int output,
@@ -90,7 +98,7 @@ static ls_place output_place(const node_context *context, const ls_axis *axis, i
   if (choice == FLOW_THROUGH) return (ls_place){.kind = LS_PARTIAL};
   const int dim = ls_operand_dim(&context->labels->out[output], choice);
   if (dim < 0) return (ls_place){.kind = LS_PARTIAL, .reduce = context->row->reduce};
-  return cut_place(axis, choice, dim);
+  return cut_place(context, axis, &context->labels->out[output], choice, dim);
 }
 
 /* The placement an operand needs under the choices made for the axes of `family`; on other axes it
@@ -274,6 +282,20 @@ static ls_status choose_all(const sharder *s, node_context *context, ls_error *e
   return LS_OK;
 }
 
+/* Where a value that is to go round has come to last. */
+static int find_nearest(const sharder *s, int value, const ls_placement *target) {
+  const ls_mesh *mesh = &s->out->mesh;
+  for (int i = s->cache.count - 1; i >= 0; i--) {
+    const int to = s->cache.items[i].to;
+    ls_placement moved = s->out->values.items[to].placement;
+    for (int a = 0; a < mesh->count; a++) moved.on[a].shift = target->on[a].shift;
+    if (s->cache.items[i].from == value &&
+        ls_placement_equal(mesh, &moved, target, ls_mesh_all(mesh)))
+      return to;
+  }
+  return value;
+}
+
 /* Adds the collectives that bring `value` to `target`; returns the converted value. */
 static int convert(sharder *s, int value, const ls_placement *target, const char *consumer) {
   const int cached = find_cached(s, value, target);
@@ -282,10 +304,9 @@ static int convert(sharder *s, int value, const ls_placement *target, const char
   const ls_tensor_id id = s->out->values.items[value].tensor;
   const char *name = ls_graph_tensor(s->graph, id)->name;
   ls_resolve_step steps[LS_MAX_RESOLVE_STEPS];
-  const int count =
-      ls_resolve(&s->out->mesh, &s->out->values.items[value].placement, target, steps);
+  int now = find_nearest(s, value, target);
+  const int count = ls_resolve(&s->out->mesh, &s->out->values.items[now].placement, target, steps);
   LS_ASSERT(count > 0);
-  int now = value;
   for (int i = 0; i < count; i++) {
     const char *reason = ls_resolve_reason(arena, &s->out->mesh, name, &steps[i]);
     const int next = add_value(s, id, &steps[i].after);
@@ -315,6 +336,32 @@ static int place_gradient(sharder *s, const ls_tensor *tensor, ls_tensor_id id,
   return *value;
 }
 
+/* The value that the node reads as its input. */
+static int take_input(sharder *s, const node_context *context, int input) {
+  const ls_axes all = ls_mesh_all(&s->out->mesh);
+  const int home = s->home[context->node->in[input].index];
+  const ls_placement *now = &s->out->values.items[home].placement;
+  const ls_placement target = with_choices(context, input, true, now, all);
+  if (ls_placement_equal(&s->out->mesh, now, &target, all)) return home;
+  return convert(s, home, &target, ls_op_name(context->node->kind));
+}
+
+/* Of an op that takes blocks of a ring, begins to bring the next one's before this one's are used:
+ * that of the next node like it which reads the same. */
+static void take_next(sharder *s, const node_context *context) {
+  const ls_node *node = context->node, *next = node + 1;
+  const ls_node *end = s->graph->nodes.items + s->graph->nodes.count;
+  if (!ls_op_labels_turn(context->labels)) return;
+  while (next < end && next->kind != node->kind) next++;
+  if (next >= end || next->segment != node->segment || next->backward != node->backward) return;
+  node_context of = *context;
+  of.node = next;
+  for (int i = 0; i < node->inputs; i++) {
+    const bool turns = context->labels->in[i].rule[0].turned;
+    if (turns && next->in[i].index == node->in[i].index) take_input(s, &of, i);
+  }
+}
+
 static void emit(sharder *s, const node_context *context) {
   const ls_node *node = context->node;
   const ls_axes all = ls_mesh_all(&s->out->mesh);
@@ -326,14 +373,8 @@ static void emit(sharder *s, const node_context *context) {
                         .backward = node->backward,
                         .inputs = node->inputs,
                         .outputs = node->outputs};
-  for (int i = 0; i < node->inputs; i++) {
-    const int home = s->home[node->in[i].index];
-    const ls_placement *now = &s->out->values.items[home].placement;
-    const ls_placement target = with_choices(context, i, true, now, all);
-    made.in[i] = ls_placement_equal(&s->out->mesh, now, &target, all)
-                     ? home
-                     : convert(s, home, &target, ls_op_name(node->kind));
-  }
+  for (int i = 0; i < node->inputs; i++) made.in[i] = take_input(s, context, i);
+  take_next(s, context);
   for (int o = 0; o < node->outputs; o++) {
     const ls_tensor *tensor = ls_graph_tensor(s->graph, node->out[o]);
     const ls_placement placement = with_choices(context, o, false, &(ls_placement){0}, all);
@@ -392,6 +433,19 @@ static void find_weight_nodes(ls_sharded *sharded) {
   }
 }
 
+/* Sums of what has gone round are made where the newest of them is; of all else tokens are at
+ * home. */
+static void find_shifts(const sharder *s, node_context *context) {
+  const ls_node *node = context->node;
+  const ls_axes axes = ls_mesh_active(context->mesh, ls_mesh_context(context->mesh));
+  int last = node->inputs - 1;
+  while (last >= 0 && ls_operand_dim(&context->labels->in[last], 'n') < 0) last--;
+  if (last < 0) return;
+  const ls_placement *now = &s->out->values.items[s->home[node->in[last].index]].placement;
+  for (int a = 0; a < context->mesh->count; a++)
+    if (axes >> a & 1) context->shift[a] = now->on[a].shift;
+}
+
 ls_status ls_shard(const ls_graph *graph, const ls_layout *layout, ls_sharded **sharded,
                    ls_error *error) {
   ls_sharded *out = LS_NEW(graph->arena, ls_sharded);
@@ -416,6 +470,7 @@ ls_status ls_shard(const ls_graph *graph, const ls_layout *layout, ls_sharded **
                             .labels = &graph->op_labels[node->kind],
                             .mesh = &out->mesh,
                             .axes = out->mesh.axes};
+    find_shifts(&s, &context);
     LS_TRY(choose_all(&s, &context, error));
     emit(&s, &context);
   }

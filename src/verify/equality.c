@@ -216,7 +216,8 @@ static ls_status compile(ls_arena *arena, const ls_experiment *experiment, const
                                                       experiment->sequence,
                                             .sequence = experiment->sequence,
                                             .documents = experiment->documents,
-                                            .places = layout->cp > 1},
+                                            .places = layout->cp > 1,
+                                            .turns = ls_layout_turns(layout)},
                         graph, error));
   LS_TRY(
       ls_freeze(experiment->config, *graph, experiment->freeze, experiment->freeze_count, error));

@@ -356,7 +356,8 @@ static ls_status try_compile(const search *s, const ls_model_config *config,
   ls_arena *scratch = ls_arena_create();
   const ls_build_options options = {.tokens = batch / layout->microbatches * sequence,
                                     .sequence = sequence,
-                                    .places = layout->cp > 1};
+                                    .places = layout->cp > 1,
+                                    .turns = ls_layout_turns(layout)};
   ls_program **stages = LS_NEW_ARRAY(scratch, ls_program *, layout->pp);
   ls_graph *graph;
   ls_status status = ls_model_build(scratch, config, &options, &graph, error);

@@ -20,6 +20,11 @@ static inline int64_t ls_whole_blocks(int64_t rows, int64_t block) {
   return (rows + block - 1) / block * block;
 }
 
+/* Rows of a block of a ring's keys, and those behind them that blocks of keys reach into. */
+static inline int64_t ls_ring_rows(int64_t rows) {
+  return ls_whole_blocks(rows + LS_ATTENTION_KEYS, LS_ATTENTION_KEYS);
+}
+
 /* A head's keys or values, in whole blocks. */
 static inline int64_t ls_attention_key_floats(int64_t width, int64_t sequence, bool pairs) {
   return ls_whole_blocks(sequence, LS_ATTENTION_KEYS) * width / (pairs ? 2 : 1);

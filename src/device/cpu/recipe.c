@@ -32,6 +32,15 @@ static size_t attention(const ls_device_facts *facts, ls_op_kind kind, const ls_
   return (size_t)ls_whole_blocks(floats, 16) * parts_of(facts) * sizeof(float);
 }
 
+/* A ring's block has a share of each sequence, which is widened. */
+static size_t ring(const ls_device_facts *facts, ls_op_kind kind, const ls_kernel_args *args) {
+  const int64_t width = ls_whole_blocks(args->attributes->head_dim, facts->lanes);
+  const int64_t rows = ls_ring_rows(args->attributes->sequence / args->attributes->turns);
+  const int64_t floats = kind == LS_OP_RING_ATTENTION ? ls_attention_floats(width, rows, false)
+                                                      : ls_attention_bwd_floats(width, rows);
+  return (size_t)ls_whole_blocks(floats, 16) * parts_of(facts) * sizeof(float);
+}
+
 static size_t recipe(const ls_device_facts *facts, ls_op_kind kind, const ls_kernel_args *args) {
   size_t bytes = 0;
   switch (kind) {
@@ -46,6 +55,8 @@ static size_t recipe(const ls_device_facts *facts, ls_op_kind kind, const ls_ker
     case LS_OP_ATTENTION:
     case LS_OP_ATTENTION_BWD:
     case LS_OP_CACHED_ATTENTION: bytes = attention(facts, kind, args); break;
+    case LS_OP_RING_ATTENTION:
+    case LS_OP_RING_BWD: bytes = ring(facts, kind, args); break;
     default: break;
   }
   return bytes ? bytes + 64 : 0; /* room to align it */

@@ -124,7 +124,7 @@ static void key_hide(float *scores, int64_t lane, int64_t distance, int64_t wind
     for (int64_t j = lane; j < QUERIES; j++)
       scores[j] -= bend.slope * (float)((int32_t)distance + (int32_t)j);
   }
-  for (int64_t j = lane; j < -distance; j++) scores[j] = -INFINITY;
+  for (int64_t j = lane; j < least(-distance, QUERIES); j++) scores[j] = -INFINITY;
   const int64_t end = window - distance;
   for (int64_t j = end > lane ? end : lane; j < QUERIES; j++) scores[j] = -INFINITY;
 }
@@ -220,7 +220,8 @@ static void keys_run(const attention_shape *s, forward_tiles *t, const query_blo
   const int64_t strip = diagonal ? LS_ATTENTION_STRIP : KEYS;
   const int64_t keys = diagonal ? round_up(block->count, strip) : KEYS;
   const bool bent = bend.cap > 0.0f || bend.slope > 0.0f;
-  const bool cut = diagonal || block->begin + QUERIES - key > s->window || key < s->first;
+  const bool cut = diagonal || block->begin + QUERIES - key > s->window || key < s->first ||
+                   key + KEYS > least(block->begin, s->end);
   for (int64_t i = 0; i < keys; i += strip)
     scores_multiply(s, t, key, i, first_lane(diagonal, i), strip);
   for (int64_t i = 0; i < keys && (bent || cut); i++) {
@@ -230,7 +231,8 @@ static void keys_run(const attention_shape *s, forward_tiles *t, const query_blo
 #pragma omp simd
       for (int64_t j = lane; j < QUERIES; j++) scores[j] *= scale;
     key_hide(scores, lane, block->begin - key - i, s->window, bend);
-    for (int64_t j = lane; j < QUERIES && key + i < s->first; j++) scores[j] = -INFINITY;
+    const bool there = key + i >= s->first && key + i < s->end;
+    for (int64_t j = lane; j < QUERIES && !there; j++) scores[j] = -INFINITY;
   }
   for (int64_t lane = 0; lane < QUERIES; lane += LS_LANES) {
     const int64_t seen = (lane / LS_ATTENTION_STRIP + 1) * LS_ATTENTION_STRIP;
@@ -385,6 +387,132 @@ static void attention_turns(const void *work, int part, int64_t begin, int64_t e
   }
 }
 
+/* What the queries have come to with the blocks before. */
+static void state_load(const ls_kernel_args *args, const attention_shape *s,
+                       const query_block *block, forward_tiles *t) {
+  const int64_t width = s->width, row = block->row;
+  if (args->inputs <= 5) {
+    memset(t->o, 0, (size_t)(QUERIES * width) * sizeof(float));
+    return;
+  }
+  tile_load(t->turned, width, QUERIES, &args->in[5], row, block->count, block->head * s->head_dim,
+            s->head_dim);
+  tile_transpose(t->o, QUERIES, t->turned, width, QUERIES, width);
+  for (int i = 6; i < 8; i++) {
+    const ls_view *from = &args->in[i];
+    const float *place = (const float *)from->data + row * from->dims[1] + block->head;
+    float *to = i == 6 ? t->max : t->sum;
+    for (int64_t j = 0; j < block->count; j++) to[j] = place[j * from->dims[1]];
+  }
+}
+
+static void state_store(const ls_kernel_args *args, const attention_shape *s,
+                        const query_block *block, forward_tiles *t) {
+  const int64_t width = s->width, row = block->row;
+  tile_transpose(t->turned, width, t->o, QUERIES, width, QUERIES);
+  tile_store(&args->out[0], row, block->count, block->head * s->head_dim, s->head_dim, t->turned,
+             width, false);
+  for (int o = 1; o < 3; o++) {
+    const ls_view *to = &args->out[o];
+    const float *from = o == 1 ? t->max : t->sum;
+    float *place = (float *)to->data + row * to->dims[1] + block->head;
+    for (int64_t j = 0; j < block->count; j++) place[j * to->dims[1]] = from[j];
+  }
+}
+
+/* The queries against one run of keys, whose rows are tile rows from `keys.row` on. Places are
+ * counted from the block of keys at hand. */
+static void run_attend(const ls_kernel_args *args, const attention_shape *s, forward_tiles *t,
+                       const query_block *block, const placed_run *keys) {
+  const attention_bend bend = attention_bend_of(args, &args->in[0], block->head);
+  const int64_t behind = block->begin - s->window + 1;
+  const int64_t unseen = behind > s->first ? behind : s->first;
+  const int64_t end = least(keys->end, block->begin + block->count);
+  for (int64_t key = keys->begin; key < end; key += KEYS) {
+    if (key + KEYS <= unseen) continue;
+    attention_shape of = *s;
+    forward_tiles tiles = *t;
+    query_block queries = *block;
+    of.first -= key;
+    of.end = keys->end - key;
+    queries.begin -= key;
+    tiles.keys += (keys->row + key - keys->begin) * s->width;
+    tiles.values += (keys->row + key - keys->begin) * s->width;
+    keys_run(&of, &tiles, &queries, bend, attention_scale(args), 0, false);
+  }
+}
+
+/* One head of one sequence's rows: queries by runs against keys by runs. */
+static void ring_head_run(const ls_kernel_args *args, const attention_shape *s, forward_tiles *t,
+                          int64_t number, int64_t head) {
+  const int64_t rows = ring_rows(args), sequence = args->attributes->sequence;
+  const int64_t kv_head = head / s->group, kv_unit = number * s->kv_heads + kv_head;
+  for (int i = 1; i < 3 && t->kept != kv_unit; i++)
+    tile_load(i == 1 ? t->keys : t->values, s->width, s->sequence, &args->in[i], number * rows,
+              rows, kv_head * s->head_dim, s->head_dim);
+  t->kept = kv_unit;
+  const placed_rows all_keys = ring_places(args, &args->in[1], 4, NULL, number, rows);
+  const placed_rows queries = ring_places(args, &args->in[0], 4, &args->in[3], number, rows);
+  const int64_t first = queries.places[0] / sequence * sequence;
+  attention_shape of = *s;
+  placed_run run = {0};
+  while (placed_next(&queries, first, sequence, &run)) {
+    of.first = run.first;
+    for (int64_t i = 0; i < run.end - run.begin; i += QUERIES) {
+      const query_block block = {number * rows + run.row + i, run.begin + i, 0,
+                                 least(QUERIES, run.end - run.begin - i), head};
+      queries_load(args, s, &block, t);
+      state_load(args, s, &block, t);
+      placed_run keys = {0};
+      while (placed_next(&all_keys, first, sequence, &keys))
+        run_attend(args, &of, t, &block, &keys);
+      state_store(args, s, &block, t);
+    }
+  }
+}
+
+static void ring_turns(const void *work, int part, int64_t begin, int64_t end) {
+  const attention_work *given = work;
+  const attention_shape *s = &given->shape;
+  forward_tiles tiles = forward_tiles_at(given->args, s, given->scratch + part * given->floats);
+  for (int64_t unit = begin; unit < end; unit++)
+    ring_head_run(given->args, s, &tiles, unit / s->heads, unit % s->heads);
+}
+
+static ls_status kernel_ring_attention(const ls_kernel_args *args, ls_error *error) {
+  const attention_shape s = ring_shape_of(args, &args->in[0], &args->in[1]);
+  return attention_share(args, &s, s.sequences * s.heads, attention_elements(&s),
+                         ls_attention_floats(s.width, s.sequence, false), ring_turns, error);
+}
+
+static void ring_end_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  const ls_kernel_args *args = work;
+  const ls_view *values = &args->in[0], *sums = &args->in[2], *out = &args->out[0];
+  const int64_t head_dim = args->attributes->head_dim;
+  float buffer[LS_PIECE], target[LS_PIECE];
+  for (int64_t row = begin; row < end; row++) {
+    const float *sum = (const float *)sums->data + row * sums->dims[1];
+    for (int64_t at = 0; at < out->valid[1]; at += LS_PIECE) {
+      const int64_t count = least(LS_PIECE, out->valid[1] - at);
+      const float *from = piece_load(values, row, at, count, buffer);
+      float *to = piece_target(out, row, at, count, false, target);
+      for (int64_t i = 0; i < count; i++) to[i] = from[i] / sum[(at + i) / head_dim];
+      piece_store(out, row, at, count, false, target);
+    }
+    row_clear_tail(out, row, false);
+  }
+}
+
+static ls_status kernel_ring_end(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  const ls_view *out = &args->out[0];
+  ls_host_split(args->queue->facts->threads,
+                ls_cpu_parts(args->queue->facts, out->valid[0] * out->valid[1]), out->valid[0],
+                ring_end_turns, args);
+  return LS_OK;
+}
+
 static ls_status kernel_attention(const ls_kernel_args *args, ls_error *error) {
   const attention_shape s =
       attention_shape_of(args, &args->in[0], &args->in[1], args->in[1].valid[0]);
@@ -395,4 +523,6 @@ static ls_status kernel_attention(const ls_kernel_args *args, ls_error *error) {
 
 void LS_VECTOR(ls_fill_attention)(ls_kernel_table *table) {
   table->kernel[LS_OP_ATTENTION] = kernel_attention;
+  table->kernel[LS_OP_RING_ATTENTION] = kernel_ring_attention;
+  table->kernel[LS_OP_RING_END] = kernel_ring_end;
 }

@@ -19,6 +19,7 @@ typedef struct attention_shape {
   int64_t heads, kv_heads, group;
   int64_t window; /* keys that a query sees: all where none is asked for */
   int64_t first;  /* key of the sequence that any query at hand sees */
+  int64_t end;    /* key behind the last one there is */
   int64_t from;   /* query that is at hand */
 } attention_shape;
 
@@ -33,7 +34,24 @@ LS_INLINE attention_shape attention_shape_of(const ls_kernel_args *args, const l
   s.heads = q->dims[1] / s.head_dim;
   s.kv_heads = k->dims[1] / s.head_dim;
   s.group = s.kv_heads ? s.heads / s.kv_heads : 0;
+  s.end = INT64_MAX / 2;
   s.window = args->attributes->window > 0 ? args->attributes->window : INT64_MAX / 2;
+  return s;
+}
+
+/* Of a ring: the rows that a rank has of each sequence. */
+LS_INLINE int64_t ring_rows(const ls_kernel_args *args) {
+  return args->attributes->sequence / args->attributes->turns;
+}
+
+/* The same of a block of a ring's keys: of each sequence all rows there are, and some behind them
+ * that blocks of keys reach into. */
+LS_INLINE attention_shape ring_shape_of(const ls_kernel_args *args, const ls_view *q,
+                                        const ls_view *k) {
+  attention_shape s = attention_shape_of(args, q, k, k->valid[0]);
+  const int64_t rows = ring_rows(args);
+  s.sequences = s.tokens / rows;
+  s.sequence = ls_ring_rows(rows);
   return s;
 }
 

@@ -65,7 +65,8 @@ static void strip_run(const ls_kernel_args *args, const attention_shape *s, back
     query_gradient(s, t, bend, scale, t->p + i * KEYS, t->ds + i * KEYS, key, keys, begin + i,
                    begin + count);
   }
-  float *dv = t->dv + key * width, *dk = t->dk + key * width, *dq = t->dq + begin * width;
+  float *dv = t->dv + t->key_row * width, *dk = t->dk + t->key_row * width;
+  float *dq = t->dq + begin * width;
   tile_multiply(dv, width, t->p, 1, KEYS, go, width, keys, width, count, true);
   tile_multiply(dk, width, t->ds, 1, KEYS, q, width, keys, width, count, true);
   tile_multiply(dq, width, t->ds, KEYS, 1, t->keys, width, rows, width, keys, true);
@@ -73,6 +74,7 @@ static void strip_run(const ls_kernel_args *args, const attention_shape *s, back
 
 static void queries_run(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
                         attention_bend bend, int64_t key, int64_t begin, int64_t count) {
+  t->key_row = key;
   if (begin > key) {
     strip_run(args, s, t, bend, key, KEYS, begin, count);
     return;
@@ -256,6 +258,117 @@ static void attention_bwd_turns(const void *work, int part, int64_t begin, int64
   }
 }
 
+/* A query head's q, do, log-sum-exp and do . o, by the rows of a sequence that are here. */
+static void ring_head_load(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
+                           int64_t row, int64_t rows, int64_t head) {
+  const int64_t column = head * s->head_dim, width = s->width;
+  tile_load(t->go, width, t->rows, &args->in[0], row, rows, column, s->head_dim);
+  tile_load(t->q, width, t->rows, &args->in[1], row, rows, column, s->head_dim);
+  memset(t->dq, 0, (size_t)(t->rows * width) * sizeof(float));
+  memset(t->sums, 0, (size_t)(2 * t->rows) * sizeof(float));
+  const ls_view *lse = &args->in[4], *deltas = &args->in[5];
+  for (int64_t i = 0; i < rows; i++) {
+    const int64_t at = (row + i) * lse->dims[1] + head;
+    t->sums[i] = ((const float *)lse->data)[at] * LS_LOG2_E;
+    t->deltas[i] = ((const float *)deltas->data)[at];
+  }
+}
+
+/* The loaded head's queries of one run against the loaded block of keys, which has places from
+ * `key` to `end`. Places are counted so that those of queries are their rows. */
+static void ring_run(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
+                     const placed_run *run, int64_t key, int64_t end, int64_t head) {
+  const attention_bend bend = attention_bend_of(args, &args->in[1], head);
+  const int64_t back = run->begin - run->row, from = key - back;
+  attention_shape of = *s;
+  of.first = run->first - back;
+  of.end = end - back;
+  of.from = run->row;
+  if (of.end <= of.first) return;
+  const int64_t last = least(run->end - back, of.end - 1 + s->window);
+  int64_t step;
+  for (int64_t at = from > run->row ? from : run->row; at < last; at += step) {
+    const bool diagonal = at < from + KEYS;
+    step = diagonal ? LS_ATTENTION_STRIP : QUERIES;
+    const int64_t keys = diagonal ? round_up(at + step - from, LS_ATTENTION_STRIP) : KEYS;
+    strip_run(args, &of, t, bend, from, least(keys, KEYS), at, least(step, last - at));
+  }
+}
+
+/* One KV head of one sequence's rows. Keys that no query here sees have a gradient of zero. */
+static void ring_kv_head_run(const ls_kernel_args *args, const attention_shape *s,
+                             backward_tiles *t, int64_t number, int64_t kv_head) {
+  const int64_t rows = ring_rows(args), row = number * rows, sequence = args->attributes->sequence;
+  const placed_rows all_keys = ring_places(args, &args->in[2], 7, NULL, number, rows);
+  const placed_rows queries = ring_places(args, &args->in[1], 7, &args->in[6], number, rows);
+  const int64_t first = queries.places[0] / sequence * sequence;
+  memset(t->dk, 0, (size_t)(t->rows * s->width) * sizeof(float));
+  memset(t->dv, 0, (size_t)(t->rows * s->width) * sizeof(float));
+  for (int64_t head = kv_head * s->group; head < (kv_head + 1) * s->group; head++) {
+    ring_head_load(args, s, t, row, rows, head);
+    placed_run keys = {0}, run;
+    while (placed_next(&all_keys, first, sequence, &keys))
+      for (int64_t key = keys.begin; key < keys.end; key += KEYS) {
+        const int64_t end = least(keys.end, key + KEYS);
+        t->key_row = keys.row + key - keys.begin;
+        keys_load(args, s, t, row + t->key_row, end - key, kv_head);
+        run = (placed_run){0};
+        while (placed_next(&queries, first, sequence, &run))
+          ring_run(args, s, t, &run, key, end, head);
+      }
+    sums_store(args, s, 0, t->dq, row, 0, rows, head);
+  }
+  sums_store(args, s, 1, t->dk, row, 0, rows, kv_head);
+  sums_store(args, s, 2, t->dv, row, 0, rows, kv_head);
+}
+
+static void ring_turns(const void *work, int part, int64_t begin, int64_t end) {
+  const attention_work *given = work;
+  const attention_shape *s = &given->shape;
+  backward_tiles tiles = backward_tiles_at(s, given->scratch + part * given->floats);
+  for (int64_t unit = begin; unit < end; unit++)
+    ring_kv_head_run(given->args, s, &tiles, unit / s->kv_heads, unit % s->kv_heads);
+}
+
+static ls_status kernel_ring_attention_bwd(const ls_kernel_args *args, ls_error *error) {
+  const attention_shape s = ring_shape_of(args, &args->in[1], &args->in[2]);
+  return attention_share(args, &s, s.sequences * s.kv_heads, attention_elements(&s),
+                         ls_attention_bwd_floats(s.width, s.sequence), ring_turns, error);
+}
+
+static void ring_end_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  const ls_kernel_args *args = work;
+  const ls_view *maxima = &args->in[2], *sums = &args->in[3];
+  const int64_t head_dim = args->attributes->head_dim, heads = maxima->dims[1];
+  float dout_buffer[LS_PIECE], out_buffer[LS_PIECE];
+  for (int64_t row = begin; row < end; row++)
+    for (int64_t head = 0; head < heads; head++) {
+      const int64_t i = row * heads + head;
+      const double max = (double)((const float *)maxima->data)[i];
+      const double sum = (double)((const float *)sums->data)[i];
+      float delta = 0;
+      for (int64_t at = 0; at < head_dim; at += LS_PIECE) {
+        const int64_t column = head * head_dim + at, count = least(LS_PIECE, head_dim - at);
+        const float *dout = piece_load(&args->in[0], row, column, count, dout_buffer);
+        const float *out = piece_load(&args->in[1], row, column, count, out_buffer);
+#pragma omp simd reduction(+ : delta)
+        for (int64_t c = 0; c < count; c++) delta += dout[c] * out[c];
+      }
+      ((float *)args->out[0].data)[i] = (float)(max * 0.693147180559945309 + log(sum));
+      ((float *)args->out[1].data)[i] = delta;
+    }
+}
+
+static ls_status kernel_ring_end_bwd(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  const ls_view *dout = &args->in[0];
+  ls_host_split(args->queue->facts->threads,
+                ls_cpu_parts(args->queue->facts, dout->valid[0] * dout->valid[1]), dout->valid[0],
+                ring_end_turns, args);
+  return LS_OK;
+}
+
 static ls_status kernel_attention_bwd(const ls_kernel_args *args, ls_error *error) {
   const attention_shape s =
       attention_shape_of(args, &args->in[1], &args->in[2], args->in[2].valid[0]);
@@ -266,4 +379,6 @@ static ls_status kernel_attention_bwd(const ls_kernel_args *args, ls_error *erro
 
 void LS_VECTOR(ls_fill_attention_bwd)(ls_kernel_table *table) {
   table->kernel[LS_OP_ATTENTION_BWD] = kernel_attention_bwd;
+  table->kernel[LS_OP_RING_BWD] = kernel_ring_attention_bwd;
+  table->kernel[LS_OP_RING_END_BWD] = kernel_ring_end_bwd;
 }

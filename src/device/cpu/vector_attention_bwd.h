@@ -21,6 +21,7 @@ typedef struct backward_tiles {
   float *q, *go, *dq;                        /* [rows, width]: of one query head */
   float *sums, *deltas;                      /* [rows]: log-sum-exp to base 2; do . o */
   int64_t rows;
+  int64_t key_row;                      /* row of dk and dv of the loaded block of keys */
   int64_t ahead, ahead_end, ahead_head; /* rows of the next head: see rows_expect */
 } backward_tiles;
 
@@ -104,7 +105,8 @@ LS_INLINE void query_gradient(const attention_shape *s, const backward_tiles *t,
     bent_gradient(p, ds, bend, place - key, scale, sum, delta);
   else
     row_gradient(p, ds, keys, scale, sum, delta);
-  const int64_t seen = place >= s->from && place < end ? least(keys, place + 1 - key) : 0;
+  const int64_t seen =
+      place >= s->from && place < end ? least(keys, least(place + 1, s->end) - key) : 0;
   clear_unseen(p, ds, keys, window_begin(s, place, key), seen);
 }
 

@@ -34,6 +34,16 @@ LS_INLINE placed_rows placed_queries(const ls_kernel_args *args, const ls_view *
   return (placed_rows){all + (q->start[0] - k->start[0]), args->in[places - 1].data, q->valid[0]};
 }
 
+/* Keys and queries of a ring are shares of all rows, of which places tell: of sequence `number` the
+ * `rows` that are here. */
+LS_INLINE placed_rows ring_places(const ls_kernel_args *args, const ls_view *of, int places,
+                                  const ls_view *positions, int64_t number, int64_t rows) {
+  const ls_view *all = &args->in[places];
+  const int64_t row = number * rows;
+  return (placed_rows){(const int32_t *)all->data + (of->start[0] - all->start[0]) + row,
+                       positions ? (const int32_t *)positions->data + row : NULL, rows};
+}
+
 /* The next run of the sequence whose first token has place `first`. */
 static inline bool placed_next(const placed_rows *of, int64_t first, int64_t sequence,
                                placed_run *run) {

@@ -203,25 +203,23 @@ static void zero_rows(const ls_view *view) {
 /* Adds what one query contributes to dq, dk and dv. With p the softmax, D = do . o and s' the
  * score's derivative by q . k: dv_j += p_j do, ds_j = s' p_j (do . v_j - D), dq += ds_j k_j,
  * dk_j += ds_j q. */
-static void attend_back(const ls_kernel_args *args, const head_shape *shape, int64_t n, int64_t h) {
+static void attend_back(const ls_kernel_args *args, const head_shape *shape, const sight *seen,
+                        int64_t n, int64_t h, double log_sum, double shared) {
   const ls_view *k = &args->in[2], *v = &args->in[3];
   const ls_view *dk = &args->out[1], *dv = &args->out[2];
   const int64_t head_dim = shape->head_dim, column = h * head_dim;
   const int64_t kv_column = h / shape->per_kv_head * head_dim;
   const LS_REAL *dout = ls_real_row(&args->in[0], n) + column;
   const LS_REAL *query = ls_real_row(&args->in[1], n) + column;
-  const double log_sum = (double)ls_real_row(&args->in[5], n)[h];
-  const double shared = dot(dout, ls_real_row(&args->in[4], n) + column, head_dim);
   LS_REAL *dquery = ls_real_row(&args->out[0], n) + column;
-  const sight seen = sight_of(args, shape, 6, n);
-  for (int64_t j = seen.begin; j < seen.end; j++) {
-    const int64_t place = seen_at(&seen, j);
+  for (int64_t j = seen->begin; j < seen->end; j++) {
+    const int64_t place = seen_at(seen, j);
     if (place < 0) continue;
     const LS_REAL *key = ls_real_row(k, j) + kv_column, *value = ls_real_row(v, j) + kv_column;
     LS_REAL *dkey = ls_real_row(dk, j) + kv_column, *dvalue = ls_real_row(dv, j) + kv_column;
     double derivative;
     const double score =
-        score_of(shape, h, dot(query, key, head_dim), seen.place - place, &derivative);
+        score_of(shape, h, dot(query, key, head_dim), seen->place - place, &derivative);
     const double share = exp(score - log_sum);
     const double slope = derivative * share * (dot(dout, value, head_dim) - shared);
     for (int64_t c = 0; c < head_dim; c++) {
@@ -241,7 +239,130 @@ ls_status LS_REFERENCE(ATTENTION_BWD)(const ls_kernel_args *args, ls_error *erro
   LS_TRY(check_sequences(args->attributes, &args->in[2], error));
   for (int i = 0; i < 3; i++)
     if (!args->accumulate[i]) zero_rows(&args->out[i]);
+  for (int64_t n = 0; n < q->valid[0]; n++) {
+    const sight seen = sight_of(args, &shape, 6, n);
+    for (int64_t h = 0; h < shape.heads; h++) {
+      const int64_t column = h * shape.head_dim;
+      attend_back(args, &shape, &seen, n, h, (double)ls_real_row(&args->in[5], n)[h],
+                  dot(ls_real_row(&args->in[0], n) + column, ls_real_row(&args->in[4], n) + column,
+                      shape.head_dim));
+    }
+  }
+  return LS_OK;
+}
+
+/* What a query sees of one block of keys, which lie anywhere among all: operands k and places. */
+static sight block_sight(const ls_kernel_args *args, const ls_view *q, const ls_view *k,
+                         int positions, int64_t n) {
+  const ls_view *places = &args->in[positions + 1];
+  const int32_t *all = ls_index_data(places);
+  const int64_t sequence = args->attributes->sequence, window = args->attributes->window;
+  sight of = {.end = k->valid[0],
+              .place = all[q->start[0] - places->start[0] + n],
+              .places = all + (k->start[0] - places->start[0])};
+  of.first = of.place - of.place % sequence;
+  const int64_t document = of.place - ls_index_data(&args->in[positions])[n];
+  if (document > of.first) of.first = document < of.place ? document : of.place;
+  if (window > 0 && of.first <= of.place - window) of.first = of.place - window + 1;
+  return of;
+}
+
+/* The running maximum of scores is kept times log2(e), as devices have it whose exponentials are
+ * powers of 2: so it is not rounded on the way. */
+static const double log2_e = 1.4426950408889634;
+
+/* Adds a block of keys to what a head of query n has come to: sums of exp(score - max), of values
+ * times these, and max itself. */
+static void attend_block(const ls_kernel_args *args, const head_shape *shape, int64_t n,
+                         int64_t h) {
+  const ls_view *k = &args->in[1], *v = &args->in[2];
+  const bool begun = args->inputs > 5;
+  const int64_t column = h * shape->head_dim, kv_column = h / shape->per_kv_head * shape->head_dim;
+  const LS_REAL *query = ls_real_row(&args->in[0], n) + column;
+  const sight seen = block_sight(args, &args->in[0], k, 3, n);
+  const double before = begun ? (double)ls_real_row(&args->in[6], n)[h] / log2_e : -INFINITY;
+  const double summed = begun ? (double)ls_real_row(&args->in[7], n)[h] : 0;
+  double largest = before, slope;
+  int64_t place;
+  for (int64_t j = 0; j < seen.end; j++) {
+    if ((place = seen_at(&seen, j)) < 0) continue;
+    const double product = dot(query, ls_real_row(k, j) + kv_column, shape->head_dim);
+    const double score = score_of(shape, h, product, seen.place - place, &slope);
+    if (score > largest) largest = score;
+  }
+  const double shrink = summed > 0 ? exp(before - largest) : 0;
+  double sum = summed * shrink;
+  for (int64_t first = 0; first < shape->head_dim; first += COLUMNS) {
+    const int64_t width = ls_smaller(COLUMNS, shape->head_dim - first);
+    double sums[COLUMNS] = {0};
+    for (int64_t c = 0; c < width && begun; c++)
+      sums[c] = shrink * (double)(ls_real_row(&args->in[5], n) + column + first)[c];
+    for (int64_t j = 0; j < seen.end; j++) {
+      if ((place = seen_at(&seen, j)) < 0) continue;
+      const double product = dot(query, ls_real_row(k, j) + kv_column, shape->head_dim);
+      const double share = exp(score_of(shape, h, product, seen.place - place, &slope) - largest);
+      if (first == 0) sum += share;
+      const LS_REAL *value = ls_real_row(v, j) + kv_column + first;
+      for (int64_t c = 0; c < width; c++) sums[c] += share * (double)value[c];
+    }
+    LS_REAL *out = ls_real_row(&args->out[0], n) + column + first;
+    for (int64_t c = 0; c < width; c++) ls_put(&out[c], sums[c], false);
+  }
+  ls_put(&ls_real_row(&args->out[1], n)[h], largest * log2_e, false);
+  ls_put(&ls_real_row(&args->out[2], n)[h], sum, false);
+}
+
+ls_status LS_REFERENCE(RING_ATTENTION)(const ls_kernel_args *args, ls_error *error) {
+  const char *form = args->inputs > 5 ? "rrriirrr>RRR" : "rrrii>RRR";
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, form, error));
+  const ls_view *q = &args->in[0];
+  head_shape shape;
+  LS_TRY(read_shape(&shape, args->attributes, q, &args->in[1], error));
   for (int64_t n = 0; n < q->valid[0]; n++)
-    for (int64_t h = 0; h < shape.heads; h++) attend_back(args, &shape, n, h);
+    for (int64_t h = 0; h < shape.heads; h++) attend_block(args, &shape, n, h);
+  return LS_OK;
+}
+
+ls_status LS_REFERENCE(RING_END)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rrr>R", error));
+  const int64_t head_dim = args->attributes->head_dim;
+  for (int64_t n = 0; n < args->out[0].valid[0]; n++) {
+    const LS_REAL *values = ls_real_row(&args->in[0], n), *sums = ls_real_row(&args->in[2], n);
+    LS_REAL *out = ls_real_row(&args->out[0], n);
+    for (int64_t c = 0; c < args->out[0].dims[1]; c++)
+      ls_put(&out[c], (double)values[c] / (double)sums[c / head_dim], false);
+  }
+  return LS_OK;
+}
+
+ls_status LS_REFERENCE(RING_END_BWD)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rrrr>RR", error));
+  const int64_t head_dim = args->attributes->head_dim;
+  for (int64_t n = 0; n < args->out[0].valid[0]; n++)
+    for (int64_t h = 0; h < args->out[0].dims[1]; h++) {
+      const double largest = (double)ls_real_row(&args->in[2], n)[h] / log2_e;
+      const double sum = (double)ls_real_row(&args->in[3], n)[h];
+      ls_put(&ls_real_row(&args->out[0], n)[h], largest + log(sum), false);
+      ls_put(&ls_real_row(&args->out[1], n)[h],
+             dot(ls_real_row(&args->in[0], n) + h * head_dim,
+                 ls_real_row(&args->in[1], n) + h * head_dim, head_dim),
+             false);
+    }
+  return LS_OK;
+}
+
+ls_status LS_REFERENCE(RING_BWD)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rrrrrrii>rrr", error));
+  const ls_view *q = &args->in[1];
+  head_shape shape;
+  LS_TRY(read_shape(&shape, args->attributes, q, &args->in[2], error));
+  for (int i = 0; i < 3; i++)
+    if (!args->accumulate[i]) zero_rows(&args->out[i]);
+  for (int64_t n = 0; n < q->valid[0]; n++) {
+    const sight seen = block_sight(args, q, &args->in[2], 6, n);
+    for (int64_t h = 0; h < shape.heads; h++)
+      attend_back(args, &shape, &seen, n, h, (double)ls_real_row(&args->in[4], n)[h],
+                  (double)ls_real_row(&args->in[5], n)[h]);
+  }
   return LS_OK;
 }
