@@ -35,11 +35,13 @@ static const struct family_trace {
     {"llama-dynamic", 4},
     {"llama-yarn", 4},
     {"mistral", 4},
+    {"mixtral", 4},
     {"olmo2", 4},
     {"phi", 4},
     {"phi3", 4},
     {"qwen2", 4},
     {"qwen3", 4},
+    {"qwen3-moe", 4},
     {"smollm3", 4},
     {"starcoder2", 4},
 };

@@ -11,7 +11,9 @@ says "qwen3-8b"
 run 0 models LLaMA3-405B
 says "parameters   405853388800, published 405.9 billion"
 run 0 models mixtral-8x7b
-says "cannot be built: experts"
+says "parameters   46702792704, published 46.7 billion"
+run 0 models deepseek-v3
+says "cannot be built: experts and latent attention"
 run 0 models gpt2-124m --json
 says '"n_layer": 12'
 run 2 models lama3-8c

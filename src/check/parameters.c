@@ -7,7 +7,7 @@
 static const signed char cuts[LS_TP_COUNT][2] = {
     [LS_TP_REPLICATED] = {-1, -1}, [LS_TP_COLUMN] = {0, 0},     [LS_TP_ROW] = {1, 1},
     [LS_TP_QUERY] = {0, 0},        [LS_TP_KEY_VALUE] = {0, -1}, [LS_TP_HEADS_IN] = {1, 1},
-    [LS_TP_VOCABULARY] = {0, 0},
+    [LS_TP_VOCABULARY] = {0, 0},   [LS_TP_EXPERTS] = {1, 1},
 };
 
 /* The order of axes that cut one dimension is the program's choice. */

@@ -343,7 +343,8 @@ static ls_status check_tensor(saving *self, const ls_stored_layout *tensor, box_
            piece->block > 0 && piece->rows % piece->block == 0;
     if (!fits) break;
     const ls_program_parameter *about = &program->parameters[piece->parameter];
-    fits = about->ndim == tensor->ndim && about->dims[0] == piece->rows &&
+    fits = about->ndim == tensor->ndim && piece->first >= 0 && piece->rows > 0 &&
+           piece->first + piece->rows <= about->dims[0] &&
            (about->ndim == 1 || about->dims[1] == tensor->dims[!tensor->transposed]);
     for (int64_t b = 0; b < piece->rows / piece->block; b++)
       *LS_APPEND(self->arena, blocks) =
@@ -361,16 +362,39 @@ static ls_status check_tensor(saving *self, const ls_stored_layout *tensor, box_
   return LS_OK;
 }
 
-/* Each saved part of each parameter is in one tensor, and nothing else is. */
+static ls_status fail_rows(const saving *self, int parameter, ls_state_part part, ls_error *error) {
+  return ls_fail(error, LS_REFUTED,
+                 "%s of %s: its rows are not each in one tensor of a checkpoint: expected all, in "
+                 "their order",
+                 ls_state_row_of(part)->name, self->program->parameters[parameter].name);
+}
+
+/* Pieces of one parameter come in the order of its rows: how many it has behind this one; -1: it
+ * follows on none. */
+static int64_t rows_after(const ls_weight_piece *piece, int64_t rows) {
+  return piece->first == rows ? rows + piece->rows : -1;
+}
+
+/* Each saved part of each parameter is in one tensor, or in tensors of its rows, each once, and
+ * nothing else is. */
 static ls_status check_tensors(saving *self, const ls_program *const *stages, int count,
                                const ls_stored_layout *tensors, int tensor_count, ls_error *error) {
   const int parameters = self->program->parameter_count;
   int *times = LS_NEW_ARRAY(self->arena, int, (int64_t)parameters *LS_PART_COUNT);
+  int64_t *rows = LS_NEW_ARRAY(self->arena, int64_t, (int64_t)parameters * LS_PART_COUNT);
   box_list blocks = {0};
   for (int t = 0; t < tensor_count; t++) {
     LS_TRY(check_tensor(self, &tensors[t], &blocks, error));
-    for (int i = 0; i < tensors[t].pieces.count; i++)
-      times[tensors[t].pieces.items[i].parameter * LS_PART_COUNT + (int)tensors[t].part]++;
+    for (int i = 0; i < tensors[t].pieces.count; i++) {
+      const ls_weight_piece *piece = &tensors[t].pieces.items[i];
+      const int64_t at = (int64_t)piece->parameter * LS_PART_COUNT + (int)tensors[t].part;
+      if (piece->first == 0) {
+        times[at]++;
+        rows[at] = 0;
+      }
+      rows[at] = rows_after(piece, rows[at]);
+      if (rows[at] < 0) return fail_rows(self, piece->parameter, tensors[t].part, error);
+    }
   }
   self->report.tensors = tensor_count;
   for (int p = 0; p < parameters; p++)
@@ -384,6 +408,8 @@ static ls_status check_tensors(saving *self, const ls_program *const *stages, in
         return ls_fail(error, LS_REFUTED, "%s of %s: is in %d tensors of a checkpoint: expected %d",
                        ls_state_row_of((ls_state_part)part)->name,
                        self->program->parameters[p].name, times[p * LS_PART_COUNT + part], wanted);
+      if (wanted && rows[p * LS_PART_COUNT + part] != self->program->parameters[p].dims[0])
+        return fail_rows(self, p, (ls_state_part)part, error);
     }
   return LS_OK;
 }

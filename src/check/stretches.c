@@ -8,6 +8,7 @@ static int64_t columns_of(const ls_stored_layout *layout) {
 
 static int64_t place_of(const ls_stored_layout *layout, const ls_weight_piece *piece, int64_t row,
                         int64_t column) {
+  row -= piece->first;
   const int64_t out = piece->offset + row / piece->block * piece->period + row % piece->block;
   return layout->transposed ? column * layout->dims[1] + out : out * columns_of(layout) + column;
 }
@@ -22,7 +23,7 @@ static bool is_in_place(const ls_stored_layout *layout, const ls_weight_piece *p
     const int64_t row = tile->row + (layout->transposed ? at % across : at / across);
     const int64_t column = tile->column + (layout->transposed ? at / across : at % across);
     if (place_of(layout, piece, row, column) != stretch->first + at - begin) return false;
-    const int64_t of_block = piece->block - row % piece->block;
+    const int64_t of_block = piece->block - (row - piece->first) % piece->block;
     if (whole)
       at += of_block * across - column;
     else if (layout->transposed)
@@ -47,10 +48,10 @@ bool ls_proof_walks(const ls_stored_layout *layout, const ls_weight_piece *piece
                     ls_stored_walk *walk) {
   const int64_t columns = columns_of(layout), left = piece->rows - (piece->block - 1);
   const ls_box tiles[] = {
-      {0, piece->rows, 0, columns},
-      {piece->block - 1, left < 2 ? left : 2, 0, columns},
-      {piece->block - 1, left < 2 ? left : 2, columns / 2, columns - columns / 2},
-      {0, piece->block < 8 ? piece->block : 8, columns / 2, 1},
+      {piece->first, piece->rows, 0, columns},
+      {piece->first + piece->block - 1, left < 2 ? left : 2, 0, columns},
+      {piece->first + piece->block - 1, left < 2 ? left : 2, columns / 2, columns - columns / 2},
+      {piece->first, piece->block < 8 ? piece->block : 8, columns / 2, 1},
   };
   for (size_t t = 0; t < sizeof tiles / sizeof *tiles; t++)
     if (!is_walked(layout, piece, &tiles[t], walk)) return false;

@@ -74,12 +74,14 @@ static ls_status write_tensor(saver *self, tensor_set *set, int t, void *tile_da
     ls_state_range ranges[LS_MOST_RANGES];
     const int count = ls_state_saved(&ls_state_ranges, self->program, ls_rank_number(self->rank),
                                      to.piece->parameter, layout->part, ranges);
-    for (int r = 0; r < count; r++)
-      for (ls_box tile = {0}; ls_stored_tile(layout, &ranges[r].box, LS_TILE_ELEMENTS, &tile);) {
+    for (int r = 0; r < count; r++) {
+      const ls_box box = ls_weight_piece_box(to.piece, &ranges[r].box);
+      for (ls_box tile = {0}; ls_stored_tile(layout, &box, LS_TILE_ELEMENTS, &tile);) {
         LS_TRY(ls_rank_read_range(self->rank, self->program, &ranges[r], &tile, tile_data,
                                   self->dtype, error));
         LS_TRY(ls_stored_write(set->writer, t, &to, &tile, self->dtype, tile_data, scratch, error));
       }
+    }
   }
   return LS_OK;
 }

@@ -180,6 +180,11 @@ static double seconds_of_work(const neighbours *near, const ls_op_time *asked) {
 double ls_op_seconds_here(const ls_rates *rates, const ls_op_time *asked) {
   neighbours near;
   find_neighbours(rates, asked, &near);
+  if (!near.count && ls_op_row(asked->kind)->product && asked->kind != LS_OP_LINEAR) {
+    ls_op_time as = *asked; /* no product of its kind was measured */
+    as.kind = LS_OP_LINEAR;
+    return ls_op_seconds_here(rates, &as);
+  }
   if (!near.count) {
     const double rate = ls_rates_memory(rates, asked->threads);
     return rate > 0 ? asked->work / rate : 0;

@@ -109,6 +109,12 @@ static void kinds_that_were_not_measured_take_their_bytes(void **state) {
   const ls_work_operand rows = matrix(LS_F32, 256, 64);
   const ls_op_time asked = ls_op_time_of(LS_OP_GELU, &no_attributes, &rows, 1, &rows, 1, 2);
   assert_true(near(ls_op_seconds_here(rates, &asked), 2 * 256 * 64 * 4 / 2e10));
+  /* Products of experts take what a product of that size does. */
+  const ls_op_time linear = product(LS_F32, 2, 64, 64, 64);
+  ls_op_time grouped = linear;
+  grouped.kind = LS_OP_GROUPED_UP;
+  add(rates, linear, 1e-4);
+  assert_true(near(ls_op_seconds_here(rates, &grouped), 1e-4));
 }
 
 static void transfers_lie_between_those_measured(void **state) {

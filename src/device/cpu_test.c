@@ -91,6 +91,34 @@ static void test_row(void **state) {
   run_made(make_row, 16);
 }
 
+static void test_experts(void **state) {
+  (void)state;
+  run_made(make_grouped, 30);
+  run_made(make_route, 16);
+  run_made(make_routed, 24);
+}
+
+/* Rows of an expert that lie before those of a lower one. */
+static void test_unsorted_rows_are_refused(void **state) {
+  (void)state;
+  ls_kernel_table table = {0};
+  ls_error error = {0};
+  ls_cpu_grouped_kernels(&table);
+  float rows[2 * 3] = {0}, weights[2 * 3 * 3] = {0}, made[2 * 3] = {0};
+  int32_t experts[2] = {1, 0};
+  const ls_attributes attributes = {.experts = 2};
+  const ls_device_queue queue = {.facts = ls_cpu_facts()};
+  const operand matrix = matrix_of(2, 3, 0, 0), stacked = matrix_of(6, 3, 0, 0);
+  const operand of_rows = vector_of(INDEX, 2);
+  ls_kernel_args args = {.queue = &queue, .attributes = &attributes, .inputs = 3, .outputs = 1};
+  args.in[0] = view_of(&matrix, LS_F32, rows);
+  args.in[1] = view_of(&stacked, LS_F32, weights);
+  args.in[2] = view_of(&of_rows, LS_I32, experts);
+  args.out[0] = view_of(&matrix, LS_F32, made);
+  assert_int_equal(table.kernel[LS_OP_GROUPED_UP](&args, &error), LS_INTERNAL);
+  assert_non_null(strstr(error.text, "row 1 is of expert 0; expected rows sorted by 2"));
+}
+
 static void test_embedding(void **state) {
   (void)state;
   run_made(make_embedding, 14);
@@ -273,6 +301,8 @@ int main(void) {
       cmocka_unit_test(test_norm),
       cmocka_unit_test(test_headnorm),
       cmocka_unit_test(test_row),
+      cmocka_unit_test(test_experts),
+      cmocka_unit_test(test_unsorted_rows_are_refused),
       cmocka_unit_test(test_embedding),
       cmocka_unit_test(test_bias_db),
       cmocka_unit_test(test_rope),

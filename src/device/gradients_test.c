@@ -46,6 +46,9 @@ static int64_t label_size(const subject *s, char label) {
     case 'g': return draw(s, 'g', 1, 2) * head_dim;
     case 'r': return draw(s, 'r', 1, 3);
     case 'h': return draw(s, 'h', 1, 2) * head_dim;
+    case 'x': return draw(s, 'x', 3, 5);
+    case 'j': return draw(s, 'j', 1, 3);
+    case 'o': return label_size(s, 'n') * label_size(s, 'j');
     default: return draw(s, label, 4, 9);
   }
 }
@@ -58,6 +61,8 @@ static ls_attributes attributes_of(const subject *s) {
                          .kv_heads = draw(s, 'g', 1, 2),
                          .heads = draw(s, 'g', 1, 2) * draw(s, 'r', 1, 3),
                          .columns = draw(s, 'c', 4, 9),
+                         .experts = draw(s, 'x', 3, 5),
+                         .renormalise = s->seed % 2,
                          .window = s->seed / 6 % 3 == 0 ? draw(s, 'w', 1, 6) : 0,
                          .softcap = s->kind == LS_OP_SOFTCAP || s->seed / 2 % 3 == 0 ? 1.5 : 0,
                          .alibi = s->seed / 18 % 3 == 0 ? 0.5 : 0,
@@ -85,8 +90,12 @@ static ls_tensor_id make_input(subject *s, int input, const ls_operand_labels *l
     dims[d] /= ls_operand_divisor(labels, d, attributes);
   }
   const char *name = ls_arena_printf(s->arena, "input %d", input);
-  if (ls_op_reads_indices(ls_op_row(s->kind), input))
-    return ls_graph_input(s->graph, name, dims[0]);
+  if (ls_op_reads_indices(ls_op_row(s->kind), input)) {
+    ls_tensor_id made = ls_graph_input(s->graph, name, dims[0]);
+    ls_graph_tensor(s->graph, made)->ndim = labels->ndim;
+    ls_graph_tensor(s->graph, made)->dims[1] = dims[1];
+    return made;
+  }
   if (!ls_op_gives_gradient(s->kind, input))
     return ls_graph_state(s->graph, name, dims[0], dims[1]);
   ls_tensor_id made = parameter(s, name, dims[0], dims[1]);
@@ -109,7 +118,9 @@ static void make_op(subject *s) {
   for (int i = 0; i < LS_MAX_INPUTS; i++) inputs[i].index = -1;
   const int count = labels.inputs - (int)draw(s, '?', 0, labels.optional);
   for (int i = 0; i < count; i++) inputs[i] = make_input(s, i, &labels.in[i], &attributes);
-  const int index = ls_graph_node(s->graph, s->kind, &attributes, inputs, LS_MAX_OUTPUTS, NULL);
+  const int64_t extra[LS_MAX_DIMS] = {label_size(s, 'o'),
+                                      label_size(s, s->kind == LS_OP_ROUTE ? 'j' : 'm')};
+  const int index = ls_graph_node(s->graph, s->kind, &attributes, inputs, LS_MAX_OUTPUTS, extra);
   const ls_node *node = &s->graph->nodes.items[index];
   for (int o = 0; o < labels.outputs; o++) {
     if (!reads_gradient(ls_op_row(s->kind), o)) continue;
@@ -162,6 +173,11 @@ static double value_of(const subject *s, const ls_tensor *tensor, int t, int64_t
     return (double)(bits % (uint64_t)label_size(s, 'v'));
   if (tensor->role == LS_ROLE_INPUT && strcmp(tensor->name, "input 4") == 0)
     return (double)(tensor->dims[0] - 1 - i); /* places, the last token first */
+  const int64_t elements = ls_tensor_elements(tensor);
+  if (tensor->role == LS_ROLE_INPUT && tensor->ndim == 2) /* where routed rows lie: each once */
+    return (double)(elements - 1 - i);
+  if (tensor->role == LS_ROLE_INPUT && ls_op_row(s->kind)->product) /* experts without rows too */
+    return (double)(i * label_size(s, 'x') / elements / 2 * 2);
   if (tensor->role == LS_ROLE_INPUT) return (double)(bits % 3);
   const double value = (double)(bits >> 40) * 0x1p-23 - 1;
   const bool sum = s->kind == LS_OP_ROW_SCALE && strcmp(tensor->name, "input 2") == 0;

@@ -31,11 +31,15 @@ static void make_large_linear(op_case *c) {
   c->out[0].kind = sums;
 }
 
-static const case_maker makers[] = {make_linear,        make_large_linear,    make_elementwise,
-                                    make_norm,          make_headnorm,        make_row,
-                                    make_embedding,     make_bias_db,         make_rope,
-                                    make_cross_entropy, make_optimizer,       make_move,
-                                    make_attention,     make_cached_attention};
+static const case_maker makers[] = {make_linear,      make_large_linear,
+                                    make_elementwise, make_norm,
+                                    make_headnorm,    make_row,
+                                    make_embedding,   make_bias_db,
+                                    make_rope,        make_cross_entropy,
+                                    make_optimizer,   make_move,
+                                    make_attention,   make_cached_attention,
+                                    make_grouped,     make_route,
+                                    make_routed};
 
 enum { MAKERS = sizeof makers / sizeof *makers };
 

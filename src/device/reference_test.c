@@ -106,6 +106,9 @@ static int64_t label_size(uint64_t seed, char label) {
     case 'h': return draw(seed, 'h', 1, 4) * head_dim;
     case 'l': return tokens + draw(seed, 't', 0, 4);
     case 'v': return draw(seed, 'v', 2, 30);
+    case 'x': return draw(seed, 'x', 3, 6);
+    case 'j': return draw(seed, 'j', 1, 3);
+    case 'o': return tokens * draw(seed, 'j', 1, 3);
     default: return draw(seed, label, 4, 90);
   }
 }
@@ -113,7 +116,8 @@ static int64_t label_size(uint64_t seed, char label) {
 /* Rows of any kind are padded, columns where the row lets them be cut; heads are always whole. */
 static int64_t label_padding(const kernel_case *test, const char *label) {
   if (!test->padded || (label[1] && label[0] != 'b') || strchr("1grhd", label[0])) return 0;
-  if (!strchr("nble", label[0]) && !strchr(ls_op_row(test->kind)->shardable, label[0])) return 0;
+  const char *shardable = ls_op_row(test->kind)->shardable;
+  if (!strchr("nble", label[0]) && !(shardable && strchr(shardable, label[0]))) return 0;
   return draw(test->seed, (char)(label[0] + 1), 1, 9);
 }
 
@@ -141,6 +145,19 @@ static bool counts_steps(ls_op_kind kind) {
   return kind == LS_OP_ADAMW || kind == LS_OP_ADAMW_SPECULATE;
 }
 
+/* Of routed rows, each once; of experts, some without rows. */
+static double routed_value(const kernel_case *test, int input, int64_t i, int64_t j) {
+  const ls_view *view = &test->args.in[input];
+  if (view->ndim == 2)
+    return (double)(view->valid[0] * view->valid[1] - 1 - i * view->valid[1] - j);
+  return (double)(i * label_size(test->seed, 'x') / view->valid[0] / 2 * 2);
+}
+
+static bool is_routed(const kernel_case *test, int input) {
+  return test->args.in[input].ndim == 2 || ls_op_row(test->kind)->product ||
+         test->kind == LS_OP_ROUTE_BWD;
+}
+
 static double input_value(const kernel_case *test, int input, int64_t i, int64_t j) {
   const int64_t vocabulary = label_size(test->seed, 'v');
   const bool index = test->args.in[input].dtype == LS_I32;
@@ -151,6 +168,7 @@ static double input_value(const kernel_case *test, int input, int64_t i, int64_t
   const bool back = test->kind == LS_OP_ATTENTION_BWD || test->kind == LS_OP_RING_BWD;
   const bool places = (forward && input == 4) || (back && input == 7);
   if (places) return (double)(test->args.in[input].valid[0] - 1 - i);
+  if (index && is_routed(test, input)) return routed_value(test, input, i, j);
   if (index) return (double)(bits(test->seed, input, i, j) % (uint64_t)(vocabulary + 2)) - 1;
   const double value = noise(test->seed, input, i, j);
   /* A momentum that outweighs its gradient: rounding does not turn the sign of their mean. */
@@ -182,6 +200,12 @@ static void fill_input(const kernel_case *test, int input) {
         value = logits ? (double)NAN : 0;
       set(view, i, j, value);
     }
+}
+
+/* What an output starts with. */
+static double filled(const kernel_case *test, int output, int64_t i, int64_t j) {
+  const double value = 1.25 + noise(test->seed, 100 + output, i, j);
+  return test->args.out[output].dtype == LS_I32 ? (double)(int32_t)value : value;
 }
 
 /* Outputs start with positive numbers (moments are) where they are valid. */
@@ -235,6 +259,8 @@ static void make_case(kernel_case *test, ls_op_kind kind, ls_dtype dtype, uint64
                                      .softmax_scale = 0.7,
                                      .scale = seed % 2 ? 1.75 : 0,
                                      .columns = draw(seed, 'c', 4, 90),
+                                     .experts = draw(seed, 'x', 3, 6),
+                                     .renormalise = seed % 2,
                                      .activation = activation,
                                      .rate = 0.5,
                                      .beta1 = 0.9,
@@ -254,7 +280,8 @@ static void make_case(kernel_case *test, ls_op_kind kind, ls_dtype dtype, uint64
     fill_input(test, i);
   }
   for (int o = 0; o < test->args.outputs; o++) {
-    test->args.out[o] = make_view(test, &test->labels.out[o], false);
+    test->args.out[o] =
+        make_view(test, &test->labels.out[o], ls_op_row(kind)->precision[o] == LS_INDEX);
     fill_output(test, o);
   }
 }
@@ -342,7 +369,8 @@ static const bool never_added_to[LS_OP_COUNT] = {[LS_OP_RING_ATTENTION] = true,
                                                  [LS_OP_ADAMW_SPECULATE] = true,
                                                  [LS_OP_SGD_SPECULATE] = true,
                                                  [LS_OP_LION] = true,
-                                                 [LS_OP_LION_SPECULATE] = true};
+                                                 [LS_OP_LION_SPECULATE] = true,
+                                                 [LS_OP_ROUTE] = true};
 
 static void accumulation_adds(void **state) {
   (void)state;
@@ -380,9 +408,9 @@ static void no_rows_give_zero_gradients(void **state) {
     while (draw(seed, '?', 0, 1) == 0) seed = mix(seed); /* a case with all operands */
     make_case(&test, kind, LS_F64, seed, false);
     for (int i = 0; i < test.args.inputs; i++)
-      if (strchr("nbe", test.labels.in[i].dim[0][0])) test.args.in[i].valid[0] = 0;
+      if (strchr("nbeo", test.labels.in[i].dim[0][0])) test.args.in[i].valid[0] = 0;
     for (int o = 0; o < test.args.outputs; o++)
-      if (strchr("nbe", test.labels.out[o].dim[0][0])) test.args.out[o].valid[0] = 0;
+      if (strchr("nbeo", test.labels.out[o].dim[0][0])) test.args.out[o].valid[0] = 0;
     run_case(&test);
     for (int o = 0; o < test.args.outputs; o++) {
       const ls_view *out = &test.args.out[o];
@@ -390,13 +418,14 @@ static void no_rows_give_zero_gradients(void **state) {
       const bool rowless = out->valid[0] == 0;
       for (int64_t i = 0; i < out->dims[0]; i++)
         for (int64_t j = 0; j < stored_columns(out); j++)
-          assert_true(get(out, i, j) == (rowless ? 1.25 + noise(test.seed, 100 + o, i, j) : 0));
+          assert_true(get(out, i, j) == (rowless ? filled(&test, o, i, j) : 0));
       zeroed += !rowless;
     }
     free_buffers();
   }
-  /* embedding, linear, bias: 1 each; norms: 2, 1, 1 and 1; loss, count and norm: 1 each. */
-  assert_int_equal(zeroed, 11);
+  /* embedding, linear, bias: 1 each; norms: 2, 1, 1 and 1; grouped products: 2; loss, count
+   * and norm: 1 each. */
+  assert_int_equal(zeroed, 13);
 }
 
 static void in_place_equals_apart(void **state) {

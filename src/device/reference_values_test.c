@@ -98,6 +98,34 @@ static void linear_is_the_product(void **state) {
   expect_equal(dweight, weight_slope, M * K, 1e-14);
 }
 
+/* Tokens by their logits, of equals to the first; an expert that all choose, and one that none
+ * does. The same weights of the chosen alone, and of all. */
+static void routes_are_the_largest_logits(void **state) {
+  (void)state;
+  enum { TOKENS = 3, EXPERTS = 4, CHOSEN = 2, ROWS = TOKENS * CHOSEN };
+  double logits[TOKENS * EXPERTS] = {0, 2, -1, 1, 0, 5, 0, 0, -3, 4, -9, -2}, weights[ROWS];
+  int32_t rows[ROWS], experts[ROWS];
+  static const int32_t expected_rows[ROWS] = {1, 4, 2, 0, 3, 5};
+  static const int32_t expected_experts[ROWS] = {0, 1, 1, 1, 3, 3};
+  for (int all = 0; all < 2; all++) {
+    const ls_attributes attributes = {.renormalise = !all};
+    ls_view places = indices(rows, TOKENS);
+    places.ndim = 2;
+    places.dims[1] = places.valid[1] = CHOSEN;
+    call(&(ls_kernel_args){.attributes = &attributes,
+                           .inputs = 1,
+                           .outputs = 3,
+                           .in = {matrix(logits, TOKENS, EXPERTS)},
+                           .out = {places, indices(experts, ROWS), vector(weights, ROWS)}},
+         LS_OP_ROUTE);
+    assert_memory_equal(rows, expected_rows, sizeof rows);
+    assert_memory_equal(experts, expected_experts, sizeof experts);
+    const double rest = all ? exp(0) + exp(-1) : 0; /* of the first token */
+    expect_equal(&weights[1], (double[]){exp(2) / (exp(2) + exp(1) + rest)}, 1, 1e-15);
+    expect_equal(&weights[4], (double[]){exp(1) / (exp(2) + exp(1) + rest)}, 1, 1e-15);
+  }
+}
+
 static void norms_are_their_formulas(void **state) {
   (void)state;
   double x[K], weight[K], bias[K], y[K], mean[1], inverse[1], expected[K];
@@ -689,6 +717,7 @@ int main(void) {
   fprintf(stderr, "seed %llu\n", (unsigned long long)state_of_draws);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(linear_is_the_product),
+      cmocka_unit_test(routes_are_the_largest_logits),
       cmocka_unit_test(norms_are_their_formulas),
       cmocka_unit_test(activations_are_their_formulas),
       cmocka_unit_test(embedding_pieces_sum_to_the_whole),

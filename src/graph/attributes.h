@@ -20,6 +20,8 @@ enum { LS_ACTIVATION_COUNT = LS_GELU_ERF + 1 };
   X(int64_t, window)           /* attention: a token sees itself and window - 1 before; 0: all */ \
   X(int64_t, turn)             /* ring_attention: how far round the ring keys have come */        \
   X(int64_t, turns)            /* ring_attention: ranks of the ring; each has T / turns rows */   \
+  X(int64_t, experts)          /* grouped products: of how many experts the weights are */        \
+  X(int64_t, renormalise)      /* route: 1: weights of the chosen experts sum to 1; 0: of all */  \
   X(int64_t, columns)          /* row_scale: global count of columns that were summed */          \
   X(double, epsilon)           /* norms, adamw */                                                 \
   X(double, weight_offset)     /* rmsnorm, headnorm: added to the weights, 1 in Gemma */          \

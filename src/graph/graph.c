@@ -304,6 +304,46 @@ ls_tensor_id ls_graph_softcap(ls_graph *graph, ls_tensor_id x, double cap) {
   return first_output(graph, LS_OP_SOFTCAP, &(ls_attributes){.softcap = cap}, &x, NULL);
 }
 
+ls_routing ls_graph_route(ls_graph *graph, ls_tensor_id logits, int64_t count, bool renormalise) {
+  const int64_t *dims = ls_graph_tensor(graph, logits)->dims;
+  LS_ASSERT(count > 0 && count <= dims[1]);
+  const int node = ls_graph_node(graph, LS_OP_ROUTE, &(ls_attributes){.renormalise = renormalise},
+                                 &logits, LS_MAX_OUTPUTS, (int64_t[]){dims[0] * count, count});
+  const ls_tensor_id *out = graph->nodes.items[node].out;
+  return (ls_routing){out[0], out[1], out[2]};
+}
+
+ls_tensor_id ls_graph_dispatch(ls_graph *graph, ls_tensor_id x, const ls_routing *routing) {
+  return first_output(graph, LS_OP_DISPATCH, NULL, (ls_tensor_id[]){x, routing->rows},
+                      ls_graph_tensor(graph, routing->experts)->dims);
+}
+
+ls_tensor_id ls_graph_combine(ls_graph *graph, ls_tensor_id y, const ls_routing *routing) {
+  return first_output(graph, LS_OP_COMBINE, NULL, (ls_tensor_id[]){y, routing->rows}, NULL);
+}
+
+ls_tensor_id ls_graph_grouped_up(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight,
+                                 const ls_routing *routing) {
+  const int64_t in = ls_graph_tensor(graph, x)->dims[1];
+  const int64_t rows = ls_graph_tensor(graph, weight)->dims[0];
+  LS_ASSERT(rows % in == 0);
+  return first_output(graph, LS_OP_GROUPED_UP, &(ls_attributes){.experts = rows / in},
+                      (ls_tensor_id[]){x, weight, routing->experts}, NULL);
+}
+
+ls_tensor_id ls_graph_grouped_down(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight,
+                                   int64_t experts, const ls_routing *routing) {
+  const int64_t rows = ls_graph_tensor(graph, weight)->dims[0];
+  LS_ASSERT(rows % experts == 0);
+  return first_output(graph, LS_OP_GROUPED_DOWN, &(ls_attributes){.experts = experts},
+                      (ls_tensor_id[]){x, weight, routing->experts},
+                      (int64_t[]){0, rows / experts});
+}
+
+ls_tensor_id ls_graph_weigh(ls_graph *graph, ls_tensor_id x, const ls_routing *routing) {
+  return first_output(graph, LS_OP_WEIGH, NULL, (ls_tensor_id[]){x, routing->weights}, NULL);
+}
+
 void ls_graph_cross_entropy(ls_graph *graph, ls_tensor_id logits) {
   ls_tensor_id labels = graph->labels;
   ls_tensor_id max = first_output(graph, LS_OP_XENT_MAX, NULL, &logits, NULL);

@@ -38,6 +38,7 @@ typedef enum ls_tp_sharding {
   LS_TP_KEY_VALUE,      /* out = KV heads: sharded as far as they go, replicated beyond */
   LS_TP_HEADS_IN,       /* weight[out, in], in = query heads */
   LS_TP_VOCABULARY,     /* [vocabulary, c], sharded on the vocabulary */
+  LS_TP_EXPERTS,        /* rows of one expert after another, sharded on the columns */
   LS_TP_COUNT
 } ls_tp_sharding;
 
@@ -177,6 +178,27 @@ ls_tensor_id ls_graph_gelu(ls_graph *graph, ls_tensor_id x, ls_activation which)
 ls_tensor_id ls_graph_swiglu(ls_graph *graph, ls_tensor_id gate, ls_tensor_id up,
                              ls_activation of_gate);
 ls_tensor_id ls_graph_softcap(ls_graph *graph, ls_tensor_id x, double cap);
+
+/* Where tokens go: see LS_OP_ROUTE. */
+typedef struct ls_routing {
+  ls_tensor_id rows, experts, weights;
+} ls_routing;
+
+/* Each token goes to the `count` experts with the largest logits; of equals to the first. Weights
+ * are a softmax over all experts, or with `renormalise` over the chosen ones. */
+ls_routing ls_graph_route(ls_graph *graph, ls_tensor_id logits, int64_t count, bool renormalise);
+/* x [n, c] as routed rows [n x count, c], and the sum of each token's. */
+ls_tensor_id ls_graph_dispatch(ls_graph *graph, ls_tensor_id x, const ls_routing *routing);
+ls_tensor_id ls_graph_combine(ls_graph *graph, ls_tensor_id y, const ls_routing *routing);
+/* Products of routed rows, each with its expert's matrix: weights [experts x in, out], and
+ * [experts x out, in]. */
+ls_tensor_id ls_graph_grouped_up(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight,
+                                 const ls_routing *routing);
+ls_tensor_id ls_graph_grouped_down(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight,
+                                   int64_t experts, const ls_routing *routing);
+/* Rows times their weights. */
+ls_tensor_id ls_graph_weigh(ls_graph *graph, ls_tensor_id x, const ls_routing *routing);
+
 /* Sets graph->logits, loss and the cells; needs graph->labels. */
 void ls_graph_cross_entropy(ls_graph *graph, ls_tensor_id logits);
 

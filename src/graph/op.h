@@ -50,6 +50,12 @@ enum { LS_MAX_DIMS = 3, LS_MAX_INPUTS = 8, LS_MAX_OUTPUTS = 3, LS_MAX_GRADIENT_R
   X(GELU, "gelu")                         \
   X(SWIGLU, "swiglu")                     \
   X(SOFTCAP, "softcap")                   \
+  X(ROUTE, "route")                       \
+  X(DISPATCH, "dispatch")                 \
+  X(GROUPED_UP, "grouped_up")             \
+  X(GROUPED_DOWN, "grouped_down")         \
+  X(WEIGH, "weigh")                       \
+  X(COMBINE, "combine")                   \
   X(XENT_MAX, "xent_max")                 \
   X(XENT_SUM, "xent_sum")                 \
   X(XENT_LOSS, "xent_loss")               \
@@ -71,6 +77,14 @@ enum { LS_MAX_DIMS = 3, LS_MAX_INPUTS = 8, LS_MAX_OUTPUTS = 3, LS_MAX_GRADIENT_R
   X(GELU_BWD, "gelu_bwd")                 \
   X(SWIGLU_BWD, "swiglu_bwd")             \
   X(SOFTCAP_BWD, "softcap_bwd")           \
+  X(ROUTE_BWD, "route_bwd")               \
+  X(DISPATCH_BWD, "dispatch_bwd")         \
+  X(GROUPED_UP_DX, "grouped_up_dx")       \
+  X(GROUPED_UP_DW, "grouped_up_dw")       \
+  X(GROUPED_DOWN_DX, "grouped_down_dx")   \
+  X(GROUPED_DOWN_DW, "grouped_down_dw")   \
+  X(WEIGH_BWD, "weigh_bwd")               \
+  X(COMBINE_BWD, "combine_bwd")           \
   X(XENT_GRAD, "xent_grad")               \
   /* the step around them */              \
   X(COUNT_VALID, "count_valid")           \
@@ -155,7 +169,7 @@ typedef enum ls_shares {
   LS_SHARES_KV_HEADS = 1 << 1,    /* the outer tensor axis: KV heads, each with its query heads */
   LS_SHARES_QUERY_HEADS = 1 << 2, /* the inner tensor axis: the query heads of a KV head */
   LS_SHARES_TOKENS = 1 << 3,      /* tokens of a sequence, and no parameter */
-  LS_SHARES_QUERIES = 1 << 4      /* of attention the queries, each rank with all keys */
+  LS_SHARES_QUERIES = 1 << 4      /* tokens to route; queries, each with all keys */
 } ls_shares;
 
 /* A label that may be sharded over axes of some kinds only. */
@@ -184,7 +198,8 @@ typedef struct ls_op {
   bool updates;       /* outputs are state that is changed in place: read and written */
   const char *writes; /* inputs, as digits, that are state too and written to; NULL: none */
   uint32_t divides;   /* attributes that it divides by: 1u << LS_ATTRIBUTE_head_dim */
-  /* A product of matrices: 1 + the dimension of its second input that is not contracted. */
+  /* A product of matrices: 1 + the dimension of its second input that is not contracted. Where the
+   * op divides by `experts`, dimension 0 of a weight has the rows of one expert after another. */
   int product;
   ls_flops_rule *flops; /* of what is no product; NULL: none that count */
   int in_place; /* 1 + input whose memory output 0 may take when that is its last use; 0: none */

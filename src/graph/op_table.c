@@ -36,16 +36,18 @@ static double ring_bwd_flops(const ls_attributes *attributes, const int64_t *que
   return attention_bwd_flops(attributes, query, other) / (double)ls_ring_needed(attributes);
 }
 
+#define RING_DIVIDES                                                                         \
+  (1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads | 1u << LS_ATTRIBUTE_sequence | \
+   1u << LS_ATTRIBUTE_turns)
+
 /* Order of operands is part of the row: kernels and gradients rely on it.
  *
  * n tokens (B x T flattened)   k, m, c features   v vocabulary   h columns of heads
  * g KV heads   r query heads per KV head   d one head's columns   l cache rows   e flat elements
  * b sequences   t queries of one   s keys of one: bt and bs are n, where attention tells them apart
- */
-#define RING_DIVIDES                                                                         \
-  (1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads | 1u << LS_ATTRIBUTE_sequence | \
-   1u << LS_ATTRIBUTE_turns)
-
+ * x experts   j experts that a token goes to   o routed rows: n x j, those of one expert after
+ * those of another; each rank routes its own tokens, so there are as many whatever the routing.
+ * Grouped products have them as n. */
 static const ls_op rows[LS_OP_COUNT] = {
     /* table, ids */
     [LS_OP_EMBEDDING] = {.labels = "v c, n -> n c",
@@ -189,6 +191,55 @@ static const ls_op rows[LS_OP_COUNT] = {
                        .shardable = "nc",
                        .in_place = 1,
                        .gradients = {{LS_OP_SOFTCAP_BWD, "aA", "0"}}},
+    /* Experts. logits -> the routed row of each token's choices, the expert of each routed row, and
+     * its weight: the router's probability */
+    [LS_OP_ROUTE] = {.labels = "n x -> n j, o~n, o~n",
+                     .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_QUERIES}},
+                     .precision = {LS_INDEX, LS_INDEX, LS_ACCUMULATE},
+                     .gradients = {{LS_OP_ROUTE_BWD, "c0AB", "0"}}},
+    /* x, routed rows -> a copy of the token's row for each of its experts */
+    [LS_OP_DISPATCH] = {.labels = "n c, n j -> o~n c",
+                        .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_QUERIES}},
+                        .linear = "0",
+                        .gradients = {{LS_OP_DISPATCH_BWD, "a1", "0"}},
+                        .again = LS_AGAIN_CHEAP,
+                        .indices = "1"},
+    /* x, weights[in, out] of one expert after another, expert of each row */
+    [LS_OP_GROUPED_UP] = {.labels = "n k, xk m, n -> n m",
+                          .shardable = "m",
+                          .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_QUERIES}},
+                          .linear = "0",
+                          .gradients = {{LS_OP_GROUPED_UP_DX, "a12", "0"},
+                                        {LS_OP_GROUPED_UP_DW, "0a2", "1"}},
+                          .again = LS_AGAIN_MAY,
+                          .product = 2,
+                          .divides = 1u << LS_ATTRIBUTE_experts,
+                          .indices = "2"},
+    /* x, weights[out, in] likewise, expert of each row */
+    [LS_OP_GROUPED_DOWN] = {.labels = "n k, xm k, n -> n m",
+                            .shardable = "k",
+                            .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_QUERIES}},
+                            .linear = "0",
+                            .gradients = {{LS_OP_GROUPED_DOWN_DX, "a12", "0"},
+                                          {LS_OP_GROUPED_DOWN_DW, "a02", "1"}},
+                            .again = LS_AGAIN_MAY,
+                            .product = 1,
+                            .divides = 1u << LS_ATTRIBUTE_experts,
+                            .indices = "2"},
+    /* x, a number for each row */
+    [LS_OP_WEIGH] = {.labels = "n c, n -> n c",
+                     .shardable = "nc",
+                     .linear = "0",
+                     .in_place = 1,
+                     .gradients = {{LS_OP_WEIGH_BWD, "a01", "01"}},
+                     .again = LS_AGAIN_CHEAP},
+    /* routed rows' results, routed rows -> the sum of each token's */
+    [LS_OP_COMBINE] = {.labels = "o~n c, n j -> n c",
+                       .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_QUERIES}},
+                       .linear = "0",
+                       .gradients = {{LS_OP_COMBINE_BWD, "a1", "0"}},
+                       .again = LS_AGAIN_MAY,
+                       .indices = "1"},
     /* logits -> largest logit of each token */
     [LS_OP_XENT_MAX] = {.labels = "n v -> n",
                         .shardable = "nv",
@@ -298,6 +349,60 @@ static const ls_op rows[LS_OP_COUNT] = {
     [LS_OP_SWIGLU_BWD] = {.labels = "n c, n c, n c -> n c, n c", .shardable = "nc"},
     /* dy, y */
     [LS_OP_SOFTCAP_BWD] = {.labels = "n c, n c -> n c", .shardable = "nc", .in_place = 1},
+    /* dweights, logits, routed rows, expert of each routed row -> dlogits */
+    [LS_OP_ROUTE_BWD] = {.labels = "o~n, n x, n j, o~n -> n x",
+                         .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_QUERIES}},
+                         .linear = "0",
+                         .indices = "23"},
+    /* dy, routed rows */
+    [LS_OP_DISPATCH_BWD] = {.labels = "o~n c, n j -> n c",
+                            .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_QUERIES}},
+                            .linear = "0",
+                            .indices = "1"},
+    /* dy, weights, expert of each row */
+    [LS_OP_GROUPED_UP_DX] = {.labels = "n m, xk m, n -> n k",
+                             .shardable = "m",
+                             .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_QUERIES}},
+                             .linear = "0",
+                             .product = 1,
+                             .divides = 1u << LS_ATTRIBUTE_experts,
+                             .indices = "2"},
+    /* x, dy, expert of each row */
+    [LS_OP_GROUPED_UP_DW] = {.labels = "n k, n m, n -> xk m",
+                             .shardable = "m",
+                             .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_QUERIES}},
+                             .linear = "1",
+                             .precision = {LS_ACCUMULATE},
+                             .product = 2,
+                             .divides = 1u << LS_ATTRIBUTE_experts,
+                             .indices = "2"},
+    /* dy, weights, expert of each row */
+    [LS_OP_GROUPED_DOWN_DX] = {.labels = "n m, xm k, n -> n k",
+                               .shardable = "k",
+                               .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_QUERIES}},
+                               .linear = "0",
+                               .product = 2,
+                               .divides = 1u << LS_ATTRIBUTE_experts,
+                               .indices = "2"},
+    /* dy, x, expert of each row */
+    [LS_OP_GROUPED_DOWN_DW] = {.labels = "n m, n k, n -> xm k",
+                               .shardable = "k",
+                               .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_QUERIES}},
+                               .linear = "0",
+                               .precision = {LS_ACCUMULATE},
+                               .product = 2,
+                               .divides = 1u << LS_ATTRIBUTE_experts,
+                               .indices = "2"},
+    /* dy, x, a number for each row -> dx, dnumber */
+    [LS_OP_WEIGH_BWD] = {.labels = "n c, n c, n -> n c, n",
+                         .shardable = "nc",
+                         .linear = "0",
+                         .precision = {LS_COMPUTE, LS_ACCUMULATE}},
+    /* dy, routed rows */
+    [LS_OP_COMBINE_BWD] = {.labels = "n c, n j -> o~n c",
+                           .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_QUERIES}},
+                           .linear = "0",
+                           .indices = "1"},
     /* logits, max, sum, labels, scale -> dlogits */
     [LS_OP_XENT_GRAD] = {.labels = "n v, n, n, n, 1 -> n v",
                          .shardable = "nv",
@@ -415,7 +520,9 @@ bool ls_op_has_divisors(ls_op_kind kind, const ls_attributes *attributes) {
 double ls_op_flops(ls_op_kind kind, const ls_attributes *attributes, const int64_t *first,
                    const int64_t *second) {
   const ls_op *row = ls_op_row(kind);
+  const bool stacked = row->product == 1 && row->divides >> LS_ATTRIBUTE_experts & 1;
   if (row->product)
-    return 2 * (double)first[0] * (double)first[1] * (double)second[row->product - 1];
+    return 2 * (double)first[0] * (double)first[1] * (double)second[row->product - 1] /
+           (double)(stacked ? attributes->experts : 1);
   return row->flops ? row->flops(attributes, first, second) : 0;
 }

@@ -13,11 +13,13 @@
 #include "base/box.h"
 #include "ir/program.h"
 
-/* One of our parameters inside a stored tensor. */
+/* One of our parameters, or rows of one, inside a stored tensor. The rows of experts lie in a
+ * tensor for each expert. */
 typedef struct ls_weight_piece {
   int parameter;  /* index into graph->parameters */
-  int64_t offset; /* where its rows begin along `out` of the stored tensor */
-  int64_t rows;   /* its own `out` */
+  int64_t first;  /* of its rows, the first that lies here */
+  int64_t offset; /* where these begin along `out` of the stored tensor */
+  int64_t rows;   /* how many lie here */
   /* Its rows lie in blocks of so many, each so far behind the last: queries, keys and values side
    * by side, head by head. A piece in one block has block = rows. */
   int64_t block, period;

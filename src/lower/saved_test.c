@@ -155,23 +155,23 @@ static json_t *find_instruction(json_t *root, const char *op) {
 /* What no op can have: kinds that there are not, halves, what would be divided by. */
 static void test_settings_of_ops_are_checked(void **state) {
   (void)state;
-  enum { SEQUENCE, HEAD_DIM, KV_HEADS, ACTIVATION = 16, ATTRIBUTES = 14, WAIT = 8 };
+  enum { ATTRIBUTES = 14, WAIT = 8 };
   static const struct {
     const char *op;
     int field;
     double number;
-  } wrong[] = {{"swiglu", ACTIVATION, LS_ACTIVATION_COUNT},
-               {"swiglu", ACTIVATION, 1e300},
-               {"swiglu", ACTIVATION, -1},
-               {"swiglu", ACTIVATION, 0.5},
-               {"attention", HEAD_DIM, 0},
-               {"attention", KV_HEADS, 0},
-               {"attention", SEQUENCE, 0},
-               {"attention", HEAD_DIM, 2.5},
-               {"attention", HEAD_DIM, 1e300},
-               {"attention_bwd", HEAD_DIM, 0},
-               {"attention_bwd", KV_HEADS, 0},
-               {"rope", HEAD_DIM, 0}};
+  } wrong[] = {{"swiglu", LS_ATTRIBUTE_activation, LS_ACTIVATION_COUNT},
+               {"swiglu", LS_ATTRIBUTE_activation, 1e300},
+               {"swiglu", LS_ATTRIBUTE_activation, -1},
+               {"swiglu", LS_ATTRIBUTE_activation, 0.5},
+               {"attention", LS_ATTRIBUTE_head_dim, 0},
+               {"attention", LS_ATTRIBUTE_kv_heads, 0},
+               {"attention", LS_ATTRIBUTE_sequence, 0},
+               {"attention", LS_ATTRIBUTE_head_dim, 2.5},
+               {"attention", LS_ATTRIBUTE_head_dim, 1e300},
+               {"attention_bwd", LS_ATTRIBUTE_head_dim, 0},
+               {"attention_bwd", LS_ATTRIBUTE_kv_heads, 0},
+               {"rope", LS_ATTRIBUTE_head_dim, 0}};
   ls_arena *arena = ls_arena_create();
   const char *text = ls_program_text(arena, compile(arena, 1, LS_PROGRAM_STEP));
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {

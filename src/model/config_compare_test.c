@@ -47,7 +47,9 @@ static bool has_no_say(const char *path, const char *key) {
   } known[] = {{"falcon-grouped", "multi_query"},                /* new_decoder_architecture */
                {"falcon-single", "num_kv_heads"},                /* multi_query */
                {"gpt-neox-sequential", "partial_rotary_factor"}, /* rope_parameters */
-               {"qwen3", "max_window_layers"},                   /* layer_types */
+               {"mixtral", "router_aux_loss_coef"},              /* output_router_logits */
+               {"qwen3-moe", "router_aux_loss_coef"},
+               {"qwen3", "max_window_layers"}, /* layer_types */
                {"qwen3", "use_sliding_window"},
                {"smollm3", "no_rope_layer_interval"}, /* no_rope_layers */
                {"smollm3", "use_sliding_window"}};

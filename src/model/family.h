@@ -89,8 +89,8 @@ struct ls_family {
 
 extern const ls_family ls_family_bloom, ls_family_falcon, ls_family_gemma, ls_family_gemma2,
     ls_family_gemma3, ls_family_gpt2, ls_family_gpt_neox, ls_family_llama, ls_family_mistral,
-    ls_family_olmo2, ls_family_phi, ls_family_phi3, ls_family_qwen2, ls_family_qwen3,
-    ls_family_smollm3, ls_family_starcoder2;
+    ls_family_mixtral, ls_family_olmo2, ls_family_phi, ls_family_phi3, ls_family_qwen2,
+    ls_family_qwen3, ls_family_qwen3_moe, ls_family_smollm3, ls_family_starcoder2;
 
 /* The row called `name`; NULL where there is none. */
 const ls_family *ls_family_find(const char *name);
@@ -181,6 +181,13 @@ LS_CHECKED ls_status ls_read_gemma(const ls_json_object *json, double softcap, d
 LS_CHECKED ls_status ls_read_window_pattern(ls_arena *arena, const ls_json_object *json,
                                             int64_t every, ls_model_config *config,
                                             ls_error *error);
+
+/* The keys that ls_read_experts reads. */
+#define LS_EXPERT_KEYS "output_router_logits", "router_aux_loss_coef"
+
+/* Checks the counts of experts, which are read, and refuses a loss that balances them. */
+LS_CHECKED ls_status ls_read_experts(const ls_json_object *json, const ls_model_config *config,
+                                     ls_error *error);
 
 /* The family's dropout_keys. */
 const char *const *ls_family_dropout_keys(const ls_family *family);

@@ -44,6 +44,10 @@ enum { LS_LAYER_WINDOW = 1, LS_LAYER_NO_ROPE = 2 };
   X(int64_t, head_dim, "head_dim")                                                         \
   X(int64_t, mlp_width, "intermediate_size")                                               \
   X(int64_t, positions, "positions")                                                       \
+  /* of a mixture, each with an MLP of mlp_width; 0: there is one MLP, for all tokens */   \
+  X(int64_t, experts, "experts")                                                           \
+  X(int64_t, experts_per_token, "experts of a token")                                      \
+  X(bool, renormalise, "norm_topk_prob") /* weights of a token's experts sum to 1 */       \
   X(double, epsilon, "epsilon of the norms")                                               \
   X(double, softmax_scale, "scale of the attention scores")                                \
   X(ls_activation, activation, "activation")                                               \

@@ -33,6 +33,7 @@ static int64_t widest(const ls_model_config *config, const char **name) {
     int64_t size;
   } all[] = {{"vocabulary", config->vocabulary},
              {"width of the MLP", config->mlp_width},
+             {"width of a token's MLPs", config->mlp_width * config->experts_per_token},
              {"width of all heads", config->heads * config->head_dim},
              {"width", config->width}};
   int most = 0;
@@ -49,6 +50,14 @@ static ls_status check_tokens(const ls_session *session, ls_error *error) {
   const double sequence = (double)run->data.seq_len;
   const double ranks = (double)ls_run_file_data_ranks(run);
   const double tokens = (double)run->train.micro_batch * sequence;
+  const int64_t experts = session->config.experts_per_token;
+  if (tokens <= INT32_MAX && tokens * (double)experts > INT32_MAX)
+    return ls_fail(error, LS_INPUT,
+                   "%s: found %lld sequences of %lld tokens at a time, each for %lld experts; "
+                   "expected at most %d rows of a device: give a smaller train.micro_batch or "
+                   "data.seq_len",
+                   ls_run_file_where(run, "train.micro_batch"), (long long)run->train.micro_batch,
+                   (long long)run->data.seq_len, (long long)experts, INT32_MAX);
   if (tokens > INT32_MAX) /* libraries of matrix products count rows in 32 bits */
     return ls_fail(error, LS_INPUT,
                    "%s: found %lld sequences of %lld tokens at a time; expected at most %d tokens "

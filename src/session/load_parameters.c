@@ -23,6 +23,8 @@ static bool next(const filler *self, cursor *at) {
     if (at->boxes == 0) {
       at->boxes =
           ls_rank_kept_boxes(self->rank, self->program, item->parameter, item->part, at->kept);
+      for (int b = 0; b < at->boxes; b++)
+        at->kept[b] = ls_weight_piece_box(item->from.piece, &at->kept[b]);
       at->box = 0;
       at->tile = (ls_box){0};
     }

@@ -1,7 +1,7 @@
 /* Filling a rank's parameters and moments from stored tensors: only the elements that it keeps are
  * read, in tiles of bounded size, and the disk is asked for the next ones meanwhile.
  *
- *   ls_load_item items[] = {{*ls_weights_place(weights, 0), 0, LS_PART_MASTER}};
+ *   ls_load_item items[] = {{places[0], 0, LS_PART_MASTER}};
  *   LS_TRY(ls_load_parameters(rank, program, items, 1, error));
  *
  * Used by one thread at a time for a rank. */

@@ -125,6 +125,17 @@ static ls_status refuse_dropout(const ls_session *session, ls_error *error) {
                  session->config.source, session->config.dropout_keys);
 }
 
+static ls_status check_kernels(const ls_graph *graph, const ls_device_facts *facts,
+                               ls_error *error) {
+  for (int n = 0; n < graph->nodes.count; n++)
+    if (facts->lacks.has[graph->nodes.items[n].kind])
+      return ls_fail(error, LS_INPUT,
+                     "device.kind: %s has no kernel of %s yet, which the model's experts need: use "
+                     "device.kind=cpu",
+                     facts->name, ls_op_name(graph->nodes.items[n].kind));
+  return LS_OK;
+}
+
 static bool asks_budget(const ls_run_file *run) {
   return run->recompute.count == 1 && strcmp(run->recompute.items[0], "budget") == 0;
 }
@@ -481,6 +492,7 @@ static ls_status resolve(ls_arena *arena, ls_run_file *run, int devices, int ran
   LS_TRY(check_partners(made, error));
   LS_TRY(ls_session_check_sizes(made, error));
   LS_TRY(compile_graph(made, error));
+  if (!on) LS_TRY(check_kernels(made->graph, &made->device.facts, error));
   *session = made;
   return LS_OK;
 }
@@ -736,13 +748,15 @@ static ls_status load_source(const ls_session *session, ls_rank *rank, ls_weight
   ls_status status =
       ls_weights_open(scratch, &session->config, session->graph, &source, &weights, error);
   if (status == LS_OK) {
-    ls_load_item *items = LS_NEW_ARRAY(scratch, ls_load_item, program->parameter_count);
-    int count = 0;
+    LS_LIST(ls_load_item) items = {0};
     for (int p = 0; p < program->parameter_count; p++) {
-      const ls_weight_place *place = ls_weights_place(weights, p);
-      if (place->tensor) items[count++] = (ls_load_item){*place, p, LS_PART_MASTER};
+      int count;
+      const ls_weight_place *places = ls_weights_places(weights, p, &count);
+      for (int i = 0; i < count; i++)
+        if (places[i].tensor)
+          *LS_APPEND(scratch, &items) = (ls_load_item){places[i], p, LS_PART_MASTER};
     }
-    status = ls_load_parameters(rank, program, items, count, error);
+    status = ls_load_parameters(rank, program, items.items, items.count, error);
     if (bytes_read) *bytes_read += ls_weights_bytes_read(weights);
   }
   ls_weights_close(&weights);

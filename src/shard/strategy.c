@@ -23,6 +23,7 @@ static const signed char tensor_strategy[LS_TP_COUNT][2] = {
     [LS_TP_KEY_VALUE] = {0, WHOLE},
     [LS_TP_HEADS_IN] = {1, 1},
     [LS_TP_VOCABULARY] = {0, 0},
+    [LS_TP_EXPERTS] = {1, 1},
 };
 
 const ls_data_strategy *ls_data_strategy_row(int zero) {

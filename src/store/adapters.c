@@ -96,15 +96,21 @@ static const char *list_legal(ls_arena *arena, const module_list *list) {
   return text;
 }
 
-static ls_status refuse_unknown(ls_arena *arena, const module_list *list, const char *family,
-                                const char *target, ls_error *error) {
+/* What a list of legal targets begins with. */
+static const char *or_all(const ls_model_config *config) {
+  return config->experts ? "" : "all-linear, or ";
+}
+
+static ls_status refuse_unknown(ls_arena *arena, const module_list *list,
+                                const ls_model_config *config, const char *target,
+                                ls_error *error) {
   const char *names[LS_MODEL_LINEARS];
   for (int m = 0; m < list->count; m++) names[m] = last_word(list->items[m].name);
   const char *near = ls_nearest(target, names, list->count);
   return ls_fail(error, LS_INPUT,
-                 "no product of a %s model is called %.60s; %s%s: expected all-linear, or some of "
-                 "%s",
-                 family, target, near ? "the nearest is " : "", near ? near : "found none near",
+                 "no product of a %s model%s is called %.60s; %s%s: expected %ssome of %s",
+                 config->family, config->experts ? " outside its experts" : "", target,
+                 near ? "the nearest is " : "", near ? near : "found none near", or_all(config),
                  list_legal(arena, list));
 }
 
@@ -123,7 +129,7 @@ static ls_status apply_target(ls_arena *arena, const module_list *list, const ch
     config->lora_targets |= INT64_C(1) << each->linear;
     any = true;
   }
-  return any ? LS_OK : refuse_unknown(arena, list, config->family, target, error);
+  return any ? LS_OK : refuse_unknown(arena, list, config, target, error);
 }
 
 static ls_status apply(ls_arena *scratch, const ls_adapters *asked, ls_model_config *config,
@@ -135,10 +141,15 @@ static ls_status apply(ls_arena *scratch, const ls_adapters *asked, ls_model_con
   config->lora_rslora = asked->rslora;
   config->lora_targets = 0;
   const bool all = asked->target_count == 1 && strcmp(asked->targets[0], "all-linear") == 0;
+  if (all && config->experts)
+    return ls_fail(error, LS_INPUT,
+                   "all-linear has the products of experts, whose adapters are not built; expected "
+                   "some of %s",
+                   list_legal(scratch, &list));
   for (int t = 0; t < asked->target_count; t++)
     LS_TRY(apply_target(scratch, &list, asked->targets[t], all, config, error));
   if (config->lora_targets) return LS_OK;
-  return ls_fail(error, LS_INPUT, "found no targets; expected all-linear, or some of %s",
+  return ls_fail(error, LS_INPUT, "found no targets; expected %ssome of %s", or_all(config),
                  list_legal(scratch, &list));
 }
 

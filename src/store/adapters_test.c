@@ -32,6 +32,15 @@ static const char phi3[] =
     "24, \"num_hidden_layers\": 1, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
     "\"max_position_embeddings\": 16, \"pad_token_id\": 0}";
 
+static const char mixtral[] =
+    "{\"model_type\": \"mixtral\", \"vocab_size\": 41, \"hidden_size\": 16, \"intermediate_size\": "
+    "24, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
+    "\"max_position_embeddings\": 16, \"num_local_experts\": 3, \"num_experts_per_tok\": 2}";
+static const char qwen3_moe[] =
+    "{\"model_type\": \"qwen3_moe\", \"vocab_size\": 41, \"hidden_size\": 16, "
+    "\"moe_intermediate_size\": 24, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, "
+    "\"max_position_embeddings\": 16, \"num_experts\": 3, \"num_experts_per_tok\": 2}";
+
 static const struct target_case {
   const char *model, *targets[3];
   int64_t bits;
@@ -53,6 +62,20 @@ static const struct target_case {
      "all-linear has c_attn, which files of gpt2 keep as one tensor of "
      "several products: adapters of it are not built; expected some of "
      "c_proj, c_fc"},
+    {mixtral, {"q_proj", "o_proj"}, QUERY | OUTPUT, NULL},
+    {mixtral,
+     {"all-linear"},
+     0,
+     "all-linear has the products of experts, whose adapters are not built; expected some of "
+     "q_proj, k_proj, v_proj, o_proj"},
+    {mixtral, {"w1"}, 0, "no product of a mixtral model outside its experts is called w1"},
+    {qwen3_moe, {"k_proj"}, KEY, NULL},
+    {qwen3_moe, {"all-linear"}, 0, "all-linear has the products of experts"},
+    {qwen3_moe,
+     {"gate_proj"},
+     0,
+     "no product of a qwen3_moe model outside its experts is called gate_proj; found none near: "
+     "expected some of"},
     {phi3, {"gate_up_proj"}, 0, "found gate_up_proj, which files of phi3 keep as one tensor"},
 };
 

@@ -56,6 +56,11 @@ static void names_cover_parameters(void **state) {
       {"gpt2-10m", "h.0.attn.c_attn.weight", 3},
       {"gpt2-10m", "h.1", 16},
       {"gpt2-10m", "embedding", 2},
+      /* all experts of a layer are three of ours */
+      {"mixtral-8x7b", "layers.0.block_sparse_moe.experts", 3},
+      {"mixtral-8x7b", "model.layers.0-1.block_sparse_moe", 8},
+      {"mixtral-8x7b", "layers.*.block_sparse_moe.gate", 32},
+      {"mixtral-8x7b", "layers.1.experts.gate", 1},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
     if (frozen_by(cases[i].preset, cases[i].pattern) != cases[i].count)
@@ -87,10 +92,24 @@ static void what_covers_nothing_or_all_is_refused(void **state) {
   }
 }
 
+/* They are one tensor of ours, of which all is trained or nothing. */
+static void one_expert_is_refused(void **state) {
+  (void)state;
+  const char *const pattern = "layers.0.block_sparse_moe.experts.7";
+  ls_arena *arena = ls_arena_create();
+  ls_model_config config;
+  ls_error error = {0};
+  ls_graph *graph = build(arena, "mixtral-8x7b", &config);
+  assert_int_equal(ls_freeze(&config, graph, &pattern, 1, &error), LS_INPUT);
+  assert_non_null(strstr(error.text, "the nearest is layers.0.block_sparse_moe.experts"));
+  ls_arena_destroy(&arena);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(names_cover_parameters),
       cmocka_unit_test(what_covers_nothing_or_all_is_refused),
+      cmocka_unit_test(one_expert_is_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

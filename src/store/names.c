@@ -22,11 +22,23 @@ static const char *substitute(ls_arena *arena, const char *pattern, int layer) {
   return ls_arena_printf(arena, "%.*s%d%s", (int)(star - pattern), pattern, layer, star + 1);
 }
 
+/* Pieces of one tensor stand close together: between two there are fewer tensors than this. */
+enum { NEAR = 32 };
+
 static ls_stored_layout *find_layout(ls_weight_plan *plan, const char *name) {
-  /* Pieces of one tensor stand close together, so that the last ones are looked at first. */
-  for (int i = plan->count - 1; i >= 0; i--)
+  for (int i = plan->count - 1; i >= 0 && i >= plan->count - NEAR; i--)
     if (strcmp(plan->tensors[i].name, name) == 0) return &plan->tensors[i];
   return NULL;
+}
+
+static ls_stored_layout *add_layout(ls_arena *arena, ls_weight_plan *plan) {
+  if (plan->count == plan->room) {
+    plan->room = 2 * plan->room + 16;
+    ls_stored_layout *more = LS_NEW_ARRAY(arena, ls_stored_layout, plan->room);
+    if (plan->count) memcpy(more, plan->tensors, sizeof *more * (size_t)plan->count);
+    plan->tensors = more;
+  }
+  return &plan->tensors[plan->count++];
 }
 
 /* `groups`: how many blocks the piece lies in, side by side with those of its siblings. */
@@ -34,7 +46,7 @@ static void add_piece(ls_arena *arena, ls_weight_plan *plan, const char *name, c
                       bool transposed, int64_t groups, const ls_parameter *about, int parameter) {
   ls_stored_layout *layout = find_layout(plan, name);
   if (!layout) {
-    layout = &plan->tensors[plan->count++];
+    layout = add_layout(arena, plan);
     *layout = (ls_stored_layout){.name = name,
                                  .plain = plain,
                                  .part = LS_PART_MASTER,
@@ -74,6 +86,29 @@ static bool add_adapter(ls_arena *arena, const ls_family_tensors *family, const 
   return false;
 }
 
+/* The rows of each expert, in a tensor of their own. */
+static void add_experts(ls_arena *arena, ls_weight_plan *plan, const char *prefix,
+                        const char *plain, bool transposed, int64_t experts,
+                        const ls_parameter *about, int parameter) {
+  const char *number = strchr(plain, '#');
+  const int64_t rows = about->dims[0] / experts;
+  LS_ASSERT(number && about->ndim == 2 && about->dims[0] % experts == 0);
+  for (int64_t e = 0; e < experts; e++) {
+    ls_stored_layout *layout = add_layout(arena, plan);
+    const char *name = ls_arena_printf(arena, "%.*s%lld%s", (int)(number - plain), plain,
+                                       (long long)e, number + 1);
+    *layout = (ls_stored_layout){.name = ls_arena_printf(arena, "%s%s", prefix, name),
+                                 .plain = name,
+                                 .part = LS_PART_MASTER,
+                                 .ndim = 2,
+                                 .transposed = transposed};
+    layout->dims[transposed] = rows;
+    layout->dims[!transposed] = about->dims[1];
+    *LS_APPEND(arena, &layout->pieces) = (ls_weight_piece){
+        .parameter = parameter, .first = e * rows, .rows = rows, .block = rows, .period = rows};
+  }
+}
+
 static bool add_parameter(ls_arena *arena, const ls_family_tensors *family,
                           const ls_name_rule *rules, const ls_model_config *config,
                           const ls_graph *graph, int parameter, ls_weight_plan *plan) {
@@ -88,6 +123,11 @@ static bool add_parameter(ls_arena *arena, const ls_family_tensors *family,
     int layer = 0;
     if (!matches(rule->ours, about->name, &layer)) continue;
     const char *plain = substitute(arena, rule->theirs, layer);
+    if (rule->form == LS_NAME_EXPERT || rule->form == LS_NAME_EXPERT_TRANSPOSED) {
+      add_experts(arena, plan, family->prefix, plain, rule->form == LS_NAME_EXPERT_TRANSPOSED,
+                  config->experts, about, parameter);
+      return true;
+    }
     const char *name = ls_arena_printf(arena, "%s%s", family->prefix, plain);
     add_piece(arena, plan, name, plain, rule->form == LS_NAME_TRANSPOSED,
               rule->form == LS_NAME_BY_HEAD ? config->kv_heads : 1, about, parameter);
@@ -134,7 +174,6 @@ ls_status ls_weights_plan_form(ls_arena *arena, const ls_model_config *config,
   const bool pair = config->parallel && !config->shared_norm;
   const ls_name_rule *rules =
       rules_of(arena, family, other ? family->other : (pair ? family->pair : NULL));
-  plan->tensors = LS_NEW_ARRAY(arena, ls_stored_layout, graph->parameters.count);
   for (int i = 0; i < graph->parameters.count; i++)
     if (!add_parameter(arena, family, rules, config, graph, i, plan))
       return ls_fail(error, LS_INTERNAL, "%s: no name for the parameter %s", family->family,
@@ -155,5 +194,13 @@ bool ls_weight_ignored(const ls_weight_plan *plan, const char *name) {
 }
 
 int64_t ls_weight_piece_place(const ls_weight_piece *piece, int64_t row) {
+  row -= piece->first;
   return piece->offset + row / piece->block * piece->period + row % piece->block;
+}
+
+ls_box ls_weight_piece_box(const ls_weight_piece *piece, const ls_box *box) {
+  const int64_t first = box->row > piece->first ? box->row : piece->first;
+  const int64_t end = box->row + box->rows, last = piece->first + piece->rows;
+  const int64_t rows = (end < last ? end : last) - first;
+  return rows > 0 ? (ls_box){first, rows, box->column, box->columns} : (ls_box){0};
 }

@@ -17,12 +17,12 @@
 #include "ir/saved_state.h"
 #include "model/model.h"
 
-/* Where row `row` of a piece lies along `out` of the stored tensor. */
+/* Where row `row` of its parameter, which the piece has, lies along `out` of the stored tensor. */
 int64_t ls_weight_piece_place(const ls_weight_piece *piece, int64_t row);
 
 typedef struct ls_weight_plan {
   ls_stored_layout *tensors;
-  int count;
+  int count, room;
   const char *family, *prefix;
   const char *const *ignored; /* patterns of buffers that files may hold, ended by NULL */
   const char *tied_head;      /* the head's name where it is the token embedding, else NULL */
@@ -38,6 +38,9 @@ bool ls_weights_other_form(const ls_model_config *config);
 LS_CHECKED ls_status ls_weights_plan_form(ls_arena *arena, const ls_model_config *config,
                                           const ls_graph *graph, bool other, ls_weight_plan *plan,
                                           ls_error *error);
+
+/* The rows of a box that a piece has. */
+ls_box ls_weight_piece_box(const ls_weight_piece *piece, const ls_box *box);
 
 /* Whether a stored tensor is a buffer that means nothing here (masks, rotary frequencies). */
 bool ls_weight_ignored(const ls_weight_plan *plan, const char *name);

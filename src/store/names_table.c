@@ -51,6 +51,37 @@ static const ls_name_rule llama_rules[] = {
     {"head.norm.weight", "norm.weight", LS_NAME_PLAIN},
     {0}};
 
+/* Llama's, with a mixture of experts in the MLP's place: `router`, then `name` of each expert's
+ * gate, up and down. */
+#define MIXTURE_RULES(router, gate, up, down)                                                      \
+  {"embedding.token", "embed_tokens.weight", LS_NAME_PLAIN},                                       \
+      {"layers.*.norm1.weight", "layers.*.input_layernorm.weight", LS_NAME_PLAIN},                 \
+      {"layers.*.attention.query.weight", "layers.*.self_attn.q_proj.weight", LS_NAME_PLAIN},      \
+      {"layers.*.attention.query.bias", "layers.*.self_attn.q_proj.bias", LS_NAME_PLAIN},          \
+      {"layers.*.attention.key.weight", "layers.*.self_attn.k_proj.weight", LS_NAME_PLAIN},        \
+      {"layers.*.attention.key.bias", "layers.*.self_attn.k_proj.bias", LS_NAME_PLAIN},            \
+      {"layers.*.attention.value.weight", "layers.*.self_attn.v_proj.weight", LS_NAME_PLAIN},      \
+      {"layers.*.attention.value.bias", "layers.*.self_attn.v_proj.bias", LS_NAME_PLAIN},          \
+      {"layers.*.attention.output.weight", "layers.*.self_attn.o_proj.weight", LS_NAME_PLAIN},     \
+      {"layers.*.attention.output.bias", "layers.*.self_attn.o_proj.bias", LS_NAME_PLAIN},         \
+      {"layers.*.attention.query_norm.weight", "layers.*.self_attn.q_norm.weight", LS_NAME_PLAIN}, \
+      {"layers.*.attention.key_norm.weight", "layers.*.self_attn.k_norm.weight", LS_NAME_PLAIN},   \
+      {"layers.*.norm2.weight", "layers.*.post_attention_layernorm.weight", LS_NAME_PLAIN},        \
+      {"layers.*.router.weight", "layers.*." router ".weight", LS_NAME_PLAIN},                     \
+      {"layers.*.experts.gate.weight", "layers.*." gate ".weight", LS_NAME_EXPERT_TRANSPOSED},     \
+      {"layers.*.experts.up.weight", "layers.*." up ".weight", LS_NAME_EXPERT_TRANSPOSED},         \
+      {"layers.*.experts.down.weight", "layers.*." down ".weight", LS_NAME_EXPERT},                \
+      {"head.norm.weight", "norm.weight", LS_NAME_PLAIN}, {                                        \
+    0                                                                                              \
+  }
+
+static const ls_name_rule mixtral_rules[] = {
+    MIXTURE_RULES("block_sparse_moe.gate", "block_sparse_moe.experts.#.w1",
+                  "block_sparse_moe.experts.#.w3", "block_sparse_moe.experts.#.w2")};
+
+static const ls_name_rule qwen3_moe_rules[] = {MIXTURE_RULES(
+    "mlp.gate", "mlp.experts.#.gate_proj", "mlp.experts.#.up_proj", "mlp.experts.#.down_proj")};
+
 /* As other trainers save them, and as Phi-3 has them. */
 static const ls_name_rule fused_rules[] = {
     {"layers.*.attention.query.weight", "layers.*.self_attn.qkv_proj.weight", LS_NAME_PLAIN},
@@ -263,6 +294,8 @@ static const ls_family_tensors families[] = {
     {"gpt2", "transformer.", "lm_head", gpt2_rules, NULL, gpt2_ignored, NULL},
     {"llama", "model.", "lm_head", llama_rules, fused_rules, llama_ignored, NULL},
     {"mistral", "model.", "lm_head", llama_rules, fused_rules, llama_ignored, NULL},
+    {"mixtral", "model.", "lm_head", mixtral_rules, NULL, llama_ignored, NULL},
+    {"qwen3_moe", "model.", "lm_head", qwen3_moe_rules, NULL, llama_ignored, NULL},
     {"qwen2", "model.", "lm_head", llama_rules, fused_rules, llama_ignored, NULL},
     {"qwen3", "model.", "lm_head", llama_rules, fused_rules, llama_ignored, NULL},
     {"smollm3", "model.", "lm_head", llama_rules, fused_rules, llama_ignored, NULL},

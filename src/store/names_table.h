@@ -11,6 +11,9 @@ typedef enum ls_name_form {
   LS_NAME_PLAIN = 0,  /* [out, in] */
   LS_NAME_TRANSPOSED, /* [in, out] */
   LS_NAME_BY_HEAD,    /* pieces in turns: for each KV head its queries, its key, its value */
+  /* A tensor for each expert, whose number stands for "#" in its name. */
+  LS_NAME_EXPERT,
+  LS_NAME_EXPERT_TRANSPOSED,
 } ls_name_form;
 
 typedef struct ls_name_rule {

@@ -19,6 +19,14 @@ struct ls_parameter_names {
   char **names; /* [count x NAMES]; NULL: none */
 };
 
+/* Cuts a name to what another has the same, up to a point. */
+static void keep_shared(char *name, const char *other) {
+  size_t same = 0, point = 0;
+  for (; name[same] && name[same] == other[same]; same++)
+    if (name[same] == '.') point = same;
+  if (name[same] || other[same] != '.') name[point] = 0;
+}
+
 ls_status ls_parameter_names_list(ls_arena *arena, const ls_model_config *config,
                                   const ls_graph *graph, ls_parameter_names **made,
                                   ls_error *error) {
@@ -33,6 +41,11 @@ ls_status ls_parameter_names_list(ls_arena *arena, const ls_model_config *config
   for (int t = 0; t < plan.count; t++)
     for (int i = 0; i < plan.tensors[t].pieces.count; i++) {
       char **of = &f->names[NAMES * plan.tensors[t].pieces.items[i].parameter];
+      if (of[1]) { /* of several tensors: what their names share */
+        keep_shared(of[1], plan.tensors[t].name);
+        keep_shared(of[2], plan.tensors[t].plain);
+        continue;
+      }
       of[1] = ls_arena_strdup(arena, plan.tensors[t].name);
       of[2] = ls_arena_strdup(arena, plan.tensors[t].plain);
     }

@@ -39,12 +39,12 @@ bool ls_stored_stretch(const ls_stored_layout *layout, const ls_weight_piece *pi
   if (left == 0) return false;
   if (layout->transposed) {
     const int64_t column = tile->column + stretch->done / tile->rows;
-    stretch->first = column * layout->dims[1] + piece->offset + tile->row;
+    stretch->first = column * layout->dims[1] + piece->offset + tile->row - piece->first;
     stretch->count = tile->rows == layout->dims[1] ? left : tile->rows;
   } else {
     const int64_t columns = layout->ndim == 2 ? layout->dims[1] : 1;
     const int64_t row = tile->row + stretch->done / tile->columns;
-    const int64_t joined = columns * (piece->block - row % piece->block);
+    const int64_t joined = columns * (piece->block - (row - piece->first) % piece->block);
     stretch->first = ls_weight_piece_place(piece, row) * columns + tile->column;
     stretch->count = tile->columns < columns ? tile->columns : (left < joined ? left : joined);
   }
@@ -125,7 +125,7 @@ void ls_stored_lay(const ls_weight_place *to, ls_dtype dtype, const void *data, 
   const size_t element = ls_dtype_bytes(dtype);
   const ls_stored_layout *layout = to->layout;
   const int64_t columns = layout->ndim == 2 ? layout->dims[!layout->transposed] : 1;
-  const ls_box whole = {0, to->piece->rows, 0, columns};
+  const ls_box whole = {to->piece->first, to->piece->rows, 0, columns};
   ls_stretch stretch = {0};
   while (ls_stored_stretch(layout, to->piece, &whole, &stretch)) {
     char *target = (char *)stored + (size_t)stretch.first * element;

@@ -16,7 +16,7 @@
 #include "store/names.h"
 #include "store/safetensors.h"
 
-/* A parameter's place in a file. */
+/* A parameter's place in a file, or that of rows of it. */
 typedef struct ls_weight_place {
   const ls_stored_layout *layout;
   const ls_weight_piece *piece;
@@ -44,7 +44,7 @@ LS_CHECKED ls_status ls_stored_write(ls_safetensors_writer *writer, int index,
                                      const ls_weight_place *to, const ls_box *tile, ls_dtype dtype,
                                      const void *data, void *scratch, ls_error *error);
 
-/* Lays a whole parameter, row-major, into a stored tensor's memory. */
+/* Lays the rows of a parameter that the piece has, row-major, into a stored tensor's memory. */
 void ls_stored_lay(const ls_weight_place *to, ls_dtype dtype, const void *data, void *stored);
 
 #endif

@@ -6,7 +6,8 @@ struct ls_weights {
   ls_safetensors *file;
   ls_weight_plan plan;
   const ls_stored_tensor **tensors; /* by tensor of the plan */
-  ls_weight_place *places;          /* by parameter */
+  ls_weight_place *places;          /* those of one parameter after those of another */
+  int *first;                       /* by parameter: the first of its places; and one behind */
   int parameters;
 };
 
@@ -62,6 +63,23 @@ static ls_status check_tensor(const name_search *search, const ls_stored_layout 
                  tensor->name, tensor->format);
 }
 
+static void list_places(ls_arena *arena, ls_weights *weights) {
+  const ls_weight_plan *plan = &weights->plan;
+  int *first = LS_NEW_ARRAY(arena, int, weights->parameters + 2), all = 0;
+  for (int i = 0; i < plan->count; i++)
+    for (int p = 0; p < plan->tensors[i].pieces.count; p++, all++)
+      first[plan->tensors[i].pieces.items[p].parameter + 2]++;
+  for (int p = 0; p < weights->parameters; p++) first[p + 2] += first[p + 1];
+  weights->places = LS_NEW_ARRAY(arena, ls_weight_place, all + 1);
+  for (int i = 0; i < plan->count; i++)
+    for (int p = 0; p < plan->tensors[i].pieces.count; p++) {
+      const ls_weight_piece *piece = &plan->tensors[i].pieces.items[p];
+      weights->places[first[piece->parameter + 1]++] =
+          (ls_weight_place){&plan->tensors[i], piece, weights->tensors[i]};
+    }
+  weights->first = first;
+}
+
 static ls_status find_all(const name_search *search, ls_weights *weights, ls_error *error) {
   const ls_weight_plan *plan = &weights->plan;
   for (int i = 0; i < plan->count; i++) {
@@ -74,11 +92,8 @@ static ls_status find_all(const name_search *search, ls_weights *weights, ls_err
                      search->prefix, layout->name, plan->family);
     LS_TRY(check_tensor(search, layout, tensor, error));
     weights->tensors[i] = tensor;
-    for (int p = 0; p < layout->pieces.count; p++) {
-      const ls_weight_piece *piece = &layout->pieces.items[p];
-      weights->places[piece->parameter] = (ls_weight_place){layout, piece, tensor};
-    }
   }
+  list_places(search->arena, weights);
   return LS_OK;
 }
 
@@ -157,7 +172,6 @@ ls_status ls_weights_open(ls_arena *arena, const ls_model_config *config, const 
                           const ls_weights_source *source, ls_weights **weights, ls_error *error) {
   ls_weights *opened = LS_NEW(arena, ls_weights);
   opened->parameters = graph->parameters.count;
-  opened->places = LS_NEW_ARRAY(arena, ls_weight_place, opened->parameters);
   LS_TRY(ls_safetensors_open(source->path, source->stem, &opened->file, error));
   const name_search search = {arena,
                               opened->file,
@@ -185,9 +199,10 @@ void ls_weights_close(ls_weights **weights) {
   *weights = NULL;
 }
 
-const ls_weight_place *ls_weights_place(const ls_weights *weights, int parameter) {
+const ls_weight_place *ls_weights_places(const ls_weights *weights, int parameter, int *count) {
   LS_ASSERT(parameter >= 0 && parameter < weights->parameters);
-  return &weights->places[parameter];
+  *count = weights->first[parameter + 1] - weights->first[parameter];
+  return &weights->places[weights->first[parameter]];
 }
 
 int64_t ls_weights_bytes_read(const ls_weights *weights) {

@@ -3,8 +3,8 @@
  *   ls_weights *weights;
  *   LS_TRY(ls_weights_open(arena, &config, graph, &(ls_weights_source){.path = "model/"},
  *                          &weights, error));
- *   LS_TRY(ls_stored_read(ls_weights_place(weights, index), &tile, LS_F32, target, scratch,
- *                         error));
+ *   const ls_weight_place *places = ls_weights_places(weights, index, &count);
+ *   LS_TRY(ls_stored_read(&places[0], &tile, LS_F32, target, scratch, error));
  *   ls_weights_close(&weights);
  *
  * Opening checks all: every parameter has its tensor in its shape, and every tensor of the file is
@@ -42,9 +42,10 @@ LS_CHECKED ls_status ls_weights_open(ls_arena *arena, const ls_model_config *con
                                      ls_weights **weights, ls_error *error);
 void ls_weights_close(ls_weights **weights);
 
-/* Where a parameter lies, by its index into graph->parameters; its tensor is NULL where another
- * kind is meant. Every graph of one configuration has the same parameters in the same order. */
-const ls_weight_place *ls_weights_place(const ls_weights *weights, int parameter);
+/* Where a parameter lies, by its index into graph->parameters, and in how many tensors; these are
+ * NULL where another kind is meant. Every graph of one configuration has the same parameters in the
+ * same order. */
+const ls_weight_place *ls_weights_places(const ls_weights *weights, int parameter, int *count);
 
 /* Bytes of tensors that were read through this set so far. */
 int64_t ls_weights_bytes_read(const ls_weights *weights);

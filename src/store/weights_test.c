@@ -78,7 +78,9 @@ static void *assemble(const ls_stored_layout *layout, void *const *all, ls_dtype
   char *target = ls_arena_alloc(arena, (size_t)*count * ls_dtype_bytes(dtype));
   for (int p = 0; p < layout->pieces.count; p++) {
     const ls_weight_place place = {layout, &layout->pieces.items[p], NULL};
-    ls_stored_lay(&place, dtype, all[place.piece->parameter], target);
+    const int64_t width = layout->ndim == 2 ? layout->dims[!layout->transposed] : 1;
+    const size_t begin = (size_t)(place.piece->first * width) * ls_dtype_bytes(dtype);
+    ls_stored_lay(&place, dtype, (const char *)all[place.piece->parameter] + begin, target);
   }
   return target;
 }
@@ -189,6 +191,7 @@ static made make(const char *preset, bool tied, bool bias) {
   config->head_dim = 4;
   config->mlp_width = 71; /* more than one strip */
   config->positions = 8;
+  if (config->experts) config->experts = 11; /* a number of two digits */
   config->tied = tied;
   config->attention_bias = config->mlp_bias = bias;
   model.graph = build(config);
@@ -263,9 +266,11 @@ static ls_status open_made(const made *model, const writing *how, ls_weights **w
 
 static void written_models_read_back(void **state) {
   (void)state;
-  for (int variant = 0; variant < 8; variant++) {
-    const made model =
-        make(variant & 1 ? "gpt2-10m" : "llama-3m", variant & 2, (variant & 1) || (variant & 4));
+  static const char *const mixtures[] = {"mixtral-8x7b", "qwen3-30b-a3b"};
+  for (int variant = 0; variant < 12; variant++) {
+    const char *preset = variant & 1 ? "gpt2-10m" : "llama-3m";
+    const made model = variant < 8 ? make(preset, variant & 2, (variant & 1) || (variant & 4))
+                                   : make(mixtures[variant & 1], variant & 2, false);
     ls_weights *weights = NULL;
     ls_error error;
     if (open_made(&model, &(writing){.plain = variant & 4}, &weights, &error) != LS_OK)
@@ -280,6 +285,34 @@ static void written_models_read_back(void **state) {
     }
     ls_weights_close(&weights);
   }
+}
+
+/* Rows of one of our matrices are tensors of their own there, some of them turned. */
+static void experts_are_as_in_transformers(void **state) {
+  (void)state;
+  const made model = make("mixtral-8x7b", false, false);
+  int found = 0;
+  for (int i = 0; i < model.plan.count; i++) {
+    const ls_stored_layout *layout = &model.plan.tensors[i];
+    const bool gate =
+        strcmp(layout->name, "model.layers.2.block_sparse_moe.experts.10.w1.weight") == 0;
+    if (!gate && strcmp(layout->name, "model.layers.2.block_sparse_moe.experts.10.w2.weight") != 0)
+      continue;
+    const ls_weight_piece *piece = layout->pieces.items;
+    assert_string_equal(model.graph->parameters.items[piece->parameter].about.name,
+                        gate ? "layers.2.experts.gate.weight" : "layers.2.experts.down.weight");
+    assert_int_equal(layout->dims[0], gate ? 71 : 12);
+    assert_int_equal(layout->dims[1], gate ? 12 : 71);
+    int64_t count;
+    const float *stored = assemble(layout, model.all, LS_F32, &count);
+    const float *ours = model.all[piece->parameter];
+    for (int row = 0; row < 12; row++)
+      for (int column = 0; column < 71; column++)
+        assert_true(stored[gate ? column * 12 + row : row * 71 + column] ==
+                    ours[(10 * 12 + row) * 71 + column]);
+    found++;
+  }
+  assert_int_equal(found, 2);
 }
 
 /* GPT-2's c_attn is [in, 3 out], query, key and value side by side. */
@@ -460,6 +493,7 @@ int main(void) {
       cmocka_unit_test(our_traces_load),
       cmocka_unit_test(the_twins_agree),
       cmocka_unit_test(written_models_read_back),
+      cmocka_unit_test(experts_are_as_in_transformers),
       cmocka_unit_test(fused_attention_is_as_in_transformers),
       cmocka_unit_test(every_form_of_a_family_loads),
       cmocka_unit_test(heads_in_turns_are_as_in_transformers),

@@ -223,9 +223,17 @@ static bool find_mesh(const search *s, ls_form *small, int64_t ranks) {
   return false;
 }
 
+/* More than one expert for a token where it has them, and more of them than twice as many, so that
+ * some get few tokens or none. */
+static void set_experts(const ls_form *user, ls_form *small) {
+  small->experts_per_token = least(user->experts_per_token, 2);
+  small->experts = least(user->experts, 2 * small->experts_per_token + 1);
+}
+
 /* The form with the fewest ranks, and of these the one with the fewest stages. */
 static bool find(const search *s, ls_form *small) {
   *small = *s->user;
+  set_experts(s->user, small);
   if (ranks_of(small) <= LS_SHRINK_MOST_RANKS) return fill(s, small);
   for (int64_t ranks = 1; ranks <= LS_SHRINK_MOST_RANKS; ranks++)
     if (find_mesh(s, small, ranks)) return true;
@@ -310,6 +318,8 @@ static ls_model_config small_config(ls_arena *arena, const ls_model_config *conf
   small.kv_heads = form->kv_heads;
   small.head_dim = form->head_dim;
   small.mlp_width = form->mlp_width;
+  small.experts = form->experts;
+  small.experts_per_token = form->experts_per_token;
   small.positions = form->positions;
   if (fabs(config->softmax_scale - scale) < 1e-6 * scale)
     small.softmax_scale = 1 / sqrt((double)form->head_dim);

@@ -180,6 +180,8 @@ ls_status ls_form_make(const ls_model_config *config, const ls_layout *layout, i
         .head_dim = config->head_dim,
         .width = config->width,
         .mlp_width = config->mlp_width,
+        .experts = config->experts,
+        .experts_per_token = config->experts_per_token,
         .vocabulary = config->vocabulary,
         .sequences = batch / ((int64_t)layout->microbatches * ls_layout_data_ranks(layout)),
         .sequence = sequence,

@@ -104,6 +104,10 @@ static void describe_model(ls_arena *arena, ls_shrunk *shrunk) {
                                                          : "other than heads x head size");
   add_number(arena, shrunk, "MLP width", before->mlp_width, form->mlp_width,
              over_tp(arena, form->mlp_width, before, form));
+  add_number(arena, shrunk, "experts", before->experts, form->experts,
+             "more than twice those of a token");
+  add_number(arena, shrunk, "experts of a token", before->experts_per_token,
+             form->experts_per_token, "more than one");
   add_number(arena, shrunk, "vocabulary", before->vocabulary, form->vocabulary,
              over_tp(arena, form->vocabulary, before, form));
   add_number(arena, shrunk, "positions", before->positions, form->positions,

@@ -52,6 +52,9 @@ static const char *const root_keys[] = {"kind",
                                         "initial",
                                         "clip",
                                         "recheck",
+                                        "routing",
+                                        "router_nearest_tie",
+                                        "tokens_per_expert_step0_micro0",
                                         "reference_noise_f32_vs_f64",
                                         "final_params_f64",
                                         "steps",
@@ -98,21 +101,28 @@ static ls_status check_keys(const ls_json_object *object, const char *const *kno
 /* What the trace says in words must be what is done here. */
 static ls_status check_words(const ls_json_object *root, bool adapters, ls_error *error) {
   const struct {
-    const char *key, *begins;
+    const char *key, *begins, *other;
   } words[] = {
-      {"kind", adapters ? "lora" : "pretraining"},
-      {"trained", "lora_A and lora_B only; the base is frozen"},
+      /* of a mixture of experts: moe */
+      {"kind", adapters ? "lora" : "pretraining", adapters ? NULL : "moe"},
+      {"trained", "lora_A and lora_B only; the base is frozen", NULL},
       {"batch_layout",
        "row b of micro-batch m of step s starts at ((s*micro_batches+m)*B+b)*T; x = "
-       "tokens[start:start+T], y = tokens[start+1:start+T+1]"},
-      {"loss", "mean cross-entropy over B*T positions, averaged over micro-batches"},
-      {"weight_decay_on", adapters ? "all adapter matrices"
-                                   : "parameters with 2 or more dimensions (embeddings included)"},
+       "tokens[start:start+T], y = tokens[start+1:start+T+1]",
+       NULL},
+      {"loss", "mean cross-entropy over B*T positions, averaged over micro-batches", NULL},
+      {"routing", "softmax over all experts' logits, the ", NULL},
+      {"weight_decay_on",
+       adapters ? "all adapter matrices"
+                : "parameters with 2 or more dimensions (embeddings included)",
+       NULL},
   };
   for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
     const char *text;
     LS_TRY(ls_json_string_or(root, words[i].key, words[i].begins, &text, error));
-    if (strncmp(text, words[i].begins, strlen(words[i].begins)) != 0)
+    const char *other = words[i].other ? words[i].other : words[i].begins;
+    if (strncmp(text, words[i].begins, strlen(words[i].begins)) != 0 &&
+        strncmp(text, other, strlen(other)) != 0)
       return ls_fail(error, LS_INPUT,
                      "%s: \"%s\" is \"%.80s\", which cannot be repeated; expected \"%s\"",
                      root->where, words[i].key, text, words[i].begins);

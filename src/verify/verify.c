@@ -157,11 +157,14 @@ static ls_status read_stored(const worker *self, ls_arena *scratch, const ls_sto
   for (int i = 0; i < layout->pieces.count; i++) {
     const ls_weight_piece *piece = &layout->pieces.items[i];
     const int p = piece->parameter;
-    const int64_t elements = ls_program_parameter_elements(&program->parameters[p]);
+    const int64_t columns =
+        ls_program_parameter_elements(&program->parameters[p]) / program->parameters[p].dims[0];
+    const int64_t first = piece->first * columns, elements = piece->rows * columns;
     if (part == LS_PART_GRADIENT && !program->parameters[p].trainable) continue;
     void *read = LS_NEW_ARRAY(scratch, double, elements);
     double *wide = LS_NEW_ARRAY(scratch, double, elements);
-    LS_TRY(ls_rank_read_parameter(self->rank, program, p, part, 0, elements, read, dtype, error));
+    LS_TRY(
+        ls_rank_read_parameter(self->rank, program, p, part, first, elements, read, dtype, error));
     ls_convert(wide, LS_F64, read, dtype, elements);
     for (int64_t e = 0; e < elements; e++) wide[e] /= scale;
     ls_stored_lay(&(ls_weight_place){layout, piece, NULL}, LS_F64, wide, *stored);

@@ -36,6 +36,8 @@ typedef enum operand_kind {
   SIGNED,      /* fp32, that or its negative: rounding does not turn its sign */
   INDEX,       /* int32 from -1 to `range` - 1 */
   CELL,        /* a double */
+  ROUTED,      /* int32: each number below the count of them once */
+  EXPERTS,     /* int32 from 0 to `range` - 1, sorted, without every third */
 } operand_kind;
 
 typedef struct operand {
@@ -125,6 +127,8 @@ static inline int64_t stored_count(const operand *o) {
 static inline ls_dtype dtype_of(const operand *o, ls_dtype compute) {
   switch (o->kind) {
     case COMPUTE: return compute;
+    case ROUTED:
+    case EXPERTS:
     case INDEX: return LS_I32;
     case CELL: return LS_F64;
     case NARROW_SUMS: return LS_BF16;
@@ -137,6 +141,14 @@ static inline void *bytes_of(size_t bytes) {
   void *data = malloc(bytes ? bytes : 1);
   assert_non_null(data);
   return data;
+}
+
+static inline int32_t index_at(const operand *o, int64_t i) {
+  const int64_t count = o->valid[0] * (o->ndim > 1 ? o->valid[1] : 1);
+  if (o->kind == ROUTED) return (int32_t)(i % 2 ? count / 2 * 2 - i : i);
+  if (o->kind != EXPERTS) return (int32_t)(random_below(o->range + 1) - 1);
+  const int64_t expert = i * o->range / count;
+  return (int32_t)(expert % 3 == 1 ? expert - 1 : expert);
 }
 
 /* Memory of an operand: values where they exist, zero in columns that do not, NaN in rows that do
@@ -153,7 +165,7 @@ static inline void *operand_make(const operand *o, ls_dtype dtype, bool garbage)
     if (padding && !garbage) value = 0;
     if (absent) value = NAN;
     const double cell = o->value;
-    const int32_t index = absent ? 1 << 30 : (int32_t)(random_below(o->range + 1) - 1);
+    const int32_t index = absent ? 1 << 30 : index_at(o, i);
     void *place = data + (size_t)i * ls_dtype_bytes(dtype);
     switch (dtype) {
       case LS_F64: memcpy(place, &cell, sizeof cell); break;
@@ -233,6 +245,7 @@ static inline void cached_prepare(const op_case *c, ls_kernel_args *device,
 }
 
 static inline double at(const ls_view *view, int64_t i) {
+  if (view->dtype == LS_I32) return (double)((const int32_t *)view->data)[i];
   double value = 0;
   ls_convert(&value, LS_F64, (const char *)view->data + (size_t)i * ls_dtype_bytes(view->dtype),
              view->dtype, 1);

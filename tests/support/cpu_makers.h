@@ -144,6 +144,81 @@ static inline void make_row(op_case *c) {
   }
 }
 
+/* Products of rows of several experts, some of which have none. */
+static inline void make_grouped(op_case *c) {
+  static const ls_op_kind kinds[] = {LS_OP_GROUPED_UP,      LS_OP_GROUPED_UP_DX,
+                                     LS_OP_GROUPED_UP_DW,   LS_OP_GROUPED_DOWN,
+                                     LS_OP_GROUPED_DOWN_DX, LS_OP_GROUPED_DOWN_DW};
+  const int64_t rows = any_rows(), whole = any_size(), cut = any_size(), pad = random_below(4);
+  const int64_t experts = 1 + random_below(6);
+  const operand wide = matrix_of(rows, whole, 0, 0), narrow = matrix_of(rows, cut, 0, pad);
+  const operand weights = matrix_of(experts * whole, cut, 0, pad);
+  c->kind = kinds[random_below(6)];
+  c->attributes.experts = experts;
+  c->inputs = 3, c->outputs = 1;
+  c->in[2] = vector_of(EXPERTS, rows);
+  c->in[2].range = experts;
+  switch (c->kind) {
+    case LS_OP_GROUPED_UP:
+    case LS_OP_GROUPED_DOWN_DX: c->in[0] = wide, c->in[1] = weights, c->out[0] = narrow; break;
+    case LS_OP_GROUPED_UP_DX:
+    case LS_OP_GROUPED_DOWN: c->in[0] = narrow, c->in[1] = weights, c->out[0] = wide; break;
+    default: c->in[0] = wide, c->in[1] = narrow, c->out[0] = weights; c->out[0].kind = any_sums();
+  }
+}
+
+/* Where tokens go, and the gradient of that. */
+static inline void make_route(op_case *c) {
+  static const int64_t counts[] = {1, 3, 16, 128, 515};
+  const int64_t tokens = any_rows(), experts = pick(counts, 5);
+  const int64_t chosen = 1 + random_below(experts < 8 ? experts : 8);
+  operand logits = matrix_of(tokens, experts, 2, 0), rows = matrix_of(tokens, chosen, 0, 0);
+  operand of_row = vector_of(EXPERTS, tokens * chosen);
+  rows.kind = ROUTED;
+  of_row.range = experts;
+  c->attributes.renormalise = random_below(2);
+  c->kind = LS_OP_ROUTE;
+  if (random_below(2) && chosen == 1) { /* of several a token has each expert once */
+    c->kind = LS_OP_ROUTE_BWD;
+    c->inputs = 4, c->outputs = 1;
+    c->in[0] = vector_of(SUMS, tokens * chosen), c->in[1] = logits;
+    c->in[2] = rows, c->in[3] = of_row;
+    c->out[0] = logits;
+    c->floor = 1e-6; /* of one expert alone: 0 */
+    return;
+  }
+  c->inputs = 1, c->outputs = 3, c->no_add = true;
+  c->in[0] = logits;
+  c->out[0] = rows, c->out[1] = of_row, c->out[2] = vector_of(SUMS, tokens * chosen);
+}
+
+/* Rows of tokens to experts and back, and their weights. */
+static inline void make_routed(op_case *c) {
+  static const ls_op_kind kinds[] = {LS_OP_DISPATCH,    LS_OP_DISPATCH_BWD, LS_OP_COMBINE,
+                                     LS_OP_COMBINE_BWD, LS_OP_WEIGH,        LS_OP_WEIGH_BWD};
+  const int64_t tokens = any_rows(), columns = random_below(3) ? any_size() : 1300;
+  const int64_t chosen = 1 + random_below(4), pad = random_below(3);
+  const operand own = matrix_of(tokens, columns, 0, pad);
+  const operand routed = matrix_of(tokens * chosen, columns, 0, pad);
+  c->kind = kinds[random_below(6)];
+  c->inputs = 2, c->outputs = 1;
+  c->in[1] = matrix_of(tokens, chosen, 0, 0);
+  c->in[1].kind = ROUTED;
+  const bool spreads = c->kind == LS_OP_DISPATCH || c->kind == LS_OP_COMBINE_BWD;
+  c->in[0] = spreads ? own : routed;
+  c->out[0] = spreads ? routed : own;
+  if (c->kind == LS_OP_WEIGH) {
+    c->in[1] = vector_of(SUMS, tokens * chosen);
+    c->out[0] = routed;
+    c->in_place = true;
+  }
+  if (c->kind == LS_OP_WEIGH_BWD) {
+    c->inputs = 3, c->outputs = 2;
+    c->in[1] = c->out[0] = routed;
+    c->in[2] = c->out[1] = vector_of(SUMS, tokens * chosen);
+  }
+}
+
 static inline void make_embedding(op_case *c) {
   const int64_t tokens = any_rows(), columns = random_below(3) ? any_size() : 1100;
   const int64_t vocabulary = any_size();

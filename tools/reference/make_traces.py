@@ -86,6 +86,11 @@ TRACES = {
     "mistral": small("Mistral", 6, dict(HEADS, sliding_window=5)),
     "qwen2": small("Qwen2", 7, dict(
         GROUPED, use_sliding_window=True, sliding_window=5, max_window_layers=1)),
+    # Losses that balance experts are off, as they are unless router logits are asked for.
+    "mixtral": small("Mixtral", 31, dict(GROUPED, num_local_experts=5, num_experts_per_tok=2)),
+    "qwen3-moe": small("Qwen3Moe", 32, dict(
+        HEADS, moe_intermediate_size=10, num_experts=6, num_experts_per_tok=3,
+        norm_topk_prob=False)),
     "qwen3": small("Qwen3", 8, dict(HEADS, attention_bias=True, use_sliding_window=False)),
     "gemma": small("Gemma", 9, dict(HEADS)),
     "gemma2": small("Gemma2", 10, dict(
@@ -140,7 +145,8 @@ def make_model(trace):
     model_class = getattr(transformers, kind + (
         "LMHeadModel" if kind == "GPT2" else "ForCausalLM"))
     model = model_class._from_config(
-        config_class(**trace["config"]), attn_implementation="eager", dtype=torch.float32)
+        config_class(**trace["config"]), attn_implementation="eager", experts_implementation="eager",
+        dtype=torch.float32)
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.ndim == 1:
@@ -150,7 +156,8 @@ def make_model(trace):
 
 def clone(model, dtype):
     """A copy of the model in `dtype`."""
-    copy = type(model)._from_config(model.config, attn_implementation="eager", dtype=dtype)
+    copy = type(model)._from_config(
+        model.config, attn_implementation="eager", experts_implementation="eager", dtype=dtype)
     copy.load_state_dict(model.state_dict())
     copy.tie_weights()
     copy.eval()
@@ -179,6 +186,31 @@ def parameters_of(model):
     neox = isinstance(model, transformers.GPTNeoXForCausalLM)
     return {n.replace("lm_head.", "embed_out.") if neox else n: p
             for n, p in model.named_parameters()}
+
+
+# Of mixtures of experts: where a file has them, and what it calls each expert's gate, up and down.
+MIXTURES = {"MixtralForCausalLM": ("block_sparse_moe", "w1", "w3", "w2"),
+            "Qwen3MoeForCausalLM": ("mlp", "gate_proj", "up_proj", "down_proj")}
+
+
+def stored(model, named):
+    """Tensors by the names in files: of a mixture one for each expert, which modules stack."""
+    if type(model).__name__ not in MIXTURES:
+        return named
+    part, gate, up, down = MIXTURES[type(model).__name__]
+    result = {}
+    for name, tensor in named.items():
+        layer, _, of = name.partition(".mlp.")
+        if of == "experts.gate_up_proj":
+            for e, both in enumerate(tensor):
+                for called, half in zip((gate, up), both.chunk(2)):
+                    result[f"{layer}.{part}.experts.{e}.{called}.weight"] = half
+        elif of == "experts.down_proj":
+            for e, each in enumerate(tensor):
+                result[f"{layer}.{part}.experts.{e}.{down}.weight"] = each
+        else:
+            result[f"{layer}.{part}.{of}" if of else name] = tensor
+    return result
 
 
 def is_frozen(trace, name):
@@ -210,8 +242,8 @@ def train(trace, model, tokens):
             if logits0 is None:
                 logits0 = logits[0].detach().clone()
         if gradients is None:
-            gradients = {n: torch.zeros_like(p) if p.grad is None else p.grad.clone()
-                         for n, p in parameters_of(model).items()}
+            gradients = stored(model, {n: torch.zeros_like(p) if p.grad is None else p.grad.clone()
+                                       for n, p in parameters_of(model).items()})
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
         optimizer.step()
         steps.append((rate, total, norm.item()))
@@ -239,7 +271,7 @@ def describe(trace, model, wide, narrow, wide_model, narrow_model):
     else:
         hyper.update(schedule="constant")
     hyper.update(betas=BETAS, eps=EPSILON, weight_decay=WEIGHT_DECAY, grad_clip=CLIP)
-    final_wide = parameters_of(wide_model)
+    final_wide = stored(wide_model, parameters_of(wide_model))
     if "frozen" in trace:
         hyper.update(frozen=[n for n in sorted(final_wide) if is_frozen(trace, n)])
     return {
@@ -256,7 +288,7 @@ def describe(trace, model, wide, narrow, wide_model, narrow_model):
             "logits_max_abs": (wide[1] - narrow[1].double()).abs().max().item(),
             "grads_max_abs": largest_difference(wide[2], narrow[2]),
             "final_params_max_abs": largest_difference(
-                final_wide, parameters_of(narrow_model)),
+                final_wide, stored(narrow_model, parameters_of(narrow_model))),
         },
         "tokenizer": "bytes, modulo the vocabulary; the book of Genesis from its start (King James)",
         "initial": f"random (torch seed {trace['seed']}; 1-D parameters perturbed so that biases "
@@ -278,7 +310,7 @@ def make(name, trace, text, out):
     tokens = torch.tensor(list(text), dtype=torch.long)
     model = make_model(trace)
     model.config.save_pretrained(folder)
-    named = parameters_of(model)
+    named = stored(model, parameters_of(model))
     narrow_model = clone(model, torch.float32)
     with Wide():
         wide_model = clone(model, torch.float64)

@@ -38,6 +38,12 @@ int ls_cpu_parts(const ls_device_facts *facts, int64_t elements);
 /* Matrix products: linear, linear_dx, linear_dw. */
 void ls_cpu_linear_kernels(ls_kernel_table *table);
 
+/* The product of that kind. */
+LS_CHECKED ls_status ls_cpu_linear(ls_op_kind kind, const ls_kernel_args *args, ls_error *error);
+
+/* The same for the rows of each expert. */
+void ls_cpu_grouped_kernels(ls_kernel_table *table);
+
 /* What oneDNN wants of workspace for these arguments, of which data are not read; makes what it
  * multiplies with. */
 size_t ls_cpu_linear_wants(ls_op_kind kind, const ls_kernel_args *args);

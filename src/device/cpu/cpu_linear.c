@@ -300,7 +300,7 @@ static ls_status multiply_split(const ls_product *p, bool add, const ls_kernel_a
   return LS_OK;
 }
 
-static ls_status run(ls_op_kind kind, const ls_kernel_args *args, ls_error *error) {
+ls_status ls_cpu_linear(ls_op_kind kind, const ls_kernel_args *args, ls_error *error) {
   const ls_linear l = ls_linear_read(kind, args, false);
   const ls_product p = ls_product_of(kind, l.nk, l.nm, l.mk, l.n, l.m, l.k);
   const bool empty = p.rows <= 0 || p.columns <= 0 || p.depth <= 0;
@@ -313,15 +313,15 @@ static ls_status run(ls_op_kind kind, const ls_kernel_args *args, ls_error *erro
 }
 
 static ls_status kernel_linear(const ls_kernel_args *args, ls_error *error) {
-  return run(LS_OP_LINEAR, args, error);
+  return ls_cpu_linear(LS_OP_LINEAR, args, error);
 }
 
 static ls_status kernel_linear_dx(const ls_kernel_args *args, ls_error *error) {
-  return run(LS_OP_LINEAR_DX, args, error);
+  return ls_cpu_linear(LS_OP_LINEAR_DX, args, error);
 }
 
 static ls_status kernel_linear_dw(const ls_kernel_args *args, ls_error *error) {
-  return run(LS_OP_LINEAR_DW, args, error);
+  return ls_cpu_linear(LS_OP_LINEAR_DW, args, error);
 }
 
 void ls_cpu_linear_kernels(ls_kernel_table *table) {

@@ -226,3 +226,49 @@ size_t ls_linear_recipe(const ls_device_facts *facts, ls_op_kind kind, const ls_
   const size_t stored = recipe(facts, kind, args, true), valid = recipe(facts, kind, args, false);
   return stored > valid ? stored : valid;
 }
+
+ls_grouped ls_grouped_of(ls_op_kind kind) {
+  switch (kind) {
+    case LS_OP_GROUPED_UP:
+    case LS_OP_GROUPED_DOWN_DX: return (ls_grouped){LS_OP_LINEAR_DX, false};
+    case LS_OP_GROUPED_DOWN:
+    case LS_OP_GROUPED_UP_DX: return (ls_grouped){LS_OP_LINEAR, false};
+    default: return (ls_grouped){LS_OP_LINEAR_DW, true};
+  }
+}
+
+/* Fewer rows take no more than all of them: but for few, whose kernel is another; and in fewer,
+ * larger parts, none of which is larger than the whole. */
+static size_t grouped_recipe(const ls_device_facts *facts, ls_op_kind kind,
+                             const ls_kernel_args *args, bool whole) {
+  ls_linear l = ls_linear_read(kind, args, whole);
+  const int64_t rows = l.n;
+  const size_t parts = (size_t)ls_cpu_parts(facts, INT64_MAX);
+  size_t few = 0;
+  if (l.n <= 0 || l.m <= 0 || l.k <= 0) return 0;
+  l.n = least(rows, LS_FEW_ROWS);
+  if (ls_linear_is_few_rows(&l)) few = ls_few_rows_bytes(&l);
+  l.n = rows;
+  if (!ls_linear_is_direct(facts, &l)) {
+    const ls_widening w = ls_widening_of(&l);
+    const size_t bytes = ls_widening_bytes(&w, (int)parts);
+    return bytes > few ? bytes : few;
+  }
+  const ls_product p = product_of(&l);
+  const size_t apart = (part_bytes(facts, &p) + 127) * (parts > 2 ? parts : 2) + 64;
+  const size_t together = ls_product_scratch(facts, &p, facts->threads);
+  const size_t bytes = ls_product_splits(facts, &p) ? apart : together;
+  return bytes > few ? bytes : few;
+}
+
+size_t ls_grouped_recipe(const ls_device_facts *facts, ls_op_kind kind,
+                         const ls_kernel_args *args) {
+  const ls_grouped grouped = ls_grouped_of(kind);
+  ls_kernel_args one = *args;
+  ls_view *matrix = grouped.gradient ? &one.out[0] : &one.in[1];
+  matrix->dims[0] /= args->attributes->experts;
+  matrix->valid[0] = matrix->dims[0];
+  const size_t stored = grouped_recipe(facts, grouped.product, &one, true);
+  const size_t valid = grouped_recipe(facts, grouped.product, &one, false);
+  return stored > valid ? stored : valid;
+}

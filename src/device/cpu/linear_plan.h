@@ -23,6 +23,15 @@ typedef struct ls_linear {
  * stored, or those valid. */
 ls_linear ls_linear_read(ls_op_kind kind, const ls_kernel_args *args, bool whole);
 
+/* A grouped product: of which kind the product of one expert's rows is, and whether it makes the
+ * weight's gradient. */
+typedef struct ls_grouped {
+  ls_op_kind product;
+  bool gradient;
+} ls_grouped;
+
+ls_grouped ls_grouped_of(ls_op_kind kind);
+
 /* A matrix product: target[rows, columns] from depth. */
 typedef struct ls_product {
   ls_matrix target, left, right;
@@ -104,5 +113,9 @@ static inline int64_t ls_dense_floats(int64_t rows, int64_t columns) {
 
 /* The recipe: scratch for the entries that are stored or valid, whichever takes more. */
 size_t ls_linear_recipe(const ls_device_facts *facts, ls_op_kind kind, const ls_kernel_args *args);
+
+/* The same of a grouped product, however its rows are shared out: of an expert that has all of
+ * them, in as many parts as there may be. */
+size_t ls_grouped_recipe(const ls_device_facts *facts, ls_op_kind kind, const ls_kernel_args *args);
 
 #endif

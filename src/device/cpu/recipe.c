@@ -47,6 +47,13 @@ static size_t recipe(const ls_device_facts *facts, ls_op_kind kind, const ls_ker
     case LS_OP_LINEAR:
     case LS_OP_LINEAR_DX:
     case LS_OP_LINEAR_DW: bytes = ls_linear_recipe(facts, kind, args); break;
+    case LS_OP_GROUPED_UP:
+    case LS_OP_GROUPED_UP_DX:
+    case LS_OP_GROUPED_UP_DW:
+    case LS_OP_GROUPED_DOWN:
+    case LS_OP_GROUPED_DOWN_DX:
+    case LS_OP_GROUPED_DOWN_DW: bytes = ls_grouped_recipe(facts, kind, args); break;
+    case LS_OP_ROUTE: bytes = sizeof(int32_t) * (size_t)args->in[0].dims[1]; break;
     case LS_OP_LAYERNORM_BWD:
     case LS_OP_RMSNORM_BWD:
     case LS_OP_HEADNORM_BWD: /* of a head's columns, which are fewer */

@@ -12,6 +12,7 @@ static void fill(ls_kernel_table *table) {
   LS_VECTOR(ls_fill_attention)(table);
   LS_VECTOR(ls_fill_attention_bwd)(table);
   LS_VECTOR(ls_fill_cached_attention)(table);
+  LS_VECTOR(ls_fill_experts)(table);
 }
 
 static void widen_row(float *target, const void *source, ls_dtype dtype, int64_t count) {

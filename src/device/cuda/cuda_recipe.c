@@ -42,7 +42,13 @@ static size_t workspace(const ls_device_facts *facts, ls_op_kind kind, const ls_
   switch (kind) {
     case LS_OP_LINEAR:
     case LS_OP_LINEAR_DX:
-    case LS_OP_LINEAR_DW: return (size_t)(facts->architecture >= 90 ? 32 : 4) * MIB;
+    case LS_OP_LINEAR_DW:
+    case LS_OP_GROUPED_UP:
+    case LS_OP_GROUPED_UP_DX:
+    case LS_OP_GROUPED_UP_DW:
+    case LS_OP_GROUPED_DOWN:
+    case LS_OP_GROUPED_DOWN_DX:
+    case LS_OP_GROUPED_DOWN_DW: return (size_t)(facts->architecture >= 90 ? 32 : 4) * MIB;
     case LS_OP_ATTENTION: return SMALL;
     case LS_OP_CACHED_ATTENTION: return cached_attention(args);
     case LS_OP_ATTENTION_BWD: return attention_bwd(facts, args) + SMALL;
@@ -61,6 +67,20 @@ static size_t workspace(const ls_device_facts *facts, ls_op_kind kind, const ls_
 static const ls_device_facts common = {
     .alignment = 256,
     .queues = &ls_queues_nccl,
+    .lacks = {.has = {[LS_OP_ROUTE] = true,
+                      [LS_OP_ROUTE_BWD] = true,
+                      [LS_OP_DISPATCH] = true,
+                      [LS_OP_DISPATCH_BWD] = true,
+                      [LS_OP_GROUPED_UP] = true,
+                      [LS_OP_GROUPED_UP_DX] = true,
+                      [LS_OP_GROUPED_UP_DW] = true,
+                      [LS_OP_GROUPED_DOWN] = true,
+                      [LS_OP_GROUPED_DOWN_DX] = true,
+                      [LS_OP_GROUPED_DOWN_DW] = true,
+                      [LS_OP_WEIGH] = true,
+                      [LS_OP_WEIGH_BWD] = true,
+                      [LS_OP_COMBINE] = true,
+                      [LS_OP_COMBINE_BWD] = true}},
     .overlaps = true,
     .flops_per_s = 989e12, /* H100 SXM in bf16: NVIDIA's data sheet */
     .bytes_per_s = 3.35e12,

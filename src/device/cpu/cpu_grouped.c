@@ -1,0 +1,75 @@
+/* Grouped products: of each expert's rows the product of a weight that cpu_linear.c makes, one
+ * expert after another. */
+#include "device/cpu/cpu.h"
+#include "device/cpu/linear_plan.h"
+
+static ls_view rows_of(const ls_view *view, int64_t first, int64_t rows) {
+  ls_view part = *view;
+  part.data = (char *)view->data + (size_t)(first * view->dims[1]) * ls_dtype_bytes(view->dtype);
+  part.dims[0] = part.valid[0] = rows;
+  return part;
+}
+
+/* The operands of one expert, where rows [first, end) are its own. */
+static ls_kernel_args args_of(const ls_grouped *grouped, const ls_kernel_args *args, int64_t expert,
+                              int64_t first, int64_t end) {
+  ls_kernel_args one = *args;
+  const ls_view *weights = grouped->gradient ? &args->out[0] : &args->in[1];
+  const int64_t rows = weights->dims[0] / args->attributes->experts;
+  const ls_view matrix = rows_of(weights, expert * rows, rows);
+  one.inputs = 2;
+  one.in[0] = rows_of(&args->in[0], first, end - first);
+  one.in[1] = grouped->gradient ? rows_of(&args->in[1], first, end - first) : matrix;
+  one.out[0] = grouped->gradient ? matrix : rows_of(&args->out[0], first, end - first);
+  return one;
+}
+
+static ls_status run(ls_op_kind kind, const ls_kernel_args *args, ls_error *error) {
+  const ls_grouped grouped = ls_grouped_of(kind);
+  const int32_t *experts = args->in[2].data;
+  const int64_t rows = args->in[0].valid[0];
+  int64_t first = 0;
+  for (int64_t e = 0; e < args->attributes->experts; e++) {
+    int64_t end = first;
+    while (end < rows && experts[end] == e) end++;
+    const ls_kernel_args one = args_of(&grouped, args, e, first, end);
+    LS_TRY(ls_cpu_linear(grouped.product, &one, error));
+    first = end;
+  }
+  if (first == rows) return LS_OK;
+  return ls_fail(error, LS_INTERNAL, "row %lld is of expert %d; expected rows sorted by %lld",
+                 (long long)first, (int)experts[first], (long long)args->attributes->experts);
+}
+
+static ls_status kernel_up(const ls_kernel_args *args, ls_error *error) {
+  return run(LS_OP_GROUPED_UP, args, error);
+}
+
+static ls_status kernel_up_dx(const ls_kernel_args *args, ls_error *error) {
+  return run(LS_OP_GROUPED_UP_DX, args, error);
+}
+
+static ls_status kernel_up_dw(const ls_kernel_args *args, ls_error *error) {
+  return run(LS_OP_GROUPED_UP_DW, args, error);
+}
+
+static ls_status kernel_down(const ls_kernel_args *args, ls_error *error) {
+  return run(LS_OP_GROUPED_DOWN, args, error);
+}
+
+static ls_status kernel_down_dx(const ls_kernel_args *args, ls_error *error) {
+  return run(LS_OP_GROUPED_DOWN_DX, args, error);
+}
+
+static ls_status kernel_down_dw(const ls_kernel_args *args, ls_error *error) {
+  return run(LS_OP_GROUPED_DOWN_DW, args, error);
+}
+
+void ls_cpu_grouped_kernels(ls_kernel_table *table) {
+  table->kernel[LS_OP_GROUPED_UP] = kernel_up;
+  table->kernel[LS_OP_GROUPED_UP_DX] = kernel_up_dx;
+  table->kernel[LS_OP_GROUPED_UP_DW] = kernel_up_dw;
+  table->kernel[LS_OP_GROUPED_DOWN] = kernel_down;
+  table->kernel[LS_OP_GROUPED_DOWN_DX] = kernel_down_dx;
+  table->kernel[LS_OP_GROUPED_DOWN_DW] = kernel_down_dw;
+}

@@ -1,0 +1,280 @@
+#include <math.h>
+
+#include "device/reference/reference.h"
+
+/* Mixtures of experts: where tokens go, their rows there and back, and products in which each row
+ * has its own expert's matrix. Routed rows come sorted by expert, of one expert by token. */
+
+static const LS_REAL *logits_of(const ls_view *logits, int64_t token) {
+  return ls_real_row(logits, token);
+}
+
+/* Whether expert `e` goes before `other`: a larger logit, or an equal one and a lower number. */
+static bool goes_before(const LS_REAL *logits, int64_t e, int64_t other) {
+  return logits[e] > logits[other] || (logits[e] == logits[other] && e < other);
+}
+
+/* The best expert that goes behind `last`; -1: the first of all. */
+static int64_t next_best(const LS_REAL *logits, int64_t experts, int64_t last) {
+  int64_t best = -1;
+  for (int64_t e = 0; e < experts; e++) {
+    if (last >= 0 && (e == last || !goes_before(logits, last, e))) continue;
+    if (best < 0 || goes_before(logits, e, best)) best = e;
+  }
+  return best;
+}
+
+/* Numbers every choice in the order of experts. A choice that has no row yet is -1 - its expert. */
+static void sort_choices(const ls_view *places, int64_t experts, int32_t *expert_of_row) {
+  const int64_t slots = places->valid[0] * places->dims[1];
+  int32_t *place = places->data, row = 0;
+  for (int64_t e = 0; e < experts; e++)
+    for (int64_t s = 0; s < slots; s++) {
+      if (place[s] != -1 - (int32_t)e) continue;
+      expert_of_row[row] = (int32_t)e;
+      place[s] = row++;
+    }
+}
+
+typedef struct softmax {
+  double most, sum;
+} softmax;
+
+/* Over the experts of a token's rows, or over all of them. */
+static softmax softmax_of(const LS_REAL *logits, int64_t experts, const int32_t *rows,
+                          int64_t chosen, const int32_t *expert_of_row, bool renormalise) {
+  softmax of = {-INFINITY, 0};
+  for (int64_t j = 0; j < chosen; j++)
+    of.most = fmax(of.most, (double)logits[expert_of_row[rows[j]]]);
+  if (renormalise)
+    for (int64_t j = 0; j < chosen; j++)
+      of.sum += exp((double)logits[expert_of_row[rows[j]]] - of.most);
+  else
+    for (int64_t e = 0; e < experts; e++) of.sum += exp((double)logits[e] - of.most);
+  return of;
+}
+
+static double share(const softmax *of, LS_REAL logit) {
+  return exp((double)logit - of->most) / of->sum;
+}
+
+ls_status LS_REFERENCE(ROUTE)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "r>iir", error));
+  if (args->accumulate[0] || args->accumulate[1] || args->accumulate[2])
+    return ls_fail(error, LS_INTERNAL, "a routing cannot be accumulated into");
+  const ls_view *logits = &args->in[0], *places = &args->out[0];
+  const int64_t experts = logits->valid[1], chosen = places->dims[1];
+  int32_t *rows = places->data, *expert_of_row = args->out[1].data;
+  for (int64_t n = 0; n < places->valid[0]; n++)
+    for (int64_t j = 0, last = -1; j < chosen; j++) {
+      last = next_best(logits_of(logits, n), experts, last);
+      rows[n * chosen + j] = -1 - (int32_t)last;
+    }
+  sort_choices(places, experts, expert_of_row);
+  for (int64_t n = 0; n < places->valid[0]; n++) {
+    const LS_REAL *from = logits_of(logits, n);
+    const int32_t *of = rows + n * chosen;
+    const softmax weights =
+        softmax_of(from, experts, of, chosen, expert_of_row, args->attributes->renormalise != 0);
+    for (int64_t j = 0; j < chosen; j++)
+      ls_real_data(&args->out[2])[of[j]] = (LS_REAL)share(&weights, from[expert_of_row[of[j]]]);
+  }
+  return LS_OK;
+}
+
+ls_status LS_REFERENCE(ROUTE_BWD)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rrii>r", error));
+  const LS_REAL *dweights = args->in[0].data;
+  const int32_t *rows = args->in[2].data, *expert_of_row = args->in[3].data;
+  const ls_view *out = &args->out[0];
+  const int64_t experts = out->valid[1], chosen = args->in[2].dims[1];
+  const bool renormalise = args->attributes->renormalise != 0;
+  for (int64_t n = 0; n < out->valid[0]; n++) {
+    const LS_REAL *from = logits_of(&args->in[1], n);
+    const int32_t *of = rows + n * chosen;
+    const softmax weights = softmax_of(from, experts, of, chosen, expert_of_row, renormalise);
+    double mean = 0;
+    for (int64_t j = 0; j < chosen; j++)
+      mean += share(&weights, from[expert_of_row[of[j]]]) * (double)dweights[of[j]];
+    for (int64_t e = 0; e < experts; e++) {
+      int64_t j = 0;
+      while (j < chosen && expert_of_row[of[j]] != e) j++;
+      const bool counts = j < chosen || !renormalise;
+      const double own = j < chosen ? (double)dweights[of[j]] : 0;
+      ls_put(&ls_real_row(out, n)[e], counts ? share(&weights, from[e]) * (own - mean) : 0,
+             args->accumulate[0]);
+    }
+    ls_put_padding(ls_real_row(out, n), experts, out->dims[1], args->accumulate[0]);
+  }
+  return LS_OK;
+}
+
+/* A copy of each token's row for each of its routed rows. */
+static ls_status spread(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "ri>r", error));
+  const ls_view *x = &args->in[0], *places = &args->in[1], *out = &args->out[0];
+  const int32_t *rows = places->data;
+  const int64_t chosen = places->dims[1], columns = ls_smaller(x->dims[1], out->dims[1]);
+  for (int64_t s = 0; s < places->valid[0] * chosen; s++) {
+    const LS_REAL *from = ls_real_row(x, s / chosen);
+    LS_REAL *row = ls_real_row(out, rows[s]);
+    for (int64_t c = 0; c < columns; c++) ls_put(&row[c], (double)from[c], args->accumulate[0]);
+    ls_put_padding(row, columns, out->dims[1], args->accumulate[0]);
+  }
+  return LS_OK;
+}
+
+/* The sum of each token's routed rows. */
+static ls_status collect(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "ri>r", error));
+  const ls_view *y = &args->in[0], *places = &args->in[1], *out = &args->out[0];
+  const int64_t chosen = places->dims[1], columns = ls_smaller(y->dims[1], out->dims[1]);
+  for (int64_t n = 0; n < out->valid[0]; n++) {
+    const int32_t *rows = (const int32_t *)places->data + n * chosen;
+    LS_REAL *to = ls_real_row(out, n);
+    for (int64_t c = 0; c < columns; c++) {
+      double sum = 0;
+      for (int64_t j = 0; j < chosen; j++) sum += (double)ls_real_row(y, rows[j])[c];
+      ls_put(&to[c], sum, args->accumulate[0]);
+    }
+    ls_put_padding(to, columns, out->dims[1], args->accumulate[0]);
+  }
+  return LS_OK;
+}
+
+ls_status LS_REFERENCE(DISPATCH)(const ls_kernel_args *args, ls_error *error) {
+  return spread(args, error);
+}
+
+ls_status LS_REFERENCE(DISPATCH_BWD)(const ls_kernel_args *args, ls_error *error) {
+  return collect(args, error);
+}
+
+ls_status LS_REFERENCE(COMBINE)(const ls_kernel_args *args, ls_error *error) {
+  return collect(args, error);
+}
+
+ls_status LS_REFERENCE(COMBINE_BWD)(const ls_kernel_args *args, ls_error *error) {
+  return spread(args, error);
+}
+
+ls_status LS_REFERENCE(WEIGH)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rr>r", error));
+  const ls_view *out = &args->out[0];
+  for (int64_t n = 0; n < out->valid[0]; n++) {
+    const double weight = (double)ls_real_data(&args->in[1])[n];
+    for (int64_t c = 0; c < out->dims[1]; c++)
+      ls_put(&ls_real_row(out, n)[c], weight * (double)ls_real_row(&args->in[0], n)[c],
+             args->accumulate[0]);
+  }
+  return LS_OK;
+}
+
+ls_status LS_REFERENCE(WEIGH_BWD)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rrr>rr", error));
+  const ls_view *dx = &args->out[0];
+  for (int64_t n = 0; n < dx->valid[0]; n++) {
+    const LS_REAL *dy = ls_real_row(&args->in[0], n), *x = ls_real_row(&args->in[1], n);
+    const double weight = (double)ls_real_data(&args->in[2])[n];
+    double sum = 0;
+    for (int64_t c = 0; c < dx->dims[1]; c++) {
+      sum += (double)dy[c] * (double)x[c];
+      ls_put(&ls_real_row(dx, n)[c], weight * (double)dy[c], args->accumulate[0]);
+    }
+    ls_put(&ls_real_data(&args->out[1])[n], sum, args->accumulate[1]);
+  }
+  return LS_OK;
+}
+
+/* Rows [0, of one expert) of its matrix. */
+static ls_view matrix_of(const ls_kernel_args *args, const ls_view *weights, int32_t expert) {
+  ls_view matrix = *weights;
+  matrix.dims[0] = matrix.valid[0] = weights->dims[0] / args->attributes->experts;
+  matrix.data = ls_real_row(weights, expert * matrix.dims[0]);
+  return matrix;
+}
+
+/* Each row times its expert's matrix [in, out]. */
+static ls_status times_matrix(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rri>r", error));
+  const ls_view *x = &args->in[0], *y = &args->out[0];
+  for (int64_t n = 0; n < y->valid[0]; n++) {
+    const ls_view matrix = matrix_of(args, &args->in[1], ls_index_data(&args->in[2])[n]);
+    const int64_t columns = ls_smaller(matrix.dims[1], y->dims[1]);
+    const LS_REAL *from = ls_real_row(x, n);
+    for (int64_t m = 0; m < columns; m++) {
+      double sum = 0;
+      for (int64_t k = 0; k < matrix.dims[0]; k++)
+        sum += (double)from[k] * (double)ls_real_row(&matrix, k)[m];
+      ls_put(&ls_real_row(y, n)[m], sum, args->accumulate[0]);
+    }
+    ls_put_padding(ls_real_row(y, n), columns, y->dims[1], args->accumulate[0]);
+  }
+  return LS_OK;
+}
+
+/* Each row times its expert's matrix [out, in], transposed. */
+static ls_status times_transposed(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rri>r", error));
+  const ls_view *x = &args->in[0], *y = &args->out[0];
+  for (int64_t n = 0; n < y->valid[0]; n++) {
+    const ls_view matrix = matrix_of(args, &args->in[1], ls_index_data(&args->in[2])[n]);
+    const int64_t columns = ls_smaller(matrix.dims[0], y->dims[1]);
+    const int64_t count = ls_smaller(x->valid[1], matrix.valid[1]);
+    for (int64_t m = 0; m < columns; m++) {
+      double sum = 0;
+      for (int64_t k = 0; k < count; k++)
+        sum += (double)ls_real_row(x, n)[k] * (double)ls_real_row(&matrix, m)[k];
+      ls_put(&ls_real_row(y, n)[m], sum, args->accumulate[0]);
+    }
+    ls_put_padding(ls_real_row(y, n), columns, y->dims[1], args->accumulate[0]);
+  }
+  return LS_OK;
+}
+
+/* Of each expert the sum of a's rows times b's, over its rows: [columns of a, columns of b]. */
+static ls_status outer_sums(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rri>r", error));
+  const ls_view *a = &args->in[0], *b = &args->in[1], *out = &args->out[0];
+  const int32_t *expert = ls_index_data(&args->in[2]);
+  int64_t row = 0;
+  for (int32_t e = 0; e < args->attributes->experts; e++) {
+    const ls_view matrix = matrix_of(args, out, e);
+    const int64_t first = row, columns = ls_smaller(b->dims[1], matrix.dims[1]);
+    while (row < a->valid[0] && expert[row] == e) row++;
+    for (int64_t k = 0; k < matrix.dims[0]; k++) {
+      for (int64_t m = 0; m < columns; m++) {
+        double sum = 0;
+        for (int64_t n = first; n < row; n++)
+          sum += (double)ls_real_row(a, n)[k] * (double)ls_real_row(b, n)[m];
+        ls_put(&ls_real_row(&matrix, k)[m], sum, args->accumulate[0]);
+      }
+      ls_put_padding(ls_real_row(&matrix, k), columns, matrix.dims[1], args->accumulate[0]);
+    }
+  }
+  return LS_OK;
+}
+
+ls_status LS_REFERENCE(GROUPED_UP)(const ls_kernel_args *args, ls_error *error) {
+  return times_matrix(args, error);
+}
+
+ls_status LS_REFERENCE(GROUPED_UP_DX)(const ls_kernel_args *args, ls_error *error) {
+  return times_transposed(args, error);
+}
+
+ls_status LS_REFERENCE(GROUPED_UP_DW)(const ls_kernel_args *args, ls_error *error) {
+  return outer_sums(args, error);
+}
+
+ls_status LS_REFERENCE(GROUPED_DOWN)(const ls_kernel_args *args, ls_error *error) {
+  return times_transposed(args, error);
+}
+
+ls_status LS_REFERENCE(GROUPED_DOWN_DX)(const ls_kernel_args *args, ls_error *error) {
+  return times_matrix(args, error);
+}
+
+ls_status LS_REFERENCE(GROUPED_DOWN_DW)(const ls_kernel_args *args, ls_error *error) {
+  return outer_sums(args, error);
+}
