@@ -177,8 +177,9 @@ static void other_batches_are_rejected(void **state) {
   finish(&longer, &layout, LS_PROGRAM_STEP);
   const ls_graph *right = model_of(arena, &config, &layout);
   expect_rejected(right, &half, "half the tokens",
-                  "is given the tokens as 24 int32: expected the model's 48");
-  expect_rejected(right, &longer, "longer sequences", "with sequence 8: expected 4");
+                  "is filled with 24 tokens in sequences of 4: expected 48 of 4");
+  expect_rejected(right, &longer, "longer sequences",
+                  "is filled with 48 tokens in sequences of 8: expected 48 of 4");
   ls_arena_destroy(&arena);
 }
 

@@ -31,15 +31,69 @@ static void make_large_linear(op_case *c) {
   c->out[0].kind = sums;
 }
 
-static const case_maker makers[] = {make_linear,      make_large_linear,
-                                    make_elementwise, make_norm,
-                                    make_headnorm,    make_row,
-                                    make_embedding,   make_bias_db,
-                                    make_rope,        make_cross_entropy,
-                                    make_optimizer,   make_move,
-                                    make_attention,   make_cached_attention,
-                                    make_grouped,     make_route,
-                                    make_routed};
+/* A rank's queries and a block of keys from `turn` ranks on. */
+static void make_ring(op_case *c) {
+  static const int64_t head_dims[] = {3, 16, 64, 72, 128};
+  static const int64_t shares[] = {2, 6, 34, 64, 130};
+  static const ls_op_kind kinds[] = {LS_OP_RING_ATTENTION, LS_OP_RING_END, LS_OP_RING_BWD,
+                                     LS_OP_RING_END_BWD};
+  const int64_t share = pick(shares, 5), turns = 2 + random_below(3), rank = random_below(turns);
+  attention_operands(c, LS_OP_ATTENTION, share, 1 + random_below(2), pick(head_dims, 5),
+                     1 + random_below(2), 1 + random_below(3));
+  c->kind = kinds[random_below(4)];
+  c->no_add = c->kind != LS_OP_RING_BWD;
+  c->attributes.sequence = share * turns;
+  c->attributes.turns = turns;
+  c->attributes.turn = random_below(turns);
+  operand q = c->in[0], kv = c->in[1], values = q, sums = c->out[1];
+  const int64_t rows = q.valid[0];
+  q.start[0] = rank * rows;
+  kv.start[0] = (rank + c->attributes.turn) % turns * rows;
+  values.kind = SUMS;
+  const operand positions = vector_of(INDEX, rows), places = vector_of(INDEX, turns * rows);
+  switch (c->kind) {
+    case LS_OP_RING_ATTENTION:
+      c->inputs = random_below(2) ? 8 : 5, c->outputs = 3;
+      c->in[0] = q, c->in[1] = c->in[2] = kv, c->in[3] = positions, c->in[4] = places;
+      c->in[5] = c->out[0] = values, c->in[6] = c->in[7] = c->out[1] = c->out[2] = sums;
+      break;
+    case LS_OP_RING_END:
+      c->inputs = 3, c->outputs = 1;
+      c->in[0] = values, c->in[1] = c->in[2] = sums, c->out[0] = q;
+      break;
+    case LS_OP_RING_BWD:
+      c->inputs = 8, c->outputs = 3;
+      c->in[0] = c->in[1] = c->out[0] = q, c->in[2] = c->in[3] = c->out[1] = c->out[2] = kv;
+      c->in[4] = c->in[5] = sums, c->in[6] = positions, c->in[7] = places;
+      break;
+    default:
+      c->inputs = 4, c->outputs = 2;
+      c->in[0] = c->in[1] = q, c->in[2] = c->in[3] = sums;
+      c->out[0] = c->out[1] = sums;
+  }
+}
+
+/* A rank has a chunk from the front of each sequence and one from the back. */
+static void ring_prepare(const op_case *c, const ls_kernel_args *args) {
+  const int positions = c->kind == LS_OP_RING_ATTENTION ? 3 : 6;
+  const int64_t rows = c->in[0].valid[0], sequence = c->attributes.sequence;
+  const int64_t share = sequence / c->attributes.turns, chunk = share / 2;
+  int32_t *places = args->in[positions + 1].data, *own = args->in[positions].data;
+  for (int64_t row = 0; row < rows * c->attributes.turns; row++) {
+    const int64_t rank = row / rows, first = row % rows / share * sequence, at = row % share;
+    places[row] =
+        (int32_t)(first + (at < chunk ? rank * chunk + at : sequence - (rank + 2) * chunk + at));
+  }
+  for (int64_t row = 0; row < rows; row++)
+    own[row] = (int32_t)(places[c->in[0].start[0] + row] % sequence);
+}
+
+static const case_maker makers[] = {make_linear,        make_large_linear,     make_elementwise,
+                                    make_norm,          make_headnorm,         make_row,
+                                    make_embedding,     make_bias_db,          make_rope,
+                                    make_cross_entropy, make_optimizer,        make_move,
+                                    make_attention,     make_cached_attention, make_grouped,
+                                    make_route,         make_routed,           make_ring};
 
 enum { MAKERS = sizeof makers / sizeof *makers };
 
@@ -67,6 +121,7 @@ static void run_shape(const op_case *c, const variant *v) {
   for (int o = 0; o < c->outputs; o++) args.out[o] = zeros_of(&c->out[o], v->dtype);
   for (int o = 0; o < c->outputs; o++) args.accumulate[o] = v->accumulate && !c->no_add;
   if (c->kind == LS_OP_CACHED_ATTENTION) cached_prepare(c, &args, &args);
+  if (c->kind == LS_OP_RING_ATTENTION || c->kind == LS_OP_RING_BWD) ring_prepare(c, &args);
   args.workspace_bytes = recipe_of(c, &args);
   args.workspace = bytes_of(args.workspace_bytes);
   const size_t wanted = table.wants ? table.wants(c->kind, &args) : 0;
@@ -93,7 +148,7 @@ static void test_the_cpu_keeps_to_its_recipe(void **state) {
   assert_int_equal(ls_cpu_kernels(&table, LS_F32, &error), LS_OK);
   ls_reference_kernels(&reference, LS_F32);
   for (int round = 0; !all_have(shapes, &table, &reference); round++) {
-    for (int k = 0; k < LS_OP_COUNT && round == 200 * SHAPES; k++)
+    for (int k = 0; k < LS_OP_COUNT && round == 20 * SHAPES * MAKERS; k++)
       if (table.kernel[k] != reference.kernel[k] && shapes[k] < SHAPES)
         fail_msg("%d shapes of %s: no maker makes more", shapes[k], ls_op_name((ls_op_kind)k));
     op_case c = {0};
