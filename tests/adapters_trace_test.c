@@ -35,6 +35,7 @@ static void training_is_pefts(void **state) {
                                         "mesh.dp_shard=3 offload.optimizer=host",
                                         "mesh.cp=2 mesh.tp=2",
                                         "mesh.cp=4 mesh.dp_shard=3 zero=2",
+                                        "mesh.cp=2 mesh.dp_shard=3 zero=3 context=ulysses",
                                         NULL};
   int failed = 0;
   for (const char *const *layout = layouts; *layout; layout++)

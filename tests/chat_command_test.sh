@@ -33,7 +33,8 @@ says "; 0 tokens at the end left out"
 n=0
 for layout in "mesh.dp_shard=2 zero=3" "mesh.dp_shard=2 zero=1" "mesh.dp_replicate=2 mesh.dp_shard=1" \
   "mesh.tp=2 mesh.dp_shard=1" "mesh.dp_shard=1 train.microbatches=4" "mesh.dp_shard=4 zero=2" \
-  "mesh.cp=2 mesh.dp_shard=1" "mesh.cp=4 mesh.dp_shard=1 zero=3"; do
+  "mesh.cp=2 mesh.dp_shard=1" "mesh.cp=4 mesh.dp_shard=1 zero=3" \
+  "mesh.cp=2 mesh.dp_shard=1 context=ulysses"; do
   n=$((n + 1))
   devices=2
   case $layout in *microbatches*) devices=1 ;; *dp_shard=4* | *cp=4*) devices=4 ;; esac

@@ -24,7 +24,7 @@ for layout in "mesh.dp_shard=3 train.batch=3 -n 3" "mesh.dp_shard=2 mesh.tp=2 -n
   "mesh.dp_shard=1 mesh.tp=4 sequence_parallel=false -n 4" \
   "mesh.pp=2 mesh.dp_shard=1 train.microbatches=2 -n 2" \
   "mesh.pp=2 mesh.dp_shard=2 schedule=zbv train.batch=8 train.microbatches=4 -n 4" \
-  "mesh.cp=2 mesh.dp_shard=1 -n 2" "mesh.cp=4 mesh.pp=2 mesh.dp_shard=1 train.microbatches=2 -n 8" \
+  "mesh.cp=2 mesh.dp_shard=1 context=ulysses -n 2" "mesh.cp=4 mesh.pp=2 mesh.dp_shard=1 train.microbatches=2 -n 8" \
   "zero=1 mesh.dp_shard=2 -n 2" "recompute=full offload.optimizer=host" \
   "offload.parameters=host" "train.freeze=embedding optimizer.name=sgd"; do
   # shellcheck disable=SC2086

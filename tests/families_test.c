@@ -1,6 +1,6 @@
 /* Every family of models: five steps of a training done with transformers, repeated on one device
- * and in six layouts, in fp64 and fp32: logits, losses, every gradient, parameters at the end. And
- * the programs of these layouts are proved. */
+ * and in seven layouts, in fp64 and fp32: logits, losses, every gradient, parameters at the end.
+ * And the programs of these layouts are proved. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -81,7 +81,8 @@ static void test_four_layouts(void **state) {
 /* Ranks that share each sequence, alone and with tensor parallelism. */
 static void test_context_parallelism(void **state) {
   (void)state;
-  static const char *const layouts[] = {"mesh.cp=3", "mesh.cp=2 mesh.tp=2 zero=3", NULL};
+  static const char *const layouts[] = {"mesh.cp=3", "mesh.cp=2 mesh.tp=2 zero=3",
+                                        "mesh.cp=2 context=ulysses", NULL};
   ls_arena *arena = ls_arena_create();
   assert_int_equal(run_all(arena, layouts), 0);
   ls_arena_destroy(&arena);

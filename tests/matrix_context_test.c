@@ -1,10 +1,12 @@
 /* Context parallelism: ranks that share each sequence are the same training as one device, in fp64
  * on the reference kernels and the real collectives. Over 2, 3 and 4 ranks of the context with
  * tensor and sequence parallelism, data strategies, pipelines, recomputation, offload, several
- * sequences, packed documents, windows, soft caps and ALiBi; each program is proved, every other
- * one saved and read back; a sample runs on the CPU's own kernels in fp32. Keys that are not
- * gathered, their gradients that stay partial, places of other tokens and stages that fill tokens
- * in different orders are rejected, and change the training. */
+ * sequences, packed documents, windows, soft caps and ALiBi; by keys that are gathered or go round
+ * in a ring, and by tokens that are changed for heads; each program is proved, every other one
+ * saved and read back; a sample runs on the CPU's own kernels in fp32. Keys that are not gathered,
+ * their gradients that stay partial, places of other tokens, stages that fill tokens in different
+ * orders, and blocks, keys or heads that change hands wrongly are rejected, and change the
+ * training. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -62,8 +64,12 @@ typedef struct context_case {
   const char *schedule;
   ls_op_set recompute;
   ls_offload offload;
+  ls_context context;
 } context_case;
 
+#define GATHERED LS_CONTEXT_GATHER
+#define ROUND LS_CONTEXT_RING
+#define EXCHANGED LS_CONTEXT_ULYSSES
 #define NOTHING \
   {             \
     { 0 }       \
@@ -74,16 +80,16 @@ typedef struct context_case {
   }
 
 static const context_case cases[] = {
-    {0, 2, 1, 1, 1, 1, 0, 1, false, false, NULL, NOTHING, {0}},
-    {0, 3, 1, 1, 1, 1, 1, 1, false, true, NULL, NOTHING, {0}},
-    {0, 4, 1, 1, 1, 1, 3, 3, false, false, NULL, AGAIN, {0}},
-    {0, 2, 1, 1, 2, 2, 3, 2, true, true, NULL, NOTHING, {0}},
-    {0, 2, 1, 2, 1, 4, 2, 1, true, false, NULL, LS_EVERY_OP, {0}},
-    {0, 3, 1, 1, 2, 2, 1, 1, false, true, NULL, NOTHING, {0}},
-    {0, 2, 2, 1, 1, 1, 3, 4, false, true, "1f1b", NOTHING, {0}},
-    {0, 2, 2, 1, 2, 2, 3, 3, true, false, "zbv", NOTHING, {0}},
-    {0, 4, 4, 1, 1, 1, 2, 4, false, true, "gpipe", AGAIN, {0}},
-    {0, 2, 2, 1, 1, 2, 1, 4, true, true, "zbh1", NOTHING, {0}},
+    {0, 2, 1, 1, 1, 1, 0, 1, false, false, NULL, NOTHING, {0}, GATHERED},
+    {0, 3, 1, 1, 1, 1, 1, 1, false, true, NULL, NOTHING, {0}, GATHERED},
+    {0, 4, 1, 1, 1, 1, 3, 3, false, false, NULL, AGAIN, {0}, GATHERED},
+    {0, 2, 1, 1, 2, 2, 3, 2, true, true, NULL, NOTHING, {0}, GATHERED},
+    {0, 2, 1, 2, 1, 4, 2, 1, true, false, NULL, LS_EVERY_OP, {0}, GATHERED},
+    {0, 3, 1, 1, 2, 2, 1, 1, false, true, NULL, NOTHING, {0}, GATHERED},
+    {0, 2, 2, 1, 1, 1, 3, 4, false, true, "1f1b", NOTHING, {0}, GATHERED},
+    {0, 2, 2, 1, 2, 2, 3, 3, true, false, "zbv", NOTHING, {0}, GATHERED},
+    {0, 4, 4, 1, 1, 1, 2, 4, false, true, "gpipe", AGAIN, {0}, GATHERED},
+    {0, 2, 2, 1, 1, 2, 1, 4, true, true, "zbh1", NOTHING, {0}, GATHERED},
     {0,
      2,
      1,
@@ -96,20 +102,59 @@ static const context_case cases[] = {
      true,
      NULL,
      NOTHING,
-     {.optimizer = LS_TIER_HOST, .parameters = LS_TIER_HOST, .activations = LS_TIER_HOST}},
-    {0, 3, 1, 1, 1, 2, 1, 2, true, false, NULL, NOTHING, {.optimizer = LS_TIER_HOST}},
-    {1, 2, 1, 1, 1, 1, 3, 1, false, true, NULL, NOTHING, {0}},
-    {1, 3, 1, 2, 2, 3, 3, 1, true, false, NULL, NOTHING, {0}},
-    {1, 4, 2, 1, 1, 2, 0, 3, true, true, "interleaved", NOTHING, {0}},
-    {2, 2, 1, 1, 1, 1, 2, 1, false, false, NULL, NOTHING, {0}},
-    {2, 3, 1, 1, 2, 2, 3, 1, true, true, NULL, LS_EVERY_OP, {0}},
-    {2, 4, 2, 1, 1, 1, 1, 2, false, true, "1f1b", NOTHING, {0}},
-    {3, 4, 1, 1, 1, 2, 3, 1, true, true, NULL, NOTHING, {0}},
-    {4, 2, 1, 1, 2, 1, 3, 1, false, false, NULL, NOTHING, {0}},
-    {4, 3, 1, 1, 1, 2, 1, 2, true, true, NULL, NOTHING, {0}},
-    {4, 4, 2, 1, 1, 2, 3, 3, true, false, "1f1b", AGAIN, {0}},
+     {.optimizer = LS_TIER_HOST, .parameters = LS_TIER_HOST, .activations = LS_TIER_HOST},
+     GATHERED},
+    {0, 3, 1, 1, 1, 2, 1, 2, true, false, NULL, NOTHING, {.optimizer = LS_TIER_HOST}, GATHERED},
+    {1, 2, 1, 1, 1, 1, 3, 1, false, true, NULL, NOTHING, {0}, GATHERED},
+    {1, 3, 1, 2, 2, 3, 3, 1, true, false, NULL, NOTHING, {0}, GATHERED},
+    {1, 4, 2, 1, 1, 2, 0, 3, true, true, "interleaved", NOTHING, {0}, GATHERED},
+    {2, 2, 1, 1, 1, 1, 2, 1, false, false, NULL, NOTHING, {0}, GATHERED},
+    {2, 3, 1, 1, 2, 2, 3, 1, true, true, NULL, LS_EVERY_OP, {0}, GATHERED},
+    {2, 4, 2, 1, 1, 1, 1, 2, false, true, "1f1b", NOTHING, {0}, GATHERED},
+    {3, 4, 1, 1, 1, 2, 3, 1, true, true, NULL, NOTHING, {0}, GATHERED},
+    {4, 2, 1, 1, 2, 1, 3, 1, false, false, NULL, NOTHING, {0}, GATHERED},
+    {4, 3, 1, 1, 1, 2, 1, 2, true, true, NULL, NOTHING, {0}, GATHERED},
+    {4, 4, 2, 1, 1, 2, 3, 3, true, false, "1f1b", AGAIN, {0}, GATHERED},
+    /* By KV heads, and by query heads where a rank of tp has one KV head. */
+    {0, 2, 1, 1, 1, 1, 0, 1, false, false, NULL, NOTHING, {0}, EXCHANGED},
+    {0, 2, 1, 1, 2, 2, 3, 2, true, true, NULL, NOTHING, {0}, EXCHANGED},
+    {0, 4, 1, 1, 1, 2, 1, 1, false, true, NULL, LS_EVERY_OP, {0}, EXCHANGED},
+    {0, 2, 2, 1, 1, 4, 2, 2, true, false, "1f1b", AGAIN, {0}, EXCHANGED},
+    {0, 2, 2, 2, 1, 1, 3, 3, false, true, "zbv", NOTHING, {0}, EXCHANGED},
+    {1, 3, 1, 1, 2, 1, 3, 1, false, true, NULL, NOTHING, {0}, EXCHANGED},
+    {1, 4, 1, 1, 1, 3, 1, 3, true, true, NULL, AGAIN, {0}, EXCHANGED},
+    {1, 3, 2, 1, 1, 2, 0, 2, true, false, "zbh1", NOTHING, {0}, EXCHANGED},
+    {2,
+     2,
+     1,
+     1,
+     2,
+     1,
+     3,
+     1,
+     false,
+     true,
+     NULL,
+     NOTHING,
+     {.optimizer = LS_TIER_HOST, .parameters = LS_TIER_HOST, .activations = LS_TIER_HOST},
+     EXCHANGED},
+    {2, 2, 2, 1, 1, 2, 2, 3, true, true, "interleaved", NOTHING, {0}, EXCHANGED},
+    {4, 3, 1, 1, 1, 2, 1, 2, true, true, NULL, NOTHING, {0}, EXCHANGED},
+    {4, 2, 2, 1, 1, 3, 3, 3, false, false, "gpipe", NOTHING, {0}, EXCHANGED},
 };
 enum { CASES = sizeof cases / sizeof *cases };
+
+/* The cases, and those by gathered keys in a ring too; returns how many. */
+static int list_runs(context_case runs[2 * CASES]) {
+  int count = CASES;
+  memcpy(runs, cases, sizeof cases);
+  for (int c = 0; c < CASES; c++) {
+    if (cases[c].context != GATHERED) continue;
+    runs[count] = cases[c];
+    runs[count++].context = ROUND;
+  }
+  return count;
+}
 
 typedef struct made {
   ls_model_config config;
@@ -120,9 +165,8 @@ typedef struct made {
   ls_program *stages[MOST_STAGES];
 } made;
 
-static ls_layout layout_of(const context_case *of, ls_context context) {
+static ls_layout layout_of(const context_case *of) {
   ls_layout layout = ls_layout_default();
-  layout.context = context;
   layout.cp = of->cp;
   layout.pp = of->pp;
   layout.dp_replicate = of->dp_replicate;
@@ -135,13 +179,14 @@ static ls_layout layout_of(const context_case *of, ls_context context) {
   layout.recompute = of->recompute;
   layout.offload = of->offload;
   layout.offload.optimizer_fraction = 1;
+  layout.context = of->context;
   layout.compute = LS_F64;
   return layout;
 }
 
-static void compile(ls_arena *arena, const context_case *of, ls_context context, made *into) {
+static void compile(ls_arena *arena, const context_case *of, made *into) {
   *into = (made){.config = ls_test_shape_config(arena, &shapes[of->shape]),
-                 .layout = layout_of(of, context),
+                 .layout = layout_of(of),
                  .experiment = {.sequences = SEQUENCES,
                                 .sequence = SEQUENCE,
                                 .seed = 20261125,
@@ -190,14 +235,16 @@ static double train(ls_arena *arena, const made *of, const ls_experiment *experi
 
 static void every_layout_trains_as_one_device(void **state) {
   (void)state;
+  context_case runs[2 * CASES];
+  const int count = list_runs(runs);
   double worst = 0;
-  for (int c = 0; c < 2 * CASES; c++) {
+  for (int c = 0; c < count; c++) {
     ls_arena *arena = ls_arena_create();
     made of;
     ls_error error = {0};
-    compile(arena, &cases[c / 2], (ls_context)(c % 2), &of);
+    compile(arena, &runs[c], &of);
     if (check(&of, &error) != LS_OK) fail_msg("%s: %s", of.name, error.text);
-    of.experiment.saved = c / 2 % 2;
+    of.experiment.saved = c % 2;
     const char *where;
     const double difference = train(arena, &of, &of.experiment, &where);
     print_message("%s: %.2g\n", of.name, difference);
@@ -205,18 +252,20 @@ static void every_layout_trains_as_one_device(void **state) {
     if (difference > worst) worst = difference;
     ls_arena_destroy(&arena);
   }
-  print_message("%d layouts, worst difference %.3g\n", 2 * CASES, worst);
+  print_message("%d layouts, worst difference %.3g\n", count, worst);
 }
 
 /* The CPU's kernels, forward and backward, in fp32, on models without biases of keys, whose
  * gradients are nothing but rounding; AdamW makes much of small gradients. */
 static void the_cpus_kernels_take_places(void **state) {
   (void)state;
-  for (int c = 0; c < 2 * CASES; c++) {
-    if (cases[c / 2].shape == 1 || cases[c / 2].shape == 4) continue;
+  context_case runs[2 * CASES];
+  const int count = list_runs(runs);
+  for (int c = 0; c < count; c++) {
+    if (runs[c].shape == 1 || runs[c].shape == 4) continue;
     ls_arena *arena = ls_arena_create();
     made of;
-    compile(arena, &cases[c / 2], (ls_context)(c % 2), &of);
+    compile(arena, &runs[c], &of);
     of.layout.compute = LS_F32;
     of.experiment.fast_kernels = true;
     const char *where;
@@ -369,22 +418,61 @@ static bool gradient_of_another_block(ls_program *program) {
   return false;
 }
 
+static ls_instruction *exchange_of(ls_program *program, int target) {
+  for (int i = 0; i < program->instructions.count; i++) {
+    ls_instruction *each = &program->instructions.items[i];
+    if (each->collective == LS_ALL_TO_ALL && each->out[0] == target) return each;
+  }
+  return NULL;
+}
+
+/* The first attention's values come by the keys' all-to-all. */
+static bool keys_exchanged_as_values(ls_program *program) {
+  for (int i = 0; i < program->instructions.count; i++) {
+    const ls_instruction *each = &program->instructions.items[i];
+    if (each->kind != LS_OP_ATTENTION || each->collective != LS_COLLECTIVE_NONE) continue;
+    ls_instruction *keys = exchange_of(program, each->in[1]);
+    ls_instruction *values = exchange_of(program, each->in[2]);
+    if (keys && values) values->in[0] = keys->in[0];
+    return keys && values;
+  }
+  return false;
+}
+
+/* What the first attention makes is taken as tokens as it lies, by heads. */
+static bool heads_not_exchanged_back(ls_program *program) {
+  for (int i = 0; i < program->instructions.count; i++) {
+    ls_instruction *attention = &program->instructions.items[i];
+    if (attention->kind != LS_OP_ATTENTION || attention->collective != LS_COLLECTIVE_NONE) continue;
+    for (int x = i + 1; x < program->instructions.count; x++) {
+      ls_instruction *each = &program->instructions.items[x];
+      if (each->collective != LS_ALL_TO_ALL || each->in[0] != attention->out[0]) continue;
+      each->in[0] = each->out[0];
+      return true;
+    }
+  }
+  return false;
+}
+
 static const struct {
   const char *name;
   fault *change;
-  ls_context context;
   bool runs; /* else a rank would read what nobody wrote */
+  ls_context context;
 } faults[] = {
-    {"keys not gathered", keys_not_gathered, LS_CONTEXT_GATHER, false},
-    {"places of other tokens", places_of_other_tokens, LS_CONTEXT_GATHER, true},
-    {"gradient of keys stays partial", keys_gradient_stays_partial, LS_CONTEXT_GATHER, false},
-    {"stages in other orders", stages_in_other_orders, LS_CONTEXT_GATHER, true},
-    {"a shift too far", shift_too_far, LS_CONTEXT_RING, true},
-    {"a block used twice", block_used_twice, LS_CONTEXT_RING, true},
-    {"a block missed", block_missed, LS_CONTEXT_RING, true},
-    {"gradients home too early", gradient_home_too_early, LS_CONTEXT_RING, true},
-    {"gradients of another block", gradient_of_another_block, LS_CONTEXT_RING, true},
-    {"places of other tokens, ring", places_of_other_tokens, LS_CONTEXT_RING, true},
+    {"keys not gathered", keys_not_gathered, false, GATHERED},
+    {"places of other tokens", places_of_other_tokens, true, GATHERED},
+    {"gradient of keys stays partial", keys_gradient_stays_partial, false, GATHERED},
+    {"stages in other orders", stages_in_other_orders, true, GATHERED},
+    {"a shift too far", shift_too_far, true, ROUND},
+    {"a block used twice", block_used_twice, true, ROUND},
+    {"a block missed", block_missed, true, ROUND},
+    {"gradients home too early", gradient_home_too_early, true, ROUND},
+    {"gradients of another block", gradient_of_another_block, true, ROUND},
+    {"places of other tokens, ring", places_of_other_tokens, true, ROUND},
+    {"keys exchanged as values", keys_exchanged_as_values, true, EXCHANGED},
+    {"heads not exchanged back", heads_not_exchanged_back, false, EXCHANGED},
+    {"places of other tokens, heads", places_of_other_tokens, true, EXCHANGED},
 };
 
 static bool alter(ls_program *program, void *context) {
@@ -393,12 +481,14 @@ static bool alter(ls_program *program, void *context) {
 
 static void faults_are_rejected_and_change_the_training(void **state) {
   (void)state;
-  const context_case of = {0, 3, 2, 1, 1, 1, 1, 3, false, true, "1f1b", NOTHING, {0}};
+  context_case of = {0, 3, 2, 1, 1, 1, 1, 3, false, true, "1f1b", NOTHING, {0}, GATHERED};
   for (size_t f = 0; f < sizeof faults / sizeof *faults; f++) {
     ls_arena *arena = ls_arena_create();
     made wrong;
     ls_error error = {0};
-    compile(arena, &of, faults[f].context, &wrong);
+    of.context = faults[f].context;
+    if (of.context == EXCHANGED) of.cp = 2; /* as many as KV heads */
+    compile(arena, &of, &wrong);
     bool any = false;
     for (int s = 0; s < of.pp; s++) any |= faults[f].change(wrong.stages[s]);
     if (!any) fail_msg("%s: there is nothing to alter", faults[f].name);
@@ -451,9 +541,9 @@ static void check_needed(const ls_attributes *of) {
 static void turns_that_no_rank_needs_are_left_out(void **state) {
   (void)state;
   ls_arena *arena = ls_arena_create();
-  const context_case of = {3, 4, 1, 1, 1, 1, 3, 1, false, false, NULL, NOTHING, {0}};
+  const context_case of = {3, 4, 1, 1, 1, 1, 3, 1, false, false, NULL, NOTHING, {0}, ROUND};
   made ring;
-  compile(arena, &of, LS_CONTEXT_RING, &ring);
+  compile(arena, &of, &ring);
   assert_int_equal(count_turns(ring.stages[0], "layers.0."), 3);
   assert_int_equal(count_turns(ring.stages[0], "layers.1."), 4);
   for (int64_t turns = 1; turns <= 9; turns++)
@@ -480,6 +570,14 @@ static void what_does_not_divide_is_refused(void **state) {
   layout.cp = 4;
   assert_int_equal(ls_layout_mesh(&layout, graph, &mesh, &error), LS_OK);
   assert_int_equal(ls_mesh_size(&mesh, ls_mesh_context(&mesh)), 4);
+  layout.context = LS_CONTEXT_ULYSSES;
+  assert_int_equal(ls_layout_mesh(&layout, graph, &mesh, &error), LS_INPUT);
+  assert_string_equal(error.text,
+                      "mesh.cp=4 with context=ulysses, and 2 KV heads of 4 query heads each on a "
+                      "rank of mesh.tp=1: use mesh.cp=2, or context=gather");
+  layout.tp = 2;
+  assert_int_equal(ls_layout_mesh(&layout, graph, &mesh, &error), LS_OK);
+  assert_int_equal(mesh.axes[LS_AXIS_CP].shares, LS_SHARES_TOKENS | LS_SHARES_QUERY_HEADS);
   ls_arena_destroy(&arena);
 }
 

@@ -73,8 +73,8 @@ static ls_status expect_count(const ls_stage *stage, int64_t expected, ls_error 
 }
 
 /* Shards are moved in order only if no axis cuts the dimension inside of those that take part; and
- * uneven ones are padded over all tensor axes together, of which all take part then. Data axes cut
- * evenly, outside of these. */
+ * uneven ones are padded over all tensor axes together, of which all take part then or none. Data
+ * axes cut evenly, inside of these or outside. */
 static ls_status check_cut(const ls_stage *stage, const ls_placement *cut, int dim,
                            ls_error *error) {
   const ls_proof *proof = stage->proof;
@@ -84,7 +84,8 @@ static ls_status check_cut(const ls_stage *stage, const ls_placement *cut, int d
   for (int axis = 0; axis < proof->mesh.count; axis++)
     if (tensor >> axis & 1 && cut->on[axis].kind == LS_SHARDED && cut->on[axis].dim == dim)
       axes |= 1u << axis;
-  if ((moved & tensor) == axes && ls_axes_innermost(proof, cut, dim, moved)) return LS_OK;
+  const bool whole = (moved & tensor) == axes || !(moved & tensor);
+  if (whole && ls_axes_innermost(proof, cut, dim, moved)) return LS_OK;
   return ls_proof_fail(stage, error,
                        "moves rows over some of the axes that cut them: expected all of these and "
                        "no other");

@@ -169,7 +169,7 @@ typedef enum ls_shares {
   LS_SHARES_KV_HEADS = 1 << 1,    /* the outer tensor axis: KV heads, each with its query heads */
   LS_SHARES_QUERY_HEADS = 1 << 2, /* the inner tensor axis: the query heads of a KV head */
   LS_SHARES_TOKENS = 1 << 3,      /* tokens of a sequence, and no parameter */
-  LS_SHARES_QUERIES = 1 << 4      /* tokens to route; queries, each with all keys */
+  LS_SHARES_QUERIES = 1 << 4      /* of attention the queries, each rank with all keys */
 } ls_shares;
 
 /* A label that may be sharded over axes of some kinds only. */

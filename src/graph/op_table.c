@@ -194,12 +194,12 @@ static const ls_op rows[LS_OP_COUNT] = {
     /* Experts. logits -> the routed row of each token's choices, the expert of each routed row, and
      * its weight: the router's probability */
     [LS_OP_ROUTE] = {.labels = "n x -> n j, o~n, o~n",
-                     .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_QUERIES}},
+                     .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}},
                      .precision = {LS_INDEX, LS_INDEX, LS_ACCUMULATE},
                      .gradients = {{LS_OP_ROUTE_BWD, "c0AB", "0"}}},
     /* x, routed rows -> a copy of the token's row for each of its experts */
     [LS_OP_DISPATCH] = {.labels = "n c, n j -> o~n c",
-                        .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_QUERIES}},
+                        .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}},
                         .linear = "0",
                         .gradients = {{LS_OP_DISPATCH_BWD, "a1", "0"}},
                         .again = LS_AGAIN_CHEAP,
@@ -207,7 +207,7 @@ static const ls_op rows[LS_OP_COUNT] = {
     /* x, weights[in, out] of one expert after another, expert of each row */
     [LS_OP_GROUPED_UP] = {.labels = "n k, xk m, n -> n m",
                           .shardable = "m",
-                          .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_QUERIES}},
+                          .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}},
                           .linear = "0",
                           .gradients = {{LS_OP_GROUPED_UP_DX, "a12", "0"},
                                         {LS_OP_GROUPED_UP_DW, "0a2", "1"}},
@@ -218,7 +218,7 @@ static const ls_op rows[LS_OP_COUNT] = {
     /* x, weights[out, in] likewise, expert of each row */
     [LS_OP_GROUPED_DOWN] = {.labels = "n k, xm k, n -> n m",
                             .shardable = "k",
-                            .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_QUERIES}},
+                            .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}},
                             .linear = "0",
                             .gradients = {{LS_OP_GROUPED_DOWN_DX, "a12", "0"},
                                           {LS_OP_GROUPED_DOWN_DW, "a02", "1"}},
@@ -235,7 +235,7 @@ static const ls_op rows[LS_OP_COUNT] = {
                      .again = LS_AGAIN_CHEAP},
     /* routed rows' results, routed rows -> the sum of each token's */
     [LS_OP_COMBINE] = {.labels = "o~n c, n j -> n c",
-                       .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_QUERIES}},
+                       .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}},
                        .linear = "0",
                        .gradients = {{LS_OP_COMBINE_BWD, "a1", "0"}},
                        .again = LS_AGAIN_MAY,
@@ -351,18 +351,18 @@ static const ls_op rows[LS_OP_COUNT] = {
     [LS_OP_SOFTCAP_BWD] = {.labels = "n c, n c -> n c", .shardable = "nc", .in_place = 1},
     /* dweights, logits, routed rows, expert of each routed row -> dlogits */
     [LS_OP_ROUTE_BWD] = {.labels = "o~n, n x, n j, o~n -> n x",
-                         .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_QUERIES}},
+                         .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}},
                          .linear = "0",
                          .indices = "23"},
     /* dy, routed rows */
     [LS_OP_DISPATCH_BWD] = {.labels = "o~n c, n j -> n c",
-                            .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_QUERIES}},
+                            .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}},
                             .linear = "0",
                             .indices = "1"},
     /* dy, weights, expert of each row */
     [LS_OP_GROUPED_UP_DX] = {.labels = "n m, xk m, n -> n k",
                              .shardable = "m",
-                             .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_QUERIES}},
+                             .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}},
                              .linear = "0",
                              .product = 1,
                              .divides = 1u << LS_ATTRIBUTE_experts,
@@ -370,7 +370,7 @@ static const ls_op rows[LS_OP_COUNT] = {
     /* x, dy, expert of each row */
     [LS_OP_GROUPED_UP_DW] = {.labels = "n k, n m, n -> xk m",
                              .shardable = "m",
-                             .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_QUERIES}},
+                             .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}},
                              .linear = "1",
                              .precision = {LS_ACCUMULATE},
                              .product = 2,
@@ -379,7 +379,7 @@ static const ls_op rows[LS_OP_COUNT] = {
     /* dy, weights, expert of each row */
     [LS_OP_GROUPED_DOWN_DX] = {.labels = "n m, xm k, n -> n k",
                                .shardable = "k",
-                               .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_QUERIES}},
+                               .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}},
                                .linear = "0",
                                .product = 2,
                                .divides = 1u << LS_ATTRIBUTE_experts,
@@ -387,7 +387,7 @@ static const ls_op rows[LS_OP_COUNT] = {
     /* dy, x, expert of each row */
     [LS_OP_GROUPED_DOWN_DW] = {.labels = "n m, n k, n -> xm k",
                                .shardable = "k",
-                               .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_QUERIES}},
+                               .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}},
                                .linear = "0",
                                .precision = {LS_ACCUMULATE},
                                .product = 2,
@@ -400,7 +400,7 @@ static const ls_op rows[LS_OP_COUNT] = {
                          .precision = {LS_COMPUTE, LS_ACCUMULATE}},
     /* dy, routed rows */
     [LS_OP_COMBINE_BWD] = {.labels = "n c, n j -> o~n c",
-                           .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_QUERIES}},
+                           .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}},
                            .linear = "0",
                            .indices = "1"},
     /* logits, max, sum, labels, scale -> dlogits */

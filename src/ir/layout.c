@@ -105,8 +105,10 @@ const char *ls_layout_print(ls_arena *arena, const ls_layout *layout) {
   if (layout->pp > 1)
     pipeline = ls_arena_printf(arena, "pp %d (%s), ", layout->pp,
                                layout->schedule ? layout->schedule : "1f1b");
-  const char *ring = ls_layout_turns(layout) ? " (ring)" : "";
-  const char *context = layout->cp > 1 ? ls_arena_printf(arena, "cp %d%s, ", layout->cp, ring) : "";
+  static const char *const kinds[LS_CONTEXT_COUNT] = {"", " (ring)", " (ulysses)"};
+  const char *context = "";
+  if (layout->cp > 1)
+    context = ls_arena_printf(arena, "cp %d%s, ", layout->cp, kinds[layout->context]);
   return ls_arena_printf(arena, "%sdp_replicate %d, dp_shard %d, %stp %d, %s%s", pipeline,
                          layout->dp_replicate, layout->dp_shard, context, layout->tp,
                          ls_zero_name(layout->zero), print_offload(arena, &layout->offload));

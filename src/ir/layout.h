@@ -14,11 +14,11 @@
 /* When the gradient of a unit is reduced over dp_shard (and its weights gathered). */
 typedef enum ls_when { LS_WHEN_AUTO = 0, LS_WHEN_MICROBATCH, LS_WHEN_STEP } ls_when;
 
-/* How ranks of cp that share a sequence see each other's keys; in the order of the words of
- * `context`. */
+/* How ranks of cp come by all keys of their sequences; in the order of the words of `context`. */
 typedef enum ls_context {
-  LS_CONTEXT_GATHER = 0, /* all at once, gathered */
+  LS_CONTEXT_GATHER = 0, /* each gathers them for its queries */
   LS_CONTEXT_RING,       /* a block at a time, which goes round */
+  LS_CONTEXT_ULYSSES,    /* tokens change for heads, of which each then has all tokens */
   LS_CONTEXT_COUNT
 } ls_context;
 
@@ -80,8 +80,8 @@ typedef struct ls_layout {
   int chunks;         /* of each stage; 0: as the schedule usually has */
   /* Update before the global norm is known, and validate after the next step's first passes. */
   bool post_validation;
-  ls_context context;
-  int zero; /* row of LS_DATA_STRATEGIES */
+  ls_context context; /* with cp > 1 */
+  int zero;           /* row of LS_DATA_STRATEGIES */
   bool sequence_parallel;
   int microbatches;
   int layers_per_unit; /* 0: one */

@@ -22,7 +22,8 @@ ls_mesh ls_mesh_make(const int sizes[LS_MESH_ROWS]) {
       [LS_AXIS_CP] = {.name = "cp",
                       .part = "cp",
                       .role = LS_MESH_SHARD,
-                      .shares = LS_SHARES_TOKENS | LS_SHARES_QUERIES},
+                      .shares = LS_SHARES_TOKENS | LS_SHARES_QUERIES,
+                      .order = {[LS_CUT_FEATURES] = 1}}, /* heads: inside of tensor parallelism */
       [LS_AXIS_TP_KV] = {.name = "tp_kv",
                          .part = "tp",
                          .role = LS_MESH_TENSOR,

@@ -61,7 +61,8 @@ _Static_assert((int)LS_RUN_SGD == (int)LS_OPTIMIZER_SGD &&
                    (int)LS_RUN_LION == (int)LS_OPTIMIZER_LION,
                "optimizer.name lists the rows in order");
 
-_Static_assert((int)LS_RUN_CONTEXT_RING == (int)LS_CONTEXT_RING,
+_Static_assert((int)LS_RUN_CONTEXT_RING == (int)LS_CONTEXT_RING &&
+                   (int)LS_RUN_CONTEXT_ULYSSES == (int)LS_CONTEXT_ULYSSES,
                "context lists the kinds in order");
 
 static ls_layout make_layout(ls_run_file *run, const ls_device_facts *device) {

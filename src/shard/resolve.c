@@ -35,7 +35,8 @@ static change change_of(ls_place from, ls_place to) {
 }
 
 /* Shards of one dimension lie one after the other only if no axis inside of those that are gathered
- * or made cuts it too; and uneven shards are padded over all tensor axes together. */
+ * or made cuts it too; and uneven shards are padded over all tensor axes together, inside of which
+ * data axes cut evenly. */
 static bool shards_follow(const ls_mesh *mesh, const ls_placement *cut, ls_place place,
                           ls_axes axes) {
   const ls_axes all = ls_placement_axes(mesh, cut, place.kind, place.dim);
@@ -44,7 +45,8 @@ static bool shards_follow(const ls_mesh *mesh, const ls_placement *cut, ls_place
     const int a = ls_axis_order_next(&order);
     inside = axes >> a & 1 ? inside | 1u << a : 0;
   }
-  return inside == axes && !(all & ~axes & ls_mesh_axes(mesh, LS_MESH_TENSOR));
+  const ls_axes tensor = ls_mesh_axes(mesh, LS_MESH_TENSOR);
+  return inside == axes && (!(axes & tensor) || !(all & ~axes & tensor));
 }
 
 /* Whether the shards that a step takes and makes lie as its collective wants them. */

@@ -306,6 +306,26 @@ static void test_steps_of_one_axis_and_their_bytes(void **state) {
   assert_int_equal(ls_resolve(&mesh, &whole, &whole, steps), 0);
 }
 
+/* Heads are cut by tensor parallelism, and inside of it by ranks that have changed tokens for them;
+ * not outside, where shards would not lie together. */
+static void test_tokens_change_for_heads_inside_of_tensor_ranks(void **state) {
+  (void)state;
+  const ls_mesh mesh = ls_mesh_make((const int[]){1, 1, 1, 2, 2, 1});
+  ls_resolve_step steps[LS_MAX_RESOLVE_STEPS];
+  ls_placement tokens = on_tp(LS_SHARDED, 1, LS_SUM), heads = tokens;
+  tokens.on[LS_AXIS_CP] = (ls_place){.kind = LS_SHARDED, .dim = 0};
+  heads.on[LS_AXIS_CP] = ls_place_sharded(&mesh.axes[LS_AXIS_CP], LS_CUT_FEATURES, 1);
+  assert_int_equal(heads.on[LS_AXIS_CP].order, 1);
+  assert_int_equal(ls_resolve(&mesh, &tokens, &heads, steps), 1);
+  assert_int_equal(steps[0].collective, LS_ALL_TO_ALL);
+  assert_int_equal(steps[0].axes, 1u << LS_AXIS_CP);
+  assert_int_equal(ls_resolve(&mesh, &heads, &tokens, steps), 1);
+  assert_int_equal(ls_mesh_part(&mesh, 1, &heads, 1, 8).start, 4); /* tp 1, cp 0 */
+  assert_int_equal(ls_mesh_part(&mesh, 2, &heads, 1, 8).start, 2); /* tp 0, cp 1 */
+  heads.on[LS_AXIS_CP].order = 0;
+  assert_int_equal(ls_resolve(&mesh, &tokens, &heads, steps), -1);
+}
+
 /* Places by axis, but for the context's: R, S(0) as '0', S(1) as '1', S(flat) as 'f', P(sum) as
  * 'P'.
  */
@@ -477,6 +497,7 @@ int main(void) {
       cmocka_unit_test(test_steps_of_one_axis_and_their_bytes),
       cmocka_unit_test(test_order_and_shift_say_whose_rows),
       cmocka_unit_test(test_steps_follow_the_order_of_the_placement),
+      cmocka_unit_test(test_tokens_change_for_heads_inside_of_tensor_ranks),
       cmocka_unit_test(test_steps_over_all_axes),
       cmocka_unit_test(test_logits_are_never_whole),
       cmocka_unit_test(test_the_stream_lies_where_the_row_pins_it),

@@ -112,6 +112,35 @@ static ls_status check_context(const ls_layout *layout, const ls_graph *graph, l
                  (long long)chunks);
 }
 
+/* Ranks of tp that have other KV heads; the others of these have other queries. */
+static int kv_ranks(const ls_layout *layout, const ls_graph *graph) {
+  return graph->kv_heads % layout->tp == 0 ? layout->tp : (int)graph->kv_heads;
+}
+
+/* What `ranks` that change tokens for heads share out of those of a rank of tp: its KV heads, each
+ * with its queries; or where that is one, which each of them then has, the query heads; 0: these do
+ * not divide. */
+static ls_shares head_shares(const ls_layout *layout, const ls_graph *graph, int ranks) {
+  const int tp_kv = kv_ranks(layout, graph);
+  const int64_t kv_heads = graph->kv_heads / tp_kv;
+  const int64_t queries = graph->heads / graph->kv_heads / (layout->tp / tp_kv);
+  if (kv_heads % ranks == 0) return LS_SHARES_KV_HEADS;
+  return kv_heads == 1 && queries % ranks == 0 ? LS_SHARES_QUERY_HEADS : 0;
+}
+
+static ls_status check_heads(const ls_layout *layout, const ls_graph *graph, ls_error *error) {
+  if (layout->context != LS_CONTEXT_ULYSSES || head_shares(layout, graph, layout->cp)) return LS_OK;
+  int nearest = layout->cp;
+  while (!head_shares(layout, graph, nearest)) nearest--;
+  const int tp_kv = kv_ranks(layout, graph);
+  return ls_fail(error, LS_INPUT,
+                 "mesh.cp=%d with context=ulysses, and %lld KV heads of %lld query heads each on a "
+                 "rank of mesh.tp=%d: use mesh.cp=%d, or context=gather",
+                 layout->cp, (long long)graph->kv_heads / tp_kv,
+                 (long long)graph->heads / graph->kv_heads / (layout->tp / tp_kv), layout->tp,
+                 nearest);
+}
+
 static bool fits(const ls_layout *layout, const ls_mesh *mesh) {
   const int sizes[LS_MESH_ROLES] = {[LS_MESH_STAGE] = layout->pp,
                                     [LS_MESH_REPLICATE] = layout->dp_replicate,
@@ -137,6 +166,7 @@ ls_status ls_layout_mesh(const ls_layout *layout, const ls_graph *graph, ls_mesh
   if (!tp_fits(graph->heads, graph->kv_heads, layout->tp))
     return refuse_tp(graph, layout->tp, error);
   LS_TRY(check_context(layout, graph, error));
+  LS_TRY(check_heads(layout, graph, error));
   LS_TRY(check_post_validation(layout, error));
   if (layout->offload.parameters && layout->dp_shard * layout->cp > 1 &&
       ls_data_strategy_row(layout->zero)->parameters == LS_REPLICATED)
@@ -155,7 +185,7 @@ ls_status ls_layout_mesh(const ls_layout *layout, const ls_graph *graph, ls_mesh
     return ls_fail(error, LS_INPUT,
                    "a mesh whose axes of a role have other products than the layout: use as many "
                    "stages, replicas, shards and tensor-parallel ranks");
-  const int tp_kv = graph->kv_heads % layout->tp == 0 ? layout->tp : (int)graph->kv_heads;
+  const int tp_kv = kv_ranks(layout, graph);
   *mesh = layout->mesh ? *layout->mesh
                        : ls_mesh_make((const int[LS_MESH_ROWS]){
                              [LS_AXIS_PP] = layout->pp,
@@ -165,5 +195,7 @@ ls_status ls_layout_mesh(const ls_layout *layout, const ls_graph *graph, ls_mesh
                              [LS_AXIS_TP_KV] = tp_kv,
                              [LS_AXIS_TP_GROUP] = layout->tp / tp_kv,
                          });
+  if (!layout->mesh && layout->context == LS_CONTEXT_ULYSSES)
+    mesh->axes[LS_AXIS_CP].shares = LS_SHARES_TOKENS | head_shares(layout, graph, layout->cp);
   return LS_OK;
 }

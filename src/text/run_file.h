@@ -79,7 +79,11 @@ typedef struct ls_run_validation {
   ls_run_globs globs;
 } ls_run_validation;
 
-typedef enum ls_run_context { LS_RUN_CONTEXT_GATHER, LS_RUN_CONTEXT_RING } ls_run_context;
+typedef enum ls_run_context {
+  LS_RUN_CONTEXT_GATHER,
+  LS_RUN_CONTEXT_RING,
+  LS_RUN_CONTEXT_ULYSSES
+} ls_run_context;
 typedef enum ls_run_documents {
   LS_RUN_DOCUMENTS_AUTO, /* until it is resolved; else a stream */
   LS_RUN_STREAM,

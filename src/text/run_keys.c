@@ -73,10 +73,9 @@ const ls_run_key ls_run_keys[] = {
     {"zero", LS_RUN_INTEGER, AT(zero), .default_text = "3", .low = 0, .high = 3,
      .effect = LS_RUN_LAYOUT,
      .help = "what dp_shard shards: 1 optimizer, 2 and gradients, 3 and parameters, 0 nothing"},
-    {"context", LS_RUN_CHOICE, AT(context), .default_text = "gather", .words = "gather ring",
-     .later = "ulysses", .effect = LS_RUN_LAYOUT,
-     .help = "with cp > 1: each rank gathers its sequences' keys and values, or they go round in a "
-             "ring"},
+    {"context", LS_RUN_CHOICE, AT(context), .default_text = "gather",
+     .words = "gather ring ulysses", .effect = LS_RUN_LAYOUT,
+     .help = "with cp > 1: ranks gather keys, pass them round, or change tokens for heads"},
     {"wrap", LS_RUN_INTEGER, AT(wrap), .default_text = "layer", .word = "layer", .word_value = 1,
      .low = 1, .high = 1 << 20, .effect = LS_RUN_LAYOUT,
      .help = "the unit of gathering: a layer, or that many layers"},

@@ -138,13 +138,23 @@ static void set_width(const ls_form *user, ls_form *small) {
   if (user->width < whole) small->width = of_heads > 2 ? least(user->width, of_heads - 2) : 1;
 }
 
+/* Ranks that change tokens for heads share out a tp rank's KV heads or, of its only one, queries.
+ */
+static bool shares_heads(const ls_form *small) {
+  const int64_t kv_heads = small->kv_heads / least(small->kv_heads, small->tp);
+  const int64_t queries = small->heads / small->tp / kv_heads;
+  return kv_heads % small->cp == 0 || (kv_heads == 1 && queries % small->cp == 0);
+}
+
 static bool find_heads(const search *s, ls_form *small) {
-  const int64_t tp = small->tp, most = least(s->user->heads, 4 * tp);
-  for (small->heads = tp; small->heads <= most; small->heads += tp)
+  const int64_t tp = small->tp, step = small->exchanges ? tp * small->cp : tp;
+  const int64_t most = least(s->user->heads, 4 * step);
+  for (small->heads = step; small->heads <= most; small->heads += step)
     for (small->kv_heads = 1; small->kv_heads <= least(s->user->kv_heads, small->heads);
          small->kv_heads++) {
       if (small->heads % small->kv_heads) continue;
       if (small->kv_heads % tp && tp % small->kv_heads) continue;
+      if (small->exchanges && !shares_heads(small)) continue;
       set_width(s->user, small);
       if (keeps(s, small, LS_SHRINK_HEADS)) return true;
     }

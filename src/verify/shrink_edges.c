@@ -51,6 +51,8 @@ EDGE(third_stage, form->pp > 2)
 EDGE(several_microbatches, form->microbatches > 1)
 EDGE(several_chunks, form->chunks > 1)
 EDGE(kv_below_tp, form->kv_heads < form->tp)
+EDGE(queries_over_context,
+     form->exchanges && (form->kv_heads < form->tp || form->kv_heads / form->tp < form->cp))
 EDGE(grouped_heads, form->heads > form->kv_heads)
 EDGE(vocabulary_over_tp, form->vocabulary % form->tp != 0)
 EDGE(mlp_over_tp, form->mlp_width % form->tp != 0)
@@ -90,6 +92,7 @@ const ls_form_edge ls_form_edges[] = {
     {"more than one microbatch", LS_SHRINK_MICROBATCHES, several_microbatches},
     {"more than one chunk on a stage", LS_SHRINK_CHUNKS, several_chunks},
     {"KV heads fewer than tp", LS_SHRINK_HEADS, kv_below_tp},
+    {"KV heads fewer than tp x cp, which share out heads", LS_SHRINK_HEADS, queries_over_context},
     {"several query heads for a KV head", LS_SHRINK_HEADS, grouped_heads},
     {"more than one KV head", LS_SHRINK_HEADS, several_kv_heads},
     {"vocabulary over tp", LS_SHRINK_VOCABULARY, vocabulary_over_tp},
@@ -187,6 +190,7 @@ ls_status ls_form_make(const ls_model_config *config, const ls_layout *layout, i
         .sequence = sequence,
         .positions = config->positions,
         .sequence_parallel = layout->sequence_parallel && layout->tp > 1,
+        .exchanges = layout->context == LS_CONTEXT_ULYSSES && layout->cp > 1,
         .offloads = layout->offload.activations != LS_TIER_DEVICE};
   if (status == LS_OK) form->logits_rows = slice_of(form, layout);
   if (status == LS_OK) status = read_cut(scratch, layout->stages, form, error);
