@@ -552,6 +552,30 @@ static void turns_that_no_rank_needs_are_left_out(void **state) {
   ls_arena_destroy(&arena);
 }
 
+/* The gradient of what queries come to is that of each of its turns. */
+static void a_ring_of_many_ranks_is_proved(void **state) {
+  (void)state;
+  enum { RANKS = 300 };
+  ls_arena *arena = ls_arena_create();
+  const context_case of = {0, RANKS, 1, 1, 1, 1, 3, 1, false, false, NULL, NOTHING, {0}, ROUND};
+  const ls_layout layout = layout_of(&of);
+  ls_model_config config = ls_test_shape_config(arena, &shapes[0]);
+  config.positions = 2 * RANKS;
+  const ls_build_options options = {.tokens = 2 * RANKS,
+                                    .sequence = 2 * RANKS,
+                                    .places = true,
+                                    .turns = ls_layout_turns(&layout)};
+  ls_graph *graph;
+  ls_program *stages[1];
+  ls_error error = {0};
+  if (ls_model_build(arena, &config, &options, &graph, &error) != LS_OK) fail_msg("%s", error.text);
+  ls_graph_backward(graph);
+  if (ls_program_compile(graph, &layout, LS_PROGRAM_STEP, stages, &error) != LS_OK ||
+      ls_check(graph, &layout, (const ls_program *const *)stages, NULL, &error) != LS_OK)
+    fail_msg("%s", error.text);
+  ls_arena_destroy(&arena);
+}
+
 static void what_does_not_divide_is_refused(void **state) {
   (void)state;
   ls_arena *arena = ls_arena_create();
@@ -586,6 +610,7 @@ int main(void) {
                                      cmocka_unit_test(the_cpus_kernels_take_places),
                                      cmocka_unit_test(faults_are_rejected_and_change_the_training),
                                      cmocka_unit_test(turns_that_no_rank_needs_are_left_out),
+                                     cmocka_unit_test(a_ring_of_many_ranks_is_proved),
                                      cmocka_unit_test(what_does_not_divide_is_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,8 +4,6 @@
 
 #include "check/proof.h"
 
-enum { MOST_CANDIDATES = 256 };
-
 ls_backward *ls_backward_list(ls_arena *arena) {
   ls_backward *made = LS_NEW_ARRAY(arena, ls_backward, LS_OP_COUNT);
   for (int k = 0; k < LS_OP_COUNT; k++) {
@@ -16,36 +14,37 @@ ls_backward *ls_backward_list(ls_arena *arena) {
   return made;
 }
 
-/* A gradient under another name: that of x + b is that of x too. */
-typedef struct candidate {
-  int target;
-  ls_terms terms;
-} candidate;
-
-static bool all_uses(const ls_stage *stage, const candidate *each, int microbatch) {
-  const int uses = ls_terms_uses(each->terms, microbatch, microbatch);
+/* Of a candidate, of a microbatch. */
+static bool all_uses(const ls_stage *stage, const ls_content *gradient, const ls_candidate *each) {
+  const int m = gradient->microbatch;
+  const int uses = each->node < 0 ? ls_terms_uses(gradient->terms, m, m) : 1;
   return uses > 0 && uses == stage->proof->expressions.uses.items[each->target];
 }
 
-/* What the gradient is of, and what it is the one term of, as far as it has all uses. */
-static int list_candidates(const ls_stage *stage, const ls_content *gradient,
-                           candidate found[MOST_CANDIDATES]) {
+/* What the gradient is of, and what it is the one term of, as far as it has all uses. In one of the
+ * proof's lists. */
+static const ls_candidates *list_candidates(const ls_stage *stage, const ls_content *gradient,
+                                            int list) {
   const ls_expressions *all = &stage->proof->expressions;
-  int count = 0;
-  found[count++] = (candidate){gradient->expression, gradient->terms};
-  for (int c = 0; c < count; c++) {
-    const int node = found[c].target / LS_EXPRESSION_OUTPUTS;
+  ls_candidates *found = &stage->proof->candidates[list];
+  found->count = 0;
+  *LS_APPEND(stage->proof->arena, found) = (ls_candidate){gradient->expression, -1, -1};
+  for (int c = 0; c < found->count; c++) {
+    const int target = found->items[c].target, node = target / LS_EXPRESSION_OUTPUTS;
     const ls_node_record *record = &all->nodes.items[node];
-    const int output = found[c].target % LS_EXPRESSION_OUTPUTS;
-    if (record->kind >= (int)LS_OP_COUNT || !all_uses(stage, &found[c], gradient->microbatch))
-      continue;
-    for (int i = 0; i < record->inputs && count < MOST_CANDIDATES; i++)
-      if (ls_op_passes(ls_op_row((ls_op_kind)record->kind), i) == output)
-        found[count++] = (candidate){
-            record->in[i],
-            ls_term_one(stage->proof->arena, node, i, gradient->microbatch, gradient->microbatch)};
+    if (record->kind >= (int)LS_OP_COUNT || !all_uses(stage, gradient, &found->items[c])) continue;
+    for (int i = 0; i < record->inputs; i++)
+      if (ls_op_passes(ls_op_row((ls_op_kind)record->kind), i) == target % LS_EXPRESSION_OUTPUTS)
+        *LS_APPEND(stage->proof->arena, found) = (ls_candidate){record->in[i], node, i};
   }
-  return count;
+  return found;
+}
+
+static ls_terms terms_of(const ls_stage *stage, const ls_content *gradient,
+                         const ls_candidate *each) {
+  const int m = gradient->microbatch;
+  if (each->node < 0) return gradient->terms;
+  return ls_term_one(stage->proof->arena, each->node, each->position, m, m);
 }
 
 static bool is_gradient(char operand) {
@@ -60,10 +59,10 @@ static char first_gradient(const ls_gradient_rule *rule) {
 
 /* Whether the gradient is that of `target`, of all its uses. */
 static bool is_gradient_of(const ls_stage *stage, const ls_content *gradient, int target) {
-  candidate found[MOST_CANDIDATES];
-  const int count = list_candidates(stage, gradient, found);
-  for (int c = 0; c < count; c++)
-    if (found[c].target == target && all_uses(stage, &found[c], gradient->microbatch)) return true;
+  const ls_candidates *found = list_candidates(stage, gradient, 1);
+  for (int c = 0; c < found->count; c++)
+    if (found->items[c].target == target && all_uses(stage, gradient, &found->items[c]))
+      return true;
   return false;
 }
 
@@ -134,6 +133,22 @@ static ls_status find_gradients(const ls_stage *stage, const ls_content *const *
   return LS_OK;
 }
 
+/* The candidate that fits, of those with the op's settings or of the others; NULL: none. Turns of a
+ * ring read the same, so settings come first. */
+static const ls_candidate *find_fitting(const ls_stage *stage, const ls_content *const *in,
+                                        const ls_content *gradients, const ls_candidates *found,
+                                        bool same_settings) {
+  const ls_instruction *instruction = ls_proof_instruction(stage);
+  for (int c = 0; c < found->count; c++) {
+    const int target = found->items[c].target;
+    const ls_node_record *node = ls_expression_record(&stage->proof->expressions, target);
+    if (ls_attributes_equal(&node->attributes, &instruction->attributes) == same_settings &&
+        fits(stage, &stage->proof->backward[instruction->kind], in, gradients, target))
+      return &found->items[c];
+  }
+  return NULL;
+}
+
 ls_status ls_gradient_op(ls_stage *stage, const ls_content *const *in, ls_content *out,
                          ls_error *error) {
   const ls_instruction *instruction = ls_proof_instruction(stage);
@@ -144,51 +159,46 @@ ls_status ls_gradient_op(ls_stage *stage, const ls_content *const *in, ls_conten
   const char *operands = backward->rule->in;
   const ls_content *driving =
       &gradients[strchr(operands, first_gradient(backward->rule)) - operands];
-  candidate found[MOST_CANDIDATES];
-  bool differs = false;
-  const int count = list_candidates(stage, driving, found), m = driving->microbatch;
-  for (int c = 0; c < count; c++) {
-    const int target = found[c].target;
-    if (!fits(stage, backward, in, gradients, target)) continue;
-    const ls_node_record *node = ls_expression_record(all, target);
-    if (!all_uses(stage, &found[c], m))
-      return ls_proof_fail(stage, error,
-                           "reads a gradient of %d uses: expected the sum over all %d",
-                           found[c].terms.count, all->uses.items[target]);
-    differs = !ls_attributes_equal(&node->attributes, &instruction->attributes);
-    if (differs) continue; /* another turn of a ring reads the same */
-    stage->proof->report.model_ops++;
-    const char *of = backward->rule->out;
-    for (int o = 0; o < instruction->outputs; o++)
-      out[o] = of_use(stage, node->in[of[o] - '0'], target / LS_EXPRESSION_OUTPUTS, of[o] - '0', m);
-    return LS_OK;
-  }
-  if (differs)
+  const ls_candidates *found = list_candidates(stage, driving, 0);
+  const ls_candidate *each = find_fitting(stage, in, gradients, found, true);
+  const ls_candidate *other = each ? each : find_fitting(stage, in, gradients, found, false);
+  if (!other)
     return ls_proof_fail(stage, error,
-                         "has other settings than its forward pass: expected the "
-                         "same");
-  return ls_proof_fail(stage, error,
-                       "its operands fit no %s of the forward pass that the gradient is of: "
-                       "expected what that one read and made",
-                       ls_op_name(backward->forward));
+                         "its operands fit no %s of the forward pass that the gradient is of: "
+                         "expected what that one read and made",
+                         ls_op_name(backward->forward));
+  if (!all_uses(stage, driving, other))
+    return ls_proof_fail(stage, error, "reads a gradient of %d uses: expected the sum over all %d",
+                         other->node < 0 ? driving->terms.count : 1,
+                         all->uses.items[other->target]);
+  if (!each)
+    return ls_proof_fail(stage, error,
+                         "has other settings than its forward pass: expected the same");
+  stage->proof->report.model_ops++;
+  const ls_node_record *node = ls_expression_record(all, each->target);
+  const char *of = backward->rule->out;
+  for (int o = 0; o < instruction->outputs; o++)
+    out[o] = of_use(stage, node->in[of[o] - '0'], each->target / LS_EXPRESSION_OUTPUTS, of[o] - '0',
+                    driving->microbatch);
+  return LS_OK;
 }
 
 ls_status ls_gradient_add(ls_stage *stage, const ls_content *const *in, ls_content *out,
                           ls_error *error) {
-  candidate a[MOST_CANDIDATES], b[MOST_CANDIDATES];
-  const int as = list_candidates(stage, in[0], a), bs = list_candidates(stage, in[1], b);
+  const ls_candidates *a = list_candidates(stage, in[0], 0), *b = list_candidates(stage, in[1], 1);
   if (in[0]->microbatch != in[1]->microbatch)
     return ls_proof_fail(stage, error, "adds gradients of microbatches %d and %d: expected one",
                          in[0]->microbatch, in[1]->microbatch);
   bool twice = false;
-  for (int i = 0; i < as; i++)
-    for (int j = 0; j < bs; j++) {
-      if (a[i].target != b[j].target) continue;
+  for (int i = 0; i < a->count; i++)
+    for (int j = 0; j < b->count; j++) {
+      if (a->items[i].target != b->items[j].target) continue;
       ls_terms both;
-      twice = !ls_terms_join(stage->proof->arena, a[i].terms, b[j].terms, &both);
+      twice = !ls_terms_join(stage->proof->arena, terms_of(stage, in[0], &a->items[i]),
+                             terms_of(stage, in[1], &b->items[j]), &both);
       if (twice) continue;
       *out = (ls_content){.kind = LS_CONTENT_GRADIENT,
-                          .expression = a[i].target,
+                          .expression = a->items[i].target,
                           .microbatch = in[0]->microbatch,
                           .terms = both};
       return LS_OK;

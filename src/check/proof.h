@@ -198,6 +198,14 @@ typedef struct ls_stage {
   int action, at;                 /* what comes next: the action, and the instruction in its body */
 } ls_stage;
 
+/* A gradient under another name: that of x + b is that of x too. */
+typedef struct ls_candidate {
+  int target;
+  int node, position; /* the one use that it is of; -1: as many as the gradient has */
+} ls_candidate;
+
+typedef LS_LIST(ls_candidate) ls_candidates;
+
 /* All that is known. */
 struct ls_proof {
   ls_arena *arena;
@@ -209,10 +217,11 @@ struct ls_proof {
   const ls_layout *layout;
   int loss, logits; /* the model's; -1: it has none */
   ls_expressions expressions;
-  ls_proof_channel *channels; /* [from][to] */
-  const ls_queues *queues;    /* of the engine */
-  ls_op_labels *labels;       /* by op */
-  ls_backward *backward;      /* by op */
+  ls_proof_channel *channels;  /* [from][to] */
+  const ls_queues *queues;     /* of the engine */
+  ls_op_labels *labels;        /* by op */
+  ls_backward *backward;       /* by op */
+  ls_candidates candidates[2]; /* of the gradients that are looked at: room that is used again */
   ls_check_report report;
 };
 
