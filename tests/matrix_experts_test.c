@@ -19,12 +19,10 @@
 #include "store/stored_box.h"
 #include "support/counts.h"
 #include "support/layouts.h"
-#include "verify/equality.h"
+#include "support/tally.h"
 
 /* Counts that every run must reach. */
 enum { EXPECTED_RUN = 52, EXPECTED_REFUSED = 32, EXPECTED_PIPELINES = 24 };
-
-static const double tolerance = 1e-10;
 
 /* Together they make every tp of the matrix legal. Widths of the experts leave ranks without any
  * column, the third shape has more experts than most ranks have tokens. */
@@ -53,11 +51,6 @@ enum { EACH = 16 };
 /* A sequence that two and three ranks can share out, each with two chunks. */
 enum { LONGER = 12 };
 
-typedef struct tally {
-  int run, refused, failed;
-  double worst;
-} tally;
-
 static ls_experiment experiment_of(const ls_model_config *config) {
   return (ls_experiment){.config = config,
                          .sequences = LS_TEST_SEQUENCES,
@@ -66,52 +59,19 @@ static ls_experiment experiment_of(const ls_model_config *config) {
                          .learning_rate = 0.01};
 }
 
-static void run_case(const ls_experiment *experiment, const ls_trajectory *reference,
-                     const ls_layout *layout, const char *name, tally *counts) {
-  ls_arena *arena = ls_arena_create();
-  ls_trajectory found;
-  ls_error error = {0};
-  const ls_status status = ls_trajectory_run(arena, experiment, layout, &found, &error);
-  if (status == LS_INPUT) {
-    counts->refused++;
-  } else if (status != LS_OK) {
-    print_message("%s: %s\n", name, error.text);
-    counts->failed++;
-  } else {
-    const char *where;
-    const double difference = ls_trajectory_difference(&found, reference, &where);
-    counts->run++;
-    if (difference > counts->worst) counts->worst = difference;
-    if (!(difference <= tolerance)) {
-      print_message("%s: %.3g in %s\n", name, difference, where);
-      counts->failed++;
-    }
-  }
-  ls_arena_destroy(&arena);
-}
-
-static void run_reference(ls_arena *arena, const ls_experiment *experiment, const char *name,
-                          ls_trajectory *reference) {
-  ls_layout one = ls_layout_default();
-  ls_error error = {0};
-  one.compute = LS_F64;
-  if (ls_trajectory_run(arena, experiment, &one, reference, &error) != LS_OK)
-    fail_msg("%s on one device: %s", name, error.text);
-}
-
 static void test_layouts_equal_one_device(void **state) {
   (void)state;
-  tally counts = {0};
+  ls_test_tally counts = {0};
   for (int s = 0; s < SHAPES; s++) {
     ls_arena *arena = ls_arena_create();
     const ls_model_config config = ls_test_shape_config(arena, &shapes[s]);
     const ls_experiment experiment = experiment_of(&config);
     ls_trajectory reference;
-    run_reference(arena, &experiment, shapes[s].name, &reference);
+    ls_test_one_device(arena, &experiment, shapes[s].name, &reference);
     const ls_test_layouts all = ls_test_layouts_all(arena);
     for (int l = s; l < all.count; l += EACH)
-      run_case(&experiment, &reference, &all.items[l],
-               ls_test_layout_print(arena, &all.items[l], shapes[s].name), &counts);
+      ls_test_tally_layout(&counts, &experiment, &reference, &all.items[l],
+                           ls_test_layout_print(arena, &all.items[l], shapes[s].name));
     ls_arena_destroy(&arena);
   }
   print_message("%d layouts run, %d refused, worst difference %.3g\n", counts.run, counts.refused,
@@ -156,15 +116,16 @@ static void prove(const ls_model_config *config, const ls_layout *layout, int64_
 
 static void test_pipelines_and_recomputation(void **state) {
   (void)state;
-  tally counts = {0};
+  ls_test_tally counts = {0};
   for (int which = 0; which < 24; which++) {
     ls_arena *arena = ls_arena_create();
     const ls_model_config config = ls_test_shape_config(arena, &shapes[MANY]);
     const ls_experiment experiment = experiment_of(&config);
     const ls_layout layout = pipeline_layout(which);
     ls_trajectory reference;
-    run_reference(arena, &experiment, shapes[MANY].name, &reference);
-    run_case(&experiment, &reference, &layout, ls_layout_print(arena, &layout), &counts);
+    ls_test_one_device(arena, &experiment, shapes[MANY].name, &reference);
+    ls_test_tally_layout(&counts, &experiment, &reference, &layout,
+                         ls_layout_print(arena, &layout));
     prove(&config, &layout, LS_TEST_SEQUENCE);
     ls_arena_destroy(&arena);
   }
@@ -184,7 +145,7 @@ static ls_layout context_layout(int which) {
 /* Each rank of the context routes its own tokens, of whatever chunks these are. */
 static void test_context(void **state) {
   (void)state;
-  tally counts = {0};
+  ls_test_tally counts = {0};
   for (int which = 0; which < 12; which++) {
     ls_arena *arena = ls_arena_create();
     const ls_test_shape *shape = &shapes[which % 4 < 2 ? MIXTRAL : MANY];
@@ -194,8 +155,9 @@ static void test_context(void **state) {
     experiment.documents = which % 3 == 2;
     const ls_layout layout = context_layout(which);
     ls_trajectory reference;
-    run_reference(arena, &experiment, shape->name, &reference);
-    run_case(&experiment, &reference, &layout, ls_layout_print(arena, &layout), &counts);
+    ls_test_one_device(arena, &experiment, shape->name, &reference);
+    ls_test_tally_layout(&counts, &experiment, &reference, &layout,
+                         ls_layout_print(arena, &layout));
     prove(&config, &layout, LONGER);
     ls_arena_destroy(&arena);
   }
@@ -210,15 +172,15 @@ static void test_frozen_parts(void **state) {
   static const char *const names[] = {"layers.*.router", "layers.*.experts.gate"};
   ls_layout layout = pipeline_layout(5);
   for (int n = 0; n < 2; n++) {
-    tally counts = {0};
+    ls_test_tally counts = {0};
     ls_arena *arena = ls_arena_create();
     const ls_model_config config = ls_test_shape_config(arena, &shapes[MIXTRAL]);
     ls_experiment experiment = experiment_of(&config);
     experiment.freeze = &names[n];
     experiment.freeze_count = 1;
     ls_trajectory reference;
-    run_reference(arena, &experiment, names[n], &reference);
-    run_case(&experiment, &reference, &layout, names[n], &counts);
+    ls_test_one_device(arena, &experiment, names[n], &reference);
+    ls_test_tally_layout(&counts, &experiment, &reference, &layout, names[n]);
     assert_int_equal(counts.run, 1);
     assert_int_equal(counts.failed, 0);
     ls_arena_destroy(&arena);
@@ -228,7 +190,7 @@ static void test_frozen_parts(void **state) {
 /* The experts are frozen, and what reaches the adapters comes through them. */
 static void test_adapters_of_attention(void **state) {
   (void)state;
-  tally counts = {0};
+  ls_test_tally counts = {0};
   for (int which = 0; which < 6; which++) {
     ls_arena *arena = ls_arena_create();
     ls_model_config config = ls_test_shape_config(arena, &shapes[MIXTRAL]);
@@ -239,8 +201,9 @@ static void test_adapters_of_attention(void **state) {
     ls_error error = {0};
     if (ls_adapters_apply(&asked, &config, &error) != LS_OK) fail_msg("%s", error.text);
     const ls_experiment experiment = experiment_of(&config);
-    run_reference(arena, &experiment, "adapters", &reference);
-    run_case(&experiment, &reference, &layout, ls_layout_print(arena, &layout), &counts);
+    ls_test_one_device(arena, &experiment, "adapters", &reference);
+    ls_test_tally_layout(&counts, &experiment, &reference, &layout,
+                         ls_layout_print(arena, &layout));
     prove(&config, &layout, LS_TEST_SEQUENCE);
     ls_arena_destroy(&arena);
   }
