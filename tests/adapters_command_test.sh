@@ -25,9 +25,10 @@ refused "gives none: name a folder with model.safetensors" lora.rank=2 init=scra
 refused "lora.rank" lora.rank=0
 
 # Six steps in one go, and in two on other layouts: the same losses but for rounding.
-words="model=base lora.rank=2 lora.alpha=6 lora.targets=all-linear train.lr=3e-2"
+words="model=base lora.rank=2 lora.alpha=6 lora.targets=all-linear train.lr=3e-2 dropout=0.1 lora.dropout=0.2"
 run 0 train keys.yaml $words train.steps=6 out=whole
 says "frozen: "
+says "dropout: embedding 0.1, branches 0.1, attention 0.1, adapters 0.2"
 run 0 train keys.yaml $words train.steps=2 out=parts -n 2
 run 0 train keys.yaml $words train.steps=6 out=parts mesh.tp=2 -n 2
 says "resuming after step 2"
@@ -54,6 +55,7 @@ done
 run 0 export whole adapters
 [ -e adapters/adapter_config.json ] && [ -e adapters/adapter_model.safetensors ] &&
   [ ! -e adapters/config.json ] && [ ! -e adapters/model.safetensors ] || fail "$(ls adapters)"
+grep -q '"lora_dropout": 0.2' adapters/adapter_config.json || fail "$(cat adapters/adapter_config.json)"
 run 0 export whole merged --merge
 [ -e merged/model.safetensors ] && [ ! -e merged/adapter_config.json ] || fail "$(ls merged)"
 for model in base whole adapters merged; do

@@ -220,7 +220,7 @@ static double rate_at(const void *context, int64_t step) {
 
 static ls_status train(job *work, ls_rank *rank, ls_error *error) {
   LS_TRY(ls_session_initialise(work->session, rank, error));
-  const ls_inputs inputs = {take_tokens, work};
+  const ls_inputs inputs = {.take = take_tokens, .context = work};
   ls_steps steps = ls_steps_of(rank, &inputs, rate_at, NULL);
   const bool first = ls_rank_number(rank) == 0;
   while (steps.step < STEPS) {

@@ -132,7 +132,10 @@ bad "more stages than layers" 2 '9 stages' train run.yaml mesh.pp=9 -n 9
 bad "unknown schedule" 2 'gpipe' train run.yaml mesh.pp=2 schedule=gpip -n 2
 bad "too few microbatches" 2 'microbatches' train run.yaml mesh.pp=2 schedule=dualpipev train.microbatches=2 -n 2
 bad "peer's word" 2 'recompute' train run.yaml gradient_checkpointing=true
-bad "dropout" 2 'dropout=0' train run.yaml model=drop
+bad "dropout of all" 2 'dropout: found 1.5; expected a number from 0 to below 1' \
+  train run.yaml model=drop dropout=1.5
+bad "dropout in a ring" 2 'context=gather or ulysses, or dropout=0' \
+  train run.yaml model=drop mesh.cp=2 context=ring -n 2
 bad "memory limit too small" 1 'device.memory: a device needs' train run.yaml device.memory=64KiB
 bad "memory limit too small, shown" 1 'device.memory' show run.yaml device.memory=64KiB
 bad "memory limit too small, checked" 1 'device.memory' check run.yaml device.memory=64KiB

@@ -101,7 +101,7 @@ static void keep(job *work, const ls_rank *rank, int64_t step) {
 
 static ls_status make_steps(job *work, ls_rank *rank, ls_error *error) {
   LS_TRY(ls_session_initialise(work->session, rank, error));
-  const ls_inputs inputs = {take_tokens, work};
+  const ls_inputs inputs = {.take = take_tokens, .context = work};
   ls_steps steps = ls_steps_of(rank, &inputs, rate_at, work);
   steps.policy = LS_STEPS_SKIP;
   if (work->ahead) ls_steps_run_ahead(&steps);

@@ -49,7 +49,7 @@ static ls_status fill_parameters(ls_rank *rank, const ls_program *program, ls_er
 }
 
 static ls_status train_and_evaluate(ls_rank *rank, job *work, ls_error *error) {
-  const ls_inputs inputs = {take_tokens, (void *)work->programs[0]};
+  const ls_inputs inputs = {.take = take_tokens, .context = (void *)work->programs[0]};
   LS_TRY(fill_parameters(rank, work->programs[0], error));
   ls_rank_set_cell(rank, LS_CELL_LEARNING_RATE, 0.01);
   for (int s = 0; s < STEPS; s++) {

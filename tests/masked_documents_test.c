@@ -105,7 +105,7 @@ static ls_status take_tokens(void *context, int64_t step, int64_t first, int64_t
 
 static ls_status run_gradients(ls_rank *rank, const job *work, ls_error *error) {
   LS_TRY(write_parameters(rank, work, error));
-  const ls_inputs inputs = {take_tokens, (void *)work->given};
+  const ls_inputs inputs = {.take = take_tokens, .context = (void *)work->given};
   LS_TRY(ls_inputs_fill(&inputs, rank, 0, 0, 0, error));
   ls_rank_set_cell(rank, LS_CELL_STEP, 1);
   LS_TRY(ls_rank_run_gradients(rank, 0, error));

@@ -23,6 +23,7 @@ static ls_model_config adapted(ls_arena *arena, int shape) {
   config.lora_rank = 3;
   config.lora_alpha = 5;
   config.lora_rslora = shape == 1;
+  config.dropout.adapter = shape == 1 ? 0.2 : 0;
   config.lora_targets = shape == 2 ? QUERY | VALUE : EVERY;
   return config;
 }

@@ -37,6 +37,7 @@ typedef struct placed_case {
   double *whole[OPERANDS]; /* by token */
   int32_t *positions;      /* by token */
   int32_t *places;         /* by row, those of rank after rank */
+  int32_t *draws;          /* by token; of dropout, in some cases */
 } placed_case;
 
 static void draw_places(placed_case *c) {
@@ -68,6 +69,8 @@ static void draw(placed_case *c) {
                                   .window = below(3) ? 0 : 1 + below(sequence),
                                   .softcap = below(3) ? 0 : 1.5,
                                   .alibi = below(3) ? 0 : 0.5,
+                                  .dropout = below(2) ? 0 : 0.3,
+                                  .site = 1 + below(9),
                                   .softmax_scale = 0.3};
   for (int i = 0; i < OPERANDS; i++) {
     const bool of_keys = i == K || i == V || i == DK || i == DV;
@@ -83,6 +86,9 @@ static void draw(placed_case *c) {
     c->positions[n] =
         n % sequence == 0 || (n > 0 && below(mean) == 0) ? 0 : c->positions[n - 1] + 1;
   draw_places(c);
+  c->draws = LS_NEW_ARRAY(c->arena, int32_t, c->tokens);
+  for (int64_t n = 0; n < c->tokens; n++)
+    c->draws[n] = (int32_t)(uint32_t)ls_random_bits(seed, 3, drawn++);
 }
 
 static ls_view view_of(ls_arena *arena, ls_dtype dtype, int64_t rows, int64_t columns) {
@@ -111,16 +117,17 @@ static void call(const placed_case *c, const ls_kernel_table *table, ls_op_kind 
 
 /* Forward and backward on views that are filled but for what is made. */
 static void run(const placed_case *c, const ls_kernel_table *table, const ls_view of[OPERANDS],
-                const ls_view *positions, const ls_view *places) {
-  ls_kernel_args forward = {.inputs = places ? 5 : 4, .outputs = 2};
+                const ls_view *positions, const ls_view *places, const ls_view *draws) {
+  ls_kernel_args forward = {.inputs = draws ? 6 : places ? 5 : 4, .outputs = 2};
   forward.in[0] = of[Q], forward.in[1] = of[K], forward.in[2] = of[V];
   forward.out[0] = of[O], forward.out[1] = of[LSE];
-  ls_kernel_args backward = {.inputs = places ? 8 : 7, .outputs = 3};
+  ls_kernel_args backward = {.inputs = forward.inputs + 3, .outputs = 3};
   static const int in[] = {GO, Q, K, V, O, LSE};
   for (int i = 0; i < 6; i++) backward.in[i] = of[in[i]];
   for (int o = 0; o < 3; o++) backward.out[o] = of[DQ + o];
   forward.in[3] = backward.in[6] = *positions;
   if (places) forward.in[4] = backward.in[7] = *places;
+  if (draws) forward.in[5] = backward.in[8] = *draws;
   call(c, table, LS_OP_ATTENTION, &forward);
   call(c, table, LS_OP_ATTENTION_BWD, &backward);
 }
@@ -135,7 +142,14 @@ static void run_whole(const placed_case *c) {
     of[i].data = c->whole[i];
   }
   const ls_view positions = indices_of(c->positions, c->tokens);
-  run(c, &table, of, &positions, NULL);
+  if (!(c->attributes.dropout > 0)) {
+    run(c, &table, of, &positions, NULL, NULL);
+    return;
+  }
+  int32_t *order = LS_NEW_ARRAY(c->arena, int32_t, c->tokens);
+  for (int64_t n = 0; n < c->tokens; n++) order[n] = (int32_t)n;
+  const ls_view places = indices_of(order, c->tokens), draws = indices_of(c->draws, c->tokens);
+  run(c, &table, of, &positions, &places, &draws);
 }
 
 static void compare(const placed_case *c, int operand, int64_t token, const double *found,
@@ -156,6 +170,7 @@ static void run_ranks(const placed_case *c, const ls_kernel_table *table, ls_dty
   for (int i = 0; i < 2; i++) added[i] = LS_NEW_ARRAY(c->arena, double, c->tokens * c->columns[K]);
   double *row = LS_NEW_ARRAY(c->arena, double, c->heads * c->attributes.head_dim);
   int32_t *positions = LS_NEW_ARRAY(c->arena, int32_t, rows);
+  int32_t *own = LS_NEW_ARRAY(c->arena, int32_t, rows);
   for (int r = 0; r < c->ranks; r++) {
     ls_view of[OPERANDS];
     for (int i = 0; i < OPERANDS; i++) {
@@ -167,9 +182,13 @@ static void run_ranks(const placed_case *c, const ls_kernel_table *table, ls_dty
         ls_convert((char *)of[i].data + (size_t)(n * c->columns[i]) * ls_dtype_bytes(dtype), dtype,
                    c->whole[i] + c->places[first + n] * c->columns[i], LS_F64, c->columns[i]);
     }
-    for (int64_t n = 0; n < rows; n++) positions[n] = c->positions[c->places[r * rows + n]];
+    for (int64_t n = 0; n < rows; n++) {
+      positions[n] = c->positions[c->places[r * rows + n]];
+      own[n] = c->draws[c->places[r * rows + n]];
+    }
     const ls_view at = indices_of(positions, rows), places = indices_of(c->places, c->tokens);
-    run(c, table, of, &at, &places);
+    const ls_view draws = indices_of(own, rows);
+    run(c, table, of, &at, &places, c->attributes.dropout > 0 ? &draws : NULL);
     static const int mine[] = {O, LSE, DQ};
     for (int i = 0; i < 3; i++)
       for (int64_t n = 0; n < rows; n++) {
@@ -305,6 +324,9 @@ static void run_cases(const ls_kernel_table *table, ls_dtype dtype, int count, d
     draw(&c);
     run_whole(&c);
     run_ranks(&c, table, dtype, tolerance);
+    const bool drops = c.attributes.dropout > 0; /* rings have no masks */
+    c.attributes.dropout = 0;
+    if (drops) run_whole(&c);
     c.attributes.turns = c.ranks;
     draw_shares(&c);
     run_ring(&c, table, dtype, tolerance);

@@ -183,7 +183,7 @@ static ls_status fill_parameters(ls_rank *rank, const ls_program *program, ls_er
 static ls_status run_steps(ls_rank *rank, job *work, ls_error *error) {
   const int number = ls_rank_number(rank);
   LS_TRY(fill_parameters(rank, work->program, error));
-  const ls_inputs inputs = {take_tokens, (void *)work->program};
+  const ls_inputs inputs = {.take = take_tokens, .context = (void *)work->program};
   for (int m = 0; m < work->program->layout.microbatches; m++)
     LS_TRY(ls_inputs_fill(&inputs, rank, 0, m, 0, error));
   ls_rank_set_cell(rank, LS_CELL_LEARNING_RATE, 1e-3);

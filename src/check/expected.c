@@ -5,12 +5,21 @@
 
 #include "check/proof.h"
 
-static const char *const input_names[] = {"the tokens", "the labels", "the positions",
-                                          "the places"};
+static const char *const input_names[LS_INPUT_COUNT] = {"the tokens", "the labels", "the positions",
+                                                        "the places", "the draws"};
+
+void ls_program_inputs(const ls_program *program, int values[LS_INPUT_COUNT]) {
+  values[LS_INPUT_TOKENS] = program->ids;
+  values[LS_INPUT_LABELS] = program->labels;
+  values[LS_INPUT_POSITIONS] = program->positions;
+  values[LS_INPUT_PLACES] = program->places;
+  values[LS_INPUT_DRAWS] = program->draws;
+}
 
 /* Where the graph has each input, in the order of ls_input. */
 static ls_tensor_id input_of(const ls_graph *graph, int input) {
-  const ls_tensor_id inputs[] = {graph->ids, graph->labels, graph->positions, graph->places};
+  const ls_tensor_id inputs[LS_INPUT_COUNT] = {graph->ids, graph->labels, graph->positions,
+                                               graph->places, graph->draws};
   return inputs[input];
 }
 
@@ -18,7 +27,7 @@ int ls_expected_source(ls_proof *proof, int tensor, int version) {
   const ls_tensor *about = &proof->graph->tensors.items[tensor];
   if (about->role == LS_ROLE_PARAMETER)
     return ls_expression_leaf(&proof->expressions, LS_LEAF_PARAMETER, about->parameter, version);
-  for (int i = 0; i < 4; i++)
+  for (int i = 0; i < LS_INPUT_COUNT; i++)
     if (input_of(proof->graph, i).index == tensor)
       return ls_expression_leaf(&proof->expressions, LS_LEAF_INPUT, i, version);
   return ls_expression_leaf(&proof->expressions, LS_LEAF_STATE, tensor, version);
@@ -235,8 +244,9 @@ ls_status ls_expected_check_sources(const ls_stage *stage, ls_error *error) {
     return ls_fail(error, LS_REFUTED, "stage %d: knows %d parameters: expected the model's %d",
                    stage->number, program->parameter_count, graph->parameters.count);
   for (int p = 0; p < program->parameter_count; p++) LS_TRY(check_parameter(stage, p, error));
-  const int inputs[] = {program->ids, program->labels, program->positions, program->places};
-  for (int i = 0; i < 4; i++) {
+  int inputs[LS_INPUT_COUNT];
+  ls_program_inputs(program, inputs);
+  for (int i = 0; i < LS_INPUT_COUNT; i++) {
     if (inputs[i] < 0) continue;
     const ls_value *value = &program->values.items[inputs[i]];
     const ls_tensor_id expected = input_of(graph, i);

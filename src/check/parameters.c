@@ -208,8 +208,9 @@ static bool is_kept(const ls_stage *stage, int p, int part) {
 
 static void begin_inputs(ls_stage *stage) {
   const ls_program *program = stage->program;
-  const int inputs[] = {program->ids, program->labels, program->positions, program->places};
-  for (int i = 0; i < 4; i++) {
+  int inputs[LS_INPUT_COUNT];
+  ls_program_inputs(program, inputs);
+  for (int i = 0; i < LS_INPUT_COUNT; i++) {
     if (inputs[i] < 0) continue;
     const int first = lasting_live_interval(program, inputs[i]);
     const int buffer_group = program->live_intervals.items[first].buffer_group;

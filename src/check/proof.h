@@ -52,7 +52,17 @@ typedef enum ls_leaf {
 } ls_leaf;
 
 /* What a program is given before it runs. */
-typedef enum ls_input { LS_INPUT_TOKENS = 0, LS_INPUT_LABELS, LS_INPUT_POSITIONS } ls_input;
+typedef enum ls_input {
+  LS_INPUT_TOKENS = 0,
+  LS_INPUT_LABELS,
+  LS_INPUT_POSITIONS,
+  LS_INPUT_PLACES,
+  LS_INPUT_DRAWS,
+  LS_INPUT_COUNT
+} ls_input;
+
+/* Where a program has each, as values; -1: it has none. */
+void ls_program_inputs(const ls_program *program, int values[LS_INPUT_COUNT]);
 
 typedef struct ls_node_record {
   int kind; /* ls_op_kind or ls_leaf */

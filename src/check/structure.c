@@ -122,9 +122,10 @@ ls_status ls_proof_structure(ls_stage *stage, ls_error *error) {
         "stage %d: is filled with %lld tokens in sequences of %lld: expected %lld of %lld",
         stage->number, (long long)program->tokens, (long long)program->sequence,
         (long long)graph->tokens, (long long)graph->sequence);
-  const int inputs[] = {program->ids, program->labels, program->positions, program->places,
-                        program->logits};
-  for (int i = 0; i < 5; i++)
+  int inputs[LS_INPUT_COUNT + 1];
+  ls_program_inputs(program, inputs);
+  inputs[LS_INPUT_COUNT] = program->logits;
+  for (int i = 0; i <= LS_INPUT_COUNT; i++)
     if (inputs[i] >= program->values.count) return fail_at(stage, error, "input", i);
   for (int c = 0; c < LS_CELL_COUNT; c++)
     if (program->cell[c] >= program->values.count) return fail_at(stage, error, "cell", c);

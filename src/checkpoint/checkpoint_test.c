@@ -138,7 +138,7 @@ static ls_status take_tokens(void *context, int64_t step, int64_t first, int64_t
 
 static ls_status take_step(const ls_session *session, ls_rank *rank, int64_t step,
                            ls_error *error) {
-  const ls_inputs inputs = {take_tokens, (void *)session};
+  const ls_inputs inputs = {.take = take_tokens, .context = (void *)session};
   for (int m = 0; m < session->layout.microbatches; m++)
     LS_TRY(ls_inputs_fill(&inputs, rank, LS_SESSION_STEP, m, step, error));
   ls_rank_set_cell(rank, LS_CELL_LEARNING_RATE, 0.01);

@@ -100,6 +100,25 @@ static const char *describe_data(ls_arena *arena, const ls_dataset *dataset) {
                          dataset->skipped == 1 ? "" : "s");
 }
 
+/* "dropout: embedding 0.1, branches 0.1, attention 0.1"; nothing where nothing is dropped. */
+static void describe_dropout(const ls_session *session) {
+  const ls_dropout *of = &session->config.dropout;
+  const struct {
+    const char *of;
+    double rate;
+  } rates[] = {{"embedding", of->embedding},
+               {"branches", of->hidden},
+               {"attention", of->attention},
+               {"adapters", session->config.lora_rank ? of->adapter : 0}};
+  const char *text = NULL;
+  for (int i = 0; i < 4; i++)
+    if (rates[i].rate > 0)
+      text = ls_arena_printf(session->arena, "%s %s %g",
+                             text ? ls_arena_printf(session->arena, "%s,", text) : "dropout:",
+                             rates[i].of, rates[i].rate);
+  if (text) fprintf(stderr, "%s\n", text);
+}
+
 /* Said once the run begins: what is refused before that is one line. */
 static void describe(const ls_session *session, const ls_dataset *dataset,
                      const ls_tokenizer *tokenizer, const char *gpus) {
@@ -124,6 +143,7 @@ static void describe(const ls_session *session, const ls_dataset *dataset,
     fprintf(stderr, "adapters: %.2f M parameters of rank %lld, which count %g times\n",
             (double)(ls_model_parameters(config) - frozen) / 1e6, (long long)config->lora_rank,
             ls_model_lora_scale(config));
+  describe_dropout(session);
   if (layout->recompute_of_count)
     fprintf(stderr, "runs again to fit %.1f MiB: %s\n",
             (double)session->run->device.memory / 1048576,

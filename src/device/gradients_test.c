@@ -68,6 +68,8 @@ static ls_attributes attributes_of(const subject *s) {
                          .alibi = s->seed / 18 % 3 == 0 ? 0.5 : 0,
                          .epsilon = 1e-5,
                          .weight_offset = s->seed % 3 == 0,
+                         .dropout = 0.3,
+                         .site = 1 + (int64_t)(s->seed % 5),
                          .softmax_scale = 0.7,
                          .scale = s->seed % 2 ? 1.75 : 0,
                          .activation = gelu ? (s->seed % 2 ? LS_GELU_TANH : LS_GELU_ERF)

@@ -255,6 +255,8 @@ static void make_case(kernel_case *test, ls_op_kind kind, ls_dtype dtype, uint64
                                      .head_dim = 2 * draw(seed, 'd', 1, 5),
                                      .epsilon = 1e-5,
                                      .weight_offset = seed % 3 == 0,
+                                     .dropout = 0.3,
+                                     .site = 1 + (int64_t)(seed % 5),
                                      .turns = 1,
                                      .softmax_scale = 0.7,
                                      .scale = seed % 2 ? 1.75 : 0,
@@ -270,9 +272,11 @@ static void make_case(kernel_case *test, ls_op_kind kind, ls_dtype dtype, uint64
                                      .weight = 0.5};
   add_options(test);
   test->args.attributes = &test->attributes;
-  /* What a node may be without, half of the cases are without. */
+  /* What a node may be without, half of the cases are without; others of some. */
   const bool without = draw(seed, '?', 0, 1) == 0;
-  test->args.inputs = test->labels.inputs - (without ? test->labels.optional : 0);
+  const bool attention = kind == LS_OP_ATTENTION || kind == LS_OP_ATTENTION_BWD;
+  const int64_t some = attention ? draw(seed, '!', 0, test->labels.optional) : 0;
+  test->args.inputs = test->labels.inputs - (without ? test->labels.optional : (int)some);
   test->args.outputs = test->labels.outputs - (without ? test->labels.optional_outputs : 0);
   for (int i = 0; i < test->args.inputs; i++) {
     const bool index = ls_op_reads_indices(ls_op_row(kind), i);

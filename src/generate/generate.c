@@ -206,7 +206,7 @@ static ls_status take_tokens(void *context, int64_t step, int64_t first, int64_t
 /* The next tokens go through one program. */
 static ls_status run_program(ls_generator *self, int which, const int32_t *ids, ls_error *error) {
   feed from = {ids, self->fed};
-  const ls_inputs inputs = {take_tokens, &from};
+  const ls_inputs inputs = {.take = take_tokens, .context = &from};
   LS_TRY(ls_inputs_fill(&inputs, self->rank, which, 0, 0, error));
   LS_TRY(ls_rank_run(self->rank, which, error));
   memcpy(self->ids + self->fed, ids, sizeof *ids * (size_t)self->programs[which]->tokens);

@@ -160,7 +160,7 @@ static ls_status take_tokens(void *context, int64_t step, int64_t first, int64_t
 /* -log of the chance of `label` after ids[0..at]. */
 static double loss_of(const evaluation *self, const int32_t *ids, int64_t at, int32_t label) {
   asked_loss asked = {ids, at, label};
-  const ls_inputs inputs = {take_tokens, &asked};
+  const ls_inputs inputs = {.take = take_tokens, .context = &asked};
   ls_error error = {0};
   if (ls_inputs_fill(&inputs, self->rank, 0, 0, 0, &error) != LS_OK ||
       ls_rank_run(self->rank, 0, &error) != LS_OK)

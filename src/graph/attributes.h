@@ -29,6 +29,8 @@ enum { LS_ACTIVATION_COUNT = LS_GELU_ERF + 1 };
   X(double, softcap)           /* attention's scores, softcap: x is softcap tanh(x / softcap) */  \
   X(double, alibi)             /* attention: factor of ls_alibi_slope; 0: no bias by distance */  \
   X(double, scale)             /* embedding: of rows; 0: none. scale: of all elements */          \
+  X(double, dropout)           /* dropout, attention: the part that is dropped */                 \
+  X(int64_t, site)             /* with dropout: which of the model it is */                       \
   X(double, rope_scale)        /* rope_table: cosines and sines are multiplied by it; 0: not */   \
   X(int64_t, rope_pairs)       /* rope_table: pairs of columns */                                 \
   X(ls_activation, activation) /* gelu: which; swiglu: of the gate */                             \

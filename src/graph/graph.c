@@ -10,7 +10,7 @@ ls_graph *ls_graph_create(ls_arena *arena) {
   ls_op_labels *labels = LS_NEW_ARRAY(arena, ls_op_labels, LS_OP_COUNT);
   for (int k = 0; k < LS_OP_COUNT; k++) labels[k] = ls_op_labels_read((ls_op_kind)k);
   graph->op_labels = labels;
-  graph->ids = graph->labels = graph->positions = graph->places = none;
+  graph->ids = graph->labels = graph->positions = graph->places = graph->draws = none;
   graph->loss_scale = graph->loss = graph->logits = none;
   return graph;
 }
@@ -279,8 +279,11 @@ ls_tensor_id ls_graph_placed_attention(ls_graph *graph, ls_tensor_id q, ls_tenso
                                        const ls_attributes *attributes) {
   if (graph->turns > 0 && exists(places))
     return ls_graph_ring_attention(graph, q, k, v, positions, places, attributes);
-  return first_output(graph, LS_OP_ATTENTION, attributes,
-                      (ls_tensor_id[]){q, k, v, positions, places}, NULL);
+  ls_attributes with = *attributes;
+  if (with.dropout > 0) with.site = ++graph->dropouts;
+  return first_output(
+      graph, LS_OP_ATTENTION, &with,
+      (ls_tensor_id[]){q, k, v, positions, places, with.dropout > 0 ? graph->draws : none}, NULL);
 }
 
 ls_tensor_id ls_graph_cached_attention(ls_graph *graph, ls_tensor_id q, ls_tensor_id k,
@@ -302,6 +305,14 @@ ls_tensor_id ls_graph_swiglu(ls_graph *graph, ls_tensor_id gate, ls_tensor_id up
 
 ls_tensor_id ls_graph_softcap(ls_graph *graph, ls_tensor_id x, double cap) {
   return first_output(graph, LS_OP_SOFTCAP, &(ls_attributes){.softcap = cap}, &x, NULL);
+}
+
+ls_tensor_id ls_graph_dropout(ls_graph *graph, ls_tensor_id x, double rate) {
+  if (!(rate > 0)) return x;
+  LS_ASSERT(exists(graph->draws));
+  return first_output(graph, LS_OP_DROPOUT,
+                      &(ls_attributes){.dropout = rate, .site = ++graph->dropouts},
+                      (ls_tensor_id[]){x, graph->draws}, NULL);
 }
 
 ls_routing ls_graph_route(ls_graph *graph, ls_tensor_id logits, int64_t count, bool renormalise) {

@@ -108,9 +108,10 @@ typedef struct ls_graph {
   int64_t tokens, sequence; /* n = B x T of one microbatch over the whole mesh; T */
   int64_t turns;            /* of rings that keys go round; 0: attention has all keys at once */
   int64_t kv_heads, heads, head_dim, vocabulary;
+  int64_t dropouts; /* so many there are: each has a number, by which its mask differs */
   /* Inputs [n], int32. label < 0: none. places, where tokens lie in an order of their own: which
-   * token of the microbatch each row is. */
-  ls_tensor_id ids, labels, positions, places;
+   * token of the microbatch each row is. draws, with dropout: a random number of each token. */
+  ls_tensor_id ids, labels, positions, places, draws;
   ls_tensor_id loss_scale; /* cell: 1 / valid tokens of the step */
   ls_tensor_id loss;       /* cell: sum of the tokens' losses */
   ls_tensor_id logits;     /* [n, vocabulary] */
@@ -167,7 +168,8 @@ ls_tensor_id ls_graph_document_attention(ls_graph *graph, ls_tensor_id q, ls_ten
                                          ls_tensor_id v, ls_tensor_id positions,
                                          const ls_attributes *attributes);
 /* The same of tokens in an order of their own: row i is token places[i]. Positions count from the
- * beginning of what a token sees: its document, or its sequence. */
+ * beginning of what a token sees: its document, or its sequence. With graph->draws the part
+ * attributes->dropout of the probabilities is dropped. */
 ls_tensor_id ls_graph_placed_attention(ls_graph *graph, ls_tensor_id q, ls_tensor_id k,
                                        ls_tensor_id v, ls_tensor_id positions, ls_tensor_id places,
                                        const ls_attributes *attributes);
@@ -178,6 +180,9 @@ ls_tensor_id ls_graph_gelu(ls_graph *graph, ls_tensor_id x, ls_activation which)
 ls_tensor_id ls_graph_swiglu(ls_graph *graph, ls_tensor_id gate, ls_tensor_id up,
                              ls_activation of_gate);
 ls_tensor_id ls_graph_softcap(ls_graph *graph, ls_tensor_id x, double cap);
+/* x [n, c] without the part `rate` of its elements, from 0 to below 1; the others are divided by
+ * 1 - rate. Needs graph->draws, unless the rate is 0. */
+ls_tensor_id ls_graph_dropout(ls_graph *graph, ls_tensor_id x, double rate);
 
 /* Where tokens go: see LS_OP_ROUTE. */
 typedef struct ls_routing {

@@ -26,7 +26,7 @@
 
 #include "graph/attributes.h"
 
-enum { LS_MAX_DIMS = 3, LS_MAX_INPUTS = 8, LS_MAX_OUTPUTS = 3, LS_MAX_GRADIENT_RULES = 2 };
+enum { LS_MAX_DIMS = 3, LS_MAX_INPUTS = 9, LS_MAX_OUTPUTS = 3, LS_MAX_GRADIENT_RULES = 2 };
 
 /* enum suffix, printed name */
 #define LS_OPS(X)                         \
@@ -50,6 +50,7 @@ enum { LS_MAX_DIMS = 3, LS_MAX_INPUTS = 8, LS_MAX_OUTPUTS = 3, LS_MAX_GRADIENT_R
   X(GELU, "gelu")                         \
   X(SWIGLU, "swiglu")                     \
   X(SOFTCAP, "softcap")                   \
+  X(DROPOUT, "dropout")                   \
   X(ROUTE, "route")                       \
   X(DISPATCH, "dispatch")                 \
   X(GROUPED_UP, "grouped_up")             \
@@ -77,6 +78,7 @@ enum { LS_MAX_DIMS = 3, LS_MAX_INPUTS = 8, LS_MAX_OUTPUTS = 3, LS_MAX_GRADIENT_R
   X(GELU_BWD, "gelu_bwd")                 \
   X(SWIGLU_BWD, "swiglu_bwd")             \
   X(SOFTCAP_BWD, "softcap_bwd")           \
+  X(DROPOUT_BWD, "dropout_bwd")           \
   X(ROUTE_BWD, "route_bwd")               \
   X(DISPATCH_BWD, "dispatch_bwd")         \
   X(GROUPED_UP_DX, "grouped_up_dx")       \

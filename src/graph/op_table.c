@@ -129,19 +129,19 @@ static const ls_op rows[LS_OP_COUNT] = {
                     .divides = 1u << LS_ATTRIBUTE_head_dim},
     /* q, k, v; positions, which count a document's tokens from 0: none sees another document;
      * places, where tokens lie in an order of their own: which token each row is, counted through
-     * the microbatch -> o, log-sum-exp per token and head */
-    [LS_OP_ATTENTION] = {.labels = "bt gr, bs g, bs g, bt?, bs? -> bt gr, bt gr/head_dim",
+     * the microbatch; draws, with dropout of probabilities -> o, log-sum-exp per token and head */
+    [LS_OP_ATTENTION] = {.labels = "bt gr, bs g, bs g, bt?, bs?, bt? -> bt gr, bt gr/head_dim",
                          .only = {{'b', LS_SHARES_SEQUENCES},
                                   {'t', LS_SHARES_QUERIES},
                                   {'g', LS_SHARES_KV_HEADS},
                                   {'r', LS_SHARES_QUERY_HEADS}},
                          .precision = {LS_COMPUTE, LS_ACCUMULATE},
-                         .gradients = {{LS_OP_ATTENTION_BWD, "a012AB34", "012"}},
+                         .gradients = {{LS_OP_ATTENTION_BWD, "a012AB345", "012"}},
                          .again = LS_AGAIN_MAY,
                          .flops = attention_flops,
                          .divides = 1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads |
                                     1u << LS_ATTRIBUTE_sequence,
-                         .indices = "34"},
+                         .indices = "345"},
     /* Queries and one block of keys, `turn` ranks on, in an order of their own; and what blocks
      * before have come to. Sums are of exp(score - max): the parts of a ring differentiate
      * together, and what goes back in place of the gradients of max and sum is what all blocks need
@@ -191,6 +191,15 @@ static const ls_op rows[LS_OP_COUNT] = {
                        .shardable = "nc",
                        .in_place = 1,
                        .gradients = {{LS_OP_SOFTCAP_BWD, "aA", "0"}}},
+    /* x, a draw for each token -> x without the elements that it drops, the others larger by as
+     * much (device/mask.h) */
+    [LS_OP_DROPOUT] = {.labels = "n c, n -> n c",
+                       .shardable = "nc",
+                       .linear = "0",
+                       .in_place = 1,
+                       .gradients = {{LS_OP_DROPOUT_BWD, "a1", "0"}},
+                       .again = LS_AGAIN_CHEAP,
+                       .indices = "1"},
     /* Experts. logits -> the routed row of each token's choices, the expert of each routed row, and
      * its weight: the router's probability */
     [LS_OP_ROUTE] = {.labels = "n x -> n j, o~n, o~n",
@@ -313,9 +322,9 @@ static const ls_op rows[LS_OP_COUNT] = {
                         .linear = "0",
                         .in_place = 1,
                         .divides = 1u << LS_ATTRIBUTE_head_dim},
-    /* do, q, k, v, o, log-sum-exp; positions, places -> dq, dk, dv */
-    [LS_OP_ATTENTION_BWD] = {.labels = "bt gr, bt gr, bs g, bs g, bt gr, bt gr/head_dim, bt?, bs? "
-                                       "-> bt gr, bs g, bs g",
+    /* do, q, k, v, o, log-sum-exp; positions, places, draws -> dq, dk, dv */
+    [LS_OP_ATTENTION_BWD] = {.labels = "bt gr, bt gr, bs g, bs g, bt gr, bt gr/head_dim, bt?, bs?, "
+                                       "bt? -> bt gr, bs g, bs g",
                              .only = {{'b', LS_SHARES_SEQUENCES},
                                       {'t', LS_SHARES_QUERIES},
                                       {'g', LS_SHARES_KV_HEADS},
@@ -323,7 +332,7 @@ static const ls_op rows[LS_OP_COUNT] = {
                              .flops = attention_bwd_flops,
                              .divides = 1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads |
                                         1u << LS_ATTRIBUTE_sequence,
-                             .indices = "67"},
+                             .indices = "678"},
     /* do, q, k, v of a block, log-sum-exp and do . o of the whole, positions, places -> of the
      * block dq, dk, dv */
     [LS_OP_RING_BWD] = {.labels = "bt gr, bt gr, bs~t+turn g, bs~t+turn g, "
@@ -349,6 +358,12 @@ static const ls_op rows[LS_OP_COUNT] = {
     [LS_OP_SWIGLU_BWD] = {.labels = "n c, n c, n c -> n c, n c", .shardable = "nc"},
     /* dy, y */
     [LS_OP_SOFTCAP_BWD] = {.labels = "n c, n c -> n c", .shardable = "nc", .in_place = 1},
+    /* dy, draws */
+    [LS_OP_DROPOUT_BWD] = {.labels = "n c, n -> n c",
+                           .shardable = "nc",
+                           .linear = "0",
+                           .in_place = 1,
+                           .indices = "1"},
     /* dweights, logits, routed rows, expert of each routed row -> dlogits */
     [LS_OP_ROUTE_BWD] = {.labels = "o~n, n x, n j, o~n -> n x",
                          .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}},

@@ -197,9 +197,9 @@ typedef struct ls_program {
   ls_program_parameter *parameters;
   int parameter_count;
   int64_t pool_bytes[LS_POOL_COUNT];
-  int ids, labels, positions, places; /* values; -1: none */
-  int logits;                         /* of the last stage; -1 where they are made in slices */
-  int cell[LS_CELL_COUNT];            /* values; -1: none */
+  int ids, labels, positions, places, draws; /* values; -1: none */
+  int logits;              /* of the last stage; -1 where they are made in slices */
+  int cell[LS_CELL_COUNT]; /* values; -1: none */
   double flops;            /* of one step over the whole mesh: matrix products and attention */
   double recomputed_flops; /* that are done a second time besides */
 } ls_program;

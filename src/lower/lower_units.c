@@ -315,6 +315,7 @@ void ls_lower_units(ls_lowering *lowering) {
   program->labels = make_input(lowering, graph->labels);
   program->positions = make_input(lowering, graph->positions);
   program->places = make_input(lowering, graph->places);
+  program->draws = make_input(lowering, graph->draws);
   lowering->memory = LS_NEW_ARRAY(program->arena, ls_unit_memory, lowering->units->count);
   for (int u = 0; u < lowering->units->count; u++) place_unit(lowering, u);
   for (int u = 0; u < lowering->units->count; u++) place_gradients(lowering, u);

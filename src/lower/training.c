@@ -62,9 +62,16 @@ static ls_status fit_budget(ls_compiled *compiled, const ls_device_facts *facts,
   return ls_budget_choose(compiled->graph, &compiled->layout, &budget, error);
 }
 
-/* With context parallelism attention is told where tokens lie, which not every device takes. */
-static ls_status check_places(const ls_layout *layout, const ls_device_facts *facts,
-                              ls_error *error) {
+/* With context parallelism, and where probabilities are dropped, attention is told where tokens
+ * lie, which not every device takes. */
+static ls_status check_places(const ls_training *training, const ls_layout *layout,
+                              const ls_device_facts *facts, ls_error *error) {
+  const bool drops = !training->evaluates && training->model->dropout.attention > 0;
+  if (drops && !facts->places)
+    return ls_fail(error, LS_INPUT,
+                   "dropout of attention on %s, whose attention has no masks: use dropout=0, or "
+                   "device.kind=cpu",
+                   facts->name);
   if (layout->cp <= 1 || facts->places) return LS_OK;
   return ls_fail(error, LS_INPUT,
                  "mesh.cp=%d on %s, whose attention takes whole sequences in their order: use "
@@ -75,7 +82,7 @@ static ls_status check_places(const ls_layout *layout, const ls_device_facts *fa
 ls_status ls_compile_graph(ls_arena *arena, const ls_training *training, const ls_layout *layout,
                            const ls_device_facts *facts, ls_compiled *compiled, ls_error *error) {
   *compiled = (ls_compiled){.layout = *layout};
-  LS_TRY(check_places(layout, facts, error));
+  LS_TRY(check_places(training, layout, facts, error));
   const ls_model_mode mode = training->evaluates ? LS_MODEL_FORWARD : LS_MODEL_TRAIN;
   LS_TRY(build_graph(arena, training, layout, mode, &compiled->graph, error));
   if (training->evaluates) return LS_OK;
@@ -101,13 +108,16 @@ static void size_beside(ls_arena *arena, const ls_device_facts *facts, ls_compil
   }
 }
 
+const ls_graph *ls_compiled_graph(const ls_compiled *compiled, int program) {
+  return program == LS_COMPILED_EVALUATE ? compiled->forward : compiled->graph;
+}
+
 /* Evaluation and the step have the same parameters. */
 static ls_status compile_evaluation(ls_arena *arena, const ls_training *training,
                                     const ls_layout *layout, const ls_device_facts *facts,
                                     ls_compiled *compiled, ls_error *error) {
-  ls_graph *forward;
-  LS_TRY(build_graph(arena, training, layout, LS_MODEL_FORWARD, &forward, error));
-  LS_TRY(compile_stages(forward, layout, LS_PROGRAM_FORWARD,
+  LS_TRY(build_graph(arena, training, layout, LS_MODEL_FORWARD, &compiled->forward, error));
+  LS_TRY(compile_stages(compiled->forward, layout, LS_PROGRAM_FORWARD,
                         &compiled->stages[LS_COMPILED_EVALUATE], error));
   if (training->evaluates)
     compiled->stages[LS_COMPILED_STEP] = compiled->stages[LS_COMPILED_EVALUATE];

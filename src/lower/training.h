@@ -33,11 +33,15 @@ enum { LS_COMPILED_STEP = 0, LS_COMPILED_EVALUATE, LS_COMPILED_PROGRAMS };
 typedef struct ls_compiled {
   ls_layout layout;                                /* with the recomputation that was chosen */
   ls_graph *graph;                                 /* of the step, with its backward part */
+  ls_graph *forward;                               /* of the evaluation, which drops nothing */
   const ls_program **stages[LS_COMPILED_PROGRAMS]; /* [pp] programs of each stage */
   int64_t *workspace; /* [pp] bytes that kernels of a device need beside its arena */
   int64_t *overhead;  /* [pp] and those that it has taken before */
   int *groups;        /* [pp] that a rank communicates in */
 } ls_compiled;
+
+/* The model that a program is of. */
+const ls_graph *ls_compiled_graph(const ls_compiled *compiled, int program);
 
 /* LS_INPUT: the model or the layout cannot be, with the nearest that can. LS_REFUTED: nothing fits
  * the budget. */

@@ -74,7 +74,8 @@ static ls_tensor_id adapt(ls_builder *builder, ls_tensor_id x, ls_tensor_id y, c
       adapter(builder, a_name, rank, in, sums ? sharding : LS_TP_REPLICATED, LS_INIT_UNIFORM);
   ls_tensor_id b =
       adapter(builder, b_name, out, rank, sums ? LS_TP_REPLICATED : sharding, LS_INIT_ZEROS);
-  ls_tensor_id low = ls_graph_linear(graph, x, a);
+  const double dropout = builder->dropout.adapter;
+  ls_tensor_id low = ls_graph_linear(graph, ls_graph_dropout(graph, x, dropout), a);
   if (scale != 1) low = ls_graph_scale(graph, low, scale);
   return ls_graph_add(graph, y, ls_graph_linear(graph, low, b));
 }
@@ -108,8 +109,9 @@ ls_tensor_id ls_builder_attend(ls_builder *builder, ls_tensor_id q, ls_tensor_id
                                     .window = local ? config->window : 0,
                                     .softmax_scale = config->softmax_scale,
                                     .softcap = config->softcap,
+                                    .dropout = builder->dropout.attention,
                                     .alibi = alibi};
-  if (builder->options->mode != LS_MODEL_DECODE && builder->options->places)
+  if (graph->places.index >= 0)
     return ls_graph_placed_attention(graph, q, k, v, graph->positions, graph->places, &attributes);
   if (builder->options->mode != LS_MODEL_DECODE && builder->options->documents)
     return ls_graph_document_attention(graph, q, k, v, graph->positions, &attributes);
@@ -126,6 +128,18 @@ ls_tensor_id ls_builder_attend(ls_builder *builder, ls_tensor_id q, ls_tensor_id
                                    &attributes);
 }
 
+static ls_tensor_id on_stream(ls_graph *graph, ls_tensor_id x, double dropout) {
+  return ls_graph_stream(graph, ls_graph_dropout(graph, ls_graph_stream(graph, x), dropout));
+}
+
+ls_tensor_id ls_builder_embedded(ls_builder *builder, ls_tensor_id x) {
+  return on_stream(builder->graph, x, builder->dropout.embedding);
+}
+
+ls_tensor_id ls_builder_branch(ls_builder *builder, ls_tensor_id y) {
+  return on_stream(builder->graph, y, builder->dropout.hidden);
+}
+
 static ls_status check_options(const ls_model_config *config, const ls_build_options *options,
                                ls_error *error) {
   const bool decode = options->mode == LS_MODEL_DECODE;
@@ -138,6 +152,11 @@ static ls_status check_options(const ls_model_config *config, const ls_build_opt
     return ls_fail(error, LS_INPUT,
                    "%s: %lld tokens are not whole sequences of %lld; use a multiple of it",
                    config->source, (long long)options->tokens, (long long)options->sequence);
+  if (options->mode == LS_MODEL_TRAIN && options->turns > 0 && config->dropout.attention > 0)
+    return ls_fail(error, LS_INPUT,
+                   "%s: dropout of attention with context: ring, whose blocks have no masks: use "
+                   "context=gather or ulysses, or dropout=0",
+                   config->source);
   /* Dynamic scaling is there to go beyond them. */
   const bool dynamic = config->rope_scaling == LS_ROPE_DYNAMIC;
   const int64_t positions =
@@ -182,6 +201,8 @@ static ls_graph *build(ls_arena *arena, const ls_family *family, const ls_model_
                         .family = family,
                         .rope = {-1},
                         .local_rope = {-1}};
+  if (options->mode == LS_MODEL_TRAIN) builder.dropout = config->dropout;
+  if (config->lora_rank == 0) builder.dropout.adapter = 0;
   graph->tokens = options->tokens;
   graph->turns = options->turns;
   graph->sequence = options->mode == LS_MODEL_DECODE ? options->tokens : options->sequence;
@@ -194,8 +215,13 @@ static ls_graph *build(ls_arena *arena, const ls_family *family, const ls_model_
   if (options->mode != LS_MODEL_DECODE)
     graph->labels = ls_graph_input(graph, "labels", options->tokens);
   graph->positions = ls_graph_input(graph, "positions", options->tokens);
-  if (options->mode != LS_MODEL_DECODE && options->places)
+  const ls_dropout *dropout = &builder.dropout;
+  /* A mask goes by tokens' places, as attention is told them. */
+  if (options->mode != LS_MODEL_DECODE && (options->places || dropout->attention > 0))
     graph->places = ls_graph_input(graph, "places", options->tokens);
+  if (dropout->embedding > 0 || dropout->hidden > 0 || dropout->attention > 0 ||
+      dropout->adapter > 0)
+    graph->draws = ls_graph_input(graph, "draws", options->tokens);
   ls_tensor_id x = (family->embed ? family->embed : ls_decoder_embed)(&builder);
   for (builder.layer = 0; builder.layer < config->layers; builder.layer++) {
     name_parts(&builder, ls_graph_layer(graph, builder.layer));

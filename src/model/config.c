@@ -136,19 +136,22 @@ static ls_status check_unknown(const ls_json_object *json, const ls_family *fami
   return LS_OK;
 }
 
-static ls_status read_dropout(ls_arena *arena, const ls_json_object *json, const ls_family *family,
+/* A family's keys say by their names what they are of: attn_pdrop, embd_pdrop, resid_pdrop. */
+static double *dropout_of(ls_model_config *config, const char *key) {
+  if (strncmp(key, "att", 3) == 0) return &config->dropout.attention;
+  if (strncmp(key, "emb", 3) == 0) return &config->dropout.embedding;
+  return &config->dropout.hidden;
+}
+
+static ls_status read_dropout(const ls_json_object *json, const ls_family *family,
                               ls_model_config *config, ls_error *error) {
-  config->dropout_keys = "";
   for (const char *const *key = ls_family_dropout_keys(family); *key; key++) {
     double rate;
     LS_TRY(ls_json_number_or(json, *key, family->dropout_fallback, &rate, error));
     if (!(rate >= 0 && rate < 1))
       return ls_fail(error, LS_INPUT, "%s: %s: found %g; expected from 0 to below 1", json->where,
                      *key, rate);
-    if (rate > config->dropout) config->dropout = rate;
-    if (rate > 0)
-      config->dropout_keys = ls_arena_printf(arena, "%s%s%s %g", config->dropout_keys,
-                                             *config->dropout_keys ? ", " : "", *key, rate);
+    *dropout_of(config, *key) = rate;
   }
   return LS_OK;
 }
@@ -226,7 +229,7 @@ static ls_status read_object(ls_arena *arena, const ls_json_object *json, ls_mod
   if (config->layers > MOST_LAYERS)
     return ls_fail(error, LS_INPUT, "%s: %lld layers; expected at most %d", json->where,
                    (long long)config->layers, MOST_LAYERS);
-  LS_TRY(read_dropout(arena, json, family, config, error));
+  LS_TRY(read_dropout(json, family, config, error));
   LS_TRY(read_begin(json, family, config, error));
   LS_TRY(read_ends(arena, json, family, config, error));
   LS_TRY(family->read(arena, json, config, error));

@@ -84,7 +84,7 @@ static void llama31_has_its_rope(void **state) {
   assert_int_equal(config.begin_id, 128000);
   assert_int_equal(config.end_count, 1);
   assert_int_equal(config.end_ids[0], 128001);
-  assert_true(config.dropout == 0);
+  assert_true(config.dropout.attention == 0);
 }
 
 static void others_are_refused_by_name(void **state) {
@@ -140,8 +140,8 @@ static void missing_keys_take_the_defaults(void **state) {
   assert_int_equal(parse("{\"model_type\": \"gpt2\"}", &config, &error), LS_OK);
   assert_int_equal(ls_model_parameters(&config), 124439808);
   assert_int_equal(config.activation, LS_GELU_TANH);
-  assert_true(config.dropout == 0.1);
-  assert_string_equal(config.dropout_keys, "resid_pdrop 0.1, embd_pdrop 0.1, attn_pdrop 0.1");
+  assert_true(config.dropout.embedding == 0.1 && config.dropout.hidden == 0.1);
+  assert_true(config.dropout.attention == 0.1 && config.dropout.adapter == 0);
   assert_true(config.softmax_scale == 0.125);
   assert_int_equal(config.end_ids[0], 50256);
   assert_int_equal(parse("{\"model_type\": \"llama\"}", &config, &error), LS_OK);
@@ -511,7 +511,7 @@ static void presets_are_their_published_files(void **state) {
   }
 }
 
-/* A shape says nothing of special tokens, and nothing here applies dropout. */
+/* A shape says nothing of special tokens, nor of dropout. */
 static void presets_have_no_tokens_and_no_dropout(void **state) {
   (void)state;
   int count;
@@ -521,7 +521,8 @@ static void presets_have_no_tokens_and_no_dropout(void **state) {
     ls_error error = {0};
     if (!presets[i].config) continue;
     if (ls_model_find(arena, presets[i].name, &config, &error) != LS_OK) fail_msg("%s", error.text);
-    assert_true(config.begin_id == -1 && config.end_count == 0 && !(config.dropout > 0));
+    assert_true(config.begin_id == -1 && config.end_count == 0 && config.dropout.hidden == 0 &&
+                config.dropout.embedding == 0 && config.dropout.attention == 0);
     const char *text = ls_model_config_text(arena, &config, LS_BF16);
     assert_non_null(strstr(text, "\"torch_dtype\": \"bfloat16\""));
     if (parse(text, &again, &error) != LS_OK ||

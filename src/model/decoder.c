@@ -50,7 +50,8 @@ ls_tensor_id ls_decoder_embed(ls_builder *builder) {
                                      LS_TP_VOCABULARY, config->initializer_range);
   ls_tensor_id x = ls_graph_stream(
       graph, ls_graph_embedding(graph, builder->table, graph->ids, config->embedding_scale));
-  return decoder->embedding_norm ? ls_graph_stream(graph, ls_builder_norm(builder, "norm", x)) : x;
+  if (decoder->embedding_norm) x = ls_builder_norm(builder, "norm", x);
+  return ls_builder_embedded(builder, x);
 }
 
 /* Queries or keys, normed and turned. */
@@ -148,9 +149,11 @@ static ls_tensor_id parallel_block(ls_builder *builder, ls_tensor_id x) {
   ls_tensor_id before = ls_builder_norm(builder, "norm1", x);
   ls_tensor_id y = attention(builder, before);
   if (config->attention_bias) ls_graph_stream(graph, y);
+  y = ls_graph_dropout(graph, y, builder->dropout.hidden);
   if (!config->shared_norm) before = ls_builder_norm(builder, "norm2", x);
   ls_tensor_id z = mlp(builder, before);
   if (config->mlp_bias) ls_graph_stream(graph, z);
+  z = ls_graph_dropout(graph, z, builder->dropout.hidden);
   y = ls_graph_stream(graph, ls_graph_add(graph, y, z));
   return ls_graph_stream(graph, ls_graph_add(graph, x, y));
 }
@@ -165,6 +168,7 @@ static ls_tensor_id add_branch(ls_builder *builder, ls_tensor_id x,
   ls_tensor_id y = place == LS_NORM_BEHIND ? x : ls_builder_norm(builder, before, x);
   y = ls_graph_stream(graph, branch(builder, y));
   if (place != LS_NORM_BEFORE) y = ls_graph_stream(graph, ls_builder_norm(builder, behind, y));
+  y = ls_builder_branch(builder, y);
   return ls_graph_stream(graph, ls_graph_add(graph, x, y));
 }
 

@@ -65,6 +65,7 @@ typedef struct ls_builder {
   ls_tensor_id rope;       /* table of this step's positions; only where the family has one */
   ls_tensor_id local_rope; /* the one of layers with a window, where they have their own */
   ls_tensor_id table;      /* token embedding: the head of a tied model */
+  ls_dropout dropout;      /* none but in training */
   const char *part;        /* name of the segment being built */
   int layer;
 } ls_builder;
@@ -115,6 +116,11 @@ ls_tensor_id ls_builder_attend(ls_builder *builder, ls_tensor_id q, ls_tensor_id
 
 /* Whether the layer being built has the bit of layer_kinds. */
 bool ls_builder_layer_has(const ls_builder *builder, int kind);
+
+/* The stream as it begins, and what a branch adds to it: marked as lying there, and dropped as the
+ * model says. */
+ls_tensor_id ls_builder_embedded(ls_builder *builder, ls_tensor_id x);
+ls_tensor_id ls_builder_branch(ls_builder *builder, ls_tensor_id y);
 
 /* The norm of the family over the stream, with parameters called PART.NAME. */
 ls_tensor_id ls_builder_norm(ls_builder *builder, const char *name, ls_tensor_id x);

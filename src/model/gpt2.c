@@ -73,9 +73,9 @@ static ls_tensor_id embed(ls_builder *builder) {
                                      LS_TP_VOCABULARY, config->initializer_range);
   ls_tensor_id position = ls_builder_weight(builder, "position", config->positions, config->width,
                                             LS_TP_REPLICATED, config->initializer_range);
-  return ls_graph_stream(
-      graph, ls_graph_add(graph, ls_graph_embedding(graph, builder->table, graph->ids, 1),
-                          ls_graph_embedding(graph, position, graph->positions, 1)));
+  return ls_builder_embedded(
+      builder, ls_graph_add(graph, ls_graph_embedding(graph, builder->table, graph->ids, 1),
+                            ls_graph_embedding(graph, position, graph->positions, 1)));
 }
 
 static ls_tensor_id block(ls_builder *builder, ls_tensor_id x) {
@@ -94,15 +94,15 @@ static ls_tensor_id block(ls_builder *builder, ls_tensor_id x) {
   ls_tensor_id v =
       ls_builder_project(builder, y, "attention.value", width, LS_TP_KEY_VALUE, true, deviation);
   y = ls_builder_attend(builder, q, k, v);
-  y = ls_graph_stream(graph, ls_builder_project(builder, y, "attention.output", width,
-                                                LS_TP_HEADS_IN, true, residual));
+  y = ls_builder_branch(builder, ls_builder_project(builder, y, "attention.output", width,
+                                                    LS_TP_HEADS_IN, true, residual));
   x = ls_graph_stream(graph, ls_graph_add(graph, x, y));
 
   y = norm(builder, "norm2", x);
   y = ls_builder_project(builder, y, "mlp.up", config->mlp_width, LS_TP_COLUMN, true, deviation);
   y = ls_graph_gelu(graph, y, config->activation);
-  y = ls_graph_stream(graph,
-                      ls_builder_project(builder, y, "mlp.down", width, LS_TP_ROW, true, residual));
+  y = ls_builder_branch(
+      builder, ls_builder_project(builder, y, "mlp.down", width, LS_TP_ROW, true, residual));
   return ls_graph_stream(graph, ls_graph_add(graph, x, y));
 }
 

@@ -38,6 +38,7 @@ static ls_status read_gpt_neox(ls_arena *arena, const ls_json_object *json, ls_m
                                ls_error *error) {
   double theta, partial;
   config->mlp_bias = true;
+  config->dropout.embedding = config->dropout.hidden; /* hidden_dropout is of both */
   LS_TRY(ls_read_activation(json, "hidden_act", "gelu", 1u << LS_GELU_TANH | 1u << LS_GELU_ERF,
                             config, error));
   LS_TRY(ls_read_heads(json, 0, 0, config, error));

@@ -85,6 +85,13 @@ enum { LS_LAYER_WINDOW = 1, LS_LAYER_NO_ROPE = 2 };
 enum { LS_MODEL_LINEARS = 7 };
 extern const char *const ls_model_linears[LS_MODEL_LINEARS];
 
+/* The part of elements that training drops, from 0 to below 1: of the embedding, of what each
+ * attention and each MLP adds to the stream, of attention's probabilities, and of what adapters are
+ * given. */
+typedef struct ls_dropout {
+  double embedding, hidden, attention, adapter;
+} ls_dropout;
+
 /* Lists are of the arena that the configuration was read into; they are NULL where a family has
  * none. Fields that a family has no use for are 0. */
 typedef struct ls_model_config {
@@ -98,9 +105,8 @@ typedef struct ls_model_config {
   const uint8_t *layer_kinds; /* by layer; NULL: every layer has the window, if there is one */
   const double *rope_short, *rope_long; /* longrope: by pair of columns */
   double initializer_range;
-  double dropout;           /* the largest rate the file asks for; nothing here applies it, so a */
-  const char *dropout_keys; /* caller refuses what is not 0: "attn_pdrop 0.1, embd_pdrop 0.1" */
-  int64_t begin_id;         /* bos; -1: none */
+  ls_dropout dropout;
+  int64_t begin_id; /* bos; -1: none */
   int64_t end_ids[LS_MAX_END_IDS];
   int end_count;
 } ls_model_config;

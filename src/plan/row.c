@@ -139,8 +139,8 @@ static ls_status prove(ls_arena *arena, const ls_plan_problem *problem, const ls
   const ls_training training = training_of(problem);
   LS_TRY(ls_compile(arena, &training, &row->layout, problem->facts, &compiled, error));
   for (int p = 0; p < LS_COMPILED_PROGRAMS; p++)
-    LS_TRY(ls_check_on(problem->facts->queues, compiled.graph, &compiled.layout, compiled.stages[p],
-                       NULL, error));
+    LS_TRY(ls_check_on(problem->facts->queues, ls_compiled_graph(&compiled, p), &compiled.layout,
+                       compiled.stages[p], NULL, error));
   LS_TRY(ls_check_shared(compiled.stages[LS_COMPILED_STEP], compiled.stages[LS_COMPILED_EVALUATE],
                          compiled.layout.pp, error));
   ls_saving_report report = {0};

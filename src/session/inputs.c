@@ -1,5 +1,6 @@
 #include "session/inputs.h"
 
+#include "base/random.h"
 #include "session/session.h"
 #include "session/token_order.h"
 
@@ -10,7 +11,7 @@ static ls_status take_rows(void *context, int64_t step, int64_t first, int64_t c
 }
 
 ls_inputs ls_inputs_of_order(const ls_order *order) {
-  return (ls_inputs){take_rows, (void *)order};
+  return (ls_inputs){.take = take_rows, .context = (void *)order};
 }
 
 static ls_batch batch_at(int32_t *staging, int64_t count) {
@@ -51,6 +52,21 @@ static ls_batch pick(const ls_rank *rank, int program, int32_t *staging, int64_t
   return batch;
 }
 
+/* One for each row: by the token's place in the step, whichever rank has it. */
+static ls_status put_draws(const ls_inputs *inputs, ls_rank *rank, int program, int microbatch,
+                           int slot, int64_t step, ls_error *error) {
+  const ls_program *from = ls_rank_program(rank, program);
+  if (from->draws < 0) return LS_OK;
+  const int64_t count = ls_rank_shape(rank, program, from->draws).valid[0];
+  const uint64_t stream = ls_random_stream("dropout") + (uint64_t)step;
+  int32_t *draws = ls_rank_staging(rank);
+  for (int64_t row = 0; row < count; row++) {
+    const int64_t token = microbatch * from->tokens + ls_inputs_token(rank, program, row);
+    draws[row] = (int32_t)(uint32_t)ls_random_bits(inputs->seed, stream, (uint64_t)token);
+  }
+  return ls_rank_put(rank, program, from->draws, slot, draws, count, error);
+}
+
 ls_status ls_inputs_fill(const ls_inputs *inputs, ls_rank *rank, int program, int microbatch,
                          int64_t step, ls_error *error) {
   const ls_program *from = ls_rank_program(rank, program);
@@ -73,6 +89,7 @@ ls_status ls_inputs_fill(const ls_inputs *inputs, ls_rank *rank, int program, in
   }
   LS_TRY(ls_rank_put(rank, program, from->ids, slot, batch.ids, count, error));
   LS_TRY(ls_rank_put(rank, program, from->positions, slot, batch.positions, count, error));
-  if (from->labels < 0) return LS_OK;
-  return ls_rank_put(rank, program, from->labels, slot, batch.labels, count, error);
+  if (from->labels >= 0)
+    LS_TRY(ls_rank_put(rank, program, from->labels, slot, batch.labels, count, error));
+  return put_draws(inputs, rank, program, microbatch, slot, step, error);
 }

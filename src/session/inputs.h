@@ -17,13 +17,14 @@ typedef struct ls_inputs {
   ls_status (*take)(void *context, int64_t step, int64_t first, int64_t count,
                     const ls_batch *batch, ls_error *error);
   void *context;
+  uint64_t seed; /* of what dropout drops */
 } ls_inputs;
 
-/* The batches of an order, which is borrowed. */
+/* The batches of an order, which is borrowed; seed 0. */
 ls_inputs ls_inputs_of_order(const ls_order *order);
 
-/* Fills this rank's inputs of one microbatch of a program; of LS_SESSION_STEP those of all
- * microbatches lie side by side. Errors: those of `take`. */
+/* Fills this rank's inputs, draws among them, of one microbatch of a program; of LS_SESSION_STEP
+ * those of all microbatches lie side by side. Errors: those of `take`. */
 LS_CHECKED ls_status ls_inputs_fill(const ls_inputs *inputs, ls_rank *rank, int program,
                                     int microbatch, int64_t step, ls_error *error);
 

@@ -33,17 +33,16 @@ ls_status ls_session_prove(const ls_session *session, ls_session_proof *proof, l
   const double begin = ls_now_s();
   for (int p = 0; p < LS_SESSION_PROGRAMS; p++) {
     ls_error found = {0};
-    const ls_status status =
-        ls_check_on(session->device.facts.queues, session->graph, &session->layout,
-                    session->stages[p], &proof->reports[p], &found);
+    const ls_graph *graph = ls_compiled_graph(&session->compiled, p);
+    const ls_status status = ls_check_on(session->device.facts.queues, graph, &session->layout,
+                                         session->stages[p], &proof->reports[p], &found);
     LS_TRY(fail_program(names[p], status, &found, error));
     /* Which engine is taken is known as ranks meet: the program holds for either. */
     const ls_queues *also = session->device.facts.also;
     ls_check_report other;
     if (also)
       LS_TRY(fail_program(
-          names[p],
-          ls_check_on(also, session->graph, &session->layout, session->stages[p], &other, &found),
+          names[p], ls_check_on(also, graph, &session->layout, session->stages[p], &other, &found),
           &found, error));
   }
   ls_error found = {0};

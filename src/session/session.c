@@ -118,12 +118,12 @@ static ls_status check_grad_dtype(const ls_session *session, ls_error *error) {
                  ls_run_file_where(session->run, "grad_dtype"));
 }
 
-static ls_status refuse_dropout(const ls_session *session, ls_error *error) {
-  if (session->config.dropout == 0 || session->run->dropout == 0) return LS_OK;
-  return ls_fail(error, LS_INPUT,
-                 "%s: asks for dropout (%s), which is not applied yet: give dropout=0 to train "
-                 "without it",
-                 session->config.source, session->config.dropout_keys);
+/* The run's word is of the model; adapters have a rate of their own. */
+static void apply_dropout(ls_session *session) {
+  const double rate = session->run->dropout;
+  if (rate < 0) return;
+  ls_dropout *dropout = &session->config.dropout;
+  dropout->embedding = dropout->hidden = dropout->attention = rate;
 }
 
 static ls_status check_kernels(const ls_graph *graph, const ls_device_facts *facts,
@@ -244,6 +244,7 @@ static ls_status check_lora_alone(const ls_run_file *run, ls_error *error) {
   const ls_run_lora *lora = &run->lora;
   const char *key = lora->alpha > 0 ? "lora.alpha" : lora->rslora ? "lora.rslora" : NULL;
   if (!asks_all_linear(lora)) key = "lora.targets";
+  if (lora->dropout > 0) key = "lora.dropout";
   if (!key) return LS_OK;
   return ls_fail(error, LS_INPUT,
                  "%s: found a value without lora.rank; expected it, as in lora.rank=16",
@@ -255,6 +256,7 @@ static ls_status apply_lora(const ls_run_file *run, ls_model_config *config, ls_
   const ls_adapters asked = {.rank = lora->rank,
                              .alpha = lora->alpha,
                              .rslora = lora->rslora,
+                             .dropout = lora->dropout,
                              .targets = lora->targets.items,
                              .target_count = lora->targets.count};
   const ls_status status = ls_adapters_apply(&asked, config, error);
@@ -482,7 +484,7 @@ static ls_status resolve(ls_arena *arena, ls_run_file *run, int devices, int ran
   made->batch = run->train.batch;
   if (ls_hub_is_name(run->model)) LS_TRY(ls_hub_find(arena, run->model, &run->model, error));
   LS_TRY(find_model(made, error));
-  LS_TRY(refuse_dropout(made, error));
+  apply_dropout(made);
   LS_TRY(choose_start(made, error));
   made->ranks_sharing_cores = ranks_sharing_cores;
   ls_chat_texts_resolve(run);

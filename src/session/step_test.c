@@ -96,7 +96,7 @@ static ls_status run_steps(ls_steps *steps, const job *work, ls_error *error) {
 
 static ls_status run_rank(ls_rank *rank, job *work, ls_error *error) {
   const ls_program *program = ls_rank_program(rank, 0);
-  const ls_inputs inputs = {take_tokens, NULL};
+  const ls_inputs inputs = {.take = take_tokens, .context = NULL};
   ls_steps steps = ls_steps_of(rank, &inputs, rate_at, NULL);
   steps.policy = work->policy;
   steps.speculates_always = true;

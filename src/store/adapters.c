@@ -139,6 +139,7 @@ static ls_status apply(ls_arena *scratch, const ls_adapters *asked, ls_model_con
   config->lora_rank = asked->rank;
   config->lora_alpha = asked->alpha > 0 ? asked->alpha : 2 * (double)asked->rank;
   config->lora_rslora = asked->rslora;
+  config->dropout.adapter = asked->dropout;
   config->lora_targets = 0;
   const bool all = asked->target_count == 1 && strcmp(asked->targets[0], "all-linear") == 0;
   if (all && config->experts)
@@ -243,19 +244,6 @@ static ls_status read_targets(ls_arena *arena, const ls_json_object *json, ls_ad
   return LS_OK;
 }
 
-/* A rate that is not 0 joins those of the model, so that who trains with it is asked. */
-static ls_status read_dropout(ls_arena *arena, const ls_json_object *json, ls_model_config *config,
-                              ls_error *error) {
-  double rate;
-  LS_TRY(ls_json_number_or(json, "lora_dropout", 0, &rate, error));
-  if (rate == 0) return LS_OK;
-  const char *before = config->dropout > 0 ? config->dropout_keys : NULL;
-  config->dropout_keys =
-      ls_arena_printf(arena, "%s%slora_dropout %g", before ? before : "", before ? ", " : "", rate);
-  if (rate > config->dropout) config->dropout = rate;
-  return LS_OK;
-}
-
 /* A folder, from here or from the adapters' own, or a name on the hub. */
 static ls_status find_base(ls_arena *arena, const char *folder, const ls_json_object *json,
                            const char **base, ls_error *error) {
@@ -294,7 +282,10 @@ static ls_status read_object(ls_arena *arena, const char *folder, const ls_json_
   LS_TRY(ls_json_number(json, "lora_alpha", &made.alpha, error));
   LS_TRY(ls_json_bool_or(json, "use_rslora", false, &made.rslora, error));
   LS_TRY(read_targets(arena, json, &made, error));
-  LS_TRY(read_dropout(arena, json, config, error));
+  LS_TRY(ls_json_number_or(json, "lora_dropout", 0, &made.dropout, error));
+  if (!(made.dropout >= 0 && made.dropout < 1))
+    return ls_fail(error, LS_INPUT, "%s: lora_dropout: found %g; expected from 0 to below 1",
+                   json->where, made.dropout);
   if (made.rank < 1 || made.alpha <= 0)
     return ls_fail(error, LS_INPUT, "%s: r %lld, lora_alpha %g; expected numbers above 0",
                    json->where, (long long)made.rank, made.alpha);
@@ -358,7 +349,7 @@ ls_status ls_adapters_text(ls_arena *arena, const ls_model_config *config, const
     transposed |= is_target(config, &list.items[m]) && list.items[m].transposed;
   char *whole = config->base ? realpath(config->base, NULL) : NULL;
   json_t *json = json_pack(
-      "{s:{}, s:n, s:s, s:s, s:b, s:b, s:b, s:n, s:n, s:o, s:f, s:n, s:s, s:i, s:{}, s:n, s:o, "
+      "{s:{}, s:n, s:s, s:s, s:b, s:b, s:b, s:n, s:n, s:o, s:o, s:n, s:s, s:i, s:{}, s:n, s:o, "
       "s:s, s:b, s:b}",
       "alpha_pattern", "auto_mapping", "base_model_name_or_path",
       whole          ? whole
@@ -366,9 +357,10 @@ ls_status ls_adapters_text(ls_arena *arena, const ls_model_config *config, const
                      : "",
       "bias", "none", "fan_in_fan_out", transposed, "inference_mode", 1, "init_lora_weights", 1,
       "layers_pattern", "layers_to_transform", "lora_alpha", number(config->lora_alpha),
-      "lora_dropout", 0.0, "modules_to_save", "peft_type", "LORA", "r", (int)config->lora_rank,
-      "rank_pattern", "revision", "target_modules", list_targets(config, &list), "task_type",
-      "CAUSAL_LM", "use_dora", 0, "use_rslora", config->lora_rslora);
+      "lora_dropout", number(config->dropout.adapter), "modules_to_save", "peft_type", "LORA", "r",
+      (int)config->lora_rank, "rank_pattern", "revision", "target_modules",
+      list_targets(config, &list), "task_type", "CAUSAL_LM", "use_dora", 0, "use_rslora",
+      config->lora_rslora);
   char *made = json ? json_dumps(json, JSON_INDENT(2) | JSON_SORT_KEYS) : NULL;
   if (made) *text = ls_arena_printf(arena, "%s\n", made);
   free(made);

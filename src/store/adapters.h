@@ -18,6 +18,7 @@ typedef struct ls_adapters {
   bool rslora;
   const char *const *targets; /* modules such as "q_proj", or one item "all-linear" */
   int target_count;
+  double dropout; /* of what they are given */
 } ls_adapters;
 
 /* Gives the model these adapters. LS_INPUT: a target is no product of it, with the nearest that is,

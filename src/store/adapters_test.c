@@ -177,8 +177,7 @@ static void folders_are_read(void **state) {
   assert_string_equal(config.family, "gpt2");
   assert_string_equal(config.base, in_folder("base"));
   assert_int_equal(config.lora_targets, OUTPUT | DOWN);
-  assert_true(config.dropout == 0.1);
-  assert_string_equal(config.dropout_keys, "lora_dropout 0.1");
+  assert_true(config.dropout.adapter == 0.1);
 }
 
 /* What is written is read as it was, a name of two products among it. */

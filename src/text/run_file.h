@@ -164,6 +164,7 @@ typedef struct ls_run_lora {
   double alpha;         /* 0 auto */
   ls_run_globs targets; /* names of products, or one item "all-linear" */
   bool rslora;
+  double dropout;
 } ls_run_lora;
 
 /* Parameters that are trained otherwise, by name. */

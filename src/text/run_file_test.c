@@ -237,7 +237,8 @@ static void errors_say_what_and_what_to_do(void **state) {
   refused("chunks: 4294967296\n", "run.yaml:1: chunks: found 4294967296; expected at most 1048576");
   refused("dtype: int8\n",
           "run.yaml:1: dtype: found int8; expected auto, fp32, bf16, fp16 or fp64");
-  refused("dropout: 0.1\n", "run.yaml:1: dropout: found 0.1; expected 0, or auto");
+  refused("dropout: 1\n",
+          "run.yaml:1: dropout: found 1; expected a number from 0 to below 1, or auto");
   refused("mesh: 4\n", "run.yaml:1: mesh: found 4; expected keys under it");
   refused("- a\n", "run.yaml:1: found a list; expected keys, such as \"model: llama-8m\"");
   refused("train:\n  steps: 5\n  epochs: 1\n",

@@ -134,8 +134,8 @@ const ls_run_key ls_run_keys[] = {
      .effect = LS_RUN_LAYOUT,
      .help = "exact: the same bits whatever device.threads is; fast: for each number of threads"},
     {"dropout", LS_RUN_NUMBER, AT(dropout), .default_text = "auto", .word = "auto",
-     .word_value = -1, .low = 0, .high = 0,
-     .help = "auto: as the model's configuration says; 0: none"},
+     .word_value = -1, .low = 0, .high = 1, .below_high = true,
+     .help = "of embedding, branches and attention; auto: as the model's configuration says"},
 
     {"device.kind", LS_RUN_CHOICE, AT(device.kind), .default_text = "auto",
      .words = "auto cpu cuda", .effect = LS_RUN_LAYOUT,
@@ -200,6 +200,8 @@ const ls_run_key ls_run_keys[] = {
      .help = "products with adapters: all-linear, or names as [q_proj, v_proj] or [c_fc]"},
     {"lora.rslora", LS_RUN_BOOL, AT(lora.rslora), .default_text = "false",
      .help = "alpha / sqrt(rank) in place of alpha / rank"},
+    {"lora.dropout", LS_RUN_NUMBER, AT(lora.dropout), .default_text = "0", .low = 0, .high = 1,
+     .below_high = true, .help = "the part of what adapters are given that is dropped"},
 
     {"optimizer.name", LS_RUN_CHOICE, AT(optimizer.name), .default_text = "adamw",
      .words = "adamw sgd lion", .help = "how gradients become updates"},

@@ -555,7 +555,8 @@ static double rate_at(const void *context, int64_t step) {
 static ls_status start(trainer *self, bool *stop, ls_error *error) {
   const training *of = self->of;
   const ls_session *session = of->session;
-  const ls_inputs inputs = ls_inputs_of_order(&of->dataset->training);
+  ls_inputs inputs = ls_inputs_of_order(&of->dataset->training);
+  inputs.seed = (uint64_t)session->run->train.seed;
   self->steps = ls_steps_of(self->rank, &inputs, rate_at, &self->rate);
   self->steps.policy = LS_STEPS_SKIP;
   static ls_round_work *const work[LS_FILL_ROUND_COUNT] = {[LS_FILL] = fill};

@@ -162,7 +162,7 @@ static ls_status train_step(ls_steps *steps, job *work, ls_error *error) {
 static ls_status train(ls_rank *rank, job *work, ls_error *error) {
   const ls_experiment *experiment = work->experiment;
   const int count = experiment->steps ? experiment->steps : LS_TRAJECTORY_STEPS;
-  const ls_inputs inputs = {take_tokens, work};
+  const ls_inputs inputs = {.take = take_tokens, .context = work};
   LS_TRY(write_parameters(rank, work, error));
   ls_steps steps = ls_steps_of(rank, &inputs, rate_at, work);
   steps.speculates_always = true;

@@ -127,7 +127,7 @@ static ls_status gather_logits(const worker *self, ls_arena *scratch, int64_t ro
 static ls_status check_logits(const worker *self, ls_error *error) {
   task *of = self->of;
   const int64_t rows = of->about->trace->sequence, columns = of->session->config.vocabulary;
-  const ls_inputs inputs = {take_tokens, (void *)of->about->trace};
+  const ls_inputs inputs = {.take = take_tokens, .context = (void *)of->about->trace};
   LS_TRY(ls_inputs_fill(&inputs, self->rank, LS_SESSION_EVALUATE, 0, 0, error));
   LS_TRY(ls_rank_run(self->rank, LS_SESSION_EVALUATE, error));
   ls_arena *scratch = ls_arena_create();
@@ -260,7 +260,7 @@ static void check_step(const worker *self, int64_t s) {
 
 static ls_status repeat(const worker *self, ls_error *error) {
   const ls_trace *trace = self->of->about->trace;
-  const ls_inputs inputs = {take_tokens, (void *)trace};
+  const ls_inputs inputs = {.take = take_tokens, .context = (void *)trace};
   LS_TRY(ls_session_load_weights(self->of->session, self->rank, trace->model, NULL, error));
   if (trace->adapter_folder)
     LS_TRY(ls_session_load_adapters(self->of->session, self->rank, trace->adapter_folder, error));

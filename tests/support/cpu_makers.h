@@ -24,11 +24,12 @@ static inline void make_linear(op_case *c) {
 }
 
 static inline void make_elementwise(op_case *c) {
-  static const ls_op_kind kinds[] = {
-      LS_OP_ADD,        LS_OP_BIAS,    LS_OP_GELU,        LS_OP_GELU_BWD, LS_OP_SWIGLU,
-      LS_OP_SWIGLU_BWD, LS_OP_SOFTCAP, LS_OP_SOFTCAP_BWD, LS_OP_SCALE,    LS_OP_SCALE_BWD};
-  static const int inputs[] = {2, 2, 1, 2, 2, 3, 1, 2, 1, 1};
-  const int64_t which = random_below(10), columns = random_below(4) ? any_size() : 2500;
+  static const ls_op_kind kinds[] = {LS_OP_ADD,       LS_OP_BIAS,        LS_OP_GELU,
+                                     LS_OP_GELU_BWD,  LS_OP_SWIGLU,      LS_OP_SWIGLU_BWD,
+                                     LS_OP_SOFTCAP,   LS_OP_SOFTCAP_BWD, LS_OP_SCALE,
+                                     LS_OP_SCALE_BWD, LS_OP_DROPOUT,     LS_OP_DROPOUT_BWD};
+  static const int inputs[] = {2, 2, 1, 2, 2, 3, 1, 2, 1, 1, 2, 2};
+  const int64_t which = random_below(12), columns = random_below(4) ? any_size() : 2500;
   const operand matrix = matrix_of(any_rows(), columns, 2, random_below(4));
   c->kind = kinds[which];
   c->attributes.activation = (ls_activation)(1 + random_below(LS_ACTIVATION_COUNT - 1));
@@ -41,9 +42,13 @@ static inline void make_elementwise(op_case *c) {
   for (int i = 0; i < c->inputs; i++) c->in[i] = matrix;
   for (int i = 0; i < c->outputs; i++) c->out[i] = matrix;
   if (c->kind == LS_OP_BIAS) c->in[1] = vector_of(COMPUTE, columns);
+  const bool drops = c->kind == LS_OP_DROPOUT || c->kind == LS_OP_DROPOUT_BWD;
+  if (drops) c->in[1] = vector_of(INDEX, matrix.dims[0]);
+  c->attributes.dropout = 0.3;
+  c->attributes.site = 1 + random_below(5);
   c->in_place = c->kind == LS_OP_ADD || c->kind == LS_OP_BIAS || c->kind == LS_OP_GELU_BWD ||
                 c->kind == LS_OP_SOFTCAP || c->kind == LS_OP_SOFTCAP_BWD ||
-                c->kind == LS_OP_SCALE || c->kind == LS_OP_SCALE_BWD;
+                c->kind == LS_OP_SCALE || c->kind == LS_OP_SCALE_BWD || drops;
 }
 
 static inline void make_norm_of(op_case *c, int64_t rows, int64_t columns) {

@@ -75,7 +75,6 @@ static ls_model_config random_config(ls_arena *arena, dice *of) {
                             .activation = gpt2 ? LS_GELU_TANH : LS_SILU,
                             .tied = throw(of, 2) == 0,
                             .rope_theta = 1e4,
-                            .dropout_keys = "",
                             .begin_id = -1};
   config.heads = gpt2 ? config.kv_heads : config.kv_heads * (1 + throw(of, 4));
   if (config.heads * config.head_dim < 8) config.head_dim = 8;

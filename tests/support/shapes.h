@@ -12,8 +12,8 @@ enum { LS_TEST_SHAPES = 3 };
 static const ls_test_shape ls_test_shapes[LS_TEST_SHAPES] = {
     {"gpt2-tied",
      "{\"model_type\": \"gpt2\", \"vocab_size\": 37, \"n_positions\": 8, \"n_embd\": 30,"
-     " \"n_layer\": 2, \"n_head\": 30, \"n_inner\": 43, \"resid_pdrop\": 0, \"embd_pdrop\": 0,"
-     " \"attn_pdrop\": 0}"},
+     " \"n_layer\": 2, \"n_head\": 30, \"n_inner\": 43, \"resid_pdrop\": 0.1,"
+     " \"embd_pdrop\": 0.2, \"attn_pdrop\": 0.15}"},
     {"llama-gqa-free",
      "{\"model_type\": \"llama\", \"vocab_size\": 41, \"hidden_size\": 32,"
      " \"intermediate_size\": 45, \"num_hidden_layers\": 2, \"num_attention_heads\": 16,"

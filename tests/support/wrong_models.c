@@ -273,6 +273,43 @@ static bool unturned(ls_graph *graph, uint64_t seed) {
   return true;
 }
 
+static bool drops(const ls_graph *graph, int n) {
+  return node_at(graph, n)->attributes.dropout > 0 && !node_at(graph, n)->backward;
+}
+
+static bool other_rate(ls_graph *graph, uint64_t seed) {
+  ls_attributes *of = settings(graph, seed, drops);
+  if (of) of->dropout /= 2;
+  return of;
+}
+
+/* Two of the model drop the same columns of each token. */
+static bool other_mask(ls_graph *graph, uint64_t seed) {
+  ls_attributes *of = settings(graph, seed, drops);
+  if (of) of->site++;
+  return of;
+}
+
+static bool positions_for_draws(ls_graph *graph, uint64_t seed) {
+  const int n = pick(graph, seed, drops);
+  if (n < 0) return false;
+  for (int i = 0; i < node_at(graph, n)->inputs; i++)
+    if (same(node_at(graph, n)->in[i], graph->draws)) node_at(graph, n)->in[i] = graph->positions;
+  return true;
+}
+
+static bool is_dropout(const ls_graph *graph, int n) {
+  return is(graph, n, LS_OP_DROPOUT);
+}
+
+static bool undropped(ls_graph *graph, uint64_t seed) {
+  const int n = pick(graph, seed, is_dropout);
+  if (n < 0) return false;
+  redirect(graph, n + 1, node_at(graph, n)->out[0], node_at(graph, n)->in[0]);
+  remove_node(graph, n);
+  return true;
+}
+
 static bool positions_by_tokens(ls_graph *graph, uint64_t seed) {
   const int n = pick(graph, seed, reads_positions);
   if (n >= 0) node_at(graph, n)->in[is_embedding(graph, n)] = graph->ids;
@@ -408,6 +445,10 @@ const ls_wrong_model ls_wrong_models[] = {
     {"a norm left out", missing_norm, "expected the model's", true},
     {"a layer left out", missing_layer, "expected the model's", true},
     {"a weight in two places", shared_weight, "expected the model's", true},
+    {"another rate of dropout", other_rate, SETTING("dropout"), false},
+    {"another's mask", other_mask, SETTING("site"), false},
+    {"positions for draws", positions_for_draws, "positions", false},
+    {"a branch not dropped", undropped, "expected the model's", false},
     {"labels not shifted", unshifted_labels, "ids): expected the model's", false},
 };
 const int ls_wrong_model_count = sizeof ls_wrong_models / sizeof *ls_wrong_models;

@@ -24,6 +24,8 @@ typedef struct forward_tiles {
   float *scores;    /* [KEYS, QUERIES], which become [KEYS / 2, QUERIES] */
   float *max, *sum; /* [QUERIES] */
   int64_t kept;     /* sequence and KV head whose keys and values are there */
+  attention_mask mask;
+  uint32_t mask_rows[QUERIES]; /* see device/mask.h */
 } forward_tiles;
 
 LS_INLINE bool in_pairs(const forward_tiles *t) {
@@ -183,6 +185,19 @@ LS_INLINE void lanes_softmax(forward_tiles *t, int64_t lane, int64_t keys, int64
   *sum = total;
 }
 
+/* Drops exponentials of the first `keys` keys from `key` on. */
+static void scores_drop(forward_tiles *t, int64_t key, int64_t keys) {
+  const uint32_t limit = t->mask.limit;
+  const float kept = t->mask.kept;
+  for (int64_t i = 0; i < keys; i++) {
+    const uint32_t column = (uint32_t)(key + i);
+    float *scores = t->scores + i * QUERIES;
+#pragma omp simd
+    for (int64_t j = 0; j < QUERIES; j++)
+      scores[j] = ls_mask_keeps(t->mask_rows[j], column, limit) ? scores[j] * kept : 0.0f;
+  }
+}
+
 /* The scores of `keys` keys from `key` on, which are row `row` of scores and more, for the queries
  * from `lane` on. */
 static void scores_multiply(const attention_shape *s, const forward_tiles *t, int64_t key,
@@ -243,6 +258,7 @@ static void keys_run(const attention_shape *s, forward_tiles *t, const query_blo
       lanes_softmax(t, lane, count, s->width, false, 1.0f, first);
     }
   }
+  if (t->mask.draws) scores_drop(t, key, keys);
   for (int64_t i = 0; i < keys; i += strip)
     values_multiply(s, t, key, i, first_lane(diagonal, i), strip, i > 0 || !first);
 }
@@ -316,6 +332,10 @@ static void queries_run(const ls_kernel_args *args, const attention_shape *s, fo
   const int64_t behind = block->begin - s->window + 1;
   const int64_t unseen = behind > s->first ? behind : s->first;
   queries_load(args, s, block, t);
+  t->mask = attention_mask_of(args, &args->in[0], 5, block->head);
+  for (int64_t j = block->skip; t->mask.draws && j < block->count; j++)
+    t->mask_rows[j] =
+        ls_mask_row(t->mask.draws[block->row + j - block->skip], t->mask.site, t->mask.head);
   if (!is_placed(args)) block_expect(args, s, block);
   const int64_t first = unseen > 0 ? unseen / KEYS * KEYS : 0;
   for (int64_t key = first; key <= block->begin; key += KEYS)

@@ -9,6 +9,7 @@
 
 #include "device/cpu/attention_scratch.h"
 #include "device/cpu/vector_tile.h"
+#include "device/mask.h"
 
 #define LS_LOG2_E 1.44269504f
 
@@ -120,6 +121,26 @@ LS_INLINE attention_bend attention_bend_of(const ls_kernel_args *args, const ls_
     bend.slope = (float)(attributes->alibi * ls_alibi_slope(place, attributes->heads)) * LS_LOG2_E;
   }
   return bend;
+}
+
+/* Which probabilities of one head are kept, and how much larger these become. */
+typedef struct attention_mask {
+  const int32_t *draws; /* by row of the queries; NULL: all are kept */
+  int64_t site, head;
+  uint32_t limit;
+  float kept;
+} attention_mask;
+
+/* `draws`: that operand, which a kernel may be without; `head`: see attention_bend_of. */
+LS_INLINE attention_mask attention_mask_of(const ls_kernel_args *args, const ls_view *q, int draws,
+                                           int64_t head) {
+  const ls_attributes *attributes = args->attributes;
+  if (draws >= args->inputs) return (attention_mask){0};
+  return (attention_mask){.draws = args->in[draws].data,
+                          .site = attributes->site,
+                          .head = q->start[1] / attributes->head_dim + head,
+                          .limit = ls_mask_limit(attributes->dropout),
+                          .kept = (float)(1 / (1 - attributes->dropout))};
 }
 
 /* Scores of a block whose first key lies `distance` tokens before the query. */

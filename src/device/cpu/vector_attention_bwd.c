@@ -198,6 +198,8 @@ static void placed_keys_run(const ls_kernel_args *args, const attention_shape *s
     if (key + KEYS <= run.first) continue;
     of.first = run.first;
     of.from = run.begin;
+    t->mask = attention_mask_of(args, &args->in[1], 8, head);
+    if (t->mask.draws) t->mask.draws += run.row - run.begin;
     const int64_t end = least(run.end, key + KEYS - 1 + s->window);
     const int64_t begin = run.begin > key ? run.begin : key;
     for (int64_t at = begin / QUERIES * QUERIES; at < end; at += QUERIES)

@@ -23,6 +23,7 @@ typedef struct backward_tiles {
   int64_t rows;
   int64_t key_row;                      /* row of dk and dv of the loaded block of keys */
   int64_t ahead, ahead_end, ahead_head; /* rows of the next head: see rows_expect */
+  attention_mask mask;                  /* of the loaded head, by place */
 } backward_tiles;
 
 typedef struct backward_steps {
@@ -94,6 +95,17 @@ LS_INLINE void clear_unseen(float *p, float *ds, int64_t keys, int64_t first, in
   for (int64_t j = end > 0 ? end : 0; j < keys; j++) p[j] = ds[j] = 0;
 }
 
+/* What dropout multiplies the query's probabilities by. */
+static inline void mask_row(float *factors, const attention_mask *mask, int64_t place, int64_t key,
+                            int64_t keys) {
+  const uint32_t row = ls_mask_row(mask->draws[place], mask->site, mask->head);
+  const uint32_t limit = mask->limit;
+  const float kept = mask->kept;
+#pragma omp simd
+  for (int64_t j = 0; j < keys; j++)
+    factors[j] = ls_mask_keeps(row, (uint32_t)(key + j), limit) ? kept : 0.0f;
+}
+
 /* From scores and do . v of the query at `place` to its probabilities and the gradient of its
  * scores, in the first `keys` of the block that begins at `key`. There is none from `end` on, nor
  * before those at hand. */
@@ -101,13 +113,20 @@ LS_INLINE void query_gradient(const attention_shape *s, const backward_tiles *t,
                               attention_bend bend, float scale, float *p, float *ds, int64_t key,
                               int64_t keys, int64_t place, int64_t end) {
   const float sum = t->sums[place], delta = t->deltas[place];
+  const int64_t seen =
+      place >= s->from && place < end ? least(keys, least(place + 1, s->end) - key) : 0;
+  const bool drops = t->mask.draws && seen > 0;
+  float factors[LS_ATTENTION_KEYS];
+  if (drops) {
+    mask_row(factors, &t->mask, place, key, keys);
+    for (int64_t j = 0; j < keys; j++) ds[j] *= factors[j];
+  }
   if (bend.cap > 0.0f || bend.slope > 0.0f)
     bent_gradient(p, ds, bend, place - key, scale, sum, delta);
   else
     row_gradient(p, ds, keys, scale, sum, delta);
-  const int64_t seen =
-      place >= s->from && place < end ? least(keys, least(place + 1, s->end) - key) : 0;
   clear_unseen(p, ds, keys, window_begin(s, place, key), seen);
+  for (int64_t j = 0; drops && j < keys; j++) p[j] *= factors[j];
 }
 
 #if defined(__AVX512BF16__)

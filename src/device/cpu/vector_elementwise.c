@@ -4,6 +4,7 @@
  * They share one driver. It walks the first output's rows in pieces, loads the same piece of every
  * input as fp32, and has a function compute the piece: one call for a thousand elements. */
 #include "device/cpu/vector_kernels.h"
+#include "device/mask.h"
 
 typedef void (*piece_function)(float *const *out, const float *const *in, int64_t count);
 
@@ -69,6 +70,48 @@ static void piece_add(float *const *out, const float *const *in, int64_t count) 
   float *y = out[0];
 #pragma omp simd
   for (int64_t i = 0; i < count; i++) y[i] = a[i] + b[i];
+}
+
+typedef struct dropout_work {
+  const ls_kernel_args *args;
+  uint32_t limit;
+  float kept;
+} dropout_work;
+
+static void dropout_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  const dropout_work *given = work;
+  const ls_kernel_args *args = given->args;
+  const ls_view *x = &args->in[0], *out = &args->out[0];
+  const uint32_t limit = given->limit;
+  const float kept = given->kept;
+  float buffer[LS_PIECE], target[LS_PIECE];
+  for (int64_t row = begin; row < end; row++) {
+    const uint32_t mask =
+        ls_mask_row(((const int32_t *)args->in[1].data)[row], args->attributes->site, 0);
+    for (int64_t at = 0; at < out->valid[1]; at += LS_PIECE) {
+      const int64_t count = least(LS_PIECE, out->valid[1] - at);
+      const float *from = piece_load(x, row, at, count, buffer);
+      float *to = piece_target(out, row, at, count, args->accumulate[0], target);
+      const uint32_t first = (uint32_t)(x->start[1] + at);
+#pragma omp simd
+      for (int64_t i = 0; i < count; i++)
+        to[i] = ls_mask_keeps(mask, first + (uint32_t)i, limit) ? from[i] * kept : 0.0f;
+      piece_store(out, row, at, count, args->accumulate[0], target);
+    }
+    row_clear_tail(out, row, args->accumulate[0]);
+  }
+}
+
+static ls_status kernel_dropout(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  const ls_view *out = &args->out[0];
+  const double rate = args->attributes->dropout;
+  const dropout_work work = {args, ls_mask_limit(rate), (float)(1 / (1 - rate))};
+  ls_host_split(args->queue->facts->threads,
+                ls_cpu_parts(args->queue->facts, out->valid[0] * out->valid[1]), out->valid[0],
+                dropout_turns, &work);
+  return LS_OK;
 }
 
 static void piece_copy(float *const *out, const float *const *in, int64_t count) {
@@ -318,4 +361,6 @@ void LS_VECTOR(ls_fill_elementwise)(ls_kernel_table *table) {
   table->kernel[LS_OP_GELU_BWD] = kernel_gelu_bwd;
   table->kernel[LS_OP_SWIGLU] = kernel_swiglu;
   table->kernel[LS_OP_SWIGLU_BWD] = kernel_swiglu_bwd;
+  table->kernel[LS_OP_DROPOUT] = kernel_dropout;
+  table->kernel[LS_OP_DROPOUT_BWD] = kernel_dropout;
 }

@@ -1,6 +1,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "device/mask.h"
 #include "device/reference/reference.h"
 
 /* Causal attention with grouped heads. Scores are computed again wherever they are needed: the
@@ -71,6 +72,7 @@ static double score_of(const head_shape *shape, int64_t h, double product, int64
 typedef struct sight {
   int64_t begin, end, first, place;
   const int32_t *places; /* by row of the keys; NULL: each row's is its number */
+  const int32_t *draw;   /* of the query; NULL: nothing is dropped */
 } sight;
 
 /* A document, or without documents a sequence, begins as many tokens before a token as its position
@@ -90,10 +92,21 @@ static sight sight_of(const ls_kernel_args *args, const head_shape *shape, int p
     const int64_t document = of.place - ls_index_data(&args->in[positions])[n];
     if (document > of.first) of.first = document < of.place ? document : of.place;
   }
+  if (positions + 2 < args->inputs) of.draw = ls_index_data(&args->in[positions + 2]) + n;
   const int64_t window = shape->attributes->window;
   if (window > 0 && of.first <= of.place - window) of.first = of.place - window + 1;
   if (!of.places) of.begin = of.first;
   return of;
+}
+
+/* What a probability of head `h` of this rank is multiplied by, for the key at `place`. */
+static double kept_of(const sight *of, const head_shape *shape, int64_t h, int64_t place) {
+  if (!of->draw) return 1;
+  const ls_attributes *attributes = shape->attributes;
+  const uint32_t row = ls_mask_row(*of->draw, attributes->site, shape->first_head + h);
+  const uint32_t column = (uint32_t)(place % attributes->sequence);
+  const bool kept = ls_mask_keeps(row, column, ls_mask_limit(attributes->dropout));
+  return kept ? 1 / (1 - attributes->dropout) : 0;
 }
 
 /* The place of key j, or -1: the query does not see it. */
@@ -128,7 +141,7 @@ static double attend(LS_REAL *out, bool accumulate, const LS_REAL *query, const 
       if ((place = seen_at(of, j)) < 0) continue;
       const double product = dot(query, keys + j * key_stride, shape->head_dim);
       const double score = score_of(shape, head, product, of->place - place, &slope);
-      const double share = exp(score - log_sum);
+      const double share = exp(score - log_sum) * kept_of(of, shape, head, place);
       const LS_REAL *value = values + j * value_stride + first;
       for (int64_t c = 0; c < width; c++) sums[c] += share * (double)value[c];
     }
@@ -138,7 +151,7 @@ static double attend(LS_REAL *out, bool accumulate, const LS_REAL *query, const 
 }
 
 ls_status LS_REFERENCE(ATTENTION)(const ls_kernel_args *args, ls_error *error) {
-  static const char *const forms[] = {"rrr>rr", "rrri>rr", "rrrii>rr"};
+  static const char *const forms[] = {"rrr>rr", "rrri>rr", "rrrii>rr", "rrriii>rr"};
   LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, forms[args->inputs - 3], error));
   const ls_view *q = &args->in[0], *k = &args->in[1], *v = &args->in[2], *out = &args->out[0];
   head_shape shape;
@@ -200,9 +213,9 @@ static void zero_rows(const ls_view *view) {
     ls_put_padding(ls_real_row(view, n), 0, view->dims[1], false);
 }
 
-/* Adds what one query contributes to dq, dk and dv. With p the softmax, D = do . o and s' the
- * score's derivative by q . k: dv_j += p_j do, ds_j = s' p_j (do . v_j - D), dq += ds_j k_j,
- * dk_j += ds_j q. */
+/* Adds what one query contributes to dq, dk and dv. With p the softmax, m what dropout multiplies
+ * it by, D = do . o and s' the score's derivative by q . k: dv_j += m_j p_j do, ds_j = s' p_j (m_j
+ * do . v_j - D), dq += ds_j k_j, dk_j += ds_j q. */
 static void attend_back(const ls_kernel_args *args, const head_shape *shape, const sight *seen,
                         int64_t n, int64_t h, double log_sum, double shared) {
   const ls_view *k = &args->in[2], *v = &args->in[3];
@@ -220,18 +233,18 @@ static void attend_back(const ls_kernel_args *args, const head_shape *shape, con
     double derivative;
     const double score =
         score_of(shape, h, dot(query, key, head_dim), seen->place - place, &derivative);
-    const double share = exp(score - log_sum);
-    const double slope = derivative * share * (dot(dout, value, head_dim) - shared);
+    const double share = exp(score - log_sum), kept = kept_of(seen, shape, h, place);
+    const double slope = derivative * share * (kept * dot(dout, value, head_dim) - shared);
     for (int64_t c = 0; c < head_dim; c++) {
       ls_put(&dquery[c], slope * (double)key[c], true);
       ls_put(&dkey[c], slope * (double)query[c], true);
-      ls_put(&dvalue[c], share * (double)dout[c], true);
+      ls_put(&dvalue[c], share * kept * (double)dout[c], true);
     }
   }
 }
 
 ls_status LS_REFERENCE(ATTENTION_BWD)(const ls_kernel_args *args, ls_error *error) {
-  static const char *const forms[] = {"rrrrrr>rrr", "rrrrrri>rrr", "rrrrrrii>rrr"};
+  static const char *const forms[] = {"rrrrrr>rrr", "rrrrrri>rrr", "rrrrrrii>rrr", "rrrrrriii>rrr"};
   LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, forms[args->inputs - 6], error));
   const ls_view *q = &args->in[1];
   head_shape shape;

@@ -1,5 +1,6 @@
 #include <math.h>
 
+#include "device/mask.h"
 #include "device/reference/reference.h"
 
 /* Functions of one element, or of elements at one place. All stored columns are computed: padding
@@ -142,4 +143,25 @@ ls_status LS_REFERENCE(SOFTCAP)(const ls_kernel_args *args, ls_error *error) {
 ls_status LS_REFERENCE(SOFTCAP_BWD)(const ls_kernel_args *args, ls_error *error) {
   LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rr>r", error));
   return apply(args, softcap_back, error);
+}
+
+ls_status LS_REFERENCE(DROPOUT)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "ri>r", error));
+  const ls_view *x = &args->in[0], *out = &args->out[0];
+  const int32_t *draws = ls_index_data(&args->in[1]);
+  const double rate = args->attributes->dropout;
+  const uint32_t limit = ls_mask_limit(rate);
+  for (int64_t n = 0; n < out->valid[0]; n++) {
+    const uint32_t row = ls_mask_row(draws[n], args->attributes->site, 0);
+    for (int64_t c = 0; c < ls_stored_columns(out); c++) {
+      const bool kept = ls_mask_keeps(row, (uint32_t)(x->start[1] + c), limit);
+      const double value = (double)ls_real_row(x, n)[c] / (1 - rate);
+      ls_put(&ls_real_row(out, n)[c], kept ? value : 0, args->accumulate[0]);
+    }
+  }
+  return LS_OK;
+}
+
+ls_status LS_REFERENCE(DROPOUT_BWD)(const ls_kernel_args *args, ls_error *error) {
+  return LS_REFERENCE(DROPOUT)(args, error);
 }

@@ -46,6 +46,10 @@ typedef struct ls_cuda_rows {
   int32_t in_shared; /* those are made in shared memory, else where they go */
   float epsilon, offset;
   float divisor; /* columns of the whole row, by which squares are divided */
+  /* Dropout: see device/mask.h; what is kept is multiplied by `kept`. */
+  int64_t site, first_column;
+  uint32_t limit;
+  float kept;
 } ls_cuda_rows;
 
 /* Sums over rows by column, of each of `parts` ranges of rows; then the sum of the parts. */

@@ -12,6 +12,8 @@ ls_status ls_cuda_choose_pointwise(ls_op_kind kind, const ls_kernel_args *args,
                                    ls_cuda_launches *launches, ls_error *error);
 ls_status ls_cuda_choose_norm(ls_op_kind kind, const ls_kernel_args *args,
                               ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_dropout(ls_op_kind kind, const ls_kernel_args *args,
+                                 ls_cuda_launches *launches, ls_error *error);
 ls_status ls_cuda_choose_row(ls_op_kind kind, const ls_kernel_args *args,
                              ls_cuda_launches *launches, ls_error *error);
 ls_status ls_cuda_choose_bias_db(ls_op_kind kind, const ls_kernel_args *args,

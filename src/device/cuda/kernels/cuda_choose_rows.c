@@ -1,6 +1,7 @@
 /* Launches of norms, biases and what is near them: how wide a team of threads is, and where the
  * sums of columns are made. */
 #include "device/cuda/kernels/cuda_choose.h"
+#include "device/mask.h"
 
 /* Rows of up to so many columns are a warp's: 32 columns a thread, four packs. */
 enum { WARP_COLUMNS = 1024, BLOCK_THREADS = 256, MOST_THREADS = 512, EACH = 8 };
@@ -61,6 +62,28 @@ ls_status ls_cuda_choose_row(ls_op_kind kind, const ls_kernel_args *args,
   const int64_t wanted = ls_cuda_divide_up(with.rows, teams);
   ls_cuda_add_launch(launches, name, suffix, ls_cuda_blocks(args->queue->facts, wanted, EACH),
                      threads, sizeof with)
+      ->arguments.rows = with;
+  return LS_OK;
+}
+
+ls_status ls_cuda_choose_dropout(ls_op_kind kind, const ls_kernel_args *args,
+                                 ls_cuda_launches *launches, ls_error *error) {
+  const ls_view *x = &args->in[0];
+  const char *suffix;
+  (void)kind;
+  LS_TRY(ls_cuda_suffix(x->dtype, &suffix, error));
+  LS_TRY(ls_cuda_expect(&args->in[1], LS_I32, "the draws", error));
+  LS_TRY(ls_cuda_expect(&args->out[0], x->dtype, "the output", error));
+  ls_cuda_rows with = rows_of(args, x, x->valid[1]);
+  if (with.rows == 0) return LS_OK;
+  with.site = args->attributes->site;
+  with.first_column = x->start[1];
+  with.limit = ls_mask_limit(args->attributes->dropout);
+  with.kept = (float)(1 / (1 - args->attributes->dropout));
+  const uint32_t threads = team_of(&with);
+  const int64_t wanted = ls_cuda_divide_up(with.rows, threads / (uint32_t)with.team);
+  ls_cuda_add_launch(launches, "ls_dropout", suffix,
+                     ls_cuda_blocks(args->queue->facts, wanted, EACH), threads, sizeof with)
       ->arguments.rows = with;
   return LS_OK;
 }

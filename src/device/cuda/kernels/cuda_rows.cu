@@ -1,6 +1,7 @@
 // Functions of rows: norms and what is near them. A team of threads, a warp or the block, takes a
 // row (or the columns of one head), sums over it, and goes over it again from the cache.
 #include "device/cuda/kernels/cuda_device.cuh"
+#include "device/mask.h"
 
 enum ls_norm { LS_NORM_RMS, LS_NORM_LAYER, LS_NORM_SCALE };
 
@@ -214,6 +215,23 @@ __device__ inline void ls_bias_rows(const ls_cuda_rows &args) {
   }
 }
 
+// x, draws -> x without what its tokens' masks drop.
+template <class T>
+__device__ inline void ls_dropout_rows(const ls_cuda_rows &args) {
+  const ls_team team = ls_team_of(args);
+  const int32_t *draws = static_cast<const int32_t *>(args.in[1].data);
+  for (int64_t row = team.row; row < args.rows; row += team.step) {
+    const uint32_t mask = ls_mask_row(draws[row], args.site, 0);
+    ls_each_pack(args, team.thread, args.out[0].stride, [&](int64_t c, int count, int stored) {
+      ls_pack pack = ls_load(ls_row_of<T>(args.in[0], row) + c, count, args.wide);
+      const uint32_t column = static_cast<uint32_t>(args.first_column + c);
+      for (int i = 0; i < LS_CUDA_PACK; i++)
+        pack.at[i] = ls_mask_keeps(mask, column + i, args.limit) ? pack.at[i] * args.kept : 0;
+      ls_store(ls_row_of<T>(args.out[0], row) + c, pack, stored, args.wide, args.out[0].add);
+    });
+  }
+}
+
 // Sums over a range of rows by column: a warp takes 32 packs of columns of a row, the eight warps
 // of a block rows in turn.
 template <class T>
@@ -289,4 +307,5 @@ LS_KERNELS(ls_row_scale_bwd, ls_cuda_rows, 512, ls_row_scale_bwd_of)
 LS_KERNELS(ls_row_squares, ls_cuda_rows, 512, ls_row_squares)
 LS_KERNELS(ls_row_squares_bwd, ls_cuda_rows, 512, ls_row_squares_bwd)
 LS_KERNELS(ls_bias, ls_cuda_rows, 512, ls_bias_rows)
+LS_KERNELS(ls_dropout, ls_cuda_rows, 512, ls_dropout_rows)
 LS_KERNELS(ls_column_parts, ls_cuda_columns, 256, ls_column_parts)
