@@ -49,7 +49,7 @@ launch() {
     > "$folder/output" 2> "$folder/errors"
 }
 
-if ! launch 60 1 1 shared "$seed"; then
+if ! launch 300 1 1 shared "$seed"; then
   if grep -q "this build has no MPI" "$folder/errors"; then
     echo "skipped: this build has no MPI"
     exit 77
@@ -60,7 +60,7 @@ fi
 # same PROCESSES RANKS-OF-EACH shared|refused RANKS-THAT-SHARE-MEMORY
 same() {
   "$program" threads $(($1 * $2)) "$seed" > "$folder/threads"
-  launch 120 "$1" "$2" "$3" "$seed" || fail "$1 processes of $2 ranks, $3" "$folder/errors"
+  launch 650 "$1" "$2" "$3" "$seed" || fail "$1 processes of $2 ranks, $3" "$folder/errors"
   for kind in threads output; do grep "^rank" "$folder/$kind" | sort > "$folder/$kind.sorted"; done
   cmp -s "$folder/threads.sorted" "$folder/output.sorted" ||
     fail "$1 processes of $2 ranks, $3: not what threads give" "$folder/threads.sorted" \
@@ -83,7 +83,7 @@ threads=$(nproc)
 bound() {
   all=$flags
   flags=$1
-  launch 60 "$2" 1 shared "$seed" || fail "$2 processes, $1" "$folder/errors"
+  launch 300 "$2" 1 shared "$seed" || fail "$2 processes, $1" "$folder/errors"
   flags=$all
   grep -q "who $3" "$folder/output" ||
     fail "$2 processes on $threads hardware threads, $1: they do not $3" "$folder/output"
@@ -98,7 +98,7 @@ fi
 # ends WORD MODE PATTERN: rank 1 of 3 aborts, is late or dies; nobody may go on for long.
 ends() {
   started=$(date +%s)
-  if launch 30 3 1 "$2" "$seed" "$1" 1; then fail "$1, $2: nobody failed" "$folder/output"; fi
+  if launch 300 3 1 "$2" "$seed" "$1" 1; then fail "$1, $2: nobody failed" "$folder/output"; fi
   seconds=$(($(date +%s) - started))
   [ $seconds -le 15 ] || fail "$1, $2: it took $seconds s" "$folder/errors"
   grep -q "$3" "$folder/errors" "$folder/output" ||

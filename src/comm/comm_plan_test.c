@@ -441,7 +441,7 @@ static int run_program(int count, char **arguments) {
   } else {
     const ls_world_options options = {.ranks_here = atoi(arguments[2]),
                                       .refuse_shared = strcmp(arguments[3], "refused") == 0,
-                                      .deadline_s = 100};
+                                      .deadline_s = 600};
     p.seed = strtoull(arguments[4], NULL, 10);
     if (count > 6) p.ending = arguments[5];
     if (count > 6) p.ending_rank = atoi(arguments[6]);
