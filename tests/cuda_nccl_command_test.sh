@@ -45,7 +45,7 @@ data: {text: text.txt, tokenizer: bytes, seq_len: 16, validation: 0}
 train: {batch: 4, lr: 1e-3, steps: 3, warmup: 1}
 eval: {every: 0}
 checkpoint: {every: 0}
-comm: {timeout: 5}
+comm: {timeout: 60} # what is right may wait long on a loaded machine
 END
 
 export GPUS="gpus=4,peers=none" GPUS_1=
@@ -144,17 +144,17 @@ ended() {
 # A collective that one rank leaves out: the next one, which is another, meets it, or nothing does.
 # A device that fails; calls that fail.
 ended nccl_skip=5 "of .*: invalid usage: rank" comm.timeout=20 mesh.tp=1 zero=0
-ended nccl_skip=40 "\(invalid usage: rank\|waited 3 s for the other ranks in\)" comm.timeout=3
+ended nccl_skip=40 "\(invalid usage: rank\|waited 6[.0-9]* s for the other ranks in\)" comm.timeout=6
 # Whichever rank is told first: one that waits on its GPU, or one that waits for that one.
-ended nccl_skip=12 "waited 2[.0-9]* s for .* in all-reduce of 1 " comm.timeout=2 \
+ended nccl_skip=12 "waited 6[.0-9]* s for .* in all-reduce of 1 " comm.timeout=6 \
   mesh.tp=1 zero=0 train.steps=1
 ended nccl_async=60 "the stand-in's device of rank"
 for at in 2 4 7 12 20 30 50 80 140; do
   GPUS="gpus=4,peers=none,nccl_fail=$at"
   rm -rf gpu-run code
   code=0
-  timeout 60 ./gpu train run.yaml out=gpu-run device.kind=cuda dtype=fp32 mesh.dp_shard=2 zero=3 \
-    mesh.tp=2 >output 2>log || code=$?
+  timeout 120 ./gpu train run.yaml out=gpu-run device.kind=cuda dtype=fp32 mesh.dp_shard=2 zero=3 \
+    mesh.tp=2 comm.timeout=10 >output 2>log || code=$?
   case $code in
     0) grep -q '"step": *3' gpu-run/metrics.jsonl || fail "call $at failed in silence" ;;
     3) grep -q "unhandled cuda error\|rank 0 has no NCCL id" log || fail "call $at: $(cat log)" ;;
