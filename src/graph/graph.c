@@ -288,9 +288,10 @@ ls_tensor_id ls_graph_placed_attention(ls_graph *graph, ls_tensor_id q, ls_tenso
 
 ls_tensor_id ls_graph_cached_attention(ls_graph *graph, ls_tensor_id q, ls_tensor_id k,
                                        ls_tensor_id v, ls_tensor_id cache_k, ls_tensor_id cache_v,
-                                       ls_tensor_id positions, const ls_attributes *attributes) {
+                                       ls_tensor_id positions, ls_tensor_id places,
+                                       const ls_attributes *attributes) {
   return first_output(graph, LS_OP_CACHED_ATTENTION, attributes,
-                      (ls_tensor_id[]){q, k, v, cache_k, cache_v, positions}, NULL);
+                      (ls_tensor_id[]){q, k, v, cache_k, cache_v, positions, places}, NULL);
 }
 
 ls_tensor_id ls_graph_gelu(ls_graph *graph, ls_tensor_id x, ls_activation which) {

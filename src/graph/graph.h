@@ -175,7 +175,8 @@ ls_tensor_id ls_graph_placed_attention(ls_graph *graph, ls_tensor_id q, ls_tenso
                                        const ls_attributes *attributes);
 ls_tensor_id ls_graph_cached_attention(ls_graph *graph, ls_tensor_id q, ls_tensor_id k,
                                        ls_tensor_id v, ls_tensor_id cache_k, ls_tensor_id cache_v,
-                                       ls_tensor_id positions, const ls_attributes *attributes);
+                                       ls_tensor_id positions, ls_tensor_id places,
+                                       const ls_attributes *attributes);
 ls_tensor_id ls_graph_gelu(ls_graph *graph, ls_tensor_id x, ls_activation which);
 ls_tensor_id ls_graph_swiglu(ls_graph *graph, ls_tensor_id gate, ls_tensor_id up,
                              ls_activation of_gate);

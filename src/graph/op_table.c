@@ -170,14 +170,15 @@ static const ls_op rows[LS_OP_COUNT] = {
                         .gradients = {{LS_OP_RING_END_BWD, "aA12", "12"}},
                         .again = LS_AGAIN_MAY,
                         .divides = 1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads},
-    /* q, k, v of new tokens of one sequence, cache of k, cache of v (rows are written at the
-     * tokens' positions), positions */
-    [LS_OP_CACHED_ATTENTION] = {.labels = "n gr, n g, n g, l g, l g, n -> n gr",
+    /* q, k, v of new tokens, cache of k, cache of v, positions; places, where tokens are of several
+     * sequences: each token's row of the caches, where its own are written. Its sequence begins as
+     * many rows before as its position says. Without places that is the position. */
+    [LS_OP_CACHED_ATTENTION] = {.labels = "n gr, n g, n g, l g, l g, n, n? -> n gr",
                                 .only = {{'g', LS_SHARES_KV_HEADS}, {'r', LS_SHARES_QUERY_HEADS}},
                                 .writes = "34",
                                 .divides =
                                     1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads,
-                                .indices = "5"},
+                                .indices = "56"},
     [LS_OP_GELU] = {.labels = "n c -> n c",
                     .shardable = "nc",
                     .gradients = {{LS_OP_GELU_BWD, "a0", "0"}},

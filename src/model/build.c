@@ -96,6 +96,11 @@ ls_tensor_id ls_builder_project(ls_builder *builder, ls_tensor_id x, const char 
                                          sums ? LS_TP_REPLICATED : sharding, LS_INIT_ZEROS));
 }
 
+/* Those of all sequences, one after another. */
+static int64_t all_cache_rows(const ls_build_options *options) {
+  return options->cache_rows * (options->sequences > 1 ? options->sequences : 1);
+}
+
 ls_tensor_id ls_builder_attend(ls_builder *builder, ls_tensor_id q, ls_tensor_id k,
                                ls_tensor_id v) {
   ls_graph *graph = builder->graph;
@@ -111,13 +116,14 @@ ls_tensor_id ls_builder_attend(ls_builder *builder, ls_tensor_id q, ls_tensor_id
                                     .softcap = config->softcap,
                                     .dropout = builder->dropout.attention,
                                     .alibi = alibi};
-  if (graph->places.index >= 0)
+  if (builder->options->mode != LS_MODEL_DECODE && graph->places.index >= 0)
     return ls_graph_placed_attention(graph, q, k, v, graph->positions, graph->places, &attributes);
   if (builder->options->mode != LS_MODEL_DECODE && builder->options->documents)
     return ls_graph_document_attention(graph, q, k, v, graph->positions, &attributes);
   if (builder->options->mode != LS_MODEL_DECODE)
     return ls_graph_attention(graph, q, k, v, &attributes);
-  const int64_t rows = builder->options->cache_rows, columns = config->kv_heads * config->head_dim;
+  const int64_t rows = all_cache_rows(builder->options);
+  const int64_t columns = config->kv_heads * config->head_dim;
   ls_tensor_id caches[2];
   static const char *const names[2] = {"key", "value"};
   for (int i = 0; i < 2; i++) {
@@ -125,7 +131,7 @@ ls_tensor_id ls_builder_attend(ls_builder *builder, ls_tensor_id q, ls_tensor_id
     caches[i] = ls_graph_state(graph, name, rows, columns);
   }
   return ls_graph_cached_attention(graph, q, k, v, caches[0], caches[1], graph->positions,
-                                   &attributes);
+                                   graph->places, &attributes);
 }
 
 static ls_tensor_id on_stream(ls_graph *graph, ls_tensor_id x, double dropout) {
@@ -144,7 +150,7 @@ static ls_status check_options(const ls_model_config *config, const ls_build_opt
                                ls_error *error) {
   const bool decode = options->mode == LS_MODEL_DECODE;
   const int64_t longest = decode ? options->cache_rows : options->sequence;
-  if (longest < 1 || options->tokens < 1 || (decode && options->tokens > longest))
+  if (longest < 1 || options->tokens < 1 || (decode && options->tokens > all_cache_rows(options)))
     return ls_fail(error, LS_INPUT,
                    "%s: %lld tokens in sequences of %lld; expected at least one of each",
                    config->source, (long long)options->tokens, (long long)longest);
@@ -217,8 +223,10 @@ static ls_graph *build(ls_arena *arena, const ls_family *family, const ls_model_
   graph->positions = ls_graph_input(graph, "positions", options->tokens);
   const ls_dropout *dropout = &builder.dropout;
   /* A mask goes by tokens' places, as attention is told them. */
-  if (options->mode != LS_MODEL_DECODE && (options->places || dropout->attention > 0))
-    graph->places = ls_graph_input(graph, "places", options->tokens);
+  const bool placed = options->mode == LS_MODEL_DECODE
+                          ? options->sequences > 1
+                          : options->places || dropout->attention > 0;
+  if (placed) graph->places = ls_graph_input(graph, "places", options->tokens);
   if (dropout->embedding > 0 || dropout->hidden > 0 || dropout->attention > 0 ||
       dropout->adapter > 0)
     graph->draws = ls_graph_input(graph, "draws", options->tokens);

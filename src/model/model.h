@@ -154,18 +154,21 @@ const char *ls_model_config_text(ls_arena *arena, const ls_model_config *config,
 typedef enum ls_model_mode {
   LS_MODEL_TRAIN = 0, /* ends with the loss; the caller adds the backward part */
   LS_MODEL_FORWARD,   /* ends with the loss */
-  LS_MODEL_DECODE,    /* one sequence, key and value caches, ends with the logits */
+  LS_MODEL_DECODE,    /* key and value caches, ends with the logits */
 } ls_model_mode;
 
 typedef struct ls_build_options {
   ls_model_mode mode;
-  int64_t tokens;     /* n: B x T of one microbatch; decoding: new tokens of the one sequence */
+  int64_t tokens;     /* n: B x T of one microbatch; decoding: new tokens, of any sequences */
   int64_t sequence;   /* T; decoding: not used */
-  int64_t cache_rows; /* decoding: the longest the sequence may become */
-  bool headless;      /* decoding: fills the caches and ends there, with no logits */
-  bool documents;     /* attention stays inside documents, each from a position 0 on */
-  bool places;        /* tokens lie in an order of their own, of which attention is told */
-  int turns;          /* with places: of rings that keys go round; 0: attention has all at once */
+  int64_t cache_rows; /* decoding: the longest a sequence may become */
+  /* Decoding: those that the caches hold, one after another; above 1 places say which row of the
+   * caches each token has. 0: one. */
+  int64_t sequences;
+  bool headless;  /* decoding: fills the caches and ends there, with no logits */
+  bool documents; /* attention stays inside documents, each from a position 0 on */
+  bool places;    /* tokens lie in an order of their own, of which attention is told */
+  int turns;      /* with places: of rings that keys go round; 0: attention has all at once */
 } ls_build_options;
 
 /* How fast each pair of columns turns, in radians per position, in sequences of `sequence` tokens:

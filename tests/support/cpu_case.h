@@ -232,9 +232,31 @@ static inline void attention_prepare(const op_case *c, ls_kernel_args *device,
   }
 }
 
+/* Runs of tokens that follow each other, in sequences that do not overlap; some of none but one. */
+static inline void cached_place(const op_case *c, ls_kernel_args *device,
+                                ls_kernel_args *reference) {
+  const int64_t tokens = c->in[5].valid[0], rows = c->in[3].valid[0];
+  int64_t run = 0, sequence = 0, row = 0;
+  for (int64_t n = 0; n < tokens; n++, run--) {
+    const int64_t spare = rows - row - (tokens - n); /* rows that nobody needs */
+    if (n == 0 || run == 0) {
+      run = random_below(2) ? 1 : 1 + random_below(tokens);
+      sequence = row + (random_below(3) ? 0 : random_below(spare + 1));
+      row = sequence + random_below(rows - (tokens - n) - sequence + 1);
+    }
+    ((int32_t *)device->in[5].data)[n] = ((int32_t *)reference->in[5].data)[n] =
+        (int32_t)(row - sequence);
+    ((int32_t *)device->in[6].data)[n] = ((int32_t *)reference->in[6].data)[n] = (int32_t)row++;
+  }
+}
+
 /* The tokens' rows of the cache follow each other, in one order or the other. */
 static inline void cached_prepare(const op_case *c, ls_kernel_args *device,
                                   ls_kernel_args *reference) {
+  if (c->inputs > 6) {
+    cached_place(c, device, reference);
+    return;
+  }
   const int64_t tokens = c->in[5].valid[0], rows = c->in[3].valid[0];
   const int64_t first = random_below(rows - tokens + 1);
   const bool turned = random_below(2);

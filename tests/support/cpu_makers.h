@@ -407,18 +407,19 @@ static inline void make_cached_attention(op_case *c) {
   static const int64_t head_dims[] = {3, 16, 64, 72, 128};
   static const int64_t counts[] = {0, 1, 1, 5, 33, 130};
   const int64_t d = pick(head_dims, 5), tokens = pick(counts, 6);
-  const int64_t rows = 1 + tokens + random_below(150);
+  const bool placed = random_below(2);
+  const int64_t rows = (1 + tokens + random_below(150)) * (placed ? 1 + random_below(3) : 1);
   const int64_t kv_heads = 1 + random_below(3), heads = kv_heads * (1 + random_below(4));
   c->attributes.head_dim = d;
   c->attributes.softmax_scale = 1 / sqrt((double)d);
   c->kind = LS_OP_CACHED_ATTENTION;
-  c->inputs = 6, c->outputs = 1;
+  c->inputs = 6 + placed, c->outputs = 1;
   operand q = matrix_of(tokens, heads * d, 1, 0);
   bend_attention(c, &q);
   c->in[0] = c->out[0] = q;
   c->in[1] = c->in[2] = matrix_of(tokens, kv_heads * d, 1, 0);
   c->in[3] = c->in[4] = matrix_of(rows, kv_heads * d, 2, 0);
-  c->in[5] = vector_of(INDEX, tokens);
+  c->in[5] = c->in[6] = vector_of(INDEX, tokens);
 }
 
 #endif

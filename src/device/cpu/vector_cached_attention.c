@@ -1,6 +1,7 @@
 /* Attention of new tokens over the rows of a cache, which theirs join first: what generating runs.
  *
- * The queries of one KV head, of all its new tokens and query heads, go through the cache together,
+ * The queries of one KV head, of all new tokens of a sequence and query heads, go through its rows
+ * of the cache together,
  * a block of keys at a time, with a running maximum and sum. Where they are few, as with one new
  * token, scores are made key by key, without turning the keys into columns. Where they are many and
  * there is an instruction that multiplies pairs of bf16, tiles of bf16 are of those. */
@@ -37,6 +38,17 @@ static cached_tiles cached_tiles_at(const attention_shape *s, float *scratch) {
 typedef struct query_block {
   int64_t kv_head, first, count;
 } query_block;
+
+/* Each token's row of the caches. */
+static const int32_t *places_of(const ls_kernel_args *args) {
+  return args->in[args->inputs > 6 ? 6 : 5].data;
+}
+
+/* The row of the caches at which the token's sequence begins. */
+static int64_t sequence_of(const ls_kernel_args *args, int64_t token) {
+  const int32_t *positions = args->in[5].data;
+  return (int64_t)places_of(args)[token] - positions[token];
+}
 
 static int64_t token_of(const attention_shape *s, const query_block *block, int64_t i) {
   return (block->first + i) / s->group;
@@ -79,7 +91,7 @@ static void query_load(const ls_kernel_args *args, const attention_shape *s,
 /* Loads the queries. */
 static cache_rows queries_load(const ls_kernel_args *args, const attention_shape *s,
                                const query_block *block, cached_tiles *t) {
-  const int32_t *positions = args->in[5].data;
+  const int32_t *places = places_of(args);
   const int64_t rows = round_up(block->count, LS_TILE_ROWS), width = s->width;
   memset(t->o, 0, (size_t)(rows * width) * sizeof(float));
   memset(t->q, 0, (size_t)(rows * width) * sizeof(float));
@@ -91,9 +103,9 @@ static cache_rows queries_load(const ls_kernel_args *args, const attention_shape
     t->bends[i] = attention_bend_of(args, &args->in[0], column_of(s, block, i) / s->head_dim);
     t->max[i] = -3e38f; /* finite, so that the first difference is no NaN */
     t->sum[i] = 0;
-    const int64_t first = (int64_t)positions[token] - s->window + 1;
-    seen.first = least(seen.first, first > 0 ? first : 0);
-    if (positions[token] >= seen.end) seen.end = (int64_t)positions[token] + 1;
+    const int64_t first = (int64_t)places[token] - s->window + 1;
+    seen.first = least(seen.first, first > s->first ? first : s->first);
+    if (places[token] >= seen.end) seen.end = (int64_t)places[token] + 1;
   }
   return seen;
 }
@@ -101,9 +113,9 @@ static cache_rows queries_load(const ls_kernel_args *args, const attention_shape
 /* How many of a block's queries come before `key`, and see nothing of it or of later ones: whole
  * tiles of them. */
 static int64_t queries_before(const attention_shape *s, const query_block *block,
-                              const int32_t *positions, int64_t key) {
+                              const int32_t *places, int64_t key) {
   int64_t count = 0;
-  while (count < block->count && positions[token_of(s, block, count)] < key) count++;
+  while (count < block->count && places[token_of(s, block, count)] < key) count++;
   return count / LS_TILE_ROWS * LS_TILE_ROWS;
 }
 
@@ -127,7 +139,7 @@ static void keys_load(const ls_kernel_args *args, const attention_shape *s,
 /* q . k of the first `keys` keys, for each query from `begin` on of those of them that it sees at
  * least. */
 static void scores_make(const attention_shape *s, const query_block *block, cached_tiles *t,
-                        const int32_t *positions, int64_t begin, int64_t key, int64_t keys) {
+                        const int32_t *places, int64_t begin, int64_t key, int64_t keys) {
   const int64_t width = s->width, rows = round_up(block->count, LS_TILE_ROWS) - begin;
   float *scores = t->scores + begin * KEYS;
   if (in_pairs(t)) {
@@ -142,7 +154,7 @@ static void scores_make(const attention_shape *s, const query_block *block, cach
     return;
   }
   for (int64_t i = begin; i < block->count; i++) {
-    const int64_t seen = least(keys, positions[token_of(s, block, i)] + 1 - key);
+    const int64_t seen = least(keys, places[token_of(s, block, i)] + 1 - key);
     for (int64_t j = 0; j < seen; j++)
       t->scores[i * KEYS + j] = row_dot(t->q + i * width, t->keys + j * width, width);
   }
@@ -189,9 +201,8 @@ LS_INLINE void row_softmax(cached_tiles *t, int64_t i, int64_t width, const bool
 static void query_softmax(const ls_kernel_args *args, const attention_shape *s,
                           const query_block *block, cached_tiles *t, int64_t i, int64_t key,
                           int64_t keys) {
-  const int32_t *positions = args->in[5].data;
   const attention_bend bend = t->bends[i];
-  const int64_t place = positions[token_of(s, block, i)], beyond = place + 1 - key;
+  const int64_t place = places_of(args)[token_of(s, block, i)], beyond = place + 1 - key;
   const int64_t first = window_begin(s, place, key);
   const bool bent = bend.cap > 0.0f || bend.slope > 0.0f;
   const float scale = attention_scale(args);
@@ -239,16 +250,16 @@ static void keys_expect(const ls_kernel_args *args, const attention_shape *s,
 
 static void queries_run(const ls_kernel_args *args, const attention_shape *s,
                         const query_block *block, cached_tiles *t) {
-  const int32_t *positions = args->in[5].data;
+  const int32_t *places = places_of(args);
   const int64_t width = s->width, rows = round_up(block->count, LS_TILE_ROWS);
   t->paired = block->count > FEW_QUERIES && cached_in_bf16(args);
   const cache_rows all = queries_load(args, s, block, t);
   for (int64_t key = all.first / KEYS * KEYS; key < all.end; key += KEYS) {
     const int64_t keys = least(KEYS, all.end - key);
-    const int64_t begin = queries_before(s, block, positions, key);
+    const int64_t begin = queries_before(s, block, places, key);
     keys_load(args, s, block, t, key, keys);
     if (block->count <= FEW_QUERIES) keys_expect(args, s, block, all, key + KEYS);
-    scores_make(s, block, t, positions, begin, key, keys);
+    scores_make(s, block, t, places, begin, key, keys);
     for (int64_t i = begin; i < block->count; i++) query_softmax(args, s, block, t, i, key, keys);
     values_multiply(s, t, begin, rows - begin, keys);
   }
@@ -261,27 +272,62 @@ static void queries_run(const ls_kernel_args *args, const attention_shape *s,
   }
 }
 
-/* Of each KV head's queries. */
-static int64_t cached_blocks(const attention_shape *s) {
-  return (s->tokens * s->group + QUERIES - 1) / QUERIES;
+/* The token behind those of one sequence that follow `first`. */
+static int64_t sequence_end(const ls_kernel_args *args, const attention_shape *s, int64_t first) {
+  if (args->inputs <= 6) return s->tokens;
+  int64_t end = first + 1;
+  while (end < s->tokens && sequence_of(args, end) == sequence_of(args, first)) end++;
+  return end;
 }
 
-/* Units are blocks of queries, a KV head's side by side: of them the later see more keys. */
+static int64_t blocks_of(const attention_shape *s, int64_t tokens) {
+  return (tokens * s->group + QUERIES - 1) / QUERIES;
+}
+
+/* Of each KV head's queries: none has queries of two sequences. */
+static int64_t cached_blocks(const ls_kernel_args *args, const attention_shape *s) {
+  int64_t blocks = 0;
+  for (int64_t first = 0, end; first < s->tokens; first = end) {
+    end = sequence_end(args, s, first);
+    blocks += blocks_of(s, end - first);
+  }
+  return blocks;
+}
+
+static query_block cached_block(const ls_kernel_args *args, const attention_shape *s,
+                                int64_t number) {
+  int64_t first = 0, end = sequence_end(args, s, 0);
+  for (int64_t blocks; number >= (blocks = blocks_of(s, end - first));) {
+    number -= blocks;
+    first = end;
+    end = sequence_end(args, s, first);
+  }
+  query_block block = {.first = first * s->group + number * QUERIES};
+  block.count = least(QUERIES, end * s->group - block.first);
+  return block;
+}
+
+/* Units are blocks of queries, a KV head's side by side: of them the later see more keys. Of
+ * several sequences the heads of one are side by side: each asks for the keys of the next. */
 static void cached_turns(const void *work, int part, int64_t begin, int64_t end) {
   const attention_work *given = work;
-  const attention_shape *s = &given->shape;
-  cached_tiles tiles = cached_tiles_at(s, given->scratch + part * given->floats);
-  const int64_t blocks = cached_blocks(s);
+  const ls_kernel_args *args = given->args;
+  attention_shape s = given->shape;
+  cached_tiles tiles = cached_tiles_at(&s, given->scratch + part * given->floats);
+  const bool placed = args->inputs > 6;
+  const int64_t blocks = cached_blocks(args, &s);
   for (int64_t unit = begin; unit < end; unit++) {
-    query_block block = {.kv_head = unit / blocks, .first = unit % blocks * QUERIES};
-    block.count = least(QUERIES, s->tokens * s->group - block.first);
-    queries_run(given->args, s, &block, &tiles);
+    query_block block = cached_block(args, &s, placed ? unit / s.kv_heads : unit % blocks);
+    block.kv_head = placed ? unit % s.kv_heads : unit / blocks;
+    s.first = sequence_of(args, token_of(&s, &block, 0));
+    queries_run(args, &s, &block, &tiles);
   }
 }
 
 /* Puts the new rows into a cache. */
-static ls_status cache_write(const ls_view *cache, const ls_view *rows, const int32_t *positions,
-                             ls_error *error) {
+static ls_status cache_write(const ls_kernel_args *args, int which, ls_error *error) {
+  const ls_view *cache = &args->in[3 + which], *rows = &args->in[1 + which];
+  const int32_t *positions = args->in[5].data, *places = places_of(args);
   if (cache->dims[1] != rows->dims[1] || cache->dtype != rows->dtype) {
     return ls_fail(error, LS_INTERNAL, "a cache of %lld columns of %s for rows of %lld of %s",
                    (long long)cache->dims[1], ls_dtype_name(cache->dtype), (long long)rows->dims[1],
@@ -289,11 +335,11 @@ static ls_status cache_write(const ls_view *cache, const ls_view *rows, const in
   }
   const size_t bytes = (size_t)rows->dims[1] * ls_dtype_bytes(rows->dtype);
   for (int64_t n = 0; n < rows->valid[0]; n++) {
-    if (positions[n] < 0 || positions[n] >= cache->valid[0]) {
+    if (positions[n] < 0 || places[n] < positions[n] || places[n] >= cache->valid[0]) {
       return ls_fail(error, LS_INTERNAL, "position %d lies outside a cache of %lld rows",
                      positions[n], (long long)cache->valid[0]);
     }
-    memcpy(view_at(cache, positions[n], 0), view_at(rows, n, 0), bytes);
+    memcpy(view_at(cache, places[n], 0), view_at(rows, n, 0), bytes);
   }
   return LS_OK;
 }
@@ -301,15 +347,16 @@ static ls_status cache_write(const ls_view *cache, const ls_view *rows, const in
 static ls_status kernel_cached_attention(const ls_kernel_args *args, ls_error *error) {
   const ls_view *q = &args->in[0], *k = &args->in[1];
   const int32_t *positions = args->in[5].data;
-  LS_TRY(cache_write(&args->in[3], k, positions, error));
-  LS_TRY(cache_write(&args->in[4], &args->in[2], positions, error));
+  LS_TRY(cache_write(args, 0, error));
+  LS_TRY(cache_write(args, 1, error));
   const attention_shape s = attention_shape_of(args, q, k, q->valid[0]);
   int64_t longest = 0;
   for (int64_t n = 0; n < s.tokens; n++) {
     if (positions[n] >= longest) longest = (int64_t)positions[n] + 1;
   }
-  return attention_share(args, &s, cached_blocks(&s) * s.kv_heads, attention_elements(&s) * longest,
-                         ls_cached_attention_floats(s.width), cached_turns, error);
+  return attention_share(args, &s, cached_blocks(args, &s) * s.kv_heads,
+                         attention_elements(&s) * longest, ls_cached_attention_floats(s.width),
+                         cached_turns, error);
 }
 
 void LS_VECTOR(ls_fill_cached_attention)(ls_kernel_table *table) {

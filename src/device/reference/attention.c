@@ -173,29 +173,31 @@ ls_status LS_REFERENCE(ATTENTION)(const ls_kernel_args *args, ls_error *error) {
 }
 
 ls_status LS_REFERENCE(CACHED_ATTENTION)(const ls_kernel_args *args, ls_error *error) {
-  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rrrrri>r", error));
+  const bool placed = args->inputs > 6;
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, placed ? "rrrrrii>r" : "rrrrri>r", error));
   const ls_view *q = &args->in[0], *k = &args->in[1], *v = &args->in[2], *out = &args->out[0];
   const ls_view *cache_k = &args->in[3], *cache_v = &args->in[4];
   const int32_t *positions = ls_index_data(&args->in[5]);
+  const int32_t *places = placed ? ls_index_data(&args->in[6]) : positions;
   head_shape shape;
   LS_TRY(read_shape(&shape, args->attributes, q, k, error));
   if (cache_k->dims[1] != k->dims[1] || cache_v->dims[1] != v->dims[1])
     return ls_fail(error, LS_INTERNAL, "a cache of %lld columns for keys of %lld",
                    (long long)cache_k->dims[1], (long long)k->dims[1]);
   for (int64_t n = 0; n < q->valid[0]; n++)
-    if (positions[n] < 0 || positions[n] >= cache_k->valid[0])
+    if (positions[n] < 0 || places[n] < positions[n] || places[n] >= cache_k->valid[0])
       return ls_fail(error, LS_INTERNAL, "position %d lies outside a cache of %lld rows",
                      positions[n], (long long)cache_k->valid[0]);
   for (int64_t n = 0; n < q->valid[0]; n++) {
-    memcpy(ls_real_row(cache_k, positions[n]), ls_real_row(k, n),
+    memcpy(ls_real_row(cache_k, places[n]), ls_real_row(k, n),
            (size_t)k->dims[1] * sizeof(LS_REAL));
-    memcpy(ls_real_row(cache_v, positions[n]), ls_real_row(v, n),
+    memcpy(ls_real_row(cache_v, places[n]), ls_real_row(v, n),
            (size_t)v->dims[1] * sizeof(LS_REAL));
   }
   const int64_t window = args->attributes->window;
   for (int64_t n = 0; n < q->valid[0]; n++) {
-    const int64_t place = positions[n];
-    const int64_t first = window > 0 && place >= window ? place - window + 1 : 0;
+    const int64_t place = places[n], most = window > 0 ? window : INT64_MAX;
+    const int64_t first = place - (positions[n] < most ? positions[n] : most - 1);
     const sight seen = {.begin = first, .end = place + 1, .first = first, .place = place};
     for (int64_t h = 0; h < shape.heads; h++) {
       const int64_t column = h * shape.head_dim;

@@ -156,7 +156,8 @@ typedef struct ls_cuda_attention {
   ls_cuda_place dout, dq, dk, dv; /* backward */
   float *row_dots;                /* backward: dout . out by token and head */
   ls_cuda_place cache_k, cache_v; /* cached: rows of all tokens before, and then of these */
-  const int32_t *positions;       /* documents; or the rows of a cache */
+  const int32_t *positions;       /* documents; or in a cached sequence */
+  const int32_t *places;          /* cached: the rows of a cache; without sequences the positions */
   int64_t tokens, sequence;
   int32_t heads, per_kv_head, head_dim;
   int32_t first_head, all_heads; /* ALiBi: of this rank's first, and of all */

@@ -203,12 +203,12 @@ LS_KERNEL(ls_attention_keys_fp32, ls_cuda_attention, LS_ROW_WARPS *LS_CUDA_WARP)
   ls_put_head(args, args.dv, at.sequence + key, at.head, dv, 1);
 }
 
-// The new tokens' rows go to the places in the caches that their positions say.
+// The new tokens' rows go to their places in the caches.
 template <class T>
 __device__ inline void ls_cache_rows(const ls_cuda_attention &args) {
   const int64_t columns = args.k.stride;
   for (int64_t n = blockIdx.x; n < args.tokens; n += gridDim.x) {
-    const int row = args.positions[n];
+    const int row = args.places[n];
     if (row < 0 || row >= args.cache_rows) continue;
     for (int64_t c = threadIdx.x; c < columns; c += blockDim.x) {
       ls_row_of<T>(args.cache_k, row)[c] = ls_row_of<T>(args.k, n)[c];
@@ -224,6 +224,7 @@ __device__ inline void ls_cached_part(const ls_cuda_attention &args) {
   const int lane = threadIdx.x % LS_CUDA_WARP, head = blockIdx.y, part = blockIdx.z;
   const int64_t n = blockIdx.x;
   const int count = args.positions[n] + 1, each = (count + args.parts - 1) / args.parts;
+  const int64_t sequence = args.places[n] - args.positions[n];  // its first row
   const int begin = ls_first_key(args, count - 1, 0, 1);
   const int first = part * each > begin ? part * each : begin;
   const int end = (part + 1) * each < count ? (part + 1) * each : count;
@@ -235,7 +236,7 @@ __device__ inline void ls_cached_part(const ls_cuda_attention &args) {
     const int key = tile + lane;
     float score = -INFINITY, slope, product = 0;
     if (key < end) {
-      const T *k = ls_head_row<T>(args.cache_k, key, column);
+      const T *k = ls_head_row<T>(args.cache_k, sequence + key, column);
       for (int c = 0; c < args.head_dim; c += LS_CUDA_PACK) {
         const int some = ls_at_most_pack(args.head_dim - c);
         const ls_pack a = ls_load(q + c, some, args.wide), b = ls_load(k + c, some, args.wide);
@@ -254,7 +255,7 @@ __device__ inline void ls_cached_part(const ls_cuda_attention &args) {
       for (int p = 0; p < LS_HEAD_PARTS; p++) {
         const int c = lane + p * LS_CUDA_WARP;
         if (c < args.head_dim && tile + r < end)
-          sums[p] += by * ls_widen(*ls_head_row<T>(args.cache_v, tile + r, column + c));
+          sums[p] += by * ls_widen(*ls_head_row<T>(args.cache_v, sequence + tile + r, column + c));
       }
     }
   }

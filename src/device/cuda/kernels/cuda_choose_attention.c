@@ -187,7 +187,11 @@ ls_status ls_cuda_choose_cached_attention(ls_op_kind kind, const ls_kernel_args 
   with.out = ls_cuda_place_of(&args->out[0], args->accumulate[0]);
   with.cache_k = ls_cuda_place_of(cache_k, false);
   with.cache_v = ls_cuda_place_of(cache_v, false);
-  with.positions = args->in[5].data;
+  with.positions = with.places = args->in[5].data;
+  if (args->inputs > 6) {
+    LS_TRY(ls_cuda_expect(&args->in[6], LS_I32, "the places", error));
+    with.places = args->in[6].data;
+  }
   with.cache_rows = (int32_t)cache_k->valid[0];
   with.wide &= head_is_wide(cache_k, with.head_dim);
   with.part_sums = args->workspace;
