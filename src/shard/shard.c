@@ -138,6 +138,11 @@ static bool parts_ways(const ls_mesh *mesh, const ls_placement *now, const ls_pl
   return reduces && scatters;
 }
 
+/* What is kept between programs lies as its first use has it. */
+static bool is_free(const sharder *s, ls_tensor_id id) {
+  return ls_graph_tensor(s->graph, id)->role == LS_ROLE_STATE && s->home[id.index] < 0;
+}
+
 /* Bytes to bring input `i` where the choices want it; negative: impossible. Parameters never move:
  * only stored -> used converts them, and that is the schedule's. The data axes divide the batch for
  * the whole step: of it nothing moves over those that divide it by whole sequences. */
@@ -145,10 +150,13 @@ static double input_cost(const sharder *s, const node_context *context, int i, l
   const ls_tensor_id id = context->node->in[i];
   const ls_tensor *tensor = ls_graph_tensor(s->graph, id);
   const int home = s->home[id.index];
+  if (is_free(s, id)) return 0;
   const ls_placement *now = &s->out->values.items[home].placement;
   const ls_placement target = with_choices(context, i, true, now, family);
   if (ls_placement_equal(&s->out->mesh, now, &target, family)) return 0;
-  if (tensor->role == LS_ROLE_PARAMETER || tensor->role == LS_ROLE_CELL) return -1;
+  const bool moves = tensor->role != LS_ROLE_PARAMETER && tensor->role != LS_ROLE_CELL &&
+                     tensor->role != LS_ROLE_STATE;
+  if (!moves) return -1;
   if (family & ls_mesh_data(&s->out->mesh) & ~ls_mesh_context(&s->out->mesh)) return -1;
   if (parts_ways(&s->out->mesh, now, &target, family)) return -1;
   if (find_cached(s, home, &target) >= 0) return 0;
@@ -339,7 +347,12 @@ static int place_gradient(sharder *s, const ls_tensor *tensor, ls_tensor_id id,
 /* The value that the node reads as its input. */
 static int take_input(sharder *s, const node_context *context, int input) {
   const ls_axes all = ls_mesh_all(&s->out->mesh);
-  const int home = s->home[context->node->in[input].index];
+  const ls_tensor_id id = context->node->in[input];
+  if (is_free(s, id)) {
+    const ls_placement wanted = with_choices(context, input, true, &(ls_placement){0}, all);
+    return s->home[id.index] = add_value(s, id, &wanted);
+  }
+  const int home = s->home[id.index];
   const ls_placement *now = &s->out->values.items[home].placement;
   const ls_placement target = with_choices(context, input, true, now, all);
   if (ls_placement_equal(&s->out->mesh, now, &target, all)) return home;
@@ -401,7 +414,7 @@ static void place_sources(sharder *s) {
   for (int t = 0; t < graph->tensors.count; t++) {
     const ls_tensor *tensor = &graph->tensors.items[t];
     s->home[t] = -1;
-    if (tensor->producer >= 0) continue;
+    if (tensor->producer >= 0 || tensor->role == LS_ROLE_STATE) continue;
     ls_placement placement = {0};
     if (tensor->role == LS_ROLE_INPUT) {
       for (int a = 0; a < mesh->count; a++)
