@@ -6,7 +6,7 @@
 #ifndef LS_CLI_GENERATE_H
 #define LS_CLI_GENERATE_H
 
-#include "generate/text_writer.h"
+#include "generate/text_batch.h"
 
 /* The words as they were given. */
 typedef struct ls_generate_asked {
@@ -16,8 +16,11 @@ typedef struct ls_generate_asked {
   bool chat, interactive, json, trust;
   ls_sampling sampling;
   int64_t most, context; /* tokens: of an answer, of a conversation */
+  int64_t batch;         /* prompts at once; 0: as many as fit */
   ls_dtype compute;
-  int threads; /* 0: what suits the model */
+  int threads;     /* 0: what suits the model */
+  int devices, pp; /* that the model is cut over, and stages of them */
+  double timeout;  /* s; longest wait for another device */
 } ls_generate_asked;
 
 typedef struct ls_generate_opened {

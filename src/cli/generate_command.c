@@ -4,15 +4,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/command.h"
 #include "cli/generate.h"
+#include "session/agree.h"
+#include "session/fit.h"
 #include "store/adapters.h"
 
 static const char help[] =
-    "usage: lockstep generate RUN_OR_CHECKPOINT \"PROMPT\" [flags] [dtype=WORD]\n"
-    "       lockstep generate RUN_OR_CHECKPOINT --prompts FILE [flags]\n"
+    "usage: lockstep generate RUN_OR_CHECKPOINT \"PROMPT\" [flags] [dtype=WORD] [-n DEVICES]\n"
+    "       lockstep generate RUN_OR_CHECKPOINT --prompts FILE [--batch B] [flags]\n"
     "       lockstep generate RUN_OR_CHECKPOINT --interactive [flags]\n\n"
     "Continues the prompt and prints both as the text comes. The first word is a run's folder\n"
     "(its newest good checkpoint is taken), a checkpoint, or a Hugging Face folder with its\n"
@@ -22,10 +25,14 @@ static const char help[] =
     "  --interactive       a conversation: each line is a question, and what was said stays with\n"
     "                      the model; /reset begins a new one, /quit or Ctrl-D ends, Ctrl-C ends\n"
     "                      an answer\n"
-    "  --prompts FILE      one prompt after the other: the lines of a text, or .jsonl (.json, "
-    ".gz,\n"
-    "                      .zst) of {\"prompt\": \"...\"} or {\"messages\": [...]}, which is a "
-    "question\n"
+    "  --prompts FILE      many prompts: the lines of a text, or .jsonl (.json, .gz, .zst) of\n"
+    "                      {\"prompt\": \"...\"} or {\"messages\": [...]}, which is a question\n"
+    "  --batch B           of them decoded at once, at most 32 (default: as many as fit); where "
+    "one\n"
+    "                      ends the next begins, and each gives what it gives alone\n"
+    "  -n DEVICES          the model is cut over so many devices (mesh.tp), threads of this "
+    "process\n"
+    "                      or the processes of a launcher: heads must divide among them\n"
     "  --system TEXT       of questions: the system prompt, where they have none of their own\n"
     "  --template FILE     of questions: another template (Jinja) than the model's\n"
     "  --context N         tokens that a conversation may have (default 4096, or what the model "
@@ -52,9 +59,14 @@ static const char help[] =
     "  lockstep generate runs/quickstart \"In the\" --max-new-tokens 50 --json | jq -r .text\n"
     "  lockstep generate runs/chat \"Say it backwards: blue\" --chat --greedy\n"
     "  lockstep generate runs/chat --interactive --system \"Answer in one line.\"\n"
-    "  lockstep generate runs/chat --prompts questions.jsonl --json > answers.jsonl\n";
+    "  lockstep generate runs/chat --prompts questions.jsonl --json > answers.jsonl\n"
+    "  lockstep generate runs/quickstart \"In the beginning\" mesh.tp=2\n"
+    "  mpirun -n 2 lockstep generate runs/quickstart \"In the beginning\"\n";
 
 enum { PROMPT_BLOCK = 1 << 16, CONTEXT = 4096 };
+
+/* Who reads slowly keeps ranks waiting, and is no failure: s, unless comm.timeout says another. */
+static const double patience = 1e6;
 
 static ls_status read_whole(const char *text, const char *flag, int64_t low, int64_t *value,
                             ls_error *error) {
@@ -100,17 +112,50 @@ static ls_status read_prompt(ls_arena *arena, ls_generate_asked *asked, ls_error
   return ls_fail(error, LS_INPUT, "the prompt is empty; expected at least one character");
 }
 
+static bool begins_with(const char *text, const char *with) {
+  return strncmp(text, with, strlen(with)) == 0;
+}
+
+static ls_status refuse_axis(const char *axis, int64_t size, int devices, ls_error *error) {
+  return ls_fail(error, LS_INPUT,
+                 "mesh.%s=%lld: generating cuts a model over mesh.tp and mesh.pp: use mesh.tp=%d",
+                 axis, (long long)size, devices);
+}
+
+/* All devices cut the model: without a mesh all are tp's. */
+static ls_status read_mesh(ls_run_file *run, const char *devices, bool given,
+                           ls_generate_asked *asked, ls_error *error) {
+  LS_TRY(ls_command_devices(devices, run, &asked->devices, error));
+  if (!given) run->mesh.tp = asked->devices;
+  LS_TRY(ls_run_file_resolve_mesh(run, asked->devices, error));
+  for (int a = 0; a < LS_LAYOUT_AXES; a++) {
+    const char *axis = ls_layout_axis(a);
+    const int64_t size = ls_run_file_mesh_size(run, axis);
+    if (size > 1 && strcmp(axis, "tp") != 0 && strcmp(axis, "pp") != 0)
+      return refuse_axis(axis, size, asked->devices, error);
+  }
+  asked->pp = (int)run->mesh.pp;
+  return run->mesh.ep > 1 ? refuse_axis("ep", run->mesh.ep, asked->devices, error) : LS_OK;
+}
+
 /* Of the run file's keys those that mean something here. */
-static ls_status read_keys(ls_arena *arena, const ls_words *words, ls_generate_asked *asked,
-                           ls_error *error) {
+static ls_status read_keys(ls_arena *arena, const ls_words *words, const char *devices,
+                           ls_generate_asked *asked, ls_error *error) {
   ls_run_file *run, *standard;
+  bool mesh = false;
+  asked->timeout = patience;
   LS_TRY(ls_run_file_read(arena, NULL, words->keys, words->key_count, &run, error));
   LS_TRY(ls_run_file_read(arena, NULL, NULL, 0, &standard, error));
   const ls_run_differences found = ls_run_file_diff(arena, standard, run);
-  for (int i = 0; i < found.count; i++)
-    if (strcmp(found.items[i].key, "dtype") != 0 && strncmp(found.items[i].key, "device.", 7) != 0)
-      return ls_fail(error, LS_INPUT, "%s: has no effect on generating: leave it out",
-                     found.items[i].key);
+  for (int k = 0; k < words->key_count; k++)
+    mesh |= begins_with(words->keys[k] + strspn(words->keys[k], "-"), "mesh");
+  for (int i = 0; i < found.count; i++) {
+    const char *key = found.items[i].key;
+    if (strcmp(key, "comm.timeout") == 0) asked->timeout = run->comm.timeout;
+    if (strcmp(key, "dtype") != 0 && strcmp(key, "comm.timeout") != 0 &&
+        !begins_with(key, "device.") && !begins_with(key, "mesh."))
+      return ls_fail(error, LS_INPUT, "%s: has no effect on generating: leave it out", key);
+  }
   switch (run->dtype) {
     case LS_RUN_DTYPE_BF16: asked->compute = LS_BF16; break;
     case LS_RUN_DTYPE_FP16: asked->compute = LS_F16; break;
@@ -119,7 +164,7 @@ static ls_status read_keys(ls_arena *arena, const ls_words *words, ls_generate_a
     case LS_RUN_DTYPE_FP32: asked->compute = LS_F32; break;
   }
   asked->threads = (int)run->device.threads;
-  return LS_OK;
+  return read_mesh(run, devices, mesh, asked, error);
 }
 
 /* A folder without a tokenizer is taken for bytes only if it has their count. Close it. */
@@ -182,15 +227,6 @@ static ls_status open_model(ls_arena *arena, const ls_generate_asked *asked,
   return LS_OK;
 }
 
-static ls_status create_generator(ls_arena *arena, const ls_generate_opened *opened, int64_t rows,
-                                  ls_generator **generator, ls_error *error) {
-  const ls_generator_options options = {.folder = opened->folder,
-                                        .compute = opened->asked->compute,
-                                        .threads = opened->asked->threads,
-                                        .rows = rows};
-  return ls_generator_create(arena, &options, generator, error);
-}
-
 ls_text_writer ls_generate_writer(const ls_generate_opened *opened, FILE *to) {
   return (ls_text_writer){.tokenizer = opened->tokenizer,
                           .end = opened->end,
@@ -213,14 +249,26 @@ void ls_generate_tell(const ls_text_writer *writer, const ls_generate_opened *op
   fprintf(stderr, "\n");
 }
 
-static ls_status print_json(const ls_text_writer *out, const ls_prompt *prompt, ls_generate_end end,
-                            const char *text, size_t bytes, ls_error *error) {
+/* What is generated, and where it stands. */
+typedef struct generating {
+  ls_arena *arena;
+  ls_generate_asked asked;
+  ls_generate_opened opened;
+  ls_world *world;
+  ls_prompts prompts;
+  ls_generator_options options;
+  ls_generator *generator; /* while it is used */
+  int64_t tokens;          /* of all texts */
+} generating;
+
+static ls_status print_json(const ls_text *made, ls_error *error) {
+  const ls_text_writer *out = made->writer;
   json_t *root =
-      json_pack("{s:O, s:s%, s:I, s:f, s:I, s:f, s:s}", "prompt", prompt->asked, "text", text,
-                bytes, "tokens", (json_int_t)out->tokens, "tokens_per_second",
+      json_pack("{s:O, s:s%, s:I, s:f, s:I, s:f, s:s}", "prompt", made->prompt->asked, "text",
+                made->text, made->bytes, "tokens", (json_int_t)out->tokens, "tokens_per_second",
                 ls_text_writer_token_rate(out), "prompt_tokens", (json_int_t)out->prompt_tokens,
                 "prompt_tokens_per_second", ls_text_writer_prompt_rate(out), "finish_reason",
-                end == LS_GENERATE_END_ID ? "stop" : "length");
+                made->end == LS_GENERATE_END_ID ? "stop" : "length");
   if (!root) return ls_fail(error, LS_FAILED, "out of memory");
   const int failed = json_dumpf(root, stdout, 0);
   json_decref(root);
@@ -228,48 +276,66 @@ static ls_status print_json(const ls_text_writer *out, const ls_prompt *prompt, 
   return ls_fail(error, LS_FAILED, "the text cannot be written: %s", strerror(errno));
 }
 
-static ls_status print_as_json(const ls_generate_opened *opened, ls_generator *generator,
-                               const ls_prompt *prompt, ls_error *error) {
-  char *text = NULL;
-  size_t bytes = 0;
-  ls_generate_end end;
-  ls_text_writer out = ls_generate_writer(opened, open_memstream(&text, &bytes));
-  if (!out.to) return ls_fail(error, LS_FAILED, "out of memory");
-  ls_status status = ls_text_writer_run(&out, generator, prompt, false, &end, error);
-  fclose(out.to);
-  if (status == LS_OK) status = print_json(&out, prompt, end, text, bytes, error);
-  free(text);
-  if (status == LS_OK && end == LS_GENERATE_POSITIONS)
-    ls_generate_tell(&out, opened, end, ls_generator_rows(generator));
-  return status;
-}
-
-/* A text with what it continues, or an answer alone. */
-static ls_status print_as_text(const ls_generate_opened *opened, ls_generator *generator,
-                               const ls_prompt *prompt, ls_error *error) {
-  ls_generate_end end;
-  ls_text_writer out = ls_generate_writer(opened, stdout);
+/* What stands before a text: where its prompt is from, and what it continues. */
+static ls_status print_before(const ls_text_writer *out, const ls_prompt *prompt, ls_error *error) {
   if (prompt->where) {
     char line[512];
     const int length = snprintf(line, sizeof line, "==> %.500s <==\n", prompt->where);
-    LS_TRY(ls_text_writer_put(&out, line, (size_t)length, error));
+    LS_TRY(ls_text_writer_put(out, line, (size_t)length, error));
   }
-  if (prompt->text) LS_TRY(ls_text_writer_put(&out, prompt->text, prompt->text_bytes, error));
-  LS_TRY(ls_text_writer_run(&out, generator, prompt, false, &end, error));
+  return prompt->text ? ls_text_writer_put(out, prompt->text, prompt->text_bytes, error) : LS_OK;
+}
+
+static ls_status print_made(void *context, int number, const ls_text *made, ls_error *error) {
+  generating *self = context;
+  const ls_generate_opened *opened = &self->opened;
+  const int64_t rows = ls_generator_rows(self->generator);
+  (void)number;
+  self->tokens += made->writer->tokens;
+  if (opened->asked->json) {
+    LS_TRY(print_json(made, error));
+    if (made->end == LS_GENERATE_POSITIONS) ls_generate_tell(made->writer, opened, made->end, rows);
+    return LS_OK;
+  }
+  const ls_text_writer out = ls_generate_writer(opened, stdout);
+  LS_TRY(print_before(&out, made->prompt, error));
+  LS_TRY(ls_text_writer_put(&out, made->text, made->bytes, error));
   LS_TRY(ls_text_writer_put(&out, "\n", 1, error));
-  ls_generate_tell(&out, opened, end, ls_generator_rows(generator));
+  ls_generate_tell(made->writer, opened, made->end, rows);
   return LS_OK;
 }
 
-static ls_status print_prompts(const ls_generate_opened *opened, ls_generator *generator,
-                               const ls_prompts *prompts, ls_error *error) {
-  for (int p = 0; p < prompts->list.count; p++) {
-    const ls_prompt *prompt = &prompts->list.items[p];
-    const ls_status status = opened->asked->json ? print_as_json(opened, generator, prompt, error)
-                                                 : print_as_text(opened, generator, prompt, error);
+/* Texts as they come, one prompt after the other. */
+static ls_status stream_prompts(generating *self, ls_error *error) {
+  for (int p = 0; p < self->prompts.list.count; p++) {
+    const ls_prompt *prompt = &self->prompts.list.items[p];
+    ls_generate_end end;
+    ls_text_writer out = ls_generate_writer(&self->opened, stdout);
+    LS_TRY(print_before(&out, prompt, error));
+    ls_status status = ls_text_writer_run(&out, self->generator, prompt, false, &end, error);
+    if (status == LS_OK) status = ls_text_writer_put(&out, "\n", 1, error);
     if (status != LS_OK)
       return prompt->where ? ls_error_prefix(error, "%s", prompt->where) : status;
+    ls_generate_tell(&out, &self->opened, end, ls_generator_rows(self->generator));
   }
+  return LS_OK;
+}
+
+static ls_status print_prompts(generating *self, ls_error *error) {
+  const int64_t sequences = ls_generator_sequences(self->generator);
+  const bool one = sequences == 1;
+  if (one && !self->opened.asked->json) return stream_prompts(self, error);
+  const ls_text_batch batch = {.writer = ls_generate_writer(&self->opened, NULL),
+                               .prompts = self->prompts.list.items,
+                               .count = self->prompts.list.count,
+                               .take = print_made,
+                               .context = self};
+  const double begin = ls_now_s();
+  LS_TRY(ls_text_batch_run(&batch, self->generator, error));
+  if (one) return LS_OK;
+  const double seconds = ls_now_s() - begin;
+  fprintf(stderr, "%d prompts, %lld at once: %lld tokens in %.1f s, %.1f a second\n", batch.count,
+          (long long)sequences, (long long)self->tokens, seconds, (double)self->tokens / seconds);
   return LS_OK;
 }
 
@@ -287,41 +353,76 @@ static ls_status read_prompts(ls_arena *arena, const ls_generate_opened *opened,
   return ls_prompts_add(arena, &options, NULL, asked->prompt, asked->prompt_bytes, prompts, error);
 }
 
-static ls_status answer_prompts(ls_arena *arena, ls_generate_opened *opened, ls_error *error) {
-  ls_prompts prompts = {0};
-  ls_generator *generator = NULL;
-  ls_status status = read_prompts(arena, opened, &prompts, error);
-  /* Room for the longest prompt and what follows it. */
-  const int64_t longest = ls_prompts_longest(&prompts), most = INT64_MAX - longest;
-  const int64_t rows = longest + (opened->asked->most < most ? opened->asked->most : most);
-  if (status == LS_OK) status = create_generator(arena, opened, rows, &generator, error);
-  if (status == LS_OK) status = print_prompts(opened, generator, &prompts, error);
-  ls_generator_destroy(&generator);
-  ls_prompts_free(&prompts);
-  return status;
+/* All prompts at once, or half as many, as memory has it. */
+static ls_status choose_sequences(generating *self, ls_error *error) {
+  const int64_t asked = self->opened.asked->batch, count = self->prompts.list.count;
+  const int ranks = ls_world_count_on_host(self->world);
+  int64_t *sequences = &self->options.sequences;
+  *sequences = asked ? asked : LS_MOST_SEQUENCES;
+  if (*sequences > count) *sequences = count;
+  for (bool fits = asked > 0; *sequences > 1 && !fits;) {
+    int64_t bytes;
+    ls_arena *arena = ls_arena_create();
+    const ls_status status =
+        ls_generator_bytes(arena, &self->opened.config, &self->options, &bytes, error);
+    ls_arena_destroy(&arena);
+    LS_TRY(status);
+    fits = ls_check_memory(bytes * ranks / self->opened.asked->devices, "", NULL) == LS_OK;
+    if (!fits) *sequences /= 2;
+  }
+  return LS_OK;
 }
 
-static ls_status talk(ls_arena *arena, const ls_generate_opened *opened, ls_error *error) {
-  ls_generator *generator = NULL;
-  LS_TRY(create_generator(arena, opened, opened->asked->context, &generator, error));
-  const ls_status status = ls_generate_talk(opened, generator, error);
-  ls_generator_destroy(&generator);
-  return status;
+/* Room for the longest prompt and what follows it, or for a conversation. */
+static ls_status prepare_first(generating *self, ls_error *error) {
+  ls_generate_asked *asked = &self->asked;
+  if (!asked->prompts && !asked->interactive) LS_TRY(read_prompt(self->arena, asked, error));
+  LS_TRY(open_model(self->arena, asked, &self->opened, error));
+  self->options.folder = self->opened.folder;
+  self->options.rows = asked->context;
+  if (asked->interactive) return LS_OK;
+  LS_TRY(read_prompts(self->arena, &self->opened, &self->prompts, error));
+  const int64_t longest = ls_prompts_longest(&self->prompts), most = INT64_MAX - longest;
+  self->options.rows = longest + (asked->most < most ? asked->most : most);
+  return choose_sequences(self, error);
+}
+
+/* The first process reads what is asked, and its standard input; the others need the weights. */
+static ls_status prepare(void *context, ls_error *error) {
+  generating *self = context;
+  const ls_generate_asked *asked = &self->asked;
+  self->options.compute = asked->compute;
+  self->options.threads = asked->threads;
+  self->options.pp = asked->pp;
+  if (ls_world_first_here(self->world) == 0) return prepare_first(self, error);
+  return ls_checkpoint_find(self->arena, asked->model, true, &self->options.folder, error);
+}
+
+static ls_status use(void *context, ls_generator *generator, ls_error *error) {
+  generating *self = context;
+  self->generator = generator;
+  if (self->opened.asked->interactive) return ls_generate_talk(&self->opened, generator, error);
+  return print_prompts(self, error);
 }
 
 static ls_status generate_text(ls_arena *arena, const ls_generate_asked *asked, ls_error *error) {
-  ls_generate_opened opened = {.asked = asked, .end = {.id = -1, .text = ""}};
-  ls_status status = open_model(arena, asked, &opened, error);
+  generating self = {.arena = arena, .asked = *asked, .opened = {.end = {.id = -1, .text = ""}}};
+  self.opened.asked = &self.asked;
+  LS_TRY(ls_command_world(asked->devices, &self.world, error));
+  ls_world_set_deadline(self.world, asked->timeout);
+  ls_status status =
+      ls_world_agree(self.world, ls_arena_guard(prepare, &self, false, error), error);
   if (status == LS_OK)
-    status =
-        asked->interactive ? talk(arena, &opened, error) : answer_prompts(arena, &opened, error);
-  ls_chat_close(&opened.chat);
-  ls_tokenizer_close(&opened.tokenizer);
+    status = ls_generator_run(arena, &self.options, self.world, use, &self, error);
+  ls_prompts_free(&self.prompts);
+  ls_chat_close(&self.opened.chat);
+  ls_tokenizer_close(&self.opened.tokenizer);
+  ls_world_destroy(&self.world);
   return status;
 }
 
 typedef struct generate_flags {
-  const char *temperature, *top_k, *top_p, *seed, *most, *context;
+  const char *temperature, *top_k, *top_p, *seed, *most, *context, *batch, *devices;
   bool greedy;
   ls_generate_asked asked;
 } generate_flags;
@@ -361,10 +462,15 @@ static ls_status read_request(ls_arena *arena, const ls_words *words, const gene
   LS_TRY(read_whole(given->context, "--context", 2, &asked->context, error));
   if (given->context && !asked->interactive)
     return ls_fail(error, LS_INPUT, "--context: expected --interactive with it");
+  LS_TRY(read_whole(given->batch, "--batch", 1, &asked->batch, error));
+  if (given->batch && !asked->prompts)
+    return ls_fail(error, LS_INPUT, "--batch: expected --prompts with it");
+  if (asked->batch > LS_MOST_SEQUENCES)
+    return ls_fail(error, LS_INPUT, "--batch: found %lld; expected at most %d",
+                   (long long)asked->batch, (int)LS_MOST_SEQUENCES);
   asked->sampling.seed = (uint64_t)seed;
   if (given->greedy) asked->sampling.temperature = 0;
-  LS_TRY(read_keys(arena, words, asked, error));
-  return asked->prompts || asked->interactive ? LS_OK : read_prompt(arena, asked, error);
+  return read_keys(arena, words, given->devices, asked, error);
 }
 
 static ls_status generate(ls_arena *arena, const ls_words *words, void *flags, ls_error *error) {
@@ -382,6 +488,8 @@ int ls_command_generate(int count, char **words) {
                                    {"--seed", &given.seed, NULL},
                                    {"--max-new-tokens", &given.most, NULL},
                                    {"--context", &given.context, NULL},
+                                   {"--batch", &given.batch, NULL},
+                                   {"-n", &given.devices, NULL},
                                    {"--prompts", &asked->prompts, NULL},
                                    {"--system", &asked->system, NULL},
                                    {"--template", &asked->template, NULL},

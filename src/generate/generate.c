@@ -2,167 +2,189 @@
 
 #include <string.h>
 
-#include "base/file.h"
-#include "check/check.h"
-#include "checkpoint/checkpoint.h"
-#include "cluster/machine.h"
 #include "comm/engine.h"
+#include "generate/decoder.h"
 #include "generate/ends.h"
-#include "lower/compile.h"
-#include "session/fit.h"
-#include "session/inputs.h"
-#include "session/prove.h"
+#include "run/rank_threads.h"
+#include "session/agree.h"
 #include "store/adapters.h"
 
-/* The rank's programs: one token, and for all of a prompt but its last token many at a time, with
- * no logits. */
-enum { DECODE = 0, PROGRAMS_MAX = 11 };
-static const int64_t program_tokens[PROGRAMS_MAX] = {1, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512};
+/* One of those that the caches hold, and the request that it is of. */
+typedef struct sequence {
+  int32_t *ids; /* [rows] that the caches hold, those fed */
+  int64_t fed;
+  const ls_generate_request *request; /* NULL: none */
+  ls_arena *scratch;                  /* of its sampler */
+  ls_sampler *sampler;
+  int64_t made;
+  int32_t next; /* to be fed, with logits */
+  bool ended;
+  ls_generate_end end;
+} sequence;
 
 struct ls_generator {
-  ls_arena *arena;
-  ls_session session; /* of the decoding program: what loads weights */
-  const ls_program *programs[PROGRAMS_MAX];
-  int program_count; /* those of fewer tokens than there is room for */
-  ls_device device;
-  ls_world *world;
-  ls_rank *rank;
-  int64_t rows, fed;
-  int32_t *ids;   /* that the caches hold, those fed */
-  int64_t reused; /* of them by the last request */
-  float *logits;
-  double *stored; /* as the device has them */
+  ls_decoding *decoding;
+  ls_decoder *decoder;
+  ls_world *world; /* its own; NULL: a caller's */
+  sequence sequences[LS_MOST_SEQUENCES];
+  int64_t reused;            /* tokens by the last request */
+  ls_decoder_token *pending; /* of prompts, [sequences * rows] */
+  int64_t pending_count;
 };
 
-/* It decodes this model, all programs keep weights and caches at the same places, and loading fills
- * these weights. */
-static ls_status prove(const ls_generator *self, int which, const ls_graph *graph,
-                       const ls_layout *layout, ls_error *error) {
-  ls_error found = {0};
-  const ls_program *const *one = &self->programs[which], *const *decode = &self->programs[DECODE];
-  ls_status status = ls_check(graph, layout, one, NULL, &found);
-  if (status == LS_OK) status = ls_check_shared(decode, one, 1, &found);
-  ls_saving_report report;
-  if (status == LS_OK && which == DECODE)
-    status = ls_prove_saving(&self->session.config, graph, one, 1, &report, &found);
-  if (status == LS_OK) return LS_OK;
-  return ls_fail(error, status, "the program that decodes %lld tokens at once is wrong: %s",
-                 (long long)program_tokens[which], found.text);
+static ls_decoding_options decoding_options(const ls_generator_options *options, int ranks) {
+  const int pp = options->pp > 1 && ranks > 1 ? options->pp : 1;
+  return (ls_decoding_options){.compute = options->compute,
+                               .threads = options->threads,
+                               .rows = options->rows,
+                               .sequences = options->sequences,
+                               .pp = pp,
+                               .tp = ranks / pp};
 }
 
-static ls_status compile(ls_generator *self, int which, ls_error *error) {
-  ls_layout layout = ls_layout_default();
-  layout.compute = self->session.layout.compute;
-  layout.optimizer.kind = LS_OPTIMIZER_SGD;
-  const ls_build_options options = {.mode = LS_MODEL_DECODE,
-                                    .tokens = program_tokens[which],
-                                    .cache_rows = self->rows,
-                                    .headless = which != DECODE};
-  ls_graph *graph;
-  LS_TRY(ls_model_build(self->arena, &self->session.config, &options, &graph, error));
-  ls_program *program;
-  LS_TRY(ls_program_compile(graph, &layout, LS_PROGRAM_FORWARD, &program, error));
-  self->programs[which] = program;
-  LS_TRY(prove(self, which, graph, &layout, error));
-  if (which == DECODE) {
-    LS_ASSERT(program->logits >= 0);
-    self->session.graph = graph;
-    self->session.programs[LS_SESSION_STEP] = program;
-  }
+ls_status ls_generator_bytes(ls_arena *arena, const ls_model_config *config,
+                             const ls_generator_options *options, int64_t *bytes, ls_error *error) {
+  ls_decoding planned;
+  const ls_decoding_options of = decoding_options(options, 1);
+  LS_TRY(ls_decoding_compile(arena, config, &of, &planned, error));
+  *bytes = ls_decoding_bytes(&planned);
   return LS_OK;
 }
 
-/* Below this many parameters a token takes less time than threads take to meet after every op. */
-static const int64_t parameters_for_threads = 30000000;
-
-static int choose_threads(const ls_model_config *config, int asked) {
-  if (asked > 0) return asked;
-  return ls_model_parameters(config) < parameters_for_threads ? 1 : ls_machine_cores();
+static ls_status prepare(ls_arena *arena, const ls_generator_options *options, int ranks,
+                         ls_decoding *decoding, ls_error *error) {
+  ls_model_config config;
+  const ls_decoding_options of = decoding_options(options, ranks);
+  LS_TRY(ls_adapters_read(arena, options->folder, &config, error));
+  LS_TRY(ls_ends_read(arena, options->folder, &config, error));
+  return ls_decoding_compile(arena, &config, &of, decoding, error);
 }
 
-/* The programs share their state, so the one that needs most has it all. What they keep for an
- * optimizer's moments is mapped and never touched. */
-static int64_t bytes_of(const ls_generator *self) {
-  int64_t needed = 0;
-  for (int p = 0; p < self->program_count; p++) {
-    int64_t parts[LS_CATEGORY_COUNT] = {0};
-    ls_program_peak(self->programs[p], parts);
-    const int64_t bytes = ls_program_tier_bytes(self->programs[p], LS_TIER_DEVICE);
-    const int64_t touched = bytes - parts[LS_CATEGORY_MOMENTS];
-    if (touched > needed) needed = touched;
-  }
-  return needed;
+static void hold_sequences(ls_arena *arena, ls_generator *self) {
+  const ls_decoding *decoding = self->decoding;
+  for (int64_t s = 0; s < decoding->sequences; s++)
+    self->sequences[s].ids = LS_NEW_ARRAY(arena, int32_t, decoding->rows);
+  self->pending = LS_NEW_ARRAY(arena, ls_decoder_token, decoding->sequences * decoding->rows);
 }
 
-static ls_status check_memory(const ls_generator *self, ls_error *error) {
-  return ls_check_memory(
-      bytes_of(self),
-      "give dtype=bf16, fewer --max-new-tokens, a smaller --context, or a smaller model", error);
-}
-
-static ls_status compile_all(ls_generator *self, ls_dtype compute, int64_t rows, ls_error *error) {
-  const int64_t positions = self->session.config.positions;
-  self->rows = rows < positions ? rows : positions;
-  self->session.layout.compute = compute;
-  while (self->program_count < PROGRAMS_MAX &&
-         (self->program_count == DECODE || program_tokens[self->program_count] < self->rows)) {
-    LS_TRY(compile(self, self->program_count++, error));
-  }
-  return LS_OK;
-}
-
-ls_status ls_generator_bytes(ls_arena *arena, const ls_model_config *config, ls_dtype compute,
-                             int64_t rows, int64_t *bytes, ls_error *error) {
-  ls_generator planned = {.arena = arena, .session.config = *config};
-  LS_TRY(compile_all(&planned, compute, rows, error));
-  *bytes = bytes_of(&planned);
-  return LS_OK;
-}
-
-static ls_status start(ls_generator *self, const ls_generator_options *options, ls_error *error) {
-  LS_TRY(ls_adapters_read(self->arena, options->folder, &self->session.config, error));
-  LS_TRY(ls_ends_read(self->arena, options->folder, &self->session.config, error));
-  LS_TRY(compile_all(self, options->compute, options->rows, error));
-  LS_TRY(check_memory(self, error));
-  const ls_device_options device = {
-      .compute = options->compute,
-      .threads = choose_threads(&self->session.config, options->threads)};
-  LS_TRY(ls_device_open(&device, &self->device, error));
-  LS_TRY(ls_world_start(&self->device.facts, &(ls_world_options){.ranks = 1}, &self->world, error));
-  LS_TRY(ls_rank_create(ls_world_comm(self->world, 0),
-                        &(ls_rank_options){.programs = self->programs,
-                                           .program_count = self->program_count,
-                                           .device = &self->device},
-                        &self->rank, error));
-  self->ids = LS_NEW_ARRAY(self->arena, int32_t, self->rows);
-  self->logits = LS_NEW_ARRAY(self->arena, float, self->session.config.vocabulary);
-  self->stored = LS_NEW_ARRAY(self->arena, double, self->session.config.vocabulary);
-  return ls_session_load_weights(&self->session, self->rank, options->folder, NULL, error);
+static ls_status start(ls_arena *arena, ls_generator *self, const ls_generator_options *options,
+                       ls_error *error) {
+  self->decoding = LS_NEW(arena, ls_decoding);
+  LS_TRY(prepare(arena, options, 1, self->decoding, error));
+  LS_TRY(ls_decoding_open(self->decoding, 1, 1, error));
+  LS_TRY(ls_world_start(&self->decoding->device.facts, &(ls_world_options){.ranks = 1},
+                        &self->world, error));
+  hold_sequences(arena, self);
+  return ls_decoder_create(arena, self->decoding, ls_world_comm(self->world, 0), options->folder,
+                           &self->decoder, error);
 }
 
 ls_status ls_generator_create(ls_arena *arena, const ls_generator_options *options,
                               ls_generator **generator, ls_error *error) {
   ls_generator *made = LS_NEW(arena, ls_generator);
-  made->arena = arena;
-  const ls_status status = start(made, options, error);
+  const ls_status status = start(arena, made, options, error);
   if (status != LS_OK) ls_generator_destroy(&made);
   *generator = made;
   return status;
 }
 
+static void forget(sequence *of) {
+  if (of->scratch) ls_arena_destroy(&of->scratch);
+  of->request = NULL;
+  of->sampler = NULL;
+}
+
 void ls_generator_destroy(ls_generator **generator) {
-  if (!*generator) return;
-  ls_rank_destroy(&(*generator)->rank);
-  if ((*generator)->world) ls_world_destroy(&(*generator)->world);
+  ls_generator *self = *generator;
+  if (!self) return;
+  for (int s = 0; s < LS_MOST_SEQUENCES; s++) forget(&self->sequences[s]);
+  ls_decoder_destroy(&self->decoder);
+  if (self->world) ls_world_destroy(&self->world);
   *generator = NULL;
 }
 
+/* What the threads of a process share. */
+typedef struct crew {
+  ls_world *world;
+  ls_generator_options options;
+  ls_decoding decoding;
+  ls_generator_use *use;
+  void *context;
+} crew;
+
+/* Rank 0's rows and sequences, on every process. */
+static ls_status share_sizes(ls_comm *comm, void *context, ls_error *error) {
+  crew *self = context;
+  const int size = ls_comm_size(comm);
+  ls_arena *arena = ls_arena_create();
+  int *members = LS_NEW_ARRAY(arena, int, size);
+  for (int r = 0; r < size; r++) members[r] = r;
+  ls_group *all;
+  ls_status status = ls_comm_group(comm, members, size, &all, error);
+  ls_arena_destroy(&arena);
+  LS_TRY(status);
+  int64_t sizes[2] = {0};
+  if (ls_comm_rank(comm) == 0) {
+    sizes[0] = self->options.rows;
+    sizes[1] = self->options.sequences;
+  }
+  ls_comm_about(comm, "how much is to be decoded");
+  status = ls_broadcast(all, sizes, 2, LS_I64, 0, error);
+  if (status != LS_OK || ls_comm_rank(comm) != ls_world_first_here(self->world)) return status;
+  self->options.rows = sizes[0];
+  self->options.sequences = sizes[1];
+  return LS_OK;
+}
+
+static ls_status use_generator(ls_arena *arena, crew *self, ls_decoder *decoder, ls_error *error) {
+  ls_generator generator = {.decoding = &self->decoding, .decoder = decoder};
+  hold_sequences(arena, &generator);
+  ls_status status = self->use(self->context, &generator, error);
+  for (int s = 0; s < LS_MOST_SEQUENCES; s++) forget(&generator.sequences[s]);
+  if (status == LS_OK) status = ls_decoder_dismiss(decoder, error);
+  return status;
+}
+
+static ls_status work(ls_comm *comm, void *context, ls_error *error) {
+  crew *self = context;
+  ls_decoder *decoder = NULL;
+  ls_arena *arena = ls_arena_create();
+  ls_status status =
+      ls_decoder_create(arena, &self->decoding, comm, self->options.folder, &decoder, error);
+  if (status == LS_OK)
+    status = ls_comm_rank(comm) == 0 ? use_generator(arena, self, decoder, error)
+                                     : ls_decoder_serve(decoder, error);
+  ls_decoder_destroy(&decoder);
+  ls_arena_destroy(&arena);
+  return status;
+}
+
+static ls_status prepare_crew(ls_arena *arena, crew *self, ls_error *error) {
+  LS_TRY(prepare(arena, &self->options, ls_world_size(self->world), &self->decoding, error));
+  return ls_decoding_open(&self->decoding, ls_world_count_on_host(self->world),
+                          ls_world_count_here(self->world), error);
+}
+
+ls_status ls_generator_run(ls_arena *arena, const ls_generator_options *options, ls_world *world,
+                           ls_generator_use *use, void *context, ls_error *error) {
+  crew *self = LS_NEW(arena, crew);
+  *self = (crew){.world = world, .options = *options, .use = use, .context = context};
+  if (ls_world_count_here(world) != ls_world_size(world))
+    LS_TRY(ls_rank_threads_run(world, share_sizes, self, error));
+  LS_TRY(ls_world_agree(world, prepare_crew(arena, self, error), error));
+  return ls_rank_threads_run(world, work, self, error);
+}
+
 const ls_model_config *ls_generator_config(const ls_generator *generator) {
-  return &generator->session.config;
+  return &generator->decoding->session.config;
 }
 
 int64_t ls_generator_rows(const ls_generator *generator) {
-  return generator->rows;
+  return generator->decoding->rows;
+}
+
+int64_t ls_generator_sequences(const ls_generator *generator) {
+  return generator->decoding->sequences;
 }
 
 int64_t ls_generator_reused(const ls_generator *generator) {
@@ -170,112 +192,95 @@ int64_t ls_generator_reused(const ls_generator *generator) {
 }
 
 void ls_generator_reset(ls_generator *generator) {
-  generator->fed = 0;
+  generator->sequences[0].fed = 0;
 }
 
-static ls_status check_feed(const ls_generator *self, const int32_t *ids, int64_t count,
-                            ls_error *error) {
+static ls_status check_feed(const ls_generator *self, const sequence *of, const int32_t *ids,
+                            int64_t count, ls_error *error) {
+  const int64_t rows = self->decoding->rows, vocabulary = ls_generator_config(self)->vocabulary;
   if (count < 1) return ls_fail(error, LS_INPUT, "no tokens; expected at least one");
-  if (count > self->rows - self->fed)
+  if (count > rows - of->fed)
     return ls_fail(error, LS_INPUT, "%lld tokens after %lld; there is room for %lld in all",
-                   (long long)count, (long long)self->fed, (long long)self->rows);
+                   (long long)count, (long long)of->fed, (long long)rows);
   for (int64_t i = 0; i < count; i++)
-    if (ids[i] < 0 || ids[i] >= self->session.config.vocabulary)
+    if (ids[i] < 0 || ids[i] >= vocabulary)
       return ls_fail(error, LS_INPUT, "token %d; expected one below the vocabulary of %lld", ids[i],
-                     (long long)self->session.config.vocabulary);
+                     (long long)vocabulary);
   return LS_OK;
 }
 
-/* What is fed, and how many tokens came before. */
-typedef struct feed {
-  const int32_t *ids;
-  int64_t before;
-} feed;
+/* Those before the last are to be fed without logits, the last with them. */
+static ls_status add_tokens(ls_generator *self, int64_t which, const int32_t *ids, int64_t count,
+                            ls_error *error) {
+  sequence *of = &self->sequences[which];
+  LS_TRY(check_feed(self, of, ids, count, error));
+  for (int64_t i = 0; i < count - 1; i++)
+    self->pending[self->pending_count++] =
+        (ls_decoder_token){ids[i], (int32_t)(of->fed + i), (int32_t)which};
+  of->next = ids[count - 1];
+  return LS_OK;
+}
 
-static ls_status take_tokens(void *context, int64_t step, int64_t first, int64_t count,
-                             const ls_batch *batch, ls_error *error) {
-  (void)step, (void)error;
-  const feed *from = context;
+static ls_status run_program(ls_generator *self, int which, const ls_decoder_token *tokens,
+                             int64_t count, const float **logits, ls_error *error) {
+  LS_TRY(ls_decoder_run(self->decoder, which, tokens, count, logits, error));
   for (int64_t i = 0; i < count; i++) {
-    batch->ids[i] = from->ids[first + i];
-    batch->positions[i] = (int32_t)(from->before + first + i);
+    sequence *of = &self->sequences[tokens[i].sequence];
+    of->ids[tokens[i].position] = tokens[i].id;
+    of->fed = tokens[i].position + 1;
   }
   return LS_OK;
 }
 
-/* The next tokens go through one program. */
-static ls_status run_program(ls_generator *self, int which, const int32_t *ids, ls_error *error) {
-  feed from = {ids, self->fed};
-  const ls_inputs inputs = {.take = take_tokens, .context = &from};
-  LS_TRY(ls_inputs_fill(&inputs, self->rank, which, 0, 0, error));
-  LS_TRY(ls_rank_run(self->rank, which, error));
-  memcpy(self->ids + self->fed, ids, sizeof *ids * (size_t)self->programs[which]->tokens);
-  self->fed += self->programs[which]->tokens;
-  return LS_OK;
-}
-
-/* The widest program for `left` tokens of a prompt. */
-static int widest_program(const ls_generator *self, int64_t left) {
-  int which = self->program_count - 1;
-  while (which != DECODE && self->programs[which]->tokens > left) which--;
-  return which;
-}
-
-/* What a program takes, in tokens: of few of them it is the time for reading the weights. */
-static int64_t program_work(const ls_generator *self, int which) {
-  enum { WEIGHTS = 16 };
-  const int64_t tokens = self->programs[which]->tokens;
-  return tokens > WEIGHTS ? tokens : WEIGHTS;
-}
-
-/* The program for the next of `left` tokens of a prompt, of which `done` have been fed: the widest,
- * or the next wider one, which goes through some of those once more, where that takes less. */
-static int choose_program(const ls_generator *self, int64_t done, int64_t left) {
-  const int widest = widest_program(self, left), wider = widest + 1;
-  if (wider == self->program_count || self->programs[wider]->tokens > done + left) return widest;
-  int64_t work = 0;
-  for (int64_t rest = left; rest > 0;) {
-    const int which = widest_program(self, rest);
-    work += program_work(self, which);
-    rest -= self->programs[which]->tokens;
-  }
-  return program_work(self, wider) < work ? wider : widest;
+static void end(sequence *of, ls_generate_end why) {
+  of->ended = true;
+  of->end = why;
 }
 
 static bool has_enough(const ls_generate_request *request) {
-  return request->enough && request->enough(request->context);
+  return request && request->enough && request->enough(request->context);
 }
 
-/* As ls_generator_feed; *logits NULL where the request had enough before the last token. */
-static ls_status feed_tokens(ls_generator *self, const int32_t *ids, int64_t count,
-                             const ls_generate_request *request, const float **logits,
-                             ls_error *error) {
-  *logits = NULL;
-  LS_TRY(check_feed(self, ids, count, error));
-  const int64_t headless = count - 1; /* the last token's program has logits */
-  for (int64_t done = 0; done < headless;) {
-    if (request && has_enough(request)) return LS_OK;
-    const int which = choose_program(self, done, headless - done);
-    const int64_t excess = done + self->programs[which]->tokens - headless;
-    const int64_t again = excess > 0 ? excess : 0;
-    self->fed -= again;
-    done -= again;
-    LS_TRY(run_program(self, which, ids + done, error));
-    done += self->programs[which]->tokens;
+/* Whether all whose prompts are being fed had enough of it; asks each of them. */
+static bool all_have_enough(const ls_generator *self) {
+  const sequence *last = NULL;
+  bool all = true;
+  for (int64_t i = 0; i < self->pending_count; i++) {
+    const sequence *of = &self->sequences[self->pending[i].sequence];
+    if (of != last) all &= has_enough(of->request);
+    last = of;
   }
-  LS_TRY(run_program(self, DECODE, ids + headless, error));
-  const ls_program *last = self->programs[DECODE];
-  const int64_t vocabulary = self->session.config.vocabulary;
-  const ls_dtype dtype = last->values.items[last->logits].dtype;
-  LS_TRY(ls_rank_get(self->rank, DECODE, last->logits, 0, self->stored, vocabulary, error));
-  ls_convert(self->logits, LS_F32, self->stored, dtype, vocabulary);
-  *logits = self->logits;
+  return all;
+}
+
+/* Feeds what is pending, unless all that it is of have enough: these end. */
+static ls_status feed_pending(ls_generator *self, ls_error *error) {
+  const float *none;
+  for (int64_t done = 0; done < self->pending_count;) {
+    if (all_have_enough(self)) break;
+    const int which = ls_decoding_choose(self->decoding, done, self->pending_count - done);
+    const int64_t tokens = ls_decoding_tokens(self->decoding, which);
+    if (done + tokens > self->pending_count) done = self->pending_count - tokens;
+    LS_TRY(run_program(self, which, self->pending + done, tokens, &none, error));
+    done += tokens;
+  }
+  for (int64_t i = 0; i < self->pending_count; i++) {
+    sequence *of = &self->sequences[self->pending[i].sequence];
+    if (self->pending[i].position >= of->fed) end(of, LS_GENERATE_ENOUGH);
+  }
+  self->pending_count = 0;
   return LS_OK;
 }
 
 ls_status ls_generator_feed(ls_generator *generator, const int32_t *ids, int64_t count,
                             const float **logits, ls_error *error) {
-  return feed_tokens(generator, ids, count, NULL, logits, error);
+  sequence *of = &generator->sequences[0];
+  forget(of);
+  generator->pending_count = 0;
+  LS_TRY(add_tokens(generator, 0, ids, count, error));
+  LS_TRY(feed_pending(generator, error));
+  return run_program(generator, 0, &(ls_decoder_token){of->next, (int32_t)of->fed, 0}, 1, logits,
+                     error);
 }
 
 static bool ends_text(const ls_model_config *config, const ls_generate_request *request,
@@ -289,46 +294,108 @@ static bool ends_text(const ls_model_config *config, const ls_generate_request *
 
 /* Goes back to where the prompt and what is cached part; the last token is always computed, since
  * its logits are asked for. */
-static void keep_common(ls_generator *self, const ls_generate_request *request) {
+static void keep_common(ls_generator *self, sequence *of) {
+  const ls_generate_request *request = of->request;
   int64_t same = 0;
-  while (same < self->fed && same + 1 < request->prompt_count &&
-         self->ids[same] == request->prompt[same])
+  while (same < of->fed && same + 1 < request->prompt_count &&
+         of->ids[same] == request->prompt[same])
     same++;
-  self->fed = request->continues ? same : 0;
-  self->reused = self->fed;
+  of->fed = request->continues ? same : 0;
+  self->reused = of->fed;
 }
 
-static ls_status generate(ls_generator *self, ls_arena *scratch, const ls_generate_request *request,
-                          ls_generate_end *end, ls_error *error) {
-  const ls_model_config *config = &self->session.config;
-  ls_sampler *sampler = ls_sampler_create(scratch, (int32_t)config->vocabulary, &request->sampling);
-  const float *logits;
-  keep_common(self, request);
-  LS_TRY(feed_tokens(self, request->prompt + self->reused, request->prompt_count - self->reused,
-                     request, &logits, error));
-  *end = LS_GENERATE_ENOUGH;
-  for (int64_t made = 0; made < request->most && logits; made++) {
-    int32_t id;
-    LS_TRY(ls_sampler_next(sampler, logits, (uint64_t)self->fed, &id, error));
-    *end = LS_GENERATE_END_ID;
-    if (ends_text(config, request, id)) return LS_OK;
-    LS_TRY(request->token(request->context, id, error));
-    *end = LS_GENERATE_ENOUGH;
-    if (has_enough(request)) return LS_OK;
-    *end = LS_GENERATE_POSITIONS;
-    if (made + 1 == request->most) break;
-    if (self->fed == self->rows) return LS_OK;
-    LS_TRY(feed_tokens(self, &id, 1, NULL, &logits, error));
+/* Takes up a request. */
+static ls_status begin(ls_generator *self, int64_t which, const ls_generate_request *request,
+                       ls_error *error) {
+  sequence *of = &self->sequences[which];
+  forget(of);
+  of->request = request;
+  of->made = 0;
+  of->ended = false;
+  of->scratch = ls_arena_create();
+  of->sampler = ls_sampler_create(of->scratch, (int32_t)ls_generator_config(self)->vocabulary,
+                                  &request->sampling);
+  if (request->begins) LS_TRY(request->begins(request->context, error));
+  keep_common(self, of);
+  return add_tokens(self, which, request->prompt + of->fed, request->prompt_count - of->fed, error);
+}
+
+/* The token after those fed, by their logits. */
+static ls_status take_token(ls_generator *self, sequence *of, const float *logits,
+                            ls_error *error) {
+  const ls_generate_request *request = of->request;
+  int32_t id;
+  if (of->made == request->most) {
+    end(of, LS_GENERATE_ALL);
+    return LS_OK;
   }
-  if (logits) *end = LS_GENERATE_ALL;
+  LS_TRY(ls_sampler_next(of->sampler, logits, (uint64_t)of->fed, &id, error));
+  if (ends_text(ls_generator_config(self), request, id)) {
+    end(of, LS_GENERATE_END_ID);
+    return LS_OK;
+  }
+  LS_TRY(request->token(request->context, id, error));
+  of->next = id;
+  if (has_enough(request))
+    end(of, LS_GENERATE_ENOUGH);
+  else if (++of->made == request->most)
+    end(of, LS_GENERATE_ALL);
+  else if (of->fed == self->decoding->rows)
+    end(of, LS_GENERATE_POSITIONS);
+  return LS_OK;
+}
+
+/* One token of each sequence that has a request. */
+static ls_status decode(ls_generator *self, ls_error *error) {
+  ls_decoder_token tokens[LS_MOST_SEQUENCES];
+  int64_t count = 0;
+  for (int64_t s = 0; s < self->decoding->sequences; s++) {
+    const sequence *of = &self->sequences[s];
+    if (of->request && !of->ended)
+      tokens[count++] = (ls_decoder_token){of->next, (int32_t)of->fed, (int32_t)s};
+  }
+  if (count == 0) return LS_OK;
+  const float *logits;
+  LS_TRY(run_program(self, ls_decoding_head(self->decoding, count), tokens, count, &logits, error));
+  for (int64_t i = 0; i < count; i++)
+    LS_TRY(take_token(self, &self->sequences[tokens[i].sequence],
+                      logits + i * ls_generator_config(self)->vocabulary, error));
+  return LS_OK;
+}
+
+/* Hands out what has ended: its place is free. */
+static ls_status finish(sequence *of, ls_error *error) {
+  const ls_generate_request *request = of->request;
+  forget(of);
+  return request->done ? request->done(request->context, of->end, error) : LS_OK;
+}
+
+ls_status ls_generate_all(ls_generator *generator, const ls_generate_request *requests, int count,
+                          ls_error *error) {
+  sequence *sequences = generator->sequences;
+  const int64_t places = generator->decoding->sequences;
+  int begun = 0;
+  for (int r = 0; r < count; r++) LS_TRY(ls_sampling_check(&requests[r].sampling, error));
+  generator->pending_count = 0;
+  for (int64_t s = 0; s < places; s++) forget(&sequences[s]);
+  for (int done = 0; done < count;) {
+    for (int64_t s = 0; s < places; s++)
+      if (!sequences[s].request && begun < count)
+        LS_TRY(begin(generator, s, &requests[begun++], error));
+    LS_TRY(feed_pending(generator, error)); /* prompts of all that begin, together */
+    LS_TRY(decode(generator, error));
+    for (int64_t s = 0; s < places; s++) {
+      if (!sequences[s].request || !sequences[s].ended) continue;
+      LS_TRY(finish(&sequences[s], error));
+      done++;
+    }
+  }
   return LS_OK;
 }
 
 ls_status ls_generate(ls_generator *generator, const ls_generate_request *request,
                       ls_generate_end *end, ls_error *error) {
-  LS_TRY(ls_sampling_check(&request->sampling, error));
-  ls_arena *scratch = ls_arena_create();
-  const ls_status status = generate(generator, scratch, request, end, error);
-  ls_arena_destroy(&scratch);
-  return status;
+  LS_TRY(ls_generate_all(generator, request, 1, error));
+  *end = generator->sequences[0].end;
+  return LS_OK;
 }

@@ -1,5 +1,5 @@
-/* Text out of a trained model, one token after the other, on one device with a cache of keys and
- * values.
+/* Text out of a trained model, one token after the other, with a cache of keys and values: of one
+ * sequence or of several at once, on one device or cut over several (mesh.tp, mesh.pp).
  *
  *   ls_generator *generator;
  *   LS_TRY(ls_generator_create(arena, &(ls_generator_options){.folder = folder, .compute = LS_F32,
@@ -12,6 +12,8 @@
 #ifndef LS_GENERATE_GENERATE_H
 #define LS_GENERATE_GENERATE_H
 
+#include "comm/comm.h"
+#include "generate/decoding.h"
 #include "generate/sampling.h"
 #include "model/model.h"
 
@@ -23,23 +25,39 @@ typedef struct ls_generator_options {
   ls_dtype compute;   /* LS_F32, LS_BF16, LS_F16 or LS_F64 */
   int threads;        /* of the kernels; 0: what suits the model */
   int64_t rows;       /* the most tokens that are ever fed: cut at the model's positions */
+  int64_t sequences;  /* that are decoded at once, at most LS_MOST_SEQUENCES; 0: one */
+  int pp;             /* stages that ls_generator_run cuts the layers over; 0: one */
 } ls_generator_options;
 
-/* Bytes that a generator of so many rows takes: compiles it, and maps nothing. `config` is as
+/* Bytes that a generator with these options takes: compiles it, and maps nothing. `config` is as
  * ls_adapters_read gives it. */
 LS_CHECKED ls_status ls_generator_bytes(ls_arena *arena, const ls_model_config *config,
-                                        ls_dtype compute, int64_t rows, int64_t *bytes,
+                                        const ls_generator_options *options, int64_t *bytes,
                                         ls_error *error);
 
-/* Compiles the programs and loads the weights. The arena must outlive the generator. */
+/* What uses a generator. */
+typedef ls_status ls_generator_use(void *context, ls_generator *generator, ls_error *error);
+
+/* A generator on all ranks of a world, which cut the model over mesh.pp and, within a
+ * stage, mesh.tp: `use` is called once, on
+ * the thread of rank 0, and the others decode what it asks for. What rank 0's process gives as
+ * rows and sequences holds for all. Errors: those of ls_generator_create, on all processes; those
+ * of `use`. Collective: all processes. */
+LS_CHECKED ls_status ls_generator_run(ls_arena *arena, const ls_generator_options *options,
+                                      ls_world *world, ls_generator_use *use, void *context,
+                                      ls_error *error);
+
+/* Compiles the programs and loads the weights, on one device, of the calling thread. The arena must
+ * outlive the generator. */
 LS_CHECKED ls_status ls_generator_create(ls_arena *arena, const ls_generator_options *options,
                                          ls_generator **generator, ls_error *error);
 void ls_generator_destroy(ls_generator **generator);
 
 const ls_model_config *ls_generator_config(const ls_generator *generator);
 
-/* Tokens that can be fed in all. */
+/* Tokens of a sequence that can be fed in all, and sequences at once. */
 int64_t ls_generator_rows(const ls_generator *generator);
+int64_t ls_generator_sequences(const ls_generator *generator);
 
 /* Appends tokens to the sequence; *logits are those after the last one, one for each entry of the
  * vocabulary, and hold until the next call. LS_INPUT where they do not fit or an id is outside the
@@ -68,6 +86,9 @@ typedef struct ls_generate_request {
   bool continues; /* what is cached of the prompt's beginning is not computed again */
   bool (*enough)(void *context); /* asked between tokens and amid long prompts; NULL: never */
   ls_status (*token)(void *context, int32_t id, ls_error *error);
+  /* Of several: the request is taken up, and is done. NULL: nobody is told. */
+  ls_status (*begins)(void *context, ls_error *error);
+  ls_status (*done)(void *context, ls_generate_end end, ls_error *error);
   void *context;
 } ls_generate_request;
 
@@ -76,6 +97,12 @@ typedef struct ls_generate_request {
  * once. */
 LS_CHECKED ls_status ls_generate(ls_generator *generator, const ls_generate_request *request,
                                  ls_generate_end *end, ls_error *error);
+
+/* All of them, as many at once as there are sequences: where one ends the next begins. Each gives
+ * what it gives alone, as far as rounding does not depend on how many tokens are computed at once;
+ * `continues` is not looked at. */
+LS_CHECKED ls_status ls_generate_all(ls_generator *generator, const ls_generate_request *requests,
+                                     int count, ls_error *error);
 
 /* Tokens of the prompt that the last ls_generate found in the cache. */
 int64_t ls_generator_reused(const ls_generator *generator);

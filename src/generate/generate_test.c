@@ -44,7 +44,8 @@ static int tear_down(void **state) {
 static ls_generator *open_model(const char *folder, ls_dtype compute, int64_t rows) {
   ls_error error = {0};
   ls_generator *generator;
-  const ls_generator_options options = {folder, compute, 1, rows};
+  const ls_generator_options options = {
+      .folder = folder, .compute = compute, .threads = 1, .rows = rows};
   if (ls_generator_create(arena, &options, &generator, &error) != LS_OK) fail_msg("%s", error.text);
   return generator;
 }
@@ -422,7 +423,10 @@ static void test_ends_of_others(void **state) {
   }
   assert_int_equal(ls_file_write(path, "{\"eos_token_id\": \"x\"}", 21, &error), LS_OK);
   assert_int_equal(
-      ls_generator_create(arena, &(ls_generator_options){model, LS_F32, 1, 4}, &generator, &error),
+      ls_generator_create(
+          arena,
+          &(ls_generator_options){.folder = model, .compute = LS_F32, .threads = 1, .rows = 4},
+          &generator, &error),
       LS_INPUT);
   assert_non_null(strstr(error.text, "generation_config.json"));
   assert_int_equal(ls_directory_remove(folder, NULL), LS_OK);
@@ -556,9 +560,12 @@ static void test_bad_input(void **state) {
   assert_int_equal(ls_generator_feed(generator, &outside, 1, &logits, &error), LS_INPUT);
   assert_int_equal(ls_generator_feed(generator, &outside, 0, &logits, &error), LS_INPUT);
   ls_generator_destroy(&generator);
-  assert_int_equal(ls_generator_create(arena, &(ls_generator_options){"tests", LS_F32, 1, 4},
-                                       &generator, &error),
-                   LS_INPUT);
+  assert_int_equal(
+      ls_generator_create(
+          arena,
+          &(ls_generator_options){.folder = "tests", .compute = LS_F32, .threads = 1, .rows = 4},
+          &generator, &error),
+      LS_INPUT);
   assert_null(generator);
 }
 

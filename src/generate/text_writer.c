@@ -88,26 +88,34 @@ static bool has_enough(void *context) {
   return self->ended || (self->stops && self->stops());
 }
 
-ls_status ls_text_writer_run(ls_text_writer *writer, ls_generator *generator,
-                             const ls_prompt *prompt, bool continues, ls_generate_end *end,
-                             ls_error *error) {
+ls_generate_request ls_text_writer_request(ls_text_writer *writer, const ls_prompt *prompt) {
   writer->answers = !prompt->text;
-  const ls_generate_request what = {.prompt = prompt->ids,
-                                    .prompt_count = prompt->count,
-                                    .most = writer->most,
-                                    .sampling = writer->sampling,
-                                    .ends = &writer->end.id,
-                                    .end_count = writer->answers && writer->end.id >= 0,
-                                    .continues = continues,
-                                    .enough = has_enough,
-                                    .token = put_token,
-                                    .context = writer};
-  char text[LS_UTF8_MOST(0)];
   writer->prompt_tokens = prompt->count;
   writer->begin = ls_now_s();
-  LS_TRY(ls_generate(generator, &what, end, error));
-  writer->reused = ls_generator_reused(generator);
+  return (ls_generate_request){.prompt = prompt->ids,
+                               .prompt_count = prompt->count,
+                               .most = writer->most,
+                               .sampling = writer->sampling,
+                               .ends = &writer->end.id,
+                               .end_count = writer->answers && writer->end.id >= 0,
+                               .enough = has_enough,
+                               .token = put_token,
+                               .context = writer};
+}
+
+ls_status ls_text_writer_end(ls_text_writer *writer, ls_generate_end *end, ls_error *error) {
+  char text[LS_UTF8_MOST(0)];
   if (writer->ended) *end = LS_GENERATE_END_ID;
   if (!writer->ended) LS_TRY(put_bytes(writer, writer->end.text, writer->held, error));
   return ls_text_writer_put(writer, text, ls_utf8_end(&writer->stream, text), error);
+}
+
+ls_status ls_text_writer_run(ls_text_writer *writer, ls_generator *generator,
+                             const ls_prompt *prompt, bool continues, ls_generate_end *end,
+                             ls_error *error) {
+  ls_generate_request request = ls_text_writer_request(writer, prompt);
+  request.continues = continues;
+  LS_TRY(ls_generate(generator, &request, end, error));
+  writer->reused = ls_generator_reused(generator);
+  return ls_text_writer_end(writer, end, error);
 }

@@ -31,6 +31,12 @@ typedef struct ls_text_writer {
   double begin, first, last; /* s: when it began, and when the tokens were there */
 } ls_text_writer;
 
+/* What is to be generated so that the writer writes it, and the end of that: for ls_generate_all,
+ * whose requests begin and end with these. The request refers to both. */
+ls_generate_request ls_text_writer_request(ls_text_writer *writer, const ls_prompt *prompt);
+LS_CHECKED ls_status ls_text_writer_end(ls_text_writer *writer, ls_generate_end *end,
+                                        ls_error *error);
+
 /* Generates, and writes what is new. `continues` as ls_generate has it. LS_FAILED also where it
  * cannot be written. */
 LS_CHECKED ls_status ls_text_writer_run(ls_text_writer *writer, ls_generator *generator,

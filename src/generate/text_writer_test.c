@@ -120,7 +120,10 @@ static void assert_written(ls_generator *generator, ls_text_writer writer, const
 /* An untrained model says any bytes; each stretch of them may end an answer, and ends no text. */
 static void an_answer_ends_before_its_end(void **state) {
   (void)state;
-  const ls_generator_options options = {"tests/data/traces/llama-gqa-tied", LS_F64, 1, 2 * MOST};
+  const ls_generator_options options = {.folder = "tests/data/traces/llama-gqa-tied",
+                                        .compute = LS_F64,
+                                        .threads = 1,
+                                        .rows = 2 * MOST};
   ls_generator *generator;
   if (ls_generator_create(arena, &options, &generator, &error) != LS_OK) fail_msg("%s", error.text);
   const int64_t vocabulary = ls_generator_config(generator)->vocabulary;

@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "base/stop.h"
 #include "checkpoint/checkpoint.h"
-#include "generate/text_writer.h"
+#include "generate/text_batch.h"
 #include "session/agree.h"
 #include "session/fit.h"
 #include "train/best.h"
@@ -23,8 +23,9 @@ struct ls_samples {
   ls_prompts prompts;
   ls_chat_end end;
   const char *path;
-  ls_arena *made; /* holds what follows; NULL: nothing was made */
-  json_t **lines; /* one a prompt */
+  ls_arena *made;    /* holds what follows; NULL: nothing was made */
+  json_t **lines;    /* one a prompt */
+  int64_t sequences; /* that are decoded at once */
 };
 
 static const char key[] = "eval.prompts";
@@ -72,11 +73,20 @@ static int64_t rows_of(const ls_samples *self) {
   return ls_prompts_longest(&self->prompts) + self->session->run->eval.max_new_tokens;
 }
 
+static ls_generator_options options_of(const ls_samples *self, const char *folder) {
+  return (ls_generator_options){.folder = folder,
+                                .compute = compute_of(self),
+                                .threads = self->session->device.facts.threads,
+                                .rows = rows_of(self),
+                                .sequences = self->sequences};
+}
+
 static ls_status check_memory(const ls_samples *self, int ranks_here, ls_error *error) {
   int64_t bytes;
   ls_arena *arena = ls_arena_create();
-  const ls_status status = ls_generator_bytes(arena, &self->session->config, compute_of(self),
-                                              rows_of(self), &bytes, error);
+  const ls_generator_options options = options_of(self, NULL);
+  const ls_status status =
+      ls_generator_bytes(arena, &self->session->config, &options, &bytes, error);
   ls_arena_destroy(&arena);
   LS_TRY(status);
   const bool beside = strcmp(self->session->device.kind, "cpu") == 0;
@@ -85,6 +95,14 @@ static ls_status check_memory(const ls_samples *self, int ranks_here, ls_error *
       "eval.prompts has the first process hold the whole model besides: leave it "
       "out, and ask checkpoints with lockstep generate",
       error);
+}
+
+/* All prompts at once, or half of them, as memory has it. */
+static ls_status choose_sequences(ls_samples *self, int ranks_here, ls_error *error) {
+  const int prompts = self->prompts.list.count;
+  self->sequences = prompts < LS_MOST_SEQUENCES ? prompts : LS_MOST_SEQUENCES;
+  while (self->sequences > 1 && check_memory(self, ranks_here, NULL) != LS_OK) self->sequences /= 2;
+  return check_memory(self, ranks_here, error);
 }
 
 ls_status ls_samples_open(ls_arena *arena, const ls_session *session, const ls_dataset *dataset,
@@ -107,7 +125,7 @@ ls_status ls_samples_open(ls_arena *arena, const ls_session *session, const ls_d
                        .path = ls_arena_printf(arena, "%s/samples.jsonl", run->out)};
   *samples = made;
   LS_TRY(read_prompts(made, dataset, error));
-  return check_memory(made, ranks_here, error);
+  return choose_sequences(made, ranks_here, error);
 }
 
 static ls_status cut(ls_arena *arena, const char *path, int64_t steps, ls_error *error) {
@@ -140,41 +158,36 @@ static void forget(ls_samples *self) {
   ls_arena_destroy(&self->made);
 }
 
-static ls_status make_one(ls_samples *self, ls_generator *generator, int p, int64_t step,
-                          ls_error *error) {
-  const ls_prompt *prompt = &self->prompts.list.items[p];
-  char *text = NULL;
-  size_t bytes = 0;
-  ls_generate_end end;
-  ls_text_writer writer = {.tokenizer = self->tokenizer,
-                           .end = self->end,
-                           .most = self->session->run->eval.max_new_tokens,
-                           .to = open_memstream(&text, &bytes),
-                           .stops = ls_stop_asked};
-  if (!writer.to) return ls_fail(error, LS_FAILED, "out of memory");
-  const ls_status status = ls_text_writer_run(&writer, generator, prompt, false, &end, error);
-  fclose(writer.to);
-  if (status == LS_OK)
-    self->lines[p] = json_pack("{s:I, s:O, s:s%}", "step", (json_int_t)step, "prompt",
-                               prompt->asked, "text", text, bytes);
-  free(text);
-  if (status != LS_OK || self->lines[p]) return status;
-  return ls_fail(error, LS_FAILED, "out of memory");
+/* What the texts of a step are made with. */
+typedef struct making {
+  ls_samples *samples;
+  int64_t step;
+} making;
+
+static ls_status take_text(void *context, int number, const ls_text *text, ls_error *error) {
+  const making *self = context;
+  json_t **line = &self->samples->lines[number];
+  *line = json_pack("{s:I, s:O, s:s%}", "step", (json_int_t)self->step, "prompt",
+                    text->prompt->asked, "text", text->text, text->bytes);
+  return *line ? LS_OK : ls_fail(error, LS_FAILED, "out of memory");
 }
 
 static ls_status make_all(ls_samples *self, const char *folder, int64_t step, ls_error *error) {
-  const int count = self->prompts.list.count;
-  const ls_generator_options options = {.folder = folder,
-                                        .compute = compute_of(self),
-                                        .threads = self->session->device.facts.threads,
-                                        .rows = rows_of(self)};
+  const ls_generator_options options = options_of(self, folder);
+  making made = {self, step};
+  const ls_text_batch batch = {.writer = {.tokenizer = self->tokenizer,
+                                          .end = self->end,
+                                          .most = self->session->run->eval.max_new_tokens,
+                                          .stops = ls_stop_asked},
+                               .prompts = self->prompts.list.items,
+                               .count = self->prompts.list.count,
+                               .take = take_text,
+                               .context = &made};
   ls_generator *generator;
   self->made = ls_arena_create();
-  self->lines = LS_NEW_ARRAY(self->made, json_t *, count);
+  self->lines = LS_NEW_ARRAY(self->made, json_t *, batch.count);
   LS_TRY(ls_generator_create(self->made, &options, &generator, error));
-  ls_status status = LS_OK;
-  for (int p = 0; p < count && status == LS_OK && !ls_stop_asked(); p++)
-    status = make_one(self, generator, p, step, error);
+  const ls_status status = ls_text_batch_run(&batch, generator, error);
   ls_generator_destroy(&generator);
   return status;
 }
