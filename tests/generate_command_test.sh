@@ -47,6 +47,26 @@ case $json in '{"prompt": "In the", "text": "'*'"tokens": '[1-5]', "tokens_per_s
   *) fail "--json: $json" ;; esac
 generate "In the" --max-new-tokens 1000 --top-k 5 >/dev/null
 grep -q 'the 64 positions\|ended the text' "$work/errors" || fail "no reason: $(cat "$work/errors")"
+
+# Over devices, and several prompts at once: the same texts.
+for mesh in "-n 2" mesh.tp=2 mesh.pp=2 "mesh.pp=2 mesh.tp=2 -n 4"; do
+  # shellcheck disable=SC2086
+  cut=$(generate "In the" --max-new-tokens 9 --greedy $mesh) || fail "$mesh: $(cat "$work/errors")"
+  [ "$greedy" = "$cut" ] || fail "$mesh gave another text: $cut"
+done
+printf 'In the\nIt\n\nA longer one than others\nEnd\n' >"$work/prompts.txt"
+generate --prompts "$work/prompts.txt" --max-new-tokens 25 --seed 3 --batch 1 >"$work/single"
+[ "$(grep -c '^==> ' "$work/single")" -eq 4 ] || fail "--prompts: $(cat "$work/single")"
+for words in "" "--batch 3" "--batch 2 mesh.tp=2" "mesh.pp=3"; do
+  # shellcheck disable=SC2086
+  generate --prompts "$work/prompts.txt" --max-new-tokens 25 --seed 3 $words >"$work/batch" ||
+    fail "--prompts $words: $(cat "$work/errors")"
+  cmp -s "$work/single" "$work/batch" || fail "--prompts $words: $(cat "$work/batch")"
+done
+generate --prompts "$work/prompts.txt" --max-new-tokens 25 --batch 3 >/dev/null
+grep -q '^4 prompts, 3 at once: ' "$work/errors" || fail "no total: $(cat "$work/errors")"
+generate --prompts "$work/prompts.txt" --json >"$work/output"
+[ "$(grep -c '^{"prompt": ' "$work/output")" -eq 4 ] || fail "--prompts --json: $(cat "$work/output")"
 "$lockstep" generate --help | grep -q 'examples:' || fail "--help has no examples"
 
 # Threads that wait let others have their core, unless the user says how they wait.
@@ -80,6 +100,18 @@ refused "In" --top-p 2
 refused "In" dtype=fp8
 refused "In" --sed 1
 refused "In" train.lr=1
+for words in "--batch 2" "-n 0" "-n x" mesh.dp_shard=2 "mesh.cp=2 mesh.tp=2" mesh.tp=3 mesh.pp=4 \
+  "mesh.tp=1 -n 2" zero=1; do
+  # shellcheck disable=SC2086
+  refused "In" $words
+done
+refused "In" mesh.dp_replicate=2
+grep -q 'mesh.dp_replicate=2: generating cuts a model over mesh.tp and mesh.pp: use mesh.tp=2$' "$work/errors" ||
+  fail "mesh.dp_replicate=2: $(cat "$work/errors")"
+refused "In" mesh.tp=3
+grep -q 'tp=3 and 2 heads, 1 KV heads: use tp=1 or 2$' "$work/errors" || fail "mesh.tp=3: $(cat "$work/errors")"
+refused --prompts "$work/prompts.txt" --batch 33
+refused --prompts "$work/prompts.txt" --batch 0
 refused "$(cat "$work/text.txt")"
 code=0
 generate "In" >/dev/full || code=$?

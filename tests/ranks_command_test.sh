@@ -95,6 +95,35 @@ saved=$(ls one/checkpoints | sort -t- -k2n | tail -n 1)
 says "resuming after step ${saved#step-}"
 passed=$((passed + 1))
 
+# A text of two processes is that of one. One of them dies while the other waits for a question.
+asked="one --greedy --max-new-tokens 12"
+# shellcheck disable=SC2086
+"$lockstep" generate $asked "It was" >alone 2>log || fail "$(cat log)"
+# shellcheck disable=SC2086
+printf 'It was' | "$launcher" $flags -n 2 "$lockstep" generate $asked - >output 2>log || fail "$(cat log)"
+cmp -s alone output || fail "two processes: $(cat output), expected $(cat alone)"
+echo '{%- for m in messages %}{{ m.content }}{% endfor %}' >plain.jinja
+mkfifo lines
+# shellcheck disable=SC2086
+"$launcher" $flags -n 2 "$lockstep" generate $asked --interactive --template plain.jinja <lines >output 2>log &
+running=$!
+exec 3>lines
+echo 'It was' >&3
+waited=0
+until [ -s output ]; do
+  kill -0 $running 2>/dev/null && [ $waited -lt 1200 ] || fail "no answer: $(cat log)"
+  waited=$((waited + 1))
+  sleep 0.05
+done
+second=$(for each in /proc/[0-9]*; do
+  tr '\0' ' ' 2>/dev/null <"$each/cmdline" | grep -q "^$lockstep generate one .*--interactive" &&
+    [ "$(readlink "$each/cwd")" = "$work" ] && echo "${each#/proc/}" || true
+done | tail -n 1)
+kill -KILL "$second"
+echo 'It was' >&3
+exec 3>&-
+ends 60
+
 # What all processes find alike, or one of them alone, is said once.
 once() { # TEXT WORDS...
   expected=$1 code=0

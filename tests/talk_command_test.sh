@@ -82,6 +82,9 @@ $(cat second)" ] || fail "a conversation: $(cat output log)"
 kept=$(sed -n 's/^prompt of \([0-9]*\) tokens, \([0-9]*\) of them kept.*/\1 \2/p' log)
 # "<user>A</><assistant>It is <a></>" and what follows it; of the end the last byte was not computed.
 [ "$kept" = "54 32" ] || fail "the cache: $kept: $(cat log)"
+cp output alone
+printf 'A\nB\n' | talk -n 2
+cmp -s output alone || fail "a conversation on two devices: $(cat output log)"
 printf 'A\n/reset\nB\n/help\n/what\n\nA\n/quit\nB\n' | talk
 [ "$(head -n 2 output)" = "It is <a>
 Yes" ] || fail "/reset: $(cat output)"

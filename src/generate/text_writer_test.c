@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/random.h"
-#include "generate/text_writer.h"
+#include "generate/text_batch.h"
 #include "support/test_folder.h"
 #include "support/test_seed.h"
 
@@ -164,12 +164,76 @@ static void an_answer_ends_before_its_end(void **state) {
   ls_generator_destroy(&generator);
 }
 
+/* What a batch hands out, against one text after another. */
+typedef struct handed {
+  ls_generator *one;
+  ls_text_writer writer;
+  int count;
+} handed;
+
+static ls_status take(void *context, int number, const ls_text *found, ls_error *failed) {
+  handed *self = context;
+  char *text = NULL;
+  size_t bytes;
+  ls_generate_end end;
+  ls_text_writer writer = self->writer;
+  assert_int_equal(number, self->count++);
+  writer.to = open_memstream(&text, &bytes);
+  LS_TRY(ls_text_writer_run(&writer, self->one, found->prompt, false, &end, failed));
+  fclose(writer.to);
+  assert_int_equal(found->bytes, bytes);
+  assert_memory_equal(found->text, text, bytes);
+  assert_int_equal(found->end, end);
+  assert_int_equal(found->writer->tokens, writer.tokens);
+  assert_int_equal(found->writer->prompt_tokens, found->prompt->count);
+  free(text);
+  return LS_OK;
+}
+
+static bool stops_at_once(void) {
+  return true;
+}
+
+static void batches_come_in_their_order(void **state) {
+  (void)state;
+  enum { PROMPTS = 11, LONGEST = 30 };
+  ls_generator_options options = {
+      .folder = "tests/data/traces/llama-gqa-tied", .compute = LS_F64, .threads = 1, .rows = MOST};
+  int32_t ids[LONGEST];
+  ls_prompt prompts[PROMPTS];
+  ls_generator *batch;
+  handed out = {.writer = {.tokenizer = ls_tokenizer_bytes(),
+                           .end = {.id = -1, .text = "b"},
+                           .sampling = {.temperature = 2, .seed = seed},
+                           .most = MOST}};
+  assert_int_equal(ls_generator_create(arena, &options, &out.one, &error), LS_OK);
+  options.sequences = 3;
+  assert_int_equal(ls_generator_create(arena, &options, &batch, &error), LS_OK);
+  assert_int_equal(ls_generator_sequences(batch), 3);
+  for (uint64_t i = 0; i < LONGEST; i++) ids[i] = (int32_t)(ls_random_bits(seed, 91, i) % 200);
+  for (uint64_t p = 0; p < PROMPTS; p++)
+    prompts[p] = (ls_prompt){.ids = ids,
+                             .count = 1 + (int64_t)(ls_random_bits(seed, 92, p) % LONGEST),
+                             .text = p % 3 ? NULL : "any"};
+  ls_text_batch asked = {
+      .writer = out.writer, .prompts = prompts, .count = PROMPTS, .take = take, .context = &out};
+  if (ls_text_batch_run(&asked, batch, &error) != LS_OK) fail_msg("%s", error.text);
+  assert_int_equal(out.count, PROMPTS);
+  asked.writer.stops = out.writer.stops = stops_at_once;
+  out.count = 0;
+  if (ls_text_batch_run(&asked, batch, &error) != LS_OK) fail_msg("%s", error.text);
+  assert_int_equal(out.count, PROMPTS);
+  ls_generator_destroy(&batch);
+  ls_generator_destroy(&out.one);
+}
+
 int main(void) {
   seed = test_seed();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(files_are_read, set_up, tear_down),
       cmocka_unit_test_setup_teardown(what_is_no_prompt_is_named, set_up, tear_down),
       cmocka_unit_test_setup_teardown(an_answer_ends_before_its_end, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(batches_come_in_their_order, set_up, tear_down),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
