@@ -19,7 +19,7 @@ ls_placement ls_part_placement(const ls_stage *stage, const ls_placement *placem
   const ls_mesh *mesh = &stage->proof->mesh;
   ls_placement made = {0};
   for (int axis = 0; axis < mesh->count; axis++)
-    if (mesh->axes[axis].role == LS_MESH_TENSOR)
+    if (mesh->axes[axis].role == LS_MESH_TENSOR || placement->on[axis].kind == LS_SHARDED)
       made.on[axis] = placement->on[axis];
     else if (stage->extents[value].flat_axes >> axis & 1)
       made.on[axis] = stage->program->values.items[value].placement.on[axis];

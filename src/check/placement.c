@@ -26,6 +26,24 @@ static ls_place cut_at(const question *q, const ls_operand_labels *operand, char
                     .shift = (short)((q->shard.shift + shift) % q->about->size)};
 }
 
+static bool is_mask(ls_place place) {
+  return place.kind == LS_PARTIAL && place.reduce == LS_MASK;
+}
+
+static bool may_be_masked(const question *q, int input) {
+  return q->row->masked && strchr(q->row->masked, '0' + input);
+}
+
+/* Rows of zeros that ranks have of others' experts stay rows of zeros. */
+static bool keeps_mask(question *q) {
+  const ls_place mask = q->in[0];
+  if (!is_mask(mask) || !q->row->masked) return false;
+  for (int i = 0; i < q->inputs; i++)
+    if (!ls_place_equal(q->in[i], may_be_masked(q, i) ? mask : (ls_place){0})) return false;
+  for (int o = 0; o < q->labels->outputs; o++) q->out[o] = mask;
+  return true;
+}
+
 static bool flows_through(question *q, bool *partial) {
   *partial = false;
   for (int i = 0; i < q->inputs; i++) *partial |= q->in[i].kind == LS_PARTIAL;
@@ -33,23 +51,35 @@ static bool flows_through(question *q, bool *partial) {
   for (int i = 0; i < q->inputs; i++) {
     const bool linear = q->row->linear && strchr(q->row->linear, '0' + i);
     if (q->in[i].kind != (linear ? LS_PARTIAL : LS_REPLICATED)) return false;
-    if (linear && q->in[i].reduce != LS_SUM) return false;
+    if (linear && q->in[i].reduce == LS_MAX) return false;
   }
   for (int o = 0; o < q->labels->outputs; o++) q->out[o] = (ls_place){.kind = LS_PARTIAL};
   return true;
 }
 
-/* Whether every input lies as cutting this label wants it; then so do the outputs. */
+/* The label of experts, of which an op does the rows of its own; 0: it has none. */
+static char expert_label(const question *q) {
+  for (int r = 0; r < LS_MAX_LABEL_RULES; r++)
+    if (q->row->only[r].axes & q->about->shares & LS_SHARES_EXPERTS && q->row->only[r].label != '.')
+      return q->row->only[r].label;
+  return 0;
+}
+
+/* Whether every input lies as cutting this label wants it; then so do the outputs. Over experts an
+ * op makes rows of zeros of those of others, whatever it reads there. */
 static bool sharding_fits(question *q, char label) {
+  const bool experts = label == expert_label(q);
+  const ls_place mask = {.kind = LS_PARTIAL, .reduce = LS_MASK, .order = q->shard.order};
   for (int i = 0; i < q->inputs; i++) {
     const int dim = ls_operand_dim(&q->labels->in[i], label);
     const ls_place wanted = dim < 0 ? (ls_place){0} : cut_at(q, &q->labels->in[i], label, dim);
+    if (experts && may_be_masked(q, i) && ls_place_equal(q->in[i], mask)) continue;
     if (!ls_place_equal(q->in[i], wanted)) return false;
   }
   for (int o = 0; o < q->labels->outputs; o++) {
     const int dim = ls_operand_dim(&q->labels->out[o], label);
-    q->out[o] = dim < 0 ? (ls_place){.kind = LS_PARTIAL, .reduce = q->row->reduce}
-                        : cut_at(q, &q->labels->out[o], label, dim);
+    const ls_place sum = {.kind = LS_PARTIAL, .reduce = q->row->reduce};
+    q->out[o] = dim < 0 ? (experts ? mask : sum) : cut_at(q, &q->labels->out[o], label, dim);
   }
   q->label[q->axis] = label;
   return true;
@@ -69,7 +99,21 @@ static bool try_labels(question *q, const ls_operand_labels *operand, ls_place s
   return tied && may_shard(q, tied) && sharding_fits(q, tied);
 }
 
+/* Experts are sharded where the weights are, or the gradient of them that is made. */
+static bool shards_experts(question *q) {
+  const char label = expert_label(q);
+  if (!label) return false;
+  for (int i = 0; i < q->inputs; i++)
+    if (q->in[i].kind == LS_SHARDED && ls_operand_dim(&q->labels->in[i], label) == q->in[i].dim)
+      return try_labels(q, &q->labels->in[i], q->in[i]);
+  const ls_place made = q->declared[0];
+  return made.kind == LS_SHARDED && ls_operand_dim(&q->labels->out[0], label) == made.dim &&
+         try_labels(q, &q->labels->out[0], made);
+}
+
 static bool derive(question *q, bool *partial) {
+  *partial = false;
+  if (shards_experts(q) || (!expert_label(q) && keeps_mask(q))) return true;
   if (flows_through(q, partial)) return true;
   if (*partial) return false;
   for (int i = 0; i < q->inputs; i++)

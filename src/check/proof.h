@@ -250,7 +250,8 @@ LS_CHECKED ls_status ls_proof_structure(ls_stage *stage, ls_error *error);
 LS_CHECKED ls_status ls_proof_extents(ls_stage *stage, ls_error *error);
 bool ls_value_same_place(const ls_value *a, const ls_value *b);
 int64_t ls_proof_group(const ls_proof *proof, ls_axes axes); /* ranks */
-/* Places of `placement` on the tensor axes, on all others S(flat) where the value is cut so. */
+/* Places of `placement` on the tensor axes and where it is S(dim), on all others S(flat) where the
+ * value is cut so. */
 ls_placement ls_part_placement(const ls_stage *stage, const ls_placement *placement, int value);
 
 /* parameters.c: their parts' places and what memory holds before the program. */

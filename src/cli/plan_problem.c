@@ -161,6 +161,12 @@ static ls_status check_axes(const ls_plan_problem *problem, ls_error *error) {
         "mesh.cp=%d: layouts with context parallelism are not searched yet: use mesh.cp=1, "
         "or simulate, which takes them",
         problem->base.cp);
+  if (problem->base.ep > 1)
+    return ls_fail(
+        error, LS_INPUT,
+        "mesh.ep=%d: layouts with expert parallelism are not searched yet: use mesh.ep=1, or "
+        "simulate, which takes them",
+        problem->base.ep);
   int64_t held = 1;
   for (int a = 0; a < LS_LAYOUT_AXES; a++) {
     const int size = ls_layout_size(&problem->base, a);

@@ -28,6 +28,18 @@ static double touched_bytes(const ls_op *row, const ls_operand_labels *labels,
   return tokens < entries ? all / entries * tokens : all;
 }
 
+/* Of products of routed rows, which part of all experts a rank has: it does the rows of these. That
+ * of weights that are transposed follows from their size. */
+static double experts_share(ls_op_kind kind, const ls_attributes *attributes,
+                            const ls_work_operand *in, const ls_work_operand *out) {
+  const ls_op *row = ls_op_row(kind);
+  if (!(row->divides >> LS_ATTRIBUTE_experts & 1) || row->product != 2) return 1;
+  const ls_op_labels labels = ls_op_labels_read(kind);
+  const bool given = ls_operand_dim(&labels.in[1], 'x') == 0;
+  const double held = (double)(given ? &in[1] : out)->dims[0];
+  return held / ((double)attributes->experts * (double)in[0].dims[1]);
+}
+
 ls_work ls_op_work(ls_op_kind kind, const ls_attributes *attributes, const ls_work_operand *in,
                    int inputs, const ls_work_operand *out, int outputs) {
   static const int64_t none[LS_MAX_DIMS] = {0};
@@ -35,6 +47,7 @@ ls_work ls_op_work(ls_op_kind kind, const ls_attributes *attributes, const ls_wo
   const ls_op_labels labels = row->picked ? ls_op_labels_read(kind) : (ls_op_labels){0};
   ls_work work = {.flops = ls_op_flops(kind, attributes, inputs > 0 ? in[0].dims : none,
                                        inputs > 1 ? in[1].dims : none)};
+  if (inputs > 1 && outputs > 0) work.flops *= experts_share(kind, attributes, in, out);
   double tokens = 0;
   for (int i = 0; i < inputs && row->picked; i++)
     if (ls_operand_dim(&labels.in[i], 'n') == 0) tokens = (double)in[i].dims[0];

@@ -25,6 +25,15 @@ typedef struct ls_view {
   int64_t start[LS_MAX_DIMS];
 } ls_view;
 
+/* The experts whose matrices, each of `rows` rows, a rank's part of stacked weights has. */
+typedef struct ls_held_experts {
+  int64_t first, count;
+} ls_held_experts;
+
+static inline ls_held_experts ls_held_experts_of(const ls_view *weights, int64_t rows) {
+  return (ls_held_experts){weights->start[0] / rows, weights->dims[0] / rows};
+}
+
 typedef struct ls_device_facts ls_device_facts;
 
 /* What kernels are put on: work of one queue is done in the order in which it was put there. */

@@ -125,7 +125,12 @@ bool ls_op_set_equal(const ls_op_set *a, const ls_op_set *b);
 bool ls_op_set_is_empty(const ls_op_set *set);
 
 /* How a node's output that lost a sharded label is still to be reduced. */
-typedef enum ls_reduce { LS_SUM = 0, LS_MAX } ls_reduce;
+typedef enum ls_reduce {
+  LS_SUM = 0,
+  LS_MAX,
+  LS_MASK, /* a sum of which each row is one rank's, and of zeros elsewhere: of routed rows, where
+              ranks have other experts */
+} ls_reduce;
 
 /* Which type a tensor is stored in: the layout decides what COMPUTE and ACCUMULATE are. */
 typedef enum ls_precision {
@@ -171,10 +176,12 @@ typedef enum ls_shares {
   LS_SHARES_KV_HEADS = 1 << 1,    /* the outer tensor axis: KV heads, each with its query heads */
   LS_SHARES_QUERY_HEADS = 1 << 2, /* the inner tensor axis: the query heads of a KV head */
   LS_SHARES_TOKENS = 1 << 3,      /* tokens of a sequence, and no parameter */
-  LS_SHARES_QUERIES = 1 << 4      /* of attention the queries, each rank with all keys */
+  LS_SHARES_QUERIES = 1 << 4,     /* of attention the queries, each rank with all keys */
+  LS_SHARES_EXPERTS = 1 << 5      /* experts, to which each rank brings the tokens of all */
 } ls_shares;
 
-/* A label that may be sharded over axes of some kinds only. */
+/* A label that may be sharded over axes of some kinds only; '.': on these nothing is, whatever they
+ * share out besides. */
 typedef struct ls_label_rule {
   char label;
   ls_shares axes;
@@ -195,6 +202,10 @@ typedef struct ls_op {
   /* Inputs, as a string of digits, in which the op is linear together: where all of them are P(sum)
    * and the others R, its outputs are P(sum). NULL: in none. */
   const char *linear;
+  /* Inputs, as a string of digits, of whose rows of zeros the op makes rows of zeros: where all of
+   * them are P(mask) and the others R, so are its outputs. Where its experts are sharded, these may
+   * be P(mask) or R, and what it makes of them has P(mask) in place of P(sum). NULL: none. */
+  const char *masked;
   ls_reduce reduce;
   char picked;        /* label of whose entries only those are touched that tokens name; 0: none */
   bool updates;       /* outputs are state that is changed in place: read and written */

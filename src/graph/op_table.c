@@ -47,7 +47,8 @@ static double ring_bwd_flops(const ls_attributes *attributes, const int64_t *que
  * b sequences   t queries of one   s keys of one: bt and bs are n, where attention tells them apart
  * x experts   j experts that a token goes to   o routed rows: n x j, those of one expert after
  * those of another; each rank routes its own tokens, so there are as many whatever the routing.
- * Grouped products have them as n. */
+ * Grouped products have them as n. Over axes that share out experts each rank routes the tokens of
+ * all and has of the routed rows those of its experts, and zeros elsewhere. */
 static const ls_op rows[LS_OP_COUNT] = {
     /* table, ids */
     [LS_OP_EMBEDDING] = {.labels = "v c, n -> n c",
@@ -73,6 +74,7 @@ static const ls_op rows[LS_OP_COUNT] = {
     [LS_OP_ADD] = {.labels = "n c, n c -> n c",
                    .shardable = "nc",
                    .linear = "01",
+                   .masked = "01",
                    .in_place = 1,
                    .passes = "01",
                    .again = LS_AGAIN_MAY},
@@ -186,6 +188,7 @@ static const ls_op rows[LS_OP_COUNT] = {
     /* gate, up -> activation(gate) * up */
     [LS_OP_SWIGLU] = {.labels = "n c, n c -> n c",
                       .shardable = "nc",
+                      .masked = "01",
                       .gradients = {{LS_OP_SWIGLU_BWD, "a01", "01"}},
                       .again = LS_AGAIN_CHEAP},
     [LS_OP_SOFTCAP] = {.labels = "n c -> n c",
@@ -204,12 +207,14 @@ static const ls_op rows[LS_OP_COUNT] = {
     /* Experts. logits -> the routed row of each token's choices, the expert of each routed row, and
      * its weight: the router's probability */
     [LS_OP_ROUTE] = {.labels = "n x -> n j, o~n, o~n",
-                     .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}},
+                     .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS},
+                              {'.', LS_SHARES_EXPERTS}},
                      .precision = {LS_INDEX, LS_INDEX, LS_ACCUMULATE},
                      .gradients = {{LS_OP_ROUTE_BWD, "c0AB", "0"}}},
     /* x, routed rows -> a copy of the token's row for each of its experts */
     [LS_OP_DISPATCH] = {.labels = "n c, n j -> o~n c",
-                        .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}},
+                        .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS},
+                                 {'.', LS_SHARES_EXPERTS}},
                         .linear = "0",
                         .gradients = {{LS_OP_DISPATCH_BWD, "a1", "0"}},
                         .again = LS_AGAIN_CHEAP,
@@ -217,8 +222,10 @@ static const ls_op rows[LS_OP_COUNT] = {
     /* x, weights[in, out] of one expert after another, expert of each row */
     [LS_OP_GROUPED_UP] = {.labels = "n k, xk m, n -> n m",
                           .shardable = "m",
-                          .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}},
+                          .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS},
+                                   {'x', LS_SHARES_EXPERTS}},
                           .linear = "0",
+                          .masked = "0",
                           .gradients = {{LS_OP_GROUPED_UP_DX, "a12", "0"},
                                         {LS_OP_GROUPED_UP_DW, "0a2", "1"}},
                           .again = LS_AGAIN_MAY,
@@ -228,8 +235,10 @@ static const ls_op rows[LS_OP_COUNT] = {
     /* x, weights[out, in] likewise, expert of each row */
     [LS_OP_GROUPED_DOWN] = {.labels = "n k, xm k, n -> n m",
                             .shardable = "k",
-                            .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}},
+                            .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS},
+                                     {'x', LS_SHARES_EXPERTS}},
                             .linear = "0",
+                            .masked = "0",
                             .gradients = {{LS_OP_GROUPED_DOWN_DX, "a12", "0"},
                                           {LS_OP_GROUPED_DOWN_DW, "a02", "1"}},
                             .again = LS_AGAIN_MAY,
@@ -240,6 +249,7 @@ static const ls_op rows[LS_OP_COUNT] = {
     [LS_OP_WEIGH] = {.labels = "n c, n -> n c",
                      .shardable = "nc",
                      .linear = "0",
+                     .masked = "0",
                      .in_place = 1,
                      .gradients = {{LS_OP_WEIGH_BWD, "a01", "01"}},
                      .again = LS_AGAIN_CHEAP},
@@ -356,7 +366,9 @@ static const ls_op rows[LS_OP_COUNT] = {
     /* dy, x */
     [LS_OP_GELU_BWD] = {.labels = "n c, n c -> n c", .shardable = "nc", .in_place = 1},
     /* dy, gate, up -> dgate, dup */
-    [LS_OP_SWIGLU_BWD] = {.labels = "n c, n c, n c -> n c, n c", .shardable = "nc"},
+    [LS_OP_SWIGLU_BWD] = {.labels = "n c, n c, n c -> n c, n c",
+                          .shardable = "nc",
+                          .masked = "012"},
     /* dy, y */
     [LS_OP_SOFTCAP_BWD] = {.labels = "n c, n c -> n c", .shardable = "nc", .in_place = 1},
     /* dy, draws */
@@ -378,16 +390,20 @@ static const ls_op rows[LS_OP_COUNT] = {
     /* dy, weights, expert of each row */
     [LS_OP_GROUPED_UP_DX] = {.labels = "n m, xk m, n -> n k",
                              .shardable = "m",
-                             .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}},
+                             .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS},
+                                      {'x', LS_SHARES_EXPERTS}},
                              .linear = "0",
+                             .masked = "0",
                              .product = 1,
                              .divides = 1u << LS_ATTRIBUTE_experts,
                              .indices = "2"},
     /* x, dy, expert of each row */
     [LS_OP_GROUPED_UP_DW] = {.labels = "n k, n m, n -> xk m",
                              .shardable = "m",
-                             .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}},
+                             .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS},
+                                      {'x', LS_SHARES_EXPERTS}},
                              .linear = "1",
+                             .masked = "01",
                              .precision = {LS_ACCUMULATE},
                              .product = 2,
                              .divides = 1u << LS_ATTRIBUTE_experts,
@@ -395,16 +411,20 @@ static const ls_op rows[LS_OP_COUNT] = {
     /* dy, weights, expert of each row */
     [LS_OP_GROUPED_DOWN_DX] = {.labels = "n m, xm k, n -> n k",
                                .shardable = "k",
-                               .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}},
+                               .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS},
+                                        {'x', LS_SHARES_EXPERTS}},
                                .linear = "0",
+                               .masked = "0",
                                .product = 2,
                                .divides = 1u << LS_ATTRIBUTE_experts,
                                .indices = "2"},
     /* dy, x, expert of each row */
     [LS_OP_GROUPED_DOWN_DW] = {.labels = "n m, n k, n -> xm k",
                                .shardable = "k",
-                               .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}},
+                               .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS},
+                                        {'x', LS_SHARES_EXPERTS}},
                                .linear = "0",
+                               .masked = "01",
                                .precision = {LS_ACCUMULATE},
                                .product = 2,
                                .divides = 1u << LS_ATTRIBUTE_experts,
@@ -413,10 +433,12 @@ static const ls_op rows[LS_OP_COUNT] = {
     [LS_OP_WEIGH_BWD] = {.labels = "n c, n c, n -> n c, n",
                          .shardable = "nc",
                          .linear = "0",
+                         .masked = "01",
                          .precision = {LS_COMPUTE, LS_ACCUMULATE}},
     /* dy, routed rows */
     [LS_OP_COMBINE_BWD] = {.labels = "n c, n j -> o~n c",
-                           .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}},
+                           .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS},
+                                    {'.', LS_SHARES_EXPERTS}},
                            .linear = "0",
                            .indices = "1"},
     /* logits, max, sum, labels, scale -> dlogits */

@@ -53,6 +53,7 @@ ls_layout ls_layout_default(void) {
       .dp_shard = 1,
       .cp = 1,
       .tp = 1,
+      .ep = 1,
       .zero = 3,
       .microbatches = 1,
       .layers_per_unit = 1,
@@ -109,7 +110,8 @@ const char *ls_layout_print(ls_arena *arena, const ls_layout *layout) {
   const char *context = "";
   if (layout->cp > 1)
     context = ls_arena_printf(arena, "cp %d%s, ", layout->cp, kinds[layout->context]);
-  return ls_arena_printf(arena, "%sdp_replicate %d, dp_shard %d, %stp %d, %s%s", pipeline,
-                         layout->dp_replicate, layout->dp_shard, context, layout->tp,
+  const char *experts = layout->ep > 1 ? ls_arena_printf(arena, "ep %d, ", layout->ep) : "";
+  return ls_arena_printf(arena, "%sdp_replicate %d, dp_shard %d, %stp %d, %s%s%s", pipeline,
+                         layout->dp_replicate, layout->dp_shard, context, layout->tp, experts,
                          ls_zero_name(layout->zero), print_offload(arena, &layout->offload));
 }

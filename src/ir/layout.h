@@ -72,6 +72,7 @@ typedef struct ls_offload {
 /* What a user lays out: sizes of the mesh and the choices of strategy. */
 typedef struct ls_layout {
   int pp, dp_replicate, dp_shard, cp, tp;
+  int ep;                     /* ranks of dp_shard x cp that share out experts */
   const struct ls_mesh *mesh; /* other axes of the same products; NULL: the usual. Not owned */
   const char *schedule;       /* of the pipeline: a row's name, or that of a CSV; NULL: 1f1b */
   const char *csv;            /* its text, which is not saved; NULL: a row */
@@ -127,7 +128,7 @@ const char *ls_zero_name(int zero);
 ls_layout ls_layout_default(void);
 
 /* "pp 2 (zbv), dp_replicate 1, dp_shard 4, cp 2, tp 2, zero-3", in the arena; pp and cp where
- * above 1. */
+ * above 1, ep likewise. */
 const char *ls_layout_print(ls_arena *arena, const ls_layout *layout);
 
 #endif

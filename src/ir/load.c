@@ -215,7 +215,7 @@ static bool read_placement(const loader *l, const json_t *array, ls_placement *p
     int place[5];
     if (!read_ints(json_array_get(array, (size_t)a), place, 5) ||
         !in_range(place[0], LS_SHARDED_FLAT + 1) || !in_range(place[1], LS_MAX_DIMS) ||
-        !in_range(place[2], 2) || !in_range(place[3], SHRT_MAX + 1) ||
+        !in_range(place[2], LS_MASK + 1) || !in_range(place[3], SHRT_MAX + 1) ||
         !in_range(place[4], l->program->mesh.axes[a].size))
       return false;
     placement->on[a] = (ls_place){(ls_place_kind)place[0], place[1], (ls_reduce)place[2],
@@ -526,7 +526,7 @@ static ls_status load_mesh(loader *l, const json_t *array) {
     if (json_unpack(json_array_get(array, a), "[ssiii]", &name, &part, &role, &shares, &size) !=
             0 ||
         !in_range(role, LS_MESH_ROLES) || (role == LS_MESH_STAGE) != (a == 0) ||
-        !in_range(shares, 2 * LS_SHARES_QUERIES) || size < 1 || !in_range(size, 1 << 20))
+        !in_range(shares, 2 * LS_SHARES_EXPERTS) || size < 1 || !in_range(size, 1 << 20))
       return damaged(l, "mesh", a);
     ranks *= size;
     if (ranks > 1 << 24) return damaged(l, "mesh", a);

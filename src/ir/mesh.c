@@ -8,6 +8,20 @@ void ls_mesh_add(ls_mesh *mesh, const ls_axis *axis) {
   mesh->axes[mesh->count++] = *axis;
 }
 
+void ls_mesh_split(ls_mesh *mesh, int axis, const char *name, int ranks) {
+  const ls_mesh whole = *mesh;
+  *mesh = (ls_mesh){0};
+  for (int a = 0; a < whole.count; a++) {
+    ls_axis each = whole.axes[a];
+    if (a == axis) each.size /= ranks;
+    ls_mesh_add(mesh, &each);
+    if (a != axis) continue;
+    each.name = name;
+    each.size = ranks;
+    ls_mesh_add(mesh, &each);
+  }
+}
+
 ls_mesh ls_mesh_make(const int sizes[LS_MESH_ROWS]) {
   static const ls_axis rows[LS_MESH_ROWS] = {
       [LS_AXIS_PP] = {.name = "pp", .part = "pp", .role = LS_MESH_STAGE},
@@ -54,6 +68,13 @@ ls_axes ls_mesh_context(const ls_mesh *mesh) {
   for (int a = 0; a < mesh->count; a++)
     if (mesh->axes[a].shares & LS_SHARES_TOKENS) axes |= 1u << a;
   return axes & ls_mesh_data(mesh);
+}
+
+ls_axes ls_mesh_experts(const ls_mesh *mesh) {
+  ls_axes axes = 0;
+  for (int a = 0; a < mesh->count; a++)
+    if (mesh->axes[a].shares & LS_SHARES_EXPERTS) axes |= 1u << a;
+  return axes;
 }
 
 ls_axes ls_mesh_all(const ls_mesh *mesh) {
@@ -227,7 +248,9 @@ ls_part ls_mesh_part(const ls_mesh *mesh, int rank, const ls_placement *placemen
 
 const char *ls_place_print(ls_arena *arena, ls_place place) {
   if (place.kind == LS_REPLICATED) return "R";
-  if (place.kind == LS_PARTIAL) return place.reduce == LS_MAX ? "P(max)" : "P(sum)";
+  static const char *const sums[] = {
+      [LS_SUM] = "P(sum)", [LS_MAX] = "P(max)", [LS_MASK] = "P(mask)"};
+  if (place.kind == LS_PARTIAL) return sums[place.reduce];
   const char *text =
       place.kind == LS_SHARDED ? ls_arena_printf(arena, "S(%d)", place.dim) : "S(flat)";
   if (place.order) text = ls_arena_printf(arena, "%s#%d", text, place.order);

@@ -54,6 +54,10 @@ typedef struct ls_mesh {
 /* Adds an axis inside of those there are, of which there must be fewer than LS_MAX_AXES. */
 void ls_mesh_add(ls_mesh *mesh, const ls_axis *axis);
 
+/* Splits an axis in two: the inner one is of `ranks`, which divide the axis's, and in all else as
+ * the outer one, which keeps its name. Axes behind it have other numbers then. */
+void ls_mesh_split(ls_mesh *mesh, int axis, const char *name, int ranks);
+
 /* The mesh of a layout has these rows, of these sizes. Nothing but what makes it (and tests) knows
  * an axis by its number or name. */
 enum {
@@ -68,10 +72,12 @@ enum {
 ls_mesh ls_mesh_make(const int sizes[LS_MESH_ROWS]);
 
 /* The axes of a role; those that divide the batch; of these the ones that divide its sequences,
- * over which activations may move; all; all inside a stage. */
+ * over which activations may move; those that share out experts, over which they may move too; all;
+ * all inside a stage. */
 ls_axes ls_mesh_axes(const ls_mesh *mesh, ls_axis_role role);
 ls_axes ls_mesh_data(const ls_mesh *mesh);
 ls_axes ls_mesh_context(const ls_mesh *mesh);
+ls_axes ls_mesh_experts(const ls_mesh *mesh);
 ls_axes ls_mesh_all(const ls_mesh *mesh);
 ls_axes ls_mesh_inside(const ls_mesh *mesh);
 
@@ -156,7 +162,7 @@ typedef struct ls_part {
 ls_part ls_mesh_part(const ls_mesh *mesh, int rank, const ls_placement *placement, int dim,
                      int64_t global);
 
-/* "R", "S(0)", "S(flat)", "P(sum)"; with an order or a shift "S(0)#1", "S(0)+1". */
+/* "R", "S(0)", "S(flat)", "P(sum)", "P(mask)"; with an order or a shift "S(0)#1", "S(0)+1". */
 const char *ls_place_print(ls_arena *arena, ls_place place);
 
 /* "R", "S(0) on dp_shard, P(sum) on tp_kv" ... */

@@ -26,6 +26,7 @@ const ls_layout_number ls_layout_numbers[] = {
     NUMBER(chunks, 0, INT32_MAX),
     NUMBER(post_validation, 0, 1),
     NUMBER(context, 0, LS_CONTEXT_COUNT - 1),
+    NUMBER(ep, 1, INT32_MAX),
     NUMBER(zero, 0, LS_DATA_STRATEGY_COUNT - 1),
     NUMBER(sequence_parallel, 0, 1),
     NUMBER(microbatches, 1, INT32_MAX - 1),

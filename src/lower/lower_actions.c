@@ -173,14 +173,25 @@ static int updated(ls_lowering *lowering, int p, ls_state_part part) {
                             memory->at[part], &lowering->units->items[parameter->unit].state);
 }
 
+/* Ranks along these have other parts of some gradient. */
+static ls_axes norm_axes(const ls_lowering *lowering) {
+  const ls_mesh *mesh = &lowering->program->mesh;
+  ls_axes axes = ls_mesh_axes(mesh, LS_MESH_STAGE) | ls_mesh_axes(mesh, LS_MESH_TENSOR);
+  for (int u = 0; u < lowering->units->count; u++) {
+    const ls_unit *unit = &lowering->units->items[u];
+    axes |= unit->held | ls_placement_axes(mesh, &unit->state, LS_SHARDED_FLAT, -1);
+  }
+  return axes;
+}
+
 static void sum_squares(ls_lowering *lowering, int p) {
   const ls_program *program = lowering->program;
   if (!program->parameters[p].owner || !program->parameters[p].trainable) return;
-  const ls_unit *unit = &lowering->units->items[program->parameters[p].unit];
   const int gradient = updated(lowering, p, LS_PART_GRADIENT);
+  const ls_axes replicas = ls_value_replicas(&program->mesh, &program->values.items[gradient]);
   ls_instruction *made = ls_lower_op(lowering, LS_OP_SQUARED_NORM);
   made->attributes.weight = 1;
-  made->first_only = unit->entries.items[lowering->units->entry_of[p]].replicated;
+  made->first_only = ls_mesh_active(&program->mesh, norm_axes(lowering) & replicas);
   with(made, 1, &gradient, 1, &program->cell[LS_CELL_SQUARED_NORM])->write[0] =
       lowering->summed ? LS_ADD : LS_WRITE;
   lowering->summed = true;
@@ -224,11 +235,8 @@ static void lower_norm(ls_lowering *lowering) {
   const bool summed =
       ls_offload_plan_files(lowering->offload_plan, lowering->units); /* unit by unit */
   for (int p = 0; p < lowering->program->parameter_count && !summed; p++) sum_squares(lowering, p);
-  const ls_mesh *mesh = &lowering->program->mesh;
-  ls_axes axes = ls_mesh_axes(mesh, LS_MESH_STAGE) | ls_mesh_axes(mesh, LS_MESH_TENSOR);
-  for (int u = 0; u < lowering->units->count; u++)
-    axes |= ls_placement_axes(mesh, &lowering->units->items[u].state, LS_SHARDED_FLAT, -1);
-  reduce_stages(lowering, LS_CELL_SQUARED_NORM, !lowering->summed, axes, "squared gradient norm");
+  reduce_stages(lowering, LS_CELL_SQUARED_NORM, !lowering->summed, norm_axes(lowering),
+                "squared gradient norm");
 }
 
 static void lower_factor(ls_lowering *lowering) {

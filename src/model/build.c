@@ -216,6 +216,7 @@ static ls_graph *build(ls_arena *arena, const ls_family *family, const ls_model_
   graph->kv_heads = config->kv_heads;
   graph->head_dim = config->head_dim;
   graph->vocabulary = config->vocabulary;
+  graph->experts = config->experts;
   name_parts(&builder, ls_graph_segment(graph, "embedding"));
   graph->ids = ls_graph_input(graph, "ids", options->tokens);
   if (options->mode != LS_MODEL_DECODE)

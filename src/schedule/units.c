@@ -43,6 +43,12 @@ static ls_axes replicated_axes(const ls_sharded *sharded, int parameter) {
          ~ls_placement_axes(&sharded->mesh, used, LS_SHARDED, -1);
 }
 
+/* Data axes over which ranks have other parts of the parameter: experts. */
+static ls_axes held_axes(const ls_sharded *sharded, int parameter) {
+  const ls_placement *used = &sharded->values.items[sharded->parameter_value[parameter]].placement;
+  return ls_mesh_data(&sharded->mesh) & ls_placement_axes(&sharded->mesh, used, LS_SHARDED, -1);
+}
+
 static void add_entry(const ls_sharded *sharded, ls_unit *unit, int parameter, ls_axes replicated) {
   const ls_graph *graph = sharded->graph;
   const ls_placement *used = &sharded->values.items[sharded->parameter_value[parameter]].placement;
@@ -103,9 +109,9 @@ static void place_unit(const ls_sharded *sharded, ls_unit *unit) {
   const ls_data_strategy *row = ls_data_strategy_row(layout->zero);
   const ls_place sum = {.kind = LS_PARTIAL};
   const ls_mesh *mesh = &sharded->mesh;
-  ls_axes partial = ls_mesh_data(mesh);
+  ls_axes partial = ls_mesh_data(mesh) & ~unit->held;
   if (unit->stages[0] >= 0) partial |= ls_mesh_axes(mesh, LS_MESH_STAGE);
-  unit->flat = ls_mesh_axes(mesh, LS_MESH_SHARD);
+  unit->flat = ls_mesh_axes(mesh, LS_MESH_SHARD) & ~unit->held;
   for (int a = 0; a < mesh->count; a++) {
     if (partial >> a & 1) unit->raw.on[a] = unit->gradient.on[a] = sum;
     if (!(unit->flat >> a & 1)) continue;
@@ -142,25 +148,39 @@ static bool is_frozen(const ls_sharded *sharded, int parameter) {
   return !sharded->graph->parameters.items[parameter].trainable;
 }
 
-/* A unit that has both kinds of parameters keeps the trainable ones. */
-static void part_frozen(const ls_sharded *sharded, ls_units *units) {
+static bool is_held(const ls_sharded *sharded, int parameter) {
+  return held_axes(sharded, parameter) != 0;
+}
+
+/* A unit that has both parameters of a kind and others keeps the others. */
+static void part_kind(const ls_sharded *sharded, ls_units *units,
+                      bool (*is_of_kind)(const ls_sharded *, int), const char *kind) {
   const ls_graph *graph = sharded->graph;
   const int together = units->count;
-  int *apart = LS_NEW_ARRAY(sharded->arena, int, together + 1); /* 1 + the unit of what is frozen */
-  bool *trainable = LS_NEW_ARRAY(sharded->arena, bool, together + 1);
+  int *apart = LS_NEW_ARRAY(sharded->arena, int, together + 1); /* 1 + the unit of the kind */
+  bool *others = LS_NEW_ARRAY(sharded->arena, bool, together + 1);
   for (int p = 0; p < graph->parameters.count; p++)
-    trainable[units->of_parameter[p]] |= !is_frozen(sharded, p);
+    others[units->of_parameter[p]] |= !is_of_kind(sharded, p);
   for (int p = 0; p < graph->parameters.count; p++) {
     const int unit = units->of_parameter[p];
-    if (!is_frozen(sharded, p)) continue;
-    if (trainable[unit] && !apart[unit]) {
-      units->items[units->count++] =
-          (ls_unit){.name = ls_arena_printf(sharded->arena, "%s (frozen)", units->items[unit].name),
-                    .stages = {-1, -1}};
+    if (!is_of_kind(sharded, p)) continue;
+    if (others[unit] && !apart[unit]) {
+      units->items[units->count++] = (ls_unit){
+          .name = ls_arena_printf(sharded->arena, "%s (%s)", units->items[unit].name, kind),
+          .stages = {-1, -1}};
       apart[unit] = units->count;
     }
-    units->of_parameter[p] = trainable[unit] ? apart[unit] - 1 : unit;
-    units->items[units->of_parameter[p]].frozen = true;
+    units->of_parameter[p] = others[unit] ? apart[unit] - 1 : unit;
+  }
+}
+
+static void part_units(const ls_sharded *sharded, ls_units *units) {
+  part_kind(sharded, units, is_frozen, "frozen");
+  part_kind(sharded, units, is_held, "experts");
+  for (int p = 0; p < sharded->graph->parameters.count; p++) {
+    ls_unit *unit = &units->items[units->of_parameter[p]];
+    unit->frozen |= is_frozen(sharded, p);
+    unit->held |= held_axes(sharded, p);
   }
 }
 
@@ -205,7 +225,7 @@ ls_units *ls_units_make(const ls_sharded *sharded, const ls_chunks *chunks) {
   for (int s = graph->segments.count - 1; s >= 0; s--)
     units->items[unit_of_segment[s]].name = graph->segments.items[s].name;
   assign_parameters(sharded, units, unit_of_segment, find_users(sharded, chunks));
-  part_frozen(sharded, units);
+  part_units(sharded, units);
   list_parameters(sharded, units);
   for (int u = 0; u < units->count; u++) fill_unit(sharded, units, u);
   units->uses = ls_unit_uses_make(sharded, units->of_parameter);

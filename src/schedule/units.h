@@ -8,7 +8,8 @@
  * be partial there, and one all-reduce of a range resolves them. The order is that of every program
  * of the layout, with gradients or without. Each starts on a multiple of the unit's
  * granule; the buffer is padded so that every shard has the same length. A unit is all trainable
- * or all frozen: where a layer has both, its frozen parameters are a unit of their own. */
+ * or all frozen: where a layer has both, its frozen parameters are a unit of their own. So are the
+ * experts of a layer where they are sharded over data axes: S(flat) is over other axes then. */
 #ifndef LS_SCHEDULE_UNITS_H
 #define LS_SCHEDULE_UNITS_H
 
@@ -31,7 +32,8 @@ typedef struct ls_unit {
   const char *name;
   int64_t elements;      /* of the whole buffer, padded */
   int64_t granule;       /* elements: parameters and shards begin on multiples of it */
-  ls_axes flat;          /* axes that S(flat) cuts it over */
+  ls_axes held;          /* data axes over which its parameters are S(dim): experts */
+  ls_axes flat;          /* axes that S(flat) cuts it over: of others that shard */
   ls_placement stored;   /* parameters between steps */
   ls_placement used;     /* by kernels: whole */
   ls_placement raw;      /* gradient as backward makes it: partial on the data axes, and on pp where
@@ -59,7 +61,8 @@ int64_t ls_unit_elements(const ls_mesh *mesh, const ls_unit *unit, const ls_plac
 
 /* A unit for "embedding", for each group of layers_per_unit layers and for "head" (segments named
  * "layers.N" are layers), for each parameter that two stages of the pipeline use, and for what is
- * frozen of the others. Some may be empty. In the sharded graph's arena. */
+ * frozen of the others, or sharded over data axes. Some may be empty. In the sharded graph's arena.
+ */
 ls_units *ls_units_make(const ls_sharded *sharded, const ls_chunks *chunks);
 
 #endif

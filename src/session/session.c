@@ -72,6 +72,7 @@ static ls_layout make_layout(ls_run_file *run, const ls_device_facts *device) {
       .chunks = (int)run->chunks,
       .post_validation = run->post_validation,
       .context = (ls_context)run->context,
+      .ep = (int)run->mesh.ep,
       .zero = (int)run->zero,
       .sequence_parallel = run->sequence_parallel && run->mesh.tp > 1,
       .microbatches = (int)run->train.microbatches,

@@ -69,19 +69,29 @@ static bool is_alike(ls_place a, ls_place b) {
   return a.kind == b.kind && a.dim == b.dim && a.reduce == b.reduce;
 }
 
-/* The axes that change alike, from the first of them on. */
-static bool next_step(const ls_mesh *mesh, const ls_placement *now, const ls_placement *to,
-                      change wanted, ls_resolve_step *step) {
-  step->axes = 0;
+/* Of the axes of `among` those that change alike, from the first of them on. */
+static void find_alike(const ls_mesh *mesh, const ls_placement *now, const ls_placement *to,
+                       change wanted, ls_axes among, ls_resolve_step *step) {
   for (int a = 0; a < mesh->count; a++) {
     const ls_place was = now->on[a], is = unshifted(to->on[a]);
-    if (mesh->axes[a].size < 2 || ls_place_equal(unshifted(was), is)) continue;
+    if (!(among >> a & 1) || mesh->axes[a].size < 2 || ls_place_equal(unshifted(was), is)) continue;
     if (change_of(was, is) != wanted) continue;
     if (step->axes && !(is_alike(was, step->from) && is_alike(is, step->to))) continue;
     step->from = was;
     step->to = is;
     step->axes |= 1u << a;
   }
+}
+
+/* Shards of a dimension over tensor axes are padded, so that they do not follow one another where
+ * data axes are gathered or scattered over in the same step. Tensor axes cut inside of these. */
+static bool next_step(const ls_mesh *mesh, const ls_placement *now, const ls_placement *to,
+                      change wanted, ls_resolve_step *step) {
+  const ls_axes tensor = ls_mesh_axes(mesh, LS_MESH_TENSOR), all = ls_mesh_all(mesh);
+  const bool apart = wanted == GATHER || wanted == SCATTER;
+  step->axes = 0;
+  find_alike(mesh, now, to, wanted, !apart ? all : wanted == GATHER ? tensor : all & ~tensor, step);
+  if (!step->axes) find_alike(mesh, now, to, wanted, all, step);
   step->after = *now;
   for (int a = 0; a < mesh->count; a++)
     if (step->axes >> a & 1) step->after.on[a] = unshifted(to->on[a]);

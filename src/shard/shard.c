@@ -4,8 +4,9 @@
 
 #include "shard/resolve.h"
 
-/* What a node does on one axis: cut a label, cut nothing, or let partial inputs flow through. */
-enum { CUT_NOTHING = '.', FLOW_THROUGH = '~', MAX_CHOICES = 8 };
+/* What a node does on one axis: cut a label, cut nothing, let partial inputs flow through, or keep
+ * rows of zeros. */
+enum { CUT_NOTHING = '.', FLOW_THROUGH = '~', KEEP_MASK = '^', MAX_CHOICES = 8 };
 
 typedef struct cached_conversion {
   int from, to; /* values */
@@ -55,12 +56,34 @@ static int list_context_choices(const node_context *context, const ls_axis *axis
   return count;
 }
 
-static int list_choices(const node_context *context, const ls_axis *axis,
+static bool is_mask(ls_place place) {
+  return place.kind == LS_PARTIAL && place.reduce == LS_MASK;
+}
+
+/* An axis of experts divides tokens as other data axes do, but that each rank routes the tokens of
+ * all, and of routed rows has those of its experts. So there is one choice: 0 where it is that of
+ * any axis that divides tokens. */
+static char expert_choice(const sharder *s, const node_context *context, int axis) {
+  const ls_op *row = context->row;
+  bool masked = false;
+  for (int r = 0; r < LS_MAX_LABEL_RULES; r++)
+    if (row->only[r].axes & LS_SHARES_EXPERTS) return row->only[r].label;
+  for (int i = 0; i < context->node->inputs; i++) {
+    const int home = s->home[context->node->in[i].index];
+    masked |= is_mask(s->out->values.items[home].placement.on[axis]);
+  }
+  if (!masked) return 0;
+  return row->masked ? KEEP_MASK : FLOW_THROUGH;
+}
+
+static int list_choices(const sharder *s, const node_context *context, const ls_axis *axis,
                         char choices[MAX_CHOICES]) {
   int count = 0;
   choices[count++] = CUT_NOTHING;
   if (axis->size < 2) return count;
-  if (ls_mesh_context(context->mesh) >> (axis - context->axes) & 1)
+  const int a = (int)(axis - context->axes);
+  if (axis->shares & LS_SHARES_EXPERTS && (choices[0] = expert_choice(s, context, a))) return 1;
+  if ((ls_mesh_context(context->mesh) | ls_mesh_experts(context->mesh)) >> a & 1)
     return list_context_choices(context, axis, choices);
   if (context->row->linear) choices[count++] = FLOW_THROUGH;
   for (int r = 0; r < LS_MAX_LABEL_RULES; r++)
@@ -83,8 +106,32 @@ static ls_place cut_place(const node_context *context, const ls_axis *axis,
   return place;
 }
 
+/* Rows of zeros on the ranks that do not have a routed row's expert. */
+static ls_place mask_on(const ls_axis *axis) {
+  return (ls_place){
+      .kind = LS_PARTIAL, .reduce = LS_MASK, .order = (short)axis->order[LS_CUT_FEATURES]};
+}
+
+/* Whether the choice is to shard experts. */
+static bool cuts_experts(const node_context *context, const ls_axis *axis, char choice) {
+  for (int r = 0; r < LS_MAX_LABEL_RULES; r++)
+    if (context->row->only[r].axes & axis->shares & LS_SHARES_EXPERTS)
+      return choice != CUT_NOTHING && choice == context->row->only[r].label;
+  return false;
+}
+
+/* Whether an input that is masked may stay so. */
+static bool takes_mask(const node_context *context, const ls_axis *axis, int input, char choice) {
+  const bool keeps = choice == KEEP_MASK || cuts_experts(context, axis, choice);
+  const char *of = keeps                    ? context->row->masked
+                   : choice == FLOW_THROUGH ? context->row->linear
+                                            : "";
+  return strchr(of, '0' + input);
+}
+
 static ls_place input_place(const node_context *context, const ls_axis *axis, int input,
-                            char choice) {
+                            char choice, ls_place now) {
+  if (is_mask(now) && takes_mask(context, axis, input, choice)) return now;
   if (choice == FLOW_THROUGH && strchr(context->row->linear, '0' + input))
     return (ls_place){.kind = LS_PARTIAL};
   const int dim = ls_operand_dim(&context->labels->in[input], choice);
@@ -96,7 +143,9 @@ static ls_place output_place(const node_context *context, const ls_axis *axis, i
                              char choice) {
   if (choice == CUT_NOTHING) return (ls_place){0};
   if (choice == FLOW_THROUGH) return (ls_place){.kind = LS_PARTIAL};
+  if (choice == KEEP_MASK) return mask_on(axis);
   const int dim = ls_operand_dim(&context->labels->out[output], choice);
+  if (dim < 0 && cuts_experts(context, axis, choice)) return mask_on(axis);
   if (dim < 0) return (ls_place){.kind = LS_PARTIAL, .reduce = context->row->reduce};
   return cut_place(context, axis, &context->labels->out[output], choice, dim);
 }
@@ -109,8 +158,9 @@ static ls_placement with_choices(const node_context *context, int operand, bool 
   ls_placement placement = *now;
   for (int a = 0; family >> a; a++)
     if (family >> a & 1)
-      placement.on[a] = is_input ? input_place(context, &axes[a], operand, context->choice[a])
-                                 : output_place(context, &axes[a], operand, context->choice[a]);
+      placement.on[a] =
+          is_input ? input_place(context, &axes[a], operand, context->choice[a], now->on[a])
+                   : output_place(context, &axes[a], operand, context->choice[a]);
   return placement;
 }
 
@@ -157,7 +207,9 @@ static double input_cost(const sharder *s, const node_context *context, int i, l
   const bool moves = tensor->role != LS_ROLE_PARAMETER && tensor->role != LS_ROLE_CELL &&
                      tensor->role != LS_ROLE_STATE;
   if (!moves) return -1;
-  if (family & ls_mesh_data(&s->out->mesh) & ~ls_mesh_context(&s->out->mesh)) return -1;
+  if (family & ls_mesh_data(&s->out->mesh) & ~ls_mesh_context(&s->out->mesh) &
+      ~ls_mesh_experts(&s->out->mesh))
+    return -1;
   if (parts_ways(&s->out->mesh, now, &target, family)) return -1;
   if (find_cached(s, home, &target) >= 0) return 0;
   return ls_resolve_bytes(&s->out->mesh, now, &target, tensor, element_bytes(s, tensor));
@@ -187,11 +239,16 @@ static double gradient_cost(const sharder *s, const ls_tensor *tensor, const ls_
          (ranks - 1) / ranks;
 }
 
-/* Where the row pins the residual stream on these axes. */
-static ls_placement pinned(const sharder *s, const ls_placement *made, ls_axes tensor) {
+/* Where the row pins the residual stream on these axes; its tokens are shared out over those of
+ * experts. */
+static ls_placement pinned(const sharder *s, const ls_placement *made, ls_axes pins) {
   ls_placement placement = *made;
-  for (int a = 0; a < s->out->mesh.count; a++)
-    if (tensor >> a & 1) placement.on[a] = ls_stream_place(s->cuts_stream, &s->out->mesh.axes[a]);
+  for (int a = 0; a < s->out->mesh.count; a++) {
+    const ls_axis *axis = &s->out->mesh.axes[a];
+    if (pins >> a & 1)
+      placement.on[a] = axis->shares & LS_SHARES_EXPERTS ? ls_place_sharded(axis, LS_CUT_TOKENS, 0)
+                                                         : ls_stream_place(s->cuts_stream, axis);
+  }
   return placement;
 }
 
@@ -247,7 +304,7 @@ static ls_status choose(const sharder *s, node_context *context, ls_axes family,
   char choices[LS_MAX_AXES][MAX_CHOICES], chosen[LS_MAX_AXES] = {0};
   int counts[LS_MAX_AXES], at[LS_MAX_AXES] = {0};
   for (int a = 0; a < mesh->count; a++)
-    if (family >> a & 1) counts[a] = list_choices(context, &mesh->axes[a], choices[a]);
+    if (family >> a & 1) counts[a] = list_choices(s, context, &mesh->axes[a], choices[a]);
   double best = -1;
   for (bool more = true; more;) {
     for (int a = 0; a < mesh->count; a++)
@@ -281,6 +338,12 @@ static ls_status choose_all(const sharder *s, node_context *context, ls_error *e
   ls_axes left = ls_mesh_active(mesh, ls_mesh_inside(mesh)); /* on others there is no choice */
   for (int a = 0; a < mesh->count; a++) {
     if (!(left >> a & 1)) continue;
+    char only[MAX_CHOICES];
+    if (mesh->axes[a].shares & LS_SHARES_EXPERTS &&
+        list_choices(s, context, &mesh->axes[a], only) == 1) {
+      context->choice[a] = only[0]; /* what it moves may need other axes to move too */
+      continue;
+    }
     ls_axes family = 1u << a;
     for (int b = a + 1; b < mesh->count && mesh->axes[a].role == LS_MESH_TENSOR; b++)
       if (left >> b & 1 && strcmp(mesh->axes[b].part, mesh->axes[a].part) == 0) family |= 1u << b;
@@ -378,7 +441,7 @@ static void take_next(sharder *s, const node_context *context) {
 static void emit(sharder *s, const node_context *context) {
   const ls_node *node = context->node;
   const ls_axes all = ls_mesh_all(&s->out->mesh);
-  const ls_axes tensors = ls_mesh_axes(&s->out->mesh, LS_MESH_TENSOR);
+  const ls_axes pins = ls_mesh_axes(&s->out->mesh, LS_MESH_TENSOR) | ls_mesh_experts(&s->out->mesh);
   ls_shard_node made = {.node = (int)(node - s->graph->nodes.items),
                         .kind = node->kind,
                         .attributes = node->attributes,
@@ -401,8 +464,8 @@ static void emit(sharder *s, const node_context *context) {
     const ls_tensor *tensor = ls_graph_tensor(s->graph, node->out[o]);
     if (!tensor->stream) continue;
     const ls_placement *now = &s->out->values.items[made.out[o]].placement;
-    const ls_placement target = pinned(s, now, tensors);
-    if (!ls_placement_equal(&s->out->mesh, now, &target, tensors))
+    const ls_placement target = pinned(s, now, pins);
+    if (!ls_placement_equal(&s->out->mesh, now, &target, pins))
       s->home[node->out[o].index] = convert(s, made.out[o], &target, "the residual stream");
   }
 }

@@ -75,10 +75,11 @@ static void test_refusals_name_the_nearest_legal_choice(void **state) {
                  ls_arena_printf(arena, "zero=%d: expected 0 to %d", LS_DATA_STRATEGY_COUNT,
                                  LS_DATA_STRATEGY_COUNT - 1));
   layout = layout_of(0, 1, 1, false);
-  assert_refused(six, &layout,
-                 "mesh.pp=1, mesh.dp_replicate=0, mesh.dp_shard=1, mesh.cp=1, mesh.tp=1, 1 "
-                 "microbatches: each must be at "
-                 "least 1");
+  assert_refused(
+      six, &layout,
+      "mesh.pp=1, mesh.dp_replicate=0, mesh.dp_shard=1, mesh.cp=1, mesh.tp=1, mesh.ep=1, 1 "
+      "microbatches: each must be at "
+      "least 1");
   ls_arena_destroy(&arena);
 }
 

@@ -31,10 +31,13 @@ const ls_data_strategy *ls_data_strategy_row(int zero) {
   return &data_strategies[zero];
 }
 
+/* Over axes that share out experts each rank has whole ones. */
 ls_placement ls_parameter_placement(const ls_mesh *mesh, ls_tp_sharding sharding) {
   ls_placement placement = {0};
   for (int a = 0; a < mesh->count; a++) {
     const ls_axis *axis = &mesh->axes[a];
+    if (axis->shares & LS_SHARES_EXPERTS && sharding == LS_TP_EXPERTS)
+      placement.on[a] = ls_place_sharded(axis, LS_CUT_FEATURES, 0);
     if (axis->role != LS_MESH_TENSOR || axis->shares & LS_SHARES_TOKENS) continue;
     const int dim = tensor_strategy[sharding][axis->shares == LS_SHARES_QUERY_HEADS];
     if (dim != WHOLE) placement.on[a] = ls_place_sharded(axis, LS_CUT_FEATURES, dim);
@@ -141,6 +144,39 @@ static ls_status check_heads(const ls_layout *layout, const ls_graph *graph, ls_
                  nearest);
 }
 
+/* Whether so many ranks are all those of cp and some of dp_shard, each with as many experts. */
+static bool shares_experts(const ls_layout *layout, const ls_graph *graph, int ranks) {
+  return ranks == 1 || (ranks > 0 && graph->experts % ranks == 0 && ranks % layout->cp == 0 &&
+                        layout->dp_shard % (ranks / layout->cp) == 0);
+}
+
+static ls_status check_experts(const ls_layout *layout, const ls_graph *graph, ls_error *error) {
+  if (layout->ep == 1) return LS_OK;
+  if (!graph->experts)
+    return ls_fail(error, LS_INPUT, "mesh.ep=%d with a model that has no experts: use mesh.ep=1",
+                   layout->ep);
+  if (shares_experts(layout, graph, layout->ep)) return LS_OK;
+  int below = layout->ep - 1, above = layout->ep + 1;
+  const int most = layout->dp_shard * layout->cp;
+  while (below > 1 && !shares_experts(layout, graph, below)) below--;
+  while (above <= most && !shares_experts(layout, graph, above)) above++;
+  const int nearest = above <= most && above - layout->ep < layout->ep - below ? above : below;
+  return ls_fail(error, LS_INPUT,
+                 "mesh.ep=%d with %lld experts, mesh.dp_shard=%d and mesh.cp=%d: all ranks of cp, "
+                 "and some of dp_shard, have as many experts each: use mesh.ep=%d",
+                 layout->ep, (long long)graph->experts, layout->dp_shard, layout->cp, nearest);
+}
+
+/* Experts are shared out over cp and the inner ranks of dp_shard. */
+static void share_experts(const ls_layout *layout, ls_mesh *mesh) {
+  const int ranks = layout->ep / layout->cp;
+  if (layout->ep == 1) return;
+  if (layout->cp > 1) mesh->axes[LS_AXIS_CP].shares |= LS_SHARES_EXPERTS;
+  if (ranks == 1) return;
+  ls_mesh_split(mesh, LS_AXIS_DP_SHARD, "ep", ranks);
+  mesh->axes[LS_AXIS_DP_SHARD + 1].shares |= LS_SHARES_EXPERTS;
+}
+
 static bool fits(const ls_layout *layout, const ls_mesh *mesh) {
   const int sizes[LS_MESH_ROLES] = {[LS_MESH_STAGE] = layout->pp,
                                     [LS_MESH_REPLICATE] = layout->dp_replicate,
@@ -154,12 +190,12 @@ static bool fits(const ls_layout *layout, const ls_mesh *mesh) {
 ls_status ls_layout_mesh(const ls_layout *layout, const ls_graph *graph, ls_mesh *mesh,
                          ls_error *error) {
   if (layout->pp < 1 || layout->dp_replicate < 1 || layout->dp_shard < 1 || layout->cp < 1 ||
-      layout->tp < 1 || layout->microbatches < 1)
+      layout->tp < 1 || layout->ep < 1 || layout->microbatches < 1)
     return ls_fail(error, LS_INPUT,
                    "mesh.pp=%d, mesh.dp_replicate=%d, mesh.dp_shard=%d, mesh.cp=%d, mesh.tp=%d, "
-                   "%d microbatches: each must be at least 1",
+                   "mesh.ep=%d, %d microbatches: each must be at least 1",
                    layout->pp, layout->dp_replicate, layout->dp_shard, layout->cp, layout->tp,
-                   layout->microbatches);
+                   layout->ep, layout->microbatches);
   if (layout->zero < 0 || layout->zero >= LS_DATA_STRATEGY_COUNT)
     return ls_fail(error, LS_INPUT, "zero=%d: expected 0 to %d", layout->zero,
                    LS_DATA_STRATEGY_COUNT - 1);
@@ -167,6 +203,7 @@ ls_status ls_layout_mesh(const ls_layout *layout, const ls_graph *graph, ls_mesh
     return refuse_tp(graph, layout->tp, error);
   LS_TRY(check_context(layout, graph, error));
   LS_TRY(check_heads(layout, graph, error));
+  LS_TRY(check_experts(layout, graph, error));
   LS_TRY(check_post_validation(layout, error));
   if (layout->offload.parameters && layout->dp_shard * layout->cp > 1 &&
       ls_data_strategy_row(layout->zero)->parameters == LS_REPLICATED)
@@ -197,5 +234,6 @@ ls_status ls_layout_mesh(const ls_layout *layout, const ls_graph *graph, ls_mesh
                          });
   if (!layout->mesh && layout->context == LS_CONTEXT_ULYSSES)
     mesh->axes[LS_AXIS_CP].shares = LS_SHARES_TOKENS | head_shares(layout, graph, layout->cp);
+  if (!layout->mesh) share_experts(layout, mesh);
   return LS_OK;
 }

@@ -67,8 +67,8 @@ const ls_run_key ls_run_keys[] = {
      .low = 1, .high = LS_RUN_MOST_DEVICES, .effect = LS_RUN_LAYOUT,
      .help = "tensor parallelism: ranks inside each layer"},
     {"mesh.ep", LS_RUN_INTEGER, AT(mesh.ep), .default_text = "1", .low = 1,
-     .high = LS_RUN_MOST_DEVICES, .only_standard = true, .effect = LS_RUN_LAYOUT,
-     .help = "expert parallelism; divides dp_shard x cp x tp"},
+     .high = LS_RUN_MOST_DEVICES, .effect = LS_RUN_LAYOUT,
+     .help = "expert parallelism: ranks of dp_shard x cp that share out a mixture's experts"},
 
     {"zero", LS_RUN_INTEGER, AT(zero), .default_text = "3", .low = 0, .high = 3,
      .effect = LS_RUN_LAYOUT,

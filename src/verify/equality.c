@@ -27,6 +27,11 @@ static ls_dtype accumulate_dtype(const job *work) {
   return work->stages[0]->layout.compute == LS_F64 ? LS_F64 : LS_F32;
 }
 
+static bool is_zeroed(const ls_experiment *of, const char *name) {
+  const size_t length = strlen(name), end = of->zeroed ? strlen(of->zeroed) : length + 1;
+  return length >= end && strcmp(name + length - end, of->zeroed) == 0;
+}
+
 static double initial(const ls_parameter_record *parameter, uint64_t seed, int64_t i) {
   /* Nothing is trivial: norms near one, biases near zero, and every weight large enough to matter
    */
@@ -39,8 +44,10 @@ static ls_status write_parameters(ls_rank *rank, const job *work, ls_error *erro
   const ls_program *program = ls_rank_program(rank, 0);
   for (int p = 0; p < program->parameter_count; p++) {
     const int64_t count = work->result->elements[p];
+    const bool zeroed = is_zeroed(work->experiment, program->parameters[p].name);
     for (int64_t i = 0; i < count; i++) {
-      const double value = initial(&work->graph->parameters.items[p], work->experiment->seed, i);
+      const double value =
+          zeroed ? 0 : initial(&work->graph->parameters.items[p], work->experiment->seed, i);
       LS_TRY(
           ls_rank_write_parameter(rank, program, p, LS_PART_MASTER, i, 1, &value, LS_F64, error));
     }

@@ -237,6 +237,13 @@ ls_grouped ls_grouped_of(ls_op_kind kind) {
   }
 }
 
+/* One of the two operands that have rows is as wide as a matrix is high. */
+ls_held_experts ls_grouped_experts(const ls_grouped *grouped, const ls_kernel_args *args) {
+  const ls_view *weights = grouped->gradient ? &args->out[0] : &args->in[1];
+  const bool made = grouped->product == LS_OP_LINEAR;
+  return ls_held_experts_of(weights, (made ? &args->out[0] : &args->in[0])->dims[1]);
+}
+
 /* Fewer rows take no more than all of them: but for few, whose kernel is another; and in fewer,
  * larger parts, none of which is larger than the whole. */
 static size_t grouped_recipe(const ls_device_facts *facts, ls_op_kind kind,
@@ -266,7 +273,7 @@ size_t ls_grouped_recipe(const ls_device_facts *facts, ls_op_kind kind,
   const ls_grouped grouped = ls_grouped_of(kind);
   ls_kernel_args one = *args;
   ls_view *matrix = grouped.gradient ? &one.out[0] : &one.in[1];
-  matrix->dims[0] /= args->attributes->experts;
+  matrix->dims[0] /= ls_grouped_experts(&grouped, args).count;
   matrix->valid[0] = matrix->dims[0];
   const size_t stored = grouped_recipe(facts, grouped.product, &one, true);
   const size_t valid = grouped_recipe(facts, grouped.product, &one, false);

@@ -114,6 +114,9 @@ static inline int64_t ls_dense_floats(int64_t rows, int64_t columns) {
 /* The recipe: scratch for the entries that are stored or valid, whichever takes more. */
 size_t ls_linear_recipe(const ls_device_facts *facts, ls_op_kind kind, const ls_kernel_args *args);
 
+/* The experts whose matrices a grouped product has. */
+ls_held_experts ls_grouped_experts(const ls_grouped *grouped, const ls_kernel_args *args);
+
 /* The same of a grouped product, however its rows are shared out: of an expert that has all of
  * them, in as many parts as there may be. */
 size_t ls_grouped_recipe(const ls_device_facts *facts, ls_op_kind kind, const ls_kernel_args *args);

@@ -186,12 +186,22 @@ ls_status LS_REFERENCE(WEIGH_BWD)(const ls_kernel_args *args, ls_error *error) {
   return LS_OK;
 }
 
-/* Rows [0, of one expert) of its matrix. */
-static ls_view matrix_of(const ls_kernel_args *args, const ls_view *weights, int32_t expert) {
+/* The matrix of one of the experts that the rank has: `rows` rows. */
+static ls_view matrix_of(const ls_view *weights, int64_t rows, int64_t expert) {
   ls_view matrix = *weights;
-  matrix.dims[0] = matrix.valid[0] = weights->dims[0] / args->attributes->experts;
-  matrix.data = ls_real_row(weights, expert * matrix.dims[0]);
+  matrix.dims[0] = matrix.valid[0] = rows;
+  matrix.data = ls_real_row(weights, (expert - weights->start[0] / rows) * rows);
   return matrix;
+}
+
+/* Whether row n is of an expert that another rank has; then it is zeros. */
+static bool is_others_row(const ls_kernel_args *args, int64_t rows, int64_t n) {
+  const ls_held_experts held = ls_held_experts_of(&args->in[1], rows);
+  const int64_t expert = ls_index_data(&args->in[2])[n];
+  const ls_view *y = &args->out[0];
+  if (expert >= held.first && expert < held.first + held.count) return false;
+  ls_put_padding(ls_real_row(y, n), 0, y->dims[1], args->accumulate[0]);
+  return true;
 }
 
 /* Each row times its expert's matrix [in, out]. */
@@ -199,7 +209,8 @@ static ls_status times_matrix(const ls_kernel_args *args, ls_error *error) {
   LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rri>r", error));
   const ls_view *x = &args->in[0], *y = &args->out[0];
   for (int64_t n = 0; n < y->valid[0]; n++) {
-    const ls_view matrix = matrix_of(args, &args->in[1], ls_index_data(&args->in[2])[n]);
+    if (is_others_row(args, x->dims[1], n)) continue;
+    const ls_view matrix = matrix_of(&args->in[1], x->dims[1], ls_index_data(&args->in[2])[n]);
     const int64_t columns = ls_smaller(matrix.dims[1], y->dims[1]);
     const LS_REAL *from = ls_real_row(x, n);
     for (int64_t m = 0; m < columns; m++) {
@@ -218,7 +229,8 @@ static ls_status times_transposed(const ls_kernel_args *args, ls_error *error) {
   LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rri>r", error));
   const ls_view *x = &args->in[0], *y = &args->out[0];
   for (int64_t n = 0; n < y->valid[0]; n++) {
-    const ls_view matrix = matrix_of(args, &args->in[1], ls_index_data(&args->in[2])[n]);
+    if (is_others_row(args, y->dims[1], n)) continue;
+    const ls_view matrix = matrix_of(&args->in[1], y->dims[1], ls_index_data(&args->in[2])[n]);
     const int64_t columns = ls_smaller(matrix.dims[0], y->dims[1]);
     const int64_t count = ls_smaller(x->valid[1], matrix.valid[1]);
     for (int64_t m = 0; m < columns; m++) {
@@ -232,14 +244,17 @@ static ls_status times_transposed(const ls_kernel_args *args, ls_error *error) {
   return LS_OK;
 }
 
-/* Of each expert the sum of a's rows times b's, over its rows: [columns of a, columns of b]. */
+/* Of each expert that the rank has the sum of a's rows times b's, over its rows: [columns of a,
+ * columns of b]. */
 static ls_status outer_sums(const ls_kernel_args *args, ls_error *error) {
   LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rri>r", error));
   const ls_view *a = &args->in[0], *b = &args->in[1], *out = &args->out[0];
   const int32_t *expert = ls_index_data(&args->in[2]);
+  const ls_held_experts held = ls_held_experts_of(out, a->dims[1]);
   int64_t row = 0;
-  for (int32_t e = 0; e < args->attributes->experts; e++) {
-    const ls_view matrix = matrix_of(args, out, e);
+  while (row < a->valid[0] && expert[row] < held.first) row++;
+  for (int64_t e = held.first; e < held.first + held.count; e++) {
+    const ls_view matrix = matrix_of(out, a->dims[1], e);
     const int64_t first = row, columns = ls_smaller(b->dims[1], matrix.dims[1]);
     while (row < a->valid[0] && expert[row] == e) row++;
     for (int64_t k = 0; k < matrix.dims[0]; k++) {

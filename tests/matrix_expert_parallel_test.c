@@ -1,0 +1,472 @@
+/* Experts over several ranks (mesh.ep) are the same training as one device, in fp64 on the
+ * reference kernels: loss, gradient norm, every parameter's gradient and every parameter after the
+ * last step. Over 2, 3, 4 and 6 ranks of the data axes and of the context, with tensor and sequence
+ * parallelism, data strategies, pipelines, recomputation, offload and frozen parts, also where all
+ * tokens go to the same experts and none to others; each program is proved, every other one saved
+ * and read back, a sample runs on the CPU's own kernels in fp32. Experts of another rank, routing
+ * of a rank's own tokens, sums that lack ranks or have them twice, and norms that count experts
+ * wrongly are rejected, and change the training. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "check/check.h"
+#include "lower/compile.h"
+#include "store/freeze.h"
+#include "support/layouts.h"
+#include "verify/equality.h"
+
+enum { SEQUENCES = 24, SEQUENCE = 12, STEPS = 2, MOST_STAGES = 4 };
+
+static const double tolerance = 1e-10;
+
+/* Widths that tp does not divide; more experts than a rank has tokens for. */
+static const ls_test_shape shapes[] = {
+    {"mixtral",
+     "{\"model_type\": \"mixtral\", \"vocab_size\": 41, \"hidden_size\": 16,"
+     " \"intermediate_size\": 13, \"num_hidden_layers\": 4, \"num_attention_heads\": 4,"
+     " \"num_key_value_heads\": 2, \"max_position_embeddings\": 16, \"num_local_experts\": 6,"
+     " \"num_experts_per_tok\": 2, \"tie_word_embeddings\": false}"},
+    {"qwen3_moe",
+     "{\"model_type\": \"qwen3_moe\", \"vocab_size\": 43, \"hidden_size\": 12,"
+     " \"moe_intermediate_size\": 7, \"num_hidden_layers\": 4, \"num_attention_heads\": 6,"
+     " \"num_key_value_heads\": 3, \"head_dim\": 4, \"max_position_embeddings\": 16,"
+     " \"num_experts\": 12, \"num_experts_per_tok\": 3, \"tie_word_embeddings\": true,"
+     " \"norm_topk_prob\": true}"},
+    {"qwen3_moe with many experts",
+     "{\"model_type\": \"qwen3_moe\", \"vocab_size\": 37, \"hidden_size\": 8,"
+     " \"moe_intermediate_size\": 5, \"num_hidden_layers\": 4, \"num_attention_heads\": 4,"
+     " \"num_key_value_heads\": 2, \"head_dim\": 4, \"max_position_embeddings\": 16,"
+     " \"num_experts\": 36, \"num_experts_per_tok\": 1, \"norm_topk_prob\": false}"},
+};
+enum { MIXTRAL, QWEN, MANY, SHAPES };
+
+#define MESH(replicate, shard, context, tensor, experts) \
+  .dp_replicate = (replicate), .dp_shard = (shard), .cp = (context), .tp = (tensor), .ep = (experts)
+#define PIPE(stages, kind) .pp = (stages), .schedule = (kind)
+#define EVERY .recompute = LS_EVERY_OP, .recompute_layers = 1
+#define CHEAP                                    \
+  .recompute = {.has = {[LS_OP_RMSNORM] = true,  \
+                        [LS_OP_SWIGLU] = true,   \
+                        [LS_OP_DISPATCH] = true, \
+                        [LS_OP_WEIGH] = true}},  \
+  .recompute_layers = 1
+
+/* What is not said is as by default. */
+typedef struct expert_case {
+  int shape;
+  ls_layout layout;
+  bool documents;
+  const char *freeze;
+} expert_case;
+
+static const expert_case cases[] = {
+    {.shape = MIXTRAL, .layout = {MESH(1, 4, 1, 1, 2), .zero = 0}},
+    {.shape = MIXTRAL, .layout = {MESH(1, 3, 1, 1, 3), .zero = 1, .microbatches = 2}},
+    {.shape = QWEN, .layout = {MESH(1, 4, 1, 1, 4), .zero = 2, .microbatches = 3}},
+    {.shape = QWEN, .layout = {MESH(1, 4, 1, 1, 2), .zero = 3, .microbatches = 2}},
+    {.shape = MANY, .layout = {MESH(1, 6, 1, 1, 3), .zero = 0, EVERY}},
+    {.shape = MIXTRAL, .layout = {MESH(2, 4, 1, 1, 2), .zero = 3, .prefetch = 1}},
+    {.shape = QWEN,
+     .layout = {MESH(2, 2, 1, 1, 2), .zero = 1, .reduce = LS_WHEN_STEP, .microbatches = 2}},
+    /* tensor and sequence parallelism */
+    {.shape = MIXTRAL, .layout = {MESH(1, 2, 1, 2, 2), .zero = 3}},
+    {.shape = MIXTRAL,
+     .layout = {MESH(1, 2, 1, 4, 2), .zero = 2, .sequence_parallel = true, .microbatches = 2}},
+    {.shape = MIXTRAL, .layout = {MESH(1, 3, 1, 2, 3), .zero = 0, .sequence_parallel = true}},
+    {.shape = QWEN, .layout = {MESH(1, 4, 1, 3, 2), .zero = 3, .sequence_parallel = true, EVERY}},
+    {.shape = MANY, .layout = {MESH(2, 2, 1, 2, 2), .zero = 1, .sequence_parallel = true, CHEAP}},
+    /* pipelines */
+    {.shape = MIXTRAL,
+     .layout = {MESH(1, 2, 1, 1, 2), PIPE(2, "1f1b"), .zero = 1, .microbatches = 4}},
+    {.shape = MANY,
+     .layout = {MESH(1, 2, 1, 2, 2), PIPE(2, "zbv"), .zero = 3, .microbatches = 4, .prefetch = 1,
+                .sequence_parallel = true}},
+    {.shape = QWEN,
+     .layout = {MESH(1, 4, 1, 1, 4), PIPE(4, "zbh1"), .zero = 2, .microbatches = 6, CHEAP}},
+    {.shape = MANY,
+     .layout = {MESH(1, 3, 1, 1, 3), PIPE(2, "interleaved"), .zero = 3, .microbatches = 2, EVERY}},
+    {.shape = MIXTRAL,
+     .layout = {MESH(1, 2, 1, 1, 2), PIPE(2, "gpipe"), .zero = 0, .microbatches = 3}},
+    {.shape = MIXTRAL,
+     .layout = {MESH(1, 2, 1, 1, 2), PIPE(2, "1f1b"), .zero = 1, .microbatches = 4,
+                .post_validation = true}},
+    /* context parallelism: over all of cp, and over ranks of dp_shard too */
+    {.shape = MIXTRAL, .layout = {MESH(1, 1, 2, 1, 2), .zero = 3}},
+    {.shape = QWEN,
+     .layout = {MESH(1, 2, 2, 1, 4), .zero = 1, .microbatches = 2},
+     .documents = true},
+    {.shape = QWEN, .layout = {MESH(1, 2, 3, 1, 3), .zero = 2, .context = LS_CONTEXT_RING}},
+    {.shape = QWEN, .layout = {MESH(1, 4, 3, 1, 6), .zero = 3, .context = LS_CONTEXT_RING}},
+    {.shape = MANY, .layout = {MESH(1, 4, 2, 1, 4), .zero = 0, .context = LS_CONTEXT_ULYSSES}},
+    {.shape = QWEN, .layout = {MESH(1, 2, 2, 3, 4), .zero = 3, .sequence_parallel = true, EVERY}},
+    {.shape = MIXTRAL,
+     .layout = {MESH(1, 2, 2, 2, 2), PIPE(2, "1f1b"), .zero = 3, .microbatches = 4,
+                .sequence_parallel = true, .context = LS_CONTEXT_RING}},
+    /* offload and frozen parts */
+    {.shape = QWEN,
+     .layout = {MESH(1, 2, 1, 1, 2), .zero = 3,
+                .offload = {.optimizer = LS_TIER_HOST,
+                            .optimizer_fraction = 1,
+                            .parameters = LS_TIER_HOST},
+                .microbatches = 2}},
+    {.shape = MIXTRAL,
+     .layout = {MESH(1, 4, 1, 1, 2), .zero = 1,
+                .offload = {.optimizer = LS_TIER_NVME, .optimizer_fraction = 1},
+                .microbatches = 2}},
+    {.shape = MANY,
+     .layout = {MESH(1, 2, 1, 1, 2), .zero = 2,
+                .offload = {.activations = LS_TIER_HOST, .optimizer_fraction = 1},
+                .microbatches = 2}},
+    {.shape = MIXTRAL,
+     .layout = {MESH(1, 2, 1, 2, 2), .zero = 3},
+     .freeze = "layers.*.experts.gate"},
+    {.shape = MIXTRAL, .layout = {MESH(1, 3, 1, 1, 3), .zero = 1}, .freeze = "layers.*.experts"},
+    {.shape = QWEN, .layout = {MESH(1, 4, 1, 1, 2), .zero = 2}, .freeze = "layers.*.router"},
+};
+enum { CASES = sizeof cases / sizeof *cases };
+
+/* A case, its layout filled up, and what it compiles to. */
+typedef struct made {
+  const char *name;
+  ls_model_config config;
+  ls_layout layout;
+  ls_experiment experiment;
+  const char *freeze[1];
+  ls_graph *graph;
+  ls_program *stages[MOST_STAGES];
+} made;
+
+static void open_case(ls_arena *arena, int which, made *of) {
+  const expert_case *c = &cases[which];
+  const ls_layout usual = ls_layout_default();
+  *of = (made){.layout = c->layout, .freeze = {c->freeze}};
+  ls_layout *layout = &of->layout;
+  if (!layout->pp) layout->pp = 1;
+  if (!layout->microbatches) layout->microbatches = 1;
+  layout->layers_per_unit = 1;
+  layout->compute = LS_F64;
+  layout->grad_dtype = usual.grad_dtype;
+  layout->optimizer = usual.optimizer;
+  if (layout->offload.optimizer_fraction == 0) layout->offload = usual.offload;
+  of->config = ls_test_shape_config(arena, &shapes[c->shape]);
+  of->name =
+      ls_arena_printf(arena, "%s, %s", shapes[c->shape].name, ls_layout_print(arena, layout));
+  of->experiment = (ls_experiment){.sequences = SEQUENCES,
+                                   .sequence = SEQUENCE,
+                                   .seed = 20261126,
+                                   .documents = c->documents,
+                                   .steps = STEPS,
+                                   .freeze_count = c->freeze != NULL,
+                                   .saved = which % 2 == 1,
+                                   .offload_path = "/tmp",
+                                   .learning_rate = 0.01};
+}
+
+/* What the address of is kept in the experiment. */
+static void point(made *of) {
+  of->experiment.config = &of->config;
+  of->experiment.freeze = of->freeze;
+}
+
+static double difference_from_one(ls_arena *arena, const made *of, const char **where) {
+  ls_experiment one_of = of->experiment;
+  ls_layout one = ls_layout_default();
+  ls_trajectory reference, result;
+  ls_error error = {0};
+  one.compute = of->layout.compute;
+  one_of.alter = NULL;
+  one_of.saved = false;
+  if (ls_trajectory_run(arena, &one_of, &one, &reference, &error) != LS_OK)
+    fail_msg("%s: one device: %s", of->name, error.text);
+  const ls_status status = ls_trajectory_run(arena, &of->experiment, &of->layout, &result, &error);
+  *where = "replicas that differ";
+  if (status == LS_FAILED && result.unlike) return 1;
+  if (status != LS_OK) fail_msg("%s: %s", of->name, error.text);
+  return ls_trajectory_difference(&result, &reference, where);
+}
+
+static void compile(ls_arena *arena, made *of) {
+  ls_error error = {0};
+  of->graph = ls_test_model(arena, &of->config, &of->layout, SEQUENCES, SEQUENCE);
+  if (ls_freeze(&of->config, of->graph, of->freeze, of->experiment.freeze_count, &error) != LS_OK)
+    fail_msg("%s: %s", of->name, error.text);
+  ls_graph_backward(of->graph);
+  if (ls_program_compile(of->graph, &of->layout, LS_PROGRAM_STEP, of->stages, &error) != LS_OK)
+    fail_msg("%s: %s", of->name, error.text);
+}
+
+static ls_status check(const made *of, ls_error *error) {
+  return ls_check(of->graph, &of->layout, (const ls_program *const *)of->stages, NULL, error);
+}
+
+static bool is_asked_for(const made *of) {
+  const char *asked = getenv("LS_CASE");
+  return !asked || strstr(of->name, asked);
+}
+
+static void test_layouts_equal_one_device_and_are_proved(void **state) {
+  (void)state;
+  double worst = 0;
+  int failed = 0;
+  for (int which = 0; which < CASES; which++) {
+    ls_arena *arena = ls_arena_create();
+    made of;
+    ls_error error = {0};
+    const char *where;
+    open_case(arena, which, &of);
+    point(&of);
+    if (is_asked_for(&of)) {
+      compile(arena, &of);
+      const ls_status status = check(&of, &error);
+      if (status != LS_OK) print_message("%d %s: %s\n", which, of.name, error.text);
+      const double difference = difference_from_one(arena, &of, &where);
+      if (!(difference < tolerance))
+        print_message("%d %s: %.3g in %s\n", which, of.name, difference, where);
+      failed += status != LS_OK || !(difference < tolerance);
+      if (difference > worst) worst = difference;
+    }
+    ls_arena_destroy(&arena);
+  }
+  print_message("%d layouts, worst difference %.3g\n", CASES, worst);
+  assert_int_equal(failed, 0);
+}
+
+static double train_case(int which, const char *zeroed, bool fast, const char **name) {
+  ls_arena *arena = ls_arena_create();
+  made of;
+  const char *where;
+  open_case(arena, which, &of);
+  point(&of);
+  of.experiment.zeroed = zeroed;
+  of.experiment.fast_kernels = fast;
+  if (fast) of.layout.compute = LS_F32;
+  const double difference = difference_from_one(arena, &of, &where);
+  *name = cases[which].shape == MIXTRAL ? "mixtral" : "qwen3_moe";
+  ls_arena_destroy(&arena);
+  return difference;
+}
+
+/* A router of zeros finds all experts alike and takes the first: the first rank has all rows. */
+static void test_forced_routing(void **state) {
+  (void)state;
+  for (int which = 0; which < CASES; which += 4) {
+    const char *name;
+    const double difference = train_case(which, "router.weight", false, &name);
+    if (!(difference < tolerance)) fail_msg("%d, %s: %.3g", which, name, difference);
+  }
+}
+
+static void test_the_cpus_kernels(void **state) {
+  (void)state;
+  for (int which = 1; which < CASES; which += 6) {
+    const char *name;
+    const double difference = train_case(which, NULL, true, &name);
+    print_message("%d, %s, fp32: %.2g\n", which, name, difference);
+    if (!(difference < 1e-3)) fail_msg("%d, %s: %.3g", which, name, difference);
+  }
+}
+
+/* A wrong program of the first case, of two replicas of two ranks that share out experts. */
+typedef bool fault(ls_program *program);
+
+static ls_axes experts_of(const ls_program *program) {
+  return ls_mesh_experts(&program->mesh);
+}
+
+static bool is_op(const ls_instruction *each, ls_op_kind kind) {
+  return each->collective == LS_COLLECTIVE_NONE && each->kind == kind;
+}
+
+/* Ranks do the rows of the next rank's experts, by their own's weights. */
+static bool experts_of_the_next_rank(ls_program *program) {
+  bool any = false;
+  for (int p = 0; p < program->parameter_count; p++) {
+    if (program->parameters[p].sharding != LS_TP_EXPERTS) continue;
+    ls_value *used = &program->values.items[program->parameters[p].part[LS_PART_USED]];
+    for (int a = 0; a < program->mesh.count; a++)
+      if (experts_of(program) >> a & 1) used->placement.on[a].shift = 1;
+    any = true;
+  }
+  return any;
+}
+
+/* What moves tokens over the ranks that share out experts, in front of an op or behind it. */
+static ls_instruction *find_move(ls_program *program, ls_collective collective, ls_op_kind beside) {
+  for (int i = 0; i < program->instructions.count; i++) {
+    ls_instruction *each = &program->instructions.items[i];
+    if (each->collective != collective || each->axes != experts_of(program)) continue;
+    for (int n = 0; n < program->instructions.count; n++) {
+      const ls_instruction *other = &program->instructions.items[n];
+      if (is_op(other, beside) && (other->in[0] == each->out[0] || other->out[0] == each->in[0]))
+        return each;
+    }
+  }
+  return NULL;
+}
+
+/* The counts are not those of all ranks' tokens. */
+static bool routing_of_own_tokens(ls_program *program) {
+  ls_instruction *gather = find_move(program, LS_ALL_GATHER, LS_OP_ROUTE);
+  if (gather) gather->in[0] = gather->out[0];
+  return gather;
+}
+
+/* The experts of routed rows are those of another layer. */
+static bool routing_of_another_layer(ls_program *program) {
+  const ls_instruction *first = NULL;
+  for (int i = 0; i < program->instructions.count; i++) {
+    ls_instruction *each = &program->instructions.items[i];
+    if (is_op(each, LS_OP_ROUTE) && !first) first = each;
+    if (!first || !is_op(each, LS_OP_GROUPED_UP) || each->in[2] == first->out[1]) continue;
+    each->in[2] = first->out[1];
+    return true;
+  }
+  return false;
+}
+
+/* Each rank takes what its own experts make of its tokens. */
+static bool experts_of_others_left_out(ls_program *program) {
+  ls_instruction *scatter = find_move(program, LS_REDUCE_SCATTER, LS_OP_COMBINE);
+  if (!scatter) return false;
+  scatter->collective = LS_ALL_GATHER; /* of the first shard, which lies in front */
+  scatter->in[0] = scatter->out[0];
+  return true;
+}
+
+/* Gradients of other experts are added up. */
+static bool experts_summed(ls_program *program) {
+  bool any = false;
+  for (int i = 0; i < program->instructions.count; i++) {
+    ls_instruction *each = &program->instructions.items[i];
+    const ls_value *value = &program->values.items[each->in[0]];
+    if (each->collective != LS_ALL_REDUCE || !value->flat_elements ||
+        each->axes & experts_of(program))
+      continue;
+    each->axes |= experts_of(program);
+    any = true;
+  }
+  return any;
+}
+
+/* Of parameters that are sharded as experts are, or of all others. */
+static bool change_norm(ls_program *program, bool experts, ls_axes clear, ls_axes set) {
+  bool any = false;
+  for (int i = 0; i < program->instructions.count; i++) {
+    ls_instruction *each = &program->instructions.items[i];
+    if (!is_op(each, LS_OP_SQUARED_NORM)) continue;
+    const ls_axes replicas = ls_value_replicas(&program->mesh, &program->values.items[each->in[0]]);
+    if (experts == ((replicas & experts_of(program)) != 0)) continue;
+    each->first_only = (each->first_only & ~clear) | set;
+    any = true;
+  }
+  return any;
+}
+
+static bool norm_counts_replicas(ls_program *program) {
+  return change_norm(program, false, experts_of(program), 0);
+}
+
+static bool norm_lacks_experts(ls_program *program) {
+  return change_norm(program, true, 0, experts_of(program));
+}
+
+/* Rows of zeros are said to be sums, of which an activation cannot be made one by one. */
+static bool masks_called_sums(ls_program *program) {
+  bool any = false;
+  for (int v = 0; v < program->values.count; v++)
+    for (int a = 0; a < program->mesh.count; a++) {
+      ls_place *place = &program->values.items[v].placement.on[a];
+      if (place->kind != LS_PARTIAL || place->reduce != LS_MASK) continue;
+      place->reduce = LS_SUM;
+      any = true;
+    }
+  return any;
+}
+
+static const struct expert_fault {
+  const char *name;
+  fault *change;
+  bool runs; /* and then trains to something else */
+} faults[] = {
+    {"experts of the next rank", experts_of_the_next_rank, true},
+    {"routing of own tokens", routing_of_own_tokens, false},
+    {"routing of another layer", routing_of_another_layer, false},
+    {"experts of others left out", experts_of_others_left_out, true},
+    {"experts summed", experts_summed, true},
+    {"norm counts replicas", norm_counts_replicas, true},
+    {"norm lacks experts", norm_lacks_experts, true},
+    {"masks called sums", masks_called_sums, false},
+};
+
+static bool alter(ls_program *program, void *context) {
+  return (*(fault **)context)(program);
+}
+
+static void test_faults_are_rejected_and_change_the_training(void **state) {
+  (void)state;
+  for (size_t f = 0; f < sizeof faults / sizeof *faults; f++) {
+    ls_arena *arena = ls_arena_create();
+    made wrong;
+    ls_error error = {0};
+    const char *where;
+    fault *change = faults[f].change;
+    open_case(arena, 0, &wrong);
+    point(&wrong);
+    compile(arena, &wrong);
+    if (!change(wrong.stages[0])) fail_msg("%s: nothing to change", faults[f].name);
+    if (check(&wrong, &error) != LS_REFUTED) fail_msg("%s: accepted", faults[f].name);
+    print_message("%s: %s\n", faults[f].name, error.text);
+    wrong.experiment.alter = alter;
+    wrong.experiment.alter_context = (void *)&change;
+    if (faults[f].runs && !(difference_from_one(arena, &wrong, &where) > 1e-6))
+      fail_msg("%s: trains as one device", faults[f].name);
+    ls_arena_destroy(&arena);
+  }
+}
+
+static void expect_refusal(ls_arena *arena, const ls_layout *layout, const ls_graph *graph,
+                           const char *text) {
+  ls_mesh mesh;
+  ls_error error = {0};
+  const ls_status status = ls_layout_mesh(layout, graph, &mesh, &error);
+  if (status != (text ? LS_INPUT : LS_OK) || (text && strcmp(error.text, text) != 0))
+    fail_msg("%s: %s", ls_layout_print(arena, layout), error.text);
+}
+
+static void test_what_does_not_divide_is_refused(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  const ls_model_config config = ls_test_shape_config(arena, &shapes[QWEN]);
+  ls_layout layout = ls_layout_default();
+  layout.dp_shard = 8;
+  ls_graph *graph = ls_test_model(arena, &config, &layout, SEQUENCES, SEQUENCE);
+  layout.ep = 8;
+  expect_refusal(arena, &layout, graph,
+                 "mesh.ep=8 with 12 experts, mesh.dp_shard=8 and mesh.cp=1: all ranks of cp, and "
+                 "some of dp_shard, have as many experts each: use mesh.ep=4");
+  layout.ep = 3;
+  expect_refusal(arena, &layout, graph,
+                 "mesh.ep=3 with 12 experts, mesh.dp_shard=8 and mesh.cp=1: all ranks of cp, and "
+                 "some of dp_shard, have as many experts each: use mesh.ep=2");
+  layout.ep = 4;
+  expect_refusal(arena, &layout, graph, NULL);
+  graph->experts = 0;
+  expect_refusal(arena, &layout, graph,
+                 "mesh.ep=4 with a model that has no experts: use mesh.ep=1");
+  ls_arena_destroy(&arena);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_layouts_equal_one_device_and_are_proved),
+      cmocka_unit_test(test_forced_routing), cmocka_unit_test(test_the_cpus_kernels),
+      cmocka_unit_test(test_faults_are_rejected_and_change_the_training),
+      cmocka_unit_test(test_what_does_not_divide_is_refused)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
