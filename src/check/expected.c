@@ -224,7 +224,8 @@ static ls_status check_parameter(const ls_stage *stage, int p, ls_error *error) 
   const ls_proof *proof = stage->proof;
   const ls_program_parameter *found = &stage->program->parameters[p];
   const ls_parameter *expected = &proof->graph->parameters.items[p].about;
-  bool same = found->ndim == expected->ndim && strcmp(found->name, expected->name) == 0;
+  bool same = found->ndim == expected->ndim && found->precision == expected->precision &&
+              strcmp(found->name, expected->name) == 0;
   for (int d = 0; d < expected->ndim && same; d++) same = found->dims[d] == expected->dims[d];
   if (same && found->trainable == ls_expected_trains(proof, p)) return LS_OK;
   if (same)

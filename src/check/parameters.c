@@ -81,8 +81,11 @@ static ls_status check_part(const ls_stage *stage, const ls_program_parameter *p
   const ls_program *program = stage->program;
   const ls_state_row *row = ls_state_row_of(part);
   const ls_dtype compute = stage->proof->layout->compute;
+  const ls_tensor_id whole =
+      stage->proof->graph->parameters.items[parameter - program->parameters].tensor;
   const ls_dtype types[] = {
-      [LS_TYPE_COMPUTE] = compute,
+      [LS_TYPE_COMPUTE] = ls_layout_dtype(stage->proof->layout,
+                                          ls_graph_tensor(stage->proof->graph, whole)->precision),
       [LS_TYPE_UPDATE] = compute == LS_F64 ? LS_F64 : LS_F32,
       [LS_TYPE_GRADIENT] = compute == LS_F64 ? LS_F64 : stage->proof->layout->grad_dtype};
   const int value = parameter->part[part];

@@ -345,7 +345,8 @@ static ls_status check_tensor(saving *self, const ls_stored_layout *tensor, box_
     const ls_program_parameter *about = &program->parameters[piece->parameter];
     fits = about->ndim == tensor->ndim && piece->first >= 0 && piece->rows > 0 &&
            piece->first + piece->rows <= about->dims[0] &&
-           (about->ndim == 1 || about->dims[1] == tensor->dims[!tensor->transposed]);
+           (about->ndim == 1 || about->dims[1] * ls_precision_numbers(about->precision) ==
+                                    tensor->dims[!tensor->transposed]);
     for (int64_t b = 0; b < piece->rows / piece->block; b++)
       *LS_APPEND(self->arena, blocks) =
           (ls_box){piece->offset + b * piece->period, piece->block, 0, 1};

@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "base/blocks.h"
 #include "device/kernel.h"
 #include "graph/labels.h"
 
@@ -109,6 +110,7 @@ static int64_t label_size(uint64_t seed, char label) {
     case 'x': return draw(seed, 'x', 3, 6);
     case 'j': return draw(seed, 'j', 1, 3);
     case 'o': return tokens * draw(seed, 'j', 1, 3);
+    case 'q': return LS_BLOCK_WEIGHTS * draw(seed, 'q', 1, 3);
     default: return draw(seed, label, 4, 90);
   }
 }
@@ -139,6 +141,11 @@ static ls_view make_view(const kernel_case *test, const ls_operand_labels *label
   }
   view.data = buffer(elements * (int64_t)ls_dtype_bytes(view.dtype));
   return view;
+}
+
+static void as_blocks(ls_view *view) {
+  view->dtype = LS_NF4;
+  view->data = buffer(view->dims[0] * view->dims[1] * (int64_t)ls_dtype_bytes(LS_NF4));
 }
 
 static bool counts_steps(ls_op_kind kind) {
@@ -186,9 +193,27 @@ static double input_value(const kernel_case *test, int input, int64_t i, int64_t
   return value;
 }
 
+/* Those that are no weights' are not numbers. */
+static void fill_blocks(const kernel_case *test, int input) {
+  const ls_view *view = &test->args.in[input];
+  for (int64_t i = 0; i < view->dims[0]; i++)
+    for (int64_t j = 0; j < view->dims[1]; j++) {
+      float weights[LS_BLOCK_WEIGHTS];
+      ls_nf4_block *block = (ls_nf4_block *)view->data + i * view->dims[1] + j;
+      for (int w = 0; w < LS_BLOCK_WEIGHTS; w++)
+        weights[w] = (float)noise(test->seed, input, i, j * LS_BLOCK_WEIGHTS + w);
+      ls_blocks_quantise(LS_NF4, weights, 1, block);
+      if (i >= view->valid[0] || j >= view->valid[1]) block->scale = NAN;
+    }
+}
+
 /* Rows beyond the valid ones must not be read, nor the logits' columns; others are zero there. */
 static void fill_input(const kernel_case *test, int input) {
   const ls_view *view = &test->args.in[input];
+  if (view->dtype == LS_NF4) {
+    fill_blocks(test, input);
+    return;
+  }
   const bool logits = input == 0 && (test->kind == LS_OP_XENT_MAX || test->kind == LS_OP_XENT_SUM ||
                                      test->kind == LS_OP_XENT_GRAD);
   for (int64_t i = 0; i < view->dims[0]; i++)
@@ -281,6 +306,7 @@ static void make_case(kernel_case *test, ls_op_kind kind, ls_dtype dtype, uint64
   for (int i = 0; i < test->args.inputs; i++) {
     const bool index = ls_op_reads_indices(ls_op_row(kind), i);
     test->args.in[i] = make_view(test, &test->labels.in[i], index);
+    if (ls_op_reads_blocks(ls_op_row(kind), i)) as_blocks(&test->args.in[i]);
     fill_input(test, i);
   }
   for (int o = 0; o < test->args.outputs; o++) {
@@ -363,7 +389,8 @@ static void padding_changes_nothing(void **state) {
     }
 }
 
-static const bool never_added_to[LS_OP_COUNT] = {[LS_OP_RING_ATTENTION] = true,
+static const bool never_added_to[LS_OP_COUNT] = {[LS_OP_DEQUANTIZE] = true,
+                                                 [LS_OP_RING_ATTENTION] = true,
                                                  [LS_OP_RING_END] = true,
                                                  [LS_OP_RING_END_BWD] = true,
                                                  [LS_OP_XENT_MAX] = true,
@@ -409,6 +436,7 @@ static void no_rows_give_zero_gradients(void **state) {
   for (ls_op_kind kind = 0; kind < LS_OP_COUNT; kind++) {
     kernel_case test;
     uint64_t seed = mix(run_seed + kind);
+    if (kind == LS_OP_DEQUANTIZE) continue;              /* of a weight's rows, not of tokens' */
     while (draw(seed, '?', 0, 1) == 0) seed = mix(seed); /* a case with all operands */
     make_case(&test, kind, LS_F64, seed, false);
     for (int i = 0; i < test.args.inputs; i++)

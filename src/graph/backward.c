@@ -17,7 +17,8 @@ int64_t ls_graph_frozen(const ls_graph *graph) {
   for (int p = 0; p < graph->parameters.count; p++) {
     const ls_parameter_record *parameter = &graph->parameters.items[p];
     if (!parameter->trainable)
-      frozen += ls_tensor_elements(ls_graph_tensor(graph, parameter->tensor));
+      frozen += ls_tensor_elements(ls_graph_tensor(graph, parameter->tensor)) *
+                ls_precision_numbers(parameter->about.precision);
   }
   return frozen;
 }
@@ -66,6 +67,18 @@ static bool is_wanted(const differentiator *d, const ls_node *node, char input) 
   return d->wanted[node->in[input - '0'].index];
 }
 
+/* What backward reads of forward: the tensor, or where that is always made again another one. */
+static ls_tensor_id kept(ls_graph *graph, ls_tensor_id id) {
+  const int producer = ls_graph_tensor(graph, id)->producer;
+  if (producer < 0) return id;
+  const ls_node by = graph->nodes.items[producer];
+  if (ls_op_row(by.kind)->again != LS_AGAIN_ALWAYS) return id;
+  const int made = ls_graph_node(graph, by.kind, &by.attributes, by.in, by.outputs, NULL);
+  for (int o = 0; o < by.outputs; o++)
+    if (by.out[o].index == id.index) return graph->nodes.items[made].out[o];
+  return id;
+}
+
 /* The operand of a rule; {-1} where the node is without it, or its gradient is not there. */
 static ls_tensor_id operand(const differentiator *d, const ls_node *node, char of) {
   if (of >= 'a') return d->gradient[node->out[of - 'a'].index];
@@ -85,6 +98,8 @@ static void apply(differentiator *d, const ls_node *node, const ls_gradient_rule
   for (int o = 0; rule->out[o]; o++)
     if (is_wanted(d, node, rule->out[o])) needed = o + 1;
   if (!needed) return;
+  for (int i = 0; rule->in[i]; i++)
+    if (rule->in[i] < 'a' && inputs[i].index >= 0) inputs[i] = kept(graph, inputs[i]);
   const int made = ls_graph_node(graph, rule->op, &node->attributes, inputs, needed,
                                  ls_graph_tensor(graph, node->in[rule->out[0] - '0'])->dims);
   for (int o = 0; rule->out[o]; o++) {

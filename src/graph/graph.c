@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "lockstep/dtype.h"
+
 static const ls_tensor_id none = {-1};
 
 ls_graph *ls_graph_create(ls_arena *arena) {
@@ -39,6 +41,14 @@ int64_t ls_tensor_elements(const ls_tensor *tensor) {
   return elements;
 }
 
+bool ls_precision_is_blocks(ls_precision precision) {
+  return precision == LS_BLOCKS_NF4 || precision == LS_BLOCKS_INT8;
+}
+
+int64_t ls_precision_numbers(ls_precision precision) {
+  return ls_precision_is_blocks(precision) ? LS_BLOCK_WEIGHTS : 1;
+}
+
 static ls_tensor_id add_tensor(ls_graph *graph, const ls_tensor *tensor) {
   ls_tensor *added = LS_APPEND(graph->arena, &graph->tensors);
   *added = *tensor;
@@ -72,7 +82,7 @@ ls_tensor_id ls_graph_state(ls_graph *graph, const char *name, int64_t rows, int
 ls_tensor_id ls_graph_parameter(ls_graph *graph, const ls_parameter *about) {
   ls_tensor tensor = {.name = ls_arena_strdup(graph->arena, about->name),
                       .role = LS_ROLE_PARAMETER,
-                      .precision = LS_COMPUTE,
+                      .precision = about->precision,
                       .ndim = about->ndim,
                       .producer = -1,
                       .parameter = graph->parameters.count};
@@ -81,7 +91,7 @@ ls_tensor_id ls_graph_parameter(ls_graph *graph, const ls_parameter *about) {
   added->about = *about;
   added->about.name = tensor.name;
   added->gradient = none;
-  added->trainable = true;
+  added->trainable = !ls_precision_is_blocks(about->precision);
   added->settings = (ls_parameter_settings){.rate = 1, .weight_decay = -1};
   ls_tensor_id id = add_tensor(graph, &tensor);
   graph->parameters.items[tensor.parameter].tensor = id;
@@ -99,14 +109,16 @@ static int64_t dim_size(const ls_graph *graph, const ls_node *node, const ls_op_
   const char *label = operand->dim[dim];
   if (strcmp(label, "1") == 0) return 1;
   const int64_t divisor = ls_operand_divisor(operand, dim, &node->attributes);
+  int64_t scaled = -1; /* by an input that is scaled itself, where no other says */
   for (int i = 0; i < node->inputs; i++)
     for (int d = 0; d < labels->in[i].ndim; d++) {
       if (strcmp(labels->in[i].dim[d], label) != 0) continue;
       const int64_t of = ls_operand_divisor(&labels->in[i], d, &node->attributes);
       const int64_t size = ls_graph_tensor(graph, node->in[i])->dims[d];
       if (of == 1) return size % divisor == 0 ? size / divisor : -1;
+      if (scaled < 0) scaled = size * of / divisor;
     }
-  return -1;
+  return scaled;
 }
 
 static ls_tensor output_tensor(const ls_graph *graph, const ls_node *node,
@@ -136,7 +148,9 @@ static void check_inputs(const ls_graph *graph, const ls_node *node, const ls_op
   for (int i = 0; i < node->inputs; i++) {
     const ls_tensor *tensor = ls_graph_tensor(graph, node->in[i]);
     const bool index = ls_op_reads_indices(ls_op_row(node->kind), i);
+    const bool blocks = ls_op_reads_blocks(ls_op_row(node->kind), i);
     LS_ASSERT(tensor->ndim == labels->in[i].ndim && index == (tensor->precision == LS_INDEX));
+    LS_ASSERT(blocks == ls_precision_is_blocks(tensor->precision));
     for (int d = 0; d < tensor->ndim; d++) {
       const int64_t size = dim_size(graph, node, labels, &labels->in[i], d);
       if (size != tensor->dims[d])
@@ -205,6 +219,10 @@ ls_tensor_id ls_graph_embedding(ls_graph *graph, ls_tensor_id table, ls_tensor_i
                                 double scale) {
   return first_output(graph, LS_OP_EMBEDDING, &(ls_attributes){.scale = scale},
                       (ls_tensor_id[]){table, ids}, NULL);
+}
+
+ls_tensor_id ls_graph_dequantize(ls_graph *graph, ls_tensor_id blocks) {
+  return first_output(graph, LS_OP_DEQUANTIZE, NULL, &blocks, NULL);
 }
 
 ls_tensor_id ls_graph_linear(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight) {

@@ -52,6 +52,8 @@ typedef struct ls_parameter {
   ls_init init;
   double deviation; /* of LS_INIT_NORMAL; the bound of LS_INIT_UNIFORM, on both sides of 0 */
   bool adapter;     /* of another parameter, which it is beside */
+  /* LS_COMPUTE, or that of blocks: then dims count these, and it is never trainable. */
+  ls_precision precision;
 } ls_parameter;
 
 typedef struct ls_tensor {
@@ -139,6 +141,8 @@ ls_tensor_id ls_graph_stream(ls_graph *graph, ls_tensor_id tensor);
 /* Rows of the table, times `scale`. */
 ls_tensor_id ls_graph_embedding(ls_graph *graph, ls_tensor_id table, ls_tensor_id ids,
                                 double scale);
+/* A parameter of blocks as a matrix. Backward makes it again before each use. */
+ls_tensor_id ls_graph_dequantize(ls_graph *graph, ls_tensor_id blocks);
 ls_tensor_id ls_graph_linear(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight);
 ls_tensor_id ls_graph_bias(ls_graph *graph, ls_tensor_id x, ls_tensor_id bias);
 ls_tensor_id ls_graph_add(ls_graph *graph, ls_tensor_id a, ls_tensor_id b);
@@ -209,7 +213,11 @@ ls_tensor_id ls_graph_weigh(ls_graph *graph, ls_tensor_id x, const ls_routing *r
 /* Sets graph->logits, loss and the cells; needs graph->labels. */
 void ls_graph_cross_entropy(ls_graph *graph, ls_tensor_id logits);
 
-/* Elements of the parameters that are not trainable. */
+/* Whether elements of this precision are blocks of weights; and how many numbers each is. */
+bool ls_precision_is_blocks(ls_precision precision);
+int64_t ls_precision_numbers(ls_precision precision);
+
+/* Numbers of the parameters that are not trainable. */
 int64_t ls_graph_frozen(const ls_graph *graph);
 
 /* By tensor: whether a trainable parameter is behind it, so that backward asks for its gradient. */

@@ -32,6 +32,7 @@ enum { LS_MAX_DIMS = 3, LS_MAX_INPUTS = 9, LS_MAX_OUTPUTS = 3, LS_MAX_GRADIENT_R
 #define LS_OPS(X)                         \
   /* forward */                           \
   X(EMBEDDING, "embedding")               \
+  X(DEQUANTIZE, "dequantize")             \
   X(LINEAR, "linear")                     \
   X(BIAS, "bias")                         \
   X(ADD, "add")                           \
@@ -138,6 +139,8 @@ typedef enum ls_precision {
   LS_ACCUMULATE,  /* fp32; fp64 where compute is fp64; gradients of parameters may be bf16 */
   LS_INDEX,       /* int32 */
   LS_DOUBLE,      /* fp64: cells */
+  LS_BLOCKS_NF4,  /* weights of a frozen parameter, LS_BLOCK_WEIGHTS to an element */
+  LS_BLOCKS_INT8, /* likewise */
 } ls_precision;
 
 /* An op that makes gradients of a node's inputs. `in` says what it reads: a, b, c are the gradients
@@ -152,7 +155,8 @@ typedef struct ls_gradient_rule {
 typedef enum ls_again {
   LS_AGAIN_NEVER = 0,
   LS_AGAIN_MAY,
-  LS_AGAIN_CHEAP, /* much memory, next to no work: norms, activations */
+  LS_AGAIN_CHEAP,  /* much memory, next to no work: norms, activations */
+  LS_AGAIN_ALWAYS, /* and always does, just before each use: of parameters alone */
 } ls_again;
 
 /* What an op does in a step beside the model's layers and their gradients. Who interprets programs
@@ -218,6 +222,7 @@ typedef struct ls_op {
   int in_place; /* 1 + input whose memory output 0 may take when that is its last use; 0: none */
   ls_precision precision[LS_MAX_OUTPUTS];
   const char *indices; /* inputs, as digits, of whole numbers: ids, labels, positions, counts */
+  const char *blocks;  /* inputs, as digits, whose elements are blocks of weights */
   ls_again again;
   ls_duty duty;
   /* Inputs, as digits, whose gradient is that of output 0; behind a comma of output 1, and so on.
@@ -253,6 +258,9 @@ bool ls_op_takes_rows(const ls_op *row);
 
 /* Whether this input is of whole numbers. */
 bool ls_op_reads_indices(const ls_op *row, int input);
+
+/* Whether this input's elements are blocks of weights. */
+bool ls_op_reads_blocks(const ls_op *row, int input);
 
 /* The output whose gradient the input has too, or -1. */
 int ls_op_passes(const ls_op *row, int input);

@@ -57,6 +57,11 @@ static const ls_op rows[LS_OP_COUNT] = {
                          .again = LS_AGAIN_MAY,
                          .picked = 'v',
                          .indices = "1"},
+    /* blocks of LS_BLOCK_WEIGHTS weights, each of one row */
+    [LS_OP_DEQUANTIZE] = {.labels = "m q/64 -> m q",
+                          .shardable = "mq",
+                          .again = LS_AGAIN_ALWAYS,
+                          .blocks = "0"},
     /* x, weight[out, in] */
     [LS_OP_LINEAR] = {.labels = "n k, m k -> n m",
                       .shardable = "nmk",
@@ -510,6 +515,10 @@ bool ls_op_takes_rows(const ls_op *row) {
 
 bool ls_op_reads_indices(const ls_op *row, int input) {
   return row->indices && strchr(row->indices, '0' + input);
+}
+
+bool ls_op_reads_blocks(const ls_op *row, int input) {
+  return row->blocks && strchr(row->blocks, '0' + input);
 }
 
 int ls_op_passes(const ls_op *row, int input) {

@@ -69,6 +69,8 @@ ls_dtype ls_layout_dtype(const ls_layout *layout, ls_precision precision) {
     case LS_COMPUTE: return layout->compute;
     case LS_ACCUMULATE: return layout->compute == LS_F64 ? LS_F64 : LS_F32;
     case LS_INDEX: return LS_I32;
+    case LS_BLOCKS_NF4: return LS_NF4;
+    case LS_BLOCKS_INT8: return LS_INT8;
     case LS_DOUBLE: break;
   }
   return LS_F64;

@@ -465,11 +465,12 @@ static ls_status load_action(loader *l, json_t *item, size_t index) {
 static ls_status load_parameter(loader *l, json_t *item, size_t index) {
   ls_program_parameter *made = &l->program->parameters[index];
   const char *name;
-  int present, owner, trainable, sharding;
+  int present, owner, trainable, sharding, precision;
   json_t *dims, *values;
-  if (json_unpack(item, "[sbbbioio]", &name, &present, &owner, &trainable, &sharding, &dims,
-                  &made->unit, &values) != 0 ||
-      !in_range(sharding, LS_TP_COUNT) || !in_range(made->unit, l->program->units.count) ||
+  if (json_unpack(item, "[sbbbiioio]", &name, &present, &owner, &trainable, &sharding, &precision,
+                  &dims, &made->unit, &values) != 0 ||
+      !in_range(sharding, LS_TP_COUNT) || !in_range(precision, LS_BLOCKS_INT8 + 1) ||
+      !in_range(made->unit, l->program->units.count) ||
       !read_ints(values, made->part, LS_PART_COUNT))
     return damaged(l, "parameter", index);
   made->name = ls_arena_strdup(l->arena, name);
@@ -477,6 +478,7 @@ static ls_status load_parameter(loader *l, json_t *item, size_t index) {
   made->owner = owner != 0;
   made->trainable = trainable != 0;
   made->sharding = (ls_tp_sharding)sharding;
+  made->precision = (ls_precision)precision;
   made->ndim = read_integers(dims, made->dims, LS_MAX_DIMS);
   for (int part = 0; part < LS_PART_COUNT; part++) {
     const bool always = present && !ls_state_row_of((ls_state_part)part)->trained;

@@ -156,8 +156,9 @@ typedef struct ls_program_parameter {
   bool owner;     /* of the stages that have it this one counts, saves and exports it */
   bool trainable; /* if not, it has no gradient, master weights or moments */
   ls_tp_sharding sharding;
+  ls_precision precision; /* LS_COMPUTE, or that of the blocks that it is stored as */
   int ndim;
-  int64_t dims[LS_MAX_DIMS]; /* of the whole tensor */
+  int64_t dims[LS_MAX_DIMS]; /* of the whole tensor, in elements: of blocks, how many */
   int unit;
   int part[LS_PART_COUNT]; /* values, by ls_state_part; -1: none */
 } ls_program_parameter;

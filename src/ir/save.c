@@ -119,8 +119,8 @@ static json_t *instruction_json(const ls_instruction *each) {
 }
 
 static json_t *parameter_json(const ls_program_parameter *p) {
-  return json_pack("[sbbbioio]", p->name, (int)p->present, (int)p->owner, (int)p->trainable,
-                   (int)p->sharding, integers(p->dims, p->ndim), p->unit,
+  return json_pack("[sbbbiioio]", p->name, (int)p->present, (int)p->owner, (int)p->trainable,
+                   (int)p->sharding, (int)p->precision, integers(p->dims, p->ndim), p->unit,
                    ints(p->part, LS_PART_COUNT));
 }
 

@@ -34,9 +34,10 @@ const ls_state_row *ls_state_row_of(ls_state_part part) {
   return &parts[part];
 }
 
-ls_dtype ls_state_dtype(const ls_layout *layout, ls_state_part part) {
+ls_dtype ls_state_dtype(const ls_layout *layout, ls_state_part part, ls_precision precision) {
   const ls_state_type type = parts[part].type;
-  if (layout->compute == LS_F64 || type == LS_TYPE_COMPUTE) return layout->compute;
+  if (type == LS_TYPE_COMPUTE) return ls_layout_dtype(layout, precision);
+  if (layout->compute == LS_F64) return LS_F64;
   return type == LS_TYPE_GRADIENT ? layout->grad_dtype : LS_F32;
 }
 

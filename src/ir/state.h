@@ -73,7 +73,9 @@ typedef struct ls_state_row {
 } ls_state_row;
 
 const ls_state_row *ls_state_row_of(ls_state_part part);
-ls_dtype ls_state_dtype(const ls_layout *layout, ls_state_part part);
+
+/* A part's type, of parameters of this precision: LS_COMPUTE, or that of blocks. */
+ls_dtype ls_state_dtype(const ls_layout *layout, ls_state_part part, ls_precision precision);
 
 /* An optimizer's update is a small graph over the state of one parameter: nodes, each an op over
  * parts, cells and what earlier nodes made. A new optimizer is a row in state.c.

@@ -108,7 +108,7 @@ ls_pool ls_lower_work_pool(ls_tier tier);
 
 /* The placement of a unit's buffer in a part of its state, and its type. */
 const ls_placement *ls_lower_placement(const ls_lowering *lowering, int unit, ls_state_part part);
-ls_dtype ls_lower_dtype(const ls_lowering *lowering, ls_state_part part);
+ls_dtype ls_lower_dtype(const ls_lowering *lowering, int unit, ls_state_part part);
 
 /* A parameter's elements in its unit's flat buffer, without rows of padding; `placement`: of the
  * unit. */

@@ -94,7 +94,7 @@ static void lower_gather(ls_lowering *lowering, int unit, bool publish) {
   const ls_unit_memory *memory = &lowering->memory[unit];
   const passage of = {.unit = unit,
                       .what = "parameters",
-                      .dtype = lowering->sharded->layout.compute,
+                      .dtype = ls_lower_dtype(lowering, unit, LS_PART_STORED),
                       .from = publish ? memory->part[LS_PART_STORED] : memory->source,
                       .to = memory->part[publish ? LS_PART_STORED : LS_PART_USED],
                       .elements = about->elements};
@@ -117,7 +117,7 @@ static void reduce_partial(ls_lowering *lowering, int unit) {
     e = next;
     const passage of = {.unit = unit,
                         .what = "gradient",
-                        .dtype = ls_lower_dtype(lowering, LS_PART_GRADIENT),
+                        .dtype = ls_lower_dtype(lowering, unit, LS_PART_GRADIENT),
                         .from = raw,
                         .to = raw,
                         .offset = first->offset,
@@ -133,7 +133,7 @@ static void reduce_gradient(ls_lowering *lowering, int unit, int storage, const 
                             const ls_placement *to, ls_write_mode write) {
   const passage of = {.unit = unit,
                       .what = "gradient",
-                      .dtype = ls_lower_dtype(lowering, LS_PART_GRADIENT),
+                      .dtype = ls_lower_dtype(lowering, unit, LS_PART_GRADIENT),
                       .from = storage,
                       .to = lowering->memory[unit].reduced,
                       .elements = lowering->units->items[unit].elements,
@@ -343,12 +343,12 @@ static void lower_update(ls_lowering *lowering, int unit) {
       (returns && memory->at[LS_PART_STORED] == master_at))
     return;
   const ls_unit *about = &lowering->units->items[unit];
-  const int master =
-      ls_lower_range(lowering, about->name, master_at, ls_lower_dtype(lowering, LS_PART_MASTER),
-                     unit, 0, about->elements, &about->state);
+  const int master = ls_lower_range(lowering, about->name, master_at,
+                                    ls_lower_dtype(lowering, unit, LS_PART_MASTER), unit, 0,
+                                    about->elements, &about->state);
   const int stored = ls_lower_range(
       lowering, about->name, (returns ? memory->at : memory->part)[LS_PART_STORED],
-      ls_lower_dtype(lowering, LS_PART_STORED), unit, 0, about->elements, &about->state);
+      ls_lower_dtype(lowering, unit, LS_PART_STORED), unit, 0, about->elements, &about->state);
   with(ls_lower_op(lowering, LS_OP_CAST), 1, &master, 1, &stored);
 }
 

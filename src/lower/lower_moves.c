@@ -17,7 +17,7 @@ static void begin_move(ls_lowering *lowering, int source, int target, int64_t co
 /* A unit's whole buffer, or this rank's shard of it, from one storage to another. */
 static void move_unit(ls_lowering *lowering, int unit, ls_state_part part, int source, int target,
                       const ls_placement *placement, const char *what) {
-  const ls_dtype dtype = ls_lower_dtype(lowering, part);
+  const ls_dtype dtype = ls_lower_dtype(lowering, unit, part);
   const ls_unit *about = &lowering->units->items[unit];
   const char *name = ls_arena_printf(lowering->program->arena, "%s of %s", what, about->name);
   const int from =

@@ -47,8 +47,8 @@ const ls_placement *ls_lower_placement(const ls_lowering *lowering, int unit, ls
   }
 }
 
-ls_dtype ls_lower_dtype(const ls_lowering *lowering, ls_state_part part) {
-  return ls_state_dtype(&lowering->sharded->layout, part);
+ls_dtype ls_lower_dtype(const ls_lowering *lowering, int unit, ls_state_part part) {
+  return ls_state_dtype(&lowering->sharded->layout, part, lowering->units->items[unit].precision);
 }
 
 /* Of a part's type. */
@@ -58,7 +58,7 @@ static int unit_storage(ls_lowering *lowering, int unit, ls_state_part part, con
   const char *name = ls_arena_printf(lowering->program->arena, "%s %s", about->name, what);
   const int64_t elements = ls_unit_elements(&lowering->sharded->mesh, about, placement);
   return ls_lower_storage(lowering, name, pool, category,
-                          elements * (int64_t)ls_dtype_bytes(ls_lower_dtype(lowering, part)));
+                          elements * (int64_t)ls_dtype_bytes(ls_lower_dtype(lowering, unit, part)));
 }
 
 ls_pool ls_lower_state_pool(ls_tier tier) {
@@ -195,21 +195,21 @@ static void place_gradients(ls_lowering *lowering, int unit) {
 /* A parameter or its gradient as kernels see it, inside its unit's whole buffer. */
 static int whole_tensor(ls_lowering *lowering, int parameter, ls_state_part part,
                         const char *name) {
-  const ls_dtype dtype = ls_lower_dtype(lowering, part);
+  const int of = lowering->units->of_parameter[parameter];
+  const ls_dtype dtype = ls_lower_dtype(lowering, of, part);
   const ls_sharded *sharded = lowering->sharded;
-  const ls_unit *unit = &lowering->units->items[lowering->units->of_parameter[parameter]];
+  const ls_unit *unit = &lowering->units->items[of];
   const ls_unit_entry *entry = &unit->entries.items[lowering->units->entry_of[parameter]];
   const ls_tensor *tensor =
       ls_graph_tensor(sharded->graph, sharded->graph->parameters.items[parameter].tensor);
   const int *same =
       part == LS_PART_RAW_GRADIENT ? sharded->gradient_value : sharded->parameter_value;
-  ls_value value = {
-      .name = name,
-      .dtype = dtype,
-      .ndim = tensor->ndim,
-      .placement = sharded->values.items[same[parameter]].placement,
-      .storage = lowering->memory[lowering->units->of_parameter[parameter]].part[part],
-      .offset = entry->offset * (int64_t)ls_dtype_bytes(dtype)};
+  ls_value value = {.name = name,
+                    .dtype = dtype,
+                    .ndim = tensor->ndim,
+                    .placement = sharded->values.items[same[parameter]].placement,
+                    .storage = lowering->memory[of].part[part],
+                    .offset = entry->offset * (int64_t)ls_dtype_bytes(dtype)};
   memcpy(value.global, tensor->dims, sizeof value.global);
   return ls_lower_value(lowering, &value);
 }
@@ -220,8 +220,9 @@ int ls_lower_parameter(ls_lowering *lowering, int p, ls_state_part part, const c
   const ls_program_parameter *about = &lowering->program->parameters[p];
   const ls_unit_entry *entry =
       &lowering->units->items[about->unit].entries.items[lowering->units->entry_of[p]];
-  const int made = ls_lower_range(lowering, name, storage, ls_lower_dtype(lowering, part),
-                                  about->unit, entry->offset, entry->elements, placement);
+  const int made =
+      ls_lower_range(lowering, name, storage, ls_lower_dtype(lowering, about->unit, part),
+                     about->unit, entry->offset, entry->elements, placement);
   ls_value *value = &lowering->program->values.items[made];
   const ls_placement *used = &sharded->values.items[sharded->parameter_value[p]].placement;
   for (int a = 0; a < sharded->mesh.count; a++)
@@ -260,6 +261,7 @@ static void describe_parameter(ls_lowering *lowering, int p) {
       .owner = lowering->present[unit] && (home < 0 || home == program->stage),
       .trainable = record->trainable,
       .sharding = about->sharding,
+      .precision = about->precision,
       .ndim = about->ndim,
       .unit = unit};
   memcpy(made->dims, about->dims, sizeof made->dims);

@@ -15,7 +15,8 @@ static ls_tensor_id add_parameter(ls_builder *builder, const char *name,
   named.name = ls_arena_printf(graph->arena, "%s.%s", builder->part, name);
   const ls_tensor_id made = ls_graph_parameter(graph, &named);
   graph->parameters.items[graph->parameters.count - 1].trainable =
-      about->adapter || builder->config->lora_rank == 0;
+      about->adapter ||
+      (builder->config->lora_rank == 0 && !ls_precision_is_blocks(about->precision));
   return made;
 }
 
@@ -34,6 +35,24 @@ ls_tensor_id ls_builder_vector(ls_builder *builder, const char *name, int64_t co
   return add_parameter(
       builder, name,
       &(ls_parameter){.ndim = 1, .dims = {count}, .sharding = sharding, .init = init});
+}
+
+/* The weight of a product of a block, which may be stored as blocks of its rows. */
+static ls_tensor_id product_weight(ls_builder *builder, const char *name, int64_t out, int64_t in,
+                                   ls_tp_sharding sharding, double deviation) {
+  const ls_precision precision = builder->config->blocks;
+  if (!ls_precision_is_blocks(precision))
+    return ls_builder_weight(builder, name, out, in, sharding, deviation);
+  LS_ASSERT(in % ls_precision_numbers(precision) == 0);
+  const ls_tensor_id blocks =
+      add_parameter(builder, name,
+                    &(ls_parameter){.ndim = 2,
+                                    .dims = {out, in / ls_precision_numbers(precision)},
+                                    .sharding = sharding,
+                                    .init = LS_INIT_NORMAL,
+                                    .deviation = deviation,
+                                    .precision = precision});
+  return ls_graph_dequantize(builder->graph, blocks);
 }
 
 double ls_model_lora_scale(const ls_model_config *config) {
@@ -87,7 +106,7 @@ ls_tensor_id ls_builder_project(ls_builder *builder, ls_tensor_id x, const char 
   const int64_t in = ls_graph_tensor(graph, x)->dims[1];
   const char *weight_name = ls_arena_printf(graph->arena, "%s.weight", name);
   const char *bias_name = ls_arena_printf(graph->arena, "%s.bias", name);
-  ls_tensor_id weight = ls_builder_weight(builder, weight_name, out, in, sharding, deviation);
+  ls_tensor_id weight = product_weight(builder, weight_name, out, in, sharding, deviation);
   ls_tensor_id y = ls_graph_linear(graph, x, weight);
   if (is_adapted(builder, name)) y = adapt(builder, x, y, name, sharding, sums);
   if (!bias) return y;
@@ -259,7 +278,8 @@ int64_t ls_model_parameters(const ls_model_config *config) {
   const ls_graph *graph = build(arena, ls_family_find(config->family), config, &one);
   int64_t total = 0;
   for (int i = 0; i < graph->parameters.count; i++)
-    total += ls_tensor_elements(ls_graph_tensor(graph, graph->parameters.items[i].tensor));
+    total += ls_tensor_elements(ls_graph_tensor(graph, graph->parameters.items[i].tensor)) *
+             ls_precision_numbers(graph->parameters.items[i].about.precision);
   ls_arena_destroy(&arena);
   return total;
 }

@@ -59,7 +59,6 @@ static const ls_config_guard common_guards[] = {{"add_cross_attention", "false"}
                                                 {"is_encoder_decoder", "false"},
                                                 {"is_causal", "true"},
                                                 {"use_bidirectional_attention", "false"},
-                                                {"quantization_config", "null"},
                                                 {"pruned_heads", "{}"},
                                                 {0}};
 
@@ -107,7 +106,8 @@ static bool is_known(const ls_family *family, const char *key) {
     if (strcmp(each->key, key) == 0 || (each->alias && strcmp(each->alias, key) == 0)) return true;
   return lists(family->others, key) || lists(family->unused, key) ||
          lists(ls_family_dropout_keys(family), key) || guards_list(family->guards, key) ||
-         is_common(key) || guards_list(common_guards, key);
+         is_common(key) || guards_list(common_guards, key) ||
+         strcmp(key, "quantization_config") == 0;
 }
 
 /* What asks for nothing, whatever it is about. A leading underscore is transformers' own note. */
@@ -233,7 +233,8 @@ static ls_status read_object(ls_arena *arena, const ls_json_object *json, ls_mod
   LS_TRY(read_begin(json, family, config, error));
   LS_TRY(read_ends(arena, json, family, config, error));
   LS_TRY(family->read(arena, json, config, error));
-  return check_size(json, config, error);
+  LS_TRY(check_size(json, config, error));
+  return ls_config_read_blocks(arena, json, config, error);
 }
 
 ls_status ls_model_config_parse(ls_arena *arena, const char *name, const char *text, size_t bytes,

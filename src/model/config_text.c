@@ -15,7 +15,7 @@ static const char *torch_name(ls_dtype dtype) {
 }
 
 /* With as few digits as bring every number back. */
-static char *dump_exactly(const json_t *json) {
+char *ls_config_dump(const json_t *json) {
   for (size_t digits = 6; digits < 17; digits++) {
     char *text = json_dumps(json, JSON_INDENT(2) | JSON_REAL_PRECISION(digits));
     json_t *again = json_loads(text, 0, NULL);
@@ -36,7 +36,7 @@ const char *ls_config_complete(ls_arena *arena, const char *keys) {
   int failed = json_object_update(json, given);
   for (const char *const *key = ls_family_dropout_keys(family); !failed && *key; key++)
     failed |= json_object_set_new(json, *key, json_integer(0));
-  char *dumped = failed ? NULL : dump_exactly(json);
+  char *dumped = failed ? NULL : ls_config_dump(json);
   if (!dumped) ls_panic("no memory for a config.json of the family %s", family->name);
   const char *text = ls_arena_printf(arena, "%s\n", dumped);
   free(dumped);
@@ -80,5 +80,5 @@ static const char *replace_dtype(ls_arena *arena, const char *text, ls_dtype dty
 }
 
 const char *ls_model_config_text(ls_arena *arena, const ls_model_config *config, ls_dtype dtype) {
-  return replace_dtype(arena, config->text, dtype);
+  return replace_dtype(arena, ls_config_with_blocks(arena, config->text, config->blocks), dtype);
 }

@@ -137,6 +137,18 @@ ls_tensor_id ls_decoder_final_norm(ls_builder *builder, ls_tensor_id x);
 LS_CHECKED ls_status ls_read_heads(const ls_json_object *json, int64_t kv_fallback,
                                    int64_t head_fallback, ls_model_config *config, ls_error *error);
 
+/* Sets config->blocks by "quantization_config", whose absence says nothing. LS_INPUT: another kind
+ * than is built. */
+LS_CHECKED ls_status ls_config_read_blocks(ls_arena *arena, const ls_json_object *json,
+                                           ls_model_config *config, ls_error *error);
+
+/* A config.json's text with a "quantization_config" where the precision is that of blocks, and
+ * without one where not. */
+const char *ls_config_with_blocks(ls_arena *arena, const char *text, ls_precision precision);
+
+/* With as few digits as bring every number back; the caller frees it. NULL: no memory. */
+char *ls_config_dump(const json_t *json);
+
 /* The text of a config.json with these keys, which are valid and have a known model_type, and with
  * no special tokens and no dropout. */
 const char *ls_config_complete(ls_arena *arena, const char *keys);

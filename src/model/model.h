@@ -79,7 +79,8 @@ enum { LS_LAYER_WINDOW = 1, LS_LAYER_NO_ROPE = 2 };
   X(int64_t, lora_rank, "rank of the adapters") /* 0: none, and all weights are trained */ \
   X(double, lora_alpha, "alpha of the adapters")                                           \
   X(bool, lora_rslora, "rslora of the adapters")     /* divided by the root of the rank */ \
-  X(int64_t, lora_targets, "products with adapters") /* bits by ls_model_linears */
+  X(int64_t, lora_targets, "products with adapters") /* bits by ls_model_linears */        \
+  X(ls_precision, blocks, "quantize") /* of weights of a block's products; LS_COMPUTE: not */
 
 /* The products of a block that adapters can be beside: by the name that their weights have. */
 enum { LS_MODEL_LINEARS = 7 };
@@ -116,6 +117,11 @@ typedef struct ls_model_config {
 LS_CHECKED ls_status ls_model_config_compare(const ls_model_config *found,
                                              const ls_model_config *expected, ls_error *error);
 
+/* Has weights of a block's products stored as blocks of this precision, or with LS_COMPUTE as they
+ * are. LS_INPUT: those of a mixture's experts, or rows that are no whole blocks. */
+LS_CHECKED ls_status ls_model_quantize(ls_model_config *config, ls_precision precision,
+                                       ls_error *error);
+
 /* Reads config.json at `path` (the file, or a folder that holds it). */
 LS_CHECKED ls_status ls_model_config_read(ls_arena *arena, const char *path,
                                           ls_model_config *config, ls_error *error);
@@ -148,7 +154,7 @@ LS_CHECKED ls_status ls_model_find(ls_arena *arena, const char *model, ls_model_
                                    ls_error *error);
 
 /* The text of a config.json for a checkpoint whose tensors are of type `dtype`: as it was read, but
- * for torch_dtype. */
+ * for torch_dtype, and for quantization_config where that is not how `config` has it. */
 const char *ls_model_config_text(ls_arena *arena, const ls_model_config *config, ls_dtype dtype);
 
 typedef enum ls_model_mode {

@@ -102,7 +102,8 @@ static double least_state(const ls_layout *layout, double parameters, ls_tier ti
     for (int part = LS_PART_MASTER; part <= LS_PART_MOMENT2; part++)
       if (ls_optimizer_keeps(&layout->optimizer, (ls_state_part)part) &&
           (part != LS_PART_MASTER || ls_dtype_bytes(layout->compute) < 4))
-        bytes += (double)ls_dtype_bytes(ls_state_dtype(layout, (ls_state_part)part)) / shards;
+        bytes += (double)ls_dtype_bytes(ls_state_dtype(layout, (ls_state_part)part, LS_COMPUTE)) /
+                 shards;
   return own * bytes;
 }
 

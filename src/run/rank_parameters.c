@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/blocks.h"
+
 /* Memory of a caller: element (row, column) of the whole is its element row * stride + column -
  * first. */
 typedef struct window {
@@ -17,8 +19,33 @@ int64_t ls_program_parameter_elements(const ls_program_parameter *parameter) {
   return elements;
 }
 
+int64_t ls_program_parameter_numbers(const ls_program_parameter *parameter) {
+  return ls_program_parameter_elements(parameter) * ls_precision_numbers(parameter->precision);
+}
+
 static int64_t columns_of(const ls_program_parameter *parameter) {
   return parameter->ndim > 1 ? parameter->dims[1] : 1;
+}
+
+/* The same of blocks: numbers of the caller's become blocks, and the other way. */
+static ls_status copy_blocks(const ls_rank *rank, char *place, ls_dtype kept, int64_t count,
+                             char *data, ls_dtype dtype, bool writes, ls_error *error) {
+  const int64_t own = (int64_t)ls_dtype_bytes(kept);
+  const int64_t given = (int64_t)ls_dtype_bytes(dtype) * LS_BLOCK_WEIGHTS;
+  for (int64_t b = 0; b < count; b++) {
+    float weights[LS_BLOCK_WEIGHTS];
+    char block[sizeof(ls_int8_block)];
+    if (writes) {
+      ls_convert(weights, LS_F32, data + b * given, dtype, LS_BLOCK_WEIGHTS);
+      ls_blocks_quantise(kept, weights, 1, block);
+      LS_TRY(ls_rank_write_at(rank, place + b * own, block, own, error));
+    } else {
+      LS_TRY(ls_rank_read_at(rank, block, place + b * own, own, error));
+      ls_blocks_restore(kept, block, 1, weights);
+      ls_convert(data + b * given, dtype, weights, LS_F32, LS_BLOCK_WEIGHTS);
+    }
+  }
+  return LS_OK;
 }
 
 /* Elements that follow each other in the rank's memory, from or to `data`. */
@@ -29,6 +56,8 @@ static ls_status copy_run(const ls_rank *rank, char *place, ls_dtype kept, int64
   if (kept == dtype)
     return writes ? ls_rank_write_at(rank, place, data, count * own, error)
                   : ls_rank_read_at(rank, data, place, count * own, error);
+  if (ls_dtype_numbers(kept) > 1)
+    return copy_blocks(rank, place, kept, count, data, dtype, writes, error);
   for (int64_t done = 0; done < count; done += AT_ONCE) {
     double buffer[AT_ONCE];
     const int64_t some = count - done < AT_ONCE ? count - done : AT_ONCE;
@@ -51,7 +80,8 @@ static ls_status copy(const ls_rank *rank, const ls_program *program, const ls_s
   const ls_dtype kept = program->values.items[range->value].dtype;
   const int64_t bytes = (int64_t)ls_dtype_bytes(kept);
   const bool joined = box.columns == range->stride && box.columns == with->stride;
-  const int64_t element = (int64_t)ls_dtype_bytes(with->dtype);
+  const int64_t element =
+      (int64_t)ls_dtype_bytes(with->dtype) * ls_dtype_numbers(kept) / ls_dtype_numbers(with->dtype);
   char *base = ls_rank_group_address(rank, 0, range->value) + range->offset;
   for (int64_t row = box.row; row < box.row + box.rows; row++) {
     char *place =
@@ -150,7 +180,8 @@ ls_status ls_rank_read_parameter(ls_rank *rank, const ls_program *program, int p
                                  ls_dtype dtype, ls_error *error) {
   const ls_program_parameter *about = &program->parameters[parameter];
   LS_TRY(check_range(about, part, first, count, error));
-  memset(data, 0, (size_t)count * ls_dtype_bytes(dtype));
+  const int64_t numbers = count * ls_precision_numbers(about->precision);
+  memset(data, 0, (size_t)numbers * ls_dtype_bytes(dtype));
   const window to = {data, dtype, columns_of(about), first};
   ls_box asked[LS_MOST_BOXES];
   const int cuts = ls_box_of_range(first, first + count, columns_of(about), asked);
@@ -160,5 +191,5 @@ ls_status ls_rank_read_parameter(ls_rank *rank, const ls_program *program, int p
   for (int i = 0; i < saved; i++)
     for (int c = 0; c < cuts; c++)
       LS_TRY(copy(rank, program, &ranges[i], &asked[c], &to, false, error));
-  return ls_all_reduce(ls_rank_world_group(rank), data, count, dtype, LS_SUM, error);
+  return ls_all_reduce(ls_rank_world_group(rank), data, numbers, dtype, LS_SUM, error);
 }

@@ -8,7 +8,9 @@
 
 /* Parts are those that are kept, and the reduced gradient, before clipping, after
  * ls_rank_run_gradients: it is multiplied by LS_CELL_SCALE. LS_PART_MASTER of what is frozen is its
- * weights as they are stored. */
+ * weights as they are stored. Of a
+ * parameter that is stored as blocks, elements are blocks: `data` has LS_BLOCK_WEIGHTS numbers of a
+ * floating type for each, or is of the blocks' own type. */
 
 /* Puts elements [first, first + count) of the whole, row-major parameter (of `dtype`: any floating
  * type) to where this rank keeps its share of them; the compute copy is written along with
@@ -45,7 +47,8 @@ LS_CHECKED ls_status ls_rank_read_parameter(ls_rank *rank, const ls_program *pro
                                             ls_state_part part, int64_t first, int64_t count,
                                             void *data, ls_dtype dtype, ls_error *error);
 
-/* Elements of the whole tensor. */
+/* Elements of the whole tensor, and the numbers that they stand for. */
 int64_t ls_program_parameter_elements(const ls_program_parameter *parameter);
+int64_t ls_program_parameter_numbers(const ls_program_parameter *parameter);
 
 #endif

@@ -144,43 +144,43 @@ static void assign_parameters(const ls_sharded *sharded, ls_units *units,
   }
 }
 
-static bool is_frozen(const ls_sharded *sharded, int parameter) {
-  return !sharded->graph->parameters.items[parameter].trainable;
+/* Of which a unit has one: what is trainable, and what is frozen by how it is stored; and the same
+ * of experts that are sharded over data axes. */
+typedef enum unit_kind { TRAINABLE = 0, FROZEN, BLOCKS, HELD, UNIT_KINDS = 2 * HELD } unit_kind;
+
+static int kind_of(const ls_sharded *sharded, int parameter) {
+  const ls_parameter_record *record = &sharded->graph->parameters.items[parameter];
+  const int held = held_axes(sharded, parameter) ? HELD : 0;
+  if (ls_precision_is_blocks(record->about.precision)) return held + BLOCKS;
+  return held + (record->trainable ? TRAINABLE : FROZEN);
 }
 
-static bool is_held(const ls_sharded *sharded, int parameter) {
-  return held_axes(sharded, parameter) != 0;
-}
-
-/* A unit that has both parameters of a kind and others keeps the others. */
-static void part_kind(const ls_sharded *sharded, ls_units *units,
-                      bool (*is_of_kind)(const ls_sharded *, int), const char *kind) {
+/* A unit that has several kinds of parameters keeps the first. */
+static void part_kinds(const ls_sharded *sharded, ls_units *units) {
+  static const char *const names[UNIT_KINDS] = {"",        "frozen",         "quantised",
+                                                "experts", "frozen experts", "quantised experts"};
+  typedef int by_kind[UNIT_KINDS];
   const ls_graph *graph = sharded->graph;
   const int together = units->count;
-  int *apart = LS_NEW_ARRAY(sharded->arena, int, together + 1); /* 1 + the unit of the kind */
-  bool *others = LS_NEW_ARRAY(sharded->arena, bool, together + 1);
+  by_kind *unit_of = LS_NEW_ARRAY(sharded->arena, by_kind, together + 1); /* and 1; 0: none */
   for (int p = 0; p < graph->parameters.count; p++)
-    others[units->of_parameter[p]] |= !is_of_kind(sharded, p);
-  for (int p = 0; p < graph->parameters.count; p++) {
-    const int unit = units->of_parameter[p];
-    if (!is_of_kind(sharded, p)) continue;
-    if (others[unit] && !apart[unit]) {
-      units->items[units->count++] = (ls_unit){
-          .name = ls_arena_printf(sharded->arena, "%s (%s)", units->items[unit].name, kind),
-          .stages = {-1, -1}};
-      apart[unit] = units->count;
+    unit_of[units->of_parameter[p]][kind_of(sharded, p)] = -1;
+  for (int u = 0; u < together; u++)
+    for (int k = 0, first = true; k < UNIT_KINDS; k++) {
+      if (!unit_of[u][k]) continue;
+      unit_of[u][k] = 1 + (first ? u : units->count);
+      if (!first)
+        units->items[units->count++] = (ls_unit){
+            .name = ls_arena_printf(sharded->arena, "%s (%s)", units->items[u].name, names[k]),
+            .stages = {-1, -1}};
+      units->items[unit_of[u][k] - 1].frozen = k % HELD != TRAINABLE;
+      first = false;
     }
-    units->of_parameter[p] = others[unit] ? apart[unit] - 1 : unit;
-  }
-}
-
-static void part_units(const ls_sharded *sharded, ls_units *units) {
-  part_kind(sharded, units, is_frozen, "frozen");
-  part_kind(sharded, units, is_held, "experts");
-  for (int p = 0; p < sharded->graph->parameters.count; p++) {
-    ls_unit *unit = &units->items[units->of_parameter[p]];
-    unit->frozen |= is_frozen(sharded, p);
-    unit->held |= held_axes(sharded, p);
+  for (int p = 0; p < graph->parameters.count; p++) {
+    int *unit = &units->of_parameter[p];
+    *unit = unit_of[*unit][kind_of(sharded, p)] - 1;
+    units->items[*unit].precision = graph->parameters.items[p].about.precision;
+    units->items[*unit].held |= held_axes(sharded, p);
   }
 }
 
@@ -219,13 +219,13 @@ ls_units *ls_units_make(const ls_sharded *sharded, const ls_chunks *chunks) {
   ls_units *units = LS_NEW(arena, ls_units);
   int *unit_of_segment = LS_NEW_ARRAY(arena, int, graph->segments.count);
   units->count = assign_segments(sharded, chunks, unit_of_segment);
-  units->items = LS_NEW_ARRAY(arena, ls_unit, units->count + graph->parameters.count);
+  units->items = LS_NEW_ARRAY(arena, ls_unit, units->count + 2 * graph->parameters.count);
   units->of_parameter = LS_NEW_ARRAY(arena, int, graph->parameters.count);
   units->entry_of = LS_NEW_ARRAY(arena, int, graph->parameters.count);
   for (int s = graph->segments.count - 1; s >= 0; s--)
     units->items[unit_of_segment[s]].name = graph->segments.items[s].name;
   assign_parameters(sharded, units, unit_of_segment, find_users(sharded, chunks));
-  part_units(sharded, units);
+  part_kinds(sharded, units);
   list_parameters(sharded, units);
   for (int u = 0; u < units->count; u++) fill_unit(sharded, units, u);
   units->uses = ls_unit_uses_make(sharded, units->of_parameter);

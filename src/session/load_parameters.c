@@ -16,6 +16,11 @@ typedef struct filler {
   int count;
 } filler;
 
+/* Boxes of the file count numbers, and a rank's elements of blocks. */
+static int64_t numbers_of(const filler *self, const ls_load_item *item) {
+  return ls_precision_numbers(self->program->parameters[item->parameter].precision);
+}
+
 /* Goes on to the next tile; false where there is none. */
 static bool next(const filler *self, cursor *at) {
   for (; at->item < self->count; at->item++, at->boxes = 0) {
@@ -23,8 +28,11 @@ static bool next(const filler *self, cursor *at) {
     if (at->boxes == 0) {
       at->boxes =
           ls_rank_kept_boxes(self->rank, self->program, item->parameter, item->part, at->kept);
-      for (int b = 0; b < at->boxes; b++)
+      for (int b = 0; b < at->boxes; b++) {
         at->kept[b] = ls_weight_piece_box(item->from.piece, &at->kept[b]);
+        at->kept[b].column *= numbers_of(self, item);
+        at->kept[b].columns *= numbers_of(self, item);
+      }
       at->box = 0;
       at->tile = (ls_box){0};
     }
@@ -38,7 +46,9 @@ static bool next(const filler *self, cursor *at) {
 }
 
 /* The narrowest type that loses nothing on the way. */
-static ls_dtype way(const filler *self, const ls_stored_tensor *tensor) {
+static ls_dtype way(const filler *self, const ls_load_item *item) {
+  const ls_stored_tensor *tensor = item->from.tensor;
+  if (numbers_of(self, item) > 1) return tensor->quantised ? LS_NF4 : LS_F32;
   const bool wide = tensor->dtype == LS_F64 || self->program->layout.compute == LS_F64;
   return wide ? LS_F64 : LS_F32;
 }
@@ -52,11 +62,14 @@ static ls_status fill(const filler *self, void *tile, void *scratch, ls_error *e
       if (more) ls_stored_expect(&self->items[ahead.item].from, &ahead.tile);
     }
     const ls_load_item *item = &self->items[here.item];
-    const ls_dtype dtype = way(self, item->from.tensor);
+    const ls_dtype dtype = way(self, item);
     LS_TRY(ls_stop_check("loading weights", error));
     LS_TRY(ls_stored_read(&item->from, &here.tile, dtype, tile, scratch, error));
-    LS_TRY(ls_rank_write_box(self->rank, self->program, item->parameter, item->part, &here.tile,
-                             tile, dtype, error));
+    ls_box box = here.tile;
+    box.column /= numbers_of(self, item);
+    box.columns /= numbers_of(self, item);
+    LS_TRY(ls_rank_write_box(self->rank, self->program, item->parameter, item->part, &box, tile,
+                             dtype, error));
   }
   return LS_OK;
 }

@@ -14,6 +14,7 @@
 #include "session/load_parameters.h"
 #include "session/offload_room.h"
 #include "session/parameter_groups.h"
+#include "session/quantize.h"
 #include "store/adapters.h"
 #include "store/freeze.h"
 #include "store/weights.h"
@@ -132,9 +133,10 @@ static ls_status check_kernels(const ls_graph *graph, const ls_device_facts *fac
   for (int n = 0; n < graph->nodes.count; n++)
     if (facts->lacks.has[graph->nodes.items[n].kind])
       return ls_fail(error, LS_INPUT,
-                     "device.kind: %s has no kernel of %s yet, which the model's experts need: use "
+                     "device.kind: %s has no kernel of %s yet, which the model%s needs: use "
                      "device.kind=cpu",
-                     facts->name, ls_op_name(graph->nodes.items[n].kind));
+                     facts->name, ls_op_name(graph->nodes.items[n].kind),
+                     graph->nodes.items[n].kind == LS_OP_DEQUANTIZE ? " with quantize" : "");
   return LS_OK;
 }
 
@@ -229,6 +231,7 @@ static ls_status choose_start(ls_session *session, ls_error *error) {
 
 ls_status ls_session_check_start(const ls_session *session, ls_error *error) {
   const ls_run_file *run = session->run;
+  LS_TRY(ls_quantize_check_trained(run, &session->config, error));
   if (session->config.lora_rank == 0 || session->weights) return LS_OK;
   return ls_fail(error, LS_INPUT,
                  "%s: adapters are trained beside weights, and %s gives none: name a folder with "
@@ -485,6 +488,7 @@ static ls_status resolve(ls_arena *arena, ls_run_file *run, int devices, int ran
   made->batch = run->train.batch;
   if (ls_hub_is_name(run->model)) LS_TRY(ls_hub_find(arena, run->model, &run->model, error));
   LS_TRY(find_model(made, error));
+  LS_TRY(ls_quantize_apply(run, &made->config, error));
   apply_dropout(made);
   LS_TRY(choose_start(made, error));
   made->ranks_sharing_cores = ranks_sharing_cores;
@@ -698,10 +702,15 @@ static ls_status initialise_piece(const ls_session *session, ls_rank *rank, int 
   const ls_program *program = ls_rank_program(rank, LS_SESSION_STEP);
   if (!ls_rank_keeps_parameter(rank, program, p, first, count)) return LS_OK;
   double values[FILL_ELEMENTS];
+  const int64_t numbers = ls_precision_numbers(program->parameters[p].precision);
   initial_values(&session->graph->parameters.items[p].about, (uint64_t)session->run->train.seed,
-                 first, count, values);
+                 first * numbers, count * numbers, values);
   return ls_rank_write_parameter(rank, program, p, LS_PART_MASTER, first, count, values, LS_F64,
                                  error);
+}
+
+static int64_t piece_elements(const ls_program_parameter *parameter) {
+  return FILL_ELEMENTS / ls_precision_numbers(parameter->precision);
 }
 
 static ls_status initialise_turn(void *work, int thread, int64_t piece, ls_error *error) {
@@ -711,8 +720,9 @@ static ls_status initialise_turn(void *work, int thread, int64_t piece, ls_error
   int p = 0;
   while (self->first_piece[p + 1] <= piece) p++;
   const int64_t elements = ls_program_parameter_elements(&program->parameters[p]);
-  const int64_t first = (piece - self->first_piece[p]) * FILL_ELEMENTS;
-  const int64_t count = elements - first < FILL_ELEMENTS ? elements - first : FILL_ELEMENTS;
+  const int64_t most = piece_elements(&program->parameters[p]);
+  const int64_t first = (piece - self->first_piece[p]) * most;
+  const int64_t count = elements - first < most ? elements - first : most;
   return initialise_piece(self->session, self->rank, p, first, count, error);
 }
 
@@ -728,7 +738,8 @@ static ls_status initialise(const ls_session *session, ls_rank *rank, bool adapt
   for (int p = 0; p < program->parameter_count; p++) {
     const bool left = adapters_alone && !records[p].about.adapter;
     const int64_t elements = left ? 0 : ls_program_parameter_elements(&program->parameters[p]);
-    work.first_piece[p + 1] = work.first_piece[p] + (elements + FILL_ELEMENTS - 1) / FILL_ELEMENTS;
+    const int64_t most = piece_elements(&program->parameters[p]);
+    work.first_piece[p + 1] = work.first_piece[p] + (elements + most - 1) / most;
   }
   const ls_status status =
       ls_host_share(session->device.facts.threads, 64, work.first_piece[program->parameter_count],

@@ -193,6 +193,13 @@ static bool is_free(const sharder *s, ls_tensor_id id) {
   return ls_graph_tensor(s->graph, id)->role == LS_ROLE_STATE && s->home[id.index] < 0;
 }
 
+/* A parameter, or one that was stored as blocks: it lies as its row says. */
+static bool is_weights(const sharder *s, const ls_tensor *tensor) {
+  if (tensor->role == LS_ROLE_PARAMETER) return true;
+  return tensor->producer >= 0 &&
+         ls_op_row(s->graph->nodes.items[tensor->producer].kind)->again == LS_AGAIN_ALWAYS;
+}
+
 /* Bytes to bring input `i` where the choices want it; negative: impossible. Parameters never move:
  * only stored -> used converts them, and that is the schedule's. The data axes divide the batch for
  * the whole step: of it nothing moves over those that divide it by whole sequences. */
@@ -204,7 +211,7 @@ static double input_cost(const sharder *s, const node_context *context, int i, l
   const ls_placement *now = &s->out->values.items[home].placement;
   const ls_placement target = with_choices(context, i, true, now, family);
   if (ls_placement_equal(&s->out->mesh, now, &target, family)) return 0;
-  const bool moves = tensor->role != LS_ROLE_PARAMETER && tensor->role != LS_ROLE_CELL &&
+  const bool moves = !is_weights(s, tensor) && tensor->role != LS_ROLE_CELL &&
                      tensor->role != LS_ROLE_STATE;
   if (!moves) return -1;
   if (family & ls_mesh_data(&s->out->mesh) & ~ls_mesh_context(&s->out->mesh) &

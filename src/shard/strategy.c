@@ -177,6 +177,28 @@ static void share_experts(const ls_layout *layout, ls_mesh *mesh) {
   mesh->axes[LS_AXIS_DP_SHARD + 1].shares |= LS_SHARES_EXPERTS;
 }
 
+/* Blocks of a row are not cut. */
+static bool cuts_blocks(const ls_parameter *about, int64_t tp) {
+  const bool within_rows = tensor_strategy[about->sharding][0] == 1;
+  return ls_precision_is_blocks(about->precision) && within_rows && about->dims[1] % tp != 0;
+}
+
+static ls_status check_blocks(const ls_layout *layout, const ls_graph *graph, ls_error *error) {
+  for (int p = 0; p < graph->parameters.count; p++) {
+    const ls_parameter *about = &graph->parameters.items[p].about;
+    if (!cuts_blocks(about, layout->tp)) continue;
+    int nearest = layout->tp;
+    while (!tp_fits(graph->heads, graph->kv_heads, nearest) || cuts_blocks(about, nearest))
+      nearest--;
+    return ls_fail(error, LS_INPUT,
+                   "mesh.tp=%d with quantize: rows of %s are %lld blocks of %d weights, which are "
+                   "not cut: use mesh.tp=%d",
+                   layout->tp, about->name, (long long)about->dims[1], (int)LS_BLOCK_WEIGHTS,
+                   nearest);
+  }
+  return LS_OK;
+}
+
 static bool fits(const ls_layout *layout, const ls_mesh *mesh) {
   const int sizes[LS_MESH_ROLES] = {[LS_MESH_STAGE] = layout->pp,
                                     [LS_MESH_REPLICATE] = layout->dp_replicate,
@@ -201,6 +223,7 @@ ls_status ls_layout_mesh(const ls_layout *layout, const ls_graph *graph, ls_mesh
                    LS_DATA_STRATEGY_COUNT - 1);
   if (!tp_fits(graph->heads, graph->kv_heads, layout->tp))
     return refuse_tp(graph, layout->tp, error);
+  LS_TRY(check_blocks(layout, graph, error));
   LS_TRY(check_context(layout, graph, error));
   LS_TRY(check_heads(layout, graph, error));
   LS_TRY(check_experts(layout, graph, error));

@@ -109,10 +109,18 @@ static void add_experts(ls_arena *arena, ls_weight_plan *plan, const char *prefi
   }
 }
 
+/* Files have numbers where a parameter is stored as blocks of them. */
+static ls_parameter in_numbers(const ls_parameter *about) {
+  ls_parameter made = *about;
+  if (made.ndim == 2) made.dims[1] *= ls_precision_numbers(about->precision);
+  return made;
+}
+
 static bool add_parameter(ls_arena *arena, const ls_family_tensors *family,
                           const ls_name_rule *rules, const ls_model_config *config,
                           const ls_graph *graph, int parameter, ls_weight_plan *plan) {
-  const ls_parameter *about = &graph->parameters.items[parameter].about;
+  const ls_parameter whole = in_numbers(&graph->parameters.items[parameter].about);
+  const ls_parameter *about = &whole;
   if (about->adapter) return add_adapter(arena, family, rules, about, parameter, plan);
   if (strncmp(about->name, "head.", 5) == 0 && strncmp(about->name, "head.norm", 9) != 0) {
     const char *name = ls_arena_printf(arena, "%s.%s", family->head, about->name + 5);

@@ -6,6 +6,7 @@
 
 #include "base/arena.h"
 #include "base/file.h"
+#include "store/quantised.h"
 #include "store/safetensors_format.h"
 #include "text/json.h"
 #include "text/quote.h"
@@ -412,6 +413,23 @@ static ls_status open_any(ls_safetensors *set, const char *path, const char *ste
       stem, stem);
 }
 
+/* What is beside quantised tensors goes with them. */
+static ls_status join_quantised(ls_safetensors *set, ls_error *error) {
+  int left = 0;
+  for (int i = 0; i < set->tensors.count; i++)
+    LS_TRY(ls_quantised_find(set->arena, &set->tensors.items[i], error));
+  bool *parts = LS_NEW_ARRAY(set->arena, bool, set->tensors.count + 1);
+  for (int i = 0; i < set->tensors.count; i++)
+    parts[i] = ls_quantised_is_part(&set->tensors.items[i]);
+  for (int i = 0; i < set->tensors.count; i++)
+    if (!parts[i]) set->tensors.items[left++] = set->tensors.items[i];
+  if (left < set->tensors.count) {
+    set->tensors.count = left;
+    index_names(set);
+  }
+  return LS_OK;
+}
+
 static ls_safetensors *set_create(void) {
   ls_arena *arena = ls_arena_create();
   ls_safetensors *set = LS_NEW(arena, ls_safetensors);
@@ -422,7 +440,8 @@ static ls_safetensors *set_create(void) {
 ls_status ls_safetensors_open(const char *path, const char *stem, ls_safetensors **opened,
                               ls_error *error) {
   *opened = set_create();
-  const ls_status status = open_any(*opened, path, stem ? stem : "model", error);
+  ls_status status = open_any(*opened, path, stem ? stem : "model", error);
+  if (status == LS_OK) status = join_quantised(*opened, error);
   if (status != LS_OK) ls_safetensors_close(opened);
   return status;
 }
@@ -431,13 +450,13 @@ ls_status ls_safetensors_parse(const char *name, const void *data, size_t bytes,
                                ls_safetensors **opened, ls_error *error) {
   *opened = set_create();
   const char *file = ls_arena_strdup((*opened)->arena, name);
-  const ls_status status = parse_file(*opened, file, data, bytes, &(*opened)->tensors, error);
-  if (status != LS_OK) {
-    ls_safetensors_close(opened);
-    return status;
+  ls_status status = parse_file(*opened, file, data, bytes, &(*opened)->tensors, error);
+  if (status == LS_OK) {
+    index_names(*opened);
+    status = join_quantised(*opened, error);
   }
-  index_names(*opened);
-  return LS_OK;
+  if (status != LS_OK) ls_safetensors_close(opened);
+  return status;
 }
 
 void ls_safetensors_close(ls_safetensors **opened) {
@@ -476,6 +495,30 @@ static bool is_float(ls_dtype dtype) {
   return dtype == LS_F32 || dtype == LS_BF16 || dtype == LS_F16 || dtype == LS_F64;
 }
 
+/* By blocks, of which the first and the last may be wanted in part. */
+static ls_status read_quantised(const ls_stored_tensor *tensor, int64_t first, int64_t count,
+                                ls_dtype dtype, void *target, ls_error *error) {
+  tensor->set->bytes_read += count / 2;
+  if (dtype == LS_NF4) {
+    LS_ASSERT(first % LS_BLOCK_WEIGHTS == 0 && count % LS_BLOCK_WEIGHTS == 0);
+    return ls_quantised_read(tensor, first / LS_BLOCK_WEIGHTS, count / LS_BLOCK_WEIGHTS, target,
+                             error);
+  }
+  char *to = target;
+  for (int64_t at = first; at < first + count;) {
+    const int64_t begin = at % LS_BLOCK_WEIGHTS, left = first + count - at;
+    const int64_t now = left < LS_BLOCK_WEIGHTS - begin ? left : LS_BLOCK_WEIGHTS - begin;
+    ls_nf4_block block;
+    float weights[LS_BLOCK_WEIGHTS];
+    LS_TRY(ls_quantised_read(tensor, at / LS_BLOCK_WEIGHTS, 1, &block, error));
+    ls_blocks_restore(LS_NF4, &block, 1, weights);
+    ls_convert(to, dtype, weights + begin, LS_F32, now);
+    to += (size_t)now * ls_dtype_bytes(dtype);
+    at += now;
+  }
+  return LS_OK;
+}
+
 ls_status ls_stored_tensor_read(const ls_stored_tensor *tensor, int64_t first, int64_t count,
                                 ls_dtype dtype, void *target, ls_error *error) {
   if (first < 0 || count < 0 || first > tensor->count || count > tensor->count - first) {
@@ -484,11 +527,13 @@ ls_status ls_stored_tensor_read(const ls_stored_tensor *tensor, int64_t first, i
                    tensor->file, tensor->name, (long long)tensor->count, (long long)count,
                    (long long)first);
   }
-  if (tensor->dtype != dtype && !(is_float(tensor->dtype) && is_float(dtype))) {
+  const bool blocks = tensor->quantised && dtype == LS_NF4;
+  if (tensor->dtype != dtype && !(is_float(tensor->dtype) && is_float(dtype)) && !blocks) {
     return ls_fail(error, LS_INPUT, "%s: tensor \"%s\": found %s; expected what converts to %s",
                    tensor->file, tensor->name, tensor->format, ls_dtype_name(dtype));
   }
   if (count == 0) return LS_OK;
+  if (tensor->quantised) return read_quantised(tensor, first, count, dtype, target, error);
   tensor->set->bytes_read += count * (int64_t)ls_dtype_bytes(tensor->dtype);
   const size_t from_bytes = ls_dtype_bytes(tensor->dtype), to_bytes = ls_dtype_bytes(dtype);
   const char *source = (const char *)tensor->data + (size_t)first * from_bytes;
@@ -507,28 +552,36 @@ ls_status ls_stored_tensor_read(const ls_stored_tensor *tensor, int64_t first, i
   return LS_OK;
 }
 
-/* Elements of a tensor in a map; NULL where it is in memory. */
-static const char *mapped(const ls_stored_tensor *tensor, int64_t first, int64_t count) {
+/* Elements of a tensor in a map, and their bytes; NULL where it is in memory. Of a quantised one
+ * those of its codes, but for the first and the last where they are in part of a byte. */
+static const char *mapped(const ls_stored_tensor *tensor, int64_t first, int64_t count,
+                          size_t *bytes) {
   LS_ASSERT(first >= 0 && count >= 0 && count <= tensor->count - first);
   if (tensor->set->maps.count == 0 || tensor->dtype == LS_DTYPE_COUNT || count == 0) return NULL;
-  return (const char *)tensor->data + (size_t)first * ls_dtype_bytes(tensor->dtype);
+  const size_t each = ls_dtype_bytes(tensor->dtype);
+  *bytes = tensor->quantised ? (size_t)count / 2 : (size_t)count * each;
+  return (const char *)tensor->data +
+         (tensor->quantised ? (size_t)first / 2 : (size_t)first * each);
 }
 
 void ls_stored_tensor_expect(const ls_stored_tensor *tensor, int64_t first, int64_t count) {
-  const char *data = mapped(tensor, first, count);
-  if (data) ls_map_expect(data, (size_t)count * ls_dtype_bytes(tensor->dtype));
+  size_t bytes;
+  const char *data = mapped(tensor, first, count, &bytes);
+  if (data) ls_map_expect(data, bytes);
 }
 
 ls_status ls_stored_tensor_fetch(const ls_stored_tensor *tensor, int64_t first, int64_t count,
                                  ls_error *error) {
-  const char *data = mapped(tensor, first, count);
+  size_t bytes;
+  const char *data = mapped(tensor, first, count, &bytes);
   if (!data) return LS_OK;
-  return ls_map_fetch(tensor->file, data, (size_t)count * ls_dtype_bytes(tensor->dtype), error);
+  return ls_map_fetch(tensor->file, data, bytes, error);
 }
 
 void ls_stored_tensor_release(const ls_stored_tensor *tensor, int64_t first, int64_t count) {
-  const char *data = mapped(tensor, first, count);
-  if (data) ls_map_release(data, (size_t)count * ls_dtype_bytes(tensor->dtype));
+  size_t bytes;
+  const char *data = mapped(tensor, first, count, &bytes);
+  if (data) ls_map_release(data, bytes);
 }
 
 int64_t ls_safetensors_bytes_read(const ls_safetensors *opened) {

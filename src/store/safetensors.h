@@ -31,7 +31,10 @@ typedef struct ls_stored_tensor {
   int64_t count;    /* elements */
   const void *data; /* in the map, NULL where bytes is 0; only as aligned as its file is */
   size_t bytes;
-  const char *file;    /* the shard, for errors */
+  const char *file; /* the shard, for errors */
+  /* Quantised as bitsandbytes saves it (quantised.h), which is one tensor here: its numbers in its
+   * shape, of the type that it was quantised from; NULL: it is as it says. */
+  const struct ls_quantised *quantised;
   ls_safetensors *set; /* that it is of */
 } ls_stored_tensor;
 
@@ -58,7 +61,8 @@ const ls_stored_tensor *ls_safetensors_find(const ls_safetensors *opened, const 
 const char *ls_safetensors_metadata(const ls_safetensors *opened, const char *key);
 
 /* Copies elements first .. first + count - 1 to `target` as `dtype`, which must be the tensor's own
- * or, for floating types, any other. LS_INPUT where it cannot be converted or has fewer. */
+ * or, for floating types, any other; of a quantised one also its blocks, as LS_NF4, of which first
+ * and count are whole ones. LS_INPUT where it cannot be converted or has fewer. */
 LS_CHECKED ls_status ls_stored_tensor_read(const ls_stored_tensor *tensor, int64_t first,
                                            int64_t count, ls_dtype dtype, void *target,
                                            ls_error *error);

@@ -84,9 +84,14 @@ void ls_stored_expect(const ls_weight_place *from, const ls_box *tile) {
       ls_stored_tensor_expect(from->tensor, stretch.first, stretch.count);
 }
 
+/* Of so many numbers; those of blocks are whole ones. */
+static size_t bytes_of(ls_dtype dtype, int64_t numbers) {
+  return (size_t)(numbers / ls_dtype_numbers(dtype)) * ls_dtype_bytes(dtype);
+}
+
 ls_status ls_stored_read(const ls_weight_place *from, const ls_box *tile, ls_dtype dtype,
                          void *target, void *scratch, ls_error *error) {
-  const size_t element = ls_dtype_bytes(dtype), stored = ls_dtype_bytes(from->tensor->dtype);
+  const size_t stored = ls_dtype_bytes(from->tensor->dtype);
   char *to = from->layout->transposed ? scratch : target;
   ls_stretch stretch = {0};
   int64_t begin = INT64_MAX, end = 0;
@@ -95,7 +100,7 @@ ls_status ls_stored_read(const ls_weight_place *from, const ls_box *tile, ls_dty
     if ((size_t)count * stored >= AHEAD_BYTES)
       LS_TRY(ls_stored_tensor_fetch(from->tensor, first, count, error));
     LS_TRY(ls_stored_tensor_read(from->tensor, first, count, dtype,
-                                 to + (size_t)(stretch.done - count) * element, error));
+                                 to + bytes_of(dtype, stretch.done - count), error));
     if (first < begin) begin = first;
     if (first + count > end) end = first + count;
   }

@@ -63,6 +63,34 @@ static ls_status check_tensor(const name_search *search, const ls_stored_layout 
                  tensor->name, tensor->format);
 }
 
+/* Whether parameters of the tensor are stored as blocks, and so frozen. */
+static bool has_blocks(const ls_graph *graph, const ls_stored_layout *layout) {
+  const int first = layout->pieces.items[0].parameter;
+  return ls_precision_is_blocks(graph->parameters.items[first].about.precision);
+}
+
+/* Blocks are of rows, and what was quantised before is not quantised again. */
+static ls_status check_blocks(const ls_graph *graph, const ls_stored_layout *layout,
+                              const ls_stored_tensor *tensor, bool others, ls_error *error) {
+  if (!has_blocks(graph, layout)) return LS_OK;
+  const int first = layout->pieces.items[0].parameter;
+  const bool nf4 = graph->parameters.items[first].about.precision == LS_BLOCKS_NF4;
+  if (layout->transposed)
+    return ls_fail(error, LS_INPUT,
+                   "%s: %.100s is stored transposed, as [in, out], whose quantising is not built: "
+                   "use quantize=none",
+                   tensor->file, tensor->name);
+  if (tensor->quantised && !nf4)
+    return ls_fail(error, LS_INPUT,
+                   "%s: %.100s is quantised as NF4, and would be quantised again: use "
+                   "quantize=nf4 or quantize=none",
+                   tensor->file, tensor->name);
+  if (tensor->quantised || !others) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "%s: %.100s is not quantised, where others are: use quantize=none", tensor->file,
+                 tensor->name);
+}
+
 static void list_places(ls_arena *arena, ls_weights *weights) {
   const ls_weight_plan *plan = &weights->plan;
   int *first = LS_NEW_ARRAY(arena, int, weights->parameters + 2), all = 0;
@@ -80,8 +108,12 @@ static void list_places(ls_arena *arena, ls_weights *weights) {
   weights->first = first;
 }
 
-static ls_status find_all(const name_search *search, ls_weights *weights, ls_error *error) {
+static ls_status find_all(const name_search *search, const ls_graph *graph, ls_weights *weights,
+                          ls_error *error) {
   const ls_weight_plan *plan = &weights->plan;
+  bool any = false; /* is quantised */
+  for (int i = 0; i < ls_safetensors_count(search->file); i++)
+    any |= ls_safetensors_at(search->file, i)->quantised != NULL;
   for (int i = 0; i < plan->count; i++) {
     const ls_stored_layout *layout = &plan->tensors[i];
     if (!is_meant(search, layout)) continue;
@@ -91,6 +123,7 @@ static ls_status find_all(const name_search *search, ls_weights *weights, ls_err
                      "%s: no tensor %s%s, which a %s model of this config.json has", search->path,
                      search->prefix, layout->name, plan->family);
     LS_TRY(check_tensor(search, layout, tensor, error));
+    LS_TRY(check_blocks(graph, layout, tensor, any, error));
     weights->tensors[i] = tensor;
   }
   list_places(search->arena, weights);
@@ -143,8 +176,9 @@ static ls_status check_others(const name_search *search, const ls_weights *weigh
   return LS_OK;
 }
 
-static ls_status match(const name_search *search, ls_weights *weights, ls_error *error) {
-  LS_TRY(find_all(search, weights, error));
+static ls_status match(const name_search *search, const ls_graph *graph, ls_weights *weights,
+                       ls_error *error) {
+  LS_TRY(find_all(search, graph, weights, error));
   return check_others(search, weights, error);
 }
 
@@ -183,7 +217,7 @@ ls_status ls_weights_open(ls_arena *arena, const ls_model_config *config, const 
   ls_status status = choose_plan(&search, config, graph, &opened->plan, error);
   if (status == LS_OK) {
     opened->tensors = LS_NEW_ARRAY(arena, const ls_stored_tensor *, opened->plan.count);
-    status = match(&search, opened, error);
+    status = match(&search, graph, opened, error);
   }
   if (status != LS_OK) {
     ls_safetensors_close(&opened->file);

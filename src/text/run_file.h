@@ -159,6 +159,14 @@ typedef struct ls_run_train {
   ls_run_globs freeze; /* names of parameters, or one item "none" */
 } ls_run_train;
 
+/* In the order of the words of quantize. */
+typedef enum ls_run_quantize {
+  LS_RUN_QUANTIZE_AUTO, /* as the model's folder is */
+  LS_RUN_QUANTIZE_NONE,
+  LS_RUN_QUANTIZE_NF4,
+  LS_RUN_QUANTIZE_INT8
+} ls_run_quantize;
+
 typedef struct ls_run_lora {
   int64_t rank;         /* 0: none, or as the model's folder has them */
   double alpha;         /* 0 auto */
@@ -249,6 +257,7 @@ typedef struct ls_run_file {
   ls_run_host host;
   ls_run_train train;
   ls_run_lora lora;
+  ls_run_quantize quantize;
   ls_run_optimizer optimizer;
   ls_run_eval eval;
   ls_run_checkpoint checkpoint;

@@ -202,6 +202,9 @@ const ls_run_key ls_run_keys[] = {
      .help = "alpha / sqrt(rank) in place of alpha / rank"},
     {"lora.dropout", LS_RUN_NUMBER, AT(lora.dropout), .default_text = "0", .low = 0, .high = 1,
      .below_high = true, .help = "the part of what adapters are given that is dropped"},
+    {"quantize", LS_RUN_CHOICE, AT(quantize), .default_text = "auto", .words = "auto none nf4 int8",
+     .help =
+         "how frozen weights of a block's products are kept; auto: as the model's folder has them"},
 
     {"optimizer.name", LS_RUN_CHOICE, AT(optimizer.name), .default_text = "adamw",
      .words = "adamw sgd lion", .help = "how gradients become updates"},

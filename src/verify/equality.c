@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/blocks.h"
 #include "base/random.h"
 #include "comm/engine.h"
 #include "ir/saved.h"
@@ -43,13 +44,16 @@ static double initial(const ls_parameter_record *parameter, uint64_t seed, int64
 static ls_status write_parameters(ls_rank *rank, const job *work, ls_error *error) {
   const ls_program *program = ls_rank_program(rank, 0);
   for (int p = 0; p < program->parameter_count; p++) {
-    const int64_t count = work->result->elements[p];
+    const int64_t each = ls_precision_numbers(program->parameters[p].precision);
+    const int64_t count = work->result->elements[p] / each;
     const bool zeroed = is_zeroed(work->experiment, program->parameters[p].name);
     for (int64_t i = 0; i < count; i++) {
-      const double value =
-          zeroed ? 0 : initial(&work->graph->parameters.items[p], work->experiment->seed, i);
+      double values[LS_BLOCK_WEIGHTS] = {0};
+      for (int64_t j = 0; j < each && !zeroed; j++)
+        values[j] =
+            initial(&work->graph->parameters.items[p], work->experiment->seed, i * each + j);
       LS_TRY(
-          ls_rank_write_parameter(rank, program, p, LS_PART_MASTER, i, 1, &value, LS_F64, error));
+          ls_rank_write_parameter(rank, program, p, LS_PART_MASTER, i, 1, values, LS_F64, error));
     }
   }
   return LS_OK;
@@ -93,8 +97,9 @@ static ls_status read_all(ls_rank *rank, const job *work, ls_state_part part, do
     ls_arena *scratch = ls_arena_create();
     double *data = LS_NEW_ARRAY(scratch, double, count);
     const ls_dtype dtype = accumulate_dtype(work);
-    const ls_status status =
-        ls_rank_read_parameter(rank, program, p, part, 0, count, data, dtype, error);
+    const ls_status status = ls_rank_read_parameter(
+        rank, program, p, part, 0, ls_program_parameter_elements(&program->parameters[p]), data,
+        dtype, error);
     if (status == LS_OK && ls_rank_number(rank) == 0) {
       ls_convert(target[p], LS_F64, data, dtype, count);
       for (int64_t i = 0; i < count; i++) target[p][i] /= scale;
@@ -103,6 +108,18 @@ static ls_status read_all(ls_rank *rank, const job *work, ls_state_part part, do
     LS_TRY(status);
   }
   return LS_OK;
+}
+
+static void widen(ls_arena *scratch, double *target, const void *source, ls_dtype dtype,
+                  int64_t elements) {
+  if (ls_dtype_numbers(dtype) == 1) {
+    ls_convert(target, LS_F64, source, dtype, elements);
+    return;
+  }
+  const int64_t count = elements * ls_dtype_numbers(dtype);
+  float *weights = LS_NEW_ARRAY(scratch, float, count + 1);
+  ls_blocks_restore(dtype, source, elements, weights);
+  ls_convert(target, LS_F64, weights, LS_F32, count);
 }
 
 /* Reading a parameter takes each element from one rank only; here all that hold it must agree. */
@@ -123,15 +140,16 @@ static ls_status check_replicas(ls_rank *rank, job *work, ls_error *error) {
     if (status != LS_OK) break;
     const int value = program->parameters[p].part[LS_PART_STORED];
     const ls_view own = ls_rank_shape(rank, 0, value);
-    double *mine = LS_NEW_ARRAY(scratch, double, own.valid[0] + 1);
-    double *largest = LS_NEW_ARRAY(scratch, double, own.valid[0] + 1);
+    const int64_t count = own.valid[0] * ls_dtype_numbers(own.dtype);
+    double *mine = LS_NEW_ARRAY(scratch, double, count + 1);
+    double *largest = LS_NEW_ARRAY(scratch, double, count + 1);
     void *copy = ls_arena_alloc(scratch, (size_t)own.valid[0] * ls_dtype_bytes(own.dtype) + 1);
     status = ls_rank_get(rank, 0, value, 0, copy, own.valid[0], error);
     if (status != LS_OK) break;
-    ls_convert(mine, LS_F64, copy, own.dtype, own.valid[0]);
-    memcpy(largest, mine, (size_t)own.valid[0] * sizeof *mine);
-    status = ls_all_reduce(groups[axes], largest, own.valid[0], LS_F64, LS_MAX, error);
-    for (int64_t i = 0; i < own.valid[0] && status == LS_OK; i++) {
+    widen(scratch, mine, copy, own.dtype, own.valid[0]);
+    memcpy(largest, mine, (size_t)count * sizeof *mine);
+    status = ls_all_reduce(groups[axes], largest, count, LS_F64, LS_MAX, error);
+    for (int64_t i = 0; i < count && status == LS_OK; i++) {
       if (mine[i] == largest[i]) continue;
       atomic_store(&work->unlike, program->parameters[p].name);
       status = ls_fail(error, LS_FAILED, "rank %d holds another %s than its replicas",
@@ -208,7 +226,7 @@ static void make_room(ls_arena *arena, const ls_program *program, ls_trajectory 
   result->final = LS_NEW_ARRAY(arena, double *, count);
   for (int p = 0; p < count; p++) {
     result->name[p] = ls_arena_strdup(arena, program->parameters[p].name);
-    result->elements[p] = ls_program_parameter_elements(&program->parameters[p]);
+    result->elements[p] = ls_program_parameter_numbers(&program->parameters[p]);
     result->first[p] = LS_NEW_ARRAY(arena, double, result->elements[p]);
     result->final[p] = LS_NEW_ARRAY(arena, double, result->elements[p]);
     for (int s = 0; s < LS_TRAJECTORY_STEPS; s++)

@@ -6,6 +6,7 @@
 #include "device/cpu/vector_table.h"
 
 void LS_VECTOR(ls_fill_elementwise)(ls_kernel_table *table);
+void LS_VECTOR(ls_fill_blocks)(ls_kernel_table *table);
 void LS_VECTOR(ls_fill_norm)(ls_kernel_table *table);
 void LS_VECTOR(ls_fill_row)(ls_kernel_table *table);
 void LS_VECTOR(ls_fill_token)(ls_kernel_table *table);

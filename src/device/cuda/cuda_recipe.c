@@ -67,7 +67,8 @@ static size_t workspace(const ls_device_facts *facts, ls_op_kind kind, const ls_
 static const ls_device_facts common = {
     .alignment = 256,
     .queues = &ls_queues_nccl,
-    .lacks = {.has = {[LS_OP_ROUTE] = true,
+    .lacks = {.has = {[LS_OP_DEQUANTIZE] = true,
+                      [LS_OP_ROUTE] = true,
                       [LS_OP_ROUTE_BWD] = true,
                       [LS_OP_DISPATCH] = true,
                       [LS_OP_DISPATCH_BWD] = true,

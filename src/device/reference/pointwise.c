@@ -1,5 +1,6 @@
 #include <math.h>
 
+#include "base/blocks.h"
 #include "device/mask.h"
 #include "device/reference/reference.h"
 
@@ -164,4 +165,25 @@ ls_status LS_REFERENCE(DROPOUT)(const ls_kernel_args *args, ls_error *error) {
 
 ls_status LS_REFERENCE(DROPOUT_BWD)(const ls_kernel_args *args, ls_error *error) {
   return LS_REFERENCE(DROPOUT)(args, error);
+}
+
+/* Weights are rounded to fp32, whatever is computed in. */
+ls_status LS_REFERENCE(DEQUANTIZE)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "b>R", error));
+  const ls_view *in = &args->in[0], *out = &args->out[0];
+  const size_t bytes = ls_dtype_bytes(in->dtype);
+  if (out->valid[1] != in->valid[1] * LS_BLOCK_WEIGHTS)
+    return ls_fail(error, LS_INTERNAL, "%lld blocks of a row are to make %lld weights",
+                   (long long)in->valid[1], (long long)out->valid[1]);
+  for (int64_t row = 0; row < out->valid[0]; row++) {
+    const char *blocks = (const char *)in->data + (size_t)(row * in->dims[1]) * bytes;
+    LS_REAL *to = ls_real_row(out, row);
+    for (int64_t b = 0; b < in->valid[1]; b++) {
+      float weights[LS_BLOCK_WEIGHTS];
+      ls_blocks_restore(in->dtype, blocks + (size_t)b * bytes, 1, weights);
+      for (int i = 0; i < LS_BLOCK_WEIGHTS; i++) to[b * LS_BLOCK_WEIGHTS + i] = (LS_REAL)weights[i];
+    }
+    ls_put_padding(to, out->valid[1], out->dims[1], false);
+  }
+  return LS_OK;
 }

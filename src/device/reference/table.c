@@ -12,6 +12,9 @@ static ls_status expect_operand(const ls_view *view, char letter, ls_dtype real,
     case 'i': wanted = LS_I32; break;
     case 'd':
     case 'D': wanted = LS_F64; break;
+    case 'b':
+      if (ls_dtype_numbers(view->dtype) > 1) return LS_OK;
+      break;
     case '*':
       if (is_floating(view->dtype)) return LS_OK;
       break;

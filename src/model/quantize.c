@@ -1,0 +1,99 @@
+/* Weights of products that are stored as blocks: what of a model can be, and what its config.json
+ * says of it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "lockstep/dtype.h"
+#include "model/family.h"
+
+ls_status ls_model_quantize(ls_model_config *config, ls_precision precision, ls_error *error) {
+  const struct {
+    const char *what;
+    int64_t columns;
+  } rows[] = {{"hidden_size", config->width},
+              {"heads x head_dim", config->heads * config->head_dim},
+              {"intermediate_size", config->mlp_width}};
+  config->blocks = precision;
+  if (!ls_precision_is_blocks(precision)) return LS_OK;
+  if (config->experts)
+    return ls_fail(error, LS_INPUT,
+                   "%s: a mixture of experts, whose quantised weights are not built: use "
+                   "quantize=none",
+                   config->source);
+  for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
+    if (rows[r].columns % LS_BLOCK_WEIGHTS != 0)
+      return ls_fail(error, LS_INPUT,
+                     "%s: %s is %lld, and rows of weights are quantised in whole blocks of %d: use "
+                     "quantize=none",
+                     config->source, rows[r].what, (long long)rows[r].columns,
+                     (int)LS_BLOCK_WEIGHTS);
+  return LS_OK;
+}
+
+/* Ours has no name elsewhere. */
+static const char ours[] = "lockstep", theirs[] = "bitsandbytes", key[] = "quantization_config";
+
+static ls_status expect_word(const ls_json_object *json, const char *name, const char *expected,
+                             ls_error *error) {
+  const char *found;
+  LS_TRY(ls_json_string_or(json, name, "", &found, error));
+  if (strcmp(found, expected) == 0) return LS_OK;
+  return ls_fail(error, LS_INPUT, "%s: %s: found \"%.40s\"; expected \"%s\"", json->where, name,
+                 found, expected);
+}
+
+static ls_status read_object(const ls_json_object *json, ls_precision *precision, ls_error *error) {
+  const char *method;
+  bool four;
+  LS_TRY(ls_json_string_or(json, "quant_method", "", &method, error));
+  if (strcmp(method, ours) == 0) {
+    *precision = LS_BLOCKS_INT8;
+    return expect_word(json, "format", "int8", error);
+  }
+  LS_TRY(expect_word(json, "quant_method", theirs, error));
+  LS_TRY(ls_json_bool_or(json, "load_in_4bit", false, &four, error));
+  if (!four)
+    return ls_fail(error, LS_INPUT,
+                   "%s: load_in_4bit: found false; expected true: of bitsandbytes' "
+                   "formats NF4 is built",
+                   json->where);
+  *precision = LS_BLOCKS_NF4;
+  LS_TRY(expect_word(json, "bnb_4bit_quant_type", "nf4", error));
+  if (!ls_json_has(json, "bnb_4bit_quant_storage")) return LS_OK;
+  return expect_word(json, "bnb_4bit_quant_storage", "uint8", error);
+}
+
+ls_status ls_config_read_blocks(ls_arena *arena, const ls_json_object *json,
+                                ls_model_config *config, ls_error *error) {
+  const json_t *value = json_object_get(json->json, key);
+  ls_precision precision = LS_COMPUTE;
+  ls_json_object child;
+  if (!value || json_is_null(value)) return LS_OK;
+  LS_TRY(ls_json_child(arena, json, key, &child, error));
+  LS_TRY(read_object(&child, &precision, error));
+  return ls_model_quantize(config, precision, error);
+}
+
+static json_t *describe(ls_precision precision) {
+  if (precision == LS_BLOCKS_INT8)
+    return json_pack("{s:s, s:s}", "quant_method", ours, "format", "int8");
+  return json_pack("{s:s, s:b, s:s, s:b, s:s}", "quant_method", theirs, "load_in_4bit", 1,
+                   "bnb_4bit_quant_type", "nf4", "bnb_4bit_use_double_quant", 0,
+                   "bnb_4bit_quant_storage", "uint8");
+}
+
+const char *ls_config_with_blocks(ls_arena *arena, const char *text, ls_precision precision) {
+  json_t *json = json_loads(text, 0, NULL);
+  const json_t *said = json_object_get(json, key);
+  const bool has = said && !json_is_null(said), wants = ls_precision_is_blocks(precision);
+  if (has != wants) {
+    const int failed =
+        wants ? json_object_set_new(json, key, describe(precision)) : json_object_del(json, key);
+    char *dumped = failed ? NULL : ls_config_dump(json);
+    if (!dumped) ls_panic("no memory for a config.json");
+    text = ls_arena_printf(arena, "%s\n", dumped);
+    free(dumped);
+  }
+  json_decref(json);
+  return text;
+}

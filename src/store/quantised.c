@@ -1,0 +1,178 @@
+#include "store/quantised.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <string.h>
+
+#include "text/json.h"
+#include "text/quote.h"
+
+static const char state_end[] = ".quant_state.bitsandbytes__";
+static const char kind[] = "nf4";
+enum { MAP = 256 };
+
+static const ls_stored_tensor *beside(ls_arena *arena, const ls_stored_tensor *tensor,
+                                      const char *end) {
+  return ls_safetensors_find(tensor->set, ls_arena_printf(arena, "%s%s", tensor->name, end));
+}
+
+static ls_status fail(const ls_stored_tensor *tensor, const char *end, const char *expected,
+                      ls_error *error) {
+  char shown[LS_QUOTE_BYTES];
+  return ls_fail(error, LS_INPUT, "%s: tensor \"%s\"%s%s: expected %s", tensor->file,
+                 ls_quote(shown, tensor->name, strlen(tensor->name)), *end ? " and " : "", end,
+                 expected);
+}
+
+/* A tensor beside it of so many elements; *data is NULL where that is 0. */
+static ls_status find_part(ls_arena *arena, const ls_stored_tensor *tensor, const char *end,
+                           ls_dtype dtype, int64_t count, const char **data, ls_error *error) {
+  const ls_stored_tensor *part = beside(arena, tensor, end);
+  if (part && part->dtype == dtype && part->count == count) {
+    *data = part->data;
+    return LS_OK;
+  }
+  return fail(
+      tensor, end,
+      ls_arena_printf(arena, "%lld numbers of %s there", (long long)count, ls_dtype_name(dtype)),
+      error);
+}
+
+static float float_at(const char *data, int64_t i) {
+  float value;
+  memcpy(&value, data + (size_t)i * sizeof value, sizeof value);
+  return value;
+}
+
+static ls_status check_map(ls_arena *arena, const ls_stored_tensor *tensor, ls_error *error) {
+  const char *map;
+  LS_TRY(find_part(arena, tensor, ".quant_map", LS_F32, LS_NF4_CODES, &map, error));
+  if (memcmp(map, ls_nf4_values, sizeof ls_nf4_values) == 0) return LS_OK;
+  return fail(tensor, ".quant_map", "the 16 numbers of NF4", error);
+}
+
+static ls_status read_nested(ls_arena *arena, const ls_stored_tensor *tensor,
+                             const ls_json_object *state, int64_t blocks, ls_quantised *made,
+                             ls_error *error) {
+  double offset;
+  LS_TRY(ls_json_count(state, "nested_blocksize", &made->nested_block, error));
+  LS_TRY(ls_json_number(state, "nested_offset", &offset, error));
+  made->offset = (float)offset;
+  if (made->nested_block < 1) return fail(tensor, "nested_blocksize", "a number above 0", error);
+  const int64_t count = (blocks + made->nested_block - 1) / made->nested_block;
+  LS_TRY(find_part(arena, tensor, ".absmax", LS_U8, blocks, &made->scales, error));
+  LS_TRY(find_part(arena, tensor, ".nested_quant_map", LS_F32, MAP, &made->map, error));
+  return find_part(arena, tensor, ".nested_absmax", LS_F32, count, &made->nested, error);
+}
+
+static ls_status read_type(const ls_json_object *state, ls_dtype *dtype, ls_error *error) {
+  static const struct {
+    const char *name;
+    ls_dtype dtype;
+  } types[] = {{"float32", LS_F32}, {"bfloat16", LS_BF16}, {"float16", LS_F16}};
+  const char *name;
+  LS_TRY(ls_json_string(state, "dtype", &name, error));
+  for (size_t t = 0; t < sizeof types / sizeof *types; t++)
+    if (strcmp(types[t].name, name) == 0) {
+      *dtype = types[t].dtype;
+      return LS_OK;
+    }
+  return ls_fail(error, LS_INPUT,
+                 "%s: dtype: found \"%.40s\"; expected float32, bfloat16 or float16", state->where,
+                 name);
+}
+
+static ls_status read_state(ls_arena *arena, ls_stored_tensor *tensor, const ls_json_object *state,
+                            ls_error *error) {
+  ls_quantised *made = LS_NEW(arena, ls_quantised);
+  const char *found;
+  int64_t block, *dims, count;
+  int ndim;
+  LS_TRY(ls_json_string(state, "quant_type", &found, error));
+  LS_TRY(ls_json_count(state, "blocksize", &block, error));
+  LS_TRY(ls_json_ints(arena, state, "shape", &dims, &ndim, error));
+  ls_dtype dtype = LS_F32;
+  LS_TRY(read_type(state, &dtype, error));
+  if (strcmp(found, kind) != 0 || block != LS_BLOCK_WEIGHTS)
+    return fail(tensor, state_end, "quant_type nf4 and blocksize 64, which are built", error);
+  if (ndim != 2 || dims[0] < 1 || dims[1] < 1 || dims[1] % LS_BLOCK_WEIGHTS != 0 ||
+      __builtin_mul_overflow(dims[0], dims[1], &count) || tensor->dtype != LS_U8 ||
+      count % 2 != 0 || tensor->count != count / 2)
+    return fail(tensor, state_end, "a shape of rows of whole blocks, and a byte for two numbers",
+                error);
+  LS_TRY(check_map(arena, tensor, error));
+  if (ls_json_has(state, "nested_blocksize"))
+    LS_TRY(read_nested(arena, tensor, state, count / LS_BLOCK_WEIGHTS, made, error));
+  else
+    LS_TRY(find_part(arena, tensor, ".absmax", LS_F32, count / LS_BLOCK_WEIGHTS, &made->scales,
+                     error));
+  made->codes = tensor->data;
+  tensor->quantised = made;
+  tensor->format = kind;
+  tensor->dtype = dtype;
+  tensor->ndim = ndim;
+  tensor->dims = dims;
+  tensor->count = count;
+  return LS_OK;
+}
+
+ls_status ls_quantised_find(ls_arena *arena, ls_stored_tensor *tensor, ls_error *error) {
+  const char *end = ls_arena_printf(arena, "%s%s", state_end, kind);
+  const ls_stored_tensor *stored = beside(arena, tensor, end);
+  if (!stored && beside(arena, tensor, ls_arena_printf(arena, "%sfp4", state_end)))
+    return fail(tensor, state_end, "nf4: fp4 is not built", error);
+  if (!stored) return LS_OK;
+  if (stored->dtype != LS_U8 || !stored->data) return fail(tensor, end, "bytes of JSON", error);
+  const char *name = ls_arena_printf(arena, "%s: %s", stored->file, stored->name);
+  json_t *root;
+  ls_json_object state;
+  LS_TRY(ls_json_parse(name, stored->data, stored->bytes, 0, &root, error));
+  ls_status status = ls_json_root(name, root, &state, error);
+  if (status == LS_OK) status = read_state(arena, tensor, &state, error);
+  json_decref(root);
+  return status;
+}
+
+static bool ends_with(const char *name, const char *end, size_t *length) {
+  const size_t all = strlen(name), part = strlen(end);
+  *length = all - part;
+  return all > part && strcmp(name + all - part, end) == 0;
+}
+
+bool ls_quantised_is_part(const ls_stored_tensor *tensor) {
+  static const char *const ends[] = {".absmax", ".nested_absmax", ".nested_quant_map", ".quant_map",
+                                     ".quant_state.bitsandbytes__nf4"};
+  ls_arena *scratch = ls_arena_create();
+  bool is_part = false;
+  size_t length;
+  for (size_t e = 0; e < sizeof ends / sizeof *ends && !is_part; e++) {
+    if (!ends_with(tensor->name, ends[e], &length)) continue;
+    const ls_stored_tensor *of = ls_safetensors_find(
+        tensor->set, ls_arena_printf(scratch, "%.*s", (int)length, tensor->name));
+    is_part = of && of->quantised;
+  }
+  ls_arena_destroy(&scratch);
+  return is_part;
+}
+
+/* As bitsandbytes restores it, in fp32. */
+static float scale_of(const ls_quantised *of, int64_t block) {
+  if (!of->nested) return float_at(of->scales, block);
+  const float share = float_at(of->map, ((const uint8_t *)of->scales)[block]);
+  const float scale = share * float_at(of->nested, block / of->nested_block);
+  return scale + of->offset;
+}
+
+ls_status ls_quantised_read(const ls_stored_tensor *tensor, int64_t first, int64_t count,
+                            ls_nf4_block *blocks, ls_error *error) {
+  const ls_quantised *of = tensor->quantised;
+  for (int64_t b = 0; b < count; b++) {
+    blocks[b].scale = scale_of(of, first + b);
+    if (!isfinite(blocks[b].scale))
+      return ls_fail(error, LS_INPUT, "%s: %s: the scale of block %lld is %g; expected a number",
+                     tensor->file, tensor->name, (long long)(first + b), (double)blocks[b].scale);
+    memcpy(blocks[b].codes, of->codes + (size_t)(first + b) * sizeof blocks[b].codes,
+           sizeof blocks[b].codes);
+  }
+  return LS_OK;
+}
