@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/blocks.h"
 #include "base/file.h"
 #include "base/stop.h"
 #include "checkpoint/adapter_merge.h"
@@ -36,6 +37,7 @@ typedef struct exporter {
   ls_weight_plan plan;
   ls_safetensors *stored, *model; /* model: of `names` */
   ls_safetensors *adapters;       /* that are merged into what is stored, or NULL */
+  const ls_graph *graph;
   LS_LIST(ls_tensor_spec) specs;
   LS_LIST(const ls_stored_tensor *) sources; /* by spec */
   ls_safetensors_writer *writer;
@@ -110,6 +112,7 @@ static ls_status read_model(exporter *self, ls_error *error) {
   LS_TRY(ls_model_build(self->arena, &self->config,
                         &(ls_build_options){.mode = LS_MODEL_FORWARD, .tokens = 1, .sequence = 1},
                         &graph, error));
+  self->graph = graph;
   LS_TRY(ls_weights_plan(self->arena, &self->config, graph, &self->plan, error));
   LS_TRY(check_tensors(self, graph, error));
   if (self->config.lora_rank) return open_adapters(self, error);
@@ -197,6 +200,31 @@ static const ls_stored_layout *layout_of(const exporter *self, const ls_stored_t
   return NULL;
 }
 
+/* Adapters are merged into what they were trained beside: of weights that the run has quantised,
+ * what their blocks stand for. */
+static ls_status read_base(const exporter *self, int i, int64_t first, int64_t count,
+                           ls_dtype dtype, void *target, ls_error *error) {
+  const ls_stored_tensor *source = self->sources.items[i];
+  const ls_stored_layout *layout = self->adapters ? layout_of(self, source) : NULL;
+  const int parameter = layout ? layout->pieces.items[0].parameter : -1;
+  const ls_precision precision =
+      layout ? self->graph->parameters.items[parameter].about.precision : LS_COMPUTE;
+  if (!ls_precision_is_blocks(precision) || source->quantised)
+    return ls_stored_tensor_read(source, first, count, dtype, target, error);
+  const ls_dtype blocks = precision == LS_BLOCKS_NF4 ? LS_NF4 : LS_INT8;
+  char *to = target;
+  for (int64_t done = 0; done < count; done += LS_BLOCK_WEIGHTS) {
+    float weights[LS_BLOCK_WEIGHTS];
+    ls_int8_block block; /* the larger one */
+    LS_TRY(ls_stored_tensor_read(source, first + done, LS_BLOCK_WEIGHTS, LS_F32, weights, error));
+    ls_blocks_quantise(blocks, weights, 1, &block);
+    ls_blocks_restore(blocks, &block, 1, weights);
+    ls_convert(to, dtype, weights, LS_F32, LS_BLOCK_WEIGHTS);
+    to += LS_BLOCK_WEIGHTS * ls_dtype_bytes(dtype);
+  }
+  return LS_OK;
+}
+
 /* A weight with its adapters, summed in fp64 and rounded once. */
 static ls_status write_merged(exporter *self, ls_arena *scratch, int i,
                               const ls_adapter_product *product, void *piece, ls_error *error) {
@@ -206,7 +234,7 @@ static ls_status write_merged(exporter *self, ls_arena *scratch, int i,
   for (int64_t first = 0; first < source->count; first += PIECE_ELEMENTS) {
     const int64_t left = source->count - first;
     const int64_t count = left < PIECE_ELEMENTS ? left : PIECE_ELEMENTS;
-    LS_TRY(ls_stored_tensor_read(source, first, count, LS_F64, sums, error));
+    LS_TRY(read_base(self, i, first, count, LS_F64, sums, error));
     ls_adapter_product_add(product, first, count, sums);
     ls_convert(piece, dtype, sums, LS_F64, count);
     LS_TRY(
@@ -232,7 +260,7 @@ static ls_status write_tensor(exporter *self, int i, void *piece, ls_error *erro
   for (int64_t first = 0; first < source->count; first += PIECE_ELEMENTS) {
     const int64_t left = source->count - first;
     const int64_t count = left < PIECE_ELEMENTS ? left : PIECE_ELEMENTS;
-    LS_TRY(ls_stored_tensor_read(source, first, count, dtype, piece, error));
+    LS_TRY(read_base(self, i, first, count, dtype, piece, error));
     LS_TRY(
         ls_safetensors_append(self->writer, piece, (size_t)count * ls_dtype_bytes(dtype), error));
   }
@@ -281,7 +309,9 @@ static ls_status copy_files(exporter *self, const char *const *files, int count,
 static ls_status write_companions(exporter *self, ls_error *error) {
   const ls_dtype dtype = self->specs.count ? self->specs.items[0].dtype : LS_F32;
   const char *name = keeps_adapters(self) ? "adapter_config.json" : "config.json";
-  const char *text = ls_model_config_text(self->arena, &self->config, dtype);
+  ls_model_config config = self->config;
+  if (self->adapters) config.blocks = LS_COMPUTE; /* they are merged into numbers */
+  const char *text = ls_model_config_text(self->arena, &config, dtype);
   if (keeps_adapters(self)) LS_TRY(ls_adapters_text(self->arena, &self->config, &text, error));
   LS_TRY(ls_file_write(path_in(self, self->aside, name), text, strlen(text), error));
   self->report->files++;

@@ -129,8 +129,24 @@ static int64_t small_head_dim(const ls_form *user, const ls_form *small) {
   return least(user->head_dim, usual);
 }
 
+/* The same in whole blocks on each rank of tp. */
+static void set_blocks_width(const ls_form *user, ls_form *small) {
+  const int64_t step = small->block * small->tp, whole = user->heads * user->head_dim;
+  const int64_t least_width = user->width < whole ? 2 * step : step;
+  small->head_dim = 2;
+  while (small->heads * small->head_dim % step || small->heads * small->head_dim < least_width)
+    small->head_dim += 2;
+  small->width = small->heads * small->head_dim;
+  if (user->width > whole) small->width += step;
+  if (user->width < whole) small->width -= step;
+}
+
 /* Width and head size follow from the heads. */
 static void set_width(const ls_form *user, ls_form *small) {
+  if (small->block > 1) {
+    set_blocks_width(user, small);
+    return;
+  }
   small->head_dim = small_head_dim(user, small);
   const int64_t of_heads = small->heads * small->head_dim, whole = user->heads * user->head_dim;
   small->width = of_heads;
@@ -164,6 +180,10 @@ static bool find_heads(const search *s, ls_form *small) {
 /* One number over tp. It may end above the user's, where that is small itself. */
 static bool find_over_tp(const search *s, ls_form *small, int64_t *number, int64_t whole,
                          int64_t usual, int part) {
+  if (part == LS_SHRINK_MLP && small->block > 1) {
+    *number = small->block * small->tp;
+    return keeps(s, small, part);
+  }
   const int64_t from = least(whole, usual > 2 * small->tp ? usual : 2 * small->tp);
   for (*number = from; *number <= from + 4 * small->tp; (*number)++)
     if (keeps(s, small, part)) return true;
@@ -425,7 +445,7 @@ static ls_status choose_pieces(const search *s, const ls_model_config *config,
   for (int64_t more = 1; more <= most && (wanted & ~has); more++)
     for (int64_t rows = 0; rows <= more && (wanted & ~has); rows++) {
       shrunk->form = found;
-      shrunk->form.mlp_width += more - rows;
+      shrunk->form.mlp_width += (more - rows) * (found.block > 1 ? found.block * found.tp : 1);
       shrunk->form.vocabulary += rows;
       if (!keeps(s, &shrunk->form, LS_SHRINK_MLP) || !keeps(s, &shrunk->form, LS_SHRINK_VOCABULARY))
         continue;

@@ -26,6 +26,7 @@ typedef struct ls_form {
   int64_t layers;          /* of the model ... */
   int64_t wrap, recompute; /* ... of a unit, and of what is made again together; 0: nothing is */
   int64_t heads, kv_heads, head_dim, width, mlp_width;
+  int64_t block; /* weights in whole blocks of so many: rows of a rank are; 1: not */
   int64_t experts, experts_per_token; /* 0: there are none */
   int64_t vocabulary;
   int64_t sequences;   /* of a data-parallel rank and microbatch */

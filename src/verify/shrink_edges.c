@@ -183,6 +183,7 @@ ls_status ls_form_make(const ls_model_config *config, const ls_layout *layout, i
         .head_dim = config->head_dim,
         .width = config->width,
         .mlp_width = config->mlp_width,
+        .block = ls_precision_numbers(config->blocks),
         .experts = config->experts,
         .experts_per_token = config->experts_per_token,
         .vocabulary = config->vocabulary,

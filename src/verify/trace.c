@@ -60,8 +60,9 @@ static const char *const root_keys[] = {"kind",
                                         "steps",
                                         NULL};
 /* And those that one of adapters has beside them. */
-static const char *const adapter_keys[] = {"trained", "lora", "prompt_ids", "merged_logits_noise",
-                                           NULL};
+/* "quantisation" and "runs" say how the weights are stored, which config.json says too. */
+static const char *const adapter_keys[] = {
+    "trained", "lora", "prompt_ids", "merged_logits_noise", "quantisation", "runs", NULL};
 static const char *const lora_keys[] = {"r",
                                         "lora_alpha",
                                         "target_modules",
@@ -104,8 +105,9 @@ static ls_status check_words(const ls_json_object *root, bool adapters, ls_error
     const char *key, *begins, *other;
   } words[] = {
       /* of a mixture of experts: moe */
-      {"kind", adapters ? "lora" : "pretraining", adapters ? NULL : "moe"},
-      {"trained", "lora_A and lora_B only; the base is frozen", NULL},
+      {"kind", adapters ? "lora" : "pretraining", adapters ? "qlora" : "moe"},
+      {"trained", "lora_A and lora_B only; the base is frozen",
+       "lora_A and lora_B only; the base stays quantised and frozen"},
       {"batch_layout",
        "row b of micro-batch m of step s starts at ((s*micro_batches+m)*B+b)*T; x = "
        "tokens[start:start+T], y = tokens[start+1:start+T+1]",
@@ -285,7 +287,7 @@ static ls_status read_json(ls_arena *arena, const ls_json_object *root, ls_trace
   LS_TRY(ls_json_string_or(root, "source", "", &source, error));
   find_single_parts(trace, source);
   LS_TRY(ls_json_string_or(root, "kind", "", &kind, error));
-  const bool adapters = strcmp(kind, "lora") == 0;
+  const bool adapters = strcmp(kind, "lora") == 0 || strcmp(kind, "qlora") == 0;
   LS_TRY(check_words(root, adapters, error));
   LS_TRY(check_keys(root, root_keys, adapters ? adapter_keys : NULL, error));
   if (adapters) LS_TRY(read_lora(arena, root, trace, error));
